@@ -1,0 +1,155 @@
+/* cyto_abi.h - what a compiled model and the runtime agree on.
+ *
+ * The compiler emits, for every model, one read-only `cyrt_model` and a handful of functions; the runtime (linked into
+ * the same library) creates contexts for it and calls those functions. Shared by codegen and runtime, depends on libc only.
+ *
+ * Symbols.  Every size that is not known at compile time is a polynomial over *symbols*: `batch`, `height`, an anonymous
+ *   input dimension, or a number that only running the model yields (how many elements NonZero found). A context holds the
+ *   symbols' values; the first n_input_syms of them are read off the shapes of the bound inputs, the others are set by
+ *   generated code while it runs.
+ * Buffers.  Intermediate tensors live in one arena at offsets computed by plan() (again only when a symbol of the inputs
+ *   changed); weights are read-only bytes of the library; tensors of data-dependent size live in dynamic slots
+ *   allocated and released by generated code.
+ * Threads.  A cyrt_frame belongs to one thread at a time. Models are immutable: any number of frames may share one.
+ * Errors.  run() and plan() return 0 or a code of cyto_status (cyto.h) after filling frame->error; they never print or exit.
+ */
+#ifndef CYTO_ABI_H
+#define CYTO_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CYTO_ABI_VERSION 1u
+#define CYTO_MAX_RANK 12 /* the same as CY_MAX_RANK of the compiler */
+
+/* Element types. The numbers are ONNX's TensorProto.DataType, so that files and libraries agree. */
+typedef enum cyto_dtype {
+  CYTO_F32 = 1, CYTO_U8 = 2, CYTO_I8 = 3, CYTO_U16 = 4, CYTO_I16 = 5, CYTO_I32 = 6, CYTO_I64 = 7, CYTO_STRING = 8,
+  CYTO_BOOL = 9, CYTO_F16 = 10, CYTO_F64 = 11, CYTO_U32 = 12, CYTO_U64 = 13, CYTO_C64 = 14, CYTO_C128 = 15, CYTO_BF16 = 16,
+  CYTO_F8E4M3FN = 17, CYTO_F8E4M3FNUZ = 18, CYTO_F8E5M2 = 19, CYTO_F8E5M2FNUZ = 20, CYTO_U4 = 21, CYTO_I4 = 22,
+  CYTO_F4E2M1 = 23, CYTO_F8E8M0 = 24, CYTO_U2 = 25, CYTO_I2 = 26
+} cyto_dtype;
+
+/* One argument of a kernel: a pointer, or a size. */
+typedef union cyrt_slot {
+  void *ptr;
+  int64_t size;
+} cyrt_slot;
+
+/* A kernel runs tasks [begin, end) of the n it was launched with. `worker` is in [0, workers of the frame): it picks the
+ * worker's own stripe of the kernel's scratch. Different workers never run the same task. */
+typedef void (*cyrt_kernel)(const cyrt_slot *args, int64_t begin, int64_t end, int64_t worker);
+
+/* A tensor of data-dependent size: generated code sets it by cyrt_slot_alloc(). */
+typedef struct cyrt_dynamic {
+  void *ptr;
+  uint64_t bytes;    /* in use */
+  uint64_t capacity; /* allocated */
+} cyrt_dynamic;
+
+/* Where an output of data-dependent shape lands is decided while running; all others are bound before. */
+typedef struct cyrt_output {
+  void *ptr;         /* bound by the caller, or owned by the context */
+  uint64_t capacity; /* bytes that ptr may hold */
+  int64_t dims[CYTO_MAX_RANK]; /* set by plan(), for dynamic ones by run() */
+} cyrt_output;
+
+struct cyrt_pool;   /* the thread pool (threads.c) */
+struct cyrt_context; /* the runtime's side of a context (context.c) */
+struct cyto_error;  /* cyto.h */
+
+/* What generated code sees of a context. */
+typedef struct cyrt_frame {
+  const void *const *inputs;  /* [n_inputs] element data */
+  cyrt_output *outputs;       /* [n_outputs] */
+  const uint8_t *weights;     /* the model's weights, 64-byte aligned */
+  uint8_t *arena;             /* arena_bytes, 64-byte aligned */
+  int64_t *syms;              /* [n_syms] */
+  uint64_t *offsets;          /* [n_offsets] arena offsets, filled by plan() */
+  uint64_t arena_bytes;       /* set by plan() */
+  cyrt_dynamic *dynamic;      /* [n_dynamic] */
+  int64_t workers;            /* how many threads a parallel kernel may use, the calling one included; >= 1 */
+  struct cyrt_pool *pool;
+  struct cyto_error *error;   /* may be NULL */
+  struct cyrt_context *context;
+} cyrt_frame;
+
+/* One graph input or output. */
+typedef struct cyrt_port {
+  const char *name;    /* the true ONNX name, UTF-8 */
+  int32_t dtype;       /* cyto_dtype */
+  int32_t rank;
+  const int64_t *dims; /* [rank]; >= 0: that size; < 0: symbol number -1 - d for inputs; for outputs -1: see plan()/run() */
+  uint32_t flags;      /* CYRT_PORT_* */
+} cyrt_port;
+enum {
+  CYRT_PORT_DYNAMIC = 1, /* output whose shape depends on data: known only after run() */
+  CYRT_PORT_OPTIONAL = 2 /* input with a default value: pointer may be left unbound (NULL in frame->inputs) */
+};
+
+/* A compiled model. All tables are read-only. */
+typedef struct cyrt_model {
+  uint32_t abi;               /* CYTO_ABI_VERSION */
+  uint32_t flags;
+  const char *name;           /* graph name */
+  const char *target;         /* e.g. "x86-64-v3" or a CPU name */
+  const char *features;       /* comma separated CPU features the code needs ("avx2,fma"), checked at load */
+  const char *compiler;       /* "cytoc 0.1.0" */
+  uint32_t n_inputs, n_outputs;
+  const cyrt_port *inputs, *outputs;
+  uint32_t n_syms, n_input_syms;
+  const char *const *sym_names; /* [n_syms]; "" when anonymous */
+  uint32_t n_offsets, n_dynamic;
+  const uint8_t *weights;       /* in the library itself, or NULL when in a side file */
+  uint64_t weights_bytes;
+  const char *weights_file;     /* file name beside the library, or NULL */
+  /* Given syms, fills frame->offsets, frame->arena_bytes (scratch of frame->workers included), the dims of all outputs
+   * that are not CYRT_PORT_DYNAMIC. */
+  int32_t (*plan)(cyrt_frame *frame);
+  int32_t (*run)(cyrt_frame *frame);
+} cyrt_model;
+
+/* A dlopen-able library exports exactly this (besides <name>_run and <name>_model of its header). Returns NULL if `version`
+ * is not the library's. */
+typedef const cyrt_model *(*cyto_model_query_fn)(uint32_t version);
+#define CYTO_MODEL_QUERY "cyto_model_query"
+
+/* ---- what generated code calls (hidden in every library; see the .c named) ---- */
+
+/* threads.c: runs tasks [0, n), `grain` at least in one piece; on the calling thread alone when frame->workers is 1 or
+ * n <= grain. Returns when all are done. */
+void cyrt_parallel_for(cyrt_frame *frame, cyrt_kernel kernel, const cyrt_slot *args, int64_t n, int64_t grain);
+
+/* context.c: makes dynamic slot `slot` hold `bytes` (64-byte aligned, contents undefined). 0 or CYTO_OUT_OF_MEMORY. */
+int32_t cyrt_slot_alloc(cyrt_frame *frame, uint32_t slot, int64_t bytes);
+/* context.c: makes output `index` of data-dependent shape ready: dims[rank] in elements of `elem_bytes`; reuses a bound buffer
+ * when large enough (else CYTO_BUFFER_TOO_SMALL when bound by the caller, or grows the context's own). */
+int32_t cyrt_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank, int64_t elem_bytes);
+/* error.c: fills frame->error with the formatted text ("%s", "%lld" only) and returns code. */
+int32_t cyrt_fail(cyrt_frame *frame, int32_t code, const char *format, ...);
+
+/* A tensor as the runtime's operators see it: dense, row-major. */
+typedef struct cyrt_tensor {
+  void *data;
+  int32_t dtype, rank;
+  int64_t dims[CYTO_MAX_RANK];
+} cyrt_tensor;
+
+/* ops.c: operators that are no loop nests (sorting, searching, suppression, strings). `attrs` are the op's integers and floats in
+ * the order its row in runtime/rt_ops.def documents. An op with data-dependent output sizes runs twice: first with
+ * out[i].data == NULL, when it sets out[i].dims; then with memory for them. 0 or an error code. */
+typedef union cyrt_attr {
+  int64_t i;
+  double f;
+} cyrt_attr;
+typedef int32_t (*cyrt_op)(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
+                           const cyrt_attr *attrs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
