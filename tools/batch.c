@@ -111,22 +111,32 @@ static int start_one(job *jobs, long index, char *line, int (*compile_main)(int 
   return 1;
 }
 
+/* The whole list as one string. It is read before the first fork: children that exit would otherwise move the shared
+ * read position of a list still open. */
+static char *read_list(const char *path) {
+  FILE *in = fopen(path, "re");
+  char *text = NULL;
+  size_t room = 0;
+  ssize_t len = in ? getdelim(&text, &room, 0, in) : -1;
+  if (len < 0 && (!in || ferror(in)))
+    fprintf(stderr, "cytoc: cannot read the batch list '%s': %s\n", path, strerror(errno));
+  else if (len < 0 && text)
+    text[0] = 0;
+  if (in)
+    fclose(in);
+  return text;
+}
+
 int cy_batch_run(const char *list, int n_jobs, int (*compile_main)(int argc, char **argv)) {
   job jobs[MAX_JOBS] = {0};
   n_jobs = n_jobs < 1 ? 1 : n_jobs > MAX_JOBS ? MAX_JOBS : n_jobs;
-  FILE *in = fopen(list, "re");
-  if (!in) {
-    fprintf(stderr, "cytoc: cannot read the batch list '%s': %s\n", list, strerror(errno));
+  char *text = read_list(list);
+  if (!text)
     return 1;
-  }
-  char *line = NULL;
-  size_t room = 0;
   long index = 0;
   int failed = 0;
-  for (ssize_t len; (len = getline(&line, &room, in)) >= 0;) {
-    if (len && line[len - 1] == '\n')
-      line[--len] = 0;
-    if (!len)
+  for (char *rest = text, *line; (line = strsep(&rest, "\n")) != NULL;) {
+    if (!line[0])
       continue;
     if (busy_count(jobs, n_jobs) == n_jobs)
       failed |= reap_one(jobs, n_jobs);
@@ -134,7 +144,6 @@ int cy_batch_run(const char *list, int n_jobs, int (*compile_main)(int argc, cha
   }
   while (busy_count(jobs, n_jobs))
     failed |= reap_one(jobs, n_jobs);
-  free(line);
-  fclose(in);
+  free(text);
   return failed;
 }
