@@ -58,8 +58,8 @@ def json_difference(name, got, want, limit):
             return '%s: %d elements, not %d' % (name, len(got), len(want))
         return next(filter(None, (json_difference(name, g, w, limit) for g, w in zip(got, want))), None)
     if isinstance(want, float) and isinstance(got, (int, float)):
-        return None if abs(got - want) <= limit * max(1.0, abs(want)) else '%s: %r, not %r' % (name, got, want)
-    return None if got == want else '%s: %r, not %r' % (name, got, want)
+        return None if abs(got - want) <= limit * max(1.0, abs(want)) else '%s: %.80r, not %.80r' % (name, got, want)
+    return None if got == want else '%s: %.80r, not %.80r' % (name, got, want)
 
 
 def compare(outputs, expected, limits, dtypes=()):
