@@ -44,7 +44,7 @@ SANFLAGS := $(SANFLAGS_$(VARIANT))
 
 WARN := -Wall -Wextra -Werror
 CFLAGS := -std=gnu11 $(OPT_$(VARIANT)) $(WARN) $(SANFLAGS) -pthread $(CFLAGS_EXTRA)
-CPPFLAGS := -I. -I$B/gen -DCYTO_VERSION='"$(CYTO_VERSION)"' -MMD -MP
+CPPFLAGS := -I. -Iruntime -I$B/gen -DCYTO_VERSION='"$(CYTO_VERSION)"' -MMD -MP
 LDFLAGS := $(SANFLAGS) -pthread $(LDFLAGS_EXTRA)
 
 ifneq ($(LLVM_CONFIG),)
@@ -71,8 +71,18 @@ SRC_runtime := $(wildcard runtime/*.c)
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
 TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c)
-SRC_rttest := $(wildcard tests/rt/*_test.c)
+SRC_rttest := $(wildcard tests/rt/test_*.c)
 SRC_rthelp := $(filter-out $(SRC_rttest),$(wildcard tests/rt/*.c))
+
+# Variants of the hand-written model tests/rt/model.c, as libraries beside the runtime's tests.
+RT_MODELS := rt_model_a rt_model_b rt_bad_abi rt_bad_cpu rt_bad_query rt_bad_weights
+RT_FLAGS_rt_model_a := -DMODEL_SYMBOL=rt_model_a
+RT_FLAGS_rt_model_b := -DMODEL_SYMBOL=rt_model_b -DTAG=2
+RT_LINKED := $O/tests/rt/rt_model_a.so $O/tests/rt/rt_model_b.so
+RT_FLAGS_rt_bad_abi := -DMODEL_FAULT=1
+RT_FLAGS_rt_bad_cpu := -DMODEL_FAULT=2
+RT_FLAGS_rt_bad_query := -DMODEL_FAULT=3
+RT_FLAGS_rt_bad_weights := -DMODEL_FAULT=4
 
 ifeq ($(LLVM_CONFIG),)
 SRC_compiler := $(filter-out $(LLVM_DIRS:%=%/%),$(SRC_compiler))
@@ -123,7 +133,7 @@ setup:
 $B/config.mk: tools/setup.sh tests/requirements.txt
 	$Q tools/setup.sh
 
-tests: all $(UNIT_TESTS) $(NODE_RUN)
+tests: all $(UNIT_TESTS) $(NODE_RUN) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
 
 SUITES := unit golden onnx models zoo bad examples cuda
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
@@ -173,9 +183,14 @@ $(call ctest_bin,$(SRC_ctest)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 
-$(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_rthelp)) $(RUNTIME_LIB)
+$(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_rthelp)) $(RUNTIME_LIB) $(RT_LINKED)
 	$(call say,LINK,$@)
-	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -o $@ $^ $(RUNTIME_LIBS)
+
+$(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LIB)
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden $(RT_FLAGS_$*) -shared -Wl,-Bsymbolic,-soname,$(@F) \
+	  -MF $O/obj/tests/rt/$*.d -o $@ $< $(RUNTIME_LIB) $(RUNTIME_LIBS)
 
 $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(RUNTIME_LIB) $(PB_OBJ)
 	$(call say,LINK,$@)
