@@ -165,6 +165,8 @@ $O/%.a:
 # The runtime goes into every compiled model: position independent, nothing visible that is not marked so, optimised
 # also where the rest is built for debugging.
 $O/obj/runtime/%.o: CFLAGS += -fPIC -fvisibility=hidden $(if $(filter release,$(VARIANT)),-O2)
+# Tests that refer to data of a library want its address there, not a copy in the program.
+$O/obj/tests/rt/%.o: CFLAGS += -fPIC
 $O/obj/codegen/%.o $O/obj/tools/cytoc.o $O/obj/tests/codegen/%.o: CPPFLAGS += $(LLVM_CPPFLAGS)
 
 COMPILER_LIBS := $(LLVM_LIBS) -lprotobuf-c -ljansson -lm -ldl
@@ -189,7 +191,7 @@ $(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_r
 
 $(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LIB)
 	$(call say,LINK,$@)
-	$Q mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden $(RT_FLAGS_$*) -shared -Wl,-Bsymbolic,-soname,$(@F) \
+	$Q mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden $(RT_FLAGS_$*) -shared -Wl,-soname,$(@F) \
 	  -MF $O/obj/tests/rt/$*.d -o $@ $< $(RUNTIME_LIB) $(RUNTIME_LIBS)
 
 $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(RUNTIME_LIB) $(PB_OBJ)
