@@ -1,45 +1,108 @@
-/* check.h - the few macros a C unit test needs.
+/* check.h - the few lines a test program needs.
  *
- * A test program is one file under tests/ir, tests/passes, tests/codegen, tests/frontend or tests/rt (NAME_test.c): the
- * Makefile finds and builds it by itself. Its main() calls functions made of CHECK lines and ends with
- * `return check_done();`, which prints the line "N passed, N failed, N skipped" that the suite runner adds up. A failed
- * CHECK prints where and what and the program goes on, so that one run shows everything that is wrong.
+ * A program lists its tests in a table and ends with `return check_main(argc, argv, tests, CHECK_COUNT(tests));`. A failing
+ * CHECK prints file and line and goes on with the next statement; CHECK_REQUIRE leaves the test function. Arguments are
+ * substrings of the names to run (none: all). The last line is "N passed, N failed, N skipped"; exit 1 when any failed.
+ * Checks may be used from several threads.
  */
-#ifndef CY_TESTS_CHECK_H
-#define CY_TESTS_CHECK_H
+#ifndef CHECK_H
+#define CHECK_H
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static int check_passed, check_failed, check_skipped;
+typedef struct check_test {
+  const char *name;
+  void (*run)(void);
+} check_test;
 
-#define CHECK(cond)                                                                                                    \
-  ((cond) ? (void)check_passed++                                                                                       \
-          : (void)(check_failed++, fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #cond)))
+static int check_failures;         /* of the running test */
+static const char *check_skipped; /* why, or NULL */
 
-#define CHECK_INT(got, want)                                                                                           \
+#define CHECK_COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
+
+#define CHECK_FAIL(...)                                                                                                \
   do {                                                                                                                 \
-    long long got_ = (long long)(got), want_ = (long long)(want);                                                      \
-    got_ == want_ ? (void)check_passed++                                                                               \
-                  : (void)(check_failed++, fprintf(stderr, "%s:%d: %s is %lld, not %lld\n", __FILE__, __LINE__, #got,  \
-                                                   got_, want_));                                                      \
+    fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                                                                    \
+    fprintf(stderr, __VA_ARGS__);                                                                                      \
+    fputc('\n', stderr);                                                                                               \
+    __atomic_fetch_add(&check_failures, 1, __ATOMIC_RELAXED);                                                          \
   } while (0)
 
-#define CHECK_STR(got, want)                                                                                           \
+#define CHECK(condition)                                                                                               \
   do {                                                                                                                 \
-    const char *got_ = (got), *want_ = (want);                                                                         \
-    (got_ && want_ ? strcmp(got_, want_) == 0 : got_ == want_)                                                         \
-        ? (void)check_passed++                                                                                         \
-        : (void)(check_failed++, fprintf(stderr, "%s:%d: %s is '%s', not '%s'\n", __FILE__, __LINE__, #got,            \
-                                         got_ ? got_ : "(null)", want_ ? want_ : "(null)"));                           \
+    if (!(condition))                                                                                                  \
+      CHECK_FAIL("failed: %s", #condition);                                                                            \
   } while (0)
 
-/* For a test that cannot run here: says why, counts as skipped. */
-#define CHECK_SKIP(why) ((void)check_skipped++, (void)printf("skipped: %s\n", (why)))
+#define CHECK_REQUIRE(condition)                                                                                       \
+  do {                                                                                                                 \
+    if (!(condition)) {                                                                                                \
+      CHECK_FAIL("failed: %s", #condition);                                                                            \
+      return;                                                                                                          \
+    }                                                                                                                  \
+  } while (0)
 
-static inline int check_done(void) {
-  printf("%d passed, %d failed, %d skipped\n", check_passed, check_failed, check_skipped);
-  return check_failed != 0;
+#define CHECK_INT_EQ(found, expected)                                                                                  \
+  do {                                                                                                                 \
+    long long check_f = (long long)(found), check_e = (long long)(expected);                                           \
+    if (check_f != check_e)                                                                                            \
+      CHECK_FAIL("%s: expected %lld, found %lld", #found, check_e, check_f);                                           \
+  } while (0)
+
+#define CHECK_STR_EQ(found, expected)                                                                                  \
+  do {                                                                                                                 \
+    const char *check_f = (found), *check_e = (expected);                                                              \
+    if (!check_f || strcmp(check_f, check_e))                                                                          \
+      CHECK_FAIL("%s: expected \"%s\", found \"%s\"", #found, check_e, check_f ? check_f : "(null)");                  \
+  } while (0)
+
+#define CHECK_STR_HAS(text, part)                                                                                      \
+  do {                                                                                                                 \
+    const char *check_t = (text), *check_p = (part);                                                                   \
+    if (!strstr(check_t, check_p))                                                                                     \
+      CHECK_FAIL("%s: expected something with \"%s\", found \"%s\"", #text, check_p, check_t);                         \
+  } while (0)
+
+/* |found - expected| <= tolerance * max(1, |expected|); NaN equals NaN. */
+#define CHECK_CLOSE(found, expected, tolerance)                                                                        \
+  do {                                                                                                                 \
+    double check_f = (double)(found), check_e = (double)(expected), check_m = fabs(check_e) > 1 ? fabs(check_e) : 1;   \
+    if (!(check_f == check_e || (isnan(check_f) && isnan(check_e)) || fabs(check_f - check_e) <= (tolerance)*check_m)) \
+      CHECK_FAIL("%s: expected %.9g, found %.9g", #found, check_e, check_f);                                           \
+  } while (0)
+
+/* Leaves the test as skipped. */
+#define CHECK_SKIP(reason)                                                                                             \
+  do {                                                                                                                 \
+    check_skipped = (reason);                                                                                          \
+    return;                                                                                                            \
+  } while (0)
+
+static int check_main(int argc, char **argv, const check_test *tests, int count) {
+  int passed = 0, failed = 0, skipped = 0;
+  for (int i = 0; i < count; i++) {
+    int wanted = argc < 2;
+    for (int a = 1; a < argc; a++)
+      wanted |= strstr(tests[i].name, argv[a]) != NULL;
+    if (!wanted)
+      continue;
+    check_failures = 0;
+    check_skipped = NULL;
+    tests[i].run();
+    if (check_failures) {
+      failed++;
+      fprintf(stderr, "FAILED %s\n", tests[i].name);
+    } else if (check_skipped) {
+      skipped++;
+      printf("skipped %s: %s\n", tests[i].name, check_skipped);
+    } else {
+      passed++;
+    }
+  }
+  printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
+  return failed != 0;
 }
 
 #endif
