@@ -44,7 +44,7 @@ SANFLAGS := $(SANFLAGS_$(VARIANT))
 
 WARN := -Wall -Wextra -Werror
 CFLAGS := -std=gnu11 $(OPT_$(VARIANT)) $(WARN) $(SANFLAGS) -pthread $(CFLAGS_EXTRA)
-CPPFLAGS := -I. -I$B/gen -DCYTO_VERSION='"$(CYTO_VERSION)"' -MMD -MP
+CPPFLAGS := -I. -Iruntime -I$B/gen -DCYTO_VERSION='"$(CYTO_VERSION)"' -MMD -MP
 LDFLAGS := $(SANFLAGS) -pthread $(LDFLAGS_EXTRA)
 
 ifneq ($(LLVM_CONFIG),)
