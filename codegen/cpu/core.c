@@ -202,20 +202,27 @@ typedef struct panel {
   unsigned tail_nv;
 } panel;
 
+/* What a call of a micro-kernel chooses from. */
+typedef struct choice {
+  cy_tile tile;
+  unsigned tails, tail_nv;
+  V lane_tail;
+} choice;
+
 /* Calls the micro-kernel of mr rows, narrow for the last panel when its columns need fewer vectors. */
-static void call_kernel(cy_cg *cg, const cy_core *k, const panel *p, unsigned mr, V *args) {
+static void call_kernel(cy_cg *cg, const choice *k, unsigned mr, V *args) {
   V fn = cy_ukernel(cg, mr, k->tile.nv);
   LLVMTypeRef type = LLVMGlobalGetValueType(fn);
-  if (p->tail_nv && p->tail_nv < k->tile.nv)
-    fn = cy_select(cg, p->lane_tail, cy_ukernel(cg, mr, p->tail_nv), fn);
+  if (k->tail_nv && k->tail_nv < k->tile.nv)
+    fn = cy_select(cg, k->lane_tail, cy_ukernel(cg, mr, k->tail_nv), fn);
   LLVMBuildCall2(cg->b, type, fn, args, 10, "");
 }
 
-static void emit_tile_call(cy_cg *cg, const cy_core *k, const panel *p, V mr, V *args) {
+static void emit_tile_call(cy_cg *cg, const choice *k, V mr, V *args) {
   unsigned MR = k->tile.mr;
   unsigned tails = k->tails & ~1u & ((1u << MR) - 1);
   if (!tails) {
-    call_kernel(cg, k, p, MR, args);
+    call_kernel(cg, k, MR, args);
     return;
   }
   LLVMBasicBlockRef join = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "");
@@ -228,7 +235,7 @@ static void emit_tile_call(cy_cg *cg, const cy_core *k, const panel *p, V mr, V 
     if (i < MR)
       LLVMAddCase(sw, cy_i64(cg, i), block);
     LLVMPositionBuilderAtEnd(cg->b, block);
-    call_kernel(cg, k, p, i, args);
+    call_kernel(cg, k, i, args);
     LLVMBuildBr(cg->b, join);
   }
   LLVMPositionBuilderAtEnd(cg->b, join);
@@ -243,7 +250,8 @@ static void emit_tiles(cy_cg *cg, const cy_core *k, const kblock *kb, const pane
   V c = single ? p->c : cy_gep(cg, p->c, cy_mul(cg, r.iv, p->ldc));
   V args[10] = {cy_add(cg, k->base, cy_mulc(cg, kb->c0, 4)), tab, k->tab_stride, p->b, k->ldb, c, p->ldc, kb->taps, kb->c,
                 kb->accumulate};
-  emit_tile_call(cg, k, p, mr, args);
+  choice from = {k->tile, k->tails, p->tail_nv, p->lane_tail};
+  emit_tile_call(cg, &from, mr, args);
   cy_if s;
   int64_t always;
   bool branch = !cy_is_const(kb->last, &always);
@@ -296,6 +304,27 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
   emit_panels(cg, k, &kb, cy_gep(cg, k->b, before), bytes, false, NULL);
   cy_loop_end(cg, &c, NULL);
   cy_loop_end(cg, &t, NULL);
+}
+
+void cy_product_emit(cy_cg *cg, const cy_product *p) {
+  V zero = cy_i64(cg, 0), MR = cy_i64(cg, p->tile.mr), a = LLVMBuildPtrToInt(cg->b, p->a, cg->i64, "");
+  choice from = {p->tile, p->tails, 0, NULL};
+  cy_loop r;
+  cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
+  V args[10] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)), p->tab, zero, p->b,
+                cy_i64(cg, (int64_t)p->tile.nv * cg->W * 4), cy_gep(cg, p->c, cy_mulc(cg, r.iv, p->ldc)), cy_i64(cg, p->ldc),
+                cy_i64(cg, 1), cy_i64(cg, p->k), LLVMConstInt(cg->i1, 0, 0)};
+  emit_tile_call(cg, &from, cy_imin(cg, MR, cy_sub(cg, p->rows, r.iv)), args);
+  cy_loop_end(cg, &r, NULL);
+}
+
+V cy_row_table(cy_cg *cg, int64_t rows, V stride) {
+  V tab = cy_alloca(cg, rows * 8);
+  cy_loop r;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), cy_i64(cg, rows), cy_i64(cg, 1), NULL, 0);
+  cy_store(cg, cy_mul(cg, r.iv, stride), cy_gep(cg, tab, cy_mulc(cg, r.iv, 8)), 8);
+  cy_loop_end(cg, &r, NULL);
+  return tab;
 }
 
 /* ---- task functions ---- */

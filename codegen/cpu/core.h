@@ -59,6 +59,17 @@ void cy_core_emit(cy_cg *cg, const cy_core *core);
 /* Does K fit one block for sure? Then cbuf may be NULL. */
 bool cy_core_single(const cy_core *core);
 
+/* A product without epilogue: c[rows][nv vectors] = a[rows][k] * b, packed. tab: cy_row_table of tile.mr rows. */
+typedef struct cy_product {
+  cy_tile tile;
+  V rows, a, b, c, tab;
+  unsigned tails;
+  int64_t row_bytes, ldc, k; /* bytes between rows of a and of c; floats */
+} cy_product;
+void cy_product_emit(cy_cg *cg, const cy_product *product);
+/* On the stack: entry r is r * stride. */
+V cy_row_table(cy_cg *cg, int64_t rows, V stride_bytes);
+
 /* K blocks of about 512 values. */
 void cy_kblock_choose(int64_t taps, int64_t c, int64_t *out_tap_block, int64_t *out_c_block);
 

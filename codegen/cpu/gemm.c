@@ -201,16 +201,6 @@ static void emit_pack(cy_cg *cg, const gemm *g, const char *name) {
 
 /* ---- the blocked form ---- */
 
-/* Entry of row r: r * row stride; the same for every block of rows. */
-static V emit_table(cy_cg *cg, const gemm *g, V row_stride) {
-  V tab = cy_alloca(cg, g->blocks.mb * 8);
-  cy_loop r;
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), cy_i64(cg, g->blocks.mb), cy_i64(cg, 1), NULL, 0);
-  cy_store(cg, cy_mul(cg, r.iv, row_stride), cy_gep(cg, tab, cy_mulc(cg, r.iv, 8)), 8);
-  cy_loop_end(cg, &r, NULL);
-  return tab;
-}
-
 static V emit_b_base(cy_cg *cg, const gemm *g, const place *p) {
   const cy_gemm_desc *d = g->d;
   if (g->form == FORM_IN_PLACE)
@@ -257,7 +247,7 @@ static void emit_blocked(cy_cg *cg, const gemm *g) {
   if (!cy_is_const(bytes, &none) || none)
     scratch = cy_scratch(cg, d->scratch_slot, bytes);
   V stride = g->copy_a ? cy_size(cg, d->k) : cy_size(cg, d->am);
-  V tab = emit_table(cg, g, cy_mulc(cg, stride, 4));
+  V tab = cy_row_table(cg, g->blocks.mb, cy_mulc(cg, stride, 4));
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_task(cg, g, t.iv, tab, scratch);

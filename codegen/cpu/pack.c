@@ -63,11 +63,12 @@ static void winograd_filter(const double g[9], double out[36]) {
       out[i * 6 + j] = G[j][0] * half[i][0] + G[j][1] * half[i][1] + G[j][2] * half[i][2];
 }
 
-/* [panel][point][c][NR]: a panel's points follow each other, as one task walks them. */
+/* [point][panel][c][NR]: a task takes point after point, all its panels of each. */
 static void winograd_panel(const cy_pack_layout *l, const cy_pack_source *s, int64_t panel, float *out) {
-  int64_t point = l->c * l->nr;
-  out += panel * 36 * point;
-  memset(out, 0, (size_t)(36 * point) * sizeof *out);
+  int64_t point = l->c * l->nr * panels_of(l);
+  out += panel * l->c * l->nr;
+  for (int e = 0; e < 36; e++)
+    memset(out + e * point, 0, (size_t)(l->c * l->nr) * sizeof *out);
   for (int64_t c = 0; c < l->c; c++)
     for (int64_t j = 0; j < l->nr && panel * l->nr + j < l->n; j++) {
       double g[9], u[36];

@@ -139,7 +139,8 @@ static void job_run(job *j) {
 static void job_end(job *j) {
   guarded_free(j->scratch);
   guarded_free(j->shared);
-  LLVMOrcDisposeLLJIT(j->jit);
+  if (j->jit)
+    LLVMOrcDisposeLLJIT(j->jit);
   cy_cg_destroy(j->cg);
 }
 

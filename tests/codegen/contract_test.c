@@ -53,6 +53,13 @@ static double relative_rms(const float *got, const double *want, int64_t n) {
   return sqrt(e / s);
 }
 
+static void job_finish(job *j) {
+  if (emit_only)
+    LLVMDisposeMemoryBuffer(job_object(j->cg));
+  else
+    job_link(j);
+}
+
 /* ---- matrix products ---- */
 
 static void gemm_reference(const gemm_case *c, const float *a, const float *b, const float *bias, const gemm_strides *s,
@@ -142,12 +149,7 @@ static void gemm_compile(gemm_setup *g, const gemm_case *c) {
     gemm_pack(g, c);
   double t = seconds();
   cy_gemm_emit(g->j.cg, &g->d, &g->j.info);
-  if (emit_only) {
-    LLVMDisposeMemoryBuffer(job_object(g->j.cg));
-    must(LLVMOrcCreateLLJIT(&g->j.jit, NULL), "jit");
-  } else {
-    job_link(&g->j);
-  }
+  job_finish(&g->j);
   g->j.compile_ms = (seconds() - t) * 1e3;
 }
 
@@ -174,9 +176,186 @@ static void gemm_check(const gemm_case *c) {
   gemm_setup_end(&g);
 }
 
-/* ---- measuring ---- */
+/* ---- convolutions ---- */
 
-static double peak_gflops;
+typedef struct conv_shape {
+  int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3]; /* three axes, absent outer ones 1 */
+  int64_t taps, pixel;                                              /* floats from pixel to pixel of the input */
+} conv_shape;
+
+static conv_shape shape_of(const conv_case *c) {
+  conv_shape s = {.taps = 1, .pixel = c->cin + c->gap};
+  for (int i = 0, missing = 3 - c->n_spatial; i < 3; i++) {
+    int j = i - missing, there = j >= 0;
+    s.in[i] = there ? c->in[j] : 1;
+    s.kernel[i] = there ? c->kernel[j] : 1;
+    s.stride[i] = there ? c->stride[j] : 1;
+    s.dilation[i] = there ? c->dilation[j] : 1;
+    s.pad[i] = there ? c->pad[j] : 0;
+    int64_t both = s.pad[i] + (there ? c->pad_end[j] : 0), span = (s.kernel[i] - 1) * s.dilation[i] + 1;
+    s.out[i] = c->transposed ? (s.in[i] - 1) * s.stride[i] + span - both : (s.in[i] + both - span) / s.stride[i] + 1;
+    s.taps *= s.kernel[i];
+  }
+  return s;
+}
+
+/* The input position that output o meets through tap k, or -1. */
+static int64_t input_at(const conv_case *c, const conv_shape *s, int axis, int64_t o, int64_t k) {
+  int64_t i = c->transposed ? o + s->pad[axis] - k * s->dilation[axis] : o * s->stride[axis] + k * s->dilation[axis] - s->pad[axis];
+  if (c->transposed) {
+    if (i < 0 || i % s->stride[axis])
+      return -1;
+    i /= s->stride[axis];
+  }
+  return i >= 0 && i < s->in[axis] ? i : -1;
+}
+
+/* One pixel: its cout sums. Weights are w[cout][taps][cin / groups]. */
+static void conv_pixel(const conv_case *c, const conv_shape *s, const float *image, const float *w, const int64_t o[3],
+                       double *sums) {
+  int64_t cg = c->cin / c->groups, ng = c->cout / c->groups;
+  for (int64_t t = 0; t < s->taps; t++) {
+    int64_t i0 = input_at(c, s, 0, o[0], t / (s->kernel[1] * s->kernel[2]));
+    int64_t i1 = input_at(c, s, 1, o[1], t / s->kernel[2] % s->kernel[1]), i2 = input_at(c, s, 2, o[2], t % s->kernel[2]);
+    if (i0 < 0 || i1 < 0 || i2 < 0)
+      continue;
+    const float *x = image + ((i0 * s->in[1] + i1) * s->in[2] + i2) * s->pixel;
+    for (int64_t n = 0; n < c->cout; n++)
+      for (int64_t k = 0; k < cg; k++)
+        sums[n] += (double)x[n / ng * cg + k] * w[(n * s->taps + t) * cg + k];
+  }
+}
+
+static void conv_reference(const conv_case *c, const conv_shape *s, const float *a, const float *w, const float *bias,
+                           double *out) {
+  int64_t per_image = s->in[0] * s->in[1] * s->in[2] * s->pixel, o[3];
+  for (int64_t b = 0; b < c->batch; b++)
+    for (o[0] = 0; o[0] < s->out[0]; o[0]++)
+      for (o[1] = 0; o[1] < s->out[1]; o[1]++)
+        for (o[2] = 0; o[2] < s->out[2]; o[2]++, out += c->cout) {
+          for (int64_t n = 0; n < c->cout; n++)
+            out[n] = bias[n];
+          conv_pixel(c, s, a + b * per_image, w, o, out);
+        }
+}
+
+typedef struct conv_setup {
+  job j;
+  cy_conv_desc d;
+  conv_shape s;
+  store epilogue;
+  float *a, *w, *bias, *out, *packed;
+  int64_t n_a, n_out;
+} conv_setup;
+
+static void conv_pack(conv_setup *g, const conv_case *c) {
+  cy_cg *cg = g->j.cg;
+  int64_t total = 0, offset, cgroup = c->cin / c->groups;
+  int32_t map[4096];
+  int parts = cy_conv_parts(cg, &g->d, (cy_conv_algo)c->algo);
+  for (int i = 0; i < parts; i++) {
+    cy_pack_layout l = cy_conv_layout(cg, &g->d, (cy_conv_algo)c->algo, i, &offset, map);
+    total = offset + l.bytes;
+  }
+  g->packed = nan_floats((total + 3) / 4);
+  for (int i = 0; i < parts; i++) {
+    cy_pack_layout l = cy_conv_layout(cg, &g->d, (cy_conv_algo)c->algo, i, &offset, map);
+    cy_pack_source source = {g->w, g->s.taps * cgroup * (c->cout / c->groups), g->s.taps * cgroup, cgroup, 1, map};
+    cy_pack_run(&l, &source, 0, cy_pack_units(&l), g->packed + offset / 4);
+  }
+  if (!guard_ok((char *)g->packed, (total + 3) / 4 * 4))
+    die("pack", "wrote outside of its layout");
+  g->j.args[1].ptr = g->packed;
+}
+
+static void conv_setup_begin(conv_setup *g, const conv_case *c) {
+  *g = (conv_setup){.j = job_begin("conv"), .s = shape_of(c)};
+  job *j = &g->j;
+  const conv_shape *s = &g->s;
+  int slot = 6, missing = 3 - c->n_spatial, dyn = c->dynamic;
+  j->scratch_slot = 4;
+  j->shared_slot = 5;
+  g->n_a = c->batch * s->in[0] * s->in[1] * s->in[2] * s->pixel - c->gap;
+  g->n_out = c->batch * s->out[0] * s->out[1] * s->out[2] * c->cout;
+  g->a = random_floats(g->n_a);
+  g->w = random_floats(c->cout * s->taps * (c->cin / c->groups));
+  g->bias = random_floats(c->cout);
+  g->out = nan_floats(g->n_out);
+  j->args[0].ptr = g->a;
+  j->args[2].ptr = g->out;
+  j->args[3].ptr = g->bias;
+  cy_conv_desc *d = &g->d;
+  *d = (cy_conv_desc){.name = "conv", .n_spatial = c->n_spatial, .transposed = c->transposed, .groups = c->groups,
+                      .cin = c->cin, .cout = c->cout, .a_slot = 0, .b_slot = 1, .scratch_slot = 4, .shared_slot = 5,
+                      .batch = size_of(j, &slot, dyn, c->batch),
+                      .in_n = size_of(j, &slot, dyn, s->in[0] * s->in[1] * s->in[2] * s->pixel),
+                      .epilogue = {store_begin, store_emit, &g->epilogue}};
+  g->epilogue = (store){.n_idx = c->n_spatial + 2, .out_slot = 2, .bias_slot = 3};
+  int64_t in_stride = s->pixel, out_stride = c->cout;
+  for (int i = c->n_spatial - 1; i >= 0; i--) {
+    int k = i + missing;
+    d->kernel[i] = s->kernel[k];
+    d->stride[i] = s->stride[k];
+    d->dilation[i] = s->dilation[k];
+    d->pad[i] = s->pad[k];
+    d->in[i] = size_of(j, &slot, dyn, s->in[k]);
+    d->out[i] = size_of(j, &slot, dyn, s->out[k]);
+    d->in_s[i] = i == c->n_spatial - 1 ? cy_cconst(in_stride) : size_of(j, &slot, dyn, in_stride);
+    g->epilogue.stride[i + 1] = size_of(j, &slot, dyn, out_stride);
+    in_stride *= s->in[k];
+    out_stride *= s->out[k];
+  }
+  g->epilogue.stride[0] = size_of(j, &slot, dyn, out_stride);
+  g->epilogue.stride[c->n_spatial + 1] = cy_cconst(1);
+}
+
+static void conv_setup_end(conv_setup *g) {
+  float *all[] = {g->a, g->w, g->bias, g->out, g->packed};
+  for (int i = 0; i < 5; i++)
+    guarded_free((char *)all[i]);
+  job_end(&g->j);
+}
+
+static void conv_compile(conv_setup *g, const conv_case *c) {
+  conv_pack(g, c);
+  double t = seconds();
+  cy_conv_emit(g->j.cg, &g->d, (cy_conv_algo)c->algo, &g->j.info);
+  job_finish(&g->j);
+  g->j.compile_ms = (seconds() - t) * 1e3;
+}
+
+static void conv_line(const conv_case *c, const conv_shape *s, char *line, size_t size) {
+  static const char *const names[] = {"auto", "direct", "winograd", "depthwise"};
+  snprintf(line, size, "conv%dd%s %s batch %lld in %lldx%lldx%lld kernel %lldx%lldx%lld stride %lld,%lld,%lld dilation %lld pad %lld "
+           "groups %lld channels %lld to %lld%s", c->n_spatial, c->transposed ? " transposed" : "", names[c->algo],
+           (long long)c->batch, (long long)s->in[0], (long long)s->in[1], (long long)s->in[2], (long long)s->kernel[0],
+           (long long)s->kernel[1], (long long)s->kernel[2], (long long)s->stride[0], (long long)s->stride[1],
+           (long long)s->stride[2], (long long)s->dilation[2], (long long)s->pad[2], (long long)c->groups, (long long)c->cin,
+           (long long)c->cout, c->dynamic ? " dynamic" : "");
+}
+
+static void conv_check(const conv_case *c) {
+  char line[300];
+  conv_setup g;
+  conv_shape s = shape_of(c);
+  conv_line(c, &s, line, sizeof line);
+  if (skip(line))
+    return;
+  conv_setup_begin(&g, c);
+  conv_compile(&g, c);
+  if (!emit_only) {
+    job_prepare(&g.j, "conv", 3);
+    job_run(&g.j);
+    double *want = malloc((size_t)g.n_out * sizeof *want);
+    conv_reference(c, &s, g.a, g.w, g.bias, want);
+    int ok = guard_ok((char *)g.out, g.n_out * 4) && guard_ok(g.j.scratch, g.j.worker_bytes * 3);
+    report(line, relative_rms(g.out, want, g.n_out), c->algo == CY_CONV_WINOGRAD ? 1e-4 : 1e-5, ok, g.j.compile_ms);
+    free(want);
+  }
+  conv_setup_end(&g);
+}
+
+/* ---- measuring ---- */
 
 static int compare_double(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
@@ -199,22 +378,6 @@ static double job_time(job *j) {
   }
   qsort(t, 15, sizeof *t, compare_double);
   return t[4];
-}
-
-static void gemm_bench(const gemm_case *c, const char *what) {
-  char line[200];
-  snprintf(line, sizeof line, "%s: %s batch %lld m %lld n %lld k %lld", what, gemm_form_name(c), (long long)(c->b0 * c->b1),
-           (long long)c->m, (long long)c->n, (long long)c->k);
-  if (skip(line))
-    return;
-  gemm_setup g;
-  gemm_setup_begin(&g, c);
-  gemm_compile(&g, c);
-  job_prepare(&g.j, "gemm", 1);
-  double t = job_time(&g.j), flop = 2.0 * (double)(c->b0 * c->b1 * c->m * c->n) * (double)c->k;
-  printf("%-60s %8.1f us %7.1f GFLOP/s %5.1f %% of peak, B at %5.1f GB/s, compiled in %.1f ms\n", line, t * 1e6, flop / t * 1e-9,
-         flop / t * 1e-7 / peak_gflops, (double)g.n_b * 4 / t * 1e-9, g.j.compile_ms);
-  gemm_setup_end(&g);
 }
 
 /* fma on registers only: twelve sums of W lanes. */
@@ -253,16 +416,54 @@ static double peak_measure(void) {
   return gflops;
 }
 
+static void gemm_bench(const gemm_case *c, const char *what) {
+  char line[200];
+  snprintf(line, sizeof line, "%s: %s batch %lld m %lld n %lld k %lld", what, gemm_form_name(c), (long long)(c->b0 * c->b1),
+           (long long)c->m, (long long)c->n, (long long)c->k);
+  if (skip(line))
+    return;
+  gemm_setup g;
+  gemm_setup_begin(&g, c);
+  gemm_compile(&g, c);
+  job_prepare(&g.j, "gemm", 1);
+  double peak = peak_measure(), t = job_time(&g.j), flop = 2.0 * (double)(c->b0 * c->b1 * c->m * c->n) * (double)c->k;
+  printf("%-60s %8.1f us %7.1f GFLOP/s %5.1f %% of peak, B at %5.1f GB/s, compiled in %.1f ms\n", line, t * 1e6, flop / t * 1e-9,
+         flop / t * 1e-7 / peak, (double)g.n_b * 4 / t * 1e-9, g.j.compile_ms);
+  gemm_setup_end(&g);
+}
+
+static void conv_bench(const conv_case *c, const char *what) {
+  char line[300];
+  conv_setup g;
+  conv_shape s = shape_of(c);
+  static const char *const names[] = {"auto", "direct", "winograd", "depthwise"};
+  snprintf(line, sizeof line, "%s: %s %lldx%lld s%lld at %lld, %lld to %lld", what, names[c->algo], (long long)s.kernel[1],
+           (long long)s.kernel[2], (long long)s.stride[2], (long long)s.in[2], (long long)c->cin, (long long)c->cout);
+  if (skip(line))
+    return;
+  conv_setup_begin(&g, c);
+  conv_compile(&g, c);
+  job_prepare(&g.j, "conv", 1);
+  double peak = peak_measure(), t = job_time(&g.j);
+  double flop = 2.0 * (double)(g.n_out * s.taps * (c->cin / c->groups)) / (c->transposed ? s.stride[1] * s.stride[2] : 1);
+  printf("%-60s %8.1f us %7.1f GFLOP/s %5.1f %% of peak, compiled in %.1f ms\n", line, t * 1e6, flop / t * 1e-9,
+         flop / t * 1e-7 / peak, g.j.compile_ms);
+  conv_setup_end(&g);
+}
+
 static void bench(void) {
-  peak_gflops = peak_measure();
-  printf("peak of one core: %.1f GFLOP/s\n", peak_gflops);
+  printf("peak of one core: %.1f GFLOP/s\n", peak_measure());
   for (size_t i = 0; i < sizeof gemm_benches / sizeof *gemm_benches; i++)
     gemm_bench(&gemm_benches[i].c, gemm_benches[i].what);
+  for (size_t i = 0; i < sizeof conv_benches / sizeof *conv_benches; i++)
+    conv_bench(&conv_benches[i].c, conv_benches[i].what);
 }
 
 static void check_all(void) {
   for (size_t i = 0; i < sizeof gemm_cases / sizeof *gemm_cases; i++)
     gemm_check(&gemm_cases[i]);
+  for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++)
+    conv_check(&conv_cases[i]);
 }
 
 int main(int argc, char **argv) {
