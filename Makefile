@@ -67,6 +67,7 @@ LLVM_DIRS := codegen/cpu
 ALL_TOOLS := cytoc cyto-run cyto-bench
 
 SRC_compiler := $(wildcard $(COMPILER_DIRS:%=%/*.c))
+SRC_asm := $(wildcard codegen/*.S)
 SRC_runtime := $(wildcard runtime/*.c)
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
 TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
@@ -155,16 +156,16 @@ bench: all
 
 # ---- libraries and binaries ----------------------------------------------------------------------------------------
 
-$(COMPILER_LIB): $(call obj,$(SRC_compiler)) $(PB_OBJ)
+$(COMPILER_LIB): $(call obj,$(SRC_compiler)) $(SRC_asm:%.S=$O/obj/%.o) $(PB_OBJ)
 $(RUNTIME_LIB): $(call obj,$(SRC_runtime))
 $(TOOLS_LIB): $(call obj,$(SRC_tools))
 $O/%.a:
 	$(call say,AR,$@)
 	$Q rm -f $@ && ar rcs $@ $^
 
-# The runtime goes into every compiled model: position independent, nothing visible that is not marked so, optimised
-# also where the rest is built for debugging.
-$O/obj/runtime/%.o: CFLAGS += -fPIC -fvisibility=hidden $(if $(filter release,$(VARIANT)),-O2)
+# The runtime goes into every compiled model: position independent, nothing visible that is not marked so, and
+# without debug information, which would be copied into each of them.
+$O/obj/runtime/%.o: CFLAGS += -fPIC -fvisibility=hidden $(if $(filter release,$(VARIANT)),-O2 -g0)
 # Tests that refer to data of a library want its address there, not a copy in the program.
 $O/obj/tests/rt/%.o: CFLAGS += -fPIC
 $O/obj/codegen/%.o $O/obj/tools/cytoc.o $O/obj/tests/codegen/%.o: CPPFLAGS += $(LLVM_CPPFLAGS)
@@ -198,6 +199,11 @@ $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(RUNTIME_LIB) $(PB_OBJ)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ -lprotobuf-c $(RUNTIME_LIBS)
 
+# The compiler carries the runtime library as bytes.
+$O/obj/codegen/%.o: codegen/%.S $(RUNTIME_LIB)
+	$(call say,AS,$<)
+	$Q mkdir -p $(@D) && $(CC) -DCY_RUNTIME_ARCHIVE='"$(RUNTIME_LIB)"' -c -o $@ $<
+
 $O/obj/%.o: %.c | $B/gen/onnx.pb-c.h
 	$(call say,CC,$<)
 	$Q mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
@@ -224,7 +230,7 @@ fuzz-run: $(FUZZ_TARGETS:%=$O/tests/fuzz/%)
 	$Q for t in $(FUZZ_TARGETS); do \
 	  mkdir -p $O/corpus/$$t && echo "fuzz $$t for $(FUZZ_SECONDS) s" && \
 	  $O/tests/fuzz/$$t -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=4096 -verbosity=0 \
-	    -print_final_stats=1 -artifact_prefix=$O/crash-$$t- $O/corpus/$$t $(wildcard tests/fuzz/seeds) || exit 1; done
+	    -print_final_stats=0 -artifact_prefix=$O/crash-$$t- $O/corpus/$$t $(wildcard tests/fuzz/seeds) || exit 1; done
 $(FUZZ_TARGETS:%=$O/tests/fuzz/%): $O/tests/fuzz/%: $O/obj/tests/fuzz/%.o $(COMPILER_LIB)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(COMPILER_LIBS)
 endif
@@ -239,6 +245,7 @@ install: all
 	$Q install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/cyto $(DESTDIR)$(PREFIX)/include
 	$Q install $(BINARIES) $(DESTDIR)$(PREFIX)/bin
 	$Q install -m 644 $(RUNTIME_LIB) $(DESTDIR)$(PREFIX)/lib/cyto
+	$Q install -d $(DESTDIR)$(PREFIX)/share/cyto && install -m 644 tools/bench_ort.py $(DESTDIR)$(PREFIX)/share/cyto
 	$Q install -m 644 runtime/cyto.h runtime/cyto_abi.h $(DESTDIR)$(PREFIX)/include
 
 # build/venv and the downloads stay: they are the slow part, and setup.sh keeps them right.
