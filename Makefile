@@ -152,7 +152,7 @@ demo: all
 	$Q $(MAKE) --no-print-directory -C examples/digits demo BUILD=$(abspath $O)
 
 bench: all
-	$Q tests/bench/run.sh $O
+	$Q $B/venv/bin/python tests/bench/run.py --build $O
 
 # ---- libraries and binaries ----------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_ARGS = 200, MAX_MODELS = 256 };
+enum { MAX_ARGS = 200, MAX_MODELS = 256, MAX_PAIRS = 4096 };
 
 typedef struct options {
   const char *models[MAX_MODELS];
@@ -31,7 +31,12 @@ typedef struct options {
   int processes;
   double seconds;
   const char *seed, *target, *json, *csv, *results;
-  cy_bench_pairs pairs;
+  const char *label; /* stands for the command line in --results */
+  struct {
+    const char *option, *text;
+    int model; /* the number of the model that it belongs to; -1: all */
+  } pairs[MAX_PAIRS];
+  int n_pairs;
   char bin[PATH_MAX];   /* the folder of this program */
   char self[PATH_MAX];
   char work[PATH_MAX];  /* a temporary folder for libraries */
@@ -49,12 +54,14 @@ static void usage(FILE *out) {
         "  --batch 1,8            sizes for the dim named 'batch'\n"
         "  --against eager,ort    contenders beside compiled -O3 (default both; 'none')\n"
         "  --dim NAME=N  --shape INPUT=AxBxC  --range INPUT=LO:HI\n"
-        "                         sizes left open by the model, and values of an input\n"
+        "                         sizes left open by the model, and values of an input; of all models when\n"
+        "                         given before the first, else of the one before\n"
         "  --processes N          processes for each number, at least 5 (default 5)\n"
         "  --seconds S            running time of each process (default 0.5)\n"
         "  --seed N  --target T   of the random inputs; of the compiler\n"
         "  --json FILE  --csv FILE  --results FILE.md\n"
-        "                         all measurements; one row a process; append a section\n",
+        "                         all measurements; one row a process; append a section\n"
+        "  --label TEXT           what stands there for the command line\n",
         out);
 }
 
@@ -208,16 +215,25 @@ static void model_name(const char *path, char *out, size_t room) {
     *dot = 0;
 }
 
+static void pair_append(cy_bench_pairs *pairs, const char *option, const char *text) {
+  if (pairs->n == CY_BENCH_MAX_PAIRS)
+    return;
+  pairs->option[pairs->n] = option;
+  pairs->text[pairs->n++] = text;
+}
+
 /* All contenders of one model and batch size, for every number of threads. Returns how many results it added. */
-static int model_measure(const options *o, const char *model, int batch, cy_bench_result *results) {
-  cy_bench_pairs pairs = o->pairs;
+static int model_measure(const options *o, int index, int batch, cy_bench_result *results) {
+  const char *model = o->models[index];
+  cy_bench_pairs pairs = {0};
   char dim[32];
   int n = 0, broken[CY_BENCH_N_CONTENDERS] = {0};
-  if (batch && pairs.n < CY_BENCH_MAX_PAIRS) {
-    snprintf(dim, sizeof dim, "batch=%d", batch);
-    pairs.option[pairs.n] = "--dim";
-    pairs.text[pairs.n++] = dim;
-  }
+  snprintf(dim, sizeof dim, "batch=%d", batch);
+  if (batch)
+    pair_append(&pairs, "--dim", dim);
+  for (int i = 0; i < o->n_pairs; i++)
+    if (o->pairs[i].model < 0 || o->pairs[i].model == index)
+      pair_append(&pairs, o->pairs[i].option, o->pairs[i].text);
   for (int t = 0; t < o->n_threads; t++) {
     for (int c = 0; c < CY_BENCH_N_CONTENDERS; c++) {
       if (!o->against[c])
@@ -276,10 +292,11 @@ static int against_read(const char *text, int *out) {
 }
 
 static int pair_read(options *o, const char *option, const char *value) {
-  if (!strchr(value, '=') || o->pairs.n >= CY_BENCH_MAX_PAIRS - 1)
+  if (!strchr(value, '=') || o->n_pairs == MAX_PAIRS)
     return 1;
-  o->pairs.option[o->pairs.n] = option;
-  o->pairs.text[o->pairs.n++] = value;
+  o->pairs[o->n_pairs].option = option;
+  o->pairs[o->n_pairs].text = value;
+  o->pairs[o->n_pairs++].model = o->n_models - 1;
   return 0;
 }
 
@@ -288,7 +305,7 @@ static int option_read(options *o, const char *name, const char *value) {
   const struct {
     const char *name, **to;
   } texts[] = {{"--seed", &o->seed}, {"--target", &o->target}, {"--json", &o->json}, {"--csv", &o->csv},
-               {"--results", &o->results}};
+               {"--results", &o->results}, {"--label", &o->label}};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     if (!strcmp(name, texts[i].name)) {
       *texts[i].to = value;
@@ -384,7 +401,7 @@ static int results_write(const options *o, const cy_bench_result *results, int n
   if (o->csv)
     failed |= cy_bench_write_csv(o->csv, results, n);
   if (o->results)
-    failed |= cy_bench_append_results(o->results, results, n, o->command);
+    failed |= cy_bench_append_results(o->results, results, n, o->label ? o->label : o->command);
   for (int i = 0; i < n; i++)
     failed |= results[i].contender != CY_BENCH_ORT && !results[i].n_samples;
   return failed;
@@ -412,7 +429,7 @@ int main(int argc, char **argv) {
     return 1;
   for (int m = 0; m < o.n_models; m++) {
     for (int b = 0; b < o.n_batches; b++) {
-      n += model_measure(&o, o.models[m], o.batches[b], results + n);
+      n += model_measure(&o, m, o.batches[b], results + n);
       if (isatty(STDERR_FILENO))
         fprintf(stderr, "%d of %d: %s\n", m * o.n_batches + b + 1, o.n_models * o.n_batches, o.models[m]);
     }
