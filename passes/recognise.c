@@ -15,9 +15,6 @@
 
 static cy_val in_of(const cy_node_info *n, int k) { return n ? n->in[k] : 0; }
 
-/* The other operand of a commutative node, if one operand is v; 0 otherwise. */
-static cy_val partner(const cy_node_info *n, cy_val v) { return n->in[0] == v ? n->in[1] : n->in[1] == v ? n->in[0] : 0; }
-
 /* Is c the number of elements that axes of t hold (reciprocal: one over it)? */
 static bool is_count(cy_graph *g, cy_val c, const cy_type *t, const bool *axes, bool reciprocal) {
   cy_dim product = cy_dim_const(g, 1);
@@ -85,7 +82,7 @@ static cy_val normalisation(cy_rewrite *rw, cy_val numerator, cy_val root) {
   return build_normalize(g, numerator, axes, epsilon, true);
 }
 
-/* Divisions: x / sqrt(..), softmax. */
+/* x / sqrt(..) */
 static cy_val divided(cy_rewrite *rw, const cy_node_info *n) { return normalisation(rw, n->in[0], n->in[1]); }
 
 /* Products with a reciprocal: x * (1 / sqrt(..)) */
@@ -151,16 +148,9 @@ static cy_val log_of_softmax(cy_rewrite *rw, const cy_node_info *n) {
   return s && cy_rewrite_single_use(rw, n->in[0]) ? build_rows(rw->g, CY_OP_log_softmax, s->in[0], cy_attr_get_int(s, CY_ATTR_axis, -1)) : 0;
 }
 
-/* x * x summed: |x|^2 spelled as abs(x) * abs(x) */
-static cy_val square_of_abs(cy_rewrite *rw, const cy_node_info *n) {
-  const cy_node_info *a = partner(n, n->in[0]) == n->in[0] ? cy_def_of(rw->g, n->in[0], CY_OP_abs) : NULL;
-  return a ? cy_build_binary(rw->g, CY_OP_mul, a->in[0], a->in[0]) : 0;
-}
-
 static const cy_rule rules[] = {
     {CY_OP_div, "normalize", divided},
     {CY_OP_div, "softmax", spelled_softmax},
-    {CY_OP_mul, "square of abs", square_of_abs},
     {CY_OP_mul, "normalize", multiplied},
     {CY_OP_sub, "log_softmax", spelled_log_softmax},
     {CY_OP_log, "log of softmax", log_of_softmax},
