@@ -44,7 +44,7 @@ SANFLAGS := $(SANFLAGS_$(VARIANT))
 
 WARN := -Wall -Wextra -Werror
 CFLAGS := -std=gnu11 $(OPT_$(VARIANT)) $(WARN) $(SANFLAGS) -pthread $(CFLAGS_EXTRA)
-CPPFLAGS := -I. -I$B/gen -DCYTO_VERSION='"$(CYTO_VERSION)"' -MMD -MP
+CPPFLAGS := -I. -Iruntime -I$B/gen -DCYTO_VERSION='"$(CYTO_VERSION)"' -MMD -MP
 LDFLAGS := $(SANFLAGS) -pthread $(LDFLAGS_EXTRA)
 
 ifneq ($(LLVM_CONFIG),)
@@ -67,12 +67,23 @@ LLVM_DIRS := codegen/cpu
 ALL_TOOLS := cytoc cyto-run cyto-bench
 
 SRC_compiler := $(wildcard $(COMPILER_DIRS:%=%/*.c))
+SRC_asm := $(wildcard codegen/*.S)
 SRC_runtime := $(wildcard runtime/*.c)
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
 TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c)
-SRC_rttest := $(wildcard tests/rt/*_test.c)
+SRC_rttest := $(wildcard tests/rt/test_*.c)
 SRC_rthelp := $(filter-out $(SRC_rttest),$(wildcard tests/rt/*.c))
+
+# Variants of the hand-written model tests/rt/model.c, as libraries beside the runtime's tests.
+RT_MODELS := rt_model_a rt_model_b rt_bad_abi rt_bad_cpu rt_bad_query rt_bad_weights
+RT_FLAGS_rt_model_a := -DMODEL_SYMBOL=rt_model_a
+RT_FLAGS_rt_model_b := -DMODEL_SYMBOL=rt_model_b -DTAG=2
+RT_LINKED := $O/tests/rt/rt_model_a.so $O/tests/rt/rt_model_b.so
+RT_FLAGS_rt_bad_abi := -DMODEL_FAULT=1
+RT_FLAGS_rt_bad_cpu := -DMODEL_FAULT=2
+RT_FLAGS_rt_bad_query := -DMODEL_FAULT=3
+RT_FLAGS_rt_bad_weights := -DMODEL_FAULT=4
 
 ifeq ($(LLVM_CONFIG),)
 SRC_compiler := $(filter-out $(LLVM_DIRS:%=%/%),$(SRC_compiler))
@@ -123,7 +134,7 @@ setup:
 $B/config.mk: tools/setup.sh tests/requirements.txt
 	$Q tools/setup.sh
 
-tests: all $(UNIT_TESTS) $(NODE_RUN)
+tests: all $(UNIT_TESTS) $(NODE_RUN) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
 
 SUITES := unit golden onnx models zoo bad examples cuda
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
@@ -141,20 +152,22 @@ demo: all
 	$Q $(MAKE) --no-print-directory -C examples/digits demo BUILD=$(abspath $O)
 
 bench: all
-	$Q tests/bench/run.sh $O
+	$Q $B/venv/bin/python tests/bench/run.py --build $O
 
 # ---- libraries and binaries ----------------------------------------------------------------------------------------
 
-$(COMPILER_LIB): $(call obj,$(SRC_compiler)) $(PB_OBJ)
+$(COMPILER_LIB): $(call obj,$(SRC_compiler)) $(SRC_asm:%.S=$O/obj/%.o) $(PB_OBJ)
 $(RUNTIME_LIB): $(call obj,$(SRC_runtime))
 $(TOOLS_LIB): $(call obj,$(SRC_tools))
 $O/%.a:
 	$(call say,AR,$@)
 	$Q rm -f $@ && ar rcs $@ $^
 
-# The runtime goes into every compiled model: position independent, nothing visible that is not marked so, optimised
-# also where the rest is built for debugging.
-$O/obj/runtime/%.o: CFLAGS += -fPIC -fvisibility=hidden $(if $(filter release,$(VARIANT)),-O2)
+# The runtime goes into every compiled model: position independent, nothing visible that is not marked so, and
+# without debug information, which would be copied into each of them.
+$O/obj/runtime/%.o: CFLAGS += -fPIC -fvisibility=hidden $(if $(filter release,$(VARIANT)),-O2 -g0)
+# Tests that refer to data of a library want its address there, not a copy in the program.
+$O/obj/tests/rt/%.o: CFLAGS += -fPIC
 $O/obj/codegen/%.o $O/obj/tools/cytoc.o $O/obj/tests/codegen/%.o: CPPFLAGS += $(LLVM_CPPFLAGS)
 
 COMPILER_LIBS := $(LLVM_LIBS) -lprotobuf-c -ljansson -lm -ldl
@@ -173,13 +186,23 @@ $(call ctest_bin,$(SRC_ctest)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 
-$(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_rthelp)) $(RUNTIME_LIB)
+$(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_rthelp)) $(RUNTIME_LIB) $(RT_LINKED)
 	$(call say,LINK,$@)
-	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -o $@ $^ $(RUNTIME_LIBS)
+
+$(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LIB)
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden $(RT_FLAGS_$*) -shared -Wl,-soname,$(@F) \
+	  -MF $O/obj/tests/rt/$*.d -o $@ $< $(RUNTIME_LIB) $(RUNTIME_LIBS)
 
 $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(RUNTIME_LIB) $(PB_OBJ)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ -lprotobuf-c $(RUNTIME_LIBS)
+
+# The compiler carries the runtime library as bytes.
+$O/obj/codegen/%.o: codegen/%.S $(RUNTIME_LIB)
+	$(call say,AS,$<)
+	$Q mkdir -p $(@D) && $(CC) -DCY_RUNTIME_ARCHIVE='"$(RUNTIME_LIB)"' -c -o $@ $<
 
 $O/obj/%.o: %.c | $B/gen/onnx.pb-c.h
 	$(call say,CC,$<)
@@ -207,7 +230,7 @@ fuzz-run: $(FUZZ_TARGETS:%=$O/tests/fuzz/%)
 	$Q for t in $(FUZZ_TARGETS); do \
 	  mkdir -p $O/corpus/$$t && echo "fuzz $$t for $(FUZZ_SECONDS) s" && \
 	  $O/tests/fuzz/$$t -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=4096 -verbosity=0 \
-	    -print_final_stats=1 -artifact_prefix=$O/crash-$$t- $O/corpus/$$t $(wildcard tests/fuzz/seeds) || exit 1; done
+	    -print_final_stats=0 -artifact_prefix=$O/crash-$$t- $O/corpus/$$t $(wildcard tests/fuzz/seeds) || exit 1; done
 $(FUZZ_TARGETS:%=$O/tests/fuzz/%): $O/tests/fuzz/%: $O/obj/tests/fuzz/%.o $(COMPILER_LIB)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(COMPILER_LIBS)
 endif
@@ -222,6 +245,7 @@ install: all
 	$Q install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/cyto $(DESTDIR)$(PREFIX)/include
 	$Q install $(BINARIES) $(DESTDIR)$(PREFIX)/bin
 	$Q install -m 644 $(RUNTIME_LIB) $(DESTDIR)$(PREFIX)/lib/cyto
+	$Q install -d $(DESTDIR)$(PREFIX)/share/cyto && install -m 644 tools/bench_ort.py $(DESTDIR)$(PREFIX)/share/cyto
 	$Q install -m 644 runtime/cyto.h runtime/cyto_abi.h $(DESTDIR)$(PREFIX)/include
 
 # build/venv and the downloads stay: they are the slow part, and setup.sh keeps them right.

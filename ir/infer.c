@@ -84,7 +84,7 @@ static bool cast_dtype(infer *i, cy_op op, cy_dtype *out) {
 
 static bool infer_ew(infer *i) {
   cy_op op = (cy_op)i->n->op;
-  cy_dtype dtype;
+  cy_dtype dtype = CY_NONE;
   if (op == CY_OP_cast || op == CY_OP_bitcast ? !cast_dtype(i, op, &dtype) : !ew_dtypes(i, op, &dtype))
     return false;
   cy_type t = *in_type(i, 0);

@@ -2,7 +2,7 @@
 #ifndef CY_LOWER_H
 #define CY_LOWER_H
 
-#include "../ir/loop.h"
+#include "ir/loop.h"
 
 typedef struct cy_lower_options {
   int level; /* 0: eager. Contractions are plain loop nests, so that -O0 is an opinion of its own; > 0: the target's generators */

@@ -10,7 +10,7 @@
 #ifndef CY_LOWER_INT_H
 #define CY_LOWER_INT_H
 
-#include "../ir/loop.h"
+#include "ir/loop.h"
 #include "lower.h"
 
 /* Where a value lies. Strides and offset in elements. */

@@ -1,17 +1,18 @@
 /* threads.c - the pool of threads: fork-join over the tasks of one kernel.
  *
  * One pool per process. Every library that carries this file defines the data symbol cyrt_process_pool with default
- *   visibility, so the dynamic linker lets all directly linked ones use the first; libraries opened by cyto_model_load() get
- *   the loader's pool through the frame. Whoever needs it first creates it; its code must then stay mapped as long as threads
- *   run in it, hence pin_library(). It is never freed: idle threads sleep, and end with the process.
- * A job.  The caller takes the pool (busy), writes the job, opens the gate and works along; helpers that are awake join
- *   through the gate (bit OPEN plus a count of those inside). When no piece is left the caller closes the gate and waits
- *   only for those inside: a helper that wakes late finds the gate closed and costs nothing. If the pool is busy with
- *   another thread's job, the caller does all pieces itself: correct, and no worse when all CPUs are at work anyway.
- * Pieces.  The tasks are cut into some eight pieces per worker. Each worker has its own run of consecutive pieces (so that the
- *   same worker meets the same part of a tensor in kernel after kernel, in its own cache) and then helps the others.
- * Waiting.  A helper spins for SPIN_NS after its last job (joining then costs 0.1 us), then sleeps on a futex (50 us).
- * fork().  The child has no helpers; an atfork handler resets the pool, which starts new ones when needed.
+ *   visibility, so the dynamic linker lets all directly linked ones use the first; libraries opened by
+ * cyto_model_load() get the loader's pool through the frame. Whoever needs it first creates it; its code must then stay
+ * mapped as long as threads run in it, hence pin_library(). It is never freed: idle threads sleep, and end with the
+ * process. A job.  The caller takes the pool (busy), writes the job, opens the gate and works along; helpers that are
+ * awake join through the gate (bit OPEN plus a count of those inside). When no piece is left the caller closes the gate
+ * and waits only for those inside: a helper that wakes late finds the gate closed and costs nothing. If the pool is
+ * busy with another thread's job, the caller does all pieces itself: correct, and no worse when all CPUs are at work
+ * anyway. Pieces.  The tasks are cut into some eight pieces per worker. Each worker has its own run of consecutive
+ * pieces (so that the same worker meets the same part of a tensor in kernel after kernel, in its own cache) and then
+ * helps the others. Waiting.  A helper spins for SPIN_NS after its last job (joining then costs 0.1 us), then sleeps on
+ * a futex (50 us). fork().  The child has no helpers; an atfork handler resets the pool, which starts new ones when
+ * needed.
  */
 #define _GNU_SOURCE
 #include "cyrt.h"
@@ -148,8 +149,7 @@ static void futex_wake(atomic_uint *word) { syscall(SYS_futex, word, FUTEX_WAKE_
 static int gate_enter(struct cyrt_pool *pool) {
   uint32_t gate = atomic_load_explicit(&pool->gate, memory_order_relaxed);
   while (gate & GATE_OPEN)
-    if (atomic_compare_exchange_weak_explicit(&pool->gate, &gate, gate + 1, memory_order_acquire,
-                                              memory_order_relaxed))
+    if (atomic_compare_exchange_weak_explicit(&pool->gate, &gate, gate + 1, memory_order_acquire, memory_order_relaxed))
       return 1;
   return 0;
 }

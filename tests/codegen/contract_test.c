@@ -147,10 +147,10 @@ static void gemm_setup_end(gemm_setup *g) {
 static void gemm_compile(gemm_setup *g, const gemm_case *c) {
   if (c->form == GEMM_PACKED)
     gemm_pack(g, c);
-  double t = seconds();
+  double t = cpu_seconds();
   cy_gemm_emit(g->j.cg, &g->d, &g->j.info);
   job_finish(&g->j);
-  g->j.compile_ms = (seconds() - t) * 1e3;
+  g->j.compile_ms = (cpu_seconds() - t) * 1e3;
 }
 
 static void gemm_check(const gemm_case *c) {
@@ -318,10 +318,10 @@ static void conv_setup_end(conv_setup *g) {
 
 static void conv_compile(conv_setup *g, const conv_case *c) {
   conv_pack(g, c);
-  double t = seconds();
+  double t = cpu_seconds();
   cy_conv_emit(g->j.cg, &g->d, (cy_conv_algo)c->algo, &g->j.info);
   job_finish(&g->j);
-  g->j.compile_ms = (seconds() - t) * 1e3;
+  g->j.compile_ms = (cpu_seconds() - t) * 1e3;
 }
 
 static void conv_line(const conv_case *c, const conv_shape *s, char *line, size_t size) {
@@ -362,28 +362,20 @@ static int compare_double(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-/* Median seconds of one run on one thread. */
-static double job_time(job *j) {
-  double t[15], once;
-  job_run(j);
-  once = seconds();
-  job_run(j);
-  once = seconds() - once;
-  int repeat = once < 0.002 ? (int)(0.002 / (once + 1e-9)) + 1 : 1;
-  for (int i = 0; i < 15; i++) {
-    double start = seconds();
-    for (int r = 0; r < repeat; r++)
-      job_run(j);
-    t[i] = (seconds() - start) / repeat;
-  }
-  qsort(t, 15, sizeof *t, compare_double);
-  return t[4];
-}
+typedef struct timing {
+  double seconds, share; /* the fastest run; median share of the peak measured next to it */
+} timing;
 
 /* fma on registers only: twelve sums of W lanes. */
-static double peak_measure(void) {
-  job j = job_begin("peak");
-  cy_cg *cg = j.cg;
+typedef struct peak {
+  job j;
+  cyrt_kernel kernel;
+  float *buffer;
+} peak;
+
+static peak peak_begin(void) {
+  peak p = {.j = job_begin("peak")};
+  cy_cg *cg = p.j.cg;
   cy_kernel_begin(cg, "peak", 0);
   LLVMValueRef v[12], out = cy_arg_ptr(cg, 0), x = cy_load(cg, cg->vf, out, 64), y = cy_load(cg, cg->vf, cy_gepc(cg, out, 64), 64);
   for (int i = 0; i < 12; i++)
@@ -398,38 +390,51 @@ static double peak_measure(void) {
   for (int i = 0; i < 12; i++)
     cy_store(cg, l.out[i], cy_gepc(cg, out, 128 + i * 64), 64);
   cy_fn_end(cg, NULL);
-  job_link(&j);
-  cyrt_kernel kernel = (cyrt_kernel)(uintptr_t)job_symbol(&j, "peak");
-  float *buffer = aligned_alloc(64, 4096);
-  memset(buffer, 0, 4096);
-  j.args[0].ptr = buffer;
-  double best = 1e9;
-  for (int i = 0; i < 20; i++) {
-    double t = seconds();
-    kernel(j.args, 0, 1000000, 0);
-    t = seconds() - t;
-    best = t < best ? t : best;
-  }
-  double gflops = 24.0 * 2 * cg->W * 1e6 / best * 1e-9;
-  free(buffer);
-  job_end(&j);
-  return gflops;
+  job_link(&p.j);
+  p.kernel = (cyrt_kernel)(uintptr_t)job_symbol(&p.j, "peak");
+  p.buffer = aligned_alloc(64, 4096);
+  memset(p.buffer, 0, 4096);
+  p.j.args[0].ptr = p.buffer;
+  return p;
 }
 
-static void gemm_bench(const gemm_case *c, const char *what) {
-  char line[200];
-  snprintf(line, sizeof line, "%s: %s batch %lld m %lld n %lld k %lld", what, gemm_form_name(c), (long long)(c->b0 * c->b1),
-           (long long)c->m, (long long)c->n, (long long)c->k);
-  if (skip(line))
-    return;
-  gemm_setup g;
-  gemm_setup_begin(&g, c);
-  gemm_compile(&g, c);
-  job_prepare(&g.j, "gemm", 1);
-  double peak = peak_measure(), t = job_time(&g.j), flop = 2.0 * (double)(c->b0 * c->b1 * c->m * c->n) * (double)c->k;
-  printf("%-60s %8.1f us %7.1f GFLOP/s %5.1f %% of peak, B at %5.1f GB/s, compiled in %.1f ms\n", line, t * 1e6, flop / t * 1e-9,
-         flop / t * 1e-7 / peak, (double)g.n_b * 4 / t * 1e-9, g.j.compile_ms);
-  gemm_setup_end(&g);
+static double peak_gflops(peak *p) {
+  double t = cpu_seconds();
+  p->kernel(p->j.args, 0, 20000, 0);
+  return 24.0 * 2 * p->j.cg->W * 20000 / (cpu_seconds() - t) * 1e-9;
+}
+
+static void peak_end(peak *p) {
+  free(p->buffer);
+  job_end(&p->j);
+}
+
+/* One thread. */
+static timing job_time(job *j, double flop) {
+  enum { N = 31 };
+  peak p = peak_begin();
+  double share[N], once, best = 1e9;
+  job_run(j);
+  once = cpu_seconds();
+  job_run(j);
+  once = cpu_seconds() - once;
+  int repeat = once < 0.001 ? (int)(0.001 / (once + 1e-9)) + 1 : 1;
+  for (int i = 0; i < N; i++) {
+    double before = peak_gflops(&p), start = cpu_seconds();
+    for (int r = 0; r < repeat; r++)
+      job_run(j);
+    double t = (cpu_seconds() - start) / repeat, after = peak_gflops(&p);
+    share[i] = flop / t * 2e-9 / (before + after);
+    best = t < best ? t : best;
+  }
+  qsort(share, N, sizeof *share, compare_double);
+  peak_end(&p);
+  return (timing){best, share[N / 2]};
+}
+
+static void timing_print(const char *line, double flop, timing t, double bytes, double compile_ms) {
+  printf("%-56s %8.1f us %7.1f GFLOP/s %5.1f %% of peak, weights %5.1f GB/s, compiled in %.1f ms\n", line, t.seconds * 1e6,
+         flop / t.seconds * 1e-9, t.share * 100, bytes / t.seconds * 1e-9, compile_ms);
 }
 
 static void conv_bench(const conv_case *c, const char *what) {
@@ -444,15 +449,30 @@ static void conv_bench(const conv_case *c, const char *what) {
   conv_setup_begin(&g, c);
   conv_compile(&g, c);
   job_prepare(&g.j, "conv", 1);
-  double peak = peak_measure(), t = job_time(&g.j);
-  double flop = 2.0 * (double)(g.n_out * s.taps * (c->cin / c->groups)) / (c->transposed ? s.stride[1] * s.stride[2] : 1);
-  printf("%-60s %8.1f us %7.1f GFLOP/s %5.1f %% of peak, compiled in %.1f ms\n", line, t * 1e6, flop / t * 1e-9,
-         flop / t * 1e-7 / peak, g.j.compile_ms);
+  double macs = (double)(g.n_out * s.taps * (c->cin / c->groups)) / (c->transposed ? (double)(s.stride[1] * s.stride[2]) : 1);
+  timing_print(line, 2 * macs, job_time(&g.j, 2 * macs), 4.0 * (double)(c->cout * s.taps * (c->cin / c->groups)), g.j.compile_ms);
   conv_setup_end(&g);
 }
 
+static void gemm_bench(const gemm_case *c, const char *what) {
+  char line[200];
+  snprintf(line, sizeof line, "%s: %s batch %lld m %lld n %lld k %lld", what, gemm_form_name(c), (long long)(c->b0 * c->b1),
+           (long long)c->m, (long long)c->n, (long long)c->k);
+  if (skip(line))
+    return;
+  gemm_setup g;
+  gemm_setup_begin(&g, c);
+  gemm_compile(&g, c);
+  job_prepare(&g.j, "gemm", 1);
+  double flop = 2.0 * (double)(c->b0 * c->b1 * c->m * c->n) * (double)c->k;
+  timing_print(line, flop, job_time(&g.j, flop), (double)g.n_b * 4, g.j.compile_ms);
+  gemm_setup_end(&g);
+}
+
 static void bench(void) {
-  printf("peak of one core: %.1f GFLOP/s\n", peak_measure());
+  peak p = peak_begin();
+  printf("peak of one core: %.1f GFLOP/s\n", peak_gflops(&p));
+  peak_end(&p);
   for (size_t i = 0; i < sizeof gemm_benches / sizeof *gemm_benches; i++)
     gemm_bench(&gemm_benches[i].c, gemm_benches[i].what);
   for (size_t i = 0; i < sizeof conv_benches / sizeof *conv_benches; i++)
