@@ -8,6 +8,10 @@
  */
 #include "contract_jit.h"
 
+#include <linux/perf_event.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "contract_cases.h"
 
 static int n_failed, n_run;
@@ -357,84 +361,48 @@ static void conv_check(const conv_case *c) {
 
 /* ---- measuring ---- */
 
-static int compare_double(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return x < y ? -1 : x > y;
-}
-
 typedef struct timing {
-  double seconds, share; /* the fastest run; median share of the peak measured next to it */
+  double seconds, cycles; /* of the run with the fewest cycles; 0 cycles when the processor's counter is not to be had */
 } timing;
 
-/* fma on registers only: twelve sums of W lanes. */
-typedef struct peak {
-  job j;
-  cyrt_kernel kernel;
-  float *buffer;
-} peak;
-
-static peak peak_begin(void) {
-  peak p = {.j = job_begin("peak")};
-  cy_cg *cg = p.j.cg;
-  cy_kernel_begin(cg, "peak", 0);
-  LLVMValueRef v[12], out = cy_arg_ptr(cg, 0), x = cy_load(cg, cg->vf, out, 64), y = cy_load(cg, cg->vf, cy_gepc(cg, out, 64), 64);
-  for (int i = 0; i < 12; i++)
-    v[i] = cy_load(cg, cg->vf, cy_gepc(cg, out, 128 + i * 64), 64);
-  cy_loop l;
-  cy_loop_begin(cg, &l, cg->begin, cg->end, cy_i64(cg, 1), v, 12);
-  for (int i = 0; i < 12; i++)
-    v[i] = cy_fma(cg, x, y, l.v[i]);
-  for (int i = 0; i < 12; i++)
-    v[i] = cy_fma(cg, x, y, v[i]);
-  cy_loop_end(cg, &l, v);
-  for (int i = 0; i < 12; i++)
-    cy_store(cg, l.out[i], cy_gepc(cg, out, 128 + i * 64), 64);
-  cy_fn_end(cg, NULL);
-  job_link(&p.j);
-  p.kernel = (cyrt_kernel)(uintptr_t)job_symbol(&p.j, "peak");
-  p.buffer = aligned_alloc(64, 4096);
-  memset(p.buffer, 0, 4096);
-  p.j.args[0].ptr = p.buffer;
-  return p;
+static int cycle_counter(void) {
+  struct perf_event_attr a = {.type = PERF_TYPE_HARDWARE, .size = sizeof a, .config = PERF_COUNT_HW_CPU_CYCLES,
+                              .exclude_kernel = 1, .exclude_hv = 1};
+  return (int)syscall(SYS_perf_event_open, &a, 0, -1, -1, 0);
 }
 
-static double peak_gflops(peak *p) {
-  double t = cpu_seconds();
-  p->kernel(p->j.args, 0, 20000, 0);
-  return 24.0 * 2 * p->j.cg->W * 20000 / (cpu_seconds() - t) * 1e-9;
+static double cycles_now(int counter) {
+  uint64_t n = 0;
+  return read(counter, &n, sizeof n) == sizeof n ? (double)n : 0;
 }
 
-static void peak_end(peak *p) {
-  free(p->buffer);
-  job_end(&p->j);
-}
-
-/* One thread. */
-static timing job_time(job *j, double flop) {
-  enum { N = 31 };
-  peak p = peak_begin();
-  double share[N], once, best = 1e9;
+/* One thread. The best of many short runs: the machine may be busy with other things. */
+static timing job_time(job *j) {
+  int counter = cycle_counter();
+  timing best = {1e9, 1e18};
+  double first = cpu_seconds();
   job_run(j);
-  once = cpu_seconds();
-  job_run(j);
-  once = cpu_seconds() - once;
-  int repeat = once < 0.001 ? (int)(0.001 / (once + 1e-9)) + 1 : 1;
-  for (int i = 0; i < N; i++) {
-    double before = peak_gflops(&p), start = cpu_seconds();
+  first = cpu_seconds() - first;
+  int repeat = first < 0.0005 ? (int)(0.0005 / (first + 1e-9)) + 1 : 1;
+  for (int i = 0; i < 40; i++) {
+    double start = cpu_seconds(), cycles = cycles_now(counter);
     for (int r = 0; r < repeat; r++)
       job_run(j);
-    double t = (cpu_seconds() - start) / repeat, after = peak_gflops(&p);
-    share[i] = flop / t * 2e-9 / (before + after);
-    best = t < best ? t : best;
+    cycles = (cycles_now(counter) - cycles) / repeat;
+    double t = (cpu_seconds() - start) / repeat;
+    if (cycles < best.cycles || (cycles == 0 && t < best.seconds))
+      best = (timing){t, cycles};
   }
-  qsort(share, N, sizeof *share, compare_double);
-  peak_end(&p);
-  return (timing){best, share[N / 2]};
+  if (counter >= 0)
+    close(counter);
+  return best;
 }
 
-static void timing_print(const char *line, double flop, timing t, double bytes, double compile_ms) {
-  printf("%-56s %8.1f us %7.1f GFLOP/s %5.1f %% of peak, weights %5.1f GB/s, compiled in %.1f ms\n", line, t.seconds * 1e6,
-         flop / t.seconds * 1e-9, t.share * 100, bytes / t.seconds * 1e-9, compile_ms);
+/* The peak is two vectors of fma a cycle. */
+static void timing_print(const char *line, double flop, const job *j, timing t, double weights) {
+  printf("%-52s %8.1f us %6.1f GFLOP/s %5.1f %% of peak, weights %5.1f GB/s, compiled in %.0f ms\n", line, t.seconds * 1e6,
+         flop / t.seconds * 1e-9, t.cycles > 0 ? flop / (4 * j->cg->W * t.cycles) * 100 : 0, weights / t.seconds * 1e-9,
+         j->compile_ms);
 }
 
 static void conv_bench(const conv_case *c, const char *what) {
@@ -450,7 +418,7 @@ static void conv_bench(const conv_case *c, const char *what) {
   conv_compile(&g, c);
   job_prepare(&g.j, "conv", 1);
   double macs = (double)(g.n_out * s.taps * (c->cin / c->groups)) / (c->transposed ? (double)(s.stride[1] * s.stride[2]) : 1);
-  timing_print(line, 2 * macs, job_time(&g.j, 2 * macs), 4.0 * (double)(c->cout * s.taps * (c->cin / c->groups)), g.j.compile_ms);
+  timing_print(line, 2 * macs, &g.j, job_time(&g.j), 4.0 * (double)(c->cout * s.taps * (c->cin / c->groups)));
   conv_setup_end(&g);
 }
 
@@ -465,14 +433,11 @@ static void gemm_bench(const gemm_case *c, const char *what) {
   gemm_compile(&g, c);
   job_prepare(&g.j, "gemm", 1);
   double flop = 2.0 * (double)(c->b0 * c->b1 * c->m * c->n) * (double)c->k;
-  timing_print(line, flop, job_time(&g.j, flop), (double)g.n_b * 4, g.j.compile_ms);
+  timing_print(line, flop, &g.j, job_time(&g.j), (double)g.n_b * 4);
   gemm_setup_end(&g);
 }
 
 static void bench(void) {
-  peak p = peak_begin();
-  printf("peak of one core: %.1f GFLOP/s\n", peak_gflops(&p));
-  peak_end(&p);
   for (size_t i = 0; i < sizeof gemm_benches / sizeof *gemm_benches; i++)
     gemm_bench(&gemm_benches[i].c, gemm_benches[i].what);
   for (size_t i = 0; i < sizeof conv_benches / sizeof *conv_benches; i++)
