@@ -303,7 +303,7 @@ static void host_deinit(cy_host *h) {
   free(h->memo_turn);
 }
 
-static int write_buffer(cy_build *b, LLVMMemoryBufferRef buffer, const char *text, const char *path) {
+static int write_buffer(cy_work *b, LLVMMemoryBufferRef buffer, const char *text, const char *path) {
   FILE *f = fopen(path, "wb");
   const char *data = text ? text : LLVMGetBufferStart(buffer);
   size_t n = text ? strlen(text) : LLVMGetBufferSize(buffer);
@@ -339,7 +339,7 @@ static int finish_module(cy_host *h, cy_code_kind kind, const char *path) {
 /* The one symbol that every shared library has under the same name, in an object of its own: archives leave it out. */
 static int emit_query(cy_host *h) {
   cy_cg *cg = h->cg;
-  cy_build *b = h->build;
+  cy_work *b = h->build;
   char name[160];
   cy_cg_module(cg, "query");
   LLVMValueRef fn = cy_fn_begin(cg, CYTO_MODEL_QUERY, cg->ptr, &cg->i32, 1, 0);
@@ -353,7 +353,7 @@ static int emit_query(cy_host *h) {
   return finish_module(h, CY_CODE_OBJECT, b->query_object);
 }
 
-int cy_host_emit(cy_build *b, cy_code_kind kind) {
+int cy_host_emit(cy_work *b, cy_code_kind kind) {
   static const char *const base[] = {"host.o", "host.s", "host.ll"};
   char *error = NULL;
   cy_host host = {.build = b, .p = b->p, .g = b->g, .turn = 1}, *h = &host;

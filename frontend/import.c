@@ -188,6 +188,8 @@ bool cy_importer_set(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val 
   return v != 0;
 }
 
+void cy_onnx_at(cy_importer *im, const cy_onnx_node *n) { cy_build_origin(im->g, &n->origin); }
+
 bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k) { return k < n->proto->n_output && n->proto->output[k][0]; }
 
 /* False: an input is missing (reported) or belongs to a failed node (not reported again). */
@@ -228,22 +230,22 @@ static bool run_importer(cy_importer *im, cy_onnx_node *n) {
 }
 
 static void import_node(cy_importer *im, cy_scope *scope, const Onnx__NodeProto *node, int32_t index) {
-  cy_onnx_node n = {.proto = node, .op = node->op_type ? node->op_type : "", .domain = cy_onnx_domain(node->domain), .scope = scope, .index = index};
+  cy_onnx_node n = {.proto = node, .op = node->op_type ? node->op_type : "", .domain = cy_onnx_domain(node->domain), .scope = scope};
   n.nin = (uint32_t)node->n_input;
   n.nout = (uint32_t)node->n_output;
   n.in = CY_NEW_ARRAY(im->arena, cy_val, n.nin + CY_ONNX_MIN_IN);
   n.out = CY_NEW_ARRAY(im->arena, cy_val, n.nout + 1);
   n.version = cy_opset_version(scope->opsets, n.domain);
-  cy_origin o = {.name = cy_intern(im->g, node->name ? node->name : ""), .graph = scope->graph, .index = index};
-  o.op = cy_intern(im->g, n.domain[0] ? cy_arena_printf(im->arena, "%s.%s", n.domain, n.op) : n.op);
-  cy_build_origin(im->g, &o);
+  n.origin = (cy_origin){.name = cy_intern(im->g, node->name ? node->name : ""), .graph = scope->graph, .index = index};
+  n.origin.op = cy_intern(im->g, n.domain[0] ? cy_arena_printf(im->arena, "%s.%s", n.domain, n.op) : n.op);
+  cy_onnx_at(im, &n);
   int before = cy_diag_errors(im->diag);
   bool ok = false;
   if (++im->expanded > CY_MAX_EXPANDED_NODES)
     cy_build_error(im->g, NULL, "the model has more than %d nodes when its functions are expanded", CY_MAX_EXPANDED_NODES);
   else if (resolve_inputs(im, &n)) {
     ok = run_importer(im, &n);
-    cy_build_origin(im->g, &o);
+    cy_onnx_at(im, &n);
     if (!ok && cy_diag_errors(im->diag) == before)
       cy_build_error(im->g, NULL, "cannot import this node: an input or attribute that it needs is missing");
   }

@@ -82,7 +82,7 @@ typedef struct cy_onnx_node {
   cy_val *in;
   cy_val *out; /* filled by cy_importer_set() */
   cy_scope *scope;
-  int32_t index;
+  cy_origin origin;
 } cy_onnx_node;
 
 typedef bool (*cy_import_fn)(cy_importer *im, const cy_onnx_node *n);
@@ -119,6 +119,7 @@ int cy_opset_version(const cy_opsets *sets, const char *domain);
 
 /* import.c */
 bool cy_importer_set(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val v);
+void cy_onnx_at(cy_importer *im, const cy_onnx_node *n); /* what is built from now on comes from n (again) */
 bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k); /* output k exists and has a name */
 /* Imports a subgraph's nodes into the current block; `params` are bound to its inputs. Results to out (n_output of them). */
 bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const cy_val *params, uint32_t nparams,

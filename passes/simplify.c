@@ -130,6 +130,12 @@ static cy_val abs_neg(cy_rewrite *rw, const cy_node_info *n) {
   return d ? cy_build_unary(rw->g, CY_OP_abs, d->in[0]) : 0;
 }
 
+/* |x| * |x| = x * x */
+static cy_val square_of_abs(cy_rewrite *rw, const cy_node_info *n) {
+  const cy_node_info *a = n->in[0] == n->in[1] ? cy_def_of(rw->g, n->in[0], CY_OP_abs) : NULL;
+  return a ? cy_build_binary(rw->g, CY_OP_mul, a->in[0], a->in[0]) : 0;
+}
+
 /* 1 / (1 + exp(-x)) */
 static cy_val spelled_sigmoid(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
@@ -298,6 +304,7 @@ static const cy_rule rules[] = {
     {CY_OP_mul, "x*-1", times_minus_one},
     {CY_OP_mul, "integer x*0", int_times_zero},
     {CY_OP_mul, "(x*c)*d", merge_scalars},
+    {CY_OP_mul, "square of abs", square_of_abs},
     {CY_OP_div, "x/1", div_one},
     {CY_OP_div, "x/2^k", div_power},
     {CY_OP_div, "sigmoid", spelled_sigmoid},
