@@ -9,7 +9,7 @@
  */
 #include "conv_int.h"
 
-#define CHUNK 64
+#define CHUNK 256
 #define MOST_TAPS 32 /* along a row */
 #define MOST_TW 14
 #define MOST_COLUMNS 160

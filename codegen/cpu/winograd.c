@@ -31,24 +31,24 @@ bool cy_winograd_possible(const cy_conv_desc *d) {
 
 /* ---- the plan ---- */
 
-/* Cycles of one task per 8-float vector unit: products, both transforms, weights from L3 at 8 bytes a cycle. */
-static double task_cost(int64_t tiles, int64_t columns, int64_t c) {
+/* Cycles of one task on vectors of W floats; bandwidth: bytes of weights a cycle. */
+static double task_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c, double bandwidth) {
   static const double tail[6] = {0, 4, 4, 4, 4, 5}; /* a tile of few rows waits for the latency of fma */
   double rows = (double)(tiles / 6 * 6) + tail[tiles % 6];
-  double product = 36.0 * rows * (double)(c * columns) / 16, weights = 36.0 * (double)(c * columns) * 4 / 8;
-  double transforms = (double)tiles * ((double)c * 150 + (double)columns * 120) / 8;
+  double product = 36.0 * rows * (double)(c * columns) / (2 * W), weights = 36.0 * (double)(c * columns) * 4 / bandwidth;
+  double transforms = (double)tiles * ((double)c * 150 + (double)columns * 120) / W;
   return (product > weights ? product : weights) + transforms;
 }
 
 /* The block sizes that are best on average for 1, 2, 4 and 8 workers. */
-static void blocks_choose(wino *w, int64_t total) {
+static void blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
   double best = 1e300;
   w->tiles = 24;
   w->nb = w->panels * w->nr > 256 ? (256 + w->nr - 1) / w->nr : w->panels;
   for (int64_t tiles = 4; total && tiles <= 48; tiles++)
     for (int64_t split = 1; split <= 16 && split <= w->panels; split *= 2) {
       int64_t nb = (w->panels + split - 1) / split, tasks = (total + tiles - 1) / tiles * ((w->panels + nb - 1) / nb);
-      double cost = task_cost(tiles < total ? tiles : total, nb * w->nr, w->c), sum = 0;
+      double cost = task_cost(cg->W, tiles < total ? tiles : total, nb * w->nr, w->c, 8), sum = 0;
       for (int64_t workers = 1; workers <= 8; workers *= 2)
         sum += (double)((tasks + workers - 1) / workers * workers) * cost;
       if (sum < best) {
@@ -67,7 +67,7 @@ static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
   w.tile = cy_tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = (d->cout + w.nr - 1) / w.nr;
-  blocks_choose(&w, total);
+  blocks_choose(cg, &w, total);
   w.columns = w.nb * w.nr;
   return w;
 }
@@ -76,6 +76,13 @@ cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
   wino w = plan(cg, d);
   return (cy_pack_layout){.groups = 1, .n = d->cout, .taps = POINTS, .c = w.c, .tap_block = 1, .c_block = w.c,
                           .nr = (unsigned)w.nr, .merged = 1, .winograd = 1, .bytes = POINTS * w.panels * w.nr * w.c * 4};
+}
+
+double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_pixels) {
+  wino w = plan(cg, d);
+  double pixels = (double)(cy_conv_known(d->batch) * cy_conv_known(d->out[0]) * cy_conv_known(d->out[1]));
+  double tiles = (double)(cy_conv_known(d->batch) * ((cy_conv_known(d->out[0]) + 3) / 4) * ((cy_conv_known(d->out[1]) + 3) / 4));
+  return task_cost(cg->W, (int64_t)(pixels > 0 ? tiles : unknown_pixels / 16), w.panels * w.nr, w.c, CY_BYTES_PER_CYCLE);
 }
 
 /* ---- sizes ---- */
