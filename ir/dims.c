@@ -1,0 +1,626 @@
+/* dims.c - interned integer expressions over symbols, in a normal form, so that equal dims have equal ids.
+ *
+ * A dim is a polynomial: a sorted list of terms coef * atom * atom .., highest degree first, the constant last. An atom is a symbol or
+ * a div / mod / min / max of two dims. The order is structural (not by id), so a printed dim reads back to the same text.
+ * Coefficients wrap like the arithmetic that evaluates them; ranges saturate instead (dimrange.c). Sums of more than MAX_TERMS
+ * terms and products of high degree hide an operand in the atom `x / 1`, which keeps hostile models from exploding here.
+ *
+ * Assumptions. Quotients cancel as if the divisor were not zero: `(b*s*768) / (b*s)` is 768. Where an input dim is 0 that
+ * changes only how many elements an empty tensor is said to be made of. Nothing else assumes input dims >= 1: max(s, 1) stays.
+ * Which forms are recognised: see divide_const() and divide_poly(). Text form: dimtext.c.
+ */
+#include "dims_int.h"
+
+#define MAX_TERMS 96
+#define MAX_DEGREE 24
+
+typedef struct poly {
+  int n;
+  cy_term t[MAX_TERMS];
+} poly;
+
+static const cy_dim_slot *slot_of(const cy_graph *g, cy_dim d) {
+  if (d == 0 || d > g->dims.count)
+    cy_bug("dim %u of %u", d, g->dims.count);
+  return cy_chunks_at(&g->dims, d);
+}
+
+static int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+static int64_t wrap_neg(int64_t a) { return (int64_t)(0 - (uint64_t)a); }
+
+/* ---- order --------------------------------------------------------------------------------------------------------- */
+
+static int compare_atoms(const cy_graph *g, uint32_t a, uint32_t b) {
+  if (a == b)
+    return 0;
+  const cy_atom *x = cy_dim_atom(g, a), *y = cy_dim_atom(g, b);
+  if (x->kind != y->kind)
+    return x->kind < y->kind ? -1 : 1;
+  if (x->kind == CY_ATOM_SYM)
+    return x->sym < y->sym ? -1 : 1;
+  int c = cy_dim_compare(g, x->a, y->a);
+  return c ? c : cy_dim_compare(g, x->b, y->b);
+}
+
+/* Graded lexicographic on the atoms; coefficients do not count. */
+static int compare_terms(const cy_graph *g, const cy_term *a, const cy_term *b) {
+  if (a->natoms != b->natoms)
+    return a->natoms > b->natoms ? -1 : 1;
+  for (int i = 0; i < a->natoms; i++) {
+    int c = compare_atoms(g, a->atoms[i], b->atoms[i]);
+    if (c)
+      return c;
+  }
+  return 0;
+}
+
+int cy_dim_compare(const cy_graph *g, cy_dim a, cy_dim b) {
+  if (a == b)
+    return 0;
+  const cy_dim_slot *x = slot_of(g, a), *y = slot_of(g, b);
+  for (int i = 0; i < x->nterms && i < y->nterms; i++) {
+    int c = compare_terms(g, &x->terms[i], &y->terms[i]);
+    if (c)
+      return c;
+    if (x->terms[i].coef != y->terms[i].coef)
+      return x->terms[i].coef < y->terms[i].coef ? -1 : 1;
+  }
+  return x->nterms < y->nterms ? -1 : 1;
+}
+
+/* ---- interning ----------------------------------------------------------------------------------------------------- */
+
+typedef struct dim_key {
+  const cy_graph *g;
+  const cy_term *t;
+  int n;
+  uint32_t hash;
+} dim_key;
+
+static bool dim_same(void *ctx, uint32_t id) {
+  const dim_key *k = ctx;
+  const cy_dim_slot *s = cy_chunks_at(&k->g->dims, id);
+  if (s->hash != k->hash || s->nterms != k->n)
+    return false;
+  for (int i = 0; i < k->n; i++) {
+    const cy_term *x = &s->terms[i], *y = &k->t[i];
+    if (x->coef != y->coef || x->natoms != y->natoms)
+      return false;
+    if (x->natoms && memcmp(x->atoms, y->atoms, sizeof(uint32_t) * (size_t)x->natoms) != 0)
+      return false;
+  }
+  return true;
+}
+
+static uint32_t dim_hash(void *ctx, uint32_t id) {
+  return ((const cy_dim_slot *)cy_chunks_at(&((const cy_graph *)ctx)->dims, id))->hash;
+}
+
+/* Drops zero terms. p's terms are sorted. */
+static cy_dim intern(cy_graph *g, poly *p) {
+  int n = 0;
+  uint32_t hash = 7;
+  for (int i = 0; i < p->n; i++)
+    if (p->t[i].coef != 0)
+      p->t[n++] = p->t[i];
+  for (int i = 0; i < n; i++) {
+    hash = cy_hash_bytes(hash, &p->t[i].coef, sizeof p->t[i].coef);
+    if (p->t[i].natoms)
+      hash = cy_hash_bytes(hash, p->t[i].atoms, sizeof(uint32_t) * (size_t)p->t[i].natoms);
+  }
+  cy_id_table_room(&g->dim_table, g->arena, dim_hash, g);
+  dim_key key = {g, p->t, n, hash};
+  uint32_t *at = cy_id_table_find(&g->dim_table, hash, dim_same, &key);
+  if (*at)
+    return *at;
+  *at = cy_chunks_add(&g->dims, g->arena);
+  g->dim_table.used++;
+  cy_dim_slot *s = cy_chunks_at(&g->dims, *at);
+  *s = (cy_dim_slot){cy_arena_copy(g->arena, p->t, sizeof(cy_term) * (size_t)n), n, hash};
+  return *at;
+}
+
+typedef struct atom_key {
+  const cy_graph *g;
+  cy_atom atom;
+} atom_key;
+
+static bool atom_same(void *ctx, uint32_t id) {
+  const atom_key *k = ctx;
+  const cy_atom *x = &((const cy_atom_slot *)cy_chunks_at(&k->g->atoms, id))->atom;
+  return x->kind == k->atom.kind && x->sym == k->atom.sym && x->a == k->atom.a && x->b == k->atom.b;
+}
+
+static uint32_t atom_hash(void *ctx, uint32_t id) {
+  return ((const cy_atom_slot *)cy_chunks_at(&((const cy_graph *)ctx)->atoms, id))->hash;
+}
+
+/* The dim that consists of this atom alone. */
+static cy_dim of_atom(cy_graph *g, cy_atom_kind kind, cy_sym sym, cy_dim a, cy_dim b) {
+  atom_key key = {g, {kind, sym, a, b}};
+  uint32_t words[4] = {kind, sym, a, b};
+  uint32_t hash = cy_hash_bytes(3, words, sizeof words);
+  cy_id_table_room(&g->atom_table, g->arena, atom_hash, g);
+  uint32_t *at = cy_id_table_find(&g->atom_table, hash, atom_same, &key);
+  if (!*at) {
+    *at = cy_chunks_add(&g->atoms, g->arena);
+    g->atom_table.used++;
+    cy_atom_slot *s = cy_chunks_at(&g->atoms, *at);
+    *s = (cy_atom_slot){.atom = key.atom, .hash = hash};
+    if (kind != CY_ATOM_SYM)
+      cy_atom_range(g, &key.atom, &s->min, &s->max);
+  }
+  poly p = {.n = 1};
+  p.t[0] = (cy_term){1, 1, cy_arena_copy(g->arena, at, sizeof *at)};
+  return intern(g, &p);
+}
+
+cy_dim cy_dim_const(cy_graph *g, int64_t v) {
+  poly p;
+  p.n = 1;
+  p.t[0] = (cy_term){v, 0, NULL};
+  return intern(g, &p);
+}
+
+cy_dim cy_dim_sym(cy_graph *g, cy_sym s) {
+  cy_sym_of(g, s);
+  return of_atom(g, CY_ATOM_SYM, s, 0, 0);
+}
+
+int cy_dim_terms(const cy_graph *g, cy_dim d, const cy_term **out_terms) {
+  const cy_dim_slot *s = slot_of(g, d);
+  *out_terms = s->terms;
+  return s->nterms;
+}
+
+const cy_atom *cy_dim_atom(const cy_graph *g, uint32_t atom) {
+  if (atom == 0 || atom > g->atoms.count)
+    cy_bug("dim atom %u of %u", atom, g->atoms.count);
+  return &((const cy_atom_slot *)cy_chunks_at(&g->atoms, atom))->atom;
+}
+
+bool cy_dim_is_const(const cy_graph *g, cy_dim d, int64_t *out_value) {
+  const cy_dim_slot *s = slot_of(g, d);
+  if (s->nterms > 1 || (s->nterms == 1 && s->terms[0].natoms))
+    return false;
+  if (out_value)
+    *out_value = s->nterms ? s->terms[0].coef : 0;
+  return true;
+}
+
+bool cy_dim_is(const cy_graph *g, cy_dim d, int64_t value) {
+  int64_t v;
+  return cy_dim_is_const(g, d, &v) && v == value;
+}
+
+/* The atom d consists of, if it is a single one of this kind. */
+static const cy_atom *sole_atom(const cy_graph *g, cy_dim d, cy_atom_kind kind) {
+  const cy_dim_slot *s = slot_of(g, d);
+  if (s->nterms != 1 || s->terms[0].natoms != 1 || s->terms[0].coef != 1)
+    return NULL;
+  const cy_atom *a = cy_dim_atom(g, s->terms[0].atoms[0]);
+  return a->kind == kind ? a : NULL;
+}
+
+/* ---- sums and products ----------------------------------------------------------------------------------------------- */
+
+/* x as one atom, for when it has grown too large to be multiplied out. */
+static cy_dim hidden(cy_graph *g, cy_dim x) { return of_atom(g, CY_ATOM_DIV, 0, x, cy_dim_const(g, 1)); }
+
+/* ka * a + kb * b */
+static cy_dim combine(cy_graph *g, cy_dim a, int64_t ka, cy_dim b, int64_t kb) {
+  if (slot_of(g, a)->nterms + slot_of(g, b)->nterms > MAX_TERMS) {
+    a = slot_of(g, a)->nterms > MAX_TERMS / 2 ? hidden(g, a) : a;
+    b = slot_of(g, b)->nterms > MAX_TERMS / 2 ? hidden(g, b) : b;
+  }
+  const cy_dim_slot *x = slot_of(g, a), *y = slot_of(g, b);
+  poly p;
+  p.n = 0;
+  for (int i = 0, j = 0; i < x->nterms || j < y->nterms;) {
+    int c = i == x->nterms ? 1 : j == y->nterms ? -1 : compare_terms(g, &x->terms[i], &y->terms[j]);
+    cy_term t = c <= 0 ? x->terms[i] : y->terms[j];
+    t.coef = 0;
+    if (c <= 0)
+      t.coef = wrap_mul(ka, x->terms[i++].coef);
+    if (c >= 0)
+      t.coef = wrap_add(t.coef, wrap_mul(kb, y->terms[j++].coef));
+    p.t[p.n++] = t;
+  }
+  return intern(g, &p);
+}
+
+cy_dim cy_dim_add(cy_graph *g, cy_dim a, cy_dim b) { return combine(g, a, 1, b, 1); }
+cy_dim cy_dim_sub(cy_graph *g, cy_dim a, cy_dim b) { return combine(g, a, 1, b, -1); }
+cy_dim cy_dim_addi(cy_graph *g, cy_dim a, int64_t b) { return combine(g, a, 1, cy_dim_const(g, b), 1); }
+
+cy_dim cy_dim_muli(cy_graph *g, cy_dim a, int64_t b) {
+  cy_dim zero = cy_dim_const(g, 0);
+  return combine(g, a, b, zero, 1);
+}
+
+static cy_term multiply_terms(cy_graph *g, const cy_term *x, const cy_term *y) {
+  int n = x->natoms + y->natoms;
+  uint32_t *atoms = n ? CY_NEW_ARRAY(g->arena, uint32_t, n) : NULL;
+  for (int i = 0, j = 0; i + j < n;) {
+    bool left = j == y->natoms || (i < x->natoms && compare_atoms(g, x->atoms[i], y->atoms[j]) <= 0);
+    uint32_t next = left ? x->atoms[i] : y->atoms[j];
+    atoms[i + j] = next;
+    if (left)
+      i++;
+    else
+      j++;
+  }
+  return (cy_term){wrap_mul(x->coef, y->coef), n, atoms};
+}
+
+static int degree(const cy_dim_slot *s) { return s->nterms ? s->terms[0].natoms : 0; }
+
+cy_dim cy_dim_mul(cy_graph *g, cy_dim a, cy_dim b) {
+  int64_t k;
+  if (cy_dim_is_const(g, b, &k))
+    return cy_dim_muli(g, a, k);
+  if (cy_dim_is_const(g, a, &k))
+    return cy_dim_muli(g, b, k);
+  const cy_dim_slot *x = slot_of(g, a), *y = slot_of(g, b);
+  if (x->nterms * y->nterms > MAX_TERMS || degree(x) + degree(y) > MAX_DEGREE) {
+    x = slot_of(g, x->nterms > 1 || degree(x) > MAX_DEGREE / 2 ? hidden(g, a) : a);
+    y = slot_of(g, y->nterms > 1 || degree(y) > MAX_DEGREE / 2 ? hidden(g, b) : b);
+  }
+  poly p;
+  p.n = 0;
+  for (int i = 0; i < x->nterms; i++) {
+    for (int j = 0; j < y->nterms; j++) {
+      cy_term t = multiply_terms(g, &x->terms[i], &y->terms[j]);
+      int at = p.n, c = 1;
+      while (at > 0 && (c = compare_terms(g, &t, &p.t[at - 1])) < 0)
+        at--;
+      if (at > 0 && c == 0) {
+        p.t[at - 1].coef = wrap_add(p.t[at - 1].coef, t.coef);
+        continue;
+      }
+      memmove(&p.t[at + 1], &p.t[at], sizeof(cy_term) * (size_t)(p.n - at));
+      p.t[at] = t;
+      p.n++;
+    }
+  }
+  return intern(g, &p);
+}
+
+/* ---- quotients ------------------------------------------------------------------------------------------------------- */
+
+int64_t cy_floor_div(int64_t a, int64_t b) {
+  if (b == 0)
+    return 0;
+  if (b == -1)
+    return wrap_neg(a);
+  int64_t q = a / b;
+  return q - (a % b != 0 && (a % b < 0) != (b < 0));
+}
+
+int64_t cy_floor_mod(int64_t a, int64_t b) {
+  if (b == 0 || b == -1)
+    return 0;
+  int64_t r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+static int64_t gcd(int64_t a, int64_t b) {
+  uint64_t x = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, y = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;
+  while (y) {
+    uint64_t r = x % y;
+    x = y;
+    y = r;
+  }
+  return x > INT64_MAX ? 1 : (int64_t)x;
+}
+
+/* a = c * q + r by coefficients: truncating for symbols, floor for the constant (c > 0). */
+static void split_const(cy_graph *g, cy_dim a, int64_t c, cy_dim *out_q, cy_dim *out_r) {
+  const cy_dim_slot *s = slot_of(g, a);
+  poly q, r;
+  q.n = r.n = 0;
+  for (int i = 0; i < s->nterms; i++) {
+    cy_term t = s->terms[i], u = t;
+    t.coef = u.natoms ? u.coef / c : cy_floor_div(u.coef, c);
+    u.coef = wrap_add(u.coef, wrap_neg(wrap_mul(t.coef, c)));
+    q.t[q.n++] = t;
+    r.t[r.n++] = u;
+  }
+  *out_q = intern(g, &q);
+  *out_r = intern(g, &r);
+}
+
+/* gcd of c and the coefficients of r's symbols (and of its constant, if asked). */
+static int64_t content(const cy_graph *g, cy_dim r, int64_t c, bool with_const) {
+  const cy_dim_slot *s = slot_of(g, r);
+  for (int i = 0; i < s->nterms; i++)
+    if (s->terms[i].natoms || with_const)
+      c = gcd(c, s->terms[i].coef);
+  return c;
+}
+
+/* r / k where k divides every symbol's coefficient; the constant rounds down. */
+static cy_dim exact_div(cy_graph *g, cy_dim r, int64_t k) {
+  cy_dim q, rest;
+  split_const(g, r, k, &q, &rest);
+  return q;
+}
+
+/* r = floor(y / c2) + k with c2 a constant: floor(r / c) is floor((y + k * c2) / (c * c2)). */
+static bool merge_div(cy_graph *g, cy_dim r, int64_t c, cy_dim *out_num, int64_t *out_c) {
+  const cy_dim_slot *s = slot_of(g, r);
+  if (s->nterms < 1 || s->nterms > 2 || s->terms[0].natoms != 1 || s->terms[0].coef != 1)
+    return false;
+  if (s->nterms == 2 && s->terms[1].natoms)
+    return false;
+  const cy_atom *a = cy_dim_atom(g, s->terms[0].atoms[0]);
+  int64_t c2, k = s->nterms == 2 ? s->terms[1].coef : 0, add;
+  if (a->kind != CY_ATOM_DIV || !cy_dim_is_const(g, a->b, &c2) || c2 <= 1)
+    return false;
+  if (__builtin_mul_overflow(c, c2, out_c) || __builtin_mul_overflow(k, c2, &add))
+    return false;
+  *out_num = cy_dim_addi(g, a->a, add);
+  return true;
+}
+
+static cy_dim divide_const(cy_graph *g, cy_dim a, int64_t c) { /* c > 0 */
+  cy_dim q, r, num;
+  int64_t lo, hi, c2;
+  if (c == 1)
+    return a;
+  split_const(g, a, c, &q, &r);
+  int64_t common = content(g, r, c, false);
+  if (common > 1)
+    return cy_dim_add(g, q, divide_const(g, exact_div(g, r, common), c / common));
+  cy_dim_range(g, r, &lo, &hi);
+  if (lo != INT64_MIN && hi != INT64_MAX && cy_floor_div(lo, c) == cy_floor_div(hi, c))
+    return cy_dim_addi(g, q, cy_floor_div(lo, c));
+  if (merge_div(g, r, c, &num, &c2))
+    return cy_dim_add(g, q, divide_const(g, num, c2));
+  return cy_dim_add(g, q, of_atom(g, CY_ATOM_DIV, 0, r, cy_dim_const(g, c)));
+}
+
+/* t / by as a monomial; false when it does not divide. */
+static bool divide_term(cy_graph *g, const cy_term *t, const cy_term *by, cy_term *out) {
+  if (by->coef == 0 || by->natoms > t->natoms || (by->coef == -1 ? t->coef == INT64_MIN : t->coef % by->coef != 0))
+    return false;
+  uint32_t *left = CY_NEW_ARRAY(g->arena, uint32_t, t->natoms + 1);
+  int n = 0, j = 0;
+  for (int i = 0; i < t->natoms; i++) {
+    if (j < by->natoms && t->atoms[i] == by->atoms[j])
+      j++;
+    else
+      left[n++] = t->atoms[i];
+  }
+  *out = (cy_term){t->coef / by->coef, n, left};
+  return j == by->natoms;
+}
+
+/* a = q * b + r, taking out of a what the leading term of b divides. */
+static void divide_poly(cy_graph *g, cy_dim a, cy_dim b, cy_dim *out_q, cy_dim *out_r) {
+  cy_dim p = a, q = cy_dim_const(g, 0), r = q;
+  const cy_term *lead = &slot_of(g, b)->terms[0];
+  for (int steps = 0; slot_of(g, p)->nterms; steps++) {
+    const cy_term *top = &slot_of(g, p)->terms[0];
+    poly m;
+    m.n = 1;
+    if (steps == 2 * MAX_TERMS) {
+      *out_q = cy_dim_const(g, 0);
+      *out_r = a;
+      return;
+    }
+    if (divide_term(g, top, lead, &m.t[0])) {
+      cy_dim t = intern(g, &m);
+      q = cy_dim_add(g, q, t);
+      p = cy_dim_sub(g, p, cy_dim_mul(g, t, b));
+    } else {
+      m.t[0] = *top;
+      cy_dim t = intern(g, &m);
+      r = cy_dim_add(g, r, t);
+      p = cy_dim_sub(g, p, t);
+    }
+  }
+  *out_q = q;
+  *out_r = r;
+}
+
+/* What all terms of d have in common with m, removed from m's atoms: m becomes the common monomial. */
+static void common_atoms(const cy_graph *g, cy_dim d, cy_term *m, uint32_t *atoms) {
+  const cy_dim_slot *s = slot_of(g, d);
+  for (int i = 0; i < s->nterms; i++) {
+    const cy_term *t = &s->terms[i];
+    int n = 0;
+    for (int k = 0, j = 0; k < m->natoms; k++) {
+      while (j < t->natoms && compare_atoms(g, t->atoms[j], m->atoms[k]) < 0)
+        j++;
+      if (j < t->natoms && t->atoms[j] == m->atoms[k]) {
+        atoms[n++] = m->atoms[k];
+        j++;
+      }
+    }
+    m->natoms = n;
+    m->atoms = atoms;
+    m->coef = gcd(m->coef, t->coef);
+  }
+}
+
+/* Cancels the common monomial of a and b in both; returns it. */
+static cy_dim cancel(cy_graph *g, cy_dim *a, cy_dim *b) {
+  const cy_dim_slot *s = slot_of(g, *b);
+  uint32_t *atoms = CY_NEW_ARRAY(g->arena, uint32_t, s->terms[0].natoms + 1);
+  poly p;
+  p.n = 1;
+  p.t[0] = s->terms[0];
+  common_atoms(g, *b, &p.t[0], atoms);
+  common_atoms(g, *a, &p.t[0], atoms);
+  if (p.t[0].coef <= 0)
+    p.t[0].coef = 1;
+  cy_dim m = intern(g, &p), rest;
+  if (!cy_dim_is(g, m, 1)) {
+    divide_poly(g, *a, m, a, &rest);
+    divide_poly(g, *b, m, b, &rest);
+  }
+  return m;
+}
+
+static bool is_remainder(cy_graph *g, cy_dim r, cy_dim b) { /* 0 <= r < b for sure */
+  return cy_dim_le(g, cy_dim_const(g, 0), r) && cy_dim_le(g, cy_dim_addi(g, r, 1), b);
+}
+
+cy_dim cy_dim_div(cy_graph *g, cy_dim a, cy_dim b) {
+  int64_t c, n;
+  if (cy_dim_is_const(g, b, &c)) {
+    if (c == 0)
+      return cy_dim_const(g, 0);
+    if (cy_dim_is_const(g, a, &n))
+      return cy_dim_const(g, cy_floor_div(n, c));
+    if (c == INT64_MIN)
+      return of_atom(g, CY_ATOM_DIV, 0, a, b);
+    return c > 0 ? divide_const(g, a, c) : divide_const(g, cy_dim_muli(g, a, -1), -c);
+  }
+  cy_dim q, r;
+  cancel(g, &a, &b);
+  if (cy_dim_is_const(g, b, NULL))
+    return cy_dim_div(g, a, b);
+  divide_poly(g, a, b, &q, &r);
+  if (cy_dim_is(g, r, 0) || is_remainder(g, r, b))
+    return q;
+  if (slot_of(g, b)->nterms > 1)
+    return of_atom(g, CY_ATOM_DIV, 0, a, b);
+  cancel(g, &r, &b);
+  return cy_dim_add(g, q, of_atom(g, CY_ATOM_DIV, 0, r, b));
+}
+
+cy_dim cy_dim_cdiv(cy_graph *g, cy_dim a, cy_dim b) {
+  int64_t lo, hi;
+  cy_dim_range(g, b, &lo, &hi);
+  if (lo >= 0)
+    return cy_dim_div(g, cy_dim_addi(g, cy_dim_add(g, a, b), -1), b);
+  return cy_dim_muli(g, cy_dim_div(g, cy_dim_muli(g, a, -1), b), -1);
+}
+
+static cy_dim mod_const(cy_graph *g, cy_dim a, int64_t c) { /* c > 0 */
+  cy_dim q, r;
+  int64_t lo, hi, c2;
+  split_const(g, a, c, &q, &r);
+  cy_dim_range(g, r, &lo, &hi);
+  if (lo >= 0 && hi < c)
+    return r;
+  const cy_atom *inner = sole_atom(g, r, CY_ATOM_MOD);
+  if (inner && cy_dim_is_const(g, inner->b, &c2) && c2 > 0 && c2 % c == 0)
+    return mod_const(g, inner->a, c);
+  int64_t common = content(g, r, c, true);
+  if (common > 1)
+    return cy_dim_muli(g, mod_const(g, exact_div(g, r, common), c / common), common);
+  return of_atom(g, CY_ATOM_MOD, 0, r, cy_dim_const(g, c));
+}
+
+cy_dim cy_dim_mod(cy_graph *g, cy_dim a, cy_dim b) {
+  int64_t c;
+  if (cy_dim_is_const(g, b, &c)) {
+    if (c == 0 || c == 1 || c == -1)
+      return cy_dim_const(g, 0);
+    if (c == INT64_MIN)
+      return of_atom(g, CY_ATOM_MOD, 0, a, b);
+    return c > 0 ? mod_const(g, a, c) : cy_dim_muli(g, mod_const(g, cy_dim_muli(g, a, -1), -c), -1);
+  }
+  cy_dim q, r;
+  divide_poly(g, a, b, &q, &r);
+  if (cy_dim_is(g, r, 0) || is_remainder(g, r, b))
+    return r;
+  return of_atom(g, CY_ATOM_MOD, 0, slot_of(g, b)->nterms > 1 ? a : r, b);
+}
+
+/* ---- min and max ----------------------------------------------------------------------------------------------------- */
+
+#define MAX_OPERANDS 12
+
+typedef struct operands {
+  int n;
+  cy_dim d[MAX_OPERANDS];
+  bool full;
+} operands;
+
+static bool dominates(const cy_graph *g, cy_atom_kind kind, cy_dim winner, cy_dim loser) {
+  return kind == CY_ATOM_MIN ? cy_dim_le(g, winner, loser) : cy_dim_le(g, loser, winner);
+}
+
+/* Adds what d is made of, keeping only operands that no other decides. */
+static void add_operand(cy_graph *g, cy_atom_kind kind, cy_dim d, operands *list) {
+  const cy_atom *a = sole_atom(g, d, kind);
+  if (a) {
+    add_operand(g, kind, a->a, list);
+    add_operand(g, kind, a->b, list);
+    return;
+  }
+  for (int i = 0; i < list->n; i++)
+    if (dominates(g, kind, list->d[i], d))
+      return;
+  int n = 0;
+  for (int i = 0; i < list->n; i++)
+    if (!dominates(g, kind, d, list->d[i]))
+      list->d[n++] = list->d[i];
+  list->n = n;
+  if (n == MAX_OPERANDS) {
+    list->full = true;
+    return;
+  }
+  int at = n;
+  for (; at > 0 && cy_dim_compare(g, d, list->d[at - 1]) < 0; at--)
+    list->d[at] = list->d[at - 1];
+  list->d[at] = d;
+  list->n++;
+}
+
+static cy_dim choose(cy_graph *g, cy_atom_kind kind, cy_dim a, cy_dim b) {
+  if (dominates(g, kind, a, b))
+    return a;
+  if (dominates(g, kind, b, a))
+    return b;
+  operands list = {0};
+  add_operand(g, kind, a, &list);
+  add_operand(g, kind, b, &list);
+  if (list.full)
+    return of_atom(g, kind, 0, a, b);
+  cy_dim d = list.d[0];
+  for (int i = 1; i < list.n; i++)
+    d = of_atom(g, kind, 0, d, list.d[i]);
+  return d;
+}
+
+cy_dim cy_dim_min(cy_graph *g, cy_dim a, cy_dim b) { return choose(g, CY_ATOM_MIN, a, b); }
+cy_dim cy_dim_max(cy_graph *g, cy_dim a, cy_dim b) { return choose(g, CY_ATOM_MAX, a, b); }
+
+cy_dim cy_dim_binary(cy_graph *g, cy_atom_kind kind, cy_dim a, cy_dim b) {
+  switch (kind) {
+  case CY_ATOM_DIV: return cy_dim_div(g, a, b);
+  case CY_ATOM_MOD: return cy_dim_mod(g, a, b);
+  case CY_ATOM_MIN: return cy_dim_min(g, a, b);
+  case CY_ATOM_MAX: return cy_dim_max(g, a, b);
+  case CY_ATOM_SYM: break;
+  }
+  cy_bug("dim operator %d", (int)kind);
+}
+
+/* ---- substitution ------------------------------------------------------------------------------------------------------ */
+
+static cy_dim subst_atom(cy_graph *g, uint32_t id, cy_sym s, cy_dim by) {
+  cy_atom a = *cy_dim_atom(g, id);
+  if (a.kind == CY_ATOM_SYM)
+    return a.sym == s ? by : cy_dim_sym(g, a.sym);
+  cy_dim x = cy_dim_subst(g, a.a, s, by), y = cy_dim_subst(g, a.b, s, by);
+  return x == a.a && y == a.b ? of_atom(g, a.kind, 0, x, y) : cy_dim_binary(g, a.kind, x, y);
+}
+
+cy_dim cy_dim_subst(cy_graph *g, cy_dim d, cy_sym s, cy_dim by) {
+  const cy_dim_slot *slot = slot_of(g, d);
+  cy_dim sum = cy_dim_const(g, 0);
+  for (int i = 0; i < slot->nterms; i++) {
+    cy_dim t = cy_dim_const(g, slot->terms[i].coef);
+    for (int k = 0; k < slot->terms[i].natoms; k++)
+      t = cy_dim_mul(g, t, subst_atom(g, slot->terms[i].atoms[k], s, by));
+    sum = cy_dim_add(g, sum, t);
+  }
+  return sum;
+}

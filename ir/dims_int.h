@@ -1,0 +1,16 @@
+/* dims_int.h - shared by dims.c (normal form), dimrange.c (bounds, evaluation, symbols) and dimtext.c (text). */
+#ifndef CY_DIMS_INT_H
+#define CY_DIMS_INT_H
+
+#include "ir_int.h"
+
+/* dims.c */
+int cy_dim_compare(const cy_graph *g, cy_dim a, cy_dim b); /* structural order: < 0, 0, > 0 */
+cy_dim cy_dim_binary(cy_graph *g, cy_atom_kind kind, cy_dim a, cy_dim b);
+int64_t cy_floor_div(int64_t a, int64_t b); /* x / 0 is 0 */
+int64_t cy_floor_mod(int64_t a, int64_t b);
+
+/* dimrange.c */
+void cy_atom_range(const cy_graph *g, const cy_atom *a, int64_t *out_min, int64_t *out_max);
+
+#endif

@@ -1,0 +1,250 @@
+/* graph.c - the graph's storage: values, nodes, blocks, model inputs and outputs, types.
+ *
+ * In: requests by id. Out: pointers that stay valid for the graph's life (storage is chunked). Block 1 is the model itself; its
+ * params and results mirror the ports. Before editing: cy_node_of() marks nodes as touched for the use lists, see ir_int.h;
+ * code in this folder that only reads may take cy_node_slot_of() instead.
+ */
+#include "ir_int.h"
+
+#include <stdlib.h>
+
+cy_graph *cy_graph_create(cy_diag_sink *diag, const char *file) {
+  cy_arena *a = cy_arena_create();
+  cy_graph *g = CY_NEW(a, cy_graph);
+  g->arena = a;
+  g->diag = diag;
+  g->file = file ? cy_arena_copy(a, file, strlen(file) + 1) : NULL;
+  cy_chunks_init(&g->values, a, sizeof(cy_value_slot));
+  cy_chunks_init(&g->nodes, a, sizeof(cy_node_slot));
+  cy_chunks_init(&g->blocks, a, sizeof(cy_block_info));
+  cy_chunks_init(&g->strs, a, sizeof(cy_str_slot));
+  cy_chunks_init(&g->dims, a, sizeof(cy_dim_slot));
+  cy_chunks_init(&g->atoms, a, sizeof(cy_atom_slot));
+  cy_chunks_init(&g->syms, a, sizeof(cy_sym_info));
+  cy_chunks_init(&g->uses, a, sizeof(cy_use));
+  g->origin.index = -1;
+  g->in_block = cy_block_create(g, 0);
+  return g;
+}
+
+void cy_graph_destroy(cy_graph *g) {
+  if (!g)
+    return;
+  for (cy_owned *o = g->owned; o; o = o->next)
+    o->release(o->handle);
+  cy_arena_destroy(g->arena);
+}
+
+cy_arena *cy_graph_arena(const cy_graph *g) { return g->arena; }
+cy_diag_sink *cy_graph_diag(const cy_graph *g) { return g->diag; }
+const char *cy_graph_name(const cy_graph *g) { return cy_str_text(g, g->name); }
+void cy_graph_set_name(cy_graph *g, const char *name) { g->name = cy_intern(g, name); }
+
+void cy_graph_own(cy_graph *g, void *handle, void (*release)(void *handle)) {
+  cy_owned *o = CY_NEW(g->arena, cy_owned);
+  *o = (cy_owned){handle, release, g->owned};
+  g->owned = o;
+}
+
+cy_value *cy_value_of(const cy_graph *g, cy_val v) {
+  if (v == 0 || v > g->values.count)
+    cy_bug("value %u of %u", v, g->values.count);
+  return &((cy_value_slot *)cy_chunks_at(&g->values, v))->v;
+}
+
+cy_node_slot *cy_node_slot_of(const cy_graph *g, cy_node n) {
+  if (n == 0 || n > g->nodes.count)
+    cy_bug("node %u of %u", n, g->nodes.count);
+  return cy_chunks_at(&g->nodes, n);
+}
+
+cy_node_info *cy_node_of(const cy_graph *cg, cy_node n) {
+  cy_node_slot *s = cy_node_slot_of(cg, n);
+  if (!s->touched && s->n.nin) {
+    cy_graph *g = (cy_graph *)cg; /* bookkeeping only */
+    if (g->ntouched == g->touched_cap) {
+      uint32_t cap = g->touched_cap ? g->touched_cap * 2 : 256;
+      cy_node *grown = CY_NEW_ARRAY(g->arena, cy_node, cap);
+      if (g->ntouched)
+        memcpy(grown, g->touched, sizeof *grown * g->ntouched);
+      g->touched = grown;
+      g->touched_cap = cap;
+    }
+    s->touched = true;
+    g->touched[g->ntouched++] = n;
+  }
+  return &s->n;
+}
+
+cy_block_info *cy_block_of(const cy_graph *g, cy_block b) {
+  if (b == 0 || b > g->blocks.count)
+    cy_bug("block %u of %u", b, g->blocks.count);
+  return cy_chunks_at(&g->blocks, b);
+}
+
+uint32_t cy_value_count(const cy_graph *g) { return g->values.count; }
+uint32_t cy_node_count(const cy_graph *g) { return g->nodes.count; }
+uint32_t cy_block_count(const cy_graph *g) { return g->blocks.count; }
+
+cy_val cy_value_add(cy_graph *g, const cy_type *type) {
+  cy_val v = cy_chunks_add(&g->values, g->arena);
+  cy_value *info = cy_value_of(g, v);
+  info->type = *type;
+  for (uint8_t i = 0; i < CY_MAX_RANK; i++)
+    info->layout[i] = i;
+  return v;
+}
+
+void cy_value_set_data(cy_graph *g, cy_val v, const void *bytes, uint64_t size) {
+  static const char empty[16];
+  cy_value_of(g, v)->data = (cy_data){bytes ? bytes : empty, size};
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------------- */
+
+cy_block cy_block_create(cy_graph *g, cy_block parent) {
+  cy_block b = cy_chunks_add(&g->blocks, g->arena);
+  cy_block_of(g, b)->parent = parent;
+  return b;
+}
+
+/* A list one longer than `old`. */
+static cy_val *grow_list(cy_graph *g, const cy_val *old, uint32_t n, cy_val last) {
+  cy_val *list = (n & (n - 1)) == 0 ? CY_NEW_ARRAY(g->arena, cy_val, n ? n * 2 : 1) : (cy_val *)old;
+  if (n && list != old)
+    memcpy(list, old, sizeof *list * n);
+  list[n] = last;
+  return list;
+}
+
+static void add_param(cy_graph *g, cy_block b, cy_val v) {
+  cy_block_info *block = cy_block_of(g, b);
+  block->params = grow_list(g, block->params, block->nparams, v);
+  block->nparams++;
+}
+
+cy_val cy_block_add_param(cy_graph *g, cy_block b, const cy_type *type, const char *name) {
+  cy_val v = cy_value_add(g, type);
+  cy_value_of(g, v)->param = true;
+  cy_value_of(g, v)->name = cy_intern(g, name);
+  add_param(g, b, v);
+  return v;
+}
+
+void cy_block_set_results(cy_graph *g, cy_block b, const cy_val *vals, uint32_t n) {
+  cy_block_info *block = cy_block_of(g, b);
+  block->results = CY_NEW_ARRAY(g->arena, cy_val, 2 * n + 1); /* grow_list() may add to it */
+  if (n)
+    memcpy(block->results, vals, sizeof *vals * n);
+  block->nresults = n;
+}
+
+void cy_block_append(cy_graph *g, cy_block b, cy_node before, cy_node n) {
+  cy_block_info *block = cy_block_of(g, b);
+  if (block->nnodes == block->capacity) {
+    uint32_t cap = block->capacity ? block->capacity * 2 : 16;
+    cy_node *grown = CY_NEW_ARRAY(g->arena, cy_node, cap);
+    if (block->nnodes)
+      memcpy(grown, block->nodes, sizeof *grown * block->nnodes);
+    block->nodes = grown;
+    block->capacity = cap;
+  }
+  uint32_t at = block->nnodes++;
+  if (before) { /* from the end: passes walk forwards, but what they insert is mostly near */
+    while (at > 0 && block->nodes[at - 1] != before) {
+      block->nodes[at] = block->nodes[at - 1];
+      at--;
+    }
+    if (at == 0)
+      cy_bug("node %u is not in block %u", before, b);
+    block->nodes[at] = block->nodes[at - 1];
+    at--;
+  }
+  block->nodes[at] = n;
+  cy_node_slot_of(g, n)->n.block = b;
+}
+
+/* ---- ports -------------------------------------------------------------------------------------------------------------- */
+
+static void add_port(cy_graph *g, cy_port_info **ports, uint32_t *n, uint32_t *cap, cy_port_info port) {
+  if (*n == *cap) {
+    *cap = *cap ? *cap * 2 : 8;
+    cy_port_info *grown = CY_NEW_ARRAY(g->arena, cy_port_info, *cap);
+    if (*n)
+      memcpy(grown, *ports, sizeof *grown * *n);
+    *ports = grown;
+  }
+  (*ports)[(*n)++] = port;
+}
+
+uint32_t cy_graph_inputs(const cy_graph *g, const cy_port_info **out_ports) {
+  *out_ports = g->inputs;
+  return g->ninputs;
+}
+
+uint32_t cy_graph_outputs(const cy_graph *g, const cy_port_info **out_ports) {
+  *out_ports = g->outputs;
+  return g->noutputs;
+}
+
+cy_val cy_graph_add_input(cy_graph *g, const char *name, const cy_type *type) {
+  cy_val v = cy_block_add_param(g, 1, type, name);
+  add_port(g, &g->inputs, &g->ninputs, &g->inputs_cap, (cy_port_info){cy_value_of(g, v)->name, v});
+  return v;
+}
+
+void cy_graph_add_output(cy_graph *g, const char *name, cy_val v) {
+  cy_block_info *top = cy_block_of(g, 1);
+  add_port(g, &g->outputs, &g->noutputs, &g->outputs_cap, (cy_port_info){cy_intern(g, name), v});
+  top->results = grow_list(g, top->results, top->nresults, v);
+  top->nresults++;
+}
+
+void cy_graph_set_output(cy_graph *g, uint32_t index, cy_val v) {
+  if (index >= g->noutputs)
+    cy_bug("output %u of %u", index, g->noutputs);
+  g->outputs[index].value = v;
+  cy_block_of(g, 1)->results[index] = v;
+}
+
+/* ---- types -------------------------------------------------------------------------------------------------------------- */
+
+cy_type cy_type_make(cy_dtype dtype, int rank, const cy_dim *dims) {
+  cy_type t = {.dtype = (uint8_t)dtype, .rank = (uint8_t)rank};
+  if (rank < 0 || rank > CY_MAX_RANK)
+    cy_bug("a type of rank %d (at most %d)", rank, CY_MAX_RANK);
+  for (int i = 0; i < rank; i++)
+    t.dim[i] = dims[i];
+  return t;
+}
+
+cy_dim cy_type_elems(cy_graph *g, const cy_type *t) {
+  cy_dim n = cy_dim_const(g, 1);
+  for (int i = 0; i < t->rank; i++)
+    n = cy_dim_mul(g, n, t->dim[i]);
+  return n;
+}
+
+bool cy_type_equal(const cy_type *a, const cy_type *b) {
+  return a->dtype == b->dtype && a->rank == b->rank && memcmp(a->dim, b->dim, sizeof(cy_dim) * a->rank) == 0;
+}
+
+const char *cy_type_text(cy_graph *g, const cy_type *t) {
+  char *s = cy_arena_printf(g->arena, "%s[", cy_dtype_of((cy_dtype)t->dtype)->name);
+  for (int i = 0; i < t->rank; i++)
+    s = cy_arena_printf(g->arena, "%s%s%s", s, i ? "," : "", t->dim[i] ? cy_dim_text(g, t->dim[i]) : "?");
+  return cy_arena_printf(g->arena, "%s]", s);
+}
+
+bool cy_type_static_count(const cy_graph *g, const cy_type *t, uint64_t *out_count) {
+  uint64_t n = 1;
+  for (int i = 0; i < t->rank; i++) {
+    int64_t d;
+    if (!cy_dim_is_const(g, t->dim[i], &d) || d < 0 || !cy_mul_size(n, (uint64_t)d, &n))
+      return false;
+  }
+  *out_count = n;
+  return n < (uint64_t)1 << 48;
+}
+
+uint64_t cy_dtype_bytes(cy_dtype dtype, uint64_t count) { return (count * (uint64_t)cy_dtype_of(dtype)->bits + 7) / 8; }

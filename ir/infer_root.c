@@ -1,0 +1,189 @@
+/* infer_root.c - output types of contractions, pools, recurrences, runtime calls and control flow. See infer.c. */
+#include "infer_int.h"
+
+bool cy_infer_matmul(infer *i) {
+  const cy_type *a = in_type(i, 0), *b = in_type(i, 1);
+  if (!cy_check_rank(i, 0, 2, CY_MAX_RANK) || !cy_check_rank(i, 1, 2, CY_MAX_RANK))
+    return false;
+  if (cy_dims_clash(i, a->dim[a->rank - 1], b->dim[b->rank - 2]))
+    return FAIL(i, "expected matrices whose inner dims agree, found %s and %s", TEXT(i, a), TEXT(i, b));
+  cy_type x = *a, y = *b, t = {.dtype = out_type(i, 0)->dtype ? out_type(i, 0)->dtype : a->dtype};
+  x.rank = (uint8_t)(a->rank - 2);
+  y.rank = (uint8_t)(b->rank - 2);
+  int rank = cy_build_broadcast(i->g, &x, &y, t.dim);
+  if (rank < 0)
+    return false;
+  t.dim[rank] = a->dim[a->rank - 2];
+  t.dim[rank + 1] = b->dim[b->rank - 1];
+  t.rank = (uint8_t)(rank + 2);
+  return set_type(i, 0, t);
+}
+
+/* The windows' attributes have one element per spatial axis, pads two. */
+static bool window_lists(infer *i, int spatial) {
+  return cy_check_list(i, CY_ATTR_strides, spatial) && cy_check_list(i, CY_ATTR_dilations, spatial) &&
+         cy_check_list(i, CY_ATTR_pads, 2 * spatial);
+}
+
+bool cy_infer_conv(infer *i) {
+  const cy_type *x = in_type(i, 0), *w = in_type(i, 1);
+  if (!cy_check_rank(i, 0, 3, CY_MAX_RANK) || !cy_check_rank(i, 1, x->rank, x->rank) || !window_lists(i, x->rank - 2))
+    return false;
+  int64_t group = int_attr(i, CY_ATTR_group), o;
+  if (group < 1 || (is_const(i, w->dim[0], &o) && o % group != 0))
+    return FAIL(i, "expected a number of groups that divides the %s output channels, found %lld",
+                cy_dim_text(i->g, w->dim[0]), (long long)group);
+  if (!cy_check_dim(i, "input channels", x->dim[1], cy_dim_muli(i->g, w->dim[1], group)))
+    return false;
+  const int64_t *strides = cy_attr_find(i->n, CY_ATTR_strides)->ints, *pads = cy_attr_find(i->n, CY_ATTR_pads)->ints,
+                *dilations = cy_attr_find(i->n, CY_ATTR_dilations)->ints;
+  cy_type t = *x;
+  t.dtype = out_type(i, 0)->dtype ? out_type(i, 0)->dtype : x->dtype;
+  t.dim[1] = w->dim[0];
+  for (int k = 0; k < x->rank - 2; k++) {
+    cy_graph *g = i->g;
+    int64_t d;
+    if (strides[k] < 1 || dilations[k] < 1)
+      return FAIL(i, "expected strides and dilations of at least 1 on spatial axis %d", k);
+    cy_dim reach = cy_dim_addi(g, cy_dim_muli(g, cy_dim_addi(g, w->dim[k + 2], -1), dilations[k]), 1);
+    cy_dim padded = cy_dim_addi(g, cy_dim_addi(g, x->dim[k + 2], pads[k]), pads[k + x->rank - 2]);
+    t.dim[k + 2] = cy_dim_addi(g, cy_dim_div(g, cy_dim_sub(g, padded, reach), cy_dim_const(g, strides[k])), 1);
+    if (is_const(i, t.dim[k + 2], &d) && d < 0)
+      return FAIL(i, "the kernel of %s is larger than the padded input %s (spatial axis %d)", TEXT(i, w), TEXT(i, x), k);
+  }
+  return set_type(i, 0, t);
+}
+
+bool cy_infer_conv_transpose(infer *i) {
+  const cy_type *x = in_type(i, 0), *w = in_type(i, 1);
+  cy_type *t = out_type(i, 0);
+  if (!cy_check_rank(i, 0, 3, CY_MAX_RANK) || !cy_check_rank(i, 1, x->rank, x->rank) || !window_lists(i, x->rank - 2))
+    return false;
+  if (t->rank != x->rank)
+    return FAIL(i, "expected an output of %d dims, found %s", x->rank, TEXT(i, t));
+  int64_t group = int_attr(i, CY_ATTR_group);
+  return cy_check_dim(i, "input channels", x->dim[1], w->dim[0]) && cy_check_dim(i, "batch", t->dim[0], x->dim[0]) &&
+         cy_check_dim(i, "output channels", t->dim[1], cy_dim_muli(i->g, w->dim[1], group));
+}
+
+static bool pool(infer *i) {
+  const cy_type *x = in_type(i, 0);
+  cy_type *t = out_type(i, 0);
+  if (!cy_check_rank(i, 0, 3, CY_MAX_RANK) || !window_lists(i, x->rank - 2) ||
+      !cy_check_list(i, CY_ATTR_kernel, x->rank - 2))
+    return false;
+  if (t->rank != x->rank)
+    return FAIL(i, "expected an output of %d dims, found %s", x->rank, TEXT(i, t));
+  t->dtype = x->dtype;
+  for (int k = 2; k < t->rank; k++) {
+    int64_t d;
+    if (is_const(i, t->dim[k], &d) && d < 0)
+      return FAIL(i, "the window is larger than the padded input %s (spatial axis %d)", TEXT(i, x), k - 2);
+  }
+  return cy_check_dim(i, "batch", t->dim[0], x->dim[0]) && cy_check_dim(i, "channels", t->dim[1], x->dim[1]);
+}
+
+bool cy_infer_pool_avg(infer *i) { return pool(i); }
+
+bool cy_infer_pool_max(infer *i) {
+  if (!pool(i))
+    return false;
+  cy_type t = *out_type(i, 0);
+  t.dtype = CY_I64;
+  return set_type(i, 1, t);
+}
+
+bool cy_infer_recurrent(infer *i) {
+  const cy_type *x = in_type(i, 0);
+  static const int gates[] = {[CY_CELL_RNN] = 1, [CY_CELL_GRU] = 3, [CY_CELL_LSTM] = 4};
+  int64_t cell = int_attr(i, CY_ATTR_cell), hidden = int_attr(i, CY_ATTR_hidden);
+  if (!cy_check_rank(i, 0, 3, 3) || !cy_check_rank(i, 1, 2, 2))
+    return false;
+  if (cell < CY_CELL_RNN || cell > CY_CELL_LSTM || hidden < 1 || hidden > INT32_MAX)
+    return FAIL(i, "expected a recurrent cell with a hidden size, found cell %lld, size %lld", (long long)cell,
+                (long long)hidden);
+  cy_dim h = cy_dim_const(i->g, hidden), gh = cy_dim_muli(i->g, h, gates[cell]);
+  if (!cy_check_dim(i, "gates of the input", x->dim[2], gh) || !cy_check_dim(i, "rows of R", in_type(i, 1)->dim[0], gh) ||
+      !cy_check_dim(i, "columns of R", in_type(i, 1)->dim[1], h))
+    return false;
+  cy_dtype dtype = (cy_dtype)x->dtype;
+  cy_dim all[3] = {x->dim[0], x->dim[1], h};
+  return set_type(i, 0, cy_type_make(dtype, 3, all)) && set_type(i, 1, cy_type_make(dtype, 2, all + 1)) &&
+         set_type(i, 2, cy_type_make(dtype, 2, all + 1));
+}
+
+/* ---- runtime calls -------------------------------------------------------------------------------------------------------------- */
+
+bool cy_infer_topk(infer *i) {
+  const cy_type *x = in_type(i, 0);
+  cy_type t = *out_type(i, 0);
+  int64_t axis = int_attr(i, CY_ATTR_axis), k, d;
+  if (!cy_check_axis(i, axis, x->rank))
+    return false;
+  if (t.rank != x->rank)
+    return FAIL(i, "expected an output of %d dims, found %s", x->rank, TEXT(i, &t));
+  if (is_const(i, t.dim[axis], &k) && is_const(i, x->dim[axis], &d) && (k < 0 || k > d))
+    return FAIL(i, "expected at most the %lld elements of axis %lld, found k = %lld", (long long)d, (long long)axis,
+                (long long)k);
+  t.dtype = x->dtype;
+  set_type(i, 0, t);
+  t.dtype = CY_I64;
+  return set_type(i, 1, t);
+}
+
+bool cy_infer_nonzero(infer *i) {
+  const cy_type *t = out_type(i, 0);
+  if (t->dtype != CY_I64 || t->rank != 2)
+    return FAIL(i, "expected an output i64[rank, count], found %s", TEXT(i, t));
+  return cy_check_dim(i, "rows", t->dim[0], cy_dim_const(i->g, in_type(i, 0)->rank));
+}
+
+bool cy_infer_unique(infer *i) {
+  for (uint32_t k = 1; k < 4; k++)
+    if (out_type(i, k)->dtype != CY_I64 || out_type(i, k)->rank != 1)
+      return FAIL(i, "expected output %u to be a list of i64, found %s", k, TEXT(i, out_type(i, k)));
+  out_type(i, 0)->dtype = in_type(i, 0)->dtype;
+  return true;
+}
+
+bool cy_infer_non_max_suppression(infer *i) {
+  const cy_type *t = out_type(i, 0);
+  if (!cy_check_rank(i, 0, 3, 3) || !cy_check_rank(i, 1, 3, 3))
+    return false;
+  return (t->dtype == CY_I64 && t->rank == 2) || FAIL(i, "expected an output i64[count, 3], found %s", TEXT(i, t));
+}
+
+/* ---- control flow ---------------------------------------------------------------------------------------------------------------- */
+
+static bool branch_fits(infer *i, cy_attr_key key) {
+  const cy_block_info *b = cy_block_of(i->g, cy_attr_find(i->n, key)->block);
+  if (b->nresults != i->n->nout || b->nparams != 0)
+    return FAIL(i, "expected a branch '%s' with %u results, found %u", cy_attr_name(key), i->n->nout, b->nresults);
+  for (uint32_t k = 0; k < b->nresults; k++) {
+    const cy_type *r = &cy_value_of(i->g, b->results[k])->type, *t = out_type(i, k);
+    if (r->dtype != t->dtype)
+      return FAIL(i, "expected result %u of branch '%s' to be %s, found %s", k, cy_attr_name(key), TEXT(i, t), TEXT(i, r));
+  }
+  return true;
+}
+
+bool cy_infer_if(infer *i) {
+  return cy_check_dtype(i, 0, CY_BOOL) && branch_fits(i, CY_ATTR_then) && branch_fits(i, CY_ATTR_else);
+}
+
+bool cy_infer_loop(infer *i) {
+  const cy_block_info *b = cy_block_of(i->g, cy_attr_find(i->n, CY_ATTR_body)->block);
+  uint32_t carried = i->n->nin - 2;
+  if ((has_in(i, 0) && !cy_check_dtype(i, 0, CY_I64)) || (has_in(i, 1) && !cy_check_dtype(i, 1, CY_BOOL)))
+    return false;
+  if (b->nparams != carried + 2 || b->nresults != i->n->nout + 1 || i->n->nout < carried)
+    return FAIL(i, "expected a loop body with %u parameters and %u results, found %u and %u", carried + 2, i->n->nout + 1,
+                b->nparams, b->nresults);
+  for (uint32_t k = 0; k < carried; k++) {
+    const cy_type *p = &cy_value_of(i->g, b->params[k + 2])->type, *r = &cy_value_of(i->g, b->results[k + 1])->type;
+    if (in_type(i, k + 2)->dtype != p->dtype || r->dtype != p->dtype)
+      return FAIL(i, "expected carried value %u to keep its type, found %s, %s and %s", k, TEXT(i, in_type(i, k + 2)),
+                  TEXT(i, p), TEXT(i, r));
+  }
+  return true;
+}

@@ -1,0 +1,91 @@
+/* tables.c - ops.def, attrs.def and dtypes.def as arrays, and look-up by name.
+ *
+ * In: the X-macro tables. Out: const rows indexed by enumerator. Names are found by scanning: only the text parser asks.
+ * Before editing: the rows live in the .def files; here is nothing to keep in step.
+ */
+#include "ir_int.h"
+
+static const cy_dtype_info dtypes[CY_DTYPE_COUNT] = {
+#define DTYPE(id, name, onnx, bits, cls) {name, onnx, bits, cls},
+#include "dtypes.def"
+#undef DTYPE
+};
+
+/* A row as written; flags are spelled out as letters. */
+typedef struct raw_op {
+  const char *name;
+  int min_in, max_in, outs;
+  cy_op_class cls;
+  const char *flags, *attrs;
+} raw_op;
+
+#define HAS(flags, c) (__builtin_strchr((flags), (c)) != NULL)
+static cy_op_info ops[CY_OP_COUNT];
+static const raw_op raw_ops[CY_OP_COUNT] = {
+    {"none", 0, 0, 0, CY_CLASS_VIEW, "", ""},
+#define OP(name, min_in, max_in, outs, cls, flags, attrs) {#name, min_in, max_in, outs, CY_CLASS_##cls, flags, attrs},
+#include "ops.def"
+#undef OP
+};
+
+/* Every thread would write the same bytes, but two models may be compiled at once: fill before main. */
+__attribute__((constructor)) static void fill_ops(void) {
+  for (int i = 0; i < CY_OP_COUNT; i++) {
+    const raw_op *r = &raw_ops[i];
+    ops[i] = (cy_op_info){.name = r->name, .min_in = r->min_in, .max_in = r->max_in, .outs = r->outs, .cls = r->cls,
+                          .commutative = HAS(r->flags, 'C'), .associative = HAS(r->flags, 'A'),
+                          .idempotent = HAS(r->flags, 'I'), .layout_agnostic = HAS(r->flags, 'L'),
+                          .typed = HAS(r->flags, 'T'), .attrs = r->attrs};
+  }
+}
+
+static const struct {
+  const char *name;
+  cy_attr_kind kind;
+} attrs[CY_ATTR_COUNT] = {
+    {"none", CY_KIND_INT},
+#define ATTR(name, kind) {#name, CY_KIND_##kind},
+#include "attrs.def"
+#undef ATTR
+};
+
+#define DTYPE(id, name, onnx, bits, cls) _Static_assert(CY_##id == (onnx), "dtypes.def must be in ONNX's order");
+#include "dtypes.def"
+#undef DTYPE
+
+const cy_dtype_info *cy_dtype_of(cy_dtype dtype) {
+  return &dtypes[(unsigned)dtype < CY_DTYPE_COUNT ? dtype : CY_NONE];
+}
+
+const cy_op_info *cy_op_of(cy_op op) { return &ops[(unsigned)op < CY_OP_COUNT ? op : CY_OP_NONE]; }
+
+static bool same(const char *name, const char *text, size_t len) {
+  return strlen(name) == len && memcmp(name, text, len) == 0;
+}
+
+cy_op cy_op_by_name(const char *name, size_t len) {
+  for (int i = 1; i < CY_OP_COUNT; i++)
+    if (same(raw_ops[i].name, name, len))
+      return (cy_op)i;
+  return CY_OP_NONE;
+}
+
+cy_dtype cy_dtype_by_name(const char *name, size_t len) {
+  for (int i = 1; i < CY_DTYPE_COUNT; i++)
+    if (same(dtypes[i].name, name, len))
+      return (cy_dtype)i;
+  return CY_NONE;
+}
+
+const char *cy_attr_name(cy_attr_key key) { return attrs[(unsigned)key < CY_ATTR_COUNT ? key : CY_ATTR_NONE].name; }
+
+cy_attr_kind cy_attr_kind_of(cy_attr_key key) {
+  return attrs[(unsigned)key < CY_ATTR_COUNT ? key : CY_ATTR_NONE].kind;
+}
+
+cy_attr_key cy_attr_by_name(const char *name, size_t len) {
+  for (int i = 1; i < CY_ATTR_COUNT; i++)
+    if (same(attrs[i].name, name, len))
+      return (cy_attr_key)i;
+  return CY_ATTR_NONE;
+}

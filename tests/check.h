@@ -1,0 +1,108 @@
+/* check.h - the few lines a test program needs.
+ *
+ * A program lists its tests in a table and ends with `return check_main(argc, argv, tests, CHECK_COUNT(tests));`. A
+ * failing CHECK prints file and line and goes on with the next statement; CHECK_REQUIRE leaves the test function.
+ * Arguments are substrings of the names to run (none: all). The last line is "N passed, N failed, N skipped"; exit 1
+ * when any failed. Checks may be used from several threads.
+ */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct check_test {
+  const char *name;
+  void (*run)(void);
+} check_test;
+
+static int check_failures;        /* of the running test */
+static const char *check_skipped; /* why, or NULL */
+
+#define CHECK_COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))
+
+#define CHECK_FAIL(...)                                                                                                \
+  do {                                                                                                                 \
+    fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                                                                    \
+    fprintf(stderr, __VA_ARGS__);                                                                                      \
+    fputc('\n', stderr);                                                                                               \
+    __atomic_fetch_add(&check_failures, 1, __ATOMIC_RELAXED);                                                          \
+  } while (0)
+
+#define CHECK(condition)                                                                                               \
+  do {                                                                                                                 \
+    if (!(condition))                                                                                                  \
+      CHECK_FAIL("failed: %s", #condition);                                                                            \
+  } while (0)
+
+#define CHECK_REQUIRE(condition)                                                                                       \
+  do {                                                                                                                 \
+    if (!(condition)) {                                                                                                \
+      CHECK_FAIL("failed: %s", #condition);                                                                            \
+      return;                                                                                                          \
+    }                                                                                                                  \
+  } while (0)
+
+#define CHECK_INT_EQ(found, expected)                                                                                  \
+  do {                                                                                                                 \
+    long long check_f = (long long)(found), check_e = (long long)(expected);                                           \
+    if (check_f != check_e)                                                                                            \
+      CHECK_FAIL("%s: expected %lld, found %lld", #found, check_e, check_f);                                           \
+  } while (0)
+
+#define CHECK_STR_EQ(found, expected)                                                                                  \
+  do {                                                                                                                 \
+    const char *check_f = (found), *check_e = (expected);                                                              \
+    if (!check_f || strcmp(check_f, check_e))                                                                          \
+      CHECK_FAIL("%s: expected \"%s\", found \"%s\"", #found, check_e, check_f ? check_f : "(null)");                  \
+  } while (0)
+
+#define CHECK_STR_HAS(text, part)                                                                                      \
+  do {                                                                                                                 \
+    const char *check_t = (text), *check_p = (part);                                                                   \
+    if (!strstr(check_t, check_p))                                                                                     \
+      CHECK_FAIL("%s: expected something with \"%s\", found \"%s\"", #text, check_p, check_t);                         \
+  } while (0)
+
+/* |found - expected| <= tolerance * max(1, |expected|); NaN equals NaN. */
+#define CHECK_CLOSE(found, expected, tolerance)                                                                        \
+  do {                                                                                                                 \
+    double check_f = (double)(found), check_e = (double)(expected), check_m = fabs(check_e) > 1 ? fabs(check_e) : 1;   \
+    if (!(check_f == check_e || (isnan(check_f) && isnan(check_e)) || fabs(check_f - check_e) <= (tolerance)*check_m)) \
+      CHECK_FAIL("%s: expected %.9g, found %.9g", #found, check_e, check_f);                                           \
+  } while (0)
+
+/* Leaves the test as skipped. */
+#define CHECK_SKIP(reason)                                                                                             \
+  do {                                                                                                                 \
+    check_skipped = (reason);                                                                                          \
+    return;                                                                                                            \
+  } while (0)
+
+static int check_main(int argc, char **argv, const check_test *tests, int count) {
+  int passed = 0, failed = 0, skipped = 0;
+  for (int i = 0; i < count; i++) {
+    int wanted = argc < 2;
+    for (int a = 1; a < argc; a++)
+      wanted |= strstr(tests[i].name, argv[a]) != NULL;
+    if (!wanted)
+      continue;
+    check_failures = 0;
+    check_skipped = NULL;
+    tests[i].run();
+    if (check_failures) {
+      failed++;
+      fprintf(stderr, "FAILED %s\n", tests[i].name);
+    } else if (check_skipped) {
+      skipped++;
+      printf("skipped %s: %s\n", tests[i].name, check_skipped);
+    } else {
+      passed++;
+    }
+  }
+  printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
+  return failed != 0;
+}
+
+#endif
