@@ -1,0 +1,26 @@
+/* frontend.h - ONNX file in, graph IR out.
+ *
+ * One call reads a model, checks it and rebuilds it from the IR's primitives. Tensor data is not copied: the file (and any
+ * external data file) stays mapped for as long as the graph lives. Everything wrong with the model becomes a diagnostic with
+ * its place; then the result is NULL. Declared shapes of outputs and intermediate values are never trusted.
+ */
+#ifndef CY_FRONTEND_H
+#define CY_FRONTEND_H
+
+#include "ir/ir.h"
+
+typedef struct cy_import_options {
+  const char *const *dims; /* "batch=4": fixes a symbolic dimension; "*=1": all that are not named otherwise */
+  uint32_t ndims;
+  const char *const *shapes; /* "input=1x3x224x224": a whole input; "?" leaves a dimension as the model declares it */
+  uint32_t nshapes;
+} cy_import_options;
+
+/* `o` may be NULL. NULL after diagnostics. */
+cy_graph *cy_import_file(const char *path, const cy_import_options *o, cy_diag_sink *diag);
+
+/* The same from memory, which must outlive the graph. `name` stands for the file in diagnostics; external data is looked for
+ * in its folder only when it contains a '/'. */
+cy_graph *cy_import_memory(const void *bytes, size_t size, const char *name, const cy_import_options *o, cy_diag_sink *diag);
+
+#endif

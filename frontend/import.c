@@ -1,0 +1,419 @@
+/* import.c - the walk over a ModelProto that rebuilds it in the graph IR.
+ *
+ * In:  the unpacked skeleton. Out: a cy_graph with inputs, outputs and nodes, or diagnostics.
+ * Names live in scopes: a subgraph sees its enclosing scopes, a function sees only itself. A name bound to 0 belongs to a node
+ * that failed; nodes that use it are skipped silently, so one mistake gives one message and several mistakes are found in
+ * one run. Nodes may come in any order: they are sorted by what they use (subgraphs included) before they are imported.
+ * Initializers are constants even where they are also listed as inputs.
+ */
+#include "frontend/import_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ENOUGH_ERRORS 50
+
+cy_location cy_importer_where(cy_importer *im, const char *graph) {
+  return (cy_location){.file = im->file, .graph = graph, .node_index = -1};
+}
+
+bool cy_scope_find(const cy_scope *s, const char *name, cy_val *out_value) {
+  for (; s; s = s->outer)
+    if (cy_names_find(s->names, name, out_value))
+      return true;
+  return false;
+}
+
+static const char *quoted(cy_importer *im, const char *what, const char *name) {
+  return cy_arena_printf(im->arena, "%s '%s'", what, name);
+}
+
+static void set_origin(cy_importer *im, const cy_scope *scope) {
+  cy_origin o = {.graph = scope->graph, .index = -1};
+  cy_build_origin(im->g, &o);
+}
+
+static void bind(cy_importer *im, cy_scope *scope, const char *name, cy_val v) {
+  cy_names_set(scope->names, name, v);
+  if (v && !cy_value_of(im->g, v)->name)
+    cy_value_of(im->g, v)->name = cy_intern(im->g, name);
+}
+
+/* ---- order of nodes -------------------------------------------------------------------------------------------------- */
+
+typedef struct sorter {
+  cy_importer *im;
+  cy_names *producers; /* output name -> node index + 1 */
+  uint32_t *deps, ndeps, capacity;
+  uint32_t *start; /* of node i's dependencies in deps */
+} sorter;
+
+static void add_dep(sorter *s, const char *name) {
+  uint32_t p;
+  if (!cy_names_find(s->producers, name, &p))
+    return;
+  if (s->ndeps == s->capacity) {
+    uint32_t capacity = s->capacity ? s->capacity * 2 : 256;
+    uint32_t *deps = CY_NEW_ARRAY(s->im->arena, uint32_t, capacity);
+    if (s->ndeps)
+      memcpy(deps, s->deps, s->ndeps * sizeof *deps);
+    s->deps = deps;
+    s->capacity = capacity;
+  }
+  s->deps[s->ndeps++] = p - 1;
+}
+
+typedef struct local_names {
+  const cy_names *names;
+  const struct local_names *outer;
+} local_names;
+
+static void graph_deps(sorter *s, const Onnx__GraphProto *g, const local_names *outer);
+
+static void node_deps(sorter *s, const Onnx__NodeProto *node, const local_names *locals) {
+  for (size_t i = 0; i < node->n_input; i++) {
+    uint32_t ignored;
+    const local_names *l = locals;
+    while (l && !cy_names_find(l->names, node->input[i], &ignored))
+      l = l->outer;
+    if (!l && node->input[i][0])
+      add_dep(s, node->input[i]);
+  }
+  for (size_t i = 0; i < node->n_attribute; i++) {
+    if (node->attribute[i]->g)
+      graph_deps(s, node->attribute[i]->g, locals);
+    for (size_t k = 0; k < node->attribute[i]->n_graphs; k++)
+      graph_deps(s, node->attribute[i]->graphs[k], locals);
+  }
+}
+
+/* What a subgraph uses from outside of itself. */
+static void graph_deps(sorter *s, const Onnx__GraphProto *g, const local_names *outer) {
+  cy_names *names = cy_names_create(s->im->arena);
+  for (size_t i = 0; i < g->n_input; i++)
+    if (g->input[i]->name)
+      cy_names_set(names, g->input[i]->name, 1);
+  for (size_t i = 0; i < g->n_initializer; i++)
+    if (g->initializer[i]->name)
+      cy_names_set(names, g->initializer[i]->name, 1);
+  for (size_t i = 0; i < g->n_node; i++)
+    for (size_t k = 0; k < g->node[i]->n_output; k++)
+      cy_names_set(names, g->node[i]->output[k], 1);
+  local_names locals = {names, outer};
+  for (size_t i = 0; i < g->n_node; i++)
+    node_deps(s, g->node[i], &locals);
+}
+
+static const char *label(const Onnx__NodeProto *n) {
+  if (n->name && n->name[0])
+    return n->name;
+  return n->n_output && n->output[0][0] ? n->output[0] : n->op_type ? n->op_type : "?";
+}
+
+static bool index_outputs(cy_importer *im, const cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n, cy_names *producers) {
+  bool ok = true;
+  for (size_t i = 0; i < n; i++) {
+    for (size_t k = 0; k < nodes[i]->n_output; k++) {
+      const char *name = nodes[i]->output[k];
+      uint32_t other;
+      if (!name[0])
+        continue;
+      if (cy_names_find(producers, name, &other)) {
+        cy_build_error(im->g, quoted(im, "output", name), "two nodes produce this name: '%s' (number %u) and '%s' (number %zu)",
+                       label(nodes[other - 1]), other - 1, label(nodes[i]), i);
+        ok = false;
+      } else if (cy_names_find(scope->names, name, &other)) {
+        cy_build_error(im->g, quoted(im, "output", name), "node '%s' (number %zu) produces a name that an input or initializer has already",
+                       label(nodes[i]), i);
+        ok = false;
+      }
+      cy_names_set(producers, name, (uint32_t)i + 1);
+    }
+  }
+  return ok;
+}
+
+static void report_cycle(cy_importer *im, Onnx__NodeProto *const *nodes, const uint32_t *path, uint32_t n) {
+  const char *text = label(nodes[path[0]]);
+  uint32_t shown = n < 12 ? n : 12;
+  for (uint32_t i = 1; i < shown; i++)
+    text = cy_arena_printf(im->arena, "%s' <- '%s", text, label(nodes[path[i]]));
+  cy_build_error(im->g, NULL, "the graph has a cycle of %u nodes: '%s'%s <- '%s'", n, text, shown < n ? " <- .." : "", label(nodes[path[0]]));
+}
+
+/* Depth-first, in the file's order, so that a sorted graph stays as it is. NULL after a diagnostic. */
+static uint32_t *sort_nodes(sorter *s, Onnx__NodeProto *const *nodes, uint32_t n) {
+  uint32_t *order = CY_NEW_ARRAY(s->im->arena, uint32_t, n + 1), norder = 0;
+  uint32_t *stack = CY_NEW_ARRAY(s->im->arena, uint32_t, n + 1), *next = CY_NEW_ARRAY(s->im->arena, uint32_t, n + 1);
+  uint8_t *state = CY_NEW_ARRAY(s->im->arena, uint8_t, n + 1); /* 0 new, 1 on the stack, 2 done */
+  for (uint32_t root = 0; root < n; root++) {
+    if (state[root])
+      continue;
+    uint32_t top = 0;
+    stack[top++] = root;
+    state[root] = 1;
+    next[root] = s->start[root];
+    while (top) {
+      uint32_t at = stack[top - 1];
+      if (next[at] == s->start[at + 1]) {
+        order[norder++] = at;
+        state[at] = 2;
+        top--;
+        continue;
+      }
+      uint32_t dep = s->deps[next[at]++];
+      if (state[dep] == 1) {
+        uint32_t first = top - 1;
+        while (stack[first] != dep)
+          first--;
+        report_cycle(s->im, nodes, stack + first, top - first);
+        return NULL;
+      }
+      if (state[dep] == 0) {
+        state[dep] = 1;
+        next[dep] = s->start[dep];
+        stack[top++] = dep;
+      }
+    }
+  }
+  return order;
+}
+
+/* ---- one node ---------------------------------------------------------------------------------------------------------- */
+
+bool cy_importer_set(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val v) {
+  (void)im;
+  if (k < n->nout)
+    n->out[k] = v;
+  return v != 0;
+}
+
+bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k) { return k < n->proto->n_output && n->proto->output[k][0]; }
+
+/* False: an input is missing (reported) or belongs to a failed node (not reported again). */
+static bool resolve_inputs(cy_importer *im, cy_onnx_node *n) {
+  bool ok = true;
+  for (uint32_t i = 0; i < n->nin; i++) {
+    const char *name = n->proto->input[i];
+    if (!name[0])
+      continue;
+    if (!cy_scope_find(n->scope, name, &n->in[i])) {
+      cy_build_error(im->g, quoted(im, "input", name), "nothing produces this value: it is no output of a node, initializer or graph input");
+      ok = false;
+    } else if (!n->in[i]) {
+      ok = false;
+    }
+  }
+  return ok;
+}
+
+static bool run_importer(cy_importer *im, cy_onnx_node *n) {
+  const Onnx__FunctionProto *fn = cy_function_find(im, n->proto);
+  if (fn)
+    return cy_function_expand(im, n, fn);
+  const cy_onnx_row *row = cy_onnx_find(n->domain, n->op, n->version);
+  if (!row) {
+    cy_build_error(im->g, NULL, "this operator is not supported");
+    return false;
+  }
+  n->since = row->since;
+  n->arg = row->arg;
+  for (int k = 0; k < row->need; k++) {
+    if (!n->in[k]) {
+      cy_build_error(im->g, NULL, "input %d is missing, the operator needs %d", k, row->need);
+      return false;
+    }
+  }
+  return row->import(im, n);
+}
+
+static void import_node(cy_importer *im, cy_scope *scope, const Onnx__NodeProto *node, int32_t index) {
+  cy_onnx_node n = {.proto = node, .op = node->op_type ? node->op_type : "", .domain = cy_onnx_domain(node->domain), .scope = scope, .index = index};
+  n.nin = (uint32_t)node->n_input;
+  n.nout = (uint32_t)node->n_output;
+  n.in = CY_NEW_ARRAY(im->arena, cy_val, n.nin + CY_ONNX_MIN_IN);
+  n.out = CY_NEW_ARRAY(im->arena, cy_val, n.nout + 1);
+  n.version = cy_opset_version(scope->opsets, n.domain);
+  cy_origin o = {.name = cy_intern(im->g, node->name ? node->name : ""), .graph = scope->graph, .index = index};
+  o.op = cy_intern(im->g, n.domain[0] ? cy_arena_printf(im->arena, "%s.%s", n.domain, n.op) : n.op);
+  cy_build_origin(im->g, &o);
+  int before = cy_diag_errors(im->diag);
+  bool ok = false;
+  if (++im->expanded > CY_MAX_EXPANDED_NODES)
+    cy_build_error(im->g, NULL, "the model has more than %d nodes when its functions are expanded", CY_MAX_EXPANDED_NODES);
+  else if (resolve_inputs(im, &n)) {
+    ok = run_importer(im, &n);
+    cy_build_origin(im->g, &o);
+    if (!ok && cy_diag_errors(im->diag) == before)
+      cy_build_error(im->g, NULL, "cannot import this node: an input or attribute that it needs is missing");
+  }
+  ok = ok && cy_diag_errors(im->diag) == before;
+  for (uint32_t k = 0; k < n.nout; k++)
+    if (node->output[k][0])
+      bind(im, scope, node->output[k], ok ? n.out[k] : 0);
+}
+
+bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n) {
+  int before = cy_diag_errors(im->diag);
+  set_origin(im, scope);
+  sorter s = {.im = im, .producers = cy_names_create(im->arena), .start = CY_NEW_ARRAY(im->arena, uint32_t, n + 1)};
+  if (!index_outputs(im, scope, nodes, n, s.producers))
+    return false;
+  for (size_t i = 0; i < n; i++) {
+    s.start[i] = s.ndeps;
+    node_deps(&s, nodes[i], NULL);
+  }
+  s.start[n] = s.ndeps;
+  const uint32_t *order = sort_nodes(&s, nodes, (uint32_t)n);
+  if (!order)
+    return false;
+  for (size_t i = 0; i < n && cy_diag_errors(im->diag) < ENOUGH_ERRORS && im->expanded <= CY_MAX_EXPANDED_NODES; i++)
+    import_node(im, scope, nodes[order[i]], (int32_t)order[i]);
+  return cy_diag_errors(im->diag) == before;
+}
+
+/* ---- graphs ------------------------------------------------------------------------------------------------------------- */
+
+static void import_initializers(cy_importer *im, cy_scope *scope, const Onnx__GraphProto *graph) {
+  cy_names *seen = cy_names_create(im->arena);
+  set_origin(im, scope);
+  for (size_t i = 0; i < graph->n_initializer + graph->n_sparse_initializer; i++) {
+    bool sparse = i >= graph->n_initializer;
+    const Onnx__SparseTensorProto *sp = sparse ? graph->sparse_initializer[i - graph->n_initializer] : NULL;
+    const Onnx__TensorProto *t = sparse ? sp->values : graph->initializer[i];
+    const char *name = t && t->name ? t->name : "", *item = quoted(im, "initializer", name);
+    uint32_t other;
+    if (!name[0]) {
+      cy_build_error(im->g, NULL, "initializer %zu has no name", i);
+      continue;
+    }
+    if (cy_names_find(seen, name, &other))
+      cy_build_error(im->g, item, "the name is used by two initializers");
+    cy_names_set(seen, name, 1);
+    bind(im, scope, name, sparse ? cy_import_sparse(im, sp, item) : cy_import_tensor(im, t, item));
+  }
+}
+
+bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const cy_val *params, uint32_t nparams,
+                        cy_val *out_results) {
+  cy_scope scope = {.names = cy_names_create(im->arena), .outer = n->scope, .call = n->scope->call, .opsets = n->scope->opsets,
+                    .graph = cy_intern(im->g, graph->name ? graph->name : ""), .depth = n->scope->depth + 1};
+  if (graph->n_input < nparams)
+    nparams = (uint32_t)graph->n_input;
+  for (uint32_t i = 0; i < nparams; i++)
+    if (graph->input[i]->name && graph->input[i]->name[0])
+      bind(im, &scope, graph->input[i]->name, params[i]);
+  import_initializers(im, &scope, graph);
+  if (!cy_import_nodes(im, &scope, graph->node, graph->n_node))
+    return false;
+  set_origin(im, &scope);
+  bool ok = true;
+  for (size_t i = 0; i < graph->n_output; i++) {
+    const char *name = graph->output[i]->name ? graph->output[i]->name : "";
+    out_results[i] = 0;
+    if (!cy_names_find(scope.names, name, &out_results[i]))
+      cy_build_error(im->g, quoted(im, "output", name), "the subgraph does not produce this output itself%s",
+                     cy_scope_find(&scope, name, &out_results[i]) ? ": pass the value of the enclosing graph through an Identity node" : "");
+    ok = ok && cy_names_find(scope.names, name, &out_results[i]) && out_results[i];
+  }
+  return ok;
+}
+
+static bool import_outputs(cy_importer *im, cy_scope *scope, const Onnx__GraphProto *graph) {
+  cy_names *seen = cy_names_create(im->arena);
+  set_origin(im, scope);
+  for (size_t i = 0; i < graph->n_output; i++) {
+    const char *name = graph->output[i]->name ? graph->output[i]->name : "", *item = quoted(im, "output", name);
+    cy_val v = 0;
+    uint32_t other;
+    if (!cy_names_find(scope->names, name, &v))
+      cy_build_error(im->g, item, "nothing produces this output of the model");
+    else if (cy_names_find(seen, name, &other))
+      cy_build_error(im->g, item, "the model lists this output twice");
+    else if (v)
+      cy_graph_add_output(im->g, name, v);
+    cy_names_set(seen, name, 1);
+  }
+  if (!graph->n_output)
+    cy_build_error(im->g, NULL, "the model has no outputs");
+  return cy_diag_errors(im->diag) == 0;
+}
+
+static bool import_model(cy_importer *im) {
+  const Onnx__GraphProto *graph = im->model->graph;
+  cy_location where = cy_importer_where(im, NULL);
+  int before = cy_diag_errors(im->diag);
+  if (!graph) {
+    cy_diag_add(im->diag, CY_ERROR, &where, "not a valid ONNX model: there is no graph in it");
+    return false;
+  }
+  cy_functions_index(im);
+  if (!cy_check_model(im))
+    return false;
+  cy_graph_set_name(im->g, graph->name && graph->name[0] ? graph->name : "model");
+  cy_opsets opsets = {im->model->n_opset_import, im->model->opset_import};
+  cy_scope scope = {.names = cy_names_create(im->arena), .opsets = &opsets, .graph = cy_intern(im->g, graph->name ? graph->name : "")};
+  set_origin(im, &scope);
+  if (!cy_import_fix_dims(im))
+    return false;
+  cy_build_in(im->g, 1);
+  import_initializers(im, &scope, graph);
+  if (!cy_import_inputs(im, &scope))
+    return false;
+  cy_import_nodes(im, &scope, graph->node, graph->n_node);
+  if (cy_diag_errors(im->diag) > before)
+    return false;
+  return import_outputs(im, &scope, graph) && cy_diag_errors(im->diag) == before;
+}
+
+/* ---- entry points ---------------------------------------------------------------------------------------------------------- */
+
+static void release(void *handle) {
+  cy_mapping_close(handle);
+  free(handle);
+}
+
+static cy_graph *import_mapping(cy_mapping *map, const char *file, const cy_import_options *o, cy_diag_sink *diag) {
+  static const cy_import_options none;
+  cy_importer im = {.diag = diag, .file = file, .map = map, .options = o ? o : &none, .arena = cy_arena_create()};
+  const char *slash = strrchr(file, '/');
+  if (!map->borrowed || slash)
+    im.folder = slash ? cy_arena_printf(im.arena, "%.*s", (int)(slash - file) + (slash == file), file) : ".";
+  im.g = cy_graph_create(diag, file);
+  cy_graph_own(im.g, map, release);
+  im.model = cy_model_unpack(map, im.arena, diag, file);
+  bool ok = im.model && import_model(&im);
+  cy_arena_destroy(im.arena);
+  if (ok)
+    return im.g;
+  cy_graph_destroy(im.g);
+  return NULL;
+}
+
+static cy_mapping *new_mapping(cy_diag_sink *diag, const cy_location *where) {
+  cy_mapping *map = calloc(1, sizeof *map);
+  if (!map)
+    cy_diag_add(diag, CY_ERROR, where, "out of memory");
+  return map;
+}
+
+cy_graph *cy_import_file(const char *path, const cy_import_options *o, cy_diag_sink *diag) {
+  cy_location where = {.file = path, .node_index = -1};
+  cy_mapping *map = new_mapping(diag, &where);
+  if (!map)
+    return NULL;
+  if (!cy_mapping_open(map, path, diag, &where)) {
+    free(map);
+    return NULL;
+  }
+  return import_mapping(map, path, o, diag);
+}
+
+cy_graph *cy_import_memory(const void *bytes, size_t size, const char *name, const cy_import_options *o, cy_diag_sink *diag) {
+  cy_location where = {.file = name, .node_index = -1};
+  cy_mapping *map = new_mapping(diag, &where);
+  if (!map)
+    return NULL;
+  *map = (cy_mapping){.bytes = bytes, .size = size, .borrowed = true};
+  return import_mapping(map, name, o, diag);
+}

@@ -1,0 +1,200 @@
+/* import_int.h - what the files of frontend/ share.
+ *
+ * mapped.c   file -> mapping -> skeleton (ModelProto without tensor data), unpacked by protobuf-c
+ * import.c   ModelProto walk: ports, order of nodes, scopes, dispatch to the importers
+ * check.c    what can be said before importing: opsets, unsupported ops
+ * tensor.c external.c   constants;  attrs.c   attribute readers;  functions.c   model-local functions
+ * onnx_*.c   importers by family: one function per row (or several rows) of onnx_ops.def
+ *
+ * An importer reads n->in[], builds IR and calls cy_importer_set() for each output. It may assume that the first `need` inputs
+ * of its row are present; n->in[k] is 0 for an absent optional input and in[] is padded to CY_ONNX_MIN_IN entries. When it returns
+ * false a diagnostic has been filed (cy_build_error(), or a builder given something invalid, returning 0).
+ */
+#ifndef CY_FRONTEND_IMPORT_INT_H
+#define CY_FRONTEND_IMPORT_INT_H
+
+#include "frontend/frontend.h"
+#include "onnx.pb-c.h"
+
+#define CY_ONNX_MIN_IN 16
+#define CY_ONNX_NEWEST_OPSET 27 /* of the default domain; higher ones get a warning */
+#define CY_ONNX_ABSURD_OPSET 60
+#define CY_MAX_PROTO_DEPTH 160
+#define CY_MAX_EXPANDED_NODES 4000000
+
+typedef struct cy_mapping {
+  const uint8_t *bytes;
+  uint64_t size;
+  bool borrowed; /* memory of the caller: not unmapped */
+} cy_mapping;
+
+typedef struct cy_names cy_names; /* string -> uint32 */
+
+/* Opset versions in effect: of the model or of a function. */
+typedef struct cy_opsets {
+  size_t n;
+  Onnx__OperatorSetIdProto **ids;
+} cy_opsets;
+
+/* A running expansion of a function: attribute bindings, and the chain of callers. */
+typedef struct cy_call {
+  const Onnx__FunctionProto *fn;
+  const struct cy_onnx_node *site; /* the calling node, whose attributes are bound */
+  const struct cy_call *caller;
+} cy_call;
+
+typedef struct cy_scope {
+  cy_names *names;              /* -> cy_val; 0: the value of a node that failed */
+  const struct cy_scope *outer; /* of the enclosing graph; NULL for the main graph and for functions */
+  const cy_call *call;
+  const cy_opsets *opsets;
+  cy_str graph;
+  uint32_t depth;
+} cy_scope;
+
+typedef struct cy_external_file cy_external_file;
+
+typedef struct cy_importer {
+  cy_graph *g;
+  cy_diag_sink *diag;
+  cy_arena *arena; /* protobuf and scratch; gone after the import */
+  const char *file, *folder; /* folder NULL: no external data */
+  const cy_mapping *map;
+  const Onnx__ModelProto *model;
+  const cy_import_options *options;
+  cy_names *functions;
+  cy_names *fixed_dims; /* symbol -> index + 1 into fixed */
+  struct cy_fixed_dim *fixed;
+  uint32_t nfixed;
+  cy_external_file *externals;
+  uint64_t expanded;
+} cy_importer;
+
+typedef struct cy_onnx_row cy_onnx_row;
+
+typedef struct cy_onnx_node {
+  const Onnx__NodeProto *proto;
+  const char *op, *domain; /* domain "" for ai.onnx */
+  int version;             /* opset in effect */
+  int since;               /* of the row chosen */
+  int arg;                 /* of the row chosen */
+  uint32_t nin, nout;      /* as written in the model, trailing absent ones included */
+  cy_val *in;
+  cy_val *out; /* filled by cy_importer_set() */
+  cy_scope *scope;
+  int32_t index;
+} cy_onnx_node;
+
+typedef bool (*cy_import_fn)(cy_importer *im, const cy_onnx_node *n);
+struct cy_onnx_row {
+  const char *domain, *op;
+  int since, need;
+  cy_import_fn import;
+  int arg;
+};
+
+/* mapped.c */
+bool cy_mapping_open(cy_mapping *m, const char *path, cy_diag_sink *diag, const cy_location *where);
+void cy_mapping_close(cy_mapping *m);
+/* Allocates from `arena`. NULL after a diagnostic. */
+Onnx__ModelProto *cy_model_unpack(const cy_mapping *m, cy_arena *arena, cy_diag_sink *diag, const char *file);
+/* What the skeleton has instead of bulk data of a TensorProto: in its raw_data. */
+typedef struct cy_bulk {
+  uint64_t field, offset, length; /* TensorProto field number; range of the mapped file */
+} cy_bulk;
+
+/* names.c */
+cy_names *cy_names_create(cy_arena *arena);
+bool cy_names_find(const cy_names *t, const char *key, uint32_t *out_value);
+void cy_names_set(cy_names *t, const char *key, uint32_t value); /* key not copied */
+
+/* table.c */
+const cy_onnx_row *cy_onnx_find(const char *domain, const char *op, int version);
+bool cy_onnx_knows_domain(const char *domain);
+const char *cy_onnx_domain(const char *domain); /* "" for ai.onnx and NULL */
+
+/* check.c */
+bool cy_check_model(cy_importer *im);
+int cy_opset_version(const cy_opsets *sets, const char *domain);
+
+/* import.c */
+bool cy_importer_set(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val v);
+bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k); /* output k exists and has a name */
+/* Imports a subgraph's nodes into the current block; `params` are bound to its inputs. Results to out (n_output of them). */
+bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const cy_val *params, uint32_t nparams,
+                        cy_val *out_results);
+bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n);
+bool cy_scope_find(const cy_scope *s, const char *name, cy_val *out_value);
+cy_location cy_importer_where(cy_importer *im, const char *graph);
+
+/* ports.c */
+bool cy_import_fix_dims(cy_importer *im);
+bool cy_import_inputs(cy_importer *im, cy_scope *scope);
+bool cy_check_elem_type(cy_importer *im, const cy_location *where, const Onnx__TypeProto *type, cy_dtype *out_dtype);
+
+/* functions.c */
+void cy_functions_index(cy_importer *im);
+const Onnx__FunctionProto *cy_function_find(const cy_importer *im, const Onnx__NodeProto *node);
+bool cy_function_expand(cy_importer *im, const cy_onnx_node *n, const Onnx__FunctionProto *fn);
+
+/* tensor.c, external.c */
+cy_val cy_import_tensor(cy_importer *im, const Onnx__TensorProto *t, const char *item);
+cy_val cy_import_sparse(cy_importer *im, const Onnx__SparseTensorProto *t, const char *item);
+const void *cy_external_data(cy_importer *im, const Onnx__TensorProto *t, uint64_t bytes, const char *item);
+
+/* attrs.c: value of an attribute, or what is said when it is absent. A wrong type is reported and reads as absent; then
+ * cy_onnx_node_ok() is false. */
+const Onnx__AttributeProto *cy_onnx_attr(cy_importer *im, const cy_onnx_node *n, const char *name,
+                                         Onnx__AttributeProto__AttributeType type);
+bool cy_onnx_has(const cy_onnx_node *n, const char *name);
+int64_t cy_onnx_int(cy_importer *im, const cy_onnx_node *n, const char *name, int64_t otherwise);
+double cy_onnx_float(cy_importer *im, const cy_onnx_node *n, const char *name, double otherwise);
+const char *cy_onnx_string(cy_importer *im, const cy_onnx_node *n, const char *name, const char *otherwise);
+const int64_t *cy_onnx_ints(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t *out_n); /* NULL: absent */
+const double *cy_onnx_floats(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t *out_n);
+const char *const *cy_onnx_strings(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t *out_n);
+const Onnx__GraphProto *cy_onnx_graph(cy_importer *im, const cy_onnx_node *n, const char *name);
+/* One of a list of words ("a|b|c"): its index; -1 after a diagnostic. */
+int cy_onnx_word(cy_importer *im, const cy_onnx_node *n, const char *name, const char *otherwise, const char *words);
+
+/* helpers.c: small things most importers need */
+bool cy_onnx_axis(cy_importer *im, int64_t axis, int rank, int *out_axis); /* from -rank .. rank-1 */
+/* The axes of attribute "axes", or of input k where k > 0: normalised, sorted order kept, unique. false after a diagnostic;
+ * *out_n is 0 when absent or empty. */
+bool cy_onnx_axes(cy_importer *im, const cy_onnx_node *n, uint32_t k, int rank, int64_t *out_axes, uint32_t *out_n);
+const cy_dim *cy_onnx_elems(cy_importer *im, const cy_onnx_node *n, uint32_t k, uint32_t *out_n); /* input k's contents; NULL after a diagnostic */
+bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int64_t *out, uint32_t max, uint32_t *out_n);
+bool cy_onnx_const_float(cy_importer *im, const cy_onnx_node *n, uint32_t k, double otherwise, double *out);
+cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis);        /* [prod(before axis), prod(from axis)] */
+cy_val cy_onnx_channel(cy_importer *im, cy_val v, int rank, int axis); /* 1-D [c] -> [c, 1, 1] .. for broadcasting along axis */
+cy_val cy_onnx_mean(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, bool keepdims);
+cy_val cy_onnx_normalize(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, double epsilon, bool rms);
+cy_val cy_onnx_move_axis(cy_importer *im, cy_val x, int from, int to);
+cy_val cy_onnx_fill(cy_importer *im, cy_val scalar, const cy_dim *dims, int rank);
+cy_val cy_onnx_matmul(cy_importer *im, cy_val a, cy_val b, cy_dtype dtype); /* numpy.matmul, 1-D operands too */
+cy_val cy_onnx_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_dtype dtype); /* onnx_nn.c */
+void cy_onnx_bind_count(cy_importer *im, cy_sym s, cy_val v, int64_t index); /* onnx_index.c: s is a dimension of v */
+static inline const cy_type *cy_onnx_type(const cy_importer *im, cy_val v) { return &cy_value_of(im->g, v)->type; }
+
+/* The vocabulary of compositions; `im` is the importer at hand. */
+#define UNARY(op, x) cy_build_unary(im->g, CY_OP_##op, (x))
+#define BINARY(op, a, b) cy_build_binary(im->g, CY_OP_##op, (a), (b))
+#define ADD(a, b) BINARY(add, a, b)
+#define SUB(a, b) BINARY(sub, a, b)
+#define MUL(a, b) BINARY(mul, a, b)
+#define DIV(a, b) BINARY(div, a, b)
+#define MAX(a, b) BINARY(max, a, b)
+#define MIN(a, b) BINARY(min, a, b)
+#define SELECT(c, a, b) cy_build_select(im->g, (c), (a), (b))
+#define CAST(x, t) cy_build_cast(im->g, (x), (t))
+#define LIKE(x, v) cy_build_like(im->g, (x), (v))
+#define IMPORT(name) bool cy_import_##name(cy_importer *im, const cy_onnx_node *n)
+
+/* Arguments of rows that are no cy_op. */
+enum { REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN, REDUCE_PROD, REDUCE_L1, REDUCE_L2, REDUCE_LOG_SUM, REDUCE_LOG_SUM_EXP, REDUCE_SUM_SQUARE };
+
+#define ONNX_OP(domain, op, since, need, fn, arg) IMPORT(fn);
+#include "frontend/onnx_ops.def"
+#undef ONNX_OP
+
+#endif

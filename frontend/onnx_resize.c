@@ -1,0 +1,199 @@
+/* onnx_resize.c - Resize and Upsample of all versions: one IR op, `resize`.
+ *
+ * The op is given its output dims, and the scales where the model states them: the coordinate formulas use the stated
+ * scale, not the quotient of the rounded sizes. An empty list of scales means "output over input".
+ */
+#include "frontend/import_int.h"
+
+#include <math.h>
+#include <string.h>
+
+#define X (n->in[0])
+#define SET(v) cy_importer_set(im, n, 0, (v))
+
+typedef struct plan {
+  int rank;
+  cy_dim out[CY_MAX_RANK];
+  double scale[CY_MAX_RANK];
+  bool has_scales;
+  double roi[2 * CY_MAX_RANK];
+} plan;
+
+/* floor(d * s); for a symbolic d the scale is taken as the nearest fraction with a small denominator. */
+static cy_dim scaled(cy_importer *im, cy_dim d, double s) {
+  int64_t v;
+  if (cy_dim_is_const(im->g, d, &v))
+    return cy_dim_const(im->g, (int64_t)floor((double)(float)((float)v * (float)s) + 1e-9));
+  for (int64_t q = 1; q <= 64; q++) {
+    double p = nearbyint(s * (double)q);
+    if (p >= 1 && fabs(p / (double)q - s) < 1e-6 * s)
+      return cy_dim_div(im->g, cy_dim_muli(im->g, d, (int64_t)p), cy_dim_const(im->g, q));
+  }
+  return cy_build_error(im->g, "input 'scales'", "a symbolic size cannot be scaled by %g; fix it with --shape or --dim", s);
+}
+
+/* Which axes the lists of this node are about (attribute axes, opset 18); all by default. */
+static bool listed_axes(cy_importer *im, const cy_onnx_node *n, int rank, int64_t *axes, uint32_t *out_n) {
+  if (!cy_onnx_axes(im, n, 0, rank, axes, out_n))
+    return false;
+  if (*out_n == 0)
+    for (int i = 0; i < rank; i++)
+      axes[(*out_n)++] = i;
+  return true;
+}
+
+static bool apply_scales(cy_importer *im, const double *s, uint32_t count, const int64_t *axes, uint32_t naxes, const cy_type *t, plan *p) {
+  if (count != naxes)
+    return cy_build_error(im->g, "input 'scales'", "expected %u numbers, found %u", naxes, count);
+  for (uint32_t i = 0; i < count; i++) {
+    if (!(s[i] > 0) || s[i] > 1e6)
+      return cy_build_error(im->g, "input 'scales'", "a scale must be positive, found %g", s[i]);
+    p->scale[axes[i]] = s[i];
+    p->out[axes[i]] = s[i] == 1 ? t->dim[axes[i]] : scaled(im, t->dim[axes[i]], s[i]);
+    if (!p->out[axes[i]])
+      return false;
+  }
+  p->has_scales = true;
+  return true;
+}
+
+/* Scales that only running tells: the sizes are computed and read, the scales are their quotients. */
+static bool read_scales(cy_importer *im, cy_val scales, const int64_t *axes, uint32_t naxes, const cy_type *t, plan *p) {
+  cy_dim extents[CY_MAX_RANK];
+  uint32_t count;
+  for (uint32_t i = 0; i < naxes; i++)
+    extents[i] = t->dim[axes[i]];
+  cy_val sizes = CAST(UNARY(floor, MUL(CAST(cy_build_dims(im->g, extents, naxes), CY_F32), CAST(scales, CY_F32))), CY_I64);
+  const cy_dim *e = sizes ? cy_value_elems_or_read(im->g, sizes, &count) : NULL;
+  if (!e || count != naxes)
+    return cy_build_error(im->g, "input 'scales'", "expected %u numbers, found %s", naxes, cy_type_text(im->g, cy_onnx_type(im, scales)));
+  for (uint32_t i = 0; i < naxes; i++)
+    p->out[axes[i]] = e[i];
+  return true;
+}
+
+/* keep_aspect_ratio_policy: one scale for all listed axes, the smallest or largest that the sizes ask for. */
+static bool keep_aspect(cy_importer *im, const int64_t *axes, uint32_t naxes, const cy_type *t, int policy, plan *p) {
+  double best = 0;
+  for (uint32_t i = 0; i < naxes; i++) {
+    int64_t in, out;
+    if (!cy_dim_is_const(im->g, t->dim[axes[i]], &in) || !cy_dim_is_const(im->g, p->out[axes[i]], &out) || in < 1)
+      return cy_build_error(im->g, "attribute 'keep_aspect_ratio_policy'", "symbolic sizes are not supported here; fix them with --shape");
+    double s = (double)out / (double)in;
+    best = i == 0 || (policy == 1 ? s < best : s > best) ? s : best;
+  }
+  for (uint32_t i = 0; i < naxes; i++) {
+    int64_t in = 0;
+    cy_dim_is_const(im->g, t->dim[axes[i]], &in);
+    p->scale[axes[i]] = best;
+    p->out[axes[i]] = cy_dim_const(im->g, (int64_t)floor((double)in * best + 0.5));
+  }
+  p->has_scales = true;
+  return true;
+}
+
+static bool apply_sizes(cy_importer *im, const cy_onnx_node *n, uint32_t k, const int64_t *axes, uint32_t naxes, const cy_type *t, plan *p) {
+  uint32_t count;
+  const cy_dim *e = cy_onnx_elems(im, n, k, &count);
+  int policy = cy_onnx_word(im, n, "keep_aspect_ratio_policy", "stretch", "stretch|not_larger|not_smaller");
+  if (!e || policy < 0)
+    return false;
+  if (count != naxes)
+    return cy_build_error(im->g, "input 'sizes'", "expected %u numbers, found %u", naxes, count);
+  for (uint32_t i = 0; i < count; i++)
+    p->out[axes[i]] = e[i];
+  return policy == 0 || keep_aspect(im, axes, naxes, t, policy, p);
+}
+
+static bool read_roi(cy_importer *im, const cy_onnx_node *n, const int64_t *axes, uint32_t naxes, plan *p) {
+  uint32_t count = 0;
+  const double *v = n->in[1] ? cy_value_floats(im->g, n->in[1], &count) : NULL;
+  if (!v || count != 2 * naxes)
+    return cy_build_error(im->g, "input 'roi'", "expected %u numbers known at compile time, found %u", 2 * naxes, count);
+  for (uint32_t i = 0; i < naxes; i++) {
+    p->roi[axes[i]] = v[i];
+    p->roi[p->rank + axes[i]] = v[naxes + i];
+  }
+  return true;
+}
+
+static bool is_empty(cy_importer *im, cy_val v) { return !v || cy_dim_is(im->g, cy_type_elems(im->g, cy_onnx_type(im, v)), 0); }
+
+static cy_val build(cy_importer *im, const cy_onnx_node *n, const plan *p, int mode, int coord, int nearest) {
+  const cy_type *t = cy_onnx_type(im, X);
+  cy_type type = cy_type_make(t->dtype, p->rank, p->out);
+  cy_attr a[9] = {cy_attr_int(CY_ATTR_mode, mode),
+                  cy_attr_int(CY_ATTR_coord, coord),
+                  cy_attr_int(CY_ATTR_nearest, nearest),
+                  cy_attr_float(CY_ATTR_cubic_a, cy_onnx_float(im, n, "cubic_coeff_a", -0.75)),
+                  cy_attr_int(CY_ATTR_exclude_outside, cy_onnx_int(im, n, "exclude_outside", 0)),
+                  cy_attr_float(CY_ATTR_extrapolation, cy_onnx_float(im, n, "extrapolation_value", 0)),
+                  cy_attr_int(CY_ATTR_antialias, cy_onnx_int(im, n, "antialias", 0)),
+                  cy_attr_floats(CY_ATTR_scales, p->scale, p->has_scales ? (uint32_t)p->rank : 0),
+                  cy_attr_floats(CY_ATTR_roi, p->roi, coord == CY_COORD_TF_CROP ? 2 * (uint32_t)p->rank : 0)};
+  return cy_build(im->g, CY_OP_resize, &X, 1, a, 9, &type, 1);
+}
+
+static plan start(const cy_type *t) {
+  plan p = {.rank = t->rank};
+  for (int i = 0; i < t->rank; i++) {
+    p.out[i] = t->dim[i];
+    p.scale[i] = 1;
+    p.roi[t->rank + i] = 1;
+  }
+  return p;
+}
+
+IMPORT(resize) {
+  const cy_type t = *cy_onnx_type(im, X);
+  plan p = start(&t);
+  int64_t axes[CY_MAX_RANK];
+  uint32_t naxes, count;
+  int mode = cy_onnx_word(im, n, "mode", "nearest", "nearest|linear|cubic");
+  int coord = cy_onnx_word(im, n, "coordinate_transformation_mode", n->version < 11 ? "asymmetric" : "half_pixel",
+                           "half_pixel|asymmetric|align_corners|pytorch_half_pixel|tf_crop_and_resize|half_pixel_symmetric|tf_half_pixel_for_nn");
+  int nearest = cy_onnx_word(im, n, "nearest_mode", "round_prefer_floor", "round_prefer_floor|round_prefer_ceil|floor|ceil");
+  if (mode < 0 || coord < 0 || nearest < 0 || !listed_axes(im, n, t.rank, axes, &naxes))
+    return false;
+  uint32_t ks = n->version < 11 ? 1 : 2;
+  if (n->version >= 11 && !is_empty(im, n->in[3])) {
+    if (!apply_sizes(im, n, 3, axes, naxes, &t, &p))
+      return false;
+  } else if (is_empty(im, n->in[ks])) {
+    return cy_build_error(im->g, NULL, "one of 'scales' and 'sizes' must be given");
+  } else {
+    const double *s = cy_value_floats(im->g, n->in[ks], &count);
+    if (s ? !apply_scales(im, s, count, axes, naxes, &t, &p) : !read_scales(im, n->in[ks], axes, naxes, &t, &p))
+      return false;
+  }
+  if (coord == CY_COORD_TF_CROP && !read_roi(im, n, axes, naxes, &p))
+    return false;
+  return SET(build(im, n, &p, mode, coord, n->version < 11 ? CY_NEAREST_SIMPLE : nearest));
+}
+
+IMPORT(upsample) {
+  const cy_type t = *cy_onnx_type(im, X);
+  plan p = start(&t);
+  int64_t axes[CY_MAX_RANK];
+  for (int i = 0; i < t.rank; i++)
+    axes[i] = i;
+  int mode = cy_onnx_word(im, n, "mode", "nearest", "nearest|linear|cubic|bilinear");
+  uint32_t count = 0;
+  const double *s;
+  double old[4] = {1, 1, cy_onnx_float(im, n, "height_scale", 1), cy_onnx_float(im, n, "width_scale", 1)};
+  if (n->version >= 9) {
+    s = n->in[1] ? cy_value_floats(im->g, n->in[1], &count) : NULL;
+  } else if ((s = cy_onnx_floats(im, n, "scales", &count)) == NULL && t.rank == 4) {
+    s = old;
+    count = 4;
+  }
+  if (mode < 0)
+    return false;
+  if (!s && n->version >= 9 && n->in[1]) {
+    if (!read_scales(im, n->in[1], axes, t.rank, &t, &p))
+      return false;
+  } else if (!s || !apply_scales(im, s, count, axes, t.rank, &t, &p)) {
+    return false;
+  }
+  return SET(build(im, n, &p, mode == 3 ? CY_RESIZE_LINEAR : mode, CY_COORD_ASYMMETRIC, CY_NEAREST_SIMPLE));
+}
