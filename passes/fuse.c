@@ -154,24 +154,27 @@ static void gather_epilogue(fuser *f, cy_node anchor) {
   cy_graph *g = f->g;
   const cy_node_info *a = cy_node_of(g, anchor);
   const cy_type *t = cy_type_of(g, a->out[0]);
-  cy_node members[MAX_EPILOGUE + 1] = {anchor};
-  int n = 1, whole = 1; /* members[0 .. whole) leave through members[whole - 1] */
+  cy_node members[MAX_EPILOGUE + 1] = {anchor}, target = anchor;
+  int n = 1, whole = 1; /* everything in members[0 .. whole) leaves through target */
   f->mark++;
   f->member[anchor] = f->mark;
   while (n <= MAX_EPILOGUE) {
-    cy_node u = next_member(f, members, n, a->block, t);
+    cy_node u = next_member(f, members, n, a->block, t), open = 0;
     if (!u)
       break;
     members[n++] = u;
     f->member[u] = f->mark;
-    int open = 0;
+    int nopen = 0;
     for (int i = 0; i < n; i++)
-      open += !is_closed(f, cy_node_of(g, members[i])->out[0]);
-    cy_val last = cy_node_of(g, u)->out[0];
-    if (open == 0 || (open == 1 && !is_closed(f, last)))
+      if (!is_closed(f, cy_node_of(g, members[i])->out[0])) {
+        open = members[i];
+        nopen++;
+      }
+    if (nopen == 1) {
       whole = n;
+      target = open;
+    }
   }
-  cy_node target = members[whole - 1];
   for (int i = 0; i < whole; i++) {
     cy_val v = cy_node_of(g, members[i])->out[0];
     f->kernel[members[i]] = target;
