@@ -119,7 +119,7 @@ static void estimate(fuser *f) {
 
 /* May node n join the epilogue of an anchor with shape t? One of its inputs is a member already. */
 static bool can_join(const fuser *f, const cy_node_info *n, cy_block block, const cy_type *t) {
-  if (class_of(n) != CY_CLASS_EW || n->block != block || !cy_same_shape(cy_type_of(f->g, n->out[0]), t))
+  if (class_of(n) != CY_CLASS_EW || n->block != block || f->pinned[n->out[0]] || !cy_same_shape(cy_type_of(f->g, n->out[0]), t))
     return false;
   for (uint32_t k = 0; k < n->nin; k++) { /* a member that n broadcasts has another index than the anchor */
     cy_node d = cy_value_of(f->g, n->in[k])->node;
