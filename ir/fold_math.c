@@ -1,0 +1,355 @@
+/* fold_math.c - element-wise ops, reductions and running sums on small contents: constants through scalar.c, symbolic integers through dims.
+ *
+ * Symbolic arithmetic must say what the tensor arithmetic would. It takes i32 and i64 as unbounded (shapes do not overflow),
+ * narrower types and bool only where the bounds prove that nothing wraps, and floats while they stay integers. Integer division
+ * truncates and dims round down: they agree where both operands cannot be negative, taking input dims to be at least 1.
+ */
+#include "fold_int.h"
+
+#include <math.h>
+
+/* ---- constants -------------------------------------------------------------------------------------------------------------------- */
+
+static cy_scalar load(const fold *f, uint32_t k, uint64_t at) {
+  return cy_scalar_load(f->in[k].v->data.bytes, (cy_dtype)f->in[k].v->type.dtype, at);
+}
+
+/* The exponent may be of another type than the base. */
+static cy_scalar power(cy_dtype base, cy_dtype exponent, const cy_scalar *args) {
+  cy_scalar a[2] = {args[0], args[1]}, r;
+  bool base_float = cy_dtype_is_float(base), exponent_float = cy_dtype_is_float(exponent);
+  if (base_float || !exponent_float) {
+    a[1] = cy_scalar_convert(exponent, base_float ? CY_F64 : base, a[1], true);
+    return cy_scalar_eval(CY_OP_pow, base, base, a);
+  }
+  a[0] = cy_scalar_convert(base, CY_F64, a[0], true);
+  r = cy_scalar_eval(CY_OP_pow, CY_F64, CY_F64, a);
+  return cy_scalar_convert(CY_F64, base, r, true);
+}
+
+static bool ew_const(fold *f) {
+  cy_op op = (cy_op)f->n->op;
+  cy_dtype t = (cy_dtype)f->in[op == CY_OP_select].v->type.dtype;
+  bool saturate = cy_attr_get_int(f->n, CY_ATTR_saturate, 1) != 0;
+  if (f->n->nin > 3)
+    return false;
+  for (uint64_t o = 0; o < f->count; o++) {
+    int64_t idx[CY_MAX_RANK];
+    cy_scalar args[3] = {{0}}, r;
+    cy_fold_unravel(o, f->rank, f->dim, idx);
+    for (uint32_t k = 0; k < f->n->nin; k++)
+      args[k] = load(f, k, cy_fold_broadcast(f, &f->in[k], idx));
+    if (op == CY_OP_cast)
+      r = cy_scalar_convert(t, f->dtype, args[0], saturate);
+    else if (op == CY_OP_pow)
+      r = power(t, (cy_dtype)f->in[1].v->type.dtype, args);
+    else
+      r = cy_scalar_eval(op, t, f->dtype, args);
+    cy_scalar_store(f->bytes, f->dtype, o, r);
+  }
+  return true;
+}
+
+static const cy_op combine_of[] = {CY_OP_add, CY_OP_mul, CY_OP_min, CY_OP_max};
+
+static unsigned reduced_axes(const fold *f) {
+  const cy_attr *a = cy_attr_find(f->n, CY_ATTR_axes);
+  unsigned axes = 0;
+  for (uint32_t k = 0; k < a->n; k++)
+    axes |= 1u << a->ints[k];
+  return axes;
+}
+
+/* Output element that input element i is reduced into. */
+static uint64_t target_of(const fold_in *x, unsigned axes, uint64_t i) {
+  int64_t idx[CY_MAX_RANK];
+  uint64_t at = 0;
+  cy_fold_unravel(i, x->rank, x->dim, idx);
+  for (int k = 0; k < x->rank; k++)
+    if (!(axes >> k & 1))
+      at = at * (uint64_t)x->dim[k] + (uint64_t)idx[k];
+  return at;
+}
+
+static cy_scalar neutral(cy_op op, cy_dtype t) {
+  const cy_dtype_info *info = cy_dtype_of(t);
+  cy_scalar s = {.i = op == CY_OP_mul};
+  if (op != CY_OP_min && op != CY_OP_max)
+    return cy_scalar_convert(CY_I64, t, s, true);
+  s.f = op == CY_OP_min ? INFINITY : -INFINITY;
+  return info->cls == 'F' ? s : info->cls == 'B' ? (cy_scalar){.i = op == CY_OP_min} : cy_scalar_convert(CY_F64, t, s, true);
+}
+
+static bool reduce_const(fold *f) {
+  const fold_in *x = &f->in[0];
+  cy_op op = combine_of[f->n->op - CY_OP_reduce_sum];
+  cy_dtype t = cy_dtype_is_float(f->dtype) ? CY_F64 : f->dtype; /* floats add up in double, rounded once */
+  unsigned axes = reduced_axes(f);
+  cy_scalar *acc = CY_NEW_ARRAY(f->g->arena, cy_scalar, f->count + 1);
+  for (uint64_t o = 0; o < f->count; o++)
+    acc[o] = neutral(op, t);
+  for (uint64_t i = 0; i < x->count; i++) {
+    uint64_t o = target_of(x, axes, i);
+    acc[o] = cy_scalar_eval(op, t, t, (cy_scalar[]){acc[o], load(f, 0, i)});
+  }
+  for (uint64_t o = 0; o < f->count; o++)
+    cy_scalar_store(f->bytes, f->dtype, o, acc[o]);
+  return true;
+}
+
+/* Whether b takes the place of a: a NaN stays, and ties go to the first or last. */
+static bool beats(cy_op op, cy_dtype t, cy_scalar b, cy_scalar a, bool last) {
+  if (cy_dtype_is_float(t) && (isnan(a.f) || isnan(b.f)))
+    return !isnan(a.f) || (last && isnan(b.f));
+  cy_op cmp = op == CY_OP_argmin ? (last ? CY_OP_le : CY_OP_lt) : (last ? CY_OP_ge : CY_OP_gt);
+  return cy_scalar_eval(cmp, t, CY_BOOL, (cy_scalar[]){b, a}).i;
+}
+
+bool cy_fold_arg(fold *f) {
+  const fold_in *x = &f->in[0];
+  cy_dtype t = (cy_dtype)x->v->type.dtype;
+  int64_t axis = cy_attr_get_int(f->n, CY_ATTR_axis, 0), *best = CY_NEW_ARRAY(f->g->arena, int64_t, f->count + 1);
+  bool last = cy_attr_get_int(f->n, CY_ATTR_select_last, 0) != 0;
+  cy_scalar *value = CY_NEW_ARRAY(f->g->arena, cy_scalar, f->count + 1);
+  if (x->dim[axis] == 0)
+    return false;
+  for (uint64_t i = 0; i < x->count; i++) {
+    int64_t idx[CY_MAX_RANK];
+    cy_fold_unravel(i, x->rank, x->dim, idx);
+    uint64_t o = target_of(x, 1u << axis, i);
+    cy_scalar v = load(f, 0, i);
+    if (idx[axis] == 0 || beats((cy_op)f->n->op, t, v, value[o], last)) {
+      value[o] = v;
+      best[o] = idx[axis];
+    }
+  }
+  memcpy(f->bytes, best, sizeof *best * f->count);
+  return true;
+}
+
+bool cy_fold_cumulate(fold *f) {
+  int64_t axis = cy_attr_get_int(f->n, CY_ATTR_axis, 0), n = f->dim[axis];
+  bool exclusive = cy_attr_get_int(f->n, CY_ATTR_exclusive, 0) != 0, reverse = cy_attr_get_int(f->n, CY_ATTR_reverse, 0) != 0;
+  cy_op op = f->n->op == CY_OP_cumsum ? CY_OP_add : CY_OP_mul;
+  cy_dtype t = cy_dtype_is_float(f->dtype) ? CY_F64 : f->dtype;
+  uint64_t inner = 1;
+  for (int k = (int)axis + 1; k < f->rank; k++)
+    inner *= (uint64_t)f->dim[k];
+  for (uint64_t row = 0; n && row < f->count / (uint64_t)n; row++) {
+    uint64_t base = row / inner * inner * (uint64_t)n + row % inner;
+    cy_scalar acc = neutral(op, t);
+    for (int64_t i = 0; i < n; i++) {
+      uint64_t at = base + (uint64_t)(reverse ? n - 1 - i : i) * inner;
+      cy_scalar next = cy_scalar_eval(op, t, t, (cy_scalar[]){acc, load(f, 0, at)});
+      cy_scalar_store(f->bytes, f->dtype, at, exclusive ? acc : next);
+      acc = next;
+    }
+  }
+  return true;
+}
+
+/* ---- symbolic integers --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct shifted {
+  cy_graph *g;
+  cy_dim d;
+} shifted;
+
+static void add_one(void *ctx, cy_sym s) {
+  shifted *c = ctx;
+  if (cy_sym_of(c->g, s)->kind == CY_SYM_INPUT)
+    c->d = cy_dim_subst(c->g, c->d, s, cy_dim_addi(c->g, cy_dim_sym(c->g, s), 1));
+}
+
+/* For all input dims >= 1. */
+static bool never_negative(cy_graph *g, cy_dim d) {
+  shifted c = {g, d};
+  cy_dim zero = cy_dim_const(g, 0);
+  if (cy_dim_le(g, zero, d))
+    return true;
+  cy_dim_symbols(g, d, add_one, &c);
+  return cy_dim_le(g, zero, c.d);
+}
+
+/* Whether d is a value of dtype as it stands; floats must also be exact. */
+static bool holds(cy_graph *g, cy_dtype dtype, cy_dim d) {
+  const cy_dtype_info *t = cy_dtype_of(dtype);
+  int64_t lo, hi;
+  bool known = cy_dim_is_const(g, d, NULL);
+  cy_dim_range(g, d, &lo, &hi);
+  if (dtype == CY_I64 || (dtype == CY_I32 && !known) || (dtype == CY_U64 && lo >= 0))
+    return true;
+  if (t->cls == 'F') {
+    int64_t exact = dtype == CY_F64 ? (int64_t)1 << 53 : dtype == CY_F32 ? 1 << 24 : dtype == CY_F16 ? 1 << 11 : 1 << 2;
+    return (!known && t->bits >= 32) || (lo >= -exact && hi <= exact);
+  }
+  int bits = t->cls == 'B' ? 1 : t->bits;
+  if (t->cls == 'I')
+    return lo >= -((int64_t)1 << (bits - 1)) && hi < (int64_t)1 << (bits - 1);
+  return lo >= 0 && bits < 63 && hi < (int64_t)1 << bits;
+}
+
+static cy_dim truth(cy_graph *g, bool yes, bool no) { return yes || no ? cy_dim_const(g, yes) : 0; }
+
+static cy_dim compare_dims(cy_graph *g, cy_op op, cy_dim a, cy_dim b) {
+  bool le = cy_dim_le(g, a, b), ge = cy_dim_le(g, b, a);
+  bool lt = cy_dim_le(g, cy_dim_addi(g, a, 1), b), gt = cy_dim_le(g, cy_dim_addi(g, b, 1), a);
+  switch (op) {
+  case CY_OP_eq: return truth(g, a == b, lt || gt);
+  case CY_OP_ne: return truth(g, lt || gt, a == b);
+  case CY_OP_lt: return truth(g, lt, ge);
+  case CY_OP_le: return truth(g, le, gt);
+  case CY_OP_gt: return truth(g, gt, le);
+  default: return truth(g, ge, lt);
+  }
+}
+
+static cy_dim divide(cy_graph *g, bool is_float, cy_dim a, cy_dim b) {
+  if (cy_dim_is(g, b, 0))
+    return is_float ? 0 : b;
+  if (cy_dim_is(g, cy_dim_mod(g, a, b), 0))
+    return cy_dim_div(g, a, b);
+  return !is_float && never_negative(g, a) && never_negative(g, b) ? cy_dim_div(g, a, b) : 0;
+}
+
+static cy_dim sign_of(cy_graph *g, cy_dim a) {
+  int64_t lo, hi;
+  cy_dim_range(g, a, &lo, &hi);
+  return lo > 0 ? cy_dim_const(g, 1) : hi < 0 ? cy_dim_const(g, -1) : lo == 0 && hi == 0 ? a : 0;
+}
+
+static cy_dim absolute(cy_graph *g, cy_dim a) {
+  int64_t lo, hi;
+  cy_dim_range(g, a, &lo, &hi);
+  cy_dim minus = cy_dim_muli(g, a, -1);
+  return lo >= 0 ? a : hi <= 0 ? minus : cy_dim_max(g, a, minus);
+}
+
+/* 0: not expressible. */
+static cy_dim ew_dims(cy_graph *g, cy_op op, cy_dtype in, const cy_dim *v) {
+  bool is_float = cy_dtype_is_float(in), is_bool = in == CY_BOOL;
+  int64_t c;
+  switch (op) {
+  case CY_OP_cast:
+  case CY_OP_floor:
+  case CY_OP_ceil:
+  case CY_OP_round:
+  case CY_OP_trunc: return v[0];
+  case CY_OP_neg: return cy_dim_muli(g, v[0], -1);
+  case CY_OP_abs: return absolute(g, v[0]);
+  case CY_OP_sign: return sign_of(g, v[0]);
+  case CY_OP_not: return is_bool ? cy_dim_sub(g, cy_dim_const(g, 1), v[0]) : 0;
+  case CY_OP_add: return cy_dim_add(g, v[0], v[1]);
+  case CY_OP_sub: return cy_dim_sub(g, v[0], v[1]);
+  case CY_OP_mul: return cy_dim_mul(g, v[0], v[1]);
+  case CY_OP_div: return divide(g, is_float, v[0], v[1]);
+  case CY_OP_mod: return cy_dim_is_const(g, v[1], &c) && c == 0 ? 0 : cy_dim_mod(g, v[0], v[1]);
+  case CY_OP_and:
+    if (!is_bool)
+      return 0;
+    return cy_dim_min(g, v[0], v[1]);
+  case CY_OP_or:
+    if (!is_bool)
+      return 0;
+    return cy_dim_max(g, v[0], v[1]);
+  case CY_OP_min: return cy_dim_min(g, v[0], v[1]);
+  case CY_OP_max: return cy_dim_max(g, v[0], v[1]);
+  case CY_OP_select: return cy_dim_is_const(g, v[0], &c) ? v[c ? 1 : 2] : 0;
+  case CY_OP_eq:
+  case CY_OP_ne:
+  case CY_OP_lt:
+  case CY_OP_le:
+  case CY_OP_gt:
+  case CY_OP_ge: return compare_dims(g, op, v[0], v[1]);
+  default: return 0;
+  }
+}
+
+static cy_dim cast_dim(cy_graph *g, cy_dtype to, cy_dim d) {
+  return to == CY_BOOL ? compare_dims(g, CY_OP_ne, d, cy_dim_const(g, 0)) : d;
+}
+
+/* floor(a / b), ceil(a / b) on floats that hold integers: exact while the quotient's fraction is not lost, i.e. for any shape. */
+static bool round_quotient(fold *f) {
+  const cy_node_info *div = &cy_node_slot_of(f->g, f->in[0].v->node)->n;
+  fold_in sides[2] = {{0}};
+  uint32_t n;
+  for (int k = 0; k < 2; k++) {
+    sides[k].v = cy_value_of(f->g, div->in[k]);
+    sides[k].rank = sides[k].v->type.rank;
+    sides[k].elems = cy_value_elems(f->g, div->in[k], &n);
+    if (!sides[k].elems)
+      return false;
+    for (int d = 0; d < sides[k].rank; d++)
+      if (!cy_dim_is_const(f->g, sides[k].v->type.dim[d], &sides[k].dim[d]))
+        return false;
+  }
+  for (uint64_t o = 0; o < f->count; o++) {
+    int64_t idx[CY_MAX_RANK], lo, hi;
+    cy_fold_unravel(o, f->rank, f->dim, idx);
+    cy_dim a = sides[0].elems[cy_fold_broadcast(f, &sides[0], idx)], b = sides[1].elems[cy_fold_broadcast(f, &sides[1], idx)];
+    cy_dim_range(f->g, b, &lo, &hi);
+    if (lo < 0 || hi == 0)
+      return false;
+    f->elems[o] = f->n->op == CY_OP_floor ? cy_dim_div(f->g, a, b) : cy_dim_cdiv(f->g, a, b);
+  }
+  return true;
+}
+
+/* x times a constant 1/k is x / k where k is an integer: how exporters write `scale_factor=0.5`. */
+static cy_dim times_fraction(fold *f, const int64_t *idx) {
+  int k = f->in[0].elems ? 1 : 0;
+  const fold_in *x = &f->in[1 - k], *c = &f->in[k];
+  if (!x->elems || !c->v->data.bytes || !cy_dtype_is_float(f->dtype))
+    return 0;
+  double v = cy_scalar_load(c->v->data.bytes, f->dtype, cy_fold_broadcast(f, c, idx)).f, inverse = 1 / v;
+  if (v <= 0 || inverse != trunc(inverse) || inverse > 1 << 20)
+    return 0;
+  return divide(f->g, true, x->elems[cy_fold_broadcast(f, x, idx)], cy_dim_const(f->g, (int64_t)inverse));
+}
+
+static bool ew_symbolic(fold *f) {
+  cy_op op = (cy_op)f->n->op;
+  cy_dtype t = (cy_dtype)f->in[op == CY_OP_select].v->type.dtype;
+  bool fraction = op == CY_OP_mul && (!f->in[0].elems || !f->in[1].elems);
+  if ((op == CY_OP_floor || op == CY_OP_ceil) && !f->in[0].elems)
+    return round_quotient(f);
+  if (f->n->nin > 3)
+    return false;
+  for (uint64_t o = 0; o < f->count; o++) {
+    int64_t idx[CY_MAX_RANK];
+    cy_dim args[3] = {0};
+    cy_fold_unravel(o, f->rank, f->dim, idx);
+    for (uint32_t k = 0; k < f->n->nin && !fraction; k++)
+      args[k] = f->in[k].elems[cy_fold_broadcast(f, &f->in[k], idx)];
+    cy_dim d = fraction ? times_fraction(f, idx) : ew_dims(f->g, op, t, args);
+    if (d && op == CY_OP_cast)
+      d = cast_dim(f->g, f->dtype, d);
+    if (!d || !holds(f->g, f->dtype, d))
+      return false;
+    f->elems[o] = d;
+  }
+  return true;
+}
+
+bool cy_fold_ew(fold *f, bool symbolic) { return symbolic ? ew_symbolic(f) : ew_const(f); }
+
+static bool reduce_symbolic(fold *f) {
+  const fold_in *x = &f->in[0];
+  int which = f->n->op - CY_OP_reduce_sum;
+  unsigned axes = reduced_axes(f);
+  if (which >= 2 && x->count == 0)
+    return false;
+  for (uint64_t o = 0; o < f->count && which < 2; o++)
+    f->elems[o] = cy_dim_const(f->g, which) /* 0 or 1 */;
+  for (uint64_t i = 0; i < x->count; i++) {
+    cy_dim *acc = &f->elems[target_of(x, axes, i)];
+    *acc = *acc ? ew_dims(f->g, combine_of[which], f->dtype, (cy_dim[]){*acc, x->elems[i]}) : x->elems[i];
+  }
+  for (uint64_t o = 0; o < f->count; o++)
+    if (!f->elems[o] || !holds(f->g, f->dtype, f->elems[o]))
+      return false;
+  return true;
+}
+
+bool cy_fold_reduce(fold *f, bool symbolic) { return symbolic ? reduce_symbolic(f) : reduce_const(f); }
