@@ -67,7 +67,7 @@ typedef struct cy_importer {
   struct cy_fixed_dim *fixed;
   uint32_t nfixed;
   cy_external_file *externals;
-  uint64_t expanded;
+  uint64_t expanded, skipped; /* nodes: imported; left out because a node before them failed */
 } cy_importer;
 
 typedef struct cy_onnx_row cy_onnx_row;
