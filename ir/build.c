@@ -240,7 +240,6 @@ static cy_val unchanged(cy_graph *g, cy_op op, cy_val *x, uint32_t nin, const cy
   switch (op) {
   case CY_OP_cast:
   case CY_OP_bitcast: return type && type->dtype == v->type.dtype ? *x : 0;
-  case CY_OP_identity: return *x;
   case CY_OP_concat: return nin == 1 ? *x : 0;
   case CY_OP_expand: return type && same_dims(type, &v->type) ? *x : 0;
   case CY_OP_reshape:

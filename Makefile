@@ -1,0 +1,255 @@
+# Builds cytoc, its runtime library and the tests; `make help` lists the targets.
+#
+# In:  the sources by folder (every *.c of a folder belongs to it: nothing to add here for a new file), build/config.mk
+#      from tools/setup.sh (what was found on this machine), and an optional config.mak of your own (CC, CFLAGS_EXTRA ..).
+# Out: release binaries in build/; those of another variant in a folder of their own: build/asan (SAN=1), build/tsan
+#      (SAN=thread), build/debug (DEBUG=1), build/fuzz.  build/venv and build/gen are shared by all of them.
+#
+# The first run installs what is missing: build/config.mk is an included file with a rule, so make writes it by
+# tools/setup.sh and then starts over.  Link order says who may know whom: see "Dependencies" in README.
+
+-include config.mak
+
+ifdef DEBUG
+VARIANT := debug
+else ifeq ($(SAN),thread)
+VARIANT := tsan
+else ifdef SAN
+VARIANT := asan
+endif
+VARIANT ?= release
+
+B := build
+O := $(if $(filter release,$(VARIANT)),$B,$B/$(VARIANT))
+PREFIX ?= /usr/local
+CYTO_VERSION := 0.1.0
+FUZZ_SECONDS ?= 60
+
+QUIET_GOALS := clean help
+ifneq ($(filter-out $(QUIET_GOALS),$(or $(MAKECMDGOALS),all)),)
+include $B/config.mk
+endif
+
+# ---- flags ---------------------------------------------------------------------------------------------------------
+
+SANFLAGS_asan := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+SANFLAGS_tsan := -fsanitize=thread
+SANFLAGS_fuzz := -fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer
+OPT_release := -O2 -g
+OPT_debug := -O0 -g3
+OPT_asan := -O1 -g
+OPT_tsan := -O1 -g
+OPT_fuzz := -O1 -g
+SANFLAGS := $(SANFLAGS_$(VARIANT))
+
+WARN := -Wall -Wextra -Werror
+CFLAGS := -std=gnu11 $(OPT_$(VARIANT)) $(WARN) $(SANFLAGS) -pthread $(CFLAGS_EXTRA)
+CPPFLAGS := -I. -Iruntime -I$B/gen -DCYTO_VERSION='"$(CYTO_VERSION)"' -MMD -MP
+LDFLAGS := $(SANFLAGS) -pthread $(LDFLAGS_EXTRA)
+
+ifneq ($(LLVM_CONFIG),)
+LLVM_CPPFLAGS := $(patsubst -I%,-isystem %,$(filter -I%,$(shell $(LLVM_CONFIG) --cppflags)))
+LLVM_LIBS := $(shell $(LLVM_CONFIG) --ldflags) $(shell $(LLVM_CONFIG) --libs --link-shared)
+endif
+
+ifeq ($V,1)
+Q :=
+say = @:
+else
+Q := @
+say = @printf '  %-6s %s\n' $1 $2
+endif
+
+# ---- what there is -------------------------------------------------------------------------------------------------
+
+COMPILER_DIRS := frontend ir passes codegen codegen/cpu codegen/cuda
+LLVM_DIRS := codegen/cpu
+ALL_TOOLS := cytoc cyto-run cyto-bench
+
+SRC_compiler := $(wildcard $(COMPILER_DIRS:%=%/*.c))
+SRC_asm := $(wildcard codegen/*.S)
+SRC_runtime := $(wildcard runtime/*.c)
+SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
+TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
+SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c)
+SRC_rttest := $(wildcard tests/rt/test_*.c)
+SRC_rthelp := $(filter-out $(SRC_rttest),$(wildcard tests/rt/*.c))
+
+# Variants of the hand-written model tests/rt/model.c, as libraries beside the runtime's tests.
+RT_MODELS := rt_model_a rt_model_b rt_bad_abi rt_bad_cpu rt_bad_query rt_bad_weights
+RT_FLAGS_rt_model_a := -DMODEL_SYMBOL=rt_model_a
+RT_FLAGS_rt_model_b := -DMODEL_SYMBOL=rt_model_b -DTAG=2
+RT_LINKED := $O/tests/rt/rt_model_a.so $O/tests/rt/rt_model_b.so
+RT_FLAGS_rt_bad_abi := -DMODEL_FAULT=1
+RT_FLAGS_rt_bad_cpu := -DMODEL_FAULT=2
+RT_FLAGS_rt_bad_query := -DMODEL_FAULT=3
+RT_FLAGS_rt_bad_weights := -DMODEL_FAULT=4
+
+ifeq ($(LLVM_CONFIG),)
+SRC_compiler := $(filter-out $(LLVM_DIRS:%=%/%),$(SRC_compiler))
+SRC_ctest := $(filter-out tests/codegen/%,$(SRC_ctest))
+TOOLS := $(filter-out cytoc,$(TOOLS))
+endif
+
+obj = $(patsubst %.c,$O/obj/%.o,$1)
+ctest_bin = $(patsubst tests/%.c,$O/tests/%,$1)
+
+COMPILER_LIB := $O/libcytoc_compiler.a
+RUNTIME_LIB := $O/libcyto.a
+TOOLS_LIB := $(if $(SRC_tools),$O/libcyto_tools.a)
+PB_OBJ := $O/obj/gen/onnx.pb-c.o
+UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_rttest))
+NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/node_run.c))
+BINARIES := $(TOOLS:%=$O/%)
+
+# ---- goals ---------------------------------------------------------------------------------------------------------
+
+.PHONY: all help setup demo check check-unit check-golden check-onnx check-models check-zoo check-bad check-cuda \
+  check-examples golden fuzz bench install clean tests
+.DELETE_ON_ERROR:
+.SECONDARY:
+.SUFFIXES:
+
+all: $(BINARIES) $(if $(SRC_runtime),$(RUNTIME_LIB)) $(if $(SRC_compiler),$(COMPILER_LIB))
+ifeq ($(LLVM_CONFIG),)
+	@echo 'LLVM 17 or newer was not found: built without cytoc (apt-get install llvm-19-dev, then make setup)'
+endif
+
+help:
+	@printf '%s\n' \
+	  'make              build cytoc, cyto-run, cyto-bench and libcyto.a into build/' \
+	  'make demo         install what is missing, build, compile and run examples/digits' \
+	  'make check        install what is missing, build, run every test; SAN=1, SAN=thread, DEBUG=1: other variants' \
+	  'make check-X      one suite: unit golden onnx models zoo bad examples cuda' \
+	  'make golden       rewrite expected test results (lists of passing names only grow)' \
+	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
+	  'make bench        cyto-bench on the example and, where present, the shared networks' \
+	  'make install      PREFIX=/usr/local DESTDIR=' \
+	  'make setup        look again for what the build needs and install what is missing' \
+	  'V=1 shows commands; config.mak is read first when it exists'
+
+setup:
+	$Q tools/setup.sh
+
+$B/config.mk: tools/setup.sh tests/requirements.txt
+	$Q tools/setup.sh
+
+tests: all $(UNIT_TESTS) $(NODE_RUN) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
+
+SUITES := unit golden onnx models zoo bad examples cuda
+RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
+
+check: tests
+	$Q $(RUN_SUITES)
+
+$(SUITES:%=check-%): check-%: tests
+	$Q $(RUN_SUITES) $*
+
+golden: tests
+	$Q $(RUN_SUITES) --update
+
+demo: all
+	$Q $(MAKE) --no-print-directory -C examples/digits demo BUILD=$(abspath $O)
+
+bench: all
+	$Q $B/venv/bin/python tests/bench/run.py --build $O
+
+# ---- libraries and binaries ----------------------------------------------------------------------------------------
+
+$(COMPILER_LIB): $(call obj,$(SRC_compiler)) $(SRC_asm:%.S=$O/obj/%.o) $(PB_OBJ)
+$(RUNTIME_LIB): $(call obj,$(SRC_runtime))
+$(TOOLS_LIB): $(call obj,$(SRC_tools))
+$O/%.a:
+	$(call say,AR,$@)
+	$Q rm -f $@ && ar rcs $@ $^
+
+# The runtime goes into every compiled model: position independent, nothing visible that is not marked so, and
+# without debug information, which would be copied into each of them.
+$O/obj/runtime/%.o: CFLAGS += -fPIC -fvisibility=hidden $(if $(filter release,$(VARIANT)),-O2 -g0)
+# Tests that refer to data of a library want its address there, not a copy in the program.
+$O/obj/tests/rt/%.o: CFLAGS += -fPIC
+$O/obj/codegen/%.o $O/obj/tools/cytoc.o $O/obj/tests/codegen/%.o: CPPFLAGS += $(LLVM_CPPFLAGS)
+
+COMPILER_LIBS := $(LLVM_LIBS) -lprotobuf-c -ljansson -lm -ldl
+RUNTIME_LIBS := -lm -ldl
+
+$O/cytoc: $O/obj/tools/cytoc.o $(TOOLS_LIB) $(COMPILER_LIB) $(RUNTIME_LIB)
+	$(call say,LINK,$@)
+	$Q $(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
+
+$O/cyto-run $O/cyto-bench: $O/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
+	$(call say,LINK,$@)
+	$Q $(CC) $(LDFLAGS) -o $@ $^ -lprotobuf-c -ljansson $(RUNTIME_LIBS)
+
+# Compiler tests do not link the runtime, nor runtime tests the compiler.
+$(call ctest_bin,$(SRC_ctest)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB)
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
+
+$(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_rthelp)) $(RUNTIME_LIB) $(RT_LINKED)
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -o $@ $^ $(RUNTIME_LIBS)
+
+$(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LIB)
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden $(RT_FLAGS_$*) -shared -Wl,-soname,$(@F) \
+	  -MF $O/obj/tests/rt/$*.d -o $@ $< $(RUNTIME_LIB) $(RUNTIME_LIBS)
+
+$(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(RUNTIME_LIB) $(PB_OBJ)
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ -lprotobuf-c $(RUNTIME_LIBS)
+
+# The compiler carries the runtime library as bytes.
+$O/obj/codegen/%.o: codegen/%.S $(RUNTIME_LIB)
+	$(call say,AS,$<)
+	$Q mkdir -p $(@D) && $(CC) -DCY_RUNTIME_ARCHIVE='"$(RUNTIME_LIB)"' -c -o $@ $<
+
+$O/obj/%.o: %.c | $B/gen/onnx.pb-c.h
+	$(call say,CC,$<)
+	$Q mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+
+# ---- generated code ------------------------------------------------------------------------------------------------
+
+$B/gen/onnx.pb-c.c: $(ONNX_PROTO) $B/config.mk
+	$(call say,PROTOC,$@)
+	$Q mkdir -p $(@D) && cp $(ONNX_PROTO) $B/gen/onnx.proto && protoc-c -I$B/gen --c_out=$B/gen $B/gen/onnx.proto
+$B/gen/onnx.pb-c.h: $B/gen/onnx.pb-c.c ;
+
+$(PB_OBJ): $B/gen/onnx.pb-c.c
+	$(call say,CC,$<)
+	$Q mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) -w -c -o $@ $<
+
+# ---- fuzzing -------------------------------------------------------------------------------------------------------
+
+FUZZ_TARGETS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/*.c))
+FUZZ_CC ?= $(firstword $(foreach c,clang-19 clang clang-20 clang-18 clang-17,$(shell command -v $c)))
+
+ifeq ($(VARIANT),fuzz)
+.PHONY: fuzz-run
+fuzz-run: $(FUZZ_TARGETS:%=$O/tests/fuzz/%)
+	$Q for t in $(FUZZ_TARGETS); do \
+	  mkdir -p $O/corpus/$$t && echo "fuzz $$t for $(FUZZ_SECONDS) s" && \
+	  $O/tests/fuzz/$$t -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=4096 -verbosity=0 \
+	    -print_final_stats=0 -artifact_prefix=$O/crash-$$t- $O/corpus/$$t $(wildcard tests/fuzz/seeds) || exit 1; done
+$(FUZZ_TARGETS:%=$O/tests/fuzz/%): $O/tests/fuzz/%: $O/obj/tests/fuzz/%.o $(COMPILER_LIB)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(COMPILER_LIBS)
+endif
+
+fuzz:
+	@[ -n "$(FUZZ_CC)" ] || { echo 'make fuzz needs clang (apt-get install clang)'; exit 1; }
+	$Q $(MAKE) --no-print-directory fuzz-run VARIANT=fuzz CC='$(FUZZ_CC)'
+
+# ---- install, clean ------------------------------------------------------------------------------------------------
+
+install: all
+	$Q install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/cyto $(DESTDIR)$(PREFIX)/include
+	$Q install $(BINARIES) $(DESTDIR)$(PREFIX)/bin
+	$Q install -m 644 $(RUNTIME_LIB) $(DESTDIR)$(PREFIX)/lib/cyto
+	$Q install -d $(DESTDIR)$(PREFIX)/share/cyto && install -m 644 tools/bench_ort.py $(DESTDIR)$(PREFIX)/share/cyto
+	$Q install -m 644 runtime/cyto.h runtime/cyto_abi.h $(DESTDIR)$(PREFIX)/include
+
+# build/venv and the downloads stay: they are the slow part, and setup.sh keeps them right.
+clean:
+	$Q find $B -mindepth 1 -maxdepth 1 ! -name venv -exec rm -rf {} + 2>/dev/null || true
+
+-include $(shell find $O/obj -name '*.d' 2>/dev/null)

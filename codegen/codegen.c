@@ -1,0 +1,160 @@
+/* codegen.c - one compilation from program to file; the order of events, and nothing else.
+ *
+ *   prepare kernels -> lay out weights -> compile kernels (children) while writing weights -> scratch -> plan memory
+ *   -> host program -> link -> header
+ *
+ * Whatever goes wrong: a diagnostic, temporaries removed, no output touched.
+ */
+#define _GNU_SOURCE
+#include "codegen/work.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+cy_emit_kind cy_emit_kind_of(const char *name) {
+  static const char *const names[CY_EMIT_KINDS] = {"so", "a", "o", "h", "ll", "asm"};
+  const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name, *dot = strrchr(base, '.');
+  const char *text = dot ? dot + 1 : base;
+  for (int i = 0; i < CY_EMIT_KINDS; i++)
+    if (strcmp(text, names[i]) == 0)
+      return (cy_emit_kind)i;
+  return dot && strcmp(text, "s") == 0 ? CY_EMIT_ASM : CY_EMIT_KINDS;
+}
+
+/* The prefix of all symbols: asked for, or the output's file name up to its first dot. */
+static char *model_name(const cy_codegen_options *o) {
+  const char *text = o->name;
+  size_t n;
+  if (text && *text) {
+    n = strlen(text);
+  } else {
+    const char *slash = o->output ? strrchr(o->output, '/') : NULL;
+    text = slash ? slash + 1 : o->output ? o->output : "model";
+    n = strcspn(text, ".");
+    if (n == 0 || strcmp(text, "-") == 0) {
+      text = "model";
+      n = 5;
+    }
+  }
+  return cy_c_identifier(text, n < 100 ? n : 100);
+}
+
+/* Where the header goes: what was asked for, or the output with the ending .h. NULL: nowhere. The result is malloc'ed. */
+static char *header_path(const cy_codegen_options *o) {
+  bool library = o->emit == CY_EMIT_SO || o->emit == CY_EMIT_A || o->emit == CY_EMIT_O;
+  char *path = NULL;
+  if (o->header)
+    return *o->header ? strdup(o->header) : NULL;
+  if (o->emit == CY_EMIT_H)
+    return strdup(o->output);
+  if (!library)
+    return NULL;
+  const char *slash = strrchr(o->output, '/'), *dot = strrchr(slash ? slash : o->output, '.');
+  int n = dot && dot > (slash ? slash + 1 : o->output) ? (int)(dot - o->output) : (int)strlen(o->output);
+  if (asprintf(&path, "%.*s.h", n, o->output) < 0)
+    abort();
+  return path;
+}
+
+static void explain(cy_work *b, FILE *out) {
+  int64_t *syms = calloc(cy_sym_count(b->g) + 1, sizeof *syms);
+  if (!syms)
+    abort();
+  for (uint32_t s = 0; s <= cy_sym_count(b->g); s++)
+    syms[s] = 1;
+  fprintf(out, "%-48s %-24s %12s %12s\n", "kernel", "algorithm", "MFLOP", "MB");
+  for (uint32_t i = 0; i < b->nplans; i++) {
+    const cy_kernel_plan *plan = &b->plans[i];
+    cy_cost cost = cy_kernel_cost(plan->kernel, syms);
+    fprintf(out, "%-48s %-24s %12.3f %12.3f\n", plan->symbol, plan->algorithm, cost.flops / 1e6,
+            (cost.read_bytes + cost.write_bytes) / 1e6);
+  }
+  free(syms);
+}
+
+static uint32_t count_steps(const cy_step *s) {
+  uint32_t n = 0;
+  for (; s; s = s->next)
+    n += 1 + count_steps(s->then_steps) + count_steps(s->else_steps);
+  return n;
+}
+
+static void fill_stats(cy_work *b, cy_codegen_stats *st) {
+  st->kernels = b->nplans;
+  st->steps = count_steps(b->p->steps);
+  for (uint32_t i = 0; i < b->p->nconstants; i++)
+    st->constants += b->constant_used[i];
+  st->weights_bytes = b->p->weights_bytes;
+  if (!cy_dim_is_const(b->g, b->p->arena_bytes, &st->arena_bytes))
+    st->arena_bytes = -1;
+}
+
+static int build_objects(cy_work *b, cy_codegen_stats *st) {
+  bool text = b->o->emit == CY_EMIT_LL || b->o->emit == CY_EMIT_ASM;
+  cy_code_kind kind = b->o->emit == CY_EMIT_LL ? CY_CODE_LL : text ? CY_CODE_ASM : CY_CODE_OBJECT;
+  double t0 = now();
+  cy_kernels_prepare(b);
+  cy_weights_layout(b);
+  if (cy_shards_emit(b, kind, text ? NULL : cy_weights_write))
+    return -1;
+  cy_kernels_bind_scratch(b);
+  b->o->plan_memory(b->p);
+  double t1 = now();
+  if (cy_host_emit(b, kind))
+    return -1;
+  fill_stats(b, st);
+  st->kernels_seconds = t1 - t0;
+  st->host_seconds = now() - t1;
+  if (b->o->explain)
+    explain(b, b->o->explain);
+  return 0;
+}
+
+static int build(cy_work *b) {
+  cy_codegen_stats none = {0}, *st = b->o->stats ? b->o->stats : &none;
+  memset(st, 0, sizeof *st);
+  if (b->o->emit != CY_EMIT_H) {
+    if (build_objects(b, st))
+      return -1;
+    double t = now();
+    if (cy_link(b))
+      return -1;
+    st->link_seconds = now() - t;
+  }
+  char *header = header_path(b->o);
+  int rc = header ? cy_header_write(b, header) : 0;
+  free(header);
+  return rc;
+}
+
+static void build_deinit(cy_work *b) {
+  for (uint32_t i = 0; i < b->nobjects; i++)
+    free(b->objects[i]);
+  free(b->objects);
+  free(b->query_object);
+  free(b->weights_file);
+  free(b->constant_used);
+  free(b->plans);
+  free(b->worker_sym);
+  free(b->shared_sym);
+  free(b->name);
+  cy_temps_destroy(b->temps);
+}
+
+int cy_codegen(cy_program *p, const cy_codegen_options *o) {
+  cy_work b = {.p = p, .g = p->g, .o = o, .machine = o->machine, .diag = o->diag};
+  b.temps = cy_temps_create(o->diag);
+  if (!b.temps)
+    return -1;
+  b.name = model_name(o);
+  int rc = build(&b);
+  build_deinit(&b);
+  return rc;
+}

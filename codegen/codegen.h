@@ -1,0 +1,71 @@
+/* codegen.h - from a program of host steps to a library, archive, object, header or text on disk.
+ *
+ * Used by tools/cytoc.c, in this order:
+ *
+ *   cy_machine *m = cy_machine_open("native", diag);      the --target option
+ *   ... lowering asks cy_machine_supports(m, kernel) before it makes a contraction kernel ...
+ *   cy_codegen(program, &options);                        writes the file(s)
+ *   cy_machine_close(m);
+ *
+ * A program is compiled once: targets append arguments (packed weights, scratch) to its kernels and buffers to the program.
+ * Nothing is left behind after an error or a signal: temporaries live in a private directory, outputs are renamed into place.
+ * Equal programs, options and tools give equal bytes, whatever `jobs` is.
+ */
+#ifndef CY_CODEGEN_H
+#define CY_CODEGEN_H
+
+#include "ir/loop.h"
+
+typedef struct cy_machine cy_machine;
+
+/* spec: what --target says. NULL after a diagnostic that lists what there is. */
+cy_machine *cy_machine_open(const char *spec, cy_diag_sink *diag);
+void cy_machine_close(cy_machine *m);
+/* "native (znver3)"; for people. */
+const char *cy_machine_text(const cy_machine *m);
+/* Can the target's generators compile this contraction kernel? If not, lowering makes plain loops of it. */
+bool cy_machine_supports(const cy_machine *m, cy_kernel *k);
+/* One line per target: what --target accepts. */
+void cy_machine_list(FILE *out);
+
+typedef enum cy_emit_kind {
+  CY_EMIT_SO,  /* shared library, plus its header */
+  CY_EMIT_A,   /* archive with the runtime, plus its header; an application links it with -lm -lpthread */
+  CY_EMIT_O,   /* one relocatable object without the runtime (link libcyto.a), plus its header */
+  CY_EMIT_H,   /* the header alone */
+  CY_EMIT_LL,  /* LLVM IR text */
+  CY_EMIT_ASM, /* assembly text */
+  CY_EMIT_KINDS
+} cy_emit_kind;
+/* By the ending of a file name ("x.so") or a name of --emit ("so"); CY_EMIT_KINDS when unknown. */
+cy_emit_kind cy_emit_kind_of(const char *name_or_path);
+
+typedef struct cy_codegen_stats {
+  uint32_t kernels, steps, constants;
+  uint64_t weights_bytes, output_bytes;
+  int64_t arena_bytes; /* -1: depends on the inputs' sizes */
+  double kernels_seconds, host_seconds, link_seconds;
+} cy_codegen_stats;
+
+typedef struct cy_codegen_options {
+  cy_machine *machine;
+  cy_emit_kind emit;
+  const char *output;      /* path; "-" for text kinds: standard output */
+  const char *header;      /* path of the header beside a library; NULL: output with the ending .h; "": none */
+  const char *name;        /* C identifier and prefix of the symbols; NULL: made of the output's file name */
+  int opt_level;           /* 0 .. 3 of the kernels' code */
+  int jobs;                /* processes at once; 0: as many as there are CPUs */
+  const char *save_temps;  /* directory that keeps the intermediate files; NULL: none are kept */
+  void (*plan_memory)(cy_program *p); /* cy_plan_memory of passes/ */
+  cy_diag_sink *diag;
+  cy_codegen_stats *stats; /* may be NULL */
+  FILE *explain;           /* a table of kernels goes here; may be NULL */
+} cy_codegen_options;
+
+/* 0, or -1 after a diagnostic. */
+int cy_codegen(cy_program *p, const cy_codegen_options *options);
+
+/* A C identifier made of any text: other bytes become '_', a digit in front gets one, keywords too. Free with free(). */
+char *cy_c_identifier(const char *text, size_t len);
+
+#endif

@@ -1,0 +1,126 @@
+/* contract.h - generators of contractions for the CPU target: matrix product, convolution and their relatives.
+ *
+ * A generator takes a descriptor and emits into cg's module one or more *phases*: functions of type cyrt_kernel that
+ * run one after the other, each over its own number of tasks. The generator chooses tiles, blocks and algorithm; what becomes
+ * of a finished value (bias, activation, residual, rounding, layout of the store) is the caller's epilogue.
+ *
+ *   descriptor --cy_*_layout--> cy_pack_layout --cy_pack_run--> packed weights   (data, at compile time)
+ *   descriptor --cy_*_emit----> cy_contract_info: phases, tasks, scratch         (code)
+ *
+ * Both sides derive their plan from the descriptor and cg, so they agree. All data is float; strides count elements.
+ * Scratch: slot `scratch_slot` holds worker_bytes for each worker, one stripe after the other; slot `shared_slot` holds
+ * shared_bytes once. Both 64-byte aligned, contents undefined, alive during the phases of one launch.
+ * Nothing here knows the compiler's IR: the descriptors speak of sizes, strides and argument slots only.
+ */
+#ifndef CY_CPU_CONTRACT_H
+#define CY_CPU_CONTRACT_H
+
+#include "emit.h"
+
+/* A size or stride in elements: a compile-time constant (slot < 0), or what args[slot].size holds. */
+typedef struct cy_csize {
+  int64_t value;
+  int32_t slot;
+} cy_csize;
+static inline cy_csize cy_cconst(int64_t v) { return (cy_csize){v, -1}; }
+static inline cy_csize cy_cslot(int32_t slot) { return (cy_csize){0, slot}; }
+
+/* What happens to finished values. `emit` gets acc, a vector of 1 .. W valid lanes, and the output index of its first lane; the
+ * last index is the vector axis. It must store the result itself. `begin` (optional) is called at the entry of every function
+ * that will call `emit`: the place to load what does not change (cg->args is set). A function may be opened several times. */
+typedef struct cy_epilogue {
+  void (*begin)(void *ctx, cy_cg *cg);
+  void (*emit)(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx);
+  void *ctx;
+} cy_epilogue;
+
+#define CY_CONTRACT_PHASES 4
+typedef struct cy_phase {
+  char name[120];
+  int64_t tasks; /* -1: known at run time only; call i64 <phase name>_tasks(args) */
+} cy_phase;
+
+typedef struct cy_contract_info {
+  int n_phases;
+  cy_phase phase[CY_CONTRACT_PHASES];
+  int64_t worker_bytes; /* -1: call i64 <name>_worker_bytes(args) */
+  int64_t shared_bytes; /* -1: call i64 <name>_shared_bytes(args) */
+} cy_contract_info;
+
+/* ---- packed weights (pack.c) ---- */
+
+/* Panels of NR output columns; inside a block of K, the NR values of each k lie together:
+ *   [group][K block][panel][k in block][NR], columns beyond n are zero.
+ * K runs over taps, then channels; its blocks are tap_block whole taps, or c_block channels of one tap. */
+typedef struct cy_pack_layout {
+  int64_t groups, n, taps, c; /* per group */
+  int64_t tap_block, c_block;
+  unsigned nr;
+  int merged;    /* so many groups of the source are one group here, block-diagonally */
+  int winograd;  /* 1: taps are the 36 transformed points of a 3x3 filter, F(4x4,3x3) */
+  int depthwise; /* 1: [tap][channel], channels padded to nr */
+  int64_t bytes;
+} cy_pack_layout;
+
+/* Where a weight lies: w[group * gs + n * ns + tap * ts + c * cs], n and c within the source's group; tap_map, when set, names
+ * the source's tap for each tap of the layout. */
+typedef struct cy_pack_source {
+  const float *w;
+  int64_t gs, ns, ts, cs;
+  const int32_t *tap_map;
+} cy_pack_source;
+
+int64_t cy_pack_units(const cy_pack_layout *layout);
+/* Packs units [begin, end); different ranges may run on different threads. */
+void cy_pack_run(const cy_pack_layout *layout, const cy_pack_source *source, int64_t begin, int64_t end, float *out_packed);
+
+/* ---- matrix product (gemm.c): C[b..][m][n] = sum over k of A[b..][m][k] * B[b..][k][n]; epilogue index: b.., m, n ---- */
+
+#define CY_GEMM_BATCH 6
+typedef struct cy_gemm_desc {
+  const char *name;
+  int n_batch;
+  cy_csize batch[CY_GEMM_BATCH];
+  cy_csize a_batch[CY_GEMM_BATCH]; /* strides, 0 broadcasts */
+  cy_csize b_batch[CY_GEMM_BATCH]; /* strides; with packed B they count whole packed matrices */
+  cy_csize m, n, k;
+  cy_csize am, ak, bk, bn; /* strides of A and B; those of a packed B are ignored */
+  int a_slot, b_slot, scratch_slot, shared_slot;
+  bool b_packed; /* args[b_slot] is what cy_pack_run wrote; n and k must be constant */
+  cy_epilogue epilogue;
+} cy_gemm_desc;
+
+/* Layout of the constant B: source strides are ns = bn, cs = bk, gs = from matrix to matrix. matrices: how many. */
+cy_pack_layout cy_gemm_layout(const cy_cg *cg, const cy_gemm_desc *desc, int64_t matrices);
+void cy_gemm_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
+
+/* ---- convolution (conv.c, winograd.c, depthwise.c); epilogue index: n, [od, [oh,]] ow, oc ---- */
+
+typedef enum cy_conv_algo { CY_CONV_AUTO, CY_CONV_DIRECT, CY_CONV_WINOGRAD, CY_CONV_DEPTHWISE } cy_conv_algo;
+
+/* Spatial axes are listed outermost first; n_spatial is 1 to 3. Output sizes are those of the output, of a transposed convolution
+ * too, where the weights' taps are scattered: out[i * stride + k * dilation - pad] += in[i] * w[k]. */
+typedef struct cy_conv_desc {
+  const char *name;
+  int n_spatial;
+  bool transposed;
+  bool no_winograd;
+  cy_csize batch, in[3], out[3];
+  int64_t kernel[3], stride[3], dilation[3], pad[3]; /* pad at the beginning of each axis; the end follows from the sizes */
+  int64_t groups, cin, cout;                         /* channels of all groups together */
+  cy_csize in_n, in_s[3];                            /* strides of the input; channels are dense */
+  int a_slot, b_slot, scratch_slot, shared_slot;     /* b_slot: packed weights */
+  cy_epilogue epilogue;
+} cy_conv_desc;
+
+/* The fastest algorithm by operations over peak and bytes over bandwidth. */
+cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *desc);
+/* How the weights are packed; source: w[group][n][taps][c], taps in row-major kernel order. A transposed convolution with strides has
+ * one layout per sub-pixel phase, packed one after the other: n_parts of them. */
+int cy_conv_parts(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo);
+/* Layout of part `part`, its byte offset, and its taps in the source (tap_map has room for all taps). */
+cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, int part, int64_t *out_offset,
+                              int32_t *tap_map);
+void cy_conv_emit(cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, cy_contract_info *out_info);
+
+#endif

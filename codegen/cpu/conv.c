@@ -1,0 +1,525 @@
+/* conv.c - convolution as implicit matrix product: any kernel, stride, dilation, padding, groups, 1 to 3 axes, transposed too.
+ *
+ * Comes in: a cy_conv_desc. Goes out: one phase, tasks being (group, block of output pixels, block of output channels).
+ * A task writes a table of input addresses, one per tap and pixel, taps outside the input pointing at zeros, and runs the blocked loops of
+ * core.c over it. Blocks of pixels run across rows and images, so small pictures fill tiles too. Two ways to read the input:
+ *   pixels  a tap is one pixel's channels, read where they lie;
+ *   runs    few channels: a tap is a whole row of the kernel, KW * C floats; unless padding is known not to be needed, the input rows
+ *           are first copied to the worker's scratch with their borders.
+ * Pixels also lie in the index table, as the epilogue needs them.
+ */
+#include "conv_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef enum mode { MODE_PIXELS, MODE_RUNS, MODE_RUNS_COPIED } mode;
+
+typedef struct conv {
+  const cy_conv_desc *d;
+  cy_axis axis[3];
+  mode mode;
+  cy_tile tile;
+  cy_blocks blocks;            /* mb: pixels of a task, in copied mode rows * known width */
+  int64_t row_block;           /* copied mode: output rows of a task */
+  int64_t groups, c, n, merged; /* after merging; per group */
+  int64_t nr, taps, klen;      /* as the micro-kernel sees them */
+  int64_t tap_block, c_block;
+  int64_t weights_at;          /* byte offset of this part's weights */
+  int n_idx;
+  bool columns_outer;
+} conv;
+
+int64_t cy_conv_known(cy_csize s) { return s.slot < 0 ? s.value : 0; }
+
+/* ---- axes and parts ---- */
+
+static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
+static int64_t floor_mod(int64_t a, int64_t b) { return (a % b + b) % b; }
+
+static cy_axis plain_axis(const cy_conv_desc *d, int i) {
+  return (cy_axis){.count = d->kernel[i], .step = d->stride[i], .start = -d->pad[i], .inc = d->dilation[i], .scale = 1,
+                   .kernel = d->kernel[i], .tap_inc = 1, .in = d->in[i], .out = d->out[i], .in_stride = d->in_s[i]};
+}
+
+/* Output o = o' * s + phase gets input i through tap k when i * s = o + pad - k * dilation. */
+static cy_axis phase_axis(const cy_conv_desc *d, int i, int64_t phase) {
+  int64_t s = d->stride[i], dil = d->dilation[i], every = s / gcd(s, dil), k0 = 0;
+  while (k0 < every && floor_mod(phase + d->pad[i] - k0 * dil, s))
+    k0++;
+  cy_axis a = {.step = 1, .scale = s, .phase = phase, .kernel = d->kernel[i], .tap0 = k0, .tap_inc = every,
+               .in = d->in[i], .out = d->out[i], .in_stride = d->in_s[i]};
+  if (k0 < every && k0 < d->kernel[i]) {
+    a.count = (d->kernel[i] - k0 + every - 1) / every;
+    a.start = (phase + d->pad[i] - k0 * dil) / s;
+    a.inc = -every * dil / s;
+  }
+  return a;
+}
+
+void cy_conv_axes(const cy_conv_desc *d, int part, cy_axis axis[3]) {
+  int missing = 3 - d->n_spatial;
+  for (int i = 2; i >= 0; i--) {
+    int at = i - missing;
+    if (at < 0) {
+      axis[i] = (cy_axis){.count = 1, .step = 1, .inc = 1, .scale = 1, .kernel = 1, .tap_inc = 1, .in = cy_cconst(1),
+                          .out = cy_cconst(1), .in_stride = cy_cconst(0)};
+    } else if (d->transposed) {
+      axis[i] = phase_axis(d, at, part % d->stride[at]);
+      part /= (int)d->stride[at];
+    } else {
+      axis[i] = plain_axis(d, at);
+    }
+  }
+}
+
+V cy_axis_out(cy_cg *cg, const cy_axis *a) {
+  V out = cy_size(cg, a->out);
+  return a->scale == 1 ? out : cy_div(cg, cy_addc(cg, out, a->scale - 1 - a->phase), cy_i64(cg, a->scale));
+}
+
+/* The same for constants; 0: unknown. */
+static int64_t axis_out(const cy_axis *a) {
+  int64_t out = cy_conv_known(a->out);
+  return out ? (out + a->scale - 1 - a->phase) / a->scale : 0;
+}
+
+static int part_count(const cy_conv_desc *d) {
+  int n = 1;
+  for (int i = 0; i < d->n_spatial && d->transposed; i++)
+    n *= (int)d->stride[i];
+  return n;
+}
+
+/* ---- the plan ---- */
+
+/* Groups of few outputs share a vector: that costs nothing, since their lanes would lie idle. */
+static int64_t merge_choose(const cy_cg *cg, const cy_conv_desc *d) {
+  int64_t n = d->cout / d->groups, merged = 1;
+  while (n * merged * 2 <= cg->W && d->groups % (merged * 2) == 0)
+    merged *= 2;
+  return merged;
+}
+
+/* May kernel rows be read in place, never leaving the input sideways? */
+static bool runs_in_place(const conv *c) {
+  const cy_axis *w = &c->axis[2];
+  int64_t in = cy_conv_known(w->in), out = cy_conv_known(w->out);
+  return in && out && w->start == 0 && (out - 1) * w->step + w->count <= in && w->in_stride.slot < 0 &&
+         w->in_stride.value == c->c;
+}
+
+static mode mode_choose(const conv *c) {
+  const cy_axis *w = &c->axis[2];
+  if (c->groups > 1 || c->d->transposed || c->c >= 16 || w->count == 1 || w->inc != 1)
+    return MODE_PIXELS;
+  return runs_in_place(c) ? MODE_RUNS : MODE_RUNS_COPIED;
+}
+
+static int64_t known_pixels(const conv *c) {
+  int64_t n = cy_conv_known(c->d->batch);
+  for (int i = 0; i < 3; i++)
+    n *= axis_out(&c->axis[i]);
+  return n;
+}
+
+static void blocks_choose(const cy_cg *cg, conv *c) {
+  int64_t pixels = known_pixels(c), width = axis_out(&c->axis[2]);
+  c->blocks = cy_blocks_choose(cg, c->tile, c->groups, pixels, (c->n + c->nr - 1) / c->nr, c->taps * c->klen);
+  c->row_block = 1;
+  if (c->mode == MODE_RUNS_COPIED && width)
+    c->row_block = c->blocks.mb > width ? c->blocks.mb / width : 1;
+  int64_t weights = c->taps * c->klen * c->n, input = pixels * c->c * c->axis[2].step;
+  c->columns_outer = pixels && weights > input;
+}
+
+static conv plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
+  conv c = {.d = d, .merged = merge_choose(cg, d), .n_idx = 1 + d->n_spatial};
+  cy_conv_axes(d, part, c.axis);
+  c.groups = d->groups / c.merged;
+  c.c = d->cin / c.groups;
+  c.n = d->cout / c.groups;
+  c.mode = mode_choose(&c);
+  c.taps = c.axis[0].count * c.axis[1].count * (c.mode == MODE_PIXELS ? c.axis[2].count : 1);
+  c.klen = c.c * (c.mode == MODE_PIXELS ? 1 : c.axis[2].count);
+  c.tile = cy_tile_choose(cg, known_pixels(&c), c.n);
+  c.nr = (int64_t)c.tile.nv * cg->W;
+  cy_kblock_choose(c.taps, c.klen, &c.tap_block, &c.c_block);
+  if (c.mode != MODE_PIXELS)
+    c.c_block = c.klen;
+  if (c.taps == 0)
+    c.tap_block = 1;
+  blocks_choose(cg, &c);
+  return c;
+}
+
+static cy_pack_layout direct_layout(const cy_cg *cg, const cy_conv_desc *d, int part) {
+  conv c = plan(cg, d, part);
+  int64_t per_tap = c.mode == MODE_PIXELS ? 1 : c.axis[2].count;
+  cy_pack_layout l = {.groups = c.groups, .n = c.n, .taps = c.taps * per_tap, .c = c.c, .tap_block = c.tap_block * per_tap,
+                      .c_block = per_tap > 1 ? c.c : c.c_block, .nr = (unsigned)c.nr, .merged = (int)c.merged};
+  l.bytes = c.groups * ((c.n + c.nr - 1) / c.nr) * c.nr * l.taps * l.c * 4;
+  return l;
+}
+
+static void tap_map_fill(const cy_conv_desc *d, int part, int32_t *map) {
+  cy_axis a[3];
+  cy_conv_axes(d, part, a);
+  for (int64_t i = 0; i < a[0].count; i++)
+    for (int64_t j = 0; j < a[1].count; j++)
+      for (int64_t k = 0; k < a[2].count; k++)
+        *map++ = (int32_t)(((a[0].tap0 + i * a[0].tap_inc) * a[1].kernel + a[1].tap0 + j * a[1].tap_inc) * a[2].kernel +
+                           a[2].tap0 + k * a[2].tap_inc);
+}
+
+static int64_t part_offset(const cy_cg *cg, const cy_conv_desc *d, int part) {
+  int64_t offset = 0;
+  for (int i = 0; i < part; i++)
+    offset += (direct_layout(cg, d, i).bytes + 63) / 64 * 64;
+  return offset;
+}
+
+int cy_conv_parts(const cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo) {
+  (void)cg;
+  return algo == CY_CONV_DIRECT ? part_count(d) : 1;
+}
+
+cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, int part, int64_t *out_offset,
+                              int32_t *tap_map) {
+  *out_offset = 0;
+  tap_map_fill(d, part, tap_map);
+  if (algo == CY_CONV_WINOGRAD)
+    return cy_winograd_layout(cg, d);
+  if (algo == CY_CONV_DEPTHWISE)
+    return cy_depthwise_layout(cg, d);
+  *out_offset = part_offset(cg, d, part);
+  return direct_layout(cg, d, part);
+}
+
+/* ---- sizes ---- */
+
+/* Output rows: images times all axes but the last. */
+static V row_count(cy_cg *cg, const conv *c) {
+  V rows = cy_size(cg, c->d->batch);
+  return cy_mul(cg, rows, cy_mul(cg, cy_axis_out(cg, &c->axis[0]), cy_axis_out(cg, &c->axis[1])));
+}
+
+/* Pixels of a full task. */
+static V block_pixels(cy_cg *cg, const conv *c) {
+  if (c->mode != MODE_RUNS_COPIED)
+    return cy_i64(cg, c->blocks.mb);
+  return cy_mulc(cg, cy_axis_out(cg, &c->axis[2]), c->row_block);
+}
+
+static V pixel_blocks(cy_cg *cg, const conv *c) {
+  V rows = row_count(cg, c);
+  if (c->mode == MODE_RUNS_COPIED)
+    return cy_ceil_div(cg, rows, cy_i64(cg, c->row_block));
+  return cy_ceil_div(cg, cy_mul(cg, rows, cy_axis_out(cg, &c->axis[2])), cy_i64(cg, c->blocks.mb));
+}
+
+static int64_t panel_count(const conv *c) { return (c->n + c->nr - 1) / c->nr; }
+static int64_t column_blocks(const conv *c) { return (panel_count(c) + c->blocks.nb - 1) / c->blocks.nb; }
+
+static V task_count(cy_cg *cg, void *ctx) {
+  const conv *c = ctx;
+  return cy_mulc(cg, pixel_blocks(cg, c), c->groups * column_blocks(c));
+}
+
+/* Scratch, in this order. */
+typedef struct regions {
+  V index, table, cbuf, rows, end; /* byte offsets */
+  V padded_width;                  /* floats of a copied row */
+} regions;
+
+static regions regions_of(cy_cg *cg, const conv *c) {
+  regions r;
+  V pixels = block_pixels(cg, c);
+  bool single = c->taps <= c->tap_block && c->klen <= c->c_block;
+  r.index = cy_i64(cg, 0);
+  r.table = cy_round64(cg, cy_mulc(cg, pixels, c->n_idx * 8));
+  r.cbuf = cy_round64(cg, cy_add(cg, r.table, cy_mulc(cg, pixels, c->taps * 8)));
+  r.rows = cy_add(cg, r.cbuf, cy_mulc(cg, pixels, single ? 0 : c->blocks.nb * c->nr * 4));
+  V width = cy_addc(cg, cy_mulc(cg, cy_addc(cg, cy_axis_out(cg, &c->axis[2]), -1), c->axis[2].step), c->axis[2].count);
+  r.padded_width = cy_mulc(cg, width, c->c);
+  V copied = cy_mulc(cg, r.padded_width, c->mode == MODE_RUNS_COPIED ? c->row_block * c->taps * 4 : 0);
+  r.end = cy_round64(cg, cy_add(cg, r.rows, copied));
+  return r;
+}
+
+static V worker_bytes(cy_cg *cg, void *ctx) {
+  const cy_conv_desc *d = ctx;
+  V most = cy_i64(cg, 0);
+  for (int i = 0; i < part_count(d); i++) {
+    conv c = plan(cg, d, i);
+    most = cy_imax(cg, most, regions_of(cg, &c).end);
+  }
+  return most;
+}
+
+/* ---- the tables ---- */
+
+/* Loop-invariant values of the function being emitted. */
+typedef struct frame {
+  const conv *c;
+  regions r;
+  V scratch, input, zeros;         /* i64 addresses but scratch */
+  V in[3], in_stride[3], in_n, out[3]; /* strides in bytes */
+  V pixels;
+} frame;
+
+/* Output row `flat`, cut to its position; first pixel x0, n of them; r0: their first row of the tables. */
+typedef struct segment {
+  V n, o[3], x0, count, r0, row; /* row: number within the task, copied mode */
+} segment;
+
+static V scaled(cy_cg *cg, V o, const cy_axis *a) { return cy_addc(cg, cy_mulc(cg, o, a->scale), a->phase); }
+
+static void emit_index(cy_cg *cg, const frame *f, const segment *s) {
+  const conv *c = f->c;
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), s->count, cy_i64(cg, 1), NULL, 0);
+  V at = cy_gep(cg, f->scratch, cy_mulc(cg, cy_add(cg, s->r0, l.iv), c->n_idx * 8));
+  cy_store(cg, s->n, at, 8);
+  for (int i = 3 - c->d->n_spatial, j = 1; i < 3; i++, j++)
+    cy_store(cg, scaled(cg, i == 2 ? cy_add(cg, s->x0, l.iv) : s->o[i], &c->axis[i]), cy_gepc(cg, at, j * 8), 8);
+  cy_loop_end(cg, &l, NULL);
+}
+
+static V table_at(cy_cg *cg, const frame *f, V tap, V row) {
+  V at = cy_add(cg, cy_mul(cg, tap, f->pixels), row);
+  return cy_gep(cg, f->scratch, cy_add(cg, f->r.table, cy_mulc(cg, at, 8)));
+}
+
+static V inside(cy_cg *cg, V i, V size) { return cy_icmp(cg, LLVMIntULT, i, size); }
+
+/* The entries of one tap for a segment. row: address of the input row; ok: it exists; x: input column of the first pixel. */
+static void emit_entries(cy_cg *cg, const frame *f, const segment *s, V tap, V row, V ok, V x, bool sideways) {
+  V to = table_at(cg, f, tap, s->r0);
+  const cy_axis *w = &f->c->axis[2];
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), s->count, cy_i64(cg, 1), NULL, 0);
+  V column = cy_add(cg, x, cy_mulc(cg, l.iv, w->step)), valid = ok;
+  if (sideways)
+    valid = LLVMBuildAnd(cg->b, ok, inside(cg, column, f->in[2]), "");
+  V address = cy_add(cg, row, cy_mul(cg, column, f->in_stride[2]));
+  cy_store(cg, cy_select(cg, valid, address, f->zeros), cy_gep(cg, to, cy_mulc(cg, l.iv, 8)), 8);
+  cy_loop_end(cg, &l, NULL);
+}
+
+/* One copied row: left border, pixels, right border. Returns its address. */
+static V emit_row_copy(cy_cg *cg, const frame *f, const segment *s, V tap, V row, V ok) {
+  const conv *c = f->c;
+  V number = cy_add(cg, cy_mulc(cg, s->row, c->taps), tap), width = f->r.padded_width;
+  V to = cy_gep(cg, f->scratch, cy_add(cg, f->r.rows, cy_mul(cg, number, cy_mulc(cg, width, 4))));
+  V left = cy_i64(cg, -c->axis[2].start * c->c);
+  V have = cy_imin(cg, cy_mulc(cg, f->in[2], c->c), cy_sub(cg, width, left));
+  have = cy_select(cg, ok, cy_imax(cg, have, cy_i64(cg, 0)), cy_i64(cg, 0));
+  left = cy_imin(cg, left, width);
+  cy_fill_zero(cg, to, left);
+  V from = LLVMBuildIntToPtr(cg->b, row, cg->ptr, ""), body = cy_gepf(cg, to, left);
+  if (c->axis[2].in_stride.slot < 0 && c->axis[2].in_stride.value == c->c) {
+    cy_copy_floats(cg, body, from, have);
+  } else {
+    cy_loop l;
+    cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_div(cg, have, cy_i64(cg, c->c)), cy_i64(cg, 1), NULL, 0);
+    cy_copy_floats(cg, cy_gepf(cg, body, cy_mulc(cg, l.iv, c->c)), cy_gep(cg, from, cy_mul(cg, l.iv, f->in_stride[2])),
+                   cy_i64(cg, c->c));
+    cy_loop_end(cg, &l, NULL);
+  }
+  V done = cy_add(cg, left, have);
+  cy_fill_zero(cg, cy_gepf(cg, to, done), cy_sub(cg, width, done));
+  return LLVMBuildPtrToInt(cg->b, to, cg->i64, "");
+}
+
+/* All taps of one kernel row (axes 0 and 1 fixed). */
+static void emit_kernel_row(cy_cg *cg, const frame *f, const segment *s, V kernel_row, V row, V ok) {
+  const conv *c = f->c;
+  const cy_axis *w = &c->axis[2];
+  V x = cy_mulc(cg, s->x0, w->step), yes = LLVMConstInt(cg->i1, 1, 0);
+  if (c->mode == MODE_RUNS_COPIED) {
+    frame copied = *f;
+    copied.in_stride[2] = cy_i64(cg, c->c * 4);
+    V at = emit_row_copy(cg, f, s, kernel_row, row, ok);
+    emit_entries(cg, &copied, s, kernel_row, at, yes, x, false);
+  } else if (c->mode == MODE_RUNS) {
+    emit_entries(cg, f, s, kernel_row, row, ok, x, false);
+  } else {
+    cy_loop l;
+    cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_i64(cg, w->count), cy_i64(cg, 1), NULL, 0);
+    V column = cy_add(cg, x, cy_addc(cg, cy_mulc(cg, l.iv, w->inc), w->start));
+    V tap = cy_add(cg, cy_mulc(cg, kernel_row, w->count), l.iv);
+    emit_entries(cg, f, s, tap, row, ok, column, true);
+    cy_loop_end(cg, &l, NULL);
+  }
+}
+
+static void emit_segment(cy_cg *cg, const frame *f, const segment *s) {
+  const conv *c = f->c;
+  emit_index(cg, f, s);
+  V image = cy_add(cg, f->input, cy_mul(cg, s->n, f->in_n)), yes = LLVMConstInt(cg->i1, 1, 0);
+  cy_loop l[2];
+  V at = image, ok = yes, kernel_row = cy_i64(cg, 0);
+  for (int i = 0; i < 2; i++) {
+    const cy_axis *a = &c->axis[i];
+    cy_loop_begin(cg, &l[i], cy_i64(cg, 0), cy_i64(cg, a->count), cy_i64(cg, 1), NULL, 0);
+    V pos = cy_add(cg, cy_mulc(cg, s->o[i], a->step), cy_addc(cg, cy_mulc(cg, l[i].iv, a->inc), a->start));
+    at = cy_add(cg, at, cy_mul(cg, pos, f->in_stride[i]));
+    ok = LLVMBuildAnd(cg->b, ok, inside(cg, pos, f->in[i]), "");
+    kernel_row = cy_add(cg, cy_mulc(cg, kernel_row, a->count), l[i].iv);
+  }
+  emit_kernel_row(cg, f, s, kernel_row, at, ok);
+  cy_loop_end(cg, &l[1], NULL);
+  cy_loop_end(cg, &l[0], NULL);
+}
+
+/* Fills the tables for `count` pixels from number p0 on, row by row. */
+static void emit_tables(cy_cg *cg, const frame *f, V p0, V count) {
+  V width = f->out[2], first = cy_div(cg, p0, width), end = cy_add(cg, p0, count);
+  V last = cy_ceil_div(cg, end, width);
+  cy_loop l;
+  cy_loop_begin(cg, &l, first, last, cy_i64(cg, 1), NULL, 0);
+  segment s;
+  V from = cy_mul(cg, l.iv, width), lo = cy_imax(cg, p0, from), hi = cy_imin(cg, end, cy_add(cg, from, width));
+  s.x0 = cy_sub(cg, lo, from);
+  s.count = cy_sub(cg, hi, lo);
+  s.r0 = cy_sub(cg, lo, p0);
+  s.row = cy_sub(cg, l.iv, first);
+  s.o[2] = NULL;
+  s.o[1] = cy_mod(cg, l.iv, f->out[1]);
+  V rest = cy_div(cg, l.iv, f->out[1]);
+  s.o[0] = cy_mod(cg, rest, f->out[0]);
+  s.n = cy_div(cg, rest, f->out[0]);
+  emit_segment(cg, f, &s);
+  cy_loop_end(cg, &l, NULL);
+}
+
+/* ---- tasks ---- */
+
+static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
+  const frame *f = ctx;
+  V at = cy_gep(cg, f->scratch, cy_mulc(cg, row, f->c->n_idx * 8));
+  for (int i = 0; i < f->c->n_idx; i++)
+    idx[i] = cy_load(cg, cg->i64, cy_gepc(cg, at, i * 8), 8);
+}
+
+static void emit_task(cy_cg *cg, const frame *f, V task) {
+  const conv *c = f->c;
+  V rb = pixel_blocks(cg, c), cb = cy_i64(cg, column_blocks(c)), both = cy_mul(cg, rb, cb);
+  V group = c->groups > 1 ? cy_div(cg, task, both) : cy_i64(cg, 0), t = c->groups > 1 ? cy_mod(cg, task, both) : task;
+  V inner = c->columns_outer ? rb : cb, slow = cy_div(cg, t, inner), fast = cy_mod(cg, t, inner);
+  V p0 = cy_mul(cg, c->columns_outer ? fast : slow, f->pixels), np = cy_i64(cg, panel_count(c));
+  V q0 = cy_mulc(cg, c->columns_outer ? slow : fast, c->blocks.nb);
+  V all = cy_mul(cg, row_count(cg, c), f->out[2]), count = cy_imin(cg, f->pixels, cy_sub(cg, all, p0));
+  emit_tables(cg, f, p0, count);
+  V weights = cy_gepc(cg, cy_arg_ptr(cg, c->d->b_slot), c->weights_at);
+  int64_t group_bytes = c->taps * c->klen * panel_count(c) * c->nr * 4, mb = 0, pixels = known_pixels(c);
+  bool sized = cy_is_const(f->pixels, &mb);
+  cy_rows index = {row_index, (void *)f, (unsigned)c->n_idx};
+  cy_core core = {.tile = c->tile, .b = cy_gep(cg, weights, cy_mulc(cg, group, group_bytes)),
+                  .ldb = cy_i64(cg, c->nr * 4), .n = cy_i64(cg, c->n), .panels = np, .p0 = q0,
+                  .p1 = cy_imin(cg, np, cy_addc(cg, q0, c->blocks.nb)), .rows = count,
+                  .tails = cy_tails(c->tile, sized ? pixels : 0, mb), .tab = cy_gep(cg, f->scratch, f->r.table),
+                  .tab_stride = cy_mulc(cg, f->pixels, 8), .base = cy_mulc(cg, group, c->c * 4),
+                  .taps = cy_i64(cg, c->taps), .c = cy_i64(cg, c->klen), .tap_block = c->tap_block, .c_block = c->c_block,
+                  .cbuf = cy_gep(cg, f->scratch, f->r.cbuf), .cbuf_panels = c->blocks.nb,
+                  .col0 = cy_mulc(cg, group, c->n), .tail_lanes = (unsigned)(c->n % cg->W),
+                  .epilogue = &c->d->epilogue, .index = &index};
+  if (sized && pixels && mb % c->tile.mr)
+    core.tails |= 1u << (mb % c->tile.mr);
+  cy_core_emit(cg, &core);
+}
+
+static V address(cy_cg *cg, V p) { return LLVMBuildPtrToInt(cg->b, p, cg->i64, ""); }
+
+static void emit_part(cy_cg *cg, const conv *c, const char *name, int flags) {
+  const cy_conv_desc *d = c->d;
+  cy_kernel_begin(cg, name, flags);
+  if (d->epilogue.begin)
+    d->epilogue.begin(d->epilogue.ctx, cg);
+  frame f = {.c = c, .r = regions_of(cg, c), .pixels = block_pixels(cg, c)};
+  f.scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, (void *)d));
+  f.input = address(cg, cy_arg_ptr(cg, d->a_slot));
+  f.zeros = address(cg, cy_zeros(cg, (c->mode == MODE_PIXELS ? d->cin : c->klen) * 4));
+  f.in_n = cy_mulc(cg, cy_size(cg, d->in_n), 4);
+  for (int i = 0; i < 3; i++) {
+    f.in[i] = cy_size(cg, c->axis[i].in);
+    f.in_stride[i] = cy_mulc(cg, cy_size(cg, c->axis[i].in_stride), 4);
+    f.out[i] = cy_axis_out(cg, &c->axis[i]);
+  }
+  cy_loop t;
+  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  emit_task(cg, &f, t.iv);
+  cy_loop_end(cg, &t, NULL);
+  cy_fn_end(cg, NULL);
+}
+
+static V all_tasks(cy_cg *cg, void *ctx) {
+  const cy_conv_desc *d = ctx;
+  V sum = cy_i64(cg, 0);
+  for (int i = 0; i < part_count(d); i++) {
+    conv c = plan(cg, d, i);
+    sum = cy_add(cg, sum, task_count(cg, &c));
+  }
+  return sum;
+}
+
+/* Tasks of all parts behind each other: each part runs what falls to it. */
+static void emit_parts(cy_cg *cg, const cy_conv_desc *d) {
+  int parts = part_count(d);
+  char name[160];
+  for (int i = 0; i < parts; i++) {
+    conv c = plan(cg, d, i);
+    c.weights_at = part_offset(cg, d, i);
+    snprintf(name, sizeof name, "%s_part%d", d->name, i);
+    emit_part(cg, &c, name, CY_FN_INTERNAL | CY_FN_NOINLINE);
+  }
+  cy_kernel_begin(cg, d->name, 0);
+  V base = cy_i64(cg, 0);
+  for (int i = 0; i < parts; i++) {
+    conv c = plan(cg, d, i);
+    V count = task_count(cg, &c), lo = cy_imax(cg, cy_sub(cg, cg->begin, base), cy_i64(cg, 0));
+    V args[4] = {cg->args, lo, cy_imin(cg, cy_sub(cg, cg->end, base), count), cg->worker};
+    cy_if some;
+    cy_if_begin(cg, &some, cy_icmp(cg, LLVMIntSLT, lo, args[2]));
+    snprintf(name, sizeof name, "%s_part%d", d->name, i);
+    cy_call(cg, LLVMGetNamedFunction(cg->module, name), args, 4);
+    cy_if_end(cg, &some);
+    base = cy_add(cg, base, count);
+  }
+  cy_fn_end(cg, NULL);
+}
+
+void cy_conv_emit(cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, cy_contract_info *info) {
+  if (algo == CY_CONV_AUTO)
+    algo = cy_conv_choose(cg, d);
+  info->n_phases = 0;
+  if (algo == CY_CONV_WINOGRAD) {
+    cy_winograd_emit(cg, d, info);
+    return;
+  }
+  if (algo == CY_CONV_DEPTHWISE) {
+    cy_depthwise_emit(cg, d, info);
+    return;
+  }
+  if (part_count(d) > 1) {
+    emit_parts(cg, d);
+  } else {
+    conv c = plan(cg, d, 0);
+    emit_part(cg, &c, d->name, 0);
+  }
+  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", all_tasks, (void *)d));
+  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, (void *)d);
+  info->shared_bytes = 0;
+}
+
+/* ---- the choice ---- */
+
+cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
+  (void)cg;
+  if (cy_depthwise_possible(d))
+    return CY_CONV_DEPTHWISE;
+  if (!d->no_winograd && cy_winograd_possible(d))
+    return CY_CONV_WINOGRAD;
+  return CY_CONV_DIRECT;
+}

@@ -1,0 +1,32 @@
+/* conv_int.h - what conv.c, winograd.c and depthwise.c share.
+ *
+ * A convolution is seen with three spatial axes, absent outer ones having size 1. A transposed convolution with strides falls into
+ * parts, one per sub-pixel phase, each of which is a plain convolution of stride 1 over a subset of the taps writing every
+ * stride-th output; a plain convolution is one part.
+ */
+#ifndef CY_CPU_CONV_INT_H
+#define CY_CPU_CONV_INT_H
+
+#include "core.h"
+
+/* Along one axis, output o' reads input o' * step + start + t * inc for its taps t < count, and is output o' * scale + phase. */
+typedef struct cy_axis {
+  int64_t count, step, start, inc;
+  int64_t scale, phase;
+  int64_t kernel, tap0, tap_inc; /* tap t is tap0 + t * tap_inc of the kernel's */
+  cy_csize in, out, in_stride;
+} cy_axis;
+
+void cy_conv_axes(const cy_conv_desc *desc, int part, cy_axis axis[3]);
+int64_t cy_conv_known(cy_csize s); /* its value, or 0 */
+/* How many outputs of this part lie along the axis. */
+V cy_axis_out(cy_cg *cg, const cy_axis *axis);
+
+void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
+cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *desc);
+bool cy_winograd_possible(const cy_conv_desc *desc);
+void cy_depthwise_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
+cy_pack_layout cy_depthwise_layout(const cy_cg *cg, const cy_conv_desc *desc);
+bool cy_depthwise_possible(const cy_conv_desc *desc);
+
+#endif

@@ -1,0 +1,405 @@
+/* core.c - micro-kernels, the blocked loop around them, and the epilogue of a tile; the scheme is told in core.h.
+ *
+ * Comes in: a cy_core of values computed by gemm.c, conv.c or winograd.c. Goes out: code for one task.
+ * Rules the micro-kernel follows (measured): accumulators, NV vectors of B and one broadcast must fit the registers; K is not unrolled;
+ * pointers and sums are phis; LLVM's unroller is off; no prefetch; `llvm.fma`.
+ */
+#include "core.h"
+
+#include <stdio.h>
+#include <string.h>
+
+cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
+  /* by rows: the widest tile that fits; one row alone needs many sums in flight to hide the latency of fma */
+  static const cy_tile zmm[] = {{1, 8}, {2, 8}, {3, 6}, {4, 4}, {5, 4}, {6, 4}, {7, 3}, {8, 2}};
+  static const cy_tile ymm[] = {{1, 8}, {2, 4}, {3, 4}, {4, 3}, {5, 2}, {6, 2}};
+  int most = cg->avx512 ? 8 : 6;
+  cy_tile t = cg->avx512 ? (cy_tile){6, 4} : (cy_tile){6, 2};
+  if (rows > 0 && rows < most)
+    t = cg->avx512 ? zmm[rows - 1] : ymm[rows - 1];
+  else if (cg->avx512 && rows > 0 && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) && rows < 64)
+    t = (cy_tile){rows % 8 ? 7 : 8, 2};
+  int64_t need = n ? (n + cg->W - 1) / cg->W : t.nv;
+  if (need < t.nv)
+    t.nv = (unsigned)need;
+  if (cg->avx512 && t.nv <= 2 && (rows == 0 || rows >= 8))
+    t.mr = 8;
+  return t;
+}
+
+cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k) {
+  const int64_t enough = 32;      /* tasks that keep up to 16 workers evenly busy */
+  const double least_ns = 20000;  /* a task worth splitting */
+  int64_t mb = 16 * tile.mr, nb = 16, nr = (int64_t)tile.nv * cg->W;
+  int64_t m = rows ? rows : 4 * mb;
+  int64_t p = panels ? panels : 4 * nb;
+  if (rows) {
+    int64_t blocks = (rows + mb - 1) / mb, each = (rows + blocks - 1) / blocks;
+    mb = (each + tile.mr - 1) / tile.mr * tile.mr;
+  }
+  nb = nb < p ? nb : p;
+  for (;;) {
+    int64_t tasks = outer * ((m + mb - 1) / mb) * ((p + nb - 1) / nb), columns = nb * nr;
+    int64_t r = mb < m ? mb : m;
+    double ns = (double)columns * (double)k * (2.0 * (double)r / 50 + 4.0 / 15);
+    if (tasks >= enough || ns < least_ns || (nb == 1 && mb <= 2 * tile.mr))
+      break;
+    if (nb > 2 || mb <= 2 * tile.mr)
+      nb = (nb + 1) / 2;
+    else
+      mb = (mb / tile.mr + 1) / 2 * tile.mr;
+  }
+  return (cy_blocks){mb, nb};
+}
+
+unsigned cy_tails(cy_tile tile, int64_t rows, int64_t mb) {
+  return rows ? 1u << (rows % mb % tile.mr) : (1u << tile.mr) - 1;
+}
+
+/* ---- the micro-kernel ---- */
+
+/* One tap: for each k, MR broadcasts times NV vectors. v: sums, then B's pointer; they are replaced by their next values. */
+static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, const V *row, V klen, V ldb, V *v) {
+  unsigned n = mr * nv;
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), klen, cy_i64(cg, 1), v, n + 1);
+  V b[16], next[CY_LOOP_MAX];
+  for (unsigned j = 0; j < nv; j++)
+    b[j] = cy_load(cg, cg->vf, cy_gepc(cg, l.v[n], (int64_t)j * cg->W * 4), 4);
+  for (unsigned i = 0; i < mr; i++) {
+    V a = cy_splat(cg, cy_load(cg, cg->f32, cy_gepf(cg, row[i], l.iv), 4), cg->W);
+    for (unsigned j = 0; j < nv; j++)
+      next[i * nv + j] = cy_fma(cg, a, b[j], l.v[i * nv + j]);
+  }
+  next[n] = cy_gep(cg, l.v[n], ldb);
+  cy_loop_end(cg, &l, next);
+  memcpy(v, l.out, (n + 1) * sizeof *v);
+}
+
+/* The starting sums: zero, or what C holds when accumulating. */
+static void emit_start(cy_cg *cg, unsigned mr, unsigned nv, V c, V ldc, V accumulate, V *v) {
+  V zero = LLVMConstNull(cg->vf), loaded[CY_LOOP_MAX];
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(cg->b);
+  cy_if s;
+  cy_if_begin(cg, &s, accumulate);
+  LLVMBasicBlockRef then = LLVMGetInsertBlock(cg->b);
+  V p = c;
+  for (unsigned i = 0; i < mr; i++, p = cy_gep(cg, p, ldc))
+    for (unsigned j = 0; j < nv; j++)
+      loaded[i * nv + j] = cy_load(cg, cg->vf, cy_gepc(cg, p, (int64_t)j * cg->W * 4), 4);
+  cy_if_end(cg, &s);
+  for (unsigned i = 0; i < mr * nv; i++) {
+    v[i] = LLVMBuildPhi(cg->b, cg->vf, "");
+    LLVMAddIncoming(v[i], &zero, &before, 1);
+    LLVMAddIncoming(v[i], &loaded[i], &then, 1);
+  }
+}
+
+V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv) {
+  char name[40];
+  snprintf(name, sizeof name, "cyk_f32_%ux%u", mr, nv * cg->W);
+  V fn = LLVMGetNamedFunction(cg->module, name);
+  if (fn)
+    return fn;
+  cy_fn_state state = cy_fn_save(cg);
+  LLVMTypeRef params[10] = {cg->i64, cg->ptr, cg->i64, cg->ptr, cg->i64, cg->ptr, cg->i64, cg->i64, cg->i64, cg->i1};
+  fn = cy_fn_begin(cg, name, cg->voidt, params, 10, CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
+  V base = LLVMGetParam(fn, 0), ldb = LLVMGetParam(fn, 4), c = LLVMGetParam(fn, 5), ldc = LLVMGetParam(fn, 6);
+  V v[CY_LOOP_MAX], row[16];
+  unsigned n = mr * nv;
+  emit_start(cg, mr, nv, c, ldc, LLVMGetParam(fn, 9), v);
+  v[n] = LLVMGetParam(fn, 3);
+  v[n + 1] = LLVMGetParam(fn, 1);
+  cy_loop taps;
+  cy_loop_begin(cg, &taps, cy_i64(cg, 0), LLVMGetParam(fn, 7), cy_i64(cg, 1), v, n + 2);
+  for (unsigned i = 0; i < mr; i++) {
+    V entry = cy_load(cg, cg->i64, cy_gepc(cg, taps.v[n + 1], i * 8), 8);
+    row[i] = LLVMBuildIntToPtr(cg->b, LLVMBuildAdd(cg->b, base, entry, ""), cg->ptr, "");
+  }
+  memcpy(v, taps.v, (n + 1) * sizeof *v);
+  emit_run(cg, mr, nv, row, LLVMGetParam(fn, 8), ldb, v);
+  v[n + 1] = cy_gep(cg, taps.v[n + 1], LLVMGetParam(fn, 2));
+  cy_loop_end(cg, &taps, v);
+  for (unsigned i = 0; i < mr; i++, c = cy_gep(cg, c, ldc))
+    for (unsigned j = 0; j < nv; j++)
+      cy_store(cg, taps.out[i * nv + j], cy_gepc(cg, c, (int64_t)j * cg->W * 4), 4);
+  cy_fn_end(cg, NULL);
+  cy_fn_restore(cg, state);
+  return fn;
+}
+
+/* ---- the epilogue of a tile ---- */
+
+typedef struct piece {
+  const cy_epilogue *e;
+  V *idx;
+  unsigned n_idx;
+  V c, col0;
+} piece;
+
+static void emit_piece(cy_cg *cg, const piece *p, V col, unsigned lanes) {
+  p->idx[p->n_idx] = cy_add(cg, p->col0, col);
+  p->e->emit(p->e->ctx, cg, cy_load(cg, cy_vecf(cg, lanes), cy_gepf(cg, p->c, col), 4), lanes, p->idx);
+}
+
+void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c, V ldc, V mr, V row0, V cols, V col0,
+                      unsigned tail_lanes) {
+  unsigned W = cg->W;
+  V whole = cy_mulc(cg, cy_div(cg, cols, cy_i64(cg, W)), W), idx[16];
+  cy_loop r;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), mr, cy_i64(cg, 1), NULL, 0);
+  rows->index(rows->ctx, cg, cy_add(cg, row0, r.iv), idx);
+  piece p = {e, idx, rows->n_idx, cy_gep(cg, c, cy_mul(cg, r.iv, ldc)), col0};
+  cy_loop j;
+  cy_loop_begin(cg, &j, cy_i64(cg, 0), whole, cy_i64(cg, W), NULL, 0);
+  emit_piece(cg, &p, j.iv, W);
+  cy_loop_end(cg, &j, NULL);
+  if (tail_lanes && tail_lanes < W) { /* the tail of the last panel, its lanes known */
+    cy_if s;
+    cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSLT, whole, cols));
+    emit_piece(cg, &p, whole, tail_lanes);
+    cy_if_end(cg, &s);
+  } else if (tail_lanes == W) {
+    cy_loop_begin(cg, &j, whole, cols, cy_i64(cg, 1), NULL, 0);
+    emit_piece(cg, &p, j.iv, 1);
+    cy_loop_end(cg, &j, NULL);
+  }
+  cy_loop_end(cg, &r, NULL);
+}
+
+/* ---- the blocked loops of a task ---- */
+
+void cy_kblock_choose(int64_t taps, int64_t c, int64_t *out_tap_block, int64_t *out_c_block) {
+  const int64_t KC = 512;
+  *out_tap_block = 1;
+  *out_c_block = c;
+  if (taps * c <= KC * 3 / 2) {
+    *out_tap_block = taps;
+  } else if (c <= KC) {
+    int64_t blocks = (taps * c + KC - 1) / KC;
+    *out_tap_block = (taps + blocks - 1) / blocks;
+  } else if (c > KC * 3 / 2) {
+    int64_t blocks = (c + KC - 1) / KC;
+    *out_c_block = ((c + blocks - 1) / blocks + 7) / 8 * 8;
+  }
+}
+
+bool cy_core_single(const cy_core *k) {
+  int64_t taps, c;
+  return cy_is_const(k->taps, &taps) && cy_is_const(k->c, &c) && taps <= k->tap_block && c <= k->c_block;
+}
+
+/* One K block: taps [t0, t0+taps), channels [c0, c0+c). */
+typedef struct kblock {
+  V t0, taps, c0, c;
+  V accumulate; /* i1 */
+  V last;       /* i1 or constant */
+} kblock;
+
+typedef struct panel {
+  V b, valid, lane_tail; /* its weights; its columns; i1: fewer vectors than NV suffice */
+  V c, ldc, col;
+  unsigned tail_nv;
+} panel;
+
+/* What a call of a micro-kernel chooses from. */
+typedef struct choice {
+  cy_tile tile;
+  unsigned tails, tail_nv;
+  V lane_tail;
+} choice;
+
+/* Calls the micro-kernel of mr rows, narrow for the last panel when its columns need fewer vectors. */
+static void call_kernel(cy_cg *cg, const choice *k, unsigned mr, V *args) {
+  V fn = cy_ukernel(cg, mr, k->tile.nv);
+  LLVMTypeRef type = LLVMGlobalGetValueType(fn);
+  if (k->tail_nv && k->tail_nv < k->tile.nv)
+    fn = cy_select(cg, k->lane_tail, cy_ukernel(cg, mr, k->tail_nv), fn);
+  LLVMBuildCall2(cg->b, type, fn, args, 10, "");
+}
+
+static void emit_tile_call(cy_cg *cg, const choice *k, V mr, V *args) {
+  unsigned MR = k->tile.mr;
+  unsigned tails = k->tails & ~1u & ((1u << MR) - 1);
+  if (!tails) {
+    call_kernel(cg, k, MR, args);
+    return;
+  }
+  LLVMBasicBlockRef join = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "");
+  LLVMBasicBlockRef full = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "");
+  V sw = LLVMBuildSwitch(cg->b, mr, full, MR);
+  for (unsigned i = 1; i <= MR; i++) {
+    if (i < MR && !(tails >> i & 1))
+      continue;
+    LLVMBasicBlockRef block = i == MR ? full : LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "");
+    if (i < MR)
+      LLVMAddCase(sw, cy_i64(cg, i), block);
+    LLVMPositionBuilderAtEnd(cg->b, block);
+    call_kernel(cg, k, i, args);
+    LLVMBuildBr(cg->b, join);
+  }
+  LLVMPositionBuilderAtEnd(cg->b, join);
+}
+
+static void emit_tiles(cy_cg *cg, const cy_core *k, const kblock *kb, const panel *p, bool single) {
+  cy_loop r;
+  V MR = cy_i64(cg, k->tile.mr);
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), k->rows, MR, NULL, 0);
+  V mr = cy_imin(cg, MR, cy_sub(cg, k->rows, r.iv));
+  V tab = cy_gep(cg, k->tab, cy_add(cg, cy_mul(cg, kb->t0, k->tab_stride), cy_mulc(cg, r.iv, 8)));
+  V c = single ? p->c : cy_gep(cg, p->c, cy_mul(cg, r.iv, p->ldc));
+  V args[10] = {cy_add(cg, k->base, cy_mulc(cg, kb->c0, 4)), tab, k->tab_stride, p->b, k->ldb, c, p->ldc, kb->taps, kb->c,
+                kb->accumulate};
+  choice from = {k->tile, k->tails, p->tail_nv, p->lane_tail};
+  emit_tile_call(cg, &from, mr, args);
+  cy_if s;
+  int64_t always;
+  bool branch = !cy_is_const(kb->last, &always);
+  if (branch)
+    cy_if_begin(cg, &s, kb->last);
+  cy_epilogue_tile(cg, k->epilogue, k->index, c, p->ldc, mr, r.iv, p->valid, cy_add(cg, k->col0, p->col), k->tail_lanes);
+  if (branch)
+    cy_if_end(cg, &s);
+  cy_loop_end(cg, &r, NULL);
+}
+
+static void emit_panels(cy_cg *cg, const cy_core *k, const kblock *kb, V b, V panel_bytes, bool single, V tile) {
+  int64_t NR = (int64_t)k->tile.nv * cg->W, n;
+  cy_loop q;
+  cy_loop_begin(cg, &q, k->p0, k->p1, cy_i64(cg, 1), NULL, 0);
+  panel p = {.b = cy_gep(cg, b, cy_mul(cg, q.iv, panel_bytes)), .col = cy_mulc(cg, q.iv, NR)};
+  p.valid = cy_imin(cg, cy_i64(cg, NR), cy_sub(cg, k->n, p.col));
+  if (cy_is_const(k->n, &n))
+    p.tail_nv = (unsigned)((n % NR + cg->W - 1) / cg->W);
+  p.lane_tail = cy_icmp(cg, LLVMIntSLE, p.valid, cy_i64(cg, (int64_t)p.tail_nv * cg->W));
+  p.c = single ? tile : cy_gep(cg, k->cbuf, cy_mulc(cg, cy_sub(cg, q.iv, k->p0), NR * 4));
+  p.ldc = cy_i64(cg, single ? NR * 4 : k->cbuf_panels * NR * 4);
+  emit_tiles(cg, k, kb, &p, single);
+  cy_loop_end(cg, &q, NULL);
+}
+
+void cy_core_emit(cy_cg *cg, const cy_core *k) {
+  int64_t NR = (int64_t)k->tile.nv * cg->W;
+  V zero = cy_i64(cg, 0), yes = LLVMConstInt(cg->i1, 1, 0), no = LLVMConstInt(cg->i1, 0, 0);
+  if (cy_core_single(k)) {
+    kblock kb = {zero, k->taps, zero, k->c, no, yes};
+    V bytes = k->in_place ? cy_i64(cg, NR * 4) : cy_mulc(cg, cy_mul(cg, k->taps, k->c), NR * 4);
+    emit_panels(cg, k, &kb, k->b, bytes, true, cy_alloca(cg, k->tile.mr * NR * 4));
+    return;
+  }
+  cy_loop t, c;
+  kblock kb;
+  V tb = cy_i64(cg, k->tap_block), cb = cy_i64(cg, k->c_block);
+  cy_loop_begin(cg, &t, zero, k->taps, tb, NULL, 0);
+  cy_loop_begin(cg, &c, zero, k->c, cb, NULL, 0);
+  kb.t0 = t.iv;
+  kb.taps = cy_imin(cg, tb, cy_sub(cg, k->taps, t.iv));
+  kb.c0 = c.iv;
+  kb.c = cy_imin(cg, cb, cy_sub(cg, k->c, c.iv));
+  V k0 = cy_add(cg, cy_mul(cg, t.iv, k->c), cy_mul(cg, kb.taps, c.iv));
+  kb.accumulate = cy_icmp(cg, LLVMIntNE, k0, zero);
+  kb.last = cy_icmp(cg, LLVMIntEQ, cy_add(cg, k0, cy_mul(cg, kb.taps, kb.c)), cy_mul(cg, k->taps, k->c));
+  V before = cy_mul(cg, k0, k->in_place ? k->ldb : cy_mulc(cg, k->panels, NR * 4));
+  V bytes = k->in_place ? cy_i64(cg, NR * 4) : cy_mulc(cg, cy_mul(cg, kb.taps, kb.c), NR * 4);
+  emit_panels(cg, k, &kb, cy_gep(cg, k->b, before), bytes, false, NULL);
+  cy_loop_end(cg, &c, NULL);
+  cy_loop_end(cg, &t, NULL);
+}
+
+void cy_product_emit(cy_cg *cg, const cy_product *p) {
+  V zero = cy_i64(cg, 0), MR = cy_i64(cg, p->tile.mr), a = LLVMBuildPtrToInt(cg->b, p->a, cg->i64, "");
+  choice from = {p->tile, p->tails, 0, NULL};
+  cy_loop r;
+  cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
+  V args[10] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)), p->tab, zero, p->b,
+                cy_i64(cg, (int64_t)p->tile.nv * cg->W * 4), cy_gep(cg, p->c, cy_mulc(cg, r.iv, p->ldc)), cy_i64(cg, p->ldc),
+                cy_i64(cg, 1), cy_i64(cg, p->k), LLVMConstInt(cg->i1, 0, 0)};
+  emit_tile_call(cg, &from, cy_imin(cg, MR, cy_sub(cg, p->rows, r.iv)), args);
+  cy_loop_end(cg, &r, NULL);
+}
+
+V cy_row_table(cy_cg *cg, int64_t rows, V stride) {
+  V tab = cy_alloca(cg, rows * 8);
+  cy_loop r;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), cy_i64(cg, rows), cy_i64(cg, 1), NULL, 0);
+  cy_store(cg, cy_mul(cg, r.iv, stride), cy_gep(cg, tab, cy_mulc(cg, r.iv, 8)), 8);
+  cy_loop_end(cg, &r, NULL);
+  return tab;
+}
+
+/* ---- task functions ---- */
+
+V cy_size(cy_cg *cg, cy_csize s) { return s.slot < 0 ? cy_i64(cg, s.value) : cy_arg_size(cg, s.slot); }
+
+int64_t cy_size_fn(cy_cg *cg, const char *name, const char *suffix, V (*formula)(cy_cg *cg, void *ctx), void *ctx) {
+  char full[160];
+  snprintf(full, sizeof full, "%s%s", name, suffix);
+  cy_fn_state state = cy_fn_save(cg);
+  V fn = cy_fn_begin(cg, full, cg->i64, &cg->ptr, 1, 0);
+  cg->args = LLVMGetParam(fn, 0);
+  V v = formula(cg, ctx);
+  int64_t known = -1;
+  cy_fn_end(cg, v);
+  cy_fn_restore(cg, state);
+  if (cy_is_const(v, &known))
+    LLVMDeleteFunction(fn);
+  return known;
+}
+
+V cy_scratch(cy_cg *cg, int slot, V worker_bytes) {
+  return cy_gep(cg, cy_arg_ptr(cg, slot), cy_mul(cg, cg->worker, worker_bytes));
+}
+
+void cy_phase_add(cy_contract_info *info, const char *name, int64_t tasks) {
+  cy_phase *p = &info->phase[info->n_phases++];
+  snprintf(p->name, sizeof p->name, "%s", name);
+  p->tasks = tasks;
+}
+
+V cy_round64(cy_cg *cg, V bytes) {
+  return cy_mulc(cg, cy_div(cg, cy_addc(cg, bytes, 63), cy_i64(cg, 64)), 64);
+}
+
+/* ---- transposed copies ---- */
+
+static void emit_block8(cy_cg *cg, V dst, V ld, V src, V si, V sk, bool rows_dense) {
+  /* read 8 vectors along the dense axis of src, turn them when it is not the dense axis of dst */
+  LLVMTypeRef v8 = cy_vecf(cg, 8);
+  V v[8];
+  for (int i = 0; i < 8; i++)
+    v[i] = cy_load(cg, v8, cy_gepf(cg, src, cy_mulc(cg, rows_dense ? sk : si, i)), 4);
+  if (rows_dense)
+    cy_transpose8(cg, v);
+  for (int i = 0; i < 8; i++)
+    cy_store(cg, v[i], cy_gepf(cg, dst, cy_mulc(cg, ld, i)), 4);
+}
+
+static void emit_scalar(cy_cg *cg, V dst, V ld, V src, V si, V sk, V i0, V i1, V k0, V k1) {
+  cy_loop i, k;
+  cy_loop_begin(cg, &i, i0, i1, cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &k, k0, k1, cy_i64(cg, 1), NULL, 0);
+  V from = cy_gepf(cg, src, cy_add(cg, cy_mul(cg, i.iv, si), cy_mul(cg, k.iv, sk)));
+  cy_store(cg, cy_load(cg, cg->f32, from, 4), cy_gepf(cg, dst, cy_add(cg, cy_mul(cg, i.iv, ld), k.iv)), 4);
+  cy_loop_end(cg, &k, NULL);
+  cy_loop_end(cg, &i, NULL);
+}
+
+void cy_emit_gather2(cy_cg *cg, V dst, V ld, V src, V si, V sk, V ni, V nk) {
+  int64_t one_i = 0, one_k = 0;
+  V zero = cy_i64(cg, 0), eight = cy_i64(cg, 8), fi = zero, fk = zero;
+  cy_is_const(si, &one_i);
+  cy_is_const(sk, &one_k);
+  if (one_i == 1 || one_k == 1) {
+    fi = cy_mulc(cg, cy_div(cg, ni, eight), 8);
+    fk = cy_mulc(cg, cy_div(cg, nk, eight), 8);
+    cy_loop i, k;
+    cy_loop_begin(cg, &i, zero, fi, eight, NULL, 0);
+    cy_loop_begin(cg, &k, zero, fk, eight, NULL, 0);
+    V from = cy_gepf(cg, src, cy_add(cg, cy_mul(cg, i.iv, si), cy_mul(cg, k.iv, sk)));
+    emit_block8(cg, cy_gepf(cg, dst, cy_add(cg, cy_mul(cg, i.iv, ld), k.iv)), ld, from, si, sk, one_k != 1);
+    cy_loop_end(cg, &k, NULL);
+    cy_loop_end(cg, &i, NULL);
+    emit_scalar(cg, dst, ld, src, si, sk, zero, fi, fk, nk);
+  }
+  emit_scalar(cg, dst, ld, src, si, sk, fi, ni, zero, nk);
+}

@@ -1,0 +1,245 @@
+/* depthwise.c - convolution of each channel with its own filter.
+ *
+ * Comes in: a cy_conv_desc with cy_depthwise_possible. Goes out: one phase, a task being some output rows. Vectors run over
+ * channels; a tile is TW outputs of a row, its sums in registers. Each input column of a kernel row is loaded once and goes to all the sums
+ * it belongs to, so that loads stay below the two per cycle that fma needs. Kernel rows outside the input are skipped. Tiles that
+ * touch the left or right border (or the end of the row) read the columns outside from zeros; the others need no checks.
+ * The sums pass through a buffer in L1 to the epilogue, CHUNK channels at a time.
+ */
+#include "conv_int.h"
+
+#define CHUNK 64
+#define MOST_TAPS 32 /* along a row */
+#define MOST_TW 14
+#define MOST_COLUMNS 160
+
+typedef struct dw {
+  const cy_conv_desc *d;
+  cy_axis axis[3];
+  int64_t c, width;  /* channels; padded to vectors */
+  int tw;            /* outputs of a tile */
+  int columns;       /* inputs of a tile */
+  int64_t row_block; /* output rows of a task */
+} dw;
+
+bool cy_depthwise_possible(const cy_conv_desc *d) {
+  int w = d->n_spatial - 1;
+  return d->groups == d->cin && d->cin == d->cout && d->cin > 1 && !d->transposed && d->kernel[w] <= MOST_TAPS &&
+         (MOST_TW - 1) * d->stride[w] + (d->kernel[w] - 1) * d->dilation[w] < MOST_COLUMNS;
+}
+
+/* ---- the plan ---- */
+
+/* The tile width that wastes least of a row; wider is better among equals. */
+static int width_choose(const cy_cg *cg, int64_t ow, int64_t kernel) {
+  int most = cg->avx512 ? MOST_TW : kernel > 5 ? 7 : 8, best = most;
+  double waste = 1e9;
+  for (int tw = most; ow && tw >= 4; tw--) {
+    double w = (double)((ow + tw - 1) / tw * tw) + (most - tw) * 0.02 * (double)ow;
+    if (w < waste) {
+      waste = w;
+      best = tw;
+    }
+  }
+  return ow && ow < best ? (int)ow : best;
+}
+
+static dw plan(const cy_cg *cg, const cy_conv_desc *d) {
+  dw p = {.d = d, .c = d->cin, .width = (d->cin + cg->W - 1) / cg->W * cg->W};
+  cy_conv_axes(d, 0, p.axis);
+  const cy_axis *w = &p.axis[2];
+  int64_t ow = cy_conv_known(w->out), width = ow ? ow : 64;
+  p.tw = width_choose(cg, ow, w->count);
+  p.columns = (int)((p.tw - 1) * w->step + (w->count - 1) * w->inc + 1);
+  double ns = (double)(p.axis[0].count * p.axis[1].count * w->count * width * p.c) / 20;
+  p.row_block = 1 + (int64_t)(15000 / (ns + 1));
+  return p;
+}
+
+cy_pack_layout cy_depthwise_layout(const cy_cg *cg, const cy_conv_desc *d) {
+  dw p = plan(cg, d);
+  int64_t taps = p.axis[0].count * p.axis[1].count * p.axis[2].count;
+  return (cy_pack_layout){.groups = p.c, .n = 1, .taps = taps, .c = 1, .tap_block = taps, .c_block = 1, .nr = cg->W,
+                          .merged = 1, .depthwise = 1, .bytes = taps * p.width * 4};
+}
+
+static V row_count(cy_cg *cg, const dw *p) {
+  return cy_mul(cg, cy_size(cg, p->d->batch), cy_mul(cg, cy_size(cg, p->axis[0].out), cy_size(cg, p->axis[1].out)));
+}
+static V task_count(cy_cg *cg, void *ctx) {
+  const dw *p = ctx;
+  return cy_ceil_div(cg, row_count(cg, p), cy_i64(cg, p->row_block));
+}
+
+/* ---- emission ---- */
+
+/* One output row. lo, hi: the taps of axes 0 and 1 that lie inside; in: address of the input at (n, tap 0 of both, 0, 0), which may
+ * lie outside. */
+typedef struct line {
+  V n, o[2], in, lo[2], hi[2];
+  V out_width, in_width, stride[3]; /* bytes */
+  V weights, buffer, zeros;
+} line;
+
+/* Where the columns of a tile lie: offsets from the row, and whether they exist (NULL: all do). */
+typedef struct columns {
+  V offset[MOST_COLUMNS], ok[MOST_COLUMNS];
+  bool checked;
+  LLVMTypeRef type; /* of a vector of channels */
+} columns;
+
+static V column_load(cy_cg *cg, const line *l, const columns *c, int x, V row, V channel) {
+  V at = cy_add(cg, row, c->offset[x]);
+  if (c->checked)
+    at = cy_select(cg, c->ok[x], at, l->zeros);
+  return cy_load(cg, c->type, cy_gepf(cg, LLVMBuildIntToPtr(cg->b, at, cg->ptr, ""), channel), 4);
+}
+
+/* One kernel row: sums[] += its taps. */
+static void emit_kernel_row(cy_cg *cg, const dw *p, const line *l, const columns *c, V row, V weights, V channel, V *sums) {
+  const cy_axis *w = &p->axis[2];
+  V tap[MOST_TAPS];
+  for (int k = 0; k < w->count; k++)
+    tap[k] = cy_load(cg, c->type, cy_gepc(cg, weights, k * p->width * 4), 4);
+  for (int x = 0; x < p->columns; x++) {
+    V v = NULL;
+    for (int k = 0; k < w->count; k++) {
+      int64_t at = x - k * w->inc;
+      if (at < 0 || at % w->step || at / w->step >= p->tw)
+        continue;
+      if (!v)
+        v = column_load(cg, l, c, x, row, channel);
+      sums[at / w->step] = cy_fma(cg, v, tap[k], sums[at / w->step]);
+    }
+  }
+}
+
+/* All taps for one vector of channels; results to the buffer. */
+static void emit_sums(cy_cg *cg, const dw *p, const line *l, const columns *c, V channel, V to) {
+  V sums[MOST_TW];
+  cy_loop k[2];
+  for (int i = 0; i < p->tw; i++)
+    sums[i] = LLVMConstNull(c->type);
+  cy_loop_begin(cg, &k[0], l->lo[0], l->hi[0], cy_i64(cg, 1), sums, (unsigned)p->tw);
+  cy_loop_begin(cg, &k[1], l->lo[1], l->hi[1], cy_i64(cg, 1), k[0].v, (unsigned)p->tw);
+  V row = l->in;
+  for (int i = 0; i < 2; i++)
+    row = cy_add(cg, row, cy_mul(cg, cy_mulc(cg, k[i].iv, p->axis[i].inc), l->stride[i]));
+  V number = cy_add(cg, cy_mulc(cg, k[0].iv, p->axis[1].count), k[1].iv);
+  V weights = cy_gepf(cg, cy_gep(cg, l->weights, cy_mulc(cg, number, p->axis[2].count * p->width * 4)), channel);
+  for (int i = 0; i < p->tw; i++)
+    sums[i] = k[1].v[i];
+  emit_kernel_row(cg, p, l, c, row, weights, channel, sums);
+  cy_loop_end(cg, &k[1], sums);
+  cy_loop_end(cg, &k[0], k[1].out);
+  for (int i = 0; i < p->tw; i++)
+    cy_store(cg, k[0].out[i], cy_gepc(cg, to, i * CHUNK * 4), 4);
+}
+
+static void emit_chunk_sums(cy_cg *cg, const dw *p, const line *l, V x0, V c0, V end, bool checked) {
+  const cy_axis *w = &p->axis[2];
+  columns c = {.checked = checked};
+  V base = cy_addc(cg, cy_mulc(cg, x0, w->step), w->start);
+  for (int x = 0; x < p->columns; x++) {
+    V column = cy_addc(cg, base, x);
+    c.offset[x] = cy_mul(cg, column, l->stride[2]);
+    c.ok[x] = cy_icmp(cg, LLVMIntULT, column, l->in_width);
+  }
+  V whole = cy_imin(cg, end, cy_i64(cg, p->c / cg->W * cg->W));
+  unsigned tail = (unsigned)(p->c % cg->W);
+  cy_loop v;
+  c.type = cg->vf;
+  cy_loop_begin(cg, &v, c0, whole, cy_i64(cg, cg->W), NULL, 0);
+  emit_sums(cg, p, l, &c, v.iv, cy_gepf(cg, l->buffer, cy_sub(cg, v.iv, c0)));
+  cy_loop_end(cg, &v, NULL);
+  if (!tail)
+    return;
+  cy_if s; /* never read beyond the last channel: it may be the last float of the input */
+  cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSLT, whole, end));
+  c.type = cy_vecf(cg, tail);
+  emit_sums(cg, p, l, &c, whole, cy_gepf(cg, l->buffer, cy_sub(cg, whole, c0)));
+  cy_if_end(cg, &s);
+}
+
+typedef struct place {
+  const dw *p;
+  const line *l;
+  V x0;
+} place;
+
+static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
+  const place *at = ctx;
+  int n = 0;
+  idx[n++] = at->l->n;
+  for (int i = 3 - at->p->d->n_spatial; i < 2; i++)
+    idx[n++] = at->l->o[i];
+  idx[n] = cy_add(cg, at->x0, row);
+}
+
+static void emit_tile(cy_cg *cg, const dw *p, const line *l, V x0) {
+  const cy_axis *w = &p->axis[2];
+  V first = cy_addc(cg, cy_mulc(cg, x0, w->step), w->start), last = cy_addc(cg, first, p->columns - 1);
+  V inside = LLVMBuildAnd(cg->b, cy_icmp(cg, LLVMIntSGE, first, cy_i64(cg, 0)),
+                          cy_icmp(cg, LLVMIntSLT, last, l->in_width), "");
+  V nx = cy_imin(cg, cy_i64(cg, p->tw), cy_sub(cg, l->out_width, x0));
+  cy_loop c;
+  cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, p->c), cy_i64(cg, CHUNK), NULL, 0);
+  V end = cy_imin(cg, cy_addc(cg, c.iv, CHUNK), cy_i64(cg, p->c));
+  cy_if s;
+  cy_if_begin(cg, &s, inside);
+  emit_chunk_sums(cg, p, l, x0, c.iv, end, false);
+  cy_if_else(cg, &s);
+  emit_chunk_sums(cg, p, l, x0, c.iv, end, true);
+  cy_if_end(cg, &s);
+  place at = {p, l, x0};
+  cy_rows rows = {row_index, &at, (unsigned)p->d->n_spatial + 1};
+  cy_epilogue_tile(cg, &p->d->epilogue, &rows, l->buffer, cy_i64(cg, CHUNK * 4), nx, cy_i64(cg, 0), cy_sub(cg, end, c.iv), c.iv,
+                   (unsigned)(p->c % cg->W));
+  cy_loop_end(cg, &c, NULL);
+}
+
+/* Taps of axis i inside the input for output o. */
+static void emit_range(cy_cg *cg, const dw *p, int i, line *l) {
+  const cy_axis *a = &p->axis[i];
+  V pos = cy_addc(cg, cy_mulc(cg, l->o[i], a->step), a->start), zero = cy_i64(cg, 0), inc = cy_i64(cg, a->inc);
+  V size = cy_size(cg, a->in);
+  l->lo[i] = cy_div(cg, cy_addc(cg, cy_imax(cg, cy_sub(cg, zero, pos), zero), a->inc - 1), inc);
+  V room = cy_imax(cg, cy_sub(cg, size, pos), zero);
+  l->hi[i] = cy_imin(cg, cy_i64(cg, a->count), cy_ceil_div(cg, room, inc));
+  l->in = cy_add(cg, l->in, cy_mul(cg, pos, l->stride[i]));
+}
+
+static void emit_row(cy_cg *cg, const dw *p, line *l, V input, V row) {
+  V oh = cy_size(cg, p->axis[1].out), od = cy_size(cg, p->axis[0].out), rest = cy_div(cg, row, oh);
+  l->o[1] = cy_mod(cg, row, oh);
+  l->o[0] = cy_mod(cg, rest, od);
+  l->n = cy_div(cg, rest, od);
+  l->in = cy_add(cg, input, cy_mul(cg, l->n, cy_mulc(cg, cy_size(cg, p->d->in_n), 4)));
+  emit_range(cg, p, 0, l);
+  emit_range(cg, p, 1, l);
+  cy_loop x;
+  cy_loop_begin(cg, &x, cy_i64(cg, 0), l->out_width, cy_i64(cg, p->tw), NULL, 0);
+  emit_tile(cg, p, l, x.iv);
+  cy_loop_end(cg, &x, NULL);
+}
+
+void cy_depthwise_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) {
+  dw p = plan(cg, d);
+  cy_kernel_begin(cg, d->name, 0);
+  if (d->epilogue.begin)
+    d->epilogue.begin(d->epilogue.ctx, cg);
+  line l = {.out_width = cy_size(cg, p.axis[2].out), .in_width = cy_size(cg, p.axis[2].in),
+            .weights = cy_arg_ptr(cg, d->b_slot), .buffer = cy_alloca(cg, p.tw * CHUNK * 4)};
+  for (int i = 0; i < 3; i++)
+    l.stride[i] = cy_mulc(cg, cy_size(cg, p.axis[i].in_stride), 4);
+  l.zeros = LLVMBuildPtrToInt(cg->b, cy_zeros(cg, p.width * 4), cg->i64, "");
+  V input = LLVMBuildPtrToInt(cg->b, cy_arg_ptr(cg, d->a_slot), cg->i64, "");
+  V lo = cy_mulc(cg, cg->begin, p.row_block), hi = cy_imin(cg, cy_mulc(cg, cg->end, p.row_block), row_count(cg, &p));
+  cy_loop r;
+  cy_loop_begin(cg, &r, lo, hi, cy_i64(cg, 1), NULL, 0);
+  emit_row(cg, &p, &l, input, r.iv);
+  cy_loop_end(cg, &r, NULL);
+  cy_fn_end(cg, NULL);
+  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, &p));
+  info->worker_bytes = info->shared_bytes = 0;
+}

@@ -1,0 +1,544 @@
+/* emit.c - the LLVM helper layer of the CPU target; the contract is in emit.h.
+ *
+ * Comes in: a CPU name, then calls of the generators. Goes out: an object file, assembly or IR text in memory.
+ * To know before editing: every llvm-c header used must be included (an implicit prototype truncates pointers). Function
+ * attributes carry the CPU, because the optimizer reads them there and not from the target machine. The vector width is chosen
+ * here and `min-legal-vector-width` is left out, so that 512-bit vectors stay whole.
+ */
+#include "emit.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <llvm-c/Analysis.h>
+#include <llvm-c/DebugInfo.h>
+#include <llvm-c/Error.h>
+#include <llvm-c/Target.h>
+#include <llvm-c/Transforms/PassBuilder.h>
+
+static pthread_once_t targets_once = PTHREAD_ONCE_INIT;
+
+static void targets_init(void) {
+  LLVMInitializeX86TargetInfo();
+  LLVMInitializeX86Target();
+  LLVMInitializeX86TargetMC();
+  LLVMInitializeX86AsmPrinter();
+  LLVMInitializeX86AsmParser();
+}
+
+static void set_error(char **out_error, const char *text) {
+  if (out_error)
+    *out_error = strdup(text);
+}
+
+/* ---- the CPU ---- */
+
+/* What a feature list says of one feature: 1 on, 0 off, -1 nothing. The last mention counts. */
+static int feature(const char *list, const char *name) {
+  size_t n = strlen(name);
+  int on = -1;
+  for (const char *p = list; (p = strstr(p, name)); p += n)
+    if (p > list && (p[-1] == '+' || p[-1] == '-') && (p[n] == ',' || p[n] == 0))
+      on = p[-1] == '+';
+  return on;
+}
+
+/* LLVM's C API does not tell what a CPU name stands for, so the names are listed. */
+static bool cpu_in(const char *cpu, const char *const *list) {
+  for (; *list; list++)
+    if (strcmp(cpu, *list) == 0)
+      return true;
+  return false;
+}
+
+static void cpu_describe(cy_cg *cg) {
+  static const char *const avx512[] = {"x86-64-v4",      "skylake-avx512", "cascadelake", "cooperlake",     "cannonlake",
+                                       "icelake-client", "icelake-server", "tigerlake",   "rocketlake",     "sapphirerapids",
+                                       "emeraldrapids",  "graniterapids",  "znver4",      "znver5",         "graniterapids-d",
+                                       "knl",            "knm",            NULL};
+  static const char *const vnni[] = {"cascadelake", "cooperlake",     "icelake-client", "icelake-server", "tigerlake",
+                                     "rocketlake",  "sapphirerapids", "emeraldrapids",  "graniterapids",  "graniterapids-d",
+                                     "znver4",      "znver5",         NULL};
+  static const char *const none[] = {"x86-64", "x86-64-v2", "nehalem", "westmere", "sandybridge", "ivybridge", "generic",
+                                     "btver2", "bdver1",    "bdver2",  "bdver3",   "core2",       "penryn",    NULL};
+  const char *f = cg->features;
+  int f512 = feature(f, "avx512f"), fvnni = feature(f, "avx512vnni"), f2 = feature(f, "avx2"), ffma = feature(f, "fma");
+  cg->avx512 = f512 >= 0 ? f512 && feature(f, "avx512vl") > 0 : cpu_in(cg->cpu, avx512);
+  cg->vnni = fvnni >= 0 ? fvnni : cpu_in(cg->cpu, vnni);
+  cg->avx2 = cg->avx512 || (f2 >= 0 ? f2 : !cpu_in(cg->cpu, none));
+  cg->fma = ffma >= 0 ? ffma : cg->avx2;
+  cg->W = cg->avx512 ? 16 : cg->avx2 ? 8 : 4;
+  cg->nvregs = cg->avx512 ? 32 : 16;
+  cg->l1_bytes = 32 << 10;
+  cg->l2_bytes = cg->avx512 ? 1 << 20 : 512 << 10;
+}
+
+static void types_init(cy_cg *cg) {
+  LLVMContextRef c = cg->ctx;
+  cg->i1 = LLVMInt1TypeInContext(c);
+  cg->i8 = LLVMInt8TypeInContext(c);
+  cg->i16 = LLVMInt16TypeInContext(c);
+  cg->i32 = LLVMInt32TypeInContext(c);
+  cg->i64 = LLVMInt64TypeInContext(c);
+  cg->f16 = LLVMHalfTypeInContext(c);
+  cg->bf16 = LLVMBFloatTypeInContext(c);
+  cg->f32 = LLVMFloatTypeInContext(c);
+  cg->f64 = LLVMDoubleTypeInContext(c);
+  cg->ptr = LLVMPointerTypeInContext(c, 0);
+  cg->voidt = LLVMVoidTypeInContext(c);
+  cg->vf = LLVMVectorType(cg->f32, cg->W);
+  cg->vi = LLVMVectorType(cg->i32, cg->W);
+}
+
+/* "native" becomes the host's name and its full feature list: names alone do not tell what a hypervisor masks. */
+static void cpu_resolve(cy_cg *cg, const char *cpu, const char *features) {
+  bool native = strcmp(cpu, "native") == 0;
+  char *name = native ? LLVMGetHostCPUName() : NULL, *host = native ? LLVMGetHostCPUFeatures() : NULL;
+  const char *base = host ? host : "", *more = features ? features : "";
+  size_t n = strlen(base) + strlen(more) + 2;
+  cg->cpu = strdup(name ? name : cpu);
+  cg->features = malloc(n);
+  snprintf(cg->features, n, "%s%s%s", base, *base && *more ? "," : "", more);
+  LLVMDisposeMessage(name);
+  LLVMDisposeMessage(host);
+}
+
+cy_cg *cy_cg_create(const char *cpu, const char *features, char **out_error) {
+  pthread_once(&targets_once, targets_init);
+  char *triple = LLVMGetDefaultTargetTriple(), *message = NULL;
+  LLVMTargetRef target;
+  if (LLVMGetTargetFromTriple(triple, &target, &message)) {
+    set_error(out_error, message);
+    LLVMDisposeMessage(message);
+    LLVMDisposeMessage(triple);
+    return NULL;
+  }
+  cy_cg *cg = calloc(1, sizeof *cg);
+  cpu_resolve(cg, cpu, features);
+  cpu_describe(cg);
+  cg->tm = LLVMCreateTargetMachine(target, triple, cg->cpu, cg->features, LLVMCodeGenLevelDefault, LLVMRelocPIC,
+                                   LLVMCodeModelDefault);
+  LLVMDisposeMessage(triple);
+  cg->ctx = LLVMContextCreate();
+  cg->b = LLVMCreateBuilderInContext(cg->ctx);
+  types_init(cg);
+  return cg;
+}
+
+void cy_cg_destroy(cy_cg *cg) {
+  if (!cg)
+    return;
+  LLVMDisposeBuilder(cg->b);
+  if (cg->module)
+    LLVMDisposeModule(cg->module);
+  LLVMContextDispose(cg->ctx);
+  LLVMDisposeTargetMachine(cg->tm);
+  free(cg->cpu);
+  free(cg->features);
+  free(cg);
+}
+
+void cy_cg_module(cy_cg *cg, const char *name) {
+  if (cg->module)
+    LLVMDisposeModule(cg->module);
+  cg->module = LLVMModuleCreateWithNameInContext(name, cg->ctx);
+  char *triple = LLVMGetTargetMachineTriple(cg->tm);
+  LLVMSetTarget(cg->module, triple);
+  LLVMDisposeMessage(triple);
+  LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(cg->tm);
+  LLVMSetModuleDataLayout(cg->module, layout);
+  LLVMDisposeTargetData(layout);
+}
+
+int cy_cg_verify(cy_cg *cg, char **out_error) {
+  char *message = NULL;
+  int bad = LLVMVerifyModule(cg->module, LLVMReturnStatusAction, &message);
+  if (bad)
+    set_error(out_error, message);
+  LLVMDisposeMessage(message);
+  return bad ? -1 : 0;
+}
+
+int cy_cg_optimize(cy_cg *cg, const char *passes, char **out_error) {
+  if (!passes)
+    passes = CY_PASSES_LIGHT;
+  if (!*passes)
+    return 0;
+  LLVMPassBuilderOptionsRef options = LLVMCreatePassBuilderOptions();
+  LLVMPassBuilderOptionsSetLoopUnrolling(options, 0);
+  LLVMErrorRef error = LLVMRunPasses(cg->module, passes, cg->tm, options);
+  LLVMDisposePassBuilderOptions(options);
+  if (!error)
+    return 0;
+  char *message = LLVMGetErrorMessage(error);
+  set_error(out_error, message);
+  LLVMDisposeErrorMessage(message);
+  return -1;
+}
+
+int cy_cg_emit(cy_cg *cg, LLVMCodeGenFileType type, LLVMMemoryBufferRef *out_buffer, char **out_error) {
+  char *message = NULL;
+  if (!LLVMTargetMachineEmitToMemoryBuffer(cg->tm, cg->module, type, &message, out_buffer))
+    return 0;
+  set_error(out_error, message);
+  LLVMDisposeMessage(message);
+  return -1;
+}
+
+char *cy_cg_ir_text(cy_cg *cg) { return LLVMPrintModuleToString(cg->module); }
+
+/* ---- functions ---- */
+
+static void attr_text(cy_cg *cg, LLVMValueRef fn, const char *key, const char *value) {
+  LLVMAttributeRef a =
+      LLVMCreateStringAttribute(cg->ctx, key, (unsigned)strlen(key), value, (unsigned)strlen(value));
+  LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, a);
+}
+
+static void attr_enum(cy_cg *cg, LLVMValueRef fn, unsigned index, const char *name) {
+  unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
+  LLVMAddAttributeAtIndex(fn, index, LLVMCreateEnumAttribute(cg->ctx, kind, 0));
+}
+
+LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n, int flags) {
+  LLVMTypeRef type = LLVMFunctionType(ret, (LLVMTypeRef *)params, n, 0);
+  LLVMValueRef fn = LLVMAddFunction(cg->module, name, type);
+  attr_text(cg, fn, "target-cpu", cg->cpu);
+  attr_text(cg, fn, "target-features", cg->features);
+  if (cg->avx512)
+    attr_text(cg, fn, "prefer-vector-width", "512");
+  attr_enum(cg, fn, LLVMAttributeFunctionIndex, "nounwind");
+  if (flags & CY_FN_INTERNAL)
+    LLVMSetLinkage(fn, LLVMInternalLinkage);
+  else
+    LLVMSetVisibility(fn, LLVMHiddenVisibility);
+  if (flags & CY_FN_NOINLINE)
+    attr_enum(cg, fn, LLVMAttributeFunctionIndex, "noinline");
+  if (flags & CY_FN_NOALIAS)
+    for (unsigned i = 0; i < n; i++)
+      if (params[i] == cg->ptr)
+        attr_enum(cg, fn, i + 1, "noalias");
+  LLVMPositionBuilderAtEnd(cg->b, LLVMAppendBasicBlockInContext(cg->ctx, fn, ""));
+  cg->fn = fn;
+  cg->args = cg->begin = cg->end = cg->worker = NULL;
+  return fn;
+}
+
+LLVMValueRef cy_kernel_begin(cy_cg *cg, const char *name, int flags) {
+  LLVMTypeRef params[4] = {cg->ptr, cg->i64, cg->i64, cg->i64};
+  LLVMValueRef fn = cy_fn_begin(cg, name, cg->voidt, params, 4, flags);
+  attr_enum(cg, fn, 1, "noalias");
+  attr_enum(cg, fn, 1, "readonly");
+  cg->args = LLVMGetParam(fn, 0);
+  cg->begin = LLVMGetParam(fn, 1);
+  cg->end = LLVMGetParam(fn, 2);
+  cg->worker = LLVMGetParam(fn, 3);
+  return fn;
+}
+
+void cy_fn_end(cy_cg *cg, LLVMValueRef ret) {
+  if (ret)
+    LLVMBuildRet(cg->b, ret);
+  else
+    LLVMBuildRetVoid(cg->b);
+}
+
+cy_fn_state cy_fn_save(cy_cg *cg) {
+  return (cy_fn_state){LLVMGetInsertBlock(cg->b), cg->fn, cg->args, cg->begin, cg->end, cg->worker};
+}
+
+void cy_fn_restore(cy_cg *cg, cy_fn_state s) {
+  if (s.block)
+    LLVMPositionBuilderAtEnd(cg->b, s.block);
+  cg->fn = s.fn;
+  cg->args = s.args;
+  cg->begin = s.begin;
+  cg->end = s.end;
+  cg->worker = s.worker;
+}
+
+LLVMValueRef cy_call(cy_cg *cg, LLVMValueRef fn, LLVMValueRef *args, unsigned n) {
+  return LLVMBuildCall2(cg->b, LLVMGlobalGetValueType(fn), fn, args, n, "");
+}
+
+LLVMValueRef cy_intrinsic(cy_cg *cg, const char *name, LLVMTypeRef type, LLVMValueRef *args, unsigned n) {
+  unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+  LLVMTypeRef fn_type = LLVMIntrinsicGetType(cg->ctx, id, &type, 1);
+  return LLVMBuildCall2(cg->b, fn_type, LLVMGetIntrinsicDeclaration(cg->module, id, &type, 1), args, n, "");
+}
+
+LLVMValueRef cy_alloca(cy_cg *cg, int64_t bytes) {
+  LLVMBasicBlockRef here = LLVMGetInsertBlock(cg->b), entry = LLVMGetEntryBasicBlock(cg->fn);
+  LLVMValueRef first = LLVMGetFirstInstruction(entry);
+  if (first)
+    LLVMPositionBuilderBefore(cg->b, first);
+  else
+    LLVMPositionBuilderAtEnd(cg->b, entry);
+  LLVMValueRef p = LLVMBuildAlloca(cg->b, LLVMArrayType2(cg->i8, (uint64_t)bytes), "");
+  LLVMSetAlignment(p, 64);
+  LLVMPositionBuilderAtEnd(cg->b, here);
+  return p;
+}
+
+LLVMValueRef cy_zeros(cy_cg *cg, int64_t bytes) {
+  char name[40];
+  int64_t size = 1024; /* a few sizes only, so that kernels share them */
+  while (size < bytes)
+    size *= 4;
+  snprintf(name, sizeof name, "cyk_zeros_%lld", (long long)size);
+  LLVMValueRef g = LLVMGetNamedGlobal(cg->module, name);
+  if (g)
+    return g;
+  LLVMTypeRef type = LLVMArrayType2(cg->i8, (uint64_t)size);
+  g = LLVMAddGlobal(cg->module, type, name);
+  LLVMSetInitializer(g, LLVMConstNull(type));
+  LLVMSetGlobalConstant(g, 1);
+  LLVMSetLinkage(g, LLVMInternalLinkage);
+  LLVMSetAlignment(g, 64);
+  return g;
+}
+
+static LLVMValueRef arg_load(cy_cg *cg, LLVMTypeRef type, int slot) {
+  LLVMValueRef v = cy_load(cg, type, cy_gepc(cg, cg->args, slot * 8), 8);
+  LLVMMetadataRef node = LLVMMDNodeInContext2(cg->ctx, NULL, 0);
+  LLVMSetMetadata(v, LLVMGetMDKindIDInContext(cg->ctx, "invariant.load", 14), LLVMMetadataAsValue(cg->ctx, node));
+  return v;
+}
+
+LLVMValueRef cy_arg_ptr(cy_cg *cg, int slot) { return arg_load(cg, cg->ptr, slot); }
+LLVMValueRef cy_arg_size(cy_cg *cg, int slot) { return arg_load(cg, cg->i64, slot); }
+
+/* ---- control flow ---- */
+
+static LLVMBasicBlockRef new_block(cy_cg *cg) { return LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, ""); }
+
+/* llvm.loop metadata: a distinct node whose first operand is itself, then the property. */
+static void unroll_off(cy_cg *cg, LLVMValueRef branch) {
+  LLVMMetadataRef text = LLVMMDStringInContext2(cg->ctx, "llvm.loop.unroll.disable", 24);
+  LLVMMetadataRef property = LLVMMDNodeInContext2(cg->ctx, &text, 1);
+  LLVMMetadataRef self = LLVMTemporaryMDNode(cg->ctx, NULL, 0);
+  LLVMMetadataRef ops[2] = {self, property};
+  LLVMMetadataRef node = LLVMMDNodeInContext2(cg->ctx, ops, 2);
+  LLVMMetadataReplaceAllUsesWith(self, node);
+  LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(cg->ctx, "llvm.loop", 9), LLVMMetadataAsValue(cg->ctx, node));
+}
+
+void cy_loop_begin(cy_cg *cg, cy_loop *l, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef step, const LLVMValueRef *init,
+                   unsigned n) {
+  l->n = n;
+  l->hi = hi;
+  l->step = step;
+  l->head = new_block(cg);
+  l->exit = new_block(cg);
+  l->guard = LLVMGetInsertBlock(cg->b);
+  LLVMValueRef some = cy_icmp(cg, LLVMIntSLT, lo, hi);
+  int64_t known;
+  if (cy_is_const(some, &known) && known) {
+    LLVMBuildBr(cg->b, l->head);
+    l->guard = NULL;
+  } else {
+    LLVMBuildCondBr(cg->b, some, l->head, l->exit);
+  }
+  LLVMBasicBlockRef before = l->guard ? l->guard : LLVMGetInsertBlock(cg->b);
+  LLVMPositionBuilderAtEnd(cg->b, l->head);
+  l->iv = LLVMBuildPhi(cg->b, cg->i64, "");
+  LLVMAddIncoming(l->iv, &lo, &before, 1);
+  for (unsigned i = 0; i < n; i++) {
+    l->init[i] = init[i];
+    l->v[i] = LLVMBuildPhi(cg->b, LLVMTypeOf(init[i]), "");
+    LLVMAddIncoming(l->v[i], &l->init[i], &before, 1);
+  }
+}
+
+void cy_loop_end(cy_cg *cg, cy_loop *l, const LLVMValueRef *next) {
+  LLVMBasicBlockRef latch = LLVMGetInsertBlock(cg->b);
+  LLVMValueRef iv = LLVMBuildNSWAdd(cg->b, l->iv, l->step, "");
+  unroll_off(cg, LLVMBuildCondBr(cg->b, LLVMBuildICmp(cg->b, LLVMIntSLT, iv, l->hi, ""), l->head, l->exit));
+  LLVMAddIncoming(l->iv, &iv, &latch, 1);
+  LLVMMoveBasicBlockAfter(l->exit, latch);
+  LLVMPositionBuilderAtEnd(cg->b, l->exit);
+  for (unsigned i = 0; i < l->n; i++) {
+    LLVMValueRef v = next[i];
+    LLVMAddIncoming(l->v[i], &v, &latch, 1);
+    l->out[i] = v;
+    if (l->guard) {
+      l->out[i] = LLVMBuildPhi(cg->b, LLVMTypeOf(v), "");
+      LLVMAddIncoming(l->out[i], &v, &latch, 1);
+      LLVMAddIncoming(l->out[i], &l->init[i], &l->guard, 1);
+    }
+  }
+}
+
+void cy_if_begin(cy_cg *cg, cy_if *s, LLVMValueRef cond) {
+  LLVMBasicBlockRef then = new_block(cg);
+  s->otherwise = s->join = new_block(cg);
+  LLVMBuildCondBr(cg->b, cond, then, s->otherwise);
+  LLVMPositionBuilderAtEnd(cg->b, then);
+}
+
+void cy_if_else(cy_cg *cg, cy_if *s) {
+  s->join = new_block(cg);
+  LLVMBuildBr(cg->b, s->join);
+  LLVMPositionBuilderAtEnd(cg->b, s->otherwise);
+}
+
+void cy_if_end(cy_cg *cg, cy_if *s) {
+  LLVMBuildBr(cg->b, s->join);
+  LLVMPositionBuilderAtEnd(cg->b, s->join);
+}
+
+/* ---- integers ---- */
+
+LLVMValueRef cy_i64(cy_cg *cg, int64_t v) { return LLVMConstInt(cg->i64, (unsigned long long)v, 1); }
+LLVMValueRef cy_i32(cy_cg *cg, int32_t v) { return LLVMConstInt(cg->i32, (unsigned long long)v, 1); }
+
+bool cy_is_const(LLVMValueRef v, int64_t *out) {
+  if (!LLVMIsAConstantInt(v))
+    return false;
+  bool bit = LLVMGetIntTypeWidth(LLVMTypeOf(v)) == 1;
+  int64_t value = bit ? (int64_t)LLVMConstIntGetZExtValue(v) : (int64_t)LLVMConstIntGetSExtValue(v);
+  if (out)
+    *out = value;
+  return true;
+}
+
+static bool is(LLVMValueRef v, int64_t c) {
+  int64_t x;
+  return cy_is_const(v, &x) && x == c;
+}
+
+LLVMValueRef cy_add(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+  return is(a, 0) ? b : is(b, 0) ? a : LLVMBuildNSWAdd(cg->b, a, b, "");
+}
+LLVMValueRef cy_sub(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+  return is(b, 0) ? a : LLVMBuildNSWSub(cg->b, a, b, "");
+}
+LLVMValueRef cy_mul(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+  if (is(a, 0) || is(b, 1))
+    return a;
+  return is(b, 0) || is(a, 1) ? b : LLVMBuildNSWMul(cg->b, a, b, "");
+}
+LLVMValueRef cy_addc(cy_cg *cg, LLVMValueRef a, int64_t c) { return cy_add(cg, a, cy_i64(cg, c)); }
+LLVMValueRef cy_mulc(cy_cg *cg, LLVMValueRef a, int64_t c) { return cy_mul(cg, a, cy_i64(cg, c)); }
+LLVMValueRef cy_div(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+  return is(b, 1) ? a : LLVMBuildUDiv(cg->b, a, b, "");
+}
+LLVMValueRef cy_mod(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+  return is(b, 1) ? cy_i64(cg, 0) : LLVMBuildURem(cg->b, a, b, "");
+}
+LLVMValueRef cy_ceil_div(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+  return is(b, 1) ? a : cy_div(cg, cy_add(cg, a, cy_addc(cg, b, -1)), b);
+}
+LLVMValueRef cy_icmp(cy_cg *cg, LLVMIntPredicate p, LLVMValueRef a, LLVMValueRef b) {
+  return LLVMBuildICmp(cg->b, p, a, b, "");
+}
+LLVMValueRef cy_select(cy_cg *cg, LLVMValueRef cond, LLVMValueRef a, LLVMValueRef b) {
+  int64_t c;
+  if (cy_is_const(cond, &c))
+    return c ? a : b;
+  return a == b ? a : LLVMBuildSelect(cg->b, cond, a, b, "");
+}
+LLVMValueRef cy_imin(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+  return cy_select(cg, cy_icmp(cg, LLVMIntSLT, a, b), a, b);
+}
+LLVMValueRef cy_imax(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+  return cy_select(cg, cy_icmp(cg, LLVMIntSGT, a, b), a, b);
+}
+
+/* ---- memory ---- */
+
+LLVMValueRef cy_gep(cy_cg *cg, LLVMValueRef p, LLVMValueRef bytes) {
+  return is(bytes, 0) ? p : LLVMBuildGEP2(cg->b, cg->i8, p, &bytes, 1, "");
+}
+LLVMValueRef cy_gepc(cy_cg *cg, LLVMValueRef p, int64_t bytes) { return cy_gep(cg, p, cy_i64(cg, bytes)); }
+LLVMValueRef cy_gepf(cy_cg *cg, LLVMValueRef p, LLVMValueRef floats) {
+  return is(floats, 0) ? p : LLVMBuildGEP2(cg->b, cg->f32, p, &floats, 1, "");
+}
+LLVMValueRef cy_load(cy_cg *cg, LLVMTypeRef type, LLVMValueRef p, unsigned align) {
+  LLVMValueRef v = LLVMBuildLoad2(cg->b, type, p, "");
+  LLVMSetAlignment(v, align);
+  return v;
+}
+void cy_store(cy_cg *cg, LLVMValueRef v, LLVMValueRef p, unsigned align) {
+  LLVMSetAlignment(LLVMBuildStore(cg->b, v, p), align);
+}
+LLVMTypeRef cy_vecf(cy_cg *cg, unsigned lanes) { return LLVMVectorType(cg->f32, lanes); }
+
+/* Vectors, then single floats. What is left after the vectors is under W floats: a loop of them costs less than a call. */
+static void each_float(cy_cg *cg, LLVMValueRef dst, LLVMValueRef src, LLVMValueRef n) {
+  LLVMValueRef zero = cy_i64(cg, 0), whole = cy_mulc(cg, cy_div(cg, n, cy_i64(cg, cg->W)), cg->W);
+  for (int part = 0; part < 2; part++) {
+    LLVMTypeRef type = part ? cg->f32 : cg->vf;
+    LLVMValueRef lo = part ? whole : zero, hi = part ? n : whole;
+    int64_t a, b;
+    if (cy_is_const(lo, &a) && cy_is_const(hi, &b) && a >= b)
+      continue;
+    cy_loop l;
+    cy_loop_begin(cg, &l, lo, hi, cy_i64(cg, part ? 1 : cg->W), NULL, 0);
+    LLVMValueRef v = src ? cy_load(cg, type, cy_gepf(cg, src, l.iv), 4) : LLVMConstNull(type);
+    cy_store(cg, v, cy_gepf(cg, dst, l.iv), 4);
+    cy_loop_end(cg, &l, NULL);
+  }
+}
+void cy_copy_floats(cy_cg *cg, LLVMValueRef dst, LLVMValueRef src, LLVMValueRef n) { each_float(cg, dst, src, n); }
+void cy_fill_zero(cy_cg *cg, LLVMValueRef dst, LLVMValueRef n) { each_float(cg, dst, NULL, n); }
+
+/* ---- vectors ---- */
+
+LLVMValueRef cy_shuffle(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, const int *lanes, unsigned n) {
+  LLVMValueRef m[64];
+  for (unsigned i = 0; i < n; i++)
+    m[i] = cy_i32(cg, lanes[i]);
+  return LLVMBuildShuffleVector(cg->b, a, b, LLVMConstVector(m, n), "");
+}
+
+LLVMValueRef cy_splat(cy_cg *cg, LLVMValueRef scalar, unsigned lanes) {
+  static const int zero[64];
+  LLVMValueRef poison = LLVMGetPoison(LLVMVectorType(LLVMTypeOf(scalar), lanes));
+  LLVMValueRef one = LLVMBuildInsertElement(cg->b, poison, scalar, cy_i32(cg, 0), "");
+  return cy_shuffle(cg, one, poison, zero, lanes);
+}
+
+LLVMValueRef cy_splatf(cy_cg *cg, double v, unsigned lanes) {
+  LLVMValueRef e[64];
+  for (unsigned i = 0; i < lanes; i++)
+    e[i] = LLVMConstReal(cg->f32, v);
+  return LLVMConstVector(e, lanes);
+}
+
+LLVMValueRef cy_fma(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
+  LLVMValueRef v[3] = {a, b, c};
+  if (cg->fma)
+    return cy_intrinsic(cg, "llvm.fma", LLVMTypeOf(a), v, 3);
+  return LLVMBuildFAdd(cg->b, LLVMBuildFMul(cg->b, a, b, ""), c, "");
+}
+LLVMValueRef cy_fmax(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+  return LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, LLVMRealOGT, a, b, ""), a, b, "");
+}
+LLVMValueRef cy_fmin(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+  return LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, LLVMRealOLT, a, b, ""), a, b, "");
+}
+
+void cy_transpose8(cy_cg *cg, LLVMValueRef v[8]) {
+  static const int lo[8] = {0, 8, 1, 9, 4, 12, 5, 13}, hi[8] = {2, 10, 3, 11, 6, 14, 7, 15};
+  static const int even[8] = {0, 1, 8, 9, 4, 5, 12, 13}, odd[8] = {2, 3, 10, 11, 6, 7, 14, 15};
+  static const int low[8] = {0, 1, 2, 3, 8, 9, 10, 11}, high[8] = {4, 5, 6, 7, 12, 13, 14, 15};
+  LLVMValueRef t[8], u[8];
+  for (int i = 0; i < 4; i++) {
+    t[2 * i] = cy_shuffle(cg, v[2 * i], v[2 * i + 1], lo, 8);
+    t[2 * i + 1] = cy_shuffle(cg, v[2 * i], v[2 * i + 1], hi, 8);
+  }
+  for (int i = 0; i < 2; i++) {
+    LLVMValueRef *p = t + 4 * i, *q = u + 4 * i;
+    q[0] = cy_shuffle(cg, p[0], p[2], even, 8);
+    q[1] = cy_shuffle(cg, p[0], p[2], odd, 8);
+    q[2] = cy_shuffle(cg, p[1], p[3], even, 8);
+    q[3] = cy_shuffle(cg, p[1], p[3], odd, 8);
+  }
+  for (int i = 0; i < 4; i++) {
+    v[i] = cy_shuffle(cg, u[i], u[i + 4], low, 8);
+    v[i + 4] = cy_shuffle(cg, u[i], u[i + 4], high, 8);
+  }
+}

@@ -1,0 +1,148 @@
+/* emit.h - the one layer between this target's code generators and the LLVM C API.
+ *
+ * A `cy_cg` is everything needed to emit machine code for one CPU: an LLVM context of its own, the module being filled, a
+ * builder, the target machine, the types, and what the CPU can do. There is no global state: one cy_cg belongs to one thread at
+ * a time, and any number of them emit modules in parallel.
+ *
+ * Sizes are LLVM i64 values everywhere. cy_add, cy_mul and friends fold constants and identities, so a generator writes one
+ * formula for static and dynamic sizes; cy_is_const() tells whether the outcome is known now.
+ * Vectors: `cg->W` floats fill one register. Emit vectors of W lanes (or fewer in tails): wider ones are split badly.
+ * Loops: cy_loop_begin/end emit a rotated counted loop with carried values and switch LLVM's unroller off.
+ * Kernels: cy_kernel_begin opens a function of type cyrt_kernel (cyto_abi.h) and sets cg->args, begin, end, worker.
+ */
+#ifndef CY_CPU_EMIT_H
+#define CY_CPU_EMIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <llvm-c/Core.h>
+#include <llvm-c/TargetMachine.h>
+
+typedef struct cy_cg {
+  LLVMContextRef ctx;
+  LLVMModuleRef module; /* owned until cy_cg_take_module */
+  LLVMBuilderRef b;
+  LLVMTargetMachineRef tm;
+  LLVMTypeRef i1, i8, i16, i32, i64, f16, bf16, f32, f64, ptr, voidt;
+  LLVMTypeRef vf;  /* <W x float> */
+  LLVMTypeRef vi;  /* <W x i32> */
+  unsigned W;      /* f32 lanes of a vector register */
+  unsigned nvregs; /* vector registers */
+  bool fma, avx2, avx512, vnni;
+  int64_t l1_bytes, l2_bytes; /* per core; what block sizes are chosen for */
+  char *cpu, *features;       /* as LLVM wants them; features may be "" */
+  /* the function being emitted */
+  LLVMValueRef fn;
+  LLVMValueRef args, begin, end, worker; /* of a kernel; NULL in other functions */
+} cy_cg;
+
+/* cpu: "native", "x86-64-v3", "x86-64-v4" or any CPU name LLVM knows. features: extra "+a,-b" list or NULL.
+ * On failure returns NULL and, when out_error is not NULL, a malloc'ed text. */
+cy_cg *cy_cg_create(const char *cpu, const char *features, char **out_error);
+void cy_cg_destroy(cy_cg *cg);
+/* Starts an empty module; the one before, if any, is disposed of. */
+void cy_cg_module(cy_cg *cg, const char *name);
+
+/* ---- finishing a module (all return 0, or -1 with a malloc'ed text in *out_error) ---- */
+#define CY_PASSES_LIGHT                                                                                                        \
+  "function(early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(licm),early-cse)"
+int cy_cg_verify(cy_cg *cg, char **out_error);
+/* passes: an LLVM pipeline; NULL means CY_PASSES_LIGHT, "" none. */
+int cy_cg_optimize(cy_cg *cg, const char *passes, char **out_error);
+/* type: LLVMObjectFile or LLVMAssemblyFile. The buffer is the caller's. */
+int cy_cg_emit(cy_cg *cg, LLVMCodeGenFileType type, LLVMMemoryBufferRef *out_buffer, char **out_error);
+char *cy_cg_ir_text(cy_cg *cg); /* free with LLVMDisposeMessage */
+
+/* ---- functions ---- */
+enum {
+  CY_FN_INTERNAL = 1, /* visible in this module only */
+  CY_FN_NOINLINE = 2,
+  CY_FN_NOALIAS = 4   /* no two pointer parameters overlap */
+};
+/* Declares and opens: the builder stands in its entry block, cg->fn is set and the kernel fields are cleared. */
+LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n, int flags);
+/* Opens a function of type cyrt_kernel and sets cg->args, begin, end, worker. */
+LLVMValueRef cy_kernel_begin(cy_cg *cg, const char *name, int flags);
+/* Ends the open function: `ret` or, with NULL, no value. */
+void cy_fn_end(cy_cg *cg, LLVMValueRef ret);
+/* Where a function was left to emit another one in between. */
+typedef struct cy_fn_state {
+  LLVMBasicBlockRef block;
+  LLVMValueRef fn, args, begin, end, worker;
+} cy_fn_state;
+cy_fn_state cy_fn_save(cy_cg *cg);
+void cy_fn_restore(cy_cg *cg, cy_fn_state state);
+LLVMValueRef cy_call(cy_cg *cg, LLVMValueRef fn, LLVMValueRef *args, unsigned n);
+LLVMValueRef cy_intrinsic(cy_cg *cg, const char *name, LLVMTypeRef type, LLVMValueRef *args, unsigned n);
+/* Stack memory, allocated in the entry block, 64-byte aligned. */
+LLVMValueRef cy_alloca(cy_cg *cg, int64_t bytes);
+/* Read-only zeros of at least `bytes`, 64-byte aligned, shared in the module. */
+LLVMValueRef cy_zeros(cy_cg *cg, int64_t bytes);
+/* Slot `slot` of cg->args, as a pointer or as a size. The loads are marked invariant. */
+LLVMValueRef cy_arg_ptr(cy_cg *cg, int slot);
+LLVMValueRef cy_arg_size(cy_cg *cg, int slot);
+
+/* ---- control flow ---- */
+#define CY_LOOP_MAX 80
+typedef struct cy_loop {
+  LLVMValueRef iv;               /* the counter */
+  LLVMValueRef v[CY_LOOP_MAX];   /* carried values inside the body */
+  LLVMValueRef out[CY_LOOP_MAX]; /* after cy_loop_end: their values behind the loop */
+  unsigned n;
+  LLVMValueRef hi, step, init[CY_LOOP_MAX];
+  LLVMBasicBlockRef guard, head, exit;
+} cy_loop;
+/* for (iv = lo; iv < hi; iv += step), zero trips allowed; n carried values starting as init[]. */
+void cy_loop_begin(cy_cg *cg, cy_loop *loop, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef step, const LLVMValueRef *init,
+                   unsigned n);
+void cy_loop_end(cy_cg *cg, cy_loop *loop, const LLVMValueRef *next);
+
+typedef struct cy_if {
+  LLVMBasicBlockRef otherwise, join;
+} cy_if;
+void cy_if_begin(cy_cg *cg, cy_if *s, LLVMValueRef cond);
+void cy_if_else(cy_cg *cg, cy_if *s); /* optional */
+void cy_if_end(cy_cg *cg, cy_if *s);
+
+/* ---- integers (i64 unless said otherwise); constants and identities are folded ---- */
+LLVMValueRef cy_i64(cy_cg *cg, int64_t v);
+LLVMValueRef cy_i32(cy_cg *cg, int32_t v);
+bool cy_is_const(LLVMValueRef v, int64_t *out);
+LLVMValueRef cy_add(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef cy_sub(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef cy_mul(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef cy_addc(cy_cg *cg, LLVMValueRef a, int64_t c);
+LLVMValueRef cy_mulc(cy_cg *cg, LLVMValueRef a, int64_t c);
+LLVMValueRef cy_div(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);     /* a >= 0, b > 0, rounds down */
+LLVMValueRef cy_mod(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);     /* a >= 0, b > 0 */
+LLVMValueRef cy_ceil_div(cy_cg *cg, LLVMValueRef a, LLVMValueRef b); /* a >= 0, b > 0 */
+LLVMValueRef cy_imin(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef cy_imax(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef cy_icmp(cy_cg *cg, LLVMIntPredicate pred, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef cy_select(cy_cg *cg, LLVMValueRef cond, LLVMValueRef a, LLVMValueRef b);
+
+/* ---- memory ---- */
+LLVMValueRef cy_gep(cy_cg *cg, LLVMValueRef p, LLVMValueRef bytes);
+LLVMValueRef cy_gepc(cy_cg *cg, LLVMValueRef p, int64_t bytes);
+LLVMValueRef cy_gepf(cy_cg *cg, LLVMValueRef p, LLVMValueRef floats); /* p + 4 * floats */
+LLVMValueRef cy_load(cy_cg *cg, LLVMTypeRef type, LLVMValueRef p, unsigned align);
+void cy_store(cy_cg *cg, LLVMValueRef v, LLVMValueRef p, unsigned align);
+/* <lanes x float>; one lane is a vector too. */
+LLVMTypeRef cy_vecf(cy_cg *cg, unsigned lanes);
+/* dst[0 .. n) = src[0 .. n), floats, n any. */
+void cy_copy_floats(cy_cg *cg, LLVMValueRef dst, LLVMValueRef src, LLVMValueRef n);
+void cy_fill_zero(cy_cg *cg, LLVMValueRef dst, LLVMValueRef n);
+
+/* ---- vectors ---- */
+LLVMValueRef cy_splat(cy_cg *cg, LLVMValueRef scalar, unsigned lanes);
+LLVMValueRef cy_splatf(cy_cg *cg, double v, unsigned lanes);
+LLVMValueRef cy_fma(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c); /* a * b + c */
+LLVMValueRef cy_fmax(cy_cg *cg, LLVMValueRef a, LLVMValueRef b); /* of non-NaN values */
+LLVMValueRef cy_fmin(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef cy_shuffle(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, const int *lanes, unsigned n);
+/* v[i] lane j <-> v[j] lane i, for a square of 8 x 8 floats. */
+void cy_transpose8(cy_cg *cg, LLVMValueRef v[8]);
+
+#endif

@@ -1,0 +1,353 @@
+/* gemm.c - batched matrix product with sizes and strides known now or at run time.
+ *
+ * Comes in: a cy_gemm_desc. Goes out: one phase, or two when B has to be packed at run time first.
+ * Three forms, chosen from what is constant:
+ *   blocked   tasks are (matrix, block of rows, block of panels) around the micro-kernels of core.c; B is packed (at compile time, or
+ *             by the first phase), or read in place when its columns are dense and too few rows would pay for packing;
+ *   streaming the same with all rows in one tile: few rows, many columns, B at memory speed, parallel over columns;
+ *   dots      few rows and B dense along k: dot products, eight columns at a time.
+ * A is read in place when dense along k, else each task copies its rows into its worker's scratch.
+ */
+#include "core.h"
+
+#include <stdio.h>
+
+typedef enum form { FORM_PACKED, FORM_RUNTIME_PACK, FORM_IN_PLACE, FORM_DOTS } form;
+
+typedef struct gemm {
+  const cy_gemm_desc *d;
+  form form;
+  cy_tile tile;
+  cy_blocks blocks;
+  int64_t nr, k_block;
+  bool copy_a, columns_outer;
+} gemm;
+
+static int64_t known(cy_csize s) { return s.slot < 0 ? s.value : 0; }
+static bool is_const(cy_csize s, int64_t v) { return s.slot < 0 && s.value == v; }
+
+static int64_t known_batches(const cy_gemm_desc *d) {
+  int64_t count = 1;
+  for (int i = 0; i < d->n_batch; i++)
+    count *= known(d->batch[i]) ? known(d->batch[i]) : 1;
+  return count;
+}
+
+static form form_choose(const cy_cg *cg, const cy_gemm_desc *d) {
+  int64_t m = known(d->m), n = known(d->n);
+  if (d->b_packed)
+    return FORM_PACKED;
+  if (is_const(d->bn, 1) && n && n % cg->W == 0 && ((m && m <= 64) || n <= 128))
+    return FORM_IN_PLACE;
+  if (is_const(d->bk, 1) && m && m <= 4 && is_const(d->ak, 1))
+    return FORM_DOTS;
+  return FORM_RUNTIME_PACK;
+}
+
+static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
+  gemm g = {.d = d, .form = form_choose(cg, d)};
+  int64_t m = known(d->m), n = known(d->n), k = known(d->k), taps, c = k ? k : 1 << 20;
+  g.tile = cy_tile_choose(cg, m, n);
+  g.nr = (int64_t)g.tile.nv * cg->W;
+  cy_kblock_choose(1, c, &taps, &g.k_block);
+  if (!k)
+    g.k_block = 512;
+  else if (m && m <= g.tile.mr)
+    g.k_block = k; /* nothing to keep in cache: no row reads B a second time */
+  g.blocks = cy_blocks_choose(cg, g.tile, known_batches(d), m, n ? (n + g.nr - 1) / g.nr : 0, k ? k : 512);
+  g.copy_a = !is_const(d->ak, 1) && !is_const(d->k, 1);
+  g.columns_outer = n && (m ? n > m : n >= 256);
+  return g;
+}
+
+cy_pack_layout cy_gemm_layout(const cy_cg *cg, const cy_gemm_desc *d, int64_t matrices) {
+  gemm g = plan(cg, d);
+  cy_pack_layout l = {.groups = matrices, .n = d->n.value, .taps = 1, .c = d->k.value, .tap_block = 1,
+                      .c_block = g.k_block, .nr = (unsigned)g.nr, .merged = 1};
+  l.bytes = matrices * ((l.n + g.nr - 1) / g.nr) * g.nr * l.c * 4;
+  return l;
+}
+
+/* ---- sizes ---- */
+
+static V panels(cy_cg *cg, const gemm *g) { return cy_ceil_div(cg, cy_size(cg, g->d->n), cy_i64(cg, g->nr)); }
+static V row_blocks(cy_cg *cg, const gemm *g) {
+  return cy_ceil_div(cg, cy_size(cg, g->d->m), cy_i64(cg, g->blocks.mb));
+}
+static V column_blocks(cy_cg *cg, const gemm *g) { return cy_ceil_div(cg, panels(cg, g), cy_i64(cg, g->blocks.nb)); }
+
+static V batches(cy_cg *cg, const gemm *g) {
+  V count = cy_i64(cg, 1);
+  for (int i = 0; i < g->d->n_batch; i++)
+    count = cy_mul(cg, count, cy_size(cg, g->d->batch[i]));
+  return count;
+}
+
+/* Different matrices B: axes along which B is broadcast do not count. */
+static V b_matrices(cy_cg *cg, const gemm *g) {
+  V count = cy_i64(cg, 1);
+  for (int i = 0; i < g->d->n_batch; i++)
+    if (!is_const(g->d->b_batch[i], 0))
+      count = cy_mul(cg, count, cy_size(cg, g->d->batch[i]));
+  return count;
+}
+
+static V matrix_bytes(cy_cg *cg, const gemm *g) {
+  return cy_mul(cg, cy_mulc(cg, panels(cg, g), g->nr * 4), cy_size(cg, g->d->k));
+}
+
+static V task_count(cy_cg *cg, void *ctx) {
+  return cy_mul(cg, batches(cg, ctx), cy_mul(cg, row_blocks(cg, ctx), column_blocks(cg, ctx)));
+}
+static V pack_count(cy_cg *cg, void *ctx) { return cy_mul(cg, b_matrices(cg, ctx), panels(cg, ctx)); }
+static V shared_bytes(cy_cg *cg, void *ctx) {
+  const gemm *g = ctx;
+  return g->form == FORM_RUNTIME_PACK ? cy_mul(cg, b_matrices(cg, g), matrix_bytes(cg, g)) : cy_i64(cg, 0);
+}
+
+static bool single_block(const gemm *g) { return known(g->d->k) && known(g->d->k) <= g->k_block; }
+static int64_t cbuf_bytes(const gemm *g) { return single_block(g) ? 0 : g->blocks.mb * g->blocks.nb * g->nr * 4; }
+
+static V worker_bytes(cy_cg *cg, void *ctx) {
+  const gemm *g = ctx;
+  if (g->form == FORM_DOTS)
+    return cy_i64(cg, 0);
+  V a = g->copy_a ? cy_mulc(cg, cy_size(cg, g->d->k), g->blocks.mb * 4) : cy_i64(cg, 0);
+  return cy_round64(cg, cy_addc(cg, a, cbuf_bytes(g)));
+}
+
+/* ---- one task's place ---- */
+
+typedef struct place {
+  V idx[CY_GEMM_BATCH]; /* batch indices */
+  V row0;               /* first row */
+  unsigned n;
+} place;
+
+/* The epilogue's row index: the batch indices, then m. */
+static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
+  const place *p = ctx;
+  for (unsigned i = 0; i < p->n; i++)
+    idx[i] = p->idx[i];
+  idx[p->n] = cy_add(cg, p->row0, row);
+}
+
+static void split_batch(cy_cg *cg, const gemm *g, V flat, place *p) {
+  p->n = (unsigned)g->d->n_batch;
+  for (int i = g->d->n_batch - 1; i >= 0; i--) {
+    V size = cy_size(cg, g->d->batch[i]);
+    p->idx[i] = i ? cy_mod(cg, flat, size) : flat;
+    flat = i ? cy_div(cg, flat, size) : flat;
+  }
+}
+
+static V dot_strides(cy_cg *cg, const gemm *g, const place *p, const cy_csize *strides) {
+  V sum = cy_i64(cg, 0);
+  for (int i = 0; i < g->d->n_batch; i++)
+    sum = cy_add(cg, sum, cy_mul(cg, p->idx[i], cy_size(cg, strides[i])));
+  return sum;
+}
+
+/* Which of the packed matrices. */
+static V packed_number(cy_cg *cg, const gemm *g, const place *p) {
+  if (g->form == FORM_PACKED)
+    return dot_strides(cg, g, p, g->d->b_batch);
+  V number = cy_i64(cg, 0);
+  for (int i = 0; i < g->d->n_batch; i++)
+    if (!is_const(g->d->b_batch[i], 0))
+      number = cy_add(cg, cy_mul(cg, number, cy_size(cg, g->d->batch[i])), p->idx[i]);
+  return number;
+}
+
+/* ---- packing B at run time ---- */
+
+/* The batch index behind a number of packed_number: broadcast axes stand at 0. */
+static V pack_source(cy_cg *cg, const gemm *g, V number) {
+  V offset = cy_i64(cg, 0);
+  for (int i = g->d->n_batch - 1; i >= 0; i--) {
+    if (is_const(g->d->b_batch[i], 0))
+      continue;
+    V size = cy_size(cg, g->d->batch[i]);
+    offset = cy_add(cg, offset, cy_mul(cg, cy_mod(cg, number, size), cy_size(cg, g->d->b_batch[i])));
+    number = cy_div(cg, number, size);
+  }
+  return cy_gepf(cg, cy_arg_ptr(cg, g->d->b_slot), offset);
+}
+
+static void emit_pack(cy_cg *cg, const gemm *g, const char *name) {
+  const cy_gemm_desc *d = g->d;
+  cy_kernel_begin(cg, name, 0);
+  V k = cy_size(cg, d->k), np = panels(cg, g), bk = cy_size(cg, d->bk), bn = cy_size(cg, d->bn), NR = cy_i64(cg, g->nr);
+  V bytes = matrix_bytes(cg, g), n = cy_size(cg, d->n), out = cy_arg_ptr(cg, d->shared_slot), step = cy_i64(cg, g->k_block);
+  cy_loop t, b;
+  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  V matrix = cy_div(cg, t.iv, np), panel = cy_mod(cg, t.iv, np), col = cy_mulc(cg, panel, g->nr);
+  V src = cy_gepf(cg, pack_source(cg, g, matrix), cy_mul(cg, col, bn));
+  V dst = cy_gep(cg, out, cy_mul(cg, matrix, bytes));
+  V valid = cy_imin(cg, NR, cy_sub(cg, n, col));
+  cy_loop_begin(cg, &b, cy_i64(cg, 0), k, step, NULL, 0);
+  V kc = cy_imin(cg, step, cy_sub(cg, k, b.iv));
+  V at = cy_add(cg, cy_mul(cg, b.iv, np), cy_mul(cg, panel, kc));
+  V to = cy_gepf(cg, dst, cy_mulc(cg, at, g->nr));
+  cy_if tail;
+  cy_if_begin(cg, &tail, cy_icmp(cg, LLVMIntSLT, valid, NR));
+  cy_fill_zero(cg, to, cy_mulc(cg, kc, g->nr));
+  cy_if_end(cg, &tail);
+  cy_emit_gather2(cg, to, NR, cy_gepf(cg, src, cy_mul(cg, b.iv, bk)), bk, bn, kc, valid);
+  cy_loop_end(cg, &b, NULL);
+  cy_loop_end(cg, &t, NULL);
+  cy_fn_end(cg, NULL);
+}
+
+/* ---- the blocked form ---- */
+
+static V emit_b_base(cy_cg *cg, const gemm *g, const place *p) {
+  const cy_gemm_desc *d = g->d;
+  if (g->form == FORM_IN_PLACE)
+    return cy_gepf(cg, cy_arg_ptr(cg, d->b_slot), dot_strides(cg, g, p, d->b_batch));
+  V all = cy_arg_ptr(cg, g->form == FORM_PACKED ? d->b_slot : d->shared_slot);
+  return cy_gep(cg, all, cy_mul(cg, packed_number(cg, g, p), matrix_bytes(cg, g)));
+}
+
+static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
+  const cy_gemm_desc *d = g->d;
+  V rb = row_blocks(cg, g), cb = column_blocks(cg, g), both = cy_mul(cg, rb, cb), m = cy_size(cg, d->m);
+  V flat = cy_div(cg, task, both), t = cy_mod(cg, task, both), inner = g->columns_outer ? rb : cb;
+  V slow = cy_div(cg, t, inner), fast = cy_mod(cg, t, inner), np = panels(cg, g), am = cy_size(cg, d->am);
+  place p;
+  split_batch(cg, g, flat, &p);
+  p.row0 = cy_mulc(cg, g->columns_outer ? fast : slow, g->blocks.mb);
+  V p0 = cy_mulc(cg, g->columns_outer ? slow : fast, g->blocks.nb), k = cy_size(cg, d->k);
+  V rows = cy_imin(cg, cy_i64(cg, g->blocks.mb), cy_sub(cg, m, p.row0));
+  V a = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), cy_add(cg, dot_strides(cg, g, &p, d->a_batch), cy_mul(cg, p.row0, am)));
+  if (g->copy_a) {
+    V copy = cy_gepc(cg, scratch, cbuf_bytes(g));
+    cy_emit_gather2(cg, copy, k, a, am, cy_size(cg, d->ak), rows, k);
+    a = copy;
+  }
+  cy_rows index = {row_index, &p, p.n + 1};
+  int64_t n = known(d->n), m_known = known(d->m);
+  cy_core core = {.tile = g->tile, .b = emit_b_base(cg, g, &p), .in_place = g->form == FORM_IN_PLACE, .n = cy_size(cg, d->n),
+                  .panels = np, .p0 = p0, .p1 = cy_imin(cg, np, cy_addc(cg, p0, g->blocks.nb)), .rows = rows,
+                  .tails = cy_tails(g->tile, m_known, g->blocks.mb), .tab = tab, .tab_stride = cy_i64(cg, 0),
+                  .base = LLVMBuildPtrToInt(cg->b, a, cg->i64, ""), .taps = cy_i64(cg, 1), .c = k, .tap_block = 1,
+                  .c_block = g->k_block, .cbuf = scratch, .cbuf_panels = g->blocks.nb, .col0 = cy_i64(cg, 0),
+                  .tail_lanes = n ? (unsigned)(n % cg->W) : cg->W, .epilogue = &d->epilogue, .index = &index};
+  core.ldb = core.in_place ? cy_mulc(cg, cy_size(cg, d->bk), 4) : cy_i64(cg, g->nr * 4);
+  cy_core_emit(cg, &core);
+}
+
+static void emit_blocked(cy_cg *cg, const gemm *g) {
+  const cy_gemm_desc *d = g->d;
+  cy_kernel_begin(cg, d->name, 0);
+  if (d->epilogue.begin)
+    d->epilogue.begin(d->epilogue.ctx, cg);
+  V bytes = worker_bytes(cg, (void *)g), scratch = NULL;
+  int64_t none;
+  if (!cy_is_const(bytes, &none) || none)
+    scratch = cy_scratch(cg, d->scratch_slot, bytes);
+  V stride = g->copy_a ? cy_size(cg, d->k) : cy_size(cg, d->am);
+  V tab = cy_row_table(cg, g->blocks.mb, cy_mulc(cg, stride, 4));
+  cy_loop t;
+  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  emit_task(cg, g, t.iv, tab, scratch);
+  cy_loop_end(cg, &t, NULL);
+  cy_fn_end(cg, NULL);
+}
+
+/* ---- dot products ---- */
+
+#define DOT_COLUMNS 64 /* of a task */
+
+static V dots_count(cy_cg *cg, void *ctx) {
+  const gemm *g = ctx;
+  return cy_mul(cg, batches(cg, g), cy_ceil_div(cg, cy_size(cg, g->d->n), cy_i64(cg, DOT_COLUMNS)));
+}
+
+/* Eight columns of one row: <8 x float>. col[] are the columns' pointers. */
+static V emit_dots8(cy_cg *cg, V a, V *col, V k) {
+  unsigned lanes = cg->W > 8 ? cg->W : 8;
+  LLVMTypeRef type = cy_vecf(cg, lanes);
+  V v[8], sum = NULL, whole = cy_mulc(cg, cy_div(cg, k, cy_i64(cg, lanes)), lanes);
+  for (int j = 0; j < 8; j++)
+    v[j] = LLVMConstNull(type);
+  cy_loop l, rest;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), whole, cy_i64(cg, lanes), v, 8);
+  V x = cy_load(cg, type, cy_gepf(cg, a, l.iv), 4);
+  for (int j = 0; j < 8; j++)
+    v[j] = cy_fma(cg, cy_load(cg, type, cy_gepf(cg, col[j], l.iv), 4), x, l.v[j]);
+  cy_loop_end(cg, &l, v);
+  static const int low[8] = {0, 1, 2, 3, 4, 5, 6, 7}, high[8] = {8, 9, 10, 11, 12, 13, 14, 15};
+  for (int j = 0; j < 8; j++) {
+    v[j] = l.out[j];
+    if (lanes == 16)
+      v[j] = LLVMBuildFAdd(cg->b, cy_shuffle(cg, v[j], v[j], low, 8), cy_shuffle(cg, v[j], v[j], high, 8), "");
+  }
+  cy_transpose8(cg, v);
+  for (int j = 0; j < 8; j++)
+    sum = sum ? LLVMBuildFAdd(cg->b, sum, v[j], "") : v[j];
+  cy_loop_begin(cg, &rest, whole, k, cy_i64(cg, 1), &sum, 1);
+  V b = LLVMGetPoison(cy_vecf(cg, 8)), scalar = cy_load(cg, cg->f32, cy_gepf(cg, a, rest.iv), 4);
+  for (int j = 0; j < 8; j++)
+    b = LLVMBuildInsertElement(cg->b, b, cy_load(cg, cg->f32, cy_gepf(cg, col[j], rest.iv), 4), cy_i32(cg, j), "");
+  sum = cy_fma(cg, cy_splat(cg, scalar, 8), b, rest.v[0]);
+  cy_loop_end(cg, &rest, &sum);
+  return rest.out[0];
+}
+
+static void emit_dots_task(cy_cg *cg, const gemm *g, V task, V tile) {
+  const cy_gemm_desc *d = g->d;
+  V n = cy_size(cg, d->n), k = cy_size(cg, d->k), am = cy_size(cg, d->am), bn = cy_size(cg, d->bn), eight = cy_i64(cg, 8);
+  V blocks = cy_ceil_div(cg, n, cy_i64(cg, DOT_COLUMNS)), col0 = cy_mulc(cg, cy_mod(cg, task, blocks), DOT_COLUMNS);
+  place p = {.row0 = cy_i64(cg, 0)};
+  split_batch(cg, g, cy_div(cg, task, blocks), &p);
+  V a = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), dot_strides(cg, g, &p, d->a_batch));
+  V b = cy_gepf(cg, cy_arg_ptr(cg, d->b_slot), dot_strides(cg, g, &p, d->b_batch));
+  V cols = cy_imin(cg, cy_i64(cg, DOT_COLUMNS), cy_sub(cg, n, col0)), ld = cy_i64(cg, DOT_COLUMNS * 4), col[8];
+  cy_loop j, i;
+  cy_loop_begin(cg, &j, cy_i64(cg, 0), cols, eight, NULL, 0);
+  for (int q = 0; q < 8; q++) { /* columns beyond the last repeat it */
+    V number = cy_imin(cg, cy_add(cg, col0, cy_addc(cg, j.iv, q)), cy_addc(cg, n, -1));
+    col[q] = cy_gepf(cg, b, cy_mul(cg, number, bn));
+  }
+  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_size(cg, d->m), cy_i64(cg, 1), NULL, 0);
+  V sums = emit_dots8(cg, cy_gepf(cg, a, cy_mul(cg, i.iv, am)), col, k);
+  cy_store(cg, sums, cy_gepf(cg, cy_gep(cg, tile, cy_mul(cg, i.iv, ld)), j.iv), 4);
+  cy_loop_end(cg, &i, NULL);
+  cy_loop_end(cg, &j, NULL);
+  cy_rows index = {row_index, &p, p.n + 1};
+  int64_t known_n = known(d->n);
+  cy_epilogue_tile(cg, &d->epilogue, &index, tile, ld, cy_size(cg, d->m), cy_i64(cg, 0), cols, col0,
+                   known_n ? (unsigned)(known_n % cg->W) : cg->W);
+}
+
+static void emit_dots(cy_cg *cg, const gemm *g) {
+  const cy_gemm_desc *d = g->d;
+  cy_kernel_begin(cg, d->name, 0);
+  if (d->epilogue.begin)
+    d->epilogue.begin(d->epilogue.ctx, cg);
+  V tile = cy_alloca(cg, known(d->m) * DOT_COLUMNS * 4);
+  cy_loop t;
+  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  emit_dots_task(cg, g, t.iv, tile);
+  cy_loop_end(cg, &t, NULL);
+  cy_fn_end(cg, NULL);
+}
+
+void cy_gemm_emit(cy_cg *cg, const cy_gemm_desc *d, cy_contract_info *info) {
+  gemm g = plan(cg, d);
+  char name[120];
+  info->n_phases = 0;
+  if (g.form == FORM_RUNTIME_PACK) {
+    snprintf(name, sizeof name, "%s_pack", d->name);
+    emit_pack(cg, &g, name);
+    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", pack_count, &g));
+  }
+  if (g.form == FORM_DOTS)
+    emit_dots(cg, &g);
+  else
+    emit_blocked(cg, &g);
+  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", g.form == FORM_DOTS ? dots_count : task_count, &g));
+  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, &g);
+  info->shared_bytes = cy_size_fn(cg, d->name, "_shared_bytes", shared_bytes, &g);
+}

@@ -1,0 +1,195 @@
+/* header.c - the C header beside a library: x.h.
+ *
+ * One struct of typed pointers for the inputs, one for the outputs, one for the sizes that the caller chooses, and the two
+ * functions of the library. It includes nothing but <stdint.h>: the types of the runtime are only named, so it goes together
+ * with cyto.h but does not need it. Any byte may occur in ONNX names: identifiers are made of them, comments show them.
+ */
+#define _GNU_SOURCE
+#include "codegen/work.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- identifiers ---- */
+
+static bool is_keyword(const char *s) {
+  static const char *const words[] = {
+      "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "constexpr", "continue",
+      "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto",
+      "if", "inline", "int", "long", "mutable", "namespace", "new", "not", "nullptr", "operator", "or", "private", "protected",
+      "public", "register", "requires", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "template",
+      "this", "throw", "true", "try", "typedef", "typename", "typeof", "union", "unsigned", "using", "virtual", "void", "volatile",
+      "while", "xor", "concept", "linux", "unix"};
+  for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+    if (strcmp(s, words[i]) == 0)
+      return true;
+  return false;
+}
+
+char *cy_c_identifier(const char *text, size_t len) {
+  char *out = malloc(len + 3);
+  size_t n = 0;
+  if (!out)
+    abort();
+  if (len == 0 || isdigit((unsigned char)text[0]))
+    out[n++] = '_';
+  for (size_t i = 0; i < len; i++) {
+    unsigned char c = (unsigned char)text[i];
+    out[n++] = c < 128 && isalnum(c) ? (char)c : '_';
+  }
+  out[n] = 0;
+  if (is_keyword(out))
+    strcat(out, "_");
+  return out;
+}
+
+/* Makes ids[i] different from all before it by appending a number. */
+static char *unique(cy_graph *g, char **ids, uint32_t i, const char *wish) {
+  char *id = cy_arena_printf(cy_graph_arena(g), "%s", wish);
+  for (int number = 2;; number++) {
+    uint32_t j = 0;
+    while (j < i && strcmp(ids[j], id))
+      j++;
+    if (j == i)
+      return id;
+    id = cy_arena_printf(cy_graph_arena(g), "%s_%d", wish, number);
+  }
+}
+
+static char *identifier(cy_graph *g, char **ids, uint32_t i, const char *name) {
+  char *wish = cy_c_identifier(name, strlen(name));
+  char *id = unique(g, ids, i, wish);
+  free(wish);
+  return id;
+}
+
+char **cy_port_identifiers(cy_graph *g, const cy_port_info *ports, uint32_t n) {
+  char **ids = CY_NEW_ARRAY(cy_graph_arena(g), char *, n + 1);
+  for (uint32_t i = 0; i < n; i++)
+    ids[i] = identifier(g, ids, i, cy_str_text(g, ports[i].name));
+  return ids;
+}
+
+/* ---- text ---- */
+
+static const char *c_type(uint8_t dtype) {
+  static const char *const types[CY_DTYPE_COUNT] = {
+      [CY_F32] = "float",     [CY_F64] = "double",    [CY_I8] = "int8_t",    [CY_I16] = "int16_t", [CY_I32] = "int32_t",
+      [CY_I64] = "int64_t",   [CY_U16] = "uint16_t",  [CY_U32] = "uint32_t", [CY_U64] = "uint64_t", [CY_F16] = "uint16_t",
+      [CY_BF16] = "uint16_t", [CY_C64] = "float",     [CY_C128] = "double",  [CY_STRING] = "char *"};
+  return types[dtype] ? types[dtype] : "uint8_t";
+}
+
+/* Inside a comment: printable, and never the end of it. */
+static void put_comment_text(FILE *f, const char *s) {
+  for (; *s; s++) {
+    unsigned char c = (unsigned char)*s;
+    if (c < 32 || c == 127 || (c == '*' && s[1] == '/') || (c == '/' && s[1] == '*'))
+      fprintf(f, "\\x%02x", c);
+    else
+      fputc(c, f);
+  }
+}
+
+static void put_struct(FILE *f, cy_work *b, const char *what, const cy_port_info *ports, uint32_t n, bool input) {
+  char **ids = cy_port_identifiers(b->g, ports, n);
+  fprintf(f, "typedef struct %s_%s {\n", b->name, what);
+  for (uint32_t i = 0; i < n; i++) {
+    const cy_value *v = cy_value_of(b->g, ports[i].value);
+    const char *type = c_type(v->type.dtype);
+    fprintf(f, "  %s%s%s%s; /* ", input ? "const " : "", type, type[strlen(type) - 1] == '*' ? (input ? "const *" : "*") : " *", ids[i]);
+    put_comment_text(f, cy_type_text(b->g, &v->type));
+    if (strcmp(ids[i], cy_str_text(b->g, ports[i].name))) {
+      fputs(" '", f);
+      put_comment_text(f, cy_str_text(b->g, ports[i].name));
+      fputc('\'', f);
+    }
+    fprintf(f, "%s */\n", input && v->data.bytes ? ", may be NULL: has a default" : "");
+  }
+  if (n == 0)
+    fputs("  void *none;\n", f);
+  fprintf(f, "} %s_%s;\n\n", b->name, what);
+}
+
+static uint32_t put_sizes(FILE *f, cy_work *b) {
+  cy_sym *syms;
+  uint32_t n = cy_input_symbols(b->g, &syms);
+  if (n == 0)
+    return 0;
+  char **ids = CY_NEW_ARRAY(cy_graph_arena(b->g), char *, n);
+  fprintf(f, "/* Sizes that the caller chooses. */\ntypedef struct %s_sizes {\n", b->name);
+  for (uint32_t i = 0; i < n; i++) {
+    const char *name = cy_str_text(b->g, cy_sym_of(b->g, syms[i])->name);
+    ids[i] = identifier(b->g, ids, i, name);
+    fprintf(f, "  int64_t %s;", ids[i]);
+    if (strcmp(ids[i], name)) {
+      fputs(" /* '", f);
+      put_comment_text(f, name);
+      fputs("' */", f);
+    }
+    fputc('\n', f);
+  }
+  fprintf(f, "} %s_sizes;\n\n", b->name);
+  return n;
+}
+
+/* Macros for inputs and outputs of fixed shape: how many elements to provide. */
+static void put_counts(FILE *f, cy_work *b, const char *what, const cy_port_info *ports, uint32_t n) {
+  char **ids = cy_port_identifiers(b->g, ports, n);
+  for (uint32_t i = 0; i < n; i++) {
+    int64_t count;
+    if (cy_dim_is_const(b->g, cy_type_elems(b->g, &cy_value_of(b->g, ports[i].value)->type), &count))
+      fprintf(f, "#define %s_%s_%s_ELEMENTS %lld\n", b->name, what, ids[i], (long long)count);
+  }
+}
+
+static void put_header(FILE *f, cy_work *b) {
+  const cy_port_info *in, *out;
+  uint32_t nin = cy_graph_inputs(b->g, &in), nout = cy_graph_outputs(b->g, &out);
+  fputs("/* ", f);
+  put_comment_text(f, cy_graph_name(b->g));
+  fprintf(f, ", compiled by cytoc for ");
+  put_comment_text(f, b->machine->text);
+  fprintf(f, ".\n *\n * Tensors are dense and row-major. float16 and bfloat16 elements are their bits (uint16_t), bool is uint8_t 0 or 1.\n */\n"
+             "#ifndef CYTO_MODEL_%s_H\n#define CYTO_MODEL_%s_H\n\n#include <stdint.h>\n\n"
+             "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\nstruct cyrt_model;\nstruct cyrt_context;\nstruct cyto_error;\n\n",
+          b->name, b->name);
+  put_counts(f, b, "input", in, nin);
+  put_counts(f, b, "output", out, nout);
+  fputs(nin || nout ? "\n" : "", f);
+  if (nin)
+    put_struct(f, b, "inputs", in, nin, true);
+  put_struct(f, b, "outputs", out, nout, false);
+  bool sizes = put_sizes(f, b) > 0;
+  fprintf(f, "/* Runs the model; 0, or a cyto_status after filling *error (may be NULL). Output memory that is not given (NULL) belongs to\n"
+             " * the context. *cache keeps the context for the next call: start with NULL, end with cyto_context_destroy(); with cache NULL\n"
+             " * each call makes its own. */\n"
+             "int32_t %s_run(struct cyrt_context **cache, ", b->name);
+  if (nin)
+    fprintf(f, "const %s_inputs *inputs, ", b->name);
+  if (sizes)
+    fprintf(f, "const %s_sizes *sizes, ", b->name);
+  fprintf(f, "const %s_outputs *outputs, struct cyto_error *error);\n\n", b->name);
+  fprintf(f, "/* For cyto_model_from_linked() of cyto.h. */\nconst struct cyrt_model *%s_model(void);\n\n"
+             "#ifdef __cplusplus\n}\n#endif\n#endif\n", b->name);
+}
+
+int cy_header_write(cy_work *b, const char *path) {
+  bool to_stdout = strcmp(path, "-") == 0;
+  const char *near = to_stdout ? "-" : cy_temps_near(b->temps, path);
+  FILE *f = to_stdout ? stdout : fopen(near, "w");
+  bool ok = f != NULL;
+  if (ok)
+    put_header(f, b);
+  if (ok && ferror(f))
+    ok = false;
+  if (f && (to_stdout ? fflush(f) : fclose(f)))
+    ok = false;
+  if (!ok) {
+    cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", path, strerror(errno));
+    return -1;
+  }
+  return to_stdout ? 0 : cy_temps_commit(b->temps, near, path, b->diag);
+}

@@ -1,0 +1,383 @@
+/* host.c - the host program: one LLVM module with plan(), run(), and the tables of the model.
+ *
+ * In: a program with planned memory, and what the target made of its kernels. Out: an object (or text) file. plan() turns the
+ * values of the input symbols into offsets and output shapes; run() (host_steps.c) does the steps; host_model.c adds the
+ * tables and the exported functions. All of it works on a cyrt_frame (runtime/cyto_abi.h) and keeps no state of its own.
+ * Layouts of the ABI's structs are taken by offsetof: host and target are both 64-bit x86.
+ */
+#include "codegen/host_int.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STATUS_SHAPE_MISMATCH = 2 }; /* CYTO_SHAPE_MISMATCH of cyto.h */
+
+/* ---- small helpers ---- */
+
+LLVMValueRef cy_host_field(cy_host *h, LLVMTypeRef type, LLVMValueRef base, size_t offset) {
+  return cy_load(h->cg, type, cy_gepc(h->cg, base, (int64_t)offset), type == h->cg->i32 ? 4 : 8);
+}
+
+LLVMValueRef cy_host_declare(cy_host *h, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n, bool variadic) {
+  LLVMValueRef fn = LLVMGetNamedFunction(h->cg->module, name);
+  if (fn)
+    return fn;
+  fn = LLVMAddFunction(h->cg->module, name, LLVMFunctionType(ret, (LLVMTypeRef *)params, n, variadic));
+  LLVMSetVisibility(fn, LLVMHiddenVisibility);
+  return fn;
+}
+
+LLVMValueRef cy_host_text(cy_host *h, const char *text) {
+  LLVMValueRef data = LLVMConstStringInContext(h->cg->ctx, text, (unsigned)strlen(text), 0);
+  LLVMValueRef g = LLVMAddGlobal(h->cg->module, LLVMTypeOf(data), "");
+  LLVMSetInitializer(g, data);
+  LLVMSetGlobalConstant(g, 1);
+  LLVMSetLinkage(g, LLVMPrivateLinkage);
+  LLVMSetUnnamedAddress(g, LLVMGlobalUnnamedAddr);
+  return g;
+}
+
+const cy_kernel_plan *cy_host_plan(const cy_host *h, const cy_kernel *k) {
+  uint32_t i = (uint32_t)((uintptr_t)k >> 4) * 2654435761u & h->plan_mask;
+  while (h->plan_of[i] && h->plan_of[i]->kernel != k)
+    i = (i + 1) & h->plan_mask;
+  if (!h->plan_of[i])
+    cy_bug("a step launches kernel '%s', which was not compiled", cy_kernel_name(k));
+  return h->plan_of[i];
+}
+
+static void index_plans(cy_host *h) {
+  uint32_t cap = 16;
+  while (cap < 2 * h->build->nplans)
+    cap *= 2;
+  h->plan_mask = cap - 1;
+  h->plan_of = calloc(cap, sizeof *h->plan_of);
+  if (!h->plan_of)
+    abort();
+  for (uint32_t n = 0; n < h->build->nplans; n++) {
+    const cy_kernel_plan *plan = &h->build->plans[n];
+    uint32_t i = (uint32_t)((uintptr_t)plan->kernel >> 4) * 2654435761u & h->plan_mask, ndims;
+    while (h->plan_of[i])
+      i = (i + 1) & h->plan_mask;
+    h->plan_of[i] = plan;
+    const cy_dim *dims;
+    ndims = cy_kernel_dims(plan->kernel, &dims);
+    if (h->max_slots < cy_plan_first_dim(plan) + ndims)
+      h->max_slots = cy_plan_first_dim(plan) + ndims;
+  }
+}
+
+/* ---- functions ---- */
+
+static void load_bases(cy_host *h) {
+  LLVMTypeRef ptr = h->cg->ptr;
+  cy_host_fn *f = &h->fn;
+  f->frame = LLVMGetParam(h->cg->fn, 0);
+  f->inputs = cy_host_field(h, ptr, f->frame, offsetof(cyrt_frame, inputs));
+  f->outputs = cy_host_field(h, ptr, f->frame, offsetof(cyrt_frame, outputs));
+  f->weights = cy_host_field(h, ptr, f->frame, offsetof(cyrt_frame, weights));
+  f->arena = cy_host_field(h, ptr, f->frame, offsetof(cyrt_frame, arena));
+  f->syms = cy_host_field(h, ptr, f->frame, offsetof(cyrt_frame, syms));
+  f->offsets = cy_host_field(h, ptr, f->frame, offsetof(cyrt_frame, offsets));
+  f->dynamic = cy_host_field(h, ptr, f->frame, offsetof(cyrt_frame, dynamic));
+}
+
+cy_host_state cy_host_enter(cy_host *h, const char *name) {
+  cy_host_state state = {cy_fn_save(h->cg), h->fn};
+  cy_fn_begin(h->cg, name, h->cg->i32, &h->cg->ptr, 1, CY_FN_INTERNAL | CY_FN_NOINLINE);
+  memset(&h->fn, 0, sizeof h->fn);
+  cy_host_forget(h);
+  load_bases(h);
+  return state;
+}
+
+void cy_host_leave(cy_host *h, cy_host_state state) {
+  cy_fn_end(h->cg, LLVMConstInt(h->cg->i32, 0, 0));
+  if (h->fn.fail) {
+    LLVMPositionBuilderAtEnd(h->cg->b, h->fn.fail);
+    cy_fn_end(h->cg, h->fn.fail_code);
+  }
+  h->fn = state.fn;
+  cy_fn_restore(h->cg, state.cg);
+  cy_host_forget(h);
+}
+
+void cy_host_check(cy_host *h, LLVMValueRef code) {
+  cy_cg *cg = h->cg;
+  LLVMBasicBlockRef here = LLVMGetInsertBlock(cg->b);
+  if (!h->fn.fail) {
+    h->fn.fail = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "fail");
+    LLVMPositionBuilderAtEnd(cg->b, h->fn.fail);
+    h->fn.fail_code = LLVMBuildPhi(cg->b, cg->i32, "");
+    LLVMPositionBuilderAtEnd(cg->b, here);
+  }
+  LLVMBasicBlockRef next = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "");
+  LLVMValueRef bad = LLVMBuildICmp(cg->b, LLVMIntNE, code, LLVMConstInt(cg->i32, 0, 0), "");
+  LLVMBuildCondBr(cg->b, bad, h->fn.fail, next);
+  LLVMAddIncoming(h->fn.fail_code, &code, &here, 1);
+  LLVMPositionBuilderAtEnd(cg->b, next);
+}
+
+/* ---- buffers and slots ---- */
+
+/* An input that has a default: the caller's data, or the default among the weights. */
+static LLVMValueRef input_or_default(cy_host *h, uint32_t index, LLVMValueRef given) {
+  const cy_port_info *ports;
+  cy_graph_inputs(h->g, &ports);
+  if (!cy_value_of(h->g, ports[index].value)->data.bytes)
+    return given;
+  for (uint32_t c = 0; c < h->p->nconstants; c++)
+    if (h->p->constants[c].value == ports[index].value && !h->p->constants[c].write) {
+      LLVMValueRef otherwise = cy_gepc(h->cg, h->fn.weights, (int64_t)h->p->constants[c].offset);
+      LLVMValueRef none = LLVMBuildIsNull(h->cg->b, given, "");
+      return cy_select(h->cg, none, otherwise, given);
+    }
+  return given;
+}
+
+static LLVMValueRef buffer_base(cy_host *h, uint32_t id) {
+  cy_cg *cg = h->cg;
+  const cy_buffer *b = &h->p->buffers[id];
+  int64_t offset;
+  switch (b->kind) {
+  case CY_BUF_ARENA:
+    if (h->offset_index[id] >= 0)
+      return cy_gep(cg, h->fn.arena, cy_host_field(h, cg->i64, h->fn.offsets, 8 * (size_t)h->offset_index[id]));
+    if (!cy_dim_is_const(h->g, b->offset, &offset))
+      cy_bug("buffer %u has no planned offset", id);
+    return cy_gepc(cg, h->fn.arena, offset);
+  case CY_BUF_INPUT:
+    return input_or_default(h, b->index, cy_host_field(h, cg->ptr, h->fn.inputs, 8 * (size_t)b->index));
+  case CY_BUF_OUTPUT:
+    return cy_host_field(h, cg->ptr, h->fn.outputs, b->index * sizeof(cyrt_output) + offsetof(cyrt_output, ptr));
+  case CY_BUF_CONST:
+    return cy_gepc(cg, h->fn.weights, (int64_t)h->p->constants[b->index].offset);
+  case CY_BUF_DYNAMIC:
+    return cy_host_field(h, cg->ptr, h->fn.dynamic, b->index * sizeof(cyrt_dynamic) + offsetof(cyrt_dynamic, ptr));
+  }
+  cy_bug("unknown kind of buffer");
+}
+
+LLVMValueRef cy_host_pointer(cy_host *h, uint32_t buffer, cy_dim offset) {
+  LLVMValueRef base = buffer_base(h, buffer);
+  return offset ? cy_gep(h->cg, base, cy_host_dim(h, offset)) : base;
+}
+
+LLVMValueRef cy_host_slots(cy_host *h) {
+  if (!h->fn.slots)
+    h->fn.slots = cy_alloca(h->cg, (int64_t)sizeof(cyrt_slot) * (h->max_slots ? h->max_slots : 1));
+  return h->fn.slots;
+}
+
+void cy_host_size_slots(cy_host *h, const cy_kernel_plan *plan) {
+  const cy_dim *dims;
+  uint32_t n = cy_kernel_dims(plan->kernel, &dims), first = cy_plan_first_dim(plan);
+  LLVMValueRef slots = cy_host_slots(h);
+  for (uint32_t i = 0; i < n; i++)
+    cy_store(h->cg, cy_host_dim(h, dims[i]), cy_gepc(h->cg, slots, (int64_t)sizeof(cyrt_slot) * (first + i)), 8);
+}
+
+LLVMValueRef cy_host_call_size(cy_host *h, const char *prefix, const char *suffix) {
+  char name[192];
+  snprintf(name, sizeof name, "%s%s", prefix, suffix);
+  LLVMValueRef fn = cy_host_declare(h, name, h->cg->i64, &h->cg->ptr, 1, false), slots = cy_host_slots(h);
+  return cy_call(h->cg, fn, &slots, 1);
+}
+
+void cy_host_scratch_syms(cy_host *h, const cy_kernel_plan *plan) {
+  size_t n = (size_t)(plan - h->build->plans);
+  cy_sym worker = h->build->worker_sym[n], shared = h->build->shared_sym[n];
+  if (!worker && !shared)
+    return;
+  cy_host_size_slots(h, plan);
+  if (worker)
+    cy_host_set_sym(h, worker, cy_host_call_size(h, plan->symbol, "_worker_bytes"));
+  if (shared)
+    cy_host_set_sym(h, shared, cy_host_call_size(h, plan->symbol, "_shared_bytes"));
+}
+
+/* ---- plan() ---- */
+
+static bool kernel_dims_known(cy_host *h, const cy_kernel_plan *plan) {
+  const cy_dim *dims;
+  uint32_t n = cy_kernel_dims(plan->kernel, &dims);
+  for (uint32_t i = 0; i < n; i++)
+    if (cy_dim_has_data_sym(h->g, dims[i]))
+      return false;
+  return true;
+}
+
+/* A size below zero comes of input shapes that do not fit together. */
+static void check_output_dim(cy_host *h, const char *name, int axis, cy_dim d, LLVMValueRef v) {
+  cy_cg *cg = h->cg;
+  int64_t min, max;
+  cy_dim_range(h->g, d, &min, &max);
+  if (min >= 0)
+    return;
+  LLVMTypeRef params[3] = {cg->ptr, cg->i32, cg->ptr};
+  LLVMValueRef fail = cy_host_declare(h, "cyrt_fail", cg->i32, params, 3, true);
+  LLVMBasicBlockRef bad = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "");
+  LLVMBasicBlockRef good = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "");
+  LLVMBuildCondBr(cg->b, cy_icmp(cg, LLVMIntSLT, v, cy_i64(cg, 0)), bad, good);
+  LLVMPositionBuilderAtEnd(cg->b, bad);
+  LLVMValueRef args[6] = {h->fn.frame, LLVMConstInt(cg->i32, STATUS_SHAPE_MISMATCH, 0),
+                          cy_host_text(h, "output '%s' would have size %lld along axis %lld: the sizes of the inputs do not "
+                                          "fit this model"),
+                          cy_host_text(h, name), v, cy_i64(cg, axis)};
+  cy_fn_end(cg, cy_call(cg, fail, args, 6));
+  LLVMPositionBuilderAtEnd(cg->b, good);
+}
+
+static void emit_output_dims(cy_host *h) {
+  const cy_port_info *ports;
+  uint32_t n = cy_graph_outputs(h->g, &ports);
+  for (uint32_t i = 0; i < n; i++) {
+    if (cy_host_output_dynamic(h, i))
+      continue;
+    const cy_type *type = &cy_value_of(h->g, ports[i].value)->type;
+    for (int axis = 0; axis < type->rank; axis++) {
+      LLVMValueRef v = cy_host_dim(h, type->dim[axis]);
+      check_output_dim(h, cy_str_text(h->g, ports[i].name), axis, type->dim[axis], v);
+      size_t at = i * sizeof(cyrt_output) + offsetof(cyrt_output, dims) + 8 * (size_t)axis;
+      cy_store(h->cg, v, cy_gepc(h->cg, h->fn.outputs, (int64_t)at), 8);
+    }
+  }
+}
+
+static LLVMValueRef emit_plan(cy_host *h, const char *name) {
+  cy_host_state state = cy_host_enter(h, name);
+  LLVMValueRef fn = h->cg->fn;
+  for (uint32_t i = 0; i < h->build->nplans; i++)
+    if (kernel_dims_known(h, &h->build->plans[i]))
+      cy_host_scratch_syms(h, &h->build->plans[i]);
+  emit_output_dims(h);
+  for (uint32_t i = 0; i < h->p->nbuffers; i++)
+    if (h->offset_index[i] >= 0)
+      cy_store(h->cg, cy_host_dim(h, h->p->buffers[i].offset), cy_gepc(h->cg, h->fn.offsets, 8 * (int64_t)h->offset_index[i]), 8);
+  LLVMValueRef bytes = cy_host_dim(h, h->p->arena_bytes);
+  cy_store(h->cg, bytes, cy_gepc(h->cg, h->fn.frame, offsetof(cyrt_frame, arena_bytes)), 8);
+  cy_host_leave(h, state);
+  return fn;
+}
+
+/* ---- the module ---- */
+
+static void number_symbols(cy_host *h) {
+  uint32_t n = cy_sym_count(h->g);
+  h->sym_index = calloc(n + 1, sizeof *h->sym_index);
+  bool *done = calloc(n + 1, sizeof *done);
+  if (!h->sym_index || !done)
+    abort();
+  cy_sym *inputs;
+  h->n_input_syms = cy_input_symbols(h->g, &inputs);
+  for (uint32_t i = 0; i < h->n_input_syms; i++) {
+    h->sym_index[inputs[i]] = i;
+    done[inputs[i]] = true;
+  }
+  h->n_syms = h->n_input_syms;
+  for (cy_sym s = 1; s <= n; s++)
+    if (!done[s] && s != h->p->workers)
+      h->sym_index[s] = h->n_syms++;
+  free(done);
+}
+
+static void number_offsets(cy_host *h) {
+  h->offset_index = malloc((h->p->nbuffers + 1) * sizeof *h->offset_index);
+  if (!h->offset_index)
+    abort();
+  for (uint32_t i = 0; i < h->p->nbuffers; i++) {
+    const cy_buffer *b = &h->p->buffers[i];
+    int64_t v;
+    bool symbolic = b->kind == CY_BUF_ARENA && b->offset && !cy_dim_is_const(h->g, b->offset, &v);
+    h->offset_index[i] = symbolic ? (int32_t)h->n_offsets++ : -1;
+  }
+}
+
+static void host_deinit(cy_host *h) {
+  cy_cg_destroy(h->cg);
+  free(h->sym_index);
+  free(h->offset_index);
+  free(h->plan_of);
+  free(h->memo);
+  free(h->memo_turn);
+}
+
+static int write_buffer(cy_work *b, LLVMMemoryBufferRef buffer, const char *text, const char *path) {
+  FILE *f = fopen(path, "wb");
+  const char *data = text ? text : LLVMGetBufferStart(buffer);
+  size_t n = text ? strlen(text) : LLVMGetBufferSize(buffer);
+  bool ok = f && fwrite(data, 1, n, f) == n;
+  if (f && fclose(f))
+    ok = false;
+  if (!ok)
+    cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", path, strerror(errno));
+  return ok ? 0 : -1;
+}
+
+/* Verifies, optimises and writes the open module. */
+static int finish_module(cy_host *h, cy_code_kind kind, const char *path) {
+  char *error = NULL;
+  if (cy_cg_verify(h->cg, &error))
+    cy_bug("invalid host module: %s", error);
+  LLVMMemoryBufferRef buffer = NULL;
+  int rc = cy_cg_optimize(h->cg, "function(early-cse,simplifycfg)", &error);
+  char *text = rc == 0 && kind == CY_CODE_LL ? cy_cg_ir_text(h->cg) : NULL;
+  if (rc == 0 && !text)
+    rc = cy_cg_emit(h->cg, kind == CY_CODE_ASM ? LLVMAssemblyFile : LLVMObjectFile, &buffer, &error);
+  if (rc == 0)
+    rc = write_buffer(h->build, buffer, text, path);
+  else
+    cy_diag_add(h->build->diag, CY_ERROR, NULL, "the host program cannot be compiled: %s", error);
+  if (buffer)
+    LLVMDisposeMemoryBuffer(buffer);
+  LLVMDisposeMessage(text);
+  free(error);
+  return rc;
+}
+
+/* The one symbol that every shared library has under the same name, in an object of its own: archives leave it out. */
+static int emit_query(cy_host *h) {
+  cy_cg *cg = h->cg;
+  cy_work *b = h->build;
+  char name[160];
+  cy_cg_module(cg, "query");
+  LLVMValueRef fn = cy_fn_begin(cg, CYTO_MODEL_QUERY, cg->ptr, &cg->i32, 1, 0);
+  LLVMSetVisibility(fn, LLVMDefaultVisibility);
+  LLVMValueRef same = LLVMBuildICmp(cg->b, LLVMIntEQ, LLVMGetParam(fn, 0), LLVMConstInt(cg->i32, CYTO_ABI_VERSION, 0), "");
+  snprintf(name, sizeof name, "%s_cyrt_model", b->name);
+  LLVMValueRef model = LLVMAddGlobal(cg->module, cg->i8, name);
+  LLVMSetVisibility(model, LLVMHiddenVisibility);
+  cy_fn_end(cg, cy_select(cg, same, model, LLVMConstNull(cg->ptr)));
+  b->query_object = strdup(cy_temps_file(b->temps, "query.o"));
+  return finish_module(h, CY_CODE_OBJECT, b->query_object);
+}
+
+int cy_host_emit(cy_work *b, cy_code_kind kind) {
+  static const char *const base[] = {"host.o", "host.s", "host.ll"};
+  char *error = NULL;
+  cy_host host = {.build = b, .p = b->p, .g = b->g, .turn = 1}, *h = &host;
+  h->cg = cy_cg_create(b->machine->cpu, b->machine->features, &error);
+  if (!h->cg) {
+    cy_diag_add(b->diag, CY_ERROR, NULL, "no code can be made for '%s': %s", b->machine->cpu, error ? error : "unknown CPU");
+    free(error);
+    return -1;
+  }
+  number_symbols(h);
+  number_offsets(h);
+  index_plans(h);
+  cy_cg_module(h->cg, "host");
+  LLVMValueRef plan = emit_plan(h, "plan");
+  cy_host_emit_run(h, "run");
+  cy_host_emit_model(h, plan, LLVMGetNamedFunction(h->cg->module, "run"));
+  const char *path = cy_temps_file(b->temps, base[kind]);
+  int rc = finish_module(h, kind, path);
+  if (rc == 0) {
+    b->objects = realloc(b->objects, (b->nobjects + 1) * sizeof *b->objects);
+    b->objects[b->nobjects++] = strdup(path);
+  }
+  if (rc == 0 && b->o->emit == CY_EMIT_SO)
+    rc = emit_query(h);
+  host_deinit(h);
+  return rc;
+}

@@ -1,0 +1,79 @@
+/* host_int.h - what the files that emit the host program share (host.c, host_steps.c, host_dims.c, host_model.c).
+ *
+ * One cy_host is one LLVM module being filled: plan(), run() and its parts, the tables of cyrt_model. The module is the same for
+ * every target; kernels are external functions.
+ */
+#ifndef CY_HOST_INT_H
+#define CY_HOST_INT_H
+
+#include "codegen/work.h"
+#include "codegen/cpu/emit.h"
+#include "runtime/cyto_abi.h"
+
+/* The function being emitted: what was loaded in its entry block, and its stack memory. */
+typedef struct cy_host_fn {
+  LLVMValueRef frame, inputs, outputs, weights, arena, syms, offsets, dynamic;
+  LLVMValueRef slots, tensors_in, tensors_out, dims; /* made when first needed */
+  LLVMBasicBlockRef fail;                            /* returns fail_code, a phi; made when first needed */
+  LLVMValueRef fail_code;
+} cy_host_fn;
+
+typedef struct cy_host {
+  cy_work *build;
+  cy_program *p;
+  cy_graph *g;
+  cy_cg *cg;
+  uint32_t *sym_index;   /* [symbols + 1] index in frame->syms */
+  uint32_t n_input_syms, n_syms;
+  int32_t *offset_index; /* [buffers] index in frame->offsets, -1: the offset is a constant */
+  uint32_t n_offsets;
+  const cy_kernel_plan **plan_of; /* open hash by kernel */
+  uint32_t plan_mask;
+  uint32_t max_slots, max_in, max_out; /* over all steps */
+  int nparts;
+  cy_host_fn fn;
+  /* values of dims in the code emitted since the last place where that might have become wrong */
+  LLVMValueRef *memo;
+  uint32_t *memo_turn;
+  uint32_t memo_cap, turn;
+} cy_host;
+
+/* ---- host_dims.c ---- */
+LLVMValueRef cy_host_dim(cy_host *h, cy_dim d);
+void cy_host_forget(cy_host *h); /* values seen so far no longer dominate, or a symbol changed */
+void cy_host_set_sym(cy_host *h, cy_sym s, LLVMValueRef v);
+LLVMValueRef cy_host_sym(cy_host *h, cy_sym s);
+/* The estimated time of a launch in picoseconds on one core, as an expression of the program's symbols. */
+cy_dim cy_host_work(cy_host *h, cy_kernel *k);
+/* Number of tasks: the product of the grid's extents. */
+cy_dim cy_host_tasks(cy_host *h, cy_kernel *k);
+
+/* ---- host.c: functions, memory, plan() ---- */
+/* Opens i32 name(frame); the function that was open is restored by cy_host_leave(), which returns 0 from this one. */
+typedef struct cy_host_state {
+  cy_fn_state cg;
+  cy_host_fn fn;
+} cy_host_state;
+cy_host_state cy_host_enter(cy_host *h, const char *name);
+void cy_host_leave(cy_host *h, cy_host_state state);
+LLVMValueRef cy_host_declare(cy_host *h, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n, bool variadic);
+void cy_host_check(cy_host *h, LLVMValueRef code);   /* returns from the function when code is not 0 */
+LLVMValueRef cy_host_text(cy_host *h, const char *text);
+LLVMValueRef cy_host_pointer(cy_host *h, uint32_t buffer, cy_dim offset);
+const cy_kernel_plan *cy_host_plan(const cy_host *h, const cy_kernel *k);
+/* The slots of the function; and writing those with the sizes that a kernel wants, behind its pointers. */
+LLVMValueRef cy_host_slots(cy_host *h);
+void cy_host_size_slots(cy_host *h, const cy_kernel_plan *plan);
+LLVMValueRef cy_host_call_size(cy_host *h, const char *prefix, const char *suffix); /* i64 <prefix><suffix>(slots) */
+LLVMValueRef cy_host_field(cy_host *h, LLVMTypeRef type, LLVMValueRef base, size_t offset);
+/* Computes the scratch symbols of a plan whose sizes are known at run time only. */
+void cy_host_scratch_syms(cy_host *h, const cy_kernel_plan *plan);
+
+/* ---- host_steps.c: run() ---- */
+void cy_host_emit_run(cy_host *h, const char *name);
+
+/* ---- host_model.c: cyrt_model, <name>_model, <name>_run, cyto_model_query ---- */
+void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run);
+bool cy_host_output_dynamic(const cy_host *h, uint32_t output);
+
+#endif

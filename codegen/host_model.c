@@ -1,0 +1,185 @@
+/* host_model.c - what a compiled model shows to the world: its cyrt_model with all tables, <name>_model() and <name>_run().
+ *
+ * Everything is read-only data of the host module. The names of inputs and outputs are the true ONNX names; C identifiers are the
+ * header's business. <name>_run() hands its arguments on to cyto_run_simple() of the runtime: the structs of pointers in the
+ * header have the layout of arrays of pointers.
+ */
+#include "codegen/host_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef CYTO_VERSION
+#define CYTO_VERSION "0"
+#endif
+
+bool cy_host_output_dynamic(const cy_host *h, uint32_t output) {
+  const cy_port_info *ports;
+  cy_graph_outputs(h->g, &ports);
+  const cy_type *type = &cy_value_of(h->g, ports[output].value)->type;
+  for (int i = 0; i < type->rank; i++)
+    if (cy_dim_has_data_sym(h->g, type->dim[i]))
+      return true;
+  return false;
+}
+
+uint32_t cy_input_symbols(cy_graph *g, cy_sym **out_syms) {
+  uint32_t n = 0, nsyms = cy_sym_count(g);
+  cy_sym *list = CY_NEW_ARRAY(cy_graph_arena(g), cy_sym, nsyms + 1);
+  bool *seen = CY_NEW_ARRAY(cy_graph_arena(g), bool, nsyms + 1);
+  const cy_port_info *ports;
+  uint32_t nports = cy_graph_inputs(g, &ports);
+  for (uint32_t i = 0; i < nports; i++) {
+    const cy_type *type = &cy_value_of(g, ports[i].value)->type;
+    for (int axis = 0; axis < type->rank; axis++) {
+      int64_t v;
+      if (cy_dim_is_const(g, type->dim[axis], &v))
+        continue;
+      const cy_term *t;
+      const cy_atom *atom = cy_dim_terms(g, type->dim[axis], &t) == 1 && t->natoms == 1 ? cy_dim_atom(g, t->atoms[0]) : NULL;
+      if (!atom || atom->kind != CY_ATOM_SYM || t->coef != 1)
+        cy_bug("a size of input '%s' is neither a number nor a symbol", cy_str_text(g, ports[i].name));
+      if (!seen[atom->sym])
+        list[n++] = atom->sym;
+      seen[atom->sym] = true;
+    }
+  }
+  *out_syms = list;
+  return n;
+}
+
+/* ---- constants ---- */
+
+static LLVMValueRef i32_const(cy_host *h, int64_t v) { return LLVMConstInt(h->cg->i32, (unsigned long long)v, 1); }
+
+static LLVMValueRef global(cy_host *h, LLVMValueRef data, const char *name) {
+  LLVMValueRef g = LLVMAddGlobal(h->cg->module, LLVMTypeOf(data), name);
+  LLVMSetInitializer(g, data);
+  LLVMSetGlobalConstant(g, 1);
+  if (*name)
+    LLVMSetVisibility(g, LLVMHiddenVisibility);
+  else
+    LLVMSetLinkage(g, LLVMPrivateLinkage);
+  return g;
+}
+
+static LLVMValueRef null_ptr(cy_host *h) { return LLVMConstNull(h->cg->ptr); }
+
+static LLVMValueRef table(cy_host *h, LLVMTypeRef type, LLVMValueRef *v, uint32_t n) {
+  return n ? global(h, LLVMConstArray2(type, v, n), "") : null_ptr(h);
+}
+
+/* dims of cyrt_port: sizes; -1 - symbol for an input's symbol, -1 for what plan() and run() find out. */
+static LLVMValueRef port_dims(cy_host *h, const cy_type *type, bool input) {
+  LLVMValueRef v[CY_MAX_RANK];
+  for (int i = 0; i < type->rank; i++) {
+    int64_t size = -1;
+    if (!cy_dim_is_const(h->g, type->dim[i], &size) && input) {
+      const cy_term *t;
+      cy_dim_terms(h->g, type->dim[i], &t);
+      size = -1 - (int64_t)h->sym_index[cy_dim_atom(h->g, t->atoms[0])->sym];
+    }
+    v[i] = cy_i64(h->cg, size);
+  }
+  return table(h, h->cg->i64, v, type->rank);
+}
+
+static LLVMValueRef ports_table(cy_host *h, const cy_port_info *ports, uint32_t n, bool input) {
+  LLVMValueRef *rows = calloc(n + 1, sizeof *rows);
+  if (!rows)
+    abort();
+  for (uint32_t i = 0; i < n; i++) {
+    const cy_value *v = cy_value_of(h->g, ports[i].value);
+    int flags = input ? (v->data.bytes ? CYRT_PORT_OPTIONAL : 0) : cy_host_output_dynamic(h, i) ? CYRT_PORT_DYNAMIC : 0;
+    LLVMValueRef row[5] = {cy_host_text(h, cy_str_text(h->g, ports[i].name)), i32_const(h, v->type.dtype),
+                           i32_const(h, v->type.rank), port_dims(h, &v->type, input), i32_const(h, flags)};
+    rows[i] = LLVMConstStructInContext(h->cg->ctx, row, 5, 0);
+  }
+  LLVMValueRef t = n ? table(h, LLVMTypeOf(rows[0]), rows, n) : null_ptr(h);
+  free(rows);
+  return t;
+}
+
+static LLVMValueRef sym_names(cy_host *h) {
+  LLVMValueRef *names = calloc(h->n_syms + 1, sizeof *names), none = cy_host_text(h, "");
+  cy_sym *inputs;
+  if (!names)
+    abort();
+  uint32_t n = cy_input_symbols(h->g, &inputs);
+  for (uint32_t i = 0; i < h->n_syms; i++)
+    names[i] = i < n ? cy_host_text(h, cy_str_text(h->g, cy_sym_of(h->g, inputs[i])->name)) : none;
+  LLVMValueRef t = table(h, h->cg->ptr, names, h->n_syms);
+  free(names);
+  return t;
+}
+
+static LLVMValueRef weights_symbol(cy_host *h) {
+  if (!h->build->has_weights || h->build->weights_file)
+    return null_ptr(h);
+  char name[160];
+  snprintf(name, sizeof name, "%s_weights", h->build->name);
+  LLVMValueRef g = LLVMAddGlobal(h->cg->module, h->cg->i8, name);
+  LLVMSetVisibility(g, LLVMHiddenVisibility);
+  return g;
+}
+
+/* ---- exported functions ---- */
+
+static void emit_model_function(cy_host *h, LLVMValueRef model) {
+  char name[160];
+  snprintf(name, sizeof name, "%s_model", h->build->name);
+  LLVMValueRef fn = cy_fn_begin(h->cg, name, h->cg->ptr, NULL, 0, 0);
+  LLVMSetVisibility(fn, LLVMDefaultVisibility);
+  cy_fn_end(h->cg, model);
+}
+
+/* int32_t <name>_run(cache, [inputs,] [symbols,] outputs, error): arguments without content are left out, as in the header. */
+static void emit_run_function(cy_host *h, LLVMValueRef model, bool has_inputs) {
+  cy_cg *cg = h->cg;
+  char name[160];
+  snprintf(name, sizeof name, "%s_run", h->build->name);
+  LLVMTypeRef params[6] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->ptr};
+  LLVMValueRef simple = cy_host_declare(h, "cyto_run_simple", cg->i32, params, 6, false);
+  unsigned n = 3 + has_inputs + (h->n_input_syms > 0), at = 0;
+  LLVMValueRef fn = cy_fn_begin(cg, name, cg->i32, params, n, 0);
+  LLVMSetVisibility(fn, LLVMDefaultVisibility);
+  LLVMValueRef args[6] = {model, LLVMGetParam(fn, at++)};
+  args[2] = has_inputs ? LLVMGetParam(fn, at++) : null_ptr(h);
+  args[3] = h->n_input_syms ? LLVMGetParam(fn, at++) : null_ptr(h);
+  args[4] = LLVMGetParam(fn, at++);
+  args[5] = LLVMGetParam(fn, at++);
+  cy_fn_end(cg, cy_call(cg, simple, args, 6));
+}
+
+/* The fields in the order of cyrt_model; LLVM pads the struct as C does. */
+void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
+  cy_work *b = h->build;
+  const cy_port_info *in, *out;
+  uint32_t nin = cy_graph_inputs(h->g, &in), nout = cy_graph_outputs(h->g, &out);
+  LLVMValueRef fields[] = {i32_const(h, CYTO_ABI_VERSION),
+                           i32_const(h, 0),
+                           cy_host_text(h, cy_graph_name(h->g)),
+                           cy_host_text(h, b->machine->text),
+                           cy_host_text(h, b->machine->needs),
+                           cy_host_text(h, "cytoc " CYTO_VERSION),
+                           i32_const(h, nin),
+                           i32_const(h, nout),
+                           ports_table(h, in, nin, true),
+                           ports_table(h, out, nout, false),
+                           i32_const(h, h->n_syms),
+                           i32_const(h, h->n_input_syms),
+                           sym_names(h),
+                           i32_const(h, h->n_offsets),
+                           i32_const(h, h->p->ndynamic),
+                           weights_symbol(h),
+                           cy_i64(h->cg, (int64_t)h->p->weights_bytes),
+                           b->weights_file ? cy_host_text(h, b->weights_file) : null_ptr(h),
+                           plan,
+                           run};
+  LLVMValueRef data = LLVMConstStructInContext(h->cg->ctx, fields, sizeof fields / sizeof fields[0], 0);
+  char name[160];
+  snprintf(name, sizeof name, "%s_cyrt_model", b->name);
+  LLVMValueRef model = global(h, data, name);
+  emit_model_function(h, model);
+  emit_run_function(h, model, nin > 0);
+}

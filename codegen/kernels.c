@@ -1,0 +1,231 @@
+/* kernels.c - the kernels of a program made ready for a target: plans, appended arguments, what is bound to them.
+ *
+ * In: a program from lowering. Out: one cy_kernel_plan per distinct kernel that some step launches; kernels and steps extended by the
+ * arguments that the target asked for (packed weights, scratch, shifted views of arguments); and which constants the library
+ * has to carry. Everything that later code only reads is computed here once (expanded math, list of sizes), because the IR
+ * belongs to one thread.
+ */
+#include "codegen/work.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- which kernels ---- */
+
+static cy_kernel_plan *find_plan(cy_work *b, const cy_kernel *k) {
+  for (uint32_t i = 0; i < b->p->nkernels; i++) /* plans stand in the order of p->kernels */
+    if (b->p->kernels[i] == k)
+      return &b->plans[i];
+  cy_bug("a step launches kernel '%s', which is not in the program's list", cy_kernel_name(k));
+}
+
+static void visit_launches(cy_work *b, cy_step *s, void (*visit)(cy_work *b, cy_step *s)) {
+  for (; s; s = s->next) {
+    if (s->kind == CY_STEP_LAUNCH)
+      visit(b, s);
+    visit_launches(b, s->then_steps, visit);
+    visit_launches(b, s->else_steps, visit);
+  }
+}
+
+static void note_launch(cy_work *b, cy_step *s) {
+  cy_kernel_plan *plan = find_plan(b, s->kernel);
+  if (!plan->launch)
+    plan->launch = s;
+}
+
+/* "model_k12_matmul_gelu": the model's name keeps two archives in one application apart. */
+static void name_kernel(cy_work *b, cy_kernel_plan *plan, uint32_t index) {
+  const char *name = cy_kernel_name(plan->kernel);
+  char *id = cy_c_identifier(name, strlen(name));
+  snprintf(plan->symbol, sizeof plan->symbol, "%.40s_k%u_%.24s", b->name, index, id);
+  free(id);
+}
+
+static void prepare_kernel(cy_work *b, cy_kernel_plan *plan) {
+  plan->nargs_ir = cy_kernel_args(plan->kernel, NULL);
+  plan->dead_arg = plan->packed_arg = plan->scratch_arg = plan->shared_arg = -1;
+  plan->shifted_arg[0] = plan->shifted_arg[1] = -1;
+  plan->algorithm = "loops";
+  const cy_dim *dims;
+  cy_kernel_expand_math(plan->kernel);
+  cy_kernel_dims(plan->kernel, &dims);
+  b->machine->target->prepare(b->machine, b->p, plan);
+  plan->weight += 40 + cy_expr_count(plan->kernel);
+}
+
+/* ---- what is bound to appended arguments ---- */
+
+static void append_bind(cy_work *b, cy_step *s, uint32_t arg, cy_bind bind) {
+  uint32_t n = arg + 1;
+  if (n > s->nbind) {
+    cy_bind *more = CY_NEW_ARRAY(cy_graph_arena(b->g), cy_bind, n);
+    memcpy(more, s->bind, s->nbind * sizeof *more);
+    s->bind = more;
+    s->nbind = n;
+  }
+  s->bind[arg] = bind;
+}
+
+static cy_bind constant_bind(cy_work *b, uint32_t constant) {
+  for (uint32_t i = 0; i < b->p->nbuffers; i++)
+    if (b->p->buffers[i].kind == CY_BUF_CONST && b->p->buffers[i].index == constant)
+      return (cy_bind){i, 0};
+  cy_dim bytes = cy_dim_const(b->g, (int64_t)b->p->constants[constant].size);
+  return (cy_bind){cy_program_add_buffer(b->p, CY_BUF_CONST, constant, bytes), 0};
+}
+
+static cy_bind scratch_bind(cy_work *b) {
+  return (cy_bind){cy_program_add_buffer(b->p, CY_BUF_ARENA, 0, cy_dim_const(b->g, 0)), 0};
+}
+
+static void bind_packed(cy_work *b, cy_step *s, cy_kernel_plan *plan) {
+  const cy_buffer *plain = &b->p->buffers[s->bind[plan->dead_arg].buffer];
+  if (plain->kind != CY_BUF_CONST)
+    cy_bug("kernel '%s' wants constant weights, but a step binds something else", cy_kernel_name(plan->kernel));
+  cy_val v = b->p->constants[plain->index].value;
+  int64_t offset = 0;
+  cy_dim at = s->bind[plan->dead_arg].offset;
+  if (at && !cy_dim_is_const(b->g, at, &offset))
+    cy_bug("kernel '%s': weights begin at a place that is not known", cy_kernel_name(plan->kernel));
+  uint32_t packed = b->machine->target->pack(b->machine, b->p, plan, v, offset);
+  append_bind(b, s, (uint32_t)plan->packed_arg, constant_bind(b, packed));
+}
+
+static void bind_launch(cy_work *b, cy_step *s) {
+  cy_kernel_plan *plan = find_plan(b, s->kernel);
+  if (plan->packed_arg >= 0)
+    bind_packed(b, s, plan);
+  for (int i = 0; i < 2; i++)
+    if (plan->shifted_arg[i] >= 0) {
+      cy_bind bind = s->bind[plan->shifted_by[i]];
+      bind.offset = bind.offset ? cy_dim_add(b->g, bind.offset, plan->shift_offset[i]) : plan->shift_offset[i];
+      append_bind(b, s, (uint32_t)plan->shifted_arg[i], bind);
+    }
+  if (plan->scratch_arg >= 0)
+    append_bind(b, s, (uint32_t)plan->scratch_arg, scratch_bind(b));
+  if (plan->shared_arg >= 0)
+    append_bind(b, s, (uint32_t)plan->shared_arg, scratch_bind(b));
+}
+
+/* ---- which constants are needed ---- */
+
+static void use_buffer(cy_work *b, uint32_t id) {
+  const cy_buffer *buffer = &b->p->buffers[id];
+  if (buffer->kind == CY_BUF_CONST)
+    b->constant_used[buffer->index] = true;
+}
+
+static void use_constants(cy_work *b, const cy_step *s) {
+  for (; s; s = s->next) {
+    const cy_kernel_plan *plan = s->kind == CY_STEP_LAUNCH ? find_plan(b, s->kernel) : NULL;
+    int32_t dead = plan && !plan->reads_dead ? plan->dead_arg : -1;
+    for (uint32_t i = 0; i < s->nbind; i++)
+      if ((int32_t)i != dead)
+        use_buffer(b, s->bind[i].buffer);
+    for (uint32_t i = 0; i < s->nin; i++)
+      if (s->in[i].type.dtype != CY_NONE)
+        use_buffer(b, s->in[i].at.buffer);
+    use_constants(b, s->then_steps);
+    use_constants(b, s->else_steps);
+  }
+}
+
+/* Inputs with a default: the default goes along. */
+static void add_defaults(cy_work *b) {
+  const cy_port_info *ports;
+  uint32_t n = cy_graph_inputs(b->g, &ports);
+  for (uint32_t i = 0; i < n; i++) {
+    const cy_value *v = cy_value_of(b->g, ports[i].value);
+    if (v->data.bytes)
+      cy_program_add_constant(b->p, ports[i].value, v->data.size, "", NULL, NULL);
+  }
+}
+
+static void find_constants(cy_work *b) {
+  add_defaults(b);
+  b->constant_used = calloc(b->p->nconstants + 1, sizeof *b->constant_used);
+  if (!b->constant_used)
+    abort();
+  use_constants(b, b->p->steps);
+  for (uint32_t i = 0; i < b->p->nconstants; i++) {
+    const cy_constant *c = &b->p->constants[i];
+    if (!c->write && cy_value_of(b->g, c->value)->param)
+      b->constant_used[i] = true;
+  }
+}
+
+void cy_kernels_prepare(cy_work *b) {
+  uint32_t n = b->p->nkernels, kept = 0;
+  b->plans = calloc(n + 1, sizeof *b->plans);
+  b->worker_sym = calloc(n + 1, sizeof *b->worker_sym);
+  b->shared_sym = calloc(n + 1, sizeof *b->shared_sym);
+  if (!b->plans || !b->worker_sym || !b->shared_sym)
+    abort();
+  for (uint32_t i = 0; i < n; i++)
+    b->plans[i].kernel = b->p->kernels[i];
+  b->nplans = n;
+  visit_launches(b, b->p->steps, note_launch);
+  for (uint32_t i = 0; i < n; i++) /* kernels that no step launches are left out */
+    if (b->plans[i].launch) {
+      b->p->kernels[kept] = b->p->kernels[i];
+      b->plans[kept++] = b->plans[i];
+    }
+  b->nplans = b->p->nkernels = kept;
+  for (uint32_t i = 0; i < kept; i++) {
+    name_kernel(b, &b->plans[i], i);
+    prepare_kernel(b, &b->plans[i]);
+  }
+  visit_launches(b, b->p->steps, bind_launch);
+  find_constants(b);
+}
+
+/* ---- scratch, once its sizes are known ---- */
+
+static cy_dim scratch_bytes(cy_work *b, int64_t bytes, cy_sym *sym, const char *what, const char *kernel) {
+  if (bytes >= 0)
+    return cy_dim_const(b->g, (bytes + 63) / 64 * 64);
+  if (!*sym) {
+    char name[128];
+    snprintf(name, sizeof name, "%s_%s", kernel, what);
+    *sym = cy_sym_new(b->g, name, CY_SYM_FREE);
+    cy_sym_of(b->g, *sym)->min = 0;
+  }
+  return cy_dim_sym(b->g, *sym);
+}
+
+static bool depends_on_data(cy_work *b, cy_kernel *k) {
+  const cy_dim *dims;
+  uint32_t n = cy_kernel_dims(k, &dims);
+  for (uint32_t i = 0; i < n; i++)
+    if (cy_dim_has_data_sym(b->g, dims[i]))
+      return true;
+  return false;
+}
+
+static void size_scratch(cy_work *b, cy_step *s, int32_t arg, cy_dim bytes, bool at_run_time) {
+  cy_buffer *buffer = &b->p->buffers[s->bind[arg].buffer];
+  buffer->bytes = bytes;
+  if (at_run_time) {
+    buffer->kind = CY_BUF_DYNAMIC;
+    buffer->index = b->p->ndynamic++;
+  }
+}
+
+static void size_launch(cy_work *b, cy_step *s) {
+  cy_kernel_plan *plan = find_plan(b, s->kernel);
+  size_t n = (size_t)(plan - b->plans);
+  const cy_kernel_code *code = &plan->code;
+  bool data = depends_on_data(b, plan->kernel);
+  if (plan->scratch_arg >= 0) {
+    cy_dim bytes = scratch_bytes(b, code->worker_bytes, &b->worker_sym[n], "scratch", plan->symbol);
+    bytes = cy_dim_mul(b->g, bytes, cy_dim_sym(b->g, b->p->workers));
+    size_scratch(b, s, plan->scratch_arg, bytes, data && code->worker_bytes < 0);
+  }
+  if (plan->shared_arg >= 0) {
+    cy_dim bytes = scratch_bytes(b, code->shared_bytes, &b->shared_sym[n], "shared", plan->symbol);
+    size_scratch(b, s, plan->shared_arg, bytes, data && code->shared_bytes < 0);
+  }
+}
+
+void cy_kernels_bind_scratch(cy_work *b) { visit_launches(b, b->p->steps, size_launch); }

@@ -1,0 +1,245 @@
+/* link.c - objects to the file that was asked for.
+ *
+ * In: object files of the host program, kernels and weights; the runtime archive embedded in this binary (runtime_blob.S).
+ * Out: a shared library by `ld -shared`, an archive by `ar`, an object by `ld -r`, or texts put together. The C library is linked by
+ * the path under which this very process runs it, so no development files are needed. No build ids and no timestamps:
+ * equal inputs give equal bytes.
+ */
+#define _GNU_SOURCE
+#include "codegen/work.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern const char cy_runtime_archive[], cy_runtime_archive_end[];
+extern char **environ;
+
+/* ---- running tools ---- */
+
+typedef struct command {
+  const char *argv[600];
+  int n;
+} command;
+
+static void add(command *c, const char *arg) {
+  if (c->n + 1 >= (int)(sizeof c->argv / sizeof c->argv[0]))
+    cy_bug("too many arguments for the linker");
+  c->argv[c->n++] = arg;
+}
+
+/* Puts the first lines of a tool's complaints into a diagnostic. */
+static void report_failure(cy_work *b, const char *tool, const char *log) {
+  char text[1500] = "";
+  FILE *f = fopen(log, "r");
+  size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+  if (f)
+    fclose(f);
+  while (n > 0 && text[n - 1] == '\n')
+    n--;
+  text[n] = 0;
+  cy_diag_add(b->diag, CY_ERROR, NULL, "'%s' failed: %s", tool, n ? text : "no message");
+}
+
+/* Exit status of the command, -1 when it cannot be started (errno says why). */
+static int run(command *c, const char *log) {
+  posix_spawn_file_actions_t actions;
+  pid_t pid;
+  int status;
+  c->argv[c->n] = NULL;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  int error = posix_spawnp(&pid, c->argv[0], &actions, NULL, (char **)c->argv, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error) {
+    errno = error;
+    return -1;
+  }
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+    ;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Tries the names of a tool in turn until one exists. `package` is what to install when none does. */
+static int run_tool(cy_work *b, const char *const *names, command *c, const char *package) {
+  const char *log = cy_temps_file(b->temps, "log");
+  for (; *names; names++) {
+    c->argv[0] = *names;
+    int rc = run(c, log);
+    if (rc == 0)
+      return 0;
+    if (rc > 0) {
+      report_failure(b, *names, log);
+      return -1;
+    }
+    if (errno != ENOENT) {
+      cy_diag_add(b->diag, CY_ERROR, NULL, "cannot run '%s': %s", *names, strerror(errno));
+      return -1;
+    }
+  }
+  cy_diag_add(b->diag, CY_ERROR, NULL, "'%s' was not found in PATH: install the package '%s'", c->argv[0], package);
+  return -1;
+}
+
+static const char *const linkers[] = {"ld", "ld.bfd", "ld.lld", "ld.lld-19", "ld", NULL};
+static const char *const archivers[] = {"ar", "llvm-ar", "llvm-ar-19", "ar", NULL};
+
+/* ---- pieces ---- */
+
+static int write_file(cy_work *b, const char *path, const char *data, size_t n) {
+  FILE *f = fopen(path, "wb");
+  bool ok = f && fwrite(data, 1, n, f) == n;
+  if (f && fclose(f))
+    ok = false;
+  if (!ok)
+    cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", path, strerror(errno));
+  return ok ? 0 : -1;
+}
+
+static int write_runtime(cy_work *b, const char *path) {
+  return write_file(b, path, cy_runtime_archive, (size_t)(cy_runtime_archive_end - cy_runtime_archive));
+}
+
+/* The path of the library that has this function, as loaded by this process. */
+static const char *library_of(void *function) {
+  Dl_info info;
+  return dladdr(function, &info) && info.dli_fname && strchr(info.dli_fname, '/') ? info.dli_fname : NULL;
+}
+
+static void add_objects(cy_work *b, command *c) {
+  for (uint32_t i = 0; i < b->nobjects; i++)
+    add(c, b->objects[i]);
+}
+
+static const char *base_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+/* ---- forms ---- */
+
+static int link_shared(cy_work *b, const char *near) {
+  char script[600];
+  const char *script_path = cy_temps_file(b->temps, "exports");
+  const char *runtime = cy_temps_file(b->temps, "libcyto.a");
+  int n = snprintf(script, sizeof script, "{ global: cyto_model_query; %s_run; %s_model; local: *; };\n", b->name, b->name);
+  if (write_file(b, script_path, script, (size_t)n) || write_runtime(b, runtime))
+    return -1;
+  static const char *const flags[] = {"-shared", "--hash-style=gnu", "--build-id=none", "-z", "noexecstack", "-z", "relro",
+                                      "-z", "now", "--gc-sections", "--no-undefined-version", NULL};
+  command c = {.n = 1};
+  for (int i = 0; flags[i]; i++)
+    add(&c, flags[i]);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  add(&c, "-z"); /* what is missing is found now and not when the library is loaded */
+  add(&c, "defs");
+#endif
+  add(&c, "-h");
+  add(&c, base_name(b->o->output));
+  add(&c, "--version-script");
+  add(&c, script_path);
+  add(&c, "-o");
+  add(&c, near);
+  add_objects(b, &c);
+  add(&c, b->query_object);
+  add(&c, runtime);
+  double (*math)(double) = exp;
+  const char *libc = library_of((void *)(uintptr_t)&posix_spawnp), *libm = library_of((void *)(uintptr_t)math);
+  if (libm)
+    add(&c, libm);
+  if (libc && (!libm || strcmp(libc, libm)))
+    add(&c, libc);
+  return run_tool(b, linkers, &c, "binutils");
+}
+
+static int link_archive(cy_work *b, const char *near) {
+  if (write_runtime(b, near))
+    return -1;
+  command c = {.n = 1};
+  add(&c, "rcsD");
+  add(&c, near);
+  add_objects(b, &c);
+  return run_tool(b, archivers, &c, "binutils");
+}
+
+static int link_object(cy_work *b, const char *near) {
+  command c = {.n = 1};
+  add(&c, "-r");
+  add(&c, "-o");
+  add(&c, near);
+  add_objects(b, &c);
+  return run_tool(b, linkers, &c, "binutils");
+}
+
+/* Copies the text files one after the other to an open stream. */
+static int join_text(cy_work *b, FILE *out) {
+  char chunk[1 << 14];
+  for (uint32_t i = 0; i < b->nobjects; i++) {
+    FILE *in = fopen(b->objects[i], "rb");
+    if (!in)
+      return -1;
+    for (size_t n; (n = fread(chunk, 1, sizeof chunk, in)) > 0;)
+      fwrite(chunk, 1, n, out);
+    fclose(in);
+  }
+  return ferror(out) ? -1 : 0;
+}
+
+static int link_text(cy_work *b, const char *near) {
+  FILE *out = fopen(near, "wb");
+  int rc = out ? join_text(b, out) : -1;
+  if (out && fclose(out))
+    rc = -1;
+  if (rc)
+    cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", b->o->output, strerror(errno));
+  return rc;
+}
+
+/* ---- the output ---- */
+
+/* Keeps what was linked in the directory that was asked for. */
+static int keep_temps(cy_work *b) {
+  if (!b->o->save_temps)
+    return 0;
+  for (uint32_t i = 0; i < b->nobjects; i++) {
+    char path[1024], chunk[1 << 14];
+    snprintf(path, sizeof path, "%s/%s.%s", b->o->save_temps, b->name, base_name(b->objects[i]));
+    FILE *in = fopen(b->objects[i], "rb"), *out = fopen(path, "wb");
+    for (size_t n; in && out && (n = fread(chunk, 1, sizeof chunk, in)) > 0;)
+      fwrite(chunk, 1, n, out);
+    bool bad = !in || !out || ferror(out);
+    if (in)
+      fclose(in);
+    if ((out && fclose(out)) || bad) {
+      cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", path, strerror(errno));
+      return -1;
+    }
+  }
+  return 0;
+}
+
+int cy_link(cy_work *b) {
+  static int (*const forms[CY_EMIT_KINDS])(cy_work *, const char *) = {
+      [CY_EMIT_SO] = link_shared, [CY_EMIT_A] = link_archive, [CY_EMIT_O] = link_object,
+      [CY_EMIT_LL] = link_text,   [CY_EMIT_ASM] = link_text};
+  if (keep_temps(b))
+    return -1;
+  if (strcmp(b->o->output, "-") == 0)
+    return join_text(b, stdout);
+  const char *near = cy_temps_near(b->temps, b->o->output);
+  if (forms[b->o->emit](b, near))
+    return -1;
+  struct stat st;
+  if (b->o->stats && stat(near, &st) == 0)
+    b->o->stats->output_bytes = (uint64_t)st.st_size;
+  return cy_temps_commit(b->temps, near, b->o->output, b->diag);
+}

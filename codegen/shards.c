@@ -1,0 +1,157 @@
+/* shards.c - machine code for all kernels, by several processes.
+ *
+ * Kernels are dealt out to shards by estimated work; a shard is a module and an object file. Which kernel goes where depends on
+ * the program alone, so the output is the same for any number of jobs. Each shard is compiled by a forked child: the IR grows its
+ * tables while it is read and belongs to one thread, a child has its own copy for free. What the parent needs to know
+ * (phases, scratch sizes, error texts) comes back through shared memory.
+ */
+#define _GNU_SOURCE
+#include "codegen/work.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MAX_SHARDS = 32, SHARD_WEIGHT = 6000, ERROR_TEXT = 1000 };
+
+typedef struct shard {
+  cy_kernel_plan **plans;
+  uint32_t n;
+  uint64_t weight;
+  pid_t child; /* 0: not started, -1: done */
+  char path[600];
+} shard;
+
+/* What a child reports. */
+typedef struct report {
+  char error[MAX_SHARDS][ERROR_TEXT];
+  cy_kernel_code code[];
+} report;
+
+/* ---- dealing out ---- */
+
+static int by_weight(const void *a, const void *b, void *build) {
+  const cy_kernel_plan *plans = ((const cy_work *)build)->plans;
+  uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  uint64_t wx = plans[x].weight, wy = plans[y].weight;
+  return wx != wy ? (wx < wy ? 1 : -1) : x < y ? -1 : x > y;
+}
+
+static int deal(cy_work *b, shard *shards) {
+  uint64_t total = 0;
+  uint32_t *order = malloc((b->nplans + 1) * sizeof *order);
+  if (!order)
+    abort();
+  for (uint32_t i = 0; i < b->nplans; i++) {
+    order[i] = i;
+    total += b->plans[i].weight;
+  }
+  uint64_t n = total / SHARD_WEIGHT + 1;
+  n = n > MAX_SHARDS ? MAX_SHARDS : n > b->nplans ? b->nplans : n;
+  qsort_r(order, b->nplans, sizeof *order, by_weight, b);
+  for (uint32_t i = 0; i < b->nplans; i++) {
+    shard *least = &shards[0];
+    for (uint64_t s = 1; s < n; s++)
+      if (shards[s].weight < least->weight)
+        least = &shards[s];
+    if (!least->plans && !(least->plans = malloc(b->nplans * sizeof *least->plans)))
+      abort();
+    least->plans[least->n++] = &b->plans[order[i]];
+    least->weight += b->plans[order[i]].weight;
+  }
+  free(order);
+  return (int)n;
+}
+
+/* ---- children ---- */
+
+_Noreturn static void child(cy_work *b, shard *s, int index, cy_code_kind kind, report *r) {
+  cy_temps_fork_child();
+  char *error = NULL;
+  int rc = b->machine->target->emit(b->machine, b->p, s->plans, s->n, b->o->opt_level, kind, s->path, &error);
+  if (rc)
+    snprintf(r->error[index], ERROR_TEXT, "%s", error ? error : "unknown error");
+  for (uint32_t i = 0; i < s->n; i++)
+    r->code[s->plans[i] - b->plans] = s->plans[i]->code;
+  _exit(rc ? 1 : 0);
+}
+
+static int start(cy_work *b, shard *s, int index, cy_code_kind kind, report *r) {
+  fflush(NULL);
+  s->child = fork();
+  if (s->child == 0)
+    child(b, s, index, kind, r);
+  if (s->child > 0)
+    return 0;
+  cy_diag_add(b->diag, CY_ERROR, NULL, "cannot start a process: %s", strerror(errno));
+  return -1;
+}
+
+/* Waits for one child of ours; 0, or -1 after a diagnostic. */
+static int collect(cy_work *b, shard *shards, int n, report *r) {
+  for (int i = 0; i < n; i++) {
+    int status;
+    if (shards[i].child <= 0)
+      continue;
+    while (waitpid(shards[i].child, &status, 0) < 0 && errno == EINTR)
+      ;
+    shards[i].child = -1;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+      return 0;
+    const char *kernel = cy_kernel_name(shards[i].plans[0]->kernel);
+    if (r->error[i][0])
+      cy_diag_add(b->diag, CY_ERROR, NULL, "kernels cannot be compiled: %s", r->error[i]);
+    else
+      cy_diag_add(b->diag, CY_ERROR, NULL, "the compilation of %u kernels, '%s' first, ended by signal %d: a bug in cytoc or not enough memory",
+                  shards[i].n, kernel, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+    return -1;
+  }
+  return 0;
+}
+
+static int run_all(cy_work *b, shard *shards, int n, cy_code_kind kind, report *r, int (*meanwhile)(cy_work *b)) {
+  int jobs = b->o->jobs > 0 ? b->o->jobs : (int)sysconf(_SC_NPROCESSORS_ONLN), running = 0, rc = 0, next = 0;
+  for (; next < n && running < jobs && rc == 0; next++, running++)
+    rc = start(b, &shards[next], next, kind, r);
+  if (rc == 0 && meanwhile)
+    rc = meanwhile(b);
+  while (running > 0) {
+    if (collect(b, shards, next, r))
+      rc = -1;
+    running--;
+    if (rc == 0 && next < n) {
+      rc = start(b, &shards[next], next, kind, r);
+      next++;
+      running += rc == 0;
+    }
+  }
+  return rc;
+}
+
+int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b)) {
+  static const char *const ending[] = {"o", "s", "ll"};
+  shard *shards = calloc(MAX_SHARDS, sizeof *shards);
+  size_t bytes = sizeof(report) + (b->nplans + 1) * sizeof(cy_kernel_code);
+  report *r = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (!shards || r == MAP_FAILED)
+    abort();
+  int n = b->nplans ? deal(b, shards) : 0;
+  b->objects = realloc(b->objects, (b->nobjects + (size_t)n + 1) * sizeof *b->objects);
+  for (int i = 0; i < n; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "kernels%d.%s", i, ending[kind]);
+    snprintf(shards[i].path, sizeof shards[i].path, "%s", cy_temps_file(b->temps, name));
+    b->objects[b->nobjects++] = strdup(shards[i].path);
+  }
+  int rc = run_all(b, shards, n, kind, r, meanwhile);
+  for (uint32_t i = 0; i < b->nplans; i++)
+    b->plans[i].code = r->code[i];
+  for (int i = 0; i < n; i++)
+    free(shards[i].plans);
+  free(shards);
+  munmap(r, bytes);
+  return rc;
+}

@@ -1,0 +1,85 @@
+/* target.h - what a target is: a row of data and functions, looked up by what --target says.
+ *
+ * The host program (plan, run, tables; host.c) is the same LLVM module for every target. A target compiles *kernels*, each of
+ * which becomes one or more phases: C functions of type cyrt_kernel that run one after the other. The order of events:
+ *
+ *   prepare   once per kernel, sequentially: chooses the algorithm, appends arguments to the kernel (packed weights,
+ *             scratch) and tells what is bound to them
+ *   emit      in a process of its own per shard (the IR's tables grow while being read, so threads would not do): machine
+ *             code for some kernels into one module, and for each kernel its phases and scratch sizes
+ *
+ * Slots of a phase: a pointer for every argument of the kernel, then the values of cy_kernel_dims(), in that order.
+ */
+#ifndef CY_TARGET_H
+#define CY_TARGET_H
+
+#include "codegen/codegen.h"
+
+typedef struct cy_target cy_target;
+
+/* A target with its options: what cy_machine_open() made of the spec. */
+struct cy_machine {
+  const cy_target *target;
+  char *spec;     /* as given */
+  char *cpu;      /* LLVM's name */
+  char *features; /* extra "+a,-b", or NULL */
+  char *text;     /* for people, and cyrt_model.target */
+  char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */
+  void *state;    /* the target's own */
+};
+
+/* What a kernel became. Plain data: it crosses a process boundary. */
+#define CY_MAX_PHASES 4
+typedef struct cy_phase_code {
+  char symbol[128];
+  int64_t tasks; /* -1: i64 <symbol>_tasks(args) tells; -2: the product of the kernel's grid */
+} cy_phase_code;
+typedef struct cy_kernel_code {
+  int32_t nphases;
+  cy_phase_code phase[CY_MAX_PHASES];
+  int64_t worker_bytes; /* scratch per worker; -1: i64 <kernel symbol>_worker_bytes(args) tells */
+  int64_t shared_bytes; /* scratch once; -1: i64 <kernel symbol>_shared_bytes(args) tells */
+} cy_kernel_code;
+
+/* A kernel on its way to code. */
+typedef struct cy_kernel_plan {
+  cy_kernel *kernel;
+  char symbol[80];         /* unique in the model, with the model's prefix */
+  const cy_step *launch;   /* the first step that launches it */
+  uint32_t nargs_ir;       /* arguments before prepare() appended any */
+  int32_t dead_arg;        /* argument that was replaced by its packed form, or -1 */
+  bool reads_dead;         /* ... but is read elsewhere in the kernel, too */
+  int32_t packed_arg;      /* appended: packed form of dead_arg's constant, or -1 */
+  int32_t scratch_arg, shared_arg; /* appended: see cy_kernel_code, or -1 */
+  int32_t shifted_arg[2], shifted_by[2]; /* appended: the same buffer as argument shifted_by, from shift_offset on; or -1 */
+  cy_dim shift_offset[2];  /* bytes */
+  void *form;              /* the target's own notes, in the graph's arena */
+  const char *algorithm;   /* for --explain */
+  uint64_t weight;         /* estimate of the work to compile it */
+  cy_kernel_code code;     /* after emit */
+} cy_kernel_plan;
+
+/* Slots of a kernel's sizes start behind its pointers. */
+static inline uint32_t cy_plan_first_dim(const cy_kernel_plan *plan) { return cy_kernel_args(plan->kernel, NULL); }
+
+typedef enum cy_code_kind { CY_CODE_OBJECT, CY_CODE_ASM, CY_CODE_LL } cy_code_kind;
+
+struct cy_target {
+  const char *name;
+  const char *specs; /* what --target accepts, for help and messages */
+  /* Fills m's cpu, features, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
+   * malloc'ed reason, when the spec looked like one. */
+  bool (*match)(const char *spec, cy_machine *m, char **out_error);
+  void (*release)(cy_machine *m);
+  bool (*supports)(const cy_machine *m, cy_kernel *k);
+  void (*prepare)(const cy_machine *m, cy_program *p, cy_kernel_plan *plan);
+  /* The program's constant with the packed form, for this kernel, of constant v from byte `offset` on. */
+  uint32_t (*pack)(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
+  /* Writes code for n kernels to the file `path`. 0, or -1 with a malloc'ed text. */
+  int (*emit)(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint32_t n, int opt_level, cy_code_kind kind,
+              const char *path, char **out_error);
+};
+
+extern const cy_target cy_target_cpu; /* cpu/cpu.c */
+
+#endif

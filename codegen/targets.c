@@ -1,0 +1,63 @@
+/* targets.c - the table of targets, and looking one up by what --target says.
+ *
+ * A new target is one row here and one folder beside cpu/.
+ */
+#include "codegen/target.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const cy_target *const targets[] = {&cy_target_cpu};
+#define NTARGETS (sizeof targets / sizeof targets[0])
+
+static void no_such_target(const char *spec, const char *reason, cy_diag_sink *diag) {
+  char list[512] = "";
+  size_t n = 0;
+  for (size_t i = 0; i < NTARGETS && n < sizeof list; i++)
+    n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? "; " : "", targets[i]->specs);
+  if (reason)
+    cy_diag_add(diag, CY_ERROR, NULL, "target '%s': %s; expected %s", spec, reason, list);
+  else
+    cy_diag_add(diag, CY_ERROR, NULL, "unknown target '%s'; expected %s", spec, list);
+}
+
+cy_machine *cy_machine_open(const char *spec, cy_diag_sink *diag) {
+  cy_machine *m = calloc(1, sizeof *m);
+  if (!m)
+    abort();
+  if (!spec || !*spec)
+    spec = "native";
+  m->spec = strdup(spec);
+  char *reason = NULL;
+  for (size_t i = 0; i < NTARGETS && !reason; i++)
+    if (targets[i]->match(spec, m, &reason)) {
+      m->target = targets[i];
+      return m;
+    }
+  no_such_target(spec, reason, diag);
+  free(reason);
+  cy_machine_close(m);
+  return NULL;
+}
+
+void cy_machine_close(cy_machine *m) {
+  if (!m)
+    return;
+  if (m->target)
+    m->target->release(m);
+  free(m->spec);
+  free(m->cpu);
+  free(m->features);
+  free(m->text);
+  free(m->needs);
+  free(m);
+}
+
+const char *cy_machine_text(const cy_machine *m) { return m->text; }
+
+bool cy_machine_supports(const cy_machine *m, cy_kernel *k) { return m->target->supports(m, k); }
+
+void cy_machine_list(FILE *out) {
+  for (size_t i = 0; i < NTARGETS; i++)
+    fprintf(out, "%-6s %s\n", targets[i]->name, targets[i]->specs);
+}

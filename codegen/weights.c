@@ -1,0 +1,136 @@
+/* weights.c - the constants of a program, laid out and written.
+ *
+ * Every used constant gets a 64-byte aligned place. The bytes are produced straight into the mapped output file, by several
+ * threads: an ELF object that the linker takes as it is, or, beyond CY_WEIGHTS_SIDE_FILE, a file of its own beside the
+ * library (cyrt_model.weights_file), because code reaches only 2 GB around itself. Space is reserved first: running out of it
+ * while writing a mapping would kill the process.
+ */
+#define _GNU_SOURCE
+#include "codegen/work.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+void cy_weights_layout(cy_work *b) {
+  uint64_t at = 0;
+  for (uint32_t i = 0; i < b->p->nconstants; i++) {
+    cy_constant *c = &b->p->constants[i];
+    c->offset = at;
+    if (b->constant_used[i])
+      at += (c->size + 63) / 64 * 64;
+  }
+  b->p->weights_bytes = at;
+  b->has_weights = at > 0;
+  bool library = b->o->emit == CY_EMIT_SO || b->o->emit == CY_EMIT_A || b->o->emit == CY_EMIT_O;
+  if (library && at > CY_WEIGHTS_SIDE_FILE) {
+    const char *slash = strrchr(b->o->output, '/'), *base = slash ? slash + 1 : b->o->output;
+    b->weights_file = malloc(strlen(base) + 16);
+    if (!b->weights_file)
+      abort();
+    sprintf(b->weights_file, "%s.weights", base);
+  }
+}
+
+/* ---- writing ---- */
+
+typedef struct job {
+  const cy_work *b;
+  uint8_t *out;
+  uint32_t next; /* atomic */
+} job;
+
+static void *work(void *arg) {
+  job *j = arg;
+  cy_program *p = j->b->p;
+  for (uint32_t i; (i = __atomic_fetch_add(&j->next, 1, __ATOMIC_RELAXED)) < p->nconstants;) {
+    const cy_constant *c = &p->constants[i];
+    if (!j->b->constant_used[i])
+      continue;
+    const cy_data *data = &cy_value_of(j->b->g, c->value)->data;
+    if (c->write)
+      c->write(j->b->g, c->value, c->form, j->out + c->offset);
+    else
+      memcpy(j->out + c->offset, data->bytes, c->size < data->size ? c->size : data->size);
+  }
+  return NULL;
+}
+
+static void write_all(cy_work *b, uint8_t *out, int threads) {
+  job j = {b, out, 0};
+  pthread_t t[16];
+  int started = 0;
+  for (int n = (threads < 16 ? threads : 16) - 1; started < n && b->p->weights_bytes > 1 << 20; started++)
+    if (pthread_create(&t[started], NULL, work, &j))
+      break;
+  work(&j);
+  for (int i = 0; i < started; i++)
+    pthread_join(t[i], NULL);
+}
+
+/* Creates a file of `bytes` with its space reserved, mapped for writing; NULL after a diagnostic. */
+static uint8_t *create_mapped(cy_work *b, const char *path, uint64_t bytes, int *out_fd) {
+  int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  int error = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)bytes);
+  void *map = error ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (!error && map == MAP_FAILED)
+    error = errno;
+  if (error) {
+    cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write %.1f MB of weights to '%s': %s", (double)bytes / 1e6, path,
+                strerror(error));
+    if (fd >= 0)
+      close(fd);
+    return NULL;
+  }
+  *out_fd = fd;
+  return map;
+}
+
+static int write_side_file(cy_work *b, int threads) {
+  char *path = NULL;
+  int fd, rc = -1;
+  if (asprintf(&path, "%s.weights", b->o->output) < 0)
+    abort();
+  const char *near = cy_temps_near(b->temps, path);
+  uint8_t *map = create_mapped(b, near, b->p->weights_bytes, &fd);
+  if (map) {
+    write_all(b, map, threads);
+    munmap(map, b->p->weights_bytes);
+    close(fd);
+    rc = cy_temps_commit(b->temps, near, path, b->diag);
+  }
+  free(path);
+  return rc;
+}
+
+static int write_object(cy_work *b, int threads) {
+  char symbol[160];
+  int fd;
+  snprintf(symbol, sizeof symbol, "%s_weights", b->name);
+  cy_elf_image elf;
+  cy_elf_data_object(".cyto_weights", symbol, b->p->weights_bytes, &elf);
+  const char *path = cy_temps_file(b->temps, "weights.o");
+  uint64_t bytes = elf.tail_offset + elf.tail_bytes;
+  uint8_t *map = create_mapped(b, path, bytes, &fd);
+  if (!map)
+    return -1;
+  memcpy(map, elf.head, sizeof elf.head);
+  write_all(b, map + elf.data_offset, threads);
+  memcpy(map + elf.tail_offset, elf.tail, elf.tail_bytes);
+  munmap(map, bytes);
+  close(fd);
+  b->objects = realloc(b->objects, (b->nobjects + 1) * sizeof *b->objects);
+  b->objects[b->nobjects++] = strdup(path);
+  return 0;
+}
+
+int cy_weights_write(cy_work *b) {
+  int threads = b->o->jobs > 0 ? b->o->jobs : (int)sysconf(_SC_NPROCESSORS_ONLN);
+  if (!b->has_weights)
+    return 0;
+  return b->weights_file ? write_side_file(b, threads) : write_object(b, threads);
+}

@@ -1,0 +1,238 @@
+/* interp.c - runs kernels on host memory, one scalar at a time: the oracle of every numeric test.
+ *
+ * In: a kernel, a pointer per argument, a value per symbol. Out: what the kernel stores. Slow and plain on purpose: statements are
+ * walked as they stand, lanes mean nothing, an expression is computed at most once per execution of its statement, and
+ * a select computes only the side it takes (so the other may load from outside). Arithmetic is cy_scalar_eval()'s.
+ * A contraction's task is one output element: the sum is formed in double (or wrapping integers), rounded to the
+ * accumulator's type, and the body runs as the epilogue.
+ */
+#include "loop_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct machine {
+  cy_kernel *k;
+  void *const *args;
+  const int64_t *syms;
+  int64_t *var;
+  cy_scalar *local;
+  cy_scalar *value;  /* of expressions, valid where stamp[e] == now */
+  uint64_t *stamp, now;
+} machine;
+
+static cy_scalar eval(machine *m, cy_expr e);
+
+static cy_scalar eval_op(machine *m, const cy_expr_info *x) {
+  cy_scalar v[3];
+  if (x->op == CY_OP_select)
+    return eval(m, x->arg[eval(m, x->arg[0]).i ? 1 : 2]);
+  for (int i = 0; i < x->n; i++)
+    v[i] = eval(m, x->arg[i]);
+  return cy_scalar_eval(x->op, cy_expr_of(m->k, x->arg[0])->dtype, x->dtype, v);
+}
+
+static cy_scalar eval(machine *m, cy_expr e) {
+  if (m->stamp[e] == m->now)
+    return m->value[e];
+  const cy_expr_info *x = cy_expr_of(m->k, e);
+  cy_scalar v;
+  switch (x->op) {
+  case CY_X_CONST:
+    v = x->c;
+    break;
+  case CY_X_VAR:
+    v.i = m->var[x->id];
+    break;
+  case CY_X_DIM:
+    v.i = cy_dim_eval(m->k->g, x->id, m->syms);
+    break;
+  case CY_X_LOCAL:
+    v = m->local[x->id];
+    break;
+  case CY_X_LOAD:
+    v = cy_scalar_load(m->args[x->id], x->dtype, (uint64_t)eval(m, x->arg[0]).i);
+    break;
+  default:
+    v = eval_op(m, x);
+  }
+  m->value[e] = v;
+  m->stamp[e] = m->now;
+  return v;
+}
+
+static void run_list(machine *m, const cy_stmt *s) {
+  for (; s; s = s->next) {
+    m->now++;
+    switch (s->kind) {
+    case CY_S_FOR: {
+      int64_t n = cy_dim_eval(m->k->g, cy_kernel_var(m->k, s->var)->extent, m->syms);
+      for (int64_t i = 0; i < n; i++) {
+        m->var[s->var] = i;
+        run_list(m, s->body);
+      }
+      break;
+    }
+    case CY_S_IF:
+      run_list(m, eval(m, s->value).i ? s->body : s->orelse);
+      break;
+    case CY_S_STORE: {
+      uint64_t offset = (uint64_t)eval(m, s->offset).i;
+      cy_scalar_store(m->args[s->arg], m->k->args[s->arg].dtype, offset, eval(m, s->value));
+      break;
+    }
+    case CY_S_SET:
+      m->local[s->local] = eval(m, s->value);
+      break;
+    case CY_S_ACCUM: {
+      cy_dtype t = m->k->locals[s->local];
+      cy_scalar v[2] = {m->local[s->local], eval(m, s->value)};
+      m->local[s->local] = cy_scalar_eval(s->op, t, t, v);
+      break;
+    }
+    }
+  }
+}
+
+/* ---- contractions ---- */
+
+typedef struct dot { /* one accumulator while it is summed */
+  machine *m;
+  cy_dtype ta, tb;
+  bool real;
+  double f;
+  uint64_t i;
+} dot;
+
+static int64_t size(machine *m, cy_dim d) { return d ? cy_dim_eval(m->k->g, d, m->syms) : 0; }
+
+static double as_real(cy_scalar v, cy_dtype t) {
+  char cls = cy_dtype_of(t)->cls;
+  return cls == 'F' ? v.f : cls == 'U' ? (double)v.u : (double)v.i;
+}
+
+static void dot_add(dot *d, int64_t at_a, int64_t at_b) {
+  const cy_contraction *c = &d->m->k->contraction;
+  cy_scalar a = cy_scalar_load(d->m->args[c->a], d->ta, (uint64_t)at_a);
+  cy_scalar b = cy_scalar_load(d->m->args[c->b], d->tb, (uint64_t)at_b);
+  if (d->real)
+    d->f += as_real(a, d->ta) * as_real(b, d->tb);
+  else
+    d->i += a.u * b.u;
+}
+
+static void dot_matmul(dot *d) {
+  machine *m = d->m;
+  const cy_contraction *c = &m->k->contraction;
+  int64_t a = size(m, c->a_offset), b = size(m, c->b_offset), n = size(m, c->k);
+  for (int i = 0; i < c->nbatch; i++) {
+    a += m->var[c->out_var[i]] * size(m, c->a_batch[i]);
+    b += m->var[c->out_var[i]] * size(m, c->b_batch[i]);
+  }
+  a += m->var[c->out_var[c->nbatch]] * size(m, c->a_m);
+  b += m->var[c->out_var[c->nbatch + 1]] * size(m, c->b_n);
+  int64_t step_a = size(m, c->a_k), step_b = size(m, c->b_k);
+  for (int64_t i = 0; i < n; i++)
+    dot_add(d, a + i * step_a, b + i * step_b);
+}
+
+/* Where kernel position `tap` of an axis reads for output `o`: false outside of the input. */
+static bool conv_tap(machine *m, int axis, int64_t o, int64_t tap, int64_t *out_at) {
+  const cy_contraction *c = &m->k->contraction;
+  int64_t reach = tap * c->dilation[axis], pad = size(m, c->pad[axis]), at;
+  if (c->kind == CY_CONTRACT_CONV) {
+    at = o * c->stride[axis] + reach - pad;
+  } else {
+    at = o + pad - reach;
+    if (at % c->stride[axis])
+      return false;
+    at /= c->stride[axis];
+  }
+  *out_at = at;
+  return at >= 0 && at < size(m, c->in[axis]);
+}
+
+static void dot_conv(dot *d) {
+  machine *m = d->m;
+  const cy_contraction *c = &m->k->contraction;
+  int64_t cin = size(m, c->channels_in) / c->group, cout = size(m, c->channels_out) / c->group;
+  int64_t o = m->var[c->out_var[c->nspatial + 1]], group = o / cout, taps = 1, ci = size(m, c->x_channel), at;
+  for (int i = 0; i < c->nspatial; i++)
+    taps *= c->kernel[i];
+  int64_t base = size(m, c->a_offset) + m->var[c->out_var[0]] * size(m, c->x_image) + group * cin * ci;
+  for (int64_t t = 0; t < taps; t++) {
+    int64_t a = base, rest = t;
+    bool inside = true;
+    for (int i = c->nspatial - 1; i >= 0; i--) {
+      if (!conv_tap(m, i, m->var[c->out_var[1 + i]], rest % c->kernel[i], &at)) {
+        inside = false;
+        break;
+      }
+      a += at * size(m, c->x_spatial[i]);
+      rest /= c->kernel[i];
+    }
+    for (int64_t j = 0; inside && j < cin; j++) {
+      int64_t w = c->kind == CY_CONTRACT_CONV ? o * cin + j : (group * cin + j) * cout + o % cout;
+      dot_add(d, a + j * ci, size(m, c->b_offset) + w * taps + t);
+    }
+  }
+}
+
+static void run_contraction(machine *m) {
+  const cy_contraction *c = &m->k->contraction;
+  cy_dtype t = m->k->locals[c->acc];
+  dot d = {.m = m, .ta = m->k->args[c->a].dtype, .tb = m->k->args[c->b].dtype, .real = cy_dtype_is_float(t)};
+  if (c->kind == CY_CONTRACT_MATMUL)
+    dot_matmul(&d);
+  else
+    dot_conv(&d);
+  cy_scalar sum = {.f = d.f};
+  if (!d.real)
+    sum.u = d.i;
+  m->local[c->acc] = cy_scalar_eval(CY_OP_cast, d.real ? CY_F64 : CY_I64, t, &sum);
+  run_list(m, m->k->body);
+}
+
+/* ---- tasks ---- */
+
+static uint32_t task_vars(cy_kernel *k, const cy_var **out_vars) {
+  if (k->contraction.kind == CY_CONTRACT_NONE)
+    return cy_kernel_grid(k, out_vars);
+  *out_vars = k->contraction.out_var;
+  return (uint32_t)k->contraction.nout_vars;
+}
+
+int64_t cy_kernel_tasks_eval(cy_kernel *k, const int64_t *syms) {
+  const cy_var *vars;
+  uint32_t n = task_vars(k, &vars);
+  int64_t tasks = 1;
+  for (uint32_t i = 0; i < n; i++) {
+    int64_t e = cy_dim_eval(k->g, cy_kernel_var(k, vars[i])->extent, syms);
+    tasks = e > 0 ? tasks * e : 0;
+  }
+  return tasks;
+}
+
+void cy_kernel_interpret(cy_kernel *k, void *const *args, const int64_t *syms, int64_t begin, int64_t end) {
+  const cy_var *vars;
+  uint32_t n = task_vars(k, &vars), ne = cy_expr_count(k) + 1;
+  machine m = {k, args, syms, calloc(k->nvars + 1, 8), calloc(k->nlocals + 1, 8), calloc(ne, 8), calloc(ne, 8), 0};
+  if (!m.var || !m.local || !m.value || !m.stamp)
+    cy_bug("out of memory");
+  for (int64_t t = begin; t < end; t++) {
+    int64_t rest = t;
+    for (uint32_t i = n; i-- > 0;) {
+      int64_t e = cy_dim_eval(k->g, cy_kernel_var(k, vars[i])->extent, syms);
+      m.var[vars[i]] = rest % e;
+      rest /= e;
+    }
+    if (k->contraction.kind == CY_CONTRACT_NONE)
+      run_list(&m, k->body);
+    else
+      run_contraction(&m);
+  }
+  free(m.var);
+  free(m.local);
+  free(m.value);
+  free(m.stamp);
+}

@@ -1,0 +1,68 @@
+/* loop_int.h - what the files behind loop.h share: the kernel's own structure and the hooks between them.
+ *
+ * Only ir/ includes it. Arrays grow by doubling in the graph's arena; an old copy stays readable, so a pointer got from
+ * cy_expr_of() (expressions never change) outlives later constructors. Variables are allocated one by one because they
+ * do change. Expressions are hash-consed: equal structure, equal id. An id says nothing about time: a LOAD or LOCAL means
+ * its value where the statement that uses it runs.
+ */
+#ifndef CY_LOOP_INT_H
+#define CY_LOOP_INT_H
+
+#include "loop.h"
+
+enum { CY_LOOP_DEPTH = 64 }; /* nesting of statements while building */
+
+typedef struct cy_open_stmt { /* where statements are appended */
+  cy_stmt *owner;             /* FOR or IF; NULL: the kernel's body */
+  cy_stmt **tail;
+} cy_open_stmt;
+
+struct cy_kernel {
+  cy_graph *g;
+  const char *name;
+  cy_contraction contraction;
+  cy_karg_info *args;
+  uint32_t nargs, args_cap;
+  cy_var_info **vars; /* [0] unused */
+  uint32_t nvars, vars_cap;
+  cy_var *grid;
+  uint32_t ngrid, grid_cap;
+  bool grid_lanes;
+  cy_dtype *locals; /* [0] unused */
+  uint32_t nlocals, locals_cap;
+  cy_stmt *body;
+  cy_open_stmt open[CY_LOOP_DEPTH];
+  int depth;
+  cy_expr_info *exprs; /* [0] unused */
+  uint32_t nexprs, exprs_cap;
+  uint32_t *table; /* hash-consing: expression ids, 0 empty */
+  uint32_t table_size;
+  cy_dim *dims; /* answer of cy_kernel_dims */
+  uint32_t ndims, dims_cap;
+};
+
+/* loop.c: room for element `count` (0-based) of an arena array. */
+void *cy_loop_grow(cy_arena *a, void *items, uint32_t count, uint32_t *cap, size_t item_bytes);
+#define CY_LOOP_ROOM(k, items, count, cap)                                                                             \
+  ((items) = cy_loop_grow(cy_graph_arena((k)->g), (items), (count), &(cap), sizeof *(items)))
+
+/* loop_expr.c: the expression as given, without simplification. */
+cy_expr cy_expr_intern(cy_kernel *k, const cy_expr_info *info);
+cy_expr cy_expr_raw(cy_kernel *k, cy_op op, cy_dtype dtype, const cy_expr *args, int n);
+/* Rebuilds e through the constructors with `leaf` deciding on leaves (0: keep); memo has cy_expr_count() entries at the start of the
+ * rewrite, indexed by expression, 0 = not yet. */
+typedef struct cy_rewrite {
+  cy_expr (*leaf)(cy_kernel *k, cy_expr e, void *ctx);
+  void *ctx;
+  cy_expr *memo;
+  uint32_t n;
+} cy_rewrite;
+cy_expr cy_expr_rewrite(cy_kernel *k, cy_expr e, cy_rewrite *r);
+/* Applies it to every expression of the statements. */
+void cy_kernel_rewrite(cy_kernel *k, cy_expr (*leaf)(cy_kernel *k, cy_expr e, void *ctx), void *ctx);
+bool cy_expr_const_int(const cy_kernel *k, cy_expr e, int64_t *out_value); /* an i64 constant */
+
+/* loop_index.c: simplified index arithmetic (i64), 0 when the operation has no special form. */
+cy_expr cy_index_op(cy_kernel *k, cy_op op, const cy_expr *args);
+
+#endif

@@ -1,0 +1,508 @@
+/* loop_print.c - kernels as text, compared, and checked.
+ *
+ * Text: `kernel name(a0: read f32, ..)`, one line per statement, expressions as nested terms. An expression that one statement uses
+ * more than once gets a name (`%n = ..`) before it. Nothing parses this text: lowering makes kernels, people read them.
+ * Comparison: a kernel is written out as a list of words in which expressions are numbered in the order of their first
+ * use, so that the history of building leaves no trace; equal words, equal kernels. The constant behind a contraction counts only
+ * as present or absent: its bytes are an argument.
+ */
+#include "loop_int.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- text ---- */
+
+typedef struct printer {
+  cy_kernel *k;
+  FILE *out;
+  uint8_t *uses;  /* within the statement, saturating at 2 */
+  uint32_t *name; /* of a shared expression, 0: none yet */
+  uint32_t names;
+} printer;
+
+static void indent(FILE *out, int depth) { fprintf(out, "%*s", depth * 2, ""); }
+
+static void print_const(FILE *out, const cy_expr_info *x) {
+  switch (cy_dtype_of(x->dtype)->cls) {
+  case 'F':
+    fprintf(out, "%.9g", x->c.f);
+    break;
+  case 'U':
+    fprintf(out, "%llu", (unsigned long long)x->c.u);
+    break;
+  default:
+    fprintf(out, "%lld", (long long)x->c.i);
+  }
+  if (x->dtype != CY_I64)
+    fprintf(out, ":%s", cy_dtype_of(x->dtype)->name);
+}
+
+static void print_expr(printer *p, cy_expr e);
+
+static void print_node(printer *p, cy_expr e) {
+  const cy_expr_info *x = cy_expr_of(p->k, e);
+  switch (x->op) {
+  case CY_X_CONST:
+    print_const(p->out, x);
+    return;
+  case CY_X_VAR:
+    fprintf(p->out, "i%u", x->id);
+    return;
+  case CY_X_DIM:
+    fprintf(p->out, "{%s}", cy_dim_text(p->k->g, x->id));
+    return;
+  case CY_X_LOCAL:
+    fprintf(p->out, "t%u", x->id);
+    return;
+  case CY_X_LOAD:
+    fprintf(p->out, "a%u[", x->id);
+    print_expr(p, x->arg[0]);
+    fputc(']', p->out);
+    return;
+  }
+  fprintf(p->out, "%s", cy_op_of(x->op)->name);
+  if (x->op == CY_OP_cast || x->op == CY_OP_bitcast)
+    fprintf(p->out, ".%s", cy_dtype_of(x->dtype)->name);
+  for (int i = 0; i < x->n; i++) {
+    fputs(i ? ", " : "(", p->out);
+    print_expr(p, x->arg[i]);
+  }
+  fputc(')', p->out);
+}
+
+static void print_expr(printer *p, cy_expr e) {
+  if (p->name[e])
+    fprintf(p->out, "%%%u", p->name[e]);
+  else
+    print_node(p, e);
+}
+
+static void count_uses(printer *p, cy_expr e) {
+  if (!e || ++p->uses[e] > 1) {
+    if (e)
+      p->uses[e] = 2;
+    return;
+  }
+  const cy_expr_info *x = cy_expr_of(p->k, e);
+  for (int i = 0; i < x->n; i++)
+    count_uses(p, x->arg[i]);
+}
+
+/* Names the shared expressions of a statement, operands first. */
+static void print_shared(printer *p, cy_expr e, int depth) {
+  if (!e || p->name[e])
+    return;
+  const cy_expr_info *x = cy_expr_of(p->k, e);
+  for (int i = 0; i < x->n; i++)
+    print_shared(p, x->arg[i], depth);
+  if (x->n && p->uses[e] > 1 && !p->name[e]) {
+    indent(p->out, depth);
+    fprintf(p->out, "%%%u = ", p->names + 1);
+    print_node(p, e);
+    fputc('\n', p->out);
+    p->name[e] = ++p->names;
+  }
+}
+
+static void print_list(printer *p, const cy_stmt *s, int depth);
+
+static void print_stmt(printer *p, const cy_stmt *s, int depth) {
+  uint32_t n = cy_expr_count(p->k) + 1;
+  memset(p->uses, 0, n);
+  memset(p->name, 0, n * sizeof *p->name);
+  count_uses(p, s->offset);
+  count_uses(p, s->value);
+  print_shared(p, s->offset, depth);
+  print_shared(p, s->value, depth);
+  indent(p->out, depth);
+  switch (s->kind) {
+  case CY_S_FOR:
+    fprintf(p->out, "for%s i%u < %s:\n", s->lanes ? " lanes" : "", s->var,
+            cy_dim_text(p->k->g, cy_kernel_var(p->k, s->var)->extent));
+    print_list(p, s->body, depth + 1);
+    return;
+  case CY_S_IF:
+    fputs("if ", p->out);
+    print_expr(p, s->value);
+    fputs(":\n", p->out);
+    print_list(p, s->body, depth + 1);
+    if (s->orelse) {
+      indent(p->out, depth);
+      fputs("else:\n", p->out);
+      print_list(p, s->orelse, depth + 1);
+    }
+    return;
+  case CY_S_STORE:
+    fprintf(p->out, "a%u[", s->arg);
+    print_expr(p, s->offset);
+    fputs("] = ", p->out);
+    break;
+  case CY_S_SET:
+    fprintf(p->out, "t%u = ", s->local);
+    break;
+  case CY_S_ACCUM:
+    fprintf(p->out, "t%u %s= ", s->local, cy_op_of(s->op)->name);
+    break;
+  }
+  print_expr(p, s->value);
+  fputc('\n', p->out);
+}
+
+static void print_list(printer *p, const cy_stmt *s, int depth) {
+  for (; s; s = s->next)
+    print_stmt(p, s, depth);
+}
+
+static void print_dims(cy_graph *g, FILE *out, const char *label, const cy_dim *d, int n) {
+  fprintf(out, " %s", label);
+  for (int i = 0; i < n; i++)
+    fprintf(out, "%c%s", i ? ',' : '=', d[i] ? cy_dim_text(g, d[i]) : "-");
+}
+
+static void print_ints(FILE *out, const char *label, const int64_t *v, int n) {
+  fprintf(out, " %s", label);
+  for (int i = 0; i < n; i++)
+    fprintf(out, "%c%lld", i ? ',' : '=', (long long)v[i]);
+}
+
+static void print_contraction(cy_kernel *k, FILE *out) {
+  const cy_contraction *c = &k->contraction;
+  static const char *const names[] = {"", "matmul", "conv", "conv_transpose"};
+  if (c->kind == CY_CONTRACT_NONE)
+    return;
+  fprintf(out, "  %s a%u a%u%s -> t%u at", names[c->kind], c->a, c->b, c->b_const ? " (constant)" : "", c->acc);
+  for (int i = 0; i < c->nout_vars; i++)
+    fprintf(out, " i%u", c->out_var[i]);
+  const cy_dim offsets[] = {c->a_offset, c->b_offset};
+  print_dims(k->g, out, "offsets", offsets, 2);
+  if (c->kind == CY_CONTRACT_MATMUL) {
+    const cy_dim mnk[] = {c->m, c->n, c->k}, strides[] = {c->a_m, c->a_k, c->b_k, c->b_n};
+    print_dims(k->g, out, "mnk", mnk, 3);
+    print_dims(k->g, out, "strides", strides, 4);
+    print_dims(k->g, out, "batch", c->batch, c->nbatch);
+    print_dims(k->g, out, "a_batch", c->a_batch, c->nbatch);
+    print_dims(k->g, out, "b_batch", c->b_batch, c->nbatch);
+  } else {
+    const cy_dim sizes[] = {c->images, c->channels_in, c->channels_out, c->x_image, c->x_channel};
+    print_dims(k->g, out, "nco", sizes, 3);
+    print_dims(k->g, out, "x_image,x_channel", sizes + 3, 2);
+    print_dims(k->g, out, "x", c->x_spatial, c->nspatial);
+    print_dims(k->g, out, "in", c->in, c->nspatial);
+    print_dims(k->g, out, "out", c->out, c->nspatial);
+    print_dims(k->g, out, "pad", c->pad, c->nspatial);
+    print_ints(out, "kernel", c->kernel, c->nspatial);
+    print_ints(out, "stride", c->stride, c->nspatial);
+    print_ints(out, "dilation", c->dilation, c->nspatial);
+    print_ints(out, "group", &c->group, 1);
+  }
+  fputc('\n', out);
+}
+
+void cy_kernel_print(cy_kernel *k, FILE *out) {
+  static const char *const kinds[] = {"read", "write", "scratch"};
+  uint32_t n = cy_expr_count(k) + 1;
+  printer p = {k, out, malloc(n), malloc(n * sizeof(uint32_t)), 0};
+  if (!p.uses || !p.name)
+    cy_bug("out of memory");
+  fprintf(out, "kernel %s(", k->name);
+  for (uint32_t i = 0; i < k->nargs; i++) {
+    fprintf(out, "%sa%u: %s %s", i ? ", " : "", i, kinds[k->args[i].kind], cy_dtype_of(k->args[i].dtype)->name);
+    if (k->args[i].kind == CY_ARG_SCRATCH)
+      fprintf(out, "[%s]", cy_dim_text(k->g, k->args[i].elems));
+  }
+  fputs(") grid", out);
+  if (cy_kernel_grid_lanes(k))
+    fputs(" lanes", out);
+  for (uint32_t i = 0; i < k->ngrid; i++)
+    fprintf(out, "%s i%u < %s", i ? "," : "", k->grid[i], cy_dim_text(k->g, cy_kernel_var(k, k->grid[i])->extent));
+  fputc('\n', out);
+  for (uint32_t i = 1; i <= k->nlocals; i++)
+    fprintf(out, "  t%u: %s\n", i, cy_dtype_of(k->locals[i])->name);
+  print_contraction(k, out);
+  print_list(&p, k->body, 1);
+  free(p.uses);
+  free(p.name);
+}
+
+/* ---- comparison ---- */
+
+typedef struct words {
+  cy_kernel *k;
+  uint64_t *v;
+  size_t n, cap;
+  uint32_t *number; /* of an expression; 0: not met yet */
+  uint32_t numbers;
+} words;
+
+static void put(words *w, uint64_t v) {
+  if (w->n == w->cap) {
+    w->cap = w->cap ? w->cap * 2 : 256;
+    w->v = realloc(w->v, w->cap * sizeof *w->v);
+    if (!w->v)
+      cy_bug("out of memory");
+  }
+  w->v[w->n++] = v;
+}
+
+static void put_dims(words *w, const cy_dim *d, int n) {
+  for (int i = 0; i < n; i++)
+    put(w, d[i]);
+}
+
+static void put_expr(words *w, cy_expr e) {
+  if (!e || w->number[e]) {
+    put(w, e ? w->number[e] : 0);
+    return;
+  }
+  const cy_expr_info *x = cy_expr_of(w->k, e);
+  put(w, (uint64_t)1 << 63 | (uint64_t)x->op << 16 | (uint64_t)x->dtype << 8 | x->n);
+  put(w, x->id);
+  put(w, x->c.u);
+  for (int i = 0; i < x->n; i++)
+    put_expr(w, x->arg[i]);
+  w->number[e] = ++w->numbers;
+}
+
+static void put_list(words *w, const cy_stmt *s) {
+  for (; s; s = s->next) {
+    put(w, (uint64_t)s->kind + 1);
+    put(w, s->var ? cy_kernel_var(w->k, s->var)->extent : 0);
+    put(w, (uint64_t)s->var << 32 | (uint64_t)s->op << 8 | s->lanes);
+    put(w, (uint64_t)s->local << 32 | s->arg);
+    put_expr(w, s->offset);
+    put_expr(w, s->value);
+    put_list(w, s->body);
+    put_list(w, s->orelse);
+  }
+  put(w, 0);
+}
+
+static void put_contraction(words *w, const cy_contraction *c) {
+  put(w, c->kind);
+  if (c->kind == CY_CONTRACT_NONE)
+    return;
+  put(w, (uint64_t)c->a << 32 | c->b);
+  put(w, (uint64_t)c->acc << 1 | (c->b_const != 0));
+  for (int i = 0; i < c->nout_vars; i++) {
+    put(w, c->out_var[i]);
+    put(w, cy_kernel_var(w->k, c->out_var[i])->extent);
+  }
+  put(w, (uint64_t)c->nbatch << 32 | (uint64_t)c->nspatial);
+  const cy_dim d[] = {c->a_offset, c->b_offset, c->m, c->n, c->k, c->a_m, c->a_k, c->b_k, c->b_n, c->images, c->channels_in,
+                      c->channels_out, c->x_image, c->x_channel};
+  put_dims(w, d, sizeof d / sizeof *d);
+  put_dims(w, c->batch, c->nbatch);
+  put_dims(w, c->a_batch, c->nbatch);
+  put_dims(w, c->b_batch, c->nbatch);
+  put_dims(w, c->in, c->nspatial);
+  put_dims(w, c->out, c->nspatial);
+  put_dims(w, c->pad, c->nspatial);
+  put_dims(w, c->x_spatial, c->nspatial);
+  for (int i = 0; i < c->nspatial; i++) {
+    put(w, (uint64_t)c->kernel[i]);
+    put(w, (uint64_t)c->stride[i]);
+    put(w, (uint64_t)c->dilation[i]);
+  }
+  put(w, (uint64_t)c->group);
+}
+
+static words kernel_words(cy_kernel *k) {
+  words w = {.k = k, .number = calloc(cy_expr_count(k) + 1, sizeof(uint32_t))};
+  if (!w.number)
+    cy_bug("out of memory");
+  for (uint32_t i = 0; i < k->nargs; i++) {
+    put(&w, (uint64_t)k->args[i].kind << 8 | k->args[i].dtype);
+    put(&w, k->args[i].kind == CY_ARG_SCRATCH ? k->args[i].elems : 0);
+  }
+  put(&w, (uint64_t)k->ngrid << 1 | cy_kernel_grid_lanes(k));
+  for (uint32_t i = 0; i < k->ngrid; i++) {
+    put(&w, k->grid[i]);
+    put(&w, cy_kernel_var(k, k->grid[i])->extent);
+  }
+  for (uint32_t i = 1; i <= k->nlocals; i++)
+    put(&w, k->locals[i]);
+  put_contraction(&w, &k->contraction);
+  put_list(&w, k->body);
+  free(w.number);
+  return w;
+}
+
+uint64_t cy_kernel_hash(cy_kernel *k) {
+  words w = kernel_words(k);
+  uint64_t h = 0xcbf29ce484222325u;
+  for (size_t i = 0; i < w.n; i++) {
+    h = (h ^ w.v[i]) * 0xff51afd7ed558ccdu;
+    h ^= h >> 29;
+  }
+  free(w.v);
+  return h;
+}
+
+bool cy_kernel_equal(cy_kernel *a, cy_kernel *b) {
+  if (a == b)
+    return true;
+  if (a->g != b->g) /* dims are numbered per graph */
+    return false;
+  words x = kernel_words(a), y = kernel_words(b);
+  bool equal = x.n == y.n && memcmp(x.v, y.v, x.n * sizeof *x.v) == 0;
+  free(x.v);
+  free(y.v);
+  return equal;
+}
+
+/* ---- checking ---- */
+
+typedef struct checker {
+  cy_kernel *k;
+  bool *var;  /* in scope */
+  bool *seen; /* expressions checked in the current scope */
+  bool in_lanes;
+  char *text;
+  size_t capacity;
+  bool bad;
+} checker;
+
+static void bad(checker *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void bad(checker *c, const char *format, ...) {
+  if (!c->bad && c->text && c->capacity) {
+    int n = snprintf(c->text, c->capacity, "kernel '%s': ", c->k->name);
+    va_list ap;
+    va_start(ap, format);
+    if (n > 0 && (size_t)n < c->capacity)
+      vsnprintf(c->text + n, c->capacity - (size_t)n, format, ap);
+    va_end(ap);
+  }
+  c->bad = true;
+}
+
+static void check_types(checker *c, cy_expr e, const cy_expr_info *x) {
+  const cy_op_info *o = cy_op_of(x->op);
+  int from = x->op == CY_OP_select;
+  cy_dtype t = cy_expr_of(c->k, x->arg[from])->dtype;
+  if (x->n < o->min_in || x->n > o->max_in)
+    bad(c, "expression %u: '%s' has %d operands", e, o->name, x->n);
+  if (from && cy_expr_of(c->k, x->arg[0])->dtype != CY_BOOL)
+    bad(c, "expression %u: condition of select is no bool", e);
+  for (int i = from + 1; i < x->n; i++)
+    if (cy_expr_of(c->k, x->arg[i])->dtype != t)
+      bad(c, "expression %u: '%s' of %s and %s", e, o->name, cy_dtype_of(t)->name,
+          cy_dtype_of(cy_expr_of(c->k, x->arg[i])->dtype)->name);
+  bool test = x->op == CY_OP_isnan || x->op == CY_OP_isinf || (x->op >= CY_OP_eq && x->op <= CY_OP_ge);
+  bool given = x->op == CY_OP_cast || x->op == CY_OP_bitcast;
+  if (!given && x->dtype != (test ? CY_BOOL : t))
+    bad(c, "expression %u: '%s' of %s yields %s", e, o->name, cy_dtype_of(t)->name, cy_dtype_of(x->dtype)->name);
+}
+
+static void check_expr(checker *c, cy_expr e) {
+  if (c->bad || c->seen[e])
+    return;
+  c->seen[e] = true;
+  const cy_expr_info *x = cy_expr_of(c->k, e);
+  for (int i = 0; i < x->n; i++) {
+    if (x->arg[i] == 0 || x->arg[i] >= e) {
+      bad(c, "expression %u: operand %d is %u", e, i, x->arg[i]);
+      return;
+    }
+    check_expr(c, x->arg[i]);
+  }
+  switch (x->op) {
+  case CY_X_CONST:
+  case CY_X_DIM:
+    break;
+  case CY_X_VAR:
+    if (x->id == 0 || x->id > c->k->nvars || !c->var[x->id])
+      bad(c, "variable i%u is used outside its loop", x->id);
+    break;
+  case CY_X_LOCAL:
+    if (x->id == 0 || x->id > c->k->nlocals)
+      bad(c, "there is no local t%u", x->id);
+    break;
+  case CY_X_LOAD:
+    if (x->id >= c->k->nargs)
+      bad(c, "there is no argument a%u", x->id);
+    else if (x->dtype != c->k->args[x->id].dtype || cy_expr_of(c->k, x->arg[0])->dtype != CY_I64)
+      bad(c, "expression %u: load from a%u has the wrong dtype or an offset that is no i64", e, x->id);
+    break;
+  default:
+    if (!cy_op_is_ew(x->op))
+      bad(c, "expression %u: op %u is not element-wise", e, x->op);
+    else
+      check_types(c, e, x);
+  }
+}
+
+static void check_value(checker *c, cy_expr e, cy_dtype want) {
+  if (e == 0 || e > c->k->nexprs) {
+    bad(c, "a statement has no value");
+    return;
+  }
+  check_expr(c, e);
+  if (!c->bad && cy_expr_of(c->k, e)->dtype != want)
+    bad(c, "expression %u is %s, expected %s", e, cy_dtype_of(cy_expr_of(c->k, e)->dtype)->name, cy_dtype_of(want)->name);
+}
+
+static void check_list(checker *c, const cy_stmt *s);
+
+static void check_for(checker *c, const cy_stmt *s) {
+  bool outer = c->in_lanes;
+  if (s->var == 0 || s->var > c->k->nvars || c->var[s->var]) {
+    bad(c, "loop over i%u, which does not exist or is in use", s->var);
+    return;
+  }
+  if (s->lanes && outer)
+    bad(c, "lane loop i%u inside a lane loop", s->var);
+  c->in_lanes |= s->lanes;
+  c->var[s->var] = true;
+  check_list(c, s->body);
+  c->var[s->var] = false;
+  c->in_lanes = outer;
+  memset(c->seen, 0, c->k->nexprs + 1);
+}
+
+static void check_list(checker *c, const cy_stmt *s) {
+  for (; s && !c->bad; s = s->next) {
+    switch (s->kind) {
+    case CY_S_FOR:
+      check_for(c, s);
+      break;
+    case CY_S_IF:
+      check_value(c, s->value, CY_BOOL);
+      check_list(c, s->body);
+      check_list(c, s->orelse);
+      break;
+    case CY_S_STORE:
+      if (s->arg >= c->k->nargs || c->k->args[s->arg].kind == CY_ARG_READ) {
+        bad(c, "store to a%u, which is not writable", s->arg);
+        break;
+      }
+      check_value(c, s->offset, CY_I64);
+      check_value(c, s->value, c->k->args[s->arg].dtype);
+      break;
+    case CY_S_SET:
+    case CY_S_ACCUM:
+      if (s->local == 0 || s->local > c->k->nlocals)
+        bad(c, "there is no local t%u", s->local);
+      else
+        check_value(c, s->value, c->k->locals[s->local]);
+      break;
+    }
+  }
+}
+
+bool cy_kernel_verify(cy_kernel *k, char *out_text, size_t capacity) {
+  checker c = {k, calloc(k->nvars + 1, 1), calloc(k->nexprs + 1, 1), cy_kernel_grid_lanes(k), out_text, capacity, false};
+  if (!c.var || !c.seen)
+    cy_bug("out of memory");
+  for (uint32_t i = 0; i < k->ngrid; i++)
+    c.var[k->grid[i]] = true;
+  for (int i = 0; k->contraction.kind != CY_CONTRACT_NONE && i < k->contraction.nout_vars; i++)
+    c.var[k->contraction.out_var[i]] = true;
+  if (k->depth)
+    bad(&c, "%d loops or conditions are still open", k->depth);
+  check_list(&c, k->body);
+  free(c.var);
+  free(c.seen);
+  return !c.bad;
+}

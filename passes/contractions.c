@@ -1,0 +1,123 @@
+/* contractions.c - fewer, larger matrix products: those that share their first factor become one.
+ *
+ * In:  a swept graph in which equal values are one (cse). Out: `x * Wq, x * Wk, x * Wv` as `x * [Wq Wk Wv]` and slices of its columns,
+ *      which lowering turns into strides. x is read and packed once, and one launch has three times the work to share.
+ *
+ * Only constant weights of rank 2, of the same types, in the same block. If every product has one reader and that adds a constant along the
+ * columns, the biases are merged as well, so that they stay in the epilogue. If only some do, the products stay apart.
+ */
+#include "pass_int.h"
+
+#include <string.h>
+
+enum { MAX_MERGE = 16, MAX_COLUMNS = 32768 };
+
+typedef struct product {
+  cy_node node;
+  cy_val w, out, bias; /* out: of the addition where there is a bias */
+} product;
+
+/* The constant [n] or [1.., n] that v's only reader adds; sets the sum. 0: none. */
+static cy_val bias_of(cy_graph *g, const cy_uses *uses, cy_val v, cy_val *out_sum) {
+  if (uses->start[v + 1] - uses->start[v] != 1 || !uses->list[uses->start[v]])
+    return 0;
+  const cy_node_info *add = cy_node_of(g, uses->list[uses->start[v]]);
+  if (add->op != CY_OP_add || add->in[0] != v || !cy_value_is_const(g, add->in[1]) || add->block != cy_def(g, v)->block)
+    return 0;
+  const cy_type *t = cy_type_of(g, v), *b = cy_type_of(g, add->in[1]);
+  if (b->rank < 1 || b->dim[b->rank - 1] != t->dim[t->rank - 1] || !cy_same_shape(cy_type_of(g, add->out[0]), t))
+    return 0;
+  for (int i = 0; i + 1 < b->rank; i++)
+    if (!cy_dim_is(g, b->dim[i], 1))
+      return 0;
+  *out_sum = add->out[0];
+  return add->in[1];
+}
+
+/* Products of x with constants, starting at node `first`. */
+static uint32_t collect(cy_graph *g, const cy_uses *uses, cy_node first, product *out) {
+  const cy_node_info *a = cy_node_of(g, first);
+  const cy_type *wa = cy_type_of(g, a->in[1]);
+  uint32_t n = 0;
+  int64_t columns = 0, more;
+  for (uint32_t i = uses->start[a->in[0]]; i < uses->start[a->in[0] + 1] && n < MAX_MERGE; i++) {
+    cy_node u = uses->list[i];
+    const cy_node_info *m = u ? cy_node_of(g, u) : NULL;
+    if (!m || m->op != CY_OP_matmul || m->block != a->block || m->in[0] != a->in[0] || !cy_value_is_const(g, m->in[1]))
+      continue;
+    const cy_type *w = cy_type_of(g, m->in[1]);
+    bool again = n && out[n - 1].node == u;
+    if (again || w->rank != 2 || w->dtype != wa->dtype || cy_type_of(g, m->out[0])->dtype != cy_type_of(g, a->out[0])->dtype ||
+        !cy_dim_is_const(g, w->dim[1], &more) || columns + more > MAX_COLUMNS)
+      continue;
+    columns += more;
+    out[n++] = (product){.node = u, .w = m->in[1], .out = m->out[0]};
+  }
+  return n;
+}
+
+static cy_val flat(cy_graph *g, cy_val bias, const cy_type *w) { return cy_build_reshape(g, bias, &w->dim[1], 1); }
+
+static void merge(cy_pass *p, cy_node first, product *list, uint32_t n, bool biased) {
+  cy_graph *g = p->g;
+  const cy_node_info *a = cy_node_of(g, first);
+  cy_val w[MAX_MERGE], b[MAX_MERGE];
+  cy_build_before(g, first);
+  cy_rewrite_origin(p, a);
+  for (uint32_t i = 0; i < n; i++) {
+    w[i] = list[i].w;
+    b[i] = biased ? flat(g, list[i].bias, cy_type_of(g, list[i].w)) : 0;
+  }
+  cy_dtype dtype = (cy_dtype)cy_type_of(g, a->out[0])->dtype;
+  cy_val all = cy_build_matmul(g, a->in[0], cy_build_concat(g, w, n, 1), dtype);
+  if (biased)
+    all = cy_build_binary(g, CY_OP_add, all, cy_build_concat(g, b, n, 0));
+  cy_dim at = cy_dim_const(g, 0);
+  int axis = cy_type_of(g, a->out[0])->rank - 1;
+  for (uint32_t i = 0; i < n; i++) {
+    cy_dim size = cy_type_of(g, list[i].w)->dim[1];
+    cy_graph_replace(g, list[i].out, cy_build_slice_axis(g, all, axis, at, size));
+    at = cy_dim_add(g, at, size);
+  }
+  cy_build_in(g, 1);
+  cy_pass_count(p, "products merged", n);
+}
+
+static void visit(cy_pass *p, const cy_uses *uses, cy_node id, uint32_t nvalues, bool *done) {
+  cy_graph *g = p->g;
+  const cy_node_info *n = cy_node_of(g, id);
+  product list[MAX_MERGE];
+  if (n->op != CY_OP_matmul || !cy_value_is_const(g, n->in[1]) || n->in[0] > nvalues || done[n->in[0]] ||
+      cy_value_is_const(g, n->in[0]) || cy_type_of(g, n->in[1])->rank != 2)
+    return;
+  done[n->in[0]] = true;
+  uint32_t count = collect(g, uses, id, list), biased = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    cy_val sum = 0;
+    list[i].bias = bias_of(g, uses, list[i].out, &sum);
+    if (list[i].bias) {
+      list[i].out = sum;
+      biased++;
+    }
+  }
+  if (count >= 2 && (biased == 0 || biased == count))
+    merge(p, id, list, count, biased != 0);
+}
+
+/* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
+int cy_pass_contractions(cy_pass *p) {
+  cy_graph *g = p->g;
+  cy_uses uses = cy_graph_uses(g, p->scratch); /* edits below only ever take readers away from what is looked at later */
+  uint32_t nvalues = cy_value_count(g);
+  bool *done = CY_NEW_ARRAY(p->scratch, bool, nvalues + 1);
+  for (cy_block b = 1; b <= cy_block_count(g); b++) {
+    uint32_t count = cy_block_of(g, b)->nnodes;
+    cy_node *nodes = CY_NEW_ARRAY(p->scratch, cy_node, count + 1);
+    if (count)
+      memcpy(nodes, cy_block_of(g, b)->nodes, count * sizeof *nodes);
+    for (uint32_t i = 0; i < count; i++)
+      visit(p, &uses, nodes[i], nvalues, done);
+  }
+  cy_graph_sweep(g);
+  return 0;
+}

@@ -1,0 +1,381 @@
+/* fold.c - computes what depends on constants only, at any size: scaled, transposed, sliced, dequantised weights.
+ *
+ * In:  a swept graph. Out: no element-wise op, view, reduction or dequantisation on constants alone, unless its result would be much
+ *      larger than what it is made of (an expanded constant is cheaper to expand again than to store).
+ *
+ * Small ones are folded while building (cy_fold_small); here sizes matter. Results are split into rows along the last axis, and rows
+ * among threads. Common forms (f32 arithmetic, views of whole elements) run as plain loops, the rest through cy_scalar_eval(),
+ * so that every dtype rounds as the interpreter does. Results live as long as the graph; a reshape shares its bytes.
+ */
+#include "pass_int.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_THREADS = 16, WORK_PER_THREAD = 1 << 16, GROWTH_FREE = 1 << 16 };
+static const uint64_t max_bytes = (uint64_t)4 << 30;
+
+/* An operand as seen from the output: element = offset + sum of index * stride. */
+typedef struct operand {
+  const unsigned char *bytes;
+  cy_dtype dtype;
+  int64_t offset, stride[CY_MAX_RANK];
+} operand;
+
+typedef struct job {
+  cy_op op;
+  int rank; /* of the output */
+  int64_t dim[CY_MAX_RANK], row; /* row: elements along the last axis */
+  uint64_t rows;
+  int nin;
+  operand in[3];
+  unsigned char *out;
+  cy_dtype dtype;
+  int nred; /* reductions: extents and strides of what is combined */
+  int64_t red_dim[CY_MAX_RANK], red_stride[CY_MAX_RANK], red_count;
+  void (*run_row)(const struct job *j, uint64_t first, const int64_t *at); /* at: element offset of each operand */
+} job;
+
+/* ---- threads ------------------------------------------------------------------------------------------------------------------- */
+
+static void run_rows(const job *j, uint64_t begin, uint64_t end) {
+  for (uint64_t r = begin; r < end; r++) {
+    int64_t at[3];
+    for (int k = 0; k < j->nin; k++) {
+      uint64_t rest = r;
+      at[k] = j->in[k].offset;
+      for (int i = j->rank - 2; i >= 0; i--) {
+        at[k] += (int64_t)(rest % (uint64_t)j->dim[i]) * j->in[k].stride[i];
+        rest /= (uint64_t)j->dim[i];
+      }
+    }
+    j->run_row(j, r * (uint64_t)j->row, at);
+  }
+}
+
+typedef struct share {
+  const job *j;
+  uint64_t begin, end;
+} share;
+
+static void *thread_main(void *arg) {
+  const share *s = arg;
+  run_rows(s->j, s->begin, s->end);
+  return NULL;
+}
+
+static void run_job(const job *j) {
+  uint64_t work = j->rows * (uint64_t)j->row * (uint64_t)(j->nred ? j->red_count : 1);
+  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+  uint64_t n = work / WORK_PER_THREAD;
+  if (n > (uint64_t)cpus)
+    n = (uint64_t)cpus;
+  if (n > MAX_THREADS)
+    n = MAX_THREADS;
+  if (n > j->rows)
+    n = j->rows;
+  pthread_t thread[MAX_THREADS];
+  bool started[MAX_THREADS] = {false};
+  share s[MAX_THREADS];
+  for (uint64_t t = 1; t < n; t++) {
+    s[t] = (share){j, j->rows * t / n, j->rows * (t + 1) / n};
+    started[t] = !pthread_create(&thread[t], NULL, thread_main, &s[t]);
+  }
+  run_rows(j, 0, n > 1 ? j->rows / n : j->rows);
+  for (uint64_t t = 1; t < n; t++) {
+    if (started[t])
+      pthread_join(thread[t], NULL);
+    else
+      run_rows(j, s[t].begin, s[t].end);
+  }
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------------------------ */
+
+static void copy_row(const job *j, uint64_t first, const int64_t *at) {
+  size_t size = (size_t)cy_dtype_of(j->dtype)->bits / 8;
+  int64_t step = j->in[0].stride[j->rank - 1];
+  const unsigned char *from = j->in[0].bytes + at[0] * (int64_t)size;
+  unsigned char *to = j->out + first * size;
+  if (step == 1) {
+    memcpy(to, from, (size_t)j->row * size);
+  } else if (size == 4) {
+    for (int64_t i = 0; i < j->row; i++)
+      memcpy(to + i * 4, from + i * step * 4, 4);
+  } else {
+    for (int64_t i = 0; i < j->row; i++)
+      memcpy(to + (size_t)i * size, from + i * step * (int64_t)size, size);
+  }
+}
+
+/* f32 sums, differences, products, quotients of two operands */
+static void arith_row(const job *j, uint64_t first, const int64_t *at) {
+  const float *a = (const float *)(const void *)j->in[0].bytes + at[0], *b = (const float *)(const void *)j->in[1].bytes + at[1];
+  int64_t sa = j->in[0].stride[j->rank - 1], sb = j->in[1].stride[j->rank - 1];
+  float *out = (float *)(void *)j->out + first;
+  for (int64_t i = 0; i < j->row; i++) {
+    float x = a[i * sa], y = b[i * sb];
+    out[i] = j->op == CY_OP_add ? x + y : j->op == CY_OP_sub ? x - y : j->op == CY_OP_mul ? x * y : x / y;
+  }
+}
+
+static void scalar_row(const job *j, uint64_t first, const int64_t *at) {
+  cy_dtype in_dtype = j->in[j->op == CY_OP_select ? 1 : 0].dtype;
+  for (int64_t i = 0; i < j->row; i++) {
+    cy_scalar args[3];
+    for (int k = 0; k < j->nin; k++)
+      args[k] = cy_scalar_load(j->in[k].bytes, j->in[k].dtype, (uint64_t)(at[k] + i * j->in[k].stride[j->rank - 1]));
+    cy_scalar_store(j->out, j->dtype, first + (uint64_t)i, cy_scalar_eval(j->op, in_dtype, j->dtype, args));
+  }
+}
+
+static double as_double(cy_dtype t, cy_scalar s) {
+  return cy_dtype_is_float(t) ? s.f : cy_dtype_of(t)->cls == 'U' ? (double)s.u : (double)s.i;
+}
+
+/* (x - zero point) * scale: the difference is exact, the product rounds once to the output type */
+static void dequantize_row(const job *j, uint64_t first, const int64_t *at) {
+  for (int64_t i = 0; i < j->row; i++) {
+    double v[3] = {0};
+    for (int k = 0; k < j->nin; k++) {
+      uint64_t index = (uint64_t)(at[k] + i * j->in[k].stride[j->rank - 1]);
+      v[k] = as_double(j->in[k].dtype, cy_scalar_load(j->in[k].bytes, j->in[k].dtype, index));
+    }
+    cy_scalar r = {.f = (double)((float)(v[0] - v[2]) * (float)v[1])};
+    cy_scalar_store(j->out, j->dtype, first + (uint64_t)i, r);
+  }
+}
+
+static double combine(cy_op op, double a, double b) {
+  switch (op) {
+  case CY_OP_reduce_sum: return a + b;
+  case CY_OP_reduce_prod: return a * b;
+  case CY_OP_reduce_min: return isnan(a) || a < b ? a : b;
+  default: return isnan(a) || a > b ? a : b;
+  }
+}
+
+/* Reductions of floats, accumulated in double */
+static void reduce_row(const job *j, uint64_t first, const int64_t *at) {
+  const operand *x = &j->in[0];
+  for (int64_t i = 0; i < j->row; i++) {
+    double sum = 0;
+    for (int64_t r = 0; r < j->red_count; r++) {
+      int64_t rest = r, o = at[0] + i * x->stride[j->rank - 1];
+      for (int k = j->nred - 1; k >= 0; k--) {
+        o += rest % j->red_dim[k] * j->red_stride[k];
+        rest /= j->red_dim[k];
+      }
+      double v = cy_scalar_load(x->bytes, x->dtype, (uint64_t)o).f;
+      sum = r ? combine(j->op, sum, v) : v;
+    }
+    cy_scalar_store(j->out, j->dtype, first + (uint64_t)i, (cy_scalar){.f = sum});
+  }
+}
+
+/* ---- what to compute ------------------------------------------------------------------------------------------------------------- */
+
+static void dense_strides(const int64_t *dim, int rank, int64_t *out) {
+  int64_t s = 1;
+  for (int i = rank - 1; i >= 0; i--) {
+    out[i] = s;
+    s *= dim[i];
+  }
+}
+
+/* Operand v, broadcast to the output the numpy way. */
+static bool broadcast(const cy_graph *g, cy_val v, const job *j, operand *out) {
+  const cy_value *value = cy_value_of(g, v);
+  int64_t dim[CY_MAX_RANK], stride[CY_MAX_RANK];
+  *out = (operand){.bytes = value->data.bytes, .dtype = (cy_dtype)value->type.dtype};
+  if (!cy_type_static(g, &value->type, dim) || value->type.rank > j->rank)
+    return false;
+  dense_strides(dim, value->type.rank, stride);
+  for (int i = 0, skip = j->rank - value->type.rank; i < value->type.rank; i++)
+    out->stride[skip + i] = dim[i] == 1 ? 0 : stride[i];
+  return true;
+}
+
+static bool set_elementwise(const cy_graph *g, const cy_node_info *n, job *j) {
+  for (uint32_t k = 0; k < n->nin; k++)
+    if (!broadcast(g, n->in[k], j, &j->in[k]))
+      return false;
+  if (n->op == CY_OP_pow && j->in[1].dtype != j->in[0].dtype)
+    return false;
+  bool f32 = n->nin == 2 && j->in[0].dtype == CY_F32 && j->in[1].dtype == CY_F32;
+  bool arith = n->op == CY_OP_add || n->op == CY_OP_sub || n->op == CY_OP_mul || n->op == CY_OP_div;
+  j->run_row = f32 && arith ? arith_row : scalar_row;
+  return true;
+}
+
+/* Views of whole elements as strides of the input. */
+static bool set_view(cy_graph *g, const cy_node_info *n, job *j) {
+  const cy_type *t = cy_type_of(g, n->in[0]);
+  int64_t dim[CY_MAX_RANK], stride[CY_MAX_RANK], v;
+  uint32_t count;
+  operand *x = &j->in[0];
+  j->run_row = copy_row;
+  if (!broadcast(g, n->in[0], j, x) || !cy_type_static(g, t, dim) || cy_dtype_of(j->dtype)->bits < 8)
+    return false;
+  dense_strides(dim, t->rank, stride);
+  if (n->op == CY_OP_transpose) {
+    const int64_t *perm = cy_attr_list(n, CY_ATTR_perm, &count);
+    for (uint32_t i = 0; i < count; i++)
+      x->stride[i] = stride[perm[i]];
+  } else if (n->op == CY_OP_slice) {
+    const cy_dim *starts = cy_attr_dim_list(n, CY_ATTR_starts, &count);
+    const int64_t *steps = cy_attr_list(n, CY_ATTR_steps, &count);
+    for (uint32_t i = 0; i < count; i++) {
+      if (!cy_dim_is_const(g, starts[i], &v))
+        return false;
+      x->offset += v * stride[i];
+      x->stride[i] = steps[i] * stride[i];
+    }
+  }
+  return true;
+}
+
+static bool set_reduce(const cy_graph *g, const cy_node_info *n, job *j) {
+  const cy_type *t = cy_type_of(g, n->in[0]);
+  int64_t dim[CY_MAX_RANK], stride[CY_MAX_RANK];
+  bool reduced[CY_MAX_RANK];
+  if (!cy_dtype_is_float(j->dtype) || !cy_type_static(g, t, dim) || !cy_axes_of(n, t->rank, reduced))
+    return false;
+  bool keep = cy_attr_get_int(n, CY_ATTR_keepdims, 1) != 0;
+  dense_strides(dim, t->rank, stride);
+  j->in[0] = (operand){.bytes = cy_value_of(g, n->in[0])->data.bytes, .dtype = (cy_dtype)t->dtype};
+  j->red_count = 1;
+  for (int i = 0, o = 0; i < t->rank; i++) {
+    if (reduced[i]) {
+      j->red_dim[j->nred] = dim[i];
+      j->red_stride[j->nred++] = stride[i];
+      j->red_count *= dim[i];
+      o += keep;
+    } else {
+      j->in[0].stride[o++] = stride[i];
+    }
+  }
+  j->run_row = reduce_row;
+  return j->red_count > 0;
+}
+
+/* Scale and zero point: scalars, or along an axis. Blocked ones stay. */
+static bool set_dequantize(const cy_graph *g, const cy_node_info *n, job *j) {
+  int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 1);
+  axis += axis < 0 ? j->rank : 0;
+  if (cy_attr_get_int(n, CY_ATTR_block_size, 0) || !broadcast(g, n->in[0], j, &j->in[0]) || (j->dtype != CY_F32 && j->dtype != CY_F16) ||
+      !cy_dtype_is_int(j->in[0].dtype) || cy_dtype_of(j->in[0].dtype)->bits > 16)
+    return false;
+  for (uint32_t k = 1; k < n->nin; k++) {
+    const cy_value *v = cy_value_of(g, n->in[k]);
+    bool one = cy_type_count(g, &v->type) == 1;
+    if (!one && (v->type.rank != 1 || axis >= j->rank || !cy_dim_is(g, v->type.dim[0], j->dim[axis])))
+      return false;
+    j->in[k] = (operand){.bytes = v->data.bytes, .dtype = (cy_dtype)v->type.dtype};
+    if (!one)
+      j->in[k].stride[axis] = 1;
+  }
+  j->run_row = dequantize_row;
+  return true;
+}
+
+static bool set_job(cy_graph *g, const cy_node_info *n, job *j) {
+  switch (n->op) {
+  case CY_OP_transpose: case CY_OP_slice: case CY_OP_expand:
+    return set_view(g, n, j);
+  case CY_OP_reduce_sum: case CY_OP_reduce_prod: case CY_OP_reduce_min: case CY_OP_reduce_max:
+    return set_reduce(g, n, j);
+  case CY_OP_dequantize:
+    return set_dequantize(g, n, j);
+  default:
+    return cy_op_is_ew((cy_op)n->op) && set_elementwise(g, n, j);
+  }
+}
+
+/* ---- one node ----------------------------------------------------------------------------------------------------------------------- */
+
+static bool all_const(const cy_graph *g, const cy_node_info *n, uint64_t *out_bytes) {
+  *out_bytes = 0;
+  for (uint32_t k = 0; k < n->nin; k++) {
+    if (!n->in[k])
+      continue;
+    const cy_value *v = cy_value_of(g, n->in[k]);
+    if (!v->data.bytes || cy_dtype_of((cy_dtype)v->type.dtype)->cls == 'S' || cy_dtype_of((cy_dtype)v->type.dtype)->cls == 'C')
+      return false;
+    *out_bytes += v->data.size;
+  }
+  return n->nin > 0 && n->nout == 1;
+}
+
+static cy_val concat_bytes(cy_graph *g, const cy_node_info *n) {
+  const cy_type *t = cy_type_of(g, n->out[0]);
+  int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
+  uint64_t size = (uint64_t)cy_dtype_of((cy_dtype)t->dtype)->bits / 8, outer = 1, at = 0;
+  int64_t dim[CY_MAX_RANK];
+  cy_val out;
+  if (!size || !cy_type_static(g, t, dim))
+    return 0;
+  for (int i = 0; i < axis; i++)
+    outer *= (uint64_t)dim[i];
+  unsigned char *to = cy_const_new(g, t, &out);
+  uint64_t stride = cy_value_of(g, out)->data.size / outer;
+  for (uint32_t k = 0; k < n->nin; k++) {
+    const cy_value *v = cy_value_of(g, n->in[k]);
+    uint64_t piece = v->data.size / outer;
+    for (uint64_t o = 0; o < outer; o++)
+      memcpy(to + o * stride + at, (const unsigned char *)v->data.bytes + o * piece, piece);
+    at += piece;
+  }
+  return out;
+}
+
+/* The constant that n computes, or 0. */
+static cy_val evaluate(cy_graph *g, const cy_node_info *n, uint64_t in_bytes) {
+  const cy_type *t = cy_type_of(g, n->out[0]);
+  job j = {.op = (cy_op)n->op, .rank = t->rank, .dtype = (cy_dtype)t->dtype, .nin = (int)n->nin};
+  uint64_t count = cy_type_count(g, t), bytes = count * (uint64_t)cy_dtype_of(j.dtype)->bits / 8;
+  if (!count || bytes > max_bytes || cy_dtype_of(j.dtype)->bits < 8 || (bytes > GROWTH_FREE && bytes / 8 > in_bytes))
+    return 0;
+  if (n->op == CY_OP_reshape || n->op == CY_OP_identity) {
+    const cy_data *d = &cy_value_of(g, n->in[0])->data;
+    return cy_build_const(g, t, d->bytes, d->size);
+  }
+  if (n->op == CY_OP_concat)
+    return concat_bytes(g, n);
+  cy_type_static(g, t, j.dim);
+  if (!j.rank) { /* one row of one element */
+    j.rank = 1;
+    j.dim[0] = 1;
+  }
+  j.row = j.dim[j.rank - 1];
+  j.rows = count / (uint64_t)j.row;
+  if (n->nin > 3 || !set_job(g, n, &j))
+    return 0;
+  cy_val out;
+  j.out = cy_const_new(g, t, &out);
+  run_job(&j);
+  return out;
+}
+
+/* requires: swept   establishes: swept, folded   breaks: unique, placed, fused */
+int cy_pass_fold(cy_pass *p) {
+  cy_graph *g = p->g;
+  uint64_t folded = 0, written = 0, in_bytes;
+  for (cy_block b = 1; b <= cy_block_count(g); b++)
+    for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
+      const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
+      cy_val by = all_const(g, n, &in_bytes) ? evaluate(g, n, in_bytes) : 0;
+      if (!by)
+        continue;
+      cy_graph_replace(g, n->out[0], by);
+      folded++;
+      written += cy_value_of(g, by)->data.size;
+    }
+  cy_graph_sweep(g);
+  cy_pass_count(p, "folded", folded);
+  cy_pass_count(p, "bytes", written);
+  return 0;
+}

@@ -1,0 +1,347 @@
+/* fuse.c - decides which values never reach memory: cy_value.inlined.
+ *
+ * In:  a swept graph, layouts chosen (or all row-major). Out: `inlined` set; no node is changed.
+ *
+ * Lowering makes one kernel per stored value by composing the expressions of the inlined values behind it. Two steps:
+ *   1. Epilogues. A contraction, reduction or row operation (the kernel's anchor) takes the element-wise ops behind it: from
+ *      the anchor forward, ops of its shape are gathered as long as there is one last value, the target, through which
+ *      everything leaves. `x * sigmoid(x)` and gelu read the anchor several times; it is computed once.
+ *      Later anchors choose first, so a residual sum belongs to the branch that ends last.
+ *   2. Prologues and chains, from the end to the start. A value is inlined if all its readers are in one kernel and read each
+ *      element once (equal expressions are computed once, so several reads at the same index are one), or if
+ *      computing it is cheaper than loading it. Views of stored values stay: lowering makes them strides, which cost nothing.
+ *
+ * Never inlined: model outputs, block results, what symbols or other blocks read, operands of contractions, calls and control flow.
+ */
+#include "pass_int.h"
+
+#include <string.h>
+
+enum {
+  MAX_EPILOGUE = 32, /* ops in one epilogue */
+  MAX_VISITS = 160,  /* steps of composing one expression: diamonds double them */
+  MAX_LOADS = 24,    /* distinct operands of one kernel */
+  FREE = 1,          /* cost up to which computing beats loading */
+  CHEAP = 4          /* cost that may be paid two or three times */
+};
+
+typedef struct fuser {
+  cy_pass *p;
+  cy_graph *g;
+  cy_uses uses;
+  cy_node *kernel;   /* [node]: the node whose output the kernel stores that computes this one; 0: several */
+  bool *pinned;      /* [value]: stored, decided */
+  uint32_t *member;  /* [node]: mark of the epilogue being gathered */
+  uint16_t *cost;    /* [value]: operations per element, if its single-use inputs are inlined */
+  uint16_t *visits;  /* [value]: composing steps, if all its element-wise inputs are inlined */
+  uint16_t *loads;   /* [value]: operands, likewise */
+  uint32_t mark;
+} fuser;
+
+/* ---- costs ------------------------------------------------------------------------------------------------------------- */
+
+/* Vector operations per element, roughly. */
+static int op_cost(cy_op op) {
+  switch (op) {
+  case CY_OP_cast: case CY_OP_bitcast: case CY_OP_iota: case CY_OP_dims: case CY_OP_reshape: case CY_OP_transpose:
+  case CY_OP_expand: case CY_OP_slice: case CY_OP_identity:
+    return 0;
+  case CY_OP_div: case CY_OP_sqrt: case CY_OP_mod: case CY_OP_fmod: case CY_OP_gather: case CY_OP_gather_elements:
+    return 4;
+  case CY_OP_quantize: case CY_OP_dequantize:
+    return 3;
+  case CY_OP_exp: case CY_OP_log: case CY_OP_sin: case CY_OP_cos:
+    return 8;
+  case CY_OP_sigmoid: case CY_OP_tanh: case CY_OP_erf: case CY_OP_tan: case CY_OP_atan: case CY_OP_sinh: case CY_OP_cosh:
+    return 12;
+  case CY_OP_pow: case CY_OP_asin: case CY_OP_acos: case CY_OP_asinh: case CY_OP_acosh: case CY_OP_atanh:
+    return 20;
+  default:
+    return 1;
+  }
+}
+
+static cy_op_class class_of(const cy_node_info *n) { return cy_op_of((cy_op)n->op)->cls; }
+
+/* Ops whose elements are expressions without loops: what can be inlined without being an anchor. */
+static bool is_expression(const cy_node_info *n) {
+  switch (n->op) {
+  case CY_OP_reshape: case CY_OP_transpose: case CY_OP_expand: case CY_OP_slice: case CY_OP_identity:
+  case CY_OP_iota: case CY_OP_dims: case CY_OP_gather: case CY_OP_gather_elements: case CY_OP_quantize: case CY_OP_dequantize:
+    return true;
+  default:
+    return class_of(n) == CY_CLASS_EW;
+  }
+}
+
+static bool is_pure_view(const cy_node_info *n) {
+  return n->op == CY_OP_reshape || n->op == CY_OP_transpose || n->op == CY_OP_expand || n->op == CY_OP_slice;
+}
+
+static bool can_anchor(const cy_node_info *n) {
+  switch (n->op) {
+  case CY_OP_matmul: case CY_OP_conv: case CY_OP_conv_transpose: case CY_OP_pool_max: case CY_OP_pool_avg: case CY_OP_softmax:
+  case CY_OP_log_softmax: case CY_OP_normalize:
+    return true;
+  default:
+    return class_of(n) == CY_CLASS_REDUCE;
+  }
+}
+
+static uint32_t use_count(const fuser *f, cy_val v) { return f->uses.start[v + 1] - f->uses.start[v]; }
+
+/* Forward: what a value would cost if everything that can be was inlined into it; cuts expressions that grow too large. */
+static void estimate(fuser *f) {
+  cy_graph *g = f->g;
+  for (cy_block b = 1; b <= cy_block_count(g); b++)
+    for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
+      const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
+      uint32_t cost = (uint32_t)op_cost((cy_op)n->op), visits = 1, loads = 0;
+      for (uint32_t k = 0; k < n->nin; k++) {
+        const cy_node_info *d = cy_def(g, n->in[k]);
+        bool inner = d && is_expression(d) && !f->pinned[n->in[k]];
+        visits += inner ? f->visits[n->in[k]] : 1;
+        loads += inner ? f->loads[n->in[k]] : 1;
+        if (inner && use_count(f, n->in[k]) == 1)
+          cost += f->cost[n->in[k]];
+      }
+      bool cut = visits > MAX_VISITS || loads > MAX_LOADS;
+      for (uint32_t k = 0; k < n->nout; k++) {
+        f->pinned[n->out[k]] = cut;
+        f->cost[n->out[k]] = (uint16_t)(cost > 1000 ? 1000 : cost);
+        f->visits[n->out[k]] = (uint16_t)(cut ? 1 : visits);
+        f->loads[n->out[k]] = (uint16_t)(cut ? 1 : loads);
+      }
+    }
+}
+
+/* ---- step 1: epilogues ---------------------------------------------------------------------------------------------------- */
+
+/* May node n join the epilogue of an anchor with shape t? One of its inputs is a member already. */
+static bool can_join(const fuser *f, const cy_node_info *n, cy_block block, const cy_type *t) {
+  if (class_of(n) != CY_CLASS_EW || n->block != block || !cy_same_shape(cy_type_of(f->g, n->out[0]), t))
+    return false;
+  for (uint32_t k = 0; k < n->nin; k++) { /* a member that n broadcasts has another index than the anchor */
+    cy_node d = cy_value_of(f->g, n->in[k])->node;
+    if (d && f->member[d] == f->mark && !cy_same_shape(cy_type_of(f->g, n->in[k]), t))
+      return false;
+  }
+  return true;
+}
+
+/* Do all uses of v stay among the members? */
+static bool is_closed(const fuser *f, cy_val v) {
+  for (uint32_t i = f->uses.start[v]; i < f->uses.start[v + 1]; i++)
+    if (!f->uses.list[i] || f->member[f->uses.list[i]] != f->mark)
+      return false;
+  return use_count(f, v) > 0;
+}
+
+/* The first node after the members, in the order of ids of the uses, that can join; 0: none. */
+static cy_node next_member(const fuser *f, const cy_node *members, int n, cy_block block, const cy_type *t) {
+  for (int i = 0; i < n; i++) {
+    cy_val v = cy_node_of(f->g, members[i])->out[0];
+    for (uint32_t k = f->uses.start[v]; k < f->uses.start[v + 1]; k++) {
+      cy_node u = f->uses.list[k];
+      if (u && f->member[u] != f->mark && !f->kernel[u] && can_join(f, cy_node_of(f->g, u), block, t))
+        return u;
+    }
+  }
+  return 0;
+}
+
+static void gather_epilogue(fuser *f, cy_node anchor) {
+  cy_graph *g = f->g;
+  const cy_node_info *a = cy_node_of(g, anchor);
+  const cy_type *t = cy_type_of(g, a->out[0]);
+  cy_node members[MAX_EPILOGUE + 1] = {anchor};
+  int n = 1, whole = 1; /* members[0 .. whole) leave through members[whole - 1] */
+  f->mark++;
+  f->member[anchor] = f->mark;
+  while (n <= MAX_EPILOGUE) {
+    cy_node u = next_member(f, members, n, a->block, t);
+    if (!u)
+      break;
+    members[n++] = u;
+    f->member[u] = f->mark;
+    int open = 0;
+    for (int i = 0; i < n; i++)
+      open += !is_closed(f, cy_node_of(g, members[i])->out[0]);
+    cy_val last = cy_node_of(g, u)->out[0];
+    if (open == 0 || (open == 1 && !is_closed(f, last)))
+      whole = n;
+  }
+  cy_node target = members[whole - 1];
+  for (int i = 0; i < whole; i++) {
+    cy_val v = cy_node_of(g, members[i])->out[0];
+    f->kernel[members[i]] = target;
+    f->pinned[v] = true;
+    cy_value_of(g, v)->inlined = members[i] != target;
+  }
+  cy_pass_count(f->p, "epilogue ops", (uint64_t)(whole - 1));
+}
+
+static void epilogues(fuser *f, cy_block b) {
+  const cy_block_info *block = cy_block_of(f->g, b);
+  for (uint32_t i = block->nnodes; i-- > 0;) {
+    const cy_node_info *n = cy_node_of(f->g, block->nodes[i]);
+    if (can_anchor(n))
+      gather_epilogue(f, block->nodes[i]);
+  }
+}
+
+/* ---- step 2: prologues and chains -------------------------------------------------------------------------------------------- */
+
+/* How often user n reads each element of input k when it is inlined there: 0: must be stored, 1, or several. */
+static int reads_of(const cy_node_info *n, uint32_t k) {
+  switch (n->op) {
+  case CY_OP_softmax: case CY_OP_log_softmax: case CY_OP_normalize:
+    return 3;
+  case CY_OP_quantize: case CY_OP_dequantize:
+    return k == 0;
+  case CY_OP_gather: case CY_OP_gather_elements:
+    return k == 1 ? 3 : 0;
+  case CY_OP_reshape: case CY_OP_transpose: case CY_OP_expand: case CY_OP_slice: case CY_OP_identity:
+    return 1;
+  default:
+    return class_of(n) == CY_CLASS_EW || class_of(n) == CY_CLASS_REDUCE;
+  }
+}
+
+/* Is it better to compute v (by d) inside the kernel that materialises view n than to store v and let n be strides of it? */
+static bool view_wants(const fuser *f, const cy_node_info *n, cy_val v) {
+  switch (n->op) {
+  case CY_OP_slice: return true; /* computes only what is kept */
+  case CY_OP_identity: return true; /* a change of layout: compute and convert at once */
+  case CY_OP_reshape: return !cy_layout_is_row_major(cy_value_of(f->g, v));
+  default: return false;
+  }
+}
+
+/* Does the user read v at the index of its own elements, so that several such reads are one? */
+static bool same_index(const fuser *f, const cy_node_info *user, cy_val v) {
+  cy_op_class cls = class_of(user);
+  bool rows = user->op == CY_OP_softmax || user->op == CY_OP_log_softmax || user->op == CY_OP_normalize || cls == CY_CLASS_REDUCE ||
+              user->op == CY_OP_quantize || user->op == CY_OP_dequantize;
+  return rows || (cls == CY_CLASS_EW && cy_same_shape(cy_type_of(f->g, user->out[0]), cy_type_of(f->g, v)));
+}
+
+/* Reshape that, read through an index of its output, needs no division: every input axis is kept, or several output axes make it up. */
+static bool reshape_only_splits(const fuser *f, const cy_node_info *n) {
+  cy_graph *g = f->g;
+  const cy_type *from = cy_type_of(g, n->in[0]), *to = cy_type_of(g, n->out[0]);
+  int j = 0;
+  for (int i = 0; i < from->rank; i++) {
+    if (cy_dim_is(g, from->dim[i], 1))
+      continue;
+    cy_dim product = cy_dim_const(g, 1);
+    while (product != from->dim[i]) {
+      if (j == to->rank)
+        return false;
+      product = cy_dim_mul(g, product, to->dim[j++]);
+      if (!cy_dim_le(g, product, from->dim[i]))
+        return false;
+    }
+  }
+  for (; j < to->rank; j++)
+    if (!cy_dim_is(g, to->dim[j], 1))
+      return false;
+  return true;
+}
+
+/* May the user have v inside its kernel? Lowers *limit to what v may cost there. */
+static bool user_allows(const fuser *f, cy_node user, cy_val v, int *limit) {
+  const cy_node_info *n = cy_node_of(f->g, user), *d = cy_def(f->g, v);
+  if (n->block != d->block)
+    return false;
+  for (uint32_t k = 0; k < n->nin; k++) {
+    if (n->in[k] != v)
+      continue;
+    int reads = reads_of(n, k);
+    bool inner_view = is_pure_view(n) && cy_value_of(f->g, n->out[0])->inlined;
+    if (!reads || ((is_pure_view(n) || n->op == CY_OP_identity) && !inner_view && !view_wants(f, n, v)))
+      return false;
+    if (reads > 1 && *limit > CHEAP)
+      *limit = CHEAP;
+    bool broadcast = class_of(n) == CY_CLASS_EW ? !cy_same_shape(cy_type_of(f->g, n->out[0]), cy_type_of(f->g, v)) : n->op == CY_OP_expand;
+    if (broadcast && *limit > 2)
+      *limit = 2;
+  }
+  return true;
+}
+
+/* A view is inlined when that lets the expression behind it join; or when strides can't express it and no one else needs it. */
+static bool view_should(const fuser *f, const cy_node_info *d) {
+  const cy_value *in = cy_value_of(f->g, d->in[0]);
+  const cy_node_info *before = in->node ? cy_node_of(f->g, in->node) : NULL;
+  if (in->data.bytes)
+    return false;
+  if (d->op == CY_OP_reshape && !reshape_only_splits(f, d))
+    return false;
+  if (before && is_expression(before) && !is_pure_view(before) && !f->pinned[d->in[0]] && use_count(f, d->in[0]) == 1 &&
+      before->block == d->block)
+    return true;
+  bool strided = before && is_pure_view(before);
+  return d->op == CY_OP_reshape && (strided || !cy_layout_is_row_major(in));
+}
+
+static void decide(fuser *f, cy_node node) {
+  cy_graph *g = f->g;
+  const cy_node_info *d = cy_node_of(g, node);
+  if (f->kernel[node])
+    return;
+  f->kernel[node] = node;
+  cy_val v = d->nout == 1 ? d->out[0] : 0;
+  if (!v || !is_expression(d) || f->pinned[v] || cy_value_of(g, v)->data.bytes ||
+      cy_dtype_of((cy_dtype)cy_type_of(g, v)->dtype)->cls == 'S')
+    return;
+  cy_node kernel = 0;
+  int limit = 1 << 20;
+  bool together = true, once = use_count(f, v) == 1;
+  for (uint32_t i = f->uses.start[v]; i < f->uses.start[v + 1]; i++) {
+    cy_node u = f->uses.list[i];
+    if (!u || !user_allows(f, u, v, &limit))
+      return;
+    together &= f->kernel[u] && (!kernel || kernel == f->kernel[u]) && (once || same_index(f, cy_node_of(g, u), v));
+    kernel = f->kernel[u];
+  }
+  if (!use_count(f, v))
+    return;
+  if (!together && limit > FREE)
+    limit = FREE;
+  if (f->cost[v] > limit || (limit <= FREE && f->loads[v] > 1))
+    return;
+  if (is_pure_view(d) && !view_should(f, d))
+    return;
+  if (d->op == CY_OP_identity)
+    return; /* a change of layout is there to be stored */
+  cy_value_of(g, v)->inlined = true;
+  f->kernel[node] = together ? kernel : 0;
+  cy_pass_count(f->p, "inlined", 1);
+}
+
+/* requires: swept   establishes: fused   breaks: - */
+int cy_pass_fuse(cy_pass *p) {
+  cy_graph *g = p->g;
+  uint32_t nv = cy_value_count(g) + 1, nn = cy_node_count(g) + 1;
+  fuser f = {.p = p, .g = g, .uses = cy_graph_uses(g, p->scratch)};
+  f.kernel = CY_NEW_ARRAY(p->scratch, cy_node, nn);
+  f.pinned = CY_NEW_ARRAY(p->scratch, bool, nv);
+  f.member = CY_NEW_ARRAY(p->scratch, uint32_t, nn);
+  f.cost = CY_NEW_ARRAY(p->scratch, uint16_t, nv);
+  f.visits = CY_NEW_ARRAY(p->scratch, uint16_t, nv);
+  f.loads = CY_NEW_ARRAY(p->scratch, uint16_t, nv);
+  for (cy_val v = 1; v < nv; v++)
+    cy_value_of(g, v)->inlined = false;
+  estimate(&f);
+  for (cy_block b = 1; b <= cy_block_count(g); b++)
+    epilogues(&f, b);
+  for (cy_block b = 1; b <= cy_block_count(g); b++)
+    for (uint32_t i = cy_block_of(g, b)->nnodes; i-- > 0;)
+      decide(&f, cy_block_of(g, b)->nodes[i]);
+  uint64_t stored = 0;
+  for (cy_node n = 1; n < nn; n++)
+    stored += f.kernel[n] == n;
+  cy_pass_count(p, "stored", stored);
+  return 0;
+}

@@ -1,0 +1,361 @@
+/* layout.c - chooses the physical order of axes of every value: cy_value.layout.
+ *
+ * In:  a swept graph, all row-major. Out: layouts set; where a value is needed in another order than it has, an `identity` node
+ *      whose output has the new layout. The logical order of axes, and so the graph's meaning, never changes.
+ *
+ * What wants what: convolutions and pools read and write channels-last; model inputs, outputs, block results, runtime calls and control
+ * flow are row-major; a reshape that merges axes reads row-major; everything else takes any order, kernels read through strides.
+ * A transpose is then only another name for the same memory, if its input lies the right way: so its output is given the layout that
+ * makes it a view, and a wish behind it is handed to what computes its input (which is how the heads of attention are split
+ * and joined, and how graphs exported with channels last lose their transposes).
+ *   1. Backwards: wishes. From readers to what computes, through views and element-wise ops; convolutions outrank the rest.
+ *   2. Forwards: choices. A value takes the order of its largest input if that is not row-major, else the wish, else row-major.
+ *      Needs that aren't met get their identity node.
+ */
+#include "pass_int.h"
+
+#include <string.h>
+
+typedef struct order {
+  uint8_t axis[CY_MAX_RANK]; /* physical, outermost first */
+} order;
+
+typedef struct wish {
+  int weight; /* 0: none, 1: reshapes and borders, 2: convolutions */
+  order o;
+} wish;
+
+typedef struct chooser {
+  cy_pass *p;
+  cy_graph *g;
+  wish *wishes;     /* [value], of those that exist at the start */
+  uint32_t nvalues;
+  cy_val *moved;    /* [value]: its copy in another layout */
+} chooser;
+
+/* ---- orders -------------------------------------------------------------------------------------------------------------- */
+
+static order row_major(void) {
+  order o;
+  for (int i = 0; i < CY_MAX_RANK; i++)
+    o.axis[i] = (uint8_t)i;
+  return o;
+}
+
+static order channels_last(int rank) {
+  order o = row_major();
+  for (int i = 1; i + 1 < rank; i++)
+    o.axis[i] = (uint8_t)(i + 1);
+  if (rank > 1)
+    o.axis[rank - 1] = 1;
+  return o;
+}
+
+/* Do the two orders put elements of type t at the same places? Axes of length 1 don't matter. */
+static bool same_memory(const cy_graph *g, const cy_type *t, const order *a, const order *b) {
+  int i = 0, j = 0;
+  for (;;) {
+    while (i < t->rank && cy_dim_is(g, t->dim[a->axis[i]], 1))
+      i++;
+    while (j < t->rank && cy_dim_is(g, t->dim[b->axis[j]], 1))
+      j++;
+    if (i == t->rank || j == t->rank)
+      return i == t->rank && j == t->rank;
+    if (a->axis[i++] != b->axis[j++])
+      return false;
+  }
+}
+
+static bool is_row_major(const chooser *c, const cy_type *t, const order *o) {
+  order plain = row_major();
+  return same_memory(c->g, t, o, &plain);
+}
+
+static order get(const chooser *c, cy_val v) {
+  order o;
+  memcpy(o.axis, cy_value_of(c->g, v)->layout, sizeof o.axis);
+  return o;
+}
+
+static void set(chooser *c, cy_val v, const order *o) {
+  cy_value *value = cy_value_of(c->g, v);
+  if (is_row_major(c, &value->type, o))
+    cy_layout_reset(value);
+  else
+    memcpy(value->layout, o->axis, sizeof o->axis);
+}
+
+/* The order of transpose(x, perm) that makes it the same memory as x in order `in`; and back. */
+static order through_transpose(const int64_t *perm, int rank, const order *in) {
+  int64_t inverse[CY_MAX_RANK];
+  order out = row_major();
+  cy_perm_invert(perm, rank, inverse);
+  for (int i = 0; i < rank; i++)
+    out.axis[i] = (uint8_t)inverse[in->axis[i]];
+  return out;
+}
+
+static order before_transpose(const int64_t *perm, int rank, const order *out) {
+  order in = row_major();
+  for (int i = 0; i < rank; i++)
+    in.axis[i] = (uint8_t)perm[out->axis[i]];
+  return in;
+}
+
+/* ---- what ops are to layouts ------------------------------------------------------------------------------------------------ */
+
+static bool wants_channels_last(const cy_node_info *n) {
+  return n->op == CY_OP_conv || n->op == CY_OP_conv_transpose || n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg;
+}
+
+/* Reads and writes memory as a whole, in row-major order. */
+static bool wants_row_major(const cy_node_info *n) {
+  cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
+  switch (n->op) {
+  case CY_OP_recurrent: case CY_OP_scatter_elements: case CY_OP_scatter_nd: case CY_OP_cumsum: case CY_OP_cumprod: case CY_OP_bitcast:
+    return true;
+  default:
+    return cls == CY_CLASS_CALL || cls == CY_CLASS_CTRL;
+  }
+}
+
+/* Output axes are the input's, one to one (lengths may differ). */
+static bool keeps_axes(const cy_node_info *n) {
+  cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
+  switch (n->op) {
+  case CY_OP_slice: case CY_OP_pad: case CY_OP_concat: case CY_OP_identity: case CY_OP_expand: case CY_OP_resize: case CY_OP_grid_sample:
+  case CY_OP_quantize: case CY_OP_dequantize: case CY_OP_softmax: case CY_OP_log_softmax: case CY_OP_normalize:
+    return true;
+  default:
+    return (cls == CY_CLASS_EW && n->op != CY_OP_bitcast) || cls == CY_CLASS_REDUCE;
+  }
+}
+
+/* Strides of the output are strides of the input: its layout is not free. */
+static bool is_strided_view(const cy_node_info *n) { return n->op == CY_OP_slice || n->op == CY_OP_expand; }
+
+/* How the axes of a reshape's input split into those of its output: group[i] = first output axis of input axis i. False if axes merge. */
+static bool split_axes(const cy_graph *g, const cy_type *from, const cy_type *to, int *out_group) {
+  int j = 0;
+  for (int i = 0; i < from->rank; i++) {
+    cy_dim product = cy_dim_const((cy_graph *)g, 1);
+    out_group[i] = j;
+    while (product != from->dim[i]) {
+      if (j == to->rank)
+        return false;
+      product = cy_dim_mul((cy_graph *)g, product, to->dim[j++]);
+      if (!cy_dim_le(g, product, from->dim[i]))
+        return false;
+    }
+  }
+  out_group[from->rank] = to->rank;
+  for (; j < to->rank; j++)
+    if (!cy_dim_is(g, to->dim[j], 1))
+      return false;
+  return true;
+}
+
+static order through_split(int from_rank, const int *group, const order *in) {
+  order out = row_major();
+  int at = 0;
+  for (int i = 0; i < from_rank; i++)
+    for (int j = group[in->axis[i]]; j < group[in->axis[i] + 1]; j++)
+      out.axis[at++] = (uint8_t)j;
+  return out;
+}
+
+/* ---- backwards: wishes -------------------------------------------------------------------------------------------------------- */
+
+static void ask(chooser *c, cy_val v, int weight, const order *o) {
+  if (!v || cy_value_of(c->g, v)->data.bytes || c->wishes[v].weight >= weight)
+    return;
+  c->wishes[v] = (wish){weight, *o};
+}
+
+static void ask_inputs(chooser *c, const cy_node_info *n) {
+  cy_graph *g = c->g;
+  order plain = row_major();
+  const wish *w = n->nout ? &c->wishes[n->out[0]] : NULL;
+  if (wants_channels_last(n)) {
+    order o = channels_last(cy_type_of(g, n->in[0])->rank);
+    ask(c, n->in[0], 2, &o);
+  } else if (wants_row_major(n)) {
+    for (uint32_t k = 0; k < n->nin; k++)
+      ask(c, n->in[k], 1, &plain);
+  } else if (n->op == CY_OP_reshape) {
+    int group[CY_MAX_RANK + 1];
+    if (!split_axes(g, cy_type_of(g, n->in[0]), cy_type_of(g, n->out[0]), group))
+      ask(c, n->in[0], 1, &plain);
+  } else if (n->op == CY_OP_transpose && w && w->weight) {
+    uint32_t rank;
+    const int64_t *perm = cy_attr_list(n, CY_ATTR_perm, &rank);
+    order o = before_transpose(perm, (int)rank, &w->o);
+    ask(c, n->in[0], w->weight, &o);
+  } else if (keeps_axes(n) && w && w->weight) {
+    for (uint32_t k = 0; k < n->nin; k++)
+      if (n->in[k] && cy_type_of(g, n->in[k])->rank == cy_type_of(g, n->out[0])->rank)
+        ask(c, n->in[k], w->weight, &w->o);
+  }
+}
+
+static void collect_wishes(chooser *c) {
+  cy_graph *g = c->g;
+  order plain = row_major();
+  for (cy_block b = cy_block_count(g); b >= 1; b--) {
+    const cy_block_info *block = cy_block_of(g, b);
+    for (uint32_t i = 0; i < block->nresults; i++)
+      ask(c, block->results[i], 1, &plain);
+    for (uint32_t i = block->nnodes; i-- > 0;)
+      ask_inputs(c, cy_node_of(g, block->nodes[i]));
+  }
+}
+
+/* ---- forwards: choices ---------------------------------------------------------------------------------------------------------- */
+
+/* v as an identity node in order o; inserted where the builder stands. */
+static cy_val move(chooser *c, cy_val v, const order *o) {
+  cy_graph *g = c->g;
+  cy_val to = cy_build_unary(g, CY_OP_identity, v);
+  if (!to || to == v)
+    return v;
+  memcpy(cy_value_of(g, to)->layout, o->axis, sizeof o->axis);
+  cy_pass_count(c->p, "conversions", 1);
+  return to;
+}
+
+/* Input k of node `id` must lie in order o. */
+static void need(chooser *c, cy_node id, uint32_t k, const order *o) {
+  cy_graph *g = c->g;
+  cy_node_info *n = cy_node_of(g, id);
+  cy_val v = n->in[k];
+  if (!v || cy_value_of(g, v)->data.bytes)
+    return;
+  order have = get(c, v);
+  if (same_memory(g, cy_type_of(g, v), &have, o))
+    return;
+  cy_val old = v <= c->nvalues ? c->moved[v] : 0;
+  if (old && cy_node_of(g, cy_value_of(g, old)->node)->block == n->block) {
+    order there = get(c, old);
+    if (same_memory(g, cy_type_of(g, v), &there, o)) {
+      n->in[k] = old;
+      return;
+    }
+  }
+  cy_build_before(g, id);
+  cy_rewrite_origin(c->p, n);
+  n->in[k] = move(c, v, o);
+  if (v <= c->nvalues)
+    c->moved[v] = n->in[k];
+}
+
+/* The order in which an op that keeps axes should write: its largest input's, if that is not row-major. */
+static bool inherited(const chooser *c, const cy_node_info *n, order *out) {
+  cy_graph *g = c->g;
+  const cy_type *t = cy_type_of(g, n->out[0]);
+  for (int full = 1; full >= 0; full--) /* inputs of the output's shape first */
+    for (uint32_t k = 0; k < n->nin; k++) {
+      cy_val v = n->in[k];
+      if (!v || cy_type_of(g, v)->rank != t->rank || cy_value_of(g, v)->data.bytes || cy_layout_is_row_major(cy_value_of(g, v)) ||
+          (full && !cy_same_shape(cy_type_of(g, v), t)))
+        continue;
+      *out = get(c, v);
+      return true;
+    }
+  return false;
+}
+
+static void choose_reshape(chooser *c, cy_node id) {
+  cy_graph *g = c->g;
+  const cy_node_info *n = cy_node_of(g, id);
+  const cy_type *from = cy_type_of(g, n->in[0]), *to = cy_type_of(g, n->out[0]);
+  const wish *w = &c->wishes[n->out[0]];
+  order in = get(c, n->in[0]), plain = row_major(), out = plain;
+  int group[CY_MAX_RANK + 1];
+  if (is_row_major(c, from, &in))
+    return;
+  if (split_axes(g, from, to, group)) {
+    out = through_split(from->rank, group, &in);
+    set(c, n->out[0], &out);
+  } else if (w->weight == 2 && !is_row_major(c, to, &w->o)) {
+    set(c, n->out[0], &w->o); /* a copy in any case: straight into the order wanted */
+  } else {
+    need(c, id, 0, &plain);
+  }
+}
+
+static void choose_node(chooser *c, cy_node id) {
+  cy_graph *g = c->g;
+  const cy_node_info *n = cy_node_of(g, id);
+  if (!n->nout)
+    return;
+  const wish *w = &c->wishes[n->out[0]];
+  order plain = row_major(), o = plain;
+  if (wants_channels_last(n)) {
+    o = channels_last(cy_type_of(g, n->out[0])->rank);
+    need(c, id, 0, &o);
+    set(c, n->out[0], &o); /* a second output, pool_max's indices, stays row-major */
+  } else if (wants_row_major(n)) {
+    for (uint32_t k = 0; k < n->nin; k++)
+      need(c, id, k, &plain);
+  } else if (n->op == CY_OP_reshape) {
+    choose_reshape(c, id);
+  } else if (n->op == CY_OP_transpose) {
+    uint32_t rank;
+    const int64_t *perm = cy_attr_list(n, CY_ATTR_perm, &rank);
+    order in = get(c, n->in[0]);
+    o = through_transpose(perm, (int)rank, &in);
+    set(c, n->out[0], &o);
+  } else if (keeps_axes(n) && inherited(c, n, &o)) {
+    set(c, n->out[0], &o);
+  } else if (w->weight && !is_strided_view(n) && n->nout == 1) {
+    set(c, n->out[0], &w->o);
+  }
+}
+
+static void choose_block(chooser *c, cy_block b) {
+  cy_graph *g = c->g;
+  uint32_t count = cy_block_of(g, b)->nnodes;
+  cy_node *nodes = CY_NEW_ARRAY(c->p->scratch, cy_node, count + 1);
+  if (count)
+    memcpy(nodes, cy_block_of(g, b)->nodes, count * sizeof *nodes);
+  for (uint32_t i = 0; i < count; i++) {
+    const cy_node_info *n = cy_node_of(g, nodes[i]);
+    choose_node(c, nodes[i]);
+    for (uint32_t k = 0; k < n->nattrs; k++)
+      if (n->attrs[k].kind == CY_KIND_BLOCK)
+        choose_block(c, n->attrs[k].block);
+  }
+  order plain = row_major();
+  for (uint32_t i = 0; i < cy_block_of(g, b)->nresults; i++) {
+    cy_val v = cy_block_of(g, b)->results[i];
+    order have = get(c, v);
+    if (cy_value_of(g, v)->data.bytes || is_row_major(c, cy_type_of(g, v), &have))
+      continue;
+    cy_build_in(g, b);
+    cy_origin none = cy_value_of(g, v)->node ? cy_node_of(g, cy_value_of(g, v)->node)->origin : (cy_origin){.index = -1};
+    none.pass = c->p->name;
+    cy_build_origin(g, &none);
+    cy_val to = move(c, v, &plain);
+    if (b == 1)
+      cy_graph_set_output(g, i, to);
+    else
+      cy_block_of(g, b)->results[i] = to;
+  }
+}
+
+/* requires: swept   establishes: swept, placed   breaks: fused */
+int cy_pass_layout(cy_pass *p) {
+  chooser c = {.p = p, .g = p->g, .nvalues = cy_value_count(p->g)};
+  c.wishes = CY_NEW_ARRAY(p->scratch, wish, c.nvalues + 1);
+  c.moved = CY_NEW_ARRAY(p->scratch, cy_val, c.nvalues + 1);
+  for (cy_val v = 1; v <= c.nvalues; v++)
+    cy_layout_reset(cy_value_of(p->g, v));
+  collect_wishes(&c);
+  choose_block(&c, 1);
+  cy_build_in(p->g, 1);
+  uint64_t moved = 0;
+  for (cy_val v = 1; v <= c.nvalues; v++)
+    moved += !cy_layout_is_row_major(cy_value_of(p->g, v));
+  cy_pass_count(p, "values not row-major", moved);
+  return 0;
+}

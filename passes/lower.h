@@ -1,0 +1,17 @@
+/* lower.h - from the tensor graph to a program of kernels and host steps. */
+#ifndef CY_LOWER_H
+#define CY_LOWER_H
+
+#include "ir/loop.h"
+
+typedef struct cy_lower_options {
+  int level; /* 0: eager. Contractions are plain loop nests, so that -O0 is an opinion of its own; > 0: the target's generators */
+  /* Does the target have a generator for this contraction kernel? (level > 0; NULL: for none.) */
+  bool (*supports)(const void *target, cy_kernel *k);
+  const void *target;
+} cy_lower_options;
+
+/* NULL after diagnostics. The program lives in the graph's arena. Memory is not planned yet (cy_plan_memory). */
+cy_program *cy_lower(cy_graph *g, const cy_lower_options *o);
+
+#endif

@@ -1,0 +1,166 @@
+/* lower_contract.c - products and convolutions as contraction kernels, or as plain loop nests.
+ *
+ * A contraction kernel describes its operands by sizes and strides; its body is the epilogue, composed like any other expression from the
+ * accumulator. Whether a target has a generator for it is asked before; the plain nest (lower_reduce.c) is the other answer, and the
+ * only one at level 0, where it makes -O0 an opinion of its own.
+ */
+#include "lower_int.h"
+
+static cy_var out_var(cy_kb *b, cy_dim extent) {
+  cy_contraction *c = cy_kernel_contraction(b->k);
+  cy_var v = cy_kernel_add_var(b->k, extent);
+  c->out_var[c->nout_vars++] = v;
+  return v;
+}
+
+/* Names the memory of both operands; the constant behind the second one lets the target pack it while compiling. */
+static void set_operands(cy_kb *b, const cy_node_info *n, cy_place **out_x, cy_place **out_w) {
+  cy_lowering *l = b->l;
+  cy_contraction *c = cy_kernel_contraction(b->k);
+  cy_place *x = cy_lower_place(l, n->in[0]), *w = cy_lower_place(l, n->in[1]);
+  c->a = cy_kb_arg(b, x, (cy_dtype)cy_lower_type(l, n->in[0])->dtype, CY_ARG_READ);
+  c->b = cy_kb_arg(b, w, (cy_dtype)cy_lower_type(l, n->in[1])->dtype, CY_ARG_READ);
+  c->a_offset = c->b_offset = cy_dim_const(l->g, 0); /* the launch binds where the operand begins */
+  const cy_buffer *buffer = &l->p->buffers[w->buffer];
+  if (buffer->kind == CY_BUF_CONST) {
+    c->b_const = l->p->constants[buffer->index].value;
+    c->b_offset = w->offset;
+  }
+  *out_x = x;
+  *out_w = w;
+}
+
+/* Batch axes: the leading ones of the output; an operand that lacks one or has size 1 there stands still. */
+static cy_dim batch_stride(cy_lowering *l, const cy_type *t, const cy_place *p, int out_rank, int axis) {
+  int i = axis - (out_rank - t->rank);
+  return i < 0 || cy_dim_is(l->g, t->dim[i], 1) ? cy_dim_const(l->g, 0) : p->stride[i];
+}
+
+static bool build_matmul(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
+  cy_lowering *l = b->l;
+  cy_contraction *c = cy_kernel_contraction(b->k);
+  const cy_type *ta = cy_lower_type(l, n->in[0]), *tb = cy_lower_type(l, n->in[1]), *t = cy_lower_type(l, n->out[0]);
+  if (t->rank - 2 > CY_MAX_BATCH) return false;
+  cy_place *pa, *pb;
+  set_operands(b, n, &pa, &pb);
+  c->kind = CY_CONTRACT_MATMUL;
+  for (int i = 0; i < t->rank - 2; i++) {
+    if (cy_dim_is(l->g, t->dim[i], 1)) {
+      out_idx[i] = cy_x_index(b->k, 0);
+      continue;
+    }
+    out_idx[i] = cy_x_var(b->k, out_var(b, t->dim[i]));
+    c->batch[c->nbatch] = t->dim[i];
+    c->a_batch[c->nbatch] = batch_stride(l, ta, pa, t->rank, i);
+    c->b_batch[c->nbatch++] = batch_stride(l, tb, pb, t->rank, i);
+  }
+  c->m = t->dim[t->rank - 2];
+  c->n = t->dim[t->rank - 1];
+  c->k = ta->dim[ta->rank - 1];
+  c->a_m = pa->stride[ta->rank - 2];
+  c->a_k = pa->stride[ta->rank - 1];
+  c->b_k = pb->stride[tb->rank - 2];
+  c->b_n = pb->stride[tb->rank - 1];
+  for (int i = t->rank - 2; i < t->rank; i++) out_idx[i] = cy_x_var(b->k, out_var(b, t->dim[i]));
+  return true;
+}
+
+static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
+  cy_lowering *l = b->l;
+  cy_contraction *c = cy_kernel_contraction(b->k);
+  const cy_type *tx = cy_lower_type(l, n->in[0]), *tw = cy_lower_type(l, n->in[1]), *t = cy_lower_type(l, n->out[0]);
+  const cy_attr *strides = cy_attr_find(n, CY_ATTR_strides), *pads = cy_attr_find(n, CY_ATTR_pads);
+  const cy_attr *dilations = cy_attr_find(n, CY_ATTR_dilations);
+  if (tx->rank - 2 > CY_MAX_SPATIAL) return false;
+  cy_place *px, *pw;
+  set_operands(b, n, &px, &pw);
+  c->kind = n->op == CY_OP_conv ? CY_CONTRACT_CONV : CY_CONTRACT_CONV_TRANSPOSE;
+  c->nspatial = tx->rank - 2;
+  c->group = cy_attr_get_int(n, CY_ATTR_group, 1);
+  c->images = t->dim[0];
+  c->channels_in = tx->dim[1];
+  c->channels_out = t->dim[1];
+  c->x_image = px->stride[0];
+  c->x_channel = px->stride[1];
+  out_idx[0] = cy_x_var(b->k, out_var(b, t->dim[0]));
+  for (int i = 0; i < c->nspatial; i++) {
+    c->in[i] = tx->dim[2 + i];
+    c->out[i] = t->dim[2 + i];
+    c->pad[i] = pads->dims[i];
+    c->stride[i] = strides->ints[i];
+    c->dilation[i] = dilations ? dilations->ints[i] : 1;
+    c->x_spatial[i] = px->stride[2 + i];
+    if (!cy_dim_is_const(l->g, tw->dim[2 + i], &c->kernel[i])) return false;
+    out_idx[2 + i] = cy_x_var(b->k, out_var(b, t->dim[2 + i]));
+  }
+  out_idx[1] = cy_x_var(b->k, out_var(b, t->dim[1]));
+  return true;
+}
+
+static bool stored(cy_lowering *l, cy_val v) {
+  const cy_value *val = cy_value_of(l->g, v);
+  return val->data.bytes || l->place[v].placed || !val->inlined;
+}
+
+static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val anchor, cy_val target) {
+  if (l->o->level == 0 || !l->o->supports || !stored(l, n->in[0]) || !stored(l, n->in[1])) return false;
+  cy_kb b;
+  cy_kb_init(&b, l, cy_op_of((cy_op)n->op)->name);
+  cy_expr idx[CY_MAX_RANK];
+  if (!(n->op == CY_OP_matmul ? build_matmul(&b, n, idx) : build_conv(&b, n, idx))) return false;
+  cy_contraction *c = cy_kernel_contraction(b.k);
+  c->acc = cy_kernel_add_local(b.k, cy_compute_dtype((cy_dtype)cy_lower_type(l, anchor)->dtype));
+  if (!l->o->supports(l->o->target, b.k)) return false;
+  cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, c->acc));
+  cy_kb_launch(&b, false);
+  return true;
+}
+
+/* Where a convolution pads, its plain form reads a padded copy: range checks in the inner loop would cost more. */
+static cy_place padded_input(cy_lowering *l, const cy_node_info *n) {
+  const cy_type *t = cy_lower_type(l, n->in[0]);
+  const cy_attr *pads = cy_attr_find(n, CY_ATTR_pads);
+  cy_dim dims[CY_MAX_RANK] = {t->dim[0], t->dim[1]};
+  for (int i = 2, s = t->rank - 2; i < t->rank; i++)
+    dims[i] = cy_dim_add(l->g, t->dim[i], cy_dim_add(l->g, pads->dims[i - 2], pads->dims[s + i - 2]));
+  cy_place to = cy_lower_temp(l, (cy_dtype)t->dtype, dims, t->rank);
+  cy_kb b;
+  cy_kb_init(&b, l, "conv_pad");
+  cy_kernel *k = b.k;
+  cy_expr idx[CY_MAX_RANK], in_idx[CY_MAX_RANK], inside = 0;
+  for (int i = 0; i < t->rank; i++) {
+    in_idx[i] = idx[i] = cy_kb_grid_index(&b, dims[i]);
+    if (i < 2) continue;
+    in_idx[i] = cy_x_bin(k, CY_OP_sub, idx[i], cy_x_dim(k, pads->dims[i - 2]));
+    cy_expr ok = cy_lower_in_range(&b, in_idx[i], t->dim[i]);
+    inside = inside ? cy_x_bin(k, CY_OP_and, inside, ok) : ok;
+    in_idx[i] = cy_lower_clamp(&b, in_idx[i], t->dim[i]);
+  }
+  cy_expr value = cy_lower_at(&b, n->in[0], in_idx);
+  cy_dtype dtype = cy_compute_dtype((cy_dtype)t->dtype);
+  cy_expr zero = cy_dtype_is_float(dtype) ? cy_x_const(k, dtype, 0) : cy_x_int(k, dtype, 0);
+  cy_kb_store(&b, &to, (cy_dtype)t->dtype, t->rank, idx, cy_x_select(k, inside, value, zero));
+  cy_kb_launch(&b, true);
+  return to;
+}
+
+static bool pads_anything(cy_lowering *l, const cy_node_info *n) {
+  const cy_attr *pads = cy_attr_find(n, CY_ATTR_pads);
+  for (uint32_t i = 0; i < pads->n; i++) {
+    int64_t low, high;
+    cy_dim_range(l->g, pads->dims[i], &low, &high);
+    if (low < 0) return false; /* a crop: the plain form's range checks do that */
+  }
+  for (uint32_t i = 0; i < pads->n; i++)
+    if (!cy_dim_is(l->g, pads->dims[i], 0)) return true;
+  return false;
+}
+
+void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+  const cy_node_info *n = cy_node_of(l->g, root);
+  if (lower_generated(l, n, anchor, target)) return;
+  cy_place padded;
+  bool pads = n->op == CY_OP_conv && pads_anything(l, n);
+  if (pads) padded = padded_input(l, n);
+  cy_lower_plain(l, anchor, target, cy_op_of((cy_op)n->op)->name, pads ? &padded : NULL);
+}

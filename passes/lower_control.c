@@ -1,0 +1,266 @@
+/* lower_control.c - branches, loops and runtime calls as host steps.
+ *
+ * Blocks read outer values where they lie. What leaves a block is copied into the places of the op's outputs; what a loop carries
+ * lives in one buffer per value, to which each turn's results are copied at its end. Sizes that change from turn to turn are
+ * symbols of kind COUNT, set by steps of their own.
+ */
+#include "lower_int.h"
+
+static cy_bind *bind_of(cy_lowering *l, const cy_place *p, cy_dtype dtype) {
+  cy_bind *b = CY_NEW(cy_graph_arena(l->g), cy_bind);
+  *b = cy_lower_bind(l, p, dtype);
+  return b;
+}
+
+static cy_sym read_scalar(cy_lowering *l, cy_val v) {
+  cy_dtype dtype = (cy_dtype)cy_lower_type(l, v)->dtype;
+  cy_step *s = cy_lower_step(l, CY_STEP_READ);
+  s->bind = bind_of(l, cy_lower_place(l, v), dtype);
+  s->nbind = 1;
+  s->dtype = dtype;
+  s->sym = cy_sym_new(l->g, NULL, CY_SYM_FREE);
+  return s->sym;
+}
+
+static void set_symbol(cy_lowering *l, cy_sym sym, cy_dim value) {
+  cy_step *s = cy_lower_step(l, CY_STEP_SET);
+  s->sym = sym;
+  s->limit = value;
+}
+
+/* Where d is nothing but a symbol of kind COUNT of value v: that symbol. */
+static cy_sym count_symbol(cy_lowering *l, cy_dim d, cy_val v) {
+  const cy_term *terms;
+  if (cy_dim_terms(l->g, d, &terms) != 1 || terms[0].coef != 1 || terms[0].natoms != 1) return 0;
+  const cy_atom *a = cy_dim_atom(l->g, terms[0].atoms[0]);
+  if (a->kind != CY_ATOM_SYM) return 0;
+  const cy_sym_info *s = cy_sym_of(l->g, a->sym);
+  return s->kind == CY_SYM_COUNT && s->value == v ? a->sym : 0;
+}
+
+static bool is_dynamic(cy_lowering *l, const cy_type *t) {
+  for (int i = 0; i < t->rank; i++)
+    if (cy_dim_has_data_sym(l->g, t->dim[i])) return true;
+  return false;
+}
+
+/* A place for a value that several blocks write: never a model output itself (those are copied at the end). */
+static void place_joined(cy_lowering *l, cy_val v) {
+  if (l->place[v].placed) return;
+  const cy_type *t = cy_lower_type(l, v);
+  l->place[v] = cy_lower_temp(l, (cy_dtype)t->dtype, t->dim, t->rank);
+  if (!is_dynamic(l, t)) return;
+  cy_buffer *b = &l->p->buffers[l->place[v].buffer];
+  b->kind = CY_BUF_DYNAMIC;
+  b->index = l->p->ndynamic++;
+}
+
+/* Gives v's symbols the sizes of the source (type ft), makes its dynamic buffer that large, and copies. */
+static void move_place(cy_lowering *l, cy_val v, const cy_type *ft, cy_place source) {
+  const cy_type *t = cy_lower_type(l, v);
+  if (is_dynamic(l, t)) {
+    if (!cy_lower_is_contiguous(l, &source, ft)) {
+      cy_place dense = cy_lower_temp(l, (cy_dtype)ft->dtype, ft->dim, ft->rank);
+      if (is_dynamic(l, ft)) {
+        cy_buffer *b = &l->p->buffers[dense.buffer];
+        b->kind = CY_BUF_DYNAMIC;
+        b->index = l->p->ndynamic++;
+        cy_step *alloc = cy_lower_step(l, CY_STEP_ALLOC);
+        alloc->bind = bind_of(l, &dense, (cy_dtype)ft->dtype);
+        alloc->nbind = 1;
+      }
+      cy_lower_copy(l, &source, &dense, ft);
+      source = dense;
+    }
+    cy_sym staged[CY_MAX_RANK] = {0}, syms[CY_MAX_RANK] = {0};
+    for (int i = 0; i < t->rank; i++) {
+      syms[i] = count_symbol(l, t->dim[i], v);
+      if (!syms[i]) continue;
+      staged[i] = cy_sym_new(l->g, NULL, CY_SYM_FREE);
+      set_symbol(l, staged[i], ft->dim[i]);
+    }
+    for (int i = 0; i < t->rank; i++)
+      if (syms[i]) set_symbol(l, syms[i], cy_dim_sym(l->g, staged[i]));
+    cy_step *s = cy_lower_step(l, CY_STEP_ALLOC);
+    s->bind = bind_of(l, &l->place[v], (cy_dtype)t->dtype);
+    s->nbind = 1;
+    for (int i = 0; i < t->rank; i++) source.stride[i] = l->place[v].stride[i]; /* the same dense tensor, by the new symbols */
+  }
+  cy_lower_copy(l, &source, &l->place[v], t);
+}
+
+static void move_into(cy_lowering *l, cy_val v, cy_val from) {
+  move_place(l, v, cy_lower_type(l, from), *cy_lower_place(l, from));
+}
+
+void cy_lower_if(cy_lowering *l, cy_node node) {
+  const cy_node_info *n = cy_node_of(l->g, node);
+  static const cy_attr_key keys[2] = {CY_ATTR_then, CY_ATTR_else};
+  cy_sym cond = read_scalar(l, n->in[0]);
+  for (uint32_t i = 0; i < n->nout; i++) place_joined(l, n->out[i]);
+  cy_step *step = cy_lower_step(l, CY_STEP_IF);
+  step->sym = cond;
+  cy_step **after = l->tail;
+  for (int side = 0; side < 2; side++) {
+    cy_block block = cy_attr_find(n, keys[side])->block;
+    const cy_block_info *b = cy_block_of(l->g, block);
+    l->tail = side ? &step->else_steps : &step->then_steps;
+    cy_lower_steps(l, block);
+    for (uint32_t i = 0; i < n->nout; i++) move_into(l, n->out[i], b->results[i]);
+  }
+  l->tail = after;
+  l->node = node;
+}
+
+/* ---- loops ---- */
+
+static void store_scalar(cy_lowering *l, const cy_place *to, cy_dtype dtype, cy_dim value) {
+  cy_kb b;
+  cy_kb_init(&b, l, "scalar");
+  cy_kb_store(&b, to, dtype, 0, NULL, cy_x_cast(b.k, cy_x_dim(b.k, value), dtype));
+  cy_kb_launch(&b, true);
+}
+
+static cy_dim trip_limit(cy_lowering *l, const cy_node_info *n) {
+  uint32_t count;
+  if (!n->in[0]) return cy_dim_const(l->g, INT64_MAX);
+  const cy_dim *known = cy_value_elems(l->g, n->in[0], &count);
+  return known ? known[0] : cy_dim_sym(l->g, read_scalar(l, n->in[0]));
+}
+
+/* A scan output collects one element per turn; it is dense over [turns, ..] of as many turns as there can be. */
+static void place_scan(cy_lowering *l, cy_val v, cy_dim limit) {
+  const cy_type *t = cy_lower_type(l, v);
+  cy_sym turns = count_symbol(l, t->dim[0], v);
+  place_joined(l, v);
+  if (turns) set_symbol(l, turns, limit);
+  if (!is_dynamic(l, t)) return;
+  cy_step *s = cy_lower_step(l, CY_STEP_ALLOC);
+  s->bind = bind_of(l, &l->place[v], (cy_dtype)t->dtype);
+  s->nbind = 1;
+}
+
+static void append_scan(cy_lowering *l, cy_val v, cy_val from, cy_sym counter) {
+  const cy_type *ft = cy_lower_type(l, from);
+  cy_place at = l->place[v];
+  at.offset = cy_dim_add(l->g, at.offset, cy_dim_mul(l->g, at.stride[0], cy_dim_sym(l->g, counter)));
+  for (int i = 0; i < ft->rank; i++) at.stride[i] = at.stride[i + 1];
+  cy_lower_copy(l, cy_lower_place(l, from), &at, ft);
+}
+
+/* Where a turn's result lies; one that is a carried value's own buffer is saved first, before the moves overwrite it. */
+static cy_place staged_result(cy_lowering *l, cy_val result, const cy_block_info *body) {
+  cy_place at = *cy_lower_place(l, result);
+  for (uint32_t i = 0; i < body->nparams; i++) {
+    if (at.buffer != l->place[body->params[i]].buffer) continue;
+    const cy_type *t = cy_lower_type(l, result);
+    cy_place copy = cy_lower_temp(l, (cy_dtype)t->dtype, t->dim, t->rank);
+    cy_lower_copy(l, &at, &copy, t);
+    return copy;
+  }
+  return at;
+}
+
+void cy_lower_loop(cy_lowering *l, cy_node node) {
+  const cy_node_info *n = cy_node_of(l->g, node);
+  const cy_block_info *body = cy_block_of(l->g, cy_attr_find(n, CY_ATTR_body)->block);
+  uint32_t carried = n->nin - 2;
+  cy_dim limit = trip_limit(l, n);
+  cy_sym cond = cy_sym_new(l->g, NULL, CY_SYM_FREE), counter = cy_sym_new(l->g, NULL, CY_SYM_FREE);
+  if (n->in[1]) {
+    cy_sym given = read_scalar(l, n->in[1]);
+    set_symbol(l, cond, cy_dim_sym(l->g, given));
+  } else {
+    set_symbol(l, cond, cy_dim_const(l->g, 1));
+  }
+  for (uint32_t i = 0; i < body->nparams; i++) place_joined(l, body->params[i]);
+  for (uint32_t i = 0; i < carried; i++) move_into(l, body->params[2 + i], n->in[2 + i]);
+  for (uint32_t i = carried; i < n->nout; i++) place_scan(l, n->out[i], limit);
+  set_symbol(l, counter, cy_dim_const(l->g, 0));
+
+  cy_step *step = cy_lower_step(l, CY_STEP_LOOP);
+  step->sym = counter;
+  step->cond = cond;
+  step->limit = limit;
+  cy_step **after = l->tail;
+  l->tail = &step->then_steps;
+  store_scalar(l, &l->place[body->params[0]], CY_I64, cy_dim_sym(l->g, counter));
+  store_scalar(l, &l->place[body->params[1]], CY_BOOL, cy_dim_const(l->g, 1));
+  cy_lower_steps(l, cy_attr_find(n, CY_ATTR_body)->block);
+  for (uint32_t i = carried; i < n->nout; i++) append_scan(l, n->out[i], body->results[1 + i], counter);
+  cy_sym go_on = read_scalar(l, body->results[0]);
+  cy_place *results = CY_NEW_ARRAY(l->arena, cy_place, carried + 1);
+  for (uint32_t i = 0; i < carried; i++) results[i] = staged_result(l, body->results[1 + i], body);
+  for (uint32_t i = 0; i < carried; i++) move_place(l, body->params[2 + i], cy_lower_type(l, body->results[1 + i]), results[i]);
+  set_symbol(l, cond, cy_dim_sym(l->g, go_on));
+  l->tail = after;
+  l->node = node;
+
+  for (uint32_t i = 0; i < n->nout; i++) {
+    cy_val v = n->out[i];
+    if (i >= carried) {
+      cy_sym turns = count_symbol(l, cy_lower_type(l, v)->dim[0], v);
+      if (turns) set_symbol(l, turns, cy_dim_sym(l->g, counter));
+      continue;
+    }
+    place_joined(l, v);
+    move_into(l, v, body->params[2 + i]);
+  }
+}
+
+/* ---- runtime calls ---- */
+
+/* What the runtime sees: dense, row-major. */
+static cy_call_tensor dense_operand(cy_lowering *l, cy_val v) {
+  const cy_type *t = cy_lower_type(l, v);
+  cy_place p = *cy_lower_place(l, v);
+  if (!cy_lower_is_contiguous(l, &p, t)) {
+    cy_place dense = cy_lower_temp(l, (cy_dtype)t->dtype, t->dim, t->rank);
+    cy_lower_copy(l, &p, &dense, t);
+    p = dense;
+  }
+  return (cy_call_tensor){cy_lower_bind(l, &p, (cy_dtype)t->dtype), *t};
+}
+
+/* The attributes in the order in which runtime/rt_ops.def documents them. */
+static const cy_attr *call_attrs(cy_lowering *l, const cy_node_info *n, uint32_t *out_n) {
+  static const struct {
+    cy_op op;
+    uint32_t n;
+    cy_attr_key key[3];
+    int64_t otherwise[3];
+  } rows[] = {
+      {CY_OP_topk, 3, {CY_ATTR_axis, CY_ATTR_largest, CY_ATTR_sorted}, {-1, 1, 1}},
+      {CY_OP_unique, 2, {CY_ATTR_axis, CY_ATTR_sorted}, {INT64_MIN, 1}},
+      {CY_OP_non_max_suppression, 1, {CY_ATTR_center_point_box}, {0}},
+  };
+  *out_n = 0;
+  for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+    if (rows[r].op != n->op) continue;
+    cy_attr *attrs = CY_NEW_ARRAY(cy_graph_arena(l->g), cy_attr, rows[r].n);
+    for (uint32_t i = 0; i < rows[r].n; i++) attrs[i] = cy_attr_int(rows[r].key[i], cy_attr_get_int(n, rows[r].key[i], rows[r].otherwise[i]));
+    *out_n = rows[r].n;
+    return attrs;
+  }
+  return NULL;
+}
+
+void cy_lower_call(cy_lowering *l, cy_node node) {
+  const cy_node_info *n = cy_node_of(l->g, node);
+  cy_arena *arena = cy_graph_arena(l->g);
+  cy_call_tensor *in = CY_NEW_ARRAY(arena, cy_call_tensor, n->nin + 1), *out = CY_NEW_ARRAY(arena, cy_call_tensor, n->nout);
+  for (uint32_t i = 0; i < n->nin; i++)
+    if (n->in[i]) in[i] = dense_operand(l, n->in[i]);
+  for (uint32_t i = 0; i < n->nout; i++) {
+    const cy_type *t = cy_lower_type(l, n->out[i]);
+    place_joined(l, n->out[i]);
+    out[i] = (cy_call_tensor){cy_lower_bind(l, &l->place[n->out[i]], (cy_dtype)t->dtype), *t};
+  }
+  cy_step *s = cy_lower_step(l, CY_STEP_CALL);
+  s->call = cy_op_of((cy_op)n->op)->name;
+  s->in = in;
+  s->nin = n->nin;
+  s->out = out;
+  s->nout = n->nout;
+  s->attrs = call_attrs(l, n, &s->nattrs);
+}

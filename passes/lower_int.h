@@ -1,0 +1,117 @@
+/* lower_int.h - private to passes/lower*.c: from the tensor graph to kernels and host steps.
+ *
+ * Every value is *placed* (it has memory: a buffer, an offset, a stride per axis) or *inlined* (an expression of an output
+ * index, composed into the kernels of its users). A kernel is made for each node that computes a placed value: axes of the output
+ * become variables, cy_lower_def() composes the expression, a store ends it. Ops that need more than one expression per element
+ * (softmax, products, scans) shape the kernel themselves and hand their result to the same composition, as its *anchor*.
+ *
+ * Arithmetic never happens in half or float8: expressions of such values are f32, converted at loads and stores.
+ */
+#ifndef CY_LOWER_INT_H
+#define CY_LOWER_INT_H
+
+#include "ir/loop.h"
+#include "lower.h"
+
+/* Where a value lies. Strides and offset in elements. */
+typedef struct cy_place {
+  bool placed;
+  uint32_t buffer;
+  cy_dim offset;
+  cy_dim stride[CY_MAX_RANK];
+} cy_place;
+
+typedef struct cy_lowering {
+  cy_graph *g;
+  cy_program *p;
+  const cy_lower_options *o;
+  cy_arena *arena;
+  cy_place *place;      /* [value] */
+  uint32_t nplaces;
+  cy_step **tail;       /* where the next step goes */
+  cy_uses uses;
+  uint32_t *sym_start;  /* data symbols by value: sym_list[sym_start[v] .. sym_start[v + 1]) */
+  cy_sym *sym_list;
+  cy_node node;         /* being lowered, for steps and messages */
+} cy_lowering;
+
+/* A kernel under construction. */
+typedef struct cy_kb {
+  cy_lowering *l;
+  cy_kernel *k;
+  cy_bind *bind;        /* [argument] */
+  uint32_t nbind, bind_cap;
+  cy_val anchor;        /* its elements are anchor_expr while composing; 0: none */
+  cy_expr anchor_expr;
+  const cy_place *padded; /* zero-padded copy of a convolution's input, when the plain form reads one */
+} cy_kb;
+
+/* ---- lower.c: places, arguments, kernels ---- */
+cy_dtype cy_compute_dtype(cy_dtype storage);
+const cy_type *cy_lower_type(const cy_lowering *l, cy_val v);
+cy_place *cy_lower_place(cy_lowering *l, cy_val v);                 /* of a placed value; a constant gets its place on first use */
+void cy_lower_alloc(cy_lowering *l, cy_val v);                      /* gives v a buffer of its own, in its layout, unless placed */
+cy_place cy_lower_temp(cy_lowering *l, cy_dtype dtype, const cy_dim *dims, int rank); /* row-major arena buffer */
+cy_step *cy_lower_step(cy_lowering *l, cy_step_kind kind);          /* appended */
+bool cy_lower_is_contiguous(const cy_lowering *l, const cy_place *p, const cy_type *t);
+cy_bind cy_lower_bind(cy_lowering *l, const cy_place *p, cy_dtype dtype);
+
+void cy_kb_init(cy_kb *b, cy_lowering *l, const char *name);
+cy_karg cy_kb_arg(cy_kb *b, const cy_place *p, cy_dtype dtype, cy_karg_kind kind);
+cy_karg cy_kb_scratch(cy_kb *b, cy_dtype dtype, cy_dim elems);
+cy_expr cy_kb_offset(cy_kb *b, const cy_place *p, int rank, const cy_expr *idx); /* sum of stride * index; the place's own offset is in the bind */
+cy_expr cy_kb_load(cy_kb *b, const cy_place *p, cy_dtype dtype, int rank, const cy_expr *idx); /* in the compute type */
+void cy_kb_store(cy_kb *b, const cy_place *p, cy_dtype dtype, int rank, const cy_expr *idx, cy_expr value);
+cy_var cy_kb_grid(cy_kb *b, cy_dim extent);                         /* a new grid variable */
+cy_expr cy_kb_grid_index(cy_kb *b, cy_dim extent);                  /* its expression; 0 for extent 1 */
+cy_expr cy_kb_loop(cy_kb *b, cy_dim extent, bool lanes);            /* opens a loop: always paired with cy_kernel_end() */
+void cy_kb_launch(cy_kb *b, bool schedule);                         /* finishes the kernel, appends the launch */
+/* A kernel with one grid axis per axis of target, by composition alone. anchor: 0, or the value of the same shape to compute first. */
+void cy_lower_plain(cy_lowering *l, cy_val anchor, cy_val target, const char *name, const cy_place *padded);
+void cy_lower_copy(cy_lowering *l, const cy_place *from, const cy_place *to, const cy_type *t);
+
+/* Element idx of v: a load, the anchor, or the composed expression, in the compute type. */
+cy_expr cy_lower_at(cy_kb *b, cy_val v, const cy_expr *idx);
+/* As above, but always by the definition of v, not from its memory. */
+cy_expr cy_lower_def(cy_kb *b, cy_val v, const cy_expr *idx);
+/* The kernel's result: element idx of target, given that anchor's element is `value`, stored to target's place. */
+void cy_lower_finish(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx, cy_expr value);
+void cy_lower_steps(cy_lowering *l, cy_block block);                /* appends the steps of all nodes of a block */
+
+/* ---- lower_expr.c, lower_index.c, lower_reduce.c: expressions of one output element ---- */
+typedef cy_expr (*cy_expr_fn)(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+cy_expr_fn cy_lower_expr_of(cy_op op);                              /* NULL: the op has no such form */
+cy_expr cy_lower_resize(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+cy_expr cy_lower_grid_sample(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+cy_expr cy_lower_gather(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+cy_expr cy_lower_gather_elements(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+cy_expr cy_lower_gather_nd(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+cy_expr cy_lower_quantize(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+cy_expr cy_lower_dequantize(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+cy_expr cy_lower_reduce(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+cy_expr cy_lower_arg_reduce(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+cy_expr cy_lower_pool(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+cy_expr cy_lower_matmul_naive(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+cy_expr cy_lower_conv_naive(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+cy_expr cy_lower_conv_transpose_naive(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+cy_expr cy_lower_clamp(cy_kb *b, cy_expr i, cy_dim extent);         /* min(max(i, 0), extent - 1) */
+cy_expr cy_lower_in_range(cy_kb *b, cy_expr i, cy_dim extent);      /* 0 <= i < extent, bool */
+bool cy_lower_reshape_index(cy_kb *b, const cy_type *from, const cy_type *to, const cy_expr *idx, cy_expr *out_idx);
+
+/* ---- whole kernels: target is the placed value, anchor (maybe the same) the root's output whose element the kernel computes ---- */
+typedef void (*cy_root_fn)(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);
+cy_root_fn cy_lower_root_of(cy_op op);                              /* NULL: a plain kernel will do */
+void cy_lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);     /* lower_rows.c */
+void cy_lower_normalize(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);
+void cy_lower_cumulative(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);
+void cy_lower_scatter(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);
+void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);   /* lower_rnn.c */
+void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val anchor, cy_val target); /* lower_contract.c */
+void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);      /* lower_memory.c */
+void cy_lower_concat_places(cy_lowering *l, cy_block block);        /* before lowering: inputs placed inside outputs */
+bool cy_lower_view(cy_lowering *l, cy_node n);                      /* places n's output as a view of its input's memory */
+void cy_lower_if(cy_lowering *l, cy_node n);                        /* lower_control.c */
+void cy_lower_loop(cy_lowering *l, cy_node n);
+void cy_lower_call(cy_lowering *l, cy_node n);
+
+#endif

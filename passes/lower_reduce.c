@@ -1,0 +1,296 @@
+/* lower_reduce.c - one output element as a sum (maximum, ..) over others: reductions, pooling, and the plain forms of products and
+ * convolutions, which are the eager level's kernels and the fallback where a target has no generator.
+ *
+ * These functions emit loops around accumulators at the kernel's insertion point and return the local that holds the result.
+ */
+#include "lower_int.h"
+
+static const cy_node_info *node_of(cy_kb *b, cy_node n) { return cy_node_of(b->l->g, n); }
+static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
+
+/* The neutral element of op, or for min and max the value that every other one beats. */
+static cy_expr neutral(cy_kb *b, cy_op op, cy_dtype dtype) {
+  bool low = op == CY_OP_max;
+  if (op == CY_OP_add || op == CY_OP_or || op == CY_OP_mul || op == CY_OP_and) {
+    int v = op == CY_OP_mul || op == CY_OP_and;
+    return cy_dtype_is_float(dtype) ? cy_x_const(b->k, dtype, v) : cy_x_int(b->k, dtype, v);
+  }
+  if (cy_dtype_is_float(dtype)) return cy_x_const(b->k, dtype, low ? -__builtin_inf() : __builtin_inf());
+  int bits = cy_dtype_of(dtype)->bits;
+  if (cy_dtype_of(dtype)->cls == 'U') return cy_x_int(b->k, dtype, low ? 0 : (int64_t)(~UINT64_C(0) >> (64 - bits)));
+  int64_t max = (int64_t)(~UINT64_C(0) >> (65 - bits));
+  return cy_x_int(b->k, dtype, low ? -max - 1 : max);
+}
+
+static cy_local accumulator(cy_kb *b, cy_op op, cy_dtype dtype) {
+  cy_local l = cy_kernel_add_local(b->k, dtype);
+  cy_kernel_set(b->k, l, neutral(b, op, dtype));
+  return l;
+}
+
+static cy_op reduce_op(cy_op op, cy_dtype dtype) {
+  bool is_bool = dtype == CY_BOOL;
+  switch (op) {
+  case CY_OP_reduce_prod:
+    return CY_OP_mul;
+  case CY_OP_reduce_min:
+    return is_bool ? CY_OP_and : CY_OP_min;
+  case CY_OP_reduce_max:
+    return is_bool ? CY_OP_or : CY_OP_max;
+  default:
+    return CY_OP_add;
+  }
+}
+
+cy_expr cy_lower_reduce(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {
+  (void)output;
+  const cy_node_info *n = node_of(b, node);
+  const cy_type *in = cy_lower_type(b->l, n->in[0]);
+  const cy_attr *axes = cy_attr_find(n, CY_ATTR_axes);
+  bool keep = cy_attr_get_int(n, CY_ATTR_keepdims, 0) != 0, reduced[CY_MAX_RANK] = {false};
+  for (uint32_t i = 0; i < axes->n; i++) reduced[axes->ints[i]] = true;
+  cy_dtype dtype = cy_compute_dtype((cy_dtype)in->dtype);
+  cy_op op = reduce_op((cy_op)n->op, dtype);
+  cy_local acc = accumulator(b, op, dtype);
+  cy_expr in_idx[CY_MAX_RANK];
+  int loops = 0;
+  for (int i = 0, o = 0; i < in->rank; i++) {
+    if (!reduced[i]) {
+      in_idx[i] = idx[o++];
+      continue;
+    }
+    o += keep;
+    in_idx[i] = cy_kb_loop(b, in->dim[i], false);
+    loops++;
+  }
+  cy_kernel_accum(b->k, acc, op, cy_lower_at(b, n->in[0], in_idx));
+  while (loops--) cy_kernel_end(b->k);
+  return cy_x_local(b->k, acc);
+}
+
+cy_expr cy_lower_arg_reduce(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {
+  (void)output;
+  const cy_node_info *n = node_of(b, node);
+  cy_kernel *k = b->k;
+  const cy_type *in = cy_lower_type(b->l, n->in[0]);
+  int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
+  bool keep = cy_attr_get_int(n, CY_ATTR_keepdims, 1) != 0, last = cy_attr_get_int(n, CY_ATTR_select_last, 0) != 0;
+  cy_dtype dtype = cy_compute_dtype((cy_dtype)in->dtype);
+  bool max = n->op == CY_OP_argmax;
+  cy_expr in_idx[CY_MAX_RANK];
+  for (int i = 0; i < in->rank; i++) in_idx[i] = i == axis ? cy_x_index(k, 0) : idx[i < axis || keep ? i : i - 1];
+  cy_local best = cy_kernel_add_local(k, dtype), at = cy_kernel_add_local(k, CY_I64);
+  cy_kernel_set(k, best, cy_lower_at(b, n->in[0], in_idx));
+  cy_kernel_set(k, at, cy_x_index(k, 0));
+  in_idx[axis] = cy_kb_loop(b, in->dim[axis], false);
+  cy_expr v = cy_lower_at(b, n->in[0], in_idx), held = cy_x_local(k, best);
+  cy_op beats = max ? (last ? CY_OP_ge : CY_OP_gt) : (last ? CY_OP_le : CY_OP_lt);
+  cy_local better = cy_kernel_add_local(k, CY_BOOL);
+  cy_kernel_set(k, better, bin(b, beats, v, held));
+  cy_kernel_set(k, at, cy_x_select(k, cy_x_local(k, better), in_idx[axis], cy_x_local(k, at)));
+  cy_kernel_set(k, best, cy_x_select(k, cy_x_local(k, better), v, held));
+  cy_kernel_end(k);
+  return cy_x_local(k, at);
+}
+
+/* ---- pooling ---- */
+
+typedef struct window { /* the spatial attributes of pooling and convolution */
+  int spatial;
+  const int64_t *kernel, *strides, *dilations;
+  const cy_dim *pads; /* begins, ends */
+} window;
+
+static window window_of(const cy_node_info *n, int spatial) {
+  const cy_attr *kernel = cy_attr_find(n, CY_ATTR_kernel), *strides = cy_attr_find(n, CY_ATTR_strides);
+  const cy_attr *dilations = cy_attr_find(n, CY_ATTR_dilations), *pads = cy_attr_find(n, CY_ATTR_pads);
+  return (window){spatial, kernel ? kernel->ints : NULL, strides->ints, dilations ? dilations->ints : NULL, pads->dims};
+}
+
+static int64_t dilation_of(const window *w, int i) { return w->dilations ? w->dilations[i] : 1; }
+
+/* o * stride + k * dilation - pad */
+static cy_expr window_index(cy_kb *b, const window *w, int i, cy_expr o, cy_expr k) {
+  cy_expr at = bin(b, CY_OP_add, bin(b, CY_OP_mul, o, cy_x_index(b->k, w->strides[i])),
+                   bin(b, CY_OP_mul, k, cy_x_index(b->k, dilation_of(w, i))));
+  return bin(b, CY_OP_sub, at, cy_x_dim(b->k, w->pads[i]));
+}
+
+/* Can position `at` fall outside of [0, extent)? Not where nothing is padded and no window overhangs. */
+static bool needs_check(cy_kb *b, const window *w, int i, cy_dim in, cy_dim out, int64_t kernel) {
+  cy_graph *g = b->l->g;
+  cy_dim last = cy_dim_addi(g, cy_dim_muli(g, cy_dim_addi(g, out, -1), w->strides[i]), (kernel - 1) * dilation_of(w, i));
+  return !cy_dim_is(g, w->pads[i], 0) || !cy_dim_le(g, last, cy_dim_addi(g, in, -1));
+}
+
+/* How many taps of the window at output o lie in [-low, extent + high). */
+static cy_expr tap_count(cy_kb *b, const window *w, int i, cy_expr o, cy_dim low, cy_dim limit) {
+  cy_kernel *k = b->k;
+  cy_expr start = window_index(b, w, i, o, cy_x_index(k, 0)), d = cy_x_index(k, dilation_of(w, i));
+  cy_expr up = cy_x_index(k, dilation_of(w, i) - 1), zero = cy_x_index(k, 0);
+  cy_expr below = bin(b, CY_OP_max, bin(b, CY_OP_sub, cy_x_dim(k, low), start), zero);
+  cy_expr first = bin(b, CY_OP_div, bin(b, CY_OP_add, below, up), d);
+  cy_expr room = bin(b, CY_OP_max, bin(b, CY_OP_sub, cy_x_dim(k, limit), start), zero);
+  cy_expr end = bin(b, CY_OP_min, cy_x_index(k, w->kernel[i]), bin(b, CY_OP_div, bin(b, CY_OP_add, room, up), d));
+  return bin(b, CY_OP_max, bin(b, CY_OP_sub, end, first), zero);
+}
+
+static cy_expr average_divisor(cy_kb *b, const cy_node_info *n, const window *w, const cy_type *in, const cy_expr *idx) {
+  bool include = cy_attr_get_int(n, CY_ATTR_count_include_pad, 0) != 0;
+  cy_graph *g = b->l->g;
+  cy_expr count = cy_x_index(b->k, 1);
+  for (int i = 0; i < w->spatial; i++) {
+    cy_dim low = include ? cy_dim_muli(g, w->pads[i], -1) : cy_dim_const(g, 0);
+    cy_dim limit = include ? cy_dim_add(g, in->dim[2 + i], w->pads[w->spatial + i]) : in->dim[2 + i];
+    count = bin(b, CY_OP_mul, count, tap_count(b, w, i, idx[2 + i], low, limit));
+  }
+  return count;
+}
+
+/* The flat position that MaxPool's second output counts: over the whole tensor; storage_order 1 numbers the spatial axes column-major. */
+static cy_expr flat_position(cy_kb *b, const cy_node_info *n, const cy_type *in, const cy_expr *in_idx) {
+  cy_kernel *k = b->k;
+  bool column = cy_attr_get_int(n, CY_ATTR_storage_order, 0) != 0;
+  cy_expr at = bin(b, CY_OP_add, bin(b, CY_OP_mul, in_idx[0], cy_x_dim(k, in->dim[1])), in_idx[1]);
+  cy_expr inner = cy_x_index(k, 0), size = cy_x_index(k, 1);
+  for (int j = 0; j < in->rank - 2; j++) {
+    int i = column ? in->rank - 1 - j : 2 + j;
+    inner = bin(b, CY_OP_add, bin(b, CY_OP_mul, inner, cy_x_dim(k, in->dim[i])), in_idx[i]);
+    size = bin(b, CY_OP_mul, size, cy_x_dim(k, in->dim[i]));
+  }
+  return bin(b, CY_OP_add, bin(b, CY_OP_mul, at, size), inner);
+}
+
+cy_expr cy_lower_pool(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {
+  const cy_node_info *n = node_of(b, node);
+  cy_kernel *k = b->k;
+  const cy_type *in = cy_lower_type(b->l, n->in[0]), *out = cy_lower_type(b->l, n->out[0]);
+  window w = window_of(n, in->rank - 2);
+  cy_dtype dtype = cy_compute_dtype((cy_dtype)in->dtype);
+  bool max = n->op == CY_OP_pool_max;
+  cy_op op = max ? CY_OP_max : CY_OP_add;
+  cy_local acc = accumulator(b, op, dtype), at = output == 1 ? cy_kernel_add_local(k, CY_I64) : 0;
+  if (at) cy_kernel_set(k, at, cy_x_index(k, 0));
+  cy_expr in_idx[CY_MAX_RANK] = {idx[0], idx[1]}, inside = 0;
+  for (int i = 0; i < w.spatial; i++) {
+    cy_expr tap = cy_kb_loop(b, cy_dim_const(b->l->g, w.kernel[i]), false);
+    in_idx[2 + i] = window_index(b, &w, i, idx[2 + i], tap);
+    if (!needs_check(b, &w, i, in->dim[2 + i], out->dim[2 + i], w.kernel[i])) continue;
+    cy_expr ok = cy_lower_in_range(b, in_idx[2 + i], in->dim[2 + i]);
+    inside = inside ? bin(b, CY_OP_and, inside, ok) : ok;
+    in_idx[2 + i] = cy_lower_clamp(b, in_idx[2 + i], in->dim[2 + i]);
+  }
+  cy_expr v = cy_lower_at(b, n->in[0], in_idx);
+  if (inside) v = cy_x_select(k, inside, v, neutral(b, op, dtype));
+  if (at) {
+    cy_local better = cy_kernel_add_local(k, CY_BOOL);
+    cy_kernel_set(k, better, bin(b, CY_OP_gt, v, cy_x_local(k, acc)));
+    cy_kernel_set(k, at, cy_x_select(k, cy_x_local(k, better), flat_position(b, n, in, in_idx), cy_x_local(k, at)));
+    cy_kernel_set(k, acc, cy_x_select(k, cy_x_local(k, better), v, cy_x_local(k, acc)));
+  } else {
+    cy_kernel_accum(k, acc, op, v);
+  }
+  for (int i = 0; i < w.spatial; i++) cy_kernel_end(k);
+  if (at) return cy_x_local(k, at);
+  if (max) return cy_x_local(k, acc);
+  return bin(b, CY_OP_div, cy_x_local(k, acc), cy_x_cast(k, average_divisor(b, n, &w, in, idx), dtype));
+}
+
+/* ---- plain products and convolutions ---- */
+
+static cy_expr product_accum(cy_kb *b, cy_local acc, cy_dtype dtype, cy_expr x, cy_expr y, int loops) {
+  cy_kernel_accum(b->k, acc, CY_OP_add, bin(b, CY_OP_mul, cy_x_cast(b->k, x, dtype), cy_x_cast(b->k, y, dtype)));
+  while (loops--) cy_kernel_end(b->k);
+  return cy_x_local(b->k, acc);
+}
+
+cy_expr cy_lower_matmul_naive(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {
+  (void)output;
+  const cy_node_info *n = node_of(b, node);
+  const cy_type *ta = cy_lower_type(b->l, n->in[0]), *tb = cy_lower_type(b->l, n->in[1]), *out = cy_lower_type(b->l, n->out[0]);
+  cy_dtype dtype = cy_compute_dtype((cy_dtype)out->dtype);
+  cy_local acc = accumulator(b, CY_OP_add, dtype);
+  cy_expr k = cy_kb_loop(b, ta->dim[ta->rank - 1], false), a_idx[CY_MAX_RANK], b_idx[CY_MAX_RANK];
+  for (int side = 0; side < 2; side++) {
+    const cy_type *t = side ? tb : ta;
+    cy_expr *at = side ? b_idx : a_idx;
+    for (int i = 0; i < t->rank - 2; i++)
+      at[i] = cy_dim_is(b->l->g, t->dim[i], 1) ? cy_x_index(b->k, 0) : idx[out->rank - t->rank + i];
+  }
+  a_idx[ta->rank - 2] = idx[out->rank - 2];
+  a_idx[ta->rank - 1] = b_idx[tb->rank - 2] = k;
+  b_idx[tb->rank - 1] = idx[out->rank - 1];
+  return product_accum(b, acc, dtype, cy_lower_at(b, n->in[0], a_idx), cy_lower_at(b, n->in[1], b_idx), 1);
+}
+
+cy_expr cy_lower_conv_naive(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {
+  (void)output;
+  const cy_node_info *n = node_of(b, node);
+  cy_graph *g = b->l->g;
+  const cy_type *x = cy_lower_type(b->l, n->in[0]), *w = cy_lower_type(b->l, n->in[1]), *out = cy_lower_type(b->l, n->out[0]);
+  window win = window_of(n, x->rank - 2);
+  int64_t group = cy_attr_get_int(n, CY_ATTR_group, 1), kernel = 1;
+  cy_dtype dtype = cy_compute_dtype((cy_dtype)out->dtype);
+  cy_local acc = accumulator(b, CY_OP_add, dtype);
+  cy_expr x_idx[CY_MAX_RANK] = {idx[0]}, w_idx[CY_MAX_RANK] = {idx[1]}, inside = 0;
+  cy_expr c = cy_kb_loop(b, w->dim[1], false);
+  w_idx[1] = x_idx[1] = c;
+  if (group > 1) {
+    cy_expr member = bin(b, CY_OP_div, idx[1], cy_x_dim(b->k, cy_dim_div(g, w->dim[0], cy_dim_const(g, group))));
+    x_idx[1] = bin(b, CY_OP_add, bin(b, CY_OP_mul, member, cy_x_dim(b->k, w->dim[1])), c);
+  }
+  for (int i = 0; i < win.spatial; i++) {
+    w_idx[2 + i] = cy_kb_loop(b, w->dim[2 + i], false);
+    x_idx[2 + i] = window_index(b, &win, i, idx[2 + i], w_idx[2 + i]);
+    if (!cy_dim_is_const(g, w->dim[2 + i], &kernel)) kernel = INT32_MAX;
+    if (b->padded) { /* the caller has written a padded copy */
+      x_idx[2 + i] = bin(b, CY_OP_add, x_idx[2 + i], cy_x_dim(b->k, win.pads[i]));
+    } else if (needs_check(b, &win, i, x->dim[2 + i], out->dim[2 + i], kernel)) {
+      cy_expr ok = cy_lower_in_range(b, x_idx[2 + i], x->dim[2 + i]);
+      inside = inside ? bin(b, CY_OP_and, inside, ok) : ok;
+      x_idx[2 + i] = cy_lower_clamp(b, x_idx[2 + i], x->dim[2 + i]);
+    }
+  }
+  cy_expr xv = b->padded ? cy_kb_load(b, b->padded, (cy_dtype)x->dtype, x->rank, x_idx) : cy_lower_at(b, n->in[0], x_idx);
+  xv = cy_x_cast(b->k, xv, dtype);
+  if (inside) xv = cy_x_select(b->k, inside, xv, neutral(b, CY_OP_add, dtype));
+  return product_accum(b, acc, dtype, xv, cy_lower_at(b, n->in[1], w_idx), 1 + win.spatial);
+}
+
+/* Gathers: output o takes input i by tap k where i * stride = o + pad - k * dilation. */
+cy_expr cy_lower_conv_transpose_naive(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {
+  (void)output;
+  const cy_node_info *n = node_of(b, node);
+  cy_graph *g = b->l->g;
+  cy_kernel *k = b->k;
+  const cy_type *x = cy_lower_type(b->l, n->in[0]), *w = cy_lower_type(b->l, n->in[1]), *out = cy_lower_type(b->l, n->out[0]);
+  window win = window_of(n, x->rank - 2);
+  int64_t group = cy_attr_get_int(n, CY_ATTR_group, 1);
+  cy_dtype dtype = cy_compute_dtype((cy_dtype)out->dtype);
+  cy_local acc = accumulator(b, CY_OP_add, dtype);
+  cy_dim per_group = cy_dim_div(g, x->dim[1], cy_dim_const(g, group));
+  cy_expr x_idx[CY_MAX_RANK] = {idx[0]}, w_idx[CY_MAX_RANK], inside = 0;
+  cy_expr c = cy_kb_loop(b, per_group, false), o = idx[1];
+  x_idx[1] = c;
+  if (group > 1) {
+    cy_expr member = bin(b, CY_OP_div, idx[1], cy_x_dim(k, w->dim[1]));
+    x_idx[1] = bin(b, CY_OP_add, bin(b, CY_OP_mul, member, cy_x_dim(k, per_group)), c);
+    o = bin(b, CY_OP_mod, idx[1], cy_x_dim(k, w->dim[1]));
+  }
+  w_idx[0] = x_idx[1];
+  w_idx[1] = o;
+  for (int i = 0; i < win.spatial; i++) {
+    w_idx[2 + i] = cy_kb_loop(b, w->dim[2 + i], false);
+    cy_expr tap = bin(b, CY_OP_mul, w_idx[2 + i], cy_x_index(k, dilation_of(&win, i)));
+    cy_expr at = bin(b, CY_OP_sub, bin(b, CY_OP_add, idx[2 + i], cy_x_dim(k, win.pads[i])), tap);
+    cy_expr stride = cy_x_index(k, win.strides[i]);
+    cy_expr hit = bin(b, CY_OP_eq, bin(b, CY_OP_mod, at, stride), cy_x_index(k, 0));
+    at = bin(b, CY_OP_div, at, stride);
+    cy_expr ok = bin(b, CY_OP_and, hit, cy_lower_in_range(b, at, x->dim[2 + i]));
+    inside = inside ? bin(b, CY_OP_and, inside, ok) : ok;
+    x_idx[2 + i] = cy_lower_clamp(b, at, x->dim[2 + i]);
+  }
+  cy_expr xv = cy_x_cast(k, cy_lower_at(b, n->in[0], x_idx), dtype);
+  if (inside) xv = cy_x_select(k, inside, xv, neutral(b, CY_OP_add, dtype));
+  return product_accum(b, acc, dtype, xv, cy_lower_at(b, n->in[1], w_idx), 1 + win.spatial);
+}

@@ -1,0 +1,269 @@
+/* lower_rnn.c - the recurrent cells: one kernel that walks the sequence, a task per batch element.
+ *
+ * The products with the inputs were made outside, for all steps at once (input 0 holds X * W + b). What is left per step is
+ * R * h, the gates, and the new state, all in per-worker scratch. R is read transposed, so that neighbouring gates are neighbours
+ * in memory. Formulas and gate order: ONNX, RNN-14, GRU-14, LSTM-14.
+ */
+#include "lower_int.h"
+
+#include <string.h>
+
+enum { IN_X, IN_R, IN_RB, IN_H0, IN_C0, IN_PEEPHOLE, IN_LENS };
+
+typedef struct rnn {
+  cy_kb b;
+  const cy_node_info *n;
+  int cell;
+  int gates;
+  cy_dim hidden, wide;       /* h, gates * h */
+  cy_dtype dtype;
+  cy_expr batch, step, time; /* task; counter; position in the sequence */
+  cy_expr live;              /* is this step inside the element's sequence? 0: always */
+  cy_karg h, c, gate;        /* scratch rows */
+  cy_place r_transposed;     /* [h, gates * h] */
+} rnn;
+
+static cy_expr bin(rnn *r, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(r->b.k, op, x, y); }
+static cy_expr number(rnn *r, double v) { return cy_x_const(r->b.k, r->dtype, v); }
+static cy_expr load_at(rnn *r, cy_karg arg, cy_expr i) { return cy_x_load(r->b.k, arg, i); }
+static cy_val input(const rnn *r, uint32_t i) { return i < r->n->nin ? r->n->in[i] : 0; }
+
+/* R as [h, gates * h]: a constant is transposed while compiling. */
+static void write_transposed(const cy_graph *g, cy_val v, const void *form, void *out) {
+  const cy_value *val = cy_value_of(g, v);
+  const int64_t *dims = form;
+  const float *in = val->data.bytes;
+  float *to = out;
+  for (int64_t i = 0; i < dims[0]; i++)
+    for (int64_t j = 0; j < dims[1]; j++) to[j * dims[0] + i] = in[i * dims[1] + j];
+}
+
+static cy_place transposed_weights(cy_lowering *l, cy_val v) {
+  cy_graph *g = l->g;
+  const cy_type *t = cy_lower_type(l, v);
+  cy_place p = *cy_lower_place(l, v), flipped = p;
+  flipped.stride[0] = p.stride[1];
+  flipped.stride[1] = p.stride[0];
+  int64_t *dims = CY_NEW_ARRAY(cy_graph_arena(g), int64_t, 2);
+  bool fixed = cy_dim_is_const(g, t->dim[0], &dims[0]) && cy_dim_is_const(g, t->dim[1], &dims[1]);
+  const cy_value *val = cy_value_of(g, v);
+  if (!val->data.bytes || !fixed || t->dtype != CY_F32) return flipped;
+  uint32_t c = cy_program_add_constant(l->p, v, val->data.size, "transposed", write_transposed, dims);
+  flipped.buffer = cy_program_add_buffer(l->p, CY_BUF_CONST, c, cy_dim_const(g, (int64_t)val->data.size));
+  flipped.offset = cy_dim_const(g, 0);
+  flipped.stride[1] = cy_dim_const(g, 1);
+  flipped.stride[0] = t->dim[0];
+  return flipped;
+}
+
+/* acts[i] of x, with its alpha and beta (spec: RNN, activation functions). */
+static cy_expr activate(rnn *r, uint32_t i, cy_expr x) {
+  cy_kernel *k = r->b.k;
+  const cy_attr *acts = cy_attr_find(r->n, CY_ATTR_acts), *alphas = cy_attr_find(r->n, CY_ATTR_alphas);
+  const cy_attr *betas = cy_attr_find(r->n, CY_ATTR_betas);
+  cy_expr a = number(r, alphas && i < alphas->n ? alphas->floats[i] : 0), b = number(r, betas && i < betas->n ? betas->floats[i] : 0);
+  cy_expr zero = number(r, 0), one = number(r, 1), positive = bin(r, CY_OP_gt, x, zero);
+  switch (acts->ints[i]) {
+  case CY_ACT_TANH:
+    return cy_x_un(k, CY_OP_tanh, x);
+  case CY_ACT_RELU:
+    return bin(r, CY_OP_max, x, zero);
+  case CY_ACT_AFFINE:
+    return bin(r, CY_OP_add, bin(r, CY_OP_mul, a, x), b);
+  case CY_ACT_LEAKY_RELU:
+    return cy_x_select(k, positive, x, bin(r, CY_OP_mul, a, x));
+  case CY_ACT_THRESHOLDED_RELU:
+    return cy_x_select(k, bin(r, CY_OP_ge, x, a), x, zero);
+  case CY_ACT_SCALED_TANH:
+    return bin(r, CY_OP_mul, a, cy_x_un(k, CY_OP_tanh, bin(r, CY_OP_mul, b, x)));
+  case CY_ACT_HARD_SIGMOID:
+    return bin(r, CY_OP_min, bin(r, CY_OP_max, bin(r, CY_OP_add, bin(r, CY_OP_mul, a, x), b), zero), one);
+  case CY_ACT_ELU:
+    return cy_x_select(k, positive, x, bin(r, CY_OP_mul, a, bin(r, CY_OP_sub, cy_x_un(k, CY_OP_exp, x), one)));
+  case CY_ACT_SOFTSIGN:
+    return bin(r, CY_OP_div, x, bin(r, CY_OP_add, one, cy_x_un(k, CY_OP_abs, x)));
+  case CY_ACT_SOFTPLUS:
+    return bin(r, CY_OP_add, bin(r, CY_OP_max, x, zero),
+               cy_x_un(k, CY_OP_log, bin(r, CY_OP_add, one, cy_x_un(k, CY_OP_exp, cy_x_un(k, CY_OP_neg, cy_x_un(k, CY_OP_abs, x))))));
+  default:
+    return cy_x_un(k, CY_OP_sigmoid, x);
+  }
+}
+
+static cy_expr clipped(rnn *r, cy_expr x) {
+  double limit = cy_attr_get_float(r->n, CY_ATTR_clip, 0);
+  return limit > 0 ? bin(r, CY_OP_min, bin(r, CY_OP_max, x, number(r, -limit)), number(r, limit)) : x;
+}
+
+/* Position of unit j of gate g in a row of gates. */
+static cy_expr gate_index(rnn *r, int g, cy_expr j) {
+  return bin(r, CY_OP_add, j, cy_x_dim(r->b.k, cy_dim_muli(r->b.l->g, r->hidden, g)));
+}
+
+/* gate[from h * first ..) = [x part] + sum over k of R^T[k, j] * state[k] (+ rb) */
+static void gate_products(rnn *r, int first, int count, cy_karg state, bool with_x, bool with_rb) {
+  cy_kernel *k = r->b.k;
+  cy_graph *g = r->b.l->g;
+  cy_expr j = bin(r, CY_OP_add, cy_kb_loop(&r->b, cy_dim_muli(g, r->hidden, count), true), cy_x_dim(k, cy_dim_muli(g, r->hidden, first)));
+  cy_local sum = cy_kernel_add_local(k, r->dtype);
+  cy_expr x_idx[3] = {r->time, r->batch, j}, rb_idx[1] = {j};
+  cy_expr start = with_x ? cy_lower_at(&r->b, r->n->in[IN_X], x_idx) : number(r, 0);
+  if (with_rb && input(r, IN_RB)) start = bin(r, CY_OP_add, start, cy_lower_at(&r->b, input(r, IN_RB), rb_idx));
+  cy_kernel_set(k, sum, start);
+  cy_expr i = cy_kb_loop(&r->b, r->hidden, false), r_idx[2] = {i, j};
+  cy_expr weight = cy_kb_load(&r->b, &r->r_transposed, (cy_dtype)cy_lower_type(r->b.l, r->n->in[IN_R])->dtype, 2, r_idx);
+  cy_kernel_accum(k, sum, CY_OP_add, bin(r, CY_OP_mul, weight, load_at(r, state, i)));
+  cy_kernel_end(k);
+  cy_kernel_store(k, r->gate, j, cy_x_local(k, sum));
+  cy_kernel_end(k);
+}
+
+static cy_expr peephole(rnn *r, int which, cy_expr j, cy_expr c) {
+  if (!input(r, IN_PEEPHOLE)) return 0;
+  cy_expr at[1] = {gate_index(r, which, j)};
+  return bin(r, CY_OP_mul, cy_lower_at(&r->b, input(r, IN_PEEPHOLE), at), c);
+}
+
+static cy_expr gate_value(rnn *r, int g, uint32_t act, cy_expr j, cy_expr extra) {
+  cy_expr x = load_at(r, r->gate, gate_index(r, g, j));
+  if (extra) x = bin(r, CY_OP_add, x, extra);
+  return activate(r, act, clipped(r, x));
+}
+
+/* New state of unit j; also stores it, and the step's output. */
+static void store_state(rnn *r, cy_expr j, cy_expr h_new, cy_expr c_new) {
+  cy_kernel *k = r->b.k;
+  cy_lowering *l = r->b.l;
+  cy_expr shown = h_new;
+  if (r->live) {
+    shown = cy_x_select(k, r->live, h_new, number(r, 0));
+    h_new = cy_x_select(k, r->live, h_new, load_at(r, r->h, j));
+    if (c_new) c_new = cy_x_select(k, r->live, c_new, load_at(r, r->c, j));
+  }
+  cy_expr y_idx[3] = {r->time, r->batch, j};
+  const cy_type *t = cy_lower_type(l, r->n->out[0]);
+  if (l->place[r->n->out[0]].placed) cy_kb_store(&r->b, cy_lower_place(l, r->n->out[0]), (cy_dtype)t->dtype, 3, y_idx, shown);
+  if (c_new) cy_kernel_store(k, r->c, j, c_new);
+  cy_kernel_store(k, r->h, j, h_new);
+}
+
+/* Gates i, o, f, c. A unit's old h is read before it is written; other units' gates were computed before. */
+static void lstm_step(rnn *r) {
+  cy_kernel *k = r->b.k;
+  gate_products(r, 0, 4, r->h, true, true);
+  cy_expr j = cy_kb_loop(&r->b, r->hidden, true);
+  cy_local c_old = cy_kernel_add_local(k, r->dtype), c_new = cy_kernel_add_local(k, r->dtype);
+  cy_kernel_set(k, c_old, load_at(r, r->c, j));
+  cy_expr held = cy_x_local(k, c_old), i = gate_value(r, 0, 0, j, peephole(r, 0, j, held));
+  cy_expr f = cy_attr_get_int(r->n, CY_ATTR_input_forget, 0) ? bin(r, CY_OP_sub, number(r, 1), i)
+                                                              : gate_value(r, 2, 0, j, peephole(r, 2, j, held));
+  cy_expr fresh = gate_value(r, 3, 1, j, 0);
+  cy_kernel_set(k, c_new, bin(r, CY_OP_add, bin(r, CY_OP_mul, f, held), bin(r, CY_OP_mul, i, fresh)));
+  cy_expr o = gate_value(r, 1, 0, j, peephole(r, 1, j, cy_x_local(k, c_new)));
+  store_state(r, j, bin(r, CY_OP_mul, o, activate(r, 2, cy_x_local(k, c_new))), cy_x_local(k, c_new));
+  cy_kernel_end(k);
+}
+
+/* Gates z, r, h. */
+static void gru_step(rnn *r) {
+  cy_kernel *k = r->b.k;
+  bool reset_after = cy_attr_get_int(r->n, CY_ATTR_linear_before_reset, 0) != 0;
+  cy_expr j;
+  if (reset_after) { /* h gate: x + r * (R h + rb); the product stands alone in its part of the row */
+    gate_products(r, 0, 2, r->h, true, true);
+    gate_products(r, 2, 1, r->h, false, true);
+  } else {
+    gate_products(r, 0, 2, r->h, true, true);
+    j = cy_kb_loop(&r->b, r->hidden, true); /* r * h, in the row that the cell state does not need */
+    cy_kernel_store(k, r->c, j, bin(r, CY_OP_mul, gate_value(r, 1, 0, j, 0), load_at(r, r->h, j)));
+    cy_kernel_end(k);
+    gate_products(r, 2, 1, r->c, true, true);
+  }
+  j = cy_kb_loop(&r->b, r->hidden, true);
+  cy_local h_old = cy_kernel_add_local(k, r->dtype);
+  cy_kernel_set(k, h_old, load_at(r, r->h, j));
+  cy_expr z = gate_value(r, 0, 0, j, 0), x = load_at(r, r->gate, gate_index(r, 2, j));
+  if (reset_after) {
+    cy_expr x_idx[3] = {r->time, r->batch, gate_index(r, 2, j)};
+    x = bin(r, CY_OP_add, cy_lower_at(&r->b, r->n->in[IN_X], x_idx), bin(r, CY_OP_mul, gate_value(r, 1, 0, j, 0), x));
+  }
+  cy_expr fresh = activate(r, 1, clipped(r, x));
+  cy_expr kept = bin(r, CY_OP_mul, z, cy_x_local(k, h_old));
+  store_state(r, j, bin(r, CY_OP_add, bin(r, CY_OP_mul, bin(r, CY_OP_sub, number(r, 1), z), fresh), kept), 0);
+  cy_kernel_end(k);
+}
+
+static void rnn_step(rnn *r) {
+  gate_products(r, 0, 1, r->h, true, true);
+  cy_expr j = cy_kb_loop(&r->b, r->hidden, true);
+  store_state(r, j, gate_value(r, 0, 0, j, 0), 0);
+  cy_kernel_end(r->b.k);
+}
+
+static void copy_state(rnn *r, cy_karg state, cy_val initial) {
+  cy_expr j = cy_kb_loop(&r->b, r->hidden, true), idx[2] = {r->batch, j};
+  cy_kernel_store(r->b.k, state, j, initial ? cy_lower_at(&r->b, initial, idx) : number(r, 0));
+  cy_kernel_end(r->b.k);
+}
+
+static void final_state(rnn *r, uint32_t output, cy_karg state) {
+  cy_lowering *l = r->b.l;
+  if (output >= r->n->nout || !l->place[r->n->out[output]].placed) return;
+  const cy_type *t = cy_lower_type(l, r->n->out[output]);
+  cy_expr j = cy_kb_loop(&r->b, r->hidden, true), idx[2] = {r->batch, j};
+  cy_kb_store(&r->b, cy_lower_place(l, r->n->out[output]), (cy_dtype)t->dtype, 2, idx, load_at(r, state, j));
+  cy_kernel_end(r->b.k);
+}
+
+/* Walks the sequence forwards, or each element's own part of it backwards. */
+static void set_time(rnn *r, cy_expr step, cy_dim turns) {
+  cy_kernel *k = r->b.k;
+  cy_val lens = input(r, IN_LENS);
+  bool reverse = cy_attr_get_int(r->n, CY_ATTR_reverse, 0) != 0;
+  cy_expr idx[1] = {r->batch}, last = cy_x_dim(k, cy_dim_addi(r->b.l->g, turns, -1));
+  r->live = 0;
+  if (lens) {
+    cy_expr len = cy_x_cast(k, cy_lower_at(&r->b, lens, idx), CY_I64);
+    r->live = cy_x_bin(k, CY_OP_lt, step, len);
+    if (reverse) { /* len - 1 - step while inside; the padding keeps its own positions */
+      cy_expr back = cy_x_bin(k, CY_OP_sub, cy_x_bin(k, CY_OP_sub, len, cy_x_index(k, 1)), step);
+      r->time = cy_x_select(k, r->live, back, step);
+      return;
+    }
+  }
+  r->time = reverse ? cy_x_bin(k, CY_OP_sub, last, step) : step;
+}
+
+void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+  (void)anchor;
+  (void)target;
+  rnn r = {.n = cy_node_of(l->g, root)};
+  r.cell = (int)cy_attr_get_int(r.n, CY_ATTR_cell, CY_CELL_LSTM);
+  r.gates = r.cell == CY_CELL_LSTM ? 4 : r.cell == CY_CELL_GRU ? 3 : 1;
+  r.hidden = cy_dim_const(l->g, cy_attr_get_int(r.n, CY_ATTR_hidden, 1));
+  r.wide = cy_dim_muli(l->g, r.hidden, r.gates);
+  const cy_type *x = cy_lower_type(l, r.n->in[IN_X]);
+  r.dtype = cy_compute_dtype((cy_dtype)x->dtype);
+  for (uint32_t i = 0; i < r.n->nout; i++)
+    if (l->uses.start[r.n->out[i]] != l->uses.start[r.n->out[i] + 1]) cy_lower_alloc(l, r.n->out[i]);
+  r.r_transposed = transposed_weights(l, r.n->in[IN_R]);
+  cy_kb_init(&r.b, l, r.cell == CY_CELL_LSTM ? "lstm" : r.cell == CY_CELL_GRU ? "gru" : "rnn");
+  r.batch = cy_kb_grid_index(&r.b, x->dim[1]);
+  r.h = cy_kb_scratch(&r.b, r.dtype, r.hidden);
+  r.c = cy_kb_scratch(&r.b, r.dtype, r.hidden);
+  r.gate = cy_kb_scratch(&r.b, r.dtype, r.wide);
+  copy_state(&r, r.h, input(&r, IN_H0));
+  if (r.cell == CY_CELL_LSTM) copy_state(&r, r.c, input(&r, IN_C0));
+  cy_expr step = cy_kb_loop(&r.b, x->dim[0], false);
+  set_time(&r, step, x->dim[0]);
+  if (r.cell == CY_CELL_LSTM)
+    lstm_step(&r);
+  else if (r.cell == CY_CELL_GRU)
+    gru_step(&r);
+  else
+    rnn_step(&r);
+  cy_kernel_end(r.b.k);
+  final_state(&r, 1, r.h);
+  final_state(&r, 2, r.c);
+  cy_kb_launch(&r.b, true);
+}

@@ -1,0 +1,251 @@
+/* lower_rows.c - kernels that pass over a row more than once or in order: softmax, normalisation, running sums, scatter.
+ *
+ * One task is one row (all axes but the reduced ones). Rows that lie contiguously in memory are vectorised along themselves;
+ * for all others the loops stay plain and scheduling vectorises across neighbouring rows.
+ */
+#include "lower_int.h"
+
+static const cy_node_info *node_of(cy_lowering *l, cy_node n) { return cy_node_of(l->g, n); }
+static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
+
+/* Grid variables for every axis of t that is not in `skip`. */
+static void grid_rows(cy_kb *b, const cy_type *t, const bool *skip, cy_expr *idx) {
+  for (int i = 0; i < t->rank; i++)
+    if (!skip[i]) idx[i] = cy_kb_grid_index(b, t->dim[i]);
+}
+
+static cy_local local_set(cy_kb *b, cy_dtype dtype, cy_expr v) {
+  cy_local l = cy_kernel_add_local(b->k, dtype);
+  cy_kernel_set(b->k, l, v);
+  return l;
+}
+
+void cy_lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+  const cy_node_info *n = node_of(l, root);
+  bool log = n->op == CY_OP_log_softmax, skip[CY_MAX_RANK] = {false};
+  cy_kb b;
+  cy_kb_init(&b, l, cy_op_of(n->op)->name);
+  cy_kernel *k = b.k;
+  const cy_type *t = cy_lower_type(l, anchor);
+  int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, -1);
+  cy_dtype dtype = cy_compute_dtype((cy_dtype)t->dtype);
+  cy_expr idx[CY_MAX_RANK];
+  skip[axis] = true;
+  grid_rows(&b, t, skip, idx);
+  bool lanes = cy_dim_is(l->g, cy_lower_place(l, target)->stride[axis], 1);
+  cy_karg row = lanes && !log ? cy_kb_scratch(&b, dtype, t->dim[axis]) : 0;
+
+  cy_local max = local_set(&b, dtype, cy_x_const(k, dtype, -__builtin_inf()));
+  idx[axis] = cy_kb_loop(&b, t->dim[axis], lanes);
+  cy_kernel_accum(k, max, CY_OP_max, cy_lower_at(&b, n->in[0], idx));
+  cy_kernel_end(k);
+
+  cy_local sum = local_set(&b, dtype, cy_x_const(k, dtype, 0));
+  idx[axis] = cy_kb_loop(&b, t->dim[axis], lanes);
+  cy_expr e = cy_x_un(k, CY_OP_exp, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)));
+  if (lanes && !log) cy_kernel_store(k, row, idx[axis], e);
+  cy_kernel_accum(k, sum, CY_OP_add, e);
+  cy_kernel_end(k);
+
+  cy_expr total = cy_x_local(k, sum), last = log ? cy_x_un(k, CY_OP_log, total) : bin(&b, CY_OP_div, cy_x_const(k, dtype, 1), total);
+  cy_local scale = local_set(&b, dtype, last);
+  idx[axis] = cy_kb_loop(&b, t->dim[axis], lanes);
+  cy_expr value;
+  if (log) {
+    value = bin(&b, CY_OP_sub, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)), cy_x_local(k, scale));
+  } else {
+    cy_expr again = lanes ? cy_x_load(k, row, idx[axis])
+                          : cy_x_un(k, CY_OP_exp, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)));
+    value = bin(&b, CY_OP_mul, again, cy_x_local(k, scale));
+  }
+  cy_lower_finish(&b, target, anchor, idx, value);
+  cy_kernel_end(k);
+  cy_kb_launch(&b, true);
+}
+
+/* Opens loops over the reduced axes; returns how many. The innermost one is vectorised when it is contiguous. */
+static int open_row(cy_kb *b, const cy_type *t, const bool *reduced, bool lanes, cy_expr *idx) {
+  int count = 0, innermost = -1;
+  for (int i = 0; i < t->rank; i++)
+    if (reduced[i]) innermost = i;
+  for (int i = 0; i < t->rank; i++) {
+    if (!reduced[i]) continue;
+    idx[i] = cy_kb_loop(b, t->dim[i], lanes && i == innermost);
+    count++;
+  }
+  return count;
+}
+
+static void close_row(cy_kb *b, int count) {
+  while (count--) cy_kernel_end(b->k);
+}
+
+/* Two passes for mean and variance: one pass is faster and wrong for data far from zero. */
+void cy_lower_normalize(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+  const cy_node_info *n = node_of(l, root);
+  const cy_attr *axes = cy_attr_find(n, CY_ATTR_axes);
+  bool rms = cy_attr_get_int(n, CY_ATTR_rms, 0) != 0, reduced[CY_MAX_RANK] = {false};
+  cy_kb b;
+  cy_kb_init(&b, l, rms ? "rms_norm" : "normalize");
+  cy_kernel *k = b.k;
+  const cy_type *t = cy_lower_type(l, anchor);
+  cy_dtype dtype = cy_compute_dtype((cy_dtype)t->dtype);
+  cy_expr idx[CY_MAX_RANK];
+  cy_dim count = cy_dim_const(l->g, 1);
+  int innermost = 0;
+  for (uint32_t i = 0; i < axes->n; i++) {
+    reduced[axes->ints[i]] = true;
+    count = cy_dim_mul(l->g, count, t->dim[axes->ints[i]]);
+    if (axes->ints[i] > innermost) innermost = (int)axes->ints[i];
+  }
+  grid_rows(&b, t, reduced, idx);
+  bool lanes = cy_dim_is(l->g, cy_lower_place(l, target)->stride[innermost], 1);
+  cy_expr one = cy_x_const(k, dtype, 1), inverse = bin(&b, CY_OP_div, one, cy_x_cast(k, cy_x_dim(k, count), dtype));
+
+  cy_local mean = local_set(&b, dtype, cy_x_const(k, dtype, 0));
+  if (!rms) {
+    int loops = open_row(&b, t, reduced, lanes, idx);
+    cy_kernel_accum(k, mean, CY_OP_add, cy_lower_at(&b, n->in[0], idx));
+    close_row(&b, loops);
+    cy_kernel_set(k, mean, bin(&b, CY_OP_mul, cy_x_local(k, mean), inverse));
+  }
+  cy_local var = local_set(&b, dtype, cy_x_const(k, dtype, 0));
+  int loops = open_row(&b, t, reduced, lanes, idx);
+  cy_expr x = cy_lower_at(&b, n->in[0], idx), d = rms ? x : bin(&b, CY_OP_sub, x, cy_x_local(k, mean));
+  cy_kernel_accum(k, var, CY_OP_add, bin(&b, CY_OP_mul, d, d));
+  close_row(&b, loops);
+  cy_expr spread = bin(&b, CY_OP_add, bin(&b, CY_OP_mul, cy_x_local(k, var), inverse),
+                       cy_x_const(k, dtype, cy_attr_get_float(n, CY_ATTR_epsilon, 1e-5)));
+  cy_local scale = local_set(&b, dtype, bin(&b, CY_OP_div, one, cy_x_un(k, CY_OP_sqrt, spread)));
+
+  loops = open_row(&b, t, reduced, lanes, idx);
+  x = cy_lower_at(&b, n->in[0], idx);
+  d = rms ? x : bin(&b, CY_OP_sub, x, cy_x_local(k, mean));
+  cy_lower_finish(&b, target, anchor, idx, bin(&b, CY_OP_mul, d, cy_x_local(k, scale)));
+  close_row(&b, loops);
+  cy_kb_launch(&b, true);
+}
+
+void cy_lower_cumulative(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+  const cy_node_info *n = node_of(l, root);
+  bool exclusive = cy_attr_get_int(n, CY_ATTR_exclusive, 0) != 0, reverse = cy_attr_get_int(n, CY_ATTR_reverse, 0) != 0;
+  bool product = n->op == CY_OP_cumprod, skip[CY_MAX_RANK] = {false};
+  cy_kb b;
+  cy_kb_init(&b, l, cy_op_of(n->op)->name);
+  cy_kernel *k = b.k;
+  const cy_type *t = cy_lower_type(l, anchor);
+  int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
+  cy_dtype dtype = cy_compute_dtype((cy_dtype)t->dtype);
+  cy_expr idx[CY_MAX_RANK];
+  skip[axis] = true;
+  grid_rows(&b, t, skip, idx);
+  cy_local sum = local_set(&b, dtype, cy_dtype_is_float(dtype) ? cy_x_const(k, dtype, product) : cy_x_int(k, dtype, product));
+  cy_local held = cy_kernel_add_local(k, dtype);
+  cy_expr i = cy_kb_loop(&b, t->dim[axis], false);
+  idx[axis] = reverse ? bin(&b, CY_OP_sub, cy_x_dim(k, cy_dim_addi(l->g, t->dim[axis], -1)), i) : i;
+  cy_kernel_set(k, held, cy_x_local(k, sum));
+  cy_kernel_set(k, sum, bin(&b, product ? CY_OP_mul : CY_OP_add, cy_x_local(k, sum), cy_lower_at(&b, n->in[0], idx)));
+  cy_lower_finish(&b, target, anchor, idx, cy_x_local(k, exclusive ? held : sum));
+  cy_kernel_end(k);
+  cy_kb_launch(&b, true);
+}
+
+/* ---- scatter: a copy of the data, then the updates in order ---- */
+
+static cy_expr wrap_scatter_index(cy_kb *b, cy_expr i, cy_dim extent) {
+  i = cy_x_cast(b->k, i, CY_I64);
+  cy_expr negative = bin(b, CY_OP_lt, i, cy_x_index(b->k, 0));
+  return cy_lower_clamp(b, cy_x_select(b->k, negative, bin(b, CY_OP_add, i, cy_x_dim(b->k, extent)), i), extent);
+}
+
+static void combine_store(cy_kb *b, int64_t combine, const cy_place *to, const cy_type *t, const cy_expr *idx, cy_expr update) {
+  static const cy_op ops[] = {[CY_COMBINE_ADD] = CY_OP_add, [CY_COMBINE_MUL] = CY_OP_mul, [CY_COMBINE_MIN] = CY_OP_min, [CY_COMBINE_MAX] = CY_OP_max};
+  cy_karg arg = cy_kb_arg(b, to, (cy_dtype)t->dtype, CY_ARG_WRITE);
+  cy_expr at = cy_kb_offset(b, to, t->rank, idx);
+  if (combine != CY_COMBINE_SET) {
+    cy_expr old = cy_x_cast(b->k, cy_x_load(b->k, arg, at), cy_compute_dtype((cy_dtype)t->dtype));
+    update = bin(b, ops[combine], old, update);
+  }
+  cy_kernel_store(b->k, arg, at, update);
+}
+
+/* Tasks: positions off the axis; along the axis the updates go in order, since several may hit one element. */
+static void scatter_elements_kernel(cy_lowering *l, const cy_node_info *n, const cy_place *to, const cy_type *t) {
+  const cy_type *indices = cy_lower_type(l, n->in[1]);
+  int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
+  cy_kb b;
+  cy_kb_init(&b, l, "scatter_elements");
+  cy_expr idx[CY_MAX_RANK];
+  bool skip[CY_MAX_RANK] = {false};
+  skip[axis] = true;
+  grid_rows(&b, indices, skip, idx);
+  cy_expr i = cy_kb_loop(&b, indices->dim[axis], false);
+  idx[axis] = i;
+  cy_expr update = cy_lower_at(&b, n->in[2], idx);
+  idx[axis] = wrap_scatter_index(&b, cy_lower_at(&b, n->in[1], idx), t->dim[axis]);
+  combine_store(&b, cy_attr_get_int(n, CY_ATTR_combine, CY_COMBINE_SET), to, t, idx, update);
+  cy_kernel_end(b.k);
+  cy_kb_launch(&b, true);
+}
+
+/* Tasks: elements of the slices that an index tuple names; index tuples go in order. */
+static void scatter_nd_kernel(cy_lowering *l, const cy_node_info *n, const cy_place *to, const cy_type *t) {
+  const cy_type *indices = cy_lower_type(l, n->in[1]);
+  int last = indices->rank - 1;
+  int64_t depth = 0;
+  if (!cy_dim_is_const(l->g, indices->dim[last], &depth)) cy_bug("scatter_nd with an unknown index depth");
+  cy_kb b;
+  cy_kb_init(&b, l, "scatter_nd");
+  cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK], update_at[CY_MAX_RANK];
+  for (int i = (int)depth; i < t->rank; i++) update_at[last + i - depth] = idx[i] = cy_kb_grid_index(&b, t->dim[i]);
+  for (int i = 0; i < last; i++) update_at[i] = at[i] = cy_kb_loop(&b, indices->dim[i], false);
+  for (int i = 0; i < depth; i++) {
+    at[last] = cy_x_index(b.k, i);
+    idx[i] = wrap_scatter_index(&b, cy_lower_at(&b, n->in[1], at), t->dim[i]);
+  }
+  combine_store(&b, cy_attr_get_int(n, CY_ATTR_combine, CY_COMBINE_SET), to, t, idx, cy_lower_at(&b, n->in[2], update_at));
+  for (int i = 0; i < last; i++) cy_kernel_end(b.k);
+  cy_kb_launch(&b, true);
+}
+
+void cy_lower_scatter(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+  const cy_node_info *n = node_of(l, root);
+  cy_lower_alloc(l, anchor);
+  const cy_place *to = cy_lower_place(l, anchor);
+  const cy_type *t = cy_lower_type(l, anchor);
+  cy_kb b;
+  cy_kb_init(&b, l, "scatter_copy");
+  cy_expr idx[CY_MAX_RANK];
+  for (int i = 0; i < t->rank; i++) idx[i] = cy_kb_grid_index(&b, t->dim[i]);
+  cy_kb_store(&b, to, (cy_dtype)t->dtype, t->rank, idx, cy_lower_at(&b, n->in[0], idx));
+  cy_kb_launch(&b, true);
+  if (n->op == CY_OP_scatter_nd)
+    scatter_nd_kernel(l, n, to, t);
+  else
+    scatter_elements_kernel(l, n, to, t);
+  if (target != anchor) cy_lower_plain(l, 0, target, "scatter_epilogue", NULL);
+}
+
+cy_root_fn cy_lower_root_of(cy_op op) {
+  switch (op) {
+  case CY_OP_softmax:
+  case CY_OP_log_softmax:
+    return cy_lower_softmax;
+  case CY_OP_normalize:
+    return cy_lower_normalize;
+  case CY_OP_cumsum:
+  case CY_OP_cumprod:
+    return cy_lower_cumulative;
+  case CY_OP_scatter_elements:
+  case CY_OP_scatter_nd:
+    return cy_lower_scatter;
+  case CY_OP_matmul:
+  case CY_OP_conv:
+  case CY_OP_conv_transpose:
+    return cy_lower_contraction;
+  case CY_OP_concat:
+    return cy_lower_concat;
+  default:
+    return NULL;
+  }
+}

@@ -1,0 +1,80 @@
+/* pass_int.h - what the files of this folder share: the pass context, the rewrite driver, questions about nodes and constants.
+ *
+ * A pass is `int cy_pass_NAME(cy_pass *p)`: 0, or -1 after a diagnostic. It takes temporary memory from p->scratch, which is
+ * emptied when the pass returns; what shall stay goes into the graph's arena. Every pass counts what it did.
+ */
+#ifndef CY_PASS_INT_H
+#define CY_PASS_INT_H
+
+#include "passes.h"
+
+typedef struct cy_pass {
+  cy_graph *g;
+  const cy_pass_options *options;
+  cy_arena *scratch;
+  const char *name;
+  cy_pass_stat *stat;
+} cy_pass;
+
+/* ---- pipeline.c ---- */
+void cy_pass_count(cy_pass *p, const char *what, uint64_t n); /* `what`: static; shows in --stats */
+uint32_t cy_pass_nodes(const cy_graph *g);                    /* nodes in all blocks */
+
+/* ---- one function per pass ---- */
+int cy_pass_sweep(cy_pass *p);
+int cy_pass_cse(cy_pass *p);
+int cy_pass_simplify(cy_pass *p);
+int cy_pass_recognise(cy_pass *p);
+int cy_pass_fold(cy_pass *p);
+int cy_pass_contractions(cy_pass *p);
+int cy_pass_fold_affine(cy_pass *p);
+int cy_pass_layout(cy_pass *p);
+int cy_pass_fuse(cy_pass *p);
+int cy_pass_template(cy_pass *p);
+
+/* ---- rewrite.c ---- */
+typedef struct cy_rewrite {
+  cy_pass *pass;
+  cy_graph *g;
+  cy_uses uses;     /* as of the start of the round */
+  uint32_t nvalues; /* values that `uses` knows */
+} cy_rewrite;
+
+/* What n's first output may be replaced by, or 0 when the rule does not apply. New nodes land before n. */
+typedef cy_val (*cy_rule_fn)(cy_rewrite *rw, const cy_node_info *n);
+enum { CY_RULE_ANY_EW = 0xffff };
+typedef struct cy_rule {
+  uint16_t op; /* cy_op of the root, or CY_RULE_ANY_EW */
+  const char *name;
+  cy_rule_fn apply;
+} cy_rule;
+typedef struct cy_rule_set {
+  const cy_rule *rules;
+  uint32_t n;
+} cy_rule_set;
+/* Applies the sets until nothing changes. Returns how many rewrites were made. */
+uint64_t cy_rewrite_run(cy_pass *p, const cy_rule_set *sets, uint32_t nsets);
+bool cy_rewrite_single_use(const cy_rewrite *rw, cy_val v);  /* false for values made in this round */
+bool cy_rewrite_is_result(const cy_rewrite *rw, cy_val v);   /* a model output, block result, or read by a symbol */
+void cy_rewrite_origin(cy_pass *p, const cy_node_info *n);   /* nodes built from now on come from n and this pass */
+
+/* ---- query.c ---- */
+cy_node_info *cy_def(const cy_graph *g, cy_val v);                   /* the defining node or NULL */
+cy_node_info *cy_def_of(const cy_graph *g, cy_val v, cy_op op);      /* .. if it is an `op` */
+static inline const cy_type *cy_type_of(const cy_graph *g, cy_val v) { return &cy_value_of(g, v)->type; }
+bool cy_splat_is(cy_graph *g, cy_val v, double want);                /* constant with all elements equal to want */
+bool cy_type_static(const cy_graph *g, const cy_type *t, int64_t *out_dims); /* out_dims[rank] may be NULL */
+bool cy_same_shape(const cy_type *a, const cy_type *b);
+uint64_t cy_type_count(const cy_graph *g, const cy_type *t);         /* elements; 0 when not static (or empty) */
+const int64_t *cy_attr_list(const cy_node_info *n, cy_attr_key key, uint32_t *out_n); /* NULL when absent */
+const cy_dim *cy_attr_dim_list(const cy_node_info *n, cy_attr_key key, uint32_t *out_n);
+bool cy_perm_compose(const int64_t *inner, const int64_t *outer, int rank, int64_t *out); /* true: the identity */
+void cy_perm_invert(const int64_t *perm, int rank, int64_t *out);
+bool cy_axes_of(const cy_node_info *n, int rank, bool *out_axes);    /* `axes` as flags; false when out of range */
+void cy_layout_reset(cy_value *v);                                   /* row-major */
+bool cy_layout_is_row_major(const cy_value *v);
+bool cy_cast_lossless(cy_dtype from, cy_dtype to);
+/* A constant in the graph's arena, contents to be filled in by the caller before use. */
+void *cy_const_new(cy_graph *g, const cy_type *type, cy_val *out);
+
+#endif

@@ -1,0 +1,49 @@
+/* passes.h - the graph passes as a caller sees them: one call with options in, statistics out.
+ *
+ * In:  a graph as the importer (or the text parser) made it.
+ * Out: the same graph with fewer, better ops; at higher levels with layouts chosen and fusion decided, ready for lowering.
+ *
+ * The passes, their order and the reasons for it stand in pipeline.c. How to write one: TEMPLATE.c.
+ */
+#ifndef CY_PASSES_H
+#define CY_PASSES_H
+
+#include "ir/ir.h"
+
+enum { CY_PASS_MAX_RUNS = 48, CY_PASS_MAX_COUNTERS = 40 };
+
+typedef struct cy_pass_options {
+  int opt_level;          /* 0: eager, every op its own kernel; 1: no layout choice, little fusion; 2: everything (default); 3: as 2 */
+  const char *only;       /* "a,b": run exactly these, in this order, at any level; NULL: the table */
+  const char *stop_after; /* name of the last pass to run; NULL: all */
+  const char *disable;    /* "a,b": skip these; required ones can't be skipped */
+  const char *dump;       /* "a,b" or "all": write the graph after these passes; NULL: none */
+  const char *dump_dir;   /* where NN-PASS.txt go; NULL: the working directory */
+  bool verify;            /* check every invariant after every pass; a violation is a bug in the pass */
+} cy_pass_options;
+
+/* What one pass did. Strings are static. */
+typedef struct cy_pass_stat {
+  const char *name;
+  double ms;
+  uint32_t nodes_before, nodes_after;
+  uint64_t peak_bytes; /* of the process, when the pass had run */
+  uint32_t ncounters;
+  struct {
+    const char *name;
+    uint64_t count;
+  } counter[CY_PASS_MAX_COUNTERS];
+} cy_pass_stat;
+
+typedef struct cy_pass_stats {
+  uint32_t nruns;
+  cy_pass_stat run[CY_PASS_MAX_RUNS];
+} cy_pass_stats;
+
+/* 0, or -1 after diagnostics in the graph's sink. `out` may be NULL. */
+CY_MUST_USE int cy_passes_run(cy_graph *g, const cy_pass_options *o, cy_pass_stats *out);
+void cy_pass_stats_print(const cy_pass_stats *s, FILE *out);
+/* The table for people: name, level, what it does. */
+void cy_passes_list(FILE *out);
+
+#endif

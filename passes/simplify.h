@@ -1,0 +1,9 @@
+/* simplify.h - the rule sets that make up the simplify pass: arithmetic (simplify.c), views (simplify_view.c). */
+#ifndef CY_SIMPLIFY_H
+#define CY_SIMPLIFY_H
+
+#include "pass_int.h"
+
+cy_rule_set cy_simplify_view_rules(void);
+
+#endif

@@ -1,0 +1,248 @@
+/* cpu.c - what the processor can do and how much of it this process may use.
+ *
+ * Features carry LLVM's names, which is what the compiler writes into cyrt_model.features. A feature counts only when
+ * the operating system also saves its registers (XCR0). A name that is not in the table counts as lacking: refusing to
+ * load is better than an illegal instruction in the middle of a run.
+ */
+#define _GNU_SOURCE
+#include "cyrt.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- features ---- */
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+
+enum { EAX, EBX, ECX, EDX };
+enum { SSE_STATE = 0x2, AVX_STATE = 0x6, AVX512_STATE = 0xe6, AMX_STATE = 0x60000 };
+
+typedef struct feature_row {
+  const char *name;
+  uint32_t leaf, subleaf;
+  uint8_t reg, bit;
+  uint32_t state; /* XCR0 bits needed */
+} feature_row;
+
+static const feature_row features_known[] = {
+    {"x87", 1, 0, EDX, 0, 0},
+    {"cx8", 1, 0, EDX, 8, 0},
+    {"cmov", 1, 0, EDX, 15, 0},
+    {"mmx", 1, 0, EDX, 23, 0},
+    {"fxsr", 1, 0, EDX, 24, 0},
+    {"sse", 1, 0, EDX, 25, 0},
+    {"sse2", 1, 0, EDX, 26, 0},
+    {"sse3", 1, 0, ECX, 0, 0},
+    {"pclmul", 1, 0, ECX, 1, 0},
+    {"ssse3", 1, 0, ECX, 9, 0},
+    {"fma", 1, 0, ECX, 12, AVX_STATE},
+    {"cx16", 1, 0, ECX, 13, 0},
+    {"sse4.1", 1, 0, ECX, 19, 0},
+    {"sse4.2", 1, 0, ECX, 20, 0},
+    {"movbe", 1, 0, ECX, 22, 0},
+    {"popcnt", 1, 0, ECX, 23, 0},
+    {"aes", 1, 0, ECX, 25, 0},
+    {"xsave", 1, 0, ECX, 27, SSE_STATE},
+    {"avx", 1, 0, ECX, 28, AVX_STATE},
+    {"f16c", 1, 0, ECX, 29, AVX_STATE},
+    {"rdrnd", 1, 0, ECX, 30, 0},
+    {"fsgsbase", 7, 0, EBX, 0, 0},
+    {"bmi", 7, 0, EBX, 3, 0},
+    {"avx2", 7, 0, EBX, 5, AVX_STATE},
+    {"bmi2", 7, 0, EBX, 8, 0},
+    {"invpcid", 7, 0, EBX, 10, 0},
+    {"avx512f", 7, 0, EBX, 16, AVX512_STATE},
+    {"avx512dq", 7, 0, EBX, 17, AVX512_STATE},
+    {"rdseed", 7, 0, EBX, 18, 0},
+    {"adx", 7, 0, EBX, 19, 0},
+    {"avx512ifma", 7, 0, EBX, 21, AVX512_STATE},
+    {"clflushopt", 7, 0, EBX, 23, 0},
+    {"clwb", 7, 0, EBX, 24, 0},
+    {"avx512cd", 7, 0, EBX, 28, AVX512_STATE},
+    {"sha", 7, 0, EBX, 29, 0},
+    {"avx512bw", 7, 0, EBX, 30, AVX512_STATE},
+    {"avx512vl", 7, 0, EBX, 31, AVX512_STATE},
+    {"avx512vbmi", 7, 0, ECX, 1, AVX512_STATE},
+    {"pku", 7, 0, ECX, 4, 0},
+    {"avx512vbmi2", 7, 0, ECX, 6, AVX512_STATE},
+    {"shstk", 7, 0, ECX, 7, 0},
+    {"gfni", 7, 0, ECX, 8, 0},
+    {"vaes", 7, 0, ECX, 9, AVX_STATE},
+    {"vpclmulqdq", 7, 0, ECX, 10, AVX_STATE},
+    {"avx512vnni", 7, 0, ECX, 11, AVX512_STATE},
+    {"avx512bitalg", 7, 0, ECX, 12, AVX512_STATE},
+    {"avx512vpopcntdq", 7, 0, ECX, 14, AVX512_STATE},
+    {"rdpid", 7, 0, ECX, 22, 0},
+    {"movdiri", 7, 0, ECX, 27, 0},
+    {"movdir64b", 7, 0, ECX, 28, 0},
+    {"avx512vp2intersect", 7, 0, EDX, 8, AVX512_STATE},
+    {"serialize", 7, 0, EDX, 14, 0},
+    {"amx-bf16", 7, 0, EDX, 22, AMX_STATE},
+    {"avx512fp16", 7, 0, EDX, 23, AVX512_STATE},
+    {"amx-tile", 7, 0, EDX, 24, AMX_STATE},
+    {"amx-int8", 7, 0, EDX, 25, AMX_STATE},
+    {"sha512", 7, 1, EAX, 0, AVX_STATE},
+    {"avxvnni", 7, 1, EAX, 4, AVX_STATE},
+    {"avx512bf16", 7, 1, EAX, 5, AVX512_STATE},
+    {"amx-fp16", 7, 1, EAX, 21, AMX_STATE},
+    {"avxifma", 7, 1, EAX, 23, AVX_STATE},
+    {"avxvnniint8", 7, 1, EDX, 4, AVX_STATE},
+    {"avxneconvert", 7, 1, EDX, 5, AVX_STATE},
+    {"avxvnniint16", 7, 1, EDX, 10, AVX_STATE},
+    {"xsaveopt", 0xd, 1, EAX, 0, SSE_STATE},
+    {"xsavec", 0xd, 1, EAX, 1, SSE_STATE},
+    {"xsaves", 0xd, 1, EAX, 3, SSE_STATE},
+    {"sahf", 0x80000001u, 0, ECX, 0, 0},
+    {"lzcnt", 0x80000001u, 0, ECX, 5, 0},
+    {"sse4a", 0x80000001u, 0, ECX, 6, 0},
+    {"prfchw", 0x80000001u, 0, ECX, 8, 0},
+    {"xop", 0x80000001u, 0, ECX, 11, AVX_STATE},
+    {"fma4", 0x80000001u, 0, ECX, 16, AVX_STATE},
+    {"tbm", 0x80000001u, 0, ECX, 21, 0},
+    {"mwaitx", 0x80000001u, 0, ECX, 29, 0},
+    {"64bit", 0x80000001u, 0, EDX, 29, 0},
+    {"clzero", 0x80000008u, 0, EBX, 0, 0},
+    {"wbnoinvd", 0x80000008u, 0, EBX, 9, 0},
+};
+
+static uint64_t os_saved_state(void) {
+  uint32_t a, b, c, d, low, high;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1))
+    return 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (uint64_t)high << 32 | low;
+}
+
+static int feature_present(const char *name, size_t length) {
+  for (size_t i = 0; i < sizeof features_known / sizeof features_known[0]; i++) {
+    const feature_row *row = &features_known[i];
+    uint32_t regs[4];
+    if (strlen(row->name) != length || memcmp(row->name, name, length))
+      continue;
+    if (!__get_cpuid_count(row->leaf, row->subleaf, &regs[EAX], &regs[EBX], &regs[ECX], &regs[EDX]))
+      return 0;
+    return (regs[row->reg] >> row->bit & 1) && (os_saved_state() & row->state) == row->state;
+  }
+  return 0;
+}
+#else
+/* Elsewhere the compiler targets the base architecture only, which the dynamic linker has checked. */
+static int feature_present(const char *name, size_t length) { return name != NULL && length > 0; }
+#endif
+
+int cyrt_cpu_lacks(const char *features, char name[64]) {
+  for (const char *at = features; at && *at;) {
+    size_t length = strcspn(at, ",");
+    const char *word = *at == '+' ? at + 1 : at; /* LLVM's own notation */
+    size_t word_length = length - (size_t)(word - at);
+    if (word_length && !feature_present(word, word_length)) {
+      snprintf(name, 64, "%.*s", (int)(word_length < 63 ? word_length : 63), word);
+      return 1;
+    }
+    at += length + (at[length] == ',');
+  }
+  return 0;
+}
+
+/* ---- how many CPUs ---- */
+
+/* quota / period in CPUs, rounded up; 0 when there is no limit. */
+static int32_t quota_cpus(double quota, double period) {
+  if (quota <= 0 || period <= 0)
+    return 0;
+  double cpus = quota / period;
+  return cpus >= 1e6 ? 0 : (int32_t)cpus + (cpus > (int32_t)cpus);
+}
+
+/* The limit set in one group's folder, 0 when none. */
+static int32_t folder_limit(const char *folder, int v2) {
+  char path[1200], text[64];
+  double quota = 0, period = 0;
+  FILE *file;
+  snprintf(path, sizeof path, "%s/%s", folder, v2 ? "cpu.max" : "cpu.cfs_quota_us");
+  if (!(file = fopen(path, "re")))
+    return 0;
+  int fields = fscanf(file, "%63s %lf", text, &period);
+  fclose(file);
+  if (fields < 1 || !strcmp(text, "max"))
+    return 0;
+  quota = strtod(text, NULL);
+  if (!v2) {
+    snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
+    if (!(file = fopen(path, "re")))
+      return 0;
+    fields = fscanf(file, "%lf", &period);
+    fclose(file);
+  }
+  return quota_cpus(quota, period);
+}
+
+/* The lowest limit of a group and all groups around it. Folders that are not visible (a container sees its own group as
+ * the root, whatever the file says) have no say. */
+static int32_t group_limit(const char *root, const char *controller, const char *group) {
+  char folder[1100];
+  size_t base = (size_t)snprintf(folder, sizeof folder, "%s%s", root, controller);
+  int32_t lowest = 0;
+  if (base >= sizeof folder || strlen(group) >= sizeof folder - base)
+    return 0;
+  strcpy(folder + base, group);
+  for (;;) {
+    int32_t limit = folder_limit(folder, controller[0] == 0);
+    if (limit && (!lowest || limit < lowest))
+      lowest = limit;
+    char *slash = strrchr(folder + base, '/');
+    if (!slash)
+      return lowest;
+    *slash = 0;
+  }
+}
+
+int32_t cyrt_cgroup_cpus(const char *cgroup_file, const char *root) {
+  char line[1024];
+  int32_t lowest = 0;
+  FILE *file = fopen(cgroup_file, "re");
+  if (!file)
+    return 0;
+  while (fgets(line, sizeof line, file)) { /* "0::/group" (v2) or "4:cpu,cpuacct:/group" (v1) */
+    char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
+    int32_t limit = 0;
+    if (!group)
+      continue;
+    *group++ = 0;
+    names++;
+    group[strcspn(group, "\n")] = 0;
+    if (!*names)
+      limit = group_limit(root, "", group);
+    else if (!strcmp(names, "cpu") || !strcmp(names, "cpu,cpuacct") || !strcmp(names, "cpuacct,cpu")) {
+      limit = group_limit(root, "/cpu", group);
+      if (!limit)
+        limit = group_limit(root, "/cpu,cpuacct", group);
+    }
+    if (limit && (!lowest || limit < lowest))
+      lowest = limit;
+  }
+  fclose(file);
+  return lowest;
+}
+
+static int32_t affinity_cpus(void) {
+  for (int cpus = 1024; cpus <= 1 << 20; cpus *= 4) { /* the kernel refuses masks shorter than its own */
+    cpu_set_t *set = CPU_ALLOC(cpus);
+    if (!set)
+      break;
+    int failed = sched_getaffinity(0, CPU_ALLOC_SIZE(cpus), set);
+    int count = failed ? 0 : CPU_COUNT_S(CPU_ALLOC_SIZE(cpus), set);
+    CPU_FREE(set);
+    if (!failed)
+      return count > 0 ? count : 1;
+  }
+  return 1;
+}
+
+int32_t cyto_cpu_count(void) {
+  int32_t allowed = affinity_cpus(), quota = cyrt_cgroup_cpus("/proc/self/cgroup", "/sys/fs/cgroup");
+  return quota && quota < allowed ? quota : allowed;
+}

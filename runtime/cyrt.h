@@ -1,0 +1,98 @@
+/* cyrt.h - what the files of the runtime share, and nobody else sees.
+ *
+ * Every model library carries its own copy of these objects. A context or pool made by one copy (an application's
+ * loader) is handed to code of another (the library it opened), so both start with the functions to call on them: a
+ * copy works on a foreign object through these pointers alone. What stands in the two head structs is part of the
+ * binary interface: changing it means another CYTO_ABI_VERSION; what follows them in threads.c and context.c may change
+ * freely.
+ */
+#ifndef CYRT_H
+#define CYRT_H
+
+#include "cyto.h"
+
+#include <stdarg.h>
+
+#define CYRT_ALIGN 64u
+
+/* ---- error.c ---- */
+
+/* Fills `error` (may be NULL) and returns `code`. */
+cyto_status cyrt_error_set(cyto_error *error, cyto_status code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void cyrt_error_clear(cyto_error *error);
+
+/* ---- tensor.c ---- */
+
+/* The alignment a pointer to elements needs, in bytes. */
+uint32_t cyrt_dtype_align(int32_t dtype);
+/* The number of elements, or -1 when a dim is negative or the product overflows. */
+int64_t cyrt_count(int32_t rank, const int64_t *dims);
+/* Prints "[batch,3,?]"; dims below zero are printed by `names` ("?" where empty or names is NULL). Returns text. */
+#define CYRT_DIMS_TEXT 320
+const char *cyrt_dims_text(int32_t rank, const int64_t *dims, const char *const *names, char text[CYRT_DIMS_TEXT]);
+
+/* ---- load.c ---- */
+
+struct cyto_model {
+  const cyrt_model *code;
+  const uint8_t *weights;
+  void *library; /* of dlopen, or NULL */
+  void *mapping; /* of the weights' side file, or NULL */
+  uint64_t mapped_bytes;
+  int32_t references; /* the application's, and one per context; atomic */
+};
+
+void cyrt_model_retain(cyto_model *model);
+void cyrt_port_describe(const cyrt_model *code, const cyrt_port *port, int is_input, cyto_port *out_port);
+
+/* ---- cpu.c ---- */
+
+/* The first of the comma separated features that this CPU or operating system lacks, copied to `name`; 0 when all are
+ * there. */
+int cyrt_cpu_lacks(const char *features, char name[64]);
+/* CPUs granted by the cgroup that `cgroup_file` (/proc/self/cgroup) names below `root` (/sys/fs/cgroup), rounded up; 0:
+ * no limit. */
+int32_t cyrt_cgroup_cpus(const char *cgroup_file, const char *root);
+
+/* ---- threads.c ---- */
+
+typedef struct cyrt_pool_head {
+  void (*parallel_for)(struct cyrt_pool *pool, int64_t workers, cyrt_kernel kernel, const cyrt_slot *args, int64_t n,
+                       int64_t grain);
+} cyrt_pool_head;
+
+/* The pool of the process; NULL when there is no memory for it. Never freed. */
+struct cyrt_pool *cyrt_pool_shared(void);
+/* A pool that calls the application's own: lives in memory of cyrt_pool_custom_bytes(). */
+size_t cyrt_pool_custom_bytes(void);
+struct cyrt_pool *cyrt_pool_custom(void *memory, cyto_parallel parallel, void *user);
+
+/* ---- context.c ---- */
+
+typedef struct cyrt_context_head {
+  void *(*alloc)(struct cyrt_context *context, uint64_t bytes);
+  void (*release)(struct cyrt_context *context, void *ptr, uint64_t bytes);
+  int32_t (*slot_alloc)(cyrt_frame *frame, uint32_t slot, int64_t bytes);
+  int32_t (*output_alloc)(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank, int64_t elem_bytes);
+  void *stash; /* what an operator found in its first call and needs in its second, see ops.c */
+  uint64_t stash_bytes;
+  const void *stash_tag;
+} cyrt_context_head;
+
+/* Scratch memory for operators, 64-byte aligned; NULL when there is none. */
+void *cyrt_scratch_alloc(cyrt_frame *frame, uint64_t bytes);
+void cyrt_scratch_free(cyrt_frame *frame, void *ptr, uint64_t bytes);
+/* Keeps `ptr` (scratch) until cyrt_stash_take() with the same tag, the next put, or the end of the context. */
+void cyrt_stash_put(cyrt_frame *frame, const void *tag, void *ptr, uint64_t bytes);
+void *cyrt_stash_take(cyrt_frame *frame, const void *tag, uint64_t *out_bytes);
+
+/* ---- ops*.c: the operators, a row each in rt_ops.def ---- */
+
+#define CYRT_OP(name, function, attrs)                                                                                 \
+  int32_t function(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,            \
+                   const cyrt_attr *attr);
+#include "rt_ops.def"
+#undef CYRT_OP
+
+#endif

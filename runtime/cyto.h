@@ -1,0 +1,189 @@
+/* cyto.h - what an application includes to use a compiled model, from C or C++.
+ *
+ * Ownership.  What cyto_..._load/create gives you is released by the matching unload/destroy. A context keeps its model
+ *   alive, so the order of release is free. Pointers you bind stay yours: they must stay valid until you bind another
+ * or destroy the context; inputs are only read; output buffers must overlap neither inputs nor each other. Names, dims
+ * and output data handed out belong to the model or context and live as long as it (output data: until the next
+ *   cyto_run(), cyto_bind_*() or cyto_context_prepare() of that context).
+ * Strings.  UTF-8, zero-terminated, never NULL unless stated.
+ * Errors.  Every function that can fail returns a cyto_status, CYTO_OK being 0, and fills the caller's cyto_error (may
+ * be NULL) with a text for people. Nothing is printed, nothing exits or aborts. After an error the context stays
+ * usable: repair what the text names and call again. Threads.  A model may be used by any number of threads at once; a
+ * context by one at a time. All contexts of a process share one pool of threads, started when first needed, asleep when
+ * idle; an application may supply its own instead.
+ */
+#ifndef CYTO_H
+#define CYTO_H
+
+#include "cyto_abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef CYTO_API
+#define CYTO_API __attribute__((visibility("default")))
+#endif
+
+/* ---- errors (error.c) ---- */
+
+#define CYTO_STATUS_ROWS(X)                                                                                            \
+  X(CYTO_OK, 0, "ok")                                                                                                  \
+  X(CYTO_INVALID_ARGUMENT, 1, "invalid argument")                                                                      \
+  X(CYTO_SHAPE_MISMATCH, 2, "shape mismatch")                                                                          \
+  X(CYTO_DTYPE_MISMATCH, 3, "dtype mismatch")                                                                          \
+  X(CYTO_OUT_OF_MEMORY, 4, "out of memory")                                                                            \
+  X(CYTO_BUFFER_TOO_SMALL, 5, "buffer too small")                                                                      \
+  X(CYTO_NOT_FOUND, 6, "not found")                                                                                    \
+  X(CYTO_BAD_LIBRARY, 7, "bad library")                                                                                \
+  X(CYTO_UNSUPPORTED_CPU, 8, "unsupported CPU")                                                                        \
+  X(CYTO_INDEX_OUT_OF_RANGE, 9, "index out of range")                                                                  \
+  X(CYTO_NOT_READY, 10, "not ready")                                                                                   \
+  X(CYTO_RUNTIME_FAILURE, 11, "failure while running")
+
+typedef enum cyto_status {
+#define X(name, number, text) name = number,
+  CYTO_STATUS_ROWS(X)
+#undef X
+} cyto_status;
+
+typedef struct cyto_error {
+  int32_t code; /* a cyto_status; set to CYTO_OK by every call that succeeds */
+  char message[1024];
+} cyto_error;
+
+/* The short name of a status, e.g. "shape mismatch"; "unknown status" for others. */
+CYTO_API const char *cyto_status_name(int32_t status);
+
+/* ---- element types (tensor.c) ---- */
+
+/* "float32", "int4", ...; "unknown" for a number that is no dtype. */
+CYTO_API const char *cyto_dtype_name(int32_t dtype);
+/* Bits of one element (4 for CYTO_I4, 64 for CYTO_C64); 0 for CYTO_STRING and for numbers that are no dtype. */
+CYTO_API int32_t cyto_dtype_bits(int32_t dtype);
+/* Bytes of a dense tensor, sub-byte elements packed; -1 when a dim is negative or the product overflows. */
+CYTO_API int64_t cyto_tensor_bytes(int32_t dtype, int32_t rank, const int64_t *dims);
+
+/* ---- models (load.c) ---- */
+
+typedef struct cyto_model cyto_model;
+typedef struct cyrt_context cyto_context;
+
+/* Opens a model library. CYTO_NOT_FOUND, CYTO_BAD_LIBRARY (no model, or of another interface version),
+ * CYTO_UNSUPPORTED_CPU. */
+CYTO_API cyto_status cyto_model_load(const char *path, cyto_model **out_model, cyto_error *error);
+/* The same for a model linked into the application: pass what the generated <name>_model() returns. */
+CYTO_API cyto_status cyto_model_from_linked(const cyrt_model *linked, cyto_model **out_model, cyto_error *error);
+/* Gives the model back; its library is closed once its last context is gone as well. NULL is allowed. */
+CYTO_API void cyto_model_unload(cyto_model *model);
+
+CYTO_API const char *cyto_model_name(const cyto_model *model);
+CYTO_API const char *cyto_model_target(const cyto_model *model);
+CYTO_API const char *cyto_model_compiler(const cyto_model *model);
+
+/* One input or output. A dim that is not fixed is -1; dim_names then has its symbol ("batch"), or "" when it has no
+ * name. */
+typedef struct cyto_port {
+  const char *name;
+  int32_t dtype; /* cyto_dtype */
+  int32_t rank;
+  int64_t dims[CYTO_MAX_RANK];
+  const char *dim_names[CYTO_MAX_RANK];
+  int32_t is_optional; /* input: has a default, may stay unbound */
+  int32_t is_dynamic;  /* output: its shape depends on data and is known only after running */
+} cyto_port;
+
+CYTO_API int32_t cyto_model_input_count(const cyto_model *model);
+CYTO_API int32_t cyto_model_output_count(const cyto_model *model);
+/* CYTO_INDEX_OUT_OF_RANGE leaves *out_port alone. */
+CYTO_API cyto_status cyto_model_input(const cyto_model *model, int32_t index, cyto_port *out_port);
+CYTO_API cyto_status cyto_model_output(const cyto_model *model, int32_t index, cyto_port *out_port);
+/* The index of the input or output of that name, or -1. */
+CYTO_API int32_t cyto_model_find_input(const cyto_model *model, const char *name);
+CYTO_API int32_t cyto_model_find_output(const cyto_model *model, const char *name);
+
+/* ---- contexts (context.c) ---- */
+
+/* Memory of a context. alloc returns `bytes` aligned to `alignment` (a power of two), or NULL. Called only by the
+ * thread that uses the context. */
+typedef struct cyto_allocator {
+  void *(*alloc)(void *user, size_t bytes, size_t alignment);
+  void (*release)(void *user, void *ptr, size_t bytes);
+  void *user;
+} cyto_allocator;
+
+/* The application's own thread pool: must call task(data, i) once for every i in [0, n), in any order, on any threads,
+ * at once or one after the other, and return when all are done. */
+typedef void (*cyto_task)(void *data, int64_t i);
+typedef void (*cyto_parallel)(void *user, int64_t n, cyto_task task, void *data);
+
+/* All zero is the default. */
+typedef struct cyto_options {
+  int32_t threads;        /* how many a run may use, the calling one included; 0: all CPUs this process may use */
+  cyto_parallel parallel; /* NULL: the shared pool */
+  void *parallel_user;
+  cyto_allocator allocator; /* alloc NULL: the C library's */
+} cyto_options;
+
+#define CYTO_MAX_THREADS 256 /* more are not used */
+
+/* CPUs that this process may use: its affinity mask, cut to the CPU quota of its cgroup. */
+CYTO_API int32_t cyto_cpu_count(void);
+
+CYTO_API cyto_status cyto_context_create(cyto_model *model, const cyto_options *options, cyto_context **out_context,
+                                         cyto_error *error);
+/* NULL is allowed. */
+CYTO_API void cyto_context_destroy(cyto_context *context);
+
+/* Binds `data` without copying; it must be aligned for its element type and dense in row-major order. dtype and rank
+ * must be the port's, fixed dims equal. `data` NULL unbinds an optional input (dtype, rank and dims are then ignored).
+ */
+CYTO_API cyto_status cyto_bind_input(cyto_context *context, int32_t index, int32_t dtype, int32_t rank,
+                                     const int64_t *dims, const void *data, cyto_error *error);
+/* Has the output written straight to `data`, which holds `capacity` bytes. `data` NULL: the context owns the memory
+ * (the default). */
+CYTO_API cyto_status cyto_bind_output(cyto_context *context, int32_t index, void *data, uint64_t capacity,
+                                      cyto_error *error);
+
+/* Checks the bound shapes against each other, computes those of the outputs and gets all memory, so that cyto_run()
+ * only computes. Optional: cyto_run() does it when input shapes changed. Afterwards cyto_output() tells the shapes. */
+CYTO_API cyto_status cyto_context_prepare(cyto_context *context, cyto_error *error);
+CYTO_API cyto_status cyto_run(cyto_context *context, cyto_error *error);
+
+typedef struct cyto_tensor {
+  void *data;
+  uint64_t bytes;
+  int32_t dtype;
+  int32_t rank;
+  int64_t dims[CYTO_MAX_RANK];
+} cyto_tensor;
+
+/* An output after cyto_run(); those that are not dynamic also after cyto_context_prepare(), when their data is not yet
+ * written. CYTO_NOT_READY before. */
+CYTO_API cyto_status cyto_output(cyto_context *context, int32_t index, cyto_tensor *out_tensor, cyto_error *error);
+
+/* What a context needs, in bytes. */
+typedef struct cyto_memory {
+  uint64_t weights; /* once per model, mapped from its file */
+  uint64_t arena;   /* intermediate tensors and scratch; without those whose size depends on data */
+  uint64_t outputs; /* outputs that are not dynamic, when owned by the context */
+  uint64_t context; /* the context's own tables */
+} cyto_memory;
+
+/* input_dims[i] has the dims of input i; NULL where all are fixed or the input is optional; input_dims itself may be
+ * NULL. */
+CYTO_API cyto_status cyto_memory_need(cyto_model *model, const cyto_options *options, const int64_t *const *input_dims,
+                                      cyto_memory *out_memory, cyto_error *error);
+
+/* One call for a linked model, which the generated <name>_run() makes. inputs[i] and outputs[i] as for the bind
+ * functions (outputs large enough: their sizes are not checked; NULL: owned by the context). `symbols` has the values
+ * of the input symbols in order, NULL when every input shape is fixed. *cache keeps the context for the next call: NULL
+ * before the first one, cyto_context_destroy() it after the last; with cache NULL a context is made and destroyed in
+ * every call. */
+CYTO_API cyto_status cyto_run_simple(const cyrt_model *linked, cyto_context **cache, const void *const *inputs,
+                                     const int64_t *symbols, void *const *outputs, cyto_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

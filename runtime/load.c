@@ -1,0 +1,205 @@
+/* load.c - from a library file, or from a model linked into the program, to a cyto_model that can be inspected.
+ *
+ * A library exports CYTO_MODEL_QUERY, which gives its read-only cyrt_model for the interface version we know. Before
+ * any of its code runs, the CPU is asked for the features it was compiled for. Weights lie in the library itself or in
+ * a file beside it, which is mapped here. The handle counts its users: the application and every context.
+ */
+#define _GNU_SOURCE
+#include "cyrt.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Resolved only where present: a fully static program has linked models alone. */
+#pragma weak dladdr
+
+static cyto_status check_code(const cyrt_model *code, const char *where, cyto_error *error) {
+  char lacking[64];
+  if (code->abi != CYTO_ABI_VERSION)
+    return cyrt_error_set(error, CYTO_BAD_LIBRARY,
+                          "'%s': model has interface version %u, expected %u; compile it with a cytoc of this version",
+                          where, code->abi, CYTO_ABI_VERSION);
+  if (!code->plan || !code->run || (code->n_inputs && !code->inputs) || (code->n_outputs && !code->outputs) ||
+      code->n_input_syms > code->n_syms)
+    return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': the model's tables are incomplete", where);
+  if (cyrt_cpu_lacks(code->features, lacking))
+    return cyrt_error_set(
+        error, CYTO_UNSUPPORTED_CPU,
+        "'%s': model is compiled for %s (%s), but this CPU lacks '%s'; compile it with --target=x86-64-v3 or "
+        "--target=native on this machine",
+        where, code->target ? code->target : "another CPU", code->features, lacking);
+  return CYTO_OK;
+}
+
+/* The side file's path: its name in the folder of the library or program that holds the model. 0 when it does not fit.
+ */
+static int side_file_path(const cyrt_model *code, const char *library, char path[PATH_MAX]) {
+  Dl_info info;
+  if (!library && dladdr && dladdr(code, &info))
+    library = info.dli_fname;
+  const char *slash = library ? strrchr(library, '/') : NULL;
+  int folder = slash ? (int)(slash - library + 1) : 0;
+  int length = snprintf(path, PATH_MAX, "%.*s%s", folder, folder ? library : "", code->weights_file);
+  return length > 0 && length < PATH_MAX;
+}
+
+static cyto_status map_weights(cyto_model *model, const char *library, cyto_error *error) {
+  const cyrt_model *code = model->code;
+  char path[PATH_MAX];
+  struct stat info;
+  model->weights = code->weights;
+  if (code->weights || !code->weights_file || !code->weights_bytes)
+    return CYTO_OK;
+  if (strchr(code->weights_file, '/') || !side_file_path(code, library, path))
+    return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': not a name for a weights file", code->weights_file);
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return cyrt_error_set(error, CYTO_NOT_FOUND, "'%s': cannot open the model's weights: %s", path, strerror(errno));
+  cyto_status status = CYTO_OK;
+  if (fstat(file, &info) || info.st_size < 0 || (uint64_t)info.st_size < code->weights_bytes) {
+    status = cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': the weights file has %lld bytes, expected %llu", path,
+                            (long long)info.st_size, (unsigned long long)code->weights_bytes);
+  } else {
+    void *mapping = mmap(NULL, code->weights_bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    if (mapping == MAP_FAILED) {
+      status = cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "'%s': cannot map %llu bytes: %s", path,
+                              (unsigned long long)code->weights_bytes, strerror(errno));
+    } else {
+      model->mapping = mapping;
+      model->mapped_bytes = code->weights_bytes;
+      model->weights = mapping;
+    }
+  }
+  close(file);
+  return status;
+}
+
+/* Makes the handle; `library` is taken over also when this fails. */
+static cyto_status model_create(const cyrt_model *code, void *library, const char *path, cyto_model **out_model,
+                                cyto_error *error) {
+  cyto_status status = check_code(code, path ? path : code->name ? code->name : "model", error);
+  cyto_model *model = status ? NULL : calloc(1, sizeof *model);
+  if (!model) {
+    if (library)
+      dlclose(library);
+    return status ? status : cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the model's handle");
+  }
+  *model = (cyto_model){.code = code, .library = library, .references = 1};
+  status = map_weights(model, path, error);
+  if (status)
+    cyto_model_unload(model);
+  else
+    *out_model = model;
+  return status;
+}
+
+cyto_status cyto_model_load(const char *path, cyto_model **out_model, cyto_error *error) {
+  char local[PATH_MAX];
+  cyto_model_query_fn query;
+  cyrt_error_clear(error);
+  if (!path || !*path || !out_model)
+    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "cyto_model_load: no path or no place for the model");
+  if (!strchr(path, '/') && strlen(path) < sizeof local - 2) { /* a plain name means a file here, not a search */
+    snprintf(local, sizeof local, "./%s", path);
+    path = local;
+  }
+  if (access(path, R_OK))
+    return cyrt_error_set(error, CYTO_NOT_FOUND, "'%s': cannot read the library: %s", path, strerror(errno));
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': cannot load the library: %s", path, dlerror());
+  void *symbol = dlsym(library, CYTO_MODEL_QUERY);
+  if (!symbol) {
+    dlclose(library);
+    return cyrt_error_set(error, CYTO_BAD_LIBRARY, "'%s': not a compiled model (it does not export '%s')", path,
+                          CYTO_MODEL_QUERY);
+  }
+  memcpy(&query, &symbol, sizeof query);
+  const cyrt_model *code = query(CYTO_ABI_VERSION);
+  if (!code) {
+    dlclose(library);
+    return cyrt_error_set(error, CYTO_BAD_LIBRARY,
+                          "'%s': model has another interface version, expected %u; compile it again", path,
+                          CYTO_ABI_VERSION);
+  }
+  return model_create(code, library, path, out_model, error);
+}
+
+cyto_status cyto_model_from_linked(const cyrt_model *linked, cyto_model **out_model, cyto_error *error) {
+  cyrt_error_clear(error);
+  if (!linked || !out_model)
+    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "cyto_model_from_linked: no model or no place for its handle");
+  return model_create(linked, NULL, NULL, out_model, error);
+}
+
+void cyrt_model_retain(cyto_model *model) { __atomic_fetch_add(&model->references, 1, __ATOMIC_RELAXED); }
+
+void cyto_model_unload(cyto_model *model) {
+  if (!model || __atomic_sub_fetch(&model->references, 1, __ATOMIC_ACQ_REL) > 0)
+    return;
+  if (model->mapping)
+    munmap(model->mapping, model->mapped_bytes);
+  if (model->library)
+    dlclose(model->library);
+  free(model);
+}
+
+/* ---- inspection ---- */
+
+const char *cyto_model_name(const cyto_model *model) { return model->code->name ? model->code->name : ""; }
+const char *cyto_model_target(const cyto_model *model) { return model->code->target ? model->code->target : ""; }
+const char *cyto_model_compiler(const cyto_model *model) { return model->code->compiler ? model->code->compiler : ""; }
+int32_t cyto_model_input_count(const cyto_model *model) { return (int32_t)model->code->n_inputs; }
+int32_t cyto_model_output_count(const cyto_model *model) { return (int32_t)model->code->n_outputs; }
+
+void cyrt_port_describe(const cyrt_model *code, const cyrt_port *port, int is_input, cyto_port *out_port) {
+  memset(out_port, 0, sizeof *out_port);
+  out_port->name = port->name;
+  out_port->dtype = port->dtype;
+  out_port->rank = port->rank;
+  out_port->is_optional = is_input && (port->flags & CYRT_PORT_OPTIONAL);
+  out_port->is_dynamic = !is_input && (port->flags & CYRT_PORT_DYNAMIC);
+  for (int32_t i = 0; i < port->rank; i++) {
+    int64_t dim = port->dims[i], symbol = -1 - dim;
+    int named = is_input && dim < 0 && symbol < (int64_t)code->n_syms && code->sym_names;
+    out_port->dims[i] = dim < 0 ? -1 : dim;
+    out_port->dim_names[i] = named && code->sym_names[symbol] ? code->sym_names[symbol] : "";
+  }
+}
+
+cyto_status cyto_model_input(const cyto_model *model, int32_t index, cyto_port *out_port) {
+  if (index < 0 || (uint32_t)index >= model->code->n_inputs)
+    return CYTO_INDEX_OUT_OF_RANGE;
+  cyrt_port_describe(model->code, &model->code->inputs[index], 1, out_port);
+  return CYTO_OK;
+}
+
+cyto_status cyto_model_output(const cyto_model *model, int32_t index, cyto_port *out_port) {
+  if (index < 0 || (uint32_t)index >= model->code->n_outputs)
+    return CYTO_INDEX_OUT_OF_RANGE;
+  cyrt_port_describe(model->code, &model->code->outputs[index], 0, out_port);
+  return CYTO_OK;
+}
+
+static int32_t find_port(const cyrt_port *ports, uint32_t count, const char *name) {
+  for (uint32_t i = 0; i < count; i++)
+    if (!strcmp(ports[i].name, name))
+      return (int32_t)i;
+  return -1;
+}
+
+int32_t cyto_model_find_input(const cyto_model *model, const char *name) {
+  return find_port(model->code->inputs, model->code->n_inputs, name);
+}
+
+int32_t cyto_model_find_output(const cyto_model *model, const char *name) {
+  return find_port(model->code->outputs, model->code->n_outputs, name);
+}

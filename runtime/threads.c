@@ -1,0 +1,329 @@
+/* threads.c - the pool of threads: fork-join over the tasks of one kernel.
+ *
+ * One pool per process. Every library that carries this file defines the data symbol cyrt_process_pool with default
+ *   visibility, so the dynamic linker lets all directly linked ones use the first; libraries opened by
+ * cyto_model_load() get the loader's pool through the frame. Whoever needs it first creates it; its code must then stay
+ * mapped as long as threads run in it, hence pin_library(). It is never freed: idle threads sleep, and end with the
+ * process. A job.  The caller takes the pool (busy), writes the job, opens the gate and works along; helpers that are
+ * awake join through the gate (bit OPEN plus a count of those inside). When no piece is left the caller closes the gate
+ * and waits only for those inside: a helper that wakes late finds the gate closed and costs nothing. If the pool is
+ * busy with another thread's job, the caller does all pieces itself: correct, and no worse when all CPUs are at work
+ * anyway. Pieces.  The tasks are cut into some eight pieces per worker. Each worker has its own run of consecutive
+ * pieces (so that the same worker meets the same part of a tensor in kernel after kernel, in its own cache) and then
+ * helps the others. Waiting.  A helper spins for SPIN_NS after its last job (joining then costs 0.1 us), then sleeps on
+ * a futex (50 us). fork().  The child has no helpers; an atfork handler resets the pool, which starts new ones when
+ * needed.
+ */
+#define _GNU_SOURCE
+#include "cyrt.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Absent from fully static programs (where nothing can be unmapped) and from an old libc without -ldl. */
+#pragma weak dlopen
+#pragma weak dladdr
+#pragma weak dlerror
+
+enum { SPIN_NS = 300000, PIECES_PER_WORKER = 8 };
+static const uint32_t GATE_OPEN = 1u << 31, GATE_WAITED = 1u << 30, GATE_INSIDE = (1u << 30) - 1;
+
+/* The pieces [next, end) that one worker owns; others take from it when they have none left. */
+typedef struct piece_range {
+  _Alignas(64) atomic_llong next;
+  int64_t end;
+} piece_range;
+
+typedef struct job {
+  cyrt_kernel kernel;
+  const cyrt_slot *args;
+  int64_t n, piece; /* tasks, tasks in a piece */
+  int64_t workers;
+  piece_range ranges[CYTO_MAX_THREADS];
+} job;
+
+struct cyrt_pool {
+  cyrt_pool_head head;
+  /* A custom pool uses only these and the job. */
+  cyto_parallel parallel;
+  void *user;
+  /* The shared pool. */
+  int32_t helpers, limit; /* started; how many may be (less than wanted once a start failed). Owned by who holds busy */
+  _Alignas(64) atomic_uint busy;
+  _Alignas(64) atomic_uint epoch; /* futex: counts jobs */
+  atomic_uint sleepers;
+  _Alignas(64) atomic_uint gate; /* futex: OPEN, WAITED, and how many helpers are inside */
+  job job;
+};
+
+CYTO_API _Atomic(struct cyrt_pool *) cyrt_process_pool;
+
+/* ---- a job ---- */
+
+static void job_init(job *j, int64_t workers, cyrt_kernel kernel, const cyrt_slot *args, int64_t n, int64_t grain) {
+  if (workers > CYTO_MAX_THREADS)
+    workers = CYTO_MAX_THREADS;
+  int64_t wanted = workers * PIECES_PER_WORKER;
+  int64_t piece = n / wanted + (n % wanted != 0);
+  if (piece < grain)
+    piece = grain;
+  int64_t pieces = n / piece + (n % piece != 0);
+  if (workers > pieces)
+    workers = pieces;
+  j->kernel = kernel;
+  j->args = args;
+  j->n = n;
+  j->piece = piece;
+  j->workers = workers;
+  for (int64_t i = 0; i < workers; i++) {
+    atomic_store_explicit(&j->ranges[i].next, pieces * i / workers, memory_order_relaxed);
+    j->ranges[i].end = pieces * (i + 1) / workers;
+  }
+}
+
+static void job_work(job *j, int64_t worker) {
+  for (int64_t i = 0; i < j->workers; i++) {
+    piece_range *range = &j->ranges[(worker + i) % j->workers];
+    /* Look before taking: an exhausted counter is only read, so that its cache line is not fought for. */
+    while (atomic_load_explicit(&range->next, memory_order_relaxed) < range->end) {
+      int64_t at = atomic_fetch_add_explicit(&range->next, 1, memory_order_relaxed);
+      if (at >= range->end)
+        break;
+      int64_t begin = at * j->piece;
+      int64_t end = j->n - begin < j->piece ? j->n : begin + j->piece;
+      j->kernel(j->args, begin, end, worker);
+    }
+  }
+}
+
+/* ---- waiting ---- */
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+static void cpu_relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+/* Spins until (*word & mask) == value is `wanted`, for SPIN_NS at most. 1: it is. */
+static int spin_until(atomic_uint *word, uint32_t mask, uint32_t value, int wanted) {
+  int64_t deadline = 0;
+  for (;;) {
+    for (int i = 0; i < 128; i++) {
+      if (((atomic_load_explicit(word, memory_order_acquire) & mask) == value) == wanted)
+        return 1;
+      cpu_relax();
+    }
+    int64_t now = now_ns();
+    if (!deadline)
+      deadline = now + SPIN_NS;
+    else if (now >= deadline)
+      return 0;
+  }
+}
+
+static void futex_wait(atomic_uint *word, uint32_t value) {
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake(atomic_uint *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
+
+/* ---- helpers ---- */
+
+static int gate_enter(struct cyrt_pool *pool) {
+  uint32_t gate = atomic_load_explicit(&pool->gate, memory_order_relaxed);
+  while (gate & GATE_OPEN)
+    if (atomic_compare_exchange_weak_explicit(&pool->gate, &gate, gate + 1, memory_order_acquire, memory_order_relaxed))
+      return 1;
+  return 0;
+}
+
+static void gate_leave(struct cyrt_pool *pool) {
+  uint32_t before = atomic_fetch_sub_explicit(&pool->gate, 1, memory_order_acq_rel);
+  if ((before & GATE_WAITED) && (before & GATE_INSIDE) == 1)
+    futex_wake(&pool->gate);
+}
+
+typedef struct helper_start {
+  struct cyrt_pool *pool;
+  int64_t worker;
+  uint32_t epoch;
+} helper_start;
+
+static void *helper_main(void *data) {
+  helper_start start = *(helper_start *)data;
+  struct cyrt_pool *pool = start.pool;
+  uint32_t seen = start.epoch;
+  free(data);
+  for (;;) {
+    if (!spin_until(&pool->epoch, UINT32_MAX, seen, 0)) {
+      atomic_fetch_add(&pool->sleepers, 1);
+      while (atomic_load(&pool->epoch) == seen)
+        futex_wait(&pool->epoch, seen);
+      atomic_fetch_sub(&pool->sleepers, 1);
+    }
+    seen = atomic_load_explicit(&pool->epoch, memory_order_acquire);
+    if (!gate_enter(pool))
+      continue;
+    /* While inside, no other job can begin, so this epoch is the job's: do not come back for the same one. */
+    seen = atomic_load_explicit(&pool->epoch, memory_order_relaxed);
+    if (start.worker < pool->job.workers)
+      job_work(&pool->job, start.worker);
+    gate_leave(pool);
+  }
+  return NULL;
+}
+
+static int helper_create(struct cyrt_pool *pool) {
+  helper_start *start = malloc(sizeof *start);
+  sigset_t all, old;
+  pthread_t thread;
+  if (!start)
+    return 0;
+  *start = (helper_start){pool, pool->helpers + 1, atomic_load(&pool->epoch)};
+  sigfillset(&all); /* signals are the application's business */
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int failed = pthread_create(&thread, NULL, helper_main, start);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  if (failed) {
+    free(start);
+    return 0;
+  }
+  pthread_detach(thread);
+  pool->helpers++;
+  return 1;
+}
+
+/* ---- the caller ---- */
+
+/* Closes the gate and waits until nobody is inside. */
+static void helpers_wait(struct cyrt_pool *pool) {
+  atomic_fetch_and_explicit(&pool->gate, ~GATE_OPEN, memory_order_acq_rel);
+  if (spin_until(&pool->gate, GATE_INSIDE, 0, 1))
+    return;
+  for (;;) {
+    uint32_t gate = atomic_fetch_or_explicit(&pool->gate, GATE_WAITED, memory_order_acq_rel) | GATE_WAITED;
+    if (!(gate & GATE_INSIDE))
+      return;
+    futex_wait(&pool->gate, gate);
+  }
+}
+
+static void pool_parallel_for(struct cyrt_pool *pool, int64_t workers, cyrt_kernel kernel, const cyrt_slot *args,
+                              int64_t n, int64_t grain) {
+  if (atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire)) {
+    kernel(args, 0, n, 0);
+    return;
+  }
+  job *j = &pool->job;
+  job_init(j, workers, kernel, args, n, grain);
+  while (pool->helpers < j->workers - 1 && pool->helpers < pool->limit)
+    if (!helper_create(pool))
+      pool->limit = pool->helpers;
+  if (j->workers == 1) {
+    job_work(j, 0);
+    atomic_store_explicit(&pool->busy, 0, memory_order_release);
+    return;
+  }
+  atomic_store_explicit(&pool->gate, GATE_OPEN, memory_order_release);
+  atomic_fetch_add(&pool->epoch, 1);
+  if (atomic_load(&pool->sleepers))
+    futex_wake(&pool->epoch);
+  job_work(j, 0);
+  helpers_wait(pool);
+  atomic_store_explicit(&pool->busy, 0, memory_order_release);
+}
+
+void cyrt_parallel_for(cyrt_frame *frame, cyrt_kernel kernel, const cyrt_slot *args, int64_t n, int64_t grain) {
+  if (n <= 0)
+    return;
+  if (frame->workers <= 1 || n <= grain || !frame->pool)
+    kernel(args, 0, n, 0);
+  else
+    ((const cyrt_pool_head *)frame->pool)->parallel_for(frame->pool, frame->workers, kernel, args, n, grain);
+}
+
+/* ---- the pool of the process ---- */
+
+static void pool_reset(struct cyrt_pool *pool) {
+  pool->head.parallel_for = pool_parallel_for;
+  pool->helpers = 0;
+  pool->limit = CYTO_MAX_THREADS - 1;
+  atomic_store(&pool->busy, 0);
+  atomic_store(&pool->epoch, 0);
+  atomic_store(&pool->sleepers, 0);
+  atomic_store(&pool->gate, 0);
+}
+
+/* The child of fork() has this thread alone, whatever the others were doing. */
+static void reset_in_child(void) {
+  struct cyrt_pool *pool = atomic_load(&cyrt_process_pool);
+  if (pool)
+    pool_reset(pool);
+}
+
+static void pin_library(void) {
+  Dl_info info;
+  void *code;
+  void *(*function)(void *) = helper_main;
+  memcpy(&code, &function, sizeof code);
+  if (!dladdr || !dlopen || !dlerror || !dladdr(code, &info) || !info.dli_fname)
+    return;
+  if (!dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE))
+    dlerror(); /* the program itself: needs no pin; leave no error behind */
+}
+
+struct cyrt_pool *cyrt_pool_shared(void) {
+  struct cyrt_pool *pool = atomic_load_explicit(&cyrt_process_pool, memory_order_acquire), *none = NULL;
+  if (pool)
+    return pool;
+  pool = aligned_alloc(64, sizeof *pool);
+  if (!pool)
+    return NULL;
+  memset(pool, 0, sizeof *pool);
+  pool_reset(pool);
+  if (!atomic_compare_exchange_strong(&cyrt_process_pool, &none, pool)) {
+    free(pool);
+    return none;
+  }
+  pin_library();
+  pthread_atfork(NULL, NULL, reset_in_child);
+  return pool;
+}
+
+/* ---- the application's own pool ---- */
+
+static void custom_task(void *data, int64_t worker) { job_work(data, worker); }
+
+static void custom_parallel_for(struct cyrt_pool *pool, int64_t workers, cyrt_kernel kernel, const cyrt_slot *args,
+                                int64_t n, int64_t grain) {
+  job_init(&pool->job, workers, kernel, args, n, grain);
+  pool->parallel(pool->user, pool->job.workers, custom_task, &pool->job);
+}
+
+size_t cyrt_pool_custom_bytes(void) { return sizeof(struct cyrt_pool); }
+
+struct cyrt_pool *cyrt_pool_custom(void *memory, cyto_parallel parallel, void *user) {
+  struct cyrt_pool *pool = memory;
+  memset(pool, 0, sizeof *pool);
+  pool->head.parallel_for = custom_parallel_for;
+  pool->parallel = parallel;
+  pool->user = user;
+  return pool;
+}

@@ -1,0 +1,231 @@
+"""Bad input: every case must end in a diagnostic and exit code 1, with nothing left behind.
+
+In:  cases.py; the neg_* of ../shared/models; damaged copies of a good model; wrong use of cytoc and cyto-run.
+Out: the closing line.
+
+Checked each time: the exit code, no signal and no sanitizer report, expected expressions on stderr, no output file, and
+nothing in the folder of temporary files. The folder of the model must hold what it held before.
+"""
+import glob
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import re
+
+import numpy as np
+
+import cases
+import lib
+
+NEGATIVE = {  # what must be said about the shared ones
+    'neg_bert_intent_slice_types': ['Slice'],
+    'neg_corrupt': ['parse|truncated|protobuf|corrupt|not an ONNX'],
+    'neg_custom_op_dll': ['StringUpper'],
+    'neg_if_outer_scope_output': ['If|branch|scope'],
+    'neg_path_traversal': ['outside|leaves|absolute|\\.\\.'],
+    'neg_style_starry_fp16': ['Add'],
+    'neg_superres_ortextensions': ['DecodeImage', 'EncodeImage'],
+}
+
+
+class Place:
+    """An empty folder for the model, one for the output and one for temporary files."""
+
+    def __init__(self, args, name):
+        self.root = os.path.join(args.build, 'bad', name)
+        shutil.rmtree(self.root, ignore_errors=True)
+        self.model_dir, self.out, self.tmp = (os.path.join(self.root, n) for n in ('model', 'out', 'tmp'))
+        for folder in (self.model_dir, self.out, self.tmp):
+            os.makedirs(folder)
+        self.model = os.path.join(self.model_dir, 'model.onnx')
+        self.library = os.path.join(self.out, 'model.so')
+
+    def left(self, before):
+        """What lies around that should not; `before`: names in the model's folder."""
+        return (os.listdir(self.out) + os.listdir(self.tmp) +
+                sorted(set(os.listdir(self.model_dir)) - set(before)))
+
+    def remove(self):
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def complaint(code, err, expressions, codes=(1,)):
+    """None when a program ended as bad input should end."""
+    if re.search('AddressSanitizer|LeakSanitizer|runtime error:', err):
+        return lib.reason(err, code)
+    if code not in codes:
+        return 'ended by %s' % signal.Signals(-code).name if code < 0 else \
+            'exit code %d, not %s: %s' % (code, ' or '.join(map(str, codes)), lib.reason(err, code) if err else 'no message')
+    for expression in expressions:
+        if not re.search(expression, err, re.I):
+            return "nothing like '%s' in: %s" % (expression, ' / '.join(err.strip().splitlines()[:3])[:300] or 'no message')
+    return None
+
+
+def compile_bad(args, place, model, extra=(), expressions=(), library=None, codes=(1,), **options):
+    before = os.listdir(place.model_dir)
+    code, _, err = lib.run([args.cytoc, model, '-o', library or place.library, *extra], timeout=120,
+                           env=dict(os.environ, TMPDIR=place.tmp), **options)
+    why = complaint(code, err, expressions, codes)
+    left = place.left(before)
+    return why or ('left behind: %s' % ' '.join(left) if left else None)
+
+
+def model_cases(args, suite):
+    for name, expressions, function in cases.MODEL_CASES:
+        if args.wanted(name):
+            place = Place(args, name)
+            extra = function(place.model_dir) or []
+            suite.result(name, compile_bad(args, place, place.model, extra, ['model\\.onnx', *expressions]
+                                           if not extra else expressions))
+            place.remove()
+
+
+def negative_cases(args, suite):
+    for name, expressions in NEGATIVE.items():
+        model = os.path.join(lib.SHARED, 'models', name, 'model.onnx')
+        if not args.wanted(name):
+            continue
+        if not os.path.exists(model):
+            suite.skip(name, 'there is no %s' % model)
+            continue
+        place = Place(args, name)
+        suite.result(name, compile_bad(args, place, model, [], expressions))
+        place.remove()
+
+
+def limit_file_size():
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+
+def output_cases(args, suite):
+    """A good model, but its output cannot be written, or the command line is wrong."""
+    def missing_folder(p):
+        return dict(library=os.path.join(p.root, 'nosuch', 'model.so'), expressions=['nosuch'])
+
+    def output_is_folder(p):
+        os.mkdir(os.path.join(p.model_dir, 'model.so'))
+        return dict(library=os.path.join(p.model_dir, 'model.so'), expressions=['model\\.so'])
+
+    def disk_full(p):
+        return dict(preexec_fn=limit_file_size, expressions=['.'])
+
+    def unknown_suffix(p):
+        return dict(library=os.path.join(p.out, 'model.exe'), expressions=['exe|suffix|\\.so'], codes=(1, 2))
+
+    def unknown_option(p):
+        return dict(extra=['--frobnicate'], expressions=['frobnicate'], codes=(1, 2))
+
+    def bad_level(p):
+        return dict(extra=['-O9'], expressions=['-?O9?'], codes=(1, 2))
+
+    def bad_emit(p):
+        return dict(extra=['--emit=poem'], expressions=['poem'], codes=(1, 2))
+
+    def two_models(p):
+        return dict(extra=[p.model], expressions=['.'], codes=(1, 2))
+
+    def model_missing(p):
+        return dict(model=os.path.join(p.model_dir, 'nosuch.onnx'), expressions=['nosuch\\.onnx'])
+
+    def model_is_folder(p):
+        return dict(model=p.model_dir, expressions=['.'])
+
+    for function in (missing_folder, output_is_folder, disk_full, unknown_suffix, unknown_option, bad_level, bad_emit,
+                     two_models, model_missing, model_is_folder):
+        if args.wanted(function.__name__):
+            place = Place(args, function.__name__)
+            cases.good(place.model_dir)
+            options = function(place)
+            suite.result(function.__name__, compile_bad(args, place, options.pop('model', place.model), **options))
+            place.remove()
+
+
+def damaged_cases(args, suite):
+    """Truncations and bit flips of a good model, many in one batch: any outcome but a crash, and no half output."""
+    if not args.wanted('damaged'):
+        return
+    place = Place(args, 'damaged')
+    data, rng, n = bytearray(cases.good_bytes(place.model_dir)), random.Random(5), 0
+    listing = os.path.join(place.root, 'list')
+    with open(listing, 'w', encoding='utf-8') as f:
+        for n in range(160):
+            copy = bytearray(data)
+            if n < 60:
+                copy = copy[:len(data) * n // 60]
+            else:
+                for _ in range(rng.randint(1, 4)):
+                    copy[rng.randrange(len(copy))] ^= 1 << rng.randrange(8)
+            with open(os.path.join(place.model_dir, '%d.onnx' % n), 'wb') as m:
+                m.write(copy)
+            f.write('\t'.join(['%s/%d.log' % (place.root, n), '%s/%d.onnx' % (place.model_dir, n), '-o',
+                               '%s/%d.so' % (place.out, n), '-O1', '-j', '1']) + '\n')
+    _, out, err = lib.run([args.cytoc, '--batch', listing, '-j', '2'], env=dict(os.environ, TMPDIR=place.tmp))
+    ended = {int(l.split()[0]): int(l.split()[1]) for l in out.splitlines() if re.match(r'\d+ -?\d+ ', l)}
+    for i in range(n + 1):
+        with open('%s/%d.log' % (place.root, i), encoding='utf-8', errors='replace') if i in ended else open(os.devnull) as log:
+            text = log.read()
+        why = complaint(ended.get(i, 99), text or err, ['error'] if ended.get(i) == 1 else [], (0, 1))
+        written = glob.glob('%s/%d.*' % (place.out, i))
+        if not why and bool(written) != (ended[i] == 0):
+            why = 'exit code %d, but files: %s' % (ended[i], written)
+        suite.result('damaged_%d' % i, why)
+    place.remove()
+
+
+def run_cases(args, suite):
+    """Wrong inputs for a good library."""
+    if not args.wanted('run_'):
+        return
+    place = Place(args, 'run')
+    cases.good(place.model_dir)
+    code, _, err = lib.run([args.cytoc, place.model, '-o', place.library])
+    if code:
+        suite.result('run_cases', 'the good model does not compile: ' + lib.reason(err, code))
+        return
+    arrays = {'good': np.zeros((2, 3), np.float32), 'rank': np.zeros((2, 3, 1), np.float32),
+              'dim': np.zeros((2, 4), np.float32), 'dtype': np.zeros((2, 3), np.int64)}
+    for name, array in arrays.items():
+        np.save(os.path.join(place.model_dir, name + '.npy'), array)
+    with open(os.path.join(place.model_dir, 'good.npy'), 'rb') as f:
+        whole = f.read()
+    for name, data in (('short', whole[:-5]), ('header', whole[:9]), ('text', b'hello\n')):
+        with open(os.path.join(place.model_dir, name + '.npy'), 'wb') as f:
+            f.write(data)
+    at = lambda name: 'x=' + os.path.join(place.model_dir, name + '.npy')
+    for name, library, options, expressions, codes in (
+            ('run_good', place.library, ['--input', at('good')], [], (0,)),
+            ('run_rank', place.library, ['--input', at('rank')], ['x', 'rank|dim|shape'], (1,)),
+            ('run_dim', place.library, ['--input', at('dim')], ['x', '3', '4'], (1,)),
+            ('run_dtype', place.library, ['--input', at('dtype')], ['x', 'int64', 'float'], (1,)),
+            ('run_short', place.library, ['--input', at('short')], ['short\\.npy'], (1,)),
+            ('run_header', place.library, ['--input', at('header')], ['header\\.npy'], (1,)),
+            ('run_text', place.library, ['--input', at('text')], ['text\\.npy'], (1,)),
+            ('run_no_file', place.library, ['--input', at('nosuch')], ['nosuch\\.npy'], (1,)),
+            ('run_no_input', place.library, [], ["'?x'?"], (1,)),
+            ('run_unknown_input', place.library, ['--input', 'z' + at('good')], ['zx'], (1,)),
+            ('run_no_library', place.library + '.no', [], ['model\\.so\\.no'], (1,)),
+            ('run_not_a_library', place.model, [], ['model\\.onnx'], (1,)),
+            ('run_bad_threads', place.library, ['--input', at('good'), '--threads', 'many'], ['many|threads'], (1, 2))):
+        code, _, err = lib.run([args.cyto_run, library, *options], timeout=60)
+        suite.result(name, complaint(code, err, expressions, codes))
+    place.remove()
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args)
+    for part in (model_cases, negative_cases, output_cases, damaged_cases, run_cases):
+        part(args, suite)
+    suite.done()
+
+
+if __name__ == '__main__':
+    main()

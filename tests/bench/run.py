@@ -1,0 +1,74 @@
+"""Measures the example and the shared networks by one run of cyto-bench, and appends the figures to RESULTS.md.
+
+In:  --build DIR; names (regular expressions) to restrict it; --threads, --seconds and --against for cyto-bench;
+     ../shared/models with the arguments recorded in meta.json, ../shared/zoo refilled with weights at its test shapes.
+Out: the table, tests/bench/RESULTS.md with a new section, build/bench.json.
+"""
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import lib
+
+OPTION = {'-s': '--shape', '-r': '--range', '-d': '--dim'}
+LEAVE_OUT = ('control-flow', 'strings', 'sequence-optional', 'dtypes', 'functions', 'negative', 'external-data', 'graph-shape')
+
+
+def models(args):
+    """[(path, options)]"""
+    for path in sorted(glob.glob('examples/*/*.onnx')):
+        if args.wanted(os.path.basename(path)):
+            yield path, []
+    for path in sorted(glob.glob(os.path.join(lib.SHARED, 'models', '*', 'meta.json'))):
+        with open(path, encoding='utf-8') as f:
+            meta = json.load(f)
+        if args.wanted(meta['name']) and meta['kind'] not in LEAVE_OUT:
+            recorded = meta.get('ort_args') or []
+            options = [word for pair in zip(recorded[::2], recorded[1::2]) if pair[0] in OPTION
+                       for word in (OPTION[pair[0]], pair[1])]
+            yield os.path.join(os.path.dirname(path), 'model.onnx'), options
+
+
+def zoo(args, folder):
+    index = os.path.join(lib.SHARED, 'zoo', 'index.json')
+    if not os.path.exists(index):
+        return
+    with open(index, encoding='utf-8') as f:
+        entries = json.load(f)['models']
+    for entry in entries:
+        if not args.wanted(entry['name']):
+            continue
+        path = os.path.join(folder, entry['file'])
+        subprocess.run([sys.executable, os.path.join(lib.SHARED, 'zoo', 'materialize.py'),
+                        os.path.join(lib.SHARED, 'zoo', entry['file']), path], check=True)
+        options = []
+        for port in entry['inputs']:
+            if any(isinstance(d, str) for d in port['shape']):
+                options += ['--shape', '%s=%s' % (port['name'], 'x'.join(map(str, port['test_shape'])))]
+            if port['gen'] in ('int', 'uniform', 'perm', 'permprefix') and port['lo'] is not None:
+                options += ['--range', '%s=%g:%g' % (port['name'], port['lo'], port['hi'])]
+        yield path, options
+
+
+def main():
+    args = lib.arguments(__doc__, threads={'default': '1,2'}, seconds={'default': '0.5'}, against={'default': 'eager,ort'})
+    folder = os.path.join(args.build, 'bench')
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    command = [os.path.join(args.build, 'cyto-bench'), '--threads', args.threads, '--seconds', args.seconds, '--against',
+               args.against, '--json', os.path.join(args.build, 'bench.json'), '--results',
+               os.path.join(HERE, 'RESULTS.md'), '--label', 'tests/bench/run.py ' + ' '.join(sys.argv[1:])]
+    for path, options in list(models(args)) + list(zoo(args, folder)):
+        command += [path, *options]
+    code = subprocess.run(command).returncode
+    shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(code)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,137 @@
+"""The networks of ../shared/models at -O0 and -O3, with 1 and 2 threads, against ONNX Runtime's recorded outputs.
+
+In:  MODEL/model.onnx, refio/ and meta.json (see INDEX.md there). A network without refio, and the random-weight twin of
+     each light_*, is compared with ONNX Runtime run here.
+     expected.txt: the names that must pass, each followed by cytoc options of its own if it needs any (--dim batch=1).
+Out: the closing line; build/models-report.txt with what is not supported yet and why.
+
+The relative RMS error of each output may be 1e-4, or three times what ONNX Runtime's own levels differ by where that is
+larger; integers must be equal, unless that noise says that they cannot be.
+"""
+import glob
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import lib
+import network
+
+LEVELS = ('-O0', '-O3')
+THREADS = (1, 2)
+
+
+def read_meta(folder):
+    with open(os.path.join(folder, 'meta.json'), encoding='utf-8') as f:
+        return json.load(f)
+
+
+def output_dtypes(meta):
+    return [m.group(1) if (m := re.search(r':(\w+)\[[^:]*$', o)) else '' for o in meta.get('outputs', [])]
+
+
+def limits_of(meta):
+    noise = meta.get('noise_O0_vs_O99') or {}
+    return lambda name: max(1e-4, 3 * (noise.get(name) or [0, 0])[1])
+
+
+def reference(model, work, seed=1):
+    """Makes inputs for a network of fixed shapes and has ONNX Runtime compute the outputs. Returns both folders."""
+    import onnxruntime as ort
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = ort.InferenceSession(model, options, providers=['CPUExecutionProvider'])
+    rng, feeds = np.random.default_rng(seed), {}
+    for folder in ('in', 'ref'):
+        os.makedirs(os.path.join(work, folder), exist_ok=True)
+    for k, port in enumerate(session.get_inputs()):
+        dims = [d if isinstance(d, int) and d > 0 else 1 for d in port.shape]
+        feeds[port.name] = rng.standard_normal(dims).astype(np.float32)
+        np.save(os.path.join(work, 'in', 'in_%d_%s.npy' % (k, lib.safe_name(port.name))), feeds[port.name])
+    for k, (port, value) in enumerate(zip(session.get_outputs(), session.run(None, feeds))):
+        np.save(os.path.join(work, 'ref', 'out_%d_%s.npy' % (k, lib.safe_name(port.name))), value)
+    return os.path.join(work, 'in'), os.path.join(work, 'ref')
+
+
+def check(args, model, work, inputs, expected, meta, options, levels):
+    """None when the network is right at every level and thread count, else the first thing wrong."""
+    for level in levels:
+        library = os.path.join(work, 'model%s.so' % level)
+        why = network.compile_model(args, model, library, level, options + ['-j', '1'])
+        if why:
+            return why
+        for threads in THREADS:
+            outputs = os.path.join(work, 'out')
+            why = network.execute(args, library, inputs, outputs, threads)
+            why = why or network.compare(outputs, expected, limits_of(meta), output_dtypes(meta))
+            if why:
+                return '%s, %d threads: %s' % (level, threads, why)
+        os.remove(library)
+    return None
+
+
+def test(args, name, options, levels):
+    source = os.path.join(lib.SHARED, 'models', name[3:] if name.startswith('rw_') else name)
+    work = os.path.join(args.build, 'models', name)
+    shutil.rmtree(work, ignore_errors=True)
+    os.makedirs(work)
+    try:
+        model, refio, meta = os.path.join(source, 'model.onnx'), os.path.join(source, 'refio'), read_meta(source)
+        if name.startswith('rw_'):
+            twin = os.path.join(work, 'twin.onnx')
+            code, _, err = lib.run([sys.executable, os.path.join(lib.SHARED, 'models', 'materialize.py'), model, twin])
+            if code:
+                return 'the random-weight twin was not made: ' + lib.reason(err, code)
+            inputs, expected = reference(twin, work)
+            return check(args, twin, work, inputs, expected, {}, options, levels)
+        if os.path.isdir(refio):
+            return check(args, model, work, refio, refio, meta, options, levels)
+        inputs, expected = reference(model, work)
+        return check(args, model, work, inputs, expected, meta, options, levels)
+    except Exception as problem:  # a fault of one network's data must not end the suite
+        return '%s: %s' % (type(problem).__name__, str(problem).splitlines()[0] if str(problem) else '')
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def names():
+    for path in sorted(glob.glob(os.path.join(lib.SHARED, 'models', '*', 'model.onnx'))):
+        name = os.path.basename(os.path.dirname(path))
+        if not name.startswith('neg_'):
+            yield name
+        if name.startswith('light_'):
+            yield 'rw_' + name
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args, os.path.join(HERE, 'expected.txt'))
+    wanted = [n for n in names() if args.wanted(n)]
+    if not wanted:
+        suite.skip('models', 'there are no networks in %s' % os.path.join(lib.SHARED, 'models'))
+        suite.done('networks')
+    levels = LEVELS if args.variant == 'release' else LEVELS[1:]
+
+    def job(name):
+        start, row = time.time(), suite.listed.get(name, name)
+        return name, row, test(args, name, row.split()[1:], levels), time.time() - start
+
+    with ThreadPoolExecutor(2) as pool:
+        for name, row, why, seconds in pool.map(job, wanted):
+            print('%-30s %5.1f s  %s' % (name, seconds, why or 'ok'), flush=True)
+            suite.result(name, why, row)
+    with open(os.path.join(args.build, 'models-report.txt'), 'w', encoding='utf-8') as f:
+        f.writelines('%s\t%s\n' % row for row in suite.unsupported)
+    suite.done('networks')
+
+
+if __name__ == '__main__':
+    main()

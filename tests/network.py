@@ -1,0 +1,87 @@
+"""Compiling a network, running it through cyto-run and comparing its outputs: what the models and zoo suites share.
+
+Folders of inputs hold in_K_NAME.npy (or .json), folders of outputs out_K_NAME.npy (or .json), K counting from 0; the form
+that cyto-run reads with --inputs-dir and writes with --output-dir.
+"""
+import glob
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+
+import lib
+
+
+def compile_model(args, model, library, level, extra=(), timeout=900):
+    """None, or why there is no library."""
+    code, _, err = lib.run([args.cytoc, model, '-o', library, level, *extra], timeout)
+    if code == 0 and os.path.exists(library):
+        return None
+    return '%s: compile: %s' % (level, lib.reason(err, code))
+
+
+def execute(args, library, inputs, outputs, threads, timeout=900):
+    """Runs a library on a folder of inputs; `outputs` is emptied first. None, or why there are no outputs."""
+    shutil.rmtree(outputs, ignore_errors=True)
+    os.makedirs(outputs)
+    code, _, err = lib.run([args.cyto_run, library, '--inputs-dir', inputs, '--output-dir', outputs, '--threads', threads],
+                           timeout)
+    return None if code == 0 else 'run: ' + lib.reason(err, code)
+
+
+def by_index(folder):
+    """{K: path} of the outputs in a folder."""
+    found = {}
+    for path in glob.glob(os.path.join(glob.escape(folder), 'out_*')):
+        match = re.match(r'out_(\d+)_.*\.(npy|json)$', os.path.basename(path))
+        if match:
+            found[int(match.group(1))] = path
+    return found
+
+
+def widen(array, dtype):
+    """bfloat16 has no numpy type: such files hold the bits as uint16."""
+    if dtype == 'bfloat16' and array.dtype == np.uint16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array
+
+
+def json_difference(name, got, want, limit):
+    if isinstance(want, dict) and isinstance(got, dict):
+        if sorted(got) != sorted(want):
+            return '%s: keys %s, not %s' % (name, sorted(got), sorted(want))
+        return next(filter(None, (json_difference(name, got[k], want[k], limit) for k in want)), None)
+    if isinstance(want, list) and isinstance(got, list):
+        if len(got) != len(want):
+            return '%s: %d elements, not %d' % (name, len(got), len(want))
+        return next(filter(None, (json_difference(name, g, w, limit) for g, w in zip(got, want))), None)
+    if isinstance(want, float) and isinstance(got, (int, float)):
+        return None if abs(got - want) <= limit * max(1.0, abs(want)) else '%s: %.80r, not %.80r' % (name, got, want)
+    return None if got == want else '%s: %.80r, not %.80r' % (name, got, want)
+
+
+def compare(outputs, expected, limits, dtypes=()):
+    """Both folders; limits: function from a reference file's name to its limit. None, or the first difference."""
+    got, want = by_index(outputs), by_index(expected)
+    for k, path in sorted(want.items()):
+        name = os.path.basename(path)
+        if k not in got:
+            return '%s: not written' % name
+        if path.endswith('.json') != got[k].endswith('.json'):
+            return '%s: written as %s' % (name, os.path.basename(got[k]))
+        if path.endswith('.json'):
+            with open(path, encoding='utf-8') as w, open(got[k], encoding='utf-8') as g:
+                why = json_difference(name, json.load(g), json.load(w), limits(name))
+        else:
+            dtype = dtypes[k] if k < len(dtypes) else ''
+            g, w = widen(np.load(got[k]), dtype), widen(np.load(path, allow_pickle=True), dtype)
+            why = lib.difference(name, g, w, max(limits(name), HALF_ROUNDING.get(dtype, 0)))
+        if why:
+            return why
+    return None
+
+
+# An output of half precision is off by half a unit in its last place however exactly it was computed.
+HALF_ROUNDING = {'float16': 1e-3, 'bfloat16': 8e-3}

@@ -1,0 +1,90 @@
+"""Runs the test suites one after the other, adds up their closing lines, prints the total as the last line.
+
+In:  names of suites (none: all of them), --build DIR, --variant, --update (each suite rewrites what it expects).
+Out: each suite's own output and time; "N passed, N failed, N skipped" over all; exit code 1 when anything failed or a
+     suite ended without its closing line.
+"""
+import glob
+import os
+import re
+import subprocess
+import sys
+import time
+
+import lib
+
+CLOSING = re.compile(r'^(?:\w+: )?(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$', re.M)
+
+# name, the file that must exist for the suite to be there, whether it takes --update
+SUITES = [
+    ('unit', None, False),
+    ('golden', 'tests/golden.py', True),
+    ('bad', 'tests/bad/run.py', False),
+    ('examples', 'tests/examples.py', False),
+    ('cuda', 'tests/cuda/run.py', True),
+    ('onnx', 'tests/onnx/run.py', True),
+    ('models', 'tests/models/run.py', True),
+    ('zoo', 'tests/zoo/run.py', True),
+]
+
+
+def run_program(command):
+    """Streams a program's output; returns its exit code and counts, or None for the counts without a closing line."""
+    p = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors='replace', stdin=subprocess.DEVNULL)
+    counts = None
+    for line in p.stdout:
+        match = CLOSING.match(line.rstrip('\n'))
+        if match:
+            counts = [int(g or 0) for g in match.groups()]
+        else:
+            sys.stdout.write('  ' + line)
+            sys.stdout.flush()
+    return p.wait(), counts
+
+
+def counted(command, name):
+    code, counts = run_program(command)
+    if counts is None:
+        counts = [1, 0, 0] if code == 0 else [0, 1, 0]
+    elif code and not counts[1]:
+        counts[1] = 1
+    if code:
+        print('FAILED %s: %s' % (name, 'signal %d' % -code if code < 0 else 'exit code %d' % code))
+    return counts
+
+
+def unit(args):
+    total = [0, 0, 0]
+    for folder in ('ir', 'frontend', 'passes', 'codegen', 'rt'):
+        for path in sorted(glob.glob(os.path.join(args.build, 'tests', folder, '*'))):
+            name = os.path.relpath(path, os.path.join(args.build, 'tests'))
+            if os.access(path, os.X_OK) and os.path.exists('tests/%s.c' % name):
+                counts = counted([path], name)
+                print('  %-24s %d passed, %d failed' % (name, counts[0], counts[1]), flush=True)
+                total = [a + b for a, b in zip(total, counts)]
+    return total
+
+
+def main():
+    args = lib.arguments(__doc__)
+    total = [0, 0, 0]
+    for name, path, updates in SUITES:
+        if args.names and name not in args.names or path and not os.path.exists(path):
+            continue
+        if args.variant == 'tsan' and name != 'unit' and not args.names:
+            continue  # what runs threads is the runtime, which the unit tests exercise
+        print('== %s' % name, flush=True)
+        start = time.time()
+        if not path:
+            counts = unit(args)
+        else:
+            command = [sys.executable, path, '--build', args.build, '--variant', args.variant]
+            counts = counted(command + ['--update'] * (args.update and updates), name)
+        print('%s: %d passed, %d failed, %d skipped  (%.0f s)' % (name, *counts, time.time() - start), flush=True)
+        total = [a + b for a, b in zip(total, counts)]
+    print('%d passed, %d failed, %d skipped' % tuple(total), flush=True)
+    sys.exit(1 if total[1] else 0)
+
+
+if __name__ == '__main__':
+    main()

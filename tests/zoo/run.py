@@ -1,0 +1,167 @@
+"""The networks of ../shared/zoo, refilled with weights, against ONNX Runtime run beside them.
+
+In:  NAME.onnx without weights, index.json and materialize.py, which fills them in.
+     passing.txt: the names that must pass.
+Out: a line for each network with its error and compile time; the closing line.
+
+Every network is compiled at -O3, the small ones at -O0 too. One with dynamic dims runs at two shapes from one library.
+The relative RMS error of each output may be 1e-4; where ONNX Runtime's own levels differ by more than a third of that,
+three times their difference, at most 1e-3. Files made here are large and deleted after each network.
+"""
+import importlib.util
+import json
+import os
+import shutil
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import lib
+import network
+
+ZOO = os.path.join(lib.SHARED, 'zoo')
+EAGER_GMAC, EAGER_PARAMS = 1.0, 15e6  # eager runs of larger networks would take minutes
+
+
+def load_module(path):
+    spec = importlib.util.spec_from_file_location('materialize', path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def second_shape(entry):
+    """Other values for the dynamic dims, kept consistent between inputs: {axis: value}."""
+    first = {}
+    for port in entry['inputs']:
+        for axis, size in zip(port['shape'], port['test_shape']):
+            if isinstance(axis, str):
+                first[axis] = size
+    second = {a: (3 if size == 1 else size + 1) if a == 'batch' else size if size < 2 else size // 2 + 1
+              for a, size in first.items()}
+    if 'total' in second:  # length of the attention mask
+        second['total'] = second['past'] + second['sequence']
+    if second.get('batch', 0) > 4:
+        second['batch'] = 2
+    return second
+
+
+def shapes(entry):
+    yield {}
+    if entry.get('dynamic_axes'):
+        yield second_shape(entry)
+
+
+def make_inputs(maker, entry, axes, folder):
+    os.makedirs(folder)
+    feeds = {}
+    for k, port in enumerate(entry['inputs']):
+        shape = [axes.get(axis, size) if isinstance(axis, str) else size
+                 for axis, size in zip(port['shape'], port['test_shape'])]
+        feeds[port['name']] = maker.make_input(port, 1, shape)
+        np.save(os.path.join(folder, 'in_%d_%s.npy' % (k, lib.safe_name(port['name']))), feeds[port['name']])
+    return feeds
+
+
+def ort_session(model, level):
+    import onnxruntime as ort
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    options.graph_optimization_level = level
+    return ort.InferenceSession(model, options, providers=['CPUExecutionProvider'])
+
+
+def references(maker, entry, model, work):
+    """For each shape: folders of inputs and of ONNX Runtime's outputs."""
+    import onnxruntime as ort
+    session, found = ort_session(model, ort.GraphOptimizationLevel.ORT_ENABLE_ALL), []
+    for i, axes in enumerate(shapes(entry)):
+        inputs, expected = os.path.join(work, 'in%d' % i), os.path.join(work, 'ref%d' % i)
+        feeds = make_inputs(maker, entry, axes, inputs)
+        os.makedirs(expected)
+        for k, (port, value) in enumerate(zip(session.get_outputs(), session.run(None, feeds))):
+            np.save(os.path.join(expected, 'out_%d_%s.npy' % (k, lib.safe_name(port.name))), value)
+        found.append((inputs, expected, feeds))
+    return found
+
+
+def noise(model, expected, feeds):
+    """How far ONNX Runtime without optimisation is from its own outputs: the largest relative RMS difference."""
+    import onnxruntime as ort
+    values = ort_session(model, ort.GraphOptimizationLevel.ORT_DISABLE_ALL).run(None, feeds)
+    want = network.by_index(expected)
+    return max(lib.rel_rms(v, np.load(want[k])) for k, v in enumerate(values) if v.dtype.kind == 'f')
+
+
+def judge(outputs, expected, model, feeds):
+    why = network.compare(outputs, expected, lambda name: 1e-4)
+    if why and 'RMS' in why:
+        limit = min(1e-3, max(1e-4, 3 * noise(model, expected, feeds)))
+        why = network.compare(outputs, expected, lambda name: limit)
+    return why
+
+
+def test(args, maker, entry):
+    name = entry['name']
+    work = os.path.join(args.build, 'zoo', name)
+    shutil.rmtree(work, ignore_errors=True)
+    os.makedirs(work)
+    model = os.path.join(work, name + '.onnx')
+    try:
+        code, _, err = lib.run([sys.executable, os.path.join(ZOO, 'materialize.py'), os.path.join(ZOO, entry['file']), model])
+        if code:
+            return 'not refilled: ' + lib.reason(err, code), 0
+        small = (entry.get('gmac') or 0) < EAGER_GMAC and entry['params'] < EAGER_PARAMS and args.variant == 'release'
+        cases, compile_s = None, 0
+        for level in ('-O3', '-O0') if small else ('-O3',):
+            library, start = os.path.join(work, name + level + '.so'), time.time()
+            why = network.compile_model(args, model, library, level, ['-j', '1'])
+            if why:
+                return why, compile_s
+            compile_s = compile_s or time.time() - start
+            cases = cases or references(maker, entry, model, work)
+            for i, (inputs, expected, feeds) in enumerate(cases):
+                outputs = os.path.join(work, 'out')
+                why = network.execute(args, library, inputs, outputs, 1 + i)
+                why = why or judge(outputs, expected, model, feeds)
+                if why:
+                    return '%s, %s: %s' % (level, 'second shape' if i else 'first shape', why), compile_s
+            os.remove(library)
+        return None, compile_s
+    except Exception as problem:  # a fault of one network's data must not end the suite
+        return '%s: %s' % (type(problem).__name__, (str(problem).splitlines() or [''])[0]), 0
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args, os.path.join(HERE, 'passing.txt'))
+    if not os.path.exists(os.path.join(ZOO, 'index.json')):
+        suite.skip('zoo', 'there are no networks in %s' % ZOO)
+        suite.done('networks')
+    maker = load_module(os.path.join(ZOO, 'materialize.py'))
+    with open(os.path.join(ZOO, 'index.json'), encoding='utf-8') as f:
+        entries = [e for e in json.load(f)['models'] if args.wanted(e['name'])]
+    if args.variant != 'release':  # sanitizers slow compiling down; the large networks add no new paths
+        entries = [e for e in entries if e['params'] < EAGER_PARAMS]
+
+    def job(entry):
+        start = time.time()
+        why, compile_s = test(args, maker, entry)
+        return entry['name'], why, compile_s, time.time() - start
+
+    with ThreadPoolExecutor(2) as pool:
+        for name, why, compile_s, seconds in pool.map(job, entries):
+            print('%-30s compiled in %5.1f s, all %5.1f s  %s' % (name, compile_s, seconds, why or 'ok'), flush=True)
+            suite.result(name, why)
+    suite.done('networks')
+
+
+if __name__ == '__main__':
+    main()

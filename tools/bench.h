@@ -1,0 +1,61 @@
+/* bench.h - what the files of cyto-bench share.
+ *
+ * cyto-bench.c reads the command line and starts the processes, bench_child.c is what a measured process of ours does,
+ * bench_report.c writes the results. One measurement is one process: it loads a model, runs it once, then again and
+ * again for a given time, and prints one line of numbers. tools/bench_ort.py does the same with ONNX Runtime.
+ */
+#ifndef CY_TOOLS_BENCH_H
+#define CY_TOOLS_BENCH_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+enum { CY_BENCH_MAX_LIST = 16, CY_BENCH_MAX_PAIRS = 64, CY_BENCH_MAX_PROCESSES = 99 };
+
+/* What one process measured; the fields stand in its line in this order. */
+typedef struct cy_bench_sample {
+  double load_ms, first_ms, median_ms, min_ms;
+  double runs;    /* how many runs the median is of */
+  double peak_kb; /* the highest resident memory, less that of the process before it loaded the model */
+} cy_bench_sample;
+
+#define CY_BENCH_SAMPLE_FORMAT "%lf %lf %lf %lf %lf %lf"
+
+typedef enum cy_bench_contender { CY_BENCH_COMPILED, CY_BENCH_EAGER, CY_BENCH_ORT, CY_BENCH_N_CONTENDERS } cy_bench_contender;
+
+extern const char *const cy_bench_contender_names[CY_BENCH_N_CONTENDERS];
+
+/* What was measured of one contender on one model with one batch size and number of threads. */
+typedef struct cy_bench_result {
+  char model[128];
+  int batch; /* 0: as the model says */
+  int threads;
+  cy_bench_contender contender;
+  int n_samples; /* 0: it failed, `failure` says why */
+  cy_bench_sample samples[CY_BENCH_MAX_PROCESSES];
+  double size_kb; /* of the library, or of the model's file for ONNX Runtime */
+  double compile_s;
+  char failure[256];
+} cy_bench_result;
+
+/* NAME=VALUE options: sizes of named dims, shapes and value ranges of inputs, as given on the command line. */
+typedef struct cy_bench_pairs {
+  int n;
+  const char *option[CY_BENCH_MAX_PAIRS]; /* "--dim", "--shape" or "--range" */
+  const char *text[CY_BENCH_MAX_PAIRS];   /* "batch=1", "x=1x3x224x224", "ids=0:99" */
+} cy_bench_pairs;
+
+/* bench_child.c: measures `library` and prints the line; returns the exit code of the process. */
+int cy_bench_child(const char *library, int threads, double seconds, uint64_t seed, const cy_bench_pairs *pairs);
+/* The text after "NAME=" of the pair of that option and name, or NULL. */
+const char *cy_bench_pair_find(const cy_bench_pairs *pairs, const char *option, const char *name);
+
+/* bench_report.c. The median process of a result, field by field. */
+cy_bench_sample cy_bench_median(const cy_bench_result *result);
+void cy_bench_write_table(FILE *out, const cy_bench_result *results, int n, int as_markdown);
+/* Each returns 0, or prints why the file could not be written and returns 1. */
+int cy_bench_write_json(const char *path, const cy_bench_result *results, int n);
+int cy_bench_write_csv(const char *path, const cy_bench_result *results, int n);
+int cy_bench_append_results(const char *path, const cy_bench_result *results, int n, const char *command);
+
+#endif

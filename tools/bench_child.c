@@ -1,0 +1,187 @@
+/* bench_child.c - one measured process of cyto-bench: load a compiled model, run it, print one line of numbers.
+ *
+ * In:  a library, sizes for the dims that it leaves open, a seed.
+ * Out: the line of a cy_bench_sample on stdout; on failure a message on stderr and exit code 1.
+ *
+ * Inputs are made from a hash of the element's index, so that bench_ort.py can make the very same ones: floats uniform in
+ * [-1, 1), integers 0 or 1 (valid as indices and masks), or within --range NAME=LO:HI.
+ */
+#include "tools/bench.h"
+
+#include "runtime/cyto.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { MAX_RUNS = 200000 };
+
+static double now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
+}
+
+static double resident_kb(void) {
+  long pages = 0, resident = 0;
+  FILE *f = fopen("/proc/self/statm", "r");
+  if (f) {
+    if (fscanf(f, "%ld %ld", &pages, &resident) != 2)
+      resident = 0;
+    fclose(f);
+  }
+  return resident * 4.0;
+}
+
+static double peak_kb(void) {
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return (double)usage.ru_maxrss;
+}
+
+const char *cy_bench_pair_find(const cy_bench_pairs *pairs, const char *option, const char *name) {
+  size_t len = strlen(name);
+  for (int i = 0; i < pairs->n; i++)
+    if (!strcmp(pairs->option[i], option) && !strncmp(pairs->text[i], name, len) && pairs->text[i][len] == '=')
+      return pairs->text[i] + len + 1;
+  return NULL;
+}
+
+/* Fills in the open dims: from --shape, else from --dim, else 1. Returns 0, or 1 when --shape does not fit. */
+static int dims_choose(const cyto_port *port, const cy_bench_pairs *pairs, int64_t *out_dims) {
+  const char *shape = cy_bench_pair_find(pairs, "--shape", port->name);
+  for (int d = 0; d < port->rank; d++) {
+    const char *size = port->dim_names[d] ? cy_bench_pair_find(pairs, "--dim", port->dim_names[d]) : NULL;
+    out_dims[d] = port->dims[d] >= 0 ? port->dims[d] : size ? atoll(size) : 1;
+    if (shape) {
+      char *end;
+      out_dims[d] = strtoll(shape, &end, 10);
+      if (end == shape || *end != (d + 1 < port->rank ? 'x' : 0)) {
+        fprintf(stderr, "--shape of '%s' does not fit its rank %d\n", port->name, port->rank);
+        return 1;
+      }
+      shape = end + 1;
+    }
+  }
+  return 0;
+}
+
+/* splitmix64: a well mixed number for each index. */
+static uint64_t hash(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return x ^ x >> 31;
+}
+
+static uint16_t half_bits(float v, int is_bfloat) {
+  uint32_t b;
+  memcpy(&b, &v, 4);
+  if (is_bfloat)
+    return (uint16_t)(b >> 16);
+  int exp = (int)(b >> 23 & 255) - 112;
+  return (uint16_t)((b >> 16 & 0x8000) | (exp <= 0 ? 0 : exp > 30 ? 0x7bffu : (unsigned)exp << 10 | (b >> 13 & 1023)));
+}
+
+static void element_store(void *data, int32_t dtype, int64_t i, double v) {
+  switch (dtype) {
+  case CYTO_F32: ((float *)data)[i] = (float)v; break;
+  case CYTO_F64: ((double *)data)[i] = v; break;
+  case CYTO_F16: ((uint16_t *)data)[i] = half_bits((float)v, 0); break;
+  case CYTO_BF16: ((uint16_t *)data)[i] = half_bits((float)v, 1); break;
+  case CYTO_I64: case CYTO_U64: ((int64_t *)data)[i] = (int64_t)floor(v); break;
+  case CYTO_I32: case CYTO_U32: ((int32_t *)data)[i] = (int32_t)floor(v); break;
+  case CYTO_I16: case CYTO_U16: ((int16_t *)data)[i] = (int16_t)floor(v); break;
+  default: ((uint8_t *)data)[i] = (uint8_t)(int)floor(v); break;
+  }
+}
+
+static int is_float(int32_t dtype) {
+  return dtype == CYTO_F32 || dtype == CYTO_F64 || dtype == CYTO_F16 || dtype == CYTO_BF16;
+}
+
+static int input_bind(cyto_context *context, int index, const cyto_port *port, uint64_t seed, const cy_bench_pairs *pairs,
+                      cyto_error *error) {
+  int64_t dims[CYTO_MAX_RANK], count = 1;
+  if (dims_choose(port, pairs, dims))
+    return 1;
+  for (int d = 0; d < port->rank; d++)
+    count *= dims[d];
+  int64_t bytes = cyto_tensor_bytes(port->dtype, port->rank, dims);
+  if (bytes < 0 || port->dtype == CYTO_STRING || cyto_dtype_bits(port->dtype) < 8) {
+    fprintf(stderr, "no random values for input '%s' of type %s\n", port->name, cyto_dtype_name(port->dtype));
+    return 1;
+  }
+  double low = is_float(port->dtype) ? -1 : 0, high = is_float(port->dtype) ? 1 : 2;
+  const char *range = cy_bench_pair_find(pairs, "--range", port->name);
+  if (range && sscanf(range, "%lf:%lf", &low, &high) == 2 && !is_float(port->dtype))
+    high += 1;
+  void *data = aligned_alloc(64, ((size_t)bytes + 127) / 64 * 64);
+  if (!data) {
+    fprintf(stderr, "no memory for input '%s'\n", port->name);
+    return 1;
+  }
+  for (int64_t i = 0; i < count; i++)
+    element_store(data, port->dtype, i, low + (high - low) * (double)(hash(seed + (uint64_t)i) >> 11) * 0x1p-53);
+  if (cyto_bind_input(context, index, port->dtype, port->rank, dims, data, error) == CYTO_OK)
+    return 0;
+  fprintf(stderr, "%s\n", error->message);
+  return 1;
+}
+
+static int double_compare(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Runs for `seconds`, at least three times. */
+static int runs_time(cyto_context *context, double seconds, cy_bench_sample *out, cyto_error *error) {
+  double *times = malloc(sizeof *times * MAX_RUNS), end = now_ms() + seconds * 1e3;
+  int n = 0;
+  for (double start = now_ms(); times && n < MAX_RUNS && (start < end || n < 3); n++) {
+    if (cyto_run(context, error) != CYTO_OK)
+      break;
+    double stop = now_ms();
+    times[n] = stop - start;
+    start = stop;
+  }
+  if (n >= 3) {
+    qsort(times, (size_t)n, sizeof *times, double_compare);
+    out->median_ms = times[n / 2];
+    out->min_ms = times[0];
+    out->runs = n;
+  }
+  free(times);
+  return n < 3;
+}
+
+int cy_bench_child(const char *library, int threads, double seconds, uint64_t seed, const cy_bench_pairs *pairs) {
+  cyto_error error = {0};
+  cyto_model *model = NULL;
+  cyto_context *context = NULL;
+  cyto_options options = {.threads = threads};
+  cyto_port port;
+  cy_bench_sample s = {0};
+  double before = resident_kb(), start = now_ms();
+  int failed = cyto_model_load(library, &model, &error) || cyto_context_create(model, &options, &context, &error);
+  s.load_ms = now_ms() - start;
+  for (int i = 0; !failed && i < cyto_model_input_count(model); i++) {
+    cyto_model_input(model, i, &port);
+    if (!port.is_optional && input_bind(context, i, &port, seed + (uint64_t)i, pairs, &error))
+      return 1;
+  }
+  start = now_ms();
+  failed = failed || cyto_run(context, &error);
+  s.first_ms = now_ms() - start;
+  failed = failed || runs_time(context, seconds, &s, &error);
+  s.peak_kb = peak_kb() - before;
+  if (failed)
+    fprintf(stderr, "%s\n", error.message);
+  else
+    printf("%.6f %.6f %.6f %.6f %.0f %.0f\n", s.load_ms, s.first_ms, s.median_ms, s.min_ms, s.runs, s.peak_kb);
+  cyto_context_destroy(context);
+  cyto_model_unload(model);
+  return failed;
+}

@@ -1,0 +1,441 @@
+/* cyto-bench.c - measures compiled models against our own eager mode and against ONNX Runtime.
+ *
+ * In:  models and options (usage() below); cytoc beside this program, ONNX Runtime through build/venv or $CYTO_PYTHON.
+ * Out: a table on stdout; JSON, CSV and a section appended to a Markdown file where asked.
+ *
+ * Every number comes from processes of their own. For each model, batch size and number of threads the contenders take
+ * turns, process by process, so that a machine that changes speed changes it for all of them. A measured process is this
+ * program again (--child, see bench_child.c) or tools/bench_ort.py; it prints one line of numbers.
+ */
+#include "tools/bench.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_ARGS = 200, MAX_MODELS = 256, MAX_PAIRS = 4096 };
+
+typedef struct options {
+  const char *models[MAX_MODELS];
+  int n_models;
+  int threads[CY_BENCH_MAX_LIST], n_threads;
+  int batches[CY_BENCH_MAX_LIST], n_batches;
+  int against[CY_BENCH_N_CONTENDERS];
+  int processes;
+  double seconds;
+  const char *seed, *target, *json, *csv, *results;
+  const char *label; /* stands for the command line in --results */
+  struct {
+    const char *option, *text;
+    int model; /* the number of the model that it belongs to; -1: all */
+  } pairs[MAX_PAIRS];
+  int n_pairs;
+  char bin[PATH_MAX];   /* the folder of this program */
+  char self[PATH_MAX];
+  char work[PATH_MAX];  /* a temporary folder for libraries */
+  char command[4096];   /* the command line, for the record */
+} options;
+
+typedef struct args {
+  const char *v[MAX_ARGS + 1];
+  int n;
+} args;
+
+static void usage(FILE *out) {
+  fputs("usage: cyto-bench MODEL.onnx... [options]\n"
+        "  --threads 1,2          numbers of threads\n"
+        "  --batch 1,8            sizes for the dim named 'batch'\n"
+        "  --against eager,ort    contenders beside compiled -O3 (default both; 'none')\n"
+        "  --dim NAME=N  --shape INPUT=AxBxC  --range INPUT=LO:HI\n"
+        "                         sizes left open by the model, and values of an input; of all models when\n"
+        "                         given before the first, else of the one before\n"
+        "  --processes N          processes for each number, at least 5 (default 5)\n"
+        "  --seconds S            running time of each process (default 0.5)\n"
+        "  --seed N  --target T   of the random inputs; of the compiler\n"
+        "  --json FILE  --csv FILE  --results FILE.md\n"
+        "                         all measurements; one row a process; append a section\n"
+        "  --label TEXT           what stands there for the command line\n",
+        out);
+}
+
+static double now_s(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+/* ---- starting processes ---- */
+
+static void arg_add(args *a, const char *text) {
+  if (a->n < MAX_ARGS)
+    a->v[a->n++] = text;
+  a->v[a->n] = NULL;
+}
+
+static void pairs_add(args *a, const cy_bench_pairs *pairs) {
+  for (int i = 0; i < pairs->n; i++) {
+    arg_add(a, pairs->option[i]);
+    arg_add(a, pairs->text[i]);
+  }
+}
+
+/* Runs a command to its end. `out` gets the start of its stdout; of its stderr instead when it fails. Returns the status of
+ * waitpid(). */
+static int command_run(const args *a, char *out, size_t room) {
+  FILE *files[2] = {tmpfile(), tmpfile()};
+  int status = -1;
+  fflush(NULL);
+  pid_t pid = files[0] && files[1] ? fork() : -1;
+  if (pid == 0) {
+    dup2(fileno(files[0]), STDOUT_FILENO);
+    dup2(fileno(files[1]), STDERR_FILENO);
+    execvp(a->v[0], (char **)a->v);
+    fprintf(stderr, "cannot run '%s': %s\n", a->v[0], strerror(errno));
+    _exit(127);
+  }
+  while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+    ;
+  FILE *from = status == 0 ? files[0] : files[1];
+  size_t n = 0;
+  if (from) {
+    rewind(from);
+    n = fread(out, 1, room - 1, from);
+  }
+  out[n] = 0;
+  for (int i = 0; i < 2; i++)
+    if (files[i])
+      fclose(files[i]);
+  return status;
+}
+
+static void failure_set(cy_bench_result *r, const char *what, int status, const char *text) {
+  int len = (int)strcspn(text, "\n");
+  if (WIFSIGNALED(status))
+    snprintf(r->failure, sizeof r->failure, "%s: %s", what, strsignal(WTERMSIG(status)));
+  else
+    snprintf(r->failure, sizeof r->failure, "%s: %.*s", what, len > 200 ? 200 : len, text);
+}
+
+static double file_kb(const char *path) {
+  struct stat st;
+  return stat(path, &st) == 0 ? (double)st.st_size / 1024 : 0;
+}
+
+/* ---- contenders ---- */
+
+static void library_path(const options *o, cy_bench_contender c, char *out, size_t room) {
+  snprintf(out, room, "%s/model-%s.so", o->work, c == CY_BENCH_COMPILED ? "O3" : "O0");
+}
+
+/* Compiles for one of our own contenders. Returns 0, or 1 with the result's failure set. */
+static int library_build(const options *o, const char *model, const cy_bench_pairs *pairs, cy_bench_result *r) {
+  char library[PATH_MAX + 32], cytoc[PATH_MAX + 8], target[256], text[4096];
+  args a = {0};
+  library_path(o, r->contender, library, sizeof library);
+  snprintf(cytoc, sizeof cytoc, "%s/cytoc", o->bin);
+  arg_add(&a, cytoc);
+  arg_add(&a, model);
+  arg_add(&a, "-o");
+  arg_add(&a, library);
+  arg_add(&a, r->contender == CY_BENCH_COMPILED ? "-O3" : "-O0");
+  if (o->target) {
+    snprintf(target, sizeof target, "--target=%s", o->target);
+    arg_add(&a, target);
+  }
+  for (int i = 0; i < pairs->n; i++) {
+    if (strcmp(pairs->option[i], "--range") != 0) {
+      arg_add(&a, pairs->option[i]);
+      arg_add(&a, pairs->text[i]);
+    }
+  }
+  double start = now_s();
+  int status = command_run(&a, text, sizeof text);
+  r->compile_s = now_s() - start;
+  r->size_kb = file_kb(library);
+  if (status)
+    failure_set(r, "not compiled", status, text);
+  return status != 0;
+}
+
+/* One measured process. Returns 0, or 1 with the result's failure set. */
+static int sample_take(const options *o, const char *model, const cy_bench_pairs *pairs, cy_bench_result *r) {
+  char library[PATH_MAX + 32], python[PATH_MAX + 32], script[PATH_MAX + 32], threads[16], seconds[32], text[4096];
+  args a = {0};
+  snprintf(threads, sizeof threads, "%d", r->threads);
+  snprintf(seconds, sizeof seconds, "%g", o->seconds);
+  if (r->contender == CY_BENCH_ORT) {
+    snprintf(python, sizeof python, "%s/venv/bin/python", o->bin);
+    snprintf(script, sizeof script, "%s/../tools/bench_ort.py", o->bin);
+    if (access(script, R_OK) != 0)
+      snprintf(script, sizeof script, "%s/../share/cyto/bench_ort.py", o->bin);
+    arg_add(&a, getenv("CYTO_PYTHON") ? getenv("CYTO_PYTHON") : access(python, X_OK) == 0 ? python : "python3");
+    arg_add(&a, script);
+    arg_add(&a, model);
+  } else {
+    library_path(o, r->contender, library, sizeof library);
+    arg_add(&a, o->self);
+    arg_add(&a, "--child");
+    arg_add(&a, library);
+  }
+  arg_add(&a, threads);
+  arg_add(&a, seconds);
+  arg_add(&a, o->seed);
+  pairs_add(&a, pairs);
+  int status = command_run(&a, text, sizeof text);
+  cy_bench_sample *s = &r->samples[r->n_samples];
+  if (status == 0 && sscanf(text, CY_BENCH_SAMPLE_FORMAT, &s->load_ms, &s->first_ms, &s->median_ms, &s->min_ms, &s->runs,
+                            &s->peak_kb) == 6) {
+    r->n_samples++;
+    return 0;
+  }
+  failure_set(r, "not run", status, text);
+  r->n_samples = 0;
+  return 1;
+}
+
+/* A name for the table: the file's, or its folder's when the file is called model.onnx. */
+static void model_name(const char *path, char *out, size_t room) {
+  char copy[PATH_MAX];
+  snprintf(copy, sizeof copy, "%s", path);
+  char *base = basename(copy);
+  snprintf(out, room, "%.100s", base);
+  if (!strcmp(base, "model.onnx") && strchr(path, '/')) {
+    snprintf(copy, sizeof copy, "%s", path);
+    snprintf(out, room, "%.100s", basename(dirname(copy)));
+  }
+  char *dot = strrchr(out, '.');
+  if (dot && !strcmp(dot, ".onnx"))
+    *dot = 0;
+}
+
+static void pair_append(cy_bench_pairs *pairs, const char *option, const char *text) {
+  if (pairs->n == CY_BENCH_MAX_PAIRS)
+    return;
+  pairs->option[pairs->n] = option;
+  pairs->text[pairs->n++] = text;
+}
+
+/* All contenders of one model and batch size, for every number of threads. Returns how many results it added. */
+static int model_measure(const options *o, int index, int batch, cy_bench_result *results) {
+  const char *model = o->models[index];
+  cy_bench_pairs pairs = {0};
+  char dim[32];
+  int n = 0, broken[CY_BENCH_N_CONTENDERS] = {0};
+  snprintf(dim, sizeof dim, "batch=%d", batch);
+  if (batch)
+    pair_append(&pairs, "--dim", dim);
+  for (int i = 0; i < o->n_pairs; i++)
+    if (o->pairs[i].model < 0 || o->pairs[i].model == index)
+      pair_append(&pairs, o->pairs[i].option, o->pairs[i].text);
+  for (int t = 0; t < o->n_threads; t++) {
+    for (int c = 0; c < CY_BENCH_N_CONTENDERS; c++) {
+      if (!o->against[c])
+        continue;
+      cy_bench_result *r = &results[n++];
+      *r = (cy_bench_result){.batch = batch, .threads = o->threads[t], .contender = (cy_bench_contender)c};
+      model_name(model, r->model, sizeof r->model);
+      if (c == CY_BENCH_ORT)
+        r->size_kb = file_kb(model);
+      else if (t == 0)
+        broken[c] = library_build(o, model, &pairs, r);
+    }
+  }
+  int per_thread = n / o->n_threads;
+  for (int i = per_thread; i < n; i++) { /* the libraries are the same for every number of threads */
+    results[i].size_kb = results[i % per_thread].size_kb;
+    results[i].compile_s = results[i % per_thread].compile_s;
+    memcpy(results[i].failure, results[i % per_thread].failure, sizeof results[i].failure);
+  }
+  for (int t = 0; t < o->n_threads; t++)
+    for (int k = 0; k < o->processes; k++)
+      for (int i = t * per_thread; i < (t + 1) * per_thread; i++)
+        if (!broken[results[i].contender])
+          broken[results[i].contender] = sample_take(o, model, &pairs, &results[i]);
+  return n;
+}
+
+/* ---- the command line ---- */
+
+static int list_read(const char *text, int *out, int *out_n) {
+  char *end;
+  *out_n = 0;
+  do {
+    long v = strtol(text, &end, 10);
+    if (end == text || v < 1 || v > 100000 || *out_n == CY_BENCH_MAX_LIST || (*end && *end != ','))
+      return 1;
+    out[(*out_n)++] = (int)v;
+    text = end + 1;
+  } while (*end);
+  return 0;
+}
+
+static int against_read(const char *text, int *out) {
+  char copy[64];
+  snprintf(copy, sizeof copy, "%s", text);
+  out[CY_BENCH_EAGER] = out[CY_BENCH_ORT] = 0;
+  for (char *rest = copy, *word; (word = strsep(&rest, ",")) != NULL;) {
+    if (!strcmp(word, "eager"))
+      out[CY_BENCH_EAGER] = 1;
+    else if (!strcmp(word, "ort"))
+      out[CY_BENCH_ORT] = 1;
+    else if (strcmp(word, "none") != 0)
+      return 1;
+  }
+  return 0;
+}
+
+static int pair_read(options *o, const char *option, const char *value) {
+  if (!strchr(value, '=') || o->n_pairs == MAX_PAIRS)
+    return 1;
+  o->pairs[o->n_pairs].option = option;
+  o->pairs[o->n_pairs].text = value;
+  o->pairs[o->n_pairs++].model = o->n_models - 1;
+  return 0;
+}
+
+/* One option with its value. Returns 0, 1 for a bad value, 2 for an unknown option. */
+static int option_read(options *o, const char *name, const char *value) {
+  const struct {
+    const char *name, **to;
+  } texts[] = {{"--seed", &o->seed}, {"--target", &o->target}, {"--json", &o->json}, {"--csv", &o->csv},
+               {"--results", &o->results}, {"--label", &o->label}};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    if (!strcmp(name, texts[i].name)) {
+      *texts[i].to = value;
+      return 0;
+    }
+  }
+  if (!strcmp(name, "--threads"))
+    return list_read(value, o->threads, &o->n_threads);
+  if (!strcmp(name, "--batch"))
+    return list_read(value, o->batches, &o->n_batches);
+  if (!strcmp(name, "--against"))
+    return against_read(value, o->against);
+  if (!strcmp(name, "--dim") || !strcmp(name, "--shape") || !strcmp(name, "--range"))
+    return pair_read(o, name, value);
+  if (!strcmp(name, "--processes")) {
+    o->processes = atoi(value);
+    return o->processes < 5 || o->processes > CY_BENCH_MAX_PROCESSES;
+  }
+  if (!strcmp(name, "--seconds")) {
+    o->seconds = atof(value);
+    return !(o->seconds > 0);
+  }
+  return 2;
+}
+
+static int options_read(options *o, int argc, char **argv) {
+  for (int i = 1; i < argc; i++) {
+    size_t used = strlen(o->command);
+    snprintf(o->command + used, sizeof o->command - used, " %s", argv[i]);
+  }
+  for (int i = 1; i < argc; i++) {
+    if (argv[i][0] != '-') {
+      if (o->n_models < MAX_MODELS)
+        o->models[o->n_models++] = argv[i];
+      continue;
+    }
+    char name[64];
+    const char *equals = strchr(argv[i], '='), *value = equals ? equals + 1 : argv[i + 1];
+    snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - argv[i]) : 60, argv[i]);
+    static const char *const pair_names[] = {"--dim", "--shape", "--range"};
+    const char *kept = name;
+    for (int k = 0; k < 3; k++)
+      kept = strcmp(name, pair_names[k]) ? kept : pair_names[k];
+    int wrong = value ? option_read(o, kept, value) : 1;
+    if (wrong) {
+      fprintf(stderr, wrong == 2 ? "cyto-bench: unknown option '%s'\n" : "cyto-bench: bad value of '%s'\n", argv[i]);
+      return 1;
+    }
+    i += !equals;
+  }
+  if (!o->n_models)
+    fprintf(stderr, "cyto-bench: no model given\n");
+  return !o->n_models;
+}
+
+static int child_main(int argc, char **argv) {
+  cy_bench_pairs pairs = {0};
+  for (int i = 6; i + 1 < argc && pairs.n < CY_BENCH_MAX_PAIRS; i += 2) {
+    pairs.option[pairs.n] = argv[i];
+    pairs.text[pairs.n++] = argv[i + 1];
+  }
+  return cy_bench_child(argv[2], atoi(argv[3]), atof(argv[4]), strtoull(argv[5], NULL, 10), &pairs);
+}
+
+static int folders_find(options *o) {
+  const char *tmp = getenv("TMPDIR");
+  ssize_t len = readlink("/proc/self/exe", o->self, sizeof o->self - 1);
+  if (len < 0)
+    return 1;
+  memcpy(o->bin, o->self, (size_t)len + 1);
+  *strrchr(o->bin, '/') = 0;
+  snprintf(o->work, sizeof o->work, "%s/cyto-bench.XXXXXX", tmp ? tmp : "/tmp");
+  if (mkdtemp(o->work))
+    return 0;
+  fprintf(stderr, "cyto-bench: cannot make a temporary folder '%s': %s\n", o->work, strerror(errno));
+  return 1;
+}
+
+static void work_remove(const options *o) {
+  args a = {0};
+  char text[64];
+  arg_add(&a, "rm");
+  arg_add(&a, "-rf");
+  arg_add(&a, o->work);
+  command_run(&a, text, sizeof text);
+}
+
+static int results_write(const options *o, const cy_bench_result *results, int n) {
+  int failed = 0;
+  cy_bench_write_table(stdout, results, n, 0);
+  if (o->json)
+    failed |= cy_bench_write_json(o->json, results, n);
+  if (o->csv)
+    failed |= cy_bench_write_csv(o->csv, results, n);
+  if (o->results)
+    failed |= cy_bench_append_results(o->results, results, n, o->label ? o->label : o->command);
+  for (int i = 0; i < n; i++)
+    failed |= results[i].contender != CY_BENCH_ORT && !results[i].n_samples;
+  return failed;
+}
+
+int main(int argc, char **argv) {
+  static options o = {.threads = {1}, .n_threads = 1, .n_batches = 1, .against = {1, 1, 1}, .processes = 5, .seconds = 0.5,
+                      .seed = "1", .command = "cyto-bench"};
+  if (argc >= 6 && !strcmp(argv[1], "--child"))
+    return child_main(argc, argv);
+  if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "--version"))) {
+    if (argv[1][2] == 'h')
+      usage(stdout);
+    else
+      puts("cyto-bench " CYTO_VERSION);
+    return 0;
+  }
+  if (options_read(&o, argc, argv)) {
+    usage(stderr);
+    return 2;
+  }
+  int most = o.n_models * o.n_batches * o.n_threads * CY_BENCH_N_CONTENDERS, n = 0;
+  cy_bench_result *results = calloc((size_t)most, sizeof *results);
+  if (!results || folders_find(&o))
+    return 1;
+  for (int m = 0; m < o.n_models; m++) {
+    for (int b = 0; b < o.n_batches; b++) {
+      n += model_measure(&o, m, o.batches[b], results + n);
+      if (isatty(STDERR_FILENO))
+        fprintf(stderr, "%d of %d: %s\n", m * o.n_batches + b + 1, o.n_models * o.n_batches, o.models[m]);
+    }
+  }
+  work_remove(&o);
+  int failed = results_write(&o, results, n);
+  free(results);
+  return failed;
+}

@@ -1,0 +1,429 @@
+/* cyto-run.c - runs a compiled model from the command line: tensors in files in, tensors in files (or a summary) out.
+ *
+ * Inputs come from --input NAME=FILE, from --inputs-dir (files in_K_NAME.npy of a reference run, or input_K.pb of an
+ * ONNX test case), or are filled by --random. Outputs are written as out_K_NAME.npy in output order. Everything that
+ * goes wrong is one line on stderr and exit code 1.
+ */
+#define _GNU_SOURCE
+#include "tensor_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+static const char usage[] =
+    "usage: cyto-run MODEL.so [options]\n"
+    "  --input NAME=FILE      tensor for an input, .npy or .pb (ONNX TensorProto)\n"
+    "  --inputs-dir DIR       takes in_K_*.npy, in_K_*.pb or input_K.pb of DIR for input number K\n"
+    "  --random SEED          fills all other inputs with random numbers\n"
+    "  --shape NAME=1x3x224   shape of a random input (NAME= for a scalar)\n"
+    "  --dim SYMBOL=N         value of a named dim of random inputs (others are 1)\n"
+    "  --output-dir DIR       writes out_K_NAME.npy for every output; otherwise a summary is printed\n"
+    "  --output-format pb     writes .pb instead of .npy\n"
+    "  --repeat N             runs N times more and prints the fastest and the median time\n"
+    "  --threads N            how many threads (0: all CPUs, the default)\n"
+    "  --info                 prints inputs and outputs and stops\n"
+    "  --help\n";
+
+enum { MAX_ARGUMENTS = 256 };
+
+typedef struct arguments {
+  const char *names[MAX_ARGUMENTS]; /* NAME=VALUE */
+  int count;
+} arguments;
+
+typedef struct run_options {
+  const char *model, *inputs_dir, *output_dir;
+  arguments inputs, shapes, dims;
+  int random, as_pb, info;
+  uint64_t seed;
+  long repeat, threads;
+} run_options;
+
+static int complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Prints a line of error; -1, so that callers can return it. */
+static int complain(const char *format, ...) {
+  va_list args;
+  fputs("cyto-run: ", stderr);
+  va_start(args, format);
+  vfprintf(stderr, format, args);
+  va_end(args);
+  fputc('\n', stderr);
+  return -1;
+}
+
+/* ---- arguments ---- */
+
+static int add_argument(arguments *list, const char *option, const char *text) {
+  if (!strchr(text, '='))
+    return complain("%s '%s': expected NAME=VALUE", option, text);
+  if (list->count == MAX_ARGUMENTS)
+    return complain("%s: more than %d of them", option, MAX_ARGUMENTS);
+  list->names[list->count++] = text;
+  return 0;
+}
+
+static int parse_number(const char *option, const char *text, long low, long *out_value) {
+  char *end;
+  errno = 0;
+  *out_value = strtol(text, &end, 10);
+  if (errno || end == text || *end || *out_value < low || *out_value > INT_MAX)
+    return complain("%s '%s': expected a whole number from %ld", option, text, low);
+  return 0;
+}
+
+/* The value of NAME=VALUE for exactly this name (which may itself hold '='), or NULL. */
+static const char *argument_find(const arguments *list, const char *name) {
+  size_t length = strlen(name);
+  for (int i = 0; i < list->count; i++)
+    if (!strncmp(list->names[i], name, length) && list->names[i][length] == '=')
+      return list->names[i] + length + 1;
+  return NULL;
+}
+
+static int parse_options(int argc, char **argv, run_options *options) {
+  static const struct option known[] = {
+      {"input", 1, NULL, 'i'},  {"inputs-dir", 1, NULL, 'I'},    {"random", 1, NULL, 'r'},
+      {"shape", 1, NULL, 's'},  {"dim", 1, NULL, 'd'},           {"output-dir", 1, NULL, 'o'},
+      {"repeat", 1, NULL, 'n'}, {"output-format", 1, NULL, 'f'}, {"threads", 1, NULL, 't'},
+      {"info", 0, NULL, 'p'},   {"help", 0, NULL, 'h'},          {NULL, 0, NULL, 0},
+  };
+  long seed = 0;
+  int letter, status = 0;
+  while (!status && (letter = getopt_long(argc, argv, "h", known, NULL)) != -1) {
+    switch (letter) {
+    case 'i':
+      status = add_argument(&options->inputs, "--input", optarg);
+      break;
+    case 's':
+      status = add_argument(&options->shapes, "--shape", optarg);
+      break;
+    case 'd':
+      status = add_argument(&options->dims, "--dim", optarg);
+      break;
+    case 'I':
+      options->inputs_dir = optarg;
+      break;
+    case 'o':
+      options->output_dir = optarg;
+      break;
+    case 'n':
+      status = parse_number("--repeat", optarg, 1, &options->repeat);
+      break;
+    case 't':
+      status = parse_number("--threads", optarg, 0, &options->threads);
+      break;
+    case 'p':
+      options->info = 1;
+      break;
+    case 'r':
+      options->random = 1;
+      status = parse_number("--random", optarg, 0, &seed);
+      options->seed = (uint64_t)seed;
+      break;
+    case 'f':
+      options->as_pb = !strcmp(optarg, "pb");
+      if (!options->as_pb && strcmp(optarg, "npy"))
+        status = complain("--output-format '%s': expected npy or pb", optarg);
+      break;
+    case 'h':
+      fputs(usage, stdout);
+      exit(0);
+    default:
+      status = -1; /* getopt has said why */
+    }
+  }
+  if (!status && optind + 1 != argc)
+    status = complain("expected one model library, found %d; see --help", argc - optind);
+  options->model = status ? NULL : argv[optind];
+  return status;
+}
+
+/* ---- inputs ---- */
+
+static int has_suffix(const char *text, const char *suffix) {
+  size_t length = strlen(text), tail = strlen(suffix);
+  return length >= tail && !strcmp(text + length - tail, suffix);
+}
+
+static int read_tensor(const char *path, const cyto_port *port, host_tensor *tensor) {
+  char error[TENSOR_ERROR_SIZE];
+  int failed = has_suffix(path, ".pb") ? tensor_pb_read(path, tensor, error) : npy_read(path, tensor, error);
+  if (failed || host_tensor_adapt(tensor, port->dtype, error))
+    return complain("input '%s': %s", port->name, error);
+  return 0;
+}
+
+/* The file of the folder that holds input number k; 0 when there is none. */
+static int find_in_folder(const char *folder, int32_t k, char path[PATH_MAX]) {
+  char numbered[32], plain[32];
+  DIR *dir = opendir(folder);
+  int found = 0;
+  snprintf(numbered, sizeof numbered, "in_%d_", k);
+  snprintf(plain, sizeof plain, "input_%d.pb", k);
+  for (struct dirent *entry; dir && !found && (entry = readdir(dir));) {
+    const char *name = entry->d_name;
+    int is_tensor = has_suffix(name, ".npy") || has_suffix(name, ".pb");
+    if ((is_tensor && !strncmp(name, numbered, strlen(numbered))) || !strcmp(name, plain))
+      found = snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
+  }
+  if (dir)
+    closedir(dir);
+  return found;
+}
+
+static int parse_shape(const char *text, const cyto_port *port, host_tensor *tensor) {
+  const char *at = text;
+  tensor->rank = 0;
+  while (*at) {
+    char *end;
+    errno = 0;
+    long long dim = strtoll(at, &end, 10);
+    if (errno || end == at || dim < 0 || (*end && *end != 'x' && *end != ',') || tensor->rank == CYTO_MAX_RANK)
+      return complain("--shape %s=%s: expected sizes such as 1x3x224x224", port->name, text);
+    tensor->dims[tensor->rank++] = dim;
+    at = end + (*end != 0);
+  }
+  return 0;
+}
+
+static int random_tensor(const run_options *options, const cyto_port *port, int32_t index, host_tensor *tensor) {
+  char error[TENSOR_ERROR_SIZE];
+  const char *shape = argument_find(&options->shapes, port->name);
+  uint64_t state = options->seed * 1000003u + (uint64_t)index;
+  tensor->dtype = port->dtype;
+  tensor->rank = port->rank;
+  for (int32_t i = 0; i < port->rank; i++) {
+    const char *value = port->dims[i] < 0 ? argument_find(&options->dims, port->dim_names[i]) : NULL;
+    long dim = 1;
+    if (value && parse_number("--dim", value, 0, &dim))
+      return -1;
+    tensor->dims[i] = port->dims[i] >= 0 ? port->dims[i] : dim;
+  }
+  if (shape && parse_shape(shape, port, tensor))
+    return -1;
+  if (host_tensor_alloc(tensor, error))
+    return complain("input '%s': %s", port->name, error);
+  host_tensor_randomize(tensor, &state);
+  return 0;
+}
+
+/* Gets and binds input number `index`; an optional one may stay out. */
+static int load_input(const run_options *options, const cyto_port *port, int32_t index, cyto_context *context,
+                      host_tensor *tensor) {
+  char path[PATH_MAX];
+  cyto_error error;
+  const char *file = argument_find(&options->inputs, port->name);
+  int status;
+  if (file)
+    status = read_tensor(file, port, tensor);
+  else if (options->inputs_dir && find_in_folder(options->inputs_dir, index, path))
+    status = read_tensor(path, port, tensor);
+  else if (port->is_optional)
+    return 0;
+  else if (options->random)
+    status = random_tensor(options, port, index, tensor);
+  else
+    return complain("input '%s' (number %d): no tensor for it; give --input '%s=FILE' or --random SEED", port->name,
+                    index, port->name);
+  if (!status && cyto_bind_input(context, index, tensor->dtype, tensor->rank, tensor->dims, tensor->data, &error))
+    status = complain("%s", error.message);
+  return status;
+}
+
+/* Names given on the command line must exist in the model. */
+static int check_names(const cyto_model *model, const arguments *list, const char *option) {
+  int32_t count = cyto_model_input_count(model);
+  for (int i = 0; i < list->count; i++) {
+    int known = 0;
+    for (int32_t k = 0; k < count && !known; k++) {
+      cyto_port port;
+      cyto_model_input(model, k, &port);
+      size_t length = strlen(port.name);
+      known = !strncmp(list->names[i], port.name, length) && list->names[i][length] == '=';
+    }
+    if (!known)
+      return complain("%s '%s': the model has no input of that name; see --info", option, list->names[i]);
+  }
+  return 0;
+}
+
+/* ---- outputs ---- */
+
+static int write_output(const run_options *options, int32_t index, const char *name, const host_tensor *tensor) {
+  char path[PATH_MAX], safe[NAME_MAX - 24], error[TENSOR_ERROR_SIZE];
+  snprintf(safe, sizeof safe, "%s", name);
+  for (char *at = safe; *at; at++)
+    if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-", *at))
+      *at = '_';
+  snprintf(path, sizeof path, "%s/out_%d_%s.%s", options->output_dir, index, safe, options->as_pb ? "pb" : "npy");
+  int failed = options->as_pb ? tensor_pb_write(path, name, tensor, error) : npy_write(path, tensor, error);
+  return failed ? complain("output '%s': %s", name, error) : 0;
+}
+
+static void print_dims(int32_t rank, const int64_t *dims, const char *const *names) {
+  putchar('[');
+  for (int32_t i = 0; i < rank; i++) {
+    fputs(i ? "," : "", stdout);
+    if (dims[i] >= 0)
+      printf("%lld", (long long)dims[i]);
+    else
+      fputs(names && names[i][0] ? names[i] : "?", stdout);
+  }
+  putchar(']');
+}
+
+static void print_summary(int32_t index, const char *name, const host_tensor *tensor) {
+  int64_t count = host_tensor_count(tensor), odd = 0;
+  double low = INFINITY, high = -INFINITY, sum = 0;
+  for (int64_t i = 0; i < count; i++) {
+    double value = host_tensor_get(tensor, i);
+    if (!isfinite(value)) {
+      odd++;
+      continue;
+    }
+    low = value < low ? value : low;
+    high = value > high ? value : high;
+    sum += value;
+  }
+  printf("output %d '%s' %s ", index, name, cyto_dtype_name(tensor->dtype));
+  print_dims(tensor->rank, tensor->dims, NULL);
+  if (count > odd)
+    printf(" min %.6g mean %.6g max %.6g", low, sum / (double)(count - odd), high);
+  if (odd)
+    printf(" not finite %lld", (long long)odd);
+  putchar('\n');
+}
+
+static int show_outputs(const run_options *options, const cyto_model *model, cyto_context *context) {
+  if (options->output_dir && mkdir(options->output_dir, 0777) && errno != EEXIST)
+    return complain("'%s': cannot create the folder: %s", options->output_dir, strerror(errno));
+  for (int32_t i = 0; i < cyto_model_output_count(model); i++) {
+    cyto_port port;
+    cyto_tensor out;
+    cyto_error error;
+    cyto_model_output(model, i, &port);
+    if (cyto_output(context, i, &out, &error))
+      return complain("%s", error.message);
+    host_tensor tensor = {.dtype = out.dtype, .rank = out.rank, .data = out.data, .bytes = out.bytes};
+    memcpy(tensor.dims, out.dims, sizeof tensor.dims);
+    if (!options->output_dir)
+      print_summary(i, port.name, &tensor);
+    else if (write_output(options, i, port.name, &tensor))
+      return -1;
+  }
+  return 0;
+}
+
+static void print_info(const cyto_model *model) {
+  int32_t inputs = cyto_model_input_count(model), outputs = cyto_model_output_count(model);
+  printf("model '%s' for %s by %s\n", cyto_model_name(model), cyto_model_target(model), cyto_model_compiler(model));
+  for (int32_t i = 0; i < inputs + outputs; i++) {
+    cyto_port port;
+    int is_input = i < inputs;
+    if (is_input)
+      cyto_model_input(model, i, &port);
+    else
+      cyto_model_output(model, i - inputs, &port);
+    printf("%s %d '%s' %s ", is_input ? "input" : "output", is_input ? i : i - inputs, port.name,
+           cyto_dtype_name(port.dtype));
+    print_dims(port.rank, port.dims, port.dim_names);
+    puts(port.is_optional ? " optional" : port.is_dynamic ? " of data-dependent size" : "");
+  }
+}
+
+/* ---- running ---- */
+
+static double now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static int compare_times(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static int run_timed(cyto_context *context, long repeat) {
+  cyto_error error;
+  double start = now_ms();
+  if (cyto_run(context, &error))
+    return complain("%s", error.message);
+  if (!repeat)
+    return 0;
+  double first = now_ms() - start, *times = malloc((size_t)repeat * sizeof *times);
+  if (!times)
+    return complain("no memory for the times of %ld runs", repeat);
+  for (long i = 0; i < repeat; i++) {
+    start = now_ms();
+    if (cyto_run(context, &error)) {
+      free(times);
+      return complain("%s", error.message);
+    }
+    times[i] = now_ms() - start;
+  }
+  qsort(times, (size_t)repeat, sizeof *times, compare_times);
+  printf("first %.3f ms, then %ld runs: min %.3f ms, median %.3f ms\n", first, repeat, times[0], times[repeat / 2]);
+  free(times);
+  return 0;
+}
+
+static int run_model(const run_options *options, cyto_model *model) {
+  int32_t count = cyto_model_input_count(model);
+  cyto_options how = {.threads = (int32_t)options->threads};
+  cyto_context *context = NULL;
+  cyto_error error;
+  int status = 0;
+  if (check_names(model, &options->inputs, "--input") || check_names(model, &options->shapes, "--shape"))
+    return -1;
+  host_tensor *tensors = calloc((size_t)count + 1, sizeof *tensors);
+  if (!tensors || cyto_context_create(model, &how, &context, &error)) {
+    free(tensors);
+    return complain("%s", tensors ? error.message : "no memory");
+  }
+  for (int32_t i = 0; i < count && !status; i++) {
+    cyto_port port;
+    cyto_model_input(model, i, &port);
+    status = load_input(options, &port, i, context, &tensors[i]);
+  }
+  if (!status)
+    status = run_timed(context, options->repeat);
+  if (!status)
+    status = show_outputs(options, model, context);
+  cyto_context_destroy(context);
+  for (int32_t i = 0; i < count; i++)
+    host_tensor_free(&tensors[i]);
+  free(tensors);
+  return status;
+}
+
+int main(int argc, char **argv) {
+  run_options options = {0};
+  cyto_model *model = NULL;
+  cyto_error error;
+  int status = parse_options(argc, argv, &options);
+  if (status)
+    return 1;
+  if (cyto_model_load(options.model, &model, &error)) {
+    complain("%s", error.message);
+    return 1;
+  }
+  if (options.info)
+    print_info(model);
+  else
+    status = run_model(&options, model);
+  cyto_model_unload(model);
+  if (fflush(stdout))
+    status = complain("cannot write to the standard output: %s", strerror(errno));
+  return status ? 1 : 0;
+}

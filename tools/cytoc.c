@@ -1,0 +1,222 @@
+/* cytoc.c - the compiler's command line: reads a model, runs the passes, lowers, generates code, links.
+ *
+ * The whole pipeline stands in compile(), in order. Exit code 0, or 1 after diagnostics; nothing is written then.
+ */
+#include "codegen/codegen.h"
+#include "cytoc_options.h"
+#include "cytoc_report.h"
+#include "frontend/frontend.h"
+#include "ir/loop.h"
+#include "passes/lower.h"
+#include "passes/memplan.h"
+#include "passes/passes.h"
+#include "tools/batch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct session {
+  const cytoc_options *o;
+  cy_diag_sink *diag;
+  cytoc_report report;
+} session;
+
+static bool ends_with(const char *text, const char *end) {
+  size_t n = strlen(text), m = strlen(end);
+  return n >= m && !strcmp(text + n - m, end);
+}
+
+/* The whole file, with a 0 behind it; NULL after a diagnostic. */
+static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
+  FILE *f = fopen(path, "rb");
+  char *text = NULL;
+  size_t len = 0, got;
+  for (size_t room = 0; f; len += got) {
+    if (len + 4096 > room) text = realloc(text, (room = room * 2 + 65536) + 1);
+    if (!text) cy_bug("out of memory");
+    got = fread(text + len, 1, 4096, f);
+    if (!got) break;
+  }
+  if (!f || ferror(f)) {
+    cy_location where = {.file = path, .node_index = -1};
+    cy_diag_add(diag, CY_ERROR, &where, "cannot read the file: %s", strerror(errno));
+    free(text);
+    text = NULL;
+  }
+  if (f) fclose(f);
+  if (text) text[len] = 0;
+  *out_len = len;
+  return text;
+}
+
+static cy_graph *read_model(session *s) {
+  const cytoc_options *o = s->o;
+  if (!ends_with(o->input, ".txt")) {
+    cy_import_options import = {o->dims, o->ndims, o->shapes, o->nshapes};
+    return cy_import_file(o->input, &import, s->diag);
+  }
+  size_t len;
+  char *text = read_text(o->input, &len, s->diag);
+  cy_graph *g = text ? cy_graph_parse(text, len, o->input, s->diag) : NULL;
+  free(text);
+  return g;
+}
+
+/* ---- outputs ---- */
+
+/* Does the comma separated list name `kind`? */
+static bool listed(const char *list, const char *kind) {
+  size_t n = strlen(kind);
+  for (const char *p = list; p; p = strchr(p, ','), p = p ? p + 1 : NULL)
+    if (!strncmp(p, kind, n) && (p[n] == ',' || !p[n])) return true;
+  return false;
+}
+
+/* base with its ending replaced; free() it. */
+static char *with_ending(const char *path, const char *ending) {
+  const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
+  size_t n = dot && (!slash || dot > slash) ? (size_t)(dot - path) : strlen(path);
+  char *out = malloc(n + strlen(ending) + 2);
+  if (!out) cy_bug("out of memory");
+  sprintf(out, "%.*s.%s", (int)n, path, ending);
+  return out;
+}
+
+static FILE *open_text(session *s, const char *path) {
+  FILE *f = fopen(path, "w");
+  if (!f) {
+    cy_location where = {.file = path, .node_index = -1};
+    cy_diag_add(s->diag, CY_ERROR, &where, "cannot write the file: %s", strerror(errno));
+  }
+  return f;
+}
+
+/* --emit=graph and --emit=loops: "<output>.graph.txt" beside the others, or standard output where nothing else is asked for. */
+static int write_text(session *s, const char *kind, cy_graph *g, cy_program *p) {
+  char *path = s->o->output ? with_ending(s->o->output, p ? "loops.txt" : "graph.txt") : NULL;
+  bool to_file = path && strcmp(s->o->emit, kind);
+  FILE *f = to_file ? open_text(s, path) : s->o->output ? open_text(s, s->o->output) : stdout;
+  free(path);
+  if (!f) return -1;
+  if (p)
+    cy_program_print(p, f);
+  else
+    cy_graph_print(g, f);
+  if (f != stdout) fclose(f);
+  return 0;
+}
+
+static int generate(session *s, cy_machine *machine, cy_program *p, const char *kind) {
+  const cytoc_options *o = s->o;
+  char *fallback = with_ending(o->output ? o->output : o->input, kind);
+  const char *slash = strrchr(fallback, '/');
+  bool alone = !o->emit || !strchr(o->emit, ',');
+  cy_codegen_options c = {.machine = machine,
+                          .emit = cy_emit_kind_of(kind),
+                          .output = o->output && alone ? o->output : o->output || !slash ? fallback : slash + 1,
+                          .name = o->name,
+                          .opt_level = o->opt_level,
+                          .jobs = o->jobs,
+                          .save_temps = o->save_temps,
+                          .plan_memory = cy_plan_memory,
+                          .diag = s->diag,
+                          .stats = &s->report.code,
+                          .explain = o->explain ? stdout : NULL};
+  int status = cy_codegen(p, &c);
+  free(fallback);
+  return status;
+}
+
+/* What is emitted when --emit is not given: what the output's ending says. */
+static const char *default_kind(session *s) {
+  if (!s->o->output) return "so";
+  const char *dot = strrchr(s->o->output, '.');
+  if (dot && cy_emit_kind_of(s->o->output) != CY_EMIT_KINDS) return dot + 1;
+  cy_location where = {.file = s->o->output, .node_index = -1};
+  cy_diag_add(s->diag, CY_ERROR, &where, "what to write is not clear from the file's name: expected an ending of .so, .a, .o, .h, .ll "
+                                         "or .asm, or --emit=KIND");
+  return NULL;
+}
+
+/* ---- the pipeline ---- */
+
+static bool supports(const void *machine, cy_kernel *k) { return cy_machine_supports(machine, k); }
+
+static cy_program *lower(session *s, cy_graph *g, cy_machine *machine) {
+  cy_lower_options o = {.level = s->o->opt_level, .supports = supports, .target = machine};
+  cytoc_report_stage(&s->report, "lower");
+  return cy_lower(g, &o);
+}
+
+static int emit_all(session *s, cy_graph *g, cy_machine *machine) {
+  static const char *const kinds[] = {"so", "a", "o", "h", "ll", "asm"};
+  const char *emit = s->o->emit ? s->o->emit : default_kind(s);
+  if (!emit) return -1;
+  if (listed(emit, "graph") && write_text(s, "graph", g, NULL)) return -1;
+  if (!strcmp(emit, "graph")) return 0;
+  cy_program *p = lower(s, g, machine);
+  if (!p) return -1;
+  if (listed(emit, "loops") && write_text(s, "loops", g, p)) return -1;
+  bool first = true;
+  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    if (!listed(emit, kinds[i])) continue;
+    if (!first && !(p = lower(s, g, machine))) return -1; /* code generation uses a program up */
+    first = false;
+    cytoc_report_stage(&s->report, kinds[i]);
+    if (generate(s, machine, p, kinds[i])) return -1;
+  }
+  return 0;
+}
+
+static int check_emit(session *s) {
+  static const char known[] = "so,a,o,h,ll,asm,graph,loops";
+  for (const char *p = s->o->emit; p; p = strchr(p, ','), p = p ? p + 1 : NULL) {
+    char kind[16] = "";
+    size_t n = strcspn(p, ",");
+    if (n < sizeof kind) memcpy(kind, p, n);
+    if (*kind && listed(known, kind)) continue;
+    cy_diag_add(s->diag, CY_ERROR, NULL, "unknown kind '%.*s' in --emit: expected some of %s", (int)n, p, known);
+    return -1;
+  }
+  return 0;
+}
+
+static int compile(session *s) {
+  const cytoc_options *o = s->o;
+  if (check_emit(s)) return -1;
+  cy_machine *machine = cy_machine_open(o->target, s->diag);
+  if (!machine) return -1;
+  cytoc_report_stage(&s->report, "import");
+  cy_graph *g = read_model(s);
+  int status = g ? 0 : -1;
+  cy_pass_options passes = {.opt_level = o->opt_level, .only = o->passes, .stop_after = o->stop_after, .disable = o->disable,
+                            .dump = o->dump, .dump_dir = o->dump_dir, .verify = o->verify};
+  cytoc_report_stage(&s->report, "passes");
+  if (!status) status = cy_passes_run(g, &passes, &s->report.passes);
+  if (!status && (o->stop_after || o->passes) && !o->emit)
+    cy_graph_print(g, stdout);
+  else if (!status)
+    status = emit_all(s, g, machine);
+  cytoc_report_stage(&s->report, NULL);
+  if (!status && o->stats_file) status = cytoc_report_write(&s->report, o->input, o->stats_file, s->diag);
+  if (g) cy_graph_destroy(g);
+  cy_machine_close(machine);
+  return status;
+}
+
+static int compile_main(int argc, char **argv) {
+  cytoc_options o;
+  if (cytoc_options_parse(argc, argv, &o)) return 1;
+  if (o.done) return 0;
+  if (o.batch) return cy_batch_run(o.batch, o.jobs > 0 ? o.jobs : 1, compile_main);
+  session s = {.o = &o, .diag = cy_diag_create()};
+  s.report.verbose = o.verbose;
+  int status = compile(&s);
+  cy_diag_print(s.diag, stderr);
+  cy_diag_destroy(s.diag);
+  return status ? 1 : 0;
+}
+
+int main(int argc, char **argv) { return compile_main(argc, argv); }

@@ -1,0 +1,31 @@
+/* cytoc_options.h - the command line of cytoc, parsed. */
+#ifndef CYTOC_OPTIONS_H
+#define CYTOC_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { CYTOC_MAX_OVERRIDES = 64 };
+
+typedef struct cytoc_options {
+  const char *input;
+  const char *output;      /* NULL: the model's name with the ending of what is emitted */
+  const char *target;
+  const char *emit;        /* "so,h,graph": NULL: by the ending of output */
+  int opt_level, jobs;
+  const char *dims[CYTOC_MAX_OVERRIDES], *shapes[CYTOC_MAX_OVERRIDES];
+  uint32_t ndims, nshapes;
+  const char *dump, *dump_dir, *passes, *stop_after, *disable;
+  const char *name;
+  const char *stats_file;  /* "": as text on standard output; NULL: none */
+  const char *save_temps;
+  const char *batch;       /* list of command lines to run instead */
+  bool verify, explain, verbose;
+  bool done;               /* --help, --version and the like have been answered */
+} cytoc_options;
+
+/* 0, or -1 after a message on standard error. */
+int cytoc_options_parse(int argc, char **argv, cytoc_options *out);
+
+#endif

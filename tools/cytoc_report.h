@@ -1,0 +1,27 @@
+/* cytoc_report.h - what a compilation says about itself: a progress line, -v, --stats. */
+#ifndef CYTOC_REPORT_H
+#define CYTOC_REPORT_H
+
+#include "codegen/codegen.h"
+#include "passes/passes.h"
+
+enum { CYTOC_MAX_STAGES = 16 };
+
+typedef struct cytoc_report {
+  bool verbose;
+  int nstages;
+  struct {
+    const char *name;
+    double start, seconds;
+  } stage[CYTOC_MAX_STAGES];
+  bool progress_shown;
+  cy_pass_stats passes;
+  cy_codegen_stats code;
+} cytoc_report;
+
+/* The stage that begins now; NULL: the last one has ended. On a terminal, compiles over a second show their stage. */
+void cytoc_report_stage(cytoc_report *r, const char *name);
+/* file "": text on standard output, else JSON. 0, or -1 after a diagnostic. */
+int cytoc_report_write(const cytoc_report *r, const char *model, const char *file, cy_diag_sink *diag);
+
+#endif

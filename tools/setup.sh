@@ -1,0 +1,109 @@
+#!/bin/bash
+# setup.sh: bring a machine to the point where `make` works, and tell make what was found.
+#
+# In:  tests/requirements.txt (pinned Python packages); the environment variables CYTO_NO_INSTALL=1 (look, install
+#      nothing) and LLVM_CONFIG (a llvm-config to use).
+# Out: missing Debian packages installed, build/venv filled, build/config.mk written for the Makefile to include.
+#
+# Safe to run again: each part first looks whether its result is there.  LLVM is the one part that may be absent: the
+# Makefile then builds everything except the compiler.  All else missing is an error that names what to install.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+mkdir -p build
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+die() { say "$@"; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Prints the first llvm-config of version 17 or newer, 19 preferred; nothing when there is none.
+find_llvm() {
+  local c v
+  for c in ${LLVM_CONFIG:-} llvm-config-19 llvm-config-{30..17} llvm-config; do
+    v=$("$c" --version 2>/dev/null) || continue
+    [ "${v%%.*}" -ge 17 ] && [ -e "$("$c" --includedir)/llvm-c/Core.h" ] && { command -v "$c"; return; }
+  done
+}
+
+has_header() { echo "#include <$1>" | ${CC:-cc} -E -x c - >/dev/null 2>&1; }
+has_venv() { python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || have virtualenv; }
+
+# Prints the Debian packages whose files are not there yet.
+missing_packages() {
+  { have "${CC:-cc}" && have ld && has_header stdio.h; } || echo build-essential
+  have make || echo make
+  [ -n "$(find_llvm)" ] || echo llvm-19-dev
+  has_header protobuf-c/protobuf-c.h || echo libprotobuf-c-dev
+  have protoc-c || echo protobuf-c-compiler
+  has_header jansson.h || echo libjansson-dev
+  { have python3 && has_venv; } || echo python3-venv
+  [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
+}
+
+install_packages() {
+  local root='' llvm=''
+  [ -z "${CYTO_NO_INSTALL:-}" ] || { say "not installed, as CYTO_NO_INSTALL is set: $*"; return 1; }
+  have apt-get || { say "no apt-get here; please install what these Debian packages hold: $*"; return 1; }
+  if [ "$(id -u)" != 0 ]; then
+    have sudo || { say "run as root (no sudo here): apt-get install $*"; return 1; }
+    root=sudo
+  fi
+  say "installing $*"
+  $root apt-get update -qq || say "apt-get update failed; going on with the lists that are here"
+  if [[ " $* " == *" llvm-19-dev "* ]] && ! apt-cache show llvm-19-dev >/dev/null 2>&1; then
+    for llvm in llvm-{21,20,18,17}-dev; do apt-cache show "$llvm" >/dev/null 2>&1 && break; done
+    set -- "${@/llvm-19-dev/$llvm}"
+  fi
+  DEBIAN_FRONTEND=noninteractive $root ${root:+env DEBIAN_FRONTEND=noninteractive} \
+    apt-get install -y -qq --no-install-recommends "$@" >build/apt.log 2>&1 && return
+  tail -n 5 build/apt.log >&2
+  # One package that cannot be had must not keep back the others.
+  for llvm in "$@"; do $root apt-get install -y -qq --no-install-recommends "$llvm" >>build/apt.log 2>&1; done
+  return 1
+}
+
+check_packages() {
+  local missing
+  missing=$(missing_packages | tr '\n' ' ')
+  [ -z "$missing" ] && return
+  # shellcheck disable=SC2086
+  install_packages $missing
+  missing=$(missing_packages | tr '\n' ' ')
+  [ -z "$missing" ] && return
+  [ "$missing" = 'llvm-19-dev ' ] || die "still missing (see build/apt.log): $missing"
+  say "LLVM 17 or newer not found and not installable: the compiler is left out, everything else is built"
+}
+
+python_ready() {
+  local want
+  want=$(sed 's/#.*//;/^ *$/d' tests/requirements.txt | sort)
+  [ "$(build/venv/bin/python -m pip freeze --all 2>/dev/null | grep -Fxi "$want" | sort)" = "$want" ]
+}
+
+make_venv() {
+  python_ready && return
+  if ! build/venv/bin/python -m pip --version >/dev/null 2>&1; then
+    say "making build/venv"
+    rm -rf build/venv
+    python3 -m venv build/venv >build/venv.log 2>&1 || /usr/bin/python3 -m venv build/venv >>build/venv.log 2>&1 ||
+      virtualenv -q build/venv >>build/venv.log 2>&1 ||
+      die "no Python virtual environment can be made (build/venv.log): install python3-venv"
+  fi
+  say "installing the Python packages of tests/requirements.txt into build/venv"
+  build/venv/bin/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt >>build/venv.log 2>&1 ||
+    { tail -n 5 build/venv.log >&2; die "pip failed (build/venv.log)"; }
+}
+
+write_config() {
+  local proto
+  proto=$(build/venv/bin/python -c 'import onnx, os; print(os.path.join(os.path.dirname(onnx.__file__), "onnx-ml.proto"))')
+  [ -e "$proto" ] || die "the onnx package has no onnx-ml.proto: $proto"
+  {
+    echo "# Written by tools/setup.sh; delete to have it looked for again."
+    echo "LLVM_CONFIG := $(find_llvm)"
+    echo "ONNX_PROTO := ${proto#"$PWD"/}"
+  } >build/config.mk.new && mv build/config.mk.new build/config.mk
+}
+
+check_packages
+make_venv
+write_config

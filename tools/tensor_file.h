@@ -1,0 +1,46 @@
+/* tensor_file.h - tensors in files and in memory, for the command line tools: NumPy's .npy and ONNX's .pb
+ * (TensorProto).
+ *
+ * A host_tensor owns its data (malloc), dense and row-major, in the runtime's layout (sub-byte elements packed).
+ * Functions that can fail return 0, or -1 with a text for people in `error`.
+ */
+#ifndef TENSOR_FILE_H
+#define TENSOR_FILE_H
+
+#include "cyto.h"
+
+enum { TENSOR_ERROR_SIZE = 512 };
+
+typedef struct host_tensor {
+  int32_t dtype, rank;
+  int64_t dims[CYTO_MAX_RANK];
+  void *data;
+  size_t bytes;
+} host_tensor;
+
+/* ---- npy.c: every dtype that numpy has. Those it lacks are stored by their bits: bfloat16 as uint16, float8 as uint8,
+ * 2- and 4-bit integers an element per int8/uint8, float4 by its bits in uint8. Reading gives what the file says. ----
+ */
+int npy_read(const char *path, host_tensor *out_tensor, char error[TENSOR_ERROR_SIZE]);
+int npy_write(const char *path, const host_tensor *tensor, char error[TENSOR_ERROR_SIZE]);
+
+/* ---- tensor_pb.c: all dtypes but strings, raw or typed data; no external data ---- */
+int tensor_pb_read(const char *path, host_tensor *out_tensor, char error[TENSOR_ERROR_SIZE]);
+int tensor_pb_write(const char *path, const char *name, const host_tensor *tensor, char error[TENSOR_ERROR_SIZE]);
+
+/* ---- tensor_value.c ---- */
+/* Allocates zeroed data for dtype, rank and dims that are set. */
+int host_tensor_alloc(host_tensor *tensor, char error[TENSOR_ERROR_SIZE]);
+void host_tensor_free(host_tensor *tensor);
+int64_t host_tensor_count(const host_tensor *tensor);
+/* Element i as a number (of a complex one the real part). */
+double host_tensor_get(const host_tensor *tensor, int64_t i);
+/* Fills with reproducible numbers: floats in [-1, 1), bytes of all values, wider integers in [0, 10). */
+void host_tensor_randomize(host_tensor *tensor, uint64_t *state);
+/* Takes what npy_read() gave for an input of `dtype` where numpy had no such dtype: reinterprets or packs. Other dtypes
+ * stay, for the caller to compare. */
+int host_tensor_adapt(host_tensor *tensor, int32_t dtype, char error[TENSOR_ERROR_SIZE]);
+/* The whole file, malloc'ed. */
+int file_read(const char *path, uint8_t **out_data, size_t *out_bytes, char error[TENSOR_ERROR_SIZE]);
+
+#endif
