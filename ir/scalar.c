@@ -154,7 +154,7 @@ static uint64_t to_bits(cy_dtype dtype, cy_scalar v) {
     float f = (float)v.f;
     memcpy(&bits, &f, 4);
   } else {
-    bits = encode(dtype, cy_scalar_round(dtype, v.f, true));
+    bits = encode(dtype, cy_scalar_round(dtype, v.f, !isinf(v.f))); /* an infinity that a cast let through stays */
   }
   return bits;
 }
