@@ -6,8 +6,9 @@
  * Whatever goes wrong: a diagnostic, temporaries removed, no output touched.
  */
 #define _GNU_SOURCE
-#include "codegen/build.h"
+#include "codegen/work.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -63,7 +64,7 @@ static char *header_path(const cy_codegen_options *o) {
   return path;
 }
 
-static void explain(cy_build *b, FILE *out) {
+static void explain(cy_work *b, FILE *out) {
   int64_t *syms = calloc(cy_sym_count(b->g) + 1, sizeof *syms);
   if (!syms)
     abort();
@@ -86,7 +87,7 @@ static uint32_t count_steps(const cy_step *s) {
   return n;
 }
 
-static void fill_stats(cy_build *b, cy_codegen_stats *st) {
+static void fill_stats(cy_work *b, cy_codegen_stats *st) {
   st->kernels = b->nplans;
   st->steps = count_steps(b->p->steps);
   for (uint32_t i = 0; i < b->p->nconstants; i++)
@@ -96,7 +97,7 @@ static void fill_stats(cy_build *b, cy_codegen_stats *st) {
     st->arena_bytes = -1;
 }
 
-static int build_objects(cy_build *b, cy_codegen_stats *st) {
+static int build_objects(cy_work *b, cy_codegen_stats *st) {
   bool text = b->o->emit == CY_EMIT_LL || b->o->emit == CY_EMIT_ASM;
   cy_code_kind kind = b->o->emit == CY_EMIT_LL ? CY_CODE_LL : text ? CY_CODE_ASM : CY_CODE_OBJECT;
   double t0 = now();
@@ -117,9 +118,25 @@ static int build_objects(cy_build *b, cy_codegen_stats *st) {
   return 0;
 }
 
-static int build(cy_build *b) {
+/* Better said now than after minutes of compiling. */
+static int check_output(cy_work *b) {
+  if (strcmp(b->o->output, "-") == 0)
+    return 0;
+  const char *near = cy_temps_near(b->temps, b->o->output);
+  FILE *f = fopen(near, "wb");
+  if (!f) {
+    cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", b->o->output, strerror(errno));
+    return -1;
+  }
+  fclose(f);
+  return 0;
+}
+
+static int build(cy_work *b) {
   cy_codegen_stats none = {0}, *st = b->o->stats ? b->o->stats : &none;
   memset(st, 0, sizeof *st);
+  if (check_output(b))
+    return -1;
   if (b->o->emit != CY_EMIT_H) {
     if (build_objects(b, st))
       return -1;
@@ -134,7 +151,7 @@ static int build(cy_build *b) {
   return rc;
 }
 
-static void build_deinit(cy_build *b) {
+static void build_deinit(cy_work *b) {
   for (uint32_t i = 0; i < b->nobjects; i++)
     free(b->objects[i]);
   free(b->objects);
@@ -149,7 +166,7 @@ static void build_deinit(cy_build *b) {
 }
 
 int cy_codegen(cy_program *p, const cy_codegen_options *o) {
-  cy_build b = {.p = p, .g = p->g, .o = o, .machine = o->machine, .diag = o->diag};
+  cy_work b = {.p = p, .g = p->g, .o = o, .machine = o->machine, .diag = o->diag};
   b.temps = cy_temps_create(o->diag);
   if (!b.temps)
     return -1;

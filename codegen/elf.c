@@ -4,7 +4,7 @@
  *   head: ELF header | padding | data | tail: symbol table, strings, section headers
  * Sections: null, the data (read-only), .symtab, .strtab (also the section names), .note.GNU-stack.
  */
-#include "codegen/build.h"
+#include "codegen/work.h"
 
 #include <elf.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * with cyto.h but does not need it. Any byte may occur in ONNX names: identifiers are made of them, comments show them.
  */
 #define _GNU_SOURCE
-#include "codegen/build.h"
+#include "codegen/work.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -93,7 +93,7 @@ static void put_comment_text(FILE *f, const char *s) {
   }
 }
 
-static void put_struct(FILE *f, cy_build *b, const char *what, const cy_port_info *ports, uint32_t n, bool input) {
+static void put_struct(FILE *f, cy_work *b, const char *what, const cy_port_info *ports, uint32_t n, bool input) {
   char **ids = cy_port_identifiers(b->g, ports, n);
   fprintf(f, "typedef struct %s_%s {\n", b->name, what);
   for (uint32_t i = 0; i < n; i++) {
@@ -113,7 +113,7 @@ static void put_struct(FILE *f, cy_build *b, const char *what, const cy_port_inf
   fprintf(f, "} %s_%s;\n\n", b->name, what);
 }
 
-static uint32_t put_sizes(FILE *f, cy_build *b) {
+static uint32_t put_sizes(FILE *f, cy_work *b) {
   cy_sym *syms;
   uint32_t n = cy_input_symbols(b->g, &syms);
   if (n == 0)
@@ -136,7 +136,7 @@ static uint32_t put_sizes(FILE *f, cy_build *b) {
 }
 
 /* Macros for inputs and outputs of fixed shape: how many elements to provide. */
-static void put_counts(FILE *f, cy_build *b, const char *what, const cy_port_info *ports, uint32_t n) {
+static void put_counts(FILE *f, cy_work *b, const char *what, const cy_port_info *ports, uint32_t n) {
   char **ids = cy_port_identifiers(b->g, ports, n);
   for (uint32_t i = 0; i < n; i++) {
     int64_t count;
@@ -145,7 +145,7 @@ static void put_counts(FILE *f, cy_build *b, const char *what, const cy_port_inf
   }
 }
 
-static void put_header(FILE *f, cy_build *b) {
+static void put_header(FILE *f, cy_work *b) {
   const cy_port_info *in, *out;
   uint32_t nin = cy_graph_inputs(b->g, &in), nout = cy_graph_outputs(b->g, &out);
   fputs("/* ", f);
@@ -176,7 +176,7 @@ static void put_header(FILE *f, cy_build *b) {
              "#ifdef __cplusplus\n}\n#endif\n#endif\n", b->name);
 }
 
-int cy_header_write(cy_build *b, const char *path) {
+int cy_header_write(cy_work *b, const char *path) {
   bool to_stdout = strcmp(path, "-") == 0;
   const char *near = to_stdout ? "-" : cy_temps_near(b->temps, path);
   FILE *f = to_stdout ? stdout : fopen(near, "w");

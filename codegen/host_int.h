@@ -6,7 +6,7 @@
 #ifndef CY_HOST_INT_H
 #define CY_HOST_INT_H
 
-#include "codegen/build.h"
+#include "codegen/work.h"
 #include "codegen/cpu/emit.h"
 #include "runtime/cyto_abi.h"
 
@@ -19,7 +19,7 @@ typedef struct cy_host_fn {
 } cy_host_fn;
 
 typedef struct cy_host {
-  cy_build *build;
+  cy_work *build;
   cy_program *p;
   cy_graph *g;
   cy_cg *cg;

@@ -153,7 +153,7 @@ static void emit_run_function(cy_host *h, LLVMValueRef model, bool has_inputs) {
 
 /* The fields in the order of cyrt_model; LLVM pads the struct as C does. */
 void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
-  cy_build *b = h->build;
+  cy_work *b = h->build;
   const cy_port_info *in, *out;
   uint32_t nin = cy_graph_inputs(h->g, &in), nout = cy_graph_outputs(h->g, &out);
   LLVMValueRef fields[] = {i32_const(h, CYTO_ABI_VERSION),

@@ -31,7 +31,7 @@ static void fill_pointers(cy_host *h, const cy_step *s, const cy_kernel_plan *pl
   cy_cg *cg = h->cg;
   LLVMValueRef slots = cy_host_slots(h);
   for (uint32_t i = 0; i < s->nbind; i++) {
-    if ((int32_t)i == plan->dead_arg)
+    if ((int32_t)i == plan->dead_arg && !plan->reads_dead)
       continue;
     cy_store(cg, cy_host_pointer(h, s->bind[i].buffer, s->bind[i].offset), cy_gepc(cg, slots, 8 * (int64_t)i), 8);
   }
@@ -311,7 +311,6 @@ static void emit_loop(cy_host *h, const cy_step *s) {
   LLVMBasicBlockRef head = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "loop");
   LLVMBasicBlockRef body = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "");
   LLVMBasicBlockRef exit = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "");
-  cy_host_set_sym(h, s->sym, cy_i64(cg, 0));
   LLVMBuildBr(cg->b, head);
   LLVMPositionBuilderAtEnd(cg->b, head);
   cy_host_forget(h);

@@ -5,21 +5,21 @@
  * has to carry. Everything that later code only reads is computed here once (expanded math, list of sizes), because the IR
  * belongs to one thread.
  */
-#include "codegen/build.h"
+#include "codegen/work.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- which kernels ---- */
 
-static cy_kernel_plan *find_plan(cy_build *b, const cy_kernel *k) {
+static cy_kernel_plan *find_plan(cy_work *b, const cy_kernel *k) {
   for (uint32_t i = 0; i < b->p->nkernels; i++) /* plans stand in the order of p->kernels */
     if (b->p->kernels[i] == k)
       return &b->plans[i];
   cy_bug("a step launches kernel '%s', which is not in the program's list", cy_kernel_name(k));
 }
 
-static void visit_launches(cy_build *b, cy_step *s, void (*visit)(cy_build *b, cy_step *s)) {
+static void visit_launches(cy_work *b, cy_step *s, void (*visit)(cy_work *b, cy_step *s)) {
   for (; s; s = s->next) {
     if (s->kind == CY_STEP_LAUNCH)
       visit(b, s);
@@ -28,21 +28,21 @@ static void visit_launches(cy_build *b, cy_step *s, void (*visit)(cy_build *b, c
   }
 }
 
-static void note_launch(cy_build *b, cy_step *s) {
+static void note_launch(cy_work *b, cy_step *s) {
   cy_kernel_plan *plan = find_plan(b, s->kernel);
   if (!plan->launch)
     plan->launch = s;
 }
 
 /* "model_k12_matmul_gelu": the model's name keeps two archives in one application apart. */
-static void name_kernel(cy_build *b, cy_kernel_plan *plan, uint32_t index) {
+static void name_kernel(cy_work *b, cy_kernel_plan *plan, uint32_t index) {
   const char *name = cy_kernel_name(plan->kernel);
   char *id = cy_c_identifier(name, strlen(name));
   snprintf(plan->symbol, sizeof plan->symbol, "%.40s_k%u_%.24s", b->name, index, id);
   free(id);
 }
 
-static void prepare_kernel(cy_build *b, cy_kernel_plan *plan) {
+static void prepare_kernel(cy_work *b, cy_kernel_plan *plan) {
   plan->nargs_ir = cy_kernel_args(plan->kernel, NULL);
   plan->dead_arg = plan->packed_arg = plan->scratch_arg = plan->shared_arg = -1;
   plan->shifted_arg[0] = plan->shifted_arg[1] = -1;
@@ -56,7 +56,7 @@ static void prepare_kernel(cy_build *b, cy_kernel_plan *plan) {
 
 /* ---- what is bound to appended arguments ---- */
 
-static void append_bind(cy_build *b, cy_step *s, uint32_t arg, cy_bind bind) {
+static void append_bind(cy_work *b, cy_step *s, uint32_t arg, cy_bind bind) {
   uint32_t n = arg + 1;
   if (n > s->nbind) {
     cy_bind *more = CY_NEW_ARRAY(cy_graph_arena(b->g), cy_bind, n);
@@ -67,7 +67,7 @@ static void append_bind(cy_build *b, cy_step *s, uint32_t arg, cy_bind bind) {
   s->bind[arg] = bind;
 }
 
-static cy_bind constant_bind(cy_build *b, uint32_t constant) {
+static cy_bind constant_bind(cy_work *b, uint32_t constant) {
   for (uint32_t i = 0; i < b->p->nbuffers; i++)
     if (b->p->buffers[i].kind == CY_BUF_CONST && b->p->buffers[i].index == constant)
       return (cy_bind){i, 0};
@@ -75,19 +75,24 @@ static cy_bind constant_bind(cy_build *b, uint32_t constant) {
   return (cy_bind){cy_program_add_buffer(b->p, CY_BUF_CONST, constant, bytes), 0};
 }
 
-static cy_bind scratch_bind(cy_build *b) {
+static cy_bind scratch_bind(cy_work *b) {
   return (cy_bind){cy_program_add_buffer(b->p, CY_BUF_ARENA, 0, cy_dim_const(b->g, 0)), 0};
 }
 
-static void bind_packed(cy_build *b, cy_step *s, cy_kernel_plan *plan) {
+static void bind_packed(cy_work *b, cy_step *s, cy_kernel_plan *plan) {
   const cy_buffer *plain = &b->p->buffers[s->bind[plan->dead_arg].buffer];
   if (plain->kind != CY_BUF_CONST)
     cy_bug("kernel '%s' wants constant weights, but a step binds something else", cy_kernel_name(plan->kernel));
   cy_val v = b->p->constants[plain->index].value;
-  append_bind(b, s, (uint32_t)plan->packed_arg, constant_bind(b, b->machine->target->pack(b->machine, b->p, plan, v)));
+  int64_t offset = 0;
+  cy_dim at = s->bind[plan->dead_arg].offset;
+  if (at && !cy_dim_is_const(b->g, at, &offset))
+    cy_bug("kernel '%s': weights begin at a place that is not known", cy_kernel_name(plan->kernel));
+  uint32_t packed = b->machine->target->pack(b->machine, b->p, plan, v, offset);
+  append_bind(b, s, (uint32_t)plan->packed_arg, constant_bind(b, packed));
 }
 
-static void bind_launch(cy_build *b, cy_step *s) {
+static void bind_launch(cy_work *b, cy_step *s) {
   cy_kernel_plan *plan = find_plan(b, s->kernel);
   if (plan->packed_arg >= 0)
     bind_packed(b, s, plan);
@@ -105,15 +110,16 @@ static void bind_launch(cy_build *b, cy_step *s) {
 
 /* ---- which constants are needed ---- */
 
-static void use_buffer(cy_build *b, uint32_t id) {
+static void use_buffer(cy_work *b, uint32_t id) {
   const cy_buffer *buffer = &b->p->buffers[id];
   if (buffer->kind == CY_BUF_CONST)
     b->constant_used[buffer->index] = true;
 }
 
-static void use_constants(cy_build *b, const cy_step *s) {
+static void use_constants(cy_work *b, const cy_step *s) {
   for (; s; s = s->next) {
-    int32_t dead = s->kind == CY_STEP_LAUNCH ? find_plan(b, s->kernel)->dead_arg : -1;
+    const cy_kernel_plan *plan = s->kind == CY_STEP_LAUNCH ? find_plan(b, s->kernel) : NULL;
+    int32_t dead = plan && !plan->reads_dead ? plan->dead_arg : -1;
     for (uint32_t i = 0; i < s->nbind; i++)
       if ((int32_t)i != dead)
         use_buffer(b, s->bind[i].buffer);
@@ -126,7 +132,7 @@ static void use_constants(cy_build *b, const cy_step *s) {
 }
 
 /* Inputs with a default: the default goes along. */
-static void add_defaults(cy_build *b) {
+static void add_defaults(cy_work *b) {
   const cy_port_info *ports;
   uint32_t n = cy_graph_inputs(b->g, &ports);
   for (uint32_t i = 0; i < n; i++) {
@@ -136,7 +142,7 @@ static void add_defaults(cy_build *b) {
   }
 }
 
-static void find_constants(cy_build *b) {
+static void find_constants(cy_work *b) {
   add_defaults(b);
   b->constant_used = calloc(b->p->nconstants + 1, sizeof *b->constant_used);
   if (!b->constant_used)
@@ -149,7 +155,7 @@ static void find_constants(cy_build *b) {
   }
 }
 
-void cy_kernels_prepare(cy_build *b) {
+void cy_kernels_prepare(cy_work *b) {
   uint32_t n = b->p->nkernels, kept = 0;
   b->plans = calloc(n + 1, sizeof *b->plans);
   b->worker_sym = calloc(n + 1, sizeof *b->worker_sym);
@@ -176,7 +182,7 @@ void cy_kernels_prepare(cy_build *b) {
 
 /* ---- scratch, once its sizes are known ---- */
 
-static cy_dim scratch_bytes(cy_build *b, int64_t bytes, cy_sym *sym, const char *what, const char *kernel) {
+static cy_dim scratch_bytes(cy_work *b, int64_t bytes, cy_sym *sym, const char *what, const char *kernel) {
   if (bytes >= 0)
     return cy_dim_const(b->g, (bytes + 63) / 64 * 64);
   if (!*sym) {
@@ -188,7 +194,7 @@ static cy_dim scratch_bytes(cy_build *b, int64_t bytes, cy_sym *sym, const char 
   return cy_dim_sym(b->g, *sym);
 }
 
-static bool depends_on_data(cy_build *b, cy_kernel *k) {
+static bool depends_on_data(cy_work *b, cy_kernel *k) {
   const cy_dim *dims;
   uint32_t n = cy_kernel_dims(k, &dims);
   for (uint32_t i = 0; i < n; i++)
@@ -197,7 +203,7 @@ static bool depends_on_data(cy_build *b, cy_kernel *k) {
   return false;
 }
 
-static void size_scratch(cy_build *b, cy_step *s, int32_t arg, cy_dim bytes, bool at_run_time) {
+static void size_scratch(cy_work *b, cy_step *s, int32_t arg, cy_dim bytes, bool at_run_time) {
   cy_buffer *buffer = &b->p->buffers[s->bind[arg].buffer];
   buffer->bytes = bytes;
   if (at_run_time) {
@@ -206,7 +212,7 @@ static void size_scratch(cy_build *b, cy_step *s, int32_t arg, cy_dim bytes, boo
   }
 }
 
-static void size_launch(cy_build *b, cy_step *s) {
+static void size_launch(cy_work *b, cy_step *s) {
   cy_kernel_plan *plan = find_plan(b, s->kernel);
   size_t n = (size_t)(plan - b->plans);
   const cy_kernel_code *code = &plan->code;
@@ -222,4 +228,4 @@ static void size_launch(cy_build *b, cy_step *s) {
   }
 }
 
-void cy_kernels_bind_scratch(cy_build *b) { visit_launches(b, b->p->steps, size_launch); }
+void cy_kernels_bind_scratch(cy_work *b) { visit_launches(b, b->p->steps, size_launch); }

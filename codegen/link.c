@@ -6,7 +6,7 @@
  * equal inputs give equal bytes.
  */
 #define _GNU_SOURCE
-#include "codegen/build.h"
+#include "codegen/work.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -36,7 +36,7 @@ static void add(command *c, const char *arg) {
 }
 
 /* Puts the first lines of a tool's complaints into a diagnostic. */
-static void report_failure(cy_build *b, const char *tool, const char *log) {
+static void report_failure(cy_work *b, const char *tool, const char *log) {
   char text[1500] = "";
   FILE *f = fopen(log, "r");
   size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
@@ -70,7 +70,7 @@ static int run(command *c, const char *log) {
 }
 
 /* Tries the names of a tool in turn until one exists. `package` is what to install when none does. */
-static int run_tool(cy_build *b, const char *const *names, command *c, const char *package) {
+static int run_tool(cy_work *b, const char *const *names, command *c, const char *package) {
   const char *log = cy_temps_file(b->temps, "log");
   for (; *names; names++) {
     c->argv[0] = *names;
@@ -95,7 +95,7 @@ static const char *const archivers[] = {"ar", "llvm-ar", "llvm-ar-19", "ar", NUL
 
 /* ---- pieces ---- */
 
-static int write_file(cy_build *b, const char *path, const char *data, size_t n) {
+static int write_file(cy_work *b, const char *path, const char *data, size_t n) {
   FILE *f = fopen(path, "wb");
   bool ok = f && fwrite(data, 1, n, f) == n;
   if (f && fclose(f))
@@ -105,7 +105,7 @@ static int write_file(cy_build *b, const char *path, const char *data, size_t n)
   return ok ? 0 : -1;
 }
 
-static int write_runtime(cy_build *b, const char *path) {
+static int write_runtime(cy_work *b, const char *path) {
   return write_file(b, path, cy_runtime_archive, (size_t)(cy_runtime_archive_end - cy_runtime_archive));
 }
 
@@ -115,7 +115,7 @@ static const char *library_of(void *function) {
   return dladdr(function, &info) && info.dli_fname && strchr(info.dli_fname, '/') ? info.dli_fname : NULL;
 }
 
-static void add_objects(cy_build *b, command *c) {
+static void add_objects(cy_work *b, command *c) {
   for (uint32_t i = 0; i < b->nobjects; i++)
     add(c, b->objects[i]);
 }
@@ -127,11 +127,11 @@ static const char *base_name(const char *path) {
 
 /* ---- forms ---- */
 
-static int link_shared(cy_build *b, const char *near) {
+static int link_shared(cy_work *b, const char *near) {
   char script[600];
   const char *script_path = cy_temps_file(b->temps, "exports");
   const char *runtime = cy_temps_file(b->temps, "libcyto.a");
-  int n = snprintf(script, sizeof script, "{ global: cyto_model_query; %s_run; %s_model; local: *; };\n", b->name, b->name);
+  int n = snprintf(script, sizeof script, "{ global: cyto_model_query; %s_run; %s_model; cyrt_process_pool; local: *; };\n", b->name, b->name);
   if (write_file(b, script_path, script, (size_t)n) || write_runtime(b, runtime))
     return -1;
   static const char *const flags[] = {"-shared", "--hash-style=gnu", "--build-id=none", "-z", "noexecstack", "-z", "relro",
@@ -161,7 +161,7 @@ static int link_shared(cy_build *b, const char *near) {
   return run_tool(b, linkers, &c, "binutils");
 }
 
-static int link_archive(cy_build *b, const char *near) {
+static int link_archive(cy_work *b, const char *near) {
   if (write_runtime(b, near))
     return -1;
   command c = {.n = 1};
@@ -171,7 +171,7 @@ static int link_archive(cy_build *b, const char *near) {
   return run_tool(b, archivers, &c, "binutils");
 }
 
-static int link_object(cy_build *b, const char *near) {
+static int link_object(cy_work *b, const char *near) {
   command c = {.n = 1};
   add(&c, "-r");
   add(&c, "-o");
@@ -181,7 +181,7 @@ static int link_object(cy_build *b, const char *near) {
 }
 
 /* Copies the text files one after the other to an open stream. */
-static int join_text(cy_build *b, FILE *out) {
+static int join_text(cy_work *b, FILE *out) {
   char chunk[1 << 14];
   for (uint32_t i = 0; i < b->nobjects; i++) {
     FILE *in = fopen(b->objects[i], "rb");
@@ -194,7 +194,7 @@ static int join_text(cy_build *b, FILE *out) {
   return ferror(out) ? -1 : 0;
 }
 
-static int link_text(cy_build *b, const char *near) {
+static int link_text(cy_work *b, const char *near) {
   FILE *out = fopen(near, "wb");
   int rc = out ? join_text(b, out) : -1;
   if (out && fclose(out))
@@ -207,7 +207,7 @@ static int link_text(cy_build *b, const char *near) {
 /* ---- the output ---- */
 
 /* Keeps what was linked in the directory that was asked for. */
-static int keep_temps(cy_build *b) {
+static int keep_temps(cy_work *b) {
   if (!b->o->save_temps)
     return 0;
   for (uint32_t i = 0; i < b->nobjects; i++) {
@@ -227,8 +227,8 @@ static int keep_temps(cy_build *b) {
   return 0;
 }
 
-int cy_link(cy_build *b) {
-  static int (*const forms[CY_EMIT_KINDS])(cy_build *, const char *) = {
+int cy_link(cy_work *b) {
+  static int (*const forms[CY_EMIT_KINDS])(cy_work *, const char *) = {
       [CY_EMIT_SO] = link_shared, [CY_EMIT_A] = link_archive, [CY_EMIT_O] = link_object,
       [CY_EMIT_LL] = link_text,   [CY_EMIT_ASM] = link_text};
   if (keep_temps(b))

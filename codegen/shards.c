@@ -6,7 +6,7 @@
  * (phases, scratch sizes, error texts) comes back through shared memory.
  */
 #define _GNU_SOURCE
-#include "codegen/build.h"
+#include "codegen/work.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -34,13 +34,13 @@ typedef struct report {
 /* ---- dealing out ---- */
 
 static int by_weight(const void *a, const void *b, void *build) {
-  const cy_kernel_plan *plans = ((const cy_build *)build)->plans;
+  const cy_kernel_plan *plans = ((const cy_work *)build)->plans;
   uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
   uint64_t wx = plans[x].weight, wy = plans[y].weight;
   return wx != wy ? (wx < wy ? 1 : -1) : x < y ? -1 : x > y;
 }
 
-static int deal(cy_build *b, shard *shards) {
+static int deal(cy_work *b, shard *shards) {
   uint64_t total = 0;
   uint32_t *order = malloc((b->nplans + 1) * sizeof *order);
   if (!order)
@@ -68,7 +68,7 @@ static int deal(cy_build *b, shard *shards) {
 
 /* ---- children ---- */
 
-_Noreturn static void child(cy_build *b, shard *s, int index, cy_code_kind kind, report *r) {
+_Noreturn static void child(cy_work *b, shard *s, int index, cy_code_kind kind, report *r) {
   cy_temps_fork_child();
   char *error = NULL;
   int rc = b->machine->target->emit(b->machine, b->p, s->plans, s->n, b->o->opt_level, kind, s->path, &error);
@@ -79,7 +79,7 @@ _Noreturn static void child(cy_build *b, shard *s, int index, cy_code_kind kind,
   _exit(rc ? 1 : 0);
 }
 
-static int start(cy_build *b, shard *s, int index, cy_code_kind kind, report *r) {
+static int start(cy_work *b, shard *s, int index, cy_code_kind kind, report *r) {
   fflush(NULL);
   s->child = fork();
   if (s->child == 0)
@@ -91,7 +91,7 @@ static int start(cy_build *b, shard *s, int index, cy_code_kind kind, report *r)
 }
 
 /* Waits for one child of ours; 0, or -1 after a diagnostic. */
-static int collect(cy_build *b, shard *shards, int n, report *r) {
+static int collect(cy_work *b, shard *shards, int n, report *r) {
   for (int i = 0; i < n; i++) {
     int status;
     if (shards[i].child <= 0)
@@ -112,7 +112,7 @@ static int collect(cy_build *b, shard *shards, int n, report *r) {
   return 0;
 }
 
-static int run_all(cy_build *b, shard *shards, int n, cy_code_kind kind, report *r, int (*meanwhile)(cy_build *b)) {
+static int run_all(cy_work *b, shard *shards, int n, cy_code_kind kind, report *r, int (*meanwhile)(cy_work *b)) {
   int jobs = b->o->jobs > 0 ? b->o->jobs : (int)sysconf(_SC_NPROCESSORS_ONLN), running = 0, rc = 0, next = 0;
   for (; next < n && running < jobs && rc == 0; next++, running++)
     rc = start(b, &shards[next], next, kind, r);
@@ -131,7 +131,7 @@ static int run_all(cy_build *b, shard *shards, int n, cy_code_kind kind, report 
   return rc;
 }
 
-int cy_shards_emit(cy_build *b, cy_code_kind kind, int (*meanwhile)(cy_build *b)) {
+int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b)) {
   static const char *const ending[] = {"o", "s", "ll"};
   shard *shards = calloc(MAX_SHARDS, sizeof *shards);
   size_t bytes = sizeof(report) + (b->nplans + 1) * sizeof(cy_kernel_code);

@@ -25,6 +25,7 @@ struct cy_machine {
   char *features; /* extra "+a,-b", or NULL */
   char *text;     /* for people, and cyrt_model.target */
   char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */
+  void *state;    /* the target's own */
 };
 
 /* What a kernel became. Plain data: it crosses a process boundary. */
@@ -46,7 +47,8 @@ typedef struct cy_kernel_plan {
   char symbol[80];         /* unique in the model, with the model's prefix */
   const cy_step *launch;   /* the first step that launches it */
   uint32_t nargs_ir;       /* arguments before prepare() appended any */
-  int32_t dead_arg;        /* argument that the code does not read any more (the plain form of packed weights), or -1 */
+  int32_t dead_arg;        /* argument that was replaced by its packed form, or -1 */
+  bool reads_dead;         /* ... but is read elsewhere in the kernel, too */
   int32_t packed_arg;      /* appended: packed form of dead_arg's constant, or -1 */
   int32_t scratch_arg, shared_arg; /* appended: see cy_kernel_code, or -1 */
   int32_t shifted_arg[2], shifted_by[2]; /* appended: the same buffer as argument shifted_by, from shift_offset on; or -1 */
@@ -68,10 +70,11 @@ struct cy_target {
   /* Fills m's cpu, features, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
    * malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);
+  void (*release)(cy_machine *m);
   bool (*supports)(const cy_machine *m, cy_kernel *k);
   void (*prepare)(const cy_machine *m, cy_program *p, cy_kernel_plan *plan);
-  /* The packed form of constant value v for this kernel. */
-  uint32_t (*pack)(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, cy_val v);
+  /* The program's constant with the packed form, for this kernel, of constant v from byte `offset` on. */
+  uint32_t (*pack)(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
   /* Writes code for n kernels to the file `path`. 0, or -1 with a malloc'ed text. */
   int (*emit)(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint32_t n, int opt_level, cy_code_kind kind,
               const char *path, char **out_error);

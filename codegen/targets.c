@@ -43,6 +43,8 @@ cy_machine *cy_machine_open(const char *spec, cy_diag_sink *diag) {
 void cy_machine_close(cy_machine *m) {
   if (!m)
     return;
+  if (m->target)
+    m->target->release(m);
   free(m->spec);
   free(m->cpu);
   free(m->features);

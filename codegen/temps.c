@@ -5,7 +5,7 @@
  * SIGINT, SIGTERM and SIGHUP, which is why the paths stand in a fixed table reachable from a static pointer.
  */
 #define _GNU_SOURCE
-#include "codegen/build.h"
+#include "codegen/work.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -6,7 +6,7 @@
  * while writing a mapping would kill the process.
  */
 #define _GNU_SOURCE
-#include "codegen/build.h"
+#include "codegen/work.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-void cy_weights_layout(cy_build *b) {
+void cy_weights_layout(cy_work *b) {
   uint64_t at = 0;
   for (uint32_t i = 0; i < b->p->nconstants; i++) {
     cy_constant *c = &b->p->constants[i];
@@ -39,7 +39,7 @@ void cy_weights_layout(cy_build *b) {
 /* ---- writing ---- */
 
 typedef struct job {
-  const cy_build *b;
+  const cy_work *b;
   uint8_t *out;
   uint32_t next; /* atomic */
 } job;
@@ -60,7 +60,7 @@ static void *work(void *arg) {
   return NULL;
 }
 
-static void write_all(cy_build *b, uint8_t *out, int threads) {
+static void write_all(cy_work *b, uint8_t *out, int threads) {
   job j = {b, out, 0};
   pthread_t t[16];
   int started = 0;
@@ -73,7 +73,7 @@ static void write_all(cy_build *b, uint8_t *out, int threads) {
 }
 
 /* Creates a file of `bytes` with its space reserved, mapped for writing; NULL after a diagnostic. */
-static uint8_t *create_mapped(cy_build *b, const char *path, uint64_t bytes, int *out_fd) {
+static uint8_t *create_mapped(cy_work *b, const char *path, uint64_t bytes, int *out_fd) {
   int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   int error = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)bytes);
   void *map = error ? MAP_FAILED : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -90,7 +90,7 @@ static uint8_t *create_mapped(cy_build *b, const char *path, uint64_t bytes, int
   return map;
 }
 
-static int write_side_file(cy_build *b, int threads) {
+static int write_side_file(cy_work *b, int threads) {
   char *path = NULL;
   int fd, rc = -1;
   if (asprintf(&path, "%s.weights", b->o->output) < 0)
@@ -107,7 +107,7 @@ static int write_side_file(cy_build *b, int threads) {
   return rc;
 }
 
-static int write_object(cy_build *b, int threads) {
+static int write_object(cy_work *b, int threads) {
   char symbol[160];
   int fd;
   snprintf(symbol, sizeof symbol, "%s_weights", b->name);
@@ -128,7 +128,7 @@ static int write_object(cy_build *b, int threads) {
   return 0;
 }
 
-int cy_weights_write(cy_build *b) {
+int cy_weights_write(cy_work *b) {
   int threads = b->o->jobs > 0 ? b->o->jobs : (int)sysconf(_SC_NPROCESSORS_ONLN);
   if (!b->has_weights)
     return 0;

@@ -67,7 +67,7 @@ typedef struct cy_importer {
   struct cy_fixed_dim *fixed;
   uint32_t nfixed;
   cy_external_file *externals;
-  uint64_t expanded;
+  uint64_t expanded, skipped; /* nodes: imported; left out because a node before them failed */
 } cy_importer;
 
 typedef struct cy_onnx_row cy_onnx_row;
@@ -82,7 +82,7 @@ typedef struct cy_onnx_node {
   cy_val *in;
   cy_val *out; /* filled by cy_importer_set() */
   cy_scope *scope;
-  int32_t index;
+  cy_origin origin;
 } cy_onnx_node;
 
 typedef bool (*cy_import_fn)(cy_importer *im, const cy_onnx_node *n);
@@ -119,6 +119,7 @@ int cy_opset_version(const cy_opsets *sets, const char *domain);
 
 /* import.c */
 bool cy_importer_set(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val v);
+void cy_onnx_at(cy_importer *im, const cy_onnx_node *n); /* what is built from now on comes from n (again) */
 bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k); /* output k exists and has a name */
 /* Imports a subgraph's nodes into the current block; `params` are bound to its inputs. Results to out (n_output of them). */
 bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const cy_val *params, uint32_t nparams,
@@ -192,6 +193,8 @@ static inline const cy_type *cy_onnx_type(const cy_importer *im, cy_val v) { ret
 
 /* Arguments of rows that are no cy_op. */
 enum { REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN, REDUCE_PROD, REDUCE_L1, REDUCE_L2, REDUCE_LOG_SUM, REDUCE_LOG_SUM_EXP, REDUCE_SUM_SQUARE };
+
+enum { WINDOW_HANN, WINDOW_HAMMING, WINDOW_BLACKMAN };
 
 #define ONNX_OP(domain, op, since, need, fn, arg) IMPORT(fn);
 #include "frontend/onnx_ops.def"

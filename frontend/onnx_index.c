@@ -198,7 +198,9 @@ IMPORT(topk) {
   cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_largest, cy_onnx_int(im, n, "largest", 1) != 0),
                   cy_attr_int(CY_ATTR_sorted, cy_onnx_int(im, n, "sorted", 1) != 0)};
   cy_val y = cy_build(im->g, CY_OP_topk, &X, 1, a, 3, types, 2);
-  return y && cy_importer_set(im, n, 1, cy_build_output(im->g, y, 1)) | SET(y);
+  if (y)
+    cy_importer_set(im, n, 1, cy_build_output(im->g, y, 1));
+  return SET(y);
 }
 
 static cy_val nonzero(cy_importer *im, cy_val x) {

@@ -1,12 +1,12 @@
 /* context.c - everything one use of a model needs: bound tensors, symbol values, memory, and running.
  *
  * A context goes through three states, each kept until something it rests on changes:
- *   planned  the symbols are read off the bound shapes, plan() has set arena offsets and output dims, the arena is there.
- *            Lost when an input is bound with other dims.
- *   placed   every output that is not dynamic has its buffer. Lost with planned, or when an output is bound.
- *   ran      outputs hold results. Lost with placed, or when a run fails.
- * All tables lie in one block behind the struct. Memory only grows; a failed attempt leaves the state unset
- * and everything else whole, so the caller can repair and call again. Generated code of another library calls back through the head (cyrt.h).
+ *   planned  the symbols are read off the bound shapes, plan() has set arena offsets and output dims, the arena is
+ * there. Lost when an input is bound with other dims. placed   every output that is not dynamic has its buffer. Lost
+ * with planned, or when an output is bound. ran      outputs hold results. Lost with placed, or when a run fails. All
+ * tables lie in one block behind the struct. Memory only grows; a failed attempt leaves the state unset and everything
+ * else whole, so the caller can repair and call again. Generated code of another library calls back through the head
+ * (cyrt.h).
  */
 #define _GNU_SOURCE
 #include "cyrt.h"
@@ -298,8 +298,9 @@ static cyto_status check_alignment(const void *data, const cyrt_port *port, cons
   uint32_t align = cyrt_dtype_align(port->dtype);
   if ((uintptr_t)data % align == 0)
     return CYTO_OK;
-  return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "%s '%s': the pointer is not aligned to the %u bytes that %s needs",
-                        kind, port->name, align, cyto_dtype_name(port->dtype));
+  return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
+                        "%s '%s': the pointer is not aligned to the %u bytes that %s needs", kind, port->name, align,
+                        cyto_dtype_name(port->dtype));
 }
 
 static cyto_status check_shape(const cyto_context *context, const cyrt_port *port, int32_t rank, const int64_t *dims,
@@ -314,9 +315,8 @@ static cyto_status check_shape(const cyto_context *context, const cyrt_port *por
   cyrt_port_describe(context->model->code, port, 1, &shown);
   return cyrt_error_set(error, CYTO_SHAPE_MISMATCH, "input '%s': expected shape %s, found %s%s", port->name,
                         cyrt_dims_text(port->rank, shown.dims, shown.dim_names, expected),
-                        rank < 0 || rank > CYTO_MAX_RANK || (rank && !dims)
-                            ? "none that is valid"
-                            : cyrt_dims_text(rank, dims, NULL, found),
+                        rank < 0 || rank > CYTO_MAX_RANK || (rank && !dims) ? "none that is valid"
+                                                                            : cyrt_dims_text(rank, dims, NULL, found),
                         fits ? ", whose size overflows" : "");
 }
 
@@ -414,9 +414,9 @@ static cyto_status read_symbols(cyto_context *context, cyto_error *error) {
       char text[CYRT_DIMS_TEXT];
       cyto_port shown;
       cyrt_port_describe(code, port, 1, &shown);
-      status = cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "input '%s' is not bound: expected %s %s", port->name,
-                              cyto_dtype_name(port->dtype),
-                              cyrt_dims_text(port->rank, shown.dims, shown.dim_names, text));
+      status =
+          cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "input '%s' is not bound: expected %s %s", port->name,
+                         cyto_dtype_name(port->dtype), cyrt_dims_text(port->rank, shown.dims, shown.dim_names, text));
     }
     if (status)
       return status;
@@ -470,10 +470,10 @@ static cyto_status output_place(cyto_context *context, uint32_t index, cyto_erro
   if (bytes < 0)
     return CYTO_SHAPE_MISMATCH;
   if (state->bound && state->bound_bytes < (uint64_t)bytes)
-    return cyrt_error_set(error, CYTO_BUFFER_TOO_SMALL, "output '%s': needs %lld bytes for %s %s, the bound buffer holds %llu",
-                          port->name, (long long)bytes, cyto_dtype_name(port->dtype),
-                          cyrt_dims_text(port->rank, output->dims, NULL, text),
-                          (unsigned long long)state->bound_bytes);
+    return cyrt_error_set(error, CYTO_BUFFER_TOO_SMALL,
+                          "output '%s': needs %lld bytes for %s %s, the bound buffer holds %llu", port->name,
+                          (long long)bytes, cyto_dtype_name(port->dtype),
+                          cyrt_dims_text(port->rank, output->dims, NULL, text), (unsigned long long)state->bound_bytes);
   if (!state->bound && !memory_grow(context, &state->own, &state->own_bytes, (uint64_t)bytes))
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "output '%s': no memory for %lld bytes", port->name,
                           (long long)bytes);

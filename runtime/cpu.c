@@ -1,8 +1,8 @@
 /* cpu.c - what the processor can do and how much of it this process may use.
  *
- * Features carry LLVM's names, which is what the compiler writes into cyrt_model.features. A feature counts only when the
- * operating system also saves its registers (XCR0). A name that is not in the table counts as lacking: refusing to load is
- * better than an illegal instruction in the middle of a run.
+ * Features carry LLVM's names, which is what the compiler writes into cyrt_model.features. A feature counts only when
+ * the operating system also saves its registers (XCR0). A name that is not in the table counts as lacking: refusing to
+ * load is better than an illegal instruction in the middle of a run.
  */
 #define _GNU_SOURCE
 #include "cyrt.h"
@@ -180,8 +180,8 @@ static int32_t folder_limit(const char *folder, int v2) {
   return quota_cpus(quota, period);
 }
 
-/* The lowest limit of a group and all groups around it. Folders that are not visible (a container sees its own group as the
- * root, whatever the file says) have no say. */
+/* The lowest limit of a group and all groups around it. Folders that are not visible (a container sees its own group as
+ * the root, whatever the file says) have no say. */
 static int32_t group_limit(const char *root, const char *controller, const char *group) {
   char folder[1100];
   size_t base = (size_t)snprintf(folder, sizeof folder, "%s%s", root, controller);

@@ -1,9 +1,10 @@
 /* cyrt.h - what the files of the runtime share, and nobody else sees.
  *
- * Every model library carries its own copy of these objects. A context or pool made by one copy (an application's loader)
- * is handed to code of another (the library it opened), so both start with the functions to call on them: a copy works on
- * a foreign object through these pointers alone. What stands in the two head structs is part of the binary interface:
- * changing it means another CYTO_ABI_VERSION; what follows them in threads.c and context.c may change freely.
+ * Every model library carries its own copy of these objects. A context or pool made by one copy (an application's
+ * loader) is handed to code of another (the library it opened), so both start with the functions to call on them: a
+ * copy works on a foreign object through these pointers alone. What stands in the two head structs is part of the
+ * binary interface: changing it means another CYTO_ABI_VERSION; what follows them in threads.c and context.c may change
+ * freely.
  */
 #ifndef CYRT_H
 #define CYRT_H
@@ -36,10 +37,10 @@ const char *cyrt_dims_text(int32_t rank, const int64_t *dims, const char *const 
 struct cyto_model {
   const cyrt_model *code;
   const uint8_t *weights;
-  void *library;         /* of dlopen, or NULL */
-  void *mapping;         /* of the weights' side file, or NULL */
+  void *library; /* of dlopen, or NULL */
+  void *mapping; /* of the weights' side file, or NULL */
   uint64_t mapped_bytes;
-  int32_t references;    /* the application's, and one per context; atomic */
+  int32_t references; /* the application's, and one per context; atomic */
 };
 
 void cyrt_model_retain(cyto_model *model);
@@ -47,9 +48,11 @@ void cyrt_port_describe(const cyrt_model *code, const cyrt_port *port, int is_in
 
 /* ---- cpu.c ---- */
 
-/* The first of the comma separated features that this CPU or operating system lacks, copied to `name`; 0 when all are there. */
+/* The first of the comma separated features that this CPU or operating system lacks, copied to `name`; 0 when all are
+ * there. */
 int cyrt_cpu_lacks(const char *features, char name[64]);
-/* CPUs granted by the cgroup that `cgroup_file` (/proc/self/cgroup) names below `root` (/sys/fs/cgroup), rounded up; 0: no limit. */
+/* CPUs granted by the cgroup that `cgroup_file` (/proc/self/cgroup) names below `root` (/sys/fs/cgroup), rounded up; 0:
+ * no limit. */
 int32_t cyrt_cgroup_cpus(const char *cgroup_file, const char *root);
 
 /* ---- threads.c ---- */

@@ -1,16 +1,16 @@
 /* cyto.h - what an application includes to use a compiled model, from C or C++.
  *
  * Ownership.  What cyto_..._load/create gives you is released by the matching unload/destroy. A context keeps its model
- *   alive, so the order of release is free. Pointers you bind stay yours: they must stay valid until you bind another or
- *   destroy the context; inputs are only read; output buffers must overlap neither inputs nor each other. Names, dims and
- *   output data handed out belong to the model or context and live as long as it (output data: until the next
+ *   alive, so the order of release is free. Pointers you bind stay yours: they must stay valid until you bind another
+ * or destroy the context; inputs are only read; output buffers must overlap neither inputs nor each other. Names, dims
+ * and output data handed out belong to the model or context and live as long as it (output data: until the next
  *   cyto_run(), cyto_bind_*() or cyto_context_prepare() of that context).
  * Strings.  UTF-8, zero-terminated, never NULL unless stated.
- * Errors.  Every function that can fail returns a cyto_status, CYTO_OK being 0, and fills the caller's cyto_error (may be
- *   NULL) with a text for people. Nothing is printed, nothing exits or aborts. After an error the context stays usable:
- *   repair what the text names and call again.
- * Threads.  A model may be used by any number of threads at once; a context by one at a time. All contexts of a process
- *   share one pool of threads, started when first needed, asleep when idle; an application may supply its own instead.
+ * Errors.  Every function that can fail returns a cyto_status, CYTO_OK being 0, and fills the caller's cyto_error (may
+ * be NULL) with a text for people. Nothing is printed, nothing exits or aborts. After an error the context stays
+ * usable: repair what the text names and call again. Threads.  A model may be used by any number of threads at once; a
+ * context by one at a time. All contexts of a process share one pool of threads, started when first needed, asleep when
+ * idle; an application may supply its own instead.
  */
 #ifndef CYTO_H
 #define CYTO_H
@@ -81,7 +81,8 @@ CYTO_API const char *cyto_model_name(const cyto_model *model);
 CYTO_API const char *cyto_model_target(const cyto_model *model);
 CYTO_API const char *cyto_model_compiler(const cyto_model *model);
 
-/* One input or output. A dim that is not fixed is -1; dim_names then has its symbol ("batch"), or "" when it has no name. */
+/* One input or output. A dim that is not fixed is -1; dim_names then has its symbol ("batch"), or "" when it has no
+ * name. */
 typedef struct cyto_port {
   const char *name;
   int32_t dtype; /* cyto_dtype */
@@ -103,23 +104,23 @@ CYTO_API int32_t cyto_model_find_output(const cyto_model *model, const char *nam
 
 /* ---- contexts (context.c) ---- */
 
-/* Memory of a context. alloc returns `bytes` aligned to `alignment` (a power of two), or NULL. Called only by the thread
- * that uses the context. */
+/* Memory of a context. alloc returns `bytes` aligned to `alignment` (a power of two), or NULL. Called only by the
+ * thread that uses the context. */
 typedef struct cyto_allocator {
   void *(*alloc)(void *user, size_t bytes, size_t alignment);
   void (*release)(void *user, void *ptr, size_t bytes);
   void *user;
 } cyto_allocator;
 
-/* The application's own thread pool: must call task(data, i) once for every i in [0, n), in any order, on any threads, at
- * once or one after the other, and return when all are done. */
+/* The application's own thread pool: must call task(data, i) once for every i in [0, n), in any order, on any threads,
+ * at once or one after the other, and return when all are done. */
 typedef void (*cyto_task)(void *data, int64_t i);
 typedef void (*cyto_parallel)(void *user, int64_t n, cyto_task task, void *data);
 
 /* All zero is the default. */
 typedef struct cyto_options {
-  int32_t threads;          /* how many a run may use, the calling one included; 0: all CPUs this process may use */
-  cyto_parallel parallel;   /* NULL: the shared pool */
+  int32_t threads;        /* how many a run may use, the calling one included; 0: all CPUs this process may use */
+  cyto_parallel parallel; /* NULL: the shared pool */
   void *parallel_user;
   cyto_allocator allocator; /* alloc NULL: the C library's */
 } cyto_options;
@@ -134,17 +135,18 @@ CYTO_API cyto_status cyto_context_create(cyto_model *model, const cyto_options *
 /* NULL is allowed. */
 CYTO_API void cyto_context_destroy(cyto_context *context);
 
-/* Binds `data` without copying; it must be aligned for its element type and dense in row-major order. dtype and rank must
- * be the port's, fixed dims equal. `data` NULL unbinds an optional input (dtype, rank and dims are then ignored). */
+/* Binds `data` without copying; it must be aligned for its element type and dense in row-major order. dtype and rank
+ * must be the port's, fixed dims equal. `data` NULL unbinds an optional input (dtype, rank and dims are then ignored).
+ */
 CYTO_API cyto_status cyto_bind_input(cyto_context *context, int32_t index, int32_t dtype, int32_t rank,
                                      const int64_t *dims, const void *data, cyto_error *error);
-/* Has the output written straight to `data`, which holds `capacity` bytes. `data` NULL: the context owns the memory (the
- * default). */
+/* Has the output written straight to `data`, which holds `capacity` bytes. `data` NULL: the context owns the memory
+ * (the default). */
 CYTO_API cyto_status cyto_bind_output(cyto_context *context, int32_t index, void *data, uint64_t capacity,
                                       cyto_error *error);
 
-/* Checks the bound shapes against each other, computes those of the outputs and gets all memory, so that cyto_run() only
- * computes. Optional: cyto_run() does it when input shapes changed. Afterwards cyto_output() tells the shapes. */
+/* Checks the bound shapes against each other, computes those of the outputs and gets all memory, so that cyto_run()
+ * only computes. Optional: cyto_run() does it when input shapes changed. Afterwards cyto_output() tells the shapes. */
 CYTO_API cyto_status cyto_context_prepare(cyto_context *context, cyto_error *error);
 CYTO_API cyto_status cyto_run(cyto_context *context, cyto_error *error);
 
@@ -168,14 +170,16 @@ typedef struct cyto_memory {
   uint64_t context; /* the context's own tables */
 } cyto_memory;
 
-/* input_dims[i] has the dims of input i; NULL where all are fixed or the input is optional; input_dims itself may be NULL. */
+/* input_dims[i] has the dims of input i; NULL where all are fixed or the input is optional; input_dims itself may be
+ * NULL. */
 CYTO_API cyto_status cyto_memory_need(cyto_model *model, const cyto_options *options, const int64_t *const *input_dims,
                                       cyto_memory *out_memory, cyto_error *error);
 
-/* One call for a linked model, which the generated <name>_run() makes. inputs[i] and outputs[i] as for the bind functions
- * (outputs large enough: their sizes are not checked; NULL: owned by the context). `symbols` has the values of the input
- * symbols in order, NULL when every input shape is fixed. *cache keeps the context for the next call: NULL before the first one,
- * cyto_context_destroy() it after the last; with cache NULL a context is made and destroyed in every call. */
+/* One call for a linked model, which the generated <name>_run() makes. inputs[i] and outputs[i] as for the bind
+ * functions (outputs large enough: their sizes are not checked; NULL: owned by the context). `symbols` has the values
+ * of the input symbols in order, NULL when every input shape is fixed. *cache keeps the context for the next call: NULL
+ * before the first one, cyto_context_destroy() it after the last; with cache NULL a context is made and destroyed in
+ * every call. */
 CYTO_API cyto_status cyto_run_simple(const cyrt_model *linked, cyto_context **cache, const void *const *inputs,
                                      const int64_t *symbols, void *const *outputs, cyto_error *error);
 

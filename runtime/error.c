@@ -1,7 +1,7 @@
 /* error.c - filling the caller's cyto_error.
  *
- * The struct is the caller's and may be missing, so failing never allocates. Generated code uses cyrt_fail(), which also
- * survives a frame without an error struct; everything else in the runtime uses cyrt_error_set().
+ * The struct is the caller's and may be missing, so failing never allocates. Generated code uses cyrt_fail(), which
+ * also survives a frame without an error struct; everything else in the runtime uses cyrt_error_set().
  */
 #include "cyrt.h"
 

@@ -1,8 +1,8 @@
 /* load.c - from a library file, or from a model linked into the program, to a cyto_model that can be inspected.
  *
- * A library exports CYTO_MODEL_QUERY, which gives its read-only cyrt_model for the interface version we know. Before any of its
- * code runs, the CPU is asked for the features it was compiled for. Weights lie in the library itself or in a file beside
- * it, which is mapped here. The handle counts its users: the application and every context.
+ * A library exports CYTO_MODEL_QUERY, which gives its read-only cyrt_model for the interface version we know. Before
+ * any of its code runs, the CPU is asked for the features it was compiled for. Weights lie in the library itself or in
+ * a file beside it, which is mapped here. The handle counts its users: the application and every context.
  */
 #define _GNU_SOURCE
 #include "cyrt.h"
@@ -39,7 +39,8 @@ static cyto_status check_code(const cyrt_model *code, const char *where, cyto_er
   return CYTO_OK;
 }
 
-/* The side file's path: its name in the folder of the library or program that holds the model. 0 when it does not fit. */
+/* The side file's path: its name in the folder of the library or program that holds the model. 0 when it does not fit.
+ */
 static int side_file_path(const cyrt_model *code, const char *library, char path[PATH_MAX]) {
   Dl_info info;
   if (!library && dladdr && dladdr(code, &info))

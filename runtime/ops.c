@@ -1,11 +1,11 @@
 /* ops.c - operators that are no loop nests: top-k, non-zero, unique. rt_ops.def documents them, ops_nms.c has one more.
  *
- * Searching and sorting work on keys: a 64-bit unsigned number per element that orders like the elements do, whatever their type
- * (NaN above everything, -0 equal to 0). So each operator is written once, and ties are broken by index, which makes every
- * result deterministic.
+ * Searching and sorting work on keys: a 64-bit unsigned number per element that orders like the elements do, whatever
+ * their type (NaN above everything, -0 equal to 0). So each operator is written once, and ties are broken by index,
+ * which makes every result deterministic.
  *
- * Operators with outputs of data-dependent size are called twice. The first call does the work and leaves the result in the
- * context's stash; the second takes it from there, or does the work again when there is no context.
+ * Operators with outputs of data-dependent size are called twice. The first call does the work and leaves the result in
+ * the context's stash; the second takes it from there, or does the work again when there is no context.
  */
 #include "cyrt.h"
 
@@ -34,41 +34,54 @@ static uint64_t key_of_double(double value) {
 
 static uint64_t key_of_signed(int64_t value) { return (uint64_t)value ^ (uint64_t)1 << 63; }
 
-/* The key of element i; numbers only. */
-static uint64_t key_at(const void *data, int32_t dtype, int64_t i) {
-  switch (dtype) {
-  case CYTO_F32:
-    return key_of_float(((const float *)data)[i]);
-  case CYTO_F64:
-    return key_of_double(((const double *)data)[i]);
-  case CYTO_F16:
-    return key_of_float(cyrt_f16_to_f32(((const uint16_t *)data)[i]));
-  case CYTO_BF16:
-    return key_of_float(cyrt_bf16_to_f32(((const uint16_t *)data)[i]));
-  case CYTO_I8:
-    return key_of_signed(((const int8_t *)data)[i]);
-  case CYTO_I16:
-    return key_of_signed(((const int16_t *)data)[i]);
-  case CYTO_I32:
-    return key_of_signed(((const int32_t *)data)[i]);
-  case CYTO_I64:
-    return key_of_signed(((const int64_t *)data)[i]);
-  case CYTO_U16:
-    return ((const uint16_t *)data)[i];
-  case CYTO_U32:
-    return ((const uint32_t *)data)[i];
-  case CYTO_U64:
-    return ((const uint64_t *)data)[i];
-  default: /* CYTO_U8, CYTO_BOOL */
-    return ((const uint8_t *)data)[i];
+/* dtype, its C type, the key of a value v. */
+#define KEY_ROWS(X)                                                                                                    \
+  X(CYTO_F32, float, key_of_float(v))                                                                                  \
+  X(CYTO_F64, double, key_of_double(v))                                                                                \
+  X(CYTO_F16, uint16_t, key_of_float(cyrt_f16_to_f32(v)))                                                              \
+  X(CYTO_BF16, uint16_t, key_of_float(cyrt_bf16_to_f32(v)))                                                            \
+  X(CYTO_I8, int8_t, key_of_signed(v))                                                                                 \
+  X(CYTO_I16, int16_t, key_of_signed(v))                                                                               \
+  X(CYTO_I32, int32_t, key_of_signed(v))                                                                               \
+  X(CYTO_I64, int64_t, key_of_signed(v))                                                                               \
+  X(CYTO_U8, uint8_t, v)                                                                                               \
+  X(CYTO_BOOL, uint8_t, v)                                                                                             \
+  X(CYTO_U16, uint16_t, v)                                                                                             \
+  X(CYTO_U32, uint32_t, v)                                                                                             \
+  X(CYTO_U64, uint64_t, v)
+
+/* The keys of n elements from `base` on, `stride` apart: one switch for all of them. */
+static void keys_read(const cyrt_tensor *in, int64_t base, int64_t stride, int64_t n, uint64_t *out_keys) {
+  switch (in->dtype) {
+#define X(dtype_, type, key)                                                                                           \
+  case dtype_:                                                                                                         \
+    for (int64_t i = 0; i < n; i++) {                                                                                  \
+      type v = ((const type *)in->data)[base + i * stride];                                                            \
+      out_keys[i] = (key);                                                                                             \
+    }                                                                                                                  \
+    break;
+    KEY_ROWS(X)
+#undef X
+  default:
+    break; /* check_dtype() came before */
   }
 }
 
+static uint64_t key_at(const cyrt_tensor *in, int64_t i) {
+  uint64_t key = 0;
+  keys_read(in, i, 1, 1, &key);
+  return key;
+}
+
 static int32_t check_dtype(cyrt_frame *frame, const char *op, int32_t dtype) {
-  int known = (dtype >= CYTO_F32 && dtype <= CYTO_U64 && dtype != CYTO_STRING) || dtype == CYTO_BF16;
-  if (known)
+  switch (dtype) {
+#define X(dtype_, type, key) case dtype_:
+    KEY_ROWS(X)
+#undef X
     return CYTO_OK;
-  return cyrt_fail(frame, CYTO_DTYPE_MISMATCH, "%s: element type %s is not supported", op, cyto_dtype_name(dtype));
+  default:
+    return cyrt_fail(frame, CYTO_DTYPE_MISMATCH, "%s: element type %s is not supported", op, cyto_dtype_name(dtype));
+  }
 }
 
 static int32_t no_memory(cyrt_frame *frame, const char *op) {
@@ -123,8 +136,12 @@ static void sort_small(pair *pairs, int64_t n) {
 /* Splits around the median of three; returns how many stand in the lower part (at least one, at most n - 1). */
 static int64_t partition(pair *pairs, int64_t n) {
   pair a = pairs[0], b = pairs[n / 2], c = pairs[n - 1];
-  pair pivot = pair_less(a, b) ? (pair_less(b, c) ? b : pair_less(a, c) ? c : a)
-                               : (pair_less(a, c) ? a : pair_less(b, c) ? c : b);
+  pair pivot = pair_less(a, b) ? (pair_less(b, c)   ? b
+                                  : pair_less(a, c) ? c
+                                                    : a)
+                               : (pair_less(a, c)   ? a
+                                  : pair_less(b, c) ? c
+                                                    : b);
   int64_t low = -1, high = n;
   for (;;) {
     while (pair_less(pairs[++low], pivot))
@@ -139,7 +156,8 @@ static int64_t partition(pair *pairs, int64_t n) {
   }
 }
 
-/* Puts the k smallest first, in order. Quicksort that leaves parts beyond k alone, and heapsort where it goes too deep. */
+/* Puts the k smallest first, in order. Quicksort that leaves parts beyond k alone, and heapsort where it goes too deep.
+ */
 static void sort_first(pair *pairs, int64_t n, int64_t k) {
   for (int depth = 0; n > 1 && k > 0; depth++) {
     if (n <= 16) {
@@ -180,25 +198,38 @@ typedef struct topk_task {
   pair *scratch;
 } topk_task;
 
-/* Small k: one pass with the k best so far in a heap, the worst of them on top. */
+enum { KEY_BLOCK = 256 };
+
+/* Small k: one pass with the k best so far in a heap, the worst of them on top. Later elements lose ties, so only a
+ * smaller key can enter a full heap. */
 static void topk_by_heap(const topk_task *t, int64_t base, pair *pairs) {
-  for (int64_t i = 0; i < t->n; i++) {
-    pair next = {key_at(t->in->data, t->in->dtype, base + i * t->inner) ^ t->flip, i};
-    if (i < t->k) {
-      pairs[i] = next;
-      if (i == t->k - 1)
-        make_heap(pairs, t->k);
-    } else if (pair_less(next, pairs[0])) {
-      pairs[0] = next;
-      sift_down(pairs, 0, t->k);
+  uint64_t keys[KEY_BLOCK];
+  for (int64_t begin = 0; begin < t->n; begin += KEY_BLOCK) {
+    int64_t count = t->n - begin < KEY_BLOCK ? t->n - begin : KEY_BLOCK;
+    keys_read(t->in, base + begin * t->inner, t->inner, count, keys);
+    for (int64_t i = 0; i < count; i++) {
+      pair next = {keys[i] ^ t->flip, begin + i};
+      if (begin + i < t->k) {
+        pairs[begin + i] = next;
+        if (begin + i == t->k - 1)
+          make_heap(pairs, t->k);
+      } else if (next.key < pairs[0].key) {
+        pairs[0] = next;
+        sift_down(pairs, 0, t->k);
+      }
     }
   }
   sort_heap(pairs, t->k);
 }
 
 static void topk_by_sort(const topk_task *t, int64_t base, pair *pairs) {
-  for (int64_t i = 0; i < t->n; i++)
-    pairs[i] = (pair){key_at(t->in->data, t->in->dtype, base + i * t->inner) ^ t->flip, i};
+  uint64_t keys[KEY_BLOCK];
+  for (int64_t begin = 0; begin < t->n; begin += KEY_BLOCK) {
+    int64_t count = t->n - begin < KEY_BLOCK ? t->n - begin : KEY_BLOCK;
+    keys_read(t->in, base + begin * t->inner, t->inner, count, keys);
+    for (int64_t i = 0; i < count; i++)
+      pairs[begin + i] = (pair){keys[i] ^ t->flip, begin + i};
+  }
   sort_first(pairs, t->n, t->k);
 }
 
@@ -258,17 +289,21 @@ int32_t cyrt_op_topk(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyr
 
 /* ---- nonzero ---- */
 
-/* Zero has the same key everywhere, 0 and -0 alike. */
 static uint64_t key_of_zero(int32_t dtype) {
   static const uint64_t zero;
-  return key_at(&zero, dtype, 0);
+  cyrt_tensor tensor = {.data = (void *)&zero, .dtype = dtype};
+  return key_at(&tensor, 0);
 }
 
 static int64_t nonzero_count(const cyrt_tensor *in, int64_t n) {
-  uint64_t zero = key_of_zero(in->dtype);
+  uint64_t zero = key_of_zero(in->dtype), keys[KEY_BLOCK];
   int64_t found = 0;
-  for (int64_t i = 0; i < n; i++)
-    found += key_at(in->data, in->dtype, i) != zero;
+  for (int64_t begin = 0; begin < n; begin += KEY_BLOCK) {
+    int64_t count = n - begin < KEY_BLOCK ? n - begin : KEY_BLOCK;
+    keys_read(in, begin, 1, count, keys);
+    for (int64_t i = 0; i < count; i++)
+      found += keys[i] != zero;
+  }
   return found;
 }
 
@@ -288,7 +323,7 @@ int32_t cyrt_op_nonzero(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, 
   int64_t *to = out->data, count = out->dims[1];
   uint64_t zero = key_of_zero(in->dtype);
   for (int64_t i = 0; i < n && seen < count; i++) {
-    if (key_at(in->data, in->dtype, i) != zero) {
+    if (key_at(in, i) != zero) {
       for (int32_t axis = 0; axis < in->rank; axis++)
         to[axis * count + seen] = index[axis];
       seen++;
@@ -307,7 +342,8 @@ typedef struct unique_view {
   int64_t n, outer, inner;
 } unique_view;
 
-/* What the first call finds: for each item its group, in the order of output; then per group its first item and its size. */
+/* What the first call finds: for each item its group, in the order of output; then per group its first item and its
+ * size. */
 typedef struct unique_result {
   int64_t groups, *inverse, *first, *counts;
   uint64_t bytes;
@@ -316,7 +352,7 @@ typedef struct unique_result {
 
 static uint64_t item_key(const unique_view *v, int64_t item, int64_t part) {
   int64_t at = (part / v->inner * v->n + item) * v->inner + part % v->inner;
-  return key_at(v->in->data, v->in->dtype, at);
+  return key_at(v->in, at);
 }
 
 static int item_compare(const unique_view *v, int64_t a, int64_t b) {
@@ -346,7 +382,8 @@ static int64_t *sort_items(const unique_view *v, int64_t *from, int64_t *to) {
   return from;
 }
 
-/* Single elements sort as pairs, subtensors by comparing. Both orders are stable, so a group's first member comes first. */
+/* Single elements sort as pairs, subtensors by comparing. Both orders are stable, so a group's first member comes
+ * first. */
 static int64_t *order_items(const unique_view *v, void *scratch) {
   int64_t *order = scratch;
   if (v->outer * v->inner == 1) {

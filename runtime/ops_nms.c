@@ -1,8 +1,8 @@
 /* ops_nms.c - non-maximum suppression, as ONNX defines it.
  *
- * For each batch and class, boxes are taken by falling score (ties: the lower index first) and kept unless they overlap a kept one
- * of the same class by more than the threshold. Batches times classes are independent and run in parallel: each leaves its
- * kept boxes in its own stretch of a list, which is then closed up.
+ * For each batch and class, boxes are taken by falling score (ties: the lower index first) and kept unless they overlap
+ * a kept one of the same class by more than the threshold. Batches times classes are independent and run in parallel:
+ * each leaves its kept boxes in its own stretch of a list, which is then closed up.
  */
 #include "cyrt.h"
 
@@ -140,9 +140,10 @@ int32_t cyrt_op_nms(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt
   (void)n_out;
   if (boxes->rank != 3 || scores->rank != 3 || boxes->dims[2] != 4 || boxes->dims[0] != scores->dims[0] ||
       boxes->dims[1] != scores->dims[2] || boxes->dims[1] > INT32_MAX)
-    return cyrt_fail(frame, CYTO_SHAPE_MISMATCH,
-                     "NonMaxSuppression: expected boxes [batch,n,4] and scores [batch,class,n], found ranks %lld and %lld",
-                     (long long)boxes->rank, (long long)scores->rank);
+    return cyrt_fail(
+        frame, CYTO_SHAPE_MISMATCH,
+        "NonMaxSuppression: expected boxes [batch,n,4] and scores [batch,class,n], found ranks %lld and %lld",
+        (long long)boxes->rank, (long long)scores->rank);
   nms_task t = {.boxes = boxes->data,
                 .scores = scores->data,
                 .n = boxes->dims[1],

@@ -1,9 +1,9 @@
 /* check.h - the few lines a test program needs.
  *
- * A program lists its tests in a table and ends with `return check_main(argc, argv, tests, CHECK_COUNT(tests));`. A failing
- * CHECK prints file and line and goes on with the next statement; CHECK_REQUIRE leaves the test function. Arguments are
- * substrings of the names to run (none: all). The last line is "N passed, N failed, N skipped"; exit 1 when any failed.
- * Checks may be used from several threads.
+ * A program lists its tests in a table and ends with `return check_main(argc, argv, tests, CHECK_COUNT(tests));`. A
+ * failing CHECK prints file and line and goes on with the next statement; CHECK_REQUIRE leaves the test function.
+ * Arguments are substrings of the names to run (none: all). The last line is "N passed, N failed, N skipped"; exit 1
+ * when any failed. Checks may be used from several threads.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -17,7 +17,7 @@ typedef struct check_test {
   void (*run)(void);
 } check_test;
 
-static int check_failures;         /* of the running test */
+static int check_failures;        /* of the running test */
 static const char *check_skipped; /* why, or NULL */
 
 #define CHECK_COUNT(table) ((int)(sizeof(table) / sizeof((table)[0])))

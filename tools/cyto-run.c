@@ -1,8 +1,8 @@
 /* cyto-run.c - runs a compiled model from the command line: tensors in files in, tensors in files (or a summary) out.
  *
- * Inputs come from --input NAME=FILE, from --inputs-dir (files in_K_NAME.npy of a reference run, or input_K.pb of an ONNX test
- * case), or are filled by --random. Outputs are written as out_K_NAME.npy in output order. Everything that goes wrong is one line
- * on stderr and exit code 1.
+ * Inputs come from --input NAME=FILE, from --inputs-dir (files in_K_NAME.npy of a reference run, or input_K.pb of an
+ * ONNX test case), or are filled by --random. Outputs are written as out_K_NAME.npy in output order. Everything that
+ * goes wrong is one line on stderr and exit code 1.
  */
 #define _GNU_SOURCE
 #include "tensor_file.h"
@@ -92,23 +92,39 @@ static const char *argument_find(const arguments *list, const char *name) {
 
 static int parse_options(int argc, char **argv, run_options *options) {
   static const struct option known[] = {
-      {"input", 1, NULL, 'i'},   {"inputs-dir", 1, NULL, 'I'},    {"random", 1, NULL, 'r'},
-      {"shape", 1, NULL, 's'},   {"dim", 1, NULL, 'd'},           {"output-dir", 1, NULL, 'o'},
-      {"repeat", 1, NULL, 'n'},  {"output-format", 1, NULL, 'f'}, {"threads", 1, NULL, 't'},
-      {"info", 0, NULL, 'p'},    {"help", 0, NULL, 'h'},          {NULL, 0, NULL, 0},
+      {"input", 1, NULL, 'i'},  {"inputs-dir", 1, NULL, 'I'},    {"random", 1, NULL, 'r'},
+      {"shape", 1, NULL, 's'},  {"dim", 1, NULL, 'd'},           {"output-dir", 1, NULL, 'o'},
+      {"repeat", 1, NULL, 'n'}, {"output-format", 1, NULL, 'f'}, {"threads", 1, NULL, 't'},
+      {"info", 0, NULL, 'p'},   {"help", 0, NULL, 'h'},          {NULL, 0, NULL, 0},
   };
   long seed = 0;
   int letter, status = 0;
   while (!status && (letter = getopt_long(argc, argv, "h", known, NULL)) != -1) {
     switch (letter) {
-    case 'i': status = add_argument(&options->inputs, "--input", optarg); break;
-    case 's': status = add_argument(&options->shapes, "--shape", optarg); break;
-    case 'd': status = add_argument(&options->dims, "--dim", optarg); break;
-    case 'I': options->inputs_dir = optarg; break;
-    case 'o': options->output_dir = optarg; break;
-    case 'n': status = parse_number("--repeat", optarg, 1, &options->repeat); break;
-    case 't': status = parse_number("--threads", optarg, 0, &options->threads); break;
-    case 'p': options->info = 1; break;
+    case 'i':
+      status = add_argument(&options->inputs, "--input", optarg);
+      break;
+    case 's':
+      status = add_argument(&options->shapes, "--shape", optarg);
+      break;
+    case 'd':
+      status = add_argument(&options->dims, "--dim", optarg);
+      break;
+    case 'I':
+      options->inputs_dir = optarg;
+      break;
+    case 'o':
+      options->output_dir = optarg;
+      break;
+    case 'n':
+      status = parse_number("--repeat", optarg, 1, &options->repeat);
+      break;
+    case 't':
+      status = parse_number("--threads", optarg, 0, &options->threads);
+      break;
+    case 'p':
+      options->info = 1;
+      break;
     case 'r':
       options->random = 1;
       status = parse_number("--random", optarg, 0, &seed);

@@ -1,7 +1,7 @@
 /* npy.c - NumPy's .npy files: format versions 1 to 3 in, 1 out.
  *
- * The header is a Python dictionary in text: {'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }. Big-endian data is swapped
- * and Fortran order turned into row-major, so that callers see one layout only.
+ * The header is a Python dictionary in text: {'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }. Big-endian
+ * data is swapped and Fortran order turned into row-major, so that callers see one layout only.
  */
 #include "tensor_file.h"
 
@@ -19,13 +19,13 @@ typedef struct descr_row {
 
 /* Sixteen bytes are written as 'G' to fit one character. The first row of a dtype is what is written. */
 static const descr_row descrs[] = {
-    {'f', '4', CYTO_F32},  {'f', '8', CYTO_F64},      {'f', '2', CYTO_F16},  {'i', '1', CYTO_I8},
-    {'i', '2', CYTO_I16},  {'i', '4', CYTO_I32},      {'i', '8', CYTO_I64},  {'u', '1', CYTO_U8},
-    {'u', '2', CYTO_U16},  {'u', '4', CYTO_U32},      {'u', '8', CYTO_U64},  {'b', '1', CYTO_BOOL},
-    {'c', '8', CYTO_C64},  {'c', 'G', CYTO_C128},     {'u', '2', CYTO_BF16}, {'u', '1', CYTO_F8E4M3FN},
+    {'f', '4', CYTO_F32},        {'f', '8', CYTO_F64},    {'f', '2', CYTO_F16},        {'i', '1', CYTO_I8},
+    {'i', '2', CYTO_I16},        {'i', '4', CYTO_I32},    {'i', '8', CYTO_I64},        {'u', '1', CYTO_U8},
+    {'u', '2', CYTO_U16},        {'u', '4', CYTO_U32},    {'u', '8', CYTO_U64},        {'b', '1', CYTO_BOOL},
+    {'c', '8', CYTO_C64},        {'c', 'G', CYTO_C128},   {'u', '2', CYTO_BF16},       {'u', '1', CYTO_F8E4M3FN},
     {'u', '1', CYTO_F8E4M3FNUZ}, {'u', '1', CYTO_F8E5M2}, {'u', '1', CYTO_F8E5M2FNUZ}, {'u', '1', CYTO_F8E8M0},
-    {'u', '1', CYTO_U4},   {'i', '1', CYTO_I4},       {'u', '1', CYTO_F4E2M1}, {'u', '1', CYTO_U2},
-    {'i', '1', CYTO_I2},   {'V', '2', CYTO_BF16},
+    {'u', '1', CYTO_U4},         {'i', '1', CYTO_I4},     {'u', '1', CYTO_F4E2M1},     {'u', '1', CYTO_U2},
+    {'i', '1', CYTO_I2},         {'V', '2', CYTO_BF16},
 };
 
 /* ---- reading ---- */
@@ -168,7 +168,9 @@ static size_t header_make(const host_tensor *tensor, const descr_row *row, char 
                    row->size == '1' ? '|' : '<', row->kind, row->size == 'G' ? "16" : (char[]){row->size, 0});
   for (int32_t i = 0; i < tensor->rank; i++)
     used += snprintf(header + used, 32, "%lld%s", (long long)tensor->dims[i],
-                     tensor->rank == 1 ? "," : i + 1 < tensor->rank ? ", " : "");
+                     tensor->rank == 1      ? ","
+                     : i + 1 < tensor->rank ? ", "
+                                            : "");
   used += snprintf(header + used, 8, "), }");
   size_t length = ((size_t)used + 1 + 63) / 64 * 64;
   memset(header + used, ' ', length - (size_t)used - 1);

@@ -1,7 +1,8 @@
-/* tensor_file.h - tensors in files and in memory, for the command line tools: NumPy's .npy and ONNX's .pb (TensorProto).
+/* tensor_file.h - tensors in files and in memory, for the command line tools: NumPy's .npy and ONNX's .pb
+ * (TensorProto).
  *
- * A host_tensor owns its data (malloc), dense and row-major, in the runtime's layout (sub-byte elements packed). Functions that
- * can fail return 0, or -1 with a text for people in `error`.
+ * A host_tensor owns its data (malloc), dense and row-major, in the runtime's layout (sub-byte elements packed).
+ * Functions that can fail return 0, or -1 with a text for people in `error`.
  */
 #ifndef TENSOR_FILE_H
 #define TENSOR_FILE_H
@@ -18,7 +19,8 @@ typedef struct host_tensor {
 } host_tensor;
 
 /* ---- npy.c: every dtype that numpy has. Those it lacks are stored by their bits: bfloat16 as uint16, float8 as uint8,
- * 2- and 4-bit integers an element per int8/uint8, float4 by its bits in uint8. Reading gives what the file says. ---- */
+ * 2- and 4-bit integers an element per int8/uint8, float4 by its bits in uint8. Reading gives what the file says. ----
+ */
 int npy_read(const char *path, host_tensor *out_tensor, char error[TENSOR_ERROR_SIZE]);
 int npy_write(const char *path, const host_tensor *tensor, char error[TENSOR_ERROR_SIZE]);
 

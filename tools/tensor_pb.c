@@ -1,9 +1,9 @@
 /* tensor_pb.c - ONNX TensorProto files, by the protobuf wire format itself, so that the tools need no protobuf library.
  *
  * Fields used: 1 dims, 2 data_type, 4 float_data, 5 int32_data, 7 int64_data, 8 name, 9 raw_data, 10 double_data,
- * 11 uint64_data. Repeated numbers may come packed or one by one. Typed data is gathered by type as the standard lays down: the small types, bool,
- * float16 and bfloat16 sit in int32_data by their bits, complex numbers are pairs in float_data or double_data, 2- and
- * 4-bit elements are packed in raw_data and in the low byte of int32_data alike.
+ * 11 uint64_data. Repeated numbers may come packed or one by one. Typed data is gathered by type as the standard lays
+ * down: the small types, bool, float16 and bfloat16 sit in int32_data by their bits, complex numbers are pairs in
+ * float_data or double_data, 2- and 4-bit elements are packed in raw_data and in the low byte of int32_data alike.
  */
 #include "tensor_file.h"
 
@@ -13,8 +13,18 @@
 #include <string.h>
 
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
-enum { F_DIMS = 1, F_TYPE = 2, F_FLOAT = 4, F_INT32 = 5, F_INT64 = 7, F_NAME = 8, F_RAW = 9, F_DOUBLE = 10,
-       F_UINT64 = 11, F_LOCATION = 14 };
+enum {
+  F_DIMS = 1,
+  F_TYPE = 2,
+  F_FLOAT = 4,
+  F_INT32 = 5,
+  F_INT64 = 7,
+  F_NAME = 8,
+  F_RAW = 9,
+  F_DOUBLE = 10,
+  F_UINT64 = 11,
+  F_LOCATION = 14
+};
 
 /* A run of bytes being read. */
 typedef struct span {
@@ -69,7 +79,9 @@ static int read_field(span *s, uint32_t *out_field, uint32_t *out_wire, uint64_t
 }
 
 /* What elements of a number field are, on the wire and in memory. */
-static uint32_t field_wire(uint32_t field) { return field == F_FLOAT ? WIRE_32 : field == F_DOUBLE ? WIRE_64 : WIRE_VARINT; }
+static uint32_t field_wire(uint32_t field) {
+  return field == F_FLOAT ? WIRE_32 : field == F_DOUBLE ? WIRE_64 : WIRE_VARINT;
+}
 
 /* The field that holds typed data of a dtype, and how many bytes of memory one of its numbers fills. */
 static uint32_t dtype_field(int32_t dtype, size_t *out_unit) {

@@ -83,7 +83,8 @@ double host_tensor_get(const host_tensor *tensor, int64_t i) {
   case CYTO_I4:
   case CYTO_U2:
   case CYTO_I2:
-    return cyrt_packed_get(data, i, cyto_dtype_bits(tensor->dtype), tensor->dtype == CYTO_I4 || tensor->dtype == CYTO_I2);
+    return cyrt_packed_get(data, i, cyto_dtype_bits(tensor->dtype),
+                           tensor->dtype == CYTO_I4 || tensor->dtype == CYTO_I2);
   default:
     return NAN;
   }

@@ -31,12 +31,15 @@ typedef struct job {
   char *scratch, *shared;
   int64_t worker_bytes, shared_bytes;
   int workers;
+  cyrt_kernel kernel[CY_CONTRACT_PHASES];
+  int64_t tasks[CY_CONTRACT_PHASES];
   double compile_ms;
 } job;
 
-static double seconds(void) {
+/* Of this thread alone: what else runs on the machine does not count. */
+static double cpu_seconds(void) {
   struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
@@ -64,14 +67,24 @@ static LLVMMemoryBufferRef job_object(cy_cg *cg) {
     fputs(cy_cg_ir_text(cg), stderr);
     die("verify", error);
   }
-  if (cy_cg_optimize(cg, NULL, &error) || cy_cg_emit(cg, LLVMObjectFile, &object, &error))
+  double t0 = cpu_seconds();
+  if (cy_cg_optimize(cg, getenv("PASSES"), &error))
+    die("optimize", error);
+  double t1 = cpu_seconds();
+  if (cy_cg_emit(cg, LLVMObjectFile, &object, &error))
     die("emit", error);
+  if (getenv("TIMES"))
+    printf("  optimize %.1f ms, emit %.1f ms, %zu bytes\n", (t1 - t0) * 1e3, (cpu_seconds() - t1) * 1e3, LLVMGetBufferSize(object));
   const char *dump = getenv("CONTRACT_ASM");
   if (dump) {
     LLVMMemoryBufferRef text;
     if (cy_cg_emit(cg, LLVMAssemblyFile, &text, &error))
       die("emit", error);
-    FILE *f = fopen(dump, "w");
+    char path[512];
+    snprintf(path, sizeof path, "%s.%u.ll", dump, cg->W);
+    LLVMPrintModuleToFile(cg->module, path, &error);
+    snprintf(path, sizeof path, "%s.%u.s", dump, cg->W);
+    FILE *f = fopen(path, "w");
     if (f) {
       fwrite(LLVMGetBufferStart(text), 1, LLVMGetBufferSize(text), f);
       fclose(f);
@@ -114,7 +127,7 @@ static void guarded_free(char *p) {
     free(p - GUARD * 4);
 }
 
-/* After args are set: scratch for `workers`. */
+/* After args are set: kernels, tasks, scratch for `workers`. */
 static void job_prepare(job *j, const char *name, int workers) {
   j->workers = workers;
   j->worker_bytes = job_size(j, j->info.worker_bytes, name, "_worker_bytes");
@@ -123,16 +136,17 @@ static void job_prepare(job *j, const char *name, int workers) {
   j->shared = guarded(j->shared_bytes);
   j->args[j->scratch_slot].ptr = j->scratch;
   j->args[j->shared_slot].ptr = j->shared;
+  for (int p = 0; p < j->info.n_phases; p++) {
+    j->kernel[p] = (cyrt_kernel)(uintptr_t)job_symbol(j, j->info.phase[p].name);
+    j->tasks[p] = job_size(j, j->info.phase[p].tasks, j->info.phase[p].name, "_tasks");
+  }
 }
 
 static void job_run(job *j) {
   for (int p = 0; p < j->info.n_phases; p++) {
-    const char *name = j->info.phase[p].name;
-    int64_t tasks = job_size(j, j->info.phase[p].tasks, name, "_tasks");
-    cyrt_kernel kernel = (cyrt_kernel)(uintptr_t)job_symbol(j, name);
-    int64_t step = j->workers > 1 ? tasks / (j->workers + 2) + 1 : tasks;
+    int64_t tasks = j->tasks[p], step = j->workers > 1 ? tasks / (j->workers + 2) + 1 : tasks;
     for (int64_t t = 0, w = 0; t < tasks; t += step, w++)
-      kernel(j->args, t, t + step < tasks ? t + step : tasks, w % j->workers);
+      j->kernel[p](j->args, t, t + step < tasks ? t + step : tasks, w % j->workers);
   }
 }
 

@@ -6,8 +6,8 @@
  *   tag = TAG                              [] int32, tells one copy of this file from another
  *
  * sum goes through an intermediate in the arena and is computed by a parallel kernel that also adds up in its worker's
- * stripe of scratch, so that wrong worker numbers or missing tasks show. -DMODEL_FAULT=N makes variants that must be refused
- * or that fail (enum below).
+ * stripe of scratch, so that wrong worker numbers or missing tasks show. -DMODEL_FAULT=N makes variants that must be
+ * refused or that fail (enum below).
  */
 #include "cyto.h"
 

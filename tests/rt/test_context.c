@@ -1,7 +1,8 @@
 /* test_context.c - loading, inspecting, binding, running and failing, with the model of model.c.
  *
- * Needs beside its own binary: rt_model_a.so (TAG 1), rt_model_b.so (TAG 2), rt_bad_abi.so, rt_bad_cpu.so, rt_bad_query.so,
- * rt_bad_weights.so (MODEL_FAULT 1 to 4), each with the runtime linked in; and model.c linked statically as rt_model.
+ * Needs beside its own binary: rt_model_a.so (TAG 1), rt_model_b.so (TAG 2), rt_bad_abi.so, rt_bad_cpu.so,
+ * rt_bad_query.so, rt_bad_weights.so (MODEL_FAULT 1 to 4), each with the runtime linked in; and model.c linked
+ * statically as rt_model.
  */
 #define _GNU_SOURCE
 #include "../check.h"
@@ -199,8 +200,7 @@ static void test_bad_inputs(void) {
   check_results(&f, 0);
   CHECK_INT_EQ(cyto_bind_input(f.context, 1, CYTO_F32, 2, other, f.right, &f.error), CYTO_OK);
   CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_SHAPE_MISMATCH);
-  CHECK_STR_EQ(f.error.message,
-               "input 'right': expected 5 on axis 0 ('batch') as on axis 0 of input 'left', found 6");
+  CHECK_STR_EQ(f.error.message, "input 'right': expected 5 on axis 0 ('batch') as on axis 0 of input 'left', found 6");
   CHECK_INT_EQ(fixture_bind(&f), CYTO_OK);
   CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_OK);
   check_results(&f, 0);
@@ -271,9 +271,8 @@ static void test_failing_allocator(void) {
   int n = 0, failed = 1;
   for (; failed && n < 100; n++) {
     failing state = {n, 0};
-    cyto_options options = {.threads = 3,
-                            .parallel = no_parallel,
-                            .allocator = {failing_alloc, failing_release, &state}};
+    cyto_options options = {
+        .threads = 3, .parallel = no_parallel, .allocator = {failing_alloc, failing_release, &state}};
     fixture f;
     failed = !fixture_open(&f, 6, &options);
     if (failed) {

@@ -1,7 +1,8 @@
-/* test_ops.c - the runtime's operators against straightforward references, with fixed cases for the corners of the standard.
+/* test_ops.c - the runtime's operators against straightforward references, with fixed cases for the corners of the
+ * standard.
  *
- * Operators are called as generated code does: twice where sizes depend on data, with a frame whose workers are several, and
- * with and without a context (without one there is no stash, so the second call must do the work again).
+ * Operators are called as generated code does: twice where sizes depend on data, with a frame whose workers are
+ * several, and with and without a context (without one there is no stash, so the second call must do the work again).
  */
 #include "../check.h"
 #include "cyrt.h"
@@ -308,9 +309,12 @@ static int64_t nms_run(int64_t workers, const nms_case *c, int64_t *out_triples)
 
 /* The standard's examples: corners, flipped corners, centers. */
 static void test_nms_fixed(void) {
-  static const float corners[] = {0, 0, 1, 1, 0, .1f, 1, 1.1f, 0, -.1f, 1, .9f, 0, 10, 1, 11, 0, 10.1f, 1, 11.1f, 0, 100, 1, 101};
-  static const float flipped[] = {1, 1, 0, 0, 0, .1f, 1, 1.1f, 0, .9f, 1, -.1f, 0, 10, 1, 11, 1, 10.1f, 0, 11.1f, 1, 101, 0, 100};
-  static const float centers[] = {.5f, .5f, 1, 1, .5f, .6f, 1, 1, .5f, .4f, 1, 1, .5f, 10.5f, 1, 1, .5f, 10.6f, 1, 1, .5f, 100.5f, 1, 1};
+  static const float corners[] = {0, 0,  1, 1,  0, .1f,   1, 1.1f,  0, -.1f, 1, .9f,
+                                  0, 10, 1, 11, 0, 10.1f, 1, 11.1f, 0, 100,  1, 101};
+  static const float flipped[] = {1, 1,  0, 0,  0, .1f,   1, 1.1f,  0, .9f, 1, -.1f,
+                                  0, 10, 1, 11, 1, 10.1f, 0, 11.1f, 1, 101, 0, 100};
+  static const float centers[] = {.5f, .5f,   1, 1, .5f, .6f,   1, 1, .5f, .4f,    1, 1,
+                                  .5f, 10.5f, 1, 1, .5f, 10.6f, 1, 1, .5f, 100.5f, 1, 1};
   static const float scores[] = {.9f, .75f, .6f, .95f, .5f, .3f};
   static const int64_t expected[] = {3, 0, 5};
   nms_case cases[] = {{corners, scores, 1, 6, 1, 3, .5f, 0, 0},

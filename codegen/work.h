@@ -1,16 +1,16 @@
-/* build.h - the state of one cy_codegen() call, shared by the files of this folder.
+/* work.h - the state of one cy_codegen() call, shared by the files of this folder.
  *
  * codegen.c drives: prepare (kernels.c) -> kernels in shards (shards.c), weights meanwhile (weights.c) -> memory plan ->
  * host program (host*.c) -> link (link.c), header (header.c). Temporaries are known to temps.c, which removes them.
  */
-#ifndef CY_BUILD_H
-#define CY_BUILD_H
+#ifndef CY_WORK_H
+#define CY_WORK_H
 
 #include "codegen/target.h"
 
 typedef struct cy_temps cy_temps;
 
-typedef struct cy_build {
+typedef struct cy_work {
   cy_program *p;
   cy_graph *g;
   const cy_codegen_options *o;
@@ -27,18 +27,18 @@ typedef struct cy_build {
   char *query_object;     /* with cyto_model_query: for shared libraries only */
   char *weights_file;     /* base name of the side file, or NULL */
   bool has_weights;
-} cy_build;
+} cy_work;
 
 /* ---- kernels.c ---- */
-void cy_kernels_prepare(cy_build *b);          /* plans, appended arguments and their buffers; which constants are used */
-void cy_kernels_bind_scratch(cy_build *b);     /* after emit: sizes of the scratch buffers */
+void cy_kernels_prepare(cy_work *b);          /* plans, appended arguments and their buffers; which constants are used */
+void cy_kernels_bind_scratch(cy_work *b);     /* after emit: sizes of the scratch buffers */
 
 /* ---- shards.c: machine code for all kernels; appends to b->objects. 0, or -1 after a diagnostic ---- */
-int cy_shards_emit(cy_build *b, cy_code_kind kind, int (*meanwhile)(cy_build *b));
+int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b));
 
 /* ---- weights.c, elf.c ---- */
-void cy_weights_layout(cy_build *b);           /* offsets of constants, p->weights_bytes; decides for a side file */
-int cy_weights_write(cy_build *b);             /* an object in b->objects, or the side file */
+void cy_weights_layout(cy_work *b);           /* offsets of constants, p->weights_bytes; decides for a side file */
+int cy_weights_write(cy_work *b);             /* an object in b->objects, or the side file */
 #define CY_WEIGHTS_SIDE_FILE (1500ull << 20)   /* more than this does not go into the library: code must reach over it */
 /* An ELF64 x86-64 relocatable file with one read-only section of `bytes` at a returned file offset, and a hidden symbol for it.
  * `head` gets everything in front of the section, `tail` what follows it. */
@@ -51,14 +51,14 @@ typedef struct cy_elf_image {
 void cy_elf_data_object(const char *section, const char *symbol, uint64_t bytes, cy_elf_image *out);
 
 /* ---- host.c: the host module to files. 0, or -1 after a diagnostic ---- */
-int cy_host_emit(cy_build *b, cy_code_kind kind);
+int cy_host_emit(cy_work *b, cy_code_kind kind);
 
 /* ---- link.c ---- */
-int cy_link(cy_build *b);
-int cy_install_text(cy_build *b, char **files, uint32_t n); /* concatenates text files to the output */
+int cy_link(cy_work *b);
+int cy_install_text(cy_work *b, char **files, uint32_t n); /* concatenates text files to the output */
 
 /* ---- header.c ---- */
-int cy_header_write(cy_build *b, const char *path);
+int cy_header_write(cy_work *b, const char *path);
 /* C identifiers of the model's inputs, outputs or input symbols, unique; in the graph's arena. */
 char **cy_port_identifiers(cy_graph *g, const cy_port_info *ports, uint32_t n);
 /* The input symbols in the order of frame->syms. */

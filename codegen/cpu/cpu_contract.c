@@ -1,0 +1,334 @@
+/* cpu_contract.c - contraction kernels of the IR in the terms of the generators (contract.h).
+ *
+ * In: cy_contraction, whose sizes are dims. Out: descriptors whose sizes are constants or slots, packed forms of constant weights,
+ * and after emission the phases. What is not covered here (see supports) becomes plain loops during lowering: other types
+ * than f32, empty products, convolutions whose weights are computed at run time or whose channels are not dense.
+ *
+ * Appended arguments, in this order: operands shifted to where they begin (where an offset is not 0), packed weights, scratch per
+ * worker, shared scratch.
+ */
+#include "codegen/cpu/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_PARTS = 64 };
+
+/* How weights are packed: what write() needs, without the generators. */
+typedef struct part {
+  cy_pack_layout layout;
+  int64_t offset;          /* bytes, in the packed form */
+  const int32_t *tap_map;
+} part;
+typedef struct pack_form {
+  int nparts;
+  part *parts;
+  int64_t bytes;
+  cy_pack_source source;   /* strides; w is set when packing */
+  int64_t w_offset;        /* bytes from the start of the constant */
+} pack_form;
+
+/* What prepare() decided. */
+typedef struct form {
+  cy_conv_algo algo;
+  bool packed;
+  int64_t b_batch[CY_MAX_BATCH]; /* matrices per step of a batch axis of packed weights */
+  pack_form pack;
+} form;
+
+/* ---- sizes ---- */
+
+static bool known(cy_kernel *k, cy_dim d, int64_t *out) { return d && cy_dim_is_const(cy_kernel_graph(k), d, out); }
+
+static cy_csize size_of(cy_kernel *k, cy_dim d) {
+  int64_t v;
+  if (!d || known(k, d, &v))
+    return cy_cconst(d ? v : 0);
+  const cy_dim *dims;
+  uint32_t n = cy_kernel_dims(k, &dims);
+  for (uint32_t i = 0; i < n; i++)
+    if (dims[i] == d)
+      return cy_cslot((int32_t)(cy_kernel_args(k, NULL) + i));
+  cy_bug("kernel '%s': a size of the contraction is not among its dims", cy_kernel_name(k));
+}
+
+/* ---- what is supported ---- */
+
+static bool positive_or_symbolic(cy_kernel *k, cy_dim d) {
+  int64_t v;
+  return !known(k, d, &v) || v > 0;
+}
+
+static bool matmul_supported(cy_kernel *k, const cy_contraction *c) {
+  for (int i = 0; i < c->nbatch; i++)
+    if (!positive_or_symbolic(k, c->batch[i]))
+      return false;
+  return c->nbatch <= CY_GEMM_BATCH && positive_or_symbolic(k, c->m) && positive_or_symbolic(k, c->n) && positive_or_symbolic(k, c->k);
+}
+
+static bool conv_supported(cy_kernel *k, const cy_contraction *c) {
+  int64_t v, cin, cout, parts = 1;
+  if (!c->b_const || !known(k, c->channels_in, &cin) || !known(k, c->channels_out, &cout) || cin <= 0 || cout <= 0)
+    return false;
+  if (c->group <= 0 || cin % c->group || cout % c->group || !known(k, c->x_channel, &v) || (v != 1 && cin != 1))
+    return false;
+  for (int i = 0; i < c->nspatial; i++) {
+    if (!known(k, c->pad[i], &v) || v < 0 || c->kernel[i] <= 0 || !positive_or_symbolic(k, c->in[i]))
+      return false;
+    if (!positive_or_symbolic(k, c->out[i]))
+      return false;
+    parts *= c->kind == CY_CONTRACT_CONV_TRANSPOSE ? c->stride[i] : 1;
+  }
+  return c->nspatial >= 1 && c->nspatial <= 3 && parts <= MAX_PARTS && positive_or_symbolic(k, c->images);
+}
+
+bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
+  (void)m;
+  const cy_contraction *c = cy_kernel_contraction(k);
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  if (args[c->a].dtype != CY_F32 || args[c->b].dtype != CY_F32 || cy_kernel_local_dtype(k, c->acc) != CY_F32)
+    return false;
+  return c->kind == CY_CONTRACT_MATMUL ? matmul_supported(k, c) : conv_supported(k, c);
+}
+
+/* ---- descriptors ---- */
+
+static void set_slots(const cy_kernel_plan *plan, int *a, int *b, int *scratch, int *shared) {
+  const cy_contraction *c = cy_kernel_contraction(plan->kernel);
+  *a = plan->shifted_arg[0] >= 0 ? plan->shifted_arg[0] : (int)c->a;
+  *b = plan->packed_arg >= 0 ? plan->packed_arg : plan->shifted_arg[1] >= 0 ? plan->shifted_arg[1] : (int)c->b;
+  *scratch = plan->scratch_arg;
+  *shared = plan->shared_arg;
+}
+
+static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const form *f) {
+  cy_kernel *k = plan->kernel;
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_gemm_desc d = {.name = plan->symbol, .n_batch = c->nbatch, .b_packed = f->packed};
+  for (int i = 0; i < c->nbatch; i++) {
+    d.batch[i] = size_of(k, c->batch[i]);
+    d.a_batch[i] = size_of(k, c->a_batch[i]);
+    d.b_batch[i] = f->packed ? cy_cconst(f->b_batch[i]) : size_of(k, c->b_batch[i]);
+  }
+  d.m = size_of(k, c->m);
+  d.n = size_of(k, c->n);
+  d.k = size_of(k, c->k);
+  d.am = size_of(k, c->a_m);
+  d.ak = size_of(k, c->a_k);
+  d.bk = size_of(k, c->b_k);
+  d.bn = size_of(k, c->b_n);
+  set_slots(plan, &d.a_slot, &d.b_slot, &d.scratch_slot, &d.shared_slot);
+  return d;
+}
+
+static cy_conv_desc conv_desc(const cy_kernel_plan *plan) {
+  cy_kernel *k = plan->kernel;
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_conv_desc d = {.name = plan->symbol, .n_spatial = c->nspatial, .transposed = c->kind == CY_CONTRACT_CONV_TRANSPOSE,
+                    .groups = c->group, .batch = size_of(k, c->images), .in_n = size_of(k, c->x_image)};
+  for (int i = 0; i < c->nspatial; i++) {
+    d.in[i] = size_of(k, c->in[i]);
+    d.out[i] = size_of(k, c->out[i]);
+    d.in_s[i] = size_of(k, c->x_spatial[i]);
+    d.kernel[i] = c->kernel[i];
+    d.stride[i] = c->stride[i];
+    d.dilation[i] = c->dilation[i];
+    known(k, c->pad[i], &d.pad[i]);
+  }
+  known(k, c->channels_in, &d.cin);
+  known(k, c->channels_out, &d.cout);
+  set_slots(plan, &d.a_slot, &d.b_slot, &d.scratch_slot, &d.shared_slot);
+  return d;
+}
+
+/* ---- packed weights ---- */
+
+/* May B, a constant, be packed? Needs constant sizes, and matrices at equal distances in the order of the batch axes. */
+static bool gemm_pack_plan(cy_kernel *k, const cy_contraction *c, form *f, int64_t *out_matrices) {
+  int64_t n, kk, bn, bk, distance = 0, matrices = 1;
+  if (!known(k, c->n, &n) || !known(k, c->k, &kk) || !known(k, c->b_n, &bn) || !known(k, c->b_k, &bk))
+    return false;
+  for (int i = c->nbatch - 1; i >= 0; i--) {
+    int64_t extent, stride;
+    if (!known(k, c->b_batch[i], &stride))
+      return false;
+    f->b_batch[i] = 0;
+    if (stride == 0)
+      continue;
+    if (!known(k, c->batch[i], &extent))
+      return false;
+    if (!distance)
+      distance = stride;
+    if (stride != distance * matrices)
+      return false;
+    f->b_batch[i] = matrices;
+    matrices *= extent;
+  }
+  f->pack.source = (cy_pack_source){.gs = distance, .ns = bn, .cs = bk};
+  *out_matrices = matrices;
+  return true;
+}
+
+static void gemm_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena *arena, form *f, int64_t matrices) {
+  cy_gemm_desc d = gemm_desc(plan, f);
+  f->pack.nparts = 1;
+  f->pack.parts = CY_NEW(arena, part);
+  f->pack.parts->layout = cy_gemm_layout(cg, &d, matrices);
+  f->pack.bytes = f->pack.parts->layout.bytes;
+}
+
+static void conv_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena *arena, form *f) {
+  const cy_contraction *c = cy_kernel_contraction(plan->kernel);
+  cy_conv_desc d = conv_desc(plan);
+  int64_t taps = 1, cin = d.cin / d.groups, cout = d.cout / d.groups;
+  for (int i = 0; i < c->nspatial; i++)
+    taps *= c->kernel[i];
+  cy_pack_source s = {.gs = cin * cout * taps, .ns = cin * taps, .ts = 1, .cs = taps};
+  if (d.transposed) {
+    s.ns = taps;
+    s.cs = cout * taps;
+  }
+  f->algo = cy_conv_choose(cg, &d);
+  f->pack.source = s;
+  f->pack.nparts = cy_conv_parts(cg, &d, f->algo);
+  f->pack.parts = CY_NEW_ARRAY(arena, part, f->pack.nparts);
+  for (int i = 0; i < f->pack.nparts; i++) {
+    int32_t *map = CY_NEW_ARRAY(arena, int32_t, taps);
+    part *p = &f->pack.parts[i];
+    p->layout = cy_conv_layout(cg, &d, f->algo, i, &p->offset, map);
+    p->tap_map = map;
+    if (p->offset + p->layout.bytes > f->pack.bytes)
+      f->pack.bytes = p->offset + p->layout.bytes;
+  }
+}
+
+/* The constant's writer: runs on any thread, needs nothing but the form. */
+static void write_packed(const cy_graph *g, cy_val v, const void *arg, void *out) {
+  const pack_form *f = arg;
+  cy_pack_source s = f->source;
+  s.w = (const float *)((const char *)cy_value_of(g, v)->data.bytes + f->w_offset);
+  for (int i = 0; i < f->nparts; i++) {
+    const part *p = &f->parts[i];
+    s.tap_map = p->tap_map;
+    cy_pack_run(&p->layout, &s, 0, cy_pack_units(&p->layout), (float *)((char *)out + p->offset));
+  }
+}
+
+/* Equal texts mean equal packed bytes for the same constant. */
+static const char *pack_key(cy_arena *arena, const pack_form *f) {
+  const char *key = cy_arena_printf(arena, "packed %lld %lld %lld %lld %lld", (long long)f->w_offset, (long long)f->source.gs,
+                                    (long long)f->source.ns, (long long)f->source.ts, (long long)f->source.cs);
+  for (int i = 0; i < f->nparts; i++) {
+    const cy_pack_layout *l = &f->parts[i].layout;
+    key = cy_arena_printf(arena, "%s|%lld %lld %lld %lld %lld %lld %u %d %d %d", key, (long long)l->groups, (long long)l->n,
+                          (long long)l->taps, (long long)l->c, (long long)l->tap_block, (long long)l->c_block, l->nr, l->merged,
+                          l->winograd, l->depthwise);
+    for (int64_t t = 0; f->parts[i].tap_map && t < l->taps && !l->winograd; t++)
+      key = cy_arena_printf(arena, "%s,%d", key, f->parts[i].tap_map[t]);
+  }
+  return key;
+}
+
+uint32_t cy_cpu_contract_pack(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset) {
+  (void)m;
+  cy_arena *arena = cy_graph_arena(p->g);
+  const form *f = plan->form;
+  pack_form *mine = CY_NEW(arena, pack_form);
+  *mine = f->pack;
+  mine->w_offset += offset;
+  return cy_program_add_constant(p, v, (uint64_t)mine->bytes, pack_key(arena, mine), write_packed, mine);
+}
+
+/* ---- preparing ---- */
+
+static bool loads_argument(cy_kernel *k, cy_karg arg) {
+  for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
+    const cy_expr_info *x = cy_expr_of(k, e);
+    if (x->op == CY_X_LOAD && x->id == arg)
+      return true;
+  }
+  return false;
+}
+
+/* The generators want operands that begin where the pointer points. */
+static void shift_operand(cy_kernel_plan *plan, int which, cy_karg arg, cy_dim offset) {
+  cy_kernel *k = plan->kernel;
+  int64_t v;
+  if (!offset || (known(k, offset, &v) && v == 0))
+    return;
+  plan->shifted_by[which] = (int32_t)arg;
+  plan->shift_offset[which] = cy_dim_muli(cy_kernel_graph(k), offset, 4);
+  plan->shifted_arg[which] = (int32_t)cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+}
+
+static const char *conv_algorithm(cy_conv_algo algo, bool transposed) {
+  switch (algo) {
+  case CY_CONV_WINOGRAD:
+    return "conv winograd f4x3";
+  case CY_CONV_DEPTHWISE:
+    return "conv depthwise";
+  default:
+    return transposed ? "conv transposed" : "conv direct";
+  }
+}
+
+void cy_cpu_contract_prepare(const cy_cg *cg, cy_kernel_plan *plan) {
+  cy_kernel *k = plan->kernel;
+  cy_graph *g = cy_kernel_graph(k);
+  cy_arena *arena = cy_graph_arena(g);
+  const cy_contraction *c = cy_kernel_contraction(k);
+  form *f = CY_NEW(arena, form);
+  int64_t matrices = 1, offset = 0;
+  bool matmul = c->kind == CY_CONTRACT_MATMUL;
+  plan->form = f;
+  f->packed = c->b_const && (!c->b_offset || known(k, c->b_offset, &offset)) && (!matmul || gemm_pack_plan(k, c, f, &matrices));
+  if (!matmul && !f->packed)
+    cy_bug("kernel '%s': a convolution whose weights cannot be packed", cy_kernel_name(k));
+  shift_operand(plan, 0, c->a, c->a_offset);
+  if (!f->packed)
+    shift_operand(plan, 1, c->b, c->b_offset);
+  if (f->packed) {
+    plan->dead_arg = (int32_t)c->b;
+    plan->reads_dead = loads_argument(k, c->b);
+    plan->packed_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+    f->pack.w_offset = offset * 4;
+  }
+  plan->scratch_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_SCRATCH, CY_F32, cy_dim_const(g, 0));
+  plan->shared_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  if (matmul && f->packed)
+    gemm_pack_form(cg, plan, arena, f, matrices);
+  else if (!matmul)
+    conv_pack_form(cg, plan, arena, f);
+  plan->algorithm = matmul ? (f->packed ? "gemm packed" : "gemm") : conv_algorithm(f->algo, c->kind == CY_CONTRACT_CONV_TRANSPOSE);
+  plan->weight = 1500;
+}
+
+/* ---- emission ---- */
+
+static void take_code(const cy_contract_info *info, cy_kernel_code *code) {
+  code->nphases = info->n_phases;
+  for (int i = 0; i < info->n_phases; i++) {
+    snprintf(code->phase[i].symbol, sizeof code->phase[i].symbol, "%s", info->phase[i].name);
+    code->phase[i].tasks = info->phase[i].tasks;
+  }
+  code->worker_bytes = info->worker_bytes;
+  code->shared_bytes = info->shared_bytes;
+}
+
+void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan) {
+  const form *f = plan->form;
+  cy_contract_info info = {0};
+  cy_epilogue epilogue = cy_cpu_epilogue_create(plan->kernel);
+  if (cy_kernel_contraction(plan->kernel)->kind == CY_CONTRACT_MATMUL) {
+    cy_gemm_desc d = gemm_desc(plan, f);
+    d.epilogue = epilogue;
+    cy_gemm_emit(cg, &d, &info);
+  } else {
+    cy_conv_desc d = conv_desc(plan);
+    d.epilogue = epilogue;
+    cy_conv_emit(cg, &d, f->algo, &info);
+  }
+  cy_cpu_epilogue_destroy(&epilogue);
+  take_code(&info, &plan->code);
+}

@@ -1,0 +1,474 @@
+/* loops.c - loop-IR kernels as LLVM functions: the entry point, tasks, statements and lane loops.
+ *
+ *   symbol(args, begin, end, worker)          loads pointers and sizes, moves scratch pointers to the worker's stripe
+ *     -> symbol.body(pointers noalias .., sizes .., begin, end)   the loops: LLVM may hoist loads out of them
+ *
+ * Lane loops run in three pieces: several vectors at a time (only where that pays: reductions and light bodies), one vector at a
+ * time, then single elements. A local that the loop sets lives in a vector slot; a local that it only accumulates into
+ * is a reduction: every unrolled copy has its own vector of partial results, combined behind the loop.
+ * To know before editing: values computed for one statement are never used by the next, because a statement may open
+ * blocks. LLVM finds what is common.
+ */
+#include "codegen/cpu/loops_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void emit_list(cy_lp *p, const cy_stmt *s);
+
+/* ---- state ---- */
+
+static void *zeroed(size_t n, size_t size) {
+  void *v = calloc(n ? n : 1, size);
+  if (!v)
+    cy_bug("out of memory");
+  return v;
+}
+
+static void lp_init(cy_lp *p, cy_cg *cg, cy_kernel *k) {
+  *p = (cy_lp){.cg = cg, .k = k, .lanes = 1};
+  p->nargs = cy_kernel_args(k, &p->args);
+  p->ndims = cy_kernel_dims(k, &p->dims);
+  p->nexprs = cy_expr_count(k) + 1;
+  p->arg = zeroed(p->nargs, sizeof(V));
+  p->size = zeroed(p->ndims, sizeof(V));
+  p->var = zeroed(cy_kernel_var_count(k) + 1, sizeof(V));
+  p->slot = zeroed(cy_kernel_local_count(k) + 1, sizeof(V));
+  p->lane_slot = zeroed(cy_kernel_local_count(k) + 1, sizeof(V));
+  p->vary = zeroed(p->nexprs, 1);
+  p->guarded = zeroed(p->nexprs, 1);
+  p->uniform = zeroed(p->nexprs, sizeof(V));
+  p->varying = zeroed(p->nexprs, sizeof(V));
+  p->log = zeroed(2 * (size_t)p->nexprs, sizeof(cy_expr));
+}
+
+static void lp_deinit(cy_lp *p) {
+  void *all[] = {p->arg, p->size, p->var, p->slot, p->lane_slot, p->vary, p->guarded, p->uniform, p->varying, p->log};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    free(all[i]);
+}
+
+/* A stack slot in the entry block. */
+static V new_slot(cy_cg *cg, T type) {
+  LLVMBasicBlockRef here = LLVMGetInsertBlock(cg->b), entry = LLVMGetEntryBasicBlock(cg->fn);
+  V first = LLVMGetFirstInstruction(entry);
+  if (first)
+    LLVMPositionBuilderBefore(cg->b, first);
+  else
+    LLVMPositionBuilderAtEnd(cg->b, entry);
+  V slot = LLVMBuildAlloca(cg->b, type, "");
+  LLVMPositionBuilderAtEnd(cg->b, here);
+  return slot;
+}
+
+static void make_slots(cy_lp *p) {
+  for (uint32_t i = 1; i <= cy_kernel_local_count(p->k); i++)
+    p->slot[i] = new_slot(p->cg, cy_lp_reg(p->cg, cy_kernel_local_dtype(p->k, i), 1));
+}
+
+/* ---- what a lane loop contains ---- */
+
+typedef struct lane_body {
+  uint8_t *set, *accum; /* of locals; accum: the op */
+  uint32_t nlocals;
+  int bits;             /* of the widest data */
+  int weight;           /* expressions of its statements, roughly */
+  bool loops;           /* contains loops or conditions */
+  bool reduces;         /* some local is accumulated and not set */
+} lane_body;
+
+static void widest(cy_lp *p, lane_body *b, cy_expr e, uint8_t *seen) {
+  if (seen[e])
+    return;
+  seen[e] = 1;
+  b->weight++;
+  const cy_expr_info *x = cy_expr_of(p->k, e);
+  bool index = x->op == CY_X_VAR || x->op == CY_X_DIM || x->op == CY_X_CONST;
+  int bits = cy_dtype_of(x->dtype)->bits, in_register = cy_dtype_is_float(x->dtype) && bits < 32 ? 32 : bits;
+  if (x->op == CY_X_LOAD)
+    in_register = bits < 8 ? 8 : bits;
+  if (!index && in_register > b->bits)
+    b->bits = in_register;
+  for (int i = 0; i < x->n && x->op != CY_X_LOAD; i++)
+    widest(p, b, x->arg[i], seen);
+}
+
+static void scan(cy_lp *p, lane_body *b, const cy_stmt *s, uint8_t *seen) {
+  for (; s; s = s->next) {
+    if (s->kind == CY_S_SET)
+      b->set[s->local] = 1;
+    if (s->kind == CY_S_ACCUM)
+      b->accum[s->local] = (uint8_t)s->op;
+    b->loops |= s->kind == CY_S_FOR || s->kind == CY_S_IF;
+    if (s->value)
+      widest(p, b, s->value, seen);
+    scan(p, b, s->body, seen);
+    scan(p, b, s->orelse, seen);
+  }
+}
+
+static lane_body lane_scan(cy_lp *p, const cy_stmt *s) {
+  uint32_t n = cy_kernel_local_count(p->k) + 1;
+  lane_body b = {zeroed(n, 1), zeroed(n, 1), n, 8, 0, false, false};
+  uint8_t *seen = zeroed(p->nexprs, 1);
+  scan(p, &b, s, seen);
+  free(seen);
+  for (uint32_t l = 1; l < n; l++)
+    b.reduces |= b.accum[l] && !b.set[l];
+  return b;
+}
+
+static void lane_free(lane_body *b) {
+  free(b->set);
+  free(b->accum);
+}
+
+static unsigned lane_width(cy_lp *p, const lane_body *b, V count) {
+  unsigned n = p->cg->W * 32 / (unsigned)b->bits;
+  int64_t known;
+  n = n < 2 ? 2 : n > 64 ? 64 : n;
+  while (n > 1 && cy_is_const(count, &known) && known < n)
+    n /= 2;
+  return n;
+}
+
+/* ---- lane loops ---- */
+
+typedef struct lane_loop {
+  cy_lp *p;
+  const cy_stmt *body;
+  lane_body info;
+  cy_var var;
+  unsigned lanes, copies;
+  V *part[CY_LP_UNROLL]; /* vector slots of locals: of each unrolled copy */
+} lane_loop;
+
+static void each_reduction(lane_loop *l, void (*visit)(lane_loop *l, cy_local local, cy_op op)) {
+  for (cy_local i = 1; i < l->info.nlocals; i++)
+    if (l->info.accum[i] && !l->info.set[i])
+      visit(l, i, l->info.accum[i]);
+}
+
+static void make_part(lane_loop *l, cy_local local, cy_op op) {
+  cy_cg *cg = l->p->cg;
+  cy_dtype t = cy_kernel_local_dtype(l->p->k, local);
+  for (unsigned c = 0; c < l->copies; c++) {
+    l->part[c][local] = new_slot(cg, cy_lp_reg(cg, t, l->lanes));
+    LLVMBuildStore(cg->b, cy_lp_identity(cg, op, t, l->lanes), l->part[c][local]);
+  }
+}
+
+/* local = local op (all lanes of all partial results) */
+static void fold_parts(lane_loop *l, cy_local local, cy_op op) {
+  cy_cg *cg = l->p->cg;
+  cy_dtype t = cy_kernel_local_dtype(l->p->k, local);
+  T type = cy_lp_reg(cg, t, l->lanes);
+  V sum = NULL;
+  for (unsigned c = 0; c < l->copies; c++) {
+    V pair[2] = {sum, LLVMBuildLoad2(cg->b, type, l->part[c][local], "")};
+    sum = c ? cy_lp_op(cg, op, t, t, pair, 2, l->lanes) : pair[1];
+  }
+  for (unsigned n = l->lanes / 2; n >= 1; n /= 2) {
+    int lo[64], hi[64];
+    for (unsigned i = 0; i < n; i++) {
+      lo[i] = (int)i;
+      hi[i] = (int)(i + n);
+    }
+    V pair[2] = {cy_shuffle(cg, sum, sum, lo, n), cy_shuffle(cg, sum, sum, hi, n)};
+    if (n == 1) {
+      pair[0] = cy_lp_lane(cg, pair[0], 0, 2);
+      pair[1] = cy_lp_lane(cg, pair[1], 0, 2);
+    }
+    sum = cy_lp_op(cg, op, t, t, pair, 2, n);
+  }
+  V pair[2] = {LLVMBuildLoad2(cg->b, cy_lp_reg(cg, t, 1), l->p->slot[local], ""), sum};
+  LLVMBuildStore(cg->b, cy_lp_op(cg, op, t, t, pair, 2, 1), l->p->slot[local]);
+}
+
+/* One turn at `lanes` lanes starting at `first`. */
+static void lane_turn(lane_loop *l, unsigned lanes, unsigned copy, V first) {
+  cy_lp *p = l->p;
+  p->var[l->var] = first;
+  p->lanes = lanes;
+  p->lane = lanes > 1 ? l->var : 0;
+  if (lanes > 1)
+    memcpy(p->lane_slot, l->part[copy], l->info.nlocals * sizeof(V));
+  memset(p->vary, 0, p->nexprs);
+  emit_list(p, l->body);
+  cy_lp_statement(p);
+  p->lanes = 1;
+  p->lane = 0;
+  memset(p->lane_slot, 0, l->info.nlocals * sizeof(V));
+  memset(p->vary, 0, p->nexprs);
+}
+
+/* From lo on in steps of lanes * copies while a whole step fits; returns where it stopped. */
+static V lane_piece(lane_loop *l, V lo, V hi, unsigned lanes, unsigned copies) {
+  cy_cg *cg = l->p->cg;
+  int64_t step = (int64_t)lanes * copies, a, b;
+  V count = cy_sub(cg, hi, lo), whole = count;
+  if (step > 1) /* lo <= hi, so the cast to unsigned inside cy_mod is right */
+    whole = cy_sub(cg, count, cy_mod(cg, count, cy_i64(cg, step)));
+  V stop = cy_add(cg, lo, whole);
+  if (cy_is_const(lo, &a) && cy_is_const(stop, &b) && a == b)
+    return stop;
+  cy_loop loop;
+  cy_loop_begin(cg, &loop, lo, stop, cy_i64(cg, step), NULL, 0);
+  for (unsigned c = 0; c < copies; c++)
+    lane_turn(l, lanes, c, cy_addc(cg, loop.iv, (int64_t)c * lanes));
+  cy_loop_end(cg, &loop, NULL);
+  return stop;
+}
+
+static void make_set_slots(lane_loop *l) {
+  for (cy_local i = 1; i < l->info.nlocals; i++)
+    for (unsigned c = 0; l->info.set[i] && c < l->copies; c++)
+      l->part[c][i] = new_slot(l->p->cg, cy_lp_reg(l->p->cg, cy_kernel_local_dtype(l->p->k, i), l->lanes));
+}
+
+/* Runs body for var in [lo, hi), hi >= lo, vectorised along var. */
+static void emit_lanes(cy_lp *p, cy_var var, const cy_stmt *body, V lo, V hi) {
+  lane_loop l = {.p = p, .body = body, .info = lane_scan(p, body), .var = var};
+  l.lanes = lane_width(p, &l.info, cy_sub(p->cg, hi, lo));
+  if (!l.info.loops && l.info.weight <= (l.info.reduces ? 60 : 12))
+    l.copies = l.info.weight <= 24 ? CY_LP_UNROLL : 2;
+  else
+    l.copies = 1;
+  for (unsigned c = 0; c < l.copies; c++)
+    l.part[c] = zeroed(l.info.nlocals, sizeof(V));
+  if (l.lanes > 1) {
+    make_set_slots(&l);
+    each_reduction(&l, make_part);
+    if (l.copies > 1)
+      lo = lane_piece(&l, lo, hi, l.lanes, l.copies);
+    lo = lane_piece(&l, lo, hi, l.lanes, 1);
+    each_reduction(&l, fold_parts);
+  }
+  lane_piece(&l, lo, hi, 1, 1);
+  for (unsigned c = 0; c < l.copies; c++)
+    free(l.part[c]);
+  lane_free(&l.info);
+}
+
+/* ---- statements ---- */
+
+/* Short loops of a known number of turns are laid out flat: pooling windows, for one. */
+static bool flat(cy_lp *p, const cy_stmt *s, int64_t turns) {
+  if (turns > 4)
+    return false;
+  lane_body b = lane_scan(p, s->body);
+  bool yes = b.weight <= 40;
+  lane_free(&b);
+  return yes;
+}
+
+static void emit_for(cy_lp *p, const cy_stmt *s) {
+  V n = cy_lp_dim(p, cy_kernel_var(p->k, s->var)->extent);
+  int64_t turns;
+  if (s->lanes && p->lanes == 1) {
+    if (!cy_is_const(n, &turns))
+      n = cy_imax(p->cg, n, cy_i64(p->cg, 0));
+    emit_lanes(p, s->var, s->body, cy_i64(p->cg, 0), n);
+  } else if (cy_is_const(n, &turns) && flat(p, s, turns)) {
+    for (int64_t i = 0; i < turns; i++) {
+      p->var[s->var] = cy_i64(p->cg, i);
+      emit_list(p, s->body);
+    }
+  } else {
+    cy_loop loop;
+    cy_loop_begin(p->cg, &loop, cy_i64(p->cg, 0), n, cy_i64(p->cg, 1), NULL, 0);
+    p->var[s->var] = loop.iv;
+    emit_list(p, s->body);
+    cy_loop_end(p->cg, &loop, NULL);
+  }
+}
+
+static void emit_if(cy_lp *p, const cy_stmt *s) {
+  cy_if branch;
+  cy_if_begin(p->cg, &branch, cy_lp_uniform(p, s->value));
+  emit_list(p, s->body);
+  if (s->orelse) {
+    cy_if_else(p->cg, &branch);
+    emit_list(p, s->orelse);
+  }
+  cy_if_end(p->cg, &branch);
+}
+
+/* A local that the current lane loop does not touch stays one scalar; setting it there cannot happen (lane_scan). */
+static void emit_set(cy_lp *p, const cy_stmt *s) {
+  LLVMBuilderRef b = p->cg->b;
+  cy_dtype t = cy_kernel_local_dtype(p->k, s->local);
+  V slot = p->lanes > 1 ? p->lane_slot[s->local] : p->slot[s->local], v = cy_lp_value(p, s->value);
+  if (s->kind == CY_S_ACCUM) {
+    V pair[2] = {LLVMBuildLoad2(b, cy_lp_reg(p->cg, t, p->lanes), slot, ""), v};
+    v = cy_lp_op(p->cg, s->op, t, t, pair, 2, p->lanes);
+  }
+  LLVMBuildStore(b, v, slot);
+}
+
+static void emit_list(cy_lp *p, const cy_stmt *s) {
+  for (; s; s = s->next) {
+    cy_lp_statement(p);
+    switch (s->kind) {
+    case CY_S_FOR:
+      emit_for(p, s);
+      break;
+    case CY_S_IF:
+      emit_if(p, s);
+      break;
+    case CY_S_STORE:
+      cy_lp_store(p, s->arg, s->offset, cy_lp_value(p, s->value));
+      break;
+    case CY_S_SET:
+    case CY_S_ACCUM:
+      emit_set(p, s);
+      break;
+    }
+  }
+}
+
+/* ---- tasks ---- */
+
+/* Tasks [begin, end), row-major over the grid: coordinates by division once per run along the last variable. */
+static void emit_tasks(cy_lp *p, V begin, V end) {
+  cy_cg *cg = p->cg;
+  const cy_var *grid;
+  uint32_t n = cy_kernel_grid(p->k, &grid);
+  if (cy_kernel_grid_lanes(p->k)) {
+    emit_lanes(p, grid[0], cy_kernel_body(p->k), begin, end);
+    return;
+  }
+  cy_loop runs, run;
+  cy_if some; /* without tasks an extent may be 0, which nothing may be divided by */
+  cy_if_begin(cg, &some, cy_icmp(cg, LLVMIntSLT, begin, end));
+  V inner = n ? cy_lp_dim(p, cy_kernel_var(p->k, grid[n - 1])->extent) : cy_i64(cg, 1);
+  V first_run = cy_div(cg, begin, inner), last_run = cy_ceil_div(cg, end, inner);
+  cy_loop_begin(cg, &runs, first_run, last_run, cy_i64(cg, 1), NULL, 0);
+  V rest = runs.iv, start = cy_mul(cg, runs.iv, inner), zero = cy_i64(cg, 0);
+  for (uint32_t i = n ? n - 1 : 0; i-- > 0;) {
+    V extent = cy_lp_dim(p, cy_kernel_var(p->k, grid[i])->extent);
+    p->var[grid[i]] = i ? cy_mod(cg, rest, extent) : rest;
+    rest = i ? cy_div(cg, rest, extent) : rest;
+  }
+  V lo = cy_imax(cg, cy_sub(cg, begin, start), zero), hi = cy_imin(cg, cy_sub(cg, end, start), inner);
+  cy_loop_begin(cg, &run, lo, hi, cy_i64(cg, 1), NULL, 0);
+  if (n)
+    p->var[grid[n - 1]] = run.iv;
+  emit_list(p, cy_kernel_body(p->k));
+  cy_loop_end(cg, &run, NULL);
+  cy_loop_end(cg, &runs, NULL);
+  cy_if_end(cg, &some);
+}
+
+/* ---- kernels ---- */
+
+static void emit_body(cy_lp *p, const char *name, V *out_fn) {
+  cy_cg *cg = p->cg;
+  uint32_t n = p->nargs + p->ndims + 2;
+  T *types = zeroed(n, sizeof(T));
+  for (uint32_t i = 0; i < n; i++)
+    types[i] = i < p->nargs ? cg->ptr : cg->i64;
+  V fn = cy_fn_begin(cg, name, cg->voidt, types, n, CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
+  for (uint32_t i = 0; i < p->nargs; i++)
+    p->arg[i] = LLVMGetParam(fn, i);
+  for (uint32_t i = 0; i < p->ndims; i++)
+    p->size[i] = LLVMGetParam(fn, p->nargs + i);
+  make_slots(p);
+  emit_tasks(p, LLVMGetParam(fn, n - 2), LLVMGetParam(fn, n - 1));
+  cy_fn_end(cg, NULL);
+  free(types);
+  *out_fn = fn;
+}
+
+static int64_t bytes_of(cy_dtype t, V *inout_elems, cy_cg *cg) {
+  if (!cy_lp_packed(t))
+    return cy_lp_bytes(t);
+  int per_byte = 8 / cy_dtype_of(t)->bits;
+  *inout_elems = cy_ceil_div(cg, *inout_elems, cy_i64(cg, per_byte));
+  return 1;
+}
+
+void cy_cpu_emit_loops(cy_cg *cg, cy_kernel *k, const char *symbol) {
+  cy_lp p;
+  lp_init(&p, cg, k);
+  char name[300];
+  snprintf(name, sizeof name, "%.280s.body", symbol);
+  V fn, *actual = zeroed(p.nargs + p.ndims + 2, sizeof(V));
+  emit_body(&p, name, &fn);
+  cy_kernel_begin(cg, symbol, 0);
+  for (uint32_t i = 0; i < p.ndims; i++)
+    actual[p.nargs + i] = p.size[i] = cy_arg_size(cg, (int)(p.nargs + i));
+  for (uint32_t i = 0; i < p.nargs; i++) {
+    actual[i] = cy_arg_ptr(cg, (int)i);
+    if (p.args[i].kind == CY_ARG_SCRATCH) {
+      V elems = cy_lp_dim(&p, p.args[i].elems);
+      int64_t bytes = bytes_of(p.args[i].dtype, &elems, cg);
+      actual[i] = cy_gep(cg, actual[i], cy_mul(cg, cg->worker, cy_mulc(cg, elems, bytes)));
+    }
+  }
+  actual[p.nargs + p.ndims] = cg->begin;
+  actual[p.nargs + p.ndims + 1] = cg->end;
+  cy_call(cg, fn, actual, p.nargs + p.ndims + 2);
+  cy_fn_end(cg, NULL);
+  free(actual);
+  lp_deinit(&p);
+}
+
+/* ---- epilogues of contractions ---- */
+
+typedef struct epilogue {
+  cy_kernel *k;
+  cy_lp lp;
+  bool open;
+} epilogue;
+
+static void epilogue_begin(void *ctx, cy_cg *cg) {
+  epilogue *e = ctx;
+  if (e->open)
+    lp_deinit(&e->lp);
+  lp_init(&e->lp, cg, e->k);
+  e->open = true;
+  for (uint32_t i = 0; i < e->lp.nargs; i++)
+    e->lp.arg[i] = cy_arg_ptr(cg, (int)i);
+  for (uint32_t i = 0; i < e->lp.ndims; i++)
+    e->lp.size[i] = cy_arg_size(cg, (int)(e->lp.nargs + i));
+  make_slots(&e->lp);
+}
+
+/* The body at `lanes` lanes along the last output variable. */
+static void epilogue_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
+  epilogue *e = ctx;
+  cy_lp *p = &e->lp;
+  const cy_contraction *c = cy_kernel_contraction(e->k);
+  lane_loop l = {.p = p, .body = cy_kernel_body(e->k), .info = lane_scan(p, cy_kernel_body(e->k)), .lanes = lanes, .copies = 1};
+  l.part[0] = zeroed(l.info.nlocals, sizeof(V));
+  for (int i = 0; i < c->nout_vars; i++)
+    p->var[c->out_var[i]] = idx[i];
+  l.var = c->out_var[c->nout_vars - 1];
+  l.info.set[c->acc] = 1;
+  bool vector = LLVMGetTypeKind(LLVMTypeOf(acc)) == LLVMVectorTypeKind;
+  if (lanes > 1) {
+    make_set_slots(&l);
+    LLVMBuildStore(cg->b, acc, l.part[0][c->acc]);
+  } else {
+    LLVMBuildStore(cg->b, vector ? cy_lp_lane(cg, acc, 0, 2) : acc, p->slot[c->acc]);
+  }
+  lane_turn(&l, lanes, 0, idx[c->nout_vars - 1]);
+  free(l.part[0]);
+  lane_free(&l.info);
+}
+
+cy_epilogue cy_cpu_epilogue_create(cy_kernel *k) {
+  epilogue *e = zeroed(1, sizeof *e);
+  e->k = k;
+  return (cy_epilogue){epilogue_begin, epilogue_emit, e};
+}
+
+void cy_cpu_epilogue_destroy(cy_epilogue *e) {
+  epilogue *own = e->ctx;
+  if (own->open)
+    lp_deinit(&own->lp);
+  free(own);
+  e->ctx = NULL;
+}

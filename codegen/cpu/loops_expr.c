@@ -1,0 +1,339 @@
+/* loops_expr.c - values of loop-IR expressions, loads and stores.
+ *
+ * In: an expression, the lane variable and the number of lanes. Out: a scalar where the expression is the same for all lanes, else a
+ * vector. Offsets are never computed as vectors where they are affine in the lane variable: the first lane's offset is a
+ * scalar, the coefficient decides between a vector load (1), a reversed one (-1), lanes one by one, and a gather.
+ * A load below one side of a select happens only where that side is taken (it may lie outside of the argument
+ * otherwise): the condition is kept in p->guard and becomes a mask or a branch. What was computed under a guard is
+ * forgotten when it ends; p->log knows what that was.
+ */
+#include "codegen/cpu/loops_int.h"
+
+#include <string.h>
+
+/* ---- bookkeeping ---- */
+
+void cy_lp_statement(cy_lp *p) {
+  for (uint32_t i = 0; i < p->nlog; i++)
+    (p->log[i] & 1 ? p->varying : p->uniform)[p->log[i] >> 1] = NULL;
+  p->nlog = 0;
+}
+
+/* Ends a guard: values that depend on loads made under it are forgotten, the others hold everywhere. */
+static void forget_guarded(cy_lp *p, uint32_t mark) {
+  uint32_t kept = mark;
+  for (uint32_t i = mark; i < p->nlog; i++) {
+    cy_expr e = p->log[i] >> 1;
+    if (p->guarded[e]) {
+      p->uniform[e] = p->varying[e] = NULL;
+      p->guarded[e] = false;
+      p->forgotten++;
+    } else {
+      p->log[kept++] = p->log[i];
+    }
+  }
+  p->nlog = kept;
+}
+
+/* `forgotten`: p->forgotten before e was computed. */
+static V remember(cy_lp *p, cy_expr e, V v, bool varying, uint32_t forgotten) {
+  const cy_expr_info *x = cy_expr_of(p->k, e);
+  (varying ? p->varying : p->uniform)[e] = v;
+  p->log[p->nlog++] = e << 1 | varying;
+  if (p->guard) {
+    bool yes = x->op == CY_X_LOAD || p->forgotten != forgotten;
+    for (int i = 0; i < x->n; i++)
+      yes |= p->guarded[x->arg[i]];
+    p->guarded[e] |= yes;
+  }
+  return v;
+}
+
+bool cy_lp_varies(cy_lp *p, cy_expr e) {
+  if (p->lanes == 1)
+    return false;
+  if (p->vary[e])
+    return p->vary[e] == 2;
+  const cy_expr_info *x = cy_expr_of(p->k, e);
+  bool yes = (x->op == CY_X_VAR && x->id == p->lane) || (x->op == CY_X_LOCAL && p->lane_slot[x->id]);
+  for (int i = 0; i < x->n; i++)
+    yes |= cy_lp_varies(p, x->arg[i]);
+  p->vary[e] = yes ? 2 : 1;
+  return yes;
+}
+
+V cy_lp_dim(cy_lp *p, cy_dim d) {
+  int64_t v;
+  if (cy_dim_is_const(cy_kernel_graph(p->k), d, &v))
+    return cy_i64(p->cg, v);
+  for (uint32_t i = 0; i < p->ndims; i++)
+    if (p->dims[i] == d)
+      return p->size[i];
+  cy_bug("kernel '%s' was not handed a size that it uses", cy_kernel_name(p->k));
+}
+
+/* ---- how an offset moves with the lanes ---- */
+
+typedef struct step {
+  bool affine;
+  V by; /* per lane; NULL: 0 */
+} step;
+
+static step step_of(cy_lp *p, cy_expr e) {
+  if (!cy_lp_varies(p, e))
+    return (step){true, NULL};
+  const cy_expr_info *x = cy_expr_of(p->k, e);
+  if (x->op == CY_X_VAR)
+    return (step){true, cy_i64(p->cg, 1)};
+  if (x->op != CY_OP_add && x->op != CY_OP_sub && x->op != CY_OP_mul)
+    return (step){false, NULL};
+  step a = step_of(p, x->arg[0]), b = step_of(p, x->arg[1]);
+  step no = {false, NULL};
+  if (!a.affine || !b.affine)
+    return no;
+  if (x->op == CY_OP_mul) {
+    if (a.by && b.by)
+      return no;
+    V other = cy_lp_uniform(p, x->arg[a.by ? 1 : 0]);
+    return (step){true, cy_mul(p->cg, a.by ? a.by : b.by, other)};
+  }
+  if (!b.by)
+    return a;
+  V zero = cy_i64(p->cg, 0);
+  return (step){true, x->op == CY_OP_add ? cy_add(p->cg, a.by ? a.by : zero, b.by) : cy_sub(p->cg, a.by ? a.by : zero, b.by)};
+}
+
+/* ---- memory ---- */
+
+static V address(cy_lp *p, cy_karg arg, V offset) {
+  return cy_gep(p->cg, p->arg[arg], cy_mulc(p->cg, offset, cy_lp_bytes(p->args[arg].dtype)));
+}
+
+static V load_packed(cy_lp *p, cy_karg arg, V offset) {
+  cy_cg *cg = p->cg;
+  int bits = cy_dtype_of(p->args[arg].dtype)->bits, per_byte = 8 / bits;
+  V byte = cy_load(cg, cg->i8, cy_gep(cg, p->arg[arg], LLVMBuildLShr(cg->b, offset, cy_i64(cg, per_byte == 2 ? 1 : 2), "")), 1);
+  V place = cy_mulc(cg, LLVMBuildAnd(cg->b, offset, cy_i64(cg, per_byte - 1), ""), bits);
+  V shifted = LLVMBuildLShr(cg->b, byte, LLVMBuildTrunc(cg->b, place, cg->i8, ""), "");
+  return LLVMBuildAnd(cg->b, shifted, LLVMConstInt(cg->i8, (1u << bits) - 1, 0), "");
+}
+
+static V load_one(cy_lp *p, cy_karg arg, V offset) { /* storage form */
+  cy_dtype t = p->args[arg].dtype;
+  if (cy_lp_packed(t))
+    return load_packed(p, arg, offset);
+  return cy_load(p->cg, cy_lp_mem(p->cg, t, 1), address(p, arg, offset), cy_lp_bytes(t));
+}
+
+/* A scalar load that happens only if `cond`. */
+static V load_if(cy_lp *p, cy_karg arg, V offset, V cond) {
+  cy_cg *cg = p->cg;
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(cg->b), then;
+  cy_if s;
+  cy_if_begin(cg, &s, cond);
+  V v = load_one(p, arg, offset);
+  then = LLVMGetInsertBlock(cg->b);
+  cy_if_end(cg, &s);
+  V phi = LLVMBuildPhi(cg->b, LLVMTypeOf(v), ""), values[2] = {v, LLVMConstNull(LLVMTypeOf(v))};
+  LLVMBasicBlockRef blocks[2] = {then, before};
+  LLVMAddIncoming(phi, values, blocks, 2);
+  return phi;
+}
+
+static bool is_vector(V v) { return LLVMGetTypeKind(LLVMTypeOf(v)) == LLVMVectorTypeKind; }
+
+static V any(cy_lp *p, V guard) {
+  if (!is_vector(guard))
+    return guard;
+  T type = LLVMTypeOf(guard);
+  return cy_lp_intrinsic(p->cg, "llvm.vector.reduce.or", &type, 1, &guard, 1);
+}
+
+static V guard_mask(cy_lp *p) { return is_vector(p->guard) ? p->guard : cy_splat(p->cg, p->guard, p->lanes); }
+
+static V load_uniform(cy_lp *p, const cy_expr_info *x) {
+  V offset = cy_lp_uniform(p, x->arg[0]);
+  V raw = p->guard ? load_if(p, x->id, offset, any(p, p->guard)) : load_one(p, x->id, offset);
+  return cy_lp_from_mem(p->cg, raw, x->dtype, 1);
+}
+
+static V load_contiguous(cy_lp *p, cy_karg arg, V offset) {
+  cy_cg *cg = p->cg;
+  cy_dtype t = p->args[arg].dtype;
+  T type = cy_lp_mem(cg, t, p->lanes), types[2] = {type, cg->ptr};
+  V at = address(p, arg, offset);
+  if (!p->guard)
+    return cy_load(cg, type, at, cy_lp_bytes(t));
+  V a[4] = {at, cy_i32(cg, (int)cy_lp_bytes(t)), guard_mask(p), LLVMConstNull(type)};
+  return cy_lp_intrinsic(cg, "llvm.masked.load", types, 2, a, 4);
+}
+
+static V reversed(cy_lp *p, V v) {
+  int order[64];
+  for (unsigned i = 0; i < p->lanes; i++)
+    order[i] = (int)(p->lanes - 1 - i);
+  return cy_shuffle(p->cg, v, v, order, p->lanes);
+}
+
+/* Lane by lane, at offsets that are a step apart or, with step NULL, elements of a vector. */
+static V load_lanes(cy_lp *p, cy_karg arg, V offset, V by) {
+  V v = LLVMGetPoison(cy_lp_mem(p->cg, p->args[arg].dtype, p->lanes));
+  for (unsigned i = 0; i < p->lanes; i++) {
+    V at = by ? cy_add(p->cg, offset, cy_mulc(p->cg, by, i)) : cy_lp_lane(p->cg, offset, i, p->lanes);
+    V one = p->guard ? load_if(p, arg, at, cy_lp_lane(p->cg, guard_mask(p), i, p->lanes)) : load_one(p, arg, at);
+    v = cy_lp_set_lane(p->cg, v, one, i);
+  }
+  return v;
+}
+
+static V load_varying(cy_lp *p, const cy_expr_info *x) {
+  cy_cg *cg = p->cg;
+  step s = step_of(p, x->arg[0]);
+  int64_t by = 0;
+  bool fixed = s.affine && cy_is_const(s.by, &by);
+  V raw;
+  if (fixed && (by == 1 || (by == -1 && !p->guard)) && !cy_lp_packed(x->dtype)) {
+    V first = cy_lp_uniform(p, x->arg[0]);
+    raw = load_contiguous(p, x->id, by == 1 ? first : cy_addc(cg, first, 1 - (int64_t)p->lanes));
+    if (by == -1)
+      raw = reversed(p, raw);
+  } else if (s.affine) {
+    raw = load_lanes(p, x->id, cy_lp_uniform(p, x->arg[0]), s.by);
+  } else {
+    raw = load_lanes(p, x->id, cy_lp_value(p, x->arg[0]), NULL);
+  }
+  return cy_lp_from_mem(cg, raw, x->dtype, p->lanes);
+}
+
+/* Packed elements share a byte: read, replace, write. */
+static void store_packed(cy_lp *p, cy_karg arg, V offset, V code) {
+  cy_cg *cg = p->cg;
+  int bits = cy_dtype_of(p->args[arg].dtype)->bits, per_byte = 8 / bits;
+  V at = cy_gep(cg, p->arg[arg], LLVMBuildLShr(cg->b, offset, cy_i64(cg, per_byte == 2 ? 1 : 2), ""));
+  V place = cy_mulc(cg, LLVMBuildAnd(cg->b, offset, cy_i64(cg, per_byte - 1), ""), bits);
+  place = LLVMBuildTrunc(cg->b, place, cg->i8, "");
+  V ones = LLVMConstInt(cg->i8, (1u << bits) - 1, 0);
+  V mask = LLVMBuildNot(cg->b, LLVMBuildShl(cg->b, ones, place, ""), "");
+  V old = LLVMBuildAnd(cg->b, cy_load(cg, cg->i8, at, 1), mask, "");
+  V bits_in = LLVMBuildShl(cg->b, LLVMBuildAnd(cg->b, code, ones, ""), place, "");
+  cy_store(cg, LLVMBuildOr(cg->b, old, bits_in, ""), at, 1);
+}
+
+static void store_one(cy_lp *p, cy_karg arg, V offset, V raw) {
+  cy_dtype t = p->args[arg].dtype;
+  if (cy_lp_packed(t))
+    store_packed(p, arg, offset, raw);
+  else
+    cy_store(p->cg, raw, address(p, arg, offset), cy_lp_bytes(t));
+}
+
+void cy_lp_store(cy_lp *p, cy_karg arg, cy_expr offset, V value) {
+  cy_cg *cg = p->cg;
+  cy_dtype t = p->args[arg].dtype;
+  V raw = cy_lp_to_mem(cg, value, t, p->lanes);
+  if (p->lanes == 1 || !cy_lp_varies(p, offset)) { /* all lanes to one place: the last one stays */
+    store_one(p, arg, cy_lp_uniform(p, offset), cy_lp_lane(cg, raw, p->lanes - 1, p->lanes));
+    return;
+  }
+  step s = step_of(p, offset);
+  int64_t by = 0;
+  if (s.affine && cy_is_const(s.by, &by) && (by == 1 || by == -1) && !cy_lp_packed(t)) {
+    V first = cy_lp_uniform(p, offset);
+    V at = address(p, arg, by == 1 ? first : cy_addc(cg, first, 1 - (int64_t)p->lanes));
+    cy_store(cg, by == 1 ? raw : reversed(p, raw), at, cy_lp_bytes(t));
+    return;
+  }
+  V base = s.affine ? cy_lp_uniform(p, offset) : cy_lp_value(p, offset);
+  for (unsigned i = 0; i < p->lanes; i++) {
+    V at = s.affine ? cy_add(cg, base, cy_mulc(cg, s.by, i)) : cy_lp_lane(cg, base, i, p->lanes);
+    store_one(p, arg, at, cy_lp_lane(cg, raw, i, p->lanes));
+  }
+}
+
+/* ---- expressions ---- */
+
+static V compute(cy_lp *p, cy_expr e, bool varying);
+
+static V operand(cy_lp *p, cy_expr e, bool varying) { return varying ? cy_lp_value(p, e) : cy_lp_uniform(p, e); }
+
+/* One side of a select, with its loads guarded by `cond`. */
+static V guarded(cy_lp *p, cy_expr e, V cond, bool varying) {
+  cy_cg *cg = p->cg;
+  V outer = p->guard;
+  uint32_t mark = p->nlog;
+  if (outer && is_vector(outer) != is_vector(cond)) {
+    V *flat = is_vector(outer) ? &cond : &outer;
+    *flat = cy_splat(cg, *flat, p->lanes);
+  }
+  V before = p->guard;
+  p->guard = outer ? LLVMBuildAnd(cg->b, outer, cond, "") : cond;
+  V v = operand(p, e, varying);
+  p->guard = before;
+  forget_guarded(p, mark);
+  return v;
+}
+
+static V select_value(cy_lp *p, const cy_expr_info *x, bool varying) {
+  cy_cg *cg = p->cg;
+  V cond = cy_lp_varies(p, x->arg[0]) && varying ? cy_lp_value(p, x->arg[0]) : cy_lp_uniform(p, x->arg[0]);
+  V a = guarded(p, x->arg[1], cond, varying);
+  V b = guarded(p, x->arg[2], LLVMBuildNot(cg->b, cond, ""), varying);
+  return cy_select(cg, cond, a, b);
+}
+
+static V lane_numbers(cy_lp *p, V first) {
+  V step[64];
+  for (unsigned i = 0; i < p->lanes; i++)
+    step[i] = cy_i64(p->cg, i);
+  return LLVMBuildNSWAdd(p->cg->b, cy_splat(p->cg, first, p->lanes), LLVMConstVector(step, p->lanes), "");
+}
+
+static V local_value(cy_lp *p, const cy_expr_info *x, bool varying) {
+  T type = cy_lp_reg(p->cg, x->dtype, varying ? p->lanes : 1);
+  return LLVMBuildLoad2(p->cg->b, type, varying ? p->lane_slot[x->id] : p->slot[x->id], "");
+}
+
+static V compute(cy_lp *p, cy_expr e, bool varying) {
+  const cy_expr_info *x = cy_expr_of(p->k, e);
+  V a[3];
+  switch (x->op) {
+  case CY_X_CONST:
+    return cy_lp_const(p->cg, x->dtype, x->c, 1);
+  case CY_X_VAR:
+    return varying ? lane_numbers(p, p->var[x->id]) : p->var[x->id];
+  case CY_X_DIM:
+    return cy_lp_dim(p, x->id);
+  case CY_X_LOCAL:
+    return local_value(p, x, varying);
+  case CY_X_LOAD:
+    return varying ? load_varying(p, x) : load_uniform(p, x);
+  case CY_OP_select:
+    return select_value(p, x, varying);
+  }
+  for (int i = 0; i < x->n; i++)
+    a[i] = operand(p, x->arg[i], varying);
+  return cy_lp_op(p->cg, x->op, cy_expr_of(p->k, x->arg[0])->dtype, x->dtype, a, x->n, varying ? p->lanes : 1);
+}
+
+V cy_lp_uniform(cy_lp *p, cy_expr e) {
+  V v = p->uniform[e];
+  uint32_t forgotten = p->forgotten;
+  return v ? v : remember(p, e, compute(p, e, false), false, forgotten);
+}
+
+V cy_lp_value(cy_lp *p, cy_expr e) {
+  if (p->lanes == 1)
+    return cy_lp_uniform(p, e);
+  V v = p->varying[e];
+  uint32_t forgotten = p->forgotten;
+  if (v)
+    return v;
+  const cy_expr_info *x = cy_expr_of(p->k, e);
+  if (x->op == CY_X_CONST)
+    v = cy_lp_const(p->cg, x->dtype, x->c, p->lanes);
+  else if (cy_lp_varies(p, e))
+    v = compute(p, e, true);
+  else
+    v = cy_splat(p->cg, cy_lp_uniform(p, e), p->lanes);
+  return remember(p, e, v, true, forgotten);
+}

@@ -1,0 +1,66 @@
+/* loops_int.h - what the files that print loop IR as LLVM IR share.
+ *
+ * A value of dtype t is in a register as: bool i1; integers their own width (those under 8 bits: i8); f32 and f64 themselves;
+ * every smaller float as an f32 that the small type can represent. In memory it has its storage form (bool i8, ..).
+ * Inside a lane loop an expression is uniform (one scalar for all lanes) or varying (a vector of `lanes`).
+ */
+#ifndef CY_CPU_LOOPS_INT_H
+#define CY_CPU_LOOPS_INT_H
+
+#include "codegen/cpu/loops.h"
+
+typedef LLVMValueRef V;
+typedef LLVMTypeRef T;
+
+enum { CY_LP_UNROLL = 4 };
+
+typedef struct cy_lp {
+  cy_cg *cg;
+  cy_kernel *k;
+  const cy_karg_info *args;
+  const cy_dim *dims;
+  uint32_t nargs, ndims, nexprs;
+  V *arg;               /* pointers */
+  V *size;              /* values of dims */
+  V *var;               /* of variables; the lane variable: of its first lane */
+  V *slot;              /* scalar stack slot of a local */
+  V *lane_slot;         /* vector slot while the local varies along the lanes, or partial results; else NULL */
+  cy_var lane;          /* the lane variable, 0 outside of lane loops */
+  unsigned lanes;       /* 1 outside */
+  uint8_t *vary;        /* of expressions: 0 not known yet, 1 uniform, 2 varying */
+  V *uniform, *varying; /* values computed for the current statement */
+  cy_expr *log;         /* which ones, in order; expression << 1 | is varying */
+  uint32_t nlog;
+  bool *guarded;        /* computed from a load that happened under the guard of now */
+  uint32_t forgotten;   /* how many values were forgotten at the ends of guards */
+  V guard;              /* loads happen only where this is true; NULL: everywhere */
+} cy_lp;
+
+/* loops_ops.c: arithmetic on registers; n lanes, 1 = scalars */
+T cy_lp_reg(cy_cg *cg, cy_dtype t, unsigned n);
+T cy_lp_mem(cy_cg *cg, cy_dtype t, unsigned n);   /* storage form */
+unsigned cy_lp_bytes(cy_dtype t);
+bool cy_lp_packed(cy_dtype t);                    /* several elements in a byte */
+V cy_lp_from_mem(cy_cg *cg, V v, cy_dtype t, unsigned n);
+V cy_lp_to_mem(cy_cg *cg, V v, cy_dtype t, unsigned n);
+V cy_lp_const(cy_cg *cg, cy_dtype t, cy_scalar c, unsigned n);
+V cy_lp_op(cy_cg *cg, cy_op op, cy_dtype in, cy_dtype out, V *a, int nargs, unsigned n);
+V cy_lp_identity(cy_cg *cg, cy_op op, cy_dtype t, unsigned n); /* of an ACCUM */
+V cy_lp_lane(cy_cg *cg, V v, unsigned i, unsigned n);          /* scalar */
+V cy_lp_set_lane(cy_cg *cg, V v, V x, unsigned i);
+/* Intrinsic with several overloaded types. */
+V cy_lp_intrinsic(cy_cg *cg, const char *name, T *types, unsigned ntypes, V *args, unsigned n);
+
+/* loops_f8.c */
+V cy_lp_small_float_decode(cy_cg *cg, V bits, cy_dtype t, unsigned n); /* i8 codes -> f32 */
+V cy_lp_small_float_encode(cy_cg *cg, V v, cy_dtype t, unsigned n);
+
+/* loops_expr.c */
+void cy_lp_statement(cy_lp *p);           /* forgets computed values: a new statement */
+bool cy_lp_varies(cy_lp *p, cy_expr e);
+V cy_lp_value(cy_lp *p, cy_expr e);       /* in the current number of lanes: uniform values are repeated */
+V cy_lp_uniform(cy_lp *p, cy_expr e);     /* a scalar: of a uniform expression, or of the first lane of an affine one */
+void cy_lp_store(cy_lp *p, cy_karg arg, cy_expr offset, V value);
+V cy_lp_dim(cy_lp *p, cy_dim d);
+
+#endif

@@ -1,0 +1,401 @@
+/* onnx_control.c - If, Loop and Scan.
+ *
+ * In:  nodes with subgraphs. Out: `if` and `loop` nodes that own blocks; an If whose condition is known is imported in place. Blocks
+ * use values of the enclosing graph directly, as ONNX subgraphs do.
+ * A loop-carried value may change its shape from one iteration to the next. The body is imported with the shapes of the
+ * initial values first; dims that come out different become symbols and the body is imported again, until nothing changes.
+ * Scan is a loop whose body takes slices of the scanned inputs.
+ */
+#include "frontend/import_int.h"
+
+#include <string.h>
+
+#define X (n->in[0])
+
+typedef struct bound_sym {
+  cy_sym sym;
+  uint32_t output, axis;
+} bound_sym;
+
+/* Symbols made for dims of outputs, to be bound when the node exists. */
+typedef struct new_syms {
+  bound_sym *list;
+  uint32_t n;
+} new_syms;
+
+static cy_dim new_count(cy_importer *im, new_syms *s, uint32_t output, uint32_t axis) {
+  cy_sym sym = cy_sym_new(im->g, NULL, CY_SYM_COUNT);
+  cy_sym_of(im->g, sym)->min = 0;
+  s->list[s->n++] = (bound_sym){sym, output, axis};
+  return cy_dim_sym(im->g, sym);
+}
+
+static void bind_all(cy_importer *im, const new_syms *s, cy_val first) {
+  for (uint32_t i = 0; i < s->n; i++)
+    cy_onnx_bind_count(im, s->list[i].sym, cy_build_output(im->g, first, s->list[i].output), s->list[i].axis);
+}
+
+/* ---- If -------------------------------------------------------------------------------------------------------------------- */
+
+static bool unify(cy_importer *im, const cy_onnx_node *n, uint32_t k, const cy_type *a, const cy_type *b, new_syms *syms, cy_type *out) {
+  if (a->dtype != b->dtype || a->rank != b->rank)
+    return cy_build_error(im->g, cy_arena_printf(im->arena, "output '%s'", n->proto->output[k]),
+                          "the branches give %s and %s: both must have the same type and rank; if the condition tests a dimension, fix that with --dim",
+                          cy_type_text(im->g, a), cy_type_text(im->g, b));
+  *out = *a;
+  for (uint32_t i = 0; i < a->rank; i++)
+    if (a->dim[i] != b->dim[i])
+      out->dim[i] = new_count(im, syms, k, i);
+  return true;
+}
+
+static bool import_branch(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, cy_block *out_block, cy_val *results) {
+  cy_block here = cy_build_block(im->g), b = cy_block_create(im->g, here);
+  cy_build_in(im->g, b);
+  bool ok = cy_import_subgraph(im, n, graph, NULL, 0, results);
+  cy_build_in(im->g, here);
+  cy_onnx_at(im, n);
+  if (ok)
+    cy_block_set_results(im->g, b, results, (uint32_t)graph->n_output);
+  *out_block = b;
+  return ok;
+}
+
+static bool check_results(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const char *which, uint32_t expected) {
+  if (graph->n_output == expected)
+    return true;
+  return cy_build_error(im->g, which, "the subgraph has %zu outputs, the node '%s' needs %u", graph->n_output, n->op, expected);
+}
+
+static bool if_known(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph) {
+  cy_val *results = CY_NEW_ARRAY(im->arena, cy_val, graph->n_output + 1);
+  bool ok = cy_import_subgraph(im, n, graph, NULL, 0, results);
+  for (uint32_t k = 0; ok && k < n->nout; k++)
+    cy_importer_set(im, n, k, results[k]);
+  return ok;
+}
+
+IMPORT(if_else) {
+  const Onnx__GraphProto *then_graph = cy_onnx_graph(im, n, "then_branch"), *else_graph = cy_onnx_graph(im, n, "else_branch");
+  if (!then_graph || !else_graph || !check_results(im, n, then_graph, "attribute 'then_branch'", n->nout) ||
+      !check_results(im, n, else_graph, "attribute 'else_branch'", n->nout))
+    return false;
+  uint32_t count;
+  int64_t known;
+  const cy_dim *c = cy_value_elems(im->g, X, &count);
+  if (c && count == 1 && cy_dim_is_const(im->g, c[0], &known))
+    return if_known(im, n, known ? then_graph : else_graph);
+  cy_val *a = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1), *b = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
+  cy_block then_block, else_block;
+  if (!import_branch(im, n, then_graph, &then_block, a) || !import_branch(im, n, else_graph, &else_block, b))
+    return false;
+  cy_type *types = CY_NEW_ARRAY(im->arena, cy_type, n->nout + 1);
+  new_syms syms = {CY_NEW_ARRAY(im->arena, bound_sym, (n->nout + 1) * CY_MAX_RANK), 0};
+  for (uint32_t k = 0; k < n->nout; k++)
+    if (!unify(im, n, k, cy_onnx_type(im, a[k]), cy_onnx_type(im, b[k]), &syms, &types[k]))
+      return false;
+  cy_val cond = cy_onnx_type(im, X)->rank ? cy_build_reshape(im->g, X, NULL, 0) : X;
+  cy_attr attrs[2] = {cy_attr_block(CY_ATTR_then, then_block), cy_attr_block(CY_ATTR_else, else_block)};
+  cy_val first = cy_build(im->g, CY_OP_if, &cond, 1, attrs, 2, types, n->nout);
+  if (!first)
+    return n->nout == 0;
+  bind_all(im, &syms, first);
+  for (uint32_t k = 0; k < n->nout; k++)
+    cy_importer_set(im, n, k, cy_build_output(im->g, first, k));
+  return true;
+}
+
+/* ---- Loop -------------------------------------------------------------------------------------------------------------------- */
+
+/* What Loop and Scan have in common. `fill` imports the body: params are iteration, condition, carried..; results
+ * condition, carried, scans. */
+typedef struct loop_plan {
+  const cy_onnx_node *n;
+  const Onnx__GraphProto *body;
+  cy_val trips, cond; /* 0: no limit; always true */
+  uint32_t ncarried, nscans;
+  cy_val *initial;
+  bool (*fill)(cy_importer *im, const struct loop_plan *p, const cy_val *params, cy_val *results);
+  const cy_val *scanned; /* Scan only */
+  uint32_t nscanned;
+  const int64_t *axes, *backward;
+  /* made by build_body */
+  cy_block block;
+  cy_val *params, *results;
+  uint32_t syms_before;
+  cy_type *types; /* of the carried parameters */
+  bool *varying;  /* [carried * CY_MAX_RANK] */
+} loop_plan;
+
+static bool build_body(cy_importer *im, loop_plan *p) {
+  cy_block here = cy_build_block(im->g);
+  cy_type iteration = cy_type_make(CY_I64, 0, NULL), condition = cy_type_make(CY_BOOL, 0, NULL);
+  p->syms_before = cy_sym_count(im->g);
+  p->block = cy_block_create(im->g, here);
+  p->params[0] = cy_block_add_param(im->g, p->block, &iteration, NULL);
+  p->params[1] = cy_block_add_param(im->g, p->block, &condition, NULL);
+  for (uint32_t k = 0; k < p->ncarried; k++) {
+    cy_type t = *cy_onnx_type(im, p->initial[k]);
+    cy_sym syms[CY_MAX_RANK] = {0};
+    for (uint32_t i = 0; i < t.rank; i++) {
+      if (!p->varying[k * CY_MAX_RANK + i])
+        continue;
+      syms[i] = cy_sym_new(im->g, NULL, CY_SYM_COUNT);
+      cy_sym_of(im->g, syms[i])->min = 0;
+      t.dim[i] = cy_dim_sym(im->g, syms[i]);
+    }
+    p->types[k] = t;
+    p->params[2 + k] = cy_block_add_param(im->g, p->block, &t, NULL);
+    for (uint32_t i = 0; i < t.rank; i++)
+      if (syms[i])
+        cy_onnx_bind_count(im, syms[i], p->params[2 + k], i);
+  }
+  cy_build_in(im->g, p->block);
+  bool ok = p->fill(im, p, p->params, p->results);
+  cy_build_in(im->g, here);
+  cy_onnx_at(im, p->n);
+  return ok;
+}
+
+/* True when the body's carried results have the parameters' types; else marks what varies. */
+static bool settled(cy_importer *im, loop_plan *p, bool *out_error) {
+  bool same = true;
+  for (uint32_t k = 0; k < p->ncarried; k++) {
+    const cy_type *a = &p->types[k], *b = cy_onnx_type(im, p->results[1 + k]);
+    if (a->dtype != b->dtype || a->rank != b->rank) {
+      cy_build_error(im->g, NULL, "loop-carried value %u enters the body as %s and leaves it as %s: type and rank must not change", k,
+                     cy_type_text(im->g, a), cy_type_text(im->g, b));
+      *out_error = true;
+      return false;
+    }
+    for (uint32_t i = 0; i < a->rank; i++) {
+      if (a->dim[i] == b->dim[i] || p->varying[k * CY_MAX_RANK + i])
+        continue;
+      p->varying[k * CY_MAX_RANK + i] = true;
+      same = false;
+    }
+  }
+  return same;
+}
+
+static void find_newest(void *ctx, cy_sym s) {
+  cy_sym *newest = ctx;
+  *newest = s > *newest ? s : *newest;
+}
+
+/* The number of iterations as a dim, where nothing but the limit ends the loop; else 0. */
+static cy_dim known_trips(cy_importer *im, const loop_plan *p) {
+  uint32_t count;
+  const cy_dim *e;
+  if (!p->trips || !(e = cy_value_elems(im->g, p->trips, &count)))
+    return 0;
+  cy_dim trips = cy_dim_max(im->g, e[0], cy_dim_const(im->g, 0));
+  const cy_dim *start = p->cond ? cy_value_elems(im->g, p->cond, &count) : NULL;
+  if (p->cond && !(start && cy_dim_is(im->g, start[0], 1)))
+    return 0;
+  const cy_dim *next = cy_value_elems(im->g, p->results[0], &count);
+  return p->results[0] == p->params[1] || (next && cy_dim_is(im->g, next[0], 1)) ? trips : 0;
+}
+
+static cy_val as_scalar(cy_importer *im, cy_val v) { return v && cy_onnx_type(im, v)->rank ? cy_build_reshape(im->g, v, NULL, 0) : v; }
+
+/* Types of the outputs: carried, then scans with the iterations in front. */
+static bool output_types(cy_importer *im, const loop_plan *p, new_syms *syms, cy_type *types) {
+  cy_dim trips = known_trips(im, p);
+  for (uint32_t k = 0; k < p->ncarried + p->nscans; k++) {
+    bool scan = k >= p->ncarried;
+    cy_type t = *cy_onnx_type(im, p->results[1 + k]), *out = &types[k];
+    if (t.rank + scan > CY_MAX_RANK)
+      return cy_build_error(im->g, NULL, "scan output %u has too many dimensions: %s", k - p->ncarried, cy_type_text(im->g, &t));
+    *out = t;
+    out->rank = (uint8_t)(t.rank + scan);
+    if (scan)
+      out->dim[0] = trips ? trips : new_count(im, syms, k, 0);
+    for (uint32_t i = 0; i < t.rank; i++) {
+      cy_sym newest = 0;
+      cy_dim_symbols(im->g, t.dim[i], find_newest, &newest);
+      bool local = newest > p->syms_before || (!scan && p->varying[k * CY_MAX_RANK + i]);
+      out->dim[i + scan] = local ? new_count(im, syms, k, i + scan) : t.dim[i];
+    }
+  }
+  return true;
+}
+
+/* Out: the carried values at the end, then the stacked scans. */
+static bool build_loop(cy_importer *im, loop_plan *p, cy_val *out) {
+  uint32_t nout = p->ncarried + p->nscans;
+  p->types = CY_NEW_ARRAY(im->arena, cy_type, p->ncarried + 1);
+  p->varying = CY_NEW_ARRAY(im->arena, bool, (p->ncarried + 1) * CY_MAX_RANK);
+  p->params = CY_NEW_ARRAY(im->arena, cy_val, p->ncarried + 2);
+  p->results = CY_NEW_ARRAY(im->arena, cy_val, nout + 1);
+  bool error = false;
+  do {
+    if (!build_body(im, p))
+      return false;
+  } while (!settled(im, p, &error) && !error);
+  if (error)
+    return false;
+  cy_block_set_results(im->g, p->block, p->results, nout + 1);
+  cy_type *types = CY_NEW_ARRAY(im->arena, cy_type, nout + 1);
+  new_syms syms = {CY_NEW_ARRAY(im->arena, bound_sym, (nout + 1) * CY_MAX_RANK), 0};
+  if (!output_types(im, p, &syms, types))
+    return false;
+  cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, p->ncarried + 2);
+  in[0] = p->trips;
+  in[1] = p->cond;
+  memcpy(in + 2, p->initial, sizeof(cy_val) * p->ncarried);
+  cy_attr a = cy_attr_block(CY_ATTR_body, p->block);
+  cy_val first = cy_build(im->g, CY_OP_loop, in, p->ncarried + 2, &a, 1, types, nout);
+  if (!first)
+    return nout == 0;
+  bind_all(im, &syms, first);
+  for (uint32_t k = 0; k < nout; k++)
+    out[k] = cy_build_output(im->g, first, k);
+  return true;
+}
+
+/* Iteration and condition are scalars, but bodies that declare a list of one get that. */
+static cy_val as_declared(cy_importer *im, const Onnx__ValueInfoProto *input, cy_val v) {
+  const Onnx__TypeProto *t = input->type;
+  bool list = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type && t->tensor_type->shape &&
+              t->tensor_type->shape->n_dim == 1;
+  return list ? cy_build_unsqueeze(im->g, v, 0) : v;
+}
+
+static bool fill_loop(cy_importer *im, const loop_plan *p, const cy_val *params, cy_val *results) {
+  cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, 2 + p->ncarried);
+  memcpy(in, params, sizeof(cy_val) * (2 + p->ncarried));
+  for (int i = 0; i < 2; i++)
+    if (!(in[i] = as_declared(im, p->body->input[i], params[i])))
+      return false;
+  if (!cy_import_subgraph(im, p->n, p->body, in, 2 + p->ncarried, results))
+    return false;
+  cy_onnx_at(im, p->n);
+  results[0] = as_scalar(im, results[0]);
+  return results[0] != 0;
+}
+
+IMPORT(loop) {
+  loop_plan p = {.n = n, .body = cy_onnx_graph(im, n, "body"), .fill = fill_loop, .ncarried = n->nin > 2 ? n->nin - 2 : 0};
+  if (!p.body)
+    return false;
+  if (p.body->n_input != 2 + p.ncarried || p.body->n_output != 1 + n->nout || n->nout < p.ncarried)
+    return cy_build_error(im->g, "attribute 'body'", "a body for %u carried values and %u outputs has %u inputs and %u outputs, found %zu and %zu",
+                          p.ncarried, n->nout, 2 + p.ncarried, 1 + n->nout, p.body->n_input, p.body->n_output);
+  p.nscans = n->nout - p.ncarried;
+  p.trips = as_scalar(im, n->in[0]);
+  p.cond = as_scalar(im, n->in[1]);
+  p.initial = n->in + 2;
+  for (uint32_t k = 0; k < p.ncarried; k++)
+    if (!p.initial[k])
+      return cy_build_error(im->g, NULL, "loop-carried input %u is missing", k + 2);
+  return build_loop(im, &p, n->out);
+}
+
+/* ---- Scan --------------------------------------------------------------------------------------------------------------------- */
+
+static bool fill_scan(cy_importer *im, const loop_plan *p, const cy_val *params, cy_val *results) {
+  cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, p->ncarried + p->nscanned + 1);
+  memcpy(in, params + 2, sizeof(cy_val) * p->ncarried);
+  for (uint32_t k = 0; k < p->nscanned; k++) {
+    cy_val at = params[0];
+    cy_dim last = cy_dim_addi(im->g, cy_onnx_type(im, p->scanned[k])->dim[p->axes[k]], -1);
+    if (p->backward[k])
+      at = SUB(cy_build_dim_scalar(im->g, last), at);
+    if (!(in[p->ncarried + k] = cy_build_gather(im->g, p->scanned[k], at, (int)p->axes[k])))
+      return false;
+  }
+  results[0] = cy_build_scalar_int(im->g, CY_BOOL, 1);
+  return results[0] && cy_import_subgraph(im, p->n, p->body, in, p->ncarried + p->nscanned, results + 1);
+}
+
+/* A list attribute with one element per value; absent: zeros. Axes are made positive for tensors of rank ranks[k]. */
+static const int64_t *scan_list(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t count, const cy_val *ranks, int add) {
+  uint32_t found;
+  const int64_t *v = cy_onnx_ints(im, n, name, &found);
+  int64_t *out = CY_NEW_ARRAY(im->arena, int64_t, count + 1);
+  if (v && found != count) {
+    cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "expected %u numbers, found %u", count, found);
+    return NULL;
+  }
+  for (uint32_t k = 0; k < count; k++) {
+    int axis = 0;
+    out[k] = v ? v[k] : 0;
+    if (ranks && (!ranks[k] || !cy_onnx_axis(im, out[k], cy_onnx_type(im, ranks[k])->rank + add, &axis)))
+      return NULL;
+    out[k] = ranks ? axis : out[k];
+  }
+  return out;
+}
+
+static cy_val reversed(cy_importer *im, cy_val x) {
+  const cy_type t = *cy_onnx_type(im, x);
+  cy_dim starts[CY_MAX_RANK];
+  int64_t steps[CY_MAX_RANK];
+  for (int i = 0; i < t.rank; i++) {
+    starts[i] = i ? cy_dim_const(im->g, 0) : cy_dim_addi(im->g, t.dim[0], -1);
+    steps[i] = i ? 1 : -1;
+  }
+  return cy_build_slice(im->g, x, starts, steps, t.dim);
+}
+
+/* Opset 8: a batch axis in front of everything, and sequence lengths. Taken for a batch of one. */
+static bool scan_without_batch(cy_importer *im, const cy_onnx_node *n, cy_val *in, uint32_t count) {
+  if (n->in[0])
+    return cy_build_error(im->g, "input 'sequence_lens'", "sequence lengths of Scan opset 8 are not supported; convert the model to opset 9");
+  for (uint32_t k = 0; k < count; k++) {
+    const cy_type *t = in[k] ? cy_onnx_type(im, in[k]) : NULL;
+    if (!t || t->rank < 1 || !cy_dim_is(im->g, t->dim[0], 1))
+      return cy_build_error(im->g, NULL, "Scan of opset 8 is supported for a batch of 1 only, found %s", t ? cy_type_text(im->g, t) : "nothing");
+    if (!(in[k] = cy_build_squeeze(im->g, in[k], 0)))
+      return false;
+  }
+  return true;
+}
+
+IMPORT(scan) {
+  bool old = n->version < 9;
+  uint32_t skip = old ? 1 : 0, count = n->nin > skip ? n->nin - skip : 0;
+  int64_t nscanned = cy_onnx_int(im, n, "num_scan_inputs", 0);
+  loop_plan p = {.n = n, .body = cy_onnx_graph(im, n, "body"), .fill = fill_scan};
+  if (!p.body)
+    return false;
+  if (nscanned < 1 || nscanned > count)
+    return cy_build_error(im->g, "attribute 'num_scan_inputs'", "expected 1 to %u, found %lld", count, (long long)nscanned);
+  p.nscanned = (uint32_t)nscanned;
+  p.ncarried = count - p.nscanned;
+  p.nscans = n->nout - p.ncarried;
+  if (n->nout < p.ncarried || p.body->n_input != count || p.body->n_output != n->nout)
+    return cy_build_error(im->g, "attribute 'body'", "expected %u inputs and %u outputs, found %zu and %zu", count, n->nout, p.body->n_input,
+                          p.body->n_output);
+  cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, count + 1), *out = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
+  memcpy(in, n->in + skip, sizeof(cy_val) * count);
+  for (uint32_t k = 0; k < count; k++)
+    if (!in[k])
+      return cy_build_error(im->g, NULL, "input %u is missing", k);
+  if (old && !scan_without_batch(im, n, in, count))
+    return false;
+  p.initial = in;
+  p.scanned = in + p.ncarried;
+  p.axes = scan_list(im, n, "scan_input_axes", p.nscanned, p.scanned, 0);
+  p.backward = scan_list(im, n, old ? "directions" : "scan_input_directions", p.nscanned, NULL, 0);
+  if (!p.axes || !p.backward)
+    return false;
+  p.trips = cy_build_dim_scalar(im->g, cy_onnx_type(im, p.scanned[0])->dim[p.axes[0]]);
+  if (!p.trips || !build_loop(im, &p, out))
+    return false;
+  const int64_t *axes = scan_list(im, n, "scan_output_axes", p.nscans, out + p.ncarried, 0);
+  const int64_t *backward = scan_list(im, n, "scan_output_directions", p.nscans, NULL, 0);
+  if (!axes || !backward)
+    return false;
+  for (uint32_t k = 0; k < n->nout; k++) {
+    cy_val v = out[k];
+    if (k >= p.ncarried && backward[k - p.ncarried])
+      v = reversed(im, v);
+    if (k >= p.ncarried)
+      v = cy_onnx_move_axis(im, v, 0, (int)axes[k - p.ncarried]);
+    if (!cy_importer_set(im, n, k, old && v ? cy_build_unsqueeze(im->g, v, 0) : v))
+      return false;
+  }
+  return true;
+}

@@ -1,0 +1,163 @@
+/* onnx_quant.c - quantised arithmetic: QuantizeLinear and relatives, integer and QLinear matrix products and convolutions.
+ *
+ * Integer products accumulate in i32, exactly. A matrix product keeps its 8-bit operands and corrects for the zero points with row
+ * and column sums: sum (a - za)(b - zb) = ab - za * colsum(b) - zb * rowsum(a) + k * za * zb, which is exact modulo 2^32. A
+ * convolution with a zero point other than 0 subtracts it first, since its padding stands for the zero point.
+ */
+#include "frontend/import_int.h"
+
+#define X (n->in[0])
+#define SET(v) cy_importer_set(im, n, 0, (v))
+
+static bool is_single(cy_importer *im, cy_val v) { return cy_dim_is(im->g, cy_type_elems(im->g, cy_onnx_type(im, v)), 1); }
+
+/* A parameter per tensor becomes a scalar. */
+static cy_val per_tensor(cy_importer *im, cy_val v) {
+  return v && cy_onnx_type(im, v)->rank && is_single(im, v) ? cy_build_reshape(im->g, v, NULL, 0) : v;
+}
+
+/* Axis, block size and inputs of quantize and dequantize. */
+static bool rescale_inputs(cy_importer *im, const cy_onnx_node *n, cy_val *in, int *out_axis, int64_t *out_block) {
+  const cy_type *t = cy_onnx_type(im, X);
+  *out_block = cy_onnx_int(im, n, "block_size", 0);
+  *out_axis = 0;
+  in[0] = X;
+  in[1] = *out_block ? n->in[1] : per_tensor(im, n->in[1]);
+  in[2] = n->in[2] && !*out_block ? per_tensor(im, n->in[2]) : n->in[2];
+  if (!in[1] || !cy_onnx_type(im, in[1])->rank)
+    return in[1] != 0;
+  return cy_onnx_axis(im, cy_onnx_int(im, n, "axis", 1), t->rank, out_axis);
+}
+
+static cy_val quantize(cy_importer *im, cy_val *in, int axis, int64_t block, int64_t saturate, cy_dtype dtype) {
+  if (!in[0] || !in[1])
+    return 0;
+  const cy_type *t = cy_onnx_type(im, in[0]);
+  cy_type type = cy_type_make(dtype, t->rank, t->dim);
+  cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_block_size, block), cy_attr_int(CY_ATTR_saturate, saturate)};
+  return cy_build(im->g, CY_OP_quantize, in, in[2] ? 3 : 2, a, 3, &type, 1);
+}
+
+static bool output_dtype(cy_importer *im, const cy_onnx_node *n, cy_dtype otherwise, cy_dtype *out) {
+  int64_t t = cy_onnx_int(im, n, "output_dtype", 0);
+  *out = t ? (cy_dtype)t : otherwise;
+  if (t >= 0 && t < CY_DTYPE_COUNT && t != CY_STRING)
+    return true;
+  return cy_build_error(im->g, "attribute 'output_dtype'", "element type %lld is not supported here", (long long)t);
+}
+
+IMPORT(quantize_linear) {
+  cy_val in[3];
+  int axis;
+  int64_t block;
+  cy_dtype dtype;
+  if (!rescale_inputs(im, n, in, &axis, &block) ||
+      !output_dtype(im, n, in[2] ? (cy_dtype)cy_onnx_type(im, in[2])->dtype : CY_U8, &dtype))
+    return false;
+  return SET(quantize(im, in, axis, block, cy_onnx_int(im, n, "saturate", 1), dtype));
+}
+
+IMPORT(dequantize_linear) {
+  cy_val in[3];
+  int axis;
+  int64_t block;
+  cy_dtype dtype;
+  if (!rescale_inputs(im, n, in, &axis, &block) || !output_dtype(im, n, cy_onnx_type(im, in[1])->dtype, &dtype))
+    return false;
+  const cy_type *t = cy_onnx_type(im, X);
+  cy_type type = cy_type_make(dtype, t->rank, t->dim);
+  cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_block_size, block)};
+  return SET(cy_build(im->g, CY_OP_dequantize, in, in[2] ? 3 : 2, a, 2, &type, 1));
+}
+
+IMPORT(dynamic_quantize_linear) {
+  int64_t axes[CY_MAX_RANK];
+  int rank = cy_onnx_type(im, X)->rank;
+  for (int i = 0; i < rank; i++)
+    axes[i] = i;
+  cy_val zero = LIKE(X, 0), low = MIN(zero, cy_build_reduce(im->g, CY_OP_reduce_min, X, axes, (uint32_t)rank, false));
+  cy_val high = MAX(zero, cy_build_reduce(im->g, CY_OP_reduce_max, X, axes, (uint32_t)rank, false));
+  cy_val scale = DIV(SUB(high, low), LIKE(X, 255));
+  cy_val divisor = SELECT(BINARY(eq, scale, zero), LIKE(X, 1), scale);
+  cy_val zp = UNARY(round, MIN(LIKE(X, 255), MAX(zero, DIV(SUB(zero, low), divisor))));
+  cy_val in[3] = {X, divisor, zp ? CAST(zp, CY_U8) : 0};
+  return in[2] && SET(quantize(im, in, 0, 0, 1, CY_U8)) && cy_importer_set(im, n, 1, scale) && cy_importer_set(im, n, 2, in[2]);
+}
+
+/* ---- products ------------------------------------------------------------------------------------------------------------------ */
+
+static bool is_zero(cy_importer *im, cy_val v) {
+  double x;
+  return !v || (cy_value_is_splat(im->g, v, &x) && x == 0);
+}
+
+static cy_val sum_of(cy_importer *im, cy_val x, int from_end) {
+  int64_t axis = cy_onnx_type(im, x)->rank - from_end;
+  return cy_build_reduce(im->g, CY_OP_reduce_sum, CAST(x, CY_I32), &axis, 1, true);
+}
+
+/* A zero point or scale of the left operand is per row: [m] -> [m, 1]; the right one's is per column: [n] broadcasts as it is. */
+static cy_val left_parameter(cy_importer *im, cy_val v) {
+  v = per_tensor(im, v);
+  return v && cy_onnx_type(im, v)->rank == 1 ? cy_build_unsqueeze(im->g, v, 1) : v;
+}
+
+static cy_val integer_matmul(cy_importer *im, cy_val a, cy_val b, cy_val za, cy_val zb) {
+  if (cy_onnx_type(im, a)->rank < 2 || cy_onnx_type(im, b)->rank < 2) {
+    a = is_zero(im, za) ? a : SUB(CAST(a, CY_I32), CAST(per_tensor(im, za), CY_I32));
+    b = is_zero(im, zb) ? b : SUB(CAST(b, CY_I32), CAST(per_tensor(im, zb), CY_I32));
+    return cy_onnx_matmul(im, a, b, CY_I32);
+  }
+  cy_val y = cy_build_matmul(im->g, a, b, CY_I32);
+  cy_val left = is_zero(im, za) ? 0 : left_parameter(im, za), right = is_zero(im, zb) ? 0 : per_tensor(im, zb);
+  left = left ? CAST(left, CY_I32) : 0;
+  right = right ? CAST(right, CY_I32) : 0;
+  if (left)
+    y = SUB(y, MUL(left, sum_of(im, b, 2)));
+  if (right)
+    y = SUB(y, MUL(right, sum_of(im, a, 1)));
+  if (left && right) {
+    cy_dim k = cy_onnx_type(im, a)->dim[cy_onnx_type(im, a)->rank - 1];
+    y = ADD(y, MUL(MUL(left, right), CAST(cy_build_dim_scalar(im->g, k), CY_I32)));
+  }
+  return y;
+}
+
+IMPORT(matmul_integer) { return SET(integer_matmul(im, X, n->in[1], n->in[2], n->in[3])); }
+
+/* acc * ratio, rounded, plus the zero point, saturated to its type. */
+static cy_val requantize(cy_importer *im, cy_val acc, cy_val ratio, cy_val zp) {
+  if (!acc || !ratio || !zp)
+    return 0;
+  cy_val in[3] = {MUL(CAST(acc, CY_F32), ratio), cy_build_scalar(im->g, CY_F32, 1), per_tensor(im, zp)};
+  return quantize(im, in, 0, 0, 1, cy_onnx_type(im, zp)->dtype);
+}
+
+static cy_val as_f32(cy_importer *im, cy_val v) { return v ? CAST(v, CY_F32) : 0; }
+
+IMPORT(qlinear_matmul) {
+  cy_val acc = integer_matmul(im, X, n->in[3], n->in[2], n->in[5]);
+  cy_val ratio = DIV(MUL(as_f32(im, left_parameter(im, n->in[1])), as_f32(im, per_tensor(im, n->in[4]))), as_f32(im, per_tensor(im, n->in[6])));
+  return SET(requantize(im, acc, ratio, n->in[7]));
+}
+
+static cy_val integer_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val w, cy_val zx, cy_val zw) {
+  if (!is_zero(im, zx))
+    x = SUB(CAST(x, CY_I32), CAST(per_tensor(im, zx), CY_I32));
+  if (!is_zero(im, zw)) {
+    zw = per_tensor(im, zw);
+    w = SUB(CAST(w, CY_I32), CAST(cy_onnx_channel(im, zw, cy_onnx_type(im, w)->rank, 0), CY_I32));
+  }
+  return cy_onnx_conv(im, n, x, w, CY_I32);
+}
+
+IMPORT(conv_integer) { return SET(integer_conv(im, n, X, n->in[1], n->in[2], n->in[3])); }
+
+IMPORT(qlinear_conv) {
+  int rank = cy_onnx_type(im, X)->rank;
+  cy_val acc = integer_conv(im, n, X, n->in[3], n->in[2], n->in[5]);
+  if (n->in[8])
+    acc = ADD(acc, cy_onnx_channel(im, n->in[8], rank, 1));
+  cy_val ratio = DIV(MUL(per_tensor(im, n->in[1]), per_tensor(im, n->in[4])), per_tensor(im, n->in[6]));
+  return SET(requantize(im, acc, cy_onnx_channel(im, ratio, rank, 1), n->in[7]));
+}
