@@ -116,7 +116,7 @@ static void copy_row(const job *j, uint64_t first, const int64_t *at) {
   }
 }
 
-/* f32 sums, differences, products, quotients of two operands */
+/* f32 sums, differences, products, quotients */
 static void arith_row(const job *j, uint64_t first, const int64_t *at) {
   const float *a = (const float *)(const void *)j->in[0].bytes + at[0],
               *b = (const float *)(const void *)j->in[1].bytes + at[1];
@@ -168,21 +168,32 @@ static double combine(cy_op op, double a, double b) {
   }
 }
 
-/* Reductions of floats, accumulated in double */
+enum { STRIP = 256 };
+
+static double load_float(const operand *x, int64_t at) {
+  return x->dtype == CY_F32 ? ((const float *)(const void *)x->bytes)[at]
+                            : cy_scalar_load(x->bytes, x->dtype, (uint64_t)at).f;
+}
+
+/* Reductions of floats, accumulated in double: strips of a row at a time, so that memory is read in its own order. */
 static void reduce_row(const job *j, uint64_t first, const int64_t *at) {
   const operand *x = &j->in[0];
-  for (int64_t i = 0; i < j->row; i++) {
-    double sum = 0;
+  double acc[STRIP];
+  for (int64_t begin = 0; begin < j->row; begin += STRIP) {
+    int64_t n = j->row - begin < STRIP ? j->row - begin : STRIP, step = x->stride[j->rank - 1];
     for (int64_t r = 0; r < j->red_count; r++) {
-      int64_t rest = r, o = at[0] + i * x->stride[j->rank - 1];
+      int64_t rest = r, o = at[0] + begin * step;
       for (int k = j->nred - 1; k >= 0; k--) {
         o += rest % j->red_dim[k] * j->red_stride[k];
         rest /= j->red_dim[k];
       }
-      double v = cy_scalar_load(x->bytes, x->dtype, (uint64_t)o).f;
-      sum = r ? combine(j->op, sum, v) : v;
+      for (int64_t i = 0; i < n; i++) {
+        double v = load_float(x, o + i * step);
+        acc[i] = r ? combine(j->op, acc[i], v) : v;
+      }
     }
-    cy_scalar_store(j->out, j->dtype, first + (uint64_t)i, (cy_scalar){.f = sum});
+    for (int64_t i = 0; i < n; i++)
+      cy_scalar_store(j->out, j->dtype, first + (uint64_t)(begin + i), (cy_scalar){.f = acc[i]});
   }
 }
 
