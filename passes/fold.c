@@ -40,9 +40,7 @@ typedef struct job {
   void (*run_row)(const struct job *j, uint64_t first, const int64_t *at); /* at: element offset of each operand */
 } job;
 
-/* ---- threads
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* ---- threads ---------------------------------------------------------------------------------------------------- */
 
 static void run_rows(const job *j, uint64_t begin, uint64_t end) {
   for (uint64_t r = begin; r < end; r++) {
@@ -96,9 +94,7 @@ static void run_job(const job *j) {
   }
 }
 
-/* ---- rows
- * ------------------------------------------------------------------------------------------------------------------------
- */
+/* ---- rows ------------------------------------------------------------------------------------------------------- */
 
 static void copy_row(const job *j, uint64_t first, const int64_t *at) {
   size_t size = (size_t)cy_dtype_of(j->dtype)->bits / 8;
@@ -197,8 +193,7 @@ static void reduce_row(const job *j, uint64_t first, const int64_t *at) {
   }
 }
 
-/* ---- what to compute
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- what to compute -------------------------------------------------------------------------------------------- */
 
 static void dense_strides(const int64_t *dim, int rank, int64_t *out) {
   int64_t s = 1;
@@ -323,9 +318,7 @@ static bool set_job(cy_graph *g, const cy_node_info *n, job *j) {
   }
 }
 
-/* ---- one node
- * -----------------------------------------------------------------------------------------------------------------------
- */
+/* ---- one node --------------------------------------------------------------------------------------------------- */
 
 static bool all_const(const cy_graph *g, const cy_node_info *n, uint64_t *out_bytes) {
   *out_bytes = 0;

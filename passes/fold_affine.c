@@ -56,8 +56,7 @@ static int out_axis(const cy_rewrite *rw, const cy_node_info *n) {
   return n->op == CY_OP_matmul ? cy_type_of(rw->g, n->out[0])->rank - 1 : 1;
 }
 
-/* ---- behind
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- behind ----------------------------------------------------------------------------------------------------- */
 
 /* The weights of n with output channel o multiplied by c[o]; 0 when c has another shape. */
 static cy_val scaled_weights(cy_rewrite *rw, const cy_node_info *n, cy_val c) {
@@ -112,8 +111,7 @@ static cy_val shifts_behind(cy_rewrite *rw, const cy_node_info *n) {
   return cy_build_binary(g, CY_OP_add, add->in[0], cy_build_binary(g, CY_OP_add, add->in[1], n->in[1]));
 }
 
-/* ---- in front
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- in front --------------------------------------------------------------------------------------------------- */
 
 /* The constant second operand of v = x op c, along the channels that contraction n reads; sets its length. */
 static const cy_node_info *front(cy_rewrite *rw, const cy_node_info *n, cy_op op, uint64_t *out_count) {

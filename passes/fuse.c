@@ -40,8 +40,7 @@ typedef struct fuser {
   uint32_t mark;
 } fuser;
 
-/* ---- costs
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- costs ------------------------------------------------------------------------------------------------------ */
 
 /* Vector operations per element, roughly. */
 static int op_cost(cy_op op) {
@@ -161,8 +160,7 @@ static void estimate(fuser *f) {
     }
 }
 
-/* ---- step 1: epilogues
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- step 1: epilogues ------------------------------------------------------------------------------------------ */
 
 /* May node n join the epilogue of an anchor with shape t? One of its inputs is a member already. */
 static bool can_join(const fuser *f, const cy_node_info *n, cy_block block, const cy_type *t) {
@@ -241,8 +239,7 @@ static void epilogues(fuser *f, cy_block b) {
   }
 }
 
-/* ---- step 2: prologues and chains
- * -------------------------------------------------------------------------------------------- */
+/* ---- step 2: prologues and chains ------------------------------------------------------------------------------- */
 
 /* How often user n reads each element of input k when it is inlined there: 0: must be stored, 1, or several. */
 static int reads_of(const cy_node_info *n, uint32_t k) {

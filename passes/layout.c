@@ -36,8 +36,7 @@ typedef struct chooser {
   cy_val *moved; /* [value]: its copy in another layout */
 } chooser;
 
-/* ---- orders
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- orders ----------------------------------------------------------------------------------------------------- */
 
 static order row_major(void) {
   order o;
@@ -106,8 +105,7 @@ static order before_transpose(const int64_t *perm, int rank, const order *out) {
   return in;
 }
 
-/* ---- what ops are to layouts
- * ------------------------------------------------------------------------------------------------ */
+/* ---- what ops are to layouts ------------------------------------------------------------------------------------ */
 
 static bool wants_channels_last(const cy_node_info *n) {
   return n->op == CY_OP_conv || n->op == CY_OP_conv_transpose || n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg;
@@ -185,8 +183,7 @@ static order through_split(int from_rank, const int *group, const order *in) {
   return out;
 }
 
-/* ---- backwards: wishes
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- backwards: wishes ------------------------------------------------------------------------------------------ */
 
 static void ask(chooser *c, cy_val v, int weight, const order *o) {
   if (!v || cy_value_of(c->g, v)->data.bytes || c->wishes[v].weight >= weight)
@@ -232,8 +229,7 @@ static void collect_wishes(chooser *c) {
   }
 }
 
-/* ---- forwards: choices
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- forwards: choices ------------------------------------------------------------------------------------------ */
 
 /* v as an identity node in order o; inserted where the builder stands. */
 static cy_val move(chooser *c, cy_val v, const order *o) {

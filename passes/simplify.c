@@ -22,8 +22,7 @@ static bool splat(cy_rewrite *rw, cy_val v, double *out) {
   return is_const(rw, v) && (cy_dtype_is_float(t) || cy_dtype_of(t)->bits <= 32) && cy_value_is_splat(rw->g, v, out);
 }
 
-/* ---- commutative ops
- * ------------------------------------------------------------------------------------------------- */
+/* ---- commutative ops -------------------------------------------------------------------------------------------- */
 
 static cy_val const_second(cy_rewrite *rw, const cy_node_info *n) {
   if (!cy_op_of((cy_op)n->op)->commutative || n->nin != 2 || !is_const(rw, n->in[0]) || is_const(rw, n->in[1]))
@@ -36,8 +35,7 @@ static cy_val same_operands(cy_rewrite *rw, const cy_node_info *n) {
   return n->nin == 2 && n->in[0] == n->in[1] && cy_op_of((cy_op)n->op)->idempotent ? n->in[0] : 0;
 }
 
-/* ---- add, sub, mul, div
- * ----------------------------------------------------------------------------------------------- */
+/* ---- add, sub, mul, div ----------------------------------------------------------------------------------------- */
 
 static cy_val add_zero(cy_rewrite *rw, const cy_node_info *n) { return cy_splat_is(rw->g, n->in[1], 0) ? n->in[0] : 0; }
 static cy_val times_one(cy_rewrite *rw, const cy_node_info *n) {
@@ -119,8 +117,7 @@ static cy_val div_power(cy_rewrite *rw, const cy_node_info *n) {
   return cy_build_binary(rw->g, CY_OP_mul, n->in[0], inverse);
 }
 
-/* ---- unary
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- unary ------------------------------------------------------------------------------------------------------ */
 
 /* f(f(x)) = x */
 static cy_val involution(cy_rewrite *rw, const cy_node_info *n) {
@@ -154,8 +151,7 @@ static cy_val spelled_sigmoid(cy_rewrite *rw, const cy_node_info *n) {
   return minus ? cy_build_unary(g, CY_OP_sigmoid, minus->in[0]) : 0;
 }
 
-/* ---- pow
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- pow -------------------------------------------------------------------------------------------------------- */
 
 static cy_val pow_const(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
@@ -180,8 +176,7 @@ static cy_val pow_const(cy_rewrite *rw, const cy_node_info *n) {
   return 0;
 }
 
-/* ---- select, logic
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- select, logic ---------------------------------------------------------------------------------------------- */
 
 static cy_val select_known(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
@@ -219,8 +214,7 @@ static cy_val not_compare(cy_rewrite *rw, const cy_node_info *n) {
   return 0;
 }
 
-/* ---- casts
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- casts ------------------------------------------------------------------------------------------------------ */
 
 static cy_val cast_chain(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
@@ -235,8 +229,7 @@ static cy_val cast_chain(cy_rewrite *rw, const cy_node_info *n) {
   return n->nattrs ? 0 : cy_build_cast(g, d->in[0], to); /* float8's saturate belongs to its own source */
 }
 
-/* ---- min, max
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- min, max --------------------------------------------------------------------------------------------------- */
 
 /* max(max(x, c), d), max(min(max(x, a), b), c) with a >= c: bounds that can't act any more, or merge. */
 static cy_val bounds(cy_rewrite *rw, const cy_node_info *n) {
@@ -268,8 +261,7 @@ static cy_val relu_of_positive(cy_rewrite *rw, const cy_node_info *n) {
   return positive && cy_splat_is(rw->g, n->in[1], 0) ? n->in[0] : 0;
 }
 
-/* ---- expand in front of an op that broadcasts anyway
- * ------------------------------------------------------------------------ */
+/* ---- expand in front of an op that broadcasts anyway ------------------------------------------------------------ */
 
 /* True when output axes lose nothing if input k of n had shape t (ranks aligned at the end). */
 static bool others_cover(const cy_graph *g, const cy_node_info *n, uint32_t k, const cy_type *t) {
@@ -301,8 +293,7 @@ static cy_val drop_expand(cy_rewrite *rw, const cy_node_info *n) {
   return 0;
 }
 
-/* ---- the set
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- the set ---------------------------------------------------------------------------------------------------- */
 
 static const cy_rule rules[] = {
     {CY_RULE_ANY_EW, "constant second", const_second},

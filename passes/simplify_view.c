@@ -18,8 +18,7 @@ static const int64_t *perm_of(const cy_node_info *n) {
   return cy_attr_list(n, CY_ATTR_perm, &count);
 }
 
-/* ---- same kind twice, nothing moved
- * ------------------------------------------------------------------------------------ */
+/* ---- same kind twice, nothing moved ----------------------------------------------------------------------------- */
 
 static cy_val same_type(cy_rewrite *rw, const cy_node_info *n) {
   return cy_type_equal(type_of(rw, n->in[0]), type_of(rw, n->out[0])) ? n->in[0] : 0;
@@ -80,8 +79,7 @@ static cy_val transpose_units(cy_rewrite *rw, const cy_node_info *n) {
   return to->rank ? cy_build_reshape(rw->g, n->in[0], to->dim, to->rank) : n->in[0];
 }
 
-/* ---- slices
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- slices ----------------------------------------------------------------------------------------------------- */
 
 static cy_val slice_all(cy_rewrite *rw, const cy_node_info *n) {
   uint32_t rank;
@@ -151,8 +149,7 @@ static cy_val slice_concat(cy_rewrite *rw, const cy_node_info *n) {
   return 0;
 }
 
-/* ---- concat
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- concat ----------------------------------------------------------------------------------------------------- */
 
 enum { MAX_PARTS = 256 };
 
@@ -211,8 +208,7 @@ static cy_val concat_slices(cy_rewrite *rw, const cy_node_info *n) {
   return !changed ? 0 : count == 1 ? parts[0] : cy_build_concat(g, parts, count, axis);
 }
 
-/* ---- pad
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- pad -------------------------------------------------------------------------------------------------------- */
 
 static cy_val pad_nothing(cy_rewrite *rw, const cy_node_info *n) {
   uint32_t count;
@@ -254,8 +250,7 @@ static cy_val conv_of_pad(cy_rewrite *rw, const cy_node_info *n) {
   return cy_build(g, CY_OP_conv, in, 2, attrs, n->nattrs, type_of(rw, n->out[0]), 1);
 }
 
-/* ---- transposes moving down
- * ------------------------------------------------------------------------------------------------ */
+/* ---- transposes moving down ------------------------------------------------------------------------------------- */
 
 /* Node n over new inputs, its other attributes kept, the type given for ops that want one. */
 static cy_val rebuild(cy_graph *g, const cy_node_info *n, const cy_val *in, const cy_attr *attrs, const cy_type *type) {
@@ -385,8 +380,7 @@ static cy_val concat_of_transposes(cy_rewrite *rw, const cy_node_info *n) {
   return r ? cy_build_transpose(g, r, perm) : 0;
 }
 
-/* ---- reductions
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- reductions ------------------------------------------------------------------------------------------------- */
 
 /* A reduction over axes of length 1, or over none. */
 static cy_val reduce_nothing(cy_rewrite *rw, const cy_node_info *n) {
@@ -423,8 +417,7 @@ static cy_val reduce_reduce(cy_rewrite *rw, const cy_node_info *n) {
   return !r || cy_type_equal(type_of(rw, r), to) ? r : cy_build_reshape(g, r, to->dim, to->rank);
 }
 
-/* ---- the set
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the set ---------------------------------------------------------------------------------------------------- */
 
 static const cy_rule rules[] = {
     {CY_OP_identity, "identity", identity},

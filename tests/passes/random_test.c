@@ -21,8 +21,7 @@ static uint32_t rng(uint32_t n) {
   return (uint32_t)(rng_state >> 33) % n;
 }
 
-/* ---- evaluation
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------------------------- */
 
 typedef struct tensor {
   int rank;
@@ -268,8 +267,7 @@ static double *evaluate(cy_graph *g, int64_t *out_count) {
   return all;
 }
 
-/* ---- generation
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- generation ------------------------------------------------------------------------------------------------- */
 
 typedef struct maker {
   cy_graph *g;
@@ -475,9 +473,7 @@ static void make_graph(cy_graph *g) {
     cy_graph_add_output(g, i ? "y" : "x", m.v[m.n - 1 - (i ? (int)rng(3) : 0)]);
 }
 
-/* ---- checks
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- checks ----------------------------------------------------------------------------------------------------- */
 
 /* Anchors inlined into v's expression; views and other shapes on the way to one are illegal. */
 static int anchors_below(cy_graph *g, cy_val v, bool exact, bool *legal) {
