@@ -471,6 +471,6 @@ int main(int argc, char **argv) {
   cpu_name = "x86-64-v4";
   emit_only = 1;
   check_all();
-  printf("contractions: %d cases, %d failed\n", n_run, n_failed);
+  printf("%d passed, %d failed, 0 skipped\n", n_run - n_failed, n_failed);
   return n_failed != 0;
 }
