@@ -427,8 +427,6 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
                   .cbuf = cy_gep(cg, f->scratch, f->r.cbuf), .cbuf_panels = c->blocks.nb,
                   .col0 = cy_mulc(cg, group, c->n), .tail_lanes = (unsigned)(c->n % cg->W),
                   .epilogue = &c->d->epilogue, .index = &index};
-  if (sized && pixels && mb % c->tile.mr)
-    core.tails |= 1u << (mb % c->tile.mr);
   cy_core_emit(cg, &core);
 }
 

@@ -43,7 +43,7 @@ typedef struct cy_core {
   V n, panels;          /* columns and their panels */
   V p0, p1;             /* the panels to do */
   V rows;               /* rows to do */
-  unsigned tails;       /* bit i: the last tile may have i rows */
+  unsigned tails;       /* bit i: a tile may have i rows */
   V tab, tab_stride;    /* entry of (tap, row): tab + tap*tab_stride + 8*row */
   V base;               /* i64 added to every entry */
   V taps, c;            /* K is taps runs of c floats */
@@ -78,7 +78,7 @@ typedef struct cy_blocks {
   int64_t mb, nb;
 } cy_blocks;
 cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k);
-/* The set for cy_core.tails. */
+/* The set for cy_core.tails, for blocks of mb out of `rows` (0: unknown). */
 unsigned cy_tails(cy_tile tile, int64_t rows, int64_t mb);
 
 /* ---- task functions ---- */

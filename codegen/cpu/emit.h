@@ -94,7 +94,7 @@ typedef struct cy_loop {
   LLVMValueRef hi, step, init[CY_LOOP_MAX];
   LLVMBasicBlockRef guard, head, exit;
 } cy_loop;
-/* for (iv = lo; iv < hi; iv += step), zero trips allowed; n carried values starting as init[]. */
+/* for (iv = lo; iv < hi; iv += step), zero trips allowed; n carried values starting as init[]. The body may replace loop->step. */
 void cy_loop_begin(cy_cg *cg, cy_loop *loop, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef step, const LLVMValueRef *init,
                    unsigned n);
 void cy_loop_end(cy_cg *cg, cy_loop *loop, const LLVMValueRef *next);

@@ -33,7 +33,7 @@ bool cy_winograd_possible(const cy_conv_desc *d) {
 
 /* Cycles of one task on vectors of W floats; bandwidth: bytes of weights a cycle. */
 static double task_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c, double bandwidth) {
-  static const double tail[6] = {0, 4, 4, 4, 4, 5}; /* a tile of few rows waits for the latency of fma */
+  static const double tail[6] = {0, 2, 2, 3, 4, 5}; /* see next_rows in core.c */
   double rows = (double)(tiles / 6 * 6) + tail[tiles % 6];
   double product = 36.0 * rows * (double)(c * columns) / (2 * W), weights = 36.0 * (double)(c * columns) * 4 / bandwidth;
   double transforms = (double)tiles * ((double)c * 150 + (double)columns * 120) / W;
@@ -289,8 +289,6 @@ static void emit_products(cy_cg *cg, const wino *w, V count, V q0, V in, V out, 
                   .c = cy_gep(cg, c, cy_mulc(cg, q.iv, w->nr * 4)), .k = w->c};
   int64_t total;
   p.tails = cy_tails(w->tile, cy_is_const(tile_count(cg, w), &total) ? total : 0, w->tiles);
-  if (w->tiles % w->tile.mr && p.tails)
-    p.tails |= 1u << (w->tiles % w->tile.mr);
   cy_product_emit(cg, &p);
   cy_loop_end(cg, &q, NULL);
   cy_loop_end(cg, &e, NULL);
