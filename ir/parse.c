@@ -1,8 +1,9 @@
 /* parse.c - a graph from its text. Grammar: TEXT.md.
  *
- * Nodes are made as they are written: nothing is simplified or folded, so that a test sees what it says. Types are inferred and
- * compared with the written ones, and the whole is verified. Elided constants (`data(0x..)`) get pseudo-random numbers from that
- * seed: floats in -1 .. 1, integers 0 .. 3. Errors name the line; the first one ends the reading.
+ * Nodes are made as they are written: nothing is simplified or folded, so that a test sees what it says. Types are
+ * inferred and compared with the written ones, and the whole is verified. Elided constants (`data(0x..)`) get
+ * pseudo-random numbers from that seed: floats in -1 .. 1, integers 0 .. 3. Errors name the line; the first one ends
+ * the reading.
  */
 #include "ir_int.h"
 
@@ -51,13 +52,13 @@ __attribute__((format(printf, 2, 3))) static bool fail(parser *r, const char *fo
   va_end(args);
   snprintf(item, sizeof item, "line %d", line_number(r));
   cy_location where = {.file = r->g->file ? r->g->file : "graph", .node_index = -1, .item = item};
-  cy_diag_add(r->g->diag, CY_ERROR, &where, "%s, found '%.*s'", text, (int)strcspn(r->p, "\n") > 24 ? 24 : (int)strcspn(r->p, "\n"),
-              r->p);
+  cy_diag_add(r->g->diag, CY_ERROR, &where, "%s, found '%.*s'", text,
+              (int)strcspn(r->p, "\n") > 24 ? 24 : (int)strcspn(r->p, "\n"), r->p);
   r->failed = true;
   return false;
 }
 
-/* ---- words ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- words ------------------------------------------------------------------------------------------------------- */
 
 static void skip(parser *r) { /* blanks, line ends, comments */
   for (;;) {
@@ -134,7 +135,7 @@ static void *room(parser *r, void *list, uint32_t n, size_t item) {
   return grown;
 }
 
-/* ---- types and values ------------------------------------------------------------------------------------------------------------------- */
+/* ---- types and values -------------------------------------------------------------------------------------------- */
 
 typedef struct typed { /* a type and what is written behind it */
   cy_type type;
@@ -254,7 +255,7 @@ static cy_val read_value(parser *r) {
   return v;
 }
 
-/* ---- attributes -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- attributes -------------------------------------------------------------------------------------------------- */
 
 static cy_block read_block(parser *r);
 
@@ -306,7 +307,7 @@ static bool read_attr(parser *r, cy_op op, cy_attr *out) {
   return !r->failed;
 }
 
-/* ---- lines -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
 
 static uint64_t next_random(uint64_t *state) {
   *state ^= *state << 13;
@@ -447,8 +448,7 @@ static bool make_node(parser *r, line *l) {
     if (l->in[k] == 0 && !cy_op_input_optional(l->op, k))
       return fail(r, "op '%s' needs its input %u", info->name, k);
   g->origin = line_origin(r, info->name);
-  cy_node n = cy_node_create(g, l->op, l->in, l->nin, l->attrs, l->nattrs, l->ntypes ? types : NULL,
-                             l->nout);
+  cy_node n = cy_node_create(g, l->op, l->in, l->nin, l->attrs, l->nattrs, l->ntypes ? types : NULL, l->nout);
   g->origin = (cy_origin){.index = -1};
   if (!n) {
     r->failed = true;
@@ -459,7 +459,8 @@ static bool make_node(parser *r, line *l) {
   for (uint32_t k = 0; k < l->nout; k++) {
     const cy_type *t = &cy_value_of(g, node->out[k])->type;
     if (l->ntypes && !cy_type_equal(t, &types[k]))
-      return fail(r, "expected the type %s, not %s, of '%s'", cy_type_text(g, t), cy_type_text(g, &types[k]), l->names[k]);
+      return fail(r, "expected the type %s, not %s, of '%s'", cy_type_text(g, t), cy_type_text(g, &types[k]),
+                  l->names[k]);
     if (!define(r, l->names[k], node->out[k], l->ntypes ? &l->types[k] : NULL))
       return false;
   }
@@ -498,7 +499,7 @@ static bool read_line(parser *r) {
   return ok;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 static bool read_params(parser *r, cy_block b) {
   if (!expect(r, "("))
@@ -565,7 +566,7 @@ static cy_block read_block(parser *r) {
   return b;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static bool read_sym(parser *r) {
   cy_sym_kind kind = CY_SYM_INPUT;

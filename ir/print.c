@@ -1,8 +1,8 @@
 /* print.c - a graph as text. Grammar: TEXT.md; parse.c reads it back, and printing that yields the same text.
  *
- * Values are called by their ONNX names where these are unique, others "v" and the id. Constants stand first, those of more than
- * MAX_INLINE elements only as a checksum (of at most 4 KiB of their bytes: weights are mapped, a dump should not read them all).
- * Only what is reachable from the blocks is printed: dead values and unused symbols are not.
+ * Values are called by their ONNX names where these are unique, others "v" and the id. Constants stand first, those of
+ * more than MAX_INLINE elements only as a checksum (of at most 4 KiB of their bytes: weights are mapped, a dump should
+ * not read them all). Only what is reachable from the blocks is printed: dead values and unused symbols are not.
  */
 #include "ir_int.h"
 
@@ -21,7 +21,7 @@ typedef struct printer {
   bool *taken;       /* by interned string */
 } printer;
 
-/* ---- what is used ------------------------------------------------------------------------------------------------------------------ */
+/* ---- what is used ------------------------------------------------------------------------------------------------ */
 
 static void use_value(printer *p, cy_val v);
 
@@ -93,7 +93,7 @@ static void name_values(printer *p) {
   }
 }
 
-/* ---- pieces -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- pieces ------------------------------------------------------------------------------------------------------ */
 
 static void print_value(printer *p, cy_val v) {
   if (!v) {
@@ -195,7 +195,7 @@ static void print_node(printer *p, cy_node id, int indent) {
   fputc('\n', p->out);
 }
 
-/* ---- constants ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- constants --------------------------------------------------------------------------------------------------- */
 
 static uint64_t checksum(const cy_data *d) {
   uint64_t h = 0xcbf29ce484222325u ^ d->size, step = d->size > 4096 ? d->size / 4096 : 1;
@@ -224,8 +224,8 @@ static void print_const(printer *p, cy_val v) {
   print_value(p, v);
   fputs(" = const ", p->out);
   print_type(p, v);
-  bool whole = cy_type_static_count(p->g, &info->type, &n) && n <= MAX_INLINE && cls != 'S' && cls != 'C' && !slot->seed &&
-               info->data.size >= cy_dtype_bytes(t, n);
+  bool whole = cy_type_static_count(p->g, &info->type, &n) && n <= MAX_INLINE && cls != 'S' && cls != 'C' &&
+               !slot->seed && info->data.size >= cy_dtype_bytes(t, n);
   if (!whole) {
     fprintf(p->out, " data(0x%016" PRIx64 ")\n", slot->seed ? slot->seed : checksum(&info->data));
     return;
@@ -238,7 +238,7 @@ static void print_const(printer *p, cy_val v) {
   fputs("}\n", p->out);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static void print_params(printer *p, const cy_block_info *block) {
   fputc('(', p->out);

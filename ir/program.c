@@ -139,6 +139,11 @@ void cy_program_print(cy_program *p, FILE *out) {
 
 /* ---- checking ---- */
 
+static uint32_t count_ports(const cy_graph *g, uint32_t (*ports)(const cy_graph *g, const cy_port_info **out_ports)) {
+  const cy_port_info *unused;
+  return ports(g, &unused);
+}
+
 typedef struct checker {
   cy_program *p;
   char *text;
@@ -210,7 +215,7 @@ static void check_steps(checker *c, const cy_step *s) {
       check_sym(c, s, s->sym);
     if ((s->kind == CY_STEP_LOOP || s->kind == CY_STEP_SET) && !s->limit)
       bad(c, s, "has no limit or value");
-    if (s->kind == CY_STEP_OUTPUT && s->index >= cy_graph_outputs(c->p->g, NULL))
+    if (s->kind == CY_STEP_OUTPUT && s->index >= count_ports(c->p->g, cy_graph_outputs))
       bad(c, s, "there is no output %u", s->index);
     check_steps(c, s->then_steps);
     check_steps(c, s->else_steps);
@@ -224,7 +229,7 @@ bool cy_program_verify(cy_program *p, char *out_text, size_t capacity) {
       return false;
   for (uint32_t i = 0; i < p->nbuffers && !c.bad; i++) {
     const cy_buffer *b = &p->buffers[i];
-    const uint32_t limit[] = {UINT32_MAX, cy_graph_inputs(p->g, NULL), cy_graph_outputs(p->g, NULL), p->nconstants, p->ndynamic};
+    const uint32_t limit[] = {UINT32_MAX, count_ports(p->g, cy_graph_inputs), count_ports(p->g, cy_graph_outputs), p->nconstants, p->ndynamic};
     if (b->kind > CY_BUF_DYNAMIC || b->index >= limit[b->kind])
       bad(&c, NULL, "buffer b%u: index %u is out of range", i, b->index);
     else if (!b->bytes && b->kind != CY_BUF_CONST)

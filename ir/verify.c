@@ -1,8 +1,9 @@
 /* verify.c - checks every invariant of a graph, after passes and after reading text.
  *
- * In: a graph. Out: true, or the first violation as text: what, in which node, expected and found. Blocks are walked in order with
- * the set of values defined so far; what a nested block defines is unknown again behind it. Types are inferred anew beside the
- * stored ones. A violation is a mistake of cytoc (or of a hand-written text graph), never of a model.
+ * In: a graph. Out: true, or the first violation as text: what, in which node, expected and found. Blocks are walked in
+ * order with the set of values defined so far; what a nested block defines is unknown again behind it. Types are
+ * inferred anew beside the stored ones. A violation is a mistake of cytoc (or of a hand-written text graph), never of a
+ * model.
  */
 #include "ir_int.h"
 
@@ -26,7 +27,8 @@ __attribute__((format(printf, 3, 4))) static bool wrong(checker *c, cy_node n, c
   if (n) {
     const cy_node_info *info = &cy_node_slot_of(c->g, n)->n;
     const char *out = info->nout && info->out[0] ? cy_str_text(c->g, cy_value_of(c->g, info->out[0])->name) : "";
-    at = snprintf(c->text, c->capacity, "node %u (%s%s%s): ", n, cy_op_of((cy_op)info->op)->name, *out ? " -> " : "", out);
+    at = snprintf(c->text, c->capacity, "node %u (%s%s%s): ", n, cy_op_of((cy_op)info->op)->name, *out ? " -> " : "",
+                  out);
   }
   va_start(args, format);
   if ((size_t)at < c->capacity)
@@ -40,7 +42,7 @@ static const char *value_name(checker *c, cy_val v) {
   return *name ? name : cy_arena_printf(c->g->arena, "v%u", v);
 }
 
-/* ---- values ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 static bool check_type(checker *c, cy_node n, cy_val v) {
   const cy_value *info = cy_value_of(c->g, v);
@@ -80,7 +82,7 @@ static bool check_use(checker *c, cy_node n, cy_val v) {
   return true;
 }
 
-/* ---- nodes ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
 static bool check_block(checker *c, cy_block b);
 
@@ -147,7 +149,8 @@ static bool check_outputs(checker *c, cy_node id) {
     if (v->node != id || v->output != k)
       return wrong(c, id, "its output %u ('%s') belongs to node %u", k, value_name(c, n->out[k]), v->node);
     if (v->data.bytes || v->param)
-      return wrong(c, id, "its output %u ('%s') is a %s too", k, value_name(c, n->out[k]), v->param ? "parameter" : "constant");
+      return wrong(c, id, "its output %u ('%s') is a %s too", k, value_name(c, n->out[k]),
+                   v->param ? "parameter" : "constant");
     if (!check_type(c, id, n->out[k]))
       return false;
   }
@@ -207,14 +210,15 @@ static bool check_node(checker *c, cy_block b, cy_node id) {
   c->seen[id] = true;
   if (n->block != b)
     return wrong(c, id, "is in block %u and says %u", b, n->block);
-  if (!check_inputs(c, id) || !check_attrs(c, id) || !check_blocks(c, id) || !check_outputs(c, id) || !check_inference(c, id))
+  if (!check_inputs(c, id) || !check_attrs(c, id) || !check_blocks(c, id) || !check_outputs(c, id) ||
+      !check_inference(c, id))
     return false;
   for (uint32_t k = 0; k < n->nout; k++)
     c->defined[n->out[k]] = true;
   return true;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 static bool check_block(checker *c, cy_block b) {
   const cy_block_info *block = cy_block_of(c->g, b);
@@ -249,8 +253,8 @@ static bool check_ports(checker *c) {
   const cy_graph *g = c->g;
   const cy_block_info *top = cy_block_of(g, 1);
   if (g->ninputs != top->nparams || g->noutputs != top->nresults)
-    return wrong(c, 0, "the model has %u inputs and %u outputs, its block %u and %u", g->ninputs, g->noutputs, top->nparams,
-                 top->nresults);
+    return wrong(c, 0, "the model has %u inputs and %u outputs, its block %u and %u", g->ninputs, g->noutputs,
+                 top->nparams, top->nresults);
   for (uint32_t i = 0; i < g->ninputs; i++)
     if (g->inputs[i].value != top->params[i])
       return wrong(c, 0, "input %u is not the block's parameter", i);
@@ -273,8 +277,8 @@ bool cy_graph_verify(cy_graph *g, char *out_text, size_t capacity) {
   bool ok = check_ports(&c) && check_block(&c, 1);
   for (cy_sym s = 1; s <= g->syms.count && ok; s++)
     if (cy_sym_of(g, s)->value > g->values.count)
-      ok = wrong(&c, 0, "symbol '%s' reads value %u of %u", cy_str_text(g, cy_sym_of(g, s)->name), cy_sym_of(g, s)->value,
-                 g->values.count);
+      ok = wrong(&c, 0, "symbol '%s' reads value %u of %u", cy_str_text(g, cy_sym_of(g, s)->name),
+                 cy_sym_of(g, s)->value, g->values.count);
   cy_arena_destroy(scratch);
   return ok;
 }
