@@ -1,8 +1,9 @@
 /* import_test.c - the importer on small models made here: what must import, and what must be refused with which words.
  *
- * Models are built with the generated protobuf-c structures and packed into memory. Every refused case checks a part of the diagnostic
- * and that there is no graph. Then: a valid model cut at every byte, and messages nested 10,000 deep, must not crash. With a folder of
- * models as argument (default ../shared/models, skipped where absent) every model there must give a graph or a diagnostic.
+ * Models are built with the generated protobuf-c structures and packed into memory. Every refused case checks a part of
+ * the diagnostic and that there is no graph. Then: a valid model cut at every byte, and messages nested 10,000 deep,
+ * must not crash. With a folder of models as argument (default ../shared/models, skipped where absent) every model
+ * there must give a graph or a diagnostic.
  */
 #include "frontend/frontend.h"
 #include "onnx.pb-c.h"
@@ -242,10 +243,14 @@ static void test_options(void) {
   const char *good = "x=2x5", *wrong = "x=3x5", *rank = "x=2x5x1", *dim = "n=4", *unknown = "m=4";
   const struct {
     const char *shape, *dim, *expect;
-  } cases[] = {{good, NULL, NULL}, {wrong, NULL, "declares 2"}, {rank, NULL, "3 dimensions"}, {NULL, dim, NULL}, {NULL, unknown, "'m'"},
-               {"z=1", NULL, "name of an input"}, {good, dim, "given twice"}};
+  } cases[] = {{good, NULL, NULL},        {wrong, NULL, "declares 2"}, {rank, NULL, "3 dimensions"},
+               {NULL, dim, NULL},         {NULL, unknown, "'m'"},      {"z=1", NULL, "name of an input"},
+               {good, dim, "given twice"}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    cy_import_options o = {.dims = &cases[i].dim, .ndims = cases[i].dim != NULL, .shapes = &cases[i].shape, .nshapes = cases[i].shape != NULL};
+    cy_import_options o = {.dims = &cases[i].dim,
+                           .ndims = cases[i].dim != NULL,
+                           .shapes = &cases[i].shape,
+                           .nshapes = cases[i].shape != NULL};
     model *m = new_model();
     add_node(m, "Relu", "x", NULL, "y");
     check_with("options", m, cases[i].expect, &o);
