@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 16, WORK_PER_THREAD = 1 << 16, GROWTH_FREE = 1 << 16 };
+enum { MAX_THREADS = 16, WORK_PER_THREAD = 1 << 16, GROWTH_FREE = 1 << 16, LARGE_WEIGHTS = 1 << 24 };
 static const uint64_t max_bytes = (uint64_t)4 << 30;
 
 /* An operand as seen from the output: element = offset + sum of index * stride. */
@@ -357,6 +357,19 @@ static cy_val concat_bytes(cy_graph *g, const cy_node_info *n) {
   return out;
 }
 
+/* Packing reads weights by strides: transposing large ones first would cost their size in memory once more. */
+static bool packs_as_view(const cy_graph *g, const cy_uses *uses, const cy_node_info *n) {
+  if (n->op != CY_OP_transpose || cy_value_of(g, n->in[0])->data.size < LARGE_WEIGHTS)
+    return false;
+  cy_val v = n->out[0];
+  for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++) {
+    const cy_node_info *user = uses->list[i] ? cy_node_of(g, uses->list[i]) : NULL;
+    if (!user || user->op != CY_OP_matmul || user->in[1] != v || user->in[0] == v)
+      return false;
+  }
+  return true;
+}
+
 /* Convolutions take weights as dense constants only, however little these are made of. */
 static bool feeds_conv(const cy_graph *g, const cy_uses *uses, cy_val v) {
   for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++) {
@@ -403,7 +416,9 @@ int cy_pass_fold(cy_pass *p) {
   for (cy_block b = 1; b <= cy_block_count(g); b++)
     for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
       const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
-      cy_val by = all_const(g, n, &in_bytes) ? evaluate(g, n, in_bytes, feeds_conv(g, &uses, n->out[0])) : 0;
+      if (!all_const(g, n, &in_bytes) || packs_as_view(g, &uses, n))
+        continue;
+      cy_val by = evaluate(g, n, in_bytes, feeds_conv(g, &uses, n->out[0]));
       if (!by)
         continue;
       cy_graph_replace(g, n->out[0], by);
