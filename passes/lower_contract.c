@@ -71,6 +71,7 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   if (tx->rank - 2 > CY_MAX_SPATIAL) return false;
   cy_place *px, *pw;
   set_operands(b, n, &px, &pw);
+  if (!cy_lower_is_contiguous(l, pw, tw)) return false; /* an expanded or sliced constant */
   c->kind = n->op == CY_OP_conv ? CY_CONTRACT_CONV : CY_CONTRACT_CONV_TRANSPOSE;
   c->nspatial = tx->rank - 2;
   c->group = cy_attr_get_int(n, CY_ATTR_group, 1);
