@@ -253,6 +253,8 @@ typedef struct cy_step {
   struct cy_step *next, *then_steps, *else_steps;
   cy_node node;            /* for messages and --explain */
   cy_kernel *kernel;       /* LAUNCH */
+  cy_node *fused;          /* LAUNCH: the nodes it computes, in no order; for --explain */
+  uint32_t nfused;
   cy_bind *bind;           /* LAUNCH: one per kernel argument (SCRATCH ones: buffer of workers * elems); READ, ALLOC: one */
   uint32_t nbind;
   const char *call;        /* CALL: name in rt_ops.def */
