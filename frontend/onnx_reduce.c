@@ -13,17 +13,18 @@
 /* Along what a node reduces: axes, or a mask over the dimensions when the axes are known only at run time. */
 typedef struct along {
   int64_t axes[CY_MAX_RANK];
-  cy_dim mask[CY_MAX_RANK];
   uint32_t count;
-  bool noop, masked, keep;
+  cy_val mask; /* 0: the axes are known */
+  int masked;  /* how many axes the mask names */
+  bool noop, keep;
 } along;
 
 static bool find_along(cy_importer *im, const cy_onnx_node *n, along *a) {
   const cy_type *t = cy_onnx_type(im, X);
   bool by_input = n->version >= (n->arg == REDUCE_SUM ? 13 : 18);
-  *a = (along){.keep = cy_onnx_int(im, n, "keepdims", 1) != 0, .masked = by_input && !cy_onnx_axes_known(im, n, 1)};
-  if (a->masked)
-    return cy_onnx_axes_mask(im, n, 1, false, t->rank, a->mask, &a->count);
+  *a = (along){.keep = cy_onnx_int(im, n, "keepdims", 1) != 0};
+  if (by_input && !cy_onnx_known(im, n, 1))
+    return (a->mask = cy_onnx_axes_mask(im, n, 1, false, t->rank, &a->masked));
   if (!cy_onnx_axes(im, n, by_input, t->rank, a->axes, &a->count))
     return false;
   a->noop = a->count == 0 && by_input && cy_onnx_int(im, n, "noop_with_empty_axes", 0);
@@ -36,20 +37,20 @@ static bool find_along(cy_importer *im, const cy_onnx_node *n, along *a) {
 static cy_val reduce(cy_importer *im, const along *a, cy_op op, cy_val x, bool keep) {
   if (!x || a->noop)
     return x;
-  if (a->masked)
-    return cy_onnx_reduce_masked(im, op, x, a->mask, a->count, keep);
+  if (a->mask)
+    return cy_onnx_reduce_masked(im, op, x, a->mask, a->masked, keep);
   return cy_build_reduce(im->g, op, x, a->axes, a->count, keep);
 }
 
 static cy_val mean(cy_importer *im, const along *a, cy_val x) {
-  if (!a->masked)
+  if (!a->mask)
     return cy_onnx_mean(im, x, a->axes, a->count, a->keep);
   const cy_type t = *cy_onnx_type(im, x);
-  cy_dim count = cy_dim_const(im->g, 1);
-  for (int i = 0; i < t.rank; i++)
-    count = cy_dim_mul(im->g, count,
-                       cy_dim_addi(im->g, cy_dim_mul(im->g, a->mask[i], cy_dim_addi(im->g, t.dim[i], -1)), 1));
-  return DIV(reduce(im, a, CY_OP_reduce_sum, x, a->keep), CAST(cy_build_dim_scalar(im->g, count), t.dtype));
+  const int64_t axis = 0;
+  cy_val unit = cy_build_scalar_int(im->g, CY_I64, 1), sizes = cy_build_dims(im->g, t.dim, t.rank);
+  cy_val count = SELECT(CAST(a->mask, CY_BOOL), sizes, unit);
+  count = count ? cy_build_reduce(im->g, CY_OP_reduce_prod, count, &axis, 1, false) : 0;
+  return DIV(reduce(im, a, CY_OP_reduce_sum, x, a->keep), CAST(count, t.dtype));
 }
 
 static cy_val log_sum_exp(cy_importer *im, const along *a, cy_val x) {
@@ -60,7 +61,7 @@ static cy_val log_sum_exp(cy_importer *im, const along *a, cy_val x) {
   if (!sum)
     return 0;
   const cy_type *t = cy_onnx_type(im, sum);
-  return ADD(UNARY(log, sum), a->keep ? base : cy_build_reshape(im->g, base, t->dim, t->rank));
+  return ADD(UNARY(log, sum), cy_build_reshape(im->g, base, t->dim, t->rank));
 }
 
 static cy_val extremum(cy_importer *im, const along *a, cy_op op, cy_val x) {
@@ -108,22 +109,24 @@ IMPORT(arg_reduce) {
 
 IMPORT(cumulative) {
   int rank = cy_onnx_type(im, X)->rank;
-  cy_val y = 0;
-  int64_t axes[CY_MAX_RANK];
+  int first = 0, last = rank - 1, naxes;
+  cy_val y = 0, mask = 0;
+  int64_t at;
   uint32_t count;
-  cy_dim mask[CY_MAX_RANK];
-  bool known = cy_onnx_axes_known(im, n, 1);
-  if (known ? !cy_onnx_const_ints(im, n, 1, axes, 1, &count) : !cy_onnx_axes_mask(im, n, 1, false, rank, mask, &count))
-    return false;
-  int first = 0, last = rank - 1;
-  if (known && !cy_onnx_axis(im, axes[0], rank, &first))
-    return false;
-  for (int axis = first; axis <= (known ? first : last); axis++) { /* an axis known at run time only: one of all */
+  if (!cy_onnx_known(im, n, 1)) { /* one of all axes */
+    if (!(mask = cy_onnx_axes_mask(im, n, 1, false, rank, &naxes)))
+      return false;
+  } else {
+    if (!cy_onnx_const_ints(im, n, 1, &at, 1, &count) || !cy_onnx_axis(im, at, rank, &first))
+      return false;
+    last = first;
+  }
+  for (int axis = first; axis <= last; axis++) {
     cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, axis),
                     cy_attr_int(CY_ATTR_exclusive, cy_onnx_int(im, n, "exclusive", 0) != 0),
                     cy_attr_int(CY_ATTR_reverse, cy_onnx_int(im, n, "reverse", 0) != 0)};
     cy_val along_axis = cy_build(im->g, (cy_op)n->arg, &X, 1, a, 3, NULL, 1);
-    y = y ? SELECT(cy_onnx_flag(im, mask[axis]), along_axis, y) : along_axis;
+    y = y ? SELECT(cy_onnx_flag(im, mask, axis), along_axis, y) : along_axis;
   }
   return SET(y);
 }

@@ -46,6 +46,17 @@ static bool rank_ok(cy_importer *im, int64_t rank) {
 /* ---- reshape and friends
  * ------------------------------------------------------------------------------------------------- */
 
+/* Several elements may be -1 or 0 for all that is known before running. */
+static bool is_open(cy_importer *im, const cy_dim *want, uint32_t rank) {
+  int unknown = 0;
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t low, high;
+    cy_dim_range(im->g, want[i], &low, &high);
+    unknown += low < 0 && high >= 0 && cy_dim_has_data_sym(im->g, want[i]);
+  }
+  return unknown > 1;
+}
+
 /* Which element of a target shape must be computed from the others: the -1, or the only one whose sign is unknown. */
 static int wildcard(cy_importer *im, const cy_dim *want, uint32_t rank) {
   int found = -1, unknown = -1, unknowns = 0;
@@ -70,6 +81,8 @@ IMPORT(reshape) {
     return want || !ok ? false : cy_build_error(im->g, NULL, "the new shape is missing");
   const cy_type t = *cy_onnx_type(im, X);
   bool allow_zero = cy_onnx_int(im, n, "allowzero", 0) != 0;
+  if (n->version >= 5 && is_open(im, want, rank))
+    return SET(cy_onnx_reshape_run_time(im, X, n->in[1], (int)rank, allow_zero));
   cy_dim d[CY_MAX_RANK], others = num(im, 1);
   int wild = -1, negatives = 0;
   for (uint32_t i = 0; i < rank; i++)
@@ -109,12 +122,10 @@ IMPORT(squeeze) {
   const cy_type t = *cy_onnx_type(im, X);
   int64_t axes[CY_MAX_RANK];
   uint32_t count;
-  cy_dim mask[CY_MAX_RANK], left[CY_MAX_RANK];
-  if (n->version >= 13 && !cy_onnx_axes_known(im, n, 1)) {
-    if (!cy_onnx_axes_mask(im, n, 1, false, t.rank, mask, &count))
-      return false;
-    cy_onnx_dims_without(im, t.dim, mask, t.rank, t.rank - (int)count, left);
-    return SET(cy_build_reshape(im->g, X, left, t.rank - (int)count));
+  int named;
+  if (n->version >= 13 && !cy_onnx_known(im, n, 1)) {
+    cy_val mask = cy_onnx_axes_mask(im, n, 1, false, t.rank, &named);
+    return mask && SET(cy_onnx_drop_axes(im, X, mask, t.dim, t.rank, t.rank - named));
   }
   if (!cy_onnx_axes(im, n, n->version >= 13, t.rank, axes, &count))
     return false;
@@ -138,12 +149,10 @@ IMPORT(unsqueeze) {
   const cy_type t = *cy_onnx_type(im, X);
   int64_t axes[CY_MAX_RANK], raw[CY_MAX_RANK];
   uint32_t count = 0;
-  cy_dim mask[CY_MAX_RANK], d[CY_MAX_RANK];
-  if (n->version >= 13 && !cy_onnx_axes_known(im, n, 1)) {
-    if (!cy_onnx_axes_mask(im, n, 1, true, t.rank, mask, &count))
-      return false;
-    cy_onnx_dims_with(im, t.dim, mask, t.rank + (int)count, t.rank, d);
-    return SET(cy_build_reshape(im->g, X, d, t.rank + (int)count));
+  int named;
+  if (n->version >= 13 && !cy_onnx_known(im, n, 1)) {
+    cy_val mask = cy_onnx_axes_mask(im, n, 1, true, t.rank, &named);
+    return mask && SET(cy_onnx_insert_axes(im, X, mask, t.rank + named));
   }
   if (n->version >= 13 && n->in[1]) {
     if (!cy_onnx_const_ints(im, n, 1, raw, CY_MAX_RANK, &count))
@@ -157,6 +166,7 @@ IMPORT(unsqueeze) {
   bool added[CY_MAX_RANK] = {false};
   for (uint32_t i = 0; i < count; i++)
     added[axes[i]] = true;
+  cy_dim d[CY_MAX_RANK];
   for (int i = 0; i < rank; i++)
     d[i] = added[i] ? num(im, 1) : t.dim[from++];
   return SET(cy_build_reshape(im->g, X, d, rank));
@@ -268,43 +278,9 @@ static void slice_axis(cy_importer *im, cy_dim extent, cy_dim start, cy_dim end,
   *out_size = cy_dim_max(im->g, zero, cy_dim_cdiv(im->g, count, num(im, step < 0 ? -step : step)));
 }
 
-/* Axes or steps that only running tells: every axis is gathered at start + i * step, which are dims. */
-static cy_val slice_at_run_time(cy_importer *im, const cy_onnx_node *n) {
-  const cy_type t = *cy_onnx_type(im, X);
-  uint32_t counts[4] = {0};
-  const cy_dim *list[4] = {0}; /* starts, ends, axes, steps */
-  for (int k = 0; k < 4; k++)
-    if (n->in[k + 1] && !(list[k] = cy_onnx_elems(im, n, (uint32_t)k + 1, &counts[k])))
-      return 0;
-  if (!list[0] || counts[1] != counts[0] || counts[0] > t.rank || (list[2] && counts[2] != counts[0]) ||
-      (list[3] && counts[3] != counts[0]))
-    return cy_build_error(im->g, NULL, "starts, ends, axes and steps must have one element per sliced axis of %s",
-                          cy_type_text(im->g, &t));
-  cy_val y = X;
-  cy_dim one = num(im, 1);
-  for (int i = 0; i < t.rank && y; i++) {
-    cy_dim start = num(im, 0), end = t.dim[i], step = one, last = cy_dim_addi(im->g, t.dim[i], -1);
-    for (uint32_t k = 0; k < counts[0]; k++) { /* moved to what is given where that names axis i */
-      cy_dim named = list[2] ? cy_onnx_dim_equals(im, cy_dim_mod(im->g, list[2][k], num(im, t.rank)), i)
-                             : num(im, (int)k == i);
-      cy_dim up = cy_dim_min(im->g, cy_dim_max(im->g, list[3] ? list[3][k] : one, num(im, 0)), one);
-      cy_dim top = cy_dim_add(im->g, last, up), low = cy_dim_addi(im->g, up, -1);
-      cy_dim from = cy_dim_min(im->g, cy_dim_max(im->g, from_end(im, list[0][k], t.dim[i]), num(im, 0)), top);
-      cy_dim to = cy_dim_min(im->g, cy_dim_max(im->g, from_end(im, list[1][k], t.dim[i]), low), top);
-      start = cy_dim_add(im->g, start, cy_dim_mul(im->g, named, cy_dim_sub(im->g, from, start)));
-      end = cy_dim_add(im->g, end, cy_dim_mul(im->g, named, cy_dim_sub(im->g, to, end)));
-      step = list[3] ? cy_dim_add(im->g, step, cy_dim_mul(im->g, named, cy_dim_sub(im->g, list[3][k], step))) : one;
-    }
-    cy_dim size = cy_dim_max(im->g, num(im, 0), cy_dim_cdiv(im->g, cy_dim_sub(im->g, end, start), step));
-    cy_val at = MUL(cy_build_iota(im->g, CY_I64, &size, 1, 0), cy_build_dim_scalar(im->g, step));
-    y = cy_build_gather(im->g, y, ADD(at, cy_build_dim_scalar(im->g, start)), i);
-  }
-  return y;
-}
-
 IMPORT(slice) {
-  if (n->version >= 10 && (!cy_onnx_axes_known(im, n, 3) || !cy_onnx_axes_known(im, n, 4)))
-    return SET(slice_at_run_time(im, n));
+  if (n->version >= 10 && n->in[1] && n->in[2] && (!cy_onnx_known(im, n, 3) || !cy_onnx_known(im, n, 4)))
+    return SET(cy_onnx_slice_run_time(im, n));
   const cy_type t = *cy_onnx_type(im, X);
   uint32_t ns, ne, naxes = 0, nsteps = 0;
   bool ok, ok2;
