@@ -110,6 +110,7 @@ static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val anchor
   c->acc = cy_kernel_add_local(b.k, cy_compute_dtype((cy_dtype)cy_lower_type(l, anchor)->dtype));
   if (!l->o->supports(l->o->target, b.k)) return false;
   cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, c->acc));
+  if (n->op == CY_OP_matmul) cy_kernel_fold_batches(b.k);
   cy_kb_launch(&b, false);
   return true;
 }
