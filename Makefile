@@ -67,11 +67,11 @@ LLVM_DIRS := codegen/cpu
 ALL_TOOLS := cytoc cyto-run cyto-bench
 
 SRC_compiler := $(wildcard $(COMPILER_DIRS:%=%/*.c))
-SRC_asm := $(wildcard codegen/*.S)
+SRC_asm := $(wildcard codegen/*.S codegen/cuda/*.S)
 SRC_runtime := $(wildcard runtime/*.c)
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
 TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
-SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c)
+SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c tests/cuda/*_test.c)
 SRC_rttest := $(wildcard tests/rt/test_*.c)
 SRC_rthelp := $(filter-out $(SRC_rttest),$(wildcard tests/rt/*.c))
 
