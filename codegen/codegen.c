@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "codegen/work.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -117,9 +118,25 @@ static int build_objects(cy_work *b, cy_codegen_stats *st) {
   return 0;
 }
 
+/* Better said now than after minutes of compiling. */
+static int check_output(cy_work *b) {
+  if (strcmp(b->o->output, "-") == 0)
+    return 0;
+  const char *near = cy_temps_near(b->temps, b->o->output);
+  FILE *f = fopen(near, "wb");
+  if (!f) {
+    cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", b->o->output, strerror(errno));
+    return -1;
+  }
+  fclose(f);
+  return 0;
+}
+
 static int build(cy_work *b) {
   cy_codegen_stats none = {0}, *st = b->o->stats ? b->o->stats : &none;
   memset(st, 0, sizeof *st);
+  if (check_output(b))
+    return -1;
   if (b->o->emit != CY_EMIT_H) {
     if (build_objects(b, st))
       return -1;

@@ -336,6 +336,17 @@ static int finish_module(cy_host *h, cy_code_kind kind, const char *path) {
   return rc;
 }
 
+/* The C library has this one only in a static part, which is found where development files are installed and not elsewhere. No
+ * handle to unregister by is needed: the runtime keeps a library that has registered something loaded. */
+static void emit_atfork(cy_host *h) {
+  cy_cg *cg = h->cg;
+  LLVMTypeRef params[4] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr};
+  LLVMValueRef target = LLVMAddFunction(cg->module, "__register_atfork", LLVMFunctionType(cg->i32, params, 4, 0));
+  LLVMValueRef fn = cy_fn_begin(cg, "pthread_atfork", cg->i32, params, 3, 0);
+  LLVMValueRef args[4] = {LLVMGetParam(fn, 0), LLVMGetParam(fn, 1), LLVMGetParam(fn, 2), LLVMConstNull(cg->ptr)};
+  cy_fn_end(cg, cy_call(cg, target, args, 4));
+}
+
 /* The one symbol that every shared library has under the same name, in an object of its own: archives leave it out. */
 static int emit_query(cy_host *h) {
   cy_cg *cg = h->cg;
@@ -349,6 +360,7 @@ static int emit_query(cy_host *h) {
   LLVMValueRef model = LLVMAddGlobal(cg->module, cg->i8, name);
   LLVMSetVisibility(model, LLVMHiddenVisibility);
   cy_fn_end(cg, cy_select(cg, same, model, LLVMConstNull(cg->ptr)));
+  emit_atfork(h);
   b->query_object = strdup(cy_temps_file(b->temps, "query.o"));
   return finish_module(h, CY_CODE_OBJECT, b->query_object);
 }

@@ -131,7 +131,7 @@ static int link_shared(cy_work *b, const char *near) {
   char script[600];
   const char *script_path = cy_temps_file(b->temps, "exports");
   const char *runtime = cy_temps_file(b->temps, "libcyto.a");
-  int n = snprintf(script, sizeof script, "{ global: cyto_model_query; %s_run; %s_model; local: *; };\n", b->name, b->name);
+  int n = snprintf(script, sizeof script, "{ global: cyto_model_query; %s_run; %s_model; cyrt_process_pool; local: *; };\n", b->name, b->name);
   if (write_file(b, script_path, script, (size_t)n) || write_runtime(b, runtime))
     return -1;
   static const char *const flags[] = {"-shared", "--hash-style=gnu", "--build-id=none", "-z", "noexecstack", "-z", "relro",

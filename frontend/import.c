@@ -110,6 +110,14 @@ static const char *label(const Onnx__NodeProto *n) {
   return n->n_output && n->output[0][0] ? n->output[0] : n->op_type ? n->op_type : "?";
 }
 
+static bool is_constant(const Onnx__NodeProto *n) { return n->op_type && strcmp(n->op_type, "Constant") == 0; }
+
+/* A constant whose name a later constant has taken. */
+static bool is_replaced(const sorter *s, const Onnx__NodeProto *node, uint32_t index) {
+  uint32_t p;
+  return is_constant(node) && node->n_output && cy_names_find(s->producers, node->output[0], &p) && p != index + 1;
+}
+
 static bool index_outputs(cy_importer *im, const cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n, cy_names *producers) {
   bool ok = true;
   for (size_t i = 0; i < n; i++) {
@@ -118,7 +126,10 @@ static bool index_outputs(cy_importer *im, const cy_scope *scope, Onnx__NodeProt
       uint32_t other;
       if (!name[0])
         continue;
-      if (cy_names_find(producers, name, &other)) {
+      if (cy_names_find(producers, name, &other) && is_constant(nodes[other - 1]) && is_constant(nodes[i])) {
+        cy_location where = cy_importer_where(im, cy_str_text(im->g, scope->graph));
+        cy_diag_add(im->diag, CY_WARNING, &where, "two constants have the name '%s' (nodes %u and %zu): the later one is taken", name, other - 1, i);
+      } else if (cy_names_find(producers, name, &other)) {
         cy_build_error(im->g, quoted(im, "output", name), "two nodes produce this name: '%s' (number %u) and '%s' (number %zu)",
                        label(nodes[other - 1]), other - 1, label(nodes[i]), i);
         ok = false;
@@ -203,6 +214,7 @@ static bool resolve_inputs(cy_importer *im, cy_onnx_node *n) {
       cy_build_error(im->g, quoted(im, "input", name), "nothing produces this value: it is no output of a node, initializer or graph input");
       ok = false;
     } else if (!n->in[i]) {
+      im->skipped++;
       ok = false;
     }
   }
@@ -240,13 +252,14 @@ static void import_node(cy_importer *im, cy_scope *scope, const Onnx__NodeProto 
   n.origin.op = cy_intern(im->g, n.domain[0] ? cy_arena_printf(im->arena, "%s.%s", n.domain, n.op) : n.op);
   cy_onnx_at(im, &n);
   int before = cy_diag_errors(im->diag);
+  uint64_t skipped = im->skipped;
   bool ok = false;
   if (++im->expanded > CY_MAX_EXPANDED_NODES)
     cy_build_error(im->g, NULL, "the model has more than %d nodes when its functions are expanded", CY_MAX_EXPANDED_NODES);
   else if (resolve_inputs(im, &n)) {
     ok = run_importer(im, &n);
     cy_onnx_at(im, &n);
-    if (!ok && cy_diag_errors(im->diag) == before)
+    if (!ok && cy_diag_errors(im->diag) == before && im->skipped == skipped)
       cy_build_error(im->g, NULL, "cannot import this node: an input or attribute that it needs is missing");
   }
   ok = ok && cy_diag_errors(im->diag) == before;
@@ -270,7 +283,8 @@ bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *n
   if (!order)
     return false;
   for (size_t i = 0; i < n && cy_diag_errors(im->diag) < ENOUGH_ERRORS && im->expanded <= CY_MAX_EXPANDED_NODES; i++)
-    import_node(im, scope, nodes[order[i]], (int32_t)order[i]);
+    if (!is_replaced(&s, nodes[order[i]], order[i]))
+      import_node(im, scope, nodes[order[i]], (int32_t)order[i]);
   return cy_diag_errors(im->diag) == before;
 }
 

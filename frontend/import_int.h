@@ -67,7 +67,7 @@ typedef struct cy_importer {
   struct cy_fixed_dim *fixed;
   uint32_t nfixed;
   cy_external_file *externals;
-  uint64_t expanded;
+  uint64_t expanded, skipped; /* nodes: imported; left out because a node before them failed */
 } cy_importer;
 
 typedef struct cy_onnx_row cy_onnx_row;
@@ -193,6 +193,8 @@ static inline const cy_type *cy_onnx_type(const cy_importer *im, cy_val v) { ret
 
 /* Arguments of rows that are no cy_op. */
 enum { REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN, REDUCE_PROD, REDUCE_L1, REDUCE_L2, REDUCE_LOG_SUM, REDUCE_LOG_SUM_EXP, REDUCE_SUM_SQUARE };
+
+enum { WINDOW_HANN, WINDOW_HAMMING, WINDOW_BLACKMAN };
 
 #define ONNX_OP(domain, op, since, need, fn, arg) IMPORT(fn);
 #include "frontend/onnx_ops.def"

@@ -254,8 +254,21 @@ static bool build_loop(cy_importer *im, loop_plan *p, cy_val *out) {
   return true;
 }
 
+/* Iteration and condition are scalars, but bodies that declare a list of one get that. */
+static cy_val as_declared(cy_importer *im, const Onnx__ValueInfoProto *input, cy_val v) {
+  const Onnx__TypeProto *t = input->type;
+  bool list = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type && t->tensor_type->shape &&
+              t->tensor_type->shape->n_dim == 1;
+  return list ? cy_build_unsqueeze(im->g, v, 0) : v;
+}
+
 static bool fill_loop(cy_importer *im, const loop_plan *p, const cy_val *params, cy_val *results) {
-  if (!cy_import_subgraph(im, p->n, p->body, params, 2 + p->ncarried, results))
+  cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, 2 + p->ncarried);
+  memcpy(in, params, sizeof(cy_val) * (2 + p->ncarried));
+  for (int i = 0; i < 2; i++)
+    if (!(in[i] = as_declared(im, p->body->input[i], params[i])))
+      return false;
+  if (!cy_import_subgraph(im, p->n, p->body, in, 2 + p->ncarried, results))
     return false;
   cy_onnx_at(im, p->n);
   results[0] = as_scalar(im, results[0]);

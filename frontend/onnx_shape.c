@@ -216,15 +216,18 @@ IMPORT(tile) {
 
 /* ---- slice, split, concat, pad --------------------------------------------------------------------------------------------- */
 
-/* v counted from the end where it is negative, whatever is known of its sign: floor(v / 2^62) is -1 for negatives, 0 otherwise. */
+/* v counted from the end where it is negative, whatever is known of its sign: floor(v / 2^62) is -1 for negatives, 0 otherwise.
+ * Constants beyond any extent ("from the start", "to the end") become the nearest position outside. */
 static cy_dim from_end(cy_importer *im, cy_dim v, cy_dim extent) {
-  int64_t low, high;
+  const int64_t beyond = (int64_t)1 << 31;
+  int64_t low, high, c;
+  if (cy_dim_is_const(im->g, v, &c) && (c >= beyond - 1 || c <= -beyond))
+    return c > 0 ? extent : num(im, -1);
   cy_dim_range(im->g, v, &low, &high);
   if (low >= 0)
     return v;
   if (high < 0)
-    return cy_dim_is(im->g, v, INT64_MIN) || low < -((int64_t)1 << 40) ? cy_dim_add(im->g, cy_dim_max(im->g, v, cy_dim_muli(im->g, extent, -2)), extent)
-                                                                      : cy_dim_add(im->g, v, extent);
+    return cy_dim_add(im->g, v, extent);
   cy_dim negative = cy_dim_div(im->g, v, num(im, (int64_t)1 << 62));
   return cy_dim_sub(im->g, v, cy_dim_mul(im->g, negative, extent));
 }

@@ -1,7 +1,8 @@
 /* arena.c - memory that is released all at once.
  *
- * Blocks of at least 64 KiB, each twice the last up to 4 MiB; a request that is larger gets a block of its own. All memory comes
- * out zeroed. cy_arena_reset() keeps the first block, so a scratch arena that is reset after every pass allocates nothing.
+ * Blocks of at least 64 KiB, each twice the last up to 4 MiB; a request that is larger gets a block of its own. All
+ * memory comes out zeroed. cy_arena_reset() keeps the first block, so a scratch arena that is reset after every pass
+ * allocates nothing.
  */
 #include "ir_int.h"
 

@@ -1,16 +1,17 @@
 /* build.c - making nodes: attributes, inference, folding and placing, in this order.
  *
- * In: op, inputs, attributes and, for ops flagged T, output types. Out: the first output, or 0 after a diagnostic at the current origin.
- * What changes nothing (a cast to the same type, a reshape to the same dims, ..) returns its input; what is known at compile time
- * comes back as a constant without a node; integers known as dims keep their node, which is swept when nobody needs the tensor.
- * Attributes are stored sorted by key and converted to the kind the op's row wants, so equal nodes have equal bytes.
- * Dims of CALL and CTRL outputs that are fresh COUNT symbols are bound to the output they belong to.
+ * In: op, inputs, attributes and, for ops flagged T, output types. Out: the first output, or 0 after a diagnostic at
+ * the current origin. What changes nothing (a cast to the same type, a reshape to the same dims, ..) returns its input;
+ * what is known at compile time comes back as a constant without a node; integers known as dims keep their node, which
+ * is swept when nobody needs the tensor. Attributes are stored sorted by key and converted to the kind the op's row
+ * wants, so equal nodes have equal bytes. Dims of CALL and CTRL outputs that are fresh COUNT symbols are bound to the
+ * output they belong to.
  */
 #include "ir_int.h"
 
 #include <stdarg.h>
 
-/* ---- where ------------------------------------------------------------------------------------------------------------- */
+/* ---- where ------------------------------------------------------------------------------------------------------- */
 
 void cy_build_in(cy_graph *g, cy_block b) {
   cy_block_of(g, b);
@@ -37,16 +38,22 @@ cy_val cy_build_error(cy_graph *g, const char *item, const char *format, ...) {
   vsnprintf(text, (size_t)(n > 0 ? n : 0) + 1, format, args);
   va_end(args);
   const cy_origin *o = &g->origin;
-  cy_location where = {.file = g->file, .graph = cy_str_text(g, o->graph), .node = cy_str_text(g, o->name),
-                       .op = cy_str_text(g, o->op), .node_index = o->index, .item = item};
+  cy_location where = {.file = g->file,
+                       .graph = cy_str_text(g, o->graph),
+                       .node = cy_str_text(g, o->name),
+                       .op = cy_str_text(g, o->op),
+                       .node_index = o->index,
+                       .item = item};
   cy_diag_add(g->diag, CY_ERROR, &where, "%s%s%s", o->pass ? o->pass : "", o->pass ? ": " : "", text);
   return 0;
 }
 
-/* ---- attributes ---------------------------------------------------------------------------------------------------------- */
+/* ---- attributes -------------------------------------------------------------------------------------------------- */
 
 cy_attr cy_attr_int(cy_attr_key key, int64_t v) { return (cy_attr){.key = (uint16_t)key, .kind = CY_KIND_INT, .i = v}; }
-cy_attr cy_attr_float(cy_attr_key key, double v) { return (cy_attr){.key = (uint16_t)key, .kind = CY_KIND_FLOAT, .f = v}; }
+cy_attr cy_attr_float(cy_attr_key key, double v) {
+  return (cy_attr){.key = (uint16_t)key, .kind = CY_KIND_FLOAT, .f = v};
+}
 
 cy_attr cy_attr_ints(cy_attr_key key, const int64_t *v, uint32_t n) {
   return (cy_attr){.key = (uint16_t)key, .kind = CY_KIND_INTS, .n = n, .ints = v};
@@ -162,7 +169,7 @@ static bool set_attrs(cy_graph *g, cy_node_info *node, const cy_attr *attrs, uin
   return true;
 }
 
-/* ---- nodes --------------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
 bool cy_op_input_optional(cy_op op, uint32_t index) {
   if (op == CY_OP_loop)

@@ -1,7 +1,8 @@
 /* contents.c - what is known of a value's contents: integers as dims, constants as doubles, splats.
  *
- * Integer contents are remembered in value->elems, for constants when first asked. Integer-valued floats count as integers, but
- * not -0, infinities and NaN. Before editing: elems are never changed once set, others keep pointers to them.
+ * Integer contents are remembered in value->elems, for constants when first asked. Integer-valued floats count as
+ * integers, but not -0, infinities and NaN. Before editing: elems are never changed once set, others keep pointers to
+ * them.
  */
 #include "ir_int.h"
 

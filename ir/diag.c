@@ -2,7 +2,8 @@
  *
  * In: severity, location, text. Out: lines such as
  *   model.onnx: error: graph 'main': node 'Conv_3' (#3, Conv): input 'w': expected 4 dims, found f32[64,3]
- * The same line is printed once. Diagnostics are never printed as they come, so that all unsupported ops can be reported in one go.
+ * The same line is printed once. Diagnostics are never printed as they come, so that all unsupported ops can be
+ * reported in one go.
  */
 #include "ir_int.h"
 
@@ -68,7 +69,8 @@ void cy_diag_add(cy_diag_sink *sink, cy_severity severity, const cy_location *wh
   vsnprintf(text, (size_t)(n > 0 ? n : 0) + 1, format, args);
   va_end(args);
   const char *file = where && given(where->file) ? where->file : "cytoc";
-  char *line = cy_arena_printf(sink->arena, "%s: %s: %s%s", file, words[severity], location_text(sink->arena, where), text);
+  char *line =
+      cy_arena_printf(sink->arena, "%s: %s: %s%s", file, words[severity], location_text(sink->arena, where), text);
   uint32_t hash = cy_hash_bytes(0, line, strlen(line));
   for (size_t i = 0; i < sink->n; i++)
     if (sink->entries[i].hash == hash && strcmp(sink->entries[i].line, line) == 0)

@@ -1,9 +1,9 @@
 /* dimrange.c - what is certain about dims (bounds, order), their evaluation, and the symbols they are made of.
  *
- * Bounds saturate: INT64_MIN / INT64_MAX stand for "unbounded". Bounds of composite atoms are found once, when the atom is made, so
- * bounds that a symbol is given later are not seen through min, max, div and mod: set a symbol's bounds before using it.
- * cy_dim_le(a, b) looks at b - a; where its bounds alone do not decide, an atom is replaced by something it is certainly not
- * below (or above) and the rest is tried again, a few levels deep.
+ * Bounds saturate: INT64_MIN / INT64_MAX stand for "unbounded". Bounds of composite atoms are found once, when the atom
+ * is made, so bounds that a symbol is given later are not seen through min, max, div and mod: set a symbol's bounds
+ * before using it. cy_dim_le(a, b) looks at b - a; where its bounds alone do not decide, an atom is replaced by
+ * something it is certainly not below (or above) and the rest is tried again, a few levels deep.
  */
 #include "dims_int.h"
 
@@ -103,7 +103,7 @@ void cy_dim_range(const cy_graph *g, cy_dim d, int64_t *out_min, int64_t *out_ma
   *out_max = hi;
 }
 
-/* ---- order ------------------------------------------------------------------------------------------------------------- */
+/* ---- order ------------------------------------------------------------------------------------------------------- */
 
 static bool tame(const cy_graph *g, cy_dim d) { /* small enough that scaling cannot wrap */
   const cy_term *t;
@@ -171,7 +171,7 @@ bool cy_dim_le(const cy_graph *g, cy_dim a, cy_dim b) {
   return nonneg(m, cy_dim_sub(m, b, a), 3);
 }
 
-/* ---- evaluation -------------------------------------------------------------------------------------------------------- */
+/* ---- evaluation -------------------------------------------------------------------------------------------------- */
 
 static int64_t eval_atom(const cy_graph *g, uint32_t id, const int64_t *syms) {
   const cy_atom *a = cy_dim_atom(g, id);
@@ -199,7 +199,7 @@ int64_t cy_dim_eval(const cy_graph *g, cy_dim d, const int64_t *syms) {
   return (int64_t)sum;
 }
 
-/* ---- symbols ----------------------------------------------------------------------------------------------------------- */
+/* ---- symbols ----------------------------------------------------------------------------------------------------- */
 
 typedef struct walk {
   const cy_graph *g;

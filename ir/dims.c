@@ -1,13 +1,14 @@
 /* dims.c - interned integer expressions over symbols, in a normal form, so that equal dims have equal ids.
  *
- * A dim is a polynomial: a sorted list of terms coef * atom * atom .., highest degree first, the constant last. An atom is a symbol or
- * a div / mod / min / max of two dims. The order is structural (not by id), so a printed dim reads back to the same text.
- * Coefficients wrap like the arithmetic that evaluates them; ranges saturate instead (dimrange.c). Sums of more than MAX_TERMS
- * terms and products of high degree hide an operand in the atom `x / 1`, which keeps hostile models from exploding here.
+ * A dim is a polynomial: a sorted list of terms coef * atom * atom .., highest degree first, the constant last. An atom
+ * is a symbol or a div / mod / min / max of two dims. The order is structural (not by id), so a printed dim reads back
+ * to the same text. Coefficients wrap like the arithmetic that evaluates them; ranges saturate instead (dimrange.c).
+ * Sums of more than MAX_TERMS terms and products of high degree hide an operand in the atom `x / 1`, which keeps
+ * hostile models from exploding here.
  *
- * Assumptions. Quotients cancel as if the divisor were not zero: `(b*s*768) / (b*s)` is 768. Where an input dim is 0 that
- * changes only how many elements an empty tensor is said to be made of. Nothing else assumes input dims >= 1: max(s, 1) stays.
- * Which forms are recognised: see divide_const() and divide_poly(). Text form: dimtext.c.
+ * Assumptions. Quotients cancel as if the divisor were not zero: `(b*s*768) / (b*s)` is 768. Where an input dim is 0
+ * that changes only how many elements an empty tensor is said to be made of. Nothing else assumes input dims >= 1:
+ * max(s, 1) stays. Which forms are recognised: see divide_const() and divide_poly(). Text form: dimtext.c.
  */
 #include "dims_int.h"
 
@@ -29,7 +30,7 @@ static int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (
 static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 static int64_t wrap_neg(int64_t a) { return (int64_t)(0 - (uint64_t)a); }
 
-/* ---- order --------------------------------------------------------------------------------------------------------- */
+/* ---- order ------------------------------------------------------------------------------------------------------- */
 
 static int compare_atoms(const cy_graph *g, uint32_t a, uint32_t b) {
   if (a == b)
@@ -69,7 +70,7 @@ int cy_dim_compare(const cy_graph *g, cy_dim a, cy_dim b) {
   return x->nterms < y->nterms ? -1 : 1;
 }
 
-/* ---- interning ----------------------------------------------------------------------------------------------------- */
+/* ---- interning --------------------------------------------------------------------------------------------------- */
 
 typedef struct dim_key {
   const cy_graph *g;
@@ -203,7 +204,7 @@ static const cy_atom *sole_atom(const cy_graph *g, cy_dim d, cy_atom_kind kind) 
   return a->kind == kind ? a : NULL;
 }
 
-/* ---- sums and products ----------------------------------------------------------------------------------------------- */
+/* ---- sums and products ------------------------------------------------------------------------------------------- */
 
 /* x as one atom, for when it has grown too large to be multiplied out. */
 static cy_dim hidden(cy_graph *g, cy_dim x) { return of_atom(g, CY_ATOM_DIV, 0, x, cy_dim_const(g, 1)); }
@@ -287,7 +288,7 @@ cy_dim cy_dim_mul(cy_graph *g, cy_dim a, cy_dim b) {
   return intern(g, &p);
 }
 
-/* ---- quotients ------------------------------------------------------------------------------------------------------- */
+/* ---- quotients --------------------------------------------------------------------------------------------------- */
 
 int64_t cy_floor_div(int64_t a, int64_t b) {
   if (b == 0)
@@ -532,7 +533,7 @@ cy_dim cy_dim_mod(cy_graph *g, cy_dim a, cy_dim b) {
   return of_atom(g, CY_ATOM_MOD, 0, slot_of(g, b)->nterms > 1 ? a : r, b);
 }
 
-/* ---- min and max ----------------------------------------------------------------------------------------------------- */
+/* ---- min and max ------------------------------------------------------------------------------------------------- */
 
 #define MAX_OPERANDS 12
 
@@ -603,7 +604,7 @@ cy_dim cy_dim_binary(cy_graph *g, cy_atom_kind kind, cy_dim a, cy_dim b) {
   cy_bug("dim operator %d", (int)kind);
 }
 
-/* ---- substitution ------------------------------------------------------------------------------------------------------ */
+/* ---- substitution ------------------------------------------------------------------------------------------------ */
 
 static cy_dim subst_atom(cy_graph *g, uint32_t id, cy_sym s, cy_dim by) {
   cy_atom a = *cy_dim_atom(g, id);

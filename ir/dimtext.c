@@ -5,7 +5,8 @@
  *   factor := number | name | "-" factor | "(" dim ")" | ("min" | "max") "(" dim "," dim ")"
  *   name   := [A-Za-z_][A-Za-z0-9_.]* | '"' (any | \" | \\ | \xHH)* '"'
  *
- * Reading simplifies as the arithmetic does, so printing what was read yields the same text. Unknown names become input symbols.
+ * Reading simplifies as the arithmetic does, so printing what was read yields the same text. Unknown names become input
+ * symbols.
  */
 #include "dims_int.h"
 
@@ -75,7 +76,7 @@ const char *cy_text_read_name(cy_arena *a, const char *text, const char **out_en
   return name;
 }
 
-/* ---- out --------------------------------------------------------------------------------------------------------------- */
+/* ---- out --------------------------------------------------------------------------------------------------------- */
 
 static void print_symbol(const cy_graph *g, FILE *out, cy_sym s) {
   const char *name = cy_str_text(g, cy_sym_of(g, s)->name);
@@ -157,7 +158,7 @@ const char *cy_dim_text(cy_graph *g, cy_dim d) {
   return copy;
 }
 
-/* ---- in ---------------------------------------------------------------------------------------------------------------- */
+/* ---- in ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct reader {
   cy_graph *g;

@@ -1,14 +1,14 @@
 /* edit.c - changing a graph: replacing values, sweeping dead nodes, users of values.
  *
- * Replacing follows the value's use list (see ir_int.h), so its cost is that of its uses. Sweeping starts from what must stay: results
- * of live blocks and values that live symbols read; a symbol is live when it occurs in the type, layout or attributes of something
- * live. Removed nodes keep their ids; they are only in no block any more (block 0).
+ * Replacing follows the value's use list (see ir_int.h), so its cost is that of its uses. Sweeping starts from what
+ * must stay: results of live blocks and values that live symbols read; a symbol is live when it occurs in the type,
+ * layout or attributes of something live. Removed nodes keep their ids; they are only in no block any more (block 0).
  */
 #include "ir_int.h"
 
 #include <stdlib.h>
 
-/* ---- use lists --------------------------------------------------------------------------------------------------------------- */
+/* ---- use lists --------------------------------------------------------------------------------------------------- */
 
 static cy_value_slot *slot_of(const cy_graph *g, cy_val v) { return cy_chunks_at(&g->values, v); }
 
@@ -79,7 +79,7 @@ void cy_graph_replace(cy_graph *g, cy_val from, cy_val to) {
   }
 }
 
-/* ---- sweeping ------------------------------------------------------------------------------------------------------------------ */
+/* ---- sweeping ---------------------------------------------------------------------------------------------------- */
 
 typedef struct sweep {
   cy_graph *g;
@@ -187,10 +187,10 @@ void cy_block_remove(cy_graph *g, cy_block b, const bool *dead) {
   block->nnodes = n;
 }
 
-/* ---- users --------------------------------------------------------------------------------------------------------------------- */
+/* ---- users ------------------------------------------------------------------------------------------------------- */
 
 typedef struct use_fill {
-  uint32_t *at; /* counts, then next free place, by value */
+  uint32_t *at;  /* counts, then next free place, by value */
   cy_node *list; /* NULL while counting */
 } use_fill;
 

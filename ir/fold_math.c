@@ -1,14 +1,16 @@
-/* fold_math.c - element-wise ops, reductions and running sums on small contents: constants through scalar.c, symbolic integers through dims.
+/* fold_math.c - element-wise ops, reductions and running sums on small contents: constants through scalar.c, symbolic
+ * integers through dims.
  *
- * Symbolic arithmetic must say what the tensor arithmetic would. It takes i32 and i64 as unbounded (shapes do not overflow),
- * narrower types and bool only where the bounds prove that nothing wraps, and floats while they stay integers. Integer division
- * truncates and dims round down: they agree where both operands cannot be negative, taking input dims to be at least 1.
+ * Symbolic arithmetic must say what the tensor arithmetic would. It takes i32 and i64 as unbounded (shapes do not
+ * overflow), narrower types and bool only where the bounds prove that nothing wraps, and floats while they stay
+ * integers. Integer division truncates and dims round down: they agree where both operands cannot be negative, taking
+ * input dims to be at least 1.
  */
 #include "fold_int.h"
 
 #include <math.h>
 
-/* ---- constants -------------------------------------------------------------------------------------------------------------------- */
+/* ---- constants --------------------------------------------------------------------------------------------------- */
 
 static cy_scalar load(const fold *f, uint32_t k, uint64_t at) {
   return cy_scalar_load(f->in[k].v->data.bytes, (cy_dtype)f->in[k].v->type.dtype, at);
@@ -77,7 +79,9 @@ static cy_scalar neutral(cy_op op, cy_dtype t) {
   if (op != CY_OP_min && op != CY_OP_max)
     return cy_scalar_convert(CY_I64, t, s, true);
   s.f = op == CY_OP_min ? INFINITY : -INFINITY;
-  return info->cls == 'F' ? s : info->cls == 'B' ? (cy_scalar){.i = op == CY_OP_min} : cy_scalar_convert(CY_F64, t, s, true);
+  return info->cls == 'F'   ? s
+         : info->cls == 'B' ? (cy_scalar){.i = op == CY_OP_min}
+                            : cy_scalar_convert(CY_F64, t, s, true);
 }
 
 static bool reduce_const(fold *f) {
@@ -129,7 +133,8 @@ bool cy_fold_arg(fold *f) {
 
 bool cy_fold_cumulate(fold *f) {
   int64_t axis = cy_attr_get_int(f->n, CY_ATTR_axis, 0), n = f->dim[axis];
-  bool exclusive = cy_attr_get_int(f->n, CY_ATTR_exclusive, 0) != 0, reverse = cy_attr_get_int(f->n, CY_ATTR_reverse, 0) != 0;
+  bool exclusive = cy_attr_get_int(f->n, CY_ATTR_exclusive, 0) != 0,
+       reverse = cy_attr_get_int(f->n, CY_ATTR_reverse, 0) != 0;
   cy_op op = f->n->op == CY_OP_cumsum ? CY_OP_add : CY_OP_mul;
   cy_dtype t = cy_dtype_is_float(f->dtype) ? CY_F64 : f->dtype;
   uint64_t inner = 1;
@@ -148,7 +153,7 @@ bool cy_fold_cumulate(fold *f) {
   return true;
 }
 
-/* ---- symbolic integers --------------------------------------------------------------------------------------------------------------- */
+/* ---- symbolic integers ------------------------------------------------------------------------------------------- */
 
 typedef struct shifted {
   cy_graph *g;
@@ -269,7 +274,8 @@ static cy_dim cast_dim(cy_graph *g, cy_dtype to, cy_dim d) {
   return to == CY_BOOL ? compare_dims(g, CY_OP_ne, d, cy_dim_const(g, 0)) : d;
 }
 
-/* floor(a / b), ceil(a / b) on floats that hold integers: exact while the quotient's fraction is not lost, i.e. for any shape. */
+/* floor(a / b), ceil(a / b) on floats that hold integers: exact while the quotient's fraction is not lost, i.e. for any
+ * shape. */
 static bool round_quotient(fold *f) {
   const cy_node_info *div = &cy_node_slot_of(f->g, f->in[0].v->node)->n;
   fold_in sides[2] = {{0}};
@@ -287,7 +293,8 @@ static bool round_quotient(fold *f) {
   for (uint64_t o = 0; o < f->count; o++) {
     int64_t idx[CY_MAX_RANK], lo, hi;
     cy_fold_unravel(o, f->rank, f->dim, idx);
-    cy_dim a = sides[0].elems[cy_fold_broadcast(f, &sides[0], idx)], b = sides[1].elems[cy_fold_broadcast(f, &sides[1], idx)];
+    cy_dim a = sides[0].elems[cy_fold_broadcast(f, &sides[0], idx)],
+           b = sides[1].elems[cy_fold_broadcast(f, &sides[1], idx)];
     cy_dim_range(f->g, b, &lo, &hi);
     if (lo < 0 || hi == 0)
       return false;

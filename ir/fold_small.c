@@ -1,9 +1,9 @@
-/* fold_small.c - evaluates a node while it is built, where that is cheap: all inputs constant and at most 4096 output elements, or
- * contents known as dims and at most 256.
+/* fold_small.c - evaluates a node while it is built, where that is cheap: all inputs constant and at most 4096 output
+ * elements, or contents known as dims and at most 256.
  *
- * Out: constant bytes (the node is not needed), or elems (it is, in case somebody wants the tensor). Reshaping a constant of any
- * size costs nothing and shares its bytes. Larger constants are folded by a pass that compiles the kernels. The moves below
- * are one index function each, used for bytes and for dims alike.
+ * Out: constant bytes (the node is not needed), or elems (it is, in case somebody wants the tensor). Reshaping a
+ * constant of any size costs nothing and shares its bytes. Larger constants are folded by a pass that compiles the
+ * kernels. The moves below are one index function each, used for bytes and for dims alike.
  */
 #include "fold_int.h"
 
@@ -48,7 +48,7 @@ static uint64_t ravel(const fold_in *in, const int64_t *idx) {
   return at;
 }
 
-/* ---- moves: which input element lands at output index idx; `which` FILL: a pad's zeros ------------------------------------------ */
+/* ---- moves: which input element lands at output index idx; `which` FILL: a pad's zeros --------------------------- */
 
 #define FILL UINT32_MAX
 typedef struct source {
@@ -145,7 +145,8 @@ static bool from_gather_elements(fold *f, const int64_t *idx, source *s) {
 
 static bool from_gather_nd(fold *f, const int64_t *idx, source *s) {
   const fold_in *x = &f->in[0], *indices = &f->in[1];
-  int64_t batch = cy_attr_get_int(f->n, CY_ATTR_batch_dims, 0), depth = indices->dim[indices->rank - 1], src[CY_MAX_RANK];
+  int64_t batch = cy_attr_get_int(f->n, CY_ATTR_batch_dims, 0), depth = indices->dim[indices->rank - 1],
+          src[CY_MAX_RANK];
   uint64_t row = 0;
   for (int k = 0; k < indices->rank - 1; k++)
     row = row * (uint64_t)indices->dim[k] + (uint64_t)idx[k];
@@ -219,7 +220,7 @@ static bool fold_dims(fold *f) {
   return true;
 }
 
-/* ---- the driver ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- the driver -------------------------------------------------------------------------------------------------- */
 
 static bool is_move(cy_op op) {
   return (op >= CY_OP_reshape && op <= CY_OP_identity) || (op >= CY_OP_gather && op <= CY_OP_gather_nd);
@@ -323,8 +324,8 @@ static bool all_elems(fold *f) {
 }
 
 static bool handles(cy_op op) {
-  return is_move(op) || cy_op_is_ew(op) || is_reduce(op) || op == CY_OP_iota || op == CY_OP_dims || op == CY_OP_argmin ||
-         op == CY_OP_argmax || op == CY_OP_cumsum || op == CY_OP_cumprod;
+  return is_move(op) || cy_op_is_ew(op) || is_reduce(op) || op == CY_OP_iota || op == CY_OP_dims ||
+         op == CY_OP_argmin || op == CY_OP_argmax || op == CY_OP_cumsum || op == CY_OP_cumprod;
 }
 
 /* floor and ceil look through a division of integers that leaves a fraction, see fold_math.c. */

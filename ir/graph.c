@@ -1,8 +1,8 @@
 /* graph.c - the graph's storage: values, nodes, blocks, model inputs and outputs, types.
  *
- * In: requests by id. Out: pointers that stay valid for the graph's life (storage is chunked). Block 1 is the model itself; its
- * params and results mirror the ports. Before editing: cy_node_of() marks nodes as touched for the use lists, see ir_int.h;
- * code in this folder that only reads may take cy_node_slot_of() instead.
+ * In: requests by id. Out: pointers that stay valid for the graph's life (storage is chunked). Block 1 is the model
+ * itself; its params and results mirror the ports. Before editing: cy_node_of() marks nodes as touched for the use
+ * lists, see ir_int.h; code in this folder that only reads may take cy_node_slot_of() instead.
  */
 #include "ir_int.h"
 
@@ -100,7 +100,7 @@ void cy_value_set_data(cy_graph *g, cy_val v, const void *bytes, uint64_t size) 
   cy_value_of(g, v)->data = (cy_data){bytes ? bytes : empty, size};
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 cy_block cy_block_create(cy_graph *g, cy_block parent) {
   cy_block b = cy_chunks_add(&g->blocks, g->arena);
@@ -164,7 +164,7 @@ void cy_block_append(cy_graph *g, cy_block b, cy_node before, cy_node n) {
   cy_node_slot_of(g, n)->n.block = b;
 }
 
-/* ---- ports -------------------------------------------------------------------------------------------------------------- */
+/* ---- ports ------------------------------------------------------------------------------------------------------- */
 
 static void add_port(cy_graph *g, cy_port_info **ports, uint32_t *n, uint32_t *cap, cy_port_info port) {
   if (*n == *cap) {
@@ -207,7 +207,7 @@ void cy_graph_set_output(cy_graph *g, uint32_t index, cy_val v) {
   cy_block_of(g, 1)->results[index] = v;
 }
 
-/* ---- types -------------------------------------------------------------------------------------------------------------- */
+/* ---- types ------------------------------------------------------------------------------------------------------- */
 
 cy_type cy_type_make(cy_dtype dtype, int rank, const cy_dim *dims) {
   cy_type t = {.dtype = (uint8_t)dtype, .rank = (uint8_t)rank};

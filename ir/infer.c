@@ -1,12 +1,13 @@
 /* infer.c - output types from input types and attributes: dispatch, shared checks, element-wise ops, views.
  *
- * In: a node whose inputs have types. Out: types of its outputs, or a diagnostic that says what was expected and found. Ops flagged T in
- * ops.def bring their type along; of these, what can be derived is overwritten (cast: dims, conv: dims) and the rest is
- * checked where both sides are constant. Symbolic dims are trusted: what they turn out to be is the model's promise.
+ * In: a node whose inputs have types. Out: types of its outputs, or a diagnostic that says what was expected and found.
+ * Ops flagged T in ops.def bring their type along; of these, what can be derived is overwritten (cast: dims, conv:
+ * dims) and the rest is checked where both sides are constant. Symbolic dims are trusted: what they turn out to be is
+ * the model's promise.
  */
 #include "infer_int.h"
 
-/* ---- shared checks ----------------------------------------------------------------------------------------------------------- */
+/* ---- shared checks ----------------------------------------------------------------------------------------------- */
 
 bool cy_dims_clash(const infer *i, cy_dim a, cy_dim b) {
   int64_t x, y;
@@ -17,12 +18,14 @@ bool cy_check_rank(infer *i, uint32_t k, int at_least, int at_most) {
   const cy_type *t = in_type(i, k);
   if (t->rank >= at_least && t->rank <= at_most)
     return true;
-  return FAIL(i, "expected input %u with %s%d dims, found %s", k, at_least == at_most ? "" : "at least ", at_least, TEXT(i, t));
+  return FAIL(i, "expected input %u with %s%d dims, found %s", k, at_least == at_most ? "" : "at least ", at_least,
+              TEXT(i, t));
 }
 
 bool cy_check_dtype(infer *i, uint32_t k, cy_dtype dtype) {
   const cy_type *t = in_type(i, k);
-  return t->dtype == dtype || FAIL(i, "expected input %u of type %s, found %s", k, cy_dtype_of(dtype)->name, TEXT(i, t));
+  return t->dtype == dtype ||
+         FAIL(i, "expected input %u of type %s, found %s", k, cy_dtype_of(dtype)->name, TEXT(i, t));
 }
 
 bool cy_check_axis(infer *i, int64_t axis, int rank) {
@@ -44,13 +47,15 @@ bool cy_check_dim(infer *i, const char *what, cy_dim found, cy_dim expected) {
   return FAIL(i, "%s: expected %s, found %s", what, cy_dim_text(i->g, expected), cy_dim_text(i->g, found));
 }
 
-/* ---- element-wise ------------------------------------------------------------------------------------------------------------ */
+/* ---- element-wise ------------------------------------------------------------------------------------------------ */
 
 static bool needs_float(cy_op op) {
   return (op >= CY_OP_sqrt && op <= CY_OP_sigmoid) || op == CY_OP_isnan || op == CY_OP_isinf;
 }
 
-static bool gives_bool(cy_op op) { return op == CY_OP_isnan || op == CY_OP_isinf || (op >= CY_OP_eq && op <= CY_OP_ge); }
+static bool gives_bool(cy_op op) {
+  return op == CY_OP_isnan || op == CY_OP_isinf || (op >= CY_OP_eq && op <= CY_OP_ge);
+}
 
 static bool ew_dtypes(infer *i, cy_op op, cy_dtype *out) {
   uint32_t first = op == CY_OP_select;
@@ -59,7 +64,8 @@ static bool ew_dtypes(infer *i, cy_op op, cy_dtype *out) {
   cy_dtype t = (cy_dtype)in_type(i, first)->dtype;
   for (uint32_t k = first + 1; k < i->n->nin && op != CY_OP_pow; k++)
     if (in_type(i, k)->dtype != t)
-      return FAIL(i, "expected inputs of one type, found %s and %s", TEXT(i, in_type(i, first)), TEXT(i, in_type(i, k)));
+      return FAIL(i, "expected inputs of one type, found %s and %s", TEXT(i, in_type(i, first)),
+                  TEXT(i, in_type(i, k)));
   char cls = cy_dtype_of(t)->cls;
   bool moves = first || op == CY_OP_eq || op == CY_OP_ne;
   if (cls == 0 || ((cls == 'S' || cls == 'C') && !moves))
@@ -73,7 +79,8 @@ static bool ew_dtypes(infer *i, cy_op op, cy_dtype *out) {
 }
 
 static bool cast_dtype(infer *i, cy_op op, cy_dtype *out) {
-  const cy_dtype_info *from = cy_dtype_of((cy_dtype)in_type(i, 0)->dtype), *to = cy_dtype_of((cy_dtype)out_type(i, 0)->dtype);
+  const cy_dtype_info *from = cy_dtype_of((cy_dtype)in_type(i, 0)->dtype),
+                      *to = cy_dtype_of((cy_dtype)out_type(i, 0)->dtype);
   *out = (cy_dtype)out_type(i, 0)->dtype;
   if (from->cls == 'S' || to->cls == 'S' || to->cls == 0)
     return FAIL(i, "cannot convert %s to %s", from->name, to->name);
@@ -97,7 +104,7 @@ static bool infer_ew(infer *i) {
   return set_type(i, 0, cy_type_make(dtype, t.rank, t.dim));
 }
 
-/* ---- views ------------------------------------------------------------------------------------------------------------------- */
+/* ---- views ------------------------------------------------------------------------------------------------------- */
 
 /* The given type of a view must be that of its input but for the dims. */
 static bool keep_dtype(infer *i) {
@@ -162,12 +169,13 @@ bool cy_infer_slice(infer *i) {
     int64_t start, size, d;
     if (steps->ints[k] == 0)
       return FAIL(i, "expected a step other than 0 on axis %d", k);
-    if (!is_const(i, starts->dims[k], &start) || !is_const(i, t->dim[k], &size) || !is_const(i, x->dim[k], &d) || size == 0)
+    if (!is_const(i, starts->dims[k], &start) || !is_const(i, t->dim[k], &size) || !is_const(i, x->dim[k], &d) ||
+        size == 0)
       continue;
     __int128 last = start + (__int128)(size - 1) * steps->ints[k];
     if (start < 0 || start >= d || last < 0 || last >= d)
-      return FAIL(i, "slice of axis %d starts at %lld, takes %lld with step %lld, leaves the %lld of %s", k, (long long)start,
-                  (long long)size, (long long)steps->ints[k], (long long)d, TEXT(i, x));
+      return FAIL(i, "slice of axis %d starts at %lld, takes %lld with step %lld, leaves the %lld of %s", k,
+                  (long long)start, (long long)size, (long long)steps->ints[k], (long long)d, TEXT(i, x));
   }
   return true;
 }
@@ -213,7 +221,7 @@ bool cy_infer_concat(infer *i) {
 
 bool cy_infer_identity(infer *i) { return set_type(i, 0, *in_type(i, 0)); }
 
-/* ---- dispatch ---------------------------------------------------------------------------------------------------------------- */
+/* ---- dispatch ---------------------------------------------------------------------------------------------------- */
 
 #define FUNCTION_EW(name) infer_ew
 #define FUNCTION_VIEW(name) cy_infer_##name

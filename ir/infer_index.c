@@ -57,8 +57,8 @@ bool cy_infer_gather_nd(infer *i) {
   if (!is_const(i, idx->dim[idx->rank - 1], &depth))
     return FAIL(i, "expected a known last dim of the indices, found %s", TEXT(i, idx));
   if (batch < 0 || batch >= idx->rank || depth < 0 || batch + depth > x->rank)
-    return FAIL(i, "expected indices of at most %d coordinates after %lld batch dims, found %s", x->rank, (long long)batch,
-                TEXT(i, idx));
+    return FAIL(i, "expected indices of at most %d coordinates after %lld batch dims, found %s", x->rank,
+                (long long)batch, TEXT(i, idx));
   if (!fits_rank(i, idx->rank - 1 + x->rank - (int)(batch + depth)))
     return false;
   for (int k = 0; k < idx->rank - 1; k++)
@@ -120,7 +120,7 @@ static bool rescale(infer *i) {
 bool cy_infer_quantize(infer *i) { return rescale(i); }
 bool cy_infer_dequantize(infer *i) { return rescale(i); }
 
-/* ---- reductions ---------------------------------------------------------------------------------------------------------------- */
+/* ---- reductions -------------------------------------------------------------------------------------------------- */
 
 static bool reduced(infer *i, unsigned axes, cy_dtype dtype) {
   const cy_type *x = in_type(i, 0);

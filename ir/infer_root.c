@@ -49,7 +49,8 @@ bool cy_infer_conv(infer *i) {
     cy_dim padded = cy_dim_addi(g, cy_dim_addi(g, x->dim[k + 2], pads[k]), pads[k + x->rank - 2]);
     t.dim[k + 2] = cy_dim_addi(g, cy_dim_div(g, cy_dim_sub(g, padded, reach), cy_dim_const(g, strides[k])), 1);
     if (is_const(i, t.dim[k + 2], &d) && d < 0)
-      return FAIL(i, "the kernel of %s is larger than the padded input %s (spatial axis %d)", TEXT(i, w), TEXT(i, x), k);
+      return FAIL(i, "the kernel of %s is larger than the padded input %s (spatial axis %d)", TEXT(i, w), TEXT(i, x),
+                  k);
   }
   return set_type(i, 0, t);
 }
@@ -103,7 +104,8 @@ bool cy_infer_recurrent(infer *i) {
     return FAIL(i, "expected a recurrent cell with a hidden size, found cell %lld, size %lld", (long long)cell,
                 (long long)hidden);
   cy_dim h = cy_dim_const(i->g, hidden), gh = cy_dim_muli(i->g, h, gates[cell]);
-  if (!cy_check_dim(i, "gates of the input", x->dim[2], gh) || !cy_check_dim(i, "rows of R", in_type(i, 1)->dim[0], gh) ||
+  if (!cy_check_dim(i, "gates of the input", x->dim[2], gh) ||
+      !cy_check_dim(i, "rows of R", in_type(i, 1)->dim[0], gh) ||
       !cy_check_dim(i, "columns of R", in_type(i, 1)->dim[1], h))
     return false;
   cy_dtype dtype = (cy_dtype)x->dtype;
@@ -112,7 +114,7 @@ bool cy_infer_recurrent(infer *i) {
          set_type(i, 2, cy_type_make(dtype, 2, all + 1));
 }
 
-/* ---- runtime calls -------------------------------------------------------------------------------------------------------------- */
+/* ---- runtime calls ----------------------------------------------------------------------------------------------- */
 
 bool cy_infer_topk(infer *i) {
   const cy_type *x = in_type(i, 0);
@@ -153,7 +155,7 @@ bool cy_infer_non_max_suppression(infer *i) {
   return (t->dtype == CY_I64 && t->rank == 2) || FAIL(i, "expected an output i64[count, 3], found %s", TEXT(i, t));
 }
 
-/* ---- control flow ---------------------------------------------------------------------------------------------------------------- */
+/* ---- control flow ------------------------------------------------------------------------------------------------ */
 
 static bool branch_fits(infer *i, cy_attr_key key) {
   const cy_block_info *b = cy_block_of(i->g, cy_attr_find(i->n, key)->block);
@@ -162,7 +164,8 @@ static bool branch_fits(infer *i, cy_attr_key key) {
   for (uint32_t k = 0; k < b->nresults; k++) {
     const cy_type *r = &cy_value_of(i->g, b->results[k])->type, *t = out_type(i, k);
     if (r->dtype != t->dtype)
-      return FAIL(i, "expected result %u of branch '%s' to be %s, found %s", k, cy_attr_name(key), TEXT(i, t), TEXT(i, r));
+      return FAIL(i, "expected result %u of branch '%s' to be %s, found %s", k, cy_attr_name(key), TEXT(i, t),
+                  TEXT(i, r));
   }
   return true;
 }
@@ -177,8 +180,8 @@ bool cy_infer_loop(infer *i) {
   if ((has_in(i, 0) && !cy_check_dtype(i, 0, CY_I64)) || (has_in(i, 1) && !cy_check_dtype(i, 1, CY_BOOL)))
     return false;
   if (b->nparams != carried + 2 || b->nresults != i->n->nout + 1 || i->n->nout < carried)
-    return FAIL(i, "expected a loop body with %u parameters and %u results, found %u and %u", carried + 2, i->n->nout + 1,
-                b->nparams, b->nresults);
+    return FAIL(i, "expected a loop body with %u parameters and %u results, found %u and %u", carried + 2,
+                i->n->nout + 1, b->nparams, b->nresults);
   for (uint32_t k = 0; k < carried; k++) {
     const cy_type *p = &cy_value_of(i->g, b->params[k + 2])->type, *r = &cy_value_of(i->g, b->results[k + 1])->type;
     if (in_type(i, k + 2)->dtype != p->dtype || r->dtype != p->dtype)

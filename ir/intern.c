@@ -1,8 +1,8 @@
 /* intern.c - interned strings, and the hash and chunk tables that strings, dims and atoms are interned with.
  *
  * In: bytes. Out: dense ids, equal for equal contents; id 0 is "". Texts live in the graph's arena, zero-terminated.
- * The hash table holds ids only; who owns the ids compares and rehashes by callback. It doubles at a load of one half and leaves
- * its old slots to the arena.
+ * The hash table holds ids only; who owns the ids compares and rehashes by callback. It doubles at a load of one half
+ * and leaves its old slots to the arena.
  */
 #include "ir_int.h"
 

@@ -39,6 +39,7 @@ struct cy_kernel {
   uint32_t table_size;
   cy_dim *dims; /* answer of cy_kernel_dims */
   uint32_t ndims, dims_cap;
+  uint64_t hash; /* set when a program takes the kernel in; 0: not yet */
 };
 
 /* loop.c: room for element `count` (0-based) of an arena array. */

@@ -1,13 +1,13 @@
 /* scalar.c - one element of an element-wise op, exact per dtype; loading and storing of every element type.
  *
- * In: op, types, arguments widened to double / int64 / uint64. Out: the result, rounded or wrapped to the output type. It is what
- * folding and the loop interpreter compute with, hence the oracle of every backend.
+ * In: op, types, arguments widened to double / int64 / uint64. Out: the result, rounded or wrapped to the output type.
+ * It is what folding and the loop interpreter compute with, hence the oracle of every backend.
  *
- * Floats are computed in double and rounded once: for + - * / sqrt on f32 and narrower that equals computing in the type itself.
- * Conversions. float -> int truncates and saturates, NaN gives 0 (ONNX leaves both open). int -> int wraps. Anything -> bool
- *   asks x != 0. Eight-bit floats saturate unless told otherwise, by ONNX's Cast tables. f4e2m1: NaN becomes 6. f8e8m0 holds powers
- *   of two: rounds up, 0 becomes 2^-127, negative numbers NaN.
- * Integers. Everything wraps; x / 0, x mod 0 are 0; shifts by the width or more give 0 (or the sign).
+ * Floats are computed in double and rounded once: for + - * / sqrt on f32 and narrower that equals computing in the
+ * type itself. Conversions. float -> int truncates and saturates, NaN gives 0 (ONNX leaves both open). int -> int
+ * wraps. Anything -> bool asks x != 0. Eight-bit floats saturate unless told otherwise, by ONNX's Cast tables. f4e2m1:
+ * NaN becomes 6. f8e8m0 holds powers of two: rounds up, 0 becomes 2^-127, negative numbers NaN. Integers. Everything
+ * wraps; x / 0, x mod 0 are 0; shifts by the width or more give 0 (or the sign).
  */
 #include "ir_int.h"
 
@@ -31,7 +31,7 @@ static const format formats[CY_DTYPE_COUNT] = {
     [CY_F4E2M1] = {1, 0, 6, 0, 0, false},
 };
 
-/* ---- narrow floats ------------------------------------------------------------------------------------------------------------- */
+/* ---- narrow floats ----------------------------------------------------------------------------------------------- */
 
 static double round_e8m0(double x) {
   int e;
@@ -112,7 +112,7 @@ static double decode(cy_dtype dtype, uint32_t bits) {
   return sign ? -a : a;
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static int64_t wrap_signed(uint64_t v, int bits) {
   return bits >= 64 ? (int64_t)v : (int64_t)(v << (64 - bits)) >> (64 - bits);
@@ -154,7 +154,7 @@ static uint64_t to_bits(cy_dtype dtype, cy_scalar v) {
     float f = (float)v.f;
     memcpy(&bits, &f, 4);
   } else {
-    bits = encode(dtype, cy_scalar_round(dtype, v.f, true));
+    bits = encode(dtype, cy_scalar_round(dtype, v.f, !isinf(v.f))); /* an infinity that a cast let through stays */
   }
   return bits;
 }
@@ -188,7 +188,7 @@ void cy_scalar_store(void *bytes, cy_dtype dtype, uint64_t index, cy_scalar v) {
   }
 }
 
-/* ---- conversion ---------------------------------------------------------------------------------------------------------------- */
+/* ---- conversion -------------------------------------------------------------------------------------------------- */
 
 static cy_scalar float_to_int(double x, const cy_dtype_info *t) {
   cy_scalar s = {.u = 0};
@@ -198,8 +198,9 @@ static cy_scalar float_to_int(double x, const cy_dtype_info *t) {
     return s;
   x = trunc(x);
   if (t->cls == 'I')
-    s.i = x >= top ? (int64_t)((UINT64_C(1) << (t->bits - 1)) - 1) : x < bottom ? wrap_signed(UINT64_C(1) << (t->bits - 1), t->bits)
-                                                                            : (int64_t)x;
+    s.i = x >= top     ? (int64_t)((UINT64_C(1) << (t->bits - 1)) - 1)
+          : x < bottom ? wrap_signed(UINT64_C(1) << (t->bits - 1), t->bits)
+                       : (int64_t)x;
   else
     s.u = x >= top ? wrap_unsigned(UINT64_MAX, t->bits) : x <= 0 ? 0 : (uint64_t)x;
   return s;
@@ -227,7 +228,7 @@ cy_scalar cy_scalar_convert(cy_dtype from, cy_dtype to, cy_scalar v, bool satura
   return s;
 }
 
-/* ---- arithmetic ---------------------------------------------------------------------------------------------------------------- */
+/* ---- arithmetic -------------------------------------------------------------------------------------------------- */
 
 static double float_mod(double a, double b) {
   double r = fmod(a, b);

@@ -1,13 +1,13 @@
 /* shorthand.c - builders for the common ops, and numpy broadcasting of symbolic shapes.
  *
- * Everything goes through cy_build(), so it folds, checks and reports alike. Axes may be negative here (counted from the end);
- * nodes store them normalised. A 0 input yields 0.
+ * Everything goes through cy_build(), so it folds, checks and reports alike. Axes may be negative here (counted from
+ * the end); nodes store them normalised. A 0 input yields 0.
  */
 #include "ir_int.h"
 
 #include <stdlib.h>
 
-/* ---- constants ------------------------------------------------------------------------------------------------------------- */
+/* ---- constants --------------------------------------------------------------------------------------------------- */
 
 cy_val cy_build_const(cy_graph *g, const cy_type *type, const void *bytes, uint64_t size) {
   cy_val v = cy_value_add(g, type);
@@ -64,7 +64,7 @@ cy_val cy_build_iota(cy_graph *g, cy_dtype dtype, const cy_dim *dims, int rank, 
   return cy_build(g, CY_OP_iota, NULL, 0, &a, 1, &type, 1);
 }
 
-/* ---- element-wise ---------------------------------------------------------------------------------------------------------- */
+/* ---- element-wise ------------------------------------------------------------------------------------------------ */
 
 cy_val cy_build_unary(cy_graph *g, cy_op op, cy_val x) { return cy_build(g, op, &x, 1, NULL, 0, NULL, 0); }
 
@@ -84,7 +84,7 @@ cy_val cy_build_cast(cy_graph *g, cy_val x, cy_dtype dtype) {
   return cy_build(g, CY_OP_cast, &x, 1, NULL, 0, &type, 1);
 }
 
-/* ---- views ----------------------------------------------------------------------------------------------------------------- */
+/* ---- views ------------------------------------------------------------------------------------------------------- */
 
 static int rank_of(const cy_graph *g, cy_val x) { return cy_value_of(g, x)->type.rank; }
 static cy_dtype dtype_of(const cy_graph *g, cy_val x) { return (cy_dtype)cy_value_of(g, x)->type.dtype; }
@@ -184,7 +184,7 @@ cy_val cy_build_unsqueeze(cy_graph *g, cy_val x, int axis) {
   return cy_build_reshape(g, x, dims, t.rank + 1);
 }
 
-/* ---- reductions and contractions ------------------------------------------------------------------------------------------- */
+/* ---- reductions and contractions --------------------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b) {
   int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -214,9 +214,10 @@ cy_val cy_build_matmul(cy_graph *g, cy_val a, cy_val b, cy_dtype dtype) {
   return cy_build(g, CY_OP_matmul, (cy_val[]){a, b}, 2, NULL, 0, &type, 1);
 }
 
-/* ---- broadcasting ---------------------------------------------------------------------------------------------------------- */
+/* ---- broadcasting ------------------------------------------------------------------------------------------------ */
 
-/* One dim; 0 when they cannot go together. Different symbolic dims are equal, or one of them is 1 at run time: the larger. */
+/* One dim; 0 when they cannot go together. Different symbolic dims are equal, or one of them is 1 at run time: the
+ * larger. */
 static cy_dim broadcast_dim(cy_graph *g, cy_dim a, cy_dim b) {
   int64_t x, y;
   bool a_const = cy_dim_is_const(g, a, &x), b_const = cy_dim_is_const(g, b, &y);

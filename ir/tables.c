@@ -1,7 +1,7 @@
 /* tables.c - ops.def, attrs.def and dtypes.def as arrays, and look-up by name.
  *
- * In: the X-macro tables. Out: const rows indexed by enumerator. Names are found by scanning: only the text parser asks.
- * Before editing: the rows live in the .def files; here is nothing to keep in step.
+ * In: the X-macro tables. Out: const rows indexed by enumerator. Names are found by scanning: only the text parser
+ * asks. Before editing: the rows live in the .def files; here is nothing to keep in step.
  */
 #include "ir_int.h"
 
@@ -32,10 +32,17 @@ static const raw_op raw_ops[CY_OP_COUNT] = {
 __attribute__((constructor)) static void fill_ops(void) {
   for (int i = 0; i < CY_OP_COUNT; i++) {
     const raw_op *r = &raw_ops[i];
-    ops[i] = (cy_op_info){.name = r->name, .min_in = r->min_in, .max_in = r->max_in, .outs = r->outs, .cls = r->cls,
-                          .commutative = HAS(r->flags, 'C'), .associative = HAS(r->flags, 'A'),
-                          .idempotent = HAS(r->flags, 'I'), .layout_agnostic = HAS(r->flags, 'L'),
-                          .typed = HAS(r->flags, 'T'), .attrs = r->attrs};
+    ops[i] = (cy_op_info){.name = r->name,
+                          .min_in = r->min_in,
+                          .max_in = r->max_in,
+                          .outs = r->outs,
+                          .cls = r->cls,
+                          .commutative = HAS(r->flags, 'C'),
+                          .associative = HAS(r->flags, 'A'),
+                          .idempotent = HAS(r->flags, 'I'),
+                          .layout_agnostic = HAS(r->flags, 'L'),
+                          .typed = HAS(r->flags, 'T'),
+                          .attrs = r->attrs};
   }
 }
 
@@ -53,9 +60,7 @@ static const struct {
 #include "dtypes.def"
 #undef DTYPE
 
-const cy_dtype_info *cy_dtype_of(cy_dtype dtype) {
-  return &dtypes[(unsigned)dtype < CY_DTYPE_COUNT ? dtype : CY_NONE];
-}
+const cy_dtype_info *cy_dtype_of(cy_dtype dtype) { return &dtypes[(unsigned)dtype < CY_DTYPE_COUNT ? dtype : CY_NONE]; }
 
 const cy_op_info *cy_op_of(cy_op op) { return &ops[(unsigned)op < CY_OP_COUNT ? op : CY_OP_NONE]; }
 
@@ -79,9 +84,7 @@ cy_dtype cy_dtype_by_name(const char *name, size_t len) {
 
 const char *cy_attr_name(cy_attr_key key) { return attrs[(unsigned)key < CY_ATTR_COUNT ? key : CY_ATTR_NONE].name; }
 
-cy_attr_kind cy_attr_kind_of(cy_attr_key key) {
-  return attrs[(unsigned)key < CY_ATTR_COUNT ? key : CY_ATTR_NONE].kind;
-}
+cy_attr_kind cy_attr_kind_of(cy_attr_key key) { return attrs[(unsigned)key < CY_ATTR_COUNT ? key : CY_ATTR_NONE].kind; }
 
 cy_attr_key cy_attr_by_name(const char *name, size_t len) {
   for (int i = 1; i < CY_ATTR_COUNT; i++)

@@ -119,7 +119,7 @@ static void estimate(fuser *f) {
 
 /* May node n join the epilogue of an anchor with shape t? One of its inputs is a member already. */
 static bool can_join(const fuser *f, const cy_node_info *n, cy_block block, const cy_type *t) {
-  if (class_of(n) != CY_CLASS_EW || n->block != block || !cy_same_shape(cy_type_of(f->g, n->out[0]), t))
+  if (class_of(n) != CY_CLASS_EW || n->block != block || f->pinned[n->out[0]] || !cy_same_shape(cy_type_of(f->g, n->out[0]), t))
     return false;
   for (uint32_t k = 0; k < n->nin; k++) { /* a member that n broadcasts has another index than the anchor */
     cy_node d = cy_value_of(f->g, n->in[k])->node;
@@ -154,24 +154,27 @@ static void gather_epilogue(fuser *f, cy_node anchor) {
   cy_graph *g = f->g;
   const cy_node_info *a = cy_node_of(g, anchor);
   const cy_type *t = cy_type_of(g, a->out[0]);
-  cy_node members[MAX_EPILOGUE + 1] = {anchor};
-  int n = 1, whole = 1; /* members[0 .. whole) leave through members[whole - 1] */
+  cy_node members[MAX_EPILOGUE + 1] = {anchor}, target = anchor;
+  int n = 1, whole = 1; /* everything in members[0 .. whole) leaves through target */
   f->mark++;
   f->member[anchor] = f->mark;
   while (n <= MAX_EPILOGUE) {
-    cy_node u = next_member(f, members, n, a->block, t);
+    cy_node u = next_member(f, members, n, a->block, t), open = 0;
     if (!u)
       break;
     members[n++] = u;
     f->member[u] = f->mark;
-    int open = 0;
+    int nopen = 0;
     for (int i = 0; i < n; i++)
-      open += !is_closed(f, cy_node_of(g, members[i])->out[0]);
-    cy_val last = cy_node_of(g, u)->out[0];
-    if (open == 0 || (open == 1 && !is_closed(f, last)))
+      if (!is_closed(f, cy_node_of(g, members[i])->out[0])) {
+        open = members[i];
+        nopen++;
+      }
+    if (nopen == 1) {
       whole = n;
+      target = open;
+    }
   }
-  cy_node target = members[whole - 1];
   for (int i = 0; i < whole; i++) {
     cy_val v = cy_node_of(g, members[i])->out[0];
     f->kernel[members[i]] = target;

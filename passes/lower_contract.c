@@ -86,7 +86,7 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   for (int i = 0; i < c->nspatial; i++) {
     c->in[i] = tx->dim[2 + i];
     c->out[i] = t->dim[2 + i];
-    c->pad[i] = pads->dims[i];
+    c->pad[i] = cy_dim_const(l->g, pads->ints[i]);
     c->stride[i] = strides->ints[i];
     c->dilation[i] = dilations ? dilations->ints[i] : 1;
     c->x_spatial[i] = px->stride[2 + i];
@@ -122,7 +122,7 @@ static cy_place padded_input(cy_lowering *l, const cy_node_info *n) {
   const cy_attr *pads = cy_attr_find(n, CY_ATTR_pads);
   cy_dim dims[CY_MAX_RANK] = {t->dim[0], t->dim[1]};
   for (int i = 2, s = t->rank - 2; i < t->rank; i++)
-    dims[i] = cy_dim_add(l->g, t->dim[i], cy_dim_add(l->g, pads->dims[i - 2], pads->dims[s + i - 2]));
+    dims[i] = cy_dim_addi(l->g, t->dim[i], pads->ints[i - 2] + pads->ints[s + i - 2]);
   cy_place to = cy_lower_temp(l, (cy_dtype)t->dtype, dims, t->rank);
   cy_kb b;
   cy_kb_init(&b, l, "conv_pad");
@@ -131,7 +131,7 @@ static cy_place padded_input(cy_lowering *l, const cy_node_info *n) {
   for (int i = 0; i < t->rank; i++) {
     in_idx[i] = idx[i] = cy_kb_grid_index(&b, dims[i]);
     if (i < 2) continue;
-    in_idx[i] = cy_x_bin(k, CY_OP_sub, idx[i], cy_x_dim(k, pads->dims[i - 2]));
+    in_idx[i] = cy_x_bin(k, CY_OP_sub, idx[i], cy_x_index(k, pads->ints[i - 2]));
     cy_expr ok = cy_lower_in_range(&b, in_idx[i], t->dim[i]);
     inside = inside ? cy_x_bin(k, CY_OP_and, inside, ok) : ok;
     in_idx[i] = cy_lower_clamp(&b, in_idx[i], t->dim[i]);
@@ -144,23 +144,21 @@ static cy_place padded_input(cy_lowering *l, const cy_node_info *n) {
   return to;
 }
 
-static bool pads_anything(cy_lowering *l, const cy_node_info *n) {
+static bool pads_anything(const cy_node_info *n) {
   const cy_attr *pads = cy_attr_find(n, CY_ATTR_pads);
+  bool any = false;
   for (uint32_t i = 0; i < pads->n; i++) {
-    int64_t low, high;
-    cy_dim_range(l->g, pads->dims[i], &low, &high);
-    if (low < 0) return false; /* a crop: the plain form's range checks do that */
+    if (pads->ints[i] < 0) return false; /* a crop: the plain form's range checks do that */
+    any |= pads->ints[i] > 0;
   }
-  for (uint32_t i = 0; i < pads->n; i++)
-    if (!cy_dim_is(l->g, pads->dims[i], 0)) return true;
-  return false;
+  return any;
 }
 
 void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   const cy_node_info *n = cy_node_of(l->g, root);
   if (lower_generated(l, n, anchor, target)) return;
   cy_place padded;
-  bool pads = n->op == CY_OP_conv && pads_anything(l, n);
+  bool pads = n->op == CY_OP_conv && pads_anything(n);
   if (pads) padded = padded_input(l, n);
   cy_lower_plain(l, anchor, target, cy_op_of((cy_op)n->op)->name, pads ? &padded : NULL);
 }

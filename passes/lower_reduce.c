@@ -97,14 +97,13 @@ cy_expr cy_lower_arg_reduce(cy_kb *b, cy_node node, uint32_t output, const cy_ex
 
 typedef struct window { /* the spatial attributes of pooling and convolution */
   int spatial;
-  const int64_t *kernel, *strides, *dilations;
-  const cy_dim *pads; /* begins, ends */
+  const int64_t *kernel, *strides, *dilations, *pads; /* pads: begins, ends */
 } window;
 
 static window window_of(const cy_node_info *n, int spatial) {
   const cy_attr *kernel = cy_attr_find(n, CY_ATTR_kernel), *strides = cy_attr_find(n, CY_ATTR_strides);
   const cy_attr *dilations = cy_attr_find(n, CY_ATTR_dilations), *pads = cy_attr_find(n, CY_ATTR_pads);
-  return (window){spatial, kernel ? kernel->ints : NULL, strides->ints, dilations ? dilations->ints : NULL, pads->dims};
+  return (window){spatial, kernel ? kernel->ints : NULL, strides->ints, dilations ? dilations->ints : NULL, pads->ints};
 }
 
 static int64_t dilation_of(const window *w, int i) { return w->dilations ? w->dilations[i] : 1; }
@@ -113,14 +112,14 @@ static int64_t dilation_of(const window *w, int i) { return w->dilations ? w->di
 static cy_expr window_index(cy_kb *b, const window *w, int i, cy_expr o, cy_expr k) {
   cy_expr at = bin(b, CY_OP_add, bin(b, CY_OP_mul, o, cy_x_index(b->k, w->strides[i])),
                    bin(b, CY_OP_mul, k, cy_x_index(b->k, dilation_of(w, i))));
-  return bin(b, CY_OP_sub, at, cy_x_dim(b->k, w->pads[i]));
+  return bin(b, CY_OP_sub, at, cy_x_index(b->k, w->pads[i]));
 }
 
 /* Can position `at` fall outside of [0, extent)? Not where nothing is padded and no window overhangs. */
 static bool needs_check(cy_kb *b, const window *w, int i, cy_dim in, cy_dim out, int64_t kernel) {
   cy_graph *g = b->l->g;
   cy_dim last = cy_dim_addi(g, cy_dim_muli(g, cy_dim_addi(g, out, -1), w->strides[i]), (kernel - 1) * dilation_of(w, i));
-  return !cy_dim_is(g, w->pads[i], 0) || !cy_dim_le(g, last, cy_dim_addi(g, in, -1));
+  return w->pads[i] != 0 || !cy_dim_le(g, last, cy_dim_addi(g, in, -1));
 }
 
 /* How many taps of the window at output o lie in [-low, extent + high). */
@@ -140,8 +139,8 @@ static cy_expr average_divisor(cy_kb *b, const cy_node_info *n, const window *w,
   cy_graph *g = b->l->g;
   cy_expr count = cy_x_index(b->k, 1);
   for (int i = 0; i < w->spatial; i++) {
-    cy_dim low = include ? cy_dim_muli(g, w->pads[i], -1) : cy_dim_const(g, 0);
-    cy_dim limit = include ? cy_dim_add(g, in->dim[2 + i], w->pads[w->spatial + i]) : in->dim[2 + i];
+    cy_dim low = cy_dim_const(g, include ? -w->pads[i] : 0);
+    cy_dim limit = cy_dim_addi(g, in->dim[2 + i], include ? w->pads[w->spatial + i] : 0);
     count = bin(b, CY_OP_mul, count, tap_count(b, w, i, idx[2 + i], low, limit));
   }
   return count;
@@ -244,7 +243,7 @@ cy_expr cy_lower_conv_naive(cy_kb *b, cy_node node, uint32_t output, const cy_ex
     x_idx[2 + i] = window_index(b, &win, i, idx[2 + i], w_idx[2 + i]);
     if (!cy_dim_is_const(g, w->dim[2 + i], &kernel)) kernel = INT32_MAX;
     if (b->padded) { /* the caller has written a padded copy */
-      x_idx[2 + i] = bin(b, CY_OP_add, x_idx[2 + i], cy_x_dim(b->k, win.pads[i]));
+      x_idx[2 + i] = bin(b, CY_OP_add, x_idx[2 + i], cy_x_index(b->k, win.pads[i]));
     } else if (needs_check(b, &win, i, x->dim[2 + i], out->dim[2 + i], kernel)) {
       cy_expr ok = cy_lower_in_range(b, x_idx[2 + i], x->dim[2 + i]);
       inside = inside ? bin(b, CY_OP_and, inside, ok) : ok;
@@ -282,7 +281,7 @@ cy_expr cy_lower_conv_transpose_naive(cy_kb *b, cy_node node, uint32_t output, c
   for (int i = 0; i < win.spatial; i++) {
     w_idx[2 + i] = cy_kb_loop(b, w->dim[2 + i], false);
     cy_expr tap = bin(b, CY_OP_mul, w_idx[2 + i], cy_x_index(k, dilation_of(&win, i)));
-    cy_expr at = bin(b, CY_OP_sub, bin(b, CY_OP_add, idx[2 + i], cy_x_dim(k, win.pads[i])), tap);
+    cy_expr at = bin(b, CY_OP_sub, bin(b, CY_OP_add, idx[2 + i], cy_x_index(k, win.pads[i])), tap);
     cy_expr stride = cy_x_index(k, win.strides[i]);
     cy_expr hit = bin(b, CY_OP_eq, bin(b, CY_OP_mod, at, stride), cy_x_index(k, 0));
     at = bin(b, CY_OP_div, at, stride);

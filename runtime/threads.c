@@ -11,8 +11,9 @@
  * anyway. Pieces.  The tasks are cut into some eight pieces per worker. Each worker has its own run of consecutive
  * pieces (so that the same worker meets the same part of a tensor in kernel after kernel, in its own cache) and then
  * helps the others. Waiting.  A helper spins for SPIN_NS after its last job (joining then costs 0.1 us), then sleeps on
- * a futex (50 us). fork().  The child has no helpers; an atfork handler resets the pool, which starts new ones when
- * needed.
+ * a futex (50 us). fork().  The child has no helpers; a page that the kernel wipes on fork tells, and the pool is reset
+ * and starts new ones when needed. (pthread_atfork is not in libc.so itself, so a library linked without the development
+ * files could not call it.)
  */
 #define _GNU_SOURCE
 #include "cyrt.h"
@@ -23,8 +24,10 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,6 +38,7 @@
 #pragma weak dlerror
 
 enum { SPIN_NS = 300000, PIECES_PER_WORKER = 8 };
+enum { RESETTING = 1, ALIVE = 2 }; /* *pool->alive; 0: this is a child of fork() */
 static const uint32_t GATE_OPEN = 1u << 31, GATE_WAITED = 1u << 30, GATE_INSIDE = (1u << 30) - 1;
 
 /* The pieces [next, end) that one worker owns; others take from it when they have none left. */
@@ -57,6 +61,7 @@ struct cyrt_pool {
   cyto_parallel parallel;
   void *user;
   /* The shared pool. */
+  atomic_int *alive;      /* a page of its own: zero in the child of a fork() */
   int32_t helpers, limit; /* started; how many may be (less than wanted once a start failed). Owned by who holds busy */
   _Alignas(64) atomic_uint busy;
   _Alignas(64) atomic_uint epoch; /* futex: counts jobs */
@@ -225,9 +230,24 @@ static void helpers_wait(struct cyrt_pool *pool) {
   }
 }
 
+static void pool_reset(struct cyrt_pool *pool);
+
+/* The child of fork() has the forking thread alone, whatever the others were doing. False: another thread of the child is just
+ * resetting the pool. */
+static bool alive_after_fork(struct cyrt_pool *pool) {
+  int state = atomic_load_explicit(pool->alive, memory_order_acquire);
+  if (state == ALIVE)
+    return true;
+  if (state || !atomic_compare_exchange_strong(pool->alive, &state, RESETTING))
+    return false;
+  pool_reset(pool);
+  atomic_store_explicit(pool->alive, ALIVE, memory_order_release);
+  return true;
+}
+
 static void pool_parallel_for(struct cyrt_pool *pool, int64_t workers, cyrt_kernel kernel, const cyrt_slot *args,
                               int64_t n, int64_t grain) {
-  if (atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire)) {
+  if (!alive_after_fork(pool) || atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire)) {
     kernel(args, 0, n, 0);
     return;
   }
@@ -271,13 +291,6 @@ static void pool_reset(struct cyrt_pool *pool) {
   atomic_store(&pool->gate, 0);
 }
 
-/* The child of fork() has this thread alone, whatever the others were doing. */
-static void reset_in_child(void) {
-  struct cyrt_pool *pool = atomic_load(&cyrt_process_pool);
-  if (pool)
-    pool_reset(pool);
-}
-
 static void pin_library(void) {
   Dl_info info;
   void *code;
@@ -298,12 +311,18 @@ struct cyrt_pool *cyrt_pool_shared(void) {
     return NULL;
   memset(pool, 0, sizeof *pool);
   pool_reset(pool);
-  if (!atomic_compare_exchange_strong(&cyrt_process_pool, &none, pool)) {
+  pool->alive = mmap(NULL, sizeof *pool->alive, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pool->alive != MAP_FAILED) {
+    madvise(pool->alive, sizeof *pool->alive, MADV_WIPEONFORK);
+    atomic_store(pool->alive, ALIVE);
+  }
+  if (pool->alive == MAP_FAILED || !atomic_compare_exchange_strong(&cyrt_process_pool, &none, pool)) {
+    if (pool->alive != MAP_FAILED)
+      munmap(pool->alive, sizeof *pool->alive);
     free(pool);
     return none;
   }
   pin_library();
-  pthread_atfork(NULL, NULL, reset_in_child);
   return pool;
 }
 

@@ -17,7 +17,7 @@ def main():
         if args.wanted(folder):
             environment = {k: v for k, v in os.environ.items() if not k.startswith('MAKE') and k != 'MFLAGS'}
             code, out, err = lib.run(['make', '--no-print-directory', '-C', folder, 'check', 'BUILD=' + args.build,
-                                      'SANFLAGS=' + flags], env=environment)
+                                      'CC=%s %s' % (os.environ.get('CC', 'cc'), flags)], env=environment)
             suite.result(folder, lib.reason(err or out, code) if code else None)
     suite.done('examples')
 

@@ -49,11 +49,12 @@ const char *cy_bench_pair_find(const cy_bench_pairs *pairs, const char *option, 
   return NULL;
 }
 
-/* Fills in the open dims: from --shape, else from --dim, else 1. Returns 0, or 1 when --shape does not fit. */
+/* Fills in the open dims: from --shape, else from --dim ("*" is any dim), else 1. Returns 0, or 1 when --shape does not fit. */
 static int dims_choose(const cyto_port *port, const cy_bench_pairs *pairs, int64_t *out_dims) {
   const char *shape = cy_bench_pair_find(pairs, "--shape", port->name);
   for (int d = 0; d < port->rank; d++) {
     const char *size = port->dim_names[d] ? cy_bench_pair_find(pairs, "--dim", port->dim_names[d]) : NULL;
+    size = size ? size : cy_bench_pair_find(pairs, "--dim", "*");
     out_dims[d] = port->dims[d] >= 0 ? port->dims[d] : size ? atoll(size) : 1;
     if (shape) {
       char *end;

@@ -31,7 +31,7 @@ def hashed(n, seed):
 
 def make_input(port, seed, pairs):
     dtype = TYPES[port.type[len('tensor('):-1]]
-    dims = [d if isinstance(d, int) and d >= 0 else int(pairs.get(('--dim', d), 1)) for d in port.shape]
+    dims = [d if isinstance(d, int) and d >= 0 else int(pairs.get(('--dim', d), pairs.get(('--dim', '*'), 1))) for d in port.shape]
     if ('--shape', port.name) in pairs:
         dims = [int(d) for d in pairs['--shape', port.name].split('x')]
     real = np.issubdtype(dtype, np.floating)

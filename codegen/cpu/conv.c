@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define UNKNOWN_PIXELS 1600 /* what a picture of unknown size is taken for */
+
 typedef enum mode { MODE_PIXELS, MODE_RUNS, MODE_RUNS_COPIED } mode;
 
 typedef struct conv {
@@ -412,7 +414,7 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
   V q0 = cy_mulc(cg, c->columns_outer ? slow : fast, c->blocks.nb);
   V all = cy_mul(cg, row_count(cg, c), f->out[2]), count = cy_imin(cg, f->pixels, cy_sub(cg, all, p0));
   emit_tables(cg, f, p0, count);
-  V weights = cy_gepc(cg, cy_arg_ptr(cg, c->d->b_slot), c->weights_at);
+  V weights = cy_gepc(cg, cy_arg_ptr(cg, c->d->w_run_time ? c->d->shared_slot : c->d->b_slot), c->weights_at);
   int64_t group_bytes = c->taps * c->klen * panel_count(c) * c->nr * 4, mb = 0, pixels = known_pixels(c);
   bool sized = cy_is_const(f->pixels, &mb);
   cy_rows index = {row_index, (void *)f, (unsigned)c->n_idx};
@@ -502,6 +504,9 @@ void cy_conv_emit(cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, cy_contra
     cy_depthwise_emit(cg, d, info);
     return;
   }
+  info->shared_bytes = d->w_run_time ? part_offset(cg, d, part_count(d)) : 0;
+  if (d->w_run_time)
+    cy_conv_pack_emit(cg, d, info);
   if (part_count(d) > 1) {
     emit_parts(cg, d);
   } else {
@@ -510,16 +515,25 @@ void cy_conv_emit(cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, cy_contra
   }
   cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", all_tasks, (void *)d));
   info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, (void *)d);
-  info->shared_bytes = 0;
 }
 
 /* ---- the choice ---- */
 
+/* Cycles of the direct form on one core: fma at 93 % of the peak, or weights from memory, whichever takes longer. */
+static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
+  conv c = plan(cg, d, 0);
+  double pixels = (double)known_pixels(&c), weights = (double)(c.taps * c.klen * c.n) * (double)c.groups;
+  double work = (pixels > 0 ? pixels : UNKNOWN_PIXELS) * weights / (2.0 * cg->W * 0.93);
+  return work > weights * 4 / CY_BYTES_PER_CYCLE ? work : weights * 4 / CY_BYTES_PER_CYCLE;
+}
+
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
-  (void)cg;
+  if (d->w_run_time)
+    return CY_CONV_DIRECT;
   if (cy_depthwise_possible(d))
     return CY_CONV_DEPTHWISE;
-  if (!d->no_winograd && cy_winograd_possible(d))
+  /* a clear gain only: the model does not know how many cores share the memory */
+  if (!d->no_winograd && cy_winograd_possible(d) && cy_winograd_cost(cg, d, UNKNOWN_PIXELS) * 1.25 < direct_cost(cg, d))
     return CY_CONV_WINOGRAD;
   return CY_CONV_DIRECT;
 }

@@ -18,15 +18,22 @@ typedef struct cy_axis {
 } cy_axis;
 
 void cy_conv_axes(const cy_conv_desc *desc, int part, cy_axis axis[3]);
+#define CY_BYTES_PER_CYCLE 5.0 /* weights from memory, one core */
+
 int64_t cy_conv_known(cy_csize s); /* its value, or 0 */
 /* How many outputs of this part lie along the axis. */
 V cy_axis_out(cy_cg *cg, const cy_axis *axis);
 
 void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
+/* Cycles on one core. unknown_pixels: what to take for outputs of unknown size. */
+double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *desc, double unknown_pixels);
 cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *desc);
 bool cy_winograd_possible(const cy_conv_desc *desc);
 void cy_depthwise_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
 cy_pack_layout cy_depthwise_layout(const cy_cg *cg, const cy_conv_desc *desc);
 bool cy_depthwise_possible(const cy_conv_desc *desc);
+
+/* The phase that packs weights known at run time only, for the direct form (conv_pack.c). */
+void cy_conv_pack_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
 
 #endif

@@ -22,8 +22,8 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   int64_t need = n ? (n + cg->W - 1) / cg->W : t.nv;
   if (need < t.nv)
     t.nv = (unsigned)need;
-  if (cg->avx512 && t.nv <= 2 && (rows == 0 || rows >= 8))
-    t.mr = 8;
+  if ((cg->avx512 ? t.nv <= 2 : t.nv == 1) && (rows == 0 || rows >= 8))
+    t.mr = 8; /* narrow: more rows, to have enough sums in flight */
   return t;
 }
 

@@ -2,13 +2,14 @@
  *
  * Comes in: a cy_conv_desc with cy_depthwise_possible. Goes out: one phase, a task being some output rows. Vectors run over
  * channels; a tile is TW outputs of a row, its sums in registers. Each input column of a kernel row is loaded once and goes to all the sums
- * it belongs to, so that loads stay below the two per cycle that fma needs. Kernel rows outside the input are skipped. Tiles that
- * touch the left or right border (or the end of the row) read the columns outside from zeros; the others need no checks.
+ * it belongs to, so that loads stay below the two per cycle that fma needs. Kernel rows outside the input are skipped. Where the width
+ * is constant, the tiles at the left and right border are emitted of their own, without the columns outside; else such tiles (and
+ * the last of a row) read the columns outside from zeros.
  * The sums pass through a buffer in L1 to the epilogue, CHUNK channels at a time.
  */
 #include "conv_int.h"
 
-#define CHUNK 64
+#define CHUNK 256
 #define MOST_TAPS 32 /* along a row */
 #define MOST_TW 14
 #define MOST_COLUMNS 160
@@ -81,16 +82,20 @@ typedef struct line {
   V weights, buffer, zeros;
 } line;
 
-/* Where the columns of a tile lie: offsets from the row, and whether they exist (NULL: all do). */
+typedef enum check { CHECK_NONE, CHECK_KNOWN, CHECK_RUN } check;
+
+/* A tile's outputs, and where its columns lie: offsets from the row; which are absent, or i1 whether they exist. */
 typedef struct columns {
+  int outputs;
+  check check;
   V offset[MOST_COLUMNS], ok[MOST_COLUMNS];
-  bool checked;
+  bool absent[MOST_COLUMNS];
   LLVMTypeRef type; /* of a vector of channels */
 } columns;
 
 static V column_load(cy_cg *cg, const line *l, const columns *c, int x, V row, V channel) {
   V at = cy_add(cg, row, c->offset[x]);
-  if (c->checked)
+  if (c->check == CHECK_RUN)
     at = cy_select(cg, c->ok[x], at, l->zeros);
   return cy_load(cg, c->type, cy_gepf(cg, LLVMBuildIntToPtr(cg->b, at, cg->ptr, ""), channel), 4);
 }
@@ -105,7 +110,7 @@ static void emit_kernel_row(cy_cg *cg, const dw *p, const line *l, const columns
     V v = NULL;
     for (int k = 0; k < w->count; k++) {
       int64_t at = x - k * w->inc;
-      if (at < 0 || at % w->step || at / w->step >= p->tw)
+      if (at < 0 || at % w->step || at / w->step >= c->outputs || c->absent[x])
         continue;
       if (!v)
         v = column_load(cg, l, c, x, row, channel);
@@ -118,46 +123,52 @@ static void emit_kernel_row(cy_cg *cg, const dw *p, const line *l, const columns
 static void emit_sums(cy_cg *cg, const dw *p, const line *l, const columns *c, V channel, V to) {
   V sums[MOST_TW];
   cy_loop k[2];
-  for (int i = 0; i < p->tw; i++)
+  unsigned n = (unsigned)c->outputs;
+  for (unsigned i = 0; i < n; i++)
     sums[i] = LLVMConstNull(c->type);
-  cy_loop_begin(cg, &k[0], l->lo[0], l->hi[0], cy_i64(cg, 1), sums, (unsigned)p->tw);
-  cy_loop_begin(cg, &k[1], l->lo[1], l->hi[1], cy_i64(cg, 1), k[0].v, (unsigned)p->tw);
+  cy_loop_begin(cg, &k[0], l->lo[0], l->hi[0], cy_i64(cg, 1), sums, n);
+  cy_loop_begin(cg, &k[1], l->lo[1], l->hi[1], cy_i64(cg, 1), k[0].v, n);
   V row = l->in;
   for (int i = 0; i < 2; i++)
     row = cy_add(cg, row, cy_mul(cg, cy_mulc(cg, k[i].iv, p->axis[i].inc), l->stride[i]));
   V number = cy_add(cg, cy_mulc(cg, k[0].iv, p->axis[1].count), k[1].iv);
   V weights = cy_gepf(cg, cy_gep(cg, l->weights, cy_mulc(cg, number, p->axis[2].count * p->width * 4)), channel);
-  for (int i = 0; i < p->tw; i++)
+  for (unsigned i = 0; i < n; i++)
     sums[i] = k[1].v[i];
   emit_kernel_row(cg, p, l, c, row, weights, channel, sums);
   cy_loop_end(cg, &k[1], sums);
   cy_loop_end(cg, &k[0], k[1].out);
-  for (int i = 0; i < p->tw; i++)
+  for (unsigned i = 0; i < n; i++)
     cy_store(cg, k[0].out[i], cy_gepc(cg, to, i * CHUNK * 4), 4);
 }
 
-static void emit_chunk_sums(cy_cg *cg, const dw *p, const line *l, V x0, V c0, V end, bool checked) {
+static void columns_fill(cy_cg *cg, const dw *p, const line *l, V x0, columns *c) {
   const cy_axis *w = &p->axis[2];
-  columns c = {.checked = checked};
   V base = cy_addc(cg, cy_mulc(cg, x0, w->step), w->start);
   for (int x = 0; x < p->columns; x++) {
     V column = cy_addc(cg, base, x);
-    c.offset[x] = cy_mul(cg, column, l->stride[2]);
-    c.ok[x] = cy_icmp(cg, LLVMIntULT, column, l->in_width);
+    int64_t at;
+    c->offset[x] = cy_mul(cg, column, l->stride[2]);
+    c->ok[x] = cy_icmp(cg, LLVMIntULT, column, l->in_width);
+    c->absent[x] = c->check == CHECK_KNOWN && cy_is_const(column, &at) && (at < 0 || at >= cy_conv_known(w->in));
   }
+}
+
+/* Channels [c0, end). */
+static void emit_chunk_sums(cy_cg *cg, const dw *p, const line *l, V c0, V end, columns *c) {
   V whole = cy_imin(cg, end, cy_i64(cg, p->c / cg->W * cg->W));
   unsigned tail = (unsigned)(p->c % cg->W);
   cy_loop v;
-  c.type = cg->vf;
+  c->type = cg->vf;
   cy_loop_begin(cg, &v, c0, whole, cy_i64(cg, cg->W), NULL, 0);
-  emit_sums(cg, p, l, &c, v.iv, cy_gepf(cg, l->buffer, cy_sub(cg, v.iv, c0)));
+  emit_sums(cg, p, l, c, v.iv, cy_gepf(cg, l->buffer, cy_sub(cg, v.iv, c0)));
   cy_loop_end(cg, &v, NULL);
   if (!tail)
     return;
   cy_if s; /* never read beyond the last channel: it may be the last float of the input */
   cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSLT, whole, end));
-  c.type = cy_vecf(cg, tail);
-  emit_sums(cg, p, l, &c, whole, cy_gepf(cg, l->buffer, cy_sub(cg, whole, c0)));
+  c->type = cy_vecf(cg, tail);
+  emit_sums(cg, p, l, c, whole, cy_gepf(cg, l->buffer, cy_sub(cg, whole, c0)));
   cy_if_end(cg, &s);
 }
 
@@ -176,26 +187,65 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
   idx[n] = cy_add(cg, at->x0, row);
 }
 
-static void emit_tile(cy_cg *cg, const dw *p, const line *l, V x0) {
-  const cy_axis *w = &p->axis[2];
-  V first = cy_addc(cg, cy_mulc(cg, x0, w->step), w->start), last = cy_addc(cg, first, p->columns - 1);
-  V inside = LLVMBuildAnd(cg->b, cy_icmp(cg, LLVMIntSGE, first, cy_i64(cg, 0)),
-                          cy_icmp(cg, LLVMIntSLT, last, l->in_width), "");
-  V nx = cy_imin(cg, cy_i64(cg, p->tw), cy_sub(cg, l->out_width, x0));
+/* The tile at x0, `outputs` wide; CHECK_RUN: as far as the row reaches. */
+static void emit_tile(cy_cg *cg, const dw *p, const line *l, V x0, int outputs, check check) {
+  columns cols = {.outputs = outputs, .check = check};
+  columns_fill(cg, p, l, x0, &cols);
+  V nx = check == CHECK_RUN ? cy_imin(cg, cy_i64(cg, outputs), cy_sub(cg, l->out_width, x0)) : cy_i64(cg, outputs);
   cy_loop c;
   cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, p->c), cy_i64(cg, CHUNK), NULL, 0);
   V end = cy_imin(cg, cy_addc(cg, c.iv, CHUNK), cy_i64(cg, p->c));
-  cy_if s;
-  cy_if_begin(cg, &s, inside);
-  emit_chunk_sums(cg, p, l, x0, c.iv, end, false);
-  cy_if_else(cg, &s);
-  emit_chunk_sums(cg, p, l, x0, c.iv, end, true);
-  cy_if_end(cg, &s);
+  emit_chunk_sums(cg, p, l, c.iv, end, &cols);
   place at = {p, l, x0};
   cy_rows rows = {row_index, &at, (unsigned)p->d->n_spatial + 1};
   cy_epilogue_tile(cg, &p->d->epilogue, &rows, l->buffer, cy_i64(cg, CHUNK * 4), nx, cy_i64(cg, 0), cy_sub(cg, end, c.iv), c.iv,
                    (unsigned)(p->c % cg->W));
   cy_loop_end(cg, &c, NULL);
+}
+
+/* Is the tile at x0 full, all its columns existing? */
+static bool inside(const dw *p, int64_t x0, int64_t outputs, int64_t width) {
+  int64_t first = x0 * p->axis[2].step + p->axis[2].start;
+  return first >= 0 && first + p->columns <= width && outputs == p->tw;
+}
+
+/* A row of constant width: border tiles on their own, a loop for those between. False when there are too many of them. */
+static bool emit_known_row(cy_cg *cg, const dw *p, const line *l) {
+  int64_t ow = cy_conv_known(p->axis[2].out), iw = cy_conv_known(p->axis[2].in), tw = p->tw, from = 0, to;
+  if (!ow || !iw)
+    return false;
+  while (from < ow && !inside(p, from, ow - from < tw ? ow - from : tw, iw))
+    from += tw;
+  for (to = from; to < ow && inside(p, to, ow - to < tw ? ow - to : tw, iw);)
+    to += tw;
+  if (from / tw + (ow - (to < ow ? to : ow) + tw - 1) / tw > 4)
+    return false;
+  for (int64_t x = 0; x < ow; x += tw)
+    if (x < from || x >= to)
+      emit_tile(cg, p, l, cy_i64(cg, x), (int)(ow - x < tw ? ow - x : tw), CHECK_KNOWN);
+  if (to > from) {
+    cy_loop x;
+    cy_loop_begin(cg, &x, cy_i64(cg, from), cy_i64(cg, to), cy_i64(cg, tw), NULL, 0);
+    emit_tile(cg, p, l, x.iv, p->tw, CHECK_NONE);
+    cy_loop_end(cg, &x, NULL);
+  }
+  return true;
+}
+
+static void emit_unknown_row(cy_cg *cg, const dw *p, const line *l) {
+  const cy_axis *w = &p->axis[2];
+  cy_loop x;
+  cy_loop_begin(cg, &x, cy_i64(cg, 0), l->out_width, cy_i64(cg, p->tw), NULL, 0);
+  V first = cy_addc(cg, cy_mulc(cg, x.iv, w->step), w->start), last = cy_addc(cg, first, p->columns - 1);
+  V in = LLVMBuildAnd(cg->b, cy_icmp(cg, LLVMIntSGE, first, cy_i64(cg, 0)), cy_icmp(cg, LLVMIntSLT, last, l->in_width), "");
+  in = LLVMBuildAnd(cg->b, in, cy_icmp(cg, LLVMIntSLE, cy_addc(cg, x.iv, p->tw), l->out_width), "");
+  cy_if s;
+  cy_if_begin(cg, &s, in);
+  emit_tile(cg, p, l, x.iv, p->tw, CHECK_NONE);
+  cy_if_else(cg, &s);
+  emit_tile(cg, p, l, x.iv, p->tw, CHECK_RUN);
+  cy_if_end(cg, &s);
+  cy_loop_end(cg, &x, NULL);
 }
 
 /* Taps of axis i inside the input for output o. */
@@ -217,10 +267,8 @@ static void emit_row(cy_cg *cg, const dw *p, line *l, V input, V row) {
   l->in = cy_add(cg, input, cy_mul(cg, l->n, cy_mulc(cg, cy_size(cg, p->d->in_n), 4)));
   emit_range(cg, p, 0, l);
   emit_range(cg, p, 1, l);
-  cy_loop x;
-  cy_loop_begin(cg, &x, cy_i64(cg, 0), l->out_width, cy_i64(cg, p->tw), NULL, 0);
-  emit_tile(cg, p, l, x.iv);
-  cy_loop_end(cg, &x, NULL);
+  if (!emit_known_row(cg, p, l))
+    emit_unknown_row(cg, p, l);
 }
 
 void cy_depthwise_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) {

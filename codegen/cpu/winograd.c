@@ -31,24 +31,24 @@ bool cy_winograd_possible(const cy_conv_desc *d) {
 
 /* ---- the plan ---- */
 
-/* Cycles of one task per 8-float vector unit: products, both transforms, weights from L3 at 8 bytes a cycle. */
-static double task_cost(int64_t tiles, int64_t columns, int64_t c) {
+/* Cycles of one task on vectors of W floats; bandwidth: bytes of weights a cycle. */
+static double task_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c, double bandwidth) {
   static const double tail[6] = {0, 4, 4, 4, 4, 5}; /* a tile of few rows waits for the latency of fma */
   double rows = (double)(tiles / 6 * 6) + tail[tiles % 6];
-  double product = 36.0 * rows * (double)(c * columns) / 16, weights = 36.0 * (double)(c * columns) * 4 / 8;
-  double transforms = (double)tiles * ((double)c * 150 + (double)columns * 120) / 8;
+  double product = 36.0 * rows * (double)(c * columns) / (2 * W), weights = 36.0 * (double)(c * columns) * 4 / bandwidth;
+  double transforms = (double)tiles * ((double)c * 150 + (double)columns * 120) / W;
   return (product > weights ? product : weights) + transforms;
 }
 
 /* The block sizes that are best on average for 1, 2, 4 and 8 workers. */
-static void blocks_choose(wino *w, int64_t total) {
+static void blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
   double best = 1e300;
   w->tiles = 24;
   w->nb = w->panels * w->nr > 256 ? (256 + w->nr - 1) / w->nr : w->panels;
   for (int64_t tiles = 4; total && tiles <= 48; tiles++)
     for (int64_t split = 1; split <= 16 && split <= w->panels; split *= 2) {
       int64_t nb = (w->panels + split - 1) / split, tasks = (total + tiles - 1) / tiles * ((w->panels + nb - 1) / nb);
-      double cost = task_cost(tiles < total ? tiles : total, nb * w->nr, w->c), sum = 0;
+      double cost = task_cost(cg->W, tiles < total ? tiles : total, nb * w->nr, w->c, 8), sum = 0;
       for (int64_t workers = 1; workers <= 8; workers *= 2)
         sum += (double)((tasks + workers - 1) / workers * workers) * cost;
       if (sum < best) {
@@ -67,7 +67,7 @@ static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
   w.tile = cy_tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = (d->cout + w.nr - 1) / w.nr;
-  blocks_choose(&w, total);
+  blocks_choose(cg, &w, total);
   w.columns = w.nb * w.nr;
   return w;
 }
@@ -76,6 +76,13 @@ cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
   wino w = plan(cg, d);
   return (cy_pack_layout){.groups = 1, .n = d->cout, .taps = POINTS, .c = w.c, .tap_block = 1, .c_block = w.c,
                           .nr = (unsigned)w.nr, .merged = 1, .winograd = 1, .bytes = POINTS * w.panels * w.nr * w.c * 4};
+}
+
+double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_pixels) {
+  wino w = plan(cg, d);
+  double pixels = (double)(cy_conv_known(d->batch) * cy_conv_known(d->out[0]) * cy_conv_known(d->out[1]));
+  double tiles = (double)(cy_conv_known(d->batch) * ((cy_conv_known(d->out[0]) + 3) / 4) * ((cy_conv_known(d->out[1]) + 3) / 4));
+  return task_cost(cg->W, (int64_t)(pixels > 0 ? tiles : unknown_pixels / 16), w.panels * w.nr, w.c, CY_BYTES_PER_CYCLE);
 }
 
 /* ---- sizes ---- */
@@ -156,28 +163,34 @@ static void emit_addresses(cy_cg *cg, const wino *w, const spot *s, V table) {
   }
 }
 
-static void emit_patch(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, V out) {
+/* Both passes are loops, since 36 values do not fit the registers anyway: less code, compiled sooner. half: 36 vectors. */
+static void emit_patch(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, V half, V out) {
   LLVMTypeRef type = cy_vecf(cg, lanes);
-  V half[6][6];
-  for (int x = 0; x < 6; x++) {
-    V d[6], r[6];
-    for (int y = 0; y < 6; y++) {
-      V at = LLVMBuildIntToPtr(cg->b, cy_load(cg, cg->i64, cy_gepc(cg, table, (y * 6 + x) * 8), 8), cg->ptr, "");
-      d[y] = cy_load(cg, type, cy_gepf(cg, at, c), 4);
-    }
-    transform_in(cg, d, r);
-    for (int y = 0; y < 6; y++)
-      half[y][x] = r[y];
+  int64_t vector = cg->W * 4, point = point_floats(w, w->c) * 4;
+  cy_loop x, y;
+  V d[6], r[6], zero = cy_i64(cg, 0), six = cy_i64(cg, 6), one = cy_i64(cg, 1);
+  cy_loop_begin(cg, &x, zero, six, one, NULL, 0);
+  V column = cy_gep(cg, table, cy_mulc(cg, x.iv, 8)), to = cy_gep(cg, half, cy_mulc(cg, x.iv, vector));
+  for (int i = 0; i < 6; i++) {
+    V at = LLVMBuildIntToPtr(cg->b, cy_load(cg, cg->i64, cy_gepc(cg, column, i * 6 * 8), 8), cg->ptr, "");
+    d[i] = cy_load(cg, type, cy_gepf(cg, at, c), 4);
   }
-  for (int y = 0; y < 6; y++) {
-    V r[6];
-    transform_in(cg, half[y], r);
-    for (int x = 0; x < 6; x++)
-      cy_store(cg, r[x], cy_gepc(cg, cy_gepf(cg, out, c), (y * 6 + x) * point_floats(w, w->c) * 4), 4);
-  }
+  transform_in(cg, d, r);
+  for (int i = 0; i < 6; i++)
+    cy_store(cg, r[i], cy_gepc(cg, to, i * 6 * vector), 4);
+  cy_loop_end(cg, &x, NULL);
+  cy_loop_begin(cg, &y, zero, six, one, NULL, 0);
+  V row = cy_gep(cg, half, cy_mulc(cg, y.iv, 6 * vector));
+  to = cy_gep(cg, cy_gepf(cg, out, c), cy_mulc(cg, y.iv, 6 * point));
+  for (int i = 0; i < 6; i++)
+    d[i] = cy_load(cg, type, cy_gepc(cg, row, i * vector), 4);
+  transform_in(cg, d, r);
+  for (int i = 0; i < 6; i++)
+    cy_store(cg, r[i], cy_gepc(cg, to, i * point), 4);
+  cy_loop_end(cg, &y, NULL);
 }
 
-static void emit_input(cy_cg *cg, const wino *w, V first, V count, V points, V table) {
+static void emit_input(cy_cg *cg, const wino *w, V first, V count, V points, V table, V half) {
   cy_loop t, c;
   int64_t whole = w->c / cg->W * cg->W;
   cy_loop_begin(cg, &t, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
@@ -186,30 +199,35 @@ static void emit_input(cy_cg *cg, const wino *w, V first, V count, V points, V t
   V out = cy_gepf(cg, points, cy_mulc(cg, t.iv, w->c));
   if (whole) {
     cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, whole), cy_i64(cg, cg->W), NULL, 0);
-    emit_patch(cg, w, table, c.iv, cg->W, out);
+    emit_patch(cg, w, table, c.iv, cg->W, half, out);
     cy_loop_end(cg, &c, NULL);
   }
   if (w->c > whole)
-    emit_patch(cg, w, table, cy_i64(cg, whole), (unsigned)(w->c - whole), out);
+    emit_patch(cg, w, table, cy_i64(cg, whole), (unsigned)(w->c - whole), half, out);
   cy_loop_end(cg, &t, NULL);
 }
 
-static void emit_unpatch(cy_cg *cg, const wino *w, V in, V out) {
-  V half[4][6];
-  for (int x = 0; x < 6; x++) {
-    V m[6], r[4];
-    for (int y = 0; y < 6; y++)
-      m[y] = cy_load(cg, cg->vf, cy_gepc(cg, in, (y * 6 + x) * point_floats(w, w->columns) * 4), 4);
-    transform_out(cg, m, r);
-    for (int y = 0; y < 4; y++)
-      half[y][x] = r[y];
-  }
-  for (int y = 0; y < 4; y++) {
-    V r[4];
-    transform_out(cg, half[y], r);
-    for (int x = 0; x < 4; x++)
-      cy_store(cg, r[x], cy_gepc(cg, out, (y * 4 + x) * CHUNK * 4), 4);
-  }
+static void emit_unpatch(cy_cg *cg, const wino *w, V in, V half, V out) {
+  int64_t vector = cg->W * 4, point = point_floats(w, w->columns) * 4;
+  cy_loop x, y;
+  V d[6], r[4], zero = cy_i64(cg, 0), one = cy_i64(cg, 1);
+  cy_loop_begin(cg, &x, zero, cy_i64(cg, 6), one, NULL, 0);
+  V column = cy_gep(cg, in, cy_mulc(cg, x.iv, point)), to = cy_gep(cg, half, cy_mulc(cg, x.iv, vector));
+  for (int i = 0; i < 6; i++)
+    d[i] = cy_load(cg, cg->vf, cy_gepc(cg, column, i * 6 * point), 4);
+  transform_out(cg, d, r);
+  for (int i = 0; i < 4; i++)
+    cy_store(cg, r[i], cy_gepc(cg, to, i * 6 * vector), 4);
+  cy_loop_end(cg, &x, NULL);
+  cy_loop_begin(cg, &y, zero, cy_i64(cg, 4), one, NULL, 0);
+  V row = cy_gep(cg, half, cy_mulc(cg, y.iv, 6 * vector));
+  to = cy_gep(cg, out, cy_mulc(cg, y.iv, 4 * CHUNK * 4));
+  for (int i = 0; i < 6; i++)
+    d[i] = cy_load(cg, cg->vf, cy_gepc(cg, row, i * vector), 4);
+  transform_out(cg, d, r);
+  for (int i = 0; i < 4; i++)
+    cy_store(cg, r[i], cy_gepc(cg, to, i * CHUNK * 4), 4);
+  cy_loop_end(cg, &y, NULL);
 }
 
 typedef struct output_row {
@@ -224,13 +242,13 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
 }
 
 /* One tile, columns [j0, j0 + CHUNK) of the task, which are output channels col0 + j0 and on. */
-static void emit_output_chunk(cy_cg *cg, const wino *w, const spot *s, V m, V j0, V col0, V buffer) {
+static void emit_output_chunk(cy_cg *cg, const wino *w, const spot *s, V m, V j0, V col0, V half, V buffer) {
   const cy_conv_desc *d = w->d;
   V left = cy_sub(cg, cy_sub(cg, cy_i64(cg, d->cout), col0), j0), here = cy_sub(cg, cy_i64(cg, w->columns), j0);
   V cols = cy_imin(cg, cy_i64(cg, CHUNK), cy_imin(cg, left, here));
   cy_loop j, y;
   cy_loop_begin(cg, &j, cy_i64(cg, 0), cols, cy_i64(cg, cg->W), NULL, 0);
-  emit_unpatch(cg, w, cy_gepf(cg, m, cy_add(cg, j0, j.iv)), cy_gepf(cg, buffer, j.iv));
+  emit_unpatch(cg, w, cy_gepf(cg, m, cy_add(cg, j0, j.iv)), half, cy_gepf(cg, buffer, j.iv));
   cy_loop_end(cg, &j, NULL);
   V four = cy_i64(cg, 4), ld = cy_i64(cg, CHUNK * 4);
   V ny = cy_imin(cg, four, cy_sub(cg, cy_size(cg, d->out[0]), s->oh));
@@ -243,14 +261,14 @@ static void emit_output_chunk(cy_cg *cg, const wino *w, const spot *s, V m, V j0
   cy_loop_end(cg, &y, NULL);
 }
 
-static void emit_output(cy_cg *cg, const wino *w, V first, V count, V col0, V points, V buffer) {
+static void emit_output(cy_cg *cg, const wino *w, V first, V count, V col0, V points, V half, V buffer) {
   cy_loop t, j;
   cy_loop_begin(cg, &t, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
   spot s = emit_spot(cg, w, cy_add(cg, first, t.iv));
   V m = cy_gepf(cg, points, cy_mulc(cg, t.iv, w->columns));
   V columns = cy_imin(cg, cy_i64(cg, w->columns), cy_sub(cg, cy_i64(cg, w->d->cout), col0));
   cy_loop_begin(cg, &j, cy_i64(cg, 0), columns, cy_i64(cg, CHUNK), NULL, 0);
-  emit_output_chunk(cg, w, &s, m, j.iv, col0, buffer);
+  emit_output_chunk(cg, w, &s, m, j.iv, col0, half, buffer);
   cy_loop_end(cg, &j, NULL);
   cy_loop_end(cg, &t, NULL);
 }
@@ -285,15 +303,15 @@ void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) 
     d->epilogue.begin(d->epilogue.ctx, cg);
   V in = cy_scratch(cg, d->scratch_slot, cy_i64(cg, worker_bytes(&w)));
   V out = cy_gepc(cg, in, POINTS * point_floats(&w, w.c) * 4), addresses = cy_alloca(cg, POINTS * 8);
-  V buffer = cy_alloca(cg, 16 * CHUNK * 4), tab = cy_row_table(cg, w.tile.mr, cy_i64(cg, w.c * 4));
+  V buffer = cy_alloca(cg, 16 * CHUNK * 4), half = cy_alloca(cg, POINTS * cg->W * 4), tab = cy_row_table(cg, w.tile.mr, cy_i64(cg, w.c * 4));
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   V splits = cy_i64(cg, column_blocks(&w)), first = cy_mulc(cg, cy_div(cg, t.iv, splits), w.tiles);
   V q0 = cy_mulc(cg, cy_mod(cg, t.iv, splits), w.nb);
   V count = cy_imin(cg, cy_i64(cg, w.tiles), cy_sub(cg, tile_count(cg, &w), first));
-  emit_input(cg, &w, first, count, in, addresses);
+  emit_input(cg, &w, first, count, in, addresses, half);
   emit_products(cg, &w, count, q0, in, out, tab);
-  emit_output(cg, &w, first, count, cy_mulc(cg, q0, w.nr), out, buffer);
+  emit_output(cg, &w, first, count, cy_mulc(cg, q0, w.nr), out, half, buffer);
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
   cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, &w));

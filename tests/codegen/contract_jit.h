@@ -31,6 +31,8 @@ typedef struct job {
   char *scratch, *shared;
   int64_t worker_bytes, shared_bytes;
   int workers;
+  cyrt_kernel kernel[CY_CONTRACT_PHASES];
+  int64_t tasks[CY_CONTRACT_PHASES];
   double compile_ms;
 } job;
 
@@ -125,7 +127,7 @@ static void guarded_free(char *p) {
     free(p - GUARD * 4);
 }
 
-/* After args are set: scratch for `workers`. */
+/* After args are set: kernels, tasks, scratch for `workers`. */
 static void job_prepare(job *j, const char *name, int workers) {
   j->workers = workers;
   j->worker_bytes = job_size(j, j->info.worker_bytes, name, "_worker_bytes");
@@ -134,16 +136,17 @@ static void job_prepare(job *j, const char *name, int workers) {
   j->shared = guarded(j->shared_bytes);
   j->args[j->scratch_slot].ptr = j->scratch;
   j->args[j->shared_slot].ptr = j->shared;
+  for (int p = 0; p < j->info.n_phases; p++) {
+    j->kernel[p] = (cyrt_kernel)(uintptr_t)job_symbol(j, j->info.phase[p].name);
+    j->tasks[p] = job_size(j, j->info.phase[p].tasks, j->info.phase[p].name, "_tasks");
+  }
 }
 
 static void job_run(job *j) {
   for (int p = 0; p < j->info.n_phases; p++) {
-    const char *name = j->info.phase[p].name;
-    int64_t tasks = job_size(j, j->info.phase[p].tasks, name, "_tasks");
-    cyrt_kernel kernel = (cyrt_kernel)(uintptr_t)job_symbol(j, name);
-    int64_t step = j->workers > 1 ? tasks / (j->workers + 2) + 1 : tasks;
+    int64_t tasks = j->tasks[p], step = j->workers > 1 ? tasks / (j->workers + 2) + 1 : tasks;
     for (int64_t t = 0, w = 0; t < tasks; t += step, w++)
-      kernel(j->args, t, t + step < tasks ? t + step : tasks, w % j->workers);
+      j->kernel[p](j->args, t, t + step < tasks ? t + step : tasks, w % j->workers);
   }
 }
 

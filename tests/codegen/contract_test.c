@@ -255,7 +255,7 @@ typedef struct conv_setup {
 static void conv_pack(conv_setup *g, const conv_case *c) {
   cy_cg *cg = g->j.cg;
   int64_t total = 0, offset, cgroup = c->cin / c->groups;
-  int32_t map[4096];
+  int32_t map[CY_CONV_MOST_TAPS];
   int parts = cy_conv_parts(cg, &g->d, (cy_conv_algo)c->algo);
   for (int i = 0; i < parts; i++) {
     cy_pack_layout l = cy_conv_layout(cg, &g->d, (cy_conv_algo)c->algo, i, &offset, map);
@@ -276,7 +276,7 @@ static void conv_setup_begin(conv_setup *g, const conv_case *c) {
   *g = (conv_setup){.j = job_begin("conv"), .s = shape_of(c)};
   job *j = &g->j;
   const conv_shape *s = &g->s;
-  int slot = 6, missing = 3 - c->n_spatial, dyn = c->dynamic;
+  int slot = 6, missing = 3 - c->n_spatial, dyn = c->dynamic & 1;
   j->scratch_slot = 4;
   j->shared_slot = 5;
   g->n_a = c->batch * s->in[0] * s->in[1] * s->in[2] * s->pixel - c->gap;
@@ -286,6 +286,7 @@ static void conv_setup_begin(conv_setup *g, const conv_case *c) {
   g->bias = random_floats(c->cout);
   g->out = nan_floats(g->n_out);
   j->args[0].ptr = g->a;
+  j->args[1].ptr = g->w;
   j->args[2].ptr = g->out;
   j->args[3].ptr = g->bias;
   cy_conv_desc *d = &g->d;
@@ -295,6 +296,11 @@ static void conv_setup_begin(conv_setup *g, const conv_case *c) {
                       .in_n = size_of(j, &slot, dyn, s->in[0] * s->in[1] * s->in[2] * s->pixel),
                       .epilogue = {store_begin, store_emit, &g->epilogue}};
   g->epilogue = (store){.n_idx = c->n_spatial + 2, .out_slot = 2, .bias_slot = 3};
+  d->w_run_time = c->dynamic & 2;
+  d->w_cs = 1;
+  d->w_ts = c->cin / c->groups;
+  d->w_ns = d->w_ts * s->taps;
+  d->w_gs = d->w_ns * (c->cout / c->groups);
   int64_t in_stride = s->pixel, out_stride = c->cout;
   for (int i = c->n_spatial - 1; i >= 0; i--) {
     int k = i + missing;
@@ -321,7 +327,8 @@ static void conv_setup_end(conv_setup *g) {
 }
 
 static void conv_compile(conv_setup *g, const conv_case *c) {
-  conv_pack(g, c);
+  if (!(c->dynamic & 2))
+    conv_pack(g, c);
   double t = cpu_seconds();
   cy_conv_emit(g->j.cg, &g->d, (cy_conv_algo)c->algo, &g->j.info);
   job_finish(&g->j);
@@ -331,11 +338,11 @@ static void conv_compile(conv_setup *g, const conv_case *c) {
 static void conv_line(const conv_case *c, const conv_shape *s, char *line, size_t size) {
   static const char *const names[] = {"auto", "direct", "winograd", "depthwise"};
   snprintf(line, size, "conv%dd%s %s batch %lld in %lldx%lldx%lld kernel %lldx%lldx%lld stride %lld,%lld,%lld dilation %lld pad %lld "
-           "groups %lld channels %lld to %lld%s", c->n_spatial, c->transposed ? " transposed" : "", names[c->algo],
+           "groups %lld channels %lld to %lld%s%s", c->n_spatial, c->transposed ? " transposed" : "", names[c->algo],
            (long long)c->batch, (long long)s->in[0], (long long)s->in[1], (long long)s->in[2], (long long)s->kernel[0],
            (long long)s->kernel[1], (long long)s->kernel[2], (long long)s->stride[0], (long long)s->stride[1],
            (long long)s->stride[2], (long long)s->dilation[2], (long long)s->pad[2], (long long)c->groups, (long long)c->cin,
-           (long long)c->cout, c->dynamic ? " dynamic" : "");
+           (long long)c->cout, c->dynamic & 1 ? " dynamic" : "", (c->dynamic & 2) ? " run-time weights" : "");
 }
 
 static void conv_check(const conv_case *c) {
@@ -352,7 +359,8 @@ static void conv_check(const conv_case *c) {
     job_run(&g.j);
     double *want = malloc((size_t)g.n_out * sizeof *want);
     conv_reference(c, &s, g.a, g.w, g.bias, want);
-    int ok = guard_ok((char *)g.out, g.n_out * 4) && guard_ok(g.j.scratch, g.j.worker_bytes * 3);
+    int ok = guard_ok((char *)g.out, g.n_out * 4) && guard_ok(g.j.scratch, g.j.worker_bytes * 3) &&
+             guard_ok(g.j.shared, g.j.shared_bytes);
     report(line, relative_rms(g.out, want, g.n_out), c->algo == CY_CONV_WINOGRAD ? 1e-4 : 1e-5, ok, g.j.compile_ms);
     free(want);
   }
@@ -463,6 +471,6 @@ int main(int argc, char **argv) {
   cpu_name = "x86-64-v4";
   emit_only = 1;
   check_all();
-  printf("contractions: %d cases, %d failed\n", n_run, n_failed);
+  printf("%d passed, %d failed, 0 skipped\n", n_run - n_failed, n_failed);
   return n_failed != 0;
 }

@@ -210,7 +210,7 @@ static void test_chain(void) {
       want[i] = -(x[i] * 2 + 1) + 0.5f;
     y[n] = 42;
     error_text error = {0};
-    CHECK_INT(run(&cache, &x, &sizes[s], &y, &error), 0);
+    CHECK_INT_EQ(run(&cache, &x, &sizes[s], &y, &error), 0);
     CHECK(near(y, want, n) && y[n] == 42);
     free(x), free(y), free(want);
   }
@@ -244,7 +244,7 @@ static void check_matmul(run_fn *run, run_fixed_fn *fixed, int64_t rows, int64_t
         sum += (double)x[i * kk + l] * (double)w[l * n + j];
       want[i * n + j] = sum > 0 ? (float)sum : 0;
     }
-  CHECK_INT(run ? run(NULL, &x, &rows, &y, NULL) : fixed(NULL, &x, &y, NULL), 0);
+  CHECK_INT_EQ(run ? run(NULL, &x, &rows, &y, NULL) : fixed(NULL, &x, &y, NULL), 0);
   CHECK(near(y, want, rows * n));
   free(x), free(y), free(want);
 }
@@ -308,7 +308,7 @@ static void test_control(void) {
     for (int e = 0; e < 4; e++)
       want[e] = x4[e] * 2 + 1 + x4[e] * (float)(turns == 7 || turns < 0 ? 0 : turns);
     const void *in[2] = {&turns, x4}, *out[1] = {y4};
-    CHECK_INT(run(NULL, in, out, NULL), 0);
+    CHECK_INT_EQ(run(NULL, in, out, NULL), 0);
     CHECK(near(y4, want, 4));
   }
   model_destroy(&m);
@@ -335,7 +335,7 @@ static void test_many_steps(void) {
     for (int i = 0; i < 650; i++)
       want[e] = want[e] * (i % 2 ? 1.f : 0.5f) + 1;
   }
-  CHECK_INT(run ? run(NULL, &x, &size, outputs, NULL) : -1, 0);
+  CHECK_INT_EQ(run ? run(NULL, &x, &size, outputs, NULL) : -1, 0);
   CHECK(near(out, want, 20));
   free(x);
   model_destroy(&m);
@@ -371,7 +371,7 @@ static void test_call(void) {
   float x6[6] = {0, 1, 0, -1, 2, 0};
   int64_t where[6] = {-1, -1, -1, -1, -1, -1};
   const void *in[1] = {x6}, *out[1] = {where};
-  CHECK_INT(run ? run(NULL, in, out, NULL) : -1, 0);
+  CHECK_INT_EQ(run ? run(NULL, in, out, NULL) : -1, 0);
   CHECK(where[0] == 1 && where[1] == 3 && where[2] == 4 && where[3] == -1);
   model_destroy(&m);
 }
@@ -389,11 +389,11 @@ static void test_determinism(void) {
     char kept[64];
     for (int round = 0; round < 2; round++) {
       model m = chain_model("same");
-      CHECK_INT(compile(&m, files[i], round + 1), 0);
+      CHECK_INT_EQ(compile(&m, files[i], round + 1), 0);
       model_destroy(&m);
       snprintf(kept, sizeof kept, "first_%s", files[i]);
       if (round == 0)
-        CHECK_INT(rename(path_of(files[i]), path_of(kept)), 0);
+        CHECK_INT_EQ(rename(path_of(files[i]), path_of(kept)), 0);
     }
     CHECK(same_files(path_of(kept), path_of(files[i])));
   }
@@ -417,15 +417,13 @@ static void write_text(const char *file, const char *text) {
 
 /* Two archives in one application, used through their headers. */
 static void test_archives(void) {
-  if (system("cc --version >/dev/null 2>&1")) {
+  if (system("cc --version >/dev/null 2>&1"))
     CHECK_SKIP("no C compiler for archives and headers");
-    return;
-  }
   model m = chain_model("one");
-  CHECK_INT(compile(&m, "one.a", 1), 0);
+  CHECK_INT_EQ(compile(&m, "one.a", 1), 0);
   model_destroy(&m);
   m = chain_model("two");
-  CHECK_INT(compile(&m, "two.a", 1), 0);
+  CHECK_INT_EQ(compile(&m, "two.a", 1), 0);
   model_destroy(&m);
   write_text("app.c", "#include \"one.h\"\n#include \"two.h\"\n#include <stdio.h>\n"
                       "int main(void) {\n"
@@ -435,12 +433,11 @@ static void test_archives(void) {
                       "  if (one_run(0, &in, &sizes, &out, 0) || two_run(0, &in2, &sizes2, &out2, 0)) return 2;\n"
                       "  for (int i = 0; i < 6; i++) if (z[i] != -(2 * (-(2 * x[i] + 1) + 0.5f) + 1) + 0.5f) return 3;\n"
                       "  return 0;\n}\n");
-  CHECK_INT(shell("cd '%s' && cc -Wall -Wextra -Werror app.c one.a two.a -lm -lpthread -o app && ./app", dir), 0);
+  CHECK_INT_EQ(shell("cd '%s' && cc -Wall -Wextra -Werror app.c one.a two.a -lm -lpthread -o app && ./app", dir), 0);
   write_text("use.cpp", "#include \"one.h\"\n#include \"two.h\"\nint main() { return one_model() == two_model(); }\n");
   if (system("c++ --version >/dev/null 2>&1"))
     CHECK_SKIP("no C++ compiler for headers");
-  else
-    CHECK_INT(shell("cd '%s' && c++ -Wall -Wextra -Werror -c use.cpp", dir), 0);
+  CHECK_INT_EQ(shell("cd '%s' && c++ -Wall -Wextra -Werror -c use.cpp", dir), 0);
 }
 
 static bool said(model *m, const char *text) {
@@ -463,14 +460,14 @@ static int compile_quietly(model *m, const char *path) {
 
 static void test_errors(void) {
   model m = chain_model("bad");
-  CHECK_INT(compile_quietly(&m, path_of("missing/bad.so")), -1);
+  CHECK_INT_EQ(compile_quietly(&m, path_of("missing/bad.so")), -1);
   CHECK(said(&m, "missing/bad.so") && cy_diag_errors(m.diag) == 1);
   model_destroy(&m);
 
   char *before = strdup(getenv("PATH"));
   setenv("PATH", "/nonexistent", 1);
   m = chain_model("bad");
-  CHECK_INT(compile_quietly(&m, path_of("bad.so")), -1);
+  CHECK_INT_EQ(compile_quietly(&m, path_of("bad.so")), -1);
   CHECK(said(&m, "binutils") && access(path_of("bad.so"), F_OK) != 0);
   setenv("PATH", before, 1);
   free(before);
@@ -482,11 +479,17 @@ static void test_errors(void) {
 }
 
 /* Nothing of ours stays in TMPDIR. */
-static void test_no_leftovers(void) {
+static void test_leftovers(void) {
   CHECK(shell("test -z \"$(ls -d '%s'/cytoc-* '%s'/.*.tmp 2>/dev/null)\"", dir, dir) == 0);
 }
 
-int main(void) {
+static const check_test tests[] = {
+    {"chain", test_chain},       {"matmul", test_matmul},           {"control", test_control},   {"many steps", test_many_steps},
+    {"call", test_call},         {"determinism", test_determinism}, {"archives", test_archives}, {"errors", test_errors},
+    {"leftovers", test_leftovers},
+};
+
+int main(int argc, char **argv) {
   snprintf(dir, sizeof dir, "%s/host_test-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
   if (!mkdtemp(dir))
     return 1;
@@ -495,17 +498,9 @@ int main(void) {
   machine = cy_machine_open("native", diag);
   if (!machine)
     return 1;
-  test_chain();
-  test_matmul();
-  test_control();
-  test_many_steps();
-  test_call();
-  test_determinism();
-  test_archives();
-  test_errors();
-  test_no_leftovers();
+  int rc = check_main(argc, argv, tests, CHECK_COUNT(tests));
   cy_machine_close(machine);
   cy_diag_destroy(diag);
   shell("rm -rf '%s'", dir);
-  return check_done();
+  return rc;
 }

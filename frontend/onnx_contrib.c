@@ -1,0 +1,197 @@
+/* onnx_contrib.c - com.microsoft operators that exporters and optimisers write, and removed experimental ones, as compositions.
+ */
+#include "frontend/import_int.h"
+
+#include <math.h>
+#include <string.h>
+
+#define X (n->in[0])
+#define SET(v) cy_importer_set(im, n, 0, (v))
+
+/* Opset 1 experimental: scale * x + bias per channel. */
+IMPORT(image_scaler) {
+  const cy_type *t = cy_onnx_type(im, X);
+  uint32_t count;
+  const double *bias = cy_onnx_floats(im, n, "bias", &count);
+  if (t->rank < 2 || !bias || count == 0)
+    return cy_build_error(im->g, "attribute 'bias'", "expected one number per channel of %s, found %u", cy_type_text(im->g, t), count);
+  float *v = cy_arena_alloc(cy_graph_arena(im->g), sizeof(float) * count);
+  for (uint32_t i = 0; i < count; i++)
+    v[i] = (float)bias[i];
+  cy_dim d = cy_dim_const(im->g, count);
+  cy_type list = cy_type_make(CY_F32, 1, &d);
+  cy_val shift = CAST(cy_build_const(im->g, &list, v, sizeof(float) * count), t->dtype);
+  return SET(ADD(MUL(X, LIKE(X, cy_onnx_float(im, n, "scale", 1))), cy_onnx_channel(im, shift, t->rank, 1)));
+}
+
+/* Activation of a fused op, by name, with up to two parameters. */
+static cy_val activate(cy_importer *im, const cy_onnx_node *n, cy_val x) {
+  uint32_t count;
+  const double *p = cy_onnx_floats(im, n, "activation_params", &count);
+  int k = cy_onnx_word(im, n, "activation", "", "|Relu|Tanh|Sigmoid|LeakyRelu|Clip|HardSigmoid");
+  double a = p && count > 0 ? p[0] : k == 4 ? 0.01 : k == 6 ? 0.2 : -INFINITY, b = p && count > 1 ? p[1] : k == 6 ? 0.5 : INFINITY;
+  switch (x ? k : -1) {
+  case 0: return x;
+  case 1: return MAX(x, LIKE(x, 0));
+  case 2: return UNARY(tanh, x);
+  case 3: return UNARY(sigmoid, x);
+  case 4: return SELECT(BINARY(lt, x, LIKE(x, 0)), MUL(x, LIKE(x, a)), x);
+  case 5: return MIN(MAX(x, LIKE(x, a)), LIKE(x, b));
+  case 6: return MAX(LIKE(x, 0), MIN(LIKE(x, 1), ADD(MUL(x, LIKE(x, a)), LIKE(x, b))));
+  default: return 0;
+  }
+}
+
+IMPORT(fused_conv) {
+  cy_val y = cy_onnx_conv(im, n, X, n->in[1], cy_onnx_type(im, X)->dtype);
+  if (y && n->in[2])
+    y = ADD(y, cy_onnx_channel(im, n->in[2], cy_onnx_type(im, y)->rank, 1));
+  return SET(activate(im, n, n->in[3] ? ADD(y, n->in[3]) : y));
+}
+
+/* Input, skip, gamma, beta (not for the simplified form: the argument), bias; the sum may be asked for as output 3. */
+IMPORT(skip_layer_norm) {
+  bool rms = n->arg != 0;
+  cy_val sum = ADD(X, n->in[1]), bias = n->in[rms ? 3 : 4], beta = rms ? 0 : n->in[3];
+  sum = bias ? ADD(sum, bias) : sum;
+  if (!sum || cy_onnx_wants(n, 1) || cy_onnx_wants(n, 2))
+    return sum && cy_build_error(im->g, NULL, "outputs 'mean' and 'inv_std_var' are for training and not supported");
+  int64_t axis = cy_onnx_type(im, sum)->rank - 1;
+  cy_val y = MUL(cy_onnx_normalize(im, sum, &axis, 1, cy_onnx_float(im, n, "epsilon", rms ? 1e-6 : 1e-12), rms), n->in[2]);
+  cy_importer_set(im, n, 3, sum);
+  return SET(beta ? ADD(y, beta) : y);
+}
+
+/* Number of unmasked tokens per sequence; 0 without a mask. */
+static cy_val mask_index(cy_importer *im, const cy_onnx_node *n) {
+  const cy_type *t = cy_onnx_type(im, X);
+  const int64_t axis = 1;
+  if (!n->in[7])
+    return cy_onnx_fill(im, cy_build_scalar_int(im->g, CY_I32, 0), t->dim, 1);
+  return cy_build_reduce(im->g, CY_OP_reduce_sum, CAST(n->in[7], CY_I32), &axis, 1, false);
+}
+
+IMPORT(embed_layer_norm) {
+  const cy_type *t = cy_onnx_type(im, X);
+  if (t->rank != 2)
+    return cy_build_error(im->g, "input 'input_ids'", "expected [batch, sequence], found %s", cy_type_text(im->g, t));
+  cy_val at = n->in[8] ? n->in[8] : cy_build_iota(im->g, CY_I64, &t->dim[1], 1, 0);
+  cy_val sum = ADD(cy_build_gather(im->g, n->in[2], X, 0), cy_build_gather(im->g, n->in[3], at, 0));
+  if (n->in[1] && n->in[4])
+    sum = ADD(sum, cy_build_gather(im->g, n->in[4], n->in[1], 0));
+  if (!sum)
+    return false;
+  const int64_t axis = 2;
+  cy_val y = cy_onnx_normalize(im, sum, &axis, 1, cy_onnx_float(im, n, "epsilon", 1e-12), false);
+  if (cy_onnx_wants(n, 1) && !cy_importer_set(im, n, 1, mask_index(im, n)))
+    return false;
+  cy_importer_set(im, n, 2, sum);
+  return SET(ADD(MUL(y, n->in[5]), n->in[6]));
+}
+
+/* Packed 2-, 4- or 8-bit weights B [n, blocks, bytes], scales and zero points per block: dequantised, then a matrix product. */
+static cy_val unpack(cy_importer *im, cy_val packed, int64_t bits, const cy_dim *dims, int rank) {
+  int64_t per = 8 / bits;
+  cy_dim parts[CY_MAX_RANK], grown[CY_MAX_RANK];
+  memcpy(grown, dims, sizeof(cy_dim) * (size_t)rank);
+  memcpy(parts, dims, sizeof(cy_dim) * (size_t)rank);
+  parts[rank] = cy_dim_const(im->g, 1);
+  cy_dim four[1] = {cy_dim_const(im->g, per)};
+  cy_val shift = MUL(cy_build_iota(im->g, CY_U8, four, 1, 0), cy_build_scalar_int(im->g, CY_U8, bits));
+  cy_val v = BINARY(and, BINARY(shr, cy_build_reshape(im->g, packed, parts, rank + 1), shift), cy_build_scalar_int(im->g, CY_U8, (1 << bits) - 1));
+  grown[rank - 1] = cy_dim_muli(im->g, dims[rank - 1], per);
+  return cy_build_reshape(im->g, v, grown, rank);
+}
+
+IMPORT(matmul_nbits) {
+  int64_t k = cy_onnx_int(im, n, "K", 0), columns = cy_onnx_int(im, n, "N", 0), bits = cy_onnx_int(im, n, "bits", 4),
+          block = cy_onnx_int(im, n, "block_size", 0);
+  cy_dtype dtype = cy_onnx_type(im, X)->dtype;
+  if (k < 1 || columns < 1 || block < 16 || block > 1 << 20 || k > (int64_t)1 << 40 || columns > (int64_t)1 << 40 || (bits != 2 && bits != 4 && bits != 8))
+    return cy_build_error(im->g, NULL, "expected positive K and N, a block_size of 16 or more and 2, 4 or 8 bits, found %lld, %lld, %lld and %lld",
+                          (long long)k, (long long)columns, (long long)block, (long long)bits);
+  if (n->in[4])
+    return cy_build_error(im->g, "input 'g_idx'", "group indices are not supported");
+  int64_t blocks = (k + block - 1) / block, zp_bytes = (blocks * bits + 7) / 8;
+  cy_dim d[3] = {cy_dim_const(im->g, columns), cy_dim_const(im->g, blocks), cy_dim_const(im->g, block * bits / 8)};
+  cy_dim per_block[3] = {d[0], d[1], cy_dim_const(im->g, 1)}, zp_dims[2] = {d[0], cy_dim_const(im->g, zp_bytes)};
+  cy_val w = CAST(unpack(im, cy_build_reshape(im->g, n->in[1], d, 3), bits, d, 3), dtype);
+  cy_val scale = cy_build_reshape(im->g, n->in[2], per_block, 3), zp = LIKE(X, (double)(1 << (bits - 1)));
+  if (n->in[3] && cy_onnx_type(im, n->in[3])->dtype == CY_U8) {
+    cy_val all = unpack(im, cy_build_reshape(im->g, n->in[3], zp_dims, 2), bits, zp_dims, 2);
+    all = cy_build_slice_axis(im->g, all, 1, cy_dim_const(im->g, 0), d[1]);
+    zp = CAST(cy_build_reshape(im->g, all, per_block, 3), dtype);
+  } else if (n->in[3]) {
+    zp = cy_build_reshape(im->g, n->in[3], per_block, 3);
+  }
+  cy_dim flat[2] = {d[0], cy_dim_const(im->g, blocks * block)};
+  w = cy_build_reshape(im->g, MUL(SUB(w, zp), scale), flat, 2);
+  w = cy_build_slice_axis(im->g, w, 1, cy_dim_const(im->g, 0), cy_dim_const(im->g, k));
+  const int64_t swap[2] = {1, 0};
+  cy_val y = cy_onnx_matmul(im, X, cy_build_transpose(im->g, w, swap), dtype);
+  return SET(n->in[5] ? ADD(y, n->in[5]) : y);
+}
+
+/* Rotates pairs of the last axis: x * cos + rotate(x) * sin, halves or neighbours. */
+static cy_val rotate(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_dim half, bool interleaved) {
+  const cy_type t = *cy_onnx_type(im, x);
+  int last = t.rank - 1;
+  cy_dim pairs[CY_MAX_RANK], zero = cy_dim_const(im->g, 0), one = cy_dim_const(im->g, 1);
+  if (!interleaved) {
+    cy_val a = cy_build_slice_axis(im->g, x, last, zero, half), b = cy_build_slice_axis(im->g, x, last, half, half);
+    cy_val v[2] = {SUB(MUL(a, cosine), MUL(b, sine)), ADD(MUL(a, sine), MUL(b, cosine))};
+    return v[0] && v[1] ? cy_build_concat(im->g, v, 2, last) : 0;
+  }
+  memcpy(pairs, t.dim, sizeof pairs);
+  pairs[last] = half;
+  pairs[t.rank] = cy_dim_const(im->g, 2);
+  x = cy_build_reshape(im->g, x, pairs, t.rank + 1);
+  cy_val a = cy_build_reshape(im->g, cy_build_slice_axis(im->g, x, t.rank, zero, one), pairs, t.rank);
+  cy_val b = cy_build_reshape(im->g, cy_build_slice_axis(im->g, x, t.rank, one, one), pairs, t.rank);
+  cy_val v[2] = {SUB(MUL(a, cosine), MUL(b, sine)), ADD(MUL(a, sine), MUL(b, cosine))};
+  for (int i = 0; i < 2; i++)
+    if (!v[i] || !(v[i] = cy_build_unsqueeze(im->g, v[i], t.rank)))
+      return 0;
+  return cy_build_reshape(im->g, cy_build_concat(im->g, v, 2, t.rank), t.dim, t.rank);
+}
+
+/* ai.onnx: X, cos, sin, positions; com.microsoft (argument 1): X, positions, cos, sin. X is [b, heads, s, d] or [b, s, heads * d]. */
+IMPORT(rotary_embedding) {
+  bool ms = n->arg != 0;
+  cy_val x = X, cosine = n->in[ms ? 2 : 1], sine = n->in[ms ? 3 : 2], at = ms ? n->in[1] : n->in[3];
+  const cy_type t = *cy_onnx_type(im, X);
+  int64_t heads = cy_onnx_int(im, n, "num_heads", 0), dims = cy_onnx_int(im, n, "rotary_embedding_dim", 0);
+  if ((t.rank != 4 && (t.rank != 3 || (heads < 1 && !ms))) || !sine || dims % 2)
+    return cy_build_error(im->g, NULL, "expected [batch, heads, sequence, size], or three dimensions and num_heads, found %s", cy_type_text(im->g, &t));
+  if (t.rank == 3) {
+    cy_dim width = dims && heads ? cy_dim_div(im->g, t.dim[2], cy_dim_const(im->g, heads))
+                   : heads       ? cy_dim_div(im->g, t.dim[2], cy_dim_const(im->g, heads))
+                                 : cy_dim_muli(im->g, cy_onnx_type(im, cosine)->dim[cy_onnx_type(im, cosine)->rank - 1], 2);
+    cy_dim d[4] = {t.dim[0], t.dim[1], cy_dim_div(im->g, t.dim[2], width), width};
+    x = cy_build_reshape(im->g, x, d, 4);
+  } else {
+    x = cy_onnx_move_axis(im, x, 1, 2);
+  }
+  if (!x)
+    return false;
+  const cy_type tx = *cy_onnx_type(im, x); /* [b, s, heads, d] */
+  cy_val cs[2] = {cosine, sine};
+  for (int i = 0; i < 2; i++) {
+    if (at && !ms) {
+      cs[i] = cy_build_gather(im->g, cs[i], at, 0);
+    } else if (at) { /* one offset, or positions per token */
+      cy_val p = cy_onnx_type(im, at)->rank == 2 ? at : ADD(cy_build_iota(im->g, CY_I64, &tx.dim[1], 1, 0), cy_build_reshape(im->g, at, NULL, 0));
+      cs[i] = cy_build_gather(im->g, cs[i], p, 0);
+    }
+    if (!cs[i] || !(cs[i] = cy_build_unsqueeze(im->g, cs[i], cy_onnx_type(im, cs[i])->rank - 1)))
+      return false;
+  }
+  cy_dim turn = dims ? cy_dim_const(im->g, dims) : tx.dim[3], rest = cy_dim_sub(im->g, tx.dim[3], turn);
+  cy_val head = cy_build_slice_axis(im->g, x, 3, cy_dim_const(im->g, 0), turn);
+  cy_val y = head ? rotate(im, head, cs[0], cs[1], cy_dim_div(im->g, turn, cy_dim_const(im->g, 2)), cy_onnx_int(im, n, "interleaved", 0) != 0) : 0;
+  if (y && !cy_dim_is(im->g, rest, 0)) {
+    cy_val both[2] = {y, cy_build_slice_axis(im->g, x, 3, turn, rest)};
+    y = both[1] ? cy_build_concat(im->g, both, 2, 3) : 0;
+  }
+  return SET(t.rank == 3 ? cy_build_reshape(im->g, y, t.dim, 3) : cy_onnx_move_axis(im, y, 1, 2));
+}

@@ -1,0 +1,182 @@
+/* onnx_signal.c - windows, Fourier transforms and mel filters.
+ *
+ * A DFT is a product with the matrix of cosines and sines: exact enough in f32 for the sizes that networks use (the angle is reduced
+ * in integers, so long transforms lose nothing), and one matrix product is what the code generator is best at.
+ */
+#include "frontend/import_int.h"
+
+#include <math.h>
+#include <string.h>
+
+#define X (n->in[0])
+#define SET(v) cy_importer_set(im, n, 0, (v))
+
+static cy_dim num(cy_importer *im, int64_t v) { return cy_dim_const(im->g, v); }
+
+/* a0 - a1 cos(2 pi i / d) + a2 cos(4 pi i / d); the argument is the window. */
+IMPORT(window) {
+  static const double a[3][3] = {{0.5, 0.5, 0}, {25.0 / 46, 21.0 / 46, 0}, {0.42, 0.5, 0.08}};
+  uint32_t count;
+  const cy_dim *size = cy_onnx_elems(im, n, 0, &count);
+  int64_t dtype = cy_onnx_int(im, n, "output_datatype", CY_F32);
+  if (!size || count != 1 || dtype <= 0 || dtype >= CY_DTYPE_COUNT || dtype == CY_STRING)
+    return cy_build_error(im->g, NULL, "expected one size and a numeric output_datatype");
+  cy_dim periods = cy_onnx_int(im, n, "periodic", 1) ? size[0] : cy_dim_addi(im->g, size[0], -1);
+  cy_val i = cy_build_iota(im->g, CY_F64, size, 1, 0), d = CAST(cy_build_dim_scalar(im->g, periods), CY_F64);
+  cy_val angle = DIV(MUL(i, cy_build_scalar(im->g, CY_F64, 2 * M_PI)), d);
+  cy_val y = SUB(cy_build_scalar(im->g, CY_F64, a[n->arg][0]), MUL(UNARY(cos, angle), cy_build_scalar(im->g, CY_F64, a[n->arg][1])));
+  if (a[n->arg][2] != 0)
+    y = ADD(y, MUL(UNARY(cos, MUL(angle, cy_build_scalar(im->g, CY_F64, 2))), cy_build_scalar(im->g, CY_F64, a[n->arg][2])));
+  return SET(y ? CAST(y, (cy_dtype)dtype) : 0);
+}
+
+/* cos and sin of 2 pi * row * column / length, as [rows, columns]. */
+static bool waves(cy_importer *im, cy_dim rows, cy_dim columns, cy_dim length, cy_dtype dtype, cy_val *out_cos, cy_val *out_sin) {
+  cy_dim d[2] = {rows, columns};
+  cy_val product = MUL(cy_build_iota(im->g, CY_I64, d, 2, 0), cy_build_iota(im->g, CY_I64, d, 2, 1));
+  cy_val len = cy_build_dim_scalar(im->g, length), turn = CAST(BINARY(mod, product, len), CY_F64);
+  cy_val angle = MUL(turn, DIV(cy_build_scalar(im->g, CY_F64, 2 * M_PI), CAST(len, CY_F64)));
+  if (!angle)
+    return false;
+  *out_cos = CAST(UNARY(cos, angle), dtype);
+  *out_sin = CAST(UNARY(sin, angle), dtype);
+  return *out_cos && *out_sin;
+}
+
+static cy_val part(cy_importer *im, cy_val x, int64_t k) {
+  const cy_type t = *cy_onnx_type(im, x);
+  cy_val v = cy_build_slice_axis(im->g, x, t.rank - 1, num(im, k), num(im, 1));
+  return cy_build_reshape(im->g, v, t.dim, t.rank - 1);
+}
+
+static cy_val join(cy_importer *im, cy_val re, cy_val image) {
+  if (!re || !image)
+    return 0;
+  int rank = cy_onnx_type(im, re)->rank;
+  cy_val v[2] = {cy_build_unsqueeze(im->g, re, rank), cy_build_unsqueeze(im->g, image, rank)};
+  return v[0] && v[1] ? cy_build_concat(im->g, v, 2, rank) : 0;
+}
+
+/* x [.., length] times e^(-+ 2 pi i k / length), k < bins. */
+static cy_val transform(cy_importer *im, cy_val re, cy_val image, cy_dim length, cy_dim bins, bool inverse) {
+  cy_val c, s;
+  if (!re)
+    return 0;
+  cy_dtype dtype = cy_onnx_type(im, re)->dtype;
+  if (!waves(im, length, bins, length, dtype, &c, &s))
+    return 0;
+  s = inverse ? s : UNARY(neg, s);
+  cy_val yr = cy_onnx_matmul(im, re, c, dtype), yi = cy_onnx_matmul(im, re, s, dtype);
+  if (image) {
+    yr = SUB(yr, cy_onnx_matmul(im, image, s, dtype));
+    yi = ADD(yi, cy_onnx_matmul(im, image, c, dtype));
+  }
+  if (inverse) {
+    cy_val len = CAST(cy_build_dim_scalar(im->g, length), dtype);
+    yr = DIV(yr, len);
+    yi = DIV(yi, len);
+  }
+  return join(im, yr, yi);
+}
+
+/* Cuts or zero-pads the last axis to `length`. */
+static cy_val fit_length(cy_importer *im, cy_val x, cy_dim length) {
+  if (!x)
+    return 0;
+  const cy_type t = *cy_onnx_type(im, x);
+  cy_dim pads[2 * CY_MAX_RANK];
+  for (int i = 0; i < 2 * t.rank; i++)
+    pads[i] = num(im, 0);
+  pads[2 * t.rank - 1] = cy_dim_sub(im->g, length, t.dim[t.rank - 1]);
+  return t.dim[t.rank - 1] == length ? x : cy_build_pad(im->g, x, pads, CY_PAD_CONSTANT, LIKE(x, 0));
+}
+
+static bool dft_axis(cy_importer *im, const cy_onnx_node *n, int rank, int *out) {
+  int64_t raw = n->since < 20 ? cy_onnx_int(im, n, "axis", 1) : -2;
+  uint32_t count;
+  if (n->since >= 20 && n->in[2] && !cy_onnx_const_ints(im, n, 2, &raw, 1, &count))
+    return false;
+  return cy_onnx_axis(im, raw, rank, out);
+}
+
+IMPORT(dft) {
+  const cy_type t = *cy_onnx_type(im, X);
+  int axis;
+  uint32_t count;
+  int64_t parts;
+  bool onesided = cy_onnx_int(im, n, "onesided", 0) != 0, inverse = cy_onnx_int(im, n, "inverse", 0) != 0;
+  if (t.rank < 2 || !dft_axis(im, n, t.rank, &axis))
+    return t.rank < 2 && cy_build_error(im->g, NULL, "expected [.., length, 1 or 2], found %s", cy_type_text(im->g, &t));
+  if (!cy_dim_is_const(im->g, t.dim[t.rank - 1], &parts) || parts < 1 || parts > 2 || axis == t.rank - 1)
+    return cy_build_error(im->g, NULL, "expected a last dimension of 1 (real) or 2 (complex) behind the axis, found %s", cy_type_text(im->g, &t));
+  cy_dim length = t.dim[axis];
+  if (n->in[1]) {
+    const cy_dim *e = cy_onnx_elems(im, n, 1, &count);
+    if (!e || count != 1)
+      return false;
+    length = e[0];
+  }
+  int last = t.rank - 2;
+  cy_dim half = cy_dim_addi(im->g, cy_dim_div(im->g, length, num(im, 2)), 1), bins = onesided && !inverse ? half : length;
+  cy_val re = part(im, X, 0), image = parts == 2 ? part(im, X, 1) : 0;
+  re = fit_length(im, cy_onnx_move_axis(im, re, axis, last), onesided && inverse ? t.dim[axis] : length);
+  image = image ? fit_length(im, cy_onnx_move_axis(im, image, axis, last), onesided && inverse ? t.dim[axis] : length) : 0;
+  if (onesided && inverse)
+    return cy_build_error(im->g, "attribute 'onesided'", "a one-sided inverse transform is not supported");
+  return SET(cy_onnx_move_axis(im, transform(im, re, image, length, bins, inverse), last, axis));
+}
+
+/* signal [b, length, 1 or 2], frame_step, window?, frame_length? -> [b, frames, bins, 2] */
+IMPORT(stft) {
+  const cy_type t = *cy_onnx_type(im, X);
+  uint32_t count;
+  int64_t step, parts;
+  bool onesided = cy_onnx_int(im, n, "onesided", 1) != 0;
+  if (t.rank != 3 || !cy_dim_is_const(im->g, t.dim[2], &parts) || parts < 1 || parts > 2)
+    return cy_build_error(im->g, NULL, "expected [batch, length, 1 or 2], found %s", cy_type_text(im->g, &t));
+  const cy_dim *length = n->in[3] ? cy_onnx_elems(im, n, 3, &count) : n->in[2] ? cy_onnx_type(im, n->in[2])->dim : NULL;
+  if (!length || !cy_onnx_const_ints(im, n, 1, &step, 1, &count) || step < 1)
+    return cy_build_error(im->g, "input 'frame_step'", "expected a positive step, and a window or a frame length");
+  cy_dim frames = cy_dim_addi(im->g, cy_dim_div(im->g, cy_dim_sub(im->g, t.dim[1], length[0]), num(im, step)), 1);
+  cy_dim grid[2] = {frames, length[0]};
+  cy_val at = ADD(MUL(cy_build_iota(im->g, CY_I64, grid, 2, 0), cy_build_scalar_int(im->g, CY_I64, step)), cy_build_iota(im->g, CY_I64, grid, 2, 1));
+  cy_val p[2] = {part(im, X, 0), parts == 2 ? part(im, X, 1) : 0};
+  for (int i = 0; i < parts; i++) {
+    p[i] = p[i] && at ? cy_build_gather(im->g, p[i], at, 1) : 0;
+    p[i] = n->in[2] ? MUL(p[i], n->in[2]) : p[i];
+  }
+  cy_dim bins = onesided ? cy_dim_addi(im->g, cy_dim_div(im->g, length[0], num(im, 2)), 1) : length[0];
+  return SET(transform(im, p[0], p[1], length[0], bins, false));
+}
+
+/* All five inputs must be known: the filters are computed here. */
+IMPORT(mel_weight_matrix) {
+  double v[5];
+  for (uint32_t k = 0; k < 5; k++)
+    if (!cy_onnx_const_float(im, n, k, 0, &v[k]))
+      return false;
+  int64_t dtype = cy_onnx_int(im, n, "output_datatype", CY_F32), mels = (int64_t)v[0], bins = (int64_t)v[1] / 2 + 1;
+  if (mels < 1 || bins < 1 || mels * bins > 1 << 24 || dtype <= 0 || dtype >= CY_DTYPE_COUNT || dtype == CY_STRING)
+    return cy_build_error(im->g, NULL, "expected positive sizes and a numeric output_datatype, found %lld filters for %lld bins", (long long)mels, (long long)bins);
+  double low = 2595 * log10(1 + v[3] / 700), high = 2595 * log10(1 + v[4] / 700), step = (high - low) / (double)(mels + 2);
+  int64_t *edge = CY_NEW_ARRAY(im->arena, int64_t, mels + 2);
+  for (int64_t i = 0; i < mels + 2; i++) {
+    double hz = 700 * (pow(10, ((double)i * step + low) / 2595) - 1);
+    edge[i] = (int64_t)floor((v[1] + 1) * hz / v[2]);
+  }
+  float *w = cy_arena_alloc(cy_graph_arena(im->g), sizeof(float) * (size_t)(mels * bins));
+  for (int64_t m = 0; m < mels; m++) {
+    int64_t a = edge[m], b = edge[m + 1], c = edge[m + 2];
+    if (a == b && b >= 0 && b < bins)
+      w[b * mels + m] = 1;
+    for (int64_t k = a; k <= b && a < b; k++)
+      if (k >= 0 && k < bins)
+        w[k * mels + m] = (float)((double)(k - a) / (double)(b - a));
+    for (int64_t k = b; k < c; k++)
+      if (k >= 0 && k < bins)
+        w[k * mels + m] = (float)((double)(c - k) / (double)(c - b));
+  }
+  cy_dim d[2] = {num(im, bins), num(im, mels)};
+  cy_type type = cy_type_make(CY_F32, 2, d);
+  return SET(CAST(cy_build_const(im->g, &type, w, sizeof(float) * (uint64_t)(mels * bins)), (cy_dtype)dtype));
+}

@@ -1,0 +1,112 @@
+/* scalar_test.c - element arithmetic: conversions and rounding of every type, NaN and infinities, integer corner cases. */
+#include "irtest.h"
+
+#include <math.h>
+
+static double cast(cy_dtype from, cy_dtype to, double v) {
+  cy_scalar s = {.f = v};
+  s = cy_scalar_eval(CY_OP_cast, CY_F64, from, &s);
+  s = cy_scalar_eval(CY_OP_cast, from, to, &s);
+  char cls = cy_dtype_of(to)->cls;
+  return cls == 'F' ? s.f : cls == 'U' ? (double)s.u : (double)s.i;
+}
+
+static double ints(cy_op op, cy_dtype t, int64_t a, int64_t b) {
+  cy_scalar v[2] = {{.i = a}, {.i = b}}, r = cy_scalar_eval(op, t, t, v);
+  return cy_dtype_of(t)->cls == 'U' ? (double)r.u : (double)r.i;
+}
+
+static double floats(cy_op op, cy_dtype t, double a, double b) {
+  cy_scalar v[2] = {{.f = a}, {.f = b}};
+  return cy_scalar_eval(op, t, t, v).f;
+}
+
+static void conversions(void) {
+  static const struct {
+    cy_dtype from, to;
+    double in, out;
+  } cases[] = {
+      {CY_F32, CY_I32, -1.9, -1},          {CY_F32, CY_I8, 300, 127},          {CY_F32, CY_U8, -5, 0},
+      {CY_F32, CY_I64, NAN, 0},            {CY_F64, CY_I64, 1e30, 0x1p63},     {CY_F64, CY_U64, 1e30, 0x1p64},
+      {CY_F64, CY_I32, -1e30, -0x1p31},    {CY_I32, CY_I8, 300, 44},           {CY_I32, CY_U8, -1, 255},
+      {CY_I32, CY_BOOL, 2, 1},             {CY_F32, CY_BOOL, NAN, 1},          {CY_F32, CY_F16, 65519, 65504},
+      {CY_F32, CY_F16, 65520, INFINITY},   {CY_F32, CY_F16, 0x1p-25, 0},       {CY_F32, CY_F16, 0x1.8p-25, 0x1p-24},
+      {CY_F32, CY_F16, 1 + 0x1p-11, 1},    {CY_F32, CY_F16, 1 + 0x1.8p-10, 1 + 0x1p-9},
+      {CY_F32, CY_BF16, 1 + 0x1p-8, 1},    {CY_F32, CY_BF16, 3.4e38, INFINITY}, {CY_F32, CY_F8E4M3FN, 1000, 448},
+      {CY_F32, CY_F8E4M3FN, INFINITY, 448}, {CY_F32, CY_F8E4M3FN, 0x1p-9, 0x1p-9}, {CY_F32, CY_F8E4M3FN, 17, 16},
+      {CY_F32, CY_F8E4M3FNUZ, 1000, 240},  {CY_F32, CY_F8E5M2, 1e6, 57344},    {CY_F32, CY_F8E5M2FNUZ, -1e6, -57344},
+      {CY_F32, CY_F4E2M1, 2.4, 2},         {CY_F32, CY_F4E2M1, 100, 6},        {CY_F32, CY_F8E8M0, 3, 4},
+      {CY_F32, CY_I4, 9, 7},               {CY_F32, CY_U4, 20, 15},            {CY_I32, CY_I4, 9, -7},
+  };
+  for (int i = 0; i < CHECK_COUNT(cases); i++) {
+    double got = cast(cases[i].from, cases[i].to, cases[i].in);
+    if (got != cases[i].out)
+      CHECK_FAIL("%s %g to %s: expected %.9g, found %.9g", cy_dtype_of(cases[i].from)->name, cases[i].in,
+                 cy_dtype_of(cases[i].to)->name, cases[i].out, got);
+  }
+  CHECK(isnan(cast(CY_F32, CY_F8E4M3FN, NAN)) && isnan(cast(CY_F32, CY_BF16, NAN)));
+  cy_scalar big = {.i = 16777217};
+  CHECK(cy_scalar_eval(CY_OP_cast, CY_I64, CY_F32, &big).f == 16777216);
+}
+
+static void bits_survive(void) { /* load and store are inverse for every bit pattern of the narrow types */
+  for (int t = 1; t < CY_DTYPE_COUNT; t++) {
+    const cy_dtype_info *info = cy_dtype_of((cy_dtype)t);
+    if (info->bits > 16 || info->cls == 'S' || info->cls == 'B')
+      continue;
+    for (uint32_t bits = 0; bits < 1u << info->bits; bits++) {
+      unsigned char from[4] = {0}, to[4] = {0};
+      uint64_t at = info->bits < 8 ? 1 : 0; /* not only the first of a byte */
+      uint32_t shifted = bits << (at * (uint64_t)info->bits);
+      memcpy(from, &shifted, 4);
+      cy_scalar s = cy_scalar_load(from, (cy_dtype)t, at);
+      cy_scalar_store(to, (cy_dtype)t, at, s);
+      if (memcmp(from, to, 4) != 0 && !(info->cls == 'F' && isnan(s.f))) {
+        CHECK_FAIL("%s: bits %x came back as %02x%02x (%g)", info->name, bits, to[1], to[0], s.f);
+        break;
+      }
+    }
+  }
+}
+
+static void integers(void) {
+  CHECK(ints(CY_OP_add, CY_I8, 127, 1) == -128);
+  CHECK(ints(CY_OP_mul, CY_U8, 16, 17) == 16);
+  CHECK(ints(CY_OP_div, CY_I32, -7, 2) == -3);
+  CHECK(ints(CY_OP_div, CY_I32, 5, 0) == 0);
+  CHECK(ints(CY_OP_div, CY_I64, INT64_MIN, -1) == -0x1p63);
+  CHECK(ints(CY_OP_mod, CY_I32, -7, 3) == 2);
+  CHECK(ints(CY_OP_mod, CY_I32, 7, -3) == -2);
+  CHECK(ints(CY_OP_fmod, CY_I32, -7, 3) == -1);
+  CHECK(ints(CY_OP_mod, CY_I32, 7, 0) == 0);
+  CHECK(ints(CY_OP_pow, CY_I32, -2, 3) == -8);
+  CHECK(ints(CY_OP_pow, CY_I32, 2, -1) == 0);
+  CHECK(ints(CY_OP_shl, CY_U8, 1, 8) == 0);
+  CHECK(ints(CY_OP_shr, CY_I32, -8, 1) == -4);
+  CHECK(ints(CY_OP_min, CY_I32, -1, 1) == -1);
+  CHECK(ints(CY_OP_neg, CY_I8, -128, 0) == -128);
+  CHECK(ints(CY_OP_not, CY_BOOL, 1, 0) == 0);
+  CHECK(ints(CY_OP_not, CY_U8, 1, 0) == 254);
+}
+
+static void floating(void) {
+  CHECK(isnan(floats(CY_OP_min, CY_F32, NAN, 1)) && isnan(floats(CY_OP_max, CY_F32, 1, NAN)));
+  CHECK(isnan(floats(CY_OP_sign, CY_F32, NAN, 0)));
+  CHECK(floats(CY_OP_round, CY_F32, 2.5, 0) == 2 && floats(CY_OP_round, CY_F32, -1.5, 0) == -2);
+  CHECK(floats(CY_OP_mod, CY_F32, -5.5, 2) == 0.5 && floats(CY_OP_fmod, CY_F32, -5.5, 2) == -1.5);
+  CHECK(floats(CY_OP_div, CY_F32, 1, 0) == INFINITY);
+  CHECK(floats(CY_OP_add, CY_F32, 16777216, 1) == 16777216);
+  CHECK(floats(CY_OP_mul, CY_F16, 300, 300) == INFINITY);
+  CHECK(floats(CY_OP_sigmoid, CY_F32, -1000, 0) == 0);
+  cy_scalar nan2[2] = {{.f = NAN}, {.f = NAN}}, one[3] = {{.i = 1}, {.f = 3}, {.f = 4}};
+  CHECK(cy_scalar_eval(CY_OP_eq, CY_F32, CY_BOOL, nan2).i == 0 && cy_scalar_eval(CY_OP_ne, CY_F32, CY_BOOL, nan2).i == 1);
+  CHECK(cy_scalar_eval(CY_OP_select, CY_F32, CY_F32, one).f == 3);
+  CHECK(cy_scalar_eval(CY_OP_bitcast, CY_F32, CY_I32, &one[1]).i == 0x40400000);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {{"conversions", conversions}, {"bits_survive", bits_survive}, {"integers", integers},
+                                     {"floating", floating}};
+  (void)open_graph, (void)close_graph, (void)input, (void)numbers;
+  return check_main(argc, argv, tests, CHECK_COUNT(tests));
+}
