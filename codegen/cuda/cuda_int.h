@@ -115,8 +115,14 @@ typedef struct cy_cuda_image {
 /* NULL with a malloc'ed text that says what to install. */
 cy_nvrtc *cy_nvrtc_open(char **out_error);
 void cy_nvrtc_close(cy_nvrtc *n);
-/* Compiles the source: cubin (or PTX) in out->bytes, malloc'ed. 0, or -1 with a malloc'ed text. */
-int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool ptx, cy_cuda_image *out, char **out_error);
+/* A stack frame of a kernel is a fault, unless this says that it comes with the functions that the kernel calls. */
+typedef struct cy_nvrtc_check {
+  bool (*may_use_stack)(void *ctx, const char *function);
+  void *ctx;
+} cy_nvrtc_check;
+/* Compiles the source: cubin (or PTX) in out->bytes, malloc'ed. 0, or -1 with a malloc'ed text; *out_error must be NULL before. */
+int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool ptx, const cy_nvrtc_check *check, cy_cuda_image *out,
+                     char **out_error);
 
 /* ---- cuda.c ---- */
 extern const char cy_cuda_prelude[]; /* prelude.S */
