@@ -159,8 +159,7 @@ static void build_deinit(cy_work *b) {
   free(b->weights_file);
   free(b->constant_used);
   free(b->plans);
-  free(b->worker_sym);
-  free(b->shared_sym);
+  free(b->scratch_sym);
   free(b->name);
   cy_temps_destroy(b->temps);
 }

@@ -186,26 +186,34 @@ LLVMValueRef cy_host_call_size(cy_host *h, const char *prefix, const char *suffi
 }
 
 void cy_host_scratch_syms(cy_host *h, const cy_kernel_plan *plan) {
-  size_t n = (size_t)(plan - h->build->plans);
-  cy_sym worker = h->build->worker_sym[n], shared = h->build->shared_sym[n];
-  if (!worker && !shared)
-    return;
+  const cy_sym *syms = &h->build->scratch_sym[2 * (plan - h->build->plans)];
   cy_host_size_slots(h, plan);
-  if (worker)
-    cy_host_set_sym(h, worker, cy_host_call_size(h, plan->symbol, "_worker_bytes"));
-  if (shared)
-    cy_host_set_sym(h, shared, cy_host_call_size(h, plan->symbol, "_shared_bytes"));
+  if (syms[0])
+    cy_host_set_sym(h, syms[0], cy_host_call_size(h, plan->symbol, "_worker_bytes"));
+  if (syms[1])
+    cy_host_set_sym(h, syms[1], cy_host_call_size(h, plan->symbol, "_shared_bytes"));
 }
 
 /* ---- plan() ---- */
 
-static bool kernel_dims_known(cy_host *h, const cy_kernel_plan *plan) {
-  const cy_dim *dims;
-  uint32_t n = cy_kernel_dims(plan->kernel, &dims);
-  for (uint32_t i = 0; i < n; i++)
-    if (cy_dim_has_data_sym(h->g, dims[i]))
-      return false;
-  return true;
+/* The largest scratch that any kernel needs whose sizes follow from the inputs' sizes. */
+static void emit_common_scratch(cy_host *h) {
+  static const char *const suffix[2] = {"_worker_bytes", "_shared_bytes"};
+  for (int which = 0; which < 2; which++) {
+    LLVMValueRef most = cy_i64(h->cg, 0);
+    if (!h->build->common_scratch[which])
+      continue;
+    for (uint32_t i = 0; i < h->build->nplans; i++) {
+      const cy_kernel_plan *plan = &h->build->plans[i];
+      int64_t bytes = which ? plan->code.shared_bytes : plan->code.worker_bytes;
+      int32_t arg = which ? plan->shared_arg : plan->scratch_arg;
+      if (bytes >= 0 || arg < 0 || h->build->scratch_sym[2 * i + (uint32_t)which])
+        continue;
+      cy_host_size_slots(h, plan);
+      most = cy_imax(h->cg, most, cy_host_call_size(h, plan->symbol, suffix[which]));
+    }
+    cy_host_set_sym(h, h->build->common_scratch[which], most);
+  }
 }
 
 /* A size below zero comes of input shapes that do not fit together. */
@@ -248,9 +256,7 @@ static void emit_output_dims(cy_host *h) {
 static LLVMValueRef emit_plan(cy_host *h, const char *name) {
   cy_host_state state = cy_host_enter(h, name);
   LLVMValueRef fn = h->cg->fn;
-  for (uint32_t i = 0; i < h->build->nplans; i++)
-    if (kernel_dims_known(h, &h->build->plans[i]))
-      cy_host_scratch_syms(h, &h->build->plans[i]);
+  emit_common_scratch(h);
   emit_output_dims(h);
   for (uint32_t i = 0; i < h->p->nbuffers; i++)
     if (h->offset_index[i] >= 0)

@@ -82,7 +82,7 @@ LLVMValueRef cy_host_slots(cy_host *h);
 void cy_host_size_slots(cy_host *h, const cy_kernel_plan *plan);
 LLVMValueRef cy_host_call_size(cy_host *h, const char *prefix, const char *suffix); /* i64 <prefix><suffix>(slots) */
 LLVMValueRef cy_host_field(cy_host *h, LLVMTypeRef type, LLVMValueRef base, size_t offset);
-/* Computes the scratch symbols of a plan whose sizes are known at run time only. */
+/* Computes the symbols of a plan's scratch that hangs on data. */
 void cy_host_scratch_syms(cy_host *h, const cy_kernel_plan *plan);
 
 /* ---- host_steps.c: run() ---- */

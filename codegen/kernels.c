@@ -158,9 +158,8 @@ static void find_constants(cy_work *b) {
 void cy_kernels_prepare(cy_work *b) {
   uint32_t n = b->p->nkernels, kept = 0;
   b->plans = calloc(n + 1, sizeof *b->plans);
-  b->worker_sym = calloc(n + 1, sizeof *b->worker_sym);
-  b->shared_sym = calloc(n + 1, sizeof *b->shared_sym);
-  if (!b->plans || !b->worker_sym || !b->shared_sym)
+  b->scratch_sym = calloc(2 * n + 2, sizeof *b->scratch_sym);
+  if (!b->plans || !b->scratch_sym)
     abort();
   for (uint32_t i = 0; i < n; i++)
     b->plans[i].kernel = b->p->kernels[i];
@@ -182,18 +181,6 @@ void cy_kernels_prepare(cy_work *b) {
 
 /* ---- scratch, once its sizes are known ---- */
 
-static cy_dim scratch_bytes(cy_work *b, int64_t bytes, cy_sym *sym, const char *what, const char *kernel) {
-  if (bytes >= 0)
-    return cy_dim_const(b->g, (bytes + 63) / 64 * 64);
-  if (!*sym) {
-    char name[128];
-    snprintf(name, sizeof name, "%s_%s", kernel, what);
-    *sym = cy_sym_new(b->g, name, CY_SYM_FREE);
-    cy_sym_of(b->g, *sym)->min = 0;
-  }
-  return cy_dim_sym(b->g, *sym);
-}
-
 static bool depends_on_data(cy_work *b, cy_kernel *k) {
   const cy_dim *dims;
   uint32_t n = cy_kernel_dims(k, &dims);
@@ -203,10 +190,27 @@ static bool depends_on_data(cy_work *b, cy_kernel *k) {
   return false;
 }
 
-static void size_scratch(cy_work *b, cy_step *s, int32_t arg, cy_dim bytes, bool at_run_time) {
+static cy_dim size_symbol(cy_work *b, cy_sym *sym) {
+  if (!*sym) {
+    *sym = cy_sym_new(b->g, NULL, CY_SYM_FREE);
+    cy_sym_of(b->g, *sym)->min = 0;
+  }
+  return cy_dim_sym(b->g, *sym);
+}
+
+/* which: 0 scratch per worker, 1 shared. */
+static void size_scratch(cy_work *b, cy_step *s, const cy_kernel_plan *plan, int which) {
+  int32_t arg = which ? plan->shared_arg : plan->scratch_arg;
+  int64_t bytes = which ? plan->code.shared_bytes : plan->code.worker_bytes;
+  if (arg < 0)
+    return;
   cy_buffer *buffer = &b->p->buffers[s->bind[arg].buffer];
-  buffer->bytes = bytes;
-  if (at_run_time) {
+  bool data = bytes < 0 && depends_on_data(b, plan->kernel);
+  cy_sym *sym = data ? &b->scratch_sym[2 * (plan - b->plans) + which] : &b->common_scratch[which];
+  buffer->bytes = bytes < 0 ? size_symbol(b, sym) : cy_dim_const(b->g, bytes);
+  if (!which)
+    buffer->bytes = cy_dim_mul(b->g, buffer->bytes, cy_dim_sym(b->g, b->p->workers));
+  if (data) {
     buffer->kind = CY_BUF_DYNAMIC;
     buffer->index = b->p->ndynamic++;
   }
@@ -214,18 +218,8 @@ static void size_scratch(cy_work *b, cy_step *s, int32_t arg, cy_dim bytes, bool
 
 static void size_launch(cy_work *b, cy_step *s) {
   cy_kernel_plan *plan = find_plan(b, s->kernel);
-  size_t n = (size_t)(plan - b->plans);
-  const cy_kernel_code *code = &plan->code;
-  bool data = depends_on_data(b, plan->kernel);
-  if (plan->scratch_arg >= 0) {
-    cy_dim bytes = scratch_bytes(b, code->worker_bytes, &b->worker_sym[n], "scratch", plan->symbol);
-    bytes = cy_dim_mul(b->g, bytes, cy_dim_sym(b->g, b->p->workers));
-    size_scratch(b, s, plan->scratch_arg, bytes, data && code->worker_bytes < 0);
-  }
-  if (plan->shared_arg >= 0) {
-    cy_dim bytes = scratch_bytes(b, code->shared_bytes, &b->shared_sym[n], "shared", plan->symbol);
-    size_scratch(b, s, plan->shared_arg, bytes, data && code->shared_bytes < 0);
-  }
+  size_scratch(b, s, plan, 0);
+  size_scratch(b, s, plan, 1);
 }
 
 void cy_kernels_bind_scratch(cy_work *b) { visit_launches(b, b->p->steps, size_launch); }

@@ -20,7 +20,8 @@ typedef struct cy_work {
   char *name;             /* C identifier, prefix of every symbol */
   cy_kernel_plan *plans;  /* one per distinct kernel that is launched */
   uint32_t nplans;
-  cy_sym *worker_sym, *shared_sym; /* [nplans] symbols of scratch sizes known at run time only, or 0 */
+  cy_sym *scratch_sym;    /* [2 * nplans] scratch sizes (per worker, shared) that hang on data: a symbol each, or 0 */
+  cy_sym common_scratch[2]; /* those that plan() can compute share one symbol each, the largest of them; or 0 */
   bool *constant_used;    /* [constants] */
   char **objects;         /* files to link, in order */
   uint32_t nobjects;

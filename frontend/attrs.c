@@ -1,15 +1,16 @@
 /* attrs.c - typed readers for the attributes of an ONNX node.
  *
- * A reader returns the value, or what its caller says for an absent attribute. An attribute of the wrong type is reported with
- * its place. Inside a model-local function an attribute may be a reference to one of the calling node's attributes; the
- * reference is followed here, so importers never see it.
+ * A reader returns the value, or what its caller says for an absent attribute. An attribute of the wrong type is
+ * reported with its place. Inside a model-local function an attribute may be a reference to one of the calling node's
+ * attributes; the reference is followed here, so importers never see it.
  */
 #include "frontend/import_int.h"
 
 #include <string.h>
 
-static const char *const type_names[] = {"undefined", "float",   "int",    "string",        "tensor",         "graph",       "floats", "ints",
-                                         "strings",   "tensors", "graphs", "sparse tensor", "sparse tensors", "type proto", "type protos"};
+static const char *const type_names[] = {
+    "undefined", "float",   "int",    "string",        "tensor",         "graph",      "floats",     "ints",
+    "strings",   "tensors", "graphs", "sparse tensor", "sparse tensors", "type proto", "type protos"};
 
 static const char *type_name(int t) {
   return t >= 0 && t < (int)(sizeof type_names / sizeof type_names[0]) ? type_names[t] : "unknown";
@@ -22,7 +23,8 @@ static const Onnx__AttributeProto *find_in(Onnx__AttributeProto *const *attrs, s
   return NULL;
 }
 
-/* Follows references outwards through the chain of calls; NULL when the caller did not set it and there is no default. */
+/* Follows references outwards through the chain of calls; NULL when the caller did not set it and there is no default.
+ */
 static const Onnx__AttributeProto *resolve(const Onnx__AttributeProto *a, const cy_call *call) {
   while (a && a->ref_attr_name && a->ref_attr_name[0]) {
     if (!call)
@@ -48,7 +50,15 @@ bool cy_onnx_has(const cy_onnx_node *n, const char *name) { return find(n, name)
 static int type_of(const Onnx__AttributeProto *a) {
   if (a->has_type && a->type != ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__UNDEFINED)
     return (int)a->type;
-  return a->has_f ? 1 : a->has_i ? 2 : a->has_s ? 3 : a->t ? 4 : a->g ? 5 : a->n_floats ? 6 : a->n_ints ? 7 : a->n_strings ? 8 : 0;
+  return a->has_f       ? 1
+         : a->has_i     ? 2
+         : a->has_s     ? 3
+         : a->t         ? 4
+         : a->g         ? 5
+         : a->n_floats  ? 6
+         : a->n_ints    ? 7
+         : a->n_strings ? 8
+                        : 0;
 }
 
 const Onnx__AttributeProto *cy_onnx_attr(cy_importer *im, const cy_onnx_node *n, const char *name,
@@ -57,12 +67,13 @@ const Onnx__AttributeProto *cy_onnx_attr(cy_importer *im, const cy_onnx_node *n,
   if (!a)
     return NULL;
   int found = type_of(a);
-  bool list = type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOATS || type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS ||
+  bool list = type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOATS ||
+              type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS ||
               type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS;
   if (found == (int)type || (found == 0 && list))
     return a;
-  cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "expected an attribute of type %s, found %s", type_name((int)type),
-                 type_name(found));
+  cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name),
+                 "expected an attribute of type %s, found %s", type_name((int)type), type_name(found));
   return NULL;
 }
 
@@ -138,6 +149,7 @@ int cy_onnx_word(cy_importer *im, const cy_onnx_node *n, const char *name, const
       return k;
     w = end ? end + 1 : NULL;
   }
-  cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "expected one of %s, found '%s'", words, found);
+  cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "expected one of %s, found '%s'", words,
+                 found);
   return -1;
 }

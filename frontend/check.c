@@ -1,7 +1,7 @@
 /* check.c - what can be said about a model before it is imported.
  *
- * In:  the ModelProto. Out: diagnostics about opset versions, and about every operator that nothing implements, all in one go,
- * each once with the number of nodes that use it: whoever ports a model sees the whole task.
+ * In:  the ModelProto. Out: diagnostics about opset versions, and about every operator that nothing implements, all in
+ * one go, each once with the number of nodes that use it: whoever ports a model sees the whole task.
  */
 #include "frontend/import_int.h"
 
@@ -21,11 +21,13 @@ static bool check_opsets(cy_importer *im, const cy_opsets *sets, const char *gra
     const char *domain = cy_onnx_domain(sets->ids[i]->domain);
     long long version = (long long)sets->ids[i]->version;
     if (version < 1 || (!domain[0] && version > CY_ONNX_ABSURD_OPSET) || version > 1 << 20) {
-      cy_diag_add(im->diag, CY_ERROR, &where, "opset version %lld of domain '%s' does not exist; the newest known one is %d", version, domain,
+      cy_diag_add(im->diag, CY_ERROR, &where,
+                  "opset version %lld of domain '%s' does not exist; the newest known one is %d", version, domain,
                   CY_ONNX_NEWEST_OPSET);
       ok = false;
     } else if (!domain[0] && version > CY_ONNX_NEWEST_OPSET) {
-      cy_diag_add(im->diag, CY_WARNING, &where, "opset version %lld is newer than the newest known one, %d: operators are read as of %d", version,
+      cy_diag_add(im->diag, CY_WARNING, &where,
+                  "opset version %lld is newer than the newest known one, %d: operators are read as of %d", version,
                   CY_ONNX_NEWEST_OPSET, CY_ONNX_NEWEST_OPSET);
     }
   }
@@ -47,7 +49,8 @@ typedef struct survey {
   bool ok;
 } survey;
 
-static void note_missing(survey *s, const Onnx__NodeProto *n, const char *domain, const char *graph, size_t index, int version) {
+static void note_missing(survey *s, const Onnx__NodeProto *n, const char *domain, const char *graph, size_t index,
+                         int version) {
   const char *op = n->op_type ? n->op_type : "";
   for (missing *m = s->first; m; m = m->next) {
     if (strcmp(m->op, op) == 0 && strcmp(m->domain, domain) == 0) {
@@ -56,12 +59,19 @@ static void note_missing(survey *s, const Onnx__NodeProto *n, const char *domain
     }
   }
   missing *m = CY_NEW(s->im->arena, missing);
-  *m = (missing){.domain = domain, .op = op, .graph = graph, .node = n->name, .index = (int64_t)index, .version = version, .count = 1};
+  *m = (missing){.domain = domain,
+                 .op = op,
+                 .graph = graph,
+                 .node = n->name,
+                 .index = (int64_t)index,
+                 .version = version,
+                 .count = 1};
   *s->last = m;
   s->last = &m->next;
 }
 
-static void survey_nodes(survey *s, Onnx__NodeProto *const *nodes, size_t n, const cy_opsets *sets, const char *graph, int depth);
+static void survey_nodes(survey *s, Onnx__NodeProto *const *nodes, size_t n, const cy_opsets *sets, const char *graph,
+                         int depth);
 
 static void survey_graph(survey *s, const Onnx__GraphProto *g, const cy_opsets *sets, int depth) {
   survey_nodes(s, g->node, g->n_node, sets, g->name, depth);
@@ -78,7 +88,8 @@ static void survey_function(survey *s, const Onnx__FunctionProto *f, const cy_op
   survey_nodes(s, f->node, f->n_node, &sets, f->name, depth + 1);
 }
 
-static void survey_nodes(survey *s, Onnx__NodeProto *const *nodes, size_t n, const cy_opsets *sets, const char *graph, int depth) {
+static void survey_nodes(survey *s, Onnx__NodeProto *const *nodes, size_t n, const cy_opsets *sets, const char *graph,
+                         int depth) {
   if (depth > CY_MAX_PROTO_DEPTH)
     return; /* a chain of functions that deep is refused when it is expanded */
   for (size_t i = 0; i < n; i++) {
@@ -112,9 +123,11 @@ bool cy_check_model(cy_importer *im) {
     cy_location where = {.file = im->file, .graph = m->graph, .node = m->node, .op = m->op, .node_index = m->index};
     const char *nodes = m->count == 1 ? "1 node uses it" : cy_arena_printf(im->arena, "%u nodes use it", m->count);
     if (!m->domain[0])
-      cy_diag_add(im->diag, CY_ERROR, &where, "operator '%s' (opset %d) is not supported; %s", m->op, m->version, nodes);
+      cy_diag_add(im->diag, CY_ERROR, &where, "operator '%s' (opset %d) is not supported; %s", m->op, m->version,
+                  nodes);
     else
-      cy_diag_add(im->diag, CY_ERROR, &where, "operator '%s' of %sdomain '%s' is not supported and the model has no function for it; %s", m->op,
+      cy_diag_add(im->diag, CY_ERROR, &where,
+                  "operator '%s' of %sdomain '%s' is not supported and the model has no function for it; %s", m->op,
                   cy_onnx_knows_domain(m->domain) ? "" : "the unknown ", m->domain, nodes);
   }
   return s.ok && cy_diag_errors(im->diag) == before;

@@ -1,8 +1,8 @@
 /* external.c - tensor data that a model keeps in other files.
  *
  * In: a TensorProto's external_data (location, offset, length). Out: a pointer into the mapped file.
- * A model is untrusted: the location must name a regular file inside the model's own folder. Absolute paths, ".." and symbolic
- * links that leave the folder are refused. Each file is mapped once and handed to the graph, which unmaps it.
+ * A model is untrusted: the location must name a regular file inside the model's own folder. Absolute paths, ".." and
+ * symbolic links that leave the folder are refused. Each file is mapped once and handed to the graph, which unmaps it.
  */
 #include "frontend/import_int.h"
 
@@ -38,7 +38,9 @@ static bool leaves_folder(const char *location) {
 /* The file's real path, inside the model's real folder; NULL after a diagnostic. */
 static const char *safe_path(cy_importer *im, const char *location, const char *item) {
   if (!im->folder)
-    return cy_build_error(im->g, item, "the model comes from memory and so has no folder to find external data '%s' in", location), NULL;
+    return cy_build_error(im->g, item, "the model comes from memory and so has no folder to find external data '%s' in",
+                          location),
+           NULL;
   if (!location[0] || leaves_folder(location)) {
     cy_build_error(im->g, item, "external data must lie in the model's own folder, found location '%s'", location);
     return NULL;
@@ -113,8 +115,8 @@ const void *cy_external_data(cy_importer *im, const Onnx__TensorProto *t, uint64
   if (!m)
     return NULL;
   if (length != bytes) {
-    cy_build_error(im->g, item, "the tensor's shape and type need %llu bytes, its external data has length %llu", (unsigned long long)bytes,
-                   (unsigned long long)length);
+    cy_build_error(im->g, item, "the tensor's shape and type need %llu bytes, its external data has length %llu",
+                   (unsigned long long)bytes, (unsigned long long)length);
     return NULL;
   }
   if (!cy_add_size(offset, length, &end) || end > m->size) {

@@ -1,8 +1,9 @@
 /* frontend.h - ONNX file in, graph IR out.
  *
- * One call reads a model, checks it and rebuilds it from the IR's primitives. Tensor data is not copied: the file (and any
- * external data file) stays mapped for as long as the graph lives. Everything wrong with the model becomes a diagnostic with
- * its place; then the result is NULL. Declared shapes of outputs and intermediate values are never trusted.
+ * One call reads a model, checks it and rebuilds it from the IR's primitives. Tensor data is not copied: the file (and
+ * any external data file) stays mapped for as long as the graph lives. Everything wrong with the model becomes a
+ * diagnostic with its place; then the result is NULL. Declared shapes of outputs and intermediate values are never
+ * trusted.
  */
 #ifndef CY_FRONTEND_H
 #define CY_FRONTEND_H
@@ -19,8 +20,9 @@ typedef struct cy_import_options {
 /* `o` may be NULL. NULL after diagnostics. */
 cy_graph *cy_import_file(const char *path, const cy_import_options *o, cy_diag_sink *diag);
 
-/* The same from memory, which must outlive the graph. `name` stands for the file in diagnostics; external data is looked for
- * in its folder only when it contains a '/'. */
-cy_graph *cy_import_memory(const void *bytes, size_t size, const char *name, const cy_import_options *o, cy_diag_sink *diag);
+/* The same from memory, which must outlive the graph. `name` stands for the file in diagnostics; external data is
+ * looked for in its folder only when it contains a '/'. */
+cy_graph *cy_import_memory(const void *bytes, size_t size, const char *name, const cy_import_options *o,
+                           cy_diag_sink *diag);
 
 #endif

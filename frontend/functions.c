@@ -1,8 +1,8 @@
 /* functions.c - model-local functions, expanded where they are called.
  *
- * In:  a node whose (domain, type, overload) names a FunctionProto of the model. Out: the function's nodes in the current block.
- * A function sees only its own names and its own opset imports. Attribute references are followed by attrs.c through
- * the cy_call chain kept here; the same chain finds recursion.
+ * In:  a node whose (domain, type, overload) names a FunctionProto of the model. Out: the function's nodes in the
+ * current block. A function sees only its own names and its own opset imports. Attribute references are followed by
+ * attrs.c through the cy_call chain kept here; the same chain finds recursion.
  */
 #include "frontend/import_int.h"
 
@@ -22,8 +22,8 @@ void cy_functions_index(cy_importer *im) {
     uint32_t other;
     if (cy_names_find(im->functions, key, &other)) {
       cy_location where = cy_importer_where(im, f->name);
-      cy_diag_add(im->diag, CY_ERROR, &where, "the model defines function '%s' of domain '%s' twice", f->name ? f->name : "",
-                  cy_onnx_domain(f->domain));
+      cy_diag_add(im->diag, CY_ERROR, &where, "the model defines function '%s' of domain '%s' twice",
+                  f->name ? f->name : "", cy_onnx_domain(f->domain));
     }
     cy_names_set(im->functions, key, (uint32_t)i);
   }
@@ -31,7 +31,8 @@ void cy_functions_index(cy_importer *im) {
 
 const Onnx__FunctionProto *cy_function_find(const cy_importer *im, const Onnx__NodeProto *node) {
   uint32_t i;
-  if (!im->model->n_functions || !cy_names_find(im->functions, key_of(im->arena, node->domain, node->op_type, node->overload), &i))
+  if (!im->model->n_functions ||
+      !cy_names_find(im->functions, key_of(im->arena, node->domain, node->op_type, node->overload), &i))
     return NULL;
   return im->model->functions[i];
 }
@@ -49,8 +50,8 @@ static bool may_call(cy_importer *im, const cy_onnx_node *n, const Onnx__Functio
     return false;
   }
   if (n->nin > fn->n_input || n->nout > fn->n_output) {
-    cy_build_error(im->g, NULL, "function '%s' has %zu inputs and %zu outputs, the node has %u and %u", fn->name, fn->n_input, fn->n_output,
-                   n->nin, n->nout);
+    cy_build_error(im->g, NULL, "function '%s' has %zu inputs and %zu outputs, the node has %u and %u", fn->name,
+                   fn->n_input, fn->n_output, n->nin, n->nout);
     return false;
   }
   return true;
@@ -61,8 +62,11 @@ bool cy_function_expand(cy_importer *im, const cy_onnx_node *n, const Onnx__Func
     return false;
   cy_call call = {fn, n, n->scope->call};
   cy_opsets opsets = {fn->n_opset_import, fn->opset_import};
-  cy_scope scope = {.names = cy_names_create(im->arena), .call = &call, .opsets = opsets.n ? &opsets : n->scope->opsets,
-                    .graph = cy_intern(im->g, fn->name ? fn->name : ""), .depth = n->scope->depth + 1};
+  cy_scope scope = {.names = cy_names_create(im->arena),
+                    .call = &call,
+                    .opsets = opsets.n ? &opsets : n->scope->opsets,
+                    .graph = cy_intern(im->g, fn->name ? fn->name : ""),
+                    .depth = n->scope->depth + 1};
   for (uint32_t i = 0; i < n->nin; i++)
     if (n->in[i])
       cy_names_set(scope.names, fn->input[i], n->in[i]);

@@ -8,7 +8,8 @@
 
 bool cy_onnx_axis(cy_importer *im, int64_t axis, int rank, int *out_axis) {
   if (axis < -rank || axis >= rank) {
-    cy_build_error(im->g, "attribute 'axis'", "axis %lld is outside of [%d, %d) for a tensor of rank %d", (long long)axis, -rank, rank, rank);
+    cy_build_error(im->g, "attribute 'axis'", "axis %lld is outside of [%d, %d) for a tensor of rank %d",
+                   (long long)axis, -rank, rank, rank);
     return false;
   }
   *out_axis = (int)(axis < 0 ? axis + rank : axis);
@@ -68,12 +69,14 @@ const cy_dim *cy_onnx_elems(cy_importer *im, const cy_onnx_node *n, uint32_t k, 
     return none;
   const cy_dim *e = cy_value_elems_or_read(im->g, n->in[k], out_n);
   if (!e)
-    cy_build_error(im->g, input_item(im, n, k), "the number of elements of this list must be known at compile time, found %s",
+    cy_build_error(im->g, input_item(im, n, k),
+                   "the number of elements of this list must be known at compile time, found %s",
                    cy_type_text(im->g, t));
   return e;
 }
 
-bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int64_t *out, uint32_t max, uint32_t *out_n) {
+bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int64_t *out, uint32_t max,
+                        uint32_t *out_n) {
   const cy_type *t = cy_onnx_type(im, n->in[k]);
   *out_n = 0;
   if (t->rank == 1 && cy_dim_is(im->g, t->dim[0], 0))
@@ -84,7 +87,8 @@ bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int6
   for (uint32_t i = 0; ok && i < count; i++)
     ok = cy_dim_is_const(im->g, e[i], &out[i]);
   if (!ok) {
-    cy_build_error(im->g, input_item(im, n, k), "expected at most %u integers known at compile time, found %s", max, cy_type_text(im->g, t));
+    cy_build_error(im->g, input_item(im, n, k), "expected at most %u integers known at compile time, found %s", max,
+                   cy_type_text(im->g, t));
     return false;
   }
   *out_n = count;
@@ -98,7 +102,8 @@ bool cy_onnx_const_float(cy_importer *im, const cy_onnx_node *n, uint32_t k, dou
   uint32_t count;
   const double *v = cy_value_floats(im->g, n->in[k], &count);
   if (!v || count != 1) {
-    cy_build_error(im->g, input_item(im, n, k), "expected one number known at compile time, found %s", cy_type_text(im->g, cy_onnx_type(im, n->in[k])));
+    cy_build_error(im->g, input_item(im, n, k), "expected one number known at compile time, found %s",
+                   cy_type_text(im->g, cy_onnx_type(im, n->in[k])));
     return false;
   }
   *out = v[0];
@@ -144,7 +149,8 @@ cy_val cy_onnx_mean(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, 
 }
 
 cy_val cy_onnx_normalize(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, double epsilon, bool rms) {
-  cy_attr a[3] = {cy_attr_ints(CY_ATTR_axes, axes, n), cy_attr_float(CY_ATTR_epsilon, epsilon), cy_attr_int(CY_ATTR_rms, rms)};
+  cy_attr a[3] = {cy_attr_ints(CY_ATTR_axes, axes, n), cy_attr_float(CY_ATTR_epsilon, epsilon),
+                  cy_attr_int(CY_ATTR_rms, rms)};
   return cy_build(im->g, CY_OP_normalize, &x, 1, a, 3, NULL, 1);
 }
 
@@ -177,9 +183,10 @@ cy_val cy_onnx_matmul(cy_importer *im, cy_val a, cy_val b, cy_dtype dtype) {
     return 0;
   int ra = cy_onnx_type(im, a)->rank, rb = cy_onnx_type(im, b)->rank;
   if (ra == 0 || rb == 0)
-    return cy_build_error(im->g, NULL, "expected operands of rank 1 or more, found %s and %s", cy_type_text(im->g, cy_onnx_type(im, a)),
-                          cy_type_text(im->g, cy_onnx_type(im, b)));
-  cy_val y = cy_build_matmul(im->g, ra == 1 ? cy_build_unsqueeze(im->g, a, 0) : a, rb == 1 ? cy_build_unsqueeze(im->g, b, 1) : b, dtype);
+    return cy_build_error(im->g, NULL, "expected operands of rank 1 or more, found %s and %s",
+                          cy_type_text(im->g, cy_onnx_type(im, a)), cy_type_text(im->g, cy_onnx_type(im, b)));
+  cy_val y = cy_build_matmul(im->g, ra == 1 ? cy_build_unsqueeze(im->g, a, 0) : a,
+                             rb == 1 ? cy_build_unsqueeze(im->g, b, 1) : b, dtype);
   if (rb == 1 && y)
     y = cy_build_squeeze(im->g, y, cy_onnx_type(im, y)->rank - 1);
   if (ra == 1 && y)

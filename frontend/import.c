@@ -1,10 +1,10 @@
 /* import.c - the walk over a ModelProto that rebuilds it in the graph IR.
  *
  * In:  the unpacked skeleton. Out: a cy_graph with inputs, outputs and nodes, or diagnostics.
- * Names live in scopes: a subgraph sees its enclosing scopes, a function sees only itself. A name bound to 0 belongs to a node
- * that failed; nodes that use it are skipped silently, so one mistake gives one message and several mistakes are found in
- * one run. Nodes may come in any order: they are sorted by what they use (subgraphs included) before they are imported.
- * Initializers are constants even where they are also listed as inputs.
+ * Names live in scopes: a subgraph sees its enclosing scopes, a function sees only itself. A name bound to 0 belongs to
+ * a node that failed; nodes that use it are skipped silently, so one mistake gives one message and several mistakes are
+ * found in one run. Nodes may come in any order: they are sorted by what they use (subgraphs included) before they are
+ * imported. Initializers are constants even where they are also listed as inputs.
  */
 #include "frontend/import_int.h"
 
@@ -39,7 +39,8 @@ static void bind(cy_importer *im, cy_scope *scope, const char *name, cy_val v) {
     cy_value_of(im->g, v)->name = cy_intern(im->g, name);
 }
 
-/* ---- order of nodes -------------------------------------------------------------------------------------------------- */
+/* ---- order of nodes
+ * -------------------------------------------------------------------------------------------------- */
 
 typedef struct sorter {
   cy_importer *im;
@@ -118,7 +119,8 @@ static bool is_replaced(const sorter *s, const Onnx__NodeProto *node, uint32_t i
   return is_constant(node) && node->n_output && cy_names_find(s->producers, node->output[0], &p) && p != index + 1;
 }
 
-static bool index_outputs(cy_importer *im, const cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n, cy_names *producers) {
+static bool index_outputs(cy_importer *im, const cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n,
+                          cy_names *producers) {
   bool ok = true;
   for (size_t i = 0; i < n; i++) {
     for (size_t k = 0; k < nodes[i]->n_output; k++) {
@@ -128,13 +130,16 @@ static bool index_outputs(cy_importer *im, const cy_scope *scope, Onnx__NodeProt
         continue;
       if (cy_names_find(producers, name, &other) && is_constant(nodes[other - 1]) && is_constant(nodes[i])) {
         cy_location where = cy_importer_where(im, cy_str_text(im->g, scope->graph));
-        cy_diag_add(im->diag, CY_WARNING, &where, "two constants have the name '%s' (nodes %u and %zu): the later one is taken", name, other - 1, i);
+        cy_diag_add(im->diag, CY_WARNING, &where,
+                    "two constants have the name '%s' (nodes %u and %zu): the later one is taken", name, other - 1, i);
       } else if (cy_names_find(producers, name, &other)) {
-        cy_build_error(im->g, quoted(im, "output", name), "two nodes produce this name: '%s' (number %u) and '%s' (number %zu)",
-                       label(nodes[other - 1]), other - 1, label(nodes[i]), i);
+        cy_build_error(im->g, quoted(im, "output", name),
+                       "two nodes produce this name: '%s' (number %u) and '%s' (number %zu)", label(nodes[other - 1]),
+                       other - 1, label(nodes[i]), i);
         ok = false;
       } else if (cy_names_find(scope->names, name, &other)) {
-        cy_build_error(im->g, quoted(im, "output", name), "node '%s' (number %zu) produces a name that an input or initializer has already",
+        cy_build_error(im->g, quoted(im, "output", name),
+                       "node '%s' (number %zu) produces a name that an input or initializer has already",
                        label(nodes[i]), i);
         ok = false;
       }
@@ -149,7 +154,8 @@ static void report_cycle(cy_importer *im, Onnx__NodeProto *const *nodes, const u
   uint32_t shown = n < 12 ? n : 12;
   for (uint32_t i = 1; i < shown; i++)
     text = cy_arena_printf(im->arena, "%s' <- '%s", text, label(nodes[path[i]]));
-  cy_build_error(im->g, NULL, "the graph has a cycle of %u nodes: '%s'%s <- '%s'", n, text, shown < n ? " <- .." : "", label(nodes[path[0]]));
+  cy_build_error(im->g, NULL, "the graph has a cycle of %u nodes: '%s'%s <- '%s'", n, text, shown < n ? " <- .." : "",
+                 label(nodes[path[0]]));
 }
 
 /* Depth-first, in the file's order, so that a sorted graph stays as it is. NULL after a diagnostic. */
@@ -190,7 +196,8 @@ static uint32_t *sort_nodes(sorter *s, Onnx__NodeProto *const *nodes, uint32_t n
   return order;
 }
 
-/* ---- one node ---------------------------------------------------------------------------------------------------------- */
+/* ---- one node
+ * ---------------------------------------------------------------------------------------------------------- */
 
 bool cy_importer_set(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val v) {
   (void)im;
@@ -211,7 +218,8 @@ static bool resolve_inputs(cy_importer *im, cy_onnx_node *n) {
     if (!name[0])
       continue;
     if (!cy_scope_find(n->scope, name, &n->in[i])) {
-      cy_build_error(im->g, quoted(im, "input", name), "nothing produces this value: it is no output of a node, initializer or graph input");
+      cy_build_error(im->g, quoted(im, "input", name),
+                     "nothing produces this value: it is no output of a node, initializer or graph input");
       ok = false;
     } else if (!n->in[i]) {
       im->skipped++;
@@ -242,7 +250,8 @@ static bool run_importer(cy_importer *im, cy_onnx_node *n) {
 }
 
 static void import_node(cy_importer *im, cy_scope *scope, const Onnx__NodeProto *node, int32_t index) {
-  cy_onnx_node n = {.proto = node, .op = node->op_type ? node->op_type : "", .domain = cy_onnx_domain(node->domain), .scope = scope};
+  cy_onnx_node n = {
+      .proto = node, .op = node->op_type ? node->op_type : "", .domain = cy_onnx_domain(node->domain), .scope = scope};
   n.nin = (uint32_t)node->n_input;
   n.nout = (uint32_t)node->n_output;
   n.in = CY_NEW_ARRAY(im->arena, cy_val, n.nin + CY_ONNX_MIN_IN);
@@ -255,7 +264,8 @@ static void import_node(cy_importer *im, cy_scope *scope, const Onnx__NodeProto 
   uint64_t skipped = im->skipped;
   bool ok = false;
   if (++im->expanded > CY_MAX_EXPANDED_NODES)
-    cy_build_error(im->g, NULL, "the model has more than %d nodes when its functions are expanded", CY_MAX_EXPANDED_NODES);
+    cy_build_error(im->g, NULL, "the model has more than %d nodes when its functions are expanded",
+                   CY_MAX_EXPANDED_NODES);
   else if (resolve_inputs(im, &n)) {
     ok = run_importer(im, &n);
     cy_onnx_at(im, &n);
@@ -288,7 +298,8 @@ bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *n
   return cy_diag_errors(im->diag) == before;
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------------------------------- */
+/* ---- graphs
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static void import_initializers(cy_importer *im, cy_scope *scope, const Onnx__GraphProto *graph) {
   cy_names *seen = cy_names_create(im->arena);
@@ -310,10 +321,14 @@ static void import_initializers(cy_importer *im, cy_scope *scope, const Onnx__Gr
   }
 }
 
-bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const cy_val *params, uint32_t nparams,
-                        cy_val *out_results) {
-  cy_scope scope = {.names = cy_names_create(im->arena), .outer = n->scope, .call = n->scope->call, .opsets = n->scope->opsets,
-                    .graph = cy_intern(im->g, graph->name ? graph->name : ""), .depth = n->scope->depth + 1};
+bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const cy_val *params,
+                        uint32_t nparams, cy_val *out_results) {
+  cy_scope scope = {.names = cy_names_create(im->arena),
+                    .outer = n->scope,
+                    .call = n->scope->call,
+                    .opsets = n->scope->opsets,
+                    .graph = cy_intern(im->g, graph->name ? graph->name : ""),
+                    .depth = n->scope->depth + 1};
   if (graph->n_input < nparams)
     nparams = (uint32_t)graph->n_input;
   for (uint32_t i = 0; i < nparams; i++)
@@ -329,7 +344,9 @@ bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__Grap
     out_results[i] = 0;
     if (!cy_names_find(scope.names, name, &out_results[i]))
       cy_build_error(im->g, quoted(im, "output", name), "the subgraph does not produce this output itself%s",
-                     cy_scope_find(&scope, name, &out_results[i]) ? ": pass the value of the enclosing graph through an Identity node" : "");
+                     cy_scope_find(&scope, name, &out_results[i])
+                         ? ": pass the value of the enclosing graph through an Identity node"
+                         : "");
     ok = ok && cy_names_find(scope.names, name, &out_results[i]) && out_results[i];
   }
   return ok;
@@ -368,7 +385,9 @@ static bool import_model(cy_importer *im) {
     return false;
   cy_graph_set_name(im->g, graph->name && graph->name[0] ? graph->name : "model");
   cy_opsets opsets = {im->model->n_opset_import, im->model->opset_import};
-  cy_scope scope = {.names = cy_names_create(im->arena), .opsets = &opsets, .graph = cy_intern(im->g, graph->name ? graph->name : "")};
+  cy_scope scope = {.names = cy_names_create(im->arena),
+                    .opsets = &opsets,
+                    .graph = cy_intern(im->g, graph->name ? graph->name : "")};
   set_origin(im, &scope);
   if (!cy_import_fix_dims(im))
     return false;
@@ -382,7 +401,8 @@ static bool import_model(cy_importer *im) {
   return import_outputs(im, &scope, graph) && cy_diag_errors(im->diag) == before;
 }
 
-/* ---- entry points ---------------------------------------------------------------------------------------------------------- */
+/* ---- entry points
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void release(void *handle) {
   cy_mapping_close(handle);
@@ -425,7 +445,8 @@ cy_graph *cy_import_file(const char *path, const cy_import_options *o, cy_diag_s
   return import_mapping(map, path, o, diag);
 }
 
-cy_graph *cy_import_memory(const void *bytes, size_t size, const char *name, const cy_import_options *o, cy_diag_sink *diag) {
+cy_graph *cy_import_memory(const void *bytes, size_t size, const char *name, const cy_import_options *o,
+                           cy_diag_sink *diag) {
   cy_location where = {.file = name, .node_index = -1};
   cy_mapping *map = new_mapping(diag, &where);
   if (!map)

@@ -6,9 +6,10 @@
  * tensor.c external.c   constants;  attrs.c   attribute readers;  functions.c   model-local functions
  * onnx_*.c   importers by family: one function per row (or several rows) of onnx_ops.def
  *
- * An importer reads n->in[], builds IR and calls cy_importer_set() for each output. It may assume that the first `need` inputs
- * of its row are present; n->in[k] is 0 for an absent optional input and in[] is padded to CY_ONNX_MIN_IN entries. When it returns
- * false a diagnostic has been filed (cy_build_error(), or a builder given something invalid, returning 0).
+ * An importer reads n->in[], builds IR and calls cy_importer_set() for each output. It may assume that the first `need`
+ * inputs of its row are present; n->in[k] is 0 for an absent optional input and in[] is padded to CY_ONNX_MIN_IN
+ * entries. When it returns false a diagnostic has been filed (cy_build_error(), or a builder given something invalid,
+ * returning 0).
  */
 #ifndef CY_FRONTEND_IMPORT_INT_H
 #define CY_FRONTEND_IMPORT_INT_H
@@ -57,7 +58,7 @@ typedef struct cy_external_file cy_external_file;
 typedef struct cy_importer {
   cy_graph *g;
   cy_diag_sink *diag;
-  cy_arena *arena; /* protobuf and scratch; gone after the import */
+  cy_arena *arena;           /* protobuf and scratch; gone after the import */
   const char *file, *folder; /* folder NULL: no external data */
   const cy_mapping *map;
   const Onnx__ModelProto *model;
@@ -120,10 +121,11 @@ int cy_opset_version(const cy_opsets *sets, const char *domain);
 /* import.c */
 bool cy_importer_set(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val v);
 void cy_onnx_at(cy_importer *im, const cy_onnx_node *n); /* what is built from now on comes from n (again) */
-bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k); /* output k exists and has a name */
-/* Imports a subgraph's nodes into the current block; `params` are bound to its inputs. Results to out (n_output of them). */
-bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const cy_val *params, uint32_t nparams,
-                        cy_val *out_results);
+bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k);   /* output k exists and has a name */
+/* Imports a subgraph's nodes into the current block; `params` are bound to its inputs. Results to out (n_output of
+ * them). */
+bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const cy_val *params,
+                        uint32_t nparams, cy_val *out_results);
 bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n);
 bool cy_scope_find(const cy_scope *s, const char *name, cy_val *out_value);
 cy_location cy_importer_where(cy_importer *im, const char *graph);
@@ -151,7 +153,8 @@ bool cy_onnx_has(const cy_onnx_node *n, const char *name);
 int64_t cy_onnx_int(cy_importer *im, const cy_onnx_node *n, const char *name, int64_t otherwise);
 double cy_onnx_float(cy_importer *im, const cy_onnx_node *n, const char *name, double otherwise);
 const char *cy_onnx_string(cy_importer *im, const cy_onnx_node *n, const char *name, const char *otherwise);
-const int64_t *cy_onnx_ints(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t *out_n); /* NULL: absent */
+const int64_t *cy_onnx_ints(cy_importer *im, const cy_onnx_node *n, const char *name,
+                            uint32_t *out_n); /* NULL: absent */
 const double *cy_onnx_floats(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t *out_n);
 const char *const *cy_onnx_strings(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t *out_n);
 const Onnx__GraphProto *cy_onnx_graph(cy_importer *im, const cy_onnx_node *n, const char *name);
@@ -160,14 +163,17 @@ int cy_onnx_word(cy_importer *im, const cy_onnx_node *n, const char *name, const
 
 /* helpers.c: small things most importers need */
 bool cy_onnx_axis(cy_importer *im, int64_t axis, int rank, int *out_axis); /* from -rank .. rank-1 */
-/* The axes of attribute "axes", or of input k where k > 0: normalised, sorted order kept, unique. false after a diagnostic;
- * *out_n is 0 when absent or empty. */
+/* The axes of attribute "axes", or of input k where k > 0: normalised, sorted order kept, unique. false after a
+ * diagnostic; *out_n is 0 when absent or empty. */
 bool cy_onnx_axes(cy_importer *im, const cy_onnx_node *n, uint32_t k, int rank, int64_t *out_axes, uint32_t *out_n);
-const cy_dim *cy_onnx_elems(cy_importer *im, const cy_onnx_node *n, uint32_t k, uint32_t *out_n); /* input k's contents; NULL after a diagnostic */
-bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int64_t *out, uint32_t max, uint32_t *out_n);
+const cy_dim *cy_onnx_elems(cy_importer *im, const cy_onnx_node *n, uint32_t k,
+                            uint32_t *out_n); /* input k's contents; NULL after a diagnostic */
+bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int64_t *out, uint32_t max,
+                        uint32_t *out_n);
 bool cy_onnx_const_float(cy_importer *im, const cy_onnx_node *n, uint32_t k, double otherwise, double *out);
-cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis);        /* [prod(before axis), prod(from axis)] */
-cy_val cy_onnx_channel(cy_importer *im, cy_val v, int rank, int axis); /* 1-D [c] -> [c, 1, 1] .. for broadcasting along axis */
+cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis); /* [prod(before axis), prod(from axis)] */
+cy_val cy_onnx_channel(cy_importer *im, cy_val v, int rank,
+                       int axis); /* 1-D [c] -> [c, 1, 1] .. for broadcasting along axis */
 cy_val cy_onnx_mean(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, bool keepdims);
 cy_val cy_onnx_normalize(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, double epsilon, bool rms);
 cy_val cy_onnx_move_axis(cy_importer *im, cy_val x, int from, int to);
@@ -192,7 +198,18 @@ static inline const cy_type *cy_onnx_type(const cy_importer *im, cy_val v) { ret
 #define IMPORT(name) bool cy_import_##name(cy_importer *im, const cy_onnx_node *n)
 
 /* Arguments of rows that are no cy_op. */
-enum { REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN, REDUCE_PROD, REDUCE_L1, REDUCE_L2, REDUCE_LOG_SUM, REDUCE_LOG_SUM_EXP, REDUCE_SUM_SQUARE };
+enum {
+  REDUCE_SUM,
+  REDUCE_MEAN,
+  REDUCE_MAX,
+  REDUCE_MIN,
+  REDUCE_PROD,
+  REDUCE_L1,
+  REDUCE_L2,
+  REDUCE_LOG_SUM,
+  REDUCE_LOG_SUM_EXP,
+  REDUCE_SUM_SQUARE
+};
 
 enum { WINDOW_HANN, WINDOW_HAMMING, WINDOW_BLACKMAN };
 

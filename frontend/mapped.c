@@ -1,12 +1,12 @@
 /* mapped.c - an ONNX file of any size, mapped, and its ModelProto without the weights.
  *
- * In:  a path. Out: the mapping, and a protobuf-c ModelProto in which every TensorProto's bulk data is replaced by a cy_bulk
- * token in raw_data that says where in the file the data is.
- * Method: one pass over the wire format, driven by protobuf-c's own descriptors, copies everything else into a small
- * "skeleton" message. Lengths of enclosing messages shrink, so they are written as five-byte padded varints and
- * patched when the message ends. protobuf-c then unpacks the skeleton only: a 1 GB model costs its graph, not its weights.
- * The pass is also the guard in front of protobuf-c: it checks bounds and limits nesting (protobuf-c recurses per level).
- * doc_string and metadata_props are dropped: nobody reads them here.
+ * In:  a path. Out: the mapping, and a protobuf-c ModelProto in which every TensorProto's bulk data is replaced by a
+ * cy_bulk token in raw_data that says where in the file the data is. Method: one pass over the wire format, driven by
+ * protobuf-c's own descriptors, copies everything else into a small "skeleton" message. Lengths of enclosing messages
+ * shrink, so they are written as five-byte padded varints and patched when the message ends. protobuf-c then unpacks
+ * the skeleton only: a 1 GB model costs its graph, not its weights. The pass is also the guard in front of protobuf-c:
+ * it checks bounds and limits nesting (protobuf-c recurses per level). doc_string and metadata_props are dropped:
+ * nobody reads them here.
  */
 #include "frontend/import_int.h"
 
@@ -55,7 +55,8 @@ void cy_mapping_close(cy_mapping *m) {
   *m = (cy_mapping){0};
 }
 
-/* ---- the skeleton ------------------------------------------------------------------------------------------------- */
+/* ---- the skeleton -------------------------------------------------------------------------------------------------
+ */
 
 typedef struct scan {
   const uint8_t *bytes;
@@ -66,7 +67,8 @@ typedef struct scan {
 } scan;
 
 static bool fail(scan *s, uint64_t pos, const char *what) {
-  cy_diag_add(s->diag, CY_ERROR, &s->where, "not a valid ONNX model: %s at byte %llu; is the file truncated or damaged?", what,
+  cy_diag_add(s->diag, CY_ERROR, &s->where,
+              "not a valid ONNX model: %s at byte %llu; is the file truncated or damaged?", what,
               (unsigned long long)pos);
   return false;
 }
@@ -204,7 +206,8 @@ Onnx__ModelProto *cy_model_unpack(const cy_mapping *m, cy_arena *arena, cy_diag_
     static const uint8_t nothing[1];
     model = onnx__model_proto__unpack(&allocator, s.n, s.out ? s.out : nothing);
     if (!model)
-      cy_diag_add(diag, CY_ERROR, &s.where, "not a valid ONNX model: a field has the wrong wire type; is this an ONNX file?");
+      cy_diag_add(diag, CY_ERROR, &s.where,
+                  "not a valid ONNX model: a field has the wrong wire type; is this an ONNX file?");
   }
   free(s.out);
   return model;

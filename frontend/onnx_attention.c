@@ -1,8 +1,8 @@
 /* onnx_attention.c - Attention of ai.onnx (23, 24) and com.microsoft's Attention and MultiHeadAttention.
  *
- * All of them end in one composition over [batch, heads, sequence, size]: scores = scale * q k^T, softcap, masks, softmax, times v. It
- * has the form that exporters write, so that one pass recognises both. Masked scores become -inf by a select (boolean masks,
- * causal masks, lengths) or get the mask added (numbers).
+ * All of them end in one composition over [batch, heads, sequence, size]: scores = scale * q k^T, softcap, masks,
+ * softmax, times v. It has the form that exporters write, so that one pass recognises both. Masked scores become -inf
+ * by a select (boolean masks, causal masks, lengths) or get the mask added (numbers).
  */
 #include "frontend/import_int.h"
 
@@ -12,14 +12,14 @@
 #define SET(v) cy_importer_set(im, n, 0, (v))
 
 typedef struct attention {
-  cy_val q, k, v;  /* [b, hq, s, d], [b, hkv, t, d], [b, hkv, t, dv] */
+  cy_val q, k, v; /* [b, hq, s, d], [b, hkv, t, d], [b, hkv, t, dv] */
   double scale, softcap;
-  cy_val mask;     /* number (added) or bool (true: keep), broadcasts to [b, h, s, t]; 0: none */
-  cy_val extra;    /* a second number to add; 0: none */
-  cy_val lengths;  /* [b]: keys from there on are padding; 0: none */
+  cy_val mask;    /* number (added) or bool (true: keep), broadcasts to [b, h, s, t]; 0: none */
+  cy_val extra;   /* a second number to add; 0: none */
+  cy_val lengths; /* [b]: keys from there on are padding; 0: none */
   bool causal;
-  cy_dim past;     /* keys before the first query */
-  int64_t softmax_dtype; /* 0: as it is */
+  cy_dim past;                    /* keys before the first query */
+  int64_t softmax_dtype;          /* 0: as it is */
   cy_val scores, biased, weights; /* out: for those who ask */
 } attention;
 
@@ -33,8 +33,10 @@ static cy_val repeat_heads(cy_importer *im, cy_val x, cy_dim heads) {
   if (t.dim[1] == heads)
     return x;
   if (!cy_dim_is_const(im->g, heads, &h) || !cy_dim_is_const(im->g, t.dim[1], &hkv) || hkv < 1 || h % hkv)
-    return cy_build_error(im->g, NULL, "%s query heads cannot share %s key heads", cy_dim_text(im->g, heads), cy_dim_text(im->g, t.dim[1]));
-  cy_dim one[5] = {t.dim[0], t.dim[1], num(im, 1), t.dim[2], t.dim[3]}, all[5] = {t.dim[0], t.dim[1], num(im, h / hkv), t.dim[2], t.dim[3]};
+    return cy_build_error(im->g, NULL, "%s query heads cannot share %s key heads", cy_dim_text(im->g, heads),
+                          cy_dim_text(im->g, t.dim[1]));
+  cy_dim one[5] = {t.dim[0], t.dim[1], num(im, 1), t.dim[2], t.dim[3]},
+         all[5] = {t.dim[0], t.dim[1], num(im, h / hkv), t.dim[2], t.dim[3]};
   cy_dim out[4] = {t.dim[0], heads, t.dim[2], t.dim[3]};
   return cy_build_reshape(im->g, cy_build_expand(im->g, cy_build_reshape(im->g, x, one, 5), all, 5), out, 4);
 }
@@ -116,7 +118,8 @@ static cy_val widen_mask(cy_importer *im, cy_val mask, cy_dim keys) {
   for (int i = 0; i < 2 * t.rank; i++)
     pads[i] = num(im, 0);
   pads[2 * t.rank - 1] = cy_dim_max(im->g, num(im, 0), cy_dim_sub(im->g, keys, t.dim[t.rank - 1]));
-  return cy_build_pad(im->g, mask, pads, CY_PAD_CONSTANT, t.dtype == CY_BOOL ? cy_build_scalar_int(im->g, CY_BOOL, 0) : LIKE(mask, -INFINITY));
+  return cy_build_pad(im->g, mask, pads, CY_PAD_CONSTANT,
+                      t.dtype == CY_BOOL ? cy_build_scalar_int(im->g, CY_BOOL, 0) : LIKE(mask, -INFINITY));
 }
 
 static bool set_scores(cy_importer *im, const cy_onnx_node *n, const attention *a, int64_t mode) {
@@ -129,8 +132,10 @@ IMPORT(attention) {
   attention a = {.q = X, .k = n->in[1], .v = n->in[2], .mask = n->in[3], .lengths = n->in[6], .past = num(im, 0)};
   int rank = cy_onnx_type(im, X)->rank;
   int64_t hq = cy_onnx_int(im, n, "q_num_heads", 0), hkv = cy_onnx_int(im, n, "kv_num_heads", 0);
-  if (cy_onnx_type(im, a.k)->rank != rank || cy_onnx_type(im, a.v)->rank != rank || (rank != 4 && (rank != 3 || hq < 1 || hkv < 1)))
-    return cy_build_error(im->g, NULL, "expected Q, K and V of rank 4, or of rank 3 with q_num_heads and kv_num_heads, found %s",
+  if (cy_onnx_type(im, a.k)->rank != rank || cy_onnx_type(im, a.v)->rank != rank ||
+      (rank != 4 && (rank != 3 || hq < 1 || hkv < 1)))
+    return cy_build_error(im->g, NULL,
+                          "expected Q, K and V of rank 4, or of rank 3 with q_num_heads and kv_num_heads, found %s",
                           cy_type_text(im->g, cy_onnx_type(im, X)));
   if (rank == 3) {
     a.q = split_heads(im, a.q, hq);
@@ -146,8 +151,10 @@ IMPORT(attention) {
   a.softcap = cy_onnx_float(im, n, "softcap", 0);
   a.causal = cy_onnx_int(im, n, "is_causal", 0) != 0;
   a.softmax_dtype = cy_onnx_int(im, n, "softmax_precision", 0);
-  if (a.softmax_dtype < 0 || a.softmax_dtype >= CY_DTYPE_COUNT || (a.softmax_dtype && !cy_dtype_is_float((cy_dtype)a.softmax_dtype)))
-    return cy_build_error(im->g, "attribute 'softmax_precision'", "expected a float type, found %lld", (long long)a.softmax_dtype);
+  if (a.softmax_dtype < 0 || a.softmax_dtype >= CY_DTYPE_COUNT ||
+      (a.softmax_dtype && !cy_dtype_is_float((cy_dtype)a.softmax_dtype)))
+    return cy_build_error(im->g, "attribute 'softmax_precision'", "expected a float type, found %lld",
+                          (long long)a.softmax_dtype);
   if (n->in[4])
     a.past = dim_of(im, n->in[4], 2);
   a.k = append(im, n->in[4], a.k);
@@ -157,10 +164,12 @@ IMPORT(attention) {
   cy_val y = attend(im, &a);
   cy_importer_set(im, n, 1, a.k);
   cy_importer_set(im, n, 2, a.v);
-  return set_scores(im, n, &a, cy_onnx_int(im, n, "qk_matmul_output_mode", 0)) && SET(rank == 3 ? join_heads(im, y) : y);
+  return set_scores(im, n, &a, cy_onnx_int(im, n, "qk_matmul_output_mode", 0)) &&
+         SET(rank == 3 ? join_heads(im, y) : y);
 }
 
-/* ---- com.microsoft --------------------------------------------------------------------------------------------------------- */
+/* ---- com.microsoft
+ * --------------------------------------------------------------------------------------------------------- */
 
 /* Masks of com.microsoft: lengths [b], or 0/1 per key [b, t] or per query and key [b, s, t]. */
 static bool ms_mask(cy_importer *im, const cy_onnx_node *n, cy_val mask, attention *a) {
@@ -170,12 +179,14 @@ static bool ms_mask(cy_importer *im, const cy_onnx_node *n, cy_val mask, attenti
   cy_dim one = num(im, 1), batch = dim_of(im, a->q, 0);
   if (t.rank == 1 && (t.dim[0] == batch || !cy_dim_is(im->g, t.dim[0], 0))) {
     if (t.dim[0] != batch)
-      return cy_build_error(im->g, "input 'mask_index'", "expected one length per sequence, found %s", cy_type_text(im->g, &t));
+      return cy_build_error(im->g, "input 'mask_index'", "expected one length per sequence, found %s",
+                            cy_type_text(im->g, &t));
     a->lengths = mask;
     return true;
   }
   if (t.rank != 2 && t.rank != 3)
-    return cy_build_error(im->g, "input 'mask_index'", "masks of this form are not supported: %s", cy_type_text(im->g, &t));
+    return cy_build_error(im->g, "input 'mask_index'", "masks of this form are not supported: %s",
+                          cy_type_text(im->g, &t));
   cy_dim d[4] = {t.dim[0], one, t.rank == 3 ? t.dim[1] : one, t.dim[t.rank - 1]};
   cy_val keep = CAST(cy_build_reshape(im->g, mask, d, 4), cy_onnx_type(im, a->q)->dtype);
   a->mask = keep ? MUL(SUB(LIKE(keep, 1), keep), LIKE(keep, cy_onnx_float(im, n, "mask_filter_value", -10000))) : 0;
@@ -211,9 +222,11 @@ IMPORT(ms_attention) {
   uint32_t count;
   const int64_t *sizes = cy_onnx_ints(im, n, "qkv_hidden_sizes", &count);
   if (cy_onnx_type(im, X)->rank != 3 || cy_onnx_type(im, n->in[1])->rank != 2 || heads < 1 || (sizes && count != 3))
-    return cy_build_error(im->g, NULL, "expected an input [batch, sequence, hidden], weights [hidden, 3 * hidden] and num_heads");
+    return cy_build_error(im->g, NULL,
+                          "expected an input [batch, sequence, hidden], weights [hidden, 3 * hidden] and num_heads");
   if (cy_onnx_int(im, n, "do_rotary", 0) || n->in[6])
-    return cy_build_error(im->g, NULL, "rotary embedding and a shared past buffer are not supported inside this operator");
+    return cy_build_error(im->g, NULL,
+                          "rotary embedding and a shared past buffer are not supported inside this operator");
   cy_val all = cy_onnx_matmul(im, X, n->in[1], cy_onnx_type(im, X)->dtype), part[3];
   all = n->in[2] ? ADD(all, n->in[2]) : all;
   cy_dim third = cy_dim_div(im->g, dim_of(im, n->in[1], 1), num(im, 3)), at = num(im, 0);
@@ -258,7 +271,8 @@ IMPORT(multi_head_attention) {
   cy_val key = n->in[1], value = n->in[2], bias = n->in[3];
   int rank = cy_onnx_type(im, X)->rank;
   if (heads < 1 || (rank != 3 && rank != 5))
-    return cy_build_error(im->g, NULL, "expected a query [batch, sequence, hidden] and num_heads, found %s", cy_type_text(im->g, cy_onnx_type(im, X)));
+    return cy_build_error(im->g, NULL, "expected a query [batch, sequence, hidden] and num_heads, found %s",
+                          cy_type_text(im->g, cy_onnx_type(im, X)));
   if (rank == 5) {
     a.q = packed(im, X, 0);
     a.k = packed(im, X, 1);

@@ -1,4 +1,5 @@
-/* onnx_contrib.c - com.microsoft operators that exporters and optimisers write, and removed experimental ones, as compositions.
+/* onnx_contrib.c - com.microsoft operators that exporters and optimisers write, and removed experimental ones, as
+ * compositions.
  */
 #include "frontend/import_int.h"
 
@@ -14,7 +15,8 @@ IMPORT(image_scaler) {
   uint32_t count;
   const double *bias = cy_onnx_floats(im, n, "bias", &count);
   if (t->rank < 2 || !bias || count == 0)
-    return cy_build_error(im->g, "attribute 'bias'", "expected one number per channel of %s, found %u", cy_type_text(im->g, t), count);
+    return cy_build_error(im->g, "attribute 'bias'", "expected one number per channel of %s, found %u",
+                          cy_type_text(im->g, t), count);
   float *v = cy_arena_alloc(cy_graph_arena(im->g), sizeof(float) * count);
   for (uint32_t i = 0; i < count; i++)
     v[i] = (float)bias[i];
@@ -29,7 +31,13 @@ static cy_val activate(cy_importer *im, const cy_onnx_node *n, cy_val x) {
   uint32_t count;
   const double *p = cy_onnx_floats(im, n, "activation_params", &count);
   int k = cy_onnx_word(im, n, "activation", "", "|Relu|Tanh|Sigmoid|LeakyRelu|Clip|HardSigmoid");
-  double a = p && count > 0 ? p[0] : k == 4 ? 0.01 : k == 6 ? 0.2 : -INFINITY, b = p && count > 1 ? p[1] : k == 6 ? 0.5 : INFINITY;
+  double a = p && count > 0 ? p[0]
+             : k == 4       ? 0.01
+             : k == 6       ? 0.2
+                            : -INFINITY,
+         b = p && count > 1 ? p[1]
+             : k == 6       ? 0.5
+                            : INFINITY;
   switch (x ? k : -1) {
   case 0: return x;
   case 1: return MAX(x, LIKE(x, 0));
@@ -57,7 +65,8 @@ IMPORT(skip_layer_norm) {
   if (!sum || cy_onnx_wants(n, 1) || cy_onnx_wants(n, 2))
     return sum && cy_build_error(im->g, NULL, "outputs 'mean' and 'inv_std_var' are for training and not supported");
   int64_t axis = cy_onnx_type(im, sum)->rank - 1;
-  cy_val y = MUL(cy_onnx_normalize(im, sum, &axis, 1, cy_onnx_float(im, n, "epsilon", rms ? 1e-6 : 1e-12), rms), n->in[2]);
+  cy_val y =
+      MUL(cy_onnx_normalize(im, sum, &axis, 1, cy_onnx_float(im, n, "epsilon", rms ? 1e-6 : 1e-12), rms), n->in[2]);
   cy_importer_set(im, n, 3, sum);
   return SET(beta ? ADD(y, beta) : y);
 }
@@ -89,7 +98,8 @@ IMPORT(embed_layer_norm) {
   return SET(ADD(MUL(y, n->in[5]), n->in[6]));
 }
 
-/* Packed 2-, 4- or 8-bit weights B [n, blocks, bytes], scales and zero points per block: dequantised, then a matrix product. */
+/* Packed 2-, 4- or 8-bit weights B [n, blocks, bytes], scales and zero points per block: dequantised, then a matrix
+ * product. */
 static cy_val unpack(cy_importer *im, cy_val packed, int64_t bits, const cy_dim *dims, int rank) {
   int64_t per = 8 / bits;
   cy_dim parts[CY_MAX_RANK], grown[CY_MAX_RANK];
@@ -98,7 +108,8 @@ static cy_val unpack(cy_importer *im, cy_val packed, int64_t bits, const cy_dim 
   parts[rank] = cy_dim_const(im->g, 1);
   cy_dim four[1] = {cy_dim_const(im->g, per)};
   cy_val shift = MUL(cy_build_iota(im->g, CY_U8, four, 1, 0), cy_build_scalar_int(im->g, CY_U8, bits));
-  cy_val v = BINARY(and, BINARY(shr, cy_build_reshape(im->g, packed, parts, rank + 1), shift), cy_build_scalar_int(im->g, CY_U8, (1 << bits) - 1));
+  cy_val v = BINARY(and, BINARY(shr, cy_build_reshape(im->g, packed, parts, rank + 1), shift),
+                    cy_build_scalar_int(im->g, CY_U8, (1 << bits) - 1));
   grown[rank - 1] = cy_dim_muli(im->g, dims[rank - 1], per);
   return cy_build_reshape(im->g, v, grown, rank);
 }
@@ -107,9 +118,12 @@ IMPORT(matmul_nbits) {
   int64_t k = cy_onnx_int(im, n, "K", 0), columns = cy_onnx_int(im, n, "N", 0), bits = cy_onnx_int(im, n, "bits", 4),
           block = cy_onnx_int(im, n, "block_size", 0);
   cy_dtype dtype = cy_onnx_type(im, X)->dtype;
-  if (k < 1 || columns < 1 || block < 16 || block > 1 << 20 || k > (int64_t)1 << 40 || columns > (int64_t)1 << 40 || (bits != 2 && bits != 4 && bits != 8))
-    return cy_build_error(im->g, NULL, "expected positive K and N, a block_size of 16 or more and 2, 4 or 8 bits, found %lld, %lld, %lld and %lld",
-                          (long long)k, (long long)columns, (long long)block, (long long)bits);
+  if (k < 1 || columns < 1 || block < 16 || block > 1 << 20 || k > (int64_t)1 << 40 || columns > (int64_t)1 << 40 ||
+      (bits != 2 && bits != 4 && bits != 8))
+    return cy_build_error(
+        im->g, NULL,
+        "expected positive K and N, a block_size of 16 or more and 2, 4 or 8 bits, found %lld, %lld, %lld and %lld",
+        (long long)k, (long long)columns, (long long)block, (long long)bits);
   if (n->in[4])
     return cy_build_error(im->g, "input 'g_idx'", "group indices are not supported");
   int64_t blocks = (k + block - 1) / block, zp_bytes = (blocks * bits + 7) / 8;
@@ -155,18 +169,21 @@ static cy_val rotate(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_d
   return cy_build_reshape(im->g, cy_build_concat(im->g, v, 2, t.rank), t.dim, t.rank);
 }
 
-/* ai.onnx: X, cos, sin, positions; com.microsoft (argument 1): X, positions, cos, sin. X is [b, heads, s, d] or [b, s, heads * d]. */
+/* ai.onnx: X, cos, sin, positions; com.microsoft (argument 1): X, positions, cos, sin. X is [b, heads, s, d] or [b, s,
+ * heads * d]. */
 IMPORT(rotary_embedding) {
   bool ms = n->arg != 0;
   cy_val x = X, cosine = n->in[ms ? 2 : 1], sine = n->in[ms ? 3 : 2], at = ms ? n->in[1] : n->in[3];
   const cy_type t = *cy_onnx_type(im, X);
   int64_t heads = cy_onnx_int(im, n, "num_heads", 0), dims = cy_onnx_int(im, n, "rotary_embedding_dim", 0);
   if ((t.rank != 4 && (t.rank != 3 || (heads < 1 && !ms))) || !sine || dims % 2)
-    return cy_build_error(im->g, NULL, "expected [batch, heads, sequence, size], or three dimensions and num_heads, found %s", cy_type_text(im->g, &t));
+    return cy_build_error(im->g, NULL,
+                          "expected [batch, heads, sequence, size], or three dimensions and num_heads, found %s",
+                          cy_type_text(im->g, &t));
   if (t.rank == 3) {
     cy_dim width = dims && heads ? cy_dim_div(im->g, t.dim[2], cy_dim_const(im->g, heads))
                    : heads       ? cy_dim_div(im->g, t.dim[2], cy_dim_const(im->g, heads))
-                                 : cy_dim_muli(im->g, cy_onnx_type(im, cosine)->dim[cy_onnx_type(im, cosine)->rank - 1], 2);
+                           : cy_dim_muli(im->g, cy_onnx_type(im, cosine)->dim[cy_onnx_type(im, cosine)->rank - 1], 2);
     cy_dim d[4] = {t.dim[0], t.dim[1], cy_dim_div(im->g, t.dim[2], width), width};
     x = cy_build_reshape(im->g, x, d, 4);
   } else {
@@ -180,7 +197,9 @@ IMPORT(rotary_embedding) {
     if (at && !ms) {
       cs[i] = cy_build_gather(im->g, cs[i], at, 0);
     } else if (at) { /* one offset, or positions per token */
-      cy_val p = cy_onnx_type(im, at)->rank == 2 ? at : ADD(cy_build_iota(im->g, CY_I64, &tx.dim[1], 1, 0), cy_build_reshape(im->g, at, NULL, 0));
+      cy_val p = cy_onnx_type(im, at)->rank == 2
+                     ? at
+                     : ADD(cy_build_iota(im->g, CY_I64, &tx.dim[1], 1, 0), cy_build_reshape(im->g, at, NULL, 0));
       cs[i] = cy_build_gather(im->g, cs[i], p, 0);
     }
     if (!cs[i] || !(cs[i] = cy_build_unsqueeze(im->g, cs[i], cy_onnx_type(im, cs[i])->rank - 1)))
@@ -188,7 +207,9 @@ IMPORT(rotary_embedding) {
   }
   cy_dim turn = dims ? cy_dim_const(im->g, dims) : tx.dim[3], rest = cy_dim_sub(im->g, tx.dim[3], turn);
   cy_val head = cy_build_slice_axis(im->g, x, 3, cy_dim_const(im->g, 0), turn);
-  cy_val y = head ? rotate(im, head, cs[0], cs[1], cy_dim_div(im->g, turn, cy_dim_const(im->g, 2)), cy_onnx_int(im, n, "interleaved", 0) != 0) : 0;
+  cy_val y = head ? rotate(im, head, cs[0], cs[1], cy_dim_div(im->g, turn, cy_dim_const(im->g, 2)),
+                           cy_onnx_int(im, n, "interleaved", 0) != 0)
+                  : 0;
   if (y && !cy_dim_is(im->g, rest, 0)) {
     cy_val both[2] = {y, cy_build_slice_axis(im->g, x, 3, turn, rest)};
     y = both[1] ? cy_build_concat(im->g, both, 2, 3) : 0;

@@ -1,10 +1,10 @@
 /* onnx_control.c - If, Loop and Scan.
  *
- * In:  nodes with subgraphs. Out: `if` and `loop` nodes that own blocks; an If whose condition is known is imported in place. Blocks
- * use values of the enclosing graph directly, as ONNX subgraphs do.
- * A loop-carried value may change its shape from one iteration to the next. The body is imported with the shapes of the
- * initial values first; dims that come out different become symbols and the body is imported again, until nothing changes.
- * Scan is a loop whose body takes slices of the scanned inputs.
+ * In:  nodes with subgraphs. Out: `if` and `loop` nodes that own blocks; an If whose condition is known is imported in
+ * place. Blocks use values of the enclosing graph directly, as ONNX subgraphs do. A loop-carried value may change its
+ * shape from one iteration to the next. The body is imported with the shapes of the initial values first; dims that
+ * come out different become symbols and the body is imported again, until nothing changes. Scan is a loop whose body
+ * takes slices of the scanned inputs.
  */
 #include "frontend/import_int.h"
 
@@ -35,12 +35,16 @@ static void bind_all(cy_importer *im, const new_syms *s, cy_val first) {
     cy_onnx_bind_count(im, s->list[i].sym, cy_build_output(im->g, first, s->list[i].output), s->list[i].axis);
 }
 
-/* ---- If -------------------------------------------------------------------------------------------------------------------- */
+/* ---- If
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
-static bool unify(cy_importer *im, const cy_onnx_node *n, uint32_t k, const cy_type *a, const cy_type *b, new_syms *syms, cy_type *out) {
+static bool unify(cy_importer *im, const cy_onnx_node *n, uint32_t k, const cy_type *a, const cy_type *b,
+                  new_syms *syms, cy_type *out) {
   if (a->dtype != b->dtype || a->rank != b->rank)
     return cy_build_error(im->g, cy_arena_printf(im->arena, "output '%s'", n->proto->output[k]),
-                          "the branches give %s and %s: both must have the same type and rank; if the condition tests a dimension, fix that with --dim",
+                          "the branches give %s and %s: both must have the same type and rank; if the condition tests "
+                          "a dimension, fix that with --dim",
                           cy_type_text(im->g, a), cy_type_text(im->g, b));
   *out = *a;
   for (uint32_t i = 0; i < a->rank; i++)
@@ -49,7 +53,8 @@ static bool unify(cy_importer *im, const cy_onnx_node *n, uint32_t k, const cy_t
   return true;
 }
 
-static bool import_branch(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, cy_block *out_block, cy_val *results) {
+static bool import_branch(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, cy_block *out_block,
+                          cy_val *results) {
   cy_block here = cy_build_block(im->g), b = cy_block_create(im->g, here);
   cy_build_in(im->g, b);
   bool ok = cy_import_subgraph(im, n, graph, NULL, 0, results);
@@ -61,10 +66,12 @@ static bool import_branch(cy_importer *im, const cy_onnx_node *n, const Onnx__Gr
   return ok;
 }
 
-static bool check_results(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const char *which, uint32_t expected) {
+static bool check_results(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const char *which,
+                          uint32_t expected) {
   if (graph->n_output == expected)
     return true;
-  return cy_build_error(im->g, which, "the subgraph has %zu outputs, the node '%s' needs %u", graph->n_output, n->op, expected);
+  return cy_build_error(im->g, which, "the subgraph has %zu outputs, the node '%s' needs %u", graph->n_output, n->op,
+                        expected);
 }
 
 static bool if_known(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph) {
@@ -76,7 +83,8 @@ static bool if_known(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphPr
 }
 
 IMPORT(if_else) {
-  const Onnx__GraphProto *then_graph = cy_onnx_graph(im, n, "then_branch"), *else_graph = cy_onnx_graph(im, n, "else_branch");
+  const Onnx__GraphProto *then_graph = cy_onnx_graph(im, n, "then_branch"),
+                         *else_graph = cy_onnx_graph(im, n, "else_branch");
   if (!then_graph || !else_graph || !check_results(im, n, then_graph, "attribute 'then_branch'", n->nout) ||
       !check_results(im, n, else_graph, "attribute 'else_branch'", n->nout))
     return false;
@@ -105,7 +113,9 @@ IMPORT(if_else) {
   return true;
 }
 
-/* ---- Loop -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Loop
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 /* What Loop and Scan have in common. `fill` imports the body: params are iteration, condition, carried..; results
  * condition, carried, scans. */
@@ -163,8 +173,9 @@ static bool settled(cy_importer *im, loop_plan *p, bool *out_error) {
   for (uint32_t k = 0; k < p->ncarried; k++) {
     const cy_type *a = &p->types[k], *b = cy_onnx_type(im, p->results[1 + k]);
     if (a->dtype != b->dtype || a->rank != b->rank) {
-      cy_build_error(im->g, NULL, "loop-carried value %u enters the body as %s and leaves it as %s: type and rank must not change", k,
-                     cy_type_text(im->g, a), cy_type_text(im->g, b));
+      cy_build_error(im->g, NULL,
+                     "loop-carried value %u enters the body as %s and leaves it as %s: type and rank must not change",
+                     k, cy_type_text(im->g, a), cy_type_text(im->g, b));
       *out_error = true;
       return false;
     }
@@ -197,7 +208,9 @@ static cy_dim known_trips(cy_importer *im, const loop_plan *p) {
   return p->results[0] == p->params[1] || (next && cy_dim_is(im->g, next[0], 1)) ? trips : 0;
 }
 
-static cy_val as_scalar(cy_importer *im, cy_val v) { return v && cy_onnx_type(im, v)->rank ? cy_build_reshape(im->g, v, NULL, 0) : v; }
+static cy_val as_scalar(cy_importer *im, cy_val v) {
+  return v && cy_onnx_type(im, v)->rank ? cy_build_reshape(im->g, v, NULL, 0) : v;
+}
 
 /* Types of the outputs: carried, then scans with the iterations in front. */
 static bool output_types(cy_importer *im, const loop_plan *p, new_syms *syms, cy_type *types) {
@@ -206,7 +219,8 @@ static bool output_types(cy_importer *im, const loop_plan *p, new_syms *syms, cy
     bool scan = k >= p->ncarried;
     cy_type t = *cy_onnx_type(im, p->results[1 + k]), *out = &types[k];
     if (t.rank + scan > CY_MAX_RANK)
-      return cy_build_error(im->g, NULL, "scan output %u has too many dimensions: %s", k - p->ncarried, cy_type_text(im->g, &t));
+      return cy_build_error(im->g, NULL, "scan output %u has too many dimensions: %s", k - p->ncarried,
+                            cy_type_text(im->g, &t));
     *out = t;
     out->rank = (uint8_t)(t.rank + scan);
     if (scan)
@@ -276,11 +290,13 @@ static bool fill_loop(cy_importer *im, const loop_plan *p, const cy_val *params,
 }
 
 IMPORT(loop) {
-  loop_plan p = {.n = n, .body = cy_onnx_graph(im, n, "body"), .fill = fill_loop, .ncarried = n->nin > 2 ? n->nin - 2 : 0};
+  loop_plan p = {
+      .n = n, .body = cy_onnx_graph(im, n, "body"), .fill = fill_loop, .ncarried = n->nin > 2 ? n->nin - 2 : 0};
   if (!p.body)
     return false;
   if (p.body->n_input != 2 + p.ncarried || p.body->n_output != 1 + n->nout || n->nout < p.ncarried)
-    return cy_build_error(im->g, "attribute 'body'", "a body for %u carried values and %u outputs has %u inputs and %u outputs, found %zu and %zu",
+    return cy_build_error(im->g, "attribute 'body'",
+                          "a body for %u carried values and %u outputs has %u inputs and %u outputs, found %zu and %zu",
                           p.ncarried, n->nout, 2 + p.ncarried, 1 + n->nout, p.body->n_input, p.body->n_output);
   p.nscans = n->nout - p.ncarried;
   p.trips = as_scalar(im, n->in[0]);
@@ -292,7 +308,9 @@ IMPORT(loop) {
   return build_loop(im, &p, n->out);
 }
 
-/* ---- Scan --------------------------------------------------------------------------------------------------------------------- */
+/* ---- Scan
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool fill_scan(cy_importer *im, const loop_plan *p, const cy_val *params, cy_val *results) {
   cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, p->ncarried + p->nscanned + 1);
@@ -310,12 +328,14 @@ static bool fill_scan(cy_importer *im, const loop_plan *p, const cy_val *params,
 }
 
 /* A list attribute with one element per value; absent: zeros. Axes are made positive for tensors of rank ranks[k]. */
-static const int64_t *scan_list(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t count, const cy_val *ranks, int add) {
+static const int64_t *scan_list(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t count,
+                                const cy_val *ranks, int add) {
   uint32_t found;
   const int64_t *v = cy_onnx_ints(im, n, name, &found);
   int64_t *out = CY_NEW_ARRAY(im->arena, int64_t, count + 1);
   if (v && found != count) {
-    cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "expected %u numbers, found %u", count, found);
+    cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "expected %u numbers, found %u", count,
+                   found);
     return NULL;
   }
   for (uint32_t k = 0; k < count; k++) {
@@ -342,11 +362,13 @@ static cy_val reversed(cy_importer *im, cy_val x) {
 /* Opset 8: a batch axis in front of everything, and sequence lengths. Taken for a batch of one. */
 static bool scan_without_batch(cy_importer *im, const cy_onnx_node *n, cy_val *in, uint32_t count) {
   if (n->in[0])
-    return cy_build_error(im->g, "input 'sequence_lens'", "sequence lengths of Scan opset 8 are not supported; convert the model to opset 9");
+    return cy_build_error(im->g, "input 'sequence_lens'",
+                          "sequence lengths of Scan opset 8 are not supported; convert the model to opset 9");
   for (uint32_t k = 0; k < count; k++) {
     const cy_type *t = in[k] ? cy_onnx_type(im, in[k]) : NULL;
     if (!t || t->rank < 1 || !cy_dim_is(im->g, t->dim[0], 1))
-      return cy_build_error(im->g, NULL, "Scan of opset 8 is supported for a batch of 1 only, found %s", t ? cy_type_text(im->g, t) : "nothing");
+      return cy_build_error(im->g, NULL, "Scan of opset 8 is supported for a batch of 1 only, found %s",
+                            t ? cy_type_text(im->g, t) : "nothing");
     if (!(in[k] = cy_build_squeeze(im->g, in[k], 0)))
       return false;
   }
@@ -361,13 +383,14 @@ IMPORT(scan) {
   if (!p.body)
     return false;
   if (nscanned < 1 || nscanned > count)
-    return cy_build_error(im->g, "attribute 'num_scan_inputs'", "expected 1 to %u, found %lld", count, (long long)nscanned);
+    return cy_build_error(im->g, "attribute 'num_scan_inputs'", "expected 1 to %u, found %lld", count,
+                          (long long)nscanned);
   p.nscanned = (uint32_t)nscanned;
   p.ncarried = count - p.nscanned;
   p.nscans = n->nout - p.ncarried;
   if (n->nout < p.ncarried || p.body->n_input != count || p.body->n_output != n->nout)
-    return cy_build_error(im->g, "attribute 'body'", "expected %u inputs and %u outputs, found %zu and %zu", count, n->nout, p.body->n_input,
-                          p.body->n_output);
+    return cy_build_error(im->g, "attribute 'body'", "expected %u inputs and %u outputs, found %zu and %zu", count,
+                          n->nout, p.body->n_input, p.body->n_output);
   cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, count + 1), *out = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
   memcpy(in, n->in + skip, sizeof(cy_val) * count);
   for (uint32_t k = 0; k < count; k++)

@@ -1,9 +1,10 @@
 /* onnx_einsum.c - Einsum for any equation.
  *
- * In:  an equation such as "bij,bjk->bik" or "...ii->...i". Each operand is first brought to distinct labels (a repeated label is a
- * diagonal). Then operands are joined from left to right by one batched matrix product each: labels of both that are still
- * needed are batch, labels of both that are not are contracted, labels of one that are no longer needed are summed away before.
- * At the end the labels are permuted into the order of the output. An ellipsis stands for labels of its own, aligned at the right.
+ * In:  an equation such as "bij,bjk->bik" or "...ii->...i". Each operand is first brought to distinct labels (a
+ * repeated label is a diagonal). Then operands are joined from left to right by one batched matrix product each: labels
+ * of both that are still needed are batch, labels of both that are not are contracted, labels of one that are no longer
+ * needed are summed away before. At the end the labels are permuted into the order of the output. An ellipsis stands
+ * for labels of its own, aligned at the right.
  */
 #include "frontend/import_int.h"
 
@@ -19,7 +20,9 @@ typedef struct operand {
   uint8_t label[2 * CY_MAX_RANK];
 } operand;
 
-static cy_val bad_equation(cy_importer *im, const char *why) { return cy_build_error(im->g, "attribute 'equation'", "%s", why); }
+static cy_val bad_equation(cy_importer *im, const char *why) {
+  return cy_build_error(im->g, "attribute 'equation'", "%s", why);
+}
 
 /* Labels of one term; *out_dots: position of the ellipsis, -1 when there is none. */
 static bool read_term(cy_importer *im, const char *text, size_t len, operand *out, int *out_dots) {
@@ -67,7 +70,8 @@ static bool take_diagonals(cy_importer *im, operand *o) {
       if (o->label[k] != o->label[i])
         continue;
       const cy_type t = *cy_onnx_type(im, o->v);
-      cy_val hit = BINARY(eq, cy_build_iota(im->g, CY_I64, t.dim, t.rank, i), cy_build_iota(im->g, CY_I64, t.dim, t.rank, k));
+      cy_val hit =
+          BINARY(eq, cy_build_iota(im->g, CY_I64, t.dim, t.rank, i), cy_build_iota(im->g, CY_I64, t.dim, t.rank, k));
       int64_t axis = k;
       o->v = cy_build_reduce(im->g, CY_OP_reduce_sum, SELECT(hit, o->v, LIKE(o->v, 0)), &axis, 1, false);
       if (!o->v)
@@ -97,7 +101,8 @@ static bool sum_unneeded(cy_importer *im, operand *o, const bool *needed) {
 }
 
 /* Axes of o in the order of labels, absent ones as 1; then grouped into [batch.., rows, columns]. */
-static cy_val arrange(cy_importer *im, const operand *o, const uint8_t *batch, int nb, const uint8_t *first, int n1, const uint8_t *second, int n2) {
+static cy_val arrange(cy_importer *im, const operand *o, const uint8_t *batch, int nb, const uint8_t *first, int n1,
+                      const uint8_t *second, int n2) {
   const cy_type t = *cy_onnx_type(im, o->v);
   int64_t perm[CY_MAX_RANK];
   cy_dim d[CY_MAX_RANK];
@@ -161,7 +166,8 @@ typedef struct equation {
   uint32_t n;
 } equation;
 
-/* Without "->" the output has the ellipsis, then the labels that occur once, in alphabetical order (upper case first). */
+/* Without "->" the output has the ellipsis, then the labels that occur once, in alphabetical order (upper case first).
+ */
 static void implicit_output(equation *e, int widest) {
   for (int i = 0; i < widest; i++)
     e->out.label[e->out.n++] = (uint8_t)(52 + i);

@@ -1,4 +1,5 @@
-/* onnx_index.c - ops that read or write by index, or whose result size depends on data: Gather, Scatter, OneHot, TopK, NonZero ..
+/* onnx_index.c - ops that read or write by index, or whose result size depends on data: Gather, Scatter, OneHot, TopK,
+ * NonZero ..
  *
  * A size that only running tells is a symbol: CY_SYM_COUNT, bound here to the output it is a dimension of.
  */
@@ -21,7 +22,8 @@ static bool axis_of(cy_importer *im, const cy_onnx_node *n, int64_t otherwise, i
   return cy_onnx_axis(im, cy_onnx_int(im, n, "axis", otherwise), cy_onnx_type(im, X)->rank, out);
 }
 
-/* ---- gather, scatter ------------------------------------------------------------------------------------------------------- */
+/* ---- gather, scatter
+ * ------------------------------------------------------------------------------------------------------- */
 
 IMPORT(gather) {
   int axis;
@@ -74,7 +76,8 @@ static bool depth_of(cy_importer *im, const cy_onnx_node *n, cy_dim *out) {
   cy_val as_int = CAST(n->in[1], CY_I64);
   const cy_dim *d = as_int ? cy_value_elems_or_read(im->g, as_int, &count) : NULL;
   if (!d || count != 1) {
-    cy_build_error(im->g, "input 'depth'", "expected one number, found %s", cy_type_text(im->g, cy_onnx_type(im, n->in[1])));
+    cy_build_error(im->g, "input 'depth'", "expected one number, found %s",
+                   cy_type_text(im->g, cy_onnx_type(im, n->in[1])));
     return false;
   }
   *out = d[0];
@@ -99,7 +102,8 @@ IMPORT(one_hot) {
   return SET(SELECT(hit, one_of(im, n->in[2], 1), one_of(im, n->in[2], 0)));
 }
 
-/* ---- made from nothing ------------------------------------------------------------------------------------------------------- */
+/* ---- made from nothing
+ * ------------------------------------------------------------------------------------------------------- */
 
 IMPORT(eye_like) {
   const cy_type t = *cy_onnx_type(im, X);
@@ -118,7 +122,8 @@ IMPORT(trilu) {
   if (t.rank < 2)
     return cy_build_error(im->g, NULL, "expected a matrix or a batch of them, found %s", cy_type_text(im->g, &t));
   cy_val k = n->in[1] ? cy_build_reshape(im->g, n->in[1], NULL, 0) : cy_build_scalar_int(im->g, CY_I64, 0);
-  cy_val row = cy_build_iota(im->g, CY_I64, t.dim + t.rank - 2, 2, 0), column = cy_build_iota(im->g, CY_I64, t.dim + t.rank - 2, 2, 1);
+  cy_val row = cy_build_iota(im->g, CY_I64, t.dim + t.rank - 2, 2, 0),
+         column = cy_build_iota(im->g, CY_I64, t.dim + t.rank - 2, 2, 1);
   cy_val keep = cy_build_binary(im->g, cy_onnx_int(im, n, "upper", 1) ? CY_OP_ge : CY_OP_le, column, ADD(row, k));
   return SET(SELECT(keep, X, LIKE(X, 0)));
 }
@@ -163,7 +168,8 @@ static cy_dim range_size(cy_importer *im, const cy_onnx_node *n) {
 
 IMPORT(range) {
   for (int i = 0; i < 3; i++)
-    if (!cy_dim_is(im->g, cy_type_elems(im->g, cy_onnx_type(im, n->in[i])), 1) || cy_onnx_type(im, n->in[i])->dtype != cy_onnx_type(im, X)->dtype)
+    if (!cy_dim_is(im->g, cy_type_elems(im->g, cy_onnx_type(im, n->in[i])), 1) ||
+        cy_onnx_type(im, n->in[i])->dtype != cy_onnx_type(im, X)->dtype)
       return cy_build_error(im->g, NULL, "expected three scalars of one type, found %s for number %d",
                             cy_type_text(im->g, cy_onnx_type(im, n->in[i])), i);
   cy_dim size = range_size(im, n);
@@ -174,7 +180,8 @@ IMPORT(range) {
   return SET(ADD(MUL(cy_build_iota(im->g, dtype, &size, 1, 0), step), start));
 }
 
-/* ---- sorting and data-dependent sizes ------------------------------------------------------------------------------------------ */
+/* ---- sorting and data-dependent sizes
+ * ------------------------------------------------------------------------------------------ */
 
 IMPORT(topk) {
   const cy_type t = *cy_onnx_type(im, X);
@@ -191,7 +198,8 @@ IMPORT(topk) {
   }
   int64_t kv, extent;
   if (cy_dim_is_const(im->g, k, &kv) && (kv < 0 || (cy_dim_is_const(im->g, t.dim[axis], &extent) && kv > extent)))
-    return cy_build_error(im->g, "input 'K'", "%lld elements of axis %d of %s", (long long)kv, axis, cy_type_text(im->g, &t));
+    return cy_build_error(im->g, "input 'K'", "%lld elements of axis %d of %s", (long long)kv, axis,
+                          cy_type_text(im->g, &t));
   cy_type types[2] = {t, t};
   types[0].dim[axis] = types[1].dim[axis] = k;
   types[1].dtype = CY_I64;
@@ -267,7 +275,8 @@ IMPORT(compress) {
     x = cy_build_reshape(im->g, X, &all, 1);
   }
   if (cy_onnx_type(im, n->in[1])->rank != 1)
-    return cy_build_error(im->g, "input 'condition'", "expected a list, found %s", cy_type_text(im->g, cy_onnx_type(im, n->in[1])));
+    return cy_build_error(im->g, "input 'condition'", "expected a list, found %s",
+                          cy_type_text(im->g, cy_onnx_type(im, n->in[1])));
   cy_val at = find_nonzero(im, n->in[1]);
   return at && SET(cy_build_gather(im->g, x, cy_build_reshape(im->g, at, &cy_onnx_type(im, at)->dim[1], 1), axis));
 }
@@ -316,7 +325,8 @@ IMPORT(reverse_sequence) {
   int64_t batch = cy_onnx_int(im, n, "batch_axis", 1), time = cy_onnx_int(im, n, "time_axis", 0);
   const cy_type t = *cy_onnx_type(im, X);
   if (t.rank < 2 || batch == time || batch < 0 || batch > 1 || time < 0 || time > 1)
-    return cy_build_error(im->g, NULL, "batch_axis and time_axis must be 0 and 1 or 1 and 0, found %lld and %lld", (long long)batch, (long long)time);
+    return cy_build_error(im->g, NULL, "batch_axis and time_axis must be 0 and 1 or 1 and 0, found %lld and %lld",
+                          (long long)batch, (long long)time);
   cy_val x = batch == 0 ? X : cy_onnx_move_axis(im, X, 1, 0);
   cy_dim d[3] = {t.dim[batch], t.dim[time], num(im, 1)}, column[2] = {t.dim[batch], num(im, 1)};
   cy_val at = cy_build_iota(im->g, CY_I64, d, 2, 1), len = cy_build_reshape(im->g, CAST(n->in[1], CY_I64), column, 2);
@@ -332,7 +342,8 @@ IMPORT(max_unpool) {
   const cy_type t = *cy_onnx_type(im, X);
   int spatial = t.rank - 2;
   uint32_t nk, ns, np, count;
-  const int64_t *k = cy_onnx_ints(im, n, "kernel_shape", &nk), *s = cy_onnx_ints(im, n, "strides", &ns), *p = cy_onnx_ints(im, n, "pads", &np);
+  const int64_t *k = cy_onnx_ints(im, n, "kernel_shape", &nk), *s = cy_onnx_ints(im, n, "strides", &ns),
+                *p = cy_onnx_ints(im, n, "pads", &np);
   if (spatial < 1 || (int)nk != spatial || (s && (int)ns != spatial) || (p && (int)np != 2 * spatial))
     return cy_build_error(im->g, NULL, "kernel_shape, strides and pads do not fit %s", cy_type_text(im->g, &t));
   cy_dim natural[CY_MAX_RANK] = {t.dim[0], t.dim[1]};

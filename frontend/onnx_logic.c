@@ -19,11 +19,13 @@ IMPORT(dropout) {
     double ratio;
     bool off = training && count == 1 && cy_dim_is(im->g, training[0], 0);
     if (!off && (!cy_onnx_const_float(im, n, 1, 0.5, &ratio) || ratio != 0))
-      return cy_build_error(im->g, "input 'training_mode'", "dropout in training mode is not supported; export the model for inference");
+      return cy_build_error(im->g, "input 'training_mode'",
+                            "dropout in training mode is not supported; export the model for inference");
   }
   const cy_type *t = cy_onnx_type(im, X);
   cy_dtype mask = n->version < 10 ? (cy_dtype)t->dtype : CY_BOOL;
-  if (cy_onnx_wants(n, 1) && !cy_importer_set(im, n, 1, cy_onnx_fill(im, cy_build_scalar_int(im->g, mask, 1), t->dim, t->rank)))
+  if (cy_onnx_wants(n, 1) &&
+      !cy_importer_set(im, n, 1, cy_onnx_fill(im, cy_build_scalar_int(im->g, mask, 1), t->dim, t->rank)))
     return false;
   return SET(X);
 }
@@ -56,7 +58,8 @@ IMPORT(bitcast) {
   const cy_type *t = cy_onnx_type(im, X);
   int64_t to = cy_onnx_int(im, n, "to", 0);
   if (to <= 0 || to >= CY_DTYPE_COUNT || cy_dtype_of((cy_dtype)to)->bits != cy_dtype_of(t->dtype)->bits)
-    return cy_build_error(im->g, "attribute 'to'", "expected an element type of %d bits, found %lld", cy_dtype_of(t->dtype)->bits, (long long)to);
+    return cy_build_error(im->g, "attribute 'to'", "expected an element type of %d bits, found %lld",
+                          cy_dtype_of(t->dtype)->bits, (long long)to);
   cy_type type = cy_type_make((cy_dtype)to, t->rank, t->dim);
   return SET(cy_build(im->g, CY_OP_bitcast, &X, 1, NULL, 0, &type, 1));
 }
@@ -66,7 +69,8 @@ IMPORT(bitcast) {
 static cy_val constant_list(cy_importer *im, cy_dtype dtype, const void *values, uint32_t count, size_t width) {
   cy_dim d = cy_dim_const(im->g, count);
   cy_type t = cy_type_make(dtype, 1, &d);
-  return cy_build_const(im->g, &t, cy_arena_copy(cy_graph_arena(im->g), count ? values : "", count ? count * width : 1), count * width);
+  return cy_build_const(im->g, &t, cy_arena_copy(cy_graph_arena(im->g), count ? values : "", count ? count * width : 1),
+                        count * width);
 }
 
 IMPORT(constant) {
@@ -89,7 +93,9 @@ IMPORT(constant) {
     return (a = ATTR(FLOATS, "value_floats")) && SET(constant_list(im, CY_F32, a->floats, (uint32_t)a->n_floats, 4));
   if (cy_onnx_has(n, "value_string") || cy_onnx_has(n, "value_strings"))
     return cy_build_error(im->g, NULL, "constants of type string are not supported");
-  return cy_build_error(im->g, NULL, "a constant needs one of the attributes 'value', 'value_int', 'value_ints', 'value_float', 'value_floats'");
+  return cy_build_error(
+      im->g, NULL,
+      "a constant needs one of the attributes 'value', 'value_int', 'value_ints', 'value_float', 'value_floats'");
 }
 
 IMPORT(constant_of_shape) {

@@ -23,8 +23,9 @@ static cy_val loss_of(cy_importer *im, const cy_onnx_node *n, cy_val logp, cy_va
   int how = cy_onnx_word(im, n, "reduction", "mean", "none|sum|mean");
   const cy_type tx = *cy_onnx_type(im, logp), *tt = cy_onnx_type(im, target);
   if (how < 0 || tx.rank < 2 || tt->rank != tx.rank - 1)
-    return how < 0 ? 0 : cy_build_error(im->g, NULL, "expected scores [n, c, d..] and targets [n, d..], found %s and %s", cy_type_text(im->g, &tx),
-                                       cy_type_text(im->g, tt));
+    return how < 0 ? 0
+                   : cy_build_error(im->g, NULL, "expected scores [n, c, d..] and targets [n, d..], found %s and %s",
+                                    cy_type_text(im->g, &tx), cy_type_text(im->g, tt));
   cy_val at = CAST(target, CY_I64), ignored = 0, w = 0;
   if (cy_onnx_has(n, "ignore_index")) {
     ignored = BINARY(eq, at, cy_build_scalar_int(im->g, CY_I64, cy_onnx_int(im, n, "ignore_index", 0)));
@@ -45,7 +46,8 @@ static cy_val loss_of(cy_importer *im, const cy_onnx_node *n, cy_val logp, cy_va
   cy_val sum = sum_all(im, loss);
   if (how == 1)
     return sum;
-  return DIV(sum, w ? sum_all(im, w) : CAST(cy_build_dim_scalar(im->g, cy_type_elems(im->g, cy_onnx_type(im, loss))), tx.dtype));
+  return DIV(sum, w ? sum_all(im, w)
+                    : CAST(cy_build_dim_scalar(im->g, cy_type_elems(im->g, cy_onnx_type(im, loss))), tx.dtype));
 }
 
 IMPORT(nll_loss) { return SET(loss_of(im, n, X, n->in[1], n->in[2])); }
@@ -53,7 +55,8 @@ IMPORT(nll_loss) { return SET(loss_of(im, n, X, n->in[1], n->in[2])); }
 IMPORT(softmax_cross_entropy) {
   cy_attr axis = cy_attr_int(CY_ATTR_axis, 1);
   if (cy_onnx_type(im, X)->rank < 2)
-    return cy_build_error(im->g, NULL, "expected scores [n, c, d..], found %s", cy_type_text(im->g, cy_onnx_type(im, X)));
+    return cy_build_error(im->g, NULL, "expected scores [n, c, d..], found %s",
+                          cy_type_text(im->g, cy_onnx_type(im, X)));
   cy_val logp = cy_build(im->g, CY_OP_log_softmax, &X, 1, &axis, 1, NULL, 1);
   return logp && cy_importer_set(im, n, 1, logp) && SET(loss_of(im, n, logp, n->in[1], n->in[2]));
 }

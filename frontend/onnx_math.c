@@ -1,7 +1,7 @@
 /* onnx_math.c - element-wise arithmetic and activations, and matrix products.
  *
- * Most ops are one IR op (the row's argument names it) or a short composition that element-wise fusion turns into one kernel.
- * Constants take the dtype of the operand (LIKE), so every composition works at every float type.
+ * Most ops are one IR op (the row's argument names it) or a short composition that element-wise fusion turns into one
+ * kernel. Constants take the dtype of the operand (LIKE), so every composition works at every float type.
  */
 #include "frontend/import_int.h"
 
@@ -27,7 +27,8 @@ static cy_val legacy_operand(cy_importer *im, const cy_onnx_node *n) {
   cy_dim d[CY_MAX_RANK];
   int rank = ta->rank - axis;
   if (tb->rank > rank)
-    return cy_build_error(im->g, "attribute 'axis'", "a second operand of rank %d does not fit behind axis %d", tb->rank, axis);
+    return cy_build_error(im->g, "attribute 'axis'", "a second operand of rank %d does not fit behind axis %d",
+                          tb->rank, axis);
   for (int i = 0; i < rank; i++)
     d[i] = i < tb->rank ? tb->dim[i] : cy_dim_const(im->g, 1);
   return cy_build_reshape(im->g, b, d, rank);
@@ -78,9 +79,7 @@ IMPORT(mean) {
 IMPORT(reciprocal) { return SET(DIV(LIKE(X, 1), X)); }
 IMPORT(relu) { return SET(MAX(X, LIKE(X, 0))); }
 
-IMPORT(leaky_relu) {
-  return SET(SELECT(BINARY(lt, X, LIKE(X, 0)), MUL(X, FLOAT("alpha", 0.01)), X));
-}
+IMPORT(leaky_relu) { return SET(SELECT(BINARY(lt, X, LIKE(X, 0)), MUL(X, FLOAT("alpha", 0.01)), X)); }
 
 IMPORT(prelu) {
   cy_val slope = n->in[1];
@@ -93,25 +92,31 @@ IMPORT(prelu) {
 IMPORT(thresholded_relu) { return SET(SELECT(BINARY(gt, X, FLOAT("alpha", 1)), X, LIKE(X, 0))); }
 
 /* alpha * (exp(x) - 1) below zero; the exponent is clamped so that the unused side cannot overflow. */
-static cy_val exp_tail(cy_importer *im, cy_val x, cy_val alpha) { return MUL(alpha, SUB(UNARY(exp, MIN(x, LIKE(x, 0))), LIKE(x, 1))); }
+static cy_val exp_tail(cy_importer *im, cy_val x, cy_val alpha) {
+  return MUL(alpha, SUB(UNARY(exp, MIN(x, LIKE(x, 0))), LIKE(x, 1)));
+}
 
 IMPORT(elu) { return SET(SELECT(BINARY(lt, X, LIKE(X, 0)), exp_tail(im, X, FLOAT("alpha", 1)), X)); }
 
 IMPORT(selu) {
-  cy_val alpha = FLOAT("alpha", n->version < 6 ? 1.6732 : 1.67326319217681884765625), gamma = FLOAT("gamma", n->version < 6 ? 1.0507 : 1.05070102214813232421875);
+  cy_val alpha = FLOAT("alpha", n->version < 6 ? 1.6732 : 1.67326319217681884765625),
+         gamma = FLOAT("gamma", n->version < 6 ? 1.0507 : 1.05070102214813232421875);
   return SET(MUL(gamma, SELECT(BINARY(gt, X, LIKE(X, 0)), X, exp_tail(im, X, alpha))));
 }
 
 IMPORT(celu) {
   cy_val alpha = FLOAT("alpha", 1);
-  return SET(ADD(MAX(X, LIKE(X, 0)), MIN(LIKE(X, 0), MUL(alpha, SUB(UNARY(exp, MIN(DIV(X, alpha), LIKE(X, 0))), LIKE(X, 1))))));
+  return SET(ADD(MAX(X, LIKE(X, 0)),
+                 MIN(LIKE(X, 0), MUL(alpha, SUB(UNARY(exp, MIN(DIV(X, alpha), LIKE(X, 0))), LIKE(X, 1))))));
 }
 
 static cy_val hard_sigmoid(cy_importer *im, cy_val x, double alpha, double beta) {
   return MAX(LIKE(x, 0), MIN(LIKE(x, 1), ADD(MUL(x, LIKE(x, alpha)), LIKE(x, beta))));
 }
 
-IMPORT(hard_sigmoid) { return SET(hard_sigmoid(im, X, cy_onnx_float(im, n, "alpha", 0.2), cy_onnx_float(im, n, "beta", 0.5))); }
+IMPORT(hard_sigmoid) {
+  return SET(hard_sigmoid(im, X, cy_onnx_float(im, n, "alpha", 0.2), cy_onnx_float(im, n, "beta", 0.5)));
+}
 IMPORT(hard_swish) { return SET(MUL(X, hard_sigmoid(im, X, 1.0 / 6, 0.5))); }
 IMPORT(swish) { return SET(MUL(X, SIGMOID(MUL(X, FLOAT("alpha", 1))))); }
 
@@ -177,7 +182,8 @@ IMPORT(isinf) {
   return SET(y);
 }
 
-/* ---- matrix products ------------------------------------------------------------------------------------------------------ */
+/* ---- matrix products
+ * ------------------------------------------------------------------------------------------------------ */
 
 IMPORT(matmul) { return SET(cy_onnx_matmul(im, X, n->in[1], cy_onnx_type(im, X)->dtype)); }
 
@@ -193,8 +199,8 @@ IMPORT(gemm) {
   if (n->version < 7 && cy_onnx_type(im, a)->rank > 2)
     a = cy_onnx_flatten2(im, a, 1);
   if (cy_onnx_type(im, a)->rank != 2 || cy_onnx_type(im, b)->rank != 2)
-    return cy_build_error(im->g, NULL, "expected two matrices, found %s and %s", cy_type_text(im->g, cy_onnx_type(im, a)),
-                          cy_type_text(im->g, cy_onnx_type(im, b)));
+    return cy_build_error(im->g, NULL, "expected two matrices, found %s and %s",
+                          cy_type_text(im->g, cy_onnx_type(im, a)), cy_type_text(im->g, cy_onnx_type(im, b)));
   a = transposed_if(im, a, cy_onnx_int(im, n, "transA", 0) != 0);
   b = transposed_if(im, b, cy_onnx_int(im, n, "transB", 0) != 0);
   cy_val y = scaled(im, cy_build_matmul(im->g, a, b, cy_onnx_type(im, X)->dtype), cy_onnx_float(im, n, "alpha", 1));
@@ -225,8 +231,10 @@ IMPORT(fused_matmul) {
 IMPORT(det) {
   const cy_type *t = cy_onnx_type(im, X);
   int64_t size;
-  if (t->rank < 2 || !cy_dim_is_const(im->g, t->dim[t->rank - 1], &size) || !cy_dim_is(im->g, t->dim[t->rank - 2], size) || size < 1 || size > 3)
-    return cy_build_error(im->g, NULL, "determinants are supported for matrices of 1 to 3 rows, found %s", cy_type_text(im->g, t));
+  if (t->rank < 2 || !cy_dim_is_const(im->g, t->dim[t->rank - 1], &size) ||
+      !cy_dim_is(im->g, t->dim[t->rank - 2], size) || size < 1 || size > 3)
+    return cy_build_error(im->g, NULL, "determinants are supported for matrices of 1 to 3 rows, found %s",
+                          cy_type_text(im->g, t));
   cy_val e[3][3];
   cy_dim one = cy_dim_const(im->g, 1);
   for (int i = 0; i < size; i++) {

@@ -1,8 +1,8 @@
 /* onnx_nn.c - convolutions and pooling: the windows over spatial axes.
  *
- * A window spec (kernel, strides, dilations, pads) is read once for all of them; auto_pad becomes explicit pads. Where SAME
- * padding depends on a symbolic size (stride > 1), the input is padded by a pad op of its own, since kernels want constant pads.
- * A bias becomes an add behind the convolution: fusion makes it an epilogue.
+ * A window spec (kernel, strides, dilations, pads) is read once for all of them; auto_pad becomes explicit pads. Where
+ * SAME padding depends on a symbolic size (stride > 1), the input is padded by a pad op of its own, since kernels want
+ * constant pads. A bias becomes an add behind the convolution: fusion makes it an epilogue.
  */
 #include "frontend/import_int.h"
 
@@ -25,18 +25,20 @@ static cy_dim num(cy_importer *im, int64_t v) { return cy_dim_const(im->g, v); }
 static int64_t reach(const window *w, int i) { return (w->kernel[i] - 1) * w->dilation[i] + 1; }
 
 /* A list with one element per spatial axis (times `per`), each in [low, 2^31); absent: all `otherwise`. */
-static bool spatial_list(cy_importer *im, const cy_onnx_node *n, const char *name, int count, int64_t low, int64_t otherwise, int64_t *out) {
+static bool spatial_list(cy_importer *im, const cy_onnx_node *n, const char *name, int count, int64_t low,
+                         int64_t otherwise, int64_t *out) {
   uint32_t found;
   const int64_t *v = cy_onnx_ints(im, n, name, &found);
   if (v && (int)found != count) {
-    cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "expected %d numbers, found %u", count, found);
+    cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "expected %d numbers, found %u", count,
+                   found);
     return false;
   }
   for (int i = 0; i < count; i++) {
     out[i] = v ? v[i] : otherwise;
     if (out[i] < low || out[i] >= (int64_t)1 << 31) {
-      cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "%lld is out of range, expected %lld or more", (long long)out[i],
-                     (long long)low);
+      cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name),
+                     "%lld is out of range, expected %lld or more", (long long)out[i], (long long)low);
       return false;
     }
   }
@@ -48,13 +50,15 @@ static bool read_window(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val
   const cy_type *t = cy_onnx_type(im, x), *tw = weights ? cy_onnx_type(im, weights) : NULL;
   *w = (window){.rank = t->rank - 2};
   if (t->rank < 3 || (tw && tw->rank != t->rank)) {
-    cy_build_error(im->g, NULL, "expected [batch, channels, spatial..]%s, found %s%s%s", tw ? " and weights of the same rank" : "",
-                   cy_type_text(im->g, t), tw ? " and " : "", tw ? cy_type_text(im->g, tw) : "");
+    cy_build_error(im->g, NULL, "expected [batch, channels, spatial..]%s, found %s%s%s",
+                   tw ? " and weights of the same rank" : "", cy_type_text(im->g, t), tw ? " and " : "",
+                   tw ? cy_type_text(im->g, tw) : "");
     return false;
   }
   if (!tw && !cy_onnx_has(n, "kernel_shape"))
     return cy_build_error(im->g, "attribute 'kernel_shape'", "the attribute is missing");
-  if (!spatial_list(im, n, "kernel_shape", w->rank, 1, 1, w->kernel) || !spatial_list(im, n, "strides", w->rank, 1, 1, w->stride) ||
+  if (!spatial_list(im, n, "kernel_shape", w->rank, 1, 1, w->kernel) ||
+      !spatial_list(im, n, "strides", w->rank, 1, 1, w->stride) ||
       !spatial_list(im, n, "dilations", w->rank, 1, 1, w->dilation))
     return false;
   for (int i = 0; i < w->rank; i++) {
@@ -63,7 +67,9 @@ static bool read_window(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val
     if (!tw)
       continue;
     if (!cy_dim_is_const(im->g, tw->dim[2 + i], &k) || (cy_onnx_has(n, "kernel_shape") && k != w->kernel[i]))
-      return cy_build_error(im->g, NULL, "the weights %s do not fit attribute 'kernel_shape', or their size is not known", cy_type_text(im->g, tw));
+      return cy_build_error(im->g, NULL,
+                            "the weights %s do not fit attribute 'kernel_shape', or their size is not known",
+                            cy_type_text(im->g, tw));
     w->kernel[i] = k;
   }
   w->auto_pad = cy_onnx_word(im, n, "auto_pad", "NOTSET", "NOTSET|SAME_UPPER|SAME_LOWER|VALID");
@@ -82,7 +88,8 @@ static bool resolve_pads(cy_importer *im, const cy_onnx_node *n, window *w) {
     }
     cy_dim windows = cy_dim_cdiv(im->g, w->in[i], num(im, w->stride[i]));
     cy_dim span = cy_dim_addi(im->g, cy_dim_muli(im->g, cy_dim_addi(im->g, windows, -1), w->stride[i]), reach(w, i));
-    cy_dim total = cy_dim_max(im->g, num(im, 0), cy_dim_sub(im->g, span, w->in[i])), half = cy_dim_div(im->g, total, num(im, 2));
+    cy_dim total = cy_dim_max(im->g, num(im, 0), cy_dim_sub(im->g, span, w->in[i])),
+           half = cy_dim_div(im->g, total, num(im, 2));
     w->pad[i] = w->auto_pad == 1 ? half : cy_dim_sub(im->g, total, half);
     w->pad[w->rank + i] = w->auto_pad == 1 ? cy_dim_sub(im->g, total, half) : half;
   }
@@ -92,17 +99,19 @@ static bool resolve_pads(cy_importer *im, const cy_onnx_node *n, window *w) {
 /* Sizes after the window has moved over the padded input. */
 static bool window_sizes(cy_importer *im, window *w, bool ceil_mode) {
   for (int i = 0; i < w->rank; i++) {
-    cy_dim s = num(im, w->stride[i]), padded = cy_dim_add(im->g, cy_dim_add(im->g, w->in[i], w->pad[i]), w->pad[w->rank + i]);
+    cy_dim s = num(im, w->stride[i]),
+           padded = cy_dim_add(im->g, cy_dim_add(im->g, w->in[i], w->pad[i]), w->pad[w->rank + i]);
     cy_dim room = cy_dim_addi(im->g, padded, -reach(w, i));
     int64_t v;
     if (cy_dim_is_const(im->g, room, &v) && v < 0) {
-      cy_build_error(im->g, NULL, "a window of %lld does not fit into spatial dimension %d, padded to %s", (long long)reach(w, i), i,
-                     cy_dim_text(im->g, padded));
+      cy_build_error(im->g, NULL, "a window of %lld does not fit into spatial dimension %d, padded to %s",
+                     (long long)reach(w, i), i, cy_dim_text(im->g, padded));
       return false;
     }
     w->out[i] = cy_dim_addi(im->g, ceil_mode ? cy_dim_cdiv(im->g, room, s) : cy_dim_div(im->g, room, s), 1);
     if (ceil_mode) { /* windows that would start in the padding at the end do not count */
-      cy_dim starts = cy_dim_addi(im->g, cy_dim_div(im->g, cy_dim_addi(im->g, cy_dim_add(im->g, w->in[i], w->pad[i]), -1), s), 1);
+      cy_dim starts =
+          cy_dim_addi(im->g, cy_dim_div(im->g, cy_dim_addi(im->g, cy_dim_add(im->g, w->in[i], w->pad[i]), -1), s), 1);
       w->out[i] = cy_dim_min(im->g, w->out[i], starts);
     }
   }
@@ -143,18 +152,22 @@ static cy_val with_bias(cy_importer *im, cy_val y, cy_val bias) {
   return ADD(y, cy_onnx_channel(im, bias, cy_onnx_type(im, y)->rank, 1));
 }
 
-/* ---- convolution ----------------------------------------------------------------------------------------------------------- */
+/* ---- convolution
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static bool check_groups(cy_importer *im, cy_val x, cy_val w, int64_t group, cy_dim in_per_group, cy_dim out_channels) {
   int64_t c, per, out;
   const cy_type *tx = cy_onnx_type(im, x), *tw = cy_onnx_type(im, w);
   if (group < 1)
     return cy_build_error(im->g, "attribute 'group'", "expected 1 or more, found %lld", (long long)group);
-  if (cy_dim_is_const(im->g, tx->dim[1], &c) && cy_dim_is_const(im->g, in_per_group, &per) && (per > INT64_MAX / group || per * group != c))
-    return cy_build_error(im->g, NULL, "input %s and weights %s do not fit: %lld channels, but %lld groups of %lld", cy_type_text(im->g, tx),
-                          cy_type_text(im->g, tw), (long long)c, (long long)group, (long long)per);
+  if (cy_dim_is_const(im->g, tx->dim[1], &c) && cy_dim_is_const(im->g, in_per_group, &per) &&
+      (per > INT64_MAX / group || per * group != c))
+    return cy_build_error(im->g, NULL, "input %s and weights %s do not fit: %lld channels, but %lld groups of %lld",
+                          cy_type_text(im->g, tx), cy_type_text(im->g, tw), (long long)c, (long long)group,
+                          (long long)per);
   if (cy_dim_is_const(im->g, out_channels, &out) && out % group)
-    return cy_build_error(im->g, NULL, "%lld output channels cannot be split into %lld groups", (long long)out, (long long)group);
+    return cy_build_error(im->g, NULL, "%lld output channels cannot be split into %lld groups", (long long)out,
+                          (long long)group);
   return true;
 }
 
@@ -170,7 +183,8 @@ cy_val cy_onnx_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val wei
   if (!x || !window_sizes(im, &w, false))
     return 0;
   cy_type type = spatial_type(dtype, cy_onnx_type(im, x)->dim[0], tw->dim[0], &w);
-  cy_attr a[4] = {cy_attr_ints(CY_ATTR_strides, w.stride, (uint32_t)w.rank), cy_attr_dims(CY_ATTR_pads, w.pad, 2 * (uint32_t)w.rank),
+  cy_attr a[4] = {cy_attr_ints(CY_ATTR_strides, w.stride, (uint32_t)w.rank),
+                  cy_attr_dims(CY_ATTR_pads, w.pad, 2 * (uint32_t)w.rank),
                   cy_attr_ints(CY_ATTR_dilations, w.dilation, (uint32_t)w.rank), cy_attr_int(CY_ATTR_group, group)};
   cy_val in[2] = {x, weights};
   return cy_build(im->g, CY_OP_conv, in, 2, a, 4, &type, 1);
@@ -183,14 +197,16 @@ static bool transpose_sizes(cy_importer *im, const cy_onnx_node *n, window *w) {
   int64_t extra[MAX_SPATIAL], pads[2 * MAX_SPATIAL];
   uint32_t nshape;
   const int64_t *shape = cy_onnx_ints(im, n, "output_shape", &nshape);
-  if (!spatial_list(im, n, "output_padding", w->rank, 0, 0, extra) || !spatial_list(im, n, "pads", 2 * w->rank, -((int64_t)1 << 30), 0, pads))
+  if (!spatial_list(im, n, "output_padding", w->rank, 0, 0, extra) ||
+      !spatial_list(im, n, "pads", 2 * w->rank, -((int64_t)1 << 30), 0, pads))
     return false;
   if (shape && (int)nshape == w->rank + 2) /* some exporters write the whole shape */
     shape += 2;
   else if (shape && (int)nshape != w->rank)
     return cy_build_error(im->g, "attribute 'output_shape'", "expected %d numbers, found %u", w->rank, nshape);
   for (int i = 0; i < w->rank; i++) {
-    cy_dim full = cy_dim_addi(im->g, cy_dim_muli(im->g, cy_dim_addi(im->g, w->in[i], -1), w->stride[i]), extra[i] + reach(w, i));
+    cy_dim full =
+        cy_dim_addi(im->g, cy_dim_muli(im->g, cy_dim_addi(im->g, w->in[i], -1), w->stride[i]), extra[i] + reach(w, i));
     bool same = w->auto_pad == 1 || w->auto_pad == 2;
     if (!shape && !same) {
       bool valid = w->auto_pad == 3;
@@ -199,7 +215,8 @@ static bool transpose_sizes(cy_importer *im, const cy_onnx_node *n, window *w) {
       w->out[i] = cy_dim_sub(im->g, cy_dim_sub(im->g, full, w->pad[i]), w->pad[w->rank + i]);
     } else {
       w->out[i] = shape ? num(im, shape[i]) : cy_dim_muli(im->g, w->in[i], w->stride[i]);
-      cy_dim total = cy_dim_max(im->g, num(im, 0), cy_dim_sub(im->g, full, w->out[i])), half = cy_dim_div(im->g, total, num(im, 2));
+      cy_dim total = cy_dim_max(im->g, num(im, 0), cy_dim_sub(im->g, full, w->out[i])),
+             half = cy_dim_div(im->g, total, num(im, 2));
       w->pad[i] = w->auto_pad == 1 ? half : cy_dim_sub(im->g, total, half);
       w->pad[w->rank + i] = w->auto_pad == 1 ? cy_dim_sub(im->g, total, half) : half;
     }
@@ -217,19 +234,23 @@ IMPORT(conv_transpose) {
     return false;
   int64_t group = cy_onnx_int(im, n, "group", 1), v;
   const cy_type *tw = cy_onnx_type(im, weights), *tx = cy_onnx_type(im, X);
-  if (group < 1 || !check_groups(im, X, weights, group, cy_dim_div(im->g, tw->dim[0], num(im, group)), cy_dim_muli(im->g, tw->dim[1], group)))
+  if (group < 1 || !check_groups(im, X, weights, group, cy_dim_div(im->g, tw->dim[0], num(im, group)),
+                                 cy_dim_muli(im->g, tw->dim[1], group)))
     return false;
   for (int i = 0; i < 2 * w.rank; i++)
     if (!cy_dim_is_const(im->g, w.pad[i], &v))
-      return cy_build_error(im->g, "attribute 'output_shape'", "padding that depends on a symbolic size is not supported here; fix it with --shape");
+      return cy_build_error(im->g, "attribute 'output_shape'",
+                            "padding that depends on a symbolic size is not supported here; fix it with --shape");
   cy_type type = spatial_type(tx->dtype, tx->dim[0], cy_dim_muli(im->g, tw->dim[1], group), &w);
-  cy_attr a[4] = {cy_attr_ints(CY_ATTR_strides, w.stride, (uint32_t)w.rank), cy_attr_dims(CY_ATTR_pads, w.pad, 2 * (uint32_t)w.rank),
+  cy_attr a[4] = {cy_attr_ints(CY_ATTR_strides, w.stride, (uint32_t)w.rank),
+                  cy_attr_dims(CY_ATTR_pads, w.pad, 2 * (uint32_t)w.rank),
                   cy_attr_ints(CY_ATTR_dilations, w.dilation, (uint32_t)w.rank), cy_attr_int(CY_ATTR_group, group)};
   cy_val in[2] = {X, weights};
   return SET(with_bias(im, cy_build(im->g, CY_OP_conv_transpose, in, 2, a, 4, &type, 1), n->in[2]));
 }
 
-/* ---- pooling ---------------------------------------------------------------------------------------------------------------- */
+/* ---- pooling
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 static uint32_t pool_attrs(const window *w, cy_attr *a) {
   a[0] = cy_attr_ints(CY_ATTR_kernel, w->kernel, (uint32_t)w->rank);
@@ -295,11 +316,12 @@ static double lp_order(cy_importer *im, const cy_onnx_node *n) {
   return n->version < 2 ? cy_onnx_float(im, n, "p", 2) : (double)cy_onnx_int(im, n, "p", 2);
 }
 
-/* (sum |x|^p) ^ (1/p) over windows: an average times the window's size, over an input that is padded beforehand so that every
- * window is whole. */
+/* (sum |x|^p) ^ (1/p) over windows: an average times the window's size, over an input that is padded beforehand so that
+ * every window is whole. */
 IMPORT(lp_pool) {
   window w;
-  if (!read_window(im, n, X, 0, &w) || !resolve_pads(im, n, &w) || !window_sizes(im, &w, cy_onnx_int(im, n, "ceil_mode", 0) != 0))
+  if (!read_window(im, n, X, 0, &w) || !resolve_pads(im, n, &w) ||
+      !window_sizes(im, &w, cy_onnx_int(im, n, "ceil_mode", 0) != 0))
     return false;
   double p = lp_order(im, n), size = 1;
   int rank = w.rank + 2;
@@ -339,5 +361,6 @@ IMPORT(global_lp_pool) {
   int64_t axes[CY_MAX_RANK];
   uint32_t count = spatial_axes(cy_onnx_type(im, X), axes);
   double p = lp_order(im, n);
-  return SET(power(im, cy_build_reduce(im->g, CY_OP_reduce_sum, power(im, UNARY(abs, X), p), axes, count, true), 1 / p));
+  return SET(
+      power(im, cy_build_reduce(im->g, CY_OP_reduce_sum, power(im, UNARY(abs, X), p), axes, count, true), 1 / p));
 }

@@ -1,7 +1,8 @@
 /* onnx_norm.c - normalisations and softmax.
  *
- * Batch normalisation at inference is a multiply and an add with constants per channel (which passes fold into convolutions).
- * The others are the IR's `normalize` with a scale and a shift behind it; it computes in f32 at least, with two passes.
+ * Batch normalisation at inference is a multiply and an add with constants per channel (which passes fold into
+ * convolutions). The others are the IR's `normalize` with a scale and a shift behind it; it computes in f32 at least,
+ * with two passes.
  */
 #include "frontend/import_int.h"
 
@@ -22,15 +23,18 @@ static bool batch_norm_training(cy_importer *im, const cy_onnx_node *n, double e
     if (i != 1)
       axes[count++] = i;
   double momentum = cy_onnx_float(im, n, "momentum", 0.9);
-  cy_val mean = cy_onnx_mean(im, X, axes, count, true), d = SUB(X, mean), var = cy_onnx_mean(im, MUL(d, d), axes, count, true);
+  cy_val mean = cy_onnx_mean(im, X, axes, count, true), d = SUB(X, mean),
+         var = cy_onnx_mean(im, MUL(d, d), axes, count, true);
   cy_val now[2] = {mean, var};
   for (uint32_t i = 0; i < 2; i++) {
     if (!cy_onnx_wants(n, i + 1))
       continue;
     cy_val flat = cy_build_reshape(im->g, now[i], &t.dim[1], 1);
     cy_val old = n->in[3 + i];
-    if (!cy_importer_set(im, n, i + 1, CAST(ADD(MUL(old, LIKE(old, momentum)), MUL(CAST(flat, cy_onnx_type(im, old)->dtype), LIKE(old, 1 - momentum))),
-                                            cy_onnx_type(im, old)->dtype)))
+    if (!cy_importer_set(im, n, i + 1,
+                         CAST(ADD(MUL(old, LIKE(old, momentum)),
+                                  MUL(CAST(flat, cy_onnx_type(im, old)->dtype), LIKE(old, 1 - momentum))),
+                              cy_onnx_type(im, old)->dtype)))
       return false;
   }
   cy_val y = DIV(d, UNARY(sqrt, ADD(var, LIKE(var, epsilon))));
@@ -49,7 +53,8 @@ IMPORT(batch_norm) {
   cy_val shift = SUB(CAST(n->in[2], stat), MUL(n->in[3], scale));
   if (!scale || !shift)
     return false;
-  cy_val y = scale_shift(im, CAST(X, stat), cy_onnx_channel(im, scale, t->rank, 1), cy_onnx_channel(im, shift, t->rank, 1));
+  cy_val y =
+      scale_shift(im, CAST(X, stat), cy_onnx_channel(im, scale, t->rank, 1), cy_onnx_channel(im, shift, t->rank, 1));
   return SET(y ? CAST(y, dtype) : 0);
 }
 
@@ -75,7 +80,8 @@ static bool trailing_axes(cy_importer *im, const cy_onnx_node *n, int64_t *axes,
 }
 
 /* Mean and 1/deviation as outputs 1 and 2 where somebody asks for them. */
-static bool layer_norm_statistics(cy_importer *im, const cy_onnx_node *n, const int64_t *axes, uint32_t count, double epsilon) {
+static bool layer_norm_statistics(cy_importer *im, const cy_onnx_node *n, const int64_t *axes, uint32_t count,
+                                  double epsilon) {
   if (!cy_onnx_wants(n, 1) && !cy_onnx_wants(n, 2))
     return true;
   cy_val x = CAST(X, CY_F32), mean = cy_onnx_mean(im, x, axes, count, true);
@@ -110,11 +116,13 @@ IMPORT(group_norm) {
   const cy_type t = *cy_onnx_type(im, X);
   int64_t groups = cy_onnx_int(im, n, "num_groups", 0), c;
   if (t.rank < 2 || groups < 1 || (cy_dim_is_const(im->g, t.dim[1], &c) && c % groups))
-    return cy_build_error(im->g, "attribute 'num_groups'", "%lld groups do not fit %s", (long long)groups, cy_type_text(im->g, &t));
-  cy_dim d[CY_MAX_RANK] = {t.dim[0], cy_dim_const(im->g, groups), cy_dim_div(im->g, cy_type_elems(im->g, &t),
-                                                                          cy_dim_muli(im->g, t.dim[0], groups))};
+    return cy_build_error(im->g, "attribute 'num_groups'", "%lld groups do not fit %s", (long long)groups,
+                          cy_type_text(im->g, &t));
+  cy_dim d[CY_MAX_RANK] = {t.dim[0], cy_dim_const(im->g, groups),
+                           cy_dim_div(im->g, cy_type_elems(im->g, &t), cy_dim_muli(im->g, t.dim[0], groups))};
   const int64_t axis = 2;
-  cy_val y = cy_onnx_normalize(im, cy_build_reshape(im->g, X, d, 3), &axis, 1, cy_onnx_float(im, n, "epsilon", 1e-5), false);
+  cy_val y =
+      cy_onnx_normalize(im, cy_build_reshape(im->g, X, d, 3), &axis, 1, cy_onnx_float(im, n, "epsilon", 1e-5), false);
   if (n->since < 21) {
     y = scale_shift(im, y, cy_onnx_channel(im, n->in[1], 3, 1), cy_onnx_channel(im, n->in[2], 3, 1));
     return SET(cy_build_reshape(im->g, y, t.dim, t.rank));
@@ -128,7 +136,8 @@ IMPORT(lrn) {
   const cy_type t = *cy_onnx_type(im, X);
   int64_t size = cy_onnx_int(im, n, "size", 0);
   if (t.rank < 3 || size < 1 || size > 1 << 20)
-    return cy_build_error(im->g, NULL, "expected [batch, channels, spatial..] and a size of 1 or more, found %s and %lld",
+    return cy_build_error(im->g, NULL,
+                          "expected [batch, channels, spatial..] and a size of 1 or more, found %s and %lld",
                           cy_type_text(im->g, &t), (long long)size);
   cy_dim rest = cy_dim_const(im->g, 1), one = rest;
   for (int i = 2; i < t.rank; i++)
@@ -136,8 +145,9 @@ IMPORT(lrn) {
   cy_dim d[4] = {t.dim[0], one, t.dim[1], rest}, pads[4] = {cy_dim_const(im->g, (size - 1) / 2), cy_dim_const(im->g, 0),
                                                             cy_dim_const(im->g, size / 2), cy_dim_const(im->g, 0)};
   int64_t kernel[2] = {size, 1}, ones[2] = {1, 1};
-  cy_attr a[5] = {cy_attr_ints(CY_ATTR_kernel, kernel, 2), cy_attr_ints(CY_ATTR_strides, ones, 2), cy_attr_dims(CY_ATTR_pads, pads, 4),
-                  cy_attr_ints(CY_ATTR_dilations, ones, 2), cy_attr_int(CY_ATTR_count_include_pad, 1)};
+  cy_attr a[5] = {cy_attr_ints(CY_ATTR_kernel, kernel, 2), cy_attr_ints(CY_ATTR_strides, ones, 2),
+                  cy_attr_dims(CY_ATTR_pads, pads, 4), cy_attr_ints(CY_ATTR_dilations, ones, 2),
+                  cy_attr_int(CY_ATTR_count_include_pad, 1)};
   cy_type type = cy_type_make(t.dtype, 4, d);
   cy_val squares = cy_build_reshape(im->g, MUL(X, X), d, 4);
   cy_val mean = cy_build(im->g, CY_OP_pool_avg, &squares, 1, a, 5, &type, 1);
@@ -174,7 +184,8 @@ IMPORT(mean_variance_norm) {
   return SET(DIV(d, ADD(deviation, LIKE(X, 1e-9))));
 }
 
-/* ---- softmax --------------------------------------------------------------------------------------------------------------- */
+/* ---- softmax
+ * --------------------------------------------------------------------------------------------------------------- */
 
 static cy_val along(cy_importer *im, int op, cy_val x, int axis) {
   if (!x)
@@ -195,7 +206,8 @@ IMPORT(softmax) {
   int axis;
   if (t.rank == 0)
     return cy_build_error(im->g, NULL, "expected a tensor of rank 1 or more");
-  if (!cy_onnx_axis(im, cy_onnx_int(im, n, "axis", n->version < 13 ? 1 : -1), t.rank + (n->version < 13 && t.rank == 1), &axis))
+  if (!cy_onnx_axis(im, cy_onnx_int(im, n, "axis", n->version < 13 ? 1 : -1), t.rank + (n->version < 13 && t.rank == 1),
+                    &axis))
     return false;
   if (n->version >= 13 || axis == t.rank - 1)
     return SET(along(im, n->arg, X, axis));

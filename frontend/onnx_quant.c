@@ -1,15 +1,19 @@
-/* onnx_quant.c - quantised arithmetic: QuantizeLinear and relatives, integer and QLinear matrix products and convolutions.
+/* onnx_quant.c - quantised arithmetic: QuantizeLinear and relatives, integer and QLinear matrix products and
+ * convolutions.
  *
- * Integer products accumulate in i32, exactly. A matrix product keeps its 8-bit operands and corrects for the zero points with row
- * and column sums: sum (a - za)(b - zb) = ab - za * colsum(b) - zb * rowsum(a) + k * za * zb, which is exact modulo 2^32. A
- * convolution with a zero point other than 0 subtracts it first, since its padding stands for the zero point.
+ * Integer products accumulate in i32, exactly. A matrix product keeps its 8-bit operands and corrects for the zero
+ * points with row and column sums: sum (a - za)(b - zb) = ab - za * colsum(b) - zb * rowsum(a) + k * za * zb, which is
+ * exact modulo 2^32. A convolution with a zero point other than 0 subtracts it first, since its padding stands for the
+ * zero point.
  */
 #include "frontend/import_int.h"
 
 #define X (n->in[0])
 #define SET(v) cy_importer_set(im, n, 0, (v))
 
-static bool is_single(cy_importer *im, cy_val v) { return cy_dim_is(im->g, cy_type_elems(im->g, cy_onnx_type(im, v)), 1); }
+static bool is_single(cy_importer *im, cy_val v) {
+  return cy_dim_is(im->g, cy_type_elems(im->g, cy_onnx_type(im, v)), 1);
+}
 
 /* A parameter per tensor becomes a scalar. */
 static cy_val per_tensor(cy_importer *im, cy_val v) {
@@ -34,7 +38,8 @@ static cy_val quantize(cy_importer *im, cy_val *in, int axis, int64_t block, int
     return 0;
   const cy_type *t = cy_onnx_type(im, in[0]);
   cy_type type = cy_type_make(dtype, t->rank, t->dim);
-  cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_block_size, block), cy_attr_int(CY_ATTR_saturate, saturate)};
+  cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_block_size, block),
+                  cy_attr_int(CY_ATTR_saturate, saturate)};
   return cy_build(im->g, CY_OP_quantize, in, in[2] ? 3 : 2, a, 3, &type, 1);
 }
 
@@ -81,10 +86,12 @@ IMPORT(dynamic_quantize_linear) {
   cy_val divisor = SELECT(BINARY(eq, scale, zero), LIKE(X, 1), scale);
   cy_val zp = UNARY(round, MIN(LIKE(X, 255), MAX(zero, DIV(SUB(zero, low), divisor))));
   cy_val in[3] = {X, divisor, zp ? CAST(zp, CY_U8) : 0};
-  return in[2] && SET(quantize(im, in, 0, 0, 1, CY_U8)) && cy_importer_set(im, n, 1, scale) && cy_importer_set(im, n, 2, in[2]);
+  return in[2] && SET(quantize(im, in, 0, 0, 1, CY_U8)) && cy_importer_set(im, n, 1, scale) &&
+         cy_importer_set(im, n, 2, in[2]);
 }
 
-/* ---- products ------------------------------------------------------------------------------------------------------------------ */
+/* ---- products
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 static bool is_zero(cy_importer *im, cy_val v) {
   double x;
@@ -96,7 +103,8 @@ static cy_val sum_of(cy_importer *im, cy_val x, int from_end) {
   return cy_build_reduce(im->g, CY_OP_reduce_sum, CAST(x, CY_I32), &axis, 1, true);
 }
 
-/* A zero point or scale of the left operand is per row: [m] -> [m, 1]; the right one's is per column: [n] broadcasts as it is. */
+/* A zero point or scale of the left operand is per row: [m] -> [m, 1]; the right one's is per column: [n] broadcasts as
+ * it is. */
 static cy_val left_parameter(cy_importer *im, cy_val v) {
   v = per_tensor(im, v);
   return v && cy_onnx_type(im, v)->rank == 1 ? cy_build_unsqueeze(im->g, v, 1) : v;
@@ -137,7 +145,8 @@ static cy_val as_f32(cy_importer *im, cy_val v) { return v ? CAST(v, CY_F32) : 0
 
 IMPORT(qlinear_matmul) {
   cy_val acc = integer_matmul(im, X, n->in[3], n->in[2], n->in[5]);
-  cy_val ratio = DIV(MUL(as_f32(im, left_parameter(im, n->in[1])), as_f32(im, per_tensor(im, n->in[4]))), as_f32(im, per_tensor(im, n->in[6])));
+  cy_val ratio = DIV(MUL(as_f32(im, left_parameter(im, n->in[1])), as_f32(im, per_tensor(im, n->in[4]))),
+                     as_f32(im, per_tensor(im, n->in[6])));
   return SET(requantize(im, acc, ratio, n->in[7]));
 }
 

@@ -1,7 +1,7 @@
 /* onnx_reduce.c - reductions, argmin/argmax and cumulative sums.
  *
- * The ten Reduce ops are three IR reductions with element-wise work before and behind. Axes come as an attribute or, from a
- * version that differs per op, as an input; no axes mean all of them unless noop_with_empty_axes says none.
+ * The ten Reduce ops are three IR reductions with element-wise work before and behind. Axes come as an attribute or,
+ * from a version that differs per op, as an input; no axes mean all of them unless noop_with_empty_axes says none.
  */
 #include "frontend/import_int.h"
 
@@ -24,7 +24,8 @@ static bool reduce_axes(cy_importer *im, const cy_onnx_node *n, int64_t *axes, u
 
 static cy_val log_sum_exp(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, bool keep) {
   cy_val top = cy_build_reduce(im->g, CY_OP_reduce_max, x, axes, n, true);
-  cy_val base = SELECT(BINARY(lt, UNARY(abs, top), LIKE(x, INFINITY)), top, LIKE(x, 0)); /* an infinite maximum must not give inf - inf */
+  cy_val base = SELECT(BINARY(lt, UNARY(abs, top), LIKE(x, INFINITY)), top,
+                       LIKE(x, 0)); /* an infinite maximum must not give inf - inf */
   cy_val sum = UNARY(log, cy_build_reduce(im->g, CY_OP_reduce_sum, UNARY(exp, SUB(x, base)), axes, n, true));
   cy_val y = ADD(sum, base);
   if (keep || !y)
@@ -80,7 +81,8 @@ IMPORT(arg_reduce) {
   int axis;
   if (!cy_onnx_axis(im, cy_onnx_int(im, n, "axis", 0), cy_onnx_type(im, X)->rank, &axis))
     return false;
-  cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_keepdims, cy_onnx_int(im, n, "keepdims", 1) != 0),
+  cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, axis),
+                  cy_attr_int(CY_ATTR_keepdims, cy_onnx_int(im, n, "keepdims", 1) != 0),
                   cy_attr_int(CY_ATTR_select_last, cy_onnx_int(im, n, "select_last_index", 0) != 0)};
   return SET(cy_build(im->g, (cy_op)n->arg, &X, 1, a, 3, NULL, 1));
 }
@@ -91,7 +93,8 @@ IMPORT(cumulative) {
   int axis;
   if (!cy_onnx_const_ints(im, n, 1, &at, 1, &count) || !cy_onnx_axis(im, at, cy_onnx_type(im, X)->rank, &axis))
     return false;
-  cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_exclusive, cy_onnx_int(im, n, "exclusive", 0) != 0),
+  cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, axis),
+                  cy_attr_int(CY_ATTR_exclusive, cy_onnx_int(im, n, "exclusive", 0) != 0),
                   cy_attr_int(CY_ATTR_reverse, cy_onnx_int(im, n, "reverse", 0) != 0)};
   return SET(cy_build(im->g, (cy_op)n->arg, &X, 1, a, 3, NULL, 1));
 }

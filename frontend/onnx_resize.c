@@ -29,7 +29,8 @@ static cy_dim scaled(cy_importer *im, cy_dim d, double s) {
     if (p >= 1 && fabs(p / (double)q - s) < 1e-6 * s)
       return cy_dim_div(im->g, cy_dim_muli(im->g, d, (int64_t)p), cy_dim_const(im->g, q));
   }
-  return cy_build_error(im->g, "input 'scales'", "a symbolic size cannot be scaled by %g; fix it with --shape or --dim", s);
+  return cy_build_error(im->g, "input 'scales'", "a symbolic size cannot be scaled by %g; fix it with --shape or --dim",
+                        s);
 }
 
 /* Which axes the lists of this node are about (attribute axes, opset 18); all by default. */
@@ -42,7 +43,8 @@ static bool listed_axes(cy_importer *im, const cy_onnx_node *n, int rank, int64_
   return true;
 }
 
-static bool apply_scales(cy_importer *im, const double *s, uint32_t count, const int64_t *axes, uint32_t naxes, const cy_type *t, plan *p) {
+static bool apply_scales(cy_importer *im, const double *s, uint32_t count, const int64_t *axes, uint32_t naxes,
+                         const cy_type *t, plan *p) {
   if (count != naxes)
     return cy_build_error(im->g, "input 'scales'", "expected %u numbers, found %u", naxes, count);
   for (uint32_t i = 0; i < count; i++) {
@@ -58,15 +60,18 @@ static bool apply_scales(cy_importer *im, const double *s, uint32_t count, const
 }
 
 /* Scales that only running tells: the sizes are computed and read, the scales are their quotients. */
-static bool read_scales(cy_importer *im, cy_val scales, const int64_t *axes, uint32_t naxes, const cy_type *t, plan *p) {
+static bool read_scales(cy_importer *im, cy_val scales, const int64_t *axes, uint32_t naxes, const cy_type *t,
+                        plan *p) {
   cy_dim extents[CY_MAX_RANK];
   uint32_t count;
   for (uint32_t i = 0; i < naxes; i++)
     extents[i] = t->dim[axes[i]];
-  cy_val sizes = CAST(UNARY(floor, MUL(CAST(cy_build_dims(im->g, extents, naxes), CY_F32), CAST(scales, CY_F32))), CY_I64);
+  cy_val sizes =
+      CAST(UNARY(floor, MUL(CAST(cy_build_dims(im->g, extents, naxes), CY_F32), CAST(scales, CY_F32))), CY_I64);
   const cy_dim *e = sizes ? cy_value_elems_or_read(im->g, sizes, &count) : NULL;
   if (!e || count != naxes)
-    return cy_build_error(im->g, "input 'scales'", "expected %u numbers, found %s", naxes, cy_type_text(im->g, cy_onnx_type(im, scales)));
+    return cy_build_error(im->g, "input 'scales'", "expected %u numbers, found %s", naxes,
+                          cy_type_text(im->g, cy_onnx_type(im, scales)));
   for (uint32_t i = 0; i < naxes; i++)
     p->out[axes[i]] = e[i];
   return true;
@@ -78,7 +83,8 @@ static bool keep_aspect(cy_importer *im, const int64_t *axes, uint32_t naxes, co
   for (uint32_t i = 0; i < naxes; i++) {
     int64_t in, out;
     if (!cy_dim_is_const(im->g, t->dim[axes[i]], &in) || !cy_dim_is_const(im->g, p->out[axes[i]], &out) || in < 1)
-      return cy_build_error(im->g, "attribute 'keep_aspect_ratio_policy'", "symbolic sizes are not supported here; fix them with --shape");
+      return cy_build_error(im->g, "attribute 'keep_aspect_ratio_policy'",
+                            "symbolic sizes are not supported here; fix them with --shape");
     double s = (double)out / (double)in;
     best = i == 0 || (policy == 1 ? s < best : s > best) ? s : best;
   }
@@ -92,7 +98,8 @@ static bool keep_aspect(cy_importer *im, const int64_t *axes, uint32_t naxes, co
   return true;
 }
 
-static bool apply_sizes(cy_importer *im, const cy_onnx_node *n, uint32_t k, const int64_t *axes, uint32_t naxes, const cy_type *t, plan *p) {
+static bool apply_sizes(cy_importer *im, const cy_onnx_node *n, uint32_t k, const int64_t *axes, uint32_t naxes,
+                        const cy_type *t, plan *p) {
   uint32_t count;
   const cy_dim *e = cy_onnx_elems(im, n, k, &count);
   int policy = cy_onnx_word(im, n, "keep_aspect_ratio_policy", "stretch", "stretch|not_larger|not_smaller");
@@ -109,7 +116,8 @@ static bool read_roi(cy_importer *im, const cy_onnx_node *n, const int64_t *axes
   uint32_t count = 0;
   const double *v = n->in[1] ? cy_value_floats(im->g, n->in[1], &count) : NULL;
   if (!v || count != 2 * naxes)
-    return cy_build_error(im->g, "input 'roi'", "expected %u numbers known at compile time, found %u", 2 * naxes, count);
+    return cy_build_error(im->g, "input 'roi'", "expected %u numbers known at compile time, found %u", 2 * naxes,
+                          count);
   for (uint32_t i = 0; i < naxes; i++) {
     p->roi[axes[i]] = v[i];
     p->roi[p->rank + axes[i]] = v[naxes + i];
@@ -117,7 +125,9 @@ static bool read_roi(cy_importer *im, const cy_onnx_node *n, const int64_t *axes
   return true;
 }
 
-static bool is_empty(cy_importer *im, cy_val v) { return !v || cy_dim_is(im->g, cy_type_elems(im->g, cy_onnx_type(im, v)), 0); }
+static bool is_empty(cy_importer *im, cy_val v) {
+  return !v || cy_dim_is(im->g, cy_type_elems(im->g, cy_onnx_type(im, v)), 0);
+}
 
 static cy_val build(cy_importer *im, const cy_onnx_node *n, const plan *p, int mode, int coord, int nearest) {
   const cy_type *t = cy_onnx_type(im, X);
@@ -151,8 +161,10 @@ IMPORT(resize) {
   uint32_t naxes, count;
   int mode = cy_onnx_word(im, n, "mode", "nearest", "nearest|linear|cubic");
   int coord = cy_onnx_word(im, n, "coordinate_transformation_mode", n->version < 11 ? "asymmetric" : "half_pixel",
-                           "half_pixel|asymmetric|align_corners|pytorch_half_pixel|tf_crop_and_resize|half_pixel_symmetric|tf_half_pixel_for_nn");
-  int nearest = cy_onnx_word(im, n, "nearest_mode", "round_prefer_floor", "round_prefer_floor|round_prefer_ceil|floor|ceil");
+                           "half_pixel|asymmetric|align_corners|pytorch_half_pixel|tf_crop_and_resize|half_pixel_"
+                           "symmetric|tf_half_pixel_for_nn");
+  int nearest =
+      cy_onnx_word(im, n, "nearest_mode", "round_prefer_floor", "round_prefer_floor|round_prefer_ceil|floor|ceil");
   if (mode < 0 || coord < 0 || nearest < 0 || !listed_axes(im, n, t.rank, axes, &naxes))
     return false;
   uint32_t ks = n->version < 11 ? 1 : 2;

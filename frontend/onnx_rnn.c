@@ -1,8 +1,8 @@
 /* onnx_rnn.c - RNN, GRU and LSTM.
  *
- * The input part X * W + b of all time steps is one matrix product; what is left, one `recurrent` per direction, walks the time
- * axis. Gates stay in ONNX's order (LSTM i o f c, GRU z r h). Recurrent biases are added to the input part, except for a GRU with
- * linear_before_reset, where the reset gate multiplies them.
+ * The input part X * W + b of all time steps is one matrix product; what is left, one `recurrent` per direction, walks
+ * the time axis. Gates stay in ONNX's order (LSTM i o f c, GRU z r h). Recurrent biases are added to the input part,
+ * except for a GRU with linear_before_reset, where the reset gate multiplies them.
  */
 #include "frontend/import_int.h"
 
@@ -17,10 +17,10 @@ static const struct activation {
   bool alpha, beta;
   double default_alpha, default_beta;
 } activations[] = {
-    {"Sigmoid", false, false, 0, 0},   {"Tanh", false, false, 0, 0},           {"Relu", false, false, 0, 0},
-    {"Affine", true, true, 1, 0},      {"LeakyRelu", true, false, 0.01, 0},    {"ThresholdedRelu", true, false, 1, 0},
-    {"ScaledTanh", true, true, 1, 1},  {"HardSigmoid", true, true, 0.2, 0.5},  {"Elu", true, false, 1, 0},
-    {"Softsign", false, false, 0, 0},  {"Softplus", false, false, 0, 0},
+    {"Sigmoid", false, false, 0, 0},  {"Tanh", false, false, 0, 0},          {"Relu", false, false, 0, 0},
+    {"Affine", true, true, 1, 0},     {"LeakyRelu", true, false, 0.01, 0},   {"ThresholdedRelu", true, false, 1, 0},
+    {"ScaledTanh", true, true, 1, 1}, {"HardSigmoid", true, true, 0.2, 0.5}, {"Elu", true, false, 1, 0},
+    {"Softsign", false, false, 0, 0}, {"Softplus", false, false, 0, 0},
 };
 
 typedef struct rnn {
@@ -35,14 +35,17 @@ typedef struct rnn {
 } rnn;
 
 static bool read_activations(rnn *r) {
-  static const int usual[3][MAX_ACTS] = {[CY_CELL_RNN] = {CY_ACT_TANH}, [CY_CELL_GRU] = {CY_ACT_SIGMOID, CY_ACT_TANH},
+  static const int usual[3][MAX_ACTS] = {[CY_CELL_RNN] = {CY_ACT_TANH},
+                                         [CY_CELL_GRU] = {CY_ACT_SIGMOID, CY_ACT_TANH},
                                          [CY_CELL_LSTM] = {CY_ACT_SIGMOID, CY_ACT_TANH, CY_ACT_TANH}};
   cy_importer *im = r->im;
   uint32_t found, na, nb, a = 0, b = 0;
   const char *const *names = cy_onnx_strings(im, r->n, "activations", &found);
-  const double *alphas = cy_onnx_floats(im, r->n, "activation_alpha", &na), *betas = cy_onnx_floats(im, r->n, "activation_beta", &nb);
+  const double *alphas = cy_onnx_floats(im, r->n, "activation_alpha", &na),
+               *betas = cy_onnx_floats(im, r->n, "activation_beta", &nb);
   if (names && (int)found != r->nacts * r->directions)
-    return cy_build_error(im->g, "attribute 'activations'", "expected %d names, found %u", r->nacts * r->directions, found);
+    return cy_build_error(im->g, "attribute 'activations'", "expected %d names, found %u", r->nacts * r->directions,
+                          found);
   for (int i = 0; i < r->nacts * r->directions; i++) {
     int k = usual[r->cell][i % r->nacts];
     if (names) {
@@ -83,7 +86,8 @@ static cy_val slice_range(const rnn *r, cy_val v, int64_t from, int64_t size) {
   return cy_build_slice_axis(r->im->g, v, 0, cy_dim_const(r->im->g, from), cy_dim_const(r->im->g, size));
 }
 
-/* x [time * batch, in] times W [gates * hidden, in] transposed, plus biases; *out_rb is what stays for the recurrent part. */
+/* x [time * batch, in] times W [gates * hidden, in] transposed, plus biases; *out_rb is what stays for the recurrent
+ * part. */
 static cy_val input_part(const rnn *r, cy_val x, int d, cy_val *out_rb) {
   cy_importer *im = r->im;
   const int64_t swap[2] = {1, 0};
@@ -135,13 +139,15 @@ static bool read_shape(rnn *r) {
   r->directions = way == 2 ? 2 : 1;
   r->backward_only = way == 1;
   r->layout = cy_onnx_int(im, n, "layout", 0) != 0;
-  if (tx->rank != 3 || tw->rank != 3 || tr->rank != 3 || !cy_dim_is_const(im->g, tr->dim[2], &r->hidden) || r->hidden < 1 ||
-      r->hidden >= 1 << 24 || cy_onnx_int(im, n, "hidden_size", r->hidden) != r->hidden ||
+  if (tx->rank != 3 || tw->rank != 3 || tr->rank != 3 || !cy_dim_is_const(im->g, tr->dim[2], &r->hidden) ||
+      r->hidden < 1 || r->hidden >= 1 << 24 || cy_onnx_int(im, n, "hidden_size", r->hidden) != r->hidden ||
       !cy_dim_is(im->g, tr->dim[1], r->gates * r->hidden) || !cy_dim_is(im->g, tw->dim[1], r->gates * r->hidden) ||
       !cy_dim_is(im->g, tr->dim[0], r->directions) || !cy_dim_is(im->g, tw->dim[0], r->directions))
-    return cy_build_error(im->g, NULL, "X %s, W %s and R %s do not fit together: with %d gates and %d directions, W is [directions, gates * hidden, "
-                          "input] and R [directions, gates * hidden, hidden]",
-                          cy_type_text(im->g, tx), cy_type_text(im->g, tw), cy_type_text(im->g, tr), r->gates, r->directions);
+    return cy_build_error(
+        im->g, NULL,
+        "X %s, W %s and R %s do not fit together: with %d gates and %d directions, W is [directions, gates * hidden, "
+        "input] and R [directions, gates * hidden, hidden]",
+        cy_type_text(im->g, tx), cy_type_text(im->g, tw), cy_type_text(im->g, tr), r->gates, r->directions);
   r->time = tx->dim[r->layout ? 1 : 0];
   r->batch = tx->dim[r->layout ? 0 : 1];
   return true;

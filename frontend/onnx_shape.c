@@ -1,7 +1,9 @@
-/* onnx_shape.c - ops that move elements without arithmetic: reshape, transpose, slice, split, concat, pad, tile, resize ..
+/* onnx_shape.c - ops that move elements without arithmetic: reshape, transpose, slice, split, concat, pad, tile, resize
+ * ..
  *
- * Shapes arrive as tensors; cy_onnx_elems() gives their elements as dims: constants, expressions over symbols, or symbols
- * that are read at run time. All size arithmetic is dim arithmetic, so nothing here asks whether a dim is static.
+ * Shapes arrive as tensors; cy_onnx_elems() gives their elements as dims: constants, expressions over symbols, or
+ * symbols that are read at run time. All size arithmetic is dim arithmetic, so nothing here asks whether a dim is
+ * static.
  */
 #include "frontend/import_int.h"
 
@@ -14,7 +16,8 @@
 static cy_dim num(cy_importer *im, int64_t v) { return cy_dim_const(im->g, v); }
 
 /* The list in attribute `name` before version `since`, in input k from then on. NULL and *ok true: absent. */
-static const cy_dim *dims_list(cy_importer *im, const cy_onnx_node *n, const char *name, int since, uint32_t k, uint32_t *out_n, bool *ok) {
+static const cy_dim *dims_list(cy_importer *im, const cy_onnx_node *n, const char *name, int since, uint32_t k,
+                               uint32_t *out_n, bool *ok) {
   *ok = true;
   if (n->version >= since) {
     *out_n = 0;
@@ -40,7 +43,8 @@ static bool rank_ok(cy_importer *im, int64_t rank) {
   return false;
 }
 
-/* ---- reshape and friends ------------------------------------------------------------------------------------------------- */
+/* ---- reshape and friends
+ * ------------------------------------------------------------------------------------------------- */
 
 /* Which element of a target shape must be computed from the others: the -1, or the only one whose sign is unknown. */
 static int wildcard(cy_importer *im, const cy_dim *want, uint32_t rank) {
@@ -79,7 +83,8 @@ IMPORT(reshape) {
       continue;
     if (cy_dim_is(im->g, want[i], 0) && !allow_zero) {
       if (i >= t.rank)
-        return cy_build_error(im->g, "input 'shape'", "element %u is 0 (keep), but the input %s has no such dimension", i, cy_type_text(im->g, &t));
+        return cy_build_error(im->g, "input 'shape'", "element %u is 0 (keep), but the input %s has no such dimension",
+                              i, cy_type_text(im->g, &t));
       d[i] = t.dim[i];
     }
     others = cy_dim_mul(im->g, others, d[i]);
@@ -114,7 +119,8 @@ IMPORT(squeeze) {
   for (int i = 0; i < t.rank; i++) {
     int64_t v;
     if (drop[i] && cy_dim_is_const(im->g, t.dim[i], &v) && v != 1)
-      return cy_build_error(im->g, "axes", "dimension %d is %lld, only dimensions of 1 can be removed", i, (long long)v);
+      return cy_build_error(im->g, "axes", "dimension %d is %lld, only dimensions of 1 can be removed", i,
+                            (long long)v);
     if (!(all ? cy_dim_is(im->g, t.dim[i], 1) : drop[i]))
       d[rank++] = t.dim[i];
   }
@@ -214,10 +220,11 @@ IMPORT(tile) {
   return want && SET(tile(im, X, want));
 }
 
-/* ---- slice, split, concat, pad --------------------------------------------------------------------------------------------- */
+/* ---- slice, split, concat, pad
+ * --------------------------------------------------------------------------------------------- */
 
-/* v counted from the end where it is negative, whatever is known of its sign: floor(v / 2^62) is -1 for negatives, 0 otherwise.
- * Constants beyond any extent ("from the start", "to the end") become the nearest position outside. */
+/* v counted from the end where it is negative, whatever is known of its sign: floor(v / 2^62) is -1 for negatives, 0
+ * otherwise. Constants beyond any extent ("from the start", "to the end") become the nearest position outside. */
 static cy_dim from_end(cy_importer *im, cy_dim v, cy_dim extent) {
   const int64_t beyond = (int64_t)1 << 31;
   int64_t low, high, c;
@@ -233,7 +240,8 @@ static cy_dim from_end(cy_importer *im, cy_dim v, cy_dim extent) {
 }
 
 /* Start and size of one axis, clamped as numpy does. */
-static void slice_axis(cy_importer *im, cy_dim extent, cy_dim start, cy_dim end, int64_t step, cy_dim *out_start, cy_dim *out_size) {
+static void slice_axis(cy_importer *im, cy_dim extent, cy_dim start, cy_dim end, int64_t step, cy_dim *out_start,
+                       cy_dim *out_size) {
   cy_dim zero = num(im, 0), count;
   start = from_end(im, start, extent);
   end = from_end(im, end, extent);
@@ -251,20 +259,25 @@ IMPORT(slice) {
   const cy_type t = *cy_onnx_type(im, X);
   uint32_t ns, ne, naxes = 0, nsteps = 0;
   bool ok, ok2;
-  const cy_dim *starts = dims_list(im, n, "starts", 10, 1, &ns, &ok), *ends = dims_list(im, n, "ends", 10, 2, &ne, &ok2);
+  const cy_dim *starts = dims_list(im, n, "starts", 10, 1, &ns, &ok),
+               *ends = dims_list(im, n, "ends", 10, 2, &ne, &ok2);
   if (!ok || !ok2)
     return false;
   int64_t axes[CY_MAX_RANK], step[CY_MAX_RANK], steps[CY_MAX_RANK];
   if (!cy_onnx_axes(im, n, n->version >= 10 ? 3 : 0, t.rank, axes, &naxes))
     return false;
-  if (n->version >= 10 && n->in[1] && n->in[2] && cy_onnx_type(im, n->in[1])->dtype != cy_onnx_type(im, n->in[2])->dtype)
+  if (n->version >= 10 && n->in[1] && n->in[2] &&
+      cy_onnx_type(im, n->in[1])->dtype != cy_onnx_type(im, n->in[2])->dtype)
     return cy_build_error(im->g, "input 'ends'", "starts and ends must have the same type, found %s and %s",
-                          cy_type_text(im->g, cy_onnx_type(im, n->in[1])), cy_type_text(im->g, cy_onnx_type(im, n->in[2])));
+                          cy_type_text(im->g, cy_onnx_type(im, n->in[1])),
+                          cy_type_text(im->g, cy_onnx_type(im, n->in[2])));
   if (n->version >= 10 && n->in[4] && !cy_onnx_const_ints(im, n, 4, step, CY_MAX_RANK, &nsteps))
     return false;
   if (!starts || !ends || ns != ne || ns > t.rank || (naxes && naxes != ns) || (nsteps && nsteps != ns))
-    return cy_build_error(im->g, NULL, "starts, ends, axes and steps must have one element per sliced axis of %s, found %u, %u, %u and %u",
-                          cy_type_text(im->g, &t), ns, ne, naxes, nsteps);
+    return cy_build_error(
+        im->g, NULL,
+        "starts, ends, axes and steps must have one element per sliced axis of %s, found %u, %u, %u and %u",
+        cy_type_text(im->g, &t), ns, ne, naxes, nsteps);
   cy_dim start[CY_MAX_RANK], size[CY_MAX_RANK];
   for (int i = 0; i < t.rank; i++) {
     start[i] = num(im, 0);
@@ -295,9 +308,11 @@ IMPORT(split) {
     return cy_build_error(im->g, NULL, "the node has %u outputs, sizes are given for %u", n->nout, count);
   int64_t parts = cy_onnx_int(im, n, "num_outputs", n->nout), extent;
   if (!sizes && n->version < 18 && parts > 0 && cy_dim_is_const(im->g, t.dim[axis], &extent) && extent % parts)
-    return cy_build_error(im->g, NULL, "dimension %d of %s cannot be split into %lld equal parts", axis, cy_type_text(im->g, &t), (long long)parts);
+    return cy_build_error(im->g, NULL, "dimension %d of %s cannot be split into %lld equal parts", axis,
+                          cy_type_text(im->g, &t), (long long)parts);
   if (parts <= 0 || parts < n->nout)
-    return cy_build_error(im->g, "attribute 'num_outputs'", "expected at least %u, found %lld", n->nout, (long long)parts);
+    return cy_build_error(im->g, "attribute 'num_outputs'", "expected at least %u, found %lld", n->nout,
+                          (long long)parts);
   cy_dim at = num(im, 0), each = cy_dim_cdiv(im->g, t.dim[axis], num(im, parts));
   for (uint32_t i = 0; i < n->nout; i++) {
     cy_dim rest = cy_dim_sub(im->g, t.dim[axis], at), size = sizes ? sizes[i] : parts == 1 ? t.dim[axis] : each;
@@ -379,7 +394,8 @@ IMPORT(crop) {
   uint32_t nb, ns;
   const int64_t *border = cy_onnx_ints(im, n, "border", &nb), *scale = cy_onnx_ints(im, n, "scale", &ns);
   if (t.rank != 4 || nb != 4 || (scale && ns != 2))
-    return cy_build_error(im->g, NULL, "expected a tensor of rank 4, 4 borders and 2 scales, found %s, %u and %u", cy_type_text(im->g, &t), nb, ns);
+    return cy_build_error(im->g, NULL, "expected a tensor of rank 4, 4 borders and 2 scales, found %s, %u and %u",
+                          cy_type_text(im->g, &t), nb, ns);
   cy_dim h = scale ? num(im, scale[0]) : cy_dim_addi(im->g, t.dim[2], -border[1] - border[3]);
   cy_dim w = scale ? num(im, scale[1]) : cy_dim_addi(im->g, t.dim[3], -border[0] - border[2]);
   cy_val y = cy_build_slice_axis(im->g, X, 2, num(im, border[1]), h);
@@ -399,7 +415,8 @@ IMPORT(center_crop_pad) {
   for (uint32_t i = 0; i < count; i++) {
     int a = naxes ? (int)axes[i] : (int)i;
     cy_dim zero = num(im, 0), two = num(im, 2), keep = cy_dim_min(im->g, t.dim[a], want[i]);
-    cy_dim cut = cy_dim_div(im->g, cy_dim_sub(im->g, t.dim[a], keep), two), missing = cy_dim_sub(im->g, want[i], keep), pads[2 * CY_MAX_RANK];
+    cy_dim cut = cy_dim_div(im->g, cy_dim_sub(im->g, t.dim[a], keep), two), missing = cy_dim_sub(im->g, want[i], keep),
+           pads[2 * CY_MAX_RANK];
     y = cy_build_slice_axis(im->g, y, a, cut, keep);
     for (int k = 0; k < 2 * t.rank; k++)
       pads[k] = zero;
@@ -410,14 +427,15 @@ IMPORT(center_crop_pad) {
   return SET(y);
 }
 
-/* ---- blocks and space --------------------------------------------------------------------------------------------------------- */
+/* ---- blocks and space
+ * --------------------------------------------------------------------------------------------------------- */
 
 static bool block_of(cy_importer *im, const cy_onnx_node *n, int64_t *out) {
   *out = cy_onnx_int(im, n, "blocksize", 0);
   if (cy_onnx_type(im, X)->rank == 4 && *out > 0 && *out < 1 << 20)
     return true;
-  cy_build_error(im->g, NULL, "expected a tensor of rank 4 and a positive blocksize, found %s and %lld", cy_type_text(im->g, cy_onnx_type(im, X)),
-                 (long long)*out);
+  cy_build_error(im->g, NULL, "expected a tensor of rank 4 and a positive blocksize, found %s and %lld",
+                 cy_type_text(im->g, cy_onnx_type(im, X)), (long long)*out);
   return false;
 }
 
@@ -441,7 +459,8 @@ IMPORT(space_to_depth) {
     return false;
   const cy_type t = *cy_onnx_type(im, X);
   cy_dim k = num(im, b), h = cy_dim_div(im->g, t.dim[2], k), w = cy_dim_div(im->g, t.dim[3], k);
-  cy_dim split[6] = {t.dim[0], t.dim[1], h, k, w, k}, out[4] = {t.dim[0], cy_dim_mul(im->g, t.dim[1], num(im, b * b)), h, w};
+  cy_dim split[6] = {t.dim[0], t.dim[1], h, k, w, k},
+         out[4] = {t.dim[0], cy_dim_mul(im->g, t.dim[1], num(im, b * b)), h, w};
   const int64_t perm[6] = {0, 3, 5, 1, 2, 4};
   return SET(cy_build_reshape(im->g, cy_build_transpose(im->g, cy_build_reshape(im->g, X, split, 6), perm), out, 4));
 }

@@ -1,7 +1,8 @@
 /* onnx_signal.c - windows, Fourier transforms and mel filters.
  *
- * A DFT is a product with the matrix of cosines and sines: exact enough in f32 for the sizes that networks use (the angle is reduced
- * in integers, so long transforms lose nothing), and one matrix product is what the code generator is best at.
+ * A DFT is a product with the matrix of cosines and sines: exact enough in f32 for the sizes that networks use (the
+ * angle is reduced in integers, so long transforms lose nothing), and one matrix product is what the code generator is
+ * best at.
  */
 #include "frontend/import_int.h"
 
@@ -24,14 +25,17 @@ IMPORT(window) {
   cy_dim periods = cy_onnx_int(im, n, "periodic", 1) ? size[0] : cy_dim_addi(im->g, size[0], -1);
   cy_val i = cy_build_iota(im->g, CY_F64, size, 1, 0), d = CAST(cy_build_dim_scalar(im->g, periods), CY_F64);
   cy_val angle = DIV(MUL(i, cy_build_scalar(im->g, CY_F64, 2 * M_PI)), d);
-  cy_val y = SUB(cy_build_scalar(im->g, CY_F64, a[n->arg][0]), MUL(UNARY(cos, angle), cy_build_scalar(im->g, CY_F64, a[n->arg][1])));
+  cy_val y = SUB(cy_build_scalar(im->g, CY_F64, a[n->arg][0]),
+                 MUL(UNARY(cos, angle), cy_build_scalar(im->g, CY_F64, a[n->arg][1])));
   if (a[n->arg][2] != 0)
-    y = ADD(y, MUL(UNARY(cos, MUL(angle, cy_build_scalar(im->g, CY_F64, 2))), cy_build_scalar(im->g, CY_F64, a[n->arg][2])));
+    y = ADD(y, MUL(UNARY(cos, MUL(angle, cy_build_scalar(im->g, CY_F64, 2))),
+                   cy_build_scalar(im->g, CY_F64, a[n->arg][2])));
   return SET(y ? CAST(y, (cy_dtype)dtype) : 0);
 }
 
 /* cos and sin of 2 pi * row * column / length, as [rows, columns]. */
-static bool waves(cy_importer *im, cy_dim rows, cy_dim columns, cy_dim length, cy_dtype dtype, cy_val *out_cos, cy_val *out_sin) {
+static bool waves(cy_importer *im, cy_dim rows, cy_dim columns, cy_dim length, cy_dtype dtype, cy_val *out_cos,
+                  cy_val *out_sin) {
   cy_dim d[2] = {rows, columns};
   cy_val product = MUL(cy_build_iota(im->g, CY_I64, d, 2, 0), cy_build_iota(im->g, CY_I64, d, 2, 1));
   cy_val len = cy_build_dim_scalar(im->g, length), turn = CAST(BINARY(mod, product, len), CY_F64);
@@ -106,9 +110,11 @@ IMPORT(dft) {
   int64_t parts;
   bool onesided = cy_onnx_int(im, n, "onesided", 0) != 0, inverse = cy_onnx_int(im, n, "inverse", 0) != 0;
   if (t.rank < 2 || !dft_axis(im, n, t.rank, &axis))
-    return t.rank < 2 && cy_build_error(im->g, NULL, "expected [.., length, 1 or 2], found %s", cy_type_text(im->g, &t));
+    return t.rank < 2 &&
+           cy_build_error(im->g, NULL, "expected [.., length, 1 or 2], found %s", cy_type_text(im->g, &t));
   if (!cy_dim_is_const(im->g, t.dim[t.rank - 1], &parts) || parts < 1 || parts > 2 || axis == t.rank - 1)
-    return cy_build_error(im->g, NULL, "expected a last dimension of 1 (real) or 2 (complex) behind the axis, found %s", cy_type_text(im->g, &t));
+    return cy_build_error(im->g, NULL, "expected a last dimension of 1 (real) or 2 (complex) behind the axis, found %s",
+                          cy_type_text(im->g, &t));
   cy_dim length = t.dim[axis];
   if (n->in[1]) {
     const cy_dim *e = cy_onnx_elems(im, n, 1, &count);
@@ -117,10 +123,12 @@ IMPORT(dft) {
     length = e[0];
   }
   int last = t.rank - 2;
-  cy_dim half = cy_dim_addi(im->g, cy_dim_div(im->g, length, num(im, 2)), 1), bins = onesided && !inverse ? half : length;
+  cy_dim half = cy_dim_addi(im->g, cy_dim_div(im->g, length, num(im, 2)), 1),
+         bins = onesided && !inverse ? half : length;
   cy_val re = part(im, X, 0), image = parts == 2 ? part(im, X, 1) : 0;
   re = fit_length(im, cy_onnx_move_axis(im, re, axis, last), onesided && inverse ? t.dim[axis] : length);
-  image = image ? fit_length(im, cy_onnx_move_axis(im, image, axis, last), onesided && inverse ? t.dim[axis] : length) : 0;
+  image =
+      image ? fit_length(im, cy_onnx_move_axis(im, image, axis, last), onesided && inverse ? t.dim[axis] : length) : 0;
   if (onesided && inverse)
     return cy_build_error(im->g, "attribute 'onesided'", "a one-sided inverse transform is not supported");
   return SET(cy_onnx_move_axis(im, transform(im, re, image, length, bins, inverse), last, axis));
@@ -139,7 +147,8 @@ IMPORT(stft) {
     return cy_build_error(im->g, "input 'frame_step'", "expected a positive step, and a window or a frame length");
   cy_dim frames = cy_dim_addi(im->g, cy_dim_div(im->g, cy_dim_sub(im->g, t.dim[1], length[0]), num(im, step)), 1);
   cy_dim grid[2] = {frames, length[0]};
-  cy_val at = ADD(MUL(cy_build_iota(im->g, CY_I64, grid, 2, 0), cy_build_scalar_int(im->g, CY_I64, step)), cy_build_iota(im->g, CY_I64, grid, 2, 1));
+  cy_val at = ADD(MUL(cy_build_iota(im->g, CY_I64, grid, 2, 0), cy_build_scalar_int(im->g, CY_I64, step)),
+                  cy_build_iota(im->g, CY_I64, grid, 2, 1));
   cy_val p[2] = {part(im, X, 0), parts == 2 ? part(im, X, 1) : 0};
   for (int i = 0; i < parts; i++) {
     p[i] = p[i] && at ? cy_build_gather(im->g, p[i], at, 1) : 0;
@@ -157,8 +166,11 @@ IMPORT(mel_weight_matrix) {
       return false;
   int64_t dtype = cy_onnx_int(im, n, "output_datatype", CY_F32), mels = (int64_t)v[0], bins = (int64_t)v[1] / 2 + 1;
   if (mels < 1 || bins < 1 || mels * bins > 1 << 24 || dtype <= 0 || dtype >= CY_DTYPE_COUNT || dtype == CY_STRING)
-    return cy_build_error(im->g, NULL, "expected positive sizes and a numeric output_datatype, found %lld filters for %lld bins", (long long)mels, (long long)bins);
-  double low = 2595 * log10(1 + v[3] / 700), high = 2595 * log10(1 + v[4] / 700), step = (high - low) / (double)(mels + 2);
+    return cy_build_error(im->g, NULL,
+                          "expected positive sizes and a numeric output_datatype, found %lld filters for %lld bins",
+                          (long long)mels, (long long)bins);
+  double low = 2595 * log10(1 + v[3] / 700), high = 2595 * log10(1 + v[4] / 700),
+         step = (high - low) / (double)(mels + 2);
   int64_t *edge = CY_NEW_ARRAY(im->arena, int64_t, mels + 2);
   for (int64_t i = 0; i < mels + 2; i++) {
     double hz = 700 * (pow(10, ((double)i * step + low) / 2595) - 1);

@@ -10,7 +10,8 @@ static cy_dim num(cy_importer *im, int64_t v) { return cy_dim_const(im->g, v); }
 
 IMPORT(grid_sample) {
   static const int modes[5] = {CY_RESIZE_LINEAR, CY_RESIZE_NEAREST, CY_RESIZE_CUBIC, CY_RESIZE_LINEAR, CY_RESIZE_CUBIC};
-  int mode = cy_onnx_word(im, n, "mode", n->version < 20 ? "bilinear" : "linear", "bilinear|nearest|bicubic|linear|cubic");
+  int mode =
+      cy_onnx_word(im, n, "mode", n->version < 20 ? "bilinear" : "linear", "bilinear|nearest|bicubic|linear|cubic");
   int padding = cy_onnx_word(im, n, "padding_mode", "zeros", "zeros|border|reflection");
   if (mode < 0 || padding < 0)
     return false;
@@ -34,7 +35,9 @@ IMPORT(affine_grid) {
   bool corners = cy_onnx_int(im, n, "align_corners", 0) != 0;
   const cy_dim *size = cy_onnx_elems(im, n, 1, &count);
   if (!size || t.rank != 3 || count < 4 || count > 5)
-    return size && cy_build_error(im->g, NULL, "expected theta [n, 2, 3] and 4 sizes, or [n, 3, 4] and 5, found %s and %u", cy_type_text(im->g, &t), count);
+    return size &&
+           cy_build_error(im->g, NULL, "expected theta [n, 2, 3] and 4 sizes, or [n, 3, 4] and 5, found %s and %u",
+                          cy_type_text(im->g, &t), count);
   int k = (int)count - 2;
   cy_dim grid[CY_MAX_RANK] = {0}, flat[2] = {num(im, 1), num(im, 1)}, out[CY_MAX_RANK] = {size[0]};
   for (int i = 0; i < k; i++) {
@@ -58,15 +61,18 @@ IMPORT(affine_grid) {
   return SET(cy_build_reshape(im->g, y, out, k + 2));
 }
 
-static bool spatial(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t count, int64_t otherwise, int64_t *out) {
+static bool spatial(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t count, int64_t otherwise,
+                    int64_t *out) {
   uint32_t found;
   const int64_t *v = cy_onnx_ints(im, n, name, &found);
   if (v && found != count)
-    return cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "expected %u numbers, found %u", count, found);
+    return cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "expected %u numbers, found %u",
+                          count, found);
   for (uint32_t i = 0; i < count; i++) {
     out[i] = v ? v[i] : otherwise;
     if (out[i] < otherwise || out[i] > 1 << 24)
-      return cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "%lld is out of range", (long long)out[i]);
+      return cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "%lld is out of range",
+                            (long long)out[i]);
   }
   return true;
 }
@@ -80,14 +86,17 @@ IMPORT(col2im) {
   if (!image || !cy_onnx_const_ints(im, n, 2, block, CY_MAX_RANK, &nb))
     return false;
   if (t.rank != 3 || nb != count || count < 1 || 2 * count > CY_MAX_RANK)
-    return cy_build_error(im->g, NULL, "expected [n, c * block, windows] and image and block shapes of one length, found %s, %u and %u",
-                          cy_type_text(im->g, &t), count, nb);
-  if (!spatial(im, n, "strides", count, 1, stride) || !spatial(im, n, "dilations", count, 1, dilation) || !spatial(im, n, "pads", 2 * count, 0, pad))
+    return cy_build_error(
+        im->g, NULL, "expected [n, c * block, windows] and image and block shapes of one length, found %s, %u and %u",
+        cy_type_text(im->g, &t), count, nb);
+  if (!spatial(im, n, "strides", count, 1, stride) || !spatial(im, n, "dilations", count, 1, dilation) ||
+      !spatial(im, n, "pads", 2 * count, 0, pad))
     return false;
   int64_t size = 1;
   cy_dim padded[CY_MAX_RANK], grid[2 * CY_MAX_RANK], total = num(im, 1), all = num(im, 1);
   for (uint32_t i = 0; i < count; i++) {
-    if (block[i] < 1 || block[i] > 1 << 20 || !cy_mul_size((uint64_t)size, (uint64_t)block[i], (uint64_t *)&size) || size > 1 << 30)
+    if (block[i] < 1 || block[i] > 1 << 20 || !cy_mul_size((uint64_t)size, (uint64_t)block[i], (uint64_t *)&size) ||
+        size > 1 << 30)
       return cy_build_error(im->g, "input 'block_shape'", "%lld is out of range", (long long)block[i]);
     padded[i] = cy_dim_addi(im->g, image[i], pad[i] + pad[count + i]);
     grid[i] = num(im, block[i]);
@@ -98,8 +107,10 @@ IMPORT(col2im) {
   }
   cy_val at = 0;
   for (uint32_t i = 0; i < count; i++) { /* row-major position in the padded image */
-    cy_val inside = MUL(cy_build_iota(im->g, CY_I64, grid, 2 * (int)count, (int)i), cy_build_scalar_int(im->g, CY_I64, dilation[i]));
-    cy_val start = MUL(cy_build_iota(im->g, CY_I64, grid, 2 * (int)count, (int)(count + i)), cy_build_scalar_int(im->g, CY_I64, stride[i]));
+    cy_val inside = MUL(cy_build_iota(im->g, CY_I64, grid, 2 * (int)count, (int)i),
+                        cy_build_scalar_int(im->g, CY_I64, dilation[i]));
+    cy_val start = MUL(cy_build_iota(im->g, CY_I64, grid, 2 * (int)count, (int)(count + i)),
+                       cy_build_scalar_int(im->g, CY_I64, stride[i]));
     cy_val p = ADD(inside, start);
     at = at ? ADD(MUL(at, cy_build_dim_scalar(im->g, padded[i])), p) : p;
   }

@@ -1,7 +1,7 @@
 /* ports.c - the inputs of the model: declared types, and what the command line says about them.
  *
- * A declared dimension is a number, a name (one symbol per name in the whole model), or unknown (a symbol of its own). --dim
- * replaces a name by a number everywhere. --shape gives one input's dimensions: where the model has a name, the
+ * A declared dimension is a number, a name (one symbol per name in the whole model), or unknown (a symbol of its own).
+ * --dim replaces a name by a number everywhere. --shape gives one input's dimensions: where the model has a name, the
  * name gets that number everywhere too; where the model has another number, that is an error.
  */
 #include "frontend/import_int.h"
@@ -17,8 +17,8 @@ typedef struct cy_fixed_dim {
 } cy_fixed_dim;
 
 typedef struct shape_override {
-  int rank;                  /* -1: none */
-  int64_t dim[CY_MAX_RANK];  /* -1: "?" */
+  int rank;                 /* -1: none */
+  int64_t dim[CY_MAX_RANK]; /* -1: "?" */
 } shape_override;
 
 static bool is_initializer(const Onnx__GraphProto *g, cy_names **cache, cy_arena *arena, const char *name) {
@@ -58,8 +58,8 @@ static bool fix_dim(cy_importer *im, const char *name, int64_t value, bool used)
     im->fixed[at].used = im->fixed[at].used || used;
     if (im->fixed[at].value == value)
       return true;
-    cy_diag_add(im->diag, CY_ERROR, &where, "dimension '%s' is given twice, as %lld and %lld", name, (long long)im->fixed[at].value,
-                (long long)value);
+    cy_diag_add(im->diag, CY_ERROR, &where, "dimension '%s' is given twice, as %lld and %lld", name,
+                (long long)im->fixed[at].value, (long long)value);
     return false;
   }
   cy_names_set(im->fixed_dims, name, im->nfixed);
@@ -104,16 +104,18 @@ static bool apply_override(cy_importer *im, const Onnx__ValueInfoProto *input, c
   if (o->rank < 0 || !shape)
     return true;
   if ((size_t)o->rank != shape->n_dim) {
-    cy_diag_add(im->diag, CY_ERROR, &where, "--shape gives %d dimensions, the model declares %zu", o->rank, shape->n_dim);
+    cy_diag_add(im->diag, CY_ERROR, &where, "--shape gives %d dimensions, the model declares %zu", o->rank,
+                shape->n_dim);
     return false;
   }
   for (int i = 0; i < o->rank; i++) {
     const Onnx__TensorShapeProto__Dimension *d = shape->dim[i];
     if (o->dim[i] < 0)
       continue;
-    if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value >= 0 && d->dim_value != o->dim[i]) {
-      cy_diag_add(im->diag, CY_ERROR, &where, "--shape gives %lld for dimension %d, the model declares %lld", (long long)o->dim[i], i,
-                  (long long)d->dim_value);
+    if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value >= 0 &&
+        d->dim_value != o->dim[i]) {
+      cy_diag_add(im->diag, CY_ERROR, &where, "--shape gives %lld for dimension %d, the model declares %lld",
+                  (long long)o->dim[i], i, (long long)d->dim_value);
       return false;
     }
     if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && d->dim_param && d->dim_param[0]) {
@@ -144,7 +146,9 @@ bool cy_import_fix_dims(cy_importer *im) {
   for (size_t i = 0; i < g->n_input; i++) {
     shape_override o;
     if (!g->input[i]->name || !find_override(im, g->input[i]->name, &o) || !apply_override(im, g->input[i], &o))
-      return g->input[i]->name == NULL ? option_error(im, "an input of the model has no name in graph", g->name ? g->name : "") : false;
+      return g->input[i]->name == NULL
+                 ? option_error(im, "an input of the model has no name in graph", g->name ? g->name : "")
+                 : false;
   }
   return true;
 }
@@ -212,7 +216,8 @@ static bool import_input(cy_importer *im, cy_scope *scope, const Onnx__ValueInfo
   }
   const Onnx__TensorShapeProto *shape = shape_of(input);
   if (!shape && given.rank < 0) {
-    cy_diag_add(im->diag, CY_ERROR, &where, "the model does not declare this input's shape: give it with --shape '%s=1x3x224x224'", input->name);
+    cy_diag_add(im->diag, CY_ERROR, &where,
+                "the model does not declare this input's shape: give it with --shape '%s=1x3x224x224'", input->name);
     return false;
   }
   size_t rank = shape ? shape->n_dim : (size_t)given.rank;
@@ -225,7 +230,8 @@ static bool import_input(cy_importer *im, cy_scope *scope, const Onnx__ValueInfo
   for (size_t i = 0; i < rank; i++) {
     int64_t v;
     dims[i] = dim_of(im, input, (int)i, given.rank < 0 ? -1 : given.dim[i]);
-    if (cy_dim_is_const(im->g, dims[i], &v) && v > 0 && (!cy_mul_size(product, (uint64_t)v, &product) || product >> 48)) {
+    if (cy_dim_is_const(im->g, dims[i], &v) && v > 0 &&
+        (!cy_mul_size(product, (uint64_t)v, &product) || product >> 48)) {
       cy_diag_add(im->diag, CY_ERROR, &where, "the declared dimensions are too large: more than 2^48 elements");
       return false;
     }
@@ -245,7 +251,8 @@ static bool check_unused(cy_importer *im) {
     const char *text = im->options->shapes[i], *eq = strrchr(text, '=');
     bool found = false;
     for (size_t k = 0; k < g->n_input && eq; k++)
-      found = found || (strlen(g->input[k]->name) == (size_t)(eq - text) && strncmp(g->input[k]->name, text, (size_t)(eq - text)) == 0);
+      found = found || (strlen(g->input[k]->name) == (size_t)(eq - text) &&
+                        strncmp(g->input[k]->name, text, (size_t)(eq - text)) == 0);
     if (!found)
       ok = option_error(im, "--shape must be input=1x3x224x224 with the name of an input of the model, found", text);
   }

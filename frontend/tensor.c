@@ -1,10 +1,10 @@
 /* tensor.c - TensorProto and SparseTensorProto to constants of the graph.
  *
- * In:  a TensorProto from the skeleton (see mapped.c): bulk data is a token that says where in the file it is; small unpacked lists
- * are in protobuf-c's arrays. Out: a constant value.
- * Raw little-endian data, and packed lists whose encoding equals it (float, double), stay mapped when they are large; small ones are
- * copied so that they are aligned. Lists of varints are decoded. Sizes are checked before anything is allocated: decoded data is
- * never larger than eight times the bytes that the file really has. Sparse tensors are the exception, so they are capped.
+ * In:  a TensorProto from the skeleton (see mapped.c): bulk data is a token that says where in the file it is; small
+ * unpacked lists are in protobuf-c's arrays. Out: a constant value. Raw little-endian data, and packed lists whose
+ * encoding equals it (float, double), stay mapped when they are large; small ones are copied so that they are aligned.
+ * Lists of varints are decoded. Sizes are checked before anything is allocated: decoded data is never larger than eight
+ * times the bytes that the file really has. Sparse tensors are the exception, so they are capped.
  */
 #include "frontend/import_int.h"
 
@@ -17,7 +17,7 @@
 typedef struct source {
   uint32_t field; /* 4 float_data 5 int32_data 7 int64_data 9 raw_data 10 double_data 11 uint64_data; 0: nothing */
   const uint8_t *bytes;
-  uint64_t size;  /* of bytes */
+  uint64_t size; /* of bytes */
   const void *array;
   uint64_t n; /* of array's elements */
 } source;
@@ -99,8 +99,9 @@ static bool decode_ints(const source *s, uint64_t n, unsigned width, uint8_t *ou
 }
 
 static cy_val wrong_size(cy_importer *im, const char *item, const cy_type *type, uint64_t need, const source *s) {
-  return cy_build_error(im->g, item, "shape and type %s need %llu bytes of data, found %llu %s of %s", cy_type_text(im->g, type),
-                        (unsigned long long)need, (unsigned long long)(s->bytes ? s->size : s->n), s->bytes ? "bytes" : "elements",
+  return cy_build_error(im->g, item, "shape and type %s need %llu bytes of data, found %llu %s of %s",
+                        cy_type_text(im->g, type), (unsigned long long)need,
+                        (unsigned long long)(s->bytes ? s->size : s->n), s->bytes ? "bytes" : "elements",
                         field_name(s->field));
 }
 
@@ -113,13 +114,14 @@ static cy_val place(cy_importer *im, const cy_type *type, const void *bytes, uin
 static cy_val typed_list(cy_importer *im, const cy_type *type, uint64_t need, const source *s, const char *item) {
   uint32_t bits = (uint32_t)cy_dtype_of(type->dtype)->bits;
   if (s->field != field_for(type->dtype))
-    return cy_build_error(im->g, item, "data of type %s belongs into %s or raw_data, found %s", cy_dtype_of(type->dtype)->name,
-                          field_name(field_for(type->dtype)), field_name(s->field));
+    return cy_build_error(im->g, item, "data of type %s belongs into %s or raw_data, found %s",
+                          cy_dtype_of(type->dtype)->name, field_name(field_for(type->dtype)), field_name(s->field));
   if (s->field == 4 || s->field == 10) {
     uint64_t have = s->bytes ? s->size : s->n * (s->field == 4 ? 4 : 8);
     if (have != need)
       return wrong_size(im, item, type, need, s);
-    return place(im, type, s->bytes ? (const void *)s->bytes : cy_arena_copy(cy_graph_arena(im->g), s->array, need), need);
+    return place(im, type, s->bytes ? (const void *)s->bytes : cy_arena_copy(cy_graph_arena(im->g), s->array, need),
+                 need);
   }
   unsigned width = bits < 8 ? 1 : bits / 8; /* types below 8 bits come packed, one byte per list element */
   uint64_t n = need / width;
@@ -132,8 +134,8 @@ static cy_val typed_list(cy_importer *im, const cy_type *type, uint64_t need, co
 }
 
 /* Type and size in bytes from dims and data_type. */
-static bool tensor_type(cy_importer *im, const int64_t *dims, size_t rank, int32_t data_type, const char *item, cy_type *out_type,
-                        uint64_t *out_bytes) {
+static bool tensor_type(cy_importer *im, const int64_t *dims, size_t rank, int32_t data_type, const char *item,
+                        cy_type *out_type, uint64_t *out_bytes) {
   if (data_type <= 0 || data_type >= CY_DTYPE_COUNT) {
     cy_build_error(im->g, item, "unknown element type %d", data_type);
     return false;
@@ -189,16 +191,19 @@ cy_val cy_import_tensor(cy_importer *im, const Onnx__TensorProto *t, const char 
   return place(im, &type, s.bytes, need);
 }
 
-/* ---- sparse ------------------------------------------------------------------------------------------------------------ */
+/* ---- sparse
+ * ------------------------------------------------------------------------------------------------------------ */
 
 /* Writes the values to their places in `out`; indices are [nnz] (flat) or [nnz, rank]. */
-static bool scatter(cy_importer *im, const Onnx__SparseTensorProto *t, cy_val values, cy_val indices, uint64_t total, uint8_t *out,
-                    const char *item) {
+static bool scatter(cy_importer *im, const Onnx__SparseTensorProto *t, cy_val values, cy_val indices, uint64_t total,
+                    uint8_t *out, const char *item) {
   const cy_value *v = cy_value_of(im->g, values), *ix = cy_value_of(im->g, indices);
   unsigned width = (unsigned)cy_dtype_of(v->type.dtype)->bits / 8;
   uint64_t nnz = v->data.size / width, per = nnz ? ix->data.size / 8 / nnz : 1;
-  if (ix->data.size != nnz * per * 8 || (per != 1 && per != t->n_dims) || (ix->type.rank == 2 && nnz && per != t->n_dims))
-    return cy_build_error(im->g, item, "the number of indices does not fit %llu values of rank %zu", (unsigned long long)nnz, t->n_dims);
+  if (ix->data.size != nnz * per * 8 || (per != 1 && per != t->n_dims) ||
+      (ix->type.rank == 2 && nnz && per != t->n_dims))
+    return cy_build_error(im->g, item, "the number of indices does not fit %llu values of rank %zu",
+                          (unsigned long long)nnz, t->n_dims);
   bool flat = ix->type.rank < 2;
   for (uint64_t i = 0; i < nnz; i++) {
     uint64_t at = 0;
@@ -227,9 +232,11 @@ cy_val cy_import_sparse(cy_importer *im, const Onnx__SparseTensorProto *t, const
   if (!tensor_type(im, t->dims, t->n_dims, dtype, item, &type, &bytes))
     return 0;
   if (cy_dtype_of(dtype)->bits < 8 || cy_onnx_type(im, indices)->dtype != CY_I64)
-    return cy_build_error(im->g, item, "sparse tensors of this element type, or with indices that are not i64, are not supported");
+    return cy_build_error(im->g, item,
+                          "sparse tensors of this element type, or with indices that are not i64, are not supported");
   if (bytes > MAX_SPARSE_BYTES)
-    return cy_build_error(im->g, item, "a sparse tensor of %llu bytes when dense is not supported, 1 GiB is the most", (unsigned long long)bytes);
+    return cy_build_error(im->g, item, "a sparse tensor of %llu bytes when dense is not supported, 1 GiB is the most",
+                          (unsigned long long)bytes);
   uint8_t *out = cy_arena_alloc(cy_graph_arena(im->g), bytes + 1);
   uint64_t total = bytes / ((unsigned)cy_dtype_of(dtype)->bits / 8);
   return scatter(im, t, values, indices, total, out, item) ? cy_build_const(im->g, &type, out, bytes) : 0;

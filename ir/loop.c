@@ -177,8 +177,8 @@ static void rewrite_list(cy_kernel *k, cy_stmt *s, cy_rewrite *r) {
   }
 }
 
-void cy_kernel_rewrite(cy_kernel *k, cy_expr (*leaf)(cy_kernel *k, cy_expr e, void *ctx), void *ctx) {
-  cy_rewrite r = {leaf, ctx, NULL, cy_expr_count(k) + 1};
+void cy_kernel_rewrite(cy_kernel *k, cy_rewrite r) {
+  r.n = cy_expr_count(k) + 1;
   r.memo = CY_NEW_ARRAY(cy_graph_arena(k->g), cy_expr, r.n);
   rewrite_list(k, k->body, &r);
 }
@@ -196,7 +196,7 @@ static cy_expr subst_leaf(cy_kernel *k, cy_expr e, void *ctx) {
 
 void cy_kernel_subst_var(cy_kernel *k, cy_var v, cy_expr by) {
   subst s = {v, by};
-  cy_kernel_rewrite(k, subst_leaf, &s);
+  cy_kernel_rewrite(k, (cy_rewrite){.leaf = subst_leaf, .ctx = &s});
 }
 
 /* ---- sizes a launch hands in ---- */

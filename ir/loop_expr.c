@@ -318,12 +318,14 @@ cy_expr cy_expr_rewrite(cy_kernel *k, cy_expr e, cy_rewrite *r) {
   if (e < r->n && r->memo[e])
     return r->memo[e];
   const cy_expr_info x = *cy_expr_of(k, e);
-  cy_expr out = r->leaf(k, e, r->ctx);
+  cy_expr out = r->leaf ? r->leaf(k, e, r->ctx) : 0;
   if (!out && x.n) {
     cy_expr a[3] = {0};
     for (int i = 0; i < x.n; i++)
       a[i] = cy_expr_rewrite(k, x.arg[i], r);
-    out = x.op == CY_X_LOAD ? cy_x_load(k, x.id, a[0]) : cy_x_op(k, x.op, x.dtype, a, x.n);
+    out = r->op ? r->op(k, &x, a) : 0;
+    if (!out)
+      out = x.op == CY_X_LOAD ? cy_x_load(k, x.id, a[0]) : cy_x_op(k, x.op, x.dtype, a, x.n);
   }
   if (!out)
     out = e;

@@ -50,17 +50,18 @@ void *cy_loop_grow(cy_arena *a, void *items, uint32_t count, uint32_t *cap, size
 /* loop_expr.c: the expression as given, without simplification. */
 cy_expr cy_expr_intern(cy_kernel *k, const cy_expr_info *info);
 cy_expr cy_expr_raw(cy_kernel *k, cy_op op, cy_dtype dtype, const cy_expr *args, int n);
-/* Rebuilds e through the constructors with `leaf` deciding on leaves (0: keep); memo has cy_expr_count() entries at the start of the
- * rewrite, indexed by expression, 0 = not yet. */
+/* Rebuilds e through the constructors. `leaf` may replace an expression before, `op` after its operands were rewritten (0: keep; either may
+ * be NULL). memo: expressions done, 0 = not yet; it covers those that existed at the start. */
 typedef struct cy_rewrite {
   cy_expr (*leaf)(cy_kernel *k, cy_expr e, void *ctx);
+  cy_expr (*op)(cy_kernel *k, const cy_expr_info *x, const cy_expr *args);
   void *ctx;
   cy_expr *memo;
   uint32_t n;
 } cy_rewrite;
 cy_expr cy_expr_rewrite(cy_kernel *k, cy_expr e, cy_rewrite *r);
-/* Applies it to every expression of the statements. */
-void cy_kernel_rewrite(cy_kernel *k, cy_expr (*leaf)(cy_kernel *k, cy_expr e, void *ctx), void *ctx);
+/* Applies r to every expression of the statements; memo is made here. */
+void cy_kernel_rewrite(cy_kernel *k, cy_rewrite r);
 bool cy_expr_const_int(const cy_kernel *k, cy_expr e, int64_t *out_value); /* an i64 constant */
 
 /* loop_index.c: simplified index arithmetic (i64), 0 when the operation has no special form. */

@@ -12,9 +12,10 @@
 
 typedef struct checker {
   cy_graph *g;
-  bool *defined; /* by value */
-  bool *seen;    /* by node */
-  bool *entered; /* by block */
+  bool *defined;      /* by value */
+  bool *seen;         /* by node */
+  bool *entered;      /* by block */
+  cy_diag_sink *sink; /* for what inference finds */
   char *text;
   size_t capacity;
 } checker;
@@ -181,11 +182,10 @@ static bool check_inference(checker *c, cy_node id) {
     stored[k] = cy_value_of(g, n->out[k])->type;
   cy_diag_sink *diag = g->diag;
   cy_origin origin = g->origin;
-  g->diag = cy_diag_create();
+  g->diag = c->sink;
   g->origin = (cy_origin){.index = -1};
   bool ok = cy_infer(g, id);
   const char *why = ok ? "" : sink_text(g, g->diag);
-  cy_diag_destroy(g->diag);
   g->diag = diag;
   g->origin = origin;
   if (!ok)
@@ -272,6 +272,7 @@ bool cy_graph_verify(cy_graph *g, char *out_text, size_t capacity) {
                CY_NEW_ARRAY(scratch, bool, g->values.count + 1),
                CY_NEW_ARRAY(scratch, bool, g->nodes.count + 1),
                CY_NEW_ARRAY(scratch, bool, g->blocks.count + 1),
+               cy_diag_create(),
                out_text,
                capacity};
   bool ok = check_ports(&c) && check_block(&c, 1);
@@ -279,6 +280,7 @@ bool cy_graph_verify(cy_graph *g, char *out_text, size_t capacity) {
     if (cy_sym_of(g, s)->value > g->values.count)
       ok = wrong(&c, 0, "symbol '%s' reads value %u of %u", cy_str_text(g, cy_sym_of(g, s)->name),
                  cy_sym_of(g, s)->value, g->values.count);
+  cy_diag_destroy(c.sink);
   cy_arena_destroy(scratch);
   return ok;
 }

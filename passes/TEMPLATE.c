@@ -1,10 +1,12 @@
 /* TEMPLATE.c - a complete small pass, to be copied. It is compiled and tested, so it can't rot; it runs only by name.
  *
- * In:  a swept graph. Out: relu(relu(x)) = relu(x), as an example of a rule; the number of nodes per class, as an example of a walk.
+ * In:  a swept graph. Out: relu(relu(x)) = relu(x), as an example of a rule; the number of nodes per class, as an
+ * example of a walk.
  *
  * To add a pass: copy this file; say here what comes in, what goes out, by which method and what it refuses; add its
- * prototype to pass_int.h and a row (and order constraints with their reasons) to pipeline.c; write goldens in tests/passes/NAME/:
- * one per rule that fires, one per reason to refuse. Prefer rules (rewrite.c) to walks: they are counted, named and undone one by one.
+ * prototype to pass_int.h and a row (and order constraints with their reasons) to pipeline.c; write goldens in
+ * tests/passes/NAME/: one per rule that fires, one per reason to refuse. Prefer rules (rewrite.c) to walks: they are
+ * counted, named and undone one by one.
  */
 #include "pass_int.h"
 

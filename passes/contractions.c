@@ -1,10 +1,12 @@
 /* contractions.c - fewer, larger matrix products: those that share their first factor become one.
  *
- * In:  a swept graph in which equal values are one (cse). Out: `x * Wq, x * Wk, x * Wv` as `x * [Wq Wk Wv]` and slices of its columns,
- *      which lowering turns into strides. x is read and packed once, and one launch has three times the work to share.
+ * In:  a swept graph in which equal values are one (cse). Out: `x * Wq, x * Wk, x * Wv` as `x * [Wq Wk Wv]` and slices
+ * of its columns, which lowering turns into strides. x is read and packed once, and one launch has three times the work
+ * to share.
  *
- * Only constant weights of rank 2, of the same types, in the same block. If every product has one reader and that adds a constant along the
- * columns, the biases are merged as well, so that they stay in the epilogue. If only some do, the products stay apart.
+ * Only constant weights of rank 2, of the same types, in the same block. If every product has one reader and that adds
+ * a constant along the columns, the biases are merged as well, so that they stay in the epilogue. If only some do, the
+ * products stay apart.
  */
 #include "pass_int.h"
 
@@ -47,8 +49,9 @@ static uint32_t collect(cy_graph *g, const cy_uses *uses, cy_node first, product
       continue;
     const cy_type *w = cy_type_of(g, m->in[1]);
     bool again = n && out[n - 1].node == u;
-    if (again || w->rank != 2 || w->dtype != wa->dtype || cy_type_of(g, m->out[0])->dtype != cy_type_of(g, a->out[0])->dtype ||
-        !cy_dim_is_const(g, w->dim[1], &more) || columns + more > MAX_COLUMNS)
+    if (again || w->rank != 2 || w->dtype != wa->dtype ||
+        cy_type_of(g, m->out[0])->dtype != cy_type_of(g, a->out[0])->dtype || !cy_dim_is_const(g, w->dim[1], &more) ||
+        columns + more > MAX_COLUMNS)
       continue;
     columns += more;
     out[n++] = (product){.node = u, .w = m->in[1], .out = m->out[0]};
@@ -107,7 +110,8 @@ static void visit(cy_pass *p, const cy_uses *uses, cy_node id, uint32_t nvalues,
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
 int cy_pass_contractions(cy_pass *p) {
   cy_graph *g = p->g;
-  cy_uses uses = cy_graph_uses(g, p->scratch); /* edits below only ever take readers away from what is looked at later */
+  cy_uses uses =
+      cy_graph_uses(g, p->scratch); /* edits below only ever take readers away from what is looked at later */
   uint32_t nvalues = cy_value_count(g);
   bool *done = CY_NEW_ARRAY(p->scratch, bool, nvalues + 1);
   for (cy_block b = 1; b <= cy_block_count(g); b++) {

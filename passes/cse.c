@@ -3,9 +3,8 @@
  * In:  a swept graph. Out: no two nodes in sight of each other with the same op, inputs, attributes and types.
  * Method: blocks are walked in order with one hash table; entries made in a nested block are taken out when it ends, so
  *   a node is only ever replaced by one that is computed before it on every way there. Constants are
- *   made equal first: a hash over size and a sample of the bytes, then a full comparison, so big weights are read only when
- *   two of them look alike.
- * Runtime calls and control flow stay: their sizes are symbols of their own.
+ *   made equal first: a hash over size and a sample of the bytes, then a full comparison, so big weights are read only
+ * when two of them look alike. Runtime calls and control flow stay: their sizes are symbols of their own.
  */
 #include "pass_int.h"
 
@@ -54,7 +53,8 @@ static void undo(table *t, uint32_t n) {
   }
 }
 
-/* ---- constants ------------------------------------------------------------------------------------------------------ */
+/* ---- constants ------------------------------------------------------------------------------------------------------
+ */
 
 enum { SAMPLE = 2048 };
 
@@ -113,14 +113,19 @@ static void merge_constants(cy_pass *p) {
   cy_pass_count(p, "constant uses merged", merged);
 }
 
-/* ---- nodes ---------------------------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------------------------------
+ */
 
 static size_t attr_bytes(const cy_attr *a) {
   switch ((cy_attr_kind)a->kind) {
-  case CY_KIND_INTS: return a->n * sizeof *a->ints;
-  case CY_KIND_FLOATS: return a->n * sizeof *a->floats;
-  case CY_KIND_DIMS: return a->n * sizeof *a->dims;
-  default: return 0;
+  case CY_KIND_INTS:
+    return a->n * sizeof *a->ints;
+  case CY_KIND_FLOATS:
+    return a->n * sizeof *a->floats;
+  case CY_KIND_DIMS:
+    return a->n * sizeof *a->dims;
+  default:
+    return 0;
   }
 }
 

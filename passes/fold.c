@@ -1,11 +1,12 @@
 /* fold.c - computes what depends on constants only, at any size: scaled, transposed, sliced, dequantised weights.
  *
- * In:  a swept graph. Out: no element-wise op, view, reduction or dequantisation on constants alone, unless its result would be much
- *      larger than what it is made of (an expanded constant is cheaper to expand again than to store).
+ * In:  a swept graph. Out: no element-wise op, view, reduction or dequantisation on constants alone, unless its result
+ * would be much larger than what it is made of (an expanded constant is cheaper to expand again than to store).
  *
- * Small ones are folded while building (cy_fold_small); here sizes matter. Results are split into rows along the last axis, and rows
- * among threads. Common forms (f32 arithmetic, views of whole elements) run as plain loops, the rest through cy_scalar_eval(),
- * so that every dtype rounds as the interpreter does. Results live as long as the graph; a reshape shares its bytes.
+ * Small ones are folded while building (cy_fold_small); here sizes matter. Results are split into rows along the last
+ * axis, and rows among threads. Common forms (f32 arithmetic, views of whole elements) run as plain loops, the rest
+ * through cy_scalar_eval(), so that every dtype rounds as the interpreter does. Results live as long as the graph; a
+ * reshape shares its bytes.
  */
 #include "pass_int.h"
 
@@ -27,7 +28,7 @@ typedef struct operand {
 
 typedef struct job {
   cy_op op;
-  int rank; /* of the output */
+  int rank;                      /* of the output */
   int64_t dim[CY_MAX_RANK], row; /* row: elements along the last axis */
   uint64_t rows;
   int nin;
@@ -39,7 +40,7 @@ typedef struct job {
   void (*run_row)(const struct job *j, uint64_t first, const int64_t *at); /* at: element offset of each operand */
 } job;
 
-/* ---- threads ------------------------------------------------------------------------------------------------------------------- */
+/* ---- threads ---------------------------------------------------------------------------------------------------- */
 
 static void run_rows(const job *j, uint64_t begin, uint64_t end) {
   for (uint64_t r = begin; r < end; r++) {
@@ -93,7 +94,7 @@ static void run_job(const job *j) {
   }
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- rows ------------------------------------------------------------------------------------------------------- */
 
 static void copy_row(const job *j, uint64_t first, const int64_t *at) {
   size_t size = (size_t)cy_dtype_of(j->dtype)->bits / 8;
@@ -111,9 +112,10 @@ static void copy_row(const job *j, uint64_t first, const int64_t *at) {
   }
 }
 
-/* f32 sums, differences, products, quotients of two operands */
+/* f32 sums, differences, products, quotients */
 static void arith_row(const job *j, uint64_t first, const int64_t *at) {
-  const float *a = (const float *)(const void *)j->in[0].bytes + at[0], *b = (const float *)(const void *)j->in[1].bytes + at[1];
+  const float *a = (const float *)(const void *)j->in[0].bytes + at[0],
+              *b = (const float *)(const void *)j->in[1].bytes + at[1];
   int64_t sa = j->in[0].stride[j->rank - 1], sb = j->in[1].stride[j->rank - 1];
   float *out = (float *)(void *)j->out + first;
   for (int64_t i = 0; i < j->row; i++) {
@@ -151,32 +153,47 @@ static void dequantize_row(const job *j, uint64_t first, const int64_t *at) {
 
 static double combine(cy_op op, double a, double b) {
   switch (op) {
-  case CY_OP_reduce_sum: return a + b;
-  case CY_OP_reduce_prod: return a * b;
-  case CY_OP_reduce_min: return isnan(a) || a < b ? a : b;
-  default: return isnan(a) || a > b ? a : b;
+  case CY_OP_reduce_sum:
+    return a + b;
+  case CY_OP_reduce_prod:
+    return a * b;
+  case CY_OP_reduce_min:
+    return isnan(a) || a < b ? a : b;
+  default:
+    return isnan(a) || a > b ? a : b;
   }
 }
 
-/* Reductions of floats, accumulated in double */
+enum { STRIP = 256 };
+
+static double load_float(const operand *x, int64_t at) {
+  return x->dtype == CY_F32 ? ((const float *)(const void *)x->bytes)[at]
+                            : cy_scalar_load(x->bytes, x->dtype, (uint64_t)at).f;
+}
+
+/* Reductions of floats, accumulated in double: strips of a row at a time, so that memory is read in its own order. */
 static void reduce_row(const job *j, uint64_t first, const int64_t *at) {
   const operand *x = &j->in[0];
-  for (int64_t i = 0; i < j->row; i++) {
-    double sum = 0;
+  double acc[STRIP];
+  for (int64_t begin = 0; begin < j->row; begin += STRIP) {
+    int64_t n = j->row - begin < STRIP ? j->row - begin : STRIP, step = x->stride[j->rank - 1];
     for (int64_t r = 0; r < j->red_count; r++) {
-      int64_t rest = r, o = at[0] + i * x->stride[j->rank - 1];
+      int64_t rest = r, o = at[0] + begin * step;
       for (int k = j->nred - 1; k >= 0; k--) {
         o += rest % j->red_dim[k] * j->red_stride[k];
         rest /= j->red_dim[k];
       }
-      double v = cy_scalar_load(x->bytes, x->dtype, (uint64_t)o).f;
-      sum = r ? combine(j->op, sum, v) : v;
+      for (int64_t i = 0; i < n; i++) {
+        double v = load_float(x, o + i * step);
+        acc[i] = r ? combine(j->op, acc[i], v) : v;
+      }
     }
-    cy_scalar_store(j->out, j->dtype, first + (uint64_t)i, (cy_scalar){.f = sum});
+    for (int64_t i = 0; i < n; i++)
+      cy_scalar_store(j->out, j->dtype, first + (uint64_t)(begin + i), (cy_scalar){.f = acc[i]});
   }
 }
 
-/* ---- what to compute ------------------------------------------------------------------------------------------------------------- */
+/* ---- what to compute -------------------------------------------------------------------------------------------- */
 
 static void dense_strides(const int64_t *dim, int rank, int64_t *out) {
   int64_t s = 1;
@@ -266,8 +283,9 @@ static bool set_reduce(const cy_graph *g, const cy_node_info *n, job *j) {
 static bool set_dequantize(const cy_graph *g, const cy_node_info *n, job *j) {
   int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 1);
   axis += axis < 0 ? j->rank : 0;
-  if (cy_attr_get_int(n, CY_ATTR_block_size, 0) || !broadcast(g, n->in[0], j, &j->in[0]) || (j->dtype != CY_F32 && j->dtype != CY_F16) ||
-      !cy_dtype_is_int(j->in[0].dtype) || cy_dtype_of(j->in[0].dtype)->bits > 16)
+  if (cy_attr_get_int(n, CY_ATTR_block_size, 0) || !broadcast(g, n->in[0], j, &j->in[0]) ||
+      (j->dtype != CY_F32 && j->dtype != CY_F16) || !cy_dtype_is_int(j->in[0].dtype) ||
+      cy_dtype_of(j->in[0].dtype)->bits > 16)
     return false;
   for (uint32_t k = 1; k < n->nin; k++) {
     const cy_value *v = cy_value_of(g, n->in[k]);
@@ -284,9 +302,14 @@ static bool set_dequantize(const cy_graph *g, const cy_node_info *n, job *j) {
 
 static bool set_job(cy_graph *g, const cy_node_info *n, job *j) {
   switch (n->op) {
-  case CY_OP_transpose: case CY_OP_slice: case CY_OP_expand:
+  case CY_OP_transpose:
+  case CY_OP_slice:
+  case CY_OP_expand:
     return set_view(g, n, j);
-  case CY_OP_reduce_sum: case CY_OP_reduce_prod: case CY_OP_reduce_min: case CY_OP_reduce_max:
+  case CY_OP_reduce_sum:
+  case CY_OP_reduce_prod:
+  case CY_OP_reduce_min:
+  case CY_OP_reduce_max:
     return set_reduce(g, n, j);
   case CY_OP_dequantize:
     return set_dequantize(g, n, j);
@@ -295,7 +318,7 @@ static bool set_job(cy_graph *g, const cy_node_info *n, job *j) {
   }
 }
 
-/* ---- one node ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- one node --------------------------------------------------------------------------------------------------- */
 
 static bool all_const(const cy_graph *g, const cy_node_info *n, uint64_t *out_bytes) {
   *out_bytes = 0;
@@ -303,7 +326,8 @@ static bool all_const(const cy_graph *g, const cy_node_info *n, uint64_t *out_by
     if (!n->in[k])
       continue;
     const cy_value *v = cy_value_of(g, n->in[k]);
-    if (!v->data.bytes || cy_dtype_of((cy_dtype)v->type.dtype)->cls == 'S' || cy_dtype_of((cy_dtype)v->type.dtype)->cls == 'C')
+    if (!v->data.bytes || cy_dtype_of((cy_dtype)v->type.dtype)->cls == 'S' ||
+        cy_dtype_of((cy_dtype)v->type.dtype)->cls == 'C')
       return false;
     *out_bytes += v->data.size;
   }

@@ -1,11 +1,12 @@
 /* fold_affine.c - moves scales and shifts by constants into the weights of the contraction next to them.
  *
- * In:  a swept graph. Out: batch normalisations and scales behind conv, conv_transpose and matmul become part of the weights (new constant
- *      expressions, computed by fold_late); shifts become one bias behind the contraction, which is its epilogue. Scales in
- *      front of a contraction, along its input channels, go into the weights too; shifts in front where nothing is padded.
+ * In:  a swept graph. Out: batch normalisations and scales behind conv, conv_transpose and matmul become part of the
+ * weights (new constant expressions, computed by fold_late); shifts become one bias behind the contraction, which is
+ * its epilogue. Scales in front of a contraction, along its input channels, go into the weights too; shifts in front
+ * where nothing is padded.
  *
- * Only f32 and f64: scaled half-precision weights would be rounded a second time. A contraction's result must have no other
- * reader. Weights that others use, too, are not touched: the scaled ones are new constants.
+ * Only f32 and f64: scaled half-precision weights would be rounded a second time. A contraction's result must have no
+ * other reader. Weights that others use, too, are not touched: the scaled ones are new constants.
  */
 #include "pass_int.h"
 
@@ -20,8 +21,8 @@ static bool is_const(const cy_rewrite *rw, cy_val v) { return cy_value_is_const(
 static const cy_node_info *contraction(const cy_rewrite *rw, cy_val v) {
   const cy_node_info *n = cy_def(rw->g, v);
   bool is = n && (n->op == CY_OP_conv || n->op == CY_OP_conv_transpose || n->op == CY_OP_matmul);
-  return is && is_const(rw, n->in[1]) && is_exact_enough(rw, v) && is_exact_enough(rw, n->in[1]) && is_exact_enough(rw, n->in[0]) &&
-                 cy_rewrite_single_use(rw, v)
+  return is && is_const(rw, n->in[1]) && is_exact_enough(rw, v) && is_exact_enough(rw, n->in[1]) &&
+                 is_exact_enough(rw, n->in[0]) && cy_rewrite_single_use(rw, v)
              ? n
              : NULL;
 }
@@ -55,7 +56,7 @@ static int out_axis(const cy_rewrite *rw, const cy_node_info *n) {
   return n->op == CY_OP_matmul ? cy_type_of(rw->g, n->out[0])->rank - 1 : 1;
 }
 
-/* ---- behind ------------------------------------------------------------------------------------------------------------------ */
+/* ---- behind ----------------------------------------------------------------------------------------------------- */
 
 /* The weights of n with output channel o multiplied by c[o]; 0 when c has another shape. */
 static cy_val scaled_weights(cy_rewrite *rw, const cy_node_info *n, cy_val c) {
@@ -110,14 +111,15 @@ static cy_val shifts_behind(cy_rewrite *rw, const cy_node_info *n) {
   return cy_build_binary(g, CY_OP_add, add->in[0], cy_build_binary(g, CY_OP_add, add->in[1], n->in[1]));
 }
 
-/* ---- in front ------------------------------------------------------------------------------------------------------------------ */
+/* ---- in front --------------------------------------------------------------------------------------------------- */
 
 /* The constant second operand of v = x op c, along the channels that contraction n reads; sets its length. */
 static const cy_node_info *front(cy_rewrite *rw, const cy_node_info *n, cy_op op, uint64_t *out_count) {
   cy_graph *g = rw->g;
   const cy_node_info *d = cy_def_of(g, n->in[0], op);
-  if (!d || !is_const(rw, n->in[1]) || is_const(rw, d->in[0]) || !is_exact_enough(rw, n->in[0]) || !is_exact_enough(rw, n->in[1]) ||
-      !cy_rewrite_single_use(rw, n->in[0]) || !cy_same_shape(cy_type_of(g, d->in[0]), cy_type_of(g, n->in[0])))
+  if (!d || !is_const(rw, n->in[1]) || is_const(rw, d->in[0]) || !is_exact_enough(rw, n->in[0]) ||
+      !is_exact_enough(rw, n->in[1]) || !cy_rewrite_single_use(rw, n->in[0]) ||
+      !cy_same_shape(cy_type_of(g, d->in[0]), cy_type_of(g, n->in[0])))
     return NULL;
   const cy_type *t = cy_type_of(g, n->in[0]);
   *out_count = length_along(rw, d->in[1], t, n->op == CY_OP_matmul ? t->rank - 1 : 1);
@@ -152,7 +154,8 @@ static bool is_unpadded(const cy_node_info *n) {
   return true;
 }
 
-/* contraction(x + c, w) = contraction(x, w) + sum of c * w. Not where a border of zeros was added, nor where sizes depend on groups. */
+/* contraction(x + c, w) = contraction(x, w) + sum of c * w. Not where a border of zeros was added, nor where sizes
+ * depend on groups. */
 static cy_val shift_in_front(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   uint64_t count;

@@ -3,15 +3,17 @@
  * In:  a swept graph, layouts chosen (or all row-major). Out: `inlined` set; no node is changed.
  *
  * Lowering makes one kernel per stored value by composing the expressions of the inlined values behind it. Two steps:
- *   1. Epilogues. A contraction, reduction or row operation (the kernel's anchor) takes the element-wise ops behind it: from
- *      the anchor forward, ops of its shape are gathered as long as there is one last value, the target, through which
+ *   1. Epilogues. A contraction, reduction or row operation (the kernel's anchor) takes the element-wise ops behind it:
+ * from the anchor forward, ops of its shape are gathered as long as there is one last value, the target, through which
  *      everything leaves. `x * sigmoid(x)` and gelu read the anchor several times; it is computed once.
  *      Later anchors choose first, so a residual sum belongs to the branch that ends last.
- *   2. Prologues and chains, from the end to the start. A value is inlined if all its readers are in one kernel and read each
- *      element once (equal expressions are computed once, so several reads at the same index are one), or if
- *      computing it is cheaper than loading it. Views of stored values stay: lowering makes them strides, which cost nothing.
+ *   2. Prologues and chains, from the end to the start. A value is inlined if all its readers are in one kernel and
+ * read each element once (equal expressions are computed once, so several reads at the same index are one), or if
+ *      computing it is cheaper than loading it. Views of stored values stay: lowering makes them strides, which cost
+ * nothing.
  *
- * Never inlined: model outputs, block results, what symbols or other blocks read, operands of contractions, calls and control flow.
+ * Never inlined: model outputs, block results, what symbols or other blocks read, operands of contractions, calls and
+ * control flow.
  */
 #include "pass_int.h"
 
@@ -29,32 +31,59 @@ typedef struct fuser {
   cy_pass *p;
   cy_graph *g;
   cy_uses uses;
-  cy_node *kernel;   /* [node]: the node whose output the kernel stores that computes this one; 0: several */
-  bool *pinned;      /* [value]: stored, decided */
-  uint32_t *member;  /* [node]: mark of the epilogue being gathered */
-  uint16_t *cost;    /* [value]: operations per element, if its single-use inputs are inlined */
-  uint16_t *visits;  /* [value]: composing steps, if all its element-wise inputs are inlined */
-  uint16_t *loads;   /* [value]: operands, likewise */
+  cy_node *kernel;  /* [node]: the node whose output the kernel stores that computes this one; 0: several */
+  bool *pinned;     /* [value]: stored, decided */
+  uint32_t *member; /* [node]: mark of the epilogue being gathered */
+  uint16_t *cost;   /* [value]: operations per element, if its single-use inputs are inlined */
+  uint16_t *visits; /* [value]: composing steps, if all its element-wise inputs are inlined */
+  uint16_t *loads;  /* [value]: operands, likewise */
   uint32_t mark;
 } fuser;
 
-/* ---- costs ------------------------------------------------------------------------------------------------------------- */
+/* ---- costs ------------------------------------------------------------------------------------------------------ */
 
 /* Vector operations per element, roughly. */
 static int op_cost(cy_op op) {
   switch (op) {
-  case CY_OP_cast: case CY_OP_bitcast: case CY_OP_iota: case CY_OP_dims: case CY_OP_reshape: case CY_OP_transpose:
-  case CY_OP_expand: case CY_OP_slice: case CY_OP_identity:
+  case CY_OP_cast:
+  case CY_OP_bitcast:
+  case CY_OP_iota:
+  case CY_OP_dims:
+  case CY_OP_reshape:
+  case CY_OP_transpose:
+  case CY_OP_expand:
+  case CY_OP_slice:
+  case CY_OP_identity:
     return 0;
-  case CY_OP_div: case CY_OP_sqrt: case CY_OP_mod: case CY_OP_fmod: case CY_OP_gather: case CY_OP_gather_elements:
+  case CY_OP_div:
+  case CY_OP_sqrt:
+  case CY_OP_mod:
+  case CY_OP_fmod:
+  case CY_OP_gather:
+  case CY_OP_gather_elements:
     return 4;
-  case CY_OP_quantize: case CY_OP_dequantize:
+  case CY_OP_quantize:
+  case CY_OP_dequantize:
     return 3;
-  case CY_OP_exp: case CY_OP_log: case CY_OP_sin: case CY_OP_cos:
+  case CY_OP_exp:
+  case CY_OP_log:
+  case CY_OP_sin:
+  case CY_OP_cos:
     return 8;
-  case CY_OP_sigmoid: case CY_OP_tanh: case CY_OP_erf: case CY_OP_tan: case CY_OP_atan: case CY_OP_sinh: case CY_OP_cosh:
+  case CY_OP_sigmoid:
+  case CY_OP_tanh:
+  case CY_OP_erf:
+  case CY_OP_tan:
+  case CY_OP_atan:
+  case CY_OP_sinh:
+  case CY_OP_cosh:
     return 12;
-  case CY_OP_pow: case CY_OP_asin: case CY_OP_acos: case CY_OP_asinh: case CY_OP_acosh: case CY_OP_atanh:
+  case CY_OP_pow:
+  case CY_OP_asin:
+  case CY_OP_acos:
+  case CY_OP_asinh:
+  case CY_OP_acosh:
+  case CY_OP_atanh:
     return 20;
   default:
     return 1;
@@ -66,8 +95,17 @@ static cy_op_class class_of(const cy_node_info *n) { return cy_op_of((cy_op)n->o
 /* Ops whose elements are expressions without loops: what can be inlined without being an anchor. */
 static bool is_expression(const cy_node_info *n) {
   switch (n->op) {
-  case CY_OP_reshape: case CY_OP_transpose: case CY_OP_expand: case CY_OP_slice: case CY_OP_identity:
-  case CY_OP_iota: case CY_OP_dims: case CY_OP_gather: case CY_OP_gather_elements: case CY_OP_quantize: case CY_OP_dequantize:
+  case CY_OP_reshape:
+  case CY_OP_transpose:
+  case CY_OP_expand:
+  case CY_OP_slice:
+  case CY_OP_identity:
+  case CY_OP_iota:
+  case CY_OP_dims:
+  case CY_OP_gather:
+  case CY_OP_gather_elements:
+  case CY_OP_quantize:
+  case CY_OP_dequantize:
     return true;
   default:
     return class_of(n) == CY_CLASS_EW;
@@ -80,8 +118,14 @@ static bool is_pure_view(const cy_node_info *n) {
 
 static bool can_anchor(const cy_node_info *n) {
   switch (n->op) {
-  case CY_OP_matmul: case CY_OP_conv: case CY_OP_conv_transpose: case CY_OP_pool_max: case CY_OP_pool_avg: case CY_OP_softmax:
-  case CY_OP_log_softmax: case CY_OP_normalize:
+  case CY_OP_matmul:
+  case CY_OP_conv:
+  case CY_OP_conv_transpose:
+  case CY_OP_pool_max:
+  case CY_OP_pool_avg:
+  case CY_OP_softmax:
+  case CY_OP_log_softmax:
+  case CY_OP_normalize:
     return true;
   default:
     return class_of(n) == CY_CLASS_REDUCE;
@@ -90,7 +134,8 @@ static bool can_anchor(const cy_node_info *n) {
 
 static uint32_t use_count(const fuser *f, cy_val v) { return f->uses.start[v + 1] - f->uses.start[v]; }
 
-/* Forward: what a value would cost if everything that can be was inlined into it; cuts expressions that grow too large. */
+/* Forward: what a value would cost if everything that can be was inlined into it; cuts expressions that grow too large.
+ */
 static void estimate(fuser *f) {
   cy_graph *g = f->g;
   for (cy_block b = 1; b <= cy_block_count(g); b++)
@@ -115,11 +160,12 @@ static void estimate(fuser *f) {
     }
 }
 
-/* ---- step 1: epilogues ---------------------------------------------------------------------------------------------------- */
+/* ---- step 1: epilogues ------------------------------------------------------------------------------------------ */
 
 /* May node n join the epilogue of an anchor with shape t? One of its inputs is a member already. */
 static bool can_join(const fuser *f, const cy_node_info *n, cy_block block, const cy_type *t) {
-  if (class_of(n) != CY_CLASS_EW || n->block != block || f->pinned[n->out[0]] || !cy_same_shape(cy_type_of(f->g, n->out[0]), t))
+  if (class_of(n) != CY_CLASS_EW || n->block != block || f->pinned[n->out[0]] ||
+      !cy_same_shape(cy_type_of(f->g, n->out[0]), t))
     return false;
   for (uint32_t k = 0; k < n->nin; k++) { /* a member that n broadcasts has another index than the anchor */
     cy_node d = cy_value_of(f->g, n->in[k])->node;
@@ -193,43 +239,57 @@ static void epilogues(fuser *f, cy_block b) {
   }
 }
 
-/* ---- step 2: prologues and chains -------------------------------------------------------------------------------------------- */
+/* ---- step 2: prologues and chains ------------------------------------------------------------------------------- */
 
 /* How often user n reads each element of input k when it is inlined there: 0: must be stored, 1, or several. */
 static int reads_of(const cy_node_info *n, uint32_t k) {
   switch (n->op) {
-  case CY_OP_softmax: case CY_OP_log_softmax: case CY_OP_normalize:
+  case CY_OP_softmax:
+  case CY_OP_log_softmax:
+  case CY_OP_normalize:
     return 3;
-  case CY_OP_quantize: case CY_OP_dequantize:
+  case CY_OP_quantize:
+  case CY_OP_dequantize:
     return k == 0;
-  case CY_OP_gather: case CY_OP_gather_elements:
+  case CY_OP_gather:
+  case CY_OP_gather_elements:
     return k == 1 ? 3 : 0;
-  case CY_OP_reshape: case CY_OP_transpose: case CY_OP_expand: case CY_OP_slice: case CY_OP_identity:
+  case CY_OP_reshape:
+  case CY_OP_transpose:
+  case CY_OP_expand:
+  case CY_OP_slice:
+  case CY_OP_identity:
     return 1;
   default:
     return class_of(n) == CY_CLASS_EW || class_of(n) == CY_CLASS_REDUCE;
   }
 }
 
-/* Is it better to compute v (by d) inside the kernel that materialises view n than to store v and let n be strides of it? */
+/* Is it better to compute v (by d) inside the kernel that materialises view n than to store v and let n be strides of
+ * it? */
 static bool view_wants(const fuser *f, const cy_node_info *n, cy_val v) {
   switch (n->op) {
-  case CY_OP_slice: return true; /* computes only what is kept */
-  case CY_OP_identity: return true; /* a change of layout: compute and convert at once */
-  case CY_OP_reshape: return !cy_layout_is_row_major(cy_value_of(f->g, v));
-  default: return false;
+  case CY_OP_slice:
+    return true; /* computes only what is kept */
+  case CY_OP_identity:
+    return true; /* a change of layout: compute and convert at once */
+  case CY_OP_reshape:
+    return !cy_layout_is_row_major(cy_value_of(f->g, v));
+  default:
+    return false;
   }
 }
 
 /* Does the user read v at the index of its own elements, so that several such reads are one? */
 static bool same_index(const fuser *f, const cy_node_info *user, cy_val v) {
   cy_op_class cls = class_of(user);
-  bool rows = user->op == CY_OP_softmax || user->op == CY_OP_log_softmax || user->op == CY_OP_normalize || cls == CY_CLASS_REDUCE ||
-              user->op == CY_OP_quantize || user->op == CY_OP_dequantize;
+  bool rows = user->op == CY_OP_softmax || user->op == CY_OP_log_softmax || user->op == CY_OP_normalize ||
+              cls == CY_CLASS_REDUCE || user->op == CY_OP_quantize || user->op == CY_OP_dequantize;
   return rows || (cls == CY_CLASS_EW && cy_same_shape(cy_type_of(f->g, user->out[0]), cy_type_of(f->g, v)));
 }
 
-/* Reshape that, read through an index of its output, needs no division: every input axis is kept, or several output axes make it up. */
+/* Reshape that, read through an index of its output, needs no division: every input axis is kept, or several output
+ * axes make it up. */
 static bool reshape_only_splits(const fuser *f, const cy_node_info *n) {
   cy_graph *g = f->g;
   const cy_type *from = cy_type_of(g, n->in[0]), *to = cy_type_of(g, n->out[0]);
@@ -266,14 +326,16 @@ static bool user_allows(const fuser *f, cy_node user, cy_val v, int *limit) {
       return false;
     if (reads > 1 && *limit > CHEAP)
       *limit = CHEAP;
-    bool broadcast = class_of(n) == CY_CLASS_EW ? !cy_same_shape(cy_type_of(f->g, n->out[0]), cy_type_of(f->g, v)) : n->op == CY_OP_expand;
+    bool broadcast = class_of(n) == CY_CLASS_EW ? !cy_same_shape(cy_type_of(f->g, n->out[0]), cy_type_of(f->g, v))
+                                                : n->op == CY_OP_expand;
     if (broadcast && *limit > 2)
       *limit = 2;
   }
   return true;
 }
 
-/* A view is inlined when that lets the expression behind it join; or when strides can't express it and no one else needs it. */
+/* A view is inlined when that lets the expression behind it join; or when strides can't express it and no one else
+ * needs it. */
 static bool view_should(const fuser *f, const cy_node_info *d) {
   const cy_value *in = cy_value_of(f->g, d->in[0]);
   const cy_node_info *before = in->node ? cy_node_of(f->g, in->node) : NULL;

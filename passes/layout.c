@@ -1,16 +1,19 @@
 /* layout.c - chooses the physical order of axes of every value: cy_value.layout.
  *
- * In:  a swept graph, all row-major. Out: layouts set; where a value is needed in another order than it has, an `identity` node
- *      whose output has the new layout. The logical order of axes, and so the graph's meaning, never changes.
+ * In:  a swept graph, all row-major. Out: layouts set; where a value is needed in another order than it has, an
+ * `identity` node whose output has the new layout. The logical order of axes, and so the graph's meaning, never
+ * changes.
  *
- * What wants what: convolutions and pools read and write channels-last; model inputs, outputs, block results, runtime calls and control
- * flow are row-major; a reshape that merges axes reads row-major; everything else takes any order, kernels read through strides.
- * A transpose is then only another name for the same memory, if its input lies the right way: so its output is given the layout that
- * makes it a view, and a wish behind it is handed to what computes its input (which is how the heads of attention are split
- * and joined, and how graphs exported with channels last lose their transposes).
- *   1. Backwards: wishes. From readers to what computes, through views and element-wise ops; convolutions outrank the rest.
- *   2. Forwards: choices. A value takes the order of its largest input if that is not row-major, else the wish, else row-major.
- *      Needs that aren't met get their identity node.
+ * What wants what: convolutions and pools read and write channels-last; model inputs, outputs, block results, runtime
+ * calls and control flow are row-major; a reshape that merges axes reads row-major; everything else takes any order,
+ * kernels read through strides. A transpose is then only another name for the same memory, if its input lies the right
+ * way: so its output is given the layout that makes it a view, and a wish behind it is handed to what computes its
+ * input (which is how the heads of attention are split and joined, and how graphs exported with channels last lose
+ * their transposes).
+ *   1. Backwards: wishes. From readers to what computes, through views and element-wise ops; convolutions outrank the
+ * rest.
+ *   2. Forwards: choices. A value takes the order of its largest input if that is not row-major, else the wish, else
+ * row-major. Needs that aren't met get their identity node.
  */
 #include "pass_int.h"
 
@@ -28,12 +31,12 @@ typedef struct wish {
 typedef struct chooser {
   cy_pass *p;
   cy_graph *g;
-  wish *wishes;     /* [value], of those that exist at the start */
+  wish *wishes; /* [value], of those that exist at the start */
   uint32_t nvalues;
-  cy_val *moved;    /* [value]: its copy in another layout */
+  cy_val *moved; /* [value]: its copy in another layout */
 } chooser;
 
-/* ---- orders -------------------------------------------------------------------------------------------------------------- */
+/* ---- orders ----------------------------------------------------------------------------------------------------- */
 
 static order row_major(void) {
   order o;
@@ -102,7 +105,7 @@ static order before_transpose(const int64_t *perm, int rank, const order *out) {
   return in;
 }
 
-/* ---- what ops are to layouts ------------------------------------------------------------------------------------------------ */
+/* ---- what ops are to layouts ------------------------------------------------------------------------------------ */
 
 static bool wants_channels_last(const cy_node_info *n) {
   return n->op == CY_OP_conv || n->op == CY_OP_conv_transpose || n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg;
@@ -112,7 +115,12 @@ static bool wants_channels_last(const cy_node_info *n) {
 static bool wants_row_major(const cy_node_info *n) {
   cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
   switch (n->op) {
-  case CY_OP_recurrent: case CY_OP_scatter_elements: case CY_OP_scatter_nd: case CY_OP_cumsum: case CY_OP_cumprod: case CY_OP_bitcast:
+  case CY_OP_recurrent:
+  case CY_OP_scatter_elements:
+  case CY_OP_scatter_nd:
+  case CY_OP_cumsum:
+  case CY_OP_cumprod:
+  case CY_OP_bitcast:
     return true;
   default:
     return cls == CY_CLASS_CALL || cls == CY_CLASS_CTRL;
@@ -123,8 +131,18 @@ static bool wants_row_major(const cy_node_info *n) {
 static bool keeps_axes(const cy_node_info *n) {
   cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
   switch (n->op) {
-  case CY_OP_slice: case CY_OP_pad: case CY_OP_concat: case CY_OP_identity: case CY_OP_expand: case CY_OP_resize: case CY_OP_grid_sample:
-  case CY_OP_quantize: case CY_OP_dequantize: case CY_OP_softmax: case CY_OP_log_softmax: case CY_OP_normalize:
+  case CY_OP_slice:
+  case CY_OP_pad:
+  case CY_OP_concat:
+  case CY_OP_identity:
+  case CY_OP_expand:
+  case CY_OP_resize:
+  case CY_OP_grid_sample:
+  case CY_OP_quantize:
+  case CY_OP_dequantize:
+  case CY_OP_softmax:
+  case CY_OP_log_softmax:
+  case CY_OP_normalize:
     return true;
   default:
     return (cls == CY_CLASS_EW && n->op != CY_OP_bitcast) || cls == CY_CLASS_REDUCE;
@@ -134,7 +152,8 @@ static bool keeps_axes(const cy_node_info *n) {
 /* Strides of the output are strides of the input: its layout is not free. */
 static bool is_strided_view(const cy_node_info *n) { return n->op == CY_OP_slice || n->op == CY_OP_expand; }
 
-/* How the axes of a reshape's input split into those of its output: group[i] = first output axis of input axis i. False if axes merge. */
+/* How the axes of a reshape's input split into those of its output: group[i] = first output axis of input axis i. False
+ * if axes merge. */
 static bool split_axes(const cy_graph *g, const cy_type *from, const cy_type *to, int *out_group) {
   int j = 0;
   for (int i = 0; i < from->rank; i++) {
@@ -164,7 +183,7 @@ static order through_split(int from_rank, const int *group, const order *in) {
   return out;
 }
 
-/* ---- backwards: wishes -------------------------------------------------------------------------------------------------------- */
+/* ---- backwards: wishes ------------------------------------------------------------------------------------------ */
 
 static void ask(chooser *c, cy_val v, int weight, const order *o) {
   if (!v || cy_value_of(c->g, v)->data.bytes || c->wishes[v].weight >= weight)
@@ -210,7 +229,7 @@ static void collect_wishes(chooser *c) {
   }
 }
 
-/* ---- forwards: choices ---------------------------------------------------------------------------------------------------------- */
+/* ---- forwards: choices ------------------------------------------------------------------------------------------ */
 
 /* v as an identity node in order o; inserted where the builder stands. */
 static cy_val move(chooser *c, cy_val v, const order *o) {
@@ -255,8 +274,8 @@ static bool inherited(const chooser *c, const cy_node_info *n, order *out) {
   for (int full = 1; full >= 0; full--) /* inputs of the output's shape first */
     for (uint32_t k = 0; k < n->nin; k++) {
       cy_val v = n->in[k];
-      if (!v || cy_type_of(g, v)->rank != t->rank || cy_value_of(g, v)->data.bytes || cy_layout_is_row_major(cy_value_of(g, v)) ||
-          (full && !cy_same_shape(cy_type_of(g, v), t)))
+      if (!v || cy_type_of(g, v)->rank != t->rank || cy_value_of(g, v)->data.bytes ||
+          cy_layout_is_row_major(cy_value_of(g, v)) || (full && !cy_same_shape(cy_type_of(g, v), t)))
         continue;
       *out = get(c, v);
       return true;
@@ -332,7 +351,8 @@ static void choose_block(chooser *c, cy_block b) {
     if (cy_value_of(g, v)->data.bytes || is_row_major(c, cy_type_of(g, v), &have))
       continue;
     cy_build_in(g, b);
-    cy_origin none = cy_value_of(g, v)->node ? cy_node_of(g, cy_value_of(g, v)->node)->origin : (cy_origin){.index = -1};
+    cy_origin none =
+        cy_value_of(g, v)->node ? cy_node_of(g, cy_value_of(g, v)->node)->origin : (cy_origin){.index = -1};
     none.pass = c->p->name;
     cy_build_origin(g, &none);
     cy_val to = move(c, v, &plain);

@@ -235,12 +235,46 @@ static bool splat_value(cy_kb *b, cy_val v, cy_expr *out) {
   return true;
 }
 
+static struct cy_memo_entry *memo_slot(const cy_memo *m, cy_val v, const cy_expr *idx, int rank) {
+  uint32_t hash = v * 2654435761u;
+  for (int i = 0; i < rank; i++) hash = (hash ^ idx[i]) * 16777619u;
+  for (uint32_t at = hash ^ hash >> 15;; at++) {
+    struct cy_memo_entry *e = &m->entry[at & (m->cap - 1)];
+    if (!e->v || (e->v == v && !memcmp(e->idx, idx, sizeof *idx * (size_t)rank))) return e;
+  }
+}
+
+static void memo_grow(cy_kb *b) {
+  cy_memo old = b->memo;
+  b->memo.cap = old.cap ? old.cap * 2 : 64;
+  b->memo.entry = CY_NEW_ARRAY(b->l->arena, struct cy_memo_entry, b->memo.cap);
+  for (uint32_t i = 0; i < old.cap; i++) {
+    struct cy_memo_entry *e = &old.entry[i];
+    if (e->v) *memo_slot(&b->memo, e->v, e->idx, cy_value_of(b->l->g, e->v)->type.rank) = *e;
+  }
+}
+
+/* The definition of an inlined value, composed once per index. */
+static cy_expr composed(cy_kb *b, cy_val v, const cy_expr *idx, int rank) {
+  if (b->memo.n * 2 >= b->memo.cap) memo_grow(b);
+  struct cy_memo_entry *e = memo_slot(&b->memo, v, idx, rank);
+  if (e->v) return e->value;
+  cy_expr value = cy_lower_def(b, v, idx);
+  if (b->memo.n * 2 >= b->memo.cap) memo_grow(b);
+  e = memo_slot(&b->memo, v, idx, rank); /* composing may have moved the table */
+  e->v = v;
+  e->value = value;
+  memcpy(e->idx, idx, sizeof *idx * (size_t)rank);
+  b->memo.n++;
+  return value;
+}
+
 cy_expr cy_lower_at(cy_kb *b, cy_val v, const cy_expr *idx) {
   if (v == b->anchor) return b->anchor_expr;
   cy_expr e;
   if (splat_value(b, v, &e)) return e;
   const cy_value *val = cy_value_of(b->l->g, v);
-  if (val->inlined && !b->l->place[v].placed) return cy_lower_def(b, v, idx);
+  if (val->inlined && !b->l->place[v].placed) return composed(b, v, idx, val->type.rank);
   return cy_kb_load(b, cy_lower_place(b->l, v), val->type.dtype, val->type.rank, idx);
 }
 
@@ -256,9 +290,11 @@ cy_expr cy_lower_def(cy_kb *b, cy_val v, const cy_expr *idx) {
 void cy_lower_finish(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx, cy_expr value) {
   b->anchor = anchor;
   b->anchor_expr = value;
+  b->memo = (cy_memo){0};
   const cy_type *t = cy_lower_type(b->l, target);
   cy_kb_store(b, cy_lower_place(b->l, target), t->dtype, t->rank, idx, cy_lower_def(b, target, idx));
   b->anchor = 0;
+  b->memo = (cy_memo){0};
 }
 
 /* The reduction or root inlined into v's expression, v's own included; 0 when there is none. */

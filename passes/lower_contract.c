@@ -22,10 +22,7 @@ static void set_operands(cy_kb *b, const cy_node_info *n, cy_place **out_x, cy_p
   c->b = cy_kb_arg(b, w, (cy_dtype)cy_lower_type(l, n->in[1])->dtype, CY_ARG_READ);
   c->a_offset = c->b_offset = cy_dim_const(l->g, 0); /* the launch binds where the operand begins */
   const cy_buffer *buffer = &l->p->buffers[w->buffer];
-  if (buffer->kind == CY_BUF_CONST) {
-    c->b_const = l->p->constants[buffer->index].value;
-    c->b_offset = w->offset;
-  }
+  if (buffer->kind == CY_BUF_CONST) c->b_const = l->p->constants[buffer->index].value;
   *out_x = x;
   *out_w = w;
 }

@@ -224,25 +224,26 @@ static cy_call_tensor dense_operand(cy_lowering *l, cy_val v) {
 
 /* The attributes in the order in which runtime/rt_ops.def documents them. */
 static const cy_attr *call_attrs(cy_lowering *l, const cy_node_info *n, uint32_t *out_n) {
-  static const struct {
-    cy_op op;
-    uint32_t n;
-    cy_attr_key key[3];
-    int64_t otherwise[3];
-  } rows[] = {
-      {CY_OP_topk, 3, {CY_ATTR_axis, CY_ATTR_largest, CY_ATTR_sorted}, {-1, 1, 1}},
-      {CY_OP_unique, 2, {CY_ATTR_axis, CY_ATTR_sorted}, {INT64_MIN, 1}},
-      {CY_OP_non_max_suppression, 1, {CY_ATTR_center_point_box}, {0}},
-  };
-  *out_n = 0;
-  for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
-    if (rows[r].op != n->op) continue;
-    cy_attr *attrs = CY_NEW_ARRAY(cy_graph_arena(l->g), cy_attr, rows[r].n);
-    for (uint32_t i = 0; i < rows[r].n; i++) attrs[i] = cy_attr_int(rows[r].key[i], cy_attr_get_int(n, rows[r].key[i], rows[r].otherwise[i]));
-    *out_n = rows[r].n;
-    return attrs;
+  int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 0), sorted = cy_attr_get_int(n, CY_ATTR_sorted, 1), list[3];
+  switch (n->op) {
+  case CY_OP_topk:
+    list[0] = axis, list[1] = cy_attr_get_int(n, CY_ATTR_largest, 1), list[2] = sorted;
+    *out_n = 3;
+    break;
+  case CY_OP_unique:
+    list[0] = cy_attr_find(n, CY_ATTR_axis) != NULL, list[1] = axis, list[2] = sorted;
+    *out_n = 3;
+    break;
+  case CY_OP_non_max_suppression:
+    list[0] = cy_attr_get_int(n, CY_ATTR_center_point_box, 0);
+    *out_n = 1;
+    break;
+  default:
+    *out_n = 0;
   }
-  return NULL;
+  cy_attr *attrs = CY_NEW_ARRAY(cy_graph_arena(l->g), cy_attr, 3);
+  for (uint32_t i = 0; i < *out_n; i++) attrs[i] = cy_attr_int(CY_ATTR_axis, list[i]);
+  return attrs;
 }
 
 void cy_lower_call(cy_lowering *l, cy_node node) {

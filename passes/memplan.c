@@ -3,22 +3,31 @@
  * In: a program whose ARENA buffers have sizes. Out: their offsets and p->arena_bytes, both multiples of 64.
  * Lifetimes are ranges of step positions (pre-order). What lives across the turns of a loop, because it is used outside too or
  * read before it is written, lives as long as the whole loop.
- * Placement is decided at representative sizes. From it only the order is kept: B lies above A if they live at the same time
- * and A was placed below. Offsets follow from the order alone, offset(B) = max over those directly below of their ends, and
- * so hold for every size; where all is constant they fold to numbers.
+ * Sizes are numbers or polynomials. Buffers whose sizes are multiples of the same polynomial (`batch`, `batch*seq`, the
+ * constant 1) form a class with a region of its own, inside which placement counts in multiples: exact for all values of the
+ * symbols, as tight as constants are, and the offsets stay short expressions. Models have few classes that matter.
  */
 #include "memplan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 64, TYPICAL = 16 /* value of a symbol that nothing is known of */ };
+enum {
+  ALIGN = 64,
+  COARSE = 1024 /* sizes of at least so many units are rounded up in units: 6 % at most */
+};
 
 typedef struct item {
   uint32_t buffer;
   int32_t first, last;
-  int64_t size, at; /* at representative symbol values */
+  uint32_t class;
+  int64_t size, at; /* in multiples of the class's polynomial */
 } item;
+
+typedef struct region {
+  cy_dim unit;
+  int64_t size; /* in units */
+} region;
 
 typedef struct planner {
   cy_program *p;
@@ -120,116 +129,99 @@ static void extend_loops(planner *m, const cy_step *s) {
   }
 }
 
-/* ---- placement at representative sizes ---- */
+/* ---- classes ---- */
 
 static int64_t round_up(int64_t v) { return (v + ALIGN - 1) / ALIGN * ALIGN; }
 
-/* Batch-like sizes are small, others middling; bounds are kept. */
-static int64_t *typical_symbols(cy_graph *g) {
-  uint32_t n = cy_sym_count(g);
-  int64_t *v = calloc(n + 1, sizeof *v);
-  if (!v)
-    abort();
-  for (cy_sym s = 1; s <= n; s++) {
-    const cy_sym_info *info = cy_sym_of(g, s);
-    const char *name = cy_str_text(g, info->name);
-    v[s] = name[0] == 'b' || name[0] == 'B' || name[0] == 'N' ? 2 : TYPICAL;
-    v[s] = v[s] < info->min ? info->min : v[s] > info->max ? info->max : v[s];
-  }
-  return v;
+static int64_t gcd(int64_t a, int64_t b) {
+  for (int64_t t; b; a = b, b = t)
+    t = a % b;
+  return a < 0 ? -a : a;
 }
+
+/* bytes = returned factor * *out_unit, the factor as large as possible. */
+static int64_t split(cy_graph *g, cy_dim bytes, cy_dim *out_unit) {
+  const cy_term *terms;
+  int n = cy_dim_terms(g, bytes, &terms);
+  int64_t factor = 0;
+  for (int i = 0; i < n; i++)
+    factor = gcd(factor, terms[i].coef);
+  *out_unit = factor > 1 ? cy_dim_div(g, bytes, cy_dim_const(g, factor)) : bytes;
+  return factor;
+}
+
+/* The size of a buffer as a multiple of 64 times a polynomial. */
+static int64_t units_of(cy_graph *g, cy_dim bytes, cy_dim *out_unit) {
+  int64_t v;
+  if (cy_dim_is_const(g, bytes, &v)) {
+    *out_unit = cy_dim_const(g, 1);
+    return round_up(v > 0 ? v : 0);
+  }
+  int64_t factor = split(g, bytes, out_unit);
+  if (factor % ALIGN == 0 || factor >= COARSE)
+    return round_up(factor);
+  *out_unit = cy_dim_cdiv(g, bytes, cy_dim_const(g, ALIGN));
+  return ALIGN * split(g, *out_unit, out_unit);
+}
+
+static uint32_t class_of(region *regions, uint32_t *n, cy_dim unit) {
+  uint32_t c = 0;
+  while (c < *n && regions[c].unit != unit)
+    c++;
+  if (c == *n)
+    regions[(*n)++] = (region){unit, 0};
+  return c;
+}
+
+/* ---- placement ---- */
 
 static int by_size(const void *a, const void *b) {
   const item *x = a, *y = b;
   return x->size != y->size ? (x->size < y->size ? 1 : -1) : x->buffer < y->buffer ? -1 : x->buffer > y->buffer;
 }
-static int by_place(const void *a, const void *b) {
-  const item *x = a, *y = b;
-  return x->at != y->at ? (x->at < y->at ? -1 : 1) : x->buffer < y->buffer ? -1 : x->buffer > y->buffer;
-}
 
-static bool together(const item *a, const item *b) { return a->first <= b->last && b->first <= a->last; }
+static bool together(const item *a, const item *b) { return a->class == b->class && a->first <= b->last && b->first <= a->last; }
 
-/* `below`: those placed already, sorted by place. The smallest gap that is large enough, else the end. */
-static int64_t best_gap(const item *it, item *const *below, uint32_t n) {
+/* `placed`: sorted by place. The smallest gap that is large enough, else the end. */
+static int64_t best_gap(const item *it, item *const *placed, uint32_t n) {
   int64_t best = -1, best_size = 0, end = 0;
   for (uint32_t i = 0; i < n; i++) {
-    if (!together(it, below[i]))
+    if (!together(it, placed[i]))
       continue;
-    int64_t gap = below[i]->at - end;
+    int64_t gap = placed[i]->at - end;
     if (gap >= it->size && (best < 0 || gap < best_size)) {
       best = end;
       best_size = gap;
     }
-    if (below[i]->at + below[i]->size > end)
-      end = below[i]->at + below[i]->size;
+    if (placed[i]->at + placed[i]->size > end)
+      end = placed[i]->at + placed[i]->size;
   }
   return best >= 0 ? best : end;
 }
 
-static void place_all(item *items, uint32_t n) {
+static void place_all(item *items, uint32_t n, region *regions) {
   item **sorted = malloc((n + 1) * sizeof *sorted);
   if (!sorted)
     abort();
   qsort(items, n, sizeof *items, by_size);
   for (uint32_t i = 0; i < n; i++) {
-    items[i].at = best_gap(&items[i], sorted, i);
+    item *it = &items[i];
+    it->at = best_gap(it, sorted, i);
     uint32_t at = i;
-    for (; at > 0 && sorted[at - 1]->at > items[i].at; at--)
+    for (; at > 0 && sorted[at - 1]->at > it->at; at--)
       sorted[at] = sorted[at - 1];
-    sorted[at] = &items[i];
+    sorted[at] = it;
+    if (it->at + it->size > regions[it->class].size)
+      regions[it->class].size = it->at + it->size;
   }
   free(sorted);
 }
 
-/* ---- offsets that hold for all sizes ---- */
+/* ---- the plan ---- */
 
-static cy_dim rounded(cy_graph *g, cy_dim bytes) { return cy_dim_muli(g, cy_dim_cdiv(g, bytes, cy_dim_const(g, ALIGN)), ALIGN); }
-
-static cy_dim end_of(planner *m, const item *it) {
-  const cy_buffer *b = &m->p->buffers[it->buffer];
-  return cy_dim_add(m->g, b->offset, rounded(m->g, b->bytes));
-}
-
-static cy_dim larger(cy_graph *g, cy_dim a, cy_dim b) {
-  return cy_dim_le(g, a, b) ? b : cy_dim_le(g, b, a) ? a : cy_dim_max(g, a, b);
-}
-
-/* The offset of items[i]: above everything that was placed below and lives at the same time. Walking downwards, whatever lies
- * below one already taken that lives together with it is implied by that. */
-static cy_dim offset_of(planner *m, const item *items, uint32_t i, uint32_t *taken) {
-  cy_dim offset = cy_dim_const(m->g, 0);
+static uint32_t make_items(planner *m, item *items, region *regions, uint32_t *nregions) {
   uint32_t n = 0;
-  for (uint32_t j = i; j-- > 0;) {
-    if (!together(&items[i], &items[j]))
-      continue;
-    bool implied = false;
-    for (uint32_t t = 0; t < n && !implied; t++)
-      implied = together(&items[taken[t]], &items[j]);
-    if (implied)
-      continue;
-    taken[n++] = j;
-    offset = larger(m->g, offset, end_of(m, &items[j]));
-  }
-  return offset;
-}
-
-static void assign_offsets(planner *m, item *items, uint32_t n) {
-  uint32_t *taken = malloc((n + 1) * sizeof *taken);
-  if (!taken)
-    abort();
-  qsort(items, n, sizeof *items, by_place);
-  m->p->arena_bytes = cy_dim_const(m->g, 0);
-  for (uint32_t i = 0; i < n; i++) {
-    m->p->buffers[items[i].buffer].offset = offset_of(m, items, i, taken);
-    m->p->arena_bytes = larger(m->g, m->p->arena_bytes, end_of(m, &items[i]));
-  }
-  free(taken);
-}
-
-static uint32_t make_items(planner *m, item *items) {
-  int64_t *syms = typical_symbols(m->g);
-  uint32_t n = 0;
+  class_of(regions, nregions, cy_dim_const(m->g, 1)); /* numbers first: their offsets are numbers too */
   for (uint32_t b = 0; b < m->p->nbuffers; b++) {
     cy_buffer *buffer = &m->p->buffers[b];
     buffer->first = m->first[b];
@@ -239,27 +231,44 @@ static uint32_t make_items(planner *m, item *items) {
     buffer->offset = cy_dim_const(m->g, 0);
     if (m->first[b] < 0 || cy_dim_is(m->g, buffer->bytes, 0))
       continue;
-    int64_t size = round_up(cy_dim_eval(m->g, buffer->bytes, syms));
-    items[n++] = (item){.buffer = b, .first = m->first[b], .last = m->last[b], .size = size > 0 ? size : ALIGN};
+    cy_dim unit;
+    int64_t size = units_of(m->g, buffer->bytes, &unit);
+    items[n++] = (item){b, m->first[b], m->last[b], class_of(regions, nregions, unit), size, 0};
   }
-  free(syms);
   return n;
 }
 
+static void assign_offsets(planner *m, const item *items, uint32_t n, const region *regions, uint32_t nregions) {
+  cy_dim *start = malloc((nregions + 1) * sizeof *start);
+  if (!start)
+    abort();
+  start[0] = cy_dim_const(m->g, 0);
+  for (uint32_t c = 0; c < nregions; c++)
+    start[c + 1] = cy_dim_add(m->g, start[c], cy_dim_muli(m->g, regions[c].unit, regions[c].size));
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t c = items[i].class;
+    m->p->buffers[items[i].buffer].offset = cy_dim_add(m->g, start[c], cy_dim_muli(m->g, regions[c].unit, items[i].at));
+  }
+  m->p->arena_bytes = start[nregions];
+  free(start);
+}
+
 void cy_plan_memory(cy_program *p) {
-  uint32_t n = p->nbuffers + 1;
+  uint32_t n = p->nbuffers + 2, nregions = 0;
   planner m = {.p = p, .g = p->g, .first = malloc(n * sizeof(int32_t)), .last = malloc(n * sizeof(int32_t))};
   item *items = calloc(n, sizeof *items);
-  if (!m.first || !m.last || !items)
+  region *regions = calloc(n, sizeof *regions);
+  if (!m.first || !m.last || !items || !regions)
     abort();
   for (uint32_t i = 0; i < n; i++)
     m.first[i] = m.last[i] = -1;
   number(&m, p->steps);
   extend_loops(&m, p->steps);
-  uint32_t nitems = make_items(&m, items);
-  place_all(items, nitems);
-  assign_offsets(&m, items, nitems);
+  uint32_t nitems = make_items(&m, items, regions, &nregions);
+  place_all(items, nitems, regions);
+  assign_offsets(&m, items, nitems, regions, nregions);
   free(items);
+  free(regions);
   free(m.first);
   free(m.last);
 }

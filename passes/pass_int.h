@@ -1,7 +1,8 @@
-/* pass_int.h - what the files of this folder share: the pass context, the rewrite driver, questions about nodes and constants.
+/* pass_int.h - what the files of this folder share: the pass context, the rewrite driver, questions about nodes and
+ * constants.
  *
- * A pass is `int cy_pass_NAME(cy_pass *p)`: 0, or -1 after a diagnostic. It takes temporary memory from p->scratch, which is
- * emptied when the pass returns; what shall stay goes into the graph's arena. Every pass counts what it did.
+ * A pass is `int cy_pass_NAME(cy_pass *p)`: 0, or -1 after a diagnostic. It takes temporary memory from p->scratch,
+ * which is emptied when the pass returns; what shall stay goes into the graph's arena. Every pass counts what it did.
  */
 #ifndef CY_PASS_INT_H
 #define CY_PASS_INT_H
@@ -54,24 +55,24 @@ typedef struct cy_rule_set {
 } cy_rule_set;
 /* Applies the sets until nothing changes. Returns how many rewrites were made. */
 uint64_t cy_rewrite_run(cy_pass *p, const cy_rule_set *sets, uint32_t nsets);
-bool cy_rewrite_single_use(const cy_rewrite *rw, cy_val v);  /* false for values made in this round */
-bool cy_rewrite_is_result(const cy_rewrite *rw, cy_val v);   /* a model output, block result, or read by a symbol */
-void cy_rewrite_origin(cy_pass *p, const cy_node_info *n);   /* nodes built from now on come from n and this pass */
+bool cy_rewrite_single_use(const cy_rewrite *rw, cy_val v); /* false for values made in this round */
+bool cy_rewrite_is_result(const cy_rewrite *rw, cy_val v);  /* a model output, block result, or read by a symbol */
+void cy_rewrite_origin(cy_pass *p, const cy_node_info *n);  /* nodes built from now on come from n and this pass */
 
 /* ---- query.c ---- */
-cy_node_info *cy_def(const cy_graph *g, cy_val v);                   /* the defining node or NULL */
-cy_node_info *cy_def_of(const cy_graph *g, cy_val v, cy_op op);      /* .. if it is an `op` */
+cy_node_info *cy_def(const cy_graph *g, cy_val v);              /* the defining node or NULL */
+cy_node_info *cy_def_of(const cy_graph *g, cy_val v, cy_op op); /* .. if it is an `op` */
 static inline const cy_type *cy_type_of(const cy_graph *g, cy_val v) { return &cy_value_of(g, v)->type; }
-bool cy_splat_is(cy_graph *g, cy_val v, double want);                /* constant with all elements equal to want */
+bool cy_splat_is(cy_graph *g, cy_val v, double want); /* constant with all elements equal to want */
 bool cy_type_static(const cy_graph *g, const cy_type *t, int64_t *out_dims); /* out_dims[rank] may be NULL */
 bool cy_same_shape(const cy_type *a, const cy_type *b);
-uint64_t cy_type_count(const cy_graph *g, const cy_type *t);         /* elements; 0 when not static (or empty) */
+uint64_t cy_type_count(const cy_graph *g, const cy_type *t); /* elements; 0 when not static (or empty) */
 const int64_t *cy_attr_list(const cy_node_info *n, cy_attr_key key, uint32_t *out_n); /* NULL when absent */
 const cy_dim *cy_attr_dim_list(const cy_node_info *n, cy_attr_key key, uint32_t *out_n);
 bool cy_perm_compose(const int64_t *inner, const int64_t *outer, int rank, int64_t *out); /* true: the identity */
 void cy_perm_invert(const int64_t *perm, int rank, int64_t *out);
-bool cy_axes_of(const cy_node_info *n, int rank, bool *out_axes);    /* `axes` as flags; false when out of range */
-void cy_layout_reset(cy_value *v);                                   /* row-major */
+bool cy_axes_of(const cy_node_info *n, int rank, bool *out_axes); /* `axes` as flags; false when out of range */
+void cy_layout_reset(cy_value *v);                                /* row-major */
 bool cy_layout_is_row_major(const cy_value *v);
 bool cy_cast_lossless(cy_dtype from, cy_dtype to);
 /* A constant in the graph's arena, contents to be filled in by the caller before use. */

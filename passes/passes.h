@@ -1,7 +1,8 @@
 /* passes.h - the graph passes as a caller sees them: one call with options in, statistics out.
  *
  * In:  a graph as the importer (or the text parser) made it.
- * Out: the same graph with fewer, better ops; at higher levels with layouts chosen and fusion decided, ready for lowering.
+ * Out: the same graph with fewer, better ops; at higher levels with layouts chosen and fusion decided, ready for
+ * lowering.
  *
  * The passes, their order and the reasons for it stand in pipeline.c. How to write one: TEMPLATE.c.
  */
@@ -13,7 +14,8 @@
 enum { CY_PASS_MAX_RUNS = 48, CY_PASS_MAX_COUNTERS = 40 };
 
 typedef struct cy_pass_options {
-  int opt_level;          /* 0: eager, every op its own kernel; 1: no layout choice, little fusion; 2: everything (default); 3: as 2 */
+  int opt_level; /* 0: eager, every op its own kernel; 1: no layout choice, little fusion; 2: everything (default); 3:
+                    as 2 */
   const char *only;       /* "a,b": run exactly these, in this order, at any level; NULL: the table */
   const char *stop_after; /* name of the last pass to run; NULL: all */
   const char *disable;    /* "a,b": skip these; required ones can't be skipped */

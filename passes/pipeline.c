@@ -2,10 +2,10 @@
  *
  * In:  a graph and options. Out: the graph after the chosen passes, statistics.
  *
- * Read the table from top to bottom: that is the order. A pass states what it requires, establishes and breaks as facts; why two
- * passes stand in their order is said in `orders`. Both are checked before anything runs, so a row put in the wrong
- * place fails on every model, not on one in a thousand. To add a pass: a row here, a prototype in pass_int.h, a file
- * like TEMPLATE.c, goldens in tests/passes/NAME/.
+ * Read the table from top to bottom: that is the order. A pass states what it requires, establishes and breaks as
+ * facts; why two passes stand in their order is said in `orders`. Both are checked before anything runs, so a row put
+ * in the wrong place fails on every model, not on one in a thousand. To add a pass: a row here, a prototype in
+ * pass_int.h, a file like TEMPLATE.c, goldens in tests/passes/NAME/.
  */
 #include "pass_int.h"
 
@@ -34,21 +34,28 @@ typedef struct row {
   const char *what;
 } row;
 
-#define EDITS (UNIQUE | FOLDED | PLACED | FUSED) /* what a pass that changes ops breaks; rewriting ones leave the graph swept */
+#define EDITS                                                                                                          \
+  (UNIQUE | FOLDED | PLACED | FUSED) /* what a pass that changes ops breaks; rewriting ones leave the graph swept */
 static const row table[] = {
     {"sweep", cy_pass_sweep, true, 0, 0, SWEPT, 0, "remove what nobody uses"},
     {"simplify", cy_pass_simplify, false, 1, SWEPT, SWEPT, EDITS, "local algebra on arithmetic and views"},
-    {"fold", cy_pass_fold, false, 1, SWEPT, SWEPT | FOLDED, UNIQUE | PLACED | FUSED, "compute what depends on constants only"},
+    {"fold", cy_pass_fold, false, 1, SWEPT, SWEPT | FOLDED, UNIQUE | PLACED | FUSED,
+     "compute what depends on constants only"},
     {"cse", cy_pass_cse, false, 1, SWEPT, SWEPT | UNIQUE, PLACED | FUSED, "make equal nodes and constants one"},
-    {"recognise", cy_pass_recognise, false, 1, SWEPT, SWEPT, EDITS, "find normalisations and softmax that exporters spelled out"},
-    {"contractions", cy_pass_contractions, false, 1, SWEPT, SWEPT, EDITS, "shape matrix products into fewer, larger ones"},
+    {"recognise", cy_pass_recognise, false, 1, SWEPT, SWEPT, EDITS,
+     "find normalisations and softmax that exporters spelled out"},
+    {"contractions", cy_pass_contractions, false, 1, SWEPT, SWEPT, EDITS,
+     "shape matrix products into fewer, larger ones"},
     {"fold_affine", cy_pass_fold_affine, false, 1, SWEPT, SWEPT, EDITS, "move scales and shifts into weights"},
     {"simplify_late", cy_pass_simplify, false, 1, SWEPT, SWEPT, EDITS, "simplify again what the passes above left"},
-    {"fold_late", cy_pass_fold, false, 1, SWEPT, SWEPT | FOLDED, UNIQUE | PLACED | FUSED, "fold the weights they changed"},
+    {"fold_late", cy_pass_fold, false, 1, SWEPT, SWEPT | FOLDED, UNIQUE | PLACED | FUSED,
+     "fold the weights they changed"},
     {"cse_late", cy_pass_cse, false, 1, SWEPT, SWEPT | UNIQUE, PLACED | FUSED, "make equal again"},
-    {"layout", cy_pass_layout, false, 2, SWEPT, SWEPT | PLACED, FUSED, "channels innermost where convolutions want it, free transposes"},
+    {"layout", cy_pass_layout, false, 2, SWEPT, SWEPT | PLACED, FUSED,
+     "channels innermost where convolutions want it, free transposes"},
     {"fuse", cy_pass_fuse, false, 1, SWEPT, FUSED, 0, "decide what is computed inside the kernels of its users"},
-    {"template", cy_pass_template, false, 9, SWEPT, SWEPT, EDITS, "the example for new passes; only by --passes=template"},
+    {"template", cy_pass_template, false, 9, SWEPT, SWEPT, EDITS,
+     "the example for new passes; only by --passes=template"},
 };
 enum { NROWS = sizeof table / sizeof table[0] };
 
@@ -57,7 +64,8 @@ static const struct {
 } orders[] = {
     {"sweep", "simplify", "dead users would look like second uses and block rules"},
     {"simplify", "fold", "identities on constants are cheaper to drop than to compute"},
-    {"simplify", "recognise", "patterns are stated in the canonical spelling only (constant operand second, x*x for pow 2)"},
+    {"simplify", "recognise",
+     "patterns are stated in the canonical spelling only (constant operand second, x*x for pow 2)"},
     {"fold", "recognise", "epsilons and scales must be constants to be seen"},
     {"cse", "recognise", "x - mean spelled twice must be one value to be seen"},
     {"cse", "contractions", "products share an input only when that is one value"},
@@ -70,7 +78,8 @@ static const struct {
     {"layout", "fuse", "conversions are nodes, and fusion must see them"},
 };
 
-/* ---- checks at start-up --------------------------------------------------------------------------------------------- */
+/* ---- checks at start-up ---------------------------------------------------------------------------------------------
+ */
 
 static const row *find_row(const char *name, size_t len) {
   for (int i = 0; i < NROWS; i++)
@@ -83,7 +92,8 @@ static const char *fact_name(unsigned fact) { return fact_names[__builtin_ctz(fa
 
 static void check_table(void) {
   for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
-    const row *a = find_row(orders[i].first, strlen(orders[i].first)), *b = find_row(orders[i].then, strlen(orders[i].then));
+    const row *a = find_row(orders[i].first, strlen(orders[i].first)),
+              *b = find_row(orders[i].then, strlen(orders[i].then));
     if (!a || !b)
       cy_bug("order constraint names no pass: '%s' before '%s'", orders[i].first, orders[i].then);
     if (a >= b)
@@ -102,7 +112,8 @@ static void check_table(void) {
   }
 }
 
-/* ---- comma lists ---------------------------------------------------------------------------------------------------- */
+/* ---- comma lists ----------------------------------------------------------------------------------------------------
+ */
 
 /* Steps through "a,b,c": the next item, NULL at the end. */
 static const char *next_item(const char **list, size_t *out_len) {
@@ -128,19 +139,21 @@ static int check_list(cy_graph *g, const char *option, const char *list) {
   for (const char *item; (item = next_item(&list, &len));) {
     const row *r = find_row(item, len);
     if (!r) {
-      cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "option '--%s': no pass is called '%.*s'; 'cytoc --list-passes' shows all", option,
-                  (int)len, item);
+      cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL,
+                  "option '--%s': no pass is called '%.*s'; 'cytoc --list-passes' shows all", option, (int)len, item);
       return -1;
     }
     if (r->required && !strcmp(option, "disable")) {
-      cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "option '--disable': pass '%s' is required and can't be disabled", r->name);
+      cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "option '--disable': pass '%s' is required and can't be disabled",
+                  r->name);
       return -1;
     }
   }
   return 0;
 }
 
-/* ---- dumps ---------------------------------------------------------------------------------------------------------- */
+/* ---- dumps ----------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct dumper {
   cy_graph *g;
@@ -203,7 +216,8 @@ static void verify(cy_graph *g, const cy_pass_options *o, const char *pass) {
   cy_bug("after pass '%s': %s%s%s", pass, why, written ? "; the graph is in " : "", written ? file : "");
 }
 
-/* ---- the runner ----------------------------------------------------------------------------------------------------- */
+/* ---- the runner -----------------------------------------------------------------------------------------------------
+ */
 
 void cy_pass_count(cy_pass *p, const char *what, uint64_t n) {
   if (!n)
@@ -257,8 +271,8 @@ static int run_row(const row *r, cy_graph *g, const cy_pass_options *o, cy_arena
 
 /* The rows to run, in order. Returns how many, -1 after a diagnostic. */
 static int choose(cy_graph *g, const cy_pass_options *o, const row **out_rows) {
-  if (check_list(g, "passes", o->only) || check_list(g, "stop-after", o->stop_after) || check_list(g, "disable", o->disable) ||
-      (o->dump && strcmp(o->dump, "all") && check_list(g, "dump", o->dump)))
+  if (check_list(g, "passes", o->only) || check_list(g, "stop-after", o->stop_after) ||
+      check_list(g, "disable", o->disable) || (o->dump && strcmp(o->dump, "all") && check_list(g, "dump", o->dump)))
     return -1;
   int n = 0;
   if (o->only) {
@@ -307,13 +321,15 @@ int cy_passes_run(cy_graph *g, const cy_pass_options *o, cy_pass_stats *out) {
   return rc;
 }
 
-/* ---- reports -------------------------------------------------------------------------------------------------------- */
+/* ---- reports --------------------------------------------------------------------------------------------------------
+ */
 
 void cy_pass_stats_print(const cy_pass_stats *s, FILE *out) {
   fprintf(out, "%-14s %9s %14s %10s\n", "pass", "ms", "nodes", "peak MB");
   for (uint32_t i = 0; i < s->nruns; i++) {
     const cy_pass_stat *r = &s->run[i];
-    fprintf(out, "%-14s %9.2f %6u ->%5u %10.1f", r->name, r->ms, r->nodes_before, r->nodes_after, (double)r->peak_bytes / 1e6);
+    fprintf(out, "%-14s %9.2f %6u ->%5u %10.1f", r->name, r->ms, r->nodes_before, r->nodes_after,
+            (double)r->peak_bytes / 1e6);
     for (uint32_t k = 0; k < r->ncounters; k++)
       fprintf(out, "%s%s %llu", k ? ", " : "  ", r->counter[k].name, (unsigned long long)r->counter[k].count);
     fputc('\n', out);
@@ -322,5 +338,6 @@ void cy_pass_stats_print(const cy_pass_stats *s, FILE *out) {
 
 void cy_passes_list(FILE *out) {
   for (int i = 0; i < NROWS; i++)
-    fprintf(out, "%-14s -O%d%s  %s\n", table[i].name, table[i].level, table[i].required ? " required" : "", table[i].what);
+    fprintf(out, "%-14s -O%d%s  %s\n", table[i].name, table[i].level, table[i].required ? " required" : "",
+            table[i].what);
 }

@@ -102,11 +102,20 @@ bool cy_layout_is_row_major(const cy_value *v) {
 /* Significant bits and exponent bits of the floating types that casts meet; integers count value bits. */
 static bool float_shape(cy_dtype t, int *digits, int *exponent) {
   switch (t) {
-  case CY_F64: *digits = 53, *exponent = 11; return true;
-  case CY_F32: *digits = 24, *exponent = 8; return true;
-  case CY_F16: *digits = 11, *exponent = 5; return true;
-  case CY_BF16: *digits = 8, *exponent = 8; return true;
-  default: return false;
+  case CY_F64:
+    *digits = 53, *exponent = 11;
+    return true;
+  case CY_F32:
+    *digits = 24, *exponent = 8;
+    return true;
+  case CY_F16:
+    *digits = 11, *exponent = 5;
+    return true;
+  case CY_BF16:
+    *digits = 8, *exponent = 8;
+    return true;
+  default:
+    return false;
   }
 }
 

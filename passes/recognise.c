@@ -1,12 +1,14 @@
 /* recognise.c - finds the row operations that exporters spell out: layer and RMS normalisation, softmax, log-softmax.
  *
  * In:  a swept graph in canonical spelling (simplify, fold and cse have run: constants second, one node per value).
- * Out: `normalize`, `softmax`, `log_softmax` nodes; scale and bias behind them stay element-wise, where fusion finds them.
+ * Out: `normalize`, `softmax`, `log_softmax` nodes; scale and bias behind them stay element-wise, where fusion finds
+ * them.
  *
- * A pattern is only taken as a whole: all reductions over the same axes, of the same value, epsilon a constant of one element, the
- * count the true number of elements. The inner values must have no other readers, or their work would be done twice.
- * Softmax is only recognised with the maximum subtracted: without it the spelled form overflows where softmax does not, and
- * that difference is the model's own. Activations like x * sigmoid(x) stay as they are: fusion makes them free.
+ * A pattern is only taken as a whole: all reductions over the same axes, of the same value, epsilon a constant of one
+ * element, the count the true number of elements. The inner values must have no other readers, or their work would be
+ * done twice. Softmax is only recognised with the maximum subtracted: without it the spelled form overflows where
+ * softmax does not, and that difference is the model's own. Activations like x * sigmoid(x) stay as they are: fusion
+ * makes them free.
  */
 #include "pass_int.h"
 
@@ -65,7 +67,8 @@ static cy_val build_normalize(cy_graph *g, cy_val x, const bool *axes, double ep
   for (int i = 0; i < CY_MAX_RANK; i++)
     if (axes[i])
       list[n++] = i;
-  cy_attr attrs[] = {cy_attr_ints(CY_ATTR_axes, list, n), cy_attr_float(CY_ATTR_epsilon, epsilon), cy_attr_int(CY_ATTR_rms, rms)};
+  cy_attr attrs[] = {cy_attr_ints(CY_ATTR_axes, list, n), cy_attr_float(CY_ATTR_epsilon, epsilon),
+                     cy_attr_int(CY_ATTR_rms, rms)};
   return cy_build(g, CY_OP_normalize, &x, 1, attrs, 3, NULL, 0);
 }
 
@@ -113,7 +116,8 @@ static cy_val row_reduce(cy_graph *g, cy_val v, cy_op op, int64_t *out_axis) {
 static cy_val centred_at_max(cy_graph *g, cy_val d, int64_t axis) {
   const cy_node_info *sub = cy_def_of(g, d, CY_OP_sub);
   int64_t max_axis;
-  return sub && row_reduce(g, sub->in[1], CY_OP_reduce_max, &max_axis) == sub->in[0] && max_axis == axis ? sub->in[0] : 0;
+  return sub && row_reduce(g, sub->in[1], CY_OP_reduce_max, &max_axis) == sub->in[0] && max_axis == axis ? sub->in[0]
+                                                                                                         : 0;
 }
 
 static cy_val build_rows(cy_graph *g, cy_op op, cy_val x, int64_t axis) {
@@ -145,7 +149,9 @@ static cy_val spelled_log_softmax(cy_rewrite *rw, const cy_node_info *n) {
 /* log(softmax(x)) */
 static cy_val log_of_softmax(cy_rewrite *rw, const cy_node_info *n) {
   const cy_node_info *s = cy_def_of(rw->g, n->in[0], CY_OP_softmax);
-  return s && cy_rewrite_single_use(rw, n->in[0]) ? build_rows(rw->g, CY_OP_log_softmax, s->in[0], cy_attr_get_int(s, CY_ATTR_axis, -1)) : 0;
+  return s && cy_rewrite_single_use(rw, n->in[0])
+             ? build_rows(rw->g, CY_OP_log_softmax, s->in[0], cy_attr_get_int(s, CY_ATTR_axis, -1))
+             : 0;
 }
 
 static const cy_rule rules[] = {

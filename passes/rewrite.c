@@ -1,10 +1,11 @@
 /* rewrite.c - the driver of local rewrites: rows {root op, name, callback}, applied to a fixpoint.
  *
- * In:  a swept graph, sets of rules. Out: the graph with every rule applied wherever it fires, swept; each rule counted by name.
+ * In:  a swept graph, sets of rules. Out: the graph with every rule applied wherever it fires, swept; each rule counted
+ * by name.
  *
  * Rules for rule writers
- *   - Return a value equal to the node's first output for every input, within rounding, or 0. The type must be the same:
- *     a replacement of another type is dropped (an unseen broadcast, an unproven dimension).
+ *   - Return a value equal to the node's first output for every input, within rounding, or 0. The type must be the
+ * same: a replacement of another type is dropped (an unseen broadcast, an unproven dimension).
  *   - Shrink the graph, or keep its cost and move it towards one canonical form (constants second, transposes down).
  *     Never undo another rule: two rules that reverse each other run until the round limit.
  *   - Build only when sure: nodes built before returning 0 cost a sweep and hide what else could fire.

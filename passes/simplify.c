@@ -1,12 +1,12 @@
 /* simplify.c - local algebra on element-wise ops. Views have their rules in simplify_view.c; both sets run together.
  *
- * In:  a swept graph. Out: the same results within rounding, fewer or cheaper ops, canonical spelling: constants second, x - c as
- *      x + -c, squares as products, no cast that another makes superfluous.
- * What is not done, on purpose: x - x and x * 0 of floats (NaN, inf), x / c as x * (1 / c) unless c is a power of two (rounding),
- *      anything that reorders sums of different operands.
+ * In:  a swept graph. Out: the same results within rounding, fewer or cheaper ops, canonical spelling: constants
+ * second, x - c as x + -c, squares as products, no cast that another makes superfluous. What is not done, on purpose: x
+ * - x and x * 0 of floats (NaN, inf), x / c as x * (1 / c) unless c is a power of two (rounding), anything that
+ * reorders sums of different operands.
  */
-#include "pass_int.h"
 #include "simplify.h"
+#include "pass_int.h"
 
 #include <math.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static bool splat(cy_rewrite *rw, cy_val v, double *out) {
   return is_const(rw, v) && (cy_dtype_is_float(t) || cy_dtype_of(t)->bits <= 32) && cy_value_is_splat(rw->g, v, out);
 }
 
-/* ---- commutative ops ------------------------------------------------------------------------------------------------- */
+/* ---- commutative ops -------------------------------------------------------------------------------------------- */
 
 static cy_val const_second(cy_rewrite *rw, const cy_node_info *n) {
   if (!cy_op_of((cy_op)n->op)->commutative || n->nin != 2 || !is_const(rw, n->in[0]) || is_const(rw, n->in[1]))
@@ -35,10 +35,12 @@ static cy_val same_operands(cy_rewrite *rw, const cy_node_info *n) {
   return n->nin == 2 && n->in[0] == n->in[1] && cy_op_of((cy_op)n->op)->idempotent ? n->in[0] : 0;
 }
 
-/* ---- add, sub, mul, div ----------------------------------------------------------------------------------------------- */
+/* ---- add, sub, mul, div ----------------------------------------------------------------------------------------- */
 
 static cy_val add_zero(cy_rewrite *rw, const cy_node_info *n) { return cy_splat_is(rw->g, n->in[1], 0) ? n->in[0] : 0; }
-static cy_val times_one(cy_rewrite *rw, const cy_node_info *n) { return cy_splat_is(rw->g, n->in[1], 1) ? n->in[0] : 0; }
+static cy_val times_one(cy_rewrite *rw, const cy_node_info *n) {
+  return cy_splat_is(rw->g, n->in[1], 1) ? n->in[0] : 0;
+}
 
 static cy_val times_minus_one(cy_rewrite *rw, const cy_node_info *n) {
   bool is_signed = cy_dtype_of(dtype_of(rw, n->in[0]))->cls != 'U';
@@ -102,7 +104,8 @@ static bool power_of_two(double v) {
 static cy_val div_power(cy_rewrite *rw, const cy_node_info *n) {
   cy_val c = n->in[1];
   uint32_t count;
-  if (!is_float(rw, c) || !is_const(rw, c) || is_const(rw, n->in[0]) || cy_type_count(rw->g, cy_type_of(rw->g, c)) > 4096)
+  if (!is_float(rw, c) || !is_const(rw, c) || is_const(rw, n->in[0]) ||
+      cy_type_count(rw->g, cy_type_of(rw->g, c)) > 4096)
     return 0;
   const double *v = cy_value_floats(rw->g, c, &count);
   for (uint32_t i = 0; v && i < count; i++)
@@ -114,7 +117,7 @@ static cy_val div_power(cy_rewrite *rw, const cy_node_info *n) {
   return cy_build_binary(rw->g, CY_OP_mul, n->in[0], inverse);
 }
 
-/* ---- unary ----------------------------------------------------------------------------------------------------------- */
+/* ---- unary ------------------------------------------------------------------------------------------------------ */
 
 /* f(f(x)) = x */
 static cy_val involution(cy_rewrite *rw, const cy_node_info *n) {
@@ -123,7 +126,9 @@ static cy_val involution(cy_rewrite *rw, const cy_node_info *n) {
 }
 
 /* f(f(x)) = f(x) */
-static cy_val projection(cy_rewrite *rw, const cy_node_info *n) { return cy_def_of(rw->g, n->in[0], (cy_op)n->op) ? n->in[0] : 0; }
+static cy_val projection(cy_rewrite *rw, const cy_node_info *n) {
+  return cy_def_of(rw->g, n->in[0], (cy_op)n->op) ? n->in[0] : 0;
+}
 
 static cy_val abs_neg(cy_rewrite *rw, const cy_node_info *n) {
   const cy_node_info *d = cy_def_of(rw->g, n->in[0], CY_OP_neg);
@@ -146,7 +151,7 @@ static cy_val spelled_sigmoid(cy_rewrite *rw, const cy_node_info *n) {
   return minus ? cy_build_unary(g, CY_OP_sigmoid, minus->in[0]) : 0;
 }
 
-/* ---- pow -------------------------------------------------------------------------------------------------------------- */
+/* ---- pow -------------------------------------------------------------------------------------------------------- */
 
 static cy_val pow_const(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
@@ -171,7 +176,7 @@ static cy_val pow_const(cy_rewrite *rw, const cy_node_info *n) {
   return 0;
 }
 
-/* ---- select, logic ------------------------------------------------------------------------------------------------------ */
+/* ---- select, logic ---------------------------------------------------------------------------------------------- */
 
 static cy_val select_known(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
@@ -209,7 +214,7 @@ static cy_val not_compare(cy_rewrite *rw, const cy_node_info *n) {
   return 0;
 }
 
-/* ---- casts -------------------------------------------------------------------------------------------------------------- */
+/* ---- casts ------------------------------------------------------------------------------------------------------ */
 
 static cy_val cast_chain(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
@@ -224,7 +229,7 @@ static cy_val cast_chain(cy_rewrite *rw, const cy_node_info *n) {
   return n->nattrs ? 0 : cy_build_cast(g, d->in[0], to); /* float8's saturate belongs to its own source */
 }
 
-/* ---- min, max ----------------------------------------------------------------------------------------------------------- */
+/* ---- min, max --------------------------------------------------------------------------------------------------- */
 
 /* max(max(x, c), d), max(min(max(x, a), b), c) with a >= c: bounds that can't act any more, or merge. */
 static cy_val bounds(cy_rewrite *rw, const cy_node_info *n) {
@@ -251,11 +256,12 @@ static cy_val bounds(cy_rewrite *rw, const cy_node_info *n) {
 /* max(neg-free non-negative, 0): relu of something that can't be negative */
 static cy_val relu_of_positive(cy_rewrite *rw, const cy_node_info *n) {
   const cy_node_info *d = cy_def(rw->g, n->in[0]);
-  bool positive = d && (d->op == CY_OP_sigmoid || d->op == CY_OP_exp || d->op == CY_OP_sqrt || (d->op == CY_OP_abs && is_float(rw, n->in[0])));
+  bool positive = d && (d->op == CY_OP_sigmoid || d->op == CY_OP_exp || d->op == CY_OP_sqrt ||
+                        (d->op == CY_OP_abs && is_float(rw, n->in[0])));
   return positive && cy_splat_is(rw->g, n->in[1], 0) ? n->in[0] : 0;
 }
 
-/* ---- expand in front of an op that broadcasts anyway ------------------------------------------------------------------------ */
+/* ---- expand in front of an op that broadcasts anyway ------------------------------------------------------------ */
 
 /* True when output axes lose nothing if input k of n had shape t (ranks aligned at the end). */
 static bool others_cover(const cy_graph *g, const cy_node_info *n, uint32_t k, const cy_type *t) {
@@ -287,7 +293,7 @@ static cy_val drop_expand(cy_rewrite *rw, const cy_node_info *n) {
   return 0;
 }
 
-/* ---- the set -------------------------------------------------------------------------------------------------------------- */
+/* ---- the set ---------------------------------------------------------------------------------------------------- */
 
 static const cy_rule rules[] = {
     {CY_RULE_ANY_EW, "constant second", const_second},

@@ -1,9 +1,10 @@
-/* simplify_view.c - rules on ops that only move elements: chains become one, transposes travel towards the outputs and meet their inverse.
+/* simplify_view.c - rules on ops that only move elements: chains become one, transposes travel towards the outputs and
+ * meet their inverse.
  *
- * In:  a swept graph. Out: no view of a view of the same kind, no view that moves nothing, transposes below element-wise ops, reductions
- *      and row operations instead of above them, zero padding inside the convolution that follows.
- * A transpose moves down only past nodes that are its single user, so that no work is repeated and every move brings it closer to
- * an end: the rules can't cycle.
+ * In:  a swept graph. Out: no view of a view of the same kind, no view that moves nothing, transposes below
+ * element-wise ops, reductions and row operations instead of above them, zero padding inside the convolution that
+ * follows. A transpose moves down only past nodes that are its single user, so that no work is repeated and every move
+ * brings it closer to an end: the rules can't cycle.
  */
 #include "simplify.h"
 
@@ -17,7 +18,7 @@ static const int64_t *perm_of(const cy_node_info *n) {
   return cy_attr_list(n, CY_ATTR_perm, &count);
 }
 
-/* ---- same kind twice, nothing moved ------------------------------------------------------------------------------------ */
+/* ---- same kind twice, nothing moved ----------------------------------------------------------------------------- */
 
 static cy_val same_type(cy_rewrite *rw, const cy_node_info *n) {
   return cy_type_equal(type_of(rw, n->in[0]), type_of(rw, n->out[0])) ? n->in[0] : 0;
@@ -58,8 +59,9 @@ static cy_val transpose_transpose(cy_rewrite *rw, const cy_node_info *n) {
   int64_t perm[CY_MAX_RANK];
   if (!d)
     return 0;
-  return cy_perm_compose(perm_of(d), perm_of(n), type_of(rw, n->in[0])->rank, perm) ? d->in[0]
-                                                                                     : cy_build_transpose(rw->g, d->in[0], perm);
+  return cy_perm_compose(perm_of(d), perm_of(n), type_of(rw, n->in[0])->rank, perm)
+             ? d->in[0]
+             : cy_build_transpose(rw->g, d->in[0], perm);
 }
 
 /* A transpose that keeps the order of all axes longer than 1. */
@@ -77,7 +79,7 @@ static cy_val transpose_units(cy_rewrite *rw, const cy_node_info *n) {
   return to->rank ? cy_build_reshape(rw->g, n->in[0], to->dim, to->rank) : n->in[0];
 }
 
-/* ---- slices -------------------------------------------------------------------------------------------------------------- */
+/* ---- slices ----------------------------------------------------------------------------------------------------- */
 
 static cy_val slice_all(cy_rewrite *rw, const cy_node_info *n) {
   uint32_t rank;
@@ -131,7 +133,8 @@ static cy_val slice_concat(cy_rewrite *rw, const cy_node_info *n) {
   if (axis < 0 || cy_attr_get_int(d, CY_ATTR_axis, 0) != axis)
     return 0;
   uint32_t rank;
-  cy_dim begin = cy_attr_dim_list(n, CY_ATTR_starts, &rank)[axis], size = type_of(rw, n->out[0])->dim[axis], at = cy_dim_const(g, 0);
+  cy_dim begin = cy_attr_dim_list(n, CY_ATTR_starts, &rank)[axis], size = type_of(rw, n->out[0])->dim[axis],
+         at = cy_dim_const(g, 0);
   cy_dim end = cy_dim_add(g, begin, size);
   for (uint32_t k = 0; k < d->nin; k++) {
     cy_dim next = cy_dim_add(g, at, type_of(rw, d->in[k])->dim[axis]);
@@ -146,7 +149,7 @@ static cy_val slice_concat(cy_rewrite *rw, const cy_node_info *n) {
   return 0;
 }
 
-/* ---- concat -------------------------------------------------------------------------------------------------------------- */
+/* ---- concat ----------------------------------------------------------------------------------------------------- */
 
 enum { MAX_PARTS = 256 };
 
@@ -189,7 +192,8 @@ static cy_val concat_slices(cy_rewrite *rw, const cy_node_info *n) {
   if (n->nin > MAX_PARTS)
     return 0;
   for (uint32_t k = 0; k < n->nin; k++) {
-    const cy_node_info *a = count ? cy_def_of(g, parts[count - 1], CY_OP_slice) : NULL, *b = cy_def_of(g, n->in[k], CY_OP_slice);
+    const cy_node_info *a = count ? cy_def_of(g, parts[count - 1], CY_OP_slice) : NULL,
+                       *b = cy_def_of(g, n->in[k], CY_OP_slice);
     if (a && b && a->in[0] == b->in[0] && slice_axis(rw, a) == axis && slice_axis(rw, b) == axis) {
       cy_dim start = cy_attr_dim_list(a, CY_ATTR_starts, &rank)[axis], size = type_of(rw, a->out[0])->dim[axis];
       if (cy_dim_add(g, start, size) == cy_attr_dim_list(b, CY_ATTR_starts, &rank)[axis]) {
@@ -204,7 +208,7 @@ static cy_val concat_slices(cy_rewrite *rw, const cy_node_info *n) {
   return !changed ? 0 : count == 1 ? parts[0] : cy_build_concat(g, parts, count, axis);
 }
 
-/* ---- pad ------------------------------------------------------------------------------------------------------------------ */
+/* ---- pad -------------------------------------------------------------------------------------------------------- */
 
 static cy_val pad_nothing(cy_rewrite *rw, const cy_node_info *n) {
   uint32_t count;
@@ -221,7 +225,8 @@ static cy_val conv_of_pad(cy_rewrite *rw, const cy_node_info *n) {
   const cy_node_info *d = cy_def_of(g, n->in[0], CY_OP_pad);
   uint32_t count, npads;
   const int64_t *old = cy_attr_list(n, CY_ATTR_pads, &npads);
-  if (!d || cy_attr_get_int(d, CY_ATTR_mode, 0) != CY_PAD_CONSTANT || (d->nin > 1 && d->in[1] && !cy_splat_is(g, d->in[1], 0)))
+  if (!d || cy_attr_get_int(d, CY_ATTR_mode, 0) != CY_PAD_CONSTANT ||
+      (d->nin > 1 && d->in[1] && !cy_splat_is(g, d->in[1], 0)))
     return 0;
   const cy_dim *extra = cy_attr_dim_list(d, CY_ATTR_pads, &count);
   uint32_t rank = count / 2;
@@ -245,11 +250,12 @@ static cy_val conv_of_pad(cy_rewrite *rw, const cy_node_info *n) {
   return cy_build(g, CY_OP_conv, in, 2, attrs, n->nattrs, type_of(rw, n->out[0]), 1);
 }
 
-/* ---- transposes moving down ------------------------------------------------------------------------------------------------ */
+/* ---- transposes moving down ------------------------------------------------------------------------------------- */
 
 /* Node n over new inputs, its other attributes kept, the type given for ops that want one. */
 static cy_val rebuild(cy_graph *g, const cy_node_info *n, const cy_val *in, const cy_attr *attrs, const cy_type *type) {
-  return cy_build(g, (cy_op)n->op, in, n->nin, attrs, n->nattrs, cy_op_of((cy_op)n->op)->typed ? type : NULL, type ? 1 : 0);
+  return cy_build(g, (cy_op)n->op, in, n->nin, attrs, n->nattrs, cy_op_of((cy_op)n->op)->typed ? type : NULL,
+                  type ? 1 : 0);
 }
 
 /* The operand as seen from before the transpose: scalars as they are, constants of full rank turned back. 0: can't. */
@@ -374,7 +380,7 @@ static cy_val concat_of_transposes(cy_rewrite *rw, const cy_node_info *n) {
   return r ? cy_build_transpose(g, r, perm) : 0;
 }
 
-/* ---- reductions ------------------------------------------------------------------------------------------------------------- */
+/* ---- reductions ------------------------------------------------------------------------------------------------- */
 
 /* A reduction over axes of length 1, or over none. */
 static cy_val reduce_nothing(cy_rewrite *rw, const cy_node_info *n) {
@@ -411,7 +417,7 @@ static cy_val reduce_reduce(cy_rewrite *rw, const cy_node_info *n) {
   return !r || cy_type_equal(type_of(rw, r), to) ? r : cy_build_reshape(g, r, to->dim, to->rank);
 }
 
-/* ---- the set ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the set ---------------------------------------------------------------------------------------------------- */
 
 static const cy_rule rules[] = {
     {CY_OP_identity, "identity", identity},
@@ -435,9 +441,10 @@ static const cy_rule rules[] = {
     {CY_OP_log_softmax, "transpose below rows", rows_of_transpose},
     {CY_OP_normalize, "transpose below rows", rows_of_transpose},
     {CY_OP_concat, "transpose below concat", concat_of_transposes},
-#define REDUCE(op)                                                                                                               \
-  {CY_OP_##op, "reduce of nothing", reduce_nothing}, {CY_OP_##op, "reduce reduce", reduce_reduce},                                \
-      {CY_OP_##op, "reduce transpose", reduce_of_transpose}
+#define REDUCE(op)                                                                                                     \
+  {CY_OP_##op, "reduce of nothing", reduce_nothing}, {CY_OP_##op, "reduce reduce", reduce_reduce}, {                   \
+    CY_OP_##op, "reduce transpose", reduce_of_transpose                                                                \
+  }
     REDUCE(reduce_sum),
     REDUCE(reduce_prod),
     REDUCE(reduce_min),

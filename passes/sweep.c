@@ -1,7 +1,8 @@
 /* sweep.c - removes nodes whose outputs nobody uses.
  *
  * In:  any graph. Out: swept. Values that symbols read (sizes that depend on data) count as used, and so does what a
- * nested block reads from outside. The work is cy_graph_sweep(), which other passes call when they have replaced things.
+ * nested block reads from outside. The work is cy_graph_sweep(), which other passes call when they have replaced
+ * things.
  */
 #include "pass_int.h"
 

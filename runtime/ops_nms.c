@@ -131,7 +131,7 @@ static int32_t nms_find(cyrt_frame *frame, nms_task *t, int64_t batch, int64_t *
 
 static int has_input(const cyrt_tensor *in, int32_t n_in, int32_t i) { return i < n_in && in[i].data; }
 
-int32_t cyrt_op_nms(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
+int32_t cyrt_op_non_max_suppression(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
                     const cyrt_attr *attr) {
   static const char tag;
   const cyrt_tensor *boxes = &in[0], *scores = &in[1];

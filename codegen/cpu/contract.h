@@ -1,8 +1,8 @@
 /* contract.h - generators of contractions for the CPU target: matrix product, convolution and their relatives.
  *
  * A generator takes a descriptor and emits into cg's module one or more *phases*: functions of type cyrt_kernel that
- * run one after the other, each over its own number of tasks. The generator chooses tiles, blocks and algorithm; what becomes
- * of a finished value (bias, activation, residual, rounding, layout of the store) is the caller's epilogue.
+ * run one after the other, each over its own number of tasks. The generator chooses tiles, blocks and algorithm; what
+ * becomes of a finished value (bias, activation, residual, rounding, layout of the store) is the caller's epilogue.
  *
  *   descriptor --cy_*_layout--> cy_pack_layout --cy_pack_run--> packed weights   (data, at compile time)
  *   descriptor --cy_*_emit----> cy_contract_info: phases, tasks, scratch         (code)
@@ -25,9 +25,10 @@ typedef struct cy_csize {
 static inline cy_csize cy_cconst(int64_t v) { return (cy_csize){v, -1}; }
 static inline cy_csize cy_cslot(int32_t slot) { return (cy_csize){0, slot}; }
 
-/* What happens to finished values. `emit` gets acc, a vector of 1 .. W valid lanes, and the output index of its first lane; the
- * last index is the vector axis. It must store the result itself. `begin` (optional) is called at the entry of every function
- * that will call `emit`: the place to load what does not change (cg->args is set). A function may be opened several times. */
+/* What happens to finished values. `emit` gets acc, a vector of 1 .. W valid lanes, and the output index of its first
+ * lane; the last index is the vector axis. It must store the result itself. `begin` (optional) is called at the entry
+ * of every function that will call `emit`: the place to load what does not change (cg->args is set). A function may be
+ * opened several times. */
 typedef struct cy_epilogue {
   void (*begin)(void *ctx, cy_cg *cg);
   void (*emit)(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx);
@@ -62,8 +63,8 @@ typedef struct cy_pack_layout {
   int64_t bytes;
 } cy_pack_layout;
 
-/* Where a weight lies: w[group * gs + n * ns + tap * ts + c * cs], n and c within the source's group; tap_map, when set, names
- * the source's tap for each tap of the layout. */
+/* Where a weight lies: w[group * gs + n * ns + tap * ts + c * cs], n and c within the source's group; tap_map, when
+ * set, names the source's tap for each tap of the layout. */
 typedef struct cy_pack_source {
   const float *w;
   int64_t gs, ns, ts, cs;
@@ -72,9 +73,11 @@ typedef struct cy_pack_source {
 
 int64_t cy_pack_units(const cy_pack_layout *layout);
 /* Packs units [begin, end); different ranges may run on different threads. */
-void cy_pack_run(const cy_pack_layout *layout, const cy_pack_source *source, int64_t begin, int64_t end, float *out_packed);
+void cy_pack_run(const cy_pack_layout *layout, const cy_pack_source *source, int64_t begin, int64_t end,
+                 float *out_packed);
 
-/* ---- matrix product (gemm.c): C[b..][m][n] = sum over k of A[b..][m][k] * B[b..][k][n]; epilogue index: b.., m, n ---- */
+/* ---- matrix product (gemm.c): C[b..][m][n] = sum over k of A[b..][m][k] * B[b..][k][n]; epilogue index: b.., m, n
+ * ---- */
 
 #define CY_GEMM_BATCH 6
 typedef struct cy_gemm_desc {
@@ -98,19 +101,20 @@ void cy_gemm_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_inf
 
 typedef enum cy_conv_algo { CY_CONV_AUTO, CY_CONV_DIRECT, CY_CONV_WINOGRAD, CY_CONV_DEPTHWISE } cy_conv_algo;
 
-/* Spatial axes are listed outermost first; n_spatial is 1 to 3. Output sizes are those of the output, of a transposed convolution
- * too, where the weights' taps are scattered: out[i * stride + k * dilation - pad] += in[i] * w[k]. */
+/* Spatial axes are listed outermost first; n_spatial is 1 to 3. Output sizes are those of the output, of a transposed
+ * convolution too, where the weights' taps are scattered: out[i * stride + k * dilation - pad] += in[i] * w[k]. */
 typedef struct cy_conv_desc {
   const char *name;
   int n_spatial;
   bool transposed;
   bool no_winograd;
   cy_csize batch, in[3], out[3];
-  int64_t kernel[3], stride[3], dilation[3], pad[3]; /* pad at the beginning of each axis; the end follows from the sizes */
-  int64_t groups, cin, cout;                         /* channels of all groups together */
-  cy_csize in_n, in_s[3];                            /* strides of the input; channels are dense */
-  int a_slot, b_slot, scratch_slot, shared_slot;     /* b_slot: packed weights */
-  bool w_run_time;           /* b_slot: weights as they are, packed by a phase of their own; always CY_CONV_DIRECT */
+  int64_t kernel[3], stride[3], dilation[3],
+      pad[3];                                    /* pad at the beginning of each axis; the end follows from the sizes */
+  int64_t groups, cin, cout;                     /* channels of all groups together */
+  cy_csize in_n, in_s[3];                        /* strides of the input; channels are dense */
+  int a_slot, b_slot, scratch_slot, shared_slot; /* b_slot: packed weights */
+  bool w_run_time; /* b_slot: weights as they are, packed by a phase of their own; always CY_CONV_DIRECT */
   int64_t w_gs, w_ns, w_ts, w_cs; /* their strides: group, output channel within it, tap, input channel within it */
   cy_epilogue epilogue;
 } cy_conv_desc;
@@ -119,12 +123,12 @@ typedef struct cy_conv_desc {
 
 /* The fastest algorithm by operations over peak and bytes over bandwidth. */
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *desc);
-/* How the weights are packed; source: w[group][n][taps][c], taps in row-major kernel order. A transposed convolution with strides has
- * one layout per sub-pixel phase, packed one after the other: n_parts of them. */
+/* How the weights are packed; source: w[group][n][taps][c], taps in row-major kernel order. A transposed convolution
+ * with strides has one layout per sub-pixel phase, packed one after the other: n_parts of them. */
 int cy_conv_parts(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo);
 /* Layout of part `part`, its byte offset, and its taps in the source (tap_map has room for CY_CONV_MOST_TAPS). */
-cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, int part, int64_t *out_offset,
-                              int32_t *tap_map);
+cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, int part,
+                              int64_t *out_offset, int32_t *tap_map);
 void cy_conv_emit(cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, cy_contract_info *out_info);
 
 #endif

@@ -1,12 +1,12 @@
-/* conv.c - convolution as implicit matrix product: any kernel, stride, dilation, padding, groups, 1 to 3 axes, transposed too.
+/* conv.c - convolution as implicit matrix product: any kernel, stride, dilation, padding, groups, 1 to 3 axes,
+ * transposed too.
  *
  * Comes in: a cy_conv_desc. Goes out: one phase, tasks being (group, block of output pixels, block of output channels).
- * A task writes a table of input addresses, one per tap and pixel, taps outside the input pointing at zeros, and runs the blocked loops of
- * core.c over it. Blocks of pixels run across rows and images, so small pictures fill tiles too. Two ways to read the input:
- *   pixels  a tap is one pixel's channels, read where they lie;
- *   runs    few channels: a tap is a whole row of the kernel, KW * C floats; unless padding is known not to be needed, the input rows
- *           are first copied to the worker's scratch with their borders.
- * Pixels also lie in the index table, as the epilogue needs them.
+ * A task writes a table of input addresses, one per tap and pixel, taps outside the input pointing at zeros, and runs
+ * the blocked loops of core.c over it. Blocks of pixels run across rows and images, so small pictures fill tiles too.
+ * Two ways to read the input: pixels  a tap is one pixel's channels, read where they lie; runs    few channels: a tap
+ * is a whole row of the kernel, KW * C floats; unless padding is known not to be needed, the input rows are first
+ * copied to the worker's scratch with their borders. Pixels also lie in the index table, as the epilogue needs them.
  */
 #include "conv_int.h"
 
@@ -22,12 +22,12 @@ typedef struct conv {
   cy_axis axis[3];
   mode mode;
   cy_tile tile;
-  cy_blocks blocks;            /* mb: pixels of a task, in copied mode rows * known width */
-  int64_t row_block;           /* copied mode: output rows of a task */
+  cy_blocks blocks;             /* mb: pixels of a task, in copied mode rows * known width */
+  int64_t row_block;            /* copied mode: output rows of a task */
   int64_t groups, c, n, merged; /* after merging; per group */
-  int64_t nr, taps, klen;      /* as the micro-kernel sees them */
+  int64_t nr, taps, klen;       /* as the micro-kernel sees them */
   int64_t tap_block, c_block;
-  int64_t weights_at;          /* byte offset of this part's weights */
+  int64_t weights_at; /* byte offset of this part's weights */
   int n_idx;
   bool columns_outer;
 } conv;
@@ -40,8 +40,16 @@ static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
 static int64_t floor_mod(int64_t a, int64_t b) { return (a % b + b) % b; }
 
 static cy_axis plain_axis(const cy_conv_desc *d, int i) {
-  return (cy_axis){.count = d->kernel[i], .step = d->stride[i], .start = -d->pad[i], .inc = d->dilation[i], .scale = 1,
-                   .kernel = d->kernel[i], .tap_inc = 1, .in = d->in[i], .out = d->out[i], .in_stride = d->in_s[i]};
+  return (cy_axis){.count = d->kernel[i],
+                   .step = d->stride[i],
+                   .start = -d->pad[i],
+                   .inc = d->dilation[i],
+                   .scale = 1,
+                   .kernel = d->kernel[i],
+                   .tap_inc = 1,
+                   .in = d->in[i],
+                   .out = d->out[i],
+                   .in_stride = d->in_s[i]};
 }
 
 /* Output o = o' * s + phase gets input i through tap k when i * s = o + pad - k * dilation. */
@@ -49,8 +57,15 @@ static cy_axis phase_axis(const cy_conv_desc *d, int i, int64_t phase) {
   int64_t s = d->stride[i], dil = d->dilation[i], every = s / gcd(s, dil), k0 = 0;
   while (k0 < every && floor_mod(phase + d->pad[i] - k0 * dil, s))
     k0++;
-  cy_axis a = {.step = 1, .scale = s, .phase = phase, .kernel = d->kernel[i], .tap0 = k0, .tap_inc = every,
-               .in = d->in[i], .out = d->out[i], .in_stride = d->in_s[i]};
+  cy_axis a = {.step = 1,
+               .scale = s,
+               .phase = phase,
+               .kernel = d->kernel[i],
+               .tap0 = k0,
+               .tap_inc = every,
+               .in = d->in[i],
+               .out = d->out[i],
+               .in_stride = d->in_s[i]};
   if (k0 < every && k0 < d->kernel[i]) {
     a.count = (d->kernel[i] - k0 + every - 1) / every;
     a.start = (phase + d->pad[i] - k0 * dil) / s;
@@ -64,8 +79,15 @@ void cy_conv_axes(const cy_conv_desc *d, int part, cy_axis axis[3]) {
   for (int i = 2; i >= 0; i--) {
     int at = i - missing;
     if (at < 0) {
-      axis[i] = (cy_axis){.count = 1, .step = 1, .inc = 1, .scale = 1, .kernel = 1, .tap_inc = 1, .in = cy_cconst(1),
-                          .out = cy_cconst(1), .in_stride = cy_cconst(0)};
+      axis[i] = (cy_axis){.count = 1,
+                          .step = 1,
+                          .inc = 1,
+                          .scale = 1,
+                          .kernel = 1,
+                          .tap_inc = 1,
+                          .in = cy_cconst(1),
+                          .out = cy_cconst(1),
+                          .in_stride = cy_cconst(0)};
     } else if (d->transposed) {
       axis[i] = phase_axis(d, at, part % d->stride[at]);
       part /= (int)d->stride[at];
@@ -158,8 +180,14 @@ static conv plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
 static cy_pack_layout direct_layout(const cy_cg *cg, const cy_conv_desc *d, int part) {
   conv c = plan(cg, d, part);
   int64_t per_tap = c.mode == MODE_PIXELS ? 1 : c.axis[2].count;
-  cy_pack_layout l = {.groups = c.groups, .n = c.n, .taps = c.taps * per_tap, .c = c.c, .tap_block = c.tap_block * per_tap,
-                      .c_block = per_tap > 1 ? c.c : c.c_block, .nr = (unsigned)c.nr, .merged = (int)c.merged};
+  cy_pack_layout l = {.groups = c.groups,
+                      .n = c.n,
+                      .taps = c.taps * per_tap,
+                      .c = c.c,
+                      .tap_block = c.tap_block * per_tap,
+                      .c_block = per_tap > 1 ? c.c : c.c_block,
+                      .nr = (unsigned)c.nr,
+                      .merged = (int)c.merged};
   l.bytes = c.groups * ((c.n + c.nr - 1) / c.nr) * c.nr * l.taps * l.c * 4;
   return l;
 }
@@ -265,7 +293,7 @@ static V worker_bytes(cy_cg *cg, void *ctx) {
 typedef struct frame {
   const conv *c;
   regions r;
-  V scratch, input, zeros;         /* i64 addresses but scratch */
+  V scratch, input, zeros;             /* i64 addresses but scratch */
   V in[3], in_stride[3], in_n, out[3]; /* strides in bytes */
   V pixels;
 } frame;
@@ -295,7 +323,8 @@ static V table_at(cy_cg *cg, const frame *f, V tap, V row) {
 
 static V inside(cy_cg *cg, V i, V size) { return cy_icmp(cg, LLVMIntULT, i, size); }
 
-/* The entries of one tap for a segment. row: address of the input row; ok: it exists; x: input column of the first pixel. */
+/* The entries of one tap for a segment. row: address of the input row; ok: it exists; x: input column of the first
+ * pixel. */
 static void emit_entries(cy_cg *cg, const frame *f, const segment *s, V tap, V row, V ok, V x, bool sideways) {
   V to = table_at(cg, f, tap, s->r0);
   const cy_axis *w = &f->c->axis[2];
@@ -418,17 +447,28 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
   int64_t group_bytes = c->taps * c->klen * panel_count(c) * c->nr * 4, mb = 0, pixels = known_pixels(c);
   bool sized = cy_is_const(f->pixels, &mb);
   cy_rows index = {row_index, (void *)f, (unsigned)c->n_idx};
-  cy_core core = {.tile = c->tile, .b = cy_gep(cg, weights, cy_mulc(cg, group, group_bytes)),
-                  .ldb = cy_i64(cg, c->nr * 4), .n = cy_i64(cg, c->n), .panels = np, .p0 = q0,
-                  .p1 = cy_imin(cg, np, cy_addc(cg, q0, c->blocks.nb)), .rows = count,
-                  .tails = cy_tails(c->tile, sized ? pixels : 0, mb), .tab = cy_gep(cg, f->scratch, f->r.table),
-                  .tab_stride = cy_mulc(cg, f->pixels, 8), .base = cy_mulc(cg, group, c->c * 4),
-                  .taps = cy_i64(cg, c->taps), .c = cy_i64(cg, c->klen), .tap_block = c->tap_block, .c_block = c->c_block,
-                  .cbuf = cy_gep(cg, f->scratch, f->r.cbuf), .cbuf_panels = c->blocks.nb,
-                  .col0 = cy_mulc(cg, group, c->n), .tail_lanes = (unsigned)(c->n % cg->W),
-                  .epilogue = &c->d->epilogue, .index = &index};
-  if (sized && pixels && mb % c->tile.mr)
-    core.tails |= 1u << (mb % c->tile.mr);
+  cy_core core = {.tile = c->tile,
+                  .b = cy_gep(cg, weights, cy_mulc(cg, group, group_bytes)),
+                  .ldb = cy_i64(cg, c->nr * 4),
+                  .n = cy_i64(cg, c->n),
+                  .panels = np,
+                  .p0 = q0,
+                  .p1 = cy_imin(cg, np, cy_addc(cg, q0, c->blocks.nb)),
+                  .rows = count,
+                  .tails = cy_tails(c->tile, sized ? pixels : 0, mb),
+                  .tab = cy_gep(cg, f->scratch, f->r.table),
+                  .tab_stride = cy_mulc(cg, f->pixels, 8),
+                  .base = cy_mulc(cg, group, c->c * 4),
+                  .taps = cy_i64(cg, c->taps),
+                  .c = cy_i64(cg, c->klen),
+                  .tap_block = c->tap_block,
+                  .c_block = c->c_block,
+                  .cbuf = cy_gep(cg, f->scratch, f->r.cbuf),
+                  .cbuf_panels = c->blocks.nb,
+                  .col0 = cy_mulc(cg, group, c->n),
+                  .tail_lanes = (unsigned)(c->n % cg->W),
+                  .epilogue = &c->d->epilogue,
+                  .index = &index};
   cy_core_emit(cg, &core);
 }
 

@@ -1,15 +1,16 @@
 /* conv_int.h - what conv.c, winograd.c and depthwise.c share.
  *
- * A convolution is seen with three spatial axes, absent outer ones having size 1. A transposed convolution with strides falls into
- * parts, one per sub-pixel phase, each of which is a plain convolution of stride 1 over a subset of the taps writing every
- * stride-th output; a plain convolution is one part.
+ * A convolution is seen with three spatial axes, absent outer ones having size 1. A transposed convolution with strides
+ * falls into parts, one per sub-pixel phase, each of which is a plain convolution of stride 1 over a subset of the taps
+ * writing every stride-th output; a plain convolution is one part.
  */
 #ifndef CY_CPU_CONV_INT_H
 #define CY_CPU_CONV_INT_H
 
 #include "core.h"
 
-/* Along one axis, output o' reads input o' * step + start + t * inc for its taps t < count, and is output o' * scale + phase. */
+/* Along one axis, output o' reads input o' * step + start + t * inc for its taps t < count, and is output o' * scale +
+ * phase. */
 typedef struct cy_axis {
   int64_t count, step, start, inc;
   int64_t scale, phase;

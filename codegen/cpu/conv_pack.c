@@ -1,7 +1,8 @@
 /* conv_pack.c - packs a convolution's weights at run time, when they are no constants.
  *
- * Comes in: a cy_conv_desc with w_run_time. Goes out: a phase that writes what cy_pack_run would have written, part after part, to
- * the shared scratch; a task is one panel of one group. Weights that are inputs are rare, so this gathers float by float.
+ * Comes in: a cy_conv_desc with w_run_time. Goes out: a phase that writes what cy_pack_run would have written, part
+ * after part, to the shared scratch; a task is one panel of one group. Weights that are inputs are rare, so this
+ * gathers float by float.
  */
 #include "conv_int.h"
 

@@ -1,8 +1,8 @@
 /* core.c - micro-kernels, the blocked loop around them, and the epilogue of a tile; the scheme is told in core.h.
  *
  * Comes in: a cy_core of values computed by gemm.c, conv.c or winograd.c. Goes out: code for one task.
- * Rules the micro-kernel follows (measured): accumulators, NV vectors of B and one broadcast must fit the registers; K is not unrolled;
- * pointers and sums are phis; LLVM's unroller is off; no prefetch; `llvm.fma`.
+ * Rules the micro-kernel follows (measured): accumulators, NV vectors of B and one broadcast must fit the registers; K
+ * is not unrolled; pointers and sums are phis; LLVM's unroller is off; no prefetch; `llvm.fma`.
  */
 #include "core.h"
 
@@ -28,8 +28,8 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
 }
 
 cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k) {
-  const int64_t enough = 32;      /* tasks that keep up to 16 workers evenly busy */
-  const double least_ns = 20000;  /* a task worth splitting */
+  const int64_t enough = 32;     /* tasks that keep up to 16 workers evenly busy */
+  const double least_ns = 20000; /* a task worth splitting */
   int64_t mb = 16 * tile.mr, nb = 16, nr = (int64_t)tile.nv * cg->W;
   int64_t m = rows ? rows : 4 * mb;
   int64_t p = panels ? panels : 4 * nb;
@@ -52,13 +52,53 @@ cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t
   return (cy_blocks){mb, nb};
 }
 
-unsigned cy_tails(cy_tile tile, int64_t rows, int64_t mb) {
-  return rows ? 1u << (rows % mb % tile.mr) : (1u << tile.mr) - 1;
+/* Cycles per k of a tile of mr rows: fma at two a cycle, but no less than their latency. */
+static unsigned tile_cycles(unsigned mr, unsigned nv) {
+  unsigned n = (mr * nv + 1) / 2;
+  return n > 4 ? n : 4;
+}
+
+/* When up to this many rows remain behind a full tile, both are better cut in two halves. */
+static unsigned split_limit(cy_tile t) {
+  unsigned limit = 0;
+  for (unsigned rest = 1; rest < t.mr; rest++) {
+    unsigned half = (t.mr + rest) / 2, other = t.mr + rest - half;
+    if (tile_cycles(half, t.nv) + tile_cycles(other, t.nv) < tile_cycles(t.mr, t.nv) + tile_cycles(rest, t.nv))
+      limit = rest;
+  }
+  return limit;
+}
+
+/* Rows of the next tile when `left` remain. */
+static V next_rows(cy_cg *cg, cy_tile t, V left) {
+  V MR = cy_i64(cg, t.mr), mr = cy_imin(cg, MR, left);
+  unsigned limit = split_limit(t);
+  if (!limit)
+    return mr;
+  V above = cy_icmp(cg, LLVMIntSGT, left, MR), below = cy_icmp(cg, LLVMIntSLE, left, cy_i64(cg, t.mr + limit));
+  V half = cy_div(cg, cy_addc(cg, left, 1), cy_i64(cg, 2));
+  return cy_select(cg, LLVMBuildAnd(cg->b, above, below, ""), half, mr);
+}
+
+unsigned cy_tails(cy_tile t, int64_t rows, int64_t mb) {
+  if (!rows)
+    return (1u << t.mr) - 1;
+  unsigned set = 0, limit = split_limit(t);
+  for (int part = 0; part < 2; part++) {
+    int64_t left = part ? rows % mb : rows >= mb ? mb : 0;
+    while (left > 0) {
+      int64_t mr = left < t.mr ? left : left > t.mr && left <= t.mr + limit ? (left + 1) / 2 : t.mr;
+      set |= 1u << mr;
+      left -= mr;
+    }
+  }
+  return set;
 }
 
 /* ---- the micro-kernel ---- */
 
-/* One tap: for each k, MR broadcasts times NV vectors. v: sums, then B's pointer; they are replaced by their next values. */
+/* One tap: for each k, MR broadcasts times NV vectors. v: sums, then B's pointer; they are replaced by their next
+ * values. */
 static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, const V *row, V klen, V ldb, V *v) {
   unsigned n = mr * nv;
   cy_loop l;
@@ -245,10 +285,18 @@ static void emit_tiles(cy_cg *cg, const cy_core *k, const kblock *kb, const pane
   cy_loop r;
   V MR = cy_i64(cg, k->tile.mr);
   cy_loop_begin(cg, &r, cy_i64(cg, 0), k->rows, MR, NULL, 0);
-  V mr = cy_imin(cg, MR, cy_sub(cg, k->rows, r.iv));
+  V mr = r.step = next_rows(cg, k->tile, cy_sub(cg, k->rows, r.iv));
   V tab = cy_gep(cg, k->tab, cy_add(cg, cy_mul(cg, kb->t0, k->tab_stride), cy_mulc(cg, r.iv, 8)));
   V c = single ? p->c : cy_gep(cg, p->c, cy_mul(cg, r.iv, p->ldc));
-  V args[10] = {cy_add(cg, k->base, cy_mulc(cg, kb->c0, 4)), tab, k->tab_stride, p->b, k->ldb, c, p->ldc, kb->taps, kb->c,
+  V args[10] = {cy_add(cg, k->base, cy_mulc(cg, kb->c0, 4)),
+                tab,
+                k->tab_stride,
+                p->b,
+                k->ldb,
+                c,
+                p->ldc,
+                kb->taps,
+                kb->c,
                 kb->accumulate};
   choice from = {k->tile, k->tails, p->tail_nv, p->lane_tail};
   emit_tile_call(cg, &from, mr, args);
@@ -257,7 +305,8 @@ static void emit_tiles(cy_cg *cg, const cy_core *k, const kblock *kb, const pane
   bool branch = !cy_is_const(kb->last, &always);
   if (branch)
     cy_if_begin(cg, &s, kb->last);
-  cy_epilogue_tile(cg, k->epilogue, k->index, c, p->ldc, mr, r.iv, p->valid, cy_add(cg, k->col0, p->col), k->tail_lanes);
+  cy_epilogue_tile(cg, k->epilogue, k->index, c, p->ldc, mr, r.iv, p->valid, cy_add(cg, k->col0, p->col),
+                   k->tail_lanes);
   if (branch)
     cy_if_end(cg, &s);
   cy_loop_end(cg, &r, NULL);
@@ -311,10 +360,18 @@ void cy_product_emit(cy_cg *cg, const cy_product *p) {
   choice from = {p->tile, p->tails, 0, NULL};
   cy_loop r;
   cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
-  V args[10] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)), p->tab, zero, p->b,
-                cy_i64(cg, (int64_t)p->tile.nv * cg->W * 4), cy_gep(cg, p->c, cy_mulc(cg, r.iv, p->ldc)), cy_i64(cg, p->ldc),
-                cy_i64(cg, 1), cy_i64(cg, p->k), LLVMConstInt(cg->i1, 0, 0)};
-  emit_tile_call(cg, &from, cy_imin(cg, MR, cy_sub(cg, p->rows, r.iv)), args);
+  V args[10] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)),
+                p->tab,
+                zero,
+                p->b,
+                cy_i64(cg, (int64_t)p->tile.nv * cg->W * 4),
+                cy_gep(cg, p->c, cy_mulc(cg, r.iv, p->ldc)),
+                cy_i64(cg, p->ldc),
+                cy_i64(cg, 1),
+                cy_i64(cg, p->k),
+                LLVMConstInt(cg->i1, 0, 0)};
+  r.step = next_rows(cg, p->tile, cy_sub(cg, p->rows, r.iv));
+  emit_tile_call(cg, &from, r.step, args);
   cy_loop_end(cg, &r, NULL);
 }
 
@@ -356,9 +413,7 @@ void cy_phase_add(cy_contract_info *info, const char *name, int64_t tasks) {
   p->tasks = tasks;
 }
 
-V cy_round64(cy_cg *cg, V bytes) {
-  return cy_mulc(cg, cy_div(cg, cy_addc(cg, bytes, 63), cy_i64(cg, 64)), 64);
-}
+V cy_round64(cy_cg *cg, V bytes) { return cy_mulc(cg, cy_div(cg, cy_addc(cg, bytes, 63), cy_i64(cg, 64)), 64); }
 
 /* ---- transposed copies ---- */
 

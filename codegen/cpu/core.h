@@ -1,10 +1,11 @@
 /* core.h - what the contraction generators share; private to codegen/cpu's contractions.
  *
- * Everything is one scheme. A *row* is one output position (a row m of a product, a pixel of a convolution); where its inputs lie
- * is told by a table of i64 entries, one per (tap, row): the address minus a base. A micro-kernel takes MR rows and NV vectors of
- * packed weights and keeps MR*NV sums in registers over all taps. Because the table hides strides, padding, dilation and batch,
- * micro-kernels depend on (MR, NV) only and are emitted once per module. Their result goes to a tile in L1, whence the epilogue
- * takes it: that costs about 2 % at K = 64, and the epilogue is emitted once instead of MR*NV times per kernel.
+ * Everything is one scheme. A *row* is one output position (a row m of a product, a pixel of a convolution); where its
+ * inputs lie is told by a table of i64 entries, one per (tap, row): the address minus a base. A micro-kernel takes MR
+ * rows and NV vectors of packed weights and keeps MR*NV sums in registers over all taps. Because the table hides
+ * strides, padding, dilation and batch, micro-kernels depend on (MR, NV) only and are emitted once per module. Their
+ * result goes to a tile in L1, whence the epilogue takes it: that costs about 2 % at K = 64, and the epilogue is
+ * emitted once instead of MR*NV times per kernel.
  */
 #ifndef CY_CPU_CORE_H
 #define CY_CPU_CORE_H
@@ -20,7 +21,8 @@ typedef struct cy_tile {
 /* The tile for about `rows` rows (0: unknown, many) and `n` columns (0: unknown). */
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n);
 
-/* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate); bytes. */
+/* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate); bytes.
+ */
 V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv);
 
 /* Where the epilogue's indices come from: fills idx[0 .. n_idx) for one row; the vector axis is added behind them. */
@@ -30,28 +32,29 @@ typedef struct cy_rows {
   unsigned n_idx;
 } cy_rows;
 
-/* Applies the epilogue to rows [0, mr) and columns [0, cols) of the floats at c; row0 + i is the row, col0 + j the column's output
- * index. n: the constant number of columns of the whole output that columns end at, or 0 when unknown. */
+/* Applies the epilogue to rows [0, mr) and columns [0, cols) of the floats at c; row0 + i is the row, col0 + j the
+ * column's output index. n: the constant number of columns of the whole output that columns end at, or 0 when unknown.
+ */
 void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c, V ldc, V mr, V row0, V cols, V col0,
                       unsigned tail_lanes);
 
 typedef struct cy_core {
   cy_tile tile;
-  V b;                  /* packed weights of this group, or B in place */
-  V ldb;                /* bytes between k of B; NR*4 when packed */
+  V b;   /* packed weights of this group, or B in place */
+  V ldb; /* bytes between k of B; NR*4 when packed */
   bool in_place;
-  V n, panels;          /* columns and their panels */
-  V p0, p1;             /* the panels to do */
-  V rows;               /* rows to do */
-  unsigned tails;       /* bit i: the last tile may have i rows */
-  V tab, tab_stride;    /* entry of (tap, row): tab + tap*tab_stride + 8*row */
-  V base;               /* i64 added to every entry */
-  V taps, c;            /* K is taps runs of c floats */
+  V n, panels;       /* columns and their panels */
+  V p0, p1;          /* the panels to do */
+  V rows;            /* rows to do */
+  unsigned tails;    /* bit i: a tile may have i rows */
+  V tab, tab_stride; /* entry of (tap, row): tab + tap*tab_stride + 8*row */
+  V base;            /* i64 added to every entry */
+  V taps, c;         /* K is taps runs of c floats */
   int64_t tap_block, c_block;
-  V cbuf;               /* partial sums, rows x (p1-p0)*NR; used when K has several blocks */
-  int64_t cbuf_panels;  /* row length of cbuf in panels */
-  V col0;               /* output index of column 0 */
-  unsigned tail_lanes;  /* columns % W when constant; W when unknown */
+  V cbuf;              /* partial sums, rows x (p1-p0)*NR; used when K has several blocks */
+  int64_t cbuf_panels; /* row length of cbuf in panels */
+  V col0;              /* output index of column 0 */
+  unsigned tail_lanes; /* columns % W when constant; W when unknown */
   const cy_epilogue *epilogue;
   const cy_rows *index;
 } cy_core;
@@ -73,18 +76,20 @@ V cy_row_table(cy_cg *cg, int64_t rows, V stride_bytes);
 /* K blocks of about 512 values. */
 void cy_kblock_choose(int64_t taps, int64_t c, int64_t *out_tap_block, int64_t *out_c_block);
 
-/* Task shapes: mb rows (a multiple of tile.mr) by nb panels. rows, panels: 0 when unknown; outer: how many such products there are. */
+/* Task shapes: mb rows (a multiple of tile.mr) by nb panels. rows, panels: 0 when unknown; outer: how many such
+ * products there are. */
 typedef struct cy_blocks {
   int64_t mb, nb;
 } cy_blocks;
 cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k);
-/* The set for cy_core.tails. */
+/* The set for cy_core.tails, for blocks of mb out of `rows` (0: unknown). */
 unsigned cy_tails(cy_tile tile, int64_t rows, int64_t mb);
 
 /* ---- task functions ---- */
 
 V cy_size(cy_cg *cg, cy_csize s);
-/* Emits `i64 <name><suffix>(ptr args)` returning formula(); returns the value when it is constant (no function then), or -1. */
+/* Emits `i64 <name><suffix>(ptr args)` returning formula(); returns the value when it is constant (no function then),
+ * or -1. */
 int64_t cy_size_fn(cy_cg *cg, const char *name, const char *suffix, V (*formula)(cy_cg *cg, void *ctx), void *ctx);
 /* This worker's stripe of scratch. */
 V cy_scratch(cy_cg *cg, int slot, V worker_bytes);
@@ -92,8 +97,8 @@ void cy_phase_add(cy_contract_info *info, const char *name, int64_t tasks);
 /* Bytes rounded up to whole cache lines. */
 V cy_round64(cy_cg *cg, V bytes);
 
-/* Transposed copy: dst[i][k] = src[i*si + k*sk] (floats), i < ni, k < nk, ld floats between rows of dst. si == 1 or sk == 1 are
- * fast. */
+/* Transposed copy: dst[i][k] = src[i*si + k*sk] (floats), i < ni, k < nk, ld floats between rows of dst. si == 1 or sk
+ * == 1 are fast. */
 void cy_emit_gather2(cy_cg *cg, V dst, V ld, V src, V si, V sk, V ni, V nk);
 
 #endif

@@ -1,10 +1,10 @@
 /* depthwise.c - convolution of each channel with its own filter.
  *
- * Comes in: a cy_conv_desc with cy_depthwise_possible. Goes out: one phase, a task being some output rows. Vectors run over
- * channels; a tile is TW outputs of a row, its sums in registers. Each input column of a kernel row is loaded once and goes to all the sums
- * it belongs to, so that loads stay below the two per cycle that fma needs. Kernel rows outside the input are skipped. Where the width
- * is constant, the tiles at the left and right border are emitted of their own, without the columns outside; else such tiles (and
- * the last of a row) read the columns outside from zeros.
+ * Comes in: a cy_conv_desc with cy_depthwise_possible. Goes out: one phase, a task being some output rows. Vectors run
+ * over channels; a tile is TW outputs of a row, its sums in registers. Each input column of a kernel row is loaded once
+ * and goes to all the sums it belongs to, so that loads stay below the two per cycle that fma needs. Kernel rows
+ * outside the input are skipped. Where the width is constant, the tiles at the left and right border are emitted of
+ * their own, without the columns outside; else such tiles (and the last of a row) read the columns outside from zeros.
  * The sums pass through a buffer in L1 to the epilogue, CHUNK channels at a time.
  */
 #include "conv_int.h"
@@ -60,8 +60,16 @@ static dw plan(const cy_cg *cg, const cy_conv_desc *d) {
 cy_pack_layout cy_depthwise_layout(const cy_cg *cg, const cy_conv_desc *d) {
   dw p = plan(cg, d);
   int64_t taps = p.axis[0].count * p.axis[1].count * p.axis[2].count;
-  return (cy_pack_layout){.groups = p.c, .n = 1, .taps = taps, .c = 1, .tap_block = taps, .c_block = 1, .nr = cg->W,
-                          .merged = 1, .depthwise = 1, .bytes = taps * p.width * 4};
+  return (cy_pack_layout){.groups = p.c,
+                          .n = 1,
+                          .taps = taps,
+                          .c = 1,
+                          .tap_block = taps,
+                          .c_block = 1,
+                          .nr = cg->W,
+                          .merged = 1,
+                          .depthwise = 1,
+                          .bytes = taps * p.width * 4};
 }
 
 static V row_count(cy_cg *cg, const dw *p) {
@@ -74,8 +82,8 @@ static V task_count(cy_cg *cg, void *ctx) {
 
 /* ---- emission ---- */
 
-/* One output row. lo, hi: the taps of axes 0 and 1 that lie inside; in: address of the input at (n, tap 0 of both, 0, 0), which may
- * lie outside. */
+/* One output row. lo, hi: the taps of axes 0 and 1 that lie inside; in: address of the input at (n, tap 0 of both, 0,
+ * 0), which may lie outside. */
 typedef struct line {
   V n, o[2], in, lo[2], hi[2];
   V out_width, in_width, stride[3]; /* bytes */
@@ -101,7 +109,8 @@ static V column_load(cy_cg *cg, const line *l, const columns *c, int x, V row, V
 }
 
 /* One kernel row: sums[] += its taps. */
-static void emit_kernel_row(cy_cg *cg, const dw *p, const line *l, const columns *c, V row, V weights, V channel, V *sums) {
+static void emit_kernel_row(cy_cg *cg, const dw *p, const line *l, const columns *c, V row, V weights, V channel,
+                            V *sums) {
   const cy_axis *w = &p->axis[2];
   V tap[MOST_TAPS];
   for (int k = 0; k < w->count; k++)
@@ -198,8 +207,8 @@ static void emit_tile(cy_cg *cg, const dw *p, const line *l, V x0, int outputs, 
   emit_chunk_sums(cg, p, l, c.iv, end, &cols);
   place at = {p, l, x0};
   cy_rows rows = {row_index, &at, (unsigned)p->d->n_spatial + 1};
-  cy_epilogue_tile(cg, &p->d->epilogue, &rows, l->buffer, cy_i64(cg, CHUNK * 4), nx, cy_i64(cg, 0), cy_sub(cg, end, c.iv), c.iv,
-                   (unsigned)(p->c % cg->W));
+  cy_epilogue_tile(cg, &p->d->epilogue, &rows, l->buffer, cy_i64(cg, CHUNK * 4), nx, cy_i64(cg, 0),
+                   cy_sub(cg, end, c.iv), c.iv, (unsigned)(p->c % cg->W));
   cy_loop_end(cg, &c, NULL);
 }
 
@@ -209,7 +218,8 @@ static bool inside(const dw *p, int64_t x0, int64_t outputs, int64_t width) {
   return first >= 0 && first + p->columns <= width && outputs == p->tw;
 }
 
-/* A row of constant width: border tiles on their own, a loop for those between. False when there are too many of them. */
+/* A row of constant width: border tiles on their own, a loop for those between. False when there are too many of them.
+ */
 static bool emit_known_row(cy_cg *cg, const dw *p, const line *l) {
   int64_t ow = cy_conv_known(p->axis[2].out), iw = cy_conv_known(p->axis[2].in), tw = p->tw, from = 0, to;
   if (!ow || !iw)
@@ -237,7 +247,8 @@ static void emit_unknown_row(cy_cg *cg, const dw *p, const line *l) {
   cy_loop x;
   cy_loop_begin(cg, &x, cy_i64(cg, 0), l->out_width, cy_i64(cg, p->tw), NULL, 0);
   V first = cy_addc(cg, cy_mulc(cg, x.iv, w->step), w->start), last = cy_addc(cg, first, p->columns - 1);
-  V in = LLVMBuildAnd(cg->b, cy_icmp(cg, LLVMIntSGE, first, cy_i64(cg, 0)), cy_icmp(cg, LLVMIntSLT, last, l->in_width), "");
+  V in = LLVMBuildAnd(cg->b, cy_icmp(cg, LLVMIntSGE, first, cy_i64(cg, 0)), cy_icmp(cg, LLVMIntSLT, last, l->in_width),
+                      "");
   in = LLVMBuildAnd(cg->b, in, cy_icmp(cg, LLVMIntSLE, cy_addc(cg, x.iv, p->tw), l->out_width), "");
   cy_if s;
   cy_if_begin(cg, &s, in);
@@ -276,8 +287,10 @@ void cy_depthwise_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info)
   cy_kernel_begin(cg, d->name, 0);
   if (d->epilogue.begin)
     d->epilogue.begin(d->epilogue.ctx, cg);
-  line l = {.out_width = cy_size(cg, p.axis[2].out), .in_width = cy_size(cg, p.axis[2].in),
-            .weights = cy_arg_ptr(cg, d->b_slot), .buffer = cy_alloca(cg, p.tw * CHUNK * 4)};
+  line l = {.out_width = cy_size(cg, p.axis[2].out),
+            .in_width = cy_size(cg, p.axis[2].in),
+            .weights = cy_arg_ptr(cg, d->b_slot),
+            .buffer = cy_alloca(cg, p.tw * CHUNK * 4)};
   for (int i = 0; i < 3; i++)
     l.stride[i] = cy_mulc(cg, cy_size(cg, p.axis[i].in_stride), 4);
   l.zeros = LLVMBuildPtrToInt(cg->b, cy_zeros(cg, p.width * 4), cg->i64, "");

@@ -1,9 +1,9 @@
 /* emit.c - the LLVM helper layer of the CPU target; the contract is in emit.h.
  *
  * Comes in: a CPU name, then calls of the generators. Goes out: an object file, assembly or IR text in memory.
- * To know before editing: every llvm-c header used must be included (an implicit prototype truncates pointers). Function
- * attributes carry the CPU, because the optimizer reads them there and not from the target machine. The vector width is chosen
- * here and `min-legal-vector-width` is left out, so that 512-bit vectors stay whole.
+ * To know before editing: every llvm-c header used must be included (an implicit prototype truncates pointers).
+ * Function attributes carry the CPU, because the optimizer reads them there and not from the target machine. The vector
+ * width is chosen here and `min-legal-vector-width` is left out, so that 512-bit vectors stay whole.
  */
 #include "emit.h"
 
@@ -54,15 +54,40 @@ static bool cpu_in(const char *cpu, const char *const *list) {
 }
 
 static void cpu_describe(cy_cg *cg) {
-  static const char *const avx512[] = {"x86-64-v4",      "skylake-avx512", "cascadelake", "cooperlake",     "cannonlake",
-                                       "icelake-client", "icelake-server", "tigerlake",   "rocketlake",     "sapphirerapids",
-                                       "emeraldrapids",  "graniterapids",  "znver4",      "znver5",         "graniterapids-d",
-                                       "knl",            "knm",            NULL};
-  static const char *const vnni[] = {"cascadelake", "cooperlake",     "icelake-client", "icelake-server", "tigerlake",
-                                     "rocketlake",  "sapphirerapids", "emeraldrapids",  "graniterapids",  "graniterapids-d",
-                                     "znver4",      "znver5",         NULL};
-  static const char *const none[] = {"x86-64", "x86-64-v2", "nehalem", "westmere", "sandybridge", "ivybridge", "generic",
-                                     "btver2", "bdver1",    "bdver2",  "bdver3",   "core2",       "penryn",    NULL};
+  static const char *const avx512[] = {"x86-64-v4",
+                                       "skylake-avx512",
+                                       "cascadelake",
+                                       "cooperlake",
+                                       "cannonlake",
+                                       "icelake-client",
+                                       "icelake-server",
+                                       "tigerlake",
+                                       "rocketlake",
+                                       "sapphirerapids",
+                                       "emeraldrapids",
+                                       "graniterapids",
+                                       "znver4",
+                                       "znver5",
+                                       "graniterapids-d",
+                                       "knl",
+                                       "knm",
+                                       NULL};
+  static const char *const vnni[] = {"cascadelake",
+                                     "cooperlake",
+                                     "icelake-client",
+                                     "icelake-server",
+                                     "tigerlake",
+                                     "rocketlake",
+                                     "sapphirerapids",
+                                     "emeraldrapids",
+                                     "graniterapids",
+                                     "graniterapids-d",
+                                     "znver4",
+                                     "znver5",
+                                     NULL};
+  static const char *const none[] = {"x86-64",    "x86-64-v2", "nehalem", "westmere", "sandybridge",
+                                     "ivybridge", "generic",   "btver2",  "bdver1",   "bdver2",
+                                     "bdver3",    "core2",     "penryn",  NULL};
   const char *f = cg->features;
   int f512 = feature(f, "avx512f"), fvnni = feature(f, "avx512vnni"), f2 = feature(f, "avx2"), ffma = feature(f, "fma");
   cg->avx512 = f512 >= 0 ? f512 && feature(f, "avx512vl") > 0 : cpu_in(cg->cpu, avx512);
@@ -192,8 +217,7 @@ char *cy_cg_ir_text(cy_cg *cg) { return LLVMPrintModuleToString(cg->module); }
 /* ---- functions ---- */
 
 static void attr_text(cy_cg *cg, LLVMValueRef fn, const char *key, const char *value) {
-  LLVMAttributeRef a =
-      LLVMCreateStringAttribute(cg->ctx, key, (unsigned)strlen(key), value, (unsigned)strlen(value));
+  LLVMAttributeRef a = LLVMCreateStringAttribute(cg->ctx, key, (unsigned)strlen(key), value, (unsigned)strlen(value));
   LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, a);
 }
 
@@ -202,7 +226,8 @@ static void attr_enum(cy_cg *cg, LLVMValueRef fn, unsigned index, const char *na
   LLVMAddAttributeAtIndex(fn, index, LLVMCreateEnumAttribute(cg->ctx, kind, 0));
 }
 
-LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n, int flags) {
+LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n,
+                         int flags) {
   LLVMTypeRef type = LLVMFunctionType(ret, (LLVMTypeRef *)params, n, 0);
   LLVMValueRef fn = LLVMAddFunction(cg->module, name, type);
   attr_text(cg, fn, "target-cpu", cg->cpu);
@@ -422,9 +447,7 @@ LLVMValueRef cy_mul(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
 }
 LLVMValueRef cy_addc(cy_cg *cg, LLVMValueRef a, int64_t c) { return cy_add(cg, a, cy_i64(cg, c)); }
 LLVMValueRef cy_mulc(cy_cg *cg, LLVMValueRef a, int64_t c) { return cy_mul(cg, a, cy_i64(cg, c)); }
-LLVMValueRef cy_div(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
-  return is(b, 1) ? a : LLVMBuildUDiv(cg->b, a, b, "");
-}
+LLVMValueRef cy_div(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) { return is(b, 1) ? a : LLVMBuildUDiv(cg->b, a, b, ""); }
 LLVMValueRef cy_mod(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
   return is(b, 1) ? cy_i64(cg, 0) : LLVMBuildURem(cg->b, a, b, "");
 }
@@ -466,7 +489,8 @@ void cy_store(cy_cg *cg, LLVMValueRef v, LLVMValueRef p, unsigned align) {
 }
 LLVMTypeRef cy_vecf(cy_cg *cg, unsigned lanes) { return LLVMVectorType(cg->f32, lanes); }
 
-/* Vectors, then single floats. What is left after the vectors is under W floats: a loop of them costs less than a call. */
+/* Vectors, then single floats. What is left after the vectors is under W floats: a loop of them costs less than a call.
+ */
 static void each_float(cy_cg *cg, LLVMValueRef dst, LLVMValueRef src, LLVMValueRef n) {
   LLVMValueRef zero = cy_i64(cg, 0), whole = cy_mulc(cg, cy_div(cg, n, cy_i64(cg, cg->W)), cg->W);
   for (int part = 0; part < 2; part++) {

@@ -1,14 +1,14 @@
 /* emit.h - the one layer between this target's code generators and the LLVM C API.
  *
- * A `cy_cg` is everything needed to emit machine code for one CPU: an LLVM context of its own, the module being filled, a
- * builder, the target machine, the types, and what the CPU can do. There is no global state: one cy_cg belongs to one thread at
- * a time, and any number of them emit modules in parallel.
+ * A `cy_cg` is everything needed to emit machine code for one CPU: an LLVM context of its own, the module being filled,
+ * a builder, the target machine, the types, and what the CPU can do. There is no global state: one cy_cg belongs to one
+ * thread at a time, and any number of them emit modules in parallel.
  *
- * Sizes are LLVM i64 values everywhere. cy_add, cy_mul and friends fold constants and identities, so a generator writes one
- * formula for static and dynamic sizes; cy_is_const() tells whether the outcome is known now.
- * Vectors: `cg->W` floats fill one register. Emit vectors of W lanes (or fewer in tails): wider ones are split badly.
- * Loops: cy_loop_begin/end emit a rotated counted loop with carried values and switch LLVM's unroller off.
- * Kernels: cy_kernel_begin opens a function of type cyrt_kernel (cyto_abi.h) and sets cg->args, begin, end, worker.
+ * Sizes are LLVM i64 values everywhere. cy_add, cy_mul and friends fold constants and identities, so a generator writes
+ * one formula for static and dynamic sizes; cy_is_const() tells whether the outcome is known now. Vectors: `cg->W`
+ * floats fill one register. Emit vectors of W lanes (or fewer in tails): wider ones are split badly. Loops:
+ * cy_loop_begin/end emit a rotated counted loop with carried values and switch LLVM's unroller off. Kernels:
+ * cy_kernel_begin opens a function of type cyrt_kernel (cyto_abi.h) and sets cg->args, begin, end, worker.
  */
 #ifndef CY_CPU_EMIT_H
 #define CY_CPU_EMIT_H
@@ -46,7 +46,7 @@ void cy_cg_destroy(cy_cg *cg);
 void cy_cg_module(cy_cg *cg, const char *name);
 
 /* ---- finishing a module (all return 0, or -1 with a malloc'ed text in *out_error) ---- */
-#define CY_PASSES_LIGHT                                                                                                        \
+#define CY_PASSES_LIGHT                                                                                                \
   "function(early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(licm),early-cse)"
 int cy_cg_verify(cy_cg *cg, char **out_error);
 /* passes: an LLVM pipeline; NULL means CY_PASSES_LIGHT, "" none. */
@@ -59,10 +59,11 @@ char *cy_cg_ir_text(cy_cg *cg); /* free with LLVMDisposeMessage */
 enum {
   CY_FN_INTERNAL = 1, /* visible in this module only */
   CY_FN_NOINLINE = 2,
-  CY_FN_NOALIAS = 4   /* no two pointer parameters overlap */
+  CY_FN_NOALIAS = 4 /* no two pointer parameters overlap */
 };
 /* Declares and opens: the builder stands in its entry block, cg->fn is set and the kernel fields are cleared. */
-LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n, int flags);
+LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n,
+                         int flags);
 /* Opens a function of type cyrt_kernel and sets cg->args, begin, end, worker. */
 LLVMValueRef cy_kernel_begin(cy_cg *cg, const char *name, int flags);
 /* Ends the open function: `ret` or, with NULL, no value. */
@@ -94,9 +95,10 @@ typedef struct cy_loop {
   LLVMValueRef hi, step, init[CY_LOOP_MAX];
   LLVMBasicBlockRef guard, head, exit;
 } cy_loop;
-/* for (iv = lo; iv < hi; iv += step), zero trips allowed; n carried values starting as init[]. */
-void cy_loop_begin(cy_cg *cg, cy_loop *loop, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef step, const LLVMValueRef *init,
-                   unsigned n);
+/* for (iv = lo; iv < hi; iv += step), zero trips allowed; n carried values starting as init[]. The body may replace
+ * loop->step. */
+void cy_loop_begin(cy_cg *cg, cy_loop *loop, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef step,
+                   const LLVMValueRef *init, unsigned n);
 void cy_loop_end(cy_cg *cg, cy_loop *loop, const LLVMValueRef *next);
 
 typedef struct cy_if {
@@ -115,8 +117,8 @@ LLVMValueRef cy_sub(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef cy_mul(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef cy_addc(cy_cg *cg, LLVMValueRef a, int64_t c);
 LLVMValueRef cy_mulc(cy_cg *cg, LLVMValueRef a, int64_t c);
-LLVMValueRef cy_div(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);     /* a >= 0, b > 0, rounds down */
-LLVMValueRef cy_mod(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);     /* a >= 0, b > 0 */
+LLVMValueRef cy_div(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);      /* a >= 0, b > 0, rounds down */
+LLVMValueRef cy_mod(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);      /* a >= 0, b > 0 */
 LLVMValueRef cy_ceil_div(cy_cg *cg, LLVMValueRef a, LLVMValueRef b); /* a >= 0, b > 0 */
 LLVMValueRef cy_imin(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef cy_imax(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
@@ -139,7 +141,7 @@ void cy_fill_zero(cy_cg *cg, LLVMValueRef dst, LLVMValueRef n);
 LLVMValueRef cy_splat(cy_cg *cg, LLVMValueRef scalar, unsigned lanes);
 LLVMValueRef cy_splatf(cy_cg *cg, double v, unsigned lanes);
 LLVMValueRef cy_fma(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c); /* a * b + c */
-LLVMValueRef cy_fmax(cy_cg *cg, LLVMValueRef a, LLVMValueRef b); /* of non-NaN values */
+LLVMValueRef cy_fmax(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);                /* of non-NaN values */
 LLVMValueRef cy_fmin(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef cy_shuffle(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, const int *lanes, unsigned n);
 /* v[i] lane j <-> v[j] lane i, for a square of 8 x 8 floats. */

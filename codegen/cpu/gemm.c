@@ -2,11 +2,11 @@
  *
  * Comes in: a cy_gemm_desc. Goes out: one phase, or two when B has to be packed at run time first.
  * Three forms, chosen from what is constant:
- *   blocked   tasks are (matrix, block of rows, block of panels) around the micro-kernels of core.c; B is packed (at compile time, or
- *             by the first phase), or read in place when its columns are dense and too few rows would pay for packing;
- *   streaming the same with all rows in one tile: few rows, many columns, B at memory speed, parallel over columns;
- *   dots      few rows and B dense along k: dot products, eight columns at a time.
- * A is read in place when dense along k, else each task copies its rows into its worker's scratch.
+ *   blocked   tasks are (matrix, block of rows, block of panels) around the micro-kernels of core.c; B is packed (at
+ * compile time, or by the first phase), or read in place when its columns are dense and too few rows would pay for
+ * packing; streaming the same with all rows in one tile: few rows, many columns, B at memory speed, parallel over
+ * columns; dots      few rows and B dense along k: dot products, eight columns at a time. A is read in place when dense
+ * along k, else each task copies its rows into its worker's scratch.
  */
 #include "core.h"
 
@@ -62,8 +62,14 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
 
 cy_pack_layout cy_gemm_layout(const cy_cg *cg, const cy_gemm_desc *d, int64_t matrices) {
   gemm g = plan(cg, d);
-  cy_pack_layout l = {.groups = matrices, .n = d->n.value, .taps = 1, .c = d->k.value, .tap_block = 1,
-                      .c_block = g.k_block, .nr = (unsigned)g.nr, .merged = 1};
+  cy_pack_layout l = {.groups = matrices,
+                      .n = d->n.value,
+                      .taps = 1,
+                      .c = d->k.value,
+                      .tap_block = 1,
+                      .c_block = g.k_block,
+                      .nr = (unsigned)g.nr,
+                      .merged = 1};
   l.bytes = matrices * ((l.n + g.nr - 1) / g.nr) * g.nr * l.c * 4;
   return l;
 }
@@ -178,7 +184,8 @@ static void emit_pack(cy_cg *cg, const gemm *g, const char *name) {
   const cy_gemm_desc *d = g->d;
   cy_kernel_begin(cg, name, 0);
   V k = cy_size(cg, d->k), np = panels(cg, g), bk = cy_size(cg, d->bk), bn = cy_size(cg, d->bn), NR = cy_i64(cg, g->nr);
-  V bytes = matrix_bytes(cg, g), n = cy_size(cg, d->n), out = cy_arg_ptr(cg, d->shared_slot), step = cy_i64(cg, g->k_block);
+  V bytes = matrix_bytes(cg, g), n = cy_size(cg, d->n), out = cy_arg_ptr(cg, d->shared_slot),
+    step = cy_i64(cg, g->k_block);
   cy_loop t, b;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   V matrix = cy_div(cg, t.iv, np), panel = cy_mod(cg, t.iv, np), col = cy_mulc(cg, panel, g->nr);
@@ -227,12 +234,28 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
   }
   cy_rows index = {row_index, &p, p.n + 1};
   int64_t n = known(d->n), m_known = known(d->m);
-  cy_core core = {.tile = g->tile, .b = emit_b_base(cg, g, &p), .in_place = g->form == FORM_IN_PLACE, .n = cy_size(cg, d->n),
-                  .panels = np, .p0 = p0, .p1 = cy_imin(cg, np, cy_addc(cg, p0, g->blocks.nb)), .rows = rows,
-                  .tails = cy_tails(g->tile, m_known, g->blocks.mb), .tab = tab, .tab_stride = cy_i64(cg, 0),
-                  .base = LLVMBuildPtrToInt(cg->b, a, cg->i64, ""), .taps = cy_i64(cg, 1), .c = k, .tap_block = 1,
-                  .c_block = g->k_block, .cbuf = scratch, .cbuf_panels = g->blocks.nb, .col0 = cy_i64(cg, 0),
-                  .tail_lanes = n ? (unsigned)(n % cg->W) : cg->W, .epilogue = &d->epilogue, .index = &index};
+  cy_core core = {.tile = g->tile,
+                  .b = emit_b_base(cg, g, &p),
+                  .in_place = g->form == FORM_IN_PLACE,
+                  .n = cy_size(cg, d->n),
+                  .panels = np,
+                  .p0 = p0,
+                  .p1 = cy_imin(cg, np, cy_addc(cg, p0, g->blocks.nb)),
+                  .rows = rows,
+                  .tails = cy_tails(g->tile, m_known, g->blocks.mb),
+                  .tab = tab,
+                  .tab_stride = cy_i64(cg, 0),
+                  .base = LLVMBuildPtrToInt(cg->b, a, cg->i64, ""),
+                  .taps = cy_i64(cg, 1),
+                  .c = k,
+                  .tap_block = 1,
+                  .c_block = g->k_block,
+                  .cbuf = scratch,
+                  .cbuf_panels = g->blocks.nb,
+                  .col0 = cy_i64(cg, 0),
+                  .tail_lanes = n ? (unsigned)(n % cg->W) : cg->W,
+                  .epilogue = &d->epilogue,
+                  .index = &index};
   core.ldb = core.in_place ? cy_mulc(cg, cy_size(cg, d->bk), 4) : cy_i64(cg, g->nr * 4);
   cy_core_emit(cg, &core);
 }
@@ -297,7 +320,8 @@ static V emit_dots8(cy_cg *cg, V a, V *col, V k) {
 
 static void emit_dots_task(cy_cg *cg, const gemm *g, V task, V tile) {
   const cy_gemm_desc *d = g->d;
-  V n = cy_size(cg, d->n), k = cy_size(cg, d->k), am = cy_size(cg, d->am), bn = cy_size(cg, d->bn), eight = cy_i64(cg, 8);
+  V n = cy_size(cg, d->n), k = cy_size(cg, d->k), am = cy_size(cg, d->am), bn = cy_size(cg, d->bn),
+    eight = cy_i64(cg, 8);
   V blocks = cy_ceil_div(cg, n, cy_i64(cg, DOT_COLUMNS)), col0 = cy_mulc(cg, cy_mod(cg, task, blocks), DOT_COLUMNS);
   place p = {.row0 = cy_i64(cg, 0)};
   split_batch(cg, g, cy_div(cg, task, blocks), &p);

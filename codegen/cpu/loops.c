@@ -3,9 +3,10 @@
  *   symbol(args, begin, end, worker)          loads pointers and sizes, moves scratch pointers to the worker's stripe
  *     -> symbol.body(pointers noalias .., sizes .., begin, end)   the loops: LLVM may hoist loads out of them
  *
- * Lane loops run in three pieces: several vectors at a time (only where that pays: reductions and light bodies), one vector at a
- * time, then single elements. A local that the loop sets lives in a vector slot; a local that it only accumulates into
- * is a reduction: every unrolled copy has its own vector of partial results, combined behind the loop.
+ * Lane loops run in pieces: several vectors at a time (only where that pays: reductions and light bodies), one vector at a
+ * time, then what is left: one more vector that ends with the loop and does some lanes again, or, where the loop is shorter than a
+ * vector or reads what it writes, single elements. A local that the loop sets lives in a vector slot; a local that it only
+ * accumulates into is a reduction: every unrolled copy has its own vector of partial results, combined behind the loop.
  * To know before editing: values computed for one statement are never used by the next, because a statement may open
  * blocks. LLVM finds what is common.
  */
@@ -14,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { WIDE = 4 }; /* vectors at once where a lane loop contains sums */
 
 static void emit_list(cy_lp *p, const cy_stmt *s);
 
@@ -75,7 +78,9 @@ typedef struct lane_body {
   int bits;             /* of the widest data */
   int weight;           /* expressions of its statements, roughly */
   bool loops;           /* contains loops or conditions */
+  bool sums;            /* accumulates */
   bool reduces;         /* some local is accumulated and not set */
+  uint8_t *loads, *stores; /* of arguments */
 } lane_body;
 
 static void widest(cy_lp *p, lane_body *b, cy_expr e, uint8_t *seen) {
@@ -86,20 +91,29 @@ static void widest(cy_lp *p, lane_body *b, cy_expr e, uint8_t *seen) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
   bool index = x->op == CY_X_VAR || x->op == CY_X_DIM || x->op == CY_X_CONST;
   int bits = cy_dtype_of(x->dtype)->bits, in_register = cy_dtype_is_float(x->dtype) && bits < 32 ? 32 : bits;
-  if (x->op == CY_X_LOAD)
+  if (x->op == CY_X_LOAD) {
     in_register = bits < 8 ? 8 : bits;
+    b->loads[x->id] = 1;
+  }
   if (!index && in_register > b->bits)
     b->bits = in_register;
-  for (int i = 0; i < x->n && x->op != CY_X_LOAD; i++)
+  int before = b->bits; /* offsets are mostly scalars: they do not count */
+  for (int i = 0; i < x->n; i++)
     widest(p, b, x->arg[i], seen);
+  if (x->op == CY_X_LOAD)
+    b->bits = before;
 }
 
 static void scan(cy_lp *p, lane_body *b, const cy_stmt *s, uint8_t *seen) {
   for (; s; s = s->next) {
     if (s->kind == CY_S_SET)
       b->set[s->local] = 1;
-    if (s->kind == CY_S_ACCUM)
+    if (s->kind == CY_S_ACCUM) {
       b->accum[s->local] = (uint8_t)s->op;
+      b->sums = true;
+    }
+    if (s->kind == CY_S_STORE)
+      b->stores[s->arg] = 1;
     b->loops |= s->kind == CY_S_FOR || s->kind == CY_S_IF;
     if (s->value)
       widest(p, b, s->value, seen);
@@ -110,7 +124,7 @@ static void scan(cy_lp *p, lane_body *b, const cy_stmt *s, uint8_t *seen) {
 
 static lane_body lane_scan(cy_lp *p, const cy_stmt *s) {
   uint32_t n = cy_kernel_local_count(p->k) + 1;
-  lane_body b = {zeroed(n, 1), zeroed(n, 1), n, 8, 0, false, false};
+  lane_body b = {zeroed(n, 1), zeroed(n, 1), n, 8, 0, false, false, false, zeroed(p->nargs, 1), zeroed(p->nargs, 1)};
   uint8_t *seen = zeroed(p->nexprs, 1);
   scan(p, &b, s, seen);
   free(seen);
@@ -122,6 +136,16 @@ static lane_body lane_scan(cy_lp *p, const cy_stmt *s) {
 static void lane_free(lane_body *b) {
   free(b->set);
   free(b->accum);
+  free(b->loads);
+  free(b->stores);
+}
+
+/* May a turn be run twice? Not where it reads what it has written. */
+static bool repeatable(const cy_lp *p, const lane_body *b) {
+  for (uint32_t i = 0; i < p->nargs; i++)
+    if (b->loads[i] && b->stores[i])
+      return false;
+  return true;
 }
 
 static unsigned lane_width(cy_lp *p, const lane_body *b, V count) {
@@ -192,6 +216,7 @@ static void lane_turn(lane_loop *l, unsigned lanes, unsigned copy, V first) {
   p->var[l->var] = first;
   p->lanes = lanes;
   p->lane = lanes > 1 ? l->var : 0;
+  p->set = l->info.set;
   if (lanes > 1)
     memcpy(p->lane_slot, l->part[copy], l->info.nlocals * sizeof(V));
   memset(p->vary, 0, p->nexprs);
@@ -227,27 +252,84 @@ static void make_set_slots(lane_loop *l) {
       l->part[c][i] = new_slot(l->p->cg, cy_lp_reg(l->p->cg, cy_kernel_local_dtype(l->p->k, i), l->lanes));
 }
 
-/* Runs body for var in [lo, hi), hi >= lo, vectorised along var. */
+/* The last vector of the loop, of which the lanes below `lo` are done: what they store they store again, what they accumulate
+ * does not count. */
+static void lane_tail(lane_loop *l, V lo, V hi) {
+  cy_cg *cg = l->p->cg;
+  V first = cy_addc(cg, hi, -(int64_t)l->lanes);
+  l->p->lanes = l->lanes;
+  V numbers = cy_lp_lane_numbers(l->p, first), bound = cy_splat(cg, lo, l->lanes);
+  l->p->fresh = LLVMBuildICmp(cg->b, LLVMIntSGE, numbers, bound, "");
+  lane_turn(l, l->lanes, 0, first);
+  l->p->fresh = NULL;
+}
+
+/* Elements [lo, hi), fewer than a vector, of a loop that began at `start`. */
+static void lane_rest(lane_loop *l, V start, V lo, V hi) {
+  cy_cg *cg = l->p->cg;
+  V total = cy_sub(cg, hi, start), rest = cy_sub(cg, hi, lo), zero = cy_i64(cg, 0);
+  int64_t n, left;
+  bool known = cy_is_const(total, &n) && cy_is_const(rest, &left);
+  if (known && left == 0)
+    return;
+  if (l->lanes == 1 || !repeatable(l->p, &l->info) || (known && (n < l->lanes || left == 1))) {
+    lane_piece(l, lo, hi, 1, 1);
+    return;
+  }
+  if (known) {
+    lane_tail(l, lo, hi);
+    return;
+  }
+  cy_if some, whole;
+  cy_if_begin(cg, &some, cy_icmp(cg, LLVMIntSGT, rest, zero));
+  cy_if_begin(cg, &whole, cy_icmp(cg, LLVMIntSGE, total, cy_i64(cg, l->lanes)));
+  lane_tail(l, lo, hi);
+  cy_if_else(cg, &whole);
+  lane_piece(l, lo, hi, 1, 1);
+  cy_if_end(cg, &whole);
+  cy_if_end(cg, &some);
+}
+
+/* All pieces at l's number of lanes from lo on, the rest too when `last`; returns where it stopped. start: of the loop. */
+static V lane_pieces(lane_loop *l, V start, V lo, V hi, bool last) {
+  for (unsigned c = 0; c < l->copies; c++)
+    l->part[c] = zeroed(l->info.nlocals, sizeof(V));
+  if (l->lanes > 1) {
+    make_set_slots(l);
+    each_reduction(l, make_part);
+    if (l->copies > 1)
+      lo = lane_piece(l, lo, hi, l->lanes, l->copies);
+    lo = lane_piece(l, lo, hi, l->lanes, 1);
+  }
+  if (last)
+    lane_rest(l, start, lo, hi);
+  if (l->lanes > 1)
+    each_reduction(l, fold_parts);
+  for (unsigned c = 0; c < l->copies; c++)
+    free(l->part[c]);
+  return lo;
+}
+
+/* Runs body for var in [lo, hi), hi >= lo, vectorised along var. A loop inside that walks memory in other directions uses more of
+ * each cache line, and has independent sums, when it takes several vectors at once. */
 static void emit_lanes(cy_lp *p, cy_var var, const cy_stmt *body, V lo, V hi) {
   lane_loop l = {.p = p, .body = body, .info = lane_scan(p, body), .var = var};
-  l.lanes = lane_width(p, &l.info, cy_sub(p->cg, hi, lo));
+  V count = cy_sub(p->cg, hi, lo), at = lo;
+  int64_t known;
+  unsigned lanes = l.lanes = lane_width(p, &l.info, count);
+  l.copies = 1;
+  if (l.info.loops && l.info.sums && !l.info.reduces && l.info.weight <= 24) {
+    for (l.lanes *= WIDE; l.lanes > 64 || (cy_is_const(count, &known) && known < l.lanes);)
+      l.lanes /= 2;
+    if (l.lanes > lanes)
+      at = lane_pieces(&l, lo, lo, hi, false);
+    l.lanes = lanes;
+  }
   if (!l.info.loops && l.info.weight <= (l.info.reduces ? 60 : 12))
     l.copies = l.info.weight <= 24 ? CY_LP_UNROLL : 2;
-  else
-    l.copies = 1;
-  for (unsigned c = 0; c < l.copies; c++)
-    l.part[c] = zeroed(l.info.nlocals, sizeof(V));
-  if (l.lanes > 1) {
-    make_set_slots(&l);
-    each_reduction(&l, make_part);
-    if (l.copies > 1)
-      lo = lane_piece(&l, lo, hi, l.lanes, l.copies);
-    lo = lane_piece(&l, lo, hi, l.lanes, 1);
-    each_reduction(&l, fold_parts);
-  }
-  lane_piece(&l, lo, hi, 1, 1);
-  for (unsigned c = 0; c < l.copies; c++)
-    free(l.part[c]);
+  while (l.copies > 1 && cy_is_const(count, &known) && known < 4 * (int64_t)l.lanes * l.copies)
+    l.copies /= 2; /* short: combining partial results would cost more than it saves */
+  lane_pieces(&l, lo, at, hi, true);
   lane_free(&l.info);
 }
 
@@ -301,6 +383,8 @@ static void emit_set(cy_lp *p, const cy_stmt *s) {
   cy_dtype t = cy_kernel_local_dtype(p->k, s->local);
   V slot = p->lanes > 1 ? p->lane_slot[s->local] : p->slot[s->local], v = cy_lp_value(p, s->value);
   if (s->kind == CY_S_ACCUM) {
+    if (p->fresh && p->lanes > 1 && !p->set[s->local])
+      v = LLVMBuildSelect(b, p->fresh, v, cy_lp_identity(p->cg, s->op, t, p->lanes), "");
     V pair[2] = {LLVMBuildLoad2(b, cy_lp_reg(p->cg, t, p->lanes), slot, ""), v};
     v = cy_lp_op(p->cg, s->op, t, t, pair, 2, p->lanes);
   }

@@ -281,7 +281,7 @@ static V select_value(cy_lp *p, const cy_expr_info *x, bool varying) {
   return cy_select(cg, cond, a, b);
 }
 
-static V lane_numbers(cy_lp *p, V first) {
+V cy_lp_lane_numbers(cy_lp *p, V first) {
   V step[64];
   for (unsigned i = 0; i < p->lanes; i++)
     step[i] = cy_i64(p->cg, i);
@@ -300,7 +300,7 @@ static V compute(cy_lp *p, cy_expr e, bool varying) {
   case CY_X_CONST:
     return cy_lp_const(p->cg, x->dtype, x->c, 1);
   case CY_X_VAR:
-    return varying ? lane_numbers(p, p->var[x->id]) : p->var[x->id];
+    return varying ? cy_lp_lane_numbers(p, p->var[x->id]) : p->var[x->id];
   case CY_X_DIM:
     return cy_lp_dim(p, x->id);
   case CY_X_LOCAL:

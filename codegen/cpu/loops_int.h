@@ -27,6 +27,8 @@ typedef struct cy_lp {
   V *lane_slot;         /* vector slot while the local varies along the lanes, or partial results; else NULL */
   cy_var lane;          /* the lane variable, 0 outside of lane loops */
   unsigned lanes;       /* 1 outside */
+  V fresh;              /* lanes that were not done before, NULL: all (see lane_tail) */
+  const uint8_t *set;   /* locals that the lane loop sets: those are not reductions */
   uint8_t *vary;        /* of expressions: 0 not known yet, 1 uniform, 2 varying */
   V *uniform, *varying; /* values computed for the current statement */
   cy_expr *log;         /* which ones, in order; expression << 1 | is varying */
@@ -62,5 +64,6 @@ V cy_lp_value(cy_lp *p, cy_expr e);       /* in the current number of lanes: uni
 V cy_lp_uniform(cy_lp *p, cy_expr e);     /* a scalar: of a uniform expression, or of the first lane of an affine one */
 void cy_lp_store(cy_lp *p, cy_karg arg, cy_expr offset, V value);
 V cy_lp_dim(cy_lp *p, cy_dim d);
+V cy_lp_lane_numbers(cy_lp *p, V first); /* first, first + 1, .. */
 
 #endif

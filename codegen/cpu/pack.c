@@ -1,7 +1,8 @@
 /* pack.c - puts constant weights into the order in which the micro-kernels read them; the layout is told in contract.h.
  *
- * Comes in: a layout (cy_gemm_layout, cy_conv_layout) and where each weight lies. Goes out: floats, written by ranges of units so
- * that several threads can share the work. Columns beyond the last are zero, so that no micro-kernel needs a mask.
+ * Comes in: a layout (cy_gemm_layout, cy_conv_layout) and where each weight lies. Goes out: floats, written by ranges
+ * of units so that several threads can share the work. Columns beyond the last are zero, so that no micro-kernel needs
+ * a mask.
  */
 #include "contract.h"
 
@@ -12,7 +13,8 @@ static int64_t panels_of(const cy_pack_layout *l) { return (l->n + l->nr - 1) / 
 int64_t cy_pack_units(const cy_pack_layout *l) { return l->depthwise ? 1 : l->groups * panels_of(l); }
 
 /* With merged groups a column sees the channels of its own group only. */
-static float weight_at(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t n, int64_t tap, int64_t c) {
+static float weight_at(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t n, int64_t tap,
+                       int64_t c) {
   int64_t source_tap = s->tap_map ? s->tap_map[tap] : tap;
   if (l->merged > 1) {
     int64_t n1 = l->n / l->merged, c1 = l->c / l->merged;
@@ -25,8 +27,8 @@ static float weight_at(const cy_pack_layout *l, const cy_pack_source *s, int64_t
   return s->w[group * s->gs + n * s->ns + source_tap * s->ts + c * s->cs];
 }
 
-static void pack_block(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t panel, const int64_t range[4],
-                       float *out) {
+static void pack_block(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t panel,
+                       const int64_t range[4], float *out) {
   int64_t n0 = panel * l->nr, n1 = n0 + l->nr < l->n ? n0 + l->nr : l->n;
   for (int64_t t = range[0]; t < range[1]; t++)
     for (int64_t c = range[2]; c < range[3]; c++, out += l->nr) {
@@ -52,8 +54,12 @@ static void pack_panel(const cy_pack_layout *l, const cy_pack_source *s, int64_t
 
 /* One 3x3 filter to its 6x6 points: G g G^T, in double so that only the last rounding counts. */
 static void winograd_filter(const double g[9], double out[36]) {
-  static const double G[6][3] = {{1. / 4, 0, 0},           {-1. / 6, -1. / 6, -1. / 6},  {-1. / 6, 1. / 6, -1. / 6},
-                                 {1. / 24, 1. / 12, 1. / 6}, {1. / 24, -1. / 12, 1. / 6}, {0, 0, 1}};
+  static const double G[6][3] = {{1. / 4, 0, 0},
+                                 {-1. / 6, -1. / 6, -1. / 6},
+                                 {-1. / 6, 1. / 6, -1. / 6},
+                                 {1. / 24, 1. / 12, 1. / 6},
+                                 {1. / 24, -1. / 12, 1. / 6},
+                                 {0, 0, 1}};
   double half[6][3];
   for (int i = 0; i < 6; i++)
     for (int x = 0; x < 3; x++)

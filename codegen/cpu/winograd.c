@@ -1,11 +1,13 @@
 /* winograd.c - 3x3 convolution of stride 1 by F(4x4,3x3): 36 products per 16 outputs and channel instead of 144.
  *
- * Comes in: a cy_conv_desc with cy_winograd_possible. Goes out: one phase, tasks being (block of tiles, block of panels). A task
+ * Comes in: a cy_conv_desc with cy_winograd_possible. Goes out: one phase, tasks being (block of tiles, block of
+ * panels). A task
  *   1. turns 6x6 patches of its tiles into 36 points, V[36][tiles][cin], in the worker's scratch;
  *   2. multiplies each point with its weights, M[36][tiles][columns], by the micro-kernels of core.c;
  *   3. turns M back into 4x4 outputs, cut at the picture's edge, and hands them to the epilogue.
- * Blocks of tiles run across rows and images. A patch reads through 36 addresses, those outside the picture pointing at zeros, so borders
- * need no copy. Points lie 64 bytes more than a round number apart: else 36 streams would fall into the same cache set.
+ * Blocks of tiles run across rows and images. A patch reads through 36 addresses, those outside the picture pointing at
+ * zeros, so borders need no copy. Points lie 64 bytes more than a round number apart: else 36 streams would fall into
+ * the same cache set.
  */
 #include "conv_int.h"
 
@@ -33,9 +35,10 @@ bool cy_winograd_possible(const cy_conv_desc *d) {
 
 /* Cycles of one task on vectors of W floats; bandwidth: bytes of weights a cycle. */
 static double task_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c, double bandwidth) {
-  static const double tail[6] = {0, 4, 4, 4, 4, 5}; /* a tile of few rows waits for the latency of fma */
+  static const double tail[6] = {0, 2, 2, 3, 4, 5}; /* see next_rows in core.c */
   double rows = (double)(tiles / 6 * 6) + tail[tiles % 6];
-  double product = 36.0 * rows * (double)(c * columns) / (2 * W), weights = 36.0 * (double)(c * columns) * 4 / bandwidth;
+  double product = 36.0 * rows * (double)(c * columns) / (2 * W),
+         weights = 36.0 * (double)(c * columns) * 4 / bandwidth;
   double transforms = (double)tiles * ((double)c * 150 + (double)columns * 120) / W;
   return (product > weights ? product : weights) + transforms;
 }
@@ -74,15 +77,25 @@ static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
 
 cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
   wino w = plan(cg, d);
-  return (cy_pack_layout){.groups = 1, .n = d->cout, .taps = POINTS, .c = w.c, .tap_block = 1, .c_block = w.c,
-                          .nr = (unsigned)w.nr, .merged = 1, .winograd = 1, .bytes = POINTS * w.panels * w.nr * w.c * 4};
+  return (cy_pack_layout){.groups = 1,
+                          .n = d->cout,
+                          .taps = POINTS,
+                          .c = w.c,
+                          .tap_block = 1,
+                          .c_block = w.c,
+                          .nr = (unsigned)w.nr,
+                          .merged = 1,
+                          .winograd = 1,
+                          .bytes = POINTS * w.panels * w.nr * w.c * 4};
 }
 
 double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_pixels) {
   wino w = plan(cg, d);
   double pixels = (double)(cy_conv_known(d->batch) * cy_conv_known(d->out[0]) * cy_conv_known(d->out[1]));
-  double tiles = (double)(cy_conv_known(d->batch) * ((cy_conv_known(d->out[0]) + 3) / 4) * ((cy_conv_known(d->out[1]) + 3) / 4));
-  return task_cost(cg->W, (int64_t)(pixels > 0 ? tiles : unknown_pixels / 16), w.panels * w.nr, w.c, CY_BYTES_PER_CYCLE);
+  double tiles =
+      (double)(cy_conv_known(d->batch) * ((cy_conv_known(d->out[0]) + 3) / 4) * ((cy_conv_known(d->out[1]) + 3) / 4));
+  return task_cost(cg->W, (int64_t)(pixels > 0 ? tiles : unknown_pixels / 16), w.panels * w.nr, w.c,
+                   CY_BYTES_PER_CYCLE);
 }
 
 /* ---- sizes ---- */
@@ -163,7 +176,8 @@ static void emit_addresses(cy_cg *cg, const wino *w, const spot *s, V table) {
   }
 }
 
-/* Both passes are loops, since 36 values do not fit the registers anyway: less code, compiled sooner. half: 36 vectors. */
+/* Both passes are loops, since 36 values do not fit the registers anyway: less code, compiled sooner. half: 36 vectors.
+ */
 static void emit_patch(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, V half, V out) {
   LLVMTypeRef type = cy_vecf(cg, lanes);
   int64_t vector = cg->W * 4, point = point_floats(w, w->c) * 4;
@@ -256,8 +270,8 @@ static void emit_output_chunk(cy_cg *cg, const wino *w, const spot *s, V m, V j0
   cy_loop_begin(cg, &y, cy_i64(cg, 0), ny, cy_i64(cg, 1), NULL, 0);
   output_row at = {s->n, cy_add(cg, s->oh, y.iv), s->ow};
   cy_rows rows = {row_index, &at, 3};
-  cy_epilogue_tile(cg, &d->epilogue, &rows, cy_gep(cg, buffer, cy_mulc(cg, y.iv, 4 * CHUNK * 4)), ld, nx, cy_i64(cg, 0), cols,
-                   cy_add(cg, col0, j0), (unsigned)(d->cout % cg->W));
+  cy_epilogue_tile(cg, &d->epilogue, &rows, cy_gep(cg, buffer, cy_mulc(cg, y.iv, 4 * CHUNK * 4)), ld, nx, cy_i64(cg, 0),
+                   cols, cy_add(cg, col0, j0), (unsigned)(d->cout % cg->W));
   cy_loop_end(cg, &y, NULL);
 }
 
@@ -284,13 +298,17 @@ static void emit_products(cy_cg *cg, const wino *w, V count, V q0, V in, V out, 
   int64_t panel_bytes = w->c * w->nr * 4;
   V weights = cy_gep(cg, cy_arg_ptr(cg, w->d->b_slot), cy_mulc(cg, e.iv, w->panels * panel_bytes));
   cy_loop_begin(cg, &q, cy_i64(cg, 0), panels, cy_i64(cg, 1), NULL, 0);
-  cy_product p = {.tile = w->tile, .rows = count, .a = a, .tab = tab, .row_bytes = w->c * 4, .ldc = w->columns * 4,
+  cy_product p = {.tile = w->tile,
+                  .rows = count,
+                  .a = a,
+                  .tab = tab,
+                  .row_bytes = w->c * 4,
+                  .ldc = w->columns * 4,
                   .b = cy_gep(cg, weights, cy_mulc(cg, cy_add(cg, q0, q.iv), panel_bytes)),
-                  .c = cy_gep(cg, c, cy_mulc(cg, q.iv, w->nr * 4)), .k = w->c};
+                  .c = cy_gep(cg, c, cy_mulc(cg, q.iv, w->nr * 4)),
+                  .k = w->c};
   int64_t total;
   p.tails = cy_tails(w->tile, cy_is_const(tile_count(cg, w), &total) ? total : 0, w->tiles);
-  if (w->tiles % w->tile.mr && p.tails)
-    p.tails |= 1u << (w->tiles % w->tile.mr);
   cy_product_emit(cg, &p);
   cy_loop_end(cg, &q, NULL);
   cy_loop_end(cg, &e, NULL);
@@ -303,7 +321,8 @@ void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) 
     d->epilogue.begin(d->epilogue.ctx, cg);
   V in = cy_scratch(cg, d->scratch_slot, cy_i64(cg, worker_bytes(&w)));
   V out = cy_gepc(cg, in, POINTS * point_floats(&w, w.c) * 4), addresses = cy_alloca(cg, POINTS * 8);
-  V buffer = cy_alloca(cg, 16 * CHUNK * 4), half = cy_alloca(cg, POINTS * cg->W * 4), tab = cy_row_table(cg, w.tile.mr, cy_i64(cg, w.c * 4));
+  V buffer = cy_alloca(cg, 16 * CHUNK * 4), half = cy_alloca(cg, POINTS * cg->W * 4),
+    tab = cy_row_table(cg, w.tile.mr, cy_i64(cg, w.c * 4));
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   V splits = cy_i64(cg, column_blocks(&w)), first = cy_mulc(cg, cy_div(cg, t.iv, splits), w.tiles);

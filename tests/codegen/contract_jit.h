@@ -1,7 +1,7 @@
 /* contract_jit.h - compiles what the contraction generators emit and runs it in this process; for contract_test.c.
  *
- * A `job` is one kernel: a cy_cg, its phases and arguments. job_run() runs the phases in uneven pieces as several workers would,
- * with guarded scratch. LLVM's JIT is used in tests only; the compiler itself writes objects.
+ * A `job` is one kernel: a cy_cg, its phases and arguments. job_run() runs the phases in uneven pieces as several
+ * workers would, with guarded scratch. LLVM's JIT is used in tests only; the compiler itself writes objects.
  */
 #ifndef CONTRACT_JIT_H
 #define CONTRACT_JIT_H
@@ -74,7 +74,8 @@ static LLVMMemoryBufferRef job_object(cy_cg *cg) {
   if (cy_cg_emit(cg, LLVMObjectFile, &object, &error))
     die("emit", error);
   if (getenv("TIMES"))
-    printf("  optimize %.1f ms, emit %.1f ms, %zu bytes\n", (t1 - t0) * 1e3, (cpu_seconds() - t1) * 1e3, LLVMGetBufferSize(object));
+    printf("  optimize %.1f ms, emit %.1f ms, %zu bytes\n", (t1 - t0) * 1e3, (cpu_seconds() - t1) * 1e3,
+           LLVMGetBufferSize(object));
   const char *dump = getenv("CONTRACT_ASM");
   if (dump) {
     LLVMMemoryBufferRef text;

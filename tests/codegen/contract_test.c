@@ -3,8 +3,8 @@
  * contract_test            every case on this machine's CPU, and emitted (not run) for x86-64-v4
  * contract_test --bench    GFLOP/s and share of the measured peak for layers of known models
  * contract_test FILTER     only cases whose line contains FILTER
- * Each case prints its line when it fails; results must be within 1e-5 relative RMS (Winograd 1e-4), every output written exactly,
- * nothing around the buffers touched.
+ * Each case prints its line when it fails; results must be within 1e-5 relative RMS (Winograd 1e-4), every output
+ * written exactly, nothing around the buffers touched.
  */
 #include "contract_jit.h"
 
@@ -127,12 +127,20 @@ static void gemm_setup_begin(gemm_setup *g, const gemm_case *c) {
     g->epilogue.stride[i] = i == 3 ? cy_cconst(1) : size_of(j, &slot, dyn > 0, strides[i]);
   int packed = c->form == GEMM_PACKED;
   int64_t number[2] = {c->b_broadcast & 1 ? 0 : c->b_broadcast & 2 ? 1 : c->b1, c->b_broadcast & 2 ? 0 : 1};
-  g->d = (cy_gemm_desc){.name = "gemm", .n_batch = 2, .m = m, .n = n, .k = size_of(j, &slot, nk_dyn, c->k),
+  g->d = (cy_gemm_desc){.name = "gemm",
+                        .n_batch = 2,
+                        .m = m,
+                        .n = n,
+                        .k = size_of(j, &slot, nk_dyn, c->k),
                         .am = s->am == 1 ? cy_cconst(1) : size_of(j, &slot, nk_dyn, s->am),
                         .ak = s->ak == 1 ? cy_cconst(1) : size_of(j, &slot, dyn > 0, s->ak),
                         .bk = s->bk == 1 ? cy_cconst(1) : size_of(j, &slot, nk_dyn, s->bk),
                         .bn = s->bn == 1 ? cy_cconst(1) : size_of(j, &slot, nk_dyn, s->bn),
-                        .a_slot = 0, .b_slot = 1, .scratch_slot = 4, .shared_slot = 5, .b_packed = packed,
+                        .a_slot = 0,
+                        .b_slot = 1,
+                        .scratch_slot = 4,
+                        .shared_slot = 5,
+                        .b_packed = packed,
                         .epilogue = {store_begin, store_emit, &g->epilogue}};
   for (int i = 0; i < 2; i++) {
     g->d.batch[i] = size_of(j, &slot, dyn > 0, i ? c->b1 : c->b0);
@@ -159,9 +167,9 @@ static void gemm_compile(gemm_setup *g, const gemm_case *c) {
 
 static void gemm_check(const gemm_case *c) {
   char line[200];
-  snprintf(line, sizeof line, "gemm %s batch %lldx%lld m %lld n %lld k %lld dynamic %d broadcast a %d b %d", gemm_form_name(c),
-           (long long)c->b0, (long long)c->b1, (long long)c->m, (long long)c->n, (long long)c->k, c->dynamic, c->a_broadcast,
-           c->b_broadcast);
+  snprintf(line, sizeof line, "gemm %s batch %lldx%lld m %lld n %lld k %lld dynamic %d broadcast a %d b %d",
+           gemm_form_name(c), (long long)c->b0, (long long)c->b1, (long long)c->m, (long long)c->n, (long long)c->k,
+           c->dynamic, c->a_broadcast, c->b_broadcast);
   if (skip(line))
     return;
   gemm_setup g;
@@ -205,7 +213,8 @@ static conv_shape shape_of(const conv_case *c) {
 
 /* The input position that output o meets through tap k, or -1. */
 static int64_t input_at(const conv_case *c, const conv_shape *s, int axis, int64_t o, int64_t k) {
-  int64_t i = c->transposed ? o + s->pad[axis] - k * s->dilation[axis] : o * s->stride[axis] + k * s->dilation[axis] - s->pad[axis];
+  int64_t i = c->transposed ? o + s->pad[axis] - k * s->dilation[axis]
+                            : o * s->stride[axis] + k * s->dilation[axis] - s->pad[axis];
   if (c->transposed) {
     if (i < 0 || i % s->stride[axis])
       return -1;
@@ -220,7 +229,8 @@ static void conv_pixel(const conv_case *c, const conv_shape *s, const float *ima
   int64_t cg = c->cin / c->groups, ng = c->cout / c->groups;
   for (int64_t t = 0; t < s->taps; t++) {
     int64_t i0 = input_at(c, s, 0, o[0], t / (s->kernel[1] * s->kernel[2]));
-    int64_t i1 = input_at(c, s, 1, o[1], t / s->kernel[2] % s->kernel[1]), i2 = input_at(c, s, 2, o[2], t % s->kernel[2]);
+    int64_t i1 = input_at(c, s, 1, o[1], t / s->kernel[2] % s->kernel[1]),
+            i2 = input_at(c, s, 2, o[2], t % s->kernel[2]);
     if (i0 < 0 || i1 < 0 || i2 < 0)
       continue;
     const float *x = image + ((i0 * s->in[1] + i1) * s->in[2] + i2) * s->pixel;
@@ -290,8 +300,16 @@ static void conv_setup_begin(conv_setup *g, const conv_case *c) {
   j->args[2].ptr = g->out;
   j->args[3].ptr = g->bias;
   cy_conv_desc *d = &g->d;
-  *d = (cy_conv_desc){.name = "conv", .n_spatial = c->n_spatial, .transposed = c->transposed, .groups = c->groups,
-                      .cin = c->cin, .cout = c->cout, .a_slot = 0, .b_slot = 1, .scratch_slot = 4, .shared_slot = 5,
+  *d = (cy_conv_desc){.name = "conv",
+                      .n_spatial = c->n_spatial,
+                      .transposed = c->transposed,
+                      .groups = c->groups,
+                      .cin = c->cin,
+                      .cout = c->cout,
+                      .a_slot = 0,
+                      .b_slot = 1,
+                      .scratch_slot = 4,
+                      .shared_slot = 5,
                       .batch = size_of(j, &slot, dyn, c->batch),
                       .in_n = size_of(j, &slot, dyn, s->in[0] * s->in[1] * s->in[2] * s->pixel),
                       .epilogue = {store_begin, store_emit, &g->epilogue}};
@@ -337,12 +355,15 @@ static void conv_compile(conv_setup *g, const conv_case *c) {
 
 static void conv_line(const conv_case *c, const conv_shape *s, char *line, size_t size) {
   static const char *const names[] = {"auto", "direct", "winograd", "depthwise"};
-  snprintf(line, size, "conv%dd%s %s batch %lld in %lldx%lldx%lld kernel %lldx%lldx%lld stride %lld,%lld,%lld dilation %lld pad %lld "
-           "groups %lld channels %lld to %lld%s%s", c->n_spatial, c->transposed ? " transposed" : "", names[c->algo],
-           (long long)c->batch, (long long)s->in[0], (long long)s->in[1], (long long)s->in[2], (long long)s->kernel[0],
-           (long long)s->kernel[1], (long long)s->kernel[2], (long long)s->stride[0], (long long)s->stride[1],
-           (long long)s->stride[2], (long long)s->dilation[2], (long long)s->pad[2], (long long)c->groups, (long long)c->cin,
-           (long long)c->cout, c->dynamic & 1 ? " dynamic" : "", (c->dynamic & 2) ? " run-time weights" : "");
+  snprintf(
+      line, size,
+      "conv%dd%s %s batch %lld in %lldx%lldx%lld kernel %lldx%lldx%lld stride %lld,%lld,%lld dilation %lld pad %lld "
+      "groups %lld channels %lld to %lld%s%s",
+      c->n_spatial, c->transposed ? " transposed" : "", names[c->algo], (long long)c->batch, (long long)s->in[0],
+      (long long)s->in[1], (long long)s->in[2], (long long)s->kernel[0], (long long)s->kernel[1],
+      (long long)s->kernel[2], (long long)s->stride[0], (long long)s->stride[1], (long long)s->stride[2],
+      (long long)s->dilation[2], (long long)s->pad[2], (long long)c->groups, (long long)c->cin, (long long)c->cout,
+      c->dynamic & 1 ? " dynamic" : "", (c->dynamic & 2) ? " run-time weights" : "");
 }
 
 static void conv_check(const conv_case *c) {
@@ -370,12 +391,16 @@ static void conv_check(const conv_case *c) {
 /* ---- measuring ---- */
 
 typedef struct timing {
-  double seconds, cycles; /* of the run with the fewest cycles; 0 cycles when the processor's counter is not to be had */
+  double seconds,
+      cycles; /* of the run with the fewest cycles; 0 cycles when the processor's counter is not to be had */
 } timing;
 
 static int cycle_counter(void) {
-  struct perf_event_attr a = {.type = PERF_TYPE_HARDWARE, .size = sizeof a, .config = PERF_COUNT_HW_CPU_CYCLES,
-                              .exclude_kernel = 1, .exclude_hv = 1};
+  struct perf_event_attr a = {.type = PERF_TYPE_HARDWARE,
+                              .size = sizeof a,
+                              .config = PERF_COUNT_HW_CPU_CYCLES,
+                              .exclude_kernel = 1,
+                              .exclude_hv = 1};
   return (int)syscall(SYS_perf_event_open, &a, 0, -1, -1, 0);
 }
 
@@ -408,9 +433,9 @@ static timing job_time(job *j) {
 
 /* The peak is two vectors of fma a cycle. */
 static void timing_print(const char *line, double flop, const job *j, timing t, double weights) {
-  printf("%-52s %8.1f us %6.1f GFLOP/s %5.1f %% of peak, weights %5.1f GB/s, compiled in %.0f ms\n", line, t.seconds * 1e6,
-         flop / t.seconds * 1e-9, t.cycles > 0 ? flop / (4 * j->cg->W * t.cycles) * 100 : 0, weights / t.seconds * 1e-9,
-         j->compile_ms);
+  printf("%-52s %8.1f us %6.1f GFLOP/s %5.1f %% of peak, weights %5.1f GB/s, compiled in %.0f ms\n", line,
+         t.seconds * 1e6, flop / t.seconds * 1e-9, t.cycles > 0 ? flop / (4 * j->cg->W * t.cycles) * 100 : 0,
+         weights / t.seconds * 1e-9, j->compile_ms);
 }
 
 static void conv_bench(const conv_case *c, const char *what) {
@@ -418,22 +443,24 @@ static void conv_bench(const conv_case *c, const char *what) {
   conv_setup g;
   conv_shape s = shape_of(c);
   static const char *const names[] = {"auto", "direct", "winograd", "depthwise"};
-  snprintf(line, sizeof line, "%s: %s %lldx%lld s%lld at %lld, %lld to %lld", what, names[c->algo], (long long)s.kernel[1],
-           (long long)s.kernel[2], (long long)s.stride[2], (long long)s.in[2], (long long)c->cin, (long long)c->cout);
+  snprintf(line, sizeof line, "%s: %s %lldx%lld s%lld at %lld, %lld to %lld", what, names[c->algo],
+           (long long)s.kernel[1], (long long)s.kernel[2], (long long)s.stride[2], (long long)s.in[2],
+           (long long)c->cin, (long long)c->cout);
   if (skip(line))
     return;
   conv_setup_begin(&g, c);
   conv_compile(&g, c);
   job_prepare(&g.j, "conv", 1);
-  double macs = (double)(g.n_out * s.taps * (c->cin / c->groups)) / (c->transposed ? (double)(s.stride[1] * s.stride[2]) : 1);
+  double macs =
+      (double)(g.n_out * s.taps * (c->cin / c->groups)) / (c->transposed ? (double)(s.stride[1] * s.stride[2]) : 1);
   timing_print(line, 2 * macs, &g.j, job_time(&g.j), 4.0 * (double)(c->cout * s.taps * (c->cin / c->groups)));
   conv_setup_end(&g);
 }
 
 static void gemm_bench(const gemm_case *c, const char *what) {
   char line[200];
-  snprintf(line, sizeof line, "%s: %s batch %lld m %lld n %lld k %lld", what, gemm_form_name(c), (long long)(c->b0 * c->b1),
-           (long long)c->m, (long long)c->n, (long long)c->k);
+  snprintf(line, sizeof line, "%s: %s batch %lld m %lld n %lld k %lld", what, gemm_form_name(c),
+           (long long)(c->b0 * c->b1), (long long)c->m, (long long)c->n, (long long)c->k);
   if (skip(line))
     return;
   gemm_setup g;

@@ -201,7 +201,7 @@ static void test_chain(void) {
   model m = chain_model("chain");
   run_fn *run = build(&m, "chain");
   CHECK(run != NULL);
-  void *cache = NULL;
+  static void *cache; /* kept for good: destroying it is not among a library's functions */
   const int64_t sizes[] = {1, 7, 0, 300000, 2};
   for (int s = 0; s < 5 && run; s++) {
     int64_t n = sizes[s] * 3;
@@ -265,6 +265,101 @@ static void test_matmul(void) {
     check_matmul(NULL, fixed, 5, 96, 50, w);
   model_destroy(&m);
   free(w);
+}
+
+/* Both factors come in at run time, every size is a symbol: scratch is sized while running. */
+static void test_product(void) {
+  model m = model_create("product");
+  cy_dim d[3] = {sym(&m, "m"), sym(&m, "k"), sym(&m, "n")};
+  input(&m, "a", CY_F32, d[0], d[1]);
+  input(&m, "b", CY_F32, d[1], d[2]);
+  output(&m, "y", CY_F32, d[0], d[2]);
+  cy_kernel *k = matmul_kernel(&m, d[0], 1, 1, 0);
+  cy_contraction *c = cy_kernel_contraction(k);
+  c->n = c->b_k = d[2];
+  c->k = c->a_m = d[1];
+  cy_kernel_var(k, c->out_var[1])->extent = d[2];
+  cy_kernel_body(k)->offset = cy_x_bin(k, CY_OP_add, cy_x_bin(k, CY_OP_mul, cy_x_var(k, c->out_var[0]), cy_x_dim(k, d[2])),
+                                       cy_x_var(k, c->out_var[1]));
+  uint32_t buffers[3] = {buffer(&m, CY_BUF_INPUT, 0, cy_dim_mul(m.g, d[0], d[1]), 4),
+                         buffer(&m, CY_BUF_INPUT, 1, cy_dim_mul(m.g, d[1], d[2]), 4),
+                         buffer(&m, CY_BUF_OUTPUT, 0, cy_dim_mul(m.g, d[0], d[2]), 4)};
+  launch(&m, k, buffers, 3);
+  run_fn *run = build(&m, "product");
+  CHECK_REQUIRE(run != NULL);
+  const int64_t sizes[][3] = {{1, 1, 1}, {3, 40, 17}, {64, 130, 70}, {200, 64, 9}};
+  for (int s = 0; s < 4; s++) {
+    int64_t mm = sizes[s][0], kk = sizes[s][1], n = sizes[s][2];
+    float *a = numbers(mm * kk), *b = numbers(kk * n), *y = calloc((size_t)(mm * n), 4), *want = calloc((size_t)(mm * n), 4);
+    for (int64_t i = 0; i < mm * n; i++) {
+      double sum = 0;
+      for (int64_t l = 0; l < kk; l++)
+        sum += (double)a[i / n * kk + l] * (double)b[l * n + i % n];
+      want[i] = sum > 0 ? (float)sum : 0;
+    }
+    const void *in[2] = {a, b};
+    CHECK_INT_EQ(run(NULL, in, sizes[s], &y, NULL), 0);
+    CHECK(near(y, want, mm * n));
+    free(a), free(b), free(y), free(want);
+  }
+  model_destroy(&m);
+}
+
+/* 3x3, padded, channels innermost, relu: weights are packed (and transformed) while compiling. */
+static void test_conv(void) {
+  enum { SIZE = 12, CIN = 16, COUT = 24 };
+  float *w = numbers(COUT * CIN * 9), *x = numbers(SIZE * SIZE * CIN), *want = calloc(SIZE * SIZE * COUT, 4),
+        *y = calloc(SIZE * SIZE * COUT, 4);
+  model m = model_create("conv");
+  cy_dim wd[4] = {num(&m, COUT), num(&m, CIN), num(&m, 3), num(&m, 3)};
+  cy_type type = cy_type_make(CY_F32, 4, wd);
+  cy_val wv = cy_build_const(m.g, &type, w, COUT * CIN * 9 * 4);
+  input(&m, "x", CY_F32, num(&m, SIZE * SIZE), num(&m, CIN));
+  output(&m, "y", CY_F32, num(&m, SIZE * SIZE), num(&m, COUT));
+  cy_kernel *k = cy_kernel_create(m.g, "conv");
+  cy_contraction *c = cy_kernel_contraction(k);
+  *c = (cy_contraction){.kind = CY_CONTRACT_CONV, .a_offset = num(&m, 0), .b_offset = num(&m, 0), .b_const = wv, .nspatial = 2,
+                        .group = 1, .images = num(&m, 1), .channels_in = num(&m, CIN), .channels_out = num(&m, COUT),
+                        .x_image = num(&m, SIZE * SIZE * CIN), .x_channel = num(&m, 1)};
+  c->a = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+  c->b = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+  cy_karg out = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  c->acc = cy_kernel_add_local(k, CY_F32);
+  for (int i = 0; i < 2; i++) {
+    c->in[i] = c->out[i] = num(&m, SIZE);
+    c->pad[i] = num(&m, 1);
+    c->kernel[i] = 3;
+    c->stride[i] = c->dilation[i] = 1;
+    c->x_spatial[i] = num(&m, i ? CIN : SIZE * CIN);
+  }
+  const int64_t extents[4] = {1, SIZE, SIZE, COUT}, strides[4] = {0, SIZE * COUT, COUT, 1};
+  cy_expr at = cy_x_index(k, 0);
+  for (int i = 0; i < 4; i++) {
+    c->out_var[c->nout_vars++] = cy_kernel_add_var(k, num(&m, extents[i]));
+    at = cy_x_bin(k, CY_OP_add, at, cy_x_bin(k, CY_OP_mul, cy_x_var(k, c->out_var[i]), cy_x_index(k, strides[i])));
+  }
+  cy_kernel_store(k, out, at, cy_x_bin(k, CY_OP_max, cy_x_local(k, c->acc), cy_x_const(k, CY_F32, 0)));
+  CHECK(cy_machine_supports(machine, k));
+  uint32_t wc = cy_program_add_constant(m.p, wv, COUT * CIN * 9 * 4, "", NULL, NULL);
+  uint32_t buffers[3] = {buffer(&m, CY_BUF_INPUT, 0, num(&m, SIZE * SIZE * CIN), 4),
+                         buffer(&m, CY_BUF_CONST, wc, num(&m, COUT * CIN * 9), 4),
+                         buffer(&m, CY_BUF_OUTPUT, 0, num(&m, SIZE * SIZE * COUT), 4)};
+  launch(&m, k, buffers, 3);
+  run_fixed_fn *run = build(&m, "conv");
+  CHECK_REQUIRE(run != NULL);
+  for (int i = 0; i < SIZE * SIZE * COUT; i++) {
+    double sum = 0;
+    for (int t = 0; t < 9 * CIN; t++) {
+      int yy = i / COUT / SIZE + t / 3 % 3 - 1, xx = i / COUT % SIZE + t % 3 - 1;
+      if (yy >= 0 && yy < SIZE && xx >= 0 && xx < SIZE)
+        sum += (double)x[(yy * SIZE + xx) * CIN + t / 9] * (double)w[(i % COUT * CIN + t / 9) * 9 + t % 9];
+    }
+    want[i] = sum > 0 ? (float)sum : 0;
+  }
+  CHECK_INT_EQ(run(NULL, &x, &y, NULL), 0);
+  CHECK(near(y, want, SIZE * SIZE * COUT));
+  model_destroy(&m);
+  free(w), free(x), free(y), free(want);
 }
 
 /* y = 2x + 1, then y += x as often as `count` says, but not at all where it is 7. */
@@ -484,7 +579,8 @@ static void test_leftovers(void) {
 }
 
 static const check_test tests[] = {
-    {"chain", test_chain},       {"matmul", test_matmul},           {"control", test_control},   {"many steps", test_many_steps},
+    {"chain", test_chain},       {"matmul", test_matmul},           {"product", test_product}, {"conv", test_conv},
+    {"control", test_control},   {"many steps", test_many_steps},
     {"call", test_call},         {"determinism", test_determinism}, {"archives", test_archives}, {"errors", test_errors},
     {"leftovers", test_leftovers},
 };

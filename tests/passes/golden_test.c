@@ -1,12 +1,11 @@
 /* golden_test.c - goldens of the passes: a graph as text, the passes to run, text to find or not to find in the result.
  *
- * Reads tests/passes/PASS/NAME.txt (or the files named as arguments; the working directory is the repository's root). In a file, the
- * same directives as everywhere (tests/golden.py), so that the compiler's command line can be held against them, too:
- *   ; run: --passes=a,b         what to run, or -ON for the table at level N
- *   ; check: TEXT               the printed result has TEXT (blanks count as one), after what the check before found
- *   ; check-not: TEXT           it has not
- *   ; check-count N: TEXT       it has, N times
- * Every result is verified, and printed when a check fails. With --print, results are printed only.
+ * Reads tests/passes/PASS/NAME.txt (or the files named as arguments; the working directory is the repository's root).
+ * In a file, the same directives as everywhere (tests/golden.py), so that the compiler's command line can be held
+ * against them, too: ; run: --passes=a,b         what to run, or -ON for the table at level N ; check: TEXT the printed
+ * result has TEXT (blanks count as one), after what the check before found ; check-not: TEXT           it has not ;
+ * check-count N: TEXT       it has, N times Every result is verified, and printed when a check fails. With --print,
+ * results are printed only.
  */
 #include "passes/passes.h"
 

@@ -1,8 +1,10 @@
-/* random_test.c - random graphs through all passes: the results must stay the same, and what fusion decides must be legal.
+/* random_test.c - random graphs through all passes: the results must stay the same, and what fusion decides must be
+ * legal.
  *
- * A generator builds small graphs of element-wise ops, views, reductions, products, convolutions and row operations, biased towards
- * what the passes look for (constants of all shapes, chains of one kind, shared factors). A plain evaluator in double computes the outputs
- * before and after. Arguments: number of graphs (400), first seed (1); with one more, prints the graph of that seed.
+ * A generator builds small graphs of element-wise ops, views, reductions, products, convolutions and row operations,
+ * biased towards what the passes look for (constants of all shapes, chains of one kind, shared factors). A plain
+ * evaluator in double computes the outputs before and after. Arguments: number of graphs (400), first seed (1); with
+ * one more, prints the graph of that seed.
  */
 #include "passes/passes.h"
 
@@ -19,7 +21,7 @@ static uint32_t rng(uint32_t n) {
   return (uint32_t)(rng_state >> 33) % n;
 }
 
-/* ---- evaluation -------------------------------------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------------------------- */
 
 typedef struct tensor {
   int rank;
@@ -71,19 +73,26 @@ static double eval_ew(cy_graph *g, const cy_node_info *n, const tensor *in, cons
   }
   int out = cy_value_of(g, n->out[0])->type.dtype;
   if (n->op == CY_OP_cast)
-    return cy_value_of(g, n->in[0])->type.dtype == CY_BOOL ? (double)args[0].i : out == CY_BOOL ? args[0].f != 0 : args[0].f;
+    return cy_value_of(g, n->in[0])->type.dtype == CY_BOOL ? (double)args[0].i
+           : out == CY_BOOL                                ? args[0].f != 0
+                                                           : args[0].f;
   bool from_bool = cy_value_of(g, n->in[n->nin - 1])->type.dtype == CY_BOOL;
   cy_scalar r = cy_scalar_eval((cy_op)n->op, from_bool ? CY_BOOL : CY_F64, out == CY_BOOL ? CY_BOOL : CY_F64, args);
   return out == CY_BOOL ? (double)r.i : r.f;
 }
 
-static double eval_view(cy_graph *g, const cy_node_info *n, const tensor *in, const tensor *out, const int64_t *idx, int64_t at) {
+static double eval_view(cy_graph *g, const cy_node_info *n, const tensor *in, const tensor *out, const int64_t *idx,
+                        int64_t at) {
   int64_t own[CY_MAX_RANK] = {0}, v;
-  const cy_attr *perm = cy_attr_find(n, CY_ATTR_perm), *starts = cy_attr_find(n, CY_ATTR_starts), *pads = cy_attr_find(n, CY_ATTR_pads);
+  const cy_attr *perm = cy_attr_find(n, CY_ATTR_perm), *starts = cy_attr_find(n, CY_ATTR_starts),
+                *pads = cy_attr_find(n, CY_ATTR_pads);
   int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 0);
   switch (n->op) {
-  case CY_OP_reshape: case CY_OP_identity: return in[0].x[at];
-  case CY_OP_expand: return at_broadcast(&in[0], idx, out->rank);
+  case CY_OP_reshape:
+  case CY_OP_identity:
+    return in[0].x[at];
+  case CY_OP_expand:
+    return at_broadcast(&in[0], idx, out->rank);
   case CY_OP_transpose:
     for (int i = 0; i < out->rank; i++)
       own[perm->ints[i]] = idx[i];
@@ -159,13 +168,20 @@ static double eval_rows(const cy_node_info *n, const tensor *x, const int64_t *i
       sum = n->op == CY_OP_softmax || n->op == CY_OP_log_softmax ? exps : sum;
   }
   switch (n->op) {
-  case CY_OP_reduce_sum: return sum;
-  case CY_OP_reduce_prod: return product;
-  case CY_OP_reduce_min: return min;
-  case CY_OP_reduce_max: return max;
-  case CY_OP_softmax: return exp(here - max) / sum;
-  case CY_OP_log_softmax: return here - max - log(sum);
-  default: return (here - mean) / sqrt(squares / (double)count + cy_attr_get_float(n, CY_ATTR_epsilon, 0));
+  case CY_OP_reduce_sum:
+    return sum;
+  case CY_OP_reduce_prod:
+    return product;
+  case CY_OP_reduce_min:
+    return min;
+  case CY_OP_reduce_max:
+    return max;
+  case CY_OP_softmax:
+    return exp(here - max) / sum;
+  case CY_OP_log_softmax:
+    return here - max - log(sum);
+  default:
+    return (here - mean) / sqrt(squares / (double)count + cy_attr_get_float(n, CY_ATTR_epsilon, 0));
   }
 }
 
@@ -205,11 +221,11 @@ static void eval_node(cy_graph *g, const cy_node_info *n, tensor *values) {
     int64_t idx[CY_MAX_RANK] = {0};
     unravel(&out, at, idx);
     cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
-    out.x[at] = cls == CY_CLASS_EW        ? eval_ew(g, n, in, idx, out.rank)
-                : cls == CY_CLASS_VIEW    ? eval_view(g, n, in, &out, idx, at)
-                : n->op == CY_OP_matmul   ? eval_matmul(&in[0], &in[1], idx, out.rank)
-                : n->op == CY_OP_conv     ? eval_conv(n, &in[0], &in[1], idx)
-                                          : eval_rows(n, &in[0], idx, out.rank);
+    out.x[at] = cls == CY_CLASS_EW      ? eval_ew(g, n, in, idx, out.rank)
+                : cls == CY_CLASS_VIEW  ? eval_view(g, n, in, &out, idx, at)
+                : n->op == CY_OP_matmul ? eval_matmul(&in[0], &in[1], idx, out.rank)
+                : n->op == CY_OP_conv   ? eval_conv(n, &in[0], &in[1], idx)
+                                        : eval_rows(n, &in[0], idx, out.rank);
   }
   values[n->out[0]] = out;
 }
@@ -251,7 +267,7 @@ static double *evaluate(cy_graph *g, int64_t *out_count) {
   return all;
 }
 
-/* ---- generation --------------------------------------------------------------------------------------------------------------- */
+/* ---- generation ------------------------------------------------------------------------------------------------- */
 
 typedef struct maker {
   cy_graph *g;
@@ -270,7 +286,7 @@ static int64_t dim_of(maker *m, cy_val v, int axis) {
 
 static cy_val make_const(maker *m, int rank, const int64_t *dims) {
   static const float nice[] = {0, 1, -1, 2, 0.5f, 4};
-  cy_dim d[CY_MAX_RANK];
+  cy_dim d[CY_MAX_RANK] = {0};
   int64_t count = 1;
   for (int i = 0; i < rank; i++) {
     d[i] = cy_dim_const(m->g, dims[i]);
@@ -287,7 +303,7 @@ static cy_val make_const(maker *m, int rank, const int64_t *dims) {
 /* A constant that broadcasts against v: a scalar, one axis, or everything. */
 static cy_val const_like(maker *m, cy_val v) {
   cy_type t = type_of(m, v);
-  int64_t dims[CY_MAX_RANK];
+  int64_t dims[CY_MAX_RANK] = {0};
   int kind = (int)rng(4), axis = t.rank ? (int)rng(t.rank) : 0;
   if (kind == 0 || !t.rank)
     return make_const(m, 0, dims);
@@ -300,11 +316,15 @@ static cy_val const_like(maker *m, cy_val v) {
   return make_const(m, t.rank - skip, dims + skip);
 }
 
-static cy_val pick(maker *m) { return m->v[rng(3) ? (uint32_t)m->n - 1 - rng(m->n < 3 ? (uint32_t)m->n : 3) : rng((uint32_t)m->n)]; }
+static cy_val pick(maker *m) {
+  return m->v[rng(3) ? (uint32_t)m->n - 1 - rng(m->n < 3 ? (uint32_t)m->n : 3) : rng((uint32_t)m->n)];
+}
 
 static cy_val make_ew(maker *m, cy_val x) {
-  static const uint16_t unary[] = {CY_OP_neg, CY_OP_abs, CY_OP_exp, CY_OP_sigmoid, CY_OP_tanh, CY_OP_floor, CY_OP_neg, CY_OP_erf};
-  static const uint16_t binary[] = {CY_OP_add, CY_OP_mul, CY_OP_sub, CY_OP_max, CY_OP_min, CY_OP_div, CY_OP_mul, CY_OP_add, CY_OP_pow};
+  static const uint16_t unary[] = {CY_OP_neg,  CY_OP_abs,   CY_OP_exp, CY_OP_sigmoid,
+                                   CY_OP_tanh, CY_OP_floor, CY_OP_neg, CY_OP_erf};
+  static const uint16_t binary[] = {CY_OP_add, CY_OP_mul, CY_OP_sub, CY_OP_max, CY_OP_min,
+                                    CY_OP_div, CY_OP_mul, CY_OP_add, CY_OP_pow};
   cy_graph *g = m->g;
   if (rng(3) == 0)
     return cy_build_unary(g, (cy_op)unary[rng(8)], x);
@@ -336,7 +356,8 @@ static cy_val make_view(maker *m, cy_val x) {
     pads[i] = pads[i + t.rank] = cy_dim_const(g, rng(4) ? 0 : i >= 2);
   }
   switch (t.rank < 2 ? 5 : rng(7)) {
-  case 0: case 1:
+  case 0:
+  case 1:
     for (int i = t.rank - 1; i > 0; i--) {
       int j = rng(2) ? i : (int)rng((uint32_t)i + 1);
       int64_t s = perm[i];
@@ -380,16 +401,21 @@ static cy_val make_rows(maker *m, cy_val x) {
   cy_attr axis = cy_attr_int(CY_ATTR_axis, axes[0]);
   cy_val d, e;
   switch (rng(5)) {
-  case 0: return cy_build_reduce(g, rng(2) ? CY_OP_reduce_sum : CY_OP_reduce_max, x, axes, (uint32_t)n, rng(2));
-  case 1: return cy_build(g, CY_OP_softmax, &x, 1, &axis, 1, NULL, 0);
+  case 0:
+    return cy_build_reduce(g, rng(2) ? CY_OP_reduce_sum : CY_OP_reduce_max, x, axes, (uint32_t)n, rng(2));
+  case 1:
+    return cy_build(g, CY_OP_softmax, &x, 1, &axis, 1, NULL, 0);
   case 2: /* softmax, spelled */
-    e = cy_build_unary(g, CY_OP_exp, cy_build_binary(g, CY_OP_sub, x, cy_build_reduce(g, CY_OP_reduce_max, x, axes, 1, true)));
+    e = cy_build_unary(g, CY_OP_exp,
+                       cy_build_binary(g, CY_OP_sub, x, cy_build_reduce(g, CY_OP_reduce_max, x, axes, 1, true)));
     return cy_build_binary(g, CY_OP_div, e, cy_build_reduce(g, CY_OP_reduce_sum, e, axes, 1, true));
-  case 3: return cy_build_unary(g, CY_OP_log, cy_build(g, CY_OP_softmax, &x, 1, &axis, 1, NULL, 0));
+  case 3:
+    return cy_build_unary(g, CY_OP_log, cy_build(g, CY_OP_softmax, &x, 1, &axis, 1, NULL, 0));
   default: /* layer or RMS normalisation, spelled */
     d = cy_build_reduce(g, CY_OP_reduce_sum, x, axes, (uint32_t)n, true);
     d = rng(2) ? cy_build_binary(g, CY_OP_sub, x, cy_build_binary(g, CY_OP_div, d, cy_build_like(g, x, count))) : x;
-    e = cy_build_reduce(g, CY_OP_reduce_sum, cy_build_binary(g, CY_OP_pow, d, cy_build_like(g, x, 2)), axes, (uint32_t)n, true);
+    e = cy_build_reduce(g, CY_OP_reduce_sum, cy_build_binary(g, CY_OP_pow, d, cy_build_like(g, x, 2)), axes,
+                        (uint32_t)n, true);
     e = cy_build_binary(g, CY_OP_div, e, cy_build_like(g, x, count));
     e = cy_build_unary(g, CY_OP_sqrt, cy_build_binary(g, CY_OP_add, e, cy_build_like(g, x, 0.001)));
     return rng(2) ? cy_build_binary(g, CY_OP_div, d, e)
@@ -409,9 +435,10 @@ static cy_val make_product(maker *m, cy_val x) {
       o = c;
     cy_val weights = make_const(m, 4, (int64_t[]){o, depthwise ? 1 : c, k, k});
     int64_t ones[2] = {1, 1}, pads[4] = {p, p, p, p};
-    cy_attr attrs[] = {cy_attr_ints(CY_ATTR_strides, ones, 2), cy_attr_ints(CY_ATTR_pads, pads, 4), cy_attr_ints(CY_ATTR_dilations, ones, 2),
-                       cy_attr_int(CY_ATTR_group, depthwise ? c : 1)};
-    cy_dim dims[4] = {t.dim[0], cy_dim_const(g, o), cy_dim_const(g, h + 2 * p - k + 1), cy_dim_const(g, w + 2 * p - k + 1)};
+    cy_attr attrs[] = {cy_attr_ints(CY_ATTR_strides, ones, 2), cy_attr_ints(CY_ATTR_pads, pads, 4),
+                       cy_attr_ints(CY_ATTR_dilations, ones, 2), cy_attr_int(CY_ATTR_group, depthwise ? c : 1)};
+    cy_dim dims[4] = {t.dim[0], cy_dim_const(g, o), cy_dim_const(g, h + 2 * p - k + 1),
+                      cy_dim_const(g, w + 2 * p - k + 1)};
     cy_type type = cy_type_make(CY_F32, 4, dims);
     return cy_build(g, CY_OP_conv, (cy_val[]){x, weights}, 2, attrs, 4, &type, 1);
   }
@@ -433,7 +460,10 @@ static void make_graph(cy_graph *g) {
   for (int i = 0; i < NODES; i++) {
     cy_val x = pick(&m);
     uint32_t kind = rng(10);
-    cy_val y = kind < 4 ? make_ew(&m, x) : kind < 7 ? make_view(&m, x) : kind < 8 ? make_rows(&m, x) : make_product(&m, x);
+    cy_val y = kind < 4   ? make_ew(&m, x)
+               : kind < 7 ? make_view(&m, x)
+               : kind < 8 ? make_rows(&m, x)
+                          : make_product(&m, x);
     int64_t count = 0;
     cy_type t = type_of(&m, y);
     if (cy_dim_is_const(g, cy_type_elems(g, &t), &count) && count <= 2000 && t.rank <= 6)
@@ -443,7 +473,7 @@ static void make_graph(cy_graph *g) {
     cy_graph_add_output(g, i ? "y" : "x", m.v[m.n - 1 - (i ? (int)rng(3) : 0)]);
 }
 
-/* ---- checks -------------------------------------------------------------------------------------------------------------------- */
+/* ---- checks ----------------------------------------------------------------------------------------------------- */
 
 /* Anchors inlined into v's expression; views and other shapes on the way to one are illegal. */
 static int anchors_below(cy_graph *g, cy_val v, bool exact, bool *legal) {

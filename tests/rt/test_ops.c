@@ -301,9 +301,9 @@ static int64_t nms_run(int64_t workers, const nms_case *c, int64_t *out_triples)
                       {&threshold, CYTO_F32, 0, {0}}};
   cyrt_tensor out = {0};
   cyrt_attr attr[] = {{.i = c->centered}};
-  CHECK_INT_EQ(cyrt_op_nms(&frame, in, 5, &out, 1, attr), CYTO_OK);
+  CHECK_INT_EQ(cyrt_op_non_max_suppression(&frame, in, 5, &out, 1, attr), CYTO_OK);
   out.data = out_triples;
-  CHECK_INT_EQ(cyrt_op_nms(&frame, in, 5, &out, 1, attr), CYTO_OK);
+  CHECK_INT_EQ(cyrt_op_non_max_suppression(&frame, in, 5, &out, 1, attr), CYTO_OK);
   return out.dims[0];
 }
 

@@ -1,0 +1,323 @@
+/* loop_math.c - functions of f32 as arithmetic: one form that vectorises and agrees on CPU, CUDA and the oracle.
+ *
+ * In: a kernel with exp, tanh, pow, .. nodes. Out: the same kernel where those of dtype f32 are polynomials in + - * fma / and bit
+ * operations; other dtypes stay calls of the target's library. Coefficients were fitted for this file: least maximum relative error on the
+ * reduced interval, the low ones rounded to f32 before the next were fitted. Errors (ulp, measured by tests/codegen/math_test.c):
+ * exp, log, sigmoid, tanh, erf, sin, cos, asin, atan up to 4, the compositions up to 8. Infinities, NaN, denormal results
+ * and signed zeros (but for sin) come out as libm's.
+ * To know before editing: the order of operations is part of the result; contraction of a * b + c must not hurt.
+ */
+#include "loop_int.h"
+
+#include <math.h>
+
+#define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
+
+/* ---- shorthands: everything is f32 unless said otherwise ---- */
+
+static cy_expr num(cy_kernel *k, double v) { return cy_x_const(k, CY_F32, v); }
+static cy_expr int32(cy_kernel *k, int64_t v) { return cy_x_int(k, CY_I32, v); }
+static cy_expr bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b) { return cy_x_bin(k, op, a, b); }
+static cy_expr add(cy_kernel *k, cy_expr a, cy_expr b) { return bin(k, CY_OP_add, a, b); }
+static cy_expr sub(cy_kernel *k, cy_expr a, cy_expr b) { return bin(k, CY_OP_sub, a, b); }
+static cy_expr mul(cy_kernel *k, cy_expr a, cy_expr b) { return bin(k, CY_OP_mul, a, b); }
+static cy_expr divide(cy_kernel *k, cy_expr a, cy_expr b) { return bin(k, CY_OP_div, a, b); }
+static cy_expr un(cy_kernel *k, cy_op op, cy_expr a) { return cy_x_un(k, op, a); }
+static cy_expr abs_of(cy_kernel *k, cy_expr a) { return un(k, CY_OP_abs, a); }
+
+static cy_expr fma_of(cy_kernel *k, cy_expr a, cy_expr b, cy_expr c) {
+  cy_expr args[3] = {a, b, c};
+  return cy_x_op(k, CY_OP_fma, cy_expr_of(k, a)->dtype, args, 3);
+}
+
+static cy_expr bits(cy_kernel *k, cy_expr a, cy_dtype to) { return cy_x_op(k, CY_OP_bitcast, to, &a, 1); }
+
+static cy_expr clamp(cy_kernel *k, cy_expr x, double lo, double hi) {
+  return bin(k, CY_OP_min, bin(k, CY_OP_max, x, num(k, lo)), num(k, hi));
+}
+
+/* c[0] + x * (c[1] + x * ..) in x's dtype */
+static cy_expr poly(cy_kernel *k, cy_expr x, const double *c, int n) {
+  cy_dtype t = cy_expr_of(k, x)->dtype;
+  cy_expr p = cy_x_const(k, t, c[n - 1]);
+  for (int i = n - 2; i >= 0; i--)
+    p = fma_of(k, p, x, cy_x_const(k, t, c[i]));
+  return p;
+}
+
+/* |a| with the sign of s */
+static cy_expr with_sign(cy_kernel *k, cy_expr a, cy_expr s) {
+  cy_expr sign = bin(k, CY_OP_and, bits(k, s, CY_I32), int32(k, INT32_MIN));
+  return bits(k, bin(k, CY_OP_or, bits(k, a, CY_I32), sign), CY_F32);
+}
+
+/* ---- exponential and logarithm ---- */
+
+/* Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits. */
+static const double MAGIC = 12582912;
+
+/* p * 2^n for -152 <= n <= 130, n given as n + MAGIC: in two factors, so that denormal and infinite results come out right. */
+static cy_expr scale(cy_kernel *k, cy_expr p, cy_expr n_magic) {
+  cy_expr n = sub(k, bits(k, n_magic, CY_I32), bits(k, num(k, MAGIC), CY_I32));
+  cy_expr half = bin(k, CY_OP_shr, n, int32(k, 1)), rest = sub(k, n, half), factor[2] = {half, rest};
+  for (int i = 0; i < 2; i++) {
+    cy_expr exponent = bin(k, CY_OP_shl, add(k, factor[i], int32(k, 127)), int32(k, 23));
+    p = mul(k, p, bits(k, exponent, CY_F32));
+  }
+  return p;
+}
+
+static cy_expr exp_of(cy_kernel *k, cy_expr x) {
+  static const double c[] = {0.49999994, 0.16666521, 0.04166827, 0.008368677, 0.0013820411}; /* (e^r - 1 - r) / r^2 */
+  x = clamp(k, x, -105, 89.5);
+  cy_expr n_magic = fma_of(k, x, num(k, 1.4426950408889634), num(k, MAGIC)), n = sub(k, n_magic, num(k, MAGIC));
+  cy_expr r = fma_of(k, n, num(k, -0.693145751953125), x);
+  r = fma_of(k, n, num(k, -1.4286068203094172e-6), r);
+  cy_expr p = fma_of(k, poly(k, r, c, COUNT(c)), mul(k, r, r), r);
+  return scale(k, add(k, p, num(k, 1)), n_magic);
+}
+
+/* x = 2^e * (1 + f), 1 + f in [0.7071, 1.4142); e as f32. Denormals are scaled up first. */
+static cy_expr split_exponent(cy_kernel *k, cy_expr x, cy_expr *out_e) {
+  cy_expr tiny = bin(k, CY_OP_lt, x, num(k, 0x1p-126));
+  cy_expr up = cy_x_select(k, tiny, mul(k, x, num(k, 0x1p23)), x);
+  cy_expr u = bits(k, up, CY_I32), e = bin(k, CY_OP_shr, sub(k, u, int32(k, 0x3f3504f3)), int32(k, 23));
+  cy_expr m = bits(k, sub(k, u, bin(k, CY_OP_shl, e, int32(k, 23))), CY_F32);
+  *out_e = sub(k, cy_x_cast(k, e, CY_F32), cy_x_select(k, tiny, num(k, 23), num(k, 0)));
+  return sub(k, m, num(k, 1));
+}
+
+/* log of positive finite numbers is `value`; the rest as IEEE wants it. */
+static cy_expr log_edges(cy_kernel *k, cy_expr x, cy_expr value) {
+  cy_dtype t = cy_expr_of(k, value)->dtype;
+  cy_expr zero = num(k, 0), inf = num(k, INFINITY);
+  value = cy_x_select(k, bin(k, CY_OP_eq, x, inf), cy_x_const(k, t, INFINITY), value);
+  value = cy_x_select(k, bin(k, CY_OP_eq, x, zero), cy_x_const(k, t, -INFINITY), value);
+  cy_expr wrong = bin(k, CY_OP_or, bin(k, CY_OP_lt, x, zero), un(k, CY_OP_isnan, x));
+  return cy_x_select(k, wrong, cy_x_const(k, t, NAN), value);
+}
+
+static cy_expr log_of(cy_kernel *k, cy_expr x) {
+  /* (log(1 + f) - f + f^2 / 2) / f^3 */
+  static const double c[] = {0.33333313, -0.2500001, 0.20002078, -0.16668005, 0.14220184, -0.124056704, 0.11884535, -0.11674724, 0.067528136};
+  cy_expr e, f = split_exponent(k, x, &e), f2 = mul(k, f, f);
+  cy_expr tail = mul(k, mul(k, f2, f), poly(k, f, c, COUNT(c)));
+  tail = fma_of(k, e, num(k, -2.12194440e-4), tail);
+  tail = fma_of(k, f2, num(k, -0.5), tail);
+  cy_expr sum = add(k, f, tail);
+  return log_edges(k, x, fma_of(k, e, num(k, 0.693359375), sum));
+}
+
+/* log(1 + t) without losing a small t: log(u) + what rounding 1 + t to u took away. */
+static cy_expr log1p_of(cy_kernel *k, cy_expr t) {
+  cy_expr one = num(k, 1), u = add(k, t, one), lost = sub(k, sub(k, u, one), t);
+  cy_expr finite = bin(k, CY_OP_lt, u, num(k, INFINITY)), fix = divide(k, lost, u);
+  cy_expr value = sub(k, log_of(k, u), cy_x_select(k, finite, fix, num(k, 0)));
+  return cy_x_select(k, bin(k, CY_OP_eq, u, one), t, value);
+}
+
+/* ---- sigmoid, hyperbolic functions, erf ---- */
+
+static cy_expr sigmoid_of(cy_kernel *k, cy_expr x) {
+  cy_expr one = num(k, 1);
+  return divide(k, one, add(k, one, exp_of(k, un(k, CY_OP_neg, x))));
+}
+
+/* x * P(x^2) / Q(x^2) */
+static cy_expr odd_ratio(cy_kernel *k, cy_expr x, const double *p, int np, const double *q, int nq) {
+  cy_expr z = mul(k, x, x);
+  return divide(k, mul(k, x, poly(k, z, p, np)), poly(k, z, q, nq));
+}
+
+static cy_expr tanh_of(cy_kernel *k, cy_expr x) {
+  static const double p[] = {1, 0.13679911196231842, 0.0038683232851326466, 2.8007370929117315e-05, 3.058481468087848e-08, -1.2203314747605276e-11};
+  static const double q[] = {1, 0.470132440328598, 0.02724582329392433, 0.0003938623412977904, 1.2873605328422855e-06};
+  return clamp(k, odd_ratio(k, clamp(k, x, -9.02, 9.02), p, COUNT(p), q, COUNT(q)), -1, 1);
+}
+
+static cy_expr erf_of(cy_kernel *k, cy_expr x) {
+  static const double p[] = {1.1283791065216064,   0.2071242481470108,    0.05152473971247673,   0.003990523517131805,
+                             0.000147284910781309, -1.9422998320806073e-06, 1.9110807158995158e-08};
+  static const double q[] = {1, 0.5168903470039368, 0.11797032505273819, 0.014957976527512074, 0.0010210993932560086};
+  return clamp(k, odd_ratio(k, clamp(k, x, -4, 4), p, COUNT(p), q, COUNT(q)), -1, 1);
+}
+
+/* e = exp(|x| / 2): e * e may overflow only where the result does. */
+static cy_expr cosh_of(cy_kernel *k, cy_expr x) {
+  cy_expr half = num(k, 0.5), e = exp_of(k, mul(k, abs_of(k, x), half));
+  return fma_of(k, mul(k, half, e), e, divide(k, half, mul(k, e, e)));
+}
+
+static cy_expr sinh_of(cy_kernel *k, cy_expr x) {
+  static const double c[] = {1, 1 / 6.0, 1 / 120.0, 1 / 5040.0, 1 / 362880.0};
+  cy_expr half = num(k, 0.5), a = abs_of(k, x), e = exp_of(k, mul(k, a, half));
+  cy_expr large = sub(k, mul(k, mul(k, half, e), e), divide(k, half, mul(k, e, e)));
+  cy_expr small = mul(k, x, poly(k, mul(k, x, x), c, COUNT(c)));
+  return cy_x_select(k, bin(k, CY_OP_lt, a, num(k, 1)), small, with_sign(k, large, x));
+}
+
+static cy_expr asinh_of(cy_kernel *k, cy_expr x) {
+  cy_expr one = num(k, 1), a = abs_of(k, x), a2 = mul(k, a, a);
+  cy_expr root = un(k, CY_OP_sqrt, add(k, a2, one));
+  cy_expr mid = log1p_of(k, add(k, a, divide(k, a2, add(k, one, root))));
+  cy_expr large = add(k, log_of(k, a), num(k, 0.6931471805599453));
+  return with_sign(k, cy_x_select(k, bin(k, CY_OP_gt, a, num(k, 1e9)), large, mid), x);
+}
+
+static cy_expr acosh_of(cy_kernel *k, cy_expr x) {
+  cy_expr t = sub(k, x, num(k, 1)), root = un(k, CY_OP_sqrt, fma_of(k, t, t, mul(k, num(k, 2), t)));
+  cy_expr large = add(k, log_of(k, x), num(k, 0.6931471805599453));
+  return cy_x_select(k, bin(k, CY_OP_gt, x, num(k, 1e9)), large, log1p_of(k, add(k, t, root)));
+}
+
+static cy_expr atanh_of(cy_kernel *k, cy_expr x) {
+  cy_expr a = abs_of(k, x), twice = add(k, a, a);
+  cy_expr value = mul(k, num(k, 0.5), log1p_of(k, divide(k, twice, sub(k, num(k, 1), a))));
+  return with_sign(k, cy_x_select(k, bin(k, CY_OP_eq, x, num(k, 0)), a, value), x);
+}
+
+/* ---- circular functions ---- */
+
+typedef struct angle {
+  cy_expr r;        /* remainder in [-pi/4, pi/4] */
+  cy_expr sine, cosine; /* of r */
+  cy_expr quadrant; /* 0 .. 3 */
+} angle;
+
+/* The remainder is taken in f64, good to 1e-7 up to |x| of some 1e8 and bounded beyond. */
+static angle reduce_angle(cy_kernel *k, cy_expr x) {
+  static const double s[] = {-0.16666667, 0.008333379, -0.00019853079, 2.832806e-06};
+  static const double c[] = {0.041666646, -0.001388731, 2.4432336e-05};
+  cy_expr wide = cy_x_cast(k, x, CY_F64);
+  cy_expr n = un(k, CY_OP_round, mul(k, wide, cy_x_const(k, CY_F64, 0.63661977236758134)));
+  cy_expr r64 = fma_of(k, n, cy_x_const(k, CY_F64, -1.5707963267948966), wide);
+  r64 = fma_of(k, n, cy_x_const(k, CY_F64, -6.1232339957367660e-17), r64);
+  cy_expr turns = un(k, CY_OP_floor, mul(k, n, cy_x_const(k, CY_F64, 0.25)));
+  angle a;
+  a.quadrant = cy_x_cast(k, fma_of(k, turns, cy_x_const(k, CY_F64, -4), n), CY_F32);
+  a.r = clamp(k, cy_x_cast(k, r64, CY_F32), -0.79, 0.79);
+  cy_expr z = mul(k, a.r, a.r);
+  a.sine = fma_of(k, mul(k, z, a.r), poly(k, z, s, COUNT(s)), a.r);
+  a.cosine = fma_of(k, mul(k, z, z), poly(k, z, c, COUNT(c)), fma_of(k, z, num(k, -0.5), num(k, 1)));
+  return a;
+}
+
+static cy_expr in_quadrant(cy_kernel *k, const angle *a, int first, int second) {
+  return bin(k, CY_OP_or, bin(k, CY_OP_eq, a->quadrant, num(k, first)), bin(k, CY_OP_eq, a->quadrant, num(k, second)));
+}
+
+static cy_expr negate_if(cy_kernel *k, cy_expr c, cy_expr v) { return cy_x_select(k, c, un(k, CY_OP_neg, v), v); }
+
+static cy_expr sin_of(cy_kernel *k, cy_expr x) {
+  angle a = reduce_angle(k, x);
+  return negate_if(k, in_quadrant(k, &a, 2, 3), cy_x_select(k, in_quadrant(k, &a, 1, 3), a.cosine, a.sine));
+}
+
+static cy_expr cos_of(cy_kernel *k, cy_expr x) {
+  angle a = reduce_angle(k, x);
+  return negate_if(k, in_quadrant(k, &a, 1, 2), cy_x_select(k, in_quadrant(k, &a, 1, 3), a.sine, a.cosine));
+}
+
+static cy_expr tan_of(cy_kernel *k, cy_expr x) {
+  angle a = reduce_angle(k, x);
+  cy_expr odd = in_quadrant(k, &a, 1, 3), minus = un(k, CY_OP_neg, a.cosine);
+  return divide(k, cy_x_select(k, odd, minus, a.sine), cy_x_select(k, odd, a.sine, a.cosine));
+}
+
+static cy_expr atan_of(cy_kernel *k, cy_expr x) {
+  static const double c[] = {-0.333333,  0.19998534,  -0.14264102,  0.10951506,   -0.08401582,
+                             0.05792723, -0.031148937, 0.0108996965, -0.0017904058}; /* (atan t - t) / t^3 */
+  cy_expr one = num(k, 1), a = abs_of(k, x), large = bin(k, CY_OP_gt, a, one);
+  cy_expr t = cy_x_select(k, large, divide(k, one, a), a), z = mul(k, t, t);
+  cy_expr v = fma_of(k, mul(k, z, t), poly(k, z, c, COUNT(c)), t);
+  return with_sign(k, cy_x_select(k, large, sub(k, num(k, 1.5707963267948966), v), v), x);
+}
+
+/* asin of t in [0, 0.5] */
+static cy_expr asin_core(cy_kernel *k, cy_expr t) {
+  static const double c[] = {0.16666752, 0.074953094, 0.04546915, 0.024184778, 0.042158306};
+  cy_expr z = mul(k, t, t);
+  return fma_of(k, mul(k, z, t), poly(k, z, c, COUNT(c)), t);
+}
+
+/* asin(a) for a <= 0.5, else acos(a) / 2, a = |x|; NaN beyond 1. */
+static cy_expr asin_half(cy_kernel *k, cy_expr a, cy_expr *out_large) {
+  *out_large = bin(k, CY_OP_gt, a, num(k, 0.5));
+  cy_expr root = un(k, CY_OP_sqrt, mul(k, sub(k, num(k, 1), a), num(k, 0.5)));
+  return asin_core(k, cy_x_select(k, *out_large, root, a));
+}
+
+static cy_expr asin_of(cy_kernel *k, cy_expr x) {
+  cy_expr large, v = asin_half(k, abs_of(k, x), &large);
+  return with_sign(k, cy_x_select(k, large, fma_of(k, v, num(k, -2), num(k, 1.5707963267948966)), v), x);
+}
+
+static cy_expr acos_of(cy_kernel *k, cy_expr x) {
+  cy_expr large, v = asin_half(k, abs_of(k, x), &large), negative = bin(k, CY_OP_lt, x, num(k, 0));
+  cy_expr twice = add(k, v, v), far = cy_x_select(k, negative, sub(k, num(k, 3.141592653589793), twice), twice);
+  return cy_x_select(k, large, far, sub(k, num(k, 1.5707963267948966), with_sign(k, v, x)));
+}
+
+/* ---- powers ---- */
+
+/* log2 of |x| in f64, where y * log2 |x| keeps enough digits. */
+static cy_expr log2_wide(cy_kernel *k, cy_expr a) {
+  static const double c[] = {2.8853900817779268, 0.9617966939259756, 0.5770780163555854, 0.4121985831111324,
+                             0.3205988979753252, 0.2623081892525388, 0.2219530832136868}; /* 2 / (ln 2 * (2 i + 1)) */
+  cy_expr e, f = cy_x_cast(k, split_exponent(k, a, &e), CY_F64);
+  cy_expr s = divide(k, f, add(k, f, cy_x_const(k, CY_F64, 2)));
+  cy_expr v = fma_of(k, s, poly(k, mul(k, s, s), c, COUNT(c)), cy_x_cast(k, e, CY_F64));
+  return log_edges(k, a, v);
+}
+
+/* 2^t of an f64, as f32 */
+static cy_expr exp2_wide(cy_kernel *k, cy_expr t) {
+  static const double c[] = {1, 0.6931472, 0.24022648, 0.055503596, 0.009618499, 0.001339097, 0.0001532931};
+  t = bin(k, CY_OP_min, bin(k, CY_OP_max, t, cy_x_const(k, CY_F64, -152)), cy_x_const(k, CY_F64, 130));
+  cy_expr n = un(k, CY_OP_round, t), r = cy_x_cast(k, sub(k, t, n), CY_F32);
+  return scale(k, poly(k, r, c, COUNT(c)), add(k, cy_x_cast(k, n, CY_F32), num(k, MAGIC)));
+}
+
+static cy_expr pow_of(cy_kernel *k, cy_expr x, cy_expr y) {
+  cy_expr zero = num(k, 0), one = num(k, 1), a = abs_of(k, x);
+  cy_expr t = mul(k, cy_x_cast(k, y, CY_F64), log2_wide(k, a));
+  cy_expr v = cy_x_select(k, bin(k, CY_OP_eq, a, one), one, exp2_wide(k, t));
+  cy_expr floor_y = un(k, CY_OP_floor, y), whole = bin(k, CY_OP_eq, floor_y, y);
+  cy_expr odd = bin(k, CY_OP_eq, fma_of(k, un(k, CY_OP_floor, mul(k, y, num(k, 0.5))), num(k, -2), y), one);
+  cy_expr minus = bin(k, CY_OP_lt, bits(k, x, CY_I32), int32(k, 0));
+  v = negate_if(k, bin(k, CY_OP_and, minus, odd), v);
+  cy_expr below = bin(k, CY_OP_and, bin(k, CY_OP_lt, x, zero), bin(k, CY_OP_gt, x, num(k, -INFINITY)));
+  cy_expr wrong = bin(k, CY_OP_and, below, un(k, CY_OP_not, whole));
+  v = cy_x_select(k, bin(k, CY_OP_or, wrong, un(k, CY_OP_isnan, y)), num(k, NAN), v);
+  cy_expr is_one = bin(k, CY_OP_or, bin(k, CY_OP_eq, y, zero), bin(k, CY_OP_eq, x, one));
+  return cy_x_select(k, is_one, one, v);
+}
+
+/* ---- the pass ---- */
+
+static cy_expr expand(cy_kernel *k, const cy_expr_info *x, const cy_expr *a) {
+  if (x->dtype != CY_F32)
+    return 0;
+  switch (x->op) {
+  case CY_OP_exp: return exp_of(k, a[0]);
+  case CY_OP_log: return log_of(k, a[0]);
+  case CY_OP_sin: return sin_of(k, a[0]);
+  case CY_OP_cos: return cos_of(k, a[0]);
+  case CY_OP_tan: return tan_of(k, a[0]);
+  case CY_OP_asin: return asin_of(k, a[0]);
+  case CY_OP_acos: return acos_of(k, a[0]);
+  case CY_OP_atan: return atan_of(k, a[0]);
+  case CY_OP_sinh: return sinh_of(k, a[0]);
+  case CY_OP_cosh: return cosh_of(k, a[0]);
+  case CY_OP_tanh: return tanh_of(k, a[0]);
+  case CY_OP_asinh: return asinh_of(k, a[0]);
+  case CY_OP_acosh: return acosh_of(k, a[0]);
+  case CY_OP_atanh: return atanh_of(k, a[0]);
+  case CY_OP_erf: return erf_of(k, a[0]);
+  case CY_OP_sigmoid: return sigmoid_of(k, a[0]);
+  case CY_OP_pow: return pow_of(k, a[0], a[1]);
+  default: return 0;
+  }
+}
+
+void cy_kernel_expand_math(cy_kernel *k) { cy_kernel_rewrite(k, (cy_rewrite){.op = expand}); }

@@ -1,0 +1,139 @@
+/* math_test.c - accuracy of the expanded f32 functions, compiled, against libm in double. CY_MATH_PRINT=1 prints what was measured. */
+#include "tests/check.h"
+#include "tests/codegen/jit.h"
+
+static cy_graph *g;
+static jit *j;
+
+typedef struct range {
+  cy_op op;
+  double lo, hi;   /* of x */
+  double ulp, abs; /* allowed: either suffices */
+} range;
+
+static const range ranges[] = {
+    {CY_OP_exp, -103, 88.7, 2, 0},         {CY_OP_exp, -1, 1, 2, 0},
+    {CY_OP_log, 1e-38, 1e-30, 3, 0},       {CY_OP_log, 0.5, 2, 3, 0},        {CY_OP_log, 1, 1e30, 3, 0},
+    {CY_OP_sigmoid, -80, 20, 4, 0},        {CY_OP_tanh, -0.7, 0.7, 5, 0},    {CY_OP_tanh, -12, 12, 5, 0},
+    {CY_OP_erf, -0.7, 0.7, 6, 0},          {CY_OP_erf, -5, 5, 8, 0},         {CY_OP_sin, -3.2, 3.2, 3, 0},
+    {CY_OP_sin, -1e5, 1e5, 3, 1e-7},       {CY_OP_cos, -3.2, 3.2, 3, 1e-7},  {CY_OP_cos, -1e5, 1e5, 3, 1e-7},
+    {CY_OP_sin, -1e8, 1e8, 3, 1e-4},       {CY_OP_tan, -1.5, 1.5, 5, 0},     {CY_OP_asin, -1, 1, 5, 0},
+    {CY_OP_acos, -1, 1, 5, 2e-7},          {CY_OP_atan, -3, 3, 5, 0},        {CY_OP_atan, -1e6, 1e6, 5, 0},
+    {CY_OP_sinh, -1.5, 1.5, 8, 0},         {CY_OP_sinh, -89, 89, 8, 0},      {CY_OP_cosh, -89, 89, 8, 0},
+    {CY_OP_asinh, -3, 3, 6, 0},            {CY_OP_asinh, -1e20, 1e20, 6, 0}, {CY_OP_acosh, 1, 3, 6, 0},
+    {CY_OP_acosh, 1, 1e20, 6, 0},          {CY_OP_atanh, -0.9999, 0.9999, 6, 0},
+};
+
+static cyrt_kernel compile(cy_op op, int nargs) {
+  cy_kernel *k = cy_kernel_create(g, "math");
+  cy_var i = cy_kernel_add_var(k, cy_dim_const(g, 4096));
+  cy_kernel_add_grid(k, i);
+  cy_kernel_set_grid_lanes(k, true);
+  cy_expr a[2];
+  for (int n = 0; n < nargs; n++)
+    a[n] = cy_x_load(k, cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), cy_x_var(k, i));
+  cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  cy_kernel_store(k, y, cy_x_var(k, i), cy_x_op(k, op, CY_F32, a, nargs));
+  cy_kernel_expand_math(k);
+  char text[200];
+  if (!cy_kernel_verify(k, text, sizeof text))
+    CHECK_FAIL("%s", text);
+  return jit_kernel(j, k);
+}
+
+static double truth(cy_op op, double x, double y) {
+  cy_scalar v[2] = {{.f = x}, {.f = y}};
+  return cy_scalar_eval(op, CY_F64, CY_F64, v).f;
+}
+
+static double ulps(float got, double want) {
+  float w = (float)want;
+  if (isnan(got) || isnan(w))
+    return isnan(got) && isnan(w) ? 0 : INFINITY;
+  if (isinf(got) || isinf(w))
+    return got == w ? 0 : INFINITY;
+  double unit = nextafterf(fabsf(w), INFINITY) - fabsf(w);
+  return fabs(got - want) / unit;
+}
+
+static void check_range(const range *r) {
+  enum { N = 4096 };
+  static float x[N], y[N];
+  cyrt_slot slots[2] = {{x}, {y}};
+  cyrt_kernel run = compile(r->op, 1);
+  double worst = 0, worst_abs = 0, bad = 0, at = 0;
+  for (int i = 0; i < N; i++) {
+    double t = (double)i / (N - 1);
+    bool wide = r->lo > 0 && r->hi / r->lo > 1e3;
+    x[i] = (float)(wide ? r->lo * pow(r->hi / r->lo, t) : r->lo + (r->hi - r->lo) * t);
+  }
+  run(slots, 0, N, 0);
+  for (int i = 0; i < N; i++) {
+    double want = truth(r->op, x[i], 0), u = ulps(y[i], want), e = fabs(y[i] - want);
+    if (u > r->ulp && !(e <= r->abs))
+      bad++;
+    if (u > worst) {
+      worst = u;
+      at = x[i];
+    }
+    worst_abs = e > worst_abs ? e : worst_abs;
+  }
+  if (getenv("CY_MATH_PRINT"))
+    printf("%-8s [%g, %g]: %.2f ulp at %.9g, %.2g abs\n", cy_op_of(r->op)->name, r->lo, r->hi, worst, at, worst_abs);
+  if (bad > 0)
+    CHECK_FAIL("%s [%g, %g]: %.2f ulp at %.9g", cy_op_of(r->op)->name, r->lo, r->hi, worst, at);
+}
+
+static void test_accuracy(void) {
+  for (int i = 0; i < CHECK_COUNT(ranges); i++)
+    check_range(&ranges[i]);
+}
+
+/* Corners give what libm gives. */
+static void test_corners(void) {
+  float x[] = {0, -0.0f, INFINITY, -INFINITY, NAN, 1, -1, 0x1p-149f, 1e-40f, -1e-40f, 3e38f, -3e38f, 88.8f, -110, 2, -2};
+  float y[CHECK_COUNT(x)];
+  cyrt_slot slots[2] = {{x}, {y}};
+  for (cy_op op = CY_OP_exp; op <= CY_OP_sigmoid; op++) {
+    cyrt_kernel run = compile(op, 1);
+    run(slots, 0, CHECK_COUNT(x), 0);
+    for (int i = 0; i < CHECK_COUNT(x); i++) {
+      bool circular = op == CY_OP_sin || op == CY_OP_cos || op == CY_OP_tan;
+      if (circular && fabsf(x[i]) > 1e8f && !isinf(x[i]))
+        continue;
+      double want = truth(op, x[i], 0);
+      if (ulps(y[i], want) > 8 && fabs(y[i] - want) > 2e-7)
+        CHECK_FAIL("%s(%g) is %.9g, not %.9g", cy_op_of(op)->name, x[i], y[i], want);
+    }
+  }
+}
+
+static void test_pow(void) {
+  static const float v[] = {0, -0.0f, 1, -1, 2, -2, 0.5f, -0.5f, 3, -3, 10.25f, 1e-20f, -1e10f, INFINITY, -INFINITY, NAN, 1e-42f, 37, -38, 0.9999f};
+  enum { N = CHECK_COUNT(v) };
+  static float x[N * N], y[N * N], z[N * N];
+  cyrt_slot slots[3] = {{x}, {y}, {z}};
+  for (int i = 0; i < N * N; i++) {
+    x[i] = v[i / N];
+    y[i] = v[i % N];
+  }
+  compile(CY_OP_pow, 2)(slots, 0, N * N, 0);
+  for (int i = 0; i < N * N; i++) {
+    double want = pow(x[i], y[i]);
+    if (ulps(z[i], want) > 3)
+      CHECK_FAIL("pow(%g, %g) is %.9g, not %.9g", x[i], y[i], z[i], want);
+  }
+}
+
+static const check_test tests[] = {{"accuracy", test_accuracy}, {"corners", test_corners}, {"pow", test_pow}};
+
+int main(int argc, char **argv) {
+  cy_diag_sink *diag = cy_diag_create();
+  g = cy_graph_create(diag, "test");
+  j = jit_create("native");
+  int failed = check_main(argc, argv, tests, CHECK_COUNT(tests));
+  jit_destroy(j);
+  cy_graph_destroy(g);
+  cy_diag_destroy(diag);
+  return failed;
+}

@@ -1,0 +1,212 @@
+/* loop_test.c - constructors and index arithmetic of loop IR, and that scheduling keeps results. */
+#include "ir/loop.h"
+#include "tests/check.h"
+
+#include <stdlib.h>
+
+static cy_graph *g;
+
+static cy_dim d(int64_t v) { return cy_dim_const(g, v); }
+static cy_dim sym(const char *name) { return cy_dim_sym(g, cy_sym_by_name(g, name)); }
+static cy_expr add(cy_kernel *k, cy_expr a, cy_expr b) { return cy_x_bin(k, CY_OP_add, a, b); }
+static cy_expr mul(cy_kernel *k, cy_expr a, cy_expr b) { return cy_x_bin(k, CY_OP_mul, a, b); }
+static cy_expr mulc(cy_kernel *k, cy_expr a, int64_t c) { return mul(k, a, cy_x_index(k, c)); }
+
+static void test_folding(void) {
+  cy_kernel *k = cy_kernel_create(g, "k");
+  cy_karg a = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+  cy_expr x = cy_x_load(k, a, cy_x_index(k, 3)), one = cy_x_const(k, CY_F32, 1), zero = cy_x_const(k, CY_F32, 0);
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_mul, x, one), x);
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_div, x, one), x);
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_sub, x, zero), x);
+  CHECK(cy_x_bin(k, CY_OP_add, x, zero) != x); /* -0 + 0 is 0 */
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_pow, x, cy_x_const(k, CY_F32, 2)), cy_x_bin(k, CY_OP_mul, x, x));
+  CHECK_INT_EQ(cy_x_un(k, CY_OP_neg, cy_x_un(k, CY_OP_neg, x)), x);
+  CHECK_INT_EQ(cy_x_cast(k, cy_x_cast(k, x, CY_F64), CY_F32), x);
+  CHECK_INT_EQ(cy_x_const(k, CY_F32, 0.1), cy_x_const(k, CY_F32, (double)0.1f));
+  cy_expr t = cy_x_int(k, CY_BOOL, 1);
+  CHECK_INT_EQ(cy_x_select(k, t, x, zero), x);
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_lt, zero, one), t);
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_add, one, one), cy_x_const(k, CY_F32, 2));
+}
+
+static void test_index(void) {
+  cy_kernel *k = cy_kernel_create(g, "k");
+  cy_dim n = sym("n"), c = sym("c");
+  cy_sym_of(g, cy_sym_by_name(g, "c"))->min = 1;
+  cy_expr i = cy_x_var(k, cy_kernel_add_var(k, n)), j = cy_x_var(k, cy_kernel_add_var(k, c)), e = cy_x_dim(k, c);
+  cy_expr flat = add(k, mul(k, i, e), j);
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_div, flat, e), i);
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_mod, flat, e), j);
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_sub, flat, flat), cy_x_index(k, 0));
+  CHECK_INT_EQ(add(k, j, mul(k, e, i)), flat);
+  cy_expr a = cy_x_var(k, cy_kernel_add_var(k, d(4))), b = cy_x_var(k, cy_kernel_add_var(k, d(6)));
+  cy_expr ab = add(k, mulc(k, a, 6), b);
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_div, ab, cy_x_index(k, 6)), a);
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_fmod, ab, cy_x_index(k, 6)), b);
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_div, ab, cy_x_index(k, 24)), cy_x_index(k, 0));
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_mod, ab, cy_x_index(k, 24)), ab);
+  /* (6a + b) / 3 = 2a + b / 3, and dividing twice is dividing once */
+  cy_expr third = cy_x_bin(k, CY_OP_div, ab, cy_x_index(k, 3));
+  CHECK_INT_EQ(third, add(k, mulc(k, a, 2), cy_x_bin(k, CY_OP_div, b, cy_x_index(k, 3))));
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_div, cy_x_bin(k, CY_OP_div, b, cy_x_index(k, 2)), cy_x_index(k, 2)),
+               cy_x_bin(k, CY_OP_div, b, cy_x_index(k, 4)));
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_lt, b, cy_x_index(k, 6)), cy_x_int(k, CY_BOOL, 1));
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_ge, add(k, b, cy_x_index(k, -6)), cy_x_index(k, 0)), cy_x_int(k, CY_BOOL, 0));
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_min, b, cy_x_index(k, 5)), b);
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_max, b, cy_x_index(k, 0)), b);
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_lt, j, e), cy_x_int(k, CY_BOOL, 1));
+  /* negative dividends: truncation differs from floor, so nothing may be split off */
+  cy_expr low = add(k, ab, cy_x_index(k, -7));
+  CHECK(cy_x_bin(k, CY_OP_div, low, cy_x_index(k, 6)) != 0);
+  cy_expr q = cy_x_bin(k, CY_OP_div, low, cy_x_index(k, 6));
+  CHECK_INT_EQ(cy_expr_of(k, q)->op, CY_OP_div);
+}
+
+static void test_affine(void) {
+  cy_kernel *k = cy_kernel_create(g, "k");
+  cy_karg t = cy_kernel_add_arg(k, CY_ARG_READ, CY_I64, 0);
+  cy_var vi = cy_kernel_add_var(k, d(4)), vj = cy_kernel_add_var(k, sym("n"));
+  cy_expr i = cy_x_var(k, vi), j = cy_x_var(k, vj), gathered = cy_x_load(k, t, j);
+  cy_expr e = add(k, add(k, mul(k, i, cy_x_dim(k, sym("n"))), mulc(k, gathered, 3)), add(k, j, cy_x_index(k, 5)));
+  cy_affine a;
+  CHECK(cy_expr_affine(k, e, &a));
+  CHECK_INT_EQ(a.n, 2);
+  CHECK_INT_EQ(a.var[0], vi);
+  CHECK_INT_EQ(a.coef[0], sym("n"));
+  CHECK(cy_dim_is(g, a.coef[1], 1));
+  CHECK(cy_dim_is(g, a.base, 5));
+  CHECK_INT_EQ(a.rest, mulc(k, gathered, 3));
+  CHECK(cy_expr_uses_var(k, e, vj));
+  CHECK(!cy_expr_uses_var(k, gathered, vi));
+  /* large element data is no dim */
+  cy_expr big = add(k, gathered, cy_x_index(k, INT64_MAX));
+  CHECK(cy_expr_affine(k, big, &a) && a.rest);
+}
+
+/* ---- scheduling ---- */
+
+enum { CASES = 8 };
+
+/* Kernels that merge, reorder, split, vectorise; built twice: once scheduled, once not. */
+static cy_kernel *build(int which, int64_t *out_in, int64_t *out_out) {
+  cy_kernel *k = cy_kernel_create(g, "k");
+  cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  static const int64_t sizes[CASES][3] = {{3, 5, 7}, {1, 4, 40}, {2, 48, 30}, {6, 1, 4096}, {5, 9, 33}, {5, 9, 33}, {4, 3, 17}, {2, 32, 64}};
+  const int64_t *s = sizes[which];
+  cy_var v[3];
+  cy_expr i[3];
+  cy_local l = cy_kernel_add_local(k, CY_F32);
+  for (int a = 0; a < 3; a++) {
+    v[a] = cy_kernel_add_var(k, d(s[a]));
+    i[a] = cy_x_var(k, v[a]);
+    if (which != 4 && which != 5)
+      cy_kernel_add_grid(k, v[a]);
+  }
+  cy_expr row = add(k, mulc(k, add(k, mulc(k, i[0], s[1]), i[1]), s[2]), i[2]); /* row-major */
+  cy_expr swap = add(k, mulc(k, add(k, mulc(k, i[0], s[2]), i[2]), s[1]), i[1]);
+  *out_in = *out_out = s[0] * s[1] * s[2];
+  switch (which) {
+  case 2: case 7: /* transpose */
+    cy_kernel_store(k, y, swap, cy_x_load(k, x, row));
+    break;
+  case 3: /* few long rows, broadcast along the first axis */
+    cy_kernel_store(k, y, row, cy_x_load(k, x, i[2]));
+    break;
+  case 4: case 5: { /* reduction over the last (4) or the middle axis (5) */
+    cy_var grid = which == 4 ? v[1] : v[2], loop = which == 4 ? v[2] : v[1];
+    cy_kernel_add_grid(k, v[0]);
+    cy_kernel_add_grid(k, grid);
+    cy_kernel_set(k, l, cy_x_const(k, CY_F32, 0));
+    cy_kernel_for(k, loop, false);
+    cy_kernel_accum(k, l, CY_OP_add, cy_x_load(k, x, row));
+    cy_kernel_end(k);
+    *out_out = s[0] * (which == 4 ? s[1] : s[2]);
+    cy_expr at = add(k, mulc(k, i[0], which == 4 ? s[1] : s[2]), cy_x_var(k, grid));
+    cy_kernel_store(k, y, at, cy_x_local(k, l));
+    break;
+  }
+  case 6: /* the index itself is data */
+    cy_kernel_store(k, y, row, add(k, cy_x_load(k, x, row), cy_x_cast(k, i[1], CY_F32)));
+    break;
+  default:
+    cy_kernel_store(k, y, row, cy_x_un(k, CY_OP_abs, cy_x_load(k, x, row)));
+  }
+  return k;
+}
+
+static void run(cy_kernel *k, float *x, float *y) {
+  void *args[2] = {x, y};
+  char text[200];
+  int64_t *syms = calloc(cy_sym_count(g) + 1, sizeof *syms);
+  if (!cy_kernel_verify(k, text, sizeof text))
+    CHECK_FAIL("%s", text);
+  cy_kernel_interpret(k, args, syms, 0, cy_kernel_tasks_eval(k, syms));
+  free(syms);
+}
+
+static void test_schedule(void) {
+  static float x[40000], y[40000], z[40000];
+  for (int i = 0; i < 40000; i++)
+    x[i] = (float)(i * 37 % 1001) - 500;
+  for (int c = 0; c < CASES; c++) {
+    int64_t in, out;
+    cy_kernel *plain = build(c, &in, &out), *k = build(c, &in, &out);
+    CHECK(cy_kernel_equal(plain, k));
+    CHECK(cy_kernel_hash(plain) == cy_kernel_hash(k));
+    cy_kernel_schedule(k);
+    memset(y, 0x55, sizeof y);
+    memset(z, 0x55, sizeof z);
+    run(plain, x, y);
+    run(k, x, z);
+    if (memcmp(y, z, sizeof y)) {
+      CHECK_FAIL("case %d differs", c);
+      cy_kernel_print(k, stderr);
+    }
+    if (getenv("CY_LOOP_PRINT"))
+      cy_kernel_print(k, stdout);
+  }
+}
+
+static void test_shapes_of_schedules(void) {
+  int64_t in, out;
+  cy_kernel *k = build(0, &in, &out); /* contiguous: one axis, all lanes */
+  cy_kernel_schedule(k);
+  CHECK_INT_EQ(cy_kernel_grid(k, NULL), 1);
+  CHECK(cy_kernel_grid_lanes(k));
+  CHECK(!cy_kernel_body(k)->next && cy_kernel_body(k)->kind == CY_S_STORE);
+  k = build(4, &in, &out); /* rows: lanes along the reduction */
+  cy_kernel_schedule(k);
+  CHECK_INT_EQ(cy_kernel_grid(k, NULL), 1);
+  CHECK(cy_kernel_body(k)->next->kind == CY_S_FOR && cy_kernel_body(k)->next->lanes);
+  k = build(5, &in, &out); /* columns: lanes across the outputs */
+  cy_kernel_schedule(k);
+  CHECK(cy_kernel_body(k)->kind == CY_S_FOR && cy_kernel_body(k)->lanes);
+  k = build(6, &in, &out);
+  cy_kernel_schedule(k);
+  CHECK(cy_kernel_grid(k, NULL) >= 1 && cy_kernel_body(k)->lanes);
+}
+
+static void test_cost(void) {
+  int64_t in, out, *syms = calloc(cy_sym_count(g) + 1, sizeof *syms);
+  cy_cost c = cy_kernel_cost(build(4, &in, &out), syms);
+  CHECK_INT_EQ(c.flops, 5 * 9 * 33);
+  CHECK_INT_EQ(c.read_bytes, 5 * 9 * 33 * 4);
+  CHECK_INT_EQ(c.write_bytes, 5 * 9 * 4);
+  c = cy_kernel_cost(build(3, &in, &out), syms); /* a broadcast row counts once */
+  CHECK_INT_EQ(c.read_bytes, 4096 * 4);
+  free(syms);
+}
+
+static const check_test tests[] = {{"folding", test_folding},   {"index", test_index},
+                                   {"affine", test_affine},     {"schedule", test_schedule},
+                                   {"shapes", test_shapes_of_schedules}, {"cost", test_cost}};
+
+int main(int argc, char **argv) {
+  cy_diag_sink *diag = cy_diag_create();
+  g = cy_graph_create(diag, "test");
+  int failed = check_main(argc, argv, tests, CHECK_COUNT(tests));
+  cy_graph_destroy(g);
+  cy_diag_destroy(diag);
+  return failed;
+}
