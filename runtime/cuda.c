@@ -12,11 +12,11 @@
 
 enum { ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, WORKERS = 512 };
 
-cyto_status cuda_enter(const cuda_shared *shared, const cuda_device *device, cyto_error *error) {
-  return cuda_check(&shared->driver, shared->driver.context_push(device->context), "cuCtxPushCurrent", error);
+cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cyto_error *error) {
+  return cyrt_cuda_check(&shared->driver, shared->driver.context_push(device->context), "cuCtxPushCurrent", error);
 }
 
-void cuda_leave(const cuda_shared *shared) {
+void cyrt_cuda_leave(const cuda_shared *shared) {
   void *context;
   shared->driver.context_pop(&context);
 }
@@ -71,7 +71,7 @@ static cyto_status load_images(cuda_shared *shared, cuda_device *device, const c
   void *module;
   cyto_status status = choose_image(shared, device, images, &image, error);
   if (!status)
-    status = cuda_check(&shared->driver, shared->driver.module_load(&module, image), "cuModuleLoadData", error);
+    status = cyrt_cuda_check(&shared->driver, shared->driver.module_load(&module, image), "cuModuleLoadData", error);
   if (!status)
     device->modules[device->n_modules++] = module;
   return status;
@@ -92,7 +92,7 @@ static cyto_status load_kernels(cuda_shared *shared, cuda_device *device, cyto_e
     if (!module_of[i])
       module_of[i] = device->modules[device->n_modules - 1];
     cuda_code found = shared->driver.module_function(&device->functions[i], module_of[i], k->name);
-    status = cuda_check(&shared->driver, found, "cuModuleGetFunction", error);
+    status = cyrt_cuda_check(&shared->driver, found, "cuModuleGetFunction", error);
   }
   free(module_of);
   return status;
@@ -108,7 +108,7 @@ static void device_destroy(cuda_shared *shared, cuda_device *device) {
       driver->module_unload(device->modules[i]);
     if (device->weights)
       driver->mem_free(device->weights);
-    cuda_leave(shared);
+    cyrt_cuda_leave(shared);
     driver->context_release(device->handle);
   }
   free(device->modules);
@@ -119,23 +119,23 @@ static void device_destroy(cuda_shared *shared, cuda_device *device) {
 static cyto_status device_fill(cuda_shared *shared, cuda_device *device, const uint8_t *weights, cyto_error *error) {
   const cuda_driver *driver = &shared->driver;
   int32_t count = 0;
-  cyto_status status = cuda_check(driver, driver->device_count(&count), "cuDeviceGetCount", error);
+  cyto_status status = cyrt_cuda_check(driver, driver->device_count(&count), "cuDeviceGetCount", error);
   if (!status && count == 0)
-    status = cuda_check(driver, 100, "cuDeviceGetCount", error);
+    status = cyrt_cuda_check(driver, 100, "cuDeviceGetCount", error);
   if (!status && (device->number < 0 || device->number >= count))
     status = cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "device %d does not exist: this process sees %d, numbered from 0",
                             device->number, count);
-  if (status || (status = cuda_check(driver, driver->device_get(&device->handle, device->number), "cuDeviceGet", error)))
+  if (status || (status = cyrt_cuda_check(driver, driver->device_get(&device->handle, device->number), "cuDeviceGet", error)))
     return status;
-  if ((status = cuda_check(driver, driver->context_retain(&device->context, device->handle), "cuDevicePrimaryCtxRetain", error)) ||
-      (status = cuda_enter(shared, device, error)))
+  if ((status = cyrt_cuda_check(driver, driver->context_retain(&device->context, device->handle), "cuDevicePrimaryCtxRetain", error)) ||
+      (status = cyrt_cuda_enter(shared, device, error)))
     return status;
   status = load_kernels(shared, device, error);
   if (!status && shared->model->weights_bytes)
-    status = cuda_get(driver, &device->weights, shared->model->weights_bytes, "the model's weights", error);
+    status = cyrt_cuda_get(driver, &device->weights, shared->model->weights_bytes, "the model's weights", error);
   if (!status && shared->model->weights_bytes)
-    status = cuda_check(driver, driver->copy_in(device->weights, weights, shared->model->weights_bytes), "cuMemcpyHtoD", error);
-  cuda_leave(shared);
+    status = cyrt_cuda_check(driver, driver->copy_in(device->weights, weights, shared->model->weights_bytes), "cuMemcpyHtoD", error);
+  cyrt_cuda_leave(shared);
   return status;
 }
 
@@ -174,7 +174,7 @@ static void shared_release(void *data) {
     shared->devices = d->next;
     device_destroy(shared, d);
   }
-  cuda_driver_close(&shared->driver);
+  cyrt_cuda_driver_close(&shared->driver);
   free(shared);
 }
 
@@ -183,7 +183,7 @@ static cyto_status shared_open(const cyrt_model *model, void **out_shared, cyto_
   if (!shared)
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the driver's tables");
   shared->model = model;
-  cyto_status status = cuda_driver_open(&shared->driver, model, error);
+  cyto_status status = cyrt_cuda_driver_open(&shared->driver, model, error);
   if (status)
     shared_release(shared);
   else
@@ -205,7 +205,7 @@ static void host_release(struct cyrt_context *context, void *ptr, uint64_t bytes
   free(ptr);
 }
 
-cyto_status cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what, cyto_error *error) {
+cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what, cyto_error *error) {
   const cuda_driver *driver = &state->shared->driver;
   if (block->ptr && block->bytes >= bytes)
     return CYTO_OK;
@@ -214,7 +214,7 @@ cyto_status cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes
     driver->mem_free(block->ptr);
   }
   *block = (cuda_block){0, 0};
-  cyto_status status = cuda_get(driver, &block->ptr, bytes, what, error);
+  cyto_status status = cyrt_cuda_get(driver, &block->ptr, bytes, what, error);
   block->bytes = status ? 0 : bytes;
   return status;
 }
@@ -228,7 +228,7 @@ static int32_t slot_alloc(cyrt_frame *frame, uint32_t slot, int64_t bytes) {
   uint64_t wanted = (uint64_t)bytes;
   if (block.ptr && wanted > block.bytes && wanted < (uint64_t)1 << 40)
     wanted += wanted / 4; /* it grew once: loops make it grow again */
-  cyto_status status = cuda_block_grow(state, &block, wanted, "an intermediate tensor", frame->error);
+  cyto_status status = cyrt_cuda_block_grow(state, &block, wanted, "an intermediate tensor", frame->error);
   dynamic->ptr = (void *)(uintptr_t)block.ptr;
   dynamic->capacity = block.bytes;
   dynamic->bytes = status ? 0 : (uint64_t)bytes;
@@ -242,10 +242,10 @@ static void state_close(void *data) {
   if (!state)
     return;
   const cuda_driver *driver = &state->shared->driver;
-  if (state->device && !cuda_enter(state->shared, state->device, NULL)) {
+  if (state->device && !cyrt_cuda_enter(state->shared, state->device, NULL)) {
     if (state->stream)
       driver->stream_wait(state->stream);
-    cuda_forget_recording(state);
+    cyrt_cuda_forget_recording(state);
     const cuda_ptr blocks[2] = {state->arena.ptr, state->io.ptr};
     for (int i = 0; i < 2; i++)
       if (blocks[i])
@@ -260,7 +260,7 @@ static void state_close(void *data) {
       driver->host_free(state->staging);
     if (state->stream && state->own_stream)
       driver->stream_destroy(state->stream);
-    cuda_leave(state->shared);
+    cyrt_cuda_leave(state->shared);
   }
   free(state->head.stash);
   free(state->io_offset);
@@ -290,7 +290,7 @@ static int state_tables(cuda_state *state) {
 static cyto_status state_fill(cuda_state *state, const cyrt_device_request *request, cyto_error *error) {
   const cuda_driver *driver = &state->shared->driver;
   state->head = (cyrt_context_head){
-      .alloc = host_alloc, .release = host_release, .slot_alloc = slot_alloc, .output_alloc = cuda_output_alloc};
+      .alloc = host_alloc, .release = host_release, .slot_alloc = slot_alloc, .output_alloc = cyrt_cuda_output_alloc};
   state->frame.inputs = state->inputs;
   state->frame.context = (struct cyrt_context *)state;
   state->frame.weights = (const uint8_t *)(uintptr_t)state->device->weights;
@@ -299,11 +299,11 @@ static cyto_status state_fill(cuda_state *state, const cyrt_device_request *requ
   state->own_stream = !request->stream;
   if (request->stream)
     return CYTO_OK;
-  cyto_status status = cuda_enter(state->shared, state->device, error);
+  cyto_status status = cyrt_cuda_enter(state->shared, state->device, error);
   if (status)
     return status;
-  status = cuda_check(driver, driver->stream_create(&state->stream, CUDA_STREAM_NON_BLOCKING), "cuStreamCreate", error);
-  cuda_leave(state->shared);
+  status = cyrt_cuda_check(driver, driver->stream_create(&state->stream, CUDA_STREAM_NON_BLOCKING), "cuStreamCreate", error);
+  cyrt_cuda_leave(state->shared);
   return status;
 }
 
@@ -335,6 +335,6 @@ const cyrt_device cyrt_cuda_device = {
     .open = state_open,
     .close = state_close,
     .release = shared_release,
-    .prepare = cuda_prepare,
-    .run = cuda_run,
+    .prepare = cyrt_cuda_prepare,
+    .run = cyrt_cuda_run,
 };

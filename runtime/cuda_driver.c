@@ -25,7 +25,7 @@ static const struct {
     {804, CYTO_NO_DEVICE, "compatibility libraries in use do not support this device: remove them from LD_LIBRARY_PATH"},
 };
 
-cyto_status cuda_check(const cuda_driver *driver, cuda_code code, const char *call, cyto_error *error) {
+cyto_status cyrt_cuda_check(const cuda_driver *driver, cuda_code code, const char *call, cyto_error *error) {
   const char *name = NULL;
   if (!code)
     return CYTO_OK;
@@ -50,7 +50,7 @@ static cyto_status resolve(cuda_driver *driver, cyto_error *error) {
   return CYTO_OK;
 }
 
-cyto_status cuda_driver_open(cuda_driver *driver, const cyrt_model *model, cyto_error *error) {
+cyto_status cyrt_cuda_driver_open(cuda_driver *driver, const cyrt_model *model, cyto_error *error) {
   driver->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!driver->library)
     return cyrt_error_set(error, CYTO_NO_DEVICE,
@@ -58,20 +58,20 @@ cyto_status cuda_driver_open(cuda_driver *driver, const cyrt_model *model, cyto_
                           "(Debian: 'nvidia-driver', Ubuntu: 'nvidia-driver-580'), or compile with --target=native",
                           model->target, dlerror());
   cyto_status status = resolve(driver, error);
-  return status ? status : cuda_check(driver, driver->init(0), "cuInit", error);
+  return status ? status : cyrt_cuda_check(driver, driver->init(0), "cuInit", error);
 }
 
-void cuda_driver_close(cuda_driver *driver) {
+void cyrt_cuda_driver_close(cuda_driver *driver) {
   if (driver->library)
     dlclose(driver->library);
 }
 
-cyto_status cuda_get(const cuda_driver *driver, cuda_ptr *out_ptr, uint64_t bytes, const char *what, cyto_error *error) {
+cyto_status cyrt_cuda_get(const cuda_driver *driver, cuda_ptr *out_ptr, uint64_t bytes, const char *what, cyto_error *error) {
   size_t available = 0, total = 0;
   *out_ptr = 0;
   cuda_code code = driver->mem_alloc(out_ptr, bytes ? bytes : 1);
   if (code != CUDA_OUT_OF_MEMORY)
-    return cuda_check(driver, code, "cuMemAlloc", error);
+    return cyrt_cuda_check(driver, code, "cuMemAlloc", error);
   driver->mem_info(&available, &total);
   return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no device memory for %s: %llu bytes needed, %llu free of %llu", what,
                         (unsigned long long)bytes, (unsigned long long)available, (unsigned long long)total);

@@ -49,7 +49,7 @@ static cyto_status grow_staging(cuda_state *state, uint64_t bytes, cyto_error *e
     driver->host_free(state->staging);
   state->staging = NULL;
   void *ptr = NULL;
-  cyto_status status = cuda_check(driver, driver->host_alloc(&ptr, bytes ? bytes : 1, 0), "cuMemHostAlloc", error);
+  cyto_status status = cyrt_cuda_check(driver, driver->host_alloc(&ptr, bytes ? bytes : 1, 0), "cuMemHostAlloc", error);
   state->staging = ptr;
   state->staging_bytes = status ? 0 : bytes;
   return status;
@@ -66,23 +66,23 @@ static cyto_status get_memory(cuda_state *state, cyrt_frame *frame, cyto_error *
     if (!is_dynamic(state, i))
       total += (output_bytes(state, frame, i) + IO_ALIGN - 1) / IO_ALIGN * IO_ALIGN;
   }
-  cyto_status status = cuda_block_grow(state, &state->arena, frame->arena_bytes, "intermediate tensors", error);
+  cyto_status status = cyrt_cuda_block_grow(state, &state->arena, frame->arena_bytes, "intermediate tensors", error);
   if (!status)
-    status = cuda_block_grow(state, &state->io, total, "inputs and outputs", error);
+    status = cyrt_cuda_block_grow(state, &state->io, total, "inputs and outputs", error);
   return status ? status : grow_staging(state, total, error);
 }
 
-int32_t cuda_prepare(void *data, cyrt_frame *frame) {
+int32_t cyrt_cuda_prepare(void *data, cyrt_frame *frame) {
   cuda_state *state = data;
-  cyto_status status = cuda_enter(state->shared, state->device, frame->error);
+  cyto_status status = cyrt_cuda_enter(state->shared, state->device, frame->error);
   if (status)
     return status;
   status = get_memory(state, frame, frame->error);
-  cuda_leave(state->shared);
+  cyrt_cuda_leave(state->shared);
   return status;
 }
 
-int32_t cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank, int64_t elem_bytes) {
+int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank, int64_t elem_bytes) {
   cuda_state *state = cuda_state_of(frame);
   const cyrt_context_head *owner = (const cyrt_context_head *)state->host->context;
   int32_t status = owner->output_alloc(state->host, index, dims, rank, elem_bytes);
@@ -94,7 +94,7 @@ int32_t cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims
   if (on_device(state, out->ptr))
     return CYTO_OK;
   uint64_t bytes = output_bytes(state, state->host, index);
-  status = cuda_block_grow(state, &state->outputs[index], bytes, "an output", frame->error);
+  status = cyrt_cuda_block_grow(state, &state->outputs[index], bytes, "an output", frame->error);
   frame->outputs[index].ptr = (void *)(uintptr_t)state->outputs[index].ptr;
   return status;
 }
@@ -159,14 +159,14 @@ static int32_t issue(cuda_state *state) {
     uint64_t bytes = is_staged(state, i, state->inputs[i]) ? input_bytes(state, state->host, i) : 0;
     cuda_code code = bytes ? driver->copy_in_async((cuda_ptr)(uintptr_t)state->inputs[i], state->staging + state->io_offset[i], bytes, state->stream) : 0;
     if (code)
-      return cuda_check(driver, code, "cuMemcpyHtoDAsync", f->error);
+      return cyrt_cuda_check(driver, code, "cuMemcpyHtoDAsync", f->error);
   }
   int32_t status = model->run(f);
   for (uint32_t i = 0; i < model->n_outputs && !status; i++) {
     uint32_t slot = model->n_inputs + i;
     uint64_t bytes = !is_dynamic(state, i) && is_staged(state, slot, f->outputs[i].ptr) ? output_bytes(state, state->host, i) : 0;
     if (bytes)
-      status = cuda_check(driver, driver->copy_out_async(state->staging + state->io_offset[slot], state->io.ptr + state->io_offset[slot], bytes, state->stream),
+      status = cyrt_cuda_check(driver, driver->copy_out_async(state->staging + state->io_offset[slot], state->io.ptr + state->io_offset[slot], bytes, state->stream),
                           "cuMemcpyDtoHAsync", f->error);
   }
   return status;
@@ -179,7 +179,7 @@ static cyto_status copy_dynamic(cuda_state *state, uint32_t index) {
   if (!bytes || state->frame.outputs[index].ptr == out->ptr)
     return CYTO_OK;
   cuda_code code = driver->copy_out_async(out->ptr, (cuda_ptr)(uintptr_t)state->frame.outputs[index].ptr, bytes, state->stream);
-  return cuda_check(driver, code ? code : driver->stream_wait(state->stream), "cuMemcpyDtoHAsync", state->host->error);
+  return cyrt_cuda_check(driver, code ? code : driver->stream_wait(state->stream), "cuMemcpyDtoHAsync", state->host->error);
 }
 
 /* With a stream of the caller and all outputs on the device nothing is waited for. */
@@ -193,7 +193,7 @@ static cyto_status finish(cuda_state *state) {
   for (uint32_t i = 0; i < model->n_inputs; i++)
     wait |= is_staged(state, i, state->inputs[i]);
   if (wait)
-    status = cuda_check(driver, driver->stream_wait(state->stream), "running the model (cuStreamSynchronize)", state->host->error);
+    status = cyrt_cuda_check(driver, driver->stream_wait(state->stream), "running the model (cuStreamSynchronize)", state->host->error);
   for (uint32_t i = 0; i < model->n_outputs && !status; i++) {
     uint32_t slot = model->n_inputs + i;
     if (is_dynamic(state, i))
@@ -206,7 +206,7 @@ static cyto_status finish(cuda_state *state) {
 
 /* ---- recording ---- */
 
-void cuda_forget_recording(cuda_state *state) {
+void cyrt_cuda_forget_recording(cuda_state *state) {
   if (state->recorded)
     state->shared->driver.graph_exec_destroy(state->recorded);
   state->recorded = NULL;
@@ -231,15 +231,15 @@ static cyto_status record(cuda_state *state) {
   const cuda_driver *driver = &state->shared->driver;
   cyto_error *error = state->host->error;
   void *graph = NULL;
-  cyto_status status = cuda_check(driver, driver->capture_begin(state->stream, CUDA_CAPTURE_THREAD_LOCAL), "cuStreamBeginCapture", error);
+  cyto_status status = cyrt_cuda_check(driver, driver->capture_begin(state->stream, CUDA_CAPTURE_THREAD_LOCAL), "cuStreamBeginCapture", error);
   if (status)
     return status;
   status = (cyto_status)issue(state);
   cuda_code ended = driver->capture_end(state->stream, &graph);
   if (!status)
-    status = cuda_check(driver, ended, "cuStreamEndCapture", error);
+    status = cyrt_cuda_check(driver, ended, "cuStreamEndCapture", error);
   if (!status)
-    status = cuda_check(driver, driver->graph_instantiate(&state->recorded, graph, 0), "cuGraphInstantiate", error);
+    status = cyrt_cuda_check(driver, driver->graph_instantiate(&state->recorded, graph, 0), "cuGraphInstantiate", error);
   if (graph)
     driver->graph_destroy(graph);
   return status;
@@ -250,7 +250,7 @@ static cyto_status run_here(cuda_state *state) {
   make_key(state, state->next_key);
   if (memcmp(state->key, state->next_key, state->key_words * sizeof *state->key)) {
     memcpy(state->key, state->next_key, state->key_words * sizeof *state->key);
-    cuda_forget_recording(state);
+    cyrt_cuda_forget_recording(state);
     state->seen = 0;
   }
   cyto_status status = CYTO_OK;
@@ -260,12 +260,12 @@ static cyto_status run_here(cuda_state *state) {
   state->seen = 2;
   if (!state->recorded)
     status = record(state);
-  return status ? status : cuda_check(driver, driver->graph_launch(state->recorded, state->stream), "cuGraphLaunch", state->host->error);
+  return status ? status : cyrt_cuda_check(driver, driver->graph_launch(state->recorded, state->stream), "cuGraphLaunch", state->host->error);
 }
 
-int32_t cuda_run(void *data, cyrt_frame *frame) {
+int32_t cyrt_cuda_run(void *data, cyrt_frame *frame) {
   cuda_state *state = data;
-  cyto_status status = cuda_enter(state->shared, state->device, frame->error);
+  cyto_status status = cyrt_cuda_enter(state->shared, state->device, frame->error);
   if (status)
     return status;
   status = get_memory(state, frame, frame->error);
@@ -275,7 +275,7 @@ int32_t cuda_run(void *data, cyrt_frame *frame) {
     status = run_here(state);
   if (!status)
     status = finish(state);
-  cuda_leave(state->shared);
+  cyrt_cuda_leave(state->shared);
   return status;
 }
 
@@ -290,20 +290,20 @@ int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *sl
     return CYTO_OK;
   if (k->stripes && blocks > frame->workers / k->stripes)
     blocks = frame->workers / k->stripes;
-  if (blocks > INT32_MAX || k->slots > MAX_SLOTS)
+  if (blocks > k->max_blocks || k->slots > MAX_SLOTS)
     return cyrt_fail(frame, CYTO_RUNTIME_FAILURE, "kernel '%s' cannot be launched: %lld blocks, %lld parameters", k->name,
                      (long long)blocks, (long long)k->slots);
   for (uint32_t i = 0; i < k->slots; i++)
     params[i] = (void *)(uintptr_t)&slots[i];
   cuda_code code = driver->launch(state->device->functions[kernel], (uint32_t)blocks, 1, 1, k->threads, 1, 1, 0, state->stream, params, NULL);
-  return code ? cuda_check(driver, code, k->name, frame->error) : CYTO_OK;
+  return code ? cyrt_cuda_check(driver, code, k->name, frame->error) : CYTO_OK;
 }
 
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out) {
   cuda_state *state = cuda_state_of(frame);
   const cuda_driver *driver = &state->shared->driver;
   cuda_code code = driver->copy_out_async(out, (cuda_ptr)(uintptr_t)at, (size_t)bytes, state->stream);
-  return cuda_check(driver, code ? code : driver->stream_wait(state->stream), "reading from the device", frame->error);
+  return cyrt_cuda_check(driver, code ? code : driver->stream_wait(state->stream), "reading from the device", frame->error);
 }
 
 /* Tensors of an operator in host memory: `from` with data of its own; copied from the device when `fetch`. */
@@ -330,9 +330,9 @@ static int32_t to_device(cyrt_frame *frame, const cyrt_tensor *from, const cyrt_
     int64_t bytes = from[i].data ? cyto_tensor_bytes(from[i].dtype, from[i].rank, from[i].dims) : 0;
     cuda_code code = bytes > 0 ? driver->copy_in_async((cuda_ptr)(uintptr_t)to[i].data, from[i].data, (size_t)bytes, state->stream) : 0;
     if (code)
-      return cuda_check(driver, code, "cuMemcpyHtoDAsync", frame->error);
+      return cyrt_cuda_check(driver, code, "cuMemcpyHtoDAsync", frame->error);
   }
-  return cuda_check(driver, driver->stream_wait(state->stream), "cuStreamSynchronize", frame->error);
+  return cyrt_cuda_check(driver, driver->stream_wait(state->stream), "cuStreamSynchronize", frame->error);
 }
 
 int32_t cyrt_cuda_call(cyrt_frame *frame, cyrt_op op, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,

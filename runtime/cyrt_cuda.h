@@ -62,12 +62,12 @@ enum { CUDA_OUT_OF_MEMORY = 2, CUDA_STREAM_NON_BLOCKING = 1, CUDA_CAPTURE_THREAD
 /* ---- cuda_driver.c ---- */
 
 /* Opens the driver's library and initialises it; `model` is for messages. */
-cyto_status cuda_driver_open(cuda_driver *driver, const cyrt_model *model, cyto_error *error);
-void cuda_driver_close(cuda_driver *driver);
+cyto_status cyrt_cuda_driver_open(cuda_driver *driver, const cyrt_model *model, cyto_error *error);
+void cyrt_cuda_driver_close(cuda_driver *driver);
 /* Fills `error` for a driver's code that `call` returned; CYTO_OK when the code is 0. */
-cyto_status cuda_check(const cuda_driver *driver, cuda_code code, const char *call, cyto_error *error);
+cyto_status cyrt_cuda_check(const cuda_driver *driver, cuda_code code, const char *call, cyto_error *error);
 /* Memory of the device; `what` is for the message when there is too little. */
-cyto_status cuda_get(const cuda_driver *driver, cuda_ptr *out_ptr, uint64_t bytes, const char *what, cyto_error *error);
+cyto_status cyrt_cuda_get(const cuda_driver *driver, cuda_ptr *out_ptr, uint64_t bytes, const char *what, cyto_error *error);
 
 /* ---- cuda.c ---- */
 
@@ -120,15 +120,15 @@ typedef struct cuda_state {
 static inline cuda_state *cuda_state_of(cyrt_frame *frame) { return (cuda_state *)frame->context; }
 
 /* Makes the block hold `bytes`; contents are lost when it grows. */
-cyto_status cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what, cyto_error *error);
+cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what, cyto_error *error);
 /* Makes the device's context current, and the caller's again. */
-cyto_status cuda_enter(const cuda_shared *shared, const cuda_device *device, cyto_error *error);
-void cuda_leave(const cuda_shared *shared);
+cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cyto_error *error);
+void cyrt_cuda_leave(const cuda_shared *shared);
 
 /* ---- cuda_run.c ---- */
-int32_t cuda_prepare(void *state, cyrt_frame *frame);
-int32_t cuda_run(void *state, cyrt_frame *frame);
-void cuda_forget_recording(cuda_state *state);
-int32_t cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank, int64_t elem_bytes);
+int32_t cyrt_cuda_prepare(void *state, cyrt_frame *frame);
+int32_t cyrt_cuda_run(void *state, cyrt_frame *frame);
+void cyrt_cuda_forget_recording(cuda_state *state);
+int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank, int64_t elem_bytes);
 
 #endif

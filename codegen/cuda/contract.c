@@ -94,6 +94,7 @@ static void plain_schedule(cy_kernel *k, cy_cuda_form *form) {
   sizes s = sizes_of(k);
   form->kind = CY_CUDA_TILES;
   form->threads = THREADS;
+  form->max_blocks = INT32_MAX / 128; /* rows and columns are counted in 32 bits */
   form->tile = *choose_tile(k, &s);
   form->blocks = cy_dim_mul(g, s.z, cy_dim_mul(g, cy_dim_cdiv(g, s.m, cy_dim_const(g, form->tile.m)),
                                                cy_dim_cdiv(g, s.n, cy_dim_const(g, form->tile.n))));
@@ -105,7 +106,6 @@ typedef struct plain {
   cy_cu *p;
   const cy_contraction *c;
   const char *symbol, *type;  /* type: of the accumulator */
-  const char *m_type;         /* of row numbers */
   char m[160], n[96], k[160]; /* sizes as text */
 } plain;
 
@@ -133,7 +133,7 @@ static void size_texts(plain *q, const sizes *s) {
       sprintf(text[i], "%lld", (long long)v);
 }
 
-/* Copies the text with $S symbol, $T accumulator type, $M type of rows, $P parameters, $N their names. */
+/* Copies the text with $S symbol, $T accumulator type, $P parameters, $N their names. */
 static void print_text(plain *q, const char *text) {
   for (; *text; text++) {
     if (*text != '$') {
@@ -143,7 +143,6 @@ static void print_text(plain *q, const char *text) {
     switch (*++text) {
     case 'S': fputs(q->symbol, q->p->out); break;
     case 'T': fputs(q->type, q->p->out); break;
-    case 'M': fputs(q->m_type, q->p->out); break;
     case 'P': cy_cu_params(q->p, q->p->out, false); break;
     case 'N': cy_cu_params(q->p, q->p->out, true); break;
     }
@@ -164,10 +163,11 @@ static void end(plain *q) {
 static void print_row_matmul(plain *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
-  cy_cu_line(p, "i64 base = %s + (i64)m * %s, rest = z;", cy_cu_dim(p, c->a_offset), cy_cu_dim(p, c->a_m));
+  cy_cu_line(p, "i64 base = %s + (i64)m * %s;", cy_cu_dim(p, c->a_offset), cy_cu_dim(p, c->a_m));
+  cy_cu_line(p, "int rest = z;");
   for (int i = c->nbatch; i-- > 0;) {
-    cy_cu_line(p, "base += rest %% %s * (i64)%s;", cy_cu_dim(p, c->batch[i]), cy_cu_dim(p, c->a_batch[i]));
-    cy_cu_line(p, "rest /= %s;", cy_cu_dim(p, c->batch[i]));
+    cy_cu_line(p, "base += rest %% (int)%s * (i64)%s;", cy_cu_dim(p, c->batch[i]), cy_cu_dim(p, c->a_batch[i]));
+    cy_cu_line(p, "rest /= (int)%s;", cy_cu_dim(p, c->batch[i]));
   }
   cy_cu_line(p, "r->base = base;");
 }
@@ -175,16 +175,16 @@ static void print_row_matmul(plain *q) {
 static void print_row_conv(plain *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
-  cy_cu_line(p, "%s rest = m;", q->m_type);
+  cy_cu_line(p, "int rest = m;");
   for (int i = c->nspatial; i-- > 0;) {
     const char *out = cy_cu_dim(p, c->out[i]), *pad = cy_cu_dim(p, c->pad[i]);
     if (c->kind == CY_CONTRACT_CONV)
-      cy_cu_line(p, "r->at[%d] = (int)(rest %% %s) * %lld - (int)%s;", i, out, (long long)c->stride[i], pad);
+      cy_cu_line(p, "r->at[%d] = rest %% (int)%s * %lld - (int)%s;", i, out, (long long)c->stride[i], pad);
     else
-      cy_cu_line(p, "r->at[%d] = (int)(rest %% %s) + (int)%s;", i, out, pad);
-    cy_cu_line(p, "rest /= %s;", out);
+      cy_cu_line(p, "r->at[%d] = rest %% (int)%s + (int)%s;", i, out, pad);
+    cy_cu_line(p, "rest /= (int)%s;", out);
   }
-  cy_cu_line(p, "r->base = %s + (i64)rest * %s + z * ((i64)%s / %lld) * %s;", cy_cu_dim(p, c->a_offset), cy_cu_dim(p, c->x_image),
+  cy_cu_line(p, "r->base = %s + (i64)rest * %s + (i64)z * (%s / %lld) * %s;", cy_cu_dim(p, c->a_offset), cy_cu_dim(p, c->x_image),
              cy_cu_dim(p, c->channels_in), (long long)c->group, cy_cu_dim(p, c->x_channel));
 }
 
@@ -240,21 +240,22 @@ static void print_b(plain *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
   char v[256];
-  begin(q, "CY_INLINE $T $S_b($P, i64 z, int k, i64 n) {\n");
+  begin(q, "CY_INLINE $T $S_b($P, int z, int k, int n) {\n");
   cy_cu_line(p, "if (k >= %s || n >= %s)", q->k, q->n);
   cy_cu_line(p, "  return 0;");
   if (!is_conv(c)) {
-    cy_cu_line(p, "i64 at = %s + (i64)k * %s + n * %s, rest = z;", cy_cu_dim(p, c->b_offset), cy_cu_dim(p, c->b_k), cy_cu_dim(p, c->b_n));
+    cy_cu_line(p, "i64 at = %s + (i64)k * %s + (i64)n * %s;", cy_cu_dim(p, c->b_offset), cy_cu_dim(p, c->b_k), cy_cu_dim(p, c->b_n));
+    cy_cu_line(p, "int rest = z;");
     for (int i = c->nbatch; i-- > 0;) {
-      cy_cu_line(p, "at += rest %% %s * (i64)%s;", cy_cu_dim(p, c->batch[i]), cy_cu_dim(p, c->b_batch[i]));
-      cy_cu_line(p, "rest /= %s;", cy_cu_dim(p, c->batch[i]));
+      cy_cu_line(p, "at += rest %% (int)%s * (i64)%s;", cy_cu_dim(p, c->batch[i]), cy_cu_dim(p, c->b_batch[i]));
+      cy_cu_line(p, "rest /= (int)%s;", cy_cu_dim(p, c->batch[i]));
     }
   } else {
     print_tap(q);
     if (c->kind == CY_CONTRACT_CONV)
-      cy_cu_line(p, "const i64 row = (z * %s + n) * depth + channel;", q->n);
+      cy_cu_line(p, "const i64 row = ((i64)z * %s + n) * depth + channel;", q->n);
     else
-      cy_cu_line(p, "const i64 row = (z * depth + channel) * %s + n;", q->n);
+      cy_cu_line(p, "const i64 row = ((i64)z * depth + channel) * %s + n;", q->n);
     cy_cu_line(p, "const i64 at = %s + row * %lld + tap;", cy_cu_dim(p, c->b_offset), (long long)tap_count(c));
   }
   cy_cu_line(p, "return (%s)(%s);", q->type, element(q, c->b, "at", v, sizeof v));
@@ -263,7 +264,7 @@ static void print_b(plain *q) {
 
 static void print_row(plain *q) {
   print_text(q, "typedef struct $S_row {\n  i64 base;\n  int inside, at[3];\n} $S_row;\n\n");
-  begin(q, "CY_INLINE void $S_at($P, i64 z, $M m, $S_row *r) {\n");
+  begin(q, "CY_INLINE void $S_at($P, int z, int m, $S_row *r) {\n");
   cy_cu_line(q->p, "r->inside = m < %s;", q->m);
   if (is_conv(q->c))
     print_row_conv(q);
@@ -275,8 +276,7 @@ static void print_row(plain *q) {
 static void print_put(plain *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
-  begin(q, "CY_INLINE void $S_put($P, i64 z, $M m, i64 n, $T acc) {\n");
-  bool wide = p->wide;
+  begin(q, "CY_INLINE void $S_put($P, int z, int m, int n, $T acc) {\n");
   cy_cu_locals(p);
   if (is_conv(c)) {
     cy_var channel = c->out_var[c->nspatial + 1];
@@ -285,14 +285,12 @@ static void print_put(plain *q) {
     cy_cu_line(p, "const %s v%u = (%s)(z * %s + n);", type, channel, type, q->n);
   } else {
     cy_var m = c->out_var[c->nbatch], n = c->out_var[c->nbatch + 1];
-    p->wide = true;
     cy_cu_unravel(p, c->out_var, (uint32_t)c->nbatch, "z");
     cy_cu_line(p, "const %s v%u = (%s)m;", cy_cu_var_type(p, m), m, cy_cu_var_type(p, m));
     cy_cu_line(p, "const %s v%u = (%s)n;", cy_cu_var_type(p, n), n, cy_cu_var_type(p, n));
   }
   cy_cu_line(p, "l%u = acc;", c->acc);
   cy_cu_list(p, cy_kernel_body(p->k));
-  p->wide = wide;
   end(q);
 }
 
@@ -308,9 +306,9 @@ static bool b_along_k(cy_graph *g, const cy_contraction *c) {
 
 static const char tile_loop[] =
     "  CY_SHARED $T sa[BK][BM + 1], sb[BK][BN + 1];\n"
-    "  const i64 across = (N + BN - 1) / BN, down = (M + BM - 1) / BM;\n"
-    "  const i64 n0 = CY_BLOCK % across * BN, z = CY_BLOCK / across / down;\n"
-    "  const $M m0 = ($M)(CY_BLOCK / across % down * BM);\n"
+    "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)CY_BLOCK;\n"
+    "  const int n0 = block % across * BN, z = block / across / down;\n"
+    "  const int m0 = block / across % down * BM;\n"
     "  const int tx = CY_TID % TX, ty = CY_TID / TX;\n"
     "  const int ak = A_ALONG_K ? CY_TID % BK : CY_TID / BM, am = A_ALONG_K ? CY_TID / BK : CY_TID % BM;\n"
     "  const int bk = B_ALONG_K ? CY_TID % BK : CY_TID / BN, bn = B_ALONG_K ? CY_TID / BK : CY_TID % BN;\n"
@@ -372,8 +370,7 @@ static void print_tile_loop(plain *q) {
              t->thread_m, t->thread_n, p->form->threads);
   cy_cu_line(p, "enum { A_ALONG_K = %d, B_ALONG_K = %d, A_ROWS = %d };", along, b_along_k(p->g, q->c),
              along ? t->m * t->k / p->form->threads : 1);
-  cy_cu_line(p, "const i64 M = %s, N = %s;", q->m, q->n);
-  cy_cu_line(p, "const int K = (int)%s;", q->k);
+  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q->m, q->n, q->k);
   print_text(q, tile_loop);
   end(q);
 }
@@ -382,11 +379,7 @@ static void plain_print(cy_cu *p, const char *symbol) {
   const cy_contraction *c = cy_kernel_contraction(p->k);
   plain q = {.p = p, .c = c, .symbol = symbol, .type = cy_cu_type(cy_kernel_local_dtype(p->k, c->acc))};
   sizes size = sizes_of(p->k);
-  int64_t min, max;
   size_texts(&q, &size);
-  cy_dim_range(p->g, size.m, &min, &max);
-  p->wide = max > INT32_MAX - 1024;
-  q.m_type = p->wide ? "i64" : "int";
   print_row(&q);
   print_a(&q);
   print_b(&q);

@@ -27,6 +27,7 @@ typedef struct cy_cuda_form {
   int threads;             /* per block */
   int group;               /* GROUPS: threads per task */
   cy_dim blocks;           /* how many the launch wants */
+  int64_t max_blocks;      /* how many it may want; 0: as many as a grid can have */
   const cy_stmt *lanes;    /* ITEMS: the lane loop whose turns are items, or NULL */
   uint32_t in_shared;      /* GROUPS: bit i: argument i is scratch that fits in shared memory */
   int stripes;             /* GROUPS: groups of a block that need their own piece of scratch; 0: none is needed */

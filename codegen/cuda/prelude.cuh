@@ -18,7 +18,7 @@ typedef bool b1;
 typedef float f32;
 typedef double f64;
 #define CY_INLINE static __device__ __forceinline__
-#define CY_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+#define CY_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define CY_SHARED __shared__
 #define CY_RESTRICT __restrict__
 #define CY_UNROLL _Pragma("unroll")

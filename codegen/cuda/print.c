@@ -65,6 +65,7 @@ static void print_scratch(cy_cu *p) {
 /* ---- coordinates ---- */
 
 void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number) {
+  const char *number_type = p->wide ? "i64" : "int";
   char rest[64];
   snprintf(rest, sizeof rest, "%s", number);
   for (uint32_t i = n; i-- > 0;) {
@@ -72,8 +73,8 @@ void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number)
     if (i == 0) {
       cy_cu_line(p, "const %s v%u = (%s)%s;", type, vars[i], type, rest);
     } else {
-      cy_cu_line(p, "const %s v%u = (%s)(%s %% %s);", type, vars[i], type, rest, extent);
-      cy_cu_line(p, "const %s r%u = %s / %s;", p->wide ? "i64" : "int", vars[i], rest, extent);
+      cy_cu_line(p, "const %s v%u = (%s)(%s %% (%s)%s);", type, vars[i], type, rest, number_type, extent);
+      cy_cu_line(p, "const %s r%u = %s / (%s)%s;", number_type, vars[i], rest, number_type, extent);
       snprintf(rest, sizeof rest, "r%u", vars[i]);
     }
   }
