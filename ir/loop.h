@@ -150,6 +150,8 @@ cy_expr cy_x_un(cy_kernel *k, cy_op op, cy_expr a);           /* result dtype by
 cy_expr cy_x_bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b);
 cy_expr cy_x_select(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
 cy_expr cy_x_cast(cy_kernel *k, cy_expr a, cy_dtype dtype);
+/* To an eight-bit float without saturation: what is too large becomes infinite or NaN. Such casts have id 1. */
+cy_expr cy_x_cast_unsaturated(cy_kernel *k, cy_expr a, cy_dtype dtype);
 
 /* e as base + sum coef[i] * var[i] + rest, coefs and base symbolic, rest = 0 or an expression that is not affine. */
 typedef struct cy_affine {
