@@ -89,6 +89,9 @@ CY_INLINE f32 cy_dec_small(u32 v, int mantissa, int emin) {
     return (f32)fraction * cy_f32_bits((u32)(127 + emin - mantissa) << 23);
   return cy_f32_bits((u32)((int)e - 1 + emin + 127) << 23 | fraction << (23 - mantissa));
 }
+/* Infinities are stored as such, or as NaN where a format has none; a cast saturates them before. */
+CY_INLINE b1 cy_is_inf(f32 v) { return (cy_bits_f32(v) & 0x7fffffffu) == 0x7f800000u; }
+CY_INLINE f32 cy_saturate(f32 v) { return cy_is_inf(v) ? cy_f32_bits(cy_bits_f32(v) - 1) : v; }
 CY_INLINE f32 cy_signed(f32 v, u32 sign) { return cy_f32_bits(cy_bits_f32(v) | sign << 31); }
 
 CY_INLINE f32 cy_dec_f8e4m3fn(u8 v) {
@@ -97,35 +100,35 @@ CY_INLINE f32 cy_dec_f8e4m3fn(u8 v) {
 }
 CY_INLINE u8 cy_enc_f8e4m3fn(f32 v) {
   u32 r = cy_enc_small(v, 3, -6);
-  return (u8)(v != v ? 0x7f : (r > 0x7e ? 0x7e : r) | (cy_bits_f32(v) >> 31 << 7));
+  return (u8)(v != v || cy_is_inf(v) ? 0x7f : (r > 0x7e ? 0x7e : r) | (cy_bits_f32(v) >> 31 << 7));
 }
 CY_INLINE f32 cy_dec_f8e4m3fnuz(u8 v) {
   return v == 0x80 ? cy_f32_bits(0x7fc00000u) : cy_signed(cy_dec_small(v & 0x7fu, 3, -7), v >> 7);
 }
 CY_INLINE u8 cy_enc_f8e4m3fnuz(f32 v) {
   u32 r = cy_enc_small(v, 3, -7);
-  return (u8)(v != v ? 0x80 : r == 0 ? 0 : (r > 0x7f ? 0x7f : r) | (cy_bits_f32(v) >> 31 << 7));
+  return (u8)(v != v || cy_is_inf(v) ? 0x80 : r == 0 ? 0 : (r > 0x7f ? 0x7f : r) | (cy_bits_f32(v) >> 31 << 7));
 }
 CY_INLINE f32 cy_dec_f8e5m2(u8 v) {
   u32 m = v & 0x7fu;
   f32 r = m > 0x7c ? cy_f32_bits(0x7fc00000u) : m == 0x7c ? cy_f32_bits(0x7f800000u) : cy_dec_small(m, 2, -14);
   return cy_signed(r, v >> 7);
 }
-CY_INLINE u8 cy_enc_f8e5m2(f32 v) { /* saturates: an infinity becomes the largest number */
+CY_INLINE u8 cy_enc_f8e5m2(f32 v) {
   u32 r = cy_enc_small(v, 2, -14);
-  return (u8)(v != v ? 0x7f : (r > 0x7b ? 0x7b : r) | (cy_bits_f32(v) >> 31 << 7));
+  return (u8)(v != v ? 0x7f : (cy_is_inf(v) ? 0x7c : r > 0x7b ? 0x7b : r) | (cy_bits_f32(v) >> 31 << 7));
 }
 CY_INLINE f32 cy_dec_f8e5m2fnuz(u8 v) {
   return v == 0x80 ? cy_f32_bits(0x7fc00000u) : cy_signed(cy_dec_small(v & 0x7fu, 2, -15), v >> 7);
 }
 CY_INLINE u8 cy_enc_f8e5m2fnuz(f32 v) {
   u32 r = cy_enc_small(v, 2, -15);
-  return (u8)(v != v ? 0x80 : r == 0 ? 0 : (r > 0x7f ? 0x7f : r) | (cy_bits_f32(v) >> 31 << 7));
+  return (u8)(v != v || cy_is_inf(v) ? 0x80 : r == 0 ? 0 : (r > 0x7f ? 0x7f : r) | (cy_bits_f32(v) >> 31 << 7));
 }
 CY_INLINE f32 cy_dec_f4e2m1(u8 v) { return cy_signed(cy_dec_small(v & 7u, 1, 0), v >> 3 & 1u); }
 CY_INLINE u8 cy_enc_f4e2m1(f32 v) {
   u32 r = cy_enc_small(v, 1, 0);
-  return (u8)(v != v ? 7 : (r > 7 ? 7 : r) | (cy_bits_f32(v) >> 31 << 3));
+  return (u8)(v != v ? 8 : (r > 7 ? 7 : r) | (cy_bits_f32(v) >> 31 << 3));
 }
 CY_INLINE f32 cy_dec_f8e8m0(u8 v) {
   return v == 0xff ? cy_f32_bits(0x7fc00000u) : v == 0 ? cy_f32_bits(0x00400000u) : cy_f32_bits((u32)v << 23);

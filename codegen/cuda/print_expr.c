@@ -407,6 +407,8 @@ static const char *real_to_int(cy_dtype from, cy_dtype to, const char *v) {
   int bits = bits_of(to);
   if (bits >= 32)
     return text("cy_%s_%s(%s)", cy_cu_type(to), f, v);
+  if (bits < 8)
+    return wrapped(to, text("cy_i32_%s(%s)", f, v));
   return text("(%s)cy_clamp_%s(%s, %d, %d)", cy_cu_type(to), f, v, sgn ? -(1 << (bits - 1)) : 0, sgn ? (1 << (bits - 1)) - 1 : (1 << bits) - 1);
 }
 
@@ -417,7 +419,9 @@ static const char *convert(cy_dtype from, cy_dtype to, const char *v) {
   if (class_of(to) != 'F')
     return real_from ? real_to_int(from, to, v) : wrapped(to, text("(%s)%s", cy_cu_type(to), v));
   const char *c = text("(%s)%s", cy_cu_type(to), v);
-  return from != to ? rounded(to, c) : c;
+  if (from == to)
+    return c;
+  return rounded(to, small_float(to) && bits_of(to) == 8 && to != CY_F8E8M0 ? text("cy_saturate(%s)", c) : c);
 }
 
 /* The bits of a register value as an unsigned integer, and back. */
