@@ -20,7 +20,8 @@ typedef struct cy_host_fn {
 
 typedef struct cy_host cy_host;
 
-/* What differs in the host program where kernels run on a device of its own. Pointers in slots and tensors are the device's. */
+/* What differs in the host program where kernels run on a device of its own: pointers in slots and tensors are the
+ * device's then. */
 typedef struct cy_host_device {
   /* Launches the plan's kernel; its slots are filled. */
   void (*launch)(cy_host *h, const cy_step *s, const cy_kernel_plan *plan);

@@ -148,7 +148,9 @@ static LLVMValueRef fetch_in_place(cy_host *h, LLVMValueRef at, int64_t bytes) {
   return at;
 }
 
-static LLVMValueRef call_in_place(cy_host *h, LLVMValueRef op, LLVMValueRef *args) { return cy_call(h->cg, op, args, 6); }
+static LLVMValueRef call_in_place(cy_host *h, LLVMValueRef op, LLVMValueRef *args) {
+  return cy_call(h->cg, op, args, 6);
+}
 
 const cy_host_device cy_host_cpu = {launch_phases, fetch_in_place, call_in_place, NULL};
 

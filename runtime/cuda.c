@@ -1,8 +1,8 @@
 /* cuda.c - a model on CUDA devices: which of its images fits, kernels and weights per device, a context's state.
  *
- * open() is called for every context. The first one on a device loads the images and copies the weights there; later ones find
- * both. An image fits when it was made for exactly this architecture (also for its special features), or for an older
- * one of the same generation; else the driver is given PTX. Running is in cuda_run.c.
+ * open() is called for every context. The first one on a device loads the images and copies the weights there; later
+ * ones find both. An image fits when it was made for exactly this architecture (also for its special features), or for
+ * an older one of the same generation; else the driver is given PTX. Running is in cuda_run.c.
  */
 #include "cyrt_cuda.h"
 
@@ -39,13 +39,14 @@ static void image_names(const cyrt_cuda_images *images, char *out, size_t capaci
   *out = 0;
   for (uint64_t i = 0; i < images->count && n < capacity; i++) {
     uint32_t arch = images->image[i].arch;
-    n += (size_t)snprintf(out + n, capacity - n, "%s%s_%u%s", n ? ", " : "", images->image[i].ptx ? "PTX of compute" : "sm",
-                          arch % CYRT_CUDA_SPECIFIC, arch >= CYRT_CUDA_SPECIFIC ? "a" : "");
+    n += (size_t)snprintf(out + n, capacity - n, "%s%s_%u%s", n ? ", " : "",
+                          images->image[i].ptx ? "PTX of compute" : "sm", arch % CYRT_CUDA_SPECIFIC,
+                          arch >= CYRT_CUDA_SPECIFIC ? "a" : "");
   }
 }
 
-static cyto_status choose_image(cuda_shared *shared, const cuda_device *device, const cyrt_cuda_images *images, const void **out,
-                                cyto_error *error) {
+static cyto_status choose_image(cuda_shared *shared, const cuda_device *device, const cyrt_cuda_images *images,
+                                const void **out, cyto_error *error) {
   const cuda_driver *driver = &shared->driver;
   int32_t major = 0, minor = 0;
   int best = 0;
@@ -62,11 +63,13 @@ static cyto_status choose_image(cuda_shared *shared, const cuda_device *device, 
   char held[300], name[100] = "?";
   image_names(images, held, sizeof held);
   driver->device_name(name, sizeof name, device->handle);
-  return cyrt_error_set(error, CYTO_BAD_LIBRARY, "the model has code for %s, but device %d ('%s') is sm_%d%d: compile it with --target=sm_%d%d",
+  return cyrt_error_set(error, CYTO_BAD_LIBRARY,
+                        "the model has code for %s, but device %d ('%s') is sm_%d%d: compile it with --target=sm_%d%d",
                         held, device->number, name, major, minor, major, minor);
 }
 
-static cyto_status load_images(cuda_shared *shared, cuda_device *device, const cyrt_cuda_images *images, cyto_error *error) {
+static cyto_status load_images(cuda_shared *shared, cuda_device *device, const cyrt_cuda_images *images,
+                               cyto_error *error) {
   const void *image = NULL;
   void *module;
   cyto_status status = choose_image(shared, device, images, &image, error);
@@ -81,7 +84,8 @@ static cyto_status load_images(cuda_shared *shared, cuda_device *device, const c
 static cyto_status load_kernels(cuda_shared *shared, cuda_device *device, cyto_error *error) {
   const cyrt_cuda_model *code = shared->model->device_data;
   void **module_of = calloc(code->n_kernels + 1, sizeof *module_of);
-  cyto_status status = module_of ? CYTO_OK : cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the model's kernels");
+  cyto_status status =
+      module_of ? CYTO_OK : cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the model's kernels");
   for (uint32_t i = 0; i < code->n_kernels && !status; i++) {
     const cyrt_cuda_kernel *k = &code->kernels[i];
     for (uint32_t j = 0; j < i && !module_of[i]; j++)
@@ -123,23 +127,27 @@ static cyto_status device_fill(cuda_shared *shared, cuda_device *device, const u
   if (!status && count == 0)
     status = cyrt_cuda_check(driver, 100, "cuDeviceGetCount", error);
   if (!status && (device->number < 0 || device->number >= count))
-    status = cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "device %d does not exist: this process sees %d, numbered from 0",
-                            device->number, count);
-  if (status || (status = cyrt_cuda_check(driver, driver->device_get(&device->handle, device->number), "cuDeviceGet", error)))
+    status = cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
+                            "device %d does not exist: this process sees %d, numbered from 0", device->number, count);
+  if (status ||
+      (status = cyrt_cuda_check(driver, driver->device_get(&device->handle, device->number), "cuDeviceGet", error)))
     return status;
-  if ((status = cyrt_cuda_check(driver, driver->context_retain(&device->context, device->handle), "cuDevicePrimaryCtxRetain", error)) ||
+  if ((status = cyrt_cuda_check(driver, driver->context_retain(&device->context, device->handle),
+                                "cuDevicePrimaryCtxRetain", error)) ||
       (status = cyrt_cuda_enter(shared, device, error)))
     return status;
   status = load_kernels(shared, device, error);
   if (!status && shared->model->weights_bytes)
     status = cyrt_cuda_get(driver, &device->weights, shared->model->weights_bytes, "the model's weights", error);
   if (!status && shared->model->weights_bytes)
-    status = cyrt_cuda_check(driver, driver->copy_in(device->weights, weights, shared->model->weights_bytes), "cuMemcpyHtoD", error);
+    status = cyrt_cuda_check(driver, driver->copy_in(device->weights, weights, shared->model->weights_bytes),
+                             "cuMemcpyHtoD", error);
   cyrt_cuda_leave(shared);
   return status;
 }
 
-static cyto_status find_device(cuda_shared *shared, int32_t number, const uint8_t *weights, cuda_device **out, cyto_error *error) {
+static cyto_status find_device(cuda_shared *shared, int32_t number, const uint8_t *weights, cuda_device **out,
+                               cyto_error *error) {
   for (cuda_device *d = shared->devices; d; d = d->next)
     if (d->number == number) {
       *out = d;
@@ -205,7 +213,8 @@ static void host_release(struct cyrt_context *context, void *ptr, uint64_t bytes
   free(ptr);
 }
 
-cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what, cyto_error *error) {
+cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what,
+                                 cyto_error *error) {
   const cuda_driver *driver = &state->shared->driver;
   if (block->ptr && block->bytes >= bytes)
     return CYTO_OK;
@@ -283,8 +292,8 @@ static int state_tables(cuda_state *state) {
   state->frame.dynamic = calloc(model->n_dynamic + 1, sizeof *state->frame.dynamic);
   state->key = calloc(state->key_words, sizeof *state->key);
   state->next_key = calloc(state->key_words, sizeof *state->next_key);
-  return state->io_offset && state->inputs && state->outputs && state->frame.outputs && state->frame.dynamic && state->key &&
-         state->next_key;
+  return state->io_offset && state->inputs && state->outputs && state->frame.outputs && state->frame.dynamic &&
+         state->key && state->next_key;
 }
 
 static cyto_status state_fill(cuda_state *state, const cyrt_device_request *request, cyto_error *error) {
@@ -302,7 +311,8 @@ static cyto_status state_fill(cuda_state *state, const cyrt_device_request *requ
   cyto_status status = cyrt_cuda_enter(state->shared, state->device, error);
   if (status)
     return status;
-  status = cyrt_cuda_check(driver, driver->stream_create(&state->stream, CUDA_STREAM_NON_BLOCKING), "cuStreamCreate", error);
+  status =
+      cyrt_cuda_check(driver, driver->stream_create(&state->stream, CUDA_STREAM_NON_BLOCKING), "cuStreamCreate", error);
   cyrt_cuda_leave(state->shared);
   return status;
 }

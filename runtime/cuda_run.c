@@ -1,9 +1,10 @@
 /* cuda_run.c - one run of a CUDA model: inputs over, launches, outputs back; recorded once, then replayed.
  *
- * The application's tensors are copied to a pinned block (staging), from there by the stream to the device's (io), and back
- * the same way; tensors that are device memory already are used where they lie. The first run with given sizes and
- * pointers launches one by one. If the model's launches depend on sizes alone, the second is recorded as a CUDA graph, copies
- * included, and from then on a run is one launch of it. Tensors whose size only running tells go without staging.
+ * The application's tensors are copied to a pinned block (staging), from there by the stream to the device's (io), and
+ * back the same way; tensors that are device memory already are used where they lie. The first run with given sizes and
+ * pointers launches one by one. If the model's launches depend on sizes alone, the second is recorded as a CUDA graph,
+ * copies included, and from then on a run is one launch of it. Tensors whose size only running tells go without
+ * staging.
  */
 #include "cyrt_cuda.h"
 
@@ -82,7 +83,8 @@ int32_t cyrt_cuda_prepare(void *data, cyrt_frame *frame) {
   return status;
 }
 
-int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank, int64_t elem_bytes) {
+int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank,
+                               int64_t elem_bytes) {
   cuda_state *state = cuda_state_of(frame);
   const cyrt_context_head *owner = (const cyrt_context_head *)state->host->context;
   int32_t status = owner->output_alloc(state->host, index, dims, rank, elem_bytes);
@@ -102,11 +104,13 @@ int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t 
 /* ---- the frame that generated code sees ---- */
 
 static cyto_status wrong_kind(const cyrt_port *port, int device, cyto_error *error) {
-  return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "'%s' is bound to %s memory, expected %s memory: see device_memory in cyto_options",
-                        port->name, device ? "device" : "host", device ? "host" : "device");
+  return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
+                        "'%s' is bound to %s memory, expected %s memory: see device_memory in cyto_options", port->name,
+                        device ? "device" : "host", device ? "host" : "device");
 }
 
-static cyto_status place(cuda_state *state, const cyrt_port *port, const void *ptr, uint32_t slot, const void **out, cyto_error *error) {
+static cyto_status place(cuda_state *state, const cyrt_port *port, const void *ptr, uint32_t slot, const void **out,
+                         cyto_error *error) {
   int device = ptr && on_device(state, ptr);
   int is_input = slot < state->model->n_inputs;
   if (ptr && ((device && !state->device_memory) || (!device && state->device_memory && is_input)))
@@ -157,17 +161,22 @@ static int32_t issue(cuda_state *state) {
   cyrt_frame *f = &state->frame;
   for (uint32_t i = 0; i < model->n_inputs; i++) {
     uint64_t bytes = is_staged(state, i, state->inputs[i]) ? input_bytes(state, state->host, i) : 0;
-    cuda_code code = bytes ? driver->copy_in_async((cuda_ptr)(uintptr_t)state->inputs[i], state->staging + state->io_offset[i], bytes, state->stream) : 0;
+    cuda_code code = bytes ? driver->copy_in_async((cuda_ptr)(uintptr_t)state->inputs[i],
+                                                   state->staging + state->io_offset[i], bytes, state->stream)
+                           : 0;
     if (code)
       return cyrt_cuda_check(driver, code, "cuMemcpyHtoDAsync", f->error);
   }
   int32_t status = model->run(f);
   for (uint32_t i = 0; i < model->n_outputs && !status; i++) {
     uint32_t slot = model->n_inputs + i;
-    uint64_t bytes = !is_dynamic(state, i) && is_staged(state, slot, f->outputs[i].ptr) ? output_bytes(state, state->host, i) : 0;
+    uint64_t bytes =
+        !is_dynamic(state, i) && is_staged(state, slot, f->outputs[i].ptr) ? output_bytes(state, state->host, i) : 0;
     if (bytes)
-      status = cyrt_cuda_check(driver, driver->copy_out_async(state->staging + state->io_offset[slot], state->io.ptr + state->io_offset[slot], bytes, state->stream),
-                          "cuMemcpyDtoHAsync", f->error);
+      status = cyrt_cuda_check(driver,
+                               driver->copy_out_async(state->staging + state->io_offset[slot],
+                                                      state->io.ptr + state->io_offset[slot], bytes, state->stream),
+                               "cuMemcpyDtoHAsync", f->error);
   }
   return status;
 }
@@ -178,8 +187,10 @@ static cyto_status copy_dynamic(cuda_state *state, uint32_t index) {
   uint64_t bytes = output_bytes(state, state->host, index);
   if (!bytes || state->frame.outputs[index].ptr == out->ptr)
     return CYTO_OK;
-  cuda_code code = driver->copy_out_async(out->ptr, (cuda_ptr)(uintptr_t)state->frame.outputs[index].ptr, bytes, state->stream);
-  return cyrt_cuda_check(driver, code ? code : driver->stream_wait(state->stream), "cuMemcpyDtoHAsync", state->host->error);
+  cuda_code code =
+      driver->copy_out_async(out->ptr, (cuda_ptr)(uintptr_t)state->frame.outputs[index].ptr, bytes, state->stream);
+  return cyrt_cuda_check(driver, code ? code : driver->stream_wait(state->stream), "cuMemcpyDtoHAsync",
+                         state->host->error);
 }
 
 /* With a stream of the caller and all outputs on the device nothing is waited for. */
@@ -193,7 +204,8 @@ static cyto_status finish(cuda_state *state) {
   for (uint32_t i = 0; i < model->n_inputs; i++)
     wait |= is_staged(state, i, state->inputs[i]);
   if (wait)
-    status = cyrt_cuda_check(driver, driver->stream_wait(state->stream), "running the model (cuStreamSynchronize)", state->host->error);
+    status = cyrt_cuda_check(driver, driver->stream_wait(state->stream), "running the model (cuStreamSynchronize)",
+                             state->host->error);
   for (uint32_t i = 0; i < model->n_outputs && !status; i++) {
     uint32_t slot = model->n_inputs + i;
     if (is_dynamic(state, i))
@@ -231,7 +243,8 @@ static cyto_status record(cuda_state *state) {
   const cuda_driver *driver = &state->shared->driver;
   cyto_error *error = state->host->error;
   void *graph = NULL;
-  cyto_status status = cyrt_cuda_check(driver, driver->capture_begin(state->stream, CUDA_CAPTURE_THREAD_LOCAL), "cuStreamBeginCapture", error);
+  cyto_status status = cyrt_cuda_check(driver, driver->capture_begin(state->stream, CUDA_CAPTURE_THREAD_LOCAL),
+                                       "cuStreamBeginCapture", error);
   if (status)
     return status;
   status = (cyto_status)issue(state);
@@ -239,7 +252,8 @@ static cyto_status record(cuda_state *state) {
   if (!status)
     status = cyrt_cuda_check(driver, ended, "cuStreamEndCapture", error);
   if (!status)
-    status = cyrt_cuda_check(driver, driver->graph_instantiate(&state->recorded, graph, 0), "cuGraphInstantiate", error);
+    status =
+        cyrt_cuda_check(driver, driver->graph_instantiate(&state->recorded, graph, 0), "cuGraphInstantiate", error);
   if (graph)
     driver->graph_destroy(graph);
   return status;
@@ -260,7 +274,9 @@ static cyto_status run_here(cuda_state *state) {
   state->seen = 2;
   if (!state->recorded)
     status = record(state);
-  return status ? status : cyrt_cuda_check(driver, driver->graph_launch(state->recorded, state->stream), "cuGraphLaunch", state->host->error);
+  return status ? status
+                : cyrt_cuda_check(driver, driver->graph_launch(state->recorded, state->stream), "cuGraphLaunch",
+                                  state->host->error);
 }
 
 int32_t cyrt_cuda_run(void *data, cyrt_frame *frame) {
@@ -291,11 +307,12 @@ int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *sl
   if (k->stripes && blocks > frame->workers / k->stripes)
     blocks = frame->workers / k->stripes;
   if (blocks > k->max_blocks || k->slots > MAX_SLOTS)
-    return cyrt_fail(frame, CYTO_RUNTIME_FAILURE, "kernel '%s' cannot be launched: %lld blocks, %lld parameters", k->name,
-                     (long long)blocks, (long long)k->slots);
+    return cyrt_fail(frame, CYTO_RUNTIME_FAILURE, "kernel '%s' cannot be launched: %lld blocks, %lld parameters",
+                     k->name, (long long)blocks, (long long)k->slots);
   for (uint32_t i = 0; i < k->slots; i++)
     params[i] = (void *)(uintptr_t)&slots[i];
-  cuda_code code = driver->launch(state->device->functions[kernel], (uint32_t)blocks, 1, 1, k->threads, 1, 1, 0, state->stream, params, NULL);
+  cuda_code code = driver->launch(state->device->functions[kernel], (uint32_t)blocks, 1, 1, k->threads, 1, 1, 0,
+                                  state->stream, params, NULL);
   return code ? cyrt_cuda_check(driver, code, k->name, frame->error) : CYTO_OK;
 }
 
@@ -303,7 +320,8 @@ int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *
   cuda_state *state = cuda_state_of(frame);
   const cuda_driver *driver = &state->shared->driver;
   cuda_code code = driver->copy_out_async(out, (cuda_ptr)(uintptr_t)at, (size_t)bytes, state->stream);
-  return cyrt_cuda_check(driver, code ? code : driver->stream_wait(state->stream), "reading from the device", frame->error);
+  return cyrt_cuda_check(driver, code ? code : driver->stream_wait(state->stream), "reading from the device",
+                         frame->error);
 }
 
 /* Tensors of an operator in host memory: `from` with data of its own; copied from the device when `fetch`. */
@@ -315,7 +333,8 @@ static int32_t to_host(cyrt_frame *frame, const cyrt_tensor *from, cyrt_tensor *
     int64_t bytes = cyto_tensor_bytes(from[i].dtype, from[i].rank, from[i].dims);
     to[i].data = bytes < 0 ? NULL : malloc(bytes ? (size_t)bytes : 1);
     if (!to[i].data)
-      return cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "no memory for %lld bytes of an operator's tensors", (long long)bytes);
+      return cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "no memory for %lld bytes of an operator's tensors",
+                       (long long)bytes);
     int32_t status = fetch && bytes ? cyrt_cuda_fetch(frame, from[i].data, bytes, to[i].data) : CYTO_OK;
     if (status)
       return status;
@@ -328,15 +347,17 @@ static int32_t to_device(cyrt_frame *frame, const cyrt_tensor *from, const cyrt_
   const cuda_driver *driver = &state->shared->driver;
   for (int32_t i = 0; i < n; i++) {
     int64_t bytes = from[i].data ? cyto_tensor_bytes(from[i].dtype, from[i].rank, from[i].dims) : 0;
-    cuda_code code = bytes > 0 ? driver->copy_in_async((cuda_ptr)(uintptr_t)to[i].data, from[i].data, (size_t)bytes, state->stream) : 0;
+    cuda_code code =
+        bytes > 0 ? driver->copy_in_async((cuda_ptr)(uintptr_t)to[i].data, from[i].data, (size_t)bytes, state->stream)
+                  : 0;
     if (code)
       return cyrt_cuda_check(driver, code, "cuMemcpyHtoDAsync", frame->error);
   }
   return cyrt_cuda_check(driver, driver->stream_wait(state->stream), "cuStreamSynchronize", frame->error);
 }
 
-int32_t cyrt_cuda_call(cyrt_frame *frame, cyrt_op op, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
-                       const cyrt_attr *attrs) {
+int32_t cyrt_cuda_call(cyrt_frame *frame, cyrt_op op, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out,
+                       int32_t n_out, const cyrt_attr *attrs) {
   int32_t n = n_in + n_out;
   cyrt_tensor *host = calloc((size_t)n + 1, sizeof *host);
   if (!host)

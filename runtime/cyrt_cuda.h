@@ -1,8 +1,9 @@
-/* cyrt_cuda.h - what the files of the CUDA runtime share: the driver's functions, a model on a device, a context's state.
+/* cyrt_cuda.h - what the files of the CUDA runtime share: the driver's functions, a model on a device, a context's
+ * state.
  *
- * Linked into a model library only when the model is compiled for CUDA (cyrt_model.device refers to cuda.c). Nothing is global:
- * the driver's table and everything per device hang on the loaded model, the rest on the context. The primary context of the
- * device is current while one of our functions runs, and the caller's is current again afterwards.
+ * Linked into a model library only when the model is compiled for CUDA (cyrt_model.device refers to cuda.c). Nothing is
+ * global: the driver's table and everything per device hang on the loaded model, the rest on the context. The primary
+ * context of the device is current while one of our functions runs, and the caller's is current again afterwards.
  */
 #ifndef CYRT_CUDA_H
 #define CYRT_CUDA_H
@@ -15,12 +16,12 @@ typedef int32_t cuda_code; /* CUresult */
 /* name in the driver (versions are part of it: bare names are older interfaces), member, parameters */
 #define CUDA_FUNCTIONS(X)                                                                                              \
   X(cuInit, init, (uint32_t flags))                                                                                    \
-  X(cuDriverGetVersion, driver_version, (int32_t *version))                                                            \
+  X(cuDriverGetVersion, driver_version, (int32_t * version))                                                           \
   X(cuGetErrorName, error_name, (cuda_code code, const char **text))                                                   \
-  X(cuDeviceGetCount, device_count, (int32_t *count))                                                                  \
-  X(cuDeviceGet, device_get, (int32_t *device, int32_t number))                                                        \
+  X(cuDeviceGetCount, device_count, (int32_t * count))                                                                 \
+  X(cuDeviceGet, device_get, (int32_t * device, int32_t number))                                                       \
   X(cuDeviceGetName, device_name, (char *name, int32_t length, int32_t device))                                        \
-  X(cuDeviceGetAttribute, device_attribute, (int32_t *value, int32_t attribute, int32_t device))                       \
+  X(cuDeviceGetAttribute, device_attribute, (int32_t * value, int32_t attribute, int32_t device))                      \
   X(cuDevicePrimaryCtxRetain, context_retain, (void **context, int32_t device))                                        \
   X(cuDevicePrimaryCtxRelease_v2, context_release, (int32_t device))                                                   \
   X(cuCtxPushCurrent_v2, context_push, (void *context))                                                                \
@@ -28,9 +29,9 @@ typedef int32_t cuda_code; /* CUresult */
   X(cuModuleLoadData, module_load, (void **module, const void *image))                                                 \
   X(cuModuleUnload, module_unload, (void *module))                                                                     \
   X(cuModuleGetFunction, module_function, (void **function, void *module, const char *name))                           \
-  X(cuMemAlloc_v2, mem_alloc, (cuda_ptr *ptr, size_t bytes))                                                           \
+  X(cuMemAlloc_v2, mem_alloc, (cuda_ptr * ptr, size_t bytes))                                                          \
   X(cuMemFree_v2, mem_free, (cuda_ptr ptr))                                                                            \
-  X(cuMemGetInfo_v2, mem_info, (size_t *free, size_t *total))                                                          \
+  X(cuMemGetInfo_v2, mem_info, (size_t * free, size_t * total))                                                        \
   X(cuMemHostAlloc, host_alloc, (void **ptr, size_t bytes, uint32_t flags))                                            \
   X(cuMemFreeHost, host_free, (void *ptr))                                                                             \
   X(cuMemcpyHtoD_v2, copy_in, (cuda_ptr to, const void *from, size_t bytes))                                           \
@@ -67,7 +68,8 @@ void cyrt_cuda_driver_close(cuda_driver *driver);
 /* Fills `error` for a driver's code that `call` returned; CYTO_OK when the code is 0. */
 cyto_status cyrt_cuda_check(const cuda_driver *driver, cuda_code code, const char *call, cyto_error *error);
 /* Memory of the device; `what` is for the message when there is too little. */
-cyto_status cyrt_cuda_get(const cuda_driver *driver, cuda_ptr *out_ptr, uint64_t bytes, const char *what, cyto_error *error);
+cyto_status cyrt_cuda_get(const cuda_driver *driver, cuda_ptr *out_ptr, uint64_t bytes, const char *what,
+                          cyto_error *error);
 
 /* ---- cuda.c ---- */
 
@@ -75,8 +77,8 @@ cyto_status cyrt_cuda_get(const cuda_driver *driver, cuda_ptr *out_ptr, uint64_t
 typedef struct cuda_device {
   struct cuda_device *next;
   int32_t number, handle;
-  void *context;    /* the primary one */
-  void **modules;   /* [n_kernels]; as many as there are distinct images */
+  void *context;  /* the primary one */
+  void **modules; /* [n_kernels]; as many as there are distinct images */
   uint32_t n_modules;
   void **functions; /* [n_kernels] */
   cuda_ptr weights;
@@ -101,26 +103,27 @@ typedef struct cuda_state {
   cuda_device *device;
   const cyrt_model *model;
   const cyrt_cuda_model *code;
-  cyrt_frame frame;        /* what generated code sees: pointers of the device */
-  cyrt_frame *host;        /* the context's frame, while running */
+  cyrt_frame frame; /* what generated code sees: pointers of the device */
+  cyrt_frame *host; /* the context's frame, while running */
   void *stream;
   int32_t own_stream, device_memory;
-  cuda_block arena, io;    /* io: inputs and outputs, one after the other */
-  uint8_t *staging;        /* pinned, laid out like io */
+  cuda_block arena, io; /* io: inputs and outputs, one after the other */
+  uint8_t *staging;     /* pinned, laid out like io */
   uint64_t staging_bytes;
-  uint64_t *io_offset;     /* [n_inputs + n_outputs] */
-  const void **inputs;     /* frame.inputs */
-  cuda_block *outputs;     /* [n_outputs] of data-dependent size */
+  uint64_t *io_offset;      /* [n_inputs + n_outputs] */
+  const void **inputs;      /* frame.inputs */
+  cuda_block *outputs;      /* [n_outputs] of data-dependent size */
   uint64_t *key, *next_key; /* what a recorded run rests on */
   uint32_t key_words;
-  int32_t seen;            /* runs with this key */
-  void *recorded;          /* CUgraphExec, or NULL */
+  int32_t seen;   /* runs with this key */
+  void *recorded; /* CUgraphExec, or NULL */
 } cuda_state;
 
 static inline cuda_state *cuda_state_of(cyrt_frame *frame) { return (cuda_state *)frame->context; }
 
 /* Makes the block hold `bytes`; contents are lost when it grows. */
-cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what, cyto_error *error);
+cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what,
+                                 cyto_error *error);
 /* Makes the device's context current, and the caller's again. */
 cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cyto_error *error);
 void cyrt_cuda_leave(const cuda_shared *shared);
@@ -129,6 +132,7 @@ void cyrt_cuda_leave(const cuda_shared *shared);
 int32_t cyrt_cuda_prepare(void *state, cyrt_frame *frame);
 int32_t cyrt_cuda_run(void *state, cyrt_frame *frame);
 void cyrt_cuda_forget_recording(cuda_state *state);
-int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank, int64_t elem_bytes);
+int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank,
+                               int64_t elem_bytes);
 
 #endif

@@ -103,16 +103,16 @@ typedef struct cyrt_device_request {
   void *stream;                 /* the application's, or NULL */
 } cyrt_device_request;
 
-/* A kind of device other than this CPU. Its functions are part of the model's library: whoever loads a model calls them through
- * this table and needs nothing of the device itself. A context's frame keeps what is in host memory; run() shows generated code a
- * frame of its own whose pointers are the device's. Codes as run() and plan(). */
+/* A kind of device other than this CPU. Its functions are part of the model's library: whoever loads a model calls them
+ * through this table and needs nothing of the device itself. A context's frame keeps what is in host memory; run()
+ * shows generated code a frame of its own whose pointers are the device's. Codes as those of run() and plan(). */
 typedef struct cyrt_device {
   int64_t workers; /* of every frame: pieces of scratch that a kernel may use at once */
-  /* *shared is NULL at first: what all contexts of the loaded model use. Not called by two threads at once for a model. */
+  /* *shared is NULL at first: what all contexts of the loaded model use. One thread at a time for a model. */
   int32_t (*open)(const cyrt_device_request *request, void **shared, void **out_state, struct cyto_error *error);
   void (*close)(void *state);
   void (*release)(void *shared);                         /* all contexts are closed */
-  int32_t (*prepare)(void *state, cyrt_frame *frame);    /* plan() has run: gets the memory that is known to be needed */
+  int32_t (*prepare)(void *state, cyrt_frame *frame);    /* plan() has run: gets the memory that is needed */
   int32_t (*run)(void *state, cyrt_frame *frame);
 } cyrt_device;
 
@@ -211,8 +211,8 @@ enum { CYRT_CUDA_REPLAY = 1 }; /* equal sizes of inputs mean equal launches: a r
 /* Generated code calls these with pointers of the device in slots and tensors. 0 or an error code. */
 int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks);
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out); /* waits until it is computed */
-int32_t cyrt_cuda_call(cyrt_frame *frame, cyrt_op op, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
-                       const cyrt_attr *attrs);
+int32_t cyrt_cuda_call(cyrt_frame *frame, cyrt_op op, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out,
+                       int32_t n_out, const cyrt_attr *attrs);
 
 #ifdef __cplusplus
 }

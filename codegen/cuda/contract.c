@@ -1,10 +1,12 @@
-/* contract.c - contraction kernels: which there are generators for, and the plain one, a tiled product on the ordinary FMA units.
+/* contract.c - contraction kernels: which there are generators for, and the plain one, a tiled product on the ordinary
+ * FMA units.
  *
- * Every contraction is seen as z independent products of an m x k by a k x n matrix: z counts batches or groups, m is for a
- * convolution the flattened (image, spatial..) index and k = (tap, channel). A kernel is printed from four functions, of which only
- * the first three know the kind: <symbol>_row fixes what does not depend on k, <symbol>_a and <symbol>_b fetch an element (0
- * outside), <symbol>_put runs the epilogue. The tile loop around them is one text for all kinds and element types.
- * Another generator (tensor cores) is another row of `generators`, tried in order; it has the same three functions.
+ * Every contraction is seen as z independent products of an m x k by a k x n matrix: z counts batches or groups, m is
+ * for a convolution the flattened (image, spatial..) index and k = (tap, channel). A kernel is printed from four
+ * functions, of which only the first three know the kind: <symbol>_row fixes what does not depend on k, <symbol>_a and
+ * <symbol>_b fetch an element (0 outside), <symbol>_put runs the epilogue. The tile loop around them is one text for
+ * all kinds and element types. Another generator (tensor cores) is another row of `generators`, tried in order; it has
+ * the same three functions.
  */
 #include "codegen/cuda/cuda_int.h"
 
@@ -96,8 +98,9 @@ static void plain_schedule(cy_kernel *k, cy_cuda_form *form) {
   form->threads = THREADS;
   form->max_blocks = INT32_MAX / 128; /* rows and columns are counted in 32 bits */
   form->tile = *choose_tile(k, &s);
-  form->blocks = cy_dim_mul(g, s.z, cy_dim_mul(g, cy_dim_cdiv(g, s.m, cy_dim_const(g, form->tile.m)),
-                                               cy_dim_cdiv(g, s.n, cy_dim_const(g, form->tile.n))));
+  form->blocks = cy_dim_mul(g, s.z,
+                            cy_dim_mul(g, cy_dim_cdiv(g, s.m, cy_dim_const(g, form->tile.m)),
+                                       cy_dim_cdiv(g, s.n, cy_dim_const(g, form->tile.n))));
 }
 
 /* ---- printing: the parts that differ ---- */
@@ -125,7 +128,8 @@ static void size_texts(plain *q, const sizes *s) {
     at += (size_t)snprintf(q->m + at, sizeof q->m - at, " * %s", cy_cu_dim(p, c->out[i]));
   snprintf(q->m + at, sizeof q->m - at, ")");
   snprintf(q->n, sizeof q->n, "(%s / %lld)", cy_cu_dim(p, c->channels_out), (long long)c->group);
-  snprintf(q->k, sizeof q->k, "(%s / %lld * %lld)", cy_cu_dim(p, c->channels_in), (long long)c->group, (long long)tap_count(c));
+  snprintf(q->k, sizeof q->k, "(%s / %lld * %lld)", cy_cu_dim(p, c->channels_in), (long long)c->group,
+           (long long)tap_count(c));
   char *const text[3] = {q->m, q->n, q->k};
   const cy_dim dim[3] = {s->m, s->n, s->k};
   for (int i = 0; i < 3; i++)
@@ -184,8 +188,8 @@ static void print_row_conv(plain *q) {
       cy_cu_line(p, "r->at[%d] = rest %% (int)%s + (int)%s;", i, out, pad);
     cy_cu_line(p, "rest /= (int)%s;", out);
   }
-  cy_cu_line(p, "r->base = %s + (i64)rest * %s + (i64)z * (%s / %lld) * %s;", cy_cu_dim(p, c->a_offset), cy_cu_dim(p, c->x_image),
-             cy_cu_dim(p, c->channels_in), (long long)c->group, cy_cu_dim(p, c->x_channel));
+  cy_cu_line(p, "r->base = %s + (i64)rest * %s + (i64)z * (%s / %lld) * %s;", cy_cu_dim(p, c->a_offset),
+             cy_cu_dim(p, c->x_image), cy_cu_dim(p, c->channels_in), (long long)c->group, cy_cu_dim(p, c->x_channel));
 }
 
 static const char *element(plain *q, cy_karg arg, const char *offset, char *out, size_t cap) {
@@ -220,7 +224,8 @@ static void print_a(plain *q) {
     cy_cu_line(p, "int rest = tap, i;");
     for (int i = c->nspatial; i-- > 0;) {
       bool forward = c->kind == CY_CONTRACT_CONV;
-      cy_cu_line(p, "i = r->at[%d] %c rest %% %lld * %lld;", i, forward ? '+' : '-', (long long)c->kernel[i], (long long)c->dilation[i]);
+      cy_cu_line(p, "i = r->at[%d] %c rest %% %lld * %lld;", i, forward ? '+' : '-', (long long)c->kernel[i],
+                 (long long)c->dilation[i]);
       cy_cu_line(p, "rest /= %lld;", (long long)c->kernel[i]);
       if (!forward && c->stride[i] > 1) {
         cy_cu_line(p, "if (i < 0 || i %% %lld != 0)", (long long)c->stride[i]);
@@ -244,7 +249,8 @@ static void print_b(plain *q) {
   cy_cu_line(p, "if (k >= %s || n >= %s)", q->k, q->n);
   cy_cu_line(p, "  return 0;");
   if (!is_conv(c)) {
-    cy_cu_line(p, "i64 at = %s + (i64)k * %s + (i64)n * %s;", cy_cu_dim(p, c->b_offset), cy_cu_dim(p, c->b_k), cy_cu_dim(p, c->b_n));
+    cy_cu_line(p, "i64 at = %s + (i64)k * %s + (i64)n * %s;", cy_cu_dim(p, c->b_offset), cy_cu_dim(p, c->b_k),
+               cy_cu_dim(p, c->b_n));
     cy_cu_line(p, "int rest = z;");
     for (int i = c->nbatch; i-- > 0;) {
       cy_cu_line(p, "at += rest %% (int)%s * (i64)%s;", cy_cu_dim(p, c->batch[i]), cy_cu_dim(p, c->b_batch[i]));
@@ -366,8 +372,8 @@ static void print_tile_loop(plain *q) {
   bool along = a_along_k(p->g, q->c);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   begin(q, "$S($P) {\n");
-  cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, TM = %d, TN = %d, NT = %d, TX = BN / TN, TY = BM / TM };", t->m, t->n, t->k,
-             t->thread_m, t->thread_n, p->form->threads);
+  cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, TM = %d, TN = %d, NT = %d, TX = BN / TN, TY = BM / TM };", t->m,
+             t->n, t->k, t->thread_m, t->thread_n, p->form->threads);
   cy_cu_line(p, "enum { A_ALONG_K = %d, B_ALONG_K = %d, A_ROWS = %d };", along, b_along_k(p->g, q->c),
              along ? t->m * t->k / p->form->threads : 1);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q->m, q->n, q->k);

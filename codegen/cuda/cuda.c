@@ -1,8 +1,8 @@
 /* cuda.c - the row of the CUDA target: which --target specs are ours, and kernels to device code.
  *
- * In: prepared kernels of a shard. Out: an object with one read-only symbol, a cyrt_cuda_images (cyto_abi.h): a cubin for every
- * architecture asked for, and PTX that drivers translate for devices which have none. Shards are compiled by processes of
- * their own, so several NVRTCs work at once. For text kinds: the CUDA C source, or its PTX.
+ * In: prepared kernels of a shard. Out: an object with one read-only symbol, a cyrt_cuda_images (cyto_abi.h): a cubin
+ * for every architecture asked for, and PTX that drivers translate for devices which have none. Shards are compiled by
+ * processes of their own, so several NVRTCs work at once. For text kinds: the CUDA C source, or its PTX.
  */
 #define _GNU_SOURCE
 #include "codegen/cuda/cuda_int.h"
@@ -13,12 +13,13 @@
 
 /* ---- architectures ---- */
 
-static const cy_cuda_arch known[] = {
-    {75, 0}, {80, 0}, {86, 0}, {87, 0}, {89, 0}, {90, 0}, {90, 'a'}, {100, 0}, {100, 'a'}, {103, 0}, {110, 0}, {120, 0}, {120, 'a'}, {121, 0}};
+static const cy_cuda_arch known[] = {{75, 0},  {80, 0},    {86, 0},  {87, 0},  {89, 0},  {90, 0},    {90, 'a'},
+                                     {100, 0}, {100, 'a'}, {103, 0}, {110, 0}, {120, 0}, {120, 'a'}, {121, 0}};
 static const cy_cuda_arch common[] = {{75, 0}, {80, 0}, {89, 0}, {90, 'a'}, {120, 0}};
 enum { PTX_ARCH = 80 };
 
-#define SPECS "cuda, or sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_90a, sm_100, sm_120, .., several separated by commas"
+#define SPECS                                                                                                          \
+  "cuda, or sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_90a, sm_100, sm_120, .., several separated by commas"
 
 static void add_arch(cy_cuda_machine *c, cy_cuda_arch arch) {
   for (int i = 0; i < c->narch; i++)
@@ -88,7 +89,8 @@ static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   plan->form = form;
   plan->algorithm = names[form->kind];
   if (form->kind == CY_CUDA_TILES)
-    plan->algorithm = cy_arena_printf(cy_graph_arena(cy_kernel_graph(plan->kernel)), "tiles %dx%dx%d", form->tile.m, form->tile.n, form->tile.k);
+    plan->algorithm = cy_arena_printf(cy_graph_arena(cy_kernel_graph(plan->kernel)), "tiles %dx%dx%d", form->tile.m,
+                                      form->tile.n, form->tile.k);
   plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
 }
 
@@ -147,7 +149,8 @@ static cy_cuda_arch ptx_arch(const cy_cuda_machine *c) {
   return (cy_cuda_arch){newest < PTX_ARCH ? newest : PTX_ARCH, 0};
 }
 
-static int compile_all(const cy_cuda_machine *c, shard *s, bool only_ptx, cy_cuda_image *images, int *out_n, char **out_error) {
+static int compile_all(const cy_cuda_machine *c, shard *s, bool only_ptx, cy_cuda_image *images, int *out_n,
+                       char **out_error) {
   cy_nvrtc_check check = {may_use_stack, s};
   cy_nvrtc *nvrtc = cy_nvrtc_open(out_error);
   int rc = nvrtc ? 0 : -1;
@@ -198,8 +201,8 @@ static void describe_kernels(shard *s, const char *symbol) {
   }
 }
 
-static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint32_t n, int opt_level, cy_code_kind kind,
-                const char *path, char **out_error) {
+static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint32_t n, int opt_level,
+                cy_code_kind kind, const char *path, char **out_error) {
   (void)p;
   (void)opt_level;
   shard s = {plans, n};

@@ -1,7 +1,8 @@
 /* host_cuda.c - what the host program of a CUDA model does otherwise than that of a CPU model.
  *
- * Launches, reads of single elements and runtime operators go through runtime/cuda*.c; the model carries a table of its kernels
- * (cyrt_cuda_model). Everything else, sizes, offsets, control flow, is the same code: pointers are only added to.
+ * Launches, reads of single elements and runtime operators go through runtime/cuda*.c; the model carries a table of its
+ * kernels (cyrt_cuda_model). Everything else, sizes, offsets, control flow, is the same code: pointers are only added
+ * to.
  */
 #include "codegen/cuda/cuda_int.h"
 #include "codegen/host_int.h"
@@ -61,9 +62,9 @@ static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan) {
   const cy_cuda_form *form = cy_cuda_form_of(plan);
   const cy_dim *dims;
   uint32_t slots = cy_plan_first_dim(plan) + cy_kernel_dims(plan->kernel, &dims);
-  LLVMValueRef row[6] = {cy_host_text(h, plan->symbol), external(h, plan->code.images), i32_const(h, slots),
-                         i32_const(h, form->threads), i32_const(h, form->stripes),
-                         i32_const(h, form->max_blocks ? form->max_blocks : INT32_MAX)};
+  LLVMValueRef row[6] = {cy_host_text(h, plan->symbol), external(h, plan->code.images),
+                         i32_const(h, slots),           i32_const(h, form->threads),
+                         i32_const(h, form->stripes),   i32_const(h, form->max_blocks ? form->max_blocks : INT32_MAX)};
   return LLVMConstStructInContext(h->cg->ctx, row, 6, 0);
 }
 

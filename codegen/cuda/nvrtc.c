@@ -1,11 +1,11 @@
 /* nvrtc.c - finding NVRTC, the compiler library for CUDA C, and compiling by it.
  *
- * In: CUDA C text and an architecture. Out: a cubin, or PTX for the driver to translate. Nothing of CUDA is needed to build or link
- * cytoc: the library is opened by name when a model for CUDA is compiled, together with its builtins, which it would otherwise
- * look for by bare name. Looked for in CUDA_HOME, where the loader looks, where toolkits are usually installed, and in
- * the folders of Python's wheels. Equal source and options give equal bytes.
- * The log is read for what makes a kernel slow without being an error: stack frames, spills, and matrix instructions that
- * were serialised (C7510, C7511, C7519). Such code is not used: it means that a generator is wrong.
+ * In: CUDA C text and an architecture. Out: a cubin, or PTX for the driver to translate. Nothing of CUDA is needed to
+ * build or link cytoc: the library is opened by name when a model for CUDA is compiled, together with its builtins,
+ * which it would otherwise look for by bare name. Looked for in CUDA_HOME, where the loader looks, where toolkits are
+ * usually installed, and in the folders of Python's wheels. Equal source and options give equal bytes. The log is read
+ * for what makes a kernel slow without being an error: stack frames, spills, and matrix instructions that were
+ * serialised (C7510, C7511, C7519). Such code is not used: it means that a generator is wrong.
  */
 #define _GNU_SOURCE
 #include "codegen/cuda/cuda_int.h"
@@ -23,7 +23,8 @@ struct cy_nvrtc {
   void *library, *builtins;
   int major, minor;
   int (*version)(int *major, int *minor);
-  int (*create)(program *p, const char *source, const char *name, int headers, const char *const *, const char *const *);
+  int (*create)(program *p, const char *source, const char *name, int headers, const char *const *,
+                const char *const *);
   int (*destroy)(program *p);
   int (*compile)(program p, int n, const char *const *options);
   int (*ptx_size)(program p, size_t *size);
@@ -52,18 +53,26 @@ static const char *const builtins[] = {"libnvrtc-builtins.so.13*", "libnvrtc-bui
 
 /* Folders, '*' allowed; %s is the home folder or the virtual environment. */
 static const char *const usual[] = {
-    "/usr/local/cuda/lib64", "/usr/local/cuda/lib", "/usr/local/cuda-*/lib64", "/usr/local/cuda-*/targets/x86_64-linux/lib",
-    "/opt/cuda/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64",
+    "/usr/local/cuda/lib64",
+    "/usr/local/cuda/lib",
+    "/usr/local/cuda-*/lib64",
+    "/usr/local/cuda-*/targets/x86_64-linux/lib",
+    "/opt/cuda/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
 };
 static const char *const wheels[] = {
-    "%s/lib/python3*/site-packages/nvidia/cu13/lib", "%s/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib",
-    "%s/lib/python3*/dist-packages/nvidia/cu13/lib", "%s/lib/python3*/dist-packages/nvidia/cuda_nvrtc/lib",
+    "%s/lib/python3*/site-packages/nvidia/cu13/lib",
+    "%s/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib",
+    "%s/lib/python3*/dist-packages/nvidia/cu13/lib",
+    "%s/lib/python3*/dist-packages/nvidia/cuda_nvrtc/lib",
 };
 
 /* The last match, in the order of names: the newest version. */
 static bool last_match(const char *pattern, char *out) { /* out: PATH_MAX bytes */
   glob_t found = {0};
-  bool ok = glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc > 0 && strlen(found.gl_pathv[found.gl_pathc - 1]) < PATH_MAX;
+  bool ok = glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc > 0 &&
+            strlen(found.gl_pathv[found.gl_pathc - 1]) < PATH_MAX;
   if (ok)
     strcpy(out, found.gl_pathv[found.gl_pathc - 1]);
   globfree(&found);
@@ -120,7 +129,8 @@ static bool find_library(cy_nvrtc *n) {
     if (open_in(n, usual[i]))
       return true;
   snprintf(local, sizeof local, "%s/.local", home ? home : "");
-  return open_below(n, local, wheels, nwheels) || open_below(n, "/usr/local", wheels, nwheels) || open_below(n, "/usr", wheels, nwheels);
+  return open_below(n, local, wheels, nwheels) || open_below(n, "/usr/local", wheels, nwheels) ||
+         open_below(n, "/usr", wheels, nwheels);
 }
 
 /* ---- opening ---- */
@@ -130,11 +140,16 @@ static bool resolve(cy_nvrtc *n, const char **out_missing) {
     const char *name;
     void *function;
   } const rows[] = {
-      {"nvrtcVersion", &n->version},          {"nvrtcCreateProgram", &n->create},
-      {"nvrtcDestroyProgram", &n->destroy},   {"nvrtcCompileProgram", &n->compile},
-      {"nvrtcGetPTXSize", &n->ptx_size},      {"nvrtcGetPTX", &n->ptx},
-      {"nvrtcGetCUBINSize", &n->cubin_size},  {"nvrtcGetCUBIN", &n->cubin},
-      {"nvrtcGetProgramLogSize", &n->log_size}, {"nvrtcGetProgramLog", &n->log},
+      {"nvrtcVersion", &n->version},
+      {"nvrtcCreateProgram", &n->create},
+      {"nvrtcDestroyProgram", &n->destroy},
+      {"nvrtcCompileProgram", &n->compile},
+      {"nvrtcGetPTXSize", &n->ptx_size},
+      {"nvrtcGetPTX", &n->ptx},
+      {"nvrtcGetCUBINSize", &n->cubin_size},
+      {"nvrtcGetCUBIN", &n->cubin},
+      {"nvrtcGetProgramLogSize", &n->log_size},
+      {"nvrtcGetProgramLog", &n->log},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     void *symbol = dlsym(n->library, rows[i].name);
@@ -153,9 +168,10 @@ cy_nvrtc *cy_nvrtc_open(char **out_error) {
   if (!n)
     abort();
   if (!find_library(n))
-    *out_error = format("libnvrtc.so.13 (or .so.12), the compiler of CUDA kernels, was not found: `pip install nvidia-cuda-nvrtc` "
-                        "in the active virtual environment, or install the package 'cuda-nvrtc-13-0' (Debian: 'libnvrtc12'), or let "
-                        "CUDA_HOME name the toolkit");
+    *out_error = format(
+        "libnvrtc.so.13 (or .so.12), the compiler of CUDA kernels, was not found: `pip install nvidia-cuda-nvrtc` "
+        "in the active virtual environment, or install the package 'cuda-nvrtc-13-0' (Debian: 'libnvrtc12'), or let "
+        "CUDA_HOME name the toolkit");
   else if (!resolve(n, &missing))
     *out_error = format("libnvrtc has no '%s': install version 12 or 13 of it", missing);
   else if (n->version(&n->major, &n->minor) || n->major < 12)
@@ -205,7 +221,8 @@ static char *find_fault(const char *log, bool (*may_use_stack)(void *ctx, const 
     sscanf(p, " bytes stack frame, %ld bytes spill stores", &spills);
     function_before(log, p, function);
     if (spills || (stack && !may_use_stack(ctx, function)))
-      return format("kernel '%s' was compiled with %ld bytes of stack and %ld bytes of spills: a bug in cytoc", function, stack, spills);
+      return format("kernel '%s' was compiled with %ld bytes of stack and %ld bytes of spills: a bug in cytoc",
+                    function, stack, spills);
   }
   return NULL;
 }
@@ -239,15 +256,17 @@ static char *take(program p, int (*get_size)(program, size_t *), int (*get)(prog
 
 static char *refusal(const cy_nvrtc *n, int code, const char *arch, const char *log) {
   if (code == 5) /* NVRTC_ERROR_INVALID_OPTION */
-    return format("NVRTC %d.%d does not know '%s': install a newer one (`pip install --upgrade nvidia-cuda-nvrtc`) or choose another "
+    return format("NVRTC %d.%d does not know '%s': install a newer one (`pip install --upgrade nvidia-cuda-nvrtc`) or "
+                  "choose another "
                   "--target",
                   n->major, n->minor, arch + 6);
   return format("NVRTC %d.%d fails with code %d%s: %.600s", n->major, n->minor, code,
-                code == 7 ? " (libnvrtc-builtins of the same version is missing beside it)" : "", *log ? log : "no log");
+                code == 7 ? " (libnvrtc-builtins of the same version is missing beside it)" : "",
+                *log ? log : "no log");
 }
 
-int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool ptx, const cy_nvrtc_check *check, cy_cuda_image *out,
-                     char **out_error) {
+int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool ptx, const cy_nvrtc_check *check,
+                     cy_cuda_image *out, char **out_error) {
   char option[40], suffix[2] = {arch.suffix, 0};
   const char *options[] = {option, "--std=c++17", "-default-device", "-no-source-include", "--ptxas-options=-v"};
   program p = NULL;

@@ -1,9 +1,11 @@
-/* prelude.cuh - what stands in front of every generated kernel: names of types and threads, and arithmetic that C lacks.
+/* prelude.cuh - what stands in front of every generated kernel: names of types and threads, and arithmetic that C
+ * lacks.
  *
- * Kernels include nothing, so that NVRTC needs no header search path. The same text is valid CUDA C++ and GNU C: on the device
- * the first part applies; anywhere else the includer has defined its names beforehand (tests/cuda/shim.h runs a fiber per
- * thread). What follows is arithmetic that both share and that agrees with ir/scalar.c, the oracle: floats narrower than f32
- * are computed in f32 and rounded, integers wrap, divisions by zero give 0, conversions to integers saturate.
+ * Kernels include nothing, so that NVRTC needs no header search path. The same text is valid CUDA C++ and GNU C: on the
+ * device the first part applies; anywhere else the includer has defined its names beforehand (tests/cuda/shim.h runs a
+ * fiber per thread). What follows is arithmetic that both share and that agrees with ir/scalar.c, the oracle: floats
+ * narrower than f32 are computed in f32 and rounded, integers wrap, divisions by zero give 0, conversions to integers
+ * saturate.
  */
 #ifdef __CUDACC__
 typedef signed char i8;
@@ -76,7 +78,7 @@ CY_INLINE u16 cy_enc_bf16(f32 v) {
 CY_INLINE u32 cy_enc_small(f32 v, int mantissa, int emin) {
   u32 b = cy_bits_f32(v) & 0x7fffffffu;
   int e = (int)(b >> 23) - 127, shift = 23 - mantissa;
-  if (e < emin) { /* subnormal: in units of 2^(emin - mantissa) */
+  if (e < emin) {                                                    /* subnormal: in units of 2^(emin - mantissa) */
     f32 unit = cy_f32_bits((u32)(127 + emin - mantissa + 23) << 23); /* adding it leaves whole units */
     return cy_bits_f32(cy_f32_bits(b) + unit) - cy_bits_f32(unit);
   }
@@ -186,9 +188,7 @@ CY_INLINE i32 cy_clamp_f64(f64 x, i32 low, i32 high) {
 CY_INLINE i64 cy_i64_f64(f64 x) {
   return x != x ? 0 : x >= 0x1p63 ? 0x7fffffffffffffffll : x < -0x1p63 ? (i64)0x8000000000000000ull : (i64)x;
 }
-CY_INLINE u64 cy_u64_f64(f64 x) {
-  return x != x || x <= 0. ? 0 : x >= 0x1p64 ? 0xffffffffffffffffull : (u64)x;
-}
+CY_INLINE u64 cy_u64_f64(f64 x) { return x != x || x <= 0. ? 0 : x >= 0x1p64 ? 0xffffffffffffffffull : (u64)x; }
 CY_INLINE i32 cy_i32_f64(f64 x) {
   return x != x ? 0 : x >= 0x1p31 ? 0x7fffffff : x < -0x1p31 ? (i32)0x80000000u : (i32)x;
 }
@@ -238,4 +238,3 @@ CY_INLINE i64 cy_pow_i64(i64 base, i64 e) {
 CY_INLINE u64 cy_shl(u64 a, u64 by, int bits) { return by >= (u64)bits ? 0 : a << by; }
 CY_INLINE u64 cy_shr_u64(u64 a, u64 by, int bits) { return by >= (u64)bits ? 0 : a >> by; }
 CY_INLINE i64 cy_shr_i64(i64 a, u64 by, int bits) { return a >> (by >= (u64)bits ? (u64)bits - 1 : by); }
-

@@ -1,10 +1,10 @@
 /* print.c - a loop-IR kernel as a CUDA function: parameters, the thread's items or tasks, statements.
  *
- * In: a kernel and its form (schedule.c). Out: C text that needs prelude.cuh and nothing else. In a group all threads walk the
- * statements together; a lane loop is dealt out in steps of the group, its reductions go to partials p<i> that are combined by
- * shuffles (and, for a whole block, through shared memory) so that every thread has the result. Stores outside of lane
- * loops are done by one thread. What a kernel both writes and reads is fenced by barriers around the writing statement.
- * Names: a argument, d size, v loop variable, l local, t temporary, p partial.
+ * In: a kernel and its form (schedule.c). Out: C text that needs prelude.cuh and nothing else. In a group all threads
+ * walk the statements together; a lane loop is dealt out in steps of the group, its reductions go to partials p<i> that
+ * are combined by shuffles (and, for a whole block, through shared memory) so that every thread has the result. Stores
+ * outside of lane loops are done by one thread. What a kernel both writes and reads is fenced by barriers around the
+ * writing statement. Names: a argument, d size, v loop variable, l local, t temporary, p partial.
  */
 #include "codegen/cuda/cuda_int.h"
 
@@ -54,8 +54,8 @@ static void print_scratch(cy_cu *p) {
       cy_cu_line(p, "%s *a%u = m%u + group * %s;", type, i, i, elems);
     } else if (cy_cu_packed(p->args[i].dtype)) {
       int per_byte = 8 / cy_dtype_of(p->args[i].dtype)->bits;
-      cy_cu_line(p, "%s *a%u = s%u + (CY_BLOCK * %d + group) * (((i64)%s + %d) / %d);", type, i, i, groups, elems, per_byte - 1,
-                 per_byte);
+      cy_cu_line(p, "%s *a%u = s%u + (CY_BLOCK * %d + group) * (((i64)%s + %d) / %d);", type, i, i, groups, elems,
+                 per_byte - 1, per_byte);
     } else {
       cy_cu_line(p, "%s *a%u = s%u + (CY_BLOCK * %d + group) * (i64)%s;", type, i, i, groups, elems);
     }
@@ -189,7 +189,8 @@ static void print_lanes(cy_cu *p, const cy_stmt *s) {
 
 static bool stores_exchanged(const cy_cu *p, const cy_stmt *s) {
   for (; s; s = s->next)
-    if ((s->kind == CY_S_STORE && p->exchanged[s->arg]) || stores_exchanged(p, s->body) || stores_exchanged(p, s->orelse))
+    if ((s->kind == CY_S_STORE && p->exchanged[s->arg]) || stores_exchanged(p, s->body) ||
+        stores_exchanged(p, s->orelse))
       return true;
   return false;
 }

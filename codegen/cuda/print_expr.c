@@ -1,10 +1,11 @@
 /* print_expr.c - loop-IR expressions, loads and stores as C text.
  *
- * Every operation becomes a temporary of its own, so shared parts are printed once; the compiler behind folds the rest. In registers
- * floats narrower than f32 are f32 values that the narrow type can hold, packed integers are 8 bits wide. Index arithmetic (i64)
- * is printed in 32 bits wherever interval arithmetic over the known extents shows that it fits: 64-bit multiplications and
- * divisions are several times slower on a GPU. The sides of a select may load from outside of their argument when they are not
- * taken: a side that loads is printed as a branch, and what was computed there is forgotten behind it.
+ * Every operation becomes a temporary of its own, so shared parts are printed once; the compiler behind folds the rest.
+ * In registers floats narrower than f32 are f32 values that the narrow type can hold, packed integers are 8 bits wide.
+ * Index arithmetic (i64) is printed in 32 bits wherever interval arithmetic over the known extents shows that it fits:
+ * 64-bit multiplications and divisions are several times slower on a GPU. The sides of a select may load from outside
+ * of their argument when they are not taken: a side that loads is printed as a branch, and what was computed there is
+ * forgotten behind it.
  */
 #include "codegen/cuda/cuda_int.h"
 
@@ -163,12 +164,8 @@ static range op_range(cy_cu *p, const cy_expr_info *x) {
   if (x->n > 1)
     b = range_of(p, x->arg[x->n - 1]);
   switch (x->op) {
-  case CY_OP_add:
-    c = (range){saturate((__int128)a.min + b.min), saturate((__int128)a.max + b.max)};
-    return c;
-  case CY_OP_sub:
-    c = (range){saturate((__int128)a.min - b.max), saturate((__int128)a.max - b.min)};
-    return c;
+  case CY_OP_add: c = (range){saturate((__int128)a.min + b.min), saturate((__int128)a.max + b.max)}; return c;
+  case CY_OP_sub: c = (range){saturate((__int128)a.min - b.max), saturate((__int128)a.max - b.min)}; return c;
   case CY_OP_mul: return product(a, b);
   case CY_OP_div: return b.min > 0 && a.min >= 0 ? (range){0, a.max / b.min} : unknown();
   case CY_OP_mod: return b.min > 0 ? (range){0, b.max - 1} : unknown();
@@ -209,7 +206,8 @@ static const char *type_of(cy_cu *p, cy_expr e) {
 static const char *int_text(int64_t v) {
   if (v == INT64_MIN)
     return "(-9223372036854775807ll - 1)";
-  return text(v < INT32_MIN || v > INT32_MAX ? "%s%lldll%s" : "%s%lld%s", v < 0 ? "(" : "", (long long)v, v < 0 ? ")" : "");
+  return text(v < INT32_MIN || v > INT32_MAX ? "%s%lldll%s" : "%s%lld%s", v < 0 ? "(" : "", (long long)v,
+              v < 0 ? ")" : "");
 }
 
 static const char *constant(cy_dtype t, cy_scalar c) {
@@ -308,9 +306,7 @@ void cy_cu_store(cy_cu *p, cy_karg arg, const char *offset, const char *value) {
 /* ---- floats ---- */
 
 /* A narrow float: v made representable. */
-static const char *rounded(cy_dtype t, const char *v) {
-  return small_float(t) ? decoded(t, encoded(t, v)) : v;
-}
+static const char *rounded(cy_dtype t, const char *v) { return small_float(t) ? decoded(t, encoded(t, v)) : v; }
 
 static const char *libm(cy_op op, bool f64) {
   const char *name = cy_op_of(op)->name;
@@ -343,8 +339,8 @@ static const char *real_op(cy_op op, cy_dtype t, const char *const *a) {
 }
 
 static bool exact_in_small(cy_op op) {
-  return op == CY_OP_neg || op == CY_OP_abs || op == CY_OP_sign || op == CY_OP_min || op == CY_OP_max || op == CY_OP_floor ||
-         op == CY_OP_trunc;
+  return op == CY_OP_neg || op == CY_OP_abs || op == CY_OP_sign || op == CY_OP_min || op == CY_OP_max ||
+         op == CY_OP_floor || op == CY_OP_trunc;
 }
 
 /* ---- integers ---- */
@@ -387,7 +383,8 @@ static const char *int_op(cy_op op, cy_dtype t, const char *const *a) {
 
 /* i64 index arithmetic that cannot overflow: plain operators, in 32 bits where the result and the operands fit. */
 static const char *index_op(cy_cu *p, const cy_expr_info *x, range r, const char *const *a) {
-  static const char sign[] = {[CY_OP_add - CY_OP_add] = '+', [CY_OP_sub - CY_OP_add] = '-', [CY_OP_mul - CY_OP_add] = '*'};
+  static const char sign[] = {
+      [CY_OP_add - CY_OP_add] = '+', [CY_OP_sub - CY_OP_add] = '-', [CY_OP_mul - CY_OP_add] = '*'};
   range m = x->n > 0 ? range_of(p, x->arg[0]) : unknown(), n = x->n > 1 ? range_of(p, x->arg[1]) : m;
   const char *to = fits_int(r) ? "" : "(i64)";
   if (!known(r) || !known(m))
@@ -409,7 +406,8 @@ static const char *real_to_int(cy_dtype from, cy_dtype to, const char *v) {
     return text("cy_%s_%s(%s)", cy_cu_type(to), f, v);
   if (bits < 8)
     return wrapped(to, text("cy_i32_%s(%s)", f, v));
-  return text("(%s)cy_clamp_%s(%s, %d, %d)", cy_cu_type(to), f, v, sgn ? -(1 << (bits - 1)) : 0, sgn ? (1 << (bits - 1)) - 1 : (1 << bits) - 1);
+  return text("(%s)cy_clamp_%s(%s, %d, %d)", cy_cu_type(to), f, v, sgn ? -(1 << (bits - 1)) : 0,
+              sgn ? (1 << (bits - 1)) - 1 : (1 << bits) - 1);
 }
 
 static const char *convert(cy_dtype from, cy_dtype to, const char *v) {

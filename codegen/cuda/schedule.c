@@ -11,19 +11,20 @@
 enum {
   ITEM_THREADS = 256,
   WARP = 32,
-  WARPS = 4,              /* tasks per block where a warp does one */
-  WARP_TURNS = 1024,      /* lane loops of no more turns are a warp's */
+  WARPS = 4,         /* tasks per block where a warp does one */
+  WARP_TURNS = 1024, /* lane loops of no more turns are a warp's */
   BLOCK_THREADS = 256,
-  LONG_TURNS = 16384,     /* from here on a block of LONG_THREADS */
+  LONG_TURNS = 16384, /* from here on a block of LONG_THREADS */
   LONG_THREADS = 1024,
-  SHARED_BYTES = 40 << 10 /* scratch of a block in shared memory, at most: 48 KB without asking, some is the printer's */
+  SHARED_BYTES =
+      40 << 10 /* scratch of a block in shared memory, at most: 48 KB without asking, some is the printer's */
 };
 
 /* ---- what a body contains ---- */
 
 typedef struct contents {
   bool lanes;
-  int64_t turns; /* most of any lane loop; INT64_MAX: not known */
+  int64_t turns;                 /* most of any lane loop; INT64_MAX: not known */
   uint64_t loaded[4], stored[4]; /* bits of arguments */
   uint8_t *seen;                 /* expressions that were looked at */
 } contents;
@@ -78,7 +79,8 @@ static bool contains_set(const cy_stmt *s, cy_local l) {
 /* Does the lane loop `whole` accumulate into a local from outside? */
 static bool reduces(const cy_stmt *whole, const cy_stmt *s) {
   for (; s; s = s->next)
-    if ((s->kind == CY_S_ACCUM && !contains_set(whole->body, s->local)) || reduces(whole, s->body) || reduces(whole, s->orelse))
+    if ((s->kind == CY_S_ACCUM && !contains_set(whole->body, s->local)) || reduces(whole, s->body) ||
+        reduces(whole, s->orelse))
       return true;
   return false;
 }
@@ -139,7 +141,9 @@ static void place_scratch(cy_kernel *k, cy_cuda_form *f) {
 static void groups(cy_kernel *k, cy_cuda_form *f, const contents *c) {
   cy_graph *g = cy_kernel_graph(k);
   f->kind = CY_CUDA_GROUPS;
-  f->group = c->turns <= WARP_TURNS ? WARP : c->turns < LONG_TURNS || c->turns == INT64_MAX ? BLOCK_THREADS : LONG_THREADS;
+  f->group = c->turns <= WARP_TURNS                           ? WARP
+             : c->turns < LONG_TURNS || c->turns == INT64_MAX ? BLOCK_THREADS
+                                                              : LONG_THREADS;
   f->threads = f->group == WARP ? WARP * WARPS : f->group;
   f->blocks = cy_dim_cdiv(g, tasks(k), cy_dim_const(g, f->threads / f->group));
   place_scratch(k, f);

@@ -1,7 +1,7 @@
 /* kernel_cases.h - kernels that the CUDA tests print: every op and cast, loops, reductions, scratch, contractions.
  *
- * kernels_test.c runs them behind the shim, nvrtc_test.c compiles them for devices. Test programs are single files, so everything is
- * here.
+ * kernels_test.c runs them behind the shim, nvrtc_test.c compiles them for devices. Test programs are single files, so
+ * everything is here.
  */
 #ifndef KERNEL_CASES_H
 #define KERNEL_CASES_H
@@ -32,7 +32,9 @@ static int ncases;
 
 static cy_dim d(int64_t v) { return cy_dim_const(g, v); }
 static cy_expr var(cy_kernel *k, cy_var v) { return cy_x_var(k, v); }
-static cy_expr idx(cy_kernel *k, cy_var v, int64_t stride) { return cy_x_bin(k, CY_OP_mul, var(k, v), cy_x_index(k, stride)); }
+static cy_expr idx(cy_kernel *k, cy_var v, int64_t stride) {
+  return cy_x_bin(k, CY_OP_mul, var(k, v), cy_x_index(k, stride));
+}
 static cy_expr sum(cy_kernel *k, cy_expr a, cy_expr b) { return cy_x_bin(k, CY_OP_add, a, b); }
 static cy_expr f32(cy_kernel *k, double v) { return cy_x_const(k, CY_F32, v); }
 
@@ -90,7 +92,7 @@ static bool op_applies(cy_op op, cy_dtype t) {
 }
 
 static void add_ops(void) {
-  static const cy_dtype types[] = {CY_F32, CY_F64, CY_I8,  CY_U8,  CY_I16, CY_U16, CY_I32,
+  static const cy_dtype types[] = {CY_F32, CY_F64, CY_I8,  CY_U8,   CY_I16, CY_U16, CY_I32,
                                    CY_U32, CY_I64, CY_U64, CY_BOOL, CY_F16, CY_BF16};
   for (size_t t = 0; t < CHECK_COUNT(types); t++)
     for (cy_op op = CY_OP_neg; op <= CY_OP_fma; op++) {
@@ -109,9 +111,10 @@ static void add_ops(void) {
 }
 
 static void add_casts(void) {
-  static const cy_dtype types[] = {CY_F32,  CY_F64, CY_I8,  CY_U8,       CY_I16,        CY_U16,    CY_I32,        CY_U32,
-                                   CY_I64,  CY_U64, CY_BOOL, CY_F16,     CY_BF16,       CY_F8E4M3FN, CY_F8E4M3FNUZ, CY_F8E5M2,
-                                   CY_F8E5M2FNUZ, CY_F4E2M1, CY_F8E8M0, CY_U4, CY_I4, CY_U2, CY_I2};
+  static const cy_dtype types[] = {CY_F32,    CY_F64,      CY_I8,         CY_U8,     CY_I16,        CY_U16,
+                                   CY_I32,    CY_U32,      CY_I64,        CY_U64,    CY_BOOL,       CY_F16,
+                                   CY_BF16,   CY_F8E4M3FN, CY_F8E4M3FNUZ, CY_F8E5M2, CY_F8E5M2FNUZ, CY_F4E2M1,
+                                   CY_F8E8M0, CY_U4,       CY_I4,         CY_U2,     CY_I2};
   for (size_t a = 0; a < CHECK_COUNT(types); a++)
     for (size_t b = 0; b < CHECK_COUNT(types); b++) {
       if (a == b)
@@ -167,7 +170,8 @@ static void add_reductions(void) {
     cy_kernel_accum(k, l, op, cy_x_load(k, x, sum(k, idx(k, i, columns ? 1 : len), idx(k, c, columns ? 11 : 1))));
     cy_kernel_end(k);
     cy_kernel_store(k, y, var(k, i), cy_x_local(k, l));
-    kernel_case *q = add_case(k, "reduce %s %s %d %s", cy_op_of(op)->name, cy_dtype_of(t)->name, (int)len, columns ? "columns" : "rows");
+    kernel_case *q = add_case(k, "reduce %s %s %d %s", cy_op_of(op)->name, cy_dtype_of(t)->name, (int)len,
+                              columns ? "columns" : "rows");
     set_elems(q, 11 * len, 11, 0, 0);
     q->rtol = 1e-4;
     q->atol = t == CY_F64 ? 1e-9 : 2e-4;
@@ -178,7 +182,8 @@ static void add_reductions(void) {
   }
 }
 
-/* Softmax of rows, exponentials kept in scratch: of a symbolic length (a stripe of global memory) or a fixed one (shared memory). */
+/* Softmax of rows, exponentials kept in scratch: of a symbolic length (a stripe of global memory) or a fixed one
+ * (shared memory). */
 static void add_softmax(void) {
   cy_sym cols = cy_sym_by_name(g, "cols"), rows = cy_sym_by_name(g, "rows");
   static const int64_t sizes[] = {1, 3, 31, 64, 197, 1500};
@@ -224,7 +229,8 @@ static void add_indexing(void) {
   cy_kernel_add_grid(k, i);
   cy_kernel_for(k, c, true);
   cy_expr vc = var(k, c), src = sum(k, vc, cy_x_index(k, -7));
-  cy_expr inside = cy_x_bin(k, CY_OP_and, cy_x_bin(k, CY_OP_ge, src, cy_x_index(k, 0)), cy_x_bin(k, CY_OP_lt, src, cy_x_index(k, 30)));
+  cy_expr inside = cy_x_bin(k, CY_OP_and, cy_x_bin(k, CY_OP_ge, src, cy_x_index(k, 0)),
+                            cy_x_bin(k, CY_OP_lt, src, cy_x_index(k, 30)));
   cy_expr padded = cy_x_select(k, inside, cy_x_load(k, x, sum(k, idx(k, i, 30), src)), f32(k, 7));
   cy_kernel_store(k, y, sum(k, idx(k, i, 50), vc), sum(k, padded, f32(k, 1)));
   cy_expr where = cy_x_bin(k, CY_OP_mod, cy_x_load(k, at, vc), cy_x_index(k, 30));
@@ -237,7 +243,8 @@ static void add_indexing(void) {
 static void add_window(void) {
   cy_kernel *k = cy_kernel_create(g, "window");
   cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-  cy_var i = cy_kernel_add_var(k, d(6)), c = cy_kernel_add_var(k, d(19)), a = cy_kernel_add_var(k, d(2)), b = cy_kernel_add_var(k, d(2));
+  cy_var i = cy_kernel_add_var(k, d(6)), c = cy_kernel_add_var(k, d(19)), a = cy_kernel_add_var(k, d(2)),
+         b = cy_kernel_add_var(k, d(2));
   cy_local m = cy_kernel_add_local(k, CY_F32);
   cy_kernel_add_grid(k, i);
   cy_kernel_for(k, c, true);
@@ -264,13 +271,16 @@ static void add_window(void) {
 static void epilogue(cy_kernel *k, cy_contraction *c, cy_karg bias, cy_karg y) {
   cy_expr at = cy_x_index(k, 0);
   for (int i = 0; i < c->nout_vars; i++)
-    at = sum(k, cy_x_bin(k, CY_OP_mul, at, cy_x_dim(k, cy_kernel_var(k, c->out_var[i])->extent)), var(k, c->out_var[i]));
+    at =
+        sum(k, cy_x_bin(k, CY_OP_mul, at, cy_x_dim(k, cy_kernel_var(k, c->out_var[i])->extent)), var(k, c->out_var[i]));
   cy_dtype t = cy_kernel_local_dtype(k, c->acc);
   cy_expr v = sum(k, cy_x_local(k, c->acc), cy_x_load(k, bias, var(k, c->out_var[c->nout_vars - 1])));
   cy_kernel_store(k, y, at, cy_x_bin(k, CY_OP_max, v, cy_x_int(k, t, 0)));
 }
 
-static void out_var(cy_kernel *k, cy_contraction *c, cy_dim extent) { c->out_var[c->nout_vars++] = cy_kernel_add_var(k, extent); }
+static void out_var(cy_kernel *k, cy_contraction *c, cy_dim extent) {
+  c->out_var[c->nout_vars++] = cy_kernel_add_var(k, extent);
+}
 
 typedef struct matmul_row {
   int64_t batch, m, n, k;
@@ -288,7 +298,8 @@ static cy_dim named(const char *name, int64_t value, bool symbolic, kernel_case 
 
 static void add_matmul(const matmul_row *r) {
   cy_kernel *k = cy_kernel_create(g, "matmul");
-  kernel_case *q = add_case(k, "matmul %dx%dx%dx%d %s", (int)r->batch, (int)r->m, (int)r->n, (int)r->k, cy_dtype_of(r->in)->name);
+  kernel_case *q =
+      add_case(k, "matmul %dx%dx%dx%d %s", (int)r->batch, (int)r->m, (int)r->n, (int)r->k, cy_dtype_of(r->in)->name);
   q->syms = calloc(64, sizeof *q->syms);
   cy_contraction *c = cy_kernel_contraction(k);
   c->kind = CY_CONTRACT_MATMUL;
@@ -336,7 +347,8 @@ static void conv_strides(cy_contraction *c, const conv_row *r, const int64_t *in
 static void add_conv(const conv_row *r) {
   cy_kernel *k = cy_kernel_create(g, "conv");
   cy_contraction *c = cy_kernel_contraction(k);
-  int64_t x = r->images * r->channels_in, w = r->channels_in * r->channels_out / r->group, out = r->images * r->channels_out;
+  int64_t x = r->images * r->channels_in, w = r->channels_in * r->channels_out / r->group,
+          out = r->images * r->channels_out;
   c->kind = r->kind;
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
   c->b = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
@@ -367,18 +379,18 @@ static void add_conv(const conv_row *r) {
   conv_strides(c, r, r->in);
   out_var(k, c, c->channels_out);
   epilogue(k, c, bias, y);
-  kernel_case *q = add_case(k, "%s %dd %d -> %d group %d", r->kind == CY_CONTRACT_CONV ? "conv" : "conv_transpose", r->nspatial,
-                            (int)r->channels_in, (int)r->channels_out, (int)r->group);
+  kernel_case *q = add_case(k, "%s %dd %d -> %d group %d", r->kind == CY_CONTRACT_CONV ? "conv" : "conv_transpose",
+                            r->nspatial, (int)r->channels_in, (int)r->channels_out, (int)r->group);
   set_elems(q, x, w, r->channels_out, out);
   q->rtol = q->atol = 1e-3;
 }
 
 static void add_contractions(void) {
   static const matmul_row products[] = {
-      {1, 5, 7, 9, false, false, false, CY_F32, CY_F32},      {1, 64, 64, 33, true, true, false, CY_F32, CY_F32},
-      {3, 40, 50, 17, false, true, false, CY_F32, CY_F32},    {1, 70, 66, 40, false, false, true, CY_F32, CY_F32},
-      {2, 33, 65, 24, true, false, false, CY_F64, CY_F64},    {1, 37, 41, 50, false, false, false, CY_I8, CY_I32},
-      {1, 37, 41, 50, false, false, false, CY_F16, CY_F32},   {1, 20, 30, 64, false, true, true, CY_BF16, CY_F32},
+      {1, 5, 7, 9, false, false, false, CY_F32, CY_F32},       {1, 64, 64, 33, true, true, false, CY_F32, CY_F32},
+      {3, 40, 50, 17, false, true, false, CY_F32, CY_F32},     {1, 70, 66, 40, false, false, true, CY_F32, CY_F32},
+      {2, 33, 65, 24, true, false, false, CY_F64, CY_F64},     {1, 37, 41, 50, false, false, false, CY_I8, CY_I32},
+      {1, 37, 41, 50, false, false, false, CY_F16, CY_F32},    {1, 20, 30, 64, false, true, true, CY_BF16, CY_F32},
       {40, 130, 150, 12, false, false, false, CY_F32, CY_F32}, {12, 100, 100, 20, true, false, false, CY_F32, CY_F32},
       {1, 1, 10, 64, false, false, false, CY_F32, CY_F32},
   };

@@ -1,7 +1,8 @@
 /* kernels_test.c - CUDA kernels run without a GPU: the printed text through the shim (shim.h) against the interpreter.
  *
- * All cases are printed into one file, compiled once by the machine's C compiler and loaded; then every case runs under each
- * schedule of threads with several seeds. Without a C compiler everything is skipped. CY_TEST_KEEP=DIR keeps the text there.
+ * All cases are printed into one file, compiled once by the machine's C compiler and loaded; then every case runs under
+ * each schedule of threads with several seeds. Without a C compiler everything is skipped. CY_TEST_KEEP=DIR keeps the
+ * text there.
  */
 #define _GNU_SOURCE
 #include "tests/cuda/kernel_cases.h"
@@ -9,8 +10,8 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, const uint64_t *slots, int nslots, int schedule,
-                      unsigned seed);
+typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, const uint64_t *slots, int nslots,
+                      int schedule, unsigned seed);
 
 static char dir[256];
 static void *library;
@@ -36,8 +37,10 @@ static bool compile_cases(void) {
     print_case(f, i);
   fclose(f);
   const char *cc = getenv("CC") ? getenv("CC") : "cc";
-  snprintf(command, sizeof command, "%s -std=gnu11 -O1 -w -fno-strict-aliasing %s -shared -fPIC -include tests/cuda/shim.h -o %s/kernels.so %s -lm",
-           cc, SANITIZE, dir, path);
+  snprintf(
+      command, sizeof command,
+      "%s -std=gnu11 -O1 -w -fno-strict-aliasing %s -shared -fPIC -include tests/cuda/shim.h -o %s/kernels.so %s -lm",
+      cc, SANITIZE, dir, path);
   if (system(command))
     return false;
   snprintf(path, sizeof path, "%s/kernels.so", dir);

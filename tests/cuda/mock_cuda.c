@@ -1,8 +1,8 @@
 /* mock_cuda.c - a libcuda.so.1 without a GPU: memory is the host's, kernels run through the shim (shim.h).
  *
- * An image is the CUDA C text that mock_nvrtc.c handed on; loading one compiles it by the machine's C compiler. Streams do
- * everything at once, unless they are being captured: then operations are kept, and a graph does them when it is launched. The
- * test steers and looks through mock_cuda(), which is no part of the driver's interface.
+ * An image is the CUDA C text that mock_nvrtc.c handed on; loading one compiles it by the machine's C compiler. Streams
+ * do everything at once, unless they are being captured: then operations are kept, and a graph does them when it is
+ * launched. The test steers and looks through mock_cuda(), which is no part of the driver's interface.
  */
 #define _GNU_SOURCE
 #include "tests/cuda/mock_cuda.h"
@@ -14,9 +14,19 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_BINARY = 209, INVALID_DEVICE = 101, INVALID_HANDLE = 400, NOT_FOUND = 500, MAX_BLOCKS = 4096 };
+enum {
+  OK = 0,
+  INVALID_VALUE = 1,
+  OUT_OF_MEMORY = 2,
+  NO_BINARY = 209,
+  INVALID_DEVICE = 101,
+  INVALID_HANDLE = 400,
+  NOT_FOUND = 500,
+  MAX_BLOCKS = 4096
+};
 
-typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, const uint64_t *slots, int nslots, int schedule, unsigned seed);
+typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, const uint64_t *slots, int nslots,
+                      int schedule, unsigned seed);
 
 typedef struct module {
   void *library;
@@ -71,7 +81,9 @@ int cuDriverGetVersion(int *version) {
 }
 
 int cuGetErrorName(int code, const char **name) {
-  *name = code == 100 ? "CUDA_ERROR_NO_DEVICE" : code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_OTHER";
+  *name = code == 100             ? "CUDA_ERROR_NO_DEVICE"
+          : code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+                                  : "CUDA_ERROR_OTHER";
   return OK;
 }
 
@@ -188,7 +200,8 @@ static int perform(const operation *o) {
     return OK;
   }
   mock.launches++;
-  int wrong = o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->slots, o->kernel->nslots, mock.schedule, 7);
+  int wrong =
+      o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->slots, o->kernel->nslots, mock.schedule, 7);
   return wrong ? 719 : OK; /* CUDA_ERROR_LAUNCH_FAILED */
 }
 
@@ -217,8 +230,8 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *where) {
   return submit(where, &(operation){.to = to, .from = (const void *)(uintptr_t)from, .bytes = bytes});
 }
 
-int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *where,
-                   void **params, void **extra) {
+int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *where, void **params, void **extra) {
   (void)shared, (void)extra;
   operation o = {.kernel = f, .threads = (int)(bx * by * bz), .blocks = (long long)gx * gy * gz};
   if (!o.blocks || o.threads < 1 || o.threads > 1024)
@@ -243,7 +256,9 @@ int cuStreamDestroy_v2(void *s) {
   return OK;
 }
 
-int cuStreamSynchronize(void *s) { return s && ((stream *)s)->capture ? 900 : OK; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */ }
+int cuStreamSynchronize(void *s) {
+  return s && ((stream *)s)->capture ? 900 : OK; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
+}
 
 int cuStreamBeginCapture_v2(void *s, int mode) {
   graph *g = calloc(1, sizeof *g);
@@ -305,7 +320,8 @@ int cuModuleLoadData(void **out, const void *image) {
   FILE *f = fopen(path, "w");
   fputs(image, f);
   fclose(f);
-  snprintf(command, sizeof command, "cc -std=gnu11 -O1 -w -fno-strict-aliasing %s -shared -fPIC -include tests/cuda/shim.h -o %s/k.so %s -lm",
+  snprintf(command, sizeof command,
+           "cc -std=gnu11 -O1 -w -fno-strict-aliasing %s -shared -fPIC -include tests/cuda/shim.h -o %s/k.so %s -lm",
            SANITIZE, dir, path);
   int failed = system(command);
   snprintf(path, sizeof path, "%s/k.so", dir);

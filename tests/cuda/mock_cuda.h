@@ -5,11 +5,11 @@
 #include <stddef.h>
 
 typedef struct mock_cuda_state {
-  int init_code;   /* what cuInit() returns */
+  int init_code; /* what cuInit() returns */
   int devices;
-  int capability;  /* 89 */
-  size_t memory;   /* of the device, bytes */
-  int schedule;    /* of the shim */
+  int capability; /* 89 */
+  size_t memory;  /* of the device, bytes */
+  int schedule;   /* of the shim */
   /* counted */
   size_t used;
   int blocks, pinned, streams, modules, retained; /* alive */

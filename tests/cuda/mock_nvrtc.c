@@ -1,4 +1,5 @@
-/* mock_nvrtc.c - a libnvrtc.so.13 whose "cubins" and "PTX" are the source text, for the mock driver (mock_cuda.c) to compile.
+/* mock_nvrtc.c - a libnvrtc.so.13 whose "cubins" and "PTX" are the source text, for the mock driver (mock_cuda.c) to
+ * compile.
  *
  * So whole CUDA models are made and run without any CUDA installed. CUDA_HOME leads cytoc here.
  */
@@ -7,7 +8,7 @@
 
 typedef struct _nvrtcProgram {
   char *source;
-} *program;
+} * program;
 
 int nvrtcVersion(int *major, int *minor) {
   *major = 13;

@@ -1,8 +1,9 @@
-/* model_test.c - whole CUDA models without a GPU: cytoc with a mock NVRTC, the runtime on a mock driver, against the CPU target.
+/* model_test.c - whole CUDA models without a GPU: cytoc with a mock NVRTC, the runtime on a mock driver, against the
+ * CPU target.
  *
- * examples/digits is compiled for both targets. The CUDA library is run one by one, recorded and replayed, at several batch sizes
- * and on memory of the device; then everything that can be missing or wrong is, one after the other. Started from the
- * root of the repository, as all tests; without a C compiler for the mock's kernels all is skipped.
+ * examples/digits is compiled for both targets. The CUDA library is run one by one, recorded and replayed, at several
+ * batch sizes and on memory of the device; then everything that can be missing or wrong is, one after the other.
+ * Started from the root of the repository, as all tests; without a C compiler for the mock's kernels all is skipped.
  */
 #define _GNU_SOURCE
 #include "runtime/cyto.h"
@@ -61,7 +62,8 @@ static int64_t input_dims(const cyto_model *model, int64_t batch, int64_t *dims)
   return port.rank;
 }
 
-static cyto_status run(cyto_context *context, const cyto_model *model, int64_t batch, const void *data, cyto_tensor *out, cyto_error *error) {
+static cyto_status run(cyto_context *context, const cyto_model *model, int64_t batch, const void *data,
+                       cyto_tensor *out, cyto_error *error) {
   int64_t dims[CYTO_MAX_RANK];
   int32_t rank = (int32_t)input_dims(model, batch, dims);
   cyto_status status = cyto_bind_input(context, 0, CYTO_F32, rank, dims, data, error);
@@ -71,7 +73,8 @@ static cyto_status run(cyto_context *context, const cyto_model *model, int64_t b
 }
 
 /* Runs both and compares. */
-static void compare(cyto_context *cuda, const cyto_model *cuda_model, cyto_context *cpu, const cyto_model *cpu_model, int64_t batch) {
+static void compare(cyto_context *cuda, const cyto_model *cuda_model, cyto_context *cpu, const cyto_model *cpu_model,
+                    int64_t batch) {
   cyto_tensor a, b;
   cyto_error error;
   if (run(cuda, cuda_model, batch, image, &a, &error) || run(cpu, cpu_model, batch, image, &b, &error)) {
@@ -144,7 +147,8 @@ static void test_run_record_replay(void) {
 
 static void test_device_memory(void) {
   int (*alloc)(uint64_t *, size_t), (*push)(void *), (*release)(uint64_t);
-  void *symbols[3] = {dlsym(driver, "cuMemAlloc_v2"), dlsym(driver, "cuCtxPushCurrent_v2"), dlsym(driver, "cuMemFree_v2")};
+  void *symbols[3] = {dlsym(driver, "cuMemAlloc_v2"), dlsym(driver, "cuCtxPushCurrent_v2"),
+                      dlsym(driver, "cuMemFree_v2")};
   memcpy(&alloc, &symbols[0], sizeof alloc);
   memcpy(&push, &symbols[1], sizeof push);
   memcpy(&release, &symbols[2], sizeof release);
@@ -184,7 +188,9 @@ static void test_errors(void) {
   static const struct {
     int code, status;
     const char *text;
-  } init[] = {{100, CYTO_NO_DEVICE, "no CUDA device is visible"}, {34, CYTO_NO_DEVICE, "stub"}, {803, CYTO_NO_DEVICE, "reboot"},
+  } init[] = {{100, CYTO_NO_DEVICE, "no CUDA device is visible"},
+              {34, CYTO_NO_DEVICE, "stub"},
+              {803, CYTO_NO_DEVICE, "reboot"},
               {999, CYTO_RUNTIME_FAILURE, "cuInit"}};
   for (int i = 0; i < CHECK_COUNT(init); i++) {
     mock->init_code = init[i].code;
@@ -192,7 +198,8 @@ static void test_errors(void) {
   }
   mock->init_code = 0;
   mock->capability = 75; /* older than everything in the library */
-  expect_error(NULL, CYTO_BAD_LIBRARY, "the model has code for sm_80, sm_90a, PTX of compute_80, but device 0 ('Mock GPU') is sm_75");
+  expect_error(NULL, CYTO_BAD_LIBRARY,
+               "the model has code for sm_80, sm_90a, PTX of compute_80, but device 0 ('Mock GPU') is sm_75");
   mock->capability = 89;
   expect_error(&(cyto_options){.device = 3}, CYTO_INVALID_ARGUMENT, "device 3 does not exist");
   mock->devices = 0;
@@ -235,8 +242,8 @@ static void open_mock(void) {
 }
 
 static const check_test tests[] = {
-    {"no driver", test_no_driver}, {"open mock", open_mock},         {"run, record, replay", test_run_record_replay},
-    {"errors", test_errors},       {"images", test_images},          {"device memory", test_device_memory},
+    {"no driver", test_no_driver}, {"open mock", open_mock}, {"run, record, replay", test_run_record_replay},
+    {"errors", test_errors},       {"images", test_images},  {"device memory", test_device_memory},
 };
 
 int main(int argc, char **argv) {
@@ -251,7 +258,8 @@ int main(int argc, char **argv) {
   char home[PATH_MAX + 40];
   snprintf(home, sizeof home, "%s/tests/cuda/mock", build);
   setenv("CUDA_HOME", home, 1);
-  int rc = run_command("%s/cytoc examples/digits/digits.onnx -o %s --target=%s", build, path_of("cuda.so"), "sm_80,sm_90a") ||
+  int rc = run_command("%s/cytoc examples/digits/digits.onnx -o %s --target=%s", build, path_of("cuda.so"),
+                       "sm_80,sm_90a") ||
            run_command("%s/cytoc examples/digits/digits.onnx -o %s --target=%s", build, path_of("cpu.so"), "native");
   if (rc)
     fprintf(stderr, "cytoc failed\n");

@@ -1,8 +1,9 @@
-/* nvrtc_test.c - kernels compiled for every architecture where NVRTC is installed, and their machine code looked through.
+/* nvrtc_test.c - kernels compiled for every architecture where NVRTC is installed, and their machine code looked
+ * through.
  *
- * Compiling already fails on spills and stack frames (nvrtc.c reads the log). The cubins are read once more without that log: an
- * instruction has 16 bytes, its low 12 bits are the opcode; loads and stores of local memory must not occur, products
- * must be made of fused multiply-adds. Without NVRTC the tests are skipped, with cytoc's own words.
+ * Compiling already fails on spills and stack frames (nvrtc.c reads the log). The cubins are read once more without
+ * that log: an instruction has 16 bytes, its low 12 bits are the opcode; loads and stores of local memory must not
+ * occur, products must be made of fused multiply-adds. Without NVRTC the tests are skipped, with cytoc's own words.
  */
 #define _GNU_SOURCE
 #include "tests/cuda/kernel_cases.h"
@@ -127,7 +128,11 @@ static void test_refusal(void) {
 }
 
 static const check_test tests[] = {
-    {"ops", test_ops}, {"loops", test_loops}, {"contractions", test_contractions}, {"reproducible", test_reproducible}, {"refusal", test_refusal},
+    {"ops", test_ops},
+    {"loops", test_loops},
+    {"contractions", test_contractions},
+    {"reproducible", test_reproducible},
+    {"refusal", test_refusal},
 };
 
 int main(int argc, char **argv) {

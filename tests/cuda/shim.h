@@ -1,11 +1,10 @@
 /* shim.h - CUDA kernels as GNU C: one fiber per thread, one block at a time, on one CPU thread (x86-64).
  *
- * Included in front of codegen/cuda/prelude.cuh and generated kernels; defines what the prelude expects outside of CUDA. A fiber
- * runs until it waits at a barrier; cy_shim_launch() then goes on with another one. The order is the schedule's, because a
- * missing barrier shows only in some orders:
- *   0  threads in turn      1  one warp as far as it gets, warps in random order      2  random threads, some left out
- * Shared memory starts as all ones (NaN) in every block. When no thread can go on, the launch ends with -1: a barrier that not
- * all threads reach.
+ * Included in front of codegen/cuda/prelude.cuh and generated kernels; defines what the prelude expects outside of
+ * CUDA. A fiber runs until it waits at a barrier; cy_shim_launch() then goes on with another one. The order is the
+ * schedule's, because a missing barrier shows only in some orders: 0  threads in turn      1  one warp as far as it
+ * gets, warps in random order      2  random threads, some left out Shared memory starts as all ones (NaN) in every
+ * block. When no thread can go on, the launch ends with -1: a barrier that not all threads reach.
  */
 #include <math.h>
 #include <stdint.h>
@@ -93,7 +92,8 @@ enum { SHIM_MAX_SLOTS = 48 };
 
 static void shim_entry(void) {
   SHIM_ARRIVE(NULL, &shim_main_bottom, &shim_main_size);
-  shim_kernel(SHIM_SLOTS(shim_slots)); /* pointers and 64-bit integers are passed alike; what is too much is not looked at */
+  shim_kernel(
+      SHIM_SLOTS(shim_slots)); /* pointers and 64-bit integers are passed alike; what is too much is not looked at */
   shim_to_main(SHIM_DONE);
 }
 
