@@ -25,6 +25,7 @@ struct cy_machine {
   char *features; /* extra "+a,-b", or NULL */
   char *text;     /* for people, and cyrt_model.target */
   char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */
+  double flops_per_cycle; /* f32 peak of one core; 0: not known, --explain then shows no floor */
   void *state;    /* the target's own */
 };
 

@@ -181,6 +181,18 @@ cy_val cy_onnx_fill(cy_importer *im, cy_val scalar, const cy_dim *dims, int rank
 cy_val cy_onnx_matmul(cy_importer *im, cy_val a, cy_val b, cy_dtype dtype); /* numpy.matmul, 1-D operands too */
 cy_val cy_onnx_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_dtype dtype); /* onnx_nn.c */
 void cy_onnx_bind_count(cy_importer *im, cy_sym s, cy_val v, int64_t index); /* onnx_index.c: s is a dimension of v */
+
+/* runtime_axes.c: axes known only when the model runs */
+cy_dim cy_onnx_dim_equals(cy_importer *im, cy_dim a, int64_t i); /* 1 where a == i, else 0 */
+bool cy_onnx_axes_known(cy_importer *im, const cy_onnx_node *n, uint32_t k); /* input k is absent, empty or constant */
+/* mask[i] is 1 where input k names dimension i of `rank` (and as many as there are axes, with `more`), else 0. */
+bool cy_onnx_axes_mask(cy_importer *im, const cy_onnx_node *n, uint32_t k, bool more, int rank, cy_dim *out_mask,
+                       uint32_t *out_n);
+/* The `left` dims that the mask does not name; and dims[from] with 1 put in where it does, `rank` of them. */
+void cy_onnx_dims_without(cy_importer *im, const cy_dim *dims, const cy_dim *mask, int rank, int left, cy_dim *out);
+void cy_onnx_dims_with(cy_importer *im, const cy_dim *dims, const cy_dim *mask, int rank, int from, cy_dim *out);
+cy_val cy_onnx_flag(cy_importer *im, cy_dim flag); /* a 0 or 1 as a bool scalar */
+cy_val cy_onnx_reduce_masked(cy_importer *im, cy_op op, cy_val x, const cy_dim *mask, uint32_t naxes, bool keepdims);
 static inline const cy_type *cy_onnx_type(const cy_importer *im, cy_val v) { return &cy_value_of(im->g, v)->type; }
 
 /* The vocabulary of compositions; `im` is the importer at hand. */

@@ -109,6 +109,13 @@ IMPORT(squeeze) {
   const cy_type t = *cy_onnx_type(im, X);
   int64_t axes[CY_MAX_RANK];
   uint32_t count;
+  cy_dim mask[CY_MAX_RANK], left[CY_MAX_RANK];
+  if (n->version >= 13 && !cy_onnx_axes_known(im, n, 1)) {
+    if (!cy_onnx_axes_mask(im, n, 1, false, t.rank, mask, &count))
+      return false;
+    cy_onnx_dims_without(im, t.dim, mask, t.rank, t.rank - (int)count, left);
+    return SET(cy_build_reshape(im->g, X, left, t.rank - (int)count));
+  }
   if (!cy_onnx_axes(im, n, n->version >= 13, t.rank, axes, &count))
     return false;
   bool all = count == 0, drop[CY_MAX_RANK] = {false};
@@ -131,6 +138,13 @@ IMPORT(unsqueeze) {
   const cy_type t = *cy_onnx_type(im, X);
   int64_t axes[CY_MAX_RANK], raw[CY_MAX_RANK];
   uint32_t count = 0;
+  cy_dim mask[CY_MAX_RANK], d[CY_MAX_RANK];
+  if (n->version >= 13 && !cy_onnx_axes_known(im, n, 1)) {
+    if (!cy_onnx_axes_mask(im, n, 1, true, t.rank, mask, &count))
+      return false;
+    cy_onnx_dims_with(im, t.dim, mask, t.rank + (int)count, t.rank, d);
+    return SET(cy_build_reshape(im->g, X, d, t.rank + (int)count));
+  }
   if (n->version >= 13 && n->in[1]) {
     if (!cy_onnx_const_ints(im, n, 1, raw, CY_MAX_RANK, &count))
       return false;
@@ -143,7 +157,6 @@ IMPORT(unsqueeze) {
   bool added[CY_MAX_RANK] = {false};
   for (uint32_t i = 0; i < count; i++)
     added[axes[i]] = true;
-  cy_dim d[CY_MAX_RANK];
   for (int i = 0; i < rank; i++)
     d[i] = added[i] ? num(im, 1) : t.dim[from++];
   return SET(cy_build_reshape(im->g, X, d, rank));
@@ -255,7 +268,43 @@ static void slice_axis(cy_importer *im, cy_dim extent, cy_dim start, cy_dim end,
   *out_size = cy_dim_max(im->g, zero, cy_dim_cdiv(im->g, count, num(im, step < 0 ? -step : step)));
 }
 
+/* Axes or steps that only running tells: every axis is gathered at start + i * step, which are dims. */
+static cy_val slice_at_run_time(cy_importer *im, const cy_onnx_node *n) {
+  const cy_type t = *cy_onnx_type(im, X);
+  uint32_t counts[4] = {0};
+  const cy_dim *list[4] = {0}; /* starts, ends, axes, steps */
+  for (int k = 0; k < 4; k++)
+    if (n->in[k + 1] && !(list[k] = cy_onnx_elems(im, n, (uint32_t)k + 1, &counts[k])))
+      return 0;
+  if (!list[0] || counts[1] != counts[0] || counts[0] > t.rank || (list[2] && counts[2] != counts[0]) ||
+      (list[3] && counts[3] != counts[0]))
+    return cy_build_error(im->g, NULL, "starts, ends, axes and steps must have one element per sliced axis of %s",
+                          cy_type_text(im->g, &t));
+  cy_val y = X;
+  cy_dim one = num(im, 1);
+  for (int i = 0; i < t.rank && y; i++) {
+    cy_dim start = num(im, 0), end = t.dim[i], step = one, last = cy_dim_addi(im->g, t.dim[i], -1);
+    for (uint32_t k = 0; k < counts[0]; k++) { /* moved to what is given where that names axis i */
+      cy_dim named = list[2] ? cy_onnx_dim_equals(im, cy_dim_mod(im->g, list[2][k], num(im, t.rank)), i)
+                             : num(im, (int)k == i);
+      cy_dim up = cy_dim_min(im->g, cy_dim_max(im->g, list[3] ? list[3][k] : one, num(im, 0)), one);
+      cy_dim top = cy_dim_add(im->g, last, up), low = cy_dim_addi(im->g, up, -1);
+      cy_dim from = cy_dim_min(im->g, cy_dim_max(im->g, from_end(im, list[0][k], t.dim[i]), num(im, 0)), top);
+      cy_dim to = cy_dim_min(im->g, cy_dim_max(im->g, from_end(im, list[1][k], t.dim[i]), low), top);
+      start = cy_dim_add(im->g, start, cy_dim_mul(im->g, named, cy_dim_sub(im->g, from, start)));
+      end = cy_dim_add(im->g, end, cy_dim_mul(im->g, named, cy_dim_sub(im->g, to, end)));
+      step = list[3] ? cy_dim_add(im->g, step, cy_dim_mul(im->g, named, cy_dim_sub(im->g, list[3][k], step))) : one;
+    }
+    cy_dim size = cy_dim_max(im->g, num(im, 0), cy_dim_cdiv(im->g, cy_dim_sub(im->g, end, start), step));
+    cy_val at = MUL(cy_build_iota(im->g, CY_I64, &size, 1, 0), cy_build_dim_scalar(im->g, step));
+    y = cy_build_gather(im->g, y, ADD(at, cy_build_dim_scalar(im->g, start)), i);
+  }
+  return y;
+}
+
 IMPORT(slice) {
+  if (n->version >= 10 && (!cy_onnx_axes_known(im, n, 3) || !cy_onnx_axes_known(im, n, 4)))
+    return SET(slice_at_run_time(im, n));
   const cy_type t = *cy_onnx_type(im, X);
   uint32_t ns, ne, naxes = 0, nsteps = 0;
   bool ok, ok2;

@@ -147,6 +147,19 @@ static void add_bind(cy_kb *b, cy_bind bind) {
   b->bind[b->nbind++] = bind;
 }
 
+static void note_fused(cy_kb *b, cy_node n) {
+  for (uint32_t i = 0; i < b->nfused; i++)
+    if (b->fused[i] == n) return;
+  if (b->nfused == b->fused_cap) {
+    uint32_t cap = b->fused_cap ? b->fused_cap * 2 : 8;
+    cy_node *grown = CY_NEW_ARRAY(cy_graph_arena(b->l->g), cy_node, cap);
+    if (b->nfused) memcpy(grown, b->fused, sizeof *grown * b->nfused);
+    b->fused = grown;
+    b->fused_cap = cap;
+  }
+  b->fused[b->nfused++] = n;
+}
+
 cy_karg cy_kb_arg(cy_kb *b, const cy_place *p, cy_dtype dtype, cy_karg_kind kind) {
   cy_bind bind = cy_lower_bind(b->l, p, dtype);
   const cy_karg_info *args;
@@ -206,6 +219,8 @@ void cy_kb_launch(cy_kb *b, bool schedule) {
   s->kernel = cy_program_intern_kernel(b->l->p, b->k);
   s->bind = b->bind;
   s->nbind = b->nbind;
+  s->fused = b->fused;
+  s->nfused = b->nfused;
 }
 
 void cy_lower_copy(cy_lowering *l, const cy_place *from, const cy_place *to, const cy_type *t) {
@@ -269,8 +284,14 @@ static cy_expr composed(cy_kb *b, cy_val v, const cy_expr *idx, int rank) {
   return value;
 }
 
+static cy_expr anchored(cy_kb *b) {
+  cy_node n = cy_value_of(b->l->g, b->anchor)->node;
+  if (n) note_fused(b, n);
+  return b->anchor_expr;
+}
+
 cy_expr cy_lower_at(cy_kb *b, cy_val v, const cy_expr *idx) {
-  if (v == b->anchor) return b->anchor_expr;
+  if (v == b->anchor) return anchored(b);
   cy_expr e;
   if (splat_value(b, v, &e)) return e;
   const cy_value *val = cy_value_of(b->l->g, v);
@@ -279,11 +300,12 @@ cy_expr cy_lower_at(cy_kb *b, cy_val v, const cy_expr *idx) {
 }
 
 cy_expr cy_lower_def(cy_kb *b, cy_val v, const cy_expr *idx) {
-  if (v == b->anchor) return b->anchor_expr;
+  if (v == b->anchor) return anchored(b);
   const cy_value *val = cy_value_of(b->l->g, v);
   const cy_node_info *n = cy_node_of(b->l->g, val->node);
   cy_expr_fn fn = val->node ? cy_lower_expr_of(n->op) : NULL;
   if (!fn) cy_bug("op '%s' cannot be inlined into another kernel", val->node ? cy_op_of(n->op)->name : "none");
+  note_fused(b, val->node);
   return fn(b, val->node, val->output, idx);
 }
 

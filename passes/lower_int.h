@@ -53,6 +53,8 @@ typedef struct cy_kb {
   cy_val anchor;        /* its elements are anchor_expr while composing; 0: none */
   cy_expr anchor_expr;
   cy_memo memo;         /* forgotten when the anchor changes */
+  cy_node *fused;       /* nodes composed so far */
+  uint32_t nfused, fused_cap;
   const cy_place *padded; /* zero-padded copy of a convolution's input, when the plain form reads one */
 } cy_kb;
 
