@@ -246,7 +246,7 @@ static LLVMValueRef call_attrs(cy_host *h, const cy_step *s) {
   return g;
 }
 
-/* After the first call: sizes become symbols, then memory for the outputs. */
+/* After the first call: sizes become symbols. */
 static void take_sizes(cy_host *h, const cy_step *s) {
   for (uint32_t i = 0; i < s->nout; i++)
     for (int axis = 0; axis < s->out[i].type.rank; axis++) {
@@ -255,6 +255,10 @@ static void take_sizes(cy_host *h, const cy_step *s) {
       if (sym)
         cy_host_set_sym(h, sym, cy_host_field(h, h->cg->i64, h->fn.tensors_out, at));
     }
+}
+
+/* Memory for outputs whose sizes depend on data, counted by this call or read before it. */
+static void alloc_outputs(cy_host *h, const cy_step *s) {
   for (uint32_t i = 0; i < s->nout; i++) {
     if (s->out[i].type.dtype == CY_NONE)
       continue;
@@ -284,6 +288,7 @@ static void emit_call(cy_host *h, const cy_step *s) {
     cy_host_check(h, cy_call(cg, fn, args, 6));
     take_sizes(h, s);
   }
+  alloc_outputs(h, s);
   fill_tensors(h, s, h->fn.tensors_out, s->out, s->nout, false);
   cy_host_check(h, cy_call(cg, fn, args, 6));
 }

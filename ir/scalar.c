@@ -6,7 +6,7 @@
  * Floats are computed in double and rounded once: for + - * / sqrt on f32 and narrower that equals computing in the
  * type itself. Conversions. float -> int truncates and saturates, NaN gives 0 (ONNX leaves both open). int -> int
  * wraps. Anything -> bool asks x != 0. Eight-bit floats saturate unless told otherwise, by ONNX's Cast tables. f4e2m1:
- * NaN becomes 6. f8e8m0 holds powers of two: rounds up, 0 becomes 2^-127, negative numbers NaN. Integers. Everything
+ * NaN becomes -0. f8e8m0 holds powers of two: rounds up, 0 becomes 2^-127, negative numbers NaN. Integers. Everything
  * wraps; x / 0, x mod 0 are 0; shifts by the width or more give 0 (or the sign).
  */
 #include "ir_int.h"
@@ -54,7 +54,7 @@ double cy_scalar_round(cy_dtype dtype, double x, bool saturate) {
   if (dtype == CY_F8E8M0)
     return round_e8m0(x);
   if (dtype == CY_F4E2M1 && isnan(x))
-    return 6;
+    return -0.0;
   bool eight = cy_dtype_of(dtype)->bits == 8;
   if (isnan(x))
     return x;

@@ -75,12 +75,8 @@ static V encode_e8m0(cy_cg *cg, V x, V u, unsigned n) {
 static V encode_magnitude(cy_cg *cg, V a, cy_dtype t, unsigned n) {
   LLVMBuilderRef b = cg->b;
   shape s = shapes[t];
-  uint8_t top_code = code_of(t, INFINITY);
-  double top = cy_scalar_load(&top_code, t, 0).f;
-  if (isinf(top)) { /* stored infinities saturate when cast */
-    cy_scalar inf = {.f = INFINITY};
-    top = cy_scalar_eval(CY_OP_cast, CY_F64, t, &inf).f;
-  }
+  cy_scalar inf = {.f = INFINITY};
+  double top = cy_scalar_eval(CY_OP_cast, CY_F64, t, &inf).f; /* casts saturate */
   V limit = splat_f32(cg, top, n), magic = splat_f32(cg, ldexp(1, 23 + s.emin - s.mantissa), n);
   a = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, a, limit, ""), limit, a, "");
   V u = LLVMBuildBitCast(b, a, LLVMTypeOf(splat_i32(cg, 0, n)), "");
