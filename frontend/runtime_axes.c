@@ -170,6 +170,26 @@ cy_val cy_onnx_slice_run_time(cy_importer *im, const cy_onnx_node *n) {
   return sizes ? x : 0;
 }
 
+const cy_dim *cy_onnx_pads_run_time(cy_importer *im, const cy_onnx_node *n, uint32_t pads, uint32_t axes, int rank) {
+  int64_t count, npads;
+  uint32_t unused;
+  cy_val axis = list(im, n, axes, &count), pad = axis ? list(im, n, pads, &npads) : 0, side[2];
+  if (!pad)
+    return NULL;
+  if (npads != 2 * count) {
+    cy_build_error(im->g, "input 'pads'", "expected %d numbers (begins, then ends), found %d", 2 * (int)count,
+                   (int)npads);
+    return NULL;
+  }
+  cy_val hit = hits(im, axis, count, rank);
+  for (int i = 0; i < 2; i++) {
+    cy_val half = cy_build_slice_axis(im->g, pad, 0, num(im, i * count), num(im, count));
+    side[i] = half ? sum_rows(im, MUL(hit, cy_build_unsqueeze(im->g, half, 1))) : 0;
+  }
+  cy_val both = side[0] && side[1] ? cy_build_concat(im->g, side, 2, 0) : 0;
+  return both ? cy_value_elems_or_read(im->g, both, &unused) : NULL;
+}
+
 cy_val cy_onnx_reshape_run_time(cy_importer *im, cy_val x, cy_val shape, int rank, bool allow_zero) {
   const cy_type t = *cy_onnx_type(im, x);
   const int64_t axis = 0;
