@@ -117,11 +117,31 @@ cy_val cy_onnx_insert_axes(cy_importer *im, cy_val x, cy_val mask, int rank) {
 
 cy_val cy_onnx_flag(cy_importer *im, cy_val mask, int i) { return CAST(element(im, mask, i), CY_BOOL); }
 
+/* x with no dimension of 0: an empty one gets one element, which is what reducing nothing gives. */
+static cy_val without_empty(cy_importer *im, cy_op op, cy_val x) {
+  const cy_type t = *cy_onnx_type(im, x);
+  cy_dim pads[2 * CY_MAX_RANK];
+  int64_t all[CY_MAX_RANK], low, high;
+  bool needed = false;
+  for (int i = 0; i < t.rank; i++) {
+    cy_dim_range(im->g, t.dim[i], &low, &high);
+    needed = needed || low < 1;
+    all[i] = i;
+    pads[i] = num(im, 0);
+    pads[t.rank + i] = cy_dim_max(im->g, num(im, 0), cy_dim_sub(im->g, num(im, 1), t.dim[i]));
+  }
+  if (!needed)
+    return x;
+  cy_val nothing = cy_build_reduce(im->g, op, x, all, t.rank, false);
+  return nothing ? cy_build_pad(im->g, x, pads, CY_PAD_CONSTANT, nothing) : 0;
+}
+
 cy_val cy_onnx_reduce_masked(cy_importer *im, cy_op op, cy_val x, cy_val mask, int naxes, bool keepdims) {
   if (!x || !mask)
     return 0;
   const cy_type t = *cy_onnx_type(im, x);
   cy_dim start[CY_MAX_RANK];
+  x = without_empty(im, op, x);
   for (int64_t i = 0; i < t.rank && x; i++) {
     x = SELECT(cy_onnx_flag(im, mask, (int)i), cy_build_reduce(im->g, op, x, &i, 1, true), x);
     start[i] = num(im, 0);
