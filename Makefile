@@ -104,7 +104,7 @@ BINARIES := $(TOOLS:%=$O/%)
 
 # ---- goals ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help setup demo check check-unit check-golden check-onnx check-models check-zoo check-bad check-cuda \
+.PHONY: all help setup demo check check-unit check-golden check-cli check-onnx check-models check-zoo check-bad check-cuda \
   check-examples golden fuzz bench install clean tests
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -120,7 +120,7 @@ help:
 	  'make              build cytoc, cyto-run, cyto-bench and libcyto.a into build/' \
 	  'make demo         install what is missing, build, compile and run examples/digits' \
 	  'make check        install what is missing, build, run every test; SAN=1, SAN=thread, DEBUG=1: other variants' \
-	  'make check-X      one suite: unit golden onnx models zoo bad examples cuda' \
+	  'make check-X      one suite: unit golden cli onnx models zoo bad examples cuda' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
 	  'make bench        cyto-bench on the example and, where present, the shared networks' \
@@ -136,7 +136,7 @@ $B/config.mk: tools/setup.sh tests/requirements.txt
 
 tests: all $(UNIT_TESTS) $(NODE_RUN) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
 
-SUITES := unit golden onnx models zoo bad examples cuda
+SUITES := unit golden cli onnx models zoo bad examples cuda
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
 
 check: tests

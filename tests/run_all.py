@@ -19,6 +19,7 @@ CLOSING = re.compile(r'^(?:\w+: )?(\d+) passed, (\d+) failed(?:, (\d+) skipped)?
 SUITES = [
     ('unit', None, False),
     ('golden', 'tests/golden.py', True),
+    ('cli', 'tests/cli.py', False),
     ('bad', 'tests/bad/run.py', False),
     ('examples', 'tests/examples.py', False),
     ('cuda', 'tests/cuda/run.py', True),
