@@ -181,6 +181,19 @@ cy_val cy_onnx_fill(cy_importer *im, cy_val scalar, const cy_dim *dims, int rank
 cy_val cy_onnx_matmul(cy_importer *im, cy_val a, cy_val b, cy_dtype dtype); /* numpy.matmul, 1-D operands too */
 cy_val cy_onnx_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_dtype dtype); /* onnx_nn.c */
 void cy_onnx_bind_count(cy_importer *im, cy_sym s, cy_val v, int64_t index); /* onnx_index.c: s is a dimension of v */
+
+/* runtime_axes.c: axes and shapes known only when the model runs. A mask is i64[rank], 1 at the named dimensions. */
+bool cy_onnx_known(cy_importer *im, const cy_onnx_node *n, uint32_t k); /* input k is absent, empty or constant */
+const cy_dim *cy_onnx_sizes(cy_importer *im, cy_val v);                 /* elements of v, none of them negative */
+cy_val cy_onnx_axes_mask(cy_importer *im, const cy_onnx_node *n, uint32_t k, bool more, int rank,
+                         int *out_n); /* of input k, over `rank` dimensions (and one more per axis, with `more`) */
+cy_val cy_onnx_flag(cy_importer *im, cy_val mask, int i); /* element i as a bool scalar */
+/* Reshapes x to the `left` of the dims that the mask does not name; puts in dimensions of 1 where it names them. */
+cy_val cy_onnx_drop_axes(cy_importer *im, cy_val x, cy_val mask, const cy_dim *dims, int rank, int left);
+cy_val cy_onnx_insert_axes(cy_importer *im, cy_val x, cy_val mask, int rank);
+cy_val cy_onnx_reduce_masked(cy_importer *im, cy_op op, cy_val x, cy_val mask, int naxes, bool keepdims);
+cy_val cy_onnx_slice_run_time(cy_importer *im, const cy_onnx_node *n);
+cy_val cy_onnx_reshape_run_time(cy_importer *im, cy_val x, cy_val shape, int rank, bool allow_zero);
 static inline const cy_type *cy_onnx_type(const cy_importer *im, cy_val v) { return &cy_value_of(im->g, v)->type; }
 
 /* The vocabulary of compositions; `im` is the importer at hand. */

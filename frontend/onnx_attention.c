@@ -300,3 +300,48 @@ IMPORT(multi_head_attention) {
   cy_importer_set(im, n, 2, a.v);
   return SET(join_heads(im, attend(im, &a)));
 }
+
+/* ---- FlexAttention (ai.onnx.preview): subgraphs change the scores and the probabilities ---- */
+
+static cy_val modify(cy_importer *im, const cy_onnx_node *n, const char *attribute, cy_val x) {
+  if (!x || !cy_onnx_has(n, attribute))
+    return x;
+  const Onnx__GraphProto *graph = cy_onnx_graph(im, n, attribute);
+  cy_val y = 0;
+  if (!graph)
+    return 0;
+  if (graph->n_input != 1 || graph->n_output != 1)
+    return cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", attribute),
+                          "expected a graph of one input and one output, found %zu and %zu", graph->n_input,
+                          graph->n_output);
+  bool ok = cy_import_subgraph(im, n, graph, &x, 1, &y);
+  cy_onnx_at(im, n);
+  return ok ? CAST(y, cy_onnx_type(im, x)->dtype) : 0;
+}
+
+IMPORT(flex_attention) {
+  static const int64_t swap[4] = {0, 1, 3, 2};
+  const cy_type q = *cy_onnx_type(im, X);
+  int64_t size = 0;
+  for (int k = 0; k < 3; k++)
+    if (cy_onnx_type(im, n->in[k])->rank != 4)
+      return cy_build_error(im->g, NULL, "expected Q, K and V of rank 4, input %d is %s", k,
+                            cy_type_text(im->g, cy_onnx_type(im, n->in[k])));
+  if (!cy_onnx_has(n, "scale") && !cy_dim_is_const(im->g, q.dim[3], &size))
+    return cy_build_error(im->g, NULL, "the size of a head must be known at compile time, found %s",
+                          cy_type_text(im->g, &q));
+  double root = sqrt(cy_onnx_float(im, n, "scale", size > 0 ? 1 / sqrt((double)size) : 1));
+  int64_t precision = cy_onnx_int(im, n, "softmax_precision", q.dtype == CY_F64 ? CY_F64 : CY_F32);
+  if (precision != CY_F64 && precision != CY_F32 && precision != CY_F16 && precision != CY_BF16)
+    return cy_build_error(im->g, "attribute 'softmax_precision'", "expected a floating-point type, found %lld",
+                          (long long)precision);
+  cy_val k = repeat_heads(im, n->in[1], q.dim[1]), v = repeat_heads(im, n->in[2], q.dim[1]);
+  k = MUL(k, k ? LIKE(k, root) : 0);
+  k = k ? cy_build_transpose(im->g, k, swap) : 0;
+  cy_val s = k && v ? cy_build_matmul(im->g, MUL(X, LIKE(X, root)), k, (cy_dtype)q.dtype) : 0;
+  s = modify(im, n, "score_mod", s ? CAST(s, (cy_dtype)precision) : 0);
+  cy_attr axis = cy_attr_int(CY_ATTR_axis, 3);
+  s = modify(im, n, "prob_mod", s ? cy_build(im->g, CY_OP_softmax, &s, 1, &axis, 1, NULL, 1) : 0);
+  s = s ? cy_build_matmul(im->g, s, CAST(v, (cy_dtype)precision), (cy_dtype)precision) : 0;
+  return s && SET(CAST(s, cy_onnx_type(im, n->in[2])->dtype));
+}

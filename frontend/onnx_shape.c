@@ -46,6 +46,17 @@ static bool rank_ok(cy_importer *im, int64_t rank) {
 /* ---- reshape and friends
  * ------------------------------------------------------------------------------------------------- */
 
+/* Several elements may be -1 or 0 for all that is known before running. */
+static bool is_open(cy_importer *im, const cy_dim *want, uint32_t rank) {
+  int unknown = 0;
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t low, high;
+    cy_dim_range(im->g, want[i], &low, &high);
+    unknown += low < 0 && high >= 0 && cy_dim_has_data_sym(im->g, want[i]);
+  }
+  return unknown > 1;
+}
+
 /* Which element of a target shape must be computed from the others: the -1, or the only one whose sign is unknown. */
 static int wildcard(cy_importer *im, const cy_dim *want, uint32_t rank) {
   int found = -1, unknown = -1, unknowns = 0;
@@ -70,6 +81,8 @@ IMPORT(reshape) {
     return want || !ok ? false : cy_build_error(im->g, NULL, "the new shape is missing");
   const cy_type t = *cy_onnx_type(im, X);
   bool allow_zero = cy_onnx_int(im, n, "allowzero", 0) != 0;
+  if (n->version >= 5 && is_open(im, want, rank))
+    return SET(cy_onnx_reshape_run_time(im, X, n->in[1], (int)rank, allow_zero));
   cy_dim d[CY_MAX_RANK], others = num(im, 1);
   int wild = -1, negatives = 0;
   for (uint32_t i = 0; i < rank; i++)
@@ -109,6 +122,11 @@ IMPORT(squeeze) {
   const cy_type t = *cy_onnx_type(im, X);
   int64_t axes[CY_MAX_RANK];
   uint32_t count;
+  int named;
+  if (n->version >= 13 && !cy_onnx_known(im, n, 1)) {
+    cy_val mask = cy_onnx_axes_mask(im, n, 1, false, t.rank, &named);
+    return mask && SET(cy_onnx_drop_axes(im, X, mask, t.dim, t.rank, t.rank - named));
+  }
   if (!cy_onnx_axes(im, n, n->version >= 13, t.rank, axes, &count))
     return false;
   bool all = count == 0, drop[CY_MAX_RANK] = {false};
@@ -131,6 +149,11 @@ IMPORT(unsqueeze) {
   const cy_type t = *cy_onnx_type(im, X);
   int64_t axes[CY_MAX_RANK], raw[CY_MAX_RANK];
   uint32_t count = 0;
+  int named;
+  if (n->version >= 13 && !cy_onnx_known(im, n, 1)) {
+    cy_val mask = cy_onnx_axes_mask(im, n, 1, true, t.rank, &named);
+    return mask && SET(cy_onnx_insert_axes(im, X, mask, t.rank + named));
+  }
   if (n->version >= 13 && n->in[1]) {
     if (!cy_onnx_const_ints(im, n, 1, raw, CY_MAX_RANK, &count))
       return false;
@@ -256,6 +279,8 @@ static void slice_axis(cy_importer *im, cy_dim extent, cy_dim start, cy_dim end,
 }
 
 IMPORT(slice) {
+  if (n->version >= 10 && n->in[1] && n->in[2] && (!cy_onnx_known(im, n, 3) || !cy_onnx_known(im, n, 4)))
+    return SET(cy_onnx_slice_run_time(im, n));
   const cy_type t = *cy_onnx_type(im, X);
   uint32_t ns, ne, naxes = 0, nsteps = 0;
   bool ok, ok2;

@@ -6,6 +6,7 @@
 #define AI ""
 #define MS "com.microsoft"
 #define ML "ai.onnx.ml"
+#define PREVIEW "ai.onnx.preview"
 
 static const cy_onnx_row rows[] = {
 #define ONNX_OP(domain, op, since, need, fn, arg) {domain, op, since, need, cy_import_##fn, arg},

@@ -467,6 +467,60 @@ static void choose_lanes(cy_kernel *k) {
   survey_free(&s);
 }
 
+/* ---- products ---- */
+
+enum { MANY_ROWS = 48 }; /* a matrix of that many rows keeps the multipliers busy by itself */
+
+/* Batch axis i and the rows walk through A like one axis: how, outermost first. */
+static bool rows_continue(const cy_kernel *k, int i, bool *out_batch_first) {
+  const cy_contraction *c = &k->contraction;
+  *out_batch_first = cy_dim_is(k->g, c->m, 1) || c->a_batch[i] == cy_dim_mul(k->g, c->m, c->a_m);
+  return *out_batch_first || c->a_m == cy_dim_mul(k->g, c->batch[i], c->a_batch[i]);
+}
+
+/* One variable for the rows of batch axis i. Where the epilogue treats the two differently, its indices are split again, row by row. */
+static bool fold_batch(cy_kernel *k, int i) {
+  cy_contraction *c = &k->contraction;
+  bool batch_first;
+  int64_t m;
+  if (!cy_dim_is(k->g, c->b_batch[i], 0) || !rows_continue(k, i, &batch_first))
+    return false;
+  cy_var rows = c->out_var[c->nbatch], outer = batch_first ? c->out_var[i] : rows, inner = batch_first ? rows : c->out_var[i];
+  survey s = survey_make(k);
+  bool same = mergeable(&s, outer, inner);
+  survey_free(&s);
+  if (!same && (!cy_dim_is_const(k->g, c->m, &m) || m >= MANY_ROWS))
+    return false;
+  cy_dim extent = cy_kernel_var(k, inner)->extent;
+  if (same) {
+    rows = merge(k, outer, inner);
+  } else {
+    rows = cy_kernel_add_var(k, cy_dim_mul(k->g, cy_kernel_var(k, outer)->extent, extent));
+    cy_kernel_subst_var(k, outer, cy_x_bin(k, CY_OP_div, cy_x_var(k, rows), cy_x_dim(k, extent)));
+    cy_kernel_subst_var(k, inner, cy_x_bin(k, CY_OP_mod, cy_x_var(k, rows), cy_x_dim(k, extent)));
+  }
+  if (!batch_first || cy_dim_is(k->g, c->m, 1))
+    c->a_m = c->a_batch[i];
+  c->m = cy_kernel_var(k, rows)->extent;
+  c->out_var[c->nbatch] = rows;
+  c->nout_vars--;
+  for (int j = i; j < c->nout_vars; j++)
+    c->out_var[j] = c->out_var[j + 1];
+  c->nbatch--;
+  for (int j = i; j < c->nbatch; j++) {
+    c->batch[j] = c->batch[j + 1];
+    c->a_batch[j] = c->a_batch[j + 1];
+    c->b_batch[j] = c->b_batch[j + 1];
+  }
+  return true;
+}
+
+void cy_kernel_fold_batches(cy_kernel *k) {
+  for (int i = k->contraction.nbatch; i-- > 0;)
+    if (fold_batch(k, i))
+      i = k->contraction.nbatch;
+}
+
 void cy_kernel_schedule(cy_kernel *k) {
   drop_loops(k, &k->body);
   drop_grid(k);

@@ -5,6 +5,7 @@
  * the architecture a CPU implements plus what it has beyond; for `native`, those of this machine that LLVM makes use of.
  */
 #include "codegen/cpu/cpu.h"
+#include "codegen/host_int.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -185,4 +186,5 @@ const cy_target cy_target_cpu = {
     .prepare = prepare,
     .pack = cy_cpu_contract_pack,
     .emit = emit,
+    .host = &cy_host_cpu,
 };

@@ -319,8 +319,8 @@ static void emit_lanes(cy_lp *p, cy_var var, const cy_stmt *body, V lo, V hi) {
   int64_t known;
   unsigned lanes = l.lanes = lane_width(p, &l.info, count);
   l.copies = 1;
-  if (l.info.loops && l.info.sums && !l.info.reduces && l.info.weight <= 24) {
-    for (l.lanes *= WIDE; l.lanes > 64 || (cy_is_const(count, &known) && known < l.lanes);)
+  if (l.info.loops && l.info.sums && !l.info.reduces && l.info.weight <= 40) {
+    for (l.lanes *= p->cg->avx512 ? WIDE : 2 * WIDE; l.lanes > 64 || (cy_is_const(count, &known) && known < l.lanes);)
       l.lanes /= 2;
     if (l.lanes > lanes)
       at = lane_pieces(&l, lo, lo, hi, false);

@@ -1,0 +1,197 @@
+/* onnx_recurrence.c - LinearAttention, CausalConvWithState, TensorScatter: what sequence models with a state are made of.
+ *
+ * Linear attention is a loop over the tokens, built as the `loop` node that a Scan would give: the state [batch, heads,
+ * key size, value size] is carried in f32, every turn decays it, adds the outer product of key and value, and reads it
+ * with the query. The caches of the other two are plain compositions of concat, conv, gather and select.
+ */
+#include "frontend/import_int.h"
+
+#include <math.h>
+
+#define X (n->in[0])
+
+static cy_dim num(cy_importer *im, int64_t v) { return cy_dim_const(im->g, v); }
+
+/* ---- LinearAttention ---- */
+
+enum { RULE_LINEAR, RULE_GATED, RULE_DELTA, RULE_GATED_DELTA };
+
+typedef struct recurrence {
+  cy_val q, k, v, decay, beta; /* [batch, tokens, heads, size], f32; beta, decay 0: not in the rule */
+  int64_t group;               /* query heads that share a key head */
+  double scale;
+} recurrence;
+
+/* [b, t, heads * size] -> f32 [b, t, heads, size] */
+static cy_val split_heads(cy_importer *im, const cy_onnx_node *n, uint32_t k, int64_t heads) {
+  const cy_type *t = n->in[k] ? cy_onnx_type(im, n->in[k]) : NULL;
+  if (!t || t->rank != 3)
+    return cy_build_error(im->g, NULL, "input %u: expected [batch, tokens, heads * size], found %s", k,
+                          t ? cy_type_text(im->g, t) : "nothing");
+  cy_dim d[4] = {t->dim[0], t->dim[1], num(im, heads), cy_dim_div(im->g, t->dim[2], num(im, heads))};
+  return CAST(cy_build_reshape(im->g, n->in[k], d, 4), CY_F32);
+}
+
+/* Token `at` of x, as [b, heads, size, 1] (column) or [b, heads, 1, size]. */
+static cy_val token(cy_importer *im, cy_val x, cy_val at, int axis) {
+  cy_val y = cy_build_gather(im->g, x, at, 1);
+  return y ? cy_build_unsqueeze(im->g, y, axis) : 0;
+}
+
+static cy_val column(cy_importer *im, cy_val x, cy_val at) { return token(im, x, at, 3); }
+static cy_val row(cy_importer *im, cy_val x, cy_val at) { return token(im, x, at, 2); }
+
+/* state' [b, heads, dk, dv] and what the queries of this token read from it, [b, query heads, dv]. */
+static bool step(cy_importer *im, const recurrence *r, cy_val at, cy_val state, cy_val *out_state, cy_val *out_read) {
+  int64_t rows = 2;
+  cy_val key = column(im, r->k, at), value = row(im, r->v, at);
+  if (r->decay)
+    state = MUL(state, UNARY(exp, column(im, r->decay, at)));
+  if (r->beta) {
+    cy_val known = cy_build_reduce(im->g, CY_OP_reduce_sum, MUL(state, key), &rows, 1, true);
+    value = MUL(row(im, r->beta, at), SUB(value, known));
+  }
+  state = ADD(state, MUL(key, value));
+  cy_val query = cy_build_gather(im->g, r->q, at, 1);
+  if (!state || !query)
+    return false;
+  const cy_type s = *cy_onnx_type(im, state), q = *cy_onnx_type(im, query);
+  cy_dim d[5] = {s.dim[0], s.dim[1], num(im, r->group), s.dim[2], num(im, 1)};
+  cy_dim flat[3] = {s.dim[0], q.dim[1], s.dim[3]};
+  rows = 3;
+  cy_val read = MUL(cy_build_reshape(im->g, query, d, 5), cy_build_unsqueeze(im->g, state, 2));
+  read = read ? cy_build_reduce(im->g, CY_OP_reduce_sum, read, &rows, 1, false) : 0;
+  *out_state = state;
+  *out_read = read ? MUL(cy_build_reshape(im->g, read, flat, 3), LIKE(read, r->scale)) : 0;
+  return *out_read != 0;
+}
+
+/* Out: the outputs stacked over the tokens, [t, b, query heads, dv]; the last state. */
+static cy_val run_tokens(cy_importer *im, const recurrence *r, cy_val initial, cy_val *out_state) {
+  cy_graph *g = im->g;
+  cy_block here = cy_build_block(g), body = cy_block_create(g, here);
+  cy_type index = cy_type_make(CY_I64, 0, NULL), flag = cy_type_make(CY_BOOL, 0, NULL);
+  cy_type types[2] = {*cy_onnx_type(im, initial)};
+  cy_val at = cy_block_add_param(g, body, &index, NULL);
+  cy_block_add_param(g, body, &flag, NULL);
+  cy_val state = cy_block_add_param(g, body, &types[0], NULL), results[3];
+  cy_build_in(g, body);
+  results[0] = cy_build_scalar_int(g, CY_BOOL, 1);
+  bool ok = step(im, r, at, state, &results[1], &results[2]);
+  cy_build_in(g, here);
+  if (!ok)
+    return 0;
+  cy_block_set_results(g, body, results, 3);
+  const cy_type *read = cy_onnx_type(im, results[2]);
+  cy_dim tokens = cy_onnx_type(im, r->k)->dim[1], d[4] = {tokens, read->dim[0], read->dim[1], read->dim[2]};
+  types[1] = cy_type_make(CY_F32, 4, d);
+  cy_val in[3] = {cy_build_dim_scalar(g, tokens), 0, initial};
+  cy_attr a = cy_attr_block(CY_ATTR_body, body);
+  *out_state = cy_build(g, CY_OP_loop, in, 3, &a, 1, types, 2);
+  return *out_state ? cy_build_output(g, *out_state, 1) : 0;
+}
+
+static bool read_inputs(cy_importer *im, const cy_onnx_node *n, int rule, int64_t heads, int64_t kv_heads,
+                        recurrence *r) {
+  bool gated = rule == RULE_GATED || rule == RULE_GATED_DELTA, delta = rule >= RULE_DELTA;
+  if (gated != (n->in[4] != 0) || delta != (n->in[5] != 0))
+    return cy_build_error(im->g, "attribute 'update_rule'",
+                          "gated rules need the input 'decay', delta rules the input 'beta', others must not have them");
+  *r = (recurrence){.q = split_heads(im, n, 0, heads), .k = split_heads(im, n, 1, kv_heads),
+                    .v = split_heads(im, n, 2, kv_heads), .group = heads / kv_heads};
+  if (!r->q || !r->k || !r->v)
+    return false;
+  if (gated && !(r->decay = split_heads(im, n, 4, kv_heads)))
+    return false;
+  bool shared = delta && cy_onnx_type(im, n->in[5])->rank == 3 && cy_dim_is(im->g, cy_onnx_type(im, n->in[5])->dim[2], 1);
+  return !delta || (r->beta = split_heads(im, n, 5, shared ? 1 : kv_heads));
+}
+
+IMPORT(linear_attention) {
+  int rule = cy_onnx_word(im, n, "update_rule", "gated_delta", "linear|gated|delta|gated_delta");
+  int64_t heads = cy_onnx_int(im, n, "q_num_heads", 0), kv_heads = cy_onnx_int(im, n, "kv_num_heads", 0), size;
+  recurrence r = {0};
+  if (rule < 0)
+    return false;
+  if (heads < 1 || kv_heads < 1 || heads % kv_heads)
+    return cy_build_error(im->g, "attribute 'q_num_heads'", "expected a multiple of kv_num_heads (%lld), found %lld",
+                          (long long)kv_heads, (long long)heads);
+  if (!read_inputs(im, n, rule, heads, kv_heads, &r))
+    return false;
+  const cy_type q = *cy_onnx_type(im, r.q), v = *cy_onnx_type(im, r.v);
+  if (!cy_dim_is_const(im->g, q.dim[3], &size) || size < 1)
+    return cy_build_error(im->g, NULL, "the size of a head must be known at compile time, found %s",
+                          cy_type_text(im->g, &q));
+  r.scale = cy_onnx_float(im, n, "scale", 0);
+  r.scale = r.scale != 0 ? r.scale : 1 / sqrt((double)size);
+  cy_dim shape[4] = {q.dim[0], num(im, kv_heads), q.dim[3], v.dim[3]};
+  cy_dim out[3] = {q.dim[0], q.dim[1], cy_dim_muli(im->g, v.dim[3], heads)};
+  const int64_t batch_first[4] = {1, 0, 2, 3};
+  cy_val state = n->in[3] ? CAST(n->in[3], CY_F32) : cy_onnx_fill(im, cy_build_scalar(im->g, CY_F32, 0), shape, 4);
+  cy_val y = state ? run_tokens(im, &r, state, &state) : 0;
+  y = y ? cy_build_reshape(im->g, cy_build_transpose(im->g, y, batch_first), out, 3) : 0;
+  cy_dtype dtype = cy_onnx_type(im, X)->dtype, kept = n->in[3] ? cy_onnx_type(im, n->in[3])->dtype : dtype;
+  return y && cy_importer_set(im, n, 0, CAST(y, dtype)) && cy_importer_set(im, n, 1, CAST(state, kept));
+}
+
+/* ---- CausalConvWithState ---- */
+
+/* Every channel by itself: y[b, c, i] = sum_k w[c, 0, k] x[b, c, i + k]. */
+static cy_val depthwise(cy_importer *im, cy_val x, cy_val w, cy_dim length, int64_t channels) {
+  const int64_t one = 1, none[2] = {0, 0};
+  const cy_type t = *cy_onnx_type(im, x);
+  cy_attr a[4] = {cy_attr_ints(CY_ATTR_strides, &one, 1), cy_attr_ints(CY_ATTR_pads, none, 2),
+                  cy_attr_ints(CY_ATTR_dilations, &one, 1), cy_attr_int(CY_ATTR_group, channels)};
+  cy_dim d[3] = {t.dim[0], t.dim[1], length};
+  cy_type out = cy_type_make(t.dtype, 3, d);
+  cy_val in[2] = {x, w};
+  return cy_build(im->g, CY_OP_conv, in, 2, a, 4, &out, 1);
+}
+
+IMPORT(causal_conv) {
+  const cy_type t = *cy_onnx_type(im, X), w = *cy_onnx_type(im, n->in[1]);
+  int64_t channels;
+  int activation = cy_onnx_word(im, n, "activation", "none", "none|silu|swish");
+  if (activation < 0)
+    return false;
+  if (t.rank != 3 || w.rank != 3 || !cy_dim_is_const(im->g, w.dim[0], &channels))
+    return cy_build_error(im->g, NULL, "expected [batch, channels, length] and weights [channels, 1, k], found %s and %s",
+                          cy_type_text(im->g, &t), cy_type_text(im->g, &w));
+  cy_dim before = cy_dim_addi(im->g, w.dim[2], -1), d[3] = {t.dim[0], t.dim[1], before};
+  cy_val part[2] = {n->in[3] ? n->in[3] : cy_onnx_fill(im, LIKE(X, 0), d, 3), X};
+  cy_val x = cy_dim_is(im->g, before, 0) ? X : cy_build_concat(im->g, part, 2, 2);
+  cy_val y = x ? depthwise(im, x, n->in[1], t.dim[2], channels) : 0;
+  if (n->in[2])
+    y = ADD(y, cy_onnx_channel(im, n->in[2], 3, 1));
+  if (activation)
+    y = MUL(y, UNARY(sigmoid, y));
+  return cy_importer_set(im, n, 0, y) &&
+         (!cy_onnx_wants(n, 1) || cy_importer_set(im, n, 1, cy_build_slice_axis(im->g, x, 2, t.dim[2], before)));
+}
+
+/* ---- TensorScatter: update written into the cache from position write_indices[batch] on along an axis ---- */
+
+IMPORT(tensor_scatter) {
+  const cy_type t = *cy_onnx_type(im, X), u = *cy_onnx_type(im, n->in[1]);
+  int axis, mode = cy_onnx_word(im, n, "mode", "linear", "linear|circular");
+  if (mode < 0 || !cy_onnx_axis(im, cy_onnx_int(im, n, "axis", -2), t.rank, &axis))
+    return false;
+  if (u.rank != t.rank || axis == 0)
+    return cy_build_error(im->g, NULL, "expected a cache and an update of one rank, and an axis behind the batch, found %s and %s",
+                          cy_type_text(im->g, &t), cy_type_text(im->g, &u));
+  cy_dim d[CY_MAX_RANK];
+  for (int i = 0; i < t.rank; i++)
+    d[i] = i == axis ? t.dim[i] : num(im, 1);
+  cy_val at = cy_build_iota(im->g, CY_I64, d, t.rank, axis); /* position in the update, by position in the cache */
+  if (n->in[2])
+    at = SUB(at, cy_onnx_channel(im, CAST(n->in[2], CY_I64), t.rank, 0));
+  if (mode == 1)
+    at = BINARY(mod, at, cy_build_dim_scalar(im->g, t.dim[axis]));
+  cy_val zero = cy_build_scalar_int(im->g, CY_I64, 0), end = cy_build_dim_scalar(im->g, u.dim[axis]);
+  cy_val inside = BINARY(and, BINARY(ge, at, zero), BINARY(lt, at, end));
+  cy_val index = inside ? cy_build_expand(im->g, SELECT(inside, at, zero), t.dim, t.rank) : 0;
+  cy_attr a = cy_attr_int(CY_ATTR_axis, axis);
+  cy_val in[2] = {n->in[1], index};
+  cy_val moved = index ? cy_build(im->g, CY_OP_gather_elements, in, 2, &a, 1, NULL, 1) : 0;
+  return cy_importer_set(im, n, 0, SELECT(inside, moved, X));
+}
