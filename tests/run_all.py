@@ -22,6 +22,7 @@ SUITES = [
     ('cli', 'tests/cli.py', False),
     ('bad', 'tests/bad/run.py', False),
     ('examples', 'tests/examples.py', False),
+    ('fuzz', 'tests/fuzz/run.py', False),
     ('cuda', None, False),
     ('onnx', 'tests/onnx/run.py', True),
     ('models', 'tests/models/run.py', True),
