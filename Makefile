@@ -136,7 +136,12 @@ setup:
 $B/config.mk: tools/setup.sh tests/requirements.txt
 	$Q tools/setup.sh
 
+# Only the runtime has threads.
+ifeq ($(VARIANT),tsan)
+tests: $(call ctest_bin,$(SRC_rttest)) $(RT_MODELS:%=$O/tests/rt/%.so)
+else
 tests: all $(UNIT_TESTS) $(NODE_RUN) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
+endif
 
 SUITES := unit golden cli onnx models zoo bad examples fuzz cuda
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
