@@ -249,12 +249,25 @@ static bool import_input(cy_importer *im, cy_scope *scope, const Onnx__ValueInfo
   return true;
 }
 
+/* "'batch', 'seq'": what --dim could have named. */
+static const char *dimension_names(cy_importer *im) {
+  const char *list = "";
+  for (cy_sym s = 1; s <= cy_sym_count(im->g); s++) {
+    const cy_sym_info *info = cy_sym_of(im->g, s);
+    if (info->kind == CY_SYM_INPUT)
+      list = cy_arena_printf(im->arena, "%s%s'%s'", list, *list ? ", " : "", cy_str_text(im->g, info->name));
+  }
+  return *list ? list : "none, all are fixed";
+}
+
 static bool check_unused(cy_importer *im) {
   const Onnx__GraphProto *g = im->model->graph;
   bool ok = true;
   for (uint32_t i = 0; i < im->nfixed; i++)
     if (!im->fixed[i].used && strcmp(im->fixed[i].name, "*") != 0)
-      ok = option_error(im, "--dim names a dimension that no input of the model has:", im->fixed[i].name);
+      ok = option_error(im, cy_arena_printf(im->arena, "--dim: expected a dimension of the model's inputs (%s), found",
+                                            dimension_names(im)),
+                        im->fixed[i].name);
   for (uint32_t i = 0; i < im->options->nshapes; i++) {
     const char *text = im->options->shapes[i], *eq = strrchr(text, '=');
     bool found = false;
