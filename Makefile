@@ -67,11 +67,13 @@ LLVM_DIRS := codegen/cpu
 ALL_TOOLS := cytoc cyto-run cyto-bench
 
 SRC_compiler := $(wildcard $(COMPILER_DIRS:%=%/*.c))
-SRC_asm := $(wildcard codegen/*.S)
+SRC_asm := $(wildcard codegen/*.S codegen/cuda/*.S)
 SRC_runtime := $(wildcard runtime/*.c)
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
 TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
-SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c)
+SRC_cudart := tests/cuda/model_test.c
+SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
+  $(filter-out $(SRC_cudart),$(wildcard tests/cuda/*_test.c))
 SRC_rttest := $(wildcard tests/rt/test_*.c)
 SRC_rthelp := $(filter-out $(SRC_rttest),$(wildcard tests/rt/*.c))
 
@@ -87,7 +89,7 @@ RT_FLAGS_rt_bad_weights := -DMODEL_FAULT=4
 
 ifeq ($(LLVM_CONFIG),)
 SRC_compiler := $(filter-out $(LLVM_DIRS:%=%/%),$(SRC_compiler))
-SRC_ctest := $(filter-out tests/codegen/%,$(SRC_ctest))
+SRC_ctest := $(filter-out tests/codegen/% tests/cuda/%,$(SRC_ctest))
 TOOLS := $(filter-out cytoc,$(TOOLS))
 endif
 
@@ -98,7 +100,7 @@ COMPILER_LIB := $O/libcytoc_compiler.a
 RUNTIME_LIB := $O/libcyto.a
 TOOLS_LIB := $(if $(SRC_tools),$O/libcyto_tools.a)
 PB_OBJ := $O/obj/gen/onnx.pb-c.o
-UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_rttest))
+UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart)))
 NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/node_run.c))
 BINARIES := $(TOOLS:%=$O/%)
 
@@ -168,7 +170,7 @@ $O/%.a:
 $O/obj/runtime/%.o: CFLAGS += -fPIC -fvisibility=hidden $(if $(filter release,$(VARIANT)),-O2 -g0)
 # Tests that refer to data of a library want its address there, not a copy in the program.
 $O/obj/tests/rt/%.o: CFLAGS += -fPIC
-$O/obj/codegen/%.o $O/obj/tools/cytoc.o $O/obj/tests/codegen/%.o: CPPFLAGS += $(LLVM_CPPFLAGS)
+$O/obj/tests/cuda/%.o $O/obj/codegen/%.o $O/obj/tools/cytoc.o $O/obj/tests/codegen/%.o: CPPFLAGS += $(LLVM_CPPFLAGS)
 
 COMPILER_LIBS := $(LLVM_LIBS) -lprotobuf-c -ljansson -lm -ldl
 RUNTIME_LIBS := -lm -ldl
@@ -190,6 +192,18 @@ $(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_r
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -o $@ $^ $(RUNTIME_LIBS)
 
+# The CUDA runtime's test: whole models, with mocks of NVIDIA's libraries under their names.
+CUDA_MOCKS := $O/tests/cuda/mock/libcuda.so.1 $O/tests/cuda/mock/lib64/libnvrtc.so.13
+$(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) | $(CUDA_MOCKS) $O/cytoc
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
+
+$O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock_cuda.c tests/cuda/mock_cuda.h
+$O/tests/cuda/mock/lib64/libnvrtc.so.13: tests/cuda/mock_nvrtc.c
+$(CUDA_MOCKS):
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) -I. -std=gnu11 -O1 -g $(WARN) $(SANFLAGS) -fPIC -shared -Wl,-soname,$(@F) -o $@ $< -ldl
+
 $(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden $(RT_FLAGS_$*) -shared -Wl,-soname,$(@F) \
@@ -199,7 +213,8 @@ $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(RUNTIME_LIB) $(PB_OBJ)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ -lprotobuf-c $(RUNTIME_LIBS)
 
-# The compiler carries the runtime library as bytes.
+# The compiler carries the runtime library and the prelude of CUDA kernels as bytes.
+$O/obj/codegen/cuda/prelude.o: codegen/cuda/prelude.cuh
 $O/obj/codegen/%.o: codegen/%.S $(RUNTIME_LIB)
 	$(call say,AS,$<)
 	$Q mkdir -p $(@D) && $(CC) -DCY_RUNTIME_ARCHIVE='"$(RUNTIME_LIB)"' -c -o $@ $<

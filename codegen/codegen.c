@@ -64,22 +64,6 @@ static char *header_path(const cy_codegen_options *o) {
   return path;
 }
 
-static void explain(cy_work *b, FILE *out) {
-  int64_t *syms = calloc(cy_sym_count(b->g) + 1, sizeof *syms);
-  if (!syms)
-    abort();
-  for (uint32_t s = 0; s <= cy_sym_count(b->g); s++)
-    syms[s] = 1;
-  fprintf(out, "%-48s %-24s %12s %12s\n", "kernel", "algorithm", "MFLOP", "MB");
-  for (uint32_t i = 0; i < b->nplans; i++) {
-    const cy_kernel_plan *plan = &b->plans[i];
-    cy_cost cost = cy_kernel_cost(plan->kernel, syms);
-    fprintf(out, "%-48s %-24s %12.3f %12.3f\n", plan->symbol, plan->algorithm, cost.flops / 1e6,
-            (cost.read_bytes + cost.write_bytes) / 1e6);
-  }
-  free(syms);
-}
-
 static uint32_t count_steps(const cy_step *s) {
   uint32_t n = 0;
   for (; s; s = s->next)
@@ -114,7 +98,7 @@ static int build_objects(cy_work *b, cy_codegen_stats *st) {
   st->kernels_seconds = t1 - t0;
   st->host_seconds = now() - t1;
   if (b->o->explain)
-    explain(b, b->o->explain);
+    cy_explain(b, b->o->explain);
   return 0;
 }
 

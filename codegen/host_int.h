@@ -18,7 +18,24 @@ typedef struct cy_host_fn {
   LLVMValueRef fail_code;
 } cy_host_fn;
 
-typedef struct cy_host {
+typedef struct cy_host cy_host;
+
+/* What differs in the host program where kernels run on a device of its own: pointers in slots and tensors are the
+ * device's then. */
+typedef struct cy_host_device {
+  /* Launches the plan's kernel; its slots are filled. */
+  void (*launch)(cy_host *h, const cy_step *s, const cy_kernel_plan *plan);
+  /* Where in host memory the `bytes` at a device pointer can be read. */
+  LLVMValueRef (*fetch)(cy_host *h, LLVMValueRef at, int64_t bytes);
+  /* Calls a runtime operator with the arguments of cyrt_op; its code. */
+  LLVMValueRef (*call)(cy_host *h, LLVMValueRef op, LLVMValueRef *args);
+  /* cyrt_model.device and device_data; NULL function: both are NULL. */
+  void (*describe)(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_data);
+} cy_host_device;
+extern const cy_host_device cy_host_cpu;  /* host_steps.c */
+extern const cy_host_device cy_host_cuda; /* cuda/host_cuda.c */
+
+struct cy_host {
   cy_work *build;
   cy_program *p;
   cy_graph *g;
@@ -36,7 +53,7 @@ typedef struct cy_host {
   LLVMValueRef *memo;
   uint32_t *memo_turn;
   uint32_t memo_cap, turn;
-} cy_host;
+};
 
 /* ---- host_dims.c ---- */
 LLVMValueRef cy_host_dim(cy_host *h, cy_dim d);

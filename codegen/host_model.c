@@ -156,6 +156,10 @@ void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
   cy_work *b = h->build;
   const cy_port_info *in, *out;
   uint32_t nin = cy_graph_inputs(h->g, &in), nout = cy_graph_outputs(h->g, &out);
+  const cy_host_device *target = b->machine->target->host;
+  LLVMValueRef device = null_ptr(h), device_data = null_ptr(h);
+  if (target->describe)
+    target->describe(h, &device, &device_data);
   LLVMValueRef fields[] = {i32_const(h, CYTO_ABI_VERSION),
                            i32_const(h, 0),
                            cy_host_text(h, cy_graph_name(h->g)),
@@ -175,7 +179,9 @@ void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
                            cy_i64(h->cg, (int64_t)h->p->weights_bytes),
                            b->weights_file ? cy_host_text(h, b->weights_file) : null_ptr(h),
                            plan,
-                           run};
+                           run,
+                           device,
+                           device_data};
   LLVMValueRef data = LLVMConstStructInContext(h->cg->ctx, fields, sizeof fields / sizeof fields[0], 0);
   char name[160];
   snprintf(name, sizeof name, "%s_cyrt_model", b->name);

@@ -121,6 +121,8 @@ static void alloc_scratch(cy_host *h, const cy_step *s, const cy_kernel_plan *pl
   }
 }
 
+static const cy_host_device *device_of(const cy_host *h) { return h->build->machine->target->host; }
+
 static void emit_launch(cy_host *h, const cy_step *s) {
   const cy_kernel_plan *plan = cy_host_plan(h, s->kernel);
   if (plan->code.nphases == 0)
@@ -128,10 +130,29 @@ static void emit_launch(cy_host *h, const cy_step *s) {
   alloc_scratch(h, s, plan);
   fill_pointers(h, s, plan);
   cy_host_size_slots(h, plan);
+  device_of(h)->launch(h, s, plan);
+}
+
+/* ---- kernels that are functions of this program ---- */
+
+static void launch_phases(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
+  (void)s;
   LLVMValueRef work = cy_host_dim(h, cy_host_work(h, plan->kernel));
   for (int i = 0; i < plan->code.nphases; i++)
     emit_phase(h, plan, &plan->code.phase[i], work);
 }
+
+static LLVMValueRef fetch_in_place(cy_host *h, LLVMValueRef at, int64_t bytes) {
+  (void)h;
+  (void)bytes;
+  return at;
+}
+
+static LLVMValueRef call_in_place(cy_host *h, LLVMValueRef op, LLVMValueRef *args) {
+  return cy_call(h->cg, op, args, 6);
+}
+
+const cy_host_device cy_host_cpu = {launch_phases, fetch_in_place, call_in_place, NULL};
 
 /* ---- symbols and memory ---- */
 
@@ -140,6 +161,7 @@ static void emit_read(cy_host *h, const cy_step *s) {
   const cy_dtype_info *t = cy_dtype_of(s->dtype);
   LLVMValueRef at = cy_host_pointer(h, s->bind[0].buffer, s->bind[0].offset), v;
   unsigned align = (unsigned)t->bits / 8;
+  at = device_of(h)->fetch(h, at, align);
   if (t->cls == 'F') {
     LLVMTypeRef type = s->dtype == CY_F32 ? cg->f32 : s->dtype == CY_F64 ? cg->f64 : s->dtype == CY_F16 ? cg->f16 : cg->bf16;
     v = cy_load(cg, type, at, align);
@@ -257,8 +279,8 @@ static void take_sizes(cy_host *h, const cy_step *s) {
     }
 }
 
-/* Memory for outputs whose sizes depend on data, counted by this call or read before it. */
-static void alloc_outputs(cy_host *h, const cy_step *s) {
+/* Memory for the outputs that have no place in the arena. */
+static void make_room(cy_host *h, const cy_step *s) {
   for (uint32_t i = 0; i < s->nout; i++) {
     if (s->out[i].type.dtype == CY_NONE)
       continue;
@@ -285,12 +307,12 @@ static void emit_call(cy_host *h, const cy_step *s) {
   fill_tensors(h, s, h->fn.tensors_in, s->in, s->nin, false);
   if (has_sizes(h, s)) {
     fill_tensors(h, s, h->fn.tensors_out, s->out, s->nout, true);
-    cy_host_check(h, cy_call(cg, fn, args, 6));
+    cy_host_check(h, device_of(h)->call(h, fn, args));
     take_sizes(h, s);
   }
-  alloc_outputs(h, s);
+  make_room(h, s);
   fill_tensors(h, s, h->fn.tensors_out, s->out, s->nout, false);
-  cy_host_check(h, cy_call(cg, fn, args, 6));
+  cy_host_check(h, device_of(h)->call(h, fn, args));
 }
 
 /* ---- control flow ---- */

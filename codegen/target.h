@@ -25,6 +25,7 @@ struct cy_machine {
   char *features; /* extra "+a,-b", or NULL */
   char *text;     /* for people, and cyrt_model.target */
   char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */
+  double flops_per_cycle; /* f32 peak of one core; 0: not known, --explain then shows no floor */
   void *state;    /* the target's own */
 };
 
@@ -39,6 +40,7 @@ typedef struct cy_kernel_code {
   cy_phase_code phase[CY_MAX_PHASES];
   int64_t worker_bytes; /* scratch per worker; -1: i64 <kernel symbol>_worker_bytes(args) tells */
   int64_t shared_bytes; /* scratch once; -1: i64 <kernel symbol>_shared_bytes(args) tells */
+  char images[128];     /* CUDA: symbol of the device code that has the kernel */
 } cy_kernel_code;
 
 /* A kernel on its way to code. */
@@ -62,7 +64,10 @@ typedef struct cy_kernel_plan {
 /* Slots of a kernel's sizes start behind its pointers. */
 static inline uint32_t cy_plan_first_dim(const cy_kernel_plan *plan) { return cy_kernel_args(plan->kernel, NULL); }
 
+/* CUDA prints CUDA C for LL and PTX for ASM. */
 typedef enum cy_code_kind { CY_CODE_OBJECT, CY_CODE_ASM, CY_CODE_LL } cy_code_kind;
+
+struct cy_host_device; /* host_int.h */
 
 struct cy_target {
   const char *name;
@@ -78,8 +83,10 @@ struct cy_target {
   /* Writes code for n kernels to the file `path`. 0, or -1 with a malloc'ed text. */
   int (*emit)(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint32_t n, int opt_level, cy_code_kind kind,
               const char *path, char **out_error);
+  const struct cy_host_device *host; /* how the host program launches kernels and reaches their memory */
 };
 
-extern const cy_target cy_target_cpu; /* cpu/cpu.c */
+extern const cy_target cy_target_cpu;   /* cpu/cpu.c */
+extern const cy_target cy_target_cuda;  /* cuda/cuda.c */
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const cy_target *const targets[] = {&cy_target_cpu};
+static const cy_target *const targets[] = {&cy_target_cpu, &cy_target_cuda};
 #define NTARGETS (sizeof targets / sizeof targets[0])
 
 static void no_such_target(const char *spec, const char *reason, cy_diag_sink *diag) {

@@ -44,6 +44,14 @@ typedef struct job {
   uint32_t next; /* atomic */
 } job;
 
+/* Unmaps whole pages that are finished; the file keeps them. Else a compile would need the library's size in memory. */
+static void release_pages(uint8_t *from, uint64_t bytes) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = ((uintptr_t)from + page - 1) / page * page,
+            end = ((uintptr_t)from + bytes) / page * page;
+  if (begin < end)
+    madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 static void *work(void *arg) {
   job *j = arg;
   cy_program *p = j->b->p;
@@ -56,6 +64,7 @@ static void *work(void *arg) {
       c->write(j->b->g, c->value, c->form, j->out + c->offset);
     else
       memcpy(j->out + c->offset, data->bytes, c->size < data->size ? c->size : data->size);
+    release_pages(j->out + c->offset, c->size);
   }
   return NULL;
 }

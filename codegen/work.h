@@ -34,6 +34,9 @@ typedef struct cy_work {
 void cy_kernels_prepare(cy_work *b);          /* plans, appended arguments and their buffers; which constants are used */
 void cy_kernels_bind_scratch(cy_work *b);     /* after emit: sizes of the scratch buffers */
 
+/* ---- explain.c: the table of kernels ---- */
+void cy_explain(cy_work *b, FILE *out);
+
 /* ---- shards.c: machine code for all kernels; appends to b->objects. 0, or -1 after a diagnostic ---- */
 int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b));
 

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+enum { FIRST_IR_WITH_OPSETS = 3 }; /* older models mean opset 1 */
+
 int cy_opset_version(const cy_opsets *sets, const char *domain) {
   for (size_t i = 0; i < sets->n; i++)
     if (strcmp(cy_onnx_domain(sets->ids[i]->domain), domain) == 0)
@@ -114,6 +116,13 @@ bool cy_check_model(cy_importer *im) {
   cy_opsets sets = {im->model->n_opset_import, im->model->opset_import};
   const Onnx__GraphProto *g = im->model->graph;
   int before = cy_diag_errors(im->diag);
+  if (!sets.n && im->model->ir_version >= FIRST_IR_WITH_OPSETS) {
+    cy_location where = cy_importer_where(im, g->name);
+    cy_diag_add(im->diag, CY_ERROR, &where,
+                "no opset_import, which ir_version %lld requires: the meaning of the operators is not known",
+                (long long)im->model->ir_version);
+    return false;
+  }
   if (!check_opsets(im, &sets, g->name))
     return false;
   survey s = {.im = im, .visited = cy_names_create(im->arena), .last = NULL, .ok = true};

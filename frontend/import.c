@@ -210,6 +210,19 @@ void cy_onnx_at(cy_importer *im, const cy_onnx_node *n) { cy_build_origin(im->g,
 
 bool cy_onnx_wants(const cy_onnx_node *n, uint32_t k) { return k < n->proto->n_output && n->proto->output[k][0]; }
 
+/* A named output that the importer did not make is none of this operator's. */
+static bool check_outputs(cy_importer *im, const cy_onnx_node *n) {
+  bool ok = true;
+  for (uint32_t k = 0; k < n->nout; k++) {
+    if (!cy_onnx_wants(n, k) || n->out[k])
+      continue;
+    cy_build_error(im->g, quoted(im, "output", n->proto->output[k]),
+                   "operator '%s' has no output number %u at opset %d and with these attributes", n->op, k, n->version);
+    ok = false;
+  }
+  return ok;
+}
+
 /* False: an input is missing (reported) or belongs to a failed node (not reported again). */
 static bool resolve_inputs(cy_importer *im, cy_onnx_node *n) {
   bool ok = true;
@@ -272,7 +285,7 @@ static void import_node(cy_importer *im, cy_scope *scope, const Onnx__NodeProto 
     if (!ok && cy_diag_errors(im->diag) == before && im->skipped == skipped)
       cy_build_error(im->g, NULL, "cannot import this node: an input or attribute that it needs is missing");
   }
-  ok = ok && cy_diag_errors(im->diag) == before;
+  ok = ok && cy_diag_errors(im->diag) == before && check_outputs(im, &n);
   for (uint32_t k = 0; k < n.nout; k++)
     if (node->output[k][0])
       bind(im, scope, node->output[k], ok ? n.out[k] : 0);

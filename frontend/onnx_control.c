@@ -137,6 +137,18 @@ typedef struct loop_plan {
   bool *varying;  /* [carried * CY_MAX_RANK] */
 } loop_plan;
 
+/* The iteration as a symbol with its bounds: slices from i to i + 1 have one element then. */
+static void know_iteration(cy_importer *im, const loop_plan *p) {
+  uint32_t count;
+  int64_t trips;
+  cy_value_elems_or_read(im->g, p->params[0], &count);
+  cy_sym_info *info = cy_sym_of(im->g, cy_sym_count(im->g));
+  const cy_dim *limit = p->trips ? cy_value_elems(im->g, p->trips, &count) : NULL;
+  info->min = 0;
+  if (limit && cy_dim_is_const(im->g, limit[0], &trips))
+    info->max = trips > 0 ? trips - 1 : 0;
+}
+
 static bool build_body(cy_importer *im, loop_plan *p) {
   cy_block here = cy_build_block(im->g);
   cy_type iteration = cy_type_make(CY_I64, 0, NULL), condition = cy_type_make(CY_BOOL, 0, NULL);
@@ -144,6 +156,7 @@ static bool build_body(cy_importer *im, loop_plan *p) {
   p->block = cy_block_create(im->g, here);
   p->params[0] = cy_block_add_param(im->g, p->block, &iteration, NULL);
   p->params[1] = cy_block_add_param(im->g, p->block, &condition, NULL);
+  know_iteration(im, p);
   for (uint32_t k = 0; k < p->ncarried; k++) {
     cy_type t = *cy_onnx_type(im, p->initial[k]);
     cy_sym syms[CY_MAX_RANK] = {0};

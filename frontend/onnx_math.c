@@ -13,7 +13,14 @@
 #define SIGMOID(x) UNARY(sigmoid, x)
 #define FLOAT(name, otherwise) LIKE(X, cy_onnx_float(im, n, name, otherwise))
 
-IMPORT(unary) { return SET(cy_build_unary(im->g, (cy_op)n->arg, X)); }
+static bool exact_inputs(cy_importer *im, const cy_onnx_node *n, uint32_t count) {
+  if (n->nin <= count)
+    return true;
+  cy_build_error(im->g, NULL, "expected %u input%s, found %u inputs", count, count == 1 ? "" : "s", n->nin);
+  return false;
+}
+
+IMPORT(unary) { return exact_inputs(im, n, 1) && SET(cy_build_unary(im->g, (cy_op)n->arg, X)); }
 
 /* Before opset 7 the second operand is aligned to axis `axis` of the first when broadcast=1. */
 static cy_val legacy_operand(cy_importer *im, const cy_onnx_node *n) {
@@ -34,7 +41,9 @@ static cy_val legacy_operand(cy_importer *im, const cy_onnx_node *n) {
   return cy_build_reshape(im->g, b, d, rank);
 }
 
-IMPORT(binary) { return SET(cy_build_binary(im->g, (cy_op)n->arg, X, legacy_operand(im, n))); }
+IMPORT(binary) {
+  return exact_inputs(im, n, 2) && SET(cy_build_binary(im->g, (cy_op)n->arg, X, legacy_operand(im, n)));
+}
 
 IMPORT(bitshift) {
   int way = cy_onnx_word(im, n, "direction", "", "LEFT|RIGHT");
@@ -82,7 +91,7 @@ IMPORT(mean) {
 }
 
 IMPORT(reciprocal) { return SET(DIV(LIKE(X, 1), X)); }
-IMPORT(relu) { return SET(MAX(X, LIKE(X, 0))); }
+IMPORT(relu) { return exact_inputs(im, n, 1) && SET(MAX(X, LIKE(X, 0))); }
 
 IMPORT(leaky_relu) { return SET(SELECT(BINARY(lt, X, LIKE(X, 0)), MUL(X, FLOAT("alpha", 0.01)), X)); }
 

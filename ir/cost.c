@@ -1,9 +1,9 @@
 /* cost.c - how much work a kernel is: arithmetic operations and distinct bytes, for fusion decisions and --explain.
  *
- * In: a kernel and a value per symbol. Operations: every arithmetic node of a statement counts once per execution of the statement
- * (index arithmetic and casts are free, divisions and functions count as one). Bytes: of every argument the elements
- * between the lowest and the highest that affine accesses reach, but never more than there are accesses; where an access is
- * not affine (a gather), one element per execution.
+ * In: a kernel and a value per symbol. Operations: every arithmetic node of a statement counts once per execution of
+ * the statement (index arithmetic and casts are free, divisions and functions count as one). Bytes: of every argument
+ * the elements between the lowest and the highest that affine accesses reach, but never more than there are accesses;
+ * where an access is not affine (a gather), one element per execution.
  */
 #include "loop_int.h"
 
@@ -55,9 +55,7 @@ static void count_expr(counter *c, cy_expr e, double turns, bool index) {
     count_expr(c, x->arg[i], turns, index || x->op == CY_X_LOAD);
 }
 
-static void forget(counter *c) {
-  memset(c->seen, 0, c->nseen);
-}
+static void forget(counter *c) { memset(c->seen, 0, c->nseen); }
 
 static void count_list(counter *c, const cy_stmt *s, double turns) {
   for (; s; s = s->next) {

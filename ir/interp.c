@@ -1,11 +1,12 @@
 /* interp.c - runs kernels on host memory, one scalar at a time: the oracle of every numeric test.
  *
- * In: a kernel, a pointer per argument, a value per symbol. Out: what the kernel stores. Slow and plain on purpose: statements are
- * walked as they stand, lanes mean nothing, an expression is computed at most once per execution of its statement, and
- * a select computes only the side it takes (so the other may load from outside). Arithmetic is cy_scalar_eval()'s.
- * A contraction's task is one output element: the sum is formed in double (or wrapping integers), rounded to the
- * accumulator's type, and the body runs as the epilogue.
+ * In: a kernel, a pointer per argument, a value per symbol. Out: what the kernel stores. Slow and plain on purpose:
+ * statements are walked as they stand, lanes mean nothing, an expression is computed at most once per execution of its
+ * statement, and a select computes only the side it takes (so the other may load from outside). Arithmetic is
+ * cy_scalar_eval()'s. A contraction's task is one output element: the sum is formed in double (or wrapping integers),
+ * rounded to the accumulator's type, and the body runs as the epilogue.
  */
+#include "ir_int.h"
 #include "loop_int.h"
 
 #include <stdlib.h>
@@ -17,7 +18,7 @@ typedef struct machine {
   const int64_t *syms;
   int64_t *var;
   cy_scalar *local;
-  cy_scalar *value;  /* of expressions, valid where stamp[e] == now */
+  cy_scalar *value; /* of expressions, valid where stamp[e] == now */
   uint64_t *stamp, now;
 } machine;
 
@@ -29,6 +30,8 @@ static cy_scalar eval_op(machine *m, const cy_expr_info *x) {
     return eval(m, x->arg[eval(m, x->arg[0]).i ? 1 : 2]);
   for (int i = 0; i < x->n; i++)
     v[i] = eval(m, x->arg[i]);
+  if (x->op == CY_OP_cast && x->id)
+    return cy_scalar_convert(cy_expr_of(m->k, x->arg[0])->dtype, x->dtype, v[0], false);
   return cy_scalar_eval(x->op, cy_expr_of(m->k, x->arg[0])->dtype, x->dtype, v);
 }
 
@@ -38,23 +41,12 @@ static cy_scalar eval(machine *m, cy_expr e) {
   const cy_expr_info *x = cy_expr_of(m->k, e);
   cy_scalar v;
   switch (x->op) {
-  case CY_X_CONST:
-    v = x->c;
-    break;
-  case CY_X_VAR:
-    v.i = m->var[x->id];
-    break;
-  case CY_X_DIM:
-    v.i = cy_dim_eval(m->k->g, x->id, m->syms);
-    break;
-  case CY_X_LOCAL:
-    v = m->local[x->id];
-    break;
-  case CY_X_LOAD:
-    v = cy_scalar_load(m->args[x->id], x->dtype, (uint64_t)eval(m, x->arg[0]).i);
-    break;
-  default:
-    v = eval_op(m, x);
+  case CY_X_CONST: v = x->c; break;
+  case CY_X_VAR: v.i = m->var[x->id]; break;
+  case CY_X_DIM: v.i = cy_dim_eval(m->k->g, x->id, m->syms); break;
+  case CY_X_LOCAL: v = m->local[x->id]; break;
+  case CY_X_LOAD: v = cy_scalar_load(m->args[x->id], x->dtype, (uint64_t)eval(m, x->arg[0]).i); break;
+  default: v = eval_op(m, x);
   }
   m->value[e] = v;
   m->stamp[e] = m->now;
@@ -73,17 +65,13 @@ static void run_list(machine *m, const cy_stmt *s) {
       }
       break;
     }
-    case CY_S_IF:
-      run_list(m, eval(m, s->value).i ? s->body : s->orelse);
-      break;
+    case CY_S_IF: run_list(m, eval(m, s->value).i ? s->body : s->orelse); break;
     case CY_S_STORE: {
       uint64_t offset = (uint64_t)eval(m, s->offset).i;
       cy_scalar_store(m->args[s->arg], m->k->args[s->arg].dtype, offset, eval(m, s->value));
       break;
     }
-    case CY_S_SET:
-      m->local[s->local] = eval(m, s->value);
-      break;
+    case CY_S_SET: m->local[s->local] = eval(m, s->value); break;
     case CY_S_ACCUM: {
       cy_dtype t = m->k->locals[s->local];
       cy_scalar v[2] = {m->local[s->local], eval(m, s->value)};

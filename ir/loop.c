@@ -1,9 +1,9 @@
 /* loop.c - kernels as containers: arguments, variables, the grid, locals and the statement tree.
  *
- * In: the calls of lowering. Out: a cy_kernel in the graph's arena. Expressions are made in loop_expr.c and loop_index.c,
- * text and comparison in loop_print.c. Statements are appended at the top of a small stack of open FOR and IF bodies.
- * cy_kernel_dims() walks the kernel anew at every call: its order is a function of the statements alone, so that the
- * compiler of the kernel and the emitter of its launches agree without talking.
+ * In: the calls of lowering. Out: a cy_kernel in the graph's arena. Expressions are made in loop_expr.c and
+ * loop_index.c, text and comparison in loop_print.c. Statements are appended at the top of a small stack of open FOR
+ * and IF bodies. cy_kernel_dims() walks the kernel anew at every call: its order is a function of the statements alone,
+ * so that the compiler of the kernel and the emitter of its launches agree without talking.
  */
 #include "loop_int.h"
 

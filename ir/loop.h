@@ -150,6 +150,8 @@ cy_expr cy_x_un(cy_kernel *k, cy_op op, cy_expr a);           /* result dtype by
 cy_expr cy_x_bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b);
 cy_expr cy_x_select(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
 cy_expr cy_x_cast(cy_kernel *k, cy_expr a, cy_dtype dtype);
+/* To an eight-bit float without saturation: what is too large becomes infinite or NaN. Such casts have id 1. */
+cy_expr cy_x_cast_unsaturated(cy_kernel *k, cy_expr a, cy_dtype dtype);
 
 /* e as base + sum coef[i] * var[i] + rest, coefs and base symbolic, rest = 0 or an expression that is not affine. */
 typedef struct cy_affine {
@@ -180,6 +182,10 @@ void cy_kernel_expand_math(cy_kernel *k);
 /* loop_opt.c: schedule-independent clean-up and the choice of lanes. Merges grid and loop axes that all accesses treat as one, drops
  * axes of extent 1, picks the lane loop (unit stride first), orders the grid. Run by lowering on plain loop kernels. */
 void cy_kernel_schedule(cy_kernel *k);
+
+/* loop_opt.c: makes batch axes along which B stands still part of the rows of a matrix product, where A allows it: a product of few
+ * rows reads all of B for each of them. Run by lowering once the epilogue is there. */
+void cy_kernel_fold_batches(cy_kernel *k);
 
 /* interp.c: runs tasks [begin, end) on host memory, syms as for cy_dim_eval. Contraction kernels run as plain nested sums. The oracle. */
 void cy_kernel_interpret(cy_kernel *k, void *const *args, const int64_t *syms, int64_t begin, int64_t end);
@@ -247,6 +253,8 @@ typedef struct cy_step {
   struct cy_step *next, *then_steps, *else_steps;
   cy_node node;            /* for messages and --explain */
   cy_kernel *kernel;       /* LAUNCH */
+  cy_node *fused;          /* LAUNCH: the nodes it computes, in no order; for --explain */
+  uint32_t nfused;
   cy_bind *bind;           /* LAUNCH: one per kernel argument (SCRATCH ones: buffer of workers * elems); READ, ALLOC: one */
   uint32_t nbind;
   const char *call;        /* CALL: name in rt_ops.def */

@@ -1,10 +1,12 @@
 /* loop_expr.c - expressions of kernels: hash-consing and the constructors that simplify.
  *
- * In: operands that are expressions of the same kernel. Out: the id of an equal or simpler expression. Constants fold through
- * cy_scalar_eval(), so a folded kernel computes exactly what the interpreter would. Only value-preserving rules live here:
- * x + 0.0 is kept (it turns -0 into +0), x - 0.0 and x * 1.0 go. Index arithmetic (i64) is normalised in loop_index.c.
- * To know before editing: every rule must return something no larger than what it replaces, or rewriting may not end.
+ * In: operands that are expressions of the same kernel. Out: the id of an equal or simpler expression. Constants fold
+ * through cy_scalar_eval(), so a folded kernel computes exactly what the interpreter would. Only value-preserving rules
+ * live here: x + 0.0 is kept (it turns -0 into +0), x - 0.0 and x * 1.0 go. Index arithmetic (i64) is normalised in
+ * loop_index.c. To know before editing: every rule must return something no larger than what it replaces, or rewriting
+ * may not end.
  */
+#include "ir_int.h"
 #include "loop_int.h"
 
 #include <stdlib.h>
@@ -13,8 +15,8 @@
 /* ---- hash-consing ---- */
 
 static uint64_t info_hash(const cy_expr_info *x) {
-  uint64_t words[] = {(uint64_t)x->op << 32 | (uint64_t)x->dtype << 8 | x->n,
-                      x->arg[0], x->arg[1], x->arg[2], x->id, x->c.u};
+  uint64_t words[] = {
+      (uint64_t)x->op << 32 | (uint64_t)x->dtype << 8 | x->n, x->arg[0], x->arg[1], x->arg[2], x->id, x->c.u};
   uint64_t h = 0x9e3779b97f4a7c15u;
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     h = (h ^ words[i]) * 0xff51afd7ed558ccdu;
@@ -192,11 +194,9 @@ static cy_expr simplify_binary(cy_kernel *k, cy_op op, cy_expr a, cy_expr b) {
     if (is_value(k, a, 1))
       return b;
     return !is_float && (is_value(k, a, 0) || is_value(k, b, 0)) ? cy_x_int(k, t, 0) : 0;
-  case CY_OP_div:
-    return is_value(k, b, 1) ? a : 0;
+  case CY_OP_div: return is_value(k, b, 1) ? a : 0;
   case CY_OP_min:
-  case CY_OP_max:
-    return a == b ? a : 0;
+  case CY_OP_max: return a == b ? a : 0;
   case CY_OP_and:
   case CY_OP_or:
     if (a == b)
@@ -208,20 +208,15 @@ static cy_expr simplify_binary(cy_kernel *k, cy_op op, cy_expr a, cy_expr b) {
     }
     return 0;
   case CY_OP_shl:
-  case CY_OP_shr:
-    return is_value(k, b, 0) ? a : 0;
-  case CY_OP_pow:
-    return pow_const(k, a, b);
+  case CY_OP_shr: return is_value(k, b, 0) ? a : 0;
+  case CY_OP_pow: return pow_const(k, a, b);
   case CY_OP_eq:
   case CY_OP_le:
-  case CY_OP_ge:
-    return !is_float && a == b ? cy_x_int(k, CY_BOOL, 1) : 0;
+  case CY_OP_ge: return !is_float && a == b ? cy_x_int(k, CY_BOOL, 1) : 0;
   case CY_OP_ne:
   case CY_OP_lt:
-  case CY_OP_gt:
-    return !is_float && a == b ? cy_x_int(k, CY_BOOL, 0) : 0;
-  default:
-    return 0;
+  case CY_OP_gt: return !is_float && a == b ? cy_x_int(k, CY_BOOL, 0) : 0;
+  default: return 0;
   }
 }
 
@@ -238,11 +233,21 @@ static cy_expr simplify(cy_kernel *k, cy_op op, const cy_expr *a) {
   return cy_op_of(op)->min_in == 2 ? simplify_binary(k, op, a[0], a[1]) : 0;
 }
 
+/* pow alone takes an exponent of another dtype: the wider arithmetic of the two is used. */
+static cy_expr pow_mixed(cy_kernel *k, cy_expr a, cy_expr b) {
+  cy_dtype ta = cy_expr_of(k, a)->dtype, tb = cy_expr_of(k, b)->dtype;
+  if (cy_dtype_is_float(tb) && !cy_dtype_is_float(ta))
+    return cy_x_cast(k, cy_x_bin(k, CY_OP_pow, cy_x_cast(k, a, tb), b), ta);
+  return cy_x_bin(k, CY_OP_pow, a, cy_x_cast(k, b, ta));
+}
+
 cy_expr cy_x_op(cy_kernel *k, cy_op op, cy_dtype dtype, const cy_expr *args, int n) {
   if (!cy_op_is_ew(op) || n < 1 || n > 3 || n < cy_op_of(op)->min_in)
     cy_bug("kernel '%s': '%s' of %d operands", k->name, op < CY_OP_COUNT ? cy_op_of(op)->name : "?", n);
   if (op == CY_OP_cast)
     return cy_x_cast(k, args[0], dtype);
+  if (op == CY_OP_pow && cy_expr_of(k, args[0])->dtype != cy_expr_of(k, args[1])->dtype)
+    return pow_mixed(k, args[0], args[1]);
   cy_expr a[3] = {0};
   memcpy(a, args, sizeof *a * (size_t)n);
   if (cy_op_of(op)->commutative && is_const(k, a[0]) && !is_const(k, a[1])) {
@@ -260,14 +265,6 @@ cy_expr cy_x_op(cy_kernel *k, cy_op op, cy_dtype dtype, const cy_expr *args, int
 cy_expr cy_x_un(cy_kernel *k, cy_op op, cy_expr a) {
   bool test = op == CY_OP_isnan || op == CY_OP_isinf;
   return cy_x_op(k, op, test ? CY_BOOL : (cy_dtype)cy_expr_of(k, a)->dtype, &a, 1);
-}
-
-/* pow alone takes an exponent of another dtype: the wider arithmetic of the two is used. */
-static cy_expr pow_mixed(cy_kernel *k, cy_expr a, cy_expr b) {
-  cy_dtype ta = cy_expr_of(k, a)->dtype, tb = cy_expr_of(k, b)->dtype;
-  if (cy_dtype_is_float(tb) && !cy_dtype_is_float(ta))
-    return cy_x_cast(k, cy_x_bin(k, CY_OP_pow, cy_x_cast(k, a, tb), b), ta);
-  return cy_x_bin(k, CY_OP_pow, a, cy_x_cast(k, b, ta));
 }
 
 cy_expr cy_x_bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b) {
@@ -312,6 +309,17 @@ cy_expr cy_x_cast(cy_kernel *k, cy_expr a, cy_dtype dtype) {
   return cy_expr_raw(k, CY_OP_cast, dtype, &a, 1);
 }
 
+cy_expr cy_x_cast_unsaturated(cy_kernel *k, cy_expr a, cy_dtype dtype) {
+  const cy_expr_info *x = cy_expr_of(k, a);
+  bool eight = cy_dtype_is_float(dtype) && cy_dtype_of(dtype)->bits == 8;
+  if (!eight || x->dtype == dtype)
+    return cy_x_cast(k, a, dtype);
+  if (x->op == CY_X_CONST)
+    return x_scalar(k, dtype, cy_scalar_convert(x->dtype, dtype, x->c, false));
+  cy_expr_info cast = {.op = CY_OP_cast, .dtype = (uint8_t)dtype, .n = 1, .arg = {a}, .id = 1};
+  return cy_expr_intern(k, &cast);
+}
+
 /* ---- walking ---- */
 
 cy_expr cy_expr_rewrite(cy_kernel *k, cy_expr e, cy_rewrite *r) {
@@ -324,6 +332,8 @@ cy_expr cy_expr_rewrite(cy_kernel *k, cy_expr e, cy_rewrite *r) {
     for (int i = 0; i < x.n; i++)
       a[i] = cy_expr_rewrite(k, x.arg[i], r);
     out = r->op ? r->op(k, &x, a) : 0;
+    if (!out && x.op == CY_OP_cast && x.id)
+      out = cy_x_cast_unsaturated(k, a[0], x.dtype);
     if (!out)
       out = x.op == CY_X_LOAD ? cy_x_load(k, x.id, a[0]) : cy_x_op(k, x.op, x.dtype, a, x.n);
   }

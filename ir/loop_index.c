@@ -1,11 +1,11 @@
 /* loop_index.c - index arithmetic (i64) in normal form.
  *
- * A sum is kept as base + coef * atom + .., where base and coefs are dims (symbolic sizes) and an atom is a loop variable or
- * any expression that is not itself a sum. Equal sums are therefore equal expressions, and cy_expr_affine() only has to read.
- * Division and modulo take out what divides evenly and drop what is provably smaller than the divisor: `(i * E + j) / E`
- * is i where 0 <= j < E. The proofs use the extents of the variables and what is known about symbols (dims.c).
- * To know before editing: element *data* of type i64 comes through here too. So sums must be right modulo 2^64 for any
- * atom, and constants that are large (LIMIT) stay opaque atoms, because dims do not wrap.
+ * A sum is kept as base + coef * atom + .., where base and coefs are dims (symbolic sizes) and an atom is a loop
+ * variable or any expression that is not itself a sum. Equal sums are therefore equal expressions, and cy_expr_affine()
+ * only has to read. Division and modulo take out what divides evenly and drop what is provably smaller than the
+ * divisor: `(i * E + j) / E` is i where 0 <= j < E. The proofs use the extents of the variables and what is known about
+ * symbols (dims.c). To know before editing: element *data* of type i64 comes through here too. So sums must be right
+ * modulo 2^64 for any atom, and constants that are large (LIMIT) stay opaque atoms, because dims do not wrap.
  */
 #include "loop_int.h"
 
@@ -172,9 +172,7 @@ static bool atom_bounds(cy_kernel *k, cy_expr e, cy_dim *out_lo, cy_dim *out_hi)
   *out_lo = zero;
   *out_hi = 0;
   switch (x->op) {
-  case CY_X_VAR:
-    *out_hi = cy_dim_addi(k->g, cy_kernel_var(k, x->id)->extent, -1);
-    return true;
+  case CY_X_VAR: *out_hi = cy_dim_addi(k->g, cy_kernel_var(k, x->id)->extent, -1); return true;
   case CY_OP_mod:
     if (!(d = as_dim(k, x->arg[1])) || !nonnegative(k, d))
       return false;
@@ -192,8 +190,7 @@ static bool atom_bounds(cy_kernel *k, cy_expr e, cy_dim *out_lo, cy_dim *out_hi)
     *out_hi = cy_dim_const(k->g, t->cls == 'B' ? 1 : ((int64_t)1 << t->bits) - 1);
     return true;
   }
-  default:
-    return false;
+  default: return false;
   }
 }
 
@@ -322,7 +319,8 @@ static cy_expr divide(cy_kernel *k, cy_expr a, cy_expr b) {
   return q.n || !cy_dim_is(k->g, q.base, 0) ? combine(k, sum_expr(k, &q), e, 1) : e;
 }
 
-/* Floor modulo: multiples of a positive d drop out for any sign. fmod (C's %) is the same where the dividend is >= 0. */
+/* Floor modulo: multiples of a positive d drop out for any sign. fmod (C's %) is the same where the dividend is >= 0.
+ */
 static cy_expr modulo(cy_kernel *k, cy_op op, cy_expr a, cy_expr b) {
   cy_dim d = as_dim(k, b), lo, hi, inner, q2;
   sum s = sum_zero(k), q, rest;
@@ -371,22 +369,16 @@ cy_expr cy_index_op(cy_kernel *k, cy_op op, const cy_expr *a) {
   int o;
   switch (op) {
   case CY_OP_add:
-  case CY_OP_sub:
-    return combine(k, a[0], a[1], op == CY_OP_add ? 1 : -1);
-  case CY_OP_neg:
-    return combine(k, cy_x_index(k, 0), a[0], -1);
-  case CY_OP_mul:
-    return scale(k, a[0], a[1]);
-  case CY_OP_div:
-    return divide(k, a[0], a[1]);
+  case CY_OP_sub: return combine(k, a[0], a[1], op == CY_OP_add ? 1 : -1);
+  case CY_OP_neg: return combine(k, cy_x_index(k, 0), a[0], -1);
+  case CY_OP_mul: return scale(k, a[0], a[1]);
+  case CY_OP_div: return divide(k, a[0], a[1]);
   case CY_OP_mod:
-  case CY_OP_fmod:
-    return modulo(k, op, a[0], a[1]);
+  case CY_OP_fmod: return modulo(k, op, a[0], a[1]);
   case CY_OP_lt:
   case CY_OP_le:
   case CY_OP_gt:
-  case CY_OP_ge:
-    return compare(k, op, a[0], a[1]);
+  case CY_OP_ge: return compare(k, op, a[0], a[1]);
   case CY_OP_eq:
   case CY_OP_ne:
     o = order(k, a[0], a[1], &le);
@@ -399,8 +391,7 @@ cy_expr cy_index_op(cy_kernel *k, cy_op op, const cy_expr *a) {
     if (o == 0 && !le)
       return 0;
     return a[(o > 0 && !le) == (op == CY_OP_min) ? 1 : 0];
-  default:
-    return 0;
+  default: return 0;
   }
 }
 

@@ -2,8 +2,8 @@
  *
  * Only ir/ includes it. Arrays grow by doubling in the graph's arena; an old copy stays readable, so a pointer got from
  * cy_expr_of() (expressions never change) outlives later constructors. Variables are allocated one by one because they
- * do change. Expressions are hash-consed: equal structure, equal id. An id says nothing about time: a LOAD or LOCAL means
- * its value where the statement that uses it runs.
+ * do change. Expressions are hash-consed: equal structure, equal id. An id says nothing about time: a LOAD or LOCAL
+ * means its value where the statement that uses it runs.
  */
 #ifndef CY_LOOP_INT_H
 #define CY_LOOP_INT_H
@@ -50,8 +50,8 @@ void *cy_loop_grow(cy_arena *a, void *items, uint32_t count, uint32_t *cap, size
 /* loop_expr.c: the expression as given, without simplification. */
 cy_expr cy_expr_intern(cy_kernel *k, const cy_expr_info *info);
 cy_expr cy_expr_raw(cy_kernel *k, cy_op op, cy_dtype dtype, const cy_expr *args, int n);
-/* Rebuilds e through the constructors. `leaf` may replace an expression before, `op` after its operands were rewritten (0: keep; either may
- * be NULL). memo: expressions done, 0 = not yet; it covers those that existed at the start. */
+/* Rebuilds e through the constructors. `leaf` may replace an expression before, `op` after its operands were rewritten
+ * (0: keep; either may be NULL). memo: expressions done, 0 = not yet; it covers those that existed at the start. */
 typedef struct cy_rewrite {
   cy_expr (*leaf)(cy_kernel *k, cy_expr e, void *ctx);
   cy_expr (*op)(cy_kernel *k, const cy_expr_info *x, const cy_expr *args);

@@ -1,11 +1,11 @@
 /* loop_math.c - functions of f32 as arithmetic: one form that vectorises and agrees on CPU, CUDA and the oracle.
  *
- * In: a kernel with exp, tanh, pow, .. nodes. Out: the same kernel where those of dtype f32 are polynomials in + - * fma / and bit
- * operations; other dtypes stay calls of the target's library. Coefficients were fitted for this file: least maximum relative error on the
- * reduced interval, the low ones rounded to f32 before the next were fitted. Errors (ulp, measured by tests/codegen/math_test.c):
- * exp, log, sigmoid, tanh, erf, sin, cos, asin, atan up to 4, the compositions up to 8. Infinities, NaN, denormal results
- * and signed zeros (but for sin) come out as libm's.
- * To know before editing: the order of operations is part of the result; contraction of a * b + c must not hurt.
+ * In: a kernel with exp, tanh, pow, .. nodes. Out: the same kernel where those of dtype f32 are polynomials in + - *
+ * fma / and bit operations; other dtypes stay calls of the target's library. Coefficients were fitted for this file:
+ * least maximum relative error on the reduced interval, the low ones rounded to f32 before the next were fitted. Errors
+ * (ulp, measured by tests/codegen/math_test.c): exp, log, sigmoid, tanh, erf, sin, cos, asin, atan up to 4, the
+ * compositions up to 8. Infinities, NaN, denormal results and signed zeros (but for sin) come out as libm's. To know
+ * before editing: the order of operations is part of the result; contraction of a * b + c must not hurt.
  */
 #include "loop_int.h"
 
@@ -56,7 +56,8 @@ static cy_expr with_sign(cy_kernel *k, cy_expr a, cy_expr s) {
 /* Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits. */
 static const double MAGIC = 12582912;
 
-/* p * 2^n for -152 <= n <= 130, n given as n + MAGIC: in two factors, so that denormal and infinite results come out right. */
+/* p * 2^n for -152 <= n <= 130, n given as n + MAGIC: in two factors, so that denormal and infinite results come out
+ * right. */
 static cy_expr scale(cy_kernel *k, cy_expr p, cy_expr n_magic) {
   cy_expr n = sub(k, bits(k, n_magic, CY_I32), bits(k, num(k, MAGIC), CY_I32));
   cy_expr half = bin(k, CY_OP_shr, n, int32(k, 1)), rest = sub(k, n, half), factor[2] = {half, rest};
@@ -99,7 +100,8 @@ static cy_expr log_edges(cy_kernel *k, cy_expr x, cy_expr value) {
 
 static cy_expr log_of(cy_kernel *k, cy_expr x) {
   /* (log(1 + f) - f + f^2 / 2) / f^3 */
-  static const double c[] = {0.33333313, -0.2500001, 0.20002078, -0.16668005, 0.14220184, -0.124056704, 0.11884535, -0.11674724, 0.067528136};
+  static const double c[] = {0.33333313,   -0.2500001, 0.20002078,  -0.16668005, 0.14220184,
+                             -0.124056704, 0.11884535, -0.11674724, 0.067528136};
   cy_expr e, f = split_exponent(k, x, &e), f2 = mul(k, f, f);
   cy_expr tail = mul(k, mul(k, f2, f), poly(k, f, c, COUNT(c)));
   tail = fma_of(k, e, num(k, -2.12194440e-4), tail);
@@ -130,13 +132,18 @@ static cy_expr odd_ratio(cy_kernel *k, cy_expr x, const double *p, int np, const
 }
 
 static cy_expr tanh_of(cy_kernel *k, cy_expr x) {
-  static const double p[] = {1, 0.13679911196231842, 0.0038683232851326466, 2.8007370929117315e-05, 3.058481468087848e-08, -1.2203314747605276e-11};
+  static const double p[] = {1,
+                             0.13679911196231842,
+                             0.0038683232851326466,
+                             2.8007370929117315e-05,
+                             3.058481468087848e-08,
+                             -1.2203314747605276e-11};
   static const double q[] = {1, 0.470132440328598, 0.02724582329392433, 0.0003938623412977904, 1.2873605328422855e-06};
   return clamp(k, odd_ratio(k, clamp(k, x, -9.02, 9.02), p, COUNT(p), q, COUNT(q)), -1, 1);
 }
 
 static cy_expr erf_of(cy_kernel *k, cy_expr x) {
-  static const double p[] = {1.1283791065216064,   0.2071242481470108,    0.05152473971247673,   0.003990523517131805,
+  static const double p[] = {1.1283791065216064,   0.2071242481470108,      0.05152473971247673,   0.003990523517131805,
                              0.000147284910781309, -1.9422998320806073e-06, 1.9110807158995158e-08};
   static const double q[] = {1, 0.5168903470039368, 0.11797032505273819, 0.014957976527512074, 0.0010210993932560086};
   return clamp(k, odd_ratio(k, clamp(k, x, -4, 4), p, COUNT(p), q, COUNT(q)), -1, 1);
@@ -179,9 +186,9 @@ static cy_expr atanh_of(cy_kernel *k, cy_expr x) {
 /* ---- circular functions ---- */
 
 typedef struct angle {
-  cy_expr r;        /* remainder in [-pi/4, pi/4] */
+  cy_expr r;            /* remainder in [-pi/4, pi/4] */
   cy_expr sine, cosine; /* of r */
-  cy_expr quadrant; /* 0 .. 3 */
+  cy_expr quadrant;     /* 0 .. 3 */
 } angle;
 
 /* The remainder is taken in f64, good to 1e-7 up to |x| of some 1e8 and bounded beyond. */
@@ -225,7 +232,7 @@ static cy_expr tan_of(cy_kernel *k, cy_expr x) {
 }
 
 static cy_expr atan_of(cy_kernel *k, cy_expr x) {
-  static const double c[] = {-0.333333,  0.19998534,  -0.14264102,  0.10951506,   -0.08401582,
+  static const double c[] = {-0.333333,  0.19998534,   -0.14264102,  0.10951506,   -0.08401582,
                              0.05792723, -0.031148937, 0.0108996965, -0.0017904058}; /* (atan t - t) / t^3 */
   cy_expr one = num(k, 1), a = abs_of(k, x), large = bin(k, CY_OP_gt, a, one);
   cy_expr t = cy_x_select(k, large, divide(k, one, a), a), z = mul(k, t, t);

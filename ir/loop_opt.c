@@ -1,13 +1,15 @@
 /* loop_opt.c - the schedule of plain loop kernels: which axes are one, in which order, and which one is the lanes.
  *
- * In: a kernel as lowering composed it, grid variables in the output's logical order, loops as they came. Out: the same results by
+ * In: a kernel as lowering composed it, grid variables in the output's logical order, loops as they came. Out: the same
+ * results by
  *   - no axes of one element;
  *   - neighbouring axes merged where every access treats them as one (coef(outer) = coef(inner) * extent(inner));
  *   - grid variables by decreasing stride of the store;
- *   - lanes along the axis that a small cost model likes best: mostly the one with unit stride. Either a grid variable, which then becomes
- *     the grid's own lanes (one variable) or an inner lane loop around the body; or the innermost reductions.
- *   - a copy that crosses axes (a transpose) is cut into strips, so that the cache lines it reads are used up before they leave.
- * A kernel that already has a lane loop keeps it.
+ *   - lanes along the axis that a small cost model likes best: mostly the one with unit stride. Either a grid variable,
+ * which then becomes the grid's own lanes (one variable) or an inner lane loop around the body; or the innermost
+ * reductions.
+ *   - a copy that crosses axes (a transpose) is cut into strips, so that the cache lines it reads are used up before
+ * they leave. A kernel that already has a lane loop keeps it.
  */
 #include "loop_int.h"
 
@@ -26,7 +28,7 @@ typedef struct access {
 typedef struct record { /* a statement with work */
   cy_var loop[NEST];    /* around it, outermost first */
   int nloops;
-  double turns;         /* per task */
+  double turns; /* per task */
   int ops;
   uint32_t first, last; /* its accesses; the store's is the first */
   bool store;
@@ -38,11 +40,11 @@ typedef struct survey {
   uint32_t naccess, access_cap;
   record *record;
   uint32_t nrecord, record_cap;
-  bool *loose;   /* variables used otherwise than as an affine term of an offset */
-  bool *seen;    /* expressions, per statement */
+  bool *loose; /* variables used otherwise than as an affine term of an offset */
+  bool *seen;  /* expressions, per statement */
   uint32_t nseen;
   bool branches_on_data; /* an if tests a local */
-  bool *branched; /* variables that conditions test */
+  bool *branched;        /* variables that conditions test */
 } survey;
 
 static void *more(void *items, uint32_t n, uint32_t *cap, size_t size) {
@@ -240,7 +242,8 @@ static bool merge_loops(cy_kernel *k, const survey *s, cy_stmt *st) {
   for (; st; st = st->next) {
     cy_stmt *in = st->body;
     bool nest = st->kind == CY_S_FOR && in && in->kind == CY_S_FOR && !in->next;
-    if (nest && !st->lanes && bound_by(k->body, st->var) == 1 && bound_by(k->body, in->var) == 1 && mergeable(s, st->var, in->var)) {
+    if (nest && !st->lanes && bound_by(k->body, st->var) == 1 && bound_by(k->body, in->var) == 1 &&
+        mergeable(s, st->var, in->var)) {
       st->var = merge(k, st->var, in->var);
       st->lanes = in->lanes;
       st->body = in->body;
@@ -289,7 +292,8 @@ static void order_grid(cy_kernel *k) {
 /* What an access costs per lane, 1 = a scalar one. */
 static double access_cost(const survey *s, const access *a, cy_var v, double vector) {
   int64_t c;
-  if (!a->regular || (a->at.rest && cy_expr_uses_var(s->k, a->at.rest, v)) || !cy_dim_is_const(s->k->g, coef_of(s, a, v), &c))
+  if (!a->regular || (a->at.rest && cy_expr_uses_var(s->k, a->at.rest, v)) ||
+      !cy_dim_is_const(s->k->g, coef_of(s, a, v), &c))
     return 1;
   return c >= -1 && c <= 1 ? vector : 1;
 }
@@ -372,7 +376,8 @@ static void wrap_in_lanes(cy_kernel *k, cy_var v) {
   k->open[0].tail = &s->next;
 }
 
-/* v becomes outer * block + inner; inner takes the place of the lanes, outer goes into the grid before position `at`. */
+/* v becomes outer * block + inner; inner takes the place of the lanes, outer goes into the grid before position `at`.
+ */
 static cy_var split(cy_kernel *k, cy_var v, int64_t block, uint32_t at) {
   int64_t extent = 0;
   cy_dim_is_const(k->g, cy_kernel_var(k, v)->extent, &extent);
@@ -428,7 +433,8 @@ static void lanes_on_grid(cy_kernel *k, const survey *s, cy_var v) {
   }
   for (uint32_t i = 0; i < k->ngrid; i++)
     if (k->grid[i] != v)
-      others = cy_dim_is_const(k->g, cy_kernel_var(k, k->grid[i])->extent, &n) && others < FEW_ROWS ? others * n : FEW_ROWS;
+      others =
+          cy_dim_is_const(k->g, cy_kernel_var(k, k->grid[i])->extent, &n) && others < FEW_ROWS ? others * n : FEW_ROWS;
   if (known && others < FEW_ROWS && extent >= 2 * BLOCK && (block = divisor_in(extent, BLOCK / 4, BLOCK))) {
     wrap_in_lanes(k, split(k, v, block, k->ngrid - 1));
     return;
@@ -459,6 +465,60 @@ static void choose_lanes(cy_kernel *k) {
     find_reductions(k->body, is_reduction, true);
   free(is_reduction);
   survey_free(&s);
+}
+
+/* ---- products ---- */
+
+enum { MANY_ROWS = 48 }; /* a matrix of that many rows keeps the multipliers busy by itself */
+
+/* Batch axis i and the rows walk through A like one axis: how, outermost first. */
+static bool rows_continue(const cy_kernel *k, int i, bool *out_batch_first) {
+  const cy_contraction *c = &k->contraction;
+  *out_batch_first = cy_dim_is(k->g, c->m, 1) || c->a_batch[i] == cy_dim_mul(k->g, c->m, c->a_m);
+  return *out_batch_first || c->a_m == cy_dim_mul(k->g, c->batch[i], c->a_batch[i]);
+}
+
+/* One variable for the rows of batch axis i. Where the epilogue treats the two differently, its indices are split again, row by row. */
+static bool fold_batch(cy_kernel *k, int i) {
+  cy_contraction *c = &k->contraction;
+  bool batch_first;
+  int64_t m;
+  if (!cy_dim_is(k->g, c->b_batch[i], 0) || !rows_continue(k, i, &batch_first))
+    return false;
+  cy_var rows = c->out_var[c->nbatch], outer = batch_first ? c->out_var[i] : rows, inner = batch_first ? rows : c->out_var[i];
+  survey s = survey_make(k);
+  bool same = mergeable(&s, outer, inner);
+  survey_free(&s);
+  if (!same && (!cy_dim_is_const(k->g, c->m, &m) || m >= MANY_ROWS))
+    return false;
+  cy_dim extent = cy_kernel_var(k, inner)->extent;
+  if (same) {
+    rows = merge(k, outer, inner);
+  } else {
+    rows = cy_kernel_add_var(k, cy_dim_mul(k->g, cy_kernel_var(k, outer)->extent, extent));
+    cy_kernel_subst_var(k, outer, cy_x_bin(k, CY_OP_div, cy_x_var(k, rows), cy_x_dim(k, extent)));
+    cy_kernel_subst_var(k, inner, cy_x_bin(k, CY_OP_mod, cy_x_var(k, rows), cy_x_dim(k, extent)));
+  }
+  if (!batch_first || cy_dim_is(k->g, c->m, 1))
+    c->a_m = c->a_batch[i];
+  c->m = cy_kernel_var(k, rows)->extent;
+  c->out_var[c->nbatch] = rows;
+  c->nout_vars--;
+  for (int j = i; j < c->nout_vars; j++)
+    c->out_var[j] = c->out_var[j + 1];
+  c->nbatch--;
+  for (int j = i; j < c->nbatch; j++) {
+    c->batch[j] = c->batch[j + 1];
+    c->a_batch[j] = c->a_batch[j + 1];
+    c->b_batch[j] = c->b_batch[j + 1];
+  }
+  return true;
+}
+
+void cy_kernel_fold_batches(cy_kernel *k) {
+  for (int i = k->contraction.nbatch; i-- > 0;)
+    if (fold_batch(k, i))
+      i = k->contraction.nbatch;
 }
 
 void cy_kernel_schedule(cy_kernel *k) {

@@ -1,10 +1,10 @@
 /* loop_print.c - kernels as text, compared, and checked.
  *
- * Text: `kernel name(a0: read f32, ..)`, one line per statement, expressions as nested terms. An expression that one statement uses
- * more than once gets a name (`%n = ..`) before it. Nothing parses this text: lowering makes kernels, people read them.
- * Comparison: a kernel is written out as a list of words in which expressions are numbered in the order of their first
- * use, so that the history of building leaves no trace; equal words, equal kernels. The constant behind a contraction counts only
- * as present or absent: its bytes are an argument.
+ * Text: `kernel name(a0: read f32, ..)`, one line per statement, expressions as nested terms. An expression that one
+ * statement uses more than once gets a name (`%n = ..`) before it. Nothing parses this text: lowering makes kernels,
+ * people read them. Comparison: a kernel is written out as a list of words in which expressions are numbered in the
+ * order of their first use, so that the history of building leaves no trace; equal words, equal kernels. The constant
+ * behind a contraction counts only as present or absent: its bytes are an argument.
  */
 #include "loop_int.h"
 
@@ -26,14 +26,9 @@ static void indent(FILE *out, int depth) { fprintf(out, "%*s", depth * 2, ""); }
 
 static void print_const(FILE *out, const cy_expr_info *x) {
   switch (cy_dtype_of(x->dtype)->cls) {
-  case 'F':
-    fprintf(out, "%.9g", x->c.f);
-    break;
-  case 'U':
-    fprintf(out, "%llu", (unsigned long long)x->c.u);
-    break;
-  default:
-    fprintf(out, "%lld", (long long)x->c.i);
+  case 'F': fprintf(out, "%.9g", x->c.f); break;
+  case 'U': fprintf(out, "%llu", (unsigned long long)x->c.u); break;
+  default: fprintf(out, "%lld", (long long)x->c.i);
   }
   if (x->dtype != CY_I64)
     fprintf(out, ":%s", cy_dtype_of(x->dtype)->name);
@@ -44,18 +39,10 @@ static void print_expr(printer *p, cy_expr e);
 static void print_node(printer *p, cy_expr e) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
   switch (x->op) {
-  case CY_X_CONST:
-    print_const(p->out, x);
-    return;
-  case CY_X_VAR:
-    fprintf(p->out, "i%u", x->id);
-    return;
-  case CY_X_DIM:
-    fprintf(p->out, "{%s}", cy_dim_text(p->k->g, x->id));
-    return;
-  case CY_X_LOCAL:
-    fprintf(p->out, "t%u", x->id);
-    return;
+  case CY_X_CONST: print_const(p->out, x); return;
+  case CY_X_VAR: fprintf(p->out, "i%u", x->id); return;
+  case CY_X_DIM: fprintf(p->out, "{%s}", cy_dim_text(p->k->g, x->id)); return;
+  case CY_X_LOCAL: fprintf(p->out, "t%u", x->id); return;
   case CY_X_LOAD:
     fprintf(p->out, "a%u[", x->id);
     print_expr(p, x->arg[0]);
@@ -139,12 +126,8 @@ static void print_stmt(printer *p, const cy_stmt *s, int depth) {
     print_expr(p, s->offset);
     fputs("] = ", p->out);
     break;
-  case CY_S_SET:
-    fprintf(p->out, "t%u = ", s->local);
-    break;
-  case CY_S_ACCUM:
-    fprintf(p->out, "t%u %s= ", s->local, cy_op_of(s->op)->name);
-    break;
+  case CY_S_SET: fprintf(p->out, "t%u = ", s->local); break;
+  case CY_S_ACCUM: fprintf(p->out, "t%u %s= ", s->local, cy_op_of(s->op)->name); break;
   }
   print_expr(p, s->value);
   fputc('\n', p->out);
@@ -290,8 +273,9 @@ static void put_contraction(words *w, const cy_contraction *c) {
     put(w, cy_kernel_var(w->k, c->out_var[i])->extent);
   }
   put(w, (uint64_t)c->nbatch << 32 | (uint64_t)c->nspatial);
-  const cy_dim d[] = {c->a_offset, c->b_offset, c->m, c->n, c->k, c->a_m, c->a_k, c->b_k, c->b_n, c->images, c->channels_in,
-                      c->channels_out, c->x_image, c->x_channel};
+  const cy_dim d[] = {c->a_offset,    c->b_offset,     c->m,       c->n,        c->k,
+                      c->a_m,         c->a_k,          c->b_k,     c->b_n,      c->images,
+                      c->channels_in, c->channels_out, c->x_image, c->x_channel};
   put_dims(w, d, sizeof d / sizeof *d);
   put_dims(w, c->batch, c->nbatch);
   put_dims(w, c->a_batch, c->nbatch);
@@ -409,8 +393,7 @@ static void check_expr(checker *c, cy_expr e) {
   }
   switch (x->op) {
   case CY_X_CONST:
-  case CY_X_DIM:
-    break;
+  case CY_X_DIM: break;
   case CY_X_VAR:
     if (x->id == 0 || x->id > c->k->nvars || !c->var[x->id])
       bad(c, "variable i%u is used outside its loop", x->id);
@@ -440,7 +423,8 @@ static void check_value(checker *c, cy_expr e, cy_dtype want) {
   }
   check_expr(c, e);
   if (!c->bad && cy_expr_of(c->k, e)->dtype != want)
-    bad(c, "expression %u is %s, expected %s", e, cy_dtype_of(cy_expr_of(c->k, e)->dtype)->name, cy_dtype_of(want)->name);
+    bad(c, "expression %u is %s, expected %s", e, cy_dtype_of(cy_expr_of(c->k, e)->dtype)->name,
+        cy_dtype_of(want)->name);
 }
 
 static void check_list(checker *c, const cy_stmt *s);
@@ -464,9 +448,7 @@ static void check_for(checker *c, const cy_stmt *s) {
 static void check_list(checker *c, const cy_stmt *s) {
   for (; s && !c->bad; s = s->next) {
     switch (s->kind) {
-    case CY_S_FOR:
-      check_for(c, s);
-      break;
+    case CY_S_FOR: check_for(c, s); break;
     case CY_S_IF:
       check_value(c, s->value, CY_BOOL);
       check_list(c, s->body);
@@ -492,7 +474,8 @@ static void check_list(checker *c, const cy_stmt *s) {
 }
 
 bool cy_kernel_verify(cy_kernel *k, char *out_text, size_t capacity) {
-  checker c = {k, calloc(k->nvars + 1, 1), calloc(k->nexprs + 1, 1), cy_kernel_grid_lanes(k), out_text, capacity, false};
+  checker c = {k,    calloc(k->nvars + 1, 1), calloc(k->nexprs + 1, 1), cy_kernel_grid_lanes(k), out_text, capacity,
+               false};
   if (!c.var || !c.seen)
     cy_bug("out of memory");
   for (uint32_t i = 0; i < k->ngrid; i++)

@@ -1,8 +1,8 @@
 /* program.c - the program of host steps as a container: buffers, constants, distinct kernels; text and checking.
  *
- * In: what lowering adds. Out: the structure that memory planning completes and every target's host emitter walks. Kernels that are
- * equal but for their name are kept once; constants that are the same value in the same form too. All of it lives in the
- * graph's arena. Running a program on the oracle is in program_run.c.
+ * In: what lowering adds. Out: the structure that memory planning completes and every target's host emitter walks.
+ * Kernels that are equal but for their name are kept once; constants that are the same value in the same form too. All
+ * of it lives in the graph's arena. Running a program on the oracle is in program_run.c.
  */
 #include "loop_int.h"
 
@@ -28,9 +28,13 @@ uint32_t cy_program_add_constant(cy_program *p, cy_val value, uint64_t size, con
   for (uint32_t i = 0; i < p->nconstants; i++)
     if (p->constants[i].value == value && strcmp(p->constants[i].key, key) == 0)
       return i;
-  p->constants = cy_loop_grow(cy_graph_arena(p->g), p->constants, p->nconstants, &p->constants_cap, sizeof *p->constants);
-  p->constants[p->nconstants] = (cy_constant){
-      .value = value, .size = size, .key = cy_arena_printf(cy_graph_arena(p->g), "%s", key), .write = write, .form = form};
+  p->constants =
+      cy_loop_grow(cy_graph_arena(p->g), p->constants, p->nconstants, &p->constants_cap, sizeof *p->constants);
+  p->constants[p->nconstants] = (cy_constant){.value = value,
+                                              .size = size,
+                                              .key = cy_arena_printf(cy_graph_arena(p->g), "%s", key),
+                                              .write = write,
+                                              .form = form};
   return p->nconstants++;
 }
 
@@ -92,17 +96,12 @@ static void print_step(cy_program *p, FILE *out, const cy_step *s, int depth) {
       fprintf(out, ": %s", cy_dtype_of(s->dtype)->name);
     fputc('\n', out);
     return;
-  case CY_STEP_OUTPUT:
-    fprintf(out, "output %u\n", s->index);
-    return;
-  case CY_STEP_SET:
-    fprintf(out, "set %s = %s\n", sym_text(p, s->sym), dim_text(p, s->limit));
-    return;
-  case CY_STEP_IF:
-    fprintf(out, "if %s:\n", sym_text(p, s->sym));
-    break;
+  case CY_STEP_OUTPUT: fprintf(out, "output %u\n", s->index); return;
+  case CY_STEP_SET: fprintf(out, "set %s = %s\n", sym_text(p, s->sym), dim_text(p, s->limit)); return;
+  case CY_STEP_IF: fprintf(out, "if %s:\n", sym_text(p, s->sym)); break;
   case CY_STEP_LOOP:
-    fprintf(out, "loop %s < %s while %s:\n", sym_text(p, s->sym), dim_text(p, s->limit), s->cond ? sym_text(p, s->cond) : "true");
+    fprintf(out, "loop %s < %s while %s:\n", sym_text(p, s->sym), dim_text(p, s->limit),
+            s->cond ? sym_text(p, s->cond) : "true");
     break;
   }
   print_steps(p, out, s->then_steps, depth + 1);
@@ -119,8 +118,8 @@ static void print_steps(cy_program *p, FILE *out, const cy_step *s, int depth) {
 
 void cy_program_print(cy_program *p, FILE *out) {
   static const char *const kinds[] = {"arena", "input", "output", "const", "dynamic"};
-  fprintf(out, "program %s: arena %s bytes, weights %llu bytes, workers {%s}\n", cy_graph_name(p->g), dim_text(p, p->arena_bytes),
-          (unsigned long long)p->weights_bytes, sym_text(p, p->workers));
+  fprintf(out, "program %s: arena %s bytes, weights %llu bytes, workers {%s}\n", cy_graph_name(p->g),
+          dim_text(p, p->arena_bytes), (unsigned long long)p->weights_bytes, sym_text(p, p->workers));
   for (uint32_t i = 0; i < p->nbuffers; i++) {
     const cy_buffer *b = &p->buffers[i];
     fprintf(out, "b%u: %s %u, %s bytes", i, kinds[b->kind], b->index, dim_text(p, b->bytes));
@@ -130,7 +129,8 @@ void cy_program_print(cy_program *p, FILE *out) {
   }
   for (uint32_t i = 0; i < p->nconstants; i++) {
     const cy_constant *c = &p->constants[i];
-    fprintf(out, "constant %u: value %%%u, %llu bytes%s%s\n", i, c->value, (unsigned long long)c->size, *c->key ? ", " : "", c->key);
+    fprintf(out, "constant %u: value %%%u, %llu bytes%s%s\n", i, c->value, (unsigned long long)c->size,
+            *c->key ? ", " : "", c->key);
   }
   for (uint32_t i = 0; i < p->nkernels; i++)
     cy_kernel_print(p->kernels[i], out);
@@ -229,7 +229,8 @@ bool cy_program_verify(cy_program *p, char *out_text, size_t capacity) {
       return false;
   for (uint32_t i = 0; i < p->nbuffers && !c.bad; i++) {
     const cy_buffer *b = &p->buffers[i];
-    const uint32_t limit[] = {UINT32_MAX, count_ports(p->g, cy_graph_inputs), count_ports(p->g, cy_graph_outputs), p->nconstants, p->ndynamic};
+    const uint32_t limit[] = {UINT32_MAX, count_ports(p->g, cy_graph_inputs), count_ports(p->g, cy_graph_outputs),
+                              p->nconstants, p->ndynamic};
     if (b->kind > CY_BUF_DYNAMIC || b->index >= limit[b->kind])
       bad(&c, NULL, "buffer b%u: index %u is out of range", i, b->index);
     else if (!b->bytes && b->kind != CY_BUF_CONST)

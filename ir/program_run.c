@@ -1,9 +1,9 @@
 /* program_run.c - runs a whole program by the kernel interpreter: the oracle of end-to-end tests.
  *
- * In: element data per model input, values of the input symbols (indexed by symbol id). Out: malloc'ed outputs and their types.
- * Every buffer gets memory of its own when it is first touched, unless memory planning has run: then arena buffers lie where it
- * put them, so that a wrong plan shows as a wrong result. Constants are given to kernels in their stored form, except
- * the factor of a contraction, which the interpreter wants as the model has it.
+ * In: element data per model input, values of the input symbols (indexed by symbol id). Out: malloc'ed outputs and
+ * their types. Every buffer gets memory of its own when it is first touched, unless memory planning has run: then arena
+ * buffers lie where it put them, so that a wrong plan shows as a wrong result. Constants are given to kernels in their
+ * stored form, except the factor of a contraction, which the interpreter wants as the model has it.
  */
 #include "loop_int.h"
 
@@ -49,7 +49,8 @@ static char *buffer_memory(host *h, uint32_t index) {
       h->arena = allocate(eval(h, h->p->arena_bytes));
     return h->arena + eval(h, b->offset);
   }
-  h->memory[index] = b->kind == CY_BUF_CONST ? constant_memory(h, &h->p->constants[b->index]) : allocate(eval(h, b->bytes));
+  h->memory[index] =
+      b->kind == CY_BUF_CONST ? constant_memory(h, &h->p->constants[b->index]) : allocate(eval(h, b->bytes));
   h->owned[index] = true;
   return h->memory[index];
 }
@@ -103,18 +104,10 @@ static int run_loop(host *h, const cy_step *s) {
 static int run_steps(host *h, const cy_step *s) {
   for (; s; s = s->next)
     switch (s->kind) {
-    case CY_STEP_LAUNCH:
-      launch(h, s);
-      break;
-    case CY_STEP_READ:
-      h->syms[s->sym] = read_element(h, s);
-      break;
-    case CY_STEP_ALLOC:
-      renew(h, s->bind->buffer);
-      break;
-    case CY_STEP_OUTPUT:
-      output_ready(h, s->index);
-      break;
+    case CY_STEP_LAUNCH: launch(h, s); break;
+    case CY_STEP_READ: h->syms[s->sym] = read_element(h, s); break;
+    case CY_STEP_ALLOC: renew(h, s->bind->buffer); break;
+    case CY_STEP_OUTPUT: output_ready(h, s->index); break;
     case CY_STEP_IF:
       if (run_steps(h, h->syms[s->sym] ? s->then_steps : s->else_steps))
         return -1;
@@ -123,11 +116,8 @@ static int run_steps(host *h, const cy_step *s) {
       if (run_loop(h, s))
         return -1;
       break;
-    case CY_STEP_SET:
-      h->syms[s->sym] = eval(h, s->limit);
-      break;
-    case CY_STEP_CALL:
-      return -1;
+    case CY_STEP_SET: h->syms[s->sym] = eval(h, s->limit); break;
+    case CY_STEP_CALL: return -1;
     }
   return 0;
 }
@@ -146,7 +136,8 @@ static void take_output(host *h, uint32_t index, const cy_port_info *port, void 
     }
 }
 
-int cy_program_interpret(cy_program *p, const void *const *inputs, const int64_t *input_syms, void **out_data, cy_type *out_types) {
+int cy_program_interpret(cy_program *p, const void *const *inputs, const int64_t *input_syms, void **out_data,
+                         cy_type *out_types) {
   uint32_t nsyms = cy_sym_count(p->g) + 1, n = p->nbuffers ? p->nbuffers : 1;
   host h = {p, inputs, calloc(nsyms, sizeof(int64_t)), calloc(n, sizeof(char *)), calloc(n, sizeof(bool)), NULL};
   if (!h.syms || !h.memory || !h.owned)

@@ -4,7 +4,7 @@
  * It is what folding and the loop interpreter compute with, hence the oracle of every backend.
  *
  * Floats are computed in double and rounded once: for + - * / sqrt on f32 and narrower that equals computing in the
- * type itself. Conversions. float -> int truncates and saturates, NaN gives 0 (ONNX leaves both open). int -> int
+ * type itself. Conversions. float -> int truncates and saturates (under 8 bits: wraps), NaN gives 0 (ONNX leaves both open). int -> int
  * wraps. Anything -> bool asks x != 0. Eight-bit floats saturate unless told otherwise, by ONNX's Cast tables. f4e2m1:
  * NaN becomes -0. f8e8m0 holds powers of two: rounds up, 0 becomes 2^-127, negative numbers NaN. Integers. Everything
  * wraps; x / 0, x mod 0 are 0; shifts by the width or more give 0 (or the sign).
@@ -196,6 +196,14 @@ static cy_scalar float_to_int(double x, const cy_dtype_info *t) {
   double bottom = t->cls == 'I' ? -top : 0;
   if (isnan(x))
     return s;
+  if (t->bits < 8) { /* ONNX's reference wraps these */
+    s = float_to_int(x, cy_dtype_of(CY_I32));
+    if (t->cls == 'I')
+      s.i = wrap_signed(s.u, t->bits);
+    else
+      s.u = wrap_unsigned(s.u, t->bits);
+    return s;
+  }
   x = trunc(x);
   if (t->cls == 'I')
     s.i = x >= top     ? (int64_t)((UINT64_C(1) << (t->bits - 1)) - 1)

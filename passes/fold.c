@@ -1,7 +1,8 @@
 /* fold.c - computes what depends on constants only, at any size: scaled, transposed, sliced, dequantised weights.
  *
  * In:  a swept graph. Out: no element-wise op, view, reduction or dequantisation on constants alone, unless its result
- * would be much larger than what it is made of (an expanded constant is cheaper to expand again than to store).
+ * would be much larger than what it is made of (an expanded constant is cheaper to expand again than to store) and is no
+ * convolution's weights.
  *
  * Small ones are folded while building (cy_fold_small); here sizes matter. Results are split into rows along the last
  * axis, and rows among threads. Common forms (f32 arithmetic, views of whole elements) run as plain loops, the rest
@@ -16,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 16, WORK_PER_THREAD = 1 << 16, GROWTH_FREE = 1 << 16 };
+enum { MAX_THREADS = 16, WORK_PER_THREAD = 1 << 16, GROWTH_FREE = 1 << 16, LARGE_WEIGHTS = 1 << 24 };
 static const uint64_t max_bytes = (uint64_t)4 << 30;
 
 /* An operand as seen from the output: element = offset + sum of index * stride. */
@@ -356,12 +357,35 @@ static cy_val concat_bytes(cy_graph *g, const cy_node_info *n) {
   return out;
 }
 
+/* Packing reads weights by strides: transposing large ones first would cost their size in memory once more. */
+static bool packs_as_view(const cy_graph *g, const cy_uses *uses, const cy_node_info *n) {
+  if (n->op != CY_OP_transpose || cy_value_of(g, n->in[0])->data.size < LARGE_WEIGHTS)
+    return false;
+  cy_val v = n->out[0];
+  for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++) {
+    const cy_node_info *user = uses->list[i] ? cy_node_of(g, uses->list[i]) : NULL;
+    if (!user || user->op != CY_OP_matmul || user->in[1] != v || user->in[0] == v)
+      return false;
+  }
+  return true;
+}
+
+/* Convolutions take weights as dense constants only, however little these are made of. */
+static bool feeds_conv(const cy_graph *g, const cy_uses *uses, cy_val v) {
+  for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++) {
+    const cy_node_info *n = uses->list[i] ? cy_node_of(g, uses->list[i]) : NULL;
+    if (n && (n->op == CY_OP_conv || n->op == CY_OP_conv_transpose) && n->in[1] == v)
+      return true;
+  }
+  return false;
+}
+
 /* The constant that n computes, or 0. */
-static cy_val evaluate(cy_graph *g, const cy_node_info *n, uint64_t in_bytes) {
+static cy_val evaluate(cy_graph *g, const cy_node_info *n, uint64_t in_bytes, bool may_grow) {
   const cy_type *t = cy_type_of(g, n->out[0]);
   job j = {.op = (cy_op)n->op, .rank = t->rank, .dtype = (cy_dtype)t->dtype, .nin = (int)n->nin};
   uint64_t count = cy_type_count(g, t), bytes = count * (uint64_t)cy_dtype_of(j.dtype)->bits / 8;
-  if (!count || bytes > max_bytes || cy_dtype_of(j.dtype)->bits < 8 || (bytes > GROWTH_FREE && bytes / 8 > in_bytes))
+  if (!count || bytes > max_bytes || cy_dtype_of(j.dtype)->bits < 8 || (!may_grow && bytes > GROWTH_FREE && bytes / 8 > in_bytes))
     return 0;
   if (n->op == CY_OP_reshape || n->op == CY_OP_identity) {
     const cy_data *d = &cy_value_of(g, n->in[0])->data;
@@ -388,10 +412,13 @@ static cy_val evaluate(cy_graph *g, const cy_node_info *n, uint64_t in_bytes) {
 int cy_pass_fold(cy_pass *p) {
   cy_graph *g = p->g;
   uint64_t folded = 0, written = 0, in_bytes;
+  cy_uses uses = cy_graph_uses(g, p->scratch);
   for (cy_block b = 1; b <= cy_block_count(g); b++)
     for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
       const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
-      cy_val by = all_const(g, n, &in_bytes) ? evaluate(g, n, in_bytes) : 0;
+      if (!all_const(g, n, &in_bytes) || packs_as_view(g, &uses, n))
+        continue;
+      cy_val by = evaluate(g, n, in_bytes, feeds_conv(g, &uses, n->out[0]));
       if (!by)
         continue;
       cy_graph_replace(g, n->out[0], by);

@@ -10,6 +10,8 @@
  */
 #include "pass_int.h"
 
+enum { MAX_COPIED = 1 << 26 }; /* larger weights are not copied for a scale in front: the compiler's memory is worth more */
+
 static bool is_exact_enough(const cy_rewrite *rw, cy_val v) {
   int t = cy_type_of(rw->g, v)->dtype;
   return t == CY_F32 || t == CY_F64;
@@ -117,7 +119,7 @@ static cy_val shifts_behind(cy_rewrite *rw, const cy_node_info *n) {
 static const cy_node_info *front(cy_rewrite *rw, const cy_node_info *n, cy_op op, uint64_t *out_count) {
   cy_graph *g = rw->g;
   const cy_node_info *d = cy_def_of(g, n->in[0], op);
-  if (!d || !is_const(rw, n->in[1]) || is_const(rw, d->in[0]) || !is_exact_enough(rw, n->in[0]) ||
+  if (!d || cy_value_of(g, n->in[1])->data.size > MAX_COPIED || !is_const(rw, n->in[1]) || is_const(rw, d->in[0]) || !is_exact_enough(rw, n->in[0]) ||
       !is_exact_enough(rw, n->in[1]) || !cy_rewrite_single_use(rw, n->in[0]) ||
       !cy_same_shape(cy_type_of(g, d->in[0]), cy_type_of(g, n->in[0])))
     return NULL;

@@ -147,6 +147,19 @@ static void add_bind(cy_kb *b, cy_bind bind) {
   b->bind[b->nbind++] = bind;
 }
 
+static void note_fused(cy_kb *b, cy_node n) {
+  for (uint32_t i = 0; i < b->nfused; i++)
+    if (b->fused[i] == n) return;
+  if (b->nfused == b->fused_cap) {
+    uint32_t cap = b->fused_cap ? b->fused_cap * 2 : 8;
+    cy_node *grown = CY_NEW_ARRAY(cy_graph_arena(b->l->g), cy_node, cap);
+    if (b->nfused) memcpy(grown, b->fused, sizeof *grown * b->nfused);
+    b->fused = grown;
+    b->fused_cap = cap;
+  }
+  b->fused[b->nfused++] = n;
+}
+
 cy_karg cy_kb_arg(cy_kb *b, const cy_place *p, cy_dtype dtype, cy_karg_kind kind) {
   cy_bind bind = cy_lower_bind(b->l, p, dtype);
   const cy_karg_info *args;
@@ -206,6 +219,8 @@ void cy_kb_launch(cy_kb *b, bool schedule) {
   s->kernel = cy_program_intern_kernel(b->l->p, b->k);
   s->bind = b->bind;
   s->nbind = b->nbind;
+  s->fused = b->fused;
+  s->nfused = b->nfused;
 }
 
 void cy_lower_copy(cy_lowering *l, const cy_place *from, const cy_place *to, const cy_type *t) {
@@ -235,30 +250,73 @@ static bool splat_value(cy_kb *b, cy_val v, cy_expr *out) {
   return true;
 }
 
+static struct cy_memo_entry *memo_slot(const cy_memo *m, cy_val v, const cy_expr *idx, int rank) {
+  uint32_t hash = v * 2654435761u;
+  for (int i = 0; i < rank; i++) hash = (hash ^ idx[i]) * 16777619u;
+  for (uint32_t at = hash ^ hash >> 15;; at++) {
+    struct cy_memo_entry *e = &m->entry[at & (m->cap - 1)];
+    if (!e->v || (e->v == v && !memcmp(e->idx, idx, sizeof *idx * (size_t)rank))) return e;
+  }
+}
+
+static void memo_grow(cy_kb *b) {
+  cy_memo old = b->memo;
+  b->memo.cap = old.cap ? old.cap * 2 : 64;
+  b->memo.entry = CY_NEW_ARRAY(b->l->arena, struct cy_memo_entry, b->memo.cap);
+  for (uint32_t i = 0; i < old.cap; i++) {
+    struct cy_memo_entry *e = &old.entry[i];
+    if (e->v) *memo_slot(&b->memo, e->v, e->idx, cy_value_of(b->l->g, e->v)->type.rank) = *e;
+  }
+}
+
+/* The definition of an inlined value, composed once per index. */
+static cy_expr composed(cy_kb *b, cy_val v, const cy_expr *idx, int rank) {
+  if (b->memo.n * 2 >= b->memo.cap) memo_grow(b);
+  struct cy_memo_entry *e = memo_slot(&b->memo, v, idx, rank);
+  if (e->v) return e->value;
+  cy_expr value = cy_lower_def(b, v, idx);
+  if (b->memo.n * 2 >= b->memo.cap) memo_grow(b);
+  e = memo_slot(&b->memo, v, idx, rank); /* composing may have moved the table */
+  e->v = v;
+  e->value = value;
+  memcpy(e->idx, idx, sizeof *idx * (size_t)rank);
+  b->memo.n++;
+  return value;
+}
+
+static cy_expr anchored(cy_kb *b) {
+  cy_node n = cy_value_of(b->l->g, b->anchor)->node;
+  if (n) note_fused(b, n);
+  return b->anchor_expr;
+}
+
 cy_expr cy_lower_at(cy_kb *b, cy_val v, const cy_expr *idx) {
-  if (v == b->anchor) return b->anchor_expr;
+  if (v == b->anchor) return anchored(b);
   cy_expr e;
   if (splat_value(b, v, &e)) return e;
   const cy_value *val = cy_value_of(b->l->g, v);
-  if (val->inlined && !b->l->place[v].placed) return cy_lower_def(b, v, idx);
+  if (val->inlined && !b->l->place[v].placed) return composed(b, v, idx, val->type.rank);
   return cy_kb_load(b, cy_lower_place(b->l, v), val->type.dtype, val->type.rank, idx);
 }
 
 cy_expr cy_lower_def(cy_kb *b, cy_val v, const cy_expr *idx) {
-  if (v == b->anchor) return b->anchor_expr;
+  if (v == b->anchor) return anchored(b);
   const cy_value *val = cy_value_of(b->l->g, v);
   const cy_node_info *n = cy_node_of(b->l->g, val->node);
   cy_expr_fn fn = val->node ? cy_lower_expr_of(n->op) : NULL;
   if (!fn) cy_bug("op '%s' cannot be inlined into another kernel", val->node ? cy_op_of(n->op)->name : "none");
+  note_fused(b, val->node);
   return fn(b, val->node, val->output, idx);
 }
 
 void cy_lower_finish(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx, cy_expr value) {
   b->anchor = anchor;
   b->anchor_expr = value;
+  b->memo = (cy_memo){0};
   const cy_type *t = cy_lower_type(b->l, target);
   cy_kb_store(b, cy_lower_place(b->l, target), t->dtype, t->rank, idx, cy_lower_def(b, target, idx));
   b->anchor = 0;
+  b->memo = (cy_memo){0};
 }
 
 /* The reduction or root inlined into v's expression, v's own included; 0 when there is none. */

@@ -71,6 +71,7 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   if (tx->rank - 2 > CY_MAX_SPATIAL) return false;
   cy_place *px, *pw;
   set_operands(b, n, &px, &pw);
+  if (!cy_lower_is_contiguous(l, pw, tw)) return false; /* an expanded or sliced constant */
   c->kind = n->op == CY_OP_conv ? CY_CONTRACT_CONV : CY_CONTRACT_CONV_TRANSPOSE;
   c->nspatial = tx->rank - 2;
   c->group = cy_attr_get_int(n, CY_ATTR_group, 1);
@@ -109,6 +110,7 @@ static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val anchor
   c->acc = cy_kernel_add_local(b.k, cy_compute_dtype((cy_dtype)cy_lower_type(l, anchor)->dtype));
   if (!l->o->supports(l->o->target, b.k)) return false;
   cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, c->acc));
+  if (n->op == CY_OP_matmul) cy_kernel_fold_batches(b.k);
   cy_kb_launch(&b, false);
   return true;
 }

@@ -46,7 +46,9 @@ static cy_expr lower_cast(cy_kb *b, cy_node node, uint32_t output, const cy_expr
   (void)output;
   const cy_node_info *n = node_of(b, node);
   cy_dtype out = (cy_dtype)cy_lower_type(b->l, n->out[0])->dtype;
-  return cy_x_cast(b->k, cy_x_cast(b->k, operand(b, n, 0, idx), out), cy_compute_dtype(out));
+  bool saturate = cy_attr_get_int(n, CY_ATTR_saturate, 1) != 0;
+  cy_expr x = operand(b, n, 0, idx), cast = saturate ? cy_x_cast(b->k, x, out) : cy_x_cast_unsaturated(b->k, x, out);
+  return cy_x_cast(b->k, cast, cy_compute_dtype(out));
 }
 
 static cy_expr lower_bitcast(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {

@@ -35,6 +35,15 @@ typedef struct cy_lowering {
   cy_node node;         /* being lowered, for steps and messages */
 } cy_lowering;
 
+/* Elements composed so far: element idx of an inlined value is composed once, however many paths lead to it. */
+typedef struct cy_memo {
+  struct cy_memo_entry {
+    cy_val v; /* 0: free */
+    cy_expr value, idx[CY_MAX_RANK];
+  } *entry;
+  uint32_t n, cap; /* cap: a power of two, or 0 */
+} cy_memo;
+
 /* A kernel under construction. */
 typedef struct cy_kb {
   cy_lowering *l;
@@ -43,6 +52,9 @@ typedef struct cy_kb {
   uint32_t nbind, bind_cap;
   cy_val anchor;        /* its elements are anchor_expr while composing; 0: none */
   cy_expr anchor_expr;
+  cy_memo memo;         /* forgotten when the anchor changes */
+  cy_node *fused;       /* nodes composed so far */
+  uint32_t nfused, fused_cap;
   const cy_place *padded; /* zero-padded copy of a convolution's input, when the plain form reads one */
 } cy_kb;
 

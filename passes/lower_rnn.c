@@ -1,8 +1,8 @@
 /* lower_rnn.c - the recurrent cells: one kernel that walks the sequence, a task per batch element.
  *
  * The products with the inputs were made outside, for all steps at once (input 0 holds X * W + b). What is left per step is
- * R * h, the gates, and the new state, all in per-worker scratch. R is read transposed, so that neighbouring gates are neighbours
- * in memory. Formulas and gate order: ONNX, RNN-14, GRU-14, LSTM-14.
+ * R * h, the gates, and the new state, all in per-worker scratch. R is read in panels
+ * of neighbouring gates. Formulas and gate order: ONNX, RNN-14, GRU-14, LSTM-14.
  */
 #include "lower_int.h"
 
@@ -20,7 +20,8 @@ typedef struct rnn {
   cy_expr batch, step, time; /* task; counter; position in the sequence */
   cy_expr live;              /* is this step inside the element's sequence? 0: always */
   cy_karg h, c, gate;        /* scratch rows */
-  cy_place r_transposed;     /* [h, gates * h] */
+  cy_dim panel;              /* gates that neighbour each other in `weights`: all, or few */
+  cy_place weights;          /* R as [gates * h / panel, h, panel] */
 } rnn;
 
 static cy_expr bin(rnn *r, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(r->b.k, op, x, y); }
@@ -28,32 +29,48 @@ static cy_expr number(rnn *r, double v) { return cy_x_const(r->b.k, r->dtype, v)
 static cy_expr load_at(rnn *r, cy_karg arg, cy_expr i) { return cy_x_load(r->b.k, arg, i); }
 static cy_val input(const rnn *r, uint32_t i) { return i < r->n->nin ? r->n->in[i] : 0; }
 
-/* R as [h, gates * h]: a constant is transposed while compiling. */
-static void write_transposed(const cy_graph *g, cy_val v, const void *form, void *out) {
-  const cy_value *val = cy_value_of(g, v);
-  const int64_t *dims = form;
-  const float *in = val->data.bytes;
+/* A constant R while compiling, as panels of neighbouring gates: [gates * h / panel, h, panel]. Every step reads all of it, and streams run
+ * fast only where they are dense. One panel of gates * h columns is R transposed. */
+static void write_panels(const cy_graph *g, cy_val v, const void *form, void *out) {
+  const int64_t *dims = form, wide = dims[0], hidden = dims[1], panel = dims[2];
+  const float *in = cy_value_of(g, v)->data.bytes;
   float *to = out;
-  for (int64_t i = 0; i < dims[0]; i++)
-    for (int64_t j = 0; j < dims[1]; j++) to[j * dims[0] + i] = in[i * dims[1] + j];
+  for (int64_t j = 0; j < wide; j++)
+    for (int64_t i = 0; i < hidden; i++) to[(j / panel * hidden + i) * panel + j % panel] = in[j * hidden + i];
 }
 
-static cy_place transposed_weights(cy_lowering *l, cy_val v) {
+/* The widest panel that divides what one pass of gate_products covers; 0: none. */
+static int64_t panel_width(const rnn *r, int64_t hidden) {
+  int64_t pass = r->cell == CY_CELL_LSTM ? 4 * hidden : hidden;
+  for (int64_t panel = 64; panel >= 16; panel /= 2)
+    if (pass % panel == 0) return panel;
+  return 0;
+}
+
+static void place_weights(rnn *r) {
+  cy_lowering *l = r->b.l;
   cy_graph *g = l->g;
+  cy_val v = r->n->in[IN_R];
   const cy_type *t = cy_lower_type(l, v);
-  cy_place p = *cy_lower_place(l, v), flipped = p;
-  flipped.stride[0] = p.stride[1];
-  flipped.stride[1] = p.stride[0];
-  int64_t *dims = CY_NEW_ARRAY(cy_graph_arena(g), int64_t, 2);
+  cy_place p = *cy_lower_place(l, v);
+  r->weights = p;
+  r->weights.stride[0] = cy_dim_const(g, 0);
+  r->weights.stride[1] = p.stride[1];
+  r->weights.stride[2] = p.stride[0];
+  r->panel = r->wide;
+  int64_t *dims = CY_NEW_ARRAY(cy_graph_arena(g), int64_t, 3);
   bool fixed = cy_dim_is_const(g, t->dim[0], &dims[0]) && cy_dim_is_const(g, t->dim[1], &dims[1]);
   const cy_value *val = cy_value_of(g, v);
-  if (!val->data.bytes || !fixed || t->dtype != CY_F32) return flipped;
-  uint32_t c = cy_program_add_constant(l->p, v, val->data.size, "transposed", write_transposed, dims);
-  flipped.buffer = cy_program_add_buffer(l->p, CY_BUF_CONST, c, cy_dim_const(g, (int64_t)val->data.size));
-  flipped.offset = cy_dim_const(g, 0);
-  flipped.stride[1] = cy_dim_const(g, 1);
-  flipped.stride[0] = t->dim[0];
-  return flipped;
+  if (!val->data.bytes || !fixed || t->dtype != CY_F32) return;
+  int64_t panel = panel_width(r, dims[1]);
+  dims[2] = panel ? panel : dims[0];
+  uint32_t c = cy_program_add_constant(l->p, v, val->data.size, panel ? "panels" : "transposed", write_panels, dims);
+  r->weights.buffer = cy_program_add_buffer(l->p, CY_BUF_CONST, c, cy_dim_const(g, (int64_t)val->data.size));
+  r->weights.offset = cy_dim_const(g, 0);
+  r->weights.stride[0] = cy_dim_const(g, dims[1] * dims[2]);
+  r->weights.stride[1] = cy_dim_const(g, dims[2]);
+  r->weights.stride[2] = cy_dim_const(g, 1);
+  if (panel) r->panel = cy_dim_const(g, panel);
 }
 
 /* acts[i] of x, with its alpha and beta (spec: RNN, activation functions). */
@@ -104,18 +121,25 @@ static cy_expr gate_index(rnn *r, int g, cy_expr j) {
 static void gate_products(rnn *r, int first, int count, cy_karg state, bool with_x, bool with_rb) {
   cy_kernel *k = r->b.k;
   cy_graph *g = r->b.l->g;
-  cy_expr j = bin(r, CY_OP_add, cy_kb_loop(&r->b, cy_dim_muli(g, r->hidden, count), true), cy_x_dim(k, cy_dim_muli(g, r->hidden, first)));
+  bool whole = r->panel == r->wide;
+  cy_dim pass = cy_dim_muli(g, r->hidden, count), before = cy_dim_muli(g, r->hidden, first);
+  cy_expr turn = whole ? cy_x_index(k, 0) : cy_kb_loop(&r->b, cy_dim_div(g, pass, r->panel), false);
+  cy_expr lane = cy_kb_loop(&r->b, whole ? pass : r->panel, true);
+  cy_expr j = bin(r, CY_OP_add, whole ? lane : bin(r, CY_OP_add, bin(r, CY_OP_mul, turn, cy_x_dim(k, r->panel)), lane), cy_x_dim(k, before));
   cy_local sum = cy_kernel_add_local(k, r->dtype);
   cy_expr x_idx[3] = {r->time, r->batch, j}, rb_idx[1] = {j};
   cy_expr start = with_x ? cy_lower_at(&r->b, r->n->in[IN_X], x_idx) : number(r, 0);
   if (with_rb && input(r, IN_RB)) start = bin(r, CY_OP_add, start, cy_lower_at(&r->b, input(r, IN_RB), rb_idx));
   cy_kernel_set(k, sum, start);
-  cy_expr i = cy_kb_loop(&r->b, r->hidden, false), r_idx[2] = {i, j};
-  cy_expr weight = cy_kb_load(&r->b, &r->r_transposed, (cy_dtype)cy_lower_type(r->b.l, r->n->in[IN_R])->dtype, 2, r_idx);
+  cy_expr i = cy_kb_loop(&r->b, r->hidden, false), r_idx[3] = {turn, i, lane};
+  cy_dim panels_before = whole ? before : cy_dim_div(g, before, r->panel);
+  r_idx[whole ? 2 : 0] = bin(r, CY_OP_add, r_idx[whole ? 2 : 0], cy_x_dim(k, panels_before));
+  cy_expr weight = cy_kb_load(&r->b, &r->weights, (cy_dtype)cy_lower_type(r->b.l, r->n->in[IN_R])->dtype, 3, r_idx);
   cy_kernel_accum(k, sum, CY_OP_add, bin(r, CY_OP_mul, weight, load_at(r, state, i)));
   cy_kernel_end(k);
   cy_kernel_store(k, r->gate, j, cy_x_local(k, sum));
   cy_kernel_end(k);
+  if (!whole) cy_kernel_end(k);
 }
 
 static cy_expr peephole(rnn *r, int which, cy_expr j, cy_expr c) {
@@ -246,8 +270,8 @@ void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val targ
   r.dtype = cy_compute_dtype((cy_dtype)x->dtype);
   for (uint32_t i = 0; i < r.n->nout; i++)
     if (l->uses.start[r.n->out[i]] != l->uses.start[r.n->out[i] + 1]) cy_lower_alloc(l, r.n->out[i]);
-  r.r_transposed = transposed_weights(l, r.n->in[IN_R]);
   cy_kb_init(&r.b, l, r.cell == CY_CELL_LSTM ? "lstm" : r.cell == CY_CELL_GRU ? "gru" : "rnn");
+  place_weights(&r);
   r.batch = cy_kb_grid_index(&r.b, x->dim[1]);
   r.h = cy_kb_scratch(&r.b, r.dtype, r.hidden);
   r.c = cy_kb_scratch(&r.b, r.dtype, r.hidden);

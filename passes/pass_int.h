@@ -23,6 +23,7 @@ uint32_t cy_pass_nodes(const cy_graph *g);                    /* nodes in all bl
 
 /* ---- one function per pass ---- */
 int cy_pass_sweep(cy_pass *p);
+int cy_pass_half(cy_pass *p);
 int cy_pass_cse(cy_pass *p);
 int cy_pass_simplify(cy_pass *p);
 int cy_pass_recognise(cy_pass *p);

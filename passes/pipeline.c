@@ -38,6 +38,7 @@ typedef struct row {
   (UNIQUE | FOLDED | PLACED | FUSED) /* what a pass that changes ops breaks; rewriting ones leave the graph swept */
 static const row table[] = {
     {"sweep", cy_pass_sweep, true, 0, 0, SWEPT, 0, "remove what nobody uses"},
+    {"half", cy_pass_half, false, 0, SWEPT, SWEPT, EDITS, "compute half-precision graphs in f32"},
     {"simplify", cy_pass_simplify, false, 1, SWEPT, SWEPT, EDITS, "local algebra on arithmetic and views"},
     {"fold", cy_pass_fold, false, 1, SWEPT, SWEPT | FOLDED, UNIQUE | PLACED | FUSED,
      "compute what depends on constants only"},
@@ -63,6 +64,8 @@ static const struct {
   const char *first, *then, *why;
 } orders[] = {
     {"sweep", "simplify", "dead users would look like second uses and block rules"},
+    {"half", "simplify", "what an exporter's casts hide from the rules are casts between f32 and f32 then"},
+    {"half", "fold", "cast weights are constants only when folded"},
     {"simplify", "fold", "identities on constants are cheaper to drop than to compute"},
     {"simplify", "recognise",
      "patterns are stated in the canonical spelling only (constant operand second, x*x for pow 2)"},

@@ -38,6 +38,7 @@ struct cyrt_context {
   output_state *outputs;
   int32_t *symbol_input, *symbol_axis; /* where each input symbol's value came from; input -1: from nowhere yet */
   int32_t planned, placed, ran;
+  void *device; /* state of the model's device, or NULL */
 };
 
 /* What inputs without elements point to: not NULL, which would mean unbound. */
@@ -214,6 +215,18 @@ static uint64_t context_layout(const cyrt_model *code, cyto_context *context) {
   return used;
 }
 
+static cyto_status context_device(cyto_context *context, const cyto_options *options, cyto_error *error) {
+  cyto_model *model = context->model;
+  const cyrt_device *device = model->code->device;
+  cyrt_device_request request = {model->code,     model->weights,         context,
+                                 options->device, options->device_memory, options->stream};
+  context->frame.workers = device->workers;
+  pthread_mutex_lock(&model->device_mutex);
+  int32_t status = device->open(&request, &model->device_shared, &context->device, error);
+  pthread_mutex_unlock(&model->device_mutex);
+  return (cyto_status)status;
+}
+
 static cyto_status context_pool(cyto_context *context, const cyto_options *options, cyto_error *error) {
   int32_t threads = options->threads ? options->threads : cyto_cpu_count();
   context->frame.workers = threads < CYTO_MAX_THREADS ? threads : CYTO_MAX_THREADS;
@@ -260,7 +273,8 @@ cyto_status cyto_context_create(cyto_model *model, const cyto_options *options, 
   context->frame.weights = model->weights;
   context->frame.context = context;
   cyrt_model_retain(model);
-  cyto_status status = context_pool(context, options, error);
+  cyto_status status =
+      model->code->device ? context_device(context, options, error) : context_pool(context, options, error);
   if (status)
     cyto_context_destroy(context);
   else
@@ -274,6 +288,8 @@ void cyto_context_destroy(cyto_context *context) {
   const cyrt_model *code = context->model->code;
   cyto_model *model = context->model;
   cyto_allocator allocator = context->allocator;
+  if (context->device)
+    code->device->close(context->device);
   for (uint32_t i = 0; i < code->n_outputs; i++)
     memory_give(&allocator, context->outputs[i].own, context->outputs[i].own_bytes);
   for (uint32_t i = 0; i < code->n_dynamic; i++)
@@ -432,7 +448,8 @@ static cyto_status read_symbols(cyto_context *context, cyto_error *error) {
 static cyto_status call_code(cyto_context *context, int32_t (*code)(cyrt_frame *), const char *what,
                              cyto_error *error) {
   context->frame.error = error;
-  int32_t status = code(&context->frame);
+  int on_device = context->device && code == context->model->code->run;
+  int32_t status = on_device ? context->model->code->device->run(context->device, &context->frame) : code(&context->frame);
   context->frame.error = NULL;
   if (status && error && error->code != status)
     cyrt_error_set(error, (cyto_status)status, "%s the model: %s", what, cyto_status_name(status));
@@ -482,22 +499,35 @@ static cyto_status output_place(cyto_context *context, uint32_t index, cyto_erro
   return CYTO_OK;
 }
 
+static cyto_status context_arena(cyto_context *context, cyto_error *error) {
+  void *arena = context->frame.arena;
+  int grown = memory_grow(context, &arena, &context->arena_capacity, context->frame.arena_bytes);
+  context->frame.arena = arena;
+  if (grown)
+    return CYTO_OK;
+  return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for %llu bytes of intermediate tensors",
+                        (unsigned long long)context->frame.arena_bytes);
+}
+
 static cyto_status context_prepare(cyto_context *context, cyto_error *error) {
   cyto_status status;
   if (!context->planned) {
     if ((status = context_plan(context, error)))
       return status;
-    void *arena = context->frame.arena;
-    int grown = memory_grow(context, &arena, &context->arena_capacity, context->frame.arena_bytes);
-    context->frame.arena = arena;
-    if (!grown)
-      return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for %llu bytes of intermediate tensors",
-                            (unsigned long long)context->frame.arena_bytes);
+    if (!context->device && (status = context_arena(context, error)))
+      return status;
     context->planned = 1;
   }
   for (uint32_t i = 0; !context->placed && i < context->model->code->n_outputs; i++)
     if ((status = output_place(context, i, error)))
       return status;
+  if (!context->placed && context->device) {
+    context->frame.error = error;
+    status = (cyto_status)context->model->code->device->prepare(context->device, &context->frame);
+    context->frame.error = NULL;
+    if (status)
+      return status;
+  }
   context->placed = 1;
   return CYTO_OK;
 }

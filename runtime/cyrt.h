@@ -11,6 +11,7 @@
 
 #include "cyto.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 
 #define CYRT_ALIGN 64u
@@ -41,6 +42,8 @@ struct cyto_model {
   void *mapping; /* of the weights' side file, or NULL */
   uint64_t mapped_bytes;
   int32_t references; /* the application's, and one per context; atomic */
+  void *device_shared;          /* of code->device, or NULL */
+  pthread_mutex_t device_mutex; /* held while a context is opened on a device */
 };
 
 void cyrt_model_retain(cyto_model *model);

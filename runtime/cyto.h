@@ -39,7 +39,8 @@ extern "C" {
   X(CYTO_UNSUPPORTED_CPU, 8, "unsupported CPU")                                                                        \
   X(CYTO_INDEX_OUT_OF_RANGE, 9, "index out of range")                                                                  \
   X(CYTO_NOT_READY, 10, "not ready")                                                                                   \
-  X(CYTO_RUNTIME_FAILURE, 11, "failure while running")
+  X(CYTO_RUNTIME_FAILURE, 11, "failure while running")                                                                 \
+  X(CYTO_NO_DEVICE, 12, "no usable device")
 
 typedef enum cyto_status {
 #define X(name, number, text) name = number,
@@ -123,6 +124,11 @@ typedef struct cyto_options {
   cyto_parallel parallel; /* NULL: the shared pool */
   void *parallel_user;
   cyto_allocator allocator; /* alloc NULL: the C library's */
+  /* Models for CUDA: */
+  int32_t device;           /* number of the device */
+  int32_t device_memory;    /* 1: tensors that are bound lie in memory of the device */
+  void *stream;             /* CUstream that runs use; NULL: one of the context's own. With a stream of yours and all
+                               tensors on the device, cyto_run() returns before the results are there */
 } cyto_options;
 
 #define CYTO_MAX_THREADS 256 /* more are not used */

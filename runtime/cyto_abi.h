@@ -91,6 +91,31 @@ enum {
   CYRT_PORT_OPTIONAL = 2 /* input with a default value: pointer may be left unbound (NULL in frame->inputs) */
 };
 
+struct cyrt_model;
+
+/* What a context asks of the device that its model's kernels run on. */
+typedef struct cyrt_device_request {
+  const struct cyrt_model *model;
+  const uint8_t *weights;       /* in host memory, for as long as the model is loaded */
+  struct cyrt_context *context;
+  int32_t device;               /* number of the device */
+  int32_t device_memory;        /* what the application binds is memory of the device */
+  void *stream;                 /* the application's, or NULL */
+} cyrt_device_request;
+
+/* A kind of device other than this CPU. Its functions are part of the model's library: whoever loads a model calls them
+ * through this table and needs nothing of the device itself. A context's frame keeps what is in host memory; run()
+ * shows generated code a frame of its own whose pointers are the device's. Codes as those of run() and plan(). */
+typedef struct cyrt_device {
+  int64_t workers; /* of every frame: pieces of scratch that a kernel may use at once */
+  /* *shared is NULL at first: what all contexts of the loaded model use. One thread at a time for a model. */
+  int32_t (*open)(const cyrt_device_request *request, void **shared, void **out_state, struct cyto_error *error);
+  void (*close)(void *state);
+  void (*release)(void *shared);                         /* all contexts are closed */
+  int32_t (*prepare)(void *state, cyrt_frame *frame);    /* plan() has run: gets the memory that is needed */
+  int32_t (*run)(void *state, cyrt_frame *frame);
+} cyrt_device;
+
 /* A compiled model. All tables are read-only. */
 typedef struct cyrt_model {
   uint32_t abi;               /* CYTO_ABI_VERSION */
@@ -111,6 +136,8 @@ typedef struct cyrt_model {
    * that are not CYRT_PORT_DYNAMIC. */
   int32_t (*plan)(cyrt_frame *frame);
   int32_t (*run)(cyrt_frame *frame);
+  const cyrt_device *device;    /* NULL: kernels are code of this library */
+  const void *device_data;      /* of the device's kind: cyrt_cuda_model */
 } cyrt_model;
 
 /* A dlopen-able library exports exactly this (besides <name>_run and <name>_model of its header). Returns NULL if `version`
@@ -148,6 +175,44 @@ typedef union cyrt_attr {
 } cyrt_attr;
 typedef int32_t (*cyrt_op)(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
                            const cyrt_attr *attrs);
+
+/* ---- models for CUDA (cuda.c) ---- */
+
+extern const cyrt_device cyrt_cuda_device __attribute__((visibility("hidden")));
+
+/* Device code of some kernels for one architecture. */
+typedef struct cyrt_cuda_image {
+  uint32_t arch;          /* 89; with 'a' (features of that architecture alone): 90 + CYRT_CUDA_SPECIFIC */
+  uint32_t ptx;           /* 0: cubin, 1: PTX with its final zero */
+  uint64_t offset, bytes; /* from the start of the cyrt_cuda_images */
+} cyrt_cuda_image;
+enum { CYRT_CUDA_SPECIFIC = 1000 };
+typedef struct cyrt_cuda_images {
+  uint64_t count;
+  cyrt_cuda_image image[];
+} cyrt_cuda_images;
+
+typedef struct cyrt_cuda_kernel {
+  const char *name;
+  const cyrt_cuda_images *images; /* several kernels may share them */
+  uint32_t slots;                 /* parameters: all of 8 bytes */
+  uint32_t threads;               /* of a block */
+  uint32_t stripes;               /* pieces of scratch that a block uses; 0: any number of blocks may run */
+  uint32_t max_blocks;            /* more than these cannot be launched */
+} cyrt_cuda_kernel;
+
+typedef struct cyrt_cuda_model {
+  uint32_t n_kernels;
+  uint32_t flags; /* CYRT_CUDA_REPLAY */
+  const cyrt_cuda_kernel *kernels;
+} cyrt_cuda_model;
+enum { CYRT_CUDA_REPLAY = 1 }; /* equal sizes of inputs mean equal launches: a run can be recorded */
+
+/* Generated code calls these with pointers of the device in slots and tensors. 0 or an error code. */
+int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks);
+int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out); /* waits until it is computed */
+int32_t cyrt_cuda_call(cyrt_frame *frame, cyrt_op op, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out,
+                       int32_t n_out, const cyrt_attr *attrs);
 
 #ifdef __cplusplus
 }

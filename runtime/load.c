@@ -93,6 +93,7 @@ static cyto_status model_create(const cyrt_model *code, void *library, const cha
     return status ? status : cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the model's handle");
   }
   *model = (cyto_model){.code = code, .library = library, .references = 1};
+  pthread_mutex_init(&model->device_mutex, NULL);
   status = map_weights(model, path, error);
   if (status)
     cyto_model_unload(model);
@@ -145,6 +146,9 @@ void cyrt_model_retain(cyto_model *model) { __atomic_fetch_add(&model->reference
 void cyto_model_unload(cyto_model *model) {
   if (!model || __atomic_sub_fetch(&model->references, 1, __ATOMIC_ACQ_REL) > 0)
     return;
+  if (model->device_shared)
+    model->code->device->release(model->device_shared);
+  pthread_mutex_destroy(&model->device_mutex);
   if (model->mapping)
     munmap(model->mapping, model->mapped_bytes);
   if (model->library)

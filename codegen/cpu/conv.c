@@ -140,12 +140,14 @@ static mode mode_choose(const conv *c) {
   return runs_in_place(c) ? MODE_RUNS : MODE_RUNS_COPIED;
 }
 
-static int64_t known_pixels(const conv *c) {
-  int64_t n = cy_conv_known(c->d->batch);
+static int64_t pixels_of(const conv *c, int64_t images) {
+  int64_t n = images;
   for (int i = 0; i < 3; i++)
     n *= axis_out(&c->axis[i]);
   return n;
 }
+
+static int64_t known_pixels(const conv *c) { return pixels_of(c, cy_conv_known(c->d->batch)); }
 
 static void blocks_choose(const cy_cg *cg, conv *c) {
   int64_t pixels = known_pixels(c), width = axis_out(&c->axis[2]);
@@ -434,6 +436,9 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
     idx[i] = cy_load(cg, cg->i64, cy_gepc(cg, at, i * 8), 8);
 }
 
+/* Is it worth asking whether all pixels of a tile lie outside the picture? */
+static bool may_skip(const conv *c) { return c->mode == MODE_PIXELS && c->taps > 1 && c->klen >= 16; }
+
 static void emit_task(cy_cg *cg, const frame *f, V task) {
   const conv *c = f->c;
   V rb = pixel_blocks(cg, c), cb = cy_i64(cg, column_blocks(c)), both = cy_mul(cg, rb, cb);
@@ -459,6 +464,7 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
                   .tab = cy_gep(cg, f->scratch, f->r.table),
                   .tab_stride = cy_mulc(cg, f->pixels, 8),
                   .base = cy_mulc(cg, group, c->c * 4),
+                  .skip = may_skip(c) ? f->zeros : NULL,
                   .taps = cy_i64(cg, c->taps),
                   .c = cy_i64(cg, c->klen),
                   .tap_block = c->tap_block,
@@ -559,11 +565,24 @@ void cy_conv_emit(cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, cy_contra
 
 /* ---- the choice ---- */
 
+/* The share of an axis' taps that lie inside the picture. */
+static double inside_share(const cy_axis *a) {
+  int64_t in = cy_conv_known(a->in), out = axis_out(a), inside = 0;
+  for (int64_t o = 0; in && o < out; o++)
+    for (int64_t t = 0; t < a->count; t++) {
+      int64_t at = o * a->step + a->start + t * a->inc;
+      inside += at >= 0 && at < in;
+    }
+  return in && out && a->count ? (double)inside / (double)(out * a->count) : 1;
+}
+
 /* Cycles of the direct form on one core: fma at 93 % of the peak, or weights from memory, whichever takes longer. */
 static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
   conv c = plan(cg, d, 0);
-  double pixels = (double)known_pixels(&c), weights = (double)(c.taps * c.klen * c.n) * (double)c.groups;
+  double pixels = (double)pixels_of(&c, cy_conv_images(d)), weights = (double)(c.taps * c.klen * c.n) * (double)c.groups;
   double work = (pixels > 0 ? pixels : UNKNOWN_PIXELS) * weights / (2.0 * cg->W * 0.93);
+  for (int i = 0; i < 3; i++)
+    work *= c.axis[i].inc > 1 ? inside_share(&c.axis[i]) : 1;
   return work > weights * 4 / CY_BYTES_PER_CYCLE ? work : weights * 4 / CY_BYTES_PER_CYCLE;
 }
 

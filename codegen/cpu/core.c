@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { UKERNEL_ARGS = 11 }; /* the last one only where taps may be skipped */
+
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   /* by rows: the widest tile that fits; one row alone needs many sums in flight to hide the latency of fma */
   static const cy_tile zmm[] = {{1, 8}, {2, 8}, {3, 6}, {4, 4}, {5, 4}, {6, 4}, {7, 3}, {8, 2}};
@@ -135,15 +137,25 @@ static void emit_start(cy_cg *cg, unsigned mr, unsigned nv, V c, V ldc, V accumu
   }
 }
 
-V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv) {
+/* i1: do all rows of a tap read what is to be skipped? */
+static V all_skipped(cy_cg *cg, unsigned mr, V tab, V skip) {
+  V differ = NULL;
+  for (unsigned i = 0; i < mr; i++) {
+    V d = LLVMBuildXor(cg->b, cy_load(cg, cg->i64, cy_gepc(cg, tab, i * 8), 8), skip, "");
+    differ = differ ? LLVMBuildOr(cg->b, differ, d, "") : d;
+  }
+  return cy_icmp(cg, LLVMIntEQ, differ, cy_i64(cg, 0));
+}
+
+V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, bool skips) {
   char name[40];
-  snprintf(name, sizeof name, "cyk_f32_%ux%u", mr, nv * cg->W);
+  snprintf(name, sizeof name, "cyk_f32_%ux%u%s", mr, nv * cg->W, skips ? "_skip" : "");
   V fn = LLVMGetNamedFunction(cg->module, name);
   if (fn)
     return fn;
   cy_fn_state state = cy_fn_save(cg);
-  LLVMTypeRef params[10] = {cg->i64, cg->ptr, cg->i64, cg->ptr, cg->i64, cg->ptr, cg->i64, cg->i64, cg->i64, cg->i1};
-  fn = cy_fn_begin(cg, name, cg->voidt, params, 10, CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
+  LLVMTypeRef params[UKERNEL_ARGS] = {cg->i64, cg->ptr, cg->i64, cg->ptr, cg->i64, cg->ptr, cg->i64, cg->i64, cg->i64, cg->i1, cg->i64};
+  fn = cy_fn_begin(cg, name, cg->voidt, params, skips ? UKERNEL_ARGS : UKERNEL_ARGS - 1, CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
   V base = LLVMGetParam(fn, 0), ldb = LLVMGetParam(fn, 4), c = LLVMGetParam(fn, 5), ldc = LLVMGetParam(fn, 6);
   V v[CY_LOOP_MAX], row[16];
   unsigned n = mr * nv;
@@ -157,7 +169,12 @@ V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv) {
     row[i] = LLVMBuildIntToPtr(cg->b, LLVMBuildAdd(cg->b, base, entry, ""), cg->ptr, "");
   }
   memcpy(v, taps.v, (n + 1) * sizeof *v);
-  emit_run(cg, mr, nv, row, LLVMGetParam(fn, 8), ldb, v);
+  V klen = LLVMGetParam(fn, 8);
+  if (skips) /* no step of k, only on to the next tap's weights */
+    klen = cy_select(cg, all_skipped(cg, mr, taps.v[n + 1], LLVMGetParam(fn, 10)), cy_i64(cg, 0), klen);
+  emit_run(cg, mr, nv, row, klen, ldb, v);
+  if (skips)
+    v[n] = cy_gep(cg, taps.v[n], cy_mul(cg, LLVMGetParam(fn, 8), ldb));
   v[n + 1] = cy_gep(cg, taps.v[n + 1], LLVMGetParam(fn, 2));
   cy_loop_end(cg, &taps, v);
   for (unsigned i = 0; i < mr; i++, c = cy_gep(cg, c, ldc))
@@ -247,15 +264,16 @@ typedef struct choice {
   cy_tile tile;
   unsigned tails, tail_nv;
   V lane_tail;
+  bool skips;
 } choice;
 
 /* Calls the micro-kernel of mr rows, narrow for the last panel when its columns need fewer vectors. */
 static void call_kernel(cy_cg *cg, const choice *k, unsigned mr, V *args) {
-  V fn = cy_ukernel(cg, mr, k->tile.nv);
+  V fn = cy_ukernel(cg, mr, k->tile.nv, k->skips);
   LLVMTypeRef type = LLVMGlobalGetValueType(fn);
   if (k->tail_nv && k->tail_nv < k->tile.nv)
-    fn = cy_select(cg, k->lane_tail, cy_ukernel(cg, mr, k->tail_nv), fn);
-  LLVMBuildCall2(cg->b, type, fn, args, 10, "");
+    fn = cy_select(cg, k->lane_tail, cy_ukernel(cg, mr, k->tail_nv, k->skips), fn);
+  LLVMBuildCall2(cg->b, type, fn, args, k->skips ? UKERNEL_ARGS : UKERNEL_ARGS - 1, "");
 }
 
 static void emit_tile_call(cy_cg *cg, const choice *k, V mr, V *args) {
@@ -281,14 +299,10 @@ static void emit_tile_call(cy_cg *cg, const choice *k, V mr, V *args) {
   LLVMPositionBuilderAtEnd(cg->b, join);
 }
 
-static void emit_tiles(cy_cg *cg, const cy_core *k, const kblock *kb, const panel *p, bool single) {
-  cy_loop r;
-  V MR = cy_i64(cg, k->tile.mr);
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), k->rows, MR, NULL, 0);
-  V mr = r.step = next_rows(cg, k->tile, cy_sub(cg, k->rows, r.iv));
-  V tab = cy_gep(cg, k->tab, cy_add(cg, cy_mul(cg, kb->t0, k->tab_stride), cy_mulc(cg, r.iv, 8)));
-  V c = single ? p->c : cy_gep(cg, p->c, cy_mul(cg, r.iv, p->ldc));
-  V args[10] = {cy_add(cg, k->base, cy_mulc(cg, kb->c0, 4)),
+/* One micro-kernel call: row r of tile row count mr, panel p, result to c. */
+static void emit_product(cy_cg *cg, const cy_core *k, const kblock *kb, const panel *p, V r, V mr, V c) {
+  V tab = cy_gep(cg, k->tab, cy_add(cg, cy_mul(cg, kb->t0, k->tab_stride), cy_mulc(cg, r, 8)));
+  V args[UKERNEL_ARGS] = {cy_add(cg, k->base, cy_mulc(cg, kb->c0, 4)),
                 tab,
                 k->tab_stride,
                 p->b,
@@ -297,34 +311,79 @@ static void emit_tiles(cy_cg *cg, const cy_core *k, const kblock *kb, const pane
                 p->ldc,
                 kb->taps,
                 kb->c,
-                kb->accumulate};
-  choice from = {k->tile, k->tails, p->tail_nv, p->lane_tail};
+                kb->accumulate,
+                k->skip};
+  choice from = {k->tile, k->tails, p->tail_nv, p->lane_tail, k->skip != NULL};
   emit_tile_call(cg, &from, mr, args);
+}
+
+/* Panel q: its weights at b, its columns. */
+static panel panel_of(cy_cg *cg, const cy_core *k, V b, V q) {
+  int64_t NR = (int64_t)k->tile.nv * cg->W, n;
+  panel p = {.b = b, .col = cy_mulc(cg, q, NR)};
+  p.valid = cy_imin(cg, cy_i64(cg, NR), cy_sub(cg, k->n, p.col));
+  if (cy_is_const(k->n, &n))
+    p.tail_nv = (unsigned)((n % NR + cg->W - 1) / cg->W);
+  p.lane_tail = cy_icmp(cg, LLVMIntSLE, p.valid, cy_i64(cg, (int64_t)p.tail_nv * cg->W));
+  return p;
+}
+
+/* K in several blocks: panel by panel, partial sums in cbuf, the epilogue behind the last block. */
+static void emit_panels(cy_cg *cg, const cy_core *k, const kblock *kb, V b, V panel_bytes) {
+  int64_t NR = (int64_t)k->tile.nv * cg->W;
+  cy_loop q, r;
+  cy_loop_begin(cg, &q, k->p0, k->p1, cy_i64(cg, 1), NULL, 0);
+  panel p = panel_of(cg, k, cy_gep(cg, b, cy_mul(cg, q.iv, panel_bytes)), q.iv);
+  p.c = cy_gep(cg, k->cbuf, cy_mulc(cg, cy_sub(cg, q.iv, k->p0), NR * 4));
+  p.ldc = cy_i64(cg, k->cbuf_panels * NR * 4);
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), k->rows, cy_i64(cg, k->tile.mr), NULL, 0);
+  V mr = r.step = next_rows(cg, k->tile, cy_sub(cg, k->rows, r.iv)), c = cy_gep(cg, p.c, cy_mul(cg, r.iv, p.ldc));
+  emit_product(cg, k, kb, &p, r.iv, mr, c);
   cy_if s;
   int64_t always;
   bool branch = !cy_is_const(kb->last, &always);
   if (branch)
     cy_if_begin(cg, &s, kb->last);
-  cy_epilogue_tile(cg, k->epilogue, k->index, c, p->ldc, mr, r.iv, p->valid, cy_add(cg, k->col0, p->col),
-                   k->tail_lanes);
+  cy_epilogue_tile(cg, k->epilogue, k->index, c, p.ldc, mr, r.iv, p.valid, cy_add(cg, k->col0, p.col), k->tail_lanes);
   if (branch)
     cy_if_end(cg, &s);
   cy_loop_end(cg, &r, NULL);
+  cy_loop_end(cg, &q, NULL);
 }
 
-static void emit_panels(cy_cg *cg, const cy_core *k, const kblock *kb, V b, V panel_bytes, bool single, V tile) {
-  int64_t NR = (int64_t)k->tile.nv * cg->W, n;
-  cy_loop q;
-  cy_loop_begin(cg, &q, k->p0, k->p1, cy_i64(cg, 1), NULL, 0);
-  panel p = {.b = cy_gep(cg, b, cy_mul(cg, q.iv, panel_bytes)), .col = cy_mulc(cg, q.iv, NR)};
-  p.valid = cy_imin(cg, cy_i64(cg, NR), cy_sub(cg, k->n, p.col));
-  if (cy_is_const(k->n, &n))
-    p.tail_nv = (unsigned)((n % NR + cg->W - 1) / cg->W);
-  p.lane_tail = cy_icmp(cg, LLVMIntSLE, p.valid, cy_i64(cg, (int64_t)p.tail_nv * cg->W));
-  p.c = single ? tile : cy_gep(cg, k->cbuf, cy_mulc(cg, cy_sub(cg, q.iv, k->p0), NR * 4));
-  p.ldc = cy_i64(cg, single ? NR * 4 : k->cbuf_panels * NR * 4);
-  emit_tiles(cg, k, kb, &p, single);
+/* Panels done for a tile of rows before the next: their weights stay in the second-level cache, their sums in the first. */
+static int64_t group_choose(const cy_cg *cg, const cy_core *k) {
+  const int64_t cache = 160 * 1024, columns = 256;
+  int64_t taps = 0, c = 0, NR = (int64_t)k->tile.nv * cg->W;
+  cy_is_const(k->taps, &taps);
+  cy_is_const(k->c, &c);
+  int64_t bytes = taps * c * NR * 4, group = bytes ? cache / bytes : 1;
+  if (group > columns / NR)
+    group = columns / NR;
+  if (group > k->cbuf_panels)
+    group = k->cbuf_panels;
+  return group < 1 || k->in_place ? 1 : group;
+}
+
+/* K in one block: by groups of panels, tile by tile, so that the epilogue meets long runs of each row: what it loads
+ * and stores then lies in streams that the hardware prefetches. */
+static void emit_groups(cy_cg *cg, const cy_core *k, const kblock *kb, V panel_bytes) {
+  int64_t NR = (int64_t)k->tile.nv * cg->W, group = group_choose(cg, k);
+  V ldc = cy_i64(cg, group * NR * 4), sums = cy_alloca(cg, k->tile.mr * group * NR * 4);
+  cy_loop g, r, q;
+  cy_loop_begin(cg, &g, k->p0, k->p1, cy_i64(cg, group), NULL, 0);
+  V end = cy_imin(cg, k->p1, cy_addc(cg, g.iv, group)), col = cy_mulc(cg, g.iv, NR);
+  V cols = cy_sub(cg, cy_imin(cg, k->n, cy_mulc(cg, end, NR)), col);
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), k->rows, cy_i64(cg, k->tile.mr), NULL, 0);
+  V mr = r.step = next_rows(cg, k->tile, cy_sub(cg, k->rows, r.iv));
+  cy_loop_begin(cg, &q, g.iv, end, cy_i64(cg, 1), NULL, 0);
+  panel p = panel_of(cg, k, cy_gep(cg, k->b, cy_mul(cg, q.iv, panel_bytes)), q.iv);
+  p.ldc = ldc;
+  emit_product(cg, k, kb, &p, r.iv, mr, cy_gep(cg, sums, cy_mulc(cg, cy_sub(cg, q.iv, g.iv), NR * 4)));
   cy_loop_end(cg, &q, NULL);
+  cy_epilogue_tile(cg, k->epilogue, k->index, sums, ldc, mr, r.iv, cols, cy_add(cg, k->col0, col), k->tail_lanes);
+  cy_loop_end(cg, &r, NULL);
+  cy_loop_end(cg, &g, NULL);
 }
 
 void cy_core_emit(cy_cg *cg, const cy_core *k) {
@@ -333,7 +392,7 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
   if (cy_core_single(k)) {
     kblock kb = {zero, k->taps, zero, k->c, no, yes};
     V bytes = k->in_place ? cy_i64(cg, NR * 4) : cy_mulc(cg, cy_mul(cg, k->taps, k->c), NR * 4);
-    emit_panels(cg, k, &kb, k->b, bytes, true, cy_alloca(cg, k->tile.mr * NR * 4));
+    emit_groups(cg, k, &kb, bytes);
     return;
   }
   cy_loop t, c;
@@ -350,17 +409,17 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
   kb.last = cy_icmp(cg, LLVMIntEQ, cy_add(cg, k0, cy_mul(cg, kb.taps, kb.c)), cy_mul(cg, k->taps, k->c));
   V before = cy_mul(cg, k0, k->in_place ? k->ldb : cy_mulc(cg, k->panels, NR * 4));
   V bytes = k->in_place ? cy_i64(cg, NR * 4) : cy_mulc(cg, cy_mul(cg, kb.taps, kb.c), NR * 4);
-  emit_panels(cg, k, &kb, cy_gep(cg, k->b, before), bytes, false, NULL);
+  emit_panels(cg, k, &kb, cy_gep(cg, k->b, before), bytes);
   cy_loop_end(cg, &c, NULL);
   cy_loop_end(cg, &t, NULL);
 }
 
 void cy_product_emit(cy_cg *cg, const cy_product *p) {
   V zero = cy_i64(cg, 0), MR = cy_i64(cg, p->tile.mr), a = LLVMBuildPtrToInt(cg->b, p->a, cg->i64, "");
-  choice from = {p->tile, p->tails, 0, NULL};
+  choice from = {p->tile, p->tails, 0, NULL, false};
   cy_loop r;
   cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
-  V args[10] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)),
+  V args[UKERNEL_ARGS] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)),
                 p->tab,
                 zero,
                 p->b,

@@ -21,9 +21,9 @@ typedef struct cy_tile {
 /* The tile for about `rows` rows (0: unknown, many) and `n` columns (0: unknown). */
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n);
 
-/* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate); bytes.
- */
-V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv);
+/* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate[, i64 skip]); bytes.
+ * skips: a tap whose entries all equal `skip` (the address of zeros) is not computed. */
+V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, bool skips);
 
 /* Where the epilogue's indices come from: fills idx[0 .. n_idx) for one row; the vector axis is added behind them. */
 typedef struct cy_rows {
@@ -49,6 +49,7 @@ typedef struct cy_core {
   unsigned tails;    /* bit i: a tile may have i rows */
   V tab, tab_stride; /* entry of (tap, row): tab + tap*tab_stride + 8*row */
   V base;            /* i64 added to every entry */
+  V skip;            /* the entry of rows that are zero, to skip taps outside a picture; NULL: there are none */
   V taps, c;         /* K is taps runs of c floats */
   int64_t tap_block, c_block;
   V cbuf;              /* partial sums, rows x (p1-p0)*NR; used when K has several blocks */

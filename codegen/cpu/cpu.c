@@ -5,6 +5,7 @@
  * the architecture a CPU implements plus what it has beyond; for `native`, those of this machine that LLVM makes use of.
  */
 #include "codegen/cpu/cpu.h"
+#include "codegen/host_int.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +105,7 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
     return false;
   m->cpu = strdup(cpu);
   m->state = cg;
+  m->flops_per_cycle = cg->fma ? 4.0 * cg->W : 2.0 * cg->W; /* two pipes */
   if (strcmp(cpu, "native") == 0)
     describe_native(m, cg);
   else
@@ -184,4 +186,5 @@ const cy_target cy_target_cpu = {
     .prepare = prepare,
     .pack = cy_cpu_contract_pack,
     .emit = emit,
+    .host = &cy_host_cpu,
 };

@@ -3,12 +3,12 @@
  *   symbol(args, begin, end, worker)          loads pointers and sizes, moves scratch pointers to the worker's stripe
  *     -> symbol.body(pointers noalias .., sizes .., begin, end)   the loops: LLVM may hoist loads out of them
  *
- * Lane loops run in pieces: several vectors at a time (only where that pays: reductions and light bodies), one vector at a
- * time, then what is left: one more vector that ends with the loop and does some lanes again, or, where the loop is shorter than a
- * vector or reads what it writes, single elements. A local that the loop sets lives in a vector slot; a local that it only
- * accumulates into is a reduction: every unrolled copy has its own vector of partial results, combined behind the loop.
- * To know before editing: values computed for one statement are never used by the next, because a statement may open
- * blocks. LLVM finds what is common.
+ * Lane loops run in pieces: several vectors at a time (only where that pays: reductions and light bodies), one vector
+ * at a time, then what is left: one more vector that ends with the loop and does some lanes again, or, where the loop
+ * is shorter than a vector or reads what it writes, single elements. A local that the loop sets lives in a vector slot;
+ * a local that it only accumulates into is a reduction: every unrolled copy has its own vector of partial results,
+ * combined behind the loop. To know before editing: values computed for one statement are never used by the next,
+ * because a statement may open blocks. LLVM finds what is common.
  */
 #include "codegen/cpu/loops_int.h"
 
@@ -75,11 +75,11 @@ static void make_slots(cy_lp *p) {
 typedef struct lane_body {
   uint8_t *set, *accum; /* of locals; accum: the op */
   uint32_t nlocals;
-  int bits;             /* of the widest data */
-  int weight;           /* expressions of its statements, roughly */
-  bool loops;           /* contains loops or conditions */
-  bool sums;            /* accumulates */
-  bool reduces;         /* some local is accumulated and not set */
+  int bits;                /* of the widest data */
+  int weight;              /* expressions of its statements, roughly */
+  bool loops;              /* contains loops or conditions */
+  bool sums;               /* accumulates */
+  bool reduces;            /* some local is accumulated and not set */
   uint8_t *loads, *stores; /* of arguments */
 } lane_body;
 
@@ -252,8 +252,8 @@ static void make_set_slots(lane_loop *l) {
       l->part[c][i] = new_slot(l->p->cg, cy_lp_reg(l->p->cg, cy_kernel_local_dtype(l->p->k, i), l->lanes));
 }
 
-/* The last vector of the loop, of which the lanes below `lo` are done: what they store they store again, what they accumulate
- * does not count. */
+/* The last vector of the loop, of which the lanes below `lo` are done: what they store they store again, what they
+ * accumulate does not count. */
 static void lane_tail(lane_loop *l, V lo, V hi) {
   cy_cg *cg = l->p->cg;
   V first = cy_addc(cg, hi, -(int64_t)l->lanes);
@@ -290,7 +290,8 @@ static void lane_rest(lane_loop *l, V start, V lo, V hi) {
   cy_if_end(cg, &some);
 }
 
-/* All pieces at l's number of lanes from lo on, the rest too when `last`; returns where it stopped. start: of the loop. */
+/* All pieces at l's number of lanes from lo on, the rest too when `last`; returns where it stopped. start: of the loop.
+ */
 static V lane_pieces(lane_loop *l, V start, V lo, V hi, bool last) {
   for (unsigned c = 0; c < l->copies; c++)
     l->part[c] = zeroed(l->info.nlocals, sizeof(V));
@@ -310,16 +311,16 @@ static V lane_pieces(lane_loop *l, V start, V lo, V hi, bool last) {
   return lo;
 }
 
-/* Runs body for var in [lo, hi), hi >= lo, vectorised along var. A loop inside that walks memory in other directions uses more of
- * each cache line, and has independent sums, when it takes several vectors at once. */
+/* Runs body for var in [lo, hi), hi >= lo, vectorised along var. A loop inside that walks memory in other directions
+ * uses more of each cache line, and has independent sums, when it takes several vectors at once. */
 static void emit_lanes(cy_lp *p, cy_var var, const cy_stmt *body, V lo, V hi) {
   lane_loop l = {.p = p, .body = body, .info = lane_scan(p, body), .var = var};
   V count = cy_sub(p->cg, hi, lo), at = lo;
   int64_t known;
   unsigned lanes = l.lanes = lane_width(p, &l.info, count);
   l.copies = 1;
-  if (l.info.loops && l.info.sums && !l.info.reduces && l.info.weight <= 24) {
-    for (l.lanes *= WIDE; l.lanes > 64 || (cy_is_const(count, &known) && known < l.lanes);)
+  if (l.info.loops && l.info.sums && !l.info.reduces && l.info.weight <= 40) {
+    for (l.lanes *= p->cg->avx512 ? WIDE : 2 * WIDE; l.lanes > 64 || (cy_is_const(count, &known) && known < l.lanes);)
       l.lanes /= 2;
     if (l.lanes > lanes)
       at = lane_pieces(&l, lo, lo, hi, false);
@@ -395,19 +396,11 @@ static void emit_list(cy_lp *p, const cy_stmt *s) {
   for (; s; s = s->next) {
     cy_lp_statement(p);
     switch (s->kind) {
-    case CY_S_FOR:
-      emit_for(p, s);
-      break;
-    case CY_S_IF:
-      emit_if(p, s);
-      break;
-    case CY_S_STORE:
-      cy_lp_store(p, s->arg, s->offset, cy_lp_value(p, s->value));
-      break;
+    case CY_S_FOR: emit_for(p, s); break;
+    case CY_S_IF: emit_if(p, s); break;
+    case CY_S_STORE: cy_lp_store(p, s->arg, s->offset, cy_lp_value(p, s->value)); break;
     case CY_S_SET:
-    case CY_S_ACCUM:
-      emit_set(p, s);
-      break;
+    case CY_S_ACCUM: emit_set(p, s); break;
     }
   }
 }
@@ -525,7 +518,8 @@ static void epilogue_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *
   epilogue *e = ctx;
   cy_lp *p = &e->lp;
   const cy_contraction *c = cy_kernel_contraction(e->k);
-  lane_loop l = {.p = p, .body = cy_kernel_body(e->k), .info = lane_scan(p, cy_kernel_body(e->k)), .lanes = lanes, .copies = 1};
+  lane_loop l = {
+      .p = p, .body = cy_kernel_body(e->k), .info = lane_scan(p, cy_kernel_body(e->k)), .lanes = lanes, .copies = 1};
   l.part[0] = zeroed(l.info.nlocals, sizeof(V));
   for (int i = 0; i < c->nout_vars; i++)
     p->var[c->out_var[i]] = idx[i];

@@ -1,11 +1,11 @@
 /* loops_expr.c - values of loop-IR expressions, loads and stores.
  *
- * In: an expression, the lane variable and the number of lanes. Out: a scalar where the expression is the same for all lanes, else a
- * vector. Offsets are never computed as vectors where they are affine in the lane variable: the first lane's offset is a
- * scalar, the coefficient decides between a vector load (1), a reversed one (-1), lanes one by one, and a gather.
- * A load below one side of a select happens only where that side is taken (it may lie outside of the argument
- * otherwise): the condition is kept in p->guard and becomes a mask or a branch. What was computed under a guard is
- * forgotten when it ends; p->log knows what that was.
+ * In: an expression, the lane variable and the number of lanes. Out: a scalar where the expression is the same for all
+ * lanes, else a vector. Offsets are never computed as vectors where they are affine in the lane variable: the first
+ * lane's offset is a scalar, the coefficient decides between a vector load (1), a reversed one (-1), lanes one by one,
+ * and a gather. A load below one side of a select happens only where that side is taken (it may lie outside of the
+ * argument otherwise): the condition is kept in p->guard and becomes a mask or a branch. What was computed under a
+ * guard is forgotten when it ends; p->log knows what that was.
  */
 #include "codegen/cpu/loops_int.h"
 
@@ -100,7 +100,8 @@ static step step_of(cy_lp *p, cy_expr e) {
   if (!b.by)
     return a;
   V zero = cy_i64(p->cg, 0);
-  return (step){true, x->op == CY_OP_add ? cy_add(p->cg, a.by ? a.by : zero, b.by) : cy_sub(p->cg, a.by ? a.by : zero, b.by)};
+  return (step){true,
+                x->op == CY_OP_add ? cy_add(p->cg, a.by ? a.by : zero, b.by) : cy_sub(p->cg, a.by ? a.by : zero, b.by)};
 }
 
 /* ---- memory ---- */
@@ -112,7 +113,8 @@ static V address(cy_lp *p, cy_karg arg, V offset) {
 static V load_packed(cy_lp *p, cy_karg arg, V offset) {
   cy_cg *cg = p->cg;
   int bits = cy_dtype_of(p->args[arg].dtype)->bits, per_byte = 8 / bits;
-  V byte = cy_load(cg, cg->i8, cy_gep(cg, p->arg[arg], LLVMBuildLShr(cg->b, offset, cy_i64(cg, per_byte == 2 ? 1 : 2), "")), 1);
+  V byte = cy_load(cg, cg->i8,
+                   cy_gep(cg, p->arg[arg], LLVMBuildLShr(cg->b, offset, cy_i64(cg, per_byte == 2 ? 1 : 2), "")), 1);
   V place = cy_mulc(cg, LLVMBuildAnd(cg->b, offset, cy_i64(cg, per_byte - 1), ""), bits);
   V shifted = LLVMBuildLShr(cg->b, byte, LLVMBuildTrunc(cg->b, place, cg->i8, ""), "");
   return LLVMBuildAnd(cg->b, shifted, LLVMConstInt(cg->i8, (1u << bits) - 1, 0), "");
@@ -297,22 +299,19 @@ static V compute(cy_lp *p, cy_expr e, bool varying) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
   V a[3];
   switch (x->op) {
-  case CY_X_CONST:
-    return cy_lp_const(p->cg, x->dtype, x->c, 1);
-  case CY_X_VAR:
-    return varying ? cy_lp_lane_numbers(p, p->var[x->id]) : p->var[x->id];
-  case CY_X_DIM:
-    return cy_lp_dim(p, x->id);
-  case CY_X_LOCAL:
-    return local_value(p, x, varying);
-  case CY_X_LOAD:
-    return varying ? load_varying(p, x) : load_uniform(p, x);
-  case CY_OP_select:
-    return select_value(p, x, varying);
+  case CY_X_CONST: return cy_lp_const(p->cg, x->dtype, x->c, 1);
+  case CY_X_VAR: return varying ? cy_lp_lane_numbers(p, p->var[x->id]) : p->var[x->id];
+  case CY_X_DIM: return cy_lp_dim(p, x->id);
+  case CY_X_LOCAL: return local_value(p, x, varying);
+  case CY_X_LOAD: return varying ? load_varying(p, x) : load_uniform(p, x);
+  case CY_OP_select: return select_value(p, x, varying);
   }
   for (int i = 0; i < x->n; i++)
     a[i] = operand(p, x->arg[i], varying);
-  return cy_lp_op(p->cg, x->op, cy_expr_of(p->k, x->arg[0])->dtype, x->dtype, a, x->n, varying ? p->lanes : 1);
+  cy_dtype from = cy_expr_of(p->k, x->arg[0])->dtype;
+  if (x->op == CY_OP_cast && x->id)
+    return cy_lp_cast_unsaturated(p->cg, a[0], from, x->dtype, varying ? p->lanes : 1);
+  return cy_lp_op(p->cg, x->op, from, x->dtype, a, x->n, varying ? p->lanes : 1);
 }
 
 V cy_lp_uniform(cy_lp *p, cy_expr e) {

@@ -1,8 +1,9 @@
 /* loops_f8.c - eight- and four-bit floats in LLVM IR.
  *
- * Decoding looks the code up in a table of 256 floats that the compiler fills by cy_scalar_load(); encoding rounds an f32 to nearest
- * even by integer arithmetic, saturating. What a format does with NaN, overflow and -0 is asked of ir/scalar.c, so
- * that only the two numbers in `shapes` are known here. Correct first: these types are stored, seldom computed in.
+ * Decoding looks the code up in a table of 256 floats that the compiler fills by cy_scalar_load(); encoding rounds an
+ * f32 to nearest even by integer arithmetic; what is too large becomes infinite or NaN (casts that saturate do so
+ * before). What a format does with NaN, overflow and -0 is asked of ir/scalar.c, so that only the two numbers in
+ * `shapes` are known here. Correct first: these types are stored, seldom computed in.
  */
 #include "codegen/cpu/loops_int.h"
 
@@ -14,7 +15,8 @@ typedef struct shape {
 } shape;
 
 static const shape shapes[CY_DTYPE_COUNT] = {
-    [CY_F8E4M3FN] = {3, -6}, [CY_F8E4M3FNUZ] = {3, -7}, [CY_F8E5M2] = {2, -14}, [CY_F8E5M2FNUZ] = {2, -15}, [CY_F4E2M1] = {1, 0},
+    [CY_F8E4M3FN] = {3, -6},    [CY_F8E4M3FNUZ] = {3, -7}, [CY_F8E5M2] = {2, -14},
+    [CY_F8E5M2FNUZ] = {2, -15}, [CY_F4E2M1] = {1, 0},
 };
 
 static V table(cy_cg *cg, cy_dtype t) {
@@ -71,19 +73,19 @@ static V encode_e8m0(cy_cg *cg, V x, V u, unsigned n) {
   return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealULT, x, zero, ""), splat_i32(cg, 0xff, n), code, "");
 }
 
-/* Codes of |x| as i32. */
+/* Codes of a = |x| as i32. */
 static V encode_magnitude(cy_cg *cg, V a, cy_dtype t, unsigned n) {
   LLVMBuilderRef b = cg->b;
   shape s = shapes[t];
   cy_scalar inf = {.f = INFINITY};
-  double top = cy_scalar_eval(CY_OP_cast, CY_F64, t, &inf).f; /* casts saturate */
-  V limit = splat_f32(cg, top, n), magic = splat_f32(cg, ldexp(1, 23 + s.emin - s.mantissa), n);
-  a = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, a, limit, ""), limit, a, "");
+  uint8_t beyond = code_of(t, INFINITY), top = code_of(t, cy_scalar_eval(CY_OP_cast, CY_F64, t, &inf).f);
+  V magic = splat_f32(cg, ldexp(1, 23 + s.emin - s.mantissa), n), last = splat_i32(cg, top, n);
   V u = LLVMBuildBitCast(b, a, LLVMTypeOf(splat_i32(cg, 0, n)), "");
   V shift = splat_i32(cg, (uint32_t)(23 - s.mantissa), n), half = splat_i32(cg, (1u << (22 - s.mantissa)) - 1, n);
   V odd = LLVMBuildAnd(b, LLVMBuildLShr(b, u, shift, ""), splat_i32(cg, 1, n), "");
   V rounded = LLVMBuildLShr(b, LLVMBuildAdd(b, u, LLVMBuildAdd(b, odd, half, ""), ""), shift, "");
   V normal = LLVMBuildSub(b, rounded, splat_i32(cg, (uint32_t)(126 + s.emin) << s.mantissa, n), "");
+  normal = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSGT, normal, last, ""), splat_i32(cg, beyond, n), normal, "");
   V sum = LLVMBuildBitCast(b, LLVMBuildFAdd(b, a, magic, ""), LLVMTypeOf(u), "");
   V tiny = LLVMBuildSub(b, sum, LLVMBuildBitCast(b, magic, LLVMTypeOf(u), ""), "");
   V is_tiny = LLVMBuildFCmp(b, LLVMRealOLT, a, splat_f32(cg, ldexp(1, s.emin), n), "");

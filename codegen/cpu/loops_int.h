@@ -1,8 +1,8 @@
 /* loops_int.h - what the files that print loop IR as LLVM IR share.
  *
- * A value of dtype t is in a register as: bool i1; integers their own width (those under 8 bits: i8); f32 and f64 themselves;
- * every smaller float as an f32 that the small type can represent. In memory it has its storage form (bool i8, ..).
- * Inside a lane loop an expression is uniform (one scalar for all lanes) or varying (a vector of `lanes`).
+ * A value of dtype t is in a register as: bool i1; integers their own width (those under 8 bits: i8); f32 and f64
+ * themselves; every smaller float as an f32 that the small type can represent. In memory it has its storage form (bool
+ * i8, ..). Inside a lane loop an expression is uniform (one scalar for all lanes) or varying (a vector of `lanes`).
  */
 #ifndef CY_CPU_LOOPS_INT_H
 #define CY_CPU_LOOPS_INT_H
@@ -33,20 +33,21 @@ typedef struct cy_lp {
   V *uniform, *varying; /* values computed for the current statement */
   cy_expr *log;         /* which ones, in order; expression << 1 | is varying */
   uint32_t nlog;
-  bool *guarded;        /* computed from a load that happened under the guard of now */
-  uint32_t forgotten;   /* how many values were forgotten at the ends of guards */
-  V guard;              /* loads happen only where this is true; NULL: everywhere */
+  bool *guarded;      /* computed from a load that happened under the guard of now */
+  uint32_t forgotten; /* how many values were forgotten at the ends of guards */
+  V guard;            /* loads happen only where this is true; NULL: everywhere */
 } cy_lp;
 
 /* loops_ops.c: arithmetic on registers; n lanes, 1 = scalars */
 T cy_lp_reg(cy_cg *cg, cy_dtype t, unsigned n);
-T cy_lp_mem(cy_cg *cg, cy_dtype t, unsigned n);   /* storage form */
+T cy_lp_mem(cy_cg *cg, cy_dtype t, unsigned n); /* storage form */
 unsigned cy_lp_bytes(cy_dtype t);
-bool cy_lp_packed(cy_dtype t);                    /* several elements in a byte */
+bool cy_lp_packed(cy_dtype t); /* several elements in a byte */
 V cy_lp_from_mem(cy_cg *cg, V v, cy_dtype t, unsigned n);
 V cy_lp_to_mem(cy_cg *cg, V v, cy_dtype t, unsigned n);
 V cy_lp_const(cy_cg *cg, cy_dtype t, cy_scalar c, unsigned n);
 V cy_lp_op(cy_cg *cg, cy_op op, cy_dtype in, cy_dtype out, V *a, int nargs, unsigned n);
+V cy_lp_cast_unsaturated(cy_cg *cg, V v, cy_dtype in, cy_dtype out, unsigned n);
 V cy_lp_identity(cy_cg *cg, cy_op op, cy_dtype t, unsigned n); /* of an ACCUM */
 V cy_lp_lane(cy_cg *cg, V v, unsigned i, unsigned n);          /* scalar */
 V cy_lp_set_lane(cy_cg *cg, V v, V x, unsigned i);
@@ -58,10 +59,10 @@ V cy_lp_small_float_decode(cy_cg *cg, V bits, cy_dtype t, unsigned n); /* i8 cod
 V cy_lp_small_float_encode(cy_cg *cg, V v, cy_dtype t, unsigned n);
 
 /* loops_expr.c */
-void cy_lp_statement(cy_lp *p);           /* forgets computed values: a new statement */
+void cy_lp_statement(cy_lp *p); /* forgets computed values: a new statement */
 bool cy_lp_varies(cy_lp *p, cy_expr e);
-V cy_lp_value(cy_lp *p, cy_expr e);       /* in the current number of lanes: uniform values are repeated */
-V cy_lp_uniform(cy_lp *p, cy_expr e);     /* a scalar: of a uniform expression, or of the first lane of an affine one */
+V cy_lp_value(cy_lp *p, cy_expr e);   /* in the current number of lanes: uniform values are repeated */
+V cy_lp_uniform(cy_lp *p, cy_expr e); /* a scalar: of a uniform expression, or of the first lane of an affine one */
 void cy_lp_store(cy_lp *p, cy_karg arg, cy_expr offset, V value);
 V cy_lp_dim(cy_lp *p, cy_dim d);
 V cy_lp_lane_numbers(cy_lp *p, V first); /* first, first + 1, .. */

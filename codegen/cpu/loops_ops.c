@@ -1,10 +1,10 @@
 /* loops_ops.c - the arithmetic of loop IR on LLVM values, scalar or vector alike.
  *
- * In: operands in register form (see loops_int.h) and dtypes. Out: the result in register form. Follows ir/scalar.c in every corner:
- * integer division by zero is 0 and never traps, float to integer saturates with NaN as 0, minimum and maximum propagate NaN,
- * shifts by the width or more give 0 or the sign. Fast-math is limited to `contract` (a * b + c may become one fma).
- * Floats smaller than f32 are computed in f32 and rounded after every operation.
- * Functions LLVM has no instruction for call libm per lane; f32 ones are expanded before (ir/loop_math.c) where speed matters.
+ * In: operands in register form (see loops_int.h) and dtypes. Out: the result in register form. Follows ir/scalar.c in
+ * every corner: integer division by zero is 0 and never traps, float to integer saturates with NaN as 0, minimum and
+ * maximum propagate NaN, shifts by the width or more give 0 or the sign. Fast-math is limited to `contract` (a * b + c
+ * may become one fma). Floats smaller than f32 are computed in f32 and rounded after every operation. Functions LLVM
+ * has no instruction for call libm per lane; f32 ones are expanded before (ir/loop_math.c) where speed matters.
  */
 #include "codegen/cpu/loops_int.h"
 
@@ -341,8 +341,8 @@ static V int_op(cy_cg *cg, cy_op op, cy_dtype t, V *a) {
   switch (op) {
   case CY_OP_neg: return LLVMBuildNeg(b, a[0], "");
   case CY_OP_abs:
-    return sgn ? LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, a[0], int_like(a[0], 0), ""), LLVMBuildNeg(b, a[0], ""),
-                                 a[0], "")
+    return sgn ? LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, a[0], int_like(a[0], 0), ""),
+                                 LLVMBuildNeg(b, a[0], ""), a[0], "")
                : a[0];
   case CY_OP_sign: return t == CY_BOOL ? a[0] : int_sign(cg, sgn, a[0]);
   case CY_OP_floor:
@@ -380,6 +380,8 @@ static V real_to_int(cy_cg *cg, V x, cy_dtype t, unsigned n) {
     T types[2] = {reg, LLVMTypeOf(x)};
     return cy_lp_intrinsic(cg, sgn ? "llvm.fptosi.sat" : "llvm.fptoui.sat", types, 2, &x, 1);
   }
+  if (bits < 8)
+    return wrap_small(cg, LLVMBuildTrunc(b, real_to_int(cg, x, CY_I32, n), reg, ""), t);
   double lo = sgn ? -ldexp(1, bits - 1) : 0, hi = ldexp(1, sgn ? bits - 1 : bits) - 1;
   x = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""), real_like(x, 0), x, "");
   x = real_minmax(cg, CY_OP_min, real_minmax(cg, CY_OP_max, x, real_like(x, lo)), real_like(x, hi));
@@ -397,7 +399,14 @@ static V int_to_int(cy_cg *cg, V v, cy_dtype from, cy_dtype to, unsigned n) {
   return bits_of(to) < bits_of(from) || signed_int(to) != signed_int(from) ? wrap_small(cg, v, to) : v;
 }
 
-static V convert(cy_cg *cg, V v, cy_dtype from, cy_dtype to, unsigned n) {
+/* The largest finite number of t, which saturating casts stop at; infinite where casts do not saturate. */
+static double cast_limit(cy_dtype t) {
+  cy_scalar inf = {.f = INFINITY};
+  double top = cy_scalar_eval(CY_OP_cast, CY_F64, t, &inf).f;
+  return isnan(top) ? INFINITY : top;
+}
+
+static V convert(cy_cg *cg, V v, cy_dtype from, cy_dtype to, bool saturate, unsigned n) {
   LLVMBuilderRef b = cg->b;
   bool real_from = cy_dtype_is_float(from), real_to = cy_dtype_is_float(to);
   if (to == CY_BOOL)
@@ -412,7 +421,14 @@ static V convert(cy_cg *cg, V v, cy_dtype from, cy_dtype to, unsigned n) {
     v = LLVMBuildFPTrunc(b, v, reg, "");
   else if (from != CY_F64 && to == CY_F64)
     v = LLVMBuildFPExt(b, v, reg, "");
-  return small_float(to) && from != to ? round_small(cg, v, to, n) : v;
+  if (!small_float(to) || from == to)
+    return v;
+  double top = cast_limit(to);
+  if (saturate && isfinite(top)) {
+    v = real_minmax(cg, CY_OP_min, v, real_like(v, top));
+    v = real_minmax(cg, CY_OP_max, v, real_like(v, -top));
+  }
+  return round_small(cg, v, to, n);
 }
 
 static V bit_cast(cy_cg *cg, V v, cy_dtype from, cy_dtype to, unsigned n) {
@@ -421,7 +437,8 @@ static V bit_cast(cy_cg *cg, V v, cy_dtype from, cy_dtype to, unsigned n) {
 }
 
 static V compare(cy_cg *cg, cy_op op, cy_dtype t, V a, V c) {
-  static const LLVMRealPredicate real[] = {LLVMRealOEQ, LLVMRealUNE, LLVMRealOLT, LLVMRealOLE, LLVMRealOGT, LLVMRealOGE};
+  static const LLVMRealPredicate real[] = {LLVMRealOEQ, LLVMRealUNE, LLVMRealOLT,
+                                           LLVMRealOLE, LLVMRealOGT, LLVMRealOGE};
   static const LLVMIntPredicate sgn[] = {LLVMIntEQ, LLVMIntNE, LLVMIntSLT, LLVMIntSLE, LLVMIntSGT, LLVMIntSGE};
   static const LLVMIntPredicate uns[] = {LLVMIntEQ, LLVMIntNE, LLVMIntULT, LLVMIntULE, LLVMIntUGT, LLVMIntUGE};
   int i = op - CY_OP_eq;
@@ -440,13 +457,17 @@ static V float_class(cy_cg *cg, cy_op op, cy_dtype t, V x, unsigned n) {
 
 /* Results of these are values of an operand, or exact: nothing to round. */
 static bool exact_in_small(cy_op op) {
-  return op == CY_OP_neg || op == CY_OP_abs || op == CY_OP_sign || op == CY_OP_min || op == CY_OP_max || op == CY_OP_floor ||
-         op == CY_OP_trunc;
+  return op == CY_OP_neg || op == CY_OP_abs || op == CY_OP_sign || op == CY_OP_min || op == CY_OP_max ||
+         op == CY_OP_floor || op == CY_OP_trunc;
+}
+
+V cy_lp_cast_unsaturated(cy_cg *cg, V v, cy_dtype in, cy_dtype out, unsigned n) {
+  return convert(cg, v, in, out, false, n);
 }
 
 V cy_lp_op(cy_cg *cg, cy_op op, cy_dtype in, cy_dtype out, V *a, int nargs, unsigned n) {
   if (op == CY_OP_cast)
-    return convert(cg, a[0], in, out, n);
+    return convert(cg, a[0], in, out, true, n);
   if (op == CY_OP_bitcast)
     return bit_cast(cg, a[0], in, out, n);
   if (op == CY_OP_isnan || op == CY_OP_isinf)
@@ -483,11 +504,8 @@ V cy_lp_identity(cy_cg *cg, cy_op op, cy_dtype t, unsigned n) {
     else if (sgn)
       c.i = -(int64_t)(top >> 1) - 1;
     break;
-  case CY_OP_and:
-    c.u = t == CY_BOOL ? 1 : top;
-    break;
-  default: /* add, or: 0 */
-    break;
+  case CY_OP_and: c.u = t == CY_BOOL ? 1 : top; break;
+  default: /* add, or: 0 */ break;
   }
   return cy_lp_const(cg, t, c, n);
 }

@@ -1,4 +1,4 @@
-/* winograd.c - 3x3 convolution of stride 1 by F(4x4,3x3): 36 products per 16 outputs and channel instead of 144.
+/* winograd.c - 3x3 convolution of stride 1, any dilation, by F(4x4,3x3): 36 products per 16 outputs and channel instead of 144.
  *
  * Comes in: a cy_conv_desc with cy_winograd_possible. Goes out: one phase, tasks being (block of tiles, block of
  * panels). A task
@@ -26,12 +26,21 @@ bool cy_winograd_possible(const cy_conv_desc *d) {
   if (d->n_spatial != 2 || d->transposed || d->groups != 1 || d->cin < 16 || d->cout < 16 || d->cin % 8)
     return false;
   for (int i = 0; i < 2; i++)
-    if (d->kernel[i] != 3 || d->stride[i] != 1 || d->dilation[i] != 1)
+    if (d->kernel[i] != 3 || d->stride[i] != 1)
       return false;
   return true;
 }
 
 /* ---- the plan ---- */
+
+/* With dilation D, outputs and inputs D apart form D*D pictures of their own, each cut into tiles. Tiles along an axis
+ * of `out` outputs: */
+static int64_t axis_tiles(int64_t out, int64_t dilation) { return dilation * (((out + dilation - 1) / dilation + 3) / 4); }
+
+static int64_t known_tiles(const cy_conv_desc *d, int64_t images) {
+  return images * axis_tiles(cy_conv_known(d->out[0]), d->dilation[0]) *
+         axis_tiles(cy_conv_known(d->out[1]), d->dilation[1]);
+}
 
 /* Cycles of one task on vectors of W floats; bandwidth: bytes of weights a cycle. */
 static double task_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c, double bandwidth) {
@@ -65,8 +74,7 @@ static void blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
 static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
   wino w = {.d = d, .c = d->cin};
   cy_conv_axes(d, 0, w.axis);
-  int64_t oh = cy_conv_known(d->out[0]), ow = cy_conv_known(d->out[1]);
-  int64_t total = cy_conv_known(d->batch) * ((oh + 3) / 4) * ((ow + 3) / 4);
+  int64_t total = known_tiles(d, cy_conv_known(d->batch));
   w.tile = cy_tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = (d->cout + w.nr - 1) / w.nr;
@@ -91,17 +99,17 @@ cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
 
 double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_pixels) {
   wino w = plan(cg, d);
-  double pixels = (double)(cy_conv_known(d->batch) * cy_conv_known(d->out[0]) * cy_conv_known(d->out[1]));
-  double tiles =
-      (double)(cy_conv_known(d->batch) * ((cy_conv_known(d->out[0]) + 3) / 4) * ((cy_conv_known(d->out[1]) + 3) / 4));
-  return task_cost(cg->W, (int64_t)(pixels > 0 ? tiles : unknown_pixels / 16), w.panels * w.nr, w.c,
+  int64_t tiles = known_tiles(d, cy_conv_images(d));
+  return task_cost(cg->W, tiles ? tiles : (int64_t)unknown_pixels / 16, w.panels * w.nr, w.c,
                    CY_BYTES_PER_CYCLE);
 }
 
 /* ---- sizes ---- */
 
 static V tiles_along(cy_cg *cg, const wino *w, int axis) {
-  return cy_ceil_div(cg, cy_size(cg, w->axis[axis].out), cy_i64(cg, 4));
+  int64_t dilation = w->axis[axis].inc;
+  V out = cy_addc(cg, cy_size(cg, w->axis[axis].out), dilation - 1);
+  return cy_mulc(cg, cy_ceil_div(cg, cy_div(cg, out, cy_i64(cg, dilation)), cy_i64(cg, 4)), dilation);
 }
 static V tile_count(cy_cg *cg, const wino *w) {
   return cy_mul(cg, cy_size(cg, w->d->batch), cy_mul(cg, tiles_along(cg, w, 1), tiles_along(cg, w, 2)));
@@ -150,9 +158,25 @@ typedef struct spot {
   V n, oh, ow;
 } spot;
 
+/* The first output of tile t of an axis. */
+static V tile_start(cy_cg *cg, const wino *w, int axis, V t) {
+  int64_t dilation = w->axis[axis].inc;
+  if (dilation == 1)
+    return cy_mulc(cg, t, 4);
+  V each = cy_div(cg, tiles_along(cg, w, axis), cy_i64(cg, dilation));
+  return cy_add(cg, cy_div(cg, t, each), cy_mulc(cg, cy_mod(cg, t, each), 4 * dilation));
+}
+
 static spot emit_spot(cy_cg *cg, const wino *w, V tile) {
   V tw = tiles_along(cg, w, 2), th = tiles_along(cg, w, 1), row = cy_div(cg, tile, tw);
-  return (spot){cy_div(cg, row, th), cy_mulc(cg, cy_mod(cg, row, th), 4), cy_mulc(cg, cy_mod(cg, tile, tw), 4)};
+  return (spot){cy_div(cg, row, th), tile_start(cg, w, 1, cy_mod(cg, row, th)), tile_start(cg, w, 2, cy_mod(cg, tile, tw))};
+}
+
+/* How many of a tile's four outputs along an axis exist, the first being `at`; none where a picture is smaller than others. */
+static V tile_outputs(cy_cg *cg, const wino *w, int axis, V at) {
+  V left = cy_addc(cg, cy_sub(cg, cy_size(cg, w->axis[axis].out), at), w->axis[axis].inc - 1);
+  left = cy_imax(cg, left, cy_i64(cg, 0));
+  return cy_imin(cg, cy_i64(cg, 4), cy_div(cg, left, cy_i64(cg, w->axis[axis].inc)));
 }
 
 /* The 36 addresses of a patch, as i64 in `table`. */
@@ -162,12 +186,12 @@ static void emit_addresses(cy_cg *cg, const wino *w, const spot *s, V table) {
   V image = LLVMBuildPtrToInt(cg->b, cy_arg_ptr(cg, d->a_slot), cg->i64, "");
   image = cy_add(cg, image, cy_mul(cg, s->n, cy_mulc(cg, cy_size(cg, d->in_n), 4)));
   for (int x = 0; x < 6; x++) {
-    V iw = cy_addc(cg, s->ow, x - d->pad[1]);
+    V iw = cy_addc(cg, s->ow, x * d->dilation[1] - d->pad[1]);
     column_ok[x] = cy_icmp(cg, LLVMIntULT, iw, cy_size(cg, d->in[1]));
     column[x] = cy_mul(cg, iw, cy_mulc(cg, cy_size(cg, d->in_s[1]), 4));
   }
   for (int y = 0; y < 6; y++) {
-    V ih = cy_addc(cg, s->oh, y - d->pad[0]), ok = cy_icmp(cg, LLVMIntULT, ih, cy_size(cg, d->in[0]));
+    V ih = cy_addc(cg, s->oh, y * d->dilation[0] - d->pad[0]), ok = cy_icmp(cg, LLVMIntULT, ih, cy_size(cg, d->in[0]));
     V row = cy_add(cg, image, cy_mul(cg, ih, cy_mulc(cg, cy_size(cg, d->in_s[0]), 4)));
     for (int x = 0; x < 6; x++) {
       V both = LLVMBuildAnd(cg->b, ok, column_ok[x], "");
@@ -246,13 +270,14 @@ static void emit_unpatch(cy_cg *cg, const wino *w, V in, V half, V out) {
 
 typedef struct output_row {
   V n, oh, ow;
+  int64_t step;
 } output_row;
 
 static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
   const output_row *r = ctx;
   idx[0] = r->n;
   idx[1] = r->oh;
-  idx[2] = cy_add(cg, r->ow, row);
+  idx[2] = cy_add(cg, r->ow, cy_mulc(cg, row, r->step));
 }
 
 /* One tile, columns [j0, j0 + CHUNK) of the task, which are output channels col0 + j0 and on. */
@@ -264,11 +289,9 @@ static void emit_output_chunk(cy_cg *cg, const wino *w, const spot *s, V m, V j0
   cy_loop_begin(cg, &j, cy_i64(cg, 0), cols, cy_i64(cg, cg->W), NULL, 0);
   emit_unpatch(cg, w, cy_gepf(cg, m, cy_add(cg, j0, j.iv)), half, cy_gepf(cg, buffer, j.iv));
   cy_loop_end(cg, &j, NULL);
-  V four = cy_i64(cg, 4), ld = cy_i64(cg, CHUNK * 4);
-  V ny = cy_imin(cg, four, cy_sub(cg, cy_size(cg, d->out[0]), s->oh));
-  V nx = cy_imin(cg, four, cy_sub(cg, cy_size(cg, d->out[1]), s->ow));
+  V ld = cy_i64(cg, CHUNK * 4), ny = tile_outputs(cg, w, 1, s->oh), nx = tile_outputs(cg, w, 2, s->ow);
   cy_loop_begin(cg, &y, cy_i64(cg, 0), ny, cy_i64(cg, 1), NULL, 0);
-  output_row at = {s->n, cy_add(cg, s->oh, y.iv), s->ow};
+  output_row at = {s->n, cy_add(cg, s->oh, cy_mulc(cg, y.iv, d->dilation[0])), s->ow, d->dilation[1]};
   cy_rows rows = {row_index, &at, 3};
   cy_epilogue_tile(cg, &d->epilogue, &rows, cy_gep(cg, buffer, cy_mulc(cg, y.iv, 4 * CHUNK * 4)), ld, nx, cy_i64(cg, 0),
                    cols, cy_add(cg, col0, j0), (unsigned)(d->cout % cg->W));

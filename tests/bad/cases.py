@@ -289,7 +289,7 @@ def concat_of_different_ranks(d):
     save(d, [h.make_node('Concat', ['x', 'z'], ['y'], name='bad_node', axis=0)], [port('x'), port('z', (2, 3, 4))])
 
 
-@case('bad_node', 'int64', 'float')
+@case('bad_node', 'i64', 'f32')
 def dtypes_differ(d):
     save(d, [h.make_node('Add', ['x', 'z'], ['y'], name='bad_node')], [port('x'), port('z', dtype=T.INT64)])
 

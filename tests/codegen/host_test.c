@@ -494,6 +494,15 @@ static void test_determinism(void) {
   }
 }
 
+/* The archive holds the runtime of this build, sanitizers included. */
+#if defined(__SANITIZE_ADDRESS__)
+#define LINK_FLAGS "-fsanitize=address,undefined"
+#elif defined(__SANITIZE_THREAD__)
+#define LINK_FLAGS "-fsanitize=thread"
+#else
+#define LINK_FLAGS ""
+#endif
+
 static int shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static int shell(const char *format, ...) {
   char command[2000];
@@ -528,7 +537,7 @@ static void test_archives(void) {
                       "  if (one_run(0, &in, &sizes, &out, 0) || two_run(0, &in2, &sizes2, &out2, 0)) return 2;\n"
                       "  for (int i = 0; i < 6; i++) if (z[i] != -(2 * (-(2 * x[i] + 1) + 0.5f) + 1) + 0.5f) return 3;\n"
                       "  return 0;\n}\n");
-  CHECK_INT_EQ(shell("cd '%s' && cc -Wall -Wextra -Werror app.c one.a two.a -lm -lpthread -o app && ./app", dir), 0);
+  CHECK_INT_EQ(shell("cd '%s' && cc -Wall -Wextra -Werror " LINK_FLAGS " app.c one.a two.a -lm -lpthread -o app && ./app", dir), 0);
   write_text("use.cpp", "#include \"one.h\"\n#include \"two.h\"\nint main() { return one_model() == two_model(); }\n");
   if (system("c++ --version >/dev/null 2>&1"))
     CHECK_SKIP("no C++ compiler for headers");

@@ -1,8 +1,8 @@
 /* jit.h - runs emitted kernels inside a test, and compares them with the interpreter.
  *
- * A harness owns a cy_cg and an LLJIT. jit_check() fills the kernel's arguments with random numbers, runs it compiled (its
- * tasks in uneven pieces, by two workers) and interpreted, and compares every written argument and the sentinels around it.
- * Test programs are single files, so everything is here.
+ * A harness owns a cy_cg and an LLJIT. jit_check() fills the kernel's arguments with random numbers, runs it compiled
+ * (its tasks in uneven pieces, by two workers) and interpreted, and compares every written argument and the sentinels
+ * around it. Test programs are single files, so everything is here.
  */
 #ifndef CY_TESTS_JIT_H
 #define CY_TESTS_JIT_H
@@ -101,12 +101,14 @@ typedef struct jit_case {
   const char *what;
   int64_t elems[JIT_MAX_ARGS]; /* of every argument but scratch */
   const int64_t *syms;
-  double lo, hi;               /* range of random floats; both 0: -2 .. 2. Of integers too when `ints` */
+  double lo, hi; /* range of random floats; both 0: -2 .. 2. Of integers too when `ints` */
   bool ints;
   double rtol, atol;
 } jit_case;
 
-static inline size_t jit_bytes(cy_dtype t, int64_t elems) { return ((size_t)elems * (size_t)cy_dtype_of(t)->bits + 7) / 8; }
+static inline size_t jit_bytes(cy_dtype t, int64_t elems) {
+  return ((size_t)elems * (size_t)cy_dtype_of(t)->bits + 7) / 8;
+}
 
 static inline void jit_fill(jit *j, void *at, cy_dtype t, int64_t n, const jit_case *c) {
   double lo = c->lo, hi = c->hi;
@@ -131,7 +133,12 @@ static inline bool jit_same(cy_dtype t, cy_scalar a, cy_scalar b, const jit_case
     return a.u == b.u;
   if (isnan(a.f) || isnan(b.f))
     return isnan(a.f) && isnan(b.f);
-  double rtol = c->rtol ? c->rtol : t == CY_F64 ? 1e-13 : t == CY_F32 ? 2e-6 : t == CY_F16 ? 1e-3 : t == CY_BF16 ? 8e-3 : 0.13;
+  double rtol = c->rtol        ? c->rtol
+                : t == CY_F64  ? 1e-13
+                : t == CY_F32  ? 2e-6
+                : t == CY_F16  ? 1e-3
+                : t == CY_BF16 ? 8e-3
+                               : 0.13;
   return a.f == b.f || fabs(a.f - b.f) <= c->atol + rtol * fabs(b.f);
 }
 
@@ -143,7 +150,8 @@ static inline int jit_compare(const jit_case *c, uint32_t arg, cy_dtype t, const
       if (cy_dtype_is_float(t))
         fprintf(stderr, "%s: a%u[%lld] is %.9g, not %.9g\n", c->what, arg, (long long)i, a.f, b.f);
       else
-        fprintf(stderr, "%s: a%u[%lld] is %lld, not %lld\n", c->what, arg, (long long)i, (long long)a.i, (long long)b.i);
+        fprintf(stderr, "%s: a%u[%lld] is %lld, not %lld\n", c->what, arg, (long long)i, (long long)a.i,
+                (long long)b.i);
     }
   }
   return bad;
@@ -188,7 +196,8 @@ static inline int jit_check(jit *j, cy_kernel *k, const jit_case *c) {
   for (uint32_t i = 0; i < n; i++) {
     if (args[i].kind == CY_ARG_WRITE)
       bad += jit_compare(c, i, args[i].dtype, got[i] + JIT_GUARD, want[i] + JIT_GUARD);
-    if (memcmp(got[i], want[i], JIT_GUARD) || memcmp(got[i] + JIT_GUARD + size[i], want[i] + JIT_GUARD + size[i], JIT_GUARD)) {
+    if (memcmp(got[i], want[i], JIT_GUARD) ||
+        memcmp(got[i] + JIT_GUARD + size[i], want[i] + JIT_GUARD + size[i], JIT_GUARD)) {
       fprintf(stderr, "%s: wrote outside of a%u\n", c->what, i);
       bad++;
     }

@@ -1,4 +1,5 @@
-/* math_test.c - accuracy of the expanded f32 functions, compiled, against libm in double. CY_MATH_PRINT=1 prints what was measured. */
+/* math_test.c - accuracy of the expanded f32 functions, compiled, against libm in double. CY_MATH_PRINT=1 prints what
+ * was measured. */
 #include "tests/check.h"
 #include "tests/codegen/jit.h"
 
@@ -12,16 +13,20 @@ typedef struct range {
 } range;
 
 static const range ranges[] = {
-    {CY_OP_exp, -103, 88.7, 2, 0},         {CY_OP_exp, -1, 1, 2, 0},
-    {CY_OP_log, 1e-38, 1e-30, 3, 0},       {CY_OP_log, 0.5, 2, 3, 0},        {CY_OP_log, 1, 1e30, 3, 0},
-    {CY_OP_sigmoid, -80, 20, 4, 0},        {CY_OP_tanh, -0.7, 0.7, 5, 0},    {CY_OP_tanh, -12, 12, 5, 0},
-    {CY_OP_erf, -0.7, 0.7, 6, 0},          {CY_OP_erf, -5, 5, 8, 0},         {CY_OP_sin, -3.2, 3.2, 3, 0},
-    {CY_OP_sin, -1e5, 1e5, 3, 1e-7},       {CY_OP_cos, -3.2, 3.2, 3, 1e-7},  {CY_OP_cos, -1e5, 1e5, 3, 1e-7},
-    {CY_OP_sin, -1e8, 1e8, 3, 1e-4},       {CY_OP_tan, -1.5, 1.5, 5, 0},     {CY_OP_asin, -1, 1, 5, 0},
-    {CY_OP_acos, -1, 1, 5, 2e-7},          {CY_OP_atan, -3, 3, 5, 0},        {CY_OP_atan, -1e6, 1e6, 5, 0},
-    {CY_OP_sinh, -1.5, 1.5, 8, 0},         {CY_OP_sinh, -89, 89, 8, 0},      {CY_OP_cosh, -89, 89, 8, 0},
-    {CY_OP_asinh, -3, 3, 6, 0},            {CY_OP_asinh, -1e20, 1e20, 6, 0}, {CY_OP_acosh, 1, 3, 6, 0},
-    {CY_OP_acosh, 1, 1e20, 6, 0},          {CY_OP_atanh, -0.9999, 0.9999, 6, 0},
+    {CY_OP_exp, -103, 88.7, 2, 0},    {CY_OP_exp, -1, 1, 2, 0},
+    {CY_OP_log, 1e-38, 1e-30, 3, 0},  {CY_OP_log, 0.5, 2, 3, 0},
+    {CY_OP_log, 1, 1e30, 3, 0},       {CY_OP_sigmoid, -80, 20, 4, 0},
+    {CY_OP_tanh, -0.7, 0.7, 5, 0},    {CY_OP_tanh, -12, 12, 5, 0},
+    {CY_OP_erf, -0.7, 0.7, 6, 0},     {CY_OP_erf, -5, 5, 8, 0},
+    {CY_OP_sin, -3.2, 3.2, 3, 0},     {CY_OP_sin, -1e5, 1e5, 3, 1e-7},
+    {CY_OP_cos, -3.2, 3.2, 3, 1e-7},  {CY_OP_cos, -1e5, 1e5, 3, 1e-7},
+    {CY_OP_sin, -1e8, 1e8, 3, 1e-4},  {CY_OP_tan, -1.5, 1.5, 5, 0},
+    {CY_OP_asin, -1, 1, 5, 0},        {CY_OP_acos, -1, 1, 5, 2e-7},
+    {CY_OP_atan, -3, 3, 5, 0},        {CY_OP_atan, -1e6, 1e6, 5, 0},
+    {CY_OP_sinh, -1.5, 1.5, 8, 0},    {CY_OP_sinh, -89, 89, 8, 0},
+    {CY_OP_cosh, -89, 89, 8, 0},      {CY_OP_asinh, -3, 3, 6, 0},
+    {CY_OP_asinh, -1e20, 1e20, 6, 0}, {CY_OP_acosh, 1, 3, 6, 0},
+    {CY_OP_acosh, 1, 1e20, 6, 0},     {CY_OP_atanh, -0.9999, 0.9999, 6, 0},
 };
 
 static cyrt_kernel compile(cy_op op, int nargs) {
@@ -91,7 +96,8 @@ static void test_accuracy(void) {
 
 /* Corners give what libm gives. */
 static void test_corners(void) {
-  float x[] = {0, -0.0f, INFINITY, -INFINITY, NAN, 1, -1, 0x1p-149f, 1e-40f, -1e-40f, 3e38f, -3e38f, 88.8f, -110, 2, -2};
+  float x[] = {0,      -0.0f,   INFINITY, -INFINITY, NAN,   1,    -1, 0x1p-149f,
+               1e-40f, -1e-40f, 3e38f,    -3e38f,    88.8f, -110, 2,  -2};
   float y[CHECK_COUNT(x)];
   cyrt_slot slots[2] = {{x}, {y}};
   for (cy_op op = CY_OP_exp; op <= CY_OP_sigmoid; op++) {
@@ -109,7 +115,8 @@ static void test_corners(void) {
 }
 
 static void test_pow(void) {
-  static const float v[] = {0, -0.0f, 1, -1, 2, -2, 0.5f, -0.5f, 3, -3, 10.25f, 1e-20f, -1e10f, INFINITY, -INFINITY, NAN, 1e-42f, 37, -38, 0.9999f};
+  static const float v[] = {0,      -0.0f,  1,      -1,       2,         -2,  0.5f,   -0.5f, 3,   -3,
+                            10.25f, 1e-20f, -1e10f, INFINITY, -INFINITY, NAN, 1e-42f, 37,    -38, 0.9999f};
   enum { N = CHECK_COUNT(v) };
   static float x[N * N], y[N * N], z[N * N];
   cyrt_slot slots[3] = {{x}, {y}, {z}};

@@ -28,6 +28,8 @@ static void test_folding(void) {
   CHECK_INT_EQ(cy_x_select(k, t, x, zero), x);
   CHECK_INT_EQ(cy_x_bin(k, CY_OP_lt, zero, one), t);
   CHECK_INT_EQ(cy_x_bin(k, CY_OP_add, one, one), cy_x_const(k, CY_F32, 2));
+  cy_expr mixed[2] = {x, cy_x_int(k, CY_I64, 2)};
+  CHECK_INT_EQ(cy_x_op(k, CY_OP_pow, CY_F32, mixed, 2), cy_x_bin(k, CY_OP_mul, x, x));
 }
 
 static void test_index(void) {
@@ -92,7 +94,8 @@ enum { CASES = 8 };
 static cy_kernel *build(int which, int64_t *out_in, int64_t *out_out) {
   cy_kernel *k = cy_kernel_create(g, "k");
   cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-  static const int64_t sizes[CASES][3] = {{3, 5, 7}, {1, 4, 40}, {2, 48, 30}, {6, 1, 4096}, {5, 9, 33}, {5, 9, 33}, {4, 3, 17}, {2, 32, 64}};
+  static const int64_t sizes[CASES][3] = {{3, 5, 7},  {1, 4, 40}, {2, 48, 30}, {6, 1, 4096},
+                                          {5, 9, 33}, {5, 9, 33}, {4, 3, 17},  {2, 32, 64}};
   const int64_t *s = sizes[which];
   cy_var v[3];
   cy_expr i[3];
@@ -107,13 +110,11 @@ static cy_kernel *build(int which, int64_t *out_in, int64_t *out_out) {
   cy_expr swap = add(k, mulc(k, add(k, mulc(k, i[0], s[2]), i[2]), s[1]), i[1]);
   *out_in = *out_out = s[0] * s[1] * s[2];
   switch (which) {
-  case 2: case 7: /* transpose */
-    cy_kernel_store(k, y, swap, cy_x_load(k, x, row));
-    break;
-  case 3: /* few long rows, broadcast along the first axis */
-    cy_kernel_store(k, y, row, cy_x_load(k, x, i[2]));
-    break;
-  case 4: case 5: { /* reduction over the last (4) or the middle axis (5) */
+  case 2:
+  case 7: /* transpose */ cy_kernel_store(k, y, swap, cy_x_load(k, x, row)); break;
+  case 3: /* few long rows, broadcast along the first axis */ cy_kernel_store(k, y, row, cy_x_load(k, x, i[2])); break;
+  case 4:
+  case 5: { /* reduction over the last (4) or the middle axis (5) */
     cy_var grid = which == 4 ? v[1] : v[2], loop = which == 4 ? v[2] : v[1];
     cy_kernel_add_grid(k, v[0]);
     cy_kernel_add_grid(k, grid);
@@ -129,8 +130,7 @@ static cy_kernel *build(int which, int64_t *out_in, int64_t *out_out) {
   case 6: /* the index itself is data */
     cy_kernel_store(k, y, row, add(k, cy_x_load(k, x, row), cy_x_cast(k, i[1], CY_F32)));
     break;
-  default:
-    cy_kernel_store(k, y, row, cy_x_un(k, CY_OP_abs, cy_x_load(k, x, row)));
+  default: cy_kernel_store(k, y, row, cy_x_un(k, CY_OP_abs, cy_x_load(k, x, row)));
   }
   return k;
 }
@@ -198,9 +198,12 @@ static void test_cost(void) {
   free(syms);
 }
 
-static const check_test tests[] = {{"folding", test_folding},   {"index", test_index},
-                                   {"affine", test_affine},     {"schedule", test_schedule},
-                                   {"shapes", test_shapes_of_schedules}, {"cost", test_cost}};
+static const check_test tests[] = {{"folding", test_folding},
+                                   {"index", test_index},
+                                   {"affine", test_affine},
+                                   {"schedule", test_schedule},
+                                   {"shapes", test_shapes_of_schedules},
+                                   {"cost", test_cost}};
 
 int main(int argc, char **argv) {
   cy_diag_sink *diag = cy_diag_create();

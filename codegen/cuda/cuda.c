@@ -1,0 +1,244 @@
+/* cuda.c - the row of the CUDA target: which --target specs are ours, and kernels to device code.
+ *
+ * In: prepared kernels of a shard. Out: an object with one read-only symbol, a cyrt_cuda_images (cyto_abi.h): a cubin
+ * for every architecture asked for, and PTX that drivers translate for devices which have none. Shards are compiled by
+ * processes of their own, so several NVRTCs work at once. For text kinds: the CUDA C source, or its PTX.
+ */
+#define _GNU_SOURCE
+#include "codegen/cuda/cuda_int.h"
+#include "codegen/host_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- architectures ---- */
+
+static const cy_cuda_arch known[] = {{75, 0},  {80, 0},    {86, 0},  {87, 0},  {89, 0},  {90, 0},    {90, 'a'},
+                                     {100, 0}, {100, 'a'}, {103, 0}, {110, 0}, {120, 0}, {120, 'a'}, {121, 0}};
+static const cy_cuda_arch common[] = {{75, 0}, {80, 0}, {89, 0}, {90, 'a'}, {120, 0}};
+enum { PTX_ARCH = 80 };
+
+#define SPECS                                                                                                          \
+  "cuda, or sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_90a, sm_100, sm_120, .., several separated by commas"
+
+static void add_arch(cy_cuda_machine *c, cy_cuda_arch arch) {
+  for (int i = 0; i < c->narch; i++)
+    if (c->arch[i].number == arch.number && c->arch[i].suffix == arch.suffix)
+      return;
+  if (c->narch < (int)(sizeof c->arch / sizeof *c->arch))
+    c->arch[c->narch++] = arch;
+}
+
+static bool add_named(cy_cuda_machine *c, const char *name, size_t len) {
+  char text[16];
+  if (len == 4 && strncmp(name, "cuda", 4) == 0) {
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+      add_arch(c, common[i]);
+    return true;
+  }
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    char suffix[2] = {known[i].suffix, 0};
+    snprintf(text, sizeof text, "sm_%d%s", known[i].number, suffix);
+    if (strlen(text) == len && strncmp(text, name, len) == 0) {
+      add_arch(c, known[i]);
+      return true;
+    }
+  }
+  return false;
+}
+
+static bool match(const char *spec, cy_machine *m, char **out_error) {
+  if (strncmp(spec, "sm_", 3) && strncmp(spec, "cuda", 4))
+    return false;
+  cy_cuda_machine *c = calloc(1, sizeof *c);
+  if (!c)
+    abort();
+  for (const char *p = spec; *p; p += *p == ',') {
+    size_t len = strcspn(p, ",");
+    if (!add_named(c, p, len)) {
+      if (asprintf(out_error, "'%.*s' is no architecture that is supported", (int)len, p) < 0)
+        abort();
+      free(c);
+      return false;
+    }
+    p += len;
+  }
+  m->state = c;
+  m->cpu = strdup("x86-64"); /* of the host program */
+  m->needs = strdup("");
+  m->text = strdup(spec);
+  return true;
+}
+
+static void release(cy_machine *m) { free(m->state); }
+
+/* ---- kernels ---- */
+
+const cy_cuda_form *cy_cuda_form_of(const cy_kernel_plan *plan) { return plan->form; }
+
+static bool supports(const cy_machine *m, cy_kernel *k) {
+  (void)m;
+  return cy_cuda_contract_supports(k);
+}
+
+static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
+  static const char *const names[] = {"items", "groups", "tiles"};
+  (void)p;
+  const cy_cuda_machine *c = m->state;
+  cy_cuda_form *form = cy_cuda_schedule(plan->kernel);
+  plan->form = form;
+  plan->algorithm = names[form->kind];
+  if (form->kind == CY_CUDA_TILES)
+    plan->algorithm = cy_arena_printf(cy_graph_arena(cy_kernel_graph(plan->kernel)), "tiles %dx%dx%d", form->tile.m,
+                                      form->tile.n, form->tile.k);
+  plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
+}
+
+static uint32_t pack(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset) {
+  (void)m;
+  (void)p;
+  (void)v;
+  (void)offset;
+  cy_bug("kernel '%s' asks for packed weights, which no kernel for CUDA does", plan->symbol);
+}
+
+/* ---- sources and images ---- */
+
+typedef struct shard {
+  cy_kernel_plan **plans;
+  uint32_t n;
+} shard;
+
+static char *print_source(const shard *s) {
+  char *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  if (!f)
+    abort();
+  fputs(cy_cuda_prelude, f);
+  for (uint32_t i = 0; i < s->n; i++) {
+    cy_bug_context = s->plans[i]->symbol;
+    cy_cuda_print(f, s->plans[i]->kernel, cy_cuda_form_of(s->plans[i]), s->plans[i]->symbol);
+  }
+  if (fclose(f))
+    abort();
+  return text;
+}
+
+/* Reducing a large angle takes a table on the stack, which is the C library's business. */
+static bool may_use_stack(void *ctx, const char *function) {
+  const shard *s = ctx;
+  for (uint32_t i = 0; i < s->n; i++) {
+    cy_kernel *k = s->plans[i]->kernel;
+    if (strcmp(s->plans[i]->symbol, function))
+      continue;
+    for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
+      uint16_t op = cy_expr_of(k, e)->op;
+      if (op == CY_OP_sin || op == CY_OP_cos || op == CY_OP_tan)
+        return true;
+    }
+  }
+  return false;
+}
+
+/* The fallback: PTX of the oldest architecture, but not older than PTX_ARCH unless nothing newer was asked for. */
+static cy_cuda_arch ptx_arch(const cy_cuda_machine *c) {
+  int newest = 0;
+  for (int i = 0; i < c->narch; i++)
+    newest = c->arch[i].number > newest ? c->arch[i].number : newest;
+  return (cy_cuda_arch){newest < PTX_ARCH ? newest : PTX_ARCH, 0};
+}
+
+static int compile_all(const cy_cuda_machine *c, shard *s, bool only_ptx, cy_cuda_image *images, int *out_n,
+                       char **out_error) {
+  cy_nvrtc_check check = {may_use_stack, s};
+  cy_nvrtc *nvrtc = cy_nvrtc_open(out_error);
+  int rc = nvrtc ? 0 : -1;
+  char *source = print_source(s);
+  for (int i = 0; rc == 0 && !only_ptx && i < c->narch; i++)
+    rc = cy_nvrtc_compile(nvrtc, source, c->arch[i], false, &check, &images[(*out_n)++], out_error);
+  if (rc == 0)
+    rc = cy_nvrtc_compile(nvrtc, source, ptx_arch(c), true, &check, &images[(*out_n)++], out_error);
+  free(source);
+  cy_nvrtc_close(nvrtc);
+  return rc;
+}
+
+/* ---- files ---- */
+
+static bool write_at(FILE *f, uint64_t at, const void *bytes, size_t n) {
+  return fseek(f, (long)at, SEEK_SET) == 0 && fwrite(bytes, 1, n, f) == n;
+}
+
+static bool write_images(FILE *f, const cy_cuda_image *images, int n, const char *symbol) {
+  size_t head_bytes = sizeof(cyrt_cuda_images) + (size_t)n * sizeof(cyrt_cuda_image);
+  cyrt_cuda_images *head = calloc(1, head_bytes);
+  cy_elf_image elf;
+  if (!head)
+    abort();
+  uint64_t at = (head_bytes + 63) / 64 * 64;
+  head->count = (uint64_t)n;
+  for (int i = 0; i < n; i++) {
+    uint32_t specific = images[i].arch.suffix ? CYRT_CUDA_SPECIFIC : 0;
+    head->image[i] = (cyrt_cuda_image){(uint32_t)images[i].arch.number + specific, images[i].ptx, at, images[i].size};
+    at += (images[i].size + 63) / 64 * 64;
+  }
+  cy_elf_data_object(".cyto_cuda", symbol, at, &elf);
+  bool ok = write_at(f, 0, elf.head, sizeof elf.head) && write_at(f, elf.data_offset, head, head_bytes);
+  for (int i = 0; ok && i < n; i++)
+    ok = write_at(f, elf.data_offset + head->image[i].offset, images[i].bytes, images[i].size);
+  ok = ok && write_at(f, elf.tail_offset, elf.tail, elf.tail_bytes);
+  free(head);
+  return ok;
+}
+
+static void describe_kernels(shard *s, const char *symbol) {
+  for (uint32_t i = 0; i < s->n; i++) {
+    cy_kernel_code *code = &s->plans[i]->code;
+    code->nphases = 1;
+    snprintf(code->phase[0].symbol, sizeof code->phase[0].symbol, "%s", s->plans[i]->symbol);
+    snprintf(code->images, sizeof code->images, "%s", symbol);
+  }
+}
+
+static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint32_t n, int opt_level,
+                cy_code_kind kind, const char *path, char **out_error) {
+  (void)p;
+  (void)opt_level;
+  shard s = {plans, n};
+  cy_cuda_image images[18] = {{.bytes = NULL}};
+  char symbol[128];
+  int nimages = 0, rc = 0;
+  snprintf(symbol, sizeof symbol, "%s_images", plans[0]->symbol);
+  if (kind == CY_CODE_LL) {
+    images[nimages++].bytes = print_source(&s);
+    images[0].size = strlen(images[0].bytes);
+  } else {
+    rc = compile_all(m->state, &s, kind == CY_CODE_ASM, images, &nimages, out_error);
+  }
+  FILE *f = rc == 0 ? fopen(path, "wb") : NULL;
+  bool ok = f && (kind == CY_CODE_OBJECT ? write_images(f, images, nimages, symbol)
+                                         : write_at(f, 0, images[0].bytes, strlen(images[0].bytes)));
+  if (f && fclose(f))
+    ok = false;
+  if (rc == 0 && !ok) {
+    *out_error = strdup("an object file cannot be written to the temporary directory");
+    rc = -1;
+  }
+  for (int i = 0; i < nimages; i++)
+    free(images[i].bytes);
+  describe_kernels(&s, symbol);
+  return rc;
+}
+
+const cy_target cy_target_cuda = {
+    .name = "cuda",
+    .specs = SPECS,
+    .match = match,
+    .release = release,
+    .supports = supports,
+    .prepare = prepare,
+    .pack = pack,
+    .emit = emit,
+    .host = &cy_host_cuda,
+};

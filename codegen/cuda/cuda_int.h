@@ -1,0 +1,138 @@
+/* cuda_int.h - what the files of the CUDA target share.
+ *
+ * A kernel becomes one CUDA function whose parameters are its slots: a pointer per argument, then an i64 per size.
+ * Which thread does what is a cy_cuda_form, chosen once (schedule.c) and used by the printer and by the launch:
+ *
+ *   items   a thread per item; an item is a task, or one turn of the lane loop that is the kernel's whole body
+ *   groups  32 threads or a whole block per task: lane loops are dealt out to neighbouring threads, reductions are
+ *           combined by shuffles, statements outside of lane loops are done by all threads alike, their stores by one
+ *   tiles   a block per tile of a contraction's result (contract.c)
+ *
+ * A further generator of contractions is a further kind of form, with a row in `generators` of contract.c.
+ */
+#ifndef CY_CUDA_INT_H
+#define CY_CUDA_INT_H
+
+#include "codegen/target.h"
+
+typedef enum cy_cuda_form_kind { CY_CUDA_ITEMS, CY_CUDA_GROUPS, CY_CUDA_TILES } cy_cuda_form_kind;
+
+typedef struct cy_cuda_tile {
+  int m, n, k;            /* of the block */
+  int thread_m, thread_n; /* results per thread */
+} cy_cuda_tile;
+
+typedef struct cy_cuda_form {
+  cy_cuda_form_kind kind;
+  int threads;          /* per block */
+  int group;            /* GROUPS: threads per task */
+  cy_dim blocks;        /* how many the launch wants */
+  int64_t max_blocks;   /* how many it may want; 0: as many as a grid can have */
+  const cy_stmt *lanes; /* ITEMS: the lane loop whose turns are items, or NULL */
+  uint32_t in_shared;   /* GROUPS: bit i: argument i is scratch that fits in shared memory */
+  int stripes;          /* GROUPS: groups of a block that need their own piece of scratch; 0: none is needed */
+  cy_cuda_tile tile;    /* TILES */
+} cy_cuda_form;
+
+/* ---- schedule.c ---- */
+cy_cuda_form *cy_cuda_schedule(cy_kernel *k); /* in the graph's arena */
+
+/* ---- print_expr.c: expressions as C text ---- */
+
+/* One kernel being printed. Temporaries are numbered; what was computed in a C block is forgotten at its end. */
+typedef struct cy_cu {
+  FILE *out;
+  cy_kernel *k;
+  cy_graph *g;
+  const cy_cuda_form *form;
+  const cy_karg_info *args;
+  uint32_t nargs;
+  const cy_dim *dims;
+  uint32_t ndims, nexprs;
+  uint32_t *temp; /* [nexprs] number of the temporary that holds the value, 0: none */
+  uint32_t ntemps;
+  cy_expr *log; /* what temp[] was set for, in order */
+  uint32_t nlog;
+  struct cy_cu_range *range; /* [nexprs] of i64 expressions */
+  uint8_t *has_load;         /* [nexprs] 0: not known, 1: no, 2: yes */
+  int indent;
+  bool wide;          /* numbers of items and tasks need 64 bits */
+  int group;          /* threads that share the statements being printed; 1: each thread on its own */
+  uint8_t *reduced;   /* [locals + 1] accumulated across the threads of a group: goes to a partial p<i> */
+  uint8_t *exchanged; /* [args] written and read: groups synchronise around stores */
+} cy_cu;
+
+void cy_cu_init(cy_cu *p, FILE *out, cy_kernel *k, const cy_cuda_form *form);
+void cy_cu_deinit(cy_cu *p);
+void cy_cu_line(cy_cu *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void cy_cu_open(cy_cu *p);                 /* { : what is computed from here on ... */
+void cy_cu_close(cy_cu *p, uint32_t mark); /* ... is forgotten: mark is p->nlog before cy_cu_open() */
+/* Types: in registers, in memory; of loop variables and sizes ("int" where 32 bits do). */
+const char *cy_cu_type(cy_dtype t);
+const char *cy_cu_storage(cy_dtype t);
+const char *cy_cu_var_type(cy_cu *p, cy_var v);
+const char *cy_cu_dim_type(cy_cu *p, cy_dim d);
+/* A size as text: a number or the parameter d<i>. The buffer is one of a few that take turns. */
+const char *cy_cu_dim(cy_cu *p, cy_dim d);
+/* Prints what it takes to compute e; the text of its value (a temporary or a leaf). */
+const char *cy_cu_value(cy_cu *p, cy_expr e);
+void cy_cu_store(cy_cu *p, cy_karg arg, const char *offset, const char *value);
+/* Text of `a op b` for values of dtype t in registers. */
+void cy_cu_combine(cy_cu *p, cy_op op, cy_dtype t, const char *a, const char *b, char *out, size_t cap);
+void cy_cu_identity(cy_op op, cy_dtype t, char *out, size_t cap);
+/* The value of storage text `raw` in a register. */
+void cy_cu_decode(cy_dtype t, const char *raw, char *out, size_t cap);
+bool cy_cu_packed(cy_dtype t);
+void cy_cu_forget(cy_cu *p, uint32_t mark);
+
+/* ---- print.c ---- */
+void cy_cuda_print(FILE *out, cy_kernel *k, const cy_cuda_form *form, const char *symbol);
+void cy_cu_params(cy_cu *p, FILE *out, bool names_only); /* the slots as a parameter list, without parentheses */
+void cy_cu_narrow_dims(cy_cu *p);                        /* int d0 = ..: sizes under the names that statements use */
+void cy_cu_list(cy_cu *p, const cy_stmt *s);
+void cy_cu_locals(cy_cu *p);
+/* Coordinates of a number: v<a>, v<b>, .. = number in the row-major box of these variables; `number` names a variable.
+ */
+void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number);
+
+/* ---- contract.c ---- */
+bool cy_cuda_contract_supports(cy_kernel *k);
+void cy_cuda_contract_schedule(cy_kernel *k, cy_cuda_form *form);
+void cy_cuda_contract_print(cy_cu *p, const char *symbol);
+
+/* ---- nvrtc.c ---- */
+
+/* "89" is {89, 0}, "90a" is {90, 'a'}. */
+typedef struct cy_cuda_arch {
+  int number;
+  char suffix;
+} cy_cuda_arch;
+typedef struct cy_nvrtc cy_nvrtc;
+typedef struct cy_cuda_image {
+  cy_cuda_arch arch;
+  bool ptx;
+  char *bytes;
+  size_t size;
+} cy_cuda_image;
+/* NULL with a malloc'ed text that says what to install. */
+cy_nvrtc *cy_nvrtc_open(char **out_error);
+void cy_nvrtc_close(cy_nvrtc *n);
+/* A stack frame of a kernel is a fault, unless this says that it comes with the functions that the kernel calls. */
+typedef struct cy_nvrtc_check {
+  bool (*may_use_stack)(void *ctx, const char *function);
+  void *ctx;
+} cy_nvrtc_check;
+/* Compiles the source: cubin (or PTX) in out->bytes, malloc'ed. 0, or -1 with a malloc'ed text; *out_error must be NULL
+ * before. */
+int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool ptx, const cy_nvrtc_check *check,
+                     cy_cuda_image *out, char **out_error);
+
+/* ---- cuda.c ---- */
+extern const char cy_cuda_prelude[]; /* prelude.S */
+typedef struct cy_cuda_machine {
+  cy_cuda_arch arch[16];
+  int narch;
+} cy_cuda_machine;
+const cy_cuda_form *cy_cuda_form_of(const cy_kernel_plan *plan);
+
+#endif

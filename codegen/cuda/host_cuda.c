@@ -1,0 +1,94 @@
+/* host_cuda.c - what the host program of a CUDA model does otherwise than that of a CPU model.
+ *
+ * Launches, reads of single elements and runtime operators go through runtime/cuda*.c; the model carries a table of its
+ * kernels (cyrt_cuda_model). Everything else, sizes, offsets, control flow, is the same code: pointers are only added
+ * to.
+ */
+#include "codegen/cuda/cuda_int.h"
+#include "codegen/host_int.h"
+
+#include <stdlib.h>
+
+static LLVMValueRef i32_const(cy_host *h, int64_t v) { return LLVMConstInt(h->cg->i32, (unsigned long long)v, 1); }
+
+static void launch(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
+  cy_cg *cg = h->cg;
+  (void)s;
+  LLVMTypeRef params[4] = {cg->ptr, cg->i32, cg->ptr, cg->i64};
+  LLVMValueRef fn = cy_host_declare(h, "cyrt_cuda_launch", cg->i32, params, 4, false);
+  LLVMValueRef args[4] = {h->fn.frame, i32_const(h, plan - h->build->plans), cy_host_slots(h),
+                          cy_host_dim(h, cy_cuda_form_of(plan)->blocks)};
+  cy_host_check(h, cy_call(cg, fn, args, 4));
+}
+
+static LLVMValueRef fetch(cy_host *h, LLVMValueRef at, int64_t bytes) {
+  cy_cg *cg = h->cg;
+  LLVMTypeRef params[4] = {cg->ptr, cg->ptr, cg->i64, cg->ptr};
+  LLVMValueRef fn = cy_host_declare(h, "cyrt_cuda_fetch", cg->i32, params, 4, false);
+  LLVMValueRef here = cy_alloca(cg, 16), args[4] = {h->fn.frame, at, cy_i64(cg, bytes), here};
+  cy_host_check(h, cy_call(cg, fn, args, 4));
+  return here;
+}
+
+static LLVMValueRef call(cy_host *h, LLVMValueRef op, LLVMValueRef *a) {
+  cy_cg *cg = h->cg;
+  LLVMTypeRef params[7] = {cg->ptr, cg->ptr, cg->ptr, cg->i32, cg->ptr, cg->i32, cg->ptr};
+  LLVMValueRef fn = cy_host_declare(h, "cyrt_cuda_call", cg->i32, params, 7, false);
+  LLVMValueRef args[7] = {a[0], op, a[1], a[2], a[3], a[4], a[5]};
+  return cy_call(cg, fn, args, 7);
+}
+
+/* ---- tables ---- */
+
+static LLVMValueRef external(cy_host *h, const char *name) {
+  LLVMValueRef g = LLVMGetNamedGlobal(h->cg->module, name);
+  if (g)
+    return g;
+  g = LLVMAddGlobal(h->cg->module, h->cg->i8, name);
+  LLVMSetVisibility(g, LLVMHiddenVisibility);
+  return g;
+}
+
+static LLVMValueRef constant(cy_host *h, LLVMValueRef data) {
+  LLVMValueRef g = LLVMAddGlobal(h->cg->module, LLVMTypeOf(data), "");
+  LLVMSetInitializer(g, data);
+  LLVMSetGlobalConstant(g, 1);
+  LLVMSetLinkage(g, LLVMPrivateLinkage);
+  return g;
+}
+
+/* A cyrt_cuda_kernel. */
+static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan) {
+  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  const cy_dim *dims;
+  uint32_t slots = cy_plan_first_dim(plan) + cy_kernel_dims(plan->kernel, &dims);
+  LLVMValueRef row[6] = {cy_host_text(h, plan->symbol), external(h, plan->code.images),
+                         i32_const(h, slots),           i32_const(h, form->threads),
+                         i32_const(h, form->stripes),   i32_const(h, form->max_blocks ? form->max_blocks : INT32_MAX)};
+  return LLVMConstStructInContext(h->cg->ctx, row, 6, 0);
+}
+
+/* Do equal input sizes always mean the same launches? */
+static bool replayable(const cy_step *s) {
+  for (; s; s = s->next)
+    if (s->kind != CY_STEP_LAUNCH && s->kind != CY_STEP_SET)
+      return false;
+  return true;
+}
+
+static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_data) {
+  uint32_t n = h->build->nplans;
+  LLVMValueRef *rows = calloc(n + 1, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
+  if (!rows)
+    abort();
+  for (uint32_t i = 0; i < n; i++)
+    rows[i] = kernel_row(h, &h->build->plans[i]);
+  if (n)
+    table = constant(h, LLVMConstArray2(LLVMTypeOf(rows[0]), rows, n));
+  free(rows);
+  LLVMValueRef fields[3] = {i32_const(h, n), i32_const(h, replayable(h->p->steps) ? CYRT_CUDA_REPLAY : 0), table};
+  *out_data = constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 3, 0));
+  *out_device = external(h, "cyrt_cuda_device");
+}
+
+const cy_host_device cy_host_cuda = {launch, fetch, call, describe};

@@ -1,0 +1,172 @@
+/* schedule.c - which thread does what: the form of a plain loop kernel on the GPU.
+ *
+ * In: a kernel whose lane loops lowering has chosen. Out: a cy_cuda_form. Thread per item wherever nothing is shared
+ * between the turns of a lane loop; a group of threads per task where a lane loop reduces, is followed by others, or
+ * works on scratch. Lanes always go to neighbouring threads, so what is contiguous along the lanes is coalesced.
+ */
+#include "codegen/cuda/cuda_int.h"
+
+#include <string.h>
+
+enum {
+  ITEM_THREADS = 256,
+  WARP = 32,
+  WARPS = 4,         /* tasks per block where a warp does one */
+  WARP_TURNS = 1024, /* lane loops of no more turns are a warp's */
+  BLOCK_THREADS = 256,
+  LONG_TURNS = 16384, /* from here on a block of LONG_THREADS */
+  LONG_THREADS = 1024,
+  SHARED_BYTES =
+      40 << 10 /* scratch of a block in shared memory, at most: 48 KB without asking, some is the printer's */
+};
+
+/* ---- what a body contains ---- */
+
+typedef struct contents {
+  bool lanes;
+  int64_t turns;                 /* most of any lane loop; INT64_MAX: not known */
+  uint64_t loaded[4], stored[4]; /* bits of arguments */
+  uint8_t *seen;                 /* expressions that were looked at */
+} contents;
+
+static void set_bit(uint64_t *set, uint32_t i) { set[i / 64 % 4] |= UINT64_C(1) << (i % 64); }
+
+static void scan_expr(cy_kernel *k, cy_expr e, contents *c) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  if (c->seen[e])
+    return;
+  c->seen[e] = 1;
+  if (x->op == CY_X_LOAD)
+    set_bit(c->loaded, x->id);
+  for (int i = 0; i < x->n; i++)
+    scan_expr(k, x->arg[i], c);
+}
+
+static void scan(cy_kernel *k, const cy_stmt *s, contents *c) {
+  for (; s; s = s->next) {
+    if (s->kind == CY_S_FOR && s->lanes) {
+      int64_t turns;
+      if (!cy_dim_is_const(cy_kernel_graph(k), cy_kernel_var(k, s->var)->extent, &turns))
+        turns = INT64_MAX;
+      c->lanes = true;
+      c->turns = turns > c->turns ? turns : c->turns;
+    }
+    if (s->kind == CY_S_STORE)
+      set_bit(c->stored, s->arg);
+    if (s->value)
+      scan_expr(k, s->value, c);
+    if (s->offset)
+      scan_expr(k, s->offset, c);
+    scan(k, s->body, c);
+    scan(k, s->orelse, c);
+  }
+}
+
+static bool reads_what_it_writes(const contents *c) {
+  for (int i = 0; i < 4; i++)
+    if (c->loaded[i] & c->stored[i])
+      return true;
+  return false;
+}
+
+static bool contains_set(const cy_stmt *s, cy_local l) {
+  for (; s; s = s->next)
+    if ((s->kind == CY_S_SET && s->local == l) || contains_set(s->body, l) || contains_set(s->orelse, l))
+      return true;
+  return false;
+}
+
+/* Does the lane loop `whole` accumulate into a local from outside? */
+static bool reduces(const cy_stmt *whole, const cy_stmt *s) {
+  for (; s; s = s->next)
+    if ((s->kind == CY_S_ACCUM && !contains_set(whole->body, s->local)) || reduces(whole, s->body) ||
+        reduces(whole, s->orelse))
+      return true;
+  return false;
+}
+
+/* The lane loop that is all there is, perhaps inside of serial loops; NULL: there is more. */
+static const cy_stmt *only_lanes(cy_kernel *k, const contents *c) {
+  const cy_stmt *s = cy_kernel_body(k);
+  int depth = 0;
+  for (; s && !s->next && s->kind == CY_S_FOR; s = s->body, depth++)
+    if (s->lanes)
+      return reduces(s, s->body) || (depth && reads_what_it_writes(c)) ? NULL : s;
+  return NULL;
+}
+
+/* ---- forms ---- */
+
+static cy_dim tasks(cy_kernel *k) {
+  cy_graph *g = cy_kernel_graph(k);
+  const cy_var *grid;
+  uint32_t n = cy_kernel_grid(k, &grid);
+  cy_dim product = cy_dim_const(g, 1);
+  for (uint32_t i = 0; i < n; i++)
+    product = cy_dim_mul(g, product, cy_kernel_var(k, grid[i])->extent);
+  return product;
+}
+
+static void items(cy_kernel *k, cy_cuda_form *f, const cy_stmt *lanes) {
+  cy_graph *g = cy_kernel_graph(k);
+  cy_dim n = tasks(k);
+  f->kind = CY_CUDA_ITEMS;
+  f->lanes = lanes;
+  if (lanes)
+    n = cy_dim_mul(g, n, cy_kernel_var(k, lanes->var)->extent);
+  f->threads = ITEM_THREADS;
+  f->blocks = cy_dim_cdiv(g, n, cy_dim_const(g, f->threads));
+}
+
+/* Scratch goes to shared memory as long as there is room, the rest to stripes of global memory. */
+static void place_scratch(cy_kernel *k, cy_cuda_form *f) {
+  const cy_karg_info *args;
+  uint32_t n = cy_kernel_args(k, &args);
+  int64_t room = SHARED_BYTES, elems;
+  int groups = f->threads / f->group;
+  for (uint32_t i = 0; i < n; i++) {
+    if (args[i].kind != CY_ARG_SCRATCH)
+      continue;
+    int64_t bits = cy_dtype_of(args[i].dtype)->bits;
+    if (i < 32 && cy_dim_is_const(cy_kernel_graph(k), args[i].elems, &elems) && elems <= SHARED_BYTES && bits >= 8 &&
+        elems * bits / 8 * groups <= room) {
+      room -= elems * bits / 8 * groups;
+      f->in_shared |= 1u << i;
+    } else {
+      f->stripes = groups;
+    }
+  }
+}
+
+static void groups(cy_kernel *k, cy_cuda_form *f, const contents *c) {
+  cy_graph *g = cy_kernel_graph(k);
+  f->kind = CY_CUDA_GROUPS;
+  f->group = c->turns <= WARP_TURNS                           ? WARP
+             : c->turns < LONG_TURNS || c->turns == INT64_MAX ? BLOCK_THREADS
+                                                              : LONG_THREADS;
+  f->threads = f->group == WARP ? WARP * WARPS : f->group;
+  f->blocks = cy_dim_cdiv(g, tasks(k), cy_dim_const(g, f->threads / f->group));
+  place_scratch(k, f);
+}
+
+cy_cuda_form *cy_cuda_schedule(cy_kernel *k) {
+  cy_cuda_form *f = CY_NEW(cy_graph_arena(cy_kernel_graph(k)), cy_cuda_form);
+  const cy_karg_info *args;
+  uint32_t nargs = cy_kernel_args(k, &args);
+  contents c = {0};
+  bool scratch = false;
+  if (cy_kernel_contraction(k)->kind != CY_CONTRACT_NONE) {
+    cy_cuda_contract_schedule(k, f);
+    return f;
+  }
+  c.seen = CY_NEW_ARRAY(cy_graph_arena(cy_kernel_graph(k)), uint8_t, cy_expr_count(k) + 1);
+  scan(k, cy_kernel_body(k), &c);
+  for (uint32_t i = 0; i < nargs; i++)
+    scratch |= args[i].kind == CY_ARG_SCRATCH;
+  const cy_stmt *lanes = only_lanes(k, &c);
+  if (!scratch && (!c.lanes || lanes))
+    items(k, f, lanes);
+  else
+    groups(k, f, &c);
+  return f;
+}

@@ -1,0 +1,205 @@
+/* explain.c - the table that --explain prints: what every kernel computes, how, and how fast it could be.
+ *
+ * In: a program whose kernels have their plans. Out: a row per distinct kernel in the order of first launch: how often it is
+ * launched, algorithm, layout of its result, arithmetic, bytes, floor, and the ops fused into it, with the ONNX node
+ * of the first launch; then the sum over all launches.
+ *
+ * The floor is the longer of arithmetic over the peak of one core and bytes over bandwidth. The clock is
+ * measured here, the bandwidths are round figures; both are printed above the table. Winograd's floor counts the
+ * multiplications it has left. Sizes that are known only at run time are given values, printed too.
+ */
+#define _GNU_SOURCE
+#include "codegen/work.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { TEXT = 200, TYPICAL_SIZE = 64 };
+static const double cache_bytes = 8e6, bytes_per_cycle_cached = 16, bytes_per_cycle_memory = 5;
+static const double winograd_saving = 4; /* F(4x4,3x3): 36 multiplications for 144 */
+
+typedef struct row {
+  const cy_kernel_plan *plan;
+  const cy_step *launch;
+  uint32_t launches;
+  cy_cost cost;
+  double floor_s;
+  bool by_bytes;
+} row;
+
+/* Hertz: the time of a chain of multiplications and additions, four cycles a link on every x86-64 of this century. */
+static double clock_rate(void) {
+  enum { LINKS = 100000, TURNS = 9 };
+  double least = 1;
+  for (int turn = 0; turn < TURNS; turn++) {
+    struct timespec t0, t1;
+    volatile uint64_t sink;
+    clock_gettime(CLOCK_MONOTONIC, &t0);
+    uint64_t x = (uint64_t)t0.tv_nsec;
+    for (int i = 0; i < LINKS; i++)
+      x = x * 6364136223846793005u + 1442695040888963407u;
+    sink = x;
+    (void)sink;
+    clock_gettime(CLOCK_MONOTONIC, &t1);
+    double seconds = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
+    least = seconds < least ? seconds : least;
+  }
+  return 4.0 * LINKS / least;
+}
+
+/* ---- sizes that are not known ---- */
+
+/* The first dimension of an input is taken for the batch. */
+static bool is_batch(cy_graph *g, cy_sym s) {
+  const cy_port_info *ports;
+  uint32_t n = cy_graph_inputs(g, &ports);
+  for (uint32_t i = 0; i < n; i++) {
+    const cy_type *t = &cy_value_of(g, ports[i].value)->type;
+    if (t->rank && t->dim[0] == cy_dim_sym(g, s))
+      return true;
+  }
+  return false;
+}
+
+static int64_t *guess_sizes(cy_work *b, FILE *out) {
+  int64_t *syms = calloc(cy_sym_count(b->g) + 1, sizeof *syms);
+  if (!syms)
+    abort();
+  for (uint32_t s = 1; s <= cy_sym_count(b->g); s++)
+    syms[s] = s == b->p->workers || is_batch(b->g, s) ? 1 : TYPICAL_SIZE;
+  cy_sym *inputs;
+  uint32_t n = cy_input_symbols(b->g, &inputs);
+  for (uint32_t i = 0; i < n; i++)
+    fprintf(out, "%s%s=%lld", i ? ", " : "sizes assumed: ", cy_str_text(b->g, cy_sym_of(b->g, inputs[i])->name),
+            (long long)syms[inputs[i]]);
+  if (n)
+    fputs(" (fix them by --dim)\n", out);
+  return syms;
+}
+
+/* ---- rows ---- */
+
+static void note_launches(cy_work *b, const cy_step *s, row *rows, uint32_t *n) {
+  for (; s; s = s->next) {
+    uint32_t i = 0;
+    while (s->kind == CY_STEP_LAUNCH && i < *n && rows[i].plan->kernel != s->kernel)
+      i++;
+    if (s->kind == CY_STEP_LAUNCH && i == *n) {
+      uint32_t p = 0;
+      while (b->plans[p].kernel != s->kernel)
+        p++;
+      rows[(*n)++] = (row){.plan = &b->plans[p], .launch = s};
+    }
+    if (s->kind == CY_STEP_LAUNCH)
+      rows[i].launches++;
+    note_launches(b, s->then_steps, rows, n);
+    note_launches(b, s->else_steps, rows, n);
+  }
+}
+
+static void find_floor(const cy_work *b, row *r, const int64_t *syms, double rate) {
+  r->cost = cy_kernel_cost(r->plan->kernel, syms);
+  double bytes = r->cost.read_bytes + r->cost.write_bytes;
+  double work = r->cost.flops / (strstr(r->plan->algorithm, "winograd") ? winograd_saving : 1) / b->machine->flops_per_cycle;
+  double moves = bytes / (bytes > cache_bytes ? bytes_per_cycle_memory : bytes_per_cycle_cached);
+  r->by_bytes = moves > work;
+  r->floor_s = (r->by_bytes ? moves : work) / rate;
+}
+
+typedef struct order {
+  cy_node node;
+  uint32_t place; /* in its block */
+} order;
+
+static int by_place(const void *a, const void *b) {
+  const order *x = a, *y = b;
+  return x->place != y->place ? (x->place < y->place ? -1 : 1) : 0;
+}
+
+/* The nodes of a launch in the order of data. */
+static void sort_fused(cy_work *b, const row *r) {
+  uint32_t n = r->launch->nfused;
+  order *list = calloc(n + 1, sizeof *list);
+  if (!list)
+    abort();
+  for (uint32_t i = 0; i < n; i++) {
+    list[i].node = r->launch->fused[i];
+    const cy_block_info *block = cy_block_of(b->g, cy_node_of(b->g, list[i].node)->block);
+    while (list[i].place < block->nnodes && block->nodes[list[i].place] != list[i].node)
+      list[i].place++;
+  }
+  qsort(list, n, sizeof *list, by_place);
+  for (uint32_t i = 0; i < n; i++)
+    r->launch->fused[i] = list[i].node;
+  free(list);
+}
+
+/* "conv mul sigmoid*2": neighbours of one op together. */
+static void ops_text(cy_work *b, const row *r, char *text) {
+  size_t n = 0;
+  text[0] = 0;
+  for (uint32_t i = 0, same; i < r->launch->nfused && n < TEXT; i += same) {
+    uint16_t op = cy_node_of(b->g, r->launch->fused[i])->op;
+    for (same = 1; i + same < r->launch->nfused && cy_node_of(b->g, r->launch->fused[i + same])->op == op; same++)
+      ;
+    n += (size_t)snprintf(text + n, TEXT - n, "%s%s", i ? " " : "", cy_op_of((cy_op)op)->name);
+    if (same > 1 && n < TEXT)
+      n += (size_t)snprintf(text + n, TEXT - n, "*%u", same);
+  }
+  if (!r->launch->nfused)
+    snprintf(text, TEXT, "%s", cy_kernel_name(r->plan->kernel));
+}
+
+/* Of the last node's result: "nhwc", or digits where the axes have no such names. */
+static const char *layout_text(cy_work *b, const row *r, char *text) {
+  if (!r->launch->nfused)
+    return "-";
+  const cy_node_info *node = cy_node_of(b->g, r->launch->fused[r->launch->nfused - 1]);
+  const cy_value *v = cy_value_of(b->g, node->out[0]);
+  const char *names = v->type.rank == 4 ? "nchw" : v->type.rank == 5 ? "ncdhw" : v->type.rank == 3 ? "ncw" : NULL;
+  bool plain = true;
+  for (int i = 0; i < v->type.rank; i++) {
+    text[i] = names ? names[v->layout[i]] : (char)('0' + v->layout[i] % 10);
+    plain = plain && v->layout[i] == i;
+  }
+  text[v->type.rank] = 0;
+  return plain ? "rows" : text;
+}
+
+static void print_row(cy_work *b, const row *r, FILE *out) {
+  char ops[TEXT], layout[CY_MAX_RANK + 1], floor[32] = "-";
+  if (b->machine->flops_per_cycle > 0)
+    snprintf(floor, sizeof floor, "%.2f %s", r->floor_s * 1e6, r->by_bytes ? "mem" : "fma");
+  sort_fused(b, r);
+  ops_text(b, r, ops);
+  fprintf(out, "%-34s %4u  %-18s %-6s %10.3f %9.3f %12s  %s", r->plan->symbol, r->launches, r->plan->algorithm,
+          layout_text(b, r, layout), r->cost.flops / 1e6, (r->cost.read_bytes + r->cost.write_bytes) / 1e6, floor, ops);
+  const char *origin = r->launch->nfused ? cy_str_text(b->g, cy_node_of(b->g, r->launch->fused[0])->origin.name) : "";
+  fprintf(out, *origin ? "  from '%s'\n" : "%s\n", origin);
+}
+
+void cy_explain(cy_work *b, FILE *out) {
+  double rate = clock_rate(), flops = 0, bytes = 0, floor_s = 0;
+  uint32_t n = 0;
+  fprintf(out, "target %s, one core: %.2f GHz, %.0f flop a cycle; %.0f bytes a cycle up to %.0f MB, %.0f beyond\n",
+          b->machine->text, rate / 1e9, b->machine->flops_per_cycle, bytes_per_cycle_cached, cache_bytes / 1e6,
+          bytes_per_cycle_memory);
+  int64_t *syms = guess_sizes(b, out);
+  row *rows = calloc(b->nplans + 1, sizeof *rows);
+  if (!rows)
+    abort();
+  note_launches(b, b->p->steps, rows, &n);
+  fprintf(out, "%-34s %4s  %-18s %-6s %10s %9s %12s  %s\n", "kernel", "runs", "algorithm", "layout", "MFLOP", "MB",
+          "floor us", "ops fused");
+  for (uint32_t i = 0; i < n; i++) {
+    find_floor(b, &rows[i], syms, rate);
+    print_row(b, &rows[i], out);
+    flops += rows[i].launches * rows[i].cost.flops;
+    bytes += rows[i].launches * (rows[i].cost.read_bytes + rows[i].cost.write_bytes);
+    floor_s += rows[i].launches * rows[i].floor_s;
+  }
+  fprintf(out, "%-34s %4s  %-18s %-6s %10.3f %9.3f %12.2f\n", "all launches", "", "", "", flops / 1e6, bytes / 1e6, floor_s * 1e6);
+  free(rows);
+  free(syms);
+}

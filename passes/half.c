@@ -1,0 +1,144 @@
+/* half.c - computes half-precision graphs in f32, as processors without half arithmetic do best.
+ *
+ * In:  a swept graph as imported. Out: every op on f16 or bf16 computes in f32; casts stand where a half value is really
+ * stored: at the borders of the model, of blocks and of runtime calls, and behind casts that the model itself asks for.
+ *
+ * A value between two widened ops is not rounded to half any more: results come out as accurate as f32 has them, which
+ * is also what ONNX Runtime does on CPUs, at every level of its own: so it runs at -O0, too. Constants are cast here and
+ * folded by fold, so weights are stored as f32. Data movement on a constant (an embedding looked up) stays half and is
+ * cast behind, where less is left to cast.
+ *
+ * Skipped for targets that say they compute in half (cy_pass_options.native_half).
+ */
+#include "pass_int.h"
+
+#include <string.h>
+
+typedef struct wide {
+  cy_val value;   /* the same in f32, 0: none yet */
+  cy_block block; /* where it was made: seen there from then on, and in blocks inside */
+} wide;
+
+typedef struct widening {
+  cy_pass *p;
+  cy_graph *g;
+  wide *of; /* by value, `capacity` of them */
+  uint32_t capacity;
+} widening;
+
+static bool is_half(const cy_graph *g, cy_val v) {
+  return v && (cy_type_of(g, v)->dtype == CY_F16 || cy_type_of(g, v)->dtype == CY_BF16);
+}
+
+static bool encloses(const cy_graph *g, cy_block outer, cy_block b) {
+  while (b && b != outer)
+    b = cy_block_of(g, b)->parent;
+  return b == outer;
+}
+
+static wide *wide_of(widening *w, cy_val v) {
+  if (v >= w->capacity) {
+    uint32_t capacity = cy_value_count(w->g) * 2 + 64;
+    wide *of = CY_NEW_ARRAY(w->p->scratch, wide, capacity);
+    if (w->capacity)
+      memcpy(of, w->of, w->capacity * sizeof *of);
+    w->of = of;
+    w->capacity = capacity;
+  }
+  return &w->of[v];
+}
+
+/* v in f32 for a reader in block b; the cast is built before that reader. */
+static cy_val widened(widening *w, cy_val v, cy_block b) {
+  if (!is_half(w->g, v))
+    return v;
+  wide *known = wide_of(w, v);
+  if (!known->value || !encloses(w->g, known->block, b))
+    *known = (wide){cy_build_cast(w->g, v, CY_F32), b};
+  return known->value;
+}
+
+static bool moves_only(const cy_node_info *n) {
+  cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
+  return cls == CY_CLASS_VIEW || n->op == CY_OP_gather || n->op == CY_OP_gather_elements || n->op == CY_OP_gather_nd;
+}
+
+/* Is n computed in f32? */
+static bool wants(widening *w, const cy_node_info *n) {
+  const cy_graph *g = w->g;
+  bool half = false;
+  for (uint32_t i = 0; i < n->nin; i++)
+    half |= is_half(g, n->in[i]);
+  cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
+  if (!half || cls == CY_CLASS_CALL || cls == CY_CLASS_CTRL || n->op == CY_OP_bitcast || n->op == CY_OP_quantize ||
+      n->op == CY_OP_dequantize)
+    return false;
+  if (!moves_only(n))
+    return true;
+  for (uint32_t i = 0; i < n->nin; i++) /* moves what has been computed in f32 */
+    if (n->in[i] && wide_of(w, n->in[i])->value && cy_def(g, n->in[i]))
+      return true;
+  return false;
+}
+
+static void widen_node(widening *w, cy_node id) {
+  cy_graph *g = w->g;
+  const cy_node_info *n = cy_node_of(g, id);
+  if (n->op == CY_OP_cast && is_half(g, n->in[0]) && is_half(g, n->out[0]))
+    return; /* rounds from one half to the other */
+  cy_build_before(g, id);
+  cy_rewrite_origin(w->p, n);
+  cy_val *in = CY_NEW_ARRAY(w->p->scratch, cy_val, n->nin + 1);
+  for (uint32_t i = 0; i < n->nin; i++)
+    in[i] = widened(w, n->in[i], n->block);
+  cy_type *types = CY_NEW_ARRAY(w->p->scratch, cy_type, n->nout + 1);
+  for (uint32_t k = 0; k < n->nout; k++) {
+    types[k] = *cy_type_of(g, n->out[k]);
+    if (is_half(g, n->out[k]))
+      types[k].dtype = CY_F32;
+  }
+  bool typed = cy_op_of((cy_op)n->op)->typed;
+  cy_val first = cy_build(g, (cy_op)n->op, in, n->nin, n->attrs, n->nattrs, typed ? types : NULL, typed ? n->nout : 0);
+  if (!first)
+    cy_bug("half: '%s' can't be built in f32", cy_op_of((cy_op)n->op)->name);
+  for (uint32_t k = 0; k < n->nout; k++) {
+    cy_val old = n->out[k], now = k ? cy_build_output(g, first, k) : first;
+    if (is_half(g, old)) {
+      cy_val narrow = cy_build_cast(g, now, (cy_dtype)cy_type_of(g, old)->dtype);
+      *wide_of(w, narrow) = (wide){now, n->block};
+      cy_graph_replace(g, old, narrow);
+    } else {
+      cy_graph_replace(g, old, now);
+    }
+  }
+  cy_pass_count(w->p, "widened", 1);
+}
+
+/* In the order of execution: blocks inside a node before what stands behind it. */
+static void widen_block(widening *w, cy_block b) {
+  cy_graph *g = w->g;
+  const cy_block_info *block = cy_block_of(g, b);
+  uint32_t n = block->nnodes;
+  cy_node *nodes = CY_NEW_ARRAY(w->p->scratch, cy_node, n + 1);
+  if (n)
+    memcpy(nodes, block->nodes, n * sizeof *nodes);
+  for (uint32_t i = 0; i < n; i++) {
+    const cy_node_info *node = cy_node_of(g, nodes[i]);
+    for (int k = 0; k < node->nattrs; k++)
+      if (node->attrs[k].kind == CY_KIND_BLOCK)
+        widen_block(w, node->attrs[k].block);
+    if (wants(w, node))
+      widen_node(w, nodes[i]);
+  }
+}
+
+/* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
+int cy_pass_half(cy_pass *p) {
+  if (p->options->native_half)
+    return 0;
+  widening w = {.p = p, .g = p->g};
+  widen_block(&w, 1);
+  cy_build_in(p->g, 1);
+  cy_graph_sweep(p->g);
+  return 0;
+}

@@ -1,0 +1,350 @@
+/* cuda.c - a model on CUDA devices: which of its images fits, kernels and weights per device, a context's state.
+ *
+ * open() is called for every context. The first one on a device loads the images and copies the weights there; later
+ * ones find both. An image fits when it was made for exactly this architecture (also for its special features), or for
+ * an older one of the same generation; else the driver is given PTX. Running is in cuda_run.c.
+ */
+#include "cyrt_cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, WORKERS = 512 };
+
+cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cyto_error *error) {
+  return cyrt_cuda_check(&shared->driver, shared->driver.context_push(device->context), "cuCtxPushCurrent", error);
+}
+
+void cyrt_cuda_leave(const cuda_shared *shared) {
+  void *context;
+  shared->driver.context_pop(&context);
+}
+
+/* ---- images ---- */
+
+/* How well an image fits a device of compute capability `cc` (89): 0 not at all, more is better. */
+static int fit(const cyrt_cuda_image *image, uint32_t cc) {
+  uint32_t arch = image->arch % CYRT_CUDA_SPECIFIC;
+  int specific = image->arch >= CYRT_CUDA_SPECIFIC;
+  if (image->ptx)
+    return arch <= cc ? 1 : 0;
+  if (arch == cc)
+    return 2000 + specific;
+  return !specific && arch / 10 == cc / 10 && arch < cc ? 1000 + (int)(arch % 10) : 0;
+}
+
+static void image_names(const cyrt_cuda_images *images, char *out, size_t capacity) {
+  size_t n = 0;
+  *out = 0;
+  for (uint64_t i = 0; i < images->count && n < capacity; i++) {
+    uint32_t arch = images->image[i].arch;
+    n += (size_t)snprintf(out + n, capacity - n, "%s%s_%u%s", n ? ", " : "",
+                          images->image[i].ptx ? "PTX of compute" : "sm", arch % CYRT_CUDA_SPECIFIC,
+                          arch >= CYRT_CUDA_SPECIFIC ? "a" : "");
+  }
+}
+
+static cyto_status choose_image(cuda_shared *shared, const cuda_device *device, const cyrt_cuda_images *images,
+                                const void **out, cyto_error *error) {
+  const cuda_driver *driver = &shared->driver;
+  int32_t major = 0, minor = 0;
+  int best = 0;
+  driver->device_attribute(&major, ATTRIBUTE_MAJOR, device->handle);
+  driver->device_attribute(&minor, ATTRIBUTE_MINOR, device->handle);
+  for (uint64_t i = 0; i < images->count; i++) {
+    int f = fit(&images->image[i], (uint32_t)(major * 10 + minor));
+    if (f > best)
+      *out = (const uint8_t *)images + images->image[i].offset;
+    best = f > best ? f : best;
+  }
+  if (best)
+    return CYTO_OK;
+  char held[300], name[100] = "?";
+  image_names(images, held, sizeof held);
+  driver->device_name(name, sizeof name, device->handle);
+  return cyrt_error_set(error, CYTO_BAD_LIBRARY,
+                        "the model has code for %s, but device %d ('%s') is sm_%d%d: compile it with --target=sm_%d%d",
+                        held, device->number, name, major, minor, major, minor);
+}
+
+static cyto_status load_images(cuda_shared *shared, cuda_device *device, const cyrt_cuda_images *images,
+                               cyto_error *error) {
+  const void *image = NULL;
+  void *module;
+  cyto_status status = choose_image(shared, device, images, &image, error);
+  if (!status)
+    status = cyrt_cuda_check(&shared->driver, shared->driver.module_load(&module, image), "cuModuleLoadData", error);
+  if (!status)
+    device->modules[device->n_modules++] = module;
+  return status;
+}
+
+/* Kernels of the same images stand anywhere in the table: the module is that of the first one with them. */
+static cyto_status load_kernels(cuda_shared *shared, cuda_device *device, cyto_error *error) {
+  const cyrt_cuda_model *code = shared->model->device_data;
+  void **module_of = calloc(code->n_kernels + 1, sizeof *module_of);
+  cyto_status status =
+      module_of ? CYTO_OK : cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the model's kernels");
+  for (uint32_t i = 0; i < code->n_kernels && !status; i++) {
+    const cyrt_cuda_kernel *k = &code->kernels[i];
+    for (uint32_t j = 0; j < i && !module_of[i]; j++)
+      if (code->kernels[j].images == k->images)
+        module_of[i] = module_of[j];
+    if (!module_of[i] && (status = load_images(shared, device, k->images, error)))
+      break;
+    if (!module_of[i])
+      module_of[i] = device->modules[device->n_modules - 1];
+    cuda_code found = shared->driver.module_function(&device->functions[i], module_of[i], k->name);
+    status = cyrt_cuda_check(&shared->driver, found, "cuModuleGetFunction", error);
+  }
+  free(module_of);
+  return status;
+}
+
+/* ---- devices ---- */
+
+static void device_destroy(cuda_shared *shared, cuda_device *device) {
+  const cuda_driver *driver = &shared->driver;
+  if (device->context) {
+    driver->context_push(device->context);
+    for (uint32_t i = 0; i < device->n_modules; i++)
+      driver->module_unload(device->modules[i]);
+    if (device->weights)
+      driver->mem_free(device->weights);
+    cyrt_cuda_leave(shared);
+    driver->context_release(device->handle);
+  }
+  free(device->modules);
+  free(device->functions);
+  free(device);
+}
+
+static cyto_status device_fill(cuda_shared *shared, cuda_device *device, const uint8_t *weights, cyto_error *error) {
+  const cuda_driver *driver = &shared->driver;
+  int32_t count = 0;
+  cyto_status status = cyrt_cuda_check(driver, driver->device_count(&count), "cuDeviceGetCount", error);
+  if (!status && count == 0)
+    status = cyrt_cuda_check(driver, 100, "cuDeviceGetCount", error);
+  if (!status && (device->number < 0 || device->number >= count))
+    status = cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
+                            "device %d does not exist: this process sees %d, numbered from 0", device->number, count);
+  if (status ||
+      (status = cyrt_cuda_check(driver, driver->device_get(&device->handle, device->number), "cuDeviceGet", error)))
+    return status;
+  if ((status = cyrt_cuda_check(driver, driver->context_retain(&device->context, device->handle),
+                                "cuDevicePrimaryCtxRetain", error)) ||
+      (status = cyrt_cuda_enter(shared, device, error)))
+    return status;
+  status = load_kernels(shared, device, error);
+  if (!status && shared->model->weights_bytes)
+    status = cyrt_cuda_get(driver, &device->weights, shared->model->weights_bytes, "the model's weights", error);
+  if (!status && shared->model->weights_bytes)
+    status = cyrt_cuda_check(driver, driver->copy_in(device->weights, weights, shared->model->weights_bytes),
+                             "cuMemcpyHtoD", error);
+  cyrt_cuda_leave(shared);
+  return status;
+}
+
+static cyto_status find_device(cuda_shared *shared, int32_t number, const uint8_t *weights, cuda_device **out,
+                               cyto_error *error) {
+  for (cuda_device *d = shared->devices; d; d = d->next)
+    if (d->number == number) {
+      *out = d;
+      return CYTO_OK;
+    }
+  const cyrt_cuda_model *code = shared->model->device_data;
+  cuda_device *d = calloc(1, sizeof *d);
+  if (!d)
+    return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the tables of a device");
+  d->number = number;
+  d->modules = calloc(code->n_kernels + 1, sizeof *d->modules);
+  d->functions = calloc(code->n_kernels + 1, sizeof *d->functions);
+  cyto_status status = d->modules && d->functions
+                           ? device_fill(shared, d, weights, error)
+                           : cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the tables of a device");
+  if (status) {
+    device_destroy(shared, d);
+    return status;
+  }
+  d->next = shared->devices;
+  shared->devices = d;
+  *out = d;
+  return CYTO_OK;
+}
+
+static void shared_release(void *data) {
+  cuda_shared *shared = data;
+  if (!shared)
+    return;
+  while (shared->devices) {
+    cuda_device *d = shared->devices;
+    shared->devices = d->next;
+    device_destroy(shared, d);
+  }
+  cyrt_cuda_driver_close(&shared->driver);
+  free(shared);
+}
+
+static cyto_status shared_open(const cyrt_model *model, void **out_shared, cyto_error *error) {
+  cuda_shared *shared = calloc(1, sizeof *shared);
+  if (!shared)
+    return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the driver's tables");
+  shared->model = model;
+  cyto_status status = cyrt_cuda_driver_open(&shared->driver, model, error);
+  if (status)
+    shared_release(shared);
+  else
+    *out_shared = shared;
+  return status;
+}
+
+/* ---- what generated code and operators call through the frame's context ---- */
+
+static void *host_alloc(struct cyrt_context *context, uint64_t bytes) {
+  (void)context;
+  void *ptr = NULL;
+  return bytes > (uint64_t)1 << 46 || posix_memalign(&ptr, CYRT_ALIGN, bytes ? bytes : 1) ? NULL : ptr;
+}
+
+static void host_release(struct cyrt_context *context, void *ptr, uint64_t bytes) {
+  (void)context;
+  (void)bytes;
+  free(ptr);
+}
+
+cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what,
+                                 cyto_error *error) {
+  const cuda_driver *driver = &state->shared->driver;
+  if (block->ptr && block->bytes >= bytes)
+    return CYTO_OK;
+  if (block->ptr) { /* launches that use it may be under way */
+    driver->stream_wait(state->stream);
+    driver->mem_free(block->ptr);
+  }
+  *block = (cuda_block){0, 0};
+  cyto_status status = cyrt_cuda_get(driver, &block->ptr, bytes, what, error);
+  block->bytes = status ? 0 : bytes;
+  return status;
+}
+
+static int32_t slot_alloc(cyrt_frame *frame, uint32_t slot, int64_t bytes) {
+  cuda_state *state = cuda_state_of(frame);
+  cyrt_dynamic *dynamic = &frame->dynamic[slot];
+  if (bytes < 0)
+    return cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "the size of an intermediate tensor overflows");
+  cuda_block block = {(cuda_ptr)(uintptr_t)dynamic->ptr, dynamic->capacity};
+  uint64_t wanted = (uint64_t)bytes;
+  if (block.ptr && wanted > block.bytes && wanted < (uint64_t)1 << 40)
+    wanted += wanted / 4; /* it grew once: loops make it grow again */
+  cyto_status status = cyrt_cuda_block_grow(state, &block, wanted, "an intermediate tensor", frame->error);
+  dynamic->ptr = (void *)(uintptr_t)block.ptr;
+  dynamic->capacity = block.bytes;
+  dynamic->bytes = status ? 0 : (uint64_t)bytes;
+  return status;
+}
+
+/* ---- contexts ---- */
+
+static void state_close(void *data) {
+  cuda_state *state = data;
+  if (!state)
+    return;
+  const cuda_driver *driver = &state->shared->driver;
+  if (state->device && !cyrt_cuda_enter(state->shared, state->device, NULL)) {
+    if (state->stream)
+      driver->stream_wait(state->stream);
+    cyrt_cuda_forget_recording(state);
+    const cuda_ptr blocks[2] = {state->arena.ptr, state->io.ptr};
+    for (int i = 0; i < 2; i++)
+      if (blocks[i])
+        driver->mem_free(blocks[i]);
+    for (uint32_t i = 0; state->outputs && i < state->model->n_outputs; i++)
+      if (state->outputs[i].ptr)
+        driver->mem_free(state->outputs[i].ptr);
+    for (uint32_t i = 0; state->frame.dynamic && i < state->model->n_dynamic; i++)
+      if (state->frame.dynamic[i].ptr)
+        driver->mem_free((cuda_ptr)(uintptr_t)state->frame.dynamic[i].ptr);
+    if (state->staging)
+      driver->host_free(state->staging);
+    if (state->stream && state->own_stream)
+      driver->stream_destroy(state->stream);
+    cyrt_cuda_leave(state->shared);
+  }
+  free(state->head.stash);
+  free(state->io_offset);
+  free(state->inputs);
+  free(state->outputs);
+  free(state->frame.outputs);
+  free(state->frame.dynamic);
+  free(state->key);
+  free(state->next_key);
+  free(state);
+}
+
+static int state_tables(cuda_state *state) {
+  const cyrt_model *model = state->model;
+  state->key_words = model->n_input_syms + model->n_inputs + model->n_outputs + 3;
+  state->io_offset = calloc(model->n_inputs + model->n_outputs + 1, sizeof *state->io_offset);
+  state->inputs = calloc(model->n_inputs + 1, sizeof *state->inputs);
+  state->outputs = calloc(model->n_outputs + 1, sizeof *state->outputs);
+  state->frame.outputs = calloc(model->n_outputs + 1, sizeof *state->frame.outputs);
+  state->frame.dynamic = calloc(model->n_dynamic + 1, sizeof *state->frame.dynamic);
+  state->key = calloc(state->key_words, sizeof *state->key);
+  state->next_key = calloc(state->key_words, sizeof *state->next_key);
+  return state->io_offset && state->inputs && state->outputs && state->frame.outputs && state->frame.dynamic &&
+         state->key && state->next_key;
+}
+
+static cyto_status state_fill(cuda_state *state, const cyrt_device_request *request, cyto_error *error) {
+  const cuda_driver *driver = &state->shared->driver;
+  state->head = (cyrt_context_head){
+      .alloc = host_alloc, .release = host_release, .slot_alloc = slot_alloc, .output_alloc = cyrt_cuda_output_alloc};
+  state->frame.inputs = state->inputs;
+  state->frame.context = (struct cyrt_context *)state;
+  state->frame.weights = (const uint8_t *)(uintptr_t)state->device->weights;
+  state->device_memory = request->device_memory;
+  state->stream = request->stream;
+  state->own_stream = !request->stream;
+  if (request->stream)
+    return CYTO_OK;
+  cyto_status status = cyrt_cuda_enter(state->shared, state->device, error);
+  if (status)
+    return status;
+  status =
+      cyrt_cuda_check(driver, driver->stream_create(&state->stream, CUDA_STREAM_NON_BLOCKING), "cuStreamCreate", error);
+  cyrt_cuda_leave(state->shared);
+  return status;
+}
+
+static int32_t state_open(const cyrt_device_request *request, void **shared, void **out_state, cyto_error *error) {
+  cyto_status status = *shared ? CYTO_OK : shared_open(request->model, shared, error);
+  if (status)
+    return status;
+  cuda_state *state = calloc(1, sizeof *state);
+  if (!state)
+    return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for a context");
+  state->shared = *shared;
+  state->model = request->model;
+  state->code = request->model->device_data;
+  if (!state_tables(state))
+    status = cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for a context");
+  if (!status)
+    status = find_device(state->shared, request->device, request->weights, &state->device, error);
+  if (!status)
+    status = state_fill(state, request, error);
+  if (status)
+    state_close(state);
+  else
+    *out_state = state;
+  return status;
+}
+
+const cyrt_device cyrt_cuda_device = {
+    .workers = WORKERS,
+    .open = state_open,
+    .close = state_close,
+    .release = shared_release,
+    .prepare = cyrt_cuda_prepare,
+    .run = cyrt_cuda_run,
+};

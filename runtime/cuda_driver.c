@@ -1,0 +1,83 @@
+/* cuda_driver.c - the NVIDIA driver's library: opening it by name, and its errors in words.
+ *
+ * libcuda.so.1 comes with the driver and with nothing else; a model for CUDA must load (and say what is wrong) on
+ * machines without it. Whatever fails is reported by the driver's own name of the error and what to do about it.
+ */
+#define _GNU_SOURCE
+#include "cyrt_cuda.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+/* The driver's codes that a person can do something about. */
+static const struct {
+  cuda_code code;
+  cyto_status status;
+  const char *advice;
+} known[] = {
+    {34, CYTO_NO_DEVICE, "this libcuda.so.1 is the stub that serves linking: remove its folder from LD_LIBRARY_PATH"},
+    {100, CYTO_NO_DEVICE,
+     "no CUDA device is visible: check `nvidia-smi`, CUDA_VISIBLE_DEVICES, and that a container was given a GPU"},
+    {101, CYTO_INVALID_ARGUMENT, "there is no device of this number"},
+    {209, CYTO_BAD_LIBRARY, "the model has no code for this device: compile it with the device's --target=sm_.."},
+    {218, CYTO_BAD_LIBRARY, "the driver cannot translate the model's PTX"},
+    {222, CYTO_BAD_LIBRARY,
+     "the model's PTX is newer than the driver: update the driver, or compile with the device's --target=sm_.."},
+    {803, CYTO_NO_DEVICE, "the driver's library does not fit its kernel module: reboot after a driver update"},
+    {804, CYTO_NO_DEVICE,
+     "compatibility libraries in use do not support this device: remove them from LD_LIBRARY_PATH"},
+};
+
+cyto_status cyrt_cuda_check(const cuda_driver *driver, cuda_code code, const char *call, cyto_error *error) {
+  const char *name = NULL;
+  if (!code)
+    return CYTO_OK;
+  if (!driver->error_name || driver->error_name(code, &name) || !name)
+    name = "unknown error";
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (known[i].code == code)
+      return cyrt_error_set(error, known[i].status, "%s: %s (%d): %s", call, name, code, known[i].advice);
+  return cyrt_error_set(error, code == CUDA_OUT_OF_MEMORY ? CYTO_OUT_OF_MEMORY : CYTO_RUNTIME_FAILURE, "%s: %s (%d)",
+                        call, name, code);
+}
+
+static cyto_status resolve(cuda_driver *driver, cyto_error *error) {
+  void *symbol;
+#define X(name, member, params)                                                                                        \
+  symbol = dlsym(driver->library, #name);                                                                              \
+  if (!symbol)                                                                                                         \
+    return cyrt_error_set(error, CYTO_NO_DEVICE, "libcuda.so.1 has no '%s': update the NVIDIA driver to 525 or newer", \
+                          #name);                                                                                      \
+  memcpy(&driver->member, &symbol, sizeof symbol);
+  CUDA_FUNCTIONS(X)
+#undef X
+  return CYTO_OK;
+}
+
+cyto_status cyrt_cuda_driver_open(cuda_driver *driver, const cyrt_model *model, cyto_error *error) {
+  driver->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!driver->library)
+    return cyrt_error_set(error, CYTO_NO_DEVICE,
+                          "the model is compiled for CUDA (%s), but the NVIDIA driver was not found (%s): install it "
+                          "(Debian: 'nvidia-driver', Ubuntu: 'nvidia-driver-580'), or compile with --target=native",
+                          model->target, dlerror());
+  cyto_status status = resolve(driver, error);
+  return status ? status : cyrt_cuda_check(driver, driver->init(0), "cuInit", error);
+}
+
+void cyrt_cuda_driver_close(cuda_driver *driver) {
+  if (driver->library)
+    dlclose(driver->library);
+}
+
+cyto_status cyrt_cuda_get(const cuda_driver *driver, cuda_ptr *out_ptr, uint64_t bytes, const char *what,
+                          cyto_error *error) {
+  size_t available = 0, total = 0;
+  *out_ptr = 0;
+  cuda_code code = driver->mem_alloc(out_ptr, bytes ? bytes : 1);
+  if (code != CUDA_OUT_OF_MEMORY)
+    return cyrt_cuda_check(driver, code, "cuMemAlloc", error);
+  driver->mem_info(&available, &total);
+  return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no device memory for %s: %llu bytes needed, %llu free of %llu",
+                        what, (unsigned long long)bytes, (unsigned long long)available, (unsigned long long)total);
+}

@@ -1,0 +1,379 @@
+/* cuda_run.c - one run of a CUDA model: inputs over, launches, outputs back; recorded once, then replayed.
+ *
+ * The application's tensors are copied to a pinned block (staging), from there by the stream to the device's (io), and
+ * back the same way; tensors that are device memory already are used where they lie. The first run with given sizes and
+ * pointers launches one by one. If the model's launches depend on sizes alone, the second is recorded as a CUDA graph,
+ * copies included, and from then on a run is one launch of it. Tensors whose size only running tells go without
+ * staging.
+ */
+#include "cyrt_cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ATTRIBUTE_MEMORY_TYPE = 2, MEMORY_DEVICE = 2, IO_ALIGN = 256, MAX_SLOTS = 512 };
+
+/* ---- where tensors are ---- */
+
+static int on_device(const cuda_state *state, const void *ptr) {
+  uint32_t type = 0;
+  cuda_code code = state->shared->driver.pointer_attribute(&type, ATTRIBUTE_MEMORY_TYPE, (cuda_ptr)(uintptr_t)ptr);
+  return !code && type == MEMORY_DEVICE; /* memory that the driver does not know is the host's */
+}
+
+static uint64_t input_bytes(const cuda_state *state, const cyrt_frame *frame, uint32_t index) {
+  const cyrt_port *port = &state->model->inputs[index];
+  int64_t dims[CYTO_MAX_RANK];
+  for (int32_t i = 0; i < port->rank; i++)
+    dims[i] = port->dims[i] >= 0 ? port->dims[i] : frame->syms[-1 - port->dims[i]];
+  int64_t bytes = frame->inputs[index] ? cyto_tensor_bytes(port->dtype, port->rank, dims) : 0;
+  return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+static int is_dynamic(const cuda_state *state, uint32_t output) {
+  return (state->model->outputs[output].flags & CYRT_PORT_DYNAMIC) != 0;
+}
+
+static uint64_t output_bytes(const cuda_state *state, const cyrt_frame *frame, uint32_t index) {
+  const cyrt_port *port = &state->model->outputs[index];
+  int64_t bytes = cyto_tensor_bytes(port->dtype, port->rank, frame->outputs[index].dims);
+  return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+/* ---- memory ---- */
+
+static cyto_status grow_staging(cuda_state *state, uint64_t bytes, cyto_error *error) {
+  const cuda_driver *driver = &state->shared->driver;
+  if (state->staging && state->staging_bytes >= bytes)
+    return CYTO_OK;
+  if (state->staging)
+    driver->host_free(state->staging);
+  state->staging = NULL;
+  void *ptr = NULL;
+  cyto_status status = cyrt_cuda_check(driver, driver->host_alloc(&ptr, bytes ? bytes : 1, 0), "cuMemHostAlloc", error);
+  state->staging = ptr;
+  state->staging_bytes = status ? 0 : bytes;
+  return status;
+}
+
+static cyto_status get_memory(cuda_state *state, cyrt_frame *frame, cyto_error *error) {
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < state->model->n_inputs; i++) {
+    state->io_offset[i] = total;
+    total += (input_bytes(state, frame, i) + IO_ALIGN - 1) / IO_ALIGN * IO_ALIGN;
+  }
+  for (uint32_t i = 0; i < state->model->n_outputs; i++) {
+    state->io_offset[state->model->n_inputs + i] = total;
+    if (!is_dynamic(state, i))
+      total += (output_bytes(state, frame, i) + IO_ALIGN - 1) / IO_ALIGN * IO_ALIGN;
+  }
+  cyto_status status = cyrt_cuda_block_grow(state, &state->arena, frame->arena_bytes, "intermediate tensors", error);
+  if (!status)
+    status = cyrt_cuda_block_grow(state, &state->io, total, "inputs and outputs", error);
+  return status ? status : grow_staging(state, total, error);
+}
+
+int32_t cyrt_cuda_prepare(void *data, cyrt_frame *frame) {
+  cuda_state *state = data;
+  cyto_status status = cyrt_cuda_enter(state->shared, state->device, frame->error);
+  if (status)
+    return status;
+  status = get_memory(state, frame, frame->error);
+  cyrt_cuda_leave(state->shared);
+  return status;
+}
+
+int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank,
+                               int64_t elem_bytes) {
+  cuda_state *state = cuda_state_of(frame);
+  const cyrt_context_head *owner = (const cyrt_context_head *)state->host->context;
+  int32_t status = owner->output_alloc(state->host, index, dims, rank, elem_bytes);
+  if (status)
+    return status;
+  const cyrt_output *out = &state->host->outputs[index];
+  memcpy(frame->outputs[index].dims, out->dims, sizeof out->dims);
+  frame->outputs[index].ptr = out->ptr;
+  if (on_device(state, out->ptr))
+    return CYTO_OK;
+  uint64_t bytes = output_bytes(state, state->host, index);
+  status = cyrt_cuda_block_grow(state, &state->outputs[index], bytes, "an output", frame->error);
+  frame->outputs[index].ptr = (void *)(uintptr_t)state->outputs[index].ptr;
+  return status;
+}
+
+/* ---- the frame that generated code sees ---- */
+
+static cyto_status wrong_kind(const cyrt_port *port, int device, cyto_error *error) {
+  return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
+                        "'%s' is bound to %s memory, expected %s memory: see device_memory in cyto_options", port->name,
+                        device ? "device" : "host", device ? "host" : "device");
+}
+
+static cyto_status place(cuda_state *state, const cyrt_port *port, const void *ptr, uint32_t slot, const void **out,
+                         cyto_error *error) {
+  int device = ptr && on_device(state, ptr);
+  int is_input = slot < state->model->n_inputs;
+  if (ptr && ((device && !state->device_memory) || (!device && state->device_memory && is_input)))
+    return wrong_kind(port, device, error);
+  *out = !ptr ? NULL : device ? ptr : (const void *)(uintptr_t)(state->io.ptr + state->io_offset[slot]);
+  return CYTO_OK;
+}
+
+static cyto_status fill_frame(cuda_state *state, cyrt_frame *host) {
+  const cyrt_model *model = state->model;
+  cyrt_frame *f = &state->frame;
+  state->host = host;
+  f->arena = (uint8_t *)(uintptr_t)state->arena.ptr;
+  f->arena_bytes = host->arena_bytes;
+  f->syms = host->syms;
+  f->offsets = host->offsets;
+  f->workers = host->workers;
+  f->error = host->error;
+  cyto_status status = CYTO_OK;
+  for (uint32_t i = 0; i < model->n_inputs && !status; i++)
+    status = place(state, &model->inputs[i], host->inputs[i], i, &state->inputs[i], host->error);
+  for (uint32_t i = 0; i < model->n_outputs && !status; i++) {
+    const void *at = NULL;
+    f->outputs[i] = host->outputs[i];
+    if (!is_dynamic(state, i))
+      status = place(state, &model->outputs[i], host->outputs[i].ptr, model->n_inputs + i, &at, host->error);
+    f->outputs[i].ptr = (void *)(uintptr_t)at;
+  }
+  return status;
+}
+
+/* ---- copies ---- */
+
+static int is_staged(const cuda_state *state, uint32_t slot, const void *at) {
+  return at && (cuda_ptr)(uintptr_t)at == state->io.ptr + state->io_offset[slot];
+}
+
+static void stage_inputs(cuda_state *state) {
+  for (uint32_t i = 0; i < state->model->n_inputs; i++)
+    if (is_staged(state, i, state->inputs[i]))
+      memcpy(state->staging + state->io_offset[i], state->host->inputs[i], input_bytes(state, state->host, i));
+}
+
+/* Everything that the stream does for a run, in order: what is recorded. */
+static int32_t issue(cuda_state *state) {
+  const cuda_driver *driver = &state->shared->driver;
+  const cyrt_model *model = state->model;
+  cyrt_frame *f = &state->frame;
+  for (uint32_t i = 0; i < model->n_inputs; i++) {
+    uint64_t bytes = is_staged(state, i, state->inputs[i]) ? input_bytes(state, state->host, i) : 0;
+    cuda_code code = bytes ? driver->copy_in_async((cuda_ptr)(uintptr_t)state->inputs[i],
+                                                   state->staging + state->io_offset[i], bytes, state->stream)
+                           : 0;
+    if (code)
+      return cyrt_cuda_check(driver, code, "cuMemcpyHtoDAsync", f->error);
+  }
+  int32_t status = model->run(f);
+  for (uint32_t i = 0; i < model->n_outputs && !status; i++) {
+    uint32_t slot = model->n_inputs + i;
+    uint64_t bytes =
+        !is_dynamic(state, i) && is_staged(state, slot, f->outputs[i].ptr) ? output_bytes(state, state->host, i) : 0;
+    if (bytes)
+      status = cyrt_cuda_check(driver,
+                               driver->copy_out_async(state->staging + state->io_offset[slot],
+                                                      state->io.ptr + state->io_offset[slot], bytes, state->stream),
+                               "cuMemcpyDtoHAsync", f->error);
+  }
+  return status;
+}
+
+static cyto_status copy_dynamic(cuda_state *state, uint32_t index) {
+  const cuda_driver *driver = &state->shared->driver;
+  const cyrt_output *out = &state->host->outputs[index];
+  uint64_t bytes = output_bytes(state, state->host, index);
+  if (!bytes || state->frame.outputs[index].ptr == out->ptr)
+    return CYTO_OK;
+  cuda_code code =
+      driver->copy_out_async(out->ptr, (cuda_ptr)(uintptr_t)state->frame.outputs[index].ptr, bytes, state->stream);
+  return cyrt_cuda_check(driver, code ? code : driver->stream_wait(state->stream), "cuMemcpyDtoHAsync",
+                         state->host->error);
+}
+
+/* With a stream of the caller and all outputs on the device nothing is waited for. */
+static cyto_status finish(cuda_state *state) {
+  const cuda_driver *driver = &state->shared->driver;
+  const cyrt_model *model = state->model;
+  cyto_status status = CYTO_OK;
+  int wait = state->own_stream;
+  for (uint32_t i = 0; i < model->n_outputs; i++)
+    wait |= state->frame.outputs[i].ptr != state->host->outputs[i].ptr;
+  for (uint32_t i = 0; i < model->n_inputs; i++)
+    wait |= is_staged(state, i, state->inputs[i]);
+  if (wait)
+    status = cyrt_cuda_check(driver, driver->stream_wait(state->stream), "running the model (cuStreamSynchronize)",
+                             state->host->error);
+  for (uint32_t i = 0; i < model->n_outputs && !status; i++) {
+    uint32_t slot = model->n_inputs + i;
+    if (is_dynamic(state, i))
+      status = copy_dynamic(state, i);
+    else if (is_staged(state, slot, state->frame.outputs[i].ptr))
+      memcpy(state->host->outputs[i].ptr, state->staging + state->io_offset[slot], output_bytes(state, state->host, i));
+  }
+  return status;
+}
+
+/* ---- recording ---- */
+
+void cyrt_cuda_forget_recording(cuda_state *state) {
+  if (state->recorded)
+    state->shared->driver.graph_exec_destroy(state->recorded);
+  state->recorded = NULL;
+}
+
+/* All that the launches of a run rest on. */
+static void make_key(cuda_state *state, uint64_t *key) {
+  const cyrt_model *model = state->model;
+  uint32_t n = 0;
+  key[n++] = state->arena.ptr;
+  key[n++] = state->io.ptr;
+  key[n++] = (uintptr_t)state->staging;
+  for (uint32_t i = 0; i < model->n_input_syms; i++)
+    key[n++] = (uint64_t)state->host->syms[i];
+  for (uint32_t i = 0; i < model->n_inputs; i++)
+    key[n++] = (uintptr_t)state->inputs[i];
+  for (uint32_t i = 0; i < model->n_outputs; i++)
+    key[n++] = (uintptr_t)state->frame.outputs[i].ptr;
+}
+
+static cyto_status record(cuda_state *state) {
+  const cuda_driver *driver = &state->shared->driver;
+  cyto_error *error = state->host->error;
+  void *graph = NULL;
+  cyto_status status = cyrt_cuda_check(driver, driver->capture_begin(state->stream, CUDA_CAPTURE_THREAD_LOCAL),
+                                       "cuStreamBeginCapture", error);
+  if (status)
+    return status;
+  status = (cyto_status)issue(state);
+  cuda_code ended = driver->capture_end(state->stream, &graph);
+  if (!status)
+    status = cyrt_cuda_check(driver, ended, "cuStreamEndCapture", error);
+  if (!status)
+    status =
+        cyrt_cuda_check(driver, driver->graph_instantiate(&state->recorded, graph, 0), "cuGraphInstantiate", error);
+  if (graph)
+    driver->graph_destroy(graph);
+  return status;
+}
+
+static cyto_status run_here(cuda_state *state) {
+  const cuda_driver *driver = &state->shared->driver;
+  make_key(state, state->next_key);
+  if (memcmp(state->key, state->next_key, state->key_words * sizeof *state->key)) {
+    memcpy(state->key, state->next_key, state->key_words * sizeof *state->key);
+    cyrt_cuda_forget_recording(state);
+    state->seen = 0;
+  }
+  cyto_status status = CYTO_OK;
+  stage_inputs(state);
+  if (!(state->code->flags & CYRT_CUDA_REPLAY) || state->seen++ == 0)
+    return (cyto_status)issue(state);
+  state->seen = 2;
+  if (!state->recorded)
+    status = record(state);
+  return status ? status
+                : cyrt_cuda_check(driver, driver->graph_launch(state->recorded, state->stream), "cuGraphLaunch",
+                                  state->host->error);
+}
+
+int32_t cyrt_cuda_run(void *data, cyrt_frame *frame) {
+  cuda_state *state = data;
+  cyto_status status = cyrt_cuda_enter(state->shared, state->device, frame->error);
+  if (status)
+    return status;
+  status = get_memory(state, frame, frame->error);
+  if (!status)
+    status = fill_frame(state, frame);
+  if (!status)
+    status = run_here(state);
+  if (!status)
+    status = finish(state);
+  cyrt_cuda_leave(state->shared);
+  return status;
+}
+
+/* ---- what generated code calls ---- */
+
+int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks) {
+  cuda_state *state = cuda_state_of(frame);
+  const cuda_driver *driver = &state->shared->driver;
+  const cyrt_cuda_kernel *k = &state->code->kernels[kernel];
+  void *params[MAX_SLOTS];
+  if (blocks <= 0)
+    return CYTO_OK;
+  if (k->stripes && blocks > frame->workers / k->stripes)
+    blocks = frame->workers / k->stripes;
+  if (blocks > k->max_blocks || k->slots > MAX_SLOTS)
+    return cyrt_fail(frame, CYTO_RUNTIME_FAILURE, "kernel '%s' cannot be launched: %lld blocks, %lld parameters",
+                     k->name, (long long)blocks, (long long)k->slots);
+  for (uint32_t i = 0; i < k->slots; i++)
+    params[i] = (void *)(uintptr_t)&slots[i];
+  cuda_code code = driver->launch(state->device->functions[kernel], (uint32_t)blocks, 1, 1, k->threads, 1, 1, 0,
+                                  state->stream, params, NULL);
+  return code ? cyrt_cuda_check(driver, code, k->name, frame->error) : CYTO_OK;
+}
+
+int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out) {
+  cuda_state *state = cuda_state_of(frame);
+  const cuda_driver *driver = &state->shared->driver;
+  cuda_code code = driver->copy_out_async(out, (cuda_ptr)(uintptr_t)at, (size_t)bytes, state->stream);
+  return cyrt_cuda_check(driver, code ? code : driver->stream_wait(state->stream), "reading from the device",
+                         frame->error);
+}
+
+/* Tensors of an operator in host memory: `from` with data of its own; copied from the device when `fetch`. */
+static int32_t to_host(cyrt_frame *frame, const cyrt_tensor *from, cyrt_tensor *to, int32_t n, int fetch) {
+  for (int32_t i = 0; i < n; i++) {
+    to[i] = from[i];
+    if (!from[i].data)
+      continue;
+    int64_t bytes = cyto_tensor_bytes(from[i].dtype, from[i].rank, from[i].dims);
+    to[i].data = bytes < 0 ? NULL : malloc(bytes ? (size_t)bytes : 1);
+    if (!to[i].data)
+      return cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "no memory for %lld bytes of an operator's tensors",
+                       (long long)bytes);
+    int32_t status = fetch && bytes ? cyrt_cuda_fetch(frame, from[i].data, bytes, to[i].data) : CYTO_OK;
+    if (status)
+      return status;
+  }
+  return CYTO_OK;
+}
+
+static int32_t to_device(cyrt_frame *frame, const cyrt_tensor *from, const cyrt_tensor *to, int32_t n) {
+  cuda_state *state = cuda_state_of(frame);
+  const cuda_driver *driver = &state->shared->driver;
+  for (int32_t i = 0; i < n; i++) {
+    int64_t bytes = from[i].data ? cyto_tensor_bytes(from[i].dtype, from[i].rank, from[i].dims) : 0;
+    cuda_code code =
+        bytes > 0 ? driver->copy_in_async((cuda_ptr)(uintptr_t)to[i].data, from[i].data, (size_t)bytes, state->stream)
+                  : 0;
+    if (code)
+      return cyrt_cuda_check(driver, code, "cuMemcpyHtoDAsync", frame->error);
+  }
+  return cyrt_cuda_check(driver, driver->stream_wait(state->stream), "cuStreamSynchronize", frame->error);
+}
+
+int32_t cyrt_cuda_call(cyrt_frame *frame, cyrt_op op, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out,
+                       int32_t n_out, const cyrt_attr *attrs) {
+  int32_t n = n_in + n_out;
+  cyrt_tensor *host = calloc((size_t)n + 1, sizeof *host);
+  if (!host)
+    return cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "no memory for an operator's tensors");
+  int32_t status = to_host(frame, in, host, n_in, 1);
+  if (!status)
+    status = to_host(frame, out, host + n_in, n_out, 0);
+  if (!status)
+    status = op(frame, host, n_in, host + n_in, n_out, attrs);
+  if (!status)
+    status = to_device(frame, host + n_in, out, n_out);
+  for (int32_t i = 0; i < n; i++) {
+    if (i >= n_in)
+      memcpy(out[i - n_in].dims, host[i].dims, sizeof host[i].dims);
+    free(host[i].data);
+  }
+  free(host);
+  return status;
+}

@@ -1,0 +1,138 @@
+/* cyrt_cuda.h - what the files of the CUDA runtime share: the driver's functions, a model on a device, a context's
+ * state.
+ *
+ * Linked into a model library only when the model is compiled for CUDA (cyrt_model.device refers to cuda.c). Nothing is
+ * global: the driver's table and everything per device hang on the loaded model, the rest on the context. The primary
+ * context of the device is current while one of our functions runs, and the caller's is current again afterwards.
+ */
+#ifndef CYRT_CUDA_H
+#define CYRT_CUDA_H
+
+#include "cyrt.h"
+
+typedef uint64_t cuda_ptr; /* CUdeviceptr */
+typedef int32_t cuda_code; /* CUresult */
+
+/* name in the driver (versions are part of it: bare names are older interfaces), member, parameters */
+#define CUDA_FUNCTIONS(X)                                                                                              \
+  X(cuInit, init, (uint32_t flags))                                                                                    \
+  X(cuDriverGetVersion, driver_version, (int32_t * version))                                                           \
+  X(cuGetErrorName, error_name, (cuda_code code, const char **text))                                                   \
+  X(cuDeviceGetCount, device_count, (int32_t * count))                                                                 \
+  X(cuDeviceGet, device_get, (int32_t * device, int32_t number))                                                       \
+  X(cuDeviceGetName, device_name, (char *name, int32_t length, int32_t device))                                        \
+  X(cuDeviceGetAttribute, device_attribute, (int32_t * value, int32_t attribute, int32_t device))                      \
+  X(cuDevicePrimaryCtxRetain, context_retain, (void **context, int32_t device))                                        \
+  X(cuDevicePrimaryCtxRelease_v2, context_release, (int32_t device))                                                   \
+  X(cuCtxPushCurrent_v2, context_push, (void *context))                                                                \
+  X(cuCtxPopCurrent_v2, context_pop, (void **context))                                                                 \
+  X(cuModuleLoadData, module_load, (void **module, const void *image))                                                 \
+  X(cuModuleUnload, module_unload, (void *module))                                                                     \
+  X(cuModuleGetFunction, module_function, (void **function, void *module, const char *name))                           \
+  X(cuMemAlloc_v2, mem_alloc, (cuda_ptr * ptr, size_t bytes))                                                          \
+  X(cuMemFree_v2, mem_free, (cuda_ptr ptr))                                                                            \
+  X(cuMemGetInfo_v2, mem_info, (size_t * free, size_t * total))                                                        \
+  X(cuMemHostAlloc, host_alloc, (void **ptr, size_t bytes, uint32_t flags))                                            \
+  X(cuMemFreeHost, host_free, (void *ptr))                                                                             \
+  X(cuMemcpyHtoD_v2, copy_in, (cuda_ptr to, const void *from, size_t bytes))                                           \
+  X(cuMemcpyHtoDAsync_v2, copy_in_async, (cuda_ptr to, const void *from, size_t bytes, void *stream))                  \
+  X(cuMemcpyDtoHAsync_v2, copy_out_async, (void *to, cuda_ptr from, size_t bytes, void *stream))                       \
+  X(cuPointerGetAttribute, pointer_attribute, (void *value, int32_t attribute, cuda_ptr ptr))                          \
+  X(cuStreamCreate, stream_create, (void **stream, uint32_t flags))                                                    \
+  X(cuStreamDestroy_v2, stream_destroy, (void *stream))                                                                \
+  X(cuStreamSynchronize, stream_wait, (void *stream))                                                                  \
+  X(cuStreamBeginCapture_v2, capture_begin, (void *stream, int32_t mode))                                              \
+  X(cuStreamEndCapture, capture_end, (void *stream, void **graph))                                                     \
+  X(cuGraphInstantiateWithFlags, graph_instantiate, (void **executable, void *graph, uint64_t flags))                  \
+  X(cuGraphLaunch, graph_launch, (void *executable, void *stream))                                                     \
+  X(cuGraphDestroy, graph_destroy, (void *graph))                                                                      \
+  X(cuGraphExecDestroy, graph_exec_destroy, (void *executable))                                                        \
+  X(cuLaunchKernel, launch,                                                                                            \
+    (void *function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared,    \
+     void *stream, void **params, void **extra))
+
+typedef struct cuda_driver {
+  void *library;
+#define X(symbol, member, params) cuda_code(*member) params;
+  CUDA_FUNCTIONS(X)
+#undef X
+} cuda_driver;
+
+enum { CUDA_OUT_OF_MEMORY = 2, CUDA_STREAM_NON_BLOCKING = 1, CUDA_CAPTURE_THREAD_LOCAL = 1 };
+
+/* ---- cuda_driver.c ---- */
+
+/* Opens the driver's library and initialises it; `model` is for messages. */
+cyto_status cyrt_cuda_driver_open(cuda_driver *driver, const cyrt_model *model, cyto_error *error);
+void cyrt_cuda_driver_close(cuda_driver *driver);
+/* Fills `error` for a driver's code that `call` returned; CYTO_OK when the code is 0. */
+cyto_status cyrt_cuda_check(const cuda_driver *driver, cuda_code code, const char *call, cyto_error *error);
+/* Memory of the device; `what` is for the message when there is too little. */
+cyto_status cyrt_cuda_get(const cuda_driver *driver, cuda_ptr *out_ptr, uint64_t bytes, const char *what,
+                          cyto_error *error);
+
+/* ---- cuda.c ---- */
+
+/* A model on one device: kernels and weights. Lives until the model is unloaded. */
+typedef struct cuda_device {
+  struct cuda_device *next;
+  int32_t number, handle;
+  void *context;  /* the primary one */
+  void **modules; /* [n_kernels]; as many as there are distinct images */
+  uint32_t n_modules;
+  void **functions; /* [n_kernels] */
+  cuda_ptr weights;
+} cuda_device;
+
+/* What all contexts of a loaded model use: cyto_model.device_shared. */
+typedef struct cuda_shared {
+  cuda_driver driver;
+  const cyrt_model *model;
+  cuda_device *devices;
+} cuda_shared;
+
+typedef struct cuda_block { /* memory that only grows */
+  cuda_ptr ptr;
+  uint64_t bytes;
+} cuda_block;
+
+/* A context's state. `head` stands first: for generated code this is the frame's context. */
+typedef struct cuda_state {
+  cyrt_context_head head;
+  cuda_shared *shared;
+  cuda_device *device;
+  const cyrt_model *model;
+  const cyrt_cuda_model *code;
+  cyrt_frame frame; /* what generated code sees: pointers of the device */
+  cyrt_frame *host; /* the context's frame, while running */
+  void *stream;
+  int32_t own_stream, device_memory;
+  cuda_block arena, io; /* io: inputs and outputs, one after the other */
+  uint8_t *staging;     /* pinned, laid out like io */
+  uint64_t staging_bytes;
+  uint64_t *io_offset;      /* [n_inputs + n_outputs] */
+  const void **inputs;      /* frame.inputs */
+  cuda_block *outputs;      /* [n_outputs] of data-dependent size */
+  uint64_t *key, *next_key; /* what a recorded run rests on */
+  uint32_t key_words;
+  int32_t seen;   /* runs with this key */
+  void *recorded; /* CUgraphExec, or NULL */
+} cuda_state;
+
+static inline cuda_state *cuda_state_of(cyrt_frame *frame) { return (cuda_state *)frame->context; }
+
+/* Makes the block hold `bytes`; contents are lost when it grows. */
+cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t bytes, const char *what,
+                                 cyto_error *error);
+/* Makes the device's context current, and the caller's again. */
+cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cyto_error *error);
+void cyrt_cuda_leave(const cuda_shared *shared);
+
+/* ---- cuda_run.c ---- */
+int32_t cyrt_cuda_prepare(void *state, cyrt_frame *frame);
+int32_t cyrt_cuda_run(void *state, cyrt_frame *frame);
+void cyrt_cuda_forget_recording(cuda_state *state);
+int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank,
+                               int64_t elem_bytes);
+
+#endif

@@ -1,0 +1,436 @@
+/* kernel_cases.h - kernels that the CUDA tests print: every op and cast, loops, reductions, scratch, contractions.
+ *
+ * kernels_test.c runs them behind the shim, nvrtc_test.c compiles them for devices. Test programs are single files, so
+ * everything is here.
+ */
+#ifndef KERNEL_CASES_H
+#define KERNEL_CASES_H
+
+#include "codegen/cuda/cuda_int.h"
+#include "tests/check.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+
+enum { MAX_CASES = 1500, MAX_ARGS = 6 };
+
+typedef struct kernel_case {
+  char what[64];
+  cy_kernel *k;
+  int64_t elems[MAX_ARGS]; /* of every argument but scratch */
+  int64_t *syms;
+  double lo, hi, rtol, atol; /* lo == hi: -2 .. 2 */
+  bool ints;                 /* lo and hi bound integers too */
+  const cy_cuda_form *form;
+} kernel_case;
+
+static cy_graph *g;
+static kernel_case cases[MAX_CASES];
+static int ncases;
+
+/* ---- building ---- */
+
+static cy_dim d(int64_t v) { return cy_dim_const(g, v); }
+static cy_expr var(cy_kernel *k, cy_var v) { return cy_x_var(k, v); }
+static cy_expr idx(cy_kernel *k, cy_var v, int64_t stride) {
+  return cy_x_bin(k, CY_OP_mul, var(k, v), cy_x_index(k, stride));
+}
+static cy_expr sum(cy_kernel *k, cy_expr a, cy_expr b) { return cy_x_bin(k, CY_OP_add, a, b); }
+static cy_expr f32(cy_kernel *k, double v) { return cy_x_const(k, CY_F32, v); }
+
+static kernel_case *add_case(cy_kernel *k, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static kernel_case *add_case(cy_kernel *k, const char *format, ...) {
+  kernel_case *c = &cases[ncases++];
+  va_list args;
+  if (ncases >= MAX_CASES)
+    abort();
+  va_start(args, format);
+  vsnprintf(c->what, sizeof c->what, format, args);
+  va_end(args);
+  c->k = k;
+  c->rtol = 2e-6;
+  return c;
+}
+
+static void set_elems(kernel_case *c, int64_t a, int64_t b, int64_t e, int64_t f) {
+  c->elems[0] = a;
+  c->elems[1] = b;
+  c->elems[2] = e;
+  c->elems[3] = f;
+}
+
+/* out[i] = op(x[i], ..) over n elements, an item each. */
+static kernel_case *flat(cy_op op, cy_dtype in, cy_dtype out, int64_t n) {
+  cy_kernel *k = cy_kernel_create(g, "flat");
+  int nin = cy_op_of(op)->min_in;
+  cy_expr a[3];
+  cy_var i = cy_kernel_add_var(k, d(n));
+  cy_kernel_add_grid(k, i);
+  cy_kernel_set_grid_lanes(k, true);
+  for (int q = 0; q < nin; q++) {
+    cy_karg arg = cy_kernel_add_arg(k, CY_ARG_READ, op == CY_OP_select && q == 0 ? CY_BOOL : in, 0);
+    a[q] = cy_x_load(k, arg, var(k, i));
+  }
+  cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, out, 0);
+  cy_kernel_store(k, y, var(k, i), op == CY_OP_cast ? cy_x_cast(k, a[0], out) : cy_x_op(k, op, out, a, nin));
+  kernel_case *c = add_case(k, "%s %s %s", cy_op_of(op)->name, cy_dtype_of(in)->name, cy_dtype_of(out)->name);
+  set_elems(c, n, n, n, n);
+  return c;
+}
+
+static bool is_test(cy_op op) { return op == CY_OP_isnan || op == CY_OP_isinf || (op >= CY_OP_eq && op <= CY_OP_ge); }
+
+static bool op_applies(cy_op op, cy_dtype t) {
+  bool real = cy_dtype_is_float(t), math = op >= CY_OP_sqrt && op <= CY_OP_sigmoid;
+  if (op == CY_OP_cast || op == CY_OP_bitcast || (math && !real))
+    return false;
+  if (real && (op == CY_OP_not || (op >= CY_OP_and && op <= CY_OP_shr)))
+    return false;
+  if (t == CY_BOOL)
+    return op == CY_OP_not || (op >= CY_OP_and && op <= CY_OP_xor) || (op >= CY_OP_eq && op <= CY_OP_select);
+  return !(t == CY_F16 || t == CY_BF16) || (op != CY_OP_mod && op != CY_OP_fmod && op != CY_OP_pow && op != CY_OP_tan);
+}
+
+static void add_ops(void) {
+  static const cy_dtype types[] = {CY_F32, CY_F64, CY_I8,  CY_U8,   CY_I16, CY_U16, CY_I32,
+                                   CY_U32, CY_I64, CY_U64, CY_BOOL, CY_F16, CY_BF16};
+  for (size_t t = 0; t < CHECK_COUNT(types); t++)
+    for (cy_op op = CY_OP_neg; op <= CY_OP_fma; op++) {
+      if (!op_applies(op, types[t]))
+        continue;
+      kernel_case *c = flat(op, types[t], is_test(op) ? CY_BOOL : types[t], 77);
+      bool shift = op == CY_OP_shl || op == CY_OP_shr;
+      c->atol = types[t] == CY_F64 ? 1e-12 : 2e-6;
+      c->rtol = types[t] == CY_F16 ? 2e-3 : types[t] == CY_BF16 ? 1.6e-2 : types[t] == CY_F64 ? 1e-12 : 4e-6;
+      if (shift || op == CY_OP_pow || op == CY_OP_div || op == CY_OP_mod || op == CY_OP_fmod) {
+        c->ints = true;
+        c->lo = shift ? 0 : -4;
+        c->hi = shift ? 70 : 5;
+      }
+    }
+}
+
+static void add_casts(void) {
+  static const cy_dtype types[] = {CY_F32,    CY_F64,      CY_I8,         CY_U8,     CY_I16,        CY_U16,
+                                   CY_I32,    CY_U32,      CY_I64,        CY_U64,    CY_BOOL,       CY_F16,
+                                   CY_BF16,   CY_F8E4M3FN, CY_F8E4M3FNUZ, CY_F8E5M2, CY_F8E5M2FNUZ, CY_F4E2M1,
+                                   CY_F8E8M0, CY_U4,       CY_I4,         CY_U2,     CY_I2};
+  for (size_t a = 0; a < CHECK_COUNT(types); a++)
+    for (size_t b = 0; b < CHECK_COUNT(types); b++) {
+      if (a == b)
+        continue;
+      kernel_case *c = flat(CY_OP_cast, types[a], types[b], 70);
+      c->lo = -600;
+      c->hi = 600;
+      c->rtol = 1e-7;
+      if (cy_dtype_of(types[a])->bits == 64) /* rounding twice differs by an ulp */
+        c->rtol = types[b] == CY_F16 ? 1e-3 : types[b] == CY_BF16 ? 8e-3 : 1e-7;
+    }
+}
+
+/* y[i][c] = x[i * s0 + c * s1] + b[c]: a lane loop that is the whole body. */
+static void add_strides(void) {
+  static const int64_t strides[][2] = {{37, 1}, {1, 9}, {74, 2}, {37, -1}, {0, 1}, {37, 0}};
+  for (size_t s = 0; s < CHECK_COUNT(strides); s++) {
+    cy_kernel *k = cy_kernel_create(g, "strides");
+    cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), b = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+    cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+    cy_var i = cy_kernel_add_var(k, d(9)), c = cy_kernel_add_var(k, d(37));
+    cy_kernel_add_grid(k, i);
+    cy_kernel_for(k, c, true);
+    cy_expr at = sum(k, idx(k, i, strides[s][0]), idx(k, c, strides[s][1]));
+    if (strides[s][1] < 0)
+      at = sum(k, at, cy_x_index(k, 36));
+    cy_kernel_store(k, y, sum(k, idx(k, i, 37), var(k, c)), sum(k, cy_x_load(k, x, at), cy_x_load(k, b, var(k, c))));
+    cy_kernel_end(k);
+    set_elems(add_case(k, "strides %d", (int)s), 9 * 74, 37, 9 * 37, 0);
+  }
+}
+
+/* y[i] = op over c of x[i][c]: lanes along the reduction, or across the outputs. */
+static void add_reductions(void) {
+  static const cy_op ops[] = {CY_OP_add, CY_OP_mul, CY_OP_min, CY_OP_max, CY_OP_and, CY_OP_or};
+  static const cy_dtype types[] = {CY_F32, CY_F64, CY_I32, CY_I64, CY_U8, CY_BOOL};
+  static const int64_t lengths[] = {7, 123, 2000};
+  for (int n = 0; n < 6 * 6 * 2 * 3; n++) {
+    cy_op op = ops[n % 6];
+    cy_dtype t = types[n / 6 % 6];
+    int columns = n / 36 % 2;
+    int64_t len = lengths[n / 72];
+    if ((op >= CY_OP_and && cy_dtype_is_float(t)) || (t == CY_BOOL && op < CY_OP_and))
+      continue;
+    cy_kernel *k = cy_kernel_create(g, "reduce");
+    cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, t, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, t, 0);
+    cy_var i = cy_kernel_add_var(k, d(11)), c = cy_kernel_add_var(k, d(len));
+    cy_local l = cy_kernel_add_local(k, t);
+    cy_kernel_add_grid(k, i);
+    cy_kernel_set_grid_lanes(k, columns);
+    cy_kernel_set(k, l, cy_x_int(k, t, op == CY_OP_mul || op == CY_OP_and));
+    cy_kernel_for(k, c, !columns);
+    cy_kernel_accum(k, l, op, cy_x_load(k, x, sum(k, idx(k, i, columns ? 1 : len), idx(k, c, columns ? 11 : 1))));
+    cy_kernel_end(k);
+    cy_kernel_store(k, y, var(k, i), cy_x_local(k, l));
+    kernel_case *q = add_case(k, "reduce %s %s %d %s", cy_op_of(op)->name, cy_dtype_of(t)->name, (int)len,
+                              columns ? "columns" : "rows");
+    set_elems(q, 11 * len, 11, 0, 0);
+    q->rtol = 1e-4;
+    q->atol = t == CY_F64 ? 1e-9 : 2e-4;
+    if (op == CY_OP_mul) {
+      q->lo = 0.9;
+      q->hi = 1.1;
+    }
+  }
+}
+
+/* Softmax of rows, exponentials kept in scratch: of a symbolic length (a stripe of global memory) or a fixed one
+ * (shared memory). */
+static void add_softmax(void) {
+  cy_sym cols = cy_sym_by_name(g, "cols"), rows = cy_sym_by_name(g, "rows");
+  static const int64_t sizes[] = {1, 3, 31, 64, 197, 1500};
+  for (int s = 0; s < 12; s++) {
+    cy_dim n = s < 6 ? cy_dim_sym(g, cols) : d(sizes[s - 6]);
+    cy_kernel *k = cy_kernel_create(g, "softmax");
+    cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+    cy_karg e = cy_kernel_add_arg(k, CY_ARG_SCRATCH, CY_F32, n);
+    cy_var i = cy_kernel_add_var(k, cy_dim_sym(g, rows)), c = cy_kernel_add_var(k, n);
+    cy_local top = cy_kernel_add_local(k, CY_F32), total = cy_kernel_add_local(k, CY_F32);
+    cy_expr at = sum(k, cy_x_bin(k, CY_OP_mul, var(k, i), cy_x_dim(k, n)), var(k, c));
+    cy_kernel_add_grid(k, i);
+    cy_kernel_set(k, top, f32(k, -INFINITY));
+    cy_kernel_for(k, c, true);
+    cy_kernel_accum(k, top, CY_OP_max, cy_x_load(k, x, at));
+    cy_kernel_end(k);
+    cy_kernel_set(k, total, f32(k, 0));
+    cy_kernel_for(k, c, true);
+    cy_expr v = cy_x_un(k, CY_OP_exp, cy_x_bin(k, CY_OP_sub, cy_x_load(k, x, at), cy_x_local(k, top)));
+    cy_kernel_store(k, e, var(k, c), v);
+    cy_kernel_accum(k, total, CY_OP_add, v);
+    cy_kernel_end(k);
+    cy_kernel_for(k, c, true);
+    /* the mirrored element: another thread wrote it */
+    cy_expr mirror = cy_x_bin(k, CY_OP_sub, cy_x_bin(k, CY_OP_sub, cy_x_dim(k, n), cy_x_index(k, 1)), var(k, c));
+    cy_kernel_store(k, y, at, cy_x_bin(k, CY_OP_div, cy_x_load(k, e, mirror), cy_x_local(k, total)));
+    cy_kernel_end(k);
+    kernel_case *q = add_case(k, "softmax %s %lld", s < 6 ? "symbolic" : "fixed", (long long)sizes[s % 6]);
+    q->syms = calloc(64, sizeof *q->syms);
+    q->syms[cols] = sizes[s % 6];
+    q->syms[rows] = 13;
+    set_elems(q, 13 * sizes[s % 6], 13 * sizes[s % 6], 0, 0);
+    q->rtol = 2e-5;
+  }
+}
+
+/* Loads that only happen inside of a select, gathered indices, a strided store. */
+static void add_indexing(void) {
+  cy_kernel *k = cy_kernel_create(g, "index");
+  cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), at = cy_kernel_add_arg(k, CY_ARG_READ, CY_I64, 0);
+  cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0), z = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  cy_var i = cy_kernel_add_var(k, d(5)), c = cy_kernel_add_var(k, d(50));
+  cy_kernel_add_grid(k, i);
+  cy_kernel_for(k, c, true);
+  cy_expr vc = var(k, c), src = sum(k, vc, cy_x_index(k, -7));
+  cy_expr inside = cy_x_bin(k, CY_OP_and, cy_x_bin(k, CY_OP_ge, src, cy_x_index(k, 0)),
+                            cy_x_bin(k, CY_OP_lt, src, cy_x_index(k, 30)));
+  cy_expr padded = cy_x_select(k, inside, cy_x_load(k, x, sum(k, idx(k, i, 30), src)), f32(k, 7));
+  cy_kernel_store(k, y, sum(k, idx(k, i, 50), vc), sum(k, padded, f32(k, 1)));
+  cy_expr where = cy_x_bin(k, CY_OP_mod, cy_x_load(k, at, vc), cy_x_index(k, 30));
+  cy_kernel_store(k, z, sum(k, var(k, i), idx(k, c, 5)), cy_x_load(k, x, sum(k, idx(k, i, 30), where)));
+  cy_kernel_end(k);
+  set_elems(add_case(k, "index"), 150, 50, 250, 250);
+}
+
+/* A 2 x 2 maximum window with a condition around the load. */
+static void add_window(void) {
+  cy_kernel *k = cy_kernel_create(g, "window");
+  cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  cy_var i = cy_kernel_add_var(k, d(6)), c = cy_kernel_add_var(k, d(19)), a = cy_kernel_add_var(k, d(2)),
+         b = cy_kernel_add_var(k, d(2));
+  cy_local m = cy_kernel_add_local(k, CY_F32);
+  cy_kernel_add_grid(k, i);
+  cy_kernel_for(k, c, true);
+  cy_kernel_set(k, m, f32(k, -INFINITY));
+  cy_kernel_for(k, a, false);
+  cy_kernel_for(k, b, false);
+  cy_expr row = sum(k, var(k, i), var(k, a));
+  cy_kernel_if(k, cy_x_bin(k, CY_OP_lt, row, cy_x_index(k, 6)));
+  cy_expr at = sum(k, cy_x_bin(k, CY_OP_mul, row, cy_x_index(k, 20)), sum(k, var(k, c), var(k, b)));
+  cy_kernel_accum(k, m, CY_OP_max, cy_x_load(k, x, at));
+  cy_kernel_else(k);
+  cy_kernel_accum(k, m, CY_OP_max, f32(k, 0.25));
+  cy_kernel_end(k);
+  cy_kernel_end(k);
+  cy_kernel_end(k);
+  cy_kernel_store(k, y, sum(k, idx(k, i, 19), var(k, c)), cy_x_local(k, m));
+  cy_kernel_end(k);
+  set_elems(add_case(k, "window"), 120, 6 * 19, 0, 0);
+}
+
+/* ---- contractions ---- */
+
+/* y[..] = max(acc + bias[last], 0), y dense in the order of the output variables. */
+static void epilogue(cy_kernel *k, cy_contraction *c, cy_karg bias, cy_karg y) {
+  cy_expr at = cy_x_index(k, 0);
+  for (int i = 0; i < c->nout_vars; i++)
+    at =
+        sum(k, cy_x_bin(k, CY_OP_mul, at, cy_x_dim(k, cy_kernel_var(k, c->out_var[i])->extent)), var(k, c->out_var[i]));
+  cy_dtype t = cy_kernel_local_dtype(k, c->acc);
+  cy_expr v = sum(k, cy_x_local(k, c->acc), cy_x_load(k, bias, var(k, c->out_var[c->nout_vars - 1])));
+  cy_kernel_store(k, y, at, cy_x_bin(k, CY_OP_max, v, cy_x_int(k, t, 0)));
+}
+
+static void out_var(cy_kernel *k, cy_contraction *c, cy_dim extent) {
+  c->out_var[c->nout_vars++] = cy_kernel_add_var(k, extent);
+}
+
+typedef struct matmul_row {
+  int64_t batch, m, n, k;
+  bool a_turned, b_turned, symbolic;
+  cy_dtype in, acc;
+} matmul_row;
+
+static cy_dim named(const char *name, int64_t value, bool symbolic, kernel_case *c) {
+  if (!symbolic)
+    return d(value);
+  cy_sym s = cy_sym_by_name(g, name);
+  c->syms[s] = value;
+  return cy_dim_sym(g, s);
+}
+
+static void add_matmul(const matmul_row *r) {
+  cy_kernel *k = cy_kernel_create(g, "matmul");
+  kernel_case *q =
+      add_case(k, "matmul %dx%dx%dx%d %s", (int)r->batch, (int)r->m, (int)r->n, (int)r->k, cy_dtype_of(r->in)->name);
+  q->syms = calloc(64, sizeof *q->syms);
+  cy_contraction *c = cy_kernel_contraction(k);
+  c->kind = CY_CONTRACT_MATMUL;
+  c->a = cy_kernel_add_arg(k, CY_ARG_READ, r->in, 0);
+  c->b = cy_kernel_add_arg(k, CY_ARG_READ, r->in, 0);
+  cy_karg bias = cy_kernel_add_arg(k, CY_ARG_READ, r->acc, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, r->acc, 0);
+  c->m = named("m", r->m, r->symbolic, q);
+  c->n = d(r->n);
+  c->k = named("k", r->k, r->symbolic, q);
+  c->a_offset = c->b_offset = d(0);
+  c->nbatch = r->batch > 1;
+  c->batch[0] = d(r->batch);
+  c->a_batch[0] = cy_dim_mul(g, c->m, c->k);
+  c->b_batch[0] = d(0);
+  c->a_m = r->a_turned ? d(1) : c->k;
+  c->a_k = r->a_turned ? c->m : d(1);
+  c->b_k = r->b_turned ? d(1) : c->n;
+  c->b_n = r->b_turned ? c->k : d(1);
+  c->acc = cy_kernel_add_local(k, r->acc);
+  if (c->nbatch)
+    out_var(k, c, d(r->batch));
+  out_var(k, c, c->m);
+  out_var(k, c, c->n);
+  epilogue(k, c, bias, y);
+  set_elems(q, r->batch * r->m * r->k, r->k * r->n, r->n, r->batch * r->m * r->n);
+  q->rtol = q->atol = r->acc == CY_F64 ? 1e-10 : 1e-3;
+}
+
+typedef struct conv_row {
+  cy_contraction_kind kind;
+  int64_t images, channels_in, channels_out, group;
+  int nspatial;
+  int64_t in[3], kernel[3], stride[3], dilation[3], pad[3];
+  bool planar; /* channels outermost instead of innermost */
+} conv_row;
+
+static void conv_strides(cy_contraction *c, const conv_row *r, const int64_t *in) {
+  int64_t area = 1, step = r->planar ? 1 : r->channels_in;
+  for (int i = r->nspatial; i-- > 0; step *= in[i], area *= in[i])
+    c->x_spatial[i] = d(step);
+  c->x_channel = d(r->planar ? area : 1);
+  c->x_image = d(area * r->channels_in);
+}
+
+static void add_conv(const conv_row *r) {
+  cy_kernel *k = cy_kernel_create(g, "conv");
+  cy_contraction *c = cy_kernel_contraction(k);
+  int64_t x = r->images * r->channels_in, w = r->channels_in * r->channels_out / r->group,
+          out = r->images * r->channels_out;
+  c->kind = r->kind;
+  c->a = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+  c->b = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+  cy_karg bias = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  c->a_offset = c->b_offset = d(0);
+  c->nspatial = r->nspatial;
+  c->images = d(r->images);
+  c->group = r->group;
+  c->channels_in = d(r->channels_in);
+  c->channels_out = d(r->channels_out);
+  c->acc = cy_kernel_add_local(k, CY_F32);
+  out_var(k, c, c->images);
+  for (int i = 0; i < r->nspatial; i++) {
+    int64_t reach = (r->kernel[i] - 1) * r->dilation[i];
+    int64_t n = r->kind == CY_CONTRACT_CONV ? (r->in[i] + 2 * r->pad[i] - reach - 1) / r->stride[i] + 1
+                                            : (r->in[i] - 1) * r->stride[i] + reach + 1 - 2 * r->pad[i];
+    c->in[i] = d(r->in[i]);
+    c->out[i] = d(n);
+    c->pad[i] = d(r->pad[i]);
+    c->kernel[i] = r->kernel[i];
+    c->stride[i] = r->stride[i];
+    c->dilation[i] = r->dilation[i];
+    x *= r->in[i];
+    w *= r->kernel[i];
+    out *= n;
+    out_var(k, c, c->out[i]);
+  }
+  conv_strides(c, r, r->in);
+  out_var(k, c, c->channels_out);
+  epilogue(k, c, bias, y);
+  kernel_case *q = add_case(k, "%s %dd %d -> %d group %d", r->kind == CY_CONTRACT_CONV ? "conv" : "conv_transpose",
+                            r->nspatial, (int)r->channels_in, (int)r->channels_out, (int)r->group);
+  set_elems(q, x, w, r->channels_out, out);
+  q->rtol = q->atol = 1e-3;
+}
+
+static void add_contractions(void) {
+  static const matmul_row products[] = {
+      {1, 5, 7, 9, false, false, false, CY_F32, CY_F32},       {1, 64, 64, 33, true, true, false, CY_F32, CY_F32},
+      {3, 40, 50, 17, false, true, false, CY_F32, CY_F32},     {1, 70, 66, 40, false, false, true, CY_F32, CY_F32},
+      {2, 33, 65, 24, true, false, false, CY_F64, CY_F64},     {1, 37, 41, 50, false, false, false, CY_I8, CY_I32},
+      {1, 37, 41, 50, false, false, false, CY_F16, CY_F32},    {1, 20, 30, 64, false, true, true, CY_BF16, CY_F32},
+      {40, 130, 150, 12, false, false, false, CY_F32, CY_F32}, {12, 100, 100, 20, true, false, false, CY_F32, CY_F32},
+      {1, 1, 10, 64, false, false, false, CY_F32, CY_F32},
+  };
+  for (size_t i = 0; i < CHECK_COUNT(products); i++)
+    add_matmul(&products[i]);
+  static const conv_row convs[] = {
+      {CY_CONTRACT_CONV, 2, 3, 20, 1, 2, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false},
+      {CY_CONTRACT_CONV, 1, 16, 24, 2, 2, {7, 7}, {3, 2}, {2, 1}, {1, 2}, {1, 0}, true},
+      {CY_CONTRACT_CONV, 1, 8, 40, 1, 2, {12, 12}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, false},
+      {CY_CONTRACT_CONV, 2, 5, 6, 1, 1, {20}, {5}, {2}, {1}, {2}, false},
+      {CY_CONTRACT_CONV, 1, 2, 9, 1, 3, {4, 5, 6}, {2, 3, 2}, {1, 1, 2}, {1, 1, 1}, {0, 1, 0}, false},
+      {CY_CONTRACT_CONV_TRANSPOSE, 1, 6, 10, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false},
+      {CY_CONTRACT_CONV_TRANSPOSE, 2, 4, 16, 2, 2, {4, 4}, {2, 3}, {1, 3}, {2, 1}, {0, 1}, true},
+  };
+  for (size_t i = 0; i < CHECK_COUNT(convs); i++)
+    add_conv(&convs[i]);
+}
+
+static void add_all_cases(void) {
+  add_ops();
+  add_casts();
+  add_strides();
+  add_reductions();
+  add_softmax();
+  add_indexing();
+  add_window();
+  add_contractions();
+}
+
+/* Schedules and prints case i as function case<i>. */
+static void print_case(FILE *f, int i) {
+  char symbol[32];
+  snprintf(symbol, sizeof symbol, "case%d", i);
+  cases[i].form = cy_cuda_schedule(cases[i].k);
+  cy_cuda_print(f, cases[i].k, cases[i].form, symbol);
+}
+
+static void free_cases(void) {
+  for (int i = 0; i < ncases; i++)
+    free(cases[i].syms);
+}
+
+#endif

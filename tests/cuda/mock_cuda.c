@@ -1,0 +1,370 @@
+/* mock_cuda.c - a libcuda.so.1 without a GPU: memory is the host's, kernels run through the shim (shim.h).
+ *
+ * An image is the CUDA C text that mock_nvrtc.c handed on; loading one compiles it by the machine's C compiler. Streams
+ * do everything at once, unless they are being captured: then operations are kept, and a graph does them when it is
+ * launched. The test steers and looks through mock_cuda(), which is no part of the driver's interface.
+ */
+#define _GNU_SOURCE
+#include "tests/cuda/mock_cuda.h"
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+  OK = 0,
+  INVALID_VALUE = 1,
+  OUT_OF_MEMORY = 2,
+  NO_BINARY = 209,
+  INVALID_DEVICE = 101,
+  INVALID_HANDLE = 400,
+  NOT_FOUND = 500,
+  MAX_BLOCKS = 4096
+};
+
+typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, const uint64_t *slots, int nslots,
+                      int schedule, unsigned seed);
+
+typedef struct module {
+  void *library;
+  char *source;
+  launch_fn *launch;
+} module;
+
+typedef struct function {
+  module *module;
+  void (*entry)(void);
+  int nslots;
+} function;
+
+typedef struct operation {
+  struct operation *next;
+  function *kernel; /* NULL: a copy */
+  int threads;
+  long long blocks;
+  uint64_t slots[512];
+  void *to;
+  const void *from;
+  size_t bytes;
+} operation;
+
+typedef struct graph {
+  operation *first, **last;
+} graph;
+
+typedef struct stream {
+  graph *capture;
+} stream;
+
+static struct {
+  uintptr_t at;
+  size_t bytes;
+} blocks[MAX_BLOCKS];
+static mock_cuda_state mock = {.capability = 89, .devices = 1, .memory = (size_t)1 << 32};
+static int depth; /* of pushed contexts */
+
+mock_cuda_state *mock_cuda(void) { return &mock; }
+
+/* ---- driver, devices, contexts ---- */
+
+int cuInit(unsigned flags) {
+  (void)flags;
+  return mock.init_code;
+}
+
+int cuDriverGetVersion(int *version) {
+  *version = 13000;
+  return OK;
+}
+
+int cuGetErrorName(int code, const char **name) {
+  *name = code == 100             ? "CUDA_ERROR_NO_DEVICE"
+          : code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+                                  : "CUDA_ERROR_OTHER";
+  return OK;
+}
+
+int cuDeviceGetCount(int *count) {
+  *count = mock.devices;
+  return OK;
+}
+
+int cuDeviceGet(int *device, int number) {
+  *device = number + 40;
+  return number < mock.devices ? OK : INVALID_DEVICE;
+}
+
+int cuDeviceGetName(char *name, int length, int device) {
+  (void)device;
+  snprintf(name, (size_t)length, "Mock GPU");
+  return OK;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  (void)device;
+  *value = attribute == 75 ? mock.capability / 10 : attribute == 76 ? mock.capability % 10 : 0;
+  return OK;
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+  *context = (void *)(uintptr_t)device;
+  mock.retained++;
+  return OK;
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device) {
+  (void)device;
+  mock.retained--;
+  return OK;
+}
+
+int cuCtxPushCurrent_v2(void *context) {
+  depth++;
+  return context ? OK : INVALID_VALUE;
+}
+
+int cuCtxPopCurrent_v2(void **context) {
+  *context = NULL;
+  return depth-- > 0 ? OK : INVALID_VALUE;
+}
+
+/* ---- memory ---- */
+
+int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
+  if (!depth)
+    return 201; /* CUDA_ERROR_INVALID_CONTEXT */
+  if (mock.used + bytes > mock.memory)
+    return OUT_OF_MEMORY;
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if (!blocks[i].at) {
+      void *ptr = aligned_alloc(256, (bytes + 255) / 256 * 256);
+      memset(ptr, 0xff, bytes);
+      blocks[i].at = (uintptr_t)ptr;
+      blocks[i].bytes = bytes;
+      mock.used += bytes;
+      mock.blocks++;
+      *out = blocks[i].at;
+      return OK;
+    }
+  return OUT_OF_MEMORY;
+}
+
+int cuMemFree_v2(uint64_t ptr) {
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if (blocks[i].at == ptr) {
+      free((void *)blocks[i].at);
+      mock.used -= blocks[i].bytes;
+      mock.blocks--;
+      blocks[i].at = 0;
+      return OK;
+    }
+  return INVALID_VALUE;
+}
+
+int cuMemGetInfo_v2(size_t *available, size_t *total) {
+  *available = mock.memory - mock.used;
+  *total = mock.memory;
+  return OK;
+}
+
+int cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
+  (void)flags;
+  *out = malloc(bytes);
+  mock.pinned++;
+  return OK;
+}
+
+int cuMemFreeHost(void *ptr) {
+  free(ptr);
+  mock.pinned--;
+  return OK;
+}
+
+int cuPointerGetAttribute(void *out, int attribute, uint64_t ptr) {
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if (attribute == 2 && blocks[i].at && ptr >= blocks[i].at && ptr < blocks[i].at + blocks[i].bytes) {
+      *(unsigned *)out = 2;
+      return OK;
+    }
+  return INVALID_VALUE;
+}
+
+/* ---- operations ---- */
+
+static int perform(const operation *o) {
+  if (!o->kernel) {
+    memcpy(o->to, o->from, o->bytes);
+    return OK;
+  }
+  mock.launches++;
+  int wrong =
+      o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->slots, o->kernel->nslots, mock.schedule, 7);
+  return wrong ? 719 : OK; /* CUDA_ERROR_LAUNCH_FAILED */
+}
+
+static int submit(void *where, const operation *o) {
+  stream *s = where;
+  if (!s || !s->capture)
+    return perform(o);
+  operation *kept = malloc(sizeof *kept);
+  *kept = *o;
+  kept->next = NULL;
+  *s->capture->last = kept;
+  s->capture->last = &kept->next;
+  return OK;
+}
+
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *where) {
+  return submit(where, &(operation){.to = (void *)(uintptr_t)to, .from = from, .bytes = bytes});
+}
+
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
+  mock.uploads++;
+  return cuMemcpyHtoDAsync_v2(to, from, bytes, NULL);
+}
+
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *where) {
+  return submit(where, &(operation){.to = to, .from = (const void *)(uintptr_t)from, .bytes = bytes});
+}
+
+int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *where, void **params, void **extra) {
+  (void)shared, (void)extra;
+  operation o = {.kernel = f, .threads = (int)(bx * by * bz), .blocks = (long long)gx * gy * gz};
+  if (!o.blocks || o.threads < 1 || o.threads > 1024)
+    return INVALID_VALUE;
+  for (int i = 0; i < o.kernel->nslots; i++)
+    memcpy(&o.slots[i], params[i], 8);
+  return submit(where, &o);
+}
+
+/* ---- streams and graphs ---- */
+
+int cuStreamCreate(void **out, unsigned flags) {
+  (void)flags;
+  *out = calloc(1, sizeof(stream));
+  mock.streams++;
+  return OK;
+}
+
+int cuStreamDestroy_v2(void *s) {
+  free(s);
+  mock.streams--;
+  return OK;
+}
+
+int cuStreamSynchronize(void *s) {
+  return s && ((stream *)s)->capture ? 900 : OK; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
+}
+
+int cuStreamBeginCapture_v2(void *s, int mode) {
+  graph *g = calloc(1, sizeof *g);
+  g->last = &g->first;
+  ((stream *)s)->capture = g;
+  return mode == 1 ? OK : INVALID_VALUE;
+}
+
+int cuStreamEndCapture(void *s, void **out) {
+  *out = ((stream *)s)->capture;
+  ((stream *)s)->capture = NULL;
+  return OK;
+}
+
+/* The executable takes the operations over. */
+int cuGraphInstantiateWithFlags(void **out, void *g, unsigned long long flags) {
+  (void)flags;
+  graph *copy = malloc(sizeof *copy);
+  *copy = *(graph *)g;
+  ((graph *)g)->first = NULL;
+  *out = copy;
+  mock.recordings++;
+  return OK;
+}
+
+int cuGraphLaunch(void *executable, void *s) {
+  (void)s;
+  mock.replays++;
+  for (const operation *o = ((graph *)executable)->first; o; o = o->next)
+    if (perform(o))
+      return 719;
+  return OK;
+}
+
+int cuGraphExecDestroy(void *executable) {
+  for (operation *o = ((graph *)executable)->first, *next; o; o = next) {
+    next = o->next;
+    free(o);
+  }
+  free(executable);
+  return OK;
+}
+
+int cuGraphDestroy(void *g) { return cuGraphExecDestroy(g); }
+
+/* ---- modules ---- */
+
+#ifdef __SANITIZE_ADDRESS__
+#define SANITIZE "-fsanitize=address"
+#else
+#define SANITIZE ""
+#endif
+
+int cuModuleLoadData(void **out, const void *image) {
+  char dir[] = "/tmp/cyto-mock-XXXXXX", path[64], command[400];
+  if (strncmp(image, "/* prelude.cuh", 14) || !mkdtemp(dir))
+    return NO_BINARY;
+  snprintf(path, sizeof path, "%s/k.c", dir);
+  FILE *f = fopen(path, "w");
+  fputs(image, f);
+  fclose(f);
+  snprintf(command, sizeof command,
+           "cc -std=gnu11 -O1 -w -fno-strict-aliasing %s -shared -fPIC -include tests/cuda/shim.h -o %s/k.so %s -lm",
+           SANITIZE, dir, path);
+  int failed = system(command);
+  snprintf(path, sizeof path, "%s/k.so", dir);
+  module *m = calloc(1, sizeof *m);
+  m->library = failed ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  snprintf(command, sizeof command, "rm -rf %s", dir);
+  if (system(command) || !m->library)
+    return NO_BINARY;
+  void *launch = dlsym(m->library, "cy_shim_launch");
+  memcpy(&m->launch, &launch, sizeof launch);
+  m->source = strdup(image);
+  mock.modules++;
+  *out = m;
+  return OK;
+}
+
+/* Functions live as long as their module, which closes at the end of the test: they are not freed singly. */
+int cuModuleUnload(void *where) {
+  module *m = where;
+  dlclose(m->library);
+  free(m->source);
+  free(m);
+  mock.modules--;
+  return OK;
+}
+
+/* The number of parameters is read off the source. */
+int cuModuleGetFunction(void **out, void *where, const char *name) {
+  static function all[4096];
+  static int n;
+  char head[200];
+  module *m = where;
+  snprintf(head, sizeof head, ") %s(", name);
+  const char *at = strstr(m->source, head);
+  void *entry = dlsym(m->library, name);
+  if (!at || !entry || n == 4096)
+    return NOT_FOUND;
+  function *f = &all[n++];
+  f->module = m;
+  f->nslots = 1;
+  memcpy(&f->entry, &entry, sizeof entry);
+  for (at += strlen(head); *at != ')'; at++)
+    f->nslots += *at == ',';
+  *out = f;
+  return OK;
+}
