@@ -135,19 +135,36 @@ static cy_val dft_along(cy_importer *im, cy_val x, int axis, int64_t parts, cons
   return cy_onnx_move_axis(im, y, last, axis);
 }
 
-/* An axis that only running tells: all of them are transformed, with the sizes of the tensor, and one is chosen. */
+/* An axis that only running tells: all of them are transformed and filled up to one shape; the chosen one is cut to size. */
 static cy_val dft_any_axis(cy_importer *im, const cy_onnx_node *n, int64_t parts, const dft_plan *p) {
   const cy_type t = *cy_onnx_type(im, X);
-  int naxes;
-  cy_val mask = cy_onnx_axes_mask(im, n, 2, false, t.rank, &naxes), y = 0;
-  if (mask && (p->length || p->onesided))
-    return cy_build_error(im->g, "input 'axis'",
-                          "an axis known only at run time is supported without dft_length and onesided; make it constant");
-  for (int axis = 0; mask && axis < t.rank - 1; axis++) {
-    cy_val one = dft_along(im, X, axis, parts, p);
-    y = y ? SELECT(cy_onnx_flag(im, mask, axis), one, y) : one;
+  cy_val mask = 0, y = 0, one[CY_MAX_RANK];
+  cy_dim most[CY_MAX_RANK], own[CY_MAX_RANK], start[CY_MAX_RANK];
+  int naxes, last = t.rank - 1;
+  if (!(mask = cy_onnx_axes_mask(im, n, 2, false, t.rank, &naxes)))
+    return 0;
+  for (int i = 0; i < last; i++) {
+    if (!(one[i] = dft_along(im, X, i, parts, p)))
+      return 0;
+    own[i] = cy_onnx_type(im, one[i])->dim[i];
+    own[last] = cy_onnx_type(im, one[i])->dim[last];
+    most[i] = cy_dim_max(im->g, own[i], t.dim[i]);
   }
-  return y;
+  for (int i = 0; i < last; i++) {
+    cy_dim pads[2 * CY_MAX_RANK];
+    for (int k = 0; k < t.rank; k++) {
+      start[k] = pads[k] = num(im, 0);
+      pads[t.rank + k] = k == last ? num(im, 0) : cy_dim_sub(im->g, most[k], k == i ? own[k] : t.dim[k]);
+    }
+    cy_val full = cy_build_pad(im->g, one[i], pads, CY_PAD_CONSTANT, LIKE(one[i], 0));
+    y = y ? SELECT(cy_onnx_flag(im, mask, i), full, y) : full;
+  }
+  cy_dim kept[CY_MAX_RANK];
+  memcpy(kept, t.dim, sizeof kept);
+  kept[last] = own[last];
+  cy_val sizes = SELECT(CAST(mask, CY_BOOL), cy_build_dims(im->g, own, t.rank), cy_build_dims(im->g, kept, t.rank));
+  const cy_dim *size = y ? cy_onnx_sizes(im, sizes) : NULL;
+  return size ? cy_build_slice(im->g, y, start, NULL, size) : 0;
 }
 
 IMPORT(dft) {
