@@ -207,7 +207,7 @@ static void conv_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena
 static void write_packed(const cy_graph *g, cy_val v, const void *arg, void *out) {
   const pack_form *f = arg;
   cy_pack_source s = f->source;
-  s.w = (const float *)((const char *)cy_value_of(g, v)->data.bytes + f->w_offset);
+  s.w = (const cy_weight *)((const char *)cy_value_of(g, v)->data.bytes + f->w_offset);
   for (int i = 0; i < f->nparts; i++) {
     const part *p = &f->parts[i];
     s.tap_map = p->tap_map;
