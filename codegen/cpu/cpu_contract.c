@@ -70,7 +70,7 @@ static bool conv_supported(cy_kernel *k, const cy_contraction *c) {
   int64_t v, cin, cout, parts = 1;
   if (!c->b_const || !known(k, c->channels_in, &cin) || !known(k, c->channels_out, &cout) || cin <= 0 || cout <= 0)
     return false;
-  if (c->group <= 0 || cin % c->group || cout % c->group || !known(k, c->x_channel, &v) || (v != 1 && cin != 1))
+  if (c->group <= 0 || cin % c->group || cout % c->group || (cin != 1 && (!known(k, c->x_channel, &v) || v != 1)))
     return false;
   for (int i = 0; i < c->nspatial; i++) {
     if (!known(k, c->pad[i], &v) || v < 0 || c->kernel[i] <= 0 || !positive_or_symbolic(k, c->in[i]))
