@@ -138,16 +138,19 @@ IMPORT(dft) {
 IMPORT(stft) {
   const cy_type t = *cy_onnx_type(im, X);
   uint32_t count;
-  int64_t step, parts;
+  int64_t parts, low, high;
   bool onesided = cy_onnx_int(im, n, "onesided", 1) != 0;
   if (t.rank != 3 || !cy_dim_is_const(im->g, t.dim[2], &parts) || parts < 1 || parts > 2)
     return cy_build_error(im->g, NULL, "expected [batch, length, 1 or 2], found %s", cy_type_text(im->g, &t));
   const cy_dim *length = n->in[3] ? cy_onnx_elems(im, n, 3, &count) : n->in[2] ? cy_onnx_type(im, n->in[2])->dim : NULL;
-  if (!length || !cy_onnx_const_ints(im, n, 1, &step, 1, &count) || step < 1)
+  const cy_dim *step = cy_onnx_elems(im, n, 1, &count);
+  if (step && count == 1)
+    cy_dim_range(im->g, step[0], &low, &high);
+  if (!length || !step || count != 1 || high < 1)
     return cy_build_error(im->g, "input 'frame_step'", "expected a positive step, and a window or a frame length");
-  cy_dim frames = cy_dim_addi(im->g, cy_dim_div(im->g, cy_dim_sub(im->g, t.dim[1], length[0]), num(im, step)), 1);
+  cy_dim frames = cy_dim_addi(im->g, cy_dim_div(im->g, cy_dim_sub(im->g, t.dim[1], length[0]), step[0]), 1);
   cy_dim grid[2] = {frames, length[0]};
-  cy_val at = ADD(MUL(cy_build_iota(im->g, CY_I64, grid, 2, 0), cy_build_scalar_int(im->g, CY_I64, step)),
+  cy_val at = ADD(MUL(cy_build_iota(im->g, CY_I64, grid, 2, 0), cy_build_dim_scalar(im->g, step[0])),
                   cy_build_iota(im->g, CY_I64, grid, 2, 1));
   cy_val p[2] = {part(im, X, 0), parts == 2 ? part(im, X, 1) : 0};
   for (int i = 0; i < parts; i++) {

@@ -96,6 +96,16 @@ static bool find_override(cy_importer *im, const char *input, shape_override *ou
   return true;
 }
 
+/* The symbol that a dim stands for, or NULL. What exporters write for "unknown" ("?", "-1", "None") names nothing: two such
+ * dims need not be equal. */
+static const char *dim_name(const Onnx__TensorShapeProto__Dimension *d) {
+  const char *name = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM ? d->dim_param : NULL;
+  bool letter = false;
+  for (const char *p = name; p && *p; p++)
+    letter |= (unsigned char)*p >= 0x80 || (unsigned)((*p | 32) - 'a') < 26u || *p == '_';
+  return letter && strcmp(name, "None") ? name : NULL;
+}
+
 /* --shape against the declaration; names get their number. */
 static bool apply_override(cy_importer *im, const Onnx__ValueInfoProto *input, const shape_override *o) {
   const Onnx__TensorShapeProto *shape = shape_of(input);
@@ -118,10 +128,8 @@ static bool apply_override(cy_importer *im, const Onnx__ValueInfoProto *input, c
                   (long long)o->dim[i], i, (long long)d->dim_value);
       return false;
     }
-    if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && d->dim_param && d->dim_param[0]) {
-      if (!fix_dim(im, d->dim_param, o->dim[i], true))
-        return false;
-    }
+    if (dim_name(d) && !fix_dim(im, dim_name(d), o->dim[i], true))
+      return false;
   }
   return true;
 }
@@ -169,8 +177,8 @@ static cy_dim dim_of(cy_importer *im, const Onnx__ValueInfoProto *input, int axi
     return cy_dim_const(im->g, d->dim_value);
   if (given >= 0)
     return cy_dim_const(im->g, given);
-  const char *name = d && d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM ? d->dim_param : NULL;
-  if (!name || !name[0])
+  const char *name = d ? dim_name(d) : NULL;
+  if (!name)
     name = cy_arena_printf(im->arena, "%s_dim%d", input->name, axis);
   cy_dim fixed;
   return find_fixed(im, name, &fixed) ? fixed : cy_dim_sym(im->g, cy_sym_by_name(im->g, name));
