@@ -106,8 +106,8 @@ BINARIES := $(TOOLS:%=$O/%)
 
 # ---- goals ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help setup demo check check-unit check-golden check-onnx check-models check-zoo check-bad check-cuda \
-  check-examples golden fuzz bench install clean tests
+.PHONY: all help setup demo check check-unit check-golden check-cli check-onnx check-models check-zoo check-bad check-cuda \
+  check-examples check-fuzz golden fuzz bench install clean tests
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
@@ -122,7 +122,7 @@ help:
 	  'make              build cytoc, cyto-run, cyto-bench and libcyto.a into build/' \
 	  'make demo         install what is missing, build, compile and run examples/digits' \
 	  'make check        install what is missing, build, run every test; SAN=1, SAN=thread, DEBUG=1: other variants' \
-	  'make check-X      one suite: unit golden onnx models zoo bad examples cuda' \
+	  'make check-X      one suite: unit golden cli onnx models zoo bad examples fuzz cuda' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
 	  'make bench        cyto-bench on the example and, where present, the shared networks' \
@@ -136,9 +136,14 @@ setup:
 $B/config.mk: tools/setup.sh tests/requirements.txt
 	$Q tools/setup.sh
 
+# Only the runtime has threads.
+ifeq ($(VARIANT),tsan)
+tests: $(call ctest_bin,$(SRC_rttest)) $(RT_MODELS:%=$O/tests/rt/%.so)
+else
 tests: all $(UNIT_TESTS) $(NODE_RUN) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
+endif
 
-SUITES := unit golden onnx models zoo bad examples cuda
+SUITES := unit golden cli onnx models zoo bad examples fuzz cuda
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
 
 check: tests
@@ -245,7 +250,7 @@ fuzz-run: $(FUZZ_TARGETS:%=$O/tests/fuzz/%)
 	$Q for t in $(FUZZ_TARGETS); do \
 	  mkdir -p $O/corpus/$$t && echo "fuzz $$t for $(FUZZ_SECONDS) s" && \
 	  $O/tests/fuzz/$$t -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=4096 -verbosity=0 \
-	    -print_final_stats=0 -artifact_prefix=$O/crash-$$t- $O/corpus/$$t $(wildcard tests/fuzz/seeds) || exit 1; done
+	    -print_final_stats=0 -artifact_prefix=$O/crash-$$t- $O/corpus/$$t || exit 1; done
 $(FUZZ_TARGETS:%=$O/tests/fuzz/%): $O/tests/fuzz/%: $O/obj/tests/fuzz/%.o $(COMPILER_LIB)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(COMPILER_LIBS)
 endif

@@ -193,6 +193,8 @@ cy_val cy_onnx_drop_axes(cy_importer *im, cy_val x, cy_val mask, const cy_dim *d
 cy_val cy_onnx_insert_axes(cy_importer *im, cy_val x, cy_val mask, int rank);
 cy_val cy_onnx_reduce_masked(cy_importer *im, cy_op op, cy_val x, cy_val mask, int naxes, bool keepdims);
 cy_val cy_onnx_slice_run_time(cy_importer *im, const cy_onnx_node *n);
+/* 2 * rank pads out of a list of pads and one of axes; NULL after a diagnostic. */
+const cy_dim *cy_onnx_pads_run_time(cy_importer *im, const cy_onnx_node *n, uint32_t pads, uint32_t axes, int rank);
 cy_val cy_onnx_reshape_run_time(cy_importer *im, cy_val x, cy_val shape, int rank, bool allow_zero);
 static inline const cy_type *cy_onnx_type(const cy_importer *im, cy_val v) { return &cy_value_of(im->g, v)->type; }
 

@@ -4,6 +4,8 @@
  */
 #include "frontend/import_int.h"
 
+#include <math.h>
+
 #define X (n->in[0])
 #define SET(v) cy_importer_set(im, n, 0, (v))
 
@@ -30,6 +32,15 @@ IMPORT(dropout) {
   return SET(X);
 }
 
+/* What a cast to an eight-bit float without infinities makes NaN when it must not saturate: magnitudes from which rounding
+ * passes the largest number (a tie goes to the even neighbour, which f8e4m3fn still has). */
+static cy_val overflow_to_nan(cy_importer *im, cy_val x, cy_dtype to) {
+  double limit = to == CY_F8E4M3FN ? 464 : to == CY_F8E4M3FNUZ ? 248 : 61440;
+  cy_val size = UNARY(abs, x), bound = LIKE(x, limit);
+  cy_val over = to == CY_F8E4M3FN ? BINARY(gt, size, bound) : BINARY(ge, size, bound);
+  return SELECT(over, LIKE(x, NAN), x);
+}
+
 static cy_val cast_to(cy_importer *im, cy_val x, int64_t to, int64_t saturate) {
   const cy_type *t = cy_onnx_type(im, x);
   if (to <= 0 || to >= CY_DTYPE_COUNT)
@@ -37,7 +48,13 @@ static cy_val cast_to(cy_importer *im, cy_val x, int64_t to, int64_t saturate) {
   if (to == CY_STRING || t->dtype == CY_STRING || cy_dtype_of((cy_dtype)to)->cls == 'C')
     return cy_build_error(im->g, "attribute 'to'", "casts from %s to %s are not supported", cy_dtype_of(t->dtype)->name,
                           cy_dtype_of((cy_dtype)to)->name);
-  if (saturate)
+  bool from_float = cy_dtype_is_float(t->dtype);
+  if (from_float && cy_dtype_is_int((cy_dtype)to) && cy_dtype_of((cy_dtype)to)->bits < 8)
+    x = CAST(x, CY_I32); /* two- and four-bit integers wrap */
+  bool no_inf = to == CY_F8E4M3FN || to == CY_F8E4M3FNUZ || to == CY_F8E5M2FNUZ;
+  if (!saturate && no_inf && from_float)
+    return CAST(overflow_to_nan(im, x, (cy_dtype)to), (cy_dtype)to);
+  if (saturate || no_inf)
     return cy_build_cast(im->g, x, (cy_dtype)to);
   cy_type type = cy_type_make((cy_dtype)to, t->rank, t->dim);
   cy_attr a = cy_attr_int(CY_ATTR_saturate, 0);

@@ -68,7 +68,12 @@ IMPORT(pow) {
     if (scalar && v == 0.5 && cy_dtype_is_float(cy_onnx_type(im, X)->dtype))
       return SET(UNARY(sqrt, X));
   }
-  return SET(BINARY(pow, X, e));
+  if (!e)
+    return false;
+  cy_dtype base = cy_onnx_type(im, X)->dtype, other = cy_onnx_type(im, e)->dtype;
+  if (cy_dtype_is_float(other) && !cy_dtype_is_float(base)) /* computed as a float, of the base's type in the end */
+    return SET(CAST(BINARY(pow, CAST(X, other), e), base));
+  return SET(BINARY(pow, X, CAST(e, base)));
 }
 
 IMPORT(variadic) {

@@ -16,6 +16,7 @@ typedef struct plan {
   cy_dim out[CY_MAX_RANK];
   double scale[CY_MAX_RANK];
   bool has_scales;
+  cy_val scales; /* f32[rank]: those that only running tells; 0: none */
   double roi[2 * CY_MAX_RANK];
 } plan;
 
@@ -59,22 +60,52 @@ static bool apply_scales(cy_importer *im, const double *s, uint32_t count, const
   return true;
 }
 
-/* Scales that only running tells: the sizes are computed and read, the scales are their quotients. */
+/* f32[rank] of the scales of the listed axes, 1 for the others. */
+static cy_val all_scales(cy_importer *im, cy_val scales, const int64_t *axes, uint32_t naxes, int rank) {
+  cy_val part[CY_MAX_RANK], one = cy_build_scalar(im->g, CY_F32, 1);
+  cy_dim unit = cy_dim_const(im->g, 1);
+  one = one ? cy_build_reshape(im->g, one, &unit, 1) : 0;
+  for (int i = 0; i < rank; i++)
+    part[i] = one;
+  for (uint32_t i = 0; i < naxes && scales; i++)
+    part[axes[i]] = cy_build_slice_axis(im->g, scales, 0, cy_dim_const(im->g, i), unit);
+  return one && scales ? cy_build_concat(im->g, part, (uint32_t)rank, 0) : 0;
+}
+
+/* Scales that only running tells: the sizes are computed and read, the op gets the scales as an input. */
 static bool read_scales(cy_importer *im, cy_val scales, const int64_t *axes, uint32_t naxes, const cy_type *t,
                         plan *p) {
   cy_dim extents[CY_MAX_RANK];
   uint32_t count;
   for (uint32_t i = 0; i < naxes; i++)
     extents[i] = t->dim[axes[i]];
-  cy_val sizes =
-      CAST(UNARY(floor, MUL(CAST(cy_build_dims(im->g, extents, naxes), CY_F32), CAST(scales, CY_F32))), CY_I64);
+  scales = CAST(scales, CY_F32);
+  cy_val sizes = CAST(UNARY(floor, MUL(CAST(cy_build_dims(im->g, extents, naxes), CY_F32), scales)), CY_I64);
   const cy_dim *e = sizes ? cy_value_elems_or_read(im->g, sizes, &count) : NULL;
+  p->scales = all_scales(im, scales, axes, naxes, t->rank);
   if (!e || count != naxes)
     return cy_build_error(im->g, "input 'scales'", "expected %u numbers, found %s", naxes,
                           cy_type_text(im->g, cy_onnx_type(im, scales)));
   for (uint32_t i = 0; i < naxes; i++)
     p->out[axes[i]] = e[i];
   return true;
+}
+
+static bool keep_aspect_run_time(cy_importer *im, const int64_t *axes, uint32_t naxes, const cy_type *t, int policy,
+                                 cy_val sizes, plan *p) {
+  const int64_t axis = 0;
+  cy_dim extents[CY_MAX_RANK], n = cy_dim_const(im->g, naxes);
+  for (uint32_t i = 0; i < naxes; i++)
+    extents[i] = t->dim[axes[i]];
+  cy_val in = CAST(cy_build_dims(im->g, extents, naxes), CY_F32), ratio = DIV(CAST(sizes, CY_F32), in);
+  cy_op best = policy == 1 ? CY_OP_reduce_min : CY_OP_reduce_max;
+  cy_val scale = ratio ? cy_build_reduce(im->g, best, ratio, &axis, 1, false) : 0;
+  cy_val out = CAST(UNARY(floor, ADD(MUL(in, scale), cy_build_scalar(im->g, CY_F32, 0.5))), CY_I64);
+  const cy_dim *e = cy_onnx_sizes(im, out);
+  p->scales = scale ? all_scales(im, cy_build_expand(im->g, scale, &n, 1), axes, naxes, t->rank) : 0;
+  for (uint32_t i = 0; e && i < naxes; i++)
+    p->out[axes[i]] = e[i];
+  return e && p->scales;
 }
 
 /* keep_aspect_ratio_policy: one scale for all listed axes, the smallest or largest that the sizes ask for. */
@@ -109,6 +140,8 @@ static bool apply_sizes(cy_importer *im, const cy_onnx_node *n, uint32_t k, cons
     return cy_build_error(im->g, "input 'sizes'", "expected %u numbers, found %u", naxes, count);
   for (uint32_t i = 0; i < count; i++)
     p->out[axes[i]] = e[i];
+  if (policy && !cy_onnx_known(im, n, k))
+    return keep_aspect_run_time(im, axes, naxes, t, policy, n->in[k], p);
   return policy == 0 || keep_aspect(im, axes, naxes, t, policy, p);
 }
 
@@ -141,7 +174,8 @@ static cy_val build(cy_importer *im, const cy_onnx_node *n, const plan *p, int m
                   cy_attr_int(CY_ATTR_antialias, cy_onnx_int(im, n, "antialias", 0)),
                   cy_attr_floats(CY_ATTR_scales, p->scale, p->has_scales ? (uint32_t)p->rank : 0),
                   cy_attr_floats(CY_ATTR_roi, p->roi, coord == CY_COORD_TF_CROP ? 2 * (uint32_t)p->rank : 0)};
-  return cy_build(im->g, CY_OP_resize, &X, 1, a, 9, &type, 1);
+  cy_val in[2] = {X, p->scales};
+  return cy_build(im->g, CY_OP_resize, in, p->scales ? 2 : 1, a, 9, &type, 1);
 }
 
 static plan start(const cy_type *t) {

@@ -366,6 +366,12 @@ IMPORT(concat) {
 static bool full_pads(cy_importer *im, const cy_onnx_node *n, int rank, cy_dim *out) {
   uint32_t count, naxes = 0;
   bool ok;
+  if (n->version >= 18 && n->in[1] && !cy_onnx_known(im, n, 3)) {
+    const cy_dim *all = cy_onnx_pads_run_time(im, n, 1, 3, rank);
+    for (int i = 0; all && i < 2 * rank; i++)
+      out[i] = all[i];
+    return all != NULL;
+  }
   const cy_dim *pads = dims_list(im, n, n->version < 2 ? "paddings" : "pads", 11, 1, &count, &ok);
   int64_t axes[CY_MAX_RANK];
   if (!ok)

@@ -83,6 +83,23 @@ static cy_val transform(cy_importer *im, cy_val re, cy_val image, cy_dim length,
   return join(im, yr, yi);
 }
 
+/* The real signal behind the first half of its spectrum, [.., length, 1]: bins that the other half mirrors count twice. */
+static cy_val inverse_onesided(cy_importer *im, cy_val re, cy_val image, cy_dim length) {
+  if (!re || !image)
+    return 0;
+  const cy_type t = *cy_onnx_type(im, re);
+  cy_dim bins = t.dim[t.rank - 1];
+  cy_val c, s, k = cy_build_iota(im->g, CY_I64, &bins, 1, 0), zero = cy_build_scalar_int(im->g, CY_I64, 0);
+  if (!waves(im, bins, length, length, t.dtype, &c, &s))
+    return 0;
+  cy_val twice = MUL(k, cy_build_scalar_int(im->g, CY_I64, 2)), len = cy_build_dim_scalar(im->g, length);
+  cy_val single = BINARY(or, BINARY(eq, k, zero), BINARY(eq, twice, len));
+  cy_val weight = SELECT(single, LIKE(re, 1), LIKE(re, 2));
+  cy_val y = SUB(cy_onnx_matmul(im, MUL(re, weight), c, t.dtype), cy_onnx_matmul(im, MUL(image, weight), s, t.dtype));
+  y = DIV(y, CAST(len, t.dtype));
+  return y ? cy_build_unsqueeze(im->g, y, t.rank) : 0;
+}
+
 /* Cuts or zero-pads the last axis to `length`. */
 static cy_val fit_length(cy_importer *im, cy_val x, cy_dim length) {
   if (!x)
@@ -95,59 +112,104 @@ static cy_val fit_length(cy_importer *im, cy_val x, cy_dim length) {
   return t.dim[t.rank - 1] == length ? x : cy_build_pad(im->g, x, pads, CY_PAD_CONSTANT, LIKE(x, 0));
 }
 
-static bool dft_axis(cy_importer *im, const cy_onnx_node *n, int rank, int *out) {
-  int64_t raw = n->since < 20 ? cy_onnx_int(im, n, "axis", 1) : -2;
-  uint32_t count;
-  if (n->since >= 20 && n->in[2] && !cy_onnx_const_ints(im, n, 2, &raw, 1, &count))
-    return false;
-  return cy_onnx_axis(im, raw, rank, out);
+typedef struct dft_plan {
+  cy_dim length; /* 0: that of the axis */
+  bool onesided, inverse;
+} dft_plan;
+
+/* Along one axis of [.., parts]. */
+static cy_val dft_along(cy_importer *im, cy_val x, int axis, int64_t parts, const dft_plan *p) {
+  const cy_type t = *cy_onnx_type(im, x);
+  int last = t.rank - 2;
+  bool mirrored = p->onesided && p->inverse;
+  cy_dim two = num(im, 2), length = p->length ? p->length : t.dim[axis];
+  if (mirrored && !p->length)
+    length = cy_dim_mul(im->g, two, cy_dim_addi(im->g, t.dim[axis], -1));
+  cy_dim half = cy_dim_addi(im->g, cy_dim_div(im->g, length, two), 1), used = mirrored ? half : length;
+  cy_val re = fit_length(im, cy_onnx_move_axis(im, part(im, x, 0), axis, last), used);
+  cy_val image = parts == 2 ? fit_length(im, cy_onnx_move_axis(im, part(im, x, 1), axis, last), used) : 0;
+  if (mirrored && !image)
+    return cy_build_error(im->g, "attribute 'onesided'", "a one-sided inverse transform needs a complex input");
+  cy_val y = mirrored ? inverse_onesided(im, re, image, length)
+                      : transform(im, re, image, length, p->onesided ? half : length, p->inverse);
+  return cy_onnx_move_axis(im, y, last, axis);
+}
+
+/* An axis that only running tells: all of them are transformed and filled up to one shape; the chosen one is cut to size. */
+static cy_val dft_any_axis(cy_importer *im, const cy_onnx_node *n, int64_t parts, const dft_plan *p) {
+  const cy_type t = *cy_onnx_type(im, X);
+  cy_val mask = 0, y = 0, one[CY_MAX_RANK];
+  cy_dim most[CY_MAX_RANK], own[CY_MAX_RANK], start[CY_MAX_RANK];
+  int naxes, last = t.rank - 1;
+  if (!(mask = cy_onnx_axes_mask(im, n, 2, false, t.rank, &naxes)))
+    return 0;
+  for (int i = 0; i < last; i++) {
+    if (!(one[i] = dft_along(im, X, i, parts, p)))
+      return 0;
+    own[i] = cy_onnx_type(im, one[i])->dim[i];
+    own[last] = cy_onnx_type(im, one[i])->dim[last];
+    most[i] = cy_dim_max(im->g, own[i], t.dim[i]);
+  }
+  for (int i = 0; i < last; i++) {
+    cy_dim pads[2 * CY_MAX_RANK];
+    for (int k = 0; k < t.rank; k++) {
+      start[k] = pads[k] = num(im, 0);
+      pads[t.rank + k] = k == last ? num(im, 0) : cy_dim_sub(im->g, most[k], k == i ? own[k] : t.dim[k]);
+    }
+    cy_val full = cy_build_pad(im->g, one[i], pads, CY_PAD_CONSTANT, LIKE(one[i], 0));
+    y = y ? SELECT(cy_onnx_flag(im, mask, i), full, y) : full;
+  }
+  cy_dim kept[CY_MAX_RANK];
+  memcpy(kept, t.dim, sizeof kept);
+  kept[last] = own[last];
+  cy_val sizes = SELECT(CAST(mask, CY_BOOL), cy_build_dims(im->g, own, t.rank), cy_build_dims(im->g, kept, t.rank));
+  const cy_dim *size = y ? cy_onnx_sizes(im, sizes) : NULL;
+  return size ? cy_build_slice(im->g, y, start, NULL, size) : 0;
 }
 
 IMPORT(dft) {
   const cy_type t = *cy_onnx_type(im, X);
-  int axis;
   uint32_t count;
-  int64_t parts;
-  bool onesided = cy_onnx_int(im, n, "onesided", 0) != 0, inverse = cy_onnx_int(im, n, "inverse", 0) != 0;
-  if (t.rank < 2 || !dft_axis(im, n, t.rank, &axis))
-    return t.rank < 2 &&
-           cy_build_error(im->g, NULL, "expected [.., length, 1 or 2], found %s", cy_type_text(im->g, &t));
-  if (!cy_dim_is_const(im->g, t.dim[t.rank - 1], &parts) || parts < 1 || parts > 2 || axis == t.rank - 1)
-    return cy_build_error(im->g, NULL, "expected a last dimension of 1 (real) or 2 (complex) behind the axis, found %s",
+  int axis;
+  int64_t parts, raw = n->since < 20 ? cy_onnx_int(im, n, "axis", 1) : -2;
+  dft_plan p = {.onesided = cy_onnx_int(im, n, "onesided", 0) != 0, .inverse = cy_onnx_int(im, n, "inverse", 0) != 0};
+  if (t.rank < 2 || !cy_dim_is_const(im->g, t.dim[t.rank - 1], &parts) || parts < 1 || parts > 2)
+    return cy_build_error(im->g, NULL, "expected [.., length, 1 (real) or 2 (complex)], found %s",
                           cy_type_text(im->g, &t));
-  cy_dim length = t.dim[axis];
   if (n->in[1]) {
     const cy_dim *e = cy_onnx_elems(im, n, 1, &count);
     if (!e || count != 1)
       return false;
-    length = e[0];
+    p.length = e[0];
   }
-  int last = t.rank - 2;
-  cy_dim half = cy_dim_addi(im->g, cy_dim_div(im->g, length, num(im, 2)), 1),
-         bins = onesided && !inverse ? half : length;
-  cy_val re = part(im, X, 0), image = parts == 2 ? part(im, X, 1) : 0;
-  re = fit_length(im, cy_onnx_move_axis(im, re, axis, last), onesided && inverse ? t.dim[axis] : length);
-  image =
-      image ? fit_length(im, cy_onnx_move_axis(im, image, axis, last), onesided && inverse ? t.dim[axis] : length) : 0;
-  if (onesided && inverse)
-    return cy_build_error(im->g, "attribute 'onesided'", "a one-sided inverse transform is not supported");
-  return SET(cy_onnx_move_axis(im, transform(im, re, image, length, bins, inverse), last, axis));
+  if (n->since >= 20 && !cy_onnx_known(im, n, 2))
+    return SET(dft_any_axis(im, n, parts, &p));
+  if (n->since >= 20 && n->in[2] && !cy_onnx_const_ints(im, n, 2, &raw, 1, &count))
+    return false;
+  if (!cy_onnx_axis(im, raw, t.rank, &axis))
+    return false;
+  if (axis == t.rank - 1)
+    return cy_build_error(im->g, NULL, "the axis must stand before the last dimension, found %lld", (long long)raw);
+  return SET(dft_along(im, X, axis, parts, &p));
 }
 
 /* signal [b, length, 1 or 2], frame_step, window?, frame_length? -> [b, frames, bins, 2] */
 IMPORT(stft) {
   const cy_type t = *cy_onnx_type(im, X);
   uint32_t count;
-  int64_t step, parts;
+  int64_t parts, low, high;
   bool onesided = cy_onnx_int(im, n, "onesided", 1) != 0;
   if (t.rank != 3 || !cy_dim_is_const(im->g, t.dim[2], &parts) || parts < 1 || parts > 2)
     return cy_build_error(im->g, NULL, "expected [batch, length, 1 or 2], found %s", cy_type_text(im->g, &t));
   const cy_dim *length = n->in[3] ? cy_onnx_elems(im, n, 3, &count) : n->in[2] ? cy_onnx_type(im, n->in[2])->dim : NULL;
-  if (!length || !cy_onnx_const_ints(im, n, 1, &step, 1, &count) || step < 1)
+  const cy_dim *step = cy_onnx_elems(im, n, 1, &count);
+  if (step && count == 1)
+    cy_dim_range(im->g, step[0], &low, &high);
+  if (!length || !step || count != 1 || high < 1)
     return cy_build_error(im->g, "input 'frame_step'", "expected a positive step, and a window or a frame length");
-  cy_dim frames = cy_dim_addi(im->g, cy_dim_div(im->g, cy_dim_sub(im->g, t.dim[1], length[0]), num(im, step)), 1);
+  cy_dim frames = cy_dim_addi(im->g, cy_dim_div(im->g, cy_dim_sub(im->g, t.dim[1], length[0]), step[0]), 1);
   cy_dim grid[2] = {frames, length[0]};
-  cy_val at = ADD(MUL(cy_build_iota(im->g, CY_I64, grid, 2, 0), cy_build_scalar_int(im->g, CY_I64, step)),
+  cy_val at = ADD(MUL(cy_build_iota(im->g, CY_I64, grid, 2, 0), cy_build_dim_scalar(im->g, step[0])),
                   cy_build_iota(im->g, CY_I64, grid, 2, 1));
   cy_val p[2] = {part(im, X, 0), parts == 2 ? part(im, X, 1) : 0};
   for (int i = 0; i < parts; i++) {

@@ -81,9 +81,10 @@ static bool spatial(cy_importer *im, const cy_onnx_node *n, const char *name, ui
 IMPORT(col2im) {
   const cy_type t = *cy_onnx_type(im, X);
   uint32_t count, nb;
-  int64_t block[CY_MAX_RANK], stride[CY_MAX_RANK], dilation[CY_MAX_RANK], pad[2 * CY_MAX_RANK];
+  int64_t stride[CY_MAX_RANK], dilation[CY_MAX_RANK], pad[2 * CY_MAX_RANK];
   const cy_dim *image = cy_onnx_elems(im, n, 1, &count);
-  if (!image || !cy_onnx_const_ints(im, n, 2, block, CY_MAX_RANK, &nb))
+  const cy_dim *block = image ? cy_onnx_elems(im, n, 2, &nb) : NULL;
+  if (!block)
     return false;
   if (t.rank != 3 || nb != count || count < 1 || 2 * count > CY_MAX_RANK)
     return cy_build_error(
@@ -92,15 +93,17 @@ IMPORT(col2im) {
   if (!spatial(im, n, "strides", count, 1, stride) || !spatial(im, n, "dilations", count, 1, dilation) ||
       !spatial(im, n, "pads", 2 * count, 0, pad))
     return false;
-  int64_t size = 1;
-  cy_dim padded[CY_MAX_RANK], grid[2 * CY_MAX_RANK], total = num(im, 1), all = num(im, 1);
+  cy_dim size = num(im, 1), padded[CY_MAX_RANK], grid[2 * CY_MAX_RANK], total = num(im, 1), all = num(im, 1);
   for (uint32_t i = 0; i < count; i++) {
-    if (block[i] < 1 || block[i] > 1 << 20 || !cy_mul_size((uint64_t)size, (uint64_t)block[i], (uint64_t *)&size) ||
-        size > 1 << 30)
-      return cy_build_error(im->g, "input 'block_shape'", "%lld is out of range", (long long)block[i]);
+    int64_t low, high;
+    cy_dim_range(im->g, block[i], &low, &high);
+    if (high < 1 || low > 1 << 20)
+      return cy_build_error(im->g, "input 'block_shape'", "%lld is out of range", (long long)high);
+    size = cy_dim_mul(im->g, size, block[i]);
     padded[i] = cy_dim_addi(im->g, image[i], pad[i] + pad[count + i]);
-    grid[i] = num(im, block[i]);
-    cy_dim room = cy_dim_addi(im->g, padded[i], -((block[i] - 1) * dilation[i] + 1));
+    grid[i] = block[i];
+    cy_dim reach = cy_dim_muli(im->g, cy_dim_addi(im->g, block[i], -1), dilation[i]);
+    cy_dim room = cy_dim_addi(im->g, cy_dim_sub(im->g, padded[i], reach), -1);
     grid[count + i] = cy_dim_addi(im->g, cy_dim_div(im->g, room, num(im, stride[i])), 1);
     total = cy_dim_mul(im->g, total, padded[i]);
     all = cy_dim_mul(im->g, cy_dim_mul(im->g, all, grid[i]), grid[count + i]);
@@ -114,7 +117,7 @@ IMPORT(col2im) {
     cy_val p = ADD(inside, start);
     at = at ? ADD(MUL(at, cy_build_dim_scalar(im->g, padded[i])), p) : p;
   }
-  cy_dim channels = cy_dim_div(im->g, t.dim[1], num(im, size)), planes = cy_dim_mul(im->g, t.dim[0], channels);
+  cy_dim channels = cy_dim_div(im->g, t.dim[1], size), planes = cy_dim_mul(im->g, t.dim[0], channels);
   cy_dim flat[2] = {planes, all}, empty[2] = {planes, total}, out[CY_MAX_RANK] = {t.dim[0], channels};
   at = cy_build_expand(im->g, cy_build_reshape(im->g, at, &all, 1), flat, 2);
   cy_val in[3] = {cy_onnx_fill(im, LIKE(X, 0), empty, 2), at, cy_build_reshape(im->g, X, flat, 2)};

@@ -96,6 +96,16 @@ static bool find_override(cy_importer *im, const char *input, shape_override *ou
   return true;
 }
 
+/* The symbol that a dim stands for, or NULL. What exporters write for "unknown" ("?", "-1", "None") names nothing: two such
+ * dims need not be equal. */
+static const char *dim_name(const Onnx__TensorShapeProto__Dimension *d) {
+  const char *name = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM ? d->dim_param : NULL;
+  bool letter = false;
+  for (const char *p = name; p && *p; p++)
+    letter |= (unsigned char)*p >= 0x80 || (unsigned)((*p | 32) - 'a') < 26u || *p == '_';
+  return letter && strcmp(name, "None") ? name : NULL;
+}
+
 /* --shape against the declaration; names get their number. */
 static bool apply_override(cy_importer *im, const Onnx__ValueInfoProto *input, const shape_override *o) {
   const Onnx__TensorShapeProto *shape = shape_of(input);
@@ -118,10 +128,8 @@ static bool apply_override(cy_importer *im, const Onnx__ValueInfoProto *input, c
                   (long long)o->dim[i], i, (long long)d->dim_value);
       return false;
     }
-    if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM && d->dim_param && d->dim_param[0]) {
-      if (!fix_dim(im, d->dim_param, o->dim[i], true))
-        return false;
-    }
+    if (dim_name(d) && !fix_dim(im, dim_name(d), o->dim[i], true))
+      return false;
   }
   return true;
 }
@@ -169,8 +177,8 @@ static cy_dim dim_of(cy_importer *im, const Onnx__ValueInfoProto *input, int axi
     return cy_dim_const(im->g, d->dim_value);
   if (given >= 0)
     return cy_dim_const(im->g, given);
-  const char *name = d && d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM ? d->dim_param : NULL;
-  if (!name || !name[0])
+  const char *name = d ? dim_name(d) : NULL;
+  if (!name)
     name = cy_arena_printf(im->arena, "%s_dim%d", input->name, axis);
   cy_dim fixed;
   return find_fixed(im, name, &fixed) ? fixed : cy_dim_sym(im->g, cy_sym_by_name(im->g, name));
@@ -241,12 +249,25 @@ static bool import_input(cy_importer *im, cy_scope *scope, const Onnx__ValueInfo
   return true;
 }
 
+/* "'batch', 'seq'": what --dim could have named. */
+static const char *dimension_names(cy_importer *im) {
+  const char *list = "";
+  for (cy_sym s = 1; s <= cy_sym_count(im->g); s++) {
+    const cy_sym_info *info = cy_sym_of(im->g, s);
+    if (info->kind == CY_SYM_INPUT)
+      list = cy_arena_printf(im->arena, "%s%s'%s'", list, *list ? ", " : "", cy_str_text(im->g, info->name));
+  }
+  return *list ? list : "none, all are fixed";
+}
+
 static bool check_unused(cy_importer *im) {
   const Onnx__GraphProto *g = im->model->graph;
   bool ok = true;
   for (uint32_t i = 0; i < im->nfixed; i++)
     if (!im->fixed[i].used && strcmp(im->fixed[i].name, "*") != 0)
-      ok = option_error(im, "--dim names a dimension that no input of the model has:", im->fixed[i].name);
+      ok = option_error(im, cy_arena_printf(im->arena, "--dim: expected a dimension of the model's inputs (%s), found",
+                                            dimension_names(im)),
+                        im->fixed[i].name);
   for (uint32_t i = 0; i < im->options->nshapes; i++) {
     const char *text = im->options->shapes[i], *eq = strrchr(text, '=');
     bool found = false;

@@ -117,11 +117,31 @@ cy_val cy_onnx_insert_axes(cy_importer *im, cy_val x, cy_val mask, int rank) {
 
 cy_val cy_onnx_flag(cy_importer *im, cy_val mask, int i) { return CAST(element(im, mask, i), CY_BOOL); }
 
+/* x with no dimension of 0: an empty one gets one element, which is what reducing nothing gives. */
+static cy_val without_empty(cy_importer *im, cy_op op, cy_val x) {
+  const cy_type t = *cy_onnx_type(im, x);
+  cy_dim pads[2 * CY_MAX_RANK];
+  int64_t all[CY_MAX_RANK], low, high;
+  bool needed = false;
+  for (int i = 0; i < t.rank; i++) {
+    cy_dim_range(im->g, t.dim[i], &low, &high);
+    needed = needed || low < 1;
+    all[i] = i;
+    pads[i] = num(im, 0);
+    pads[t.rank + i] = cy_dim_max(im->g, num(im, 0), cy_dim_sub(im->g, num(im, 1), t.dim[i]));
+  }
+  if (!needed)
+    return x;
+  cy_val nothing = cy_build_reduce(im->g, op, x, all, t.rank, false);
+  return nothing ? cy_build_pad(im->g, x, pads, CY_PAD_CONSTANT, nothing) : 0;
+}
+
 cy_val cy_onnx_reduce_masked(cy_importer *im, cy_op op, cy_val x, cy_val mask, int naxes, bool keepdims) {
   if (!x || !mask)
     return 0;
   const cy_type t = *cy_onnx_type(im, x);
   cy_dim start[CY_MAX_RANK];
+  x = without_empty(im, op, x);
   for (int64_t i = 0; i < t.rank && x; i++) {
     x = SELECT(cy_onnx_flag(im, mask, (int)i), cy_build_reduce(im->g, op, x, &i, 1, true), x);
     start[i] = num(im, 0);
@@ -168,6 +188,26 @@ cy_val cy_onnx_slice_run_time(cy_importer *im, const cy_onnx_node *n) {
     x = cy_build_gather(im->g, x, ADD(at, element(im, start, i)), i);
   }
   return sizes ? x : 0;
+}
+
+const cy_dim *cy_onnx_pads_run_time(cy_importer *im, const cy_onnx_node *n, uint32_t pads, uint32_t axes, int rank) {
+  int64_t count, npads;
+  uint32_t unused;
+  cy_val axis = list(im, n, axes, &count), pad = axis ? list(im, n, pads, &npads) : 0, side[2];
+  if (!pad)
+    return NULL;
+  if (npads != 2 * count) {
+    cy_build_error(im->g, "input 'pads'", "expected %d numbers (begins, then ends), found %d", 2 * (int)count,
+                   (int)npads);
+    return NULL;
+  }
+  cy_val hit = hits(im, axis, count, rank);
+  for (int i = 0; i < 2; i++) {
+    cy_val half = cy_build_slice_axis(im->g, pad, 0, num(im, i * count), num(im, count));
+    side[i] = half ? sum_rows(im, MUL(hit, cy_build_unsqueeze(im->g, half, 1))) : 0;
+  }
+  cy_val both = side[0] && side[1] ? cy_build_concat(im->g, side, 2, 0) : 0;
+  return both ? cy_value_elems_or_read(im->g, both, &unused) : NULL;
 }
 
 cy_val cy_onnx_reshape_run_time(cy_importer *im, cy_val x, cy_val shape, int rank, bool allow_zero) {

@@ -202,7 +202,9 @@ typedef struct cy_type {
   cy_dim dim[CY_MAX_RANK];
 } cy_type;
 
-/* Constant bytes: dense, row-major, little-endian, sub-byte types packed as ONNX packs them. Not owned. */
+/* Constant bytes: dense, row-major, little-endian, sub-byte types packed as ONNX packs them. Not owned. Those that
+ * are mapped from a file lie at any address: read them by memcpy or through cy_data_f32. */
+typedef float cy_data_f32 __attribute__((aligned(1)));
 typedef struct cy_data {
   const void *bytes;
   uint64_t size;

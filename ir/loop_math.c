@@ -68,14 +68,20 @@ static cy_expr scale(cy_kernel *k, cy_expr p, cy_expr n_magic) {
   return p;
 }
 
-static cy_expr exp_of(cy_kernel *k, cy_expr x) {
+/* e^x as p * 2^n with p between 0.7 and 1.42, n given as n + MAGIC; |x| up to 105. */
+static cy_expr exp_parts(cy_kernel *k, cy_expr x, cy_expr *out_n_magic) {
   static const double c[] = {0.49999994, 0.16666521, 0.04166827, 0.008368677, 0.0013820411}; /* (e^r - 1 - r) / r^2 */
-  x = clamp(k, x, -105, 89.5);
   cy_expr n_magic = fma_of(k, x, num(k, 1.4426950408889634), num(k, MAGIC)), n = sub(k, n_magic, num(k, MAGIC));
   cy_expr r = fma_of(k, n, num(k, -0.693145751953125), x);
   r = fma_of(k, n, num(k, -1.4286068203094172e-6), r);
   cy_expr p = fma_of(k, poly(k, r, c, COUNT(c)), mul(k, r, r), r);
-  return scale(k, add(k, p, num(k, 1)), n_magic);
+  *out_n_magic = n_magic;
+  return add(k, p, num(k, 1));
+}
+
+static cy_expr exp_of(cy_kernel *k, cy_expr x) {
+  cy_expr n_magic, p = exp_parts(k, clamp(k, x, -105, 89.5), &n_magic);
+  return scale(k, p, n_magic);
 }
 
 /* x = 2^e * (1 + f), 1 + f in [0.7071, 1.4142); e as f32. Denormals are scaled up first. */
@@ -120,9 +126,13 @@ static cy_expr log1p_of(cy_kernel *k, cy_expr t) {
 
 /* ---- sigmoid, hyperbolic functions, erf ---- */
 
+/* 1 / (1 + q * q) with q = e^(-x/2), whose exponent never leaves the normal range: n goes straight into p's bits, and
+ * the square overflows by itself where it should. (MAGIC's own bits are gone after shifting by 23.) */
 static cy_expr sigmoid_of(cy_kernel *k, cy_expr x) {
-  cy_expr one = num(k, 1);
-  return divide(k, one, add(k, one, exp_of(k, un(k, CY_OP_neg, x))));
+  cy_expr one = num(k, 1), n_magic, p = exp_parts(k, clamp(k, mul(k, x, num(k, -0.5)), -53, 53), &n_magic);
+  cy_expr n = bin(k, CY_OP_shl, bits(k, n_magic, CY_I32), int32(k, 23));
+  cy_expr q = bits(k, add(k, bits(k, p, CY_I32), n), CY_F32);
+  return divide(k, one, fma_of(k, q, q, one));
 }
 
 /* x * P(x^2) / Q(x^2) */

@@ -115,8 +115,8 @@ static void copy_row(const job *j, uint64_t first, const int64_t *at) {
 
 /* f32 sums, differences, products, quotients */
 static void arith_row(const job *j, uint64_t first, const int64_t *at) {
-  const float *a = (const float *)(const void *)j->in[0].bytes + at[0],
-              *b = (const float *)(const void *)j->in[1].bytes + at[1];
+  const cy_data_f32 *a = (const cy_data_f32 *)(const void *)j->in[0].bytes + at[0],
+                    *b = (const cy_data_f32 *)(const void *)j->in[1].bytes + at[1];
   int64_t sa = j->in[0].stride[j->rank - 1], sb = j->in[1].stride[j->rank - 1];
   float *out = (float *)(void *)j->out + first;
   for (int64_t i = 0; i < j->row; i++) {
@@ -168,7 +168,7 @@ static double combine(cy_op op, double a, double b) {
 enum { STRIP = 256 };
 
 static double load_float(const operand *x, int64_t at) {
-  return x->dtype == CY_F32 ? ((const float *)(const void *)x->bytes)[at]
+  return x->dtype == CY_F32 ? ((const cy_data_f32 *)(const void *)x->bytes)[at]
                             : cy_scalar_load(x->bytes, x->dtype, (uint64_t)at).f;
 }
 

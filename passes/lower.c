@@ -427,6 +427,12 @@ static void index_symbols(cy_lowering *l) {
     if (cy_sym_of(l->g, s)->kind == CY_SYM_DATA) l->sym_list[next[cy_sym_of(l->g, s)->value]++] = s;
 }
 
+/* Symbols whose data folding made a constant: no step computes it, so they are read at the start. */
+static void read_constants(cy_lowering *l) {
+  for (cy_val v = 1; v < l->nplaces; v++)
+    if (l->sym_start[v] != l->sym_start[v + 1] && cy_value_of(l->g, v)->data.bytes) read_symbols(l, v);
+}
+
 static void place_inputs(cy_lowering *l) {
   const cy_port_info *ports;
   uint32_t n = cy_graph_inputs(l->g, &ports);
@@ -470,6 +476,7 @@ cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
   index_symbols(&l);
   l.tail = &l.p->steps;
   place_inputs(&l);
+  read_constants(&l);
   cy_lower_steps(&l, 1);
   copy_outputs(&l);
   number_steps(l.p->steps, 0);

@@ -140,6 +140,11 @@ static cy_expr lower_reshape(cy_kb *b, cy_node node, uint32_t output, const cy_e
   (void)output;
   const cy_node_info *n = node_of(b, node);
   cy_expr in_idx[CY_MAX_RANK];
+  cy_place view; /* strides through stored memory need no division */
+  if (cy_lower_view_place(b->l, n, &view)) {
+    const cy_type *t = cy_lower_type(b->l, n->out[0]);
+    return cy_kb_load(b, &view, (cy_dtype)t->dtype, t->rank, idx);
+  }
   cy_lower_reshape_index(b, cy_lower_type(b->l, n->in[0]), cy_lower_type(b->l, n->out[0]), idx, in_idx);
   return cy_lower_at(b, n->in[0], in_idx);
 }

@@ -112,16 +112,26 @@ static taps interpolate(cy_kb *b, cy_expr x, cy_dim extent, int mode, double cub
   return r;
 }
 
+/* Output over input, by what the model says where it does. */
+static cy_expr resize_scale(cy_kb *b, const cy_node_info *n, int axis, cy_dtype dtype) {
+  cy_kernel *k = b->k;
+  const cy_type *in = cy_lower_type(b->l, n->in[0]), *out = cy_lower_type(b->l, n->out[0]);
+  const cy_attr *scales = cy_attr_find(n, CY_ATTR_scales);
+  if (scales && (int)scales->n == in->rank && scales->floats[axis] > 0) return cy_x_const(k, dtype, scales->floats[axis]);
+  cy_expr at = cy_x_index(k, axis);
+  if (n->nin > 1) return cy_x_cast(k, cy_lower_at(b, n->in[1], &at), dtype);
+  return bin(b, CY_OP_div, cy_x_cast(k, cy_x_dim(k, out->dim[axis]), dtype), cy_x_cast(k, cy_x_dim(k, in->dim[axis]), dtype));
+}
+
 /* Source coordinate of output index i along an axis (spec: Resize, coordinate_transformation_mode), in `dtype`. */
 static cy_expr resize_coordinate(cy_kb *b, const cy_node_info *n, int axis, cy_expr i, cy_dtype dtype) {
   cy_kernel *k = b->k;
   cy_graph *g = b->l->g;
   const cy_type *in = cy_lower_type(b->l, n->in[0]), *out = cy_lower_type(b->l, n->out[0]);
-  const cy_attr *scales = cy_attr_find(n, CY_ATTR_scales), *roi = cy_attr_find(n, CY_ATTR_roi);
+  const cy_attr *roi = cy_attr_find(n, CY_ATTR_roi), *scales = cy_attr_find(n, CY_ATTR_scales);
   cy_expr x = cy_x_cast(k, i, dtype), half = cy_x_const(k, dtype, 0.5);
   cy_expr in_size = cy_x_cast(k, cy_x_dim(k, in->dim[axis]), dtype), out_size = cy_x_cast(k, cy_x_dim(k, out->dim[axis]), dtype);
-  bool given = scales && scales->n == in->rank && scales->floats[axis] > 0;
-  cy_expr scale = given ? cy_x_const(k, dtype, scales->floats[axis]) : bin(b, CY_OP_div, out_size, in_size);
+  cy_expr scale = resize_scale(b, n, axis, dtype);
   cy_expr half_pixel = bin(b, CY_OP_sub, bin(b, CY_OP_div, bin(b, CY_OP_add, x, half), scale), half);
   cy_expr last = cy_x_cast(k, cy_x_dim(k, cy_dim_addi(g, in->dim[axis], -1)), dtype);
   cy_expr out_last = cy_x_cast(k, cy_x_dim(k, cy_dim_max(g, cy_dim_addi(g, out->dim[axis], -1), cy_dim_const(g, 1))), dtype);
@@ -129,7 +139,9 @@ static cy_expr resize_coordinate(cy_kb *b, const cy_node_info *n, int axis, cy_e
   switch (cy_attr_get_int(n, CY_ATTR_coord, CY_COORD_HALF_PIXEL)) {
   case CY_COORD_ASYMMETRIC:
     return bin(b, CY_OP_div, x, scale);
-  case CY_COORD_ALIGN_CORNERS:
+  case CY_COORD_ALIGN_CORNERS: /* the resized length is not rounded where the scale is given */
+    if (n->nin > 1 || (scales && (int)scales->n == in->rank))
+      out_last = bin(b, CY_OP_sub, bin(b, CY_OP_mul, scale, in_size), cy_x_const(k, dtype, 1));
     return cy_x_select(k, several, bin(b, CY_OP_div, bin(b, CY_OP_mul, x, last), out_last), zero);
   case CY_COORD_PYTORCH_HALF_PIXEL:
     return cy_x_select(k, several, half_pixel, zero);
@@ -191,10 +203,7 @@ static cy_expr antialias_axis(cy_kb *b, const cy_node_info *n, int axis, cy_expr
   const cy_type *in = cy_lower_type(b->l, n->in[0]), *out = cy_lower_type(b->l, n->out[0]);
   bool cubic = cy_attr_get_int(n, CY_ATTR_mode, 0) == CY_RESIZE_CUBIC;
   bool exclude = cy_attr_get_int(n, CY_ATTR_exclude_outside, 0) != 0;
-  const cy_attr *scales = cy_attr_find(n, CY_ATTR_scales);
-  cy_expr ratio = scales && scales->n == in->rank && scales->floats[axis] > 0
-                      ? f32(b, scales->floats[axis])
-                      : bin(b, CY_OP_div, cy_x_cast(k, cy_x_dim(k, out->dim[axis]), CY_F32), cy_x_cast(k, cy_x_dim(k, in->dim[axis]), CY_F32));
+  cy_expr ratio = resize_scale(b, n, axis, CY_F32);
   cy_expr scale = bin(b, CY_OP_min, ratio, f32(b, 1));
   cy_expr reach = bin(b, CY_OP_div, f32(b, cubic ? 2 : 1), scale);
   cy_expr first = cy_x_cast(k, cy_x_un(k, CY_OP_floor, bin(b, CY_OP_add, bin(b, CY_OP_sub, coord[axis], reach), f32(b, 1))), CY_I64);

@@ -122,6 +122,8 @@ void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val anchor, cy_val ta
 void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);      /* lower_memory.c */
 void cy_lower_concat_places(cy_lowering *l, cy_block block);        /* before lowering: inputs placed inside outputs */
 bool cy_lower_view(cy_lowering *l, cy_node n);                      /* places n's output as a view of its input's memory */
+/* Where the output of a view of stored memory would lie; false when it needs a copy. */
+bool cy_lower_view_place(cy_lowering *l, const cy_node_info *n, cy_place *out);
 void cy_lower_if(cy_lowering *l, cy_node n);                        /* lower_control.c */
 void cy_lower_loop(cy_lowering *l, cy_node n);
 void cy_lower_call(cy_lowering *l, cy_node n);

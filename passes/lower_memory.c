@@ -82,13 +82,16 @@ static bool view_place(cy_lowering *l, const cy_node_info *n, const cy_place *p,
   }
 }
 
+bool cy_lower_view_place(cy_lowering *l, const cy_node_info *n, cy_place *out) {
+  const cy_value *in = cy_value_of(l->g, n->in[0]);
+  return (!in->inlined || l->place[n->in[0]].placed) && view_place(l, n, cy_lower_place(l, n->in[0]), out);
+}
+
 bool cy_lower_view(cy_lowering *l, cy_node node) {
   const cy_node_info *n = cy_node_of(l->g, node);
   if (l->place[n->out[0]].placed || n->op == CY_OP_concat || n->op == CY_OP_pad) return false;
-  const cy_value *in = cy_value_of(l->g, n->in[0]);
-  if (in->inlined && !l->place[n->in[0]].placed) return false;
   cy_place view;
-  if (!view_place(l, n, cy_lower_place(l, n->in[0]), &view)) return false;
+  if (!cy_lower_view_place(l, n, &view)) return false;
   l->place[n->out[0]] = view;
   return true;
 }

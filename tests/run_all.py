@@ -19,8 +19,10 @@ CLOSING = re.compile(r'^(?:\w+: )?(\d+) passed, (\d+) failed(?:, (\d+) skipped)?
 SUITES = [
     ('unit', None, False),
     ('golden', 'tests/golden.py', True),
+    ('cli', 'tests/cli.py', False),
     ('bad', 'tests/bad/run.py', False),
     ('examples', 'tests/examples.py', False),
+    ('fuzz', 'tests/fuzz/run.py', False),
     ('cuda', None, False),
     ('onnx', 'tests/onnx/run.py', True),
     ('models', 'tests/models/run.py', True),

@@ -93,19 +93,28 @@ static FILE *open_text(session *s, const char *path) {
   return f;
 }
 
-/* --emit=graph and --emit=loops: "<output>.graph.txt" beside the others, or standard output where nothing else is asked for. */
-static int write_text(session *s, const char *kind, cy_graph *g, cy_program *p) {
-  char *path = s->o->output ? with_ending(s->o->output, p ? "loops.txt" : "graph.txt") : NULL;
-  bool to_file = path && strcmp(s->o->emit, kind);
-  FILE *f = to_file ? open_text(s, path) : s->o->output ? open_text(s, s->o->output) : stdout;
-  free(path);
-  if (!f) return -1;
+static int print_text(session *s, FILE *f, const char *path, cy_graph *g, cy_program *p) {
   if (p)
     cy_program_print(p, f);
   else
     cy_graph_print(g, f);
-  if (f != stdout) fclose(f);
-  return 0;
+  bool bad = fflush(f) || ferror(f);
+  if (f != stdout && fclose(f)) bad = true;
+  if (!bad) return 0;
+  cy_location where = {.file = path, .node_index = -1};
+  cy_diag_add(s->diag, CY_ERROR, &where, "cannot write: %s", strerror(errno));
+  return -1;
+}
+
+/* --emit=graph and --emit=loops: "<output>.graph.txt" beside the others, or standard output where nothing else is asked for. */
+static int write_text(session *s, const char *kind, cy_graph *g, cy_program *p) {
+  char *beside = NULL;
+  const char *path = s->o->output;
+  if (path && strcmp(s->o->emit, kind)) path = beside = with_ending(path, p ? "loops.txt" : "graph.txt");
+  FILE *f = path ? open_text(s, path) : stdout;
+  int status = f ? print_text(s, f, path ? path : "standard output", g, p) : -1;
+  free(beside);
+  return status;
 }
 
 static int generate(session *s, cy_machine *machine, cy_program *p, const char *kind) {
@@ -196,7 +205,7 @@ static int compile(session *s) {
   cytoc_report_stage(&s->report, "passes");
   if (!status) status = cy_passes_run(g, &passes, &s->report.passes);
   if (!status && (o->stop_after || o->passes) && !o->emit)
-    cy_graph_print(g, stdout);
+    status = print_text(s, stdout, "standard output", g, NULL);
   else if (!status)
     status = emit_all(s, g, machine);
   cytoc_report_stage(&s->report, NULL);

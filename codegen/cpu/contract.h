@@ -63,10 +63,12 @@ typedef struct cy_pack_layout {
   int64_t bytes;
 } cy_pack_layout;
 
+typedef float cy_weight __attribute__((aligned(1))); /* mapped from a file: at any address */
+
 /* Where a weight lies: w[group * gs + n * ns + tap * ts + c * cs], n and c within the source's group; tap_map, when
  * set, names the source's tap for each tap of the layout. */
 typedef struct cy_pack_source {
-  const float *w;
+  const cy_weight *w;
   int64_t gs, ns, ts, cs;
   const int32_t *tap_map;
 } cy_pack_source;

@@ -70,7 +70,7 @@ static bool conv_supported(cy_kernel *k, const cy_contraction *c) {
   int64_t v, cin, cout, parts = 1;
   if (!c->b_const || !known(k, c->channels_in, &cin) || !known(k, c->channels_out, &cout) || cin <= 0 || cout <= 0)
     return false;
-  if (c->group <= 0 || cin % c->group || cout % c->group || !known(k, c->x_channel, &v) || (v != 1 && cin != 1))
+  if (c->group <= 0 || cin % c->group || cout % c->group || (cin != 1 && (!known(k, c->x_channel, &v) || v != 1)))
     return false;
   for (int i = 0; i < c->nspatial; i++) {
     if (!known(k, c->pad[i], &v) || v < 0 || c->kernel[i] <= 0 || !positive_or_symbolic(k, c->in[i]))
@@ -207,7 +207,7 @@ static void conv_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena
 static void write_packed(const cy_graph *g, cy_val v, const void *arg, void *out) {
   const pack_form *f = arg;
   cy_pack_source s = f->source;
-  s.w = (const float *)((const char *)cy_value_of(g, v)->data.bytes + f->w_offset);
+  s.w = (const cy_weight *)((const char *)cy_value_of(g, v)->data.bytes + f->w_offset);
   for (int i = 0; i < f->nparts; i++) {
     const part *p = &f->parts[i];
     s.tap_map = p->tap_map;

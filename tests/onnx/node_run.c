@@ -84,7 +84,7 @@ static void data_fill(tensor *t, const Onnx__TensorProto *p) {
     fail("no memory for %" PRId64 " bytes", t->bytes);
   memset(t->data, 0, (size_t)t->bytes);
   size_t width = (size_t)(cyto_dtype_bits(t->dtype) + 7) / 8;
-  if (p->has_raw_data)
+  if (p->has_raw_data && p->raw_data.len)
     memcpy(t->data, p->raw_data.data, p->raw_data.len < (size_t)t->bytes ? p->raw_data.len : (size_t)t->bytes);
   else if (p->n_float_data)
     memcpy(t->data, p->float_data, p->n_float_data * 4 < (size_t)t->bytes ? p->n_float_data * 4 : (size_t)t->bytes);

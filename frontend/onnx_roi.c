@@ -1,0 +1,208 @@
+/* onnx_roi.c - RoiAlign and DeformConv: pixels read at computed places, bilinearly.
+ *
+ * Both lay the image out with channels innermost, as rows of [pixels, channels], gather the four neighbours of every
+ * sample, and weigh them. They differ in what lies outside: RoiAlign moves samples near the border onto it and drops
+ * those beyond, DeformConv takes every missing neighbour as 0. What follows is a reduction (RoiAlign) or a matrix
+ * product (DeformConv).
+ */
+#include "frontend/import_int.h"
+
+#include <string.h>
+
+#define X (n->in[0])
+#define SET(v) cy_importer_set(im, n, 0, (v))
+
+static cy_dim num(cy_importer *im, int64_t v) { return cy_dim_const(im->g, v); }
+static cy_val size_of(cy_importer *im, cy_dim d) { return cy_build_dim_scalar(im->g, d); }
+
+/* The lower and the upper neighbour of a coordinate along one axis, with their weights. */
+typedef struct neighbours {
+  cy_val at[2], weight[2];
+} neighbours;
+
+/* Values of the four neighbours times their weights, [.., channels]; `pixels` is [count, channels], the index of a pixel
+ * (base + y) * width + x. */
+static void corners(cy_importer *im, cy_val pixels, cy_val base, const neighbours *y, const neighbours *x, cy_dim width,
+                    cy_val *out) {
+  for (int i = 0; i < 4; i++) {
+    cy_val row = MUL(ADD(base, y->at[i / 2]), size_of(im, width)), index = ADD(row, x->at[i % 2]);
+    cy_val w = MUL(y->weight[i / 2], x->weight[i % 2]), v = index ? cy_build_gather(im->g, pixels, index, 0) : 0;
+    out[i] = v && w ? MUL(v, cy_build_unsqueeze(im->g, w, cy_onnx_type(im, w)->rank)) : 0;
+  }
+}
+
+static cy_val shaped(cy_importer *im, cy_val v, const cy_dim *d, int rank) {
+  return v ? cy_build_reshape(im->g, v, d, rank) : 0;
+}
+
+/* ---- RoiAlign ---- */
+
+typedef struct roi_plan {
+  int64_t pooled[2], ratio; /* rows, columns; samples per bin and axis */
+  double scale;
+  bool half_pixel, max;
+} roi_plan;
+
+static cy_val roi_edge(cy_importer *im, const roi_plan *p, cy_val rois, int k) {
+  cy_val v = MUL(cy_build_slice_axis(im->g, rois, 1, num(im, k), num(im, 1)), LIKE(rois, p->scale));
+  return p->half_pixel ? SUB(v, LIKE(rois, 0.5)) : v;
+}
+
+/* Samples along axis 0 (y) or 1 (x), as [rois, samples, 1] or [rois, 1, samples]. */
+static bool roi_axis(cy_importer *im, const roi_plan *p, cy_val rois, int axis, cy_dim extent, neighbours *out) {
+  int64_t samples = p->pooled[axis] * p->ratio;
+  cy_dim count = num(im, samples);
+  cy_val start = roi_edge(im, p, rois, axis ? 0 : 1), length = SUB(roi_edge(im, p, rois, axis ? 2 : 3), start);
+  if (!p->half_pixel)
+    length = MAX(length, LIKE(rois, 1));
+  cy_val i = ADD(cy_build_iota(im->g, CY_F32, &count, 1, 0), cy_build_scalar(im->g, CY_F32, 0.5));
+  cy_val at = ADD(start, MUL(i, DIV(length, LIKE(rois, (double)samples))));
+  if (!at)
+    return false;
+  cy_val zero = LIKE(at, 0), end = CAST(size_of(im, extent), CY_F32), last = SUB(end, LIKE(at, 1));
+  cy_val inside = BINARY(and, BINARY(ge, at, LIKE(at, -1)), BINARY(le, at, end));
+  at = MIN(MAX(at, zero), last);
+  cy_val low = UNARY(floor, at), part = SUB(at, low), one = LIKE(at, 1);
+  out->at[0] = CAST(low, CY_I64);
+  out->at[1] = CAST(MIN(ADD(low, one), last), CY_I64);
+  out->weight[0] = SELECT(inside, SUB(one, part), zero);
+  out->weight[1] = SELECT(inside, part, zero);
+  for (int k = 0; k < 2; k++) {
+    out->at[k] = out->at[k] ? cy_build_unsqueeze(im->g, out->at[k], axis ? 1 : 2) : 0;
+    out->weight[k] = out->weight[k] ? cy_build_unsqueeze(im->g, out->weight[k], axis ? 1 : 2) : 0;
+  }
+  return out->at[1] && out->weight[1];
+}
+
+static cy_val roi_align(cy_importer *im, const cy_onnx_node *n, const roi_plan *p) {
+  static const int64_t last[4] = {0, 2, 3, 1}, first[4] = {0, 3, 1, 2}, bins[2] = {2, 4};
+  const cy_type t = *cy_onnx_type(im, X);
+  cy_dim rois = cy_onnx_type(im, n->in[1])->dim[0], one = num(im, 1), g = num(im, p->ratio);
+  cy_dim pixels = cy_dim_mul(im->g, t.dim[0], cy_dim_mul(im->g, t.dim[2], t.dim[3])), flat[2] = {pixels, t.dim[1]};
+  cy_dim column[3] = {rois, one, one};
+  cy_dim split[6] = {rois, num(im, p->pooled[0]), g, num(im, p->pooled[1]), g, t.dim[1]};
+  neighbours y, x;
+  cy_val where = CAST(n->in[1], CY_F32), v[4];
+  if (!roi_axis(im, p, where, 0, t.dim[2], &y) || !roi_axis(im, p, where, 1, t.dim[3], &x))
+    return 0;
+  cy_val image = shaped(im, cy_build_transpose(im->g, CAST(X, CY_F32), last), flat, 2);
+  cy_val base = MUL(shaped(im, CAST(n->in[2], CY_I64), column, 3), size_of(im, t.dim[2]));
+  corners(im, image, base, &y, &x, t.dim[3], v);
+  cy_op join = p->max ? CY_OP_max : CY_OP_add;
+  cy_val sum = cy_build_binary(im->g, join, cy_build_binary(im->g, join, v[0], v[1]),
+                               cy_build_binary(im->g, join, v[2], v[3]));
+  sum = shaped(im, sum, split, 6);
+  sum = sum ? cy_build_reduce(im->g, p->max ? CY_OP_reduce_max : CY_OP_reduce_sum, sum, bins, 2, false) : 0;
+  if (!p->max && sum)
+    sum = DIV(sum, LIKE(sum, (double)(p->ratio * p->ratio)));
+  return sum ? CAST(cy_build_transpose(im->g, sum, first), (cy_dtype)t.dtype) : 0;
+}
+
+IMPORT(roi_align) {
+  int mode = cy_onnx_word(im, n, "mode", "avg", "avg|max");
+  int coord = n->version < 16 ? 1
+                              : cy_onnx_word(im, n, "coordinate_transformation_mode", "half_pixel",
+                                             "half_pixel|output_half_pixel");
+  roi_plan p = {.pooled = {cy_onnx_int(im, n, "output_height", 1), cy_onnx_int(im, n, "output_width", 1)},
+                .ratio = cy_onnx_int(im, n, "sampling_ratio", 0),
+                .scale = cy_onnx_float(im, n, "spatial_scale", 1),
+                .half_pixel = coord == 0, .max = mode == 1};
+  if (mode < 0 || coord < 0)
+    return false;
+  if (cy_onnx_type(im, X)->rank != 4 || cy_onnx_type(im, n->in[1])->rank != 2 || cy_onnx_type(im, n->in[2])->rank != 1)
+    return cy_build_error(im->g, NULL, "expected [n, c, h, w], regions [r, 4] and batch indices [r], found %s",
+                          cy_type_text(im->g, cy_onnx_type(im, X)));
+  if (p.ratio < 1 || p.ratio > 64 || p.pooled[0] < 1 || p.pooled[1] < 1 || p.pooled[0] > 4096 || p.pooled[1] > 4096)
+    return cy_build_error(im->g, "attribute 'sampling_ratio'",
+                          "expected 1 to 64 samples per bin and a positive output size, found %lld: export the model "
+                          "with a fixed sampling_ratio",
+                          (long long)p.ratio);
+  return SET(roi_align(im, n, &p));
+}
+
+/* ---- DeformConv ---- */
+
+typedef struct deform {
+  int64_t kernel[2], stride[2], dilation[2], pad[2], groups, offset_groups;
+  cy_dim out[2];
+} deform;
+
+static bool pair_of(cy_importer *im, const cy_onnx_node *n, const char *name, int64_t otherwise, int64_t *out) {
+  uint32_t count;
+  const int64_t *v = cy_onnx_ints(im, n, name, &count);
+  if (v && count < 2)
+    return cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "expected one number per axis");
+  for (int i = 0; i < 2; i++)
+    out[i] = v ? v[i] : otherwise;
+  return true;
+}
+
+/* Neighbours along an axis of every sample [n, offset group, tap, rows, columns]; `offset` is [n, og, taps, 2, rows, columns]. */
+static bool deform_axis(cy_importer *im, const deform *p, cy_val offset, int axis, cy_dim extent, neighbours *out) {
+  const cy_type t = *cy_onnx_type(im, offset);
+  cy_dim d[5] = {num(im, 1), num(im, 1), t.dim[2], t.dim[4], t.dim[5]};
+  cy_dim all[5] = {t.dim[0], t.dim[1], t.dim[2], t.dim[4], t.dim[5]};
+  cy_val tap = cy_build_iota(im->g, CY_I64, d, 5, 2), width = cy_build_scalar_int(im->g, CY_I64, p->kernel[1]);
+  tap = axis ? BINARY(mod, tap, width) : DIV(tap, width);
+  cy_val start = MUL(cy_build_iota(im->g, CY_I64, d, 5, 3 + axis), cy_build_scalar_int(im->g, CY_I64, p->stride[axis]));
+  cy_val place = ADD(ADD(MUL(tap, cy_build_scalar_int(im->g, CY_I64, p->dilation[axis])), start),
+                     cy_build_scalar_int(im->g, CY_I64, -p->pad[axis]));
+  cy_val moved = shaped(im, cy_build_slice_axis(im->g, offset, 3, num(im, axis), num(im, 1)), all, 5);
+  cy_val at = ADD(moved, CAST(place, CY_F32));
+  if (!at)
+    return false;
+  cy_val low = UNARY(floor, at), part = SUB(at, low), one = LIKE(at, 1), zero = LIKE(at, 0);
+  cy_val last = SUB(CAST(size_of(im, extent), CY_F32), one);
+  for (int k = 0; k < 2; k++) {
+    cy_val here = k ? ADD(low, one) : low, inside = BINARY(and, BINARY(ge, here, zero), BINARY(le, here, last));
+    out->at[k] = CAST(MIN(MAX(here, zero), last), CY_I64);
+    out->weight[k] = SELECT(inside, k ? part : SUB(one, part), zero);
+  }
+  return out->at[1] && out->weight[1];
+}
+
+/* Sampled columns [n, group, channels of a group * taps, rows * columns]. */
+static cy_val deform_columns(cy_importer *im, const cy_onnx_node *n, const deform *p) {
+  static const int64_t last[4] = {0, 1, 3, 2}, rows[6] = {0, 1, 5, 2, 3, 4};
+  const cy_type t = *cy_onnx_type(im, X);
+  cy_graph *g = im->g;
+  cy_dim og = num(im, p->offset_groups), taps = num(im, p->kernel[0] * p->kernel[1]), one = num(im, 1);
+  cy_dim each = cy_dim_div(g, t.dim[1], og), area = cy_dim_mul(g, t.dim[2], t.dim[3]);
+  cy_dim grouped[4] = {t.dim[0], og, each, area}, offsets[6] = {t.dim[0], og, taps, num(im, 2), p->out[0], p->out[1]};
+  cy_dim flat[2] = {cy_dim_mul(g, cy_dim_mul(g, t.dim[0], og), area), each};
+  cy_dim planes[5] = {t.dim[0], og, one, one, one}, masked[6] = {t.dim[0], og, taps, p->out[0], p->out[1], one};
+  cy_dim columns[4] = {t.dim[0], num(im, p->groups),
+                       cy_dim_mul(g, cy_dim_div(g, t.dim[1], num(im, p->groups)), taps),
+                       cy_dim_mul(g, p->out[0], p->out[1])};
+  neighbours y, x;
+  cy_val v[4], offset = shaped(im, CAST(n->in[2], CY_F32), offsets, 6);
+  if (!offset || !deform_axis(im, p, offset, 0, t.dim[2], &y) || !deform_axis(im, p, offset, 1, t.dim[3], &x))
+    return 0;
+  cy_val image = shaped(im, cy_build_transpose(g, cy_build_reshape(g, CAST(X, CY_F32), grouped, 4), last), flat, 2);
+  cy_val plane = ADD(MUL(cy_build_iota(g, CY_I64, planes, 5, 0), size_of(im, og)), cy_build_iota(g, CY_I64, planes, 5, 1));
+  corners(im, image, MUL(plane, size_of(im, t.dim[2])), &y, &x, t.dim[3], v);
+  cy_val sum = ADD(ADD(v[0], v[1]), ADD(v[2], v[3]));
+  if (n->in[4])
+    sum = MUL(sum, shaped(im, CAST(n->in[4], CY_F32), masked, 6));
+  return sum ? shaped(im, cy_build_transpose(g, sum, rows), columns, 4) : 0;
+}
+
+IMPORT(deform_conv) {
+  const cy_type t = *cy_onnx_type(im, X), w = *cy_onnx_type(im, n->in[1]), o = *cy_onnx_type(im, n->in[2]);
+  deform p = {.groups = cy_onnx_int(im, n, "group", 1), .offset_groups = cy_onnx_int(im, n, "offset_group", 1)};
+  if (t.rank != 4 || w.rank != 4 || o.rank != 4 || p.groups < 1 || p.offset_groups < 1 ||
+      !cy_dim_is_const(im->g, w.dim[2], &p.kernel[0]) || !cy_dim_is_const(im->g, w.dim[3], &p.kernel[1]))
+    return cy_build_error(im->g, NULL, "expected images, weights of known size and offsets, all of rank 4, found %s, %s and %s",
+                          cy_type_text(im->g, &t), cy_type_text(im->g, &w), cy_type_text(im->g, &o));
+  if (!pair_of(im, n, "strides", 1, p.stride) || !pair_of(im, n, "dilations", 1, p.dilation) ||
+      !pair_of(im, n, "pads", 0, p.pad))
+    return false;
+  memcpy(p.out, o.dim + 2, sizeof p.out);
+  cy_dim per_group = cy_dim_div(im->g, w.dim[0], num(im, p.groups));
+  cy_dim taps = cy_dim_mul(im->g, w.dim[1], cy_dim_mul(im->g, w.dim[2], w.dim[3]));
+  cy_dim weights[4] = {num(im, 1), num(im, p.groups), per_group, taps}, out[4] = {t.dim[0], w.dim[0], p.out[0], p.out[1]};
+  cy_val columns = deform_columns(im, n, &p), by = shaped(im, CAST(n->in[1], CY_F32), weights, 4);
+  cy_val y = columns && by ? shaped(im, cy_build_matmul(im->g, by, columns, CY_F32), out, 4) : 0;
+  y = y ? CAST(y, (cy_dtype)t.dtype) : 0;
+  return SET(n->in[3] ? ADD(y, cy_onnx_channel(im, n->in[3], 4, 1)) : y);
+}

@@ -1,0 +1,217 @@
+"""The command line of cytoc: each row of the table is one call and what must come of it.
+
+Out: the closing line. Rows say: arguments, the exit code, expressions that its output must have, the files that must
+then lie in the folder of outputs (no others may), and a further check of the folder, where there is one.
+"""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import lib
+
+MODEL = os.path.join(lib.ROOT, 'examples', 'digits', 'digits.onnx')
+
+
+def read(*path):
+    with open(os.path.join(*path), encoding='utf-8', errors='replace') as f:
+        return f.read()
+
+
+def json_stats(folder):
+    stats = json.loads(read(folder, 's.json'))
+    wanted = {'stages_ms', 'passes', 'kernels', 'weights_bytes', 'output_bytes', 'arena_bytes', 'peak_mb'}
+    missing = wanted - set(stats)
+    return 'no %s in s.json' % ', '.join(sorted(missing)) if missing else \
+        None if stats['kernels'] > 0 and stats['weights_bytes'] > 0 else 'kernels or weights are 0 in s.json'
+
+
+def has(name, *expressions):
+    """A check: the file has lines like these."""
+    def check(folder):
+        text = read(folder, name)
+        return next(("nothing like '%s' in %s" % (e, name) for e in expressions if not re.search(e, text, re.M)), None)
+    return check
+
+
+def dumps(folder):
+    names = sorted(os.listdir(folder))
+    numbered = [n for n in names if re.match(r'\d+-[a-z_0-9]+\.txt$', n)]
+    return None if len(numbered) >= 5 else 'only these dumps: %s' % ' '.join(names)
+
+
+# name, arguments (%s: the folder of outputs), exit code, expressions, files (None: any), check
+ROWS = [
+    ('help', ['--help'], 0, ['usage: cytoc', '--target', '--stats'], [], None),
+    ('version', ['--version'], 0, [r'cytoc \d+\.\d+', 'x86-64-v3'], [], None),
+    ('so', [MODEL, '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], has('m.h', r'\bm_run\(')),
+    ('a', [MODEL, '-o', '%s/m.a'], 0, [], ['m.a', 'm.h'], None),
+    ('o', [MODEL, '-o', '%s/m.o'], 0, [], ['m.h', 'm.o'], None),
+    ('h', [MODEL, '-o', '%s/m.h'], 0, [], ['m.h'], None),
+    ('level 0', [MODEL, '-O0', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
+    ('name', [MODEL, '--name', 'other', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], has('m.h', 'other_run')),
+    ('emit graph', [MODEL, '--emit=graph'], 0, ['graph ', 'conv', 'softmax'], [], None),
+    ('emit loops', [MODEL, '--emit=loops'], 0, ['kernel '], [], None),
+    ('emit many', [MODEL, '--emit=graph,loops,ll,asm,h', '-o', '%s/m.so'], 0, [],
+     ['m.asm', 'm.graph.txt', 'm.h', 'm.ll', 'm.loops.txt'], has('m.ll', '^define ', 'target triple')),
+    ('emit so and text', [MODEL, '--emit=so,asm', '-o', '%s/m.so'], 0, [], ['m.asm', 'm.h', 'm.so'], has('m.asm', r'\.text')),
+    ('dump all', [MODEL, '--dump=all', '--dump-dir=%s', '--stop-after=fold'], 0, ['graph '], None, None),
+    ('dump all passes', [MODEL, '--dump=all', '--dump-dir', '%s', '--emit=graph'], 0, [], None, dumps),
+    ('dump one', [MODEL, '--dump=fuse', '--dump-dir=%s', '--emit=graph'], 0, [], None,
+     lambda d: None if any('fuse' in n for n in os.listdir(d)) else 'no dump of fuse'),
+    ('dump unknown', [MODEL, '--dump=nosuch', '--emit=graph'], 1, ['nosuch'], [], None),
+    ('passes help', ['--passes=help'], 0, ['fuse', 'fold', 'layout'], [], None),
+    ('passes', [MODEL, '--passes=fold'], 0, ['graph '], [], None),
+    ('passes unknown', [MODEL, '--passes=nosuch'], 1, ['nosuch'], [], None),
+    ('stop unknown', [MODEL, '--stop-after=nosuch'], 1, ['nosuch'], [], None),
+    ('disable', [MODEL, '--disable=fuse,layout', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
+    ('disable unknown', [MODEL, '--disable=nosuch', '-o', '%s/m.so'], 1, ['nosuch'], [], None),
+    ('verify', [MODEL, '--verify', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
+    ('explain', [MODEL, '--explain', '-o', '%s/m.so'], 0,
+     ['kernel +runs +algorithm +layout +MFLOP +MB +floor us +ops', 'conv (direct|winograd).* conv add max', 'nhwc', 'all launches'],
+     ['m.h', 'm.so'], None),
+    ('stats', [MODEL, '--stats', '-o', '%s/m.so'], 0, ['import', 'fuse', 'weights .* MB', 'peak memory'], ['m.h', 'm.so'], None),
+    ('stats file', [MODEL, '--stats=%s/s.json', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so', 's.json'], json_stats),
+    ('stats unwritable', [MODEL, '--stats=%s/no/s.json', '-o', '%s/m.so'], 1, ['no/s.json'], None, None),
+    ('save temps', [MODEL, '--save-temps=%s', '-o', '%s/m.so'], 0, [], None,
+     lambda d: None if any(n.endswith('.o') for n in os.listdir(d)) else 'no object files kept'),
+    ('save temps unwritable', [MODEL, '--save-temps=%s/no', '-o', '%s/m.so'], 1, ['/no'], [], None),
+    ('verbose', [MODEL, '-v', '-o', '%s/m.so'], 0, ['took'], ['m.h', 'm.so'], None),
+    ('dim', [MODEL, '--dim', 'batch=4', '--emit=graph'], 0, [r'f32\[4,'], [], None),
+    ('dim unknown', [MODEL, '--dim', 'nosuch=4', '--emit=graph'], 1, ['nosuch', 'batch'], [], None),
+    ('dim no number', [MODEL, '--dim', 'batch=four', '--emit=graph'], 1, ['four'], [], None),
+    ('shape wrong rank', [MODEL, '--shape', 'image=1x8', '--emit=graph'], 1, ['image', '1x8|rank|dimension'], [], None),
+    ('target v3', [MODEL, '--target=x86-64-v3', '--emit=asm', '-o', '%s/m.s'], 0, [], ['m.s'], has('m.s', '%ymm')),
+    ('target v4', [MODEL, '--target=x86-64-v4', '--emit=asm', '-o', '%s/m.s'], 0, [], ['m.s'], has('m.s', '%zmm')),
+    ('target znver3', [MODEL, '--target', 'znver3', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
+    ('target triple', [MODEL, '--target=x86_64-linux-gnu', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
+    ('target unknown', [MODEL, '--target=z80', '-o', '%s/m.so'], 1, ['z80', 'x86-64-v3'], [], None),
+    ('level unknown', [MODEL, '-O7', '-o', '%s/m.so'], 1, ['-O', '7'], [], None),
+    ('no value', [MODEL, '-o'], 1, ["'-o' needs a value"], [], None),
+    ('no model', [], 1, ['no model'], [], None),
+]
+
+
+class Folder:
+    """An empty folder of outputs and one of temporary files, which must be empty in the end."""
+
+    def __init__(self, args, name):
+        self.root = os.path.join(args.build, 'cli', re.sub(r'\W', '_', name))
+        shutil.rmtree(self.root, ignore_errors=True)
+        self.out, self.tmp = os.path.join(self.root, 'out'), os.path.join(self.root, 'tmp')
+        for folder in (self.out, self.tmp):
+            os.makedirs(folder)
+        self.env = dict(os.environ, TMPDIR=self.tmp)
+
+    def done(self, why):
+        left = os.listdir(self.tmp)
+        shutil.rmtree(self.root, ignore_errors=True)
+        return why or ('temporary files left: ' + ' '.join(left) if left else None)
+
+
+def judge(folder, result, want_code, expressions, files, check):
+    code, out, err = result
+    if code != want_code:
+        return 'exit code %d, not %d: %s' % (code, want_code, lib.reason(err, code))
+    for expression in expressions:
+        if not re.search(expression, out + err):
+            return "nothing like '%s' in: %.200s" % (expression, (out + err).strip().replace('\n', ' / '))
+    found = sorted(os.listdir(folder.out))
+    if files is not None and found != files:
+        return 'files %s, not %s' % (' '.join(found) or '(none)', ' '.join(files) or '(none)')
+    return check(folder.out) if check else None
+
+
+def table(args, suite):
+    for name, arguments, code, expressions, files, check in ROWS:
+        if args.wanted('cli ' + name):
+            folder = Folder(args, name)
+            command = [args.cytoc] + [a.replace('%s', folder.out) for a in arguments]
+            result = lib.run(command, env=folder.env, cwd=folder.root)
+            suite.result('cli ' + name, folder.done(judge(folder, result, code, expressions, files, check)))
+
+
+def text_graph(folder, args):
+    """What --emit=graph wrote is a model, too; passes by name run on it."""
+    path = os.path.join(folder.out, 'g.txt')
+    code, _, err = lib.run([args.cytoc, MODEL, '-O0', '--emit=graph', '-o', path], env=folder.env)
+    if code:
+        return lib.reason(err, code)
+    code, out, err = lib.run([args.cytoc, path, '--passes=fold,cse'], env=folder.env)
+    if code or 'graph' not in out:
+        return lib.reason(err, code)
+    code, _, err = lib.run([args.cytoc, path, '-o', os.path.join(folder.out, 'g.so')], env=folder.env)
+    return lib.reason(err, code) if code else None
+
+
+def same_bytes(folder, args):
+    """Equal input gives equal bytes, whatever the number of processes."""
+    for kind in ('so', 'a', 'o'):
+        data = []
+        for jobs in ('1', '2', '5', '1'):
+            path = os.path.join(folder.out, 'm.' + kind)
+            code, _, err = lib.run([args.cytoc, MODEL, '-o', path, '-j', jobs], env=folder.env)
+            if code:
+                return lib.reason(err, code)
+            with open(path, 'rb') as f:
+                data.append(f.read())
+        if any(d != data[0] for d in data):
+            return 'two compilations to .%s differ' % kind
+    return None
+
+
+def no_linker(folder, args):
+    path = os.path.join(folder.out, 'm.so')
+    code, _, err = lib.run([args.cytoc, MODEL, '-o', path], env=dict(folder.env, PATH=folder.tmp))
+    if code != 1 or not re.search("'ld' was not found.*binutils", err):
+        return 'exit code %d: %s' % (code, lib.reason(err, code))
+    return 'files: ' + ' '.join(os.listdir(folder.out)) if os.listdir(folder.out) else None
+
+
+def no_temporary_folder(folder, args):
+    code, _, err = lib.run([args.cytoc, MODEL, '-o', os.path.join(folder.out, 'm.so')],
+                           env=dict(folder.env, TMPDIR=os.path.join(folder.root, 'nosuch')))
+    return None if code == 1 and 'nosuch' in err else 'exit code %d: %s' % (code, lib.reason(err, code))
+
+
+def interrupted(folder, args):
+    """Whenever a signal comes, nothing is left: neither half an output nor temporaries."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for delay in (0.02, 0.05, 0.1, 0.2, 0.4):
+            p = subprocess.Popen([args.cytoc, MODEL, '-o', os.path.join(folder.out, 'm.so')], env=folder.env,
+                                 stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(delay)
+            p.send_signal(number)
+            code = p.wait()
+            left = os.listdir(folder.tmp) + [n for n in os.listdir(folder.out) if n not in ('m.so', 'm.h')]
+            if left or code not in (0, -number):
+                return '%s after %.2f s: exit code %d, left: %s' % (number.name, delay, code, ' '.join(left))
+    return None
+
+
+def full_device(folder, args):
+    """/dev/full takes no byte; the text outputs go straight there."""
+    if not os.path.exists('/dev/full'):
+        return None
+    with open('/dev/full', 'w') as full:
+        p = subprocess.run([args.cytoc, MODEL, '--emit=graph'], stdout=full, stderr=subprocess.PIPE, env=folder.env)
+    return None if p.returncode == 1 and p.stderr else 'exit code %d, no diagnostic' % p.returncode
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args)
+    table(args, suite)
+    for test in (text_graph, same_bytes, no_linker, no_temporary_folder, interrupted, full_device):
+        name = 'cli ' + test.__name__.replace('_', ' ')
+        if args.wanted(name):
+            folder = Folder(args, name)
+            suite.result(name, folder.done(test(folder, args)))
+    suite.done()
+
+
+if __name__ == '__main__':
+    main()
