@@ -198,12 +198,76 @@ static void test_cost(void) {
   free(syms);
 }
 
+/* out[b][m][n] = sum of a[b][m][k] * w[k][n]: 3 batches of m rows, 4 columns, depth 5; strides of a and of the output are given. */
+static cy_kernel *product(int64_t m, int64_t a_batch, int64_t a_m, int64_t out_batch, int64_t out_m) {
+  cy_kernel *k = cy_kernel_create(g, "product");
+  cy_contraction *c = cy_kernel_contraction(k);
+  c->kind = CY_CONTRACT_MATMUL;
+  c->a = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+  c->b = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+  cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  c->a_offset = c->b_offset = c->b_batch[0] = d(0);
+  c->acc = cy_kernel_add_local(k, CY_F32);
+  c->nbatch = 1;
+  c->batch[0] = d(3);
+  c->a_batch[0] = d(a_batch);
+  c->m = d(m);
+  c->a_m = d(a_m);
+  c->n = c->b_k = d(4);
+  c->k = d(5);
+  c->a_k = c->b_n = d(1);
+  const cy_dim extent[3] = {c->batch[0], c->m, c->n};
+  const int64_t stride[3] = {out_batch, out_m, 1};
+  cy_expr at = cy_x_index(k, 0);
+  for (int i = 0; i < 3; i++) {
+    c->out_var[c->nout_vars++] = cy_kernel_add_var(k, extent[i]);
+    at = add(k, at, mulc(k, cy_x_var(k, c->out_var[i]), stride[i]));
+  }
+  cy_kernel_store(k, y, at, cy_x_local(k, c->acc));
+  return k;
+}
+
+static void test_fold_batches(void) {
+  enum { M, A_BATCH, A_M, OUT_BATCH, OUT_M, LEFT, ROWS };
+  static const int64_t cases[][7] = {
+      {2, 10, 5, 8, 4, 0, 6},      /* dense */
+      {2, 5, 15, 4, 12, 0, 6},     /* rows outermost */
+      {1, 5, 7, 4, 9, 0, 3},       /* one row: its stride means nothing */
+      {2, 10, 5, 4, 12, 0, 6},     /* the output crosses: its indices are split again */
+      {2, 16, 5, 8, 4, 1, 2},      /* a gap between the batches of A */
+      {64, 320, 5, 4, 12, 1, 64},  /* enough rows: not worth splitting indices */
+  };
+  float a[1024], w[20], want[1024], got[1024];
+  for (int i = 0; i < 1024; i++)
+    a[i] = (float)(i % 13) - 5;
+  for (int i = 0; i < 20; i++)
+    w[i] = (float)(i % 7) - 2;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const int64_t *v = cases[i];
+    cy_kernel *before = product(v[M], v[A_BATCH], v[A_M], v[OUT_BATCH], v[OUT_M]);
+    cy_kernel *k = product(v[M], v[A_BATCH], v[A_M], v[OUT_BATCH], v[OUT_M]);
+    cy_kernel_fold_batches(k);
+    const cy_contraction *c = cy_kernel_contraction(k);
+    CHECK_INT_EQ(c->nbatch, v[LEFT]);
+    CHECK_INT_EQ(c->nout_vars, 2 + v[LEFT]);
+    CHECK(cy_dim_is(g, c->m, v[ROWS]));
+    for (int j = 0; j < 1024; j++)
+      want[j] = got[j] = 0;
+    void *to_want[] = {a, w, want}, *to_got[] = {a, w, got};
+    cy_kernel_interpret(before, to_want, NULL, 0, cy_kernel_tasks_eval(before, NULL));
+    cy_kernel_interpret(k, to_got, NULL, 0, cy_kernel_tasks_eval(k, NULL));
+    for (int j = 0; j < 1024; j++)
+      CHECK(want[j] == got[j]);
+  }
+}
+
 static const check_test tests[] = {{"folding", test_folding},
                                    {"index", test_index},
                                    {"affine", test_affine},
                                    {"schedule", test_schedule},
                                    {"shapes", test_shapes_of_schedules},
-                                   {"cost", test_cost}};
+                                   {"cost", test_cost},
+                                   {"fold_batches", test_fold_batches}};
 
 int main(int argc, char **argv) {
   cy_diag_sink *diag = cy_diag_create();
