@@ -1,8 +1,9 @@
 /* header.c - the C header beside a library: x.h.
  *
- * One struct of typed pointers for the inputs, one for the outputs, one for the sizes that the caller chooses, and the two
- * functions of the library. It includes nothing but <stdint.h>: the types of the runtime are only named, so it goes together
- * with cyto.h but does not need it. Any byte may occur in ONNX names: identifiers are made of them, comments show them.
+ * One struct of typed pointers for the inputs, one for the outputs, one for the sizes that the caller chooses, and the
+ * two functions of the library. It includes nothing but <stdint.h>: the types of the runtime are only named, so it goes
+ * together with cyto.h but does not need it. Any byte may occur in ONNX names: identifiers are made of them, comments
+ * show them.
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"
@@ -16,12 +17,14 @@
 
 static bool is_keyword(const char *s) {
   static const char *const words[] = {
-      "alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "constexpr", "continue",
-      "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto",
-      "if", "inline", "int", "long", "mutable", "namespace", "new", "not", "nullptr", "operator", "or", "private", "protected",
-      "public", "register", "requires", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "template",
-      "this", "throw", "true", "try", "typedef", "typename", "typeof", "union", "unsigned", "using", "virtual", "void", "volatile",
-      "while", "xor", "concept", "linux", "unix"};
+      "alignas", "alignof",  "and",      "asm",       "auto",      "bool",    "break",     "case",     "catch",
+      "char",    "class",    "const",    "constexpr", "continue",  "default", "delete",    "do",       "double",
+      "else",    "enum",     "explicit", "export",    "extern",    "false",   "float",     "for",      "friend",
+      "goto",    "if",       "inline",   "int",       "long",      "mutable", "namespace", "new",      "not",
+      "nullptr", "operator", "or",       "private",   "protected", "public",  "register",  "requires", "restrict",
+      "return",  "short",    "signed",   "sizeof",    "static",    "struct",  "switch",    "template", "this",
+      "throw",   "true",     "try",      "typedef",   "typename",  "typeof",  "union",     "unsigned", "using",
+      "virtual", "void",     "volatile", "while",     "xor",       "concept", "linux",     "unix"};
   for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
     if (strcmp(s, words[i]) == 0)
       return true;
@@ -76,9 +79,10 @@ char **cy_port_identifiers(cy_graph *g, const cy_port_info *ports, uint32_t n) {
 
 static const char *c_type(uint8_t dtype) {
   static const char *const types[CY_DTYPE_COUNT] = {
-      [CY_F32] = "float",     [CY_F64] = "double",    [CY_I8] = "int8_t",    [CY_I16] = "int16_t", [CY_I32] = "int32_t",
-      [CY_I64] = "int64_t",   [CY_U16] = "uint16_t",  [CY_U32] = "uint32_t", [CY_U64] = "uint64_t", [CY_F16] = "uint16_t",
-      [CY_BF16] = "uint16_t", [CY_C64] = "float",     [CY_C128] = "double",  [CY_STRING] = "char *"};
+      [CY_F32] = "float",    [CY_F64] = "double",   [CY_I8] = "int8_t",     [CY_I16] = "int16_t",
+      [CY_I32] = "int32_t",  [CY_I64] = "int64_t",  [CY_U16] = "uint16_t",  [CY_U32] = "uint32_t",
+      [CY_U64] = "uint64_t", [CY_F16] = "uint16_t", [CY_BF16] = "uint16_t", [CY_C64] = "float",
+      [CY_C128] = "double",  [CY_STRING] = "char *"};
   return types[dtype] ? types[dtype] : "uint8_t";
 }
 
@@ -99,7 +103,8 @@ static void put_struct(FILE *f, cy_work *b, const char *what, const cy_port_info
   for (uint32_t i = 0; i < n; i++) {
     const cy_value *v = cy_value_of(b->g, ports[i].value);
     const char *type = c_type(v->type.dtype);
-    fprintf(f, "  %s%s%s%s; /* ", input ? "const " : "", type, type[strlen(type) - 1] == '*' ? (input ? "const *" : "*") : " *", ids[i]);
+    fprintf(f, "  %s%s%s%s; /* ", input ? "const " : "", type,
+            type[strlen(type) - 1] == '*' ? (input ? "const *" : "*") : " *", ids[i]);
     put_comment_text(f, cy_type_text(b->g, &v->type));
     if (strcmp(ids[i], cy_str_text(b->g, ports[i].name))) {
       fputs(" '", f);
@@ -152,10 +157,13 @@ static void put_header(FILE *f, cy_work *b) {
   put_comment_text(f, cy_graph_name(b->g));
   fprintf(f, ", compiled by cytoc for ");
   put_comment_text(f, b->machine->text);
-  fprintf(f, ".\n *\n * Tensors are dense and row-major. float16 and bfloat16 elements are their bits (uint16_t), bool is uint8_t 0 or 1.\n */\n"
-             "#ifndef CYTO_MODEL_%s_H\n#define CYTO_MODEL_%s_H\n\n#include <stdint.h>\n\n"
-             "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\nstruct cyrt_model;\nstruct cyrt_context;\nstruct cyto_error;\n\n",
-          b->name, b->name);
+  fprintf(
+      f,
+      ".\n *\n * Tensors are dense and row-major. float16 and bfloat16 elements are their bits (uint16_t), bool is "
+      "uint8_t 0 or 1.\n */\n"
+      "#ifndef CYTO_MODEL_%s_H\n#define CYTO_MODEL_%s_H\n\n#include <stdint.h>\n\n"
+      "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\nstruct cyrt_model;\nstruct cyrt_context;\nstruct cyto_error;\n\n",
+      b->name, b->name);
   put_counts(f, b, "input", in, nin);
   put_counts(f, b, "output", out, nout);
   fputs(nin || nout ? "\n" : "", f);
@@ -163,17 +171,23 @@ static void put_header(FILE *f, cy_work *b) {
     put_struct(f, b, "inputs", in, nin, true);
   put_struct(f, b, "outputs", out, nout, false);
   bool sizes = put_sizes(f, b) > 0;
-  fprintf(f, "/* Runs the model; 0, or a cyto_status after filling *error (may be NULL). Output memory that is not given (NULL) belongs to\n"
-             " * the context. *cache keeps the context for the next call: start with NULL, end with cyto_context_destroy(); with cache NULL\n"
-             " * each call makes its own. */\n"
-             "int32_t %s_run(struct cyrt_context **cache, ", b->name);
+  fprintf(f,
+          "/* Runs the model; 0, or a cyto_status after filling *error (may be NULL). Output memory that is not given "
+          "(NULL) belongs to\n"
+          " * the context. *cache keeps the context for the next call: start with NULL, end with "
+          "cyto_context_destroy(); with cache NULL\n"
+          " * each call makes its own. */\n"
+          "int32_t %s_run(struct cyrt_context **cache, ",
+          b->name);
   if (nin)
     fprintf(f, "const %s_inputs *inputs, ", b->name);
   if (sizes)
     fprintf(f, "const %s_sizes *sizes, ", b->name);
   fprintf(f, "const %s_outputs *outputs, struct cyto_error *error);\n\n", b->name);
-  fprintf(f, "/* For cyto_model_from_linked() of cyto.h. */\nconst struct cyrt_model *%s_model(void);\n\n"
-             "#ifdef __cplusplus\n}\n#endif\n#endif\n", b->name);
+  fprintf(f,
+          "/* For cyto_model_from_linked() of cyto.h. */\nconst struct cyrt_model *%s_model(void);\n\n"
+          "#ifdef __cplusplus\n}\n#endif\n#endif\n",
+          b->name);
 }
 
 int cy_header_write(cy_work *b, const char *path) {

@@ -1,9 +1,9 @@
 /* host.c - the host program: one LLVM module with plan(), run(), and the tables of the model.
  *
- * In: a program with planned memory, and what the target made of its kernels. Out: an object (or text) file. plan() turns the
- * values of the input symbols into offsets and output shapes; run() (host_steps.c) does the steps; host_model.c adds the
- * tables and the exported functions. All of it works on a cyrt_frame (runtime/cyto_abi.h) and keeps no state of its own.
- * Layouts of the ABI's structs are taken by offsetof: host and target are both 64-bit x86.
+ * In: a program with planned memory, and what the target made of its kernels. Out: an object (or text) file. plan()
+ * turns the values of the input symbols into offsets and output shapes; run() (host_steps.c) does the steps;
+ * host_model.c adds the tables and the exported functions. All of it works on a cyrt_frame (runtime/cyto_abi.h) and
+ * keeps no state of its own. Layouts of the ABI's structs are taken by offsetof: host and target are both 64-bit x86.
  */
 #include "codegen/host_int.h"
 
@@ -19,7 +19,8 @@ LLVMValueRef cy_host_field(cy_host *h, LLVMTypeRef type, LLVMValueRef base, size
   return cy_load(h->cg, type, cy_gepc(h->cg, base, (int64_t)offset), type == h->cg->i32 ? 4 : 8);
 }
 
-LLVMValueRef cy_host_declare(cy_host *h, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n, bool variadic) {
+LLVMValueRef cy_host_declare(cy_host *h, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n,
+                             bool variadic) {
   LLVMValueRef fn = LLVMGetNamedFunction(h->cg->module, name);
   if (fn)
     return fn;
@@ -229,10 +230,14 @@ static void check_output_dim(cy_host *h, const char *name, int axis, cy_dim d, L
   LLVMBasicBlockRef good = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "");
   LLVMBuildCondBr(cg->b, cy_icmp(cg, LLVMIntSLT, v, cy_i64(cg, 0)), bad, good);
   LLVMPositionBuilderAtEnd(cg->b, bad);
-  LLVMValueRef args[6] = {h->fn.frame, LLVMConstInt(cg->i32, STATUS_SHAPE_MISMATCH, 0),
-                          cy_host_text(h, "output '%s' would have size %lld along axis %lld: the sizes of the inputs do not "
-                                          "fit this model"),
-                          cy_host_text(h, name), v, cy_i64(cg, axis)};
+  LLVMValueRef args[6] = {
+      h->fn.frame,
+      LLVMConstInt(cg->i32, STATUS_SHAPE_MISMATCH, 0),
+      cy_host_text(h, "output '%s' would have size %lld along axis %lld: the sizes of the inputs do not "
+                      "fit this model"),
+      cy_host_text(h, name),
+      v,
+      cy_i64(cg, axis)};
   cy_fn_end(cg, cy_call(cg, fail, args, 6));
   LLVMPositionBuilderAtEnd(cg->b, good);
 }
@@ -260,7 +265,8 @@ static LLVMValueRef emit_plan(cy_host *h, const char *name) {
   emit_output_dims(h);
   for (uint32_t i = 0; i < h->p->nbuffers; i++)
     if (h->offset_index[i] >= 0)
-      cy_store(h->cg, cy_host_dim(h, h->p->buffers[i].offset), cy_gepc(h->cg, h->fn.offsets, 8 * (int64_t)h->offset_index[i]), 8);
+      cy_store(h->cg, cy_host_dim(h, h->p->buffers[i].offset),
+               cy_gepc(h->cg, h->fn.offsets, 8 * (int64_t)h->offset_index[i]), 8);
   LLVMValueRef bytes = cy_host_dim(h, h->p->arena_bytes);
   cy_store(h->cg, bytes, cy_gepc(h->cg, h->fn.frame, offsetof(cyrt_frame, arena_bytes)), 8);
   cy_host_leave(h, state);
@@ -342,8 +348,8 @@ static int finish_module(cy_host *h, cy_code_kind kind, const char *path) {
   return rc;
 }
 
-/* The C library has this one only in a static part, which is found where development files are installed and not elsewhere. No
- * handle to unregister by is needed: the runtime keeps a library that has registered something loaded. */
+/* The C library has this one only in a static part, which is found where development files are installed and not
+ * elsewhere. No handle to unregister by is needed: the runtime keeps a library that has registered something loaded. */
 static void emit_atfork(cy_host *h) {
   cy_cg *cg = h->cg;
   LLVMTypeRef params[4] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr};
@@ -361,7 +367,8 @@ static int emit_query(cy_host *h) {
   cy_cg_module(cg, "query");
   LLVMValueRef fn = cy_fn_begin(cg, CYTO_MODEL_QUERY, cg->ptr, &cg->i32, 1, 0);
   LLVMSetVisibility(fn, LLVMDefaultVisibility);
-  LLVMValueRef same = LLVMBuildICmp(cg->b, LLVMIntEQ, LLVMGetParam(fn, 0), LLVMConstInt(cg->i32, CYTO_ABI_VERSION, 0), "");
+  LLVMValueRef same =
+      LLVMBuildICmp(cg->b, LLVMIntEQ, LLVMGetParam(fn, 0), LLVMConstInt(cg->i32, CYTO_ABI_VERSION, 0), "");
   snprintf(name, sizeof name, "%s_cyrt_model", b->name);
   LLVMValueRef model = LLVMAddGlobal(cg->module, cg->i8, name);
   LLVMSetVisibility(model, LLVMHiddenVisibility);
@@ -377,7 +384,8 @@ int cy_host_emit(cy_work *b, cy_code_kind kind) {
   cy_host host = {.build = b, .p = b->p, .g = b->g, .turn = 1}, *h = &host;
   h->cg = cy_cg_create(b->machine->cpu, b->machine->features, &error);
   if (!h->cg) {
-    cy_diag_add(b->diag, CY_ERROR, NULL, "no code can be made for '%s': %s", b->machine->cpu, error ? error : "unknown CPU");
+    cy_diag_add(b->diag, CY_ERROR, NULL, "no code can be made for '%s': %s", b->machine->cpu,
+                error ? error : "unknown CPU");
     free(error);
     return -1;
   }

@@ -1,8 +1,9 @@
-/* host_model.c - what a compiled model shows to the world: its cyrt_model with all tables, <name>_model() and <name>_run().
+/* host_model.c - what a compiled model shows to the world: its cyrt_model with all tables, <name>_model() and
+ * <name>_run().
  *
- * Everything is read-only data of the host module. The names of inputs and outputs are the true ONNX names; C identifiers are the
- * header's business. <name>_run() hands its arguments on to cyto_run_simple() of the runtime: the structs of pointers in the
- * header have the layout of arrays of pointers.
+ * Everything is read-only data of the host module. The names of inputs and outputs are the true ONNX names; C
+ * identifiers are the header's business. <name>_run() hands its arguments on to cyto_run_simple() of the runtime: the
+ * structs of pointers in the header have the layout of arrays of pointers.
  */
 #include "codegen/host_int.h"
 
@@ -36,7 +37,8 @@ uint32_t cy_input_symbols(cy_graph *g, cy_sym **out_syms) {
       if (cy_dim_is_const(g, type->dim[axis], &v))
         continue;
       const cy_term *t;
-      const cy_atom *atom = cy_dim_terms(g, type->dim[axis], &t) == 1 && t->natoms == 1 ? cy_dim_atom(g, t->atoms[0]) : NULL;
+      const cy_atom *atom =
+          cy_dim_terms(g, type->dim[axis], &t) == 1 && t->natoms == 1 ? cy_dim_atom(g, t->atoms[0]) : NULL;
       if (!atom || atom->kind != CY_ATOM_SYM || t->coef != 1)
         cy_bug("a size of input '%s' is neither a number nor a symbol", cy_str_text(g, ports[i].name));
       if (!seen[atom->sym])
@@ -133,7 +135,8 @@ static void emit_model_function(cy_host *h, LLVMValueRef model) {
   cy_fn_end(h->cg, model);
 }
 
-/* int32_t <name>_run(cache, [inputs,] [symbols,] outputs, error): arguments without content are left out, as in the header. */
+/* int32_t <name>_run(cache, [inputs,] [symbols,] outputs, error): arguments without content are left out, as in the
+ * header. */
 static void emit_run_function(cy_host *h, LLVMValueRef model, bool has_inputs) {
   cy_cg *cg = h->cg;
   char name[160];

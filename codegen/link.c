@@ -1,9 +1,9 @@
 /* link.c - objects to the file that was asked for.
  *
- * In: object files of the host program, kernels and weights; the runtime archive embedded in this binary (runtime_blob.S).
- * Out: a shared library by `ld -shared`, an archive by `ar`, an object by `ld -r`, or texts put together. The C library is linked by
- * the path under which this very process runs it, so no development files are needed. No build ids and no timestamps:
- * equal inputs give equal bytes.
+ * In: object files of the host program, kernels and weights; the runtime archive embedded in this binary
+ * (runtime_blob.S). Out: a shared library by `ld -shared`, an archive by `ar`, an object by `ld -r`, or texts put
+ * together. The C library is linked by the path under which this very process runs it, so no development files are
+ * needed. No build ids and no timestamps: equal inputs give equal bytes.
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"
@@ -131,11 +131,13 @@ static int link_shared(cy_work *b, const char *near) {
   char script[600];
   const char *script_path = cy_temps_file(b->temps, "exports");
   const char *runtime = cy_temps_file(b->temps, "libcyto.a");
-  int n = snprintf(script, sizeof script, "{ global: cyto_model_query; %s_run; %s_model; cyrt_process_pool; local: *; };\n", b->name, b->name);
+  int n = snprintf(script, sizeof script,
+                   "{ global: cyto_model_query; %s_run; %s_model; cyrt_process_pool; local: *; };\n", b->name, b->name);
   if (write_file(b, script_path, script, (size_t)n) || write_runtime(b, runtime))
     return -1;
-  static const char *const flags[] = {"-shared", "--hash-style=gnu", "--build-id=none", "-z", "noexecstack", "-z", "relro",
-                                      "-z", "now", "--gc-sections", "--no-undefined-version", NULL};
+  static const char *const flags[] = {
+      "-shared", "--hash-style=gnu", "--build-id=none",        "-z", "noexecstack", "-z", "relro", "-z",
+      "now",     "--gc-sections",    "--no-undefined-version", NULL};
   command c = {.n = 1};
   for (int i = 0; flags[i]; i++)
     add(&c, flags[i]);
@@ -228,9 +230,11 @@ static int keep_temps(cy_work *b) {
 }
 
 int cy_link(cy_work *b) {
-  static int (*const forms[CY_EMIT_KINDS])(cy_work *, const char *) = {
-      [CY_EMIT_SO] = link_shared, [CY_EMIT_A] = link_archive, [CY_EMIT_O] = link_object,
-      [CY_EMIT_LL] = link_text,   [CY_EMIT_ASM] = link_text};
+  static int (*const forms[CY_EMIT_KINDS])(cy_work *, const char *) = {[CY_EMIT_SO] = link_shared,
+                                                                       [CY_EMIT_A] = link_archive,
+                                                                       [CY_EMIT_O] = link_object,
+                                                                       [CY_EMIT_LL] = link_text,
+                                                                       [CY_EMIT_ASM] = link_text};
   if (keep_temps(b))
     return -1;
   if (strcmp(b->o->output, "-") == 0)

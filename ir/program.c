@@ -96,9 +96,15 @@ static void print_step(cy_program *p, FILE *out, const cy_step *s, int depth) {
       fprintf(out, ": %s", cy_dtype_of(s->dtype)->name);
     fputc('\n', out);
     return;
-  case CY_STEP_OUTPUT: fprintf(out, "output %u\n", s->index); return;
-  case CY_STEP_SET: fprintf(out, "set %s = %s\n", sym_text(p, s->sym), dim_text(p, s->limit)); return;
-  case CY_STEP_IF: fprintf(out, "if %s:\n", sym_text(p, s->sym)); break;
+  case CY_STEP_OUTPUT:
+    fprintf(out, "output %u\n", s->index);
+    return;
+  case CY_STEP_SET:
+    fprintf(out, "set %s = %s\n", sym_text(p, s->sym), dim_text(p, s->limit));
+    return;
+  case CY_STEP_IF:
+    fprintf(out, "if %s:\n", sym_text(p, s->sym));
+    break;
   case CY_STEP_LOOP:
     fprintf(out, "loop %s < %s while %s:\n", sym_text(p, s->sym), dim_text(p, s->limit),
             s->cond ? sym_text(p, s->cond) : "true");

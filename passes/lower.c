@@ -1,10 +1,11 @@
-/* lower.c - the driver of lowering: walks the graph once, gives every stored value a place, and appends the steps that compute it.
+/* lower.c - the driver of lowering: walks the graph once, gives every stored value a place, and appends the steps that
+ * compute it.
  *
  * In: a graph whose values are marked inlined or not (fuse.c) and laid out (layout.c). Out: a program.
  * A node whose outputs are all inlined makes no step: its users compose it. A node that only renames memory makes none
- * either. For everything else the *anchor* is looked for: the one reduction or contraction inlined into the value, if any; its own
- * kernel form is then used, else a plain kernel with one grid axis per output axis.
- * Symbols read from data are set right behind the step that computes the data.
+ * either. For everything else the *anchor* is looked for: the one reduction or contraction inlined into the value, if
+ * any; its own kernel form is then used, else a plain kernel with one grid axis per output axis. Symbols read from data
+ * are set right behind the step that computes the data.
  */
 #include "lower_int.h"
 
@@ -51,7 +52,8 @@ static cy_place place_in(cy_lowering *l, uint32_t buffer, const cy_type *t, cons
 
 static bool type_is_dynamic(cy_lowering *l, const cy_type *t) {
   for (int i = 0; i < t->rank; i++)
-    if (cy_dim_has_data_sym(l->g, t->dim[i])) return true;
+    if (cy_dim_has_data_sym(l->g, t->dim[i]))
+      return true;
   return false;
 }
 
@@ -72,8 +74,10 @@ static void place_constant(cy_lowering *l, cy_val v) {
 }
 
 cy_place *cy_lower_place(cy_lowering *l, cy_val v) {
-  if (!l->place[v].placed && cy_value_of(l->g, v)->data.bytes) place_constant(l, v);
-  if (!l->place[v].placed) cy_bug("value %%%u of '%s' is read before it has a place", v, cy_graph_name(l->g));
+  if (!l->place[v].placed && cy_value_of(l->g, v)->data.bytes)
+    place_constant(l, v);
+  if (!l->place[v].placed)
+    cy_bug("value %%%u of '%s' is read before it has a place", v, cy_graph_name(l->g));
   return &l->place[v];
 }
 
@@ -82,18 +86,21 @@ static int output_index(cy_lowering *l, cy_val v) {
   const cy_port_info *ports;
   uint32_t n = cy_graph_outputs(l->g, &ports);
   for (uint32_t i = 0; i < n; i++)
-    if (ports[i].value == v) return (int)i;
+    if (ports[i].value == v)
+      return (int)i;
   return -1;
 }
 
 void cy_lower_alloc(cy_lowering *l, cy_val v) {
-  if (l->place[v].placed) return;
+  if (l->place[v].placed)
+    return;
   const cy_value *val = cy_value_of(l->g, v);
   bool dynamic = type_is_dynamic(l, &val->type);
   int output = output_index(l, v);
   if (output >= 0) {
     uint32_t buffer = cy_program_add_buffer(l->p, CY_BUF_OUTPUT, (uint32_t)output, type_bytes(l->g, &val->type));
-    if (dynamic) cy_lower_step(l, CY_STEP_OUTPUT)->index = (uint32_t)output;
+    if (dynamic)
+      cy_lower_step(l, CY_STEP_OUTPUT)->index = (uint32_t)output;
     l->place[v] = place_in(l, buffer, &val->type, NULL);
     return;
   }
@@ -119,7 +126,8 @@ bool cy_lower_is_contiguous(const cy_lowering *l, const cy_place *p, const cy_ty
   cy_dim want[CY_MAX_RANK];
   dense_strides(l->g, t, NULL, want);
   for (int i = 0; i < t->rank; i++)
-    if (p->stride[i] != want[i] && !cy_dim_is(l->g, t->dim[i], 1)) return false;
+    if (p->stride[i] != want[i] && !cy_dim_is(l->g, t->dim[i], 1))
+      return false;
   return true;
 }
 
@@ -132,15 +140,14 @@ cy_bind cy_lower_bind(cy_lowering *l, const cy_place *p, cy_dtype dtype) {
 
 /* ---- kernels ---- */
 
-void cy_kb_init(cy_kb *b, cy_lowering *l, const char *name) {
-  *b = (cy_kb){.l = l, .k = cy_kernel_create(l->g, name)};
-}
+void cy_kb_init(cy_kb *b, cy_lowering *l, const char *name) { *b = (cy_kb){.l = l, .k = cy_kernel_create(l->g, name)}; }
 
 static void add_bind(cy_kb *b, cy_bind bind) {
   if (b->nbind == b->bind_cap) {
     uint32_t cap = b->bind_cap ? b->bind_cap * 2 : 8;
     cy_bind *grown = CY_NEW_ARRAY(cy_graph_arena(b->l->g), cy_bind, cap);
-    if (b->nbind) memcpy(grown, b->bind, sizeof(cy_bind) * b->nbind);
+    if (b->nbind)
+      memcpy(grown, b->bind, sizeof(cy_bind) * b->nbind);
     b->bind = grown;
     b->bind_cap = cap;
   }
@@ -149,11 +156,13 @@ static void add_bind(cy_kb *b, cy_bind bind) {
 
 static void note_fused(cy_kb *b, cy_node n) {
   for (uint32_t i = 0; i < b->nfused; i++)
-    if (b->fused[i] == n) return;
+    if (b->fused[i] == n)
+      return;
   if (b->nfused == b->fused_cap) {
     uint32_t cap = b->fused_cap ? b->fused_cap * 2 : 8;
     cy_node *grown = CY_NEW_ARRAY(cy_graph_arena(b->l->g), cy_node, cap);
-    if (b->nfused) memcpy(grown, b->fused, sizeof *grown * b->nfused);
+    if (b->nfused)
+      memcpy(grown, b->fused, sizeof *grown * b->nfused);
     b->fused = grown;
     b->fused_cap = cap;
   }
@@ -165,7 +174,8 @@ cy_karg cy_kb_arg(cy_kb *b, const cy_place *p, cy_dtype dtype, cy_karg_kind kind
   const cy_karg_info *args;
   uint32_t n = cy_kernel_args(b->k, &args);
   for (uint32_t i = 0; i < n; i++)
-    if (args[i].kind == kind && args[i].dtype == dtype && b->bind[i].buffer == bind.buffer && b->bind[i].offset == bind.offset)
+    if (args[i].kind == kind && args[i].dtype == dtype && b->bind[i].buffer == bind.buffer &&
+        b->bind[i].offset == bind.offset)
       return i;
   add_bind(b, bind);
   return cy_kernel_add_arg(b->k, kind, dtype, 0);
@@ -202,7 +212,8 @@ cy_var cy_kb_grid(cy_kb *b, cy_dim extent) {
 }
 
 cy_expr cy_kb_grid_index(cy_kb *b, cy_dim extent) {
-  if (cy_dim_is(b->l->g, extent, 1)) return cy_x_index(b->k, 0);
+  if (cy_dim_is(b->l->g, extent, 1))
+    return cy_x_index(b->k, 0);
   return cy_x_var(b->k, cy_kb_grid(b, extent));
 }
 
@@ -213,7 +224,8 @@ cy_expr cy_kb_loop(cy_kb *b, cy_dim extent, bool lanes) {
 }
 
 void cy_kb_launch(cy_kb *b, bool schedule) {
-  if (schedule) cy_kernel_schedule(b->k);
+  if (schedule)
+    cy_kernel_schedule(b->k);
   cy_kernel_expand_math(b->k);
   cy_step *s = cy_lower_step(b->l, CY_STEP_LAUNCH);
   s->kernel = cy_program_intern_kernel(b->l->p, b->k);
@@ -227,7 +239,8 @@ void cy_lower_copy(cy_lowering *l, const cy_place *from, const cy_place *to, con
   cy_kb b;
   cy_kb_init(&b, l, "copy");
   cy_expr idx[CY_MAX_RANK];
-  for (int i = 0; i < t->rank; i++) idx[i] = cy_kb_grid_index(&b, t->dim[i]);
+  for (int i = 0; i < t->rank; i++)
+    idx[i] = cy_kb_grid_index(&b, t->dim[i]);
   cy_expr value = cy_x_load(b.k, cy_kb_arg(&b, from, t->dtype, CY_ARG_READ), cy_kb_offset(&b, from, t->rank, idx));
   cy_kb_store(&b, to, t->dtype, t->rank, idx, value);
   cy_kb_launch(&b, true);
@@ -239,11 +252,14 @@ void cy_lower_copy(cy_lowering *l, const cy_place *from, const cy_place *to, con
 static bool splat_value(cy_kb *b, cy_val v, cy_expr *out) {
   cy_graph *g = b->l->g;
   cy_value *val = cy_value_of(g, v);
-  if (!val->data.bytes || cy_dtype_of(val->type.dtype)->cls == 'S' || cy_dtype_of(val->type.dtype)->cls == 'C') return false;
+  if (!val->data.bytes || cy_dtype_of(val->type.dtype)->cls == 'S' || cy_dtype_of(val->type.dtype)->cls == 'C')
+    return false;
   double unused;
   int64_t n = 0;
-  if (!cy_dim_is_const(g, cy_type_elems(g, &val->type), &n) || n == 0) return false;
-  if (n > 1 && !cy_value_is_splat(g, v, &unused)) return false;
+  if (!cy_dim_is_const(g, cy_type_elems(g, &val->type), &n) || n == 0)
+    return false;
+  if (n > 1 && !cy_value_is_splat(g, v, &unused))
+    return false;
   cy_dtype compute = cy_compute_dtype(val->type.dtype);
   cy_scalar s = cy_scalar_load(val->data.bytes, val->type.dtype, 0);
   *out = cy_dtype_is_float(compute) ? cy_x_const(b->k, compute, s.f) : cy_x_int(b->k, compute, s.i);
@@ -252,10 +268,12 @@ static bool splat_value(cy_kb *b, cy_val v, cy_expr *out) {
 
 static struct cy_memo_entry *memo_slot(const cy_memo *m, cy_val v, const cy_expr *idx, int rank) {
   uint32_t hash = v * 2654435761u;
-  for (int i = 0; i < rank; i++) hash = (hash ^ idx[i]) * 16777619u;
+  for (int i = 0; i < rank; i++)
+    hash = (hash ^ idx[i]) * 16777619u;
   for (uint32_t at = hash ^ hash >> 15;; at++) {
     struct cy_memo_entry *e = &m->entry[at & (m->cap - 1)];
-    if (!e->v || (e->v == v && !memcmp(e->idx, idx, sizeof *idx * (size_t)rank))) return e;
+    if (!e->v || (e->v == v && !memcmp(e->idx, idx, sizeof *idx * (size_t)rank)))
+      return e;
   }
 }
 
@@ -265,17 +283,21 @@ static void memo_grow(cy_kb *b) {
   b->memo.entry = CY_NEW_ARRAY(b->l->arena, struct cy_memo_entry, b->memo.cap);
   for (uint32_t i = 0; i < old.cap; i++) {
     struct cy_memo_entry *e = &old.entry[i];
-    if (e->v) *memo_slot(&b->memo, e->v, e->idx, cy_value_of(b->l->g, e->v)->type.rank) = *e;
+    if (e->v)
+      *memo_slot(&b->memo, e->v, e->idx, cy_value_of(b->l->g, e->v)->type.rank) = *e;
   }
 }
 
 /* The definition of an inlined value, composed once per index. */
 static cy_expr composed(cy_kb *b, cy_val v, const cy_expr *idx, int rank) {
-  if (b->memo.n * 2 >= b->memo.cap) memo_grow(b);
+  if (b->memo.n * 2 >= b->memo.cap)
+    memo_grow(b);
   struct cy_memo_entry *e = memo_slot(&b->memo, v, idx, rank);
-  if (e->v) return e->value;
+  if (e->v)
+    return e->value;
   cy_expr value = cy_lower_def(b, v, idx);
-  if (b->memo.n * 2 >= b->memo.cap) memo_grow(b);
+  if (b->memo.n * 2 >= b->memo.cap)
+    memo_grow(b);
   e = memo_slot(&b->memo, v, idx, rank); /* composing may have moved the table */
   e->v = v;
   e->value = value;
@@ -286,25 +308,31 @@ static cy_expr composed(cy_kb *b, cy_val v, const cy_expr *idx, int rank) {
 
 static cy_expr anchored(cy_kb *b) {
   cy_node n = cy_value_of(b->l->g, b->anchor)->node;
-  if (n) note_fused(b, n);
+  if (n)
+    note_fused(b, n);
   return b->anchor_expr;
 }
 
 cy_expr cy_lower_at(cy_kb *b, cy_val v, const cy_expr *idx) {
-  if (v == b->anchor) return anchored(b);
+  if (v == b->anchor)
+    return anchored(b);
   cy_expr e;
-  if (splat_value(b, v, &e)) return e;
+  if (splat_value(b, v, &e))
+    return e;
   const cy_value *val = cy_value_of(b->l->g, v);
-  if (val->inlined && !b->l->place[v].placed) return composed(b, v, idx, val->type.rank);
+  if (val->inlined && !b->l->place[v].placed)
+    return composed(b, v, idx, val->type.rank);
   return cy_kb_load(b, cy_lower_place(b->l, v), val->type.dtype, val->type.rank, idx);
 }
 
 cy_expr cy_lower_def(cy_kb *b, cy_val v, const cy_expr *idx) {
-  if (v == b->anchor) return anchored(b);
+  if (v == b->anchor)
+    return anchored(b);
   const cy_value *val = cy_value_of(b->l->g, v);
   const cy_node_info *n = cy_node_of(b->l->g, val->node);
   cy_expr_fn fn = val->node ? cy_lower_expr_of(n->op) : NULL;
-  if (!fn) cy_bug("op '%s' cannot be inlined into another kernel", val->node ? cy_op_of(n->op)->name : "none");
+  if (!fn)
+    cy_bug("op '%s' cannot be inlined into another kernel", val->node ? cy_op_of(n->op)->name : "none");
   note_fused(b, val->node);
   return fn(b, val->node, val->output, idx);
 }
@@ -322,13 +350,17 @@ void cy_lower_finish(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx,
 /* The reduction or root inlined into v's expression, v's own included; 0 when there is none. */
 static cy_val find_anchor(cy_lowering *l, cy_val v) {
   const cy_value *val = cy_value_of(l->g, v);
-  if (!val->node) return 0;
+  if (!val->node)
+    return 0;
   const cy_node_info *n = cy_node_of(l->g, val->node);
-  if (cy_op_of(n->op)->cls == CY_CLASS_ROOT || cy_op_of(n->op)->cls == CY_CLASS_REDUCE) return v;
+  if (cy_op_of(n->op)->cls == CY_CLASS_ROOT || cy_op_of(n->op)->cls == CY_CLASS_REDUCE)
+    return v;
   for (uint32_t i = 0; i < n->nin; i++) {
-    if (!n->in[i] || !cy_value_of(l->g, n->in[i])->inlined || l->place[n->in[i]].placed) continue;
+    if (!n->in[i] || !cy_value_of(l->g, n->in[i])->inlined || l->place[n->in[i]].placed)
+      continue;
     cy_val a = find_anchor(l, n->in[i]);
-    if (a) return a;
+    if (a)
+      return a;
   }
   return 0;
 }
@@ -339,7 +371,8 @@ void cy_lower_plain(cy_lowering *l, cy_val anchor, cy_val target, const char *na
   b.padded = padded;
   const cy_type *t = cy_lower_type(l, target);
   cy_expr idx[CY_MAX_RANK];
-  for (int i = 0; i < t->rank; i++) idx[i] = cy_kb_grid_index(&b, t->dim[i]);
+  for (int i = 0; i < t->rank; i++)
+    idx[i] = cy_kb_grid_index(&b, t->dim[i]);
   if (anchor && anchor != target) { /* once, however often the chain behind it asks */
     cy_expr value = cy_lower_def(&b, anchor, idx);
     cy_local held = cy_kernel_add_local(b.k, cy_compute_dtype((cy_dtype)cy_lower_type(l, anchor)->dtype));
@@ -359,7 +392,8 @@ static void read_symbols(cy_lowering *l, cy_val v) {
     cy_place at = *cy_lower_place(l, v);
     int64_t rest = s->index, extent = 1;
     for (int axis = t->rank - 1; axis >= 0; axis--, rest /= extent) {
-      if (!cy_dim_is_const(l->g, t->dim[axis], &extent) || extent < 1) extent = 1;
+      if (!cy_dim_is_const(l->g, t->dim[axis], &extent) || extent < 1)
+        extent = 1;
       at.offset = cy_dim_add(l->g, at.offset, cy_dim_muli(l->g, at.stride[axis], rest % extent));
     }
     cy_step *step = cy_lower_step(l, CY_STEP_READ);
@@ -397,19 +431,23 @@ static void lower_node(cy_lowering *l, cy_node node) {
   } else {
     for (uint32_t i = 0; i < n->nout; i++) {
       cy_value *v = cy_value_of(l->g, n->out[i]);
-      if (v->inlined || v->data.bytes || l->uses.start[n->out[i]] == l->uses.start[n->out[i] + 1]) continue;
-      if (output_index(l, n->out[i]) < 0 && cy_op_of(n->op)->cls == CY_CLASS_VIEW && cy_lower_view(l, node)) continue;
+      if (v->inlined || v->data.bytes || l->uses.start[n->out[i]] == l->uses.start[n->out[i] + 1])
+        continue;
+      if (output_index(l, n->out[i]) < 0 && cy_op_of(n->op)->cls == CY_CLASS_VIEW && cy_lower_view(l, node))
+        continue;
       lower_value(l, node, n->out[i]);
     }
   }
   for (uint32_t i = 0; i < n->nout; i++)
-    if (l->sym_start[n->out[i]] != l->sym_start[n->out[i] + 1]) read_symbols(l, n->out[i]);
+    if (l->sym_start[n->out[i]] != l->sym_start[n->out[i] + 1])
+      read_symbols(l, n->out[i]);
 }
 
 void cy_lower_steps(cy_lowering *l, cy_block block) {
   const cy_block_info *b = cy_block_of(l->g, block);
   cy_lower_concat_places(l, block);
-  for (uint32_t i = 0; i < b->nnodes; i++) lower_node(l, b->nodes[i]);
+  for (uint32_t i = 0; i < b->nnodes; i++)
+    lower_node(l, b->nodes[i]);
 }
 
 /* ---- the whole graph ---- */
@@ -419,18 +457,22 @@ static void index_symbols(cy_lowering *l) {
   l->sym_start = CY_NEW_ARRAY(l->arena, uint32_t, l->nplaces + 1);
   l->sym_list = CY_NEW_ARRAY(l->arena, cy_sym, nsyms + 1);
   for (cy_sym s = 1; s <= nsyms; s++)
-    if (cy_sym_of(l->g, s)->kind == CY_SYM_DATA) l->sym_start[cy_sym_of(l->g, s)->value + 1]++;
-  for (uint32_t v = 1; v <= l->nplaces; v++) l->sym_start[v] += l->sym_start[v - 1];
+    if (cy_sym_of(l->g, s)->kind == CY_SYM_DATA)
+      l->sym_start[cy_sym_of(l->g, s)->value + 1]++;
+  for (uint32_t v = 1; v <= l->nplaces; v++)
+    l->sym_start[v] += l->sym_start[v - 1];
   uint32_t *next = CY_NEW_ARRAY(l->arena, uint32_t, l->nplaces + 1);
   memcpy(next, l->sym_start, sizeof(uint32_t) * l->nplaces);
   for (cy_sym s = 1; s <= nsyms; s++)
-    if (cy_sym_of(l->g, s)->kind == CY_SYM_DATA) l->sym_list[next[cy_sym_of(l->g, s)->value]++] = s;
+    if (cy_sym_of(l->g, s)->kind == CY_SYM_DATA)
+      l->sym_list[next[cy_sym_of(l->g, s)->value]++] = s;
 }
 
 /* Symbols whose data folding made a constant: no step computes it, so they are read at the start. */
 static void read_constants(cy_lowering *l) {
   for (cy_val v = 1; v < l->nplaces; v++)
-    if (l->sym_start[v] != l->sym_start[v + 1] && cy_value_of(l->g, v)->data.bytes) read_symbols(l, v);
+    if (l->sym_start[v] != l->sym_start[v + 1] && cy_value_of(l->g, v)->data.bytes)
+      read_symbols(l, v);
 }
 
 static void place_inputs(cy_lowering *l) {
@@ -450,10 +492,12 @@ static void copy_outputs(cy_lowering *l) {
   for (uint32_t i = 0; i < n; i++) {
     cy_place *from = cy_lower_place(l, ports[i].value);
     cy_buffer *b = &l->p->buffers[from->buffer];
-    if (b->kind == CY_BUF_OUTPUT && b->index == i) continue;
+    if (b->kind == CY_BUF_OUTPUT && b->index == i)
+      continue;
     const cy_type *t = cy_lower_type(l, ports[i].value);
     uint32_t buffer = cy_program_add_buffer(l->p, CY_BUF_OUTPUT, i, type_bytes(l->g, t));
-    if (type_is_dynamic(l, t)) cy_lower_step(l, CY_STEP_OUTPUT)->index = i;
+    if (type_is_dynamic(l, t))
+      cy_lower_step(l, CY_STEP_OUTPUT)->index = i;
     cy_place to = place_in(l, buffer, t, NULL);
     cy_lower_copy(l, cy_lower_place(l, ports[i].value), &to, t);
   }

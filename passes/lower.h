@@ -5,7 +5,8 @@
 #include "ir/loop.h"
 
 typedef struct cy_lower_options {
-  int level; /* 0: eager. Contractions are plain loop nests, so that -O0 is an opinion of its own; > 0: the target's generators */
+  int level; /* 0: eager. Contractions are plain loop nests, so that -O0 is an opinion of its own; > 0: the target's
+                generators */
   /* Does the target have a generator for this contraction kernel? (level > 0; NULL: for none.) */
   bool (*supports)(const void *target, cy_kernel *k);
   const void *target;

@@ -1,8 +1,8 @@
 /* lower_contract.c - products and convolutions as contraction kernels, or as plain loop nests.
  *
- * A contraction kernel describes its operands by sizes and strides; its body is the epilogue, composed like any other expression from the
- * accumulator. Whether a target has a generator for it is asked before; the plain nest (lower_reduce.c) is the other answer, and the
- * only one at level 0, where it makes -O0 an opinion of its own.
+ * A contraction kernel describes its operands by sizes and strides; its body is the epilogue, composed like any other
+ * expression from the accumulator. Whether a target has a generator for it is asked before; the plain nest
+ * (lower_reduce.c) is the other answer, and the only one at level 0, where it makes -O0 an opinion of its own.
  */
 #include "lower_int.h"
 
@@ -22,7 +22,8 @@ static void set_operands(cy_kb *b, const cy_node_info *n, cy_place **out_x, cy_p
   c->b = cy_kb_arg(b, w, (cy_dtype)cy_lower_type(l, n->in[1])->dtype, CY_ARG_READ);
   c->a_offset = c->b_offset = cy_dim_const(l->g, 0); /* the launch binds where the operand begins */
   const cy_buffer *buffer = &l->p->buffers[w->buffer];
-  if (buffer->kind == CY_BUF_CONST) c->b_const = l->p->constants[buffer->index].value;
+  if (buffer->kind == CY_BUF_CONST)
+    c->b_const = l->p->constants[buffer->index].value;
   *out_x = x;
   *out_w = w;
 }
@@ -37,7 +38,8 @@ static bool build_matmul(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   cy_lowering *l = b->l;
   cy_contraction *c = cy_kernel_contraction(b->k);
   const cy_type *ta = cy_lower_type(l, n->in[0]), *tb = cy_lower_type(l, n->in[1]), *t = cy_lower_type(l, n->out[0]);
-  if (t->rank - 2 > CY_MAX_BATCH) return false;
+  if (t->rank - 2 > CY_MAX_BATCH)
+    return false;
   cy_place *pa, *pb;
   set_operands(b, n, &pa, &pb);
   c->kind = CY_CONTRACT_MATMUL;
@@ -58,7 +60,8 @@ static bool build_matmul(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   c->a_k = pa->stride[ta->rank - 1];
   c->b_k = pb->stride[tb->rank - 2];
   c->b_n = pb->stride[tb->rank - 1];
-  for (int i = t->rank - 2; i < t->rank; i++) out_idx[i] = cy_x_var(b->k, out_var(b, t->dim[i]));
+  for (int i = t->rank - 2; i < t->rank; i++)
+    out_idx[i] = cy_x_var(b->k, out_var(b, t->dim[i]));
   return true;
 }
 
@@ -68,10 +71,12 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   const cy_type *tx = cy_lower_type(l, n->in[0]), *tw = cy_lower_type(l, n->in[1]), *t = cy_lower_type(l, n->out[0]);
   const cy_attr *strides = cy_attr_find(n, CY_ATTR_strides), *pads = cy_attr_find(n, CY_ATTR_pads);
   const cy_attr *dilations = cy_attr_find(n, CY_ATTR_dilations);
-  if (tx->rank - 2 > CY_MAX_SPATIAL) return false;
+  if (tx->rank - 2 > CY_MAX_SPATIAL)
+    return false;
   cy_place *px, *pw;
   set_operands(b, n, &px, &pw);
-  if (!cy_lower_is_contiguous(l, pw, tw)) return false; /* an expanded or sliced constant */
+  if (!cy_lower_is_contiguous(l, pw, tw))
+    return false; /* an expanded or sliced constant */
   c->kind = n->op == CY_OP_conv ? CY_CONTRACT_CONV : CY_CONTRACT_CONV_TRANSPOSE;
   c->nspatial = tx->rank - 2;
   c->group = cy_attr_get_int(n, CY_ATTR_group, 1);
@@ -88,7 +93,8 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
     c->stride[i] = strides->ints[i];
     c->dilation[i] = dilations ? dilations->ints[i] : 1;
     c->x_spatial[i] = px->stride[2 + i];
-    if (!cy_dim_is_const(l->g, tw->dim[2 + i], &c->kernel[i])) return false;
+    if (!cy_dim_is_const(l->g, tw->dim[2 + i], &c->kernel[i]))
+      return false;
     out_idx[2 + i] = cy_x_var(b->k, out_var(b, t->dim[2 + i]));
   }
   out_idx[1] = cy_x_var(b->k, out_var(b, t->dim[1]));
@@ -101,16 +107,20 @@ static bool stored(cy_lowering *l, cy_val v) {
 }
 
 static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val anchor, cy_val target) {
-  if (l->o->level == 0 || !l->o->supports || !stored(l, n->in[0]) || !stored(l, n->in[1])) return false;
+  if (l->o->level == 0 || !l->o->supports || !stored(l, n->in[0]) || !stored(l, n->in[1]))
+    return false;
   cy_kb b;
   cy_kb_init(&b, l, cy_op_of((cy_op)n->op)->name);
   cy_expr idx[CY_MAX_RANK];
-  if (!(n->op == CY_OP_matmul ? build_matmul(&b, n, idx) : build_conv(&b, n, idx))) return false;
+  if (!(n->op == CY_OP_matmul ? build_matmul(&b, n, idx) : build_conv(&b, n, idx)))
+    return false;
   cy_contraction *c = cy_kernel_contraction(b.k);
   c->acc = cy_kernel_add_local(b.k, cy_compute_dtype((cy_dtype)cy_lower_type(l, anchor)->dtype));
-  if (!l->o->supports(l->o->target, b.k)) return false;
+  if (!l->o->supports(l->o->target, b.k))
+    return false;
   cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, c->acc));
-  if (n->op == CY_OP_matmul) cy_kernel_fold_batches(b.k);
+  if (n->op == CY_OP_matmul)
+    cy_kernel_fold_batches(b.k);
   cy_kb_launch(&b, false);
   return true;
 }
@@ -129,7 +139,8 @@ static cy_place padded_input(cy_lowering *l, const cy_node_info *n) {
   cy_expr idx[CY_MAX_RANK], in_idx[CY_MAX_RANK], inside = 0;
   for (int i = 0; i < t->rank; i++) {
     in_idx[i] = idx[i] = cy_kb_grid_index(&b, dims[i]);
-    if (i < 2) continue;
+    if (i < 2)
+      continue;
     in_idx[i] = cy_x_bin(k, CY_OP_sub, idx[i], cy_x_index(k, pads->ints[i - 2]));
     cy_expr ok = cy_lower_in_range(&b, in_idx[i], t->dim[i]);
     inside = inside ? cy_x_bin(k, CY_OP_and, inside, ok) : ok;
@@ -147,7 +158,8 @@ static bool pads_anything(const cy_node_info *n) {
   const cy_attr *pads = cy_attr_find(n, CY_ATTR_pads);
   bool any = false;
   for (uint32_t i = 0; i < pads->n; i++) {
-    if (pads->ints[i] < 0) return false; /* a crop: the plain form's range checks do that */
+    if (pads->ints[i] < 0)
+      return false; /* a crop: the plain form's range checks do that */
     any |= pads->ints[i] > 0;
   }
   return any;
@@ -155,9 +167,11 @@ static bool pads_anything(const cy_node_info *n) {
 
 void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   const cy_node_info *n = cy_node_of(l->g, root);
-  if (lower_generated(l, n, anchor, target)) return;
+  if (lower_generated(l, n, anchor, target))
+    return;
   cy_place padded;
   bool pads = n->op == CY_OP_conv && pads_anything(n);
-  if (pads) padded = padded_input(l, n);
+  if (pads)
+    padded = padded_input(l, n);
   cy_lower_plain(l, anchor, target, cy_op_of((cy_op)n->op)->name, pads ? &padded : NULL);
 }

@@ -1,8 +1,8 @@
 /* lower_control.c - branches, loops and runtime calls as host steps.
  *
- * Blocks read outer values where they lie. What leaves a block is copied into the places of the op's outputs; what a loop carries
- * lives in one buffer per value, to which each turn's results are copied at its end. Sizes that change from turn to turn are
- * symbols of kind COUNT, set by steps of their own.
+ * Blocks read outer values where they lie. What leaves a block is copied into the places of the op's outputs; what a
+ * loop carries lives in one buffer per value, to which each turn's results are copied at its end. Sizes that change
+ * from turn to turn are symbols of kind COUNT, set by steps of their own.
  */
 #include "lower_int.h"
 
@@ -31,25 +31,30 @@ static void set_symbol(cy_lowering *l, cy_sym sym, cy_dim value) {
 /* Where d is nothing but a symbol of kind COUNT of value v: that symbol. */
 static cy_sym count_symbol(cy_lowering *l, cy_dim d, cy_val v) {
   const cy_term *terms;
-  if (cy_dim_terms(l->g, d, &terms) != 1 || terms[0].coef != 1 || terms[0].natoms != 1) return 0;
+  if (cy_dim_terms(l->g, d, &terms) != 1 || terms[0].coef != 1 || terms[0].natoms != 1)
+    return 0;
   const cy_atom *a = cy_dim_atom(l->g, terms[0].atoms[0]);
-  if (a->kind != CY_ATOM_SYM) return 0;
+  if (a->kind != CY_ATOM_SYM)
+    return 0;
   const cy_sym_info *s = cy_sym_of(l->g, a->sym);
   return s->kind == CY_SYM_COUNT && s->value == v ? a->sym : 0;
 }
 
 static bool is_dynamic(cy_lowering *l, const cy_type *t) {
   for (int i = 0; i < t->rank; i++)
-    if (cy_dim_has_data_sym(l->g, t->dim[i])) return true;
+    if (cy_dim_has_data_sym(l->g, t->dim[i]))
+      return true;
   return false;
 }
 
 /* A place for a value that several blocks write: never a model output itself (those are copied at the end). */
 static void place_joined(cy_lowering *l, cy_val v) {
-  if (l->place[v].placed) return;
+  if (l->place[v].placed)
+    return;
   const cy_type *t = cy_lower_type(l, v);
   l->place[v] = cy_lower_temp(l, (cy_dtype)t->dtype, t->dim, t->rank);
-  if (!is_dynamic(l, t)) return;
+  if (!is_dynamic(l, t))
+    return;
   cy_buffer *b = &l->p->buffers[l->place[v].buffer];
   b->kind = CY_BUF_DYNAMIC;
   b->index = l->p->ndynamic++;
@@ -75,16 +80,19 @@ static void move_place(cy_lowering *l, cy_val v, const cy_type *ft, cy_place sou
     cy_sym staged[CY_MAX_RANK] = {0}, syms[CY_MAX_RANK] = {0};
     for (int i = 0; i < t->rank; i++) {
       syms[i] = count_symbol(l, t->dim[i], v);
-      if (!syms[i]) continue;
+      if (!syms[i])
+        continue;
       staged[i] = cy_sym_new(l->g, NULL, CY_SYM_FREE);
       set_symbol(l, staged[i], ft->dim[i]);
     }
     for (int i = 0; i < t->rank; i++)
-      if (syms[i]) set_symbol(l, syms[i], cy_dim_sym(l->g, staged[i]));
+      if (syms[i])
+        set_symbol(l, syms[i], cy_dim_sym(l->g, staged[i]));
     cy_step *s = cy_lower_step(l, CY_STEP_ALLOC);
     s->bind = bind_of(l, &l->place[v], (cy_dtype)t->dtype);
     s->nbind = 1;
-    for (int i = 0; i < t->rank; i++) source.stride[i] = l->place[v].stride[i]; /* the same dense tensor, by the new symbols */
+    for (int i = 0; i < t->rank; i++)
+      source.stride[i] = l->place[v].stride[i]; /* the same dense tensor, by the new symbols */
   }
   cy_lower_copy(l, &source, &l->place[v], t);
 }
@@ -97,7 +105,8 @@ void cy_lower_if(cy_lowering *l, cy_node node) {
   const cy_node_info *n = cy_node_of(l->g, node);
   static const cy_attr_key keys[2] = {CY_ATTR_then, CY_ATTR_else};
   cy_sym cond = read_scalar(l, n->in[0]);
-  for (uint32_t i = 0; i < n->nout; i++) place_joined(l, n->out[i]);
+  for (uint32_t i = 0; i < n->nout; i++)
+    place_joined(l, n->out[i]);
   cy_step *step = cy_lower_step(l, CY_STEP_IF);
   step->sym = cond;
   cy_step **after = l->tail;
@@ -106,7 +115,8 @@ void cy_lower_if(cy_lowering *l, cy_node node) {
     const cy_block_info *b = cy_block_of(l->g, block);
     l->tail = side ? &step->else_steps : &step->then_steps;
     cy_lower_steps(l, block);
-    for (uint32_t i = 0; i < n->nout; i++) move_into(l, n->out[i], b->results[i]);
+    for (uint32_t i = 0; i < n->nout; i++)
+      move_into(l, n->out[i], b->results[i]);
   }
   l->tail = after;
   l->node = node;
@@ -123,7 +133,8 @@ static void store_scalar(cy_lowering *l, const cy_place *to, cy_dtype dtype, cy_
 
 static cy_dim trip_limit(cy_lowering *l, const cy_node_info *n) {
   uint32_t count;
-  if (!n->in[0]) return cy_dim_const(l->g, INT64_MAX);
+  if (!n->in[0])
+    return cy_dim_const(l->g, INT64_MAX);
   const cy_dim *known = cy_value_elems(l->g, n->in[0], &count);
   return known ? known[0] : cy_dim_sym(l->g, read_scalar(l, n->in[0]));
 }
@@ -133,8 +144,10 @@ static void place_scan(cy_lowering *l, cy_val v, cy_dim limit) {
   const cy_type *t = cy_lower_type(l, v);
   cy_sym turns = count_symbol(l, t->dim[0], v);
   place_joined(l, v);
-  if (turns) set_symbol(l, turns, limit);
-  if (!is_dynamic(l, t)) return;
+  if (turns)
+    set_symbol(l, turns, limit);
+  if (!is_dynamic(l, t))
+    return;
   cy_step *s = cy_lower_step(l, CY_STEP_ALLOC);
   s->bind = bind_of(l, &l->place[v], (cy_dtype)t->dtype);
   s->nbind = 1;
@@ -144,15 +157,18 @@ static void append_scan(cy_lowering *l, cy_val v, cy_val from, cy_sym counter) {
   const cy_type *ft = cy_lower_type(l, from);
   cy_place at = l->place[v];
   at.offset = cy_dim_add(l->g, at.offset, cy_dim_mul(l->g, at.stride[0], cy_dim_sym(l->g, counter)));
-  for (int i = 0; i < ft->rank; i++) at.stride[i] = at.stride[i + 1];
+  for (int i = 0; i < ft->rank; i++)
+    at.stride[i] = at.stride[i + 1];
   cy_lower_copy(l, cy_lower_place(l, from), &at, ft);
 }
 
-/* Where a turn's result lies; one that is a carried value's own buffer is saved first, before the moves overwrite it. */
+/* Where a turn's result lies; one that is a carried value's own buffer is saved first, before the moves overwrite it.
+ */
 static cy_place staged_result(cy_lowering *l, cy_val result, const cy_block_info *body) {
   cy_place at = *cy_lower_place(l, result);
   for (uint32_t i = 0; i < body->nparams; i++) {
-    if (at.buffer != l->place[body->params[i]].buffer) continue;
+    if (at.buffer != l->place[body->params[i]].buffer)
+      continue;
     const cy_type *t = cy_lower_type(l, result);
     cy_place copy = cy_lower_temp(l, (cy_dtype)t->dtype, t->dim, t->rank);
     cy_lower_copy(l, &at, &copy, t);
@@ -173,9 +189,12 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
   } else {
     set_symbol(l, cond, cy_dim_const(l->g, 1));
   }
-  for (uint32_t i = 0; i < body->nparams; i++) place_joined(l, body->params[i]);
-  for (uint32_t i = 0; i < carried; i++) move_into(l, body->params[2 + i], n->in[2 + i]);
-  for (uint32_t i = carried; i < n->nout; i++) place_scan(l, n->out[i], limit);
+  for (uint32_t i = 0; i < body->nparams; i++)
+    place_joined(l, body->params[i]);
+  for (uint32_t i = 0; i < carried; i++)
+    move_into(l, body->params[2 + i], n->in[2 + i]);
+  for (uint32_t i = carried; i < n->nout; i++)
+    place_scan(l, n->out[i], limit);
   set_symbol(l, counter, cy_dim_const(l->g, 0));
 
   cy_step *step = cy_lower_step(l, CY_STEP_LOOP);
@@ -187,11 +206,14 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
   store_scalar(l, &l->place[body->params[0]], CY_I64, cy_dim_sym(l->g, counter));
   store_scalar(l, &l->place[body->params[1]], CY_BOOL, cy_dim_const(l->g, 1));
   cy_lower_steps(l, cy_attr_find(n, CY_ATTR_body)->block);
-  for (uint32_t i = carried; i < n->nout; i++) append_scan(l, n->out[i], body->results[1 + i], counter);
+  for (uint32_t i = carried; i < n->nout; i++)
+    append_scan(l, n->out[i], body->results[1 + i], counter);
   cy_sym go_on = read_scalar(l, body->results[0]);
   cy_place *results = CY_NEW_ARRAY(l->arena, cy_place, carried + 1);
-  for (uint32_t i = 0; i < carried; i++) results[i] = staged_result(l, body->results[1 + i], body);
-  for (uint32_t i = 0; i < carried; i++) move_place(l, body->params[2 + i], cy_lower_type(l, body->results[1 + i]), results[i]);
+  for (uint32_t i = 0; i < carried; i++)
+    results[i] = staged_result(l, body->results[1 + i], body);
+  for (uint32_t i = 0; i < carried; i++)
+    move_place(l, body->params[2 + i], cy_lower_type(l, body->results[1 + i]), results[i]);
   set_symbol(l, cond, cy_dim_sym(l->g, go_on));
   l->tail = after;
   l->node = node;
@@ -200,7 +222,8 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
     cy_val v = n->out[i];
     if (i >= carried) {
       cy_sym turns = count_symbol(l, cy_lower_type(l, v)->dim[0], v);
-      if (turns) set_symbol(l, turns, cy_dim_sym(l->g, counter));
+      if (turns)
+        set_symbol(l, turns, cy_dim_sym(l->g, counter));
       continue;
     }
     place_joined(l, v);
@@ -242,16 +265,19 @@ static const cy_attr *call_attrs(cy_lowering *l, const cy_node_info *n, uint32_t
     *out_n = 0;
   }
   cy_attr *attrs = CY_NEW_ARRAY(cy_graph_arena(l->g), cy_attr, 3);
-  for (uint32_t i = 0; i < *out_n; i++) attrs[i] = cy_attr_int(CY_ATTR_axis, list[i]);
+  for (uint32_t i = 0; i < *out_n; i++)
+    attrs[i] = cy_attr_int(CY_ATTR_axis, list[i]);
   return attrs;
 }
 
 void cy_lower_call(cy_lowering *l, cy_node node) {
   const cy_node_info *n = cy_node_of(l->g, node);
   cy_arena *arena = cy_graph_arena(l->g);
-  cy_call_tensor *in = CY_NEW_ARRAY(arena, cy_call_tensor, n->nin + 1), *out = CY_NEW_ARRAY(arena, cy_call_tensor, n->nout);
+  cy_call_tensor *in = CY_NEW_ARRAY(arena, cy_call_tensor, n->nin + 1),
+                 *out = CY_NEW_ARRAY(arena, cy_call_tensor, n->nout);
   for (uint32_t i = 0; i < n->nin; i++)
-    if (n->in[i]) in[i] = dense_operand(l, n->in[i]);
+    if (n->in[i])
+      in[i] = dense_operand(l, n->in[i]);
   for (uint32_t i = 0; i < n->nout; i++) {
     const cy_type *t = cy_lower_type(l, n->out[i]);
     place_joined(l, n->out[i]);

@@ -1,8 +1,8 @@
 /* lower_expr.c - one output element as an expression: element-wise ops and views.
  *
- * Each function gets the index of the wanted element and returns its value in the compute type, by asking for elements of the
- * node's inputs (cy_lower_at), which are loads or, for inlined inputs, expressions again. The table at the end names the function of
- * every op that has such a form.
+ * Each function gets the index of the wanted element and returns its value in the compute type, by asking for elements
+ * of the node's inputs (cy_lower_at), which are loads or, for inlined inputs, expressions again. The table at the end
+ * names the function of every op that has such a form.
  */
 #include "lower_int.h"
 
@@ -36,7 +36,8 @@ static cy_expr lower_elementwise(cy_kb *b, cy_node node, uint32_t output, const 
   (void)output;
   const cy_node_info *n = node_of(b, node);
   cy_expr args[3] = {0};
-  for (uint32_t i = 0; i < n->nin; i++) args[i] = operand(b, n, (int)i, idx);
+  for (uint32_t i = 0; i < n->nin; i++)
+    args[i] = operand(b, n, (int)i, idx);
   cy_dtype out = (cy_dtype)cy_lower_type(b->l, n->out[0])->dtype;
   return cy_x_op(b->k, (cy_op)n->op, cy_compute_dtype(out), args, (int)n->nin);
 }
@@ -74,7 +75,8 @@ static cy_expr lower_transpose(cy_kb *b, cy_node node, uint32_t output, const cy
   const cy_node_info *n = node_of(b, node);
   const cy_attr *perm = cy_attr_find(n, CY_ATTR_perm);
   cy_expr in_idx[CY_MAX_RANK];
-  for (uint32_t i = 0; i < perm->n; i++) in_idx[perm->ints[i]] = idx[i];
+  for (uint32_t i = 0; i < perm->n; i++)
+    in_idx[perm->ints[i]] = idx[i];
   return cy_lower_at(b, n->in[0], in_idx);
 }
 
@@ -105,12 +107,13 @@ static void split_index(cy_kb *b, const cy_type *t, int from, int to, cy_expr li
   for (int i = to - 1; i >= from; i--) {
     cy_expr extent = cy_x_dim(b->k, t->dim[i]);
     out_idx[i] = i == from ? linear : cy_x_bin(b->k, CY_OP_mod, linear, extent);
-    if (i > from) linear = cy_x_bin(b->k, CY_OP_div, linear, extent);
+    if (i > from)
+      linear = cy_x_bin(b->k, CY_OP_div, linear, extent);
   }
 }
 
-/* The common refinement: groups of axes with equal products on both sides are converted on their own, so that most indices stay affine.
- * True when no division was needed. */
+/* The common refinement: groups of axes with equal products on both sides are converted on their own, so that most
+ * indices stay affine. True when no division was needed. */
 bool cy_lower_reshape_index(cy_kb *b, const cy_type *from, const cy_type *to, const cy_expr *idx, cy_expr *out_idx) {
   cy_graph *g = b->l->g;
   bool affine = true;
@@ -130,8 +133,10 @@ bool cy_lower_reshape_index(cy_kb *b, const cy_type *from, const cy_type *to, co
       i = from->rank;
       j = to->rank;
     }
-    if (i - i0 > 1) affine = false;
-    if (i > i0) split_index(b, from, i0, i, linear_index(b, to, j0, j, idx), out_idx);
+    if (i - i0 > 1)
+      affine = false;
+    if (i > i0)
+      split_index(b, from, i0, i, linear_index(b, to, j0, j, idx), out_idx);
   }
   return affine;
 }
@@ -166,12 +171,15 @@ static cy_expr lower_concat(cy_kb *b, cy_node node, uint32_t output, const cy_ex
   int rank = cy_lower_type(b->l, n->out[0])->rank;
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
   cy_expr in_idx[CY_MAX_RANK], value = 0;
-  for (int i = 0; i < rank; i++) in_idx[i] = idx[i];
+  for (int i = 0; i < rank; i++)
+    in_idx[i] = idx[i];
   cy_dim end = cy_dim_const(g, 0);
-  for (uint32_t i = 0; i < n->nin; i++) end = cy_dim_add(g, end, cy_lower_type(b->l, n->in[i])->dim[axis]);
+  for (uint32_t i = 0; i < n->nin; i++)
+    end = cy_dim_add(g, end, cy_lower_type(b->l, n->in[i])->dim[axis]);
   for (int i = (int)n->nin - 1; i >= 0; i--) {
     cy_dim extent = cy_lower_type(b->l, n->in[i])->dim[axis];
-    if (cy_dim_is(g, extent, 0)) continue;
+    if (cy_dim_is(g, extent, 0))
+      continue;
     cy_dim start = cy_dim_sub(g, end, extent);
     cy_expr local = cy_x_bin(b->k, CY_OP_sub, idx[axis], cy_x_dim(b->k, start));
     in_idx[axis] = cy_lower_clamp(b, local, extent);
@@ -183,7 +191,8 @@ static cy_expr lower_concat(cy_kb *b, cy_node node, uint32_t output, const cy_ex
   return value;
 }
 
-/* Source index of padded index i (relative to the unpadded begin) along an axis of size d; *out_inside: constant padding reads x. */
+/* Source index of padded index i (relative to the unpadded begin) along an axis of size d; *out_inside: constant
+ * padding reads x. */
 static cy_expr pad_index(cy_kb *b, int64_t mode, cy_expr i, cy_dim d) {
   cy_kernel *k = b->k;
   cy_graph *g = b->l->g;
@@ -211,17 +220,20 @@ static cy_expr lower_pad(cy_kb *b, cy_node node, uint32_t output, const cy_expr 
   for (int i = 0; i < in->rank; i++) {
     cy_dim begin = pads->dims[i], end = pads->dims[in->rank + i];
     in_idx[i] = cy_x_bin(b->k, CY_OP_sub, idx[i], cy_x_dim(b->k, begin));
-    if (cy_dim_is(b->l->g, begin, 0) && cy_dim_is(b->l->g, end, 0)) continue;
+    if (cy_dim_is(b->l->g, begin, 0) && cy_dim_is(b->l->g, end, 0))
+      continue;
     cy_expr ok = cy_lower_in_range(b, in_idx[i], in->dim[i]);
     inside = inside ? cy_x_bin(b->k, CY_OP_and, inside, ok) : ok;
     in_idx[i] = pad_index(b, mode, in_idx[i], in->dim[i]);
   }
   cy_expr value = cy_lower_at(b, n->in[0], in_idx);
-  if (mode != CY_PAD_CONSTANT || !inside) return value;
+  if (mode != CY_PAD_CONSTANT || !inside)
+    return value;
   cy_expr none[1] = {cy_x_index(b->k, 0)};
   cy_dtype compute = cy_compute_dtype((cy_dtype)in->dtype);
-  cy_expr fill = n->nin > 1 && n->in[1] ? cy_lower_at(b, n->in[1], none)
-                 : cy_dtype_is_float(compute) ? cy_x_const(b->k, compute, 0) : cy_x_int(b->k, compute, 0);
+  cy_expr fill = n->nin > 1 && n->in[1]       ? cy_lower_at(b, n->in[1], none)
+                 : cy_dtype_is_float(compute) ? cy_x_const(b->k, compute, 0)
+                                              : cy_x_int(b->k, compute, 0);
   return cy_x_select(b->k, inside, value, fill);
 }
 

@@ -27,7 +27,8 @@ cy_expr cy_lower_gather(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
   cy_expr in_idx[CY_MAX_RANK];
   for (int i = 0; i < x->rank; i++)
-    if (i != axis) in_idx[i] = idx[i < axis ? i : i + indices->rank - 1];
+    if (i != axis)
+      in_idx[i] = idx[i < axis ? i : i + indices->rank - 1];
   in_idx[axis] = wrap_index(b, cy_lower_at(b, n->in[1], idx + axis), x->dim[axis]);
   return cy_lower_at(b, n->in[0], in_idx);
 }
@@ -38,7 +39,8 @@ cy_expr cy_lower_gather_elements(cy_kb *b, cy_node node, uint32_t output, const 
   const cy_type *x = cy_lower_type(b->l, n->in[0]);
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
   cy_expr in_idx[CY_MAX_RANK];
-  for (int i = 0; i < x->rank; i++) in_idx[i] = idx[i];
+  for (int i = 0; i < x->rank; i++)
+    in_idx[i] = idx[i];
   in_idx[axis] = wrap_index(b, cy_lower_at(b, n->in[1], idx), x->dim[axis]);
   return cy_lower_at(b, n->in[0], in_idx);
 }
@@ -49,9 +51,11 @@ cy_expr cy_lower_gather_nd(cy_kb *b, cy_node node, uint32_t output, const cy_exp
   const cy_type *x = cy_lower_type(b->l, n->in[0]), *indices = cy_lower_type(b->l, n->in[1]);
   int batch = (int)cy_attr_get_int(n, CY_ATTR_batch_dims, 0), last = indices->rank - 1;
   int64_t depth = 0;
-  if (!cy_dim_is_const(b->l->g, indices->dim[last], &depth)) cy_bug("gather_nd with an unknown index depth");
+  if (!cy_dim_is_const(b->l->g, indices->dim[last], &depth))
+    cy_bug("gather_nd with an unknown index depth");
   cy_expr in_idx[CY_MAX_RANK], at[CY_MAX_RANK];
-  for (int i = 0; i < last; i++) at[i] = idx[i];
+  for (int i = 0; i < last; i++)
+    at[i] = idx[i];
   for (int i = 0; i < x->rank; i++) {
     if (i < batch) {
       in_idx[i] = idx[i];
@@ -108,7 +112,8 @@ static taps interpolate(cy_kb *b, cy_expr x, cy_dim extent, int mode, double cub
     }
     r.index[i] = cy_lower_clamp(b, at, extent);
   }
-  for (int i = 0; sum && i < r.n; i++) r.weight[i] = bin(b, CY_OP_div, r.weight[i], sum);
+  for (int i = 0; sum && i < r.n; i++)
+    r.weight[i] = bin(b, CY_OP_div, r.weight[i], sum);
   return r;
 }
 
@@ -117,10 +122,13 @@ static cy_expr resize_scale(cy_kb *b, const cy_node_info *n, int axis, cy_dtype 
   cy_kernel *k = b->k;
   const cy_type *in = cy_lower_type(b->l, n->in[0]), *out = cy_lower_type(b->l, n->out[0]);
   const cy_attr *scales = cy_attr_find(n, CY_ATTR_scales);
-  if (scales && (int)scales->n == in->rank && scales->floats[axis] > 0) return cy_x_const(k, dtype, scales->floats[axis]);
+  if (scales && (int)scales->n == in->rank && scales->floats[axis] > 0)
+    return cy_x_const(k, dtype, scales->floats[axis]);
   cy_expr at = cy_x_index(k, axis);
-  if (n->nin > 1) return cy_x_cast(k, cy_lower_at(b, n->in[1], &at), dtype);
-  return bin(b, CY_OP_div, cy_x_cast(k, cy_x_dim(k, out->dim[axis]), dtype), cy_x_cast(k, cy_x_dim(k, in->dim[axis]), dtype));
+  if (n->nin > 1)
+    return cy_x_cast(k, cy_lower_at(b, n->in[1], &at), dtype);
+  return bin(b, CY_OP_div, cy_x_cast(k, cy_x_dim(k, out->dim[axis]), dtype),
+             cy_x_cast(k, cy_x_dim(k, in->dim[axis]), dtype));
 }
 
 /* Source coordinate of output index i along an axis (spec: Resize, coordinate_transformation_mode), in `dtype`. */
@@ -130,11 +138,13 @@ static cy_expr resize_coordinate(cy_kb *b, const cy_node_info *n, int axis, cy_e
   const cy_type *in = cy_lower_type(b->l, n->in[0]), *out = cy_lower_type(b->l, n->out[0]);
   const cy_attr *roi = cy_attr_find(n, CY_ATTR_roi), *scales = cy_attr_find(n, CY_ATTR_scales);
   cy_expr x = cy_x_cast(k, i, dtype), half = cy_x_const(k, dtype, 0.5);
-  cy_expr in_size = cy_x_cast(k, cy_x_dim(k, in->dim[axis]), dtype), out_size = cy_x_cast(k, cy_x_dim(k, out->dim[axis]), dtype);
+  cy_expr in_size = cy_x_cast(k, cy_x_dim(k, in->dim[axis]), dtype),
+          out_size = cy_x_cast(k, cy_x_dim(k, out->dim[axis]), dtype);
   cy_expr scale = resize_scale(b, n, axis, dtype);
   cy_expr half_pixel = bin(b, CY_OP_sub, bin(b, CY_OP_div, bin(b, CY_OP_add, x, half), scale), half);
   cy_expr last = cy_x_cast(k, cy_x_dim(k, cy_dim_addi(g, in->dim[axis], -1)), dtype);
-  cy_expr out_last = cy_x_cast(k, cy_x_dim(k, cy_dim_max(g, cy_dim_addi(g, out->dim[axis], -1), cy_dim_const(g, 1))), dtype);
+  cy_expr out_last =
+      cy_x_cast(k, cy_x_dim(k, cy_dim_max(g, cy_dim_addi(g, out->dim[axis], -1), cy_dim_const(g, 1))), dtype);
   cy_expr several = bin(b, CY_OP_gt, cy_x_dim(k, out->dim[axis]), cy_x_index(k, 1)), zero = cy_x_const(k, dtype, 0);
   switch (cy_attr_get_int(n, CY_ATTR_coord, CY_COORD_HALF_PIXEL)) {
   case CY_COORD_ASYMMETRIC:
@@ -148,7 +158,8 @@ static cy_expr resize_coordinate(cy_kb *b, const cy_node_info *n, int axis, cy_e
   case CY_COORD_TF_HALF_PIXEL_NN:
     return bin(b, CY_OP_div, bin(b, CY_OP_add, x, half), scale);
   case CY_COORD_TF_CROP: {
-    double start = roi && (int)roi->n == 2 * in->rank ? roi->floats[axis] : 0, end = roi && (int)roi->n == 2 * in->rank ? roi->floats[in->rank + axis] : 1;
+    double start = roi && (int)roi->n == 2 * in->rank ? roi->floats[axis] : 0,
+           end = roi && (int)roi->n == 2 * in->rank ? roi->floats[in->rank + axis] : 1;
     cy_expr step = bin(b, CY_OP_div, bin(b, CY_OP_mul, last, cy_x_const(k, dtype, end - start)), out_last);
     cy_expr moved = bin(b, CY_OP_add, bin(b, CY_OP_mul, last, cy_x_const(k, dtype, start)), bin(b, CY_OP_mul, x, step));
     return cy_x_select(k, several, moved, bin(b, CY_OP_mul, last, cy_x_const(k, dtype, (start + end) / 2)));
@@ -174,7 +185,8 @@ static cy_expr nearest_index(cy_kb *b, cy_expr x, int64_t how, cy_dtype dtype) {
     return cy_x_un(k, CY_OP_floor, x);
   case CY_NEAREST_CEIL:
     return cy_x_un(k, CY_OP_ceil, x);
-  case CY_NEAREST_SIMPLE: /* opset 10 and older: down when enlarging, up when shrinking is not what it says; truncation */
+  case CY_NEAREST_SIMPLE: /* opset 10 and older: down when enlarging, up when shrinking is not what it says; truncation
+                           */
     return cy_x_un(k, CY_OP_trunc, x);
   default:
     return cy_x_un(k, CY_OP_ceil, bin(b, CY_OP_sub, x, half));
@@ -183,12 +195,14 @@ static cy_expr nearest_index(cy_kb *b, cy_expr x, int64_t how, cy_dtype dtype) {
 
 /* Sum over the taps of axes [axis, rank), outermost first. */
 static cy_expr weigh(cy_kb *b, cy_val x, const taps *t, int axis, int rank, cy_expr *in_idx) {
-  if (axis == rank) return cy_lower_at(b, x, in_idx);
+  if (axis == rank)
+    return cy_lower_at(b, x, in_idx);
   cy_expr sum = 0;
   for (int i = 0; i < t[axis].n; i++) {
     in_idx[axis] = t[axis].index[i];
     cy_expr v = weigh(b, x, t, axis + 1, rank, in_idx);
-    if (t[axis].weight[i]) v = bin(b, CY_OP_mul, cy_x_cast(b->k, v, CY_F32), t[axis].weight[i]);
+    if (t[axis].weight[i])
+      v = bin(b, CY_OP_mul, cy_x_cast(b->k, v, CY_F32), t[axis].weight[i]);
     sum = sum ? bin(b, CY_OP_add, sum, v) : v;
   }
   return sum;
@@ -196,8 +210,10 @@ static cy_expr weigh(cy_kb *b, cy_val x, const taps *t, int axis, int rank, cy_e
 
 /* Shrinking with antialias: a kernel stretched by 1 / scale, its taps summed by a loop, weights normalised. */
 static cy_expr antialias_axis(cy_kb *b, const cy_node_info *n, int axis, cy_expr *idx, const cy_expr *coord, int rank) {
-  while (axis < rank && !coord[axis]) axis++;
-  if (axis == rank) return cy_x_cast(b->k, cy_lower_at(b, n->in[0], idx), CY_F32);
+  while (axis < rank && !coord[axis])
+    axis++;
+  if (axis == rank)
+    return cy_x_cast(b->k, cy_lower_at(b, n->in[0], idx), CY_F32);
   cy_kernel *k = b->k;
   cy_graph *g = b->l->g;
   const cy_type *in = cy_lower_type(b->l, n->in[0]), *out = cy_lower_type(b->l, n->out[0]);
@@ -206,8 +222,11 @@ static cy_expr antialias_axis(cy_kb *b, const cy_node_info *n, int axis, cy_expr
   cy_expr ratio = resize_scale(b, n, axis, CY_F32);
   cy_expr scale = bin(b, CY_OP_min, ratio, f32(b, 1));
   cy_expr reach = bin(b, CY_OP_div, f32(b, cubic ? 2 : 1), scale);
-  cy_expr first = cy_x_cast(k, cy_x_un(k, CY_OP_floor, bin(b, CY_OP_add, bin(b, CY_OP_sub, coord[axis], reach), f32(b, 1))), CY_I64);
-  cy_dim taps_max = cy_dim_addi(g, cy_dim_muli(g, cy_dim_cdiv(g, cy_dim_muli(g, in->dim[axis], cubic ? 4 : 2), out->dim[axis]), 1), cubic ? 6 : 4);
+  cy_expr first = cy_x_cast(
+      k, cy_x_un(k, CY_OP_floor, bin(b, CY_OP_add, bin(b, CY_OP_sub, coord[axis], reach), f32(b, 1))), CY_I64);
+  cy_dim taps_max =
+      cy_dim_addi(g, cy_dim_muli(g, cy_dim_cdiv(g, cy_dim_muli(g, in->dim[axis], cubic ? 4 : 2), out->dim[axis]), 1),
+                  cubic ? 6 : 4);
   cy_local sum = cy_kernel_add_local(k, CY_F32), norm = cy_kernel_add_local(k, CY_F32);
   cy_kernel_set(k, sum, f32(b, 0));
   cy_kernel_set(k, norm, f32(b, 0));
@@ -216,13 +235,23 @@ static cy_expr antialias_axis(cy_kb *b, const cy_node_info *n, int axis, cy_expr
   cy_expr weight;
   if (cubic) {
     double a = cy_attr_get_float(n, CY_ATTR_cubic_a, -0.75);
-    cy_expr near = bin(b, CY_OP_add, bin(b, CY_OP_mul, bin(b, CY_OP_mul, bin(b, CY_OP_sub, bin(b, CY_OP_mul, d, f32(b, a + 2)), f32(b, a + 3)), d), d), f32(b, 1));
-    cy_expr far = bin(b, CY_OP_add, bin(b, CY_OP_mul, bin(b, CY_OP_sub, bin(b, CY_OP_mul, bin(b, CY_OP_sub, d, f32(b, 5)), d), f32(b, -8)), bin(b, CY_OP_mul, d, f32(b, a))), f32(b, -4 * a));
-    weight = cy_x_select(k, bin(b, CY_OP_lt, d, f32(b, 1)), near, cy_x_select(k, bin(b, CY_OP_lt, d, f32(b, 2)), far, f32(b, 0)));
+    cy_expr near =
+        bin(b, CY_OP_add,
+            bin(b, CY_OP_mul,
+                bin(b, CY_OP_mul, bin(b, CY_OP_sub, bin(b, CY_OP_mul, d, f32(b, a + 2)), f32(b, a + 3)), d), d),
+            f32(b, 1));
+    cy_expr far =
+        bin(b, CY_OP_add,
+            bin(b, CY_OP_mul, bin(b, CY_OP_sub, bin(b, CY_OP_mul, bin(b, CY_OP_sub, d, f32(b, 5)), d), f32(b, -8)),
+                bin(b, CY_OP_mul, d, f32(b, a))),
+            f32(b, -4 * a));
+    weight = cy_x_select(k, bin(b, CY_OP_lt, d, f32(b, 1)), near,
+                         cy_x_select(k, bin(b, CY_OP_lt, d, f32(b, 2)), far, f32(b, 0)));
   } else {
     weight = bin(b, CY_OP_max, bin(b, CY_OP_sub, f32(b, 1), d), f32(b, 0));
   }
-  if (exclude) weight = cy_x_select(k, cy_lower_in_range(b, at, in->dim[axis]), weight, f32(b, 0));
+  if (exclude)
+    weight = cy_x_select(k, cy_lower_in_range(b, at, in->dim[axis]), weight, f32(b, 0));
   idx[axis] = cy_lower_clamp(b, at, in->dim[axis]);
   cy_kernel_accum(k, norm, CY_OP_add, weight);
   cy_kernel_accum(k, sum, CY_OP_add, bin(b, CY_OP_mul, weight, antialias_axis(b, n, axis + 1, idx, coord, rank)));
@@ -244,11 +273,13 @@ cy_expr cy_lower_resize(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
     bool scaled = scales && scales->n == in->rank && scales->floats[i] > 0 && scales->floats[i] != 1;
     t[i] = (taps){.n = 1, .index = {idx[i]}};
     in_idx[i] = idx[i];
-    if (in->dim[i] == out->dim[i] && !scaled && coord_mode != CY_COORD_TF_CROP) continue;
+    if (in->dim[i] == out->dim[i] && !scaled && coord_mode != CY_COORD_TF_CROP)
+      continue;
     coord[i] = resize_coordinate(b, n, i, idx[i], dtype);
     if (coord_mode == CY_COORD_TF_CROP) {
       cy_expr last = cy_x_cast(b->k, cy_x_dim(b->k, cy_dim_addi(b->l->g, in->dim[i], -1)), dtype);
-      cy_expr out_of = bin(b, CY_OP_or, bin(b, CY_OP_lt, coord[i], cy_x_const(b->k, dtype, 0)), bin(b, CY_OP_gt, coord[i], last));
+      cy_expr out_of =
+          bin(b, CY_OP_or, bin(b, CY_OP_lt, coord[i], cy_x_const(b->k, dtype, 0)), bin(b, CY_OP_gt, coord[i], last));
       outside = outside ? bin(b, CY_OP_or, outside, out_of) : out_of;
     }
     if (mode == CY_RESIZE_NEAREST) {
@@ -263,10 +294,12 @@ cy_expr cy_lower_resize(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
                       ? antialias_axis(b, n, 0, in_idx, coord, in->rank)
                       : weigh(b, n->in[0], t, 0, in->rank, in_idx);
   cy_dtype compute = cy_compute_dtype((cy_dtype)out->dtype);
-  if (cy_dtype_is_int(compute) && mode != CY_RESIZE_NEAREST) value = cy_x_un(b->k, CY_OP_round, value);
+  if (cy_dtype_is_int(compute) && mode != CY_RESIZE_NEAREST)
+    value = cy_x_un(b->k, CY_OP_round, value);
   value = cy_x_cast(b->k, value, compute);
   if (outside)
-    value = cy_x_select(b->k, outside, cy_x_cast(b->k, f32(b, cy_attr_get_float(n, CY_ATTR_extrapolation, 0)), compute), value);
+    value = cy_x_select(b->k, outside, cy_x_cast(b->k, f32(b, cy_attr_get_float(n, CY_ATTR_extrapolation, 0)), compute),
+                        value);
   return value;
 }
 
@@ -294,7 +327,8 @@ static cy_expr sample_index(cy_kb *b, const cy_node_info *n, cy_expr at, cy_dim 
   return cy_lower_clamp(b, at, extent);
 }
 
-static cy_expr sample_taps(cy_kb *b, const cy_node_info *n, const cy_expr *coord, int axis, cy_expr *in_idx, cy_expr inside) {
+static cy_expr sample_taps(cy_kb *b, const cy_node_info *n, const cy_expr *coord, int axis, cy_expr *in_idx,
+                           cy_expr inside) {
   const cy_type *x = cy_lower_type(b->l, n->in[0]);
   int spatial = x->rank - 2, mode = (int)cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_LINEAR);
   if (axis == spatial) {
@@ -333,17 +367,20 @@ cy_expr cy_lower_grid_sample(cy_kb *b, cy_node node, uint32_t output, const cy_e
   bool corners = cy_attr_get_int(n, CY_ATTR_align_corners, 0) != 0;
   int64_t padding = cy_attr_get_int(n, CY_ATTR_padding_mode, CY_SAMPLE_ZEROS);
   cy_expr at[CY_MAX_RANK] = {idx[0]}, coord[CY_MAX_SPATIAL], in_idx[CY_MAX_RANK] = {idx[0], idx[1]};
-  for (int i = 0; i < spatial; i++) at[1 + i] = idx[2 + i];
+  for (int i = 0; i < spatial; i++)
+    at[1 + i] = idx[2 + i];
   for (int i = 0; i < spatial; i++) { /* the grid's last axis counts the spatial axes from the innermost */
     at[1 + spatial] = cy_x_index(b->k, spatial - 1 - i);
-    cy_expr p = cy_x_cast(b->k, cy_lower_at(b, n->in[1], at), CY_F32), size = cy_x_cast(b->k, cy_x_dim(b->k, x->dim[2 + i]), CY_F32);
+    cy_expr p = cy_x_cast(b->k, cy_lower_at(b, n->in[1], at), CY_F32),
+            size = cy_x_cast(b->k, cy_x_dim(b->k, x->dim[2 + i]), CY_F32);
     cy_expr unit = bin(b, CY_OP_mul, bin(b, CY_OP_add, p, f32(b, 1)), f32(b, 0.5));
     coord[i] = corners ? bin(b, CY_OP_mul, unit, bin(b, CY_OP_sub, size, f32(b, 1)))
                        : bin(b, CY_OP_sub, bin(b, CY_OP_mul, unit, size), f32(b, 0.5));
     if (padding == CY_SAMPLE_BORDER)
       coord[i] = bin(b, CY_OP_min, bin(b, CY_OP_max, coord[i], f32(b, 0)), bin(b, CY_OP_sub, size, f32(b, 1)));
     else if (padding == CY_SAMPLE_REFLECTION && cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_LINEAR) != CY_RESIZE_CUBIC)
-      coord[i] = reflect_coordinate(b, coord[i], f32(b, corners ? 0 : -0.5), corners ? bin(b, CY_OP_sub, size, f32(b, 1)) : size);
+      coord[i] = reflect_coordinate(b, coord[i], f32(b, corners ? 0 : -0.5),
+                                    corners ? bin(b, CY_OP_sub, size, f32(b, 1)) : size);
   }
   cy_expr value = sample_taps(b, n, coord, 0, in_idx, 0);
   return cy_x_cast(b->k, value, cy_compute_dtype((cy_dtype)cy_lower_type(b->l, n->out[0])->dtype));
@@ -351,13 +388,15 @@ cy_expr cy_lower_grid_sample(cy_kb *b, cy_node node, uint32_t output, const cy_e
 
 /* ---- quantize, dequantize ---- */
 
-/* Element of a scale or zero point for element idx of the tensor: one for all, per axis, or per block along the axis. */
+/* Element of a scale or zero point for element idx of the tensor: one for all, per axis, or per block along the axis.
+ */
 static cy_expr parameter_at(cy_kb *b, const cy_node_info *n, cy_val v, const cy_expr *idx) {
   const cy_type *t = cy_lower_type(b->l, v), *x = cy_lower_type(b->l, n->in[0]);
   int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 0), block = cy_attr_get_int(n, CY_ATTR_block_size, 0);
   cy_expr at[CY_MAX_RANK] = {cy_x_index(b->k, 0)};
   if (block > 0 && t->rank == x->rank) {
-    for (int i = 0; i < x->rank; i++) at[i] = idx[i];
+    for (int i = 0; i < x->rank; i++)
+      at[i] = idx[i];
     at[axis] = bin(b, CY_OP_div, idx[axis], cy_x_index(b->k, block));
   } else if (t->rank == 1 && !cy_dim_is(b->l->g, t->dim[0], 1)) {
     at[0] = idx[axis];
@@ -372,9 +411,11 @@ cy_expr cy_lower_quantize(cy_kb *b, cy_node node, uint32_t output, const cy_expr
   cy_expr x = cy_x_cast(b->k, cy_lower_at(b, n->in[0], idx), CY_F32);
   cy_expr scale = cy_x_cast(b->k, parameter_at(b, n, n->in[1], idx), CY_F32);
   cy_expr q = bin(b, CY_OP_div, x, scale);
-  if (cy_dtype_is_float(out)) return cy_x_cast(b->k, cy_x_cast(b->k, q, out), compute); /* float8 has zero point 0 */
+  if (cy_dtype_is_float(out))
+    return cy_x_cast(b->k, cy_x_cast(b->k, q, out), compute); /* float8 has zero point 0 */
   q = cy_x_un(b->k, CY_OP_round, q);
-  if (n->nin > 2 && n->in[2]) q = bin(b, CY_OP_add, q, cy_x_cast(b->k, parameter_at(b, n, n->in[2], idx), CY_F32));
+  if (n->nin > 2 && n->in[2])
+    q = bin(b, CY_OP_add, q, cy_x_cast(b->k, parameter_at(b, n, n->in[2], idx), CY_F32));
   int bits = cy_dtype_of(out)->bits;
   bool is_signed = cy_dtype_of(out)->cls == 'I';
   double low = is_signed ? -ldexp(1, bits - 1) : 0, high = (is_signed ? ldexp(1, bits - 1) : ldexp(1, bits)) - 1;
@@ -389,7 +430,8 @@ cy_expr cy_lower_dequantize(cy_kb *b, cy_node node, uint32_t output, const cy_ex
   cy_expr x = cy_lower_at(b, n->in[0], idx), scale = cy_x_cast(b->k, parameter_at(b, n, n->in[1], idx), CY_F32);
   cy_dtype middle = cy_dtype_is_float(in) ? CY_F32 : CY_I32; /* the difference of two 8- or 32-bit integers, exactly */
   x = cy_x_cast(b->k, x, middle);
-  if (n->nin > 2 && n->in[2]) x = bin(b, CY_OP_sub, x, cy_x_cast(b->k, parameter_at(b, n, n->in[2], idx), middle));
+  if (n->nin > 2 && n->in[2])
+    x = bin(b, CY_OP_sub, x, cy_x_cast(b->k, parameter_at(b, n, n->in[2], idx), middle));
   x = bin(b, CY_OP_mul, cy_x_cast(b->k, x, CY_F32), scale);
   return cy_x_cast(b->k, x, cy_compute_dtype((cy_dtype)cy_lower_type(b->l, n->out[0])->dtype));
 }

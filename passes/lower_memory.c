@@ -1,20 +1,25 @@
-/* lower_memory.c - values that need no kernel because they only rename memory: views, and concatenations written in place.
+/* lower_memory.c - values that need no kernel because they only rename memory: views, and concatenations written in
+ * place.
  *
- * A transpose, slice, expand or reshape of stored data is a new place with other strides. The inputs of a concatenation are placed
- * inside its output beforehand, so that their kernels write there directly; what could not be placed is copied.
+ * A transpose, slice, expand or reshape of stored data is a new place with other strides. The inputs of a concatenation
+ * are placed inside its output beforehand, so that their kernels write there directly; what could not be placed is
+ * copied.
  */
 #include "lower_int.h"
 
-/* Strides for `to` over the memory of `from`, where every group of axes with equal products can be walked with one stride. */
+/* Strides for `to` over the memory of `from`, where every group of axes with equal products can be walked with one
+ * stride. */
 static bool reshape_place(cy_lowering *l, const cy_type *from, const cy_place *p, const cy_type *to, cy_place *out) {
   cy_graph *g = l->g;
   *out = *p;
   int i = 0, j = 0;
   while (i < from->rank || j < to->rank) {
     int i0 = i, j0 = j;
-    cy_dim pi = i < from->rank ? from->dim[i++] : cy_dim_const(g, 1), pj = j < to->rank ? to->dim[j++] : cy_dim_const(g, 1);
+    cy_dim pi = i < from->rank ? from->dim[i++] : cy_dim_const(g, 1),
+           pj = j < to->rank ? to->dim[j++] : cy_dim_const(g, 1);
     while (pi != pj) {
-      if (i == from->rank && j == to->rank) return false;
+      if (i == from->rank && j == to->rank)
+        return false;
       if (j == to->rank || (i < from->rank && cy_dim_le(g, pi, pj)))
         pi = cy_dim_mul(g, pi, from->dim[i++]);
       else
@@ -22,9 +27,12 @@ static bool reshape_place(cy_lowering *l, const cy_type *from, const cy_place *p
     }
     cy_dim inner = 0, step = 0; /* the group's innermost stride; what the next outer axis must have */
     for (int a = i - 1; a >= i0; a--) {
-      if (cy_dim_is(g, from->dim[a], 1)) continue;
-      if (inner && p->stride[a] != step) return false;
-      if (!inner) inner = p->stride[a];
+      if (cy_dim_is(g, from->dim[a], 1))
+        continue;
+      if (inner && p->stride[a] != step)
+        return false;
+      if (!inner)
+        inner = p->stride[a];
       step = cy_dim_mul(g, p->stride[a], from->dim[a]);
     }
     cy_dim stride = inner ? inner : cy_dim_const(g, 1);
@@ -44,7 +52,8 @@ static bool view_place(cy_lowering *l, const cy_node_info *n, const cy_place *p,
   case CY_OP_identity: { /* also how a change of layout is asked for: then it is a copy */
     const cy_value *in = cy_value_of(g, n->in[0]), *v = cy_value_of(g, n->out[0]);
     for (int i = 0; i < to->rank; i++)
-      if (in->layout[i] != v->layout[i]) return false;
+      if (in->layout[i] != v->layout[i])
+        return false;
     return true;
   }
   case CY_OP_reshape:
@@ -59,13 +68,15 @@ static bool view_place(cy_lowering *l, const cy_node_info *n, const cy_place *p,
     return reshape_place(l, from, p, to, out);
   case CY_OP_transpose: {
     const cy_attr *perm = cy_attr_find(n, CY_ATTR_perm);
-    for (uint32_t i = 0; i < perm->n; i++) out->stride[i] = p->stride[perm->ints[i]];
+    for (uint32_t i = 0; i < perm->n; i++)
+      out->stride[i] = p->stride[perm->ints[i]];
     return true;
   }
   case CY_OP_expand:
     for (int i = 0, skip = to->rank - from->rank; i < to->rank; i++) {
       bool same = i >= skip && from->dim[i - skip] == to->dim[i];
-      if (i >= skip && !same && !cy_dim_is(g, from->dim[i - skip], 1)) return false; /* 1 or not is known at run time only */
+      if (i >= skip && !same && !cy_dim_is(g, from->dim[i - skip], 1))
+        return false; /* 1 or not is known at run time only */
       out->stride[i] = same ? p->stride[i - skip] : cy_dim_const(g, 0);
     }
     return true;
@@ -89,9 +100,11 @@ bool cy_lower_view_place(cy_lowering *l, const cy_node_info *n, cy_place *out) {
 
 bool cy_lower_view(cy_lowering *l, cy_node node) {
   const cy_node_info *n = cy_node_of(l->g, node);
-  if (l->place[n->out[0]].placed || n->op == CY_OP_concat || n->op == CY_OP_pad) return false;
+  if (l->place[n->out[0]].placed || n->op == CY_OP_concat || n->op == CY_OP_pad)
+    return false;
   cy_place view;
-  if (!cy_lower_view_place(l, n, &view)) return false;
+  if (!cy_lower_view_place(l, n, &view))
+    return false;
   l->place[n->out[0]] = view;
   return true;
 }
@@ -105,24 +118,30 @@ static cy_place part_place(cy_lowering *l, const cy_place *whole, int axis, cy_d
 }
 
 static bool same_place(const cy_place *a, const cy_place *b, int rank) {
-  if (!a->placed || a->buffer != b->buffer || a->offset != b->offset) return false;
+  if (!a->placed || a->buffer != b->buffer || a->offset != b->offset)
+    return false;
   for (int i = 0; i < rank; i++)
-    if (a->stride[i] != b->stride[i]) return false;
+    if (a->stride[i] != b->stride[i])
+      return false;
   return true;
 }
 
 /* May a kernel write u straight into a part of a larger tensor? */
 static bool can_move(cy_lowering *l, cy_val u, cy_block block) {
   const cy_value *v = cy_value_of(l->g, u);
-  if (!v->node || v->inlined || v->data.bytes || l->place[u].placed) return false;
+  if (!v->node || v->inlined || v->data.bytes || l->place[u].placed)
+    return false;
   const cy_node_info *n = cy_node_of(l->g, v->node);
-  if (n->block != block || n->op == CY_OP_recurrent) return false;
+  if (n->block != block || n->op == CY_OP_recurrent)
+    return false;
   const cy_port_info *ports;
   uint32_t outputs = cy_graph_outputs(l->g, &ports);
   for (uint32_t i = 0; i < outputs; i++)
-    if (ports[i].value == u) return false;
+    if (ports[i].value == u)
+      return false;
   cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
-  return cls == CY_CLASS_VIEW ? n->op == CY_OP_concat || n->op == CY_OP_pad : cls != CY_CLASS_CALL && cls != CY_CLASS_CTRL;
+  return cls == CY_CLASS_VIEW ? n->op == CY_OP_concat || n->op == CY_OP_pad
+                              : cls != CY_CLASS_CALL && cls != CY_CLASS_CTRL;
 }
 
 static void place_parts(cy_lowering *l, const cy_node_info *n, cy_block block) {
@@ -130,40 +149,48 @@ static void place_parts(cy_lowering *l, const cy_node_info *n, cy_block block) {
   const cy_type *t = cy_lower_type(l, n->out[0]);
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
   for (int i = 0; i < t->rank; i++)
-    if (cy_dim_has_data_sym(g, t->dim[i])) return;
-  if (cy_value_of(g, n->out[0])->inlined || cy_dtype_of((cy_dtype)t->dtype)->bits < 8) return;
+    if (cy_dim_has_data_sym(g, t->dim[i]))
+      return;
+  if (cy_value_of(g, n->out[0])->inlined || cy_dtype_of((cy_dtype)t->dtype)->bits < 8)
+    return;
   cy_lower_alloc(l, n->out[0]);
   cy_dim start = cy_dim_const(g, 0);
   for (uint32_t i = 0; i < n->nin; i++) {
-    if (can_move(l, n->in[i], block)) l->place[n->in[i]] = part_place(l, cy_lower_place(l, n->out[0]), axis, start);
+    if (can_move(l, n->in[i], block))
+      l->place[n->in[i]] = part_place(l, cy_lower_place(l, n->out[0]), axis, start);
     start = cy_dim_add(g, start, cy_lower_type(l, n->in[i])->dim[axis]);
   }
 }
 
 /* Last concatenation first: one that is itself a part of a later one is placed inside it before its own parts are. */
 void cy_lower_concat_places(cy_lowering *l, cy_block block) {
-  if (l->o->level == 0) return;
+  if (l->o->level == 0)
+    return;
   const cy_block_info *b = cy_block_of(l->g, block);
   for (uint32_t i = b->nnodes; i-- > 0;) {
     const cy_node_info *n = cy_node_of(l->g, b->nodes[i]);
-    if (n->op == CY_OP_concat && !cy_value_of(l->g, n->out[0])->data.bytes) place_parts(l, n, block);
+    if (n->op == CY_OP_concat && !cy_value_of(l->g, n->out[0])->data.bytes)
+      place_parts(l, n, block);
   }
 }
 
 void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   const cy_node_info *n = cy_node_of(l->g, root);
-  if (anchor != target) cy_bug("a concatenation cannot take an epilogue");
+  if (anchor != target)
+    cy_bug("a concatenation cannot take an epilogue");
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
   cy_dim start = cy_dim_const(l->g, 0);
   for (uint32_t i = 0; i < n->nin; i++) {
     const cy_type *t = cy_lower_type(l, n->in[i]);
     cy_place part = part_place(l, cy_lower_place(l, target), axis, start);
     start = cy_dim_add(l->g, start, t->dim[axis]);
-    if (same_place(&l->place[n->in[i]], &part, t->rank) || cy_dim_is(l->g, t->dim[axis], 0)) continue;
+    if (same_place(&l->place[n->in[i]], &part, t->rank) || cy_dim_is(l->g, t->dim[axis], 0))
+      continue;
     cy_kb b;
     cy_kb_init(&b, l, "concat");
     cy_expr idx[CY_MAX_RANK];
-    for (int a = 0; a < t->rank; a++) idx[a] = cy_kb_grid_index(&b, t->dim[a]);
+    for (int a = 0; a < t->rank; a++)
+      idx[a] = cy_kb_grid_index(&b, t->dim[a]);
     cy_kb_store(&b, &part, (cy_dtype)t->dtype, t->rank, idx, cy_lower_at(&b, n->in[i], idx));
     cy_kb_launch(&b, true);
   }

@@ -1,7 +1,8 @@
-/* lower_reduce.c - one output element as a sum (maximum, ..) over others: reductions, pooling, and the plain forms of products and
- * convolutions, which are the eager level's kernels and the fallback where a target has no generator.
+/* lower_reduce.c - one output element as a sum (maximum, ..) over others: reductions, pooling, and the plain forms of
+ * products and convolutions, which are the eager level's kernels and the fallback where a target has no generator.
  *
- * These functions emit loops around accumulators at the kernel's insertion point and return the local that holds the result.
+ * These functions emit loops around accumulators at the kernel's insertion point and return the local that holds the
+ * result.
  */
 #include "lower_int.h"
 
@@ -15,9 +16,11 @@ static cy_expr neutral(cy_kb *b, cy_op op, cy_dtype dtype) {
     int v = op == CY_OP_mul || op == CY_OP_and;
     return cy_dtype_is_float(dtype) ? cy_x_const(b->k, dtype, v) : cy_x_int(b->k, dtype, v);
   }
-  if (cy_dtype_is_float(dtype)) return cy_x_const(b->k, dtype, low ? -__builtin_inf() : __builtin_inf());
+  if (cy_dtype_is_float(dtype))
+    return cy_x_const(b->k, dtype, low ? -__builtin_inf() : __builtin_inf());
   int bits = cy_dtype_of(dtype)->bits;
-  if (cy_dtype_of(dtype)->cls == 'U') return cy_x_int(b->k, dtype, low ? 0 : (int64_t)(~UINT64_C(0) >> (64 - bits)));
+  if (cy_dtype_of(dtype)->cls == 'U')
+    return cy_x_int(b->k, dtype, low ? 0 : (int64_t)(~UINT64_C(0) >> (64 - bits)));
   int64_t max = (int64_t)(~UINT64_C(0) >> (65 - bits));
   return cy_x_int(b->k, dtype, low ? -max - 1 : max);
 }
@@ -48,7 +51,8 @@ cy_expr cy_lower_reduce(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
   const cy_type *in = cy_lower_type(b->l, n->in[0]);
   const cy_attr *axes = cy_attr_find(n, CY_ATTR_axes);
   bool keep = cy_attr_get_int(n, CY_ATTR_keepdims, 0) != 0, reduced[CY_MAX_RANK] = {false};
-  for (uint32_t i = 0; i < axes->n; i++) reduced[axes->ints[i]] = true;
+  for (uint32_t i = 0; i < axes->n; i++)
+    reduced[axes->ints[i]] = true;
   cy_dtype dtype = cy_compute_dtype((cy_dtype)in->dtype);
   cy_op op = reduce_op((cy_op)n->op, dtype);
   cy_local acc = accumulator(b, op, dtype);
@@ -64,7 +68,8 @@ cy_expr cy_lower_reduce(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
     loops++;
   }
   cy_kernel_accum(b->k, acc, op, cy_lower_at(b, n->in[0], in_idx));
-  while (loops--) cy_kernel_end(b->k);
+  while (loops--)
+    cy_kernel_end(b->k);
   return cy_x_local(b->k, acc);
 }
 
@@ -78,7 +83,8 @@ cy_expr cy_lower_arg_reduce(cy_kb *b, cy_node node, uint32_t output, const cy_ex
   cy_dtype dtype = cy_compute_dtype((cy_dtype)in->dtype);
   bool max = n->op == CY_OP_argmax;
   cy_expr in_idx[CY_MAX_RANK];
-  for (int i = 0; i < in->rank; i++) in_idx[i] = i == axis ? cy_x_index(k, 0) : idx[i < axis || keep ? i : i - 1];
+  for (int i = 0; i < in->rank; i++)
+    in_idx[i] = i == axis ? cy_x_index(k, 0) : idx[i < axis || keep ? i : i - 1];
   cy_local best = cy_kernel_add_local(k, dtype), at = cy_kernel_add_local(k, CY_I64);
   cy_kernel_set(k, best, cy_lower_at(b, n->in[0], in_idx));
   cy_kernel_set(k, at, cy_x_index(k, 0));
@@ -118,7 +124,8 @@ static cy_expr window_index(cy_kb *b, const window *w, int i, cy_expr o, cy_expr
 /* Can position `at` fall outside of [0, extent)? Not where nothing is padded and no window overhangs. */
 static bool needs_check(cy_kb *b, const window *w, int i, cy_dim in, cy_dim out, int64_t kernel) {
   cy_graph *g = b->l->g;
-  cy_dim last = cy_dim_addi(g, cy_dim_muli(g, cy_dim_addi(g, out, -1), w->strides[i]), (kernel - 1) * dilation_of(w, i));
+  cy_dim last =
+      cy_dim_addi(g, cy_dim_muli(g, cy_dim_addi(g, out, -1), w->strides[i]), (kernel - 1) * dilation_of(w, i));
   return w->pads[i] != 0 || !cy_dim_le(g, last, cy_dim_addi(g, in, -1));
 }
 
@@ -134,7 +141,8 @@ static cy_expr tap_count(cy_kb *b, const window *w, int i, cy_expr o, cy_dim low
   return bin(b, CY_OP_max, bin(b, CY_OP_sub, end, first), zero);
 }
 
-static cy_expr average_divisor(cy_kb *b, const cy_node_info *n, const window *w, const cy_type *in, const cy_expr *idx) {
+static cy_expr average_divisor(cy_kb *b, const cy_node_info *n, const window *w, const cy_type *in,
+                               const cy_expr *idx) {
   bool include = cy_attr_get_int(n, CY_ATTR_count_include_pad, 0) != 0;
   cy_graph *g = b->l->g;
   cy_expr count = cy_x_index(b->k, 1);
@@ -146,7 +154,8 @@ static cy_expr average_divisor(cy_kb *b, const cy_node_info *n, const window *w,
   return count;
 }
 
-/* The flat position that MaxPool's second output counts: over the whole tensor; storage_order 1 numbers the spatial axes column-major. */
+/* The flat position that MaxPool's second output counts: over the whole tensor; storage_order 1 numbers the spatial
+ * axes column-major. */
 static cy_expr flat_position(cy_kb *b, const cy_node_info *n, const cy_type *in, const cy_expr *in_idx) {
   cy_kernel *k = b->k;
   bool column = cy_attr_get_int(n, CY_ATTR_storage_order, 0) != 0;
@@ -169,18 +178,21 @@ cy_expr cy_lower_pool(cy_kb *b, cy_node node, uint32_t output, const cy_expr *id
   bool max = n->op == CY_OP_pool_max;
   cy_op op = max ? CY_OP_max : CY_OP_add;
   cy_local acc = accumulator(b, op, dtype), at = output == 1 ? cy_kernel_add_local(k, CY_I64) : 0;
-  if (at) cy_kernel_set(k, at, cy_x_index(k, 0));
+  if (at)
+    cy_kernel_set(k, at, cy_x_index(k, 0));
   cy_expr in_idx[CY_MAX_RANK] = {idx[0], idx[1]}, inside = 0;
   for (int i = 0; i < w.spatial; i++) {
     cy_expr tap = cy_kb_loop(b, cy_dim_const(b->l->g, w.kernel[i]), false);
     in_idx[2 + i] = window_index(b, &w, i, idx[2 + i], tap);
-    if (!needs_check(b, &w, i, in->dim[2 + i], out->dim[2 + i], w.kernel[i])) continue;
+    if (!needs_check(b, &w, i, in->dim[2 + i], out->dim[2 + i], w.kernel[i]))
+      continue;
     cy_expr ok = cy_lower_in_range(b, in_idx[2 + i], in->dim[2 + i]);
     inside = inside ? bin(b, CY_OP_and, inside, ok) : ok;
     in_idx[2 + i] = cy_lower_clamp(b, in_idx[2 + i], in->dim[2 + i]);
   }
   cy_expr v = cy_lower_at(b, n->in[0], in_idx);
-  if (inside) v = cy_x_select(k, inside, v, neutral(b, op, dtype));
+  if (inside)
+    v = cy_x_select(k, inside, v, neutral(b, op, dtype));
   if (at) {
     cy_local better = cy_kernel_add_local(k, CY_BOOL);
     cy_kernel_set(k, better, bin(b, CY_OP_gt, v, cy_x_local(k, acc)));
@@ -189,9 +201,12 @@ cy_expr cy_lower_pool(cy_kb *b, cy_node node, uint32_t output, const cy_expr *id
   } else {
     cy_kernel_accum(k, acc, op, v);
   }
-  for (int i = 0; i < w.spatial; i++) cy_kernel_end(k);
-  if (at) return cy_x_local(k, at);
-  if (max) return cy_x_local(k, acc);
+  for (int i = 0; i < w.spatial; i++)
+    cy_kernel_end(k);
+  if (at)
+    return cy_x_local(k, at);
+  if (max)
+    return cy_x_local(k, acc);
   return bin(b, CY_OP_div, cy_x_local(k, acc), cy_x_cast(k, average_divisor(b, n, &w, in, idx), dtype));
 }
 
@@ -199,14 +214,16 @@ cy_expr cy_lower_pool(cy_kb *b, cy_node node, uint32_t output, const cy_expr *id
 
 static cy_expr product_accum(cy_kb *b, cy_local acc, cy_dtype dtype, cy_expr x, cy_expr y, int loops) {
   cy_kernel_accum(b->k, acc, CY_OP_add, bin(b, CY_OP_mul, cy_x_cast(b->k, x, dtype), cy_x_cast(b->k, y, dtype)));
-  while (loops--) cy_kernel_end(b->k);
+  while (loops--)
+    cy_kernel_end(b->k);
   return cy_x_local(b->k, acc);
 }
 
 cy_expr cy_lower_matmul_naive(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {
   (void)output;
   const cy_node_info *n = node_of(b, node);
-  const cy_type *ta = cy_lower_type(b->l, n->in[0]), *tb = cy_lower_type(b->l, n->in[1]), *out = cy_lower_type(b->l, n->out[0]);
+  const cy_type *ta = cy_lower_type(b->l, n->in[0]), *tb = cy_lower_type(b->l, n->in[1]),
+                *out = cy_lower_type(b->l, n->out[0]);
   cy_dtype dtype = cy_compute_dtype((cy_dtype)out->dtype);
   cy_local acc = accumulator(b, CY_OP_add, dtype);
   cy_expr k = cy_kb_loop(b, ta->dim[ta->rank - 1], false), a_idx[CY_MAX_RANK], b_idx[CY_MAX_RANK];
@@ -226,7 +243,8 @@ cy_expr cy_lower_conv_naive(cy_kb *b, cy_node node, uint32_t output, const cy_ex
   (void)output;
   const cy_node_info *n = node_of(b, node);
   cy_graph *g = b->l->g;
-  const cy_type *x = cy_lower_type(b->l, n->in[0]), *w = cy_lower_type(b->l, n->in[1]), *out = cy_lower_type(b->l, n->out[0]);
+  const cy_type *x = cy_lower_type(b->l, n->in[0]), *w = cy_lower_type(b->l, n->in[1]),
+                *out = cy_lower_type(b->l, n->out[0]);
   window win = window_of(n, x->rank - 2);
   int64_t group = cy_attr_get_int(n, CY_ATTR_group, 1), kernel = 1;
   cy_dtype dtype = cy_compute_dtype((cy_dtype)out->dtype);
@@ -241,7 +259,8 @@ cy_expr cy_lower_conv_naive(cy_kb *b, cy_node node, uint32_t output, const cy_ex
   for (int i = 0; i < win.spatial; i++) {
     w_idx[2 + i] = cy_kb_loop(b, w->dim[2 + i], false);
     x_idx[2 + i] = window_index(b, &win, i, idx[2 + i], w_idx[2 + i]);
-    if (!cy_dim_is_const(g, w->dim[2 + i], &kernel)) kernel = INT32_MAX;
+    if (!cy_dim_is_const(g, w->dim[2 + i], &kernel))
+      kernel = INT32_MAX;
     if (b->padded) { /* the caller has written a padded copy */
       x_idx[2 + i] = bin(b, CY_OP_add, x_idx[2 + i], cy_x_index(b->k, win.pads[i]));
     } else if (needs_check(b, &win, i, x->dim[2 + i], out->dim[2 + i], kernel)) {
@@ -250,9 +269,11 @@ cy_expr cy_lower_conv_naive(cy_kb *b, cy_node node, uint32_t output, const cy_ex
       x_idx[2 + i] = cy_lower_clamp(b, x_idx[2 + i], x->dim[2 + i]);
     }
   }
-  cy_expr xv = b->padded ? cy_kb_load(b, b->padded, (cy_dtype)x->dtype, x->rank, x_idx) : cy_lower_at(b, n->in[0], x_idx);
+  cy_expr xv =
+      b->padded ? cy_kb_load(b, b->padded, (cy_dtype)x->dtype, x->rank, x_idx) : cy_lower_at(b, n->in[0], x_idx);
   xv = cy_x_cast(b->k, xv, dtype);
-  if (inside) xv = cy_x_select(b->k, inside, xv, neutral(b, CY_OP_add, dtype));
+  if (inside)
+    xv = cy_x_select(b->k, inside, xv, neutral(b, CY_OP_add, dtype));
   return product_accum(b, acc, dtype, xv, cy_lower_at(b, n->in[1], w_idx), 1 + win.spatial);
 }
 
@@ -262,7 +283,8 @@ cy_expr cy_lower_conv_transpose_naive(cy_kb *b, cy_node node, uint32_t output, c
   const cy_node_info *n = node_of(b, node);
   cy_graph *g = b->l->g;
   cy_kernel *k = b->k;
-  const cy_type *x = cy_lower_type(b->l, n->in[0]), *w = cy_lower_type(b->l, n->in[1]), *out = cy_lower_type(b->l, n->out[0]);
+  const cy_type *x = cy_lower_type(b->l, n->in[0]), *w = cy_lower_type(b->l, n->in[1]),
+                *out = cy_lower_type(b->l, n->out[0]);
   window win = window_of(n, x->rank - 2);
   int64_t group = cy_attr_get_int(n, CY_ATTR_group, 1);
   cy_dtype dtype = cy_compute_dtype((cy_dtype)out->dtype);
@@ -290,6 +312,7 @@ cy_expr cy_lower_conv_transpose_naive(cy_kb *b, cy_node node, uint32_t output, c
     x_idx[2 + i] = cy_lower_clamp(b, at, x->dim[2 + i]);
   }
   cy_expr xv = cy_x_cast(k, cy_lower_at(b, n->in[0], x_idx), dtype);
-  if (inside) xv = cy_x_select(k, inside, xv, neutral(b, CY_OP_add, dtype));
+  if (inside)
+    xv = cy_x_select(k, inside, xv, neutral(b, CY_OP_add, dtype));
   return product_accum(b, acc, dtype, xv, cy_lower_at(b, n->in[1], w_idx), 1 + win.spatial);
 }

@@ -1,8 +1,8 @@
 /* lower_rnn.c - the recurrent cells: one kernel that walks the sequence, a task per batch element.
  *
- * The products with the inputs were made outside, for all steps at once (input 0 holds X * W + b). What is left per step is
- * R * h, the gates, and the new state, all in per-worker scratch. R is read in panels
- * of neighbouring gates. Formulas and gate order: ONNX, RNN-14, GRU-14, LSTM-14.
+ * The products with the inputs were made outside, for all steps at once (input 0 holds X * W + b). What is left per
+ * step is R * h, the gates, and the new state, all in per-worker scratch. R is read in panels of neighbouring gates.
+ * Formulas and gate order: ONNX, RNN-14, GRU-14, LSTM-14.
  */
 #include "lower_int.h"
 
@@ -15,7 +15,7 @@ typedef struct rnn {
   const cy_node_info *n;
   int cell;
   int gates;
-  cy_dim hidden, wide;       /* h, gates * h */
+  cy_dim hidden, wide; /* h, gates * h */
   cy_dtype dtype;
   cy_expr batch, step, time; /* task; counter; position in the sequence */
   cy_expr live;              /* is this step inside the element's sequence? 0: always */
@@ -29,21 +29,23 @@ static cy_expr number(rnn *r, double v) { return cy_x_const(r->b.k, r->dtype, v)
 static cy_expr load_at(rnn *r, cy_karg arg, cy_expr i) { return cy_x_load(r->b.k, arg, i); }
 static cy_val input(const rnn *r, uint32_t i) { return i < r->n->nin ? r->n->in[i] : 0; }
 
-/* A constant R while compiling, as panels of neighbouring gates: [gates * h / panel, h, panel]. Every step reads all of it, and streams run
- * fast only where they are dense. One panel of gates * h columns is R transposed. */
+/* A constant R while compiling, as panels of neighbouring gates: [gates * h / panel, h, panel]. Every step reads all of
+ * it, and streams run fast only where they are dense. One panel of gates * h columns is R transposed. */
 static void write_panels(const cy_graph *g, cy_val v, const void *form, void *out) {
   const int64_t *dims = form, wide = dims[0], hidden = dims[1], panel = dims[2];
   const float *in = cy_value_of(g, v)->data.bytes;
   float *to = out;
   for (int64_t j = 0; j < wide; j++)
-    for (int64_t i = 0; i < hidden; i++) to[(j / panel * hidden + i) * panel + j % panel] = in[j * hidden + i];
+    for (int64_t i = 0; i < hidden; i++)
+      to[(j / panel * hidden + i) * panel + j % panel] = in[j * hidden + i];
 }
 
 /* The widest panel that divides what one pass of gate_products covers; 0: none. */
 static int64_t panel_width(const rnn *r, int64_t hidden) {
   int64_t pass = r->cell == CY_CELL_LSTM ? 4 * hidden : hidden;
   for (int64_t panel = 64; panel >= 16; panel /= 2)
-    if (pass % panel == 0) return panel;
+    if (pass % panel == 0)
+      return panel;
   return 0;
 }
 
@@ -61,7 +63,8 @@ static void place_weights(rnn *r) {
   int64_t *dims = CY_NEW_ARRAY(cy_graph_arena(g), int64_t, 3);
   bool fixed = cy_dim_is_const(g, t->dim[0], &dims[0]) && cy_dim_is_const(g, t->dim[1], &dims[1]);
   const cy_value *val = cy_value_of(g, v);
-  if (!val->data.bytes || !fixed || t->dtype != CY_F32) return;
+  if (!val->data.bytes || !fixed || t->dtype != CY_F32)
+    return;
   int64_t panel = panel_width(r, dims[1]);
   dims[2] = panel ? panel : dims[0];
   uint32_t c = cy_program_add_constant(l->p, v, val->data.size, panel ? "panels" : "transposed", write_panels, dims);
@@ -70,7 +73,8 @@ static void place_weights(rnn *r) {
   r->weights.stride[0] = cy_dim_const(g, dims[1] * dims[2]);
   r->weights.stride[1] = cy_dim_const(g, dims[2]);
   r->weights.stride[2] = cy_dim_const(g, 1);
-  if (panel) r->panel = cy_dim_const(g, panel);
+  if (panel)
+    r->panel = cy_dim_const(g, panel);
 }
 
 /* acts[i] of x, with its alpha and beta (spec: RNN, activation functions). */
@@ -78,7 +82,8 @@ static cy_expr activate(rnn *r, uint32_t i, cy_expr x) {
   cy_kernel *k = r->b.k;
   const cy_attr *acts = cy_attr_find(r->n, CY_ATTR_acts), *alphas = cy_attr_find(r->n, CY_ATTR_alphas);
   const cy_attr *betas = cy_attr_find(r->n, CY_ATTR_betas);
-  cy_expr a = number(r, alphas && i < alphas->n ? alphas->floats[i] : 0), b = number(r, betas && i < betas->n ? betas->floats[i] : 0);
+  cy_expr a = number(r, alphas && i < alphas->n ? alphas->floats[i] : 0),
+          b = number(r, betas && i < betas->n ? betas->floats[i] : 0);
   cy_expr zero = number(r, 0), one = number(r, 1), positive = bin(r, CY_OP_gt, x, zero);
   switch (acts->ints[i]) {
   case CY_ACT_TANH:
@@ -101,7 +106,8 @@ static cy_expr activate(rnn *r, uint32_t i, cy_expr x) {
     return bin(r, CY_OP_div, x, bin(r, CY_OP_add, one, cy_x_un(k, CY_OP_abs, x)));
   case CY_ACT_SOFTPLUS:
     return bin(r, CY_OP_add, bin(r, CY_OP_max, x, zero),
-               cy_x_un(k, CY_OP_log, bin(r, CY_OP_add, one, cy_x_un(k, CY_OP_exp, cy_x_un(k, CY_OP_neg, cy_x_un(k, CY_OP_abs, x))))));
+               cy_x_un(k, CY_OP_log,
+                       bin(r, CY_OP_add, one, cy_x_un(k, CY_OP_exp, cy_x_un(k, CY_OP_neg, cy_x_un(k, CY_OP_abs, x))))));
   default:
     return cy_x_un(k, CY_OP_sigmoid, x);
   }
@@ -125,11 +131,13 @@ static void gate_products(rnn *r, int first, int count, cy_karg state, bool with
   cy_dim pass = cy_dim_muli(g, r->hidden, count), before = cy_dim_muli(g, r->hidden, first);
   cy_expr turn = whole ? cy_x_index(k, 0) : cy_kb_loop(&r->b, cy_dim_div(g, pass, r->panel), false);
   cy_expr lane = cy_kb_loop(&r->b, whole ? pass : r->panel, true);
-  cy_expr j = bin(r, CY_OP_add, whole ? lane : bin(r, CY_OP_add, bin(r, CY_OP_mul, turn, cy_x_dim(k, r->panel)), lane), cy_x_dim(k, before));
+  cy_expr j = bin(r, CY_OP_add, whole ? lane : bin(r, CY_OP_add, bin(r, CY_OP_mul, turn, cy_x_dim(k, r->panel)), lane),
+                  cy_x_dim(k, before));
   cy_local sum = cy_kernel_add_local(k, r->dtype);
   cy_expr x_idx[3] = {r->time, r->batch, j}, rb_idx[1] = {j};
   cy_expr start = with_x ? cy_lower_at(&r->b, r->n->in[IN_X], x_idx) : number(r, 0);
-  if (with_rb && input(r, IN_RB)) start = bin(r, CY_OP_add, start, cy_lower_at(&r->b, input(r, IN_RB), rb_idx));
+  if (with_rb && input(r, IN_RB))
+    start = bin(r, CY_OP_add, start, cy_lower_at(&r->b, input(r, IN_RB), rb_idx));
   cy_kernel_set(k, sum, start);
   cy_expr i = cy_kb_loop(&r->b, r->hidden, false), r_idx[3] = {turn, i, lane};
   cy_dim panels_before = whole ? before : cy_dim_div(g, before, r->panel);
@@ -139,18 +147,21 @@ static void gate_products(rnn *r, int first, int count, cy_karg state, bool with
   cy_kernel_end(k);
   cy_kernel_store(k, r->gate, j, cy_x_local(k, sum));
   cy_kernel_end(k);
-  if (!whole) cy_kernel_end(k);
+  if (!whole)
+    cy_kernel_end(k);
 }
 
 static cy_expr peephole(rnn *r, int which, cy_expr j, cy_expr c) {
-  if (!input(r, IN_PEEPHOLE)) return 0;
+  if (!input(r, IN_PEEPHOLE))
+    return 0;
   cy_expr at[1] = {gate_index(r, which, j)};
   return bin(r, CY_OP_mul, cy_lower_at(&r->b, input(r, IN_PEEPHOLE), at), c);
 }
 
 static cy_expr gate_value(rnn *r, int g, uint32_t act, cy_expr j, cy_expr extra) {
   cy_expr x = load_at(r, r->gate, gate_index(r, g, j));
-  if (extra) x = bin(r, CY_OP_add, x, extra);
+  if (extra)
+    x = bin(r, CY_OP_add, x, extra);
   return activate(r, act, clipped(r, x));
 }
 
@@ -162,12 +173,15 @@ static void store_state(rnn *r, cy_expr j, cy_expr h_new, cy_expr c_new) {
   if (r->live) {
     shown = cy_x_select(k, r->live, h_new, number(r, 0));
     h_new = cy_x_select(k, r->live, h_new, load_at(r, r->h, j));
-    if (c_new) c_new = cy_x_select(k, r->live, c_new, load_at(r, r->c, j));
+    if (c_new)
+      c_new = cy_x_select(k, r->live, c_new, load_at(r, r->c, j));
   }
   cy_expr y_idx[3] = {r->time, r->batch, j};
   const cy_type *t = cy_lower_type(l, r->n->out[0]);
-  if (l->place[r->n->out[0]].placed) cy_kb_store(&r->b, cy_lower_place(l, r->n->out[0]), (cy_dtype)t->dtype, 3, y_idx, shown);
-  if (c_new) cy_kernel_store(k, r->c, j, c_new);
+  if (l->place[r->n->out[0]].placed)
+    cy_kb_store(&r->b, cy_lower_place(l, r->n->out[0]), (cy_dtype)t->dtype, 3, y_idx, shown);
+  if (c_new)
+    cy_kernel_store(k, r->c, j, c_new);
   cy_kernel_store(k, r->h, j, h_new);
 }
 
@@ -180,7 +194,7 @@ static void lstm_step(rnn *r) {
   cy_kernel_set(k, c_old, load_at(r, r->c, j));
   cy_expr held = cy_x_local(k, c_old), i = gate_value(r, 0, 0, j, peephole(r, 0, j, held));
   cy_expr f = cy_attr_get_int(r->n, CY_ATTR_input_forget, 0) ? bin(r, CY_OP_sub, number(r, 1), i)
-                                                              : gate_value(r, 2, 0, j, peephole(r, 2, j, held));
+                                                             : gate_value(r, 2, 0, j, peephole(r, 2, j, held));
   cy_expr fresh = gate_value(r, 3, 1, j, 0);
   cy_kernel_set(k, c_new, bin(r, CY_OP_add, bin(r, CY_OP_mul, f, held), bin(r, CY_OP_mul, i, fresh)));
   cy_expr o = gate_value(r, 1, 0, j, peephole(r, 1, j, cy_x_local(k, c_new)));
@@ -232,7 +246,8 @@ static void copy_state(rnn *r, cy_karg state, cy_val initial) {
 
 static void final_state(rnn *r, uint32_t output, cy_karg state) {
   cy_lowering *l = r->b.l;
-  if (output >= r->n->nout || !l->place[r->n->out[output]].placed) return;
+  if (output >= r->n->nout || !l->place[r->n->out[output]].placed)
+    return;
   const cy_type *t = cy_lower_type(l, r->n->out[output]);
   cy_expr j = cy_kb_loop(&r->b, r->hidden, true), idx[2] = {r->batch, j};
   cy_kb_store(&r->b, cy_lower_place(l, r->n->out[output]), (cy_dtype)t->dtype, 2, idx, load_at(r, state, j));
@@ -269,7 +284,8 @@ void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val targ
   const cy_type *x = cy_lower_type(l, r.n->in[IN_X]);
   r.dtype = cy_compute_dtype((cy_dtype)x->dtype);
   for (uint32_t i = 0; i < r.n->nout; i++)
-    if (l->uses.start[r.n->out[i]] != l->uses.start[r.n->out[i] + 1]) cy_lower_alloc(l, r.n->out[i]);
+    if (l->uses.start[r.n->out[i]] != l->uses.start[r.n->out[i] + 1])
+      cy_lower_alloc(l, r.n->out[i]);
   cy_kb_init(&r.b, l, r.cell == CY_CELL_LSTM ? "lstm" : r.cell == CY_CELL_GRU ? "gru" : "rnn");
   place_weights(&r);
   r.batch = cy_kb_grid_index(&r.b, x->dim[1]);
@@ -277,7 +293,8 @@ void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val targ
   r.c = cy_kb_scratch(&r.b, r.dtype, r.hidden);
   r.gate = cy_kb_scratch(&r.b, r.dtype, r.wide);
   copy_state(&r, r.h, input(&r, IN_H0));
-  if (r.cell == CY_CELL_LSTM) copy_state(&r, r.c, input(&r, IN_C0));
+  if (r.cell == CY_CELL_LSTM)
+    copy_state(&r, r.c, input(&r, IN_C0));
   cy_expr step = cy_kb_loop(&r.b, x->dim[0], false);
   set_time(&r, step, x->dim[0]);
   if (r.cell == CY_CELL_LSTM)

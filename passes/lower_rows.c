@@ -1,7 +1,8 @@
-/* lower_rows.c - kernels that pass over a row more than once or in order: softmax, normalisation, running sums, scatter.
+/* lower_rows.c - kernels that pass over a row more than once or in order: softmax, normalisation, running sums,
+ * scatter.
  *
- * One task is one row (all axes but the reduced ones). Rows that lie contiguously in memory are vectorised along themselves;
- * for all others the loops stay plain and scheduling vectorises across neighbouring rows.
+ * One task is one row (all axes but the reduced ones). Rows that lie contiguously in memory are vectorised along
+ * themselves; for all others the loops stay plain and scheduling vectorises across neighbouring rows.
  */
 #include "lower_int.h"
 
@@ -11,7 +12,8 @@ static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b
 /* Grid variables for every axis of t that is not in `skip`. */
 static void grid_rows(cy_kb *b, const cy_type *t, const bool *skip, cy_expr *idx) {
   for (int i = 0; i < t->rank; i++)
-    if (!skip[i]) idx[i] = cy_kb_grid_index(b, t->dim[i]);
+    if (!skip[i])
+      idx[i] = cy_kb_grid_index(b, t->dim[i]);
 }
 
 static cy_local local_set(cy_kb *b, cy_dtype dtype, cy_expr v) {
@@ -43,19 +45,23 @@ void cy_lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val target
   cy_local sum = local_set(&b, dtype, cy_x_const(k, dtype, 0));
   idx[axis] = cy_kb_loop(&b, t->dim[axis], lanes);
   cy_expr e = cy_x_un(k, CY_OP_exp, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)));
-  if (lanes && !log) cy_kernel_store(k, row, idx[axis], e);
+  if (lanes && !log)
+    cy_kernel_store(k, row, idx[axis], e);
   cy_kernel_accum(k, sum, CY_OP_add, e);
   cy_kernel_end(k);
 
-  cy_expr total = cy_x_local(k, sum), last = log ? cy_x_un(k, CY_OP_log, total) : bin(&b, CY_OP_div, cy_x_const(k, dtype, 1), total);
+  cy_expr total = cy_x_local(k, sum),
+          last = log ? cy_x_un(k, CY_OP_log, total) : bin(&b, CY_OP_div, cy_x_const(k, dtype, 1), total);
   cy_local scale = local_set(&b, dtype, last);
   idx[axis] = cy_kb_loop(&b, t->dim[axis], lanes);
   cy_expr value;
   if (log) {
-    value = bin(&b, CY_OP_sub, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)), cy_x_local(k, scale));
+    value = bin(&b, CY_OP_sub, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)),
+                cy_x_local(k, scale));
   } else {
-    cy_expr again = lanes ? cy_x_load(k, row, idx[axis])
-                          : cy_x_un(k, CY_OP_exp, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)));
+    cy_expr again = lanes
+                        ? cy_x_load(k, row, idx[axis])
+                        : cy_x_un(k, CY_OP_exp, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)));
     value = bin(&b, CY_OP_mul, again, cy_x_local(k, scale));
   }
   cy_lower_finish(&b, target, anchor, idx, value);
@@ -67,9 +73,11 @@ void cy_lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val target
 static int open_row(cy_kb *b, const cy_type *t, const bool *reduced, bool lanes, cy_expr *idx) {
   int count = 0, innermost = -1;
   for (int i = 0; i < t->rank; i++)
-    if (reduced[i]) innermost = i;
+    if (reduced[i])
+      innermost = i;
   for (int i = 0; i < t->rank; i++) {
-    if (!reduced[i]) continue;
+    if (!reduced[i])
+      continue;
     idx[i] = cy_kb_loop(b, t->dim[i], lanes && i == innermost);
     count++;
   }
@@ -77,7 +85,8 @@ static int open_row(cy_kb *b, const cy_type *t, const bool *reduced, bool lanes,
 }
 
 static void close_row(cy_kb *b, int count) {
-  while (count--) cy_kernel_end(b->k);
+  while (count--)
+    cy_kernel_end(b->k);
 }
 
 /* Two passes for mean and variance: one pass is faster and wrong for data far from zero. */
@@ -96,7 +105,8 @@ void cy_lower_normalize(cy_lowering *l, cy_node root, cy_val anchor, cy_val targ
   for (uint32_t i = 0; i < axes->n; i++) {
     reduced[axes->ints[i]] = true;
     count = cy_dim_mul(l->g, count, t->dim[axes->ints[i]]);
-    if (axes->ints[i] > innermost) innermost = (int)axes->ints[i];
+    if (axes->ints[i] > innermost)
+      innermost = (int)axes->ints[i];
   }
   grid_rows(&b, t, reduced, idx);
   bool lanes = cy_dim_is(l->g, cy_lower_place(l, target)->stride[innermost], 1);
@@ -139,7 +149,8 @@ void cy_lower_cumulative(cy_lowering *l, cy_node root, cy_val anchor, cy_val tar
   cy_expr idx[CY_MAX_RANK];
   skip[axis] = true;
   grid_rows(&b, t, skip, idx);
-  cy_local sum = local_set(&b, dtype, cy_dtype_is_float(dtype) ? cy_x_const(k, dtype, product) : cy_x_int(k, dtype, product));
+  cy_local sum =
+      local_set(&b, dtype, cy_dtype_is_float(dtype) ? cy_x_const(k, dtype, product) : cy_x_int(k, dtype, product));
   cy_local held = cy_kernel_add_local(k, dtype);
   cy_expr i = cy_kb_loop(&b, t->dim[axis], false);
   idx[axis] = reverse ? bin(&b, CY_OP_sub, cy_x_dim(k, cy_dim_addi(l->g, t->dim[axis], -1)), i) : i;
@@ -158,8 +169,12 @@ static cy_expr wrap_scatter_index(cy_kb *b, cy_expr i, cy_dim extent) {
   return cy_lower_clamp(b, cy_x_select(b->k, negative, bin(b, CY_OP_add, i, cy_x_dim(b->k, extent)), i), extent);
 }
 
-static void combine_store(cy_kb *b, int64_t combine, const cy_place *to, const cy_type *t, const cy_expr *idx, cy_expr update) {
-  static const cy_op ops[] = {[CY_COMBINE_ADD] = CY_OP_add, [CY_COMBINE_MUL] = CY_OP_mul, [CY_COMBINE_MIN] = CY_OP_min, [CY_COMBINE_MAX] = CY_OP_max};
+static void combine_store(cy_kb *b, int64_t combine, const cy_place *to, const cy_type *t, const cy_expr *idx,
+                          cy_expr update) {
+  static const cy_op ops[] = {[CY_COMBINE_ADD] = CY_OP_add,
+                              [CY_COMBINE_MUL] = CY_OP_mul,
+                              [CY_COMBINE_MIN] = CY_OP_min,
+                              [CY_COMBINE_MAX] = CY_OP_max};
   cy_karg arg = cy_kb_arg(b, to, (cy_dtype)t->dtype, CY_ARG_WRITE);
   cy_expr at = cy_kb_offset(b, to, t->rank, idx);
   if (combine != CY_COMBINE_SET) {
@@ -193,18 +208,23 @@ static void scatter_nd_kernel(cy_lowering *l, const cy_node_info *n, const cy_pl
   const cy_type *indices = cy_lower_type(l, n->in[1]);
   int last = indices->rank - 1;
   int64_t depth = 0;
-  if (!cy_dim_is_const(l->g, indices->dim[last], &depth)) cy_bug("scatter_nd with an unknown index depth");
+  if (!cy_dim_is_const(l->g, indices->dim[last], &depth))
+    cy_bug("scatter_nd with an unknown index depth");
   cy_kb b;
   cy_kb_init(&b, l, "scatter_nd");
   cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK], update_at[CY_MAX_RANK];
-  for (int i = (int)depth; i < t->rank; i++) update_at[last + i - depth] = idx[i] = cy_kb_grid_index(&b, t->dim[i]);
-  for (int i = 0; i < last; i++) update_at[i] = at[i] = cy_kb_loop(&b, indices->dim[i], false);
+  for (int i = (int)depth; i < t->rank; i++)
+    update_at[last + i - depth] = idx[i] = cy_kb_grid_index(&b, t->dim[i]);
+  for (int i = 0; i < last; i++)
+    update_at[i] = at[i] = cy_kb_loop(&b, indices->dim[i], false);
   for (int i = 0; i < depth; i++) {
     at[last] = cy_x_index(b.k, i);
     idx[i] = wrap_scatter_index(&b, cy_lower_at(&b, n->in[1], at), t->dim[i]);
   }
-  combine_store(&b, cy_attr_get_int(n, CY_ATTR_combine, CY_COMBINE_SET), to, t, idx, cy_lower_at(&b, n->in[2], update_at));
-  for (int i = 0; i < last; i++) cy_kernel_end(b.k);
+  combine_store(&b, cy_attr_get_int(n, CY_ATTR_combine, CY_COMBINE_SET), to, t, idx,
+                cy_lower_at(&b, n->in[2], update_at));
+  for (int i = 0; i < last; i++)
+    cy_kernel_end(b.k);
   cy_kb_launch(&b, true);
 }
 
@@ -216,14 +236,16 @@ void cy_lower_scatter(cy_lowering *l, cy_node root, cy_val anchor, cy_val target
   cy_kb b;
   cy_kb_init(&b, l, "scatter_copy");
   cy_expr idx[CY_MAX_RANK];
-  for (int i = 0; i < t->rank; i++) idx[i] = cy_kb_grid_index(&b, t->dim[i]);
+  for (int i = 0; i < t->rank; i++)
+    idx[i] = cy_kb_grid_index(&b, t->dim[i]);
   cy_kb_store(&b, to, (cy_dtype)t->dtype, t->rank, idx, cy_lower_at(&b, n->in[0], idx));
   cy_kb_launch(&b, true);
   if (n->op == CY_OP_scatter_nd)
     scatter_nd_kernel(l, n, to, t);
   else
     scatter_elements_kernel(l, n, to, t);
-  if (target != anchor) cy_lower_plain(l, 0, target, "scatter_epilogue", NULL);
+  if (target != anchor)
+    cy_lower_plain(l, 0, target, "scatter_epilogue", NULL);
 }
 
 cy_root_fn cy_lower_root_of(cy_op op) {

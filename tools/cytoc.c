@@ -34,10 +34,13 @@ static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
   char *text = NULL;
   size_t len = 0, got;
   for (size_t room = 0; f; len += got) {
-    if (len + 4096 > room) text = realloc(text, (room = room * 2 + 65536) + 1);
-    if (!text) cy_bug("out of memory");
+    if (len + 4096 > room)
+      text = realloc(text, (room = room * 2 + 65536) + 1);
+    if (!text)
+      cy_bug("out of memory");
     got = fread(text + len, 1, 4096, f);
-    if (!got) break;
+    if (!got)
+      break;
   }
   if (!f || ferror(f)) {
     cy_location where = {.file = path, .node_index = -1};
@@ -45,8 +48,10 @@ static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
     free(text);
     text = NULL;
   }
-  if (f) fclose(f);
-  if (text) text[len] = 0;
+  if (f)
+    fclose(f);
+  if (text)
+    text[len] = 0;
   *out_len = len;
   return text;
 }
@@ -70,7 +75,8 @@ static cy_graph *read_model(session *s) {
 static bool listed(const char *list, const char *kind) {
   size_t n = strlen(kind);
   for (const char *p = list; p; p = strchr(p, ','), p = p ? p + 1 : NULL)
-    if (!strncmp(p, kind, n) && (p[n] == ',' || !p[n])) return true;
+    if (!strncmp(p, kind, n) && (p[n] == ',' || !p[n]))
+      return true;
   return false;
 }
 
@@ -79,7 +85,8 @@ static char *with_ending(const char *path, const char *ending) {
   const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
   size_t n = dot && (!slash || dot > slash) ? (size_t)(dot - path) : strlen(path);
   char *out = malloc(n + strlen(ending) + 2);
-  if (!out) cy_bug("out of memory");
+  if (!out)
+    cy_bug("out of memory");
   sprintf(out, "%.*s.%s", (int)n, path, ending);
   return out;
 }
@@ -99,18 +106,22 @@ static int print_text(session *s, FILE *f, const char *path, cy_graph *g, cy_pro
   else
     cy_graph_print(g, f);
   bool bad = fflush(f) || ferror(f);
-  if (f != stdout && fclose(f)) bad = true;
-  if (!bad) return 0;
+  if (f != stdout && fclose(f))
+    bad = true;
+  if (!bad)
+    return 0;
   cy_location where = {.file = path, .node_index = -1};
   cy_diag_add(s->diag, CY_ERROR, &where, "cannot write: %s", strerror(errno));
   return -1;
 }
 
-/* --emit=graph and --emit=loops: "<output>.graph.txt" beside the others, or standard output where nothing else is asked for. */
+/* --emit=graph and --emit=loops: "<output>.graph.txt" beside the others, or standard output where nothing else is asked
+ * for. */
 static int write_text(session *s, const char *kind, cy_graph *g, cy_program *p) {
   char *beside = NULL;
   const char *path = s->o->output;
-  if (path && strcmp(s->o->emit, kind)) path = beside = with_ending(path, p ? "loops.txt" : "graph.txt");
+  if (path && strcmp(s->o->emit, kind))
+    path = beside = with_ending(path, p ? "loops.txt" : "graph.txt");
   FILE *f = path ? open_text(s, path) : stdout;
   int status = f ? print_text(s, f, path ? path : "standard output", g, p) : -1;
   free(beside);
@@ -124,7 +135,9 @@ static int generate(session *s, cy_machine *machine, cy_program *p, const char *
   bool alone = !o->emit || !strchr(o->emit, ',');
   cy_codegen_options c = {.machine = machine,
                           .emit = cy_emit_kind_of(kind),
-                          .output = o->output && alone ? o->output : o->output || !slash ? fallback : slash + 1,
+                          .output = o->output && alone    ? o->output
+                                    : o->output || !slash ? fallback
+                                                          : slash + 1,
                           .name = o->name,
                           .opt_level = o->opt_level,
                           .jobs = o->jobs,
@@ -140,12 +153,15 @@ static int generate(session *s, cy_machine *machine, cy_program *p, const char *
 
 /* What is emitted when --emit is not given: what the output's ending says. */
 static const char *default_kind(session *s) {
-  if (!s->o->output) return "so";
+  if (!s->o->output)
+    return "so";
   const char *dot = strrchr(s->o->output, '.');
-  if (dot && cy_emit_kind_of(s->o->output) != CY_EMIT_KINDS) return dot + 1;
+  if (dot && cy_emit_kind_of(s->o->output) != CY_EMIT_KINDS)
+    return dot + 1;
   cy_location where = {.file = s->o->output, .node_index = -1};
-  cy_diag_add(s->diag, CY_ERROR, &where, "what to write is not clear from the file's name: expected an ending of .so, .a, .o, .h, .ll "
-                                         "or .asm, or --emit=KIND");
+  cy_diag_add(s->diag, CY_ERROR, &where,
+              "what to write is not clear from the file's name: expected an ending of .so, .a, .o, .h, .ll "
+              "or .asm, or --emit=KIND");
   return NULL;
 }
 
@@ -162,19 +178,27 @@ static cy_program *lower(session *s, cy_graph *g, cy_machine *machine) {
 static int emit_all(session *s, cy_graph *g, cy_machine *machine) {
   static const char *const kinds[] = {"so", "a", "o", "h", "ll", "asm"};
   const char *emit = s->o->emit ? s->o->emit : default_kind(s);
-  if (!emit) return -1;
-  if (listed(emit, "graph") && write_text(s, "graph", g, NULL)) return -1;
-  if (!strcmp(emit, "graph")) return 0;
+  if (!emit)
+    return -1;
+  if (listed(emit, "graph") && write_text(s, "graph", g, NULL))
+    return -1;
+  if (!strcmp(emit, "graph"))
+    return 0;
   cy_program *p = lower(s, g, machine);
-  if (!p) return -1;
-  if (listed(emit, "loops") && write_text(s, "loops", g, p)) return -1;
+  if (!p)
+    return -1;
+  if (listed(emit, "loops") && write_text(s, "loops", g, p))
+    return -1;
   bool first = true;
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-    if (!listed(emit, kinds[i])) continue;
-    if (!first && !(p = lower(s, g, machine))) return -1; /* code generation uses a program up */
+    if (!listed(emit, kinds[i]))
+      continue;
+    if (!first && !(p = lower(s, g, machine)))
+      return -1; /* code generation uses a program up */
     first = false;
     cytoc_report_stage(&s->report, kinds[i]);
-    if (generate(s, machine, p, kinds[i])) return -1;
+    if (generate(s, machine, p, kinds[i]))
+      return -1;
   }
   return 0;
 }
@@ -184,8 +208,10 @@ static int check_emit(session *s) {
   for (const char *p = s->o->emit; p; p = strchr(p, ','), p = p ? p + 1 : NULL) {
     char kind[16] = "";
     size_t n = strcspn(p, ",");
-    if (n < sizeof kind) memcpy(kind, p, n);
-    if (*kind && listed(known, kind)) continue;
+    if (n < sizeof kind)
+      memcpy(kind, p, n);
+    if (*kind && listed(known, kind))
+      continue;
     cy_diag_add(s->diag, CY_ERROR, NULL, "unknown kind '%.*s' in --emit: expected some of %s", (int)n, p, known);
     return -1;
   }
@@ -194,32 +220,45 @@ static int check_emit(session *s) {
 
 static int compile(session *s) {
   const cytoc_options *o = s->o;
-  if (check_emit(s)) return -1;
+  if (check_emit(s))
+    return -1;
   cy_machine *machine = cy_machine_open(o->target, s->diag);
-  if (!machine) return -1;
+  if (!machine)
+    return -1;
   cytoc_report_stage(&s->report, "import");
   cy_graph *g = read_model(s);
   int status = g ? 0 : -1;
-  cy_pass_options passes = {.opt_level = o->opt_level, .only = o->passes, .stop_after = o->stop_after, .disable = o->disable,
-                            .dump = o->dump, .dump_dir = o->dump_dir, .verify = o->verify};
+  cy_pass_options passes = {.opt_level = o->opt_level,
+                            .only = o->passes,
+                            .stop_after = o->stop_after,
+                            .disable = o->disable,
+                            .dump = o->dump,
+                            .dump_dir = o->dump_dir,
+                            .verify = o->verify};
   cytoc_report_stage(&s->report, "passes");
-  if (!status) status = cy_passes_run(g, &passes, &s->report.passes);
+  if (!status)
+    status = cy_passes_run(g, &passes, &s->report.passes);
   if (!status && (o->stop_after || o->passes) && !o->emit)
     status = print_text(s, stdout, "standard output", g, NULL);
   else if (!status)
     status = emit_all(s, g, machine);
   cytoc_report_stage(&s->report, NULL);
-  if (!status && o->stats_file) status = cytoc_report_write(&s->report, o->input, o->stats_file, s->diag);
-  if (g) cy_graph_destroy(g);
+  if (!status && o->stats_file)
+    status = cytoc_report_write(&s->report, o->input, o->stats_file, s->diag);
+  if (g)
+    cy_graph_destroy(g);
   cy_machine_close(machine);
   return status;
 }
 
 static int compile_main(int argc, char **argv) {
   cytoc_options o;
-  if (cytoc_options_parse(argc, argv, &o)) return 1;
-  if (o.done) return 0;
-  if (o.batch) return cy_batch_run(o.batch, o.jobs > 0 ? o.jobs : 1, compile_main);
+  if (cytoc_options_parse(argc, argv, &o))
+    return 1;
+  if (o.done)
+    return 0;
+  if (o.batch)
+    return cy_batch_run(o.batch, o.jobs > 0 ? o.jobs : 1, compile_main);
   session s = {.o = &o, .diag = cy_diag_create()};
   s.report.verbose = o.verbose;
   int status = compile(&s);

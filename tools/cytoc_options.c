@@ -51,7 +51,11 @@ static void print_help(void) {
   for (int i = 0; i < NOPTIONS; i++) {
     const option *o = &options[i];
     char head[48];
-    snprintf(head, sizeof head, "%s%s%s", o->name, !o->value ? "" : o->name[1] == '-' ? "=" : " ", o->value ? o->value : "");
+    snprintf(head, sizeof head, "%s%s%s", o->name,
+             !o->value           ? ""
+             : o->name[1] == '-' ? "="
+                                 : " ",
+             o->value ? o->value : "");
     printf("  %-28s %s\n", head, o->help);
   }
   printf("\nMODEL may also be a graph in text form, as --dump and --emit=graph write it.\n");
@@ -81,7 +85,8 @@ static int add_override(const option *o, const char *value, const char **list, u
     fprintf(stderr, "cytoc: error: option '%s' expects %s, found '%s'\n", o->name, o->value, value);
     return -1;
   }
-  if (*n == CYTOC_MAX_OVERRIDES) return bad("too many options '%s'", o->name);
+  if (*n == CYTOC_MAX_OVERRIDES)
+    return bad("too many options '%s'", o->name);
   list[(*n)++] = value;
   return 0;
 }
@@ -121,11 +126,15 @@ static const option *find(const char *arg, const char **out_value) {
   *out_value = NULL;
   for (int i = 0; i < NOPTIONS; i++) {
     size_t len = strlen(options[i].name);
-    if (strncmp(arg, options[i].name, len)) continue;
-    if (!arg[len]) return &options[i];
+    if (strncmp(arg, options[i].name, len))
+      continue;
+    if (!arg[len])
+      return &options[i];
     bool is_long = arg[1] == '-';
-    if (is_long && arg[len] != '=') continue;
-    if (!is_long && !options[i].value) continue;
+    if (is_long && arg[len] != '=')
+      continue;
+    if (!is_long && !options[i].value)
+      continue;
     *out_value = arg + len + (is_long ? 1 : 0);
     return &options[i];
   }
@@ -136,26 +145,33 @@ int cytoc_options_parse(int argc, char **argv, cytoc_options *out) {
   *out = (cytoc_options){.target = "native", .opt_level = 3};
   for (int i = 1; i < argc; i++) {
     if (argv[i][0] != '-' || !argv[i][1]) {
-      if (out->input) return bad("one model at a time: unexpected '%s'", argv[i]);
+      if (out->input)
+        return bad("one model at a time: unexpected '%s'", argv[i]);
       out->input = argv[i];
       continue;
     }
     const char *value;
     const option *o = find(argv[i], &value);
-    if (!o) return bad("unknown option '%s'", argv[i]);
+    if (!o)
+      return bad("unknown option '%s'", argv[i]);
     bool needs_value = o->kind != FLAG && o->kind != HELP && o->kind != VERSION && o->kind != OPTIONAL_TEXT;
-    if (value && !o->value) return bad("option '%s' takes no value", o->name);
+    if (value && !o->value)
+      return bad("option '%s' takes no value", o->name);
     if (needs_value && !value) {
-      if (i + 1 == argc) return bad("option '%s' needs a value", o->name);
+      if (i + 1 == argc)
+        return bad("option '%s' needs a value", o->name);
       value = argv[++i];
     }
-    if (needs_value && !*value) return bad("option '%s' needs a value", o->name);
-    if (apply(o, value, out)) return -1;
+    if (needs_value && !*value)
+      return bad("option '%s' needs a value", o->name);
+    if (apply(o, value, out))
+      return -1;
   }
   if (out->passes && !strcmp(out->passes, "help")) {
     cy_passes_list(stdout);
     out->done = true;
   }
-  if (!out->done && !out->input && !out->batch) return bad("no model given%s", "");
+  if (!out->done && !out->input && !out->batch)
+    return bad("no model given%s", "");
   return 0;
 }

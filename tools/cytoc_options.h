@@ -10,19 +10,19 @@ enum { CYTOC_MAX_OVERRIDES = 64 };
 
 typedef struct cytoc_options {
   const char *input;
-  const char *output;      /* NULL: the model's name with the ending of what is emitted */
+  const char *output; /* NULL: the model's name with the ending of what is emitted */
   const char *target;
-  const char *emit;        /* "so,h,graph": NULL: by the ending of output */
+  const char *emit; /* "so,h,graph": NULL: by the ending of output */
   int opt_level, jobs;
   const char *dims[CYTOC_MAX_OVERRIDES], *shapes[CYTOC_MAX_OVERRIDES];
   uint32_t ndims, nshapes;
   const char *dump, *dump_dir, *passes, *stop_after, *disable;
   const char *name;
-  const char *stats_file;  /* "": as text on standard output; NULL: none */
+  const char *stats_file; /* "": as text on standard output; NULL: none */
   const char *save_temps;
-  const char *batch;       /* list of command lines to run instead */
+  const char *batch; /* list of command lines to run instead */
   bool verify, explain, verbose;
-  bool done;               /* --help, --version and the like have been answered */
+  bool done; /* --help, --version and the like have been answered */
 } cytoc_options;
 
 /* 0, or -1 after a message on standard error. */

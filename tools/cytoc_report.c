@@ -23,14 +23,17 @@ static double peak_mb(void) {
 
 void cytoc_report_stage(cytoc_report *r, const char *name) {
   double t = now();
-  if (r->nstages) r->stage[r->nstages - 1].seconds = t - r->stage[r->nstages - 1].start;
-  if (r->nstages && r->verbose) fprintf(stderr, "cytoc: %s took %.3f s\n", r->stage[r->nstages - 1].name, r->stage[r->nstages - 1].seconds);
+  if (r->nstages)
+    r->stage[r->nstages - 1].seconds = t - r->stage[r->nstages - 1].start;
+  if (r->nstages && r->verbose)
+    fprintf(stderr, "cytoc: %s took %.3f s\n", r->stage[r->nstages - 1].name, r->stage[r->nstages - 1].seconds);
   bool terminal = isatty(STDERR_FILENO);
   if (name && terminal && !r->verbose && r->nstages && t - r->stage[0].start > 1) {
     fprintf(stderr, "\r\033[Kcytoc: %s", name);
     r->progress_shown = true;
   }
-  if (!name && r->progress_shown) fputs("\r\033[K", stderr);
+  if (!name && r->progress_shown)
+    fputs("\r\033[K", stderr);
   if (name && r->nstages < CYTOC_MAX_STAGES) {
     r->stage[r->nstages].name = name;
     r->stage[r->nstages++].start = t;
@@ -39,10 +42,12 @@ void cytoc_report_stage(cytoc_report *r, const char *name) {
 
 static void write_text(const cytoc_report *r) {
   printf("%-12s %10s\n", "stage", "ms");
-  for (int i = 0; i < r->nstages; i++) printf("%-12s %10.2f\n", r->stage[i].name, r->stage[i].seconds * 1e3);
+  for (int i = 0; i < r->nstages; i++)
+    printf("%-12s %10.2f\n", r->stage[i].name, r->stage[i].seconds * 1e3);
   cy_pass_stats_print(&r->passes, stdout);
   printf("kernels %u, steps %u, constants %u\n", r->code.kernels, r->code.steps, r->code.constants);
-  printf("weights %.2f MB, output %.2f MB, arena ", (double)r->code.weights_bytes / 1e6, (double)r->code.output_bytes / 1e6);
+  printf("weights %.2f MB, output %.2f MB, arena ", (double)r->code.weights_bytes / 1e6,
+         (double)r->code.output_bytes / 1e6);
   if (r->code.arena_bytes >= 0)
     printf("%.2f MB\n", (double)r->code.arena_bytes / 1e6);
   else
@@ -57,20 +62,23 @@ static json_t *passes_json(const cy_pass_stats *s) {
     json_t *counters = json_object();
     for (uint32_t c = 0; c < p->ncounters; c++)
       json_object_set_new(counters, p->counter[c].name, json_integer((json_int_t)p->counter[c].count));
-    json_array_append_new(list, json_pack("{s:s, s:f, s:i, s:i, s:o}", "name", p->name, "ms", p->ms, "nodes_before", (int)p->nodes_before,
-                                          "nodes_after", (int)p->nodes_after, "counters", counters));
+    json_array_append_new(list,
+                          json_pack("{s:s, s:f, s:i, s:i, s:o}", "name", p->name, "ms", p->ms, "nodes_before",
+                                    (int)p->nodes_before, "nodes_after", (int)p->nodes_after, "counters", counters));
   }
   return list;
 }
 
 static int write_json(const cytoc_report *r, const char *model, const char *file) {
   json_t *stages = json_object();
-  for (int i = 0; i < r->nstages; i++) json_object_set_new(stages, r->stage[i].name, json_real(r->stage[i].seconds * 1e3));
-  json_t *root = json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:i, s:I, s:I, s:I, s:f}", "compiler", "cytoc " CYTO_VERSION, "model", model,
-                           "stages_ms", stages, "passes", passes_json(&r->passes), "kernels", (int)r->code.kernels, "steps",
-                           (int)r->code.steps, "constants", (int)r->code.constants, "weights_bytes",
-                           (json_int_t)r->code.weights_bytes, "output_bytes", (json_int_t)r->code.output_bytes, "arena_bytes",
-                           (json_int_t)r->code.arena_bytes, "peak_mb", peak_mb());
+  for (int i = 0; i < r->nstages; i++)
+    json_object_set_new(stages, r->stage[i].name, json_real(r->stage[i].seconds * 1e3));
+  json_t *root =
+      json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:i, s:I, s:I, s:I, s:f}", "compiler", "cytoc " CYTO_VERSION, "model",
+                model, "stages_ms", stages, "passes", passes_json(&r->passes), "kernels", (int)r->code.kernels, "steps",
+                (int)r->code.steps, "constants", (int)r->code.constants, "weights_bytes",
+                (json_int_t)r->code.weights_bytes, "output_bytes", (json_int_t)r->code.output_bytes, "arena_bytes",
+                (json_int_t)r->code.arena_bytes, "peak_mb", peak_mb());
   int status = root ? json_dump_file(root, file, JSON_INDENT(2)) : -1;
   json_decref(root);
   return status;
@@ -81,7 +89,8 @@ int cytoc_report_write(const cytoc_report *r, const char *model, const char *fil
     write_text(r);
     return 0;
   }
-  if (!write_json(r, model, file)) return 0;
+  if (!write_json(r, model, file))
+    return 0;
   cy_location where = {.file = file, .node_index = -1};
   cy_diag_add(diag, CY_ERROR, &where, "cannot write the statistics");
   return -1;

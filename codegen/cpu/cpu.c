@@ -1,8 +1,9 @@
 /* cpu.c - the row of the x86-64 CPU target: which --target specs are ours, and kernels to machine code.
  *
- * Plain loop kernels go to loops.c; contraction kernels to the generators, through cpu_contract.c. Code for a CPU may use
- * whatever that CPU has, so a model carries a list of features that the loader checks before anything runs: the level of
- * the architecture a CPU implements plus what it has beyond; for `native`, those of this machine that LLVM makes use of.
+ * Plain loop kernels go to loops.c; contraction kernels to the generators, through cpu_contract.c. Code for a CPU may
+ * use whatever that CPU has, so a model carries a list of features that the loader checks before anything runs: the
+ * level of the architecture a CPU implements plus what it has beyond; for `native`, those of this machine that LLVM
+ * makes use of.
  */
 #include "codegen/cpu/cpu.h"
 #include "codegen/host_int.h"
@@ -51,10 +52,12 @@ static const cpu_row cpus[] = {
 
 /* Of all that this machine has, the features that LLVM uses by itself in code like ours. */
 static const char *const used_features[] = {
-    "cx16", "popcnt", "sahf", "sse3", "ssse3", "sse4.1", "sse4.2", "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe",
-    "xsave", "adx", "gfni", "avxvnni", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512vnni", "avx512vbmi",
-    "avx512vbmi2", "avx512ifma", "avx512bitalg", "avx512vpopcntdq", "avx512bf16", "avx512fp16",
-    "fma4", "xop", "tbm"};
+    "cx16",       "popcnt",     "sahf",        "sse3",       "ssse3",        "sse4.1",
+    "sse4.2",     "avx",        "avx2",        "bmi",        "bmi2",         "f16c",
+    "fma",        "lzcnt",      "movbe",       "xsave",      "adx",          "gfni",
+    "avxvnni",    "avx512f",    "avx512bw",    "avx512cd",   "avx512dq",     "avx512vl",
+    "avx512vnni", "avx512vbmi", "avx512vbmi2", "avx512ifma", "avx512bitalg", "avx512vpopcntdq",
+    "avx512bf16", "avx512fp16", "fma4",        "xop",        "tbm"};
 
 static bool has_feature(const char *list, const char *name) {
   size_t n = strlen(name);
@@ -155,8 +158,8 @@ static int write_code(cy_cg *cg, cy_code_kind kind, const char *path, char **out
   return ok ? 0 : -1;
 }
 
-static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint32_t n, int opt_level, cy_code_kind kind,
-                const char *path, char **out_error) {
+static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint32_t n, int opt_level,
+                cy_code_kind kind, const char *path, char **out_error) {
   (void)p;
   (void)opt_level; /* kernels are optimised by their schedule; LLVM's level makes no difference worth its time */
   cy_cg *cg = cy_cg_create(m->cpu, m->features, out_error);
@@ -178,8 +181,9 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
 
 const cy_target cy_target_cpu = {
     .name = "cpu",
-    .specs = "native, x86-64-v3, x86-64-v4, a CPU name such as haswell, skylake-avx512, sapphirerapids, znver3, or a triple "
-             "such as x86_64-linux-gnu",
+    .specs =
+        "native, x86-64-v3, x86-64-v4, a CPU name such as haswell, skylake-avx512, sapphirerapids, znver3, or a triple "
+        "such as x86_64-linux-gnu",
     .match = match,
     .release = release,
     .supports = cy_cpu_contract_supports,

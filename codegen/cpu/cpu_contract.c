@@ -1,11 +1,12 @@
 /* cpu_contract.c - contraction kernels of the IR in the terms of the generators (contract.h).
  *
- * In: cy_contraction, whose sizes are dims. Out: descriptors whose sizes are constants or slots, packed forms of constant weights,
- * and after emission the phases. What is not covered here (see supports) becomes plain loops during lowering: other types
- * than f32, empty products, convolutions whose weights are computed at run time or whose channels are not dense.
+ * In: cy_contraction, whose sizes are dims. Out: descriptors whose sizes are constants or slots, packed forms of
+ * constant weights, and after emission the phases. What is not covered here (see supports) becomes plain loops during
+ * lowering: other types than f32, empty products, convolutions whose weights are computed at run time or whose channels
+ * are not dense.
  *
- * Appended arguments, in this order: operands shifted to where they begin (where an offset is not 0), packed weights, scratch per
- * worker, shared scratch.
+ * Appended arguments, in this order: operands shifted to where they begin (where an offset is not 0), packed weights,
+ * scratch per worker, shared scratch.
  */
 #include "codegen/cpu/cpu.h"
 
@@ -17,15 +18,15 @@ enum { MAX_PARTS = 64 };
 /* How weights are packed: what write() needs, without the generators. */
 typedef struct part {
   cy_pack_layout layout;
-  int64_t offset;          /* bytes, in the packed form */
+  int64_t offset; /* bytes, in the packed form */
   const int32_t *tap_map;
 } part;
 typedef struct pack_form {
   int nparts;
   part *parts;
   int64_t bytes;
-  cy_pack_source source;   /* strides; w is set when packing */
-  int64_t w_offset;        /* bytes from the start of the constant */
+  cy_pack_source source; /* strides; w is set when packing */
+  int64_t w_offset;      /* bytes from the start of the constant */
 } pack_form;
 
 /* What prepare() decided. */
@@ -63,7 +64,8 @@ static bool matmul_supported(cy_kernel *k, const cy_contraction *c) {
   for (int i = 0; i < c->nbatch; i++)
     if (!positive_or_symbolic(k, c->batch[i]))
       return false;
-  return c->nbatch <= CY_GEMM_BATCH && positive_or_symbolic(k, c->m) && positive_or_symbolic(k, c->n) && positive_or_symbolic(k, c->k);
+  return c->nbatch <= CY_GEMM_BATCH && positive_or_symbolic(k, c->m) && positive_or_symbolic(k, c->n) &&
+         positive_or_symbolic(k, c->k);
 }
 
 static bool conv_supported(cy_kernel *k, const cy_contraction *c) {
@@ -125,8 +127,12 @@ static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const form *f) {
 static cy_conv_desc conv_desc(const cy_kernel_plan *plan) {
   cy_kernel *k = plan->kernel;
   const cy_contraction *c = cy_kernel_contraction(k);
-  cy_conv_desc d = {.name = plan->symbol, .n_spatial = c->nspatial, .transposed = c->kind == CY_CONTRACT_CONV_TRANSPOSE,
-                    .groups = c->group, .batch = size_of(k, c->images), .in_n = size_of(k, c->x_image)};
+  cy_conv_desc d = {.name = plan->symbol,
+                    .n_spatial = c->nspatial,
+                    .transposed = c->kind == CY_CONTRACT_CONV_TRANSPOSE,
+                    .groups = c->group,
+                    .batch = size_of(k, c->images),
+                    .in_n = size_of(k, c->x_image)};
   for (int i = 0; i < c->nspatial; i++) {
     d.in[i] = size_of(k, c->in[i]);
     d.out[i] = size_of(k, c->out[i]);
@@ -144,7 +150,8 @@ static cy_conv_desc conv_desc(const cy_kernel_plan *plan) {
 
 /* ---- packed weights ---- */
 
-/* May B, a constant, be packed? Needs constant sizes, and matrices at equal distances in the order of the batch axes. */
+/* May B, a constant, be packed? Needs constant sizes, and matrices at equal distances in the order of the batch axes.
+ */
 static bool gemm_pack_plan(cy_kernel *k, const cy_contraction *c, form *f, int64_t *out_matrices) {
   int64_t n, kk, bn, bk, distance = 0, matrices = 1;
   if (!known(k, c->n, &n) || !known(k, c->k, &kk) || !known(k, c->b_n, &bn) || !known(k, c->b_k, &bk))
@@ -217,13 +224,14 @@ static void write_packed(const cy_graph *g, cy_val v, const void *arg, void *out
 
 /* Equal texts mean equal packed bytes for the same constant. */
 static const char *pack_key(cy_arena *arena, const pack_form *f) {
-  const char *key = cy_arena_printf(arena, "packed %lld %lld %lld %lld %lld", (long long)f->w_offset, (long long)f->source.gs,
-                                    (long long)f->source.ns, (long long)f->source.ts, (long long)f->source.cs);
+  const char *key =
+      cy_arena_printf(arena, "packed %lld %lld %lld %lld %lld", (long long)f->w_offset, (long long)f->source.gs,
+                      (long long)f->source.ns, (long long)f->source.ts, (long long)f->source.cs);
   for (int i = 0; i < f->nparts; i++) {
     const cy_pack_layout *l = &f->parts[i].layout;
-    key = cy_arena_printf(arena, "%s|%lld %lld %lld %lld %lld %lld %u %d %d %d", key, (long long)l->groups, (long long)l->n,
-                          (long long)l->taps, (long long)l->c, (long long)l->tap_block, (long long)l->c_block, l->nr, l->merged,
-                          l->winograd, l->depthwise);
+    key = cy_arena_printf(arena, "%s|%lld %lld %lld %lld %lld %lld %u %d %d %d", key, (long long)l->groups,
+                          (long long)l->n, (long long)l->taps, (long long)l->c, (long long)l->tap_block,
+                          (long long)l->c_block, l->nr, l->merged, l->winograd, l->depthwise);
     for (int64_t t = 0; f->parts[i].tap_map && t < l->taps && !l->winograd; t++)
       key = cy_arena_printf(arena, "%s,%d", key, f->parts[i].tap_map[t]);
   }
@@ -282,7 +290,8 @@ void cy_cpu_contract_prepare(const cy_cg *cg, cy_kernel_plan *plan) {
   int64_t matrices = 1, offset = 0;
   bool matmul = c->kind == CY_CONTRACT_MATMUL;
   plan->form = f;
-  f->packed = c->b_const && (!c->b_offset || known(k, c->b_offset, &offset)) && (!matmul || gemm_pack_plan(k, c, f, &matrices));
+  f->packed =
+      c->b_const && (!c->b_offset || known(k, c->b_offset, &offset)) && (!matmul || gemm_pack_plan(k, c, f, &matrices));
   if (!matmul && !f->packed)
     cy_bug("kernel '%s': a convolution whose weights cannot be packed", cy_kernel_name(k));
   shift_operand(plan, 0, c->a, c->a_offset);
@@ -300,7 +309,8 @@ void cy_cpu_contract_prepare(const cy_cg *cg, cy_kernel_plan *plan) {
     gemm_pack_form(cg, plan, arena, f, matrices);
   else if (!matmul)
     conv_pack_form(cg, plan, arena, f);
-  plan->algorithm = matmul ? (f->packed ? "gemm packed" : "gemm") : conv_algorithm(f->algo, c->kind == CY_CONTRACT_CONV_TRANSPOSE);
+  plan->algorithm =
+      matmul ? (f->packed ? "gemm packed" : "gemm") : conv_algorithm(f->algo, c->kind == CY_CONTRACT_CONV_TRANSPOSE);
   plan->weight = 1500;
 }
 
