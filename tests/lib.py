@@ -75,7 +75,7 @@ class Suite:
             else:
                 print('`make golden` adds them to %s' % os.path.relpath(self.path, ROOT))
         if self.unsupported:
-            print('%d %s are not supported yet' % (len(self.unsupported), what))
+            print('%d %s are not on the list: unsupported, or not right yet' % (len(self.unsupported), what))
         print('%d passed, %d failed, %d skipped' % (self.passed, self.failed, self.skipped), flush=True)
         sys.exit(1 if self.failed else 0)
 

@@ -3,7 +3,7 @@
 In:  MODEL/model.onnx, refio/ and meta.json (see INDEX.md there). A network without refio, and the random-weight twin of
      each light_*, is compared with ONNX Runtime run here.
      expected.txt: the names that must pass, each followed by cytoc options of its own if it needs any (--dim batch=1).
-Out: the closing line; build/models-report.txt with what is not supported yet and why.
+Out: the closing line; build/models-report.txt with what is not supported or not right yet, and why.
 
 The relative RMS error of each output may be 1e-4, or three times what ONNX Runtime's own levels differ by where that is
 larger; integers must be equal, unless that noise says that they cannot be.
