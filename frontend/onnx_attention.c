@@ -151,7 +151,7 @@ IMPORT(attention) {
   a.softcap = cy_onnx_float(im, n, "softcap", 0);
   a.causal = cy_onnx_int(im, n, "is_causal", 0) != 0;
   a.softmax_dtype = cy_onnx_int(im, n, "softmax_precision", 0);
-  if (a.softmax_dtype < 0 || a.softmax_dtype >= CY_DTYPE_COUNT ||
+  if (a.softmax_dtype < 0 || a.softmax_dtype >= CY_REF ||
       (a.softmax_dtype && !cy_dtype_is_float((cy_dtype)a.softmax_dtype)))
     return cy_build_error(im->g, "attribute 'softmax_precision'", "expected a float type, found %lld",
                           (long long)a.softmax_dtype);
