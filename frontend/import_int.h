@@ -184,6 +184,16 @@ cy_val cy_onnx_matmul(cy_importer *im, cy_val a, cy_val b, cy_dtype dtype); /* n
 cy_val cy_onnx_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_dtype dtype); /* onnx_nn.c */
 void cy_onnx_bind_count(cy_importer *im, cy_sym s, cy_val v, int64_t index); /* onnx_index.c: s is a dimension of v */
 
+/* onnx_sequence.c. Content 0 lets the elements, or the value, decide. */
+cy_content cy_onnx_holding(cy_importer *im, cy_content_kind kind, const cy_type *t); /* a container of values of type t */
+cy_content cy_onnx_empty_sequence(cy_importer *im, cy_dtype dtype);
+cy_val cy_onnx_make_sequence(cy_importer *im, const cy_val *v, uint32_t count, cy_content content);
+const cy_val *cy_onnx_known_sequence(const cy_importer *im, cy_val v, uint32_t *out_count); /* its elements; NULL: not known */
+cy_val cy_onnx_sequence_length(cy_importer *im, cy_val v);
+cy_val cy_onnx_sequence_at(cy_importer *im, cy_val sequence, cy_val place); /* place: i64 scalar */
+cy_val cy_onnx_box(cy_importer *im, cy_val v, cy_content optional);
+cy_val cy_onnx_unbox(cy_importer *im, cy_val v); /* of what is no optional: itself */
+
 /* onnx_string.c: constants, and casts from or to strings */
 cy_val cy_onnx_text(cy_importer *im, const void *bytes, size_t length);                                 /* a scalar */
 cy_val cy_onnx_texts(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t *out_count); /* of a list attribute */

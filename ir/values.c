@@ -4,7 +4,8 @@
  * In: bytes, descriptions. Out: small numbers, equal for equal contents. Elements of a string tensor are numbers of texts, so
  * that every op that only moves or compares elements works on strings as on integers. A sequence, map or optional value is a
  * scalar of type ref whatever it holds; cy_type.content is the number of its description.
- * Text form of a description: seq(f32[?,3])  opt(seq(i64[*]))  seq(map(string,f32)); ? is any size, [*] any rank.
+ * Text form of a description: seq(f32[?,3])  opt(seq(i64[*]))  seq(map(string,f32)); ? is any size, [*] any rank, [-] is of a
+ * sequence into which nothing was put.
  */
 #include "ir_int.h"
 
@@ -117,7 +118,7 @@ cy_content cy_content_add(cy_graph *g, const cy_content_info *info) {
   want.item = info->item;
   want.dtype = info->item ? 0 : info->dtype;
   want.rank = info->item ? 0 : info->rank;
-  for (int i = 0; i < want.rank && want.rank != CY_ANY_RANK; i++)
+  for (int i = 0; i < want.rank && want.rank <= CY_MAX_RANK; i++)
     want.dim[i] = info->dim[i];
   for (uint32_t c = 1; c <= g->contents.count; c++)
     if (memcmp(content_slot(g, (cy_content)c), &want, sizeof want) == 0)
@@ -151,10 +152,13 @@ bool cy_content_join(cy_graph *g, cy_content a, cy_content b, cy_content *out) {
     return false;
   if (x->item && !cy_content_join(g, x->item, y->item, &both.item))
     return false;
-  if (x->rank != y->rank)
-    both.rank = CY_ANY_RANK;
-  for (int i = 0; i < CY_MAX_RANK; i++)
-    both.dim[i] = x->dim[i] == y->dim[i] ? x->dim[i] : -1;
+  if (y->rank != CY_NO_RANK && x->rank != CY_NO_RANK) {
+    both.rank = x->rank == y->rank ? x->rank : CY_ANY_RANK;
+    for (int i = 0; i < CY_MAX_RANK; i++)
+      both.dim[i] = x->dim[i] == y->dim[i] ? x->dim[i] : -1;
+  } else if (x->rank == CY_NO_RANK && !x->item) {
+    both = *y;
+  }
   *out = cy_content_add(g, &both);
   return true;
 }
@@ -163,8 +167,8 @@ static const char *const kind_names[] = {"seq", "opt", "map"};
 
 static char *tensor_text(const cy_graph *g, const cy_content_info *info) {
   char *s = cy_arena_printf(g->arena, "%s[%s", cy_dtype_of((cy_dtype)info->dtype)->name,
-                            info->rank == CY_ANY_RANK ? "*" : "");
-  for (int i = 0; i < info->rank && info->rank != CY_ANY_RANK; i++)
+                            info->rank == CY_ANY_RANK ? "*" : info->rank == CY_NO_RANK ? "-" : "");
+  for (int i = 0; i < info->rank && info->rank <= CY_MAX_RANK; i++)
     s = info->dim[i] < 0 ? cy_arena_printf(g->arena, "%s%s?", s, i ? "," : "")
                          : cy_arena_printf(g->arena, "%s%s%lld", s, i ? "," : "", (long long)info->dim[i]);
   return cy_arena_printf(g->arena, "%s]", s);
@@ -200,8 +204,8 @@ static bool parse_char(const char **p, char c) {
 static bool parse_dims(const char **p, cy_content_info *info) {
   if (!parse_char(p, '['))
     return false;
-  if (**p == '*') {
-    info->rank = CY_ANY_RANK;
+  if (**p == '*' || **p == '-') {
+    info->rank = **p == '*' ? CY_ANY_RANK : CY_NO_RANK;
     ++*p;
     return parse_char(p, ']');
   }

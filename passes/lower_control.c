@@ -205,6 +205,8 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
   l->tail = &step->then_steps;
   store_scalar(l, &l->place[body->params[0]], CY_I64, cy_dim_sym(l->g, counter));
   store_scalar(l, &l->place[body->params[1]], CY_BOOL, cy_dim_const(l->g, 1));
+  for (uint32_t i = 0; i < body->nparams; i++)
+    cy_lower_read_symbols(l, body->params[i]);
   cy_lower_steps(l, cy_attr_find(n, CY_ATTR_body)->block);
   for (uint32_t i = carried; i < n->nout; i++)
     append_scan(l, n->out[i], body->results[1 + i], counter);
@@ -257,6 +259,8 @@ static const cy_attr *call_attrs(cy_lowering *l, const cy_node_info *n, uint32_t
       {CY_OP_string_normalize, {CY_ATTR_letter_case, CY_ATTR_case_sensitive}},
       {CY_OP_string_split, {CY_ATTR_limit}},
       {CY_OP_count_ngrams, {CY_ATTR_mode, CY_ATTR_min_length, CY_ATTR_max_length, CY_ATTR_max_skip}},
+      {CY_OP_seq_concat, {CY_ATTR_axis, CY_ATTR_new_axis}},
+      {CY_OP_seq_split, {CY_ATTR_axis, CY_ATTR_keepdims}},
   };
   cy_attr *attrs = CY_NEW_ARRAY(cy_graph_arena(l->g), cy_attr, 5);
   *out_n = 0;
