@@ -234,6 +234,7 @@ static int compile(session *s) {
                             .disable = o->disable,
                             .dump = o->dump,
                             .dump_dir = o->dump_dir,
+                            .plain_attention = true,
                             .verify = o->verify};
   cytoc_report_stage(&s->report, "passes");
   if (!status)
