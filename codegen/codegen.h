@@ -25,6 +25,7 @@ void cy_machine_close(cy_machine *m);
 const char *cy_machine_text(const cy_machine *m);
 /* Can the target's generators compile this contraction kernel? If not, lowering makes plain loops of it. */
 bool cy_machine_supports(const cy_machine *m, cy_kernel *k);
+bool cy_machine_attends(const cy_machine *m); /* has a kernel for attention: it may stay one op */
 /* One line per target: what --target accepts. */
 void cy_machine_list(FILE *out);
 

@@ -101,13 +101,13 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   return true;
 }
 
-static bool stored(cy_lowering *l, cy_val v) {
+bool cy_lower_is_stored(cy_lowering *l, cy_val v) {
   const cy_value *val = cy_value_of(l->g, v);
   return val->data.bytes || l->place[v].placed || !val->inlined;
 }
 
 static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val anchor, cy_val target) {
-  if (l->o->level == 0 || !l->o->supports || !stored(l, n->in[0]) || !stored(l, n->in[1]))
+  if (l->o->level == 0 || !l->o->supports || !cy_lower_is_stored(l, n->in[0]) || !cy_lower_is_stored(l, n->in[1]))
     return false;
   cy_kb b;
   cy_kb_init(&b, l, cy_op_of((cy_op)n->op)->name);
