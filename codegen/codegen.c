@@ -77,7 +77,8 @@ static void fill_stats(cy_work *b, cy_codegen_stats *st) {
   for (uint32_t i = 0; i < b->p->nconstants; i++)
     st->constants += b->constant_used[i];
   st->weights_bytes = b->p->weights_bytes;
-  if (!cy_dim_is_const(b->g, b->p->arena_bytes, &st->arena_bytes))
+  cy_dim arena = cy_dim_subst(b->g, b->p->arena_bytes, b->p->workers, cy_dim_const(b->g, 1));
+  if (!cy_dim_is_const(b->g, arena, &st->arena_bytes))
     st->arena_bytes = -1;
 }
 

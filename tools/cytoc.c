@@ -235,6 +235,7 @@ static int compile(session *s) {
                             .disable = o->disable,
                             .dump = o->dump,
                             .dump_dir = o->dump_dir,
+                            .plain_attention = o->attention ? !strcmp(o->attention, "plain") : !cy_machine_attends(machine),
                             .verify = o->verify};
   cytoc_report_stage(&s->report, "passes");
   if (!status)
