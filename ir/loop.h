@@ -213,6 +213,9 @@ void cy_kernel_schedule(cy_kernel *k);
 /* loop_opt.c: makes batch axes along which B stands still part of the rows of a matrix product, where A allows it: a product of few
  * rows reads all of B for each of them. Run by lowering once the epilogue is there. */
 void cy_kernel_fold_batches(cy_kernel *k);
+/* loop_opt.c: makes a convolution of single pixels a matrix product whose rows are all pixels, where the epilogue treats them as one
+ * axis. Run by lowering once the epilogue is there. */
+void cy_kernel_fold_pixels(cy_kernel *k);
 
 /* interp.c: runs tasks [begin, end) on host memory, syms as for cy_dim_eval. Contraction kernels run as plain nested sums. The oracle. */
 void cy_kernel_interpret(cy_kernel *k, void *const *args, const int64_t *syms, int64_t begin, int64_t end);
