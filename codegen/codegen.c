@@ -77,7 +77,8 @@ static void fill_stats(cy_work *b, cy_codegen_stats *st) {
   for (uint32_t i = 0; i < b->p->nconstants; i++)
     st->constants += b->constant_used[i];
   st->weights_bytes = b->p->weights_bytes;
-  if (!cy_dim_is_const(b->g, b->p->arena_bytes, &st->arena_bytes))
+  cy_dim arena = cy_dim_subst(b->g, b->p->arena_bytes, b->p->workers, cy_dim_const(b->g, 1));
+  if (!cy_dim_is_const(b->g, arena, &st->arena_bytes))
     st->arena_bytes = -1;
 }
 
@@ -159,6 +160,10 @@ static void build_deinit(cy_work *b) {
 }
 
 int cy_codegen(cy_program *p, const cy_codegen_options *o) {
+  if (o->profile && o->machine->target != &cy_target_cpu) {
+    cy_diag_add(o->diag, CY_ERROR, NULL, "option '--profile' expects a CPU as target, found '%s'", o->machine->text);
+    return -1;
+  }
   cy_work b = {.p = p, .g = p->g, .o = o, .machine = o->machine, .diag = o->diag};
   b.temps = cy_temps_create(o->diag);
   if (!b.temps)

@@ -386,6 +386,30 @@ cy_val cy_build_unsqueeze(cy_graph *g, cy_val x, int axis);
 /* Broadcasts shapes the numpy way into out (rank returned, -1 after a diagnostic). */
 int cy_build_broadcast(cy_graph *g, const cy_type *a, const cy_type *b, cy_dim *out_dims);
 
+/* attention.c: softmax(scores) * v, where scores [b.., h, s, t] = scale * q k^T, then softcap * tanh(scores / softcap), then bias added,
+ * then -infinity where a key may not be seen. h is a multiple of g: h / g neighbouring heads of q share one of k and v. Batch
+ * axes of k and v may be 1; bias and mask broadcast to the scores. A row that sees no key is NaN, as softmax has it. */
+typedef struct cy_attention {
+  cy_val q, k, v;
+  cy_val bias;    /* numbers; 0: none */
+  cy_val mask;    /* bool, true: seen; 0: none */
+  cy_val lengths; /* integers [b], of q's first axis: keys from there on are not seen; 0: none */
+  double scale;
+  double softcap; /* 0: none */
+  bool causal;    /* query i sees keys up to i + past */
+  int64_t window; /* query i sees keys above i + past - window; 0: all */
+  cy_dim past;    /* 0 is zero */
+} cy_attention;
+typedef struct cy_attention_parts { /* the values of the composition */
+  cy_val scores, biased, weights;   /* [b.., h, s, t]: up to softcap, with bias and masks, softmax */
+} cy_attention_parts;
+cy_val cy_build_attention(cy_graph *g, const cy_attention *a);
+/* The same as products, softmax and element-wise ops. softmax: its type (CY_NONE: that of q). out_parts may be NULL. */
+cy_val cy_build_attention_plain(cy_graph *g, const cy_attention *a, cy_dtype softmax, cy_attention_parts *out_parts);
+cy_val cy_build_repeat_heads(cy_graph *g, cy_val x, cy_dim heads); /* [.., g, t, d] -> [.., heads, t, d]; one head stays one */
+cy_attention cy_attention_of(const cy_node_info *n);
+cy_type cy_attention_scores(cy_graph *g, const cy_attention *a);      /* type of the scores */
+
 /* What is known of a value's contents. */
 const cy_dim *cy_value_elems(cy_graph *g, cy_val v, uint32_t *out_n); /* integer contents as dims, from constants too (<= 4096 elements); NULL when unknown */
 /* As above, but makes CY_SYM_DATA symbols for an integer tensor whose contents only running tells (static element count <= 64). */

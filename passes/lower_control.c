@@ -139,22 +139,51 @@ static cy_dim trip_limit(cy_lowering *l, const cy_node_info *n) {
   return known ? known[0] : cy_dim_sym(l->g, read_scalar(l, n->in[0]));
 }
 
-/* A scan output collects one element per turn; it is dense over [turns, ..] of as many turns as there can be. */
+static void alloc_place(cy_lowering *l, cy_val v) {
+  cy_step *s = cy_lower_step(l, CY_STEP_ALLOC);
+  s->bind = bind_of(l, &l->place[v], (cy_dtype)cy_lower_type(l, v)->dtype);
+  s->nbind = 1;
+}
+
+/* A scan output collects one element per turn; it is dense over [turns, ..] of as many turns as there can be. Sizes of its
+ * elements that only running tells are those of the first turn. */
 static void place_scan(cy_lowering *l, cy_val v, cy_dim limit) {
   const cy_type *t = cy_lower_type(l, v);
   cy_sym turns = count_symbol(l, t->dim[0], v);
   place_joined(l, v);
   if (turns)
     set_symbol(l, turns, limit);
-  if (!is_dynamic(l, t))
+  for (int i = 1; i < t->rank; i++)
+    if (count_symbol(l, t->dim[i], v))
+      set_symbol(l, count_symbol(l, t->dim[i], v), cy_dim_const(l->g, 0));
+  if (is_dynamic(l, t))
+    alloc_place(l, v);
+}
+
+/* In the first turn: what its element (of type ft) tells of the sizes of scan output v. */
+static void size_scan(cy_lowering *l, cy_val v, const cy_type *ft, cy_sym counter) {
+  const cy_type *t = cy_lower_type(l, v);
+  bool unknown = false;
+  for (int i = 1; i < t->rank; i++)
+    unknown |= count_symbol(l, t->dim[i], v) != 0;
+  if (!unknown)
     return;
-  cy_step *s = cy_lower_step(l, CY_STEP_ALLOC);
-  s->bind = bind_of(l, &l->place[v], (cy_dtype)t->dtype);
-  s->nbind = 1;
+  cy_sym first = cy_sym_new(l->g, NULL, CY_SYM_FREE);
+  cy_dim one = cy_dim_const(l->g, 1);
+  set_symbol(l, first, cy_dim_sub(l->g, one, cy_dim_min(l->g, one, cy_dim_sym(l->g, counter))));
+  cy_step *step = cy_lower_step(l, CY_STEP_IF), **after = l->tail;
+  step->sym = first;
+  l->tail = &step->then_steps;
+  for (int i = 1; i < t->rank; i++)
+    if (count_symbol(l, t->dim[i], v))
+      set_symbol(l, count_symbol(l, t->dim[i], v), ft->dim[i - 1]);
+  alloc_place(l, v);
+  l->tail = after;
 }
 
 static void append_scan(cy_lowering *l, cy_val v, cy_val from, cy_sym counter) {
   const cy_type *ft = cy_lower_type(l, from);
+  size_scan(l, v, ft, counter);
   cy_place at = l->place[v];
   at.offset = cy_dim_add(l->g, at.offset, cy_dim_mul(l->g, at.stride[0], cy_dim_sym(l->g, counter)));
   for (int i = 0; i < ft->rank; i++)
