@@ -367,8 +367,7 @@ static void decide(fuser *f, cy_node node) {
     return;
   f->kernel[node] = node;
   cy_val v = d->nout == 1 ? d->out[0] : 0;
-  if (!v || !is_expression(d) || f->pinned[v] || cy_value_of(g, v)->data.bytes ||
-      cy_dtype_of((cy_dtype)cy_type_of(g, v)->dtype)->cls == 'S')
+  if (!v || !is_expression(d) || f->pinned[v] || cy_value_of(g, v)->data.bytes)
     return;
   cy_node kernel = 0;
   int limit = 1 << 20;
