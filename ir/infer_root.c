@@ -1,6 +1,22 @@
 /* infer_root.c - output types of contractions, pools, recurrences, runtime calls and control flow. See infer.c. */
 #include "infer_int.h"
 
+/* Zero points of integer operands: inputs 2 (one element) and 3 (one, or one per column), of their operand's dtype. */
+static bool zero_points(infer *i, cy_dim columns) {
+  for (uint32_t k = 2; k < i->n->nin; k++) {
+    if (!has_in(i, k))
+      continue;
+    const cy_type *t = in_type(i, k), *operand = in_type(i, k - 2);
+    char cls = cy_dtype_of((cy_dtype)operand->dtype)->cls;
+    if ((cls != 'I' && cls != 'U') || !cy_check_dtype(i, k, (cy_dtype)operand->dtype))
+      return cls == 'I' || cls == 'U' ? false
+                                      : FAIL(i, "expected no zero point of operand %s, found %s", TEXT(i, operand), TEXT(i, t));
+    if (!cy_check_rank(i, k, 0, k == 2 ? 0 : 1) || (t->rank && !cy_check_dim(i, "zero points", t->dim[0], columns)))
+      return false;
+  }
+  return true;
+}
+
 bool cy_infer_matmul(infer *i) {
   const cy_type *a = in_type(i, 0), *b = in_type(i, 1);
   if (!cy_check_rank(i, 0, 2, CY_MAX_RANK) || !cy_check_rank(i, 1, 2, CY_MAX_RANK))
@@ -16,7 +32,7 @@ bool cy_infer_matmul(infer *i) {
   t.dim[rank] = a->dim[a->rank - 2];
   t.dim[rank + 1] = b->dim[b->rank - 1];
   t.rank = (uint8_t)(rank + 2);
-  return set_type(i, 0, t);
+  return zero_points(i, t.dim[rank + 1]) && set_type(i, 0, t);
 }
 
 /* The windows' attributes have one element per spatial axis, pads two. */
@@ -52,7 +68,7 @@ bool cy_infer_conv(infer *i) {
       return FAIL(i, "the kernel of %s is larger than the padded input %s (spatial axis %d)", TEXT(i, w), TEXT(i, x),
                   k);
   }
-  return set_type(i, 0, t);
+  return zero_points(i, t.dim[1]) && set_type(i, 0, t);
 }
 
 bool cy_infer_conv_transpose(infer *i) {

@@ -89,7 +89,7 @@ typedef struct dot { /* one accumulator while it is summed */
   cy_dtype ta, tb;
   bool real;
   double f;
-  uint64_t i;
+  uint64_t i, a_zero, b_zero;
 } dot;
 
 static int64_t size(machine *m, cy_dim d) { return d ? cy_dim_eval(m->k->g, d, m->syms) : 0; }
@@ -106,7 +106,7 @@ static void dot_add(dot *d, int64_t at_a, int64_t at_b) {
   if (d->real)
     d->f += as_real(a, d->ta) * as_real(b, d->tb);
   else
-    d->i += a.u * b.u;
+    d->i += (a.u - d->a_zero) * (b.u - d->b_zero);
 }
 
 static void dot_matmul(dot *d) {
@@ -243,6 +243,11 @@ static void run_contraction(machine *m) {
   const cy_contraction *c = &m->k->contraction;
   cy_dtype t = m->k->locals[c->acc];
   dot d = {.m = m, .ta = m->k->args[c->a].dtype, .tb = m->k->args[c->b].dtype, .real = cy_dtype_is_float(t)};
+  int64_t column = m->var[c->out_var[c->nout_vars - 1]];
+  if (c->has_a_zero)
+    d.a_zero = cy_scalar_load(m->args[c->a_zero], d.ta, 0).u;
+  if (c->has_b_zero)
+    d.b_zero = cy_scalar_load(m->args[c->b_zero], d.tb, (uint64_t)(column * c->b_zero_step)).u;
   if (c->kind == CY_CONTRACT_MATMUL)
     dot_matmul(&d);
   else

@@ -97,6 +97,9 @@ typedef struct cy_contraction {
   cy_dim a_offset, b_offset;
   cy_val b_const;         /* the constant behind b, 0 when b is computed at run time */
   cy_local acc;           /* read by the epilogue; dtype of the accumulation: f32, f64, i32 */
+  bool has_a_zero, has_b_zero; /* integers: the sum is over (a - a_zero) * (b - b_zero); what padding adds is 0 */
+  cy_karg a_zero, b_zero; /* of the operands' dtypes: one element; one, or one per output column (b_zero_step 0, 1) */
+  int64_t b_zero_step;
   cy_var out_var[CY_MAX_BATCH + 2];
   int nout_vars;
   /* matmul */

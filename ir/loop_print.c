@@ -174,6 +174,10 @@ static void print_contraction(cy_kernel *k, FILE *out) {
   fprintf(out, "  %s a%u a%u%s -> t%u at", names[c->kind], c->a, c->b, c->b_const ? " (constant)" : "", c->acc);
   for (int i = 0; i < c->nout_vars; i++)
     fprintf(out, " i%u", c->out_var[i]);
+  if (c->has_a_zero)
+    fprintf(out, " a_zero=a%u", c->a_zero);
+  if (c->has_b_zero)
+    fprintf(out, " b_zero=a%u%s", c->b_zero, c->b_zero_step ? "[]" : "");
   const cy_dim offsets[] = {c->a_offset, c->b_offset};
   print_dims(k->g, out, "offsets", offsets, 2);
   if (c->kind == CY_CONTRACT_MATMUL || c->kind == CY_CONTRACT_ATTENTION) {
@@ -286,6 +290,8 @@ static void put_contraction(words *w, const cy_contraction *c) {
     return;
   put(w, (uint64_t)c->a << 32 | c->b);
   put(w, (uint64_t)c->acc << 1 | (c->b_const != 0));
+  put(w, c->has_a_zero ? 1 + (uint64_t)c->a_zero : 0);
+  put(w, c->has_b_zero ? 2 + 2 * (uint64_t)c->b_zero + (uint64_t)c->b_zero_step : 0);
   for (int i = 0; i < c->nout_vars; i++) {
     put(w, c->out_var[i]);
     put(w, cy_kernel_var(w->k, c->out_var[i])->extent);

@@ -55,6 +55,10 @@ static const row table[] = {
     {"fold_late", cy_pass_fold, false, 1, SWEPT, SWEPT | FOLDED, UNIQUE | PLACED | FUSED,
      "fold the weights they changed"},
     {"cse_late", cy_pass_cse, false, 1, SWEPT, SWEPT | UNIQUE, PLACED | FUSED, "make equal again"},
+    {"quantise", cy_pass_quantise, false, 1, SWEPT, SWEPT, EDITS,
+     "insert quantize and dequantize into a float model, where asked"},
+    {"fold_rest", cy_pass_fold, false, 1, SWEPT, SWEPT | FOLDED, UNIQUE | PLACED | FUSED,
+     "compute the integer weights that no integer kernel took"},
     {"layout", cy_pass_layout, false, 2, SWEPT, SWEPT | PLACED, FUSED,
      "channels innermost where convolutions want it, free transposes"},
     {"fuse", cy_pass_fuse, false, 1, SWEPT, FUSED, 0, "decide what is computed inside the kernels of its users"},
@@ -86,6 +90,10 @@ static const struct {
     {"simplify_late", "fold_late", "see simplify, fold"},
     {"fold_late", "layout", "a constant has no layout to choose; a node on constants would get one"},
     {"cse_late", "layout", "equal nodes may get different layouts and then can't be one"},
+    {"fold_late", "quantise", "weights must be constants, with normalisations in them, to get their scales"},
+    {"cse_late", "quantise", "equal values would be observed and rounded twice"},
+    {"quantise", "fold_rest", "it makes dequantised constants"},
+    {"quantise", "layout", "conversions to and from integers take part in the choice of layouts"},
     {"layout", "fuse", "conversions are nodes, and fusion must see them"},
 };
 

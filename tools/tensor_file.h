@@ -9,6 +9,8 @@
 
 #include "cyto.h"
 
+#include <stdint.h>
+
 enum { TENSOR_ERROR_SIZE = 512 };
 
 typedef struct host_tensor {
@@ -22,6 +24,8 @@ typedef struct host_tensor {
  * 2- and 4-bit integers an element per int8/uint8, float4 by its bits in uint8. Reading gives what the file says. ----
  */
 int npy_read(const char *path, host_tensor *out_tensor, char error[TENSOR_ERROR_SIZE]);
+/* The contents of such a file, called `path` in messages; the end of its header is overwritten. */
+int npy_parse(const char *path, uint8_t *file, size_t bytes, host_tensor *out_tensor, char error[TENSOR_ERROR_SIZE]);
 int npy_write(const char *path, const host_tensor *tensor, char error[TENSOR_ERROR_SIZE]);
 
 /* ---- tensor_pb.c: all dtypes but strings, raw or typed data; no external data ---- */
