@@ -27,6 +27,7 @@ int cy_pass_half(cy_pass *p);
 int cy_pass_cse(cy_pass *p);
 int cy_pass_simplify(cy_pass *p);
 int cy_pass_recognise(cy_pass *p);
+int cy_pass_attention(cy_pass *p);
 int cy_pass_attention_plain(cy_pass *p);
 int cy_pass_fold(cy_pass *p);
 int cy_pass_contractions(cy_pass *p);
