@@ -149,6 +149,10 @@ static void build_deinit(cy_work *b) {
 }
 
 int cy_codegen(cy_program *p, const cy_codegen_options *o) {
+  if (o->profile && o->machine->target != &cy_target_cpu) {
+    cy_diag_add(o->diag, CY_ERROR, NULL, "option '--profile' expects a CPU as target, found '%s'", o->machine->text);
+    return -1;
+  }
   cy_work b = {.p = p, .g = p->g, .o = o, .machine = o->machine, .diag = o->diag};
   b.temps = cy_temps_create(o->diag);
   if (!b.temps)

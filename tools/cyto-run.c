@@ -5,6 +5,7 @@
  * goes wrong is one line on stderr and exit code 1.
  */
 #define _GNU_SOURCE
+#include "profile.h"
 #include "tensor_file.h"
 
 #include <dirent.h>
@@ -29,6 +30,7 @@ static const char usage[] =
     "  --output-dir DIR       writes out_K_NAME.npy for every output; otherwise a summary is printed\n"
     "  --output-format pb     writes .pb instead of .npy\n"
     "  --repeat N             runs N times more and prints the fastest and the median time\n"
+    "  --profile              prints the time of every kernel of a library compiled by cytoc --profile\n"
     "  --threads N            how many threads (0: all CPUs, the default)\n"
     "  --info                 prints inputs and outputs and stops\n"
     "  --help\n";
@@ -43,7 +45,7 @@ typedef struct arguments {
 typedef struct run_options {
   const char *model, *inputs_dir, *output_dir;
   arguments inputs, shapes, dims;
-  int random, as_pb, info;
+  int random, as_pb, info, profile;
   uint64_t seed;
   long repeat, threads;
 } run_options;
@@ -95,7 +97,7 @@ static int parse_options(int argc, char **argv, run_options *options) {
       {"input", 1, NULL, 'i'},  {"inputs-dir", 1, NULL, 'I'},    {"random", 1, NULL, 'r'},
       {"shape", 1, NULL, 's'},  {"dim", 1, NULL, 'd'},           {"output-dir", 1, NULL, 'o'},
       {"repeat", 1, NULL, 'n'}, {"output-format", 1, NULL, 'f'}, {"threads", 1, NULL, 't'},
-      {"info", 0, NULL, 'p'},   {"help", 0, NULL, 'h'},          {NULL, 0, NULL, 0},
+      {"info", 0, NULL, 'p'},   {"profile", 0, NULL, 'P'},   {"help", 0, NULL, 'h'},          {NULL, 0, NULL, 0},
   };
   long seed = 0;
   int letter, status = 0;
@@ -124,6 +126,9 @@ static int parse_options(int argc, char **argv, run_options *options) {
       break;
     case 'p':
       options->info = 1;
+      break;
+    case 'P':
+      options->profile = 1;
       break;
     case 'r':
       options->random = 1;
@@ -398,6 +403,8 @@ static int run_model(const run_options *options, cyto_model *model) {
   }
   if (!status)
     status = run_timed(context, options->repeat);
+  if (!status && options->profile && profile_print(options->model, (int)options->threads, 1 + options->repeat))
+    status = complain("'%s' does not count the time of its kernels: compile it by cytoc --profile", options->model);
   if (!status)
     status = show_outputs(options, model, context);
   cyto_context_destroy(context);

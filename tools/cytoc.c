@@ -145,6 +145,7 @@ static int generate(session *s, cy_machine *machine, cy_program *p, const char *
                           .plan_memory = cy_plan_memory,
                           .diag = s->diag,
                           .stats = &s->report.code,
+                          .profile = o->profile,
                           .explain = o->explain ? stdout : NULL};
   int status = cy_codegen(p, &c);
   free(fallback);

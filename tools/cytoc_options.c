@@ -30,6 +30,7 @@ static const option options[] = {
     {"--emit", TEXT, AT(emit), "KIND,..", "so o a h ll asm graph loops; several are written side by side"},
     {"--name", TEXT, AT(name), "ID", "prefix of the C names in the header (default: from the file name)"},
     {"--explain", FLAG, AT(explain), NULL, "print a table of kernels: ops, algorithm, work, floor"},
+    {"--profile", FLAG, AT(profile), NULL, "a library that counts the time of its kernels, for cyto-run --profile"},
     {"--stats", OPTIONAL_TEXT, AT(stats_file), "FILE", "print time per pass, sizes, peak memory; with =FILE as JSON"},
     {"--dump", TEXT, AT(dump), "PASS,..|all", "write the graph after these passes to NN-PASS.txt"},
     {"--dump-dir", TEXT, AT(dump_dir), "DIR", "where --dump writes (default: here)"},

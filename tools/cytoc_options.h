@@ -21,7 +21,7 @@ typedef struct cytoc_options {
   const char *stats_file; /* "": as text on standard output; NULL: none */
   const char *save_temps;
   const char *batch; /* list of command lines to run instead */
-  bool verify, explain, verbose;
+  bool verify, explain, profile, verbose;
   bool done; /* --help, --version and the like have been answered */
 } cytoc_options;
 

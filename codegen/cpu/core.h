@@ -21,9 +21,13 @@ typedef struct cy_tile {
 /* The tile for about `rows` rows (0: unknown, many) and `n` columns (0: unknown). */
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n);
 
-/* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate[, i64 skip]); bytes.
- * skips: a tap whose entries all equal `skip` (the address of zeros) is not computed. */
-V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, bool skips);
+/* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate[, i64 skip]
+ * [, ptr ahead, i64 ahead_step]); bytes. */
+enum {
+  CY_UK_SKIP = 1, /* a tap whose entries all equal `skip` (the address of zeros) is not computed */
+  CY_UK_AHEAD = 2 /* with every k, `ahead` is prefetched and moves on by ahead_step */
+};
+V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags);
 
 /* Where the epilogue's indices come from: fills idx[0 .. n_idx) for one row; the vector axis is added behind them. */
 typedef struct cy_rows {
