@@ -22,6 +22,7 @@ cy_attention cy_attention_of(const cy_node_info *n) {
                         .mask = in[4],
                         .lengths = in[5],
                         .scale = cy_attr_get_float(n, CY_ATTR_scale, 1),
+                        .fill = cy_attr_get_float(n, CY_ATTR_fill, 0),
                         .softcap = cy_attr_get_float(n, CY_ATTR_softcap, 0),
                         .causal = cy_attr_get_int(n, CY_ATTR_causal, 0) != 0,
                         .window = cy_attr_get_int(n, CY_ATTR_window, 0),
@@ -32,12 +33,14 @@ cy_val cy_build_attention(cy_graph *g, const cy_attention *a) {
   if (!a->q || !a->k || !a->v)
     return 0;
   cy_val in[6] = {a->q, a->k, a->v, a->bias, a->mask, a->lengths};
-  cy_attr attrs[5] = {cy_attr_float(CY_ATTR_scale, a->scale)};
+  cy_attr attrs[6] = {cy_attr_float(CY_ATTR_scale, a->scale)};
   uint32_t n = 6, count = 1;
   while (!in[n - 1])
     n--;
   if (a->softcap != 0)
     attrs[count++] = cy_attr_float(CY_ATTR_softcap, a->softcap);
+  if (a->mask && a->fill != 0 && a->fill != -INFINITY)
+    attrs[count++] = cy_attr_float(CY_ATTR_fill, a->fill);
   if (a->causal)
     attrs[count++] = cy_attr_int(CY_ATTR_causal, 1);
   if (a->window)
@@ -138,8 +141,8 @@ cy_val cy_build_repeat_heads(cy_graph *g, cy_val x, cy_dim heads) {
   return cy_build_reshape(g, split, out, t.rank);
 }
 
-static cy_val hide(cy_graph *g, cy_val seen, cy_val s) {
-  return s ? cy_build_select(g, seen, s, cy_build_like(g, s, -INFINITY)) : 0;
+static cy_val hide(cy_graph *g, cy_val seen, cy_val s, double fill) {
+  return s ? cy_build_select(g, seen, s, cy_build_like(g, s, fill != 0 ? fill : -INFINITY)) : 0;
 }
 
 static cy_val hide_masked(cy_graph *g, const cy_attention *a, cy_val s) {
@@ -148,23 +151,23 @@ static cy_val hide_masked(cy_graph *g, const cy_attention *a, cy_val s) {
   if (a->bias)
     s = cy_build_binary(g, CY_OP_add, s, a->bias);
   if (a->mask)
-    s = hide(g, a->mask, s);
+    s = hide(g, a->mask, s, a->fill);
   cy_val column = a->causal || a->window || a->lengths ? cy_build_iota(g, CY_I64, grid, 2, 1) : 0;
   if (a->causal || a->window) {
     cy_val past = cy_build_dim_scalar(g, a->past ? a->past : cy_dim_const(g, 0));
     cy_val last = cy_build_binary(g, CY_OP_add, cy_build_iota(g, CY_I64, grid, 2, 0), past);
     if (a->causal)
-      s = hide(g, cy_build_binary(g, CY_OP_le, column, last), s);
+      s = hide(g, cy_build_binary(g, CY_OP_le, column, last), s, 0);
     cy_val first = a->window ? cy_build_binary(g, CY_OP_sub, last, cy_build_scalar_int(g, CY_I64, a->window)) : 0;
     if (first)
-      s = hide(g, cy_build_binary(g, CY_OP_gt, column, first), s);
+      s = hide(g, cy_build_binary(g, CY_OP_gt, column, first), s, 0);
   }
   if (a->lengths) {
     cy_dim d[CY_MAX_RANK] = {t.dim[0]};
     for (int i = 1; i < t.rank; i++)
       d[i] = cy_dim_const(g, 1);
     cy_val length = cy_build_reshape(g, cy_build_cast(g, a->lengths, CY_I64), d, t.rank);
-    s = hide(g, cy_build_binary(g, CY_OP_lt, column, length), s);
+    s = hide(g, cy_build_binary(g, CY_OP_lt, column, length), s, 0);
   }
   return s;
 }

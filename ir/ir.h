@@ -387,12 +387,13 @@ cy_val cy_build_unsqueeze(cy_graph *g, cy_val x, int axis);
 int cy_build_broadcast(cy_graph *g, const cy_type *a, const cy_type *b, cy_dim *out_dims);
 
 /* attention.c: softmax(scores) * v, where scores [b.., h, s, t] = scale * q k^T, then softcap * tanh(scores / softcap), then bias added,
- * then -infinity where a key may not be seen. h is a multiple of g: h / g neighbouring heads of q share one of k and v. Batch
+ * then `fill` where the mask says so, then -infinity where a key may not be seen for other reasons. h is a multiple of g: h / g neighbouring heads of q share one of k and v. Batch
  * axes of k and v may be 1; bias and mask broadcast to the scores. A row that sees no key is NaN, as softmax has it. */
 typedef struct cy_attention {
   cy_val q, k, v;
   cy_val bias;    /* numbers; 0: none */
   cy_val mask;    /* bool, true: seen; 0: none */
+  double fill;    /* what masked scores become; 0 stands for -infinity */
   cy_val lengths; /* integers [b], of q's first axis: keys from there on are not seen; 0: none */
   double scale;
   double softcap; /* 0: none */

@@ -165,7 +165,8 @@ static void estimate(fuser *f) {
 
 /* May node n join the epilogue of an anchor with shape t? One of its inputs is a member already. */
 static bool can_join(const fuser *f, const cy_node_info *n, cy_block block, const cy_type *t) {
-  if (class_of(n) != CY_CLASS_EW || n->block != block || f->pinned[n->out[0]] ||
+  bool converts = n->op == CY_OP_quantize || n->op == CY_OP_dequantize;
+  if ((class_of(n) != CY_CLASS_EW && !converts) || n->block != block || f->pinned[n->out[0]] ||
       !cy_same_shape(cy_type_of(f->g, n->out[0]), t))
     return false;
   for (uint32_t k = 0; k < n->nin; k++) { /* a member that n broadcasts has another index than the anchor */
@@ -197,6 +198,17 @@ static cy_node next_member(const fuser *f, const cy_node *members, int n, cy_blo
   return 0;
 }
 
+/* Eight bits are stored rather than what they stand for, where a choice is. */
+static bool may_end_with(const fuser *f, cy_node node) {
+  const cy_node_info *n = cy_node_of(f->g, node);
+  if (n->op != CY_OP_dequantize)
+    return true;
+  for (uint32_t i = f->uses.start[n->out[0]]; i < f->uses.start[n->out[0] + 1]; i++)
+    if (!f->uses.list[i])
+      return true;
+  return false;
+}
+
 static void gather_epilogue(fuser *f, cy_node anchor) {
   cy_graph *g = f->g;
   const cy_node_info *a = cy_node_of(g, anchor);
@@ -217,7 +229,7 @@ static void gather_epilogue(fuser *f, cy_node anchor) {
         open = members[i];
         nopen++;
       }
-    if (nopen == 1) {
+    if (nopen == 1 && may_end_with(f, open)) {
       whole = n;
       target = open;
     }

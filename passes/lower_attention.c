@@ -19,8 +19,8 @@ static cy_expr at_score(cy_kb *b, cy_val v, int rank, const cy_expr *idx) {
   return cy_lower_at(b, v, at);
 }
 
-static cy_expr hidden(cy_kb *b, cy_expr seen, cy_expr s) {
-  return cy_x_select(b->k, seen, s, cy_x_const(b->k, cy_expr_of(b->k, s)->dtype, -__builtin_inf()));
+static cy_expr hidden(cy_kb *b, cy_expr seen, cy_expr s, double fill) {
+  return cy_x_select(b->k, seen, s, cy_x_const(b->k, cy_expr_of(b->k, s)->dtype, fill != 0 ? fill : -__builtin_inf()));
 }
 
 /* Score s of index idx (the last one: the key) as softmax sees it. */
@@ -35,15 +35,15 @@ static cy_expr changed_score(cy_kb *b, const cy_attention *a, int rank, const cy
   if (a->bias)
     s = bin(b, CY_OP_add, s, at_score(b, a->bias, rank, idx));
   if (a->mask)
-    s = hidden(b, at_score(b, a->mask, rank, idx), s);
+    s = hidden(b, at_score(b, a->mask, rank, idx), s, a->fill);
   cy_dim past = a->past ? a->past : cy_dim_const(b->l->g, 0);
   cy_expr last = bin(b, CY_OP_add, idx[rank - 2], cy_x_dim(k, past));
   if (a->causal)
-    s = hidden(b, bin(b, CY_OP_le, key, last), s);
+    s = hidden(b, bin(b, CY_OP_le, key, last), s, 0);
   if (a->window)
-    s = hidden(b, bin(b, CY_OP_gt, key, bin(b, CY_OP_sub, last, cy_x_index(k, a->window))), s);
+    s = hidden(b, bin(b, CY_OP_gt, key, bin(b, CY_OP_sub, last, cy_x_index(k, a->window))), s, 0);
   if (a->lengths)
-    s = hidden(b, bin(b, CY_OP_lt, key, cy_x_cast(k, cy_lower_at(b, a->lengths, idx), CY_I64)), s);
+    s = hidden(b, bin(b, CY_OP_lt, key, cy_x_cast(k, cy_lower_at(b, a->lengths, idx), CY_I64)), s, 0);
   return s;
 }
 

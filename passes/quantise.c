@@ -401,6 +401,12 @@ int cy_pass_quantise(cy_pass *p) {
   cy_quant *q = p->options->quant;
   if (!q)
     return 0;
+  if (q->mode == CY_QUANT_DYNAMIC) {
+    cy_quant_dynamic(p, q);
+    cy_build_in(p->g, 1);
+    cy_graph_sweep(p->g);
+    return 0;
+  }
   placer s = {.p = p, .g = p->g, .q = q};
   start(&s);
   if (q->mode == CY_QUANT_OBSERVE)

@@ -16,4 +16,7 @@ cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, cy_val *out_scale);
 /* c[channels] shaped to broadcast against n's output. */
 cy_val cy_quant_along_channels(cy_graph *g, const cy_node_info *n, cy_val c);
 
+/* ---- quantise_dynamic.c ---- */
+void cy_quant_dynamic(cy_pass *p, cy_quant *q);
+
 #endif

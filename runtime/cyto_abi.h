@@ -202,6 +202,23 @@ typedef union cyrt_attr {
 typedef int32_t (*cyrt_op)(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
                            const cyrt_attr *attrs);
 
+/* ---- libraries that count the time of every launch (profile.c) ---- */
+
+/* One launch of the program. */
+typedef struct cyrt_profile_row {
+  const char *kernel, *algorithm, *ops, *node;
+  double floor_cycles; /* of one core; 0: not known */
+  int64_t runs, ns;    /* of all contexts and threads */
+} cyrt_profile_row;
+
+/* What such a library exports besides: its rows, in the order of the program. */
+typedef cyrt_profile_row *const *(*cyto_model_profile_fn)(uint32_t version, int64_t *out_rows);
+#define CYTO_MODEL_PROFILE "cyto_model_profile"
+
+/* Generated code calls these around a launch. */
+int64_t cyrt_profile_start(void);
+void cyrt_profile_stop(cyrt_profile_row *row, int64_t start);
+
 /* Programs of string_match: instructions of three words, op and two operands; ranges lie behind them, three words each, of
  * which the third is not used. Instruction 0 is the first; the whole string must lead to CYRT_RX_MATCH. */
 enum {
@@ -220,23 +237,6 @@ enum {
   CYRT_RX_AT_WORD_EDGE,
   CYRT_RX_NOT_AT_WORD_EDGE
 };
-
-/* ---- libraries that count the time of every launch (profile.c) ---- */
-
-/* One launch of the program. */
-typedef struct cyrt_profile_row {
-  const char *kernel, *algorithm, *ops, *node;
-  double floor_cycles; /* of one core; 0: not known */
-  int64_t runs, ns;    /* of all contexts and threads */
-} cyrt_profile_row;
-
-/* What such a library exports besides: its rows, in the order of the program. */
-typedef cyrt_profile_row *const *(*cyto_model_profile_fn)(uint32_t version, int64_t *out_rows);
-#define CYTO_MODEL_PROFILE "cyto_model_profile"
-
-/* Generated code calls these around a launch. */
-int64_t cyrt_profile_start(void);
-void cyrt_profile_stop(cyrt_profile_row *row, int64_t start);
 
 /* ---- models for CUDA (cuda.c) ---- */
 

@@ -300,6 +300,8 @@ static int compile(session *s) {
   else if (!status)
     status = emit_all(s, g, machine);
   cytoc_report_stage(&s->report, NULL);
+  if (!status && o->int8)
+    cytoc_quantise_check(&quant, s->diag);
   if (!status && o->explain && o->int8)
     cytoc_quantise_table(&quant, stdout);
   cy_quant_deinit(&quant);

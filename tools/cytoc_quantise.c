@@ -260,10 +260,6 @@ int cytoc_calibrate(const cytoc_quantise *how, cy_quant *q) {
   recorder r = {.how = how, .q = q};
   q->mode = CY_QUANT_OBSERVE;
   int status = start(&r);
-  if (!status && !q->nlayers)
-    cy_diag_add(how->diag, CY_WARNING, NULL,
-                "nothing to quantise: the model has no convolution or matrix product in f32 with constant weights; it stays "
-                "in float");
   if (!status && q->nlayers)
     status = open_samples(&r);
   if (!status && q->nlayers)
@@ -273,6 +269,19 @@ int cytoc_calibrate(const cytoc_quantise *how, cy_quant *q) {
   free(r.inputs);
   q->mode = CY_QUANT_STATIC;
   return status;
+}
+
+void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag) {
+  for (uint32_t i = 0; i < q->nlayers; i++)
+    if (!q->layer[i].keep)
+      return;
+  if (q->nlayers)
+    cy_diag_add(diag, CY_WARNING, NULL, "nothing was quantised: of %u layers the first, '%s', stays in float: %s", q->nlayers,
+                q->layer[0].name, q->layer[0].keep);
+  else
+    cy_diag_add(diag, CY_WARNING, NULL,
+                "nothing to quantise: the model has no convolution or matrix product in f32 with constant weights; it stays "
+                "in float");
 }
 
 void cytoc_quantise_table(const cy_quant *q, FILE *out) {

@@ -388,6 +388,7 @@ static const char *conv_algorithm(cy_conv_algo algo, bool transposed) {
 
 static void attention_prepare(cy_kernel_plan *plan) {
   cy_dim none = cy_dim_const(cy_kernel_graph(plan->kernel), 0);
+  plan->form = CY_NEW(cy_graph_arena(cy_kernel_graph(plan->kernel)), form); /* nothing to decide */
   plan->scratch_arg = (int32_t)cy_kernel_add_arg(plan->kernel, CY_ARG_SCRATCH, CY_F32, none);
   plan->algorithm = "attention";
   plan->weight = 4000;

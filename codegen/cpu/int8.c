@@ -110,6 +110,8 @@ static plan plan_of(const cy_cg *cg, const cy_int8_desc *d) {
 }
 
 cy_int8_layout cy_int8_layout_of(const cy_cg *cg, const cy_int8_desc *d, int64_t matrices) {
+  if (cy_int8_depthwise_possible(d))
+    return cy_int8_depthwise_layout(cg, d);
   plan p = plan_of(cg, d);
   cy_int8_layout l = {.matrices = matrices,
                       .n = p.n,
@@ -126,6 +128,8 @@ cy_int8_layout cy_int8_layout_of(const cy_cg *cg, const cy_int8_desc *d, int64_t
 }
 
 const char *cy_int8_algorithm(const cy_cg *cg, const cy_int8_desc *d) {
+  if (cy_int8_depthwise_possible(d))
+    return "conv int8 depthwise";
   plan p = plan_of(cg, d);
   if (d->conv)
     return p.form.fours ? "conv int8 fours" : "conv int8 pairs";
@@ -546,6 +550,10 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
 }
 
 void cy_int8_emit(cy_cg *cg, const cy_int8_desc *d, cy_contract_info *info) {
+  if (cy_int8_depthwise_possible(d)) {
+    cy_int8_depthwise_emit(cg, d, info);
+    return;
+  }
   plan p = plan_of(cg, d);
   const cy_epilogue *e = epilogue_of(&p);
   info->n_phases = 0;

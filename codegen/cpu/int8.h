@@ -47,6 +47,13 @@ void cy_int8_pack(const cy_int8_layout *layout, const cy_int8_source *source, vo
 void cy_int8_emit(cy_cg *cg, const cy_int8_desc *desc, cy_contract_info *out_info);
 const char *cy_int8_algorithm(const cy_cg *cg, const cy_int8_desc *desc);
 
+/* ---- int8_depthwise.c ---- */
+bool cy_int8_depthwise_possible(const cy_int8_desc *desc);
+cy_int8_layout cy_int8_depthwise_layout(const cy_cg *cg, const cy_int8_desc *desc);
+void cy_int8_depthwise_emit(cy_cg *cg, const cy_int8_desc *desc, cy_contract_info *out_info);
+/* The i32 slot of channel n's pair of weights, for vectors of `lanes` i32. */
+int64_t cy_int8_depthwise_slot(int64_t n, int64_t lanes);
+
 /* ---- int8_kernel.c ---- */
 
 typedef struct cy_int8_form {
