@@ -33,6 +33,7 @@ typedef struct cy_epilogue {
   void (*begin)(void *ctx, cy_cg *cg);
   void (*emit)(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx);
   void *ctx;
+  bool heavy; /* so much arithmetic that it is better done in a loop of its own than for sums in registers */
 } cy_epilogue;
 
 #define CY_CONTRACT_PHASES 4
