@@ -126,6 +126,7 @@ static bool can_anchor(const cy_node_info *n) {
   case CY_OP_softmax:
   case CY_OP_log_softmax:
   case CY_OP_normalize:
+  case CY_OP_attention:
     return true;
   default:
     return class_of(n) == CY_CLASS_REDUCE;
@@ -268,6 +269,8 @@ static int reads_of(const cy_node_info *n, uint32_t k) {
   case CY_OP_quantize:
   case CY_OP_dequantize:
     return k == 0;
+  case CY_OP_attention:
+    return k > 2; /* bias and masks, once per score */
   case CY_OP_gather:
   case CY_OP_gather_elements:
     return k == 1 ? 3 : 0;
@@ -329,6 +332,13 @@ static bool reshape_only_splits(const fuser *f, const cy_node_info *n) {
   return true;
 }
 
+/* Is v as large as the scores of attention n, so that each of its elements is read once? */
+static bool per_score(const fuser *f, const cy_node_info *n, cy_val v) {
+  cy_attention a = cy_attention_of(n);
+  cy_type t = cy_attention_scores(f->g, &a);
+  return cy_same_shape(cy_type_of(f->g, v), &t);
+}
+
 /* May the user have v inside its kernel? Lowers *limit to what v may cost there. */
 static bool user_allows(const fuser *f, cy_node user, cy_val v, int *limit) {
   const cy_node_info *n = cy_node_of(f->g, user), *d = cy_def(f->g, v);
@@ -344,7 +354,7 @@ static bool user_allows(const fuser *f, cy_node user, cy_val v, int *limit) {
     if (reads > 1 && *limit > CHEAP)
       *limit = CHEAP;
     bool broadcast = class_of(n) == CY_CLASS_EW ? !cy_same_shape(cy_type_of(f->g, n->out[0]), cy_type_of(f->g, v))
-                                                : n->op == CY_OP_expand;
+                                                : n->op == CY_OP_expand || (n->op == CY_OP_attention && !per_score(f, n, v));
     if (broadcast && *limit > 2)
       *limit = 2;
   }
@@ -374,8 +384,7 @@ static void decide(fuser *f, cy_node node) {
     return;
   f->kernel[node] = node;
   cy_val v = d->nout == 1 ? d->out[0] : 0;
-  if (!v || !is_expression(d) || f->pinned[v] || cy_value_of(g, v)->data.bytes ||
-      cy_dtype_of((cy_dtype)cy_type_of(g, v)->dtype)->cls == 'S')
+  if (!v || !is_expression(d) || f->pinned[v] || cy_value_of(g, v)->data.bytes)
     return;
   cy_node kernel = 0;
   int limit = 1 << 20;

@@ -110,7 +110,7 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   return true;
 }
 
-static bool stored(cy_lowering *l, cy_val v) {
+bool cy_lower_is_stored(cy_lowering *l, cy_val v) {
   const cy_value *val = cy_value_of(l->g, v);
   return val->data.bytes || l->place[v].placed || !val->inlined;
 }
@@ -119,7 +119,7 @@ static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val anchor
   if (l->o->level == 0 || !l->o->supports)
     return false;
   for (uint32_t k = 0; k < n->nin; k++)
-    if (n->in[k] && !stored(l, n->in[k]))
+    if (n->in[k] && !cy_lower_is_stored(l, n->in[k]))
       return false;
   cy_kb b;
   cy_kb_init(&b, l, cy_op_of((cy_op)n->op)->name);
@@ -133,6 +133,8 @@ static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val anchor
   cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, c->acc));
   if (n->op == CY_OP_matmul)
     cy_kernel_fold_batches(b.k);
+  else
+    cy_kernel_fold_pixels(b.k);
   cy_kb_launch(&b, false);
   return true;
 }

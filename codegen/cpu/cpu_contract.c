@@ -96,6 +96,14 @@ static bool int8_supported(cy_kernel *k, const cy_contraction *c, cy_dtype a, cy
   return c->kind == CY_CONTRACT_MATMUL || (c->kind == CY_CONTRACT_CONV && !c->has_b_zero);
 }
 
+/* Heads of a known size, up to what a block's scratch is planned for. */
+static bool attention_supported(cy_kernel *k, const cy_contraction *c, const cy_karg_info *args) {
+  int64_t size, columns;
+  return known(k, c->k, &size) && known(k, c->n, &columns) && size > 0 && size <= 1024 && columns > 0 && columns <= 1024 &&
+         c->nbatch <= CY_GEMM_BATCH && args[c->v].dtype == CY_F32 && positive_or_symbolic(k, c->m) &&
+         positive_or_symbolic(k, c->keys) && matmul_supported(k, c);
+}
+
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
   (void)m;
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -104,6 +112,8 @@ bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
   bool floats = args[c->a].dtype == CY_F32 && args[c->b].dtype == CY_F32 && cy_kernel_local_dtype(k, c->acc) == CY_F32;
   if (!floats && !int8_supported(k, c, args[c->a].dtype, args[c->b].dtype))
     return false;
+  if (c->kind == CY_CONTRACT_ATTENTION)
+    return attention_supported(k, c, args);
   return c->kind == CY_CONTRACT_MATMUL ? matmul_supported(k, c) : conv_supported(k, c);
 }
 
@@ -134,6 +144,38 @@ static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const form *f) {
   d.bk = size_of(k, c->b_k);
   d.bn = size_of(k, c->b_n);
   set_slots(plan, &d.a_slot, &d.b_slot, &d.scratch_slot, &d.shared_slot);
+  return d;
+}
+
+static cy_attention_desc attention_desc(const cy_kernel_plan *plan) {
+  cy_kernel *k = plan->kernel;
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_attention_desc d = {.name = plan->symbol,
+                         .n_batch = c->nbatch,
+                         .m = size_of(k, c->m),
+                         .keys = size_of(k, c->keys),
+                         .qm = size_of(k, c->a_m),
+                         .qd = size_of(k, c->a_k),
+                         .kj = size_of(k, c->b_n),
+                         .kd = size_of(k, c->b_k),
+                         .vj = size_of(k, c->v_k),
+                         .vn = size_of(k, c->v_n),
+                         .q_slot = (int)c->a,
+                         .k_slot = (int)c->b,
+                         .v_slot = (int)c->v,
+                         .scratch_slot = plan->scratch_arg,
+                         .scale = c->scale,
+                         .causal = c->causal,
+                         .window = c->window,
+                         .past = size_of(k, c->past)};
+  for (int i = 0; i < c->nbatch; i++) {
+    d.batch[i] = size_of(k, c->batch[i]);
+    d.q_batch[i] = size_of(k, c->a_batch[i]);
+    d.k_batch[i] = size_of(k, c->b_batch[i]);
+    d.v_batch[i] = size_of(k, c->v_batch[i]);
+  }
+  known(k, c->k, &d.size);
+  known(k, c->n, &d.columns);
   return d;
 }
 
@@ -344,8 +386,20 @@ static const char *conv_algorithm(cy_conv_algo algo, bool transposed) {
   }
 }
 
+static void attention_prepare(cy_kernel_plan *plan) {
+  cy_dim none = cy_dim_const(cy_kernel_graph(plan->kernel), 0);
+  plan->form = CY_NEW(cy_graph_arena(cy_kernel_graph(plan->kernel)), form); /* nothing to decide */
+  plan->scratch_arg = (int32_t)cy_kernel_add_arg(plan->kernel, CY_ARG_SCRATCH, CY_F32, none);
+  plan->algorithm = "attention";
+  plan->weight = 4000;
+}
+
 void cy_cpu_contract_prepare(const cy_cg *cg, cy_kernel_plan *plan) {
   cy_kernel *k = plan->kernel;
+  if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION) {
+    attention_prepare(plan);
+    return;
+  }
   cy_graph *g = cy_kernel_graph(k);
   cy_arena *arena = cy_graph_arena(g);
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -401,11 +455,17 @@ void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan) {
   const form *f = plan->form;
   cy_contract_info info = {0};
   cy_epilogue epilogue = cy_cpu_epilogue_create(plan->kernel);
+  cy_contraction_kind kind = cy_kernel_contraction(plan->kernel)->kind;
   if (f->int8) {
     cy_int8_desc d = int8_desc(plan, f);
     *(d.conv ? &d.window.epilogue : &d.gemm.epilogue) = epilogue;
     cy_int8_emit(cg, &d, &info);
-  } else if (cy_kernel_contraction(plan->kernel)->kind == CY_CONTRACT_MATMUL) {
+  } else if (kind == CY_CONTRACT_ATTENTION) {
+    cy_attention_desc d = attention_desc(plan);
+    d.epilogue = epilogue;
+    d.scores = cy_cpu_scores_of(&epilogue);
+    cy_attention_emit(cg, &d, &info);
+  } else if (kind == CY_CONTRACT_MATMUL) {
     cy_gemm_desc d = gemm_desc(plan, f);
     d.epilogue = epilogue;
     cy_gemm_emit(cg, &d, &info);
