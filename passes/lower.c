@@ -19,6 +19,9 @@ cy_dtype cy_compute_dtype(cy_dtype storage) {
   case CY_U4:
   case CY_U2:
     return CY_U8;
+  case CY_STRING:
+  case CY_REF:
+    return CY_I32;
   default:
     return cy_dtype_is_float(storage) && storage != CY_F64 ? CY_F32 : storage;
   }
@@ -170,6 +173,8 @@ static void note_fused(cy_kb *b, cy_node n) {
 }
 
 cy_karg cy_kb_arg(cy_kb *b, const cy_place *p, cy_dtype dtype, cy_karg_kind kind) {
+  if (dtype == CY_STRING || dtype == CY_REF)
+    dtype = CY_I32; /* to a kernel they are numbers */
   cy_bind bind = cy_lower_bind(b->l, p, dtype);
   const cy_karg_info *args;
   uint32_t n = cy_kernel_args(b->k, &args);
@@ -252,7 +257,7 @@ void cy_lower_copy(cy_lowering *l, const cy_place *from, const cy_place *to, con
 static bool splat_value(cy_kb *b, cy_val v, cy_expr *out) {
   cy_graph *g = b->l->g;
   cy_value *val = cy_value_of(g, v);
-  if (!val->data.bytes || cy_dtype_of(val->type.dtype)->cls == 'S' || cy_dtype_of(val->type.dtype)->cls == 'C')
+  if (!val->data.bytes || cy_dtype_of(val->type.dtype)->cls == 'C')
     return false;
   double unused;
   int64_t n = 0;

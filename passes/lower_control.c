@@ -247,26 +247,24 @@ static cy_call_tensor dense_operand(cy_lowering *l, cy_val v) {
 
 /* The attributes in the order in which runtime/rt_ops.def documents them. */
 static const cy_attr *call_attrs(cy_lowering *l, const cy_node_info *n, uint32_t *out_n) {
-  int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 0), sorted = cy_attr_get_int(n, CY_ATTR_sorted, 1), list[3];
-  switch (n->op) {
-  case CY_OP_topk:
-    list[0] = axis, list[1] = cy_attr_get_int(n, CY_ATTR_largest, 1), list[2] = sorted;
-    *out_n = 3;
-    break;
-  case CY_OP_unique:
-    list[0] = cy_attr_find(n, CY_ATTR_axis) != NULL, list[1] = axis, list[2] = sorted;
-    *out_n = 3;
-    break;
-  case CY_OP_non_max_suppression:
-    list[0] = cy_attr_get_int(n, CY_ATTR_center_point_box, 0);
-    *out_n = 1;
-    break;
-  default:
-    *out_n = 0;
-  }
-  cy_attr *attrs = CY_NEW_ARRAY(cy_graph_arena(l->g), cy_attr, 3);
-  for (uint32_t i = 0; i < *out_n; i++)
-    attrs[i] = cy_attr_int(CY_ATTR_axis, list[i]);
+  static const struct {
+    cy_op op;
+    cy_attr_key keys[4]; /* whole numbers, 0 when absent */
+  } rows[] = {
+      {CY_OP_topk, {CY_ATTR_axis, CY_ATTR_largest, CY_ATTR_sorted}},
+      {CY_OP_unique, {CY_ATTR_axis, CY_ATTR_sorted}},
+      {CY_OP_non_max_suppression, {CY_ATTR_center_point_box}},
+      {CY_OP_string_normalize, {CY_ATTR_letter_case, CY_ATTR_case_sensitive}},
+      {CY_OP_string_split, {CY_ATTR_limit}},
+      {CY_OP_count_ngrams, {CY_ATTR_mode, CY_ATTR_min_length, CY_ATTR_max_length, CY_ATTR_max_skip}},
+  };
+  cy_attr *attrs = CY_NEW_ARRAY(cy_graph_arena(l->g), cy_attr, 5);
+  *out_n = 0;
+  if (n->op == CY_OP_unique)
+    attrs[(*out_n)++] = cy_attr_int(CY_ATTR_axis, cy_attr_find(n, CY_ATTR_axis) != NULL);
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    for (int k = 0; k < 4 && rows[i].op == n->op && rows[i].keys[k]; k++)
+      attrs[(*out_n)++] = cy_attr_int(rows[i].keys[k], cy_attr_get_int(n, rows[i].keys[k], 0));
   return attrs;
 }
 

@@ -355,7 +355,9 @@ static const cy_cu_generator *generator_of(const cy_cuda_machine *m, cy_kernel *
   return NULL;
 }
 
-bool cy_cuda_contract_supports(const cy_cuda_machine *m, cy_kernel *k) { return generator_of(m, k) != NULL; }
+bool cy_cuda_contract_supports(const cy_cuda_machine *m, cy_kernel *k) {
+  return cy_kernel_contraction(k)->kind != CY_CONTRACT_ATTENTION && generator_of(m, k);
+}
 
 void cy_cuda_contract_schedule(const cy_cuda_machine *m, cy_kernel *k, cy_cuda_form *form) {
   const cy_cu_generator *generator = generator_of(m, k);

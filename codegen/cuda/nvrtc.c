@@ -79,7 +79,8 @@ static bool last_match(const char *pattern, char *out) { /* out: PATH_MAX bytes 
   return ok;
 }
 
-/* Opens one version in a folder ("" is the loader's own search). */
+/* Opens one version in a folder ("" is the loader's own search). It stays in the process after dlclose(): it keeps memory
+ * of its own that nobody could find any more, and mapping its 100 MB again takes time. */
 static bool open_version(cy_nvrtc *n, const char *folder, int which) {
   char path[PATH_MAX + 64], pattern[PATH_MAX + 64];
   if (*folder) {
@@ -88,7 +89,7 @@ static bool open_version(cy_nvrtc *n, const char *folder, int which) {
       n->builtins = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
   }
   snprintf(path, sizeof path, "%s%s%s", folder, *folder ? "/" : "", names[which]);
-  n->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  n->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!n->library && n->builtins) {
     dlclose(n->builtins);
     n->builtins = NULL;
