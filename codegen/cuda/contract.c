@@ -348,18 +348,18 @@ uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val
 
 static const cy_cu_generator *const generators[] = {&cy_cu_matrix, &cy_cu_plain};
 
-static const cy_cu_generator *generator_of(const cy_cuda_machine *m, cy_kernel *k) {
+static const cy_cu_generator *generator_of(const cy_machine *m, cy_kernel *k) {
   for (size_t i = 0; i < sizeof generators / sizeof *generators; i++)
     if (generators[i]->supports(m, k))
       return generators[i];
   return NULL;
 }
 
-bool cy_cuda_contract_supports(const cy_cuda_machine *m, cy_kernel *k) {
+bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k) {
   return cy_kernel_contraction(k)->kind != CY_CONTRACT_ATTENTION && generator_of(m, k);
 }
 
-void cy_cuda_contract_schedule(const cy_cuda_machine *m, cy_kernel *k, cy_cuda_form *form) {
+void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   const cy_cu_generator *generator = generator_of(m, k);
   form->generator = generator;
   generator->schedule(k, form);

@@ -54,7 +54,7 @@ void cy_cu_function_close(cy_cu_contract *q);
 
 typedef struct cy_cu_generator {
   const char *name;
-  bool (*supports)(const cy_cuda_machine *m, cy_kernel *k);
+  bool (*supports)(const cy_machine *m, cy_kernel *k);
   void (*schedule)(cy_kernel *k, cy_cuda_form *form);
   void (*print)(cy_cu *p, const char *symbol);
   bool (*wants_packed)(cy_kernel *k); /* would it be faster with B packed? NULL: never */

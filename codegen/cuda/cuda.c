@@ -76,13 +76,13 @@ static void release(cy_machine *m) { free(m->state); }
 
 const cy_cuda_form *cy_cuda_form_of(const cy_kernel_plan *plan) { return plan->form; }
 
-static bool supports(const cy_machine *m, cy_kernel *k) { return cy_cuda_contract_supports(m->state, k); }
+static bool supports(const cy_machine *m, cy_kernel *k) { return cy_cuda_contract_supports(m, k); }
 
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   static const char *const names[] = {"items", "groups", "tiles"};
   (void)p;
   const cy_cuda_machine *c = m->state;
-  cy_cuda_form *form = cy_cuda_schedule(m->state, plan->kernel);
+  cy_cuda_form *form = cy_cuda_schedule(m, plan->kernel);
   plan->form = form;
   plan->algorithm = names[form->kind];
   if (form->kind == CY_CUDA_TILES) {
@@ -232,6 +232,7 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
 
 const cy_target cy_target_cuda = {
     .name = "cuda",
+    .half_factors = true,
     .specs = SPECS,
     .match = match,
     .release = release,

@@ -50,11 +50,10 @@ typedef struct cy_cuda_arch {
 typedef struct cy_cuda_machine {
   cy_cuda_arch arch[16];
   int narch;
-  bool tf32; /* f32 products may round their factors to TF32 */
 } cy_cuda_machine;
 
 /* ---- schedule.c ---- */
-cy_cuda_form *cy_cuda_schedule(const cy_cuda_machine *m, cy_kernel *k); /* in the graph's arena */
+cy_cuda_form *cy_cuda_schedule(const cy_machine *m, cy_kernel *k); /* in the graph's arena */
 
 /* ---- print_expr.c: expressions as C text ---- */
 
@@ -115,8 +114,8 @@ void cy_cu_locals(cy_cu *p);
 void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number);
 
 /* ---- contract.c ---- */
-bool cy_cuda_contract_supports(const cy_cuda_machine *m, cy_kernel *k);
-void cy_cuda_contract_schedule(const cy_cuda_machine *m, cy_kernel *k, cy_cuda_form *form);
+bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k);
+void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
 void cy_cuda_contract_print(cy_cu *p, const char *symbol);
 /* Has B packed where the generator wants that: appends the argument that the packed form is bound to. */
 void cy_cuda_contract_prepare(cy_kernel_plan *plan, cy_cuda_form *form);

@@ -28,7 +28,7 @@ static cy_dtype operand_type(cy_kernel *k) {
   return args[cy_kernel_contraction(k)->a].dtype;
 }
 
-static bool supports(const cy_cuda_machine *m, cy_kernel *k) {
+static bool supports(const cy_machine *m, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_graph *g = cy_kernel_graph(k);
   const cy_karg_info *args;

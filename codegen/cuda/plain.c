@@ -26,7 +26,7 @@ static bool number(cy_dtype t) {
   return c == 'F' || c == 'I' || c == 'U';
 }
 
-static bool supports(const cy_cuda_machine *m, cy_kernel *k) {
+static bool supports(const cy_machine *m, cy_kernel *k) {
   (void)m;
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_graph *g = cy_kernel_graph(k);

@@ -149,7 +149,7 @@ static void groups(cy_kernel *k, cy_cuda_form *f, const contents *c) {
   place_scratch(k, f);
 }
 
-cy_cuda_form *cy_cuda_schedule(const cy_cuda_machine *m, cy_kernel *k) {
+cy_cuda_form *cy_cuda_schedule(const cy_machine *m, cy_kernel *k) {
   cy_cuda_form *f = CY_NEW(cy_graph_arena(cy_kernel_graph(k)), cy_cuda_form);
   const cy_karg_info *args;
   uint32_t nargs = cy_kernel_args(k, &args);

@@ -21,7 +21,7 @@ typedef struct kernel_case {
   int64_t *syms;
   double lo, hi, rtol, atol; /* lo == hi: -2 .. 2 */
   bool ints;                 /* lo and hi bound integers too */
-  cy_cuda_machine machine;   /* what the kernel may be made for */
+  cy_machine machine;        /* what the kernel may be made for */
   const cy_cuda_form *form;
 } kernel_case;
 
