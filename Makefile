@@ -219,7 +219,7 @@ $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ -lprotobuf-c -ljansson $(RUNTIME_LIBS)
 
 # The compiler carries the runtime library and the prelude of CUDA kernels as bytes.
-$O/obj/codegen/cuda/prelude.o: codegen/cuda/prelude.cuh
+$O/obj/codegen/cuda/prelude.o: codegen/cuda/prelude.cuh codegen/cuda/prelude_matrix.cuh
 $O/obj/codegen/%.o: codegen/%.S $(RUNTIME_LIB)
 	$(call say,AS,$<)
 	$Q mkdir -p $(@D) && $(CC) -DCY_RUNTIME_ARCHIVE='"$(RUNTIME_LIB)"' -c -o $@ $<
