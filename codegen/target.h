@@ -72,6 +72,7 @@ struct cy_host_device; /* host_int.h */
 struct cy_target {
   const char *name;
   const char *specs; /* what --target accepts, for help and messages */
+  bool attends;      /* has a generator for CY_CONTRACT_ATTENTION */
   /* Fills m's cpu, features, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
    * malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);

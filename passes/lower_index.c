@@ -431,12 +431,17 @@ cy_expr cy_lower_quantize(cy_kb *b, cy_node node, uint32_t output, const cy_expr
   cy_expr q = bin(b, CY_OP_div, x, scale);
   if (cy_dtype_is_float(out))
     return cy_x_cast(b->k, cy_x_cast(b->k, q, out), compute); /* float8 has zero point 0 */
-  q = cy_x_un(b->k, CY_OP_round, q);
-  if (n->nin > 2 && n->in[2])
-    q = bin(b, CY_OP_add, q, cy_x_cast(b->k, parameter_at(b, n, n->in[2], idx), CY_F32));
   int bits = cy_dtype_of(out)->bits;
   bool is_signed = cy_dtype_of(out)->cls == 'I';
-  double low = is_signed ? -ldexp(1, bits - 1) : 0, high = (is_signed ? ldexp(1, bits - 1) : ldexp(1, bits)) - 1;
+  double low = is_signed ? -ldexp(1, bits - 1) : 0, high = (is_signed ? ldexp(1, bits - 1) : ldexp(1, bits)) - 1, zero = 0;
+  cy_val zp = n->nin > 2 ? n->in[2] : 0;
+  if (!zp || (cy_value_is_const(b->l->g, zp) && cy_value_is_splat(b->l->g, zp, &zero))) {
+    /* bounds are whole numbers, so that rounding behind them gives the same and is one with the conversion */
+    q = bin(b, CY_OP_min, bin(b, CY_OP_max, q, f32(b, low - zero)), f32(b, high - zero));
+    q = cy_x_cast(b->k, cy_x_un(b->k, CY_OP_round, q), CY_I32);
+    return cy_x_cast(b->k, bin(b, CY_OP_add, q, cy_x_int(b->k, CY_I32, (int64_t)zero)), compute);
+  }
+  q = bin(b, CY_OP_add, cy_x_un(b->k, CY_OP_round, q), cy_x_cast(b->k, parameter_at(b, n, zp, idx), CY_F32));
   q = bin(b, CY_OP_min, bin(b, CY_OP_max, q, f32(b, low)), f32(b, high));
   return cy_x_cast(b->k, cy_x_cast(b->k, q, CY_I32), compute);
 }

@@ -85,7 +85,7 @@ static bool plain_supports(cy_kernel *k) {
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
   int64_t n;
-  if (!number(args[c->a].dtype) || !number(args[c->b].dtype))
+  if (!number(args[c->a].dtype) || !number(args[c->b].dtype) || c->has_a_zero || c->has_b_zero)
     return false;
   /* depthwise: a column per group would leave the tile empty; plain loops do better */
   return !is_conv(c) || c->group == 1 || !cy_dim_is_const(g, per_group(g, c, c->channels_out), &n) || n >= 8;

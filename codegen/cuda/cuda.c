@@ -78,7 +78,7 @@ const cy_cuda_form *cy_cuda_form_of(const cy_kernel_plan *plan) { return plan->f
 
 static bool supports(const cy_machine *m, cy_kernel *k) {
   (void)m;
-  return cy_cuda_contract_supports(k);
+  return cy_kernel_contraction(k)->kind != CY_CONTRACT_ATTENTION && cy_cuda_contract_supports(k);
 }
 
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
