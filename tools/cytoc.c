@@ -11,6 +11,7 @@
 #include "passes/lower.h"
 #include "passes/memplan.h"
 #include "passes/passes.h"
+#include "qdq.h"
 #include "tools/batch.h"
 
 #include <errno.h>
@@ -221,20 +222,25 @@ static int check_emit(session *s) {
 
 static cy_graph *read_again(void *ctx) { return read_model(ctx); }
 
+static cytoc_quantise calibration(session *s) {
+  const cytoc_options *o = s->o;
+  return (cytoc_quantise){.read = read_again,
+                          .ctx = s,
+                          .diag = s->diag,
+                          .samples = o->calibrate,
+                          .disable = o->disable,
+                          .method = range_method_of(o->calibration ? o->calibration : "minmax"),
+                          .opt_level = o->opt_level,
+                          .jobs = o->jobs};
+}
+
 /* --int8: sets the mode; runs the model on samples where that is asked for. */
 static int quantise(session *s, cy_quant *q) {
   const cytoc_options *o = s->o;
   q->skip = o->int8_skip;
   if (q->mode == CY_QUANT_DYNAMIC)
     return 0;
-  cytoc_quantise how = {.read = read_again,
-                        .ctx = s,
-                        .diag = s->diag,
-                        .samples = o->calibrate,
-                        .disable = o->disable,
-                        .method = range_method_of(o->calibration ? o->calibration : "minmax"),
-                        .opt_level = o->opt_level,
-                        .jobs = o->jobs};
+  cytoc_quantise how = calibration(s);
   cytoc_report_stage(&s->report, "calibrate");
   return cytoc_calibrate(&how, q);
 }
@@ -311,6 +317,23 @@ static int compile(session *s) {
   return status;
 }
 
+/* cytoc quantize */
+static int quantize(session *s) {
+  const cytoc_options *o = s->o;
+  if (!o->output || !ends_with(o->output, ".onnx"))
+    return bad_option(s, "cytoc quantize writes ONNX: expected -o FILE.onnx, found '%s'", o->output ? o->output : "nothing");
+  if (!o->calibrate)
+    return bad_option(s, "cytoc quantize needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s", "");
+  if (o->calibration && range_method_of(o->calibration) == RANGE_METHODS)
+    return bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'", o->calibration);
+  qdq_job job = {.input = o->input,
+                 .output = o->output,
+                 .skip = o->int8_skip,
+                 .import = {o->dims, o->ndims, o->shapes, o->nshapes},
+                 .calibrate = calibration(s)};
+  return qdq_write(&job);
+}
+
 static int compile_main(int argc, char **argv) {
   cytoc_options o;
   if (cytoc_options_parse(argc, argv, &o))
@@ -321,7 +344,7 @@ static int compile_main(int argc, char **argv) {
     return cy_batch_run(o.batch, o.jobs > 0 ? o.jobs : 1, compile_main);
   session s = {.o = &o, .diag = cy_diag_create()};
   s.report.verbose = o.verbose;
-  int status = compile(&s);
+  int status = o.quantize ? quantize(&s) : compile(&s);
   cy_diag_print(s.diag, stderr);
   cy_diag_destroy(s.diag);
   return status ? 1 : 0;

@@ -62,6 +62,8 @@ static void print_help(void) {
              o->value ? o->value : "");
     printf("  %-28s %s\n", head, o->help);
   }
+  printf("\ncytoc quantize MODEL.onnx -o OUT.onnx --calibrate=DIR|FILE.npz writes the model with QuantizeLinear and\n"
+         "DequantizeLinear around what can be computed in integers; it takes --calibration, --int8-skip, --dim, --shape.\n");
   printf("\nMODEL may also be a graph in text form, as --dump and --emit=graph write it.\n");
 }
 
@@ -147,7 +149,8 @@ static const option *find(const char *arg, const char **out_value) {
 
 int cytoc_options_parse(int argc, char **argv, cytoc_options *out) {
   *out = (cytoc_options){.target = "native", .opt_level = 3};
-  for (int i = 1; i < argc; i++) {
+  out->quantize = argc > 1 && !strcmp(argv[1], "quantize");
+  for (int i = out->quantize ? 2 : 1; i < argc; i++) {
     if (argv[i][0] != '-' || !argv[i][1]) {
       if (out->input)
         return bad("one model at a time: unexpected '%s'", argv[i]);

@@ -33,6 +33,7 @@ typedef struct recorder {
   sample_set *samples;
   host_tensor *inputs;
   int32_t ninputs;
+  bool plain; /* the model comes with its tensors as outputs */
 } recorder;
 
 static int complain(const recorder *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -52,9 +53,9 @@ static bool supports(const void *machine, cy_kernel *k) { return cy_machine_supp
 
 static int build(const recorder *r, cy_machine *machine, const char *path) {
   cy_graph *g = r->how->read(r->how->ctx);
-  cy_pass_options passes = {.opt_level = r->how->opt_level, .disable = r->how->disable, .quant = r->q};
+  cy_pass_options passes = {.opt_level = r->how->opt_level, .disable = r->how->disable, .quant = r->plain ? NULL : r->q};
   int status = g ? cy_passes_run(g, &passes, NULL) : -1;
-  if (!status && r->q->nlayers) {
+  if (!status && r->q->ntensors) {
     cy_lower_options lower = {.level = r->how->opt_level, .supports = supports, .target = machine};
     cy_program *p = cy_lower(g, &lower);
     cy_codegen_options c = {.machine = machine,
@@ -104,7 +105,7 @@ static int start(recorder *r) {
   temporary_path(path, sizeof path);
   int status = build(r, machine, path);
   cy_machine_close(machine);
-  if (!status && r->q->nlayers)
+  if (!status && r->q->ntensors)
     status = load(r, path);
   unlink(path);
   return status;
@@ -256,17 +257,27 @@ static int open_samples(recorder *r) {
   return r->samples ? 0 : complain(r, "%s", r->inputs ? text : "no memory");
 }
 
+static int run(recorder *r) {
+  int status = start(r);
+  if (!status && r->q->ntensors)
+    status = open_samples(r);
+  if (!status && r->q->ntensors)
+    status = choose_ranges(r);
+  unload(r);
+  samples_close(r->samples);
+  free(r->inputs);
+  return status;
+}
+
+int cytoc_observe(const cytoc_quantise *how, cy_quant *q) {
+  recorder r = {.how = how, .q = q, .plain = true};
+  return run(&r);
+}
+
 int cytoc_calibrate(const cytoc_quantise *how, cy_quant *q) {
   recorder r = {.how = how, .q = q};
   q->mode = CY_QUANT_OBSERVE;
-  int status = start(&r);
-  if (!status && q->nlayers)
-    status = open_samples(&r);
-  if (!status && q->nlayers)
-    status = choose_ranges(&r);
-  unload(&r);
-  samples_close(r.samples);
-  free(r.inputs);
+  int status = run(&r);
   q->mode = CY_QUANT_STATIC;
   return status;
 }
