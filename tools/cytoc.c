@@ -222,6 +222,13 @@ static int check_emit(session *s) {
 
 static cy_graph *read_again(void *ctx) { return read_model(ctx); }
 
+/* "1%" or "1": percent; < 0 when it is no number. */
+static double percent(const char *text) {
+  char *end;
+  double v = strtod(text, &end);
+  return end == text || !(v >= 0) || (*end && strcmp(end, "%")) ? -1 : v / 100;
+}
+
 static cytoc_quantise calibration(session *s) {
   const cytoc_options *o = s->o;
   return (cytoc_quantise){.read = read_again,
@@ -230,6 +237,7 @@ static cytoc_quantise calibration(session *s) {
                           .samples = o->calibrate,
                           .disable = o->disable,
                           .method = range_method_of(o->calibration ? o->calibration : "minmax"),
+                          .max_error = o->int8_max_error ? percent(o->int8_max_error) : 0,
                           .opt_level = o->opt_level,
                           .jobs = o->jobs};
 }
@@ -256,8 +264,8 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
   bool is_static = o->int8 && (!strcmp(o->int8, "static") || (!*o->int8 && o->calibrate));
   *out_mode = is_static ? CY_QUANT_STATIC : CY_QUANT_DYNAMIC;
   if (!o->int8)
-    return o->calibrate || o->calibration || o->int8_skip
-               ? bad_option(s, "options '--calibrate', '--calibration' and '--int8-skip' belong to '--int8'%s", "")
+    return o->calibrate || o->calibration || o->int8_skip || o->int8_max_error
+               ? bad_option(s, "options '--calibrate', '--calibration', '--int8-skip' and '--int8-max-error' belong to '--int8'%s", "")
                : 0;
   if (!is_static && *o->int8 && strcmp(o->int8, "dynamic"))
     return bad_option(s, "option '--int8' expects static or dynamic, found '%s'", o->int8);
@@ -267,6 +275,8 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
     return bad_option(s, "option '--calibrate' has no use with '--int8=dynamic'%s", "");
   if (o->calibration && range_method_of(o->calibration) == RANGE_METHODS)
     return bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'", o->calibration);
+  if (o->int8_max_error && percent(o->int8_max_error) < 0)
+    return bad_option(s, "option '--int8-max-error' expects a percentage such as 1%%, found '%s'", o->int8_max_error);
   if (!o->opt_level)
     return bad_option(s, "option '--int8' needs -O1 or more: at -O0 no pass changes the graph%s", "");
   return 0;

@@ -223,7 +223,7 @@ static void pack_observed(writer *w) {
       at++;
     if (at == g->n_output)
       grow((void ***)&g->output, &g->n_output, w->arena, v);
-    w->quant.tensor[t] = (cy_quant_tensor){.name = v->name, .output = (uint32_t)at};
+    w->quant.tensor[t] = (cy_quant_tensor){.name = v->name, .output = (uint32_t)at, .axis = -1, .channels = 1};
   }
   w->quant.ntensors = w->ntensors;
   w->observed_size = onnx__model_proto__get_packed_size(w->model);
