@@ -63,12 +63,13 @@ void cy_core_emit(cy_cg *cg, const cy_core *core);
 /* Does K fit one block for sure? Then cbuf may be NULL. */
 bool cy_core_single(const cy_core *core);
 
-/* A product without epilogue: c[rows][nv vectors] = a[rows][k] * b, packed. tab: cy_row_table of tile.mr rows. */
+/* A product without epilogue: c[rows][nv vectors] = a[rows][k] * b, packed, or += where `accumulate`, an i1.
+ * tab: cy_row_table of tile.mr rows. */
 typedef struct cy_product {
   cy_tile tile;
-  V rows, a, b, c, tab;
+  V rows, a, b, c, tab, k, accumulate;
   unsigned tails;
-  int64_t row_bytes, ldc, k; /* bytes between rows of a and of c; floats */
+  int64_t row_bytes, ldc; /* bytes between rows of a and of c */
 } cy_product;
 void cy_product_emit(cy_cg *cg, const cy_product *product);
 /* On the stack: entry r is r * stride. */
