@@ -102,7 +102,7 @@ static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
   w.tiles = total ? w.tiles : most;
   w.v_tiles = w.shared ? total : w.tiles;
   int64_t block = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w.nr), blocks = (w.c + block - 1) / block;
-  w.cb = ((w.c + blocks - 1) / blocks + 7) / 8 * 8;
+  w.cb = ((w.c + blocks - 1) / blocks + cg->W - 1) / cg->W * cg->W; /* no vector lies in two blocks */
   return w;
 }
 
