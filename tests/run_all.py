@@ -25,6 +25,7 @@ SUITES = [
     ('fuzz', 'tests/fuzz/run.py', False),
     ('cuda', None, False),
     ('onnx', 'tests/onnx/run.py', True),
+    ('quant', 'tests/quant/run.py', False),
     ('models', 'tests/models/run.py', True),
     ('zoo', 'tests/zoo/run.py', True),
 ]
