@@ -398,14 +398,24 @@ void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag) {
 }
 
 void cytoc_quantise_table(const cy_quant *q, FILE *out) {
+  uint32_t kept = 0;
+  double all = 0, ints = 0;
   fprintf(out, "%-40s %-20s %8s %9s  %s\n", "layer", "shape", "MFLOP", "error %", "verdict");
   for (uint32_t i = 0; i < q->nlayers; i++) {
     const cy_quant_layer *l = &q->layer[i];
-    fprintf(out, "%-40.40s %-20s %8.2f ", l->name, l->shape, l->macs * 2e-6);
+    char work[32] = "-", error[32] = "-";
+    if (l->macs > 0)
+      snprintf(work, sizeof work, "%.2f", l->macs * 2e-6);
     if (l->error >= 0)
-      fprintf(out, "%9.2f", l->error * 100);
-    else
-      fprintf(out, "%9s", "-");
-    fprintf(out, "  %s%s\n", l->keep ? "float: " : "int8", l->keep ? l->keep : "");
+      snprintf(error, sizeof error, "%.2f", l->error * 100);
+    fprintf(out, "%-40.40s %-20s %8s %9s  %s%s\n", l->name, l->shape, work, error, l->keep ? "float: " : "int8",
+            l->keep ? l->keep : "");
+    kept += l->keep != NULL;
+    all += l->macs;
+    ints += l->keep ? 0 : l->macs;
   }
+  fprintf(out, "%u of %u layers in int8", q->nlayers - kept, q->nlayers);
+  if (all > 0)
+    fprintf(out, ", %.1f %% of their arithmetic", 100 * ints / all);
+  fputc('\n', out);
 }
