@@ -15,6 +15,7 @@
 #include "tools/batch.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -369,4 +370,7 @@ static int compile_main(int argc, char **argv) {
   return status ? 1 : 0;
 }
 
-int main(int argc, char **argv) { return compile_main(argc, argv); }
+int main(int argc, char **argv) {
+  signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is an error of write(), here and in the linker */
+  return compile_main(argc, argv);
+}
