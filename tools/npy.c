@@ -109,9 +109,9 @@ static void copy_fortran(const host_tensor *tensor, const uint8_t *from, size_t 
   }
 }
 
-static int npy_parse(const char *path, uint8_t *file, size_t bytes, host_tensor *tensor,
-                     char error[TENSOR_ERROR_SIZE]) {
+int npy_parse(const char *path, uint8_t *file, size_t bytes, host_tensor *tensor, char error[TENSOR_ERROR_SIZE]) {
   int swap = 0;
+  memset(tensor, 0, sizeof *tensor);
   size_t header = 0, start = 0;
   if (bytes < 12 || memcmp(file, "\x93NUMPY", 6))
     return bad(path, "not a .npy file", error);
@@ -149,9 +149,9 @@ static int npy_parse(const char *path, uint8_t *file, size_t bytes, host_tensor 
 }
 
 int npy_read(const char *path, host_tensor *out_tensor, char error[TENSOR_ERROR_SIZE]) {
+  memset(out_tensor, 0, sizeof *out_tensor);
   uint8_t *file = NULL;
   size_t bytes = 0;
-  memset(out_tensor, 0, sizeof *out_tensor);
   if (file_read(path, &file, &bytes, error))
     return -1;
   int status = npy_parse(path, file, bytes, out_tensor, error);

@@ -631,12 +631,12 @@ void cy_product_emit(cy_cg *cg, const cy_product *p) {
                 p->tab,
                 zero,
                 p->b,
-                cy_i64(cg, (int64_t)p->tile.nv * cg->W * 4),
+                p->ldb ? p->ldb : cy_i64(cg, (int64_t)p->tile.nv * cg->W * 4),
                 cy_gep(cg, p->c, cy_mulc(cg, r.iv, p->ldc)),
                 cy_i64(cg, p->ldc),
                 cy_i64(cg, 1),
-                cy_i64(cg, p->k),
-                LLVMConstInt(cg->i1, 0, 0)};
+                p->k,
+                p->accumulate ? p->accumulate : LLVMConstInt(cg->i1, 0, 0)};
   r.step = next_rows(cg, p->tile, cy_sub(cg, p->rows, r.iv));
   emit_tile_call(cg, &from, r.step, args);
   cy_loop_end(cg, &r, NULL);

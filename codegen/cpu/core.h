@@ -72,11 +72,15 @@ bool cy_core_single(const cy_core *core);
 /* A product without epilogue: c[rows][nv vectors] = a[rows][k] * b, packed. tab: cy_row_table of tile.mr rows. */
 typedef struct cy_product {
   cy_tile tile;
-  V rows, a, b, c, tab;
+  V rows, a, b, c, tab, k;
+  V ldb;        /* bytes between k of b; NULL: a packed panel's */
+  V accumulate; /* i1: onto what c holds; NULL: no */
   unsigned tails;
-  int64_t row_bytes, ldc, k; /* bytes between rows of a and of c; floats */
+  int64_t row_bytes, ldc; /* bytes between rows of a and of c */
 } cy_product;
 void cy_product_emit(cy_cg *cg, const cy_product *product);
+/* gemm.c: dot products of k floats at a with eight others: <8 x float>. */
+V cy_emit_dots8(cy_cg *cg, V a, V *col, V k);
 /* On the stack: entry r is r * stride. */
 V cy_row_table(cy_cg *cg, int64_t rows, V stride_bytes);
 

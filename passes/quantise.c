@@ -1,0 +1,592 @@
+/* quantise.c - static quantisation: where quantize and dequantize stand, so that whole blocks run on integers.
+ *
+ * In:  a folded graph in f32, and a cy_quant (quantise.h) that says what to do. Out, by its mode: the same graph with the
+ * tensors to be observed, or errors to be measured, as further outputs; or with integers in it. A quantised tensor v
+ * becomes dequantize(quantize(v)), which all its readers but the model's outputs read; weights become dequantize(constant).
+ * What makes integer kernels of this is another pass; where none does, the graph is right all the same.
+ *
+ * Which tensors: what layers (contractions with constant weights) read. From there backwards through the element-wise
+ * ops that will be computed in the kernel of the contraction, pooling or so behind them ("host"): whatever else
+ * these read from memory, the other branch of a residual sum, is quantised too. If the host moves or pools data, so is what
+ * it reads. Ops that only move elements (and maximum pooling, which commutes with rounding) are rebuilt on the integers
+ * and share one scale with what they read.
+ */
+#include "quantise_int.h"
+
+#include <string.h>
+
+enum { SHARED_RANGE = 4 }; /* concatenated tensors get one scale if their ranges differ by less than this factor */
+
+typedef struct placer {
+  cy_pass *p;
+  cy_graph *g;
+  cy_quant *q;
+  cy_uses uses;
+  cy_node *nodes;   /* of block 1, as they were */
+  uint32_t nnodes, nvalues;
+  uint32_t *pos;    /* [node]: 1 + place in `nodes`; 0: in another block */
+  uint32_t *tensor; /* [value]: 1 + index in q->tensor, 0: stays float */
+  uint32_t *group;  /* [tensor]: union-find; tensors of a group share a scale */
+  cy_val *ints;     /* [tensor]: the u8 value */
+  uint32_t *inside; /* [node]: mark of the cone being walked */
+  uint32_t mark;
+} placer;
+
+static bool is_f32(const cy_graph *g, cy_val v) { return cy_type_of(g, v)->dtype == CY_F32; }
+
+/* ---- which tensors ---------------------------------------------------------------------------------------------- */
+
+/* Ops that do nothing but move elements: their integers are those of their inputs. */
+static bool moves(const cy_node_info *n) {
+  switch (n->op) {
+  case CY_OP_reshape:
+  case CY_OP_transpose:
+  case CY_OP_slice:
+  case CY_OP_expand:
+  case CY_OP_identity:
+  case CY_OP_concat:
+  case CY_OP_pool_max:
+  case CY_OP_gather:
+    return true;
+  case CY_OP_pad:
+    return true;
+  case CY_OP_resize:
+    return cy_attr_get_int(n, CY_ATTR_mode, 0) == CY_RESIZE_NEAREST;
+  default:
+    return false;
+  }
+}
+
+/* Ops in front of which integers save memory traffic, whatever they compute with inside. */
+static bool reads_integers(const cy_node_info *n) {
+  return moves(n) || n->op == CY_OP_pool_avg || n->op == CY_OP_resize || n->op == CY_OP_reduce_sum;
+}
+
+/* Inputs that are data, not sizes, indices or fillings. */
+static uint32_t data_inputs(const cy_node_info *n) { return n->op == CY_OP_concat ? n->nin : 1; }
+
+static cy_node def_here(const placer *s, cy_val v) {
+  cy_node d = cy_value_of(s->g, v)->node;
+  return d && s->pos[d] ? d : 0;
+}
+
+/* Are all readers of v in the cone being walked? */
+static bool only_inside(const placer *s, cy_val v) {
+  for (uint32_t i = s->uses.start[v]; i < s->uses.start[v + 1]; i++)
+    if (!s->uses.list[i] || s->inside[s->uses.list[i]] != s->mark)
+      return false;
+  return true;
+}
+
+static const cy_quant_tensor *q_tensor(const placer *s, cy_val v) { return &s->q->tensor[s->tensor[v] - 1]; }
+
+static void add_tensor(placer *s, cy_val v) {
+  cy_quant *q = s->q;
+  const char *name = cy_str_text(s->g, cy_value_of(s->g, v)->name);
+  cy_node d = cy_value_of(s->g, v)->node;
+  if (!*name && d)
+    name = cy_str_text(s->g, cy_node_of(s->g, d)->origin.name);
+  q->tensor[q->ntensors++] = (cy_quant_tensor){.value = v, .name = cy_arena_printf(q->arena, "%s", name)};
+  s->tensor[v] = q->ntensors;
+}
+
+typedef struct leaves {
+  cy_val list[64];
+  uint32_t n;
+} leaves;
+
+static void add_leaf(leaves *l, cy_val v) {
+  for (uint32_t i = 0; i < l->n; i++)
+    if (l->list[i] == v)
+      return;
+  if (l->n < sizeof l->list / sizeof l->list[0])
+    l->list[l->n++] = v;
+}
+
+/* The cone of element-wise ops that end in v, each read only inside of it; the values that it reads from outside. Walked
+ * by falling position, so that all readers of a value have been seen before it. */
+static void walk_cone(placer *s, cy_val v, leaves *out) {
+  cy_graph *g = s->g;
+  leaves open = {.list = {v}, .n = 1};
+  s->mark++;
+  while (open.n) {
+    uint32_t last = 0;
+    for (uint32_t i = 1; i < open.n; i++)
+      if (s->pos[def_here(s, open.list[i])] > s->pos[def_here(s, open.list[last])])
+        last = i;
+    cy_val at = open.list[last];
+    open.list[last] = open.list[--open.n];
+    cy_node d = def_here(s, at);
+    bool ew = d && cy_op_is_ew((cy_op)cy_node_of(g, d)->op) && (at == v || only_inside(s, at));
+    if (!ew) {
+      add_leaf(out, at);
+      continue;
+    }
+    s->inside[d] = s->mark;
+    const cy_node_info *n = cy_node_of(g, d);
+    for (uint32_t k = 0; k < n->nin; k++)
+      if (!cy_value_is_const(g, n->in[k]))
+        add_leaf(&open, n->in[k]);
+  }
+}
+
+/* The value whose kernel will compute the cone: the last one that only the cone reads. */
+static cy_val host_of(const placer *s, const leaves *l, cy_val v) {
+  cy_val host = 0;
+  for (uint32_t i = 0; i < l->n; i++) {
+    cy_node d = def_here(s, l->list[i]);
+    cy_op_class cls = d ? cy_op_of((cy_op)cy_node_of(s->g, d)->op)->cls : CY_CLASS_CALL;
+    if (d && cls != CY_CLASS_CALL && cls != CY_CLASS_CTRL && (l->list[i] == v || only_inside(s, l->list[i])) &&
+        (!host || s->pos[d] > s->pos[def_here(s, host)]))
+      host = l->list[i];
+  }
+  return host;
+}
+
+/* Adds v and what it is made of, with a work list: networks are deep. */
+static void mark_tensors(placer *s, cy_val first) {
+  cy_graph *g = s->g;
+  cy_val *stack = CY_NEW_ARRAY(s->p->scratch, cy_val, s->nvalues + 1);
+  bool *seen = CY_NEW_ARRAY(s->p->scratch, bool, s->nvalues + 1);
+  uint32_t top = 0;
+#define PUSH(x)                                                                                                        \
+  if (!seen[x] && !s->tensor[x] && is_f32(g, x) && !cy_value_is_const(g, x))                                           \
+  stack[top++] = x, seen[x] = true
+  PUSH(first);
+  while (top) {
+    cy_val v = stack[--top];
+    add_tensor(s, v);
+    leaves l = {.n = 0};
+    walk_cone(s, v, &l);
+    cy_val host = host_of(s, &l, v);
+    for (uint32_t i = 0; i < l.n; i++)
+      if (l.list[i] != host && l.list[i] != v && cy_same_shape(cy_type_of(g, l.list[i]), cy_type_of(g, v)))
+        PUSH(l.list[i]);
+    const cy_node_info *n = host ? cy_def(g, host) : NULL;
+    if (n && reads_integers(n))
+      for (uint32_t k = 0; k < data_inputs(n); k++)
+        PUSH(n->in[k]);
+  }
+#undef PUSH
+}
+
+/* OBSERVE: finds the layers. */
+static void list_layers(placer *s) {
+  cy_quant *q = s->q;
+  q->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, s->nnodes + 1);
+  for (uint32_t i = 0; i < s->nnodes; i++) {
+    const cy_node_info *n = cy_node_of(s->g, s->nodes[i]);
+    if (!cy_quant_eligible(s->g, n))
+      continue;
+    cy_quant_layer *l = &q->layer[q->nlayers++];
+    cy_quant_describe(q, s->g, s->nodes[i], l);
+    if (cy_quant_skipped(q, s->g, n))
+      l->keep = "skipped as asked";
+  }
+}
+
+/* The node that v's integers can be had from by doing the same with integers; NULL: none. */
+static const cy_node_info *mover_of(const placer *s, cy_val v) {
+  cy_node d = def_here(s, v);
+  const cy_node_info *n = d ? cy_node_of(s->g, d) : NULL;
+  if (!n || !moves(n) || n->out[0] != v)
+    return NULL;
+  if (n->op == CY_OP_pad && n->nin > 1 && n->in[1] && !cy_splat_is(s->g, n->in[1], 0))
+    return NULL;
+  for (uint32_t k = 0; k < data_inputs(n); k++)
+    if (!s->tensor[n->in[k]])
+      return NULL;
+  return n;
+}
+
+/* Does op n leave channels along axis 1 whole, so that a factor per channel passes through it? */
+static bool keeps_channels(const placer *s, const cy_node_info *n) {
+  const cy_type *x = cy_type_of(s->g, n->in[0]), *y = cy_type_of(s->g, n->out[0]);
+  if (x->rank < 3 || y->rank != x->rank)
+    return false;
+  if (n->op == CY_OP_concat)
+    return cy_attr_get_int(n, CY_ATTR_axis, 0) == 1;
+  return (n->op == CY_OP_pool_max || n->op == CY_OP_pad || n->op == CY_OP_resize || n->op == CY_OP_slice ||
+          n->op == CY_OP_identity) && x->dim[1] == y->dim[1];
+}
+
+/* The axis along which tensor t may be balanced, as far as it and its readers are concerned; -1: none. */
+static int balance_axis(const placer *s, uint32_t t) {
+  const cy_quant *q = s->q;
+  const cy_type *x = cy_type_of(s->g, q->tensor[t].value);
+  int axis = -1;
+  for (uint32_t i = 0; i < q->nlayers; i++)
+    if (q->layer[i].input == q->tensor[t].value && !q->layer[i].keep) {
+      int at = cy_node_of(s->g, q->layer[i].node)->op == CY_OP_matmul ? x->rank - 1 : 1;
+      if (axis >= 0 && at != axis)
+        return -1;
+      axis = at;
+    }
+  return axis >= 0 ? axis : x->rank >= 3 ? 1 : -1;
+}
+
+/* Channels, and what each tensor is made of; groups of movers are balanced along axis 1, all of them or none. */
+static void describe_tensors(placer *s) {
+  cy_quant *q = s->q;
+  for (uint32_t t = 0; t < q->ntensors; t++) {
+    cy_quant_tensor *x = &q->tensor[t];
+    const cy_node_info *n = mover_of(s, x->value);
+    x->axis = balance_axis(s, t);
+    if (n) {
+      x->nfrom = data_inputs(n);
+      x->from = CY_NEW_ARRAY(q->arena, uint32_t, x->nfrom);
+      for (uint32_t k = 0; k < x->nfrom; k++)
+        x->from[k] = s->tensor[n->in[k]] - 1;
+      x->joins = n->op == CY_OP_concat;
+      x->axis = x->axis == 1 && keeps_channels(s, n) ? 1 : -1;
+    }
+  }
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (uint32_t t = 0; t < q->ntensors; t++)
+      for (uint32_t k = 0; k < q->tensor[t].nfrom; k++) {
+        cy_quant_tensor *a = &q->tensor[t], *b = &q->tensor[q->tensor[t].from[k]];
+        bool both = a->axis == 1 && b->axis == 1;
+        changed |= !both && (a->axis >= 0 || b->axis >= 0);
+        if (!both)
+          a->axis = b->axis = -1;
+      }
+  }
+  for (uint32_t t = 0; t < q->ntensors; t++) {
+    cy_quant_tensor *x = &q->tensor[t];
+    int64_t n = 0;
+    if (x->axis >= 0 && (!cy_dim_is_const(s->g, cy_type_of(s->g, x->value)->dim[x->axis], &n) || n < 1))
+      x->axis = -1; /* its group has the same channels, known or not */
+    x->channels = x->axis >= 0 ? (uint32_t)n : 1;
+  }
+}
+
+/* Every tensor that the layers which are not kept in float give rise to; their ranges are those known before. */
+static void list_tensors(placer *s) {
+  cy_quant *q = s->q;
+  cy_quant_tensor *known = q->tensor;
+  uint32_t nknown = q->ntensors;
+  q->tensor = CY_NEW_ARRAY(q->arena, cy_quant_tensor, s->nvalues + 1);
+  q->ntensors = 0;
+  for (uint32_t i = 0; i < q->nlayers; i++)
+    if (!q->layer[i].keep)
+      mark_tensors(s, cy_node_of(s->g, q->layer[i].node)->in[0]);
+  for (uint32_t k = 0; k < nknown; k++)
+    if (s->tensor[known[k].value])
+      q->tensor[s->tensor[known[k].value] - 1] = known[k];
+  if (q->mode == CY_QUANT_OBSERVE)
+    describe_tensors(s);
+}
+
+/* ---- scales ----------------------------------------------------------------------------------------------------- */
+
+static uint32_t root(placer *s, uint32_t t) {
+  while (s->group[t] != t)
+    t = s->group[t] = s->group[s->group[t]];
+  return t;
+}
+
+static double width(const cy_quant_tensor *t) { return (t->high > 0 ? t->high : 0) - (t->low < 0 ? t->low : 0); }
+
+/* Unites the groups of tensors a and b; their ranges at the root. */
+static bool unite(placer *s, uint32_t a, uint32_t b, bool always) {
+  a = root(s, a);
+  b = root(s, b);
+  cy_quant_tensor *ta = &s->q->tensor[a], *tb = &s->q->tensor[b];
+  double wa = width(ta), wb = width(tb);
+  if (a == b)
+    return true;
+  if (!always && (wa > wb * SHARED_RANGE || wb > wa * SHARED_RANGE))
+    return false;
+  s->group[b] = a;
+  ta->low = tb->low < ta->low ? tb->low : ta->low;
+  ta->high = tb->high > ta->high ? tb->high : ta->high;
+  return true;
+}
+
+static void share_scales(placer *s) {
+  cy_quant *q = s->q;
+  for (uint32_t t = 0; t < q->ntensors; t++)
+    s->group[t] = t;
+  for (uint32_t t = 0; t < q->ntensors; t++) {
+    const cy_node_info *n = mover_of(s, q->tensor[t].value);
+    for (uint32_t k = 0; n && k < data_inputs(n); k++)
+      unite(s, t, s->tensor[n->in[k]] - 1, n->op != CY_OP_concat || q->tensor[t].balance);
+  }
+}
+
+/* ---- building --------------------------------------------------------------------------------------------------- */
+
+/* From now on, behind the node that defines v; in front of everything for a model input. */
+static void build_behind(placer *s, cy_val v) {
+  cy_node d = def_here(s, v);
+  uint32_t next = s->pos[d]; /* pos counts from 1 */
+  if (next < s->nnodes)
+    cy_build_before(s->g, s->nodes[next]);
+  else
+    cy_build_in(s->g, 1);
+  cy_origin origin = {0};
+  if (d)
+    origin = cy_node_of(s->g, d)->origin;
+  origin.pass = s->p->name;
+  cy_build_origin(s->g, &origin);
+}
+
+static cy_val rescale(cy_graph *g, cy_op op, cy_val x, cy_val scale, cy_val zero, int axis, cy_dtype dtype) {
+  cy_val in[3] = {x, scale, zero};
+  cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_block_size, 0), cy_attr_int(CY_ATTR_saturate, 1)};
+  const cy_type *t = cy_type_of(g, x);
+  cy_type type = cy_type_make(dtype, t->rank, t->dim);
+  return cy_build(g, op, in, zero ? 3 : 2, a, op == CY_OP_quantize ? 3 : 2, &type, 1);
+}
+
+/* A tensor's balance (or what is multiplied by to divide by it), shaped to broadcast. */
+static cy_val factors(placer *s, const cy_quant_tensor *x, bool inverse) {
+  cy_graph *g = s->g;
+  int rank = cy_type_of(g, x->value)->rank - x->axis;
+  cy_dim dims[CY_MAX_RANK] = {cy_dim_const(g, x->channels)};
+  for (int i = 1; i < rank; i++)
+    dims[i] = cy_dim_const(g, 1);
+  cy_type type = cy_type_make(CY_F32, rank, dims);
+  cy_val v;
+  float *f = cy_const_new(g, &type, &v);
+  for (uint32_t c = 0; c < x->channels; c++)
+    f[c] = inverse ? 1 / x->balance[c] : x->balance[c];
+  return v;
+}
+
+/* x quantised, and dequantised again: what readers of the balanced tensor get. */
+static cy_val quantised(placer *s, const cy_quant_tensor *x, cy_val scale, cy_val zero) {
+  cy_val v = x->balance ? cy_build_binary(s->g, CY_OP_mul, x->value, factors(s, x, true)) : x->value;
+  return rescale(s->g, CY_OP_quantize, v, scale, zero, 0, CY_U8);
+}
+
+/* v's integers made of those of its node's inputs, where these have the same scale; else 0. */
+static cy_val moved(placer *s, uint32_t t, cy_val zero) {
+  cy_graph *g = s->g;
+  const cy_node_info *n = mover_of(s, s->q->tensor[t].value);
+  if (!n)
+    return 0;
+  cy_val *in = CY_NEW_ARRAY(s->p->scratch, cy_val, n->nin + 2);
+  for (uint32_t k = 0; k < n->nin; k++) {
+    bool data = k < data_inputs(n);
+    in[k] = data ? s->ints[s->tensor[n->in[k]] - 1] : n->in[k];
+    if (data && (root(s, s->tensor[n->in[k]] - 1) != root(s, t) || !in[k]))
+      return 0;
+  }
+  uint32_t nin = n->nin;
+  if (n->op == CY_OP_pad) /* what stands for 0 */
+    in[1] = zero, nin = 2;
+  cy_type types[2] = {*cy_type_of(g, n->out[0])};
+  types[0].dtype = CY_U8;
+  if (n->nout > 1)
+    types[1] = *cy_type_of(g, n->out[1]);
+  bool typed = cy_op_of((cy_op)n->op)->typed;
+  return cy_build(g, (cy_op)n->op, in, nin, n->attrs, n->nattrs, typed ? types : NULL, typed ? n->nout : 0);
+}
+
+static bool is_layer(const placer *s, cy_node id) {
+  for (uint32_t i = 0; i < s->q->nlayers; i++)
+    if (s->q->layer[i].node == id)
+      return !s->q->layer[i].keep;
+  return false;
+}
+
+/* Has every reader of tensor t's value in the graph as it was, but the model's outputs and block results, read the integers'
+ * value: layers as it is, as their weights have the balance, others multiplied by that. */
+static void redirect(placer *s, uint32_t t, cy_val to) {
+  cy_graph *g = s->g;
+  cy_val from = s->q->tensor[t].value, plain = to;
+  if (s->q->tensor[t].balance) {
+    build_behind(s, from);
+    plain = cy_build_binary(g, CY_OP_mul, to, factors(s, &s->q->tensor[t], false));
+  }
+  for (uint32_t i = s->uses.start[from]; i < s->uses.start[from + 1]; i++) {
+    cy_node_info *n = s->uses.list[i] ? cy_node_of(g, s->uses.list[i]) : NULL;
+    for (uint32_t k = 0; n && k < n->nin; k++)
+      if (n->in[k] == from)
+        n->in[k] = is_layer(s, s->uses.list[i]) ? to : plain;
+  }
+}
+
+/* ints[t] for all tensors, in the order of the graph; nothing reads them yet, so that every mover sees its inputs. */
+static void build_tensors(placer *s, cy_val *out_floats) {
+  cy_quant *q = s->q;
+  uint32_t *order = CY_NEW_ARRAY(s->p->scratch, uint32_t, q->ntensors + 1), n = 0;
+  for (uint32_t t = 0; t < q->ntensors; t++)
+    if (!def_here(s, q->tensor[t].value))
+      order[n++] = t;
+  for (uint32_t i = 0; i < s->nnodes; i++)
+    for (uint32_t k = 0; k < cy_node_of(s->g, s->nodes[i])->nout; k++) {
+      cy_val v = cy_node_of(s->g, s->nodes[i])->out[k];
+      if (v && s->tensor[v])
+        order[n++] = s->tensor[v] - 1;
+    }
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t t = order[i];
+    const cy_quant_tensor *r = &q->tensor[root(s, t)];
+    float scale;
+    int zero;
+    cy_quant_u8(r->low, r->high, &scale, &zero);
+    build_behind(s, q->tensor[t].value);
+    cy_val sv = cy_build_scalar(s->g, CY_F32, scale), zv = cy_build_scalar_int(s->g, CY_U8, zero);
+    s->ints[t] = moved(s, t, zv);
+    if (!s->ints[t])
+      s->ints[t] = quantised(s, &q->tensor[t], sv, zv);
+    out_floats[t] = rescale(s->g, CY_OP_dequantize, s->ints[t], sv, zv, 0, CY_F32);
+  }
+}
+
+/* The weights of layer l as dequantize(s8 constant), built in front of it. */
+static cy_val integer_weights(placer *s, const cy_quant_layer *l) {
+  const cy_node_info *n = cy_node_of(s->g, l->node);
+  cy_val scale, w = cy_quant_weights(s->p, n, q_tensor(s, l->input)->balance, &scale);
+  cy_build_before(s->g, l->node);
+  cy_rewrite_origin(s->p, n);
+  return rescale(s->g, CY_OP_dequantize, w, scale, 0, cy_quant_weight_axis(s->g, n), CY_F32);
+}
+
+static cy_val channel_constant(placer *s, const cy_node_info *n, const float *values, uint32_t count) {
+  cy_dim d = cy_dim_const(s->g, count);
+  cy_type type = cy_type_make(CY_F32, 1, &d);
+  return cy_quant_along_channels(
+      s->g, n, cy_build_const(s->g, &type, cy_arena_copy(cy_graph_arena(s->g), values, count * sizeof *values),
+                              count * sizeof *values));
+}
+
+/* Adds the mean of what rounding changed back: to the bias behind the layer where that is a constant. */
+static void correct_bias(placer *s, const cy_quant_layer *l) {
+  cy_graph *g = s->g;
+  cy_val y = cy_node_of(g, l->node)->out[0];
+  cy_node user = s->uses.start[y + 1] - s->uses.start[y] == 1 ? s->uses.list[s->uses.start[y]] : 0;
+  cy_node_info *add = user ? cy_node_of(g, user) : NULL;
+  if (!add || add->op != CY_OP_add || add->in[0] != y || !cy_value_is_const(g, add->in[1]))
+    return;
+  cy_build_before(g, user);
+  cy_rewrite_origin(s->p, add);
+  add->in[1] = cy_build_binary(g, CY_OP_add, add->in[1], channel_constant(s, cy_node_of(g, l->node), l->correct, l->channels));
+  cy_pass_count(s->p, "biases corrected", 1);
+}
+
+static void apply(placer *s) {
+  cy_quant *q = s->q;
+  share_scales(s);
+  cy_val *floats = CY_NEW_ARRAY(s->p->scratch, cy_val, q->ntensors + 1);
+  build_tensors(s, floats);
+  for (uint32_t t = 0; t < q->ntensors; t++)
+    redirect(s, t, floats[t]);
+  for (uint32_t i = 0; i < q->nlayers; i++) {
+    if (q->layer[i].keep)
+      continue;
+    cy_val w = integer_weights(s, &q->layer[i]);
+    cy_node_of(s->g, q->layer[i].node)->in[1] = w;
+    if (q->layer[i].correct)
+      correct_bias(s, &q->layer[i]);
+    cy_pass_count(s->p, "layers", 1);
+  }
+  cy_pass_count(s->p, "tensors", q->ntensors);
+}
+
+/* ---- measuring -------------------------------------------------------------------------------------------------- */
+
+static uint32_t add_output(placer *s, const char *what, uint32_t number, cy_val v) {
+  const cy_port_info *ports;
+  uint32_t at = cy_graph_outputs(s->g, &ports);
+  char name[64];
+  snprintf(name, sizeof name, "cytoc.quantise.%s.%u", what, number);
+  cy_graph_add_output(s->g, name, v);
+  return at;
+}
+
+static cy_val sum_all(cy_graph *g, cy_val x, int but) {
+  int64_t axes[CY_MAX_RANK];
+  uint32_t n = 0;
+  for (int i = 0; i < cy_type_of(g, x)->rank; i++)
+    if (i != but)
+      axes[n++] = i;
+  return cy_build_reduce(g, CY_OP_reduce_sum, x, axes, n, false);
+}
+
+/* Layer i once more, quantised by itself, and how its output differs. */
+static void measure_layer(placer *s, uint32_t i) {
+  cy_graph *g = s->g;
+  cy_quant_layer *l = &s->q->layer[i];
+  const cy_node_info *n = cy_node_of(g, l->node);
+  const cy_quant_tensor *x = &s->q->tensor[root(s, s->tensor[l->input] - 1)];
+  float scale;
+  int zero, axis = cy_quant_out_axis(g, n);
+  cy_quant_u8(x->low, x->high, &scale, &zero);
+  cy_val w = integer_weights(s, l);
+  build_behind(s, n->out[0]);
+  cy_val sv = cy_build_scalar(g, CY_F32, scale), zv = cy_build_scalar_int(g, CY_U8, zero);
+  cy_val in[2] = {rescale(g, CY_OP_dequantize, quantised(s, q_tensor(s, l->input), sv, zv), sv, zv, 0, CY_F32), w};
+  cy_val y = cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
+  cy_val d = cy_build_binary(g, CY_OP_sub, y, n->out[0]), sums[3];
+  const cy_dim one = cy_dim_const(g, 1), count = cy_type_elems(g, cy_type_of(g, n->out[0]));
+  sums[0] = sum_all(g, cy_build_binary(g, CY_OP_mul, d, d), -1);
+  sums[1] = sum_all(g, cy_build_binary(g, CY_OP_mul, n->out[0], n->out[0]), -1);
+  sums[2] = cy_build_cast(g, cy_build_dim_scalar(g, cy_dim_div(g, count, cy_dim_const(g, l->channels))), CY_F32);
+  for (int k = 0; k < 3; k++)
+    sums[k] = cy_build_reshape(g, sums[k], &one, 1);
+  l->output = add_output(s, "sums", i, cy_build_concat(g, sums, 3, 0));
+  add_output(s, "differences", i, sum_all(g, d, axis));
+}
+
+static void measure(placer *s) {
+  share_scales(s);
+  for (uint32_t i = 0; i < s->q->nlayers; i++)
+    if (!s->q->layer[i].keep)
+      measure_layer(s, i);
+}
+
+/* ---- the pass --------------------------------------------------------------------------------------------------- */
+
+static void observe(placer *s) {
+  for (uint32_t t = 0; t < s->q->ntensors; t++)
+    s->q->tensor[t].output = add_output(s, "tensor", t, s->q->tensor[t].value);
+}
+
+static void start(placer *s) {
+  cy_graph *g = s->g;
+  const cy_block_info *block = cy_block_of(g, 1);
+  s->nnodes = block->nnodes;
+  s->nodes = CY_NEW_ARRAY(s->p->scratch, cy_node, s->nnodes + 1);
+  if (s->nnodes)
+    memcpy(s->nodes, block->nodes, s->nnodes * sizeof *s->nodes);
+  s->uses = cy_graph_uses(g, s->p->scratch);
+  s->nvalues = cy_value_count(g);
+  s->pos = CY_NEW_ARRAY(s->p->scratch, uint32_t, cy_node_count(g) + 1);
+  s->inside = CY_NEW_ARRAY(s->p->scratch, uint32_t, cy_node_count(g) + 1);
+  s->tensor = CY_NEW_ARRAY(s->p->scratch, uint32_t, s->nvalues + 1);
+  s->group = CY_NEW_ARRAY(s->p->scratch, uint32_t, s->nvalues + 1);
+  s->ints = CY_NEW_ARRAY(s->p->scratch, cy_val, s->nvalues + 1);
+  for (uint32_t i = 0; i < s->nnodes; i++)
+    s->pos[s->nodes[i]] = i + 1;
+}
+
+/* requires: swept, folded   establishes: swept   breaks: unique, folded, placed, fused */
+int cy_pass_quantise(cy_pass *p) {
+  cy_quant *q = p->options->quant;
+  if (!q)
+    return 0;
+  if (q->mode == CY_QUANT_DYNAMIC) {
+    cy_quant_dynamic(p, q);
+    cy_build_in(p->g, 1);
+    cy_graph_sweep(p->g);
+    return 0;
+  }
+  placer s = {.p = p, .g = p->g, .q = q};
+  start(&s);
+  if (q->mode == CY_QUANT_OBSERVE)
+    list_layers(&s);
+  list_tensors(&s);
+  if (q->mode == CY_QUANT_OBSERVE)
+    observe(&s);
+  else if (q->mode == CY_QUANT_MEASURE)
+    measure(&s);
+  else
+    apply(&s);
+  cy_build_in(p->g, 1);
+  cy_graph_sweep(p->g);
+  return 0;
+}

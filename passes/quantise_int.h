@@ -1,0 +1,22 @@
+/* quantise_int.h - what the files of the quantise passes share: which contractions can be quantised, and their weights. */
+#ifndef CY_QUANTISE_INT_H
+#define CY_QUANTISE_INT_H
+
+#include "pass_int.h"
+#include "quantise.h"
+
+/* ---- quantise_layers.c ---- */
+bool cy_quant_eligible(const cy_graph *g, const cy_node_info *n); /* f32 contraction of computed values with constant weights */
+bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *n);
+int cy_quant_out_axis(const cy_graph *g, const cy_node_info *n);    /* of the output: channels */
+int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n); /* of the weights: output channels */
+void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out);
+/* The weights of n, times balance[input channel] unless NULL, as s8 constant and a scale per output channel. */
+cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance, cy_val *out_scale);
+/* c[channels] shaped to broadcast against n's output. */
+cy_val cy_quant_along_channels(cy_graph *g, const cy_node_info *n, cy_val c);
+
+/* ---- quantise_dynamic.c ---- */
+void cy_quant_dynamic(cy_pass *p, cy_quant *q);
+
+#endif

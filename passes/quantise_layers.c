@@ -1,0 +1,168 @@
+/* quantise_layers.c - the layers that quantising is about: which contractions qualify, what they are called, their weights.
+ *
+ * In: a graph whose batch normalisations and scales are in the weights. Out: answers, and weights as s8 constants.
+ *
+ * Weights are symmetric (-127 .. 127) with a scale per output channel: their zero point is 0, so that an integer product
+ * needs no sum over activations; -128 is left out, which keeps products of pairs inside 16 bits more often.
+ */
+#include "quantise_int.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <string.h>
+
+void cy_quant_init(cy_quant *q, cy_quant_mode mode) { *q = (cy_quant){.mode = mode, .arena = cy_arena_create()}; }
+
+void cy_quant_deinit(cy_quant *q) {
+  if (q->arena)
+    cy_arena_destroy(q->arena);
+  q->arena = NULL;
+}
+
+bool cy_quant_eligible(const cy_graph *g, const cy_node_info *n) {
+  if (n->op != CY_OP_conv && n->op != CY_OP_matmul)
+    return false;
+  const cy_type *x = cy_type_of(g, n->in[0]), *w = cy_type_of(g, n->in[1]), *y = cy_type_of(g, n->out[0]);
+  return x->dtype == CY_F32 && w->dtype == CY_F32 && y->dtype == CY_F32 && cy_value_of(g, n->in[1])->data.bytes &&
+         !cy_value_is_const(g, n->in[0]) && cy_type_count(g, w) > 0;
+}
+
+/* A comma separated list of patterns against the layer's name, or its type. */
+bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *n) {
+  char pattern[512];
+  for (const char *p = q->skip; p && *p;) {
+    size_t len = strcspn(p, ",");
+    snprintf(pattern, sizeof pattern, "%.*s", (int)len, p);
+    if (!fnmatch(pattern, cy_str_text(g, n->origin.name), 0) || !fnmatch(pattern, cy_str_text(g, n->origin.op), 0))
+      return true;
+    p += len + (p[len] == ',');
+  }
+  return false;
+}
+
+int cy_quant_out_axis(const cy_graph *g, const cy_node_info *n) {
+  return n->op == CY_OP_matmul ? cy_type_of(g, n->out[0])->rank - 1 : 1;
+}
+
+int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n) {
+  return n->op == CY_OP_matmul ? cy_type_of(g, n->in[1])->rank - 1 : 0;
+}
+
+static const char *shape_text(cy_quant *q, const cy_node_info *n, const int64_t *w, int rank) {
+  if (n->op == CY_OP_matmul)
+    return cy_arena_printf(q->arena, "%lld->%lld", (long long)w[rank - 2], (long long)w[rank - 1]);
+  char kernel[128] = "";
+  size_t used = 0;
+  for (int i = 2; i < rank && used < sizeof kernel - 24; i++)
+    used += (size_t)snprintf(kernel + used, sizeof kernel - used, "%s%lld", i > 2 ? "x" : "", (long long)w[i]);
+  int64_t group = cy_attr_get_int(n, CY_ATTR_group, 1);
+  return cy_arena_printf(q->arena, group > 1 ? "%s %lld->%lld /%lld" : "%s %lld->%lld", kernel,
+                         (long long)(w[1] * group), (long long)w[0], (long long)group);
+}
+
+static bool all_finite(const cy_data *data) {
+  const cy_data_f32 *w = data->bytes;
+  for (uint64_t i = 0; i < data->size / sizeof *w; i++)
+    if (!isfinite(w[i]))
+      return false;
+  return true;
+}
+
+void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out) {
+  const cy_node_info *n = cy_node_of(g, id);
+  const cy_type *w = cy_type_of(g, n->in[1]), *y = cy_type_of(g, n->out[0]);
+  int64_t d[CY_MAX_RANK];
+  cy_type_static(g, w, d);
+  int axis = cy_quant_weight_axis(g, n);
+  const char *name = cy_str_text(g, n->origin.name), *op = cy_str_text(g, n->origin.op);
+  *out = (cy_quant_layer){.node = id,
+                          .name = *name ? cy_arena_printf(q->arena, "%s", name)
+                                        : cy_arena_printf(q->arena, "%s %d", op, (int)n->origin.index),
+                          .op = cy_arena_printf(q->arena, "%s", op),
+                          .shape = shape_text(q, n, d, w->rank),
+                          .input = n->in[0],
+                          .channels = (uint32_t)d[axis],
+                          .depthwise = n->op == CY_OP_conv && d[1] == 1 && d[0] > 1,
+                          .error = -1};
+  if (!all_finite(&cy_value_of(g, n->in[1])->data))
+    out->keep = "weights are not finite";
+  uint64_t each = n->op == CY_OP_matmul ? (uint64_t)d[axis - 1] : cy_type_count(g, w) / (uint64_t)d[0];
+  out->macs = (double)cy_type_count(g, y) * (double)each;
+  out->elements = (double)cy_type_count(g, y) + (double)cy_type_count(g, cy_type_of(g, n->in[0]));
+}
+
+/* ---- numbers ---------------------------------------------------------------------------------------------------- */
+
+void cy_quant_u8(double low, double high, float *out_scale, int *out_zero) {
+  low = low < 0 ? low : 0;
+  high = high > 0 ? high : 0;
+  float scale = (float)((high - low) / 255);
+  if (!(scale >= 1e-30f)) /* all zero: any scale will do */
+    scale = 1;
+  double zero = rint(-low / scale);
+  *out_scale = scale;
+  *out_zero = zero > 255 ? 255 : (int)zero;
+}
+
+void cy_quant_s8(const void *values, uint64_t outer, uint64_t channels, uint64_t inner, float *out_scale, int8_t *out) {
+  const cy_data_f32 *w = values;
+  memset(out_scale, 0, channels * sizeof *out_scale);
+  for (uint64_t r = 0; r < outer * channels; r++)
+    for (uint64_t i = 0; i < inner; i++) {
+      float a = fabsf(w[r * inner + i]), *most = &out_scale[r % channels];
+      *most = a > *most ? a : *most;
+    }
+  for (uint64_t c = 0; c < channels; c++)
+    out_scale[c] = out_scale[c] >= 1e-30f ? out_scale[c] / 127 : 1;
+  for (uint64_t r = 0; r < outer * channels; r++)
+    for (uint64_t i = 0; i < inner; i++) {
+      float x = rintf(w[r * inner + i] / out_scale[r % channels]);
+      out[r * inner + i] = (int8_t)(x > 127 ? 127 : x >= -127 ? x : -127);
+    }
+}
+
+/* A copy of the weights with each input channel multiplied. */
+static const void *balanced(cy_pass *p, const cy_node_info *n, const int64_t *d, int rank, const float *balance) {
+  const cy_data *data = &cy_value_of(p->g, n->in[1])->data;
+  const cy_data_f32 *w = data->bytes;
+  uint64_t count = data->size / sizeof *w;
+  float *out = CY_NEW_ARRAY(p->scratch, float, count + 1);
+  bool is_conv = n->op == CY_OP_conv;
+  uint64_t depth = (uint64_t)d[is_conv ? 1 : rank - 2], inner = 1, group = is_conv ? (uint64_t)cy_attr_get_int(n, CY_ATTR_group, 1) : 1;
+  for (int i = is_conv ? 2 : rank - 1; i < rank; i++)
+    inner *= (uint64_t)d[i];
+  uint64_t per_group = is_conv ? (uint64_t)d[0] / group : 1;
+  for (uint64_t i = 0; i < count; i++) {
+    uint64_t row = i / inner, c = row % depth;
+    if (is_conv)
+      c += row / depth / per_group * depth;
+    out[i] = w[i] * balance[c];
+  }
+  return out;
+}
+
+cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance, cy_val *out_scale) {
+  cy_graph *g = p->g;
+  const cy_type *w = cy_type_of(g, n->in[1]);
+  int axis = cy_quant_weight_axis(g, n);
+  int64_t d[CY_MAX_RANK];
+  uint64_t outer = 1, inner = 1;
+  cy_type_static(g, w, d);
+  for (int i = 0; i < w->rank; i++)
+    *(i < axis ? &outer : &inner) *= i == axis ? 1 : (uint64_t)d[i];
+  cy_type ints = cy_type_make(CY_I8, w->rank, w->dim), scales = cy_type_make(CY_F32, 1, &w->dim[axis]);
+  cy_val v;
+  int8_t *to = cy_const_new(g, &ints, &v);
+  float *scale = cy_const_new(g, &scales, out_scale);
+  const void *from = cy_value_of(g, n->in[1])->data.bytes;
+  cy_quant_s8(balance ? balanced(p, n, d, w->rank, balance) : from, outer, (uint64_t)d[axis], inner, scale, to);
+  return v;
+}
+
+cy_val cy_quant_along_channels(cy_graph *g, const cy_node_info *n, cy_val c) {
+  int rank = cy_type_of(g, n->out[0])->rank, axis = cy_quant_out_axis(g, n);
+  cy_dim dims[CY_MAX_RANK];
+  for (int i = axis; i < rank; i++)
+    dims[i - axis] = i == axis ? cy_type_of(g, c)->dim[0] : cy_dim_const(g, 1);
+  return cy_build_reshape(g, c, dims, rank - axis);
+}
