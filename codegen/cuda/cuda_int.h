@@ -50,6 +50,7 @@ typedef struct cy_cuda_arch {
 typedef struct cy_cuda_machine {
   cy_cuda_arch arch[16];
   int narch;
+  int wanted_blocks; /* a kernel should have this many, so that no multiprocessor stands idle; 0: WANTED_BLOCKS */
 } cy_cuda_machine;
 
 /* ---- schedule.c ---- */

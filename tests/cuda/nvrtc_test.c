@@ -18,6 +18,7 @@ enum {
   HMMA = 0x23c,
   LDSM = 0x83b,
   LDGSTS = 0xfae,
+  HGMMA = 0x9f0,
   OPCODES = 4096
 };
 
@@ -107,7 +108,8 @@ static void compile_all(const char *what) {
     if (*what == 'c')
       CHECK(counts[FFMA] + counts[FFMA_CONSTANT] > 1000);
     if (*what == 'm') {
-      CHECK(counts[HMMA] > 200 && counts[LDSM] > 80);
+      CHECK(counts[HMMA] + 8 * counts[HGMMA] > 200 && (counts[LDSM] > 80 || archs[a].suffix));
+      CHECK(archs[a].suffix ? counts[HGMMA] > 20 : !counts[HGMMA]);
       CHECK(archs[a].number < 80 ? !counts[LDGSTS] : counts[LDGSTS] > 30);
       CHECK_INT_EQ(counts[FFMA] + counts[FFMA_CONSTANT], 0); /* nothing is left to the ordinary units */
     }
@@ -158,8 +160,7 @@ int main(int argc, char **argv) {
   g = cy_graph_create(diag, "test");
   nvrtc = cy_nvrtc_open(&missing);
   add_all_cases();
-  for (int i = 0; i < ncases; i++)
-    cases[i].form = cy_cuda_schedule(&cases[i].machine, cases[i].k);
+  schedule_cases();
   int rc = check_main(argc, argv, tests, CHECK_COUNT(tests));
   free_cases();
   free(missing);
