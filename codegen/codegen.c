@@ -77,7 +77,8 @@ static void fill_stats(cy_work *b, cy_codegen_stats *st) {
   for (uint32_t i = 0; i < b->p->nconstants; i++)
     st->constants += b->constant_used[i];
   st->weights_bytes = b->p->weights_bytes;
-  if (!cy_dim_is_const(b->g, b->p->arena_bytes, &st->arena_bytes))
+  cy_dim arena = cy_dim_subst(b->g, b->p->arena_bytes, b->p->workers, cy_dim_const(b->g, 1));
+  if (!cy_dim_is_const(b->g, arena, &st->arena_bytes))
     st->arena_bytes = -1;
 }
 
@@ -116,10 +117,20 @@ static int check_output(cy_work *b) {
   return 0;
 }
 
+/* The runtime's store is in host memory, which kernels of a device do not see. */
+static int check_values(cy_work *b) {
+  if (b->machine->target == &cy_target_cpu || !cy_graph_needs_store(b->g))
+    return 0;
+  cy_diag_add(b->diag, CY_ERROR, NULL,
+              "models with strings, sequences, maps or optional values cannot be compiled for target '%s'; compile for a CPU",
+              b->machine->target->name);
+  return -1;
+}
+
 static int build(cy_work *b) {
   cy_codegen_stats none = {0}, *st = b->o->stats ? b->o->stats : &none;
   memset(st, 0, sizeof *st);
-  if (check_output(b))
+  if (check_values(b) || check_output(b))
     return -1;
   if (b->o->emit != CY_EMIT_H) {
     if (build_objects(b, st))
@@ -149,6 +160,10 @@ static void build_deinit(cy_work *b) {
 }
 
 int cy_codegen(cy_program *p, const cy_codegen_options *o) {
+  if (o->profile && o->machine->target != &cy_target_cpu) {
+    cy_diag_add(o->diag, CY_ERROR, NULL, "option '--profile' expects a CPU as target, found '%s'", o->machine->text);
+    return -1;
+  }
   cy_work b = {.p = p, .g = p->g, .o = o, .machine = o->machine, .diag = o->diag};
   b.temps = cy_temps_create(o->diag);
   if (!b.temps)

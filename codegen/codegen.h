@@ -25,6 +25,10 @@ void cy_machine_close(cy_machine *m);
 const char *cy_machine_text(const cy_machine *m);
 /* Can the target's generators compile this contraction kernel? If not, lowering makes plain loops of it. */
 bool cy_machine_supports(const cy_machine *m, cy_kernel *k);
+bool cy_machine_half_factors(const cy_machine *m); /* products keep f16 and bf16 operands */
+/* f32 products may round their factors to TF32 from now on. False: the target has no TF32. */
+bool cy_machine_allow_tf32(cy_machine *m);
+bool cy_machine_attends(const cy_machine *m); /* has a kernel for attention: it may stay one op */
 /* One line per target: what --target accepts. */
 void cy_machine_list(FILE *out);
 
@@ -43,7 +47,7 @@ cy_emit_kind cy_emit_kind_of(const char *name_or_path);
 typedef struct cy_codegen_stats {
   uint32_t kernels, steps, constants;
   uint64_t weights_bytes, output_bytes;
-  int64_t arena_bytes; /* -1: depends on the inputs' sizes */
+  int64_t arena_bytes; /* with one worker; -1: depends on the inputs' sizes */
   double kernels_seconds, host_seconds, link_seconds;
 } cy_codegen_stats;
 
@@ -59,6 +63,7 @@ typedef struct cy_codegen_options {
   void (*plan_memory)(cy_program *p); /* cy_plan_memory of passes/ */
   cy_diag_sink *diag;
   cy_codegen_stats *stats; /* may be NULL */
+  bool profile;            /* the library counts the time of every launch (CPU targets only) */
   FILE *explain;           /* a table of kernels goes here; may be NULL */
 } cy_codegen_options;
 

@@ -10,10 +10,10 @@
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"
+#include "ir/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { TEXT = 200, TYPICAL_SIZE = 64 };
 static const double cache_bytes = 8e6, bytes_per_cycle_cached = 16, bytes_per_cycle_memory = 5;
@@ -24,29 +24,9 @@ typedef struct row {
   const cy_step *launch;
   uint32_t launches;
   cy_cost cost;
-  double floor_s;
+  double floor_cycles;
   bool by_bytes;
 } row;
-
-/* Hertz: the time of a chain of multiplications and additions, four cycles a link on every x86-64 of this century. */
-static double clock_rate(void) {
-  enum { LINKS = 100000, TURNS = 9 };
-  double least = 1;
-  for (int turn = 0; turn < TURNS; turn++) {
-    struct timespec t0, t1;
-    volatile uint64_t sink;
-    clock_gettime(CLOCK_MONOTONIC, &t0);
-    uint64_t x = (uint64_t)t0.tv_nsec;
-    for (int i = 0; i < LINKS; i++)
-      x = x * 6364136223846793005u + 1442695040888963407u;
-    sink = x;
-    (void)sink;
-    clock_gettime(CLOCK_MONOTONIC, &t1);
-    double seconds = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
-    least = seconds < least ? seconds : least;
-  }
-  return 4.0 * LINKS / least;
-}
 
 /* ---- sizes that are not known ---- */
 
@@ -62,12 +42,16 @@ static bool is_batch(cy_graph *g, cy_sym s) {
   return false;
 }
 
-static int64_t *guess_sizes(cy_work *b, FILE *out) {
+static int64_t *guess_sizes(cy_work *b) {
   int64_t *syms = calloc(cy_sym_count(b->g) + 1, sizeof *syms);
   if (!syms)
     abort();
   for (uint32_t s = 1; s <= cy_sym_count(b->g); s++)
     syms[s] = s == b->p->workers || is_batch(b->g, s) ? 1 : TYPICAL_SIZE;
+  return syms;
+}
+
+static void print_sizes(cy_work *b, const int64_t *syms, FILE *out) {
   cy_sym *inputs;
   uint32_t n = cy_input_symbols(b->g, &inputs);
   for (uint32_t i = 0; i < n; i++)
@@ -75,7 +59,6 @@ static int64_t *guess_sizes(cy_work *b, FILE *out) {
             (long long)syms[inputs[i]]);
   if (n)
     fputs(" (fix them by --dim)\n", out);
-  return syms;
 }
 
 /* ---- rows ---- */
@@ -98,13 +81,13 @@ static void note_launches(cy_work *b, const cy_step *s, row *rows, uint32_t *n) 
   }
 }
 
-static void find_floor(const cy_work *b, row *r, const int64_t *syms, double rate) {
+static void find_floor(const cy_work *b, row *r, const int64_t *syms) {
   r->cost = cy_kernel_cost(r->plan->kernel, syms);
   double bytes = r->cost.read_bytes + r->cost.write_bytes;
   double work = r->cost.flops / (strstr(r->plan->algorithm, "winograd") ? winograd_saving : 1) / b->machine->flops_per_cycle;
   double moves = bytes / (bytes > cache_bytes ? bytes_per_cycle_memory : bytes_per_cycle_cached);
   r->by_bytes = moves > work;
-  r->floor_s = (r->by_bytes ? moves : work) / rate;
+  r->floor_cycles = r->by_bytes ? moves : work;
 }
 
 typedef struct order {
@@ -167,25 +150,43 @@ static const char *layout_text(cy_work *b, const row *r, char *text) {
   return plain ? "rows" : text;
 }
 
-static void print_row(cy_work *b, const row *r, FILE *out) {
+static const char *origin_text(cy_work *b, const row *r) {
+  return r->launch->nfused ? cy_str_text(b->g, cy_node_of(b->g, r->launch->fused[0])->origin.name) : "";
+}
+
+static void print_row(cy_work *b, const row *r, double rate, FILE *out) {
   char ops[TEXT], layout[CY_MAX_RANK + 1], floor[32] = "-";
   if (b->machine->flops_per_cycle > 0)
-    snprintf(floor, sizeof floor, "%.2f %s", r->floor_s * 1e6, r->by_bytes ? "mem" : "fma");
+    snprintf(floor, sizeof floor, "%.2f %s", r->floor_cycles / rate * 1e6, r->by_bytes ? "mem" : "fma");
   sort_fused(b, r);
   ops_text(b, r, ops);
   fprintf(out, "%-34s %4u  %-18s %-6s %10.3f %9.3f %12s  %s", r->plan->symbol, r->launches, r->plan->algorithm,
           layout_text(b, r, layout), r->cost.flops / 1e6, (r->cost.read_bytes + r->cost.write_bytes) / 1e6, floor, ops);
-  const char *origin = r->launch->nfused ? cy_str_text(b->g, cy_node_of(b->g, r->launch->fused[0])->origin.name) : "";
+  const char *origin = origin_text(b, r);
   fprintf(out, *origin ? "  from '%s'\n" : "%s\n", origin);
 }
 
+cy_launch_facts cy_launch_explain(cy_work *b, const cy_step *launch, const cy_kernel_plan *plan) {
+  char ops[TEXT];
+  row r = {.plan = plan, .launch = launch};
+  int64_t *syms = guess_sizes(b);
+  find_floor(b, &r, syms);
+  free(syms);
+  sort_fused(b, &r);
+  ops_text(b, &r, ops);
+  return (cy_launch_facts){.ops = cy_arena_printf(cy_graph_arena(b->g), "%s", ops),
+                           .node = origin_text(b, &r),
+                           .floor_cycles = b->machine->flops_per_cycle > 0 ? r.floor_cycles : 0};
+}
+
 void cy_explain(cy_work *b, FILE *out) {
-  double rate = clock_rate(), flops = 0, bytes = 0, floor_s = 0;
+  double rate = cy_clock_rate(), flops = 0, bytes = 0, floor_s = 0;
   uint32_t n = 0;
   fprintf(out, "target %s, one core: %.2f GHz, %.0f flop a cycle; %.0f bytes a cycle up to %.0f MB, %.0f beyond\n",
           b->machine->text, rate / 1e9, b->machine->flops_per_cycle, bytes_per_cycle_cached, cache_bytes / 1e6,
           bytes_per_cycle_memory);
-  int64_t *syms = guess_sizes(b, out);
+  int64_t *syms = guess_sizes(b);
+  print_sizes(b, syms, out);
   row *rows = calloc(b->nplans + 1, sizeof *rows);
   if (!rows)
     abort();
@@ -193,11 +194,11 @@ void cy_explain(cy_work *b, FILE *out) {
   fprintf(out, "%-34s %4s  %-18s %-6s %10s %9s %12s  %s\n", "kernel", "runs", "algorithm", "layout", "MFLOP", "MB",
           "floor us", "ops fused");
   for (uint32_t i = 0; i < n; i++) {
-    find_floor(b, &rows[i], syms, rate);
-    print_row(b, &rows[i], out);
+    find_floor(b, &rows[i], syms);
+    print_row(b, &rows[i], rate, out);
     flops += rows[i].launches * rows[i].cost.flops;
     bytes += rows[i].launches * (rows[i].cost.read_bytes + rows[i].cost.write_bytes);
-    floor_s += rows[i].launches * rows[i].floor_s;
+    floor_s += rows[i].launches * rows[i].floor_cycles / rate;
   }
   fprintf(out, "%-34s %4s  %-18s %-6s %10.3f %9.3f %12.2f\n", "all launches", "", "", "", flops / 1e6, bytes / 1e6, floor_s * 1e6);
   free(rows);

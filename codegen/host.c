@@ -313,6 +313,7 @@ static void host_deinit(cy_host *h) {
   free(h->plan_of);
   free(h->memo);
   free(h->memo_turn);
+  free(h->profile);
 }
 
 static int write_buffer(cy_work *b, LLVMMemoryBufferRef buffer, const char *text, const char *path) {
@@ -396,6 +397,7 @@ int cy_host_emit(cy_work *b, cy_code_kind kind) {
   LLVMValueRef plan = emit_plan(h, "plan");
   cy_host_emit_run(h, "run");
   cy_host_emit_model(h, plan, LLVMGetNamedFunction(h->cg->module, "run"));
+  cy_host_profile_table(h);
   const char *path = cy_temps_file(b->temps, base[kind]);
   int rc = finish_module(h, kind, path);
   if (rc == 0) {

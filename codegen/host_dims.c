@@ -164,8 +164,10 @@ static cy_dim stmts_work(cy_host *h, cy_kernel *k, const cy_stmt *s, bool lanes,
 
 static cy_dim contraction_macs(cy_host *h, const cy_contraction *c) {
   cy_dim n;
-  if (c->kind == CY_CONTRACT_MATMUL) {
-    n = cy_dim_mul(h->g, cy_dim_mul(h->g, c->m, c->n), c->k);
+  if (c->kind == CY_CONTRACT_MATMUL || c->kind == CY_CONTRACT_ATTENTION) {
+    bool attention = c->kind == CY_CONTRACT_ATTENTION;
+    n = attention ? cy_dim_mul(h->g, c->keys, cy_dim_add(h->g, c->n, c->k)) : cy_dim_mul(h->g, c->n, c->k);
+    n = cy_dim_mul(h->g, n, c->m);
     for (int i = 0; i < c->nbatch; i++)
       n = cy_dim_mul(h->g, n, c->batch[i]);
     return n;

@@ -48,6 +48,8 @@ struct cy_host {
   uint32_t plan_mask;
   uint32_t max_slots, max_in, max_out; /* over all steps */
   int nparts;
+  LLVMValueRef *profile; /* rows of the launches emitted */
+  uint32_t n_profile, profile_cap;
   cy_host_fn fn;
   /* values of dims in the code emitted since the last place where that might have become wrong */
   LLVMValueRef *memo;
@@ -88,6 +90,12 @@ void cy_host_scratch_syms(cy_host *h, const cy_kernel_plan *plan);
 
 /* ---- host_steps.c: run() ---- */
 void cy_host_emit_run(cy_host *h, const char *name);
+
+/* ---- host_profile.c: the time of launches; nothing is emitted without --profile ---- */
+/* Begins a launch's time: the start and, by out_row, where it is counted. */
+LLVMValueRef cy_host_profile_start(cy_host *h, const cy_step *s, const cy_kernel_plan *plan, LLVMValueRef *out_row);
+void cy_host_profile_stop(cy_host *h, LLVMValueRef row, LLVMValueRef start);
+void cy_host_profile_table(cy_host *h); /* cyto_model_profile() */
 
 /* ---- host_model.c: cyrt_model, <name>_model, <name>_run, cyto_model_query ---- */
 void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run);

@@ -130,7 +130,9 @@ static void emit_launch(cy_host *h, const cy_step *s) {
   alloc_scratch(h, s, plan);
   fill_pointers(h, s, plan);
   cy_host_size_slots(h, plan);
+  LLVMValueRef row = NULL, start = cy_host_profile_start(h, s, plan, &row);
   device_of(h)->launch(h, s, plan);
+  cy_host_profile_stop(h, row, start);
 }
 
 /* ---- kernels that are functions of this program ---- */

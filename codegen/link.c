@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"
+#include "runtime/cyto_abi.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -132,7 +133,8 @@ static int link_shared(cy_work *b, const char *near) {
   const char *script_path = cy_temps_file(b->temps, "exports");
   const char *runtime = cy_temps_file(b->temps, "libcyto.a");
   int n = snprintf(script, sizeof script,
-                   "{ global: cyto_model_query; %s_run; %s_model; cyrt_process_pool; local: *; };\n", b->name, b->name);
+                   "{ global: cyto_model_query;%s %s_run; %s_model; cyrt_process_pool; local: *; };\n",
+                   b->o->profile ? " " CYTO_MODEL_PROFILE ";" : "", b->name, b->name);
   if (write_file(b, script_path, script, (size_t)n) || write_runtime(b, runtime))
     return -1;
   static const char *const flags[] = {

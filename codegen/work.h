@@ -36,6 +36,12 @@ void cy_kernels_bind_scratch(cy_work *b);     /* after emit: sizes of the scratc
 
 /* ---- explain.c: the table of kernels ---- */
 void cy_explain(cy_work *b, FILE *out);
+/* What is told of one launch; texts live as long as the graph. */
+typedef struct cy_launch_facts {
+  const char *ops, *node; /* fused ops; the ONNX node of the first of them, "" when there is none */
+  double floor_cycles;    /* of one core; 0: not known */
+} cy_launch_facts;
+cy_launch_facts cy_launch_explain(cy_work *b, const cy_step *launch, const cy_kernel_plan *plan);
 
 /* ---- shards.c: machine code for all kernels; appends to b->objects. 0, or -1 after a diagnostic ---- */
 int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b));
@@ -56,6 +62,7 @@ void cy_elf_data_object(const char *section, const char *symbol, uint64_t bytes,
 
 /* ---- host.c: the host module to files. 0, or -1 after a diagnostic ---- */
 int cy_host_emit(cy_work *b, cy_code_kind kind);
+bool cy_graph_needs_store(const cy_graph *g); /* it has strings, sequences, maps or optional values (host_model.c) */
 
 /* ---- link.c ---- */
 int cy_link(cy_work *b);

@@ -1,8 +1,7 @@
-/* onnx_attention.c - Attention of ai.onnx (23, 24) and com.microsoft's Attention and MultiHeadAttention.
+/* onnx_attention.c - Attention of ai.onnx (23 to 25) and com.microsoft's Attention and MultiHeadAttention; FlexAttention.
  *
- * All of them end in one composition over [batch, heads, sequence, size]: scores = scale * q k^T, softcap, masks,
- * softmax, times v. It has the form that exporters write, so that one pass recognises both. Masked scores become -inf
- * by a select (boolean masks, causal masks, lengths) or get the mask added (numbers).
+ * All of them bring their operands into the form [batch, heads, sequence, size] and end in one `attention` node; the
+ * composition of products and softmax takes its place where a model asks for the scores or changes them.
  */
 #include "frontend/import_int.h"
 
@@ -11,78 +10,43 @@
 #define X (n->in[0])
 #define SET(v) cy_importer_set(im, n, 0, (v))
 
+/* What the operators have beside cy_attention. */
 typedef struct attention {
-  cy_val q, k, v; /* [b, hq, s, d], [b, hkv, t, d], [b, hkv, t, dv] */
-  double scale, softcap;
-  cy_val mask;    /* number (added) or bool (true: keep), broadcasts to [b, h, s, t]; 0: none */
-  cy_val extra;   /* a second number to add; 0: none */
-  cy_val lengths; /* [b]: keys from there on are padding; 0: none */
-  bool causal;
-  cy_dim past;                    /* keys before the first query */
-  int64_t softmax_dtype;          /* 0: as it is */
-  cy_val scores, biased, weights; /* out: for those who ask */
+  cy_attention op;      /* [b, hq, s, d], [b, hkv, t, d], [b, hkv, t, dv] */
+  cy_val extra;         /* a second bias; 0: none */
+  int64_t softmax;      /* its type; 0: as it is */
+  bool wants_scores;    /* the composition, whose inner values are then in parts */
+  cy_attention_parts parts;
 } attention;
 
 static cy_dim num(cy_importer *im, int64_t v) { return cy_dim_const(im->g, v); }
 static cy_dim dim_of(cy_importer *im, cy_val v, int axis) { return cy_onnx_type(im, v)->dim[axis]; }
 
-/* Every key head serves `hq / hkv` query heads. */
-static cy_val repeat_heads(cy_importer *im, cy_val x, cy_dim heads) {
-  const cy_type t = *cy_onnx_type(im, x);
-  int64_t h, hkv;
-  if (t.dim[1] == heads)
-    return x;
-  if (!cy_dim_is_const(im->g, heads, &h) || !cy_dim_is_const(im->g, t.dim[1], &hkv) || hkv < 1 || h % hkv)
-    return cy_build_error(im->g, NULL, "%s query heads cannot share %s key heads", cy_dim_text(im->g, heads),
-                          cy_dim_text(im->g, t.dim[1]));
-  cy_dim one[5] = {t.dim[0], t.dim[1], num(im, 1), t.dim[2], t.dim[3]},
-         all[5] = {t.dim[0], t.dim[1], num(im, h / hkv), t.dim[2], t.dim[3]};
-  cy_dim out[4] = {t.dim[0], heads, t.dim[2], t.dim[3]};
-  return cy_build_reshape(im->g, cy_build_expand(im->g, cy_build_reshape(im->g, x, one, 5), all, 5), out, 4);
-}
-
-static cy_val apply_masks(cy_importer *im, const attention *a, cy_val s) {
-  if (!s)
-    return 0;
-  cy_dim grid[2] = {dim_of(im, a->q, 2), dim_of(im, a->k, 2)};
-  if (a->mask && cy_onnx_type(im, a->mask)->dtype == CY_BOOL)
-    s = SELECT(a->mask, s, LIKE(s, -INFINITY));
-  else if (a->mask)
-    s = ADD(s, CAST(a->mask, cy_onnx_type(im, s)->dtype));
-  s = a->extra ? ADD(s, a->extra) : s;
-  cy_val column = cy_build_iota(im->g, CY_I64, grid, 2, 1);
-  if (a->causal) {
-    cy_val last = ADD(cy_build_iota(im->g, CY_I64, grid, 2, 0), cy_build_dim_scalar(im->g, a->past));
-    s = SELECT(BINARY(le, column, last), s, LIKE(s, -INFINITY));
-  }
-  if (a->lengths) {
-    cy_dim d[4] = {dim_of(im, a->lengths, 0), num(im, 1), num(im, 1), num(im, 1)};
-    s = SELECT(BINARY(lt, column, cy_build_reshape(im->g, CAST(a->lengths, CY_I64), d, 4)), s, LIKE(s, -INFINITY));
-  }
-  return s;
+/* Does softmax in its type give what f32 arithmetic of the operands' type gives anyway? */
+static bool softmax_is_usual(cy_importer *im, const attention *a) {
+  cy_dtype own = (cy_dtype)cy_onnx_type(im, a->op.q)->dtype;
+  return !a->softmax || (cy_dtype)a->softmax == own || (a->softmax == CY_F32 && own != CY_F64);
 }
 
 /* Result [b, hq, s, dv]. */
 static cy_val attend(cy_importer *im, attention *a) {
-  static const int64_t swap[4] = {0, 1, 3, 2};
-  if (!a->q || !a->k || !a->v)
+  cy_attention *op = &a->op;
+  if (!op->q || !op->k || !op->v)
     return 0;
-  cy_dim heads = dim_of(im, a->q, 1);
-  cy_dtype dtype = cy_onnx_type(im, a->q)->dtype;
-  cy_val k = repeat_heads(im, a->k, heads), v = repeat_heads(im, a->v, heads);
-  if (!k || !v)
-    return 0;
-  cy_val s = MUL(cy_build_matmul(im->g, a->q, cy_build_transpose(im->g, k, swap), dtype), LIKE(a->q, a->scale));
-  if (a->softcap > 0 && s)
-    s = MUL(UNARY(tanh, DIV(s, LIKE(s, a->softcap))), LIKE(s, a->softcap));
-  a->scores = s;
-  a->biased = s = apply_masks(im, a, s);
-  if (s && a->softmax_dtype)
-    s = CAST(s, (cy_dtype)a->softmax_dtype);
-  cy_attr axis = cy_attr_int(CY_ATTR_axis, 3);
-  s = s ? cy_build(im->g, CY_OP_softmax, &s, 1, &axis, 1, NULL, 1) : 0;
-  a->weights = s ? CAST(s, dtype) : 0;
-  return a->weights ? cy_build_matmul(im->g, a->weights, v, dtype) : 0;
+  int64_t h, own;
+  cy_dim heads = dim_of(im, op->q, 1), kept = dim_of(im, op->k, 1);
+  if (heads != kept && (!cy_dim_is_const(im->g, heads, &h) || !cy_dim_is_const(im->g, kept, &own) || own < 1 || h % own))
+    return cy_build_error(im->g, NULL, "%s query heads cannot share %s key heads", cy_dim_text(im->g, heads),
+                          cy_dim_text(im->g, kept));
+  if (op->mask && cy_onnx_type(im, op->mask)->dtype != CY_BOOL) {
+    op->bias = CAST(op->mask, cy_onnx_type(im, op->q)->dtype);
+    op->mask = 0;
+  }
+  if (a->extra)
+    op->bias = op->bias ? ADD(op->bias, a->extra) : a->extra;
+  if (a->wants_scores || !softmax_is_usual(im, a))
+    return cy_build_attention_plain(im->g, op, (cy_dtype)a->softmax, &a->parts);
+  return cy_build_attention(im->g, op);
 }
 
 /* [b, s, h * d] -> [b, h, s, d] */
@@ -125,45 +89,47 @@ static cy_val widen_mask(cy_importer *im, cy_val mask, cy_dim keys) {
 static bool set_scores(cy_importer *im, const cy_onnx_node *n, const attention *a, int64_t mode) {
   if (!cy_onnx_wants(n, 3))
     return true;
-  return cy_importer_set(im, n, 3, mode == 2 ? a->biased : mode == 3 ? a->weights : a->scores);
+  const cy_attention_parts *p = &a->parts;
+  return cy_importer_set(im, n, 3, mode == 2 ? p->biased : mode == 3 ? p->weights : p->scores);
 }
 
 IMPORT(attention) {
-  attention a = {.q = X, .k = n->in[1], .v = n->in[2], .mask = n->in[3], .lengths = n->in[6], .past = num(im, 0)};
+  attention a = {
+      .op = {.q = X, .k = n->in[1], .v = n->in[2], .mask = n->in[3], .lengths = n->in[6]}, .wants_scores = cy_onnx_wants(n, 3)};
   int rank = cy_onnx_type(im, X)->rank;
   int64_t hq = cy_onnx_int(im, n, "q_num_heads", 0), hkv = cy_onnx_int(im, n, "kv_num_heads", 0);
-  if (cy_onnx_type(im, a.k)->rank != rank || cy_onnx_type(im, a.v)->rank != rank ||
+  if (cy_onnx_type(im, a.op.k)->rank != rank || cy_onnx_type(im, a.op.v)->rank != rank ||
       (rank != 4 && (rank != 3 || hq < 1 || hkv < 1)))
     return cy_build_error(im->g, NULL,
                           "expected Q, K and V of rank 4, or of rank 3 with q_num_heads and kv_num_heads, found %s",
                           cy_type_text(im->g, cy_onnx_type(im, X)));
   if (rank == 3) {
-    a.q = split_heads(im, a.q, hq);
-    a.k = split_heads(im, a.k, hkv);
-    a.v = split_heads(im, a.v, hkv);
+    a.op.q = split_heads(im, a.op.q, hq);
+    a.op.k = split_heads(im, a.op.k, hkv);
+    a.op.v = split_heads(im, a.op.v, hkv);
   }
-  if (!a.q || !a.k || !a.v)
+  if (!a.op.q || !a.op.k || !a.op.v)
     return false;
   int64_t size = 1;
-  if (!cy_onnx_has(n, "scale") && !cy_dim_is_const(im->g, dim_of(im, a.q, 3), &size))
+  if (!cy_onnx_has(n, "scale") && !cy_dim_is_const(im->g, dim_of(im, a.op.q, 3), &size))
     return cy_build_error(im->g, "attribute 'scale'", "the size of a head must be known at compile time");
-  a.scale = cy_onnx_float(im, n, "scale", 1 / sqrt((double)(size > 0 ? size : 1)));
-  a.softcap = cy_onnx_float(im, n, "softcap", 0);
-  a.causal = cy_onnx_int(im, n, "is_causal", 0) != 0;
-  a.softmax_dtype = cy_onnx_int(im, n, "softmax_precision", 0);
-  if (a.softmax_dtype < 0 || a.softmax_dtype >= CY_DTYPE_COUNT ||
-      (a.softmax_dtype && !cy_dtype_is_float((cy_dtype)a.softmax_dtype)))
+  a.op.scale = cy_onnx_float(im, n, "scale", 1 / sqrt((double)(size > 0 ? size : 1)));
+  a.op.softcap = cy_onnx_float(im, n, "softcap", 0);
+  a.op.causal = cy_onnx_int(im, n, "is_causal", 0) != 0;
+  a.softmax = cy_onnx_int(im, n, "softmax_precision", 0);
+  if (a.softmax < 0 || a.softmax >= CY_REF ||
+      (a.softmax && !cy_dtype_is_float((cy_dtype)a.softmax)))
     return cy_build_error(im->g, "attribute 'softmax_precision'", "expected a float type, found %lld",
-                          (long long)a.softmax_dtype);
+                          (long long)a.softmax);
   if (n->in[4])
-    a.past = dim_of(im, n->in[4], 2);
-  a.k = append(im, n->in[4], a.k);
-  a.v = append(im, n->in[5], a.v);
-  if (!a.k || !a.v || (a.mask && !(a.mask = widen_mask(im, a.mask, dim_of(im, a.k, 2)))))
+    a.op.past = dim_of(im, n->in[4], 2);
+  a.op.k = append(im, n->in[4], a.op.k);
+  a.op.v = append(im, n->in[5], a.op.v);
+  if (!a.op.k || !a.op.v || (a.op.mask && !(a.op.mask = widen_mask(im, a.op.mask, dim_of(im, a.op.k, 2)))))
     return false;
   cy_val y = attend(im, &a);
-  cy_importer_set(im, n, 1, a.k);
-  cy_importer_set(im, n, 2, a.v);
+  cy_importer_set(im, n, 1, a.op.k);
+  cy_importer_set(im, n, 2, a.op.v);
   return set_scores(im, n, &a, cy_onnx_int(im, n, "qk_matmul_output_mode", 0)) &&
          SET(rank == 3 ? join_heads(im, y) : y);
 }
@@ -176,31 +142,31 @@ static bool ms_mask(cy_importer *im, const cy_onnx_node *n, cy_val mask, attenti
   if (!mask)
     return true;
   const cy_type t = *cy_onnx_type(im, mask);
-  cy_dim one = num(im, 1), batch = dim_of(im, a->q, 0);
+  cy_dim one = num(im, 1), batch = dim_of(im, a->op.q, 0);
   if (t.rank == 1 && (t.dim[0] == batch || !cy_dim_is(im->g, t.dim[0], 0))) {
     if (t.dim[0] != batch)
       return cy_build_error(im->g, "input 'mask_index'", "expected one length per sequence, found %s",
                             cy_type_text(im->g, &t));
-    a->lengths = mask;
+    a->op.lengths = mask;
     return true;
   }
   if (t.rank != 2 && t.rank != 3)
     return cy_build_error(im->g, "input 'mask_index'", "masks of this form are not supported: %s",
                           cy_type_text(im->g, &t));
   cy_dim d[4] = {t.dim[0], one, t.rank == 3 ? t.dim[1] : one, t.dim[t.rank - 1]};
-  cy_val keep = CAST(cy_build_reshape(im->g, mask, d, 4), cy_onnx_type(im, a->q)->dtype);
-  a->mask = keep ? MUL(SUB(LIKE(keep, 1), keep), LIKE(keep, cy_onnx_float(im, n, "mask_filter_value", -10000))) : 0;
-  return a->mask != 0;
+  cy_val keep = CAST(cy_build_reshape(im->g, mask, d, 4), cy_onnx_type(im, a->op.q)->dtype);
+  a->op.mask = keep ? MUL(SUB(LIKE(keep, 1), keep), LIKE(keep, cy_onnx_float(im, n, "mask_filter_value", -10000))) : 0;
+  return a->op.mask != 0;
 }
 
 static bool ms_scale(cy_importer *im, const cy_onnx_node *n, attention *a) {
   int64_t size;
-  a->scale = cy_onnx_float(im, n, "scale", 0);
-  if (a->scale != 0)
+  a->op.scale = cy_onnx_float(im, n, "scale", 0);
+  if (a->op.scale != 0)
     return true;
-  if (!a->q || !cy_dim_is_const(im->g, dim_of(im, a->q, 3), &size) || size < 1)
-    return a->q && cy_build_error(im->g, "attribute 'num_heads'", "the size of a head must be known at compile time");
-  a->scale = 1 / sqrt((double)size);
+  if (!a->op.q || !cy_dim_is_const(im->g, dim_of(im, a->op.q, 3), &size) || size < 1)
+    return a->op.q && cy_build_error(im->g, "attribute 'num_heads'", "the size of a head must be known at compile time");
+  a->op.scale = 1 / sqrt((double)size);
   return true;
 }
 
@@ -217,7 +183,7 @@ static cy_val past_half(cy_importer *im, cy_val past, int64_t k) {
 }
 
 IMPORT(ms_attention) {
-  attention a = {.extra = n->in[5], .past = num(im, 0), .causal = cy_onnx_int(im, n, "unidirectional", 0) != 0};
+  attention a = {.extra = n->in[5], .op.causal = cy_onnx_int(im, n, "unidirectional", 0) != 0};
   int64_t heads = cy_onnx_int(im, n, "num_heads", 0);
   uint32_t count;
   const int64_t *sizes = cy_onnx_ints(im, n, "qkv_hidden_sizes", &count);
@@ -235,15 +201,15 @@ IMPORT(ms_attention) {
     part[i] = split_heads(im, columns(im, all, at, size), heads);
     at = cy_dim_add(im->g, at, size);
   }
-  a.q = part[0];
+  a.op.q = part[0];
   if (!part[0] || !part[1] || !part[2] || !ms_scale(im, n, &a) || !ms_mask(im, n, n->in[3], &a))
     return false;
   if (n->in[4])
-    a.past = dim_of(im, n->in[4], 3);
-  a.k = append(im, past_half(im, n->in[4], 0), part[1]);
-  a.v = append(im, past_half(im, n->in[4], 1), part[2]);
+    a.op.past = dim_of(im, n->in[4], 3);
+  a.op.k = append(im, past_half(im, n->in[4], 0), part[1]);
+  a.op.v = append(im, past_half(im, n->in[4], 1), part[2]);
   if (cy_onnx_wants(n, 1)) {
-    cy_val both[2] = {a.k ? cy_build_unsqueeze(im->g, a.k, 0) : 0, a.v ? cy_build_unsqueeze(im->g, a.v, 0) : 0};
+    cy_val both[2] = {a.op.k ? cy_build_unsqueeze(im->g, a.op.k, 0) : 0, a.op.v ? cy_build_unsqueeze(im->g, a.op.v, 0) : 0};
     if (!both[0] || !both[1] || !cy_importer_set(im, n, 1, cy_build_concat(im->g, both, 2, 0)))
       return false;
   }
@@ -266,7 +232,7 @@ static cy_val operand(cy_importer *im, cy_val x, cy_val bias, cy_dim from, int64
 }
 
 IMPORT(multi_head_attention) {
-  attention a = {.extra = n->in[5], .past = num(im, 0), .causal = cy_onnx_int(im, n, "unidirectional", 0) != 0};
+  attention a = {.extra = n->in[5], .op.causal = cy_onnx_int(im, n, "unidirectional", 0) != 0};
   int64_t heads = cy_onnx_int(im, n, "num_heads", 0);
   cy_val key = n->in[1], value = n->in[2], bias = n->in[3];
   int rank = cy_onnx_type(im, X)->rank;
@@ -274,30 +240,30 @@ IMPORT(multi_head_attention) {
     return cy_build_error(im->g, NULL, "expected a query [batch, sequence, hidden] and num_heads, found %s",
                           cy_type_text(im->g, cy_onnx_type(im, X)));
   if (rank == 5) {
-    a.q = packed(im, X, 0);
-    a.k = packed(im, X, 1);
-    a.v = packed(im, X, 2);
+    a.op.q = packed(im, X, 0);
+    a.op.k = packed(im, X, 1);
+    a.op.v = packed(im, X, 2);
   } else {
     cy_dim width = dim_of(im, X, 2);
-    a.q = operand(im, X, bias, num(im, 0), heads);
+    a.op.q = operand(im, X, bias, num(im, 0), heads);
     if (key && cy_onnx_type(im, key)->rank == 5) {
-      a.k = packed(im, key, 0);
-      a.v = packed(im, key, 1);
+      a.op.k = packed(im, key, 0);
+      a.op.v = packed(im, key, 1);
     } else {
-      a.k = operand(im, key, bias, width, heads);
-      a.v = operand(im, value, bias, cy_dim_muli(im->g, width, 2), heads);
+      a.op.k = operand(im, key, bias, width, heads);
+      a.op.v = operand(im, value, bias, cy_dim_muli(im->g, width, 2), heads);
     }
   }
   if (n->in[6])
-    a.past = dim_of(im, n->in[6], 2);
-  a.k = append(im, n->in[6], a.k);
-  a.v = append(im, n->in[7], a.v);
-  if (!a.q || !a.k || !a.v)
+    a.op.past = dim_of(im, n->in[6], 2);
+  a.op.k = append(im, n->in[6], a.op.k);
+  a.op.v = append(im, n->in[7], a.op.v);
+  if (!a.op.q || !a.op.k || !a.op.v)
     return cy_build_error(im->g, NULL, "inputs 'key' and 'value' are missing");
   if (!ms_scale(im, n, &a) || !ms_mask(im, n, n->in[4], &a))
     return false;
-  cy_importer_set(im, n, 1, a.k);
-  cy_importer_set(im, n, 2, a.v);
+  cy_importer_set(im, n, 1, a.op.k);
+  cy_importer_set(im, n, 2, a.op.v);
   return SET(join_heads(im, attend(im, &a)));
 }
 
@@ -335,7 +301,7 @@ IMPORT(flex_attention) {
   if (precision != CY_F64 && precision != CY_F32 && precision != CY_F16 && precision != CY_BF16)
     return cy_build_error(im->g, "attribute 'softmax_precision'", "expected a floating-point type, found %lld",
                           (long long)precision);
-  cy_val k = repeat_heads(im, n->in[1], q.dim[1]), v = repeat_heads(im, n->in[2], q.dim[1]);
+  cy_val k = cy_build_repeat_heads(im->g, n->in[1], q.dim[1]), v = cy_build_repeat_heads(im->g, n->in[2], q.dim[1]);
   k = MUL(k, k ? LIKE(k, root) : 0);
   k = k ? cy_build_transpose(im->g, k, swap) : 0;
   cy_val s = k && v ? cy_build_matmul(im->g, MUL(X, LIKE(X, root)), k, (cy_dtype)q.dtype) : 0;

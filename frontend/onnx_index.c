@@ -110,7 +110,7 @@ IMPORT(eye_like) {
   if (t.rank != 2)
     return cy_build_error(im->g, NULL, "expected a matrix, found %s", cy_type_text(im->g, &t));
   int64_t dtype = cy_onnx_int(im, n, "dtype", t.dtype);
-  if (dtype <= 0 || dtype >= CY_DTYPE_COUNT || dtype == CY_STRING)
+  if (dtype <= 0 || dtype >= CY_REF || dtype == CY_STRING)
     return cy_build_error(im->g, "attribute 'dtype'", "element type %lld is not supported here", (long long)dtype);
   cy_val row = cy_build_iota(im->g, CY_I64, t.dim, 2, 0), column = cy_build_iota(im->g, CY_I64, t.dim, 2, 1);
   cy_val hit = BINARY(eq, column, ADD(row, cy_build_scalar_int(im->g, CY_I64, cy_onnx_int(im, n, "k", 0))));

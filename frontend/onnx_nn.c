@@ -172,6 +172,11 @@ static bool check_groups(cy_importer *im, cy_val x, cy_val w, int64_t group, cy_
 }
 
 cy_val cy_onnx_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_dtype dtype) {
+  return cy_onnx_conv_zeros(im, n, x, weights, 0, 0, dtype);
+}
+
+cy_val cy_onnx_conv_zeros(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_val x_zero, cy_val w_zero,
+                          cy_dtype dtype) {
   window w;
   if (!x || !weights || !read_window(im, n, x, weights, &w) || !resolve_pads(im, n, &w))
     return 0;
@@ -179,15 +184,15 @@ cy_val cy_onnx_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val wei
   const cy_type *tw = cy_onnx_type(im, weights);
   if (!check_groups(im, x, weights, group, tw->dim[1], tw->dim[0]))
     return 0;
-  x = apply_symbolic_pads(im, x, &w, LIKE(x, 0));
+  x = apply_symbolic_pads(im, x, &w, x_zero ? x_zero : LIKE(x, 0));
   if (!x || !window_sizes(im, &w, false))
     return 0;
   cy_type type = spatial_type(dtype, cy_onnx_type(im, x)->dim[0], tw->dim[0], &w);
   cy_attr a[4] = {cy_attr_ints(CY_ATTR_strides, w.stride, (uint32_t)w.rank),
                   cy_attr_dims(CY_ATTR_pads, w.pad, 2 * (uint32_t)w.rank),
                   cy_attr_ints(CY_ATTR_dilations, w.dilation, (uint32_t)w.rank), cy_attr_int(CY_ATTR_group, group)};
-  cy_val in[2] = {x, weights};
-  return cy_build(im->g, CY_OP_conv, in, 2, a, 4, &type, 1);
+  cy_val in[4] = {x, weights, x_zero, w_zero};
+  return cy_build(im->g, CY_OP_conv, in, w_zero ? 4 : x_zero ? 3 : 2, a, 4, &type, 1);
 }
 
 IMPORT(conv) { return SET(with_bias(im, cy_onnx_conv(im, n, X, n->in[1], cy_onnx_type(im, X)->dtype), n->in[2])); }

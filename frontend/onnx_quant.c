@@ -1,10 +1,9 @@
 /* onnx_quant.c - quantised arithmetic: QuantizeLinear and relatives, integer and QLinear matrix products and
  * convolutions.
  *
- * Integer products accumulate in i32, exactly. A matrix product keeps its 8-bit operands and corrects for the zero
- * points with row and column sums: sum (a - za)(b - zb) = ab - za * colsum(b) - zb * rowsum(a) + k * za * zb, which is
- * exact modulo 2^32. A convolution with a zero point other than 0 subtracts it first, since its padding stands for the
- * zero point.
+ * Integer products accumulate in i32, exactly: matmul and conv take 8-bit operands and their zero points. A matrix
+ * product whose left zero points differ by row, or whose right ones by matrix, corrects with row and column sums instead:
+ * sum (a - za)(b - zb) = ab - za * colsum(b) - zb * rowsum(a) + k * za * zb, which is exact modulo 2^32.
  */
 #include "frontend/import_int.h"
 
@@ -46,7 +45,7 @@ static cy_val quantize(cy_importer *im, cy_val *in, int axis, int64_t block, int
 static bool output_dtype(cy_importer *im, const cy_onnx_node *n, cy_dtype otherwise, cy_dtype *out) {
   int64_t t = cy_onnx_int(im, n, "output_dtype", 0);
   *out = t ? (cy_dtype)t : otherwise;
-  if (t >= 0 && t < CY_DTYPE_COUNT && t != CY_STRING)
+  if (t >= 0 && t < CY_REF && t != CY_STRING)
     return true;
   return cy_build_error(im->g, "attribute 'output_dtype'", "element type %lld is not supported here", (long long)t);
 }
@@ -116,8 +115,12 @@ static cy_val integer_matmul(cy_importer *im, cy_val a, cy_val b, cy_val za, cy_
     b = is_zero(im, zb) ? b : SUB(CAST(b, CY_I32), CAST(per_tensor(im, zb), CY_I32));
     return cy_onnx_matmul(im, a, b, CY_I32);
   }
-  cy_val y = cy_build_matmul(im->g, a, b, CY_I32);
   cy_val left = is_zero(im, za) ? 0 : left_parameter(im, za), right = is_zero(im, zb) ? 0 : per_tensor(im, zb);
+  if ((!left || cy_onnx_type(im, left)->rank == 0) && (!right || cy_onnx_type(im, right)->rank <= 1)) {
+    cy_type type = {.dtype = CY_I32};
+    return cy_build(im->g, CY_OP_matmul, (cy_val[]){a, b, left, right}, right ? 4 : left ? 3 : 2, NULL, 0, &type, 1);
+  }
+  cy_val y = cy_build_matmul(im->g, a, b, CY_I32);
   left = left ? CAST(left, CY_I32) : 0;
   right = right ? CAST(right, CY_I32) : 0;
   if (left)
@@ -151,13 +154,9 @@ IMPORT(qlinear_matmul) {
 }
 
 static cy_val integer_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val w, cy_val zx, cy_val zw) {
-  if (!is_zero(im, zx))
-    x = SUB(CAST(x, CY_I32), CAST(per_tensor(im, zx), CY_I32));
-  if (!is_zero(im, zw)) {
-    zw = per_tensor(im, zw);
-    w = SUB(CAST(w, CY_I32), CAST(cy_onnx_channel(im, zw, cy_onnx_type(im, w)->rank, 0), CY_I32));
-  }
-  return cy_onnx_conv(im, n, x, w, CY_I32);
+  zx = is_zero(im, zx) ? 0 : per_tensor(im, zx);
+  zw = is_zero(im, zw) ? 0 : per_tensor(im, zw);
+  return cy_onnx_conv_zeros(im, n, x, w, zx, zw, CY_I32);
 }
 
 IMPORT(conv_integer) { return SET(integer_conv(im, n, X, n->in[1], n->in[2], n->in[3])); }

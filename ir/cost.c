@@ -80,7 +80,18 @@ static double eval(const counter *c, cy_dim d) { return d ? (double)cy_dim_eval(
 static void count_contraction(counter *c, double outputs) {
   const cy_contraction *t = &c->k->contraction;
   double a, b, depth;
-  if (t->kind == CY_CONTRACT_MATMUL) {
+  if (t->kind == CY_CONTRACT_ATTENTION) {
+    double keys = eval(c, t->keys), size = eval(c, t->k), columns = eval(c, t->n), v = keys * columns;
+    depth = keys * (1 + size / (columns > 0 ? columns : 1));
+    a = eval(c, t->m) * size;
+    b = keys * size;
+    for (int i = 0; i < t->nbatch; i++) {
+      a *= cy_dim_is(c->k->g, t->a_batch[i], 0) ? 1 : eval(c, t->batch[i]);
+      b *= cy_dim_is(c->k->g, t->b_batch[i], 0) ? 1 : eval(c, t->batch[i]);
+      v *= cy_dim_is(c->k->g, t->v_batch[i], 0) ? 1 : eval(c, t->batch[i]);
+    }
+    note(&c->read[t->v], v);
+  } else if (t->kind == CY_CONTRACT_MATMUL) {
     depth = eval(c, t->k);
     a = eval(c, t->m) * depth;
     b = eval(c, t->n) * depth;
@@ -119,7 +130,15 @@ cy_cost cy_kernel_cost(cy_kernel *k, const int64_t *syms) {
   c.seen = calloc(c.nseen, 1);
   if (!c.seen)
     cy_bug("out of memory");
-  count_list(&c, k->body, turns);
+  const cy_stmt *body = k->body;
+  if (k->contraction.kind == CY_CONTRACT_ATTENTION) { /* its loops over the keys run once per row, not per output */
+    double columns = eval(&c, k->contraction.n), rows = columns > 0 ? turns / columns : 0;
+    for (const cy_stmt *s = body; s && s->kind == CY_S_FOR && s->var == k->contraction.key; s = s->next)
+      count_list(&c, s->body, rows * eval(&c, k->contraction.keys));
+    while (body && body->kind == CY_S_FOR && body->var == k->contraction.key)
+      body = body->next;
+  }
+  count_list(&c, body, turns);
   for (uint32_t i = 0; i < k->nargs; i++) {
     if (k->args[i].kind == CY_ARG_SCRATCH)
       continue;

@@ -89,7 +89,7 @@ typedef struct dot { /* one accumulator while it is summed */
   cy_dtype ta, tb;
   bool real;
   double f;
-  uint64_t i;
+  uint64_t i, a_zero, b_zero;
 } dot;
 
 static int64_t size(machine *m, cy_dim d) { return d ? cy_dim_eval(m->k->g, d, m->syms) : 0; }
@@ -106,7 +106,7 @@ static void dot_add(dot *d, int64_t at_a, int64_t at_b) {
   if (d->real)
     d->f += as_real(a, d->ta) * as_real(b, d->tb);
   else
-    d->i += a.u * b.u;
+    d->i += (a.u - d->a_zero) * (b.u - d->b_zero);
 }
 
 static void dot_matmul(dot *d) {
@@ -166,10 +166,88 @@ static void dot_conv(dot *d) {
   }
 }
 
+/* ---- attention ---- */
+
+typedef struct row { /* the weights of one row, kept for its other columns */
+  double *weight, sum;
+  int64_t keys, number;
+} row;
+
+static double product(machine *m, cy_karg a, int64_t at_a, int64_t step_a, cy_karg b, int64_t at_b, int64_t step_b, int64_t n) {
+  cy_dtype ta = m->k->args[a].dtype, tb = m->k->args[b].dtype;
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++)
+    sum += cy_scalar_load(m->args[a], ta, (uint64_t)(at_a + i * step_a)).f *
+           cy_scalar_load(m->args[b], tb, (uint64_t)(at_b + i * step_b)).f;
+  return sum;
+}
+
+static int64_t at_batch(machine *m, cy_dim offset, const cy_dim *strides) {
+  const cy_contraction *c = &m->k->contraction;
+  int64_t at = size(m, offset);
+  for (int i = 0; i < c->nbatch; i++)
+    at += m->var[c->out_var[i]] * size(m, strides[i]);
+  return at;
+}
+
+static cy_scalar rounded(machine *m, cy_local l, double v) {
+  cy_scalar s = {.f = v};
+  return cy_scalar_eval(CY_OP_cast, CY_F64, m->k->locals[l], &s);
+}
+
+static void row_weights(machine *m, row *r) {
+  const cy_contraction *c = &m->k->contraction;
+  const cy_stmt *change = m->k->body, *weigh = change->next;
+  int64_t a = at_batch(m, c->a_offset, c->a_batch) + m->var[c->out_var[c->nbatch]] * size(m, c->a_m);
+  int64_t b = at_batch(m, c->b_offset, c->b_batch), step_a = size(m, c->a_k), step_b = size(m, c->b_k), n = size(m, c->k);
+  double top = -__builtin_inf();
+  for (int64_t j = 0; j < r->keys; j++) {
+    m->local[c->score] = rounded(m, c->score, c->scale * product(m, c->a, a, step_a, c->b, b + j * size(m, c->b_n), step_b, n));
+    m->var[c->key] = j;
+    run_list(m, change->body);
+    r->weight[j] = m->local[c->score].f;
+    top = r->weight[j] > top ? r->weight[j] : top;
+  }
+  m->local[c->top] = rounded(m, c->top, top);
+  r->sum = 0;
+  for (int64_t j = 0; j < r->keys; j++) {
+    m->local[c->score].f = r->weight[j];
+    m->var[c->key] = j;
+    run_list(m, weigh->body);
+    r->weight[j] = m->local[c->score].f;
+    r->sum += r->weight[j];
+  }
+}
+
+static void run_attention(machine *m, row *r, int64_t task) {
+  const cy_contraction *c = &m->k->contraction;
+  int64_t columns = size(m, c->n), v = at_batch(m, c->v_offset, c->v_batch) + m->var[c->out_var[c->nbatch + 1]] * size(m, c->v_n);
+  if (!r->weight) {
+    r->keys = size(m, c->keys);
+    r->weight = calloc((size_t)r->keys + 1, sizeof *r->weight);
+    r->number = -1;
+    if (!r->weight)
+      cy_bug("out of memory");
+  }
+  if (r->number != task / columns)
+    row_weights(m, r);
+  r->number = task / columns;
+  double sum = 0;
+  for (int64_t j = 0; j < r->keys; j++)
+    sum += r->weight[j] * cy_scalar_load(m->args[c->v], m->k->args[c->v].dtype, (uint64_t)(v + j * size(m, c->v_k))).f;
+  m->local[c->acc] = rounded(m, c->acc, sum / r->sum);
+  run_list(m, m->k->body->next->next);
+}
+
 static void run_contraction(machine *m) {
   const cy_contraction *c = &m->k->contraction;
   cy_dtype t = m->k->locals[c->acc];
   dot d = {.m = m, .ta = m->k->args[c->a].dtype, .tb = m->k->args[c->b].dtype, .real = cy_dtype_is_float(t)};
+  int64_t column = m->var[c->out_var[c->nout_vars - 1]];
+  if (c->has_a_zero)
+    d.a_zero = cy_scalar_load(m->args[c->a_zero], d.ta, 0).u;
+  if (c->has_b_zero)
+    d.b_zero = cy_scalar_load(m->args[c->b_zero], d.tb, (uint64_t)(column * c->b_zero_step)).u;
   if (c->kind == CY_CONTRACT_MATMUL)
     dot_matmul(&d);
   else
@@ -204,6 +282,7 @@ int64_t cy_kernel_tasks_eval(cy_kernel *k, const int64_t *syms) {
 void cy_kernel_interpret(cy_kernel *k, void *const *args, const int64_t *syms, int64_t begin, int64_t end) {
   const cy_var *vars;
   uint32_t n = task_vars(k, &vars), ne = cy_expr_count(k) + 1;
+  row r = {0};
   machine m = {k, args, syms, calloc(k->nvars + 1, 8), calloc(k->nlocals + 1, 8), calloc(ne, 8), calloc(ne, 8), 0};
   if (!m.var || !m.local || !m.value || !m.stamp)
     cy_bug("out of memory");
@@ -216,9 +295,12 @@ void cy_kernel_interpret(cy_kernel *k, void *const *args, const int64_t *syms, i
     }
     if (k->contraction.kind == CY_CONTRACT_NONE)
       run_list(&m, k->body);
+    else if (k->contraction.kind == CY_CONTRACT_ATTENTION)
+      run_attention(&m, &r, t);
     else
       run_contraction(&m);
   }
+  free(r.weight);
   free(m.var);
   free(m.local);
   free(m.value);

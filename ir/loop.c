@@ -249,6 +249,13 @@ static void contraction_dims(cy_kernel *k) {
   const cy_dim matmul[] = {c->m, c->n, c->k, c->a_m, c->a_k, c->b_k, c->b_n};
   for (size_t i = 0; i < sizeof matmul / sizeof *matmul; i++)
     dim_add(k, matmul[i]);
+  if (c->kind == CY_CONTRACT_ATTENTION) {
+    const cy_dim attention[] = {c->v_offset, c->keys, c->v_k, c->v_n, c->past};
+    for (size_t i = 0; i < sizeof attention / sizeof *attention; i++)
+      dim_add(k, attention[i]);
+    for (int i = 0; i < c->nbatch; i++)
+      dim_add(k, c->v_batch[i]);
+  }
   for (int i = 0; i < c->nspatial; i++) {
     dim_add(k, c->in[i]);
     dim_add(k, c->out[i]);

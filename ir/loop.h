@@ -74,23 +74,47 @@ typedef struct cy_var_info {
 
 enum { CY_MAX_SPATIAL = 3, CY_MAX_BATCH = 6 };
 
-typedef enum cy_contraction_kind { CY_CONTRACT_NONE, CY_CONTRACT_MATMUL, CY_CONTRACT_CONV, CY_CONTRACT_CONV_TRANSPOSE } cy_contraction_kind;
+typedef enum cy_contraction_kind {
+  CY_CONTRACT_NONE,
+  CY_CONTRACT_MATMUL,
+  CY_CONTRACT_CONV,
+  CY_CONTRACT_CONV_TRANSPOSE,
+  CY_CONTRACT_ATTENTION
+} cy_contraction_kind;
 
 /* out[batch.., m, n] = sum_k a[batch.., m, k] * b[batch.., k, n], or a convolution with channels innermost. Offsets and strides are in
  * elements of the argument. Output index variables, in this order: matmul: batch.., m, n; convolution: image, spatial.., channel
- * (the absolute output channel). The last one is the natural vector axis. */
+ * (the absolute output channel). The last one is the natural vector axis.
+ *
+ * Attention: out[batch.., m, n] = sum_j w[m, j] * v[batch.., j, n] / sum_j w[m, j], j < keys, with weights from scores s[m, j] =
+ * scale * sum_k a[batch.., m, k] * b[batch.., k, j]; a, b, v are queries, keys, values. The body begins with two loops over `key`: the
+ * first changes `score` (bias, masks, softcap), the second turns it into a weight, given the greatest score of the row in `top`.
+ * Both read the output's index variables but the last. What follows is the epilogue. causal, window and past (as in
+ * cy_attention) are also spelled out in the first loop: here they tell which keys need not be looked at. */
 typedef struct cy_contraction {
   cy_contraction_kind kind;
   cy_karg a, b;           /* activations, weights (or second factor) */
   cy_dim a_offset, b_offset;
   cy_val b_const;         /* the constant behind b, 0 when b is computed at run time */
   cy_local acc;           /* read by the epilogue; dtype of the accumulation: f32, f64, i32 */
+  bool has_a_zero, has_b_zero; /* integers: the sum is over (a - a_zero) * (b - b_zero); what padding adds is 0 */
+  cy_karg a_zero, b_zero; /* of the operands' dtypes: one element; one, or one per output column (b_zero_step 0, 1) */
+  int64_t b_zero_step;
   cy_var out_var[CY_MAX_BATCH + 2];
   int nout_vars;
   /* matmul */
   int nbatch;
   cy_dim batch[CY_MAX_BATCH], a_batch[CY_MAX_BATCH], b_batch[CY_MAX_BATCH]; /* extents, strides (0: broadcast) */
   cy_dim m, n, k, a_m, a_k, b_k, b_n;                                        /* extents, strides */
+  /* attention, beside those of matmul; b_n: from key to key */
+  cy_karg v;
+  cy_dim v_offset, v_batch[CY_MAX_BATCH], keys, v_k, v_n;
+  double scale;
+  cy_local score, top;
+  cy_var key;
+  bool causal;
+  int64_t window;
+  cy_dim past;
   /* convolution; spatial axes outermost first. b is w[o][c/group][k..] row-major (conv) or w[c][o/group][k..] (transpose). */
   int nspatial;
   cy_dim images, in[CY_MAX_SPATIAL], out[CY_MAX_SPATIAL], pad[CY_MAX_SPATIAL]; /* pad: at the begin; the end follows from out */
@@ -179,6 +203,9 @@ bool cy_kernel_verify(cy_kernel *k, char *out_text, size_t capacity);
  * the whole kernel before codegen. f64 forms stay calls of libm. */
 void cy_kernel_expand_math(cy_kernel *k);
 
+/* loop_math.c: e^x for x <= 0 in f32, which is e^-87 for all below -87: the weights of a softmax. NaN stays. */
+cy_expr cy_x_exp_weight(cy_kernel *k, cy_expr x);
+
 /* loop_opt.c: schedule-independent clean-up and the choice of lanes. Merges grid and loop axes that all accesses treat as one, drops
  * axes of extent 1, picks the lane loop (unit stride first), orders the grid. Run by lowering on plain loop kernels. */
 void cy_kernel_schedule(cy_kernel *k);
@@ -186,6 +213,9 @@ void cy_kernel_schedule(cy_kernel *k);
 /* loop_opt.c: makes batch axes along which B stands still part of the rows of a matrix product, where A allows it: a product of few
  * rows reads all of B for each of them. Run by lowering once the epilogue is there. */
 void cy_kernel_fold_batches(cy_kernel *k);
+/* loop_opt.c: makes a convolution of single pixels a matrix product whose rows are all pixels, where the epilogue treats them as one
+ * axis. Run by lowering once the epilogue is there. */
+void cy_kernel_fold_pixels(cy_kernel *k);
 
 /* interp.c: runs tasks [begin, end) on host memory, syms as for cy_dim_eval. Contraction kernels run as plain nested sums. The oracle. */
 void cy_kernel_interpret(cy_kernel *k, void *const *args, const int64_t *syms, int64_t begin, int64_t end);

@@ -79,6 +79,13 @@ static cy_expr exp_parts(cy_kernel *k, cy_expr x, cy_expr *out_n_magic) {
   return add(k, p, num(k, 1));
 }
 
+cy_expr cy_x_exp_weight(cy_kernel *k, cy_expr x) {
+  cy_expr least = num(k, -87), n_magic;
+  cy_expr p = exp_parts(k, cy_x_select(k, bin(k, CY_OP_lt, x, least), least, x), &n_magic);
+  cy_expr n = bin(k, CY_OP_shl, bits(k, n_magic, CY_I32), int32(k, 23)); /* MAGIC's own bits are gone then */
+  return bits(k, add(k, bits(k, p, CY_I32), n), CY_F32);
+}
+
 static cy_expr exp_of(cy_kernel *k, cy_expr x) {
   cy_expr n_magic, p = exp_parts(k, clamp(k, x, -105, 89.5), &n_magic);
   return scale(k, p, n_magic);

@@ -150,23 +150,45 @@ static void print_ints(FILE *out, const char *label, const int64_t *v, int n) {
     fprintf(out, "%c%lld", i ? ',' : '=', (long long)v[i]);
 }
 
+static void print_attention(cy_kernel *k, FILE *out) {
+  const cy_contraction *c = &k->contraction;
+  const cy_dim keys[] = {c->keys}, strides[] = {c->v_k, c->v_n}, past[] = {c->past}, offset[] = {c->v_offset};
+  fprintf(out, " v=a%u score=t%u top=t%u key=i%u scale=%.9g", c->v, c->score, c->top, c->key, c->scale);
+  print_dims(k->g, out, "v_offset", offset, 1);
+  print_dims(k->g, out, "keys", keys, 1);
+  print_dims(k->g, out, "v_strides", strides, 2);
+  print_dims(k->g, out, "v_batch", c->v_batch, c->nbatch);
+  if (c->causal)
+    fputs(" causal", out);
+  if (c->window)
+    print_ints(out, "window", &c->window, 1);
+  if (c->causal || c->window)
+    print_dims(k->g, out, "past", past, 1);
+}
+
 static void print_contraction(cy_kernel *k, FILE *out) {
   const cy_contraction *c = &k->contraction;
-  static const char *const names[] = {"", "matmul", "conv", "conv_transpose"};
+  static const char *const names[] = {"", "matmul", "conv", "conv_transpose", "attention"};
   if (c->kind == CY_CONTRACT_NONE)
     return;
   fprintf(out, "  %s a%u a%u%s -> t%u at", names[c->kind], c->a, c->b, c->b_const ? " (constant)" : "", c->acc);
   for (int i = 0; i < c->nout_vars; i++)
     fprintf(out, " i%u", c->out_var[i]);
+  if (c->has_a_zero)
+    fprintf(out, " a_zero=a%u", c->a_zero);
+  if (c->has_b_zero)
+    fprintf(out, " b_zero=a%u%s", c->b_zero, c->b_zero_step ? "[]" : "");
   const cy_dim offsets[] = {c->a_offset, c->b_offset};
   print_dims(k->g, out, "offsets", offsets, 2);
-  if (c->kind == CY_CONTRACT_MATMUL) {
+  if (c->kind == CY_CONTRACT_MATMUL || c->kind == CY_CONTRACT_ATTENTION) {
     const cy_dim mnk[] = {c->m, c->n, c->k}, strides[] = {c->a_m, c->a_k, c->b_k, c->b_n};
     print_dims(k->g, out, "mnk", mnk, 3);
     print_dims(k->g, out, "strides", strides, 4);
     print_dims(k->g, out, "batch", c->batch, c->nbatch);
     print_dims(k->g, out, "a_batch", c->a_batch, c->nbatch);
     print_dims(k->g, out, "b_batch", c->b_batch, c->nbatch);
+    if (c->kind == CY_CONTRACT_ATTENTION)
+      print_attention(k, out);
   } else {
     const cy_dim sizes[] = {c->images, c->channels_in, c->channels_out, c->x_image, c->x_channel};
     print_dims(k->g, out, "nco", sizes, 3);
@@ -268,6 +290,8 @@ static void put_contraction(words *w, const cy_contraction *c) {
     return;
   put(w, (uint64_t)c->a << 32 | c->b);
   put(w, (uint64_t)c->acc << 1 | (c->b_const != 0));
+  put(w, c->has_a_zero ? 1 + (uint64_t)c->a_zero : 0);
+  put(w, c->has_b_zero ? 2 + 2 * (uint64_t)c->b_zero + (uint64_t)c->b_zero_step : 0);
   for (int i = 0; i < c->nout_vars; i++) {
     put(w, c->out_var[i]);
     put(w, cy_kernel_var(w->k, c->out_var[i])->extent);
@@ -280,6 +304,16 @@ static void put_contraction(words *w, const cy_contraction *c) {
   put_dims(w, c->batch, c->nbatch);
   put_dims(w, c->a_batch, c->nbatch);
   put_dims(w, c->b_batch, c->nbatch);
+  if (c->kind == CY_CONTRACT_ATTENTION) {
+    const cy_dim more[] = {c->v_offset, c->keys, c->v_k, c->v_n, c->past};
+    cy_scalar scale = {.f = c->scale};
+    put(w, (uint64_t)c->v << 32 | c->key);
+    put(w, (uint64_t)c->score << 32 | c->top);
+    put(w, scale.u);
+    put(w, (uint64_t)c->window << 1 | c->causal);
+    put_dims(w, more, sizeof more / sizeof *more);
+    put_dims(w, c->v_batch, c->nbatch);
+  }
   put_dims(w, c->in, c->nspatial);
   put_dims(w, c->out, c->nspatial);
   put_dims(w, c->pad, c->nspatial);

@@ -45,7 +45,8 @@ static uint32_t collect(cy_graph *g, const cy_uses *uses, cy_node first, product
   for (uint32_t i = uses->start[a->in[0]]; i < uses->start[a->in[0] + 1] && n < MAX_MERGE; i++) {
     cy_node u = uses->list[i];
     const cy_node_info *m = u ? cy_node_of(g, u) : NULL;
-    if (!m || m->op != CY_OP_matmul || m->block != a->block || m->in[0] != a->in[0] || !cy_value_is_const(g, m->in[1]))
+    if (!m || m->op != CY_OP_matmul || m->block != a->block || m->in[0] != a->in[0] || m->nin > 2 ||
+        !cy_value_is_const(g, m->in[1]))
       continue;
     const cy_type *w = cy_type_of(g, m->in[1]);
     bool again = n && out[n - 1].node == u;
@@ -90,7 +91,7 @@ static void visit(cy_pass *p, const cy_uses *uses, cy_node id, uint32_t nvalues,
   cy_graph *g = p->g;
   const cy_node_info *n = cy_node_of(g, id);
   product list[MAX_MERGE];
-  if (n->op != CY_OP_matmul || !cy_value_is_const(g, n->in[1]) || n->in[0] > nvalues || done[n->in[0]] ||
+  if (n->op != CY_OP_matmul || n->nin > 2 || !cy_value_is_const(g, n->in[1]) || n->in[0] > nvalues || done[n->in[0]] ||
       cy_value_is_const(g, n->in[0]) || cy_type_of(g, n->in[1])->rank != 2)
     return;
   done[n->in[0]] = true;

@@ -21,6 +21,15 @@ static void set_operands(cy_kb *b, const cy_node_info *n, cy_place **out_x, cy_p
   c->a = cy_kb_arg(b, x, (cy_dtype)cy_lower_type(l, n->in[0])->dtype, CY_ARG_READ);
   c->b = cy_kb_arg(b, w, (cy_dtype)cy_lower_type(l, n->in[1])->dtype, CY_ARG_READ);
   c->a_offset = c->b_offset = cy_dim_const(l->g, 0); /* the launch binds where the operand begins */
+  for (uint32_t k = 2; k < n->nin; k++) {
+    if (!n->in[k])
+      continue;
+    const cy_type *t = cy_lower_type(l, n->in[k]);
+    cy_karg arg = cy_kb_arg(b, cy_lower_place(l, n->in[k]), (cy_dtype)t->dtype, CY_ARG_READ);
+    *(k == 2 ? &c->has_a_zero : &c->has_b_zero) = true;
+    *(k == 2 ? &c->a_zero : &c->b_zero) = arg;
+    c->b_zero_step = k == 3 && t->rank && !cy_dim_is(l->g, t->dim[0], 1);
+  }
   const cy_buffer *buffer = &l->p->buffers[w->buffer];
   if (buffer->kind == CY_BUF_CONST)
     c->b_const = l->p->constants[buffer->index].value;
@@ -101,14 +110,17 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   return true;
 }
 
-static bool stored(cy_lowering *l, cy_val v) {
+bool cy_lower_is_stored(cy_lowering *l, cy_val v) {
   const cy_value *val = cy_value_of(l->g, v);
   return val->data.bytes || l->place[v].placed || !val->inlined;
 }
 
 static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val anchor, cy_val target) {
-  if (l->o->level == 0 || !l->o->supports || !stored(l, n->in[0]) || !stored(l, n->in[1]))
+  if (l->o->level == 0 || !l->o->supports)
     return false;
+  for (uint32_t k = 0; k < n->nin; k++)
+    if (n->in[k] && !cy_lower_is_stored(l, n->in[k]))
+      return false;
   cy_kb b;
   cy_kb_init(&b, l, cy_op_of((cy_op)n->op)->name);
   cy_expr idx[CY_MAX_RANK];
@@ -121,6 +133,8 @@ static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val anchor
   cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, c->acc));
   if (n->op == CY_OP_matmul)
     cy_kernel_fold_batches(b.k);
+  else
+    cy_kernel_fold_pixels(b.k);
   cy_kb_launch(&b, false);
   return true;
 }
@@ -149,6 +163,8 @@ static cy_place padded_input(cy_lowering *l, const cy_node_info *n) {
   cy_expr value = cy_lower_at(&b, n->in[0], in_idx);
   cy_dtype dtype = cy_compute_dtype((cy_dtype)t->dtype);
   cy_expr zero = cy_dtype_is_float(dtype) ? cy_x_const(k, dtype, 0) : cy_x_int(k, dtype, 0);
+  if (n->nin > 2 && n->in[2])
+    zero = cy_lower_at(&b, n->in[2], NULL);
   cy_kb_store(&b, &to, (cy_dtype)t->dtype, t->rank, idx, cy_x_select(k, inside, value, zero));
   cy_kb_launch(&b, true);
   return to;

@@ -88,6 +88,7 @@ cy_expr cy_lower_at(cy_kb *b, cy_val v, const cy_expr *idx);
 cy_expr cy_lower_def(cy_kb *b, cy_val v, const cy_expr *idx);
 /* The kernel's result: element idx of target, given that anchor's element is `value`, stored to target's place. */
 void cy_lower_finish(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx, cy_expr value);
+void cy_lower_read_symbols(cy_lowering *l, cy_val v);               /* sets the symbols whose value stands in v */
 void cy_lower_steps(cy_lowering *l, cy_block block);                /* appends the steps of all nodes of a block */
 
 /* ---- lower_expr.c, lower_index.c, lower_reduce.c: expressions of one output element ---- */
@@ -106,6 +107,7 @@ cy_expr cy_lower_pool(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_matmul_naive(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_conv_naive(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_conv_transpose_naive(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+bool cy_lower_is_stored(cy_lowering *l, cy_val v);                  /* its elements lie in memory, or will */
 cy_expr cy_lower_clamp(cy_kb *b, cy_expr i, cy_dim extent);         /* min(max(i, 0), extent - 1) */
 cy_expr cy_lower_in_range(cy_kb *b, cy_expr i, cy_dim extent);      /* 0 <= i < extent, bool */
 bool cy_lower_reshape_index(cy_kb *b, const cy_type *from, const cy_type *to, const cy_expr *idx, cy_expr *out_idx);
@@ -119,6 +121,7 @@ void cy_lower_cumulative(cy_lowering *l, cy_node root, cy_val anchor, cy_val tar
 void cy_lower_scatter(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);
 void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);   /* lower_rnn.c */
 void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val anchor, cy_val target); /* lower_contract.c */
+void cy_lower_attention(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);   /* lower_attention.c */
 void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);      /* lower_memory.c */
 void cy_lower_concat_places(cy_lowering *l, cy_block block);        /* before lowering: inputs placed inside outputs */
 bool cy_lower_view(cy_lowering *l, cy_node n);                      /* places n's output as a view of its input's memory */

@@ -219,6 +219,18 @@ static cy_expr product_accum(cy_kb *b, cy_local acc, cy_dtype dtype, cy_expr x, 
   return cy_x_local(b->k, acc);
 }
 
+/* Operand k of a product in the accumulator's dtype, less its zero point; column: the output's last index, or channel. */
+static cy_expr product_operand(cy_kb *b, const cy_node_info *n, uint32_t k, cy_expr value, cy_dtype dtype,
+                               cy_expr column) {
+  value = cy_x_cast(b->k, value, dtype);
+  cy_val zero = k + 2 < n->nin ? n->in[k + 2] : 0;
+  if (!zero)
+    return value;
+  const cy_type *t = cy_lower_type(b->l, zero);
+  cy_expr at = t->rank && !cy_dim_is(b->l->g, t->dim[0], 1) ? column : cy_x_index(b->k, 0);
+  return bin(b, CY_OP_sub, value, cy_x_cast(b->k, cy_lower_at(b, zero, &at), dtype));
+}
+
 cy_expr cy_lower_matmul_naive(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {
   (void)output;
   const cy_node_info *n = node_of(b, node);
@@ -236,7 +248,9 @@ cy_expr cy_lower_matmul_naive(cy_kb *b, cy_node node, uint32_t output, const cy_
   a_idx[ta->rank - 2] = idx[out->rank - 2];
   a_idx[ta->rank - 1] = b_idx[tb->rank - 2] = k;
   b_idx[tb->rank - 1] = idx[out->rank - 1];
-  return product_accum(b, acc, dtype, cy_lower_at(b, n->in[0], a_idx), cy_lower_at(b, n->in[1], b_idx), 1);
+  cy_expr x = product_operand(b, n, 0, cy_lower_at(b, n->in[0], a_idx), dtype, 0);
+  cy_expr y = product_operand(b, n, 1, cy_lower_at(b, n->in[1], b_idx), dtype, b_idx[tb->rank - 1]);
+  return product_accum(b, acc, dtype, x, y, 1);
 }
 
 cy_expr cy_lower_conv_naive(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {
@@ -271,10 +285,11 @@ cy_expr cy_lower_conv_naive(cy_kb *b, cy_node node, uint32_t output, const cy_ex
   }
   cy_expr xv =
       b->padded ? cy_kb_load(b, b->padded, (cy_dtype)x->dtype, x->rank, x_idx) : cy_lower_at(b, n->in[0], x_idx);
-  xv = cy_x_cast(b->k, xv, dtype);
+  xv = product_operand(b, n, 0, xv, dtype, 0);
   if (inside)
     xv = cy_x_select(b->k, inside, xv, neutral(b, CY_OP_add, dtype));
-  return product_accum(b, acc, dtype, xv, cy_lower_at(b, n->in[1], w_idx), 1 + win.spatial);
+  cy_expr wv = product_operand(b, n, 1, cy_lower_at(b, n->in[1], w_idx), dtype, idx[1]);
+  return product_accum(b, acc, dtype, xv, wv, 1 + win.spatial);
 }
 
 /* Gathers: output o takes input i by tap k where i * stride = o + pad - k * dilation. */

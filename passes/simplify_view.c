@@ -247,7 +247,7 @@ static cy_val conv_of_pad(cy_rewrite *rw, const cy_node_info *n) {
   for (uint32_t i = 0; i < n->nattrs; i++)
     attrs[i] = n->attrs[i].key == CY_ATTR_pads ? cy_attr_ints(CY_ATTR_pads, pads, npads) : n->attrs[i];
   cy_val in[2] = {d->in[0], n->in[1]};
-  return cy_build(g, CY_OP_conv, in, 2, attrs, n->nattrs, type_of(rw, n->out[0]), 1);
+  return n->nin > 2 ? 0 : cy_build(g, CY_OP_conv, in, 2, attrs, n->nattrs, type_of(rw, n->out[0]), 1);
 }
 
 /* ---- transposes moving down ------------------------------------------------------------------------------------- */

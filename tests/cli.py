@@ -78,6 +78,7 @@ ROWS = [
     ('explain', [MODEL, '--explain', '-o', '%s/m.so'], 0,
      ['kernel +runs +algorithm +layout +MFLOP +MB +floor us +ops', 'conv (direct|winograd).* conv add max', 'nhwc', 'all launches'],
      ['m.h', 'm.so'], None),
+    ('profile on a device', [MODEL, '--profile', '--target=sm_80', '-o', '%s/m.so'], 1, ['--profile', 'CPU', 'sm_80'], [], None),
     ('stats', [MODEL, '--stats', '-o', '%s/m.so'], 0, ['import', 'fuse', 'weights .* MB', 'peak memory'], ['m.h', 'm.so'], None),
     ('stats file', [MODEL, '--stats=%s/s.json', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so', 's.json'], json_stats),
     ('stats unwritable', [MODEL, '--stats=%s/no/s.json', '-o', '%s/m.so'], 1, ['no/s.json'], None, None),
@@ -168,6 +169,28 @@ def same_bytes(folder, args):
     return None
 
 
+def profile(folder, args):
+    """cyto-run --profile has a row for every launch of a library compiled for it, and a message for any other."""
+    outputs = []
+    for options in (['--profile'], []):
+        path = os.path.join(folder.out, 'm.so')
+        code, _, err = lib.run([args.cytoc, MODEL, '-o', path] + options, env=folder.env)
+        if code:
+            return lib.reason(err, code)
+        run = [os.path.join(args.build, 'cyto-run'), path, '--random', '1', '--dim', 'batch=3', '--repeat', '4', '--profile']
+        outputs.append(lib.run(run, env=folder.env))
+    code, out, err = outputs[0]
+    rows = [line.split() for line in out.splitlines() if re.match(r' +5 +\d', line)]
+    if code or len(rows) < 4 or 'all launches of a run' not in out or not re.search('conv .*conv add max', out):
+        return 'no table: %s' % (lib.reason(err, code) if code else out)
+    parts, whole = [float(row[1]) for row in rows[:-1]], float(rows[-1][1])
+    if min(parts) <= 0 or abs(sum(parts) - whole) > 0.02 * whole + 0.1:
+        return 'the times of the launches are not those of a run: %s, %g' % (parts, whole)
+    if outputs[1][0] != 1 or 'compile it by cytoc --profile' not in outputs[1][2]:
+        return 'without --profile: exit code %d: %s' % outputs[1][::2]
+    return None
+
+
 def no_linker(folder, args):
     path = os.path.join(folder.out, 'm.so')
     code, _, err = lib.run([args.cytoc, MODEL, '-o', path], env=dict(folder.env, PATH=folder.tmp))
@@ -210,7 +233,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     table(args, suite)
-    for test in (text_graph, same_bytes, no_linker, no_temporary_folder, interrupted, full_device):
+    for test in (text_graph, same_bytes, profile, no_linker, no_temporary_folder, interrupted, full_device):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
             folder = Folder(args, name)

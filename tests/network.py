@@ -62,6 +62,11 @@ def json_difference(name, got, want, limit):
     return None if got == want else '%s: %.80r, not %.80r' % (name, got, want)
 
 
+# What rounding an exact result to half precision costs at most, as relative RMS: errors spread evenly over a unit in the
+# last place u have RMS u / sqrt(12), and u is largest, relative to its number, just above a power of two.
+HALF_ROUNDING = {'float16': 2.0 ** -10 / 12 ** 0.5, 'bfloat16': 2.0 ** -7 / 12 ** 0.5}
+
+
 def compare(outputs, expected, limits, dtypes=()):
     """Both folders; limits: function from a reference file's name to its limit. None, or the first difference."""
     got, want = by_index(outputs), by_index(expected)
@@ -77,11 +82,7 @@ def compare(outputs, expected, limits, dtypes=()):
         else:
             dtype = dtypes[k] if k < len(dtypes) else ''
             g, w = widen(np.load(got[k]), dtype), widen(np.load(path, allow_pickle=True), dtype)
-            why = lib.difference(name, g, w, max(limits(name), HALF_ROUNDING.get(dtype, 0)))
+            why = lib.difference(name, g, w, limits(name) + HALF_ROUNDING.get(dtype, 0))
         if why:
             return why
     return None
-
-
-# An output of half precision is off by half a unit in its last place however exactly it was computed.
-HALF_ROUNDING = {'float16': 1e-3, 'bfloat16': 8e-3}

@@ -147,6 +147,7 @@ static int generate(session *s, cy_machine *machine, cy_program *p, const char *
                           .plan_memory = cy_plan_memory,
                           .diag = s->diag,
                           .stats = &s->report.code,
+                          .profile = o->profile,
                           .explain = o->explain ? stdout : NULL};
   int status = cy_codegen(p, &c);
   free(fallback);
@@ -290,6 +291,12 @@ static int compile(session *s) {
   cy_machine *machine = cy_machine_open(o->target, s->diag);
   if (!machine)
     return -1;
+  if (o->tf32 && !cy_machine_allow_tf32(machine)) {
+    cy_diag_add(s->diag, CY_ERROR, NULL, "--tf32 is for CUDA: '%s' multiplies f32 as it is; leave it out",
+                cy_machine_text(machine));
+    cy_machine_close(machine);
+    return -1;
+  }
   cy_quant quant = {0};
   if (o->int8)
     cy_quant_init(&quant, mode);
@@ -304,6 +311,8 @@ static int compile(session *s) {
                             .disable = o->disable,
                             .dump = o->dump,
                             .dump_dir = o->dump_dir,
+                            .half_factors = cy_machine_half_factors(machine),
+                            .plain_attention = o->attention ? !strcmp(o->attention, "plain") : !cy_machine_attends(machine),
                             .quant = o->int8 ? &quant : NULL,
                             .verify = o->verify};
   cytoc_report_stage(&s->report, "passes");

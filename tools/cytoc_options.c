@@ -23,6 +23,7 @@ typedef struct option {
 #define AT(field) offsetof(cytoc_options, field)
 static const option options[] = {
     {"-o", TEXT, AT(output), "FILE", "write FILE: x.so, x.a (both with the runtime), x.o; x.h is written beside it"},
+    {"--tf32", FLAG, AT(tf32), NULL, "CUDA: products of f32 may round their factors to TF32 (10 bits of mantissa)"},
     {"--target", TEXT, AT(target), "T", "native (default), x86-64-v3, x86-64-v4, a CPU name or a triple"},
     {"-O", NUMBER, AT(opt_level), "0..3", "0: eager, every op by itself; 3 (default): everything"},
     {"--dim", DIM, 0, "NAME=N", "fix a symbolic dimension ('*=1': all that are left)"},
@@ -34,7 +35,9 @@ static const option options[] = {
     {"--int8-max-error", TEXT, AT(int8_max_error), "P%", "layers whose output changes by more (RMS) stay in float"},
     {"--emit", TEXT, AT(emit), "KIND,..", "so o a h ll asm graph loops; several are written side by side"},
     {"--name", TEXT, AT(name), "ID", "prefix of the C names in the header (default: from the file name)"},
+    {"--attention", TEXT, AT(attention), "fused|plain", "plain: attention as products and softmax, always so at -O0"},
     {"--explain", FLAG, AT(explain), NULL, "print a table of kernels: ops, algorithm, work, floor"},
+    {"--profile", FLAG, AT(profile), NULL, "a library that counts the time of its kernels, for cyto-run --profile"},
     {"--stats", OPTIONAL_TEXT, AT(stats_file), "FILE", "print time per pass, sizes, peak memory; with =FILE as JSON"},
     {"--dump", TEXT, AT(dump), "PASS,..|all", "write the graph after these passes to NN-PASS.txt"},
     {"--dump-dir", TEXT, AT(dump_dir), "DIR", "where --dump writes (default: here)"},
@@ -175,6 +178,8 @@ int cytoc_options_parse(int argc, char **argv, cytoc_options *out) {
     if (apply(o, value, out))
       return -1;
   }
+  if (out->attention && strcmp(out->attention, "fused") && strcmp(out->attention, "plain"))
+    return bad("option '--attention' expects fused or plain, found '%s'", out->attention);
   if (out->passes && !strcmp(out->passes, "help")) {
     cy_passes_list(stdout);
     out->done = true;

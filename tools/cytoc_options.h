@@ -18,13 +18,15 @@ typedef struct cytoc_options {
   uint32_t ndims, nshapes;
   const char *dump, *dump_dir, *passes, *stop_after, *disable;
   const char *name;
+  const char *attention; /* "fused", "plain"; NULL: fused where the target has a kernel for it */
   const char *stats_file; /* "": as text on standard output; NULL: none */
   const char *save_temps;
   const char *int8;             /* "": by whether there are samples; "static", "dynamic"; NULL: float */
   const char *calibrate, *calibration, *int8_skip, *int8_max_error;
   const char *batch; /* list of command lines to run instead */
   bool quantize;     /* `cytoc quantize`: write ONNX instead of a library */
-  bool verify, explain, verbose;
+  bool tf32;
+  bool verify, explain, profile, verbose;
   bool done; /* --help, --version and the like have been answered */
 } cytoc_options;
 

@@ -5,8 +5,9 @@
 #      nothing) and LLVM_CONFIG (a llvm-config to use).
 # Out: missing Debian packages installed, build/venv filled, build/config.mk written for the Makefile to include.
 #
-# Safe to run again: each part first looks whether its result is there.  LLVM is the one part that may be absent: the
-# Makefile then builds everything except the compiler.  All else missing is an error that names what to install.
+# Safe to run again: each part first looks whether its result is there.  Two parts may be absent: without LLVM the
+# Makefile builds everything except the compiler, without a clang that has libFuzzer the fuzz targets are skipped.  All
+# else missing is an error that names what to install.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 mkdir -p build
@@ -24,6 +25,16 @@ find_llvm() {
   done
 }
 
+# Some clang that links libFuzzer: what tests/fuzz is built with.
+has_fuzzer() {
+  local c
+  for c in clang-19 clang clang-{20,18,17}; do
+    echo 'int LLVMFuzzerTestOneInput(const char *p, unsigned long n) { return p && n > 4096; }' |
+      "$c" -x c -fsanitize=fuzzer,address - -o build/fuzz-probe 2>/dev/null && return
+  done
+  return 1
+}
+
 has_header() { echo "#include <$1>" | ${CC:-cc} -E -x c - >/dev/null 2>&1; }
 has_venv() { python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || have virtualenv; }
 
@@ -37,6 +48,7 @@ missing_packages() {
   has_header jansson.h || echo libjansson-dev
   { have python3 && has_venv; } || echo python3-venv
   [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
+  has_fuzzer || echo clang-19 libclang-rt-19-dev
 }
 
 install_packages() {
@@ -49,9 +61,9 @@ install_packages() {
   fi
   say "installing $*"
   $root apt-get update -qq || say "apt-get update failed; going on with the lists that are here"
-  if [[ " $* " == *" llvm-19-dev "* ]] && ! apt-cache show llvm-19-dev >/dev/null 2>&1; then
-    for llvm in llvm-{21,20,18,17}-dev; do apt-cache show "$llvm" >/dev/null 2>&1 && break; done
-    set -- "${@/llvm-19-dev/$llvm}"
+  if ! apt-cache show llvm-19-dev >/dev/null 2>&1; then # a release with other versions
+    for llvm in 21 20 18 17; do apt-cache show "llvm-$llvm-dev" >/dev/null 2>&1 && break; done
+    set -- "${@/-19/-$llvm}"
   fi
   DEBIAN_FRONTEND=noninteractive $root ${root:+env DEBIAN_FRONTEND=noninteractive} \
     apt-get install -y -qq --no-install-recommends "$@" >build/apt.log 2>&1 && return
@@ -69,8 +81,14 @@ check_packages() {
   install_packages $missing
   missing=$(missing_packages | tr '\n' ' ')
   [ -z "$missing" ] && return
-  [ "$missing" = 'llvm-19-dev ' ] || die "still missing (see build/apt.log): $missing"
-  say "LLVM 17 or newer not found and not installable: the compiler is left out, everything else is built"
+  for missing in $missing; do
+    case $missing in
+      llvm-19-dev) say "LLVM 17 or newer not found and not installable: the compiler is left out, everything else is built" ;;
+      clang-19) say "no clang with libFuzzer found or installable: the fuzz targets are skipped" ;;
+      libclang-rt-19-dev) ;;
+      *) die "still missing (see build/apt.log): $missing" ;;
+    esac
+  done
 }
 
 python_ready() {

@@ -33,6 +33,7 @@ typedef struct cy_epilogue {
   void (*begin)(void *ctx, cy_cg *cg);
   void (*emit)(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx);
   void *ctx;
+  bool heavy; /* so much arithmetic that it is better done in a loop of its own than for sums in registers */
 } cy_epilogue;
 
 #define CY_CONTRACT_PHASES 4
@@ -132,5 +133,32 @@ int cy_conv_parts(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo);
 cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, int part,
                               int64_t *out_offset, int32_t *tap_map);
 void cy_conv_emit(cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, cy_contract_info *out_info);
+
+/* ---- attention (attention.c): the form is told at CY_CONTRACT_ATTENTION in ir/loop.h; epilogue index: b.., m, n ---- */
+
+/* What happens to scores. Both get `lanes` of them along the keys; idx: b.., m, key of the first lane. They belong to the
+ * epilogue, whose begin() opens them too. */
+typedef struct cy_scores {
+  LLVMValueRef (*change)(void *ctx, cy_cg *cg, LLVMValueRef score, unsigned lanes, const LLVMValueRef *idx); /* NULL: not */
+  LLVMValueRef (*weigh)(void *ctx, cy_cg *cg, LLVMValueRef score, LLVMValueRef top, unsigned lanes); /* top: a scalar */
+  void *ctx;
+} cy_scores;
+
+typedef struct cy_attention_desc {
+  const char *name;
+  int n_batch;
+  cy_csize batch[CY_GEMM_BATCH], q_batch[CY_GEMM_BATCH], k_batch[CY_GEMM_BATCH], v_batch[CY_GEMM_BATCH];
+  cy_csize m, keys;
+  int64_t size, columns;           /* of a head: of q and k, of v */
+  cy_csize qm, qd, kj, kd, vj, vn; /* strides: rows, elements */
+  int q_slot, k_slot, v_slot, scratch_slot;
+  double scale;
+  bool causal; /* keys beyond row + past may be left out */
+  int64_t window;
+  cy_csize past;
+  cy_scores scores;
+  cy_epilogue epilogue;
+} cy_attention_desc;
+void cy_attention_emit(cy_cg *cg, const cy_attention_desc *desc, cy_contract_info *out_info);
 
 #endif

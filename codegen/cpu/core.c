@@ -2,14 +2,16 @@
  *
  * Comes in: a cy_core of values computed by gemm.c, conv.c or winograd.c. Goes out: code for one task.
  * Rules the micro-kernel follows (measured): accumulators, NV vectors of B and one broadcast must fit the registers; K
- * is not unrolled; pointers and sums are phis; LLVM's unroller is off; no prefetch; `llvm.fma`.
+ * is not unrolled; pointers and sums are phis; LLVM's unroller is off; `llvm.fma`. Weights that come from memory are
+ * prefetched a group of panels ahead, in steps of some bytes per k, while the rows of a task pass over the group before.
  */
 #include "core.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { UKERNEL_ARGS = 11 }; /* the last one only where taps may be skipped */
+enum { UKERNEL_ARGS = 10, UKERNEL_MOST_ARGS = 13 };
+enum { MANY_WEIGHTS = 256 * 1024 }; /* bytes that do not stay in the second-level cache from one block of rows to the next */
 
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   /* by rows: the widest tile that fits; one row alone needs many sums in flight to hide the latency of fma */
@@ -32,7 +34,9 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
 cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k) {
   const int64_t enough = 32;     /* tasks that keep up to 16 workers evenly busy */
   const double least_ns = 20000; /* a task worth splitting */
-  int64_t mb = 16 * tile.mr, nb = 16, nr = (int64_t)tile.nv * cg->W;
+  int64_t nr = (int64_t)tile.nv * cg->W, mb = 16 * tile.mr, nb = 16;
+  if (panels * nr * k * 4 >= MANY_WEIGHTS) /* read each of them but once */
+    mb = 144 / tile.mr * tile.mr;
   int64_t m = rows ? rows : 4 * mb;
   int64_t p = panels ? panels : 4 * nb;
   if (rows) {
@@ -99,12 +103,19 @@ unsigned cy_tails(cy_tile t, int64_t rows, int64_t mb) {
 
 /* ---- the micro-kernel ---- */
 
-/* One tap: for each k, MR broadcasts times NV vectors. v: sums, then B's pointer; they are replaced by their next
- * values. */
-static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, const V *row, V klen, V ldb, V *v) {
-  unsigned n = mr * nv;
+static void emit_prefetch(cy_cg *cg, V p) {
+  V args[4] = {p, cy_i32(cg, 0), cy_i32(cg, 2), cy_i32(cg, 1)}; /* data to be read, into the second-level cache */
+  unsigned id = LLVMLookupIntrinsicID("llvm.prefetch", strlen("llvm.prefetch"));
+  V fn = LLVMGetIntrinsicDeclaration(cg->module, id, &cg->ptr, 1);
+  cy_call(cg, fn, args, 4);
+}
+
+/* One tap: for each k, MR broadcasts times NV vectors. v: sums, B's pointer, and with `ahead`, the bytes from one
+ * prefetch to the next, where that is; they are replaced by their next values. */
+static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, const V *row, V klen, V ldb, V ahead, V *v) {
+  unsigned n = mr * nv, carried = n + 1 + (ahead != NULL);
   cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), klen, cy_i64(cg, 1), v, n + 1);
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), klen, cy_i64(cg, 1), v, carried);
   V b[16], next[CY_LOOP_MAX];
   for (unsigned j = 0; j < nv; j++)
     b[j] = cy_load(cg, cg->vf, cy_gepc(cg, l.v[n], (int64_t)j * cg->W * 4), 4);
@@ -114,8 +125,12 @@ static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, const V *row, V klen, 
       next[i * nv + j] = cy_fma(cg, a, b[j], l.v[i * nv + j]);
   }
   next[n] = cy_gep(cg, l.v[n], ldb);
+  if (ahead) {
+    emit_prefetch(cg, l.v[n + 1]);
+    next[n + 1] = cy_gep(cg, l.v[n + 1], ahead);
+  }
   cy_loop_end(cg, &l, next);
-  memcpy(v, l.out, (n + 1) * sizeof *v);
+  memcpy(v, l.out, carried * sizeof *v);
 }
 
 /* The starting sums: zero, or what C holds when accumulating. */
@@ -147,39 +162,71 @@ static V all_skipped(cy_cg *cg, unsigned mr, V tab, V skip) {
   return cy_icmp(cg, LLVMIntEQ, differ, cy_i64(cg, 0));
 }
 
-V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, bool skips) {
-  char name[40];
-  snprintf(name, sizeof name, "cyk_f32_%ux%u%s", mr, nv * cg->W, skips ? "_skip" : "");
+/* The arguments that only some kernels have stand behind the others, in the order of the flags. */
+static unsigned ukernel_args(int flags) {
+  return UKERNEL_ARGS + (flags & CY_UK_SKIP ? 1 : 0) + (flags & CY_UK_AHEAD ? 2 : 0);
+}
+
+static LLVMTypeRef ukernel_params(cy_cg *cg, int flags, LLVMTypeRef *params) {
+  const LLVMTypeRef common[UKERNEL_ARGS] = {cg->i64, cg->ptr, cg->i64, cg->ptr, cg->i64,
+                                            cg->ptr, cg->i64, cg->i64, cg->i64, cg->i1};
+  unsigned n = UKERNEL_ARGS;
+  memcpy(params, common, sizeof common);
+  if (flags & CY_UK_SKIP)
+    params[n++] = cg->i64;
+  if (flags & CY_UK_AHEAD) {
+    params[n++] = cg->ptr;
+    params[n++] = cg->i64;
+  }
+  return LLVMFunctionType(cg->voidt, params, n, 0);
+}
+
+/* The taps. v: as for emit_run, then the table's row of the tap. */
+static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v) {
+  V base = LLVMGetParam(fn, 0), ldb = LLVMGetParam(fn, 4), full = LLVMGetParam(fn, 8), row[16];
+  V skip = flags & CY_UK_SKIP ? LLVMGetParam(fn, UKERNEL_ARGS) : NULL;
+  V ahead = flags & CY_UK_AHEAD ? LLVMGetParam(fn, ukernel_args(flags) - 1) : NULL;
+  unsigned n = mr * nv, carried = n + 1 + (ahead != NULL);
+  cy_loop taps;
+  cy_loop_begin(cg, &taps, cy_i64(cg, 0), LLVMGetParam(fn, 7), cy_i64(cg, 1), v, carried + 1);
+  V tab = taps.v[carried], klen = full;
+  for (unsigned i = 0; i < mr; i++) {
+    V entry = cy_load(cg, cg->i64, cy_gepc(cg, tab, i * 8), 8);
+    row[i] = LLVMBuildIntToPtr(cg->b, LLVMBuildAdd(cg->b, base, entry, ""), cg->ptr, "");
+  }
+  memcpy(v, taps.v, carried * sizeof *v);
+  if (skip) /* no step of k, only on to the next tap's weights */
+    klen = cy_select(cg, all_skipped(cg, mr, tab, skip), cy_i64(cg, 0), full);
+  emit_run(cg, mr, nv, row, klen, ldb, ahead, v);
+  if (skip)
+    v[n] = cy_gep(cg, taps.v[n], cy_mul(cg, full, ldb));
+  v[carried] = cy_gep(cg, tab, LLVMGetParam(fn, 2));
+  cy_loop_end(cg, &taps, v);
+  memcpy(v, taps.out, carried * sizeof *v);
+}
+
+V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
+  char name[60];
+  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s", mr, nv * cg->W, flags & CY_UK_SKIP ? "_skip" : "",
+           flags & CY_UK_AHEAD ? "_ahead" : "");
   V fn = LLVMGetNamedFunction(cg->module, name);
   if (fn)
     return fn;
   cy_fn_state state = cy_fn_save(cg);
-  LLVMTypeRef params[UKERNEL_ARGS] = {cg->i64, cg->ptr, cg->i64, cg->ptr, cg->i64, cg->ptr, cg->i64, cg->i64, cg->i64, cg->i1, cg->i64};
-  fn = cy_fn_begin(cg, name, cg->voidt, params, skips ? UKERNEL_ARGS : UKERNEL_ARGS - 1, CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
-  V base = LLVMGetParam(fn, 0), ldb = LLVMGetParam(fn, 4), c = LLVMGetParam(fn, 5), ldc = LLVMGetParam(fn, 6);
-  V v[CY_LOOP_MAX], row[16];
+  LLVMTypeRef params[UKERNEL_MOST_ARGS];
+  ukernel_params(cg, flags, params);
+  fn = cy_fn_begin(cg, name, cg->voidt, params, ukernel_args(flags), CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
+  V c = LLVMGetParam(fn, 5), ldc = LLVMGetParam(fn, 6), v[CY_LOOP_MAX];
   unsigned n = mr * nv;
   emit_start(cg, mr, nv, c, ldc, LLVMGetParam(fn, 9), v);
   v[n] = LLVMGetParam(fn, 3);
-  v[n + 1] = LLVMGetParam(fn, 1);
-  cy_loop taps;
-  cy_loop_begin(cg, &taps, cy_i64(cg, 0), LLVMGetParam(fn, 7), cy_i64(cg, 1), v, n + 2);
-  for (unsigned i = 0; i < mr; i++) {
-    V entry = cy_load(cg, cg->i64, cy_gepc(cg, taps.v[n + 1], i * 8), 8);
-    row[i] = LLVMBuildIntToPtr(cg->b, LLVMBuildAdd(cg->b, base, entry, ""), cg->ptr, "");
-  }
-  memcpy(v, taps.v, (n + 1) * sizeof *v);
-  V klen = LLVMGetParam(fn, 8);
-  if (skips) /* no step of k, only on to the next tap's weights */
-    klen = cy_select(cg, all_skipped(cg, mr, taps.v[n + 1], LLVMGetParam(fn, 10)), cy_i64(cg, 0), klen);
-  emit_run(cg, mr, nv, row, klen, ldb, v);
-  if (skips)
-    v[n] = cy_gep(cg, taps.v[n], cy_mul(cg, LLVMGetParam(fn, 8), ldb));
-  v[n + 1] = cy_gep(cg, taps.v[n + 1], LLVMGetParam(fn, 2));
-  cy_loop_end(cg, &taps, v);
+  if (flags & CY_UK_AHEAD)
+    v[n + 1] = LLVMGetParam(fn, ukernel_args(flags) - 2);
+  v[n + 1 + (flags & CY_UK_AHEAD ? 1 : 0)] = LLVMGetParam(fn, 1);
+  emit_taps(cg, fn, mr, nv, flags, v);
   for (unsigned i = 0; i < mr; i++, c = cy_gep(cg, c, ldc))
     for (unsigned j = 0; j < nv; j++)
-      cy_store(cg, taps.out[i * nv + j], cy_gepc(cg, c, (int64_t)j * cg->W * 4), 4);
+      cy_store(cg, v[i * nv + j], cy_gepc(cg, c, (int64_t)j * cg->W * 4), 4);
   cy_fn_end(cg, NULL);
   cy_fn_restore(cg, state);
   return fn;
@@ -255,7 +302,8 @@ typedef struct kblock {
 
 typedef struct panel {
   V b, valid, lane_tail; /* its weights; its columns; i1: fewer vectors than NV suffice */
-  V c, ldc, col;
+  V ldc, col;
+  V ahead, ahead_step; /* the panel that comes as many panels later as a group has, prefetched so many bytes per k */
   unsigned tail_nv;
 } panel;
 
@@ -264,16 +312,16 @@ typedef struct choice {
   cy_tile tile;
   unsigned tails, tail_nv;
   V lane_tail;
-  bool skips;
+  int flags; /* CY_UK_* */
 } choice;
 
 /* Calls the micro-kernel of mr rows, narrow for the last panel when its columns need fewer vectors. */
 static void call_kernel(cy_cg *cg, const choice *k, unsigned mr, V *args) {
-  V fn = cy_ukernel(cg, mr, k->tile.nv, k->skips);
+  V fn = cy_ukernel(cg, mr, k->tile.nv, k->flags);
   LLVMTypeRef type = LLVMGlobalGetValueType(fn);
   if (k->tail_nv && k->tail_nv < k->tile.nv)
-    fn = cy_select(cg, k->lane_tail, cy_ukernel(cg, mr, k->tail_nv, k->skips), fn);
-  LLVMBuildCall2(cg->b, type, fn, args, k->skips ? UKERNEL_ARGS : UKERNEL_ARGS - 1, "");
+    fn = cy_select(cg, k->lane_tail, cy_ukernel(cg, mr, k->tail_nv, k->flags), fn);
+  LLVMBuildCall2(cg->b, type, fn, args, ukernel_args(k->flags), "");
 }
 
 static void emit_tile_call(cy_cg *cg, const choice *k, V mr, V *args) {
@@ -302,18 +350,28 @@ static void emit_tile_call(cy_cg *cg, const choice *k, V mr, V *args) {
 /* One micro-kernel call: row r of tile row count mr, panel p, result to c. */
 static void emit_product(cy_cg *cg, const cy_core *k, const kblock *kb, const panel *p, V r, V mr, V c) {
   V tab = cy_gep(cg, k->tab, cy_add(cg, cy_mul(cg, kb->t0, k->tab_stride), cy_mulc(cg, r, 8)));
-  V args[UKERNEL_ARGS] = {cy_add(cg, k->base, cy_mulc(cg, kb->c0, 4)),
-                tab,
-                k->tab_stride,
-                p->b,
-                k->ldb,
-                c,
-                p->ldc,
-                kb->taps,
-                kb->c,
-                kb->accumulate,
-                k->skip};
-  choice from = {k->tile, k->tails, p->tail_nv, p->lane_tail, k->skip != NULL};
+  V args[UKERNEL_MOST_ARGS] = {cy_add(cg, k->base, cy_mulc(cg, kb->c0, 4)),
+                               tab,
+                               k->tab_stride,
+                               p->b,
+                               k->ldb,
+                               c,
+                               p->ldc,
+                               kb->taps,
+                               kb->c,
+                               kb->accumulate};
+  choice from = {k->tile, k->tails, p->tail_nv, p->lane_tail, 0};
+  unsigned n = UKERNEL_ARGS;
+  if (k->skip) {
+    from.flags |= CY_UK_SKIP;
+    args[n++] = k->skip;
+  }
+  if (p->ahead) { /* what falls to this tile of the whole panel ahead */
+    V depth = cy_mul(cg, kb->taps, kb->c);
+    from.flags |= CY_UK_AHEAD;
+    args[n++] = cy_gep(cg, p->ahead, cy_mul(cg, cy_div(cg, r, cy_i64(cg, k->tile.mr)), cy_mul(cg, depth, p->ahead_step)));
+    args[n++] = p->ahead_step;
+  }
   emit_tile_call(cg, &from, mr, args);
 }
 
@@ -328,27 +386,72 @@ static panel panel_of(cy_cg *cg, const cy_core *k, V b, V q) {
   return p;
 }
 
-/* K in several blocks: panel by panel, partial sums in cbuf, the epilogue behind the last block. */
-static void emit_panels(cy_cg *cg, const cy_core *k, const kblock *kb, V b, V panel_bytes) {
-  int64_t NR = (int64_t)k->tile.nv * cg->W;
-  cy_loop q, r;
-  cy_loop_begin(cg, &q, k->p0, k->p1, cy_i64(cg, 1), NULL, 0);
-  panel p = panel_of(cg, k, cy_gep(cg, b, cy_mul(cg, q.iv, panel_bytes)), q.iv);
-  p.c = cy_gep(cg, k->cbuf, cy_mulc(cg, cy_sub(cg, q.iv, k->p0), NR * 4));
-  p.ldc = cy_i64(cg, k->cbuf_panels * NR * 4);
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), k->rows, cy_i64(cg, k->tile.mr), NULL, 0);
-  V mr = r.step = next_rows(cg, k->tile, cy_sub(cg, k->rows, r.iv)), c = cy_gep(cg, p.c, cy_mul(cg, r.iv, p.ldc));
-  emit_product(cg, k, kb, &p, r.iv, mr, c);
-  cy_if s;
-  int64_t always;
-  bool branch = !cy_is_const(kb->last, &always);
-  if (branch)
-    cy_if_begin(cg, &s, kb->last);
-  cy_epilogue_tile(cg, k->epilogue, k->index, c, p.ldc, mr, r.iv, p.valid, cy_add(cg, k->col0, p.col), k->tail_lanes);
-  if (branch)
-    cy_if_end(cg, &s);
-  cy_loop_end(cg, &r, NULL);
-  cy_loop_end(cg, &q, NULL);
+/* ---- tiles in place: sums go from registers through the epilogue ---- */
+
+enum { INLINE_DEPTH = 256, UNROLLED = 32 }; /* beyond, the epilogue does not matter; a loop is as fast */
+
+/* The shape of panels: all but the last; the last one when it is not full. */
+typedef struct shape {
+  unsigned nv, lanes; /* vectors; lanes of the last one */
+} shape;
+
+static bool inline_possible(const cy_core *k) {
+  int64_t taps, c, n;
+  return k->row_bytes && cy_is_const(k->taps, &taps) && taps == 1 && cy_is_const(k->c, &c) && c <= INLINE_DEPTH && !k->epilogue->heavy &&
+         cy_is_const(k->n, &n) && cy_core_single(k);
+}
+
+static void emit_steps(cy_cg *cg, unsigned mr, unsigned nv, const V *row, int64_t depth, V ldb, V *v) {
+  for (int64_t i = 0; i < depth; i++) {
+    V b[16];
+    for (unsigned j = 0; j < nv; j++)
+      b[j] = cy_load(cg, cg->vf, cy_gepc(cg, v[mr * nv], (int64_t)j * cg->W * 4), 4);
+    for (unsigned r = 0; r < mr; r++) {
+      V a = cy_splat(cg, cy_load(cg, cg->f32, cy_gepc(cg, row[r], i * 4), 4), cg->W);
+      for (unsigned j = 0; j < nv; j++)
+        v[r * nv + j] = cy_fma(cg, a, b[j], v[r * nv + j]);
+    }
+    v[mr * nv] = cy_gep(cg, v[mr * nv], ldb);
+  }
+}
+
+/* Sums through the epilogue. */
+static void emit_inline_epilogue(cy_cg *cg, const cy_core *k, const panel *p, shape s, V r, const V *v) {
+  static const int order[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  unsigned last = k->index->n_idx - 1;
+  V idx[16], col = cy_add(cg, k->col0, p->col);
+  k->index->index(k->index->ctx, cg, r, idx);
+  V first = idx[last];
+  for (unsigned i = 0; i < k->tile.mr; i++) {
+    idx[last] = cy_addc(cg, first, i);
+    for (unsigned j = 0; j < s.nv; j++) {
+      unsigned lanes = j + 1 < s.nv ? cg->W : s.lanes;
+      V acc = v[i * s.nv + j];
+      idx[last + 1] = cy_addc(cg, col, j * cg->W);
+      k->epilogue->emit(k->epilogue->ctx, cg, lanes < cg->W ? cy_shuffle(cg, acc, acc, order, lanes) : acc, lanes, idx);
+    }
+  }
+}
+
+/* MR rows from r on of one panel. */
+static void emit_inline_tile(cy_cg *cg, const cy_core *k, const panel *p, shape s, V r) {
+  unsigned mr = k->tile.mr;
+  int64_t depth = 0;
+  V v[CY_LOOP_MAX], row[16];
+  V a = cy_add(cg, k->base, cy_mulc(cg, r, k->row_bytes));
+  a = LLVMBuildIntToPtr(cg->b, a, cg->ptr, "");
+  for (unsigned i = 0; i < mr; i++)
+    row[i] = cy_gepc(cg, a, i * k->row_bytes);
+  for (unsigned i = 0; i < mr * s.nv; i++)
+    v[i] = LLVMConstNull(cg->vf);
+  v[mr * s.nv] = p->b;
+  v[mr * s.nv + 1] = p->ahead;
+  cy_is_const(k->c, &depth);
+  if (depth <= UNROLLED && !p->ahead)
+    emit_steps(cg, mr, s.nv, row, depth, k->ldb, v);
+  else
+    emit_run(cg, mr, s.nv, row, k->c, k->ldb, p->ahead ? p->ahead_step : NULL, v);
+  emit_inline_epilogue(cg, k, p, s, r, v);
 }
 
 /* Panels done for a tile of rows before the next: their weights stay in the second-level cache, their sums in the first. */
@@ -357,6 +460,8 @@ static int64_t group_choose(const cy_cg *cg, const cy_core *k) {
   int64_t taps = 0, c = 0, NR = (int64_t)k->tile.nv * cg->W;
   cy_is_const(k->taps, &taps);
   cy_is_const(k->c, &c);
+  taps = taps < k->tap_block ? taps : k->tap_block;
+  c = c < k->c_block ? c : k->c_block;
   int64_t bytes = taps * c * NR * 4, group = bytes ? cache / bytes : 1;
   if (group > columns / NR)
     group = columns / NR;
@@ -365,23 +470,104 @@ static int64_t group_choose(const cy_cg *cg, const cy_core *k) {
   return group < 1 || k->in_place ? 1 : group;
 }
 
-/* K in one block: by groups of panels, tile by tile, so that the epilogue meets long runs of each row: what it loads
- * and stores then lies in streams that the hardware prefetches. */
-static void emit_groups(cy_cg *cg, const cy_core *k, const kblock *kb, V panel_bytes) {
-  int64_t NR = (int64_t)k->tile.nv * cg->W, group = group_choose(cg, k);
-  V ldc = cy_i64(cg, group * NR * 4), sums = cy_alloca(cg, k->tile.mr * group * NR * 4);
-  cy_loop g, r, q;
-  cy_loop_begin(cg, &g, k->p0, k->p1, cy_i64(cg, group), NULL, 0);
-  V end = cy_imin(cg, k->p1, cy_addc(cg, g.iv, group)), col = cy_mulc(cg, g.iv, NR);
-  V cols = cy_sub(cg, cy_imin(cg, k->n, cy_mulc(cg, end, NR)), col);
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), k->rows, cy_i64(cg, k->tile.mr), NULL, 0);
-  V mr = r.step = next_rows(cg, k->tile, cy_sub(cg, k->rows, r.iv));
-  cy_loop_begin(cg, &q, g.iv, end, cy_i64(cg, 1), NULL, 0);
-  panel p = panel_of(cg, k, cy_gep(cg, k->b, cy_mul(cg, q.iv, panel_bytes)), q.iv);
+/* Are the weights so many that they come from beyond the second-level cache? */
+static bool worth_prefetching(const cy_cg *cg, const cy_core *k) {
+  int64_t taps, c, panels;
+  if (k->in_place || !cy_is_const(k->taps, &taps) || !cy_is_const(k->c, &c) || !cy_is_const(k->panels, &panels))
+    return false;
+  return taps * c * panels * k->tile.nv * cg->W * 4 >= MANY_WEIGHTS;
+}
+
+/* The groups of panels of a task, as emit_groups goes through them. */
+typedef struct groups {
+  const cy_core *k;
+  const kblock *kb;
+  V b, panel_bytes;
+  int64_t group; /* panels */
+  V step;        /* bytes per k to prefetch, or NULL */
+} groups;
+
+static panel group_panel(cy_cg *cg, const groups *g, V q) {
+  panel p = panel_of(cg, g->k, cy_gep(cg, g->b, cy_mul(cg, q, g->panel_bytes)), q);
+  if (g->step) {
+    p.ahead = cy_gep(cg, p.b, cy_mulc(cg, g->panel_bytes, g->group));
+    p.ahead_step = g->step;
+  }
+  return p;
+}
+
+/* Tile r of mr rows, panels [q0, end): sums in memory at c, then the epilogue over all of them. */
+static void emit_stored_tile(cy_cg *cg, const groups *g, V r, V mr, V q0, V end, V c, V ldc) {
+  const cy_core *k = g->k;
+  int64_t NR = (int64_t)k->tile.nv * cg->W, always;
+  cy_loop q;
+  cy_loop_begin(cg, &q, q0, end, cy_i64(cg, 1), NULL, 0);
+  panel p = group_panel(cg, g, q.iv);
   p.ldc = ldc;
-  emit_product(cg, k, kb, &p, r.iv, mr, cy_gep(cg, sums, cy_mulc(cg, cy_sub(cg, q.iv, g.iv), NR * 4)));
+  emit_product(cg, k, g->kb, &p, r, mr, cy_gep(cg, c, cy_mulc(cg, cy_sub(cg, q.iv, q0), NR * 4)));
   cy_loop_end(cg, &q, NULL);
-  cy_epilogue_tile(cg, k->epilogue, k->index, sums, ldc, mr, r.iv, cols, cy_add(cg, k->col0, col), k->tail_lanes);
+  cy_if s;
+  bool branch = !cy_is_const(g->kb->last, &always);
+  if (branch)
+    cy_if_begin(cg, &s, g->kb->last);
+  V col = cy_mulc(cg, q0, NR), cols = cy_sub(cg, cy_imin(cg, k->n, cy_mulc(cg, end, NR)), col);
+  cy_epilogue_tile(cg, k->epilogue, k->index, c, ldc, mr, r, cols, cy_add(cg, k->col0, col), k->tail_lanes);
+  if (branch)
+    cy_if_end(cg, &s);
+}
+
+/* The same for MR rows, whose sums stay in registers. */
+static void emit_inline_tiles(cy_cg *cg, const groups *g, V r, V q0, V end) {
+  const cy_core *k = g->k;
+  int64_t NR = (int64_t)k->tile.nv * cg->W, n = 0;
+  cy_is_const(k->n, &n);
+  V full = cy_i64(cg, n / NR);
+  cy_loop q;
+  if (n >= NR) {
+    cy_loop_begin(cg, &q, q0, cy_imin(cg, end, full), cy_i64(cg, 1), NULL, 0);
+    panel p = group_panel(cg, g, q.iv);
+    emit_inline_tile(cg, k, &p, (shape){k->tile.nv, cg->W}, r);
+    cy_loop_end(cg, &q, NULL);
+  }
+  if (n % NR) {
+    cy_if s;
+    cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSGT, end, full));
+    panel p = group_panel(cg, g, full);
+    unsigned nv = (unsigned)((n % NR + cg->W - 1) / cg->W), rest = (unsigned)(n % cg->W);
+    emit_inline_tile(cg, k, &p, (shape){nv, rest ? rest : cg->W}, r);
+    cy_if_end(cg, &s);
+  }
+}
+
+/* One K block: by groups of panels, tile by tile, so that the epilogue, which follows the last block, meets long runs
+ * of each row: what it loads and stores then lies in streams that the hardware prefetches. */
+static void emit_groups(cy_cg *cg, const cy_core *k, const kblock *kb, V b, V panel_bytes) {
+  bool single = cy_core_single(k);
+  int64_t NR = (int64_t)k->tile.nv * cg->W, MR = k->tile.mr;
+  groups all = {k, kb, b, panel_bytes, group_choose(cg, k), NULL};
+  V ldc = cy_i64(cg, (single ? all.group : k->cbuf_panels) * NR * 4);
+  V sums = single ? cy_alloca(cg, MR * all.group * NR * 4) : k->cbuf;
+  if (worth_prefetching(cg, k)) {
+    V tiles = cy_div(cg, cy_addc(cg, k->rows, MR - 1), cy_i64(cg, MR));
+    all.step = cy_addc(cg, cy_div(cg, cy_i64(cg, NR * 4 - 1), tiles), 1);
+  }
+  cy_loop g, r;
+  cy_loop_begin(cg, &g, k->p0, k->p1, cy_i64(cg, all.group), NULL, 0);
+  V end = cy_imin(cg, k->p1, cy_addc(cg, g.iv, all.group));
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), k->rows, cy_i64(cg, MR), NULL, 0);
+  V mr = r.step = next_rows(cg, k->tile, cy_sub(cg, k->rows, r.iv)), c = sums;
+  if (!single)
+    c = cy_gep(cg, sums, cy_add(cg, cy_mul(cg, r.iv, ldc), cy_mulc(cg, cy_sub(cg, g.iv, k->p0), NR * 4)));
+  cy_if s;
+  bool in_registers = inline_possible(k);
+  if (in_registers) {
+    cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntEQ, mr, cy_i64(cg, MR)));
+    emit_inline_tiles(cg, &all, r.iv, g.iv, end);
+    cy_if_else(cg, &s);
+  }
+  emit_stored_tile(cg, &all, r.iv, mr, g.iv, end, c, ldc);
+  if (in_registers)
+    cy_if_end(cg, &s);
   cy_loop_end(cg, &r, NULL);
   cy_loop_end(cg, &g, NULL);
 }
@@ -392,7 +578,7 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
   if (cy_core_single(k)) {
     kblock kb = {zero, k->taps, zero, k->c, no, yes};
     V bytes = k->in_place ? cy_i64(cg, NR * 4) : cy_mulc(cg, cy_mul(cg, k->taps, k->c), NR * 4);
-    emit_groups(cg, k, &kb, bytes);
+    emit_groups(cg, k, &kb, k->b, bytes);
     return;
   }
   cy_loop t, c;
@@ -409,26 +595,26 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
   kb.last = cy_icmp(cg, LLVMIntEQ, cy_add(cg, k0, cy_mul(cg, kb.taps, kb.c)), cy_mul(cg, k->taps, k->c));
   V before = cy_mul(cg, k0, k->in_place ? k->ldb : cy_mulc(cg, k->panels, NR * 4));
   V bytes = k->in_place ? cy_i64(cg, NR * 4) : cy_mulc(cg, cy_mul(cg, kb.taps, kb.c), NR * 4);
-  emit_panels(cg, k, &kb, cy_gep(cg, k->b, before), bytes);
+  emit_groups(cg, k, &kb, cy_gep(cg, k->b, before), bytes);
   cy_loop_end(cg, &c, NULL);
   cy_loop_end(cg, &t, NULL);
 }
 
 void cy_product_emit(cy_cg *cg, const cy_product *p) {
   V zero = cy_i64(cg, 0), MR = cy_i64(cg, p->tile.mr), a = LLVMBuildPtrToInt(cg->b, p->a, cg->i64, "");
-  choice from = {p->tile, p->tails, 0, NULL, false};
+  choice from = {p->tile, p->tails, 0, NULL, 0};
   cy_loop r;
   cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
-  V args[UKERNEL_ARGS] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)),
+  V args[UKERNEL_MOST_ARGS] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)),
                 p->tab,
                 zero,
                 p->b,
-                cy_i64(cg, (int64_t)p->tile.nv * cg->W * 4),
+                p->ldb ? p->ldb : cy_i64(cg, (int64_t)p->tile.nv * cg->W * 4),
                 cy_gep(cg, p->c, cy_mulc(cg, r.iv, p->ldc)),
                 cy_i64(cg, p->ldc),
                 cy_i64(cg, 1),
-                cy_i64(cg, p->k),
-                LLVMConstInt(cg->i1, 0, 0)};
+                p->k,
+                p->accumulate ? p->accumulate : LLVMConstInt(cg->i1, 0, 0)};
   r.step = next_rows(cg, p->tile, cy_sub(cg, p->rows, r.iv));
   emit_tile_call(cg, &from, r.step, args);
   cy_loop_end(cg, &r, NULL);

@@ -21,9 +21,13 @@ typedef struct cy_tile {
 /* The tile for about `rows` rows (0: unknown, many) and `n` columns (0: unknown). */
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n);
 
-/* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate[, i64 skip]); bytes.
- * skips: a tap whose entries all equal `skip` (the address of zeros) is not computed. */
-V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, bool skips);
+/* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate[, i64 skip]
+ * [, ptr ahead, i64 ahead_step]); bytes. */
+enum {
+  CY_UK_SKIP = 1, /* a tap whose entries all equal `skip` (the address of zeros) is not computed */
+  CY_UK_AHEAD = 2 /* with every k, `ahead` is prefetched and moves on by ahead_step */
+};
+V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags);
 
 /* Where the epilogue's indices come from: fills idx[0 .. n_idx) for one row; the vector axis is added behind them. */
 typedef struct cy_rows {
@@ -49,6 +53,7 @@ typedef struct cy_core {
   unsigned tails;    /* bit i: a tile may have i rows */
   V tab, tab_stride; /* entry of (tap, row): tab + tap*tab_stride + 8*row */
   V base;            /* i64 added to every entry */
+  int64_t row_bytes; /* the entries of a tap are rows * row_bytes, and the last of the epilogue's indices counts the rows; 0: not so */
   V skip;            /* the entry of rows that are zero, to skip taps outside a picture; NULL: there are none */
   V taps, c;         /* K is taps runs of c floats */
   int64_t tap_block, c_block;
@@ -66,11 +71,15 @@ bool cy_core_single(const cy_core *core);
 /* A product without epilogue: c[rows][nv vectors] = a[rows][k] * b, packed. tab: cy_row_table of tile.mr rows. */
 typedef struct cy_product {
   cy_tile tile;
-  V rows, a, b, c, tab;
+  V rows, a, b, c, tab, k;
+  V ldb;        /* bytes between k of b; NULL: a packed panel's */
+  V accumulate; /* i1: onto what c holds; NULL: no */
   unsigned tails;
-  int64_t row_bytes, ldc, k; /* bytes between rows of a and of c; floats */
+  int64_t row_bytes, ldc; /* bytes between rows of a and of c */
 } cy_product;
 void cy_product_emit(cy_cg *cg, const cy_product *product);
+/* gemm.c: dot products of k floats at a with eight others: <8 x float>. */
+V cy_emit_dots8(cy_cg *cg, V a, V *col, V k);
 /* On the stack: entry r is r * stride. */
 V cy_row_table(cy_cg *cg, int64_t rows, V stride_bytes);
 

@@ -2,13 +2,14 @@
  *
  * In: cy_contraction, whose sizes are dims. Out: descriptors whose sizes are constants or slots, packed forms of
  * constant weights, and after emission the phases. What is not covered here (see supports) becomes plain loops during
- * lowering: other types than f32, empty products, convolutions whose weights are computed at run time or whose channels
- * are not dense.
+ * lowering: other types than f32 and 8-bit integers with i32 sums, empty products, convolutions whose weights are
+ * computed at run time or whose channels are not dense.
  *
  * Appended arguments, in this order: operands shifted to where they begin (where an offset is not 0), packed weights,
  * scratch per worker, shared scratch.
  */
 #include "codegen/cpu/cpu.h"
+#include "codegen/cpu/int8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,12 +28,15 @@ typedef struct pack_form {
   int64_t bytes;
   cy_pack_source source; /* strides; w is set when packing */
   int64_t w_offset;      /* bytes from the start of the constant */
+  cy_int8_layout int8;   /* instead of parts, where `bits`: of a weight */
+  unsigned bits;
+  bool is_signed;
 } pack_form;
 
 /* What prepare() decided. */
 typedef struct form {
   cy_conv_algo algo;
-  bool packed;
+  bool packed, int8;
   int64_t b_batch[CY_MAX_BATCH]; /* matrices per step of a batch axis of packed weights */
   pack_form pack;
 } form;
@@ -84,13 +88,32 @@ static bool conv_supported(cy_kernel *k, const cy_contraction *c) {
   return c->nspatial >= 1 && c->nspatial <= 3 && parts <= MAX_PARTS && positive_or_symbolic(k, c->images);
 }
 
+static bool is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; }
+
+static bool int8_supported(cy_kernel *k, const cy_contraction *c, cy_dtype a, cy_dtype b) {
+  if (cy_kernel_local_dtype(k, c->acc) != CY_I32 || !is_byte(a) || (!is_byte(b) && b != CY_I16))
+    return false;
+  return c->kind == CY_CONTRACT_MATMUL || (c->kind == CY_CONTRACT_CONV && !c->has_b_zero);
+}
+
+/* Heads of a known size, up to what a block's scratch is planned for. */
+static bool attention_supported(cy_kernel *k, const cy_contraction *c, const cy_karg_info *args) {
+  int64_t size, columns;
+  return known(k, c->k, &size) && known(k, c->n, &columns) && size > 0 && size <= 1024 && columns > 0 && columns <= 1024 &&
+         c->nbatch <= CY_GEMM_BATCH && args[c->v].dtype == CY_F32 && positive_or_symbolic(k, c->m) &&
+         positive_or_symbolic(k, c->keys) && matmul_supported(k, c);
+}
+
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
   (void)m;
   const cy_contraction *c = cy_kernel_contraction(k);
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
-  if (args[c->a].dtype != CY_F32 || args[c->b].dtype != CY_F32 || cy_kernel_local_dtype(k, c->acc) != CY_F32)
+  bool floats = args[c->a].dtype == CY_F32 && args[c->b].dtype == CY_F32 && cy_kernel_local_dtype(k, c->acc) == CY_F32;
+  if (!floats && !int8_supported(k, c, args[c->a].dtype, args[c->b].dtype))
     return false;
+  if (c->kind == CY_CONTRACT_ATTENTION)
+    return attention_supported(k, c, args);
   return c->kind == CY_CONTRACT_MATMUL ? matmul_supported(k, c) : conv_supported(k, c);
 }
 
@@ -124,6 +147,38 @@ static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const form *f) {
   return d;
 }
 
+static cy_attention_desc attention_desc(const cy_kernel_plan *plan) {
+  cy_kernel *k = plan->kernel;
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_attention_desc d = {.name = plan->symbol,
+                         .n_batch = c->nbatch,
+                         .m = size_of(k, c->m),
+                         .keys = size_of(k, c->keys),
+                         .qm = size_of(k, c->a_m),
+                         .qd = size_of(k, c->a_k),
+                         .kj = size_of(k, c->b_n),
+                         .kd = size_of(k, c->b_k),
+                         .vj = size_of(k, c->v_k),
+                         .vn = size_of(k, c->v_n),
+                         .q_slot = (int)c->a,
+                         .k_slot = (int)c->b,
+                         .v_slot = (int)c->v,
+                         .scratch_slot = plan->scratch_arg,
+                         .scale = c->scale,
+                         .causal = c->causal,
+                         .window = c->window,
+                         .past = size_of(k, c->past)};
+  for (int i = 0; i < c->nbatch; i++) {
+    d.batch[i] = size_of(k, c->batch[i]);
+    d.q_batch[i] = size_of(k, c->a_batch[i]);
+    d.k_batch[i] = size_of(k, c->b_batch[i]);
+    d.v_batch[i] = size_of(k, c->v_batch[i]);
+  }
+  known(k, c->k, &d.size);
+  known(k, c->n, &d.columns);
+  return d;
+}
+
 static cy_conv_desc conv_desc(const cy_kernel_plan *plan) {
   cy_kernel *k = plan->kernel;
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -145,6 +200,24 @@ static cy_conv_desc conv_desc(const cy_kernel_plan *plan) {
   known(k, c->channels_in, &d.cin);
   known(k, c->channels_out, &d.cout);
   set_slots(plan, &d.a_slot, &d.b_slot, &d.scratch_slot, &d.shared_slot);
+  return d;
+}
+
+static cy_int8_desc int8_desc(const cy_kernel_plan *plan, const form *f) {
+  const cy_contraction *c = cy_kernel_contraction(plan->kernel);
+  const cy_karg_info *args;
+  cy_kernel_args(plan->kernel, &args);
+  cy_int8_desc d = {.conv = c->kind != CY_CONTRACT_MATMUL,
+                    .a_signed = args[c->a].dtype == CY_I8,
+                    .b_signed = args[c->b].dtype != CY_U8,
+                    .b_bits = args[c->b].dtype == CY_I16 ? 16 : 8,
+                    .a_zero_slot = c->has_a_zero ? (int)c->a_zero : -1,
+                    .b_zero_slot = c->has_b_zero ? (int)c->b_zero : -1,
+                    .b_zero_step = c->b_zero_step};
+  if (d.conv)
+    d.window = conv_desc(plan);
+  else
+    d.gemm = gemm_desc(plan, f);
   return d;
 }
 
@@ -185,19 +258,24 @@ static void gemm_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena
   f->pack.bytes = f->pack.parts->layout.bytes;
 }
 
+static cy_pack_source conv_source(const cy_conv_desc *d) {
+  int64_t taps = 1, cin = d->cin / d->groups, cout = d->cout / d->groups;
+  for (int i = 0; i < d->n_spatial; i++)
+    taps *= d->kernel[i];
+  return (cy_pack_source){.gs = cin * cout * taps,
+                          .ns = d->transposed ? taps : cin * taps,
+                          .ts = 1,
+                          .cs = d->transposed ? cout * taps : taps};
+}
+
 static void conv_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena *arena, form *f) {
   const cy_contraction *c = cy_kernel_contraction(plan->kernel);
   cy_conv_desc d = conv_desc(plan);
-  int64_t taps = 1, cin = d.cin / d.groups, cout = d.cout / d.groups;
+  int64_t taps = 1;
   for (int i = 0; i < c->nspatial; i++)
     taps *= c->kernel[i];
-  cy_pack_source s = {.gs = cin * cout * taps, .ns = cin * taps, .ts = 1, .cs = taps};
-  if (d.transposed) {
-    s.ns = taps;
-    s.cs = cout * taps;
-  }
   f->algo = cy_conv_choose(cg, &d);
-  f->pack.source = s;
+  f->pack.source = conv_source(&d);
   f->pack.nparts = cy_conv_parts(cg, &d, f->algo);
   f->pack.parts = CY_NEW_ARRAY(arena, part, f->pack.nparts);
   for (int i = 0; i < f->pack.nparts; i++) {
@@ -210,10 +288,25 @@ static void conv_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena
   }
 }
 
+static void int8_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, form *f, int64_t matrices) {
+  cy_int8_desc d = int8_desc(plan, f);
+  if (d.conv)
+    f->pack.source = conv_source(&d.window);
+  f->pack.bits = d.b_bits;
+  f->pack.is_signed = d.b_signed;
+  f->pack.int8 = cy_int8_layout_of(cg, &d, d.conv ? d.window.groups : matrices);
+  f->pack.bytes = f->pack.int8.bytes;
+}
+
 /* The constant's writer: runs on any thread, needs nothing but the form. */
 static void write_packed(const cy_graph *g, cy_val v, const void *arg, void *out) {
   const pack_form *f = arg;
   cy_pack_source s = f->source;
+  if (f->bits) {
+    cy_int8_source from = {(const char *)cy_value_of(g, v)->data.bytes + f->w_offset, f->is_signed, f->bits, s.gs, s.ns, s.ts, s.cs};
+    cy_int8_pack(&f->int8, &from, out);
+    return;
+  }
   s.w = (const cy_weight *)((const char *)cy_value_of(g, v)->data.bytes + f->w_offset);
   for (int i = 0; i < f->nparts; i++) {
     const part *p = &f->parts[i];
@@ -227,6 +320,12 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
   const char *key =
       cy_arena_printf(arena, "packed %lld %lld %lld %lld %lld", (long long)f->w_offset, (long long)f->source.gs,
                       (long long)f->source.ns, (long long)f->source.ts, (long long)f->source.cs);
+  if (f->bits) {
+    const cy_int8_layout *l = &f->int8;
+    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %u %u %d %d", key, f->bits, f->is_signed ? 's' : 'u',
+                          (long long)l->matrices, (long long)l->n, (long long)l->taps, (long long)l->c, l->nr, l->step,
+                          l->wide * 2 + l->sums, l->depthwise);
+  }
   for (int i = 0; i < f->nparts; i++) {
     const cy_pack_layout *l = &f->parts[i].layout;
     key = cy_arena_printf(arena, "%s|%lld %lld %lld %lld %lld %lld %u %d %d %d", key, (long long)l->groups,
@@ -259,6 +358,12 @@ static bool loads_argument(cy_kernel *k, cy_karg arg) {
   return false;
 }
 
+static int64_t element_bytes(cy_kernel *k, cy_karg arg) {
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  return cy_dtype_of(args[arg].dtype)->bits / 8;
+}
+
 /* The generators want operands that begin where the pointer points. */
 static void shift_operand(cy_kernel_plan *plan, int which, cy_karg arg, cy_dim offset) {
   cy_kernel *k = plan->kernel;
@@ -266,7 +371,7 @@ static void shift_operand(cy_kernel_plan *plan, int which, cy_karg arg, cy_dim o
   if (!offset || (known(k, offset, &v) && v == 0))
     return;
   plan->shifted_by[which] = (int32_t)arg;
-  plan->shift_offset[which] = cy_dim_muli(cy_kernel_graph(k), offset, 4);
+  plan->shift_offset[which] = cy_dim_muli(cy_kernel_graph(k), offset, element_bytes(k, arg));
   plan->shifted_arg[which] = (int32_t)cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
 }
 
@@ -281,8 +386,20 @@ static const char *conv_algorithm(cy_conv_algo algo, bool transposed) {
   }
 }
 
+static void attention_prepare(cy_kernel_plan *plan) {
+  cy_dim none = cy_dim_const(cy_kernel_graph(plan->kernel), 0);
+  plan->form = CY_NEW(cy_graph_arena(cy_kernel_graph(plan->kernel)), form); /* nothing to decide */
+  plan->scratch_arg = (int32_t)cy_kernel_add_arg(plan->kernel, CY_ARG_SCRATCH, CY_F32, none);
+  plan->algorithm = "attention";
+  plan->weight = 4000;
+}
+
 void cy_cpu_contract_prepare(const cy_cg *cg, cy_kernel_plan *plan) {
   cy_kernel *k = plan->kernel;
+  if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION) {
+    attention_prepare(plan);
+    return;
+  }
   cy_graph *g = cy_kernel_graph(k);
   cy_arena *arena = cy_graph_arena(g);
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -290,8 +407,9 @@ void cy_cpu_contract_prepare(const cy_cg *cg, cy_kernel_plan *plan) {
   int64_t matrices = 1, offset = 0;
   bool matmul = c->kind == CY_CONTRACT_MATMUL;
   plan->form = f;
+  f->int8 = cy_kernel_local_dtype(k, c->acc) == CY_I32;
   f->packed =
-      c->b_const && (!c->b_offset || known(k, c->b_offset, &offset)) && (!matmul || gemm_pack_plan(k, c, f, &matrices));
+      c->b_const && !c->has_b_zero && (!c->b_offset || known(k, c->b_offset, &offset)) && (!matmul || gemm_pack_plan(k, c, f, &matrices));
   if (!matmul && !f->packed)
     cy_bug("kernel '%s': a convolution whose weights cannot be packed", cy_kernel_name(k));
   shift_operand(plan, 0, c->a, c->a_offset);
@@ -301,17 +419,24 @@ void cy_cpu_contract_prepare(const cy_cg *cg, cy_kernel_plan *plan) {
     plan->dead_arg = (int32_t)c->b;
     plan->reads_dead = loads_argument(k, c->b);
     plan->packed_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
-    f->pack.w_offset = offset * 4;
+    f->pack.w_offset = offset * element_bytes(k, c->b);
   }
   plan->scratch_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_SCRATCH, CY_F32, cy_dim_const(g, 0));
   plan->shared_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  plan->weight = 1500;
+  if (f->int8) {
+    cy_int8_desc d = int8_desc(plan, f);
+    if (f->packed)
+      int8_pack_form(cg, plan, f, matrices);
+    plan->algorithm = cy_int8_algorithm(cg, &d);
+    return;
+  }
   if (matmul && f->packed)
     gemm_pack_form(cg, plan, arena, f, matrices);
   else if (!matmul)
     conv_pack_form(cg, plan, arena, f);
   plan->algorithm =
       matmul ? (f->packed ? "gemm packed" : "gemm") : conv_algorithm(f->algo, c->kind == CY_CONTRACT_CONV_TRANSPOSE);
-  plan->weight = 1500;
 }
 
 /* ---- emission ---- */
@@ -330,7 +455,17 @@ void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan) {
   const form *f = plan->form;
   cy_contract_info info = {0};
   cy_epilogue epilogue = cy_cpu_epilogue_create(plan->kernel);
-  if (cy_kernel_contraction(plan->kernel)->kind == CY_CONTRACT_MATMUL) {
+  cy_contraction_kind kind = cy_kernel_contraction(plan->kernel)->kind;
+  if (f->int8) {
+    cy_int8_desc d = int8_desc(plan, f);
+    *(d.conv ? &d.window.epilogue : &d.gemm.epilogue) = epilogue;
+    cy_int8_emit(cg, &d, &info);
+  } else if (kind == CY_CONTRACT_ATTENTION) {
+    cy_attention_desc d = attention_desc(plan);
+    d.epilogue = epilogue;
+    d.scores = cy_cpu_scores_of(&epilogue);
+    cy_attention_emit(cg, &d, &info);
+  } else if (kind == CY_CONTRACT_MATMUL) {
     cy_gemm_desc d = gemm_desc(plan, f);
     d.epilogue = epilogue;
     cy_gemm_emit(cg, &d, &info);

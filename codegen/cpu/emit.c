@@ -85,13 +85,16 @@ static void cpu_describe(cy_cg *cg) {
                                      "znver4",
                                      "znver5",
                                      NULL};
+  static const char *const avxvnni[] = {"alderlake", "raptorlake", "meteorlake", "sierraforest", "grandridge", NULL};
   static const char *const none[] = {"x86-64",    "x86-64-v2", "nehalem", "westmere", "sandybridge",
                                      "ivybridge", "generic",   "btver2",  "bdver1",   "bdver2",
                                      "bdver3",    "core2",     "penryn",  NULL};
   const char *f = cg->features;
   int f512 = feature(f, "avx512f"), fvnni = feature(f, "avx512vnni"), f2 = feature(f, "avx2"), ffma = feature(f, "fma");
   cg->avx512 = f512 >= 0 ? f512 && feature(f, "avx512vl") > 0 : cpu_in(cg->cpu, avx512);
-  cg->vnni = fvnni >= 0 ? fvnni : cpu_in(cg->cpu, vnni);
+  if (!cg->avx512) /* the form of 256 bits */
+    fvnni = feature(f, "avxvnni");
+  cg->vnni = fvnni >= 0 ? fvnni : cpu_in(cg->cpu, cg->avx512 ? vnni : avxvnni);
   cg->avx2 = cg->avx512 || (f2 >= 0 ? f2 : !cpu_in(cg->cpu, none));
   cg->fma = ffma >= 0 ? ffma : cg->avx2;
   cg->W = cg->avx512 ? 16 : cg->avx2 ? 8 : 4;

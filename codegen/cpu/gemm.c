@@ -246,6 +246,7 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
                   .tab = tab,
                   .tab_stride = cy_i64(cg, 0),
                   .base = LLVMBuildPtrToInt(cg->b, a, cg->i64, ""),
+                  .row_bytes = (g->copy_a ? known(d->k) : known(d->am)) * 4,
                   .taps = cy_i64(cg, 1),
                   .c = k,
                   .tap_block = 1,
@@ -287,8 +288,7 @@ static V dots_count(cy_cg *cg, void *ctx) {
   return cy_mul(cg, batches(cg, g), cy_ceil_div(cg, cy_size(cg, g->d->n), cy_i64(cg, DOT_COLUMNS)));
 }
 
-/* Eight columns of one row: <8 x float>. col[] are the columns' pointers. */
-static V emit_dots8(cy_cg *cg, V a, V *col, V k) {
+V cy_emit_dots8(cy_cg *cg, V a, V *col, V k) {
   unsigned lanes = cg->W > 8 ? cg->W : 8;
   LLVMTypeRef type = cy_vecf(cg, lanes);
   V v[8], sum = NULL, whole = cy_mulc(cg, cy_div(cg, k, cy_i64(cg, lanes)), lanes);
@@ -335,7 +335,7 @@ static void emit_dots_task(cy_cg *cg, const gemm *g, V task, V tile) {
     col[q] = cy_gepf(cg, b, cy_mul(cg, number, bn));
   }
   cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_size(cg, d->m), cy_i64(cg, 1), NULL, 0);
-  V sums = emit_dots8(cg, cy_gepf(cg, a, cy_mul(cg, i.iv, am)), col, k);
+  V sums = cy_emit_dots8(cg, cy_gepf(cg, a, cy_mul(cg, i.iv, am)), col, k);
   cy_store(cg, sums, cy_gepf(cg, cy_gep(cg, tile, cy_mul(cg, i.iv, ld)), j.iv), 4);
   cy_loop_end(cg, &i, NULL);
   cy_loop_end(cg, &j, NULL);

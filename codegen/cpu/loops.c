@@ -518,8 +518,10 @@ static void epilogue_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *
   epilogue *e = ctx;
   cy_lp *p = &e->lp;
   const cy_contraction *c = cy_kernel_contraction(e->k);
-  lane_loop l = {
-      .p = p, .body = cy_kernel_body(e->k), .info = lane_scan(p, cy_kernel_body(e->k)), .lanes = lanes, .copies = 1};
+  const cy_stmt *body = cy_kernel_body(e->k);
+  if (c->kind == CY_CONTRACT_ATTENTION)
+    body = body->next->next; /* behind the loops over the keys */
+  lane_loop l = {.p = p, .body = body, .info = lane_scan(p, body), .lanes = lanes, .copies = 1};
   l.part[0] = zeroed(l.info.nlocals, sizeof(V));
   for (int i = 0; i < c->nout_vars; i++)
     p->var[c->out_var[i]] = idx[i];
@@ -537,10 +539,62 @@ static void epilogue_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *
   lane_free(&l.info);
 }
 
+/* The body of a loop over the keys at `lanes` of them; returns what becomes of the scores. */
+static V run_scores(epilogue *e, cy_cg *cg, const cy_stmt *loop, V score, unsigned lanes, V key) {
+  cy_lp *p = &e->lp;
+  const cy_contraction *c = cy_kernel_contraction(e->k);
+  lane_loop l = {.p = p, .body = loop->body, .info = lane_scan(p, loop->body), .var = c->key, .lanes = lanes, .copies = 1};
+  l.part[0] = zeroed(l.info.nlocals, sizeof(V));
+  l.info.set[c->score] = 1;
+  T type = cy_lp_reg(cg, cy_kernel_local_dtype(e->k, c->score), lanes);
+  bool vector = LLVMGetTypeKind(LLVMTypeOf(score)) == LLVMVectorTypeKind;
+  if (lanes > 1)
+    make_set_slots(&l);
+  else if (vector)
+    score = cy_lp_lane(cg, score, 0, 2);
+  V slot = lanes > 1 ? l.part[0][c->score] : p->slot[c->score];
+  LLVMBuildStore(cg->b, score, slot);
+  lane_turn(&l, lanes, 0, key);
+  V result = LLVMBuildLoad2(cg->b, type, slot, "");
+  free(l.part[0]);
+  lane_free(&l.info);
+  return result;
+}
+
+static V scores_change(void *ctx, cy_cg *cg, V score, unsigned lanes, const V *idx) {
+  epilogue *e = ctx;
+  const cy_contraction *c = cy_kernel_contraction(e->k);
+  for (int i = 0; i < c->nout_vars - 1; i++)
+    e->lp.var[c->out_var[i]] = idx[i];
+  return run_scores(e, cg, cy_kernel_body(e->k), score, lanes, idx[c->nout_vars - 1]);
+}
+
+static V scores_weigh(void *ctx, cy_cg *cg, V score, V top, unsigned lanes) {
+  epilogue *e = ctx;
+  LLVMBuildStore(cg->b, top, e->lp.slot[cy_kernel_contraction(e->k)->top]);
+  return run_scores(e, cg, cy_kernel_body(e->k)->next, score, lanes, cy_i64(cg, 0));
+}
+
+cy_scores cy_cpu_scores_of(const cy_epilogue *e) {
+  const epilogue *own = e->ctx;
+  bool changes = cy_kernel_body(own->k)->body != NULL;
+  return (cy_scores){changes ? scores_change : NULL, scores_weigh, e->ctx};
+}
+
+/* Operations on floats for one element. */
+static int arithmetic(cy_kernel *k) {
+  int n = 0;
+  for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
+    const cy_expr_info *x = cy_expr_of(k, e);
+    n += x->op != CY_X_LOAD && x->n > 0 && cy_dtype_is_float(x->dtype);
+  }
+  return n;
+}
+
 cy_epilogue cy_cpu_epilogue_create(cy_kernel *k) {
   epilogue *e = zeroed(1, sizeof *e);
   e->k = k;
-  return (cy_epilogue){epilogue_begin, epilogue_emit, e};
+  return (cy_epilogue){epilogue_begin, epilogue_emit, e, arithmetic(k) > 10};
 }
 
 void cy_cpu_epilogue_destroy(cy_epilogue *e) {

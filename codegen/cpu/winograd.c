@@ -329,7 +329,7 @@ static void emit_products(cy_cg *cg, const wino *w, V count, V q0, V in, V out, 
                   .ldc = w->columns * 4,
                   .b = cy_gep(cg, weights, cy_mulc(cg, cy_add(cg, q0, q.iv), panel_bytes)),
                   .c = cy_gep(cg, c, cy_mulc(cg, q.iv, w->nr * 4)),
-                  .k = w->c};
+                  .k = cy_i64(cg, w->c)};
   int64_t total;
   p.tails = cy_tails(w->tile, cy_is_const(tile_count(cg, w), &total) ? total : 0, w->tiles);
   cy_product_emit(cg, &p);

@@ -46,6 +46,10 @@ static const gemm_case gemm_cases[] = {
     {GEMM_PACKED, 2, 3, 13, 21, 40, 0, 0, 1},  {GEMM_PACKED, 2, 3, 13, 21, 40, 1, 0, 3},
     {GEMM_PACKED, 1, 1, 100, 70, 1100, 1, 0, 3}, {GEMM_PACKED, 1, 1, 1, 70, 300, 1, 0, 3},
     {GEMM_PACKED, 2, 2, 3, 4, 5, 0, 3, 0},     {GEMM_PACKED, 1, 1, 5, 7, 1600, 1, 0, 3},
+    /* sums that stay in registers: depth unrolled and not, whole and partial last panels, many weights */
+    {GEMM_PACKED, 1, 1, 64, 24, 16, 0, 0, 0},  {GEMM_PACKED, 1, 1, 50, 144, 24, 0, 0, 0},
+    {GEMM_PACKED, 2, 1, 37, 35, 200, 0, 0, 0}, {GEMM_PACKED, 1, 2, 25, 7, 33, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 150, 300, 256, 0, 0, 0}, {GEMM_PACKED, 1, 1, 200, 70, 96, 1, 0, 0},
     {GEMM_NN, 1, 1, 1, 1, 1, 0, 0, 0},         {GEMM_NN, 2, 2, 40, 64, 50, 0, 0, 0},
     {GEMM_NN, 2, 2, 40, 24, 900, 0, 0, 2},     {GEMM_NN, 2, 2, 70, 200, 300, 0, 1, 2},
     {GEMM_NN, 2, 3, 33, 41, 29, 1, 0, 1},      {GEMM_NN, 2, 3, 33, 41, 29, 2, 0, 0},

@@ -168,7 +168,7 @@ typedef struct store {
   LLVMValueRef out, bias, s[8];
 } store;
 
-static void store_begin(void *ctx, cy_cg *cg) {
+static inline void store_begin(void *ctx, cy_cg *cg) {
   store *s = ctx;
   s->out = cy_arg_ptr(cg, s->out_slot);
   s->bias = cy_arg_ptr(cg, s->bias_slot);
@@ -176,7 +176,7 @@ static void store_begin(void *ctx, cy_cg *cg) {
     s->s[i] = s->stride[i].slot < 0 ? cy_i64(cg, s->stride[i].value) : cy_arg_size(cg, s->stride[i].slot);
 }
 
-static void store_emit(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx) {
+static inline void store_emit(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx) {
   store *s = ctx;
   LLVMValueRef at = cy_i64(cg, 0);
   for (int i = 0; i < s->n_idx; i++)
@@ -188,17 +188,17 @@ static void store_emit(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, c
 /* ---- buffers ---- */
 
 static uint32_t random_state = 1;
-static float random_float(void) {
+static inline float random_float(void) {
   random_state = random_state * 1664525u + 1013904223u;
   return (float)(int32_t)random_state / 2147483648.0f;
 }
-static float *random_floats(int64_t n) {
+static inline float *random_floats(int64_t n) {
   float *p = (float *)(void *)guarded(n * 4);
   for (int64_t i = 0; i < n; i++)
     p[i] = random_float();
   return p;
 }
-static float *nan_floats(int64_t n) {
+static inline float *nan_floats(int64_t n) {
   float *p = (float *)(void *)guarded(n * 4);
   for (int64_t i = 0; i < n; i++)
     p[i] = NAN;

@@ -25,8 +25,8 @@ enum {
   MAX_BLOCKS = 4096
 };
 
-typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, const uint64_t *slots, int nslots,
-                      int schedule, unsigned seed);
+typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int shared, const uint64_t *slots,
+                      int nslots, int schedule, unsigned seed);
 
 typedef struct module {
   void *library;
@@ -38,6 +38,7 @@ typedef struct function {
   module *module;
   void (*entry)(void);
   int nslots;
+  unsigned shared; /* dynamic shared memory that a launch may ask for */
 } function;
 
 typedef struct operation {
@@ -45,6 +46,7 @@ typedef struct operation {
   function *kernel; /* NULL: a copy */
   int threads;
   long long blocks;
+  int shared;
   uint64_t slots[512];
   void *to;
   const void *from;
@@ -201,7 +203,7 @@ static int perform(const operation *o) {
   }
   mock.launches++;
   int wrong =
-      o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->slots, o->kernel->nslots, mock.schedule, 7);
+      o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->shared, o->slots, o->kernel->nslots, mock.schedule, 7);
   return wrong ? 719 : OK; /* CUDA_ERROR_LAUNCH_FAILED */
 }
 
@@ -232,9 +234,10 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *where) {
 
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *where, void **params, void **extra) {
-  (void)shared, (void)extra;
-  operation o = {.kernel = f, .threads = (int)(bx * by * bz), .blocks = (long long)gx * gy * gz};
-  if (!o.blocks || o.threads < 1 || o.threads > 1024)
+  (void)extra;
+  operation o = {
+      .kernel = f, .threads = (int)(bx * by * bz), .blocks = (long long)gx * gy * gz, .shared = (int)shared};
+  if (!o.blocks || o.threads < 1 || o.threads > 1024 || shared > o.kernel->shared)
     return INVALID_VALUE;
   for (int i = 0; i < o.kernel->nslots; i++)
     memcpy(&o.slots[i], params[i], 8);
@@ -321,7 +324,7 @@ int cuModuleLoadData(void **out, const void *image) {
   fputs(image, f);
   fclose(f);
   snprintf(command, sizeof command,
-           "cc -std=gnu11 -O1 -w -fno-strict-aliasing %s -shared -fPIC -include tests/cuda/shim.h -o %s/k.so %s -lm",
+           "cc -std=gnu11 -O1 -w -fno-strict-aliasing %s -shared -fPIC -I. -include tests/cuda/shim.h -o %s/k.so %s -lm",
            SANITIZE, dir, path);
   int failed = system(command);
   snprintf(path, sizeof path, "%s/k.so", dir);
@@ -348,6 +351,13 @@ int cuModuleUnload(void *where) {
   return OK;
 }
 
+int cuFuncSetAttribute(void *where, int attribute, int value) {
+  if (attribute != 8 || value > 64 << 10) /* what sm_75 has: enough for every kernel */
+    return INVALID_VALUE;
+  ((function *)where)->shared = (unsigned)value;
+  return OK;
+}
+
 /* The number of parameters is read off the source. */
 int cuModuleGetFunction(void **out, void *where, const char *name) {
   static function all[4096];
@@ -362,6 +372,7 @@ int cuModuleGetFunction(void **out, void *where, const char *name) {
   function *f = &all[n++];
   f->module = m;
   f->nslots = 1;
+  f->shared = 48 << 10;
   memcpy(&f->entry, &entry, sizeof entry);
   for (at += strlen(head); *at != ')'; at++)
     f->nslots += *at == ',';

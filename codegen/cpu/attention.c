@@ -1,0 +1,591 @@
+/* attention.c - attention without its matrix of scores: one task takes a stretch of rows of one head.
+ *
+ * Comes in: a cy_attention_desc. Goes out: one phase. Rows of heads that share keys (trailing batch axes along which k
+ * and v stand still) are counted as one run of rows. A task packs its keys, transposed, and its values into panels
+ * once, then goes through its rows by blocks of about 36:
+ *   scaled copy of the queries -> scores = q k^T -> change, top, weights, sum -> out += weights v -> epilogue / sum
+ * The scores of a block lie in the worker's scratch, sized for the second-level cache; where all keys do not fit there,
+ * they come by tiles, and sums and outputs so far are scaled down when a greater score turns up. Keys that causality or
+ * a window hide from all rows of a block are not looked at. Up to four rows are not worth packing: their scores are dot
+ * products, and the values are read where they are.
+ * Memory per worker grows with the number of keys, not with its square.
+ */
+#include "core.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FEW = 4, BLOCK_TILES = 6, WANTED_TASKS = 24, LEAST_ROWS = 64, UNKNOWN_ROWS = 256, WIDE = 4 };
+
+typedef struct att {
+  const cy_attention_desc *d;
+  int shared;            /* trailing batch axes of one key head */
+  cy_tile qk, pv;        /* tiles of the two products */
+  int64_t nr_k, nr_v;    /* panel widths */
+  int64_t rows, keys;    /* known numbers of a key head, or 0 */
+  int64_t block, chunk;  /* rows at once; rows of a task */
+  int64_t tile;          /* keys at once, a multiple of nr_k */
+  bool tiled;            /* there may be several tiles */
+  int64_t ld_s, ld_o;    /* floats between rows of scores and outputs */
+  int64_t panels_v;
+  bool few, many;        /* forms to emit: rows up to FEW, more */
+} att;
+
+static int64_t known(cy_csize s) { return s.slot < 0 ? s.value : 0; }
+static bool is_const(cy_csize s, int64_t v) { return s.slot < 0 && s.value == v; }
+static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/* ---- the plan ---- */
+
+static void plan_rows(const cy_cg *cg, att *a) {
+  const cy_attention_desc *d = a->d;
+  int64_t outer = 1;
+  a->rows = known(d->m);
+  for (int i = 0; i < d->n_batch; i++) {
+    int64_t extent = known(d->batch[i]);
+    if (i >= d->n_batch - a->shared)
+      a->rows *= extent;
+    else
+      outer *= extent ? extent : 1;
+  }
+  bool in_place = is_const(d->kd, 1) && is_const(d->vn, 1) && d->columns % cg->W == 0;
+  a->few = in_place && (a->rows == 0 || a->rows <= FEW);
+  a->many = !a->few || a->rows == 0;
+  a->qk = cy_tile_choose(cg, 0, 0);
+  a->pv = cy_tile_choose(cg, a->many ? 0 : a->rows, d->columns);
+  if (a->few)
+    while (d->columns % ((int64_t)a->pv.nv * cg->W))
+      a->pv.nv--; /* whole panels of values in place */
+  a->block = (int64_t)BLOCK_TILES * a->qk.mr;
+  int64_t rows = a->rows ? a->rows : UNKNOWN_ROWS * 4, parts = (WANTED_TASKS + outer - 1) / outer;
+  if (parts > rows / LEAST_ROWS)
+    parts = rows / LEAST_ROWS;
+  if (a->rows && parts <= 1) {
+    int64_t blocks = (a->rows + a->block - 1) / a->block;
+    a->block = up((a->rows + blocks - 1) / blocks, a->qk.mr);
+  }
+  a->chunk = up((rows + (parts > 1 ? parts : 1) - 1) / (parts > 1 ? parts : 1), a->block);
+}
+
+static att plan(const cy_cg *cg, const cy_attention_desc *d) {
+  att a = {.d = d, .keys = known(d->keys)};
+  while (a.shared < d->n_batch && is_const(d->k_batch[d->n_batch - 1 - a.shared], 0) &&
+         is_const(d->v_batch[d->n_batch - 1 - a.shared], 0))
+    a.shared++;
+  plan_rows(cg, &a);
+  a.nr_k = (int64_t)a.qk.nv * cg->W;
+  a.nr_v = (int64_t)a.pv.nv * cg->W;
+  int64_t most = cg->l2_bytes / 3 / (a.block * 4) / a.nr_k * a.nr_k;
+  a.tile = most;
+  if (a.keys) {
+    int64_t tiles = (a.keys + most - 1) / most;
+    a.tile = up((a.keys + tiles - 1) / tiles, a.nr_k);
+  }
+  a.tiled = !a.keys || a.keys > a.tile;
+  a.panels_v = (d->columns + a.nr_v - 1) / a.nr_v;
+  a.ld_s = a.tile + 2 * cg->W; /* room for a vector behind the last key, and no power of two */
+  a.ld_o = a.panels_v * a.nr_v;
+  return a;
+}
+
+/* ---- sizes ---- */
+
+static V outer_count(cy_cg *cg, const att *a) {
+  V n = cy_i64(cg, 1);
+  for (int i = 0; i < a->d->n_batch - a->shared; i++)
+    n = cy_mul(cg, n, cy_size(cg, a->d->batch[i]));
+  return n;
+}
+
+static V row_count(cy_cg *cg, const att *a) {
+  V n = cy_size(cg, a->d->m);
+  for (int i = a->d->n_batch - a->shared; i < a->d->n_batch; i++)
+    n = cy_mul(cg, n, cy_size(cg, a->d->batch[i]));
+  return n;
+}
+
+static V chunk_count(cy_cg *cg, const att *a) { return cy_ceil_div(cg, row_count(cg, a), cy_i64(cg, a->chunk)); }
+static V task_count(cy_cg *cg, void *ctx) { return cy_mul(cg, outer_count(cg, ctx), chunk_count(cg, ctx)); }
+
+static V panels_k(cy_cg *cg, const att *a) {
+  return cy_ceil_div(cg, cy_size(cg, a->d->keys), cy_i64(cg, a->nr_k));
+}
+
+/* Scratch: packed keys, packed values, then queries, scores and outputs of a block; bytes. */
+typedef struct areas {
+  V keys, values, queries, scores, outputs, end;
+} areas;
+
+static areas place_areas(cy_cg *cg, const att *a) {
+  const cy_attention_desc *d = a->d;
+  areas r = {.keys = cy_i64(cg, 0)};
+  V some = cy_i64(cg, a->many);
+  r.values = cy_round64(cg, cy_mul(cg, some, cy_mulc(cg, panels_k(cg, a), a->nr_k * d->size * 4)));
+  r.queries = cy_add(cg, r.values,
+                     cy_round64(cg, cy_mul(cg, some, cy_mulc(cg, cy_size(cg, d->keys), a->panels_v * a->nr_v * 4))));
+  r.scores = cy_addc(cg, r.queries, up(a->block * d->size * 4, 64));
+  r.outputs = cy_addc(cg, r.scores, up(a->block * a->ld_s * 4, 64));
+  r.end = cy_addc(cg, r.outputs, up(a->block * a->ld_o * 4, 64));
+  return r;
+}
+
+static V worker_bytes(cy_cg *cg, void *ctx) { return place_areas(cg, ctx).end; }
+
+/* ---- one task's place ---- */
+
+typedef struct work {
+  const att *a;
+  V idx[CY_GEMM_BATCH];                     /* outer batch indices */
+  V keys_at, values_at, queries, scores, outputs; /* scratch */
+  V k, v;                                   /* operands of this head */
+  V tab_q, tab_s;                           /* row tables */
+  V top, sum;                               /* of the rows of a block, on the stack */
+  V empty;                                  /* what one over the sum is for rows that see no key */
+  V row0, rows;                             /* of the block */
+  V inverse;                                /* of the sum of the epilogue's row */
+} work;
+
+/* Row r of the run: its batch and row indices. */
+static void row_indices(cy_cg *cg, const work *w, V r, V *idx) {
+  const cy_attention_desc *d = w->a->d;
+  int outer = d->n_batch - w->a->shared;
+  memcpy(idx, w->idx, (size_t)outer * sizeof *idx);
+  V m = cy_size(cg, d->m), rest = r;
+  idx[d->n_batch] = w->a->shared ? cy_mod(cg, r, m) : r;
+  rest = w->a->shared ? cy_div(cg, r, m) : r;
+  for (int i = d->n_batch - 1; i >= outer; i--) {
+    V extent = cy_size(cg, d->batch[i]);
+    idx[i] = i > outer ? cy_mod(cg, rest, extent) : rest;
+    rest = i > outer ? cy_div(cg, rest, extent) : rest;
+  }
+}
+
+static V offset_of(cy_cg *cg, const work *w, const cy_csize *strides, const V *idx, int n) {
+  V sum = cy_i64(cg, 0);
+  (void)w;
+  for (int i = 0; i < n; i++)
+    sum = cy_add(cg, sum, cy_mul(cg, idx[i], cy_size(cg, strides[i])));
+  return sum;
+}
+
+/* The first key that rows [r0, r1) may see, a multiple of a panel, and the one behind the last. */
+static void key_range(cy_cg *cg, const work *w, V r0, V r1, V *out_lo, V *out_hi) {
+  const cy_attention_desc *d = w->a->d;
+  V keys = cy_size(cg, d->keys), one = cy_i64(cg, 1), zero = cy_i64(cg, 0), first = r0, last = cy_addc(cg, r1, -1);
+  *out_lo = zero;
+  *out_hi = keys;
+  if (!d->causal && !d->window)
+    return;
+  if (w->a->shared) { /* rows of several heads: from the first row to the last */
+    V m = cy_size(cg, d->m), same = cy_icmp(cg, LLVMIntEQ, cy_div(cg, r0, m), cy_div(cg, last, m));
+    first = cy_select(cg, same, cy_mod(cg, r0, m), zero);
+    last = cy_select(cg, same, cy_mod(cg, last, m), cy_addc(cg, m, -1));
+  }
+  V past = cy_size(cg, d->past);
+  if (d->causal) /* one key at least: the rows that see none are its softmax's matter */
+    *out_hi = cy_imin(cg, keys, cy_imax(cg, one, cy_addc(cg, cy_add(cg, last, past), 1)));
+  if (d->window) {
+    V lo = cy_addc(cg, cy_add(cg, first, past), 1 - d->window), most = cy_imax(cg, zero, cy_addc(cg, *out_hi, -1));
+    lo = cy_imin(cg, cy_imax(cg, lo, zero), most);
+    *out_lo = cy_mulc(cg, cy_div(cg, lo, cy_i64(cg, w->a->nr_k)), w->a->nr_k);
+  }
+}
+
+/* ---- packing ---- */
+
+static void pack_keys(cy_cg *cg, const work *w, V lo, V hi) {
+  const att *a = w->a;
+  V NR = cy_i64(cg, a->nr_k), size = cy_i64(cg, a->d->size), stride = cy_size(cg, a->d->kj);
+  cy_loop j;
+  cy_if tail;
+  cy_loop_begin(cg, &j, lo, hi, NR, NULL, 0);
+  V to = cy_gepf(cg, w->keys_at, cy_mulc(cg, j.iv, a->d->size)), valid = cy_imin(cg, NR, cy_sub(cg, hi, j.iv));
+  cy_if_begin(cg, &tail, cy_icmp(cg, LLVMIntSLT, valid, NR));
+  cy_fill_zero(cg, to, cy_i64(cg, a->nr_k * a->d->size));
+  cy_if_end(cg, &tail);
+  cy_emit_gather2(cg, to, NR, cy_gepf(cg, w->k, cy_mul(cg, j.iv, stride)), cy_size(cg, a->d->kd), stride, size, valid);
+  cy_loop_end(cg, &j, NULL);
+}
+
+/* Panel p's row j lies at (p * keys + j) * NR. */
+static void pack_values(cy_cg *cg, const work *w, V lo, V hi) {
+  const att *a = w->a;
+  V stride = cy_size(cg, a->d->vj), keys = cy_size(cg, a->d->keys), n = cy_sub(cg, hi, lo);
+  for (int64_t p = 0; p < a->panels_v; p++) {
+    int64_t valid = a->d->columns - p * a->nr_v;
+    V to = cy_gepf(cg, w->values_at, cy_mulc(cg, cy_add(cg, cy_mulc(cg, keys, p), lo), a->nr_v));
+    V column = cy_mulc(cg, cy_size(cg, a->d->vn), p * a->nr_v);
+    V from = cy_gepf(cg, w->v, cy_add(cg, cy_mul(cg, lo, stride), column));
+    if (valid < a->nr_v)
+      cy_fill_zero(cg, to, cy_mulc(cg, n, a->nr_v));
+    cy_emit_gather2(cg, to, cy_i64(cg, a->nr_v), from, stride, cy_size(cg, a->d->vn), n,
+                    cy_i64(cg, valid < a->nr_v ? valid : a->nr_v));
+  }
+}
+
+/* The block's queries, scaled. */
+static void copy_queries(cy_cg *cg, const work *w) {
+  const cy_attention_desc *d = w->a->d;
+  int64_t whole = is_const(d->qd, 1) ? d->size / cg->W * cg->W : 0;
+  V base = cy_arg_ptr(cg, d->q_slot), idx[CY_GEMM_BATCH + 1], step = cy_size(cg, d->qd);
+  cy_loop r, l;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
+  row_indices(cg, w, cy_add(cg, w->row0, r.iv), idx);
+  V at = cy_add(cg, offset_of(cg, w, d->q_batch, idx, d->n_batch), cy_mul(cg, idx[d->n_batch], cy_size(cg, d->qm)));
+  V from = cy_gepf(cg, base, at), to = cy_gepf(cg, w->queries, cy_mulc(cg, r.iv, d->size));
+  for (int part = 0; part < 2; part++) {
+    int64_t lo = part ? whole : 0, hi = part ? d->size : whole;
+    if (lo == hi)
+      continue;
+    V scale = part ? LLVMConstReal(cg->f32, d->scale) : cy_splatf(cg, d->scale, cg->W);
+    cy_loop_begin(cg, &l, cy_i64(cg, lo), cy_i64(cg, hi), cy_i64(cg, part ? 1 : cg->W), NULL, 0);
+    V x = cy_load(cg, part ? cg->f32 : cg->vf, cy_gepf(cg, from, part ? cy_mul(cg, l.iv, step) : l.iv), 4);
+    cy_store(cg, LLVMBuildFMul(cg->b, x, scale, ""), cy_gepf(cg, to, l.iv), 4);
+    cy_loop_end(cg, &l, NULL);
+  }
+  cy_loop_end(cg, &r, NULL);
+}
+
+/* ---- the products ---- */
+
+static void multiply_keys(cy_cg *cg, const work *w, V j0, V n) {
+  const att *a = w->a;
+  cy_loop p;
+  cy_loop_begin(cg, &p, cy_i64(cg, 0), n, cy_i64(cg, a->nr_k), NULL, 0);
+  cy_product product = {.tile = a->qk,
+                        .rows = w->rows,
+                        .a = w->queries,
+                        .b = cy_gepf(cg, w->keys_at, cy_mulc(cg, cy_add(cg, j0, p.iv), a->d->size)),
+                        .c = cy_gepf(cg, w->scores, p.iv),
+                        .tab = w->tab_q,
+                        .k = cy_i64(cg, a->d->size),
+                        .tails = cy_tails(a->qk, a->rows, a->block),
+                        .row_bytes = a->d->size * 4,
+                        .ldc = a->ld_s * 4};
+  cy_product_emit(cg, &product);
+  cy_loop_end(cg, &p, NULL);
+}
+
+/* Few rows: dot products, eight keys at a time; keys beyond the last repeat it. */
+static void dot_keys(cy_cg *cg, const work *w, V j0, V n) {
+  const att *a = w->a;
+  V stride = cy_size(cg, a->d->kj), col[8], last = cy_addc(cg, n, -1);
+  cy_loop j, r;
+  cy_loop_begin(cg, &j, cy_i64(cg, 0), n, cy_i64(cg, 8), NULL, 0);
+  for (int i = 0; i < 8; i++) {
+    V key = cy_add(cg, j0, cy_imin(cg, cy_addc(cg, j.iv, i), last));
+    col[i] = cy_gepf(cg, w->k, cy_mul(cg, key, stride));
+  }
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
+  V dots = cy_emit_dots8(cg, cy_gepf(cg, w->queries, cy_mulc(cg, r.iv, a->d->size)), col, cy_i64(cg, a->d->size));
+  cy_store(cg, dots, cy_gepf(cg, w->scores, cy_add(cg, cy_mulc(cg, r.iv, a->ld_s), j.iv)), 4);
+  cy_loop_end(cg, &r, NULL);
+  cy_loop_end(cg, &j, NULL);
+}
+
+/* outputs (+)= weights * values of keys [j0, j0 + n) */
+static void multiply_values(cy_cg *cg, const work *w, V j0, V n, V accumulate, bool few) {
+  const att *a = w->a;
+  V keys = cy_size(cg, a->d->keys), panel = cy_mulc(cg, keys, a->nr_v);
+  cy_loop p;
+  cy_loop_begin(cg, &p, cy_i64(cg, 0), cy_i64(cg, a->panels_v), cy_i64(cg, 1), NULL, 0);
+  V packed = cy_gepf(cg, w->values_at, cy_add(cg, cy_mul(cg, p.iv, panel), cy_mulc(cg, j0, a->nr_v)));
+  V in_place = cy_gepf(cg, w->v, cy_add(cg, cy_mul(cg, j0, cy_size(cg, a->d->vj)), cy_mulc(cg, p.iv, a->nr_v)));
+  cy_product product = {.tile = a->pv,
+                        .rows = w->rows,
+                        .a = w->scores,
+                        .b = few ? in_place : packed,
+                        .ldb = few ? cy_mulc(cg, cy_size(cg, a->d->vj), 4) : NULL,
+                        .c = cy_gepf(cg, w->outputs, cy_mulc(cg, p.iv, a->nr_v)),
+                        .tab = w->tab_s,
+                        .k = n,
+                        .accumulate = accumulate,
+                        .tails = few ? 2u << FEW : cy_tails(a->pv, a->rows, a->block),
+                        .row_bytes = a->ld_s * 4,
+                        .ldc = a->ld_o * 4};
+  if (few)
+    product.tails = a->rows ? cy_tails(a->pv, a->rows, a->block) : (2u << FEW) - 1;
+  cy_product_emit(cg, &product);
+  cy_loop_end(cg, &p, NULL);
+}
+
+/* ---- softmax of a row ---- */
+
+static V minus_infinity(cy_cg *cg, unsigned lanes) { return cy_splatf(cg, -INFINITY, lanes); }
+
+typedef V combine(cy_cg *cg, V a, V b);
+static V sum_of(cy_cg *cg, V a, V b) { return LLVMBuildFAdd(cg->b, a, b, ""); }
+
+static V across(cy_cg *cg, V v, unsigned lanes, combine *op) {
+  for (unsigned n = lanes / 2; n >= 1; n /= 2) {
+    int lo[64], hi[64];
+    for (unsigned i = 0; i < n; i++) {
+      lo[i] = (int)i;
+      hi[i] = (int)(i + n);
+    }
+    v = op(cg, cy_shuffle(cg, v, v, lo, n), cy_shuffle(cg, v, v, hi, n));
+  }
+  return LLVMBuildExtractElement(cg->b, v, cy_i32(cg, 0), "");
+}
+
+/* One row of scores being worked on: n of them at s, of keys from j0 on. */
+typedef struct line {
+  V s, j0, n;
+  V idx[CY_GEMM_BATCH + 2];
+} line;
+
+static V changed(cy_cg *cg, const work *w, line *l, V at, unsigned lanes) {
+  const cy_attention_desc *d = w->a->d;
+  V p = cy_gepf(cg, l->s, at), v = cy_load(cg, cy_vecf(cg, lanes), p, 4);
+  if (!d->scores.change)
+    return v;
+  l->idx[d->n_batch + 1] = cy_add(cg, l->j0, at);
+  v = d->scores.change(d->scores.ctx, cg, v, lanes, l->idx);
+  cy_store(cg, v, p, 4);
+  return v;
+}
+
+/* Changes scores [from, to) by vectors of `lanes`, as long as whole ones fit; returns the greatest in `best`. */
+static V change_run(cy_cg *cg, const work *w, line *l, V *from, V to, unsigned lanes, V best) {
+  V n = cy_sub(cg, to, *from), stop = cy_add(cg, *from, cy_mulc(cg, cy_div(cg, n, cy_i64(cg, lanes)), lanes));
+  cy_loop j;
+  cy_loop_begin(cg, &j, *from, stop, cy_i64(cg, lanes), &best, 1);
+  V v = changed(cg, w, l, j.iv, lanes);
+  v = cy_fmax(cg, v, j.v[0]);
+  cy_loop_end(cg, &j, &v);
+  *from = stop;
+  return j.out[0];
+}
+
+/* Elements behind the last whole vector, then -infinity up to the end of that vector. */
+static V change_rest(cy_cg *cg, const work *w, line *l, V from, V best) {
+  unsigned W = cg->W;
+  int64_t n;
+  if (cy_is_const(l->n, &n) && n % W == 0)
+    return best;
+  V rest = LLVMConstNull(cg->vf);
+  cy_if some;
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(cg->b);
+  cy_if_begin(cg, &some, cy_icmp(cg, LLVMIntSLT, from, l->n));
+  if (w->a->d->scores.change && cy_is_const(l->n, &n)) {
+    changed(cg, w, l, from, (unsigned)(n % W));
+  } else if (w->a->d->scores.change) {
+    cy_loop j;
+    cy_loop_begin(cg, &j, from, l->n, cy_i64(cg, 1), NULL, 0);
+    changed(cg, w, l, j.iv, 1);
+    cy_loop_end(cg, &j, NULL);
+  }
+  cy_store(cg, minus_infinity(cg, W), cy_gepf(cg, l->s, l->n), 4);
+  rest = cy_fmax(cg, cy_load(cg, cg->vf, cy_gepf(cg, l->s, from), 4), best);
+  LLVMBasicBlockRef then = LLVMGetInsertBlock(cg->b);
+  cy_if_end(cg, &some);
+  V phi = LLVMBuildPhi(cg->b, cg->vf, "");
+  LLVMAddIncoming(phi, &best, &before, 1);
+  LLVMAddIncoming(phi, &rest, &then, 1);
+  return phi;
+}
+
+static V top_of_line(cy_cg *cg, const work *w, line *l) {
+  unsigned W = cg->W;
+  V at = cy_i64(cg, 0), wide = change_run(cg, w, l, &at, l->n, WIDE * W, minus_infinity(cg, WIDE * W)), best = NULL;
+  for (unsigned i = 0; i < WIDE; i++) {
+    int lanes[16];
+    for (unsigned j = 0; j < W; j++)
+      lanes[j] = (int)(i * W + j);
+    V part = cy_shuffle(cg, wide, wide, lanes, W);
+    best = best ? cy_fmax(cg, part, best) : part;
+  }
+  best = change_run(cg, w, l, &at, l->n, W, best);
+  return across(cg, change_rest(cg, w, l, at, best), W, cy_fmax);
+}
+
+/* Scores become weights, up to the end of the last vector; returns their sum. */
+static V weigh_line(cy_cg *cg, const work *w, const line *l, V top) {
+  const cy_scores *s = &w->a->d->scores;
+  V sum = LLVMConstNull(cg->vf);
+  cy_loop j;
+  cy_loop_begin(cg, &j, cy_i64(cg, 0), l->n, cy_i64(cg, cg->W), &sum, 1);
+  V p = cy_gepf(cg, l->s, j.iv), v = s->weigh(s->ctx, cg, cy_load(cg, cg->vf, p, 4), top, cg->W);
+  cy_store(cg, v, p, 4);
+  v = LLVMBuildFAdd(cg->b, v, j.v[0], "");
+  cy_loop_end(cg, &j, &v);
+  return across(cg, j.out[0], cg->W, sum_of);
+}
+
+static void scale_outputs(cy_cg *cg, const work *w, V row, V by) {
+  V p = cy_gepf(cg, w->outputs, cy_mulc(cg, row, w->a->ld_o)), factor = cy_splat(cg, by, cg->W);
+  cy_loop c;
+  cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, w->a->ld_o), cy_i64(cg, cg->W), NULL, 0);
+  V at = cy_gepf(cg, p, c.iv);
+  cy_store(cg, LLVMBuildFMul(cg->b, cy_load(cg, cg->vf, at, 4), factor, ""), at, 4);
+  cy_loop_end(cg, &c, NULL);
+}
+
+/* Weights of the block's rows for keys [j0, j0 + n); `first`: i1, no tile before. */
+static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
+  const att *a = w->a;
+  const cy_scores *s = &a->d->scores;
+  cy_loop r;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
+  line l = {.s = cy_gepf(cg, w->scores, cy_mulc(cg, r.iv, a->ld_s)), .j0 = j0, .n = n};
+  row_indices(cg, w, cy_add(cg, w->row0, r.iv), l.idx);
+  V top = top_of_line(cg, w, &l), at_top = cy_gepf(cg, w->top, r.iv), at_sum = cy_gepf(cg, w->sum, r.iv);
+  if (a->tiled) {
+    V infinity = LLVMConstReal(cg->f32, -INFINITY), zero = LLVMConstReal(cg->f32, 0);
+    V old = LLVMBuildSelect(cg->b, first, infinity, cy_load(cg, cg->f32, at_top, 4), "");
+    V sum = LLVMBuildSelect(cg->b, first, zero, cy_load(cg, cg->f32, at_sum, 4), "");
+    top = LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, LLVMRealOGT, old, top, ""), old, top, "");
+    cy_store(cg, top, at_top, 4);
+    /* a row that has seen no key yet: its weights are as good as zero */
+    V safe = LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, LLVMRealOEQ, top, infinity, ""), zero, top, "");
+    V down = s->weigh(s->ctx, cg, old, safe, 1);
+    cy_if later;
+    cy_if_begin(cg, &later, LLVMBuildNot(cg->b, first, ""));
+    scale_outputs(cg, w, r.iv, down);
+    cy_if_end(cg, &later);
+    V more = weigh_line(cg, w, &l, safe);
+    cy_store(cg, sum_of(cg, LLVMBuildFMul(cg->b, sum, down, ""), more), at_sum, 4);
+  } else {
+    cy_store(cg, top, at_top, 4);
+    cy_store(cg, weigh_line(cg, w, &l, top), at_sum, 4);
+  }
+  cy_loop_end(cg, &r, NULL);
+}
+
+/* ---- finishing ---- */
+
+static void out_row(void *ctx, cy_cg *cg, V row, V *idx) {
+  work *w = ctx;
+  row_indices(cg, w, cy_add(cg, w->row0, row), idx);
+  V top = cy_load(cg, cg->f32, cy_gepf(cg, w->top, row), 4), sum = cy_load(cg, cg->f32, cy_gepf(cg, w->sum, row), 4);
+  V none = LLVMBuildFCmp(cg->b, LLVMRealOEQ, top, LLVMConstReal(cg->f32, -INFINITY), "");
+  w->inverse = LLVMBuildSelect(cg->b, none, w->empty, LLVMBuildFDiv(cg->b, LLVMConstReal(cg->f32, 1), sum, ""), "");
+}
+
+static void out_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
+  const work *w = ctx;
+  const cy_epilogue *e = &w->a->d->epilogue;
+  e->emit(e->ctx, cg, LLVMBuildFMul(cg->b, acc, cy_splat(cg, w->inverse, lanes), ""), lanes, idx);
+}
+
+static void finish(cy_cg *cg, work *w) {
+  const cy_attention_desc *d = w->a->d;
+  cy_epilogue e = {NULL, out_emit, w};
+  cy_rows rows = {out_row, w, (unsigned)d->n_batch + 1};
+  cy_epilogue_tile(cg, &e, &rows, w->outputs, cy_i64(cg, w->a->ld_o * 4), w->rows, cy_i64(cg, 0), cy_i64(cg, d->columns),
+                   cy_i64(cg, 0), (unsigned)(d->columns % cg->W));
+}
+
+/* ---- tasks ---- */
+
+static void emit_block(cy_cg *cg, work *w, V end, bool few) {
+  const att *a = w->a;
+  V lo, hi, tile = cy_i64(cg, a->tile), zero = cy_i64(cg, 0);
+  w->rows = cy_imin(cg, cy_i64(cg, a->block), cy_sub(cg, end, w->row0));
+  key_range(cg, w, w->row0, cy_add(cg, w->row0, w->rows), &lo, &hi);
+  copy_queries(cg, w);
+  int64_t keys;
+  if (!cy_is_const(hi, &keys)) { /* no key at all: a sum of nothing */
+    cy_if nothing;
+    cy_loop r;
+    cy_if_begin(cg, &nothing, cy_icmp(cg, LLVMIntSLE, hi, lo));
+    cy_fill_zero(cg, w->outputs, cy_i64(cg, a->block * a->ld_o));
+    cy_loop_begin(cg, &r, zero, w->rows, cy_i64(cg, 1), NULL, 0);
+    cy_store(cg, LLVMConstReal(cg->f32, -INFINITY), cy_gepf(cg, w->top, r.iv), 4);
+    cy_store(cg, LLVMConstReal(cg->f32, 0), cy_gepf(cg, w->sum, r.iv), 4);
+    cy_loop_end(cg, &r, NULL);
+    cy_if_end(cg, &nothing);
+  }
+  cy_loop j;
+  if (a->tiled)
+    cy_loop_begin(cg, &j, lo, hi, tile, NULL, 0);
+  V j0 = a->tiled ? j.iv : lo, n = a->tiled ? cy_imin(cg, tile, cy_sub(cg, hi, j0)) : cy_sub(cg, hi, lo);
+  V first = cy_icmp(cg, LLVMIntEQ, j0, lo);
+  if (few)
+    dot_keys(cg, w, j0, n);
+  else
+    multiply_keys(cg, w, j0, n);
+  weigh_rows(cg, w, j0, n, first);
+  multiply_values(cg, w, j0, n, LLVMBuildNot(cg->b, first, ""), few);
+  if (a->tiled)
+    cy_loop_end(cg, &j, NULL);
+  finish(cg, w);
+}
+
+static void emit_rows(cy_cg *cg, work *w, V begin, V end, bool few) {
+  V lo, hi;
+  cy_loop b;
+  if (few) {
+    w->row0 = begin;
+    emit_block(cg, w, end, true);
+    return;
+  }
+  key_range(cg, w, begin, end, &lo, &hi);
+  pack_keys(cg, w, lo, hi);
+  pack_values(cg, w, lo, hi);
+  cy_loop_begin(cg, &b, begin, end, cy_i64(cg, w->a->block), NULL, 0);
+  w->row0 = b.iv;
+  emit_block(cg, w, end, false);
+  cy_loop_end(cg, &b, NULL);
+}
+
+static void emit_task(cy_cg *cg, work *w, V task) {
+  const att *a = w->a;
+  const cy_attention_desc *d = a->d;
+  int outer = d->n_batch - a->shared;
+  V chunks = chunk_count(cg, a), flat = cy_div(cg, task, chunks), rows = row_count(cg, a);
+  V begin = cy_mulc(cg, cy_mod(cg, task, chunks), a->chunk), end = cy_imin(cg, rows, cy_addc(cg, begin, a->chunk));
+  for (int i = outer - 1; i >= 0; i--) {
+    V extent = cy_size(cg, d->batch[i]);
+    w->idx[i] = i ? cy_mod(cg, flat, extent) : flat;
+    flat = i ? cy_div(cg, flat, extent) : flat;
+  }
+  w->k = cy_gepf(cg, cy_arg_ptr(cg, d->k_slot), offset_of(cg, w, d->k_batch, w->idx, outer));
+  w->v = cy_gepf(cg, cy_arg_ptr(cg, d->v_slot), offset_of(cg, w, d->v_batch, w->idx, outer));
+  if (!a->few || !a->many) {
+    emit_rows(cg, w, begin, end, a->few);
+    return;
+  }
+  cy_if choice;
+  cy_if_begin(cg, &choice, cy_icmp(cg, LLVMIntSLE, rows, cy_i64(cg, FEW)));
+  emit_rows(cg, w, begin, end, true);
+  cy_if_else(cg, &choice);
+  emit_rows(cg, w, begin, end, false);
+  cy_if_end(cg, &choice);
+}
+
+static void emit_entry(cy_cg *cg, const att *a) {
+  const cy_attention_desc *d = a->d;
+  work w = {.a = a};
+  cy_kernel_begin(cg, d->name, 0);
+  if (d->epilogue.begin)
+    d->epilogue.begin(d->epilogue.ctx, cg);
+  areas at = place_areas(cg, a);
+  V scratch = cy_scratch(cg, d->scratch_slot, at.end);
+  w.keys_at = cy_gep(cg, scratch, at.keys);
+  w.values_at = cy_gep(cg, scratch, at.values);
+  w.queries = cy_gep(cg, scratch, at.queries);
+  w.scores = cy_gep(cg, scratch, at.scores);
+  w.outputs = cy_gep(cg, scratch, at.outputs);
+  w.top = cy_alloca(cg, a->block * 4);
+  w.sum = cy_alloca(cg, a->block * 4);
+  w.tab_q = cy_row_table(cg, a->qk.mr, cy_i64(cg, d->size * 4));
+  w.tab_s = cy_row_table(cg, a->pv.mr > FEW ? a->pv.mr : FEW, cy_i64(cg, a->ld_s * 4));
+  V any = cy_icmp(cg, LLVMIntSGT, cy_size(cg, d->keys), cy_i64(cg, 0));
+  w.empty = LLVMBuildSelect(cg->b, any, LLVMConstReal(cg->f32, NAN), LLVMConstReal(cg->f32, 0), "");
+  cy_loop t;
+  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  emit_task(cg, &w, t.iv);
+  cy_loop_end(cg, &t, NULL);
+  cy_fn_end(cg, NULL);
+}
+
+void cy_attention_emit(cy_cg *cg, const cy_attention_desc *d, cy_contract_info *info) {
+  att a = plan(cg, d);
+  info->n_phases = 0;
+  emit_entry(cg, &a);
+  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, &a));
+  info->worker_bytes = cy_size_fn(cg, d->name, "_worker_bytes", worker_bytes, &a);
+  info->shared_bytes = 0;
+}

@@ -1,0 +1,89 @@
+/* int8.h - contractions of 8-bit integers: matrix products and convolutions with exact i32 sums.
+ *
+ * out = sum (a - a_zero) * (b - b_zero), a being s8 or u8; what padding adds is 0. Like contract.h, nothing here knows
+ * the compiler's IR, and both sides, packing and code, derive their plan from the descriptor and cg. Two forms:
+ *   pairs   a and b as i16, vpmaddwd: exact for whatever 8-bit numbers less their zero points are; b is packed as s8
+ *           where it fits, else as i16
+ *   fours   a as u8, b as s8, vpdpbusd: where the CPU has it and b is constant and s8. What a's zero point and shifting
+ *           s8 to u8 add is a constant per column, taken from the sums of b's columns
+ * A task copies its rows of a into scratch in the form wanted, [row][k], padding included; micro-kernels then read
+ * nothing but rows at equal distances and packed panels of b.
+ */
+#ifndef CY_CPU_INT8_H
+#define CY_CPU_INT8_H
+
+#include "conv_int.h"
+
+typedef struct cy_int8_desc {
+  bool conv;           /* which of the two below tells the sizes; strides count elements */
+  cy_gemm_desc gemm;   /* name, slots and epilogue are those of the one in use */
+  cy_conv_desc window; /* not transposed */
+  bool a_signed, b_signed;
+  unsigned b_bits;                /* 8, or 16 */
+  int a_zero_slot, b_zero_slot;   /* -1: none. With a b_zero, b is packed at run time */
+  int64_t b_zero_step;            /* 1: one per column, 0: one for all */
+} cy_int8_desc;
+
+/* ---- packed b: [matrix][panel][k / step][NR][step], then the column sums of each matrix where `sums` ---- */
+
+typedef struct cy_int8_layout {
+  int64_t matrices, n, taps, c; /* k runs over taps, then channels */
+  unsigned nr, step;            /* step: 2 or 4 values of k lie together */
+  bool wide, sums, depthwise;   /* i16; i32[matrix][n] behind the rest; see int8_depthwise.c */
+  int64_t matrix_bytes, bytes;
+} cy_int8_layout;
+
+/* Where an element lies: [matrix * gs + n * ns + tap * ts + c * cs] of 8 or 16 bits. */
+typedef struct cy_int8_source {
+  const void *w;
+  bool is_signed;
+  unsigned bits;
+  int64_t gs, ns, ts, cs;
+} cy_int8_source;
+
+/* matrices: how many the constant holds; of a convolution, its groups. */
+cy_int8_layout cy_int8_layout_of(const cy_cg *cg, const cy_int8_desc *desc, int64_t matrices);
+void cy_int8_pack(const cy_int8_layout *layout, const cy_int8_source *source, void *out);
+void cy_int8_emit(cy_cg *cg, const cy_int8_desc *desc, cy_contract_info *out_info);
+const char *cy_int8_algorithm(const cy_cg *cg, const cy_int8_desc *desc);
+
+/* ---- int8_depthwise.c ---- */
+bool cy_int8_depthwise_possible(const cy_int8_desc *desc);
+cy_int8_layout cy_int8_depthwise_layout(const cy_cg *cg, const cy_int8_desc *desc);
+void cy_int8_depthwise_emit(cy_cg *cg, const cy_int8_desc *desc, cy_contract_info *out_info);
+/* The i32 slot of channel n's pair of weights, for vectors of `lanes` i32. */
+int64_t cy_int8_depthwise_slot(int64_t n, int64_t lanes);
+
+/* ---- int8_kernel.c ---- */
+
+typedef struct cy_int8_form {
+  bool fours, wide; /* wide: b is packed as i16 */
+  unsigned step;
+} cy_int8_form;
+
+/* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups): c[mr][nv vectors of i32] = a's mr rows times the
+ * first columns of a panel of nr. */
+V cy_int8_kernel(cy_cg *cg, cy_int8_form form, unsigned mr, unsigned nv, int64_t nr);
+/* Bytes of a panel's NR columns for one group of `step` k. */
+int64_t cy_int8_group_bytes(cy_int8_form form, int64_t nr);
+/* acc + a * b over the pairs or fours of each i32 lane: a, b as <W x i32>. */
+V cy_int8_dot(cy_cg *cg, cy_int8_form form, V acc, V a, V b);
+
+/* ---- int8_rows.c: a's elements on their way to scratch ---- */
+
+typedef struct cy_int8_rows {
+  cy_int8_form form;
+  bool is_signed;
+  V zero; /* i16 (pairs), i8 shifted to u8 (fours) */
+} cy_int8_rows;
+cy_int8_rows cy_int8_rows_begin(cy_cg *cg, cy_int8_form form, const cy_int8_desc *desc);
+/* dst[0 .. n) = src[0 .. n), dense; n constant or not. */
+void cy_int8_run(cy_cg *cg, const cy_int8_rows *rows, V dst, V src, V n);
+/* As above, elements `stride` bytes apart. */
+void cy_int8_gather(cy_cg *cg, const cy_int8_rows *rows, V dst, V src, V n, V stride);
+/* n elements that count as 0. */
+void cy_int8_blank(cy_cg *cg, const cy_int8_rows *rows, V dst, V n);
+/* Bytes of n elements. */
+V cy_int8_bytes(cy_cg *cg, cy_int8_form form, V n);
+
+#endif

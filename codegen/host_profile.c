@@ -1,0 +1,67 @@
+/* host_profile.c - code that counts the time of every launch, for cytoc --profile.
+ *
+ * A launch gets a row (cyrt_profile_row of cyto_abi.h): a variable of the host module with what --explain says about the
+ * launch, and two counters that the runtime adds to. cyto_model_profile() returns the table of rows; it is exported by
+ * shared libraries, where cyto-run --profile finds it. The floor is counted in cycles, so the library is the same
+ * wherever it is compiled.
+ */
+#include "codegen/host_int.h"
+
+#include <stdlib.h>
+
+static LLVMValueRef row_create(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
+  cy_cg *cg = h->cg;
+  cy_launch_facts facts = cy_launch_explain(h->build, s, plan);
+  LLVMValueRef fields[] = {cy_host_text(h, plan->symbol),
+                           cy_host_text(h, plan->algorithm),
+                           cy_host_text(h, facts.ops),
+                           cy_host_text(h, facts.node),
+                           LLVMConstReal(cg->f64, facts.floor_cycles),
+                           cy_i64(cg, 0),
+                           cy_i64(cg, 0)};
+  LLVMValueRef data = LLVMConstStructInContext(cg->ctx, fields, sizeof fields / sizeof fields[0], 0);
+  LLVMValueRef row = LLVMAddGlobal(cg->module, LLVMTypeOf(data), "");
+  LLVMSetInitializer(row, data);
+  LLVMSetLinkage(row, LLVMPrivateLinkage);
+  return row;
+}
+
+LLVMValueRef cy_host_profile_start(cy_host *h, const cy_step *s, const cy_kernel_plan *plan, LLVMValueRef *out_row) {
+  *out_row = NULL;
+  if (!h->build->o->profile)
+    return NULL;
+  if (h->n_profile == h->profile_cap) {
+    h->profile_cap = h->profile_cap * 2 + 64;
+    h->profile = realloc(h->profile, h->profile_cap * sizeof *h->profile);
+    if (!h->profile)
+      abort();
+  }
+  *out_row = h->profile[h->n_profile++] = row_create(h, s, plan);
+  return cy_call(h->cg, cy_host_declare(h, "cyrt_profile_start", h->cg->i64, NULL, 0, false), NULL, 0);
+}
+
+void cy_host_profile_stop(cy_host *h, LLVMValueRef row, LLVMValueRef start) {
+  if (!row)
+    return;
+  LLVMTypeRef params[2] = {h->cg->ptr, h->cg->i64};
+  LLVMValueRef args[2] = {row, start};
+  cy_call(h->cg, cy_host_declare(h, "cyrt_profile_stop", h->cg->voidt, params, 2, false), args, 2);
+}
+
+void cy_host_profile_table(cy_host *h) {
+  cy_cg *cg = h->cg;
+  if (!h->build->o->profile || h->build->o->emit != CY_EMIT_SO)
+    return;
+  LLVMValueRef data = LLVMConstArray2(cg->ptr, h->profile, h->n_profile);
+  LLVMValueRef table = LLVMAddGlobal(cg->module, LLVMTypeOf(data), "");
+  LLVMSetInitializer(table, data);
+  LLVMSetGlobalConstant(table, 1);
+  LLVMSetLinkage(table, LLVMPrivateLinkage);
+  LLVMTypeRef params[2] = {cg->i32, cg->ptr};
+  LLVMValueRef fn = cy_fn_begin(cg, CYTO_MODEL_PROFILE, cg->ptr, params, 2, 0);
+  LLVMSetVisibility(fn, LLVMDefaultVisibility);
+  LLVMValueRef same =
+      LLVMBuildICmp(cg->b, LLVMIntEQ, LLVMGetParam(fn, 0), LLVMConstInt(cg->i32, CYTO_ABI_VERSION, 0), "");
+  cy_store(cg, cy_select(cg, same, cy_i64(cg, h->n_profile), cy_i64(cg, 0)), LLVMGetParam(fn, 1), 8);
+  cy_fn_end(cg, cy_select(cg, same, table, LLVMConstNull(cg->ptr)));
+}

@@ -1,0 +1,439 @@
+/* attention.c - finds attention as exporters spell it out: scores = q k^T, changed, softmax, times v.
+ *
+ * In:  a swept graph in canonical spelling, softmax recognised. Out: `attention` nodes (ir.h, cy_attention).
+ *
+ * From the product with v backwards: softmax along the last axis, and from there up to the product of q and k any
+ * number of
+ *   scales, additions of something that broadcasts, selects against a constant, softcap (c * tanh(s / c)), and
+ *   reshapes that leave rows and keys alone (nn.MultiheadAttention, shifted windows).
+ * Each value in between has one reader: otherwise the scores would be computed twice. Scales outside of a bias multiply
+ * it; factors of q and k, also behind views, join the scale. Where reshapes split batch axes, attention is computed in
+ * the finest of the shapes. Repeated heads of k and v (reshape, expand, reshape) are looked through. Masks that are
+ * triangles of constants become causality, which costs nothing and saves half. The product may also be written the
+ * other way round, v^T times transposed weights.
+ *
+ * Refused: anything else between the products, other axes of softmax, batch axes along which q is repeated, a finite
+ * fill with a bias behind it.
+ */
+#include "pass_int.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_BIASES = 4, MAX_DEPTH = 16 };
+static const double hidden = -1e9; /* what is added to scores that shall not count; no score is that large */
+
+/* Something of the scores, valid in the shape that they had there. */
+typedef struct addend {
+  cy_val v;
+  cy_type view;
+  double factor;
+} addend;
+
+typedef struct match {
+  cy_rewrite *rw;
+  cy_graph *g;
+  const cy_node_info *scores; /* q * k^T */
+  cy_type view;               /* of the scores where the walk is */
+  addend bias[MAX_BIASES];
+  int nbias;
+  addend mask[MAX_BIASES]; /* factor: 1 where true means seen, -1 where it means hidden */
+  int nmask;
+  double fill;   /* of masked scores */
+  double factor; /* outside of where the walk is */
+  double softcap;
+} match;
+
+/* ---- the walk from softmax to the first product ---- */
+
+static bool scalar_const(cy_graph *g, cy_val v, double *out) {
+  return cy_value_is_const(g, v) && cy_type_count(g, cy_type_of(g, v)) == 1 && cy_value_is_splat(g, v, out);
+}
+
+/* Equal shapes, or different only where sizes are symbols of which the model promises that they agree. */
+static bool like_shape(const cy_graph *g, const cy_type *a, const cy_type *b) {
+  if (a->rank != b->rank)
+    return false;
+  for (int i = 0; i < a->rank; i++) {
+    int64_t v;
+    if (a->dim[i] != b->dim[i] && (cy_dim_is_const(g, a->dim[i], &v) || cy_dim_is_const(g, b->dim[i], &v)))
+      return false;
+  }
+  return true;
+}
+
+static bool same_rows(const cy_type *a, const cy_type *b) {
+  return a->rank >= 2 && b->rank >= 2 && a->dim[a->rank - 1] == b->dim[b->rank - 1] &&
+         a->dim[a->rank - 2] == b->dim[b->rank - 2];
+}
+
+static bool walk(match *m, cy_val v, int depth);
+
+static bool walk_addition(match *m, const cy_node_info *n, int which, int depth) {
+  cy_graph *g = m->g;
+  cy_val s = n->in[which], b = n->in[1 - which];
+  double sign = n->op == CY_OP_sub ? -1 : 1;
+  if (m->nbias == MAX_BIASES || !like_shape(g, cy_type_of(g, s), cy_type_of(g, n->out[0])) ||
+      cy_type_of(g, b)->rank > cy_type_of(g, s)->rank || s == b)
+    return false;
+  match before = *m;
+  m->bias[m->nbias++] = (addend){b, *cy_type_of(g, s), m->factor * sign};
+  if (walk(m, s, depth + 1))
+    return true;
+  *m = before;
+  return false;
+}
+
+static bool walk_select(match *m, const cy_node_info *n, int depth) {
+  cy_graph *g = m->g;
+  double fill;
+  for (int which = 1; which <= 2; which++) {
+    cy_val s = n->in[which];
+    if (!scalar_const(g, n->in[3 - which], &fill) || m->nmask == MAX_BIASES ||
+        !like_shape(g, cy_type_of(g, s), cy_type_of(g, n->out[0])))
+      continue;
+    fill *= m->factor;
+    bool finite = fill != -INFINITY;
+    if (m->factor <= 0 || m->softcap != 0 || (finite && m->nbias) || (m->nmask && fill != m->fill) || isnan(fill) ||
+        fill == 0)
+      return false;
+    m->fill = fill;
+    m->mask[m->nmask++] = (addend){n->in[0], *cy_type_of(g, s), which == 1 ? 1 : -1};
+    return walk(m, s, depth + 1);
+  }
+  return false;
+}
+
+static bool walk(match *m, cy_val v, int depth) {
+  cy_graph *g = m->g;
+  const cy_node_info *n = cy_def(g, v);
+  double c;
+  if (!n || depth > MAX_DEPTH || !cy_rewrite_single_use(m->rw, v) || cy_rewrite_is_result(m->rw, v))
+    return false;
+  m->view = *cy_type_of(g, v);
+  switch (n->op) {
+  case CY_OP_matmul: m->scores = n; return true;
+  case CY_OP_mul:
+  case CY_OP_div:
+    for (int k = 0; k < (n->op == CY_OP_mul ? 2 : 1); k++)
+      if (scalar_const(g, n->in[1 - k], &c) && cy_same_shape(cy_type_of(g, n->in[k]), cy_type_of(g, v)) && c != 0) {
+        m->factor *= n->op == CY_OP_mul ? c : 1 / c;
+        return walk(m, n->in[k], depth + 1);
+      }
+    return false;
+  case CY_OP_add: return walk_addition(m, n, 0, depth) || walk_addition(m, n, 1, depth);
+  case CY_OP_sub: return walk_addition(m, n, 0, depth);
+  case CY_OP_select: return walk_select(m, n, depth);
+  case CY_OP_tanh:
+    if (m->softcap != 0 || m->factor <= 0)
+      return false;
+    m->softcap = m->factor;
+    m->factor = 1;
+    return walk(m, n->in[0], depth + 1) && m->scores;
+  case CY_OP_reshape:
+    return same_rows(cy_type_of(g, n->in[0]), cy_type_of(g, v)) && walk(m, n->in[0], depth + 1);
+  default: return false;
+  }
+}
+
+/* ---- shapes ---- */
+
+/* Batch axes of the finer view for each batch axis of `from`: group[i] .. group[i + 1). False: not a split. */
+static bool split_axes(cy_graph *g, const cy_type *from, const cy_type *to, int *out_group) {
+  int j = 0, n = to->rank - 2;
+  for (int i = 0; i < from->rank - 2; i++) {
+    cy_dim product = cy_dim_const(g, 1);
+    out_group[i] = j;
+    while (product != from->dim[i]) {
+      if (j == n)
+        return false;
+      product = cy_dim_mul(g, product, to->dim[j++]);
+      if (!cy_dim_le(g, product, from->dim[i]))
+        return false;
+    }
+  }
+  for (; j < n; j++)
+    if (!cy_dim_is(g, to->dim[j], 1))
+      return false;
+  out_group[from->rank - 2] = n;
+  return true;
+}
+
+/* x, which broadcasts to `from` but for its last two axes, as something that broadcasts to `to`. 0: it can't be. */
+static cy_val reviewed(cy_graph *g, cy_val x, const cy_type *from, const cy_type *to) {
+  const cy_type t = *cy_type_of(g, x);
+  int group[CY_MAX_RANK + 1], missing = from->rank - t.rank;
+  bool same = from->rank == to->rank && !memcmp(from->dim, to->dim, (size_t)(to->rank - 2) * sizeof *to->dim);
+  if (same)
+    return x;
+  if (!split_axes(g, from, to, group))
+    return 0;
+  cy_dim dims[CY_MAX_RANK];
+  for (int i = 0; i < from->rank - 2; i++)
+    for (int j = group[i]; j < group[i + 1]; j++) {
+      cy_dim own = i < missing ? cy_dim_const(g, 1) : t.dim[i - missing];
+      if (own != from->dim[i] && !cy_dim_is(g, own, 1))
+        return 0;
+      dims[j] = own == from->dim[i] ? to->dim[j] : cy_dim_const(g, 1);
+    }
+  for (int i = 0; i < 2; i++) {
+    int at = t.rank - 2 + i;
+    dims[to->rank - 2 + i] = at < 0 ? cy_dim_const(g, 1) : t.dim[at];
+  }
+  return cy_build_reshape(g, x, dims, to->rank);
+}
+
+/* The finest batch shape among the views of scores, weights and result. */
+static cy_type finest(const match *m, const cy_type *weights, const cy_type *result) {
+  cy_type best = *cy_type_of(m->g, m->scores->out[0]);
+  const cy_type *others[2 + 2 * MAX_BIASES] = {weights, result};
+  int n = 2;
+  for (int i = 0; i < m->nbias; i++)
+    others[n++] = &m->bias[i].view;
+  for (int i = 0; i < m->nmask; i++)
+    others[n++] = &m->mask[i].view;
+  for (int i = 0; i < n; i++)
+    if (others[i]->rank > best.rank)
+      best = *others[i];
+  return best;
+}
+
+/* ---- operands ---- */
+
+static bool swaps_rows(const cy_node_info *n) {
+  uint32_t rank;
+  const int64_t *perm = n && n->op == CY_OP_transpose ? cy_attr_list(n, CY_ATTR_perm, &rank) : NULL;
+  if (!perm || rank < 2 || perm[rank - 1] != rank - 2 || perm[rank - 2] != rank - 1)
+    return false;
+  for (uint32_t i = 0; i + 2 < rank; i++)
+    if (perm[i] != i)
+      return false;
+  return true;
+}
+
+/* The last two axes of x exchanged. */
+static cy_val turned(cy_graph *g, cy_val x) {
+  const cy_node_info *n = cy_def(g, x);
+  if (swaps_rows(n))
+    return n->in[0];
+  int rank = cy_type_of(g, x)->rank;
+  int64_t perm[CY_MAX_RANK];
+  for (int i = 0; i < rank; i++)
+    perm[i] = i < rank - 2 ? i : 2 * rank - 3 - i;
+  return cy_build_transpose(g, x, perm);
+}
+
+/* x = c * y, or a view of it that nobody else reads: y (viewed), and c goes into *scale. Else x. */
+static cy_val unscaled(const match *m, cy_val x, double *scale) {
+  cy_graph *g = m->g;
+  const cy_node_info *n = cy_def(g, x);
+  double c;
+  if (!n || x > m->rw->nvalues || !cy_rewrite_single_use(m->rw, x))
+    return x;
+  if ((n->op == CY_OP_mul || n->op == CY_OP_div) && scalar_const(g, n->in[1], &c) && c != 0 &&
+      cy_same_shape(cy_type_of(g, n->in[0]), cy_type_of(g, x))) {
+    *scale *= n->op == CY_OP_mul ? c : 1 / c;
+    return n->in[0];
+  }
+  if (n->op != CY_OP_transpose && n->op != CY_OP_reshape)
+    return x;
+  cy_val inner = unscaled(m, n->in[0], scale);
+  if (inner == n->in[0])
+    return x;
+  uint32_t rank;
+  return n->op == CY_OP_reshape ? cy_build_reshape(g, inner, cy_type_of(g, x)->dim, cy_type_of(g, x)->rank)
+                                : cy_build_transpose(g, inner, cy_attr_list(n, CY_ATTR_perm, &rank));
+}
+
+/* x [.., g * r, t, d] that repeats each of g heads r times: the tensor with g heads; else 0. */
+static cy_val unrepeated(cy_graph *g, cy_val x) {
+  const cy_node_info *join = cy_def_of(g, x, CY_OP_reshape);
+  const cy_node_info *expand = join ? cy_def_of(g, join->in[0], CY_OP_expand) : NULL;
+  if (!expand)
+    return 0;
+  const cy_type *t = cy_type_of(g, x), *wide = cy_type_of(g, join->in[0]), *thin = cy_type_of(g, expand->in[0]);
+  int r = t->rank, h = r - 3;
+  if (h < 0 || wide->rank != r + 1 || thin->rank != r + 1 || !cy_dim_is(g, thin->dim[h + 1], 1))
+    return 0;
+  cy_dim dims[CY_MAX_RANK];
+  for (int i = 0; i < r; i++) {
+    int at = i + (i > h);
+    bool kept = i == h ? thin->dim[at] == wide->dim[at] && cy_dim_mul(g, wide->dim[h], wide->dim[h + 1]) == t->dim[h]
+                       : thin->dim[at] == wide->dim[at] && wide->dim[at] == t->dim[i];
+    if (!kept)
+      return 0;
+    dims[i] = thin->dim[at];
+  }
+  return cy_build_reshape(g, expand->in[0], dims, r);
+}
+
+/* ---- masks that are constant triangles ---- */
+
+typedef struct triangle {
+  const cy_value *v;
+  int64_t rows, columns;
+} triangle;
+
+/* Is key j seen by row i? -1: the element is neither. */
+static int seen_in(const triangle *t, int64_t i, int64_t j) {
+  cy_dtype dtype = (cy_dtype)t->v->type.dtype;
+  cy_scalar s = cy_scalar_load(t->v->data.bytes, dtype, (uint64_t)(i * t->columns + j));
+  if (dtype == CY_BOOL)
+    return s.i != 0;
+  return s.f == 0 ? 1 : s.f <= hidden ? 0 : -1;
+}
+
+/* The constant lets row i see keys up to i + *out_offset and no others. */
+static bool is_triangle(const triangle *t, int64_t *out_offset) {
+  int64_t seen = 0;
+  while (seen < t->columns && seen_in(t, 0, seen) == 1)
+    seen++;
+  *out_offset = seen - 1;
+  for (int64_t i = 0; i < t->rows; i++)
+    for (int64_t j = 0; j < t->columns; j++)
+      if (seen_in(t, i, j) != (j <= i + *out_offset))
+        return false;
+  return t->rows > 1 && t->columns > 1;
+}
+
+/* x, a triangular constant or a slice of one: sets the keys before the first row. */
+static bool causal_past(cy_graph *g, cy_val x, cy_dim *out_past) {
+  const cy_node_info *slice = cy_def_of(g, x, CY_OP_slice);
+  const cy_value *v = cy_value_of(g, slice ? slice->in[0] : x);
+  int r = v->type.rank;
+  triangle t = {.v = v};
+  int64_t offset;
+  uint32_t n;
+  if (r < 2 || !v->data.bytes || (v->type.dtype != CY_BOOL && v->type.dtype != CY_F32) ||
+      !cy_dim_is_const(g, v->type.dim[r - 2], &t.rows) || !cy_dim_is_const(g, v->type.dim[r - 1], &t.columns))
+    return false;
+  for (int i = 0; i < r - 2; i++)
+    if (!cy_dim_is(g, v->type.dim[i], 1))
+      return false;
+  if (!is_triangle(&t, &offset))
+    return false;
+  *out_past = cy_dim_const(g, offset);
+  if (slice) {
+    const cy_dim *starts = cy_attr_dim_list(slice, CY_ATTR_starts, &n);
+    const int64_t *steps = cy_attr_list(slice, CY_ATTR_steps, &n);
+    if (steps[r - 1] != 1 || steps[r - 2] != 1)
+      return false;
+    *out_past = cy_dim_add(g, *out_past, cy_dim_sub(g, starts[r - 2], starts[r - 1]));
+  }
+  return cy_dim_le(g, cy_dim_const(g, 0), *out_past); /* every row sees a key, so that its fill does not matter */
+}
+
+/* Keeps a bias or mask in the match's attention: as causality or as an operand. False: its shape does not fit. */
+static bool keep_operand(match *m, cy_attention *a, const addend *x, const cy_type *view, bool is_mask) {
+  cy_graph *g = m->g;
+  cy_dim past;
+  if (!a->causal && x->factor > 0 && (!is_mask || m->fill <= hidden) && causal_past(g, x->v, &past)) {
+    a->causal = true;
+    a->past = past;
+    return true;
+  }
+  cy_val v = reviewed(g, x->v, &x->view, view);
+  if (v && is_mask && x->factor < 0)
+    v = cy_build_unary(g, CY_OP_not, v);
+  if (v && !is_mask && x->factor != 1)
+    v = cy_build_binary(g, CY_OP_mul, v, cy_build_like(g, v, x->factor));
+  cy_val *slot = is_mask ? &a->mask : &a->bias;
+  if (v && *slot)
+    v = cy_build_binary(g, is_mask ? CY_OP_and : CY_OP_add, *slot, v);
+  *slot = v;
+  return v != 0;
+}
+
+/* ---- the whole ---- */
+
+/* Is x's batch that of `view`, or (`may_stand`) 1 in places? */
+static bool batch_fits(const cy_graph *g, const cy_type *x, const cy_type *view, bool may_stand) {
+  if (x->rank != view->rank)
+    return false;
+  for (int i = 0; i < x->rank - 2; i++)
+    if (x->dim[i] != view->dim[i] && !(may_stand && cy_dim_is(g, x->dim[i], 1)))
+      return false;
+  return true;
+}
+
+static cy_val with_batch(cy_graph *g, cy_val x) { return cy_type_of(g, x)->rank == 2 ? cy_build_unsqueeze(g, x, 0) : x; }
+
+/* weights (the second product's factor, softmax behind reshapes) * v, of type `result`; v as [.., t, e]. */
+static cy_val attention(cy_rewrite *rw, cy_val weights, cy_val v, const cy_type *result) {
+  cy_graph *g = rw->g;
+  const cy_node_info *soft = cy_def(g, weights);
+  while (soft && soft->op == CY_OP_reshape && cy_rewrite_single_use(rw, soft->out[0]) &&
+         same_rows(cy_type_of(g, soft->in[0]), cy_type_of(g, soft->out[0])))
+    soft = cy_def(g, soft->in[0]);
+  if (!soft || soft->op != CY_OP_softmax || !cy_rewrite_single_use(rw, soft->out[0]))
+    return 0;
+  const cy_type *w = cy_type_of(g, soft->out[0]);
+  match m = {.rw = rw, .g = g, .factor = 1};
+  if (cy_attr_get_int(soft, CY_ATTR_axis, -1) != w->rank - 1 || !cy_dtype_is_float((cy_dtype)w->dtype) ||
+      !walk(&m, soft->in[0], 0) || cy_type_of(g, m.scores->in[0])->dtype != w->dtype)
+    return 0;
+  const cy_type scores = *cy_type_of(g, m.scores->out[0]), view = finest(&m, w, result);
+  cy_val q = m.scores->in[0], k = m.scores->in[1];
+  if (!batch_fits(g, cy_type_of(g, q), &scores, false) || !batch_fits(g, cy_type_of(g, k), &scores, true) ||
+      !batch_fits(g, cy_type_of(g, v), result, true) || view.rank < 2 || view.rank > CY_MAX_RANK)
+    return 0;
+  cy_attention a = {.scale = m.softcap != 0 ? m.factor * m.softcap : m.factor, .softcap = m.softcap, .fill = m.fill};
+  q = unscaled(&m, q, &a.scale);
+  k = turned(g, unscaled(&m, k, &a.scale));
+  cy_val single_k = view.rank == scores.rank ? unrepeated(g, k) : 0, single_v = single_k ? unrepeated(g, v) : 0;
+  if (single_v && cy_type_of(g, single_k)->dim[view.rank - 3] == cy_type_of(g, single_v)->dim[view.rank - 3]) {
+    k = single_k;
+    v = single_v;
+  }
+  a.q = reviewed(g, q, &scores, &view);
+  a.k = k == single_k ? k : reviewed(g, k, &scores, &view);
+  a.v = v == single_v ? v : reviewed(g, v, result, &view);
+  for (int i = 0; i < m.nbias; i++)
+    if (!keep_operand(&m, &a, &m.bias[i], &view, false))
+      return 0;
+  for (int i = 0; i < m.nmask; i++)
+    if (!keep_operand(&m, &a, &m.mask[i], &view, true))
+      return 0;
+  if (!a.q || !a.k || !a.v)
+    return 0;
+  a.q = with_batch(g, a.q);
+  a.k = with_batch(g, a.k);
+  a.v = with_batch(g, a.v);
+  return cy_build_reshape(g, cy_build_attention(g, &a), result->dim, result->rank);
+}
+
+/* softmax(..) * v */
+static cy_val weights_times_v(cy_rewrite *rw, const cy_node_info *n) {
+  return attention(rw, n->in[0], n->in[1], cy_type_of(rw->g, n->out[0]));
+}
+
+/* v^T * softmax(..)^T: the same, transposed */
+static cy_val v_times_weights(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  const cy_node_info *turn = cy_def(g, n->in[1]);
+  if (!swaps_rows(turn) || !cy_rewrite_single_use(rw, n->in[1]))
+    return 0;
+  const cy_node_info *soft = cy_def(g, turn->in[0]);
+  if (!soft || soft->op != CY_OP_softmax)
+    return 0;
+  cy_type result = *cy_type_of(g, n->out[0]);
+  int r = result.rank;
+  cy_dim columns = result.dim[r - 1];
+  result.dim[r - 1] = result.dim[r - 2];
+  result.dim[r - 2] = columns;
+  cy_val y = attention(rw, turn->in[0], turned(g, n->in[0]), &result);
+  return y ? turned(g, y) : 0;
+}
+
+static const cy_rule rules[] = {
+    {CY_OP_matmul, "attention", weights_times_v},
+    {CY_OP_matmul, "attention, transposed", v_times_weights},
+};
+
+/* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
+int cy_pass_attention(cy_pass *p) {
+  const cy_rule_set set = {rules, sizeof rules / sizeof rules[0]};
+  if (!p->options->plain_attention)
+    cy_rewrite_run(p, &set, 1);
+  return 0;
+}

@@ -1,0 +1,54 @@
+/* attention_plain.c - `attention` nodes as products, softmax and element-wise ops.
+ *
+ * In:  a swept graph. Out: no attention node that shall not be one kernel: all at level 0 and with --attention=plain;
+ * else those of types or sizes that no kernel is made for. Which those are is the same for all targets: f32 operands
+ * whose heads have a known size. Lowering has a slow nest for what a target then refuses.
+ */
+#include "pass_int.h"
+
+#include <string.h>
+
+enum { MOST_SIZE = 512 }; /* of a head */
+
+static bool stays_whole(const cy_pass *p, const cy_node_info *n) {
+  const cy_graph *g = p->g;
+  int64_t size[2];
+  if (p->options->plain_attention || p->options->opt_level == 0 || cy_type_of(g, n->in[0])->dtype != CY_F32)
+    return false;
+  for (int k = 0; k < 2; k++) {
+    const cy_type *t = cy_type_of(g, k ? n->out[0] : n->in[0]);
+    if (!cy_dim_is_const(g, t->dim[t->rank - 1], &size[k]) || size[k] < 1 || size[k] > MOST_SIZE)
+      return false;
+  }
+  return true;
+}
+
+/* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
+int cy_pass_attention_plain(cy_pass *p) {
+  cy_graph *g = p->g;
+  for (cy_block b = 1; b <= cy_block_count(g); b++) {
+    uint32_t count = cy_block_of(g, b)->nnodes;
+    cy_node *nodes = CY_NEW_ARRAY(p->scratch, cy_node, count + 1);
+    if (count)
+      memcpy(nodes, cy_block_of(g, b)->nodes, count * sizeof *nodes);
+    for (uint32_t i = 0; i < count; i++) {
+      const cy_node_info *n = cy_node_of(g, nodes[i]);
+      if (n->op != CY_OP_attention)
+        continue;
+      bool whole = stays_whole(p, n);
+      cy_pass_count(p, whole ? "kept whole" : "written out", 1);
+      if (whole)
+        continue;
+      cy_attention a = cy_attention_of(n);
+      cy_build_before(g, nodes[i]);
+      cy_rewrite_origin(p, n);
+      cy_val y = cy_build_attention_plain(g, &a, CY_NONE, NULL);
+      if (!y)
+        return -1;
+      cy_graph_replace(g, n->out[0], y);
+    }
+  }
+  cy_build_in(g, 1);
+  cy_graph_sweep(g);
+  return 0;
+}

@@ -1,0 +1,339 @@
+/* int8_test.c - checks the CPU target's 8-bit contractions against plain integer sums: every output must be equal.
+ *
+ * int8_test            every case as pairs, and as fours with vpdpbusd spelled out, so that packing, corrections and
+ *                      padding of that form run on machines without it; the instructions chosen for four CPUs
+ * int8_test --bench    Gop/s of products and convolutions
+ * int8_test FILTER     only cases whose line contains FILTER
+ * Weights and inputs take the extreme values often: that is where 16-bit sums would overflow or saturate.
+ */
+#include "contract_jit.h"
+
+#include "codegen/cpu/int8.h"
+
+typedef struct int8_case {
+  char kind;                 /* 'p' product, packed b; 'r' product, b packed at run time; 'c' convolution */
+  char a, b;                 /* 's', 'u'; b: 'w' s16 */
+  int dynamic;               /* 1: m or image sizes and their strides from slots; 2: all sizes of a product */
+  int a_zero, b_zero;        /* a_zero: a value, 0: none; b_zero: 0 none, 1 one, 2 per column */
+  int turned;                /* bit 0: a is [k][m]; bit 1: b is [n][k] */
+  int64_t m, n, k;           /* product: of b0 = 2 matrices when `turned` & 4. Convolution: images, cout, cin */
+  int64_t h, w, kh, kw, stride, pad, dilation, groups;
+} int8_case;
+
+static const int8_case cases[] = {
+    {.kind = 'p', .a = 'u', .b = 's', .m = 1, .n = 1, .k = 1},
+    {.kind = 'p', .a = 'u', .b = 's', .a_zero = 128, .m = 7, .n = 17, .k = 33},
+    {.kind = 'p', .a = 's', .b = 's', .a_zero = -3, .m = 49, .n = 24, .k = 64},
+    {.kind = 'p', .a = 's', .b = 's', .m = 130, .n = 300, .k = 100},
+    {.kind = 'p', .a = 'u', .b = 'w', .a_zero = 7, .m = 20, .n = 40, .k = 51},
+    {.kind = 'p', .a = 'u', .b = 'u', .a_zero = 255, .m = 33, .n = 20, .k = 19},
+    {.kind = 'p', .a = 's', .b = 's', .dynamic = 1, .a_zero = -128, .m = 100, .n = 70, .k = 600},
+    {.kind = 'p', .a = 'u', .b = 's', .a_zero = 3, .m = 13, .n = 500, .k = 4608},
+    {.kind = 'p', .a = 'u', .b = 's', .turned = 3, .a_zero = 9, .m = 37, .n = 21, .k = 45},
+    {.kind = 'p', .a = 's', .b = 's', .turned = 4, .a_zero = 9, .m = 9, .n = 21, .k = 45},
+    {.kind = 'p', .a = 'u', .b = 's', .a_zero = 9, .m = 1, .n = 1000, .k = 1280},
+    {.kind = 'r', .a = 'u', .b = 's', .a_zero = 1, .b_zero = 1, .m = 3, .n = 5, .k = 7},
+    {.kind = 'r', .a = 'u', .b = 'u', .a_zero = 128, .b_zero = 2, .m = 40, .n = 77, .k = 65},
+    {.kind = 'r', .a = 's', .b = 's', .turned = 2, .b_zero = 2, .m = 19, .n = 64, .k = 64},
+    {.kind = 'r', .a = 's', .b = 'u', .turned = 7, .b_zero = 1, .dynamic = 2, .m = 19, .n = 35, .k = 29},
+    {.kind = 'r', .a = 'u', .b = 's', .turned = 4, .dynamic = 2, .a_zero = 5, .b_zero = 2, .m = 70, .n = 50, .k = 130},
+    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 32, .k = 3, .h = 17, .w = 19, .kh = 3, .kw = 3, .stride = 2, .pad = 1},
+    {.kind = 'c', .a = 's', .b = 's', .a_zero = -7, .m = 2, .n = 24, .k = 16, .h = 9, .w = 8, .kh = 1, .kw = 1, .stride = 1},
+    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 130, .m = 1, .n = 40, .k = 32, .h = 14, .w = 14, .kh = 3, .kw = 3, .stride = 1, .pad = 1},
+    {.kind = 'c', .a = 'u', .b = 'w', .a_zero = 77, .m = 1, .n = 20, .k = 17, .h = 10, .w = 11, .kh = 5, .kw = 3, .stride = 1, .pad = 2},
+    {.kind = 'c', .a = 'u', .b = 's', .dynamic = 1, .a_zero = 9, .m = 2, .n = 20, .k = 24, .h = 10, .w = 11, .kh = 3, .kw = 3, .stride = 2, .pad = 1},
+    {.kind = 'c', .a = 's', .b = 's', .a_zero = 5, .m = 1, .n = 12, .k = 8, .h = 12, .w = 12, .kh = 3, .kw = 3, .stride = 1, .pad = 2, .dilation = 2},
+    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 11, .m = 1, .n = 32, .k = 64, .h = 8, .w = 8, .kh = 3, .kw = 3, .stride = 1, .pad = 1, .groups = 4},
+    {.kind = 'c', .a = 'u', .b = 's', .m = 1, .n = 13, .k = 5, .h = 5, .w = 5, .kh = 5, .kw = 5, .stride = 1},
+    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 130, .m = 1, .n = 32, .k = 32, .h = 20, .w = 21, .kh = 3, .kw = 3, .stride = 1, .pad = 1, .groups = 32},
+    {.kind = 'c', .a = 's', .b = 's', .a_zero = -128, .m = 2, .n = 24, .k = 24, .h = 11, .w = 9, .kh = 3, .kw = 3, .stride = 2, .pad = 1, .groups = 24},
+    {.kind = 'c', .a = 'u', .b = 'w', .a_zero = 3, .m = 1, .n = 19, .k = 19, .h = 9, .w = 9, .kh = 5, .kw = 5, .stride = 1, .pad = 2, .groups = 19},
+    {.kind = 'c', .a = 'u', .b = 's', .dynamic = 1, .a_zero = 99, .m = 2, .n = 40, .k = 40, .h = 13, .w = 10, .kh = 3, .kw = 3, .stride = 1, .pad = 1, .groups = 40},
+};
+
+enum { A_SLOT, B_SLOT, OUT_SLOT, SCRATCH_SLOT, SHARED_SLOT, A_ZERO_SLOT, B_ZERO_SLOT, FIRST_SIZE };
+
+typedef struct setup {
+  job j;
+  cy_int8_desc d;
+  cy_int8_layout layout;
+  int64_t n_out, n_a, n_b, out_stride[6];
+  int n_idx, slot;
+  uint8_t *a;
+  void *b, *packed;
+  int32_t *out, *want;
+  int8_t a_zero, b_zero[4096];
+} setup;
+
+static int n_failed, n_run;
+
+static const char *line_of(const int8_case *c) {
+  static char text[200];
+  snprintf(text, sizeof text, "%c %c%c dynamic=%d zeros=%d,%d turned=%d m=%lld n=%lld k=%lld h=%lld w=%lld kernel=%lldx%lld stride=%lld pad=%lld dilation=%lld groups=%lld",
+           c->kind, c->a, c->b, c->dynamic, c->a_zero, c->b_zero, c->turned, (long long)c->m, (long long)c->n, (long long)c->k,
+           (long long)c->h, (long long)c->w, (long long)c->kh, (long long)c->kw, (long long)c->stride, (long long)c->pad, (long long)c->dilation, (long long)c->groups);
+  return text;
+}
+
+/* Extremes every third time. */
+static int random_value(char kind) {
+  random_state = random_state * 1664525u + 1013904223u;
+  int v = (int)(random_state >> 24), pick = (int)(random_state >> 8 & 7);
+  v = pick == 0 ? 255 : pick == 1 ? 0 : v;
+  return kind == 'u' ? v : kind == 's' ? v - 128 : pick & 1 ? v : -v;
+}
+
+static int value_at(const void *p, char kind, int64_t i) {
+  return kind == 'u' ? ((const uint8_t *)p)[i] : kind == 's' ? ((const int8_t *)p)[i] : ((const int16_t *)p)[i];
+}
+
+static void *random_bytes(char kind, int64_t n) {
+  char *p = guarded(n * 2);
+  for (int64_t i = 0; i < n; i++) {
+    int v = random_value(kind);
+    if (kind == 'w')
+      ((int16_t *)(void *)p)[i] = (int16_t)v;
+    else
+      p[i] = (char)v;
+  }
+  return p;
+}
+
+static cy_csize size_of(setup *s, int dynamic, int64_t v) {
+  if (!dynamic)
+    return cy_cconst(v);
+  s->j.args[s->slot].size = v;
+  return cy_cslot(s->slot++);
+}
+
+static void keep_emit(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx) {
+  setup *s = ctx;
+  LLVMValueRef at = cy_i64(cg, 0);
+  (void)lanes;
+  for (int i = 0; i < s->n_idx; i++)
+    at = cy_add(cg, at, cy_mulc(cg, idx[i], s->out_stride[i]));
+  cy_store(cg, acc, cy_gepf(cg, cy_arg_ptr(cg, OUT_SLOT), at), 4);
+}
+
+static int group_of(const int8_case *c) { return c->groups ? (int)c->groups : 1; }
+static int dilation_of(const int8_case *c) { return c->dilation ? (int)c->dilation : 1; }
+static int64_t out_size(const int8_case *c, int64_t in, int64_t kernel) {
+  return (in + 2 * c->pad - (kernel - 1) * dilation_of(c) - 1) / c->stride + 1;
+}
+
+static cy_int8_source product_setup(setup *s, const int8_case *c) {
+  int64_t b0 = c->turned & 4 ? 2 : 1;
+  int m = c->dynamic >= 1, all = c->dynamic == 2;
+  s->n_a = b0 * c->m * c->k;
+  s->n_b = b0 * c->n * c->k;
+  s->n_out = b0 * c->m * c->n;
+  s->n_idx = 3;
+  s->out_stride[0] = c->m * c->n;
+  s->out_stride[1] = c->n;
+  s->out_stride[2] = 1;
+  int64_t am = c->turned & 1 ? 1 : c->k, ak = c->turned & 1 ? c->m : 1, bk = c->turned & 2 ? 1 : c->n, bn = c->turned & 2 ? c->k : 1;
+  s->d.gemm = (cy_gemm_desc){.name = "product", .n_batch = 1, .a_slot = A_SLOT, .b_slot = B_SLOT, .scratch_slot = SCRATCH_SLOT,
+                             .shared_slot = SHARED_SLOT, .b_packed = c->kind == 'p', .epilogue = {NULL, keep_emit, s}};
+  cy_gemm_desc *g = &s->d.gemm;
+  g->batch[0] = size_of(s, m, b0);
+  g->a_batch[0] = size_of(s, m, c->m * c->k);
+  g->b_batch[0] = c->kind == 'p' ? cy_cconst(b0 > 1) : size_of(s, all, c->n * c->k);
+  g->m = size_of(s, m, c->m);
+  g->n = size_of(s, all, c->n);
+  g->k = size_of(s, all, c->k);
+  g->am = am == 1 ? cy_cconst(1) : size_of(s, all, am);
+  g->ak = ak == 1 ? cy_cconst(1) : size_of(s, m, ak);
+  g->bk = bk == 1 ? cy_cconst(1) : size_of(s, all, bk);
+  g->bn = bn == 1 ? cy_cconst(1) : size_of(s, all, bn);
+  return (cy_int8_source){.gs = c->n * c->k, .ns = bn, .cs = bk};
+}
+
+static cy_int8_source conv_setup(setup *s, const int8_case *c) {
+  int64_t oh = out_size(c, c->h, c->kh), ow = out_size(c, c->w, c->kw), taps = c->kh * c->kw, cin = c->k / group_of(c);
+  s->n_a = c->m * c->h * c->w * c->k;
+  s->n_b = c->n * cin * taps;
+  s->n_out = c->m * oh * ow * c->n;
+  s->n_idx = 4;
+  int64_t stride[4] = {oh * ow * c->n, ow * c->n, c->n, 1};
+  memcpy(s->out_stride, stride, sizeof stride);
+  s->d.conv = true;
+  s->d.window = (cy_conv_desc){.name = "conv", .n_spatial = 2, .groups = group_of(c), .cin = c->k, .cout = c->n, .a_slot = A_SLOT,
+                               .b_slot = B_SLOT, .scratch_slot = SCRATCH_SLOT, .shared_slot = SHARED_SLOT, .epilogue = {NULL, keep_emit, s},
+                               .kernel = {c->kh, c->kw}, .stride = {c->stride, c->stride}, .dilation = {dilation_of(c), dilation_of(c)}, .pad = {c->pad, c->pad}};
+  cy_conv_desc *w = &s->d.window;
+  w->batch = size_of(s, c->dynamic, c->m);
+  w->in[0] = size_of(s, c->dynamic, c->h);
+  w->in[1] = size_of(s, c->dynamic, c->w);
+  w->out[0] = size_of(s, c->dynamic, oh);
+  w->out[1] = size_of(s, c->dynamic, ow);
+  w->in_n = size_of(s, c->dynamic, c->h * c->w * c->k);
+  w->in_s[0] = size_of(s, c->dynamic, c->w * c->k);
+  w->in_s[1] = cy_cconst(c->k);
+  return (cy_int8_source){.gs = c->n / group_of(c) * cin * taps, .ns = cin * taps, .ts = 1, .cs = taps};
+}
+
+static int32_t product_at(const setup *s, const int8_case *c, int64_t i) {
+  int64_t b = i / (c->m * c->n), m = i / c->n % c->m, n = i % c->n;
+  int64_t am = c->turned & 1 ? 1 : c->k, ak = c->turned & 1 ? c->m : 1, bk = c->turned & 2 ? 1 : c->n, bn = c->turned & 2 ? c->k : 1;
+  int zb = c->b_zero ? value_at(s->b_zero, c->b, c->b_zero == 2 ? n : 0) : 0, za = value_at(&s->a_zero, c->a, 0);
+  int32_t sum = 0;
+  for (int64_t k = 0; k < c->k; k++)
+    sum += (value_at(s->a, c->a, b * c->m * c->k + m * am + k * ak) - za) * (value_at(s->b, c->b, b * c->n * c->k + n * bn + k * bk) - zb);
+  return sum;
+}
+
+static int32_t conv_at(const setup *s, const int8_case *c, int64_t i) {
+  int64_t oh = out_size(c, c->h, c->kh), ow = out_size(c, c->w, c->kw), n = i % c->n, x = i / c->n % ow, y = i / c->n / ow % oh, image = i / c->n / ow / oh;
+  int64_t cin = c->k / group_of(c), first = n / (c->n / group_of(c)) * cin;
+  int za = value_at(&s->a_zero, c->a, 0);
+  int32_t sum = 0;
+  for (int64_t t = 0; t < c->kh * c->kw; t++) {
+    int64_t iy = y * c->stride - c->pad + t / c->kw * dilation_of(c), ix = x * c->stride - c->pad + t % c->kw * dilation_of(c);
+    if (iy < 0 || iy >= c->h || ix < 0 || ix >= c->w)
+      continue;
+    for (int64_t k = 0; k < cin; k++)
+      sum += (value_at(s->a, c->a, ((image * c->h + iy) * c->w + ix) * c->k + first + k) - za) * value_at(s->b, c->b, (n * cin + k) * c->kh * c->kw + t);
+  }
+  return sum;
+}
+
+static setup *setup_begin(const int8_case *c, const char *cpu, bool spelled) {
+  static setup all;
+  setup *s = &all;
+  memset(s, 0, sizeof *s);
+  char *error = NULL;
+  s->slot = FIRST_SIZE;
+  s->j.scratch_slot = SCRATCH_SLOT;
+  s->j.shared_slot = SHARED_SLOT;
+  s->j.cg = cy_cg_create(cpu, NULL, &error);
+  if (!s->j.cg)
+    die("cpu", error);
+  s->j.cg->vnni_spelled = spelled;
+  cy_cg_module(s->j.cg, "int8");
+  s->d = (cy_int8_desc){.a_signed = c->a == 's', .b_signed = c->b != 'u', .b_bits = c->b == 'w' ? 16 : 8,
+                        .a_zero_slot = c->a_zero ? A_ZERO_SLOT : -1, .b_zero_slot = c->b_zero ? B_ZERO_SLOT : -1, .b_zero_step = c->b_zero == 2};
+  cy_int8_source source = c->kind == 'c' ? conv_setup(s, c) : product_setup(s, c);
+  s->a_zero = (int8_t)c->a_zero;
+  for (int64_t i = 0; i < c->n && i < 4096; i++)
+    s->b_zero[i] = (int8_t)random_value(c->b);
+  s->a = random_bytes(c->a, s->n_a);
+  s->b = random_bytes(c->b, s->n_b);
+  s->out = (int32_t *)(void *)guarded(s->n_out * 4);
+  if (c->kind != 'r') {
+    s->layout = cy_int8_layout_of(s->j.cg, &s->d, c->kind == 'c' ? group_of(c) : c->turned & 4 ? 2 : 1);
+    source.w = s->b;
+    source.is_signed = c->b != 'u';
+    source.bits = s->d.b_bits;
+    s->packed = guarded(s->layout.bytes);
+    cy_int8_pack(&s->layout, &source, s->packed);
+  }
+  s->j.args[A_SLOT].ptr = s->a;
+  s->j.args[B_SLOT].ptr = s->packed ? s->packed : s->b;
+  s->j.args[OUT_SLOT].ptr = s->out;
+  s->j.args[A_ZERO_SLOT].ptr = &s->a_zero;
+  s->j.args[B_ZERO_SLOT].ptr = s->b_zero;
+  cy_int8_emit(s->j.cg, &s->d, &s->j.info);
+  return s;
+}
+
+static void setup_end(setup *s) {
+  guarded_free((char *)s->a);
+  guarded_free(s->b);
+  guarded_free(s->packed);
+  guarded_free((char *)s->out);
+  job_end(&s->j);
+}
+
+static void run_case(const int8_case *c, bool spelled, int workers) {
+  setup *s = setup_begin(c, "native", spelled);
+  job_link(&s->j);
+  job_prepare(&s->j, c->kind == 'c' ? "conv" : "product", workers);
+  job_run(&s->j);
+  int64_t wrong = -1;
+  for (int64_t i = 0; i < s->n_out && wrong < 0; i++)
+    if (s->out[i] != (c->kind == 'c' ? conv_at(s, c, i) : product_at(s, c, i)))
+      wrong = i;
+  bool guards = guard_ok((char *)s->out, s->n_out * 4) && guard_ok(s->j.scratch, s->j.worker_bytes * workers) &&
+                guard_ok(s->j.shared, s->j.shared_bytes) && (!s->packed || guard_ok(s->packed, s->layout.bytes));
+  n_run++;
+  if (wrong >= 0 || !guards) {
+    n_failed++;
+    printf("FAIL %s %s: ", line_of(c), spelled ? "fours" : "pairs");
+    if (wrong >= 0)
+      printf("output %lld is %d, expected %d\n", (long long)wrong, s->out[wrong], c->kind == 'c' ? conv_at(s, c, wrong) : product_at(s, c, wrong));
+    else
+      printf("memory around a buffer touched\n");
+  }
+  setup_end(s);
+}
+
+/* ---- instructions ---- */
+
+static void expect(const char *cpu, const char *want, const char *unwanted) {
+  const int8_case c = {.kind = 'p', .a = 's', .b = 's', .a_zero = 3, .m = 64, .n = 64, .k = 64};
+  setup *s = setup_begin(&c, cpu, false);
+  char *error = NULL;
+  LLVMMemoryBufferRef text;
+  if (cy_cg_verify(s->j.cg, &error) || cy_cg_optimize(s->j.cg, NULL, &error) || cy_cg_emit(s->j.cg, LLVMAssemblyFile, &text, &error))
+    die(cpu, error);
+  const char *code = LLVMGetBufferStart(text);
+  n_run++;
+  if (!strstr(code, want) || (unwanted && strstr(code, unwanted))) {
+    n_failed++;
+    printf("FAIL %s: expected %s and no %s in the code\n", cpu, want, unwanted ? unwanted : "-");
+  }
+  LLVMDisposeMemoryBuffer(text);
+  setup_end(s);
+}
+
+/* ---- speed ---- */
+
+static void bench(const int8_case *c) {
+  setup *s = setup_begin(c, "native", false);
+  job_link(&s->j);
+  job_prepare(&s->j, c->kind == 'c' ? "conv" : "product", 1);
+  double best = 1e9, ops = 2.0 * (double)s->n_out * (double)(c->kind == 'c' ? c->k / group_of(c) * c->kh * c->kw : c->k);
+  for (int turn = 0; turn < 30; turn++) {
+    double t = cpu_seconds();
+    job_run(&s->j);
+    t = cpu_seconds() - t;
+    best = t < best ? t : best;
+  }
+  printf("%-60s %8.1f us %7.1f Gop/s\n", line_of(c), best * 1e6, ops / best * 1e-9);
+  setup_end(s);
+}
+
+static const int8_case benches[] = {
+    {.kind = 'p', .a = 'u', .b = 's', .a_zero = 3, .m = 512, .n = 512, .k = 512},
+    {.kind = 'p', .a = 'u', .b = 's', .a_zero = 3, .m = 128, .n = 768, .k = 3072},
+    {.kind = 'p', .a = 'u', .b = 's', .a_zero = 3, .m = 3136, .n = 64, .k = 64},
+    {.kind = 'p', .a = 'u', .b = 'w', .a_zero = 3, .m = 512, .n = 512, .k = 512},
+    {.kind = 'p', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 1000, .k = 1280},
+    {.kind = 'r', .a = 'u', .b = 's', .a_zero = 3, .b_zero = 2, .m = 128, .n = 768, .k = 768},
+    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 64, .k = 64, .h = 56, .w = 56, .kh = 3, .kw = 3, .stride = 1, .pad = 1},
+    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 32, .k = 3, .h = 244, .w = 244, .kh = 3, .kw = 3, .stride = 2, .pad = 1},
+    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 96, .k = 16, .h = 122, .w = 122, .kh = 1, .kw = 1, .stride = 1},
+    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 24, .k = 144, .h = 61, .w = 61, .kh = 1, .kw = 1, .stride = 1},
+    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 144, .k = 144, .h = 61, .w = 61, .kh = 3, .kw = 3, .stride = 1, .pad = 1, .groups = 144},
+};
+
+int main(int argc, char **argv) {
+  if (argc > 1 && !strcmp(argv[1], "--bench")) {
+    for (size_t i = 0; i < sizeof benches / sizeof benches[0]; i++)
+      if (argc < 3 || strstr(line_of(&benches[i]), argv[2]))
+        bench(&benches[i]);
+    return 0;
+  }
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (int spelled = 0; spelled < 2; spelled++)
+      if (argc < 2 || strstr(line_of(&cases[i]), argv[1]))
+        run_case(&cases[i], spelled != 0, spelled ? 1 : 3);
+  if (argc < 2) {
+    expect("x86-64-v3", "vpmaddwd\t%ymm", "zmm");
+    expect("x86-64-v4", "vpmaddwd\t%zmm", "vpdpbusd");
+    expect("sapphirerapids", "vpdpbusd\t", "vpmaddwd");
+    expect("alderlake", "vpdpbusd\t", "zmm");
+  }
+  printf("%d passed, %d failed, 0 skipped\n", n_run - n_failed, n_failed);
+  return n_failed != 0;
+}
