@@ -21,11 +21,13 @@ SUITES = [
     ('golden', 'tests/golden.py', True),
     ('cli', 'tests/cli.py', False),
     ('bad', 'tests/bad/run.py', False),
+    ('attention', 'tests/attention.py', False),
     ('quantise', 'tests/quantise/run.py', False),
     ('examples', 'tests/examples.py', False),
     ('fuzz', 'tests/fuzz/run.py', False),
     ('cuda', None, False),
     ('onnx', 'tests/onnx/run.py', True),
+    ('quant', 'tests/quant/run.py', False),
     ('models', 'tests/models/run.py', True),
     ('zoo', 'tests/zoo/run.py', True),
 ]
