@@ -192,6 +192,16 @@ cy_val cy_onnx_dequantize_along(cy_importer *im, cy_val x, cy_val scale, cy_val 
 cy_val cy_onnx_quantize(cy_importer *im, cy_val y, cy_val scale, cy_val zero, cy_dtype dtype);
 void cy_onnx_bind_count(cy_importer *im, cy_sym s, cy_val v, int64_t index); /* onnx_index.c: s is a dimension of v */
 
+/* onnx_sequence.c. Content 0 lets the elements, or the value, decide. */
+cy_content cy_onnx_holding(cy_importer *im, cy_content_kind kind, const cy_type *t); /* a container of values of type t */
+cy_content cy_onnx_empty_sequence(cy_importer *im, cy_dtype dtype);
+cy_val cy_onnx_make_sequence(cy_importer *im, const cy_val *v, uint32_t count, cy_content content);
+const cy_val *cy_onnx_known_sequence(const cy_importer *im, cy_val v, uint32_t *out_count); /* its elements; NULL: not known */
+cy_val cy_onnx_sequence_length(cy_importer *im, cy_val v);
+cy_val cy_onnx_sequence_at(cy_importer *im, cy_val sequence, cy_val place); /* place: i64 scalar */
+cy_val cy_onnx_box(cy_importer *im, cy_val v, cy_content optional);
+cy_val cy_onnx_unbox(cy_importer *im, cy_val v); /* of what is no optional: itself */
+
 /* onnx_string.c: constants, and casts from or to strings */
 cy_val cy_onnx_text(cy_importer *im, const void *bytes, size_t length);                                 /* a scalar */
 cy_val cy_onnx_texts(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t *out_count); /* of a list attribute */

@@ -62,6 +62,11 @@ def json_difference(name, got, want, limit):
     return None if got == want else '%s: %.80r, not %.80r' % (name, got, want)
 
 
+# What rounding an exact result to half precision costs at most, as relative RMS: errors spread evenly over a unit in the
+# last place u have RMS u / sqrt(12), and u is largest, relative to its number, just above a power of two.
+HALF_ROUNDING = {'float16': 2.0 ** -10 / 12 ** 0.5, 'bfloat16': 2.0 ** -7 / 12 ** 0.5}
+
+
 def step_of(values):
     """The distance of the grid that a dequantised output lies on; 0 when there is none."""
     if values.dtype != np.float32 or values.size < 64 or not np.all(np.isfinite(values)):
@@ -101,11 +106,7 @@ def compare(outputs, expected, limits, dtypes=(), quantised=False):
             g, w = widen(np.load(got[k]), dtype), widen(np.load(path, allow_pickle=True), dtype)
             step = step_of(w) if quantised else 0
             why = (steps_difference(name, g, w, step) if step else
-                   lib.difference(name, g, w, max(limits(name), HALF_ROUNDING.get(dtype, 0))))
+                   lib.difference(name, g, w, limits(name) + HALF_ROUNDING.get(dtype, 0)))
         if why:
             return why
     return None
-
-
-# An output of half precision is off by half a unit in its last place however exactly it was computed.
-HALF_ROUNDING = {'float16': 1e-3, 'bfloat16': 8e-3}

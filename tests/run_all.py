@@ -21,6 +21,8 @@ SUITES = [
     ('golden', 'tests/golden.py', True),
     ('cli', 'tests/cli.py', False),
     ('bad', 'tests/bad/run.py', False),
+    ('attention', 'tests/attention.py', False),
+    ('quantise', 'tests/quantise/run.py', False),
     ('examples', 'tests/examples.py', False),
     ('fuzz', 'tests/fuzz/run.py', False),
     ('cuda', None, False),

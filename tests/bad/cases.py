@@ -47,6 +47,12 @@ def good(folder):
          [port('x', ['batch', 3])], [port('y', ['batch', 4])], [w])
 
 
+def weighty(folder, floats):
+    """As good(), with so many weights."""
+    w = numpy_helper.from_array(np.arange(floats, dtype=np.float32), 'w')
+    save(folder, [h.make_node('Add', ['x', 'w'], ['y'], name='add')], [port('x', [floats])], [port('y', [floats])], [w])
+
+
 def good_bytes(folder):
     good(folder)
     with open(os.path.join(folder, 'model.onnx'), 'rb') as f:
