@@ -24,6 +24,8 @@ SUITES = [
     ('examples', 'tests/examples.py', False),
     ('fuzz', 'tests/fuzz/run.py', False),
     ('cuda', None, False),
+    ('cuda-nodes', 'tests/cuda/nodes.py', True),
+    ('cuda-networks', 'tests/cuda/networks.py', False),
     ('onnx', 'tests/onnx/run.py', True),
     ('models', 'tests/models/run.py', True),
     ('zoo', 'tests/zoo/run.py', True),
