@@ -26,6 +26,8 @@ SUITES = [
     ('examples', 'tests/examples.py', False),
     ('fuzz', 'tests/fuzz/run.py', False),
     ('cuda', None, False),
+    ('cuda-nodes', 'tests/cuda/nodes.py', True),
+    ('cuda-networks', 'tests/cuda/networks.py', False),
     ('onnx', 'tests/onnx/run.py', True),
     ('quant', 'tests/quant/run.py', False),
     ('models', 'tests/models/run.py', True),
