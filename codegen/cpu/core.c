@@ -279,7 +279,15 @@ void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c,
   rows->index(rows->ctx, cg, cy_add(cg, row0, r.iv), idx);
   piece p = {e, idx, rows->n_idx, cy_gep(cg, c, cy_mul(cg, r.iv, ldc)), col0};
   cy_loop j;
-  cy_loop_begin(cg, &j, cy_i64(cg, 0), whole, cy_i64(cg, W), NULL, 0);
+  V from = cy_i64(cg, 0);
+  if (e->wide > 1) {
+    V lanes = cy_i64(cg, e->wide * W), end = cy_mul(cg, cy_div(cg, cols, lanes), lanes);
+    cy_loop_begin(cg, &j, from, end, lanes, NULL, 0);
+    emit_piece(cg, &p, j.iv, e->wide * W);
+    cy_loop_end(cg, &j, NULL);
+    from = end;
+  }
+  cy_loop_begin(cg, &j, from, whole, cy_i64(cg, W), NULL, 0);
   emit_piece(cg, &p, j.iv, W);
   cy_loop_end(cg, &j, NULL);
   if (tail_lanes && tail_lanes < W) { /* the tail of the last panel, its lanes known */
