@@ -248,6 +248,8 @@ enum {
 };
 
 enum { WINDOW_HANN, WINDOW_HAMMING, WINDOW_BLACKMAN };
+enum { RANDOM_UNIFORM, RANDOM_NORMAL };
+enum { OPTIMIZER_ADAGRAD, OPTIMIZER_ADAM, OPTIMIZER_MOMENTUM };
 
 #define ONNX_OP(domain, op, since, need, fn, arg) IMPORT(fn);
 #include "frontend/onnx_ops.def"

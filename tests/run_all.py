@@ -23,6 +23,7 @@ SUITES = [
     ('bad', 'tests/bad/run.py', False),
     ('examples', 'tests/examples.py', False),
     ('fuzz', 'tests/fuzz/run.py', False),
+    ('random', 'tests/random/run.py', False),
     ('cuda', None, False),
     ('onnx', 'tests/onnx/run.py', True),
     ('models', 'tests/models/run.py', True),
