@@ -106,8 +106,7 @@ BINARIES := $(TOOLS:%=$O/%)
 
 # ---- goals ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help setup demo check check-unit check-golden check-cli check-onnx check-models check-zoo check-bad check-cuda \
-  check-examples check-fuzz check-random golden fuzz bench install clean tests
+.PHONY: all help setup demo check golden fuzz bench install clean tests
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
@@ -122,7 +121,7 @@ help:
 	  'make              build cytoc, cyto-run, cyto-bench and libcyto.a into build/' \
 	  'make demo         install what is missing, build, compile and run examples/digits' \
 	  'make check        install what is missing, build, run every test; SAN=1, SAN=thread, DEBUG=1: other variants' \
-	  'make check-X      one suite: unit golden cli onnx models zoo bad examples fuzz random cuda' \
+	  'make check-X      one suite: unit golden cli quantise onnx models zoo bad examples fuzz random cuda' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
 	  'make bench        cyto-bench on the example and, where present, the shared networks' \
@@ -143,7 +142,8 @@ else
 tests: all $(UNIT_TESTS) $(NODE_RUN) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
 endif
 
-SUITES := unit golden cli onnx models zoo bad examples fuzz random cuda
+SUITES := unit golden cli quantise onnx models zoo bad examples fuzz random cuda
+.PHONY: $(SUITES:%=check-%)
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
 
 check: tests
@@ -219,7 +219,7 @@ $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ -lprotobuf-c -ljansson $(RUNTIME_LIBS)
 
 # The compiler carries the runtime library and the prelude of CUDA kernels as bytes.
-$O/obj/codegen/cuda/prelude.o: codegen/cuda/prelude.cuh
+$O/obj/codegen/cuda/prelude.o: codegen/cuda/prelude.cuh codegen/cuda/prelude_matrix.cuh
 $O/obj/codegen/%.o: codegen/%.S $(RUNTIME_LIB)
 	$(call say,AS,$<)
 	$Q mkdir -p $(@D) && $(CC) -DCY_RUNTIME_ARCHIVE='"$(RUNTIME_LIB)"' -c -o $@ $<

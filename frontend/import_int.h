@@ -185,6 +185,11 @@ cy_val cy_onnx_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val wei
 /* .. of integers; zero points as conv's in ops.def, 0 where there are none. */
 cy_val cy_onnx_conv_zeros(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_val x_zero, cy_val w_zero,
                           cy_dtype dtype);
+/* onnx_quant.c: with checked parameters; scale and zero point (or 0) per tensor, or along an axis. f32 is what is meant. */
+cy_val cy_onnx_per_tensor(cy_importer *im, cy_val v); /* one element: a scalar */
+cy_val cy_onnx_dequantize(cy_importer *im, cy_val x, cy_val scale, cy_val zero);
+cy_val cy_onnx_dequantize_along(cy_importer *im, cy_val x, cy_val scale, cy_val zero, int axis);
+cy_val cy_onnx_quantize(cy_importer *im, cy_val y, cy_val scale, cy_val zero, cy_dtype dtype);
 void cy_onnx_bind_count(cy_importer *im, cy_sym s, cy_val v, int64_t index); /* onnx_index.c: s is a dimension of v */
 
 /* onnx_sequence.c. Content 0 lets the elements, or the value, decide. */
@@ -246,6 +251,8 @@ enum {
   REDUCE_LOG_SUM_EXP,
   REDUCE_SUM_SQUARE
 };
+
+enum { Q_SIGMOID, Q_LEAKY_RELU, Q_SOFTMAX, Q_AVERAGE_POOL, Q_GLOBAL_AVERAGE_POOL, Q_REDUCE_MEAN };
 
 enum { WINDOW_HANN, WINDOW_HAMMING, WINDOW_BLACKMAN };
 enum { RANDOM_UNIFORM, RANDOM_NORMAL };

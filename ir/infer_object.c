@@ -90,3 +90,37 @@ bool cy_infer_seq_split(infer *i) {
   return cy_check_axis(i, int_attr(i, CY_ATTR_axis), in_type(i, 0)->rank) &&
          is_kind(i, out_type(i, 0), CY_CONTENT_SEQUENCE, "an output that is");
 }
+
+/* ---- maps -------------------------------------------------------------------------------------------------------- */
+
+bool cy_infer_zip_maps(infer *i) {
+  const cy_type *x = in_type(i, 0), *keys = in_type(i, 1);
+  if (!cy_check_rank(i, 0, 2, 2) || !cy_check_rank(i, 1, 1, 1) ||
+      !is_kind(i, out_type(i, 0), CY_CONTENT_SEQUENCE, "an output that is"))
+    return false;
+  cy_content item = held(i, out_type(i, 0))->item;
+  const cy_content_info *map = item ? cy_content_of(i->g, item) : NULL;
+  return (map && map->kind == CY_CONTENT_MAP && map->key == keys->dtype && map->dtype == x->dtype) ||
+         FAIL(i, "expected an output of maps from %s to %s, found %s", cy_dtype_of((cy_dtype)keys->dtype)->name,
+              cy_dtype_of((cy_dtype)x->dtype)->name, TEXT(i, out_type(i, 0)));
+}
+
+static bool check_map(infer *i, cy_dtype key, uint32_t values) {
+  const cy_content_info *map;
+  if (!is_kind(i, in_type(i, 0), CY_CONTENT_MAP, "an input that is"))
+    return false;
+  map = held(i, in_type(i, 0));
+  return (map->key == key && map->dtype == out_type(i, values)->dtype && out_type(i, values)->rank == 1) ||
+         FAIL(i, "expected keys and a list of values as in %s, found %s and %s", TEXT(i, in_type(i, 0)),
+              cy_dtype_of(key)->name, TEXT(i, out_type(i, values)));
+}
+
+bool cy_infer_map_find(infer *i) {
+  return cy_check_rank(i, 1, 1, 1) && check_map(i, (cy_dtype)in_type(i, 1)->dtype, 0) &&
+         cy_check_dim(i, "values", out_type(i, 0)->dim[0], in_type(i, 1)->dim[0]);
+}
+
+bool cy_infer_map_items(infer *i) {
+  return check_map(i, CY_I64, 1) && ((out_type(i, 0)->dtype == CY_I64 && out_type(i, 0)->rank == 1) ||
+                                     FAIL(i, "expected a list of i64 for the keys, found %s", TEXT(i, out_type(i, 0))));
+}

@@ -196,8 +196,9 @@ static cy_dtype parse_dtype(const char **p) {
 
 static bool parse_char(const char **p, char c) {
   *p += strspn(*p, " \t\r\n");
-  *p += **p == c;
-  return (*p)[-1] == c;
+  bool there = **p == c;
+  *p += there;
+  return there;
 }
 
 /* "[2,?]", "[*]" */
@@ -210,22 +211,30 @@ static bool parse_dims(const char **p, cy_content_info *info) {
     return parse_char(p, ']');
   }
   while (**p != ']') {
-    char *end = (char *)*p + 1;
     if (info->rank == CY_MAX_RANK || (info->rank && !parse_char(p, ',')))
       return false;
-    info->dim[info->rank++] = **p == '?' ? -1 : strtoll(*p, &end, 10);
-    if (end == *p || (**p != '?' && info->dim[info->rank - 1] < 0))
+    bool any = parse_char(p, '?');
+    char *end = (char *)*p;
+    int64_t size = any ? -1 : strtoll(*p, &end, 10);
+    if (!any && (end == *p || size < 0))
       return false;
-    *p = **p == '?' ? *p + 1 : end;
+    info->dim[info->rank++] = size;
+    *p = end;
   }
   return parse_char(p, ']');
 }
 
+/* "seq(", "opt(", "map(": which; 3: none of them */
+static int parse_kind(const char *p) {
+  int kind = 0;
+  while (kind < 3 && (strncmp(p, kind_names[kind], 3) != 0 || p[3] != '('))
+    kind++;
+  return kind;
+}
+
 static cy_content parse_content(cy_graph *g, const char **p, int depth) {
   cy_content_info info = {0};
-  int kind = 0;
-  while (kind < 3 && (strncmp(*p, kind_names[kind], 3) != 0 || (*p)[3] != '('))
-    kind++;
+  int kind = parse_kind(*p);
   if (kind == 3 || depth == MAX_NESTING)
     return 0;
   info.kind = (uint8_t)kind;
@@ -233,7 +242,7 @@ static cy_content parse_content(cy_graph *g, const char **p, int depth) {
   if (kind == CY_CONTENT_MAP && (!(info.key = (uint8_t)parse_dtype(p)) || !parse_char(p, ',')))
     return 0;
   *p += strspn(*p, " ");
-  if (strncmp(*p + 3, "(", 1) == 0) {
+  if (parse_kind(*p) < 3) {
     if (!(info.item = parse_content(g, p, depth + 1)))
       return 0;
   } else if (!(info.dtype = (uint8_t)parse_dtype(p)) || (kind != CY_CONTENT_MAP && !parse_dims(p, &info))) {

@@ -71,7 +71,7 @@ cy_step *cy_lower_step(cy_lowering *l, cy_step_kind kind) {
 
 static void place_constant(cy_lowering *l, cy_val v) {
   cy_value *val = cy_value_of(l->g, v);
-  uint32_t c = cy_program_add_constant(l->p, v, val->data.size, "", NULL, NULL);
+  uint32_t c = cy_program_add_constant(l->p, v, val->data.size, "", NULL, NULL, 1);
   uint32_t buffer = cy_program_add_buffer(l->p, CY_BUF_CONST, c, cy_dim_const(l->g, (int64_t)val->data.size));
   l->place[v] = place_in(l, buffer, &val->type, NULL);
 }

@@ -27,7 +27,8 @@ enum {
   CY_UK_SKIP = 1, /* a tap whose entries all equal `skip` (the address of zeros) is not computed */
   CY_UK_AHEAD = 2 /* with every k, `ahead` is prefetched and moves on by ahead_step */
 };
-V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags);
+/* depth: klen when that is known and small (the argument is not used then), or 0. */
+V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags, int64_t depth);
 
 /* Where the epilogue's indices come from: fills idx[0 .. n_idx) for one row; the vector axis is added behind them. */
 typedef struct cy_rows {
@@ -53,6 +54,7 @@ typedef struct cy_core {
   unsigned tails;    /* bit i: a tile may have i rows */
   V tab, tab_stride; /* entry of (tap, row): tab + tap*tab_stride + 8*row */
   V base;            /* i64 added to every entry */
+  int64_t row_bytes; /* the entries of a tap are rows * row_bytes, and the last of the epilogue's indices counts the rows; 0: not so */
   V skip;            /* the entry of rows that are zero, to skip taps outside a picture; NULL: there are none */
   V taps, c;         /* K is taps runs of c floats */
   int64_t tap_block, c_block;

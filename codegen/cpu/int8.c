@@ -517,7 +517,7 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   int64_t group = group_choose(p);
   V ldc = cy_i64(cg, group * p->nr * 4), sums = cy_alloca(cg, p->tile.mr * group * p->nr * 4), MR = cy_i64(cg, p->tile.mr);
   finish fin = {epilogue_of(p), f};
-  cy_epilogue epilogue = {NULL, finish_emit, &fin};
+  cy_epilogue epilogue = {.emit = finish_emit, .ctx = &fin};
   cy_rows index = {row_index, (void *)f, p->d->conv ? 1 + (unsigned)p->d->window.n_spatial : (unsigned)p->d->gemm.n_batch + 1};
   unsigned tail = p->n ? (unsigned)(p->n % cg->W) : cg->W;
   cy_loop g, r, q;

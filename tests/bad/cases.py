@@ -47,6 +47,12 @@ def good(folder):
          [port('x', ['batch', 3])], [port('y', ['batch', 4])], [w])
 
 
+def weighty(folder, floats):
+    """As good(), with so many weights."""
+    w = numpy_helper.from_array(np.arange(floats, dtype=np.float32), 'w')
+    save(folder, [h.make_node('Add', ['x', 'w'], ['y'], name='add')], [port('x', [floats])], [port('y', [floats])], [w])
+
+
 def good_bytes(folder):
     good(folder)
     with open(os.path.join(folder, 'model.onnx'), 'rb') as f:
@@ -484,3 +490,91 @@ def dim_overflowing(d):
 def target_unknown(d):
     good(d)
     return ['--target=pdp11']
+
+
+def rescale(folder, kind='DequantizeLinear', scale=(0.5,), zero=(0,), zero_dtype=np.uint8, dims=(2, 6), opset=21, scale_dims=None, **attributes):
+    inits = [numpy_helper.from_array(np.array(scale, np.float32).reshape(scale_dims or np.shape(scale) or ()), 's')]
+    if zero is not None:
+        inits.append(numpy_helper.from_array(np.array(zero, zero_dtype).reshape(scale_dims or np.shape(zero) or ()), 'z'))
+    back = kind == 'QuantizeLinear'
+    node = h.make_node(kind, ['x', 's', 'z'][:1 + len(inits)], ['y'], name='n0', **attributes)
+    save(folder, [node], [port('x', dims, T.FLOAT if back else T.UINT8)], [port('y', dims, T.UINT8 if back else T.FLOAT)], inits, opset)
+
+
+@case(r"'n0'", r'scale.*positive finite.*found 0')
+def quantize_scale_zero(folder):
+    rescale(folder, 'QuantizeLinear', scale=0.0, zero=3)
+
+
+@case(r"'n0'", r'scale.*positive finite.*found -1')
+def dequantize_scale_negative(folder):
+    rescale(folder, scale=(0.5, -1.0), zero=(0, 0), axis=0)
+
+
+@case(r"'n0'", r'scale.*positive finite.*found inf')
+def dequantize_scale_infinite(folder):
+    rescale(folder, scale=float('inf'), zero=3)
+
+
+@case(r"'n0'", r'scale.*positive finite.*found -?nan')
+def quantize_scale_nan(folder):
+    rescale(folder, 'QuantizeLinear', scale=float('nan'), zero=3)
+
+
+@case(r"'n0'", r'zero point.*u8.*found i8')
+def dequantize_zero_point_dtype(folder):
+    rescale(folder, scale=0.5, zero=3, zero_dtype=np.int8)
+
+
+@case(r"'n0'", r'zero point.*i8.*found u8')
+def quantize_zero_point_against_output_dtype(folder):
+    rescale(folder, 'QuantizeLinear', scale=0.5, zero=3, output_dtype=T.INT8)
+
+
+@case(r"'n0'", r'axis 1.*found f32\[4\]')
+def dequantize_scales_of_axis(folder):
+    rescale(folder, scale=(1, 2, 3, 4), zero=(0, 0, 0, 0), axis=1)
+
+
+@case(r"'n0'", r'block_size.*blocks of 4 along axis 1')
+def dequantize_block_size(folder):
+    rescale(folder, scale=(1, 2, 3, 4, 5, 6), zero=(0,) * 6, scale_dims=(2, 3), axis=1, block_size=4)
+
+
+@case(r"'n0'", r'block_size.*found -2')
+def dequantize_block_size_negative(folder):
+    rescale(folder, scale=(1, 2, 3, 4, 5, 6), zero=(0,) * 6, scale_dims=(2, 3), axis=1, block_size=-2)
+
+
+def integer_op(folder, kind, inputs, ports, domain='com.microsoft', **attributes):
+    node = h.make_node(kind, inputs, ['y'], name='n0', domain=domain, **attributes)
+    inits = [numpy_helper.from_array(np.float32(0.5), 's'), numpy_helper.from_array(np.float32(-0.5), 'bad'),
+             numpy_helper.from_array(np.uint8(3), 'z'), numpy_helper.from_array(np.int8(3), 'zi'),
+             numpy_helper.from_array(np.array([1, 2, 3], np.uint8), 'z3')]
+    save(folder, [node], ports, [port('y', (2, 3), T.UINT8)], [i for i in inits if i.name in inputs],
+         opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
+
+
+@case(r"'n0'", r'scale.*positive finite.*found -0.5')
+def qlinear_add_scale(folder):
+    integer_op(folder, 'QLinearAdd', ['x', 's', 'z', 'x', 'bad', 'z', 's', 'z'], [port('x', (2, 3), T.UINT8)])
+
+
+@case(r"'n0'", r'zero point.*u8.*found i8')
+def qlinear_add_zero_point(folder):
+    integer_op(folder, 'QLinearAdd', ['x', 's', 'z', 'x', 's', 'zi', 's', 'z'], [port('x', (2, 3), T.UINT8)])
+
+
+@case(r"'n0'", r'expected no zero point|expected input 3 of type i8')
+def matmul_integer_zero_point(folder):
+    integer_op(folder, 'MatMulInteger', ['x', 'w', 'z', 'z'], [port('x', (2, 4), T.UINT8), port('w', (4, 3), T.INT8)], domain='')
+
+
+@case(r"'n0'", r'zero points: expected 5, found 3')
+def matmul_integer_zero_points(folder):
+    integer_op(folder, 'MatMulInteger', ['x', 'w', 'z', 'z3'], [port('x', (2, 4), T.UINT8), port('w', (4, 5), T.UINT8)], domain='')
+
+
+@case(r"'n0'", r'block_size.*power of two')
+def gather_block_quantized_block_size(folder):
+    integer_op(folder, 'GatherBlockQuantized', ['x', 'i', 's'], [port('x', (2, 64), T.UINT8), port('i', (3,), T.INT64)], block_size=24, bits=8)

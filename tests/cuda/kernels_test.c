@@ -10,12 +10,14 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, const uint64_t *slots, int nslots,
-                      int schedule, unsigned seed);
+typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int shared, const uint64_t *slots,
+                      int nslots, int schedule, unsigned seed);
 
 static char dir[256];
-static void *library;
-static launch_fn *launch;
+/* The kernels as most architectures have them, and those with matrix instructions as sm_90a has them. */
+enum { COMMON, WARPGROUPS, VARIANTS };
+static void *library[VARIANTS];
+static launch_fn *launch[VARIANTS];
 static uint64_t seed = 1;
 
 /* ---- printing and compiling ---- */
@@ -26,27 +28,31 @@ static uint64_t seed = 1;
 #define SANITIZE ""
 #endif
 
-static bool compile_cases(void) {
+static bool in_variant(int i, int variant) { return variant == COMMON || cases[i].form->stages; }
+
+static bool compile_cases(int variant) {
   char path[300], command[1200];
-  snprintf(path, sizeof path, "%s/kernels.c", dir);
+  snprintf(path, sizeof path, "%s/kernels%d.c", dir, variant);
   FILE *f = fopen(path, "w");
   if (!f)
     return false;
-  fprintf(f, "%s", cy_cuda_prelude);
+  fprintf(f, "%s%s", cy_cuda_prelude, cy_cuda_prelude_matrix);
   for (int i = 0; i < ncases; i++)
-    print_case(f, i);
+    if (in_variant(i, variant))
+      print_case(f, i);
   fclose(f);
   const char *cc = getenv("CC") ? getenv("CC") : "cc";
   snprintf(
       command, sizeof command,
-      "%s -std=gnu11 -O1 -w -fno-strict-aliasing %s -shared -fPIC -include tests/cuda/shim.h -o %s/kernels.so %s -lm",
-      cc, SANITIZE, dir, path);
+      "%s -std=gnu11 -O1 -w -fno-strict-aliasing %s -DCY_WARPGROUPS=%d -shared -fPIC -I. -include tests/cuda/shim.h "
+      "-o %s/kernels%d.so %s -lm",
+      cc, SANITIZE, variant, dir, variant, path);
   if (system(command))
     return false;
-  snprintf(path, sizeof path, "%s/kernels.so", dir);
-  library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  void *entry = library ? dlsym(library, "cy_shim_launch") : NULL;
-  memcpy(&launch, &entry, sizeof launch);
+  snprintf(path, sizeof path, "%s/kernels%d.so", dir, variant);
+  library[variant] = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  void *entry = library[variant] ? dlsym(library[variant], "cy_shim_launch") : NULL;
+  memcpy(&launch[variant], &entry, sizeof entry);
   return entry != NULL;
 }
 
@@ -111,7 +117,7 @@ static int64_t blocks_for(const kernel_case *c) {
   return c->form->kind == CY_CUDA_GROUPS && n > 2 ? n - 1 : n;
 }
 
-static int run_once(const kernel_case *c, void (*kernel)(void), int schedule, unsigned s) {
+static int run_once(const kernel_case *c, int variant, void (*kernel)(void), int schedule, unsigned s) {
   const cy_karg_info *args;
   const cy_dim *dims;
   uint32_t n = cy_kernel_args(c->k, &args), ndims = cy_kernel_dims(c->k, &dims);
@@ -132,7 +138,7 @@ static int run_once(const kernel_case *c, void (*kernel)(void), int schedule, un
   }
   for (uint32_t i = 0; i < ndims; i++)
     slots[n + i] = (uint64_t)cy_dim_eval(g, dims[i], c->syms);
-  if (launch(kernel, c->form->threads, blocks, slots, (int)(n + ndims), schedule, s)) {
+  if (launch[variant](kernel, c->form->threads, blocks, c->form->shared_bytes, slots, (int)(n + ndims), schedule, s)) {
     fprintf(stderr, "%s: a barrier that not all threads reach\n", c->what);
     bad++;
   }
@@ -146,21 +152,27 @@ static int run_once(const kernel_case *c, void (*kernel)(void), int schedule, un
   return bad;
 }
 
-static void run_cases(const char *prefix) {
+static void run_variant(const char *prefix, int variant) {
   for (int i = 0; i < ncases; i++) {
-    if (strncmp(cases[i].what, prefix, strlen(prefix)))
+    if (strncmp(cases[i].what, prefix, strlen(prefix)) || !in_variant(i, variant))
       continue;
     char symbol[32];
     void (*kernel)(void);
     snprintf(symbol, sizeof symbol, "case%d", i);
-    void *entry = dlsym(library, symbol);
+    void *entry = dlsym(library[variant], symbol);
     memcpy(&kernel, &entry, sizeof kernel);
-    int schedules = cases[i].form->kind == CY_CUDA_ITEMS ? 1 : 5, bad = 0;
+    cy_cuda_form_kind kind = cases[i].form->kind;
+    int schedules = kind == CY_CUDA_ITEMS ? 1 : kind == CY_CUDA_TILES ? 3 : 5, bad = 0;
     for (int s = 0; s < schedules && !bad; s++)
-      bad = run_once(&cases[i], kernel, s < 3 ? s : s - 2, (unsigned)(s + 7 * i));
+      bad = run_once(&cases[i], variant, kernel, s < 3 ? s : s - 2, (unsigned)(s + 7 * i));
     if (bad)
-      CHECK_FAIL("%s (kernel %s): %d wrong", cases[i].what, symbol, bad);
+      CHECK_FAIL("%s (kernel %s%s): %d wrong", cases[i].what, symbol, variant ? ", warpgroups" : "", bad);
   }
+}
+
+static void run_cases(const char *prefix) {
+  for (int variant = 0; variant < VARIANTS; variant++)
+    run_variant(prefix, variant);
 }
 
 static void test_ops(void) {
@@ -193,11 +205,12 @@ int main(int argc, char **argv) {
   if (!keep && !mkdtemp(dir))
     return 1;
   add_all_cases();
+  schedule_cases();
   if (system("cc --version >/dev/null 2>&1")) {
     printf("no C compiler to run kernels with\n0 passed, 0 failed, %d skipped\n", CHECK_COUNT(tests));
     return 0;
   }
-  int rc = compile_cases() ? check_main(argc, argv, tests, CHECK_COUNT(tests)) : 1;
+  int rc = compile_cases(COMMON) && compile_cases(WARPGROUPS) ? check_main(argc, argv, tests, CHECK_COUNT(tests)) : 1;
   char command[320];
   snprintf(command, sizeof command, "rm -rf '%s'", dir);
   if (!keep && system(command))
