@@ -25,6 +25,7 @@ SUITES = [
     ('quantise', 'tests/quantise/run.py', False),
     ('examples', 'tests/examples.py', False),
     ('fuzz', 'tests/fuzz/run.py', False),
+    ('random', 'tests/random/run.py', False),
     ('cuda', None, False),
     ('cuda-nodes', 'tests/cuda/nodes.py', True),
     ('cuda-networks', 'tests/cuda/networks.py', False),
