@@ -255,6 +255,8 @@ enum {
 enum { Q_SIGMOID, Q_LEAKY_RELU, Q_SOFTMAX, Q_AVERAGE_POOL, Q_GLOBAL_AVERAGE_POOL, Q_REDUCE_MEAN };
 
 enum { WINDOW_HANN, WINDOW_HAMMING, WINDOW_BLACKMAN };
+enum { RANDOM_UNIFORM, RANDOM_NORMAL };
+enum { OPTIMIZER_ADAGRAD, OPTIMIZER_ADAM, OPTIMIZER_MOMENTUM };
 
 #define ONNX_OP(domain, op, since, need, fn, arg) IMPORT(fn);
 #include "frontend/onnx_ops.def"

@@ -11,7 +11,6 @@
 #include <string.h>
 
 enum { UKERNEL_ARGS = 10, UKERNEL_MOST_ARGS = 13 };
-enum { UNROLLED = 40 }; /* up to so many steps of k, none are counted in a loop */
 enum { MANY_WEIGHTS = 256 * 1024 }; /* bytes that do not stay in the second-level cache from one block of rows to the next */
 
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
@@ -207,7 +206,7 @@ static LLVMTypeRef ukernel_params(cy_cg *cg, int flags, LLVMTypeRef *params) {
 }
 
 /* The taps. v: as for emit_run, then the table's row of the tap. */
-static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, int64_t depth, V *v) {
+static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v) {
   V base = LLVMGetParam(fn, 0), ldb = LLVMGetParam(fn, 4), full = LLVMGetParam(fn, 8), row[16];
   V skip = flags & CY_UK_SKIP ? LLVMGetParam(fn, UKERNEL_ARGS) : NULL;
   V ahead = flags & CY_UK_AHEAD ? LLVMGetParam(fn, ukernel_args(flags) - 1) : NULL;
@@ -222,10 +221,7 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, int6
   memcpy(v, taps.v, carried * sizeof *v);
   if (skip) /* no step of k, only on to the next tap's weights */
     klen = cy_select(cg, all_skipped(cg, mr, tab, skip), cy_i64(cg, 0), full);
-  if (depth)
-    emit_steps(cg, mr, nv, row, depth, ldb, v);
-  else
-    emit_run(cg, mr, nv, row, klen, ldb, ahead, v);
+  emit_run(cg, mr, nv, row, klen, ldb, ahead, v);
   if (skip)
     v[n] = cy_gep(cg, taps.v[n], cy_mul(cg, full, ldb));
   v[carried] = cy_gep(cg, tab, LLVMGetParam(fn, 2));
@@ -233,13 +229,9 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, int6
   memcpy(v, taps.out, carried * sizeof *v);
 }
 
-V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags, int64_t depth) {
-  char name[80], steps[24] = "";
-  if (flags)
-    depth = 0;
-  if (depth)
-    snprintf(steps, sizeof steps, "x%lld", (long long)depth);
-  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s", mr, nv * cg->W, steps, flags & CY_UK_SKIP ? "_skip" : "",
+V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
+  char name[60];
+  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s", mr, nv * cg->W, flags & CY_UK_SKIP ? "_skip" : "",
            flags & CY_UK_AHEAD ? "_ahead" : "");
   V fn = LLVMGetNamedFunction(cg->module, name);
   if (fn)
@@ -255,7 +247,7 @@ V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags, int64_t depth) {
   if (flags & CY_UK_AHEAD)
     v[n + 1] = LLVMGetParam(fn, ukernel_args(flags) - 2);
   v[n + 1 + (flags & CY_UK_AHEAD ? 1 : 0)] = LLVMGetParam(fn, 1);
-  emit_taps(cg, fn, mr, nv, flags, depth, v);
+  emit_taps(cg, fn, mr, nv, flags, v);
   for (unsigned i = 0; i < mr; i++, c = cy_gep(cg, c, ldc))
     for (unsigned j = 0; j < nv; j++)
       cy_store(cg, v[i * nv + j], cy_gepc(cg, c, (int64_t)j * cg->W * 4), 4);
@@ -353,15 +345,14 @@ typedef struct choice {
   unsigned tails, tail_nv;
   V lane_tail;
   int flags; /* CY_UK_* */
-  int64_t depth;
 } choice;
 
 /* Calls the micro-kernel of mr rows, narrow for the last panel when its columns need fewer vectors. */
 static void call_kernel(cy_cg *cg, const choice *k, unsigned mr, V *args) {
-  V fn = cy_ukernel(cg, mr, k->tile.nv, k->flags, k->depth);
+  V fn = cy_ukernel(cg, mr, k->tile.nv, k->flags);
   LLVMTypeRef type = LLVMGlobalGetValueType(fn);
   if (k->tail_nv && k->tail_nv < k->tile.nv)
-    fn = cy_select(cg, k->lane_tail, cy_ukernel(cg, mr, k->tail_nv, k->flags, k->depth), fn);
+    fn = cy_select(cg, k->lane_tail, cy_ukernel(cg, mr, k->tail_nv, k->flags), fn);
   LLVMBuildCall2(cg->b, type, fn, args, ukernel_args(k->flags), "");
 }
 
@@ -401,11 +392,8 @@ static void emit_product(cy_cg *cg, const cy_core *k, const kblock *kb, const pa
                                kb->taps,
                                kb->c,
                                kb->accumulate};
-  choice from = {k->tile, k->tails, p->tail_nv, p->lane_tail, 0, 0};
+  choice from = {k->tile, k->tails, p->tail_nv, p->lane_tail, 0};
   unsigned n = UKERNEL_ARGS;
-  int64_t depth;
-  if (cy_is_const(kb->c, &depth) && depth <= UNROLLED)
-    from.depth = depth;
   if (k->skip) {
     from.flags |= CY_UK_SKIP;
     args[n++] = k->skip;
@@ -432,7 +420,7 @@ static panel panel_of(cy_cg *cg, const cy_core *k, V b, V q) {
 
 /* ---- tiles in place: sums go from registers through the epilogue ---- */
 
-enum { INLINE_DEPTH = 256 }; /* beyond, the epilogue does not matter */
+enum { INLINE_DEPTH = 256, UNROLLED = 32 }; /* beyond, the epilogue does not matter; a loop is as fast */
 
 /* The shape of panels: all but the last; the last one when it is not full. */
 typedef struct shape {
@@ -632,7 +620,7 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
 
 void cy_product_emit(cy_cg *cg, const cy_product *p) {
   V zero = cy_i64(cg, 0), MR = cy_i64(cg, p->tile.mr), a = LLVMBuildPtrToInt(cg->b, p->a, cg->i64, "");
-  choice from = {p->tile, p->tails, 0, NULL, 0, 0};
+  choice from = {p->tile, p->tails, 0, NULL, 0};
   cy_loop r;
   cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
   V args[UKERNEL_MOST_ARGS] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)),

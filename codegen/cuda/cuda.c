@@ -74,8 +74,6 @@ static void release(cy_machine *m) { free(m->state); }
 
 /* ---- kernels ---- */
 
-const cy_cuda_form *cy_cuda_form_of(const cy_kernel_plan *plan) { return plan->form; }
-
 static bool supports(const cy_machine *m, cy_kernel *k) { return cy_cuda_contract_supports(m, k); }
 
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {

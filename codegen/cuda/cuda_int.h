@@ -147,6 +147,6 @@ int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool pt
 /* ---- cuda.c ---- */
 /* prelude.S: in front of all kernels; behind it in front of those with matrix instructions */
 extern const char cy_cuda_prelude[], cy_cuda_prelude_matrix[];
-const cy_cuda_form *cy_cuda_form_of(const cy_kernel_plan *plan);
+static inline const cy_cuda_form *cy_cuda_form_of(const cy_kernel_plan *plan) { return plan->form; }
 
 #endif
