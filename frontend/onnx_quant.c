@@ -109,7 +109,7 @@ static cy_val left_parameter(cy_importer *im, cy_val v) {
   return v && cy_onnx_type(im, v)->rank == 1 ? cy_build_unsqueeze(im->g, v, 1) : v;
 }
 
-static cy_val integer_matmul(cy_importer *im, cy_val a, cy_val b, cy_val za, cy_val zb) {
+cy_val cy_onnx_integer_matmul(cy_importer *im, cy_val a, cy_val b, cy_val za, cy_val zb) {
   if (cy_onnx_type(im, a)->rank < 2 || cy_onnx_type(im, b)->rank < 2) {
     a = is_zero(im, za) ? a : SUB(CAST(a, CY_I32), CAST(per_tensor(im, za), CY_I32));
     b = is_zero(im, zb) ? b : SUB(CAST(b, CY_I32), CAST(per_tensor(im, zb), CY_I32));
@@ -134,7 +134,7 @@ static cy_val integer_matmul(cy_importer *im, cy_val a, cy_val b, cy_val za, cy_
   return y;
 }
 
-IMPORT(matmul_integer) { return SET(integer_matmul(im, X, n->in[1], n->in[2], n->in[3])); }
+IMPORT(matmul_integer) { return SET(cy_onnx_integer_matmul(im, X, n->in[1], n->in[2], n->in[3])); }
 
 /* acc * ratio, rounded, plus the zero point, saturated to its type. */
 static cy_val requantize(cy_importer *im, cy_val acc, cy_val ratio, cy_val zp) {
@@ -147,7 +147,7 @@ static cy_val requantize(cy_importer *im, cy_val acc, cy_val ratio, cy_val zp) {
 static cy_val as_f32(cy_importer *im, cy_val v) { return v ? CAST(v, CY_F32) : 0; }
 
 IMPORT(qlinear_matmul) {
-  cy_val acc = integer_matmul(im, X, n->in[3], n->in[2], n->in[5]);
+  cy_val acc = cy_onnx_integer_matmul(im, X, n->in[3], n->in[2], n->in[5]);
   cy_val ratio = DIV(MUL(as_f32(im, left_parameter(im, n->in[1])), as_f32(im, per_tensor(im, n->in[4]))),
                      as_f32(im, per_tensor(im, n->in[6])));
   return SET(requantize(im, acc, ratio, n->in[7]));
