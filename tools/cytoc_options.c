@@ -32,7 +32,7 @@ static const option options[] = {
     {"--calibrate", TEXT, AT(calibrate), "DIR|FILE.npz", "samples of the inputs: folders of .npy or .pb, or stacked arrays"},
     {"--calibration", TEXT, AT(calibration), "HOW", "ranges: minmax (default), percentile, entropy or mse"},
     {"--int8-skip", TEXT, AT(int8_skip), "NAME,..", "layers of these names or types stay in float ('*', '?')"},
-    {"--emit", TEXT, AT(emit), "KIND,..", "so o a h ll asm graph loops; several are written side by side"},
+    {"--emit", TEXT, AT(emit), "KIND,..", "so o a h ll asm cu ptx cubin graph loops; several are written side by side"},
     {"--name", TEXT, AT(name), "ID", "prefix of the C names in the header (default: from the file name)"},
     {"--attention", TEXT, AT(attention), "fused|plain", "plain: attention as products and softmax, always so at -O0"},
     {"--explain", FLAG, AT(explain), NULL, "print a table of kernels: ops, algorithm, work, floor"},
