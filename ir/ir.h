@@ -205,12 +205,13 @@ uint32_t cy_sym_count(const cy_graph *g);                           /* ids are 1
 typedef uint16_t cy_content;
 typedef enum cy_content_kind { CY_CONTENT_SEQUENCE, CY_CONTENT_OPTIONAL, CY_CONTENT_MAP } cy_content_kind;
 #define CY_ANY_RANK 255
+#define CY_NO_RANK 254 /* no tensor was put in yet: joins with everything */
 typedef struct cy_content_info {
   uint8_t kind;    /* cy_content_kind */
   uint8_t key;     /* of a map: cy_dtype of its keys */
   cy_content item; /* of a sequence's elements, an optional's value, a map's values; 0: tensors as below (of a map: single numbers
                       or strings, rank 0) */
-  uint8_t dtype, rank; /* of the tensors; rank CY_ANY_RANK: any */
+  uint8_t dtype, rank; /* of the tensors; rank may be CY_ANY_RANK, CY_NO_RANK */
   int64_t dim[CY_MAX_RANK]; /* -1: any */
 } cy_content_info;
 

@@ -135,6 +135,11 @@ static bool can_anchor(const cy_node_info *n) {
 
 static uint32_t use_count(const fuser *f, cy_val v) { return f->uses.start[v + 1] - f->uses.start[v]; }
 
+/* Eight bits that several read, a contraction among them as a rule: the chain of a network's residuals ends there. */
+static bool ends_kernel(const fuser *f, const cy_node_info *n) {
+  return n->op == CY_OP_quantize && use_count(f, n->out[0]) > 1;
+}
+
 /* Forward: what a value would cost if everything that can be was inlined into it; cuts expressions that grow too large.
  */
 static void estimate(fuser *f) {
@@ -145,7 +150,7 @@ static void estimate(fuser *f) {
       uint32_t cost = (uint32_t)op_cost((cy_op)n->op), visits = 1, loads = 0;
       for (uint32_t k = 0; k < n->nin; k++) {
         const cy_node_info *d = cy_def(g, n->in[k]);
-        bool inner = d && is_expression(d) && !f->pinned[n->in[k]];
+        bool inner = d && is_expression(d) && !f->pinned[n->in[k]] && !ends_kernel(f, d);
         visits += inner ? f->visits[n->in[k]] : 1;
         loads += inner ? f->loads[n->in[k]] : 1;
         if (inner && use_count(f, n->in[k]) == 1)

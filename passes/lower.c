@@ -71,7 +71,7 @@ cy_step *cy_lower_step(cy_lowering *l, cy_step_kind kind) {
 
 static void place_constant(cy_lowering *l, cy_val v) {
   cy_value *val = cy_value_of(l->g, v);
-  uint32_t c = cy_program_add_constant(l->p, v, val->data.size, "", NULL, NULL);
+  uint32_t c = cy_program_add_constant(l->p, v, val->data.size, "", NULL, NULL, 1);
   uint32_t buffer = cy_program_add_buffer(l->p, CY_BUF_CONST, c, cy_dim_const(l->g, (int64_t)val->data.size));
   l->place[v] = place_in(l, buffer, &val->type, NULL);
 }
@@ -390,7 +390,7 @@ void cy_lower_plain(cy_lowering *l, cy_val anchor, cy_val target, const char *na
 }
 
 /* Symbols whose value stands in v can be read now. */
-static void read_symbols(cy_lowering *l, cy_val v) {
+void cy_lower_read_symbols(cy_lowering *l, cy_val v) {
   const cy_type *t = cy_lower_type(l, v);
   for (uint32_t i = l->sym_start[v]; i < l->sym_start[v + 1]; i++) {
     cy_sym_info *s = cy_sym_of(l->g, l->sym_list[i]);
@@ -445,7 +445,7 @@ static void lower_node(cy_lowering *l, cy_node node) {
   }
   for (uint32_t i = 0; i < n->nout; i++)
     if (l->sym_start[n->out[i]] != l->sym_start[n->out[i] + 1])
-      read_symbols(l, n->out[i]);
+      cy_lower_read_symbols(l, n->out[i]);
 }
 
 void cy_lower_steps(cy_lowering *l, cy_block block) {
@@ -477,7 +477,7 @@ static void index_symbols(cy_lowering *l) {
 static void read_constants(cy_lowering *l) {
   for (cy_val v = 1; v < l->nplaces; v++)
     if (l->sym_start[v] != l->sym_start[v + 1] && cy_value_of(l->g, v)->data.bytes)
-      read_symbols(l, v);
+      cy_lower_read_symbols(l, v);
 }
 
 static void place_inputs(cy_lowering *l) {
@@ -486,7 +486,7 @@ static void place_inputs(cy_lowering *l) {
   for (uint32_t i = 0; i < n; i++) {
     const cy_type *t = cy_lower_type(l, ports[i].value);
     l->place[ports[i].value] = place_in(l, cy_program_add_buffer(l->p, CY_BUF_INPUT, i, type_bytes(l->g, t)), t, NULL);
-    read_symbols(l, ports[i].value);
+    cy_lower_read_symbols(l, ports[i].value);
   }
 }
 

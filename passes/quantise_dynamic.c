@@ -52,7 +52,7 @@ static void quantise(cy_pass *p, cy_node id, rounded *known, uint32_t *nknown) {
     r++;
   if (r == *nknown)
     known[(*nknown)++] = round_rows(g, n->in[0], n->block);
-  cy_val scale, w = cy_quant_weights(p, n, &scale);
+  cy_val scale, w = cy_quant_weights(p, n, NULL, &scale);
   cy_val acc = cy_build_matmul(g, known[r].ints, w, CY_I32);
   cy_val y = cy_build_binary(g, CY_OP_mul, cy_build_cast(g, acc, CY_F32), known[r].scale);
   cy_graph_replace(g, n->out[0], cy_build_binary(g, CY_OP_mul, y, scale));

@@ -280,8 +280,10 @@ static cy_val scaled(cy_graph *g, cy_val x, double by) {
     return cy_build(g, (cy_op)n->op, &in, 1, n->attrs, n->nattrs, n->op == CY_OP_reshape ? cy_type_of(g, x) : NULL,
                     n->op == CY_OP_reshape);
   }
-  default:
-    return cy_build_binary(g, (cy_op)n->op, scaled(g, n->in[0], by), scaled(g, n->in[1], by));
+  default: {
+    cy_val a = scaled(g, n->in[0], by), b = scaled(g, n->in[1], by);
+    return cy_build_binary(g, (cy_op)n->op, a, b);
+  }
   }
 }
 

@@ -368,7 +368,7 @@ cyto_status cyrt_value_check(const cyto_value *value, const cyto_type *type, con
   if (value->kind == CYTO_MAP)
     return map_check(value, type, where, error);
   if ((value->count && !value->items) || (value->kind == CYTO_OPTIONAL && value->count > 1))
-    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "%s: a %s with %llu items%s", where, kind_name(value->kind),
+    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "%s: %s with %llu items%s", where, kind_name(value->kind),
                           (unsigned long long)value->count, value->items ? "" : " and no pointer to them");
   for (uint64_t i = 0; i < value->count; i++) {
     cyto_status status = cyrt_value_check(&value->items[i], type->of, where, error);

@@ -271,7 +271,8 @@ typedef struct packing {
   int64_t row, offset, bytes;                /* elements of a packed row; of the first weight; bytes of an element */
 } packing;
 
-static void write_packed(const cy_graph *g, cy_val value, const void *form, void *out) {
+static void write_packed(const cy_graph *g, cy_val value, const void *form, uint32_t piece, void *out) {
+  (void)piece;
   const packing *f = form;
   const uint8_t *from = cy_value_of(g, value)->data.bytes;
   uint8_t *to = out;
@@ -348,7 +349,7 @@ uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val
       arena, "cuda %lld,%lld,%lld,%lld %lld,%lld,%lld,%lld %lld,%lld", (long long)f->groups, (long long)f->columns,
       (long long)f->taps, (long long)f->depth, (long long)f->group_s, (long long)f->column_s, (long long)f->tap_s,
       (long long)f->depth_s, (long long)f->row, (long long)f->offset);
-  return cy_program_add_constant(p, v, (uint64_t)(f->groups * f->columns * f->row * f->bytes), key, write_packed, f);
+  return cy_program_add_constant(p, v, (uint64_t)(f->groups * f->columns * f->row * f->bytes), key, write_packed, f, 1);
 }
 
 /* ---- the generators ---- */

@@ -24,6 +24,10 @@ import lib
 import network
 
 ZOO = os.path.join(lib.SHARED, 'zoo')
+# attentions in a network: each must become one kernel (whisper's decoder has cross-attention, tfswa shifted windows)
+ATTENTIONS = {'vit_b_16': 12, 'bert_base': 12, 'distilbert_cls': 6, 'gpt2_small': 12, 'llama_160m_gqa': 12,
+              'whisper_tiny_encoder': 4, 'whisper_tiny_decoder': 8, 'conformer_ctc': 6, 'torch_transformer_encoder': 6,
+              'tfswa_unet': 10, 'ddpm_unet_cifar': 6}
 EAGER_GMAC, EAGER_PARAMS = 1.0, 15e6  # eager runs of larger networks would take minutes
 
 
@@ -98,6 +102,13 @@ def noise(model, expected, feeds):
     return max(lib.rel_rms(v, np.load(want[k])) for k, v in enumerate(values) if v.dtype.kind == 'f')
 
 
+def attentions(stats):
+    """How many attention nodes a compilation kept for kernels of their own, from what --stats wrote."""
+    with open(stats, encoding='utf-8') as f:
+        passes = json.load(f)['passes']
+    return sum(row['counters'].get('kept whole', 0) for row in passes if row['name'] == 'attention_plain')
+
+
 def judge(outputs, expected, model, feeds):
     why = network.compare(outputs, expected, lambda name: 1e-4)
     if why and 'RMS' in why:
@@ -120,9 +131,12 @@ def test(args, maker, entry):
         cases, compile_s = None, 0
         for level in ('-O3', '-O0') if small else ('-O3',):
             library, start = os.path.join(work, name + level + '.so'), time.time()
-            why = network.compile_model(args, model, library, level, ['-j', '1'])
+            stats = library + '.json'
+            why = network.compile_model(args, model, library, level, ['-j', '1', '--stats=' + stats])
             if why:
                 return why, compile_s
+            if level == '-O3' and attentions(stats) != ATTENTIONS.get(name, 0):
+                return '%d attentions found, expected %d' % (attentions(stats), ATTENTIONS.get(name, 0)), compile_s
             compile_s = compile_s or time.time() - start
             cases = cases or references(maker, entry, model, work)
             for i, (inputs, expected, feeds) in enumerate(cases):

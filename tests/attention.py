@@ -1,0 +1,174 @@
+"""The attention op in every form that has code of its own, against numpy in double precision.
+
+In:  build/cytoc, build/cyto-run; names to restrict it to. Out: a line for each failure, the closing line.
+
+Each case is a graph in text form with one attention node, compiled as a kernel of its own (-O3), as products and softmax
+(f64, of which there is no kernel), and eagerly (-O0). Sizes that are symbols in the graph are set when it runs. The
+largest error may be 1e-5 of the largest value; NaN must stand where the reference has it.
+"""
+import math
+import os
+import shutil
+import sys
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import lib
+
+# name: batch, heads of q, of k, rows, keys, size, columns; then options: symbols (sizes left open), scale, softcap, fill,
+# causal, past, window, bias and mask (shapes), lengths, layout 'bshd' (heads behind the sequence, read in place)
+CASES = {
+    'plain': (1, 2, 2, 40, 50, 16, 16, {}),
+    'one_row': (2, 4, 4, 1, 77, 64, 64, {}),
+    'three_rows': (1, 2, 2, 3, 30, 32, 16, {'causal': 1, 'past': 27}),
+    'odd_sizes': (2, 3, 3, 17, 29, 20, 13, {}),
+    'size_32': (1, 2, 2, 64, 64, 32, 32, {'layout': 'bshd'}),
+    'size_96': (1, 2, 2, 33, 65, 96, 80, {}),
+    'size_256': (1, 1, 1, 40, 100, 256, 256, {'layout': 'bshd'}),
+    'size_1': (1, 2, 2, 9, 9, 1, 1, {}),
+    'one_key': (1, 2, 2, 9, 1, 8, 8, {}),
+    'many_keys': (1, 1, 1, 50, 3000, 64, 64, {}),
+    'many_keys_causal': (1, 1, 1, 700, 2600, 32, 32, {'causal': 1, 'past': 1900}),
+    'causal': (1, 2, 2, 100, 100, 16, 16, {'causal': 1}),
+    'causal_past': (2, 2, 2, 20, 50, 16, 16, {'causal': 1, 'past': 30}),
+    'causal_below': (1, 1, 1, 20, 10, 16, 16, {'causal': 1, 'past': -10}),
+    'window': (1, 2, 2, 200, 200, 16, 16, {'causal': 1, 'window': 33}),
+    'window_alone': (1, 1, 1, 120, 90, 16, 16, {'window': 20}),
+    'softcap': (1, 2, 2, 20, 30, 16, 16, {'softcap': 2.0, 'scale': 0.7}),
+    'bias_full': (2, 3, 3, 20, 37, 16, 16, {'bias': (2, 3, 20, 37)}),
+    'bias_heads': (2, 3, 3, 49, 49, 32, 32, {'bias': (1, 3, 49, 49), 'layout': 'bshd'}),
+    'bias_keys': (2, 3, 3, 20, 37, 16, 16, {'bias': (2, 1, 1, 37)}),
+    'mask': (2, 3, 3, 20, 37, 16, 16, {'mask': (2, 1, 20, 37)}),
+    'mask_fill': (2, 3, 3, 20, 37, 16, 16, {'mask': (2, 1, 1, 37), 'fill': -3.0}),
+    'mask_and_bias': (1, 2, 2, 20, 37, 16, 16, {'mask': (20, 37), 'bias': (37,)}),
+    'lengths': (3, 2, 2, 10, 40, 16, 16, {'lengths': True}),
+    'lengths_causal': (3, 2, 2, 40, 40, 16, 16, {'lengths': True, 'causal': 1}),
+    'gqa': (2, 6, 2, 20, 30, 16, 16, {}),
+    'gqa_causal': (2, 6, 2, 30, 30, 16, 16, {'causal': 1}),
+    'gqa_one_row': (1, 4, 2, 1, 90, 64, 64, {'causal': 1, 'past': 89, 'layout': 'bshd'}),
+    'gqa_bias': (1, 4, 2, 15, 21, 16, 16, {'bias': (1, 4, 15, 21)}),
+    'mqa': (2, 5, 1, 20, 30, 16, 16, {'window': 8, 'causal': 1, 'past': 10}),
+    'symbols': (2, 4, 4, 45, 61, 32, 32, {'symbols': 'bst'}),
+    'symbols_one_row': (2, 4, 4, 1, 61, 32, 32, {'symbols': 'bst'}),
+    'symbols_causal': (1, 4, 2, 70, 1500, 32, 32, {'symbols': 'bst', 'causal': 1, 'past': 1430}),
+    'symbols_mask': (2, 4, 4, 13, 29, 32, 24, {'symbols': 'bst', 'mask': (2, 1, 13, 29)}),
+    'symbols_no_keys': (1, 2, 2, 6, 0, 16, 16, {'symbols': 'bst'}),
+}
+
+
+def reference(q, k, v, scale, o):
+    group = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(x, group, axis=1).astype(np.float64) for x in (k, v))
+    s = scale * (q.astype(np.float64) @ k.swapaxes(2, 3))
+    if o.get('softcap'):
+        s = np.tanh(s / o['softcap']) * o['softcap']
+    if 'bias' in o:
+        s = s + o['bias_data']
+    if 'mask' in o:
+        s = np.where(o['mask_data'], s, o.get('fill', -np.inf))
+    row, key = np.arange(s.shape[2])[:, None] + o.get('past', 0), np.arange(s.shape[3])[None]
+    if o.get('causal'):
+        s = np.where(key <= row, s, -np.inf)
+    if o.get('window'):
+        s = np.where(key > row - o['window'], s, -np.inf)
+    if 'lengths' in o:
+        s = np.where(key < o['lengths_data'][:, None, None, None], s, -np.inf)
+    with np.errstate(invalid='ignore'):
+        w = np.exp(s - s.max(axis=3, keepdims=True, initial=-np.inf))
+        return (w / np.maximum(w.sum(axis=3, keepdims=True), 0) if s.shape[3] else w) @ v
+
+
+def type_of(dtype, dims):
+    return '%s[%s]' % (dtype, ','.join(map(str, dims)))
+
+
+def write_case(case, dtype, path):
+    """The graph as text; the inputs, and the reference."""
+    b, h, g, s, t, d, e, options = case
+    o, rng = dict(options), np.random.RandomState(7)
+    real = {'f32': np.float32, 'f64': np.float64}[dtype]
+    name = {x: x if x in o.get('symbols', '') else str(n) for x, n in (('b', b), ('s', s), ('t', t))}
+    scale = o.get('scale', 1 / math.sqrt(d))
+    dims = [(name['b'], h, name['s'], d, (b, h, s, d)), (name['b'], g, name['t'], d, (b, g, t, d)),
+            (name['b'], g, name['t'], e, (b, g, t, e))]
+    params, body, feeds, used, arrays = [], [], {}, [], []
+    for label, (*names, sizes) in zip('qkv', dims):
+        x = rng.standard_normal(sizes).astype(real)
+        arrays.append(x)
+        if o.get('layout') == 'bshd':
+            params.append('%%%s0: %s' % (label, type_of(dtype, [names[0], names[2], names[1], names[3]])))
+            body.append('%%%s = transpose %%%s0 {perm=[0,2,1,3]}' % (label, label))
+            feeds[label + '0'] = np.ascontiguousarray(x.swapaxes(1, 2))
+        else:
+            params.append('%%%s: %s' % (label, type_of(dtype, names)))
+            feeds[label] = x
+        used.append('%' + label)
+    swap = {b: name['b'], s: name['s'], t: name['t']} if 'symbols' in o else {}
+    for label, kind in (('bias', dtype), ('mask', 'bool')):
+        used.append('%' + label if label in o else '_')
+        if label in o:
+            data = rng.standard_normal(o[label]).astype(real) if label == 'bias' else rng.rand(*o[label]) < 0.7
+            if label == 'mask':
+                data[..., 0] = True
+            feeds[label] = o[label + '_data'] = data
+            shape = [swap.get(n, n) if n > 1 else n for n in o[label]]
+            params.append('%%%s: %s' % (label, type_of(kind, shape)))
+    used.append('%len' if 'lengths' in o else '_')
+    if 'lengths' in o:
+        feeds['len'] = o['lengths_data'] = rng.randint(1, t + 1, b).astype(np.int64)
+        params.append('%%len: i64[%s]' % name['b'])
+    while used[-1] == '_':
+        used.pop()
+    attrs = ['scale=%.9g' % scale] + ['%s=%g' % (x, o[x]) for x in ('softcap', 'fill', 'causal', 'window') if x in o]
+    if 'past' in o:
+        attrs.append('past=[%s]' % ('t-s' if 'symbols' in o else o['past']))
+    body.append('%%y = attention %s {%s}' % (', '.join(used), ', '.join(attrs)))
+    with open(path, 'w', encoding='ascii') as f:
+        f.write('graph @g(%s) {\n  %s\n  return %%y\n}\n' % (', '.join(params), '\n  '.join(body)))
+    return feeds, reference(*arrays, scale, o)
+
+
+def difference(got, want):
+    if got.shape != want.shape:
+        return 'shape %s, not %s' % (got.shape, want.shape)
+    if (np.isnan(got) != np.isnan(want)).any():
+        return 'NaN elsewhere than expected'
+    error = np.abs(np.nan_to_num(got) - np.nan_to_num(want)).max(initial=0)
+    limit = 1e-5 * max(1.0, np.abs(np.nan_to_num(want)).max(initial=0))
+    return None if error <= limit else 'off by %.2g, more than %.2g' % (error, limit)
+
+
+def run_case(args, case, dtype, level, threads, folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    graph, library = os.path.join(folder, 'g.txt'), os.path.join(folder, 'g.so')
+    feeds, want = write_case(case, dtype, graph)
+    code, _, err = lib.run([args.cytoc, graph, '-o', library, '-j', '1', '--verify', *level])
+    if code:
+        return 'compile: ' + lib.reason(err, code)
+    command = [args.cyto_run, library, '--output-dir', folder, '--threads', threads]
+    for name, data in feeds.items():
+        np.save(os.path.join(folder, name + '.npy'), data)
+        command += ['--input', '%s=%s' % (name, os.path.join(folder, name + '.npy'))]
+    code, _, err = lib.run(command)
+    return 'run: ' + lib.reason(err, code) if code else difference(np.load(os.path.join(folder, 'out_0_y.npy')), want)
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args)
+    folder = os.path.join(args.build, 'attention-test')
+    for name, case in CASES.items():
+        forms = [('fused', 'f32', ['-O3'], 1), ('fused on 2 threads', 'f32', ['-O3'], 2), ('eager', 'f32', ['-O0'], 1)]
+        if case[3] * case[4] < 100000:
+            forms.append(('double', 'f64', ['-O3'], 1))
+        for form, dtype, level, threads in forms:
+            if args.wanted(name):
+                suite.result('%s, %s' % (name, form), run_case(args, case, dtype, level, threads, folder))
+    shutil.rmtree(folder, ignore_errors=True)
+    suite.done('attention forms')
+
+
+if __name__ == '__main__':
+    main()
