@@ -117,10 +117,20 @@ static int check_output(cy_work *b) {
   return 0;
 }
 
+/* The runtime's store is in host memory, which kernels of a device do not see. */
+static int check_values(cy_work *b) {
+  if (b->machine->target == &cy_target_cpu || !cy_graph_needs_store(b->g))
+    return 0;
+  cy_diag_add(b->diag, CY_ERROR, NULL,
+              "models with strings, sequences, maps or optional values cannot be compiled for target '%s'; compile for a CPU",
+              b->machine->target->name);
+  return -1;
+}
+
 static int build(cy_work *b) {
   cy_codegen_stats none = {0}, *st = b->o->stats ? b->o->stats : &none;
   memset(st, 0, sizeof *st);
-  if (check_output(b))
+  if (check_values(b) || check_output(b))
     return -1;
   if (b->o->emit != CY_EMIT_H) {
     if (build_objects(b, st))

@@ -82,7 +82,7 @@ static const char *c_type(uint8_t dtype) {
       [CY_F32] = "float",    [CY_F64] = "double",   [CY_I8] = "int8_t",     [CY_I16] = "int16_t",
       [CY_I32] = "int32_t",  [CY_I64] = "int64_t",  [CY_U16] = "uint16_t",  [CY_U32] = "uint32_t",
       [CY_U64] = "uint64_t", [CY_F16] = "uint16_t", [CY_BF16] = "uint16_t", [CY_C64] = "float",
-      [CY_C128] = "double",  [CY_STRING] = "char *"};
+      [CY_C128] = "double",  [CY_STRING] = "struct cyto_string", [CY_REF] = "struct cyto_value"};
   return types[dtype] ? types[dtype] : "uint8_t";
 }
 
@@ -103,8 +103,7 @@ static void put_struct(FILE *f, cy_work *b, const char *what, const cy_port_info
   for (uint32_t i = 0; i < n; i++) {
     const cy_value *v = cy_value_of(b->g, ports[i].value);
     const char *type = c_type(v->type.dtype);
-    fprintf(f, "  %s%s%s%s; /* ", input ? "const " : "", type,
-            type[strlen(type) - 1] == '*' ? (input ? "const *" : "*") : " *", ids[i]);
+    fprintf(f, "  %s%s *%s; /* ", input ? "const " : "", type, ids[i]);
     put_comment_text(f, cy_type_text(b->g, &v->type));
     if (strcmp(ids[i], cy_str_text(b->g, ports[i].name))) {
       fputs(" '", f);
@@ -150,6 +149,20 @@ static void put_counts(FILE *f, cy_work *b, const char *what, const cy_port_info
   }
 }
 
+/* The structs of cyto.h that strings, sequences, maps and optional values need. */
+static void put_value_types(FILE *f, cy_work *b) {
+  const cy_port_info *in, *out;
+  uint32_t nin = cy_graph_inputs(b->g, &in), nout = cy_graph_outputs(b->g, &out);
+  bool strings = false, values = false;
+  for (uint32_t i = 0; i < nin + nout; i++) {
+    uint8_t dtype = cy_value_of(b->g, i < nin ? in[i].value : out[i - nin].value)->type.dtype;
+    strings |= dtype == CY_STRING;
+    values |= dtype == CY_REF;
+  }
+  fprintf(f, "%s%s\n", strings ? "struct cyto_string; /* of cyto.h */\n" : "",
+          values ? "struct cyto_value; /* of cyto.h; what is in an output's belongs to the context */\n" : "");
+}
+
 static void put_header(FILE *f, cy_work *b) {
   const cy_port_info *in, *out;
   uint32_t nin = cy_graph_inputs(b->g, &in), nout = cy_graph_outputs(b->g, &out);
@@ -162,8 +175,9 @@ static void put_header(FILE *f, cy_work *b) {
       ".\n *\n * Tensors are dense and row-major. float16 and bfloat16 elements are their bits (uint16_t), bool is "
       "uint8_t 0 or 1.\n */\n"
       "#ifndef CYTO_MODEL_%s_H\n#define CYTO_MODEL_%s_H\n\n#include <stdint.h>\n\n"
-      "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\nstruct cyrt_model;\nstruct cyrt_context;\nstruct cyto_error;\n\n",
+      "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\nstruct cyrt_model;\nstruct cyrt_context;\nstruct cyto_error;\n",
       b->name, b->name);
+  put_value_types(f, b);
   put_counts(f, b, "input", in, nin);
   put_counts(f, b, "output", out, nout);
   fputs(nin || nout ? "\n" : "", f);

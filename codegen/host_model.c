@@ -86,6 +86,79 @@ static LLVMValueRef port_dims(cy_host *h, const cy_type *type, bool input) {
   return table(h, h->cg->i64, v, type->rank);
 }
 
+/* ---- strings, sequences, maps, optional values ---- */
+
+_Static_assert((int)CY_RX_ASSERT == CYRT_RX_ASSERT && (int)CY_RX_NOT_IN == CYRT_RX_NOT_IN &&
+                   (int)CY_RX_NOT_AT_WORD_EDGE == CYRT_RX_NOT_AT_WORD_EDGE,
+               "the compiler and the runtime agree on programs of regular expressions");
+
+_Static_assert(CY_REF == CYRT_REF, "the compiler and the runtime agree on the dtype of objects");
+
+static LLVMValueRef type_row(cy_host *h, int kind, int dtype, LLVMValueRef of) {
+  LLVMValueRef row[3] = {i32_const(h, kind), i32_const(h, dtype), of};
+  return global(h, LLVMConstStructInContext(h->cg->ctx, row, 3, 0), "");
+}
+
+/* The chain of cyto_type for a value that holds c. */
+static LLVMValueRef content_type(cy_host *h, cy_content c) {
+  static const int kinds[] = {
+      [CY_CONTENT_SEQUENCE] = CYTO_SEQUENCE, [CY_CONTENT_OPTIONAL] = CYTO_OPTIONAL, [CY_CONTENT_MAP] = CYTO_MAP};
+  const cy_content_info *info = cy_content_of(h->g, c);
+  LLVMValueRef of =
+      info->item ? content_type(h, info->item) : type_row(h, CYTO_TENSOR, info->dtype, LLVMConstNull(h->cg->ptr));
+  return type_row(h, kinds[info->kind], info->key, of);
+}
+
+static bool any_stored(const cy_graph *g, const cy_val *v, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++)
+    if (v[i] && (cy_value_of(g, v[i])->type.dtype == CY_STRING || cy_value_of(g, v[i])->type.dtype == CY_REF))
+      return true;
+  return false;
+}
+
+bool cy_graph_needs_store(const cy_graph *g) {
+  for (cy_block b = 1; b <= cy_block_count(g); b++) {
+    const cy_block_info *block = cy_block_of(g, b);
+    if (any_stored(g, block->params, block->nparams) || any_stored(g, block->results, block->nresults))
+      return true;
+    for (uint32_t i = 0; i < block->nnodes; i++) {
+      const cy_node_info *n = cy_node_of(g, block->nodes[i]);
+      if (any_stored(g, n->in, n->nin) || any_stored(g, n->out, n->nout))
+        return true;
+    }
+  }
+  return false;
+}
+
+/* cyrt_texts of the graph, or NULL. */
+static LLVMValueRef texts_table(cy_host *h) {
+  uint32_t n = cy_text_count(h->g);
+  if (!cy_graph_needs_store(h->g))
+    return null_ptr(h);
+  LLVMValueRef *starts = calloc(n + 1, sizeof *starts);
+  size_t used = 0, length;
+  for (uint32_t i = 0; i < n; i++) {
+    cy_text_of(h->g, i, &length);
+    used += length + 1;
+  }
+  char *bytes = calloc(used, 1);
+  if (!starts || !bytes)
+    abort();
+  used = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    const char *text = cy_text_of(h->g, i, &length);
+    starts[i] = cy_i64(h->cg, (int64_t)used);
+    memcpy(bytes + used, text, length);
+    used += length + 1;
+  }
+  starts[n] = cy_i64(h->cg, (int64_t)used);
+  LLVMValueRef row[3] = {cy_i64(h->cg, n), table(h, h->cg->i64, starts, n + 1),
+                         global(h, LLVMConstStringInContext(h->cg->ctx, bytes, (unsigned)used, 1), "")};
+  free(starts);
+  free(bytes);
+  return global(h, LLVMConstStructInContext(h->cg->ctx, row, 3, 0), "");
+}
+
 static LLVMValueRef ports_table(cy_host *h, const cy_port_info *ports, uint32_t n, bool input) {
   LLVMValueRef *rows = calloc(n + 1, sizeof *rows);
   if (!rows)
@@ -93,9 +166,10 @@ static LLVMValueRef ports_table(cy_host *h, const cy_port_info *ports, uint32_t 
   for (uint32_t i = 0; i < n; i++) {
     const cy_value *v = cy_value_of(h->g, ports[i].value);
     int flags = input ? (v->data.bytes ? CYRT_PORT_OPTIONAL : 0) : cy_host_output_dynamic(h, i) ? CYRT_PORT_DYNAMIC : 0;
-    LLVMValueRef row[5] = {cy_host_text(h, cy_str_text(h->g, ports[i].name)), i32_const(h, v->type.dtype),
-                           i32_const(h, v->type.rank), port_dims(h, &v->type, input), i32_const(h, flags)};
-    rows[i] = LLVMConstStructInContext(h->cg->ctx, row, 5, 0);
+    LLVMValueRef row[6] = {cy_host_text(h, cy_str_text(h->g, ports[i].name)), i32_const(h, v->type.dtype),
+                           i32_const(h, v->type.rank), port_dims(h, &v->type, input), i32_const(h, flags),
+                           v->type.content ? content_type(h, v->type.content) : null_ptr(h)};
+    rows[i] = LLVMConstStructInContext(h->cg->ctx, row, 6, 0);
   }
   LLVMValueRef t = n ? table(h, LLVMTypeOf(rows[0]), rows, n) : null_ptr(h);
   free(rows);
@@ -184,7 +258,8 @@ void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
                            plan,
                            run,
                            device,
-                           device_data};
+                           device_data,
+                           texts_table(h)};
   LLVMValueRef data = LLVMConstStructInContext(h->cg->ctx, fields, sizeof fields / sizeof fields[0], 0);
   char name[160];
   snprintf(name, sizeof name, "%s_cyrt_model", b->name);

@@ -26,6 +26,7 @@ struct cy_machine {
   char *text;     /* for people, and cyrt_model.target */
   char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */
   double flops_per_cycle; /* f32 peak of one core; 0: not known, --explain then shows no floor */
+  bool tf32;      /* f32 products may round their factors to TF32 */
   void *state;    /* the target's own */
 };
 
@@ -73,6 +74,7 @@ struct cy_target {
   const char *name;
   const char *specs; /* what --target accepts, for help and messages */
   bool attends;      /* has a generator for CY_CONTRACT_ATTENTION */
+  bool half_factors; /* multiplies f16 and bf16 and adds up in f32: products keep half operands */
   /* Fills m's cpu, features, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
    * malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);

@@ -133,7 +133,9 @@ cy_location cy_importer_where(cy_importer *im, const char *graph);
 /* ports.c */
 bool cy_import_fix_dims(cy_importer *im);
 bool cy_import_inputs(cy_importer *im, cy_scope *scope);
-bool cy_check_elem_type(cy_importer *im, const cy_location *where, const Onnx__TypeProto *type, cy_dtype *out_dtype);
+/* Attribute 'type' of n: a container's description, 0 after a diagnostic; what a container of this type would hold. */
+cy_content cy_import_content(cy_importer *im, const cy_onnx_node *n, const Onnx__TypeProto *type);
+bool cy_import_held_tensor(cy_importer *im, const cy_onnx_node *n, const Onnx__TypeProto *type, cy_content_info *out);
 
 /* functions.c */
 void cy_functions_index(cy_importer *im);
@@ -187,7 +189,28 @@ cy_val cy_onnx_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val wei
 /* .. of integers; zero points as conv's in ops.def, 0 where there are none. */
 cy_val cy_onnx_conv_zeros(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_val x_zero, cy_val w_zero,
                           cy_dtype dtype);
+/* onnx_quant.c: with checked parameters; scale and zero point (or 0) per tensor, or along an axis. f32 is what is meant. */
+cy_val cy_onnx_per_tensor(cy_importer *im, cy_val v); /* one element: a scalar */
+cy_val cy_onnx_dequantize(cy_importer *im, cy_val x, cy_val scale, cy_val zero);
+cy_val cy_onnx_dequantize_along(cy_importer *im, cy_val x, cy_val scale, cy_val zero, int axis);
+cy_val cy_onnx_quantize(cy_importer *im, cy_val y, cy_val scale, cy_val zero, cy_dtype dtype);
 void cy_onnx_bind_count(cy_importer *im, cy_sym s, cy_val v, int64_t index); /* onnx_index.c: s is a dimension of v */
+
+/* onnx_sequence.c. Content 0 lets the elements, or the value, decide. */
+cy_content cy_onnx_holding(cy_importer *im, cy_content_kind kind, const cy_type *t); /* a container of values of type t */
+cy_content cy_onnx_empty_sequence(cy_importer *im, cy_dtype dtype);
+cy_val cy_onnx_make_sequence(cy_importer *im, const cy_val *v, uint32_t count, cy_content content);
+const cy_val *cy_onnx_known_sequence(const cy_importer *im, cy_val v, uint32_t *out_count); /* its elements; NULL: not known */
+cy_val cy_onnx_sequence_length(cy_importer *im, cy_val v);
+cy_val cy_onnx_sequence_at(cy_importer *im, cy_val sequence, cy_val place); /* place: i64 scalar */
+cy_val cy_onnx_box(cy_importer *im, cy_val v, cy_content optional);
+cy_val cy_onnx_unbox(cy_importer *im, cy_val v); /* of what is no optional: itself */
+
+/* onnx_string.c: constants, and casts from or to strings */
+cy_val cy_onnx_text(cy_importer *im, const void *bytes, size_t length);                                 /* a scalar */
+cy_val cy_onnx_texts(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t *out_count); /* of a list attribute */
+cy_val cy_onnx_int_list(cy_importer *im, const int64_t *v, uint32_t n);
+cy_val cy_onnx_cast_string(cy_importer *im, cy_val x, cy_dtype to);
 
 /* runtime_axes.c: axes and shapes known only when the model runs. A mask is i64[rank], 1 at the named dimensions. */
 bool cy_onnx_known(cy_importer *im, const cy_onnx_node *n, uint32_t k); /* input k is absent, empty or constant */
@@ -233,7 +256,11 @@ enum {
   REDUCE_SUM_SQUARE
 };
 
+enum { Q_SIGMOID, Q_LEAKY_RELU, Q_SOFTMAX, Q_AVERAGE_POOL, Q_GLOBAL_AVERAGE_POOL, Q_REDUCE_MEAN };
+
 enum { WINDOW_HANN, WINDOW_HAMMING, WINDOW_BLACKMAN };
+enum { RANDOM_UNIFORM, RANDOM_NORMAL };
+enum { OPTIMIZER_ADAGRAD, OPTIMIZER_ADAM, OPTIMIZER_MOMENTUM };
 
 #define ONNX_OP(domain, op, since, need, fn, arg) IMPORT(fn);
 #include "frontend/onnx_ops.def"

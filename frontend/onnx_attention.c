@@ -116,7 +116,7 @@ IMPORT(attention) {
   a.op.softcap = cy_onnx_float(im, n, "softcap", 0);
   a.op.causal = cy_onnx_int(im, n, "is_causal", 0) != 0;
   a.softmax = cy_onnx_int(im, n, "softmax_precision", 0);
-  if (a.softmax < 0 || a.softmax >= CY_DTYPE_COUNT ||
+  if (a.softmax < 0 || a.softmax >= CY_REF ||
       (a.softmax && !cy_dtype_is_float((cy_dtype)a.softmax)))
     return cy_build_error(im->g, "attribute 'softmax_precision'", "expected a float type, found %lld",
                           (long long)a.softmax);

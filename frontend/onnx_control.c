@@ -41,12 +41,15 @@ static void bind_all(cy_importer *im, const new_syms *s, cy_val first) {
 
 static bool unify(cy_importer *im, const cy_onnx_node *n, uint32_t k, const cy_type *a, const cy_type *b,
                   new_syms *syms, cy_type *out) {
-  if (a->dtype != b->dtype || a->rank != b->rank)
+  cy_content both = a->content;
+  bool same = a->dtype == b->dtype && a->rank == b->rank;
+  if (!same || (a->content && !cy_content_join(im->g, a->content, b->content, &both)))
     return cy_build_error(im->g, cy_arena_printf(im->arena, "output '%s'", n->proto->output[k]),
                           "the branches give %s and %s: both must have the same type and rank; if the condition tests "
                           "a dimension, fix that with --dim",
                           cy_type_text(im->g, a), cy_type_text(im->g, b));
   *out = *a;
+  out->content = both;
   for (uint32_t i = 0; i < a->rank; i++)
     if (a->dim[i] != b->dim[i])
       out->dim[i] = new_count(im, syms, k, i);
@@ -134,6 +137,8 @@ typedef struct loop_plan {
   cy_val *params, *results;
   uint32_t syms_before;
   cy_type *types; /* of the carried parameters */
+  cy_content *contents; /* [carried] 0: as the initial value has it */
+  bool *boxed;    /* [carried] enters as an optional, leaves the body as its value */
   bool *varying;  /* [carried * CY_MAX_RANK] */
 } loop_plan;
 
@@ -159,6 +164,8 @@ static bool build_body(cy_importer *im, loop_plan *p) {
   know_iteration(im, p);
   for (uint32_t k = 0; k < p->ncarried; k++) {
     cy_type t = *cy_onnx_type(im, p->initial[k]);
+    if (p->contents[k])
+      t.content = p->contents[k];
     cy_sym syms[CY_MAX_RANK] = {0};
     for (uint32_t i = 0; i < t.rank; i++) {
       if (!p->varying[k * CY_MAX_RANK + i])
@@ -175,9 +182,31 @@ static bool build_body(cy_importer *im, loop_plan *p) {
   }
   cy_build_in(im->g, p->block);
   bool ok = p->fill(im, p, p->params, p->results);
+  for (uint32_t k = 0; k < p->ncarried && ok; k++)
+    if (p->boxed[k])
+      ok = (p->results[1 + k] = cy_onnx_box(im, p->results[1 + k], p->types[k].content)) != 0;
   cy_build_in(im->g, here);
   cy_onnx_at(im, p->n);
   return ok;
+}
+
+/* Sequences and optional values: what fits the parameter and the body's result. False: there is nothing. */
+static bool settle_content(cy_importer *im, loop_plan *p, uint32_t k, bool *out_same) {
+  cy_content a = p->types[k].content, b = cy_onnx_type(im, p->results[1 + k])->content, both;
+  if (p->boxed[k])
+    return true;
+  if (!a || !b || !cy_content_join(im->g, a, b, &both)) {
+    cy_content held = a && cy_content_of(im->g, a)->kind == CY_CONTENT_OPTIONAL ? cy_content_of(im->g, a)->item : 0;
+    p->boxed[k] = held && b && cy_content_join(im->g, held, b, &both);
+    if (!p->boxed[k])
+      return false;
+    cy_content_info info = {.kind = CY_CONTENT_OPTIONAL, .item = both};
+    both = cy_content_add(im->g, &info);
+    *out_same = false;
+  }
+  *out_same &= both == a;
+  p->contents[k] = both;
+  return true;
 }
 
 /* True when the body's carried results have the parameters' types; else marks what varies. */
@@ -185,7 +214,10 @@ static bool settled(cy_importer *im, loop_plan *p, bool *out_error) {
   bool same = true;
   for (uint32_t k = 0; k < p->ncarried; k++) {
     const cy_type *a = &p->types[k], *b = cy_onnx_type(im, p->results[1 + k]);
-    if (a->dtype != b->dtype || a->rank != b->rank) {
+    bool fits = a->dtype == b->dtype && a->rank == b->rank;
+    if (fits && a->dtype == CY_REF)
+      fits = settle_content(im, p, k, &same);
+    if (!fits) {
       cy_build_error(im->g, NULL,
                      "loop-carried value %u enters the body as %s and leaves it as %s: type and rank must not change",
                      k, cy_type_text(im->g, a), cy_type_text(im->g, b));
@@ -231,6 +263,10 @@ static bool output_types(cy_importer *im, const loop_plan *p, new_syms *syms, cy
   for (uint32_t k = 0; k < p->ncarried + p->nscans; k++) {
     bool scan = k >= p->ncarried;
     cy_type t = *cy_onnx_type(im, p->results[1 + k]), *out = &types[k];
+    if (scan && t.content)
+      return cy_build_error(im->g, NULL, "scan output %u is %s, expected a tensor", k - p->ncarried, cy_type_text(im->g, &t));
+    if (!scan && t.content)
+      t.content = p->types[k].content;
     if (t.rank + scan > CY_MAX_RANK)
       return cy_build_error(im->g, NULL, "scan output %u has too many dimensions: %s", k - p->ncarried,
                             cy_type_text(im->g, &t));
@@ -253,6 +289,8 @@ static bool build_loop(cy_importer *im, loop_plan *p, cy_val *out) {
   uint32_t nout = p->ncarried + p->nscans;
   p->types = CY_NEW_ARRAY(im->arena, cy_type, p->ncarried + 1);
   p->varying = CY_NEW_ARRAY(im->arena, bool, (p->ncarried + 1) * CY_MAX_RANK);
+  p->contents = CY_NEW_ARRAY(im->arena, cy_content, p->ncarried + 1);
+  p->boxed = CY_NEW_ARRAY(im->arena, bool, p->ncarried + 1);
   p->params = CY_NEW_ARRAY(im->arena, cy_val, p->ncarried + 2);
   p->results = CY_NEW_ARRAY(im->arena, cy_val, nout + 1);
   bool error = false;
@@ -276,8 +314,11 @@ static bool build_loop(cy_importer *im, loop_plan *p, cy_val *out) {
   if (!first)
     return nout == 0;
   bind_all(im, &syms, first);
-  for (uint32_t k = 0; k < nout; k++)
+  for (uint32_t k = 0; k < nout; k++) {
     out[k] = cy_build_output(im->g, first, k);
+    if (k < p->ncarried && p->boxed[k] && !(out[k] = cy_onnx_unbox(im, out[k])))
+      return false;
+  }
   return true;
 }
 
@@ -434,4 +475,77 @@ IMPORT(scan) {
       return false;
   }
   return true;
+}
+
+/* ---- SequenceMap
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
+
+/* The body's inputs for one turn: elements of the sequences, and the tensors as they are. */
+static bool map_inputs(cy_importer *im, const cy_onnx_node *n, cy_val at, cy_val *out) {
+  for (uint32_t k = 0; k < n->nin; k++) {
+    bool sequence = cy_onnx_type(im, n->in[k])->content != 0;
+    if (!(out[k] = sequence ? cy_onnx_sequence_at(im, n->in[k], at) : n->in[k]))
+      return false;
+  }
+  return true;
+}
+
+static bool fill_map(cy_importer *im, const loop_plan *p, const cy_val *params, cy_val *results) {
+  cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, p->n->nin + 1);
+  if (!map_inputs(im, p->n, params[0], in) || !cy_import_subgraph(im, p->n, p->body, in, p->n->nin, results + 1))
+    return false;
+  cy_onnx_at(im, p->n);
+  results[0] = cy_build_scalar_int(im->g, CY_BOOL, 1);
+  for (uint32_t k = 0; k < p->ncarried; k++) {
+    const cy_type *element = cy_onnx_type(im, results[1 + k]);
+    cy_content content = cy_onnx_holding(im, CY_CONTENT_SEQUENCE, element), both;
+    cy_type t = cy_type_ref(cy_content_join(im->g, cy_onnx_type(im, params[2 + k])->content, content, &both) ? both : content);
+    cy_val in2[2] = {params[2 + k], results[1 + k]};
+    if (!(results[1 + k] = cy_build(im->g, CY_OP_seq_insert, in2, 2, NULL, 0, &t, 1)))
+      return false;
+  }
+  return results[0] != 0;
+}
+
+/* A body for every element, where their number is known. */
+static bool map_known(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *body, uint32_t count, cy_val *initial) {
+  cy_val *made = CY_NEW_ARRAY(im->arena, cy_val, (size_t)n->nout * count + 1);
+  cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, n->nin + 1), *results = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
+  for (uint32_t i = 0; i < count; i++) {
+    if (!map_inputs(im, n, cy_build_scalar_int(im->g, CY_I64, i), in) ||
+        !cy_import_subgraph(im, n, body, in, n->nin, results))
+      return false;
+    cy_onnx_at(im, n);
+    for (uint32_t k = 0; k < n->nout; k++)
+      made[(size_t)k * count + i] = results[k];
+  }
+  for (uint32_t k = 0; k < n->nout; k++)
+    if (!cy_importer_set(im, n, k, cy_onnx_make_sequence(im, made + (size_t)k * count, count,
+                                                        cy_onnx_type(im, initial[k])->content)))
+      return false;
+  return true;
+}
+
+IMPORT(sequence_map) {
+  const Onnx__GraphProto *body = cy_onnx_graph(im, n, "body");
+  cy_val *initial = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
+  uint32_t count;
+  if (!body)
+    return false;
+  if (body->n_input != n->nin || body->n_output != n->nout || !cy_onnx_type(im, X)->content)
+    return cy_build_error(im->g, "attribute 'body'", "expected %u inputs and %u outputs, found %zu and %zu; input 0 is a sequence",
+                          n->nin, n->nout, body->n_input, body->n_output);
+  for (uint32_t k = 0; k < n->nout; k++) {
+    const Onnx__TypeProto *t = body->output[k]->type;
+    int32_t dtype = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type ? t->tensor_type->elem_type : 0;
+    if (dtype <= 0 || dtype >= CY_REF)
+      return cy_build_error(im->g, "attribute 'body'", "output %u of the body does not declare a tensor's element type", k);
+    initial[k] = cy_onnx_make_sequence(im, NULL, 0, cy_onnx_empty_sequence(im, (cy_dtype)dtype));
+  }
+  if (cy_onnx_known_sequence(im, X, &count))
+    return map_known(im, n, body, count, initial);
+  loop_plan p = {.n = n, .body = body, .fill = fill_map, .ncarried = n->nout, .initial = initial};
+  p.trips = cy_onnx_sequence_length(im, X);
+  return p.trips && build_loop(im, &p, n->out);
 }

@@ -13,25 +13,6 @@ IMPORT(identity) { return SET(X); }
 
 IMPORT(where) { return SET(SELECT(X, n->in[1], n->in[2])); }
 
-/* Inference: data passes, the mask is all true. */
-IMPORT(dropout) {
-  if (n->version >= 12 && n->in[2]) {
-    uint32_t count;
-    const cy_dim *training = cy_value_elems(im->g, n->in[2], &count);
-    double ratio;
-    bool off = training && count == 1 && cy_dim_is(im->g, training[0], 0);
-    if (!off && (!cy_onnx_const_float(im, n, 1, 0.5, &ratio) || ratio != 0))
-      return cy_build_error(im->g, "input 'training_mode'",
-                            "dropout in training mode is not supported; export the model for inference");
-  }
-  const cy_type *t = cy_onnx_type(im, X);
-  cy_dtype mask = n->version < 10 ? (cy_dtype)t->dtype : CY_BOOL;
-  if (cy_onnx_wants(n, 1) &&
-      !cy_importer_set(im, n, 1, cy_onnx_fill(im, cy_build_scalar_int(im->g, mask, 1), t->dim, t->rank)))
-    return false;
-  return SET(X);
-}
-
 /* What a cast to an eight-bit float without infinities makes NaN when it must not saturate: magnitudes from which rounding
  * passes the largest number (a tie goes to the even neighbour, which f8e4m3fn still has). */
 static cy_val overflow_to_nan(cy_importer *im, cy_val x, cy_dtype to) {
@@ -43,9 +24,11 @@ static cy_val overflow_to_nan(cy_importer *im, cy_val x, cy_dtype to) {
 
 static cy_val cast_to(cy_importer *im, cy_val x, int64_t to, int64_t saturate) {
   const cy_type *t = cy_onnx_type(im, x);
-  if (to <= 0 || to >= CY_DTYPE_COUNT)
+  if (to <= 0 || to >= CY_REF)
     return cy_build_error(im->g, "attribute 'to'", "unknown element type %lld", (long long)to);
-  if (to == CY_STRING || t->dtype == CY_STRING || cy_dtype_of((cy_dtype)to)->cls == 'C')
+  if (to == CY_STRING || t->dtype == CY_STRING)
+    return cy_onnx_cast_string(im, x, (cy_dtype)to);
+  if (cy_dtype_of((cy_dtype)to)->cls == 'C')
     return cy_build_error(im->g, "attribute 'to'", "casts from %s to %s are not supported", cy_dtype_of(t->dtype)->name,
                           cy_dtype_of((cy_dtype)to)->name);
   bool from_float = cy_dtype_is_float(t->dtype);
@@ -74,7 +57,7 @@ IMPORT(cast_like) { return SET(cast_to(im, X, cy_onnx_type(im, n->in[1])->dtype,
 IMPORT(bitcast) {
   const cy_type *t = cy_onnx_type(im, X);
   int64_t to = cy_onnx_int(im, n, "to", 0);
-  if (to <= 0 || to >= CY_DTYPE_COUNT || cy_dtype_of((cy_dtype)to)->bits != cy_dtype_of(t->dtype)->bits)
+  if (to <= 0 || to >= CY_REF || cy_dtype_of((cy_dtype)to)->bits != cy_dtype_of(t->dtype)->bits)
     return cy_build_error(im->g, "attribute 'to'", "expected an element type of %d bits, found %lld",
                           cy_dtype_of(t->dtype)->bits, (long long)to);
   cy_type type = cy_type_make((cy_dtype)to, t->rank, t->dim);
@@ -108,11 +91,15 @@ IMPORT(constant) {
     return (a = ATTR(INTS, "value_ints")) && SET(constant_list(im, CY_I64, a->ints, (uint32_t)a->n_ints, 8));
   if (cy_onnx_has(n, "value_floats"))
     return (a = ATTR(FLOATS, "value_floats")) && SET(constant_list(im, CY_F32, a->floats, (uint32_t)a->n_floats, 4));
-  if (cy_onnx_has(n, "value_string") || cy_onnx_has(n, "value_strings"))
-    return cy_build_error(im->g, NULL, "constants of type string are not supported");
+  if (cy_onnx_has(n, "value_string"))
+    return (a = ATTR(STRING, "value_string")) && SET(cy_onnx_text(im, a->s.data, a->s.len));
+  uint32_t count;
+  if (cy_onnx_has(n, "value_strings"))
+    return SET(cy_onnx_texts(im, n, "value_strings", &count));
   return cy_build_error(
       im->g, NULL,
-      "a constant needs one of the attributes 'value', 'value_int', 'value_ints', 'value_float', 'value_floats'");
+      "a constant needs one of the attributes 'value', 'value_int', 'value_ints', 'value_float', 'value_floats', "
+      "'value_string', 'value_strings'");
 }
 
 IMPORT(constant_of_shape) {

@@ -1,8 +1,8 @@
-/* onnx_ml.c - ai.onnx.ml: trees, linear models and the usual preparation of tabular data, on numbers.
+/* onnx_ml.c - ai.onnx.ml: trees, linear models and the usual preparation of tabular data.
  *
  * A tree ensemble is walked for all rows and trees at once: a tensor [rows, trees] holds the node each walk stands on, and one step per
- * level of the deepest tree replaces every node by its child. Leaves are their own children. Whatever needs strings or
- * maps (string labels, ZipMap) is refused with a diagnostic.
+ * level of the deepest tree replaces every node by its child. Leaves are their own children. Labels may be strings; what looks
+ * labels up is in onnx_ml_lookup.c.
  * Scores and labels follow what ONNX Runtime does where the specification is silent (binary models with one weight column).
  */
 #include "frontend/import_int.h"
@@ -76,12 +76,15 @@ static cy_val transformed(cy_importer *im, cy_val scores, int post) {
   }
 }
 
-/* Integer labels, or the class numbers where there are none; 0 after a diagnostic about strings. */
+/* The labels, integers or strings, or the class numbers where there are none. */
 static cy_val class_labels(cy_importer *im, const cy_onnx_node *n, const char *ints, const char *strings, uint32_t classes) {
-  uint32_t count;
+  uint32_t count, texts;
   const int64_t *labels = cy_onnx_ints(im, n, ints, &count);
-  if (!labels && cy_onnx_has(n, strings))
-    return cy_build_error(im->g, "attribute 'classlabels_strings'", "string labels are not supported; use integer labels");
+  cy_val named = labels && count ? 0 : cy_onnx_texts(im, n, strings, &texts);
+  if (named && texts)
+    return texts >= classes ? named
+                            : cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", strings),
+                                             "expected a label for each of %u classes, found %u", classes, texts);
   int64_t *numbers = CY_NEW_ARRAY(im->arena, int64_t, classes + 1);
   for (uint32_t i = 0; i < classes; i++)
     numbers[i] = labels && i < count ? labels[i] : i;
@@ -113,6 +116,7 @@ static bool set_binary(cy_importer *im, const cy_onnx_node *n, cy_val labels, cy
 /* ---- tree ensembles -------------------------------------------------------------------------------------------------------- */
 
 typedef struct forest {
+  cy_dtype dtype; /* of features and thresholds; CY_NONE: f32 */
   uint32_t n, ntrees;
   const int64_t *tree, *id, *feature, *yes, *no, *missing;
   const double *value;
@@ -246,6 +250,10 @@ static cy_val walk(cy_importer *im, const forest *f, cy_val x) {
   cy_dim dims[2] = {cy_onnx_type(im, x)->dim[0], cy_dim_const(g, f->ntrees)};
   cy_val at = cy_build_expand(g, constant_ints(im, f->root, f->ntrees), dims, 2);
   cy_val feature = constant_ints(im, f->feature, f->n), value = constant_floats(im, f->value, f->n);
+  if (f->dtype == CY_F64) {
+    int64_t count[1] = {f->n};
+    value = constant(im, CY_F64, f->value, count, 1);
+  }
   cy_val yes = constant_ints(im, f->child[1], f->n), no = constant_ints(im, f->child[0], f->n);
   for (uint32_t level = 0; at && level < f->depth; level++) {
     cy_val in[2] = {x, cy_build_gather(g, feature, at, 0)};
@@ -350,6 +358,165 @@ IMPORT(tree_regressor) {
   return scores && cy_importer_set(im, n, 0, transformed(im, scores, post));
 }
 
+/* ---- TreeEnsemble of version 5: nodes and leaves are numbered through ------------------------------------------------------- */
+
+typedef struct ensemble {
+  forest f;
+  uint32_t nnodes, nleaves, room; /* nodes as written; f.n grows by the chains of set memberships */
+  const int64_t *child[2], *leaf[2];
+} ensemble;
+
+/* A list attribute of `count` elements that is a tensor of any number type, as doubles; NULL after a diagnostic. */
+static const double *tensor_list(cy_importer *im, const cy_onnx_node *n, const char *name, uint32_t *out_count) {
+  const Onnx__AttributeProto *a = cy_onnx_attr(im, n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
+  cy_val v = a && a->t ? cy_import_tensor(im, a->t, cy_arena_printf(im->arena, "attribute '%s'", name)) : 0;
+  const cy_value *value = v ? cy_value_of(im->g, v) : NULL;
+  if (!value || cy_dtype_of((cy_dtype)value->type.dtype)->cls == 'S')
+    return NULL;
+  cy_dtype dtype = (cy_dtype)value->type.dtype;
+  *out_count = (uint32_t)(value->data.size * 8 / (uint64_t)cy_dtype_of(dtype)->bits);
+  double *list = CY_NEW_ARRAY(im->arena, double, *out_count + 1);
+  for (uint32_t i = 0; i < *out_count; i++) {
+    cy_scalar s = cy_scalar_load(value->data.bytes, dtype, i);
+    list[i] = cy_dtype_is_float(dtype) ? s.f : (double)s.i;
+  }
+  return list;
+}
+
+/* Node i's child in the numbering of nodes and leaves; -1: it names none. */
+static int64_t ensemble_child(const ensemble *e, uint32_t i, int yes) {
+  int64_t to = e->child[yes][i];
+  bool leaf = e->leaf[yes][i] != 0;
+  return to < 0 || to >= (int64_t)(leaf ? e->nleaves : e->nnodes) ? -1 : to + (leaf ? e->nnodes : 0);
+}
+
+static void set_node(ensemble *e, uint32_t at, int64_t feature, double value, const char *mode, int64_t yes, int64_t no,
+                     int64_t missing) {
+  ((int64_t *)e->f.feature)[at] = feature;
+  ((double *)e->f.value)[at] = value;
+  ((const char **)e->f.mode)[at] = mode;
+  ((int64_t *)e->f.missing)[at] = missing;
+  e->f.child[1][at] = yes;
+  e->f.child[0][at] = no;
+}
+
+/* A node that asks whether the feature is in a set becomes a chain of nodes that ask for one member each. */
+static bool set_chain(cy_importer *im, ensemble *e, uint32_t at, const int64_t *feature, const double **members, const double *end,
+                      int64_t missing) {
+  int64_t yes = ensemble_child(e, at, 1), no = ensemble_child(e, at, 0);
+  const double *from = *members;
+  while (*members < end && !isnan(**members))
+    ++*members;
+  uint32_t count = (uint32_t)(*members - from), place = at;
+  *members += *members < end;
+  if (!count)
+    return cy_build_error(im->g, "attribute 'membership_values'", "node %u asks for membership in a set that is empty or missing", at);
+  for (uint32_t k = 0; k < count; k++) {
+    uint32_t next = k + 1 < count ? e->f.n++ : 0;
+    set_node(e, place, feature[at], from[k], "BRANCH_EQ", yes, next ? next : no, missing);
+    place = next;
+  }
+  return true;
+}
+
+static bool fill_ensemble(cy_importer *im, const cy_onnx_node *n, ensemble *e, const int64_t *feature, const double *splits,
+                          const double *modes, int64_t features) {
+  static const char *const names[] = {"BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"};
+  uint32_t nmembers = 0, nmissing;
+  const double *members = cy_onnx_has(n, "membership_values") ? tensor_list(im, n, "membership_values", &nmembers) : NULL;
+  const int64_t *missing = cy_onnx_ints(im, n, "nodes_missing_value_tracks_true", &nmissing);
+  const double *end = members + nmembers;
+  e->room = e->nnodes + e->nleaves + nmembers + 1;
+  e->f.feature = CY_NEW_ARRAY(im->arena, int64_t, e->room);
+  e->f.value = CY_NEW_ARRAY(im->arena, double, e->room);
+  e->f.mode = CY_NEW_ARRAY(im->arena, const char *, e->room);
+  e->f.missing = CY_NEW_ARRAY(im->arena, int64_t, e->room);
+  for (int side = 0; side < 2; side++)
+    e->f.child[side] = CY_NEW_ARRAY(im->arena, int64_t, e->room);
+  e->f.n = e->nnodes + e->nleaves;
+  for (uint32_t i = e->nnodes; i < e->f.n; i++)
+    set_node(e, i, 0, 0, "LEAF", i, i, 0);
+  for (uint32_t i = 0; i < e->nnodes; i++) {
+    int64_t yes = ensemble_child(e, i, 1), no = ensemble_child(e, i, 0), gap = missing && nmissing == e->nnodes ? missing[i] : 0;
+    if (yes < 0 || no < 0 || feature[i] < 0 || feature[i] >= features || modes[i] < 0 || modes[i] > 6)
+      return cy_build_error(im->g, NULL, "node %u names a child, a feature or a mode that does not exist", i);
+    if (modes[i] < 6)
+      set_node(e, i, feature[i], splits[i], names[(int)modes[i]], yes, no, gap);
+    else if (!members || !set_chain(im, e, i, feature, &members, end, gap))
+      return members != NULL ? false : cy_build_error(im->g, "attribute 'membership_values'", "expected values for node %u, found none", i);
+  }
+  if (!missing)
+    e->f.missing = NULL;
+  return true;
+}
+
+static bool read_ensemble(cy_importer *im, const cy_onnx_node *n, ensemble *e, int64_t features) {
+  uint32_t c[7] = {0}, roots;
+  const int64_t *feature = cy_onnx_ints(im, n, "nodes_featureids", &e->nnodes), *root = cy_onnx_ints(im, n, "tree_roots", &roots);
+  e->child[1] = cy_onnx_ints(im, n, "nodes_truenodeids", &c[0]);
+  e->child[0] = cy_onnx_ints(im, n, "nodes_falsenodeids", &c[1]);
+  e->leaf[1] = cy_onnx_ints(im, n, "nodes_trueleafs", &c[2]);
+  e->leaf[0] = cy_onnx_ints(im, n, "nodes_falseleafs", &c[3]);
+  const double *splits = tensor_list(im, n, "nodes_splits", &c[4]), *modes = tensor_list(im, n, "nodes_modes", &c[5]);
+  if (!feature || !root || !splits || !modes || !e->child[0] || !e->child[1] || !e->leaf[0] || !e->leaf[1])
+    return cy_build_error(im->g, NULL, "expected the attributes tree_roots, nodes_featureids, nodes_truenodeids, nodes_falsenodeids, "
+                                       "nodes_trueleafs, nodes_falseleafs, nodes_splits and nodes_modes");
+  for (int i = 0; i < 6; i++)
+    if (c[i] != e->nnodes)
+      return cy_build_error(im->g, NULL, "the nodes_* lists differ in length: nodes_featureids has %u, another one %u", e->nnodes, c[i]);
+  if (!fill_ensemble(im, n, e, feature, splits, modes, features))
+    return false;
+  e->f.root = CY_NEW_ARRAY(im->arena, int64_t, roots + 1);
+  for (uint32_t k = 0; k < roots; k++) {
+    uint32_t d = root[k] < 0 || root[k] >= (int64_t)e->nnodes ? UINT32_MAX : depth_of(&e->f, (uint32_t)root[k], 0);
+    if (d == UINT32_MAX)
+      return cy_build_error(im->g, "attribute 'tree_roots'", "tree %u has no root, or its nodes form a cycle", k);
+    e->f.root[e->f.ntrees++] = root[k];
+    e->f.depth = d > e->f.depth ? d : e->f.depth;
+  }
+  return roots > 0;
+}
+
+/* What the leaves add to each target: [nodes and leaves, targets] of x's type. */
+static cy_val ensemble_weights(cy_importer *im, const ensemble *e, const int64_t *target, const double *weight,
+                               int64_t targets, cy_dtype dtype) {
+  double *table = CY_NEW_ARRAY(im->arena, double, (size_t)e->f.n * (size_t)targets + 1);
+  for (uint32_t i = 0; i < e->nleaves; i++) {
+    if (target[i] < 0 || target[i] >= targets)
+      return cy_build_error(im->g, "attribute 'leaf_targetids'", "expected a target below %lld, found %lld", (long long)targets,
+                            (long long)target[i]);
+    table[(size_t)(e->nnodes + i) * (size_t)targets + (size_t)target[i]] = weight[i];
+  }
+  int64_t dims[2] = {e->f.n, targets};
+  return CAST(constant(im, CY_F64, table, dims, 2), dtype);
+}
+
+IMPORT(tree_ensemble) {
+  ensemble e = {0};
+  uint32_t weights;
+  int64_t features, trees_axis = 1, targets = cy_onnx_int(im, n, "n_targets", 1), how = cy_onnx_int(im, n, "aggregate_function", 1);
+  int64_t post = cy_onnx_int(im, n, "post_transform", 0);
+  bool wide = cy_onnx_type(im, X)->dtype == CY_F64;
+  const cy_type *t = cy_onnx_type(im, X);
+  cy_val x = wide && t->rank == 2 ? X : rows_of(im, n);
+  const int64_t *target = cy_onnx_ints(im, n, "leaf_targetids", &e.nleaves);
+  const double *weight = tensor_list(im, n, "leaf_weights", &weights);
+  if (!x || !target || !weight || weights != e.nleaves || targets < 1 || targets > 1 << 20 || how < 0 || how > 3 || post < 0 || post > 4)
+    return x && cy_build_error(im->g, NULL, "expected leaf_targetids and leaf_weights of one length, n_targets of at least 1, "
+                                            "aggregate_function 0 to 3 and post_transform 0 to 4");
+  if (!cy_dim_is_const(im->g, cy_onnx_type(im, x)->dim[1], &features))
+    features = INT64_MAX;
+  e.f.dtype = (cy_dtype)cy_onnx_type(im, x)->dtype;
+  if (!read_ensemble(im, n, &e, features))
+    return false;
+  cy_val table = ensemble_weights(im, &e, target, weight, targets, e.f.dtype), leaves = table ? walk(im, &e.f, x) : 0;
+  cy_op op = how == 2 ? CY_OP_reduce_min : how == 3 ? CY_OP_reduce_max : CY_OP_reduce_sum;
+  cy_val scores = leaves ? cy_build_reduce(im->g, op, cy_build_gather(im->g, table, leaves, 0), &trees_axis, 1, false) : 0;
+  if (scores && how == 0)
+    scores = DIV(scores, LIKE(scores, e.f.ntrees));
+  return scores && cy_importer_set(im, n, 0, transformed(im, scores, (int)post));
+}
+
 /* ---- linear models ---------------------------------------------------------------------------------------------------------- */
 
 /* x [rows, f] * coefficients [columns, f]^T + intercepts */
@@ -372,12 +539,14 @@ static cy_val linear_scores(cy_importer *im, const cy_onnx_node *n, const char *
 }
 
 IMPORT(linear_classifier) {
-  uint32_t columns, ints = 0;
+  uint32_t columns, ints = 0, strings = 0;
   int post = post_transform(im, n);
   cy_val scores = post >= 0 ? linear_scores(im, n, "intercepts", &columns) : 0;
   if (!scores)
     return false;
   cy_onnx_ints(im, n, "classlabels_ints", &ints);
+  cy_onnx_strings(im, n, "classlabels_strings", &strings);
+  ints = ints ? ints : strings;
   cy_val labels = class_labels(im, n, "classlabels_ints", "classlabels_strings", ints > columns ? ints : columns);
   if (!labels)
     return false;

@@ -7,6 +7,8 @@
  */
 #include "frontend/import_int.h"
 
+#include <math.h>
+
 #define X (n->in[0])
 #define SET(v) cy_importer_set(im, n, 0, (v))
 
@@ -19,17 +21,66 @@ static cy_val per_tensor(cy_importer *im, cy_val v) {
   return v && cy_onnx_type(im, v)->rank && is_single(im, v) ? cy_build_reshape(im->g, v, NULL, 0) : v;
 }
 
+/* ---- checks ---- */
+
+/* Scales must be positive numbers, where they are known. */
+static bool check_scale(cy_importer *im, cy_val scale) {
+  uint32_t count;
+  const double *v = scale ? cy_value_floats(im->g, scale, &count) : NULL;
+  for (uint32_t i = 0; v && i < count; i++)
+    if (!(v[i] > 0) || isinf(v[i]))
+      return cy_build_error(im->g, "a scale", "expected positive finite numbers, found %g as element %u of %s", v[i], i,
+                            cy_type_text(im->g, cy_onnx_type(im, scale)));
+  return scale != 0;
+}
+
+/* A zero point has the type of what it belongs to. */
+static bool check_zero(cy_importer *im, cy_val zero, cy_dtype dtype) {
+  if (!zero || cy_onnx_type(im, zero)->dtype == dtype)
+    return true;
+  return cy_build_error(im->g, "a zero point", "expected it to be of type %s as what is quantised, found %s",
+                        cy_dtype_of(dtype)->name, cy_type_text(im->g, cy_onnx_type(im, zero)));
+}
+
+static bool clash(cy_importer *im, cy_dim a, cy_dim b) {
+  int64_t x, y;
+  return cy_dim_is_const(im->g, a, &x) && cy_dim_is_const(im->g, b, &y) && x != y;
+}
+
+/* Scales, or zero points, of a tensor of type t: one; one per element of `axis`; or one per block along it. */
+static bool check_shape(cy_importer *im, const cy_type *t, cy_val v, int axis, int64_t block) {
+  if (!v || cy_onnx_type(im, v)->rank == 0)
+    return true;
+  const cy_type *p = cy_onnx_type(im, v);
+  bool bad = block ? p->rank != t->rank : p->rank != 1 || clash(im, p->dim[0], t->dim[axis]);
+  for (int i = 0; block && !bad && i < t->rank; i++)
+    bad = clash(im, p->dim[i], i == axis ? cy_dim_cdiv(im->g, t->dim[i], cy_dim_const(im->g, block)) : t->dim[i]);
+  if (!bad)
+    return true;
+  if (block)
+    return cy_build_error(im->g, "attribute 'block_size'",
+                          "blocks of %lld along axis %d of %s need as many scales and zero points, found %s", (long long)block,
+                          axis, cy_type_text(im->g, t), cy_type_text(im->g, p));
+  return cy_build_error(im->g, "attribute 'axis'", "expected one scale and zero point for each of axis %d of %s, found %s", axis,
+                        cy_type_text(im->g, t), cy_type_text(im->g, p));
+}
+
 /* Axis, block size and inputs of quantize and dequantize. */
 static bool rescale_inputs(cy_importer *im, const cy_onnx_node *n, cy_val *in, int *out_axis, int64_t *out_block) {
   const cy_type *t = cy_onnx_type(im, X);
   *out_block = cy_onnx_int(im, n, "block_size", 0);
   *out_axis = 0;
+  if (*out_block < 0)
+    return cy_build_error(im->g, "attribute 'block_size'", "expected 0 or more, found %lld", (long long)*out_block);
   in[0] = X;
   in[1] = *out_block ? n->in[1] : per_tensor(im, n->in[1]);
   in[2] = n->in[2] && !*out_block ? per_tensor(im, n->in[2]) : n->in[2];
-  if (!in[1] || !cy_onnx_type(im, in[1])->rank)
-    return in[1] != 0;
-  return cy_onnx_axis(im, cy_onnx_int(im, n, "axis", 1), t->rank, out_axis);
+  if (!check_scale(im, in[1]))
+    return false;
+  if (!cy_onnx_type(im, in[1])->rank)
+    return true;
+  return cy_onnx_axis(im, cy_onnx_int(im, n, "axis", 1), t->rank, out_axis) &&
+         check_shape(im, t, in[1], *out_axis, *out_block) && check_shape(im, t, in[2], *out_axis, *out_block);
 }
 
 static cy_val quantize(cy_importer *im, cy_val *in, int axis, int64_t block, int64_t saturate, cy_dtype dtype) {
@@ -45,7 +96,7 @@ static cy_val quantize(cy_importer *im, cy_val *in, int axis, int64_t block, int
 static bool output_dtype(cy_importer *im, const cy_onnx_node *n, cy_dtype otherwise, cy_dtype *out) {
   int64_t t = cy_onnx_int(im, n, "output_dtype", 0);
   *out = t ? (cy_dtype)t : otherwise;
-  if (t >= 0 && t < CY_DTYPE_COUNT && t != CY_STRING)
+  if (t >= 0 && t < CY_REF && t != CY_STRING)
     return true;
   return cy_build_error(im->g, "attribute 'output_dtype'", "element type %lld is not supported here", (long long)t);
 }
@@ -56,7 +107,8 @@ IMPORT(quantize_linear) {
   int64_t block;
   cy_dtype dtype;
   if (!rescale_inputs(im, n, in, &axis, &block) ||
-      !output_dtype(im, n, in[2] ? (cy_dtype)cy_onnx_type(im, in[2])->dtype : CY_U8, &dtype))
+      !output_dtype(im, n, in[2] ? (cy_dtype)cy_onnx_type(im, in[2])->dtype : CY_U8, &dtype) ||
+      !check_zero(im, in[2], dtype))
     return false;
   return SET(quantize(im, in, axis, block, cy_onnx_int(im, n, "saturate", 1), dtype));
 }
@@ -66,7 +118,8 @@ IMPORT(dequantize_linear) {
   int axis;
   int64_t block;
   cy_dtype dtype;
-  if (!rescale_inputs(im, n, in, &axis, &block) || !output_dtype(im, n, cy_onnx_type(im, in[1])->dtype, &dtype))
+  if (!rescale_inputs(im, n, in, &axis, &block) || !output_dtype(im, n, cy_onnx_type(im, in[1])->dtype, &dtype) ||
+      !check_zero(im, in[2], (cy_dtype)cy_onnx_type(im, X)->dtype))
     return false;
   const cy_type *t = cy_onnx_type(im, X);
   cy_type type = cy_type_make(dtype, t->rank, t->dim);
@@ -74,19 +127,51 @@ IMPORT(dequantize_linear) {
   return SET(cy_build(im->g, CY_OP_dequantize, in, in[2] ? 3 : 2, a, 2, &type, 1));
 }
 
-IMPORT(dynamic_quantize_linear) {
+/* x as u8, with the scale and zero point that its least and largest element ask for. */
+static cy_val quantize_dynamically(cy_importer *im, cy_val x, cy_val *out_scale, cy_val *out_zero) {
   int64_t axes[CY_MAX_RANK];
-  int rank = cy_onnx_type(im, X)->rank;
+  int rank = cy_onnx_type(im, x)->rank;
   for (int i = 0; i < rank; i++)
     axes[i] = i;
-  cy_val zero = LIKE(X, 0), low = MIN(zero, cy_build_reduce(im->g, CY_OP_reduce_min, X, axes, (uint32_t)rank, false));
-  cy_val high = MAX(zero, cy_build_reduce(im->g, CY_OP_reduce_max, X, axes, (uint32_t)rank, false));
-  cy_val scale = DIV(SUB(high, low), LIKE(X, 255));
-  cy_val divisor = SELECT(BINARY(eq, scale, zero), LIKE(X, 1), scale);
-  cy_val zp = UNARY(round, MIN(LIKE(X, 255), MAX(zero, DIV(SUB(zero, low), divisor))));
-  cy_val in[3] = {X, divisor, zp ? CAST(zp, CY_U8) : 0};
-  return in[2] && SET(quantize(im, in, 0, 0, 1, CY_U8)) && cy_importer_set(im, n, 1, scale) &&
-         cy_importer_set(im, n, 2, in[2]);
+  cy_val zero = LIKE(x, 0), low = MIN(zero, cy_build_reduce(im->g, CY_OP_reduce_min, x, axes, (uint32_t)rank, false));
+  cy_val high = MAX(zero, cy_build_reduce(im->g, CY_OP_reduce_max, x, axes, (uint32_t)rank, false));
+  *out_scale = DIV(SUB(high, low), LIKE(x, 255));
+  cy_val divisor = SELECT(BINARY(eq, *out_scale, zero), LIKE(x, 1), *out_scale);
+  cy_val zp = UNARY(round, MIN(LIKE(x, 255), MAX(zero, DIV(SUB(zero, low), divisor))));
+  cy_val in[3] = {x, divisor, *out_zero = zp ? CAST(zp, CY_U8) : 0};
+  return zp ? quantize(im, in, 0, 0, 1, CY_U8) : 0;
+}
+
+IMPORT(dynamic_quantize_linear) {
+  cy_val scale, zero, y = quantize_dynamically(im, X, &scale, &zero);
+  return y && SET(y) && cy_importer_set(im, n, 1, scale) && cy_importer_set(im, n, 2, zero);
+}
+
+/* ---- for onnx_qlinear.c ---- */
+
+cy_val cy_onnx_per_tensor(cy_importer *im, cy_val v) { return per_tensor(im, v); }
+
+cy_val cy_onnx_dequantize_along(cy_importer *im, cy_val x, cy_val scale, cy_val zero, int axis) {
+  cy_val in[3] = {x, per_tensor(im, scale), zero ? per_tensor(im, zero) : 0};
+  if (!x || !check_scale(im, in[1]) || !check_zero(im, in[2], (cy_dtype)cy_onnx_type(im, x)->dtype))
+    return 0;
+  cy_type type = *cy_onnx_type(im, x);
+  if (axis < type.rank && (!check_shape(im, &type, in[1], axis, 0) || !check_shape(im, &type, in[2], axis, 0)))
+    return 0;
+  cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_block_size, 0)};
+  type.dtype = CY_F32;
+  return cy_build(im->g, CY_OP_dequantize, in, in[2] ? 3 : 2, a, 2, &type, 1);
+}
+
+cy_val cy_onnx_dequantize(cy_importer *im, cy_val x, cy_val scale, cy_val zero) {
+  if (!x || !scale || is_single(im, scale))
+    return cy_onnx_dequantize_along(im, x, scale, zero, 0);
+  return cy_build_error(im->g, "a scale", "expected one number, found %s", cy_type_text(im->g, cy_onnx_type(im, scale)));
+}
+
+cy_val cy_onnx_quantize(cy_importer *im, cy_val y, cy_val scale, cy_val zero, cy_dtype dtype) {
+  cy_val in[3] = {y, scale ? per_tensor(im, scale) : 0, zero ? per_tensor(im, zero) : 0};
+  return y && check_scale(im, in[1]) && check_zero(im, in[2], dtype) ? quantize(im, in, 0, 0, 1, dtype) : 0;
 }
 
 /* ---- products
@@ -136,6 +221,29 @@ cy_val cy_onnx_integer_matmul(cy_importer *im, cy_val a, cy_val b, cy_val za, cy
 
 IMPORT(matmul_integer) { return SET(cy_onnx_integer_matmul(im, X, n->in[1], n->in[2], n->in[3])); }
 
+static cy_val with_bias(cy_importer *im, cy_val y, cy_val bias) { return y && bias ? ADD(y, bias) : y; }
+
+static cy_val as_f32(cy_importer *im, cy_val v) { return v ? CAST(v, CY_F32) : 0; }
+
+/* A, B, their scales, their zero points, bias. */
+IMPORT(matmul_integer_to_float) {
+  cy_val acc = cy_onnx_integer_matmul(im, X, n->in[1], n->in[4], n->in[5]);
+  if (!check_scale(im, n->in[2]) || !check_scale(im, n->in[3]))
+    return false;
+  cy_val scale = MUL(left_parameter(im, n->in[2]), per_tensor(im, n->in[3]));
+  return SET(with_bias(im, acc && scale ? MUL(as_f32(im, acc), scale) : 0, n->in[6]));
+}
+
+/* A in f32, B, its scale and zero point, bias. */
+IMPORT(dynamic_quantize_matmul) {
+  cy_val scale, zero, a = quantize_dynamically(im, X, &scale, &zero);
+  if (!a || !check_scale(im, n->in[2]))
+    return false;
+  cy_val acc = cy_onnx_integer_matmul(im, a, n->in[1], zero, n->in[3]);
+  scale = MUL(scale, per_tensor(im, n->in[2]));
+  return SET(with_bias(im, acc && scale ? MUL(as_f32(im, acc), scale) : 0, n->in[4]));
+}
+
 /* acc * ratio, rounded, plus the zero point, saturated to its type. */
 static cy_val requantize(cy_importer *im, cy_val acc, cy_val ratio, cy_val zp) {
   if (!acc || !ratio || !zp)
@@ -144,9 +252,9 @@ static cy_val requantize(cy_importer *im, cy_val acc, cy_val ratio, cy_val zp) {
   return quantize(im, in, 0, 0, 1, cy_onnx_type(im, zp)->dtype);
 }
 
-static cy_val as_f32(cy_importer *im, cy_val v) { return v ? CAST(v, CY_F32) : 0; }
-
 IMPORT(qlinear_matmul) {
+  if (!check_scale(im, n->in[1]) || !check_scale(im, n->in[4]) || !check_scale(im, n->in[6]))
+    return false;
   cy_val acc = cy_onnx_integer_matmul(im, X, n->in[3], n->in[2], n->in[5]);
   cy_val ratio = DIV(MUL(as_f32(im, left_parameter(im, n->in[1])), as_f32(im, per_tensor(im, n->in[4]))),
                      as_f32(im, per_tensor(im, n->in[6])));
@@ -162,6 +270,8 @@ static cy_val integer_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_
 IMPORT(conv_integer) { return SET(integer_conv(im, n, X, n->in[1], n->in[2], n->in[3])); }
 
 IMPORT(qlinear_conv) {
+  if (!check_scale(im, n->in[1]) || !check_scale(im, n->in[4]) || !check_scale(im, n->in[6]))
+    return false;
   int rank = cy_onnx_type(im, X)->rank;
   cy_val acc = integer_conv(im, n, X, n->in[3], n->in[2], n->in[5]);
   if (n->in[8])

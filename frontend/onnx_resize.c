@@ -18,6 +18,7 @@ typedef struct plan {
   bool has_scales;
   cy_val scales; /* f32[rank]: those that only running tells; 0: none */
   double roi[2 * CY_MAX_RANK];
+  cy_val region; /* f32[2 * rank], where only running tells the region; 0: it is roi */
 } plan;
 
 /* floor(d * s); for a symbolic d the scale is taken as the nearest fraction with a small denominator. */
@@ -60,16 +61,17 @@ static bool apply_scales(cy_importer *im, const double *s, uint32_t count, const
   return true;
 }
 
-/* f32[rank] of the scales of the listed axes, 1 for the others. */
-static cy_val all_scales(cy_importer *im, cy_val scales, const int64_t *axes, uint32_t naxes, int rank) {
-  cy_val part[CY_MAX_RANK], one = cy_build_scalar(im->g, CY_F32, 1);
+/* f32[rank]: elements from `first` of the list for the listed axes, `otherwise` for the others. */
+static cy_val for_all_axes(cy_importer *im, cy_val list, uint32_t first, const int64_t *axes, uint32_t naxes, int rank,
+                           double otherwise) {
+  cy_val part[CY_MAX_RANK], filler = cy_build_scalar(im->g, CY_F32, otherwise);
   cy_dim unit = cy_dim_const(im->g, 1);
-  one = one ? cy_build_reshape(im->g, one, &unit, 1) : 0;
+  filler = filler ? cy_build_reshape(im->g, filler, &unit, 1) : 0;
   for (int i = 0; i < rank; i++)
-    part[i] = one;
-  for (uint32_t i = 0; i < naxes && scales; i++)
-    part[axes[i]] = cy_build_slice_axis(im->g, scales, 0, cy_dim_const(im->g, i), unit);
-  return one && scales ? cy_build_concat(im->g, part, (uint32_t)rank, 0) : 0;
+    part[i] = filler;
+  for (uint32_t i = 0; i < naxes && list; i++)
+    part[axes[i]] = cy_build_slice_axis(im->g, list, 0, cy_dim_const(im->g, first + i), unit);
+  return filler && list ? cy_build_concat(im->g, part, (uint32_t)rank, 0) : 0;
 }
 
 /* Scales that only running tells: the sizes are computed and read, the op gets the scales as an input. */
@@ -82,7 +84,7 @@ static bool read_scales(cy_importer *im, cy_val scales, const int64_t *axes, uin
   scales = CAST(scales, CY_F32);
   cy_val sizes = CAST(UNARY(floor, MUL(CAST(cy_build_dims(im->g, extents, naxes), CY_F32), scales)), CY_I64);
   const cy_dim *e = sizes ? cy_value_elems_or_read(im->g, sizes, &count) : NULL;
-  p->scales = all_scales(im, scales, axes, naxes, t->rank);
+  p->scales = for_all_axes(im, scales, 0, axes, naxes, t->rank, 1);
   if (!e || count != naxes)
     return cy_build_error(im->g, "input 'scales'", "expected %u numbers, found %s", naxes,
                           cy_type_text(im->g, cy_onnx_type(im, scales)));
@@ -102,7 +104,7 @@ static bool keep_aspect_run_time(cy_importer *im, const int64_t *axes, uint32_t 
   cy_val scale = ratio ? cy_build_reduce(im->g, best, ratio, &axis, 1, false) : 0;
   cy_val out = CAST(UNARY(floor, ADD(MUL(in, scale), cy_build_scalar(im->g, CY_F32, 0.5))), CY_I64);
   const cy_dim *e = cy_onnx_sizes(im, out);
-  p->scales = scale ? all_scales(im, cy_build_expand(im->g, scale, &n, 1), axes, naxes, t->rank) : 0;
+  p->scales = scale ? for_all_axes(im, cy_build_expand(im->g, scale, &n, 1), 0, axes, naxes, t->rank, 1) : 0;
   for (uint32_t i = 0; e && i < naxes; i++)
     p->out[axes[i]] = e[i];
   return e && p->scales;
@@ -147,15 +149,22 @@ static bool apply_sizes(cy_importer *im, const cy_onnx_node *n, uint32_t k, cons
 
 static bool read_roi(cy_importer *im, const cy_onnx_node *n, const int64_t *axes, uint32_t naxes, plan *p) {
   uint32_t count = 0;
-  const double *v = n->in[1] ? cy_value_floats(im->g, n->in[1], &count) : NULL;
-  if (!v || count != 2 * naxes)
-    return cy_build_error(im->g, "input 'roi'", "expected %u numbers known at compile time, found %u", 2 * naxes,
-                          count);
-  for (uint32_t i = 0; i < naxes; i++) {
+  const cy_type *t = n->in[1] ? cy_onnx_type(im, n->in[1]) : NULL;
+  if (!t || t->rank != 1 || !cy_dim_is(im->g, t->dim[0], 2 * (int64_t)naxes))
+    return cy_build_error(im->g, "input 'roi'", "expected a list of %u numbers, found %s", 2 * naxes,
+                          t ? cy_type_text(im->g, t) : "nothing");
+  const double *v = cy_value_floats(im->g, n->in[1], &count);
+  for (uint32_t i = 0; v && i < naxes; i++) {
     p->roi[axes[i]] = v[i];
     p->roi[p->rank + axes[i]] = v[naxes + i];
   }
-  return true;
+  if (v)
+    return true;
+  cy_val list = CAST(n->in[1], CY_F32), ends[2];
+  ends[0] = for_all_axes(im, list, 0, axes, naxes, p->rank, 0);
+  ends[1] = for_all_axes(im, list, naxes, axes, naxes, p->rank, 1);
+  p->region = ends[0] && ends[1] ? cy_build_concat(im->g, ends, 2, 0) : 0;
+  return p->region != 0;
 }
 
 static bool is_empty(cy_importer *im, cy_val v) {
@@ -173,9 +182,10 @@ static cy_val build(cy_importer *im, const cy_onnx_node *n, const plan *p, int m
                   cy_attr_float(CY_ATTR_extrapolation, cy_onnx_float(im, n, "extrapolation_value", 0)),
                   cy_attr_int(CY_ATTR_antialias, cy_onnx_int(im, n, "antialias", 0)),
                   cy_attr_floats(CY_ATTR_scales, p->scale, p->has_scales ? (uint32_t)p->rank : 0),
-                  cy_attr_floats(CY_ATTR_roi, p->roi, coord == CY_COORD_TF_CROP ? 2 * (uint32_t)p->rank : 0)};
-  cy_val in[2] = {X, p->scales};
-  return cy_build(im->g, CY_OP_resize, in, p->scales ? 2 : 1, a, 9, &type, 1);
+                  cy_attr_floats(CY_ATTR_roi, p->roi,
+                                 coord == CY_COORD_TF_CROP && !p->region ? 2 * (uint32_t)p->rank : 0)};
+  cy_val in[3] = {X, p->scales, p->region};
+  return cy_build(im->g, CY_OP_resize, in, p->region ? 3 : p->scales ? 2 : 1, a, 9, &type, 1);
 }
 
 static plan start(const cy_type *t) {

@@ -20,7 +20,7 @@ IMPORT(window) {
   uint32_t count;
   const cy_dim *size = cy_onnx_elems(im, n, 0, &count);
   int64_t dtype = cy_onnx_int(im, n, "output_datatype", CY_F32);
-  if (!size || count != 1 || dtype <= 0 || dtype >= CY_DTYPE_COUNT || dtype == CY_STRING)
+  if (!size || count != 1 || dtype <= 0 || dtype >= CY_REF || dtype == CY_STRING)
     return cy_build_error(im->g, NULL, "expected one size and a numeric output_datatype");
   cy_dim periods = cy_onnx_int(im, n, "periodic", 1) ? size[0] : cy_dim_addi(im->g, size[0], -1);
   cy_val i = cy_build_iota(im->g, CY_F64, size, 1, 0), d = CAST(cy_build_dim_scalar(im->g, periods), CY_F64);
@@ -227,7 +227,7 @@ IMPORT(mel_weight_matrix) {
     if (!cy_onnx_const_float(im, n, k, 0, &v[k]))
       return false;
   int64_t dtype = cy_onnx_int(im, n, "output_datatype", CY_F32), mels = (int64_t)v[0], bins = (int64_t)v[1] / 2 + 1;
-  if (mels < 1 || bins < 1 || mels * bins > 1 << 24 || dtype <= 0 || dtype >= CY_DTYPE_COUNT || dtype == CY_STRING)
+  if (mels < 1 || bins < 1 || mels * bins > 1 << 24 || dtype <= 0 || dtype >= CY_REF || dtype == CY_STRING)
     return cy_build_error(im->g, NULL,
                           "expected positive sizes and a numeric output_datatype, found %lld filters for %lld bins",
                           (long long)mels, (long long)bins);

@@ -184,30 +184,100 @@ static cy_dim dim_of(cy_importer *im, const Onnx__ValueInfoProto *input, int axi
   return find_fixed(im, name, &fixed) ? fixed : cy_dim_sym(im->g, cy_sym_by_name(im->g, name));
 }
 
-bool cy_check_elem_type(cy_importer *im, const cy_location *where, const Onnx__TypeProto *type, cy_dtype *out_dtype) {
-  const char *kind = NULL;
-  switch (type ? type->value_case : ONNX__TYPE_PROTO__VALUE__NOT_SET) {
-  case ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE: break;
-  case ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE: kind = "sequence"; break;
-  case ONNX__TYPE_PROTO__VALUE_MAP_TYPE: kind = "map"; break;
-  case ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE: kind = "optional"; break;
-  case ONNX__TYPE_PROTO__VALUE_SPARSE_TENSOR_TYPE: kind = "sparse tensor"; break;
-  case ONNX__TYPE_PROTO__VALUE_OPAQUE_TYPE: kind = "opaque"; break;
-  default: kind = "undeclared"; break;
-  }
-  int32_t elem = !kind && type->tensor_type ? type->tensor_type->elem_type : 0;
-  if (!kind && elem == CY_STRING)
-    kind = "string tensor";
-  if (kind) {
-    cy_diag_add(im->diag, CY_ERROR, where, "values of type %s are not supported, expected a tensor of numbers", kind);
+/* ---- types ---- */
+
+static bool elem_type(cy_importer *im, const cy_location *where, int32_t elem, cy_dtype *out) {
+  *out = (cy_dtype)elem;
+  if (elem > 0 && elem < CY_REF)
+    return true;
+  cy_diag_add(im->diag, CY_ERROR, where, "unknown element type %d", elem);
+  return false;
+}
+
+/* What the tensors in a sequence, map or optional value are; unknown sizes are any sizes there. */
+static bool held_tensor(cy_importer *im, const cy_location *where, const Onnx__TypeProto__Tensor *t,
+                        cy_content_info *out) {
+  cy_dtype dtype;
+  if (!elem_type(im, where, t->elem_type, &dtype))
     return false;
+  out->dtype = (uint8_t)dtype;
+  out->rank = CY_ANY_RANK;
+  if (!t->shape || t->shape->n_dim > CY_MAX_RANK)
+    return true;
+  out->rank = (uint8_t)t->shape->n_dim;
+  for (int i = 0; i < out->rank; i++) {
+    const Onnx__TensorShapeProto__Dimension *d = t->shape->dim[i];
+    bool known = d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value >= 0;
+    out->dim[i] = known ? d->dim_value : -1;
   }
-  if (elem <= 0 || elem >= CY_DTYPE_COUNT) {
-    cy_diag_add(im->diag, CY_ERROR, where, "unknown element type %d", elem);
-    return false;
-  }
-  *out_dtype = (cy_dtype)elem;
   return true;
+}
+
+static cy_content content_of(cy_importer *im, const cy_location *where, const Onnx__TypeProto *type);
+
+/* Fills in what a container holds: tensors or another container. */
+static bool held(cy_importer *im, const cy_location *where, const Onnx__TypeProto *type, cy_content_info *info) {
+  if (type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && type->tensor_type)
+    return held_tensor(im, where, type->tensor_type, info);
+  info->item = content_of(im, where, type);
+  return info->item != 0;
+}
+
+static bool map_content(cy_importer *im, const cy_location *where, const Onnx__TypeProto__Map *map,
+                        cy_content_info *info) {
+  cy_dtype key;
+  if (!map || !elem_type(im, where, map->key_type, &key) || !held(im, where, map->value_type, info))
+    return false;
+  info->kind = CY_CONTENT_MAP;
+  info->key = (uint8_t)key;
+  if ((key == CY_STRING || cy_dtype_is_int(key)) && !info->item && (info->rank == 0 || info->rank == CY_ANY_RANK)) {
+    info->rank = 0;
+    return true;
+  }
+  cy_diag_add(im->diag, CY_ERROR, where,
+              "maps of this type are not supported, expected integers or strings as keys and single numbers or strings "
+              "as values");
+  return false;
+}
+
+/* The description of a container's type; 0 after a diagnostic. */
+static cy_content content_of(cy_importer *im, const cy_location *where, const Onnx__TypeProto *type) {
+  cy_content_info info = {0};
+  bool ok = false;
+  switch (type ? type->value_case : ONNX__TYPE_PROTO__VALUE__NOT_SET) {
+  case ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE:
+    info.kind = CY_CONTENT_SEQUENCE;
+    ok = type->sequence_type && held(im, where, type->sequence_type->elem_type, &info);
+    break;
+  case ONNX__TYPE_PROTO__VALUE_OPTIONAL_TYPE:
+    info.kind = CY_CONTENT_OPTIONAL;
+    ok = type->optional_type && held(im, where, type->optional_type->elem_type, &info);
+    break;
+  case ONNX__TYPE_PROTO__VALUE_MAP_TYPE: ok = map_content(im, where, type->map_type, &info); break;
+  default:
+    cy_diag_add(im->diag, CY_ERROR, where, "values of type %s are not supported",
+                !type || type->value_case == ONNX__TYPE_PROTO__VALUE__NOT_SET               ? "undeclared"
+                : type->value_case == ONNX__TYPE_PROTO__VALUE_SPARSE_TENSOR_TYPE ? "sparse tensor"
+                : type->value_case == ONNX__TYPE_PROTO__VALUE_OPAQUE_TYPE        ? "opaque"
+                                                                                 : "tensor without element type");
+  }
+  return ok ? cy_content_add(im->g, &info) : 0;
+}
+
+cy_content cy_import_content(cy_importer *im, const cy_onnx_node *n, const Onnx__TypeProto *type) {
+  cy_location where = {.file = im->file,
+                       .graph = cy_str_text(im->g, n->scope->graph),
+                       .node = n->proto->name,
+                       .op = n->op,
+                       .node_index = n->origin.index,
+                       .item = "attribute 'type'"};
+  return content_of(im, &where, type);
+}
+
+bool cy_import_held_tensor(cy_importer *im, const cy_onnx_node *n, const Onnx__TypeProto *type, cy_content_info *out) {
+  cy_location where = {.file = im->file, .graph = cy_str_text(im->g, n->scope->graph), .node = n->proto->name,
+                       .op = n->op, .node_index = n->origin.index, .item = "attribute 'type'"};
+  return held(im, &where, type, out);
 }
 
 static bool import_input(cy_importer *im, cy_scope *scope, const Onnx__ValueInfoProto *input) {
@@ -216,12 +286,23 @@ static bool import_input(cy_importer *im, cy_scope *scope, const Onnx__ValueInfo
   cy_dtype dtype;
   shape_override given;
   cy_val other;
-  if (!cy_check_elem_type(im, &where, input->type, &dtype) || !find_override(im, input->name, &given))
+  bool is_tensor = input->type && input->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && input->type->tensor_type;
+  if (!find_override(im, input->name, &given))
     return false;
   if (cy_names_find(scope->names, input->name, &other)) {
     cy_diag_add(im->diag, CY_ERROR, &where, "the model lists this input twice");
     return false;
   }
+  if (!is_tensor) {
+    cy_content content = content_of(im, &where, input->type);
+    if (content) {
+      cy_type ref = cy_type_ref(content);
+      cy_names_set(scope->names, input->name, cy_graph_add_input(im->g, input->name, &ref));
+    }
+    return content != 0;
+  }
+  if (!elem_type(im, &where, input->type->tensor_type->elem_type, &dtype))
+    return false;
   const Onnx__TensorShapeProto *shape = shape_of(input);
   if (!shape && given.rank < 0) {
     cy_diag_add(im->diag, CY_ERROR, &where,

@@ -136,12 +136,8 @@ static cy_val typed_list(cy_importer *im, const cy_type *type, uint64_t need, co
 /* Type and size in bytes from dims and data_type. */
 static bool tensor_type(cy_importer *im, const int64_t *dims, size_t rank, int32_t data_type, const char *item,
                         cy_type *out_type, uint64_t *out_bytes) {
-  if (data_type <= 0 || data_type >= CY_DTYPE_COUNT) {
+  if (data_type <= 0 || data_type >= CY_REF) {
     cy_build_error(im->g, item, "unknown element type %d", data_type);
-    return false;
-  }
-  if (data_type == CY_STRING) {
-    cy_build_error(im->g, item, "tensors of strings are not supported");
     return false;
   }
   if (rank > CY_MAX_RANK) {
@@ -170,11 +166,26 @@ static bool tensor_type(cy_importer *im, const int64_t *dims, size_t rank, int32
   return true;
 }
 
+/* Elements are the numbers of the texts. */
+static cy_val import_strings(cy_importer *im, const Onnx__TensorProto *t, const cy_type *type, uint64_t need,
+                             const char *item) {
+  uint64_t n = need / sizeof(uint32_t);
+  if (t->n_string_data != n)
+    return cy_build_error(im->g, item, "shape and type %s need %llu strings in string_data, found %zu",
+                          cy_type_text(im->g, type), (unsigned long long)n, t->n_string_data);
+  uint32_t *texts = CY_NEW_ARRAY(cy_graph_arena(im->g), uint32_t, n + 1);
+  for (uint64_t i = 0; i < n; i++)
+    texts[i] = cy_text_add(im->g, t->string_data[i].data, t->string_data[i].len);
+  return cy_build_const(im->g, type, texts, need);
+}
+
 cy_val cy_import_tensor(cy_importer *im, const Onnx__TensorProto *t, const char *item) {
   cy_type type;
   uint64_t need;
   if (!tensor_type(im, t->dims, t->n_dims, t->has_data_type ? t->data_type : 0, item, &type, &need))
     return 0;
+  if (type.dtype == CY_STRING)
+    return import_strings(im, t, &type, need, item);
   if (t->segment)
     return cy_build_error(im->g, item, "tensors in segments are not supported");
   if (t->has_data_location && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) {

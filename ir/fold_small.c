@@ -230,7 +230,7 @@ static bool is_reduce(cy_op op) { return op >= CY_OP_reduce_sum && op <= CY_OP_r
 
 static bool is_number(cy_dtype t) {
   char cls = cy_dtype_of(t)->cls;
-  return cls && cls != 'S' && cls != 'C';
+  return cls && cls != 'C';
 }
 
 static bool eval_const(fold *f) {

@@ -22,6 +22,8 @@ cy_graph *cy_graph_create(cy_diag_sink *diag, const char *file) {
   cy_chunks_init(&g->atoms, a, sizeof(cy_atom_slot));
   cy_chunks_init(&g->syms, a, sizeof(cy_sym_info));
   cy_chunks_init(&g->uses, a, sizeof(cy_use));
+  cy_chunks_init(&g->texts, a, sizeof(cy_text_slot));
+  cy_chunks_init(&g->contents, a, sizeof(cy_content_slot));
   g->origin.index = -1;
   g->in_block = cy_block_create(g, 0);
   return g;
@@ -226,10 +228,13 @@ cy_dim cy_type_elems(cy_graph *g, const cy_type *t) {
 }
 
 bool cy_type_equal(const cy_type *a, const cy_type *b) {
-  return a->dtype == b->dtype && a->rank == b->rank && memcmp(a->dim, b->dim, sizeof(cy_dim) * a->rank) == 0;
+  return a->dtype == b->dtype && a->rank == b->rank && a->content == b->content &&
+         memcmp(a->dim, b->dim, sizeof(cy_dim) * a->rank) == 0;
 }
 
 const char *cy_type_text(cy_graph *g, const cy_type *t) {
+  if (t->content)
+    return cy_content_text(g, t->content);
   char *s = cy_arena_printf(g->arena, "%s[", cy_dtype_of((cy_dtype)t->dtype)->name);
   for (int i = 0; i < t->rank; i++)
     s = cy_arena_printf(g->arena, "%s%s%s", s, i ? "," : "", t->dim[i] ? cy_dim_text(g, t->dim[i]) : "?");

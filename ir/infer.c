@@ -68,7 +68,7 @@ static bool ew_dtypes(infer *i, cy_op op, cy_dtype *out) {
                   TEXT(i, in_type(i, k)));
   char cls = cy_dtype_of(t)->cls;
   bool moves = first || op == CY_OP_eq || op == CY_OP_ne;
-  if (cls == 0 || ((cls == 'S' || cls == 'C') && !moves))
+  if (cls == 0 || ((cls == 'S' || cls == 'C') && !moves) || cls == 'R')
     return FAIL(i, "expected numbers, found %s", TEXT(i, in_type(i, first)));
   if (needs_float(op) && cls != 'F')
     return FAIL(i, "expected a floating-point tensor, found %s", TEXT(i, in_type(i, 0)));
@@ -82,7 +82,9 @@ static bool cast_dtype(infer *i, cy_op op, cy_dtype *out) {
   const cy_dtype_info *from = cy_dtype_of((cy_dtype)in_type(i, 0)->dtype),
                       *to = cy_dtype_of((cy_dtype)out_type(i, 0)->dtype);
   *out = (cy_dtype)out_type(i, 0)->dtype;
-  if (from->cls == 'S' || to->cls == 'S' || to->cls == 0)
+  bool is_set = from->cls == 'R' && *out == CY_BOOL && op == CY_OP_cast; /* has an optional a value? */
+  bool is_number = op == CY_OP_bitcast && from->cls == 'S' && *out == CY_I32; /* the number of a text */
+  if ((from->cls == 'S' && !is_number) || to->cls == 'S' || to->cls == 0 || ((from->cls == 'R' || to->cls == 'R') && !is_set))
     return FAIL(i, "cannot convert %s to %s", from->name, to->name);
   if (op == CY_OP_bitcast && from->bits != to->bits)
     return FAIL(i, "expected types of one size, found %s and %s", from->name, to->name);

@@ -93,6 +93,13 @@ bool cy_infer_resize(infer *i) {
   cy_type *t = out_type(i, 0);
   if (t->rank != x->rank)
     return FAIL(i, "expected a size for each of the %d dims, found %s", x->rank, TEXT(i, t));
+  for (uint32_t k = 1; k < 3; k++) {
+    const cy_type *list = has_in(i, k) ? in_type(i, k) : NULL;
+    if (list && !(cy_check_dtype(i, k, CY_F32) && cy_check_rank(i, k, 1, 1) &&
+                  cy_check_dim(i, k == 1 ? "scales" : "bounds of the region", list->dim[0],
+                               cy_dim_const(i->g, (int64_t)k * x->rank))))
+      return false;
+  }
   t->dtype = x->dtype;
   return true;
 }

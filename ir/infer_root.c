@@ -171,7 +171,81 @@ bool cy_infer_non_max_suppression(infer *i) {
   return (t->dtype == CY_I64 && t->rank == 2) || FAIL(i, "expected an output i64[count, 3], found %s", TEXT(i, t));
 }
 
+/* ---- strings ----------------------------------------------------------------------------------------------------- */
+
+static bool check_strings(infer *i, uint32_t inputs) {
+  for (uint32_t k = 0; k < inputs; k++)
+    if (!cy_check_dtype(i, k, CY_STRING))
+      return false;
+  return true;
+}
+
+/* As the first input, but for the type of the elements. */
+static bool set_like(infer *i, uint32_t k, cy_dtype dtype) {
+  const cy_type *x = in_type(i, 0);
+  return set_type(i, k, cy_type_make(dtype, x->rank, x->dim));
+}
+
+static bool check_out(infer *i, uint32_t k, cy_dtype dtype, int rank) {
+  const cy_type *t = out_type(i, k);
+  return (t->dtype == dtype && t->rank == rank) ||
+         FAIL(i, "expected an output of %d dims of %s, found %s", rank, cy_dtype_of(dtype)->name, TEXT(i, t));
+}
+
+bool cy_infer_string_normalize(infer *i) {
+  return check_strings(i, 2) && cy_check_rank(i, 0, 1, 2) && check_out(i, 0, CY_STRING, in_type(i, 0)->rank);
+}
+
+bool cy_infer_string_concat(infer *i) {
+  const cy_type *a = in_type(i, 0), *b = in_type(i, 1);
+  if (!check_strings(i, 2))
+    return false;
+  bool same = a->rank == b->rank;
+  for (int k = 0; k < a->rank && same; k++)
+    same = !cy_dims_clash(i, a->dim[k], b->dim[k]);
+  return same ? set_like(i, 0, CY_STRING) : FAIL(i, "expected equal dims, found %s and %s", TEXT(i, a), TEXT(i, b));
+}
+
+bool cy_infer_string_split(infer *i) {
+  return check_strings(i, 2) && cy_check_rank(i, 1, 0, 0) && cy_check_rank(i, 0, 0, CY_MAX_RANK - 1) &&
+         check_out(i, 0, CY_STRING, in_type(i, 0)->rank + 1) && set_like(i, 1, CY_I64);
+}
+
+bool cy_infer_string_match(infer *i) {
+  return check_strings(i, 1) && cy_check_dtype(i, 1, CY_I32) && cy_check_rank(i, 1, 1, 1) && set_like(i, 0, CY_BOOL);
+}
+
+bool cy_infer_string_from(infer *i) {
+  char cls = cy_dtype_of((cy_dtype)in_type(i, 0)->dtype)->cls;
+  return cls == 'S' || cls == 'C' || cls == 'R' ? FAIL(i, "expected numbers, found %s", TEXT(i, in_type(i, 0)))
+                                                : set_like(i, 0, CY_STRING);
+}
+
+bool cy_infer_string_to(infer *i) {
+  uint8_t to = out_type(i, 0)->dtype;
+  if (to != CY_F64 && to != CY_I64 && to != CY_U64)
+    return FAIL(i, "expected an output of f64, i64 or u64, found %s", cy_dtype_of((cy_dtype)to)->name);
+  return check_strings(i, 1) && set_like(i, 0, (cy_dtype)to);
+}
+
+bool cy_infer_string_rank(infer *i) { return check_strings(i, 1) && set_like(i, 0, CY_I64); }
+
+bool cy_infer_count_ngrams(infer *i) {
+  const cy_type *x = in_type(i, 0);
+  bool texts = x->dtype == CY_STRING || x->dtype == CY_I64;
+  return (texts || FAIL(i, "expected strings or i64, found %s", TEXT(i, x))) && cy_check_rank(i, 0, 1, 2) &&
+         cy_check_dtype(i, 1, (cy_dtype)x->dtype) && cy_check_dtype(i, 2, CY_I64) && cy_check_dtype(i, 3, CY_I64) &&
+         cy_check_dtype(i, 4, CY_F32) && check_out(i, 0, CY_F32, x->rank);
+}
+
 /* ---- control flow ------------------------------------------------------------------------------------------------ */
+
+/* May a value of type r become one of type t? The sizes are not looked at. */
+static bool fits(infer *i, const cy_type *r, const cy_type *t) {
+  cy_content both;
+  return r->dtype == t->dtype && (!t->content || (r->content && cy_content_join(i->g, t->content, r->content, &both) &&
+                                                  both == t->content));
+}
 
 static bool branch_fits(infer *i, cy_attr_key key) {
   const cy_block_info *b = cy_block_of(i->g, cy_attr_find(i->n, key)->block);
@@ -179,7 +253,7 @@ static bool branch_fits(infer *i, cy_attr_key key) {
     return FAIL(i, "expected a branch '%s' with %u results, found %u", cy_attr_name(key), i->n->nout, b->nresults);
   for (uint32_t k = 0; k < b->nresults; k++) {
     const cy_type *r = &cy_value_of(i->g, b->results[k])->type, *t = out_type(i, k);
-    if (r->dtype != t->dtype)
+    if (!fits(i, r, t))
       return FAIL(i, "expected result %u of branch '%s' to be %s, found %s", k, cy_attr_name(key), TEXT(i, t),
                   TEXT(i, r));
   }
@@ -200,7 +274,7 @@ bool cy_infer_loop(infer *i) {
                 i->n->nout + 1, b->nparams, b->nresults);
   for (uint32_t k = 0; k < carried; k++) {
     const cy_type *p = &cy_value_of(i->g, b->params[k + 2])->type, *r = &cy_value_of(i->g, b->results[k + 1])->type;
-    if (in_type(i, k + 2)->dtype != p->dtype || r->dtype != p->dtype)
+    if (!fits(i, in_type(i, k + 2), p) || !fits(i, r, p))
       return FAIL(i, "expected carried value %u to keep its type, found %s, %s and %s", k, TEXT(i, in_type(i, k + 2)),
                   TEXT(i, p), TEXT(i, r));
   }

@@ -28,7 +28,7 @@ typedef enum cy_dtype {
 #include "dtypes.def"
 #undef DTYPE
   CY_DTYPE_COUNT
-} cy_dtype; /* equal to ONNX's TensorProto.DataType and to cyto_dtype */
+} cy_dtype; /* equal to ONNX's TensorProto.DataType and to cyto_dtype; CY_REF is of the compiler only */
 
 typedef enum cy_op_class { CY_CLASS_EW, CY_CLASS_VIEW, CY_CLASS_INDEX, CY_CLASS_REDUCE, CY_CLASS_ROOT, CY_CLASS_CALL, CY_CLASS_CTRL } cy_op_class;
 
@@ -84,6 +84,11 @@ enum cy_resize_mode { CY_RESIZE_NEAREST, CY_RESIZE_LINEAR, CY_RESIZE_CUBIC };
 enum cy_resize_coord { CY_COORD_HALF_PIXEL, CY_COORD_ASYMMETRIC, CY_COORD_ALIGN_CORNERS, CY_COORD_PYTORCH_HALF_PIXEL,
                        CY_COORD_TF_CROP, CY_COORD_HALF_PIXEL_SYMMETRIC, CY_COORD_TF_HALF_PIXEL_NN };
 enum cy_resize_nearest { CY_NEAREST_ROUND_PREFER_FLOOR, CY_NEAREST_ROUND_PREFER_CEIL, CY_NEAREST_FLOOR, CY_NEAREST_CEIL, CY_NEAREST_SIMPLE };
+/* Programs of string_match; see CYRT_RX_* in cyto_abi.h. */
+enum cy_rx { CY_RX_MATCH, CY_RX_IN, CY_RX_NOT_IN, CY_RX_SPLIT, CY_RX_JUMP, CY_RX_ASSERT };
+enum cy_rx_place { CY_RX_AT_BEGIN, CY_RX_AT_END, CY_RX_AT_LINE_BEGIN, CY_RX_AT_LINE_END, CY_RX_AT_WORD_EDGE, CY_RX_NOT_AT_WORD_EDGE };
+enum cy_letter_case { CY_CASE_KEEP, CY_CASE_LOWER, CY_CASE_UPPER };
+enum cy_term_weight { CY_TERM_COUNT, CY_TERM_INVERSE, CY_TERM_WEIGHTED }; /* TF, IDF, TFIDF */
 enum cy_sample_padding { CY_SAMPLE_ZEROS, CY_SAMPLE_BORDER, CY_SAMPLE_REFLECTION };
 
 /* ---- arena (arena.c), strings (intern.c), diagnostics (diag.c) ---------------------------------------------------- */
@@ -196,9 +201,24 @@ uint32_t cy_sym_count(const cy_graph *g);                           /* ids are 1
 
 /* ---- types, values, nodes (graph.c) --------------------------------------------------------------------------------- */
 
+/* What a sequence, map or optional value holds (values.c): interned, so equal descriptions have equal ids; 0: a tensor. */
+typedef uint16_t cy_content;
+typedef enum cy_content_kind { CY_CONTENT_SEQUENCE, CY_CONTENT_OPTIONAL, CY_CONTENT_MAP } cy_content_kind;
+#define CY_ANY_RANK 255
+#define CY_NO_RANK 254 /* no tensor was put in yet: joins with everything */
+typedef struct cy_content_info {
+  uint8_t kind;    /* cy_content_kind */
+  uint8_t key;     /* of a map: cy_dtype of its keys */
+  cy_content item; /* of a sequence's elements, an optional's value, a map's values; 0: tensors as below (of a map: single numbers
+                      or strings, rank 0) */
+  uint8_t dtype, rank; /* of the tensors; rank may be CY_ANY_RANK, CY_NO_RANK */
+  int64_t dim[CY_MAX_RANK]; /* -1: any */
+} cy_content_info;
+
 typedef struct cy_type {
   uint8_t dtype; /* cy_dtype */
   uint8_t rank;
+  cy_content content; /* of a CY_REF; else 0 */
   cy_dim dim[CY_MAX_RANK];
 } cy_type;
 
@@ -299,6 +319,17 @@ cy_type cy_type_make(cy_dtype dtype, int rank, const cy_dim *dims);
 cy_dim cy_type_elems(cy_graph *g, const cy_type *t);                  /* number of elements */
 bool cy_type_equal(const cy_type *a, const cy_type *b);
 const char *cy_type_text(cy_graph *g, const cy_type *t);              /* "f32[1,3,batch]" */
+
+/* values.c: texts of string tensors, dense from 0 (the empty text); equal ones have equal numbers. */
+uint32_t cy_text_add(cy_graph *g, const void *bytes, size_t length);
+const char *cy_text_of(const cy_graph *g, uint32_t text, size_t *out_length); /* zero-terminated as well */
+uint32_t cy_text_count(const cy_graph *g);
+cy_content cy_content_add(cy_graph *g, const cy_content_info *info);
+const cy_content_info *cy_content_of(const cy_graph *g, cy_content c);
+cy_type cy_type_ref(cy_content c);                                    /* of a value that holds c */
+/* The description that fits both; false: there is none. */
+bool cy_content_join(cy_graph *g, cy_content a, cy_content b, cy_content *out);
+const char *cy_content_text(const cy_graph *g, cy_content c);         /* "seq(f32[?,3])"; lives in the graph's arena */
 
 /* ---- building (build.c, infer.c, fold_small.c) ----------------------------------------------------------------------- */
 

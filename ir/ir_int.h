@@ -54,6 +54,16 @@ typedef struct cy_str_slot {
   uint32_t len, hash;
 } cy_str_slot;
 
+typedef struct cy_text_slot {
+  const char *text;
+  size_t length;
+  uint32_t hash;
+} cy_text_slot;
+
+typedef struct cy_content_slot {
+  cy_content_info info;
+} cy_content_slot;
+
 typedef struct cy_dim_slot {
   const cy_term *terms;
   int nterms;
@@ -77,8 +87,8 @@ struct cy_graph {
   cy_diag_sink *diag;
   const char *file;
   cy_str name;
-  cy_chunks values, nodes, blocks, strs, dims, atoms, syms, uses;
-  cy_id_table str_table, dim_table, atom_table, sym_table; /* sym_table: by interned name */
+  cy_chunks values, nodes, blocks, strs, dims, atoms, syms, uses, texts, contents;
+  cy_id_table str_table, dim_table, atom_table, text_table, sym_table; /* sym_table: by interned name */
   uint32_t *sym_of_str;                                    /* symbol named by a string, indexed by cy_str */
   uint32_t sym_of_str_size;
   cy_port_info *inputs, *outputs;
@@ -107,6 +117,11 @@ void cy_dim_print(const cy_graph *g, FILE *out, cy_dim d);
 void cy_text_name(FILE *out, const char *name);        /* bare when plain, otherwise in double quotes */
 /* Reads a bare or quoted name; NULL when there is none. The text lives in the arena. */
 const char *cy_text_read_name(cy_arena *a, const char *text, const char **out_end);
+
+/* values.c: the text forms of texts ("..", any byte) and of contents */
+void cy_text_print(const cy_graph *g, FILE *out, uint32_t text);
+bool cy_text_parse(cy_graph *g, const char *text, const char **out_end, uint32_t *out_text);
+cy_content cy_content_parse(cy_graph *g, const char *text, const char **out_end); /* 0: there is none */
 
 /* graph.c */
 cy_val cy_value_add(cy_graph *g, const cy_type *type);

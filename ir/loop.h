@@ -213,6 +213,9 @@ void cy_kernel_schedule(cy_kernel *k);
 /* loop_opt.c: makes batch axes along which B stands still part of the rows of a matrix product, where A allows it: a product of few
  * rows reads all of B for each of them. Run by lowering once the epilogue is there. */
 void cy_kernel_fold_batches(cy_kernel *k);
+/* loop_opt.c: makes a convolution of single pixels a matrix product whose rows are all pixels, where the epilogue treats them as one
+ * axis. Run by lowering once the epilogue is there. */
+void cy_kernel_fold_pixels(cy_kernel *k);
 
 /* interp.c: runs tasks [begin, end) on host memory, syms as for cy_dim_eval. Contraction kernels run as plain nested sums. The oracle. */
 void cy_kernel_interpret(cy_kernel *k, void *const *args, const int64_t *syms, int64_t begin, int64_t end);
@@ -244,13 +247,17 @@ typedef struct cy_buffer {
   int32_t first, last;  /* positions of the first and last step that touch it */
 } cy_buffer;
 
+/* Produces one piece of a constant's bytes; `out` is where they all begin. Thread-safe, pieces in any order. */
+typedef void cy_constant_write(const cy_graph *g, cy_val value, const void *form, uint32_t piece, void *out);
+
 /* Bytes in the library's weight section. `write` produces `size` bytes from the value (packing); NULL: the value's bytes as they are. */
 typedef struct cy_constant {
   cy_val value;
   uint64_t size, offset;
   const char *key;                                                     /* names the form; equal (value, key) are shared; "" for plain */
-  void (*write)(const cy_graph *g, cy_val value, const void *form, void *out); /* thread-safe */
+  cy_constant_write *write;
   const void *form;
+  uint32_t pieces; /* calls of `write` that it takes */
 } cy_constant;
 
 typedef struct cy_bind { /* an argument of a launch: a buffer, and where in it */
@@ -314,7 +321,7 @@ typedef struct cy_program {
 cy_program *cy_program_create(cy_graph *g);
 uint32_t cy_program_add_buffer(cy_program *p, cy_buffer_kind kind, uint32_t index, cy_dim bytes);
 uint32_t cy_program_add_constant(cy_program *p, cy_val value, uint64_t size, const char *key,
-                                 void (*write)(const cy_graph *, cy_val, const void *, void *), const void *form);
+                                 cy_constant_write *write, const void *form, uint32_t pieces);
 /* The program's copy of an identical kernel, or k itself (added). */
 cy_kernel *cy_program_intern_kernel(cy_program *p, cy_kernel *k);
 void cy_program_print(cy_program *p, FILE *out);

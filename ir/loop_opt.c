@@ -521,6 +521,80 @@ void cy_kernel_fold_batches(cy_kernel *k) {
       i = k->contraction.nbatch;
 }
 
+/* Does a pixel of the output read the pixel of the input at the same place, and nothing else? */
+static bool is_pointwise(const cy_kernel *k) {
+  const cy_contraction *c = &k->contraction;
+  if (c->kind != CY_CONTRACT_CONV || c->group != 1 || !cy_dim_is(k->g, c->x_channel, 1) ||
+      cy_kernel_local_dtype(k, c->acc) != CY_F32)
+    return false;
+  for (int i = 0; i < c->nspatial; i++)
+    if (c->kernel[i] != 1 || c->stride[i] != 1 || !cy_dim_is(k->g, c->pad[i], 0) || c->in[i] != c->out[i])
+      return false;
+  return true;
+}
+
+/* The output's axes but for the channel, outermost first: extents, strides of the input. */
+static int pixel_axes(const cy_contraction *c, cy_dim *extent, cy_dim *stride) {
+  extent[0] = c->images;
+  stride[0] = c->x_image;
+  for (int i = 0; i < c->nspatial; i++) {
+    extent[1 + i] = c->out[i];
+    stride[1 + i] = c->x_spatial[i];
+  }
+  return 1 + c->nspatial;
+}
+
+/* Axes `at - 1` and `at` become one at `at - 1`, if the input and the epilogue allow it. */
+static bool join_axes(cy_kernel *k, cy_dim *extent, cy_dim *stride, int at) {
+  cy_contraction *c = &k->contraction;
+  int alone = cy_dim_is(k->g, extent[at - 1], 1) ? at - 1 : cy_dim_is(k->g, extent[at], 1) ? at : -1;
+  if (alone >= 0) {
+    cy_kernel_subst_var(k, c->out_var[alone], cy_x_index(k, 0));
+    if (alone == at - 1) {
+      c->out_var[at - 1] = c->out_var[at];
+      stride[at - 1] = stride[at];
+      extent[at - 1] = extent[at];
+    }
+    return true;
+  }
+  survey s = survey_make(k);
+  bool same = stride[at - 1] == cy_dim_mul(k->g, stride[at], extent[at]) && mergeable(&s, c->out_var[at - 1], c->out_var[at]);
+  survey_free(&s);
+  if (same) {
+    c->out_var[at - 1] = merge(k, c->out_var[at - 1], c->out_var[at]);
+    extent[at - 1] = cy_kernel_var(k, c->out_var[at - 1])->extent;
+    stride[at - 1] = stride[at];
+  }
+  return same;
+}
+
+void cy_kernel_fold_pixels(cy_kernel *k) {
+  cy_contraction *c = &k->contraction;
+  cy_dim extent[1 + CY_MAX_SPATIAL], stride[1 + CY_MAX_SPATIAL];
+  if (!is_pointwise(k))
+    return;
+  int n = pixel_axes(c, extent, stride), left = n;
+  cy_var channel = c->out_var[n];
+  while (left > 1 && join_axes(k, extent, stride, left - 1))
+    left--;
+  if (left == n)
+    return;
+  c->kind = CY_CONTRACT_MATMUL;
+  c->nbatch = left - 1;
+  for (int i = 0; i < c->nbatch; i++) {
+    c->batch[i] = extent[i];
+    c->a_batch[i] = stride[i];
+    c->b_batch[i] = cy_dim_const(k->g, 0);
+  }
+  c->m = extent[left - 1];
+  c->n = c->channels_out;
+  c->k = c->b_n = c->channels_in;
+  c->a_m = stride[left - 1];
+  c->a_k = c->b_k = cy_dim_const(k->g, 1);
+  c->out_var[left] = channel;
+  c->nout_vars = left + 1;
+}
+
 void cy_kernel_schedule(cy_kernel *k) {
   drop_loops(k, &k->body);
   drop_grid(k);

@@ -146,12 +146,22 @@ typedef struct typed { /* a type and what is written behind it */
 static bool read_type(parser *r, typed *out) {
   *out = (typed){0};
   skip(r);
+  const char *end;
+  out->type.content = cy_content_parse(r->g, r->p, &end);
+  if (out->type.content) {
+    r->p = end;
+    out->type = cy_type_ref(out->type.content);
+    for (uint8_t i = 0; i < CY_MAX_RANK; i++)
+      out->layout[i] = i;
+    out->inlined = accept(r, "inlined");
+    return true;
+  }
   size_t n = 0;
   while (isalnum((unsigned char)r->p[n]))
     n++;
   out->type.dtype = (uint8_t)cy_dtype_by_name(r->p, n);
-  if (!out->type.dtype)
-    return fail(r, "expected a type such as f32[2,3]");
+  if (!out->type.dtype || out->type.dtype == CY_REF)
+    return fail(r, "expected a type such as f32[2,3] or seq(f32[*])");
   r->p += n;
   if (!expect(r, "["))
     return false;
@@ -336,6 +346,11 @@ static bool read_elements(parser *r, void *bytes, cy_dtype t, uint64_t n) {
     skip(r);
     if (cls == 'F') {
       s.f = read_double(r);
+    } else if (cls == 'S') {
+      uint32_t text = 0;
+      if (!cy_text_parse(r->g, r->p, &r->p, &text))
+        return fail(r, "expected a text in double quotes");
+      s.u = text;
     } else if (cls == 'U') {
       char *end;
       s.u = strtoull(r->p, &end, 0);
@@ -369,9 +384,9 @@ static bool read_const(parser *r, const char *name) {
       return fail(r, "expected a number other than 0");
     r->p = end;
     expect(r, ")");
-    if (cls != 'S' && cls != 'C')
+    if (cls != 'S' && cls != 'C' && cls != 'R')
       fill_random(bytes, dtype, n, seed);
-  } else if (!expect(r, "{") || cls == 'S' || cls == 'C' || !read_elements(r, bytes, dtype, n)) {
+  } else if (!expect(r, "{") || cls == 'C' || !read_elements(r, bytes, dtype, n)) {
     return fail(r, "expected elements or data(0x..)");
   }
   cy_val v = cy_build_const(r->g, &t.type, bytes, size);

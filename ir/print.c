@@ -122,8 +122,10 @@ static void print_dims(printer *p, const cy_dim *d, uint32_t n) {
 
 static void print_type(printer *p, cy_val v) {
   const cy_value *info = cy_value_of(p->g, v);
-  fputs(cy_dtype_of((cy_dtype)info->type.dtype)->name, p->out);
-  print_dims(p, info->type.dim, info->type.rank);
+  fputs(info->type.content ? cy_content_text(p->g, info->type.content) : cy_dtype_of((cy_dtype)info->type.dtype)->name,
+        p->out);
+  if (!info->type.content)
+    print_dims(p, info->type.dim, info->type.rank);
   bool identity = true;
   for (int i = 0; i < info->type.rank; i++)
     identity &= info->layout[i] == i;
@@ -204,14 +206,16 @@ static uint64_t checksum(const cy_data *d) {
   return h ? h : 1;
 }
 
-static void print_element(FILE *out, cy_dtype t, cy_scalar s) {
+static void print_element(printer *p, cy_dtype t, cy_scalar s) {
   char cls = cy_dtype_of(t)->cls;
   if (cls == 'F')
-    print_double(out, s.f, t != CY_F64);
+    print_double(p->out, s.f, t != CY_F64);
+  else if (cls == 'S')
+    cy_text_print(p->g, p->out, (uint32_t)s.u);
   else if (cls == 'U')
-    fprintf(out, "%" PRIu64, s.u);
+    fprintf(p->out, "%" PRIu64, s.u);
   else
-    fprintf(out, "%" PRId64, s.i);
+    fprintf(p->out, "%" PRId64, s.i);
 }
 
 static void print_const(printer *p, cy_val v) {
@@ -224,7 +228,7 @@ static void print_const(printer *p, cy_val v) {
   print_value(p, v);
   fputs(" = const ", p->out);
   print_type(p, v);
-  bool whole = cy_type_static_count(p->g, &info->type, &n) && n <= MAX_INLINE && cls != 'S' && cls != 'C' &&
+  bool whole = cy_type_static_count(p->g, &info->type, &n) && n <= MAX_INLINE && cls != 'C' &&
                !slot->seed && info->data.size >= cy_dtype_bytes(t, n);
   if (!whole) {
     fprintf(p->out, " data(0x%016" PRIx64 ")\n", slot->seed ? slot->seed : checksum(&info->data));
@@ -233,7 +237,7 @@ static void print_const(printer *p, cy_val v) {
   fputs(" {", p->out);
   for (uint64_t i = 0; i < n; i++) {
     fputs(i ? ", " : "", p->out);
-    print_element(p->out, t, cy_scalar_load(info->data.bytes, t, i));
+    print_element(p, t, cy_scalar_load(info->data.bytes, t, i));
   }
   fputs("}\n", p->out);
 }

@@ -51,6 +51,8 @@ static bool check_type(checker *c, cy_node n, cy_val v) {
   unsigned axes = 0;
   if (t->dtype == CY_NONE || t->dtype >= CY_DTYPE_COUNT || t->rank > CY_MAX_RANK)
     return wrong(c, n, "value '%s' has no valid type (dtype %d, rank %d)", value_name(c, v), t->dtype, t->rank);
+  if ((t->dtype == CY_REF) != (t->content != 0) || t->content > c->g->contents.count || (t->content && t->rank))
+    return wrong(c, n, "value '%s' is a reference without a description, or a tensor with one", value_name(c, v));
   for (int i = 0; i < t->rank; i++) {
     if (t->dim[i] == 0 || t->dim[i] > c->g->dims.count)
       return wrong(c, n, "value '%s' has no dim %d", value_name(c, v), i);
@@ -67,7 +69,7 @@ static bool check_const(checker *c, cy_node n, cy_val v) {
   if (!cy_type_static_count(c->g, &info->type, &count))
     return wrong(c, n, "constant '%s' has a symbolic type %s", value_name(c, v), cy_type_text(c->g, &info->type));
   uint64_t size = cy_dtype_bytes((cy_dtype)info->type.dtype, count);
-  if (cy_dtype_of((cy_dtype)info->type.dtype)->cls != 'S' && info->data.size < size)
+  if (info->data.size < size)
     return wrong(c, n, "constant '%s' has %llu bytes, expected %llu for %s", value_name(c, v),
                  (unsigned long long)info->data.size, (unsigned long long)size, cy_type_text(c->g, &info->type));
   return true;

@@ -89,7 +89,7 @@ static void merge_constants(cy_pass *p) {
   cy_val *by = CY_NEW_ARRAY(p->scratch, cy_val, count + 1);
   for (cy_val v = 1; v <= count; v++) {
     const cy_value *value = cy_value_of(g, v);
-    if (!value->data.bytes || value->node || cy_dtype_of((cy_dtype)value->type.dtype)->cls == 'S')
+    if (!value->data.bytes || value->node || value->type.content)
       continue;
     uint64_t h = hash_const(value);
     uint32_t e = t.bucket[h & t.mask];

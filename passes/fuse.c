@@ -135,6 +135,11 @@ static bool can_anchor(const cy_node_info *n) {
 
 static uint32_t use_count(const fuser *f, cy_val v) { return f->uses.start[v + 1] - f->uses.start[v]; }
 
+/* Eight bits that several read, a contraction among them as a rule: the chain of a network's residuals ends there. */
+static bool ends_kernel(const fuser *f, const cy_node_info *n) {
+  return n->op == CY_OP_quantize && use_count(f, n->out[0]) > 1;
+}
+
 /* Forward: what a value would cost if everything that can be was inlined into it; cuts expressions that grow too large.
  */
 static void estimate(fuser *f) {
@@ -145,7 +150,7 @@ static void estimate(fuser *f) {
       uint32_t cost = (uint32_t)op_cost((cy_op)n->op), visits = 1, loads = 0;
       for (uint32_t k = 0; k < n->nin; k++) {
         const cy_node_info *d = cy_def(g, n->in[k]);
-        bool inner = d && is_expression(d) && !f->pinned[n->in[k]];
+        bool inner = d && is_expression(d) && !f->pinned[n->in[k]] && !ends_kernel(f, d);
         visits += inner ? f->visits[n->in[k]] : 1;
         loads += inner ? f->loads[n->in[k]] : 1;
         if (inner && use_count(f, n->in[k]) == 1)
@@ -165,7 +170,8 @@ static void estimate(fuser *f) {
 
 /* May node n join the epilogue of an anchor with shape t? One of its inputs is a member already. */
 static bool can_join(const fuser *f, const cy_node_info *n, cy_block block, const cy_type *t) {
-  if (class_of(n) != CY_CLASS_EW || n->block != block || f->pinned[n->out[0]] ||
+  bool converts = n->op == CY_OP_quantize || n->op == CY_OP_dequantize;
+  if ((class_of(n) != CY_CLASS_EW && !converts) || n->block != block || f->pinned[n->out[0]] ||
       !cy_same_shape(cy_type_of(f->g, n->out[0]), t))
     return false;
   for (uint32_t k = 0; k < n->nin; k++) { /* a member that n broadcasts has another index than the anchor */
@@ -197,6 +203,17 @@ static cy_node next_member(const fuser *f, const cy_node *members, int n, cy_blo
   return 0;
 }
 
+/* Eight bits are stored rather than what they stand for, where a choice is. */
+static bool may_end_with(const fuser *f, cy_node node) {
+  const cy_node_info *n = cy_node_of(f->g, node);
+  if (n->op != CY_OP_dequantize)
+    return true;
+  for (uint32_t i = f->uses.start[n->out[0]]; i < f->uses.start[n->out[0] + 1]; i++)
+    if (!f->uses.list[i])
+      return true;
+  return false;
+}
+
 static void gather_epilogue(fuser *f, cy_node anchor) {
   cy_graph *g = f->g;
   const cy_node_info *a = cy_node_of(g, anchor);
@@ -217,7 +234,7 @@ static void gather_epilogue(fuser *f, cy_node anchor) {
         open = members[i];
         nopen++;
       }
-    if (nopen == 1) {
+    if (nopen == 1 && may_end_with(f, open)) {
       whole = n;
       target = open;
     }
@@ -367,8 +384,7 @@ static void decide(fuser *f, cy_node node) {
     return;
   f->kernel[node] = node;
   cy_val v = d->nout == 1 ? d->out[0] : 0;
-  if (!v || !is_expression(d) || f->pinned[v] || cy_value_of(g, v)->data.bytes ||
-      cy_dtype_of((cy_dtype)cy_type_of(g, v)->dtype)->cls == 'S')
+  if (!v || !is_expression(d) || f->pinned[v] || cy_value_of(g, v)->data.bytes)
     return;
   cy_node kernel = 0;
   int limit = 1 << 20;

@@ -1,14 +1,17 @@
 /* half.c - computes half-precision graphs in f32, as processors without half arithmetic do best.
  *
- * In:  a swept graph as imported. Out: every op on f16 or bf16 computes in f32; casts stand where a half value is really
- * stored: at the borders of the model, of blocks and of runtime calls, and behind casts that the model itself asks for.
+ * In:  a swept graph as imported. Out: every op on f16 or bf16 computes in f32; casts stand where a half value is
+ * really stored: at the borders of the model, of blocks and of runtime calls, and behind casts that the model itself
+ * asks for.
  *
  * A value between two widened ops is not rounded to half any more: results come out as accurate as f32 has them, which
- * is also what ONNX Runtime does on CPUs, at every level of its own: so it runs at -O0, too. Constants are cast here and
- * folded by fold, so weights are stored as f32. Data movement on a constant (an embedding looked up) stays half and is
- * cast behind, where less is left to cast.
+ * is also what ONNX Runtime does on CPUs, at every level of its own: so it runs at -O0, too. Constants are cast here
+ * and folded by fold, so weights are stored as f32. Data movement on a constant (an embedding looked up) stays half and
+ * is cast behind, where less is left to cast.
  *
- * Skipped for targets that say they compute in half (cy_pass_options.native_half).
+ * For targets that multiply halves and add up in f32 (cy_pass_options.half_factors), products and convolutions keep
+ * their half operands and only their results are f32. Memory traffic counts more there: what several nodes read is
+ * stored as half and rounded, as the model says.
  */
 #include "pass_int.h"
 
@@ -24,6 +27,9 @@ typedef struct widening {
   cy_graph *g;
   wide *of; /* by value, `capacity` of them */
   uint32_t capacity;
+  bool half_factors;
+  cy_uses uses;     /* as imported, */
+  uint32_t nvalues; /* .. of these values */
 } widening;
 
 static bool is_half(const cy_graph *g, cy_val v) {
@@ -63,6 +69,18 @@ static bool moves_only(const cy_node_info *n) {
   return cls == CY_CLASS_VIEW || n->op == CY_OP_gather || n->op == CY_OP_gather_elements || n->op == CY_OP_gather_nd;
 }
 
+/* A product that multiplies halves as they are. */
+static bool multiplies_halves(const widening *w, const cy_node_info *n) {
+  bool product = n->op == CY_OP_matmul || n->op == CY_OP_conv || n->op == CY_OP_conv_transpose;
+  return w->half_factors && product && is_half(w->g, n->in[0]) &&
+         cy_type_of(w->g, n->in[0])->dtype == cy_type_of(w->g, n->in[1])->dtype;
+}
+
+/* May readers of v take its value before it was rounded? */
+static bool keeps_wide(const widening *w, cy_val v) {
+  return !w->half_factors || (v < w->nvalues && w->uses.start[v + 1] - w->uses.start[v] == 1);
+}
+
 /* Is n computed in f32? */
 static bool wants(widening *w, const cy_node_info *n) {
   const cy_graph *g = w->g;
@@ -90,7 +108,7 @@ static void widen_node(widening *w, cy_node id) {
   cy_rewrite_origin(w->p, n);
   cy_val *in = CY_NEW_ARRAY(w->p->scratch, cy_val, n->nin + 1);
   for (uint32_t i = 0; i < n->nin; i++)
-    in[i] = widened(w, n->in[i], n->block);
+    in[i] = multiplies_halves(w, n) ? n->in[i] : widened(w, n->in[i], n->block);
   cy_type *types = CY_NEW_ARRAY(w->p->scratch, cy_type, n->nout + 1);
   for (uint32_t k = 0; k < n->nout; k++) {
     types[k] = *cy_type_of(g, n->out[k]);
@@ -105,7 +123,8 @@ static void widen_node(widening *w, cy_node id) {
     cy_val old = n->out[k], now = k ? cy_build_output(g, first, k) : first;
     if (is_half(g, old)) {
       cy_val narrow = cy_build_cast(g, now, (cy_dtype)cy_type_of(g, old)->dtype);
-      *wide_of(w, narrow) = (wide){now, n->block};
+      if (keeps_wide(w, old))
+        *wide_of(w, narrow) = (wide){now, n->block};
       cy_graph_replace(g, old, narrow);
     } else {
       cy_graph_replace(g, old, now);
@@ -134,9 +153,9 @@ static void widen_block(widening *w, cy_block b) {
 
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
 int cy_pass_half(cy_pass *p) {
-  if (p->options->native_half)
-    return 0;
-  widening w = {.p = p, .g = p->g};
+  widening w = {.p = p, .g = p->g, .half_factors = p->options->half_factors};
+  w.uses = cy_graph_uses(p->g, p->scratch);
+  w.nvalues = cy_value_count(p->g);
   widen_block(&w, 1);
   cy_build_in(p->g, 1);
   cy_graph_sweep(p->g);

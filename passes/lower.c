@@ -19,6 +19,9 @@ cy_dtype cy_compute_dtype(cy_dtype storage) {
   case CY_U4:
   case CY_U2:
     return CY_U8;
+  case CY_STRING:
+  case CY_REF:
+    return CY_I32;
   default:
     return cy_dtype_is_float(storage) && storage != CY_F64 ? CY_F32 : storage;
   }
@@ -68,7 +71,7 @@ cy_step *cy_lower_step(cy_lowering *l, cy_step_kind kind) {
 
 static void place_constant(cy_lowering *l, cy_val v) {
   cy_value *val = cy_value_of(l->g, v);
-  uint32_t c = cy_program_add_constant(l->p, v, val->data.size, "", NULL, NULL);
+  uint32_t c = cy_program_add_constant(l->p, v, val->data.size, "", NULL, NULL, 1);
   uint32_t buffer = cy_program_add_buffer(l->p, CY_BUF_CONST, c, cy_dim_const(l->g, (int64_t)val->data.size));
   l->place[v] = place_in(l, buffer, &val->type, NULL);
 }
@@ -173,6 +176,8 @@ static void note_fused(cy_kb *b, cy_node n) {
 }
 
 cy_karg cy_kb_arg(cy_kb *b, const cy_place *p, cy_dtype dtype, cy_karg_kind kind) {
+  if (dtype == CY_STRING || dtype == CY_REF)
+    dtype = CY_I32; /* to a kernel they are numbers */
   cy_bind bind = cy_lower_bind(b->l, p, dtype);
   const cy_karg_info *args;
   uint32_t n = cy_kernel_args(b->k, &args);
@@ -255,7 +260,7 @@ void cy_lower_copy(cy_lowering *l, const cy_place *from, const cy_place *to, con
 static bool splat_value(cy_kb *b, cy_val v, cy_expr *out) {
   cy_graph *g = b->l->g;
   cy_value *val = cy_value_of(g, v);
-  if (!val->data.bytes || cy_dtype_of(val->type.dtype)->cls == 'S' || cy_dtype_of(val->type.dtype)->cls == 'C')
+  if (!val->data.bytes || cy_dtype_of(val->type.dtype)->cls == 'C')
     return false;
   double unused;
   int64_t n = 0;
@@ -388,7 +393,7 @@ void cy_lower_plain(cy_lowering *l, cy_val anchor, cy_val target, const char *na
 }
 
 /* Symbols whose value stands in v can be read now. */
-static void read_symbols(cy_lowering *l, cy_val v) {
+void cy_lower_read_symbols(cy_lowering *l, cy_val v) {
   const cy_type *t = cy_lower_type(l, v);
   for (uint32_t i = l->sym_start[v]; i < l->sym_start[v + 1]; i++) {
     cy_sym_info *s = cy_sym_of(l->g, l->sym_list[i]);
@@ -443,7 +448,7 @@ static void lower_node(cy_lowering *l, cy_node node) {
   }
   for (uint32_t i = 0; i < n->nout; i++)
     if (l->sym_start[n->out[i]] != l->sym_start[n->out[i] + 1])
-      read_symbols(l, n->out[i]);
+      cy_lower_read_symbols(l, n->out[i]);
 }
 
 void cy_lower_steps(cy_lowering *l, cy_block block) {
@@ -475,7 +480,7 @@ static void index_symbols(cy_lowering *l) {
 static void read_constants(cy_lowering *l) {
   for (cy_val v = 1; v < l->nplaces; v++)
     if (l->sym_start[v] != l->sym_start[v + 1] && cy_value_of(l->g, v)->data.bytes)
-      read_symbols(l, v);
+      cy_lower_read_symbols(l, v);
 }
 
 static void place_inputs(cy_lowering *l) {
@@ -484,7 +489,7 @@ static void place_inputs(cy_lowering *l) {
   for (uint32_t i = 0; i < n; i++) {
     const cy_type *t = cy_lower_type(l, ports[i].value);
     l->place[ports[i].value] = place_in(l, cy_program_add_buffer(l->p, CY_BUF_INPUT, i, type_bytes(l->g, t)), t, NULL);
-    read_symbols(l, ports[i].value);
+    cy_lower_read_symbols(l, ports[i].value);
   }
 }
 

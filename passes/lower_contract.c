@@ -133,6 +133,8 @@ static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val anchor
   cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, c->acc));
   if (n->op == CY_OP_matmul)
     cy_kernel_fold_batches(b.k);
+  else
+    cy_kernel_fold_pixels(b.k);
   cy_kb_launch(&b, false);
   return true;
 }

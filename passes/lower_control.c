@@ -139,22 +139,51 @@ static cy_dim trip_limit(cy_lowering *l, const cy_node_info *n) {
   return known ? known[0] : cy_dim_sym(l->g, read_scalar(l, n->in[0]));
 }
 
-/* A scan output collects one element per turn; it is dense over [turns, ..] of as many turns as there can be. */
+static void alloc_place(cy_lowering *l, cy_val v) {
+  cy_step *s = cy_lower_step(l, CY_STEP_ALLOC);
+  s->bind = bind_of(l, &l->place[v], (cy_dtype)cy_lower_type(l, v)->dtype);
+  s->nbind = 1;
+}
+
+/* A scan output collects one element per turn; it is dense over [turns, ..] of as many turns as there can be. Sizes of its
+ * elements that only running tells are those of the first turn. */
 static void place_scan(cy_lowering *l, cy_val v, cy_dim limit) {
   const cy_type *t = cy_lower_type(l, v);
   cy_sym turns = count_symbol(l, t->dim[0], v);
   place_joined(l, v);
   if (turns)
     set_symbol(l, turns, limit);
-  if (!is_dynamic(l, t))
+  for (int i = 1; i < t->rank; i++)
+    if (count_symbol(l, t->dim[i], v))
+      set_symbol(l, count_symbol(l, t->dim[i], v), cy_dim_const(l->g, 0));
+  if (is_dynamic(l, t))
+    alloc_place(l, v);
+}
+
+/* In the first turn: what its element (of type ft) tells of the sizes of scan output v. */
+static void size_scan(cy_lowering *l, cy_val v, const cy_type *ft, cy_sym counter) {
+  const cy_type *t = cy_lower_type(l, v);
+  bool unknown = false;
+  for (int i = 1; i < t->rank; i++)
+    unknown |= count_symbol(l, t->dim[i], v) != 0;
+  if (!unknown)
     return;
-  cy_step *s = cy_lower_step(l, CY_STEP_ALLOC);
-  s->bind = bind_of(l, &l->place[v], (cy_dtype)t->dtype);
-  s->nbind = 1;
+  cy_sym first = cy_sym_new(l->g, NULL, CY_SYM_FREE);
+  cy_dim one = cy_dim_const(l->g, 1);
+  set_symbol(l, first, cy_dim_sub(l->g, one, cy_dim_min(l->g, one, cy_dim_sym(l->g, counter))));
+  cy_step *step = cy_lower_step(l, CY_STEP_IF), **after = l->tail;
+  step->sym = first;
+  l->tail = &step->then_steps;
+  for (int i = 1; i < t->rank; i++)
+    if (count_symbol(l, t->dim[i], v))
+      set_symbol(l, count_symbol(l, t->dim[i], v), ft->dim[i - 1]);
+  alloc_place(l, v);
+  l->tail = after;
 }
 
 static void append_scan(cy_lowering *l, cy_val v, cy_val from, cy_sym counter) {
   const cy_type *ft = cy_lower_type(l, from);
+  size_scan(l, v, ft, counter);
   cy_place at = l->place[v];
   at.offset = cy_dim_add(l->g, at.offset, cy_dim_mul(l->g, at.stride[0], cy_dim_sym(l->g, counter)));
   for (int i = 0; i < ft->rank; i++)
@@ -205,6 +234,8 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
   l->tail = &step->then_steps;
   store_scalar(l, &l->place[body->params[0]], CY_I64, cy_dim_sym(l->g, counter));
   store_scalar(l, &l->place[body->params[1]], CY_BOOL, cy_dim_const(l->g, 1));
+  for (uint32_t i = 0; i < body->nparams; i++)
+    cy_lower_read_symbols(l, body->params[i]);
   cy_lower_steps(l, cy_attr_find(n, CY_ATTR_body)->block);
   for (uint32_t i = carried; i < n->nout; i++)
     append_scan(l, n->out[i], body->results[1 + i], counter);
@@ -247,26 +278,26 @@ static cy_call_tensor dense_operand(cy_lowering *l, cy_val v) {
 
 /* The attributes in the order in which runtime/rt_ops.def documents them. */
 static const cy_attr *call_attrs(cy_lowering *l, const cy_node_info *n, uint32_t *out_n) {
-  int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 0), sorted = cy_attr_get_int(n, CY_ATTR_sorted, 1), list[3];
-  switch (n->op) {
-  case CY_OP_topk:
-    list[0] = axis, list[1] = cy_attr_get_int(n, CY_ATTR_largest, 1), list[2] = sorted;
-    *out_n = 3;
-    break;
-  case CY_OP_unique:
-    list[0] = cy_attr_find(n, CY_ATTR_axis) != NULL, list[1] = axis, list[2] = sorted;
-    *out_n = 3;
-    break;
-  case CY_OP_non_max_suppression:
-    list[0] = cy_attr_get_int(n, CY_ATTR_center_point_box, 0);
-    *out_n = 1;
-    break;
-  default:
-    *out_n = 0;
-  }
-  cy_attr *attrs = CY_NEW_ARRAY(cy_graph_arena(l->g), cy_attr, 3);
-  for (uint32_t i = 0; i < *out_n; i++)
-    attrs[i] = cy_attr_int(CY_ATTR_axis, list[i]);
+  static const struct {
+    cy_op op;
+    cy_attr_key keys[4]; /* whole numbers, 0 when absent */
+  } rows[] = {
+      {CY_OP_topk, {CY_ATTR_axis, CY_ATTR_largest, CY_ATTR_sorted}},
+      {CY_OP_unique, {CY_ATTR_axis, CY_ATTR_sorted}},
+      {CY_OP_non_max_suppression, {CY_ATTR_center_point_box}},
+      {CY_OP_string_normalize, {CY_ATTR_letter_case, CY_ATTR_case_sensitive}},
+      {CY_OP_string_split, {CY_ATTR_limit}},
+      {CY_OP_count_ngrams, {CY_ATTR_mode, CY_ATTR_min_length, CY_ATTR_max_length, CY_ATTR_max_skip}},
+      {CY_OP_seq_concat, {CY_ATTR_axis, CY_ATTR_new_axis}},
+      {CY_OP_seq_split, {CY_ATTR_axis, CY_ATTR_keepdims}},
+  };
+  cy_attr *attrs = CY_NEW_ARRAY(cy_graph_arena(l->g), cy_attr, 5);
+  *out_n = 0;
+  if (n->op == CY_OP_unique)
+    attrs[(*out_n)++] = cy_attr_int(CY_ATTR_axis, cy_attr_find(n, CY_ATTR_axis) != NULL);
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    for (int k = 0; k < 4 && rows[i].op == n->op && rows[i].keys[k]; k++)
+      attrs[(*out_n)++] = cy_attr_int(rows[i].keys[k], cy_attr_get_int(n, rows[i].keys[k], 0));
   return attrs;
 }
 

@@ -56,7 +56,7 @@ static cy_expr lower_bitcast(cy_kb *b, cy_node node, uint32_t output, const cy_e
   (void)output;
   const cy_node_info *n = node_of(b, node);
   cy_dtype from = (cy_dtype)cy_lower_type(b->l, n->in[0])->dtype, to = (cy_dtype)cy_lower_type(b->l, n->out[0])->dtype;
-  cy_expr stored = cy_x_cast(b->k, operand(b, n, 0, idx), from);
+  cy_expr stored = cy_x_cast(b->k, operand(b, n, 0, idx), from == CY_STRING ? CY_I32 : from);
   return cy_x_cast(b->k, cy_x_op(b->k, CY_OP_bitcast, to, &stored, 1), cy_compute_dtype(to));
 }
 

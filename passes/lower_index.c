@@ -117,6 +117,12 @@ static taps interpolate(cy_kb *b, cy_expr x, cy_dim extent, int mode, double cub
   return r;
 }
 
+/* Element `at` of optional input k, a list of f32; 0 when it is absent. */
+static cy_expr listed(cy_kb *b, const cy_node_info *n, uint32_t k, int64_t at, cy_dtype dtype) {
+  cy_expr index = cy_x_index(b->k, at);
+  return n->nin > k && n->in[k] ? cy_x_cast(b->k, cy_lower_at(b, n->in[k], &index), dtype) : 0;
+}
+
 /* Output over input, by what the model says where it does. */
 static cy_expr resize_scale(cy_kb *b, const cy_node_info *n, int axis, cy_dtype dtype) {
   cy_kernel *k = b->k;
@@ -124,11 +130,28 @@ static cy_expr resize_scale(cy_kb *b, const cy_node_info *n, int axis, cy_dtype 
   const cy_attr *scales = cy_attr_find(n, CY_ATTR_scales);
   if (scales && (int)scales->n == in->rank && scales->floats[axis] > 0)
     return cy_x_const(k, dtype, scales->floats[axis]);
-  cy_expr at = cy_x_index(k, axis);
-  if (n->nin > 1)
-    return cy_x_cast(k, cy_lower_at(b, n->in[1], &at), dtype);
+  cy_expr given = listed(b, n, 1, axis, dtype);
+  if (given)
+    return given;
   return bin(b, CY_OP_div, cy_x_cast(k, cy_x_dim(k, out->dim[axis]), dtype),
              cy_x_cast(k, cy_x_dim(k, in->dim[axis]), dtype));
+}
+
+/* tf_crop_and_resize: x runs from the region's start to its end, both as parts of the axis; `last` and `out_last` are the
+ * highest indices. */
+static cy_expr crop_coordinate(cy_kb *b, const cy_node_info *n, int axis, cy_expr x, cy_expr last, cy_expr out_last,
+                               cy_expr several, cy_dtype dtype) {
+  cy_kernel *k = b->k;
+  int rank = cy_lower_type(b->l, n->in[0])->rank;
+  const cy_attr *roi = cy_attr_find(n, CY_ATTR_roi);
+  bool known = roi && (int)roi->n == 2 * rank;
+  cy_expr start = listed(b, n, 2, axis, dtype), end = listed(b, n, 2, rank + axis, dtype);
+  start = start ? start : cy_x_const(k, dtype, known ? roi->floats[axis] : 0);
+  end = end ? end : cy_x_const(k, dtype, known ? roi->floats[rank + axis] : 1);
+  cy_expr step = bin(b, CY_OP_div, bin(b, CY_OP_mul, last, bin(b, CY_OP_sub, end, start)), out_last);
+  cy_expr moved = bin(b, CY_OP_add, bin(b, CY_OP_mul, last, start), bin(b, CY_OP_mul, x, step));
+  cy_expr middle = bin(b, CY_OP_mul, bin(b, CY_OP_add, start, end), cy_x_const(k, dtype, 0.5));
+  return cy_x_select(k, several, moved, bin(b, CY_OP_mul, last, middle));
 }
 
 /* Source coordinate of output index i along an axis (spec: Resize, coordinate_transformation_mode), in `dtype`. */
@@ -136,7 +159,7 @@ static cy_expr resize_coordinate(cy_kb *b, const cy_node_info *n, int axis, cy_e
   cy_kernel *k = b->k;
   cy_graph *g = b->l->g;
   const cy_type *in = cy_lower_type(b->l, n->in[0]), *out = cy_lower_type(b->l, n->out[0]);
-  const cy_attr *roi = cy_attr_find(n, CY_ATTR_roi), *scales = cy_attr_find(n, CY_ATTR_scales);
+  const cy_attr *scales = cy_attr_find(n, CY_ATTR_scales);
   cy_expr x = cy_x_cast(k, i, dtype), half = cy_x_const(k, dtype, 0.5);
   cy_expr in_size = cy_x_cast(k, cy_x_dim(k, in->dim[axis]), dtype),
           out_size = cy_x_cast(k, cy_x_dim(k, out->dim[axis]), dtype);
@@ -150,20 +173,15 @@ static cy_expr resize_coordinate(cy_kb *b, const cy_node_info *n, int axis, cy_e
   case CY_COORD_ASYMMETRIC:
     return bin(b, CY_OP_div, x, scale);
   case CY_COORD_ALIGN_CORNERS: /* the resized length is not rounded where the scale is given */
-    if (n->nin > 1 || (scales && (int)scales->n == in->rank))
+    if ((n->nin > 1 && n->in[1]) || (scales && (int)scales->n == in->rank))
       out_last = bin(b, CY_OP_sub, bin(b, CY_OP_mul, scale, in_size), cy_x_const(k, dtype, 1));
     return cy_x_select(k, several, bin(b, CY_OP_div, bin(b, CY_OP_mul, x, last), out_last), zero);
   case CY_COORD_PYTORCH_HALF_PIXEL:
     return cy_x_select(k, several, half_pixel, zero);
   case CY_COORD_TF_HALF_PIXEL_NN:
     return bin(b, CY_OP_div, bin(b, CY_OP_add, x, half), scale);
-  case CY_COORD_TF_CROP: {
-    double start = roi && (int)roi->n == 2 * in->rank ? roi->floats[axis] : 0,
-           end = roi && (int)roi->n == 2 * in->rank ? roi->floats[in->rank + axis] : 1;
-    cy_expr step = bin(b, CY_OP_div, bin(b, CY_OP_mul, last, cy_x_const(k, dtype, end - start)), out_last);
-    cy_expr moved = bin(b, CY_OP_add, bin(b, CY_OP_mul, last, cy_x_const(k, dtype, start)), bin(b, CY_OP_mul, x, step));
-    return cy_x_select(k, several, moved, bin(b, CY_OP_mul, last, cy_x_const(k, dtype, (start + end) / 2)));
-  }
+  case CY_COORD_TF_CROP:
+    return crop_coordinate(b, n, axis, x, last, out_last, several, dtype);
   case CY_COORD_HALF_PIXEL_SYMMETRIC: {
     cy_expr adjust = bin(b, CY_OP_div, out_size, bin(b, CY_OP_mul, scale, in_size));
     cy_expr center = bin(b, CY_OP_mul, in_size, half);
@@ -413,12 +431,17 @@ cy_expr cy_lower_quantize(cy_kb *b, cy_node node, uint32_t output, const cy_expr
   cy_expr q = bin(b, CY_OP_div, x, scale);
   if (cy_dtype_is_float(out))
     return cy_x_cast(b->k, cy_x_cast(b->k, q, out), compute); /* float8 has zero point 0 */
-  q = cy_x_un(b->k, CY_OP_round, q);
-  if (n->nin > 2 && n->in[2])
-    q = bin(b, CY_OP_add, q, cy_x_cast(b->k, parameter_at(b, n, n->in[2], idx), CY_F32));
   int bits = cy_dtype_of(out)->bits;
   bool is_signed = cy_dtype_of(out)->cls == 'I';
-  double low = is_signed ? -ldexp(1, bits - 1) : 0, high = (is_signed ? ldexp(1, bits - 1) : ldexp(1, bits)) - 1;
+  double low = is_signed ? -ldexp(1, bits - 1) : 0, high = (is_signed ? ldexp(1, bits - 1) : ldexp(1, bits)) - 1, zero = 0;
+  cy_val zp = n->nin > 2 ? n->in[2] : 0;
+  if (!zp || (cy_value_is_const(b->l->g, zp) && cy_value_is_splat(b->l->g, zp, &zero))) {
+    /* bounds are whole numbers, so that rounding behind them gives the same and is one with the conversion */
+    q = bin(b, CY_OP_min, bin(b, CY_OP_max, q, f32(b, low - zero)), f32(b, high - zero));
+    q = cy_x_cast(b->k, cy_x_un(b->k, CY_OP_round, q), CY_I32);
+    return cy_x_cast(b->k, bin(b, CY_OP_add, q, cy_x_int(b->k, CY_I32, (int64_t)zero)), compute);
+  }
+  q = bin(b, CY_OP_add, cy_x_un(b->k, CY_OP_round, q), cy_x_cast(b->k, parameter_at(b, n, zp, idx), CY_F32));
   q = bin(b, CY_OP_min, bin(b, CY_OP_max, q, f32(b, low)), f32(b, high));
   return cy_x_cast(b->k, cy_x_cast(b->k, q, CY_I32), compute);
 }

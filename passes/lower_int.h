@@ -88,6 +88,7 @@ cy_expr cy_lower_at(cy_kb *b, cy_val v, const cy_expr *idx);
 cy_expr cy_lower_def(cy_kb *b, cy_val v, const cy_expr *idx);
 /* The kernel's result: element idx of target, given that anchor's element is `value`, stored to target's place. */
 void cy_lower_finish(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx, cy_expr value);
+void cy_lower_read_symbols(cy_lowering *l, cy_val v);               /* sets the symbols whose value stands in v */
 void cy_lower_steps(cy_lowering *l, cy_block block);                /* appends the steps of all nodes of a block */
 
 /* ---- lower_expr.c, lower_index.c, lower_reduce.c: expressions of one output element ---- */

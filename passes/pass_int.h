@@ -26,6 +26,8 @@ int cy_pass_sweep(cy_pass *p);
 int cy_pass_half(cy_pass *p);
 int cy_pass_cse(cy_pass *p);
 int cy_pass_simplify(cy_pass *p);
+int cy_pass_quantised(cy_pass *p);
+int cy_pass_requantise(cy_pass *p);
 int cy_pass_recognise(cy_pass *p);
 int cy_pass_attention(cy_pass *p);
 int cy_pass_attention_plain(cy_pass *p);

@@ -23,7 +23,7 @@ typedef struct cy_pass_options {
   const char *dump_dir;   /* where NN-PASS.txt go; NULL: the working directory */
   bool plain_attention;   /* attention becomes products and softmax; always so at level 0 */
   struct cy_quant *quant; /* quantise.h; NULL: nothing is quantised */
-  bool native_half;       /* the target computes in half precision: half graphs stay as they are */
+  bool half_factors;      /* the target multiplies f16 and bf16 and adds up in f32: products keep half operands */
   bool verify;            /* check every invariant after every pass; a violation is a bug in the pass */
 } cy_pass_options;
 

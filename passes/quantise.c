@@ -78,6 +78,8 @@ static bool only_inside(const placer *s, cy_val v) {
   return true;
 }
 
+static const cy_quant_tensor *q_tensor(const placer *s, cy_val v) { return &s->q->tensor[s->tensor[v] - 1]; }
+
 static void add_tensor(placer *s, cy_val v) {
   cy_quant *q = s->q;
   const char *name = cy_str_text(s->g, cy_value_of(s->g, v)->name);
@@ -183,6 +185,82 @@ static void list_layers(placer *s) {
   }
 }
 
+/* The node that v's integers can be had from by doing the same with integers; NULL: none. */
+static const cy_node_info *mover_of(const placer *s, cy_val v) {
+  cy_node d = def_here(s, v);
+  const cy_node_info *n = d ? cy_node_of(s->g, d) : NULL;
+  if (!n || !moves(n) || n->out[0] != v)
+    return NULL;
+  if (n->op == CY_OP_pad && n->nin > 1 && n->in[1] && !cy_splat_is(s->g, n->in[1], 0))
+    return NULL;
+  for (uint32_t k = 0; k < data_inputs(n); k++)
+    if (!s->tensor[n->in[k]])
+      return NULL;
+  return n;
+}
+
+/* Does op n leave channels along axis 1 whole, so that a factor per channel passes through it? */
+static bool keeps_channels(const placer *s, const cy_node_info *n) {
+  const cy_type *x = cy_type_of(s->g, n->in[0]), *y = cy_type_of(s->g, n->out[0]);
+  if (x->rank < 3 || y->rank != x->rank)
+    return false;
+  if (n->op == CY_OP_concat)
+    return cy_attr_get_int(n, CY_ATTR_axis, 0) == 1;
+  return (n->op == CY_OP_pool_max || n->op == CY_OP_pad || n->op == CY_OP_resize || n->op == CY_OP_slice ||
+          n->op == CY_OP_identity) && x->dim[1] == y->dim[1];
+}
+
+/* The axis along which tensor t may be balanced, as far as it and its readers are concerned; -1: none. */
+static int balance_axis(const placer *s, uint32_t t) {
+  const cy_quant *q = s->q;
+  const cy_type *x = cy_type_of(s->g, q->tensor[t].value);
+  int axis = -1;
+  for (uint32_t i = 0; i < q->nlayers; i++)
+    if (q->layer[i].input == q->tensor[t].value && !q->layer[i].keep) {
+      int at = cy_node_of(s->g, q->layer[i].node)->op == CY_OP_matmul ? x->rank - 1 : 1;
+      if (axis >= 0 && at != axis)
+        return -1;
+      axis = at;
+    }
+  return axis >= 0 ? axis : x->rank >= 3 ? 1 : -1;
+}
+
+/* Channels, and what each tensor is made of; groups of movers are balanced along axis 1, all of them or none. */
+static void describe_tensors(placer *s) {
+  cy_quant *q = s->q;
+  for (uint32_t t = 0; t < q->ntensors; t++) {
+    cy_quant_tensor *x = &q->tensor[t];
+    const cy_node_info *n = mover_of(s, x->value);
+    x->axis = balance_axis(s, t);
+    if (n) {
+      x->nfrom = data_inputs(n);
+      x->from = CY_NEW_ARRAY(q->arena, uint32_t, x->nfrom);
+      for (uint32_t k = 0; k < x->nfrom; k++)
+        x->from[k] = s->tensor[n->in[k]] - 1;
+      x->joins = n->op == CY_OP_concat;
+      x->axis = x->axis == 1 && keeps_channels(s, n) ? 1 : -1;
+    }
+  }
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (uint32_t t = 0; t < q->ntensors; t++)
+      for (uint32_t k = 0; k < q->tensor[t].nfrom; k++) {
+        cy_quant_tensor *a = &q->tensor[t], *b = &q->tensor[q->tensor[t].from[k]];
+        bool both = a->axis == 1 && b->axis == 1;
+        changed |= !both && (a->axis >= 0 || b->axis >= 0);
+        if (!both)
+          a->axis = b->axis = -1;
+      }
+  }
+  for (uint32_t t = 0; t < q->ntensors; t++) {
+    cy_quant_tensor *x = &q->tensor[t];
+    int64_t n = 0;
+    if (x->axis >= 0 && (!cy_dim_is_const(s->g, cy_type_of(s->g, x->value)->dim[x->axis], &n) || n < 1))
+      x->axis = -1; /* its group has the same channels, known or not */
+    x->channels = x->axis >= 0 ? (uint32_t)n : 1;
+  }
+}
+
 /* Every tensor that the layers which are not kept in float give rise to; their ranges are those known before. */
 static void list_tensors(placer *s) {
   cy_quant *q = s->q;
@@ -196,6 +274,8 @@ static void list_tensors(placer *s) {
   for (uint32_t k = 0; k < nknown; k++)
     if (s->tensor[known[k].value])
       q->tensor[s->tensor[known[k].value] - 1] = known[k];
+  if (q->mode == CY_QUANT_OBSERVE)
+    describe_tensors(s);
 }
 
 /* ---- scales ----------------------------------------------------------------------------------------------------- */
@@ -224,20 +304,6 @@ static bool unite(placer *s, uint32_t a, uint32_t b, bool always) {
   return true;
 }
 
-/* The node that v's integers can be had from by doing the same with integers; NULL: none. */
-static const cy_node_info *mover_of(const placer *s, cy_val v) {
-  cy_node d = def_here(s, v);
-  const cy_node_info *n = d ? cy_node_of(s->g, d) : NULL;
-  if (!n || !moves(n) || n->out[0] != v)
-    return NULL;
-  if (n->op == CY_OP_pad && n->nin > 1 && n->in[1] && !cy_splat_is(s->g, n->in[1], 0))
-    return NULL;
-  for (uint32_t k = 0; k < data_inputs(n); k++)
-    if (!s->tensor[n->in[k]])
-      return NULL;
-  return n;
-}
-
 static void share_scales(placer *s) {
   cy_quant *q = s->q;
   for (uint32_t t = 0; t < q->ntensors; t++)
@@ -245,7 +311,7 @@ static void share_scales(placer *s) {
   for (uint32_t t = 0; t < q->ntensors; t++) {
     const cy_node_info *n = mover_of(s, q->tensor[t].value);
     for (uint32_t k = 0; n && k < data_inputs(n); k++)
-      unite(s, t, s->tensor[n->in[k]] - 1, n->op != CY_OP_concat);
+      unite(s, t, s->tensor[n->in[k]] - 1, n->op != CY_OP_concat || q->tensor[t].balance);
   }
 }
 
@@ -274,6 +340,27 @@ static cy_val rescale(cy_graph *g, cy_op op, cy_val x, cy_val scale, cy_val zero
   return cy_build(g, op, in, zero ? 3 : 2, a, op == CY_OP_quantize ? 3 : 2, &type, 1);
 }
 
+/* A tensor's balance (or what is multiplied by to divide by it), shaped to broadcast. */
+static cy_val factors(placer *s, const cy_quant_tensor *x, bool inverse) {
+  cy_graph *g = s->g;
+  int rank = cy_type_of(g, x->value)->rank - x->axis;
+  cy_dim dims[CY_MAX_RANK] = {cy_dim_const(g, x->channels)};
+  for (int i = 1; i < rank; i++)
+    dims[i] = cy_dim_const(g, 1);
+  cy_type type = cy_type_make(CY_F32, rank, dims);
+  cy_val v;
+  float *f = cy_const_new(g, &type, &v);
+  for (uint32_t c = 0; c < x->channels; c++)
+    f[c] = inverse ? 1 / x->balance[c] : x->balance[c];
+  return v;
+}
+
+/* x quantised, and dequantised again: what readers of the balanced tensor get. */
+static cy_val quantised(placer *s, const cy_quant_tensor *x, cy_val scale, cy_val zero) {
+  cy_val v = x->balance ? cy_build_binary(s->g, CY_OP_mul, x->value, factors(s, x, true)) : x->value;
+  return rescale(s->g, CY_OP_quantize, v, scale, zero, 0, CY_U8);
+}
+
 /* v's integers made of those of its node's inputs, where these have the same scale; else 0. */
 static cy_val moved(placer *s, uint32_t t, cy_val zero) {
   cy_graph *g = s->g;
@@ -298,13 +385,27 @@ static cy_val moved(placer *s, uint32_t t, cy_val zero) {
   return cy_build(g, (cy_op)n->op, in, nin, n->attrs, n->nattrs, typed ? types : NULL, typed ? n->nout : 0);
 }
 
-/* Has every reader of `from` in the graph as it was, but the model's outputs and block results, read `to`. */
-static void redirect(placer *s, cy_val from, cy_val to) {
+static bool is_layer(const placer *s, cy_node id) {
+  for (uint32_t i = 0; i < s->q->nlayers; i++)
+    if (s->q->layer[i].node == id)
+      return !s->q->layer[i].keep;
+  return false;
+}
+
+/* Has every reader of tensor t's value in the graph as it was, but the model's outputs and block results, read the integers'
+ * value: layers as it is, as their weights have the balance, others multiplied by that. */
+static void redirect(placer *s, uint32_t t, cy_val to) {
+  cy_graph *g = s->g;
+  cy_val from = s->q->tensor[t].value, plain = to;
+  if (s->q->tensor[t].balance) {
+    build_behind(s, from);
+    plain = cy_build_binary(g, CY_OP_mul, to, factors(s, &s->q->tensor[t], false));
+  }
   for (uint32_t i = s->uses.start[from]; i < s->uses.start[from + 1]; i++) {
-    cy_node_info *n = s->uses.list[i] ? cy_node_of(s->g, s->uses.list[i]) : NULL;
+    cy_node_info *n = s->uses.list[i] ? cy_node_of(g, s->uses.list[i]) : NULL;
     for (uint32_t k = 0; n && k < n->nin; k++)
       if (n->in[k] == from)
-        n->in[k] = to;
+        n->in[k] = is_layer(s, s->uses.list[i]) ? to : plain;
   }
 }
 
@@ -331,7 +432,7 @@ static void build_tensors(placer *s, cy_val *out_floats) {
     cy_val sv = cy_build_scalar(s->g, CY_F32, scale), zv = cy_build_scalar_int(s->g, CY_U8, zero);
     s->ints[t] = moved(s, t, zv);
     if (!s->ints[t])
-      s->ints[t] = rescale(s->g, CY_OP_quantize, q->tensor[t].value, sv, zv, 0, CY_U8);
+      s->ints[t] = quantised(s, &q->tensor[t], sv, zv);
     out_floats[t] = rescale(s->g, CY_OP_dequantize, s->ints[t], sv, zv, 0, CY_F32);
   }
 }
@@ -339,10 +440,32 @@ static void build_tensors(placer *s, cy_val *out_floats) {
 /* The weights of layer l as dequantize(s8 constant), built in front of it. */
 static cy_val integer_weights(placer *s, const cy_quant_layer *l) {
   const cy_node_info *n = cy_node_of(s->g, l->node);
-  cy_val scale, w = cy_quant_weights(s->p, n, &scale);
+  cy_val scale, w = cy_quant_weights(s->p, n, q_tensor(s, l->input)->balance, &scale);
   cy_build_before(s->g, l->node);
   cy_rewrite_origin(s->p, n);
   return rescale(s->g, CY_OP_dequantize, w, scale, 0, cy_quant_weight_axis(s->g, n), CY_F32);
+}
+
+static cy_val channel_constant(placer *s, const cy_node_info *n, const float *values, uint32_t count) {
+  cy_dim d = cy_dim_const(s->g, count);
+  cy_type type = cy_type_make(CY_F32, 1, &d);
+  return cy_quant_along_channels(
+      s->g, n, cy_build_const(s->g, &type, cy_arena_copy(cy_graph_arena(s->g), values, count * sizeof *values),
+                              count * sizeof *values));
+}
+
+/* Adds the mean of what rounding changed back: to the bias behind the layer where that is a constant. */
+static void correct_bias(placer *s, const cy_quant_layer *l) {
+  cy_graph *g = s->g;
+  cy_val y = cy_node_of(g, l->node)->out[0];
+  cy_node user = s->uses.start[y + 1] - s->uses.start[y] == 1 ? s->uses.list[s->uses.start[y]] : 0;
+  cy_node_info *add = user ? cy_node_of(g, user) : NULL;
+  if (!add || add->op != CY_OP_add || add->in[0] != y || !cy_value_is_const(g, add->in[1]))
+    return;
+  cy_build_before(g, user);
+  cy_rewrite_origin(s->p, add);
+  add->in[1] = cy_build_binary(g, CY_OP_add, add->in[1], channel_constant(s, cy_node_of(g, l->node), l->correct, l->channels));
+  cy_pass_count(s->p, "biases corrected", 1);
 }
 
 static void apply(placer *s) {
@@ -351,18 +474,20 @@ static void apply(placer *s) {
   cy_val *floats = CY_NEW_ARRAY(s->p->scratch, cy_val, q->ntensors + 1);
   build_tensors(s, floats);
   for (uint32_t t = 0; t < q->ntensors; t++)
-    redirect(s, q->tensor[t].value, floats[t]);
+    redirect(s, t, floats[t]);
   for (uint32_t i = 0; i < q->nlayers; i++) {
     if (q->layer[i].keep)
       continue;
     cy_val w = integer_weights(s, &q->layer[i]);
     cy_node_of(s->g, q->layer[i].node)->in[1] = w;
+    if (q->layer[i].correct)
+      correct_bias(s, &q->layer[i]);
     cy_pass_count(s->p, "layers", 1);
   }
   cy_pass_count(s->p, "tensors", q->ntensors);
 }
 
-/* ---- the pass --------------------------------------------------------------------------------------------------- */
+/* ---- measuring -------------------------------------------------------------------------------------------------- */
 
 static uint32_t add_output(placer *s, const char *what, uint32_t number, cy_val v) {
   const cy_port_info *ports;
@@ -372,6 +497,49 @@ static uint32_t add_output(placer *s, const char *what, uint32_t number, cy_val 
   cy_graph_add_output(s->g, name, v);
   return at;
 }
+
+static cy_val sum_all(cy_graph *g, cy_val x, int but) {
+  int64_t axes[CY_MAX_RANK];
+  uint32_t n = 0;
+  for (int i = 0; i < cy_type_of(g, x)->rank; i++)
+    if (i != but)
+      axes[n++] = i;
+  return cy_build_reduce(g, CY_OP_reduce_sum, x, axes, n, false);
+}
+
+/* Layer i once more, quantised by itself, and how its output differs. */
+static void measure_layer(placer *s, uint32_t i) {
+  cy_graph *g = s->g;
+  cy_quant_layer *l = &s->q->layer[i];
+  const cy_node_info *n = cy_node_of(g, l->node);
+  const cy_quant_tensor *x = &s->q->tensor[root(s, s->tensor[l->input] - 1)];
+  float scale;
+  int zero, axis = cy_quant_out_axis(g, n);
+  cy_quant_u8(x->low, x->high, &scale, &zero);
+  cy_val w = integer_weights(s, l);
+  build_behind(s, n->out[0]);
+  cy_val sv = cy_build_scalar(g, CY_F32, scale), zv = cy_build_scalar_int(g, CY_U8, zero);
+  cy_val in[2] = {rescale(g, CY_OP_dequantize, quantised(s, q_tensor(s, l->input), sv, zv), sv, zv, 0, CY_F32), w};
+  cy_val y = cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
+  cy_val d = cy_build_binary(g, CY_OP_sub, y, n->out[0]), sums[3];
+  const cy_dim one = cy_dim_const(g, 1), count = cy_type_elems(g, cy_type_of(g, n->out[0]));
+  sums[0] = sum_all(g, cy_build_binary(g, CY_OP_mul, d, d), -1);
+  sums[1] = sum_all(g, cy_build_binary(g, CY_OP_mul, n->out[0], n->out[0]), -1);
+  sums[2] = cy_build_cast(g, cy_build_dim_scalar(g, cy_dim_div(g, count, cy_dim_const(g, l->channels))), CY_F32);
+  for (int k = 0; k < 3; k++)
+    sums[k] = cy_build_reshape(g, sums[k], &one, 1);
+  l->output = add_output(s, "sums", i, cy_build_concat(g, sums, 3, 0));
+  add_output(s, "differences", i, sum_all(g, d, axis));
+}
+
+static void measure(placer *s) {
+  share_scales(s);
+  for (uint32_t i = 0; i < s->q->nlayers; i++)
+    if (!s->q->layer[i].keep)
+      measure_layer(s, i);
+}
+
+/* ---- the pass --------------------------------------------------------------------------------------------------- */
 
 static void observe(placer *s) {
   for (uint32_t t = 0; t < s->q->ntensors; t++)
@@ -401,6 +569,12 @@ int cy_pass_quantise(cy_pass *p) {
   cy_quant *q = p->options->quant;
   if (!q)
     return 0;
+  if (q->mode == CY_QUANT_DYNAMIC) {
+    cy_quant_dynamic(p, q);
+    cy_build_in(p->g, 1);
+    cy_graph_sweep(p->g);
+    return 0;
+  }
   placer s = {.p = p, .g = p->g, .q = q};
   start(&s);
   if (q->mode == CY_QUANT_OBSERVE)
@@ -408,7 +582,9 @@ int cy_pass_quantise(cy_pass *p) {
   list_tensors(&s);
   if (q->mode == CY_QUANT_OBSERVE)
     observe(&s);
-  else if (q->mode == CY_QUANT_STATIC)
+  else if (q->mode == CY_QUANT_MEASURE)
+    measure(&s);
+  else
     apply(&s);
   cy_build_in(p->g, 1);
   cy_graph_sweep(p->g);

@@ -19,12 +19,19 @@
 
 typedef enum cy_quant_mode { CY_QUANT_OBSERVE, CY_QUANT_MEASURE, CY_QUANT_STATIC, CY_QUANT_DYNAMIC } cy_quant_mode;
 
-/* An activation: u8, one scale and zero point. */
+/* An activation: u8, one scale and zero point. Where channels differ much in range, they are brought closer together first:
+ * the tensor holds x / balance[channel], and the weights of its readers are multiplied by balance[channel]. */
 typedef struct cy_quant_tensor {
   cy_val value;
   const char *name;  /* for people; ONNX's where it has one */
   uint32_t output;   /* OBSERVE: number of the model output that carries it */
-  double low, high;  /* its range, chosen by the caller; low <= 0 <= high is made so when used */
+  int axis;          /* of its channels; -1: its channels can't be balanced */
+  uint32_t channels; /* along axis; 1 where that is -1 */
+  uint32_t *from, nfrom;        /* tensors (by index) whose integers it is made of by moving them */
+  bool joins;                   /* .. by putting their channels behind one another */
+  double *most;                 /* [channels], the caller's: largest magnitude of each */
+  const float *balance;         /* [channels]; NULL: all 1 */
+  double low, high;  /* the range of x / balance, chosen by the caller; 0 is always inside when used */
 } cy_quant_tensor;
 
 typedef struct cy_quant_layer {
@@ -35,7 +42,9 @@ typedef struct cy_quant_layer {
   uint32_t channels;     /* of its output */
   double macs;           /* multiplications per run; 0: depends on the inputs' sizes */
   double elements;       /* read and written, likewise */
-  uint32_t output;       /* MEASURE: number of the first of three model outputs: error, reference, difference per channel */
+  bool depthwise;        /* a filter per channel */
+  uint32_t output;       /* MEASURE: number of the first of two model outputs, f32: [3] the sum of squared differences, that of
+                            squared values, elements per channel; [channels] the sums of differences */
   double error;          /* of its output when quantised alone, relative RMS; < 0: not measured */
   const float *correct;  /* per channel, added to the output; NULL: none */
   const char *keep;      /* why it stays in float; NULL: it is quantised */
@@ -53,6 +62,8 @@ typedef struct cy_quant {
 void cy_quant_init(cy_quant *q, cy_quant_mode mode);
 void cy_quant_deinit(cy_quant *q);
 
+/* Sets `balance` of all tensors from `most`. */
+void cy_quant_balance(cy_quant *q);
 /* Scale and zero point of a u8 tensor of this range. */
 void cy_quant_u8(double low, double high, float *out_scale, int *out_zero);
 /* Symmetric s8 by channel: `values` is [outer][channels][inner]; out_scale[channels], out has as many elements as values. */

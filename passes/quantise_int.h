@@ -11,9 +11,12 @@ bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *
 int cy_quant_out_axis(const cy_graph *g, const cy_node_info *n);    /* of the output: channels */
 int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n); /* of the weights: output channels */
 void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out);
-/* The weights of n as s8 constant and a scale per output channel, f32[channels]. */
-cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, cy_val *out_scale);
+/* The weights of n, times balance[input channel] unless NULL, as s8 constant and a scale per output channel. */
+cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance, cy_val *out_scale);
 /* c[channels] shaped to broadcast against n's output. */
 cy_val cy_quant_along_channels(cy_graph *g, const cy_node_info *n, cy_val c);
+
+/* ---- quantise_dynamic.c ---- */
+void cy_quant_dynamic(cy_pass *p, cy_quant *q);
 
 #endif

@@ -82,6 +82,7 @@ void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out
                           .shape = shape_text(q, n, d, w->rank),
                           .input = n->in[0],
                           .channels = (uint32_t)d[axis],
+                          .depthwise = n->op == CY_OP_conv && d[1] == 1 && d[0] > 1,
                           .error = -1};
   if (!all_finite(&cy_value_of(g, n->in[1])->data))
     out->keep = "weights are not finite";
@@ -120,7 +121,27 @@ void cy_quant_s8(const void *values, uint64_t outer, uint64_t channels, uint64_t
     }
 }
 
-cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, cy_val *out_scale) {
+/* A copy of the weights with each input channel multiplied. */
+static const void *balanced(cy_pass *p, const cy_node_info *n, const int64_t *d, int rank, const float *balance) {
+  const cy_data *data = &cy_value_of(p->g, n->in[1])->data;
+  const cy_data_f32 *w = data->bytes;
+  uint64_t count = data->size / sizeof *w;
+  float *out = CY_NEW_ARRAY(p->scratch, float, count + 1);
+  bool is_conv = n->op == CY_OP_conv;
+  uint64_t depth = (uint64_t)d[is_conv ? 1 : rank - 2], inner = 1, group = is_conv ? (uint64_t)cy_attr_get_int(n, CY_ATTR_group, 1) : 1;
+  for (int i = is_conv ? 2 : rank - 1; i < rank; i++)
+    inner *= (uint64_t)d[i];
+  uint64_t per_group = is_conv ? (uint64_t)d[0] / group : 1;
+  for (uint64_t i = 0; i < count; i++) {
+    uint64_t row = i / inner, c = row % depth;
+    if (is_conv)
+      c += row / depth / per_group * depth;
+    out[i] = w[i] * balance[c];
+  }
+  return out;
+}
+
+cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance, cy_val *out_scale) {
   cy_graph *g = p->g;
   const cy_type *w = cy_type_of(g, n->in[1]);
   int axis = cy_quant_weight_axis(g, n);
@@ -133,7 +154,8 @@ cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, cy_val *out_scale) {
   cy_val v;
   int8_t *to = cy_const_new(g, &ints, &v);
   float *scale = cy_const_new(g, &scales, out_scale);
-  cy_quant_s8(cy_value_of(g, n->in[1])->data.bytes, outer, (uint64_t)d[axis], inner, scale, to);
+  const void *from = cy_value_of(g, n->in[1])->data.bytes;
+  cy_quant_s8(balance ? balanced(p, n, d, w->rank, balance) : from, outer, (uint64_t)d[axis], inner, scale, to);
   return v;
 }
 

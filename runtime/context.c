@@ -9,8 +9,9 @@
  * (cyrt.h).
  */
 #define _GNU_SOURCE
-#include "cyrt.h"
+#include "values.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -35,6 +36,7 @@ struct cyrt_context {
   uint64_t arena_capacity;
   input_state *inputs;
   const void **pointers; /* frame.inputs */
+  cyto_value *given;     /* inputs that are strings or no tensors, as bound; none where the model has numbers only */
   output_state *outputs;
   int32_t *symbol_input, *symbol_axis; /* where each input symbol's value came from; input -1: from nowhere yet */
   int32_t planned, placed, ran;
@@ -119,6 +121,8 @@ static int32_t context_output_alloc(cyrt_frame *frame, uint32_t index, const int
   if (rank != port->rank)
     return cyrt_fail(frame, CYTO_RUNTIME_FAILURE, "output '%s': has rank %lld, expected %lld", port->name,
                      (long long)rank, (long long)port->rank);
+  if (port->dtype == CYTO_STRING)
+    elem_bytes = sizeof(cyto_string); /* what the numbers become when the run ends */
   count = cyrt_count((int32_t)rank, dims);
   if (count < 0 || __builtin_mul_overflow(count, elem_bytes, &bytes))
     return cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "output '%s': the size of %s overflows", port->name,
@@ -204,6 +208,7 @@ static uint64_t context_layout(const cyrt_model *code, cyto_context *context) {
   } while (0)
   TABLE(context->inputs, code->n_inputs);
   TABLE(context->pointers, code->n_inputs);
+  TABLE(context->given, code->texts ? code->n_inputs : 0);
   TABLE(context->outputs, code->n_outputs);
   TABLE(context->symbol_input, code->n_input_syms);
   TABLE(context->symbol_axis, code->n_input_syms);
@@ -273,6 +278,10 @@ cyto_status cyto_context_create(cyto_model *model, const cyto_options *options, 
   context->frame.weights = model->weights;
   context->frame.context = context;
   cyrt_model_retain(model);
+  if (model->code->texts && !(context->head.values = cyrt_values_create(context, model->code->texts))) {
+    cyto_context_destroy(context);
+    return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the model's strings");
+  }
   cyto_status status =
       model->code->device ? context_device(context, options, error) : context_pool(context, options, error);
   if (status)
@@ -290,6 +299,7 @@ void cyto_context_destroy(cyto_context *context) {
   cyto_allocator allocator = context->allocator;
   if (context->device)
     code->device->close(context->device);
+  cyrt_values_destroy(context->head.values);
   for (uint32_t i = 0; i < code->n_outputs; i++)
     memory_give(&allocator, context->outputs[i].own, context->outputs[i].own_bytes);
   for (uint32_t i = 0; i < code->n_dynamic; i++)
@@ -363,11 +373,11 @@ cyto_status cyto_bind_input(cyto_context *context, int32_t index, int32_t dtype,
     context->pointers[index] = NULL;
     return CYTO_OK;
   }
+  if (port->type)
+    return cyrt_error_set(error, CYTO_DTYPE_MISMATCH, "input '%s': is no tensor, bind it by cyto_bind_value()", port->name);
   if (dtype != port->dtype)
     return cyrt_error_set(error, CYTO_DTYPE_MISMATCH, "input '%s': expected %s, found %s", port->name,
                           cyto_dtype_name(port->dtype), cyto_dtype_name(dtype));
-  if (dtype == CYTO_STRING)
-    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "input '%s': string tensors cannot be bound", port->name);
   if ((status = check_shape(context, port, rank, dims, error)) ||
       (status = check_alignment(data, port, "input", error)))
     return status;
@@ -375,7 +385,35 @@ cyto_status cyto_bind_input(cyto_context *context, int32_t index, int32_t dtype,
     return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "input '%s': no data, and the input is not optional",
                           port->name);
   context->pointers[index] = data ? data : no_elements;
+  if (dtype == CYTO_STRING)
+    context->given[index] = (cyto_value){.tensor = {.data = (void *)data}};
   input_set_shape(context, index, rank, dims);
+  return CYTO_OK;
+}
+
+cyto_status cyto_bind_value(cyto_context *context, int32_t index, const cyto_value *value, cyto_error *error) {
+  const cyrt_model *code = context->model->code;
+  char where[160];
+  cyrt_error_clear(error);
+  cyto_status status = check_index(index, code->n_inputs, "input", error);
+  if (status)
+    return status;
+  const cyrt_port *port = &code->inputs[index];
+  if (!value || (!port->type && value->kind == CYTO_TENSOR)) {
+    const cyto_tensor *t = value ? &value->tensor : NULL;
+    if (!t && !(port->flags & CYRT_PORT_OPTIONAL))
+      return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "input '%s': no value, and the input is not optional", port->name);
+    return t ? cyto_bind_input(context, index, t->dtype, t->rank, t->dims, t->data, error)
+             : cyto_bind_input(context, index, port->dtype, 0, NULL, NULL, error);
+  }
+  cyto_port shown;
+  cyrt_port_describe(code, port, 1, &shown);
+  snprintf(where, sizeof where, "input '%s'", port->name);
+  if ((status = cyrt_value_check(value, shown.type, where, error)))
+    return status;
+  context->given[index] = *value;
+  context->pointers[index] = no_elements;
+  input_set_shape(context, index, 0, NULL);
   return CYTO_OK;
 }
 
@@ -384,6 +422,9 @@ cyto_status cyto_bind_output(cyto_context *context, int32_t index, void *data, u
   cyto_status status = check_index(index, context->model->code->n_outputs, "output", error);
   if (status || (status = check_alignment(data, &context->model->code->outputs[index], "output", error)))
     return status;
+  if (data && context->model->code->outputs[index].type)
+    return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "output '%s': is no tensor: its memory is the context's",
+                          context->model->code->outputs[index].name);
   context->outputs[index].bound = data;
   context->outputs[index].bound_bytes = data ? capacity : 0;
   context->placed = context->ran = 0;
@@ -430,6 +471,9 @@ static cyto_status read_symbols(cyto_context *context, cyto_error *error) {
       char text[CYRT_DIMS_TEXT];
       cyto_port shown;
       cyrt_port_describe(code, port, 1, &shown);
+      if (port->type)
+        return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "input '%s' is not bound, bind it by cyto_bind_value()",
+                              port->name);
       status =
           cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "input '%s' is not bound: expected %s %s", port->name,
                          cyto_dtype_name(port->dtype), cyrt_dims_text(port->rank, shown.dims, shown.dim_names, text));
@@ -466,7 +510,7 @@ static int64_t output_bytes(const cyto_context *context, uint32_t index, cyto_er
   const cyrt_port *port = &context->model->code->outputs[index];
   const cyrt_output *output = &context->frame.outputs[index];
   char text[CYRT_DIMS_TEXT];
-  int64_t bytes = cyto_tensor_bytes(port->dtype, port->rank, output->dims);
+  int64_t bytes = port->type ? (int64_t)sizeof(int32_t) : cyto_tensor_bytes(port->dtype, port->rank, output->dims);
   if (bytes < 0)
     cyrt_error_set(error, CYTO_SHAPE_MISMATCH, "output '%s': the inputs' shapes give it the impossible shape %s",
                    port->name, cyrt_dims_text(port->rank, output->dims, NULL, text));
@@ -539,12 +583,45 @@ cyto_status cyto_context_prepare(cyto_context *context, cyto_error *error) {
   return context_prepare(context, error);
 }
 
+/* Strings and what is no tensor become numbers of the store, which is new with every run. */
+static cyto_status values_enter(cyto_context *context, cyto_error *error) {
+  const cyrt_model *code = context->model->code;
+  struct cyrt_values *v = context->head.values;
+  cyrt_values_reset(v);
+  for (uint32_t i = 0; i < code->n_inputs; i++) {
+    const cyrt_port *port = &code->inputs[i];
+    int32_t *numbers = NULL;
+    if (!context->pointers[i] || (port->dtype != CYTO_STRING && !port->type))
+      continue;
+    if (!port->type)
+      numbers = cyrt_strings_enter(v, context->given[i].tensor.data, cyrt_count(port->rank, context->inputs[i].dims));
+    else if ((numbers = v->api->alloc(v, sizeof *numbers)))
+      *numbers = cyrt_value_enter(v, &context->given[i]);
+    if (!numbers || (port->type && *numbers < 0))
+      return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "input '%s': no memory for its strings or objects", port->name);
+    context->pointers[i] = numbers;
+  }
+  return CYTO_OK;
+}
+
+static void strings_leave(cyto_context *context) {
+  const cyrt_model *code = context->model->code;
+  for (uint32_t i = 0; i < code->n_outputs; i++)
+    if (code->outputs[i].dtype == CYTO_STRING)
+      cyrt_strings_leave(context->head.values, context->frame.outputs[i].ptr,
+                         cyrt_count(code->outputs[i].rank, context->frame.outputs[i].dims));
+}
+
 cyto_status cyto_run(cyto_context *context, cyto_error *error) {
   cyrt_error_clear(error);
   context->ran = 0;
   cyto_status status = context->placed ? CYTO_OK : context_prepare(context, error);
+  if (!status && context->head.values)
+    status = values_enter(context, error);
   if (!status)
     status = call_code(context, context->model->code->run, "running", error);
+  if (!status && context->head.values)
+    strings_leave(context);
   context->ran = !status;
   return status;
 }
@@ -557,6 +634,8 @@ cyto_status cyto_output(cyto_context *context, int32_t index, cyto_tensor *out_t
     return status;
   const cyrt_port *port = &code->outputs[index];
   const cyrt_output *output = &context->frame.outputs[index];
+  if (port->type)
+    return cyrt_error_set(error, CYTO_DTYPE_MISMATCH, "output '%s': is no tensor, read it by cyto_output_value()", port->name);
   if (!context->ran && (!context->placed || (port->flags & CYRT_PORT_DYNAMIC)))
     return cyrt_error_set(error, CYTO_NOT_READY, "output '%s': not known before %s", port->name,
                           port->flags & CYRT_PORT_DYNAMIC ? "cyto_run()" : "cyto_context_prepare() or cyto_run()");
@@ -567,6 +646,24 @@ cyto_status cyto_output(cyto_context *context, int32_t index, cyto_tensor *out_t
   memcpy(out_tensor->dims, output->dims, sizeof out_tensor->dims);
   out_tensor->bytes = (uint64_t)cyto_tensor_bytes(port->dtype, port->rank, output->dims);
   return CYTO_OK;
+}
+
+cyto_status cyto_output_value(cyto_context *context, int32_t index, cyto_value *out_value, cyto_error *error) {
+  const cyrt_model *code = context->model->code;
+  cyrt_error_clear(error);
+  cyto_status status = check_index(index, code->n_outputs, "output", error);
+  if (status)
+    return status;
+  const cyrt_port *port = &code->outputs[index];
+  if (!context->ran)
+    return cyrt_error_set(error, CYTO_NOT_READY, "output '%s': not known before cyto_run()", port->name);
+  memset(out_value, 0, sizeof *out_value);
+  if (!port->type)
+    return cyto_output(context, index, &out_value->tensor, error);
+  int32_t number;
+  memcpy(&number, context->frame.outputs[index].ptr, sizeof number);
+  status = cyrt_value_leave(context->head.values, number, port->type, out_value);
+  return status ? cyrt_error_set(error, status, "output '%s': %s", port->name, cyto_status_name(status)) : CYTO_OK;
 }
 
 cyto_status cyto_memory_need(cyto_model *model, const cyto_options *options, const int64_t *const *input_dims,
@@ -625,15 +722,25 @@ cyto_status cyto_run_simple(const cyrt_model *linked, cyto_context **cache, cons
   for (uint32_t i = 0; i < linked->n_inputs && !status; i++) {
     const cyrt_port *port = &linked->inputs[i];
     int64_t dims[CYTO_MAX_RANK];
+    if (port->type) {
+      status = cyto_bind_value(context, (int32_t)i, inputs[i], error);
+      continue;
+    }
     for (int32_t axis = 0; axis < port->rank; axis++)
       dims[axis] = port->dims[axis] >= 0 ? port->dims[axis] : symbols ? symbols[-1 - port->dims[axis]] : -1;
     status = cyto_bind_input(context, (int32_t)i, port->dtype, port->rank, dims, inputs[i], error);
   }
   for (uint32_t i = 0; i < linked->n_outputs && !status; i++)
-    if (context->outputs[i].bound != outputs[i] || !context->placed)
+    if (linked->outputs[i].type && !cache)
+      status = cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "output '%s': is no tensor and lives in the context: give a cache",
+                              linked->outputs[i].name);
+    else if (!linked->outputs[i].type && (context->outputs[i].bound != outputs[i] || !context->placed))
       status = cyto_bind_output(context, (int32_t)i, outputs[i], UINT64_MAX, error);
   if (!status)
     status = cyto_run(context, error);
+  for (uint32_t i = 0; i < linked->n_outputs && !status; i++)
+    if (linked->outputs[i].type && outputs[i])
+      status = cyto_output_value(context, (int32_t)i, outputs[i], error);
   if (cache)
     *cache = context;
   else

@@ -10,7 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, WORKERS = 512 };
+enum {
+  ATTRIBUTE_MAJOR = 75,
+  ATTRIBUTE_MINOR = 76,
+  ATTRIBUTE_SHARED_BYTES = 8, /* of a function: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
+  UNASKED_SHARED = 48 << 10,
+  WORKERS = 512
+};
 
 cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cyto_error *error) {
   return cyrt_cuda_check(&shared->driver, shared->driver.context_push(device->context), "cuCtxPushCurrent", error);
@@ -80,6 +86,14 @@ static cyto_status load_images(cuda_shared *shared, cuda_device *device, const c
   return status;
 }
 
+/* More shared memory than every device gives without being asked. */
+static cyto_status allow_shared(cuda_shared *shared, const cuda_device *device, uint32_t kernel, cyto_error *error) {
+  const cyrt_cuda_model *code = shared->model->device_data;
+  int32_t bytes = (int32_t)code->kernels[kernel].shared_bytes;
+  cuda_code got = shared->driver.function_attribute(device->functions[kernel], ATTRIBUTE_SHARED_BYTES, bytes);
+  return cyrt_cuda_check(&shared->driver, got, "cuFuncSetAttribute (shared memory of a block)", error);
+}
+
 /* Kernels of the same images stand anywhere in the table: the module is that of the first one with them. */
 static cyto_status load_kernels(cuda_shared *shared, cuda_device *device, cyto_error *error) {
   const cyrt_cuda_model *code = shared->model->device_data;
@@ -97,6 +111,8 @@ static cyto_status load_kernels(cuda_shared *shared, cuda_device *device, cyto_e
       module_of[i] = device->modules[device->n_modules - 1];
     cuda_code found = shared->driver.module_function(&device->functions[i], module_of[i], k->name);
     status = cyrt_cuda_check(&shared->driver, found, "cuModuleGetFunction", error);
+    if (!status && k->shared_bytes > UNASKED_SHARED)
+      status = allow_shared(shared, device, i, error);
   }
   free(module_of);
   return status;

@@ -311,8 +311,8 @@ int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *sl
                      k->name, (long long)blocks, (long long)k->slots);
   for (uint32_t i = 0; i < k->slots; i++)
     params[i] = (void *)(uintptr_t)&slots[i];
-  cuda_code code = driver->launch(state->device->functions[kernel], (uint32_t)blocks, 1, 1, k->threads, 1, 1, 0,
-                                  state->stream, params, NULL);
+  cuda_code code = driver->launch(state->device->functions[kernel], (uint32_t)blocks, 1, 1, k->threads, 1, 1,
+                                  k->shared_bytes, state->stream, params, NULL);
   return code ? cyrt_cuda_check(driver, code, k->name, frame->error) : CYTO_OK;
 }
 

@@ -27,6 +27,8 @@ void cyrt_error_clear(cyto_error *error);
 
 /* The alignment a pointer to elements needs, in bytes. */
 uint32_t cyrt_dtype_align(int32_t dtype);
+/* The type of tensors of these elements. */
+const cyto_type *cyrt_tensor_type(int32_t dtype);
 /* The number of elements, or -1 when a dim is negative or the product overflows. */
 int64_t cyrt_count(int32_t rank, const int64_t *dims);
 /* Prints "[batch,3,?]"; dims below zero are printed by `names` ("?" where empty or names is NULL). Returns text. */
@@ -73,6 +75,8 @@ struct cyrt_pool *cyrt_pool_custom(void *memory, cyto_parallel parallel, void *u
 
 /* ---- context.c ---- */
 
+struct cyrt_values; /* values.h */
+
 typedef struct cyrt_context_head {
   void *(*alloc)(struct cyrt_context *context, uint64_t bytes);
   void (*release)(struct cyrt_context *context, void *ptr, uint64_t bytes);
@@ -81,6 +85,7 @@ typedef struct cyrt_context_head {
   void *stash; /* what an operator found in its first call and needs in its second, see ops.c */
   uint64_t stash_bytes;
   const void *stash_tag;
+  struct cyrt_values *values; /* NULL: the model has numbers only */
 } cyrt_context_head;
 
 /* Scratch memory for operators, 64-byte aligned; NULL when there is none. */

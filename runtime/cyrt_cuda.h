@@ -29,6 +29,7 @@ typedef int32_t cuda_code; /* CUresult */
   X(cuModuleLoadData, module_load, (void **module, const void *image))                                                 \
   X(cuModuleUnload, module_unload, (void *module))                                                                     \
   X(cuModuleGetFunction, module_function, (void **function, void *module, const char *name))                           \
+  X(cuFuncSetAttribute, function_attribute, (void *function, int32_t attribute, int32_t value))                        \
   X(cuMemAlloc_v2, mem_alloc, (cuda_ptr * ptr, size_t bytes))                                                          \
   X(cuMemFree_v2, mem_free, (cuda_ptr ptr))                                                                            \
   X(cuMemGetInfo_v2, mem_info, (size_t * free, size_t * total))                                                        \

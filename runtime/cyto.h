@@ -60,10 +60,39 @@ CYTO_API const char *cyto_status_name(int32_t status);
 
 /* "float32", "int4", ...; "unknown" for a number that is no dtype. */
 CYTO_API const char *cyto_dtype_name(int32_t dtype);
-/* Bits of one element (4 for CYTO_I4, 64 for CYTO_C64); 0 for CYTO_STRING and for numbers that are no dtype. */
+/* Bits of one element (4 for CYTO_I4, 64 for CYTO_C64, those of a cyto_string for CYTO_STRING); 0 for numbers that are
+ * no dtype. */
 CYTO_API int32_t cyto_dtype_bits(int32_t dtype);
 /* Bytes of a dense tensor, sub-byte elements packed; -1 when a dim is negative or the product overflows. */
 CYTO_API int64_t cyto_tensor_bytes(int32_t dtype, int32_t rank, const int64_t *dims);
+
+/* ---- strings, sequences, maps, optional values (values.c) ---- */
+
+/* An element of a string tensor: any bytes, usually UTF-8. Of those that a model gives, text[length] is 0 as well. Those
+ * that you give may have text NULL where length is 0. */
+typedef struct cyto_string {
+  const char *text;
+  uint64_t length;
+} cyto_string;
+
+typedef struct cyto_tensor {
+  void *data; /* for CYTO_STRING: cyto_string elements */
+  uint64_t bytes;
+  int32_t dtype;
+  int32_t rank;
+  int64_t dims[CYTO_MAX_RANK];
+} cyto_tensor;
+
+/* Any value. What an input is made of is yours: it is read by cyto_run() and must be valid until then, and as long as
+ * you read outputs, whose tensors may be those of an input. What an output is made of belongs to the context and lives
+ * until its next cyto_run(), cyto_bind_*() or cyto_context_prepare(). */
+typedef struct cyto_value {
+  int32_t kind;                   /* cyto_kind */
+  cyto_tensor tensor;             /* CYTO_TENSOR; `bytes` of an input is not read */
+  const struct cyto_value *items; /* CYTO_SEQUENCE: the elements. CYTO_OPTIONAL: the value, or none. CYTO_MAP: two tensors of
+                                     rank 1 and equal length, keys (without doubles) and values */
+  uint64_t count;                 /* of items */
+} cyto_value;
 
 /* ---- models (load.c) ---- */
 
@@ -86,10 +115,11 @@ CYTO_API const char *cyto_model_compiler(const cyto_model *model);
  * name. */
 typedef struct cyto_port {
   const char *name;
-  int32_t dtype; /* cyto_dtype */
+  int32_t dtype; /* cyto_dtype; 0 for what is no tensor */
   int32_t rank;
   int64_t dims[CYTO_MAX_RANK];
   const char *dim_names[CYTO_MAX_RANK];
+  const cyto_type *type; /* kind, and what is inside; of tensors, too */
   int32_t is_optional; /* input: has a default, may stay unbound */
   int32_t is_dynamic;  /* output: its shape depends on data and is known only after running */
 } cyto_port;
@@ -146,6 +176,9 @@ CYTO_API void cyto_context_destroy(cyto_context *context);
  */
 CYTO_API cyto_status cyto_bind_input(cyto_context *context, int32_t index, int32_t dtype, int32_t rank,
                                      const int64_t *dims, const void *data, cyto_error *error);
+/* Binds an input of any kind; its type must be the port's, tensors in it are checked as cyto_bind_input() does. `value` itself is
+ * copied, what it points to is not. NULL unbinds an optional input. */
+CYTO_API cyto_status cyto_bind_value(cyto_context *context, int32_t index, const cyto_value *value, cyto_error *error);
 /* Has the output written straight to `data`, which holds `capacity` bytes. `data` NULL: the context owns the memory
  * (the default). */
 CYTO_API cyto_status cyto_bind_output(cyto_context *context, int32_t index, void *data, uint64_t capacity,
@@ -156,17 +189,12 @@ CYTO_API cyto_status cyto_bind_output(cyto_context *context, int32_t index, void
 CYTO_API cyto_status cyto_context_prepare(cyto_context *context, cyto_error *error);
 CYTO_API cyto_status cyto_run(cyto_context *context, cyto_error *error);
 
-typedef struct cyto_tensor {
-  void *data;
-  uint64_t bytes;
-  int32_t dtype;
-  int32_t rank;
-  int64_t dims[CYTO_MAX_RANK];
-} cyto_tensor;
-
 /* An output after cyto_run(); those that are not dynamic also after cyto_context_prepare(), when their data is not yet
  * written. CYTO_NOT_READY before. */
 CYTO_API cyto_status cyto_output(cyto_context *context, int32_t index, cyto_tensor *out_tensor, cyto_error *error);
+
+/* An output of any kind after cyto_run(). */
+CYTO_API cyto_status cyto_output_value(cyto_context *context, int32_t index, cyto_value *out_value, cyto_error *error);
 
 /* What a context needs, in bytes. */
 typedef struct cyto_memory {
@@ -182,7 +210,8 @@ CYTO_API cyto_status cyto_memory_need(cyto_model *model, const cyto_options *opt
                                       cyto_memory *out_memory, cyto_error *error);
 
 /* One call for a linked model, which the generated <name>_run() makes. inputs[i] and outputs[i] as for the bind
- * functions (outputs large enough: their sizes are not checked; NULL: owned by the context). `symbols` has the values
+ * functions (outputs large enough: their sizes are not checked; NULL: owned by the context); where a port is no tensor, they
+ * are a const cyto_value * and a cyto_value *, which needs a cache. `symbols` has the values
  * of the input symbols in order, NULL when every input shape is fixed. *cache keeps the context for the next call: NULL
  * before the first one, cyto_context_destroy() it after the last; with cache NULL a context is made and destroyed in
  * every call. */

@@ -10,6 +10,10 @@
  * Buffers.  Intermediate tensors live in one arena at offsets computed by plan() (again only when a symbol of the inputs
  *   changed); weights are read-only bytes of the library; tensors of data-dependent size live in dynamic slots
  *   allocated and released by generated code.
+ * Strings, sequences, maps, optional values.  Generated code sees numbers (int32_t): a string is the number of a text, a
+ *   sequence, map or optional value the number of an object in the context's store (values.h). The numbers hold for one run.
+ *   Inputs are entered into the store when a run starts, outputs are read from it when it ends; a model of tensors of
+ *   numbers alone has no store.
  * Threads.  A cyrt_frame belongs to one thread at a time. Models are immutable: any number of frames may share one.
  * Errors.  run() and plan() return 0 or a code of cyto_status (cyto.h) after filling frame->error; they never print or exit.
  */
@@ -23,7 +27,7 @@
 extern "C" {
 #endif
 
-#define CYTO_ABI_VERSION 1u
+#define CYTO_ABI_VERSION 2u
 #define CYTO_MAX_RANK 12 /* the same as CY_MAX_RANK of the compiler */
 
 /* Element types. The numbers are ONNX's TensorProto.DataType, so that files and libraries agree. */
@@ -33,6 +37,19 @@ typedef enum cyto_dtype {
   CYTO_F8E4M3FN = 17, CYTO_F8E4M3FNUZ = 18, CYTO_F8E5M2 = 19, CYTO_F8E5M2FNUZ = 20, CYTO_U4 = 21, CYTO_I4 = 22,
   CYTO_F4E2M1 = 23, CYTO_F8E8M0 = 24, CYTO_U2 = 25, CYTO_I2 = 26
 } cyto_dtype;
+
+/* What a value is. */
+typedef enum cyto_kind { CYTO_TENSOR = 0, CYTO_SEQUENCE = 1, CYTO_OPTIONAL = 2, CYTO_MAP = 3 } cyto_kind;
+
+/* Type of an input or output: seq(map(int64, float32)) is a chain of three. */
+typedef struct cyto_type {
+  int32_t kind;               /* cyto_kind */
+  int32_t dtype;              /* of a tensor's elements, of a map's keys; else 0 */
+  const struct cyto_type *of; /* of a sequence's elements, an optional's value, a map's values (a tensor type); else NULL */
+} cyto_type;
+
+/* In tables of generated code: the dtype of the numbers of objects. */
+#define CYRT_REF 27
 
 /* One argument of a kernel: a pointer, or a size. */
 typedef union cyrt_slot {
@@ -85,6 +102,7 @@ typedef struct cyrt_port {
   int32_t rank;
   const int64_t *dims; /* [rank]; >= 0: that size; < 0: symbol number -1 - d for inputs; for outputs -1: see plan()/run() */
   uint32_t flags;      /* CYRT_PORT_* */
+  const cyto_type *type; /* of what is no tensor (dtype is CYRT_REF then, rank 0); NULL: a tensor */
 } cyrt_port;
 enum {
   CYRT_PORT_DYNAMIC = 1, /* output whose shape depends on data: known only after run() */
@@ -116,6 +134,13 @@ typedef struct cyrt_device {
   int32_t (*run)(void *state, cyrt_frame *frame);
 } cyrt_device;
 
+/* The model's own texts, numbered from 0, which is the empty one. */
+typedef struct cyrt_texts {
+  uint64_t count;
+  const uint64_t *starts; /* [count + 1] in bytes; a zero, which is no part of it, follows every text */
+  const char *bytes;
+} cyrt_texts;
+
 /* A compiled model. All tables are read-only. */
 typedef struct cyrt_model {
   uint32_t abi;               /* CYTO_ABI_VERSION */
@@ -138,6 +163,7 @@ typedef struct cyrt_model {
   int32_t (*run)(cyrt_frame *frame);
   const cyrt_device *device;    /* NULL: kernels are code of this library */
   const void *device_data;      /* of the device's kind: cyrt_cuda_model */
+  const cyrt_texts *texts;      /* NULL: a model of tensors of numbers alone, whose contexts have no store */
 } cyrt_model;
 
 /* A dlopen-able library exports exactly this (besides <name>_run and <name>_model of its header). Returns NULL if `version`
@@ -193,6 +219,25 @@ typedef cyrt_profile_row *const *(*cyto_model_profile_fn)(uint32_t version, int6
 int64_t cyrt_profile_start(void);
 void cyrt_profile_stop(cyrt_profile_row *row, int64_t start);
 
+/* Programs of string_match: instructions of three words, op and two operands; ranges lie behind them, three words each, of
+ * which the third is not used. Instruction 0 is the first; the whole string must lead to CYRT_RX_MATCH. */
+enum {
+  CYRT_RX_MATCH,
+  CYRT_RX_IN,     /* a character in one of `b` ranges (low, high) from word `a` on */
+  CYRT_RX_NOT_IN, /* ... in none of them */
+  CYRT_RX_SPLIT,  /* goes on at instructions a and b */
+  CYRT_RX_JUMP,   /* goes on at a */
+  CYRT_RX_ASSERT  /* a: one of the following */
+};
+enum {
+  CYRT_RX_AT_BEGIN,
+  CYRT_RX_AT_END,
+  CYRT_RX_AT_LINE_BEGIN,
+  CYRT_RX_AT_LINE_END,
+  CYRT_RX_AT_WORD_EDGE,
+  CYRT_RX_NOT_AT_WORD_EDGE
+};
+
 /* ---- models for CUDA (cuda.c) ---- */
 
 extern const cyrt_device cyrt_cuda_device __attribute__((visibility("hidden")));
@@ -216,6 +261,7 @@ typedef struct cyrt_cuda_kernel {
   uint32_t threads;               /* of a block */
   uint32_t stripes;               /* pieces of scratch that a block uses; 0: any number of blocks may run */
   uint32_t max_blocks;            /* more than these cannot be launched */
+  uint32_t shared_bytes;          /* dynamic shared memory of a block */
 } cyrt_cuda_kernel;
 
 typedef struct cyrt_cuda_model {

@@ -167,7 +167,8 @@ int32_t cyto_model_output_count(const cyto_model *model) { return (int32_t)model
 void cyrt_port_describe(const cyrt_model *code, const cyrt_port *port, int is_input, cyto_port *out_port) {
   memset(out_port, 0, sizeof *out_port);
   out_port->name = port->name;
-  out_port->dtype = port->dtype;
+  out_port->dtype = port->type ? 0 : port->dtype;
+  out_port->type = port->type ? port->type : cyrt_tensor_type(port->dtype);
   out_port->rank = port->rank;
   out_port->is_optional = is_input && (port->flags & CYRT_PORT_OPTIONAL);
   out_port->is_dynamic = !is_input && (port->flags & CYRT_PORT_DYNAMIC);

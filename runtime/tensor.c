@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* name, bits of an element, alignment of a pointer to elements. Strings have no fixed size. */
+/* name, bits of an element, alignment of a pointer to elements. Of strings: those of a cyto_string. */
 #define DTYPE_ROWS(X)                                                                                                  \
   X(CYTO_F32, "float32", 32, 4)                                                                                        \
   X(CYTO_U8, "uint8", 8, 1)                                                                                            \
@@ -13,7 +13,7 @@
   X(CYTO_I16, "int16", 16, 2)                                                                                          \
   X(CYTO_I32, "int32", 32, 4)                                                                                          \
   X(CYTO_I64, "int64", 64, 8)                                                                                          \
-  X(CYTO_STRING, "string", 0, 8)                                                                                       \
+  X(CYTO_STRING, "string", 128, 8)                                                                                     \
   X(CYTO_BOOL, "bool", 8, 1)                                                                                           \
   X(CYTO_F16, "float16", 16, 2)                                                                                        \
   X(CYTO_F64, "float64", 64, 8)                                                                                        \
@@ -49,6 +49,15 @@ static const dtype_row *dtype_find(int32_t dtype) {
   static const dtype_row unknown = {"unknown", 0, 1};
   int known = dtype > 0 && (size_t)dtype < sizeof dtypes / sizeof dtypes[0] && dtypes[dtype].name;
   return known ? &dtypes[dtype] : &unknown;
+}
+
+const cyto_type *cyrt_tensor_type(int32_t dtype) {
+  static const cyto_type types[] = {
+#define X(dtype, name, bits, align) [dtype] = {CYTO_TENSOR, dtype, NULL},
+      DTYPE_ROWS(X)
+#undef X
+  };
+  return &types[dtype_find(dtype)->bits ? dtype : 0];
 }
 
 const char *cyto_dtype_name(int32_t dtype) { return dtype_find(dtype)->name; }

@@ -43,8 +43,8 @@ typedef struct range_stats {
 range_method range_method_of(const char *name);
 /* First pass. False when there is a NaN or infinity. */
 bool range_extend(range_stats *r, const float *x, uint64_t n);
-/* Second pass, with low and high known. */
-void range_count(range_stats *r, const float *x, uint64_t n);
+/* Second pass, with low and high known, of values times `factor`. */
+void range_count(range_stats *r, const float *x, uint64_t n, double factor);
 /* What u8 shall span. */
 void range_choose(const range_stats *r, range_method method, double *out_low, double *out_high);
 

@@ -1,12 +1,12 @@
-/* cyto-run.c - runs a compiled model from the command line: tensors in files in, tensors in files (or a summary) out.
+/* cyto-run.c - runs a compiled model from the command line: values in files in, values in files (or a summary) out.
  *
- * Inputs come from --input NAME=FILE, from --inputs-dir (files in_K_NAME.npy of a reference run, or input_K.pb of an
- * ONNX test case), or are filled by --random. Outputs are written as out_K_NAME.npy in output order. Everything that
- * goes wrong is one line on stderr and exit code 1.
+ * Inputs come from --input NAME=FILE, from --inputs-dir (files in_K_NAME.npy or .json of a reference run, or input_K.pb of an
+ * ONNX test case), or are filled by --random. Outputs are written as out_K_NAME.npy in output order, as .json those that are
+ * strings, sequences, maps or optional values. Everything that goes wrong is one line on stderr and exit code 1.
  */
 #define _GNU_SOURCE
 #include "profile.h"
-#include "tensor_file.h"
+#include "value_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -22,13 +22,14 @@
 
 static const char usage[] =
     "usage: cyto-run MODEL.so [options]\n"
-    "  --input NAME=FILE      tensor for an input, .npy or .pb (ONNX TensorProto)\n"
-    "  --inputs-dir DIR       takes in_K_*.npy, in_K_*.pb or input_K.pb of DIR for input number K\n"
-    "  --random SEED          fills all other inputs with random numbers\n"
+    "  --input NAME=FILE      value of an input: .npy, .pb (ONNX TensorProto, SequenceProto ..) or .json\n"
+    "  --inputs-dir DIR       takes in_K_*.npy, .json or .pb, or input_K.pb, of DIR for input number K\n"
+    "  --random SEED          fills all other tensors of numbers with random ones\n"
     "  --shape NAME=1x3x224   shape of a random input (NAME= for a scalar)\n"
     "  --dim SYMBOL=N         value of a named dim of random inputs (others are 1)\n"
-    "  --output-dir DIR       writes out_K_NAME.npy for every output; otherwise a summary is printed\n"
-    "  --output-format pb     writes .pb instead of .npy\n"
+    "  --output-dir DIR       writes out_K_NAME.npy for every output, .json for strings, sequences, maps and\n"
+    "                         optional values; otherwise a summary is printed\n"
+    "  --output-format FORMAT npy (the default); pb or json for all tensors\n"
     "  --repeat N             runs N times more and prints the fastest and the median time\n"
     "  --profile              prints the time of every kernel of a library compiled by cytoc --profile\n"
     "  --threads N            how many threads (0: all CPUs, the default)\n"
@@ -45,7 +46,8 @@ typedef struct arguments {
 typedef struct run_options {
   const char *model, *inputs_dir, *output_dir;
   arguments inputs, shapes, dims;
-  int random, as_pb, info, profile;
+  int random, info, profile;
+  enum { NPY, PB, JSON } format;
   uint64_t seed;
   long repeat, threads;
 } run_options;
@@ -136,9 +138,9 @@ static int parse_options(int argc, char **argv, run_options *options) {
       options->seed = (uint64_t)seed;
       break;
     case 'f':
-      options->as_pb = !strcmp(optarg, "pb");
-      if (!options->as_pb && strcmp(optarg, "npy"))
-        status = complain("--output-format '%s': expected npy or pb", optarg);
+      options->format = !strcmp(optarg, "pb") ? PB : !strcmp(optarg, "json") ? JSON : NPY;
+      if (options->format == NPY && strcmp(optarg, "npy"))
+        status = complain("--output-format '%s': expected npy, pb or json", optarg);
       break;
     case 'h':
       fputs(usage, stdout);
@@ -160,12 +162,18 @@ static int has_suffix(const char *text, const char *suffix) {
   return length >= tail && !strcmp(text + length - tail, suffix);
 }
 
-static int read_tensor(const char *path, const cyto_port *port, host_tensor *tensor) {
+static int read_value(const char *path, const cyto_port *port, cyto_value *value) {
   char error[TENSOR_ERROR_SIZE];
-  int failed = has_suffix(path, ".pb") ? tensor_pb_read(path, tensor, error) : npy_read(path, tensor, error);
-  if (failed || host_tensor_adapt(tensor, port->dtype, error))
-    return complain("input '%s': %s", port->name, error);
-  return 0;
+  host_tensor tensor = {0};
+  if (has_suffix(path, ".json") || port->type->kind != CYTO_TENSOR) {
+    int failed = has_suffix(path, ".json") ? value_json_read(path, port->type, value, error)
+                                           : value_pb_read(path, port->type, value, error);
+    return failed ? complain("input '%s': %s", port->name, error) : 0;
+  }
+  int failed = has_suffix(path, ".pb") ? tensor_pb_read(path, &tensor, error) : npy_read(path, &tensor, error);
+  if (!failed && !(failed = host_tensor_adapt(&tensor, port->dtype, error)))
+    host_value_take(value, &tensor);
+  return failed ? complain("input '%s': %s", port->name, error) : 0;
 }
 
 /* The file of the folder that holds input number k; 0 when there is none. */
@@ -177,8 +185,8 @@ static int find_in_folder(const char *folder, int32_t k, char path[PATH_MAX]) {
   snprintf(plain, sizeof plain, "input_%d.pb", k);
   for (struct dirent *entry; dir && !found && (entry = readdir(dir));) {
     const char *name = entry->d_name;
-    int is_tensor = has_suffix(name, ".npy") || has_suffix(name, ".pb");
-    if ((is_tensor && !strncmp(name, numbered, strlen(numbered))) || !strcmp(name, plain))
+    int is_value = has_suffix(name, ".npy") || has_suffix(name, ".pb") || has_suffix(name, ".json");
+    if ((is_value && !strncmp(name, numbered, strlen(numbered))) || !strcmp(name, plain))
       found = snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
   }
   if (dir)
@@ -202,6 +210,8 @@ static int parse_shape(const char *text, const cyto_port *port, host_tensor *ten
 }
 
 static int random_tensor(const run_options *options, const cyto_port *port, int32_t index, host_tensor *tensor) {
+  if (port->type->kind != CYTO_TENSOR || port->dtype == CYTO_STRING)
+    return complain("input '%s': only tensors of numbers can be random; give --input '%s=FILE.json'", port->name, port->name);
   char error[TENSOR_ERROR_SIZE];
   const char *shape = argument_find(&options->shapes, port->name);
   uint64_t state = options->seed * 1000003u + (uint64_t)index;
@@ -224,23 +234,26 @@ static int random_tensor(const run_options *options, const cyto_port *port, int3
 
 /* Gets and binds input number `index`; an optional one may stay out. */
 static int load_input(const run_options *options, const cyto_port *port, int32_t index, cyto_context *context,
-                      host_tensor *tensor) {
+                      cyto_value *value) {
   char path[PATH_MAX];
   cyto_error error;
   const char *file = argument_find(&options->inputs, port->name);
+  host_tensor tensor = {0};
   int status;
   if (file)
-    status = read_tensor(file, port, tensor);
+    status = read_value(file, port, value);
   else if (options->inputs_dir && find_in_folder(options->inputs_dir, index, path))
-    status = read_tensor(path, port, tensor);
+    status = read_value(path, port, value);
   else if (port->is_optional)
     return 0;
   else if (options->random)
-    status = random_tensor(options, port, index, tensor);
+    status = random_tensor(options, port, index, &tensor);
   else
     return complain("input '%s' (number %d): no tensor for it; give --input '%s=FILE' or --random SEED", port->name,
                     index, port->name);
-  if (!status && cyto_bind_input(context, index, tensor->dtype, tensor->rank, tensor->dims, tensor->data, &error))
+  if (tensor.data)
+    host_value_take(value, &tensor);
+  if (!status && cyto_bind_value(context, index, value, &error))
     status = complain("%s", error.message);
   return status;
 }
@@ -264,14 +277,30 @@ static int check_names(const cyto_model *model, const arguments *list, const cha
 
 /* ---- outputs ---- */
 
-static int write_output(const run_options *options, int32_t index, const char *name, const host_tensor *tensor) {
+static host_tensor tensor_of(const cyto_value *value) {
+  host_tensor tensor = {.dtype = value->tensor.dtype,
+                        .rank = value->tensor.rank,
+                        .data = value->tensor.data,
+                        .bytes = (size_t)value->tensor.bytes};
+  memcpy(tensor.dims, value->tensor.dims, sizeof tensor.dims);
+  return tensor;
+}
+
+static int write_output(const run_options *options, int32_t index, const char *name, const cyto_value *value) {
+  static const char *const suffixes[] = {[NPY] = "npy", [PB] = "pb", [JSON] = "json"};
+  int format = value->kind != CYTO_TENSOR                                             ? JSON
+               : value->tensor.dtype == CYTO_STRING && options->format == NPY ? JSON
+                                                                              : options->format;
+  host_tensor tensor = tensor_of(value);
   char path[PATH_MAX], safe[NAME_MAX - 24], error[TENSOR_ERROR_SIZE];
   snprintf(safe, sizeof safe, "%s", name);
   for (char *at = safe; *at; at++)
     if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-", *at))
       *at = '_';
-  snprintf(path, sizeof path, "%s/out_%d_%s.%s", options->output_dir, index, safe, options->as_pb ? "pb" : "npy");
-  int failed = options->as_pb ? tensor_pb_write(path, name, tensor, error) : npy_write(path, tensor, error);
+  snprintf(path, sizeof path, "%s/out_%d_%s.%s", options->output_dir, index, safe, suffixes[format]);
+  int failed = format == PB     ? tensor_pb_write(path, name, &tensor, error)
+               : format == JSON ? value_json_write(path, value, error)
+                                : npy_write(path, &tensor, error);
   return failed ? complain("output '%s': %s", name, error) : 0;
 }
 
@@ -287,7 +316,20 @@ static void print_dims(int32_t rank, const int64_t *dims, const char *const *nam
   putchar(']');
 }
 
-static void print_summary(int32_t index, const char *name, const host_tensor *tensor) {
+static void print_summary(int32_t index, const cyto_port *port, const cyto_value *value) {
+  char text[200];
+  host_tensor t = tensor_of(value), *tensor = &t;
+  type_text(port->type, text, sizeof text);
+  printf("output %d '%s' %s ", index, port->name, text);
+  if (value->kind != CYTO_TENSOR) {
+    printf("of %llu\n", (unsigned long long)(value->kind == CYTO_MAP ? value->items->tensor.dims[0] : (int64_t)value->count));
+    return;
+  }
+  print_dims(tensor->rank, tensor->dims, NULL);
+  if (tensor->dtype == CYTO_STRING) {
+    putchar('\n');
+    return;
+  }
   int64_t count = host_tensor_count(tensor), odd = 0;
   double low = INFINITY, high = -INFINITY, sum = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -300,8 +342,6 @@ static void print_summary(int32_t index, const char *name, const host_tensor *te
     high = value > high ? value : high;
     sum += value;
   }
-  printf("output %d '%s' %s ", index, name, cyto_dtype_name(tensor->dtype));
-  print_dims(tensor->rank, tensor->dims, NULL);
   if (count > odd)
     printf(" min %.6g mean %.6g max %.6g", low, sum / (double)(count - odd), high);
   if (odd)
@@ -314,16 +354,14 @@ static int show_outputs(const run_options *options, const cyto_model *model, cyt
     return complain("'%s': cannot create the folder: %s", options->output_dir, strerror(errno));
   for (int32_t i = 0; i < cyto_model_output_count(model); i++) {
     cyto_port port;
-    cyto_tensor out;
+    cyto_value out;
     cyto_error error;
     cyto_model_output(model, i, &port);
-    if (cyto_output(context, i, &out, &error))
+    if (cyto_output_value(context, i, &out, &error))
       return complain("%s", error.message);
-    host_tensor tensor = {.dtype = out.dtype, .rank = out.rank, .data = out.data, .bytes = out.bytes};
-    memcpy(tensor.dims, out.dims, sizeof tensor.dims);
     if (!options->output_dir)
-      print_summary(i, port.name, &tensor);
-    else if (write_output(options, i, port.name, &tensor))
+      print_summary(i, &port, &out);
+    else if (write_output(options, i, port.name, &out))
       return -1;
   }
   return 0;
@@ -334,14 +372,16 @@ static void print_info(const cyto_model *model) {
   printf("model '%s' for %s by %s\n", cyto_model_name(model), cyto_model_target(model), cyto_model_compiler(model));
   for (int32_t i = 0; i < inputs + outputs; i++) {
     cyto_port port;
+    char text[200];
     int is_input = i < inputs;
     if (is_input)
       cyto_model_input(model, i, &port);
     else
       cyto_model_output(model, i - inputs, &port);
-    printf("%s %d '%s' %s ", is_input ? "input" : "output", is_input ? i : i - inputs, port.name,
-           cyto_dtype_name(port.dtype));
-    print_dims(port.rank, port.dims, port.dim_names);
+    type_text(port.type, text, sizeof text);
+    printf("%s %d '%s' %s ", is_input ? "input" : "output", is_input ? i : i - inputs, port.name, text);
+    if (port.type->kind == CYTO_TENSOR)
+      print_dims(port.rank, port.dims, port.dim_names);
     puts(port.is_optional ? " optional" : port.is_dynamic ? " of data-dependent size" : "");
   }
 }
@@ -391,15 +431,15 @@ static int run_model(const run_options *options, cyto_model *model) {
   int status = 0;
   if (check_names(model, &options->inputs, "--input") || check_names(model, &options->shapes, "--shape"))
     return -1;
-  host_tensor *tensors = calloc((size_t)count + 1, sizeof *tensors);
-  if (!tensors || cyto_context_create(model, &how, &context, &error)) {
-    free(tensors);
-    return complain("%s", tensors ? error.message : "no memory");
+  cyto_value *values = calloc((size_t)count + 1, sizeof *values);
+  if (!values || cyto_context_create(model, &how, &context, &error)) {
+    free(values);
+    return complain("%s", values ? error.message : "no memory");
   }
   for (int32_t i = 0; i < count && !status; i++) {
     cyto_port port;
     cyto_model_input(model, i, &port);
-    status = load_input(options, &port, i, context, &tensors[i]);
+    status = load_input(options, &port, i, context, &values[i]);
   }
   if (!status)
     status = run_timed(context, options->repeat);
@@ -409,8 +449,8 @@ static int run_model(const run_options *options, cyto_model *model) {
     status = show_outputs(options, model, context);
   cyto_context_destroy(context);
   for (int32_t i = 0; i < count; i++)
-    host_tensor_free(&tensors[i]);
-  free(tensors);
+    host_value_free(&values[i]);
+  free(values);
   return status;
 }
 

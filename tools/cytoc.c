@@ -11,9 +11,11 @@
 #include "passes/lower.h"
 #include "passes/memplan.h"
 #include "passes/passes.h"
+#include "qdq.h"
 #include "tools/batch.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -222,20 +224,33 @@ static int check_emit(session *s) {
 
 static cy_graph *read_again(void *ctx) { return read_model(ctx); }
 
+/* "1%" or "1": percent; < 0 when it is no number. */
+static double percent(const char *text) {
+  char *end;
+  double v = strtod(text, &end);
+  return end == text || !(v >= 0) || (*end && strcmp(end, "%")) ? -1 : v / 100;
+}
+
+static cytoc_quantise calibration(session *s) {
+  const cytoc_options *o = s->o;
+  return (cytoc_quantise){.read = read_again,
+                          .ctx = s,
+                          .diag = s->diag,
+                          .samples = o->calibrate,
+                          .disable = o->disable,
+                          .method = range_method_of(o->calibration ? o->calibration : "minmax"),
+                          .max_error = o->int8_max_error ? percent(o->int8_max_error) : 0,
+                          .opt_level = o->opt_level,
+                          .jobs = o->jobs};
+}
+
 /* --int8: sets the mode; runs the model on samples where that is asked for. */
 static int quantise(session *s, cy_quant *q) {
   const cytoc_options *o = s->o;
   q->skip = o->int8_skip;
   if (q->mode == CY_QUANT_DYNAMIC)
     return 0;
-  cytoc_quantise how = {.read = read_again,
-                        .ctx = s,
-                        .diag = s->diag,
-                        .samples = o->calibrate,
-                        .disable = o->disable,
-                        .method = range_method_of(o->calibration ? o->calibration : "minmax"),
-                        .opt_level = o->opt_level,
-                        .jobs = o->jobs};
+  cytoc_quantise how = calibration(s);
   cytoc_report_stage(&s->report, "calibrate");
   return cytoc_calibrate(&how, q);
 }
@@ -251,8 +266,8 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
   bool is_static = o->int8 && (!strcmp(o->int8, "static") || (!*o->int8 && o->calibrate));
   *out_mode = is_static ? CY_QUANT_STATIC : CY_QUANT_DYNAMIC;
   if (!o->int8)
-    return o->calibrate || o->calibration || o->int8_skip
-               ? bad_option(s, "options '--calibrate', '--calibration' and '--int8-skip' belong to '--int8'%s", "")
+    return o->calibrate || o->calibration || o->int8_skip || o->int8_max_error
+               ? bad_option(s, "options '--calibrate', '--calibration', '--int8-skip' and '--int8-max-error' belong to '--int8'%s", "")
                : 0;
   if (!is_static && *o->int8 && strcmp(o->int8, "dynamic"))
     return bad_option(s, "option '--int8' expects static or dynamic, found '%s'", o->int8);
@@ -262,6 +277,8 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
     return bad_option(s, "option '--calibrate' has no use with '--int8=dynamic'%s", "");
   if (o->calibration && range_method_of(o->calibration) == RANGE_METHODS)
     return bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'", o->calibration);
+  if (o->int8_max_error && percent(o->int8_max_error) < 0)
+    return bad_option(s, "option '--int8-max-error' expects a percentage such as 1%%, found '%s'", o->int8_max_error);
   if (!o->opt_level)
     return bad_option(s, "option '--int8' needs -O1 or more: at -O0 no pass changes the graph%s", "");
   return 0;
@@ -275,6 +292,12 @@ static int compile(session *s) {
   cy_machine *machine = cy_machine_open(o->target, s->diag);
   if (!machine)
     return -1;
+  if (o->tf32 && !cy_machine_allow_tf32(machine)) {
+    cy_diag_add(s->diag, CY_ERROR, NULL, "--tf32 is for CUDA: '%s' multiplies f32 as it is; leave it out",
+                cy_machine_text(machine));
+    cy_machine_close(machine);
+    return -1;
+  }
   cy_quant quant = {0};
   if (o->int8)
     cy_quant_init(&quant, mode);
@@ -289,6 +312,7 @@ static int compile(session *s) {
                             .disable = o->disable,
                             .dump = o->dump,
                             .dump_dir = o->dump_dir,
+                            .half_factors = cy_machine_half_factors(machine),
                             .plain_attention = o->attention ? !strcmp(o->attention, "plain") : !cy_machine_attends(machine),
                             .quant = o->int8 ? &quant : NULL,
                             .verify = o->verify};
@@ -300,6 +324,8 @@ static int compile(session *s) {
   else if (!status)
     status = emit_all(s, g, machine);
   cytoc_report_stage(&s->report, NULL);
+  if (!status && o->int8)
+    cytoc_quantise_check(&quant, s->diag);
   if (!status && o->explain && o->int8)
     cytoc_quantise_table(&quant, stdout);
   cy_quant_deinit(&quant);
@@ -309,6 +335,23 @@ static int compile(session *s) {
     cy_graph_destroy(g);
   cy_machine_close(machine);
   return status;
+}
+
+/* cytoc quantize */
+static int quantize(session *s) {
+  const cytoc_options *o = s->o;
+  if (!o->output || !ends_with(o->output, ".onnx"))
+    return bad_option(s, "cytoc quantize writes ONNX: expected -o FILE.onnx, found '%s'", o->output ? o->output : "nothing");
+  if (!o->calibrate)
+    return bad_option(s, "cytoc quantize needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s", "");
+  if (o->calibration && range_method_of(o->calibration) == RANGE_METHODS)
+    return bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'", o->calibration);
+  qdq_job job = {.input = o->input,
+                 .output = o->output,
+                 .skip = o->int8_skip,
+                 .import = {o->dims, o->ndims, o->shapes, o->nshapes},
+                 .calibrate = calibration(s)};
+  return qdq_write(&job);
 }
 
 static int compile_main(int argc, char **argv) {
@@ -321,10 +364,13 @@ static int compile_main(int argc, char **argv) {
     return cy_batch_run(o.batch, o.jobs > 0 ? o.jobs : 1, compile_main);
   session s = {.o = &o, .diag = cy_diag_create()};
   s.report.verbose = o.verbose;
-  int status = compile(&s);
+  int status = o.quantize ? quantize(&s) : compile(&s);
   cy_diag_print(s.diag, stderr);
   cy_diag_destroy(s.diag);
   return status ? 1 : 0;
 }
 
-int main(int argc, char **argv) { return compile_main(argc, argv); }
+int main(int argc, char **argv) {
+  signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is an error of write(), here and in the linker */
+  return compile_main(argc, argv);
+}

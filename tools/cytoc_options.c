@@ -23,6 +23,7 @@ typedef struct option {
 #define AT(field) offsetof(cytoc_options, field)
 static const option options[] = {
     {"-o", TEXT, AT(output), "FILE", "write FILE: x.so, x.a (both with the runtime), x.o; x.h is written beside it"},
+    {"--tf32", FLAG, AT(tf32), NULL, "CUDA: products of f32 may round their factors to TF32 (10 bits of mantissa)"},
     {"--target", TEXT, AT(target), "T", "native (default), x86-64-v3, x86-64-v4, a CPU name or a triple"},
     {"-O", NUMBER, AT(opt_level), "0..3", "0: eager, every op by itself; 3 (default): everything"},
     {"--dim", DIM, 0, "NAME=N", "fix a symbolic dimension ('*=1': all that are left)"},
@@ -31,6 +32,7 @@ static const option options[] = {
     {"--calibrate", TEXT, AT(calibrate), "DIR|FILE.npz", "samples of the inputs: folders of .npy or .pb, or stacked arrays"},
     {"--calibration", TEXT, AT(calibration), "HOW", "ranges: minmax (default), percentile, entropy or mse"},
     {"--int8-skip", TEXT, AT(int8_skip), "NAME,..", "layers of these names or types stay in float ('*', '?')"},
+    {"--int8-max-error", TEXT, AT(int8_max_error), "P%", "layers whose output changes by more (RMS) stay in float"},
     {"--emit", TEXT, AT(emit), "KIND,..", "so o a h ll asm graph loops; several are written side by side"},
     {"--name", TEXT, AT(name), "ID", "prefix of the C names in the header (default: from the file name)"},
     {"--attention", TEXT, AT(attention), "fused|plain", "plain: attention as products and softmax, always so at -O0"},
@@ -64,6 +66,8 @@ static void print_help(void) {
              o->value ? o->value : "");
     printf("  %-28s %s\n", head, o->help);
   }
+  printf("\ncytoc quantize MODEL.onnx -o OUT.onnx --calibrate=DIR|FILE.npz writes the model with QuantizeLinear and\n"
+         "DequantizeLinear around what can be computed in integers; it takes --calibration, --int8-skip, --dim, --shape.\n");
   printf("\nMODEL may also be a graph in text form, as --dump and --emit=graph write it.\n");
 }
 
@@ -149,7 +153,8 @@ static const option *find(const char *arg, const char **out_value) {
 
 int cytoc_options_parse(int argc, char **argv, cytoc_options *out) {
   *out = (cytoc_options){.target = "native", .opt_level = 3};
-  for (int i = 1; i < argc; i++) {
+  out->quantize = argc > 1 && !strcmp(argv[1], "quantize");
+  for (int i = out->quantize ? 2 : 1; i < argc; i++) {
     if (argv[i][0] != '-' || !argv[i][1]) {
       if (out->input)
         return bad("one model at a time: unexpected '%s'", argv[i]);

@@ -24,6 +24,8 @@ typedef struct cytoc_options {
   const char *int8;             /* "": by whether there are samples; "static", "dynamic"; NULL: float */
   const char *calibrate, *calibration, *int8_skip, *int8_max_error;
   const char *batch; /* list of command lines to run instead */
+  bool tf32;
+  bool quantize;     /* `cytoc quantize`: write ONNX instead of a library */
   bool verify, explain, profile, verbose;
   bool done; /* --help, --version and the like have been answered */
 } cytoc_options;

@@ -33,6 +33,7 @@ typedef struct recorder {
   sample_set *samples;
   host_tensor *inputs;
   int32_t ninputs;
+  bool plain; /* the model comes with its tensors as outputs */
 } recorder;
 
 static int complain(const recorder *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -52,9 +53,9 @@ static bool supports(const void *machine, cy_kernel *k) { return cy_machine_supp
 
 static int build(const recorder *r, cy_machine *machine, const char *path) {
   cy_graph *g = r->how->read(r->how->ctx);
-  cy_pass_options passes = {.opt_level = r->how->opt_level, .disable = r->how->disable, .quant = r->q};
+  cy_pass_options passes = {.opt_level = r->how->opt_level, .disable = r->how->disable, .quant = r->plain ? NULL : r->q};
   int status = g ? cy_passes_run(g, &passes, NULL) : -1;
-  if (!status && r->q->nlayers) {
+  if (!status && r->q->ntensors) {
     cy_lower_options lower = {.level = r->how->opt_level, .supports = supports, .target = machine};
     cy_program *p = cy_lower(g, &lower);
     cy_codegen_options c = {.machine = machine,
@@ -104,7 +105,7 @@ static int start(recorder *r) {
   temporary_path(path, sizeof path);
   int status = build(r, machine, path);
   cy_machine_close(machine);
-  if (!status && r->q->nlayers)
+  if (!status && r->q->ntensors)
     status = load(r, path);
   unlink(path);
   return status;
@@ -160,58 +161,101 @@ static int run_all(recorder *r, const char *what, int (*visit)(recorder *r, int 
   return status;
 }
 
-static const float *output(recorder *r, uint32_t index, uint64_t *out_n) {
-  cyto_tensor t;
+static int output(recorder *r, uint32_t index, cyto_tensor *out) {
   cyto_error error;
-  if (cyto_output(r->context, (int32_t)index, &t, &error)) {
-    complain(r, "%s", error.message);
-    return NULL;
-  }
-  *out_n = t.bytes / sizeof(float);
-  return t.data;
+  return cyto_output(r->context, (int32_t)index, out, &error) ? complain(r, "%s", error.message) : 0;
+}
+
+/* A tensor as [outer][channels][inner]; calls visit for each run of `inner` values. */
+static int each_run(recorder *r, uint32_t t, void (*visit)(void *ctx, uint32_t channel, const float *x, uint64_t n), void *ctx) {
+  const cy_quant_tensor *x = &r->q->tensor[t];
+  cyto_tensor data;
+  uint64_t inner = 1;
+  if (output(r, x->output, &data))
+    return -1;
+  uint64_t count = data.bytes / sizeof(float);
+  for (int32_t i = x->axis + 1; x->axis >= 0 && i < data.rank; i++)
+    inner *= (uint64_t)data.dims[i];
+  if (x->axis < 0)
+    inner = count;
+  for (uint64_t at = 0, run = 0; at < count; at += inner, run++)
+    visit(ctx, (uint32_t)(run % x->channels), (const float *)data.data + at, inner);
+  return 0;
 }
 
 /* ---- ranges ----------------------------------------------------------------------------------------------------- */
 
 typedef struct observed {
-  range_stats *stats; /* [tensor] */
-  bool *odd;          /* had NaN or infinity */
+  range_stats **channel; /* [tensor][channel]: extremes */
+  range_stats *whole;    /* [tensor]: of the balanced values */
+  bool *odd;             /* had NaN or infinity */
+  uint32_t now;          /* tensor being looked at */
+  const cy_quant *q;
 } observed;
+
+static void extend(void *ctx, uint32_t c, const float *x, uint64_t n) {
+  observed *o = ctx;
+  o->odd[o->now] |= !range_extend(&o->channel[o->now][c], x, n);
+}
 
 static int see_extremes(recorder *r, int sample, void *ctx) {
   (void)sample;
   observed *o = ctx;
-  for (uint32_t t = 0; t < r->q->ntensors; t++) {
-    uint64_t n;
-    const float *x = output(r, r->q->tensor[t].output, &n);
-    if (!x && n)
+  for (o->now = 0; o->now < r->q->ntensors; o->now++)
+    if (each_run(r, o->now, extend, o))
       return -1;
-    o->odd[t] |= !range_extend(&o->stats[t], x, n);
-  }
   return 0;
+}
+
+static double balance_of(const observed *o, uint32_t c) {
+  const float *b = o->q->tensor[o->now].balance;
+  return b ? b[c] : 1;
+}
+
+static void count(void *ctx, uint32_t c, const float *x, uint64_t n) {
+  observed *o = ctx;
+  range_count(&o->whole[o->now], x, n, 1 / balance_of(o, c));
 }
 
 static int see_histograms(recorder *r, int sample, void *ctx) {
   (void)sample;
   observed *o = ctx;
-  for (uint32_t t = 0; t < r->q->ntensors; t++) {
-    uint64_t n;
-    const float *x = o->odd[t] ? NULL : output(r, r->q->tensor[t].output, &n);
-    if (x)
-      range_count(&o->stats[t], x, n);
-  }
+  for (o->now = 0; o->now < r->q->ntensors; o->now++)
+    if (!o->odd[o->now] && each_run(r, o->now, count, o))
+      return -1;
   return 0;
+}
+
+/* Between the two passes: magnitudes of channels, their balance, the extremes of what is balanced. */
+static void balance(recorder *r, observed *o) {
+  for (uint32_t t = 0; t < r->q->ntensors; t++) {
+    cy_quant_tensor *x = &r->q->tensor[t];
+    x->most = CY_NEW_ARRAY(r->q->arena, double, x->channels + 1);
+    for (uint32_t c = 0; c < x->channels; c++)
+      x->most[c] = fmax(fabs(o->channel[t][c].low), fabs(o->channel[t][c].high));
+  }
+  cy_quant_balance(r->q);
+  for (o->now = 0; o->now < r->q->ntensors; o->now++) {
+    range_stats *whole = &o->whole[o->now];
+    for (uint32_t c = 0; c < r->q->tensor[o->now].channels; c++) {
+      const range_stats *x = &o->channel[o->now][c];
+      double b = balance_of(o, c);
+      whole->low = fmin(whole->low, x->low / b);
+      whole->high = fmax(whole->high, x->high / b);
+      whole->seen += x->seen;
+    }
+  }
 }
 
 static int observe(recorder *r, observed *o) {
   uint32_t n = r->q->ntensors;
   if (run_all(r, "calibrating", see_extremes, o))
     return -1;
+  balance(r, o);
   if (r->how->method == RANGE_MINMAX)
     return 0;
   for (uint32_t t = 0; t < n; t++)
-    if (!(o->stats[t].bins = calloc(RANGE_BINS, sizeof *o->stats[t].bins)))
-      return complain(r, "no memory");
+    o->whole[t].bins = CY_NEW_ARRAY(r->q->arena, uint64_t, RANGE_BINS);
   return run_all(r, "counting", see_histograms, o);
 }
 
@@ -219,7 +263,7 @@ static int observe(recorder *r, observed *o) {
 static void keep_odd(const recorder *r, const observed *o) {
   cy_quant *q = r->q;
   for (uint32_t t = 0; t < q->ntensors; t++) {
-    bool zero = o->stats[t].low == 0 && o->stats[t].high == 0;
+    bool zero = o->whole[t].low == 0 && o->whole[t].high == 0;
     if (!zero && !o->odd[t])
       continue;
     for (uint32_t i = 0; i < q->nlayers; i++)
@@ -233,17 +277,69 @@ static void keep_odd(const recorder *r, const observed *o) {
 
 static int choose_ranges(recorder *r) {
   cy_quant *q = r->q;
-  observed o = {calloc(q->ntensors + 1, sizeof *o.stats), calloc(q->ntensors + 1, sizeof *o.odd)};
-  int status = o.stats && o.odd ? observe(r, &o) : complain(r, "no memory");
-  for (uint32_t t = 0; t < q->ntensors && !status; t++)
-    range_choose(&o.stats[t], r->how->method, &q->tensor[t].low, &q->tensor[t].high);
-  if (!status)
-    keep_odd(r, &o);
-  for (uint32_t t = 0; o.stats && t < q->ntensors; t++)
-    free(o.stats[t].bins);
-  free(o.stats);
-  free(o.odd);
-  return status;
+  observed o = {.channel = CY_NEW_ARRAY(q->arena, range_stats *, q->ntensors + 1),
+                .whole = CY_NEW_ARRAY(q->arena, range_stats, q->ntensors + 1),
+                .odd = CY_NEW_ARRAY(q->arena, bool, q->ntensors + 1),
+                .q = q};
+  for (uint32_t t = 0; t < q->ntensors; t++)
+    o.channel[t] = CY_NEW_ARRAY(q->arena, range_stats, q->tensor[t].channels);
+  if (observe(r, &o))
+    return -1;
+  for (uint32_t t = 0; t < q->ntensors; t++)
+    range_choose(&o.whole[t], r->how->method, &q->tensor[t].low, &q->tensor[t].high);
+  keep_odd(r, &o);
+  return 0;
+}
+
+/* ---- errors ----------------------------------------------------------------------------------------------------- */
+
+typedef struct measured {
+  double error, reference, count; /* of a layer, summed over samples */
+  double *difference;             /* [channels] */
+} measured;
+
+static int see_errors(recorder *r, int sample, void *ctx) {
+  (void)sample;
+  for (uint32_t i = 0; i < r->q->nlayers; i++) {
+    measured *m = (measured *)ctx + i;
+    const cy_quant_layer *l = &r->q->layer[i];
+    cyto_tensor sums, differences;
+    if (l->keep)
+      continue;
+    if (output(r, l->output, &sums) || output(r, l->output + 1, &differences))
+      return -1;
+    m->error += ((const float *)sums.data)[0];
+    m->reference += ((const float *)sums.data)[1];
+    m->count += ((const float *)sums.data)[2];
+    for (uint32_t c = 0; c < l->channels; c++)
+      m->difference[c] += ((const float *)differences.data)[c];
+  }
+  return 0;
+}
+
+static void judge(const recorder *r, cy_quant_layer *l, const measured *m) {
+  double limit = r->how->max_error;
+  l->error = m->reference > 0 ? sqrt(m->error / m->reference) : m->error > 0 ? INFINITY : 0;
+  if (limit > 0 && !(l->error <= limit))
+    l->keep = cy_arena_printf(r->q->arena, "its error is over %g %%", limit * 100);
+  float *correct = CY_NEW_ARRAY(r->q->arena, float, l->channels);
+  for (uint32_t c = 0; c < l->channels; c++)
+    correct[c] = (float)(m->count > 0 && isfinite(m->difference[c]) ? -m->difference[c] / m->count : 0);
+  l->correct = correct;
+}
+
+static int find_errors(recorder *r) {
+  cy_quant *q = r->q;
+  measured *m = CY_NEW_ARRAY(q->arena, measured, q->nlayers + 1);
+  for (uint32_t i = 0; i < q->nlayers; i++)
+    m[i].difference = CY_NEW_ARRAY(q->arena, double, q->layer[i].channels + 1);
+  q->mode = CY_QUANT_MEASURE;
+  if (start(r) || run_all(r, "measuring", see_errors, m))
+    return -1;
+  for (uint32_t i = 0; i < q->nlayers; i++)
+    if (!q->layer[i].keep)
+      judge(r, &q->layer[i], &m[i]);
+  return 0;
 }
 
 /* ---- all of it -------------------------------------------------------------------------------------------------- */
@@ -256,34 +352,70 @@ static int open_samples(recorder *r) {
   return r->samples ? 0 : complain(r, "%s", r->inputs ? text : "no memory");
 }
 
+static int run(recorder *r) {
+  int status = start(r);
+  if (!status && r->q->ntensors)
+    status = open_samples(r);
+  if (!status && r->q->ntensors)
+    status = choose_ranges(r);
+  cyto_model *observer = r->model; /* samples look inputs up in it */
+  cyto_context_destroy(r->context);
+  r->context = NULL;
+  r->model = NULL;
+  if (!status && !r->plain && r->q->ntensors)
+    status = find_errors(r);
+  unload(r);
+  samples_close(r->samples);
+  cyto_model_unload(observer);
+  free(r->inputs);
+  return status;
+}
+
+int cytoc_observe(const cytoc_quantise *how, cy_quant *q) {
+  recorder r = {.how = how, .q = q, .plain = true};
+  return run(&r);
+}
+
 int cytoc_calibrate(const cytoc_quantise *how, cy_quant *q) {
   recorder r = {.how = how, .q = q};
   q->mode = CY_QUANT_OBSERVE;
-  int status = start(&r);
-  if (!status && !q->nlayers)
-    cy_diag_add(how->diag, CY_WARNING, NULL,
-                "nothing to quantise: the model has no convolution or matrix product in f32 with constant weights; it stays "
-                "in float");
-  if (!status && q->nlayers)
-    status = open_samples(&r);
-  if (!status && q->nlayers)
-    status = choose_ranges(&r);
-  unload(&r);
-  samples_close(r.samples);
-  free(r.inputs);
+  int status = run(&r);
   q->mode = CY_QUANT_STATIC;
   return status;
 }
 
+void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag) {
+  for (uint32_t i = 0; i < q->nlayers; i++)
+    if (!q->layer[i].keep)
+      return;
+  if (q->nlayers)
+    cy_diag_add(diag, CY_WARNING, NULL, "nothing was quantised: of %u layers the first, '%s', stays in float: %s", q->nlayers,
+                q->layer[0].name, q->layer[0].keep);
+  else
+    cy_diag_add(diag, CY_WARNING, NULL,
+                "nothing to quantise: the model has no convolution or matrix product in f32 with constant weights; it stays "
+                "in float");
+}
+
 void cytoc_quantise_table(const cy_quant *q, FILE *out) {
+  uint32_t kept = 0;
+  double all = 0, ints = 0;
   fprintf(out, "%-40s %-20s %8s %9s  %s\n", "layer", "shape", "MFLOP", "error %", "verdict");
   for (uint32_t i = 0; i < q->nlayers; i++) {
     const cy_quant_layer *l = &q->layer[i];
-    fprintf(out, "%-40.40s %-20s %8.2f ", l->name, l->shape, l->macs * 2e-6);
+    char work[32] = "-", error[32] = "-";
+    if (l->macs > 0)
+      snprintf(work, sizeof work, "%.2f", l->macs * 2e-6);
     if (l->error >= 0)
-      fprintf(out, "%9.2f", l->error * 100);
-    else
-      fprintf(out, "%9s", "-");
-    fprintf(out, "  %s%s\n", l->keep ? "float: " : "int8", l->keep ? l->keep : "");
+      snprintf(error, sizeof error, "%.2f", l->error * 100);
+    fprintf(out, "%-40.40s %-20s %8s %9s  %s%s\n", l->name, l->shape, work, error, l->keep ? "float: " : "int8",
+            l->keep ? l->keep : "");
+    kept += l->keep != NULL;
+    all += l->macs;
+    ints += l->keep ? 0 : l->macs;
   }
+  fprintf(out, "%u of %u layers in int8", q->nlayers - kept, q->nlayers);
+  if (all > 0)
+    fprintf(out, ", %.1f %% of their arithmetic", 100 * ints / all);
+  fputc('\n', out);
 }

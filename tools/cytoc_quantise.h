@@ -20,6 +20,10 @@ typedef struct cytoc_quantise {
 /* Fills q (made by cy_quant_init, q->skip set) for CY_QUANT_STATIC. 0, or -1 after a diagnostic. With nothing to quantise,
  * q->nlayers is 0 and a warning is filed. */
 int cytoc_calibrate(const cytoc_quantise *how, cy_quant *q);
+/* The ranges of q->tensor, which are outputs (.output) of the model that how->read gives. */
+int cytoc_observe(const cytoc_quantise *how, cy_quant *q);
+/* Files a warning if no layer was quantised. */
+void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag);
 /* A row per layer: its error, estimated times, and what became of it. */
 void cytoc_quantise_table(const cy_quant *q, FILE *out);
 

@@ -45,10 +45,10 @@ bool range_extend(range_stats *r, const float *x, uint64_t n) {
 
 static double bin_width(const range_stats *r) { return (r->high - r->low) / RANGE_BINS; }
 
-void range_count(range_stats *r, const float *x, uint64_t n) {
+void range_count(range_stats *r, const float *x, uint64_t n, double factor) {
   double w = bin_width(r), scale = w > 0 ? 1 / w : 0;
   for (uint64_t i = 0; i < n; i++) {
-    int64_t b = (int64_t)((x[i] - r->low) * scale);
+    int64_t b = (int64_t)((x[i] * factor - r->low) * scale);
     r->bins[b < 0 ? 0 : b >= RANGE_BINS ? RANGE_BINS - 1 : b]++;
   }
 }

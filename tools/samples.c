@@ -371,6 +371,8 @@ int samples_count(const sample_set *s) { return s->count; }
 
 const char *samples_name(const sample_set *s, int i) {
   sample_set *labelled = (sample_set *)s;
+  if (s->names && !strcmp(s->names[i], "."))
+    return s->path;
   if (s->names)
     return s->names[i];
   snprintf(labelled->label, sizeof labelled->label, "sample %d", i);

@@ -1,7 +1,8 @@
 /* tensor_file.h - tensors in files and in memory, for the command line tools: NumPy's .npy and ONNX's .pb
  * (TensorProto).
  *
- * A host_tensor owns its data (malloc), dense and row-major, in the runtime's layout (sub-byte elements packed).
+ * A host_tensor owns its data (malloc), dense and row-major, in the runtime's layout (sub-byte elements packed). That of strings
+ * is one block: the cyto_string elements, then their bytes, each with a zero behind it.
  * Functions that can fail return 0, or -1 with a text for people in `error`.
  */
 #ifndef TENSOR_FILE_H
@@ -28,13 +29,16 @@ int npy_read(const char *path, host_tensor *out_tensor, char error[TENSOR_ERROR_
 int npy_parse(const char *path, uint8_t *file, size_t bytes, host_tensor *out_tensor, char error[TENSOR_ERROR_SIZE]);
 int npy_write(const char *path, const host_tensor *tensor, char error[TENSOR_ERROR_SIZE]);
 
-/* ---- tensor_pb.c: all dtypes but strings, raw or typed data; no external data ---- */
+/* ---- tensor_pb.c: all dtypes, raw or typed data; no external data ---- */
 int tensor_pb_read(const char *path, host_tensor *out_tensor, char error[TENSOR_ERROR_SIZE]);
 int tensor_pb_write(const char *path, const char *name, const host_tensor *tensor, char error[TENSOR_ERROR_SIZE]);
 
 /* ---- tensor_value.c ---- */
 /* Allocates zeroed data for dtype, rank and dims that are set. */
 int host_tensor_alloc(host_tensor *tensor, char error[TENSOR_ERROR_SIZE]);
+/* The same for strings, with room for `bytes` bytes of text; elements are set one after the other, from the first on. */
+int host_strings_alloc(host_tensor *tensor, size_t bytes, char error[TENSOR_ERROR_SIZE]);
+void host_strings_set(host_tensor *tensor, int64_t i, const void *text, size_t length);
 void host_tensor_free(host_tensor *tensor);
 int64_t host_tensor_count(const host_tensor *tensor);
 /* Element i as a number (of a complex one the real part). */

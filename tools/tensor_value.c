@@ -30,6 +30,24 @@ int host_tensor_alloc(host_tensor *tensor, char error[TENSOR_ERROR_SIZE]) {
   return 0;
 }
 
+int host_strings_alloc(host_tensor *tensor, size_t bytes, char error[TENSOR_ERROR_SIZE]) {
+  int64_t array = cyto_tensor_bytes(CYTO_STRING, tensor->rank, tensor->dims);
+  tensor->data = array < 0 ? NULL : calloc(1, (size_t)array + (size_t)host_tensor_count(tensor) + bytes + 1);
+  tensor->bytes = array < 0 ? 0 : (size_t)array;
+  if (tensor->data)
+    return 0;
+  snprintf(error, TENSOR_ERROR_SIZE, "no memory for a tensor of strings");
+  return -1;
+}
+
+void host_strings_set(host_tensor *tensor, int64_t i, const void *text, size_t length) {
+  cyto_string *s = tensor->data;
+  char *at = i ? (char *)s[i - 1].text + s[i - 1].length + 1 : (char *)tensor->data + tensor->bytes;
+  if (length)
+    memcpy(at, text, length);
+  s[i] = (cyto_string){at, length};
+}
+
 void host_tensor_free(host_tensor *tensor) {
   free(tensor->data);
   tensor->data = NULL;

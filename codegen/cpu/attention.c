@@ -471,7 +471,7 @@ static void out_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) 
 
 static void finish(cy_cg *cg, work *w) {
   const cy_attention_desc *d = w->a->d;
-  cy_epilogue e = {NULL, out_emit, w};
+  cy_epilogue e = {.emit = out_emit, .ctx = w};
   cy_rows rows = {out_row, w, (unsigned)d->n_batch + 1};
   cy_epilogue_tile(cg, &e, &rows, w->outputs, cy_i64(cg, w->a->ld_o * 4), w->rows, cy_i64(cg, 0), cy_i64(cg, d->columns),
                    cy_i64(cg, 0), (unsigned)(d->columns % cg->W));

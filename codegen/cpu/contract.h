@@ -33,6 +33,8 @@ typedef struct cy_epilogue {
   void (*begin)(void *ctx, cy_cg *cg);
   void (*emit)(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx);
   void *ctx;
+  bool heavy; /* so much arithmetic that it is better done in a loop of its own than for sums in registers */
+  unsigned wide; /* vectors of wide * W lanes suit `emit` better, where that many remain; 0: W */
 } cy_epilogue;
 
 #define CY_CONTRACT_PHASES 4
@@ -58,7 +60,7 @@ typedef struct cy_pack_layout {
   int64_t tap_block, c_block;
   unsigned nr;
   int merged;    /* so many groups of the source are one group here, block-diagonally */
-  int winograd;  /* 1: taps are the 36 transformed points of a 3x3 filter, F(4x4,3x3) */
+  int winograd;  /* 1: [panel][channel][tap][NR], divided by 36 */
   int depthwise; /* 1: [tap][channel], channels padded to nr */
   int64_t bytes;
 } cy_pack_layout;

@@ -133,6 +133,30 @@ static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, const V *row, V klen, 
   memcpy(v, l.out, carried * sizeof *v);
 }
 
+/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than there are. */
+static void emit_fence(cy_cg *cg) {
+  LLVMTypeRef type = LLVMFunctionType(cg->voidt, NULL, 0, 0);
+  static const char clobbers[] = "~{memory}";
+  V fence = LLVMGetInlineAsm(type, "", 0, clobbers, sizeof clobbers - 1, 1, 0, LLVMInlineAsmDialectATT, 0);
+  LLVMBuildCall2(cg->b, type, fence, NULL, 0, "");
+}
+
+/* The same as emit_run for a known number of steps, unrolled. */
+static void emit_steps(cy_cg *cg, unsigned mr, unsigned nv, const V *row, int64_t depth, V ldb, V *v) {
+  for (int64_t i = 0; i < depth; i++) {
+    V b[16];
+    for (unsigned j = 0; j < nv; j++)
+      b[j] = cy_load(cg, cg->vf, cy_gepc(cg, v[mr * nv], (int64_t)j * cg->W * 4), 4);
+    for (unsigned r = 0; r < mr; r++) {
+      V a = cy_splat(cg, cy_load(cg, cg->f32, cy_gepc(cg, row[r], i * 4), 4), cg->W);
+      for (unsigned j = 0; j < nv; j++)
+        v[r * nv + j] = cy_fma(cg, a, b[j], v[r * nv + j]);
+    }
+    v[mr * nv] = cy_gep(cg, v[mr * nv], ldb);
+    emit_fence(cg);
+  }
+}
+
 /* The starting sums: zero, or what C holds when accumulating. */
 static void emit_start(cy_cg *cg, unsigned mr, unsigned nv, V c, V ldc, V accumulate, V *v) {
   V zero = LLVMConstNull(cg->vf), loaded[CY_LOOP_MAX];
@@ -255,7 +279,15 @@ void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c,
   rows->index(rows->ctx, cg, cy_add(cg, row0, r.iv), idx);
   piece p = {e, idx, rows->n_idx, cy_gep(cg, c, cy_mul(cg, r.iv, ldc)), col0};
   cy_loop j;
-  cy_loop_begin(cg, &j, cy_i64(cg, 0), whole, cy_i64(cg, W), NULL, 0);
+  V from = cy_i64(cg, 0);
+  if (e->wide > 1) {
+    V lanes = cy_i64(cg, e->wide * W), end = cy_mul(cg, cy_div(cg, cols, lanes), lanes);
+    cy_loop_begin(cg, &j, from, end, lanes, NULL, 0);
+    emit_piece(cg, &p, j.iv, e->wide * W);
+    cy_loop_end(cg, &j, NULL);
+    from = end;
+  }
+  cy_loop_begin(cg, &j, from, whole, cy_i64(cg, W), NULL, 0);
   emit_piece(cg, &p, j.iv, W);
   cy_loop_end(cg, &j, NULL);
   if (tail_lanes && tail_lanes < W) { /* the tail of the last panel, its lanes known */
@@ -386,6 +418,60 @@ static panel panel_of(cy_cg *cg, const cy_core *k, V b, V q) {
   return p;
 }
 
+/* ---- tiles in place: sums go from registers through the epilogue ---- */
+
+enum { INLINE_DEPTH = 256, UNROLLED = 32 }; /* beyond, the epilogue does not matter; a loop is as fast */
+
+/* The shape of panels: all but the last; the last one when it is not full. */
+typedef struct shape {
+  unsigned nv, lanes; /* vectors; lanes of the last one */
+} shape;
+
+static bool inline_possible(const cy_core *k) {
+  int64_t taps, c, n;
+  return k->row_bytes && cy_is_const(k->taps, &taps) && taps == 1 && cy_is_const(k->c, &c) && c <= INLINE_DEPTH && !k->epilogue->heavy &&
+         cy_is_const(k->n, &n) && cy_core_single(k);
+}
+
+/* Sums through the epilogue. */
+static void emit_inline_epilogue(cy_cg *cg, const cy_core *k, const panel *p, shape s, V r, const V *v) {
+  static const int order[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  unsigned last = k->index->n_idx - 1;
+  V idx[16], col = cy_add(cg, k->col0, p->col);
+  k->index->index(k->index->ctx, cg, r, idx);
+  V first = idx[last];
+  for (unsigned i = 0; i < k->tile.mr; i++) {
+    idx[last] = cy_addc(cg, first, i);
+    for (unsigned j = 0; j < s.nv; j++) {
+      unsigned lanes = j + 1 < s.nv ? cg->W : s.lanes;
+      V acc = v[i * s.nv + j];
+      idx[last + 1] = cy_addc(cg, col, j * cg->W);
+      k->epilogue->emit(k->epilogue->ctx, cg, lanes < cg->W ? cy_shuffle(cg, acc, acc, order, lanes) : acc, lanes, idx);
+    }
+  }
+}
+
+/* MR rows from r on of one panel. */
+static void emit_inline_tile(cy_cg *cg, const cy_core *k, const panel *p, shape s, V r) {
+  unsigned mr = k->tile.mr;
+  int64_t depth = 0;
+  V v[CY_LOOP_MAX], row[16];
+  V a = cy_add(cg, k->base, cy_mulc(cg, r, k->row_bytes));
+  a = LLVMBuildIntToPtr(cg->b, a, cg->ptr, "");
+  for (unsigned i = 0; i < mr; i++)
+    row[i] = cy_gepc(cg, a, i * k->row_bytes);
+  for (unsigned i = 0; i < mr * s.nv; i++)
+    v[i] = LLVMConstNull(cg->vf);
+  v[mr * s.nv] = p->b;
+  v[mr * s.nv + 1] = p->ahead;
+  cy_is_const(k->c, &depth);
+  if (depth <= UNROLLED && !p->ahead)
+    emit_steps(cg, mr, s.nv, row, depth, k->ldb, v);
+  else
+    emit_run(cg, mr, s.nv, row, k->c, k->ldb, p->ahead ? p->ahead_step : NULL, v);
+  emit_inline_epilogue(cg, k, p, s, r, v);
+}
+
 /* Panels done for a tile of rows before the next: their weights stay in the second-level cache, their sums in the first. */
 static int64_t group_choose(const cy_cg *cg, const cy_core *k) {
   const int64_t cache = 160 * 1024, columns = 256;
@@ -410,38 +496,95 @@ static bool worth_prefetching(const cy_cg *cg, const cy_core *k) {
   return taps * c * panels * k->tile.nv * cg->W * 4 >= MANY_WEIGHTS;
 }
 
+/* The groups of panels of a task, as emit_groups goes through them. */
+typedef struct groups {
+  const cy_core *k;
+  const kblock *kb;
+  V b, panel_bytes;
+  int64_t group; /* panels */
+  V step;        /* bytes per k to prefetch, or NULL */
+} groups;
+
+static panel group_panel(cy_cg *cg, const groups *g, V q) {
+  panel p = panel_of(cg, g->k, cy_gep(cg, g->b, cy_mul(cg, q, g->panel_bytes)), q);
+  if (g->step) {
+    p.ahead = cy_gep(cg, p.b, cy_mulc(cg, g->panel_bytes, g->group));
+    p.ahead_step = g->step;
+  }
+  return p;
+}
+
+/* Tile r of mr rows, panels [q0, end): sums in memory at c, then the epilogue over all of them. */
+static void emit_stored_tile(cy_cg *cg, const groups *g, V r, V mr, V q0, V end, V c, V ldc) {
+  const cy_core *k = g->k;
+  int64_t NR = (int64_t)k->tile.nv * cg->W, always;
+  cy_loop q;
+  cy_loop_begin(cg, &q, q0, end, cy_i64(cg, 1), NULL, 0);
+  panel p = group_panel(cg, g, q.iv);
+  p.ldc = ldc;
+  emit_product(cg, k, g->kb, &p, r, mr, cy_gep(cg, c, cy_mulc(cg, cy_sub(cg, q.iv, q0), NR * 4)));
+  cy_loop_end(cg, &q, NULL);
+  cy_if s;
+  bool branch = !cy_is_const(g->kb->last, &always);
+  if (branch)
+    cy_if_begin(cg, &s, g->kb->last);
+  V col = cy_mulc(cg, q0, NR), cols = cy_sub(cg, cy_imin(cg, k->n, cy_mulc(cg, end, NR)), col);
+  cy_epilogue_tile(cg, k->epilogue, k->index, c, ldc, mr, r, cols, cy_add(cg, k->col0, col), k->tail_lanes);
+  if (branch)
+    cy_if_end(cg, &s);
+}
+
+/* The same for MR rows, whose sums stay in registers. */
+static void emit_inline_tiles(cy_cg *cg, const groups *g, V r, V q0, V end) {
+  const cy_core *k = g->k;
+  int64_t NR = (int64_t)k->tile.nv * cg->W, n = 0;
+  cy_is_const(k->n, &n);
+  V full = cy_i64(cg, n / NR);
+  cy_loop q;
+  if (n >= NR) {
+    cy_loop_begin(cg, &q, q0, cy_imin(cg, end, full), cy_i64(cg, 1), NULL, 0);
+    panel p = group_panel(cg, g, q.iv);
+    emit_inline_tile(cg, k, &p, (shape){k->tile.nv, cg->W}, r);
+    cy_loop_end(cg, &q, NULL);
+  }
+  if (n % NR) {
+    cy_if s;
+    cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSGT, end, full));
+    panel p = group_panel(cg, g, full);
+    unsigned nv = (unsigned)((n % NR + cg->W - 1) / cg->W), rest = (unsigned)(n % cg->W);
+    emit_inline_tile(cg, k, &p, (shape){nv, rest ? rest : cg->W}, r);
+    cy_if_end(cg, &s);
+  }
+}
+
 /* One K block: by groups of panels, tile by tile, so that the epilogue, which follows the last block, meets long runs
  * of each row: what it loads and stores then lies in streams that the hardware prefetches. */
 static void emit_groups(cy_cg *cg, const cy_core *k, const kblock *kb, V b, V panel_bytes) {
-  bool single = cy_core_single(k), ahead = worth_prefetching(cg, k);
-  int64_t NR = (int64_t)k->tile.nv * cg->W, group = group_choose(cg, k), always;
-  V ldc = cy_i64(cg, (single ? group : k->cbuf_panels) * NR * 4);
-  V sums = single ? cy_alloca(cg, k->tile.mr * group * NR * 4) : k->cbuf;
-  V tiles = cy_div(cg, cy_addc(cg, k->rows, k->tile.mr - 1), cy_i64(cg, k->tile.mr));
-  V step = cy_addc(cg, cy_div(cg, cy_i64(cg, NR * 4 - 1), tiles), 1);
-  cy_loop g, r, q;
-  cy_loop_begin(cg, &g, k->p0, k->p1, cy_i64(cg, group), NULL, 0);
-  V end = cy_imin(cg, k->p1, cy_addc(cg, g.iv, group)), col = cy_mulc(cg, g.iv, NR);
-  V cols = cy_sub(cg, cy_imin(cg, k->n, cy_mulc(cg, end, NR)), col);
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), k->rows, cy_i64(cg, k->tile.mr), NULL, 0);
+  bool single = cy_core_single(k);
+  int64_t NR = (int64_t)k->tile.nv * cg->W, MR = k->tile.mr;
+  groups all = {k, kb, b, panel_bytes, group_choose(cg, k), NULL};
+  V ldc = cy_i64(cg, (single ? all.group : k->cbuf_panels) * NR * 4);
+  V sums = single ? cy_alloca(cg, MR * all.group * NR * 4) : k->cbuf;
+  if (worth_prefetching(cg, k)) {
+    V tiles = cy_div(cg, cy_addc(cg, k->rows, MR - 1), cy_i64(cg, MR));
+    all.step = cy_addc(cg, cy_div(cg, cy_i64(cg, NR * 4 - 1), tiles), 1);
+  }
+  cy_loop g, r;
+  cy_loop_begin(cg, &g, k->p0, k->p1, cy_i64(cg, all.group), NULL, 0);
+  V end = cy_imin(cg, k->p1, cy_addc(cg, g.iv, all.group));
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), k->rows, cy_i64(cg, MR), NULL, 0);
   V mr = r.step = next_rows(cg, k->tile, cy_sub(cg, k->rows, r.iv)), c = sums;
   if (!single)
     c = cy_gep(cg, sums, cy_add(cg, cy_mul(cg, r.iv, ldc), cy_mulc(cg, cy_sub(cg, g.iv, k->p0), NR * 4)));
-  cy_loop_begin(cg, &q, g.iv, end, cy_i64(cg, 1), NULL, 0);
-  panel p = panel_of(cg, k, cy_gep(cg, b, cy_mul(cg, q.iv, panel_bytes)), q.iv);
-  p.ldc = ldc;
-  if (ahead) {
-    p.ahead = cy_gep(cg, p.b, cy_mulc(cg, panel_bytes, group));
-    p.ahead_step = step;
-  }
-  emit_product(cg, k, kb, &p, r.iv, mr, cy_gep(cg, c, cy_mulc(cg, cy_sub(cg, q.iv, g.iv), NR * 4)));
-  cy_loop_end(cg, &q, NULL);
   cy_if s;
-  bool branch = !cy_is_const(kb->last, &always);
-  if (branch)
-    cy_if_begin(cg, &s, kb->last);
-  cy_epilogue_tile(cg, k->epilogue, k->index, c, ldc, mr, r.iv, cols, cy_add(cg, k->col0, col), k->tail_lanes);
-  if (branch)
+  bool in_registers = inline_possible(k);
+  if (in_registers) {
+    cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntEQ, mr, cy_i64(cg, MR)));
+    emit_inline_tiles(cg, &all, r.iv, g.iv, end);
+    cy_if_else(cg, &s);
+  }
+  emit_stored_tile(cg, &all, r.iv, mr, g.iv, end, c, ldc);
+  if (in_registers)
     cy_if_end(cg, &s);
   cy_loop_end(cg, &r, NULL);
   cy_loop_end(cg, &g, NULL);

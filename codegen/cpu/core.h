@@ -53,6 +53,7 @@ typedef struct cy_core {
   unsigned tails;    /* bit i: a tile may have i rows */
   V tab, tab_stride; /* entry of (tap, row): tab + tap*tab_stride + 8*row */
   V base;            /* i64 added to every entry */
+  int64_t row_bytes; /* the entries of a tap are rows * row_bytes, and the last of the epilogue's indices counts the rows; 0: not so */
   V skip;            /* the entry of rows that are zero, to skip taps outside a picture; NULL: there are none */
   V taps, c;         /* K is taps runs of c floats */
   int64_t tap_block, c_block;

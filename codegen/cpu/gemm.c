@@ -246,6 +246,7 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
                   .tab = tab,
                   .tab_stride = cy_i64(cg, 0),
                   .base = LLVMBuildPtrToInt(cg->b, a, cg->i64, ""),
+                  .row_bytes = (g->copy_a ? known(d->k) : known(d->am)) * 4,
                   .taps = cy_i64(cg, 1),
                   .c = k,
                   .tap_block = 1,

@@ -581,10 +581,20 @@ cy_scores cy_cpu_scores_of(const cy_epilogue *e) {
   return (cy_scores){changes ? scores_change : NULL, scores_weigh, e->ctx};
 }
 
+/* Operations on floats for one element. */
+static int arithmetic(cy_kernel *k) {
+  int n = 0;
+  for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
+    const cy_expr_info *x = cy_expr_of(k, e);
+    n += x->op != CY_X_LOAD && x->n > 0 && cy_dtype_is_float(x->dtype);
+  }
+  return n;
+}
+
 cy_epilogue cy_cpu_epilogue_create(cy_kernel *k) {
   epilogue *e = zeroed(1, sizeof *e);
   e->k = k;
-  return (cy_epilogue){epilogue_begin, epilogue_emit, e};
+  return (cy_epilogue){.begin = epilogue_begin, .emit = epilogue_emit, .ctx = e, .heavy = arithmetic(k) > 10};
 }
 
 void cy_cpu_epilogue_destroy(cy_epilogue *e) {

@@ -9,6 +9,8 @@
  */
 #include "codegen/cpu/loops_int.h"
 
+#include <math.h>
+
 #include <string.h>
 
 /* ---- bookkeeping ---- */
@@ -295,6 +297,33 @@ static V local_value(cy_lp *p, const cy_expr_info *x, bool varying) {
   return LLVMBuildLoad2(p->cg->b, type, varying ? p->lane_slot[x->id] : p->slot[x->id], "");
 }
 
+/* Is e clamped to what an i32 surely holds? */
+static bool clamped(const cy_kernel *k, cy_expr e, cy_op outer, cy_op inner) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  for (int i = 0; i < 2 && x->op == outer; i++) {
+    const cy_expr_info *c = cy_expr_of(k, x->arg[i]);
+    if (c->op == CY_X_CONST && fabs(c->c.f) < 1e9)
+      return !inner || clamped(k, x->arg[1 - i], inner, CY_OP_NONE);
+  }
+  return false;
+}
+
+/* cast(round(f32)) to i32 is one instruction where nothing can saturate, as behind a quantize's clamp. NaN becomes
+ * INT32_MIN, whose low bits are those of the 0 that a saturating conversion gives. */
+static bool is_rounding_cast(const cy_kernel *k, const cy_expr_info *x) {
+  if (x->op != CY_OP_cast || x->dtype != CY_I32 || x->id)
+    return false;
+  const cy_expr_info *r = cy_expr_of(k, x->arg[0]);
+  return r->op == CY_OP_round && r->dtype == CY_F32 &&
+         (clamped(k, r->arg[0], CY_OP_min, CY_OP_max) || clamped(k, r->arg[0], CY_OP_max, CY_OP_min));
+}
+
+static V rounding_cast(cy_lp *p, const cy_expr_info *x, bool varying) {
+  V v = operand(p, cy_expr_of(p->k, x->arg[0])->arg[0], varying);
+  T types[2] = {cy_lp_reg(p->cg, CY_I32, varying ? p->lanes : 1), LLVMTypeOf(v)};
+  return cy_lp_intrinsic(p->cg, "llvm.lrint", types, 2, &v, 1);
+}
+
 static V compute(cy_lp *p, cy_expr e, bool varying) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
   V a[3];
@@ -306,6 +335,8 @@ static V compute(cy_lp *p, cy_expr e, bool varying) {
   case CY_X_LOAD: return varying ? load_varying(p, x) : load_uniform(p, x);
   case CY_OP_select: return select_value(p, x, varying);
   }
+  if (is_rounding_cast(p->k, x))
+    return rounding_cast(p, x, varying);
   for (int i = 0; i < x->n; i++)
     a[i] = operand(p, x->arg[i], varying);
   cy_dtype from = cy_expr_of(p->k, x->arg[0])->dtype;

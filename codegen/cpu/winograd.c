@@ -1,25 +1,37 @@
-/* winograd.c - 3x3 convolution of stride 1, any dilation, by F(4x4,3x3): 36 products per 16 outputs and channel instead of 144.
+/* winograd.c - 3x3 convolution of stride 1, any dilation, by F(4x4,3x3): 36 products per 16 outputs and channel instead
+ * of 144.
  *
- * Comes in: a cy_conv_desc with cy_winograd_possible. Goes out: one phase, tasks being (block of tiles, block of
- * panels). A task
- *   1. turns 6x6 patches of its tiles into 36 points, V[36][tiles][cin], in the worker's scratch;
- *   2. multiplies each point with its weights, M[36][tiles][columns], by the micro-kernels of core.c;
- *   3. turns M back into 4x4 outputs, cut at the picture's edge, and hands them to the epilogue.
- * Blocks of tiles run across rows and images. A patch reads through 36 addresses, those outside the picture pointing at
- * zeros, so borders need no copy. Points lie 64 bytes more than a round number apart: else 36 streams would fall into
- * the same cache set.
+ * Comes in: a cy_conv_desc with cy_winograd_possible. Goes out: a phase whose tasks are (block of tiles, block of
+ * panels).
+ *   1. 6x6 patches become 36 points, V[block of channels][36][tile][channel]. A task does so for its tiles in the
+ * worker's scratch; where V of all tiles is small, a phase of its own does it once for all tasks, in shared scratch.
+ *   2. Panel by panel, block of channels by block of channels: 3x3 filters become 36 points, U[36][channel][NR], and
+ *      M[36][tile][NR] += V * U by the micro-kernels of core.c.
+ *   3. M becomes 4x4 outputs, cut at the picture's edge, which are handed to the epilogue.
+ * U and M of a panel stay in the second-level cache. Filters are transformed here and not while compiling, since their
+ * points are four times the weights: many tiles pay for the arithmetic, and where tiles are few, bringing the points
+ * from memory would take longer than making them. Blocks of tiles run across rows and images. A patch reads through 36
+ * addresses, those outside the picture pointing at zeros, so borders need no copy. Points lie 64 bytes more than a
+ * round number apart: else 36 streams would fall into the same cache set.
  */
 #include "conv_int.h"
+#include <stdio.h>
 
 #define POINTS 36
-#define CHUNK 64 /* columns of the output transform at a time: its result stays in L1 */
+#define TAPS 9
+#define SPOT 5 /* numbers kept of a tile: image, row, column, rows, columns */
+#define POINT_BYTES (POINTS * 4)
+#define MOST_BYTES (4 << 20)   /* of V in a worker's scratch */
+#define SHARED_BYTES (8 << 20) /* of V made by a phase of its own */
 
 typedef struct wino {
   const cy_conv_desc *d;
   cy_axis axis[3];
   cy_tile tile;
   int64_t nr, panels, tiles, nb; /* tiles and panels of a task */
-  int64_t c, columns;            /* columns of a full task, padded */
+  int64_t c, cb;                 /* channels, those of a block */
+  bool shared;                   /* V of all tiles is made by a phase of its own */
+  int64_t v_tiles;               /* tiles of V */
 } wino;
 
 bool cy_winograd_possible(const cy_conv_desc *d) {
@@ -35,37 +47,43 @@ bool cy_winograd_possible(const cy_conv_desc *d) {
 
 /* With dilation D, outputs and inputs D apart form D*D pictures of their own, each cut into tiles. Tiles along an axis
  * of `out` outputs: */
-static int64_t axis_tiles(int64_t out, int64_t dilation) { return dilation * (((out + dilation - 1) / dilation + 3) / 4); }
+static int64_t axis_tiles(int64_t out, int64_t dilation) {
+  return dilation * (((out + dilation - 1) / dilation + 3) / 4);
+}
 
 static int64_t known_tiles(const cy_conv_desc *d, int64_t images) {
   return images * axis_tiles(cy_conv_known(d->out[0]), d->dilation[0]) *
          axis_tiles(cy_conv_known(d->out[1]), d->dilation[1]);
 }
 
-/* Cycles of one task on vectors of W floats; bandwidth: bytes of weights a cycle. */
-static double task_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c, double bandwidth) {
+/* Cycles on vectors of W floats, measured on Zen 3: of the input transform, of the rest of a task. A filter takes 50
+ * cycles of arithmetic and as many to push its points out of the first-level cache. */
+static double input_cost(unsigned W, int64_t tiles, int64_t c) { return (double)tiles * 150 * (double)c / W; }
+static double task_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c) {
   static const double tail[6] = {0, 2, 2, 3, 4, 5}; /* see next_rows in core.c */
-  double rows = (double)(tiles / 6 * 6) + tail[tiles % 6];
-  double product = 36.0 * rows * (double)(c * columns) / (2 * W),
-         weights = 36.0 * (double)(c * columns) * 4 / bandwidth;
-  double transforms = (double)tiles * ((double)c * 150 + (double)columns * 120) / W;
-  return (product > weights ? product : weights) + transforms;
+  double rows = (double)(tiles / 6 * 6) + tail[tiles % 6], each = (double)(c * columns) / W;
+  return (18 * rows + 100) * each + (double)tiles * 150 * (double)columns / W;
+}
+
+/* Tiles of a task at most: M of a panel leaves room for U in the second-level cache, V is not large either. */
+static int64_t most_tiles(const cy_cg *cg, const wino *w) {
+  int64_t most = cg->l2_bytes * 9 / 20 / (POINT_BYTES * w->nr), fit = MOST_BYTES / (POINT_BYTES * w->c);
+  return w->shared || fit > most ? most : fit < 24 ? 24 : fit;
 }
 
 /* The block sizes that are best on average for 1, 2, 4 and 8 workers. */
 static void blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
   double best = 1e300;
-  w->tiles = 24;
-  w->nb = w->panels * w->nr > 256 ? (256 + w->nr - 1) / w->nr : w->panels;
-  for (int64_t tiles = 4; total && tiles <= 48; tiles++)
+  for (int64_t tiles = 4, most = most_tiles(cg, w); tiles <= most; tiles++)
     for (int64_t split = 1; split <= 16 && split <= w->panels; split *= 2) {
       int64_t nb = (w->panels + split - 1) / split, tasks = (total + tiles - 1) / tiles * ((w->panels + nb - 1) / nb);
-      double cost = task_cost(cg->W, tiles < total ? tiles : total, nb * w->nr, w->c, 8), sum = 0;
+      int64_t here = tiles < total ? tiles : total;
+      double cost = task_cost(cg->W, here, nb * w->nr, w->c) + (w->shared ? 0 : input_cost(cg->W, here, w->c)), sum = 0;
       for (int64_t workers = 1; workers <= 8; workers *= 2)
         sum += (double)((tasks + workers - 1) / workers * workers) * cost;
       if (sum < best) {
         best = sum;
-        w->tiles = tiles < total ? tiles : total;
+        w->tiles = here;
         w->nb = nb;
       }
     }
@@ -78,8 +96,13 @@ static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
   w.tile = cy_tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = (d->cout + w.nr - 1) / w.nr;
-  blocks_choose(cg, &w, total);
-  w.columns = w.nb * w.nr;
+  w.shared = total && POINT_BYTES * total * w.c <= SHARED_BYTES;
+  int64_t most = most_tiles(cg, &w), image = known_tiles(d, 1);
+  blocks_choose(cg, &w, total ? total : image ? image : 16 * most);
+  w.tiles = total ? w.tiles : most;
+  w.v_tiles = w.shared ? total : w.tiles;
+  int64_t block = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w.nr), blocks = (w.c + block - 1) / block;
+  w.cb = ((w.c + blocks - 1) / blocks + cg->W - 1) / cg->W * cg->W; /* no vector lies in two blocks */
   return w;
 }
 
@@ -87,21 +110,21 @@ cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
   wino w = plan(cg, d);
   return (cy_pack_layout){.groups = 1,
                           .n = d->cout,
-                          .taps = POINTS,
+                          .taps = TAPS,
                           .c = w.c,
-                          .tap_block = 1,
+                          .tap_block = TAPS,
                           .c_block = w.c,
+                          .winograd = 1,
                           .nr = (unsigned)w.nr,
                           .merged = 1,
-                          .winograd = 1,
-                          .bytes = POINTS * w.panels * w.nr * w.c * 4};
+                          .bytes = TAPS * w.panels * w.nr * w.c * 4};
 }
 
 double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_pixels) {
   wino w = plan(cg, d);
   int64_t tiles = known_tiles(d, cy_conv_images(d));
-  return task_cost(cg->W, tiles ? tiles : (int64_t)unknown_pixels / 16, w.panels * w.nr, w.c,
-                   CY_BYTES_PER_CYCLE);
+  tiles = tiles ? tiles : (int64_t)unknown_pixels / 16;
+  return task_cost(cg->W, tiles, w.panels * w.nr, w.c) + input_cost(cg->W, tiles, w.c);
 }
 
 /* ---- sizes ---- */
@@ -119,9 +142,15 @@ static V task_count(cy_cg *cg, void *ctx) {
   const wino *w = ctx;
   return cy_mulc(cg, cy_ceil_div(cg, tile_count(cg, w), cy_i64(cg, w->tiles)), column_blocks(w));
 }
-static int64_t point_floats(const wino *w, int64_t width) { return w->tiles * width + 16; }
+/* Floats of a point: of V in a block of channels, of U, of M; with a cache line more. */
+static int64_t v_floats(const wino *w) { return w->v_tiles * w->cb + 16; }
+static int64_t u_floats(const wino *w) { return w->nr * w->cb + 16; }
+static int64_t m_floats(const wino *w) { return w->tiles * w->nr + 16; }
+static int64_t v_blocks(const wino *w) { return (w->c + w->cb - 1) / w->cb; }
+static int64_t v_bytes(const wino *w) { return POINTS * v_blocks(w) * v_floats(w) * 4; }
 static int64_t worker_bytes(const wino *w) {
-  return POINTS * (point_floats(w, w->c) + point_floats(w, w->columns)) * 4 / 64 * 64 + 64;
+  int64_t spots = w->tiles * (int64_t)sizeof(int64_t) * SPOT;
+  return ((w->shared ? 0 : v_bytes(w)) + POINTS * (u_floats(w) + m_floats(w)) * 4 + spots) / 64 * 64 + 64;
 }
 
 /* ---- transforms ---- */
@@ -131,6 +160,12 @@ static V fsub(cy_cg *cg, V a, V b) { return LLVMBuildFSub(cg->b, a, b, ""); }
 static V mad(cy_cg *cg, double k, V a, V b) {
   return cy_fma(cg, cy_splatf(cg, k, LLVMGetVectorSize(LLVMTypeOf(a))), a, b);
 }
+
+static V msub(cy_cg *cg, double k, V a, V b) { return mad(cg, k, a, LLVMBuildFNeg(cg->b, b, "")); }
+
+/* The points of a filter are -6 and 24 times those of the textbook, to save multiplications, those of the input and the
+ * rest as there; the output transform makes up for it, but for a factor of 6 an axis that is taken out of the weights
+ * while they are packed. */
 
 /* One axis of the input transform: 6 values to 6. */
 static void transform_in(cy_cg *cg, const V d[6], V out[6]) {
@@ -146,11 +181,22 @@ static void transform_in(cy_cg *cg, const V d[6], V out[6]) {
 
 /* One axis of the output transform: 6 values to 4. */
 static void transform_out(cy_cg *cg, const V m[6], V out[4]) {
-  V s1 = fadd(cg, m[1], m[2]), d1 = fsub(cg, m[1], m[2]), s2 = fadd(cg, m[3], m[4]), d2 = fsub(cg, m[3], m[4]);
-  out[0] = fadd(cg, fadd(cg, m[0], s1), s2);
-  out[1] = mad(cg, 2, d2, d1);
-  out[2] = mad(cg, 4, s2, s1);
-  out[3] = fadd(cg, mad(cg, 8, d2, d1), m[5]);
+  V s1 = fadd(cg, m[1], m[2]), d1 = fsub(cg, m[2], m[1]), s2 = fadd(cg, m[3], m[4]), d2 = fsub(cg, m[3], m[4]);
+  out[0] = mad(cg, 1.5, m[0], msub(cg, 0.25, s2, s1));
+  out[1] = mad(cg, 0.5, d2, d1);
+  out[2] = fsub(cg, s2, s1);
+  out[3] = mad(cg, 6, m[5], mad(cg, 2, d2, d1));
+}
+
+/* One axis of the filter transform: 3 values to 6. */
+static void transform_filter(cy_cg *cg, const V g[3], V out[6]) {
+  V ends = fadd(cg, g[0], g[2]), wide = mad(cg, 4, g[2], g[0]);
+  out[0] = g[0];
+  out[1] = fadd(cg, ends, g[1]);
+  out[2] = fsub(cg, ends, g[1]);
+  out[3] = mad(cg, 2, g[1], wide);
+  out[4] = mad(cg, -2, g[1], wide);
+  out[5] = g[2];
 }
 
 /* A tile's place in the output. */
@@ -169,10 +215,12 @@ static V tile_start(cy_cg *cg, const wino *w, int axis, V t) {
 
 static spot emit_spot(cy_cg *cg, const wino *w, V tile) {
   V tw = tiles_along(cg, w, 2), th = tiles_along(cg, w, 1), row = cy_div(cg, tile, tw);
-  return (spot){cy_div(cg, row, th), tile_start(cg, w, 1, cy_mod(cg, row, th)), tile_start(cg, w, 2, cy_mod(cg, tile, tw))};
+  return (spot){cy_div(cg, row, th), tile_start(cg, w, 1, cy_mod(cg, row, th)),
+                tile_start(cg, w, 2, cy_mod(cg, tile, tw))};
 }
 
-/* How many of a tile's four outputs along an axis exist, the first being `at`; none where a picture is smaller than others. */
+/* How many of a tile's four outputs along an axis exist, the first being `at`; none where a picture is smaller than
+ * others. */
 static V tile_outputs(cy_cg *cg, const wino *w, int axis, V at) {
   V left = cy_addc(cg, cy_sub(cg, cy_size(cg, w->axis[axis].out), at), w->axis[axis].inc - 1);
   left = cy_imax(cg, left, cy_i64(cg, 0));
@@ -204,7 +252,7 @@ static void emit_addresses(cy_cg *cg, const wino *w, const spot *s, V table) {
  */
 static void emit_patch(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, V half, V out) {
   LLVMTypeRef type = cy_vecf(cg, lanes);
-  int64_t vector = cg->W * 4, point = point_floats(w, w->c) * 4;
+  int64_t vector = cg->W * 4, point = v_floats(w) * 4;
   cy_loop x, y;
   V d[6], r[6], zero = cy_i64(cg, 0), six = cy_i64(cg, 6), one = cy_i64(cg, 1);
   cy_loop_begin(cg, &x, zero, six, one, NULL, 0);
@@ -219,7 +267,7 @@ static void emit_patch(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, V
   cy_loop_end(cg, &x, NULL);
   cy_loop_begin(cg, &y, zero, six, one, NULL, 0);
   V row = cy_gep(cg, half, cy_mulc(cg, y.iv, 6 * vector));
-  to = cy_gep(cg, cy_gepf(cg, out, c), cy_mulc(cg, y.iv, 6 * point));
+  to = cy_gep(cg, out, cy_mulc(cg, y.iv, 6 * point));
   for (int i = 0; i < 6; i++)
     d[i] = cy_load(cg, type, cy_gepc(cg, row, i * vector), 4);
   transform_in(cg, d, r);
@@ -228,25 +276,32 @@ static void emit_patch(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, V
   cy_loop_end(cg, &y, NULL);
 }
 
-static void emit_input(cy_cg *cg, const wino *w, V first, V count, V points, V table, V half) {
+/* Where channel c of tile t stands in V. */
+static V v_at(cy_cg *cg, const wino *w, V points, V t, V c) {
+  V cb = cy_i64(cg, w->cb), block = cy_mulc(cg, cy_div(cg, c, cb), POINTS * v_floats(w));
+  return cy_gepf(cg, points, cy_add(cg, cy_add(cg, block, cy_mul(cg, t, cb)), cy_mod(cg, c, cb)));
+}
+
+static void emit_input(cy_cg *cg, const wino *w, V first, V count, V points) {
+  V table = cy_alloca(cg, POINTS * 8), half = cy_alloca(cg, POINTS * cg->W * 4);
   cy_loop t, c;
   int64_t whole = w->c / cg->W * cg->W;
   cy_loop_begin(cg, &t, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
   spot s = emit_spot(cg, w, cy_add(cg, first, t.iv));
   emit_addresses(cg, w, &s, table);
-  V out = cy_gepf(cg, points, cy_mulc(cg, t.iv, w->c));
   if (whole) {
     cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, whole), cy_i64(cg, cg->W), NULL, 0);
-    emit_patch(cg, w, table, c.iv, cg->W, half, out);
+    emit_patch(cg, w, table, c.iv, cg->W, half, v_at(cg, w, points, t.iv, c.iv));
     cy_loop_end(cg, &c, NULL);
   }
   if (w->c > whole)
-    emit_patch(cg, w, table, cy_i64(cg, whole), (unsigned)(w->c - whole), half, out);
+    emit_patch(cg, w, table, cy_i64(cg, whole), (unsigned)(w->c - whole), half,
+               v_at(cg, w, points, t.iv, cy_i64(cg, whole)));
   cy_loop_end(cg, &t, NULL);
 }
 
 static void emit_unpatch(cy_cg *cg, const wino *w, V in, V half, V out) {
-  int64_t vector = cg->W * 4, point = point_floats(w, w->columns) * 4;
+  int64_t vector = cg->W * 4, point = m_floats(w) * 4;
   cy_loop x, y;
   V d[6], r[4], zero = cy_i64(cg, 0), one = cy_i64(cg, 1);
   cy_loop_begin(cg, &x, zero, cy_i64(cg, 6), one, NULL, 0);
@@ -259,12 +314,12 @@ static void emit_unpatch(cy_cg *cg, const wino *w, V in, V half, V out) {
   cy_loop_end(cg, &x, NULL);
   cy_loop_begin(cg, &y, zero, cy_i64(cg, 4), one, NULL, 0);
   V row = cy_gep(cg, half, cy_mulc(cg, y.iv, 6 * vector));
-  to = cy_gep(cg, out, cy_mulc(cg, y.iv, 4 * CHUNK * 4));
+  to = cy_gep(cg, out, cy_mulc(cg, y.iv, 4 * w->nr * 4));
   for (int i = 0; i < 6; i++)
     d[i] = cy_load(cg, cg->vf, cy_gepc(cg, row, i * vector), 4);
   transform_out(cg, d, r);
   for (int i = 0; i < 4; i++)
-    cy_store(cg, r[i], cy_gepc(cg, to, i * CHUNK * 4), 4);
+    cy_store(cg, r[i], cy_gepc(cg, to, i * w->nr * 4), 4);
   cy_loop_end(cg, &y, NULL);
 }
 
@@ -280,83 +335,165 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
   idx[2] = cy_add(cg, r->ow, cy_mulc(cg, row, r->step));
 }
 
-/* One tile, columns [j0, j0 + CHUNK) of the task, which are output channels col0 + j0 and on. */
-static void emit_output_chunk(cy_cg *cg, const wino *w, const spot *s, V m, V j0, V col0, V half, V buffer) {
+/* Where the tiles of a task go, for the outputs of all panels: many divisions where sizes are not known. */
+static void emit_spots(cy_cg *cg, const wino *w, V first, V count, V table) {
+  cy_loop t;
+  cy_loop_begin(cg, &t, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
+  spot s = emit_spot(cg, w, cy_add(cg, first, t.iv));
+  V to = cy_gep(cg, table, cy_mulc(cg, t.iv, SPOT * 8));
+  V all[SPOT] = {s.n, s.oh, s.ow, tile_outputs(cg, w, 1, s.oh), tile_outputs(cg, w, 2, s.ow)};
+  for (int i = 0; i < SPOT; i++)
+    cy_store(cg, all[i], cy_gepc(cg, to, i * 8), 8);
+  cy_loop_end(cg, &t, NULL);
+}
+
+/* One tile, all columns of the panel that begins at output channel col0. */
+static void emit_output_tile(cy_cg *cg, const wino *w, V table, V m, V col0, V half, V buffer) {
   const cy_conv_desc *d = w->d;
-  V left = cy_sub(cg, cy_sub(cg, cy_i64(cg, d->cout), col0), j0), here = cy_sub(cg, cy_i64(cg, w->columns), j0);
-  V cols = cy_imin(cg, cy_i64(cg, CHUNK), cy_imin(cg, left, here));
+  V cols = cy_imin(cg, cy_i64(cg, w->nr), cy_sub(cg, cy_i64(cg, d->cout), col0)), s[SPOT];
   cy_loop j, y;
   cy_loop_begin(cg, &j, cy_i64(cg, 0), cols, cy_i64(cg, cg->W), NULL, 0);
-  emit_unpatch(cg, w, cy_gepf(cg, m, cy_add(cg, j0, j.iv)), half, cy_gepf(cg, buffer, j.iv));
+  emit_unpatch(cg, w, cy_gepf(cg, m, j.iv), half, cy_gepf(cg, buffer, j.iv));
   cy_loop_end(cg, &j, NULL);
-  V ld = cy_i64(cg, CHUNK * 4), ny = tile_outputs(cg, w, 1, s->oh), nx = tile_outputs(cg, w, 2, s->ow);
-  cy_loop_begin(cg, &y, cy_i64(cg, 0), ny, cy_i64(cg, 1), NULL, 0);
-  output_row at = {s->n, cy_add(cg, s->oh, cy_mulc(cg, y.iv, d->dilation[0])), s->ow, d->dilation[1]};
+  for (int i = 0; i < SPOT; i++)
+    s[i] = cy_load(cg, cg->i64, cy_gepc(cg, table, i * 8), 8);
+  cy_loop_begin(cg, &y, cy_i64(cg, 0), s[3], cy_i64(cg, 1), NULL, 0);
+  output_row at = {s[0], cy_add(cg, s[1], cy_mulc(cg, y.iv, d->dilation[0])), s[2], d->dilation[1]};
   cy_rows rows = {row_index, &at, 3};
-  cy_epilogue_tile(cg, &d->epilogue, &rows, cy_gep(cg, buffer, cy_mulc(cg, y.iv, 4 * CHUNK * 4)), ld, nx, cy_i64(cg, 0),
-                   cols, cy_add(cg, col0, j0), (unsigned)(d->cout % cg->W));
+  V from = cy_gep(cg, buffer, cy_mulc(cg, y.iv, 4 * w->nr * 4));
+  cy_epilogue_tile(cg, &d->epilogue, &rows, from, cy_i64(cg, w->nr * 4), s[4], cy_i64(cg, 0), cols, col0,
+                   (unsigned)(d->cout % cg->W));
   cy_loop_end(cg, &y, NULL);
 }
 
-static void emit_output(cy_cg *cg, const wino *w, V first, V count, V col0, V points, V half, V buffer) {
-  cy_loop t, j;
+static void emit_output(cy_cg *cg, const wino *w, V count, V col0, V points, V spots) {
+  V buffer = cy_alloca(cg, 16 * w->nr * 4), half = cy_alloca(cg, POINTS * cg->W * 4);
+  cy_loop t;
   cy_loop_begin(cg, &t, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
-  spot s = emit_spot(cg, w, cy_add(cg, first, t.iv));
-  V m = cy_gepf(cg, points, cy_mulc(cg, t.iv, w->columns));
-  V columns = cy_imin(cg, cy_i64(cg, w->columns), cy_sub(cg, cy_i64(cg, w->d->cout), col0));
-  cy_loop_begin(cg, &j, cy_i64(cg, 0), columns, cy_i64(cg, CHUNK), NULL, 0);
-  emit_output_chunk(cg, w, &s, m, j.iv, col0, half, buffer);
-  cy_loop_end(cg, &j, NULL);
+  V spot = cy_gep(cg, spots, cy_mulc(cg, t.iv, SPOT * 8));
+  emit_output_tile(cg, w, spot, cy_gepf(cg, points, cy_mulc(cg, t.iv, w->nr)), col0, half, buffer);
   cy_loop_end(cg, &t, NULL);
 }
 
 /* ---- products ---- */
 
-static void emit_products(cy_cg *cg, const wino *w, V count, V q0, V in, V out, V tab) {
-  cy_loop e, q;
-  V panels = cy_imin(cg, cy_i64(cg, w->nb), cy_sub(cg, cy_i64(cg, w->panels), q0));
-  cy_loop_begin(cg, &e, cy_i64(cg, 0), cy_i64(cg, POINTS), cy_i64(cg, 1), NULL, 0);
-  V a = cy_gep(cg, in, cy_mulc(cg, e.iv, point_floats(w, w->c) * 4));
-  V c = cy_gep(cg, out, cy_mulc(cg, e.iv, point_floats(w, w->columns) * 4));
-  int64_t panel_bytes = w->c * w->nr * 4;
-  V weights = cy_gep(cg, cy_arg_ptr(cg, w->d->b_slot), cy_mulc(cg, e.iv, w->panels * panel_bytes));
-  cy_loop_begin(cg, &q, cy_i64(cg, 0), panels, cy_i64(cg, 1), NULL, 0);
-  cy_product p = {.tile = w->tile,
-                  .rows = count,
-                  .a = a,
-                  .tab = tab,
-                  .row_bytes = w->c * 4,
-                  .ldc = w->columns * 4,
-                  .b = cy_gep(cg, weights, cy_mulc(cg, cy_add(cg, q0, q.iv), panel_bytes)),
-                  .c = cy_gep(cg, c, cy_mulc(cg, q.iv, w->nr * 4)),
-                  .k = cy_i64(cg, w->c)};
+/* What the loops of a task hand down. */
+typedef struct task {
+  const wino *w;
+  V count;          /* tiles */
+  V v, u, m, spots; /* V, U, M; where tiles go */
+  V tab;            /* entries of rows for the micro-kernels */
+} task;
+
+/* A vector of columns: 9 taps at `from` to 36 points. */
+static void emit_filter(cy_cg *cg, const wino *w, V from, V to) {
+  V g[TAPS], half[3][6], row[6];
+  for (int t = 0; t < TAPS; t++)
+    g[t] = cy_load(cg, cg->vf, cy_gepc(cg, from, t * w->nr * 4), 4);
+  for (int x = 0; x < 3; x++)
+    transform_filter(cg, (V[3]){g[x], g[3 + x], g[6 + x]}, half[x]);
+  for (int y = 0; y < 6; y++) {
+    transform_filter(cg, (V[3]){half[0][y], half[1][y], half[2][y]}, row);
+    for (int x = 0; x < 6; x++)
+      cy_store(cg, row[x], cy_gepc(cg, to, (y * 6 + x) * u_floats(w) * 4), 4);
+  }
+}
+
+/* U of channels [c0, c0 + n) of panel q. The weights lie as [panel][channel][tap][NR]. */
+static void emit_filters(cy_cg *cg, const task *t, V q, V c0, V n) {
+  const wino *w = t->w;
+  int64_t row = w->nr * 4;
+  cy_loop c, j;
+  V before = cy_add(cg, cy_mulc(cg, q, w->c), c0), from = cy_arg_ptr(cg, w->d->b_slot);
+  from = cy_gep(cg, from, cy_mulc(cg, before, TAPS * row));
+  cy_loop_begin(cg, &c, cy_i64(cg, 0), n, cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &j, cy_i64(cg, 0), cy_i64(cg, row), cy_i64(cg, cg->W * 4), NULL, 0);
+  V at = cy_gep(cg, from, cy_add(cg, cy_mulc(cg, c.iv, TAPS * row), j.iv));
+  emit_filter(cg, w, at, cy_gep(cg, t->u, cy_add(cg, cy_mulc(cg, c.iv, row), j.iv)));
+  cy_loop_end(cg, &j, NULL);
+  cy_loop_end(cg, &c, NULL);
+}
+
+/* M += V * U over channels [c0, c0 + n). */
+static void emit_products(cy_cg *cg, const task *t, V c0, V n) {
+  const wino *w = t->w;
+  cy_loop e;
   int64_t total;
-  p.tails = cy_tails(w->tile, cy_is_const(tile_count(cg, w), &total) ? total : 0, w->tiles);
+  V block = cy_mulc(cg, cy_div(cg, c0, cy_i64(cg, w->cb)), POINTS * v_floats(w) * 4), v = cy_gep(cg, t->v, block);
+  cy_loop_begin(cg, &e, cy_i64(cg, 0), cy_i64(cg, POINTS), cy_i64(cg, 1), NULL, 0);
+  cy_product p = {.tile = w->tile,
+                  .rows = t->count,
+                  .tails = cy_tails(w->tile, cy_is_const(tile_count(cg, w), &total) ? total : 0, w->tiles),
+                  .a = cy_gep(cg, v, cy_mulc(cg, e.iv, v_floats(w) * 4)),
+                  .b = cy_gep(cg, t->u, cy_mulc(cg, e.iv, u_floats(w) * 4)),
+                  .c = cy_gep(cg, t->m, cy_mulc(cg, e.iv, m_floats(w) * 4)),
+                  .tab = t->tab,
+                  .row_bytes = w->cb * 4,
+                  .ldc = w->nr * 4,
+                  .k = n,
+                  .accumulate = cy_icmp(cg, LLVMIntNE, c0, cy_i64(cg, 0))};
   cy_product_emit(cg, &p);
-  cy_loop_end(cg, &q, NULL);
   cy_loop_end(cg, &e, NULL);
+}
+
+/* M of panel q, over all channels. */
+static void emit_sums(cy_cg *cg, const task *t, V q) {
+  const wino *w = t->w;
+  cy_loop c;
+  cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, w->c), cy_i64(cg, w->cb), NULL, 0);
+  V n = cy_imin(cg, cy_i64(cg, w->cb), cy_sub(cg, cy_i64(cg, w->c), c.iv));
+  emit_filters(cg, t, q, c.iv, n);
+  emit_products(cg, t, c.iv, n);
+  cy_loop_end(cg, &c, NULL);
+}
+
+/* The phase that makes V of all tiles; a task is a tile. */
+static void emit_shared_input(cy_cg *cg, const wino *w, cy_contract_info *info) {
+  char name[sizeof info->phase->name];
+  snprintf(name, sizeof name, "%s_input", w->d->name);
+  cy_kernel_begin(cg, name, 0);
+  V points = cy_gepf(cg, cy_arg_ptr(cg, w->d->shared_slot), cy_mulc(cg, cg->begin, w->cb));
+  emit_input(cg, w, cg->begin, cy_sub(cg, cg->end, cg->begin), points);
+  cy_fn_end(cg, NULL);
+  cy_phase_add(info, name, w->v_tiles);
+}
+
+static void emit_task(cy_cg *cg, task *t, V number) {
+  const wino *w = t->w;
+  V splits = cy_i64(cg, column_blocks(w)), first = cy_mulc(cg, cy_div(cg, number, splits), w->tiles);
+  V q0 = cy_mulc(cg, cy_mod(cg, number, splits), w->nb),
+    q1 = cy_imin(cg, cy_addc(cg, q0, w->nb), cy_i64(cg, w->panels));
+  cy_loop q;
+  t->count = cy_imin(cg, cy_i64(cg, w->tiles), cy_sub(cg, tile_count(cg, w), first));
+  if (w->shared)
+    t->v = cy_gepf(cg, cy_arg_ptr(cg, w->d->shared_slot), cy_mulc(cg, first, w->cb));
+  else
+    emit_input(cg, w, first, t->count, t->v);
+  emit_spots(cg, w, first, t->count, t->spots);
+  cy_loop_begin(cg, &q, q0, q1, cy_i64(cg, 1), NULL, 0);
+  emit_sums(cg, t, q.iv);
+  emit_output(cg, w, t->count, cy_mulc(cg, q.iv, w->nr), t->m, t->spots);
+  cy_loop_end(cg, &q, NULL);
 }
 
 void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) {
   wino w = plan(cg, d);
+  if (w.shared)
+    emit_shared_input(cg, &w, info);
   cy_kernel_begin(cg, d->name, 0);
   if (d->epilogue.begin)
     d->epilogue.begin(d->epilogue.ctx, cg);
-  V in = cy_scratch(cg, d->scratch_slot, cy_i64(cg, worker_bytes(&w)));
-  V out = cy_gepc(cg, in, POINTS * point_floats(&w, w.c) * 4), addresses = cy_alloca(cg, POINTS * 8);
-  V buffer = cy_alloca(cg, 16 * CHUNK * 4), half = cy_alloca(cg, POINTS * cg->W * 4),
-    tab = cy_row_table(cg, w.tile.mr, cy_i64(cg, w.c * 4));
-  cy_loop t;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  V splits = cy_i64(cg, column_blocks(&w)), first = cy_mulc(cg, cy_div(cg, t.iv, splits), w.tiles);
-  V q0 = cy_mulc(cg, cy_mod(cg, t.iv, splits), w.nb);
-  V count = cy_imin(cg, cy_i64(cg, w.tiles), cy_sub(cg, tile_count(cg, &w), first));
-  emit_input(cg, &w, first, count, in, addresses, half);
-  emit_products(cg, &w, count, q0, in, out, tab);
-  emit_output(cg, &w, first, count, cy_mulc(cg, q0, w.nr), out, half, buffer);
-  cy_loop_end(cg, &t, NULL);
+  task t = {.w = &w, .v = cy_scratch(cg, d->scratch_slot, cy_i64(cg, worker_bytes(&w)))};
+  t.u = cy_gepc(cg, t.v, w.shared ? 0 : v_bytes(&w));
+  t.m = cy_gepc(cg, t.u, POINTS * u_floats(&w) * 4);
+  t.spots = cy_gepc(cg, t.m, POINTS * m_floats(&w) * 4);
+  t.tab = cy_row_table(cg, w.tile.mr, cy_i64(cg, w.cb * 4));
+  cy_loop i;
+  cy_loop_begin(cg, &i, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  emit_task(cg, &t, i.iv);
+  cy_loop_end(cg, &i, NULL);
   cy_fn_end(cg, NULL);
   cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, &w));
   info->worker_bytes = worker_bytes(&w);
-  info->shared_bytes = 0;
+  info->shared_bytes = w.shared ? v_bytes(&w) : 0;
 }

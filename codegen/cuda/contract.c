@@ -1,45 +1,34 @@
-/* contract.c - contraction kernels: which there are generators for, and the plain one, a tiled product on the ordinary
- * FMA units.
+/* contract.c - contraction kernels: the view of them that generators share, and which generator takes which.
  *
- * Every contraction is seen as z independent products of an m x k by a k x n matrix: z counts batches or groups, m is
- * for a convolution the flattened (image, spatial..) index and k = (tap, channel). A kernel is printed from four
- * functions, of which only the first three know the kind: <symbol>_row fixes what does not depend on k, <symbol>_a and
- * <symbol>_b fetch an element (0 outside), <symbol>_put runs the epilogue. The tile loop around them is one text for
- * all kinds and element types. Another generator (tensor cores) is another row of `generators`, tried in order; it has
- * the same three functions.
+ * In: a kernel with a contraction. Out: its form, its C text, and the packed form of constant weights where the
+ * generator wants one. The generators are tried in order: a further one is a row of `generators` and a file like
+ * plain.c. The functions printed here are told in contract_int.h.
  */
-#include "codegen/cuda/cuda_int.h"
+#include "codegen/cuda/contract_int.h"
 
+#include <math.h>
 #include <string.h>
 
-enum { THREADS = 256 };
-
-static const cy_cuda_tile large = {128, 128, 8, 8, 8}, middle = {64, 64, 16, 4, 4}, small = {32, 32, 16, 2, 2};
+enum { WANTED_BLOCKS = 100 };
 
 /* ---- the contraction as sizes ---- */
 
-static bool is_conv(const cy_contraction *c) { return c->kind != CY_CONTRACT_MATMUL; }
-
-static int64_t tap_count(const cy_contraction *c) {
+int64_t cy_cu_taps(const cy_contraction *c) {
   int64_t n = 1;
   for (int i = 0; i < c->nspatial; i++)
     n *= c->kernel[i];
   return n;
 }
 
-static cy_dim per_group(cy_graph *g, const cy_contraction *c, cy_dim channels) {
+cy_dim cy_cu_per_group(cy_graph *g, const cy_contraction *c, cy_dim channels) {
   return cy_dim_div(g, channels, cy_dim_const(g, c->group));
 }
 
-typedef struct sizes {
-  cy_dim z, m, n, k;
-} sizes;
-
-static sizes sizes_of(cy_kernel *k) {
+cy_cu_sizes cy_cu_sizes_of(cy_kernel *k) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
-  sizes s = {cy_dim_const(g, 1), c->m, c->n, c->k};
-  if (!is_conv(c)) {
+  cy_cu_sizes s = {cy_dim_const(g, 1), c->m, c->n, c->k};
+  if (!cy_cu_is_conv(c)) {
     for (int i = 0; i < c->nbatch; i++)
       s.z = cy_dim_mul(g, s.z, c->batch[i]);
     return s;
@@ -48,76 +37,40 @@ static sizes sizes_of(cy_kernel *k) {
   s.m = c->images;
   for (int i = 0; i < c->nspatial; i++)
     s.m = cy_dim_mul(g, s.m, c->out[i]);
-  s.n = per_group(g, c, c->channels_out);
-  s.k = cy_dim_muli(g, per_group(g, c, c->channels_in), tap_count(c));
+  s.n = cy_cu_per_group(g, c, c->channels_out);
+  s.k = cy_dim_muli(g, cy_cu_per_group(g, c, c->channels_in), cy_cu_taps(c));
   return s;
 }
 
-static double estimate(cy_graph *g, cy_dim d, double otherwise) {
+double cy_cu_estimate(cy_graph *g, cy_dim d, double otherwise) {
   int64_t v;
   return cy_dim_is_const(g, d, &v) ? (double)v : otherwise;
 }
 
-/* ---- choosing ---- */
-
-static double blocks_of(double z, double m, double n, const cy_cuda_tile *t) {
-  return z * ((m + t->m - 1) / t->m) * ((n + t->n - 1) / t->n);
+int cy_cu_wanted_blocks(const cy_machine *m) {
+  const cy_cuda_machine *c = m->state;
+  return c && c->wanted_blocks ? c->wanted_blocks : WANTED_BLOCKS;
 }
 
-/* The largest tile that still gives most multiprocessors of a GPU a block. */
-static const cy_cuda_tile *choose_tile(cy_kernel *k, const sizes *s) {
+double cy_cu_tiles_estimate(cy_kernel *k, const cy_cu_sizes *s, int m, int n) {
   cy_graph *g = cy_kernel_graph(k);
-  double z = estimate(g, s->z, 8), m = estimate(g, s->m, 512), n = estimate(g, s->n, 512);
-  bool wide = cy_dtype_of(cy_kernel_local_dtype(k, cy_kernel_contraction(k)->acc))->bits > 32;
-  if (!wide && m > 64 && n > 64 && blocks_of(z, m, n, &large) >= 100)
-    return &large;
-  return m > 32 && n > 32 && blocks_of(z, m, n, &middle) >= 60 ? &middle : &small;
+  double rows = (cy_cu_estimate(g, s->m, 512) + m - 1) / m, columns = (cy_cu_estimate(g, s->n, 512) + n - 1) / n;
+  return cy_cu_estimate(g, s->z, 8) * floor(rows) * floor(columns);
 }
 
-static bool number(cy_dtype t) {
-  char c = cy_dtype_of(t)->cls;
-  return c == 'F' || c == 'I' || c == 'U';
-}
-
-static bool plain_supports(cy_kernel *k) {
-  const cy_contraction *c = cy_kernel_contraction(k);
-  cy_graph *g = cy_kernel_graph(k);
-  const cy_karg_info *args;
-  cy_kernel_args(k, &args);
-  int64_t n;
-  if (!number(args[c->a].dtype) || !number(args[c->b].dtype) || c->has_a_zero || c->has_b_zero)
-    return false;
-  /* depthwise: a column per group would leave the tile empty; plain loops do better */
-  return !is_conv(c) || c->group == 1 || !cy_dim_is_const(g, per_group(g, c, c->channels_out), &n) || n >= 8;
-}
-
-static void plain_schedule(cy_kernel *k, cy_cuda_form *form) {
-  cy_graph *g = cy_kernel_graph(k);
-  sizes s = sizes_of(k);
-  form->kind = CY_CUDA_TILES;
-  form->threads = THREADS;
-  form->max_blocks = INT32_MAX / 128; /* rows and columns are counted in 32 bits */
-  form->tile = *choose_tile(k, &s);
-  form->blocks = cy_dim_mul(g, s.z,
-                            cy_dim_mul(g, cy_dim_cdiv(g, s.m, cy_dim_const(g, form->tile.m)),
-                                       cy_dim_cdiv(g, s.n, cy_dim_const(g, form->tile.n))));
+cy_dim cy_cu_tiles(cy_graph *g, const cy_cu_sizes *s, int m, int n) {
+  return cy_dim_mul(g, s->z,
+                    cy_dim_mul(g, cy_dim_cdiv(g, s->m, cy_dim_const(g, m)), cy_dim_cdiv(g, s->n, cy_dim_const(g, n))));
 }
 
 /* ---- printing: the parts that differ ---- */
 
-typedef struct plain {
-  cy_cu *p;
-  const cy_contraction *c;
-  const char *symbol, *type;  /* type: of the accumulator */
-  char m[160], n[96], k[160]; /* sizes as text */
-} plain;
-
 /* The sizes in terms of what the kernel is handed: products of its own would not be among its parameters. */
-static void size_texts(plain *q, const sizes *s) {
+static void size_texts(cy_cu_contract *q, const cy_cu_sizes *s) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
   int64_t v;
-  if (!is_conv(c)) {
+  if (!cy_cu_is_conv(c)) {
     snprintf(q->m, sizeof q->m, "%s", cy_cu_dim(p, c->m));
     snprintf(q->n, sizeof q->n, "%s", cy_cu_dim(p, c->n));
     snprintf(q->k, sizeof q->k, "%s", cy_cu_dim(p, c->k));
@@ -129,7 +82,7 @@ static void size_texts(plain *q, const sizes *s) {
   snprintf(q->m + at, sizeof q->m - at, ")");
   snprintf(q->n, sizeof q->n, "(%s / %lld)", cy_cu_dim(p, c->channels_out), (long long)c->group);
   snprintf(q->k, sizeof q->k, "(%s / %lld * %lld)", cy_cu_dim(p, c->channels_in), (long long)c->group,
-           (long long)tap_count(c));
+           (long long)cy_cu_taps(c));
   char *const text[3] = {q->m, q->n, q->k};
   const cy_dim dim[3] = {s->m, s->n, s->k};
   for (int i = 0; i < 3; i++)
@@ -137,8 +90,7 @@ static void size_texts(plain *q, const sizes *s) {
       sprintf(text[i], "%lld", (long long)v);
 }
 
-/* Copies the text with $S symbol, $T accumulator type, $P parameters, $N their names. */
-static void print_text(plain *q, const char *text) {
+void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
   for (; *text; text++) {
     if (*text != '$') {
       fputc(*text, q->p->out);
@@ -149,22 +101,26 @@ static void print_text(plain *q, const char *text) {
     case 'T': fputs(q->type, q->p->out); break;
     case 'P': cy_cu_params(q->p, q->p->out, false); break;
     case 'N': cy_cu_params(q->p, q->p->out, true); break;
+    case 'A': fprintf(q->p->out, "a%u", q->c->a); break;
+    case 'B': fprintf(q->p->out, "a%u", cy_cu_b_arg(q->p->form, q->c)); break;
+    case 'X': fputs(cy_cu_storage(q->p->args[q->c->a].dtype), q->p->out); break;
+    case 'Y': fputs(cy_cu_storage(q->p->args[q->c->b].dtype), q->p->out); break;
     }
   }
 }
 
-static void begin(plain *q, const char *head) {
-  print_text(q, head);
+void cy_cu_function_open(cy_cu_contract *q, const char *head) {
+  cy_cu_contract_text(q, head);
   cy_cu_open(q->p);
   cy_cu_narrow_dims(q->p);
 }
 
-static void end(plain *q) {
+void cy_cu_function_close(cy_cu_contract *q) {
   cy_cu_close(q->p, 0);
   fputs("}\n\n", q->p->out);
 }
 
-static void print_row_matmul(plain *q) {
+static void print_row_matmul(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
   cy_cu_line(p, "i64 base = %s + (i64)m * %s;", cy_cu_dim(p, c->a_offset), cy_cu_dim(p, c->a_m));
@@ -176,7 +132,7 @@ static void print_row_matmul(plain *q) {
   cy_cu_line(p, "r->base = base;");
 }
 
-static void print_row_conv(plain *q) {
+static void print_row_conv(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
   cy_cu_line(p, "int rest = m;");
@@ -192,63 +148,58 @@ static void print_row_conv(plain *q) {
              cy_cu_dim(p, c->x_image), cy_cu_dim(p, c->channels_in), (long long)c->group, cy_cu_dim(p, c->x_channel));
 }
 
-static const char *element(plain *q, cy_karg arg, const char *offset, char *out, size_t cap) {
-  cy_dtype t = q->p->args[arg].dtype;
-  char raw[128];
-  if (cy_cu_packed(t))
-    snprintf(raw, sizeof raw, "cy_load_packed(a%u, %s, %d)", arg, offset, cy_dtype_of(t)->bits);
-  else
-    snprintf(raw, sizeof raw, "a%u[%s]", arg, offset);
-  cy_cu_decode(t, raw, out, cap);
-  return out;
-}
-
 /* Channel and tap of k. */
-static void print_tap(plain *q) {
+static void print_tap(cy_cu_contract *q) {
   cy_cu_line(q->p, "const int depth = (int)(%s / %lld);", cy_cu_dim(q->p, q->c->channels_in), (long long)q->c->group);
   cy_cu_line(q->p, "const int tap = k / depth, channel = k %% depth;");
 }
 
-static void print_a(plain *q) {
+/* The part of A's offset that depends on k, for a convolution: returns -1 outside of the input. */
+static void print_a_window(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
-  char v[256];
-  begin(q, "CY_INLINE $T $S_a($P, const $S_row *r, int k) {\n");
-  cy_cu_line(p, "if (!r->inside || k >= %s)", q->k);
-  cy_cu_line(p, "  return 0;");
-  if (!is_conv(c)) {
-    cy_cu_line(p, "const i64 at = r->base + (i64)k * %s;", cy_cu_dim(p, c->a_k));
-  } else {
-    print_tap(q);
-    cy_cu_line(p, "i64 at = r->base + (i64)channel * %s;", cy_cu_dim(p, c->x_channel));
-    cy_cu_line(p, "int rest = tap, i;");
-    for (int i = c->nspatial; i-- > 0;) {
-      bool forward = c->kind == CY_CONTRACT_CONV;
-      cy_cu_line(p, "i = r->at[%d] %c rest %% %lld * %lld;", i, forward ? '+' : '-', (long long)c->kernel[i],
-                 (long long)c->dilation[i]);
-      cy_cu_line(p, "rest /= %lld;", (long long)c->kernel[i]);
-      if (!forward && c->stride[i] > 1) {
-        cy_cu_line(p, "if (i < 0 || i %% %lld != 0)", (long long)c->stride[i]);
-        cy_cu_line(p, "  return 0;");
-        cy_cu_line(p, "i /= %lld;", (long long)c->stride[i]);
-      }
-      cy_cu_line(p, "if (i < 0 || i >= %s)", cy_cu_dim(p, c->in[i]));
-      cy_cu_line(p, "  return 0;");
-      cy_cu_line(p, "at += (i64)i * %s;", cy_cu_dim(p, c->x_spatial[i]));
+  bool forward = c->kind == CY_CONTRACT_CONV;
+  print_tap(q);
+  cy_cu_line(p, "i64 at = r->base + (i64)channel * %s;", cy_cu_dim(p, c->x_channel));
+  cy_cu_line(p, "int rest = tap, i;");
+  for (int i = c->nspatial; i-- > 0;) {
+    cy_cu_line(p, "i = r->at[%d] %c rest %% %lld * %lld;", i, forward ? '+' : '-', (long long)c->kernel[i],
+               (long long)c->dilation[i]);
+    cy_cu_line(p, "rest /= %lld;", (long long)c->kernel[i]);
+    if (!forward && c->stride[i] > 1) {
+      cy_cu_line(p, "if (i < 0 || i %% %lld != 0)", (long long)c->stride[i]);
+      cy_cu_line(p, "  return -1;");
+      cy_cu_line(p, "i /= %lld;", (long long)c->stride[i]);
     }
+    cy_cu_line(p, "if (i < 0 || i >= %s)", cy_cu_dim(p, c->in[i]));
+    cy_cu_line(p, "  return -1;");
+    cy_cu_line(p, "at += (i64)i * %s;", cy_cu_dim(p, c->x_spatial[i]));
   }
-  cy_cu_line(p, "return (%s)(%s);", q->type, element(q, c->a, "at", v, sizeof v));
-  end(q);
 }
 
-static void print_b(plain *q) {
+static void print_a(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
-  char v[256];
-  begin(q, "CY_INLINE $T $S_b($P, int z, int k, int n) {\n");
+  cy_cu_function_open(q, "CY_INLINE i64 $S_a_at($P, const $S_row *r, int k) {\n");
+  cy_cu_line(p, "if (!r->inside || k >= %s)", q->k);
+  cy_cu_line(p, "  return -1;");
+  if (cy_cu_is_conv(c))
+    print_a_window(q);
+  else
+    cy_cu_line(p, "const i64 at = r->base + (i64)k * %s;", cy_cu_dim(p, c->a_k));
+  cy_cu_line(p, "return at;");
+  cy_cu_function_close(q);
+}
+
+static void print_b(cy_cu_contract *q) {
+  cy_cu *p = q->p;
+  const cy_contraction *c = q->c;
+  cy_cu_function_open(q, "CY_INLINE i64 $S_b_at($P, int z, int k, int n) {\n");
   cy_cu_line(p, "if (k >= %s || n >= %s)", q->k, q->n);
-  cy_cu_line(p, "  return 0;");
-  if (!is_conv(c)) {
+  cy_cu_line(p, "  return -1;");
+  if (p->form->packed_k) {
+    cy_cu_line(p, "const i64 at = ((i64)z * %s + n) * %lld + k;", q->n, (long long)p->form->packed_k);
+  } else if (!cy_cu_is_conv(c)) {
     cy_cu_line(p, "i64 at = %s + (i64)k * %s + (i64)n * %s;", cy_cu_dim(p, c->b_offset), cy_cu_dim(p, c->b_k),
                cy_cu_dim(p, c->b_n));
     cy_cu_line(p, "int rest = z;");
@@ -262,29 +213,29 @@ static void print_b(plain *q) {
       cy_cu_line(p, "const i64 row = ((i64)z * %s + n) * depth + channel;", q->n);
     else
       cy_cu_line(p, "const i64 row = ((i64)z * depth + channel) * %s + n;", q->n);
-    cy_cu_line(p, "const i64 at = %s + row * %lld + tap;", cy_cu_dim(p, c->b_offset), (long long)tap_count(c));
+    cy_cu_line(p, "const i64 at = %s + row * %lld + tap;", cy_cu_dim(p, c->b_offset), (long long)cy_cu_taps(c));
   }
-  cy_cu_line(p, "return (%s)(%s);", q->type, element(q, c->b, "at", v, sizeof v));
-  end(q);
+  cy_cu_line(p, "return at;");
+  cy_cu_function_close(q);
 }
 
-static void print_row(plain *q) {
-  print_text(q, "typedef struct $S_row {\n  i64 base;\n  int inside, at[3];\n} $S_row;\n\n");
-  begin(q, "CY_INLINE void $S_at($P, int z, int m, $S_row *r) {\n");
+static void print_row(cy_cu_contract *q) {
+  cy_cu_contract_text(q, "typedef struct $S_row {\n  i64 base;\n  int inside, at[3];\n} $S_row;\n\n");
+  cy_cu_function_open(q, "CY_INLINE void $S_at($P, int z, int m, $S_row *r) {\n");
   cy_cu_line(q->p, "r->inside = m < %s;", q->m);
-  if (is_conv(q->c))
+  if (cy_cu_is_conv(q->c))
     print_row_conv(q);
   else
     print_row_matmul(q);
-  end(q);
+  cy_cu_function_close(q);
 }
 
-static void print_put(plain *q) {
+static void print_put(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
-  begin(q, "CY_INLINE void $S_put($P, int z, int m, int n, $T acc) {\n");
+  cy_cu_function_open(q, "CY_INLINE void $S_put($P, int z, int m, int n, $T acc) {\n");
   cy_cu_locals(p);
-  if (is_conv(c)) {
+  if (cy_cu_is_conv(c)) {
     cy_var channel = c->out_var[c->nspatial + 1];
     const char *type = cy_cu_var_type(p, channel);
     cy_cu_unravel(p, c->out_var, (uint32_t)c->nspatial + 1, "m");
@@ -297,121 +248,131 @@ static void print_put(plain *q) {
   }
   cy_cu_line(p, "l%u = acc;", c->acc);
   cy_cu_list(p, cy_kernel_body(p->k));
-  end(q);
+  cy_cu_function_close(q);
 }
 
-/* ---- printing: the tile loop ---- */
-
-/* Which index of an operand neighbouring threads should walk along: the contiguous one. */
-static bool a_along_k(cy_graph *g, const cy_contraction *c) {
-  return cy_dim_is(g, is_conv(c) ? c->x_channel : c->a_k, 1) || (!is_conv(c) && !cy_dim_is(g, c->a_m, 1));
-}
-static bool b_along_k(cy_graph *g, const cy_contraction *c) {
-  return c->kind == CY_CONTRACT_CONV || (c->kind == CY_CONTRACT_MATMUL && !cy_dim_is(g, c->b_n, 1));
-}
-
-static const char tile_loop[] =
-    "  CY_SHARED $T sa[BK][BM + 1], sb[BK][BN + 1];\n"
-    "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)CY_BLOCK;\n"
-    "  const int n0 = block % across * BN, z = block / across / down;\n"
-    "  const int m0 = block / across % down * BM;\n"
-    "  const int tx = CY_TID % TX, ty = CY_TID / TX;\n"
-    "  const int ak = A_ALONG_K ? CY_TID % BK : CY_TID / BM, am = A_ALONG_K ? CY_TID / BK : CY_TID % BM;\n"
-    "  const int bk = B_ALONG_K ? CY_TID % BK : CY_TID / BN, bn = B_ALONG_K ? CY_TID / BK : CY_TID % BN;\n"
-    "  $S_row rows[A_ROWS];\n"
-    "  $T acc[TM][TN];\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < A_ROWS; i++)\n"
-    "    $S_at($N, z, m0 + am + i * (NT / BK), &rows[i]);\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < TM; i++)\n"
-    "    CY_UNROLL\n"
-    "    for (int j = 0; j < TN; j++)\n"
-    "      acc[i][j] = 0;\n"
-    "  for (int k0 = 0; k0 < K; k0 += BK) {\n"
-    "    CY_UNROLL\n"
-    "    for (int i = 0; i < BM * BK / NT; i++)\n"
-    "      if (A_ALONG_K)\n"
-    "        sa[ak][am + i * (NT / BK)] = $S_a($N, &rows[A_ALONG_K ? i : 0], k0 + ak);\n"
-    "      else\n"
-    "        sa[ak + i * (NT / BM)][am] = $S_a($N, &rows[0], k0 + ak + i * (NT / BM));\n"
-    "    CY_UNROLL\n"
-    "    for (int i = 0; i < BN * BK / NT; i++)\n"
-    "      if (B_ALONG_K)\n"
-    "        sb[bk][bn + i * (NT / BK)] = $S_b($N, z, k0 + bk, n0 + bn + i * (NT / BK));\n"
-    "      else\n"
-    "        sb[bk + i * (NT / BN)][bn] = $S_b($N, z, k0 + bk + i * (NT / BN), n0 + bn);\n"
-    "    CY_SYNC();\n"
-    "    CY_UNROLL\n"
-    "    for (int k = 0; k < BK; k++) {\n"
-    "      $T a[TM], b[TN];\n"
-    "      CY_UNROLL\n"
-    "      for (int i = 0; i < TM; i++)\n"
-    "        a[i] = sa[k][ty + i * TY];\n"
-    "      CY_UNROLL\n"
-    "      for (int j = 0; j < TN; j++)\n"
-    "        b[j] = sb[k][tx + j * TX];\n"
-    "      CY_UNROLL\n"
-    "      for (int i = 0; i < TM; i++)\n"
-    "        CY_UNROLL\n"
-    "        for (int j = 0; j < TN; j++)\n"
-    "          acc[i][j] += a[i] * b[j];\n"
-    "    }\n"
-    "    CY_SYNC();\n"
-    "  }\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < TM; i++)\n"
-    "    CY_UNROLL\n"
-    "    for (int j = 0; j < TN; j++)\n"
-    "      if (m0 + ty + i * TY < M && n0 + tx + j * TX < N)\n"
-    "        $S_put($N, z, m0 + ty + i * TY, n0 + tx + j * TX, acc[i][j]);\n";
-
-static void print_tile_loop(plain *q) {
-  cy_cu *p = q->p;
-  const cy_cuda_tile *t = &p->form->tile;
-  bool along = a_along_k(p->g, q->c);
-  fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
-  begin(q, "$S($P) {\n");
-  cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, TM = %d, TN = %d, NT = %d, TX = BN / TN, TY = BM / TM };", t->m,
-             t->n, t->k, t->thread_m, t->thread_n, p->form->threads);
-  cy_cu_line(p, "enum { A_ALONG_K = %d, B_ALONG_K = %d, A_ROWS = %d };", along, b_along_k(p->g, q->c),
-             along ? t->m * t->k / p->form->threads : 1);
-  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q->m, q->n, q->k);
-  print_text(q, tile_loop);
-  end(q);
-}
-
-static void plain_print(cy_cu *p, const char *symbol) {
+void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol) {
   const cy_contraction *c = cy_kernel_contraction(p->k);
-  plain q = {.p = p, .c = c, .symbol = symbol, .type = cy_cu_type(cy_kernel_local_dtype(p->k, c->acc))};
-  sizes size = sizes_of(p->k);
-  size_texts(&q, &size);
-  print_row(&q);
-  print_a(&q);
-  print_b(&q);
-  print_put(&q);
-  print_tile_loop(&q);
+  *q = (cy_cu_contract){.p = p, .c = c, .symbol = symbol, .type = cy_cu_type(cy_kernel_local_dtype(p->k, c->acc))};
+  cy_cu_sizes size = cy_cu_sizes_of(p->k);
+  size_texts(q, &size);
+  print_row(q);
+  print_a(q);
+  print_b(q);
+  print_put(q);
+}
+
+/* ---- packed weights ---- */
+
+/* Where each weight lies, in elements, and what its packed rows are. */
+typedef struct packing {
+  int64_t groups, columns, taps, depth;      /* extents; */
+  int64_t group_s, column_s, tap_s, depth_s; /* strides of the model's form */
+  int64_t row, offset, bytes;                /* elements of a packed row; of the first weight; bytes of an element */
+} packing;
+
+static void write_packed(const cy_graph *g, cy_val value, const void *form, uint32_t piece, void *out) {
+  (void)piece;
+  const packing *f = form;
+  const uint8_t *from = cy_value_of(g, value)->data.bytes;
+  uint8_t *to = out;
+  memset(out, 0, (size_t)(f->groups * f->columns * f->row * f->bytes));
+  for (int64_t z = 0; z < f->groups; z++)
+    for (int64_t n = 0; n < f->columns; n++, to += f->row * f->bytes)
+      for (int64_t t = 0; t < f->taps; t++)
+        for (int64_t c = 0; c < f->depth; c++) {
+          int64_t at = f->offset + z * f->group_s + n * f->column_s + t * f->tap_s + c * f->depth_s;
+          memcpy(to + (t * f->depth + c) * f->bytes, from + at * f->bytes, (size_t)f->bytes);
+        }
+}
+
+/* Can B be packed while compiling? Batches must share it. */
+static bool fill_packing(cy_kernel *k, packing *f) {
+  cy_graph *g = cy_kernel_graph(k);
+  const cy_contraction *c = cy_kernel_contraction(k);
+  const cy_karg_info *args;
+  cy_cu_sizes s = cy_cu_sizes_of(k);
+  cy_kernel_args(k, &args);
+  int64_t bits = cy_dtype_of(args[c->b].dtype)->bits, deep;
+  *f = (packing){.groups = 1, .taps = 1, .bytes = bits / 8, .tap_s = 1};
+  if (!c->b_const || bits < 8 || !cy_dim_is_const(g, s.n, &f->columns) || !cy_dim_is_const(g, s.k, &deep) ||
+      !cy_dim_is_const(g, c->b_offset, &f->offset))
+    return false;
+  if (!cy_cu_is_conv(c)) {
+    for (int i = 0; i < c->nbatch; i++)
+      if (!cy_dim_is(g, c->b_batch[i], 0))
+        return false;
+    f->depth = deep;
+    return cy_dim_is_const(g, c->b_k, &f->depth_s) && cy_dim_is_const(g, c->b_n, &f->column_s);
+  }
+  f->groups = c->group;
+  f->taps = cy_cu_taps(c);
+  f->depth = deep / f->taps;
+  f->group_s = f->columns * deep;
+  f->column_s = c->kind == CY_CONTRACT_CONV ? deep : f->taps;
+  f->depth_s = c->kind == CY_CONTRACT_CONV ? f->taps : f->columns * f->taps;
+  return true;
+}
+
+static bool loads_argument(cy_kernel *k, cy_karg arg) {
+  for (cy_expr e = 1; e <= cy_expr_count(k); e++)
+    if (cy_expr_of(k, e)->op == CY_X_LOAD && cy_expr_of(k, e)->id == arg)
+      return true;
+  return false;
+}
+
+void cy_cuda_contract_prepare(cy_kernel_plan *plan, cy_cuda_form *form) {
+  const cy_cu_generator *generator = form->generator;
+  cy_kernel *k = plan->kernel;
+  const cy_karg_info *args;
+  packing f;
+  if (!generator->wants_packed || !generator->wants_packed(k) || !fill_packing(k, &f))
+    return;
+  int64_t chunk = 16 / f.bytes;
+  cy_kernel_args(k, &args);
+  plan->dead_arg = (int32_t)cy_kernel_contraction(k)->b;
+  plan->reads_dead = loads_argument(k, cy_kernel_contraction(k)->b);
+  form->packed_k = (f.taps * f.depth + chunk - 1) / chunk * chunk;
+  form->packed_arg = cy_kernel_add_arg(k, CY_ARG_READ, args[plan->dead_arg].dtype, 0);
+  plan->packed_arg = (int32_t)form->packed_arg;
+}
+
+uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val v, int64_t offset) {
+  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  cy_arena *arena = cy_graph_arena(p->g);
+  packing *f = CY_NEW(arena, packing);
+  if (!fill_packing(plan->kernel, f))
+    cy_bug("kernel '%s': weights cannot be packed", plan->symbol);
+  f->row = form->packed_k;
+  f->offset += offset / f->bytes;
+  const char *key = cy_arena_printf(
+      arena, "cuda %lld,%lld,%lld,%lld %lld,%lld,%lld,%lld %lld,%lld", (long long)f->groups, (long long)f->columns,
+      (long long)f->taps, (long long)f->depth, (long long)f->group_s, (long long)f->column_s, (long long)f->tap_s,
+      (long long)f->depth_s, (long long)f->row, (long long)f->offset);
+  return cy_program_add_constant(p, v, (uint64_t)(f->groups * f->columns * f->row * f->bytes), key, write_packed, f, 1);
 }
 
 /* ---- the generators ---- */
 
-typedef struct generator {
-  bool (*supports)(cy_kernel *k);
-  void (*schedule)(cy_kernel *k, cy_cuda_form *form);
-  void (*print)(cy_cu *p, const char *symbol);
-} generator;
+static const cy_cu_generator *const generators[] = {&cy_cu_matrix, &cy_cu_plain};
 
-static const generator generators[] = {
-    {plain_supports, plain_schedule, plain_print},
-};
-
-static const generator *generator_of(cy_kernel *k) {
+static const cy_cu_generator *generator_of(const cy_machine *m, cy_kernel *k) {
   for (size_t i = 0; i < sizeof generators / sizeof *generators; i++)
-    if (generators[i].supports(k))
-      return &generators[i];
+    if (generators[i]->supports(m, k))
+      return generators[i];
   return NULL;
 }
 
-bool cy_cuda_contract_supports(cy_kernel *k) { return generator_of(k) != NULL; }
-void cy_cuda_contract_schedule(cy_kernel *k, cy_cuda_form *form) { generator_of(k)->schedule(k, form); }
-void cy_cuda_contract_print(cy_cu *p, const char *symbol) { generator_of(p->k)->print(p, symbol); }
+bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k) {
+  return cy_kernel_contraction(k)->kind != CY_CONTRACT_ATTENTION && generator_of(m, k);
+}
+
+void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+  const cy_cu_generator *generator = generator_of(m, k);
+  form->generator = generator;
+  generator->schedule(m, k, form);
+}
+
+void cy_cuda_contract_print(cy_cu *p, const char *symbol) {
+  ((const cy_cu_generator *)p->form->generator)->print(p, symbol);
+}

@@ -74,32 +74,26 @@ static void release(cy_machine *m) { free(m->state); }
 
 /* ---- kernels ---- */
 
-const cy_cuda_form *cy_cuda_form_of(const cy_kernel_plan *plan) { return plan->form; }
-
-static bool supports(const cy_machine *m, cy_kernel *k) {
-  (void)m;
-  return cy_kernel_contraction(k)->kind != CY_CONTRACT_ATTENTION && cy_cuda_contract_supports(k);
-}
+static bool supports(const cy_machine *m, cy_kernel *k) { return cy_cuda_contract_supports(m, k); }
 
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   static const char *const names[] = {"items", "groups", "tiles"};
   (void)p;
   const cy_cuda_machine *c = m->state;
-  cy_cuda_form *form = cy_cuda_schedule(plan->kernel);
+  cy_cuda_form *form = cy_cuda_schedule(m, plan->kernel);
   plan->form = form;
   plan->algorithm = names[form->kind];
-  if (form->kind == CY_CUDA_TILES)
-    plan->algorithm = cy_arena_printf(cy_graph_arena(cy_kernel_graph(plan->kernel)), "tiles %dx%dx%d", form->tile.m,
-                                      form->tile.n, form->tile.k);
+  if (form->kind == CY_CUDA_TILES) {
+    cy_cuda_contract_prepare(plan, form);
+    plan->algorithm = cy_arena_printf(cy_graph_arena(cy_kernel_graph(plan->kernel)), "%s %dx%dx%d",
+                                      form->stages ? "matrix" : "tiles", form->tile.m, form->tile.n, form->tile.k);
+  }
   plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
 }
 
 static uint32_t pack(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset) {
   (void)m;
-  (void)p;
-  (void)v;
-  (void)offset;
-  cy_bug("kernel '%s' asks for packed weights, which no kernel for CUDA does", plan->symbol);
+  return cy_cuda_contract_pack(p, plan, v, offset);
 }
 
 /* ---- sources and images ---- */
@@ -115,7 +109,10 @@ static char *print_source(const shard *s) {
   FILE *f = open_memstream(&text, &size);
   if (!f)
     abort();
-  fputs(cy_cuda_prelude, f);
+  bool matrix = false;
+  for (uint32_t i = 0; i < s->n; i++)
+    matrix |= cy_cuda_form_of(s->plans[i])->stages > 0;
+  fprintf(f, "%s%s", cy_cuda_prelude, matrix ? cy_cuda_prelude_matrix : "");
   for (uint32_t i = 0; i < s->n; i++) {
     cy_bug_context = s->plans[i]->symbol;
     cy_cuda_print(f, s->plans[i]->kernel, cy_cuda_form_of(s->plans[i]), s->plans[i]->symbol);
@@ -233,6 +230,7 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
 
 const cy_target cy_target_cuda = {
     .name = "cuda",
+    .half_factors = true,
     .specs = SPECS,
     .match = match,
     .release = release,

@@ -8,7 +8,7 @@
  *           combined by shuffles, statements outside of lane loops are done by all threads alike, their stores by one
  *   tiles   a block per tile of a contraction's result (contract.c)
  *
- * A further generator of contractions is a further kind of form, with a row in `generators` of contract.c.
+ * A further generator of contractions is a row in `generators` of contract.c.
  */
 #ifndef CY_CUDA_INT_H
 #define CY_CUDA_INT_H
@@ -19,23 +19,42 @@ typedef enum cy_cuda_form_kind { CY_CUDA_ITEMS, CY_CUDA_GROUPS, CY_CUDA_TILES } 
 
 typedef struct cy_cuda_tile {
   int m, n, k;            /* of the block */
-  int thread_m, thread_n; /* results per thread */
+  int thread_m, thread_n; /* results per thread; of matrix instructions: per warp */
 } cy_cuda_tile;
 
 typedef struct cy_cuda_form {
   cy_cuda_form_kind kind;
-  int threads;          /* per block */
-  int group;            /* GROUPS: threads per task */
-  cy_dim blocks;        /* how many the launch wants */
-  int64_t max_blocks;   /* how many it may want; 0: as many as a grid can have */
-  const cy_stmt *lanes; /* ITEMS: the lane loop whose turns are items, or NULL */
-  uint32_t in_shared;   /* GROUPS: bit i: argument i is scratch that fits in shared memory */
-  int stripes;          /* GROUPS: groups of a block that need their own piece of scratch; 0: none is needed */
-  cy_cuda_tile tile;    /* TILES */
+  int threads;           /* per block */
+  int group;             /* GROUPS: threads per task */
+  cy_dim blocks;         /* how many the launch wants */
+  int64_t max_blocks;    /* how many it may want; 0: as many as a grid can have */
+  const cy_stmt *lanes;  /* ITEMS: the lane loop whose turns are items, or NULL */
+  uint32_t in_shared;    /* GROUPS: bit i: argument i is scratch that fits in shared memory */
+  int stripes;           /* GROUPS: groups of a block that need their own piece of scratch; 0: none is needed */
+  cy_cuda_tile tile;     /* TILES */
+  const void *generator; /* TILES: a cy_cu_generator */
+  int shared_bytes;      /* TILES: dynamic shared memory of a block */
+  int least_arch;            /* TILES: older ones lack the instruction; 0: all have it */
+  int stages;            /* TILES by matrix instructions: tiles in flight */
+  cy_karg packed_arg;    /* TILES: where B lies packed, */
+  int64_t packed_k;      /* .. with rows of this many elements; 0: it is read as the model has it */
 } cy_cuda_form;
 
+/* "89" is {89, 0}, "90a" is {90, 'a'}. */
+typedef struct cy_cuda_arch {
+  int number;
+  char suffix;
+} cy_cuda_arch;
+
+/* What kernels are made for: the state of a cy_machine. */
+typedef struct cy_cuda_machine {
+  cy_cuda_arch arch[16];
+  int narch;
+  int wanted_blocks; /* a kernel should have this many, so that no multiprocessor stands idle; 0: WANTED_BLOCKS */
+} cy_cuda_machine;
+
 /* ---- schedule.c ---- */
-cy_cuda_form *cy_cuda_schedule(cy_kernel *k); /* in the graph's arena */
+cy_cuda_form *cy_cuda_schedule(const cy_machine *m, cy_kernel *k); /* in the graph's arena */
 
 /* ---- print_expr.c: expressions as C text ---- */
 
@@ -96,17 +115,15 @@ void cy_cu_locals(cy_cu *p);
 void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number);
 
 /* ---- contract.c ---- */
-bool cy_cuda_contract_supports(cy_kernel *k);
-void cy_cuda_contract_schedule(cy_kernel *k, cy_cuda_form *form);
+bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k);
+void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
 void cy_cuda_contract_print(cy_cu *p, const char *symbol);
+/* Has B packed where the generator wants that: appends the argument that the packed form is bound to. */
+void cy_cuda_contract_prepare(cy_kernel_plan *plan, cy_cuda_form *form);
+uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val v, int64_t offset);
 
 /* ---- nvrtc.c ---- */
 
-/* "89" is {89, 0}, "90a" is {90, 'a'}. */
-typedef struct cy_cuda_arch {
-  int number;
-  char suffix;
-} cy_cuda_arch;
 typedef struct cy_nvrtc cy_nvrtc;
 typedef struct cy_cuda_image {
   cy_cuda_arch arch;
@@ -128,11 +145,8 @@ int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool pt
                      cy_cuda_image *out, char **out_error);
 
 /* ---- cuda.c ---- */
-extern const char cy_cuda_prelude[]; /* prelude.S */
-typedef struct cy_cuda_machine {
-  cy_cuda_arch arch[16];
-  int narch;
-} cy_cuda_machine;
-const cy_cuda_form *cy_cuda_form_of(const cy_kernel_plan *plan);
+/* prelude.S: in front of all kernels; behind it in front of those with matrix instructions */
+extern const char cy_cuda_prelude[], cy_cuda_prelude_matrix[];
+static inline const cy_cuda_form *cy_cuda_form_of(const cy_kernel_plan *plan) { return plan->form; }
 
 #endif

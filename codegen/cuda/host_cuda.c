@@ -62,10 +62,11 @@ static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan) {
   const cy_cuda_form *form = cy_cuda_form_of(plan);
   const cy_dim *dims;
   uint32_t slots = cy_plan_first_dim(plan) + cy_kernel_dims(plan->kernel, &dims);
-  LLVMValueRef row[6] = {cy_host_text(h, plan->symbol), external(h, plan->code.images),
+  LLVMValueRef row[7] = {cy_host_text(h, plan->symbol), external(h, plan->code.images),
                          i32_const(h, slots),           i32_const(h, form->threads),
-                         i32_const(h, form->stripes),   i32_const(h, form->max_blocks ? form->max_blocks : INT32_MAX)};
-  return LLVMConstStructInContext(h->cg->ctx, row, 6, 0);
+                         i32_const(h, form->stripes),   i32_const(h, form->max_blocks ? form->max_blocks : INT32_MAX),
+                         i32_const(h, form->shared_bytes)};
+  return LLVMConstStructInContext(h->cg->ctx, row, 7, 0);
 }
 
 /* Do equal input sizes always mean the same launches? */

@@ -256,6 +256,10 @@ static char *take(program p, int (*get_size)(program, size_t *), int (*get)(prog
 }
 
 static char *refusal(const cy_nvrtc *n, int code, const char *arch, const char *log) {
+  const char *first = strstr(log, "error");
+  while (first && first > log && first[-1] != '\n')
+    first--;
+  log = first ? first : log;
   if (code == 5) /* NVRTC_ERROR_INVALID_OPTION */
     return format("NVRTC %d.%d does not know '%s': install a newer one (`pip install --upgrade nvidia-cuda-nvrtc`) or "
                   "choose another "
@@ -269,12 +273,13 @@ static char *refusal(const cy_nvrtc *n, int code, const char *arch, const char *
 int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool ptx, const cy_nvrtc_check *check,
                      cy_cuda_image *out, char **out_error) {
   char option[40], suffix[2] = {arch.suffix, 0};
-  const char *options[] = {option, "--std=c++17", "-default-device", "-no-source-include", "--ptxas-options=-v"};
+  const char *options[] = {option, "--std=c++17", "-default-device", "-no-source-include", "-diag-suppress=177",
+                           "--ptxas-options=-v"};
   program p = NULL;
   snprintf(option, sizeof option, "-arch=%s_%d%s", ptx ? "compute" : "sm", arch.number, suffix);
   int rc = n->create(&p, source, "kernels.cu", 0, NULL, NULL);
   if (!rc)
-    rc = n->compile(p, ptx ? 4 : 5, options);
+    rc = n->compile(p, ptx ? 5 : 6, options);
   char *log = p ? read_log(n, p) : strdup("");
   *out = (cy_cuda_image){.arch = arch, .ptx = ptx};
   if (!rc && !ptx)

@@ -1,8 +1,12 @@
-/* The prelude of generated CUDA kernels as bytes of the compiler. */
-  .section .rodata
-  .globl cy_cuda_prelude
-  .hidden cy_cuda_prelude
-cy_cuda_prelude:
-  .incbin "codegen/cuda/prelude.cuh"
+/* The preludes of generated CUDA kernels as bytes of the compiler. */
+  .macro text name, file
+  .globl \name
+  .hidden \name
+\name:
+  .incbin "\file"
   .byte 0
+  .endm
+  .section .rodata
+  text cy_cuda_prelude, codegen/cuda/prelude.cuh
+  text cy_cuda_prelude_matrix, codegen/cuda/prelude_matrix.cuh
   .section .note.GNU-stack, "", %progbits

@@ -149,14 +149,14 @@ static void groups(cy_kernel *k, cy_cuda_form *f, const contents *c) {
   place_scratch(k, f);
 }
 
-cy_cuda_form *cy_cuda_schedule(cy_kernel *k) {
+cy_cuda_form *cy_cuda_schedule(const cy_machine *m, cy_kernel *k) {
   cy_cuda_form *f = CY_NEW(cy_graph_arena(cy_kernel_graph(k)), cy_cuda_form);
   const cy_karg_info *args;
   uint32_t nargs = cy_kernel_args(k, &args);
   contents c = {0};
   bool scratch = false;
   if (cy_kernel_contraction(k)->kind != CY_CONTRACT_NONE) {
-    cy_cuda_contract_schedule(k, f);
+    cy_cuda_contract_schedule(m, k, f);
     return f;
   }
   c.seen = CY_NEW_ARRAY(cy_graph_arena(cy_kernel_graph(k)), uint8_t, cy_expr_count(k) + 1);

@@ -47,6 +47,12 @@ def good(folder):
          [port('x', ['batch', 3])], [port('y', ['batch', 4])], [w])
 
 
+def weighty(folder, floats):
+    """As good(), with so many weights."""
+    w = numpy_helper.from_array(np.arange(floats, dtype=np.float32), 'w')
+    save(folder, [h.make_node('Add', ['x', 'w'], ['y'], name='add')], [port('x', [floats])], [port('y', [floats])], [w])
+
+
 def good_bytes(folder):
     good(folder)
     with open(os.path.join(folder, 'model.onnx'), 'rb') as f:
@@ -442,6 +448,171 @@ def if_branches_differ(d):
          [port('c', (), T.BOOL), port('x')])
 
 
+# ---- strings, sequences, optional values, maps ----
+
+def value(name, type_proto):
+    return h.make_value_info(name, type_proto)
+
+
+def sequence(dtype=T.FLOAT, dims=(2,)):
+    return h.make_sequence_type_proto(h.make_tensor_type_proto(dtype, dims))
+
+
+@case('bad_node', 'expected numbers|floating', 'string')
+def string_arithmetic(d):
+    save(d, [h.make_node('Relu', ['x'], ['y'], name='bad_node')], [port('x', (2,), T.STRING)], [port('y', (2,), T.STRING)])
+
+
+@case('bad_node', "'pattern'", 'RE2', "has no '\\)'")
+def regex_unbalanced(d):
+    save(d, [h.make_node('RegexFullMatch', ['x'], ['y'], name='bad_node', pattern='(a')], [port('x', (2,), T.STRING)],
+         [port('y', (2,), T.BOOL)], opset=20)
+
+
+@case('bad_node', "'pattern'", 'back-references')
+def regex_back_reference(d):
+    save(d, [h.make_node('RegexFullMatch', ['x'], ['y'], name='bad_node', pattern='(a)\\1')], [port('x', (2,), T.STRING)],
+         [port('y', (2,), T.BOOL)], opset=20)
+
+
+@case('bad_node', 'case_change_action|NONE', 'SMALL')
+def normalizer_unknown_action(d):
+    save(d, [h.make_node('StringNormalizer', ['x'], ['y'], name='bad_node', case_change_action='SMALL')],
+         [port('x', (2,), T.STRING)], [port('y', (2,), T.STRING)])
+
+
+@case('bad_node', r'\[n\] or \[1,n\]', r'string\[2,2\]')
+def normalizer_of_matrix(d):
+    save(d, [h.make_node('StringNormalizer', ['x'], ['y'], name='bad_node')], [port('x', (2, 2), T.STRING)],
+         [port('y', (2, 2), T.STRING)])
+
+
+@case('bad_node', 'expected strings', r'f32\[2\]')
+def split_of_numbers(d):
+    save(d, [h.make_node('StringSplit', ['x'], ['y', 'n'], name='bad_node')], [port('x', (2,))],
+         [port('y', (2, 2), T.STRING)], opset=20)
+
+
+def tfidf(d, **attributes):
+    row = dict(mode='TF', min_gram_length=1, max_gram_length=2, max_skip_count=0, ngram_counts=[0, 2],
+               ngram_indexes=[0, 1, 2], pool_int64s=[1, 2, 3, 4])
+    row.update(attributes)
+    save(d, [h.make_node('TfIdfVectorizer', ['x'], ['y'], name='bad_node', **row)], [port('x', (4,), T.INT64)],
+         [port('y', (3,))])
+
+
+@case('bad_node', 'ngram_indexes', '3', '2')
+def tfidf_too_few_indexes(d):
+    tfidf(d, ngram_indexes=[0, 1])
+
+
+@case('bad_node', 'ngram_counts', 'whole n-grams')
+def tfidf_broken_pool(d):
+    tfidf(d, pool_int64s=[1, 2, 3])
+
+
+@case('bad_node', 'max_gram_length')
+def tfidf_lengths(d):
+    tfidf(d, min_gram_length=3)
+
+
+@case("'x'|initializer", 'string_data', '2', '1')
+def strings_missing(d):
+    t = numpy_helper.from_array(np.array(['a', 'b'], dtype=object), 'w')
+    del t.string_data[1]
+    save(d, [h.make_node('Concat', ['x', 'w'], ['y'], axis=0)], [port('x', (2,), T.STRING)], [port('y', (4,), T.STRING)], [t])
+
+
+@case('bad_node', 'expected a sequence', r'f32\[2,3\]')
+def sequence_at_of_tensor(d):
+    save(d, [h.make_node('SequenceAt', ['x', 'i'], ['y'], name='bad_node')], [port('x'), port('i', (), T.INT64)])
+
+
+@case('bad_node', 'position', '2', '5')
+def sequence_position_beyond(d):
+    five = numpy_helper.from_array(np.array(5), 'i')
+    save(d, [h.make_node('SequenceConstruct', ['x', 'x'], ['s']), h.make_node('SequenceAt', ['s', 'i'], ['y'], name='bad_node')],
+         initializers=[five])
+
+
+@case('bad_node', 'empty')
+def sequence_erase_from_empty(d):
+    save(d, [h.make_node('SequenceEmpty', [], ['s']), h.make_node('SequenceErase', ['s'], ['t'], name='bad_node'),
+             h.make_node('SequenceLength', ['t'], ['y'])], outputs=[port('y', (), T.INT64)])
+
+
+@case('bad_node', r'i64\[2,3\]', r'seq\(f32')
+def sequence_of_two_types(d):
+    save(d, [h.make_node('SequenceConstruct', ['x', 'z'], ['y'], name='bad_node')], [port('x'), port('z', (2, 3), T.INT64)],
+         [value('y', sequence())])
+
+
+@case('bad_node', 'number of dimensions', 'declare')
+def sequence_of_unknown_rank(d):
+    save(d, [h.make_node('SequenceAt', ['x', 'i'], ['y'], name='bad_node')],
+         [value('x', sequence(dims=None)), port('i', (), T.INT64)])
+
+
+@case('bad_node', 'cannot join|expected a sequence|maps?')
+def concat_of_maps(d):
+    maps = h.make_sequence_type_proto(h.make_map_type_proto(T.INT64, h.make_tensor_type_proto(T.FLOAT, [])))
+    save(d, [h.make_node('ConcatFromSequence', ['x'], ['y'], name='bad_node', axis=0)], [value('x', maps)])
+
+
+@case('bad_node', 'the branches give', r'seq\(f32', r'seq\(i64')
+def branches_of_other_sequences(d):
+    one = h.make_graph([h.make_node('SequenceConstruct', ['x'], ['p'])], 't', [], [value('p', sequence())])
+    two = h.make_graph([h.make_node('SequenceConstruct', ['z'], ['q'])], 'e', [], [value('q', sequence(T.INT64))])
+    save(d, [h.make_node('If', ['c'], ['y'], name='bad_node', then_branch=one, else_branch=two)],
+         [port('c', (), T.BOOL), port('x'), port('z', (2,), T.INT64)], [value('y', sequence())])
+
+
+@case('bad_node', 'optional has no value')
+def optional_without_value(d):
+    kind = h.make_tensor_type_proto(T.FLOAT, [2, 3])
+    save(d, [h.make_node('Optional', [], ['o'], type=kind), h.make_node('OptionalGetElement', ['o'], ['y'], name='bad_node')],
+         opset=18)
+
+
+@case("input 'x'", 'maps of this type', 'integers or strings')
+def map_with_float_keys(d):
+    save(d, [h.make_node('Identity', ['x'], ['y'])], [value('x', h.make_map_type_proto(T.FLOAT, h.make_tensor_type_proto(T.FLOAT, [])))],
+         [value('y', sequence())])
+
+
+ML = [h.make_opsetid('', 17), h.make_opsetid('ai.onnx.ml', 3)]
+
+
+def ml(d, op, x, y, **attributes):
+    save(d, [h.make_node(op, ['x'], ['y'], name='bad_node', domain='ai.onnx.ml', **attributes)], [x], [y], opsets=ML)
+
+
+@case('bad_node', 'keys_', 'values_', 'one length')
+def label_encoder_lengths(d):
+    ml(d, 'LabelEncoder', port('x', (2,), T.STRING), port('y', (2,), T.INT64), keys_strings=['a', 'b'], values_int64s=[1])
+
+
+@case('bad_node', "keys' type string", r'i64\[2\]')
+def label_encoder_types(d):
+    ml(d, 'LabelEncoder', port('x', (2,), T.INT64), port('y', (2,), T.INT64), keys_strings=['a'], values_int64s=[1])
+
+
+@case('bad_node', '2 columns|matrix of 2', r'f32\[4,3\]')
+def zip_map_columns(d):
+    ml(d, 'ZipMap', port('x', (4, 3)), value('y', sequence()), classlabels_int64s=[1, 2])
+
+
+@case('bad_node', 'expected a map', r'f32\[2,3\]')
+def dict_vectorizer_of_tensor(d):
+    ml(d, 'DictVectorizer', port('x'), port('y'), int64_vocabulary=[1])
+
+
+@case('cuda|target', 'strings, sequences', 'CPU')
+def strings_on_a_device(d):
+    save(d, [h.make_node('Concat', ['x', 'x'], ['y'], axis=0)], [port('x', (2,), T.STRING)], [port('y', (4,), T.STRING)])
+    return ['--target=sm_80']
+
+
 # ---- the command line ----
 
 @case("'?x'?")
@@ -484,3 +655,91 @@ def dim_overflowing(d):
 def target_unknown(d):
     good(d)
     return ['--target=pdp11']
+
+
+def rescale(folder, kind='DequantizeLinear', scale=(0.5,), zero=(0,), zero_dtype=np.uint8, dims=(2, 6), opset=21, scale_dims=None, **attributes):
+    inits = [numpy_helper.from_array(np.array(scale, np.float32).reshape(scale_dims or np.shape(scale) or ()), 's')]
+    if zero is not None:
+        inits.append(numpy_helper.from_array(np.array(zero, zero_dtype).reshape(scale_dims or np.shape(zero) or ()), 'z'))
+    back = kind == 'QuantizeLinear'
+    node = h.make_node(kind, ['x', 's', 'z'][:1 + len(inits)], ['y'], name='n0', **attributes)
+    save(folder, [node], [port('x', dims, T.FLOAT if back else T.UINT8)], [port('y', dims, T.UINT8 if back else T.FLOAT)], inits, opset)
+
+
+@case(r"'n0'", r'scale.*positive finite.*found 0')
+def quantize_scale_zero(folder):
+    rescale(folder, 'QuantizeLinear', scale=0.0, zero=3)
+
+
+@case(r"'n0'", r'scale.*positive finite.*found -1')
+def dequantize_scale_negative(folder):
+    rescale(folder, scale=(0.5, -1.0), zero=(0, 0), axis=0)
+
+
+@case(r"'n0'", r'scale.*positive finite.*found inf')
+def dequantize_scale_infinite(folder):
+    rescale(folder, scale=float('inf'), zero=3)
+
+
+@case(r"'n0'", r'scale.*positive finite.*found -?nan')
+def quantize_scale_nan(folder):
+    rescale(folder, 'QuantizeLinear', scale=float('nan'), zero=3)
+
+
+@case(r"'n0'", r'zero point.*u8.*found i8')
+def dequantize_zero_point_dtype(folder):
+    rescale(folder, scale=0.5, zero=3, zero_dtype=np.int8)
+
+
+@case(r"'n0'", r'zero point.*i8.*found u8')
+def quantize_zero_point_against_output_dtype(folder):
+    rescale(folder, 'QuantizeLinear', scale=0.5, zero=3, output_dtype=T.INT8)
+
+
+@case(r"'n0'", r'axis 1.*found f32\[4\]')
+def dequantize_scales_of_axis(folder):
+    rescale(folder, scale=(1, 2, 3, 4), zero=(0, 0, 0, 0), axis=1)
+
+
+@case(r"'n0'", r'block_size.*blocks of 4 along axis 1')
+def dequantize_block_size(folder):
+    rescale(folder, scale=(1, 2, 3, 4, 5, 6), zero=(0,) * 6, scale_dims=(2, 3), axis=1, block_size=4)
+
+
+@case(r"'n0'", r'block_size.*found -2')
+def dequantize_block_size_negative(folder):
+    rescale(folder, scale=(1, 2, 3, 4, 5, 6), zero=(0,) * 6, scale_dims=(2, 3), axis=1, block_size=-2)
+
+
+def integer_op(folder, kind, inputs, ports, domain='com.microsoft', **attributes):
+    node = h.make_node(kind, inputs, ['y'], name='n0', domain=domain, **attributes)
+    inits = [numpy_helper.from_array(np.float32(0.5), 's'), numpy_helper.from_array(np.float32(-0.5), 'bad'),
+             numpy_helper.from_array(np.uint8(3), 'z'), numpy_helper.from_array(np.int8(3), 'zi'),
+             numpy_helper.from_array(np.array([1, 2, 3], np.uint8), 'z3')]
+    save(folder, [node], ports, [port('y', (2, 3), T.UINT8)], [i for i in inits if i.name in inputs],
+         opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
+
+
+@case(r"'n0'", r'scale.*positive finite.*found -0.5')
+def qlinear_add_scale(folder):
+    integer_op(folder, 'QLinearAdd', ['x', 's', 'z', 'x', 'bad', 'z', 's', 'z'], [port('x', (2, 3), T.UINT8)])
+
+
+@case(r"'n0'", r'zero point.*u8.*found i8')
+def qlinear_add_zero_point(folder):
+    integer_op(folder, 'QLinearAdd', ['x', 's', 'z', 'x', 's', 'zi', 's', 'z'], [port('x', (2, 3), T.UINT8)])
+
+
+@case(r"'n0'", r'expected no zero point|expected input 3 of type i8')
+def matmul_integer_zero_point(folder):
+    integer_op(folder, 'MatMulInteger', ['x', 'w', 'z', 'z'], [port('x', (2, 4), T.UINT8), port('w', (4, 3), T.INT8)], domain='')
+
+
+@case(r"'n0'", r'zero points: expected 5, found 3')
+def matmul_integer_zero_points(folder):
+    integer_op(folder, 'MatMulInteger', ['x', 'w', 'z', 'z3'], [port('x', (2, 4), T.UINT8), port('w', (4, 5), T.UINT8)], domain='')
+
+
+@case(r"'n0'", r'block_size.*power of two')
+def gather_block_quantized_block_size(folder):
+    integer_op(folder, 'GatherBlockQuantized', ['x', 'i', 's'], [port('x', (2, 64), T.UINT8), port('i', (3,), T.INT64)], block_size=24, bits=8)

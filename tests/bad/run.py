@@ -100,9 +100,12 @@ def negative_cases(args, suite):
         place.remove()
 
 
-def limit_file_size():
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+def limit_file_size(limit):
+    """For a child: files up to `limit` bytes, and the signal for larger ones as a shell leaves it."""
+    def prepare():
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    return prepare
 
 
 def output_cases(args, suite):
@@ -115,7 +118,15 @@ def output_cases(args, suite):
         return dict(library=os.path.join(p.model_dir, 'model.so'), expressions=['model\\.so'])
 
     def disk_full(p):
-        return dict(preexec_fn=limit_file_size, expressions=['.'])
+        return dict(preexec_fn=limit_file_size(2000), expressions=['.'])
+
+    def disk_full_of_weights(p):
+        cases.weighty(p.model_dir, 1 << 20)
+        return dict(preexec_fn=limit_file_size(3 << 20), expressions=['cannot write 4.2 MB of weights'])
+
+    def disk_full_of_library(p):
+        cases.weighty(p.model_dir, 1 << 20)
+        return dict(preexec_fn=limit_file_size((4 << 20) + 30000), expressions=['ld.*failed'])
 
     def unknown_suffix(p):
         return dict(library=os.path.join(p.out, 'model.exe'), expressions=['exe|suffix|\\.so'], codes=(1, 2))
@@ -138,7 +149,7 @@ def output_cases(args, suite):
     def model_is_folder(p):
         return dict(model=p.model_dir, expressions=['.'])
 
-    for function in (missing_folder, output_is_folder, disk_full, unknown_suffix, unknown_option, bad_level, bad_emit,
+    for function in (missing_folder, output_is_folder, disk_full, disk_full_of_weights, disk_full_of_library, unknown_suffix, unknown_option, bad_level, bad_emit,
                      two_models, model_missing, model_is_folder):
         if args.wanted(function.__name__):
             place = Place(args, function.__name__)
@@ -146,6 +157,76 @@ def output_cases(args, suite):
             options = function(place)
             suite.result(function.__name__, compile_bad(args, place, options.pop('model', place.model), **options))
             place.remove()
+
+
+def calibration_cases(args, suite):
+    """Wrong samples for a good model, and wrong options about them."""
+    good = np.float32([[1, -2, 3]])
+
+    def nothing(d):
+        pass
+
+    def put(name, array):
+        return lambda d: np.save(os.path.join(d, name), array)
+
+    def archive(compressed=False, **arrays):
+        return lambda d: (np.savez_compressed if compressed else np.savez)(os.path.join(d, 'c.npz'), **arrays)
+
+    def sample_folder(*names):
+        def write(d):
+            os.mkdir(os.path.join(d, 's1'))
+            for name in names:
+                np.save(os.path.join(d, 's1', name), good)
+        return write
+
+    def cut_archive(d):
+        archive(x=good)(d)
+        path = os.path.join(d, 'c.npz')
+        with open(path, 'rb') as f:
+            data = f.read()
+        with open(path, 'wb') as f:
+            f.write(data[:len(data) // 2])
+
+    nan = np.float32([[1, np.nan, 3]])
+    for name, write, path, extra, expressions in (
+            ('no_folder', nothing, 'nosuch', [], ['nosuch']),
+            ('empty_folder', nothing, '', [], ['no \\.npy or \\.pb']),
+            ('no_tensor', lambda d: open(os.path.join(d, 'readme.md'), 'w').close(), '', [], ['no \\.npy or \\.pb']),
+            ('empty_sample', sample_folder(), '', [], ["no file for input 'x'"]),
+            ('wrong_name', sample_folder('z.npy'), '', [], ['z\\.npy', 'no input of that name', 'x\\.npy']),
+            ('two_files', sample_folder('x.npy', 'in_0_x.npy'), '', [], ["second file for input 'x'"]),
+            ('wrong_dims', put('x.npy', np.float32([[1, 2]])), '', [], ['x\\.npy', r'\[\?,3\]', r'\[1,2\]']),
+            ('wrong_rank', put('x.npy', np.float32([1, 2, 3])), '', [], ['x\\.npy', r'\[\?,3\]', r'\[3\]']),
+            ('wrong_dtype', put('x.npy', np.float64([[1, 2, 3]])), '', [], ['x\\.npy', 'float32', 'float64']),
+            ('has_nan', put('x.npy', nan), '', [], ['samples', 'NaN']),
+            ('npz_name', archive(z=good), 'c.npz', [], ["array 'z'", "'x'"]),
+            ('npz_rank', archive(x=np.float32(1)), 'c.npz', [], ["array 'x'", 'rank 0']),
+            ('npz_dims', archive(x=np.float32([[1, 2]])), 'c.npz', [], [r'\[1,2\]']),
+            ('npz_dtype', archive(x=np.int8([[1, 2, 3]])), 'c.npz', [], ['float32', 'int8']),
+            ('npz_empty', archive(x=np.zeros((0, 3), np.float32)), 'c.npz', [], ["array 'x'"]),
+            ('npz_no_arrays', archive(), 'c.npz', [], ["no array for input 'x'"]),
+            ('npz_compressed', archive(True, x=np.zeros((9, 3), np.float32)), 'c.npz', [], ['compressed', 'savez']),
+            ('npz_cut', cut_archive, 'c.npz', [], ['c\\.npz']),
+            ('npz_no_archive', put('x.npy', good), 'x.npy', [], ['x\\.npy', 'npz']),
+            ('method', put('x.npy', good), '', ['--calibration=median'], ['median', 'percentile']),
+            ('max_error', put('x.npy', good), '', ['--int8-max-error=much'], ['much', 'percentage']),
+            ('level', put('x.npy', good), '', ['-O0'], ['-O1']),
+            ('dynamic', put('x.npy', good), '', ['--int8=dynamic'], ['--calibrate', 'dynamic']),
+            ('mode', put('x.npy', good), '', ['--int8=fast'], ['fast', 'static'])):
+        if not args.wanted('calibration_' + name):
+            continue
+        place = Place(args, 'calibration_' + name)
+        samples = os.path.join(place.root, 'samples')
+        os.mkdir(samples)
+        cases.good(place.model_dir)
+        write(samples)
+        options = ['--int8=static', '--calibrate=' + os.path.join(samples, path), *extra]
+        suite.result('calibration_' + name, compile_bad(args, place, place.model, options, expressions))
+        if not extra:
+            why = compile_bad(args, place, 'quantize', [place.model, *options[1:]], expressions,
+                              library=os.path.join(place.out, 'q.onnx'))
+            suite.result('quantize_' + name, why)
+        place.remove()
 
 
 def damaged_cases(args, suite):
@@ -222,7 +303,7 @@ def run_cases(args, suite):
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
-    for part in (model_cases, negative_cases, output_cases, damaged_cases, run_cases):
+    for part in (model_cases, negative_cases, output_cases, calibration_cases, damaged_cases, run_cases):
         part(args, suite)
     suite.done()
 

@@ -1,6 +1,7 @@
 /* contract_test.c - checks the CPU target's contractions against plain loops in double, and measures them.
  *
- * contract_test            every case on this machine's CPU, and emitted (not run) for x86-64-v4
+ * contract_test            every case on this machine's CPU: with its own tiles, and with those of AVX-512, whose vectors LLVM
+ *                          splits where the CPU lacks them; and emitted (not run) for x86-64-v4
  * contract_test --bench    GFLOP/s and share of the measured peak for layers of known models
  * contract_test FILTER     only cases whose line contains FILTER
  * Each case prints its line when it fails; results must be within 1e-5 relative RMS (Winograd 1e-4), every output
@@ -16,7 +17,7 @@
 
 static int n_failed, n_run;
 static const char *filter;
-static int emit_only;
+static int emit_only, wide;
 static const char *cpu_name = "native";
 
 static void report(const char *line, double error, double limit, int guards, double ms) {
@@ -24,7 +25,7 @@ static void report(const char *line, double error, double limit, int guards, dou
   int bad = !(error <= limit) || !guards;
   n_failed += bad;
   if (bad || getenv("VERBOSE"))
-    printf("%s %s: relative rms %.2e (limit %.0e)%s, compiled in %.1f ms\n", bad ? "FAIL" : "ok  ", line, error, limit,
+    printf("%s %s%s: relative rms %.2e (limit %.0e)%s, compiled in %.1f ms\n", bad ? "FAIL" : "ok  ", line, wide ? " wide" : "", error, limit,
            guards ? "" : ", memory around a buffer touched", ms);
 }
 
@@ -35,6 +36,14 @@ static job job_begin(const char *name) {
   job j = {.cg = cy_cg_create(cpu_name, NULL, &error)};
   if (!j.cg)
     die("cpu", error);
+  if (wide) {
+    j.cg->avx512 = true;
+    j.cg->W = 16;
+    j.cg->nvregs = 32;
+    j.cg->l2_bytes = 1 << 20;
+    j.cg->vf = LLVMVectorType(j.cg->f32, 16);
+    j.cg->vi = LLVMVectorType(j.cg->i32, 16);
+  }
   cy_cg_module(j.cg, name);
   return j;
 }
@@ -495,6 +504,9 @@ int main(int argc, char **argv) {
     return 0;
   }
   check_all();
+  wide = 1;
+  check_all();
+  wide = 0;
   cpu_name = "x86-64-v4";
   emit_only = 1;
   check_all();

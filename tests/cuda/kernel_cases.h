@@ -21,10 +21,12 @@ typedef struct kernel_case {
   int64_t *syms;
   double lo, hi, rtol, atol; /* lo == hi: -2 .. 2 */
   bool ints;                 /* lo and hi bound integers too */
+  cy_machine machine;        /* what the kernel may be made for */
   const cy_cuda_form *form;
 } kernel_case;
 
 static cy_graph *g;
+static cy_cuda_machine one_block = {.wanted_blocks = 1};
 static kernel_case cases[MAX_CASES];
 static int ncases;
 
@@ -286,6 +288,7 @@ typedef struct matmul_row {
   int64_t batch, m, n, k;
   bool a_turned, b_turned, symbolic;
   cy_dtype in, acc;
+  bool tf32, large; /* large: the largest tile that is not mostly empty */
 } matmul_row;
 
 static cy_dim named(const char *name, int64_t value, bool symbolic, kernel_case *c) {
@@ -298,8 +301,11 @@ static cy_dim named(const char *name, int64_t value, bool symbolic, kernel_case 
 
 static void add_matmul(const matmul_row *r) {
   cy_kernel *k = cy_kernel_create(g, "matmul");
-  kernel_case *q =
-      add_case(k, "matmul %dx%dx%dx%d %s", (int)r->batch, (int)r->m, (int)r->n, (int)r->k, cy_dtype_of(r->in)->name);
+  kernel_case *q = add_case(k, "matmul %dx%dx%dx%d %s%s%s%s%s", (int)r->batch, (int)r->m, (int)r->n, (int)r->k,
+                            r->tf32 ? "t" : "", cy_dtype_of(r->in)->name, r->a_turned ? " A turned" : "",
+                            r->b_turned ? " B turned" : "", r->symbolic ? " symbolic" : "");
+  q->machine.tf32 = r->tf32;
+  q->machine.state = r->large ? &one_block : NULL;
   q->syms = calloc(64, sizeof *q->syms);
   cy_contraction *c = cy_kernel_contraction(k);
   c->kind = CY_CONTRACT_MATMUL;
@@ -325,7 +331,7 @@ static void add_matmul(const matmul_row *r) {
   out_var(k, c, c->n);
   epilogue(k, c, bias, y);
   set_elems(q, r->batch * r->m * r->k, r->k * r->n, r->n, r->batch * r->m * r->n);
-  q->rtol = q->atol = r->acc == CY_F64 ? 1e-10 : 1e-3;
+  q->rtol = q->atol = r->acc == CY_F64 ? 1e-10 : r->tf32 ? 2e-2 : 1e-3;
 }
 
 typedef struct conv_row {
@@ -334,6 +340,7 @@ typedef struct conv_row {
   int nspatial;
   int64_t in[3], kernel[3], stride[3], dilation[3], pad[3];
   bool planar; /* channels outermost instead of innermost */
+  cy_dtype dtype;
 } conv_row;
 
 static void conv_strides(cy_contraction *c, const conv_row *r, const int64_t *in) {
@@ -350,8 +357,9 @@ static void add_conv(const conv_row *r) {
   int64_t x = r->images * r->channels_in, w = r->channels_in * r->channels_out / r->group,
           out = r->images * r->channels_out;
   c->kind = r->kind;
-  c->a = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
-  c->b = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+  cy_dtype in = r->dtype;
+  c->a = cy_kernel_add_arg(k, CY_ARG_READ, in, 0);
+  c->b = cy_kernel_add_arg(k, CY_ARG_READ, in, 0);
   cy_karg bias = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
   c->a_offset = c->b_offset = d(0);
   c->nspatial = r->nspatial;
@@ -379,31 +387,62 @@ static void add_conv(const conv_row *r) {
   conv_strides(c, r, r->in);
   out_var(k, c, c->channels_out);
   epilogue(k, c, bias, y);
-  kernel_case *q = add_case(k, "%s %dd %d -> %d group %d", r->kind == CY_CONTRACT_CONV ? "conv" : "conv_transpose",
-                            r->nspatial, (int)r->channels_in, (int)r->channels_out, (int)r->group);
+  kernel_case *q =
+      add_case(k, "%s %dd %d -> %d group %d %s", r->kind == CY_CONTRACT_CONV ? "conv" : "conv_transpose", r->nspatial,
+               (int)r->channels_in, (int)r->channels_out, (int)r->group, cy_dtype_of(in)->name);
+  q->machine.state = in != CY_F32 && c->group == 1 ? &one_block : NULL;
   set_elems(q, x, w, r->channels_out, out);
   q->rtol = q->atol = 1e-3;
 }
 
 static void add_contractions(void) {
   static const matmul_row products[] = {
-      {1, 5, 7, 9, false, false, false, CY_F32, CY_F32},       {1, 64, 64, 33, true, true, false, CY_F32, CY_F32},
-      {3, 40, 50, 17, false, true, false, CY_F32, CY_F32},     {1, 70, 66, 40, false, false, true, CY_F32, CY_F32},
-      {2, 33, 65, 24, true, false, false, CY_F64, CY_F64},     {1, 37, 41, 50, false, false, false, CY_I8, CY_I32},
-      {1, 37, 41, 50, false, false, false, CY_F16, CY_F32},    {1, 20, 30, 64, false, true, true, CY_BF16, CY_F32},
-      {40, 130, 150, 12, false, false, false, CY_F32, CY_F32}, {12, 100, 100, 20, true, false, false, CY_F32, CY_F32},
-      {1, 1, 10, 64, false, false, false, CY_F32, CY_F32},
+      {1, 5, 7, 9, false, false, false, CY_F32, CY_F32, false, false},
+      {1, 64, 64, 33, true, true, false, CY_F32, CY_F32, false, false},
+      {3, 40, 50, 17, false, true, false, CY_F32, CY_F32, false, false},
+      {1, 70, 66, 40, false, false, true, CY_F32, CY_F32, false, false},
+      {2, 33, 65, 24, true, false, false, CY_F64, CY_F64, false, false},
+      {1, 37, 41, 50, false, false, false, CY_I8, CY_I32, false, false},
+      {1, 37, 41, 50, false, false, false, CY_F16, CY_F32, false, false},
+      {1, 20, 30, 64, false, true, true, CY_BF16, CY_F32, false, false},
+      {40, 130, 150, 12, false, false, false, CY_F32, CY_F32, false, false},
+      {12, 100, 100, 20, true, false, false, CY_F32, CY_F32, false, false},
+      {1, 1, 10, 64, false, false, false, CY_F32, CY_F32, false, false},
+      /* by matrix instructions: whole chunks or not, both ways round, several tiles */
+      {1, 200, 136, 256, false, false, false, CY_F16, CY_F32, false, false},
+      {1, 136, 200, 72, false, true, false, CY_F16, CY_F32, false, false},
+      {1, 72, 64, 40, true, false, false, CY_F16, CY_F32, false, false},
+      {2, 33, 64, 100, true, true, true, CY_F16, CY_F32, false, false},
+      {1, 65, 130, 33, false, false, true, CY_BF16, CY_F32, false, false},
+      {1, 200, 136, 72, false, false, false, CY_BF16, CY_F32, false, true},
+      {1, 130, 136, 40, false, true, false, CY_F16, CY_F32, false, true},
+      {1, 136, 136, 200, true, false, false, CY_F16, CY_F32, false, true},
+      {1, 136, 80, 200, true, true, true, CY_BF16, CY_F32, false, true},
+      {2, 136, 64, 50, false, false, false, CY_F16, CY_F32, false, true},
+      {1, 64, 64, 104, true, true, false, CY_BF16, CY_F32, false, true},
+      {1, 60, 64, 37, false, false, false, CY_F16, CY_F32, false, true},
+      {1, 130, 130, 100, false, true, false, CY_F32, CY_F32, true, true},
+      {3, 50, 72, 24, false, true, false, CY_BF16, CY_F32, false, false},
+      {1, 70, 72, 60, false, false, false, CY_F32, CY_F32, true, false},
+      {2, 70, 66, 33, true, true, true, CY_F32, CY_F32, true, false},
+      {1, 5, 7, 9, false, false, false, CY_F16, CY_F32, false, false},
   };
   for (size_t i = 0; i < CHECK_COUNT(products); i++)
     add_matmul(&products[i]);
   static const conv_row convs[] = {
-      {CY_CONTRACT_CONV, 2, 3, 20, 1, 2, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false},
-      {CY_CONTRACT_CONV, 1, 16, 24, 2, 2, {7, 7}, {3, 2}, {2, 1}, {1, 2}, {1, 0}, true},
-      {CY_CONTRACT_CONV, 1, 8, 40, 1, 2, {12, 12}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, false},
-      {CY_CONTRACT_CONV, 2, 5, 6, 1, 1, {20}, {5}, {2}, {1}, {2}, false},
-      {CY_CONTRACT_CONV, 1, 2, 9, 1, 3, {4, 5, 6}, {2, 3, 2}, {1, 1, 2}, {1, 1, 1}, {0, 1, 0}, false},
-      {CY_CONTRACT_CONV_TRANSPOSE, 1, 6, 10, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false},
-      {CY_CONTRACT_CONV_TRANSPOSE, 2, 4, 16, 2, 2, {4, 4}, {2, 3}, {1, 3}, {2, 1}, {0, 1}, true},
+      {CY_CONTRACT_CONV, 2, 3, 20, 1, 2, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F32},
+      {CY_CONTRACT_CONV, 1, 16, 24, 2, 2, {7, 7}, {3, 2}, {2, 1}, {1, 2}, {1, 0}, true, CY_F32},
+      {CY_CONTRACT_CONV, 1, 8, 40, 1, 2, {12, 12}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, false, CY_F32},
+      {CY_CONTRACT_CONV, 2, 5, 6, 1, 1, {20}, {5}, {2}, {1}, {2}, false, CY_F32},
+      {CY_CONTRACT_CONV, 1, 2, 9, 1, 3, {4, 5, 6}, {2, 3, 2}, {1, 1, 2}, {1, 1, 1}, {0, 1, 0}, false, CY_F32},
+      {CY_CONTRACT_CONV, 2, 3, 20, 1, 2, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F16},
+      {CY_CONTRACT_CONV, 1, 16, 40, 1, 2, {14, 13}, {3, 3}, {2, 1}, {1, 2}, {1, 2}, false, CY_F16},
+      {CY_CONTRACT_CONV, 1, 48, 72, 1, 2, {9, 9}, {1, 1}, {2, 1}, {1, 1}, {0, 0}, false, CY_BF16},
+      {CY_CONTRACT_CONV, 1, 32, 48, 2, 1, {40}, {5}, {1}, {2}, {4}, false, CY_F16},
+      {CY_CONTRACT_CONV, 2, 16, 24, 1, 2, {7, 7}, {3, 2}, {2, 1}, {1, 2}, {1, 0}, true, CY_BF16},
+      {CY_CONTRACT_CONV_TRANSPOSE, 1, 16, 24, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_F16},
+      {CY_CONTRACT_CONV_TRANSPOSE, 1, 6, 10, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_F32},
+      {CY_CONTRACT_CONV_TRANSPOSE, 2, 4, 16, 2, 2, {4, 4}, {2, 3}, {1, 3}, {2, 1}, {0, 1}, true, CY_F32},
   };
   for (size_t i = 0; i < CHECK_COUNT(convs); i++)
     add_conv(&convs[i]);
@@ -420,11 +459,15 @@ static void add_all_cases(void) {
   add_contractions();
 }
 
-/* Schedules and prints case i as function case<i>. */
+static void schedule_cases(void) {
+  for (int i = 0; i < ncases; i++)
+    cases[i].form = cy_cuda_schedule(&cases[i].machine, cases[i].k);
+}
+
+/* Prints case i as function case<i>. */
 static void print_case(FILE *f, int i) {
   char symbol[32];
   snprintf(symbol, sizeof symbol, "case%d", i);
-  cases[i].form = cy_cuda_schedule(cases[i].k);
   cy_cuda_print(f, cases[i].k, cases[i].form, symbol);
 }
 

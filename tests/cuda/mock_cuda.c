@@ -25,19 +25,22 @@ enum {
   MAX_BLOCKS = 4096
 };
 
-typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, const uint64_t *slots, int nslots,
-                      int schedule, unsigned seed);
+typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int shared, const uint64_t *slots,
+                      int nslots, int schedule, unsigned seed);
 
 typedef struct module {
+  struct function *functions;
   void *library;
   char *source;
   launch_fn *launch;
 } module;
 
 typedef struct function {
+  struct function *next;
   module *module;
   void (*entry)(void);
   int nslots;
+  unsigned shared; /* dynamic shared memory that a launch may ask for */
 } function;
 
 typedef struct operation {
@@ -45,6 +48,7 @@ typedef struct operation {
   function *kernel; /* NULL: a copy */
   int threads;
   long long blocks;
+  int shared;
   uint64_t slots[512];
   void *to;
   const void *from;
@@ -72,6 +76,8 @@ mock_cuda_state *mock_cuda(void) { return &mock; }
 
 int cuInit(unsigned flags) {
   (void)flags;
+  if (getenv("CY_MOCK_CAPABILITY"))
+    mock.capability = atoi(getenv("CY_MOCK_CAPABILITY"));
   return mock.init_code;
 }
 
@@ -200,8 +206,8 @@ static int perform(const operation *o) {
     return OK;
   }
   mock.launches++;
-  int wrong =
-      o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->slots, o->kernel->nslots, mock.schedule, 7);
+  int wrong = o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->shared, o->slots, o->kernel->nslots,
+                                        mock.schedule, 7);
   return wrong ? 719 : OK; /* CUDA_ERROR_LAUNCH_FAILED */
 }
 
@@ -232,9 +238,9 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *where) {
 
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *where, void **params, void **extra) {
-  (void)shared, (void)extra;
-  operation o = {.kernel = f, .threads = (int)(bx * by * bz), .blocks = (long long)gx * gy * gz};
-  if (!o.blocks || o.threads < 1 || o.threads > 1024)
+  (void)extra;
+  operation o = {.kernel = f, .threads = (int)(bx * by * bz), .blocks = (long long)gx * gy * gz, .shared = (int)shared};
+  if (!o.blocks || o.threads < 1 || o.threads > 1024 || shared > o.kernel->shared)
     return INVALID_VALUE;
   for (int i = 0; i < o.kernel->nslots; i++)
     memcpy(&o.slots[i], params[i], 8);
@@ -312,8 +318,44 @@ int cuGraphDestroy(void *g) { return cuGraphExecDestroy(g); }
 #define SANITIZE ""
 #endif
 
+static uint64_t hash(uint64_t h, const char *text) {
+  for (; *text; text++)
+    h = (h ^ (unsigned char)*text) * 1099511628211u;
+  return h;
+}
+
+/* Moves a file between file systems; others see it as a whole or not at all. */
+static void rename_into(const char *from, const char *to) {
+  char command[1400];
+  snprintf(command, sizeof command, "cp '%s' '%s.%d' && mv '%s.%d' '%s'", from, to, (int)getpid(), to, (int)getpid(),
+           to);
+  if (system(command))
+    fprintf(stderr, "mock: '%s' cannot be kept\n", to);
+}
+
+/* The place of the compiled text in the folder of the environment's CY_MOCK_CACHE; "" without one. */
+static void cached(const char *image, char *out, size_t capacity) {
+  static const char *const shims[] = {"tests/cuda/shim.h", "tests/cuda/shim_matrix.h"};
+  const char *folder = getenv("CY_MOCK_CACHE");
+  static uint64_t h;
+  static char text[1 << 16];
+  *out = 0;
+  if (!folder)
+    return;
+  for (size_t i = 0; !h && i < 2; i++) {
+    FILE *f = fopen(shims[i], "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    text[n] = 0;
+    h = hash(h ? h : 14695981039346656037u, text);
+    if (f)
+      fclose(f);
+  }
+  snprintf(out, capacity, "%s/%016llx.so", folder,
+           (unsigned long long)hash(hash(h, mock.capability == 90 ? SANITIZE "warpgroups" : SANITIZE), image));
+}
+
 int cuModuleLoadData(void **out, const void *image) {
-  char dir[] = "/tmp/cyto-mock-XXXXXX", path[64], command[400];
+  char dir[] = "/tmp/cyto-mock-XXXXXX", path[64], command[1000], keep[400];
   if (strncmp(image, "/* prelude.cuh", 14) || !mkdtemp(dir))
     return NO_BINARY;
   snprintf(path, sizeof path, "%s/k.c", dir);
@@ -321,12 +363,16 @@ int cuModuleLoadData(void **out, const void *image) {
   fputs(image, f);
   fclose(f);
   snprintf(command, sizeof command,
-           "cc -std=gnu11 -O1 -w -fno-strict-aliasing %s -shared -fPIC -include tests/cuda/shim.h -o %s/k.so %s -lm",
-           SANITIZE, dir, path);
-  int failed = system(command);
+           "cc -std=gnu11 -O1 -w -fno-strict-aliasing %s -DCY_WARPGROUPS=%d -shared -fPIC -I. -include "
+           "tests/cuda/shim.h -o %s/k.so %s -lm",
+           SANITIZE, mock.capability == 90, dir, path);
+  cached(image, keep, sizeof keep);
+  int failed = *keep && !access(keep, R_OK) ? 0 : system(command);
   snprintf(path, sizeof path, "%s/k.so", dir);
+  if (*keep && !failed && access(keep, R_OK))
+    rename_into(path, keep);
   module *m = calloc(1, sizeof *m);
-  m->library = failed ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  m->library = failed ? NULL : dlopen(*keep ? keep : path, RTLD_NOW | RTLD_LOCAL);
   snprintf(command, sizeof command, "rm -rf %s", dir);
   if (system(command) || !m->library)
     return NO_BINARY;
@@ -338,9 +384,13 @@ int cuModuleLoadData(void **out, const void *image) {
   return OK;
 }
 
-/* Functions live as long as their module, which closes at the end of the test: they are not freed singly. */
+/* Functions go with their module. */
 int cuModuleUnload(void *where) {
   module *m = where;
+  for (function *f = m->functions, *next; f; f = next) {
+    next = f->next;
+    free(f);
+  }
   dlclose(m->library);
   free(m->source);
   free(m);
@@ -348,20 +398,28 @@ int cuModuleUnload(void *where) {
   return OK;
 }
 
+int cuFuncSetAttribute(void *where, int attribute, int value) {
+  if (attribute != 8 || value > 64 << 10) /* what sm_75 has: enough for every kernel */
+    return INVALID_VALUE;
+  ((function *)where)->shared = (unsigned)value;
+  return OK;
+}
+
 /* The number of parameters is read off the source. */
 int cuModuleGetFunction(void **out, void *where, const char *name) {
-  static function all[4096];
-  static int n;
   char head[200];
   module *m = where;
   snprintf(head, sizeof head, ") %s(", name);
   const char *at = strstr(m->source, head);
   void *entry = dlsym(m->library, name);
-  if (!at || !entry || n == 4096)
+  if (!at || !entry)
     return NOT_FOUND;
-  function *f = &all[n++];
+  function *f = calloc(1, sizeof *f);
   f->module = m;
+  f->next = m->functions;
+  m->functions = f;
   f->nslots = 1;
+  f->shared = 48 << 10;
   memcpy(&f->entry, &entry, sizeof entry);
   for (at += strlen(head); *at != ')'; at++)
     f->nslots += *at == ',';

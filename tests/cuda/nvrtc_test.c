@@ -10,7 +10,17 @@
 
 #include <elf.h>
 
-enum { LDL = 0x983, STL = 0x387, FFMA = 0x223, FFMA_CONSTANT = 0xa23, OPCODES = 4096 };
+enum {
+  LDL = 0x983,
+  STL = 0x387,
+  FFMA = 0x223,
+  FFMA_CONSTANT = 0xa23,
+  HMMA = 0x23c,
+  LDSM = 0x83b,
+  LDGSTS = 0xfae,
+  HGMMA = 0x9f0,
+  OPCODES = 4096
+};
 
 static cy_nvrtc *nvrtc;
 static char *missing;
@@ -48,13 +58,15 @@ static bool stack_allowed(void *ctx, const char *function) {
   return false;
 }
 
-static bool wanted(const kernel_case *c, int i, const char *what) {
+static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch arch) {
   static const char *const loops[] = {"strides", "reduce", "softmax", "index", "window"};
   bool contraction = !strncmp(c->what, "matmul", 6) || !strncmp(c->what, "conv", 4), loop = false;
   for (int n = 0; n < CHECK_COUNT(loops); n++)
     loop |= !strncmp(c->what, loops[n], strlen(loops[n]));
   if (*what == 'c')
-    return contraction;
+    return contraction && !c->form->stages;
+  if (*what == 'm')
+    return c->form->stages && c->form->least_arch <= arch.number;
   if (*what == 'l')
     return loop && i % 7 == 0;
   bool angle = !strncmp(c->what, "sin ", 4) || !strncmp(c->what, "cos ", 4) || !strncmp(c->what, "tan ", 4);
@@ -68,9 +80,9 @@ static void compile_for(const char *what, cy_cuda_arch arch, unsigned counts[OPC
   FILE *f = open_memstream(&text, &size);
   cy_cuda_image image;
   cy_nvrtc_check check = {stack_allowed, NULL};
-  fputs(cy_cuda_prelude, f);
+  fprintf(f, "%s%s", cy_cuda_prelude, *what == 'm' ? cy_cuda_prelude_matrix : "");
   for (int i = 0; i < ncases; i++)
-    if (wanted(&cases[i], i, what)) {
+    if (wanted(&cases[i], i, what, arch)) {
       print_case(f, i);
       printed++;
     }
@@ -95,12 +107,19 @@ static void compile_all(const char *what) {
     compile_for(what, archs[a], counts);
     if (*what == 'c')
       CHECK(counts[FFMA] + counts[FFMA_CONSTANT] > 1000);
+    if (*what == 'm') {
+      CHECK(counts[HMMA] + 8 * counts[HGMMA] > 200 && (counts[LDSM] > 80 || archs[a].suffix));
+      CHECK(archs[a].suffix ? counts[HGMMA] > 20 : !counts[HGMMA]);
+      CHECK(archs[a].number < 80 ? !counts[LDGSTS] : counts[LDGSTS] > 30);
+      CHECK_INT_EQ(counts[FFMA] + counts[FFMA_CONSTANT], 0); /* nothing is left to the ordinary units */
+    }
   }
 }
 
 static void test_ops(void) { compile_all("ops"); }
 static void test_loops(void) { compile_all("loops"); }
 static void test_contractions(void) { compile_all("contractions"); }
+static void test_matrix(void) { compile_all("matrix"); }
 
 /* Equal source, equal bytes. */
 static void test_reproducible(void) {
@@ -131,6 +150,7 @@ static const check_test tests[] = {
     {"ops", test_ops},
     {"loops", test_loops},
     {"contractions", test_contractions},
+    {"matrix", test_matrix},
     {"reproducible", test_reproducible},
     {"refusal", test_refusal},
 };
@@ -140,6 +160,7 @@ int main(int argc, char **argv) {
   g = cy_graph_create(diag, "test");
   nvrtc = cy_nvrtc_open(&missing);
   add_all_cases();
+  schedule_cases();
   int rc = check_main(argc, argv, tests, CHECK_COUNT(tests));
   free_cases();
   free(missing);

@@ -48,6 +48,7 @@ typedef struct shim_fiber {
 extern char __start_cy_shared[] __attribute__((weak)), __stop_cy_shared[] __attribute__((weak));
 static shim_fiber shim_fibers[SHIM_THREADS], *shim_now;
 static void *shim_main;
+static unsigned char *shim_dynamic; /* shared memory that the launch asked for */
 static i64 shim_block, shim_blocks;
 static u32 shim_exchange[SHIM_THREADS];
 static unsigned shim_seed;
@@ -170,29 +171,33 @@ static int shim_ended(int threads, int *out_stuck) {
   return done == threads;
 }
 
-__attribute__((visibility("default"))) int cy_shim_launch(void (*kernel)(), int threads, i64 blocks, const u64 *slots,
-                                                          int nslots, int schedule, unsigned seed) {
+static void shim_forget_copies(void);
+
+__attribute__((visibility("default"))) int cy_shim_launch(void (*kernel)(), int threads, i64 blocks, int shared,
+                                                          const u64 *slots, int nslots, int schedule, unsigned seed) {
   u64 all[SHIM_MAX_SLOTS] = {0};
   int stuck = 0;
-  if (threads > SHIM_THREADS || nslots > SHIM_MAX_SLOTS)
+  void *dynamic = NULL;
+  if (threads > SHIM_THREADS || nslots > SHIM_MAX_SLOTS || posix_memalign(&dynamic, 1024, shared ? (size_t)shared : 1))
     return -1;
+  shim_dynamic = dynamic;
   memcpy(all, slots, (size_t)nslots * sizeof *slots);
   shim_kernel = kernel;
   shim_slots = all;
   shim_blocks = blocks;
   shim_seed = seed;
-  for (shim_block = 0; shim_block < blocks; shim_block++) {
+  for (shim_block = 0; shim_block < blocks && !stuck; shim_block++) {
+    memset(shim_dynamic, 0xff, (size_t)shared);
+    shim_forget_copies();
     if (__start_cy_shared)
       memset(__start_cy_shared, 0xff, (size_t)(__stop_cy_shared - __start_cy_shared));
     for (int i = 0; i < threads; i++)
       shim_start(&shim_fibers[i], i);
-    while (!shim_ended(threads, &stuck)) {
-      if (stuck)
-        return -1;
+    while (!shim_ended(threads, &stuck) && !stuck)
       shim_pass(threads, schedule);
-    }
   }
-  return 0;
+  free(dynamic);
+  return stuck ? -1 : 0;
 }
 
 /* ---- what the prelude expects ---- */
@@ -238,3 +243,5 @@ static u32 cy_shfl32(u32 v, int mask) {
   return other;
 }
 CY_INLINE void cy_put_bits(u32 *word, u32 mask, u32 bits) { *word = (*word & ~mask) | bits; }
+
+#include "tests/cuda/shim_matrix.h"

@@ -261,13 +261,95 @@ static void test_fold_batches(void) {
   }
 }
 
+typedef struct pixels {
+  int64_t images, height, width, kernel, stride; /* of a 1-pixel convolution unless kernel and stride say otherwise */
+  int64_t x_row, out_row, out_image;             /* floats from row to row, image to image; a pixel has 5 in, 4 out */
+  int64_t left, rows;                            /* what must come of it: batch axes (-1: still a convolution), rows */
+} pixels;
+
+/* out[n][h][w][o] = sum of x[n][h][w][c] * f[o][c]. */
+static cy_kernel *pointwise(const pixels *p) {
+  cy_kernel *k = cy_kernel_create(g, "pointwise");
+  cy_contraction *c = cy_kernel_contraction(k);
+  int64_t oh = (p->height - p->kernel) / p->stride + 1, ow = (p->width - p->kernel) / p->stride + 1;
+  const cy_dim extent[4] = {d(p->images), d(oh), d(ow), d(4)};
+  const int64_t stride[4] = {p->out_image, p->out_row, 4, 1};
+  c->kind = CY_CONTRACT_CONV;
+  c->a = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+  c->b = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+  cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  c->a_offset = c->b_offset = d(0);
+  c->acc = cy_kernel_add_local(k, CY_F32);
+  c->nspatial = 2;
+  c->group = 1;
+  c->images = extent[0];
+  c->x_image = d(p->x_row * p->height);
+  c->x_channel = d(1);
+  c->channels_in = d(5);
+  c->channels_out = extent[3];
+  for (int i = 0; i < 2; i++) {
+    c->in[i] = d(i ? p->width : p->height);
+    c->out[i] = extent[1 + i];
+    c->pad[i] = d(0);
+    c->kernel[i] = p->kernel;
+    c->stride[i] = p->stride;
+    c->dilation[i] = 1;
+    c->x_spatial[i] = d(i ? 5 : p->x_row);
+  }
+  cy_expr at = cy_x_index(k, 0);
+  for (int i = 0; i < 4; i++) {
+    c->out_var[c->nout_vars++] = cy_kernel_add_var(k, extent[i]);
+    at = add(k, at, mulc(k, cy_x_var(k, c->out_var[i]), stride[i]));
+  }
+  cy_kernel_store(k, y, at, cy_x_local(k, c->acc));
+  return k;
+}
+
+static void test_fold_pixels(void) {
+  static const pixels cases[] = {
+      {2, 3, 4, 1, 1, 20, 16, 48, 0, 24},   /* dense: one axis */
+      {2, 3, 4, 1, 1, 20, 16, 100, 1, 12},  /* a gap between the images of the output */
+      {1, 3, 4, 1, 1, 20, 16, 999, 0, 12},  /* one image: its stride means nothing */
+      {2, 1, 1, 1, 1, 7, 9, 4, 0, 2},       /* images of one pixel, with gaps */
+      {2, 3, 4, 1, 1, 23, 16, 48, -1, 0},   /* a gap between the rows of the input */
+      {2, 3, 4, 1, 1, 20, 24, 72, -1, 0},   /* of the output */
+      {2, 3, 4, 1, 2, 20, 8, 16, -1, 0},    /* a stride */
+      {2, 3, 4, 2, 1, 20, 12, 24, -1, 0},   /* more than a pixel */
+  };
+  float x[256], f[80], want[512], got[512];
+  for (int i = 0; i < 256; i++)
+    x[i] = (float)(i % 13) - 5;
+  for (int i = 0; i < 80; i++)
+    f[i] = (float)(i % 7) - 2;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const pixels *p = &cases[i];
+    cy_kernel *before = pointwise(p), *k = pointwise(p);
+    cy_kernel_fold_pixels(k);
+    const cy_contraction *c = cy_kernel_contraction(k);
+    CHECK_INT_EQ(c->kind, p->left < 0 ? CY_CONTRACT_CONV : CY_CONTRACT_MATMUL);
+    if (p->left >= 0) {
+      CHECK_INT_EQ(c->nbatch, p->left);
+      CHECK_INT_EQ(c->nout_vars, 2 + p->left);
+      CHECK(cy_dim_is(g, c->m, p->rows));
+    }
+    for (int j = 0; j < 512; j++)
+      want[j] = got[j] = 0;
+    void *to_want[] = {x, f, want}, *to_got[] = {x, f, got};
+    cy_kernel_interpret(before, to_want, NULL, 0, cy_kernel_tasks_eval(before, NULL));
+    cy_kernel_interpret(k, to_got, NULL, 0, cy_kernel_tasks_eval(k, NULL));
+    for (int j = 0; j < 512; j++)
+      CHECK(want[j] == got[j]);
+  }
+}
+
 static const check_test tests[] = {{"folding", test_folding},
                                    {"index", test_index},
                                    {"affine", test_affine},
                                    {"schedule", test_schedule},
                                    {"shapes", test_shapes_of_schedules},
                                    {"cost", test_cost},
-                                   {"fold_batches", test_fold_batches}};
+                                   {"fold_batches", test_fold_batches},
+                                   {"fold_pixels", test_fold_pixels}};
 
 int main(int argc, char **argv) {
   cy_diag_sink *diag = cy_diag_create();

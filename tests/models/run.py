@@ -2,11 +2,13 @@
 
 In:  MODEL/model.onnx, refio/ and meta.json (see INDEX.md there). A network without refio, and the random-weight twin of
      each light_*, is compared with ONNX Runtime run here.
-     expected.txt: the names that must pass, each followed by cytoc options of its own if it needs any (--dim batch=1).
+     expected.txt: the names that must pass, each followed by cytoc options of its own if it needs any (--dim batch=1), or
+     by @spec: compared with what the specification says (spec.py), not with ONNX Runtime.
 Out: the closing line; build/models-report.txt with what is not supported or not right yet, and why.
 
 The relative RMS error of each output may be 1e-4, or three times what ONNX Runtime's own levels differ by where that is
-larger; integers must be equal, unless that noise says that they cannot be.
+larger; integers must be equal, unless that noise says that they cannot be. Dequantised outputs of quantised networks
+may be off by one quantisation step, which is where two ways of rounding meet: on 99.9 % of the elements.
 """
 import glob
 import json
@@ -23,6 +25,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import lib
 import network
+import spec
 
 LEVELS = ('-O0', '-O3')
 THREADS = (1, 2)
@@ -76,7 +79,8 @@ def check(args, model, work, inputs, expected, meta, options, levels):
         for threads in THREADS:
             outputs = os.path.join(work, 'out')
             why = network.execute(args, library, inputs, outputs, threads)
-            why = why or network.compare(outputs, expected, limits_of(meta), output_dtypes(meta))
+            why = why or network.compare(outputs, expected, limits_of(meta), output_dtypes(meta),
+                                         meta.get('kind') == 'quantized')
             if why:
                 return '%s, %d threads: %s' % (level, threads, why)
         os.remove(library)
@@ -97,6 +101,11 @@ def test(args, name, options, levels):
                 return 'the random-weight twin was not made: ' + lib.reason(err, code)
             inputs, expected = reference(twin, work)
             return check(args, twin, work, inputs, expected, {}, options, levels)
+        if '@spec' in options:
+            expected = os.path.join(work, 'ref')
+            os.makedirs(expected)
+            spec.evaluate(model, refio, expected)
+            return check(args, model, work, refio, expected, meta, [o for o in options if o != '@spec'], levels)
         if os.path.isdir(refio):
             return check(args, model, work, refio, refio, meta, options, levels)
         inputs, expected = reference(model, work)

@@ -39,8 +39,8 @@ def compile_all(args, work, jobs):
     with open(listing, 'w', encoding='utf-8') as f:
         for i, (row, level) in enumerate(jobs):
             f.write('\t'.join(['%s/%d.log' % (work, i), row[1] + '/model.onnx', '-o', '%s/%d.so' % (work, i), level,
-                               '-j', '1']) + '\n')
-    _, out, err = lib.run([args.cytoc, '--batch', listing, '-j', JOBS], timeout=3600)
+                               '-j', '1'] + args.options) + '\n')
+    _, out, err = lib.run([args.cytoc, '--batch', listing, '-j', JOBS], timeout=3600, env=args.env)
     status = {}
     for line in out.splitlines():
         match = re.match(r'(\d+) (-?\d+) [\d.]+$', line)
@@ -67,7 +67,8 @@ def run_all(args, work, jobs, failed):
         path = '%s/run%d' % (work, k)
         with open(path, 'w', encoding='utf-8') as f:
             f.writelines(l + '\n' for i, l in lines.items() if i % JOBS == k)
-        parts.append(subprocess.Popen([runner], stdin=open(path), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
+        parts.append(subprocess.Popen([runner], stdin=open(path), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                      env=args.env))
     verdict = {}
     for part in parts:
         for line in part.communicate()[0].decode('utf-8', 'replace').splitlines():
@@ -79,26 +80,21 @@ def run_all(args, work, jobs, failed):
             failed[jobs[i][0][0], jobs[i][1]] = why
 
 
-def write_report(reasons):
+def write_report(reasons, report):
     groups = collections.defaultdict(list)
     for name, why in sorted(reasons.items()):
         groups[re.sub(r"-O\d: |\d+|0x\w+|'[^']*\.onnx'|node '[^']*'", lambda m: '' if m.group()[0] == '-' else '*',
                       why)].append((name, why))
-    path = os.path.join(lib.ROOT, 'build', 'onnx-tests', 'report.txt')
+    path = os.path.join(lib.ROOT, 'build', 'onnx-tests', report)
     with open(path, 'w', encoding='utf-8') as f:
         for _, rows in sorted(groups.items(), key=lambda g: -len(g[1])):
             f.writelines('%s\t%s\n' % row for row in rows)
     return path
 
 
-def main():
-    args = lib.arguments(__doc__)
-    suite = lib.Suite(args, os.path.join(HERE, 'passing.txt'))
-    levels = ['-O0', '-O3'] if args.variant == 'release' else ['-O3']
-    rows, reasons = load_index(args), {}
-    if args.variant != 'release' and not args.names:
-        rows = rows[::SANITIZED_STEP]
-    work = os.path.join(args.build, 'onnx-tests', 'work')
+def judge(args, suite, rows, levels, report='report.txt'):
+    """Compiles and runs the rows with args.options in args.env; results go to the suite, reasons to the report."""
+    reasons, work = {}, os.path.join(args.build, 'onnx-tests', 'work.%d' % os.getpid())
     for at in range(0, len(rows), CHUNK):
         jobs = [(row, level) for row in rows[at:at + CHUNK] for level in levels]
         shutil.rmtree(work, ignore_errors=True)
@@ -112,8 +108,18 @@ def main():
                 reasons[row[0]] = why[0]
     shutil.rmtree(work, ignore_errors=True)
     print('of %d node tests %d pass; the others and why: %s' %
-          (len(rows), suite.passed, os.path.relpath(write_report(reasons), lib.ROOT)))
+          (len(rows), suite.passed, os.path.relpath(write_report(reasons, report), lib.ROOT)))
     suite.done('node tests')
+
+
+def main():
+    args = lib.arguments(__doc__)
+    args.options, args.env = [], None
+    suite = lib.Suite(args, os.path.join(HERE, 'passing.txt'))
+    rows = load_index(args)
+    if args.variant != 'release' and not args.names:
+        rows = rows[::SANITIZED_STEP]
+    judge(args, suite, rows, ['-O0', '-O3'] if args.variant == 'release' else ['-O3'])
 
 
 if __name__ == '__main__':

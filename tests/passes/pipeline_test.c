@@ -33,7 +33,7 @@ static bool ran(const char *name) {
 
 static void levels(void) {
   CHECK_INT_EQ(run((cy_pass_options){.opt_level = 0}), 0);
-  CHECK(stats.nruns == 2 && ran("sweep") && ran("half"));
+  CHECK(stats.nruns == 3 && ran("sweep") && ran("half") && ran("attention_plain"));
   CHECK_INT_EQ(run((cy_pass_options){.opt_level = 1}), 0);
   CHECK(ran("simplify") && ran("fuse") && !ran("layout"));
   CHECK_INT_EQ(run((cy_pass_options){.opt_level = 2}), 0);

@@ -1,0 +1,67 @@
+/* contract_int.h - what the generators of contractions share (contract.c), and the generators.
+ *
+ * Every contraction is seen as z independent products of an m x k by a k x n matrix: z counts batches or groups, m is
+ * for a convolution the flattened (image, spatial..) index and k = (tap, channel). A kernel is printed from functions
+ * that know the kind and a tile loop that does not:
+ *
+ *   <symbol>_at    fixes what of an element of A does not depend on k, in a <symbol>_row
+ *   <symbol>_a_at  offset of A's element at k in its argument, -1 when it is a zero of the padding or outside
+ *   <symbol>_b_at  the same of B's element (z, k, n)
+ *   <symbol>_put   runs the epilogue for one result
+ *
+ * B is read from its argument as the model has it, or packed: [z][n][k], k filled up with zeros to form->packed_k.
+ */
+#ifndef CY_CUDA_CONTRACT_INT_H
+#define CY_CUDA_CONTRACT_INT_H
+
+#include "codegen/cuda/cuda_int.h"
+
+/* Sizes of a contraction in the view above. */
+typedef struct cy_cu_sizes {
+  cy_dim z, m, n, k;
+} cy_cu_sizes;
+cy_cu_sizes cy_cu_sizes_of(cy_kernel *k);
+/* v, or `otherwise` where it is symbolic. */
+double cy_cu_estimate(cy_graph *g, cy_dim v, double otherwise);
+/* How many blocks a kernel should have. */
+int cy_cu_wanted_blocks(const cy_machine *m);
+/* How many tiles of m x n there are. */
+double cy_cu_tiles_estimate(cy_kernel *k, const cy_cu_sizes *s, int m, int n);
+cy_dim cy_cu_tiles(cy_graph *g, const cy_cu_sizes *s, int m, int n);
+
+/* A contraction being printed. */
+typedef struct cy_cu_contract {
+  cy_cu *p;
+  const cy_contraction *c;
+  const char *symbol, *type;  /* type: of the accumulator */
+  char m[160], n[96], k[160]; /* sizes as text */
+} cy_cu_contract;
+
+static inline bool cy_cu_is_conv(const cy_contraction *c) { return c->kind != CY_CONTRACT_MATMUL; }
+int64_t cy_cu_taps(const cy_contraction *c);
+cy_dim cy_cu_per_group(cy_graph *g, const cy_contraction *c, cy_dim channels);
+/* The argument that B is read from. */
+static inline cy_karg cy_cu_b_arg(const cy_cuda_form *form, const cy_contraction *c) {
+  return form->packed_k ? form->packed_arg : c->b;
+}
+
+/* Prints the four functions. */
+void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol);
+/* Copies the text with $S symbol, $T accumulator type, $P parameters, $N their names, $A $B the pointers to the
+ * operands, $X $Y their storage types. */
+void cy_cu_contract_text(cy_cu_contract *q, const char *text);
+/* A function of C text: cy_cu_contract_text(head), indented statements with sizes at hand, } */
+void cy_cu_function_open(cy_cu_contract *q, const char *head);
+void cy_cu_function_close(cy_cu_contract *q);
+
+typedef struct cy_cu_generator {
+  const char *name;
+  bool (*supports)(const cy_machine *m, cy_kernel *k);
+  void (*schedule)(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
+  void (*print)(cy_cu *p, const char *symbol);
+  bool (*wants_packed)(cy_kernel *k); /* would it be faster with B packed? NULL: never */
+} cy_cu_generator;
+extern const cy_cu_generator cy_cu_plain;  /* plain.c */
+extern const cy_cu_generator cy_cu_matrix; /* matrix.c */
+
+#endif

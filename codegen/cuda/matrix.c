@@ -1,0 +1,413 @@
+/* matrix.c - products and convolutions of f16, bf16 and (when allowed) TF32 by matrix instructions, accumulated in f32.
+ *
+ * A block computes a tile of m x n results, its warps parts of it. Tiles of A and B come to shared memory by
+ * asynchronous copies of 16 bytes, several tiles ahead; ldmatrix and mma.sync do the rest, and the results go through
+ * shared memory once more, so that the epilogue runs along contiguous rows of the output. The same text serves sm_75
+ * (prelude_matrix.cuh).
+ *
+ * On sm_90a tiles of 64 rows or more are multiplied by warpgroups (wgmma), which read both factors from shared memory;
+ * a warp then has 16 rows of the results and all columns, in the same fragments.
+ *
+ * A tile lies in shared memory in the direction in which the operand is contiguous: rows of k (as mma wants), or rows
+ * of m or n, turned while they are loaded. Where 16 bytes cannot be copied at once (odd strides, pointers that are not
+ * aligned, a window of three channels) the same chunk is put together from single elements.
+ */
+#include "codegen/cuda/contract_int.h"
+
+#include <string.h>
+
+enum { ROW_BYTES = 64, STAGES = 4, CHUNK = 16, RASTER = 8 };
+
+/* m, n, k (set by type), and of a warp */
+static const cy_cuda_tile shapes[] = {
+    {128, 128, 0, 64, 32}, {128, 64, 0, 32, 32}, {64, 64, 0, 32, 32}, {32, 64, 0, 16, 32}};
+enum { NSHAPES = sizeof shapes / sizeof *shapes };
+
+/* ---- choosing ---- */
+
+static cy_dtype operand_type(cy_kernel *k) {
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  return args[cy_kernel_contraction(k)->a].dtype;
+}
+
+static bool supports(const cy_machine *m, cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_graph *g = cy_kernel_graph(k);
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  cy_dtype t = args[c->a].dtype;
+  int64_t columns;
+  if (args[c->b].dtype != t || cy_kernel_local_dtype(k, c->acc) != CY_F32)
+    return false;
+  if (t != CY_F16 && t != CY_BF16 && !(t == CY_F32 && m->tf32))
+    return false;
+  return !cy_cu_is_conv(c) || c->group == 1 || !cy_dim_is_const(g, cy_cu_per_group(g, c, c->channels_out), &columns) ||
+         columns >= 8;
+}
+
+static int threads_of(const cy_cuda_tile *t) { return t->m / t->thread_m * (t->n / t->thread_n) * 32; }
+
+/* The largest tile that still gives most multiprocessors of a GPU a block. */
+static void schedule(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form) {
+  cy_graph *g = cy_kernel_graph(k);
+  cy_cu_sizes s = cy_cu_sizes_of(k);
+  int best = 0, wanted = cy_cu_wanted_blocks(machine);
+  while (best < NSHAPES - 1 &&
+         (cy_cu_tiles_estimate(k, &s, shapes[best].m, shapes[best].n) < wanted ||
+          cy_cu_estimate(g, s.m, 512) <= shapes[best].m / 2 || cy_cu_estimate(g, s.n, 512) <= shapes[best].n / 2))
+    best++;
+  form->kind = CY_CUDA_TILES;
+  form->tile = shapes[best];
+  form->tile.k = ROW_BYTES * 8 / cy_dtype_of(operand_type(k))->bits;
+  form->threads = threads_of(&form->tile);
+  form->stages = STAGES;
+  form->least_arch = operand_type(k) == CY_F16 ? 0 : 80;
+  form->shared_bytes = STAGES * (form->tile.m + form->tile.n) * ROW_BYTES;
+  form->max_blocks = INT32_MAX / 128;
+  form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
+}
+
+static bool multiple(cy_graph *g, cy_dim d, int64_t of) {
+  int64_t v;
+  return cy_dim_is_const(g, d, &v) && v % of == 0;
+}
+
+/* Constant weights that cannot be copied in chunks as they lie. */
+static bool wants_packed(cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_graph *g = cy_kernel_graph(k);
+  int64_t chunk = CHUNK * 8 / cy_dtype_of(operand_type(k))->bits;
+  if (cy_cu_is_conv(c))
+    return c->kind == CY_CONTRACT_CONV_TRANSPOSE || cy_cu_taps(c) > 1 ||
+           !multiple(g, cy_cu_per_group(g, c, c->channels_in), chunk);
+  if (cy_dim_is(g, c->b_k, 1))
+    return !multiple(g, c->b_n, chunk);
+  return operand_type(k) == CY_F32 || !cy_dim_is(g, c->b_n, 1) || !multiple(g, c->b_k, chunk);
+}
+
+/* ---- how the operands lie ---- */
+
+/* One operand: its tile has rows of k, or rows of m (n) that are turned; the elements of a chunk are contiguous or not;
+ * 16 bytes can be copied at once if all of `strides` are multiples of a chunk. */
+typedef struct operand {
+  bool turned, runs;
+  cy_dim strides[CY_MAX_BATCH + CY_MAX_SPATIAL + 4];
+  int nstrides;
+} operand;
+
+static void add_stride(operand *o, cy_dim d) {
+  if (d)
+    o->strides[o->nstrides++] = d;
+}
+
+static operand matrix_operand(const cy_cu_contract *q, cy_dim offset, cy_dim along_k, cy_dim other,
+                              const cy_dim *batch) {
+  cy_graph *g = q->p->g;
+  operand o = {0};
+  bool halves = q->p->form->tile.k * 2 == ROW_BYTES;
+  o.turned = halves && !cy_dim_is(g, along_k, 1) && cy_dim_is(g, other, 1);
+  o.runs = o.turned || cy_dim_is(g, along_k, 1);
+  add_stride(&o, offset);
+  add_stride(&o, o.turned ? along_k : other);
+  for (int i = 0; i < q->c->nbatch; i++)
+    add_stride(&o, batch[i]);
+  return o;
+}
+
+static operand image_operand(const cy_cu_contract *q, int64_t chunk) {
+  cy_graph *g = q->p->g;
+  const cy_contraction *c = q->c;
+  cy_dim depth = cy_cu_per_group(g, c, c->channels_in);
+  operand o = {.runs = cy_dim_is(g, c->x_channel, 1) && (cy_cu_taps(c) == 1 || multiple(g, depth, chunk))};
+  add_stride(&o, c->a_offset);
+  add_stride(&o, c->x_image);
+  if (c->group > 1)
+    add_stride(&o, depth);
+  for (int i = 0; i < c->nspatial; i++)
+    add_stride(&o, c->x_spatial[i]);
+  return o;
+}
+
+static operand operand_a(const cy_cu_contract *q, int64_t chunk) {
+  const cy_contraction *c = q->c;
+  return cy_cu_is_conv(c) ? image_operand(q, chunk) : matrix_operand(q, c->a_offset, c->a_k, c->a_m, c->a_batch);
+}
+
+static operand operand_b(const cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
+  if (q->p->form->packed_k)
+    return (operand){.runs = true};
+  if (!cy_cu_is_conv(c))
+    return matrix_operand(q, c->b_offset, c->b_k, c->b_n, c->b_batch);
+  operand o = {.runs = c->kind == CY_CONTRACT_CONV && cy_cu_taps(c) == 1};
+  add_stride(&o, c->b_offset);
+  add_stride(&o, cy_cu_per_group(q->p->g, c, c->channels_in));
+  return o;
+}
+
+/* const b1 <name> = can 16 bytes be copied at once */
+static void print_wide(cy_cu_contract *q, const char *name, const operand *o, cy_karg arg, int64_t chunk) {
+  cy_cu *p = q->p;
+  fprintf(p->out, "  const b1 %s = ", name);
+  bool never = !o->runs;
+  int64_t v;
+  for (int i = 0; i < o->nstrides; i++)
+    never |= cy_dim_is_const(p->g, o->strides[i], &v) && v % chunk != 0;
+  if (never) {
+    fprintf(p->out, "0;\n");
+    return;
+  }
+  fprintf(p->out, "(u64)a%u %% 16 == 0", arg);
+  for (int i = 0; i < o->nstrides; i++)
+    if (!cy_dim_is_const(p->g, o->strides[i], &v))
+      fprintf(p->out, " && %s %% %lld == 0", cy_cu_dim(p, o->strides[i]), (long long)chunk);
+  fprintf(p->out, ";\n");
+}
+
+/* ---- printing ---- */
+
+/* One chunk of each operand into its place of a tile. */
+static const char chunk_functions[] =
+    "CY_INLINE void $S_chunk_a($P, b1 wide, int z, int m, int M, const $S_row *r, int k, int K, cy_chunk *to) {\n"
+    "  const i64 at = A_RUNS ? $S_a_at($N, r, k) : 0;\n"
+    "  const int left = at < 0 ? 0 : A_TURNED ? M - m : K - k, n = left < CH ? left : CH;\n"
+    "  if (wide) {\n"
+    "    cy_copy_async(to, at < 0 ? $A : $A + at, n * EB);\n"
+    "    return;\n"
+    "  }\n"
+    "  cy_chunk v = {{0, 0, 0, 0}};\n"
+    "  CY_UNROLL\n"
+    "  for (int e = 0; e < CH; e++) {\n"
+    "    const i64 own = A_RUNS ? at + e : $S_a_at($N, r, k + e);\n"
+    "    if (own >= 0 && e < n)\n"
+    "      PUT(&v, e, BITS($A[own]));\n"
+    "  }\n"
+    "  cy_chunk_store(to, v);\n"
+    "}\n\n"
+    "CY_INLINE void $S_chunk_b($P, b1 wide, int z, int n, int N, int k, int K, cy_chunk *to) {\n"
+    "  const i64 at = B_RUNS ? $S_b_at($N, z, k, n) : 0;\n"
+    "  const int left = at < 0 ? 0 : B_TURNED ? N - n : K - k, count = left < CH ? left : CH;\n"
+    "  if (wide) {\n"
+    "    cy_copy_async(to, at < 0 ? $B : $B + at, count * EB);\n"
+    "    return;\n"
+    "  }\n"
+    "  cy_chunk v = {{0, 0, 0, 0}};\n"
+    "  CY_UNROLL\n"
+    "  for (int e = 0; e < CH; e++) {\n"
+    "    const i64 own = B_RUNS ? at + e : $S_b_at($N, z, k + e, n);\n"
+    "    if (own >= 0 && e < count)\n"
+    "      PUT(&v, e, BITS($B[own]));\n"
+    "  }\n"
+    "  cy_chunk_store(to, v);\n"
+    "}\n\n";
+
+/* Where a thread's chunks are: a tile is walked along its rows. */
+static const char load_function[] =
+    "CY_INLINE void $S_load($P, b1 wide_a, b1 wide_b, int z, int m0, int n0, int M, int N, int K, const $S_row *rows, "
+    "int k0, cy_chunk *sa) {\n"
+    "  cy_chunk *sb = sa + A_TILE;\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < A_TILE / NT; i++) {\n"
+    "    const int q = CY_TID + i * NT, row = q / A_CHUNKS, c = q % A_CHUNKS;\n"
+    "    const int m = m0 + (A_TURNED ? c * CH : row), k = k0 + (A_TURNED ? row : c * CH);\n"
+    "    $S_chunk_a($N, wide_a, z, m, M, &rows[A_TURNED ? 0 : i], k, K, &sa[cy_place(row, c, A_CHUNKS, A_TILE / "
+    "A_CHUNKS)]);\n"
+    "  }\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < B_TILE / NT; i++) {\n"
+    "    const int q = CY_TID + i * NT, row = q / B_CHUNKS, c = q % B_CHUNKS;\n"
+    "    const int n = n0 + (B_TURNED ? c * CH : row), k = k0 + (B_TURNED ? row : c * CH);\n"
+    "    $S_chunk_b($N, wide_b, z, n, N, k, K, &sb[cy_place(row, c, B_CHUNKS, B_TILE / B_CHUNKS)]);\n"
+    "  }\n"
+    "}\n\n";
+
+/* The fragments of one step of 32 bytes of k, and their products. */
+static const char multiply_function[] =
+    "CY_INLINE void $S_multiply(const cy_chunk *sa, int wm, int wn, f32 acc[WM / 16][WN / 8][4]) {\n"
+    "  const cy_chunk *sb = sa + A_TILE;\n"
+    "  const int lane = CY_TID % 32, low = lane % 8, mid = lane / 8 % 2, high = lane / 16;\n"
+    "  CY_UNROLL\n"
+    "  for (int s = 0; s < STEPS; s++) {\n"
+    "    u32 a[WM / 16][4], b[WN / 16][4];\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < WM / 16; i++) {\n"
+    "      const int m = wm + i * 16 + mid * 8;\n"
+    "      if (A_TURNED)\n"
+    "        cy_load_matrix_turned(a[i], &sa[cy_place(s * 2 * CH + low + high * 8, m / 8, A_CHUNKS, BK)]);\n"
+    "      else\n"
+    "        cy_load_matrix(a[i], &sa[cy_place(m + low, s * 2 + high, A_CHUNKS, BM)]);\n"
+    "    }\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < WN / 16; j++) {\n"
+    "      const int n = wn + j * 16 + high * 8;\n"
+    "      if (B_TURNED)\n"
+    "        cy_load_matrix_turned(b[j], &sb[cy_place(s * 2 * CH + low + mid * 8, n / 8, B_CHUNKS, BK)]);\n"
+    "      else\n"
+    "        cy_load_matrix(b[j], &sb[cy_place(n + low, s * 2 + mid, B_CHUNKS, BN)]);\n"
+    "    }\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < WM / 16; i++)\n"
+    "      CY_UNROLL\n"
+    "      for (int j = 0; j < WN / 8; j++)\n"
+    "        MMA(acc[i][j], a[i], &b[j / 2][j % 2 * 2]);\n"
+    "  }\n"
+    "}\n\n";
+
+/* The same by the warpgroup of the thread: begins here, ends where cy_warpgroup_wait() returns. A's rows are 64 of the
+ * tile, all columns of B are multiplied. */
+static const char warpgroup_function[] =
+    "#if WARPGROUPS\n"
+    "CY_INLINE void $S_multiply_begin(const cy_chunk *sa, f32 acc[WM / 16][WN / 8][4]) {\n"
+    "  const unsigned char *const a = (const unsigned char *)sa + CY_TID / 128 * (A_TURNED ? BK * 128 : 64 * BK * "
+    "EB);\n"
+    "  const unsigned char *const b = (const unsigned char *)(sa + A_TILE);\n"
+    "  cy_warpgroup_begin();\n"
+    "  CY_UNROLL\n"
+    "  for (int s = 0; s < STEPS; s++) {\n"
+    "    const u64 at_a = A_TURNED ? cy_matrix_at(a + s * 16 * 128, 128, 1024, BK * 128)\n"
+    "                              : cy_matrix_at(a + s * 32, BK * EB, 8 * BK * EB, 0);\n"
+    "    const u64 at_b = B_TURNED ? cy_matrix_at(b + s * 16 * 128, 128, 1024, BK * 128)\n"
+    "                              : cy_matrix_at(b + s * 32, BK * EB, 8 * BK * EB, 0);\n"
+    "    CY_WGMMA(WGMMA, A_TURNED, B_TURNED, &acc[0][0][0], at_a, at_b);\n"
+    "  }\n"
+    "  cy_warpgroup_commit();\n"
+    "}\n"
+    "#endif\n\n";
+
+/* Blocks that run at the same time share rows of A and columns of B: they are numbered in strips of RASTER rows. */
+static const char tile_loop[] =
+    "  CY_DYNAMIC(memory);\n"
+    "  cy_chunk *const tiles = (cy_chunk *)memory;\n"
+    "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)(CY_BLOCK % ((i64)across * "
+    "down));\n"
+    "  const int z = (int)(CY_BLOCK / ((i64)across * down)), strip = block / (RASTER * across) * RASTER;\n"
+    "  const int height = down - strip < RASTER ? down - strip : RASTER, inside = block - strip * across;\n"
+    "  const int m0 = (strip + inside % height) * BM, n0 = inside / height * BN;\n"
+    "  const int warp = CY_TID / 32, wm = warp / (BN / WN) * WM, wn = warp % (BN / WN) * WN;\n"
+    "  const int turns = (K + BK - 1) / BK;\n"
+    "  $S_row rows[A_ROWS];\n"
+    "  f32 acc[WM / 16][WN / 8][4];\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < A_ROWS; i++)\n"
+    "    $S_at($N, z, m0 + (A_TURNED ? CY_TID % A_CHUNKS * CH : CY_TID / A_CHUNKS + i * (NT / A_CHUNKS)), &rows[i]);\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < WM / 16; i++)\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < WN / 8; j++)\n"
+    "      CY_UNROLL\n"
+    "      for (int e = 0; e < 4; e++)\n"
+    "        acc[i][j][e] = 0;\n"
+    "  for (int t = 0; t < STAGES - 1; t++) {\n"
+    "    if (t < turns)\n"
+    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, t * BK, tiles + t * TILE);\n"
+    "    cy_copy_commit();\n"
+    "  }\n"
+    "  for (int t = 0; t < turns; t++) {\n"
+    "    CY_COPY_WAIT(STAGES - 2);\n"
+    "#if WARPGROUPS\n"
+    "    cy_publish();\n"
+    "    CY_SYNC();\n"
+    "    $S_multiply_begin(tiles + t % STAGES * TILE, acc);\n"
+    "#else\n"
+    "    CY_SYNC();\n"
+    "#endif\n"
+    "    const int next = t + STAGES - 1;\n"
+    "    if (next < turns)\n"
+    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, next * BK, tiles + next % STAGES * TILE);\n"
+    "    cy_copy_commit();\n"
+    "#if WARPGROUPS\n"
+    "    cy_warpgroup_wait();\n"
+    "#else\n"
+    "    $S_multiply(tiles + t % STAGES * TILE, wm, wn, acc);\n"
+    "#endif\n"
+    "  }\n"
+    "  CY_COPY_WAIT(0);\n"
+    "  CY_SYNC();\n"
+    "  f32 *const results = (f32 *)memory;\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < WM / 16; i++)\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < WN / 8; j++)\n"
+    "      CY_UNROLL\n"
+    "      for (int e = 0; e < 4; e++) {\n"
+    "        const int m = wm + i * 16 + CY_TID % 32 / 4 + e / 2 * 8, n = wn + j * 8 + CY_TID % 4 * 2 + e % 2;\n"
+    "        results[m * BN + (n ^ (m & 3) << 3)] = acc[i][j][e];\n"
+    "      }\n"
+    "  CY_SYNC();\n"
+    "  for (int q = CY_TID; q < BM * BN; q += NT) {\n"
+    "    const int m = q / BN, n = q % BN;\n"
+    "    if (m0 + m < M && n0 + n < N)\n"
+    "      $S_put($N, z, m0 + m, n0 + n, results[m * BN + (n ^ (m & 3) << 3)]);\n"
+    "  }\n";
+
+/* What differs from kernel to kernel are macros while the kernel lasts. */
+static void print_constants(cy_cu_contract *q, const operand *a, const operand *b) {
+  const cy_cuda_form *form = q->p->form;
+  const cy_cuda_tile *t = &form->tile;
+  cy_dtype type = q->p->args[q->c->a].dtype;
+  int bytes = cy_dtype_of(type)->bits / 8, chunk = CHUNK / bytes;
+  int a_row = a->turned ? t->m / chunk : t->k / chunk, b_row = b->turned ? t->n / chunk : t->k / chunk;
+  int a_tile = t->m * t->k / chunk, b_tile = t->n * t->k / chunk;
+  const struct {
+    const char *name;
+    int value;
+  } rows[] = {{"BM", t->m},
+              {"BN", t->n},
+              {"BK", t->k},
+              {"NT", form->threads},
+              {"EB", bytes},
+              {"CH", chunk},
+              {"STEPS", t->k * bytes / 32},
+              {"STAGES", form->stages},
+              {"RASTER", RASTER},
+              {"A_TURNED", a->turned},
+              {"B_TURNED", b->turned},
+              {"A_RUNS", a->runs},
+              {"B_RUNS", b->runs},
+              {"A_CHUNKS", a_row},
+              {"B_CHUNKS", b_row},
+              {"A_TILE", a_tile},
+              {"B_TILE", b_tile},
+              {"TILE", a_tile + b_tile},
+              {"A_ROWS", a->turned ? 1 : a_tile / form->threads}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    fprintf(q->p->out, "#define %s %d\n", rows[i].name, rows[i].value);
+  const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
+  bool groups = type != CY_F32 && t->m == form->threads / 2; /* 16 rows for every warp */
+  fprintf(q->p->out, "#define WARPGROUPS %s\n#define WM (WARPGROUPS ? 16 : %d)\n#define WN (WARPGROUPS ? BN : %d)\n",
+          groups ? "CY_WARPGROUPS" : "0", t->thread_m, t->thread_n);
+  fprintf(q->p->out, "#define WGMMA cy_wgmma_%s_%d\n", name, t->n);
+  fprintf(q->p->out, "#define MMA cy_mma_%s\n#define PUT cy_chunk_put%d\n", name, bytes * 8);
+  fprintf(q->p->out, "#define BITS(v) %s\n\n", type == CY_F32 ? "cy_bits_f32(v)" : "(v)");
+}
+
+static const char end_of_constants[] = "#undef BM\n#undef BN\n#undef BK\n#undef WM\n#undef WN\n#undef NT\n#undef EB\n"
+                                       "#undef CH\n#undef STEPS\n#undef STAGES\n#undef RASTER\n#undef A_TURNED\n"
+                                       "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
+                                       "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
+                                       "#undef MMA\n#undef PUT\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n\n";
+
+static void print(cy_cu *p, const char *symbol) {
+  cy_cu_contract q;
+  cy_cu_contract_begin(&q, p, symbol);
+  int64_t chunk = p->form->tile.k / (ROW_BYTES / CHUNK);
+  operand a = operand_a(&q, chunk), b = operand_b(&q);
+  print_constants(&q, &a, &b);
+  cy_cu_contract_text(&q, chunk_functions);
+  cy_cu_contract_text(&q, load_function);
+  fputs("#if !WARPGROUPS\n", p->out);
+  cy_cu_contract_text(&q, multiply_function);
+  fputs("#endif\n", p->out);
+  cy_cu_contract_text(&q, warpgroup_function);
+  fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
+  cy_cu_function_open(&q, "$S($P) {\n");
+  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
+  print_wide(&q, "wide_a", &a, q.c->a, chunk);
+  print_wide(&q, "wide_b", &b, cy_cu_b_arg(p->form, q.c), chunk);
+  cy_cu_contract_text(&q, tile_loop);
+  cy_cu_function_close(&q);
+  fputs(end_of_constants, p->out);
+}
+
+const cy_cu_generator cy_cu_matrix = {"matrix", supports, schedule, print, wants_packed};

@@ -1,0 +1,153 @@
+/* plain.c - contractions of any element types on the ordinary FMA units: a tiled product through shared memory.
+ *
+ * Elements are converted to the accumulator's type when they are fetched. One text serves all kinds and types; the tile
+ * is chosen so that most multiprocessors of a GPU get a block.
+ */
+#include "codegen/cuda/contract_int.h"
+
+enum { THREADS = 256 };
+
+static const cy_cuda_tile large = {128, 128, 8, 8, 8}, middle = {64, 64, 16, 4, 4}, small = {32, 32, 16, 2, 2};
+
+/* ---- choosing ---- */
+
+/* The largest tile that still gives most multiprocessors of a GPU a block. */
+static const cy_cuda_tile *choose_tile(cy_kernel *k, const cy_cu_sizes *s, int wanted) {
+  cy_graph *g = cy_kernel_graph(k);
+  double m = cy_cu_estimate(g, s->m, 512), n = cy_cu_estimate(g, s->n, 512);
+  bool wide = cy_dtype_of(cy_kernel_local_dtype(k, cy_kernel_contraction(k)->acc))->bits > 32;
+  if (!wide && m > 64 && n > 64 && cy_cu_tiles_estimate(k, s, large.m, large.n) >= wanted)
+    return &large;
+  return m > 32 && n > 32 && cy_cu_tiles_estimate(k, s, middle.m, middle.n) * 5 >= wanted * 3 ? &middle : &small;
+}
+
+static bool number(cy_dtype t) {
+  char c = cy_dtype_of(t)->cls;
+  return c == 'F' || c == 'I' || c == 'U';
+}
+
+static bool supports(const cy_machine *m, cy_kernel *k) {
+  (void)m;
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_graph *g = cy_kernel_graph(k);
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  int64_t n;
+  if (!number(args[c->a].dtype) || !number(args[c->b].dtype) || c->has_a_zero || c->has_b_zero)
+    return false;
+  /* depthwise: a column per group would leave the tile empty; plain loops do better */
+  return !cy_cu_is_conv(c) || c->group == 1 || !cy_dim_is_const(g, cy_cu_per_group(g, c, c->channels_out), &n) ||
+         n >= 8;
+}
+
+static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+  cy_cu_sizes s = cy_cu_sizes_of(k);
+  form->kind = CY_CUDA_TILES;
+  form->threads = THREADS;
+  form->max_blocks = INT32_MAX / 128; /* rows and columns are counted in 32 bits */
+  form->tile = *choose_tile(k, &s, cy_cu_wanted_blocks(m));
+  form->blocks = cy_cu_tiles(cy_kernel_graph(k), &s, form->tile.m, form->tile.n);
+}
+
+/* ---- printing: elements ---- */
+
+static void print_element(cy_cu_contract *q, const char *head, const char *offset, cy_karg arg) {
+  cy_dtype t = q->p->args[arg].dtype;
+  char raw[128], value[256];
+  if (cy_cu_packed(t))
+    snprintf(raw, sizeof raw, "cy_load_packed(a%u, at, %d)", arg, cy_dtype_of(t)->bits);
+  else
+    snprintf(raw, sizeof raw, "a%u[at]", arg);
+  cy_cu_decode(t, raw, value, sizeof value);
+  cy_cu_contract_text(q, head);
+  cy_cu_contract_text(q, offset);
+  fprintf(q->p->out, "  return at < 0 ? (%s)0 : (%s)(%s);\n}\n\n", q->type, q->type, value);
+}
+
+/* ---- printing: the tile loop ---- */
+
+/* Which index of an operand neighbouring threads should walk along: the contiguous one. */
+static bool a_along_k(cy_graph *g, const cy_contraction *c) {
+  return cy_dim_is(g, cy_cu_is_conv(c) ? c->x_channel : c->a_k, 1) || (!cy_cu_is_conv(c) && !cy_dim_is(g, c->a_m, 1));
+}
+static bool b_along_k(cy_graph *g, const cy_contraction *c) {
+  return c->kind == CY_CONTRACT_CONV || (c->kind == CY_CONTRACT_MATMUL && !cy_dim_is(g, c->b_n, 1));
+}
+
+static const char tile_loop[] =
+    "  CY_SHARED $T sa[BK][BM + 1], sb[BK][BN + 1];\n"
+    "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)CY_BLOCK;\n"
+    "  const int n0 = block % across * BN, z = block / across / down;\n"
+    "  const int m0 = block / across % down * BM;\n"
+    "  const int tx = CY_TID % TX, ty = CY_TID / TX;\n"
+    "  const int ak = A_ALONG_K ? CY_TID % BK : CY_TID / BM, am = A_ALONG_K ? CY_TID / BK : CY_TID % BM;\n"
+    "  const int bk = B_ALONG_K ? CY_TID % BK : CY_TID / BN, bn = B_ALONG_K ? CY_TID / BK : CY_TID % BN;\n"
+    "  $S_row rows[A_ROWS];\n"
+    "  $T acc[TM][TN];\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < A_ROWS; i++)\n"
+    "    $S_at($N, z, m0 + am + i * (NT / BK), &rows[i]);\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < TM; i++)\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < TN; j++)\n"
+    "      acc[i][j] = 0;\n"
+    "  for (int k0 = 0; k0 < K; k0 += BK) {\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < BM * BK / NT; i++)\n"
+    "      if (A_ALONG_K)\n"
+    "        sa[ak][am + i * (NT / BK)] = $S_a($N, &rows[A_ALONG_K ? i : 0], k0 + ak);\n"
+    "      else\n"
+    "        sa[ak + i * (NT / BM)][am] = $S_a($N, &rows[0], k0 + ak + i * (NT / BM));\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < BN * BK / NT; i++)\n"
+    "      if (B_ALONG_K)\n"
+    "        sb[bk][bn + i * (NT / BK)] = $S_b($N, z, k0 + bk, n0 + bn + i * (NT / BK));\n"
+    "      else\n"
+    "        sb[bk + i * (NT / BN)][bn] = $S_b($N, z, k0 + bk + i * (NT / BN), n0 + bn);\n"
+    "    CY_SYNC();\n"
+    "    CY_UNROLL\n"
+    "    for (int k = 0; k < BK; k++) {\n"
+    "      $T a[TM], b[TN];\n"
+    "      CY_UNROLL\n"
+    "      for (int i = 0; i < TM; i++)\n"
+    "        a[i] = sa[k][ty + i * TY];\n"
+    "      CY_UNROLL\n"
+    "      for (int j = 0; j < TN; j++)\n"
+    "        b[j] = sb[k][tx + j * TX];\n"
+    "      CY_UNROLL\n"
+    "      for (int i = 0; i < TM; i++)\n"
+    "        CY_UNROLL\n"
+    "        for (int j = 0; j < TN; j++)\n"
+    "          acc[i][j] += a[i] * b[j];\n"
+    "    }\n"
+    "    CY_SYNC();\n"
+    "  }\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < TM; i++)\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < TN; j++)\n"
+    "      if (m0 + ty + i * TY < M && n0 + tx + j * TX < N)\n"
+    "        $S_put($N, z, m0 + ty + i * TY, n0 + tx + j * TX, acc[i][j]);\n";
+
+static void print(cy_cu *p, const char *symbol) {
+  cy_cu_contract q;
+  const cy_cuda_tile *t = &p->form->tile;
+  cy_cu_contract_begin(&q, p, symbol);
+  print_element(&q, "CY_INLINE $T $S_a($P, const $S_row *r, int k) {\n", "  const i64 at = $S_a_at($N, r, k);\n",
+                q.c->a);
+  print_element(&q, "CY_INLINE $T $S_b($P, int z, int k, int n) {\n", "  const i64 at = $S_b_at($N, z, k, n);\n",
+                cy_cu_b_arg(p->form, q.c));
+  bool along = a_along_k(p->g, q.c);
+  fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
+  cy_cu_function_open(&q, "$S($P) {\n");
+  cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, TM = %d, TN = %d, NT = %d, TX = BN / TN, TY = BM / TM };", t->m,
+             t->n, t->k, t->thread_m, t->thread_n, p->form->threads);
+  cy_cu_line(p, "enum { A_ALONG_K = %d, B_ALONG_K = %d, A_ROWS = %d };", along, b_along_k(p->g, q.c),
+             along ? t->m * t->k / p->form->threads : 1);
+  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
+  cy_cu_contract_text(&q, tile_loop);
+  cy_cu_function_close(&q);
+}
+
+const cy_cu_generator cy_cu_plain = {"tiles", supports, schedule, print, NULL};

@@ -1,0 +1,157 @@
+/* prelude_matrix.cuh - stands behind prelude.cuh in front of kernels that use matrix instructions and asynchronous
+ * copies.
+ *
+ * On the device: ldmatrix, mma.sync and cp.async as inline PTX; sm_75 has neither asynchronous copies nor products of
+ * 16 columns, there a copy is done at once and a product is two. The types are told by the bits that they multiply: f16
+ * and bf16 in pairs, tf32 in single words; the accumulators are f32. sm_90a has products of 64 rows whose factors stay in
+ * shared memory. Anywhere else the includer has defined the same
+ * names (tests/cuda/shim_matrix.h). A tile in shared memory is rows of 16-byte chunks; cy_place() permutes the chunks
+ * of a row so that the eight addresses of a matrix lie in different banks.
+ */
+typedef struct cy_chunk {
+  u32 word[4];
+} __attribute__((aligned(16))) cy_chunk;
+
+#ifdef __CUDACC__
+#define CY_DYNAMIC(name)                                                                                               \
+  extern __shared__ __align__(1024) unsigned char cy_dynamic[];                                                        \
+  unsigned char *const name = cy_dynamic
+CY_INLINE u32 cy_shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+
+/* `bytes` of 16 from global to shared memory, the rest is zero; `from` is not read when bytes is 0. */
+CY_INLINE void cy_copy_async(cy_chunk *to, const void *from, int bytes) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(cy_shared_address(to)), "l"(from), "r"(bytes)
+               : "memory");
+#else
+  cy_chunk v = {{0, 0, 0, 0}};
+  if (bytes == 16)
+    v = *(const cy_chunk *)from;
+  else
+    CY_UNROLL
+    for (int i = 0; i < 8; i++)
+      if (i * 2 < bytes)
+        v.word[i / 2] |= (u32)((const u16 *)from)[i] << i % 2 * 16;
+  *to = v;
+#endif
+}
+CY_INLINE void cy_chunk_store(cy_chunk *to, cy_chunk v) { *to = v; }
+CY_INLINE void cy_copy_commit() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+/* Waits for all but the last n groups of this thread. */
+template <int n> CY_INLINE void cy_copy_wait_() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
+#endif
+}
+#define CY_COPY_WAIT(n) cy_copy_wait_<n>()
+
+/* Four 8 x 16 byte matrices, the row addresses from lanes 0-7, 8-15, 16-23, 24-31. */
+CY_INLINE void cy_load_matrix(u32 *r, const cy_chunk *row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(cy_shared_address(row))
+               : "memory");
+}
+CY_INLINE void cy_load_matrix_turned(u32 *r, const cy_chunk *row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(cy_shared_address(row))
+               : "memory");
+}
+
+/* c (16 x 8) += a (16 x 32 bytes) * b (32 bytes x 8). */
+#define CY_MMA(name, shape, types)                                                                                     \
+  CY_INLINE void name(f32 *c, const u32 *a, const u32 *b) {                                                            \
+    asm volatile("mma.sync.aligned." shape ".row.col.f32." types ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, " \
+                 "{%0, %1, %2, %3};"                                                                                   \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                  \
+  }
+#if __CUDA_ARCH__ >= 800
+CY_MMA(cy_mma_f16, "m16n8k16", "f16.f16")
+CY_MMA(cy_mma_bf16, "m16n8k16", "bf16.bf16")
+CY_MMA(cy_mma_tf32_, "m16n8k8", "tf32.tf32")
+CY_INLINE u32 cy_tf32(u32 v) {
+  u32 r;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(cy_f32_bits(v)));
+  return r;
+}
+CY_INLINE void cy_mma_tf32(f32 *c, const u32 *a, const u32 *b) {
+  const u32 x[4] = {cy_tf32(a[0]), cy_tf32(a[1]), cy_tf32(a[2]), cy_tf32(a[3])};
+  const u32 y[2] = {cy_tf32(b[0]), cy_tf32(b[1])};
+  cy_mma_tf32_(c, x, y);
+}
+#else
+CY_INLINE void cy_mma_f16_half(f32 *c, const u32 *a, u32 b) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+CY_INLINE void cy_mma_f16(f32 *c, const u32 *a, const u32 *b) {
+  cy_mma_f16_half(c, a, b[0]);
+  cy_mma_f16_half(c, a + 2, b[1]);
+}
+#endif
+#endif
+
+/* The place of chunk c of a row in a tile of `rows` rows of `chunks` (4 or a multiple of 8) chunks: blocks of 8 chunks lie
+ * one behind the other. */
+CY_INLINE int cy_place(int row, int c, int chunks, int rows) {
+  return chunks == 4 ? row * 4 + (c ^ (row >> 1 & 3)) : (c / 8 * rows + row) * 8 + (c % 8 ^ (row & 7));
+}
+/* Elements of a chunk by their bits. */
+CY_INLINE void cy_chunk_put16(cy_chunk *to, int i, u32 bits) { to->word[i / 2] |= bits << i % 2 * 16; }
+CY_INLINE void cy_chunk_put32(cy_chunk *to, int i, u32 bits) { to->word[i] = bits; }
+
+/* ---- sm_90a: products of a warpgroup (128 threads), whose factors are read from shared memory while it goes on ---- */
+
+#if defined(__CUDACC__) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define CY_WARPGROUPS 1
+/* A matrix in shared memory for wgmma: where it begins, the swizzle of its rows (64 or 128 bytes), the distances in bytes
+ * between groups of 8 rows and between blocks of 128 bytes (turned matrices). */
+CY_INLINE u64 cy_matrix_at(const unsigned char *p, int row_bytes, int rows, int blocks) {
+  return (u64)((cy_shared_address(p) & 0x3ffffu) >> 4) | (u64)(blocks >> 4) << 16 | (u64)(rows >> 4) << 32 |
+         (u64)(row_bytes == 128 ? 1 : 2) << 62;
+}
+CY_INLINE void cy_warpgroup_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+CY_INLINE void cy_warpgroup_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+CY_INLINE void cy_warpgroup_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+/* What this thread wrote to shared memory becomes visible to wgmma. */
+CY_INLINE void cy_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+#define CY_REG4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define CY_REG16(d, i) CY_REG4(d, i), CY_REG4(d, i + 4), CY_REG4(d, i + 8), CY_REG4(d, i + 12)
+#define CY_WGMMA_N64(name, types)                                                                                      \
+  template <int turn_a, int turn_b> CY_INLINE void name(f32 *d, u64 a, u64 b) {                                        \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; " \
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." types " {" \
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+                 "}, %32, %33, p, 1, 1, %34, %35; }" \
+                 : CY_REG16(d, 0), CY_REG16(d, 16)                                                                     \
+                 : "l"(a), "l"(b), "n"(turn_a), "n"(turn_b));                                                          \
+  }
+#define CY_WGMMA_N128(name, types)                                                                                     \
+  template <int turn_a, int turn_b> CY_INLINE void name(f32 *d, u64 a, u64 b) {                                        \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; " \
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" \
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63" \
+                 "}, %64, %65, p, 1, 1, %66, %67; }" \
+                 : CY_REG16(d, 0), CY_REG16(d, 16), CY_REG16(d, 32), CY_REG16(d, 48)                                   \
+                 : "l"(a), "l"(b), "n"(turn_a), "n"(turn_b));                                                          \
+  }
+CY_WGMMA_N64(cy_wgmma_f16_64, "f16.f16")
+CY_WGMMA_N64(cy_wgmma_bf16_64, "bf16.bf16")
+CY_WGMMA_N128(cy_wgmma_f16_128, "f16.f16")
+CY_WGMMA_N128(cy_wgmma_bf16_128, "bf16.bf16")
+#define CY_WGMMA(name, turn_a, turn_b, d, a, b) name<turn_a, turn_b>(d, a, b)
+#endif
+#ifndef CY_WARPGROUPS
+#define CY_WARPGROUPS 0
+#endif

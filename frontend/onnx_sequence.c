@@ -1,0 +1,353 @@
+/* onnx_sequence.c - sequences and optional values.
+ *
+ * A sequence that is made here of known elements (`seq_make`), and an optional known to have a value (`box`) or none (a constant
+ * 0), are seen through: SequenceAt with a known position is the element, SequenceLength a number, and what nobody uses then
+ * is swept. Only where the position, the length or a value depends on running do runtime calls handle objects.
+ * An element taken out at run time is a tensor of a known rank; sizes that the sequence's type does not tell are symbols.
+ */
+#include "frontend/import_int.h"
+
+#include <string.h>
+
+#define X (n->in[0])
+#define SET(v) cy_importer_set(im, n, 0, (v))
+
+enum { MAX_KNOWN = 256 }; /* parts that SplitToSequence cuts at compile time */
+
+/* ---- types ------------------------------------------------------------------------------------------------------- */
+
+cy_content cy_onnx_holding(cy_importer *im, cy_content_kind kind, const cy_type *t) {
+  cy_content_info info = {.kind = (uint8_t)kind, .item = t->content, .dtype = t->dtype, .rank = t->rank};
+  for (int i = 0; i < t->rank; i++)
+    if (!cy_dim_is_const(im->g, t->dim[i], &info.dim[i]))
+      info.dim[i] = -1;
+  return cy_content_add(im->g, &info);
+}
+
+cy_content cy_onnx_empty_sequence(cy_importer *im, cy_dtype dtype) {
+  cy_content_info info = {.kind = CY_CONTENT_SEQUENCE, .dtype = (uint8_t)dtype, .rank = CY_NO_RANK};
+  return cy_content_add(im->g, &info);
+}
+
+/* The type of a sequence with one more element; 0 after a diagnostic. */
+static cy_content with_element(cy_importer *im, cy_content sequence, cy_val element) {
+  cy_content both, added = cy_onnx_holding(im, CY_CONTENT_SEQUENCE, cy_onnx_type(im, element));
+  if (!sequence || cy_content_join(im->g, sequence, added, &both))
+    return sequence ? both : added;
+  cy_build_error(im->g, NULL, "cannot put %s into %s", cy_type_text(im->g, cy_onnx_type(im, element)),
+                 cy_content_text(im->g, sequence));
+  return 0;
+}
+
+static const cy_content_info *content_of(const cy_importer *im, cy_val v, cy_content_kind kind) {
+  const cy_type *t = cy_onnx_type(im, v);
+  const cy_content_info *info = t->content ? cy_content_of(im->g, t->content) : NULL;
+  return info && info->kind == kind ? info : NULL;
+}
+
+static bool check_sequence(cy_importer *im, cy_val v) {
+  if (content_of(im, v, CY_CONTENT_SEQUENCE))
+    return true;
+  return cy_build_error(im->g, "input 0", "expected a sequence, found %s", cy_type_text(im->g, cy_onnx_type(im, v)));
+}
+
+/* The type of what a container gives back: sizes that it does not tell become symbols. False after a diagnostic. */
+static bool element_type(cy_importer *im, const cy_content_info *info, cy_type *out) {
+  if (info->item) {
+    *out = cy_type_ref(info->item);
+    return true;
+  }
+  if (info->rank > CY_MAX_RANK)
+    return cy_build_error(im->g, NULL,
+                          "the number of dimensions of the tensors in %s is not known when compiling: declare their shape in "
+                          "the type of the model's input",
+                          info->kind == CY_CONTENT_OPTIONAL ? "this optional" : "this sequence");
+  *out = cy_type_make((cy_dtype)info->dtype, 0, NULL);
+  for (out->rank = 0; out->rank < info->rank; out->rank++) {
+    int64_t size = info->dim[out->rank];
+    cy_sym s = size < 0 ? cy_sym_new(im->g, NULL, CY_SYM_COUNT) : 0;
+    if (s)
+      cy_sym_of(im->g, s)->min = 0;
+    out->dim[out->rank] = s ? cy_dim_sym(im->g, s) : cy_dim_const(im->g, size);
+  }
+  return true;
+}
+
+/* ---- known sequences --------------------------------------------------------------------------------------------- */
+
+static const cy_node_info *made_by(const cy_importer *im, cy_val v, cy_op op) {
+  cy_node n = cy_value_of(im->g, v)->node;
+  const cy_node_info *info = n ? cy_node_of(im->g, n) : NULL;
+  return info && info->op == op ? info : NULL;
+}
+
+const cy_val *cy_onnx_known_sequence(const cy_importer *im, cy_val v, uint32_t *out_count) {
+  static const cy_val none[1];
+  const cy_node_info *n = made_by(im, v, CY_OP_seq_make);
+  *out_count = n ? n->nin : 0;
+  return n ? (n->nin ? n->in : none) : NULL;
+}
+
+cy_val cy_onnx_make_sequence(cy_importer *im, const cy_val *v, uint32_t count, cy_content content) {
+  for (uint32_t i = 0; i < count; i++)
+    if (!v[i] || !(content = with_element(im, content, v[i])))
+      return 0;
+  cy_type t = cy_type_ref(content);
+  return cy_build(im->g, CY_OP_seq_make, v, count, NULL, 0, &t, 1);
+}
+
+/* A position as an i64 scalar; 0: absent, or after a diagnostic. */
+static cy_val position(cy_importer *im, cy_val v) {
+  const cy_type *t = v ? cy_onnx_type(im, v) : NULL;
+  if (t && !cy_dtype_is_int((cy_dtype)t->dtype))
+    return cy_build_error(im->g, "input 'position'", "expected an integer, found %s", cy_type_text(im->g, t));
+  return v ? cy_build_reshape(im->g, CAST(v, CY_I64), NULL, 0) : 0;
+}
+
+/* Is the position known? Counted from the front then; checked against 0 .. last. */
+static bool known_position(cy_importer *im, cy_val v, int64_t count, int64_t last, int64_t *out, bool *out_error) {
+  uint32_t n;
+  const cy_dim *d = cy_value_elems(im->g, v, &n);
+  if (!d || n != 1 || !cy_dim_is_const(im->g, d[0], out))
+    return false;
+  int64_t given = *out;
+  *out += *out < 0 ? count : 0;
+  if (*out < 0 || *out > last) {
+    cy_build_error(im->g, "input 'position'", "expected a position in a sequence of %lld, found %lld", (long long)count,
+                   (long long)given);
+    *out_error = true;
+  }
+  return true;
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+IMPORT(sequence_construct) {
+  for (uint32_t i = 0; i < n->nin; i++)
+    if (!n->in[i])
+      return cy_build_error(im->g, NULL, "element %u is missing", i);
+  return SET(cy_onnx_make_sequence(im, n->in, n->nin, 0));
+}
+
+IMPORT(sequence_empty) {
+  int64_t dtype = cy_onnx_int(im, n, "dtype", CY_F32);
+  if (dtype <= 0 || dtype >= CY_REF)
+    return cy_build_error(im->g, "attribute 'dtype'", "unknown element type %lld", (long long)dtype);
+  return SET(cy_onnx_make_sequence(im, NULL, 0, cy_onnx_empty_sequence(im, (cy_dtype)dtype)));
+}
+
+IMPORT(sequence_insert) {
+  uint32_t count;
+  int64_t at;
+  bool error = false;
+  if (!check_sequence(im, X))
+    return false;
+  const cy_val *known = cy_onnx_known_sequence(im, X, &count);
+  cy_val place = position(im, n->in[2]);
+  if (n->in[2] && !place)
+    return false;
+  at = count;
+  if (known && (!place || known_position(im, place, count, count, &at, &error))) {
+    cy_val *v = CY_NEW_ARRAY(im->arena, cy_val, count + 1);
+    if (error)
+      return false;
+    for (uint32_t i = 0; i <= count; i++)
+      v[i] = i < at ? known[i] : i == at ? n->in[1] : known[i - 1];
+    return SET(cy_onnx_make_sequence(im, v, count + 1, cy_onnx_type(im, X)->content));
+  }
+  cy_content content = with_element(im, cy_onnx_type(im, X)->content, n->in[1]);
+  if (!content)
+    return false;
+  cy_type t = cy_type_ref(content);
+  cy_val in[3] = {X, n->in[1], place};
+  return SET(cy_build(im->g, CY_OP_seq_insert, in, place ? 3 : 2, NULL, 0, &t, 1));
+}
+
+IMPORT(sequence_erase) {
+  uint32_t count;
+  int64_t at;
+  bool error = false;
+  if (!check_sequence(im, X))
+    return false;
+  const cy_val *known = cy_onnx_known_sequence(im, X, &count);
+  cy_val place = position(im, n->in[1]);
+  if (n->in[1] && !place)
+    return false;
+  at = (int64_t)count - 1;
+  if (known && (count == 0 || !place || known_position(im, place, count, (int64_t)count - 1, &at, &error))) {
+    if (error || count == 0)
+      return error ? false : cy_build_error(im->g, NULL, "the sequence is empty: nothing can be erased");
+    cy_val *v = CY_NEW_ARRAY(im->arena, cy_val, count + 1);
+    for (uint32_t i = 0; i + 1 < count; i++)
+      v[i] = known[i + (i >= at)];
+    return SET(cy_onnx_make_sequence(im, v, count - 1, cy_onnx_type(im, X)->content));
+  }
+  cy_type t = *cy_onnx_type(im, X);
+  cy_val in[2] = {X, place};
+  return SET(cy_build(im->g, CY_OP_seq_erase, in, place ? 2 : 1, NULL, 0, &t, 1));
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+cy_val cy_onnx_sequence_length(cy_importer *im, cy_val v) {
+  uint32_t count;
+  if (cy_onnx_known_sequence(im, v, &count))
+    return cy_build_scalar_int(im->g, CY_I64, count);
+  return cy_build(im->g, CY_OP_seq_length, &v, 1, NULL, 0, NULL, 1);
+}
+
+cy_val cy_onnx_sequence_at(cy_importer *im, cy_val sequence, cy_val place) {
+  uint32_t count;
+  int64_t at;
+  bool error = false;
+  const cy_val *known = cy_onnx_known_sequence(im, sequence, &count);
+  cy_type t;
+  if (known && place && known_position(im, place, count, (int64_t)count - 1, &at, &error))
+    return error ? 0 : known[at];
+  cy_val in[2] = {sequence, place};
+  if (!place || !element_type(im, content_of(im, sequence, CY_CONTENT_SEQUENCE), &t))
+    return 0;
+  return cy_build(im->g, CY_OP_seq_at, in, 2, NULL, 0, &t, 1);
+}
+
+IMPORT(sequence_length) { return check_sequence(im, X) && SET(cy_onnx_sequence_length(im, X)); }
+
+IMPORT(sequence_at) { return check_sequence(im, X) && SET(cy_onnx_sequence_at(im, X, position(im, n->in[1]))); }
+
+/* ---- joining and cutting ----------------------------------------------------------------------------------------- */
+
+IMPORT(concat_from_sequence) {
+  uint32_t count;
+  bool stack = cy_onnx_int(im, n, "new_axis", 0) != 0;
+  int axis;
+  cy_type t;
+  if (!check_sequence(im, X))
+    return false;
+  const cy_val *known = cy_onnx_known_sequence(im, X, &count);
+  if (known && !count)
+    return cy_build_error(im->g, NULL, "the sequence is empty: there is nothing to join");
+  if (known)
+    t = *cy_onnx_type(im, known[0]);
+  else if (!element_type(im, content_of(im, X, CY_CONTENT_SEQUENCE), &t))
+    return false;
+  if (t.content || t.rank + stack > CY_MAX_RANK)
+    return cy_build_error(im->g, NULL, "cannot join %s", cy_type_text(im->g, &t));
+  if (!cy_onnx_axis(im, cy_onnx_int(im, n, "axis", 0), t.rank + stack, &axis))
+    return false;
+  if (known) {
+    cy_val *v = CY_NEW_ARRAY(im->arena, cy_val, count + 1);
+    for (uint32_t i = 0; i < count; i++)
+      if (!(v[i] = stack ? cy_build_unsqueeze(im->g, known[i], axis) : known[i]))
+        return false;
+    return SET(count == 1 ? v[0] : cy_build_concat(im->g, v, count, axis));
+  }
+  if (stack)
+    memmove(t.dim + axis + 1, t.dim + axis, sizeof *t.dim * (size_t)(t.rank++ - axis));
+  cy_sym s = cy_sym_new(im->g, NULL, CY_SYM_COUNT); /* along the axis the element's size tells nothing */
+  cy_sym_of(im->g, s)->min = 0;
+  t.dim[axis] = cy_dim_sym(im->g, s);
+  cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_new_axis, stack)};
+  return SET(cy_build(im->g, CY_OP_seq_concat, &X, 1, a, 2, &t, 1));
+}
+
+/* Sizes of the parts as dims, where their number is known; NULL: only running tells. */
+static const cy_dim *part_sizes(cy_importer *im, cy_val split, cy_dim whole, uint32_t *out_count) {
+  int64_t extent, each = 1, given;
+  const cy_type *t = split ? cy_onnx_type(im, split) : NULL;
+  const cy_dim *list = split ? cy_value_elems(im->g, split, out_count) : NULL;
+  if (t && t->rank == 1)
+    return list && *out_count <= MAX_KNOWN ? list : NULL;
+  if (t && (!list || !cy_dim_is_const(im->g, list[0], &each) || each < 1))
+    return NULL;
+  if (!cy_dim_is_const(im->g, whole, &extent) || extent / each >= MAX_KNOWN)
+    return NULL;
+  given = (extent + each - 1) / each;
+  cy_dim *sizes = CY_NEW_ARRAY(im->arena, cy_dim, given + 1);
+  for (int64_t k = 0; k < given; k++)
+    sizes[k] = cy_dim_const(im->g, k + 1 < given ? each : extent - k * each);
+  *out_count = (uint32_t)given;
+  return sizes;
+}
+
+static bool split_run_time(cy_importer *im, const cy_onnx_node *n, int axis, bool keep, cy_val split) {
+  cy_type part = *cy_onnx_type(im, X);
+  cy_content_info info;
+  part.dim[axis] = cy_dim_const(im->g, 1); /* of any size, unless it goes */
+  info = *cy_content_of(im->g, cy_onnx_holding(im, CY_CONTENT_SEQUENCE, &part));
+  info.dim[axis] = split ? -1 : 1;
+  if (!keep)
+    memmove(info.dim + axis, info.dim + axis + 1, sizeof *info.dim * (size_t)(info.rank-- - axis - 1));
+  cy_type t = cy_type_ref(cy_content_add(im->g, &info));
+  cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_keepdims, keep)};
+  cy_val in[2] = {X, split};
+  return SET(cy_build(im->g, CY_OP_seq_split, in, split ? 2 : 1, a, 2, &t, 1));
+}
+
+IMPORT(split_to_sequence) {
+  const cy_type t = *cy_onnx_type(im, X);
+  cy_val split = n->in[1] ? CAST(n->in[1], CY_I64) : 0;
+  bool keep = split || cy_onnx_int(im, n, "keepdims", 1) != 0;
+  uint32_t count;
+  int axis;
+  if (t.content)
+    return cy_build_error(im->g, "input 0", "expected a tensor, found %s", cy_type_text(im->g, &t));
+  if (!cy_onnx_axis(im, cy_onnx_int(im, n, "axis", 0), t.rank, &axis))
+    return false;
+  const cy_dim *sizes = part_sizes(im, split, t.dim[axis], &count);
+  if (!sizes)
+    return split_run_time(im, n, axis, keep, split);
+  cy_val *parts = CY_NEW_ARRAY(im->arena, cy_val, count + 1);
+  cy_dim at = cy_dim_const(im->g, 0);
+  for (uint32_t k = 0; k < count; k++) {
+    parts[k] = cy_build_slice_axis(im->g, X, axis, at, sizes[k]);
+    if (!parts[k] || (!keep && !(parts[k] = cy_build_squeeze(im->g, parts[k], axis))))
+      return false;
+    at = cy_dim_add(im->g, at, sizes[k]);
+  }
+  return SET(cy_onnx_make_sequence(im, parts, count, cy_onnx_empty_sequence(im, (cy_dtype)t.dtype)));
+}
+
+/* ---- optional values --------------------------------------------------------------------------------------------- */
+
+static cy_val no_value(cy_importer *im, cy_content held) {
+  int32_t *zero = CY_NEW(cy_graph_arena(im->g), int32_t);
+  cy_type t = cy_type_ref(held);
+  return cy_build_const(im->g, &t, zero, sizeof *zero);
+}
+
+cy_val cy_onnx_box(cy_importer *im, cy_val v, cy_content optional) {
+  cy_type t = cy_type_ref(optional ? optional : cy_onnx_holding(im, CY_CONTENT_OPTIONAL, cy_onnx_type(im, v)));
+  return cy_build(im->g, CY_OP_box, &v, 1, NULL, 0, &t, 1);
+}
+
+cy_val cy_onnx_unbox(cy_importer *im, cy_val v) {
+  const cy_content_info *info = content_of(im, v, CY_CONTENT_OPTIONAL);
+  const cy_node_info *box = made_by(im, v, CY_OP_box);
+  cy_type t;
+  if (!info)
+    return v; /* what is no optional is its own value */
+  if (box)
+    return box->in[0];
+  if (cy_value_is_const(im->g, v))
+    return cy_build_error(im->g, "input 0", "the optional has no value");
+  return element_type(im, info, &t) ? cy_build(im->g, CY_OP_unbox, &v, 1, NULL, 0, &t, 1) : 0;
+}
+
+IMPORT(optional) {
+  if (X)
+    return SET(cy_onnx_box(im, X, 0));
+  const Onnx__AttributeProto *a = cy_onnx_attr(im, n, "type", ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TYPE_PROTO);
+  cy_content_info info = {.kind = CY_CONTENT_OPTIONAL};
+  if (!a || !a->tp)
+    return cy_build_error(im->g, "attribute 'type'", "an Optional without an input needs the type of its value");
+  return cy_import_held_tensor(im, n, a->tp, &info) && SET(no_value(im, cy_content_add(im->g, &info)));
+}
+
+IMPORT(optional_has_element) {
+  bool optional = X && content_of(im, X, CY_CONTENT_OPTIONAL), none = !X || (optional && cy_value_is_const(im->g, X));
+  if (none || !optional || made_by(im, X, CY_OP_box))
+    return SET(cy_build_scalar_int(im->g, CY_BOOL, !none));
+  return SET(CAST(X, CY_BOOL));
+}
+
+IMPORT(optional_get_element) { return SET(cy_onnx_unbox(im, X)); }

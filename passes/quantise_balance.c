@@ -1,0 +1,86 @@
+/* quantise_balance.c - equalisation: per-channel factors that bring the ranges of a tensor's channels closer together.
+ *
+ * In:  the largest magnitude of every channel of every tensor, seen on samples. Out: `balance`, by which the tensor is divided
+ * before it is rounded, and its readers' weights are multiplied.
+ *
+ * One scale for all channels wastes the steps of those with small values. A filter per channel (depthwise) has a scale of
+ * its own for each channel's weights, so there all of the difference can go into the weights; elsewhere weights of one
+ * output share a scale over the input channels, and half of it (in logarithms) goes there. It works behind any activation
+ * function, as it acts where the tensor is stored. Tensors that share integers share the reference that magnitudes are
+ * compared with, and the factors.
+ */
+#include "quantise.h"
+
+#include <math.h>
+
+static const double least = 1.0 / 256;
+
+static uint32_t root(uint32_t *group, uint32_t t) {
+  while (group[t] != t)
+    t = group[t] = group[group[t]];
+  return t;
+}
+
+/* How much of the difference goes into the weights. */
+static double share(const cy_quant *q, uint32_t t) {
+  bool layers = false;
+  for (uint32_t i = 0; i < q->ntensors; i++)
+    for (uint32_t k = 0; k < q->tensor[i].nfrom; k++)
+      if (q->tensor[i].from[k] == t)
+        return 0.5;
+  for (uint32_t i = 0; i < q->nlayers; i++)
+    if (q->layer[i].input == q->tensor[t].value && !q->layer[i].keep) {
+      if (!q->layer[i].depthwise)
+        return 0.5;
+      layers = true;
+    }
+  return layers ? 1 : 0.5;
+}
+
+static float *own_factors(cy_quant *q, uint32_t t, double most) {
+  cy_quant_tensor *x = &q->tensor[t];
+  float *f = CY_NEW_ARRAY(q->arena, float, x->channels);
+  double power = share(q, t);
+  for (uint32_t c = 0; c < x->channels; c++) {
+    double r = pow(x->most[c] / most, power);
+    f[c] = (float)(r > least ? r : least);
+  }
+  return f;
+}
+
+/* Those of the tensors that t is made of; NULL: not all known yet. */
+static const float *moved_factors(cy_quant *q, const cy_quant_tensor *x) {
+  for (uint32_t k = 0; k < x->nfrom; k++)
+    if (!q->tensor[x->from[k]].balance)
+      return NULL;
+  if (!x->joins)
+    return q->tensor[x->from[0]].balance;
+  float *f = CY_NEW_ARRAY(q->arena, float, x->channels);
+  for (uint32_t k = 0, at = 0; k < x->nfrom; k++)
+    for (uint32_t c = 0; c < q->tensor[x->from[k]].channels; c++)
+      f[at++] = q->tensor[x->from[k]].balance[c];
+  return f;
+}
+
+void cy_quant_balance(cy_quant *q) {
+  uint32_t *group = CY_NEW_ARRAY(q->arena, uint32_t, q->ntensors + 1);
+  double *most = CY_NEW_ARRAY(q->arena, double, q->ntensors + 1);
+  for (uint32_t t = 0; t < q->ntensors; t++)
+    group[t] = t;
+  for (uint32_t t = 0; t < q->ntensors; t++)
+    for (uint32_t k = 0; k < q->tensor[t].nfrom; k++)
+      group[root(group, q->tensor[t].from[k])] = root(group, t);
+  for (uint32_t t = 0; t < q->ntensors; t++)
+    for (uint32_t c = 0; q->tensor[t].axis >= 0 && c < q->tensor[t].channels; c++)
+      most[root(group, t)] = fmax(most[root(group, t)], q->tensor[t].most[c]);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (uint32_t t = 0; t < q->ntensors; t++) {
+      cy_quant_tensor *x = &q->tensor[t];
+      if (x->axis < 0 || x->balance || !(most[root(group, t)] > 0))
+        continue;
+      x->balance = x->nfrom ? moved_factors(q, x) : own_factors(q, t, most[root(group, t)]);
+      changed |= x->balance != NULL;
+    }
+  }
+}

@@ -1,0 +1,85 @@
+/* quantise_dynamic.c - dynamic quantisation: integer products of weights that are integers now and activations that become
+ * integers when the model runs.
+ *
+ * In:  a folded graph in f32. Out: every matmul of computed values x [.., m, k] with constant weights w [k, n], in any block,
+ * that is large enough and not skipped, as
+ *
+ *   most  = reduce_max(|x|, last axis)               one number per row
+ *   xq    = cast<s8>(round(x * (127 / most)))        s8; a row of zeros stays zeros
+ *   y     = cast<f32>(matmul(xq, wq)) * (most / 127) * scale[n]
+ *
+ * which fusion makes three kernels of: a row reduction, the rounding, the product with both scales in its epilogue. Products
+ * that read the same x share the first two. Convolutions stay in float: a scale per image costs a pass over memory that
+ * their integer form seldom wins back; static quantisation is for them.
+ */
+#include "quantise_int.h"
+
+enum { MIN_DEPTH = 32, MIN_WIDTH = 16, MIN_WEIGHTS = 4096 };
+
+/* x rounded, once per x and block. */
+typedef struct rounded {
+  cy_val x, ints, scale;
+  cy_block block;
+} rounded;
+
+static const char *why_not(cy_pass *p, const cy_node_info *n) {
+  const cy_type *w = cy_type_of(p->g, n->in[1]);
+  int64_t d[CY_MAX_RANK];
+  cy_type_static(p->g, w, d);
+  if (n->op != CY_OP_matmul)
+    return "convolutions gain by --int8=static only";
+  if (d[w->rank - 2] < MIN_DEPTH || d[w->rank - 1] < MIN_WIDTH || d[w->rank - 2] * d[w->rank - 1] < MIN_WEIGHTS)
+    return "too small to gain";
+  return NULL;
+}
+
+static rounded round_rows(cy_graph *g, cy_val x, cy_block block) {
+  int64_t last = cy_type_of(g, x)->rank - 1;
+  cy_val most = cy_build_reduce(g, CY_OP_reduce_max, cy_build_unary(g, CY_OP_abs, x), &last, 1, true);
+  most = cy_build_binary(g, CY_OP_max, most, cy_build_scalar(g, CY_F32, 1e-30));
+  cy_val up = cy_build_binary(g, CY_OP_div, cy_build_scalar(g, CY_F32, 127), most);
+  cy_val ints = cy_build_cast(g, cy_build_unary(g, CY_OP_round, cy_build_binary(g, CY_OP_mul, x, up)), CY_I8);
+  return (rounded){x, ints, cy_build_binary(g, CY_OP_mul, most, cy_build_scalar(g, CY_F32, 1.0 / 127)), block};
+}
+
+static void quantise(cy_pass *p, cy_node id, rounded *known, uint32_t *nknown) {
+  cy_graph *g = p->g;
+  const cy_node_info *n = cy_node_of(g, id);
+  uint32_t r = 0;
+  cy_build_before(g, id);
+  cy_rewrite_origin(p, n);
+  while (r < *nknown && (known[r].x != n->in[0] || known[r].block != n->block))
+    r++;
+  if (r == *nknown)
+    known[(*nknown)++] = round_rows(g, n->in[0], n->block);
+  cy_val scale, w = cy_quant_weights(p, n, NULL, &scale);
+  cy_val acc = cy_build_matmul(g, known[r].ints, w, CY_I32);
+  cy_val y = cy_build_binary(g, CY_OP_mul, cy_build_cast(g, acc, CY_F32), known[r].scale);
+  cy_graph_replace(g, n->out[0], cy_build_binary(g, CY_OP_mul, y, scale));
+}
+
+void cy_quant_dynamic(cy_pass *p, cy_quant *q) {
+  cy_graph *g = p->g;
+  uint32_t most = cy_node_count(g), nknown = 0;
+  rounded *known = CY_NEW_ARRAY(p->scratch, rounded, most + 1);
+  q->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, most + 1);
+  for (cy_block b = 1; b <= cy_block_count(g); b++) {
+    uint32_t count = cy_block_of(g, b)->nnodes;
+    cy_node *nodes = CY_NEW_ARRAY(p->scratch, cy_node, count + 1);
+    for (uint32_t i = 0; i < count; i++)
+      nodes[i] = cy_block_of(g, b)->nodes[i];
+    for (uint32_t i = 0; i < count; i++) {
+      const cy_node_info *n = cy_node_of(g, nodes[i]);
+      if (!cy_quant_eligible(g, n))
+        continue;
+      cy_quant_layer *l = &q->layer[q->nlayers++];
+      cy_quant_describe(q, g, nodes[i], l);
+      if (!l->keep)
+        l->keep = cy_quant_skipped(q, g, n) ? "skipped as asked" : why_not(p, n);
+      if (l->keep)
+        continue;
+      quantise(p, nodes[i], known, &nknown);
+      cy_pass_count(p, "layers", 1);
+    }
+  }
+}

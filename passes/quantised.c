@@ -1,0 +1,395 @@
+/* quantised.c - integer arithmetic where a quantised model says so: contractions between dequantize and quantize, and
+ * data movement of 8-bit values.
+ *
+ * In:  a swept graph; run once before constants are folded (dequantised weights would be float constants then) and once
+ *      after (biases are constants then). Out, by rules:
+ *   contraction   conv or matmul of two dequantised operands becomes one of their integers, times both scales. The left
+ *                 operand's scale and zero point are scalars, the right one's may be per output channel. Constant weights
+ *                 lose their zero point: s8 where that fits, else i16.
+ *   moving        dequantize moves down through views, maximum pools, and concatenations of equal scales, so that 8 bits
+ *                 are moved; at its end, quantize(dequantize(x)) with equal parameters is x.
+ *   requantise    the division of a quantize by its constant scale moves into the constants behind it: scales, biases,
+ *                 bounds. What is left is one fma, a clamp and a conversion per element.
+ *   clamp         a bound in front of a quantize that its own clamp implies.
+ *   constant      (the second time) constants that are still dequantised when the model runs.
+ *
+ * The first two are exact. The last but one rounds products of constants once more, so results may fall on the other side
+ * of a tie between two steps. Refused: operands of other types than s8 and u8 (4-bit constants are widened), scales that
+ * differ along other axes, sums that may leave 31 bits.
+ */
+#include "pass_int.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MOST_K = 33000 }; /* 255 * 255 * k stays below 2^31 */
+
+/* ---- what is dequantised ---- */
+
+typedef struct source {
+  cy_val x, scale, zero; /* zero: 0 when there is none, or all are 0 */
+  int axis;              /* along which scale and zero differ; -1: scalars */
+} source;
+
+static bool is_single(const cy_graph *g, cy_val v) { return cy_type_count(g, cy_type_of(g, v)) == 1; }
+
+static bool read_source(cy_graph *g, const cy_node_info *d, source *out) {
+  cy_val zero = d->nin > 2 && !cy_splat_is(g, d->in[2], 0) ? d->in[2] : 0;
+  *out = (source){d->in[0], d->in[1], zero, -1};
+  if (cy_attr_get_int(d, CY_ATTR_block_size, 0) || cy_type_of(g, d->out[0])->dtype != CY_F32 ||
+      cy_type_of(g, out->scale)->dtype != CY_F32)
+    return false;
+  if (!is_single(g, out->scale) || (zero && !is_single(g, zero)))
+    out->axis = (int)cy_attr_get_int(d, CY_ATTR_axis, 0);
+  return true;
+}
+
+static bool is_byte(const cy_graph *g, cy_val v) {
+  int t = cy_type_of(g, v)->dtype;
+  return t == CY_I8 || t == CY_U8;
+}
+
+/* The dequantize behind v, of a tensor whose scale and zero point are scalars. */
+static const cy_node_info *per_tensor(cy_graph *g, cy_val v, source *out) {
+  const cy_node_info *d = cy_def_of(g, v, CY_OP_dequantize);
+  return d && read_source(g, d, out) && out->axis < 0 && is_byte(g, out->x) ? d : NULL;
+}
+
+static cy_val scalar(cy_graph *g, cy_val v) { return v && cy_type_of(g, v)->rank ? cy_build_reshape(g, v, NULL, 0) : v; }
+
+/* ---- weights ---- */
+
+/* v's elements less the zero points along `axis`, as s8 where they fit, else as i16. 0: not a constant of integers. */
+static cy_val without_zero(cy_graph *g, const source *s) {
+  const cy_type *t = cy_type_of(g, s->x);
+  int64_t dims[CY_MAX_RANK], low = 0, high = 0;
+  uint64_t count = cy_type_count(g, t), inner = 1, along = 1;
+  cy_dtype from = (cy_dtype)t->dtype;
+  if (!cy_value_is_const(g, s->x) || !count || !cy_type_static(g, t, dims) || cy_dtype_of(from)->bits > 8 ||
+      (s->zero && !cy_value_is_const(g, s->zero)))
+    return 0;
+  for (int i = s->axis + 1; s->axis >= 0 && i < t->rank; i++)
+    inner *= (uint64_t)dims[i];
+  along = s->axis >= 0 ? (uint64_t)dims[s->axis] : 1;
+  bool many = s->zero && !is_single(g, s->zero);
+  const void *bytes = cy_value_of(g, s->x)->data.bytes, *zeros = s->zero ? cy_value_of(g, s->zero)->data.bytes : NULL;
+  if (!bytes || (s->zero && !zeros))
+    return 0;
+  for (int store = 0;; store++) {
+    cy_val out = 0;
+    cy_type type = *t;
+    type.dtype = low >= -128 && high <= 127 ? CY_I8 : CY_I16;
+    if (store && type.dtype == t->dtype && !s->zero)
+      return s->x;
+    void *to = store ? cy_const_new(g, &type, &out) : NULL;
+    for (uint64_t i = 0; i < count; i++) {
+      int64_t v = cy_scalar_load(bytes, from, i).i;
+      if (zeros)
+        v -= cy_scalar_load(zeros, (cy_dtype)cy_type_of(g, s->zero)->dtype, many ? i / inner % along : 0).i;
+      low = v < low ? v : low;
+      high = v > high ? v : high;
+      if (store)
+        cy_scalar_store(to, (cy_dtype)type.dtype, i, (cy_scalar){.i = v});
+    }
+    if (store)
+      return out;
+  }
+}
+
+/* The right operand: a dequantize, maybe transposed. `in` becomes the integers and their zero point, or 0; scale is
+ * reshaped to broadcast along the output's channels. */
+static bool right_operand(cy_graph *g, const cy_node_info *n, cy_val *in, cy_val *zero, cy_val *scale) {
+  bool conv = n->op == CY_OP_conv;
+  const cy_node_info *turn = cy_def_of(g, n->in[1], CY_OP_transpose);
+  const cy_node_info *d = cy_def_of(g, turn ? turn->in[0] : n->in[1], CY_OP_dequantize);
+  source s;
+  uint32_t rank;
+  if (!d || !read_source(g, d, &s) || (conv && turn))
+    return false;
+  const int64_t *perm = turn ? cy_attr_list(turn, CY_ATTR_perm, &rank) : NULL;
+  const cy_type *t = cy_type_of(g, s.x);
+  int wanted = conv ? 0 : perm ? (int)perm[t->rank - 1] : t->rank - 1;
+  if (s.axis >= 0 && (s.axis != wanted || (!conv && t->rank != 2)))
+    return false;
+  cy_val w = without_zero(g, &s);
+  if (!w && (!is_byte(g, s.x) || conv || !n->in[0]))
+    return false;
+  *zero = w ? 0 : s.zero && is_single(g, s.zero) ? scalar(g, s.zero) : s.zero;
+  *in = w ? w : s.x;
+  if (turn)
+    *in = cy_build_transpose(g, *in, perm);
+  *scale = is_single(g, s.scale) ? scalar(g, s.scale) : s.scale;
+  int spatial = cy_type_of(g, n->out[0])->rank - 2;
+  if (conv && cy_type_of(g, *scale)->rank) {
+    cy_dim dims[CY_MAX_RANK] = {cy_type_of(g, *scale)->dim[0]};
+    for (int i = 1; i <= spatial; i++)
+      dims[i] = cy_dim_const(g, 1);
+    *scale = cy_build_reshape(g, *scale, dims, spatial + 1);
+  }
+  return *in && *scale;
+}
+
+/* How many products a sum has; 0: not known. */
+static int64_t sum_length(const cy_graph *g, const cy_node_info *n) {
+  const cy_type *t = cy_type_of(g, n->in[1]);
+  int64_t d[CY_MAX_RANK], k = 1;
+  if (!cy_type_static(g, t, d))
+    return 0;
+  if (n->op == CY_OP_matmul)
+    return d[t->rank - 2];
+  for (int i = 1; i < t->rank; i++)
+    k = k > MOST_K ? k : k * d[i];
+  return k;
+}
+
+static cy_val contraction(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  source a;
+  cy_val in[4] = {0}, scale;
+  if (n->nin > 2 || cy_type_of(g, n->out[0])->dtype != CY_F32 || !per_tensor(g, n->in[0], &a) || sum_length(g, n) > MOST_K ||
+      !right_operand(g, n, &in[1], &in[3], &scale))
+    return 0;
+  in[0] = a.x;
+  in[2] = scalar(g, a.zero);
+  cy_type type = *cy_type_of(g, n->out[0]);
+  type.dtype = CY_I32;
+  cy_val sum = cy_build(g, (cy_op)n->op, in, in[3] ? 4 : in[2] ? 3 : 2, n->attrs, n->nattrs, &type, 1);
+  scale = cy_build_binary(g, CY_OP_mul, scalar(g, a.scale), scale);
+  return sum ? cy_build_binary(g, CY_OP_mul, cy_build_cast(g, sum, CY_F32), scale) : 0;
+}
+
+/* ---- data movement ---- */
+
+/* Dequantize q as d did. */
+static cy_val dequantize_as(cy_graph *g, const cy_node_info *d, cy_val q) {
+  if (!q)
+    return 0;
+  cy_val in[3] = {q, d->in[1], d->nin > 2 ? d->in[2] : 0};
+  cy_type type = *cy_type_of(g, q);
+  type.dtype = cy_type_of(g, d->out[0])->dtype;
+  return cy_build(g, CY_OP_dequantize, in, d->nin, d->attrs, d->nattrs, &type, 1);
+}
+
+static bool equal_constants(const cy_graph *g, cy_val a, cy_val b) {
+  if (a == b)
+    return true;
+  if (!a || !b || cy_type_of(g, a)->dtype != cy_type_of(g, b)->dtype)
+    return false;
+  const cy_data *x = &cy_value_of(g, a)->data, *y = &cy_value_of(g, b)->data;
+  return x->bytes && y->bytes && x->size == y->size && !memcmp(x->bytes, y->bytes, x->size);
+}
+
+static bool positive(cy_graph *g, cy_val scale, double *out) {
+  return cy_value_is_const(g, scale) && cy_value_is_splat(g, scale, out) && *out > 0 && isfinite(*out);
+}
+
+/* Views and the like: op(dequantize(q), rest..) = dequantize(op(q, rest..)). */
+static cy_val moved(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  source s;
+  double scale;
+  const cy_node_info *d = per_tensor(g, n->in[0], &s);
+  if (!d || (n->op == CY_OP_pool_max && (!positive(g, s.scale, &scale) || cy_type_of(g, n->out[0])->rank > 5)))
+    return 0;
+  cy_val in[4] = {s.x};
+  if (n->nin > 4)
+    return 0;
+  for (uint32_t i = 1; i < n->nin; i++)
+    in[i] = n->in[i];
+  cy_type type[2] = {*cy_type_of(g, n->out[0])};
+  type[0].dtype = cy_type_of(g, s.x)->dtype;
+  if (n->nout > 1)
+    type[1] = *cy_type_of(g, n->out[1]);
+  bool typed = cy_op_of((cy_op)n->op)->typed;
+  return dequantize_as(g, d, cy_build(g, (cy_op)n->op, in, n->nin, n->attrs, n->nattrs, typed ? type : NULL, typed ? n->nout : 0));
+}
+
+static cy_val moved_concat(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  source first, s;
+  const cy_node_info *d = per_tensor(g, n->in[0], &first);
+  cy_val *in = CY_NEW_ARRAY(rw->pass->scratch, cy_val, n->nin);
+  for (uint32_t i = 0; d && i < n->nin; i++) {
+    if (!per_tensor(g, n->in[i], &s) || !equal_constants(g, s.scale, first.scale) || !equal_constants(g, s.zero, first.zero) ||
+        cy_type_of(g, s.x)->dtype != cy_type_of(g, first.x)->dtype)
+      return 0;
+    in[i] = s.x;
+  }
+  return d ? dequantize_as(g, d, cy_build(g, CY_OP_concat, in, n->nin, n->attrs, n->nattrs, NULL, 0)) : 0;
+}
+
+/* quantize(dequantize(x)) with equal parameters: an integer times a scale over the same scale rounds to itself. */
+static cy_val back(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  source s;
+  double scale;
+  cy_val zero = n->nin > 2 && !cy_splat_is(g, n->in[2], 0) ? n->in[2] : 0;
+  if (cy_attr_get_int(n, CY_ATTR_block_size, 0) || !per_tensor(g, n->in[0], &s) ||
+      cy_type_of(g, s.x)->dtype != cy_type_of(g, n->out[0])->dtype || !positive(g, s.scale, &scale) ||
+      scale < 1e-30 || scale > 1e30 || !equal_constants(g, s.scale, n->in[1]) || !equal_constants(g, s.zero, zero))
+    return 0;
+  return s.x;
+}
+
+/* ---- requantising ---- */
+
+/* Can x be had times a constant by changing constants only? Depth-limited; what others read too would be computed twice. */
+static bool can_scale(const cy_rewrite *rw, cy_val x, int depth) {
+  cy_graph *g = rw->g;
+  if (cy_value_is_const(g, x))
+    return cy_type_count(g, cy_type_of(g, x)) <= 65536;
+  const cy_node_info *n = cy_def(g, x);
+  double s;
+  if (!n || depth == 0 || cy_type_of(g, x)->dtype != CY_F32)
+    return false;
+  if (n->op == CY_OP_dequantize)
+    return n->in[0] && positive(g, n->in[1], &s) && !cy_attr_get_int(n, CY_ATTR_block_size, 0);
+  if (!cy_rewrite_single_use(rw, x))
+    return false;
+  switch (n->op) {
+  case CY_OP_mul:
+    return cy_value_is_const(g, n->in[1]) && can_scale(rw, n->in[1], depth - 1);
+  case CY_OP_add:
+  case CY_OP_sub:
+  case CY_OP_max:
+  case CY_OP_min:
+    return can_scale(rw, n->in[0], depth - 1) && can_scale(rw, n->in[1], depth - 1);
+  case CY_OP_reduce_sum:
+  case CY_OP_reshape:
+    return can_scale(rw, n->in[0], depth - 1);
+  default:
+    return false;
+  }
+}
+
+static cy_val scaled(cy_graph *g, cy_val x, double by) {
+  const cy_node_info *n = cy_value_is_const(g, x) ? NULL : cy_def(g, x);
+  cy_val factor = cy_build_scalar(g, CY_F32, by);
+  if (!n)
+    return cy_build_binary(g, CY_OP_mul, x, factor);
+  switch (n->op) {
+  case CY_OP_dequantize: {
+    cy_val in[3] = {n->in[0], cy_build_binary(g, CY_OP_mul, n->in[1], factor), n->nin > 2 ? n->in[2] : 0};
+    return cy_build(g, CY_OP_dequantize, in, n->nin, n->attrs, n->nattrs, cy_type_of(g, x), 1);
+  }
+  case CY_OP_mul:
+    return cy_build_binary(g, CY_OP_mul, n->in[0], scaled(g, n->in[1], by));
+  case CY_OP_reduce_sum:
+  case CY_OP_reshape: {
+    cy_val in = scaled(g, n->in[0], by);
+    return cy_build(g, (cy_op)n->op, &in, 1, n->attrs, n->nattrs, n->op == CY_OP_reshape ? cy_type_of(g, x) : NULL,
+                    n->op == CY_OP_reshape);
+  }
+  default: {
+    cy_val a = scaled(g, n->in[0], by), b = scaled(g, n->in[1], by);
+    return cy_build_binary(g, (cy_op)n->op, a, b);
+  }
+  }
+}
+
+/* quantize(x, scale) = quantize(x / scale, 1) where the division costs nothing. */
+static cy_val requantise(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  double scale;
+  const cy_node_info *d = cy_def(g, n->in[0]);
+  if (!d || d->op == CY_OP_dequantize || cy_attr_get_int(n, CY_ATTR_block_size, 0) || !positive(g, n->in[1], &scale) || scale == 1 ||
+      scale < 1e-30 || scale > 1e30 || !is_byte(g, n->out[0]) || !can_scale(rw, n->in[0], 6))
+    return 0;
+  cy_val in[3] = {scaled(g, n->in[0], 1 / scale), cy_build_scalar(g, CY_F32, 1), n->nin > 2 ? n->in[2] : 0};
+  return in[0] ? cy_build(g, CY_OP_quantize, in, n->nin, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1) : 0;
+}
+
+/* quantize(max(x, c)) where c lies at or below the least value that its type can hold; likewise min. */
+static cy_val clamp(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  double scale, zero = 0, bound;
+  const cy_node_info *d = cy_def(g, n->in[0]);
+  if (!d || (d->op != CY_OP_max && d->op != CY_OP_min) || !is_byte(g, n->out[0]) || !positive(g, n->in[1], &scale) ||
+      !cy_value_is_const(g, d->in[1]) || !cy_value_is_splat(g, d->in[1], &bound) || cy_attr_get_int(n, CY_ATTR_block_size, 0) ||
+      (n->nin > 2 && n->in[2] && !(cy_value_is_const(g, n->in[2]) && cy_value_is_splat(g, n->in[2], &zero))))
+    return 0;
+  double base = cy_type_of(g, n->out[0])->dtype == CY_I8 ? -128 : 0;
+  double low = (base - zero) * scale, high = (base + 255 - zero) * scale;
+  if (d->op == CY_OP_max ? bound > low : bound < high)
+    return 0;
+  cy_val in[3] = {d->in[0], n->in[1], n->nin > 2 ? n->in[2] : 0};
+  return cy_build(g, CY_OP_quantize, in, n->nin, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
+}
+
+/* ---- constants ---- */
+
+typedef struct walk { /* from an element of a tensor to its parameter's */
+  uint64_t inner, along, block, blocks;
+} walk;
+
+static uint64_t parameter_of(const walk *w, uint64_t i) {
+  uint64_t outer = i / w->inner / w->along, at = i / w->inner % w->along;
+  return w->block ? (outer * w->blocks + at / w->block) * w->inner + i % w->inner : at;
+}
+
+/* Weights and biases that no integer contraction took: f32 as dequantize defines it. */
+static cy_val constant(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  const cy_type *t = cy_type_of(g, n->in[0]);
+  cy_val zero = n->nin > 2 ? n->in[2] : 0, out;
+  cy_dtype from = (cy_dtype)t->dtype, to = (cy_dtype)cy_type_of(g, n->out[0])->dtype;
+  char cls = cy_dtype_of(from)->cls;
+  uint64_t count = cy_type_count(g, t);
+  int64_t dims[CY_MAX_RANK], axis = cy_attr_get_int(n, CY_ATTR_axis, 0), block = cy_attr_get_int(n, CY_ATTR_block_size, 0);
+  if (!count || (cls != 'I' && cls != 'U') || cy_dtype_of(from)->bits > 32 || to != CY_F32 || !cy_type_static(g, t, dims) ||
+      cy_type_of(g, n->in[1])->dtype != CY_F32)
+    return 0;
+  const void *x = cy_value_of(g, n->in[0])->data.bytes, *s = cy_value_of(g, n->in[1])->data.bytes;
+  const void *z = zero ? cy_value_of(g, zero)->data.bytes : NULL;
+  if (!x || !s || (zero && !z))
+    return 0;
+  walk w = {.inner = 1, .along = 1, .block = (uint64_t)block};
+  bool many = !is_single(g, n->in[1]) || (zero && !is_single(g, zero)), many_zeros = zero && !is_single(g, zero);
+  bool many_scales = !is_single(g, n->in[1]);
+  for (int64_t i = axis + 1; many && i < t->rank; i++)
+    w.inner *= (uint64_t)dims[i];
+  w.along = many ? (uint64_t)dims[axis] : count;
+  w.blocks = block ? (w.along + w.block - 1) / w.block : 0;
+  float *to_f32 = cy_const_new(g, cy_type_of(g, n->out[0]), &out);
+  for (uint64_t i = 0; i < count; i++) {
+    uint64_t p = many ? parameter_of(&w, i) : 0;
+    uint32_t v = (uint32_t)cy_scalar_load(x, from, i).i; /* i32 arithmetic, as the kernels do it */
+    if (z)
+      v -= (uint32_t)cy_scalar_load(z, from, many_zeros ? p : 0).i;
+    to_f32[i] = (float)(int32_t)v * (float)cy_scalar_load(s, CY_F32, many_scales ? p : 0).f;
+  }
+  return out;
+}
+
+static const cy_rule constants[] = {
+    {CY_OP_dequantize, "constant", constant},
+};
+
+static const cy_rule rules[] = {
+    {CY_OP_conv, "contraction", contraction},
+    {CY_OP_matmul, "contraction", contraction},
+    {CY_OP_reshape, "moving", moved},
+    {CY_OP_transpose, "moving", moved},
+    {CY_OP_slice, "moving", moved},
+    {CY_OP_expand, "moving", moved},
+    {CY_OP_gather, "moving", moved},
+    {CY_OP_pool_max, "moving", moved},
+    {CY_OP_concat, "moving", moved_concat},
+    {CY_OP_quantize, "back", back},
+    {CY_OP_quantize, "clamp", clamp},
+    {CY_OP_quantize, "requantise", requantise},
+};
+
+/* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
+int cy_pass_quantised(cy_pass *p) {
+  const cy_rule_set set = {rules, sizeof rules / sizeof rules[0]};
+  cy_rewrite_run(p, &set, 1);
+  return 0;
+}
+
+/* requires: swept   establishes: swept   breaks: unique, placed, fused */
+int cy_pass_requantise(cy_pass *p) {
+  const cy_rule_set sets[] = {{constants, sizeof constants / sizeof constants[0]}, {rules, sizeof rules / sizeof rules[0]}};
+  cy_rewrite_run(p, sets, 2);
+  return 0;
+}

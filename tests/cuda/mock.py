@@ -1,0 +1,27 @@
+"""How the Python suites compile and run CUDA models: by the mocks of NVIDIA's libraries, or on a device.
+
+A library loaded under the mock driver compiles its kernels by the machine's C compiler; what was compiled once is kept in
+build/tests/cuda/mock/cache, by its text.
+"""
+import os
+
+
+def folder(args):
+    return os.path.join(args.build, 'tests', 'cuda', 'mock')
+
+
+def options(args, target='sm_80'):
+    """What cytoc is given."""
+    return ['--target=' + ('cuda' if args.device else target)]
+
+
+def environment(args, capability=80):
+    """Leads cytoc to the mock of NVRTC and models to the mock of the driver, whose device has that compute capability."""
+    env = dict(os.environ)
+    if not args.device:
+        env['CUDA_HOME'] = folder(args)
+        env['LD_LIBRARY_PATH'] = folder(args)
+        env['CY_MOCK_CAPABILITY'] = str(capability)
+        env['CY_MOCK_CACHE'] = os.path.join(folder(args), 'cache')
+        os.makedirs(env['CY_MOCK_CACHE'], exist_ok=True)
+    return env

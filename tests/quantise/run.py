@@ -1,0 +1,325 @@
+"""Quantisation of float models: accuracy on the trained example, all forms of samples, the QDQ files that are written.
+
+In:  examples/digits, networks made here with fixed random numbers. Out: the closing line.
+
+A float library of the same model is what errors are measured against, as signal-to-noise ratio in dB; QDQ files are
+judged by ONNX Runtime without its optimisations.
+"""
+import os
+import re
+import shutil
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+import lib
+
+DIGITS = os.path.join(lib.ROOT, 'examples', 'digits')
+
+
+def snr(wanted, got):
+    wanted, got = np.float64(wanted), np.float64(got)
+    return 10 * np.log10((wanted ** 2).sum() / max(((wanted - got) ** 2).sum(), 1e-30))
+
+
+class Place:
+    def __init__(self, args, name):
+        self.args, self.root = args, os.path.join(args.build, 'quantise', name)
+        shutil.rmtree(self.root, ignore_errors=True)
+        os.makedirs(self.root)
+
+    def path(self, *names):
+        os.makedirs(os.path.dirname(os.path.join(self.root, *names)), exist_ok=True)
+        return os.path.join(self.root, *names)
+
+    def cytoc(self, *arguments):
+        code, out, err = lib.run([self.args.cytoc, *arguments])
+        if code:
+            raise RuntimeError(lib.reason(err, code))
+        return out + err
+
+    def library(self, model, name, *options):
+        self.cytoc(model, '-o', self.path(name + '.so'), *options)
+        return self.path(name + '.so')
+
+    def run(self, library, *inputs):
+        for k, x in enumerate(inputs):
+            np.save(self.path('in', 'in_%d_.npy' % k), x)
+        code, _, err = lib.run([self.args.cyto_run, library, '--inputs-dir', self.path('in'), '--output-dir', self.path('out')])
+        if code:
+            raise RuntimeError(lib.reason(err, code))
+        return [np.load(self.path('out', f)) for f in sorted(os.listdir(self.path('out')))]
+
+    def remove(self):
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+# ---- networks ------------------------------------------------------------------------------------------------------
+
+class Network:
+    """A model built line by line; weights are random with a fixed seed."""
+
+    def __init__(self, seed):
+        self.rng, self.nodes, self.weights = np.random.default_rng(seed), [], []
+
+    def weight(self, *shape, scale=None):
+        w = self.rng.standard_normal(shape) * (scale or (2 / np.prod(shape[1:])) ** 0.5)
+        self.weights.append(numpy_helper.from_array(np.float32(w), 'w%d' % len(self.weights)))
+        return self.weights[-1].name
+
+    def op(self, op, *inputs, **attributes):
+        out = 'v%d' % len(self.nodes)
+        self.nodes.append(helper.make_node(op, list(inputs), [out], '%s_%d' % (op, len(self.nodes)), **attributes))
+        return out
+
+    def conv(self, x, c, o, k=3, **attributes):
+        group = attributes.get('group', 1)
+        return self.op('Conv', x, self.weight(o, c // group, k, k), self.weight(o, scale=0.1), pads=[k // 2] * 4, **attributes)
+
+    def save(self, path, inputs, outputs, opset=17):
+        def port(name, shape):
+            return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        graph = helper.make_graph(self.nodes, 'g', [port(n, s) for n, s in inputs], [port(n, s) for n, s in outputs], self.weights)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', opset)], ir_version=8), path)
+        return path
+
+
+def residual(path, opset=17):
+    """Strided convolution, a residual block with a projection, pooling, concatenation, a depthwise layer, a classifier."""
+    n = Network(1)
+    x = n.op('Relu', n.conv('x', 3, 16, strides=[2, 2]))
+    y = n.op('Relu', n.conv(x, 16, 24))
+    x = n.op('Relu', n.op('Add', n.conv(y, 24, 24), n.conv(x, 16, 24, k=1)))
+    a = n.op('MaxPool', x, kernel_shape=[3, 3], strides=[1, 1], pads=[1] * 4)
+    x = n.op('Concat', a, n.op('Relu', n.conv(x, 24, 8)), axis=1)
+    g = n.conv(x, 32, 32, group=32)
+    x = n.op('Mul', g, n.op('Sigmoid', g))
+    x = n.op('Flatten', n.op('GlobalAveragePool', n.conv(x, 32, 40, k=1)))
+    n.op('Gemm', x, n.weight(40, 10), n.weight(10))
+    return n.save(path, [('x', ['batch', 3, 32, 32])], [(n.nodes[-1].output[0], ['batch', 10])], opset)
+
+
+def encoder(path):
+    """Two inputs, products of computed values, normalisation, gelu."""
+    n = Network(2)
+    x = n.op('Add', n.op('MatMul', 'x', n.weight(64, 96)), 'y')
+    q, k = n.op('MatMul', x, n.weight(96, 96)), n.op('MatMul', x, n.weight(96, 96))
+    s = n.op('Softmax', n.op('MatMul', q, n.op('Transpose', k, perm=[0, 2, 1])), axis=-1)
+    x = n.op('Add', x, n.op('MatMul', n.op('MatMul', s, x), n.weight(96, 96)))
+    x = n.op('LayerNormalization', x, n.weight(96, scale=1), axis=-1)
+    h = n.op('MatMul', x, n.weight(96, 256))
+    h = n.op('Mul', h, n.op('Sigmoid', h))
+    n.op('MatMul', h, n.weight(256, 32))
+    return n.save(path, [('x', ['batch', 'length', 64]), ('y', ['batch', 'length', 96])],
+                  [(n.nodes[-1].output[0], ['batch', 'length', 32])])
+
+
+def samples_of(shape, n, seed=3):
+    rng = np.random.default_rng(seed)
+    return [np.float32(rng.standard_normal(shape)) for _ in range(n)]
+
+
+# ---- tests ---------------------------------------------------------------------------------------------------------
+
+def digits(p):
+    """(images, labels): every third for calibration, all for testing."""
+    data = np.fromfile(os.path.join(DIGITS, 'digits.bin'), np.uint8).reshape(-1, 65)
+    return np.float32(data[:, 1:].reshape(-1, 1, 8, 8)) / 16, data[:, 0]
+
+
+def top1(p, library, images, labels):
+    return (p.run(library, images)[0].reshape(len(labels), -1).argmax(1) == labels).mean()
+
+
+def digits_top1(p):
+    model, (images, labels) = os.path.join(DIGITS, 'digits.onnx'), digits(p)
+    np.savez(p.path('c.npz'), image=images[::3])
+    wanted = top1(p, p.library(model, 'f'), images, labels)
+    for name, allowed, options in (('static', 0.005, ['--int8=static', '--calibrate=' + p.path('c.npz')]),
+                                   ('dynamic', 0.01, ['--int8=dynamic'])):
+        got = top1(p, p.library(model, name, *options), images, labels)
+        if got < wanted - allowed:
+            return '%s: %.2f %% right, %.2f %% in float' % (name, 100 * got, 100 * wanted)
+    return None
+
+
+def static_blocks(p):
+    """The accuracy of every way to choose ranges, at two batch sizes; the error falls when layers stay in float."""
+    model, test = residual(p.path('m.onnx')), samples_of((3, 3, 32, 32), 1, 9)[0]
+    np.savez(p.path('c.npz'), x=np.concatenate(samples_of((8, 3, 32, 32), 2)))
+    wanted, best = p.run(p.library(model, 'f'), test)[0], 0
+    for how, least in (('minmax', 30), ('percentile', 30), ('entropy', 20), ('mse', 30)):
+        q = p.library(model, 'q', '--int8=static', '--calibrate=' + p.path('c.npz'), '--calibration=' + how)
+        got = snr(wanted, p.run(q, test)[0])
+        if got < least or got > 60:
+            return '%s: %.1f dB' % (how, got)
+        best = max(best, got)
+    kept = p.library(model, 'q', '--int8=static', '--calibrate=' + p.path('c.npz'), '--int8-skip=Conv_[3-6],Gemm')
+    return None if snr(wanted, p.run(kept, test)[0]) > best + 1 else 'skipping layers does not help'
+
+
+def whole_blocks_in_integers(p):
+    """Pooling and concatenation work on bytes, and so do views."""
+    model = residual(p.path('m.onnx'))
+    np.savez(p.path('c.npz'), x=samples_of((3, 32, 32), 4))
+    text = p.cytoc(model, '--int8=static', '--calibrate=' + p.path('c.npz'), '--stop-after=quantise')
+    for expression in (r'= pool_max .*: u8', r'= concat .*: u8', r'= reshape .*: u8'):
+        if not re.search(expression, text):
+            return "nothing like '%s' in the graph" % expression
+    return None
+
+
+def skip_and_limit(p):
+    model = residual(p.path('m.onnx'))
+    np.savez(p.path('c.npz'), x=samples_of((3, 32, 32), 4))
+    options = ['-o', p.path('m.so'), '--int8=static', '--calibrate=' + p.path('c.npz'), '--explain']
+    table = p.cytoc(model, *options, '--int8-skip=Conv_0,Gemm*')
+    if not re.search(r'^Conv_0 .*float: skipped', table, re.M) or not re.search(r'^Gemm.*float: skipped', table, re.M):
+        return 'what was skipped is not in float'
+    if not re.search(r'^Conv_2 .* [0-9.]+ +int8$', table, re.M):
+        return 'no row for Conv_2 with its error'
+    table = p.cytoc(model, *options, '--int8-max-error=0.0001%')
+    return None if re.search('nothing was quantised', table) else 'no warning although every error is over the limit'
+
+
+def forms_of_samples(p):
+    """The same samples give the same library, however they are stored."""
+    model, xs, ys = encoder(p.path('m.onnx')), samples_of((1, 7, 64), 3), samples_of((1, 7, 96), 3, 4)
+    for i in range(3):
+        np.save(p.path('named', '%d' % (i + 9), 'x.npy'), xs[i])
+        np.save(p.path('named', '%d' % (i + 9), 'y.npy'), ys[i])
+        np.save(p.path('numbered', 's%d' % i, 'in_0_x.npy'), xs[i])
+        np.save(p.path('numbered', 's%d' % i, 'out_0_z.npy'), xs[i])
+        with open(p.path('numbered', 's%d' % i, 'input_1.pb'), 'wb') as f:
+            f.write(numpy_helper.from_array(ys[i], 'y').SerializeToString())
+    np.savez(p.path('cut.npz'), x=np.concatenate(xs), y=np.concatenate(ys))
+    np.savez(p.path('stacked.npz'), np.stack(xs), np.stack(ys))
+    libraries = {}
+    for name in ('named', 'numbered', 'cut.npz', 'stacked.npz'):
+        with open(p.library(model, 'm', '--int8=static', '--calibrate=' + p.path(name)), 'rb') as f:
+            libraries[name] = f.read()
+    different = [n for n in libraries if libraries[n] != libraries['named']]
+    return 'not the same as from named files: %s' % ' '.join(different) if different else None
+
+
+def one_input_files(p):
+    model = residual(p.path('m.onnx'))
+    for i, x in enumerate(samples_of((1, 3, 32, 32), 3)):
+        np.save(p.path('flat', 'picture-%d.npy' % i), x)
+    one = p.cytoc(model, '-o', p.path('m.so'), '--int8', '--calibrate=' + p.path('flat'), '--explain')
+    return None if re.search(r'^Conv_0 .* int8$', one, re.M) else '--int8 with samples is not static'
+
+
+def dynamic_rows(p):
+    """Rows of very different size keep their own precision; a row of zeros stays one."""
+    model = encoder(p.path('m.onnx'))
+    x, y = samples_of((2, 5, 64), 1)[0], samples_of((2, 5, 96), 1, 5)[0]
+    x[0, 1] *= 1e-4
+    y[0, 1] *= 1e-4
+    x[1, 2] = y[1, 2] = 0
+    wanted = p.run(p.library(model, 'f'), x, y)[0]
+    got = p.run(p.library(model, 'q', '--int8'), x, y)[0]
+    worst = min(snr(wanted[i, k], got[i, k]) for i in range(2) for k in range(5))
+    return None if worst > 20 else 'a row has %.1f dB only' % worst
+
+
+def sizes(p):
+    """Weights are stored once, as bytes."""
+    n = Network(5)
+    n.op('MatMul', n.op('Relu', n.op('MatMul', 'x', n.weight(512, 1024))), n.weight(1024, 512))
+    model = n.save(p.path('m.onnx'), [('x', ['batch', 512])], [(n.nodes[-1].output[0], ['batch', 512])])
+    weights = {}
+    for name, options in (('f', []), ('d', ['--int8=dynamic'])):
+        text = p.cytoc(model, '-o', p.path('m.so'), '--stats', *options)
+        weights[name] = float(re.search(r'weights ([0-9.]+) MB', text).group(1))
+    return None if weights['d'] <= 0.27 * weights['f'] else 'weights: %s' % weights
+
+
+def session(path):
+    o = onnxruntime.SessionOptions()
+    o.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(path, o)
+
+
+def qdq_file(p, make, feeds, calibration):
+    model, out = make(p.path('m.onnx')), p.path('m.qdq.onnx')
+    np.savez(p.path('c.npz'), **calibration)
+    p.cytoc('quantize', model, '-o', out, '--calibrate=' + p.path('c.npz'))
+    onnx.checker.check_model(out)
+    graph = onnx.load(out).graph
+    layers = [n for n in graph.node if n.op_type in ('Conv', 'Gemm') or n.op_type == 'MatMul' and 'weight' in n.input[1]]
+    plain = [n.name for n in layers if not n.input[0].endswith('_dequantized') or not n.input[1].endswith('_dequantized')]
+    if plain or not layers:
+        return 'not quantised: %s' % (plain or 'all')
+    wanted, got = session(model).run(None, feeds)[0], session(out).run(None, feeds)[0]
+    own = p.run(p.library(out, 'q'), *feeds.values())[0]
+    if snr(wanted, got) < 22:
+        return 'ONNX Runtime has %.1f dB' % snr(wanted, got)
+    return None if snr(got, own) > 35 else 'cytoc and ONNX Runtime agree to %.1f dB only' % snr(got, own)
+
+
+def qdq_residual(p):
+    return qdq_file(p, residual, {'x': samples_of((2, 3, 32, 32), 1, 9)[0]}, {'x': samples_of((3, 32, 32), 16)})
+
+
+def qdq_older_operators(p):
+    return qdq_file(p, lambda path: residual(path, 11), {'x': samples_of((2, 3, 32, 32), 1, 9)[0]},
+                    {'x': samples_of((3, 32, 32), 16)})
+
+
+def qdq_encoder(p):
+    feeds = {'x': samples_of((2, 5, 64), 1)[0], 'y': samples_of((2, 5, 96), 1, 5)[0]}
+    return qdq_file(p, encoder, feeds, {'x': samples_of((1, 7, 64), 4), 'y': samples_of((1, 7, 96), 4, 5)})
+
+
+def odd_activations(p):
+    """Layers that read zeros only, or infinities, stay in float, and it is said; nothing to quantise is a warning."""
+    n = Network(6)
+    a = n.conv(n.op('Relu', n.op('Neg', n.op('Abs', 'x'))), 3, 8)
+    b = n.conv(n.op('Exp', n.op('Mul', 'x', n.weight(1, scale=1e6))), 3, 8)
+    n.op('Concat', n.conv('x', 3, 8), a, b, axis=1)
+    model = n.save(p.path('m.onnx'), [('x', [1, 3, 8, 8])], [(n.nodes[-1].output[0], [1, 24, 8, 8])])
+    np.savez(p.path('c.npz'), x=samples_of((3, 8, 8), 2))
+    options = ['-o', p.path('m.so'), '--calibrate=' + p.path('c.npz'), '--int8', '--explain']
+    text = p.cytoc(model, *options)
+    for expression in ('always 0', 'NaN or infinity', "warning: .*'Conv_3'", '1 of 3 layers in int8'):
+        if not re.search(expression, text):
+            return "nothing like '%s' in: %s" % (expression, text[-600:])
+    n = Network(7)
+    n.op('Relu', 'x')
+    model = n.save(p.path('r.onnx'), [('x', [1, 4])], [(n.nodes[-1].output[0], [1, 4])])
+    for option in (['--int8'], options[2:]):
+        text = p.cytoc(model, '-o', p.path('r.so'), *option)
+        if 'nothing to quantise' not in text or not os.path.exists(p.path('r.so')):
+            return 'no warning and library where there is nothing to quantise'
+    return None
+
+
+TESTS = [odd_activations, digits_top1, static_blocks, whole_blocks_in_integers, skip_and_limit, forms_of_samples, one_input_files, dynamic_rows,
+         sizes, qdq_residual, qdq_older_operators, qdq_encoder]
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args)
+    for test in TESTS:
+        if not args.wanted(test.__name__):
+            continue
+        place = Place(args, test.__name__)
+        try:
+            why = test(place)
+        except RuntimeError as e:
+            why = str(e)
+        suite.result(test.__name__, why)
+        place.remove()
+    suite.done()
+
+
+if __name__ == '__main__':
+    main()

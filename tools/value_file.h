@@ -1,0 +1,32 @@
+/* value_file.h - values of every kind in files and in memory, for the command line tools: ONNX's .pb (TensorProto,
+ * SequenceProto, OptionalProto, MapProto) and JSON.
+ *
+ * A host value is a tree of cyto_value that owns everything in it (malloc). The JSON form, which cyto-run reads and writes:
+ *   a tensor   {"dtype":"string","shape":[2],"data":["a","b"]}   numbers flat in row-major order; "float", "double",
+ *              "int64", "bool" .. as ONNX calls its types; NaN, Infinity and -Infinity as strings
+ *   a sequence {"sequence":[..]}    a map {"map":[keys, values]}    an optional {"optional":value}, or {"optional":null}
+ * Functions that can fail return 0, or -1 with a text for people in `error`.
+ */
+#ifndef VALUE_FILE_H
+#define VALUE_FILE_H
+
+#include "tensor_file.h"
+
+/* Reads a value of this type. */
+int value_pb_read(const char *path, const cyto_type *type, cyto_value *out_value, char error[TENSOR_ERROR_SIZE]);
+int value_json_read(const char *path, const cyto_type *type, cyto_value *out_value, char error[TENSOR_ERROR_SIZE]);
+int value_json_write(const char *path, const cyto_value *value, char error[TENSOR_ERROR_SIZE]);
+void host_value_free(cyto_value *value);
+
+/* "seq(map(int64,float32))" */
+void type_text(const cyto_type *type, char *out_text, size_t size);
+
+/* ---- for the files above ---- */
+/* Room for `count` items, each of which is freed even when it was never filled. */
+int host_value_items(cyto_value *value, uint64_t count, char error[TENSOR_ERROR_SIZE]);
+void host_value_take(cyto_value *value, const host_tensor *tensor);
+/* TensorProto in memory. */
+int tensor_pb_parse(const uint8_t *bytes, size_t size, const char *path, host_tensor *out_tensor,
+                    char error[TENSOR_ERROR_SIZE]);
+
+#endif
