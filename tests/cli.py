@@ -216,6 +216,29 @@ def values_model(path):
     onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid('', 18), h.make_opsetid('ai.onnx.ml', 3)], ir_version=9), path)
 
 
+def known_values(folder, args):
+    """Sequences and optional values that are known when compiling leave nothing to the runtime, at any level."""
+    import onnx
+    from onnx import helper as h
+    model = os.path.join(folder.root, 'known.onnx')
+    one, minus = h.make_tensor('one', onnx.TensorProto.INT64, [], [1]), h.make_tensor('minus', onnx.TensorProto.INT64, [], [-1])
+    tensor = [h.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ['n', 2]) for n in 'xyz']
+    nodes = [h.make_node('SequenceConstruct', ['x', 'y'], ['s']), h.make_node('SequenceInsert', ['s', 'x', 'one'], ['i']),
+             h.make_node('SequenceErase', ['i', 'minus'], ['e']), h.make_node('SequenceAt', ['e', 'minus'], ['a']),
+             h.make_node('SplitToSequence', ['a'], ['p'], axis=1), h.make_node('ConcatFromSequence', ['p'], ['c'], axis=1),
+             h.make_node('Optional', ['c'], ['o']), h.make_node('OptionalHasElement', ['o'], ['has']),
+             h.make_node('OptionalGetElement', ['o'], ['g']), h.make_node('SequenceLength', ['p'], ['count']),
+             h.make_node('Cast', ['count'], ['f'], to=onnx.TensorProto.FLOAT), h.make_node('Mul', ['g', 'f'], ['z'])]
+    outputs = [tensor[2], h.make_tensor_value_info('has', onnx.TensorProto.BOOL, [])]
+    graph = h.make_graph(nodes, 'known', tensor[:2], outputs, [one, minus])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid('', 18)], ir_version=9), model)
+    for level in ('-O0', '-O3'):
+        code, out, err = lib.run([args.cytoc, model, level, '--emit=loops'], env=folder.env)
+        if code or 'call ' in out or 'launch' not in out:
+            return '%s: %s' % (level, lib.reason(err, code) if code else out)
+    return None
+
+
 # input, its JSON, a message: each replaces a good one.
 BAD_VALUES = [('words', '{"dtype":"int64","shape":[1],"data":[1]}', 'expected string, found int64'),
               ('words', '{"dtype":"string","shape":[3],"data":["a"]}', "'data' has not as many elements"),
@@ -377,8 +400,8 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     table(args, suite)
-    for test in (text_graph, same_bytes, profile, values, no_linker, no_temporary_folder, interrupted, full_device,
-                 branch_left_out, large_weights):
+    for test in (text_graph, same_bytes, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
+                 full_device, branch_left_out, large_weights):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
             folder = Folder(args, name)
