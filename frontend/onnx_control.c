@@ -35,6 +35,11 @@ static void bind_all(cy_importer *im, const new_syms *s, cy_val first) {
     cy_onnx_bind_count(im, s->list[i].sym, cy_build_output(im->g, first, s->list[i].output), s->list[i].axis);
 }
 
+static void find_newest(void *ctx, cy_sym s) {
+  cy_sym *newest = ctx;
+  *newest = s > *newest ? s : *newest;
+}
+
 /* ---- If
  * --------------------------------------------------------------------------------------------------------------------
  */
@@ -69,6 +74,59 @@ static bool import_branch(cy_importer *im, const cy_onnx_node *n, const Onnx__Gr
   return ok;
 }
 
+/* A branch that cannot be compiled for the sizes at hand, as exporters write them: they squeeze an axis "if it is 1".  If
+ * it is taken the run fails; what it would give has the other branch's type. */
+static bool refuse_branch(cy_importer *im, const cy_onnx_node *n, cy_block *block, const cy_val *other, cy_sym newest,
+                          cy_val *results) {
+  cy_block here = cy_build_block(im->g);
+  *block = cy_block_create(im->g, here);
+  cy_build_in(im->g, *block);
+  cy_val cond = CAST(X, CY_BOOL);
+  cy_val never = cond ? cy_build(im->g, CY_OP_refuse, &cond, 1, NULL, 0, NULL, 1) : 0;
+  never = never && cy_onnx_type(im, never)->rank ? cy_build_reshape(im->g, never, NULL, 0) : never;
+  for (uint32_t k = 0; k < n->nout; k++) {
+    cy_type t = *cy_onnx_type(im, other[k]);
+    for (int i = 0; i < t.rank; i++) {
+      cy_sym last = 0;
+      cy_dim_symbols(im->g, t.dim[i], find_newest, &last);
+      t.dim[i] = last > newest ? cy_dim_const(im->g, 0) : t.dim[i]; /* not known outside of the other branch */
+    }
+    results[k] = never && !t.content ? cy_onnx_fill(im, CAST(never, (cy_dtype)t.dtype), t.dim, t.rank) : 0;
+  }
+  bool ok = true;
+  for (uint32_t k = 0; k < n->nout; k++)
+    ok = ok && results[k];
+  if (ok)
+    cy_block_set_results(im->g, *block, results, n->nout);
+  cy_build_in(im->g, here);
+  return ok;
+}
+
+/* Both branches; one may be refused when the other is right. */
+static bool import_branches(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *const graphs[2],
+                            cy_block blocks[2], cy_val *const results[2]) {
+  cy_sym newest = cy_sym_count(im->g);
+  uint32_t malformed = im->malformed;
+  size_t mark[3] = {cy_diag_count(im->diag)};
+  bool ok[2];
+  for (int i = 0; i < 2; i++) {
+    ok[i] = import_branch(im, n, graphs[i], &blocks[i], results[i]);
+    mark[i + 1] = cy_diag_count(im->diag);
+  }
+  if (ok[0] == ok[1] || im->malformed != malformed)
+    return ok[0] && ok[1];
+  int bad = ok[0] ? 1 : 0;
+  if (mark[bad] == mark[bad + 1])
+    return false;
+  cy_diag_soften(im->diag, mark[bad], mark[bad + 1]);
+  cy_location where = cy_importer_where(im, cy_str_text(im->g, n->origin.graph));
+  where.node = n->proto->name;
+  where.op = n->op;
+  where.node_index = n->origin.index;
+  cy_diag_add(im->diag, CY_NOTE, &where, "the %s branch is left out for that; a run that takes it fails", bad ? "else" : "then");
+  return refuse_branch(im, n, &blocks[bad], results[!bad], newest, results[bad]);
+}
+
 static bool check_results(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const char *which,
                           uint32_t expected) {
   if (graph->n_output == expected)
@@ -97,8 +155,8 @@ IMPORT(if_else) {
   if (c && count == 1 && cy_dim_is_const(im->g, c[0], &known))
     return if_known(im, n, known ? then_graph : else_graph);
   cy_val *a = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1), *b = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
-  cy_block then_block, else_block;
-  if (!import_branch(im, n, then_graph, &then_block, a) || !import_branch(im, n, else_graph, &else_block, b))
+  cy_block blocks[2];
+  if (!import_branches(im, n, (const Onnx__GraphProto *[2]){then_graph, else_graph}, blocks, (cy_val *[2]){a, b}))
     return false;
   cy_type *types = CY_NEW_ARRAY(im->arena, cy_type, n->nout + 1);
   new_syms syms = {CY_NEW_ARRAY(im->arena, bound_sym, (n->nout + 1) * CY_MAX_RANK), 0};
@@ -106,7 +164,7 @@ IMPORT(if_else) {
     if (!unify(im, n, k, cy_onnx_type(im, a[k]), cy_onnx_type(im, b[k]), &syms, &types[k]))
       return false;
   cy_val cond = cy_onnx_type(im, X)->rank ? cy_build_reshape(im->g, X, NULL, 0) : X;
-  cy_attr attrs[2] = {cy_attr_block(CY_ATTR_then, then_block), cy_attr_block(CY_ATTR_else, else_block)};
+  cy_attr attrs[2] = {cy_attr_block(CY_ATTR_then, blocks[0]), cy_attr_block(CY_ATTR_else, blocks[1])};
   cy_val first = cy_build(im->g, CY_OP_if, &cond, 1, attrs, 2, types, n->nout);
   if (!first)
     return n->nout == 0;
@@ -232,11 +290,6 @@ static bool settled(cy_importer *im, loop_plan *p, bool *out_error) {
     }
   }
   return same;
-}
-
-static void find_newest(void *ctx, cy_sym s) {
-  cy_sym *newest = ctx;
-  *newest = s > *newest ? s : *newest;
 }
 
 /* The number of iterations as a dim, where nothing but the limit ends the loop; else 0. */
