@@ -332,8 +332,8 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
                       (long long)f->source.ns, (long long)f->source.ts, (long long)f->source.cs);
   if (f->bits) {
     const cy_int8_layout *l = &f->int8;
-    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %u %u %d %d", key, f->bits, f->is_signed ? 's' : 'u',
-                          (long long)l->matrices, (long long)l->n, (long long)l->taps, (long long)l->c, l->nr, l->step,
+    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %lld %u %u %d %d", key, f->bits, f->is_signed ? 's' : 'u',
+                          (long long)l->matrices, (long long)l->n, (long long)l->taps, (long long)l->row_taps, (long long)l->c, l->nr, l->step,
                           l->wide * 2 + l->sums, l->depthwise);
   }
   for (int i = 0; i < f->nparts; i++) {

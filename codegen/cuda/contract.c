@@ -9,6 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { WANTED_BLOCKS = 100 };
+
 /* ---- the contraction as sizes ---- */
 
 int64_t cy_cu_taps(const cy_contraction *c) {
@@ -43,6 +45,11 @@ cy_cu_sizes cy_cu_sizes_of(cy_kernel *k) {
 double cy_cu_estimate(cy_graph *g, cy_dim d, double otherwise) {
   int64_t v;
   return cy_dim_is_const(g, d, &v) ? (double)v : otherwise;
+}
+
+int cy_cu_wanted_blocks(const cy_machine *m) {
+  const cy_cuda_machine *c = m->state;
+  return c && c->wanted_blocks ? c->wanted_blocks : WANTED_BLOCKS;
 }
 
 double cy_cu_tiles_estimate(cy_kernel *k, const cy_cu_sizes *s, int m, int n) {
@@ -363,7 +370,7 @@ bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k) {
 void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   const cy_cu_generator *generator = generator_of(m, k);
   form->generator = generator;
-  generator->schedule(k, form);
+  generator->schedule(m, k, form);
 }
 
 void cy_cuda_contract_print(cy_cu *p, const char *symbol) {
