@@ -2,9 +2,10 @@
  *
  * The products with the inputs were made outside, for all steps at once (input 0 holds X * W + b). What is left per
  * step is R * h, the gates, and the new state. R is read in panels of neighbouring gates.
- * Walk: a task is a batch element, all its state in per-worker scratch. Steps: a host loop launches a kernel per step, a
- * task being a panel of units of a batch element with all gates of these, so that one element keeps several threads busy,
- * each with its own part of R in its cache; h alternates between two buffers.
+ * Walk: a task is a batch element, all its state in per-worker scratch.
+ * Steps: a host loop launches a kernel per step, a task being a panel of units of a batch element with all gates of
+ * these, so that one element keeps several threads busy, each with its own part of R in its cache; h alternates between
+ * two buffers.
  * Formulas and gate order: ONNX, RNN-14, GRU-14, LSTM-14.
  */
 #include "lower_int.h"
@@ -264,7 +265,8 @@ static void gru_step(rnn *r) {
   cy_expr z = gate_value(r, 0, 0, slot, 0), x = gate_held(r, 2, slot);
   if (reset_after) {
     cy_expr x_idx[3] = {r->time, r->batch, gate_index(r, 2, j)};
-    x = bin(r, CY_OP_add, cy_lower_at(&r->b, r->n->in[IN_X], x_idx), bin(r, CY_OP_mul, gate_value(r, 1, 0, slot, 0), x));
+    x = bin(r, CY_OP_mul, gate_value(r, 1, 0, slot, 0), x);
+    x = bin(r, CY_OP_add, cy_lower_at(&r->b, r->n->in[IN_X], x_idx), x);
   }
   cy_expr fresh = activate(r, 1, clipped(r, x));
   cy_expr kept = bin(r, CY_OP_mul, z, cy_x_local(k, h_old));
