@@ -133,8 +133,8 @@ static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, const V *row, V klen, 
   memcpy(v, l.out, carried * sizeof *v);
 }
 
-/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than there
- * are. */
+/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than
+ * there are. */
 static void emit_fence(cy_cg *cg) {
   LLVMTypeRef type = LLVMFunctionType(cg->voidt, NULL, 0, 0);
   static const char clobbers[] = "~{memory}";

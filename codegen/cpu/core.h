@@ -4,8 +4,8 @@
  * inputs lie is told by a table of i64 entries, one per (tap, row): the address minus a base. A micro-kernel takes MR
  * rows and NV vectors of packed weights and keeps MR*NV sums in registers over all taps. Because the table hides
  * strides, padding, dilation and batch, micro-kernels depend on (MR, NV) only and are emitted once per module. Their
- * result goes to a tile in L1, whence the epilogue takes it, emitted once. Where K is small and the epilogue short, that
- * detour costs more than it saves: full tiles are then emitted in place, the epilogue MR*NV times behind them.
+ * result goes to a tile in L1, whence the epilogue takes it, emitted once. Where K is small and the epilogue short,
+ * that detour costs more than it saves: full tiles are then emitted in place, the epilogue MR*NV times behind them.
  */
 #ifndef CY_CPU_CORE_H
 #define CY_CPU_CORE_H
