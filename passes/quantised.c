@@ -5,7 +5,7 @@
  *      after (biases are constants then). Out, by rules:
  *   contraction   conv or matmul of two dequantised operands becomes one of their integers, times both scales. The left
  *                 operand's scale and zero point are scalars, the right one's may be per output channel. Constant weights
- *                 lose their zero point: s8 where that fits, else i16.
+ *                 lose their zero point: s8 where that fits, else i16. So do those of products that come as integers.
  *   moving        dequantize moves down through views, maximum pools, and concatenations of equal scales, so that 8 bits
  *                 are moved; at its end, quantize(dequantize(x)) with equal parameters is x.
  *   requantise    the division of a quantize by its constant scale moves into the constants behind it: scales, biases,
@@ -156,6 +156,22 @@ static cy_val contraction(cy_rewrite *rw, const cy_node_info *n) {
   cy_val sum = cy_build(g, (cy_op)n->op, in, in[3] ? 4 : in[2] ? 3 : 2, n->attrs, n->nattrs, &type, 1);
   scale = cy_build_binary(g, CY_OP_mul, scalar(g, a.scale), scale);
   return sum ? cy_build_binary(g, CY_OP_mul, cy_build_cast(g, sum, CY_F32), scale) : 0;
+}
+
+/* An integer contraction whose constant weights still have a zero point, or are u8, which no generator packs as bytes. */
+static cy_val integer_weights(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  source s = {.x = n->in[1], .zero = n->nin > 3 ? n->in[3] : 0, .axis = -1};
+  const cy_type *t = cy_type_of(g, s.x);
+  if (cy_type_of(g, n->out[0])->dtype != CY_I32 || !is_byte(g, n->in[0]) || !is_byte(g, s.x) || (!s.zero && t->dtype == CY_I8))
+    return 0;
+  if (s.zero && !is_single(g, s.zero)) {
+    s.axis = n->op == CY_OP_conv ? 0 : t->rank - 1;
+    if (!cy_dim_is(g, t->dim[s.axis], (int64_t)cy_type_count(g, cy_type_of(g, s.zero))))
+      return 0;
+  }
+  cy_val in[3] = {n->in[0], without_zero(g, &s), n->nin > 2 ? n->in[2] : 0};
+  return in[1] ? cy_build(g, (cy_op)n->op, in, in[2] ? 3 : 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1) : 0;
 }
 
 /* ---- data movement ---- */
@@ -368,6 +384,8 @@ static const cy_rule constants[] = {
 static const cy_rule rules[] = {
     {CY_OP_conv, "contraction", contraction},
     {CY_OP_matmul, "contraction", contraction},
+    {CY_OP_conv, "weights", integer_weights},
+    {CY_OP_matmul, "weights", integer_weights},
     {CY_OP_reshape, "moving", moved},
     {CY_OP_transpose, "moving", moved},
     {CY_OP_slice, "moving", moved},
