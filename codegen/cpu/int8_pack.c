@@ -52,7 +52,8 @@ static void pack_depthwise(const cy_int8_layout *l, const cy_int8_source *s, voi
   for (int64_t t = 0; t < l->taps; t++) {
     int64_t pair = cy_int8_depthwise_pair(l->taps / l->row_taps, l->row_taps, t / l->row_taps, t % l->row_taps, &place);
     for (int64_t n = 0; n < l->n; n++)
-      store(l, out, (pair * width + cy_int8_depthwise_slot(n, l->nr / 2)) * 2 + place, weight_at(s, n * s->gs + t * s->ts));
+      store(l, out, (pair * width + cy_int8_depthwise_slot(n, l->nr / 2)) * 2 + place,
+            weight_at(s, n * s->gs + t * s->ts));
   }
 }
 
