@@ -62,6 +62,8 @@ ROWS = [
     ('emit many', [MODEL, '--emit=graph,loops,ll,asm,h', '-o', '%s/m.so'], 0, [],
      ['m.asm', 'm.graph.txt', 'm.h', 'm.ll', 'm.loops.txt'], has('m.ll', '^define ', 'target triple')),
     ('int8', [MODEL, '--int8', '--explain', '-o', '%s/m.so'], 0, ['layer +shape +MFLOP +error', 'float: too small', 'warning: nothing was quantised'], ['m.h', 'm.so'], None),
+    ('weights of no type', [MODEL, '--weights=int3', '-o', '%s/m.so'], 1, ['int3', 'int8 or int4'], [], None),
+    ('weights without type', [MODEL, '--weights=block=32', '-o', '%s/m.so'], 1, ['int8 or int4'], [], None),
     ('int8 static without samples', [MODEL, '--int8=static', '-o', '%s/m.so'], 1, ['--calibrate'], [], None),
     ('int8 skip without int8', [MODEL, '--int8-skip=x', '-o', '%s/m.so'], 1, ['--int8'], [], None),
     ('quantize without samples', ['quantize', MODEL, '-o', '%s/m.onnx'], 1, ['--calibrate'], [], None),
@@ -306,6 +308,31 @@ def full_device(folder, args):
     return None if p.returncode == 1 and p.stderr else 'exit code %d, no diagnostic' % p.returncode
 
 
+def branch_left_out(folder, args):
+    """A branch that is wrong for the sizes at hand is left out with a warning; taking it is an error, and the context of
+    the other branch is not harmed."""
+    node, port, number = onnx.helper.make_node, onnx.helper.make_tensor_value_info, onnx.TensorProto
+    branches = [onnx.helper.make_graph([node('MatMul', ['x', w], ['z'])], w, [], [port('z', number.FLOAT, [2, 3])])
+                for w in ('fits', 'not')]
+    graph = onnx.helper.make_graph(
+        [node('If', ['c'], ['y'], 'choice', then_branch=branches[0], else_branch=branches[1])], 'g',
+        [port('x', number.FLOAT, [2, 4]), port('c', number.BOOL, [])], [port('y', number.FLOAT, [2, 3])],
+        [onnx.numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in (('fits', (4, 3)), ('not', (5, 3)))])
+    model, library = os.path.join(folder.root, 'm.onnx'), os.path.join(folder.out, 'm.so')
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('', 17)], ir_version=8), model)
+    code, _, err = lib.run([args.cytoc, model, '-o', library], env=folder.env)
+    if code or not re.search(r"warning: graph 'not': node .*MatMul", err) or "the else branch is left out" not in err:
+        return 'exit code %d, %s' % (code, err)
+    np.save(os.path.join(folder.root, 'x.npy'), np.ones((2, 4), np.float32))
+    for taken, wanted in ((True, 0), (False, 1)):
+        np.save(os.path.join(folder.root, 'c.npy'), np.bool_(taken))
+        inputs = ['--input=%s=%s.npy' % (n, os.path.join(folder.root, n)) for n in 'xc']
+        code, _, err = lib.run([args.cyto_run, library, *inputs, '--output-dir', folder.root])
+        if code != wanted or (not taken and 'a branch of an If that is not valid' not in err):
+            return 'condition %s: exit code %d, %s' % (taken, code, err)
+    return None if (np.load(os.path.join(folder.root, 'out_0_y.npy')) == 4).all() else 'wrong result'
+
+
 def large_weights(folder, args):
     """Over 1.5 GB: weights beside the library, compiled in the model's size + 200 MB of memory, and a disk too small for
     them. The model's data is a sparse file but for its last row."""
@@ -351,7 +378,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, profile, values, no_linker, no_temporary_folder, interrupted, full_device,
-                 large_weights):
+                 branch_left_out, large_weights):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
             folder = Folder(args, name)
