@@ -195,6 +195,79 @@ def profile(folder, args):
     return None
 
 
+def values_model(path):
+    """Strings, a map, a sequence of maps, an optional: in and out."""
+    import onnx
+    from onnx import helper as h
+    string, real = h.make_tensor_type_proto(onnx.TensorProto.STRING, ['n']), h.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
+    row = h.make_map_type_proto(onnx.TensorProto.STRING, real)
+    nodes = [h.make_node('StringNormalizer', ['words'], ['upper'], case_change_action='UPPER', stopwords=['stop']),
+             h.make_node('DictVectorizer', ['row'], ['dense'], domain='ai.onnx.ml', string_vocabulary=['b', 'a']),
+             h.make_node('ZipMap', ['dense'], ['rows'], domain='ai.onnx.ml', classlabels_int64s=[7, 8]),
+             h.make_node('Identity', ['maybe'], ['same'])]
+    inputs = [h.make_value_info('words', string), h.make_value_info('row', row),
+              h.make_value_info('maybe', h.make_optional_type_proto(string))]
+    outputs = [h.make_value_info('upper', string), h.make_value_info('dense', h.make_tensor_type_proto(onnx.TensorProto.FLOAT, [1, 2])),
+               h.make_value_info('rows', h.make_sequence_type_proto(h.make_map_type_proto(onnx.TensorProto.INT64, real))),
+               h.make_value_info('same', h.make_optional_type_proto(string))]
+    graph = h.make_graph(nodes, 'values', inputs, outputs)
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid('', 18), h.make_opsetid('ai.onnx.ml', 3)], ir_version=9), path)
+
+
+# input, its JSON, a message: each replaces a good one.
+BAD_VALUES = [('words', '{"dtype":"int64","shape":[1],"data":[1]}', 'expected string, found int64'),
+              ('words', '{"dtype":"string","shape":[3],"data":["a"]}', "'data' has not as many elements"),
+              ('words', '{"dtype":"string","shape":[1],"data":[1]}', 'an element that is none'),
+              ('words', '{"sequence":[]}', 'value of type string'),
+              ('row', '{"dtype":"string","shape":[1],"data":["a"]}', r'value of type map\(string,float32\)'),
+              ('row', '{"map":[{"dtype":"string","shape":[2],"data":["a","b"]},{"dtype":"float","shape":[1],"data":[1]}]}',
+               'lists of one length'),
+              ('maybe', '{"optional":{"dtype":"nothing","shape":[],"data":[]}}', "known 'dtype'"),
+              ('maybe', '{"optional":', 'no JSON')]
+
+
+def values(folder, args):
+    """Strings, maps, sequences and optional values as JSON, by cyto-run."""
+    model, library = os.path.join(folder.root, 'values.onnx'), os.path.join(folder.root, 'values.so')
+    values_model(model)
+    code, _, err = lib.run([args.cytoc, model, '-o', library], env=folder.env)
+    if code:
+        return lib.reason(err, code)
+    good = {'words': '{"dtype":"string","shape":[3],"data":["a","stop","\\u00e9\\"\\\\"]}',
+            'row': '{"map":[{"dtype":"string","shape":[2],"data":["a","x"]},{"dtype":"float","shape":[2],"data":[1.5,9]}]}',
+            'maybe': '{"optional":{"dtype":"string","shape":[1],"data":["kept"]}}'}
+
+    def execute(inputs, *more):
+        command = [os.path.join(args.build, 'cyto-run'), library, *more]
+        for name, text in inputs.items():
+            path = os.path.join(folder.root, name + '.json')
+            with open(path, 'w', encoding='utf-8') as f:
+                f.write(text)
+            command += ['--input', '%s=%s' % (name, path)]
+        return lib.run(command, env=folder.env)
+
+    code, out, err = execute(good, '--output-dir', folder.out, '--repeat', '2')
+    if code:
+        return lib.reason(err, code)
+    want = {'out_0_upper.json': {'dtype': 'string', 'shape': [2], 'data': ['A', '\u00c9"\\']}, 'out_1_dense.npy': None,
+            'out_2_rows.json': {'sequence': [{'map': [{'dtype': 'int64', 'shape': [2], 'data': [7, 8]},
+                                                      {'dtype': 'float', 'shape': [2], 'data': [0, 1.5]}]}]},
+            'out_3_same.json': json.loads(good['maybe'])}
+    if sorted(os.listdir(folder.out)) != sorted(want):
+        return 'files: ' + ' '.join(os.listdir(folder.out))
+    for name, value in want.items():
+        if value is not None and json.loads(read(folder.out, name)) != value:
+            return '%s: %s' % (name, read(folder.out, name))
+    code, out, err = execute(dict(good, maybe='{"optional":null}'))
+    if code or not re.search(r"'same' optional\(string\) of 0", out):
+        return 'the summary: %s' % (out + err)
+    for name, text, message in BAD_VALUES:
+        code, out, err = execute(dict(good, **{name: text}))
+        if code != 1 or not re.search(message, err) or "'%s'" % name not in err:
+            return '%s %s: exit code %d: %s' % (name, text, code, err)
+    return None
+
+
 def no_linker(folder, args):
     path = os.path.join(folder.out, 'm.so')
     code, _, err = lib.run([args.cytoc, MODEL, '-o', path], env=dict(folder.env, PATH=folder.tmp))
@@ -302,7 +375,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     table(args, suite)
-    for test in (text_graph, same_bytes, profile, no_linker, no_temporary_folder, interrupted, full_device,
+    for test in (text_graph, same_bytes, profile, values, no_linker, no_temporary_folder, interrupted, full_device,
                  branch_left_out, large_weights):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):

@@ -27,6 +27,8 @@ SUITES = [
     ('fuzz', 'tests/fuzz/run.py', False),
     ('random', 'tests/random/run.py', False),
     ('cuda', None, False),
+    ('cuda-nodes', 'tests/cuda/nodes.py', True),
+    ('cuda-networks', 'tests/cuda/networks.py', False),
     ('onnx', 'tests/onnx/run.py', True),
     ('quant', 'tests/quant/run.py', False),
     ('models', 'tests/models/run.py', True),

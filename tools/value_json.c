@@ -169,20 +169,18 @@ static int read_value(const json_t *j, const cyto_type *type, cyto_value *out, c
 
 int value_json_read(const char *path, const cyto_type *type, cyto_value *out_value, char error[TENSOR_ERROR_SIZE]) {
   json_error_t why;
-  char inner[TENSOR_ERROR_SIZE / 2];
+  char said[TENSOR_ERROR_SIZE] = "";
   memset(out_value, 0, sizeof *out_value);
   json_t *j = json_load_file(path, JSON_ALLOW_NUL, &why);
   if (!j) {
     snprintf(error, TENSOR_ERROR_SIZE, "'%s': no JSON: %s (line %d)", path, why.text, why.line);
     return -1;
   }
-  char said[TENSOR_ERROR_SIZE] = "";
   int status = read_value(j, type, out_value, said);
   json_decref(j);
   if (!status)
     return 0;
-  snprintf(inner, sizeof inner, "%s", said);
-  snprintf(error, TENSOR_ERROR_SIZE, "'%.200s': %s", path, inner);
+  snprintf(error, TENSOR_ERROR_SIZE, "'%.200s': %.280s", path, said);
   host_value_free(out_value);
   return -1;
 }

@@ -11,7 +11,6 @@
 #include <string.h>
 
 enum { UKERNEL_ARGS = 10, UKERNEL_MOST_ARGS = 13 };
-enum { UNROLLED = 40 }; /* up to so many steps of k, none are counted in a loop */
 enum { MANY_WEIGHTS = 256 * 1024 }; /* bytes that do not stay in the second-level cache from one block of rows to the next */
 
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
@@ -207,7 +206,7 @@ static LLVMTypeRef ukernel_params(cy_cg *cg, int flags, LLVMTypeRef *params) {
 }
 
 /* The taps. v: as for emit_run, then the table's row of the tap. */
-static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, int64_t depth, V *v) {
+static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v) {
   V base = LLVMGetParam(fn, 0), ldb = LLVMGetParam(fn, 4), full = LLVMGetParam(fn, 8), row[16];
   V skip = flags & CY_UK_SKIP ? LLVMGetParam(fn, UKERNEL_ARGS) : NULL;
   V ahead = flags & CY_UK_AHEAD ? LLVMGetParam(fn, ukernel_args(flags) - 1) : NULL;
@@ -222,10 +221,7 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, int6
   memcpy(v, taps.v, carried * sizeof *v);
   if (skip) /* no step of k, only on to the next tap's weights */
     klen = cy_select(cg, all_skipped(cg, mr, tab, skip), cy_i64(cg, 0), full);
-  if (depth)
-    emit_steps(cg, mr, nv, row, depth, ldb, v);
-  else
-    emit_run(cg, mr, nv, row, klen, ldb, ahead, v);
+  emit_run(cg, mr, nv, row, klen, ldb, ahead, v);
   if (skip)
     v[n] = cy_gep(cg, taps.v[n], cy_mul(cg, full, ldb));
   v[carried] = cy_gep(cg, tab, LLVMGetParam(fn, 2));
@@ -233,13 +229,9 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, int6
   memcpy(v, taps.out, carried * sizeof *v);
 }
 
-V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags, int64_t depth) {
-  char name[80], steps[24] = "";
-  if (flags)
-    depth = 0;
-  if (depth)
-    snprintf(steps, sizeof steps, "x%lld", (long long)depth);
-  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s", mr, nv * cg->W, steps, flags & CY_UK_SKIP ? "_skip" : "",
+V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
+  char name[60];
+  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s", mr, nv * cg->W, flags & CY_UK_SKIP ? "_skip" : "",
            flags & CY_UK_AHEAD ? "_ahead" : "");
   V fn = LLVMGetNamedFunction(cg->module, name);
   if (fn)
@@ -255,7 +247,7 @@ V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags, int64_t depth) {
   if (flags & CY_UK_AHEAD)
     v[n + 1] = LLVMGetParam(fn, ukernel_args(flags) - 2);
   v[n + 1 + (flags & CY_UK_AHEAD ? 1 : 0)] = LLVMGetParam(fn, 1);
-  emit_taps(cg, fn, mr, nv, flags, depth, v);
+  emit_taps(cg, fn, mr, nv, flags, v);
   for (unsigned i = 0; i < mr; i++, c = cy_gep(cg, c, ldc))
     for (unsigned j = 0; j < nv; j++)
       cy_store(cg, v[i * nv + j], cy_gepc(cg, c, (int64_t)j * cg->W * 4), 4);
@@ -287,7 +279,15 @@ void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c,
   rows->index(rows->ctx, cg, cy_add(cg, row0, r.iv), idx);
   piece p = {e, idx, rows->n_idx, cy_gep(cg, c, cy_mul(cg, r.iv, ldc)), col0};
   cy_loop j;
-  cy_loop_begin(cg, &j, cy_i64(cg, 0), whole, cy_i64(cg, W), NULL, 0);
+  V from = cy_i64(cg, 0);
+  if (e->wide > 1) {
+    V lanes = cy_i64(cg, e->wide * W), end = cy_mul(cg, cy_div(cg, cols, lanes), lanes);
+    cy_loop_begin(cg, &j, from, end, lanes, NULL, 0);
+    emit_piece(cg, &p, j.iv, e->wide * W);
+    cy_loop_end(cg, &j, NULL);
+    from = end;
+  }
+  cy_loop_begin(cg, &j, from, whole, cy_i64(cg, W), NULL, 0);
   emit_piece(cg, &p, j.iv, W);
   cy_loop_end(cg, &j, NULL);
   if (tail_lanes && tail_lanes < W) { /* the tail of the last panel, its lanes known */
@@ -345,15 +345,14 @@ typedef struct choice {
   unsigned tails, tail_nv;
   V lane_tail;
   int flags; /* CY_UK_* */
-  int64_t depth;
 } choice;
 
 /* Calls the micro-kernel of mr rows, narrow for the last panel when its columns need fewer vectors. */
 static void call_kernel(cy_cg *cg, const choice *k, unsigned mr, V *args) {
-  V fn = cy_ukernel(cg, mr, k->tile.nv, k->flags, k->depth);
+  V fn = cy_ukernel(cg, mr, k->tile.nv, k->flags);
   LLVMTypeRef type = LLVMGlobalGetValueType(fn);
   if (k->tail_nv && k->tail_nv < k->tile.nv)
-    fn = cy_select(cg, k->lane_tail, cy_ukernel(cg, mr, k->tail_nv, k->flags, k->depth), fn);
+    fn = cy_select(cg, k->lane_tail, cy_ukernel(cg, mr, k->tail_nv, k->flags), fn);
   LLVMBuildCall2(cg->b, type, fn, args, ukernel_args(k->flags), "");
 }
 
@@ -393,11 +392,8 @@ static void emit_product(cy_cg *cg, const cy_core *k, const kblock *kb, const pa
                                kb->taps,
                                kb->c,
                                kb->accumulate};
-  choice from = {k->tile, k->tails, p->tail_nv, p->lane_tail, 0, 0};
+  choice from = {k->tile, k->tails, p->tail_nv, p->lane_tail, 0};
   unsigned n = UKERNEL_ARGS;
-  int64_t depth;
-  if (cy_is_const(kb->c, &depth) && depth <= UNROLLED)
-    from.depth = depth;
   if (k->skip) {
     from.flags |= CY_UK_SKIP;
     args[n++] = k->skip;
@@ -424,7 +420,7 @@ static panel panel_of(cy_cg *cg, const cy_core *k, V b, V q) {
 
 /* ---- tiles in place: sums go from registers through the epilogue ---- */
 
-enum { INLINE_DEPTH = 256 }; /* beyond, the epilogue does not matter */
+enum { INLINE_DEPTH = 256, UNROLLED = 32 }; /* beyond, the epilogue does not matter; a loop is as fast */
 
 /* The shape of panels: all but the last; the last one when it is not full. */
 typedef struct shape {
@@ -433,8 +429,8 @@ typedef struct shape {
 
 static bool inline_possible(const cy_core *k) {
   int64_t taps, c, n;
-  return k->row_bytes && cy_is_const(k->taps, &taps) && taps == 1 && cy_is_const(k->c, &c) && c <= INLINE_DEPTH && !k->epilogue->heavy &&
-         cy_is_const(k->n, &n) && cy_core_single(k);
+  return cy_is_const(k->taps, &taps) && cy_is_const(k->c, &c) && taps * c <= INLINE_DEPTH && (taps == 1 || !k->skip) &&
+         !k->epilogue->heavy && cy_is_const(k->n, &n) && cy_core_single(k);
 }
 
 /* Sums through the epilogue. */
@@ -445,7 +441,10 @@ static void emit_inline_epilogue(cy_cg *cg, const cy_core *k, const panel *p, sh
   k->index->index(k->index->ctx, cg, r, idx);
   V first = idx[last];
   for (unsigned i = 0; i < k->tile.mr; i++) {
-    idx[last] = cy_addc(cg, first, i);
+    if (k->row_bytes)
+      idx[last] = cy_addc(cg, first, i);
+    else
+      k->index->index(k->index->ctx, cg, cy_addc(cg, r, i), idx);
     for (unsigned j = 0; j < s.nv; j++) {
       unsigned lanes = j + 1 < s.nv ? cg->W : s.lanes;
       V acc = v[i * s.nv + j];
@@ -455,24 +454,50 @@ static void emit_inline_epilogue(cy_cg *cg, const cy_core *k, const panel *p, sh
   }
 }
 
+/* The steps of one tap. */
+static void emit_inline_steps(cy_cg *cg, const cy_core *k, const panel *p, unsigned nv, const V *row, V *v) {
+  int64_t depth = 0;
+  cy_is_const(k->c, &depth);
+  if (depth <= UNROLLED && !p->ahead)
+    emit_steps(cg, k->tile.mr, nv, row, depth, k->ldb, v);
+  else
+    emit_run(cg, k->tile.mr, nv, row, k->c, k->ldb, p->ahead ? p->ahead_step : NULL, v);
+}
+
+/* The taps of rows that lie where the table says. v: as for emit_run. */
+static void emit_inline_taps(cy_cg *cg, const cy_core *k, const panel *p, unsigned nv, V r, V *v) {
+  unsigned mr = k->tile.mr, carried = mr * nv + 1 + (p->ahead != NULL);
+  V row[16];
+  cy_loop taps;
+  v[carried] = cy_gep(cg, k->tab, cy_mulc(cg, r, 8));
+  cy_loop_begin(cg, &taps, cy_i64(cg, 0), k->taps, cy_i64(cg, 1), v, carried + 1);
+  for (unsigned i = 0; i < mr; i++) {
+    V entry = cy_load(cg, cg->i64, cy_gepc(cg, taps.v[carried], i * 8), 8);
+    row[i] = LLVMBuildIntToPtr(cg->b, LLVMBuildAdd(cg->b, k->base, entry, ""), cg->ptr, "");
+  }
+  memcpy(v, taps.v, carried * sizeof *v);
+  emit_inline_steps(cg, k, p, nv, row, v);
+  v[carried] = cy_gep(cg, taps.v[carried], k->tab_stride);
+  cy_loop_end(cg, &taps, v);
+  memcpy(v, taps.out, carried * sizeof *v);
+}
+
 /* MR rows from r on of one panel. */
 static void emit_inline_tile(cy_cg *cg, const cy_core *k, const panel *p, shape s, V r) {
   unsigned mr = k->tile.mr;
-  int64_t depth = 0;
   V v[CY_LOOP_MAX], row[16];
-  V a = cy_add(cg, k->base, cy_mulc(cg, r, k->row_bytes));
-  a = LLVMBuildIntToPtr(cg->b, a, cg->ptr, "");
-  for (unsigned i = 0; i < mr; i++)
-    row[i] = cy_gepc(cg, a, i * k->row_bytes);
   for (unsigned i = 0; i < mr * s.nv; i++)
     v[i] = LLVMConstNull(cg->vf);
   v[mr * s.nv] = p->b;
   v[mr * s.nv + 1] = p->ahead;
-  cy_is_const(k->c, &depth);
-  if (depth <= UNROLLED && !p->ahead)
-    emit_steps(cg, mr, s.nv, row, depth, k->ldb, v);
-  else
-    emit_run(cg, mr, s.nv, row, k->c, k->ldb, p->ahead ? p->ahead_step : NULL, v);
+  if (k->row_bytes) {
+    V a = LLVMBuildIntToPtr(cg->b, cy_add(cg, k->base, cy_mulc(cg, r, k->row_bytes)), cg->ptr, "");
+    for (unsigned i = 0; i < mr; i++)
+      row[i] = cy_gepc(cg, a, i * k->row_bytes);
+    emit_inline_steps(cg, k, p, s.nv, row, v);
+  } else {
+    emit_inline_taps(cg, k, p, s.nv, r, v);
+  }
   emit_inline_epilogue(cg, k, p, s, r, v);
 }
 
@@ -624,7 +649,7 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
 
 void cy_product_emit(cy_cg *cg, const cy_product *p) {
   V zero = cy_i64(cg, 0), MR = cy_i64(cg, p->tile.mr), a = LLVMBuildPtrToInt(cg->b, p->a, cg->i64, "");
-  choice from = {p->tile, p->tails, 0, NULL, 0, 0};
+  choice from = {p->tile, p->tails, 0, NULL, 0};
   cy_loop r;
   cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
   V args[UKERNEL_MOST_ARGS] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)),

@@ -27,8 +27,7 @@ enum {
   CY_UK_SKIP = 1, /* a tap whose entries all equal `skip` (the address of zeros) is not computed */
   CY_UK_AHEAD = 2 /* with every k, `ahead` is prefetched and moves on by ahead_step */
 };
-/* depth: klen when that is known and small (the argument is not used then), or 0. */
-V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags, int64_t depth);
+V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags);
 
 /* Where the epilogue's indices come from: fills idx[0 .. n_idx) for one row; the vector axis is added behind them. */
 typedef struct cy_rows {

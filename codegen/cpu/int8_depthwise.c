@@ -253,7 +253,7 @@ static void emit_output_row(cy_cg *cg, const frame *f, V y, int64_t channels) {
   cy_loop_end(cg, &c, NULL);
   place where = {f, cy_add(cg, f->y0, y), x.iv};
   cy_rows rows = {row_index, &where, (unsigned)p->w->n_spatial + 1};
-  cy_epilogue epilogue = {.emit = as_integers, .ctx = (void *)&p->w->epilogue};
+  cy_epilogue epilogue = {.emit = as_integers, .ctx = (void *)&p->w->epilogue, .wide = p->c >= 4 * (int64_t)cg->W ? 4 : 0};
   V count = cy_imin(cg, cy_i64(cg, TILE), cy_sub(cg, out, x.iv));
   cy_epilogue_tile(cg, &epilogue, &rows, f->buffer, cy_i64(cg, CHUNK * 4), count, cy_i64(cg, 0), cy_i64(cg, channels),
                    f->c0, (unsigned)(p->c % cg->W));

@@ -420,6 +420,18 @@ static int32_t match_body(cyrt_frame *frame) {
     if (found != cases[i].matches)
       CHECK_FAIL("'%s': expected %d, found %d", cases[i].text, cases[i].matches, found);
   }
+  /* (a*)*b: a loop around what may be empty ends */
+  static int32_t loops[] = {CYRT_RX_SPLIT, 1, 5, CYRT_RX_SPLIT, 2, 4, CYRT_RX_IN, 21, 1, CYRT_RX_JUMP, 1, 0, CYRT_RX_JUMP, 0, 0,
+                            CYRT_RX_IN, 24, 1, CYRT_RX_MATCH, 0, 0, 'a', 'a', 0, 'b', 'b', 0};
+  int32_t number;
+  uint8_t found = 2;
+  char many[2001];
+  memset(many, 'a', 2000);
+  many[1999] = 'b';
+  cyrt_text_add(frame, many, 2000, &number);
+  cyrt_tensor in[2] = {{&number, CYTO_STRING, 0, {0}}, {loops, CYTO_I32, 1, {CHECK_COUNT(loops)}}}, out = {&found, CYTO_BOOL, 0, {0}};
+  CHECK_INT_EQ(cyrt_op_string_match(frame, in, 2, &out, 1, NULL), CYTO_OK);
+  CHECK_INT_EQ(found, 1);
   return cyrt_output_alloc(frame, OUT_ANY, &zero, 1, sizeof(int32_t));
 }
 
