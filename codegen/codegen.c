@@ -137,9 +137,10 @@ static int check_output(cy_work *b) {
 static int check_values(cy_work *b) {
   if (b->machine->target == &cy_target_cpu || !cy_graph_needs_store(b->g))
     return 0;
-  cy_diag_add(b->diag, CY_ERROR, NULL,
-              "models with strings, sequences, maps or optional values cannot be compiled for target '%s'; compile for a CPU",
-              b->machine->target->name);
+  cy_diag_add(
+      b->diag, CY_ERROR, NULL,
+      "models with strings, sequences, maps or optional values cannot be compiled for target '%s'; compile for a CPU",
+      b->machine->target->name);
   return -1;
 }
 

@@ -185,7 +185,6 @@ cy_val cy_onnx_matmul(cy_importer *im, cy_val a, cy_val b, cy_dtype dtype); /* n
 cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_dim turn, bool interleaved); /* onnx_contrib.c */
 cy_val cy_onnx_split_heads(cy_importer *im, cy_val x, int64_t heads); /* onnx_attention.c: [b, s, h * d] -> [b, h, s, d] */
 cy_val cy_onnx_join_heads(cy_importer *im, cy_val x);                /* and back; 0 stays 0 */
-cy_val cy_onnx_integer_matmul(cy_importer *im, cy_val a, cy_val b, cy_val za, cy_val zb); /* onnx_quant.c: -> i32 */
 cy_val cy_onnx_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_dtype dtype); /* onnx_nn.c */
 /* .. of integers; zero points as conv's in ops.def, 0 where there are none. */
 cy_val cy_onnx_conv_zeros(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_val x_zero, cy_val w_zero,

@@ -220,16 +220,6 @@ IMPORT(ms_attention) {
   return attend_packed(im, n, n->in[2] ? ADD(all, n->in[2]) : all, n->in[4], n->in[3], n->in[5]);
 }
 
-/* input, weights, bias, scale of the input, scales of the weights (one, or one a column), mask, zero points, past */
-IMPORT(qattention) {
-  if (cy_onnx_type(im, n->in[1])->rank != 2 || cy_onnx_int(im, n, "past_present_share_buffer", 0))
-    return cy_build_error(im->g, NULL, "expected weights [hidden, 3 * hidden], and no shared past buffer");
-  cy_val all = cy_onnx_integer_matmul(im, X, n->in[1], n->in[6], n->in[7]);
-  cy_val ratio = MUL(cy_build_reshape(im->g, n->in[3], NULL, 0), n->in[4]);
-  all = all && ratio ? ADD(MUL(CAST(all, cy_onnx_type(im, ratio)->dtype), ratio), n->in[2]) : 0;
-  return attend_packed(im, n, all, n->in[8], n->in[5], 0);
-}
-
 /* One of the tensors packed as [b, s, heads, parts, d]. */
 static cy_val packed(cy_importer *im, cy_val x, int64_t part) {
   static const int64_t perm[4] = {0, 2, 1, 3};

@@ -194,10 +194,10 @@ typedef struct loop_plan {
   cy_block block;
   cy_val *params, *results;
   uint32_t syms_before;
-  cy_type *types; /* of the carried parameters */
+  cy_type *types;       /* of the carried parameters */
   cy_content *contents; /* [carried] 0: as the initial value has it */
-  bool *boxed;    /* [carried] enters as an optional, leaves the body as its value */
-  bool *varying;  /* [carried * CY_MAX_RANK] */
+  bool *boxed;          /* [carried] enters as an optional, leaves the body as its value */
+  bool *varying;        /* [carried * CY_MAX_RANK] */
 } loop_plan;
 
 /* The iteration as a symbol with its bounds: slices from i to i + 1 have one element then. */
@@ -317,7 +317,8 @@ static bool output_types(cy_importer *im, const loop_plan *p, new_syms *syms, cy
     bool scan = k >= p->ncarried;
     cy_type t = *cy_onnx_type(im, p->results[1 + k]), *out = &types[k];
     if (scan && t.content)
-      return cy_build_error(im->g, NULL, "scan output %u is %s, expected a tensor", k - p->ncarried, cy_type_text(im->g, &t));
+      return cy_build_error(im->g, NULL, "scan output %u is %s, expected a tensor", k - p->ncarried,
+                            cy_type_text(im->g, &t));
     if (!scan && t.content)
       t.content = p->types[k].content;
     if (t.rank + scan > CY_MAX_RANK)
@@ -553,7 +554,8 @@ static bool fill_map(cy_importer *im, const loop_plan *p, const cy_val *params, 
   for (uint32_t k = 0; k < p->ncarried; k++) {
     const cy_type *element = cy_onnx_type(im, results[1 + k]);
     cy_content content = cy_onnx_holding(im, CY_CONTENT_SEQUENCE, element), both;
-    cy_type t = cy_type_ref(cy_content_join(im->g, cy_onnx_type(im, params[2 + k])->content, content, &both) ? both : content);
+    cy_type t =
+        cy_type_ref(cy_content_join(im->g, cy_onnx_type(im, params[2 + k])->content, content, &both) ? both : content);
     cy_val in2[2] = {params[2 + k], results[1 + k]};
     if (!(results[1 + k] = cy_build(im->g, CY_OP_seq_insert, in2, 2, NULL, 0, &t, 1)))
       return false;
@@ -562,7 +564,8 @@ static bool fill_map(cy_importer *im, const loop_plan *p, const cy_val *params, 
 }
 
 /* A body for every element, where their number is known. */
-static bool map_known(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *body, uint32_t count, cy_val *initial) {
+static bool map_known(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *body, uint32_t count,
+                      cy_val *initial) {
   cy_val *made = CY_NEW_ARRAY(im->arena, cy_val, (size_t)n->nout * count + 1);
   cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, n->nin + 1), *results = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
   for (uint32_t i = 0; i < count; i++) {
@@ -574,8 +577,9 @@ static bool map_known(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphP
       made[(size_t)k * count + i] = results[k];
   }
   for (uint32_t k = 0; k < n->nout; k++)
-    if (!cy_importer_set(im, n, k, cy_onnx_make_sequence(im, made + (size_t)k * count, count,
-                                                        cy_onnx_type(im, initial[k])->content)))
+    if (!cy_importer_set(
+            im, n, k,
+            cy_onnx_make_sequence(im, made + (size_t)k * count, count, cy_onnx_type(im, initial[k])->content)))
       return false;
   return true;
 }
@@ -587,13 +591,16 @@ IMPORT(sequence_map) {
   if (!body)
     return false;
   if (body->n_input != n->nin || body->n_output != n->nout || !cy_onnx_type(im, X)->content)
-    return cy_build_error(im->g, "attribute 'body'", "expected %u inputs and %u outputs, found %zu and %zu; input 0 is a sequence",
-                          n->nin, n->nout, body->n_input, body->n_output);
+    return cy_build_error(im->g, "attribute 'body'",
+                          "expected %u inputs and %u outputs, found %zu and %zu; input 0 is a sequence", n->nin,
+                          n->nout, body->n_input, body->n_output);
   for (uint32_t k = 0; k < n->nout; k++) {
     const Onnx__TypeProto *t = body->output[k]->type;
-    int32_t dtype = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type ? t->tensor_type->elem_type : 0;
+    int32_t dtype =
+        t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type ? t->tensor_type->elem_type : 0;
     if (dtype <= 0 || dtype >= CY_REF)
-      return cy_build_error(im->g, "attribute 'body'", "output %u of the body does not declare a tensor's element type", k);
+      return cy_build_error(im->g, "attribute 'body'", "output %u of the body does not declare a tensor's element type",
+                            k);
     initial[k] = cy_onnx_make_sequence(im, NULL, 0, cy_onnx_empty_sequence(im, (cy_dtype)dtype));
   }
   if (cy_onnx_known_sequence(im, X, &count))

@@ -194,7 +194,7 @@ static cy_val left_parameter(cy_importer *im, cy_val v) {
   return v && cy_onnx_type(im, v)->rank == 1 ? cy_build_unsqueeze(im->g, v, 1) : v;
 }
 
-cy_val cy_onnx_integer_matmul(cy_importer *im, cy_val a, cy_val b, cy_val za, cy_val zb) {
+static cy_val integer_matmul(cy_importer *im, cy_val a, cy_val b, cy_val za, cy_val zb) {
   if (cy_onnx_type(im, a)->rank < 2 || cy_onnx_type(im, b)->rank < 2) {
     a = is_zero(im, za) ? a : SUB(CAST(a, CY_I32), CAST(per_tensor(im, za), CY_I32));
     b = is_zero(im, zb) ? b : SUB(CAST(b, CY_I32), CAST(per_tensor(im, zb), CY_I32));
@@ -219,7 +219,7 @@ cy_val cy_onnx_integer_matmul(cy_importer *im, cy_val a, cy_val b, cy_val za, cy
   return y;
 }
 
-IMPORT(matmul_integer) { return SET(cy_onnx_integer_matmul(im, X, n->in[1], n->in[2], n->in[3])); }
+IMPORT(matmul_integer) { return SET(integer_matmul(im, X, n->in[1], n->in[2], n->in[3])); }
 
 static cy_val with_bias(cy_importer *im, cy_val y, cy_val bias) { return y && bias ? ADD(y, bias) : y; }
 
@@ -227,7 +227,7 @@ static cy_val as_f32(cy_importer *im, cy_val v) { return v ? CAST(v, CY_F32) : 0
 
 /* A, B, their scales, their zero points, bias. */
 IMPORT(matmul_integer_to_float) {
-  cy_val acc = cy_onnx_integer_matmul(im, X, n->in[1], n->in[4], n->in[5]);
+  cy_val acc = integer_matmul(im, X, n->in[1], n->in[4], n->in[5]);
   if (!check_scale(im, n->in[2]) || !check_scale(im, n->in[3]))
     return false;
   cy_val scale = MUL(left_parameter(im, n->in[2]), per_tensor(im, n->in[3]));
@@ -239,7 +239,7 @@ IMPORT(dynamic_quantize_matmul) {
   cy_val scale, zero, a = quantize_dynamically(im, X, &scale, &zero);
   if (!a || !check_scale(im, n->in[2]))
     return false;
-  cy_val acc = cy_onnx_integer_matmul(im, a, n->in[1], zero, n->in[3]);
+  cy_val acc = integer_matmul(im, a, n->in[1], zero, n->in[3]);
   scale = MUL(scale, per_tensor(im, n->in[2]));
   return SET(with_bias(im, acc && scale ? MUL(as_f32(im, acc), scale) : 0, n->in[4]));
 }
@@ -255,7 +255,7 @@ static cy_val requantize(cy_importer *im, cy_val acc, cy_val ratio, cy_val zp) {
 IMPORT(qlinear_matmul) {
   if (!check_scale(im, n->in[1]) || !check_scale(im, n->in[4]) || !check_scale(im, n->in[6]))
     return false;
-  cy_val acc = cy_onnx_integer_matmul(im, X, n->in[3], n->in[2], n->in[5]);
+  cy_val acc = integer_matmul(im, X, n->in[3], n->in[2], n->in[5]);
   cy_val ratio = DIV(MUL(as_f32(im, left_parameter(im, n->in[1])), as_f32(im, per_tensor(im, n->in[4]))),
                      as_f32(im, per_tensor(im, n->in[6])));
   return SET(requantize(im, acc, ratio, n->in[7]));

@@ -284,10 +284,33 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
   return 0;
 }
 
+/* --weights=int8|int4[,block=N][,asymmetric] */
+static int parse_weights(session *s, cy_weight_options *out) {
+  const char *p = s->o->weights;
+  *out = (cy_weight_options){.block = 32};
+  for (size_t len; p && *p; p += len + (p[len] == ',')) {
+    char item[32], *end = item;
+    len = strcspn(p, ",");
+    snprintf(item, sizeof item, "%.*s", (int)len, p);
+    if (!strncmp(item, "block=", 6))
+      out->block = (int)strtol(item + 6, &end, 10);
+    if (!strcmp(item, "int8") || !strcmp(item, "int4"))
+      out->bits = item[3] - '0';
+    else if (!strcmp(item, "asymmetric"))
+      out->asymmetric = true;
+    else if (end == item || *end || out->block < 0)
+      return bad_option(s, "option '--weights' expects int8 or int4, block=N and asymmetric, found '%s'", item);
+  }
+  if (s->o->weights && !out->bits)
+    return bad_option(s, "option '--weights' expects int8 or int4, found '%s'", s->o->weights);
+  return s->o->weights && !s->o->opt_level ? bad_option(s, "option '--weights' needs -O1 or more%s", "") : 0;
+}
+
 static int compile(session *s) {
   const cytoc_options *o = s->o;
   cy_quant_mode mode;
-  if (check_emit(s) || check_int8(s, &mode))
+  cy_weight_options weights;
+  if (check_emit(s) || check_int8(s, &mode) || parse_weights(s, &weights))
     return -1;
   cy_machine *machine = cy_machine_open(o->target, s->diag);
   if (!machine)
@@ -314,6 +337,7 @@ static int compile(session *s) {
                             .dump_dir = o->dump_dir,
                             .half_factors = cy_machine_half_factors(machine),
                             .plain_attention = o->attention ? !strcmp(o->attention, "plain") : !cy_machine_attends(machine),
+                            .weights = &weights,
                             .quant = o->int8 ? &quant : NULL,
                             .verify = o->verify};
   cytoc_report_stage(&s->report, "passes");
