@@ -47,6 +47,10 @@ def dumps(folder):
     return None if len(numbered) >= 5 else 'only these dumps: %s' % ' '.join(names)
 
 
+def objects(folder):
+    return None if {'m.host.o', 'm.weights.o'} <= set(os.listdir(folder)) else 'only %s' % ' '.join(sorted(os.listdir(folder)))
+
+
 # name, arguments (%s: the folder of outputs), exit code, expressions, files (None: any), check
 ROWS = [
     ('help', ['--help'], 0, ['usage: cytoc', '--target', '--stats'], [], None),
@@ -57,6 +61,7 @@ ROWS = [
     ('h', [MODEL, '-o', '%s/m.h'], 0, [], ['m.h'], None),
     ('level 0', [MODEL, '-O0', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
     ('name', [MODEL, '--name', 'other', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], has('m.h', 'other_run')),
+    ('save temps', [MODEL, '-o', '%s/m.so', '--save-temps=%s'], 0, [], None, objects),
     ('emit graph', [MODEL, '--emit=graph'], 0, ['graph ', 'conv', 'softmax'], [], None),
     ('emit loops', [MODEL, '--emit=loops'], 0, ['kernel '], [], None),
     ('emit many', [MODEL, '--emit=graph,loops,ll,asm,h', '-o', '%s/m.so'], 0, [],
