@@ -237,7 +237,7 @@ static cytoc_quantise calibration(session *s) {
                           .diag = s->diag,
                           .samples = o->calibrate,
                           .disable = o->disable,
-                          .method = range_method_of(o->calibration ? o->calibration : "minmax"),
+                          .method = range_method_of(o->calibration ? o->calibration : "mse"),
                           .max_error = o->int8_max_error ? percent(o->int8_max_error) : 0,
                           .opt_level = o->opt_level,
                           .jobs = o->jobs};
