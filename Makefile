@@ -72,8 +72,9 @@ SRC_runtime := $(wildcard runtime/*.c)
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
 TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
 SRC_cudart := tests/cuda/model_test.c
+SRC_device := tests/cuda/device_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
-  $(filter-out $(SRC_cudart),$(wildcard tests/cuda/*_test.c))
+  $(filter-out $(SRC_cudart) $(SRC_device),$(wildcard tests/cuda/*_test.c))
 SRC_rttest := $(wildcard tests/rt/test_*.c)
 SRC_rthelp := $(filter-out $(SRC_rttest),$(wildcard tests/rt/*.c))
 
@@ -100,14 +101,13 @@ COMPILER_LIB := $O/libcytoc_compiler.a
 RUNTIME_LIB := $O/libcyto.a
 TOOLS_LIB := $(if $(SRC_tools),$O/libcyto_tools.a)
 PB_OBJ := $O/obj/gen/onnx.pb-c.o
-UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart)))
+UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart) $(SRC_device)))
 NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/node_run.c))
 BINARIES := $(TOOLS:%=$O/%)
 
 # ---- goals ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help setup demo check check-unit check-golden check-cli check-quantise check-onnx check-models check-zoo check-bad check-cuda \
-  check-examples check-fuzz golden fuzz bench install clean tests
+.PHONY: all help setup demo check golden fuzz bench install clean tests
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
@@ -122,7 +122,7 @@ help:
 	  'make              build cytoc, cyto-run, cyto-bench and libcyto.a into build/' \
 	  'make demo         install what is missing, build, compile and run examples/digits' \
 	  'make check        install what is missing, build, run every test; SAN=1, SAN=thread, DEBUG=1: other variants' \
-	  'make check-X      one suite: unit golden cli quantise onnx models zoo bad examples fuzz cuda' \
+	  'make check-X      one suite: unit golden cli quantise onnx models zoo bad examples fuzz random cuda' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
 	  'make bench        cyto-bench on the example and, where present, the shared networks' \
@@ -143,7 +143,8 @@ else
 tests: all $(UNIT_TESTS) $(NODE_RUN) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
 endif
 
-SUITES := unit golden cli quantise onnx models zoo bad examples fuzz cuda
+SUITES := unit golden cli quantise attention onnx models zoo bad examples fuzz random
+.PHONY: $(SUITES:%=check-%) check-cuda
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
 
 check: tests
@@ -151,6 +152,12 @@ check: tests
 
 $(SUITES:%=check-%): check-%: tests
 	$Q $(RUN_SUITES) $*
+
+# What needs no GPU, and on a device what there is of one: DEVICE=1 has node tests and networks run there, too.
+check-cuda: tests
+	$Q $(RUN_SUITES) cuda cuda-nodes cuda-networks
+	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/nodes.py --build $O --device --every 1)
+	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/networks.py --build $O --device)
 
 golden: tests
 	$Q $(RUN_SUITES) --update
@@ -196,6 +203,11 @@ $(call ctest_bin,$(SRC_ctest)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB)
 $(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_rthelp)) $(RUNTIME_LIB) $(RT_LINKED)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -o $@ $^ $(RUNTIME_LIBS)
+
+# Runs on machines with a GPU and nothing else: LLVM is linked only if it is needed.
+$(call ctest_bin,$(SRC_device)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB) $(RUNTIME_LIB)
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -o $@ $^ $(COMPILER_LIBS) $(RUNTIME_LIBS)
 
 # The CUDA runtime's test: whole models, with mocks of NVIDIA's libraries under their names.
 CUDA_MOCKS := $O/tests/cuda/mock/libcuda.so.1 $O/tests/cuda/mock/lib64/libnvrtc.so.13

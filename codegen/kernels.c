@@ -138,7 +138,7 @@ static void add_defaults(cy_work *b) {
   for (uint32_t i = 0; i < n; i++) {
     const cy_value *v = cy_value_of(b->g, ports[i].value);
     if (v->data.bytes)
-      cy_program_add_constant(b->p, ports[i].value, v->data.size, "", NULL, NULL);
+      cy_program_add_constant(b->p, ports[i].value, v->data.size, "", NULL, NULL, 1);
   }
 }
 

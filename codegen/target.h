@@ -66,7 +66,7 @@ typedef struct cy_kernel_plan {
 static inline uint32_t cy_plan_first_dim(const cy_kernel_plan *plan) { return cy_kernel_args(plan->kernel, NULL); }
 
 /* CUDA prints CUDA C for LL and PTX for ASM. */
-typedef enum cy_code_kind { CY_CODE_OBJECT, CY_CODE_ASM, CY_CODE_LL } cy_code_kind;
+typedef enum cy_code_kind { CY_CODE_OBJECT, CY_CODE_ASM, CY_CODE_LL, CY_CODE_CUBIN } cy_code_kind;
 
 struct cy_host_device; /* host_int.h */
 

@@ -38,13 +38,18 @@ void cy_weights_layout(cy_work *b) {
 
 /* ---- writing ---- */
 
+typedef struct piece {
+  uint32_t constant, number;
+} piece;
+
 typedef struct job {
   const cy_work *b;
   uint8_t *out;
-  uint32_t next; /* atomic */
+  piece *pieces;
+  uint32_t n, next; /* next: atomic */
 } job;
 
-/* Unmaps whole pages that are finished; the file keeps them. Else a compile would need the library's size in memory. */
+/* Unmaps whole pages; the file keeps them. Else a compile would need the library's size in memory. */
 static void release_pages(uint8_t *from, uint64_t bytes) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = ((uintptr_t)from + page - 1) / page * page,
             end = ((uintptr_t)from + bytes) / page * page;
@@ -52,25 +57,45 @@ static void release_pages(uint8_t *from, uint64_t bytes) {
     madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
+static void copy_bytes(uint8_t *to, const void *from, uint64_t bytes) {
+  const uint64_t chunk = 8 << 20;
+  for (uint64_t at = 0; at < bytes; at += chunk) {
+    uint64_t n = bytes - at < chunk ? bytes - at : chunk;
+    memcpy(to + at, (const uint8_t *)from + at, n);
+    release_pages(to, at + n);
+  }
+}
+
 static void *work(void *arg) {
   job *j = arg;
   cy_program *p = j->b->p;
-  for (uint32_t i; (i = __atomic_fetch_add(&j->next, 1, __ATOMIC_RELAXED)) < p->nconstants;) {
-    const cy_constant *c = &p->constants[i];
-    if (!j->b->constant_used[i])
-      continue;
+  for (uint32_t i; (i = __atomic_fetch_add(&j->next, 1, __ATOMIC_RELAXED)) < j->n;) {
+    const cy_constant *c = &p->constants[j->pieces[i].constant];
     const cy_data *data = &cy_value_of(j->b->g, c->value)->data;
     if (c->write)
-      c->write(j->b->g, c->value, c->form, j->out + c->offset);
+      c->write(j->b->g, c->value, c->form, j->pieces[i].number, j->out + c->offset);
     else
-      memcpy(j->out + c->offset, data->bytes, c->size < data->size ? c->size : data->size);
+      copy_bytes(j->out + c->offset, data->bytes, c->size < data->size ? c->size : data->size);
     release_pages(j->out + c->offset, c->size);
   }
   return NULL;
 }
 
+static job job_of(const cy_work *b, uint8_t *out) {
+  job j = {.b = b, .out = out};
+  for (uint32_t i = 0; i < b->p->nconstants; i++)
+    j.n += b->constant_used[i] ? b->p->constants[i].pieces : 0;
+  j.pieces = malloc((j.n + 1) * sizeof *j.pieces);
+  if (!j.pieces)
+    abort();
+  for (uint32_t i = 0, n = 0; i < b->p->nconstants; i++)
+    for (uint32_t k = 0; b->constant_used[i] && k < b->p->constants[i].pieces; k++)
+      j.pieces[n++] = (piece){i, k};
+  return j;
+}
+
 static void write_all(cy_work *b, uint8_t *out, int threads) {
-  job j = {b, out, 0};
+  job j = job_of(b, out);
   pthread_t t[16];
   int started = 0;
   for (int n = (threads < 16 ? threads : 16) - 1; started < n && b->p->weights_bytes > 1 << 20; started++)
@@ -79,6 +104,7 @@ static void write_all(cy_work *b, uint8_t *out, int threads) {
   work(&j);
   for (int i = 0; i < started; i++)
     pthread_join(t[i], NULL);
+  free(j.pieces);
 }
 
 /* Creates a file of `bytes` with its space reserved, mapped for writing; NULL after a diagnostic. */

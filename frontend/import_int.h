@@ -69,6 +69,7 @@ typedef struct cy_importer {
   uint32_t nfixed;
   cy_external_file *externals;
   uint64_t expanded, skipped; /* nodes: imported; left out because a node before them failed */
+  uint32_t malformed;         /* errors that no values of the inputs could excuse: dangling names, wrong attributes */
 } cy_importer;
 
 typedef struct cy_onnx_row cy_onnx_row;
@@ -181,6 +182,9 @@ cy_val cy_onnx_normalize(cy_importer *im, cy_val x, const int64_t *axes, uint32_
 cy_val cy_onnx_move_axis(cy_importer *im, cy_val x, int from, int to);
 cy_val cy_onnx_fill(cy_importer *im, cy_val scalar, const cy_dim *dims, int rank);
 cy_val cy_onnx_matmul(cy_importer *im, cy_val a, cy_val b, cy_dtype dtype); /* numpy.matmul, 1-D operands too */
+cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_dim turn, bool interleaved); /* onnx_contrib.c */
+cy_val cy_onnx_split_heads(cy_importer *im, cy_val x, int64_t heads); /* onnx_attention.c: [b, s, h * d] -> [b, h, s, d] */
+cy_val cy_onnx_join_heads(cy_importer *im, cy_val x);                /* and back; 0 stays 0 */
 cy_val cy_onnx_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_dtype dtype); /* onnx_nn.c */
 /* .. of integers; zero points as conv's in ops.def, 0 where there are none. */
 cy_val cy_onnx_conv_zeros(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_val x_zero, cy_val w_zero,
@@ -224,6 +228,9 @@ const cy_dim *cy_onnx_pads_run_time(cy_importer *im, const cy_onnx_node *n, uint
 cy_val cy_onnx_reshape_run_time(cy_importer *im, cy_val x, cy_val shape, int rank, bool allow_zero);
 static inline const cy_type *cy_onnx_type(const cy_importer *im, cy_val v) { return &cy_value_of(im->g, v)->type; }
 
+/* An error that a branch of an If is not forgiven, see onnx_control.c. */
+#define MALFORMED(im, ...) ((im)->malformed++, cy_build_error((im)->g, __VA_ARGS__))
+
 /* The vocabulary of compositions; `im` is the importer at hand. */
 #define UNARY(op, x) cy_build_unary(im->g, CY_OP_##op, (x))
 #define BINARY(op, a, b) cy_build_binary(im->g, CY_OP_##op, (a), (b))
@@ -255,6 +262,8 @@ enum {
 enum { Q_SIGMOID, Q_LEAKY_RELU, Q_SOFTMAX, Q_AVERAGE_POOL, Q_GLOBAL_AVERAGE_POOL, Q_REDUCE_MEAN };
 
 enum { WINDOW_HANN, WINDOW_HAMMING, WINDOW_BLACKMAN };
+enum { RANDOM_UNIFORM, RANDOM_NORMAL };
+enum { OPTIMIZER_ADAGRAD, OPTIMIZER_ADAM, OPTIMIZER_MOMENTUM };
 
 #define ONNX_OP(domain, op, since, need, fn, arg) IMPORT(fn);
 #include "frontend/onnx_ops.def"

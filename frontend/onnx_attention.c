@@ -49,8 +49,7 @@ static cy_val attend(cy_importer *im, attention *a) {
   return cy_build_attention(im->g, op);
 }
 
-/* [b, s, h * d] -> [b, h, s, d] */
-static cy_val split_heads(cy_importer *im, cy_val x, int64_t heads) {
+cy_val cy_onnx_split_heads(cy_importer *im, cy_val x, int64_t heads) {
   if (!x)
     return 0;
   static const int64_t perm[4] = {0, 2, 1, 3};
@@ -59,7 +58,7 @@ static cy_val split_heads(cy_importer *im, cy_val x, int64_t heads) {
   return cy_build_transpose(im->g, cy_build_reshape(im->g, x, d, 4), perm);
 }
 
-static cy_val join_heads(cy_importer *im, cy_val x) {
+cy_val cy_onnx_join_heads(cy_importer *im, cy_val x) {
   if (!x)
     return 0;
   static const int64_t perm[4] = {0, 2, 1, 3};
@@ -104,9 +103,9 @@ IMPORT(attention) {
                           "expected Q, K and V of rank 4, or of rank 3 with q_num_heads and kv_num_heads, found %s",
                           cy_type_text(im->g, cy_onnx_type(im, X)));
   if (rank == 3) {
-    a.op.q = split_heads(im, a.op.q, hq);
-    a.op.k = split_heads(im, a.op.k, hkv);
-    a.op.v = split_heads(im, a.op.v, hkv);
+    a.op.q = cy_onnx_split_heads(im, a.op.q, hq);
+    a.op.k = cy_onnx_split_heads(im, a.op.k, hkv);
+    a.op.v = cy_onnx_split_heads(im, a.op.v, hkv);
   }
   if (!a.op.q || !a.op.k || !a.op.v)
     return false;
@@ -131,7 +130,7 @@ IMPORT(attention) {
   cy_importer_set(im, n, 1, a.op.k);
   cy_importer_set(im, n, 2, a.op.v);
   return set_scores(im, n, &a, cy_onnx_int(im, n, "qk_matmul_output_mode", 0)) &&
-         SET(rank == 3 ? join_heads(im, y) : y);
+         SET(rank == 3 ? cy_onnx_join_heads(im, y) : y);
 }
 
 /* ---- com.microsoft
@@ -182,38 +181,43 @@ static cy_val past_half(cy_importer *im, cy_val past, int64_t k) {
   return v ? cy_build_squeeze(im->g, v, 0) : 0;
 }
 
-IMPORT(ms_attention) {
-  attention a = {.extra = n->in[5], .op.causal = cy_onnx_int(im, n, "unidirectional", 0) != 0};
+/* `all` is [b, s, columns]: q, k and v side by side. past, mask and extra: inputs, 0 where absent. */
+static bool attend_packed(cy_importer *im, const cy_onnx_node *n, cy_val all, cy_val past, cy_val mask, cy_val extra) {
+  attention a = {.extra = extra, .op.causal = cy_onnx_int(im, n, "unidirectional", 0) != 0};
   int64_t heads = cy_onnx_int(im, n, "num_heads", 0);
   uint32_t count;
   const int64_t *sizes = cy_onnx_ints(im, n, "qkv_hidden_sizes", &count);
-  if (cy_onnx_type(im, X)->rank != 3 || cy_onnx_type(im, n->in[1])->rank != 2 || heads < 1 || (sizes && count != 3))
-    return cy_build_error(im->g, NULL,
-                          "expected an input [batch, sequence, hidden], weights [hidden, 3 * hidden] and num_heads");
-  if (cy_onnx_int(im, n, "do_rotary", 0) || n->in[6])
-    return cy_build_error(im->g, NULL,
-                          "rotary embedding and a shared past buffer are not supported inside this operator");
-  cy_val all = cy_onnx_matmul(im, X, n->in[1], cy_onnx_type(im, X)->dtype), part[3];
-  all = n->in[2] ? ADD(all, n->in[2]) : all;
-  cy_dim third = cy_dim_div(im->g, dim_of(im, n->in[1], 1), num(im, 3)), at = num(im, 0);
+  if (!all || heads < 1 || (sizes && count != 3) || cy_onnx_type(im, all)->rank != 3)
+    return all && cy_build_error(im->g, NULL, "expected an input [batch, sequence, hidden], num_heads, three hidden sizes");
+  if (cy_onnx_int(im, n, "do_rotary", 0))
+    return cy_build_error(im->g, NULL, "rotary embedding is not supported inside this operator");
+  cy_dim third = cy_dim_div(im->g, dim_of(im, all, 2), num(im, 3)), at = num(im, 0);
+  cy_val part[3];
   for (int i = 0; i < 3; i++) {
     cy_dim size = sizes ? num(im, sizes[i]) : third;
-    part[i] = split_heads(im, columns(im, all, at, size), heads);
+    part[i] = cy_onnx_split_heads(im, columns(im, all, at, size), heads);
     at = cy_dim_add(im->g, at, size);
   }
   a.op.q = part[0];
-  if (!part[0] || !part[1] || !part[2] || !ms_scale(im, n, &a) || !ms_mask(im, n, n->in[3], &a))
+  if (!part[0] || !part[1] || !part[2] || !ms_scale(im, n, &a) || !ms_mask(im, n, mask, &a))
     return false;
-  if (n->in[4])
-    a.op.past = dim_of(im, n->in[4], 3);
-  a.op.k = append(im, past_half(im, n->in[4], 0), part[1]);
-  a.op.v = append(im, past_half(im, n->in[4], 1), part[2]);
+  if (past)
+    a.op.past = dim_of(im, past, 3);
+  a.op.k = append(im, past_half(im, past, 0), part[1]);
+  a.op.v = append(im, past_half(im, past, 1), part[2]);
   if (cy_onnx_wants(n, 1)) {
     cy_val both[2] = {a.op.k ? cy_build_unsqueeze(im->g, a.op.k, 0) : 0, a.op.v ? cy_build_unsqueeze(im->g, a.op.v, 0) : 0};
     if (!both[0] || !both[1] || !cy_importer_set(im, n, 1, cy_build_concat(im->g, both, 2, 0)))
       return false;
   }
-  return SET(join_heads(im, attend(im, &a)));
+  return SET(cy_onnx_join_heads(im, attend(im, &a)));
+}
+
+IMPORT(ms_attention) {
+  if (cy_onnx_type(im, n->in[1])->rank != 2 || n->in[6])
+    return cy_build_error(im->g, NULL, "expected weights [hidden, 3 * hidden], and no shared past buffer");
+  cy_val all = cy_onnx_matmul(im, X, n->in[1], cy_onnx_type(im, X)->dtype);
+  return attend_packed(im, n, n->in[2] ? ADD(all, n->in[2]) : all, n->in[4], n->in[3], n->in[5]);
 }
 
 /* One of the tensors packed as [b, s, heads, parts, d]. */
@@ -228,7 +232,7 @@ static cy_val operand(cy_importer *im, cy_val x, cy_val bias, cy_dim from, int64
   if (!x || cy_onnx_type(im, x)->rank == 4)
     return x;
   cy_val b = bias ? columns(im, bias, from, dim_of(im, x, 2)) : 0;
-  return split_heads(im, b ? ADD(x, b) : x, heads);
+  return cy_onnx_split_heads(im, b ? ADD(x, b) : x, heads);
 }
 
 IMPORT(multi_head_attention) {
@@ -264,7 +268,7 @@ IMPORT(multi_head_attention) {
     return false;
   cy_importer_set(im, n, 1, a.op.k);
   cy_importer_set(im, n, 2, a.op.v);
-  return SET(join_heads(im, attend(im, &a)));
+  return SET(cy_onnx_join_heads(im, attend(im, &a)));
 }
 
 /* ---- FlexAttention (ai.onnx.preview): subgraphs change the scores and the probabilities ---- */

@@ -169,6 +169,20 @@ static cy_val rotate(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_d
   return cy_build_reshape(im->g, cy_build_concat(im->g, v, 2, t.rank), t.dim, t.rank);
 }
 
+/* x [b, s, heads, size], of which the first `turn` are turned; cosine and sine [b, s, turn / 2], b may be 1. */
+cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_dim turn, bool interleaved) {
+  if (!x || !cosine || !sine)
+    return 0;
+  cy_val c = cy_build_unsqueeze(im->g, cosine, 2), s = cy_build_unsqueeze(im->g, sine, 2);
+  cy_dim rest = cy_dim_sub(im->g, cy_onnx_type(im, x)->dim[3], turn);
+  cy_val head = c && s ? cy_build_slice_axis(im->g, x, 3, cy_dim_const(im->g, 0), turn) : 0;
+  cy_val y = head ? rotate(im, head, c, s, cy_dim_div(im->g, turn, cy_dim_const(im->g, 2)), interleaved) : 0;
+  if (!y || cy_dim_is(im->g, rest, 0))
+    return y;
+  cy_val both[2] = {y, cy_build_slice_axis(im->g, x, 3, turn, rest)};
+  return both[1] ? cy_build_concat(im->g, both, 2, 3) : 0;
+}
+
 /* ai.onnx: X, cos, sin, positions; com.microsoft (argument 1): X, positions, cos, sin. X is [b, heads, s, d] or [b, s,
  * heads * d]. */
 IMPORT(rotary_embedding) {
@@ -202,17 +216,12 @@ IMPORT(rotary_embedding) {
                      : ADD(cy_build_iota(im->g, CY_I64, &tx.dim[1], 1, 0), cy_build_reshape(im->g, at, NULL, 0));
       cs[i] = cy_build_gather(im->g, cs[i], p, 0);
     }
-    if (!cs[i] || !(cs[i] = cy_build_unsqueeze(im->g, cs[i], cy_onnx_type(im, cs[i])->rank - 1)))
+    if (cs[i] && cy_onnx_type(im, cs[i])->rank == 2) /* the same for every sequence */
+      cs[i] = cy_build_unsqueeze(im->g, cs[i], 0);
+    if (!cs[i])
       return false;
   }
-  cy_dim turn = dims ? cy_dim_const(im->g, dims) : tx.dim[3], rest = cy_dim_sub(im->g, tx.dim[3], turn);
-  cy_val head = cy_build_slice_axis(im->g, x, 3, cy_dim_const(im->g, 0), turn);
-  cy_val y = head ? rotate(im, head, cs[0], cs[1], cy_dim_div(im->g, turn, cy_dim_const(im->g, 2)),
-                           cy_onnx_int(im, n, "interleaved", 0) != 0)
-                  : 0;
-  if (y && !cy_dim_is(im->g, rest, 0)) {
-    cy_val both[2] = {y, cy_build_slice_axis(im->g, x, 3, turn, rest)};
-    y = both[1] ? cy_build_concat(im->g, both, 2, 3) : 0;
-  }
+  cy_dim turn = dims ? cy_dim_const(im->g, dims) : tx.dim[3];
+  cy_val y = cy_onnx_rotary(im, x, cs[0], cs[1], turn, cy_onnx_int(im, n, "interleaved", 0) != 0);
   return SET(t.rank == 3 ? cy_build_reshape(im->g, y, t.dim, 3) : cy_onnx_move_axis(im, y, 1, 2));
 }

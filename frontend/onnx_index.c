@@ -281,8 +281,16 @@ IMPORT(compress) {
   return at && SET(cy_build_gather(im->g, x, cy_build_reshape(im->g, at, &cy_onnx_type(im, at)->dim[1], 1), axis));
 }
 
+/* Strings are sorted as their ranks; the result is taken from them by its indices. */
+static cy_val unique_strings(cy_importer *im, cy_val x, cy_val indices, bool by_axis, int axis) {
+  cy_dim all = cy_type_elems(im->g, cy_onnx_type(im, x));
+  return cy_build_gather(im->g, by_axis ? x : cy_build_reshape(im->g, x, &all, 1), indices, axis);
+}
+
 IMPORT(unique) {
-  const cy_type t = *cy_onnx_type(im, X);
+  bool strings = cy_onnx_type(im, X)->dtype == CY_STRING;
+  cy_val x = strings ? cy_build(im->g, CY_OP_string_rank, &X, 1, NULL, 0, NULL, 1) : X;
+  const cy_type t = *cy_onnx_type(im, x);
   cy_sym s = cy_sym_new(im->g, NULL, CY_SYM_COUNT);
   cy_sym_of(im->g, s)->min = 0;
   cy_dim count = cy_dim_sym(im->g, s), all = cy_type_elems(im->g, &t);
@@ -299,13 +307,13 @@ IMPORT(unique) {
   }
   inverse.dim[0] = by_axis ? t.dim[axis] : all;
   cy_type types[4] = {y, list, inverse, list};
-  cy_val v = cy_build(im->g, CY_OP_unique, &X, 1, a, by_axis ? 2 : 1, types, 4);
+  cy_val v = cy_build(im->g, CY_OP_unique, &x, 1, a, by_axis ? 2 : 1, types, 4);
   if (!v)
     return false;
   cy_onnx_bind_count(im, s, v, by_axis ? axis : 0);
   for (uint32_t k = 0; k < 4; k++)
     cy_importer_set(im, n, k, cy_build_output(im->g, v, k));
-  return true;
+  return !strings || SET(unique_strings(im, X, cy_build_output(im->g, v, 1), by_axis, axis));
 }
 
 IMPORT(non_max_suppression) {

@@ -13,25 +13,6 @@ IMPORT(identity) { return SET(X); }
 
 IMPORT(where) { return SET(SELECT(X, n->in[1], n->in[2])); }
 
-/* Inference: data passes, the mask is all true. */
-IMPORT(dropout) {
-  if (n->version >= 12 && n->in[2]) {
-    uint32_t count;
-    const cy_dim *training = cy_value_elems(im->g, n->in[2], &count);
-    double ratio;
-    bool off = training && count == 1 && cy_dim_is(im->g, training[0], 0);
-    if (!off && (!cy_onnx_const_float(im, n, 1, 0.5, &ratio) || ratio != 0))
-      return cy_build_error(im->g, "input 'training_mode'",
-                            "dropout in training mode is not supported; export the model for inference");
-  }
-  const cy_type *t = cy_onnx_type(im, X);
-  cy_dtype mask = n->version < 10 ? (cy_dtype)t->dtype : CY_BOOL;
-  if (cy_onnx_wants(n, 1) &&
-      !cy_importer_set(im, n, 1, cy_onnx_fill(im, cy_build_scalar_int(im->g, mask, 1), t->dim, t->rank)))
-    return false;
-  return SET(X);
-}
-
 /* What a cast to an eight-bit float without infinities makes NaN when it must not saturate: magnitudes from which rounding
  * passes the largest number (a tie goes to the even neighbour, which f8e4m3fn still has). */
 static cy_val overflow_to_nan(cy_importer *im, cy_val x, cy_dtype to) {

@@ -1,12 +1,13 @@
-/* onnx_roi.c - RoiAlign and DeformConv: pixels read at computed places, bilinearly.
+/* onnx_roi.c - RoiAlign and DeformConv: pixels read at computed places, bilinearly; and MaxRoiPool.
  *
- * Both lay the image out with channels innermost, as rows of [pixels, channels], gather the four neighbours of every
+ * The first two lay the image out with channels innermost, as rows of [pixels, channels], gather the four neighbours of every
  * sample, and weigh them. They differ in what lies outside: RoiAlign moves samples near the border onto it and drops
  * those beyond, DeformConv takes every missing neighbour as 0. What follows is a reduction (RoiAlign) or a matrix
  * product (DeformConv).
  */
 #include "frontend/import_int.h"
 
+#include <math.h>
 #include <string.h>
 
 #define X (n->in[0])
@@ -38,7 +39,7 @@ static cy_val shaped(cy_importer *im, cy_val v, const cy_dim *d, int rank) {
 /* ---- RoiAlign ---- */
 
 typedef struct roi_plan {
-  int64_t pooled[2], ratio; /* rows, columns; samples per bin and axis */
+  int64_t pooled[2], ratio; /* rows, columns; samples per bin and axis, 0: as many as a bin has pixels */
   double scale;
   bool half_pixel, max;
 } roi_plan;
@@ -48,25 +49,49 @@ static cy_val roi_edge(cy_importer *im, const roi_plan *p, cy_val rois, int k) {
   return p->half_pixel ? SUB(v, LIKE(rois, 0.5)) : v;
 }
 
-/* Samples along axis 0 (y) or 1 (x), as [rois, samples, 1] or [rois, 1, samples]. */
-static bool roi_axis(cy_importer *im, const roi_plan *p, cy_val rois, int axis, cy_dim extent, neighbours *out) {
-  int64_t samples = p->pooled[axis] * p->ratio;
-  cy_dim count = num(im, samples);
+/* How many samples a bin of each region has along the axis, as [rois, 1]; and room for the most of them. Where the model
+ * leaves the number open, bins of larger regions have more, and running tells how many. */
+static cy_val roi_samples(cy_importer *im, const roi_plan *p, cy_val bin, cy_dim *out_most) {
+  static const int64_t all[2] = {0, 1};
+  uint32_t count;
+  *out_most = num(im, p->ratio);
+  if (p->ratio)
+    return LIKE(bin, (double)p->ratio);
+  cy_val each = MAX(UNARY(ceil, bin), LIKE(bin, 1));
+  cy_val most = each ? cy_build_reduce(im->g, CY_OP_reduce_max, each, all, 2, false) : 0;
+  most = most ? CAST(MIN(MAX(most, LIKE(most, 1)), LIKE(most, 4096)), CY_I64) : 0;
+  const cy_dim *e = most ? cy_value_elems_or_read(im->g, most, &count) : NULL;
+  *out_most = e ? cy_dim_max(im->g, e[0], num(im, 1)) : 0;
+  return e ? each : 0;
+}
+
+/* Samples along axis 0 (y) or 1 (x), as [rois, samples, 1] or [rois, 1, samples], bin by bin; their weights sum up to the
+ * mean over a bin's samples. Where a region has fewer than there is room for, its last one stands again with weight 0. */
+static bool roi_axis(cy_importer *im, const roi_plan *p, cy_val rois, int axis, cy_dim extent, cy_dim *out_most,
+                     neighbours *out) {
   cy_val start = roi_edge(im, p, rois, axis ? 0 : 1), length = SUB(roi_edge(im, p, rois, axis ? 2 : 3), start);
   if (!p->half_pixel)
     length = MAX(length, LIKE(rois, 1));
-  cy_val i = ADD(cy_build_iota(im->g, CY_F32, &count, 1, 0), cy_build_scalar(im->g, CY_F32, 0.5));
-  cy_val at = ADD(start, MUL(i, DIV(length, LIKE(rois, (double)samples))));
+  cy_val bin = DIV(length, LIKE(rois, (double)p->pooled[axis])), each = bin ? roi_samples(im, p, bin, out_most) : 0;
+  if (!each)
+    return false;
+  cy_dim count = cy_dim_mul(im->g, num(im, p->pooled[axis]), *out_most);
+  cy_val i = cy_build_iota(im->g, CY_I64, &count, 1, 0), room = size_of(im, *out_most);
+  cy_val place = CAST(BINARY(mod, i, room), CY_F32), half = cy_build_scalar(im->g, CY_F32, 0.5);
+  cy_val used = BINARY(lt, place, each), at = ADD(MIN(place, SUB(each, LIKE(each, 1))), half);
+  at = ADD(start, MUL(ADD(CAST(DIV(i, room), CY_F32), DIV(at, each)), bin));
   if (!at)
     return false;
   cy_val zero = LIKE(at, 0), end = CAST(size_of(im, extent), CY_F32), last = SUB(end, LIKE(at, 1));
   cy_val inside = BINARY(and, BINARY(ge, at, LIKE(at, -1)), BINARY(le, at, end));
   at = MIN(MAX(at, zero), last);
-  cy_val low = UNARY(floor, at), part = SUB(at, low), one = LIKE(at, 1);
+  cy_val low = UNARY(floor, at), part = SUB(at, low), one = LIKE(at, 1), share = one;
+  if (!p->max)
+    share = SELECT(used, DIV(one, each), zero);
   out->at[0] = CAST(low, CY_I64);
   out->at[1] = CAST(MIN(ADD(low, one), last), CY_I64);
-  out->weight[0] = SELECT(inside, SUB(one, part), zero);
-  out->weight[1] = SELECT(inside, part, zero);
+  out->weight[0] = SELECT(inside, MUL(SUB(one, part), share), zero);
+  out->weight[1] = SELECT(inside, MUL(part, share), zero);
   for (int k = 0; k < 2; k++) {
     out->at[k] = out->at[k] ? cy_build_unsqueeze(im->g, out->at[k], axis ? 1 : 2) : 0;
     out->weight[k] = out->weight[k] ? cy_build_unsqueeze(im->g, out->weight[k], axis ? 1 : 2) : 0;
@@ -77,14 +102,14 @@ static bool roi_axis(cy_importer *im, const roi_plan *p, cy_val rois, int axis, 
 static cy_val roi_align(cy_importer *im, const cy_onnx_node *n, const roi_plan *p) {
   static const int64_t last[4] = {0, 2, 3, 1}, first[4] = {0, 3, 1, 2}, bins[2] = {2, 4};
   const cy_type t = *cy_onnx_type(im, X);
-  cy_dim rois = cy_onnx_type(im, n->in[1])->dim[0], one = num(im, 1), g = num(im, p->ratio);
+  cy_dim rois = cy_onnx_type(im, n->in[1])->dim[0], one = num(im, 1), most[2];
   cy_dim pixels = cy_dim_mul(im->g, t.dim[0], cy_dim_mul(im->g, t.dim[2], t.dim[3])), flat[2] = {pixels, t.dim[1]};
   cy_dim column[3] = {rois, one, one};
-  cy_dim split[6] = {rois, num(im, p->pooled[0]), g, num(im, p->pooled[1]), g, t.dim[1]};
   neighbours y, x;
   cy_val where = CAST(n->in[1], CY_F32), v[4];
-  if (!roi_axis(im, p, where, 0, t.dim[2], &y) || !roi_axis(im, p, where, 1, t.dim[3], &x))
+  if (!roi_axis(im, p, where, 0, t.dim[2], &most[0], &y) || !roi_axis(im, p, where, 1, t.dim[3], &most[1], &x))
     return 0;
+  cy_dim split[6] = {rois, num(im, p->pooled[0]), most[0], num(im, p->pooled[1]), most[1], t.dim[1]};
   cy_val image = shaped(im, cy_build_transpose(im->g, CAST(X, CY_F32), last), flat, 2);
   cy_val base = MUL(shaped(im, CAST(n->in[2], CY_I64), column, 3), size_of(im, t.dim[2]));
   corners(im, image, base, &y, &x, t.dim[3], v);
@@ -93,8 +118,6 @@ static cy_val roi_align(cy_importer *im, const cy_onnx_node *n, const roi_plan *
                                cy_build_binary(im->g, join, v[2], v[3]));
   sum = shaped(im, sum, split, 6);
   sum = sum ? cy_build_reduce(im->g, p->max ? CY_OP_reduce_max : CY_OP_reduce_sum, sum, bins, 2, false) : 0;
-  if (!p->max && sum)
-    sum = DIV(sum, LIKE(sum, (double)(p->ratio * p->ratio)));
   return sum ? CAST(cy_build_transpose(im->g, sum, first), (cy_dtype)t.dtype) : 0;
 }
 
@@ -112,12 +135,68 @@ IMPORT(roi_align) {
   if (cy_onnx_type(im, X)->rank != 4 || cy_onnx_type(im, n->in[1])->rank != 2 || cy_onnx_type(im, n->in[2])->rank != 1)
     return cy_build_error(im->g, NULL, "expected [n, c, h, w], regions [r, 4] and batch indices [r], found %s",
                           cy_type_text(im->g, cy_onnx_type(im, X)));
-  if (p.ratio < 1 || p.ratio > 64 || p.pooled[0] < 1 || p.pooled[1] < 1 || p.pooled[0] > 4096 || p.pooled[1] > 4096)
+  if (p.ratio < 0 || p.ratio > 64 || p.pooled[0] < 1 || p.pooled[1] < 1 || p.pooled[0] > 4096 || p.pooled[1] > 4096)
     return cy_build_error(im->g, "attribute 'sampling_ratio'",
-                          "expected 1 to 64 samples per bin and a positive output size, found %lld: export the model "
-                          "with a fixed sampling_ratio",
+                          "expected 0 to 64 samples per bin and a positive output size, found %lld",
                           (long long)p.ratio);
   return SET(roi_align(im, n, &p));
+}
+
+/* ---- MaxRoiPool ---- */
+
+/* Which of `extent` pixels belong to which bin along an axis, bool [rois, bins, extent]; low and high are the region's
+ * first and last pixel, f32 [rois, 1]. */
+static cy_val in_bin(cy_importer *im, cy_val low, cy_val high, int64_t bins, cy_dim extent) {
+  cy_dim each[3] = {num(im, 1), num(im, bins), num(im, 1)}, pixels[3] = {num(im, 1), num(im, 1), extent};
+  cy_val size = MAX(ADD(SUB(high, low), LIKE(low, 1)), LIKE(low, 1));
+  size = size ? cy_build_unsqueeze(im->g, DIV(size, LIKE(size, (double)bins)), 2) : 0;
+  low = low ? cy_build_unsqueeze(im->g, low, 2) : 0;
+  cy_val bin = cy_build_iota(im->g, CY_F32, each, 3, 1), at = cy_build_iota(im->g, CY_F32, pixels, 3, 2);
+  cy_val first = ADD(UNARY(floor, MUL(bin, size)), low), end = ADD(UNARY(ceil, MUL(ADD(bin, LIKE(bin, 1)), size)), low);
+  return BINARY(and, BINARY(ge, at, first), BINARY(lt, at, end));
+}
+
+/* The maximum over axis `axis` of x, separately for the bins that `mask` [rois, bins, extent] says: they become the last
+ * axis. x is [rois, channels, ..]. */
+static cy_val max_by_bin(cy_importer *im, cy_val x, int axis, cy_val mask, int64_t bins) {
+  const int64_t last = 4;
+  x = x ? cy_onnx_move_axis(im, x, axis, 3) : 0; /* [rois, channels, other, 1, extent] */
+  x = x ? cy_build_unsqueeze(im->g, x, 3) : 0;
+  if (!x || !mask)
+    return 0;
+  const cy_type m = *cy_onnx_type(im, mask);
+  cy_dim d[5] = {m.dim[0], num(im, 1), num(im, 1), num(im, bins), m.dim[2]};
+  x = SELECT(shaped(im, mask, d, 5), x, LIKE(x, -INFINITY));
+  return x ? cy_build_reduce(im->g, CY_OP_reduce_max, x, &last, 1, false) : 0;
+}
+
+/* To the nearest integer, halves away from zero: as C's round(). */
+static cy_val rounded(cy_importer *im, cy_val v) {
+  cy_val half = v ? LIKE(v, 0.5) : 0;
+  return SELECT(BINARY(lt, v, v ? LIKE(v, 0) : 0), UNARY(ceil, SUB(v, half)), UNARY(floor, ADD(v, half)));
+}
+
+/* Regions are [batch index, x1, y1, x2, y2]; their corners are rounded to pixels, and bins without a pixel are 0. */
+IMPORT(max_roi_pool) {
+  uint32_t count;
+  const int64_t *pooled = cy_onnx_ints(im, n, "pooled_shape", &count);
+  const cy_type t = *cy_onnx_type(im, X), *r = cy_onnx_type(im, n->in[1]);
+  if (!pooled || count != 2 || pooled[0] < 1 || pooled[1] < 1 || t.rank != 4 || r->rank != 2)
+    return cy_build_error(im->g, NULL, "expected [n, c, h, w], regions [r, 5] and a pooled_shape of two sizes, found %s and %s",
+                          cy_type_text(im->g, &t), cy_type_text(im->g, r));
+  cy_val rois = CAST(n->in[1], CY_F32), corner[5];
+  double scale = cy_onnx_float(im, n, "spatial_scale", 1);
+  for (int k = 0; k < 5; k++) {
+    corner[k] = cy_build_slice_axis(im->g, rois, 1, num(im, k), num(im, 1));
+    if (k)
+      corner[k] = rounded(im, MUL(corner[k], LIKE(rois, scale)));
+  }
+  cy_val index = cy_build_squeeze(im->g, CAST(corner[0], CY_I64), 1);
+  cy_val x = index ? cy_build_gather(im->g, X, index, 0) : 0;
+  x = max_by_bin(im, x, 3, in_bin(im, corner[1], corner[3], pooled[1], t.dim[3]), pooled[1]);
+  x = max_by_bin(im, x, 2, in_bin(im, corner[2], corner[4], pooled[0], t.dim[2]), pooled[0]);
+  x = x ? SELECT(BINARY(eq, x, LIKE(x, -INFINITY)), LIKE(x, 0), x) : 0;
+  return SET(x ? cy_onnx_move_axis(im, x, 3, 2) : 0);
 }
 
 /* ---- DeformConv ---- */

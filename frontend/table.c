@@ -7,6 +7,7 @@
 #define MS "com.microsoft"
 #define ML "ai.onnx.ml"
 #define PREVIEW "ai.onnx.preview"
+#define TRAINING "ai.onnx.preview.training"
 
 static const cy_onnx_row rows[] = {
 #define ONNX_OP(domain, op, since, need, fn, arg) {domain, op, since, need, cy_import_##fn, arg},

@@ -247,13 +247,17 @@ typedef struct cy_buffer {
   int32_t first, last;  /* positions of the first and last step that touch it */
 } cy_buffer;
 
+/* Produces one piece of a constant's bytes; `out` is where they all begin. Thread-safe, pieces in any order. */
+typedef void cy_constant_write(const cy_graph *g, cy_val value, const void *form, uint32_t piece, void *out);
+
 /* Bytes in the library's weight section. `write` produces `size` bytes from the value (packing); NULL: the value's bytes as they are. */
 typedef struct cy_constant {
   cy_val value;
   uint64_t size, offset;
   const char *key;                                                     /* names the form; equal (value, key) are shared; "" for plain */
-  void (*write)(const cy_graph *g, cy_val value, const void *form, void *out); /* thread-safe */
+  cy_constant_write *write;
   const void *form;
+  uint32_t pieces; /* calls of `write` that it takes */
 } cy_constant;
 
 typedef struct cy_bind { /* an argument of a launch: a buffer, and where in it */
@@ -317,7 +321,7 @@ typedef struct cy_program {
 cy_program *cy_program_create(cy_graph *g);
 uint32_t cy_program_add_buffer(cy_program *p, cy_buffer_kind kind, uint32_t index, cy_dim bytes);
 uint32_t cy_program_add_constant(cy_program *p, cy_val value, uint64_t size, const char *key,
-                                 void (*write)(const cy_graph *, cy_val, const void *, void *), const void *form);
+                                 cy_constant_write *write, const void *form, uint32_t pieces);
 /* The program's copy of an identical kernel, or k itself (added). */
 cy_kernel *cy_program_intern_kernel(cy_program *p, cy_kernel *k);
 void cy_program_print(cy_program *p, FILE *out);

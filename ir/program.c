@@ -24,7 +24,7 @@ uint32_t cy_program_add_buffer(cy_program *p, cy_buffer_kind kind, uint32_t inde
 }
 
 uint32_t cy_program_add_constant(cy_program *p, cy_val value, uint64_t size, const char *key,
-                                 void (*write)(const cy_graph *, cy_val, const void *, void *), const void *form) {
+                                 cy_constant_write *write, const void *form, uint32_t pieces) {
   for (uint32_t i = 0; i < p->nconstants; i++)
     if (p->constants[i].value == value && strcmp(p->constants[i].key, key) == 0)
       return i;
@@ -34,7 +34,8 @@ uint32_t cy_program_add_constant(cy_program *p, cy_val value, uint64_t size, con
                                               .size = size,
                                               .key = cy_arena_printf(cy_graph_arena(p->g), "%s", key),
                                               .write = write,
-                                              .form = form};
+                                              .form = form,
+                                              .pieces = pieces};
   return p->nconstants++;
 }
 

@@ -31,9 +31,9 @@ static char *allocate(int64_t bytes) {
 static char *constant_memory(const host *h, const cy_constant *c) {
   char *m = allocate((int64_t)c->size);
   const cy_data *data = &cy_value_of(h->p->g, c->value)->data;
-  if (c->write)
-    c->write(h->p->g, c->value, c->form, m);
-  else if (data->bytes)
+  for (uint32_t i = 0; c->write && i < c->pieces; i++)
+    c->write(h->p->g, c->value, c->form, i, m);
+  if (!c->write && data->bytes)
     memcpy(m, data->bytes, c->size < data->size ? c->size : data->size);
   return m;
 }

@@ -1,10 +1,10 @@
-/* values.c - what values other than tensors of numbers need at compile time: texts of strings, and descriptions of what a
- * sequence, map or optional value holds.
+/* values.c - what values other than tensors of numbers need at compile time: texts of strings, and descriptions of what
+ * a sequence, map or optional value holds.
  *
- * In: bytes, descriptions. Out: small numbers, equal for equal contents. Elements of a string tensor are numbers of texts, so
- * that every op that only moves or compares elements works on strings as on integers. A sequence, map or optional value is a
- * scalar of type ref whatever it holds; cy_type.content is the number of its description.
- * Text form of a description: seq(f32[?,3])  opt(seq(i64[*]))  seq(map(string,f32)); ? is any size, [*] any rank, [-] is of a
+ * In: bytes, descriptions. Out: small numbers, equal for equal contents. Elements of a string tensor are numbers of
+ * texts, so that every op that only moves or compares elements works on strings as on integers. A sequence, map or
+ * optional value is a scalar of type ref whatever it holds; cy_type.content is the number of its description. Text form
+ * of a description: seq(f32[?,3])  opt(seq(i64[*]))  seq(map(string,f32)); ? is any size, [*] any rank, [-] is of a
  * sequence into which nothing was put.
  */
 #include "ir_int.h"
@@ -167,7 +167,9 @@ static const char *const kind_names[] = {"seq", "opt", "map"};
 
 static char *tensor_text(const cy_graph *g, const cy_content_info *info) {
   char *s = cy_arena_printf(g->arena, "%s[%s", cy_dtype_of((cy_dtype)info->dtype)->name,
-                            info->rank == CY_ANY_RANK ? "*" : info->rank == CY_NO_RANK ? "-" : "");
+                            info->rank == CY_ANY_RANK  ? "*"
+                            : info->rank == CY_NO_RANK ? "-"
+                                                       : "");
   for (int i = 0; i < info->rank && info->rank <= CY_MAX_RANK; i++)
     s = info->dim[i] < 0 ? cy_arena_printf(g->arena, "%s%s?", s, i ? "," : "")
                          : cy_arena_printf(g->arena, "%s%s%lld", s, i ? "," : "", (long long)info->dim[i]);
@@ -196,8 +198,9 @@ static cy_dtype parse_dtype(const char **p) {
 
 static bool parse_char(const char **p, char c) {
   *p += strspn(*p, " \t\r\n");
-  *p += **p == c;
-  return (*p)[-1] == c;
+  bool there = **p == c;
+  *p += there;
+  return there;
 }
 
 /* "[2,?]", "[*]" */
@@ -210,22 +213,30 @@ static bool parse_dims(const char **p, cy_content_info *info) {
     return parse_char(p, ']');
   }
   while (**p != ']') {
-    char *end = (char *)*p + 1;
     if (info->rank == CY_MAX_RANK || (info->rank && !parse_char(p, ',')))
       return false;
-    info->dim[info->rank++] = **p == '?' ? -1 : strtoll(*p, &end, 10);
-    if (end == *p || (**p != '?' && info->dim[info->rank - 1] < 0))
+    bool any = parse_char(p, '?');
+    char *end = (char *)*p;
+    int64_t size = any ? -1 : strtoll(*p, &end, 10);
+    if (!any && (end == *p || size < 0))
       return false;
-    *p = **p == '?' ? *p + 1 : end;
+    info->dim[info->rank++] = size;
+    *p = end;
   }
   return parse_char(p, ']');
 }
 
+/* "seq(", "opt(", "map(": which; 3: none of them */
+static int parse_kind(const char *p) {
+  int kind = 0;
+  while (kind < 3 && (strncmp(p, kind_names[kind], 3) != 0 || p[3] != '('))
+    kind++;
+  return kind;
+}
+
 static cy_content parse_content(cy_graph *g, const char **p, int depth) {
   cy_content_info info = {0};
-  int kind = 0;
-  while (kind < 3 && (strncmp(*p, kind_names[kind], 3) != 0 || (*p)[3] != '('))
-    kind++;
+  int kind = parse_kind(*p);
   if (kind == 3 || depth == MAX_NESTING)
     return 0;
   info.kind = (uint8_t)kind;
@@ -233,7 +244,7 @@ static cy_content parse_content(cy_graph *g, const char **p, int depth) {
   if (kind == CY_CONTENT_MAP && (!(info.key = (uint8_t)parse_dtype(p)) || !parse_char(p, ',')))
     return 0;
   *p += strspn(*p, " ");
-  if (strncmp(*p + 3, "(", 1) == 0) {
+  if (parse_kind(*p) < 3) {
     if (!(info.item = parse_content(g, p, depth + 1)))
       return 0;
   } else if (!(info.dtype = (uint8_t)parse_dtype(p)) || (kind != CY_CONTENT_MAP && !parse_dims(p, &info))) {

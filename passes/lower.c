@@ -71,7 +71,7 @@ cy_step *cy_lower_step(cy_lowering *l, cy_step_kind kind) {
 
 static void place_constant(cy_lowering *l, cy_val v) {
   cy_value *val = cy_value_of(l->g, v);
-  uint32_t c = cy_program_add_constant(l->p, v, val->data.size, "", NULL, NULL);
+  uint32_t c = cy_program_add_constant(l->p, v, val->data.size, "", NULL, NULL, 1);
   uint32_t buffer = cy_program_add_buffer(l->p, CY_BUF_CONST, c, cy_dim_const(l->g, (int64_t)val->data.size));
   l->place[v] = place_in(l, buffer, &val->type, NULL);
 }
@@ -82,6 +82,18 @@ cy_place *cy_lower_place(cy_lowering *l, cy_val v) {
   if (!l->place[v].placed)
     cy_bug("value %%%u of '%s' is read before it has a place", v, cy_graph_name(l->g));
   return &l->place[v];
+}
+
+/* In the arena, whose size is settled when a run begins; where the size follows from data, allocated at this point of it. */
+static uint32_t own_buffer(cy_lowering *l, cy_dim bytes, bool dynamic) {
+  if (!dynamic)
+    return cy_program_add_buffer(l->p, CY_BUF_ARENA, 0, bytes);
+  uint32_t buffer = cy_program_add_buffer(l->p, CY_BUF_DYNAMIC, l->p->ndynamic++, bytes);
+  cy_step *s = cy_lower_step(l, CY_STEP_ALLOC);
+  s->bind = CY_NEW(cy_graph_arena(l->g), cy_bind);
+  *s->bind = (cy_bind){buffer, cy_dim_const(l->g, 0)};
+  s->nbind = 1;
+  return buffer;
 }
 
 /* The model output that v is, or -1. */
@@ -107,16 +119,7 @@ void cy_lower_alloc(cy_lowering *l, cy_val v) {
     l->place[v] = place_in(l, buffer, &val->type, NULL);
     return;
   }
-  uint32_t buffer;
-  if (dynamic) {
-    buffer = cy_program_add_buffer(l->p, CY_BUF_DYNAMIC, l->p->ndynamic++, type_bytes(l->g, &val->type));
-    cy_step *s = cy_lower_step(l, CY_STEP_ALLOC);
-    s->bind = CY_NEW(cy_graph_arena(l->g), cy_bind);
-    *s->bind = (cy_bind){buffer, cy_dim_const(l->g, 0)};
-    s->nbind = 1;
-  } else {
-    buffer = cy_program_add_buffer(l->p, CY_BUF_ARENA, 0, type_bytes(l->g, &val->type));
-  }
+  uint32_t buffer = own_buffer(l, type_bytes(l->g, &val->type), dynamic);
   l->place[v] = place_in(l, buffer, &val->type, val->layout);
 }
 
@@ -190,7 +193,7 @@ cy_karg cy_kb_scratch(cy_kb *b, cy_dtype dtype, cy_dim elems) {
   cy_graph *g = b->l->g;
   cy_dim stripe = cy_dim_muli(g, elems, cy_dtype_of(dtype)->bits / 8);
   cy_dim bytes = cy_dim_mul(g, stripe, cy_dim_sym(g, b->l->p->workers));
-  add_bind(b, (cy_bind){cy_program_add_buffer(b->l->p, CY_BUF_ARENA, 0, bytes), cy_dim_const(g, 0)});
+  add_bind(b, (cy_bind){own_buffer(b->l, bytes, cy_dim_has_data_sym(g, stripe)), cy_dim_const(g, 0)});
   return cy_kernel_add_arg(b->k, CY_ARG_SCRATCH, dtype, elems);
 }
 

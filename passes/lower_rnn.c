@@ -31,7 +31,8 @@ static cy_val input(const rnn *r, uint32_t i) { return i < r->n->nin ? r->n->in[
 
 /* A constant R while compiling, as panels of neighbouring gates: [gates * h / panel, h, panel]. Every step reads all of
  * it, and streams run fast only where they are dense. One panel of gates * h columns is R transposed. */
-static void write_panels(const cy_graph *g, cy_val v, const void *form, void *out) {
+static void write_panels(const cy_graph *g, cy_val v, const void *form, uint32_t piece, void *out) {
+  (void)piece;
   const int64_t *dims = form, wide = dims[0], hidden = dims[1], panel = dims[2];
   const float *in = cy_value_of(g, v)->data.bytes;
   float *to = out;
@@ -67,7 +68,7 @@ static void place_weights(rnn *r) {
     return;
   int64_t panel = panel_width(r, dims[1]);
   dims[2] = panel ? panel : dims[0];
-  uint32_t c = cy_program_add_constant(l->p, v, val->data.size, panel ? "panels" : "transposed", write_panels, dims);
+  uint32_t c = cy_program_add_constant(l->p, v, val->data.size, panel ? "panels" : "transposed", write_panels, dims, 1);
   r->weights.buffer = cy_program_add_buffer(l->p, CY_BUF_CONST, c, cy_dim_const(g, (int64_t)val->data.size));
   r->weights.offset = cy_dim_const(g, 0);
   r->weights.stride[0] = cy_dim_const(g, dims[1] * dims[2]);

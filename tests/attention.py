@@ -1,4 +1,5 @@
-"""The attention op in every form that has code of its own, against numpy in double precision.
+"""The attention op in every form that has code of its own, against numpy in double precision; operators of com.microsoft
+that become one, against ONNX Runtime.
 
 In:  build/cytoc, build/cyto-run; names to restrict it to. Out: a line for each failure, the closing line.
 
@@ -155,10 +156,133 @@ def run_case(args, case, dtype, level, threads, folder):
     return 'run: ' + lib.reason(err, code) if code else difference(np.load(os.path.join(folder, 'out_0_y.npy')), want)
 
 
+# com.microsoft's operators, against ONNX Runtime.
+# GroupQueryAttention: batch, heads, shared heads, rows, tokens of past (0: a prompt) per sequence, size; attributes; options
+GQA = {
+    'gqa_prompt': (2, 6, 2, 9, [0, 0], 16, {}, {}),
+    'gqa_decode': (1, 4, 2, 1, [13], 16, {}, {}),
+    'gqa_chunk': (1, 4, 2, 5, [13], 16, {}, {}),
+    'gqa_ragged': (3, 4, 4, 1, [13, 7, 1], 16, {}, {}),
+    'gqa_packed': (1, 4, 2, 7, [0], 16, {}, {'packed': True}),
+    'gqa_rotary': (2, 4, 2, 7, [0, 0], 16, {'do_rotary': 1}, {}),
+    'gqa_rotary_decode': (2, 4, 2, 1, [9, 4], 32, {'do_rotary': 1, 'rotary_interleaved': 1}, {'packed': True}),
+    'gqa_window': (1, 4, 2, 20, [0], 16, {'local_window_size': 6}, {}),
+    'gqa_softcap': (1, 4, 2, 9, [0], 16, {'softcap': 1.5, 'scale': 0.9}, {}),
+    'gqa_bias': (1, 4, 2, 9, [0], 16, {}, {'bias': True}),
+}
+
+
+def gqa_model(case, path):
+    """A model of one GroupQueryAttention, and its inputs."""
+    import onnx
+    from onnx import TensorProto as T, helper
+    b, h, g, s, before, d, attributes, options = case
+    rng = np.random.RandomState(3)
+    past, total = max(before), max(before) + s
+    wide, thin = h * d, g * d
+    feeds, names = {}, []
+
+    def add(name, array, kind=T.FLOAT):
+        feeds[name] = array
+        names.append(name)
+        return helper.make_tensor_value_info(name, kind, array.shape)
+    real = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+    ports = [add('query', real(b, s, wide + 2 * thin if options.get('packed') else wide))]
+    if options.get('packed'):
+        names += ['', '']
+    else:
+        ports += [add('key', real(b, s, thin)), add('value', real(b, s, thin))]
+    if past:
+        ports += [add('past_key', real(b, g, past, d)), add('past_value', real(b, g, past, d))]
+    else:
+        names += ['', '']
+    ports += [add('seqlens_k', np.array([n + s - 1 for n in before], np.int32), T.INT32),
+              add('total_sequence_length', np.array(total, np.int32), T.INT32)]
+    if attributes.get('do_rotary'):
+        ports += [add('cos_cache', real(total + 3, d // 2)), add('sin_cache', real(total + 3, d // 2))]
+    if options.get('bias'):
+        names += [''] * (10 - len(names))
+        ports.append(add('attention_bias', real(1, h, s, total)))
+    outputs = [helper.make_tensor_value_info(n, T.FLOAT, None) for n in ('y', 'present_key', 'present_value')]
+    node = helper.make_node('GroupQueryAttention', names, [o.name for o in outputs], domain='com.microsoft', num_heads=h,
+                            kv_num_heads=g, **attributes)
+    save_model(path, node, ports, outputs)
+    return feeds
+
+
+def save_model(path, node, ports, outputs):
+    import onnx
+    from onnx import helper
+    graph = helper.make_graph([node], 'g', ports, outputs)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17), helper.make_opsetid('com.microsoft', 1)],
+                                ir_version=8), path)
+
+
+# QAttention: attributes; options
+QATTENTION = {'qattention': ({}, {}), 'qattention_causal': ({'unidirectional': 1}, {}), 'qattention_mask': ({}, {'mask': True})}
+
+
+def qattention_model(case, path):
+    from onnx import TensorProto as T, helper
+    attributes, options = case
+    rng, b, s, hidden = np.random.RandomState(4), 2, 7, 32
+    feeds = {'x': rng.randint(0, 256, (b, s, hidden)).astype(np.uint8),
+             'w': rng.randint(-60, 61, (hidden, 3 * hidden)).astype(np.int8),
+             'bias': rng.standard_normal(3 * hidden).astype(np.float32), 'sx': np.array(0.02, np.float32),
+             'sw': np.array(0.01, np.float32), 'mask': np.array([[1] * 7, [1] * 4 + [0] * 3], np.int32),
+             'zx': np.array(121, np.uint8), 'zw': np.array(0, np.int8)}
+    if not options.get('mask'):
+        del feeds['mask']
+    kinds = {np.dtype(np.uint8): T.UINT8, np.dtype(np.int8): T.INT8, np.dtype(np.int32): T.INT32}
+    ports = [helper.make_tensor_value_info(n, kinds.get(x.dtype, T.FLOAT), x.shape) for n, x in feeds.items()]
+    names = [n if n in feeds else '' for n in ('x', 'w', 'bias', 'sx', 'sw', 'mask', 'zx', 'zw')]
+    node = helper.make_node('QAttention', names, ['y'], domain='com.microsoft', num_heads=4, **attributes)
+    save_model(path, node, ports, [helper.make_tensor_value_info('y', T.FLOAT, None)])
+    return feeds
+
+
+def run_operator(args, build, case, level, folder):
+    """None, or how cytoc's outputs differ from ONNX Runtime's."""
+    import onnxruntime as ort
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    model, library = os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
+    feeds = build(case, model)
+    quiet = ort.SessionOptions()
+    quiet.log_severity_level = 3
+    session = ort.InferenceSession(model, quiet, providers=['CPUExecutionProvider'])
+    want = session.run(None, feeds)
+    code, _, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', '--verify', level])
+    if code:
+        return 'compile: ' + lib.reason(err, code)
+    command = [args.cyto_run, library, '--output-dir', folder, '--threads', 1]
+    for name, data in feeds.items():
+        np.save(os.path.join(folder, name + '.npy'), data)
+        command += ['--input', '%s=%s' % (name, os.path.join(folder, name + '.npy'))]
+    code, _, err = lib.run(command)
+    if code:
+        return 'run: ' + lib.reason(err, code)
+    before = case[4] if build is gqa_model else []
+    for i, port in enumerate(session.get_outputs()):
+        got = np.load(os.path.join(folder, 'out_%d_%s.npy' % (i, port.name)))
+        if i and got.shape == want[i].shape:  # behind a sequence's own keys nothing is defined
+            for row, n in enumerate(before):
+                got[row, :, n + case[3]:] = want[i][row, :, n + case[3]:] = 0
+        why = difference(got, want[i])
+        if why:
+            return '%s: %s' % (port.name, why)
+    return None
+
+
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'attention-test')
+    for build, cases in ((gqa_model, GQA), (qattention_model, QATTENTION)):
+        for name, case in cases.items():
+            for level in ('-O0', '-O3'):
+                if args.wanted(name):
+                    suite.result('%s, %s' % (name, level), run_operator(args, build, case, level, folder))
     for name, case in CASES.items():
         forms = [('fused', 'f32', ['-O3'], 1), ('fused on 2 threads', 'f32', ['-O3'], 2), ('eager', 'f32', ['-O0'], 1)]
         if case[3] * case[4] < 100000:

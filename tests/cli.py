@@ -6,10 +6,14 @@ then lie in the folder of outputs (no others may), and a further check of the fo
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import time
+
+import numpy as np
+import onnx
 
 import lib
 
@@ -193,6 +197,79 @@ def profile(folder, args):
     return None
 
 
+def values_model(path):
+    """Strings, a map, a sequence of maps, an optional: in and out."""
+    import onnx
+    from onnx import helper as h
+    string, real = h.make_tensor_type_proto(onnx.TensorProto.STRING, ['n']), h.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
+    row = h.make_map_type_proto(onnx.TensorProto.STRING, real)
+    nodes = [h.make_node('StringNormalizer', ['words'], ['upper'], case_change_action='UPPER', stopwords=['stop']),
+             h.make_node('DictVectorizer', ['row'], ['dense'], domain='ai.onnx.ml', string_vocabulary=['b', 'a']),
+             h.make_node('ZipMap', ['dense'], ['rows'], domain='ai.onnx.ml', classlabels_int64s=[7, 8]),
+             h.make_node('Identity', ['maybe'], ['same'])]
+    inputs = [h.make_value_info('words', string), h.make_value_info('row', row),
+              h.make_value_info('maybe', h.make_optional_type_proto(string))]
+    outputs = [h.make_value_info('upper', string), h.make_value_info('dense', h.make_tensor_type_proto(onnx.TensorProto.FLOAT, [1, 2])),
+               h.make_value_info('rows', h.make_sequence_type_proto(h.make_map_type_proto(onnx.TensorProto.INT64, real))),
+               h.make_value_info('same', h.make_optional_type_proto(string))]
+    graph = h.make_graph(nodes, 'values', inputs, outputs)
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid('', 18), h.make_opsetid('ai.onnx.ml', 3)], ir_version=9), path)
+
+
+# input, its JSON, a message: each replaces a good one.
+BAD_VALUES = [('words', '{"dtype":"int64","shape":[1],"data":[1]}', 'expected string, found int64'),
+              ('words', '{"dtype":"string","shape":[3],"data":["a"]}', "'data' has not as many elements"),
+              ('words', '{"dtype":"string","shape":[1],"data":[1]}', 'an element that is none'),
+              ('words', '{"sequence":[]}', 'value of type string'),
+              ('row', '{"dtype":"string","shape":[1],"data":["a"]}', r'value of type map\(string,float32\)'),
+              ('row', '{"map":[{"dtype":"string","shape":[2],"data":["a","b"]},{"dtype":"float","shape":[1],"data":[1]}]}',
+               'lists of one length'),
+              ('maybe', '{"optional":{"dtype":"nothing","shape":[],"data":[]}}', "known 'dtype'"),
+              ('maybe', '{"optional":', 'no JSON')]
+
+
+def values(folder, args):
+    """Strings, maps, sequences and optional values as JSON, by cyto-run."""
+    model, library = os.path.join(folder.root, 'values.onnx'), os.path.join(folder.root, 'values.so')
+    values_model(model)
+    code, _, err = lib.run([args.cytoc, model, '-o', library], env=folder.env)
+    if code:
+        return lib.reason(err, code)
+    good = {'words': '{"dtype":"string","shape":[3],"data":["a","stop","\\u00e9\\"\\\\"]}',
+            'row': '{"map":[{"dtype":"string","shape":[2],"data":["a","x"]},{"dtype":"float","shape":[2],"data":[1.5,9]}]}',
+            'maybe': '{"optional":{"dtype":"string","shape":[1],"data":["kept"]}}'}
+
+    def execute(inputs, *more):
+        command = [os.path.join(args.build, 'cyto-run'), library, *more]
+        for name, text in inputs.items():
+            path = os.path.join(folder.root, name + '.json')
+            with open(path, 'w', encoding='utf-8') as f:
+                f.write(text)
+            command += ['--input', '%s=%s' % (name, path)]
+        return lib.run(command, env=folder.env)
+
+    code, out, err = execute(good, '--output-dir', folder.out, '--repeat', '2')
+    if code:
+        return lib.reason(err, code)
+    want = {'out_0_upper.json': {'dtype': 'string', 'shape': [2], 'data': ['A', '\u00c9"\\']}, 'out_1_dense.npy': None,
+            'out_2_rows.json': {'sequence': [{'map': [{'dtype': 'int64', 'shape': [2], 'data': [7, 8]},
+                                                      {'dtype': 'float', 'shape': [2], 'data': [0, 1.5]}]}]},
+            'out_3_same.json': json.loads(good['maybe'])}
+    if sorted(os.listdir(folder.out)) != sorted(want):
+        return 'files: ' + ' '.join(os.listdir(folder.out))
+    for name, value in want.items():
+        if value is not None and json.loads(read(folder.out, name)) != value:
+            return '%s: %s' % (name, read(folder.out, name))
+    code, out, err = execute(dict(good, maybe='{"optional":null}'))
+    if code or not re.search(r"'same' optional\(string\) of 0", out):
+        return 'the summary: %s' % (out + err)
+    for name, text, message in BAD_VALUES:
+        code, out, err = execute(dict(good, **{name: text}))
+        if code != 1 or not re.search(message, err) or "'%s'" % name not in err:
+            return '%s %s: exit code %d: %s' % (name, text, code, err)
+    return None
+
+
 def no_linker(folder, args):
     path = os.path.join(folder.out, 'm.so')
     code, _, err = lib.run([args.cytoc, MODEL, '-o', path], env=dict(folder.env, PATH=folder.tmp))
@@ -231,11 +308,77 @@ def full_device(folder, args):
     return None if p.returncode == 1 and p.stderr else 'exit code %d, no diagnostic' % p.returncode
 
 
+def branch_left_out(folder, args):
+    """A branch that is wrong for the sizes at hand is left out with a warning; taking it is an error, and the context of
+    the other branch is not harmed."""
+    node, port, number = onnx.helper.make_node, onnx.helper.make_tensor_value_info, onnx.TensorProto
+    branches = [onnx.helper.make_graph([node('MatMul', ['x', w], ['z'])], w, [], [port('z', number.FLOAT, [2, 3])])
+                for w in ('fits', 'not')]
+    graph = onnx.helper.make_graph(
+        [node('If', ['c'], ['y'], 'choice', then_branch=branches[0], else_branch=branches[1])], 'g',
+        [port('x', number.FLOAT, [2, 4]), port('c', number.BOOL, [])], [port('y', number.FLOAT, [2, 3])],
+        [onnx.numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in (('fits', (4, 3)), ('not', (5, 3)))])
+    model, library = os.path.join(folder.root, 'm.onnx'), os.path.join(folder.out, 'm.so')
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('', 17)], ir_version=8), model)
+    code, _, err = lib.run([args.cytoc, model, '-o', library], env=folder.env)
+    if code or not re.search(r"warning: graph 'not': node .*MatMul", err) or "the else branch is left out" not in err:
+        return 'exit code %d, %s' % (code, err)
+    np.save(os.path.join(folder.root, 'x.npy'), np.ones((2, 4), np.float32))
+    for taken, wanted in ((True, 0), (False, 1)):
+        np.save(os.path.join(folder.root, 'c.npy'), np.bool_(taken))
+        inputs = ['--input=%s=%s.npy' % (n, os.path.join(folder.root, n)) for n in 'xc']
+        code, _, err = lib.run([args.cyto_run, library, *inputs, '--output-dir', folder.root])
+        if code != wanted or (not taken and 'a branch of an If that is not valid' not in err):
+            return 'condition %s: exit code %d, %s' % (taken, code, err)
+    return None if (np.load(os.path.join(folder.root, 'out_0_y.npy')) == 4).all() else 'wrong result'
+
+
+def large_weights(folder, args):
+    """Over 1.5 GB: weights beside the library, compiled in the model's size + 200 MB of memory, and a disk too small for
+    them. The model's data is a sparse file but for its last row."""
+    rows, width = 400000, 1024
+    if shutil.disk_usage(folder.root).free < 8 << 30:
+        return None
+    table = onnx.TensorProto(name='table', data_type=onnx.TensorProto.FLOAT, dims=[rows, width],
+                             data_location=onnx.TensorProto.EXTERNAL)
+    table.external_data.add(key='location', value='data')
+    with open(os.path.join(folder.root, 'data'), 'wb') as f:
+        f.seek((rows - 1) * width * 4)
+        f.write(np.arange(width, dtype=np.float32).tobytes())
+    port = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph([onnx.helper.make_node('Gather', ['table', 'i'], ['y'])], 'g',
+                                   [port('i', onnx.TensorProto.INT64, [2])],
+                                   [port('y', onnx.TensorProto.FLOAT, [2, width])], [table])
+    model, library = os.path.join(folder.root, 'm.onnx'), os.path.join(folder.out, 'm.so')
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('', 17)], ir_version=8), model)
+    stats = os.path.join(folder.root, 'stats.json')
+    code, _, err = lib.run([args.cytoc, model, '-o', library, '--stats=' + stats], env=folder.env)
+    if code:
+        return lib.reason(err, code)
+    peak = json.loads(read(stats))['peak_mb']
+    if sorted(os.listdir(folder.out)) != ['m.h', 'm.so', 'm.so.weights'] or \
+            (args.variant == 'release' and peak > rows * width * 4e-6 + 200):
+        return 'files: %s; peak memory %g MB' % (' '.join(os.listdir(folder.out)), peak)
+    np.save(os.path.join(folder.root, 'i.npy'), np.array([rows - 1, 0]))
+    code, _, err = lib.run([args.cyto_run, library, '--input', 'i=' + os.path.join(folder.root, 'i.npy'), '--output-dir',
+                            folder.root])
+    if code or (np.load(os.path.join(folder.root, 'out_0_y.npy')) != [np.arange(width), np.zeros(width)]).any():
+        return lib.reason(err, code) if code else 'wrong rows'
+    for name in os.listdir(folder.out):
+        os.remove(os.path.join(folder.out, name))
+    code, _, err = lib.run([args.cytoc, model, '-o', library], env=folder.env,
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30)))
+    if code != 1 or 'cannot write 1638.4 MB of weights' not in err or os.listdir(folder.out):
+        return 'files up to 1 GB only: exit code %d, files: %s, %s' % (code, os.listdir(folder.out), err)
+    return None
+
+
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     table(args, suite)
-    for test in (text_graph, same_bytes, profile, no_linker, no_temporary_folder, interrupted, full_device):
+    for test in (text_graph, same_bytes, profile, values, no_linker, no_temporary_folder, interrupted, full_device,
+                 branch_left_out, large_weights):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
             folder = Folder(args, name)

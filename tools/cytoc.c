@@ -15,6 +15,7 @@
 #include "tools/batch.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -179,7 +180,7 @@ static cy_program *lower(session *s, cy_graph *g, cy_machine *machine) {
 }
 
 static int emit_all(session *s, cy_graph *g, cy_machine *machine) {
-  static const char *const kinds[] = {"so", "a", "o", "h", "ll", "asm"};
+  static const char *const kinds[] = {"so", "a", "o", "h", "ll", "asm", "cu", "ptx", "cubin"};
   const char *emit = s->o->emit ? s->o->emit : default_kind(s);
   if (!emit)
     return -1;
@@ -207,7 +208,7 @@ static int emit_all(session *s, cy_graph *g, cy_machine *machine) {
 }
 
 static int check_emit(session *s) {
-  static const char known[] = "so,a,o,h,ll,asm,graph,loops";
+  static const char known[] = "so,a,o,h,ll,asm,cu,ptx,cubin,graph,loops";
   for (const char *p = s->o->emit; p; p = strchr(p, ','), p = p ? p + 1 : NULL) {
     char kind[16] = "";
     size_t n = strcspn(p, ",");
@@ -393,4 +394,7 @@ static int compile_main(int argc, char **argv) {
   return status ? 1 : 0;
 }
 
-int main(int argc, char **argv) { return compile_main(argc, argv); }
+int main(int argc, char **argv) {
+  signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is an error of write(), here and in the linker */
+  return compile_main(argc, argv);
+}

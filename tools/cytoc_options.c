@@ -34,7 +34,7 @@ static const option options[] = {
     {"--int8-skip", TEXT, AT(int8_skip), "NAME,..", "layers of these names or types stay in float ('*', '?')"},
     {"--int8-max-error", TEXT, AT(int8_max_error), "P%", "layers whose output changes by more (RMS) stay in float"},
     {"--weights", TEXT, AT(weights), "int8|int4[,..]", "store weights of products so: ,block=32 (default 32), ,asymmetric"},
-    {"--emit", TEXT, AT(emit), "KIND,..", "so o a h ll asm graph loops; several are written side by side"},
+    {"--emit", TEXT, AT(emit), "KIND,..", "so o a h ll asm cu ptx cubin graph loops; several are written side by side"},
     {"--name", TEXT, AT(name), "ID", "prefix of the C names in the header (default: from the file name)"},
     {"--attention", TEXT, AT(attention), "fused|plain", "plain: attention as products and softmax, always so at -O0"},
     {"--explain", FLAG, AT(explain), NULL, "print a table of kernels: ops, algorithm, work, floor"},

@@ -34,6 +34,7 @@ typedef struct cy_epilogue {
   void (*emit)(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx);
   void *ctx;
   bool heavy; /* so much arithmetic that it is better done in a loop of its own than for sums in registers */
+  unsigned wide; /* vectors of wide * W lanes suit `emit` better, where that many remain; 0: W */
 } cy_epilogue;
 
 #define CY_CONTRACT_PHASES 4

@@ -133,6 +133,30 @@ static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, const V *row, V klen, 
   memcpy(v, l.out, carried * sizeof *v);
 }
 
+/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than there are. */
+static void emit_fence(cy_cg *cg) {
+  LLVMTypeRef type = LLVMFunctionType(cg->voidt, NULL, 0, 0);
+  static const char clobbers[] = "~{memory}";
+  V fence = LLVMGetInlineAsm(type, "", 0, clobbers, sizeof clobbers - 1, 1, 0, LLVMInlineAsmDialectATT, 0);
+  LLVMBuildCall2(cg->b, type, fence, NULL, 0, "");
+}
+
+/* The same as emit_run for a known number of steps, unrolled. */
+static void emit_steps(cy_cg *cg, unsigned mr, unsigned nv, const V *row, int64_t depth, V ldb, V *v) {
+  for (int64_t i = 0; i < depth; i++) {
+    V b[16];
+    for (unsigned j = 0; j < nv; j++)
+      b[j] = cy_load(cg, cg->vf, cy_gepc(cg, v[mr * nv], (int64_t)j * cg->W * 4), 4);
+    for (unsigned r = 0; r < mr; r++) {
+      V a = cy_splat(cg, cy_load(cg, cg->f32, cy_gepc(cg, row[r], i * 4), 4), cg->W);
+      for (unsigned j = 0; j < nv; j++)
+        v[r * nv + j] = cy_fma(cg, a, b[j], v[r * nv + j]);
+    }
+    v[mr * nv] = cy_gep(cg, v[mr * nv], ldb);
+    emit_fence(cg);
+  }
+}
+
 /* The starting sums: zero, or what C holds when accumulating. */
 static void emit_start(cy_cg *cg, unsigned mr, unsigned nv, V c, V ldc, V accumulate, V *v) {
   V zero = LLVMConstNull(cg->vf), loaded[CY_LOOP_MAX];
@@ -255,7 +279,15 @@ void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c,
   rows->index(rows->ctx, cg, cy_add(cg, row0, r.iv), idx);
   piece p = {e, idx, rows->n_idx, cy_gep(cg, c, cy_mul(cg, r.iv, ldc)), col0};
   cy_loop j;
-  cy_loop_begin(cg, &j, cy_i64(cg, 0), whole, cy_i64(cg, W), NULL, 0);
+  V from = cy_i64(cg, 0);
+  if (e->wide > 1) {
+    V lanes = cy_i64(cg, e->wide * W), end = cy_mul(cg, cy_div(cg, cols, lanes), lanes);
+    cy_loop_begin(cg, &j, from, end, lanes, NULL, 0);
+    emit_piece(cg, &p, j.iv, e->wide * W);
+    cy_loop_end(cg, &j, NULL);
+    from = end;
+  }
+  cy_loop_begin(cg, &j, from, whole, cy_i64(cg, W), NULL, 0);
   emit_piece(cg, &p, j.iv, W);
   cy_loop_end(cg, &j, NULL);
   if (tail_lanes && tail_lanes < W) { /* the tail of the last panel, its lanes known */
@@ -397,22 +429,8 @@ typedef struct shape {
 
 static bool inline_possible(const cy_core *k) {
   int64_t taps, c, n;
-  return k->row_bytes && cy_is_const(k->taps, &taps) && taps == 1 && cy_is_const(k->c, &c) && c <= INLINE_DEPTH && !k->epilogue->heavy &&
-         cy_is_const(k->n, &n) && cy_core_single(k);
-}
-
-static void emit_steps(cy_cg *cg, unsigned mr, unsigned nv, const V *row, int64_t depth, V ldb, V *v) {
-  for (int64_t i = 0; i < depth; i++) {
-    V b[16];
-    for (unsigned j = 0; j < nv; j++)
-      b[j] = cy_load(cg, cg->vf, cy_gepc(cg, v[mr * nv], (int64_t)j * cg->W * 4), 4);
-    for (unsigned r = 0; r < mr; r++) {
-      V a = cy_splat(cg, cy_load(cg, cg->f32, cy_gepc(cg, row[r], i * 4), 4), cg->W);
-      for (unsigned j = 0; j < nv; j++)
-        v[r * nv + j] = cy_fma(cg, a, b[j], v[r * nv + j]);
-    }
-    v[mr * nv] = cy_gep(cg, v[mr * nv], ldb);
-  }
+  return cy_is_const(k->taps, &taps) && cy_is_const(k->c, &c) && taps * c <= INLINE_DEPTH && (taps == 1 || !k->skip) &&
+         !k->epilogue->heavy && cy_is_const(k->n, &n) && cy_core_single(k);
 }
 
 /* Sums through the epilogue. */
@@ -423,7 +441,10 @@ static void emit_inline_epilogue(cy_cg *cg, const cy_core *k, const panel *p, sh
   k->index->index(k->index->ctx, cg, r, idx);
   V first = idx[last];
   for (unsigned i = 0; i < k->tile.mr; i++) {
-    idx[last] = cy_addc(cg, first, i);
+    if (k->row_bytes)
+      idx[last] = cy_addc(cg, first, i);
+    else
+      k->index->index(k->index->ctx, cg, cy_addc(cg, r, i), idx);
     for (unsigned j = 0; j < s.nv; j++) {
       unsigned lanes = j + 1 < s.nv ? cg->W : s.lanes;
       V acc = v[i * s.nv + j];
@@ -433,24 +454,50 @@ static void emit_inline_epilogue(cy_cg *cg, const cy_core *k, const panel *p, sh
   }
 }
 
+/* The steps of one tap. */
+static void emit_inline_steps(cy_cg *cg, const cy_core *k, const panel *p, unsigned nv, const V *row, V *v) {
+  int64_t depth = 0;
+  cy_is_const(k->c, &depth);
+  if (depth <= UNROLLED && !p->ahead)
+    emit_steps(cg, k->tile.mr, nv, row, depth, k->ldb, v);
+  else
+    emit_run(cg, k->tile.mr, nv, row, k->c, k->ldb, p->ahead ? p->ahead_step : NULL, v);
+}
+
+/* The taps of rows that lie where the table says. v: as for emit_run. */
+static void emit_inline_taps(cy_cg *cg, const cy_core *k, const panel *p, unsigned nv, V r, V *v) {
+  unsigned mr = k->tile.mr, carried = mr * nv + 1 + (p->ahead != NULL);
+  V row[16];
+  cy_loop taps;
+  v[carried] = cy_gep(cg, k->tab, cy_mulc(cg, r, 8));
+  cy_loop_begin(cg, &taps, cy_i64(cg, 0), k->taps, cy_i64(cg, 1), v, carried + 1);
+  for (unsigned i = 0; i < mr; i++) {
+    V entry = cy_load(cg, cg->i64, cy_gepc(cg, taps.v[carried], i * 8), 8);
+    row[i] = LLVMBuildIntToPtr(cg->b, LLVMBuildAdd(cg->b, k->base, entry, ""), cg->ptr, "");
+  }
+  memcpy(v, taps.v, carried * sizeof *v);
+  emit_inline_steps(cg, k, p, nv, row, v);
+  v[carried] = cy_gep(cg, taps.v[carried], k->tab_stride);
+  cy_loop_end(cg, &taps, v);
+  memcpy(v, taps.out, carried * sizeof *v);
+}
+
 /* MR rows from r on of one panel. */
 static void emit_inline_tile(cy_cg *cg, const cy_core *k, const panel *p, shape s, V r) {
   unsigned mr = k->tile.mr;
-  int64_t depth = 0;
   V v[CY_LOOP_MAX], row[16];
-  V a = cy_add(cg, k->base, cy_mulc(cg, r, k->row_bytes));
-  a = LLVMBuildIntToPtr(cg->b, a, cg->ptr, "");
-  for (unsigned i = 0; i < mr; i++)
-    row[i] = cy_gepc(cg, a, i * k->row_bytes);
   for (unsigned i = 0; i < mr * s.nv; i++)
     v[i] = LLVMConstNull(cg->vf);
   v[mr * s.nv] = p->b;
   v[mr * s.nv + 1] = p->ahead;
-  cy_is_const(k->c, &depth);
-  if (depth <= UNROLLED && !p->ahead)
-    emit_steps(cg, mr, s.nv, row, depth, k->ldb, v);
-  else
-    emit_run(cg, mr, s.nv, row, k->c, k->ldb, p->ahead ? p->ahead_step : NULL, v);
+  if (k->row_bytes) {
+    V a = LLVMBuildIntToPtr(cg->b, cy_add(cg, k->base, cy_mulc(cg, r, k->row_bytes)), cg->ptr, "");
+    for (unsigned i = 0; i < mr; i++)
+      row[i] = cy_gepc(cg, a, i * k->row_bytes);
+    emit_inline_steps(cg, k, p, s.nv, row, v);
+  } else {
+    emit_inline_taps(cg, k, p, s.nv, r, v);
+  }
   emit_inline_epilogue(cg, k, p, s, r, v);
 }
 

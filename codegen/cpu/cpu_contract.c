@@ -298,8 +298,17 @@ static void int8_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, form *f,
   f->pack.bytes = f->pack.int8.bytes;
 }
 
+/* Large weights are packed in pieces, by several threads and without all of them in memory. */
+static uint32_t piece_count(const pack_form *f) {
+  const int64_t piece_bytes = 8 << 20;
+  int64_t units = INT64_MAX, pieces = f->bits ? 1 : f->bytes / piece_bytes + 1;
+  for (int i = 0; i < f->nparts; i++)
+    units = cy_pack_units(&f->parts[i].layout) < units ? cy_pack_units(&f->parts[i].layout) : units;
+  return (uint32_t)(pieces < units ? pieces : units > 0 ? units : 1);
+}
+
 /* The constant's writer: runs on any thread, needs nothing but the form. */
-static void write_packed(const cy_graph *g, cy_val v, const void *arg, void *out) {
+static void write_packed(const cy_graph *g, cy_val v, const void *arg, uint32_t piece, void *out) {
   const pack_form *f = arg;
   cy_pack_source s = f->source;
   if (f->bits) {
@@ -310,8 +319,9 @@ static void write_packed(const cy_graph *g, cy_val v, const void *arg, void *out
   s.w = (const cy_weight *)((const char *)cy_value_of(g, v)->data.bytes + f->w_offset);
   for (int i = 0; i < f->nparts; i++) {
     const part *p = &f->parts[i];
+    int64_t units = cy_pack_units(&p->layout), pieces = piece_count(f);
     s.tap_map = p->tap_map;
-    cy_pack_run(&p->layout, &s, 0, cy_pack_units(&p->layout), (float *)((char *)out + p->offset));
+    cy_pack_run(&p->layout, &s, units * piece / pieces, units * (piece + 1) / pieces, (float *)((char *)out + p->offset));
   }
 }
 
@@ -322,8 +332,8 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
                       (long long)f->source.ns, (long long)f->source.ts, (long long)f->source.cs);
   if (f->bits) {
     const cy_int8_layout *l = &f->int8;
-    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %u %u %d %d", key, f->bits, f->is_signed ? 's' : 'u',
-                          (long long)l->matrices, (long long)l->n, (long long)l->taps, (long long)l->c, l->nr, l->step,
+    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %lld %u %u %d %d", key, f->bits, f->is_signed ? 's' : 'u',
+                          (long long)l->matrices, (long long)l->n, (long long)l->taps, (long long)l->row_taps, (long long)l->c, l->nr, l->step,
                           l->wide * 2 + l->sums, l->depthwise);
   }
   for (int i = 0; i < f->nparts; i++) {
@@ -344,7 +354,7 @@ uint32_t cy_cpu_contract_pack(const cy_machine *m, cy_program *p, cy_kernel_plan
   pack_form *mine = CY_NEW(arena, pack_form);
   *mine = f->pack;
   mine->w_offset += offset;
-  return cy_program_add_constant(p, v, (uint64_t)mine->bytes, pack_key(arena, mine), write_packed, mine);
+  return cy_program_add_constant(p, v, (uint64_t)mine->bytes, pack_key(arena, mine), write_packed, mine, piece_count(mine));
 }
 
 /* ---- preparing ---- */

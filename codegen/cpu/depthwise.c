@@ -5,7 +5,8 @@
  * and goes to all the sums it belongs to, so that loads stay below the two per cycle that fma needs. Kernel rows
  * outside the input are skipped. Where the width is constant, the tiles at the left and right border are emitted of
  * their own, without the columns outside; else such tiles (and the last of a row) read the columns outside from zeros.
- * The sums pass through a buffer in L1 to the epilogue, CHUNK channels at a time.
+ * Sums go from registers through the epilogue; where that has much arithmetic, or a tile's width is known at run time
+ * only, they pass through a buffer in L1, CHUNK channels at a time.
  */
 #include "conv_int.h"
 
@@ -99,6 +100,7 @@ typedef struct columns {
   V offset[MOST_COLUMNS], ok[MOST_COLUMNS];
   bool absent[MOST_COLUMNS];
   LLVMTypeRef type; /* of a vector of channels */
+  V x0;             /* the first output */
 } columns;
 
 static V column_load(cy_cg *cg, const line *l, const columns *c, int x, V row, V channel) {
@@ -128,7 +130,17 @@ static void emit_kernel_row(cy_cg *cg, const dw *p, const line *l, const columns
   }
 }
 
-/* All taps for one vector of channels; results to the buffer. */
+/* The epilogue's index of output x of the line, but for the channel. */
+static unsigned line_index(cy_cg *cg, const dw *p, const line *l, V x0, V x, V *idx) {
+  unsigned n = 0;
+  idx[n++] = l->n;
+  for (int i = 3 - p->d->n_spatial; i < 2; i++)
+    idx[n++] = l->o[i];
+  idx[n++] = cy_add(cg, x0, x);
+  return n;
+}
+
+/* All taps for one vector of channels; results to the buffer, or with `to` NULL through the epilogue. */
 static void emit_sums(cy_cg *cg, const dw *p, const line *l, const columns *c, V channel, V to) {
   V sums[MOST_TW];
   cy_loop k[2];
@@ -147,13 +159,21 @@ static void emit_sums(cy_cg *cg, const dw *p, const line *l, const columns *c, V
   emit_kernel_row(cg, p, l, c, row, weights, channel, sums);
   cy_loop_end(cg, &k[1], sums);
   cy_loop_end(cg, &k[0], k[1].out);
-  for (unsigned i = 0; i < n; i++)
-    cy_store(cg, k[0].out[i], cy_gepc(cg, to, i * CHUNK * 4), 4);
+  for (unsigned i = 0; i < n; i++) {
+    V idx[5];
+    if (to) {
+      cy_store(cg, k[0].out[i], cy_gepc(cg, to, i * CHUNK * 4), 4);
+    } else {
+      idx[line_index(cg, p, l, c->x0, cy_i64(cg, i), idx)] = channel;
+      p->d->epilogue.emit(p->d->epilogue.ctx, cg, k[0].out[i], LLVMGetVectorSize(c->type), idx);
+    }
+  }
 }
 
 static void columns_fill(cy_cg *cg, const dw *p, const line *l, V x0, columns *c) {
   const cy_axis *w = &p->axis[2];
   V base = cy_addc(cg, cy_mulc(cg, x0, w->step), w->start);
+  c->x0 = x0;
   for (int x = 0; x < p->columns; x++) {
     V column = cy_addc(cg, base, x);
     int64_t at;
@@ -163,21 +183,26 @@ static void columns_fill(cy_cg *cg, const dw *p, const line *l, V x0, columns *c
   }
 }
 
+/* Where the sums of a vector of channels go. */
+static V sums_at(cy_cg *cg, const line *l, V c0, V channel, bool buffered) {
+  return buffered ? cy_gepf(cg, l->buffer, cy_sub(cg, channel, c0)) : NULL;
+}
+
 /* Channels [c0, end). */
-static void emit_chunk_sums(cy_cg *cg, const dw *p, const line *l, V c0, V end, columns *c) {
+static void emit_chunk_sums(cy_cg *cg, const dw *p, const line *l, V c0, V end, columns *c, bool buffered) {
   V whole = cy_imin(cg, end, cy_i64(cg, p->c / cg->W * cg->W));
   unsigned tail = (unsigned)(p->c % cg->W);
   cy_loop v;
   c->type = cg->vf;
   cy_loop_begin(cg, &v, c0, whole, cy_i64(cg, cg->W), NULL, 0);
-  emit_sums(cg, p, l, c, v.iv, cy_gepf(cg, l->buffer, cy_sub(cg, v.iv, c0)));
+  emit_sums(cg, p, l, c, v.iv, sums_at(cg, l, c0, v.iv, buffered));
   cy_loop_end(cg, &v, NULL);
   if (!tail)
     return;
   cy_if s; /* never read beyond the last channel: it may be the last float of the input */
   cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSLT, whole, end));
   c->type = cy_vecf(cg, tail);
-  emit_sums(cg, p, l, c, whole, cy_gepf(cg, l->buffer, cy_sub(cg, whole, c0)));
+  emit_sums(cg, p, l, c, whole, sums_at(cg, l, c0, whole, buffered));
   cy_if_end(cg, &s);
 }
 
@@ -189,22 +214,22 @@ typedef struct place {
 
 static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
   const place *at = ctx;
-  int n = 0;
-  idx[n++] = at->l->n;
-  for (int i = 3 - at->p->d->n_spatial; i < 2; i++)
-    idx[n++] = at->l->o[i];
-  idx[n] = cy_add(cg, at->x0, row);
+  line_index(cg, at->p, at->l, at->x0, row, idx);
 }
 
 /* The tile at x0, `outputs` wide; CHECK_RUN: as far as the row reaches. */
 static void emit_tile(cy_cg *cg, const dw *p, const line *l, V x0, int outputs, check check) {
   columns cols = {.outputs = outputs, .check = check};
   columns_fill(cg, p, l, x0, &cols);
+  if (check != CHECK_RUN && !p->d->epilogue.heavy) {
+    emit_chunk_sums(cg, p, l, cy_i64(cg, 0), cy_i64(cg, p->c), &cols, false);
+    return;
+  }
   V nx = check == CHECK_RUN ? cy_imin(cg, cy_i64(cg, outputs), cy_sub(cg, l->out_width, x0)) : cy_i64(cg, outputs);
   cy_loop c;
   cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, p->c), cy_i64(cg, CHUNK), NULL, 0);
   V end = cy_imin(cg, cy_addc(cg, c.iv, CHUNK), cy_i64(cg, p->c));
-  emit_chunk_sums(cg, p, l, c.iv, end, &cols);
+  emit_chunk_sums(cg, p, l, c.iv, end, &cols, true);
   place at = {p, l, x0};
   cy_rows rows = {row_index, &at, (unsigned)p->d->n_spatial + 1};
   cy_epilogue_tile(cg, &p->d->epilogue, &rows, l->buffer, cy_i64(cg, CHUNK * 4), nx, cy_i64(cg, 0),

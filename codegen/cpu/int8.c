@@ -237,7 +237,7 @@ static void emit_pack_pair(cy_cg *cg, const packer *q, V g, V j, unsigned lanes)
     cy_store(cg, v[1], cy_gepc(cg, to, 2), 2);
     return;
   }
-  int mix[64];
+  int mix[128];
   for (unsigned i = 0; i < lanes; i++) {
     mix[2 * i] = (int)i;
     mix[2 * i + 1] = (int)(lanes + i);
@@ -249,16 +249,18 @@ static void emit_pack_panel(cy_cg *cg, const packer *q) {
   const plan *p = q->p;
   int64_t unit = 0;
   bool rows_dense = cy_is_const(q->bn, &unit) && unit == 1;
-  unsigned lanes = rows_dense ? cg->W : 1;
-  V NR = cy_i64(cg, p->nr), whole = cy_mulc(cg, cy_div(cg, q->valid, cy_i64(cg, lanes)), lanes), zero = cy_i64(cg, 0);
+  V NR = cy_i64(cg, p->nr), zero = cy_i64(cg, 0);
   cy_loop g, j;
   cy_loop_begin(cg, &g, zero, cy_ceil_div(cg, q->k, cy_i64(cg, 2)), cy_i64(cg, 1), NULL, 0);
-  if (lanes > 1) {
-    cy_loop_begin(cg, &j, zero, whole, cy_i64(cg, lanes), NULL, 0);
+  V from = zero;
+  for (unsigned lanes = 2 * cg->W; rows_dense && lanes >= cg->W; lanes /= 2) {
+    V end = cy_add(cg, from, cy_mulc(cg, cy_div(cg, cy_sub(cg, q->valid, from), cy_i64(cg, lanes)), lanes));
+    cy_loop_begin(cg, &j, from, end, cy_i64(cg, lanes), NULL, 0);
     emit_pack_pair(cg, q, g.iv, j.iv, lanes);
     cy_loop_end(cg, &j, NULL);
+    from = end;
   }
-  cy_loop_begin(cg, &j, lanes > 1 ? whole : zero, q->valid, cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &j, from, q->valid, cy_i64(cg, 1), NULL, 0);
   emit_pack_pair(cg, q, g.iv, j.iv, 0);
   cy_loop_end(cg, &j, NULL);
   cy_loop_begin(cg, &j, q->valid, NR, cy_i64(cg, 1), NULL, 0);
@@ -517,7 +519,7 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   int64_t group = group_choose(p);
   V ldc = cy_i64(cg, group * p->nr * 4), sums = cy_alloca(cg, p->tile.mr * group * p->nr * 4), MR = cy_i64(cg, p->tile.mr);
   finish fin = {epilogue_of(p), f};
-  cy_epilogue epilogue = {.emit = finish_emit, .ctx = &fin};
+  cy_epilogue epilogue = {.emit = finish_emit, .ctx = &fin, .wide = p->n >= 4 * (int64_t)cg->W ? 4 : 0};
   cy_rows index = {row_index, (void *)f, p->d->conv ? 1 + (unsigned)p->d->window.n_spatial : (unsigned)p->d->gemm.n_batch + 1};
   unsigned tail = p->n ? (unsigned)(p->n % cg->W) : cg->W;
   cy_loop g, r, q;

@@ -28,6 +28,7 @@ typedef struct cy_int8_desc {
 
 typedef struct cy_int8_layout {
   int64_t matrices, n, taps, c; /* k runs over taps, then channels */
+  int64_t row_taps;             /* depthwise: taps of a kernel row */
   unsigned nr, step;            /* step: 2 or 4 values of k lie together */
   bool wide, sums, depthwise;   /* i16; i32[matrix][n] behind the rest; see int8_depthwise.c */
   int64_t matrix_bytes, bytes;
@@ -51,6 +52,8 @@ const char *cy_int8_algorithm(const cy_cg *cg, const cy_int8_desc *desc);
 bool cy_int8_depthwise_possible(const cy_int8_desc *desc);
 cy_int8_layout cy_int8_depthwise_layout(const cy_cg *cg, const cy_int8_desc *desc);
 void cy_int8_depthwise_emit(cy_cg *cg, const cy_int8_desc *desc, cy_contract_info *out_info);
+/* Pair and place in it of tap (y, x) of a kernel of height x width. */
+int64_t cy_int8_depthwise_pair(int64_t height, int64_t width, int64_t y, int64_t x, int64_t *out_place);
 /* The i32 slot of channel n's pair of weights, for vectors of `lanes` i32. */
 int64_t cy_int8_depthwise_slot(int64_t n, int64_t lanes);
 

@@ -1,11 +1,12 @@
 /* int8_depthwise.c - convolution of each channel of 8-bit integers with its own filter.
  *
  * Comes in: a cy_int8_desc with cy_int8_depthwise_possible. Goes out: one phase, a task being some output rows of an
- * image. CHUNK channels at a time, the input rows that a task needs are copied to scratch as i16 less the zero point,
- * their borders written as zeros; then nothing has to be checked any more. A tile is TILE outputs of a row. Taps go in
- * pairs: the i16 of two taps are interleaved and meet the weights of both in one vpmaddwd. Interleaving works on 128 bits
- * at a time, so a vector of sums has its channels in the order of cy_int8_depthwise_slot; they are put right once,
- * behind the last tap.
+ * image. At most CHUNK channels at a time, the input rows that a task needs are copied to scratch as i16 less the zero
+ * point, their borders written as zeros; then nothing has to be checked any more. A tile is TILE outputs of a row. Taps go
+ * in pairs: the i16 of two taps are interleaved and meet the weights of both in one vpmaddwd. Partners lie above each
+ * other, so that what is interleaved for one output serves its neighbours; those of an odd last kernel row lie side by
+ * side. Interleaving works on 128 bits at a time, so a vector of sums has its channels in the order of
+ * cy_int8_depthwise_slot; they are put right once, behind the last tap.
  */
 #include "int8.h"
 
@@ -15,7 +16,7 @@ typedef struct dw {
   const cy_int8_desc *d;
   const cy_conv_desc *w;
   cy_axis axis[3];
-  int64_t c, taps, row_block;
+  int64_t c, taps, chunk, row_block;
   cy_int8_form form;
 } dw;
 
@@ -28,6 +29,18 @@ bool cy_int8_depthwise_possible(const cy_int8_desc *d) {
   return axis[0].count == 1 && axis[0].step == 1 && axis[0].start == 0 && axis[1].count * axis[2].count <= MOST_TAPS;
 }
 
+/* Which pair of taps (y, x) belongs to, and its place in it. */
+int64_t cy_int8_depthwise_pair(int64_t height, int64_t width, int64_t y, int64_t x, int64_t *out_place) {
+  if (y < height / 2 * 2) {
+    *out_place = y % 2;
+    return y / 2 * width + x;
+  }
+  *out_place = x % 2;
+  return height / 2 * width + x / 2;
+}
+
+static int64_t pair_count(int64_t height, int64_t width) { return height / 2 * width + height % 2 * ((width + 1) / 2); }
+
 /* Where channel n's weights lie among the 2 * W channels of a block, in i32: its vector, its lane. */
 int64_t cy_int8_depthwise_slot(int64_t n, int64_t lanes) {
   int64_t in = n % (2 * lanes);
@@ -39,14 +52,15 @@ int64_t cy_int8_depthwise_slot(int64_t n, int64_t lanes) {
 /* Input rows, or columns, behind `outputs` outputs. */
 static int64_t reach(const cy_axis *a, int64_t outputs) { return (outputs - 1) * a->step + (a->count - 1) * a->inc + 1; }
 
-static dw plan(const cy_int8_desc *d) {
+static dw plan(const cy_cg *cg, const cy_int8_desc *d) {
   dw p = {.d = d, .w = &d->window, .c = d->window.cin, .form = {.wide = true, .step = 2}};
+  p.chunk = p.c < CHUNK ? (p.c + 2 * cg->W - 1) / (2 * cg->W) * (2 * cg->W) : CHUNK;
   cy_conv_axes(p.w, 0, p.axis);
   p.taps = p.axis[1].count * p.axis[2].count;
   int64_t width = cy_conv_known(p.axis[2].out), height = cy_conv_known(p.axis[1].out);
   width = width ? width : 64;
   double ns = (double)(p.taps * width * p.c) / 30;
-  int64_t most = 1 + (int64_t)(20000 / (ns + 1)), row = reach(&p.axis[2], width) * CHUNK * 2;
+  int64_t most = 1 + (int64_t)(20000 / (ns + 1)), row = reach(&p.axis[2], width) * p.chunk * 2;
   p.row_block = 1;
   while (p.row_block < 16 && p.row_block < (most > 4 ? most : 4) && (!height || p.row_block < height) &&
          reach(&p.axis[1], p.row_block + 1) * row <= ROWS_BYTES)
@@ -55,7 +69,7 @@ static dw plan(const cy_int8_desc *d) {
 }
 
 cy_int8_layout cy_int8_depthwise_layout(const cy_cg *cg, const cy_int8_desc *d) {
-  dw p = plan(d);
+  dw p = plan(cg, d);
   int64_t block = 2 * cg->W, width = (p.c + block - 1) / block * block;
   return (cy_int8_layout){.matrices = 1,
                           .n = p.c,
@@ -63,9 +77,10 @@ cy_int8_layout cy_int8_depthwise_layout(const cy_cg *cg, const cy_int8_desc *d) 
                           .c = 1,
                           .nr = (unsigned)block,
                           .step = 2,
+                          .row_taps = p.axis[2].count,
                           .wide = true,
                           .depthwise = true,
-                          .bytes = (p.taps + 1) / 2 * width * 4};
+                          .bytes = pair_count(p.axis[1].count, p.axis[2].count) * width * 4};
 }
 
 static V row_blocks(cy_cg *cg, const dw *p) {
@@ -78,12 +93,12 @@ static V task_count(cy_cg *cg, void *ctx) { return cy_mul(cg, images(cg, ctx), r
 static V scratch_width(cy_cg *cg, const dw *p) {
   const cy_axis *a = &p->axis[2];
   V outputs = cy_mulc(cg, cy_ceil_div(cg, cy_size(cg, a->out), cy_i64(cg, TILE)), TILE);
-  return cy_addc(cg, cy_mulc(cg, outputs, a->step), (a->count - 1) * a->inc + 1 - a->step);
+  return cy_addc(cg, cy_mulc(cg, outputs, a->step), a->count * a->inc + 1 - a->step); /* one more: a tap without partner */
 }
 
 static V worker_bytes(cy_cg *cg, void *ctx) {
   const dw *p = ctx;
-  return cy_round64(cg, cy_mulc(cg, scratch_width(cg, p), reach(&p->axis[1], p->row_block) * CHUNK * 2));
+  return cy_round64(cg, cy_mulc(cg, scratch_width(cg, p), reach(&p->axis[1], p->row_block) * p->chunk * 2));
 }
 
 /* ---- emission ---- */
@@ -95,35 +110,46 @@ typedef struct frame {
   V image, depth, y0, c0; /* of the task, and of the chunk */
 } frame;
 
-/* One pixel's channels of this chunk. */
-static void emit_pixel(cy_cg *cg, const frame *f, V dst, V src, V ok, int64_t channels) {
-  cy_if s;
-  cy_if_begin(cg, &s, ok);
-  cy_int8_run(cg, &f->convert, dst, src, cy_i64(cg, channels));
-  cy_if_else(cg, &s);
-  cy_int8_blank(cg, &f->convert, dst, cy_i64(cg, channels));
-  cy_if_end(cg, &s);
+/* Columns [first, end) of an input row, which exist, to scratch. from: the row's column 0, to: scratch of column `first`. */
+static void emit_line(cy_cg *cg, const frame *f, V to, V from, V first, V end, int64_t channels) {
+  const dw *p = f->p;
+  V count = cy_sub(cg, end, first), stride = cy_size(cg, p->axis[2].in_stride);
+  int64_t dense;
+  from = cy_gep(cg, from, cy_mul(cg, first, stride));
+  if (channels == p->chunk && cy_is_const(stride, &dense) && dense == channels) {
+    cy_int8_run(cg, &f->convert, to, from, cy_mulc(cg, count, channels));
+    return;
+  }
+  cy_loop x;
+  cy_loop_begin(cg, &x, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
+  cy_int8_run(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, x.iv, p->chunk * 2)), cy_gep(cg, from, cy_mul(cg, x.iv, stride)),
+              cy_i64(cg, channels));
+  cy_loop_end(cg, &x, NULL);
 }
 
 /* The input rows behind output rows [y0, y0 + count). */
 static void emit_copy(cy_cg *cg, const frame *f, V count, int64_t channels) {
   const dw *p = f->p;
   const cy_axis *h = &p->axis[1], *w = &p->axis[2];
-  V src = cy_gep(cg, cy_arg_ptr(cg, p->w->a_slot), cy_mul(cg, f->image, cy_size(cg, p->w->in_n)));
+  V src = cy_gep(cg, cy_arg_ptr(cg, p->w->a_slot), cy_mul(cg, f->image, cy_size(cg, p->w->in_n))), zero = cy_i64(cg, 0);
   src = cy_gep(cg, src, cy_add(cg, cy_mul(cg, f->depth, cy_size(cg, p->axis[0].in_stride)), f->c0));
   V rows = cy_addc(cg, cy_mulc(cg, count, h->step), (h->count - 1) * h->inc + 1 - h->step);
-  cy_loop y, x;
-  cy_loop_begin(cg, &y, cy_i64(cg, 0), rows, cy_i64(cg, 1), NULL, 0);
-  V line = cy_addc(cg, cy_add(cg, cy_mulc(cg, f->y0, h->step), y.iv), h->start);
-  V in_rows = cy_icmp(cg, LLVMIntULT, line, cy_size(cg, h->in));
-  V from = cy_gep(cg, src, cy_mul(cg, line, cy_size(cg, h->in_stride)));
+  /* scratch column x is input column x + start */
+  V left = cy_imin(cg, cy_i64(cg, w->start < 0 ? -w->start : 0), f->width);
+  V right = cy_imax(cg, left, cy_imin(cg, f->width, cy_addc(cg, cy_size(cg, w->in), -w->start)));
+  cy_loop y;
+  cy_loop_begin(cg, &y, zero, rows, cy_i64(cg, 1), NULL, 0);
+  V line = cy_addc(cg, cy_add(cg, cy_mulc(cg, f->y0, h->step), y.iv), h->start), pixel = cy_i64(cg, p->chunk);
   V to = cy_gep(cg, f->scratch, cy_mul(cg, y.iv, f->row_bytes));
-  cy_loop_begin(cg, &x, cy_i64(cg, 0), f->width, cy_i64(cg, 1), NULL, 0);
-  V column = cy_addc(cg, x.iv, w->start);
-  V ok = LLVMBuildAnd(cg->b, in_rows, cy_icmp(cg, LLVMIntULT, column, cy_size(cg, w->in)), "");
-  emit_pixel(cg, f, cy_gep(cg, to, cy_mulc(cg, x.iv, CHUNK * 2)),
-             cy_gep(cg, from, cy_mul(cg, column, cy_size(cg, w->in_stride))), ok, channels);
-  cy_loop_end(cg, &x, NULL);
+  cy_if s;
+  cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntULT, line, cy_size(cg, h->in)));
+  cy_int8_blank(cg, &f->convert, to, cy_mul(cg, left, pixel));
+  emit_line(cg, f, cy_gep(cg, to, cy_mulc(cg, left, p->chunk * 2)), cy_gep(cg, src, cy_mul(cg, line, cy_size(cg, h->in_stride))),
+            cy_addc(cg, left, w->start), cy_addc(cg, right, w->start), channels);
+  cy_int8_blank(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, right, p->chunk * 2)), cy_mul(cg, cy_sub(cg, f->width, right), pixel));
+  cy_if_else(cg, &s);
+  cy_int8_blank(cg, &f->convert, to, cy_mul(cg, f->width, pixel));
+  cy_if_end(cg, &s);
   cy_loop_end(cg, &y, NULL);
 }
 
@@ -143,34 +169,52 @@ static V in_order(cy_cg *cg, V low, V high, unsigned first) {
   return cy_shuffle(cg, low, high, lanes, cg->W);
 }
 
-/* All taps of a tile for the 2 * W channels at `channel` of the chunk. at: scratch of its first column. */
-static void emit_sums(cy_cg *cg, const frame *f, V at, V channel) {
+/* A tile's sums for 2 * W channels on their way. */
+typedef struct tile {
+  V at, weights; /* scratch of the first column and channel; its weights of pair 0 */
+  V sums[TILE][2];
+} tile;
+
+static V column_load(cy_cg *cg, const frame *f, const tile *t, int64_t y, int64_t x) {
+  V row = cy_gep(cg, t->at, cy_mulc(cg, f->row_bytes, y * f->p->axis[1].inc));
+  return cy_load(cg, LLVMVectorType(cg->i16, 2 * cg->W), cy_gepc(cg, row, x * f->p->chunk * 2), 2);
+}
+
+/* Column x of kernel row y and its partner, to all the sums they belong to. Of taps side by side, those at even places. */
+static void emit_column(cy_cg *cg, const frame *f, tile *t, int64_t y, int64_t x) {
   const dw *p = f->p;
   const cy_axis *h = &p->axis[1], *w = &p->axis[2];
-  int64_t block = 2 * cg->W, width = (p->c + block - 1) / block * block;
-  LLVMTypeRef type = LLVMVectorType(cg->i16, (unsigned)block);
-  V sums[TILE][2], weights = cy_gep(cg, f->weights, cy_mulc(cg, cy_add(cg, f->c0, channel), 4));
-  for (int i = 0; i < TILE; i++)
-    sums[i][0] = sums[i][1] = LLVMConstNull(cg->vi);
-  for (int64_t t = 0; t < p->taps; t += 2) {
-    V pair[2];
-    for (int half = 0; half < 2; half++)
-      pair[half] = cy_load(cg, cg->vi, cy_gepc(cg, weights, (t / 2 * width + half * cg->W) * 4), 4);
-    for (int i = 0; i < TILE; i++) {
-      V v[2];
-      for (int q = 0; q < 2; q++) { /* a last tap without partner meets a weight of 0 */
-        int64_t tap = t + q < p->taps ? t + q : t;
-        V row = cy_gep(cg, at, cy_mulc(cg, f->row_bytes, tap / w->count * h->inc));
-        int64_t column = i * w->step + tap % w->count * w->inc;
-        v[q] = cy_load(cg, type, cy_gep(cg, cy_gepc(cg, row, column * CHUNK * 2), cy_mulc(cg, channel, 2)), 2);
-      }
-      for (int half = 0; half < 2; half++)
-        sums[i][half] = cy_int8_dot(cg, p->form, sums[i][half], interleave(cg, v[0], v[1], half), pair[half]);
+  int64_t block = 2 * cg->W, width = (p->c + block - 1) / block * block, place;
+  bool above = y + 1 < h->count;
+  V both[2] = {NULL, NULL};
+  for (int64_t k = 0; k < w->count; k += above ? 1 : 2) {
+    int64_t from = x - k * w->inc;
+    if (from < 0 || from % w->step || from / w->step >= TILE)
+      continue;
+    for (int half = 0; !both[1] && half < 2; half++)
+      both[half] = interleave(cg, column_load(cg, f, t, y, x), column_load(cg, f, t, above ? y + 1 : y, above ? x : x + w->inc), half);
+    int64_t pair = cy_int8_depthwise_pair(h->count, w->count, y, k, &place);
+    for (int half = 0; half < 2; half++) {
+      V weights = cy_load(cg, cg->vi, cy_gepc(cg, t->weights, (pair * width + half * cg->W) * 4), 4);
+      V *sum = &t->sums[from / w->step][half];
+      *sum = cy_int8_dot(cg, p->form, *sum, both[half], weights);
     }
   }
+}
+
+/* All taps of a tile for the 2 * W channels at `channel` of the chunk. at: scratch of its first column. */
+static void emit_sums(cy_cg *cg, const frame *f, V at, V channel) {
+  const cy_axis *h = &f->p->axis[1], *w = &f->p->axis[2];
+  tile t = {.at = cy_gep(cg, at, cy_mulc(cg, channel, 2)),
+            .weights = cy_gep(cg, f->weights, cy_mulc(cg, cy_add(cg, f->c0, channel), 4))};
+  for (int i = 0; i < TILE; i++)
+    t.sums[i][0] = t.sums[i][1] = LLVMConstNull(cg->vi);
+  for (int64_t y = 0; y < h->count; y += 2)
+    for (int64_t x = 0; x < reach(w, TILE); x++)
+      emit_column(cg, f, &t, y, x);
   for (int i = 0; i < TILE; i++)
     for (unsigned half = 0; half < 2; half++)
-      cy_store(cg, in_order(cg, sums[i][0], sums[i][1], half * cg->W),
+      cy_store(cg, in_order(cg, t.sums[i][0], t.sums[i][1], half * cg->W),
                cy_gepc(cg, cy_gep(cg, f->buffer, cy_mulc(cg, channel, 4)), (i * CHUNK + half * cg->W) * 4), 4);
 }
 
@@ -203,13 +247,13 @@ static void emit_output_row(cy_cg *cg, const frame *f, V y, int64_t channels) {
   V from = cy_gep(cg, f->scratch, cy_mul(cg, cy_mulc(cg, y, p->axis[1].step), f->row_bytes));
   cy_loop x, c;
   cy_loop_begin(cg, &x, cy_i64(cg, 0), out, cy_i64(cg, TILE), NULL, 0);
-  V at = cy_gep(cg, from, cy_mulc(cg, x.iv, w->step * CHUNK * 2));
+  V at = cy_gep(cg, from, cy_mulc(cg, x.iv, w->step * p->chunk * 2));
   cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, channels), cy_i64(cg, 2 * cg->W), NULL, 0);
   emit_sums(cg, f, at, c.iv);
   cy_loop_end(cg, &c, NULL);
   place where = {f, cy_add(cg, f->y0, y), x.iv};
   cy_rows rows = {row_index, &where, (unsigned)p->w->n_spatial + 1};
-  cy_epilogue epilogue = {.emit = as_integers, .ctx = (void *)&p->w->epilogue};
+  cy_epilogue epilogue = {.emit = as_integers, .ctx = (void *)&p->w->epilogue, .wide = p->c >= 4 * (int64_t)cg->W ? 4 : 0};
   V count = cy_imin(cg, cy_i64(cg, TILE), cy_sub(cg, out, x.iv));
   cy_epilogue_tile(cg, &epilogue, &rows, f->buffer, cy_i64(cg, CHUNK * 4), count, cy_i64(cg, 0), cy_i64(cg, channels),
                    f->c0, (unsigned)(p->c % cg->W));
@@ -247,13 +291,13 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
 }
 
 void cy_int8_depthwise_emit(cy_cg *cg, const cy_int8_desc *d, cy_contract_info *info) {
-  dw p = plan(d);
+  dw p = plan(cg, d);
   cy_kernel_begin(cg, p.w->name, 0);
   if (p.w->epilogue.begin)
     p.w->epilogue.begin(p.w->epilogue.ctx, cg);
   frame f = {.p = &p, .convert = cy_int8_rows_begin(cg, p.form, d), .width = scratch_width(cg, &p)};
   f.scratch = cy_scratch(cg, p.w->scratch_slot, worker_bytes(cg, &p));
-  f.row_bytes = cy_mulc(cg, f.width, CHUNK * 2);
+  f.row_bytes = cy_mulc(cg, f.width, p.chunk * 2);
   f.buffer = cy_alloca(cg, TILE * CHUNK * 4);
   f.weights = cy_arg_ptr(cg, p.w->b_slot);
   cy_loop t;

@@ -45,13 +45,15 @@ static void pack_matrix(const cy_int8_layout *l, const cy_int8_source *s, int64_
   }
 }
 
-/* Pairs of taps: [tap / 2][slot of the channel][2], channels padded to nr. */
+/* [pair of taps][slot of the channel][2], channels padded to nr. */
 static void pack_depthwise(const cy_int8_layout *l, const cy_int8_source *s, void *out) {
-  int64_t width = panels_of(l) * l->nr;
+  int64_t width = panels_of(l) * l->nr, place;
   memset(out, 0, (size_t)l->bytes);
-  for (int64_t t = 0; t < l->taps; t++)
+  for (int64_t t = 0; t < l->taps; t++) {
+    int64_t pair = cy_int8_depthwise_pair(l->taps / l->row_taps, l->row_taps, t / l->row_taps, t % l->row_taps, &place);
     for (int64_t n = 0; n < l->n; n++)
-      store(l, out, (t / l->step * width + cy_int8_depthwise_slot(n, l->nr / 2)) * l->step + t % l->step, weight_at(s, n * s->gs + t * s->ts));
+      store(l, out, (pair * width + cy_int8_depthwise_slot(n, l->nr / 2)) * 2 + place, weight_at(s, n * s->gs + t * s->ts));
+  }
 }
 
 void cy_int8_pack(const cy_int8_layout *l, const cy_int8_source *s, void *out) {

@@ -50,7 +50,7 @@ void cy_int8_run(cy_cg *cg, const cy_int8_rows *r, V dst, V src, V n) {
     emit_pieces(cg, r, dst, src, end, n, 1);
     return;
   }
-  if (count >= 4 * lanes) {
+  if (count > 8 * lanes) {
     at = count / lanes * lanes;
     emit_pieces(cg, r, dst, src, cy_i64(cg, 0), cy_i64(cg, at), lanes);
   }

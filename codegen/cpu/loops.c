@@ -594,7 +594,7 @@ static int arithmetic(cy_kernel *k) {
 cy_epilogue cy_cpu_epilogue_create(cy_kernel *k) {
   epilogue *e = zeroed(1, sizeof *e);
   e->k = k;
-  return (cy_epilogue){epilogue_begin, epilogue_emit, e, arithmetic(k) > 10};
+  return (cy_epilogue){.begin = epilogue_begin, .emit = epilogue_emit, .ctx = e, .heavy = arithmetic(k) > 10};
 }
 
 void cy_cpu_epilogue_destroy(cy_epilogue *e) {

@@ -9,6 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { WANTED_BLOCKS = 100 };
+
 /* ---- the contraction as sizes ---- */
 
 int64_t cy_cu_taps(const cy_contraction *c) {
@@ -43,6 +45,11 @@ cy_cu_sizes cy_cu_sizes_of(cy_kernel *k) {
 double cy_cu_estimate(cy_graph *g, cy_dim d, double otherwise) {
   int64_t v;
   return cy_dim_is_const(g, d, &v) ? (double)v : otherwise;
+}
+
+int cy_cu_wanted_blocks(const cy_machine *m) {
+  const cy_cuda_machine *c = m->state;
+  return c && c->wanted_blocks ? c->wanted_blocks : WANTED_BLOCKS;
 }
 
 double cy_cu_tiles_estimate(cy_kernel *k, const cy_cu_sizes *s, int m, int n) {
@@ -264,7 +271,8 @@ typedef struct packing {
   int64_t row, offset, bytes;                /* elements of a packed row; of the first weight; bytes of an element */
 } packing;
 
-static void write_packed(const cy_graph *g, cy_val value, const void *form, void *out) {
+static void write_packed(const cy_graph *g, cy_val value, const void *form, uint32_t piece, void *out) {
+  (void)piece;
   const packing *f = form;
   const uint8_t *from = cy_value_of(g, value)->data.bytes;
   uint8_t *to = out;
@@ -341,7 +349,7 @@ uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val
       arena, "cuda %lld,%lld,%lld,%lld %lld,%lld,%lld,%lld %lld,%lld", (long long)f->groups, (long long)f->columns,
       (long long)f->taps, (long long)f->depth, (long long)f->group_s, (long long)f->column_s, (long long)f->tap_s,
       (long long)f->depth_s, (long long)f->row, (long long)f->offset);
-  return cy_program_add_constant(p, v, (uint64_t)(f->groups * f->columns * f->row * f->bytes), key, write_packed, f);
+  return cy_program_add_constant(p, v, (uint64_t)(f->groups * f->columns * f->row * f->bytes), key, write_packed, f, 1);
 }
 
 /* ---- the generators ---- */
@@ -362,7 +370,7 @@ bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k) {
 void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   const cy_cu_generator *generator = generator_of(m, k);
   form->generator = generator;
-  generator->schedule(k, form);
+  generator->schedule(m, k, form);
 }
 
 void cy_cuda_contract_print(cy_cu *p, const char *symbol) {

@@ -23,6 +23,8 @@ typedef struct cy_cu_sizes {
 cy_cu_sizes cy_cu_sizes_of(cy_kernel *k);
 /* v, or `otherwise` where it is symbolic. */
 double cy_cu_estimate(cy_graph *g, cy_dim v, double otherwise);
+/* How many blocks a kernel should have. */
+int cy_cu_wanted_blocks(const cy_machine *m);
 /* How many tiles of m x n there are. */
 double cy_cu_tiles_estimate(cy_kernel *k, const cy_cu_sizes *s, int m, int n);
 cy_dim cy_cu_tiles(cy_graph *g, const cy_cu_sizes *s, int m, int n);
@@ -55,7 +57,7 @@ void cy_cu_function_close(cy_cu_contract *q);
 typedef struct cy_cu_generator {
   const char *name;
   bool (*supports)(const cy_machine *m, cy_kernel *k);
-  void (*schedule)(cy_kernel *k, cy_cuda_form *form);
+  void (*schedule)(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
   void (*print)(cy_cu *p, const char *symbol);
   bool (*wants_packed)(cy_kernel *k); /* would it be faster with B packed? NULL: never */
 } cy_cu_generator;

@@ -34,7 +34,7 @@ typedef struct cy_cuda_form {
   cy_cuda_tile tile;     /* TILES */
   const void *generator; /* TILES: a cy_cu_generator */
   int shared_bytes;      /* TILES: dynamic shared memory of a block */
-  int least_arch;            /* TILES: older ones lack the instruction; 0: all have it */
+  int least_arch;        /* TILES: older ones lack the instruction; 0: all have it */
   int stages;            /* TILES by matrix instructions: tiles in flight */
   cy_karg packed_arg;    /* TILES: where B lies packed, */
   int64_t packed_k;      /* .. with rows of this many elements; 0: it is read as the model has it */
@@ -49,7 +49,9 @@ typedef struct cy_cuda_arch {
 /* What kernels are made for: the state of a cy_machine. */
 typedef struct cy_cuda_machine {
   cy_cuda_arch arch[16];
+  bool optional[16]; /* left out of kernels that it cannot run */
   int narch;
+  int wanted_blocks; /* a kernel should have this many, so that no multiprocessor stands idle; 0: WANTED_BLOCKS */
 } cy_cuda_machine;
 
 /* ---- schedule.c ---- */
@@ -136,6 +138,7 @@ void cy_nvrtc_close(cy_nvrtc *n);
 /* A stack frame of a kernel is a fault, unless this says that it comes with the functions that the kernel calls. */
 typedef struct cy_nvrtc_check {
   bool (*may_use_stack)(void *ctx, const char *function);
+  bool (*wants_matrix)(void *ctx, const char *function); /* must have matrix instructions; may be NULL */
   void *ctx;
 } cy_nvrtc_check;
 /* Compiles the source: cubin (or PTX) in out->bytes, malloc'ed. 0, or -1 with a malloc'ed text; *out_error must be NULL
@@ -143,9 +146,27 @@ typedef struct cy_nvrtc_check {
 int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool ptx, const cy_nvrtc_check *check,
                      cy_cuda_image *out, char **out_error);
 
+/* ---- cubin.c ---- */
+
+/* Opcodes of all architectures since sm_70. */
+enum {
+  CY_CUDA_FFMA = 0x223,
+  CY_CUDA_HMMA = 0x23c,
+  CY_CUDA_STL = 0x387,
+  CY_CUDA_LDSM = 0x83b,
+  CY_CUDA_LDL = 0x983,
+  CY_CUDA_HGMMA = 0x9f0,
+  CY_CUDA_FFMA_CONSTANT = 0xa23,
+  CY_CUDA_LDGSTS = 0xfae,
+  CY_CUDA_OPCODES = 4096
+};
+typedef void cy_cubin_visitor(void *ctx, const char *function, const unsigned counts[CY_CUDA_OPCODES]);
+/* Calls `visit` for each function with how often it has each opcode; how many there are. Other files have none. */
+int cy_cubin_visit(const char *bytes, size_t size, cy_cubin_visitor *visit, void *ctx);
+
 /* ---- cuda.c ---- */
 /* prelude.S: in front of all kernels; behind it in front of those with matrix instructions */
 extern const char cy_cuda_prelude[], cy_cuda_prelude_matrix[];
-const cy_cuda_form *cy_cuda_form_of(const cy_kernel_plan *plan);
+static inline const cy_cuda_form *cy_cuda_form_of(const cy_kernel_plan *plan) { return plan->form; }
 
 #endif

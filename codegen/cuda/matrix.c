@@ -5,6 +5,9 @@
  * shared memory once more, so that the epilogue runs along contiguous rows of the output. The same text serves sm_75
  * (prelude_matrix.cuh).
  *
+ * On sm_90a tiles of 64 rows or more are multiplied by warpgroups (wgmma), which read both factors from shared memory;
+ * a warp then has 16 rows of the results and all columns, in the same fragments.
+ *
  * A tile lies in shared memory in the direction in which the operand is contiguous: rows of k (as mma wants), or rows
  * of m or n, turned while they are loaded. Where 16 bytes cannot be copied at once (odd strides, pointers that are not
  * aligned, a window of three channels) the same chunk is put together from single elements.
@@ -46,12 +49,12 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
 static int threads_of(const cy_cuda_tile *t) { return t->m / t->thread_m * (t->n / t->thread_n) * 32; }
 
 /* The largest tile that still gives most multiprocessors of a GPU a block. */
-static void schedule(cy_kernel *k, cy_cuda_form *form) {
+static void schedule(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
   cy_cu_sizes s = cy_cu_sizes_of(k);
-  int best = 0;
+  int best = 0, wanted = cy_cu_wanted_blocks(machine);
   while (best < NSHAPES - 1 &&
-         (cy_cu_tiles_estimate(k, &s, shapes[best].m, shapes[best].n) < 100 ||
+         (cy_cu_tiles_estimate(k, &s, shapes[best].m, shapes[best].n) < wanted ||
           cy_cu_estimate(g, s.m, 512) <= shapes[best].m / 2 || cy_cu_estimate(g, s.n, 512) <= shapes[best].n / 2))
     best++;
   form->kind = CY_CUDA_TILES;
@@ -180,7 +183,7 @@ static const char chunk_functions[] =
     "    if (own >= 0 && e < n)\n"
     "      PUT(&v, e, BITS($A[own]));\n"
     "  }\n"
-    "  *to = v;\n"
+    "  cy_chunk_store(to, v);\n"
     "}\n\n"
     "CY_INLINE void $S_chunk_b($P, b1 wide, int z, int n, int N, int k, int K, cy_chunk *to) {\n"
     "  const i64 at = B_RUNS ? $S_b_at($N, z, k, n) : 0;\n"
@@ -196,7 +199,7 @@ static const char chunk_functions[] =
     "    if (own >= 0 && e < count)\n"
     "      PUT(&v, e, BITS($B[own]));\n"
     "  }\n"
-    "  *to = v;\n"
+    "  cy_chunk_store(to, v);\n"
     "}\n\n";
 
 /* Where a thread's chunks are: a tile is walked along its rows. */
@@ -208,13 +211,14 @@ static const char load_function[] =
     "  for (int i = 0; i < A_TILE / NT; i++) {\n"
     "    const int q = CY_TID + i * NT, row = q / A_CHUNKS, c = q % A_CHUNKS;\n"
     "    const int m = m0 + (A_TURNED ? c * CH : row), k = k0 + (A_TURNED ? row : c * CH);\n"
-    "    $S_chunk_a($N, wide_a, z, m, M, &rows[A_TURNED ? 0 : i], k, K, &sa[cy_place(row, c, A_CHUNKS)]);\n"
+    "    $S_chunk_a($N, wide_a, z, m, M, &rows[A_TURNED ? 0 : i], k, K, &sa[cy_place(row, c, A_CHUNKS, A_TILE / "
+    "A_CHUNKS)]);\n"
     "  }\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < B_TILE / NT; i++) {\n"
     "    const int q = CY_TID + i * NT, row = q / B_CHUNKS, c = q % B_CHUNKS;\n"
     "    const int n = n0 + (B_TURNED ? c * CH : row), k = k0 + (B_TURNED ? row : c * CH);\n"
-    "    $S_chunk_b($N, wide_b, z, n, N, k, K, &sb[cy_place(row, c, B_CHUNKS)]);\n"
+    "    $S_chunk_b($N, wide_b, z, n, N, k, K, &sb[cy_place(row, c, B_CHUNKS, B_TILE / B_CHUNKS)]);\n"
     "  }\n"
     "}\n\n";
 
@@ -230,17 +234,17 @@ static const char multiply_function[] =
     "    for (int i = 0; i < WM / 16; i++) {\n"
     "      const int m = wm + i * 16 + mid * 8;\n"
     "      if (A_TURNED)\n"
-    "        cy_load_matrix_turned(a[i], &sa[cy_place(s * 2 * CH + low + high * 8, m / 8, A_CHUNKS)]);\n"
+    "        cy_load_matrix_turned(a[i], &sa[cy_place(s * 2 * CH + low + high * 8, m / 8, A_CHUNKS, BK)]);\n"
     "      else\n"
-    "        cy_load_matrix(a[i], &sa[cy_place(m + low, s * 2 + high, A_CHUNKS)]);\n"
+    "        cy_load_matrix(a[i], &sa[cy_place(m + low, s * 2 + high, A_CHUNKS, BM)]);\n"
     "    }\n"
     "    CY_UNROLL\n"
     "    for (int j = 0; j < WN / 16; j++) {\n"
     "      const int n = wn + j * 16 + high * 8;\n"
     "      if (B_TURNED)\n"
-    "        cy_load_matrix_turned(b[j], &sb[cy_place(s * 2 * CH + low + mid * 8, n / 8, B_CHUNKS)]);\n"
+    "        cy_load_matrix_turned(b[j], &sb[cy_place(s * 2 * CH + low + mid * 8, n / 8, B_CHUNKS, BK)]);\n"
     "      else\n"
-    "        cy_load_matrix(b[j], &sb[cy_place(n + low, s * 2 + mid, B_CHUNKS)]);\n"
+    "        cy_load_matrix(b[j], &sb[cy_place(n + low, s * 2 + mid, B_CHUNKS, BN)]);\n"
     "    }\n"
     "    CY_UNROLL\n"
     "    for (int i = 0; i < WM / 16; i++)\n"
@@ -249,6 +253,27 @@ static const char multiply_function[] =
     "        MMA(acc[i][j], a[i], &b[j / 2][j % 2 * 2]);\n"
     "  }\n"
     "}\n\n";
+
+/* The same by the warpgroup of the thread: begins here, ends where cy_warpgroup_wait() returns. A's rows are 64 of the
+ * tile, all columns of B are multiplied. */
+static const char warpgroup_function[] =
+    "#if WARPGROUPS\n"
+    "CY_INLINE void $S_multiply_begin(const cy_chunk *sa, f32 acc[WM / 16][WN / 8][4]) {\n"
+    "  const unsigned char *const a = (const unsigned char *)sa + CY_TID / 128 * (A_TURNED ? BK * 128 : 64 * BK * "
+    "EB);\n"
+    "  const unsigned char *const b = (const unsigned char *)(sa + A_TILE);\n"
+    "  cy_warpgroup_begin();\n"
+    "  CY_UNROLL\n"
+    "  for (int s = 0; s < STEPS; s++) {\n"
+    "    const u64 at_a = A_TURNED ? cy_matrix_at(a + s * 16 * 128, 128, 1024, BK * 128)\n"
+    "                              : cy_matrix_at(a + s * 32, BK * EB, 8 * BK * EB, 0);\n"
+    "    const u64 at_b = B_TURNED ? cy_matrix_at(b + s * 16 * 128, 128, 1024, BK * 128)\n"
+    "                              : cy_matrix_at(b + s * 32, BK * EB, 8 * BK * EB, 0);\n"
+    "    CY_WGMMA(WGMMA, A_TURNED, B_TURNED, &acc[0][0][0], at_a, at_b);\n"
+    "  }\n"
+    "  cy_warpgroup_commit();\n"
+    "}\n"
+    "#endif\n\n";
 
 /* Blocks that run at the same time share rows of A and columns of B: they are numbered in strips of RASTER rows. */
 static const char tile_loop[] =
@@ -280,12 +305,22 @@ static const char tile_loop[] =
     "  }\n"
     "  for (int t = 0; t < turns; t++) {\n"
     "    CY_COPY_WAIT(STAGES - 2);\n"
+    "#if WARPGROUPS\n"
+    "    cy_publish();\n"
     "    CY_SYNC();\n"
+    "    $S_multiply_begin(tiles + t % STAGES * TILE, acc);\n"
+    "#else\n"
+    "    CY_SYNC();\n"
+    "#endif\n"
     "    const int next = t + STAGES - 1;\n"
     "    if (next < turns)\n"
     "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, next * BK, tiles + next % STAGES * TILE);\n"
     "    cy_copy_commit();\n"
+    "#if WARPGROUPS\n"
+    "    cy_warpgroup_wait();\n"
+    "#else\n"
     "    $S_multiply(tiles + t % STAGES * TILE, wm, wn, acc);\n"
+    "#endif\n"
     "  }\n"
     "  CY_COPY_WAIT(0);\n"
     "  CY_SYNC();\n"
@@ -320,8 +355,6 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
   } rows[] = {{"BM", t->m},
               {"BN", t->n},
               {"BK", t->k},
-              {"WM", t->thread_m},
-              {"WN", t->thread_n},
               {"NT", form->threads},
               {"EB", bytes},
               {"CH", chunk},
@@ -340,8 +373,12 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
               {"A_ROWS", a->turned ? 1 : a_tile / form->threads}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(q->p->out, "#define %s %d\n", rows[i].name, rows[i].value);
-  fprintf(q->p->out, "#define MMA cy_mma_%s\n#define PUT cy_chunk_put%d\n",
-          type == CY_F32 ? "tf32" : cy_dtype_of(type)->name, bytes * 8);
+  const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
+  bool groups = type != CY_F32 && t->m == form->threads / 2; /* 16 rows for every warp */
+  fprintf(q->p->out, "#define WARPGROUPS %s\n#define WM (WARPGROUPS ? 16 : %d)\n#define WN (WARPGROUPS ? BN : %d)\n",
+          groups ? "CY_WARPGROUPS" : "0", t->thread_m, t->thread_n);
+  fprintf(q->p->out, "#define WGMMA cy_wgmma_%s_%d\n", name, t->n);
+  fprintf(q->p->out, "#define MMA cy_mma_%s\n#define PUT cy_chunk_put%d\n", name, bytes * 8);
   fprintf(q->p->out, "#define BITS(v) %s\n\n", type == CY_F32 ? "cy_bits_f32(v)" : "(v)");
 }
 
@@ -349,7 +386,7 @@ static const char end_of_constants[] = "#undef BM\n#undef BN\n#undef BK\n#undef 
                                        "#undef CH\n#undef STEPS\n#undef STAGES\n#undef RASTER\n#undef A_TURNED\n"
                                        "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
                                        "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
-                                       "#undef MMA\n#undef PUT\n#undef BITS\n\n";
+                                       "#undef MMA\n#undef PUT\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n\n";
 
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
@@ -359,7 +396,10 @@ static void print(cy_cu *p, const char *symbol) {
   print_constants(&q, &a, &b);
   cy_cu_contract_text(&q, chunk_functions);
   cy_cu_contract_text(&q, load_function);
+  fputs("#if !WARPGROUPS\n", p->out);
   cy_cu_contract_text(&q, multiply_function);
+  fputs("#endif\n", p->out);
+  cy_cu_contract_text(&q, warpgroup_function);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);

@@ -12,13 +12,13 @@ static const cy_cuda_tile large = {128, 128, 8, 8, 8}, middle = {64, 64, 16, 4, 
 /* ---- choosing ---- */
 
 /* The largest tile that still gives most multiprocessors of a GPU a block. */
-static const cy_cuda_tile *choose_tile(cy_kernel *k, const cy_cu_sizes *s) {
+static const cy_cuda_tile *choose_tile(cy_kernel *k, const cy_cu_sizes *s, int wanted) {
   cy_graph *g = cy_kernel_graph(k);
   double m = cy_cu_estimate(g, s->m, 512), n = cy_cu_estimate(g, s->n, 512);
   bool wide = cy_dtype_of(cy_kernel_local_dtype(k, cy_kernel_contraction(k)->acc))->bits > 32;
-  if (!wide && m > 64 && n > 64 && cy_cu_tiles_estimate(k, s, large.m, large.n) >= 100)
+  if (!wide && m > 64 && n > 64 && cy_cu_tiles_estimate(k, s, large.m, large.n) >= wanted)
     return &large;
-  return m > 32 && n > 32 && cy_cu_tiles_estimate(k, s, middle.m, middle.n) >= 60 ? &middle : &small;
+  return m > 32 && n > 32 && cy_cu_tiles_estimate(k, s, middle.m, middle.n) * 5 >= wanted * 3 ? &middle : &small;
 }
 
 static bool number(cy_dtype t) {
@@ -40,12 +40,12 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
          n >= 8;
 }
 
-static void schedule(cy_kernel *k, cy_cuda_form *form) {
+static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
   form->kind = CY_CUDA_TILES;
   form->threads = THREADS;
   form->max_blocks = INT32_MAX / 128; /* rows and columns are counted in 32 bits */
-  form->tile = *choose_tile(k, &s);
+  form->tile = *choose_tile(k, &s, cy_cu_wanted_blocks(m));
   form->blocks = cy_cu_tiles(cy_kernel_graph(k), &s, form->tile.m, form->tile.n);
 }
 

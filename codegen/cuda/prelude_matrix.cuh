@@ -3,7 +3,8 @@
  *
  * On the device: ldmatrix, mma.sync and cp.async as inline PTX; sm_75 has neither asynchronous copies nor products of
  * 16 columns, there a copy is done at once and a product is two. The types are told by the bits that they multiply: f16
- * and bf16 in pairs, tf32 in single words; the accumulators are f32. Anywhere else the includer has defined the same
+ * and bf16 in pairs, tf32 in single words; the accumulators are f32. sm_90a has products of 64 rows whose factors stay in
+ * shared memory. Anywhere else the includer has defined the same
  * names (tests/cuda/shim_matrix.h). A tile in shared memory is rows of 16-byte chunks; cy_place() permutes the chunks
  * of a row so that the eight addresses of a matrix lie in different banks.
  */
@@ -34,6 +35,7 @@ CY_INLINE void cy_copy_async(cy_chunk *to, const void *from, int bytes) {
   *to = v;
 #endif
 }
+CY_INLINE void cy_chunk_store(cy_chunk *to, cy_chunk v) { *to = v; }
 CY_INLINE void cy_copy_commit() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -96,10 +98,60 @@ CY_INLINE void cy_mma_f16(f32 *c, const u32 *a, const u32 *b) {
 #endif
 #endif
 
-/* The place of chunk c of a row in a tile whose rows have `chunks` (4 or a multiple of 8) of them. */
-CY_INLINE int cy_place(int row, int c, int chunks) {
-  return row * chunks + (chunks == 4 ? c ^ (row >> 1 & 3) : c ^ (row & 7));
+/* The place of chunk c of a row in a tile of `rows` rows of `chunks` (4 or a multiple of 8) chunks: blocks of 8 chunks lie
+ * one behind the other. */
+CY_INLINE int cy_place(int row, int c, int chunks, int rows) {
+  return chunks == 4 ? row * 4 + (c ^ (row >> 1 & 3)) : (c / 8 * rows + row) * 8 + (c % 8 ^ (row & 7));
 }
 /* Elements of a chunk by their bits. */
 CY_INLINE void cy_chunk_put16(cy_chunk *to, int i, u32 bits) { to->word[i / 2] |= bits << i % 2 * 16; }
 CY_INLINE void cy_chunk_put32(cy_chunk *to, int i, u32 bits) { to->word[i] = bits; }
+
+/* ---- sm_90a: products of a warpgroup (128 threads), whose factors are read from shared memory while it goes on ---- */
+
+#if defined(__CUDACC__) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define CY_WARPGROUPS 1
+/* A matrix in shared memory for wgmma: where it begins, the swizzle of its rows (64 or 128 bytes), the distances in bytes
+ * between groups of 8 rows and between blocks of 128 bytes (turned matrices). */
+CY_INLINE u64 cy_matrix_at(const unsigned char *p, int row_bytes, int rows, int blocks) {
+  return (u64)((cy_shared_address(p) & 0x3ffffu) >> 4) | (u64)(blocks >> 4) << 16 | (u64)(rows >> 4) << 32 |
+         (u64)(row_bytes == 128 ? 1 : 2) << 62;
+}
+CY_INLINE void cy_warpgroup_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+CY_INLINE void cy_warpgroup_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+CY_INLINE void cy_warpgroup_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+/* What this thread wrote to shared memory becomes visible to wgmma. */
+CY_INLINE void cy_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+#define CY_REG4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define CY_REG16(d, i) CY_REG4(d, i), CY_REG4(d, i + 4), CY_REG4(d, i + 8), CY_REG4(d, i + 12)
+#define CY_WGMMA_N64(name, types)                                                                                      \
+  template <int turn_a, int turn_b> CY_INLINE void name(f32 *d, u64 a, u64 b) {                                        \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; " \
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." types " {" \
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+                 "}, %32, %33, p, 1, 1, %34, %35; }" \
+                 : CY_REG16(d, 0), CY_REG16(d, 16)                                                                     \
+                 : "l"(a), "l"(b), "n"(turn_a), "n"(turn_b));                                                          \
+  }
+#define CY_WGMMA_N128(name, types)                                                                                     \
+  template <int turn_a, int turn_b> CY_INLINE void name(f32 *d, u64 a, u64 b) {                                        \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; " \
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" \
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63" \
+                 "}, %64, %65, p, 1, 1, %66, %67; }" \
+                 : CY_REG16(d, 0), CY_REG16(d, 16), CY_REG16(d, 32), CY_REG16(d, 48)                                   \
+                 : "l"(a), "l"(b), "n"(turn_a), "n"(turn_b));                                                          \
+  }
+CY_WGMMA_N64(cy_wgmma_f16_64, "f16.f16")
+CY_WGMMA_N64(cy_wgmma_bf16_64, "bf16.bf16")
+CY_WGMMA_N128(cy_wgmma_f16_128, "f16.f16")
+CY_WGMMA_N128(cy_wgmma_bf16_128, "bf16.bf16")
+#define CY_WGMMA(name, turn_a, turn_b, d, a, b) name<turn_a, turn_b>(d, a, b)
+#endif
+#ifndef CY_WARPGROUPS
+#define CY_WARPGROUPS 0
+#endif

@@ -100,9 +100,12 @@ def negative_cases(args, suite):
         place.remove()
 
 
-def limit_file_size():
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+def limit_file_size(limit):
+    """For a child: files up to `limit` bytes, and the signal for larger ones as a shell leaves it."""
+    def prepare():
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    return prepare
 
 
 def output_cases(args, suite):
@@ -115,7 +118,15 @@ def output_cases(args, suite):
         return dict(library=os.path.join(p.model_dir, 'model.so'), expressions=['model\\.so'])
 
     def disk_full(p):
-        return dict(preexec_fn=limit_file_size, expressions=['.'])
+        return dict(preexec_fn=limit_file_size(2000), expressions=['.'])
+
+    def disk_full_of_weights(p):
+        cases.weighty(p.model_dir, 1 << 20)
+        return dict(preexec_fn=limit_file_size(3 << 20), expressions=['cannot write 4.2 MB of weights'])
+
+    def disk_full_of_library(p):
+        cases.weighty(p.model_dir, 1 << 20)
+        return dict(preexec_fn=limit_file_size((4 << 20) + 30000), expressions=['ld.*failed'])
 
     def unknown_suffix(p):
         return dict(library=os.path.join(p.out, 'model.exe'), expressions=['exe|suffix|\\.so'], codes=(1, 2))
@@ -138,7 +149,7 @@ def output_cases(args, suite):
     def model_is_folder(p):
         return dict(model=p.model_dir, expressions=['.'])
 
-    for function in (missing_folder, output_is_folder, disk_full, unknown_suffix, unknown_option, bad_level, bad_emit,
+    for function in (missing_folder, output_is_folder, disk_full, disk_full_of_weights, disk_full_of_library, unknown_suffix, unknown_option, bad_level, bad_emit,
                      two_models, model_missing, model_is_folder):
         if args.wanted(function.__name__):
             place = Place(args, function.__name__)

@@ -225,7 +225,7 @@ static model matmul_model(const char *name, cy_dim (*rows_of)(model *m), const f
   input(&m, "x", CY_F32, rows, num(&m, kk));
   output(&m, "y", CY_F32, rows, num(&m, n));
   uint32_t x = buffer(&m, CY_BUF_INPUT, 0, cy_dim_muli(m.g, rows, kk), 4);
-  uint32_t wc = cy_program_add_constant(m.p, wv, (uint64_t)(kk * n) * 4, "", NULL, NULL);
+  uint32_t wc = cy_program_add_constant(m.p, wv, (uint64_t)(kk * n) * 4, "", NULL, NULL, 1);
   uint32_t wb = buffer(&m, CY_BUF_CONST, wc, num(&m, kk * n), 4);
   uint32_t y = buffer(&m, CY_BUF_OUTPUT, 0, cy_dim_muli(m.g, rows, n), 4);
   launch(&m, matmul_kernel(&m, rows, kk, n, wv), (uint32_t[]){x, wb, y}, 3);
@@ -340,7 +340,7 @@ static void test_conv(void) {
   }
   cy_kernel_store(k, out, at, cy_x_bin(k, CY_OP_max, cy_x_local(k, c->acc), cy_x_const(k, CY_F32, 0)));
   CHECK(cy_machine_supports(machine, k));
-  uint32_t wc = cy_program_add_constant(m.p, wv, COUT * CIN * 9 * 4, "", NULL, NULL);
+  uint32_t wc = cy_program_add_constant(m.p, wv, COUT * CIN * 9 * 4, "", NULL, NULL, 1);
   uint32_t buffers[3] = {buffer(&m, CY_BUF_INPUT, 0, num(&m, SIZE * SIZE * CIN), 4),
                          buffer(&m, CY_BUF_CONST, wc, num(&m, COUT * CIN * 9), 4),
                          buffer(&m, CY_BUF_OUTPUT, 0, num(&m, SIZE * SIZE * COUT), 4)};

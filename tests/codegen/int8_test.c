@@ -310,6 +310,7 @@ static const int8_case benches[] = {
     {.kind = 'p', .a = 'u', .b = 'w', .a_zero = 3, .m = 512, .n = 512, .k = 512},
     {.kind = 'p', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 1000, .k = 1280},
     {.kind = 'r', .a = 'u', .b = 's', .a_zero = 3, .b_zero = 2, .m = 128, .n = 768, .k = 768},
+    {.kind = 'r', .a = 'u', .b = 's', .a_zero = 3, .b_zero = 2, .m = 8, .n = 2304, .k = 768},
     {.kind = 'c', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 64, .k = 64, .h = 56, .w = 56, .kh = 3, .kw = 3, .stride = 1, .pad = 1},
     {.kind = 'c', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 32, .k = 3, .h = 244, .w = 244, .kh = 3, .kw = 3, .stride = 2, .pad = 1},
     {.kind = 'c', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 96, .k = 16, .h = 122, .w = 122, .kh = 1, .kw = 1, .stride = 1},

@@ -76,6 +76,8 @@ mock_cuda_state *mock_cuda(void) { return &mock; }
 
 int cuInit(unsigned flags) {
   (void)flags;
+  if (getenv("CY_MOCK_CAPABILITY"))
+    mock.capability = atoi(getenv("CY_MOCK_CAPABILITY"));
   return mock.init_code;
 }
 
@@ -348,7 +350,8 @@ static void cached(const char *image, char *out, size_t capacity) {
     if (f)
       fclose(f);
   }
-  snprintf(out, capacity, "%s/%016llx.so", folder, (unsigned long long)hash(hash(h, SANITIZE), image));
+  snprintf(out, capacity, "%s/%016llx.so", folder,
+           (unsigned long long)hash(hash(h, mock.capability == 90 ? SANITIZE "warpgroups" : SANITIZE), image));
 }
 
 int cuModuleLoadData(void **out, const void *image) {
@@ -359,10 +362,10 @@ int cuModuleLoadData(void **out, const void *image) {
   FILE *f = fopen(path, "w");
   fputs(image, f);
   fclose(f);
-  snprintf(
-      command, sizeof command,
-      "cc -std=gnu11 -O1 -w -fno-strict-aliasing %s -shared -fPIC -I. -include tests/cuda/shim.h -o %s/k.so %s -lm",
-      SANITIZE, dir, path);
+  snprintf(command, sizeof command,
+           "cc -std=gnu11 -O1 -w -fno-strict-aliasing %s -DCY_WARPGROUPS=%d -shared -fPIC -I. -include "
+           "tests/cuda/shim.h -o %s/k.so %s -lm",
+           SANITIZE, mock.capability == 90, dir, path);
   cached(image, keep, sizeof keep);
   int failed = *keep && !access(keep, R_OK) ? 0 : system(command);
   snprintf(path, sizeof path, "%s/k.so", dir);

@@ -178,8 +178,7 @@ __attribute__((visibility("default"))) int cy_shim_launch(void (*kernel)(), int 
   u64 all[SHIM_MAX_SLOTS] = {0};
   int stuck = 0;
   void *dynamic = NULL;
-  if (threads > SHIM_THREADS || nslots > SHIM_MAX_SLOTS ||
-      posix_memalign(&dynamic, 1024, shared ? (size_t)shared : 1))
+  if (threads > SHIM_THREADS || nslots > SHIM_MAX_SLOTS || posix_memalign(&dynamic, 1024, shared ? (size_t)shared : 1))
     return -1;
   shim_dynamic = dynamic;
   memcpy(all, slots, (size_t)nslots * sizeof *slots);

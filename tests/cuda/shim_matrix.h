@@ -3,17 +3,30 @@
  * A copy begins with its target poisoned (NaN in every format) and lands when its thread waits for its group: reading
  * too early, or overwriting a tile that is still read, gives NaN. Fragments are laid out as the PTX manual tells: a
  * matrix of 8 rows of 16 bytes has word l % 4 of row l / 4 in lane l. The lanes of a warp meet in every instruction.
+ * Products of warpgroups leave NaN in their results until they are waited for, and read shared memory only then; what
+ * its writer has not published by a fence is NaN to them.
  */
 typedef struct shim_copy {
   void *to;
   u8 bytes[16];
 } shim_copy;
 enum { SHIM_COPIES = 512, SHIM_GROUPS = 8 };
+typedef struct shim_product { /* of a warpgroup, this thread's part */
+  f32 *d, was[64];
+  u64 a, b;
+  int columns, turn_a, turn_b;
+  f32 (*value)(u32, int);
+} shim_product;
+enum { SHIM_PRODUCTS = 8 };
 typedef struct shim_queue {
   shim_copy copy[SHIM_COPIES];
   int n, group_end[SHIM_GROUPS], ngroups;
+  shim_product product[SHIM_PRODUCTS];
+  int nproducts, committed;
 } shim_queue;
 static shim_queue *shim_queues; /* [SHIM_THREADS], made when first needed */
+
+static u16 shim_writer[(64 << 10) / 16]; /* by chunk of dynamic shared memory */
 
 #define CY_DYNAMIC(name) unsigned char *const name = shim_dynamic
 
@@ -25,10 +38,19 @@ static shim_queue *shim_my_queue(void) {
 
 static void shim_forget_copies(void) {
   for (int i = 0; shim_queues && i < SHIM_THREADS; i++)
-    shim_queues[i].n = shim_queues[i].ngroups = 0;
+    shim_queues[i].n = shim_queues[i].ngroups = shim_queues[i].nproducts = shim_queues[i].committed = 0;
+  memset(shim_writer, 0, sizeof shim_writer);
+}
+
+/* Who wrote a chunk and did not publish it yet: thread + 1. */
+static void shim_written(const void *chunk) {
+  size_t at = (size_t)((const unsigned char *)chunk - shim_dynamic) / 16;
+  if (at < sizeof shim_writer / sizeof *shim_writer)
+    shim_writer[at] = (u16)(CY_TID + 1);
 }
 
 typedef struct cy_chunk cy_chunk;
+#define cy_chunk_store(to, v) (*(to) = (v), shim_written(to))
 static void cy_copy_async(cy_chunk *to, const void *from, int bytes) {
   shim_queue *q = shim_my_queue();
   if (q->n == SHIM_COPIES || ((uintptr_t)to | (bytes ? (uintptr_t)from : 0)) % 16 || bytes < 0 || bytes > 16)
@@ -50,8 +72,10 @@ static void CY_COPY_WAIT(int n) {
   int landed = q->ngroups - n, end = landed > 0 ? q->group_end[landed - 1] : 0;
   if (landed <= 0)
     return;
-  for (int i = 0; i < end; i++)
+  for (int i = 0; i < end; i++) {
     memcpy(q->copy[i].to, q->copy[i].bytes, 16);
+    shim_written(q->copy[i].to);
+  }
   memmove(q->copy, q->copy + end, (size_t)(q->n - end) * sizeof *q->copy);
   q->n -= end;
   q->ngroups -= landed;
@@ -108,3 +132,71 @@ static void shim_mma(f32 *c, const u32 *a, const u32 *b, int per_word, f32 (*val
 static void cy_mma_f16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_f16); }
 static void cy_mma_bf16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_bf16); }
 static void cy_mma_tf32(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 1, shim_tf32); }
+
+/* ---- products of warpgroups (shim compiled with CY_WARPGROUPS 1) ---- */
+
+#ifndef CY_WARPGROUPS
+#define CY_WARPGROUPS 0
+#endif
+
+static u64 cy_matrix_at(const unsigned char *p, int row_bytes, int rows, int blocks) {
+  u64 at = (u64)(p - shim_dynamic);
+  if (at % 16 || at >= 1 << 18 || rows % 16 || blocks % 16)
+    abort();
+  return at >> 4 | (u64)(blocks >> 4) << 16 | (u64)(rows >> 4) << 32 | (u64)(row_bytes == 128 ? 1 : 2) << 62;
+}
+static void cy_publish(void) {
+  for (size_t i = 0; i < sizeof shim_writer / sizeof *shim_writer; i++)
+    if (shim_writer[i] == CY_TID + 1)
+      shim_writer[i] = 0;
+}
+static void cy_warpgroup_begin(void) {}
+static void cy_warpgroup_commit(void) { shim_my_queue()->committed = shim_my_queue()->nproducts; }
+
+/* Element (row, k) of a factor: addresses as PTX has them for swizzled rows, k or rows contiguous. What its writer has
+ * not published yet is NaN. */
+static u32 shim_factor(u64 matrix, int turned, int row, int k) {
+  u64 start = (matrix & 0x3fff) << 4, blocks = (matrix >> 16 & 0x3fff) << 4, rows = (matrix >> 32 & 0x3fff) << 4, at;
+  int wide = (int)(matrix >> 62) == 1;
+  if (turned)
+    at = start + (u64)(row / 64) * blocks + (u64)(k / 8) * rows + (u64)(k % 8 * 128 + row % 64 * 2);
+  else
+    at = start + (u64)(row / 8) * rows + (u64)(row % 8 * (wide ? 128 : 64) + k * 2);
+  at ^= (at >> 7 & (wide ? 7 : 3)) << 4;
+  u16 v;
+  memcpy(&v, shim_dynamic + at, 2);
+  return shim_writer[at / 16] ? 0xffff : v;
+}
+static void CY_WGMMA_(int columns, f32 (*value)(u32, int), int turn_a, int turn_b, f32 *d, u64 a, u64 b) {
+  shim_queue *q = shim_my_queue();
+  if (q->nproducts == SHIM_PRODUCTS)
+    abort();
+  shim_product *p = &q->product[q->nproducts++];
+  *p = (shim_product){.d = d, .a = a, .b = b, .columns = columns, .turn_a = turn_a, .turn_b = turn_b, .value = value};
+  memcpy(p->was, d, (size_t)columns / 2 * sizeof *d);
+  if (q->nproducts > 1)
+    return; /* goes on from what the one before leaves */
+  for (int i = 0; i < columns / 2; i++)
+    d[i] = cy_f32_bits(0xffffffffu);
+}
+static void cy_warpgroup_wait(void) {
+  shim_queue *q = shim_my_queue();
+  int lane = CY_TID % 32, warp = CY_TID / 32 % 4;
+  for (int n = 0; n < q->committed; n++) {
+    shim_product *p = &q->product[n];
+    if (n == 0)
+      memcpy(p->d, p->was, (size_t)p->columns / 2 * sizeof *p->d);
+    for (int i = 0; i < p->columns / 2; i++) {
+      int row = warp * 16 + lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      for (int k = 0; k < 16; k++)
+        p->d[i] +=
+            p->value(shim_factor(p->a, p->turn_a, row, k), 0) * p->value(shim_factor(p->b, p->turn_b, column, k), 0);
+    }
+  }
+  q->nproducts = q->committed = 0;
+}
+#define CY_WGMMA(name, turn_a, turn_b, d, a, b) name(turn_a, turn_b, d, a, b)
+#define cy_wgmma_f16_64(...) CY_WGMMA_(64, shim_f16, __VA_ARGS__)
+#define cy_wgmma_f16_128(...) CY_WGMMA_(128, shim_f16, __VA_ARGS__)
+#define cy_wgmma_bf16_64(...) CY_WGMMA_(64, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_bf16_128(...) CY_WGMMA_(128, shim_bf16, __VA_ARGS__)

@@ -61,6 +61,20 @@ GRAPH_TEST(blocks) {
              NULL);
 }
 
+GRAPH_TEST(strings_and_containers) {
+  round_trip("sym n\n"
+             "graph @g(%s: string[n], %q: seq(f32[?,3]), %m: map(i64,string), %p: opt(seq(map(string,f32)))) {\n"
+             "  @t = const string[3] {\"a\", \"q\\\"\\\\\\x0a\", \"\"}\n"
+             "  @none = const opt(f32[*]) {0}\n"
+             "  @x = const f32[1,3] {1, 2, 3}\n"
+             "  %i = concat %s, @t {axis=0} : string[n+3]\n"
+             "  %e = seq_make : seq(i32[-])\n"
+             "  %f = seq_insert %q, @x : seq(f32[?,3])\n"
+             "  return %i, %e, @none, %m, %p, %f\n"
+             "}\n",
+             NULL);
+}
+
 GRAPH_TEST(types_may_be_left_out) {
   round_trip("graph @g(%x: f32[a,4]) { %y = neg %x %z = add %x, %y return %z }",
              "sym a\ngraph @g(%x: f32[a,4]) {\n  %y = neg %x : f32[a,4]\n  %z = add %x, %y : f32[a,4]\n  return %z\n}\n");
@@ -94,6 +108,14 @@ GRAPH_TEST(reading_errors) {
       {"graph @g(%x: f32[2]) {\n  %y = softmax %x {axis=0, group=1}\n  return %y\n}", "has no attribute 'group'"},
       {"graph @g(%x: f32[2]) {\n  %x = neg %x\n  return %x\n}", "value 'x' is defined twice"},
       {"graph @g(%x: q32[2]) {\n  return %x\n}", "expected a type such as f32[2,3]"},
+      {"graph @g(%x: ref[]) {\n  return %x\n}", "expected a type such as f32[2,3]"},
+      {"graph @g(%x: seq(f32)) {\n  return %x\n}", "seq(f32[*])"},
+      {"graph @g() {\n  @c = const string[2] {\"a\", 2}\n  return @c\n}", "expected a text in double quotes"},
+      {"graph @g(%x: seq(f32[2]), %y: i32[2]) {\n  %z = seq_insert %x, %y : seq(f32[2])\n  return %z\n}",
+       "seq(f32[2]) cannot hold i32[2]"},
+      {"graph @g(%x: string[2]) {\n  %y = add %x, %x\n  return %y\n}", "expected numbers, found string[2]"},
+      {"graph @g(%x: opt(f32[2])) {\n  %y = neg %x\n  return %y\n}", "expected numbers, found opt(f32[2])"},
+      {"graph @g(%x: map(string,f32)) {\n  %y = seq_length %x\n  return %y\n}", "that is a sequence, found map(string,f32)"},
       {"graph @g(%x: f32[2+]) {\n  return %x\n}", "expected a dim"},
       {"graph @g() {\n  @c = const f32[3] {1, 2}\n  return @c\n}", "line 2: expected ','"},
       {"graph @g() {\n  @c = const f32[99999999999] data(0x1)\n  return @c\n}", "below 2 GiB"},
@@ -114,7 +136,7 @@ GRAPH_TEST(reading_errors) {
 }
 
 GRAPH_TEST(truncated) { /* every prefix is refused or read, never worse */
-  static const char text[] = "sym b >= 1\ngraph @g(%x: f32[b,3]) {\n  @w = const f32[2] {1, 2}\n  %y = reduce_sum %x {axes=[1], "
+  static const char text[] = "sym b >= 1\ngraph @g(%x: f32[b,3], %q: opt(seq(f32[?,3])), %m: map(string,f32)) {\n  @t = const string[1] {\"\\x41\"}\n  @w = const f32[2] {1, 2}\n  %y = reduce_sum %x {axes=[1], "
                              "keepdims=0} : f32[b]\n  %z = if @w {then=() {return %y}, else=() {return %y}} : f32[b]\n return q=%y\n}";
   for (size_t n = 0; n < sizeof text; n++)
     cy_graph_destroy(cy_graph_parse(text, n, "cut.txt", diag));
@@ -150,6 +172,7 @@ GRAPH_TEST(verifier_refuses) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"as_written", as_written}, {"blocks", blocks},
+                                     {"strings_and_containers", strings_and_containers},
                                      {"types_may_be_left_out", types_may_be_left_out}, {"built", built},
                                      {"reading_errors", reading_errors}, {"truncated", truncated},
                                      {"verifier_refuses", verifier_refuses}};

@@ -1,7 +1,8 @@
 """Lists the ONNX standard's backend tests that the pinned onnx package carries, one row per data set.
 
 Out: the file given as argument, tab-separated: name, folder of the test, number of the data set, rtol, atol, kinds of the
-     inputs, kinds of the outputs, one letter each: t tensor, s sequence, o optional, m map.
+     inputs, kinds of the outputs, one letter each: t tensor, s sequence, o optional, m map; outputs of graphs that draw
+     random numbers are r: their types and shapes are what the standard says.
 
 The package has models and data of all kinds (node, simple, pytorch-converted, pytorch-operator) as files, so nothing
 is generated; the "real" kind names models that would have to be downloaded and is left out.
@@ -18,8 +19,16 @@ KINDS = ['node', 'simple', 'pytorch-converted', 'pytorch-operator']
 LETTER = {'tensor_type': 't', 'sparse_tensor_type': 'p', 'sequence_type': 's', 'optional_type': 'o', 'map_type': 'm'}
 
 
+RANDOM = {'Bernoulli', 'Multinomial', 'RandomNormal', 'RandomNormalLike', 'RandomUniform', 'RandomUniformLike'}
+
+
 def letters(values):
     return ''.join(LETTER.get(v.type.WhichOneof('value'), '?') for v in values)
+
+
+def output_letters(graph):
+    drawn = any(node.op_type in RANDOM for node in graph.node)
+    return 'r' * len(graph.output) if drawn else letters(graph.output)
 
 
 def rows():
@@ -37,7 +46,7 @@ def rows():
             inputs = [v for v in graph.input if v.name not in constant]  # IR version 3 lists weights as inputs, too
             sets = [d for d in os.listdir(folder) if d.startswith('test_data_set_')]
             for number in sorted(int(d.rsplit('_', 1)[1]) for d in sets):
-                yield (name, folder, number, limits['rtol'], limits['atol'], letters(inputs), letters(graph.output))
+                yield (name, folder, number, limits['rtol'], limits['atol'], letters(inputs), output_letters(graph))
 
 
 if __name__ == '__main__':

@@ -125,7 +125,7 @@ static cy_pass_options options_of(const char *source, char *store, size_t capaci
   } else if (level && level < run + n) {
     o.opt_level = atoi(level + 2);
   }
-  const char *half = run ? strstr(run, "--half-factors") : NULL;
+  const char *half = run ? strstr(run, "--target=sm_") : NULL;
   o.half_factors = half && half < run + n;
   return o;
 }

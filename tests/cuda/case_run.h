@@ -1,0 +1,120 @@
+/* case_run.h - one run of a kernel of kernel_cases.h: arguments, who launches it, comparison with the interpreter.
+ *
+ * kernels_test.c launches behind the shim, device_test.c on a device.
+ */
+#ifndef CASE_RUN_H
+#define CASE_RUN_H
+
+#include "tests/cuda/kernel_cases.h"
+
+/* The arguments of a launch in the host's memory. */
+typedef struct case_memory {
+  int n;
+  void *got[MAX_ARGS], *want[MAX_ARGS];
+  size_t bytes[MAX_ARGS];
+} case_memory;
+/* Runs the kernel on memory->got; false after a message. */
+typedef bool case_launch(const kernel_case *c, const char *symbol, case_memory *memory, int64_t blocks,
+                         const uint64_t *sizes, int nsizes);
+
+static uint64_t seed = 1;
+
+static uint64_t next_random(void) {
+  seed = seed * 6364136223846793005u + 1442695040888963407u;
+  return seed >> 33;
+}
+
+static size_t bytes_of(cy_dtype t, int64_t elems) { return ((size_t)elems * (size_t)cy_dtype_of(t)->bits + 7) / 8; }
+
+static void fill(void *at, cy_dtype t, int64_t n, const kernel_case *c) {
+  double lo = c->lo, hi = c->hi;
+  if (lo == hi) {
+    lo = -2;
+    hi = 2;
+  }
+  for (int64_t i = 0; i < n; i++) {
+    cy_scalar s = {.u = next_random() << 33 ^ next_random()};
+    double r = lo + (hi - lo) * (double)next_random() / 2147483648.0;
+    if (t == CY_BOOL)
+      s.u &= 1;
+    else if (cy_dtype_is_float(t))
+      s.f = r;
+    else if (c->ints)
+      s.i = (int64_t)r;
+    cy_scalar_store(at, t, (uint64_t)i, s);
+  }
+}
+
+static bool same(cy_dtype t, cy_scalar a, cy_scalar b, const kernel_case *c) {
+  if (!cy_dtype_is_float(t))
+    return a.u == b.u;
+  if (isnan(a.f) || isnan(b.f))
+    return isnan(a.f) && isnan(b.f);
+  return a.f == b.f || fabs(a.f - b.f) <= c->atol + c->rtol * fabs(b.f);
+}
+
+static int compare(const kernel_case *c, uint32_t arg, cy_dtype t, const void *got, const void *want) {
+  int bad = 0;
+  for (int64_t i = 0; i < c->elems[arg]; i++) {
+    cy_scalar a = cy_scalar_load(got, t, (uint64_t)i), b = cy_scalar_load(want, t, (uint64_t)i);
+    if (same(t, a, b, c) || bad++ >= 3)
+      continue;
+    if (cy_dtype_is_float(t))
+      fprintf(stderr, "%s: a%u[%lld] is %.9g, not %.9g\n", c->what, arg, (long long)i, a.f, b.f);
+    else
+      fprintf(stderr, "%s: a%u[%lld] is %lld, not %lld\n", c->what, arg, (long long)i, (long long)a.i, (long long)b.i);
+  }
+  return bad;
+}
+
+static int64_t scratch_bytes(const kernel_case *c, const cy_karg_info *arg, int64_t blocks) {
+  int64_t elems = cy_dim_eval(g, arg->elems, c->syms);
+  return blocks * (c->form->stripes ? c->form->stripes : 1) * (int64_t)bytes_of(arg->dtype, elems);
+}
+
+/* Fewer blocks than wanted, for groups: they must go on with further tasks. */
+static int64_t blocks_for(const kernel_case *c) {
+  int64_t n = cy_dim_eval(g, c->form->blocks, c->syms);
+  return c->form->kind == CY_CUDA_GROUPS && n > 2 ? n - 1 : n;
+}
+
+static void fill_memory(const kernel_case *c, int64_t blocks, case_memory *m) {
+  const cy_karg_info *args;
+  m->n = (int)cy_kernel_args(c->k, &args);
+  for (int i = 0; i < m->n; i++) {
+    bool scratch = args[i].kind == CY_ARG_SCRATCH;
+    m->bytes[i] = scratch ? (size_t)scratch_bytes(c, &args[i], blocks) : bytes_of(args[i].dtype, c->elems[i]);
+    size_t room = (m->bytes[i] + 127) / 64 * 64;
+    m->got[i] = aligned_alloc(64, room);
+    m->want[i] = aligned_alloc(64, room);
+    memset(m->got[i], 0xff, room);
+    if (args[i].kind == CY_ARG_READ)
+      fill(m->got[i], args[i].dtype, c->elems[i], c);
+    memcpy(m->want[i], m->got[i], m->bytes[i]);
+  }
+}
+
+/* How many results are wrong. */
+static int case_run(const kernel_case *c, const char *symbol, case_launch *launch_case) {
+  const cy_karg_info *args;
+  const cy_dim *dims;
+  uint64_t sizes[48];
+  case_memory m;
+  int64_t blocks = blocks_for(c);
+  uint32_t ndims = cy_kernel_dims(c->k, &dims);
+  cy_kernel_args(c->k, &args);
+  fill_memory(c, blocks, &m);
+  for (uint32_t i = 0; i < ndims; i++)
+    sizes[i] = (uint64_t)cy_dim_eval(g, dims[i], c->syms);
+  int bad = !launch_case(c, symbol, &m, blocks, sizes, (int)ndims);
+  cy_kernel_interpret(c->k, m.want, c->syms, 0, cy_kernel_tasks_eval(c->k, c->syms));
+  for (int i = 0; i < m.n; i++) {
+    if (args[i].kind == CY_ARG_WRITE)
+      bad += compare(c, (uint32_t)i, args[i].dtype, m.got[i], m.want[i]);
+    free(m.got[i]);
+    free(m.want[i]);
+  }
+  return bad;
+}
+
+#endif

@@ -1,0 +1,238 @@
+/* device_test.c - every kernel of kernel_cases.h on a real device against the interpreter: each instruction that the
+ * shim emulates is compared with the device's.
+ *
+ *   device_test              compiles by NVRTC for the device that is there; skips where there is no driver or device
+ *   device_test --save DIR   compiles for the usual architectures into DIR, on a machine without a GPU
+ *   device_test --load DIR   runs what was saved: the machine with the GPU needs no NVRTC
+ *
+ * The runtime's own table of driver functions is used, so a wrong symbol or signature shows here, too.
+ */
+#define _GNU_SOURCE
+#include "runtime/cyrt_cuda.h"
+#include "tests/cuda/case_run.h"
+
+#include <dlfcn.h>
+
+static const cy_cuda_arch archs[] = {{75, 0}, {80, 0}, {86, 0}, {89, 0}, {90, 'a'}, {100, 0}, {120, 0}};
+
+static cuda_driver driver;
+static void *context, *module;
+static int capability;
+static const char *folder;
+
+/* ---- kernels as device code ---- */
+
+static bool stack_allowed(void *ctx, const char *function) {
+  (void)ctx;
+  (void)function;
+  return true;
+}
+
+/* Kernels that the architecture can have. */
+static bool fits(const kernel_case *c, int arch) { return c->form->least_arch <= arch; }
+
+static char *source_for(int arch) {
+  char *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  fprintf(f, "%s%s", cy_cuda_prelude, cy_cuda_prelude_matrix);
+  for (int i = 0; i < ncases; i++)
+    if (fits(&cases[i], arch))
+      print_case(f, i);
+  fclose(f);
+  return text;
+}
+
+static bool compile_image(cy_nvrtc *nvrtc, cy_cuda_arch arch, cy_cuda_image *out) {
+  char *error = NULL, *text = source_for(arch.number);
+  cy_nvrtc_check check = {stack_allowed, NULL, NULL};
+  if (cy_nvrtc_compile(nvrtc, text, arch, false, &check, out, &error))
+    fprintf(stderr, "sm_%d: %s\n", arch.number, error);
+  free(text);
+  free(error);
+  return out->bytes != NULL;
+}
+
+static const char *image_path(cy_cuda_arch arch) {
+  static char path[400];
+  snprintf(path, sizeof path, "%s/cases_%d%.*s.cubin", folder, arch.number, arch.suffix ? 1 : 0, &arch.suffix);
+  return path;
+}
+
+static int save_images(void) {
+  char *missing = NULL;
+  cy_nvrtc *nvrtc = cy_nvrtc_open(&missing);
+  bool ok = nvrtc != NULL;
+  if (!ok)
+    fprintf(stderr, "%s\n", missing);
+  for (int a = 0; ok && a < CHECK_COUNT(archs); a++) {
+    cy_cuda_image image = {.bytes = NULL};
+    ok = compile_image(nvrtc, archs[a], &image);
+    FILE *f = ok ? fopen(image_path(archs[a]), "wb") : NULL;
+    ok = f && fwrite(image.bytes, 1, image.size, f) == image.size;
+    if (f)
+      ok &= !fclose(f);
+    free(image.bytes);
+  }
+  cy_nvrtc_close(nvrtc);
+  free(missing);
+  return !ok;
+}
+
+/* The architecture of `archs` that runs on the device, the newest; its own special one first. */
+static const cy_cuda_arch *arch_of_device(void) {
+  const cy_cuda_arch *best = NULL;
+  for (int a = 0; a < CHECK_COUNT(archs); a++)
+    if (archs[a].number == capability ||
+        (!archs[a].suffix && archs[a].number / 10 == capability / 10 && archs[a].number <= capability))
+      best = &archs[a];
+  return best;
+}
+
+static char *load_image(const cy_cuda_arch *arch) {
+  FILE *f = fopen(image_path(*arch), "rb");
+  char *bytes = NULL;
+  long size;
+  if (f && !fseek(f, 0, SEEK_END) && (size = ftell(f)) > 0 && !fseek(f, 0, SEEK_SET)) {
+    bytes = calloc((size_t)size + 1, 1);
+    if (fread(bytes, 1, (size_t)size, f) != (size_t)size)
+      bytes[0] = 0;
+  }
+  if (f)
+    fclose(f);
+  return bytes;
+}
+
+/* ---- the device ---- */
+
+static bool said(cuda_code code, const char *call) {
+  cyto_error error = {0};
+  if (!cyrt_cuda_check(&driver, code, call, &error))
+    return true;
+  fprintf(stderr, "%s\n", error.message);
+  return false;
+}
+
+/* NULL, or why nothing can be run here. */
+static const char *open_device(void) {
+  static cyto_error error;
+  static const cyrt_model none = {.target = "test"};
+  int32_t count = 0, device = 0, major = 0, minor = 0;
+  char name[100] = "?";
+  if (cyrt_cuda_driver_open(&driver, &none, &error))
+    return error.message;
+  if (driver.device_count(&count) || count < 1 || driver.device_get(&device, 0))
+    return "no CUDA device is visible";
+  driver.device_attribute(&major, 75, device);
+  driver.device_attribute(&minor, 76, device);
+  driver.device_name(name, sizeof name, device);
+  capability = major * 10 + minor;
+  if (!said(driver.context_retain(&context, device), "cuDevicePrimaryCtxRetain") ||
+      !said(driver.context_push(context), "cuCtxPushCurrent"))
+    return "the device's context cannot be made";
+  printf("  device: %s, sm_%d\n", name, capability);
+  return NULL;
+}
+
+static const char *open_kernels(void) {
+  const cy_cuda_arch *arch = arch_of_device();
+  cy_cuda_image image = {.bytes = NULL};
+  static char *missing;
+  if (!arch)
+    return "the device is of an architecture that this test does not compile for";
+  if (folder) {
+    image.bytes = load_image(arch);
+  } else {
+    cy_nvrtc *nvrtc = cy_nvrtc_open(&missing);
+    if (!nvrtc)
+      return missing;
+    compile_image(nvrtc, *arch, &image);
+    cy_nvrtc_close(nvrtc);
+  }
+  bool ok = image.bytes && said(driver.module_load(&module, image.bytes), "cuModuleLoadData");
+  free(image.bytes);
+  return ok ? NULL : "the kernels could not be loaded";
+}
+
+/* ---- running ---- */
+
+/* A case_launch: arguments go to the device and back. */
+static bool launch_on_device(const kernel_case *c, const char *symbol, case_memory *memory, int64_t blocks,
+                             const uint64_t *sizes, int nsizes) {
+  void *function, *params[48];
+  uint64_t slots[48];
+  int n = 0;
+  bool ok = said(driver.module_function(&function, module, symbol), symbol);
+  if (ok && c->form->shared_bytes > 48 << 10)
+    ok = said(driver.function_attribute(function, 8, c->form->shared_bytes), "cuFuncSetAttribute");
+  for (; n < memory->n; n++) {
+    slots[n] = 0;
+    ok = ok && said(driver.mem_alloc(&slots[n], memory->bytes[n] + 1), "cuMemAlloc") &&
+         said(driver.copy_in(slots[n], memory->got[n], memory->bytes[n]), "cuMemcpyHtoD");
+  }
+  for (int i = 0; i < nsizes; i++)
+    slots[n + i] = sizes[i];
+  for (int i = 0; i < n + nsizes; i++)
+    params[i] = &slots[i];
+  ok = ok && said(driver.launch(function, (uint32_t)blocks, 1, 1, (uint32_t)c->form->threads, 1, 1,
+                                (uint32_t)c->form->shared_bytes, NULL, params, NULL),
+                  c->what);
+  for (int i = 0; i < n; i++) {
+    ok = ok && said(driver.copy_out_async(memory->got[i], slots[i], memory->bytes[i], NULL), "cuMemcpyDtoHAsync");
+    ok = ok && said(driver.stream_wait(NULL), c->what);
+    driver.mem_free(slots[i]);
+  }
+  return ok;
+}
+
+static void run_cases(bool matrix) {
+  for (int i = 0; i < ncases; i++) {
+    char symbol[32];
+    if (!fits(&cases[i], capability) || (cases[i].form->stages > 0) != matrix)
+      continue;
+    snprintf(symbol, sizeof symbol, "case%d", i);
+    int bad = case_run(&cases[i], symbol, launch_on_device);
+    if (bad)
+      CHECK_FAIL("%s (kernel %s): %d wrong", cases[i].what, symbol, bad);
+  }
+}
+
+static const char *skipped;
+static void test_loops(void) {
+  if (skipped)
+    CHECK_SKIP(skipped);
+  run_cases(false);
+}
+static void test_matrix(void) {
+  if (skipped)
+    CHECK_SKIP(skipped);
+  run_cases(true);
+}
+
+static const check_test tests[] = {{"kernels", test_loops}, {"matrix", test_matrix}};
+
+int main(int argc, char **argv) {
+  bool save = argc > 2 && !strcmp(argv[1], "--save"), load = argc > 2 && !strcmp(argv[1], "--load");
+  cy_diag_sink *diag = cy_diag_create();
+  g = cy_graph_create(diag, "test");
+  add_all_cases();
+  schedule_cases();
+  int rc;
+  if (save || load)
+    folder = argv[2];
+  if (save) {
+    rc = save_images();
+  } else {
+    skipped = open_device();
+    if (!skipped)
+      skipped = open_kernels();
+    rc = check_main(load ? argc - 2 : argc, load ? argv + 2 : argv, tests, CHECK_COUNT(tests));
+  }
+  if (module)
+    driver.module_unload(module);
+  cyrt_cuda_driver_close(&driver);
+  free_cases();
+  cy_graph_destroy(g);
+  cy_diag_destroy(diag);
+  return rc;
+}

@@ -1,0 +1,129 @@
+"""Networks as CUDA models, without a GPU: small ones, and CNNs at reduced size, as they are and in half precision.
+
+In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, and what is done with it: a size of the first
+     input (1x3x32x32), `half` (converted to f16), options for cytoc; a name beginning with sm_90a_ runs as on such a
+     device, whose products are of warpgroups.
+Out: the closing line; a line for each network.
+
+The reference is ONNX Runtime on the network in f32. f16 results may be a relative RMS error of 2e-2 away, f32 ones 1e-4,
+with --tf32 5e-3. With --device the networks run on the machine's device.
+"""
+import os
+import shutil
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import lib
+import mock
+import network
+
+
+def resized(model, size):
+    """The first input gets another size; what was inferred from the old one is dropped."""
+    shape = model.graph.input[0].type.tensor_type.shape
+    for dim, n in zip(shape.dim, size):
+        dim.dim_value = n
+    del model.graph.value_info[:]
+    for port in model.graph.output:
+        port.type.tensor_type.ClearField('shape')
+    return model
+
+
+def source(name, work):
+    """Path of a network with weights."""
+    path = os.path.join(lib.SHARED, 'models', name, 'model.onnx')
+    if os.path.exists(path):
+        return path
+    zoo, out = os.path.join(lib.SHARED, 'zoo'), os.path.join(work, 'filled.onnx')
+    code, _, err = lib.run([sys.executable, os.path.join(zoo, 'materialize.py'), os.path.join(zoo, name + '.onnx'), out])
+    if code:
+        raise RuntimeError(lib.reason(err, code))
+    return out
+
+
+def prepare(name, words, work):
+    """Writes f32.onnx, model.onnx (what is compiled), the inputs and ONNX Runtime's outputs."""
+    import onnx
+    import onnxruntime as ort
+    model = onnx.load(source(name, work))
+    sizes = [w for w in words if w[0].isdigit()]
+    if sizes:
+        model = resized(model, [int(n) for n in sizes[0].split('x')])
+    plain, compiled = os.path.join(work, 'f32.onnx'), os.path.join(work, 'model.onnx')
+    onnx.save(model, plain)
+    if 'half' in words:
+        from onnxruntime.transformers.float16 import convert_float_to_float16
+        model = convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=True)
+    onnx.save(model, compiled)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session, feeds, rng = ort.InferenceSession(plain, options, providers=['CPUExecutionProvider']), {}, np.random.default_rng(5)
+    for folder in ('in', 'ref'):
+        os.makedirs(os.path.join(work, folder))
+    for k, port in enumerate(session.get_inputs()):
+        dims = [d if isinstance(d, int) and d > 0 else 1 for d in port.shape]
+        feeds[port.name] = rng.standard_normal(dims).astype(np.float32)
+        np.save(os.path.join(work, 'in', 'in_%d_%s.npy' % (k, lib.safe_name(port.name))), feeds[port.name])
+    for k, (port, value) in enumerate(zip(session.get_outputs(), session.run(None, feeds))):
+        np.save(os.path.join(work, 'ref', 'out_%d_%s.npy' % (k, lib.safe_name(port.name))), value)
+    return compiled
+
+
+def test(args, name, words):
+    work = os.path.join(args.build, 'cuda-networks', name)
+    shutil.rmtree(work, ignore_errors=True)
+    os.makedirs(work)
+    env = mock.environment(args, 90 if name.startswith('sm_90a_') else 80)
+    library, outputs = os.path.join(work, 'model.so'), os.path.join(work, 'out')
+    limit = 2e-2 if 'half' in words else 5e-3 if '--tf32' in words else 1e-4
+    try:
+        model = prepare(words[0], words[1:], work)
+        options = [w for w in words[1:] if w.startswith('--')]
+        code, _, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', *mock.options(args, 'sm_80,sm_90a'), *options],
+                               600, env=env)
+        if code:
+            return 'compile: ' + lib.reason(err, code)
+        os.makedirs(outputs)
+        code, _, err = lib.run([args.cyto_run, library, '--inputs-dir', os.path.join(work, 'in'), '--output-dir', outputs],
+                               600, env=env)
+        if code:
+            return 'run: ' + lib.reason(err, code)
+        return network.compare(outputs, os.path.join(work, 'ref'), lambda name: limit)
+    except Exception as problem:  # a fault of one network's data must not end the suite
+        return '%s: %s' % (type(problem).__name__, (str(problem).splitlines() or [''])[0])
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def main():
+    args = lib.arguments(__doc__, device=dict(action='store_true'))
+    suite = lib.Suite(args)
+    rows = {}
+    for line in open(os.path.join(HERE, 'networks.txt'), encoding='utf-8'):
+        words = line.split()
+        if words and words[0] != '#' and args.wanted(words[0]):
+            rows[words[0]] = words[1:]
+    if not os.path.isdir(os.path.join(lib.SHARED, 'models')):
+        suite.skip('cuda networks', 'there are no networks in %s' % lib.SHARED)
+        suite.done()
+    mock.environment(args)
+
+    def job(item):
+        start = time.time()
+        return item[0], test(args, *item), time.time() - start
+
+    with ThreadPoolExecutor(1 if args.device else 2) as pool:
+        for name, why, seconds in pool.map(job, rows.items()):
+            print('%-30s %5.1f s  %s' % (name, seconds, why or 'ok'), flush=True)
+            suite.result(name, why)
+    suite.done('networks')
+
+
+if __name__ == '__main__':
+    main()

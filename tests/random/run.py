@@ -1,0 +1,105 @@
+"""Random graphs at -O0 and -O3 against ONNX Runtime; and the operators that draw random numbers (draws.py).
+
+In:  --first and --count: seeds, one graph each (generate.py). The defaults are the run of `make check`: fixed, under 40 s.
+Out: the closing line. A graph that fails is left in build/random/SEED with its inputs and what was expected.
+
+The relative RMS error of each output may be 1e-4, or ten times what ONNX Runtime's own levels differ by where that is
+larger. Graphs whose outputs are not finite, or that ONNX Runtime refuses, are left out.
+"""
+import os
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnx
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import draws
+import generate
+import lib
+import network
+
+LEVELS = ('-O0', '-O3')
+
+
+def run_ort(model, feeds, level):
+    import onnxruntime as ort
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    options.graph_optimization_level = level
+    return ort.InferenceSession(model, options, providers=['CPUExecutionProvider']).run(None, feeds)
+
+
+def expect(path, feeds):
+    """ONNX Runtime's outputs and the relative RMS error that each may have; None when there are none to go by."""
+    import onnxruntime as ort
+    try:
+        plain = run_ort(path, feeds, ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
+        other = run_ort(path, feeds, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
+    except Exception:  # its exceptions have no common class
+        return None
+    if not all(np.isfinite(v).all() for v in plain):
+        return None
+    return [(v, max(1e-4, 10 * lib.rel_rms(o, v))) for v, o in zip(plain, other)]
+
+
+def differs(got, want, limit):
+    """Like lib.rel_rms, but an output that is nearly zero everywhere is compared with 1e-3."""
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    if got.shape != want.shape or not np.isfinite(got).all():
+        return 'shape %s, not %s' % (got.shape, want.shape) if got.shape != want.shape else 'not finite'
+    if not want.size:
+        return None
+    error = np.sqrt(np.mean((got - want) ** 2)) / max(np.sqrt(np.mean(want ** 2)), 1e-3)
+    return None if error <= limit else 'relative RMS error %.3g, limit %.3g' % (error, limit)
+
+
+def test(args, seed):
+    """(None, why) when the graph is of no use, else (True, why or None)."""
+    work = os.path.join(args.build, 'random', str(seed))
+    shutil.rmtree(work, ignore_errors=True)
+    os.makedirs(work)
+    path = os.path.join(work, 'model.onnx')
+    model, feeds = generate.generate(seed)
+    onnx.save(model, path)
+    for k, (name, value) in enumerate(feeds.items()):
+        np.save(os.path.join(work, 'in_%d_%s.npy' % (k, name)), value)
+    expected, why = expect(path, feeds), None
+    for level in LEVELS if expected else ():
+        library, outputs = os.path.join(work, 'model.so'), os.path.join(work, 'out' + level)
+        why = network.compile_model(args, path, library, level, ['-j', '1', '--verify'])
+        why = why or network.execute(args, library, work, outputs, 1)
+        got = network.by_index(outputs)
+        for k, (want, limit) in enumerate(expected):
+            what = differs(np.load(got[k]), want, limit) if not why else None
+            why = '%s: output %d: %s' % (level, k, what) if what else why
+        if why:
+            break
+    if not why:
+        shutil.rmtree(work)
+    return expected is not None, why
+
+
+def main():
+    args = lib.arguments(__doc__, first={'type': int, 'default': 0}, count={'type': int, 'default': 120})
+    suite = lib.Suite(args)
+    count = args.count // 3 if args.variant != 'release' else args.count
+    useless = 0
+    with ThreadPoolExecutor(2) as pool:
+        seeds = range(args.first, args.first + count)
+        for seed, (useful, why) in zip(seeds, pool.map(lambda s: test(args, s), seeds)):
+            if useful:
+                suite.result('random%d' % seed, why)
+            useless += not useful
+    if not args.first:
+        suite.result('draws', draws.test(args))
+    if useless:
+        print('%d graphs were left out: not finite, or not run by ONNX Runtime' % useless)
+    suite.done('random graphs')
+
+
+if __name__ == '__main__':
+    main()
