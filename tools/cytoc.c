@@ -351,7 +351,7 @@ static int compile(session *s) {
   if (!status && o->int8)
     cytoc_quantise_check(&quant, s->diag);
   if (!status && o->explain && o->int8)
-    cytoc_quantise_table(&quant, stdout);
+    cytoc_quantise_table(&quant, machine, stdout);
   cy_quant_deinit(&quant);
   if (!status && o->stats_file)
     status = cytoc_report_write(&s->report, o->input, o->stats_file, s->diag);

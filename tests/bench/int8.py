@@ -108,7 +108,7 @@ class Bench:
         return path, os.path.getsize(path), '%s/%s' % layers.groups() if layers else ''
 
     def outputs(self, library, repeat=0):
-        """[sample][output], and the least median time in ms."""
+        """[sample][output], and the least time in ms."""
         results, times = [], []
         for folder in sorted(glob.glob(os.path.join(self.root, 'test', '*'))):
             out = os.path.join(self.root, 'out')
@@ -118,7 +118,7 @@ class Bench:
             if code:
                 raise RuntimeError(lib.reason(err, code))
             results.append([np.load(os.path.join(out, f)) for f in sorted(os.listdir(out))])
-            times += [float(m) for m in re.findall(r'median ([0-9.]+) ms', text)]
+            times += [float(m) for m in re.findall(r'runs: min ([0-9.]+) ms', text)]
         return results, min(times) if times else 0
 
     def row(self, name, extra):
@@ -187,10 +187,10 @@ def main():
     if not args.write:
         return
     with open(os.path.join(HERE, 'RESULTS-int8.md'), 'w', encoding='utf-8') as f:
-        f.write('# Quantised networks\n\n`tests/bench/int8.py --write%s`, %s, %s. One thread, medians of %d runs; size: of the '
+        f.write('# Quantised networks\n\n`tests/bench/int8.py --write%s`, %s, %s. One thread, the least of %d runs; size: of the '
                 'library, float = 1; dB: signal-to-noise\nratio of each output against the float library, on %d samples '
                 'other than the %d that calibrated; -: nothing is quantised.\n\n' %
-                (' ' + ' '.join(extra) if extra else '', cpu_name(), datetime.date.today(), REPEAT, TEST, CALIBRATE))
+                (' ' + ' '.join(extra) if extra else '', cpu_name(), datetime.date.today(), REPEAT * TEST, TEST, CALIBRATE))
         f.write('\n'.join('| %s |' % ' | '.join(r) for r in rows) + '\n\n%s\n' % text)
 
 
