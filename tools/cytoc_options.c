@@ -30,7 +30,7 @@ static const option options[] = {
     {"--shape", SHAPE, 0, "INPUT=1x3x224x224", "fix an input's shape ('?': keep that dimension)"},
     {"--int8", OPTIONAL_TEXT, AT(int8), "static|dynamic", "compute in 8-bit integers; static needs --calibrate"},
     {"--calibrate", TEXT, AT(calibrate), "DIR|FILE.npz", "samples of the inputs: folders of .npy or .pb, or stacked arrays"},
-    {"--calibration", TEXT, AT(calibration), "HOW", "ranges: minmax (default), percentile, entropy or mse"},
+    {"--calibration", TEXT, AT(calibration), "HOW", "ranges: mse (default), minmax, percentile or entropy"},
     {"--int8-skip", TEXT, AT(int8_skip), "NAME,..", "layers of these names or types stay in float ('*', '?')"},
     {"--int8-max-error", TEXT, AT(int8_max_error), "P%", "layers whose output changes by more (RMS) stay in float"},
     {"--weights", TEXT, AT(weights), "int8|int4[,..]", "store weights of products so: ,block=32 (default 32), ,asymmetric"},
