@@ -20,7 +20,7 @@ static double now(void) {
 }
 
 cy_emit_kind cy_emit_kind_of(const char *name) {
-  static const char *const names[CY_EMIT_KINDS] = {"so", "a", "o", "h", "ll", "asm"};
+  static const char *const names[CY_EMIT_KINDS] = {"so", "a", "o", "h", "ll", "asm", "cu", "ptx", "cubin"};
   const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name, *dot = strrchr(base, '.');
   const char *text = dot ? dot + 1 : base;
   for (int i = 0; i < CY_EMIT_KINDS; i++)
@@ -82,9 +82,25 @@ static void fill_stats(cy_work *b, cy_codegen_stats *st) {
     st->arena_bytes = -1;
 }
 
+/* Kinds that show the code of a device, without the host program. */
+static bool device_only(cy_emit_kind emit) {
+  return emit == CY_EMIT_CU || emit == CY_EMIT_PTX || emit == CY_EMIT_CUBIN;
+}
+
+static int check_kind(cy_work *b) {
+  if (!device_only(b->o->emit) || b->machine->target == &cy_target_cuda)
+    return 0;
+  cy_diag_add(b->diag, CY_ERROR, NULL, "cu, ptx and cubin are code of CUDA devices: target '%s' has ll and asm",
+              b->machine->target->name);
+  return -1;
+}
+
 static int build_objects(cy_work *b, cy_codegen_stats *st) {
-  bool text = b->o->emit == CY_EMIT_LL || b->o->emit == CY_EMIT_ASM;
-  cy_code_kind kind = b->o->emit == CY_EMIT_LL ? CY_CODE_LL : text ? CY_CODE_ASM : CY_CODE_OBJECT;
+  static const cy_code_kind kinds[CY_EMIT_KINDS] = {
+      [CY_EMIT_LL] = CY_CODE_LL, [CY_EMIT_CU] = CY_CODE_LL,     [CY_EMIT_ASM] = CY_CODE_ASM,
+      [CY_EMIT_PTX] = CY_CODE_ASM, [CY_EMIT_CUBIN] = CY_CODE_CUBIN};
+  cy_code_kind kind = kinds[b->o->emit];
+  bool text = kind != CY_CODE_OBJECT;
   double t0 = now();
   cy_kernels_prepare(b);
   cy_weights_layout(b);
@@ -93,7 +109,7 @@ static int build_objects(cy_work *b, cy_codegen_stats *st) {
   cy_kernels_bind_scratch(b);
   b->o->plan_memory(b->p);
   double t1 = now();
-  if (cy_host_emit(b, kind))
+  if (!device_only(b->o->emit) && cy_host_emit(b, kind))
     return -1;
   fill_stats(b, st);
   st->kernels_seconds = t1 - t0;
@@ -121,16 +137,17 @@ static int check_output(cy_work *b) {
 static int check_values(cy_work *b) {
   if (b->machine->target == &cy_target_cpu || !cy_graph_needs_store(b->g))
     return 0;
-  cy_diag_add(b->diag, CY_ERROR, NULL,
-              "models with strings, sequences, maps or optional values cannot be compiled for target '%s'; compile for a CPU",
-              b->machine->target->name);
+  cy_diag_add(
+      b->diag, CY_ERROR, NULL,
+      "models with strings, sequences, maps or optional values cannot be compiled for target '%s'; compile for a CPU",
+      b->machine->target->name);
   return -1;
 }
 
 static int build(cy_work *b) {
   cy_codegen_stats none = {0}, *st = b->o->stats ? b->o->stats : &none;
   memset(st, 0, sizeof *st);
-  if (check_values(b) || check_output(b))
+  if (check_kind(b) || check_values(b) || check_output(b))
     return -1;
   if (b->o->emit != CY_EMIT_H) {
     if (build_objects(b, st))

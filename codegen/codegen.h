@@ -39,6 +39,9 @@ typedef enum cy_emit_kind {
   CY_EMIT_H,   /* the header alone */
   CY_EMIT_LL,  /* LLVM IR text */
   CY_EMIT_ASM, /* assembly text */
+  CY_EMIT_CU,  /* CUDA: the kernels as CUDA C, .. */
+  CY_EMIT_PTX, /* .. as PTX, .. */
+  CY_EMIT_CUBIN, /* .. as machine code of the first architecture */
   CY_EMIT_KINDS
 } cy_emit_kind;
 /* By the ending of a file name ("x.so") or a name of --emit ("so"); CY_EMIT_KINDS when unknown. */

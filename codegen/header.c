@@ -78,11 +78,21 @@ char **cy_port_identifiers(cy_graph *g, const cy_port_info *ports, uint32_t n) {
 /* ---- text ---- */
 
 static const char *c_type(uint8_t dtype) {
-  static const char *const types[CY_DTYPE_COUNT] = {
-      [CY_F32] = "float",    [CY_F64] = "double",   [CY_I8] = "int8_t",     [CY_I16] = "int16_t",
-      [CY_I32] = "int32_t",  [CY_I64] = "int64_t",  [CY_U16] = "uint16_t",  [CY_U32] = "uint32_t",
-      [CY_U64] = "uint64_t", [CY_F16] = "uint16_t", [CY_BF16] = "uint16_t", [CY_C64] = "float",
-      [CY_C128] = "double",  [CY_STRING] = "struct cyto_string", [CY_REF] = "struct cyto_value"};
+  static const char *const types[CY_DTYPE_COUNT] = {[CY_F32] = "float",
+                                                    [CY_F64] = "double",
+                                                    [CY_I8] = "int8_t",
+                                                    [CY_I16] = "int16_t",
+                                                    [CY_I32] = "int32_t",
+                                                    [CY_I64] = "int64_t",
+                                                    [CY_U16] = "uint16_t",
+                                                    [CY_U32] = "uint32_t",
+                                                    [CY_U64] = "uint64_t",
+                                                    [CY_F16] = "uint16_t",
+                                                    [CY_BF16] = "uint16_t",
+                                                    [CY_C64] = "float",
+                                                    [CY_C128] = "double",
+                                                    [CY_STRING] = "struct cyto_string",
+                                                    [CY_REF] = "struct cyto_value"};
   return types[dtype] ? types[dtype] : "uint8_t";
 }
 

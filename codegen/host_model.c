@@ -166,8 +166,11 @@ static LLVMValueRef ports_table(cy_host *h, const cy_port_info *ports, uint32_t 
   for (uint32_t i = 0; i < n; i++) {
     const cy_value *v = cy_value_of(h->g, ports[i].value);
     int flags = input ? (v->data.bytes ? CYRT_PORT_OPTIONAL : 0) : cy_host_output_dynamic(h, i) ? CYRT_PORT_DYNAMIC : 0;
-    LLVMValueRef row[6] = {cy_host_text(h, cy_str_text(h->g, ports[i].name)), i32_const(h, v->type.dtype),
-                           i32_const(h, v->type.rank), port_dims(h, &v->type, input), i32_const(h, flags),
+    LLVMValueRef row[6] = {cy_host_text(h, cy_str_text(h->g, ports[i].name)),
+                           i32_const(h, v->type.dtype),
+                           i32_const(h, v->type.rank),
+                           port_dims(h, &v->type, input),
+                           i32_const(h, flags),
                            v->type.content ? content_type(h, v->type.content) : null_ptr(h)};
     rows[i] = LLVMConstStructInContext(h->cg->ctx, row, 6, 0);
   }

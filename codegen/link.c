@@ -236,7 +236,10 @@ int cy_link(cy_work *b) {
                                                                        [CY_EMIT_A] = link_archive,
                                                                        [CY_EMIT_O] = link_object,
                                                                        [CY_EMIT_LL] = link_text,
-                                                                       [CY_EMIT_ASM] = link_text};
+                                                                       [CY_EMIT_ASM] = link_text,
+                                                                       [CY_EMIT_CU] = link_text,
+                                                                       [CY_EMIT_PTX] = link_text,
+                                                                       [CY_EMIT_CUBIN] = link_text};
   if (keep_temps(b))
     return -1;
   if (strcmp(b->o->output, "-") == 0)

@@ -50,6 +50,8 @@ static int deal(cy_work *b, shard *shards) {
     total += b->plans[i].weight;
   }
   uint64_t n = total / SHARD_WEIGHT + 1;
+  if (b->o->emit == CY_EMIT_CUBIN)
+    n = 1; /* several cannot be joined */
   n = n > MAX_SHARDS ? MAX_SHARDS : n > b->nplans ? b->nplans : n;
   qsort_r(order, b->nplans, sizeof *order, by_weight, b);
   for (uint32_t i = 0; i < b->nplans; i++) {
@@ -132,7 +134,7 @@ static int run_all(cy_work *b, shard *shards, int n, cy_code_kind kind, report *
 }
 
 int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b)) {
-  static const char *const ending[] = {"o", "s", "ll"};
+  static const char *const ending[] = {"o", "s", "ll", "cubin"};
   shard *shards = calloc(MAX_SHARDS, sizeof *shards);
   size_t bytes = sizeof(report) + (b->nplans + 1) * sizeof(cy_kernel_code);
   report *r = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

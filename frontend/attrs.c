@@ -72,7 +72,7 @@ const Onnx__AttributeProto *cy_onnx_attr(cy_importer *im, const cy_onnx_node *n,
               type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS;
   if (found == (int)type || (found == 0 && list))
     return a;
-  cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name),
+  MALFORMED(im, cy_arena_printf(im->arena, "attribute '%s'", name),
                  "expected an attribute of type %s, found %s", type_name((int)type), type_name(found));
   return NULL;
 }
@@ -134,7 +134,7 @@ const Onnx__GraphProto *cy_onnx_graph(cy_importer *im, const cy_onnx_node *n, co
   const Onnx__AttributeProto *a = FIND(GRAPH);
   if (a && a->g)
     return a->g;
-  cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "the node needs a graph here, found none");
+  MALFORMED(im, cy_arena_printf(im->arena, "attribute '%s'", name), "the node needs a graph here, found none");
   return NULL;
 }
 
@@ -149,7 +149,7 @@ int cy_onnx_word(cy_importer *im, const cy_onnx_node *n, const char *name, const
       return k;
     w = end ? end + 1 : NULL;
   }
-  cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", name), "expected one of %s, found '%s'", words,
+  MALFORMED(im, cy_arena_printf(im->arena, "attribute '%s'", name), "expected one of %s, found '%s'", words,
                  found);
   return -1;
 }

@@ -133,12 +133,12 @@ static bool index_outputs(cy_importer *im, const cy_scope *scope, Onnx__NodeProt
         cy_diag_add(im->diag, CY_WARNING, &where,
                     "two constants have the name '%s' (nodes %u and %zu): the later one is taken", name, other - 1, i);
       } else if (cy_names_find(producers, name, &other)) {
-        cy_build_error(im->g, quoted(im, "output", name),
+        MALFORMED(im, quoted(im, "output", name),
                        "two nodes produce this name: '%s' (number %u) and '%s' (number %zu)", label(nodes[other - 1]),
                        other - 1, label(nodes[i]), i);
         ok = false;
       } else if (cy_names_find(scope->names, name, &other)) {
-        cy_build_error(im->g, quoted(im, "output", name),
+        MALFORMED(im, quoted(im, "output", name),
                        "node '%s' (number %zu) produces a name that an input or initializer has already",
                        label(nodes[i]), i);
         ok = false;
@@ -154,7 +154,7 @@ static void report_cycle(cy_importer *im, Onnx__NodeProto *const *nodes, const u
   uint32_t shown = n < 12 ? n : 12;
   for (uint32_t i = 1; i < shown; i++)
     text = cy_arena_printf(im->arena, "%s' <- '%s", text, label(nodes[path[i]]));
-  cy_build_error(im->g, NULL, "the graph has a cycle of %u nodes: '%s'%s <- '%s'", n, text, shown < n ? " <- .." : "",
+  MALFORMED(im, NULL, "the graph has a cycle of %u nodes: '%s'%s <- '%s'", n, text, shown < n ? " <- .." : "",
                  label(nodes[path[0]]));
 }
 
@@ -216,7 +216,7 @@ static bool check_outputs(cy_importer *im, const cy_onnx_node *n) {
   for (uint32_t k = 0; k < n->nout; k++) {
     if (!cy_onnx_wants(n, k) || n->out[k])
       continue;
-    cy_build_error(im->g, quoted(im, "output", n->proto->output[k]),
+    MALFORMED(im, quoted(im, "output", n->proto->output[k]),
                    "operator '%s' has no output number %u at opset %d and with these attributes", n->op, k, n->version);
     ok = false;
   }
@@ -231,7 +231,7 @@ static bool resolve_inputs(cy_importer *im, cy_onnx_node *n) {
     if (!name[0])
       continue;
     if (!cy_scope_find(n->scope, name, &n->in[i])) {
-      cy_build_error(im->g, quoted(im, "input", name),
+      MALFORMED(im, quoted(im, "input", name),
                      "nothing produces this value: it is no output of a node, initializer or graph input");
       ok = false;
     } else if (!n->in[i]) {
@@ -248,14 +248,14 @@ static bool run_importer(cy_importer *im, cy_onnx_node *n) {
     return cy_function_expand(im, n, fn);
   const cy_onnx_row *row = cy_onnx_find(n->domain, n->op, n->version);
   if (!row) {
-    cy_build_error(im->g, NULL, "this operator is not supported");
+    MALFORMED(im, NULL, "this operator is not supported");
     return false;
   }
   n->since = row->since;
   n->arg = row->arg;
   for (int k = 0; k < row->need; k++) {
     if (!n->in[k]) {
-      cy_build_error(im->g, NULL, "input %d is missing, the operator needs %d", k, row->need);
+      MALFORMED(im, NULL, "input %d is missing, the operator needs %d", k, row->need);
       return false;
     }
   }
@@ -277,7 +277,7 @@ static void import_node(cy_importer *im, cy_scope *scope, const Onnx__NodeProto 
   uint64_t skipped = im->skipped;
   bool ok = false;
   if (++im->expanded > CY_MAX_EXPANDED_NODES)
-    cy_build_error(im->g, NULL, "the model has more than %d nodes when its functions are expanded",
+    MALFORMED(im, NULL, "the model has more than %d nodes when its functions are expanded",
                    CY_MAX_EXPANDED_NODES);
   else if (resolve_inputs(im, &n)) {
     ok = run_importer(im, &n);
@@ -324,11 +324,11 @@ static void import_initializers(cy_importer *im, cy_scope *scope, const Onnx__Gr
     const char *name = t && t->name ? t->name : "", *item = quoted(im, "initializer", name);
     uint32_t other;
     if (!name[0]) {
-      cy_build_error(im->g, NULL, "initializer %zu has no name", i);
+      MALFORMED(im, NULL, "initializer %zu has no name", i);
       continue;
     }
     if (cy_names_find(seen, name, &other))
-      cy_build_error(im->g, item, "the name is used by two initializers");
+      MALFORMED(im, item, "the name is used by two initializers");
     cy_names_set(seen, name, 1);
     bind(im, scope, name, sparse ? cy_import_sparse(im, sp, item) : cy_import_tensor(im, t, item));
   }
@@ -356,7 +356,7 @@ bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__Grap
     const char *name = graph->output[i]->name ? graph->output[i]->name : "";
     out_results[i] = 0;
     if (!cy_names_find(scope.names, name, &out_results[i]))
-      cy_build_error(im->g, quoted(im, "output", name), "the subgraph does not produce this output itself%s",
+      MALFORMED(im, quoted(im, "output", name), "the subgraph does not produce this output itself%s",
                      cy_scope_find(&scope, name, &out_results[i])
                          ? ": pass the value of the enclosing graph through an Identity node"
                          : "");
@@ -373,15 +373,15 @@ static bool import_outputs(cy_importer *im, cy_scope *scope, const Onnx__GraphPr
     cy_val v = 0;
     uint32_t other;
     if (!cy_names_find(scope->names, name, &v))
-      cy_build_error(im->g, item, "nothing produces this output of the model");
+      MALFORMED(im, item, "nothing produces this output of the model");
     else if (cy_names_find(seen, name, &other))
-      cy_build_error(im->g, item, "the model lists this output twice");
+      MALFORMED(im, item, "the model lists this output twice");
     else if (v)
       cy_graph_add_output(im->g, name, v);
     cy_names_set(seen, name, 1);
   }
   if (!graph->n_output)
-    cy_build_error(im->g, NULL, "the model has no outputs");
+    MALFORMED(im, NULL, "the model has no outputs");
   return cy_diag_errors(im->diag) == 0;
 }
 

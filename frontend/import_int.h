@@ -69,6 +69,7 @@ typedef struct cy_importer {
   uint32_t nfixed;
   cy_external_file *externals;
   uint64_t expanded, skipped; /* nodes: imported; left out because a node before them failed */
+  uint32_t malformed;         /* errors that no values of the inputs could excuse: dangling names, wrong attributes */
 } cy_importer;
 
 typedef struct cy_onnx_row cy_onnx_row;
@@ -226,6 +227,9 @@ cy_val cy_onnx_slice_run_time(cy_importer *im, const cy_onnx_node *n);
 const cy_dim *cy_onnx_pads_run_time(cy_importer *im, const cy_onnx_node *n, uint32_t pads, uint32_t axes, int rank);
 cy_val cy_onnx_reshape_run_time(cy_importer *im, cy_val x, cy_val shape, int rank, bool allow_zero);
 static inline const cy_type *cy_onnx_type(const cy_importer *im, cy_val v) { return &cy_value_of(im->g, v)->type; }
+
+/* An error that a branch of an If is not forgiven, see onnx_control.c. */
+#define MALFORMED(im, ...) ((im)->malformed++, cy_build_error((im)->g, __VA_ARGS__))
 
 /* The vocabulary of compositions; `im` is the importer at hand. */
 #define UNARY(op, x) cy_build_unary(im->g, CY_OP_##op, (x))

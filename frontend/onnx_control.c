@@ -35,6 +35,11 @@ static void bind_all(cy_importer *im, const new_syms *s, cy_val first) {
     cy_onnx_bind_count(im, s->list[i].sym, cy_build_output(im->g, first, s->list[i].output), s->list[i].axis);
 }
 
+static void find_newest(void *ctx, cy_sym s) {
+  cy_sym *newest = ctx;
+  *newest = s > *newest ? s : *newest;
+}
+
 /* ---- If
  * --------------------------------------------------------------------------------------------------------------------
  */
@@ -69,6 +74,59 @@ static bool import_branch(cy_importer *im, const cy_onnx_node *n, const Onnx__Gr
   return ok;
 }
 
+/* A branch that cannot be compiled for the sizes at hand, as exporters write them: they squeeze an axis "if it is 1".  If
+ * it is taken the run fails; what it would give has the other branch's type. */
+static bool refuse_branch(cy_importer *im, const cy_onnx_node *n, cy_block *block, const cy_val *other, cy_sym newest,
+                          cy_val *results) {
+  cy_block here = cy_build_block(im->g);
+  *block = cy_block_create(im->g, here);
+  cy_build_in(im->g, *block);
+  cy_val cond = CAST(X, CY_BOOL);
+  cy_val never = cond ? cy_build(im->g, CY_OP_refuse, &cond, 1, NULL, 0, NULL, 1) : 0;
+  never = never && cy_onnx_type(im, never)->rank ? cy_build_reshape(im->g, never, NULL, 0) : never;
+  for (uint32_t k = 0; k < n->nout; k++) {
+    cy_type t = *cy_onnx_type(im, other[k]);
+    for (int i = 0; i < t.rank; i++) {
+      cy_sym last = 0;
+      cy_dim_symbols(im->g, t.dim[i], find_newest, &last);
+      t.dim[i] = last > newest ? cy_dim_const(im->g, 0) : t.dim[i]; /* not known outside of the other branch */
+    }
+    results[k] = never && !t.content ? cy_onnx_fill(im, CAST(never, (cy_dtype)t.dtype), t.dim, t.rank) : 0;
+  }
+  bool ok = true;
+  for (uint32_t k = 0; k < n->nout; k++)
+    ok = ok && results[k];
+  if (ok)
+    cy_block_set_results(im->g, *block, results, n->nout);
+  cy_build_in(im->g, here);
+  return ok;
+}
+
+/* Both branches; one may be refused when the other is right. */
+static bool import_branches(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *const graphs[2],
+                            cy_block blocks[2], cy_val *const results[2]) {
+  cy_sym newest = cy_sym_count(im->g);
+  uint32_t malformed = im->malformed;
+  size_t mark[3] = {cy_diag_count(im->diag)};
+  bool ok[2];
+  for (int i = 0; i < 2; i++) {
+    ok[i] = import_branch(im, n, graphs[i], &blocks[i], results[i]);
+    mark[i + 1] = cy_diag_count(im->diag);
+  }
+  if (ok[0] == ok[1] || im->malformed != malformed)
+    return ok[0] && ok[1];
+  int bad = ok[0] ? 1 : 0;
+  if (mark[bad] == mark[bad + 1])
+    return false;
+  cy_diag_soften(im->diag, mark[bad], mark[bad + 1]);
+  cy_location where = cy_importer_where(im, cy_str_text(im->g, n->origin.graph));
+  where.node = n->proto->name;
+  where.op = n->op;
+  where.node_index = n->origin.index;
+  cy_diag_add(im->diag, CY_NOTE, &where, "the %s branch is left out for that; a run that takes it fails", bad ? "else" : "then");
+  return refuse_branch(im, n, &blocks[bad], results[!bad], newest, results[bad]);
+}
+
 static bool check_results(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const char *which,
                           uint32_t expected) {
   if (graph->n_output == expected)
@@ -97,8 +155,8 @@ IMPORT(if_else) {
   if (c && count == 1 && cy_dim_is_const(im->g, c[0], &known))
     return if_known(im, n, known ? then_graph : else_graph);
   cy_val *a = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1), *b = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
-  cy_block then_block, else_block;
-  if (!import_branch(im, n, then_graph, &then_block, a) || !import_branch(im, n, else_graph, &else_block, b))
+  cy_block blocks[2];
+  if (!import_branches(im, n, (const Onnx__GraphProto *[2]){then_graph, else_graph}, blocks, (cy_val *[2]){a, b}))
     return false;
   cy_type *types = CY_NEW_ARRAY(im->arena, cy_type, n->nout + 1);
   new_syms syms = {CY_NEW_ARRAY(im->arena, bound_sym, (n->nout + 1) * CY_MAX_RANK), 0};
@@ -106,7 +164,7 @@ IMPORT(if_else) {
     if (!unify(im, n, k, cy_onnx_type(im, a[k]), cy_onnx_type(im, b[k]), &syms, &types[k]))
       return false;
   cy_val cond = cy_onnx_type(im, X)->rank ? cy_build_reshape(im->g, X, NULL, 0) : X;
-  cy_attr attrs[2] = {cy_attr_block(CY_ATTR_then, then_block), cy_attr_block(CY_ATTR_else, else_block)};
+  cy_attr attrs[2] = {cy_attr_block(CY_ATTR_then, blocks[0]), cy_attr_block(CY_ATTR_else, blocks[1])};
   cy_val first = cy_build(im->g, CY_OP_if, &cond, 1, attrs, 2, types, n->nout);
   if (!first)
     return n->nout == 0;
@@ -136,10 +194,10 @@ typedef struct loop_plan {
   cy_block block;
   cy_val *params, *results;
   uint32_t syms_before;
-  cy_type *types; /* of the carried parameters */
+  cy_type *types;       /* of the carried parameters */
   cy_content *contents; /* [carried] 0: as the initial value has it */
-  bool *boxed;    /* [carried] enters as an optional, leaves the body as its value */
-  bool *varying;  /* [carried * CY_MAX_RANK] */
+  bool *boxed;          /* [carried] enters as an optional, leaves the body as its value */
+  bool *varying;        /* [carried * CY_MAX_RANK] */
 } loop_plan;
 
 /* The iteration as a symbol with its bounds: slices from i to i + 1 have one element then. */
@@ -234,11 +292,6 @@ static bool settled(cy_importer *im, loop_plan *p, bool *out_error) {
   return same;
 }
 
-static void find_newest(void *ctx, cy_sym s) {
-  cy_sym *newest = ctx;
-  *newest = s > *newest ? s : *newest;
-}
-
 /* The number of iterations as a dim, where nothing but the limit ends the loop; else 0. */
 static cy_dim known_trips(cy_importer *im, const loop_plan *p) {
   uint32_t count;
@@ -264,7 +317,8 @@ static bool output_types(cy_importer *im, const loop_plan *p, new_syms *syms, cy
     bool scan = k >= p->ncarried;
     cy_type t = *cy_onnx_type(im, p->results[1 + k]), *out = &types[k];
     if (scan && t.content)
-      return cy_build_error(im->g, NULL, "scan output %u is %s, expected a tensor", k - p->ncarried, cy_type_text(im->g, &t));
+      return cy_build_error(im->g, NULL, "scan output %u is %s, expected a tensor", k - p->ncarried,
+                            cy_type_text(im->g, &t));
     if (!scan && t.content)
       t.content = p->types[k].content;
     if (t.rank + scan > CY_MAX_RANK)
@@ -500,7 +554,8 @@ static bool fill_map(cy_importer *im, const loop_plan *p, const cy_val *params, 
   for (uint32_t k = 0; k < p->ncarried; k++) {
     const cy_type *element = cy_onnx_type(im, results[1 + k]);
     cy_content content = cy_onnx_holding(im, CY_CONTENT_SEQUENCE, element), both;
-    cy_type t = cy_type_ref(cy_content_join(im->g, cy_onnx_type(im, params[2 + k])->content, content, &both) ? both : content);
+    cy_type t =
+        cy_type_ref(cy_content_join(im->g, cy_onnx_type(im, params[2 + k])->content, content, &both) ? both : content);
     cy_val in2[2] = {params[2 + k], results[1 + k]};
     if (!(results[1 + k] = cy_build(im->g, CY_OP_seq_insert, in2, 2, NULL, 0, &t, 1)))
       return false;
@@ -509,7 +564,8 @@ static bool fill_map(cy_importer *im, const loop_plan *p, const cy_val *params, 
 }
 
 /* A body for every element, where their number is known. */
-static bool map_known(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *body, uint32_t count, cy_val *initial) {
+static bool map_known(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *body, uint32_t count,
+                      cy_val *initial) {
   cy_val *made = CY_NEW_ARRAY(im->arena, cy_val, (size_t)n->nout * count + 1);
   cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, n->nin + 1), *results = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
   for (uint32_t i = 0; i < count; i++) {
@@ -521,8 +577,9 @@ static bool map_known(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphP
       made[(size_t)k * count + i] = results[k];
   }
   for (uint32_t k = 0; k < n->nout; k++)
-    if (!cy_importer_set(im, n, k, cy_onnx_make_sequence(im, made + (size_t)k * count, count,
-                                                        cy_onnx_type(im, initial[k])->content)))
+    if (!cy_importer_set(
+            im, n, k,
+            cy_onnx_make_sequence(im, made + (size_t)k * count, count, cy_onnx_type(im, initial[k])->content)))
       return false;
   return true;
 }
@@ -534,13 +591,16 @@ IMPORT(sequence_map) {
   if (!body)
     return false;
   if (body->n_input != n->nin || body->n_output != n->nout || !cy_onnx_type(im, X)->content)
-    return cy_build_error(im->g, "attribute 'body'", "expected %u inputs and %u outputs, found %zu and %zu; input 0 is a sequence",
-                          n->nin, n->nout, body->n_input, body->n_output);
+    return cy_build_error(im->g, "attribute 'body'",
+                          "expected %u inputs and %u outputs, found %zu and %zu; input 0 is a sequence", n->nin,
+                          n->nout, body->n_input, body->n_output);
   for (uint32_t k = 0; k < n->nout; k++) {
     const Onnx__TypeProto *t = body->output[k]->type;
-    int32_t dtype = t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type ? t->tensor_type->elem_type : 0;
+    int32_t dtype =
+        t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && t->tensor_type ? t->tensor_type->elem_type : 0;
     if (dtype <= 0 || dtype >= CY_REF)
-      return cy_build_error(im->g, "attribute 'body'", "output %u of the body does not declare a tensor's element type", k);
+      return cy_build_error(im->g, "attribute 'body'", "output %u of the body does not declare a tensor's element type",
+                            k);
     initial[k] = cy_onnx_make_sequence(im, NULL, 0, cy_onnx_empty_sequence(im, (cy_dtype)dtype));
   }
   if (cy_onnx_known_sequence(im, X, &count))

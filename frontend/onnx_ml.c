@@ -1,9 +1,9 @@
 /* onnx_ml.c - ai.onnx.ml: trees, linear models and the usual preparation of tabular data.
  *
- * A tree ensemble is walked for all rows and trees at once: a tensor [rows, trees] holds the node each walk stands on, and one step per
- * level of the deepest tree replaces every node by its child. Leaves are their own children. Labels may be strings; what looks
- * labels up is in onnx_ml_lookup.c.
- * Scores and labels follow what ONNX Runtime does where the specification is silent (binary models with one weight column).
+ * A tree ensemble is walked for all rows and trees at once: a tensor [rows, trees] holds the node each walk stands on,
+ * and one step per level of the deepest tree replaces every node by its child. Leaves are their own children. Labels
+ * may be strings; what looks labels up is in onnx_ml_lookup.c. Scores and labels follow what ONNX Runtime does where
+ * the specification is silent (binary models with one weight column).
  */
 #include "frontend/import_int.h"
 
@@ -358,7 +358,8 @@ IMPORT(tree_regressor) {
   return scores && cy_importer_set(im, n, 0, transformed(im, scores, post));
 }
 
-/* ---- TreeEnsemble of version 5: nodes and leaves are numbered through ------------------------------------------------------- */
+/* ---- TreeEnsemble of version 5: nodes and leaves are numbered through
+ * ------------------------------------------------------- */
 
 typedef struct ensemble {
   forest f;
@@ -401,8 +402,8 @@ static void set_node(ensemble *e, uint32_t at, int64_t feature, double value, co
 }
 
 /* A node that asks whether the feature is in a set becomes a chain of nodes that ask for one member each. */
-static bool set_chain(cy_importer *im, ensemble *e, uint32_t at, const int64_t *feature, const double **members, const double *end,
-                      int64_t missing) {
+static bool set_chain(cy_importer *im, ensemble *e, uint32_t at, const int64_t *feature, const double **members,
+                      const double *end, int64_t missing) {
   int64_t yes = ensemble_child(e, at, 1), no = ensemble_child(e, at, 0);
   const double *from = *members;
   while (*members < end && !isnan(**members))
@@ -410,7 +411,8 @@ static bool set_chain(cy_importer *im, ensemble *e, uint32_t at, const int64_t *
   uint32_t count = (uint32_t)(*members - from), place = at;
   *members += *members < end;
   if (!count)
-    return cy_build_error(im->g, "attribute 'membership_values'", "node %u asks for membership in a set that is empty or missing", at);
+    return cy_build_error(im->g, "attribute 'membership_values'",
+                          "node %u asks for membership in a set that is empty or missing", at);
   for (uint32_t k = 0; k < count; k++) {
     uint32_t next = k + 1 < count ? e->f.n++ : 0;
     set_node(e, place, feature[at], from[k], "BRANCH_EQ", yes, next ? next : no, missing);
@@ -419,11 +421,12 @@ static bool set_chain(cy_importer *im, ensemble *e, uint32_t at, const int64_t *
   return true;
 }
 
-static bool fill_ensemble(cy_importer *im, const cy_onnx_node *n, ensemble *e, const int64_t *feature, const double *splits,
-                          const double *modes, int64_t features) {
+static bool fill_ensemble(cy_importer *im, const cy_onnx_node *n, ensemble *e, const int64_t *feature,
+                          const double *splits, const double *modes, int64_t features) {
   static const char *const names[] = {"BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"};
   uint32_t nmembers = 0, nmissing;
-  const double *members = cy_onnx_has(n, "membership_values") ? tensor_list(im, n, "membership_values", &nmembers) : NULL;
+  const double *members =
+      cy_onnx_has(n, "membership_values") ? tensor_list(im, n, "membership_values", &nmembers) : NULL;
   const int64_t *missing = cy_onnx_ints(im, n, "nodes_missing_value_tracks_true", &nmissing);
   const double *end = members + nmembers;
   e->room = e->nnodes + e->nleaves + nmembers + 1;
@@ -437,13 +440,16 @@ static bool fill_ensemble(cy_importer *im, const cy_onnx_node *n, ensemble *e, c
   for (uint32_t i = e->nnodes; i < e->f.n; i++)
     set_node(e, i, 0, 0, "LEAF", i, i, 0);
   for (uint32_t i = 0; i < e->nnodes; i++) {
-    int64_t yes = ensemble_child(e, i, 1), no = ensemble_child(e, i, 0), gap = missing && nmissing == e->nnodes ? missing[i] : 0;
+    int64_t yes = ensemble_child(e, i, 1), no = ensemble_child(e, i, 0),
+            gap = missing && nmissing == e->nnodes ? missing[i] : 0;
     if (yes < 0 || no < 0 || feature[i] < 0 || feature[i] >= features || modes[i] < 0 || modes[i] > 6)
       return cy_build_error(im->g, NULL, "node %u names a child, a feature or a mode that does not exist", i);
     if (modes[i] < 6)
       set_node(e, i, feature[i], splits[i], names[(int)modes[i]], yes, no, gap);
     else if (!members || !set_chain(im, e, i, feature, &members, end, gap))
-      return members != NULL ? false : cy_build_error(im->g, "attribute 'membership_values'", "expected values for node %u, found none", i);
+      return members != NULL
+                 ? false
+                 : cy_build_error(im->g, "attribute 'membership_values'", "expected values for node %u, found none", i);
   }
   if (!missing)
     e->f.missing = NULL;
@@ -452,18 +458,22 @@ static bool fill_ensemble(cy_importer *im, const cy_onnx_node *n, ensemble *e, c
 
 static bool read_ensemble(cy_importer *im, const cy_onnx_node *n, ensemble *e, int64_t features) {
   uint32_t c[7] = {0}, roots;
-  const int64_t *feature = cy_onnx_ints(im, n, "nodes_featureids", &e->nnodes), *root = cy_onnx_ints(im, n, "tree_roots", &roots);
+  const int64_t *feature = cy_onnx_ints(im, n, "nodes_featureids", &e->nnodes),
+                *root = cy_onnx_ints(im, n, "tree_roots", &roots);
   e->child[1] = cy_onnx_ints(im, n, "nodes_truenodeids", &c[0]);
   e->child[0] = cy_onnx_ints(im, n, "nodes_falsenodeids", &c[1]);
   e->leaf[1] = cy_onnx_ints(im, n, "nodes_trueleafs", &c[2]);
   e->leaf[0] = cy_onnx_ints(im, n, "nodes_falseleafs", &c[3]);
   const double *splits = tensor_list(im, n, "nodes_splits", &c[4]), *modes = tensor_list(im, n, "nodes_modes", &c[5]);
   if (!feature || !root || !splits || !modes || !e->child[0] || !e->child[1] || !e->leaf[0] || !e->leaf[1])
-    return cy_build_error(im->g, NULL, "expected the attributes tree_roots, nodes_featureids, nodes_truenodeids, nodes_falsenodeids, "
-                                       "nodes_trueleafs, nodes_falseleafs, nodes_splits and nodes_modes");
+    return cy_build_error(
+        im->g, NULL,
+        "expected the attributes tree_roots, nodes_featureids, nodes_truenodeids, nodes_falsenodeids, "
+        "nodes_trueleafs, nodes_falseleafs, nodes_splits and nodes_modes");
   for (int i = 0; i < 6; i++)
     if (c[i] != e->nnodes)
-      return cy_build_error(im->g, NULL, "the nodes_* lists differ in length: nodes_featureids has %u, another one %u", e->nnodes, c[i]);
+      return cy_build_error(im->g, NULL, "the nodes_* lists differ in length: nodes_featureids has %u, another one %u",
+                            e->nnodes, c[i]);
   if (!fill_ensemble(im, n, e, feature, splits, modes, features))
     return false;
   e->f.root = CY_NEW_ARRAY(im->arena, int64_t, roots + 1);
@@ -480,11 +490,11 @@ static bool read_ensemble(cy_importer *im, const cy_onnx_node *n, ensemble *e, i
 /* What the leaves add to each target: [nodes and leaves, targets] of x's type. */
 static cy_val ensemble_weights(cy_importer *im, const ensemble *e, const int64_t *target, const double *weight,
                                int64_t targets, cy_dtype dtype) {
-  double *table = CY_NEW_ARRAY(im->arena, double, (size_t)e->f.n * (size_t)targets + 1);
+  double *table = CY_NEW_ARRAY(im->arena, double, (size_t)e->f.n *(size_t)targets + 1);
   for (uint32_t i = 0; i < e->nleaves; i++) {
     if (target[i] < 0 || target[i] >= targets)
-      return cy_build_error(im->g, "attribute 'leaf_targetids'", "expected a target below %lld, found %lld", (long long)targets,
-                            (long long)target[i]);
+      return cy_build_error(im->g, "attribute 'leaf_targetids'", "expected a target below %lld, found %lld",
+                            (long long)targets, (long long)target[i]);
     table[(size_t)(e->nnodes + i) * (size_t)targets + (size_t)target[i]] = weight[i];
   }
   int64_t dims[2] = {e->f.n, targets};
@@ -494,16 +504,19 @@ static cy_val ensemble_weights(cy_importer *im, const ensemble *e, const int64_t
 IMPORT(tree_ensemble) {
   ensemble e = {0};
   uint32_t weights;
-  int64_t features, trees_axis = 1, targets = cy_onnx_int(im, n, "n_targets", 1), how = cy_onnx_int(im, n, "aggregate_function", 1);
+  int64_t features, trees_axis = 1, targets = cy_onnx_int(im, n, "n_targets", 1),
+                    how = cy_onnx_int(im, n, "aggregate_function", 1);
   int64_t post = cy_onnx_int(im, n, "post_transform", 0);
   bool wide = cy_onnx_type(im, X)->dtype == CY_F64;
   const cy_type *t = cy_onnx_type(im, X);
   cy_val x = wide && t->rank == 2 ? X : rows_of(im, n);
   const int64_t *target = cy_onnx_ints(im, n, "leaf_targetids", &e.nleaves);
   const double *weight = tensor_list(im, n, "leaf_weights", &weights);
-  if (!x || !target || !weight || weights != e.nleaves || targets < 1 || targets > 1 << 20 || how < 0 || how > 3 || post < 0 || post > 4)
-    return x && cy_build_error(im->g, NULL, "expected leaf_targetids and leaf_weights of one length, n_targets of at least 1, "
-                                            "aggregate_function 0 to 3 and post_transform 0 to 4");
+  if (!x || !target || !weight || weights != e.nleaves || targets < 1 || targets > 1 << 20 || how < 0 || how > 3 ||
+      post < 0 || post > 4)
+    return x && cy_build_error(im->g, NULL,
+                               "expected leaf_targetids and leaf_weights of one length, n_targets of at least 1, "
+                               "aggregate_function 0 to 3 and post_transform 0 to 4");
   if (!cy_dim_is_const(im->g, cy_onnx_type(im, x)->dim[1], &features))
     features = INT64_MAX;
   e.f.dtype = (cy_dtype)cy_onnx_type(im, x)->dtype;
@@ -511,7 +524,8 @@ IMPORT(tree_ensemble) {
     return false;
   cy_val table = ensemble_weights(im, &e, target, weight, targets, e.f.dtype), leaves = table ? walk(im, &e.f, x) : 0;
   cy_op op = how == 2 ? CY_OP_reduce_min : how == 3 ? CY_OP_reduce_max : CY_OP_reduce_sum;
-  cy_val scores = leaves ? cy_build_reduce(im->g, op, cy_build_gather(im->g, table, leaves, 0), &trees_axis, 1, false) : 0;
+  cy_val scores =
+      leaves ? cy_build_reduce(im->g, op, cy_build_gather(im->g, table, leaves, 0), &trees_axis, 1, false) : 0;
   if (scores && how == 0)
     scores = DIV(scores, LIKE(scores, e.f.ntrees));
   return scores && cy_importer_set(im, n, 0, transformed(im, scores, (int)post));

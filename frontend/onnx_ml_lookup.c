@@ -1,10 +1,10 @@
-/* onnx_ml_lookup.c - ai.onnx.ml: operators that look things up: LabelEncoder, CategoryMapper, OneHotEncoder; and those on maps:
- * ZipMap, DictVectorizer, CastMap.
+/* onnx_ml_lookup.c - ai.onnx.ml: operators that look things up: LabelEncoder, CategoryMapper, OneHotEncoder; and those
+ * on maps: ZipMap, DictVectorizer, CastMap.
  *
- * A lookup is arithmetic. The model's own strings are numbered before it runs, so a table indexed by a string's number says where it
- * stands among the keys; numbers are searched for in the sorted keys, a step of gather and compare per halving.
- * Both give the position of the key, or the number of keys where there is none, which is the place of the default value.
- * Maps are objects of the runtime (see onnx_sequence.c), with lists of keys and of values.
+ * A lookup is arithmetic. The model's own strings are numbered before it runs, so a table indexed by a string's number
+ * says where it stands among the keys; numbers are searched for in the sorted keys, a step of gather and compare per
+ * halving. Both give the position of the key, or the number of keys where there is none, which is the place of the
+ * default value. Maps are objects of the runtime (see onnx_sequence.c), with lists of keys and of values.
  */
 #include "frontend/import_int.h"
 
@@ -48,11 +48,14 @@ static cy_val float_list(cy_importer *im, const double *v, uint32_t count) {
   return cy_build_const(im->g, &t, f, count * sizeof *f);
 }
 
-/* The list that attribute <prefix>_strings, _int64s, _floats or _tensor holds; 0: there is none, or after a diagnostic. */
+/* The list that attribute <prefix>_strings, _int64s, _floats or _tensor holds; 0: there is none, or after a diagnostic.
+ */
 static cy_val list_of(cy_importer *im, const cy_onnx_node *n, const char *prefix) {
   uint32_t count;
-  const char *strings = cy_arena_printf(im->arena, "%s_strings", prefix), *ints = cy_arena_printf(im->arena, "%s_int64s", prefix),
-             *floats = cy_arena_printf(im->arena, "%s_floats", prefix), *tensor = cy_arena_printf(im->arena, "%s_tensor", prefix);
+  const char *strings = cy_arena_printf(im->arena, "%s_strings", prefix),
+             *ints = cy_arena_printf(im->arena, "%s_int64s", prefix),
+             *floats = cy_arena_printf(im->arena, "%s_floats", prefix),
+             *tensor = cy_arena_printf(im->arena, "%s_tensor", prefix);
   if (cy_onnx_has(n, tensor)) {
     const Onnx__AttributeProto *a = cy_onnx_attr(im, n, tensor, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
     cy_val v = a && a->t ? cy_import_tensor(im, a->t, cy_arena_printf(im->arena, "attribute '%s'", tensor)) : 0;
@@ -129,9 +132,11 @@ static cy_val find_number(cy_importer *im, cy_val x, cy_val keys) {
     uint32_t step = 1;
     while (step * 2 < distinct)
       step *= 2;
-    for (; step && distinct > 1 && at; step /= 2) { /* gather clamps what lies behind the last key: compared, it is no step */
+    for (; step && distinct > 1 && at;
+         step /= 2) { /* gather clamps what lies behind the last key: compared, it is no step */
       cy_val next = ADD(at, LIKE(at, step));
-      cy_val inside = BINARY(lt, next, LIKE(next, distinct)), below = BINARY(le, cy_build_gather(g, sorted, next, 0), x);
+      cy_val inside = BINARY(lt, next, LIKE(next, distinct)),
+             below = BINARY(le, cy_build_gather(g, sorted, next, 0), x);
       at = SELECT(BINARY(and, inside, below), next, at);
     }
     found = SELECT(BINARY(eq, cy_build_gather(g, sorted, at, 0), x),
@@ -169,7 +174,8 @@ static cy_val default_text(cy_importer *im, const cy_onnx_node *n) {
 /* What keys that are not there get, as a scalar of dtype. */
 static cy_val default_value(cy_importer *im, const cy_onnx_node *n, cy_dtype dtype) {
   if (cy_onnx_has(n, "default_tensor")) {
-    const Onnx__AttributeProto *a = cy_onnx_attr(im, n, "default_tensor", ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
+    const Onnx__AttributeProto *a =
+        cy_onnx_attr(im, n, "default_tensor", ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TENSOR);
     cy_val v = a && a->t ? cy_import_tensor(im, a->t, "attribute 'default_tensor'") : 0;
     if (v && (cy_onnx_type(im, v)->dtype != dtype || count_of(im, v) != 1))
       return cy_build_error(im->g, "attribute 'default_tensor'", "expected one %s, found %s", cy_dtype_of(dtype)->name,
@@ -202,7 +208,8 @@ IMPORT(label_encoder_1) {
 IMPORT(label_encoder) {
   cy_val keys = list_of(im, n, "keys"), values = list_of(im, n, "values");
   if (!keys || !values || count_of(im, keys) != count_of(im, values))
-    return cy_build_error(im->g, NULL, "expected lists keys_* and values_* (strings, int64s, floats or tensor) of one length");
+    return cy_build_error(im->g, NULL,
+                          "expected lists keys_* and values_* (strings, int64s, floats or tensor) of one length");
   cy_val otherwise = default_value(im, n, (cy_dtype)cy_onnx_type(im, values)->dtype);
   return otherwise && SET(pick(im, values, otherwise, find(im, X, keys)));
 }
@@ -212,7 +219,8 @@ IMPORT(category_mapper) {
   uint32_t count;
   strings = cy_onnx_texts(im, n, "cats_strings", &count);
   if (!ints || cy_onnx_type(im, ints)->dtype != CY_I64 || count_of(im, ints) != count)
-    return cy_build_error(im->g, NULL, "expected the attributes 'cats_strings' and 'cats_int64s' as lists of one length");
+    return cy_build_error(im->g, NULL,
+                          "expected the attributes 'cats_strings' and 'cats_int64s' as lists of one length");
   bool from_text = cy_onnx_type(im, X)->dtype == CY_STRING;
   cy_val at = find(im, X, from_text ? strings : ints);
   return SET(from_text ? pick(im, ints, default_value(im, n, CY_I64), at) : pick(im, strings, default_text(im, n), at));
@@ -233,7 +241,8 @@ IMPORT(one_hot_encoder) {
   int rank = t->rank;
   memcpy(d, t->dim, sizeof d);
   d[rank] = cy_dim_const(im->g, (int64_t)count_of(im, cats));
-  cy_val hit = at ? BINARY(eq, cy_build_unsqueeze(im->g, at, rank), cy_build_iota(im->g, CY_I64, d, rank + 1, rank)) : 0;
+  cy_val hit =
+      at ? BINARY(eq, cy_build_unsqueeze(im->g, at, rank), cy_build_iota(im->g, CY_I64, d, rank + 1, rank)) : 0;
   return SET(hit ? CAST(hit, CY_F32) : 0);
 }
 
@@ -275,8 +284,8 @@ IMPORT(dict_vectorizer) {
   if (!map || !keys)
     return false;
   if (map->key != cy_onnx_type(im, keys)->dtype)
-    return cy_build_error(im->g, NULL, "the map's keys are %s, the vocabulary is of type %s", cy_dtype_of((cy_dtype)map->key)->name,
-                          cy_type_text(im->g, cy_onnx_type(im, keys)));
+    return cy_build_error(im->g, NULL, "the map's keys are %s, the vocabulary is of type %s",
+                          cy_dtype_of((cy_dtype)map->key)->name, cy_type_text(im->g, cy_onnx_type(im, keys)));
   cy_type t = *cy_onnx_type(im, keys);
   t.dtype = map->dtype;
   cy_val in[2] = {X, keys};
@@ -291,7 +300,8 @@ IMPORT(cast_map) {
   if (!map || to < 0 || form < 0)
     return false;
   if (map->key != CY_I64 || (form == 1 && size < 1))
-    return cy_build_error(im->g, NULL, "expected a map with int64 keys, and max_map of at least 1 where map_form is SPARSE");
+    return cy_build_error(im->g, NULL,
+                          "expected a map with int64 keys, and max_map of at least 1 where map_form is SPARSE");
   cy_sym s = cy_sym_new(im->g, NULL, CY_SYM_COUNT);
   cy_sym_of(im->g, s)->min = 0;
   cy_dim d = cy_dim_sym(im->g, s);

@@ -1,9 +1,10 @@
 /* onnx_sequence.c - sequences and optional values.
  *
- * A sequence that is made here of known elements (`seq_make`), and an optional known to have a value (`box`) or none (a constant
- * 0), are seen through: SequenceAt with a known position is the element, SequenceLength a number, and what nobody uses then
- * is swept. Only where the position, the length or a value depends on running do runtime calls handle objects.
- * An element taken out at run time is a tensor of a known rank; sizes that the sequence's type does not tell are symbols.
+ * A sequence that is made here of known elements (`seq_make`), and an optional known to have a value (`box`) or none (a
+ * constant 0), are seen through: SequenceAt with a known position is the element, SequenceLength a number, and what
+ * nobody uses then is swept. Only where the position, the length or a value depends on running do runtime calls handle
+ * objects. An element taken out at run time is a tensor of a known rank; sizes that the sequence's type does not tell
+ * are symbols.
  */
 #include "frontend/import_int.h"
 
@@ -58,10 +59,11 @@ static bool element_type(cy_importer *im, const cy_content_info *info, cy_type *
     return true;
   }
   if (info->rank > CY_MAX_RANK)
-    return cy_build_error(im->g, NULL,
-                          "the number of dimensions of the tensors in %s is not known when compiling: declare their shape in "
-                          "the type of the model's input",
-                          info->kind == CY_CONTENT_OPTIONAL ? "this optional" : "this sequence");
+    return cy_build_error(
+        im->g, NULL,
+        "the number of dimensions of the tensors in %s is not known when compiling: declare their shape in "
+        "the type of the model's input",
+        info->kind == CY_CONTENT_OPTIONAL ? "this optional" : "this sequence");
   *out = cy_type_make((cy_dtype)info->dtype, 0, NULL);
   for (out->rank = 0; out->rank < info->rank; out->rank++) {
     int64_t size = info->dim[out->rank];

@@ -1,7 +1,8 @@
-/* onnx_string.c - operators on strings: StringNormalizer, StringConcat, StringSplit, RegexFullMatch, TfIdfVectorizer, casts.
+/* onnx_string.c - operators on strings: StringNormalizer, StringConcat, StringSplit, RegexFullMatch, TfIdfVectorizer,
+ * casts.
  *
- * A string tensor holds numbers of texts (ir/values.c), so what only moves or compares elements is imported as for numbers
- * elsewhere. What makes or reads texts is a runtime call; here its attributes become constants.
+ * A string tensor holds numbers of texts (ir/values.c), so what only moves or compares elements is imported as for
+ * numbers elsewhere. What makes or reads texts is a runtime call; here its attributes become constants.
  */
 #include "frontend/import_int.h"
 #include "frontend/regex.h"
@@ -80,7 +81,8 @@ IMPORT(string_normalizer) {
   if (letter_case < 0 || !in[1] || !check_strings(im, X))
     return false;
   if (t.rank < 1 || t.rank > 2 || (t.rank == 2 && !cy_dim_is(im->g, t.dim[0], 1)))
-    return cy_build_error(im->g, "input 'X'", "expected strings of shape [n] or [1,n], found %s", cy_type_text(im->g, &t));
+    return cy_build_error(im->g, "input 'X'", "expected strings of shape [n] or [1,n], found %s",
+                          cy_type_text(im->g, &t));
   cy_dim d[2] = {t.dim[0], t.dim[0]};
   d[t.rank - 1] = fresh_count(im);
   cy_type out = cy_type_make(CY_STRING, t.rank, d);
@@ -109,7 +111,8 @@ IMPORT(string_split) {
   if (!check_strings(im, X))
     return false;
   if (t->rank == CY_MAX_RANK)
-    return cy_build_error(im->g, "input 'X'", "expected fewer than %d dims, found %s", CY_MAX_RANK, cy_type_text(im->g, t));
+    return cy_build_error(im->g, "input 'X'", "expected fewer than %d dims, found %s", CY_MAX_RANK,
+                          cy_type_text(im->g, t));
   cy_type types[2] = {*t, cy_type_make(CY_I64, t->rank, t->dim)};
   types[0].dim[types[0].rank++] = fresh_count(im);
   cy_attr limit = cy_attr_int(CY_ATTR_limit, cy_onnx_int(im, n, "maxsplit", -1));
@@ -121,9 +124,9 @@ IMPORT(regex_full_match) {
   const Onnx__AttributeProto *a = cy_onnx_attr(im, n, "pattern", ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
   const char *why = "there is none";
   uint32_t words = 0;
-  const int32_t *program = a ? cy_regex_compile(cy_graph_arena(im->g), a->s.len ? (const char *)a->s.data : "", a->s.len,
-                                                &words, &why)
-                             : NULL;
+  const int32_t *program =
+      a ? cy_regex_compile(cy_graph_arena(im->g), a->s.len ? (const char *)a->s.data : "", a->s.len, &words, &why)
+        : NULL;
   if (!check_strings(im, X))
     return false;
   if (!program)
@@ -159,23 +162,28 @@ static bool check_pool(cy_importer *im, const int64_t *starts, uint32_t lengths,
                             (long long)(to - from), (long long)from, k + 1);
     found += (uint64_t)(to - from) / (k + 1);
   }
-  return found == columns || cy_build_error(im->g, "attribute 'ngram_indexes'", "expected %llu numbers, one for each n-gram of the pool, found %u",
+  return found == columns || cy_build_error(im->g, "attribute 'ngram_indexes'",
+                                            "expected %llu numbers, one for each n-gram of the pool, found %u",
                                             (unsigned long long)found, columns);
 }
 
 IMPORT(tfidf_vectorizer) {
   uint32_t words = 0, lengths, columns, count;
   int mode = cy_onnx_word(im, n, "mode", "", "TF|IDF|TFIDF");
-  const int64_t *starts = cy_onnx_ints(im, n, "ngram_counts", &lengths), *index = cy_onnx_ints(im, n, "ngram_indexes", &columns);
+  const int64_t *starts = cy_onnx_ints(im, n, "ngram_counts", &lengths),
+                *index = cy_onnx_ints(im, n, "ngram_indexes", &columns);
   const double *weights = cy_onnx_floats(im, n, "weights", &count);
   int64_t shortest = cy_onnx_int(im, n, "min_gram_length", 1), longest = cy_onnx_int(im, n, "max_gram_length", 1);
   int64_t skip = cy_onnx_int(im, n, "max_skip_count", 0), width = 0;
   cy_val x = X, pool = mode < 0 ? 0 : ngram_pool(im, n, &x, &words);
   if (!pool)
     return false;
-  if (!starts || !index || (weights && count != columns) || shortest < 1 || longest < shortest || longest > lengths || skip < 0)
-    return cy_build_error(im->g, NULL, "expected lists ngram_counts and ngram_indexes (and weights, as long as the latter), "
-                                       "1 <= min_gram_length <= max_gram_length <= %u and max_skip_count >= 0", lengths);
+  if (!starts || !index || (weights && count != columns) || shortest < 1 || longest < shortest || longest > lengths ||
+      skip < 0)
+    return cy_build_error(im->g, NULL,
+                          "expected lists ngram_counts and ngram_indexes (and weights, as long as the latter), "
+                          "1 <= min_gram_length <= max_gram_length <= %u and max_skip_count >= 0",
+                          lengths);
   if (!check_pool(im, starts, lengths, words, columns))
     return false;
   float *factors = CY_NEW_ARRAY(cy_graph_arena(im->g), float, columns + 1);

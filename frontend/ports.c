@@ -253,10 +253,12 @@ static cy_content content_of(cy_importer *im, const cy_location *where, const On
     info.kind = CY_CONTENT_OPTIONAL;
     ok = type->optional_type && held(im, where, type->optional_type->elem_type, &info);
     break;
-  case ONNX__TYPE_PROTO__VALUE_MAP_TYPE: ok = map_content(im, where, type->map_type, &info); break;
+  case ONNX__TYPE_PROTO__VALUE_MAP_TYPE:
+    ok = map_content(im, where, type->map_type, &info);
+    break;
   default:
     cy_diag_add(im->diag, CY_ERROR, where, "values of type %s are not supported",
-                !type || type->value_case == ONNX__TYPE_PROTO__VALUE__NOT_SET               ? "undeclared"
+                !type || type->value_case == ONNX__TYPE_PROTO__VALUE__NOT_SET    ? "undeclared"
                 : type->value_case == ONNX__TYPE_PROTO__VALUE_SPARSE_TENSOR_TYPE ? "sparse tensor"
                 : type->value_case == ONNX__TYPE_PROTO__VALUE_OPAQUE_TYPE        ? "opaque"
                                                                                  : "tensor without element type");
@@ -275,8 +277,12 @@ cy_content cy_import_content(cy_importer *im, const cy_onnx_node *n, const Onnx_
 }
 
 bool cy_import_held_tensor(cy_importer *im, const cy_onnx_node *n, const Onnx__TypeProto *type, cy_content_info *out) {
-  cy_location where = {.file = im->file, .graph = cy_str_text(im->g, n->scope->graph), .node = n->proto->name,
-                       .op = n->op, .node_index = n->origin.index, .item = "attribute 'type'"};
+  cy_location where = {.file = im->file,
+                       .graph = cy_str_text(im->g, n->scope->graph),
+                       .node = n->proto->name,
+                       .op = n->op,
+                       .node_index = n->origin.index,
+                       .item = "attribute 'type'"};
   return held(im, &where, type, out);
 }
 
@@ -286,7 +292,8 @@ static bool import_input(cy_importer *im, cy_scope *scope, const Onnx__ValueInfo
   cy_dtype dtype;
   shape_override given;
   cy_val other;
-  bool is_tensor = input->type && input->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && input->type->tensor_type;
+  bool is_tensor =
+      input->type && input->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE && input->type->tensor_type;
   if (!find_override(im, input->name, &given))
     return false;
   if (cy_names_find(scope->names, input->name, &other)) {

@@ -1,28 +1,34 @@
 /* regex.c - regular expressions in RE2's syntax to programs for the runtime's string_match (cy_rx of ir.h).
  *
- * In:  a pattern as RegexFullMatch has it. Out: int32 words: instructions of three, then the ranges of the classes; or a text
- * about what is wrong. The whole string must match and only whether it does is asked, so groups capture nothing and lazy
- * repetition means the same as greedy one.
- * Supported: literals, . [..] [^..] [[:alpha:]], \d \D \w \W \s \S (ASCII, as in RE2), \b \B \A \z ^ $, \t \n \r \f \v \a
- * \xHH \x{..} \0 octal \Q..\E, ( ) (?: ) (?P<n> ) (?<n> ), |, * + ? {n} {n,} {n,m} (1000 at most) each with ?, the flags i m
- * s U in (?i) and (?i: ). Not: \p{..} classes, \C, and i for letters beyond ASCII; RE2 itself has neither back-references
- * nor looking around.
+ * In:  a pattern as RegexFullMatch has it. Out: int32 words: instructions of three, then the ranges of the classes; or
+ * a text about what is wrong. The whole string must match and only whether it does is asked, so groups capture nothing
+ * and lazy repetition means the same as greedy one. Supported: literals, . [..] [^..] [[:alpha:]], \d \D \w \W \s \S
+ * (ASCII, as in RE2), \b \B \A \z ^ $, \t \n \r \f \v \a \xHH \x{..} \0 octal \Q..\E, ( ) (?: ) (?P<n> ) (?<n> ), |, *
+ * + ? {n} {n,} {n,m} (1000 at most) each with ?, the flags i m s U in (?i) and (?i: ). Not: \p{..} classes, \C, and i
+ * for letters beyond ASCII; RE2 itself has neither back-references nor looking around.
  */
 #include "frontend/regex.h"
 
 #include <ctype.h>
 #include <string.h>
 
-enum { MAX_WORDS = 300000, MAX_REPEAT = 1000, MAX_DEPTH = 200, MAX_LENGTH = 20000, MAX_RANGES = 512, LAST_CHAR = 0x10ffff };
+enum {
+  MAX_WORDS = 300000,
+  MAX_REPEAT = 1000,
+  MAX_DEPTH = 200,
+  MAX_LENGTH = 20000,
+  MAX_RANGES = 512,
+  LAST_CHAR = 0x10ffff
+};
 enum { FLAG_I = 1, FLAG_M = 2, FLAG_S = 4 };
 
 typedef enum node_kind { EMPTY, CLASS, ASSERT, CAT, ALT, REPEAT } node_kind;
 
 typedef struct node {
   node_kind kind;
-  int32_t low, high;    /* REPEAT: high -1: no end. ASSERT: low is the kind */
-  struct node *a, *b;   /* CAT, ALT; REPEAT: a */
-  int32_t *ranges, n;   /* CLASS: pairs, and how many */
+  int32_t low, high;  /* REPEAT: high -1: no end. ASSERT: low is the kind */
+  struct node *a, *b; /* CAT, ALT; REPEAT: a */
+  int32_t *ranges, n; /* CLASS: pairs, and how many */
   bool negated;
 } node;
 
@@ -475,9 +481,14 @@ static void emit(regex *r, const node *n, pending **classes) {
   if (r->error)
     return;
   switch (n->kind) {
-  case EMPTY: break;
-  case ASSERT: put(r, CY_RX_ASSERT, n->low, 0); break;
-  case REPEAT: emit_repeat(r, n, classes); break;
+  case EMPTY:
+    break;
+  case ASSERT:
+    put(r, CY_RX_ASSERT, n->low, 0);
+    break;
+  case REPEAT:
+    emit_repeat(r, n, classes);
+    break;
   case CLASS: {
     pending *c = CY_NEW(r->arena, pending);
     *c = (pending){*classes, put(r, n->negated ? CY_RX_NOT_IN : CY_RX_IN, 0, n->n), n};

@@ -17,7 +17,7 @@ const char *cy_bug_context;
 typedef struct entry {
   cy_severity severity;
   uint32_t hash;
-  const char *line;
+  const char *file, *text; /* text: location and message */
 } entry;
 
 struct cy_diag_sink {
@@ -39,6 +39,8 @@ void cy_diag_destroy(cy_diag_sink *sink) {
     cy_arena_destroy(sink->arena);
 }
 
+static const char *const severity_words[] = {"error", "warning", "note"};
+
 static bool given(const char *text) { return text && *text; }
 
 static char *location_text(cy_arena *a, const cy_location *w) {
@@ -59,7 +61,6 @@ static char *location_text(cy_arena *a, const cy_location *w) {
 }
 
 void cy_diag_add(cy_diag_sink *sink, cy_severity severity, const cy_location *where, const char *format, ...) {
-  static const char *const words[] = {"error", "warning", "note"};
   va_list args;
   va_start(args, format);
   int n = vsnprintf(NULL, 0, format, args);
@@ -68,12 +69,12 @@ void cy_diag_add(cy_diag_sink *sink, cy_severity severity, const cy_location *wh
   va_start(args, format);
   vsnprintf(text, (size_t)(n > 0 ? n : 0) + 1, format, args);
   va_end(args);
-  const char *file = where && given(where->file) ? where->file : "cytoc";
-  char *line =
-      cy_arena_printf(sink->arena, "%s: %s: %s%s", file, words[severity], location_text(sink->arena, where), text);
-  uint32_t hash = cy_hash_bytes(0, line, strlen(line));
+  char *file = cy_arena_printf(sink->arena, "%s", where && given(where->file) ? where->file : "cytoc");
+  char *line = cy_arena_printf(sink->arena, "%s%s", location_text(sink->arena, where), text);
+  uint32_t hash = cy_hash_bytes(cy_hash_bytes((uint32_t)severity, file, strlen(file)), line, strlen(line));
   for (size_t i = 0; i < sink->n; i++)
-    if (sink->entries[i].hash == hash && strcmp(sink->entries[i].line, line) == 0)
+    if (sink->entries[i].hash == hash && sink->entries[i].severity == severity &&
+        strcmp(sink->entries[i].text, line) == 0 && strcmp(sink->entries[i].file, file) == 0)
       return;
   if (sink->n == sink->capacity) {
     size_t capacity = sink->capacity ? sink->capacity * 2 : 16;
@@ -83,16 +84,26 @@ void cy_diag_add(cy_diag_sink *sink, cy_severity severity, const cy_location *wh
     sink->entries = grown;
     sink->capacity = capacity;
   }
-  sink->entries[sink->n++] = (entry){severity, hash, line};
+  sink->entries[sink->n++] = (entry){severity, hash, file, line};
   sink->errors += severity == CY_ERROR;
 }
 
 int cy_diag_errors(const cy_diag_sink *sink) { return sink->errors; }
 
+size_t cy_diag_count(const cy_diag_sink *sink) { return sink->n; }
+
+void cy_diag_soften(cy_diag_sink *sink, size_t from, size_t to) {
+  for (size_t i = from; i < to; i++) {
+    sink->errors -= sink->entries[i].severity == CY_ERROR;
+    if (sink->entries[i].severity == CY_ERROR)
+      sink->entries[i].severity = CY_WARNING;
+  }
+}
+
 void cy_diag_print(const cy_diag_sink *sink, FILE *out) {
   size_t shown = sink->n < SHOWN ? sink->n : SHOWN;
   for (size_t i = 0; i < shown; i++)
-    fprintf(out, "%s\n", sink->entries[i].line);
+    fprintf(out, "%s: %s: %s\n", sink->entries[i].file, severity_words[sink->entries[i].severity], sink->entries[i].text);
   if (sink->n > shown)
     fprintf(out, "cytoc: %zu more not shown\n", sink->n - shown);
 }

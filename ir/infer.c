@@ -82,9 +82,10 @@ static bool cast_dtype(infer *i, cy_op op, cy_dtype *out) {
   const cy_dtype_info *from = cy_dtype_of((cy_dtype)in_type(i, 0)->dtype),
                       *to = cy_dtype_of((cy_dtype)out_type(i, 0)->dtype);
   *out = (cy_dtype)out_type(i, 0)->dtype;
-  bool is_set = from->cls == 'R' && *out == CY_BOOL && op == CY_OP_cast; /* has an optional a value? */
+  bool is_set = from->cls == 'R' && *out == CY_BOOL && op == CY_OP_cast;      /* has an optional a value? */
   bool is_number = op == CY_OP_bitcast && from->cls == 'S' && *out == CY_I32; /* the number of a text */
-  if ((from->cls == 'S' && !is_number) || to->cls == 'S' || to->cls == 0 || ((from->cls == 'R' || to->cls == 'R') && !is_set))
+  if ((from->cls == 'S' && !is_number) || to->cls == 'S' || to->cls == 0 ||
+      ((from->cls == 'R' || to->cls == 'R') && !is_set))
     return FAIL(i, "cannot convert %s to %s", from->name, to->name);
   if (op == CY_OP_bitcast && from->bits != to->bits)
     return FAIL(i, "expected types of one size, found %s and %s", from->name, to->name);

@@ -1,7 +1,7 @@
 /* infer_object.c - output types of ops on sequences, optional values and maps. See infer.c.
  *
- * All of them bring their types along: what a container holds cannot be told from its type where it may hold tensors of any
- * size. Here is checked that both sides agree.
+ * All of them bring their types along: what a container holds cannot be told from its type where it may hold tensors of
+ * any size. Here is checked that both sides agree.
  */
 #include "infer_int.h"
 
@@ -16,8 +16,9 @@ static bool is_kind(infer *i, const cy_type *t, cy_content_kind kind, const char
 static bool holds(infer *i, const cy_type *c, const cy_type *t) {
   const cy_content_info *info = held(i, c);
   cy_content both;
-  bool fits = info->item ? t->content && cy_content_join(i->g, info->item, t->content, &both) && both == info->item
-                         : !t->content && info->dtype == t->dtype && (info->rank == CY_ANY_RANK || info->rank == t->rank);
+  bool fits = info->item
+                  ? t->content && cy_content_join(i->g, info->item, t->content, &both) && both == info->item
+                  : !t->content && info->dtype == t->dtype && (info->rank == CY_ANY_RANK || info->rank == t->rank);
   for (int k = 0; fits && !info->item && info->rank != CY_ANY_RANK && k < t->rank; k++) {
     int64_t d;
     fits = info->dim[k] < 0 || !is_const(i, t->dim[k], &d) || d == info->dim[k];
@@ -37,7 +38,8 @@ static bool position(infer *i, uint32_t k) {
 }
 
 bool cy_infer_box(infer *i) {
-  return is_kind(i, out_type(i, 0), CY_CONTENT_OPTIONAL, "an output that is") && holds(i, out_type(i, 0), in_type(i, 0));
+  return is_kind(i, out_type(i, 0), CY_CONTENT_OPTIONAL, "an output that is") &&
+         holds(i, out_type(i, 0), in_type(i, 0));
 }
 
 bool cy_infer_unbox(infer *i) {
@@ -59,19 +61,18 @@ static bool sequences(infer *i) {
          widens(i, out_type(i, 0), in_type(i, 0));
 }
 
-bool cy_infer_seq_insert(infer *i) {
-  return sequences(i) && holds(i, out_type(i, 0), in_type(i, 1)) && position(i, 2);
-}
+bool cy_infer_seq_insert(infer *i) { return sequences(i) && holds(i, out_type(i, 0), in_type(i, 1)) && position(i, 2); }
 
 bool cy_infer_seq_erase(infer *i) { return sequences(i) && position(i, 1); }
 
 bool cy_infer_seq_length(infer *i) {
-  return is_kind(i, in_type(i, 0), CY_CONTENT_SEQUENCE, "an input that is") && set_type(i, 0, cy_type_make(CY_I64, 0, NULL));
+  return is_kind(i, in_type(i, 0), CY_CONTENT_SEQUENCE, "an input that is") &&
+         set_type(i, 0, cy_type_make(CY_I64, 0, NULL));
 }
 
 bool cy_infer_seq_at(infer *i) {
-  return is_kind(i, in_type(i, 0), CY_CONTENT_SEQUENCE, "an input that is") && holds(i, in_type(i, 0), out_type(i, 0)) &&
-         position(i, 1);
+  return is_kind(i, in_type(i, 0), CY_CONTENT_SEQUENCE, "an input that is") &&
+         holds(i, in_type(i, 0), out_type(i, 0)) && position(i, 1);
 }
 
 bool cy_infer_seq_concat(infer *i) {

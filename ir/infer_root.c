@@ -9,8 +9,9 @@ static bool zero_points(infer *i, cy_dim columns) {
     const cy_type *t = in_type(i, k), *operand = in_type(i, k - 2);
     char cls = cy_dtype_of((cy_dtype)operand->dtype)->cls;
     if ((cls != 'I' && cls != 'U') || !cy_check_dtype(i, k, (cy_dtype)operand->dtype))
-      return cls == 'I' || cls == 'U' ? false
-                                      : FAIL(i, "expected no zero point of operand %s, found %s", TEXT(i, operand), TEXT(i, t));
+      return cls == 'I' || cls == 'U'
+                 ? false
+                 : FAIL(i, "expected no zero point of operand %s, found %s", TEXT(i, operand), TEXT(i, t));
     if (!cy_check_rank(i, k, 0, k == 2 ? 0 : 1) || (t->rank && !cy_check_dim(i, "zero points", t->dim[0], columns)))
       return false;
   }
@@ -156,6 +157,8 @@ bool cy_infer_nonzero(infer *i) {
   return cy_check_dim(i, "rows", t->dim[0], cy_dim_const(i->g, in_type(i, 0)->rank));
 }
 
+bool cy_infer_refuse(infer *i) { return set_type(i, 0, *in_type(i, 0)); }
+
 bool cy_infer_unique(infer *i) {
   for (uint32_t k = 1; k < 4; k++)
     if (out_type(i, k)->dtype != CY_I64 || out_type(i, k)->rank != 1)
@@ -243,8 +246,8 @@ bool cy_infer_count_ngrams(infer *i) {
 /* May a value of type r become one of type t? The sizes are not looked at. */
 static bool fits(infer *i, const cy_type *r, const cy_type *t) {
   cy_content both;
-  return r->dtype == t->dtype && (!t->content || (r->content && cy_content_join(i->g, t->content, r->content, &both) &&
-                                                  both == t->content));
+  return r->dtype == t->dtype &&
+         (!t->content || (r->content && cy_content_join(i->g, t->content, r->content, &both) && both == t->content));
 }
 
 static bool branch_fits(infer *i, cy_attr_key key) {

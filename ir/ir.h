@@ -123,6 +123,8 @@ void cy_diag_destroy(cy_diag_sink *sink);
 void cy_diag_add(cy_diag_sink *sink, cy_severity severity, const cy_location *where, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 int cy_diag_errors(const cy_diag_sink *sink);
+size_t cy_diag_count(const cy_diag_sink *sink);
+void cy_diag_soften(cy_diag_sink *sink, size_t from, size_t to); /* those errors are warnings now */
 void cy_diag_print(const cy_diag_sink *sink, FILE *out); /* deduplicated, in order, capped at 20 with a count of the rest */
 /* cytoc itself is wrong: prints, then aborts. Never for a wrong model. */
 _Noreturn void cy_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -1,10 +1,10 @@
-/* values.c - what values other than tensors of numbers need at compile time: texts of strings, and descriptions of what a
- * sequence, map or optional value holds.
+/* values.c - what values other than tensors of numbers need at compile time: texts of strings, and descriptions of what
+ * a sequence, map or optional value holds.
  *
- * In: bytes, descriptions. Out: small numbers, equal for equal contents. Elements of a string tensor are numbers of texts, so
- * that every op that only moves or compares elements works on strings as on integers. A sequence, map or optional value is a
- * scalar of type ref whatever it holds; cy_type.content is the number of its description.
- * Text form of a description: seq(f32[?,3])  opt(seq(i64[*]))  seq(map(string,f32)); ? is any size, [*] any rank, [-] is of a
+ * In: bytes, descriptions. Out: small numbers, equal for equal contents. Elements of a string tensor are numbers of
+ * texts, so that every op that only moves or compares elements works on strings as on integers. A sequence, map or
+ * optional value is a scalar of type ref whatever it holds; cy_type.content is the number of its description. Text form
+ * of a description: seq(f32[?,3])  opt(seq(i64[*]))  seq(map(string,f32)); ? is any size, [*] any rank, [-] is of a
  * sequence into which nothing was put.
  */
 #include "ir_int.h"
@@ -167,7 +167,9 @@ static const char *const kind_names[] = {"seq", "opt", "map"};
 
 static char *tensor_text(const cy_graph *g, const cy_content_info *info) {
   char *s = cy_arena_printf(g->arena, "%s[%s", cy_dtype_of((cy_dtype)info->dtype)->name,
-                            info->rank == CY_ANY_RANK ? "*" : info->rank == CY_NO_RANK ? "-" : "");
+                            info->rank == CY_ANY_RANK  ? "*"
+                            : info->rank == CY_NO_RANK ? "-"
+                                                       : "");
   for (int i = 0; i < info->rank && info->rank <= CY_MAX_RANK; i++)
     s = info->dim[i] < 0 ? cy_arena_printf(g->arena, "%s%s?", s, i ? "," : "")
                          : cy_arena_printf(g->arena, "%s%s%lld", s, i ? "," : "", (long long)info->dim[i]);

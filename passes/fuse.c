@@ -285,6 +285,12 @@ static int reads_of(const cy_node_info *n, uint32_t k) {
   }
 }
 
+/* Pools and resizing read an element several times; converting it each time costs less than storing four times the bytes. */
+static bool converts_while_reading(const cy_node_info *n, uint32_t k, const cy_node_info *d) {
+  bool reads = n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg || n->op == CY_OP_resize;
+  return reads && k == 0 && d->op == CY_OP_dequantize;
+}
+
 /* Is it better to compute v (by d) inside the kernel that materialises view n than to store v and let n be strides of
  * it? */
 static bool view_wants(const fuser *f, const cy_node_info *n, cy_val v) {
@@ -347,7 +353,7 @@ static bool user_allows(const fuser *f, cy_node user, cy_val v, int *limit) {
   for (uint32_t k = 0; k < n->nin; k++) {
     if (n->in[k] != v)
       continue;
-    int reads = reads_of(n, k);
+    int reads = converts_while_reading(n, k, d) ? 3 : reads_of(n, k);
     bool inner_view = is_pure_view(n) && cy_value_of(f->g, n->out[0])->inlined;
     if (!reads || ((is_pure_view(n) || n->op == CY_OP_identity) && !inner_view && !view_wants(f, n, v)))
       return false;

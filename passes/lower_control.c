@@ -145,8 +145,8 @@ static void alloc_place(cy_lowering *l, cy_val v) {
   s->nbind = 1;
 }
 
-/* A scan output collects one element per turn; it is dense over [turns, ..] of as many turns as there can be. Sizes of its
- * elements that only running tells are those of the first turn. */
+/* A scan output collects one element per turn; it is dense over [turns, ..] of as many turns as there can be. Sizes of
+ * its elements that only running tells are those of the first turn. */
 static void place_scan(cy_lowering *l, cy_val v, cy_dim limit) {
   const cy_type *t = cy_lower_type(l, v);
   cy_sym turns = count_symbol(l, t->dim[0], v);

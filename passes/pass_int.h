@@ -35,6 +35,7 @@ int cy_pass_fold(cy_pass *p);
 int cy_pass_contractions(cy_pass *p);
 int cy_pass_fold_affine(cy_pass *p);
 int cy_pass_quantise(cy_pass *p);
+int cy_pass_weights(cy_pass *p);
 int cy_pass_layout(cy_pass *p);
 int cy_pass_fuse(cy_pass *p);
 int cy_pass_template(cy_pass *p);

@@ -13,6 +13,13 @@
 
 enum { CY_PASS_MAX_RUNS = 48, CY_PASS_MAX_COUNTERS = 40 };
 
+/* Weight-only quantisation. */
+typedef struct cy_weight_options {
+  int bits;        /* 8 or 4; 0: weights stay as they are */
+  int block;       /* rows that share a scale; 0: all of a column */
+  bool asymmetric; /* with zero points */
+} cy_weight_options;
+
 typedef struct cy_pass_options {
   int opt_level; /* 0: eager, every op its own kernel; 1: no layout choice, little fusion; 2: everything (default); 3:
                     as 2 */
@@ -22,6 +29,7 @@ typedef struct cy_pass_options {
   const char *dump;       /* "a,b" or "all": write the graph after these passes; NULL: none */
   const char *dump_dir;   /* where NN-PASS.txt go; NULL: the working directory */
   bool plain_attention;   /* attention becomes products and softmax; always so at level 0 */
+  const cy_weight_options *weights; /* NULL: as bits 0 */
   struct cy_quant *quant; /* quantise.h; NULL: nothing is quantised */
   bool half_factors;      /* the target multiplies f16 and bf16 and adds up in f32: products keep half operands */
   bool verify;            /* check every invariant after every pass; a violation is a bug in the pass */

@@ -66,6 +66,8 @@ static const row table[] = {
      "compute the integer weights that no integer kernel took"},
     {"requantise_late", cy_pass_requantise, false, 1, SWEPT, SWEPT, UNIQUE | PLACED | FUSED,
      "again, biases and scales being constants now"},
+    {"weights", cy_pass_weights, false, 1, SWEPT, SWEPT, UNIQUE | PLACED | FUSED,
+     "store weights of products in 8 or 4 bits, where asked"},
     {"layout", cy_pass_layout, false, 2, SWEPT, SWEPT | PLACED, FUSED,
      "channels innermost where convolutions want it, free transposes"},
     {"fuse", cy_pass_fuse, false, 1, SWEPT, FUSED, 0, "decide what is computed inside the kernels of its users"},
@@ -106,6 +108,8 @@ static const struct {
     {"quantised_late", "fold_rest", "dequantised weights would be float constants"},
     {"fold_rest", "requantise_late", "scales move into constants only"},
     {"quantise", "layout", "conversions to and from integers take part in the choice of layouts"},
+    {"requantise_late", "weights", "it makes f32 of constants that are still dequantised"},
+    {"weights", "layout", "a transposed constant would have to be read as one"},
     {"layout", "fuse", "conversions are nodes, and fusion must see them"},
 };
 

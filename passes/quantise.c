@@ -57,9 +57,21 @@ static bool moves(const cy_node_info *n) {
   }
 }
 
+/* A sum over the picture, as global pooling has it: other sums are statistics of normalisations, which want precision. */
+static bool sums_picture(const cy_graph *g, const cy_node_info *n) {
+  uint32_t count;
+  const int64_t *axes = cy_attr_list(n, CY_ATTR_axes, &count);
+  if (n->op != CY_OP_reduce_sum || cy_type_of(g, n->in[0])->rank < 4)
+    return false;
+  for (uint32_t i = 0; i < count; i++)
+    if (axes[i] < 2)
+      return false;
+  return true;
+}
+
 /* Ops in front of which integers save memory traffic, whatever they compute with inside. */
-static bool reads_integers(const cy_node_info *n) {
-  return moves(n) || n->op == CY_OP_pool_avg || n->op == CY_OP_resize || n->op == CY_OP_reduce_sum;
+static bool reads_integers(const cy_graph *g, const cy_node_info *n) {
+  return moves(n) || n->op == CY_OP_pool_avg || n->op == CY_OP_resize || sums_picture(g, n);
 }
 
 /* Inputs that are data, not sizes, indices or fillings. */
@@ -130,13 +142,24 @@ static void walk_cone(placer *s, cy_val v, leaves *out) {
   }
 }
 
+/* Is v reduced to statistics? */
+static bool is_normalised(const placer *s, cy_val v) {
+  for (uint32_t i = s->uses.start[v]; i < s->uses.start[v + 1]; i++) {
+    const cy_node_info *n = s->uses.list[i] ? cy_node_of(s->g, s->uses.list[i]) : NULL;
+    if (n && cy_op_of((cy_op)n->op)->cls == CY_CLASS_REDUCE && !sums_picture(s->g, n))
+      return true;
+  }
+  return false;
+}
+
 /* The value whose kernel will compute the cone: the last one that only the cone reads. */
 static cy_val host_of(const placer *s, const leaves *l, cy_val v) {
   cy_val host = 0;
   for (uint32_t i = 0; i < l->n; i++) {
     cy_node d = def_here(s, l->list[i]);
     cy_op_class cls = d ? cy_op_of((cy_op)cy_node_of(s->g, d)->op)->cls : CY_CLASS_CALL;
-    if (d && cls != CY_CLASS_CALL && cls != CY_CLASS_CTRL && (l->list[i] == v || only_inside(s, l->list[i])) &&
+    if (d && cls != CY_CLASS_CALL && cls != CY_CLASS_CTRL &&
+        cy_same_shape(cy_type_of(s->g, l->list[i]), cy_type_of(s->g, v)) && (l->list[i] == v || only_inside(s, l->list[i])) &&
         (!host || s->pos[d] > s->pos[def_here(s, host)]))
       host = l->list[i];
   }
@@ -160,10 +183,11 @@ static void mark_tensors(placer *s, cy_val first) {
     walk_cone(s, v, &l);
     cy_val host = host_of(s, &l, v);
     for (uint32_t i = 0; i < l.n; i++)
-      if (l.list[i] != host && l.list[i] != v && cy_same_shape(cy_type_of(g, l.list[i]), cy_type_of(g, v)))
+      if (l.list[i] != host && l.list[i] != v && cy_same_shape(cy_type_of(g, l.list[i]), cy_type_of(g, v)) &&
+          !is_normalised(s, l.list[i]))
         PUSH(l.list[i]);
     const cy_node_info *n = host ? cy_def(g, host) : NULL;
-    if (n && reads_integers(n))
+    if (n && reads_integers(g, n))
       for (uint32_t k = 0; k < data_inputs(n); k++)
         PUSH(n->in[k]);
   }
@@ -570,7 +594,7 @@ int cy_pass_quantise(cy_pass *p) {
   if (!q)
     return 0;
   if (q->mode == CY_QUANT_DYNAMIC) {
-    cy_quant_dynamic(p, q);
+    cy_quant_dynamic(p, q, 1);
     cy_build_in(p->g, 1);
     cy_graph_sweep(p->g);
     return 0;
@@ -586,6 +610,8 @@ int cy_pass_quantise(cy_pass *p) {
     measure(&s);
   else
     apply(&s);
+  if (q->mode == CY_QUANT_STATIC) /* bodies of loops and branches: their tensors can't be observed from outside */
+    cy_quant_dynamic(p, q, 2);
   cy_build_in(p->g, 1);
   cy_graph_sweep(p->g);
   return 0;

@@ -17,6 +17,6 @@ cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance,
 cy_val cy_quant_along_channels(cy_graph *g, const cy_node_info *n, cy_val c);
 
 /* ---- quantise_dynamic.c ---- */
-void cy_quant_dynamic(cy_pass *p, cy_quant *q);
+void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first); /* blocks from `first` on; adds to q->layer */
 
 #endif

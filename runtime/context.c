@@ -374,7 +374,8 @@ cyto_status cyto_bind_input(cyto_context *context, int32_t index, int32_t dtype,
     return CYTO_OK;
   }
   if (port->type)
-    return cyrt_error_set(error, CYTO_DTYPE_MISMATCH, "input '%s': is no tensor, bind it by cyto_bind_value()", port->name);
+    return cyrt_error_set(error, CYTO_DTYPE_MISMATCH, "input '%s': is no tensor, bind it by cyto_bind_value()",
+                          port->name);
   if (dtype != port->dtype)
     return cyrt_error_set(error, CYTO_DTYPE_MISMATCH, "input '%s': expected %s, found %s", port->name,
                           cyto_dtype_name(port->dtype), cyto_dtype_name(dtype));
@@ -402,7 +403,8 @@ cyto_status cyto_bind_value(cyto_context *context, int32_t index, const cyto_val
   if (!value || (!port->type && value->kind == CYTO_TENSOR)) {
     const cyto_tensor *t = value ? &value->tensor : NULL;
     if (!t && !(port->flags & CYRT_PORT_OPTIONAL))
-      return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "input '%s': no value, and the input is not optional", port->name);
+      return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "input '%s': no value, and the input is not optional",
+                            port->name);
     return t ? cyto_bind_input(context, index, t->dtype, t->rank, t->dims, t->data, error)
              : cyto_bind_input(context, index, port->dtype, 0, NULL, NULL, error);
   }
@@ -635,7 +637,8 @@ cyto_status cyto_output(cyto_context *context, int32_t index, cyto_tensor *out_t
   const cyrt_port *port = &code->outputs[index];
   const cyrt_output *output = &context->frame.outputs[index];
   if (port->type)
-    return cyrt_error_set(error, CYTO_DTYPE_MISMATCH, "output '%s': is no tensor, read it by cyto_output_value()", port->name);
+    return cyrt_error_set(error, CYTO_DTYPE_MISMATCH, "output '%s': is no tensor, read it by cyto_output_value()",
+                          port->name);
   if (!context->ran && (!context->placed || (port->flags & CYRT_PORT_DYNAMIC)))
     return cyrt_error_set(error, CYTO_NOT_READY, "output '%s': not known before %s", port->name,
                           port->flags & CYRT_PORT_DYNAMIC ? "cyto_run()" : "cyto_context_prepare() or cyto_run()");
@@ -732,8 +735,9 @@ cyto_status cyto_run_simple(const cyrt_model *linked, cyto_context **cache, cons
   }
   for (uint32_t i = 0; i < linked->n_outputs && !status; i++)
     if (linked->outputs[i].type && !cache)
-      status = cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "output '%s': is no tensor and lives in the context: give a cache",
-                              linked->outputs[i].name);
+      status =
+          cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
+                         "output '%s': is no tensor and lives in the context: give a cache", linked->outputs[i].name);
     else if (!linked->outputs[i].type && (context->outputs[i].bound != outputs[i] || !context->placed))
       status = cyto_bind_output(context, (int32_t)i, outputs[i], UINT64_MAX, error);
   if (!status)

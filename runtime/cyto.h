@@ -68,8 +68,8 @@ CYTO_API int64_t cyto_tensor_bytes(int32_t dtype, int32_t rank, const int64_t *d
 
 /* ---- strings, sequences, maps, optional values (values.c) ---- */
 
-/* An element of a string tensor: any bytes, usually UTF-8. Of those that a model gives, text[length] is 0 as well. Those
- * that you give may have text NULL where length is 0. */
+/* An element of a string tensor: any bytes, usually UTF-8. Of those that a model gives, text[length] is 0 as well.
+ * Those that you give may have text NULL where length is 0. */
 typedef struct cyto_string {
   const char *text;
   uint64_t length;
@@ -89,8 +89,8 @@ typedef struct cyto_tensor {
 typedef struct cyto_value {
   int32_t kind;                   /* cyto_kind */
   cyto_tensor tensor;             /* CYTO_TENSOR; `bytes` of an input is not read */
-  const struct cyto_value *items; /* CYTO_SEQUENCE: the elements. CYTO_OPTIONAL: the value, or none. CYTO_MAP: two tensors of
-                                     rank 1 and equal length, keys (without doubles) and values */
+  const struct cyto_value *items; /* CYTO_SEQUENCE: the elements. CYTO_OPTIONAL: the value, or none. CYTO_MAP: two
+                                     tensors of rank 1 and equal length, keys (without doubles) and values */
   uint64_t count;                 /* of items */
 } cyto_value;
 
@@ -176,8 +176,8 @@ CYTO_API void cyto_context_destroy(cyto_context *context);
  */
 CYTO_API cyto_status cyto_bind_input(cyto_context *context, int32_t index, int32_t dtype, int32_t rank,
                                      const int64_t *dims, const void *data, cyto_error *error);
-/* Binds an input of any kind; its type must be the port's, tensors in it are checked as cyto_bind_input() does. `value` itself is
- * copied, what it points to is not. NULL unbinds an optional input. */
+/* Binds an input of any kind; its type must be the port's, tensors in it are checked as cyto_bind_input() does. `value`
+ * itself is copied, what it points to is not. NULL unbinds an optional input. */
 CYTO_API cyto_status cyto_bind_value(cyto_context *context, int32_t index, const cyto_value *value, cyto_error *error);
 /* Has the output written straight to `data`, which holds `capacity` bytes. `data` NULL: the context owns the memory
  * (the default). */
@@ -210,11 +210,10 @@ CYTO_API cyto_status cyto_memory_need(cyto_model *model, const cyto_options *opt
                                       cyto_memory *out_memory, cyto_error *error);
 
 /* One call for a linked model, which the generated <name>_run() makes. inputs[i] and outputs[i] as for the bind
- * functions (outputs large enough: their sizes are not checked; NULL: owned by the context); where a port is no tensor, they
- * are a const cyto_value * and a cyto_value *, which needs a cache. `symbols` has the values
- * of the input symbols in order, NULL when every input shape is fixed. *cache keeps the context for the next call: NULL
- * before the first one, cyto_context_destroy() it after the last; with cache NULL a context is made and destroyed in
- * every call. */
+ * functions (outputs large enough: their sizes are not checked; NULL: owned by the context); where a port is no tensor,
+ * they are a const cyto_value * and a cyto_value *, which needs a cache. `symbols` has the values of the input symbols
+ * in order, NULL when every input shape is fixed. *cache keeps the context for the next call: NULL before the first
+ * one, cyto_context_destroy() it after the last; with cache NULL a context is made and destroyed in every call. */
 CYTO_API cyto_status cyto_run_simple(const cyrt_model *linked, cyto_context **cache, const void *const *inputs,
                                      const int64_t *symbols, void *const *outputs, cyto_error *error);
 

@@ -334,6 +334,13 @@ int32_t cyrt_op_nonzero(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, 
   return CYTO_OK;
 }
 
+int32_t cyrt_op_refuse(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
+                       const cyrt_attr *attr) {
+  (void)in, (void)n_in, (void)out, (void)n_out, (void)attr;
+  return cyrt_fail(frame, CYTO_INVALID_ARGUMENT,
+                   "the inputs lead into a branch of an If that is not valid for this model (cytoc warned of it)");
+}
+
 /* ---- unique ---- */
 
 /* The items compared: `n` of them, each with `outer` runs of `inner` elements (one of one when flattened). */

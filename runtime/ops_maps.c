@@ -1,5 +1,5 @@
-/* ops_maps.c - operators on maps: objects with a list of keys (int64 or strings, as numbers of texts) and one of values, both
- * tensors of rank 1 in the context's store. See rt_ops.def.
+/* ops_maps.c - operators on maps: objects with a list of keys (int64 or strings, as numbers of texts) and one of
+ * values, both tensors of rank 1 in the context's store. See rt_ops.def.
  */
 #include "values.h"
 
@@ -12,7 +12,8 @@ static size_t unit_of(int32_t dtype) {
 }
 
 static int64_t key_at(const cyrt_tensor *t, int64_t i) {
-  return t->dtype == CYTO_STRING || t->dtype == CYTO_I32 ? ((const int32_t *)t->data)[i] : ((const int64_t *)t->data)[i];
+  return t->dtype == CYTO_STRING || t->dtype == CYTO_I32 ? ((const int32_t *)t->data)[i]
+                                                         : ((const int64_t *)t->data)[i];
 }
 
 /* Keys and values of a map; 0 after an error. */
@@ -120,7 +121,8 @@ int32_t cyrt_op_map_items(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in
   size_t unit = unit_of(values.dtype);
   for (int64_t i = 0; i < count; i++) {
     ((int64_t *)out[0].data)[i] = items[i].key;
-    memcpy((uint8_t *)out[1].data + (size_t)i * unit, (const uint8_t *)values.data + (size_t)items[i].index * unit, unit);
+    memcpy((uint8_t *)out[1].data + (size_t)i * unit, (const uint8_t *)values.data + (size_t)items[i].index * unit,
+           unit);
   }
   cyrt_scratch_free(frame, items, room);
   return CYTO_OK;

@@ -1,8 +1,8 @@
 /* ops_ngrams.c - count_ngrams: how often the n-grams of a pool occur in rows of words. See rt_ops.def.
  *
- * An n-gram of length k may skip the same number of words, 0 to max_skip, between all its members. Words are compared as
- * numbers (of texts, or themselves). The pool is hashed by its members' first and last word and length: pools of many
- * thousand n-grams are usual.
+ * An n-gram of length k may skip the same number of words, 0 to max_skip, between all its members. Words are compared
+ * as numbers (of texts, or themselves). The pool is hashed by its members' first and last word and length: pools of
+ * many thousand n-grams are usual.
  */
 #include "values.h"
 
@@ -87,7 +87,8 @@ int32_t cyrt_op_count_ngrams(cyrt_frame *frame, const cyrt_tensor *in, int32_t n
                              const cyrt_attr *attr) {
   (void)n_in, (void)n_out;
   pool p = {&in[1], &in[2], &in[3], &in[4], in[3].dims[0], NULL, NULL, 63};
-  int64_t n = in[0].dims[in[0].rank - 1], rows = in[0].rank == 2 ? in[0].dims[0] : 1, columns = out[0].dims[out[0].rank - 1];
+  int64_t n = in[0].dims[in[0].rank - 1], rows = in[0].rank == 2 ? in[0].dims[0] : 1,
+          columns = out[0].dims[out[0].rank - 1];
   while (p.mask < (uint64_t)p.n * 2)
     p.mask = p.mask * 2 + 1;
   uint64_t firsts = (uint64_t)(p.n + 1) * sizeof *p.first, slots = (p.mask + 1) * sizeof *p.slots;
@@ -104,5 +105,6 @@ int32_t cyrt_op_count_ngrams(cyrt_frame *frame, const cyrt_tensor *in, int32_t n
     weigh(&p, attr[0].i, (float *)out[0].data + row * columns);
   }
   cyrt_scratch_free(frame, p.first, firsts + slots);
-  return fits ? CYTO_OK : cyrt_fail(frame, CYTO_INVALID_ARGUMENT, "count_ngrams: the pool and its index do not fit together");
+  return fits ? CYTO_OK
+              : cyrt_fail(frame, CYTO_INVALID_ARGUMENT, "count_ngrams: the pool and its index do not fit together");
 }

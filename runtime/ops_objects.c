@@ -1,9 +1,10 @@
-/* ops_objects.c - operators on sequences, optional values and maps: numbers of objects in the context's store (values.h).
+/* ops_objects.c - operators on sequences, optional values and maps: numbers of objects in the context's store
+ * (values.h).
  *
- * Objects do not change, so an operator that changes a sequence makes another one. They share what they can: tensors always,
- * and the list of elements where one is appended to the sequence that its list ends with, which is what loops do. Tensors are
- * copied into the store, since the model uses their memory again. An operator that gives back a tensor whose size
- * only the object knows is called twice, see cyrt_op: first for the sizes that are 0 in out->dims.
+ * Objects do not change, so an operator that changes a sequence makes another one. They share what they can: tensors
+ * always, and the list of elements where one is appended to the sequence that its list ends with, which is what loops
+ * do. Tensors are copied into the store, since the model uses their memory again. An operator that gives back a tensor
+ * whose size only the object knows is called twice, see cyrt_op: first for the sizes that are 0 in out->dims.
  */
 #include "values.h"
 
@@ -19,7 +20,8 @@ static int64_t held_bytes(const cyrt_tensor *t) {
 
 static int32_t wrong_shape(cyrt_frame *frame, const char *op, const cyrt_tensor *found, const cyrt_tensor *wanted) {
   char a[CYRT_DIMS_TEXT], b[CYRT_DIMS_TEXT];
-  return cyrt_fail(frame, CYTO_SHAPE_MISMATCH, "%s: found a tensor of %s %s, the model was compiled for %s %s (0: any size)", op,
+  return cyrt_fail(frame, CYTO_SHAPE_MISMATCH,
+                   "%s: found a tensor of %s %s, the model was compiled for %s %s (0: any size)", op,
                    cyto_dtype_name(found->dtype), cyrt_dims_text(found->rank, found->dims, NULL, a),
                    cyto_dtype_name(wanted->dtype), cyrt_dims_text(wanted->rank, wanted->dims, NULL, b));
 }
@@ -45,8 +47,9 @@ static int32_t give(cyrt_frame *frame, const char *op, int32_t number, cyrt_tens
     *(int32_t *)out->data = number;
     return CYTO_OK;
   }
-  return object && object->kind == CYTO_TENSOR ? give_tensor(frame, op, &object->tensor, out)
-                                               : cyrt_fail(frame, CYTO_RUNTIME_FAILURE, "%s: the value is no tensor", op);
+  return object && object->kind == CYTO_TENSOR
+             ? give_tensor(frame, op, &object->tensor, out)
+             : cyrt_fail(frame, CYTO_RUNTIME_FAILURE, "%s: the value is no tensor", op);
 }
 
 /* The object for an input: what its number says, or a copy of the tensor. */
@@ -102,7 +105,8 @@ static int32_t add_sequence(cyrt_frame *frame, cyrt_list *list, int64_t count, c
 }
 
 /* The sequence whose number an input is; false after an error. */
-static int sequence_of(cyrt_frame *frame, const char *op, const cyrt_tensor *in, cyrt_object *out_object, int32_t *status) {
+static int sequence_of(cyrt_frame *frame, const char *op, const cyrt_tensor *in, cyrt_object *out_object,
+                       int32_t *status) {
   const cyrt_object *object = cyrt_object_at(frame, number_of(in));
   if (object && object->kind == CYTO_SEQUENCE) {
     *out_object = *object; /* the table of objects may move */
@@ -113,8 +117,8 @@ static int sequence_of(cyrt_frame *frame, const char *op, const cyrt_tensor *in,
 }
 
 /* The position that an optional input gives, counted from the end where it is negative; `otherwise` without one. */
-static int position_of(cyrt_frame *frame, const char *op, const cyrt_tensor *in, int present, int64_t count, int64_t last,
-                       int64_t otherwise, int64_t *out_position, int32_t *status) {
+static int position_of(cyrt_frame *frame, const char *op, const cyrt_tensor *in, int present, int64_t count,
+                       int64_t last, int64_t otherwise, int64_t *out_position, int32_t *status) {
   int64_t given = present ? *(const int64_t *)in->data : otherwise;
   *out_position = given < 0 ? given + count : given;
   if (*out_position >= 0 && *out_position <= last)
@@ -220,13 +224,15 @@ static int64_t run_bytes(const cyrt_tensor *t, int32_t axis) {
 static int64_t rows_above(const cyrt_tensor *t, int32_t axis) { return cyrt_count(axis, t->dims); }
 
 static int32_t check_bytes(cyrt_frame *frame, const char *op, int32_t dtype) {
-  return cyto_dtype_bits(dtype) >= 8 ? CYTO_OK
-                                     : cyrt_fail(frame, CYTO_DTYPE_MISMATCH, "%s: elements of type %s are not supported", op,
-                                                 cyto_dtype_name(dtype));
+  return cyto_dtype_bits(dtype) >= 8
+             ? CYTO_OK
+             : cyrt_fail(frame, CYTO_DTYPE_MISMATCH, "%s: elements of type %s are not supported", op,
+                         cyto_dtype_name(dtype));
 }
 
 /* The sizes of all elements joined along `axis`; with new_axis they are stacked along one of its own. */
-static int32_t joined_dims(cyrt_frame *frame, const cyrt_object *s, int32_t axis, int new_axis, cyrt_tensor *out_shape) {
+static int32_t joined_dims(cyrt_frame *frame, const cyrt_object *s, int32_t axis, int new_axis,
+                           cyrt_tensor *out_shape) {
   for (int64_t k = 0; k < s->count; k++) {
     const cyrt_object *item = cyrt_object_at(frame, s->list->items[k]);
     if (!item || item->kind != CYTO_TENSOR)
@@ -281,7 +287,8 @@ int32_t cyrt_op_seq_concat(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_i
   return CYTO_OK;
 }
 
-/* Elements along the axis of part k of the cut; -1: there is none. Without a list all parts have one size but the last. */
+/* Elements along the axis of part k of the cut; -1: there is none. Without a list all parts have one size but the last.
+ */
 static int64_t part_size(const cyrt_tensor *split, int64_t k, int64_t start, int64_t whole) {
   if (split && split->rank == 1)
     return k < split->dims[0] ? ((const int64_t *)split->data)[k] : -1;
@@ -306,7 +313,8 @@ int32_t cyrt_op_seq_split(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in
     if ((status = cyrt_values_alloc(frame, (uint64_t)(rows * run), &part.tensor.data)))
       return status;
     for (int64_t row = 0; row < rows && run > 0; row++)
-      memcpy((uint8_t *)part.tensor.data + row * run, (const uint8_t *)x->data + (row * whole + start) * unit, (size_t)run);
+      memcpy((uint8_t *)part.tensor.data + row * run, (const uint8_t *)x->data + (row * whole + start) * unit,
+             (size_t)run);
     if (!attr[1].i) {
       memmove(part.tensor.dims + axis, part.tensor.dims + axis + 1, (size_t)(x->rank - axis - 1) * sizeof *x->dims);
       part.tensor.rank--;

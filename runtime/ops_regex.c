@@ -1,8 +1,8 @@
 /* ops_regex.c - string_match: does a regular expression match whole strings?
  *
- * The program (CYRT_RX_* of cyto_abi.h) is run on all its branches at once, a character of the string after the other: a
- * list holds every instruction that waits for the next character, each once. So time is at most the product of the lengths
- * of string and program, whatever the expression.
+ * The program (CYRT_RX_* of cyto_abi.h) is run on all its branches at once, a character of the string after the other:
+ * a list holds every instruction that waits for the next character, each once. So time is at most the product of the
+ * lengths of string and program, whatever the expression.
  */
 #include "values.h"
 

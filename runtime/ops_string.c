@@ -1,8 +1,9 @@
-/* ops_string.c - operators that make or read texts: normalising, joining, splitting, converting, ordering. See rt_ops.def.
+/* ops_string.c - operators that make or read texts: normalising, joining, splitting, converting, ordering. See
+ * rt_ops.def.
  *
- * Elements are numbers of texts (values.h): equal texts have equal numbers, so work done for a text need not be repeated for
- * the next element with the same number. Case mapping is that of the C library's UTF-8 locale; without one only ASCII letters
- * change.
+ * Elements are numbers of texts (values.h): equal texts have equal numbers, so work done for a text need not be
+ * repeated for the next element with the same number. Case mapping is that of the C library's UTF-8 locale; without one
+ * only ASCII letters change.
  */
 #define _GNU_SOURCE
 #include "values.h"
@@ -27,7 +28,11 @@ static int64_t count_of(const cyrt_tensor *t) { return cyrt_count(t->rank, t->di
 /* The code point at *text, whose length is *length; an invalid byte stands for itself, as 0xfffd. */
 static uint32_t utf8_next(const uint8_t **text, uint64_t *length, int *out_bytes) {
   const uint8_t *p = *text;
-  int more = *p < 0x80 ? 0 : *p >= 0xf0 && *p < 0xf8 ? 3 : *p >= 0xe0 && *p < 0xf0 ? 2 : *p >= 0xc2 && *p < 0xe0 ? 1 : -1;
+  int more = *p < 0x80                 ? 0
+             : *p >= 0xf0 && *p < 0xf8 ? 3
+             : *p >= 0xe0 && *p < 0xf0 ? 2
+             : *p >= 0xc2 && *p < 0xe0 ? 1
+                                       : -1;
   uint32_t ch = more < 0 ? 0xfffd : more ? *p & (0x3fu >> more) : *p;
   for (int i = 1; i <= more; i++) {
     if ((uint64_t)i >= *length || (p[i] & 0xc0) != 0x80) {
@@ -88,7 +93,8 @@ static int32_t in_case(cyrt_frame *frame, locale_t locale, cyto_string text, int
 static int64_t without_stop_words(cyrt_frame *frame, locale_t locale, const cyrt_tensor *x, const cyrt_tensor *stop,
                                   int folded, int32_t *kept) {
   int64_t n = count_of(x), words = count_of(stop), used = 0;
-  int32_t *list = cyrt_scratch_alloc(frame, (uint64_t)words * sizeof *list), status = list ? CYTO_OK : CYTO_OUT_OF_MEMORY;
+  int32_t *list = cyrt_scratch_alloc(frame, (uint64_t)words * sizeof *list),
+          status = list ? CYTO_OK : CYTO_OUT_OF_MEMORY;
   for (int64_t i = 0; i < words && !status; i++) {
     list[i] = numbers_of(stop)[i];
     if (folded)
@@ -271,10 +277,12 @@ int32_t cyrt_op_string_from(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_
     char text[40];
     double v = 0;
     char how = number_at(&in[0], i, &v);
-    int length = in[0].dtype == CYTO_I64   ? snprintf(text, sizeof text, "%lld", (long long)((const int64_t *)in[0].data)[i])
-                 : in[0].dtype == CYTO_U64 ? snprintf(text, sizeof text, "%llu", (unsigned long long)((const uint64_t *)in[0].data)[i])
-                 : how == 'i'              ? snprintf(text, sizeof text, "%lld", (long long)v)
-                                           : float_text(v, how == 'f', text);
+    int length = in[0].dtype == CYTO_I64
+                     ? snprintf(text, sizeof text, "%lld", (long long)((const int64_t *)in[0].data)[i])
+                 : in[0].dtype == CYTO_U64
+                     ? snprintf(text, sizeof text, "%llu", (unsigned long long)((const uint64_t *)in[0].data)[i])
+                 : how == 'i' ? snprintf(text, sizeof text, "%lld", (long long)v)
+                              : float_text(v, how == 'f', text);
     if (!how)
       return cyrt_fail(frame, CYTO_DTYPE_MISMATCH, "a cast to strings: elements of type %s are not supported",
                        cyto_dtype_name(in[0].dtype));
@@ -309,8 +317,9 @@ int32_t cyrt_op_string_to(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in
   for (int64_t i = 0, n = count_of(&in[0]); i < n; i++) {
     cyto_string s = cyrt_text(frame, numbers_of(&in[0])[i]);
     if (strlen(s.text) != s.length || !parse_number(s.text, out[0].dtype, (uint8_t *)out[0].data + 8 * i))
-      return cyrt_fail(frame, CYTO_INVALID_ARGUMENT, "a cast from strings: '%s' (element %lld) is no number that %s can hold",
-                       s.text, (long long)i, cyto_dtype_name(out[0].dtype));
+      return cyrt_fail(frame, CYTO_INVALID_ARGUMENT,
+                       "a cast from strings: '%s' (element %lld) is no number that %s can hold", s.text, (long long)i,
+                       cyto_dtype_name(out[0].dtype));
   }
   return CYTO_OK;
 }

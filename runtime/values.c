@@ -1,9 +1,9 @@
-/* values.c - the store of texts and objects of a context, and the border that strings, sequences, maps and optional values
- * cross: cyto_string and cyto_value outside, numbers inside.
+/* values.c - the store of texts and objects of a context, and the border that strings, sequences, maps and optional
+ * values cross: cyto_string and cyto_value outside, numbers inside.
  *
- * Memory is taken in chunks that grow, cut from the front, and reused run after run. Two hash tables find texts: one of the
- * model's, made once, one of the run's, emptied when a run starts. Values are copied on their way in where strings become
- * numbers; tensors of numbers are pointed to, in and out. See values.h.
+ * Memory is taken in chunks that grow, cut from the front, and reused run after run. Two hash tables find texts: one of
+ * the model's, made once, one of the run's, emptied when a run starts. Values are copied on their way in where strings
+ * become numbers; tensors of numbers are pointed to, in and out. See values.h.
  */
 #include "values.h"
 
@@ -331,8 +331,8 @@ static const char *kind_name(int32_t kind) {
 
 static cyto_status tensor_check(const cyto_tensor *t, int32_t dtype, const char *where, cyto_error *error) {
   if (t->dtype != dtype)
-    return cyrt_error_set(error, CYTO_DTYPE_MISMATCH, "%s: expected a tensor of %s, found %s", where, cyto_dtype_name(dtype),
-                          cyto_dtype_name(t->dtype));
+    return cyrt_error_set(error, CYTO_DTYPE_MISMATCH, "%s: expected a tensor of %s, found %s", where,
+                          cyto_dtype_name(dtype), cyto_dtype_name(t->dtype));
   if (t->rank < 0 || t->rank > CYTO_MAX_RANK || cyto_tensor_bytes(dtype, t->rank, t->dims) < 0)
     return cyrt_error_set(error, CYTO_SHAPE_MISMATCH, "%s: a tensor's dims are negative or too large", where);
   int64_t count = cyrt_count(t->rank, t->dims);

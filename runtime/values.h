@@ -1,9 +1,9 @@
 /* values.h - the store of a context: texts and objects that live for one run.
  *
- * Generated code and operators know a string as the number of its text and a sequence, map or optional value as the number
- * of an object. Texts are unique: equal strings have equal numbers, those of the model come first (cyrt_texts). Objects
- * never change once they are made; an optional without a value is number 0. What they consist of lies in memory of the
- * store, which is given back all at once when the next run starts.
+ * Generated code and operators know a string as the number of its text and a sequence, map or optional value as the
+ * number of an object. Texts are unique: equal strings have equal numbers, those of the model come first (cyrt_texts).
+ * Objects never change once they are made; an optional without a value is number 0. What they consist of lies in memory
+ * of the store, which is given back all at once when the next run starts.
  *
  * The store may belong to another copy of the runtime (see cyrt.h): its functions are called through its table, which
  * cyrt_text() and the others below do.
@@ -31,7 +31,7 @@ typedef struct cyrt_values_api {
   int32_t (*text_add)(struct cyrt_values *v, const char *text, uint64_t length); /* its number; -1: no memory */
   cyto_string (*text)(const struct cyrt_values *v, int32_t number);
   void *(*alloc)(struct cyrt_values *v, uint64_t bytes); /* 64-byte aligned, until the next run; NULL: no memory */
-  int32_t (*object_add)(struct cyrt_values *v, const cyrt_object *object); /* its number; -1: no memory */
+  int32_t (*object_add)(struct cyrt_values *v, const cyrt_object *object);   /* its number; -1: no memory */
   const cyrt_object *(*object)(const struct cyrt_values *v, int32_t number); /* NULL for 0 and numbers of no object */
 } cyrt_values_api;
 

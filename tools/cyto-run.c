@@ -1,8 +1,9 @@
 /* cyto-run.c - runs a compiled model from the command line: values in files in, values in files (or a summary) out.
  *
- * Inputs come from --input NAME=FILE, from --inputs-dir (files in_K_NAME.npy or .json of a reference run, or input_K.pb of an
- * ONNX test case), or are filled by --random. Outputs are written as out_K_NAME.npy in output order, as .json those that are
- * strings, sequences, maps or optional values. Everything that goes wrong is one line on stderr and exit code 1.
+ * Inputs come from --input NAME=FILE, from --inputs-dir (files in_K_NAME.npy or .json of a reference run, or input_K.pb
+ * of an ONNX test case), or are filled by --random. Outputs are written as out_K_NAME.npy in output order, as .json
+ * those that are strings, sequences, maps or optional values. Everything that goes wrong is one line on stderr and exit
+ * code 1.
  */
 #define _GNU_SOURCE
 #include "profile.h"
@@ -99,7 +100,8 @@ static int parse_options(int argc, char **argv, run_options *options) {
       {"input", 1, NULL, 'i'},  {"inputs-dir", 1, NULL, 'I'},    {"random", 1, NULL, 'r'},
       {"shape", 1, NULL, 's'},  {"dim", 1, NULL, 'd'},           {"output-dir", 1, NULL, 'o'},
       {"repeat", 1, NULL, 'n'}, {"output-format", 1, NULL, 'f'}, {"threads", 1, NULL, 't'},
-      {"info", 0, NULL, 'p'},   {"profile", 0, NULL, 'P'},   {"help", 0, NULL, 'h'},          {NULL, 0, NULL, 0},
+      {"info", 0, NULL, 'p'},   {"profile", 0, NULL, 'P'},       {"help", 0, NULL, 'h'},
+      {NULL, 0, NULL, 0},
   };
   long seed = 0;
   int letter, status = 0;
@@ -211,7 +213,8 @@ static int parse_shape(const char *text, const cyto_port *port, host_tensor *ten
 
 static int random_tensor(const run_options *options, const cyto_port *port, int32_t index, host_tensor *tensor) {
   if (port->type->kind != CYTO_TENSOR || port->dtype == CYTO_STRING)
-    return complain("input '%s': only tensors of numbers can be random; give --input '%s=FILE.json'", port->name, port->name);
+    return complain("input '%s': only tensors of numbers can be random; give --input '%s=FILE.json'", port->name,
+                    port->name);
   char error[TENSOR_ERROR_SIZE];
   const char *shape = argument_find(&options->shapes, port->name);
   uint64_t state = options->seed * 1000003u + (uint64_t)index;
@@ -288,7 +291,7 @@ static host_tensor tensor_of(const cyto_value *value) {
 
 static int write_output(const run_options *options, int32_t index, const char *name, const cyto_value *value) {
   static const char *const suffixes[] = {[NPY] = "npy", [PB] = "pb", [JSON] = "json"};
-  int format = value->kind != CYTO_TENSOR                                             ? JSON
+  int format = value->kind != CYTO_TENSOR                                     ? JSON
                : value->tensor.dtype == CYTO_STRING && options->format == NPY ? JSON
                                                                               : options->format;
   host_tensor tensor = tensor_of(value);
@@ -322,7 +325,8 @@ static void print_summary(int32_t index, const cyto_port *port, const cyto_value
   type_text(port->type, text, sizeof text);
   printf("output %d '%s' %s ", index, port->name, text);
   if (value->kind != CYTO_TENSOR) {
-    printf("of %llu\n", (unsigned long long)(value->kind == CYTO_MAP ? value->items->tensor.dims[0] : (int64_t)value->count));
+    printf("of %llu\n",
+           (unsigned long long)(value->kind == CYTO_MAP ? value->items->tensor.dims[0] : (int64_t)value->count));
     return;
   }
   print_dims(tensor->rank, tensor->dims, NULL);

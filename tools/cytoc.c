@@ -144,7 +144,7 @@ static int generate(session *s, cy_machine *machine, cy_program *p, const char *
                           .name = o->name,
                           .opt_level = o->opt_level,
                           .jobs = o->jobs,
-                          .save_temps = o->save_temps,
+                          .save_temps = o->save_temps && !*o->save_temps ? "." : o->save_temps,
                           .plan_memory = cy_plan_memory,
                           .diag = s->diag,
                           .stats = &s->report.code,
@@ -180,7 +180,7 @@ static cy_program *lower(session *s, cy_graph *g, cy_machine *machine) {
 }
 
 static int emit_all(session *s, cy_graph *g, cy_machine *machine) {
-  static const char *const kinds[] = {"so", "a", "o", "h", "ll", "asm"};
+  static const char *const kinds[] = {"so", "a", "o", "h", "ll", "asm", "cu", "ptx", "cubin"};
   const char *emit = s->o->emit ? s->o->emit : default_kind(s);
   if (!emit)
     return -1;
@@ -208,7 +208,7 @@ static int emit_all(session *s, cy_graph *g, cy_machine *machine) {
 }
 
 static int check_emit(session *s) {
-  static const char known[] = "so,a,o,h,ll,asm,graph,loops";
+  static const char known[] = "so,a,o,h,ll,asm,cu,ptx,cubin,graph,loops";
   for (const char *p = s->o->emit; p; p = strchr(p, ','), p = p ? p + 1 : NULL) {
     char kind[16] = "";
     size_t n = strcspn(p, ",");
@@ -238,7 +238,7 @@ static cytoc_quantise calibration(session *s) {
                           .diag = s->diag,
                           .samples = o->calibrate,
                           .disable = o->disable,
-                          .method = range_method_of(o->calibration ? o->calibration : "minmax"),
+                          .method = range_method_of(o->calibration ? o->calibration : "mse"),
                           .max_error = o->int8_max_error ? percent(o->int8_max_error) : 0,
                           .opt_level = o->opt_level,
                           .jobs = o->jobs};
@@ -284,10 +284,33 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
   return 0;
 }
 
+/* --weights=int8|int4[,block=N][,asymmetric] */
+static int parse_weights(session *s, cy_weight_options *out) {
+  const char *p = s->o->weights;
+  *out = (cy_weight_options){.block = 32};
+  for (size_t len; p && *p; p += len + (p[len] == ',')) {
+    char item[32], *end = item;
+    len = strcspn(p, ",");
+    snprintf(item, sizeof item, "%.*s", (int)len, p);
+    if (!strncmp(item, "block=", 6))
+      out->block = (int)strtol(item + 6, &end, 10);
+    if (!strcmp(item, "int8") || !strcmp(item, "int4"))
+      out->bits = item[3] - '0';
+    else if (!strcmp(item, "asymmetric"))
+      out->asymmetric = true;
+    else if (end == item || *end || out->block < 0)
+      return bad_option(s, "option '--weights' expects int8 or int4, block=N and asymmetric, found '%s'", item);
+  }
+  if (s->o->weights && !out->bits)
+    return bad_option(s, "option '--weights' expects int8 or int4, found '%s'", s->o->weights);
+  return s->o->weights && !s->o->opt_level ? bad_option(s, "option '--weights' needs -O1 or more%s", "") : 0;
+}
+
 static int compile(session *s) {
   const cytoc_options *o = s->o;
   cy_quant_mode mode;
-  if (check_emit(s) || check_int8(s, &mode))
+  cy_weight_options weights;
+  if (check_emit(s) || check_int8(s, &mode) || parse_weights(s, &weights))
     return -1;
   cy_machine *machine = cy_machine_open(o->target, s->diag);
   if (!machine)
@@ -314,6 +337,7 @@ static int compile(session *s) {
                             .dump_dir = o->dump_dir,
                             .half_factors = cy_machine_half_factors(machine),
                             .plain_attention = o->attention ? !strcmp(o->attention, "plain") : !cy_machine_attends(machine),
+                            .weights = &weights,
                             .quant = o->int8 ? &quant : NULL,
                             .verify = o->verify};
   cytoc_report_stage(&s->report, "passes");
@@ -327,7 +351,7 @@ static int compile(session *s) {
   if (!status && o->int8)
     cytoc_quantise_check(&quant, s->diag);
   if (!status && o->explain && o->int8)
-    cytoc_quantise_table(&quant, stdout);
+    cytoc_quantise_table(&quant, machine, stdout);
   cy_quant_deinit(&quant);
   if (!status && o->stats_file)
     status = cytoc_report_write(&s->report, o->input, o->stats_file, s->diag);

@@ -21,6 +21,7 @@ typedef struct cytoc_options {
   const char *attention; /* "fused", "plain"; NULL: fused where the target has a kernel for it */
   const char *stats_file; /* "": as text on standard output; NULL: none */
   const char *save_temps;
+  const char *weights;          /* "int8", "int4,block=32,asymmetric" */
   const char *int8;             /* "": by whether there are samples; "static", "dynamic"; NULL: float */
   const char *calibrate, *calibration, *int8_skip, *int8_max_error;
   const char *batch; /* list of command lines to run instead */

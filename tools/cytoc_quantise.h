@@ -2,6 +2,7 @@
 #ifndef CYTOC_QUANTISE_H
 #define CYTOC_QUANTISE_H
 
+#include "codegen/codegen.h"
 #include "passes/quantise.h"
 
 #include "calibrate.h"
@@ -24,7 +25,7 @@ int cytoc_calibrate(const cytoc_quantise *how, cy_quant *q);
 int cytoc_observe(const cytoc_quantise *how, cy_quant *q);
 /* Files a warning if no layer was quantised. */
 void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag);
-/* A row per layer: its error, estimated times, and what became of it. */
-void cytoc_quantise_table(const cy_quant *q, FILE *out);
+/* A row per layer: its error, the thousands of cycles it takes on m at best in float and in integers, what became of it. */
+void cytoc_quantise_table(const cy_quant *q, const cy_machine *m, FILE *out);
 
 #endif

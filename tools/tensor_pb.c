@@ -1,9 +1,10 @@
 /* tensor_pb.c - ONNX TensorProto files, by the protobuf wire format itself, so that the tools need no protobuf library.
  *
  * Fields used: 1 dims, 2 data_type, 4 float_data, 5 int32_data, 6 string_data, 7 int64_data, 8 name, 9 raw_data,
- * 10 double_data, 11 uint64_data. Repeated numbers may come packed or one by one. Typed data is gathered by type as the standard lays
- * down: the small types, bool, float16 and bfloat16 sit in int32_data by their bits, complex numbers are pairs in
- * float_data or double_data, 2- and 4-bit elements are packed in raw_data and in the low byte of int32_data alike.
+ * 10 double_data, 11 uint64_data. Repeated numbers may come packed or one by one. Typed data is gathered by type as the
+ * standard lays down: the small types, bool, float16 and bfloat16 sit in int32_data by their bits, complex numbers are
+ * pairs in float_data or double_data, 2- and 4-bit elements are packed in raw_data and in the low byte of int32_data
+ * alike.
  */
 #include "value_file.h"
 
@@ -244,15 +245,27 @@ int tensor_pb_read(const char *path, host_tensor *out_tensor, char error[TENSOR_
 /* ---- sequences, optional values, maps ---- */
 
 /* The same fields in SequenceProto and OptionalProto. */
-enum { F_TENSORS = 3, F_SEQUENCES = 5, F_MAPS = 6, F_OPTIONALS = 7, F_INT_KEYS = 3, F_STRING_KEYS = 4, F_MAP_VALUES = 5 };
+enum {
+  F_TENSORS = 3,
+  F_SEQUENCES = 5,
+  F_MAPS = 6,
+  F_OPTIONALS = 7,
+  F_INT_KEYS = 3,
+  F_STRING_KEYS = 4,
+  F_MAP_VALUES = 5
+};
 
 static int value_parse(span s, const char *path, const cyto_type *type, cyto_value *out, char error[TENSOR_ERROR_SIZE]);
 
 static uint32_t field_of_kind(int32_t kind) {
-  return kind == CYTO_TENSOR ? F_TENSORS : kind == CYTO_SEQUENCE ? F_SEQUENCES : kind == CYTO_MAP ? F_MAPS : F_OPTIONALS;
+  return kind == CYTO_TENSOR     ? F_TENSORS
+         : kind == CYTO_SEQUENCE ? F_SEQUENCES
+         : kind == CYTO_MAP      ? F_MAPS
+                                 : F_OPTIONALS;
 }
 
-static int items_parse(span s, const char *path, const cyto_type *type, cyto_value *out, char error[TENSOR_ERROR_SIZE]) {
+static int items_parse(span s, const char *path, const cyto_type *type, cyto_value *out,
+                       char error[TENSOR_ERROR_SIZE]) {
   uint32_t field, wire, wanted = field_of_kind(type->of->kind);
   uint64_t value, n = 0;
   span bytes, again = s;
@@ -283,7 +296,8 @@ static int keys_parse(span s, const char *path, int32_t dtype, host_tensor *keys
       total += (size_t)(bytes.end - bytes.at), n++;
     if (dtype == CYTO_I64 && field == F_INT_KEYS && wire == WIRE_VARINT)
       n++;
-    while (dtype == CYTO_I64 && field == F_INT_KEYS && wire == WIRE_BYTES && bytes.at < bytes.end && read_varint(&bytes, &value))
+    while (dtype == CYTO_I64 && field == F_INT_KEYS && wire == WIRE_BYTES && bytes.at < bytes.end &&
+           read_varint(&bytes, &value))
       n++;
   }
   *keys = (host_tensor){.dtype = dtype, .rank = 1, .dims = {n}};
@@ -295,7 +309,8 @@ static int keys_parse(span s, const char *path, int32_t dtype, host_tensor *keys
       host_strings_set(keys, n++, bytes.at, (size_t)(bytes.end - bytes.at));
     if (dtype == CYTO_I64 && field == F_INT_KEYS && wire == WIRE_VARINT)
       ints[n++] = (int64_t)value;
-    while (dtype == CYTO_I64 && field == F_INT_KEYS && wire == WIRE_BYTES && bytes.at < bytes.end && read_varint(&bytes, &value))
+    while (dtype == CYTO_I64 && field == F_INT_KEYS && wire == WIRE_BYTES && bytes.at < bytes.end &&
+           read_varint(&bytes, &value))
       ints[n++] = (int64_t)value;
   }
   return 0;
@@ -337,7 +352,8 @@ static int map_parse(span s, const char *path, const cyto_type *type, cyto_value
   return status;
 }
 
-static int value_parse(span s, const char *path, const cyto_type *type, cyto_value *out, char error[TENSOR_ERROR_SIZE]) {
+static int value_parse(span s, const char *path, const cyto_type *type, cyto_value *out,
+                       char error[TENSOR_ERROR_SIZE]) {
   host_tensor tensor;
   memset(out, 0, sizeof *out);
   out->kind = type->kind;

@@ -1,7 +1,8 @@
 /* value_json.c - values of every kind as JSON (the form is in value_file.h), and host values in memory.
  *
- * Numbers are written with as many digits as bring back the same bits: 9 for float, 17 for double; half precision as the float it
- * equals. Jansson reads; writing is by hand, because it prints floats with their own number of digits and no NaN.
+ * Numbers are written with as many digits as bring back the same bits: 9 for float, 17 for double; half precision as
+ * the float it equals. Jansson reads; writing is by hand, because it prints floats with their own number of digits and
+ * no NaN.
  */
 #include "value_file.h"
 
@@ -16,9 +17,10 @@
 
 /* ONNX's names of the element types, which the files have. */
 static const char *const dtype_names[] = {
-    "",        "float",   "uint8",      "int8",           "uint16",     "int16",          "int32", "int64", "string",
-    "bool",    "float16", "double",     "uint32",         "uint64",     "complex64",      "complex128", "bfloat16", "float8e4m3fn",
-    "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4", "int4", "float4e2m1", "float8e8m0", "uint2", "int2"};
+    "",          "float",      "uint8",      "int8",         "uint16",         "int16",      "int32",
+    "int64",     "string",     "bool",       "float16",      "double",         "uint32",     "uint64",
+    "complex64", "complex128", "bfloat16",   "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz",
+    "uint4",     "int4",       "float4e2m1", "float8e8m0",   "uint2",          "int2"};
 enum { DTYPES = sizeof dtype_names / sizeof dtype_names[0] };
 
 static int fail(char error[TENSOR_ERROR_SIZE], const char *text, const char *name) {
@@ -36,7 +38,8 @@ int host_value_items(cyto_value *value, uint64_t count, char error[TENSOR_ERROR_
 
 void host_value_take(cyto_value *value, const host_tensor *tensor) {
   *value = (cyto_value){.kind = CYTO_TENSOR};
-  value->tensor = (cyto_tensor){.data = tensor->data, .bytes = tensor->bytes, .dtype = tensor->dtype, .rank = tensor->rank};
+  value->tensor =
+      (cyto_tensor){.data = tensor->data, .bytes = tensor->bytes, .dtype = tensor->dtype, .rank = tensor->rank};
   memcpy(value->tensor.dims, tensor->dims, sizeof value->tensor.dims);
 }
 
@@ -67,7 +70,8 @@ static int special(const char *text, double *out) {
   static const struct {
     const char *name;
     double value;
-  } names[] = {{"NaN", NAN}, {"nan", NAN}, {"Infinity", INFINITY}, {"inf", INFINITY}, {"-Infinity", -INFINITY}, {"-inf", -INFINITY}};
+  } names[] = {{"NaN", NAN},       {"nan", NAN}, {"Infinity", INFINITY}, {"inf", INFINITY}, {"-Infinity", -INFINITY},
+               {"-inf", -INFINITY}};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     if (text && !strcmp(text, names[i].name)) {
       *out = names[i].value;
@@ -81,18 +85,46 @@ static int set_number(host_tensor *t, int64_t i, const json_t *item) {
   double v = json_is_true(item) ? 1 : json_number_value(item);
   int64_t whole = json_is_integer(item) ? json_integer_value(item) : (int64_t)v;
   int is_number = json_is_number(item) || json_is_boolean(item);
+  if (t->dtype == CYTO_U64 && json_is_string(item)) { /* above what JSON's readers take for integers */
+    char *end;
+    errno = 0;
+    ((uint64_t *)t->data)[i] = strtoull(json_string_value(item), &end, 10);
+    return !errno && !*end && end != json_string_value(item);
+  }
   if (!is_number && !(json_is_string(item) && special(json_string_value(item), &v)))
     return 0;
   switch (t->dtype) {
-  case CYTO_F32: ((float *)t->data)[i] = (float)v; return 1;
-  case CYTO_F64: ((double *)t->data)[i] = v; return 1;
-  case CYTO_F16: ((uint16_t *)t->data)[i] = cyrt_f32_to_f16((float)v); return 1;
-  case CYTO_BF16: ((uint16_t *)t->data)[i] = cyrt_f32_to_bf16((float)v); return 1;
-  case CYTO_I8: case CYTO_U8: case CYTO_BOOL: ((uint8_t *)t->data)[i] = (uint8_t)whole; return is_number;
-  case CYTO_I16: case CYTO_U16: ((uint16_t *)t->data)[i] = (uint16_t)whole; return is_number;
-  case CYTO_I32: case CYTO_U32: ((uint32_t *)t->data)[i] = (uint32_t)whole; return is_number;
-  case CYTO_I64: case CYTO_U64: ((uint64_t *)t->data)[i] = (uint64_t)whole; return is_number;
-  default: return 0;
+  case CYTO_F32:
+    ((float *)t->data)[i] = (float)v;
+    return 1;
+  case CYTO_F64:
+    ((double *)t->data)[i] = v;
+    return 1;
+  case CYTO_F16:
+    ((uint16_t *)t->data)[i] = cyrt_f32_to_f16((float)v);
+    return 1;
+  case CYTO_BF16:
+    ((uint16_t *)t->data)[i] = cyrt_f32_to_bf16((float)v);
+    return 1;
+  case CYTO_I8:
+  case CYTO_U8:
+  case CYTO_BOOL:
+    ((uint8_t *)t->data)[i] = (uint8_t)whole;
+    return is_number;
+  case CYTO_I16:
+  case CYTO_U16:
+    ((uint16_t *)t->data)[i] = (uint16_t)whole;
+    return is_number;
+  case CYTO_I32:
+  case CYTO_U32:
+    ((uint32_t *)t->data)[i] = (uint32_t)whole;
+    return is_number;
+  case CYTO_I64:
+  case CYTO_U64:
+    ((uint64_t *)t->data)[i] = (uint64_t)whole;
+    return is_number;
+  default:
+    return 0;
   }
 }
 
@@ -101,8 +133,10 @@ static int read_dims(const json_t *shape, host_tensor *t, char error[TENSOR_ERRO
     return fail(error, "a tensor without a list 'shape' of at most 12 sizes", "");
   t->rank = (int32_t)json_array_size(shape);
   for (int32_t i = 0; i < t->rank; i++)
-    t->dims[i] = json_is_integer(json_array_get(shape, (size_t)i)) ? json_integer_value(json_array_get(shape, (size_t)i)) : -1;
-  return cyto_tensor_bytes(t->dtype, t->rank, t->dims) < 0 ? fail(error, "a 'shape' that is negative or too large", "") : 0;
+    t->dims[i] =
+        json_is_integer(json_array_get(shape, (size_t)i)) ? json_integer_value(json_array_get(shape, (size_t)i)) : -1;
+  return cyto_tensor_bytes(t->dtype, t->rank, t->dims) < 0 ? fail(error, "a 'shape' that is negative or too large", "")
+                                                           : 0;
 }
 
 static int read_tensor(const json_t *j, cyto_value *out, char error[TENSOR_ERROR_SIZE]) {
@@ -153,7 +187,8 @@ static int read_items(const json_t *list, const cyto_type *type, cyto_value *out
 
 static int read_value(const json_t *j, const cyto_type *type, cyto_value *out, char error[TENSOR_ERROR_SIZE]) {
   char text[160];
-  const json_t *list = json_object_get(j, type->kind == CYTO_MAP ? "map" : "sequence"), *held = json_object_get(j, "optional");
+  const json_t *list = json_object_get(j, type->kind == CYTO_MAP ? "map" : "sequence"),
+               *held = json_object_get(j, "optional");
   out->kind = type->kind;
   if (type->kind == CYTO_TENSOR && json_object_get(j, "dtype"))
     return read_tensor(j, out, error);
@@ -210,7 +245,8 @@ static void put_number(FILE *f, const host_tensor *t, int64_t i) {
   else if (t->dtype == CYTO_I64)
     fprintf(f, "%lld", (long long)((const int64_t *)t->data)[i]);
   else if (t->dtype == CYTO_U64)
-    fprintf(f, "%llu", (unsigned long long)((const uint64_t *)t->data)[i]);
+    fprintf(f, ((const uint64_t *)t->data)[i] > INT64_MAX ? "\"%llu\"" : "%llu",
+            (unsigned long long)((const uint64_t *)t->data)[i]);
   else
     fprintf(f, "%.*g", t->dtype == CYTO_F64 ? 17 : 9, v);
 }
@@ -237,7 +273,10 @@ static void put_value(FILE *f, const cyto_value *value) {
     put_tensor(f, &value->tensor);
     return;
   }
-  fputs(value->kind == CYTO_SEQUENCE ? "{\"sequence\":[" : value->kind == CYTO_MAP ? "{\"map\":[" : "{\"optional\":", f);
+  fputs(value->kind == CYTO_SEQUENCE ? "{\"sequence\":["
+        : value->kind == CYTO_MAP    ? "{\"map\":["
+                                     : "{\"optional\":",
+        f);
   for (uint64_t i = 0; i < value->count; i++) {
     fputs(i ? "," : "", f);
     put_value(f, &value->items[i]);

@@ -3,7 +3,7 @@
  * Comes in: a cy_core of values computed by gemm.c, conv.c or winograd.c. Goes out: code for one task.
  * Rules the micro-kernel follows (measured): accumulators, NV vectors of B and one broadcast must fit the registers; K
  * is not unrolled; pointers and sums are phis; LLVM's unroller is off; `llvm.fma`. Weights that come from memory are
- * prefetched a group of panels ahead, in steps of some bytes per k, while the rows of a task pass over the group before.
+ * prefetched a group of panels ahead, some bytes with every k, while the rows of a task pass over the group before.
  */
 #include "core.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { UKERNEL_ARGS = 10, UKERNEL_MOST_ARGS = 13 };
-enum { MANY_WEIGHTS = 256 * 1024 }; /* bytes that do not stay in the second-level cache from one block of rows to the next */
+enum { MANY_WEIGHTS = 256 * 1024 }; /* bytes that do not stay in the second-level cache till the next block of rows */
 
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   /* by rows: the widest tile that fits; one row alone needs many sums in flight to hide the latency of fma */
@@ -133,7 +133,8 @@ static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, const V *row, V klen, 
   memcpy(v, l.out, carried * sizeof *v);
 }
 
-/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than there are. */
+/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than
+ * there are. */
 static void emit_fence(cy_cg *cg) {
   LLVMTypeRef type = LLVMFunctionType(cg->voidt, NULL, 0, 0);
   static const char clobbers[] = "~{memory}";
@@ -429,8 +430,8 @@ typedef struct shape {
 
 static bool inline_possible(const cy_core *k) {
   int64_t taps, c, n;
-  return k->row_bytes && cy_is_const(k->taps, &taps) && taps == 1 && cy_is_const(k->c, &c) && c <= INLINE_DEPTH && !k->epilogue->heavy &&
-         cy_is_const(k->n, &n) && cy_core_single(k);
+  return cy_is_const(k->taps, &taps) && cy_is_const(k->c, &c) && taps * c <= INLINE_DEPTH && (taps == 1 || !k->skip) &&
+         !k->epilogue->heavy && cy_is_const(k->n, &n) && cy_core_single(k);
 }
 
 /* Sums through the epilogue. */
@@ -441,7 +442,10 @@ static void emit_inline_epilogue(cy_cg *cg, const cy_core *k, const panel *p, sh
   k->index->index(k->index->ctx, cg, r, idx);
   V first = idx[last];
   for (unsigned i = 0; i < k->tile.mr; i++) {
-    idx[last] = cy_addc(cg, first, i);
+    if (k->row_bytes)
+      idx[last] = cy_addc(cg, first, i);
+    else
+      k->index->index(k->index->ctx, cg, cy_addc(cg, r, i), idx);
     for (unsigned j = 0; j < s.nv; j++) {
       unsigned lanes = j + 1 < s.nv ? cg->W : s.lanes;
       V acc = v[i * s.nv + j];
@@ -451,28 +455,55 @@ static void emit_inline_epilogue(cy_cg *cg, const cy_core *k, const panel *p, sh
   }
 }
 
+/* The steps of one tap. */
+static void emit_inline_steps(cy_cg *cg, const cy_core *k, const panel *p, unsigned nv, const V *row, V *v) {
+  int64_t depth = 0;
+  cy_is_const(k->c, &depth);
+  if (depth <= UNROLLED && !p->ahead)
+    emit_steps(cg, k->tile.mr, nv, row, depth, k->ldb, v);
+  else
+    emit_run(cg, k->tile.mr, nv, row, k->c, k->ldb, p->ahead ? p->ahead_step : NULL, v);
+}
+
+/* The taps of rows that lie where the table says. v: as for emit_run. */
+static void emit_inline_taps(cy_cg *cg, const cy_core *k, const panel *p, unsigned nv, V r, V *v) {
+  unsigned mr = k->tile.mr, carried = mr * nv + 1 + (p->ahead != NULL);
+  V row[16];
+  cy_loop taps;
+  v[carried] = cy_gep(cg, k->tab, cy_mulc(cg, r, 8));
+  cy_loop_begin(cg, &taps, cy_i64(cg, 0), k->taps, cy_i64(cg, 1), v, carried + 1);
+  for (unsigned i = 0; i < mr; i++) {
+    V entry = cy_load(cg, cg->i64, cy_gepc(cg, taps.v[carried], i * 8), 8);
+    row[i] = LLVMBuildIntToPtr(cg->b, LLVMBuildAdd(cg->b, k->base, entry, ""), cg->ptr, "");
+  }
+  memcpy(v, taps.v, carried * sizeof *v);
+  emit_inline_steps(cg, k, p, nv, row, v);
+  v[carried] = cy_gep(cg, taps.v[carried], k->tab_stride);
+  cy_loop_end(cg, &taps, v);
+  memcpy(v, taps.out, carried * sizeof *v);
+}
+
 /* MR rows from r on of one panel. */
 static void emit_inline_tile(cy_cg *cg, const cy_core *k, const panel *p, shape s, V r) {
   unsigned mr = k->tile.mr;
-  int64_t depth = 0;
   V v[CY_LOOP_MAX], row[16];
-  V a = cy_add(cg, k->base, cy_mulc(cg, r, k->row_bytes));
-  a = LLVMBuildIntToPtr(cg->b, a, cg->ptr, "");
-  for (unsigned i = 0; i < mr; i++)
-    row[i] = cy_gepc(cg, a, i * k->row_bytes);
   for (unsigned i = 0; i < mr * s.nv; i++)
     v[i] = LLVMConstNull(cg->vf);
   v[mr * s.nv] = p->b;
   v[mr * s.nv + 1] = p->ahead;
-  cy_is_const(k->c, &depth);
-  if (depth <= UNROLLED && !p->ahead)
-    emit_steps(cg, mr, s.nv, row, depth, k->ldb, v);
-  else
-    emit_run(cg, mr, s.nv, row, k->c, k->ldb, p->ahead ? p->ahead_step : NULL, v);
+  if (k->row_bytes) {
+    V a = LLVMBuildIntToPtr(cg->b, cy_add(cg, k->base, cy_mulc(cg, r, k->row_bytes)), cg->ptr, "");
+    for (unsigned i = 0; i < mr; i++)
+      row[i] = cy_gepc(cg, a, i * k->row_bytes);
+    emit_inline_steps(cg, k, p, s.nv, row, v);
+  } else {
+    emit_inline_taps(cg, k, p, s.nv, r, v);
+  }
   emit_inline_epilogue(cg, k, p, s, r, v);
 }
 
-/* Panels done for a tile of rows before the next: their weights stay in the second-level cache, their sums in the first. */
+/* Panels done for a tile of rows before the next: their weights stay in the second-level cache, their sums in the
+ * first. */
 static int64_t group_choose(const cy_cg *cg, const cy_core *k) {
   const int64_t cache = 160 * 1024, columns = 256;
   int64_t taps = 0, c = 0, NR = (int64_t)k->tile.nv * cg->W;

@@ -21,26 +21,30 @@ enum { PTX_ARCH = 80 };
 #define SPECS                                                                                                          \
   "cuda, or sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_90a, sm_100, sm_120, .., several separated by commas"
 
-static void add_arch(cy_cuda_machine *c, cy_cuda_arch arch) {
+static void add_arch(cy_cuda_machine *c, cy_cuda_arch arch, bool optional) {
   for (int i = 0; i < c->narch; i++)
-    if (c->arch[i].number == arch.number && c->arch[i].suffix == arch.suffix)
+    if (c->arch[i].number == arch.number && c->arch[i].suffix == arch.suffix) {
+      c->optional[i] &= optional;
       return;
-  if (c->narch < (int)(sizeof c->arch / sizeof *c->arch))
+    }
+  if (c->narch < (int)(sizeof c->arch / sizeof *c->arch)) {
+    c->optional[c->narch] = optional;
     c->arch[c->narch++] = arch;
+  }
 }
 
 static bool add_named(cy_cuda_machine *c, const char *name, size_t len) {
   char text[16];
   if (len == 4 && strncmp(name, "cuda", 4) == 0) {
     for (size_t i = 0; i < sizeof common / sizeof *common; i++)
-      add_arch(c, common[i]);
+      add_arch(c, common[i], true);
     return true;
   }
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     char suffix[2] = {known[i].suffix, 0};
     snprintf(text, sizeof text, "sm_%d%s", known[i].number, suffix);
     if (strlen(text) == len && strncmp(text, name, len) == 0) {
-      add_arch(c, known[i]);
+      add_arch(c, known[i], false);
       return true;
     }
   }
@@ -138,6 +142,42 @@ static bool may_use_stack(void *ctx, const char *function) {
   return false;
 }
 
+static bool wants_matrix(void *ctx, const char *function) {
+  const shard *s = ctx;
+  for (uint32_t i = 0; i < s->n; i++)
+    if (!strcmp(s->plans[i]->symbol, function))
+      return cy_cuda_form_of(s->plans[i])->stages > 0;
+  return false;
+}
+
+/* The kernel whose instructions need the newest architecture. */
+static const cy_kernel_plan *most_demanding(const shard *s) {
+  const cy_kernel_plan *most = s->plans[0];
+  for (uint32_t i = 1; i < s->n; i++)
+    if (cy_cuda_form_of(s->plans[i])->least_arch > cy_cuda_form_of(most)->least_arch)
+      most = s->plans[i];
+  return most;
+}
+
+/* Does `arch` lack what the kernel multiplies by? Then a malloc'ed text. */
+static char *lacks(const cy_kernel_plan *plan, cy_cuda_arch arch) {
+  const cy_karg_info *args;
+  const cy_contraction *c = cy_kernel_contraction(plan->kernel);
+  int least = cy_cuda_form_of(plan)->least_arch;
+  char *text = NULL;
+  cy_kernel_args(plan->kernel, &args);
+  if (arch.number >= least)
+    return NULL;
+  bool tf32 = args[c->a].dtype == CY_F32;
+  if (asprintf(&text,
+               "kernel '%s' multiplies matrices of %s, which sm_%d lacks; sm_%d and newer have it: leave sm_%d out of "
+               "--target%s",
+               plan->symbol, tf32 ? "tf32" : cy_dtype_of(args[c->a].dtype)->name, arch.number, least, arch.number,
+               tf32 ? ", or --tf32" : ", or convert the model to f16") < 0)
+    abort();
+  return text;
+}
+
 /* The fallback: PTX of the oldest architecture, but not older than PTX_ARCH unless nothing newer was asked for. */
 static cy_cuda_arch ptx_arch(const cy_cuda_machine *c) {
   int newest = 0;
@@ -148,12 +188,22 @@ static cy_cuda_arch ptx_arch(const cy_cuda_machine *c) {
 
 static int compile_all(const cy_cuda_machine *c, shard *s, bool only_ptx, cy_cuda_image *images, int *out_n,
                        char **out_error) {
-  cy_nvrtc_check check = {may_use_stack, s};
+  cy_nvrtc_check check = {may_use_stack, wants_matrix, s};
+  const cy_kernel_plan *demanding = most_demanding(s);
   cy_nvrtc *nvrtc = cy_nvrtc_open(out_error);
   int rc = nvrtc ? 0 : -1;
   char *source = print_source(s);
-  for (int i = 0; rc == 0 && !only_ptx && i < c->narch; i++)
-    rc = cy_nvrtc_compile(nvrtc, source, c->arch[i], false, &check, &images[(*out_n)++], out_error);
+  for (int i = 0; rc == 0 && i < c->narch; i++) {
+    char *lack = lacks(demanding, c->arch[i]);
+    if (!lack && !only_ptx)
+      rc = cy_nvrtc_compile(nvrtc, source, c->arch[i], false, &check, &images[(*out_n)++], out_error);
+    if (lack && !c->optional[i]) {
+      *out_error = lack;
+      rc = -1;
+    } else {
+      free(lack);
+    }
+  }
   if (rc == 0)
     rc = cy_nvrtc_compile(nvrtc, source, ptx_arch(c), true, &check, &images[(*out_n)++], out_error);
   free(source);
@@ -214,8 +264,9 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
     rc = compile_all(m->state, &s, kind == CY_CODE_ASM, images, &nimages, out_error);
   }
   FILE *f = rc == 0 ? fopen(path, "wb") : NULL;
-  bool ok = f && (kind == CY_CODE_OBJECT ? write_images(f, images, nimages, symbol)
-                                         : write_at(f, 0, images[0].bytes, strlen(images[0].bytes)));
+  size_t bytes = kind == CY_CODE_CUBIN ? images[0].size : images[0].bytes ? strlen(images[0].bytes) : 0;
+  bool ok =
+      f && (kind == CY_CODE_OBJECT ? write_images(f, images, nimages, symbol) : write_at(f, 0, images[0].bytes, bytes));
   if (f && fclose(f))
     ok = false;
   if (rc == 0 && !ok) {
@@ -228,9 +279,40 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
   return rc;
 }
 
+/* ---- peaks ---- */
+
+/* Dense products of f16 with sums in f32, products of TF32, ordinary f32, in TFLOP/s, and GB/s: a well known device of
+ * each architecture, by NVIDIA's data sheets. */
+static const struct {
+  int arch;
+  const char *device;
+  double half, tf32, plain, bytes;
+} peaks[] = {
+    {75, "T4", 65, 8.1, 8.1, 320},        {80, "A100 40 GB", 312, 156, 19.5, 1555},
+    {86, "A10", 125, 62.5, 31.2, 600},    {89, "L4", 121, 60, 30.3, 300},
+    {90, "H100 SXM", 989, 494, 67, 3350}, {100, "B200", 2250, 1125, 75, 8000},
+    {120, "RTX 5090", 209.5, 104.8, 104.8, 1792},
+};
+
+static cy_peak peak(const cy_machine *m, const cy_kernel_plan *plan) {
+  const cy_cuda_machine *c = m->state;
+  const cy_karg_info *args;
+  size_t row = 0;
+  for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++)
+    if (peaks[i].arch <= c->arch[0].number)
+      row = i;
+  double flops = peaks[row].plain;
+  if (plan && cy_cuda_form_of(plan)->stages) {
+    cy_kernel_args(plan->kernel, &args);
+    flops = args[cy_kernel_contraction(plan->kernel)->a].dtype == CY_F32 ? peaks[row].tf32 : peaks[row].half;
+  }
+  return (cy_peak){peaks[row].device, flops * 1e12, peaks[row].bytes * 1e9};
+}
+
 const cy_target cy_target_cuda = {
     .name = "cuda",
     .half_factors = true,
+    .peak = peak,
     .specs = SPECS,
     .match = match,
     .release = release,

@@ -24,17 +24,21 @@ typedef struct cy_cuda_tile {
 
 typedef struct cy_cuda_form {
   cy_cuda_form_kind kind;
-  int threads;           /* per block */
-  int group;             /* GROUPS: threads per task */
-  cy_dim blocks;         /* how many the launch wants */
-  int64_t max_blocks;    /* how many it may want; 0: as many as a grid can have */
-  const cy_stmt *lanes;  /* ITEMS: the lane loop whose turns are items, or NULL */
+  int threads;          /* per block */
+  int group;            /* GROUPS: threads per task */
+  cy_dim blocks;        /* how many the launch wants */
+  int64_t max_blocks;   /* how many it may want; 0: as many as a grid can have */
+  const cy_stmt *lanes; /* ITEMS: the lane loop whose turns are items, or NULL */
+  int vector;           /* ITEMS: neighbouring elements of an item, 0: one; along vector_var */
+  cy_var vector_var;
+  const uint8_t *vector_load; /* [vector_exprs] loads that are done for all of them at once */
+  uint32_t vector_exprs;
   uint32_t in_shared;    /* GROUPS: bit i: argument i is scratch that fits in shared memory */
   int stripes;           /* GROUPS: groups of a block that need their own piece of scratch; 0: none is needed */
   cy_cuda_tile tile;     /* TILES */
   const void *generator; /* TILES: a cy_cu_generator */
   int shared_bytes;      /* TILES: dynamic shared memory of a block */
-  int least_arch;            /* TILES: older ones lack the instruction; 0: all have it */
+  int least_arch;        /* TILES: older ones lack the instruction; 0: all have it */
   int stages;            /* TILES by matrix instructions: tiles in flight */
   cy_karg packed_arg;    /* TILES: where B lies packed, */
   int64_t packed_k;      /* .. with rows of this many elements; 0: it is read as the model has it */
@@ -49,6 +53,7 @@ typedef struct cy_cuda_arch {
 /* What kernels are made for: the state of a cy_machine. */
 typedef struct cy_cuda_machine {
   cy_cuda_arch arch[16];
+  bool optional[16]; /* left out of kernels that it cannot run */
   int narch;
   int wanted_blocks; /* a kernel should have this many, so that no multiprocessor stands idle; 0: WANTED_BLOCKS */
 } cy_cuda_machine;
@@ -78,6 +83,8 @@ typedef struct cy_cu {
   bool wide;          /* numbers of items and tasks need 64 bits */
   int group;          /* threads that share the statements being printed; 1: each thread on its own */
   uint8_t *reduced;   /* [locals + 1] accumulated across the threads of a group: goes to a partial p<i> */
+  bool in_vector;     /* the elements of an item are being computed: loads and stores are of arrays */
+  uint32_t nstored;   /* .. stores so far */
   uint8_t *exchanged; /* [args] written and read: groups synchronise around stores */
 } cy_cu;
 
@@ -114,6 +121,12 @@ void cy_cu_locals(cy_cu *p);
  */
 void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number);
 
+/* ---- vector.c ---- */
+/* Makes the items of a form larger where that can be. */
+void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form);
+/* The elements of an item from `first` on. */
+void cy_cu_vector_items(cy_cu *p, const cy_stmt *body);
+
 /* ---- contract.c ---- */
 bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k);
 void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
@@ -137,12 +150,31 @@ void cy_nvrtc_close(cy_nvrtc *n);
 /* A stack frame of a kernel is a fault, unless this says that it comes with the functions that the kernel calls. */
 typedef struct cy_nvrtc_check {
   bool (*may_use_stack)(void *ctx, const char *function);
+  bool (*wants_matrix)(void *ctx, const char *function); /* must have matrix instructions; may be NULL */
   void *ctx;
 } cy_nvrtc_check;
 /* Compiles the source: cubin (or PTX) in out->bytes, malloc'ed. 0, or -1 with a malloc'ed text; *out_error must be NULL
  * before. */
 int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool ptx, const cy_nvrtc_check *check,
                      cy_cuda_image *out, char **out_error);
+
+/* ---- cubin.c ---- */
+
+/* Opcodes of all architectures since sm_70. */
+enum {
+  CY_CUDA_FFMA = 0x223,
+  CY_CUDA_HMMA = 0x23c,
+  CY_CUDA_STL = 0x387,
+  CY_CUDA_LDSM = 0x83b,
+  CY_CUDA_LDL = 0x983,
+  CY_CUDA_HGMMA = 0x9f0,
+  CY_CUDA_FFMA_CONSTANT = 0xa23,
+  CY_CUDA_LDGSTS = 0xfae,
+  CY_CUDA_OPCODES = 4096
+};
+typedef void cy_cubin_visitor(void *ctx, const char *function, const unsigned counts[CY_CUDA_OPCODES]);
+/* Calls `visit` for each function with how often it has each opcode; how many there are. Other files have none. */
+int cy_cubin_visit(const char *bytes, size_t size, cy_cubin_visitor *visit, void *ctx);
 
 /* ---- cuda.c ---- */
 /* prelude.S: in front of all kernels; behind it in front of those with matrix instructions */

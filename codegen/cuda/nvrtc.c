@@ -118,6 +118,9 @@ static bool open_below(cy_nvrtc *n, const char *root, const char *const *pattern
 }
 
 static bool find_library(cy_nvrtc *n) {
+  const char *named = getenv("CYTO_NVRTC"); /* exactly this folder */
+  if (named)
+    return open_in(n, named);
   static const char *const in_toolkit[] = {"%s/lib64", "%s/lib", "%s/targets/x86_64-linux/lib"};
   char local[PATH_MAX + 64];
   const char *home = getenv("HOME");
@@ -172,7 +175,7 @@ cy_nvrtc *cy_nvrtc_open(char **out_error) {
     *out_error = format(
         "libnvrtc.so.13 (or .so.12), the compiler of CUDA kernels, was not found: `pip install nvidia-cuda-nvrtc` "
         "in the active virtual environment, or install the package 'cuda-nvrtc-13-0' (Debian: 'libnvrtc12'), or let "
-        "CUDA_HOME name the toolkit");
+        "CUDA_HOME name the toolkit, CYTO_NVRTC its folder");
   else if (!resolve(n, &missing))
     *out_error = format("libnvrtc has no '%s': install version 12 or 13 of it", missing);
   else if (n->version(&n->major, &n->minor) || n->major < 12)
@@ -240,6 +243,20 @@ static char *read_log(cy_nvrtc *n, program p) {
   return log;
 }
 
+/* ---- looking for matrix instructions ---- */
+
+typedef struct search {
+  const cy_nvrtc_check *check;
+  char *missing;
+} search;
+
+static void visit(void *ctx, const char *function, const unsigned counts[CY_CUDA_OPCODES]) {
+  search *s = ctx;
+  if (!s->missing && s->check->wants_matrix(s->check->ctx, function) && !counts[CY_CUDA_HMMA] &&
+      !counts[CY_CUDA_HGMMA])
+    s->missing = format("kernel '%s' was compiled without matrix instructions: a bug in cytoc", function);
+}
+
 /* ---- compiling ---- */
 
 static char *take(program p, int (*get_size)(program, size_t *), int (*get)(program, char *), size_t *out_size) {
@@ -286,6 +303,14 @@ int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool pt
     *out_error = find_fault(log, check->may_use_stack, check->ctx);
   if (!rc && !*out_error)
     out->bytes = ptx ? take(p, n->ptx_size, n->ptx, &out->size) : take(p, n->cubin_size, n->cubin, &out->size);
+  search s = {check, NULL};
+  if (out->bytes && !ptx && check->wants_matrix)
+    cy_cubin_visit(out->bytes, out->size, visit, &s);
+  if (s.missing) {
+    free(out->bytes);
+    out->bytes = NULL;
+    *out_error = s.missing;
+  }
   if (!out->bytes && !*out_error)
     *out_error = refusal(n, rc, option, log);
   free(log);

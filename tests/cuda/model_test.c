@@ -207,8 +207,39 @@ static void test_errors(void) {
   mock->devices = 1;
   mock->memory = 1000;
   expect_error(NULL, CYTO_OUT_OF_MEMORY, "no device memory for the model's weights");
+  expect_error(NULL, CYTO_OUT_OF_MEMORY, "bytes needed, 1000 free of 1000");
   mock->memory = (size_t)1 << 32;
   CHECK_INT_EQ(mock->blocks + mock->streams + mock->modules + mock->retained, 0);
+}
+
+/* What cytoc says when it cannot compile for CUDA. */
+static void test_compile_errors(void) {
+  static const struct {
+    const char *environment, *options, *text;
+  } rows[] = {
+      {"CYTO_NVRTC=/nowhere", "--target=sm_89", "pip install nvidia-cuda-nvrtc"},
+      {"CY_MOCK_NVRTC_MAJOR=11", "--target=sm_89", "libnvrtc is version 11.0: install version 12 or 13"},
+      {"", "--target=sm_70", "'sm_70' is no architecture that is supported; expected"},
+      {"", "--target=sm_70", "cuda, or sm_75, sm_80, sm_86"},
+      {"", "--target=sm_75,sm_80 --tf32", "multiplies matrices of tf32, which sm_75 lacks; sm_80 and newer have it"},
+      {"", "--target=native --tf32", "--tf32 is for CUDA"},
+      {"", "--target=native --emit=cu", "code of CUDA devices"},
+  };
+  for (int i = 0; i < CHECK_COUNT(rows); i++) {
+    char command[3 * PATH_MAX], said[4000] = "";
+    snprintf(command, sizeof command, "%s %s/cytoc examples/digits/digits.onnx -o %s/bad.so %s 2>&1",
+             rows[i].environment, build, dir, rows[i].options);
+    FILE *f = popen(command, "r");
+    CHECK_REQUIRE(f);
+    said[fread(said, 1, sizeof said - 1, f)] = 0;
+    CHECK(pclose(f) != 0);
+    CHECK_STR_HAS(said, rows[i].text);
+    CHECK(access(path_of("bad.so"), F_OK) != 0);
+  }
+  /* the usual architectures: those that lack something are left out of what needs it */
+  CHECK_INT_EQ(
+      run_command("%s/cytoc examples/digits/digits.onnx -o %s --tf32 --target=%s", build, path_of("all.so"), "cuda"),
+      0);
 }
 
 /* Newer devices than any image take the PTX; the same generation takes the cubin. Both just run. */
@@ -242,8 +273,13 @@ static void open_mock(void) {
 }
 
 static const check_test tests[] = {
-    {"no driver", test_no_driver}, {"open mock", open_mock}, {"run, record, replay", test_run_record_replay},
-    {"errors", test_errors},       {"images", test_images},  {"device memory", test_device_memory},
+    {"no driver", test_no_driver},
+    {"open mock", open_mock},
+    {"run, record, replay", test_run_record_replay},
+    {"errors", test_errors},
+    {"compile errors", test_compile_errors},
+    {"images", test_images},
+    {"device memory", test_device_memory},
 };
 
 int main(int argc, char **argv) {

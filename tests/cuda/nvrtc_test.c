@@ -8,46 +8,17 @@
 #define _GNU_SOURCE
 #include "tests/cuda/kernel_cases.h"
 
-#include <elf.h>
-
-enum {
-  LDL = 0x983,
-  STL = 0x387,
-  FFMA = 0x223,
-  FFMA_CONSTANT = 0xa23,
-  HMMA = 0x23c,
-  LDSM = 0x83b,
-  LDGSTS = 0xfae,
-  HGMMA = 0x9f0,
-  OPCODES = 4096
-};
-
 static cy_nvrtc *nvrtc;
 static char *missing;
 
 /* ---- reading cubins ---- */
 
-/* Adds up the opcodes of the functions whose names begin with `prefix`; the number of functions. */
-static int count_opcodes(const cy_cuda_image *image, const char *prefix, unsigned counts[OPCODES]) {
-  const char *base = image->bytes;
-  Elf64_Ehdr head;
-  int functions = 0;
-  char section[64];
-  memcpy(&head, base, sizeof head);
-  snprintf(section, sizeof section, ".text.%s", prefix);
-  const Elf64_Shdr *sections = (const Elf64_Shdr *)(base + head.e_shoff);
-  const char *names = base + sections[head.e_shstrndx].sh_offset;
-  for (int i = 0; i < head.e_shnum; i++) {
-    if (strncmp(names + sections[i].sh_name, section, strlen(section)))
-      continue;
-    functions++;
-    for (uint64_t at = 0; at + 16 <= sections[i].sh_size; at += 16) {
-      uint16_t low;
-      memcpy(&low, base + sections[i].sh_offset + at, 2);
-      counts[low & 0xfff]++;
-    }
-  }
-  return functions;
+/* Adds up the opcodes of all functions: a cy_cubin_visitor. */
+static void add_up(void *ctx, const char *function, const unsigned counts[CY_CUDA_OPCODES]) {
+  unsigned *sums = ctx;
+  (void)function;
+  for (int i = 0; i < CY_CUDA_OPCODES; i++)
+    sums[i] += counts[i];
 }
 
 /* ---- compiling ---- */
@@ -73,13 +44,13 @@ static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch a
   return !contraction && !loop && !angle && i % 32 == 0;
 }
 
-static void compile_for(const char *what, cy_cuda_arch arch, unsigned counts[OPCODES]) {
+static void compile_for(const char *what, cy_cuda_arch arch, unsigned counts[CY_CUDA_OPCODES]) {
   char *text = NULL, *error = NULL;
   size_t size = 0;
   int printed = 0;
   FILE *f = open_memstream(&text, &size);
   cy_cuda_image image;
-  cy_nvrtc_check check = {stack_allowed, NULL};
+  cy_nvrtc_check check = {stack_allowed, NULL, NULL};
   fprintf(f, "%s%s", cy_cuda_prelude, *what == 'm' ? cy_cuda_prelude_matrix : "");
   for (int i = 0; i < ncases; i++)
     if (wanted(&cases[i], i, what, arch)) {
@@ -90,8 +61,8 @@ static void compile_for(const char *what, cy_cuda_arch arch, unsigned counts[OPC
   if (cy_nvrtc_compile(nvrtc, text, arch, false, &check, &image, &error)) {
     CHECK_FAIL("sm_%d%c: %s", arch.number, arch.suffix ? arch.suffix : ' ', error);
   } else {
-    CHECK_INT_EQ(count_opcodes(&image, "case", counts), printed);
-    CHECK_INT_EQ(counts[LDL] + counts[STL], 0);
+    CHECK_INT_EQ(cy_cubin_visit(image.bytes, image.size, add_up, counts), printed);
+    CHECK_INT_EQ(counts[CY_CUDA_LDL] + counts[CY_CUDA_STL], 0);
   }
   free(error);
   free(text);
@@ -103,15 +74,15 @@ static void compile_all(const char *what) {
   if (!nvrtc)
     CHECK_SKIP(missing);
   for (int a = 0; a < CHECK_COUNT(archs); a++) {
-    unsigned counts[OPCODES] = {0};
+    unsigned counts[CY_CUDA_OPCODES] = {0};
     compile_for(what, archs[a], counts);
     if (*what == 'c')
-      CHECK(counts[FFMA] + counts[FFMA_CONSTANT] > 1000);
+      CHECK(counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT] > 1000);
     if (*what == 'm') {
-      CHECK(counts[HMMA] + 8 * counts[HGMMA] > 200 && (counts[LDSM] > 80 || archs[a].suffix));
-      CHECK(archs[a].suffix ? counts[HGMMA] > 20 : !counts[HGMMA]);
-      CHECK(archs[a].number < 80 ? !counts[LDGSTS] : counts[LDGSTS] > 30);
-      CHECK_INT_EQ(counts[FFMA] + counts[FFMA_CONSTANT], 0); /* nothing is left to the ordinary units */
+      CHECK(counts[CY_CUDA_HMMA] + 8 * counts[CY_CUDA_HGMMA] > 200 && (counts[CY_CUDA_LDSM] > 80 || archs[a].suffix));
+      CHECK(archs[a].suffix ? counts[CY_CUDA_HGMMA] > 20 : !counts[CY_CUDA_HGMMA]);
+      CHECK(archs[a].number < 80 ? !counts[CY_CUDA_LDGSTS] : counts[CY_CUDA_LDGSTS] > 30);
+      CHECK_INT_EQ(counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT], 0); /* nothing is left to the ordinary units */
     }
   }
 }
@@ -121,11 +92,30 @@ static void test_loops(void) { compile_all("loops"); }
 static void test_contractions(void) { compile_all("contractions"); }
 static void test_matrix(void) { compile_all("matrix"); }
 
+static bool all_wanted(void *ctx, const char *function) {
+  (void)ctx;
+  (void)function;
+  return true;
+}
+
+/* A kernel that should have matrix instructions and has none. */
+static void test_missing_matrix(void) {
+  cy_cuda_image image;
+  char *error = NULL, text[100];
+  cy_nvrtc_check check = {stack_allowed, all_wanted, NULL};
+  if (!nvrtc)
+    CHECK_SKIP(missing);
+  snprintf(text, sizeof text, "extern \"C\" __global__ void none(int *p) { *p = 3; }");
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, text, (cy_cuda_arch){80, 0}, false, &check, &image, &error), -1);
+  CHECK_STR_HAS(error, "kernel 'none' was compiled without matrix instructions");
+  free(error);
+}
+
 /* Equal source, equal bytes. */
 static void test_reproducible(void) {
   cy_cuda_image a, b;
   char *error = NULL;
-  cy_nvrtc_check check = {stack_allowed, NULL};
+  cy_nvrtc_check check = {stack_allowed, NULL, NULL};
   if (!nvrtc)
     CHECK_SKIP(missing);
   CHECK_REQUIRE(!cy_nvrtc_compile(nvrtc, cy_cuda_prelude, (cy_cuda_arch){80, 0}, true, &check, &a, &error));
@@ -138,7 +128,7 @@ static void test_reproducible(void) {
 static void test_refusal(void) {
   cy_cuda_image image;
   char *error = NULL;
-  cy_nvrtc_check check = {stack_allowed, NULL};
+  cy_nvrtc_check check = {stack_allowed, NULL, NULL};
   if (!nvrtc)
     CHECK_SKIP(missing);
   CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, cy_cuda_prelude, (cy_cuda_arch){70, 0}, false, &check, &image, &error), -1);
@@ -151,6 +141,7 @@ static const check_test tests[] = {
     {"loops", test_loops},
     {"contractions", test_contractions},
     {"matrix", test_matrix},
+    {"missing matrix", test_missing_matrix},
     {"reproducible", test_reproducible},
     {"refusal", test_refusal},
 };

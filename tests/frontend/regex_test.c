@@ -1,5 +1,5 @@
-/* regex_test.c - regular expressions to programs: the syntax that is taken, and what is refused with which words. What programs
- * match is tested where they run (tests/rt/test_values.c) and by the standard's node tests.
+/* regex_test.c - regular expressions to programs: the syntax that is taken, and what is refused with which words. What
+ * programs match is tested where they run (tests/rt/test_values.c) and by the standard's node tests.
  */
 #include "../check.h"
 #include "frontend/regex.h"
@@ -10,13 +10,19 @@ static int walk(const int32_t *program, int32_t at, const char *text, const char
   if (--*steps < 0)
     return 0;
   switch (i[0]) {
-  case CY_RX_MATCH: return *text == 0;
-  case CY_RX_JUMP: return walk(program, i[1], text, start, steps);
-  case CY_RX_SPLIT: return walk(program, i[1], text, start, steps) || walk(program, i[2], text, start, steps);
+  case CY_RX_MATCH:
+    return *text == 0;
+  case CY_RX_JUMP:
+    return walk(program, i[1], text, start, steps);
+  case CY_RX_SPLIT:
+    return walk(program, i[1], text, start, steps) || walk(program, i[2], text, start, steps);
   case CY_RX_ASSERT:
-    return (i[1] == CY_RX_AT_BEGIN ? text == start : i[1] == CY_RX_AT_END ? *text == 0 : 1) &&
+    return (i[1] == CY_RX_AT_BEGIN ? text == start
+            : i[1] == CY_RX_AT_END ? *text == 0
+                                   : 1) &&
            walk(program, at + 1, text, start, steps);
-  default: break;
+  default:
+    break;
   }
   int in = 0;
   for (int32_t k = 0; k < i[2] && *text; k++)
@@ -41,14 +47,48 @@ static void syntax(void) {
     const char *pattern, *text;
     int matches;
   } cases[] = {
-      {"", "", 1}, {"", "a", 0}, {"abc", "abc", 1}, {"abc", "abcd", 0}, {"a|bc|", "bc", 1}, {"a|bc|", "", 1}, {"a|bc", "abc", 0},
-      {"a*", "aaa", 1}, {"a+", "", 0}, {"a?b", "b", 1}, {"a{2,3}", "a", 0}, {"a{2,3}", "aaa", 1}, {"a{2,3}", "aaaa", 0},
-      {"a{2,}", "aaaaa", 1}, {"a{2}", "aa", 1}, {"a{,2}", "a{,2}", 1}, {"x{0}y", "y", 1}, {"(ab)*?c", "ababc", 1},
-      {"(?:a|b)+", "abba", 1}, {"(?P<name>a)b", "ab", 1}, {"[a-c]x", "bx", 1}, {"[^a-c]x", "bx", 0}, {"[^a-c]x", "dx", 1},
-      {"[]a]", "]", 1}, {"[a-]", "-", 1}, {"[\\d_]+", "12_3", 1}, {"[[:alpha:]]+", "abZ", 1}, {"[[:^alpha:]]", "1", 1},
-      {"\\d\\D\\w\\W\\s\\S", "1a_- x", 1}, {".", "\n", 0}, {"(?s).", "\n", 1}, {"(?i)aBc", "AbC", 1}, {"(?i:a)B", "Ab", 0},
-      {"a(?i)b", "aB", 1}, {"^a$", "a", 1}, {"a^b", "ab", 0}, {"\\Aa\\z", "a", 1}, {"\\Qa.b\\E", "a.b", 1}, {"\\Qa.b\\E", "axb", 0},
-      {"\\x41\\x{42}\\t", "AB\t", 1}, {"\\.\\*", ".*", 1}, {"((a|b){2}){2}", "abba", 1},
+      {"", "", 1},
+      {"", "a", 0},
+      {"abc", "abc", 1},
+      {"abc", "abcd", 0},
+      {"a|bc|", "bc", 1},
+      {"a|bc|", "", 1},
+      {"a|bc", "abc", 0},
+      {"a*", "aaa", 1},
+      {"a+", "", 0},
+      {"a?b", "b", 1},
+      {"a{2,3}", "a", 0},
+      {"a{2,3}", "aaa", 1},
+      {"a{2,3}", "aaaa", 0},
+      {"a{2,}", "aaaaa", 1},
+      {"a{2}", "aa", 1},
+      {"a{,2}", "a{,2}", 1},
+      {"x{0}y", "y", 1},
+      {"(ab)*?c", "ababc", 1},
+      {"(?:a|b)+", "abba", 1},
+      {"(?P<name>a)b", "ab", 1},
+      {"[a-c]x", "bx", 1},
+      {"[^a-c]x", "bx", 0},
+      {"[^a-c]x", "dx", 1},
+      {"[]a]", "]", 1},
+      {"[a-]", "-", 1},
+      {"[\\d_]+", "12_3", 1},
+      {"[[:alpha:]]+", "abZ", 1},
+      {"[[:^alpha:]]", "1", 1},
+      {"\\d\\D\\w\\W\\s\\S", "1a_- x", 1},
+      {".", "\n", 0},
+      {"(?s).", "\n", 1},
+      {"(?i)aBc", "AbC", 1},
+      {"(?i:a)B", "Ab", 0},
+      {"a(?i)b", "aB", 1},
+      {"^a$", "a", 1},
+      {"a^b", "ab", 0},
+      {"\\Aa\\z", "a", 1},
+      {"\\Qa.b\\E", "a.b", 1},
+      {"\\Qa.b\\E", "axb", 0},
+      {"\\x41\\x{42}\\t", "AB\t", 1},
+      {"\\.\\*", ".*", 1},
+      {"((a|b){2}){2}", "abba", 1},
   };
   for (int i = 0; i < CHECK_COUNT(cases); i++) {
     int found = matches(cases[i].pattern, cases[i].text);
@@ -58,12 +98,25 @@ static void syntax(void) {
 }
 
 static void refused(void) {
-  static const char *const cases[][2] = {
-      {"(a", "has no ')'"}, {"a)", "has no group"}, {"[a", "has no ']'"}, {"*a", "nothing to repeat"}, {"a\\", "ends in a backslash"},
-      {"(a)\\1", "back-references"}, {"\\pL", "Unicode properties"}, {"(?=a)", "unsupported group"}, {"(?<=a)b", "unsupported group"},
-      {"a{1001}", "above 1000"}, {"a{3,2}", "out of order"}, {"[z-a]", "ends before it starts"}, {"[[:what:]]", "unknown class"},
-      {"((((a{1000}){1000}){1000}){1000})", "too large"}, {"\\xg", "hexadecimal"}, {"\xff", "UTF-8"}, {"(?i)\xc3\xa4", "ASCII letters only"},
-      {"(?P<a", "has no '>'"}, {"\\y", "unknown or unsupported escape"}};
+  static const char *const cases[][2] = {{"(a", "has no ')'"},
+                                         {"a)", "has no group"},
+                                         {"[a", "has no ']'"},
+                                         {"*a", "nothing to repeat"},
+                                         {"a\\", "ends in a backslash"},
+                                         {"(a)\\1", "back-references"},
+                                         {"\\pL", "Unicode properties"},
+                                         {"(?=a)", "unsupported group"},
+                                         {"(?<=a)b", "unsupported group"},
+                                         {"a{1001}", "above 1000"},
+                                         {"a{3,2}", "out of order"},
+                                         {"[z-a]", "ends before it starts"},
+                                         {"[[:what:]]", "unknown class"},
+                                         {"((((a{1000}){1000}){1000}){1000})", "too large"},
+                                         {"\\xg", "hexadecimal"},
+                                         {"\xff", "UTF-8"},
+                                         {"(?i)\xc3\xa4", "ASCII letters only"},
+                                         {"(?P<a", "has no '>'"},
+                                         {"\\y", "unknown or unsupported escape"}};
   for (int i = 0; i < CHECK_COUNT(cases); i++) {
     cy_arena *arena = cy_arena_create();
     const char *error = NULL;

@@ -203,6 +203,26 @@ def qdq_pools_and_views(g):
     return [g.q(r, g.f(0.03), g.u8(100))]
 
 
+@case([T.UINT8, T.UINT8, T.UINT8])
+def qdq_float_kernels(g):
+    """Pooling, resizing and softmax read eight bits and write eight bits."""
+    x = g.q(g.input('x', (1, 5, 12, 10)), g.f(0.02), g.u8(128))
+    d = g.dq(x, g.f(0.02), g.u8(128))
+    a = g.op('AveragePool', [d], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    r = g.op('Resize', [d, '', g.const(np.array([1, 1, 2, 2], np.float32))], mode='linear', coordinate_transformation_mode='half_pixel')
+    s = g.op('Softmax', [d], axis=1)
+    return [g.q(a, g.f(0.013), g.u8(120)), g.q(r, g.f(0.019), g.u8(127)), g.q(s, g.f(1 / 256), g.u8(0))]
+
+
+@case([T.INT32, T.INT32])
+def integer_ops(g):
+    """Convolution and product of integers with zero points on both sides, padding standing for the left one."""
+    x = g.input('x', (2, 8, 9, 7), np.uint8)
+    c = g.op('ConvInteger', [x, g.weights((6, 8, 3, 3), 64, 192, np.uint8), g.u8(131), g.u8(120)], pads=[1, 1, 1, 1], strides=[2, 1])
+    a = g.input('a', (3, 11, 30), np.uint8)
+    return [c, g.op('MatMulInteger', [a, g.weights((30, 19)), g.u8(7), g.const(g.rng.integers(-9, 9, 19).astype(np.int8))])]
+
+
 @case([T.UINT8])
 def qdq_asymmetric_weights(g):
     x = g.q(g.input('x', (6, 37)), g.f(0.02), g.u8(128))

@@ -241,6 +241,28 @@ def sizes(p):
     return None if weights['d'] <= 0.27 * weights['f'] else 'weights: %s' % weights
 
 
+def weights_only(p):
+    """All forms, for one row (summed by blocks) and for many, at sizes that blocks divide and that they don't."""
+    for k in (256, 250):
+        n = Network(8)
+        x = n.op('Relu', n.op('Add', n.op('MatMul', 'x', n.weight(k, 384)), n.weight(384)))
+        n.op('MatMul', x, n.weight(384, 128))
+        model = n.save(p.path('m.onnx'), [('x', ['batch', k])], [(n.nodes[-1].output[0], ['batch', 128])])
+        x = samples_of((5, k), 1)[0]
+        wanted, stored = p.run(p.library(model, 'f'), x)[0], {}
+        for form, least, share in (('int8', 38, 0.30), ('int8,asymmetric', 38, 0.33), ('int8,block=128', 36, 0.28),
+                                   ('int4', 15, 0.18), ('int4,asymmetric', 16, 0.20), ('int4,block=0', 12, 0.15)):
+            many = p.run(p.library(model, 'q', '--weights=' + form), x)[0]
+            one = p.run(p.library(model, 'q', '--weights=' + form, '--dim', 'batch=1'), x[:1])[0]
+            if snr(wanted, many) < least or snr(many[:1], one) < 80:
+                return '%s, k %d: %.1f dB, one row like many: %.1f dB' % (form, k, snr(wanted, many), snr(many[:1], one))
+            text = p.cytoc(model, '-o', p.path('q.so'), '--stats', '--weights=' + form)
+            stored[form] = float(re.search(r'weights ([0-9.]+) MB', text).group(1)) / (4e-6 * 384 * (k + 129))
+            if stored[form] > share + (0 if k == 256 else 0.02):
+                return '%s, k %d: %.3f of the bytes' % (form, k, stored[form])
+    return None
+
+
 def session(path):
     o = onnxruntime.SessionOptions()
     o.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -302,7 +324,7 @@ def odd_activations(p):
 
 
 TESTS = [odd_activations, digits_top1, static_blocks, whole_blocks_in_integers, skip_and_limit, forms_of_samples, one_input_files, dynamic_rows,
-         sizes, qdq_residual, qdq_older_operators, qdq_encoder]
+         sizes, weights_only, qdq_residual, qdq_older_operators, qdq_encoder]
 
 
 def main():

@@ -1,8 +1,8 @@
-/* test_values.c - strings, sequences, maps and optional values through the public interface, by models written by hand, and the
- * operators on them.
+/* test_values.c - strings, sequences, maps and optional values through the public interface, by models written by hand,
+ * and the operators on them.
  *
- * The model's ports are of every kind. Its run() is what a test sets: it sees numbers where the application sees strings and
- * trees, as generated code does, and calls operators as that does.
+ * The model's ports are of every kind. Its run() is what a test sets: it sees numbers where the application sees
+ * strings and trees, as generated code does, and calls operators as that does.
  */
 #include "../check.h"
 #include "values.h"
@@ -70,8 +70,10 @@ static const cyrt_model model_code = {.abi = CYTO_ABI_VERSION,
 
 /* ---- making values ---- */
 
-#define WORDS(...) (cyto_string[]){__VA_ARGS__}
-#define W(text) {text, sizeof text - 1}
+#define WORDS(...)                                                                                                     \
+  (cyto_string[]) { __VA_ARGS__ }
+#define W(text)                                                                                                        \
+  { text, sizeof text - 1 }
 
 static cyto_value strings_value(const cyto_string *words, int64_t n) {
   cyto_value v = {.kind = CYTO_TENSOR, .tensor = {.data = (void *)words, .dtype = CYTO_STRING, .rank = 1}};
@@ -111,7 +113,8 @@ static int open_fixture(fixture *f, const cyto_options *options) {
   f->pair[0] = strings_value(f->words, 2);
   f->pair[1] = floats_value(f->numbers, 2);
   f->held = floats_value(f->numbers, 2);
-  cyto_value list = tree(CYTO_SEQUENCE, f->list, 2), maybe = tree(CYTO_OPTIONAL, &f->held, 1), map = tree(CYTO_MAP, f->pair, 2);
+  cyto_value list = tree(CYTO_SEQUENCE, f->list, 2), maybe = tree(CYTO_OPTIONAL, &f->held, 1),
+             map = tree(CYTO_MAP, f->pair, 2);
   const int64_t n = 3;
   CHECK_INT_EQ(cyto_bind_input(f->context, IN_WORDS, CYTO_STRING, 1, &n, f->words, &f->error), CYTO_OK);
   CHECK_INT_EQ(cyto_bind_value(f->context, IN_LIST, &list, &f->error), CYTO_OK);
@@ -138,7 +141,8 @@ static void test_inspect(void) {
   cyto_port port;
   CHECK_REQUIRE(!cyto_model_from_linked(&model_code, &model, NULL));
   cyto_model_input(model, IN_WORDS, &port);
-  CHECK(port.dtype == CYTO_STRING && port.type->kind == CYTO_TENSOR && port.type->dtype == CYTO_STRING && !port.type->of);
+  CHECK(port.dtype == CYTO_STRING && port.type->kind == CYTO_TENSOR && port.type->dtype == CYTO_STRING &&
+        !port.type->of);
   cyto_model_input(model, IN_LIST, &port);
   CHECK(port.dtype == 0 && port.rank == 0 && port.type->kind == CYTO_SEQUENCE && port.type->of->dtype == CYTO_STRING);
   cyto_model_output(model, OUT_MAP, &port);
@@ -200,9 +204,11 @@ static void test_wrong_values(void) {
   expect(&f, cyto_bind_value(f.context, IN_LIST, &bad, &f.error), CYTO_DTYPE_MISMATCH,
          "input 'list': expected a tensor of string, found float32");
   bad = tree(CYTO_SEQUENCE, nested, 1);
-  expect(&f, cyto_bind_value(f.context, IN_LIST, &bad, &f.error), CYTO_DTYPE_MISMATCH, "expected a tensor, found a sequence");
+  expect(&f, cyto_bind_value(f.context, IN_LIST, &bad, &f.error), CYTO_DTYPE_MISMATCH,
+         "expected a tensor, found a sequence");
   bad = tree(CYTO_MAP, f.pair, 2);
-  expect(&f, cyto_bind_value(f.context, IN_LIST, &bad, &f.error), CYTO_DTYPE_MISMATCH, "expected a sequence, found a map");
+  expect(&f, cyto_bind_value(f.context, IN_LIST, &bad, &f.error), CYTO_DTYPE_MISMATCH,
+         "expected a sequence, found a map");
   bad = tree(CYTO_OPTIONAL, f.list, 2);
   expect(&f, cyto_bind_value(f.context, IN_MAYBE, &bad, &f.error), CYTO_INVALID_ARGUMENT, "optional with 2 items");
   bad = tree(CYTO_SEQUENCE, NULL, 2);
@@ -217,8 +223,10 @@ static void test_wrong_values(void) {
   bad = tree(CYTO_SEQUENCE, numbers, 1);
   expect(&f, cyto_bind_value(f.context, IN_LIST, &bad, &f.error), CYTO_INVALID_ARGUMENT, "string 0 is NULL");
   expect(&f, cyto_bind_value(f.context, IN_LIST, NULL, &f.error), CYTO_INVALID_ARGUMENT, "not optional");
-  expect(&f, cyto_bind_input(f.context, IN_LIST, CYTO_STRING, 1, &n, f.words, &f.error), CYTO_DTYPE_MISMATCH, "cyto_bind_value");
-  expect(&f, cyto_bind_input(f.context, IN_WORDS, CYTO_F32, 1, &n, f.numbers, &f.error), CYTO_DTYPE_MISMATCH, "expected string");
+  expect(&f, cyto_bind_input(f.context, IN_LIST, CYTO_STRING, 1, &n, f.words, &f.error), CYTO_DTYPE_MISMATCH,
+         "cyto_bind_value");
+  expect(&f, cyto_bind_input(f.context, IN_WORDS, CYTO_F32, 1, &n, f.numbers, &f.error), CYTO_DTYPE_MISMATCH,
+         "expected string");
   expect(&f, cyto_bind_output(f.context, OUT_LIST, f.numbers, 8, &f.error), CYTO_INVALID_ARGUMENT, "no tensor");
   expect(&f, cyto_output_value(f.context, OUT_LIST, &out, &f.error), CYTO_NOT_READY, "before cyto_run");
   CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_OK); /* what was bound before is still there */
@@ -230,7 +238,8 @@ static void test_wrong_values(void) {
 static void test_run_simple(void) {
   fixture f;
   CHECK_REQUIRE(open_fixture(&f, NULL));
-  cyto_value list = tree(CYTO_SEQUENCE, f.list, 2), maybe = tree(CYTO_OPTIONAL, &f.held, 1), map = tree(CYTO_MAP, f.pair, 2), got;
+  cyto_value list = tree(CYTO_SEQUENCE, f.list, 2), maybe = tree(CYTO_OPTIONAL, &f.held, 1),
+             map = tree(CYTO_MAP, f.pair, 2), got;
   const void *in[] = {f.words, &list, &maybe, &map};
   void *out[] = {NULL, NULL, &got, NULL, NULL};
   const int64_t sizes[] = {3};
@@ -403,9 +412,33 @@ static void test_text_that_is_no_number(void) {
 
 /* (a|b)*c\b as a program */
 static int32_t match_body(cyrt_frame *frame) {
-  static int32_t program[] = {CYRT_RX_SPLIT, 1, 3, CYRT_RX_IN, 21, 1, CYRT_RX_JUMP, 0, 0, CYRT_RX_IN, 24, 1,
-                              CYRT_RX_ASSERT, CYRT_RX_AT_WORD_EDGE, 0, CYRT_RX_ASSERT, CYRT_RX_AT_END, 0,
-                              CYRT_RX_MATCH, 0, 0, 'a', 'b', 0, 'c', 'c', 0};
+  static int32_t program[] = {CYRT_RX_SPLIT,
+                              1,
+                              3,
+                              CYRT_RX_IN,
+                              21,
+                              1,
+                              CYRT_RX_JUMP,
+                              0,
+                              0,
+                              CYRT_RX_IN,
+                              24,
+                              1,
+                              CYRT_RX_ASSERT,
+                              CYRT_RX_AT_WORD_EDGE,
+                              0,
+                              CYRT_RX_ASSERT,
+                              CYRT_RX_AT_END,
+                              0,
+                              CYRT_RX_MATCH,
+                              0,
+                              0,
+                              'a',
+                              'b',
+                              0,
+                              'c',
+                              'c',
+                              0};
   static const struct {
     const char *text;
     int matches;
@@ -415,21 +448,24 @@ static int32_t match_body(cyrt_frame *frame) {
     int32_t number;
     uint8_t found = 2;
     cyrt_text_add(frame, cases[i].text, strlen(cases[i].text), &number);
-    cyrt_tensor in[2] = {{&number, CYTO_STRING, 0, {0}}, {program, CYTO_I32, 1, {CHECK_COUNT(program)}}}, out = {&found, CYTO_BOOL, 0, {0}};
+    cyrt_tensor in[2] = {{&number, CYTO_STRING, 0, {0}}, {program, CYTO_I32, 1, {CHECK_COUNT(program)}}},
+                out = {&found, CYTO_BOOL, 0, {0}};
     CHECK_INT_EQ(cyrt_op_string_match(frame, in, 2, &out, 1, NULL), CYTO_OK);
     if (found != cases[i].matches)
       CHECK_FAIL("'%s': expected %d, found %d", cases[i].text, cases[i].matches, found);
   }
   /* (a*)*b: a loop around what may be empty ends */
-  static int32_t loops[] = {CYRT_RX_SPLIT, 1, 5, CYRT_RX_SPLIT, 2, 4, CYRT_RX_IN, 21, 1, CYRT_RX_JUMP, 1, 0, CYRT_RX_JUMP, 0, 0,
-                            CYRT_RX_IN, 24, 1, CYRT_RX_MATCH, 0, 0, 'a', 'a', 0, 'b', 'b', 0};
+  static int32_t loops[] = {CYRT_RX_SPLIT, 1, 5, CYRT_RX_SPLIT, 2,   4, CYRT_RX_IN, 21,  1,
+                            CYRT_RX_JUMP,  1, 0, CYRT_RX_JUMP,  0,   0, CYRT_RX_IN, 24,  1,
+                            CYRT_RX_MATCH, 0, 0, 'a',           'a', 0, 'b',        'b', 0};
   int32_t number;
   uint8_t found = 2;
   char many[2001];
   memset(many, 'a', 2000);
   many[1999] = 'b';
   cyrt_text_add(frame, many, 2000, &number);
-  cyrt_tensor in[2] = {{&number, CYTO_STRING, 0, {0}}, {loops, CYTO_I32, 1, {CHECK_COUNT(loops)}}}, out = {&found, CYTO_BOOL, 0, {0}};
+  cyrt_tensor in[2] = {{&number, CYTO_STRING, 0, {0}}, {loops, CYTO_I32, 1, {CHECK_COUNT(loops)}}},
+              out = {&found, CYTO_BOOL, 0, {0}};
   CHECK_INT_EQ(cyrt_op_string_match(frame, in, 2, &out, 1, NULL), CYTO_OK);
   CHECK_INT_EQ(found, 1);
   return cyrt_output_alloc(frame, OUT_ANY, &zero, 1, sizeof(int32_t));

@@ -1,0 +1,41 @@
+/* cubin.c - which instructions a cubin has: an ELF file with a section for each function.
+ *
+ * An instruction has 16 bytes, its low 12 bits are the opcode. Compiling looks for matrix instructions in kernels that
+ * were written to have them, tests count others.
+ */
+#include "codegen/cuda/cuda_int.h"
+
+#include <elf.h>
+#include <string.h>
+
+static const char code_prefix[] = ".text.";
+
+static void count(const char *code, uint64_t bytes, unsigned counts[CY_CUDA_OPCODES]) {
+  for (uint64_t at = 0; at + 16 <= bytes; at += 16) {
+    uint16_t low;
+    memcpy(&low, code + at, 2);
+    counts[low & (CY_CUDA_OPCODES - 1)]++;
+  }
+}
+
+int cy_cubin_visit(const char *bytes, size_t size, cy_cubin_visitor *visit, void *ctx) {
+  Elf64_Ehdr head;
+  if (size < sizeof head || memcmp(bytes, ELFMAG, SELFMAG))
+    return 0;
+  memcpy(&head, bytes, sizeof head);
+  if (head.e_shoff > size || (size - head.e_shoff) / sizeof(Elf64_Shdr) < head.e_shnum)
+    return 0;
+  const Elf64_Shdr *sections = (const Elf64_Shdr *)(bytes + head.e_shoff);
+  const char *names = bytes + sections[head.e_shstrndx].sh_offset;
+  int functions = 0;
+  for (int i = 0; i < head.e_shnum; i++) {
+    unsigned counts[CY_CUDA_OPCODES] = {0};
+    const char *name = names + sections[i].sh_name;
+    if (strncmp(name, code_prefix, sizeof code_prefix - 1))
+      continue;
+    count(bytes + sections[i].sh_offset, sections[i].sh_size, counts);
+    visit(ctx, name + sizeof code_prefix - 1, counts);
+    functions++;
+  }
+  return functions;
+}

@@ -1,0 +1,208 @@
+/* quantise_weights.c - weight-only quantisation: the constants of matrix products in 8 or 4 bits, arithmetic in f32.
+ *
+ * In:  a folded graph. Out: matmul(x, w) with a large constant w [k, n] in f32 reads integers instead, q [k / block, block, n],
+ * with a scale for every block of rows and column (all rows are one block where blocks do not divide k):
+ *
+ *   few rows of x   sum over blocks of scale * (sum over the block of x * q - zero * sum over the block of x): a reduction that
+ *                   reads each weight once, a quarter or an eighth of the bytes, which is what decides its time
+ *   others          matmul(x, (q - zero) * scale), the weights written out as f32 when the model runs
+ *
+ * 8 bits are s8, or u8 with zero points (asymmetric). 4 bits are u8 with two rows in each: row i of a block in the lower half,
+ * row i + block / 2 in the upper one, so that taking them apart is two operations on whole vectors; their zero is 8, or
+ * zero points. Nothing behind this pass may fold these constants back to f32.
+ *
+ * Refused: small weights, which a cache holds anyway, weights that are not finite, stacks of matrices, and products that
+ * another pass has made integers of.
+ */
+#include "quantise_int.h"
+
+#include <math.h>
+
+enum { LEAST_WEIGHTS = 1 << 14, FEW_ROWS = 2 };
+
+typedef struct blocks {
+  int bits;
+  bool zeros;                  /* asymmetric */
+  uint64_t k, n, block, count; /* count: of blocks */
+} blocks;
+
+/* Integers behind a product: q as f32 in up to two halves of each block, scale and zero [count, n]; zero 0: none. */
+typedef struct small_weights {
+  cy_val half[2], scale, zero;
+  int halves;
+} small_weights;
+
+static int offset_of(const blocks *s) { return s->bits == 4 ? 8 : 0; }
+
+/* Scale of one column of a block, and the zero point of an asymmetric one. */
+static void find_scale(const blocks *s, const cy_data_f32 *w, float *out_scale, int *out_zero) {
+  double low = 0, high = 0;
+  int top = (1 << s->bits) - 1, most = top / 2;
+  for (uint64_t i = 0; i < s->block; i++) {
+    double x = w[i * s->n];
+    low = x < low ? x : low;
+    high = x > high ? x : high;
+  }
+  double step = s->zeros ? (high - low) / top : fmax(high, -low) / most;
+  *out_scale = step >= 1e-30 ? (float)step : 1;
+  *out_zero = s->zeros ? (int)fmin(fmax(rint(-low / *out_scale), 0), top) : offset_of(s);
+}
+
+/* The column at w as integers; q has `block` rows, or half of them with two values each. */
+static void round_column(const blocks *s, const cy_data_f32 *w, float scale, int zero, uint8_t *q) {
+  int low = s->zeros ? 0 : s->bits == 4 ? 1 : -127, high = s->zeros || s->bits == 4 ? (1 << s->bits) - 1 : 127;
+  for (uint64_t i = 0; i < s->block; i++) {
+    int v = (int)fmin(fmax(rint(w[i * s->n] / scale) + zero, low), high);
+    if (s->bits == 8)
+      q[i * s->n] = (uint8_t)v;
+    else if (i < s->block / 2)
+      q[i * s->n] = (uint8_t)v;
+    else
+      q[(i - s->block / 2) * s->n] |= (uint8_t)(v << 4);
+  }
+}
+
+static void round_all(const blocks *s, const cy_data_f32 *w, uint8_t *q, float *scale, uint8_t *zero) {
+  uint64_t rows = s->bits == 8 ? s->block : s->block / 2;
+  for (uint64_t b = 0; b < s->count; b++)
+    for (uint64_t c = 0; c < s->n; c++) {
+      int z;
+      find_scale(s, w + b * s->block * s->n + c, &scale[b * s->n + c], &z);
+      round_column(s, w + b * s->block * s->n + c, scale[b * s->n + c], z, q + b * rows * s->n + c);
+      if (zero)
+        zero[b * s->n + c] = (uint8_t)z;
+    }
+}
+
+static cy_val new_constant(cy_graph *g, cy_dtype dtype, const uint64_t *dims, int rank, void *out) {
+  cy_dim d[3];
+  cy_val v;
+  for (int i = 0; i < rank; i++)
+    d[i] = cy_dim_const(g, (int64_t)dims[i]);
+  cy_type t = cy_type_make(dtype, rank, d);
+  *(void **)out = cy_const_new(g, &t, &v);
+  return v;
+}
+
+static small_weights make_weights(cy_graph *g, const blocks *s, cy_val v) {
+  const cy_data_f32 *w = cy_value_of(g, v)->data.bytes;
+  uint64_t dims[3] = {s->count, s->bits == 8 ? s->block : s->block / 2, s->n}, flat[2] = {s->count, s->n};
+  small_weights out = {.halves = s->bits == 8 ? 1 : 2};
+  uint8_t *q, *zero = NULL;
+  float *scale;
+  cy_val ints = new_constant(g, s->bits == 8 && !s->zeros ? CY_I8 : CY_U8, dims, 3, &q);
+  out.scale = new_constant(g, CY_F32, flat, 2, &scale);
+  if (s->zeros)
+    out.zero = new_constant(g, CY_U8, flat, 2, &zero);
+  round_all(s, w, q, scale, zero);
+  if (out.zero)
+    out.zero = cy_build_cast(g, out.zero, CY_F32);
+  else if (offset_of(s))
+    out.zero = cy_build_scalar(g, CY_F32, offset_of(s));
+  if (out.halves == 1) {
+    out.half[0] = cy_build_cast(g, ints, CY_F32);
+    return out;
+  }
+  cy_val low = cy_build_binary(g, CY_OP_and, ints, cy_build_scalar_int(g, CY_U8, 15));
+  out.half[0] = cy_build_cast(g, low, CY_F32);
+  out.half[1] = cy_build_cast(g, cy_build_binary(g, CY_OP_shr, ints, cy_build_scalar_int(g, CY_U8, 4)), CY_F32);
+  return out;
+}
+
+/* For few rows: x [rows, k] as [rows, count, halves, block / halves, 1]. */
+static cy_val sum_blocks(cy_graph *g, const blocks *s, const small_weights *w, cy_val x, uint64_t rows, const cy_type *out) {
+  int64_t in_block = 2, in_halves[2] = {2, 3}, blocks = 1;
+  uint64_t size[5] = {rows, s->count, (uint64_t)w->halves, s->block / (uint64_t)w->halves, 1};
+  cy_dim d[5], part[4];
+  for (int i = 0; i < 5; i++)
+    d[i] = cy_dim_const(g, (int64_t)size[i]);
+  for (int i = 0; i < 4; i++)
+    part[i] = d[i < 2 ? i : i + 1];
+  cy_val split = cy_build_reshape(g, x, d, 5), sum = 0;
+  for (int h = 0; h < w->halves; h++) {
+    cy_val one = cy_build_slice_axis(g, split, 2, cy_dim_const(g, h), cy_dim_const(g, 1));
+    cy_val product = cy_build_binary(g, CY_OP_mul, cy_build_reshape(g, one, part, 4), w->half[h]);
+    sum = sum ? cy_build_binary(g, CY_OP_add, sum, product) : product;
+  }
+  sum = cy_build_reduce(g, CY_OP_reduce_sum, sum, &in_block, 1, false);
+  if (w->zero) {
+    cy_val xs = cy_build_reduce(g, CY_OP_reduce_sum, split, in_halves, 2, false); /* [rows, count, 1] */
+    sum = cy_build_binary(g, CY_OP_sub, sum, cy_build_binary(g, CY_OP_mul, xs, w->zero));
+  }
+  sum = cy_build_binary(g, CY_OP_mul, sum, w->scale);
+  sum = cy_build_reduce(g, CY_OP_reduce_sum, sum, &blocks, 1, false);
+  return cy_build_reshape(g, sum, out->dim, out->rank);
+}
+
+/* The weights as f32 [k, n]. */
+static cy_val write_out(cy_graph *g, const blocks *s, const small_weights *w, const cy_type *like) {
+  cy_dim d[3] = {cy_dim_const(g, (int64_t)s->count), cy_dim_const(g, 1), cy_dim_const(g, (int64_t)s->n)};
+  cy_val q = w->halves == 1 ? w->half[0] : cy_build_concat(g, w->half, 2, 1);
+  if (w->zero)
+    q = cy_build_binary(g, CY_OP_sub, q, cy_type_of(g, w->zero)->rank ? cy_build_reshape(g, w->zero, d, 3) : w->zero);
+  q = cy_build_binary(g, CY_OP_mul, q, cy_build_reshape(g, w->scale, d, 3));
+  return cy_build_reshape(g, q, like->dim, like->rank);
+}
+
+static bool is_finite(const cy_data *d) {
+  const cy_data_f32 *w = d->bytes;
+  for (uint64_t i = 0; i < d->size / sizeof *w; i++)
+    if (!isfinite(w[i]))
+      return false;
+  return true;
+}
+
+/* Sizes of product n's blocks; false: it stays as it is. */
+static bool find_blocks(cy_pass *p, const cy_node_info *n, blocks *out) {
+  const cy_graph *g = p->g;
+  const cy_weight_options *o = p->options->weights;
+  if (n->op != CY_OP_matmul || !cy_quant_eligible(g, n))
+    return false;
+  const cy_type *t = cy_type_of(g, n->in[1]);
+  int64_t d[CY_MAX_RANK];
+  uint64_t count = cy_type_count(g, t);
+  cy_type_static(g, t, d);
+  *out = (blocks){.bits = o->bits, .zeros = o->asymmetric, .k = (uint64_t)d[t->rank - 2], .n = (uint64_t)d[t->rank - 1]};
+  out->block = o->block && out->k % (uint64_t)o->block == 0 ? (uint64_t)o->block : out->k;
+  out->count = out->k / out->block;
+  return count == out->k * out->n && count >= LEAST_WEIGHTS && (o->bits == 8 || out->block % 2 == 0) &&
+         is_finite(&cy_value_of(g, n->in[1])->data);
+}
+
+static void shrink(cy_pass *p, cy_node id, const blocks *s) {
+  cy_graph *g = p->g;
+  cy_node_info *n = cy_node_of(g, id);
+  uint64_t rows = cy_type_count(g, cy_type_of(g, n->in[0])) / s->k; /* 0: not known */
+  cy_type out = *cy_type_of(g, n->out[0]);
+  cy_build_before(g, id);
+  cy_rewrite_origin(p, n);
+  small_weights w = make_weights(g, s, n->in[1]);
+  if (rows && rows <= FEW_ROWS) {
+    cy_graph_replace(g, n->out[0], sum_blocks(g, s, &w, n->in[0], rows, &out));
+  } else {
+    cy_val v = write_out(g, s, &w, cy_type_of(g, n->in[1]));
+    cy_node_of(g, id)->in[1] = v;
+  }
+  cy_pass_count(p, rows && rows <= FEW_ROWS ? "weights summed by blocks" : "weights written out", 1);
+}
+
+/* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
+int cy_pass_weights(cy_pass *p) {
+  cy_graph *g = p->g;
+  if (!p->options->weights || !p->options->weights->bits)
+    return 0;
+  for (cy_block b = 1; b <= cy_block_count(g); b++) {
+    uint32_t count = cy_block_of(g, b)->nnodes;
+    cy_node *nodes = CY_NEW_ARRAY(p->scratch, cy_node, count + 1);
+    for (uint32_t i = 0; i < count; i++)
+      nodes[i] = cy_block_of(g, b)->nodes[i];
+    for (uint32_t i = 0; i < count; i++) {
+      blocks s;
+      if (find_blocks(p, cy_node_of(g, nodes[i]), &s))
+        shrink(p, nodes[i], &s);
+    }
+  }
+  cy_build_in(g, 1);
+  cy_graph_sweep(g);
+  return 0;
+}
