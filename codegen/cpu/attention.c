@@ -20,16 +20,16 @@ enum { FEW = 4, BLOCK_TILES = 6, WANTED_TASKS = 24, LEAST_ROWS = 64, UNKNOWN_ROW
 
 typedef struct att {
   const cy_attention_desc *d;
-  int shared;            /* trailing batch axes of one key head */
-  cy_tile qk, pv;        /* tiles of the two products */
-  int64_t nr_k, nr_v;    /* panel widths */
-  int64_t rows, keys;    /* known numbers of a key head, or 0 */
-  int64_t block, chunk;  /* rows at once; rows of a task */
-  int64_t tile;          /* keys at once, a multiple of nr_k */
-  bool tiled;            /* there may be several tiles */
-  int64_t ld_s, ld_o;    /* floats between rows of scores and outputs */
+  int shared;           /* trailing batch axes of one key head */
+  cy_tile qk, pv;       /* tiles of the two products */
+  int64_t nr_k, nr_v;   /* panel widths */
+  int64_t rows, keys;   /* known numbers of a key head, or 0 */
+  int64_t block, chunk; /* rows at once; rows of a task */
+  int64_t tile;         /* keys at once, a multiple of nr_k */
+  bool tiled;           /* there may be several tiles */
+  int64_t ld_s, ld_o;   /* floats between rows of scores and outputs */
   int64_t panels_v;
-  bool few, many;        /* forms to emit: rows up to FEW, more */
+  bool few, many; /* forms to emit: rows up to FEW, more */
 } att;
 
 static int64_t known(cy_csize s) { return s.slot < 0 ? s.value : 0; }
@@ -108,9 +108,7 @@ static V row_count(cy_cg *cg, const att *a) {
 static V chunk_count(cy_cg *cg, const att *a) { return cy_ceil_div(cg, row_count(cg, a), cy_i64(cg, a->chunk)); }
 static V task_count(cy_cg *cg, void *ctx) { return cy_mul(cg, outer_count(cg, ctx), chunk_count(cg, ctx)); }
 
-static V panels_k(cy_cg *cg, const att *a) {
-  return cy_ceil_div(cg, cy_size(cg, a->d->keys), cy_i64(cg, a->nr_k));
-}
+static V panels_k(cy_cg *cg, const att *a) { return cy_ceil_div(cg, cy_size(cg, a->d->keys), cy_i64(cg, a->nr_k)); }
 
 /* Scratch: packed keys, packed values, then queries, scores and outputs of a block; bytes. */
 typedef struct areas {
@@ -136,15 +134,15 @@ static V worker_bytes(cy_cg *cg, void *ctx) { return place_areas(cg, ctx).end; }
 
 typedef struct work {
   const att *a;
-  V idx[CY_GEMM_BATCH];                     /* outer batch indices */
+  V idx[CY_GEMM_BATCH];                           /* outer batch indices */
   V keys_at, values_at, queries, scores, outputs; /* scratch */
-  V k, v;                                   /* operands of this head */
-  V tab_q, tab_s;                           /* row tables */
-  V top, sum;                               /* of the rows of a block, on the stack */
-  V rows_fn;                                /* changes and weighs the scores of a block */
-  V empty;                                  /* what one over the sum is for rows that see no key */
-  V row0, rows;                             /* of the block */
-  V inverse;                                /* of the sum of the epilogue's row */
+  V k, v;                                         /* operands of this head */
+  V tab_q, tab_s;                                 /* row tables */
+  V top, sum;                                     /* of the rows of a block, on the stack */
+  V rows_fn;                                      /* changes and weighs the scores of a block */
+  V empty;                                        /* what one over the sum is for rows that see no key */
+  V row0, rows;                                   /* of the block */
+  V inverse;                                      /* of the sum of the epilogue's row */
 } work;
 
 /* Row r of the run: its batch and row indices. */
@@ -454,9 +452,9 @@ static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
   cy_loop_end(cg, &r, NULL);
 }
 
-/* The softmax of a block is a function of its own: beside the calls of the micro-kernels the constants of its polynomial
- * would be loaded again after each. Parameters: kernel arguments, scores, outputs, top, sum, rows, row0, j0, n, first,
- * outer indices. */
+/* The softmax of a block is a function of its own: beside the calls of the micro-kernels the constants of its
+ * polynomial would be loaded again after each. Parameters: kernel arguments, scores, outputs, top, sum, rows, row0, j0,
+ * n, first, outer indices. */
 enum { ROWS_PARAMS = 10 };
 
 static V emit_rows_fn(cy_cg *cg, const att *a) {
@@ -517,8 +515,8 @@ static void finish(cy_cg *cg, work *w) {
   const cy_attention_desc *d = w->a->d;
   cy_epilogue e = {.emit = out_emit, .ctx = w};
   cy_rows rows = {out_row, w, (unsigned)d->n_batch + 1};
-  cy_epilogue_tile(cg, &e, &rows, w->outputs, cy_i64(cg, w->a->ld_o * 4), w->rows, cy_i64(cg, 0), cy_i64(cg, d->columns),
-                   cy_i64(cg, 0), (unsigned)(d->columns % cg->W));
+  cy_epilogue_tile(cg, &e, &rows, w->outputs, cy_i64(cg, w->a->ld_o * 4), w->rows, cy_i64(cg, 0),
+                   cy_i64(cg, d->columns), cy_i64(cg, 0), (unsigned)(d->columns % cg->W));
 }
 
 /* ---- tasks ---- */
