@@ -16,6 +16,13 @@
 #include "codegen/codegen.h"
 
 typedef struct cy_target cy_target;
+struct cy_kernel_plan;
+
+/* What a device can do at most, from its data sheet. */
+typedef struct cy_peak {
+  const char *device;
+  double flops, bytes; /* a second */
+} cy_peak;
 
 /* A target with its options: what cy_machine_open() made of the spec. */
 struct cy_machine {
@@ -86,6 +93,8 @@ struct cy_target {
   /* Writes code for n kernels to the file `path`. 0, or -1 with a malloc'ed text. */
   int (*emit)(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint32_t n, int opt_level, cy_code_kind kind,
               const char *path, char **out_error);
+  /* For --explain: the peak that a kernel is held against; NULL: that of a core of this CPU. */
+  cy_peak (*peak)(const cy_machine *m, const struct cy_kernel_plan *plan);
   const struct cy_host_device *host; /* how the host program launches kernels and reaches their memory */
 };
 

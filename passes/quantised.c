@@ -5,12 +5,12 @@
  *      after (biases are constants then). Out, by rules:
  *   contraction   conv or matmul of two dequantised operands becomes one of their integers, times both scales. The left
  *                 operand's scale and zero point are scalars, the right one's may be per output channel. Constant
- * weights lose their zero point: s8 where that fits, else i16. moving        dequantize moves down through views,
- * maximum pools, and concatenations of equal scales, so that 8 bits are moved; at its end, quantize(dequantize(x)) with
- * equal parameters is x. requantise    the division of a quantize by its constant scale moves into the constants behind
- * it: scales, biases, bounds. What is left is one fma, a clamp and a conversion per element. clamp         a bound in
- * front of a quantize that its own clamp implies. constant      (the second time) constants that are still dequantised
- * when the model runs.
+ * weights lose their zero point: s8 where that fits, else i16. So do those of products that come as integers. moving
+ * dequantize moves down through views, maximum pools, and concatenations of equal scales, so that 8 bits are moved; at
+ * its end, quantize(dequantize(x)) with equal parameters is x. requantise    the division of a quantize by its constant
+ * scale moves into the constants behind it: scales, biases, bounds. What is left is one fma, a clamp and a conversion
+ * per element. clamp         a bound in front of a quantize that its own clamp implies. constant      (the second time)
+ * constants that are still dequantised when the model runs.
  *
  * The first two are exact. The last but one rounds products of constants once more, so results may fall on the other
  * side of a tie between two steps. Refused: operands of other types than s8 and u8 (4-bit constants are widened),
@@ -69,10 +69,14 @@ static cy_val without_zero(cy_graph *g, const source *s) {
   if (!cy_value_is_const(g, s->x) || !count || !cy_type_static(g, t, dims) || cy_dtype_of(from)->bits > 8 ||
       (s->zero && !cy_value_is_const(g, s->zero)))
     return 0;
+  if (s->axis >= t->rank)
+    return 0;
   for (int i = s->axis + 1; s->axis >= 0 && i < t->rank; i++)
     inner *= (uint64_t)dims[i];
   along = s->axis >= 0 ? (uint64_t)dims[s->axis] : 1;
   bool many = s->zero && !is_single(g, s->zero);
+  if (many && cy_type_count(g, cy_type_of(g, s->zero)) != along)
+    return 0;
   const void *bytes = cy_value_of(g, s->x)->data.bytes, *zeros = s->zero ? cy_value_of(g, s->zero)->data.bytes : NULL;
   if (!bytes || (s->zero && !zeros))
     return 0;
@@ -157,6 +161,24 @@ static cy_val contraction(cy_rewrite *rw, const cy_node_info *n) {
   cy_val sum = cy_build(g, (cy_op)n->op, in, in[3] ? 4 : in[2] ? 3 : 2, n->attrs, n->nattrs, &type, 1);
   scale = cy_build_binary(g, CY_OP_mul, scalar(g, a.scale), scale);
   return sum ? cy_build_binary(g, CY_OP_mul, cy_build_cast(g, sum, CY_F32), scale) : 0;
+}
+
+/* An integer contraction whose constant weights still have a zero point, or are u8, which no generator packs as bytes.
+ */
+static cy_val integer_weights(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  source s = {.x = n->in[1], .zero = n->nin > 3 ? n->in[3] : 0, .axis = -1};
+  const cy_type *t = cy_type_of(g, s.x);
+  if (cy_type_of(g, n->out[0])->dtype != CY_I32 || !is_byte(g, n->in[0]) || !is_byte(g, s.x) ||
+      (!s.zero && t->dtype == CY_I8))
+    return 0;
+  if (s.zero && !is_single(g, s.zero)) {
+    s.axis = n->op == CY_OP_conv ? 0 : t->rank - 1;
+    if (!cy_dim_is(g, t->dim[s.axis], (int64_t)cy_type_count(g, cy_type_of(g, s.zero))))
+      return 0;
+  }
+  cy_val in[3] = {n->in[0], without_zero(g, &s), n->nin > 2 ? n->in[2] : 0};
+  return in[1] ? cy_build(g, (cy_op)n->op, in, in[2] ? 3 : 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1) : 0;
 }
 
 /* ---- data movement ---- */
@@ -295,8 +317,8 @@ static cy_val requantise(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   double scale;
   const cy_node_info *d = cy_def(g, n->in[0]);
-  if (!d || d->op == CY_OP_dequantize || cy_attr_get_int(n, CY_ATTR_block_size, 0) || !positive(g, n->in[1], &scale) ||
-      scale == 1 || scale < 1e-30 || scale > 1e30 || !is_byte(g, n->out[0]) || !can_scale(rw, n->in[0], 6))
+  if (!d || cy_attr_get_int(n, CY_ATTR_block_size, 0) || !positive(g, n->in[1], &scale) || scale == 1 ||
+      scale < 1e-30 || scale > 1e30 || !is_byte(g, n->out[0]) || !can_scale(rw, n->in[0], 6))
     return 0;
   cy_val in[3] = {scaled(g, n->in[0], 1 / scale), cy_build_scalar(g, CY_F32, 1), n->nin > 2 ? n->in[2] : 0};
   return in[0] ? cy_build(g, CY_OP_quantize, in, n->nin, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1) : 0;
@@ -351,10 +373,16 @@ static cy_val constant(cy_rewrite *rw, const cy_node_info *n) {
   walk w = {.inner = 1, .along = 1, .block = (uint64_t)block};
   bool many = !is_single(g, n->in[1]) || (zero && !is_single(g, zero)), many_zeros = zero && !is_single(g, zero);
   bool many_scales = !is_single(g, n->in[1]);
+  if (many && (axis < 0 || axis >= t->rank || block < 0))
+    return 0;
   for (int64_t i = axis + 1; many && i < t->rank; i++)
     w.inner *= (uint64_t)dims[i];
   w.along = many ? (uint64_t)dims[axis] : count;
   w.blocks = block ? (w.along + w.block - 1) / w.block : 0;
+  uint64_t parameters = block ? count / w.along * w.blocks : w.along;
+  if ((many_scales && cy_type_count(g, cy_type_of(g, n->in[1])) != parameters) ||
+      (many_zeros && cy_type_count(g, cy_type_of(g, zero)) != parameters))
+    return 0;
   float *to_f32 = cy_const_new(g, cy_type_of(g, n->out[0]), &out);
   for (uint64_t i = 0; i < count; i++) {
     uint64_t p = many ? parameter_of(&w, i) : 0;
@@ -372,6 +400,7 @@ static const cy_rule constants[] = {
 
 static const cy_rule rules[] = {
     {CY_OP_conv, "contraction", contraction}, {CY_OP_matmul, "contraction", contraction},
+    {CY_OP_conv, "weights", integer_weights}, {CY_OP_matmul, "weights", integer_weights},
     {CY_OP_reshape, "moving", moved},         {CY_OP_transpose, "moving", moved},
     {CY_OP_slice, "moving", moved},           {CY_OP_expand, "moving", moved},
     {CY_OP_gather, "moving", moved},          {CY_OP_pool_max, "moving", moved},

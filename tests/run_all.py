@@ -22,6 +22,7 @@ SUITES = [
     ('cli', 'tests/cli.py', False),
     ('bad', 'tests/bad/run.py', False),
     ('attention', 'tests/attention.py', False),
+    ('recurrent', 'tests/recurrent.py', False),
     ('quantise', 'tests/quantise/run.py', False),
     ('examples', 'tests/examples.py', False),
     ('fuzz', 'tests/fuzz/run.py', False),

@@ -144,7 +144,7 @@ static int generate(session *s, cy_machine *machine, cy_program *p, const char *
                           .name = o->name,
                           .opt_level = o->opt_level,
                           .jobs = o->jobs,
-                          .save_temps = o->save_temps,
+                          .save_temps = o->save_temps && !*o->save_temps ? "." : o->save_temps,
                           .plan_memory = cy_plan_memory,
                           .diag = s->diag,
                           .stats = &s->report.code,

@@ -46,7 +46,7 @@ static const option options[] = {
     {"--stop-after", TEXT, AT(stop_after), "PASS", "run no pass behind this one; print the graph"},
     {"--disable", TEXT, AT(disable), "PASS,..", "skip these passes"},
     {"--verify", FLAG, AT(verify), NULL, "check the graph after every pass"},
-    {"--save-temps", TEXT, AT(save_temps), "DIR", "keep intermediate files in DIR"},
+    {"--save-temps", OPTIONAL_TEXT, AT(save_temps), "DIR", "keep intermediate files in DIR (default: here)"},
     {"-j", NUMBER, AT(jobs), "N", "compile with N processes (default: all CPUs)"},
     {"-v", FLAG, AT(verbose), NULL, "say what is being done"},
     {"--batch", TEXT, AT(batch), "LIST", "run every line of the file LIST as a command line of its own"},

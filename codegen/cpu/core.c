@@ -3,7 +3,7 @@
  * Comes in: a cy_core of values computed by gemm.c, conv.c or winograd.c. Goes out: code for one task.
  * Rules the micro-kernel follows (measured): accumulators, NV vectors of B and one broadcast must fit the registers; K
  * is not unrolled; pointers and sums are phis; LLVM's unroller is off; `llvm.fma`. Weights that come from memory are
- * prefetched a group of panels ahead, in steps of some bytes per k, while the rows of a task pass over the group before.
+ * prefetched a group of panels ahead, some bytes with every k, while the rows of a task pass over the group before.
  */
 #include "core.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { UKERNEL_ARGS = 10, UKERNEL_MOST_ARGS = 13 };
-enum { MANY_WEIGHTS = 256 * 1024 }; /* bytes that do not stay in the second-level cache from one block of rows to the next */
+enum { MANY_WEIGHTS = 256 * 1024 }; /* bytes that do not stay in the second-level cache till the next block of rows */
 
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   /* by rows: the widest tile that fits; one row alone needs many sums in flight to hide the latency of fma */
@@ -133,7 +133,8 @@ static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, const V *row, V klen, 
   memcpy(v, l.out, carried * sizeof *v);
 }
 
-/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than there are. */
+/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than
+ * there are. */
 static void emit_fence(cy_cg *cg) {
   LLVMTypeRef type = LLVMFunctionType(cg->voidt, NULL, 0, 0);
   static const char clobbers[] = "~{memory}";
@@ -501,7 +502,8 @@ static void emit_inline_tile(cy_cg *cg, const cy_core *k, const panel *p, shape 
   emit_inline_epilogue(cg, k, p, s, r, v);
 }
 
-/* Panels done for a tile of rows before the next: their weights stay in the second-level cache, their sums in the first. */
+/* Panels done for a tile of rows before the next: their weights stay in the second-level cache, their sums in the
+ * first. */
 static int64_t group_choose(const cy_cg *cg, const cy_core *k) {
   const int64_t cache = 160 * 1024, columns = 256;
   int64_t taps = 0, c = 0, NR = (int64_t)k->tile.nv * cg->W;

@@ -4,8 +4,8 @@
  * inputs lie is told by a table of i64 entries, one per (tap, row): the address minus a base. A micro-kernel takes MR
  * rows and NV vectors of packed weights and keeps MR*NV sums in registers over all taps. Because the table hides
  * strides, padding, dilation and batch, micro-kernels depend on (MR, NV) only and are emitted once per module. Their
- * result goes to a tile in L1, whence the epilogue takes it: that costs about 2 % at K = 64, and the epilogue is
- * emitted once instead of MR*NV times per kernel.
+ * result goes to a tile in L1, whence the epilogue takes it, emitted once. Where K is small and the epilogue short,
+ * that detour costs more than it saves: full tiles are then emitted in place, the epilogue MR*NV times behind them.
  */
 #ifndef CY_CPU_CORE_H
 #define CY_CPU_CORE_H
@@ -21,8 +21,8 @@ typedef struct cy_tile {
 /* The tile for about `rows` rows (0: unknown, many) and `n` columns (0: unknown). */
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n);
 
-/* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate[, i64 skip]
- * [, ptr ahead, i64 ahead_step]); bytes. */
+/* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate
+ * [, i64 skip] [, ptr ahead, i64 ahead_step]); bytes. */
 enum {
   CY_UK_SKIP = 1, /* a tap whose entries all equal `skip` (the address of zeros) is not computed */
   CY_UK_AHEAD = 2 /* with every k, `ahead` is prefetched and moves on by ahead_step */
@@ -53,7 +53,7 @@ typedef struct cy_core {
   unsigned tails;    /* bit i: a tile may have i rows */
   V tab, tab_stride; /* entry of (tap, row): tab + tap*tab_stride + 8*row */
   V base;            /* i64 added to every entry */
-  int64_t row_bytes; /* the entries of a tap are rows * row_bytes, and the last of the epilogue's indices counts the rows; 0: not so */
+  int64_t row_bytes; /* entries are rows * row_bytes, the last of the epilogue's indices counts the rows; 0: not so */
   V skip;            /* the entry of rows that are zero, to skip taps outside a picture; NULL: there are none */
   V taps, c;         /* K is taps runs of c floats */
   int64_t tap_block, c_block;

@@ -1,7 +1,7 @@
 /* contract_test.c - checks the CPU target's contractions against plain loops in double, and measures them.
  *
- * contract_test            every case on this machine's CPU: with its own tiles, and with those of AVX-512, whose vectors LLVM
- *                          splits where the CPU lacks them; and emitted (not run) for x86-64-v4
+ * contract_test            every case on this machine's CPU: with its own tiles, and with those of AVX-512, whose
+ *                          vectors LLVM splits where the CPU lacks them; and emitted (not run) for x86-64-v4
  * contract_test --bench    GFLOP/s and share of the measured peak for layers of known models
  * contract_test FILTER     only cases whose line contains FILTER
  * Each case prints its line when it fails; results must be within 1e-5 relative RMS (Winograd 1e-4), every output
@@ -25,8 +25,8 @@ static void report(const char *line, double error, double limit, int guards, dou
   int bad = !(error <= limit) || !guards;
   n_failed += bad;
   if (bad || getenv("VERBOSE"))
-    printf("%s %s%s: relative rms %.2e (limit %.0e)%s, compiled in %.1f ms\n", bad ? "FAIL" : "ok  ", line, wide ? " wide" : "", error, limit,
-           guards ? "" : ", memory around a buffer touched", ms);
+    printf("%s %s%s: relative rms %.2e (limit %.0e)%s, compiled in %.1f ms\n", bad ? "FAIL" : "ok  ", line,
+           wide ? " wide" : "", error, limit, guards ? "" : ", memory around a buffer touched", ms);
 }
 
 static int skip(const char *line) { return filter && !strstr(line, filter); }

@@ -100,7 +100,7 @@ static void add_ops(void) {
     for (cy_op op = CY_OP_neg; op <= CY_OP_fma; op++) {
       if (!op_applies(op, types[t]))
         continue;
-      kernel_case *c = flat(op, types[t], is_test(op) ? CY_BOOL : types[t], 77);
+      kernel_case *c = flat(op, types[t], is_test(op) ? CY_BOOL : types[t], op % 4 ? 80 : 77);
       bool shift = op == CY_OP_shl || op == CY_OP_shr;
       c->atol = types[t] == CY_F64 ? 1e-12 : 2e-6;
       c->rtol = types[t] == CY_F16 ? 2e-3 : types[t] == CY_BF16 ? 1.6e-2 : types[t] == CY_F64 ? 1e-12 : 4e-6;
@@ -121,7 +121,7 @@ static void add_casts(void) {
     for (size_t b = 0; b < CHECK_COUNT(types); b++) {
       if (a == b)
         continue;
-      kernel_case *c = flat(CY_OP_cast, types[a], types[b], 70);
+      kernel_case *c = flat(CY_OP_cast, types[a], types[b], b % 3 ? 72 : 70);
       c->lo = -600;
       c->hi = 600;
       c->rtol = 1e-7;
@@ -132,20 +132,24 @@ static void add_casts(void) {
 
 /* y[i][c] = x[i * s0 + c * s1] + b[c]: a lane loop that is the whole body. */
 static void add_strides(void) {
-  static const int64_t strides[][2] = {{37, 1}, {1, 9}, {74, 2}, {37, -1}, {0, 1}, {37, 0}};
+  /* of the input along i and c, columns */
+  static const int64_t strides[][3] = {{37, 1, 37}, {1, 9, 37}, {74, 2, 37}, {37, -1, 37}, {0, 1, 37},  {37, 0, 37},
+                                       {40, 1, 40}, {1, 9, 40}, {37, 1, 36}, {80, 2, 40},  {48, 1, 40}, {40, 0, 40}};
   for (size_t s = 0; s < CHECK_COUNT(strides); s++) {
+    int64_t columns = strides[s][2];
     cy_kernel *k = cy_kernel_create(g, "strides");
     cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), b = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
     cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-    cy_var i = cy_kernel_add_var(k, d(9)), c = cy_kernel_add_var(k, d(37));
+    cy_var i = cy_kernel_add_var(k, d(9)), c = cy_kernel_add_var(k, d(columns));
     cy_kernel_add_grid(k, i);
     cy_kernel_for(k, c, true);
     cy_expr at = sum(k, idx(k, i, strides[s][0]), idx(k, c, strides[s][1]));
     if (strides[s][1] < 0)
-      at = sum(k, at, cy_x_index(k, 36));
-    cy_kernel_store(k, y, sum(k, idx(k, i, 37), var(k, c)), sum(k, cy_x_load(k, x, at), cy_x_load(k, b, var(k, c))));
+      at = sum(k, at, cy_x_index(k, columns - 1));
+    cy_kernel_store(k, y, sum(k, idx(k, i, columns), var(k, c)),
+                    sum(k, cy_x_load(k, x, at), cy_x_load(k, b, var(k, c))));
     cy_kernel_end(k);
-    set_elems(add_case(k, "strides %d", (int)s), 9 * 74, 37, 9 * 37, 0);
+    set_elems(add_case(k, "strides %d", (int)s), 9 * 80, columns, 9 * columns, 0);
   }
 }
 
