@@ -1,16 +1,16 @@
-/* quantise_dynamic.c - dynamic quantisation: integer products of weights that are integers now and activations that become
- * integers when the model runs.
+/* quantise_dynamic.c - dynamic quantisation: integer products of weights that are integers now and activations that
+ * become integers when the model runs.
  *
- * In:  a folded graph in f32. Out: every matmul of computed values x [.., m, k] with constant weights w [k, n], in any block
- * from a first one on, that is large enough and not skipped, as
+ * In:  a folded graph in f32. Out: every matmul of computed values x [.., m, k] with constant weights w [k, n], in any
+ * block from a first one on, that is large enough and not skipped, as
  *
  *   most  = reduce_max(|x|, last axis)               one number per row
  *   xq    = cast<s8>(round(x * (127 / most)))        s8; a row of zeros stays zeros
  *   y     = cast<f32>(matmul(xq, wq)) * (most / 127) * scale[n]
  *
- * which fusion makes three kernels of: a row reduction, the rounding, the product with both scales in its epilogue. Products
- * that read the same x share the first two. Convolutions stay in float: a scale per image costs a pass over memory that
- * their integer form seldom wins back; static quantisation is for them.
+ * which fusion makes three kernels of: a row reduction, the rounding, the product with both scales in its epilogue.
+ * Products that read the same x share the first two. Convolutions stay in float: a scale per image costs a pass over
+ * memory that their integer form seldom wins back; static quantisation is for them.
  */
 #include "quantise_int.h"
 
@@ -29,7 +29,8 @@ static const char *why_not(cy_pass *p, const cy_quant *q, const cy_node_info *n)
   int64_t d[CY_MAX_RANK];
   cy_type_static(p->g, w, d);
   if (n->op != CY_OP_matmul)
-    return q->mode == CY_QUANT_DYNAMIC ? "convolutions gain by --int8=static only" : "it lies in a body of control flow";
+    return q->mode == CY_QUANT_DYNAMIC ? "convolutions gain by --int8=static only"
+                                       : "it lies in a body of control flow";
   if (d[w->rank - 2] < MIN_DEPTH || d[w->rank - 1] < MIN_WIDTH || d[w->rank - 2] * d[w->rank - 1] < MIN_WEIGHTS)
     return "too small to gain";
   return NULL;

@@ -1,4 +1,5 @@
-/* quantise_int.h - what the files of the quantise passes share: which contractions can be quantised, and their weights. */
+/* quantise_int.h - what the files of the quantise passes share: which contractions can be quantised, and their weights.
+ */
 #ifndef CY_QUANTISE_INT_H
 #define CY_QUANTISE_INT_H
 
@@ -6,7 +7,8 @@
 #include "quantise.h"
 
 /* ---- quantise_layers.c ---- */
-bool cy_quant_eligible(const cy_graph *g, const cy_node_info *n); /* f32 contraction of computed values with constant weights */
+bool cy_quant_eligible(const cy_graph *g,
+                       const cy_node_info *n); /* f32 contraction of computed values with constant weights */
 bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *n);
 int cy_quant_out_axis(const cy_graph *g, const cy_node_info *n);    /* of the output: channels */
 int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n); /* of the weights: output channels */

@@ -19,7 +19,8 @@ static const char block_text[] =
     "  %b = max %a, @zero : f32[1,4,8,8]\n"
     "  %c = conv %b, @v {strides=[1,1], pads=[0,0,0,0], dilations=[1,1], group=1} : f32[1,4,8,8]  ; from \"second\"\n"
     "  %d = add %c, %x : f32[1,4,8,8]\n"
-    "  %e, %i = pool_max %d {kernel=[1,1], strides=[1,1], pads=[0,0,0,0], dilations=[1,1], storage_order=0} : f32[1,4,8,8], "
+    "  %e, %i = pool_max %d {kernel=[1,1], strides=[1,1], pads=[0,0,0,0], dilations=[1,1], storage_order=0} : "
+    "f32[1,4,8,8], "
     "i64[1,4,8,8]\n"
     "  %f = reshape %e : f32[1,256]\n"
     "  %y = matmul %f, @u : f32[1,8]  ; from \"third\"\n"
@@ -93,11 +94,11 @@ static void test_residual_block(void) {
 
   q.mode = CY_QUANT_STATIC;
   text = run(&q, block_text);
-  CHECK(count(text, "= quantize") == 3);                         /* x, b, d: what e and f hold moves as integers */
+  CHECK(count(text, "= quantize") == 3); /* x, b, d: what e and f hold moves as integers */
   CHECK(count(text, "= pool_max %") == 1 && count(text, ": u8[1,4,8,8], i64") == 1);
   CHECK(count(text, "= reshape %") == 1 && count(text, ": u8[1,256]") == 1);
   CHECK(count(text, "const i8[4,4,3,3]") == 1 && count(text, "const i8[256,8]") == 1);
-  CHECK(count(text, ", %d\n}") == 1);                            /* outputs stay float */
+  CHECK(count(text, ", %d\n}") == 1); /* outputs stay float */
   free(text);
 
   q.layer[2].keep = "no reason";
@@ -126,9 +127,10 @@ static void test_nothing(void) {
 }
 
 static void test_dynamic(void) {
-  static const char text[] = "graph @g(%x: f32[n,64]) {\n  @w = const f32[64,128] data(1)\n  @v = const f32[64,128] data(2)\n"
-                             "  @s = const f32[64,8] data(3)\n  %a = matmul %x, @w : f32[n,128]\n  %b = matmul %x, @v : f32[n,128]\n"
-                             "  %c = matmul %x, @s : f32[n,8]\n  return %a, %b, %c\n}\n";
+  static const char text[] =
+      "graph @g(%x: f32[n,64]) {\n  @w = const f32[64,128] data(1)\n  @v = const f32[64,128] data(2)\n"
+      "  @s = const f32[64,8] data(3)\n  %a = matmul %x, @w : f32[n,128]\n  %b = matmul %x, @v : f32[n,128]\n"
+      "  %c = matmul %x, @s : f32[n,8]\n  return %a, %b, %c\n}\n";
   cy_quant q;
   cy_quant_init(&q, CY_QUANT_DYNAMIC);
   char *out = run(&q, text);
