@@ -31,7 +31,7 @@ SUITES = [
     ('cuda-nodes', 'tests/cuda/nodes.py', True),
     ('cuda-networks', 'tests/cuda/networks.py', False),
     ('onnx', 'tests/onnx/run.py', True),
-    ('quant', 'tests/quant/run.py', False),
+    ('qdq', 'tests/qdq/run.py', False),
     ('models', 'tests/models/run.py', True),
     ('zoo', 'tests/zoo/run.py', True),
 ]
