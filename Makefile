@@ -223,7 +223,7 @@ $(CUDA_MOCKS):
 
 $(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LIB)
 	$(call say,LINK,$@)
-	$Q mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden $(RT_FLAGS_$*) -shared -Wl,-soname,$(@F) \
+	$Q mkdir -p $(@D) $O/obj/tests/rt && $(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden $(RT_FLAGS_$*) -shared -Wl,-soname,$(@F) \
 	  -MF $O/obj/tests/rt/$*.d -o $@ $< $(RUNTIME_LIB) $(RUNTIME_LIBS)
 
 $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
