@@ -82,6 +82,8 @@ struct cy_target {
   const char *specs; /* what --target accepts, for help and messages */
   bool attends;      /* has a generator for CY_CONTRACT_ATTENTION */
   bool half_factors; /* multiplies f16 and bf16 and adds up in f32: products keep half operands */
+  /* May weights be stored in half precision, f16 or bf16, for products of f32? NULL: no. */
+  bool (*half_weights)(const cy_machine *m, cy_dtype half);
   /* Fills m's cpu, features, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
    * malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);

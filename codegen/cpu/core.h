@@ -25,9 +25,13 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n);
  * [, i64 skip] [, ptr ahead, i64 ahead_step]); bytes. */
 enum {
   CY_UK_SKIP = 1, /* a tap whose entries all equal `skip` (the address of zeros) is not computed */
-  CY_UK_AHEAD = 2 /* with every k, `ahead` is prefetched and moves on by ahead_step */
+  CY_UK_AHEAD = 2, /* with every k, `ahead` is prefetched and moves on by ahead_step */
+  CY_UK_F16 = 4,   /* B is stored as halves */
+  CY_UK_BF16 = 8
 };
 V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags);
+/* A vector of weights stored so, as floats. */
+V cy_weights_load(cy_cg *cg, cy_weights weights, V at);
 
 /* Where the epilogue's indices come from: fills idx[0 .. n_idx) for one row; the vector axis is added behind them. */
 typedef struct cy_rows {
@@ -45,7 +49,8 @@ void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c,
 typedef struct cy_core {
   cy_tile tile;
   V b;   /* packed weights of this group, or B in place */
-  V ldb; /* bytes between k of B; NR*4 when packed */
+  V ldb; /* bytes between k of B; those of NR weights when packed */
+  cy_weights weights; /* of packed B */
   bool in_place;
   V n, panels;       /* columns and their panels */
   V p0, p1;          /* the panels to do */
