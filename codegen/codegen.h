@@ -26,6 +26,7 @@ const char *cy_machine_text(const cy_machine *m);
 /* Can the target's generators compile this contraction kernel? If not, lowering makes plain loops of it. */
 bool cy_machine_supports(const cy_machine *m, cy_kernel *k);
 bool cy_machine_half_factors(const cy_machine *m); /* products keep f16 and bf16 operands */
+bool cy_machine_half_weights(const cy_machine *m, cy_dtype half); /* products of f32 take weights of this dtype */
 /* f32 products may round their factors to TF32 from now on. False: the target has no TF32. */
 bool cy_machine_allow_tf32(cy_machine *m);
 bool cy_machine_attends(const cy_machine *m); /* has a kernel for attention: it may stay one op */

@@ -5,7 +5,7 @@
  * of the first launch; then the sum over all launches.
  *
  * The floor is the longer of arithmetic over the peak of one core and bytes over bandwidth. The clock is
- * measured here, the bandwidths are round figures; both are printed above the table. Winograd's floor counts the
+ * measured here, the bandwidths are round figures; both are printed above the table. Devices have peaks of their own. Winograd's floor counts the
  * multiplications it has left. Sizes that are known only at run time are given values, printed too.
  */
 #define _GNU_SOURCE
@@ -81,10 +81,27 @@ static void note_launches(cy_work *b, const cy_step *s, row *rows, uint32_t *n) 
   }
 }
 
+/* How many of the operations counted an algorithm does in the time of one in f32: by saving some, or doing two products of
+ * 16 bits or four of 8 in a lane. */
+static double advantage(const char *algorithm) {
+  if (strstr(algorithm, "winograd"))
+    return winograd_saving;
+  return strstr(algorithm, "int8 fours") ? 4 : strstr(algorithm, "int8") ? 2 : 1;
+}
+
+/* On a device "cycles" are nanoseconds. */
+static double cycles_per_second(const cy_work *b) { return b->machine->target->peak ? 1e9 : cy_clock_rate(); }
+
 static void find_floor(const cy_work *b, row *r, const int64_t *syms) {
   r->cost = cy_kernel_cost(r->plan->kernel, syms);
   double bytes = r->cost.read_bytes + r->cost.write_bytes;
-  double work = r->cost.flops / (strstr(r->plan->algorithm, "winograd") ? winograd_saving : 1) / b->machine->flops_per_cycle;
+  if (b->machine->target->peak) {
+    cy_peak peak = b->machine->target->peak(b->machine, r->plan);
+    r->by_bytes = bytes / peak.bytes > r->cost.flops / peak.flops;
+    r->floor_cycles = 1e9 * (r->by_bytes ? bytes / peak.bytes : r->cost.flops / peak.flops);
+    return;
+  }
+  double work = r->cost.flops / advantage(r->plan->algorithm) / b->machine->flops_per_cycle;
   double moves = bytes / (bytes > cache_bytes ? bytes_per_cycle_memory : bytes_per_cycle_cached);
   r->by_bytes = moves > work;
   r->floor_cycles = r->by_bytes ? moves : work;
@@ -156,7 +173,7 @@ static const char *origin_text(cy_work *b, const row *r) {
 
 static void print_row(cy_work *b, const row *r, double rate, FILE *out) {
   char ops[TEXT], layout[CY_MAX_RANK + 1], floor[32] = "-";
-  if (b->machine->flops_per_cycle > 0)
+  if (b->machine->flops_per_cycle > 0 || b->machine->target->peak)
     snprintf(floor, sizeof floor, "%.2f %s", r->floor_cycles / rate * 1e6, r->by_bytes ? "mem" : "fma");
   sort_fused(b, r);
   ops_text(b, r, ops);
@@ -179,12 +196,22 @@ cy_launch_facts cy_launch_explain(cy_work *b, const cy_step *launch, const cy_ke
                            .floor_cycles = b->machine->flops_per_cycle > 0 ? r.floor_cycles : 0};
 }
 
-void cy_explain(cy_work *b, FILE *out) {
-  double rate = cy_clock_rate(), flops = 0, bytes = 0, floor_s = 0;
-  uint32_t n = 0;
+static void print_peak(const cy_work *b, double rate, FILE *out) {
+  if (b->machine->target->peak) {
+    cy_peak peak = b->machine->target->peak(b->machine, NULL);
+    fprintf(out, "target %s; floors by the data sheet of %s: %.1f TFLOP/s in f32 (products of f16: more), %.0f GB/s\n",
+            b->machine->text, peak.device, peak.flops / 1e12, peak.bytes / 1e9);
+    return;
+  }
   fprintf(out, "target %s, one core: %.2f GHz, %.0f flop a cycle; %.0f bytes a cycle up to %.0f MB, %.0f beyond\n",
           b->machine->text, rate / 1e9, b->machine->flops_per_cycle, bytes_per_cycle_cached, cache_bytes / 1e6,
           bytes_per_cycle_memory);
+}
+
+void cy_explain(cy_work *b, FILE *out) {
+  double rate = cycles_per_second(b), flops = 0, bytes = 0, floor_s = 0;
+  uint32_t n = 0;
+  print_peak(b, rate, out);
   int64_t *syms = guess_sizes(b);
   print_sizes(b, syms, out);
   row *rows = calloc(b->nplans + 1, sizeof *rows);

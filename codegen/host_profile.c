@@ -1,6 +1,6 @@
 /* host_profile.c - code that counts the time of every launch, for cytoc --profile.
  *
- * A launch gets a row (cyrt_profile_row of cyto_abi.h): a variable of the host module with what --explain says about the
+ * A launch gets a row (cyrt_profile_row of cyto_abi.h): a variable of the host module with what --explain says of the
  * launch, and two counters that the runtime adds to. cyto_model_profile() returns the table of rows; it is exported by
  * shared libraries, where cyto-run --profile finds it. The floor is counted in cycles, so the library is the same
  * wherever it is compiled.

@@ -16,6 +16,13 @@
 #include "codegen/codegen.h"
 
 typedef struct cy_target cy_target;
+struct cy_kernel_plan;
+
+/* What a device can do at most, from its data sheet. */
+typedef struct cy_peak {
+  const char *device;
+  double flops, bytes; /* a second */
+} cy_peak;
 
 /* A target with its options: what cy_machine_open() made of the spec. */
 struct cy_machine {
@@ -75,6 +82,8 @@ struct cy_target {
   const char *specs; /* what --target accepts, for help and messages */
   bool attends;      /* has a generator for CY_CONTRACT_ATTENTION */
   bool half_factors; /* multiplies f16 and bf16 and adds up in f32: products keep half operands */
+  /* May weights be stored in half precision, f16 or bf16, for products of f32? NULL: no. */
+  bool (*half_weights)(const cy_machine *m, cy_dtype half);
   /* Fills m's cpu, features, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
    * malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);
@@ -86,6 +95,8 @@ struct cy_target {
   /* Writes code for n kernels to the file `path`. 0, or -1 with a malloc'ed text. */
   int (*emit)(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint32_t n, int opt_level, cy_code_kind kind,
               const char *path, char **out_error);
+  /* For --explain: the peak that a kernel is held against; NULL: that of a core of this CPU. */
+  cy_peak (*peak)(const cy_machine *m, const struct cy_kernel_plan *plan);
   const struct cy_host_device *host; /* how the host program launches kernels and reaches their memory */
 };
 

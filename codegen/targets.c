@@ -59,6 +59,10 @@ bool cy_machine_attends(const cy_machine *m) { return m->target->attends; }
 
 bool cy_machine_half_factors(const cy_machine *m) { return m->target->half_factors; }
 
+bool cy_machine_half_weights(const cy_machine *m, cy_dtype half) {
+  return m->target->half_weights && m->target->half_weights(m, half);
+}
+
 bool cy_machine_allow_tf32(cy_machine *m) { return m->tf32 = m->target == &cy_target_cuda; }
 bool cy_machine_supports(const cy_machine *m, cy_kernel *k) { return m->target->supports(m, k); }
 

@@ -1,4 +1,5 @@
-/* onnx_attention.c - Attention of ai.onnx (23 to 25) and com.microsoft's Attention and MultiHeadAttention; FlexAttention.
+/* onnx_attention.c - Attention of ai.onnx (23 to 25) and com.microsoft's Attention and MultiHeadAttention;
+ * FlexAttention.
  *
  * All of them bring their operands into the form [batch, heads, sequence, size] and end in one `attention` node; the
  * composition of products and softmax takes its place where a model asks for the scores or changes them.
@@ -12,10 +13,10 @@
 
 /* What the operators have beside cy_attention. */
 typedef struct attention {
-  cy_attention op;      /* [b, hq, s, d], [b, hkv, t, d], [b, hkv, t, dv] */
-  cy_val extra;         /* a second bias; 0: none */
-  int64_t softmax;      /* its type; 0: as it is */
-  bool wants_scores;    /* the composition, whose inner values are then in parts */
+  cy_attention op;   /* [b, hq, s, d], [b, hkv, t, d], [b, hkv, t, dv] */
+  cy_val extra;      /* a second bias; 0: none */
+  int64_t softmax;   /* its type; 0: as it is */
+  bool wants_scores; /* the composition, whose inner values are then in parts */
   cy_attention_parts parts;
 } attention;
 
@@ -35,7 +36,8 @@ static cy_val attend(cy_importer *im, attention *a) {
     return 0;
   int64_t h, own;
   cy_dim heads = dim_of(im, op->q, 1), kept = dim_of(im, op->k, 1);
-  if (heads != kept && (!cy_dim_is_const(im->g, heads, &h) || !cy_dim_is_const(im->g, kept, &own) || own < 1 || h % own))
+  if (heads != kept &&
+      (!cy_dim_is_const(im->g, heads, &h) || !cy_dim_is_const(im->g, kept, &own) || own < 1 || h % own))
     return cy_build_error(im->g, NULL, "%s query heads cannot share %s key heads", cy_dim_text(im->g, heads),
                           cy_dim_text(im->g, kept));
   if (op->mask && cy_onnx_type(im, op->mask)->dtype != CY_BOOL) {
@@ -93,8 +95,8 @@ static bool set_scores(cy_importer *im, const cy_onnx_node *n, const attention *
 }
 
 IMPORT(attention) {
-  attention a = {
-      .op = {.q = X, .k = n->in[1], .v = n->in[2], .mask = n->in[3], .lengths = n->in[6]}, .wants_scores = cy_onnx_wants(n, 3)};
+  attention a = {.op = {.q = X, .k = n->in[1], .v = n->in[2], .mask = n->in[3], .lengths = n->in[6]},
+                 .wants_scores = cy_onnx_wants(n, 3)};
   int rank = cy_onnx_type(im, X)->rank;
   int64_t hq = cy_onnx_int(im, n, "q_num_heads", 0), hkv = cy_onnx_int(im, n, "kv_num_heads", 0);
   if (cy_onnx_type(im, a.op.k)->rank != rank || cy_onnx_type(im, a.op.v)->rank != rank ||
@@ -116,8 +118,7 @@ IMPORT(attention) {
   a.op.softcap = cy_onnx_float(im, n, "softcap", 0);
   a.op.causal = cy_onnx_int(im, n, "is_causal", 0) != 0;
   a.softmax = cy_onnx_int(im, n, "softmax_precision", 0);
-  if (a.softmax < 0 || a.softmax >= CY_REF ||
-      (a.softmax && !cy_dtype_is_float((cy_dtype)a.softmax)))
+  if (a.softmax < 0 || a.softmax >= CY_REF || (a.softmax && !cy_dtype_is_float((cy_dtype)a.softmax)))
     return cy_build_error(im->g, "attribute 'softmax_precision'", "expected a float type, found %lld",
                           (long long)a.softmax);
   if (n->in[4])
@@ -164,7 +165,8 @@ static bool ms_scale(cy_importer *im, const cy_onnx_node *n, attention *a) {
   if (a->op.scale != 0)
     return true;
   if (!a->op.q || !cy_dim_is_const(im->g, dim_of(im, a->op.q, 3), &size) || size < 1)
-    return a->op.q && cy_build_error(im->g, "attribute 'num_heads'", "the size of a head must be known at compile time");
+    return a->op.q &&
+           cy_build_error(im->g, "attribute 'num_heads'", "the size of a head must be known at compile time");
   a->op.scale = 1 / sqrt((double)size);
   return true;
 }
@@ -188,7 +190,8 @@ static bool attend_packed(cy_importer *im, const cy_onnx_node *n, cy_val all, cy
   uint32_t count;
   const int64_t *sizes = cy_onnx_ints(im, n, "qkv_hidden_sizes", &count);
   if (!all || heads < 1 || (sizes && count != 3) || cy_onnx_type(im, all)->rank != 3)
-    return all && cy_build_error(im->g, NULL, "expected an input [batch, sequence, hidden], num_heads, three hidden sizes");
+    return all &&
+           cy_build_error(im->g, NULL, "expected an input [batch, sequence, hidden], num_heads, three hidden sizes");
   if (cy_onnx_int(im, n, "do_rotary", 0))
     return cy_build_error(im->g, NULL, "rotary embedding is not supported inside this operator");
   cy_dim third = cy_dim_div(im->g, dim_of(im, all, 2), num(im, 3)), at = num(im, 0);
@@ -206,7 +209,8 @@ static bool attend_packed(cy_importer *im, const cy_onnx_node *n, cy_val all, cy
   a.op.k = append(im, past_half(im, past, 0), part[1]);
   a.op.v = append(im, past_half(im, past, 1), part[2]);
   if (cy_onnx_wants(n, 1)) {
-    cy_val both[2] = {a.op.k ? cy_build_unsqueeze(im->g, a.op.k, 0) : 0, a.op.v ? cy_build_unsqueeze(im->g, a.op.v, 0) : 0};
+    cy_val both[2] = {a.op.k ? cy_build_unsqueeze(im->g, a.op.k, 0) : 0,
+                      a.op.v ? cy_build_unsqueeze(im->g, a.op.v, 0) : 0};
     if (!both[0] || !both[1] || !cy_importer_set(im, n, 1, cy_build_concat(im->g, both, 2, 0)))
       return false;
   }

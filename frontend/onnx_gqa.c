@@ -1,9 +1,10 @@
-/* onnx_gqa.c - com.microsoft's GroupQueryAttention: rotary embedding, a cache of keys and values, attention with shared heads.
+/* onnx_gqa.c - com.microsoft's GroupQueryAttention: rotary embedding, a cache of keys and values, attention with shared
+ * heads.
  *
  * Every sequence of the batch has its own number of tokens so far: seqlens_k says how many keys it has after this call,
- * less one; a prompt (as many queries as total_sequence_length) starts from nothing. present is past with the new keys put
- * behind its sequence's own: element j of it is a gather from [past, new]. What lies behind a sequence's keys is not
- * defined, and hidden by a mask. The causal attribute holds for the longest sequence: it only says what need not be
+ * less one; a prompt (as many queries as total_sequence_length) starts from nothing. present is past with the new keys
+ * put behind its sequence's own: element j of it is a gather from [past, new]. What lies behind a sequence's keys is
+ * not defined, and hidden by a mask. The causal attribute holds for the longest sequence: it only says what need not be
  * looked at.
  */
 #include "frontend/import_int.h"
@@ -13,10 +14,10 @@
 #define X (n->in[0])
 
 typedef struct gqa {
-  cy_val q, k, v;     /* [b, heads, s, d] */
+  cy_val q, k, v; /* [b, heads, s, d] */
   int64_t heads, shared;
   cy_dim batch, rows, size, capacity, total; /* capacity: keys of past */
-  cy_val before;      /* i64 [b, 1, 1, 1]: keys of past that count */
+  cy_val before;                             /* i64 [b, 1, 1, 1]: keys of past that count */
 } gqa;
 
 static cy_dim num(cy_importer *im, int64_t v) { return cy_dim_const(im->g, v); }
@@ -28,7 +29,9 @@ static bool split_inputs(cy_importer *im, const cy_onnx_node *n, gqa *a) {
   a->heads = cy_onnx_int(im, n, "num_heads", 0);
   a->shared = cy_onnx_int(im, n, "kv_num_heads", 0);
   if (t->rank != 3 || a->heads < 1 || a->shared < 1 || a->heads % a->shared)
-    return cy_build_error(im->g, NULL, "expected a query [batch, sequence, hidden], num_heads and kv_num_heads that divides it, found %s, %lld and %lld",
+    return cy_build_error(im->g, NULL,
+                          "expected a query [batch, sequence, hidden], num_heads and kv_num_heads that divides it, "
+                          "found %s, %lld and %lld",
                           cy_type_text(im->g, t), (long long)a->heads, (long long)a->shared);
   if (!n->in[1] != !n->in[2])
     return cy_build_error(im->g, NULL, "expected key and value, or neither of them");
@@ -64,7 +67,8 @@ static bool read_lengths(cy_importer *im, const cy_onnx_node *n, gqa *a) {
   a->total = cy_dim_max(im->g, a->capacity, total[0]);
   cy_dim d[4] = {a->batch, num(im, 1), num(im, 1), num(im, 1)};
   cy_val length = cy_build_reshape(im->g, CAST(n->in[5], CY_I64), d, 4), zero = cy_build_scalar_int(im->g, CY_I64, 0);
-  cy_val prompt = BINARY(eq, cy_build_dim_scalar(im->g, a->rows), CAST(cy_build_reshape(im->g, n->in[6], NULL, 0), CY_I64));
+  cy_val prompt =
+      BINARY(eq, cy_build_dim_scalar(im->g, a->rows), CAST(cy_build_reshape(im->g, n->in[6], NULL, 0), CY_I64));
   cy_val before = length ? ADD(length, cy_build_dim_scalar(im->g, cy_dim_sub(im->g, num(im, 1), a->rows))) : 0;
   a->before = before ? SELECT(prompt, zero, before) : 0;
   return a->before != 0;
@@ -73,9 +77,10 @@ static bool read_lengths(cy_importer *im, const cy_onnx_node *n, gqa *a) {
 /* x [b, h, s, d], turned by the positions of its tokens. */
 static cy_val turn(cy_importer *im, const cy_onnx_node *n, const gqa *a, cy_val x) {
   cy_dim line[2] = {num(im, 1), a->rows}, flat[2] = {a->batch, num(im, 1)};
-  cy_val at = n->in[9] ? n->in[9]
-                       : ADD(cy_build_iota(im->g, CY_I64, line, 2, 1), cy_build_reshape(im->g, a->before, flat, 2));
-  cy_val cosine = at ? cy_build_gather(im->g, n->in[7], at, 0) : 0, sine = at ? cy_build_gather(im->g, n->in[8], at, 0) : 0;
+  cy_val at =
+      n->in[9] ? n->in[9] : ADD(cy_build_iota(im->g, CY_I64, line, 2, 1), cy_build_reshape(im->g, a->before, flat, 2));
+  cy_val cosine = at ? cy_build_gather(im->g, n->in[7], at, 0) : 0,
+         sine = at ? cy_build_gather(im->g, n->in[8], at, 0) : 0;
   if (!cosine || !sine)
     return 0;
   cy_dim width = cy_dim_muli(im->g, dim_of(im, n->in[7], 1), 2);
@@ -104,7 +109,8 @@ static cy_val present(cy_importer *im, const gqa *a, cy_val past, cy_val now) {
 /* bool [b, 1, s, total]: keys that a query sees. */
 static cy_val seen(cy_importer *im, const gqa *a, int64_t window) {
   cy_dim grid[2] = {a->rows, a->total};
-  cy_val key = cy_build_iota(im->g, CY_I64, grid, 2, 1), last = ADD(cy_build_iota(im->g, CY_I64, grid, 2, 0), a->before);
+  cy_val key = cy_build_iota(im->g, CY_I64, grid, 2, 1),
+         last = ADD(cy_build_iota(im->g, CY_I64, grid, 2, 0), a->before);
   cy_val keep = BINARY(le, key, last);
   if (keep && window > 0)
     keep = BINARY(and, keep, BINARY(gt, key, SUB(last, cy_build_scalar_int(im->g, CY_I64, window))));
@@ -116,7 +122,8 @@ static bool check_inputs(cy_importer *im, const cy_onnx_node *n, bool rotary) {
     return cy_build_error(im->g, NULL, "expected seqlens_k, total_sequence_length, and past_key with past_value");
   if (n->in[11] || n->in[12] || n->in[13] || cy_onnx_int(im, n, "smooth_softmax", 0) > 0 ||
       cy_onnx_int(im, n, "qk_output", 0) > 0)
-    return cy_build_error(im->g, NULL, "sinks, smooth softmax, quantised caches and the scores as an output are not supported");
+    return cy_build_error(im->g, NULL,
+                          "sinks, smooth softmax, quantised caches and the scores as an output are not supported");
   if (rotary && (!n->in[7] || !n->in[8]))
     return cy_build_error(im->g, NULL, "do_rotary needs inputs cos_cache and sin_cache");
   for (int i = 3; i < 5; i++)

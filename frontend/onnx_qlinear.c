@@ -1,4 +1,5 @@
-/* onnx_qlinear.c - com.microsoft's quantised operators: the operator they are named after between dequantize and quantize.
+/* onnx_qlinear.c - com.microsoft's quantised operators: the operator they are named after between dequantize and
+ * quantize.
  *
  * That is what they mean; pass `quantised` makes integer kernels of it, as of the same thing spelled out by
  * DequantizeLinear and QuantizeLinear. An operator that has an importer of its own is imported by that one: `inner` is
@@ -54,15 +55,23 @@ IMPORT(qlinear_unary) {
   if (!q.in[0] || (last && !(q.in[0] = turn_channels(im, q.in[0], false))))
     return false;
   switch (n->arg) {
-  case Q_SIGMOID: ok = cy_importer_set(im, &q.n, 0, UNARY(sigmoid, q.in[0])); break;
-  case Q_LEAKY_RELU: ok = cy_import_leaky_relu(im, &q.n); break;
+  case Q_SIGMOID:
+    ok = cy_importer_set(im, &q.n, 0, UNARY(sigmoid, q.in[0]));
+    break;
+  case Q_LEAKY_RELU:
+    ok = cy_import_leaky_relu(im, &q.n);
+    break;
   case Q_SOFTMAX:
     q.n.version = (int)cy_onnx_int(im, n, "opset", 13);
     q.n.arg = CY_OP_softmax;
     ok = cy_import_softmax(im, &q.n);
     break;
-  case Q_AVERAGE_POOL: ok = cy_import_average_pool(im, &q.n); break;
-  case Q_GLOBAL_AVERAGE_POOL: ok = cy_import_global_average_pool(im, &q.n); break;
+  case Q_AVERAGE_POOL:
+    ok = cy_import_average_pool(im, &q.n);
+    break;
+  case Q_GLOBAL_AVERAGE_POOL:
+    ok = cy_import_global_average_pool(im, &q.n);
+    break;
   case Q_REDUCE_MEAN:
     q.n.version = 13;
     q.n.arg = REDUCE_MEAN;
@@ -77,7 +86,8 @@ IMPORT(qlinear_concat) {
   uint32_t count = n->nin / 3;
   int axis;
   if (n->nin < 5 || n->nin % 3 != 2)
-    return cy_build_error(im->g, NULL, "expected a scale and a zero point, and three inputs for each tensor, found %u", n->nin);
+    return cy_build_error(im->g, NULL, "expected a scale and a zero point, and three inputs for each tensor, found %u",
+                          n->nin);
   cy_val *v = CY_NEW_ARRAY(im->arena, cy_val, count);
   for (uint32_t i = 0; i < count; i++)
     if (!(v[i] = real(im, n, 2 + 3 * i, 3 + 3 * i, 4 + 3 * i)))
@@ -100,8 +110,8 @@ static cy_val transposed(cy_importer *im, cy_val x, bool wanted) {
 /* a, scale, zero, b, scale, zero, c in i32 with the scale of the products, the output's: f32 without. */
 IMPORT(qgemm) {
   if (cy_onnx_type(im, X)->rank != 2 || cy_onnx_type(im, n->in[3])->rank != 2)
-    return cy_build_error(im->g, NULL, "expected two matrices, found %s and %s", cy_type_text(im->g, cy_onnx_type(im, X)),
-                          cy_type_text(im->g, cy_onnx_type(im, n->in[3])));
+    return cy_build_error(im->g, NULL, "expected two matrices, found %s and %s",
+                          cy_type_text(im->g, cy_onnx_type(im, X)), cy_type_text(im->g, cy_onnx_type(im, n->in[3])));
   bool turn_b = cy_onnx_int(im, n, "transB", 0) != 0;
   cy_val a = transposed(im, real(im, n, 0, 1, 2), cy_onnx_int(im, n, "transA", 0) != 0);
   cy_val b = transposed(im, cy_onnx_dequantize_along(im, n->in[3], n->in[4], n->in[5], turn_b ? 0 : 1), turn_b);
@@ -141,10 +151,13 @@ IMPORT(gather_block_quantized) {
       !cy_onnx_axis(im, cy_onnx_int(im, n, "quantize_axis", 1), t.rank, &along))
     return false;
   if (block < 16 || (block & (block - 1)))
-    return cy_build_error(im->g, "attribute 'block_size'", "expected a power of two from 16 on, found %lld", (long long)block);
+    return cy_build_error(im->g, "attribute 'block_size'", "expected a power of two from 16 on, found %lld",
+                          (long long)block);
   if (gather == along || (t.dtype == CY_U8 && bits != 8))
-    return cy_build_error(im->g, NULL, "data gathered along the axis of its blocks, and several elements in a uint8, are not "
-                                       "supported: gather_axis %d, quantize_axis %d, bits %lld", gather, along, (long long)bits);
+    return cy_build_error(im->g, NULL,
+                          "data gathered along the axis of its blocks, and several elements in a uint8, are not "
+                          "supported: gather_axis %d, quantize_axis %d, bits %lld",
+                          gather, along, (long long)bits);
   cy_val in[3] = {cy_build_gather(im->g, X, n->in[1], gather), cy_build_gather(im->g, n->in[2], n->in[1], gather)};
   cy_val zero = n->in[3];
   if (!zero && t.dtype == CY_U8)
@@ -152,7 +165,8 @@ IMPORT(gather_block_quantized) {
   in[2] = zero ? cy_build_gather(im->g, zero, n->in[1], gather) : 0;
   if (!in[0] || !in[1] || (zero && !in[2]))
     return false;
-  cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, along < gather ? along : along + ti.rank - 1), cy_attr_int(CY_ATTR_block_size, block)};
+  cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, along < gather ? along : along + ti.rank - 1),
+                  cy_attr_int(CY_ATTR_block_size, block)};
   cy_type type = *cy_onnx_type(im, in[0]);
   type.dtype = cy_onnx_type(im, n->in[2])->dtype;
   return SET(cy_build(im->g, CY_OP_dequantize, in, in[2] ? 3 : 2, a, 2, &type, 1));

@@ -69,8 +69,10 @@ static bool check_batch(infer *i, uint32_t which) {
     if (axis < q->rank - 3 && !both)
       continue;
     if (axis < q->rank - 3 || !both || own < 1 || h % own)
-      return FAIL(i, "input %u: expected batch dims and heads like those of q, %s, or fewer heads that divide its own, found %s",
-                  which, TEXT(i, q), TEXT(i, t));
+      return FAIL(
+          i,
+          "input %u: expected batch dims and heads like those of q, %s, or fewer heads that divide its own, found %s",
+          which, TEXT(i, q), TEXT(i, t));
   }
   return true;
 }
@@ -90,8 +92,10 @@ static bool check_attributes(infer *i) {
   cy_attention a = cy_attention_of(i->n);
   const cy_attr *past = cy_attr_find(i->n, CY_ATTR_past);
   if (!isfinite(a.scale) || !isfinite(a.softcap) || a.softcap < 0 || a.window < 0 || (past && past->n != 1))
-    return FAIL(i, "expected a finite scale, softcap and window of at least 0, one past, found scale %g, softcap %g, window %lld",
-                a.scale, a.softcap, (long long)a.window);
+    return FAIL(
+        i,
+        "expected a finite scale, softcap and window of at least 0, one past, found scale %g, softcap %g, window %lld",
+        a.scale, a.softcap, (long long)a.window);
   return true;
 }
 

@@ -1,8 +1,8 @@
 /* clock.h - how fast this machine's clock ticks, for floors of time.
  *
  * A floor is counted in cycles, which hang on the program and on the kind of CPU only; whoever shows it beside a time
- * (--explain, cyto-run --profile) measures the clock there and then. No library gives the rate a core runs at under load:
- * what the system reports is the nominal rate or that of an idle core.
+ * (--explain, cyto-run --profile) measures the clock there and then. No library gives the rate a core runs at under
+ * load: what the system reports is the nominal rate or that of an idle core.
  */
 #ifndef CY_CLOCK_H
 #define CY_CLOCK_H

@@ -558,7 +558,8 @@ static bool join_axes(cy_kernel *k, cy_dim *extent, cy_dim *stride, int at) {
     return true;
   }
   survey s = survey_make(k);
-  bool same = stride[at - 1] == cy_dim_mul(k->g, stride[at], extent[at]) && mergeable(&s, c->out_var[at - 1], c->out_var[at]);
+  bool same = stride[at - 1] == cy_dim_mul(k->g, stride[at], extent[at]) &&
+              mergeable(&s, c->out_var[at - 1], c->out_var[at]);
   survey_free(&s);
   if (same) {
     c->out_var[at - 1] = merge(k, c->out_var[at - 1], c->out_var[at]);

@@ -112,7 +112,9 @@ static bool walk(match *m, cy_val v, int depth) {
     return false;
   m->view = *cy_type_of(g, v);
   switch (n->op) {
-  case CY_OP_matmul: m->scores = n; return true;
+  case CY_OP_matmul:
+    m->scores = n;
+    return true;
   case CY_OP_mul:
   case CY_OP_div:
     for (int k = 0; k < (n->op == CY_OP_mul ? 2 : 1); k++)
@@ -121,9 +123,12 @@ static bool walk(match *m, cy_val v, int depth) {
         return walk(m, n->in[k], depth + 1);
       }
     return false;
-  case CY_OP_add: return walk_addition(m, n, 0, depth) || walk_addition(m, n, 1, depth);
-  case CY_OP_sub: return walk_addition(m, n, 0, depth);
-  case CY_OP_select: return walk_select(m, n, depth);
+  case CY_OP_add:
+    return walk_addition(m, n, 0, depth) || walk_addition(m, n, 1, depth);
+  case CY_OP_sub:
+    return walk_addition(m, n, 0, depth);
+  case CY_OP_select:
+    return walk_select(m, n, depth);
   case CY_OP_tanh:
     if (m->softcap != 0 || m->factor <= 0)
       return false;
@@ -132,7 +137,8 @@ static bool walk(match *m, cy_val v, int depth) {
     return walk(m, n->in[0], depth + 1) && m->scores;
   case CY_OP_reshape:
     return same_rows(cy_type_of(g, n->in[0]), cy_type_of(g, v)) && walk(m, n->in[0], depth + 1);
-  default: return false;
+  default:
+    return false;
   }
 }
 
@@ -356,7 +362,9 @@ static bool batch_fits(const cy_graph *g, const cy_type *x, const cy_type *view,
   return true;
 }
 
-static cy_val with_batch(cy_graph *g, cy_val x) { return cy_type_of(g, x)->rank == 2 ? cy_build_unsqueeze(g, x, 0) : x; }
+static cy_val with_batch(cy_graph *g, cy_val x) {
+  return cy_type_of(g, x)->rank == 2 ? cy_build_unsqueeze(g, x, 0) : x;
+}
 
 /* weights (the second product's factor, softmax behind reshapes) * v, of type `result`; v as [.., t, e]. */
 static cy_val attention(cy_rewrite *rw, cy_val weights, cy_val v, const cy_type *result) {

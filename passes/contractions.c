@@ -6,7 +6,7 @@
  *
  * Only constant weights of rank 2, of the same types, in the same block. If every product has one reader and that adds
  * a constant along the columns, the biases are merged as well, so that they stay in the epilogue. If only some do, the
- * products stay apart.
+ * products stay apart. Results that all become halves again (half.c) do so before they are cut apart.
  */
 #include "pass_int.h"
 
@@ -62,7 +62,29 @@ static uint32_t collect(cy_graph *g, const cy_uses *uses, cy_node first, product
 
 static cy_val flat(cy_graph *g, cy_val bias, const cy_type *w) { return cy_build_reshape(g, bias, &w->dim[1], 1); }
 
-static void merge(cy_pass *p, cy_node first, product *list, uint32_t n, bool biased) {
+/* The cast that is v's only reader; NULL: there is none. */
+static const cy_node_info *cast_of(cy_graph *g, const cy_uses *uses, cy_val v) {
+  cy_node user = uses->start[v + 1] - uses->start[v] == 1 ? uses->list[uses->start[v]] : 0;
+  const cy_node_info *n = user ? cy_node_of(g, user) : NULL;
+  return n && n->op == CY_OP_cast && n->block == cy_def(g, v)->block ? n : NULL;
+}
+
+/* If all results are cast to one type, by nobody else read: the casts become the results. CY_NONE: they are not. */
+static cy_dtype take_casts(cy_graph *g, const cy_uses *uses, product *list, uint32_t n) {
+  cy_dtype to = CY_NONE;
+  for (uint32_t i = 0; i < n; i++) {
+    const cy_node_info *cast = cast_of(g, uses, list[i].out);
+    cy_dtype t = cast ? (cy_dtype)cy_type_of(g, cast->out[0])->dtype : CY_NONE;
+    if (t == CY_NONE || (i && t != to) || cy_attr_get_int(cast, CY_ATTR_saturate, 1) != 1)
+      return CY_NONE;
+    to = t;
+  }
+  for (uint32_t i = 0; i < n; i++)
+    list[i].out = cast_of(g, uses, list[i].out)->out[0];
+  return to;
+}
+
+static void merge(cy_pass *p, const cy_uses *uses, cy_node first, product *list, uint32_t n, bool biased) {
   cy_graph *g = p->g;
   const cy_node_info *a = cy_node_of(g, first);
   cy_val w[MAX_MERGE], b[MAX_MERGE];
@@ -76,6 +98,9 @@ static void merge(cy_pass *p, cy_node first, product *list, uint32_t n, bool bia
   cy_val all = cy_build_matmul(g, a->in[0], cy_build_concat(g, w, n, 1), dtype);
   if (biased)
     all = cy_build_binary(g, CY_OP_add, all, cy_build_concat(g, b, n, 0));
+  cy_dtype cast = take_casts(g, uses, list, n);
+  if (cast != CY_NONE)
+    all = cy_build_cast(g, all, cast);
   cy_dim at = cy_dim_const(g, 0);
   int axis = cy_type_of(g, a->out[0])->rank - 1;
   for (uint32_t i = 0; i < n; i++) {
@@ -105,7 +130,7 @@ static void visit(cy_pass *p, const cy_uses *uses, cy_node id, uint32_t nvalues,
     }
   }
   if (count >= 2 && (biased == 0 || biased == count))
-    merge(p, id, list, count, biased != 0);
+    merge(p, uses, id, list, count, biased != 0);
 }
 
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */

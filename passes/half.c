@@ -10,8 +10,8 @@
  * is cast behind, where less is left to cast.
  *
  * For targets that multiply halves and add up in f32 (cy_pass_options.half_factors), products and convolutions keep
- * their half operands and only their results are f32. Memory traffic counts more there: what several nodes read is
- * stored as half and rounded, as the model says.
+ * their half operands and only their results are f32. What a product reads lies in memory as half: its other readers
+ * take that, too, rounded as the model says, instead of having it stored twice.
  */
 #include "pass_int.h"
 
@@ -28,8 +28,7 @@ typedef struct widening {
   wide *of; /* by value, `capacity` of them */
   uint32_t capacity;
   bool half_factors;
-  cy_uses uses;     /* as imported, */
-  uint32_t nvalues; /* .. of these values */
+  cy_uses uses; /* as imported */
 } widening;
 
 static bool is_half(const cy_graph *g, cy_val v) {
@@ -69,16 +68,22 @@ static bool moves_only(const cy_node_info *n) {
   return cls == CY_CLASS_VIEW || n->op == CY_OP_gather || n->op == CY_OP_gather_elements || n->op == CY_OP_gather_nd;
 }
 
+static bool is_product(const cy_node_info *n) {
+  return n->op == CY_OP_matmul || n->op == CY_OP_conv || n->op == CY_OP_conv_transpose;
+}
+
 /* A product that multiplies halves as they are. */
 static bool multiplies_halves(const widening *w, const cy_node_info *n) {
-  bool product = n->op == CY_OP_matmul || n->op == CY_OP_conv || n->op == CY_OP_conv_transpose;
-  return w->half_factors && product && is_half(w->g, n->in[0]) &&
+  return w->half_factors && is_product(n) && is_half(w->g, n->in[0]) &&
          cy_type_of(w->g, n->in[0])->dtype == cy_type_of(w->g, n->in[1])->dtype;
 }
 
 /* May readers of v take its value before it was rounded? */
 static bool keeps_wide(const widening *w, cy_val v) {
-  return !w->half_factors || (v < w->nvalues && w->uses.start[v + 1] - w->uses.start[v] == 1);
+  for (uint32_t i = w->uses.start[v]; w->half_factors && i < w->uses.start[v + 1]; i++)
+    if (w->uses.list[i] && is_product(cy_node_of(w->g, w->uses.list[i])))
+      return false;
+  return true;
 }
 
 /* Is n computed in f32? */
@@ -93,6 +98,8 @@ static bool wants(widening *w, const cy_node_info *n) {
     return false;
   if (!moves_only(n))
     return true;
+  if (w->half_factors)
+    return false; /* on their way to products */
   for (uint32_t i = 0; i < n->nin; i++) /* moves what has been computed in f32 */
     if (n->in[i] && wide_of(w, n->in[i])->value && cy_def(g, n->in[i]))
       return true;
@@ -155,7 +162,6 @@ static void widen_block(widening *w, cy_block b) {
 int cy_pass_half(cy_pass *p) {
   widening w = {.p = p, .g = p->g, .half_factors = p->options->half_factors};
   w.uses = cy_graph_uses(p->g, p->scratch);
-  w.nvalues = cy_value_count(p->g);
   widen_block(&w, 1);
   cy_build_in(p->g, 1);
   cy_graph_sweep(p->g);

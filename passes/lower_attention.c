@@ -99,8 +99,8 @@ static bool set_batch(cy_kb *b, const cy_type *const *t, cy_place *const *p, cy_
       cy_dim of_q = cy_dim_mul(l->g, s[0], h.shared);
       cy_var group = add_batch(b, t[1]->dim[i], of_q, s[1], s[2]);
       cy_var member = add_batch(b, h.shared, s[0], zero, zero);
-      out_idx[i] = bin(b, CY_OP_add, bin(b, CY_OP_mul, cy_x_var(b->k, group), cy_x_dim(b->k, h.shared)),
-                       cy_x_var(b->k, member));
+      out_idx[i] =
+          bin(b, CY_OP_add, bin(b, CY_OP_mul, cy_x_var(b->k, group), cy_x_dim(b->k, h.shared)), cy_x_var(b->k, member));
     } else {
       out_idx[i] = cy_x_var(b->k, add_batch(b, extent, s[0], s[1], s[2]));
     }

@@ -1,7 +1,11 @@
-/* lower_rnn.c - the recurrent cells: one kernel that walks the sequence, a task per batch element.
+/* lower_rnn.c - the recurrent cells: one kernel that walks the sequence, or, where R is large, a kernel per step.
  *
  * The products with the inputs were made outside, for all steps at once (input 0 holds X * W + b). What is left per
- * step is R * h, the gates, and the new state, all in per-worker scratch. R is read in panels of neighbouring gates.
+ * step is R * h, the gates, and the new state. R is read in panels of neighbouring gates.
+ * Walk: a task is a batch element, all its state in per-worker scratch.
+ * Steps: a host loop launches a kernel per step, a task being a panel of units of a batch element with all gates of
+ * these, so that one element keeps several threads busy, each with its own part of R in its cache; h alternates between
+ * two buffers.
  * Formulas and gate order: ONNX, RNN-14, GRU-14, LSTM-14.
  */
 #include "lower_int.h"
@@ -19,7 +23,10 @@ typedef struct rnn {
   cy_dtype dtype;
   cy_expr batch, step, time; /* task; counter; position in the sequence */
   cy_expr live;              /* is this step inside the element's sequence? 0: always */
-  cy_karg h, c, gate;        /* scratch rows */
+  cy_karg h, c, gate;        /* scratch rows; h and c of a walk only */
+  bool steps;                /* a kernel per step: */
+  cy_expr block;             /* its panel of units */
+  cy_place h_old, h_new, c_at; /* [batch, hidden] */
   cy_dim panel;              /* gates that neighbour each other in `weights`: all, or few */
   cy_place weights;          /* R as [gates * h / panel, h, panel] */
 } rnn;
@@ -124,29 +131,58 @@ static cy_expr gate_index(rnn *r, int g, cy_expr j) {
   return bin(r, CY_OP_add, j, cy_x_dim(r->b.k, cy_dim_muli(r->b.l->g, r->hidden, g)));
 }
 
+/* A loop over the units of a task; *out_slot: the unit's place in a gate of `gate`. */
+static cy_expr unit_loop(rnn *r, cy_expr *out_slot) {
+  *out_slot = cy_kb_loop(&r->b, r->steps ? r->panel : r->hidden, true);
+  return r->steps ? bin(r, CY_OP_add, bin(r, CY_OP_mul, r->block, cy_x_dim(r->b.k, r->panel)), *out_slot) : *out_slot;
+}
+
+static cy_expr old_state(rnn *r, cy_karg state, cy_expr unit) {
+  cy_expr idx[2] = {r->batch, unit};
+  return r->steps ? cy_kb_load(&r->b, state == r->c ? &r->c_at : &r->h_old, r->dtype, 2, idx) : load_at(r, state, unit);
+}
+
+static void new_state(rnn *r, cy_karg state, cy_expr unit, cy_expr value) {
+  cy_expr idx[2] = {r->batch, unit};
+  if (r->steps)
+    cy_kb_store(&r->b, state == r->c ? &r->c_at : &r->h_new, r->dtype, 2, idx, value);
+  else
+    cy_kernel_store(r->b.k, state, unit, value);
+}
+
+/* Panels of units of a gate. */
+static cy_dim unit_blocks(const rnn *r) { return cy_dim_div(r->b.l->g, r->hidden, r->panel); }
+
 /* gate[from h * first ..) = [x part] + sum over k of R^T[k, j] * state[k] (+ rb) */
 static void gate_products(rnn *r, int first, int count, cy_karg state, bool with_x, bool with_rb) {
   cy_kernel *k = r->b.k;
   cy_graph *g = r->b.l->g;
   bool whole = r->panel == r->wide;
   cy_dim pass = cy_dim_muli(g, r->hidden, count), before = cy_dim_muli(g, r->hidden, first);
-  cy_expr turn = whole ? cy_x_index(k, 0) : cy_kb_loop(&r->b, cy_dim_div(g, pass, r->panel), false);
-  cy_expr lane = cy_kb_loop(&r->b, whole ? pass : r->panel, true);
-  cy_expr j = bin(r, CY_OP_add, whole ? lane : bin(r, CY_OP_add, bin(r, CY_OP_mul, turn, cy_x_dim(k, r->panel)), lane),
-                  cy_x_dim(k, before));
+  cy_dim turns = r->steps ? cy_dim_const(g, count) : cy_dim_div(g, pass, r->panel);
+  cy_expr turn = whole ? cy_x_index(k, 0) : cy_kb_loop(&r->b, turns, false);
+  cy_expr lane = cy_kb_loop(&r->b, whole ? pass : r->panel, true), width = cy_x_dim(k, r->panel), slot, panel = turn;
+  cy_expr j = bin(r, CY_OP_add, whole ? lane : bin(r, CY_OP_add, bin(r, CY_OP_mul, turn, width), lane),
+                  cy_x_dim(k, r->steps ? cy_dim_muli(g, r->panel, first) : before));
+  slot = j;
+  if (r->steps) {
+    cy_expr gate = bin(r, CY_OP_add, turn, cy_x_index(k, first));
+    panel = bin(r, CY_OP_add, bin(r, CY_OP_mul, gate, cy_x_dim(k, unit_blocks(r))), r->block);
+    j = bin(r, CY_OP_add, bin(r, CY_OP_mul, panel, width), lane);
+  } else if (!whole) {
+    panel = bin(r, CY_OP_add, turn, cy_x_dim(k, cy_dim_div(g, before, r->panel)));
+  }
   cy_local sum = cy_kernel_add_local(k, r->dtype);
   cy_expr x_idx[3] = {r->time, r->batch, j}, rb_idx[1] = {j};
   cy_expr start = with_x ? cy_lower_at(&r->b, r->n->in[IN_X], x_idx) : number(r, 0);
   if (with_rb && input(r, IN_RB))
     start = bin(r, CY_OP_add, start, cy_lower_at(&r->b, input(r, IN_RB), rb_idx));
   cy_kernel_set(k, sum, start);
-  cy_expr i = cy_kb_loop(&r->b, r->hidden, false), r_idx[3] = {turn, i, lane};
-  cy_dim panels_before = whole ? before : cy_dim_div(g, before, r->panel);
-  r_idx[whole ? 2 : 0] = bin(r, CY_OP_add, r_idx[whole ? 2 : 0], cy_x_dim(k, panels_before));
+  cy_expr i = cy_kb_loop(&r->b, r->hidden, false), r_idx[3] = {panel, i, whole ? j : lane};
   cy_expr weight = cy_kb_load(&r->b, &r->weights, (cy_dtype)cy_lower_type(r->b.l, r->n->in[IN_R])->dtype, 3, r_idx);
-  cy_kernel_accum(k, sum, CY_OP_add, bin(r, CY_OP_mul, weight, load_at(r, state, i)));
+  cy_kernel_accum(k, sum, CY_OP_add, bin(r, CY_OP_mul, weight, old_state(r, state, i)));
   cy_kernel_end(k);
-  cy_kernel_store(k, r->gate, j, cy_x_local(k, sum));
+  cy_kernel_store(k, r->gate, slot, cy_x_local(k, sum));
   cy_kernel_end(k);
   if (!whole)
     cy_kernel_end(k);
@@ -159,8 +195,13 @@ static cy_expr peephole(rnn *r, int which, cy_expr j, cy_expr c) {
   return bin(r, CY_OP_mul, cy_lower_at(&r->b, input(r, IN_PEEPHOLE), at), c);
 }
 
-static cy_expr gate_value(rnn *r, int g, uint32_t act, cy_expr j, cy_expr extra) {
-  cy_expr x = load_at(r, r->gate, gate_index(r, g, j));
+static cy_expr gate_held(rnn *r, int g, cy_expr slot) {
+  cy_dim before = cy_dim_muli(r->b.l->g, r->steps ? r->panel : r->hidden, g);
+  return load_at(r, r->gate, bin(r, CY_OP_add, slot, cy_x_dim(r->b.k, before)));
+}
+
+static cy_expr gate_value(rnn *r, int g, uint32_t act, cy_expr slot, cy_expr extra) {
+  cy_expr x = gate_held(r, g, slot);
   if (extra)
     x = bin(r, CY_OP_add, x, extra);
   return activate(r, act, clipped(r, x));
@@ -173,32 +214,32 @@ static void store_state(rnn *r, cy_expr j, cy_expr h_new, cy_expr c_new) {
   cy_expr shown = h_new;
   if (r->live) {
     shown = cy_x_select(k, r->live, h_new, number(r, 0));
-    h_new = cy_x_select(k, r->live, h_new, load_at(r, r->h, j));
+    h_new = cy_x_select(k, r->live, h_new, old_state(r, r->h, j));
     if (c_new)
-      c_new = cy_x_select(k, r->live, c_new, load_at(r, r->c, j));
+      c_new = cy_x_select(k, r->live, c_new, old_state(r, r->c, j));
   }
   cy_expr y_idx[3] = {r->time, r->batch, j};
   const cy_type *t = cy_lower_type(l, r->n->out[0]);
   if (l->place[r->n->out[0]].placed)
     cy_kb_store(&r->b, cy_lower_place(l, r->n->out[0]), (cy_dtype)t->dtype, 3, y_idx, shown);
   if (c_new)
-    cy_kernel_store(k, r->c, j, c_new);
-  cy_kernel_store(k, r->h, j, h_new);
+    new_state(r, r->c, j, c_new);
+  new_state(r, r->h, j, h_new);
 }
 
 /* Gates i, o, f, c. A unit's old h is read before it is written; other units' gates were computed before. */
 static void lstm_step(rnn *r) {
   cy_kernel *k = r->b.k;
   gate_products(r, 0, 4, r->h, true, true);
-  cy_expr j = cy_kb_loop(&r->b, r->hidden, true);
+  cy_expr slot, j = unit_loop(r, &slot);
   cy_local c_old = cy_kernel_add_local(k, r->dtype), c_new = cy_kernel_add_local(k, r->dtype);
-  cy_kernel_set(k, c_old, load_at(r, r->c, j));
-  cy_expr held = cy_x_local(k, c_old), i = gate_value(r, 0, 0, j, peephole(r, 0, j, held));
+  cy_kernel_set(k, c_old, old_state(r, r->c, j));
+  cy_expr held = cy_x_local(k, c_old), i = gate_value(r, 0, 0, slot, peephole(r, 0, j, held));
   cy_expr f = cy_attr_get_int(r->n, CY_ATTR_input_forget, 0) ? bin(r, CY_OP_sub, number(r, 1), i)
-                                                             : gate_value(r, 2, 0, j, peephole(r, 2, j, held));
-  cy_expr fresh = gate_value(r, 3, 1, j, 0);
+                                                             : gate_value(r, 2, 0, slot, peephole(r, 2, j, held));
+  cy_expr fresh = gate_value(r, 3, 1, slot, 0);
   cy_kernel_set(k, c_new, bin(r, CY_OP_add, bin(r, CY_OP_mul, f, held), bin(r, CY_OP_mul, i, fresh)));
-  cy_expr o = gate_value(r, 1, 0, j, peephole(r, 1, j, cy_x_local(k, c_new)));
+  cy_expr o = gate_value(r, 1, 0, slot, peephole(r, 1, j, cy_x_local(k, c_new)));
   store_state(r, j, bin(r, CY_OP_mul, o, activate(r, 2, cy_x_local(k, c_new))), cy_x_local(k, c_new));
   cy_kernel_end(k);
 }
@@ -207,7 +248,7 @@ static void lstm_step(rnn *r) {
 static void gru_step(rnn *r) {
   cy_kernel *k = r->b.k;
   bool reset_after = cy_attr_get_int(r->n, CY_ATTR_linear_before_reset, 0) != 0;
-  cy_expr j;
+  cy_expr j, slot;
   if (reset_after) { /* h gate: x + r * (R h + rb); the product stands alone in its part of the row */
     gate_products(r, 0, 2, r->h, true, true);
     gate_products(r, 2, 1, r->h, false, true);
@@ -218,13 +259,14 @@ static void gru_step(rnn *r) {
     cy_kernel_end(k);
     gate_products(r, 2, 1, r->c, true, true);
   }
-  j = cy_kb_loop(&r->b, r->hidden, true);
+  j = unit_loop(r, &slot);
   cy_local h_old = cy_kernel_add_local(k, r->dtype);
-  cy_kernel_set(k, h_old, load_at(r, r->h, j));
-  cy_expr z = gate_value(r, 0, 0, j, 0), x = load_at(r, r->gate, gate_index(r, 2, j));
+  cy_kernel_set(k, h_old, old_state(r, r->h, j));
+  cy_expr z = gate_value(r, 0, 0, slot, 0), x = gate_held(r, 2, slot);
   if (reset_after) {
     cy_expr x_idx[3] = {r->time, r->batch, gate_index(r, 2, j)};
-    x = bin(r, CY_OP_add, cy_lower_at(&r->b, r->n->in[IN_X], x_idx), bin(r, CY_OP_mul, gate_value(r, 1, 0, j, 0), x));
+    x = bin(r, CY_OP_mul, gate_value(r, 1, 0, slot, 0), x);
+    x = bin(r, CY_OP_add, cy_lower_at(&r->b, r->n->in[IN_X], x_idx), x);
   }
   cy_expr fresh = activate(r, 1, clipped(r, x));
   cy_expr kept = bin(r, CY_OP_mul, z, cy_x_local(k, h_old));
@@ -234,8 +276,8 @@ static void gru_step(rnn *r) {
 
 static void rnn_step(rnn *r) {
   gate_products(r, 0, 1, r->h, true, true);
-  cy_expr j = cy_kb_loop(&r->b, r->hidden, true);
-  store_state(r, j, gate_value(r, 0, 0, j, 0), 0);
+  cy_expr slot, j = unit_loop(r, &slot);
+  store_state(r, j, gate_value(r, 0, 0, slot, 0), 0);
   cy_kernel_end(r->b.k);
 }
 
@@ -274,6 +316,97 @@ static void set_time(rnn *r, cy_expr step, cy_dim turns) {
   r->time = reverse ? cy_x_bin(k, CY_OP_sub, last, step) : step;
 }
 
+static void cell_step(rnn *r) {
+  if (r->cell == CY_CELL_LSTM)
+    lstm_step(r);
+  else if (r->cell == CY_CELL_GRU)
+    gru_step(r);
+  else
+    rnn_step(r);
+}
+
+/* ---- a walk ---- */
+
+static void lower_walk(rnn *r, const cy_type *x) {
+  r->batch = cy_kb_grid_index(&r->b, x->dim[1]);
+  r->h = cy_kb_scratch(&r->b, r->dtype, r->hidden);
+  r->c = cy_kb_scratch(&r->b, r->dtype, r->hidden);
+  r->gate = cy_kb_scratch(&r->b, r->dtype, r->wide);
+  copy_state(r, r->h, input(r, IN_H0));
+  if (r->cell == CY_CELL_LSTM)
+    copy_state(r, r->c, input(r, IN_C0));
+  cy_expr step = cy_kb_loop(&r->b, x->dim[0], false);
+  set_time(r, step, x->dim[0]);
+  cell_step(r);
+  cy_kernel_end(r->b.k);
+  final_state(r, 1, r->h);
+  final_state(r, 2, r->c);
+  cy_kb_launch(&r->b, true);
+}
+
+/* ---- steps ---- */
+
+enum { LARGE_R = 512 << 10 }; /* bytes: a step takes over ten times what a launch does */
+
+/* All gates of a unit must be computable from the old state, in whole panels of units. */
+static bool steps_choose(const rnn *r) {
+  cy_graph *g = r->b.l->g;
+  int64_t hidden, panel, wide;
+  if (r->panel == r->wide || !cy_dim_is_const(g, r->hidden, &hidden) || !cy_dim_is_const(g, r->panel, &panel) ||
+      !cy_dim_is_const(g, r->wide, &wide))
+    return false;
+  if (r->cell == CY_CELL_GRU && !cy_attr_get_int(r->n, CY_ATTR_linear_before_reset, 0))
+    return false;
+  return hidden % panel == 0 && hidden * wide * 4 >= LARGE_R;
+}
+
+/* state = initial, [batch, hidden]. */
+static void start_state(cy_lowering *l, rnn *r, const cy_type *x, const cy_place *state, cy_val initial) {
+  cy_kb_init(&r->b, l, "state");
+  cy_expr idx[2] = {cy_kb_grid_index(&r->b, x->dim[1]), cy_kb_grid_index(&r->b, r->hidden)};
+  cy_kb_store(&r->b, state, r->dtype, 2, idx, initial ? cy_lower_at(&r->b, initial, idx) : number(r, 0));
+  cy_kb_launch(&r->b, true);
+}
+
+static void keep_state(cy_lowering *l, const rnn *r, uint32_t output, const cy_place *state) {
+  if (output < r->n->nout && l->place[r->n->out[output]].placed)
+    cy_lower_copy(l, state, cy_lower_place(l, r->n->out[output]), cy_lower_type(l, r->n->out[output]));
+}
+
+static void lower_steps(cy_lowering *l, rnn *r, const cy_type *x, const char *name) {
+  cy_graph *g = l->g;
+  cy_dim dims[3] = {cy_dim_const(g, 2), x->dim[1], r->hidden}, row = cy_dim_mul(g, x->dim[1], r->hidden);
+  cy_place both = cy_lower_temp(l, r->dtype, dims, 3), h = both;
+  h.stride[0] = both.stride[1];
+  h.stride[1] = both.stride[2];
+  r->c_at = r->cell == CY_CELL_LSTM ? cy_lower_temp(l, r->dtype, dims + 1, 2) : h;
+  start_state(l, r, x, &h, input(r, IN_H0));
+  if (r->cell == CY_CELL_LSTM)
+    start_state(l, r, x, &r->c_at, input(r, IN_C0));
+  cy_step *set = cy_lower_step(l, CY_STEP_SET), *loop = cy_lower_step(l, CY_STEP_LOOP), **after = l->tail;
+  set->sym = loop->sym = cy_sym_new(g, NULL, CY_SYM_FREE);
+  set->limit = cy_dim_const(g, 0);
+  loop->limit = x->dim[0];
+  l->tail = &loop->then_steps;
+  cy_dim counter = cy_dim_sym(g, loop->sym), odd = cy_dim_mod(g, counter, dims[0]);
+  r->h_old = r->h_new = h;
+  r->h_old.offset = cy_dim_mul(g, odd, row);
+  r->h_new.offset = cy_dim_sub(g, row, r->h_old.offset);
+  cy_kb_init(&r->b, l, name);
+  r->block = cy_kb_grid_index(&r->b, unit_blocks(r));
+  r->batch = cy_kb_grid_index(&r->b, x->dim[1]);
+  r->gate = cy_kb_scratch(&r->b, r->dtype, cy_dim_muli(g, r->panel, r->gates));
+  r->h = 0;
+  r->c = 1;
+  set_time(r, cy_x_dim(r->b.k, counter), x->dim[0]);
+  cell_step(r);
+  cy_kb_launch(&r->b, true);
+  l->tail = after;
+  h.offset = cy_dim_mul(g, cy_dim_mod(g, x->dim[0], dims[0]), row);
+  keep_state(l, r, 1, &h);
+  keep_state(l, r, 2, &r->c_at);
+}
+
 void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   (void)anchor;
   (void)target;
@@ -283,29 +416,16 @@ void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val targ
   r.hidden = cy_dim_const(l->g, cy_attr_get_int(r.n, CY_ATTR_hidden, 1));
   r.wide = cy_dim_muli(l->g, r.hidden, r.gates);
   const cy_type *x = cy_lower_type(l, r.n->in[IN_X]);
+  const char *name = r.cell == CY_CELL_LSTM ? "lstm" : r.cell == CY_CELL_GRU ? "gru" : "rnn";
   r.dtype = cy_compute_dtype((cy_dtype)x->dtype);
   for (uint32_t i = 0; i < r.n->nout; i++)
     if (l->uses.start[r.n->out[i]] != l->uses.start[r.n->out[i] + 1])
       cy_lower_alloc(l, r.n->out[i]);
-  cy_kb_init(&r.b, l, r.cell == CY_CELL_LSTM ? "lstm" : r.cell == CY_CELL_GRU ? "gru" : "rnn");
+  cy_kb_init(&r.b, l, name);
   place_weights(&r);
-  r.batch = cy_kb_grid_index(&r.b, x->dim[1]);
-  r.h = cy_kb_scratch(&r.b, r.dtype, r.hidden);
-  r.c = cy_kb_scratch(&r.b, r.dtype, r.hidden);
-  r.gate = cy_kb_scratch(&r.b, r.dtype, r.wide);
-  copy_state(&r, r.h, input(&r, IN_H0));
-  if (r.cell == CY_CELL_LSTM)
-    copy_state(&r, r.c, input(&r, IN_C0));
-  cy_expr step = cy_kb_loop(&r.b, x->dim[0], false);
-  set_time(&r, step, x->dim[0]);
-  if (r.cell == CY_CELL_LSTM)
-    lstm_step(&r);
-  else if (r.cell == CY_CELL_GRU)
-    gru_step(&r);
+  r.steps = steps_choose(&r);
+  if (r.steps)
+    lower_steps(l, &r, x, name);
   else
-    rnn_step(&r);
-  cy_kernel_end(r.b.k);
-  final_state(&r, 1, r.h);
-  final_state(&r, 2, r.c);
-  cy_kb_launch(&r.b, true);
+    lower_walk(&r, x);
 }

@@ -1,15 +1,16 @@
 /* quantise.c - static quantisation: where quantize and dequantize stand, so that whole blocks run on integers.
  *
- * In:  a folded graph in f32, and a cy_quant (quantise.h) that says what to do. Out, by its mode: the same graph with the
- * tensors to be observed, or errors to be measured, as further outputs; or with integers in it. A quantised tensor v
- * becomes dequantize(quantize(v)), which all its readers but the model's outputs read; weights become dequantize(constant).
- * What makes integer kernels of this is another pass; where none does, the graph is right all the same.
+ * In:  a folded graph in f32, and a cy_quant (quantise.h) that says what to do. Out, by its mode: the same graph with
+ * the tensors to be observed, or errors to be measured, as further outputs; or with integers in it. A quantised tensor
+ * v becomes dequantize(quantize(v)), which all its readers but the model's outputs read; weights become
+ * dequantize(constant). What makes integer kernels of this is another pass; where none does, the graph is right all the
+ * same.
  *
  * Which tensors: what layers (contractions with constant weights) read. From there backwards through the element-wise
  * ops that will be computed in the kernel of the contraction, pooling or so behind them ("host"): whatever else
- * these read from memory, the other branch of a residual sum, is quantised too. If the host moves or pools data, so is what
- * it reads. Ops that only move elements (and maximum pooling, which commutes with rounding) are rebuilt on the integers
- * and share one scale with what they read.
+ * these read from memory, the other branch of a residual sum, is quantised too. If the host moves or pools data, so is
+ * what it reads. Ops that only move elements (and maximum pooling, which commutes with rounding) are rebuilt on the
+ * integers and share one scale with what they read.
  */
 #include "quantise_int.h"
 
@@ -22,7 +23,7 @@ typedef struct placer {
   cy_graph *g;
   cy_quant *q;
   cy_uses uses;
-  cy_node *nodes;   /* of block 1, as they were */
+  cy_node *nodes; /* of block 1, as they were */
   uint32_t nnodes, nvalues;
   uint32_t *pos;    /* [node]: 1 + place in `nodes`; 0: in another block */
   uint32_t *tensor; /* [value]: 1 + index in q->tensor, 0: stays float */
@@ -57,9 +58,22 @@ static bool moves(const cy_node_info *n) {
   }
 }
 
+/* A sum over the picture, as global pooling has it: other sums are statistics of normalisations, which want precision.
+ */
+static bool sums_picture(const cy_graph *g, const cy_node_info *n) {
+  uint32_t count;
+  const int64_t *axes = cy_attr_list(n, CY_ATTR_axes, &count);
+  if (n->op != CY_OP_reduce_sum || cy_type_of(g, n->in[0])->rank < 4)
+    return false;
+  for (uint32_t i = 0; i < count; i++)
+    if (axes[i] < 2)
+      return false;
+  return true;
+}
+
 /* Ops in front of which integers save memory traffic, whatever they compute with inside. */
-static bool reads_integers(const cy_node_info *n) {
-  return moves(n) || n->op == CY_OP_pool_avg || n->op == CY_OP_resize || n->op == CY_OP_reduce_sum;
+static bool reads_integers(const cy_graph *g, const cy_node_info *n) {
+  return moves(n) || n->op == CY_OP_pool_avg || n->op == CY_OP_resize || sums_picture(g, n);
 }
 
 /* Inputs that are data, not sizes, indices or fillings. */
@@ -103,8 +117,8 @@ static void add_leaf(leaves *l, cy_val v) {
     l->list[l->n++] = v;
 }
 
-/* The cone of element-wise ops that end in v, each read only inside of it; the values that it reads from outside. Walked
- * by falling position, so that all readers of a value have been seen before it. */
+/* The cone of element-wise ops that end in v, each read only inside of it; the values that it reads from outside.
+ * Walked by falling position, so that all readers of a value have been seen before it. */
 static void walk_cone(placer *s, cy_val v, leaves *out) {
   cy_graph *g = s->g;
   leaves open = {.list = {v}, .n = 1};
@@ -130,14 +144,25 @@ static void walk_cone(placer *s, cy_val v, leaves *out) {
   }
 }
 
+/* Is v reduced to statistics? */
+static bool is_normalised(const placer *s, cy_val v) {
+  for (uint32_t i = s->uses.start[v]; i < s->uses.start[v + 1]; i++) {
+    const cy_node_info *n = s->uses.list[i] ? cy_node_of(s->g, s->uses.list[i]) : NULL;
+    if (n && cy_op_of((cy_op)n->op)->cls == CY_CLASS_REDUCE && !sums_picture(s->g, n))
+      return true;
+  }
+  return false;
+}
+
 /* The value whose kernel will compute the cone: the last one that only the cone reads. */
 static cy_val host_of(const placer *s, const leaves *l, cy_val v) {
   cy_val host = 0;
   for (uint32_t i = 0; i < l->n; i++) {
     cy_node d = def_here(s, l->list[i]);
     cy_op_class cls = d ? cy_op_of((cy_op)cy_node_of(s->g, d)->op)->cls : CY_CLASS_CALL;
-    if (d && cls != CY_CLASS_CALL && cls != CY_CLASS_CTRL && (l->list[i] == v || only_inside(s, l->list[i])) &&
-        (!host || s->pos[d] > s->pos[def_here(s, host)]))
+    if (d && cls != CY_CLASS_CALL && cls != CY_CLASS_CTRL &&
+        cy_same_shape(cy_type_of(s->g, l->list[i]), cy_type_of(s->g, v)) &&
+        (l->list[i] == v || only_inside(s, l->list[i])) && (!host || s->pos[d] > s->pos[def_here(s, host)]))
       host = l->list[i];
   }
   return host;
@@ -160,10 +185,11 @@ static void mark_tensors(placer *s, cy_val first) {
     walk_cone(s, v, &l);
     cy_val host = host_of(s, &l, v);
     for (uint32_t i = 0; i < l.n; i++)
-      if (l.list[i] != host && l.list[i] != v && cy_same_shape(cy_type_of(g, l.list[i]), cy_type_of(g, v)))
+      if (l.list[i] != host && l.list[i] != v && cy_same_shape(cy_type_of(g, l.list[i]), cy_type_of(g, v)) &&
+          !is_normalised(s, l.list[i]))
         PUSH(l.list[i]);
     const cy_node_info *n = host ? cy_def(g, host) : NULL;
-    if (n && reads_integers(n))
+    if (n && reads_integers(g, n))
       for (uint32_t k = 0; k < data_inputs(n); k++)
         PUSH(n->in[k]);
   }
@@ -207,7 +233,8 @@ static bool keeps_channels(const placer *s, const cy_node_info *n) {
   if (n->op == CY_OP_concat)
     return cy_attr_get_int(n, CY_ATTR_axis, 0) == 1;
   return (n->op == CY_OP_pool_max || n->op == CY_OP_pad || n->op == CY_OP_resize || n->op == CY_OP_slice ||
-          n->op == CY_OP_identity) && x->dim[1] == y->dim[1];
+          n->op == CY_OP_identity) &&
+         x->dim[1] == y->dim[1];
 }
 
 /* The axis along which tensor t may be balanced, as far as it and its readers are concerned; -1: none. */
@@ -334,7 +361,8 @@ static void build_behind(placer *s, cy_val v) {
 
 static cy_val rescale(cy_graph *g, cy_op op, cy_val x, cy_val scale, cy_val zero, int axis, cy_dtype dtype) {
   cy_val in[3] = {x, scale, zero};
-  cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_block_size, 0), cy_attr_int(CY_ATTR_saturate, 1)};
+  cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_block_size, 0),
+                  cy_attr_int(CY_ATTR_saturate, 1)};
   const cy_type *t = cy_type_of(g, x);
   cy_type type = cy_type_make(dtype, t->rank, t->dim);
   return cy_build(g, op, in, zero ? 3 : 2, a, op == CY_OP_quantize ? 3 : 2, &type, 1);
@@ -392,8 +420,8 @@ static bool is_layer(const placer *s, cy_node id) {
   return false;
 }
 
-/* Has every reader of tensor t's value in the graph as it was, but the model's outputs and block results, read the integers'
- * value: layers as it is, as their weights have the balance, others multiplied by that. */
+/* Has every reader of tensor t's value in the graph as it was, but the model's outputs and block results, read the
+ * integers' value: layers as it is, as their weights have the balance, others multiplied by that. */
 static void redirect(placer *s, uint32_t t, cy_val to) {
   cy_graph *g = s->g;
   cy_val from = s->q->tensor[t].value, plain = to;
@@ -449,9 +477,10 @@ static cy_val integer_weights(placer *s, const cy_quant_layer *l) {
 static cy_val channel_constant(placer *s, const cy_node_info *n, const float *values, uint32_t count) {
   cy_dim d = cy_dim_const(s->g, count);
   cy_type type = cy_type_make(CY_F32, 1, &d);
-  return cy_quant_along_channels(
-      s->g, n, cy_build_const(s->g, &type, cy_arena_copy(cy_graph_arena(s->g), values, count * sizeof *values),
-                              count * sizeof *values));
+  return cy_quant_along_channels(s->g, n,
+                                 cy_build_const(s->g, &type,
+                                                cy_arena_copy(cy_graph_arena(s->g), values, count * sizeof *values),
+                                                count * sizeof *values));
 }
 
 /* Adds the mean of what rounding changed back: to the bias behind the layer where that is a constant. */
@@ -464,7 +493,8 @@ static void correct_bias(placer *s, const cy_quant_layer *l) {
     return;
   cy_build_before(g, user);
   cy_rewrite_origin(s->p, add);
-  add->in[1] = cy_build_binary(g, CY_OP_add, add->in[1], channel_constant(s, cy_node_of(g, l->node), l->correct, l->channels));
+  add->in[1] =
+      cy_build_binary(g, CY_OP_add, add->in[1], channel_constant(s, cy_node_of(g, l->node), l->correct, l->channels));
   cy_pass_count(s->p, "biases corrected", 1);
 }
 
@@ -570,7 +600,7 @@ int cy_pass_quantise(cy_pass *p) {
   if (!q)
     return 0;
   if (q->mode == CY_QUANT_DYNAMIC) {
-    cy_quant_dynamic(p, q);
+    cy_quant_dynamic(p, q, 1);
     cy_build_in(p->g, 1);
     cy_graph_sweep(p->g);
     return 0;
@@ -586,6 +616,8 @@ int cy_pass_quantise(cy_pass *p) {
     measure(&s);
   else
     apply(&s);
+  if (q->mode == CY_QUANT_STATIC) /* bodies of loops and branches: their tensors can't be observed from outside */
+    cy_quant_dynamic(p, q, 2);
   cy_build_in(p->g, 1);
   cy_graph_sweep(p->g);
   return 0;

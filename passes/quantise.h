@@ -1,14 +1,15 @@
-/* quantise.h - what quantising a float model needs to know and tells: the mode, the tensors and their ranges, the layers.
+/* quantise.h - what quantising a float model needs to know and tells: the mode, the tensors and their ranges, the
+ * layers.
  *
- * Static quantisation compiles a model several times. Since the passes are deterministic, a graph read and rewritten again
- * has the same ids when it reaches the pass `quantise`, and ids carry over from one time to the next:
+ * Static quantisation compiles a model several times. Since the passes are deterministic, a graph read and rewritten
+ * again has the same ids when it reaches the pass `quantise`, and ids carry over from one time to the next:
  *
  *   OBSERVE   lists the tensors and layers that could be quantised; adds each tensor to the model's outputs. The caller
  *             compiles and runs that model on samples and fills in the ranges.
- *   MEASURE   adds, per layer, what quantising it alone does: the sum of squared differences, that of squared values, and
- *             per output channel the sum of differences. The caller runs it and fills in errors and corrections.
- *   STATIC    inserts quantize and dequantize around the layers that are not kept in float.
- *   DYNAMIC   needs none of these: weights become integers now, activations when the model runs.
+ *   MEASURE   adds, per layer, what quantising it alone does: the sum of squared differences, that of squared values,
+ * and per output channel the sum of differences. The caller runs it and fills in errors and corrections. STATIC inserts
+ * quantize and dequantize around the layers that are not kept in float. DYNAMIC   needs none of these: weights become
+ * integers now, activations when the model runs.
  *
  * Everything in a cy_quant lives in its arena.
  */
@@ -19,19 +20,19 @@
 
 typedef enum cy_quant_mode { CY_QUANT_OBSERVE, CY_QUANT_MEASURE, CY_QUANT_STATIC, CY_QUANT_DYNAMIC } cy_quant_mode;
 
-/* An activation: u8, one scale and zero point. Where channels differ much in range, they are brought closer together first:
- * the tensor holds x / balance[channel], and the weights of its readers are multiplied by balance[channel]. */
+/* An activation: u8, one scale and zero point. Where channels differ much in range, they are brought closer together
+ * first: the tensor holds x / balance[channel], and the weights of its readers are multiplied by balance[channel]. */
 typedef struct cy_quant_tensor {
   cy_val value;
-  const char *name;  /* for people; ONNX's where it has one */
-  uint32_t output;   /* OBSERVE: number of the model output that carries it */
-  int axis;          /* of its channels; -1: its channels can't be balanced */
-  uint32_t channels; /* along axis; 1 where that is -1 */
-  uint32_t *from, nfrom;        /* tensors (by index) whose integers it is made of by moving them */
-  bool joins;                   /* .. by putting their channels behind one another */
-  double *most;                 /* [channels], the caller's: largest magnitude of each */
-  const float *balance;         /* [channels]; NULL: all 1 */
-  double low, high;  /* the range of x / balance, chosen by the caller; 0 is always inside when used */
+  const char *name;      /* for people; ONNX's where it has one */
+  uint32_t output;       /* OBSERVE: number of the model output that carries it */
+  int axis;              /* of its channels; -1: its channels can't be balanced */
+  uint32_t channels;     /* along axis; 1 where that is -1 */
+  uint32_t *from, nfrom; /* tensors (by index) whose integers it is made of by moving them */
+  bool joins;            /* .. by putting their channels behind one another */
+  double *most;          /* [channels], the caller's: largest magnitude of each */
+  const float *balance;  /* [channels]; NULL: all 1 */
+  double low, high;      /* the range of x / balance, chosen by the caller; 0 is always inside when used */
 } cy_quant_tensor;
 
 typedef struct cy_quant_layer {
@@ -43,16 +44,16 @@ typedef struct cy_quant_layer {
   double macs;           /* multiplications per run; 0: depends on the inputs' sizes */
   double elements;       /* read and written, likewise */
   bool depthwise;        /* a filter per channel */
-  uint32_t output;       /* MEASURE: number of the first of two model outputs, f32: [3] the sum of squared differences, that of
-                            squared values, elements per channel; [channels] the sums of differences */
-  double error;          /* of its output when quantised alone, relative RMS; < 0: not measured */
-  const float *correct;  /* per channel, added to the output; NULL: none */
-  const char *keep;      /* why it stays in float; NULL: it is quantised */
+  uint32_t output; /* MEASURE: number of the first of two model outputs, f32: [3] the sum of squared differences, that
+                      of squared values, elements per channel; [channels] the sums of differences */
+  double error;    /* of its output when quantised alone, relative RMS; < 0: not measured */
+  const float *correct; /* per channel, added to the output; NULL: none */
+  const char *keep;     /* why it stays in float; NULL: it is quantised */
 } cy_quant_layer;
 
 typedef struct cy_quant {
   cy_quant_mode mode;
-  const char *skip;      /* "conv1,head.*": layers of these names stay in float; '*' and '?' as in file names */
+  const char *skip; /* "conv1,head.*": layers of these names stay in float; '*' and '?' as in file names */
   cy_arena *arena;
   cy_quant_tensor *tensor;
   cy_quant_layer *layer;
@@ -66,7 +67,8 @@ void cy_quant_deinit(cy_quant *q);
 void cy_quant_balance(cy_quant *q);
 /* Scale and zero point of a u8 tensor of this range. */
 void cy_quant_u8(double low, double high, float *out_scale, int *out_zero);
-/* Symmetric s8 by channel: `values` is [outer][channels][inner]; out_scale[channels], out has as many elements as values. */
+/* Symmetric s8 by channel: `values` is [outer][channels][inner]; out_scale[channels], out has as many elements as
+ * values. */
 void cy_quant_s8(const void *values, uint64_t outer, uint64_t channels, uint64_t inner, float *out_scale, int8_t *out);
 
 #endif

@@ -1,13 +1,13 @@
 /* quantise_balance.c - equalisation: per-channel factors that bring the ranges of a tensor's channels closer together.
  *
- * In:  the largest magnitude of every channel of every tensor, seen on samples. Out: `balance`, by which the tensor is divided
- * before it is rounded, and its readers' weights are multiplied.
+ * In:  the largest magnitude of every channel of every tensor, seen on samples. Out: `balance`, by which the tensor is
+ * divided before it is rounded, and its readers' weights are multiplied.
  *
- * One scale for all channels wastes the steps of those with small values. A filter per channel (depthwise) has a scale of
- * its own for each channel's weights, so there all of the difference can go into the weights; elsewhere weights of one
- * output share a scale over the input channels, and half of it (in logarithms) goes there. It works behind any activation
- * function, as it acts where the tensor is stored. Tensors that share integers share the reference that magnitudes are
- * compared with, and the factors.
+ * One scale for all channels wastes the steps of those with small values. A filter per channel (depthwise) has a scale
+ * of its own for each channel's weights, so there all of the difference can go into the weights; elsewhere weights of
+ * one output share a scale over the input channels, and half of it (in logarithms) goes there. It works behind any
+ * activation function, as it acts where the tensor is stored. Tensors that share integers share the reference that
+ * magnitudes are compared with, and the factors.
  */
 #include "quantise.h"
 

@@ -1,18 +1,20 @@
-/* quantise_dynamic.c - dynamic quantisation: integer products of weights that are integers now and activations that become
- * integers when the model runs.
+/* quantise_dynamic.c - dynamic quantisation: integer products of weights that are integers now and activations that
+ * become integers when the model runs.
  *
- * In:  a folded graph in f32. Out: every matmul of computed values x [.., m, k] with constant weights w [k, n], in any block,
- * that is large enough and not skipped, as
+ * In:  a folded graph in f32. Out: every matmul of computed values x [.., m, k] with constant weights w [k, n], in any
+ * block from a first one on, that is large enough and not skipped, as
  *
  *   most  = reduce_max(|x|, last axis)               one number per row
  *   xq    = cast<s8>(round(x * (127 / most)))        s8; a row of zeros stays zeros
  *   y     = cast<f32>(matmul(xq, wq)) * (most / 127) * scale[n]
  *
- * which fusion makes three kernels of: a row reduction, the rounding, the product with both scales in its epilogue. Products
- * that read the same x share the first two. Convolutions stay in float: a scale per image costs a pass over memory that
- * their integer form seldom wins back; static quantisation is for them.
+ * which fusion makes three kernels of: a row reduction, the rounding, the product with both scales in its epilogue.
+ * Products that read the same x share the first two. Convolutions stay in float: a scale per image costs a pass over
+ * memory that their integer form seldom wins back; static quantisation is for them.
  */
 #include "quantise_int.h"
+
+#include <string.h>
 
 enum { MIN_DEPTH = 32, MIN_WIDTH = 16, MIN_WEIGHTS = 4096 };
 
@@ -22,12 +24,13 @@ typedef struct rounded {
   cy_block block;
 } rounded;
 
-static const char *why_not(cy_pass *p, const cy_node_info *n) {
+static const char *why_not(cy_pass *p, const cy_quant *q, const cy_node_info *n) {
   const cy_type *w = cy_type_of(p->g, n->in[1]);
   int64_t d[CY_MAX_RANK];
   cy_type_static(p->g, w, d);
   if (n->op != CY_OP_matmul)
-    return "convolutions gain by --int8=static only";
+    return q->mode == CY_QUANT_DYNAMIC ? "convolutions gain by --int8=static only"
+                                       : "it lies in a body of control flow";
   if (d[w->rank - 2] < MIN_DEPTH || d[w->rank - 1] < MIN_WIDTH || d[w->rank - 2] * d[w->rank - 1] < MIN_WEIGHTS)
     return "too small to gain";
   return NULL;
@@ -58,12 +61,15 @@ static void quantise(cy_pass *p, cy_node id, rounded *known, uint32_t *nknown) {
   cy_graph_replace(g, n->out[0], cy_build_binary(g, CY_OP_mul, y, scale));
 }
 
-void cy_quant_dynamic(cy_pass *p, cy_quant *q) {
+void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
   cy_graph *g = p->g;
   uint32_t most = cy_node_count(g), nknown = 0;
   rounded *known = CY_NEW_ARRAY(p->scratch, rounded, most + 1);
-  q->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, most + 1);
-  for (cy_block b = 1; b <= cy_block_count(g); b++) {
+  cy_quant_layer *before = q->layer;
+  q->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, q->nlayers + most + 1);
+  if (q->nlayers)
+    memcpy(q->layer, before, q->nlayers * sizeof *before);
+  for (cy_block b = first; b <= cy_block_count(g); b++) {
     uint32_t count = cy_block_of(g, b)->nnodes;
     cy_node *nodes = CY_NEW_ARRAY(p->scratch, cy_node, count + 1);
     for (uint32_t i = 0; i < count; i++)
@@ -75,7 +81,7 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q) {
       cy_quant_layer *l = &q->layer[q->nlayers++];
       cy_quant_describe(q, g, nodes[i], l);
       if (!l->keep)
-        l->keep = cy_quant_skipped(q, g, n) ? "skipped as asked" : why_not(p, n);
+        l->keep = cy_quant_skipped(q, g, n) ? "skipped as asked" : why_not(p, q, n);
       if (l->keep)
         continue;
       quantise(p, nodes[i], known, &nknown);

@@ -1,4 +1,5 @@
-/* quantise_int.h - what the files of the quantise passes share: which contractions can be quantised, and their weights. */
+/* quantise_int.h - what the files of the quantise passes share: which contractions can be quantised, and their weights.
+ */
 #ifndef CY_QUANTISE_INT_H
 #define CY_QUANTISE_INT_H
 
@@ -6,7 +7,8 @@
 #include "quantise.h"
 
 /* ---- quantise_layers.c ---- */
-bool cy_quant_eligible(const cy_graph *g, const cy_node_info *n); /* f32 contraction of computed values with constant weights */
+bool cy_quant_eligible(const cy_graph *g,
+                       const cy_node_info *n); /* f32 contraction of computed values with constant weights */
 bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *n);
 int cy_quant_out_axis(const cy_graph *g, const cy_node_info *n);    /* of the output: channels */
 int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n); /* of the weights: output channels */
@@ -17,6 +19,6 @@ cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance,
 cy_val cy_quant_along_channels(cy_graph *g, const cy_node_info *n, cy_val c);
 
 /* ---- quantise_dynamic.c ---- */
-void cy_quant_dynamic(cy_pass *p, cy_quant *q);
+void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first); /* blocks from `first` on; adds to q->layer */
 
 #endif

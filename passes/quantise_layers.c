@@ -1,9 +1,10 @@
-/* quantise_layers.c - the layers that quantising is about: which contractions qualify, what they are called, their weights.
+/* quantise_layers.c - the layers that quantising is about: which contractions qualify, what they are called, their
+ * weights.
  *
  * In: a graph whose batch normalisations and scales are in the weights. Out: answers, and weights as s8 constants.
  *
- * Weights are symmetric (-127 .. 127) with a scale per output channel: their zero point is 0, so that an integer product
- * needs no sum over activations; -128 is left out, which keeps products of pairs inside 16 bits more often.
+ * Weights are symmetric (-127 .. 127) with a scale per output channel: their zero point is 0, so that an integer
+ * product needs no sum over activations; -128 is left out, which keeps products of pairs inside 16 bits more often.
  */
 #include "quantise_int.h"
 
@@ -128,7 +129,8 @@ static const void *balanced(cy_pass *p, const cy_node_info *n, const int64_t *d,
   uint64_t count = data->size / sizeof *w;
   float *out = CY_NEW_ARRAY(p->scratch, float, count + 1);
   bool is_conv = n->op == CY_OP_conv;
-  uint64_t depth = (uint64_t)d[is_conv ? 1 : rank - 2], inner = 1, group = is_conv ? (uint64_t)cy_attr_get_int(n, CY_ATTR_group, 1) : 1;
+  uint64_t depth = (uint64_t)d[is_conv ? 1 : rank - 2], inner = 1,
+           group = is_conv ? (uint64_t)cy_attr_get_int(n, CY_ATTR_group, 1) : 1;
   for (int i = is_conv ? 2 : rank - 1; i < rank; i++)
     inner *= (uint64_t)d[i];
   uint64_t per_group = is_conv ? (uint64_t)d[0] / group : 1;

@@ -1,18 +1,18 @@
 /* quantise_weights.c - weight-only quantisation: the constants of matrix products in 8 or 4 bits, arithmetic in f32.
  *
- * In:  a folded graph. Out: matmul(x, w) with a large constant w [k, n] in f32 reads integers instead, q [k / block, block, n],
- * with a scale for every block of rows and column (all rows are one block where blocks do not divide k):
+ * In:  a folded graph. Out: matmul(x, w) with a large constant w [k, n] in f32 reads integers instead, q [k / block,
+ * block, n], with a scale for every block of rows and column (all rows are one block where blocks do not divide k):
  *
- *   few rows of x   sum over blocks of scale * (sum over the block of x * q - zero * sum over the block of x): a reduction that
- *                   reads each weight once, a quarter or an eighth of the bytes, which is what decides its time
- *   others          matmul(x, (q - zero) * scale), the weights written out as f32 when the model runs
+ *   few rows of x   sum over blocks of scale * (sum over the block of x * q - zero * sum over the block of x): a
+ * reduction that reads each weight once, a quarter or an eighth of the bytes, which is what decides its time others
+ * matmul(x, (q - zero) * scale), the weights written out as f32 when the model runs
  *
- * 8 bits are s8, or u8 with zero points (asymmetric). 4 bits are u8 with two rows in each: row i of a block in the lower half,
- * row i + block / 2 in the upper one, so that taking them apart is two operations on whole vectors; their zero is 8, or
- * zero points. Nothing behind this pass may fold these constants back to f32.
+ * 8 bits are s8, or u8 with zero points (asymmetric). 4 bits are u8 with two rows in each: row i of a block in the
+ * lower half, row i + block / 2 in the upper one, so that taking them apart is two operations on whole vectors; their
+ * zero is 8, or zero points. Nothing behind this pass may fold these constants back to f32.
  *
- * Refused: small weights, which a cache holds anyway, weights that are not finite, stacks of matrices, and products that
- * another pass has made integers of.
+ * Refused: small weights, which a cache holds anyway, weights that are not finite, stacks of matrices, and products
+ * that another pass has made integers of.
  */
 #include "quantise_int.h"
 
@@ -110,7 +110,8 @@ static small_weights make_weights(cy_graph *g, const blocks *s, cy_val v) {
 }
 
 /* For few rows: x [rows, k] as [rows, count, halves, block / halves, 1]. */
-static cy_val sum_blocks(cy_graph *g, const blocks *s, const small_weights *w, cy_val x, uint64_t rows, const cy_type *out) {
+static cy_val sum_blocks(cy_graph *g, const blocks *s, const small_weights *w, cy_val x, uint64_t rows,
+                         const cy_type *out) {
   int64_t in_block = 2, in_halves[2] = {2, 3}, blocks = 1;
   uint64_t size[5] = {rows, s->count, (uint64_t)w->halves, s->block / (uint64_t)w->halves, 1};
   cy_dim d[5], part[4];
@@ -162,7 +163,8 @@ static bool find_blocks(cy_pass *p, const cy_node_info *n, blocks *out) {
   int64_t d[CY_MAX_RANK];
   uint64_t count = cy_type_count(g, t);
   cy_type_static(g, t, d);
-  *out = (blocks){.bits = o->bits, .zeros = o->asymmetric, .k = (uint64_t)d[t->rank - 2], .n = (uint64_t)d[t->rank - 1]};
+  *out =
+      (blocks){.bits = o->bits, .zeros = o->asymmetric, .k = (uint64_t)d[t->rank - 2], .n = (uint64_t)d[t->rank - 1]};
   out->block = o->block && out->k % (uint64_t)o->block == 0 ? (uint64_t)o->block : out->k;
   out->count = out->k / out->block;
   return count == out->k * out->n && count >= LEAST_WEIGHTS && (o->bits == 8 || out->block % 2 == 0) &&

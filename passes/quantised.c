@@ -4,18 +4,17 @@
  * In:  a swept graph; run once before constants are folded (dequantised weights would be float constants then) and once
  *      after (biases are constants then). Out, by rules:
  *   contraction   conv or matmul of two dequantised operands becomes one of their integers, times both scales. The left
- *                 operand's scale and zero point are scalars, the right one's may be per output channel. Constant weights
- *                 lose their zero point: s8 where that fits, else i16.
- *   moving        dequantize moves down through views, maximum pools, and concatenations of equal scales, so that 8 bits
- *                 are moved; at its end, quantize(dequantize(x)) with equal parameters is x.
- *   requantise    the division of a quantize by its constant scale moves into the constants behind it: scales, biases,
- *                 bounds. What is left is one fma, a clamp and a conversion per element.
- *   clamp         a bound in front of a quantize that its own clamp implies.
- *   constant      (the second time) constants that are still dequantised when the model runs.
+ *                 operand's scale and zero point are scalars, the right one's may be per output channel. Constant
+ * weights lose their zero point: s8 where that fits, else i16. So do those of products that come as integers. moving
+ * dequantize moves down through views, maximum pools, and concatenations of equal scales, so that 8 bits are moved; at
+ * its end, quantize(dequantize(x)) with equal parameters is x. requantise    the division of a quantize by its constant
+ * scale moves into the constants behind it: scales, biases, bounds. What is left is one fma, a clamp and a conversion
+ * per element. clamp         a bound in front of a quantize that its own clamp implies. constant      (the second time)
+ * constants that are still dequantised when the model runs.
  *
- * The first two are exact. The last but one rounds products of constants once more, so results may fall on the other side
- * of a tie between two steps. Refused: operands of other types than s8 and u8 (4-bit constants are widened), scales that
- * differ along other axes, sums that may leave 31 bits.
+ * The first two are exact. The last but one rounds products of constants once more, so results may fall on the other
+ * side of a tie between two steps. Refused: operands of other types than s8 and u8 (4-bit constants are widened),
+ * scales that differ along other axes, sums that may leave 31 bits.
  */
 #include "pass_int.h"
 
@@ -55,7 +54,9 @@ static const cy_node_info *per_tensor(cy_graph *g, cy_val v, source *out) {
   return d && read_source(g, d, out) && out->axis < 0 && is_byte(g, out->x) ? d : NULL;
 }
 
-static cy_val scalar(cy_graph *g, cy_val v) { return v && cy_type_of(g, v)->rank ? cy_build_reshape(g, v, NULL, 0) : v; }
+static cy_val scalar(cy_graph *g, cy_val v) {
+  return v && cy_type_of(g, v)->rank ? cy_build_reshape(g, v, NULL, 0) : v;
+}
 
 /* ---- weights ---- */
 
@@ -68,10 +69,14 @@ static cy_val without_zero(cy_graph *g, const source *s) {
   if (!cy_value_is_const(g, s->x) || !count || !cy_type_static(g, t, dims) || cy_dtype_of(from)->bits > 8 ||
       (s->zero && !cy_value_is_const(g, s->zero)))
     return 0;
+  if (s->axis >= t->rank)
+    return 0;
   for (int i = s->axis + 1; s->axis >= 0 && i < t->rank; i++)
     inner *= (uint64_t)dims[i];
   along = s->axis >= 0 ? (uint64_t)dims[s->axis] : 1;
   bool many = s->zero && !is_single(g, s->zero);
+  if (many && cy_type_count(g, cy_type_of(g, s->zero)) != along)
+    return 0;
   const void *bytes = cy_value_of(g, s->x)->data.bytes, *zeros = s->zero ? cy_value_of(g, s->zero)->data.bytes : NULL;
   if (!bytes || (s->zero && !zeros))
     return 0;
@@ -146,8 +151,8 @@ static cy_val contraction(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   source a;
   cy_val in[4] = {0}, scale;
-  if (n->nin > 2 || cy_type_of(g, n->out[0])->dtype != CY_F32 || !per_tensor(g, n->in[0], &a) || sum_length(g, n) > MOST_K ||
-      !right_operand(g, n, &in[1], &in[3], &scale))
+  if (n->nin > 2 || cy_type_of(g, n->out[0])->dtype != CY_F32 || !per_tensor(g, n->in[0], &a) ||
+      sum_length(g, n) > MOST_K || !right_operand(g, n, &in[1], &in[3], &scale))
     return 0;
   in[0] = a.x;
   in[2] = scalar(g, a.zero);
@@ -156,6 +161,24 @@ static cy_val contraction(cy_rewrite *rw, const cy_node_info *n) {
   cy_val sum = cy_build(g, (cy_op)n->op, in, in[3] ? 4 : in[2] ? 3 : 2, n->attrs, n->nattrs, &type, 1);
   scale = cy_build_binary(g, CY_OP_mul, scalar(g, a.scale), scale);
   return sum ? cy_build_binary(g, CY_OP_mul, cy_build_cast(g, sum, CY_F32), scale) : 0;
+}
+
+/* An integer contraction whose constant weights still have a zero point, or are u8, which no generator packs as bytes.
+ */
+static cy_val integer_weights(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  source s = {.x = n->in[1], .zero = n->nin > 3 ? n->in[3] : 0, .axis = -1};
+  const cy_type *t = cy_type_of(g, s.x);
+  if (cy_type_of(g, n->out[0])->dtype != CY_I32 || !is_byte(g, n->in[0]) || !is_byte(g, s.x) ||
+      (!s.zero && t->dtype == CY_I8))
+    return 0;
+  if (s.zero && !is_single(g, s.zero)) {
+    s.axis = n->op == CY_OP_conv ? 0 : t->rank - 1;
+    if (!cy_dim_is(g, t->dim[s.axis], (int64_t)cy_type_count(g, cy_type_of(g, s.zero))))
+      return 0;
+  }
+  cy_val in[3] = {n->in[0], without_zero(g, &s), n->nin > 2 ? n->in[2] : 0};
+  return in[1] ? cy_build(g, (cy_op)n->op, in, in[2] ? 3 : 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1) : 0;
 }
 
 /* ---- data movement ---- */
@@ -201,7 +224,8 @@ static cy_val moved(cy_rewrite *rw, const cy_node_info *n) {
   if (n->nout > 1)
     type[1] = *cy_type_of(g, n->out[1]);
   bool typed = cy_op_of((cy_op)n->op)->typed;
-  return dequantize_as(g, d, cy_build(g, (cy_op)n->op, in, n->nin, n->attrs, n->nattrs, typed ? type : NULL, typed ? n->nout : 0));
+  return dequantize_as(
+      g, d, cy_build(g, (cy_op)n->op, in, n->nin, n->attrs, n->nattrs, typed ? type : NULL, typed ? n->nout : 0));
 }
 
 static cy_val moved_concat(cy_rewrite *rw, const cy_node_info *n) {
@@ -210,8 +234,8 @@ static cy_val moved_concat(cy_rewrite *rw, const cy_node_info *n) {
   const cy_node_info *d = per_tensor(g, n->in[0], &first);
   cy_val *in = CY_NEW_ARRAY(rw->pass->scratch, cy_val, n->nin);
   for (uint32_t i = 0; d && i < n->nin; i++) {
-    if (!per_tensor(g, n->in[i], &s) || !equal_constants(g, s.scale, first.scale) || !equal_constants(g, s.zero, first.zero) ||
-        cy_type_of(g, s.x)->dtype != cy_type_of(g, first.x)->dtype)
+    if (!per_tensor(g, n->in[i], &s) || !equal_constants(g, s.scale, first.scale) ||
+        !equal_constants(g, s.zero, first.zero) || cy_type_of(g, s.x)->dtype != cy_type_of(g, first.x)->dtype)
       return 0;
     in[i] = s.x;
   }
@@ -225,15 +249,16 @@ static cy_val back(cy_rewrite *rw, const cy_node_info *n) {
   double scale;
   cy_val zero = n->nin > 2 && !cy_splat_is(g, n->in[2], 0) ? n->in[2] : 0;
   if (cy_attr_get_int(n, CY_ATTR_block_size, 0) || !per_tensor(g, n->in[0], &s) ||
-      cy_type_of(g, s.x)->dtype != cy_type_of(g, n->out[0])->dtype || !positive(g, s.scale, &scale) ||
-      scale < 1e-30 || scale > 1e30 || !equal_constants(g, s.scale, n->in[1]) || !equal_constants(g, s.zero, zero))
+      cy_type_of(g, s.x)->dtype != cy_type_of(g, n->out[0])->dtype || !positive(g, s.scale, &scale) || scale < 1e-30 ||
+      scale > 1e30 || !equal_constants(g, s.scale, n->in[1]) || !equal_constants(g, s.zero, zero))
     return 0;
   return s.x;
 }
 
 /* ---- requantising ---- */
 
-/* Can x be had times a constant by changing constants only? Depth-limited; what others read too would be computed twice. */
+/* Can x be had times a constant by changing constants only? Depth-limited; what others read too would be computed
+ * twice. */
 static bool can_scale(const cy_rewrite *rw, cy_val x, int depth) {
   cy_graph *g = rw->g;
   if (cy_value_is_const(g, x))
@@ -292,7 +317,7 @@ static cy_val requantise(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   double scale;
   const cy_node_info *d = cy_def(g, n->in[0]);
-  if (!d || d->op == CY_OP_dequantize || cy_attr_get_int(n, CY_ATTR_block_size, 0) || !positive(g, n->in[1], &scale) || scale == 1 ||
+  if (!d || cy_attr_get_int(n, CY_ATTR_block_size, 0) || !positive(g, n->in[1], &scale) || scale == 1 ||
       scale < 1e-30 || scale > 1e30 || !is_byte(g, n->out[0]) || !can_scale(rw, n->in[0], 6))
     return 0;
   cy_val in[3] = {scaled(g, n->in[0], 1 / scale), cy_build_scalar(g, CY_F32, 1), n->nin > 2 ? n->in[2] : 0};
@@ -305,7 +330,8 @@ static cy_val clamp(cy_rewrite *rw, const cy_node_info *n) {
   double scale, zero = 0, bound;
   const cy_node_info *d = cy_def(g, n->in[0]);
   if (!d || (d->op != CY_OP_max && d->op != CY_OP_min) || !is_byte(g, n->out[0]) || !positive(g, n->in[1], &scale) ||
-      !cy_value_is_const(g, d->in[1]) || !cy_value_is_splat(g, d->in[1], &bound) || cy_attr_get_int(n, CY_ATTR_block_size, 0) ||
+      !cy_value_is_const(g, d->in[1]) || !cy_value_is_splat(g, d->in[1], &bound) ||
+      cy_attr_get_int(n, CY_ATTR_block_size, 0) ||
       (n->nin > 2 && n->in[2] && !(cy_value_is_const(g, n->in[2]) && cy_value_is_splat(g, n->in[2], &zero))))
     return 0;
   double base = cy_type_of(g, n->out[0])->dtype == CY_I8 ? -128 : 0;
@@ -335,9 +361,10 @@ static cy_val constant(cy_rewrite *rw, const cy_node_info *n) {
   cy_dtype from = (cy_dtype)t->dtype, to = (cy_dtype)cy_type_of(g, n->out[0])->dtype;
   char cls = cy_dtype_of(from)->cls;
   uint64_t count = cy_type_count(g, t);
-  int64_t dims[CY_MAX_RANK], axis = cy_attr_get_int(n, CY_ATTR_axis, 0), block = cy_attr_get_int(n, CY_ATTR_block_size, 0);
-  if (!count || (cls != 'I' && cls != 'U') || cy_dtype_of(from)->bits > 32 || to != CY_F32 || !cy_type_static(g, t, dims) ||
-      cy_type_of(g, n->in[1])->dtype != CY_F32)
+  int64_t dims[CY_MAX_RANK], axis = cy_attr_get_int(n, CY_ATTR_axis, 0),
+                             block = cy_attr_get_int(n, CY_ATTR_block_size, 0);
+  if (!count || (cls != 'I' && cls != 'U') || cy_dtype_of(from)->bits > 32 || to != CY_F32 ||
+      !cy_type_static(g, t, dims) || cy_type_of(g, n->in[1])->dtype != CY_F32)
     return 0;
   const void *x = cy_value_of(g, n->in[0])->data.bytes, *s = cy_value_of(g, n->in[1])->data.bytes;
   const void *z = zero ? cy_value_of(g, zero)->data.bytes : NULL;
@@ -346,10 +373,16 @@ static cy_val constant(cy_rewrite *rw, const cy_node_info *n) {
   walk w = {.inner = 1, .along = 1, .block = (uint64_t)block};
   bool many = !is_single(g, n->in[1]) || (zero && !is_single(g, zero)), many_zeros = zero && !is_single(g, zero);
   bool many_scales = !is_single(g, n->in[1]);
+  if (many && (axis < 0 || axis >= t->rank || block < 0))
+    return 0;
   for (int64_t i = axis + 1; many && i < t->rank; i++)
     w.inner *= (uint64_t)dims[i];
   w.along = many ? (uint64_t)dims[axis] : count;
   w.blocks = block ? (w.along + w.block - 1) / w.block : 0;
+  uint64_t parameters = block ? count / w.along * w.blocks : w.along;
+  if ((many_scales && cy_type_count(g, cy_type_of(g, n->in[1])) != parameters) ||
+      (many_zeros && cy_type_count(g, cy_type_of(g, zero)) != parameters))
+    return 0;
   float *to_f32 = cy_const_new(g, cy_type_of(g, n->out[0]), &out);
   for (uint64_t i = 0; i < count; i++) {
     uint64_t p = many ? parameter_of(&w, i) : 0;
@@ -366,18 +399,13 @@ static const cy_rule constants[] = {
 };
 
 static const cy_rule rules[] = {
-    {CY_OP_conv, "contraction", contraction},
-    {CY_OP_matmul, "contraction", contraction},
-    {CY_OP_reshape, "moving", moved},
-    {CY_OP_transpose, "moving", moved},
-    {CY_OP_slice, "moving", moved},
-    {CY_OP_expand, "moving", moved},
-    {CY_OP_gather, "moving", moved},
-    {CY_OP_pool_max, "moving", moved},
-    {CY_OP_concat, "moving", moved_concat},
-    {CY_OP_quantize, "back", back},
-    {CY_OP_quantize, "clamp", clamp},
-    {CY_OP_quantize, "requantise", requantise},
+    {CY_OP_conv, "contraction", contraction}, {CY_OP_matmul, "contraction", contraction},
+    {CY_OP_conv, "weights", integer_weights}, {CY_OP_matmul, "weights", integer_weights},
+    {CY_OP_reshape, "moving", moved},         {CY_OP_transpose, "moving", moved},
+    {CY_OP_slice, "moving", moved},           {CY_OP_expand, "moving", moved},
+    {CY_OP_gather, "moving", moved},          {CY_OP_pool_max, "moving", moved},
+    {CY_OP_concat, "moving", moved_concat},   {CY_OP_quantize, "back", back},
+    {CY_OP_quantize, "clamp", clamp},         {CY_OP_quantize, "requantise", requantise},
 };
 
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
@@ -389,7 +417,8 @@ int cy_pass_quantised(cy_pass *p) {
 
 /* requires: swept   establishes: swept   breaks: unique, placed, fused */
 int cy_pass_requantise(cy_pass *p) {
-  const cy_rule_set sets[] = {{constants, sizeof constants / sizeof constants[0]}, {rules, sizeof rules / sizeof rules[0]}};
+  const cy_rule_set sets[] = {{constants, sizeof constants / sizeof constants[0]},
+                              {rules, sizeof rules / sizeof rules[0]}};
   cy_rewrite_run(p, sets, 2);
   return 0;
 }

@@ -47,6 +47,10 @@ def dumps(folder):
     return None if len(numbered) >= 5 else 'only these dumps: %s' % ' '.join(names)
 
 
+def objects(folder):
+    return None if {'m.host.o', 'm.weights.o'} <= set(os.listdir(folder)) else 'only %s' % ' '.join(sorted(os.listdir(folder)))
+
+
 # name, arguments (%s: the folder of outputs), exit code, expressions, files (None: any), check
 ROWS = [
     ('help', ['--help'], 0, ['usage: cytoc', '--target', '--stats'], [], None),
@@ -57,11 +61,12 @@ ROWS = [
     ('h', [MODEL, '-o', '%s/m.h'], 0, [], ['m.h'], None),
     ('level 0', [MODEL, '-O0', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
     ('name', [MODEL, '--name', 'other', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], has('m.h', 'other_run')),
+    ('save temps', [MODEL, '-o', '%s/m.so', '--save-temps=%s'], 0, [], None, objects),
     ('emit graph', [MODEL, '--emit=graph'], 0, ['graph ', 'conv', 'softmax'], [], None),
     ('emit loops', [MODEL, '--emit=loops'], 0, ['kernel '], [], None),
     ('emit many', [MODEL, '--emit=graph,loops,ll,asm,h', '-o', '%s/m.so'], 0, [],
      ['m.asm', 'm.graph.txt', 'm.h', 'm.ll', 'm.loops.txt'], has('m.ll', '^define ', 'target triple')),
-    ('int8', [MODEL, '--int8', '--explain', '-o', '%s/m.so'], 0, ['layer +shape +MFLOP +error', 'float: too small', 'warning: nothing was quantised'], ['m.h', 'm.so'], None),
+    ('int8', [MODEL, '--int8', '--explain', '-o', '%s/m.so'], 0, ['layer +shape +MFLOP +float kcyc +int8 kcyc +error', 'float: too small', 'warning: nothing was quantised'], ['m.h', 'm.so'], None),
     ('weights of no type', [MODEL, '--weights=int3', '-o', '%s/m.so'], 1, ['int3', 'int8 or int4'], [], None),
     ('weights without type', [MODEL, '--weights=block=32', '-o', '%s/m.so'], 1, ['int8 or int4'], [], None),
     ('int8 static without samples', [MODEL, '--int8=static', '-o', '%s/m.so'], 1, ['--calibrate'], [], None),
@@ -214,6 +219,29 @@ def values_model(path):
                h.make_value_info('same', h.make_optional_type_proto(string))]
     graph = h.make_graph(nodes, 'values', inputs, outputs)
     onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid('', 18), h.make_opsetid('ai.onnx.ml', 3)], ir_version=9), path)
+
+
+def known_values(folder, args):
+    """Sequences and optional values that are known when compiling leave nothing to the runtime, at any level."""
+    import onnx
+    from onnx import helper as h
+    model = os.path.join(folder.root, 'known.onnx')
+    one, minus = h.make_tensor('one', onnx.TensorProto.INT64, [], [1]), h.make_tensor('minus', onnx.TensorProto.INT64, [], [-1])
+    tensor = [h.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ['n', 2]) for n in 'xyz']
+    nodes = [h.make_node('SequenceConstruct', ['x', 'y'], ['s']), h.make_node('SequenceInsert', ['s', 'x', 'one'], ['i']),
+             h.make_node('SequenceErase', ['i', 'minus'], ['e']), h.make_node('SequenceAt', ['e', 'minus'], ['a']),
+             h.make_node('SplitToSequence', ['a'], ['p'], axis=1), h.make_node('ConcatFromSequence', ['p'], ['c'], axis=1),
+             h.make_node('Optional', ['c'], ['o']), h.make_node('OptionalHasElement', ['o'], ['has']),
+             h.make_node('OptionalGetElement', ['o'], ['g']), h.make_node('SequenceLength', ['p'], ['count']),
+             h.make_node('Cast', ['count'], ['f'], to=onnx.TensorProto.FLOAT), h.make_node('Mul', ['g', 'f'], ['z'])]
+    outputs = [tensor[2], h.make_tensor_value_info('has', onnx.TensorProto.BOOL, [])]
+    graph = h.make_graph(nodes, 'known', tensor[:2], outputs, [one, minus])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid('', 18)], ir_version=9), model)
+    for level in ('-O0', '-O3'):
+        code, out, err = lib.run([args.cytoc, model, level, '--emit=loops'], env=folder.env)
+        if code or 'call ' in out or 'launch' not in out:
+            return '%s: %s' % (level, lib.reason(err, code) if code else out)
+    return None
 
 
 # input, its JSON, a message: each replaces a good one.
@@ -377,8 +405,8 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     table(args, suite)
-    for test in (text_graph, same_bytes, profile, values, no_linker, no_temporary_folder, interrupted, full_device,
-                 branch_left_out, large_weights):
+    for test in (text_graph, same_bytes, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
+                 full_device, branch_left_out, large_weights):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
             folder = Folder(args, name)

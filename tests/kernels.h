@@ -80,20 +80,27 @@ static inline cy_kernel *flat_kernel(cy_op op, cy_dtype in, cy_dtype out, int64_
 
 /* ---- loops ---- */
 
-static const int64_t strides[][2] = {{37, 1}, {1, 9}, {74, 2}, {37, -1}, {0, 1}, {37, 0}};
+/* Of the input along rows and columns; how many columns. */
+typedef struct stride_row {
+  int64_t row, column, columns;
+} stride_row;
 
-/* y[i][c] = x[i * s[0] + c * s[1]] + b[c]: a lane loop that is the whole body. 9 * 74, 37, 9 * 37 elements. */
-static inline cy_kernel *strides_kernel(const int64_t s[2]) {
+static const stride_row strides[] = {{37, 1, 37}, {1, 9, 37}, {74, 2, 37}, {37, -1, 37}, {0, 1, 37},  {37, 0, 37},
+                                     {40, 1, 40}, {1, 9, 40}, {37, 1, 36}, {80, 2, 40},  {48, 1, 40}, {40, 0, 40}};
+
+/* y[i][c] = x[i * row + c * column] + b[c]: a lane loop that is the whole body. 9 * 80, columns, 9 * columns elements. */
+static inline cy_kernel *strides_kernel(const stride_row *s) {
   cy_kernel *k = cy_kernel_create(g, "strides");
   cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), b = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
   cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-  cy_var i = cy_kernel_add_var(k, d(9)), c = cy_kernel_add_var(k, d(37));
+  cy_var i = cy_kernel_add_var(k, d(9)), c = cy_kernel_add_var(k, d(s->columns));
   cy_kernel_add_grid(k, i);
   cy_kernel_for(k, c, true);
-  cy_expr at = sum(k, idx(k, i, s[0]), idx(k, c, s[1]));
-  if (s[1] < 0)
-    at = sum(k, at, cy_x_index(k, 36));
-  cy_kernel_store(k, y, sum(k, idx(k, i, 37), var(k, c)), sum(k, cy_x_load(k, x, at), cy_x_load(k, b, var(k, c))));
+  cy_expr at = sum(k, idx(k, i, s->row), idx(k, c, s->column));
+  if (s->column < 0)
+    at = sum(k, at, cy_x_index(k, s->columns - 1));
+  cy_kernel_store(k, y, sum(k, idx(k, i, s->columns), var(k, c)),
+                  sum(k, cy_x_load(k, x, at), cy_x_load(k, b, var(k, c))));
   cy_kernel_end(k);
   return k;
 }

@@ -22,6 +22,7 @@ SUITES = [
     ('cli', 'tests/cli.py', False),
     ('bad', 'tests/bad/run.py', False),
     ('attention', 'tests/attention.py', False),
+    ('recurrent', 'tests/recurrent.py', False),
     ('quantise', 'tests/quantise/run.py', False),
     ('examples', 'tests/examples.py', False),
     ('fuzz', 'tests/fuzz/run.py', False),
@@ -30,7 +31,7 @@ SUITES = [
     ('cuda-nodes', 'tests/cuda/nodes.py', True),
     ('cuda-networks', 'tests/cuda/networks.py', False),
     ('onnx', 'tests/onnx/run.py', True),
-    ('quant', 'tests/quant/run.py', False),
+    ('qdq', 'tests/qdq/run.py', False),
     ('models', 'tests/models/run.py', True),
     ('zoo', 'tests/zoo/run.py', True),
 ]

@@ -9,13 +9,13 @@
 /* ---- samples.c: --calibrate=DIR|FILE.npz --------------------------------------------------------------------------
  *
  * A folder holds either a folder for each sample, or the files of one sample, or (for models with one input) a file for
- * each sample. Files are .npy or .pb; in the folder of a sample that of input K, called NAME, is NAME.npy, in_K_*.npy or
- * input_K.pb (characters other than letters, digits, '.', '-' and '_' in NAME are written as '_'); out_* and
+ * each sample. Files are .npy or .pb; in the folder of a sample that of input K, called NAME, is NAME.npy, in_K_*.npy
+ * or input_K.pb (characters other than letters, digits, '.', '-' and '_' in NAME are written as '_'); out_* and
  * output_* are left alone. Samples are taken in the
  * order of their names, numbers in them by value.
- * A .npz (numpy.savez) holds an array for each input, called NAME or in_K or arr_K: either with one axis more than the input,
- * the first, that counts samples, or of the input's rank, cut along its first axis into pieces of the input's size (1
- * where that is not fixed).
+ * A .npz (numpy.savez) holds an array for each input, called NAME or in_K or arr_K: either with one axis more than the
+ * input, the first, that counts samples, or of the input's rank, cut along its first axis into pieces of the input's
+ * size (1 where that is not fixed).
  */
 typedef struct sample_set sample_set;
 /* `model`: for the names, types and ranks of inputs. NULL with a text in `error`. */
@@ -25,18 +25,20 @@ sample_set *samples_random(const cyto_model *model, int n, char error[TENSOR_ERR
 void samples_close(sample_set *s);
 int samples_count(const sample_set *s);
 const char *samples_name(const sample_set *s, int i); /* for messages */
-/* Reads sample i: a tensor for each input (those of optional inputs that it lacks have no data). host_tensor_free each. */
+/* Reads sample i: a tensor for each input (those of optional inputs that it lacks have no data). host_tensor_free each.
+ */
 int samples_read(sample_set *s, int i, host_tensor *out_tensors, char error[TENSOR_ERROR_SIZE]);
 
-/* ---- ranges.c: what was seen of a tensor --------------------------------------------------------------------------- */
+/* ---- ranges.c: what was seen of a tensor ---------------------------------------------------------------------------
+ */
 
 enum { RANGE_BINS = 2048 };
 typedef enum range_method { RANGE_MINMAX, RANGE_PERCENTILE, RANGE_ENTROPY, RANGE_MSE, RANGE_METHODS } range_method;
 
 typedef struct range_stats {
-  double low, high;   /* first pass */
+  double low, high; /* first pass */
   uint64_t seen;
-  uint64_t *bins;     /* second pass: RANGE_BINS of them between low and high; NULL for min-max */
+  uint64_t *bins; /* second pass: RANGE_BINS of them between low and high; NULL for min-max */
 } range_stats;
 
 /* By the name that --calibration takes; RANGE_METHODS when unknown. */

@@ -144,7 +144,7 @@ static int generate(session *s, cy_machine *machine, cy_program *p, const char *
                           .name = o->name,
                           .opt_level = o->opt_level,
                           .jobs = o->jobs,
-                          .save_temps = o->save_temps,
+                          .save_temps = o->save_temps && !*o->save_temps ? "." : o->save_temps,
                           .plan_memory = cy_plan_memory,
                           .diag = s->diag,
                           .stats = &s->report.code,
@@ -238,7 +238,7 @@ static cytoc_quantise calibration(session *s) {
                           .diag = s->diag,
                           .samples = o->calibrate,
                           .disable = o->disable,
-                          .method = range_method_of(o->calibration ? o->calibration : "minmax"),
+                          .method = range_method_of(o->calibration ? o->calibration : "mse"),
                           .max_error = o->int8_max_error ? percent(o->int8_max_error) : 0,
                           .opt_level = o->opt_level,
                           .jobs = o->jobs};
@@ -351,7 +351,7 @@ static int compile(session *s) {
   if (!status && o->int8)
     cytoc_quantise_check(&quant, s->diag);
   if (!status && o->explain && o->int8)
-    cytoc_quantise_table(&quant, stdout);
+    cytoc_quantise_table(&quant, machine, stdout);
   cy_quant_deinit(&quant);
   if (!status && o->stats_file)
     status = cytoc_report_write(&s->report, o->input, o->stats_file, s->diag);

@@ -1,19 +1,20 @@
-/* cytoc_quantise.c - calibration: the model, compiled for this machine with more outputs, is loaded into this process and
- * run on samples.
+/* cytoc_quantise.c - calibration: the model, compiled for this machine with more outputs, is loaded into this process
+ * and run on samples.
  *
  * In:  how to read the model, and samples. Out: a cy_quant with the range of every tensor and the error of every layer.
  *
- *   1. observe   a library whose further outputs are the tensors; every sample runs once for extremes and, unless the range
- *                is just these, once more for histograms between them
- *   2. measure   a library that computes each layer twice, in float and quantised, and puts out their differences: errors
- *                decide which layers stay in float, mean differences per channel become corrections of the bias
+ *   1. observe   a library whose further outputs are the tensors; every sample runs once for extremes and, unless the
+ * range is just these, once more for histograms between them
+ *   2. measure   a library that computes each layer twice, in float and quantised, and puts out their differences:
+ * errors decide which layers stay in float, mean differences per channel become corrections of the bias
  *
- * Whatever the target is, this machine's CPU runs it. Libraries lie in TMPDIR for the moment between linking and loading.
+ * Whatever the target is, this machine's CPU runs it. Libraries lie in TMPDIR for the moment between linking and
+ * loading.
  */
 #define _GNU_SOURCE
 #include "cytoc_quantise.h"
 
-#include "codegen/codegen.h"
+#include "codegen/target.h"
 #include "passes/lower.h"
 #include "passes/memplan.h"
 #include "passes/passes.h"
@@ -53,7 +54,8 @@ static bool supports(const void *machine, cy_kernel *k) { return cy_machine_supp
 
 static int build(const recorder *r, cy_machine *machine, const char *path) {
   cy_graph *g = r->how->read(r->how->ctx);
-  cy_pass_options passes = {.opt_level = r->how->opt_level, .disable = r->how->disable, .quant = r->plain ? NULL : r->q};
+  cy_pass_options passes = {
+      .opt_level = r->how->opt_level, .disable = r->how->disable, .quant = r->plain ? NULL : r->q};
   int status = g ? cy_passes_run(g, &passes, NULL) : -1;
   if (!status && r->q->ntensors) {
     cy_lower_options lower = {.level = r->how->opt_level, .supports = supports, .target = machine};
@@ -167,7 +169,8 @@ static int output(recorder *r, uint32_t index, cyto_tensor *out) {
 }
 
 /* A tensor as [outer][channels][inner]; calls visit for each run of `inner` values. */
-static int each_run(recorder *r, uint32_t t, void (*visit)(void *ctx, uint32_t channel, const float *x, uint64_t n), void *ctx) {
+static int each_run(recorder *r, uint32_t t, void (*visit)(void *ctx, uint32_t channel, const float *x, uint64_t n),
+                    void *ctx) {
   const cy_quant_tensor *x = &r->q->tensor[t];
   cyto_tensor data;
   uint64_t inner = 1;
@@ -389,27 +392,43 @@ void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag) {
     if (!q->layer[i].keep)
       return;
   if (q->nlayers)
-    cy_diag_add(diag, CY_WARNING, NULL, "nothing was quantised: of %u layers the first, '%s', stays in float: %s", q->nlayers,
-                q->layer[0].name, q->layer[0].keep);
+    cy_diag_add(diag, CY_WARNING, NULL, "nothing was quantised: of %u layers the first, '%s', stays in float: %s",
+                q->nlayers, q->layer[0].name, q->layer[0].keep);
   else
-    cy_diag_add(diag, CY_WARNING, NULL,
-                "nothing to quantise: the model has no convolution or matrix product in f32 with constant weights; it stays "
-                "in float");
+    cy_diag_add(
+        diag, CY_WARNING, NULL,
+        "nothing to quantise: the model has no convolution or matrix product in f32 with constant weights; it stays "
+        "in float");
 }
 
-void cytoc_quantise_table(const cy_quant *q, FILE *out) {
+/* What a layer takes at best: its arithmetic at the rate of one core, or its activations at 16 bytes a cycle. Products
+ * of bytes run at four times the rate of floats where dot products of four are one instruction, else slightly above it.
+ */
+static void estimate(const cy_quant_layer *l, const cy_machine *m, bool ints, char out[32]) {
+  bool dots = m->needs && strstr(m->needs, "vnni");
+  double rate = m->flops_per_cycle * (!ints ? 1 : dots ? 4 : 1.25), work = l->macs * 2 / rate;
+  double moves = l->elements * (ints ? 1 : 4) / 16;
+  snprintf(out, 32, "-");
+  if (m->flops_per_cycle > 0 && l->macs > 0)
+    snprintf(out, 32, "%.1f", (work > moves ? work : moves) / 1e3);
+}
+
+void cytoc_quantise_table(const cy_quant *q, const cy_machine *m, FILE *out) {
   uint32_t kept = 0;
   double all = 0, ints = 0;
-  fprintf(out, "%-40s %-20s %8s %9s  %s\n", "layer", "shape", "MFLOP", "error %", "verdict");
+  fprintf(out, "%-40s %-20s %8s %11s %11s %9s  %s\n", "layer", "shape", "MFLOP", "float kcyc", "int8 kcyc", "error %",
+          "verdict");
   for (uint32_t i = 0; i < q->nlayers; i++) {
     const cy_quant_layer *l = &q->layer[i];
-    char work[32] = "-", error[32] = "-";
+    char work[32] = "-", error[32] = "-", slow[32], fast[32];
+    estimate(l, m, false, slow);
+    estimate(l, m, true, fast);
     if (l->macs > 0)
       snprintf(work, sizeof work, "%.2f", l->macs * 2e-6);
     if (l->error >= 0)
       snprintf(error, sizeof error, "%.2f", l->error * 100);
-    fprintf(out, "%-40.40s %-20s %8s %9s  %s%s\n", l->name, l->shape, work, error, l->keep ? "float: " : "int8",
-            l->keep ? l->keep : "");
+    fprintf(out, "%-40.40s %-20s %8s %11s %11s %9s  %s%s\n", l->name, l->shape, work, slow, fast, error,
+            l->keep ? "float: " : "int8", l->keep ? l->keep : "");
     kept += l->keep != NULL;
     all += l->macs;
     ints += l->keep ? 0 : l->macs;

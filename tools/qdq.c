@@ -1,13 +1,13 @@
 /* qdq.c - writes the QDQ form of a float model: ONNX in, ONNX out, with protobuf-c.
  *
- * In:  a model of operator set 11 or newer, samples. Out: a model of operator set 13 or newer in which the inputs of Conv,
- * Gemm and MatMul with constant weights, and of the pooling, concatenation, addition, resampling and views between them,
- * are followed by QuantizeLinear and DequantizeLinear (u8, a scale and zero point per tensor); weights are s8 with a scale
- * per output channel, biases i32 with the scale of their products, both behind DequantizeLinear.
+ * In:  a model of operator set 11 or newer, samples. Out: a model of operator set 13 or newer in which the inputs of
+ * Conv, Gemm and MatMul with constant weights, and of the pooling, concatenation, addition, resampling and views
+ * between them, are followed by QuantizeLinear and DequantizeLinear (u8, a scale and zero point per tensor); weights
+ * are s8 with a scale per output channel, biases i32 with the scale of their products, both behind DequantizeLinear.
  *
- * Method: list the tensors; run the model with them as further outputs (cytoc_quantise.c) for their ranges; insert nodes.
- * The rest of the file stays as it was: names, other operators, metadata. Operators whose axes became inputs with operator
- * set 13 are rewritten. Memory is an arena's: messages are never freed one by one.
+ * Method: list the tensors; run the model with them as further outputs (cytoc_quantise.c) for their ranges; insert
+ * nodes. The rest of the file stays as it was: names, other operators, metadata. Operators whose axes became inputs
+ * with operator set 13 are rewritten. Memory is an arena's: messages are never freed one by one.
  */
 #define _GNU_SOURCE
 #include "qdq.h"
@@ -82,7 +82,8 @@ static int read_model(writer *w) {
       w->opset = o->version;
   }
   if (w->opset < OLDEST)
-    return fail(w, NULL, NULL, "operator set %lld: expected %d or newer; convert the model by onnx.version_converter first",
+    return fail(w, NULL, NULL,
+                "operator set %lld: expected %d or newer; convert the model by onnx.version_converter first",
                 (long long)w->opset, OLDEST);
   for (size_t i = 0; i < w->graph->n_initializer; i++)
     if (w->graph->initializer[i]->has_data_location && w->graph->initializer[i]->data_location)
@@ -195,8 +196,9 @@ static int list_tensors(writer *w) {
       layers++;
     }
   return layers ? 0
-                : fail(w, NULL, NULL, "nothing to quantise: the model has no Conv, Gemm or MatMul in f32 with weights in an "
-                                      "initializer");
+                : fail(w, NULL, NULL,
+                       "nothing to quantise: the model has no Conv, Gemm or MatMul in f32 with weights in an "
+                       "initializer");
 }
 
 /* ---- ranges ----------------------------------------------------------------------------------------------------- */
@@ -314,7 +316,8 @@ static char *add_constant(writer *w, const char *name, int dtype, const Onnx__Te
   return out;
 }
 
-/* The weights of layer n as s8; sets the scale of each output channel. A name of its own: others may share the weights. */
+/* The weights of layer n as s8; sets the scale of each output channel. A name of its own: others may share the weights.
+ */
 static void write_weights(writer *w, Onnx__NodeProto *n, float **out_scale, int64_t *out_channels) {
   const Onnx__TensorProto *t = initializer(w, n->input[1]);
   uint64_t count, outer = 1, inner = 1;
@@ -327,13 +330,14 @@ static void write_weights(writer *w, Onnx__NodeProto *n, float **out_scale, int6
   int8_t *ints = cy_arena_alloc(w->arena, count);
   float *scale = CY_NEW_ARRAY(w->arena, float, channels);
   cy_quant_s8(values, outer, channels, inner, scale, ints);
-  n->input[1] = add_constant(w, text(w, n->output[0], "_weight"), ONNX__TENSOR_PROTO__DATA_TYPE__INT8, t, ints, count, scale,
-                             (int64_t)channels, (int64_t)axis);
+  n->input[1] = add_constant(w, text(w, n->output[0], "_weight"), ONNX__TENSOR_PROTO__DATA_TYPE__INT8, t, ints, count,
+                             scale, (int64_t)channels, (int64_t)axis);
   *out_scale = scale;
   *out_channels = (int64_t)channels;
 }
 
-/* A bias per channel as i32 with the scale of the products it is added to. Others (Gemm broadcasts) stay as they are. */
+/* A bias per channel as i32 with the scale of the products it is added to. Others (Gemm broadcasts) stay as they are.
+ */
 static void write_bias(writer *w, Onnx__NodeProto *n, float input_scale, const float *weight_scale, int64_t channels) {
   uint64_t count;
   const Onnx__TensorProto *t = n->n_input > 2 ? initializer(w, n->input[2]) : NULL;
@@ -402,12 +406,15 @@ static int upgrade_node(writer *w, Onnx__NodeProto *n) {
   bool axes = is_one_of(n->op_type, "Squeeze Unsqueeze ReduceSum"), split = !strcmp(n->op_type, "Split");
   const Onnx__AttributeProto *a = axes ? attribute(n, "axes") : split ? attribute(n, "split") : NULL;
   if (is_one_of(n->op_type, "Softmax LogSoftmax Hardmax") && int_attribute(n, "axis", 1) != -1)
-    return fail(w, n->name, n->op_type, "attribute 'axis': its meaning changes with operator set 13; convert the model by "
-                                        "onnx.version_converter first");
+    return fail(w, n->name, n->op_type,
+                "attribute 'axis': its meaning changes with operator set 13; convert the model by "
+                "onnx.version_converter first");
   for (size_t i = 0; i < n->n_attribute; i++)
     if (n->attribute[i]->g || n->attribute[i]->n_graphs)
-      return fail(w, n->name, n->op_type, "operator set %lld with bodies inside: convert the model by onnx.version_converter "
-                                          "first", (long long)w->opset);
+      return fail(w, n->name, n->op_type,
+                  "operator set %lld with bodies inside: convert the model by onnx.version_converter "
+                  "first",
+                  (long long)w->opset);
   if (!a)
     return 0;
   char *name = text(w, n->output[0], split ? "_split" : "_axes"), **inputs = CY_NEW_ARRAY(w->arena, char *, 2);

@@ -1,7 +1,7 @@
 /* ranges.c - which range of a tensor's values the 256 steps of u8 shall span.
  *
- * In:  all values of the tensor on the samples, twice: first for their extremes, then (unless those are the range) for a
- *      histogram between them. Out: low and high, values outside of which saturate.
+ * In:  all values of the tensor on the samples, twice: first for their extremes, then (unless those are the range) for
+ * a histogram between them. Out: low and high, values outside of which saturate.
  *
  *   minmax       everything that was seen
  *   percentile   all but one value in 20,000 at either end
@@ -102,7 +102,8 @@ static double divergence(const range_stats *r, double low, double high) {
   return sum;
 }
 
-static void search(const range_stats *r, double (*cost)(const range_stats *, double, double), double *low, double *high) {
+static void search(const range_stats *r, double (*cost)(const range_stats *, double, double), double *low,
+                   double *high) {
   double l = r->low < 0 ? r->low : 0, h = r->high > 0 ? r->high : 0, best = INFINITY;
   for (int i = 0; i < CANDIDATES; i++) {
     double shrink = 1 - (double)i / GRAIN, c = cost(r, l * shrink, h * shrink);

@@ -1,11 +1,12 @@
 /* samples.c - the inputs to calibrate with: folders of tensor files, .npz archives, or random numbers.
  *
- * In:  a path and the model that will run on it. Out: samples by number, each a set of tensors that fits the model's inputs;
- * how files are named is said in calibrate.h. Everything is checked against the model before it runs: a file that fits
- * no input, an input without a file, other ranks, dims and element types are errors that name the file and the input.
+ * In:  a path and the model that will run on it. Out: samples by number, each a set of tensors that fits the model's
+ * inputs; how files are named is said in calibrate.h. Everything is checked against the model before it runs: a file
+ * that fits no input, an input without a file, other ranks, dims and element types are errors that name the file and
+ * the input.
  *
- * An .npz is a ZIP archive; entries that are compressed are refused (numpy.savez does not, savez_compressed does). Sizes and
- * offsets are those of its central directory.
+ * An .npz is a ZIP archive; entries that are compressed are refused (numpy.savez does not, savez_compressed does).
+ * Sizes and offsets are those of its central directory.
  */
 #define _GNU_SOURCE
 #include "calibrate.h"
@@ -251,8 +252,8 @@ static int take_array(sample_set *s, const char *entry, uint8_t *bytes, size_t s
     return -1;
   s->pieces[k] = piece_of(&port, &s->stacked[k]);
   if (s->pieces[k] < 0 || s->stacked[k].dims[0] == 0)
-    return fail(error, "'%s': array '%s' of rank %d does not stack samples of input '%s': expected rank %d or %d", s->path,
-                stem, s->stacked[k].rank, port.name, port.rank, port.rank + 1);
+    return fail(error, "'%s': array '%s' of rank %d does not stack samples of input '%s': expected rank %d or %d",
+                s->path, stem, s->stacked[k].rank, port.name, port.rank, port.rank + 1);
   host_tensor one = slice_of(s, k, 0);
   int64_t n = s->stacked[k].dims[0] / (s->pieces[k] ? s->pieces[k] : 1);
   if (s->count && n != s->count)

@@ -1,11 +1,15 @@
 /* value_file.h - values of every kind in files and in memory, for the command line tools: ONNX's .pb (TensorProto,
  * SequenceProto, OptionalProto, MapProto) and JSON.
  *
- * A host value is a tree of cyto_value that owns everything in it (malloc). The JSON form, which cyto-run reads and
- * writes: a tensor   {"dtype":"string","shape":[2],"data":["a","b"]}   numbers flat in row-major order; "float",
- * "double", "int64", "bool" .. as ONNX calls its types; NaN, Infinity and -Infinity as strings a sequence
- * {"sequence":[..]}    a map {"map":[keys, values]}    an optional {"optional":value}, or {"optional":null} Functions
- * that can fail return 0, or -1 with a text for people in `error`.
+ * A host value is a tree of cyto_value that owns everything in it (malloc). The JSON that cyto-run reads and writes:
+ *
+ * - a tensor: {"dtype":"string","shape":[2],"data":["a","b"]}. Elements are flat in row-major order, types are called
+ *   as ONNX calls them ("float", "double", "int64", "bool" ..); NaN, Infinity, -Infinity and uint64 from 2^63 on are
+ *   strings.
+ * - a sequence: {"sequence":[..]}; a map: {"map":[keys, values]}, two tensors.
+ * - an optional: {"optional":value}, or {"optional":null}.
+ *
+ * Functions that can fail return 0, or -1 with a text for people in `error`.
  */
 #ifndef VALUE_FILE_H
 #define VALUE_FILE_H

@@ -85,6 +85,12 @@ static int set_number(host_tensor *t, int64_t i, const json_t *item) {
   double v = json_is_true(item) ? 1 : json_number_value(item);
   int64_t whole = json_is_integer(item) ? json_integer_value(item) : (int64_t)v;
   int is_number = json_is_number(item) || json_is_boolean(item);
+  if (t->dtype == CYTO_U64 && json_is_string(item)) { /* above what JSON's readers take for integers */
+    char *end;
+    errno = 0;
+    ((uint64_t *)t->data)[i] = strtoull(json_string_value(item), &end, 10);
+    return !errno && !*end && end != json_string_value(item);
+  }
   if (!is_number && !(json_is_string(item) && special(json_string_value(item), &v)))
     return 0;
   switch (t->dtype) {
@@ -239,7 +245,8 @@ static void put_number(FILE *f, const host_tensor *t, int64_t i) {
   else if (t->dtype == CYTO_I64)
     fprintf(f, "%lld", (long long)((const int64_t *)t->data)[i]);
   else if (t->dtype == CYTO_U64)
-    fprintf(f, "%llu", (unsigned long long)((const uint64_t *)t->data)[i]);
+    fprintf(f, ((const uint64_t *)t->data)[i] > INT64_MAX ? "\"%llu\"" : "%llu",
+            (unsigned long long)((const uint64_t *)t->data)[i]);
   else
     fprintf(f, "%.*g", t->dtype == CYTO_F64 ? 17 : 9, v);
 }

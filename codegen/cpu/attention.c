@@ -20,16 +20,16 @@ enum { FEW = 4, BLOCK_TILES = 6, WANTED_TASKS = 24, LEAST_ROWS = 64, UNKNOWN_ROW
 
 typedef struct att {
   const cy_attention_desc *d;
-  int shared;            /* trailing batch axes of one key head */
-  cy_tile qk, pv;        /* tiles of the two products */
-  int64_t nr_k, nr_v;    /* panel widths */
-  int64_t rows, keys;    /* known numbers of a key head, or 0 */
-  int64_t block, chunk;  /* rows at once; rows of a task */
-  int64_t tile;          /* keys at once, a multiple of nr_k */
-  bool tiled;            /* there may be several tiles */
-  int64_t ld_s, ld_o;    /* floats between rows of scores and outputs */
+  int shared;           /* trailing batch axes of one key head */
+  cy_tile qk, pv;       /* tiles of the two products */
+  int64_t nr_k, nr_v;   /* panel widths */
+  int64_t rows, keys;   /* known numbers of a key head, or 0 */
+  int64_t block, chunk; /* rows at once; rows of a task */
+  int64_t tile;         /* keys at once, a multiple of nr_k */
+  bool tiled;           /* there may be several tiles */
+  int64_t ld_s, ld_o;   /* floats between rows of scores and outputs */
   int64_t panels_v;
-  bool few, many;        /* forms to emit: rows up to FEW, more */
+  bool few, many; /* forms to emit: rows up to FEW, more */
 } att;
 
 static int64_t known(cy_csize s) { return s.slot < 0 ? s.value : 0; }
@@ -108,9 +108,7 @@ static V row_count(cy_cg *cg, const att *a) {
 static V chunk_count(cy_cg *cg, const att *a) { return cy_ceil_div(cg, row_count(cg, a), cy_i64(cg, a->chunk)); }
 static V task_count(cy_cg *cg, void *ctx) { return cy_mul(cg, outer_count(cg, ctx), chunk_count(cg, ctx)); }
 
-static V panels_k(cy_cg *cg, const att *a) {
-  return cy_ceil_div(cg, cy_size(cg, a->d->keys), cy_i64(cg, a->nr_k));
-}
+static V panels_k(cy_cg *cg, const att *a) { return cy_ceil_div(cg, cy_size(cg, a->d->keys), cy_i64(cg, a->nr_k)); }
 
 /* Scratch: packed keys, packed values, then queries, scores and outputs of a block; bytes. */
 typedef struct areas {
@@ -136,14 +134,15 @@ static V worker_bytes(cy_cg *cg, void *ctx) { return place_areas(cg, ctx).end; }
 
 typedef struct work {
   const att *a;
-  V idx[CY_GEMM_BATCH];                     /* outer batch indices */
+  V idx[CY_GEMM_BATCH];                           /* outer batch indices */
   V keys_at, values_at, queries, scores, outputs; /* scratch */
-  V k, v;                                   /* operands of this head */
-  V tab_q, tab_s;                           /* row tables */
-  V top, sum;                               /* of the rows of a block, on the stack */
-  V empty;                                  /* what one over the sum is for rows that see no key */
-  V row0, rows;                             /* of the block */
-  V inverse;                                /* of the sum of the epilogue's row */
+  V k, v;                                         /* operands of this head */
+  V tab_q, tab_s;                                 /* row tables */
+  V top, sum;                                     /* of the rows of a block, on the stack */
+  V rows_fn;                                      /* changes and weighs the scores of a block */
+  V empty;                                        /* what one over the sum is for rows that see no key */
+  V row0, rows;                                   /* of the block */
+  V inverse;                                      /* of the sum of the epilogue's row */
 } work;
 
 /* Row r of the run: its batch and row indices. */
@@ -453,6 +452,49 @@ static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
   cy_loop_end(cg, &r, NULL);
 }
 
+/* The softmax of a block is a function of its own: beside the calls of the micro-kernels the constants of its
+ * polynomial would be loaded again after each. Parameters: kernel arguments, scores, outputs, top, sum, rows, row0, j0,
+ * n, first, outer indices. */
+enum { ROWS_PARAMS = 10 };
+
+static V emit_rows_fn(cy_cg *cg, const att *a) {
+  const cy_attention_desc *d = a->d;
+  int outer = d->n_batch - a->shared;
+  LLVMTypeRef params[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->ptr,
+                                                     cg->i64, cg->i64, cg->i64, cg->i64, cg->i1};
+  for (int i = 0; i < outer; i++)
+    params[ROWS_PARAMS + i] = cg->i64;
+  char name[160];
+  snprintf(name, sizeof name, "%s_rows", d->name);
+  V fn = cy_fn_begin(cg, name, cg->voidt, params, (unsigned)(ROWS_PARAMS + outer),
+                     CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
+  cg->args = LLVMGetParam(fn, 0);
+  if (d->epilogue.begin)
+    d->epilogue.begin(d->epilogue.ctx, cg);
+  work w = {.a = a,
+            .scores = LLVMGetParam(fn, 1),
+            .outputs = LLVMGetParam(fn, 2),
+            .top = LLVMGetParam(fn, 3),
+            .sum = LLVMGetParam(fn, 4),
+            .rows = LLVMGetParam(fn, 5),
+            .row0 = LLVMGetParam(fn, 6)};
+  for (int i = 0; i < outer; i++)
+    w.idx[i] = LLVMGetParam(fn, (unsigned)(ROWS_PARAMS + i));
+  bool all = a->keys && !a->tiled && !d->causal && !d->window; /* always the same keys */
+  V j0 = all ? cy_i64(cg, 0) : LLVMGetParam(fn, 7), n = all ? cy_i64(cg, a->keys) : LLVMGetParam(fn, 8);
+  weigh_rows(cg, &w, j0, n, LLVMGetParam(fn, 9));
+  cy_fn_end(cg, NULL);
+  return fn;
+}
+
+static void call_rows_fn(cy_cg *cg, const work *w, V j0, V n, V first) {
+  int outer = w->a->d->n_batch - w->a->shared;
+  V args[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->args, w->scores, w->outputs, w->top, w->sum,
+                                         w->rows,  w->row0,   j0,         n,      first};
+  memcpy(args + ROWS_PARAMS, w->idx, (size_t)outer * sizeof *args);
+  cy_call(cg, w->rows_fn, args, (unsigned)(ROWS_PARAMS + outer));
+}
+
 /* ---- finishing ---- */
 
 static void out_row(void *ctx, cy_cg *cg, V row, V *idx) {
@@ -473,8 +515,8 @@ static void finish(cy_cg *cg, work *w) {
   const cy_attention_desc *d = w->a->d;
   cy_epilogue e = {.emit = out_emit, .ctx = w};
   cy_rows rows = {out_row, w, (unsigned)d->n_batch + 1};
-  cy_epilogue_tile(cg, &e, &rows, w->outputs, cy_i64(cg, w->a->ld_o * 4), w->rows, cy_i64(cg, 0), cy_i64(cg, d->columns),
-                   cy_i64(cg, 0), (unsigned)(d->columns % cg->W));
+  cy_epilogue_tile(cg, &e, &rows, w->outputs, cy_i64(cg, w->a->ld_o * 4), w->rows, cy_i64(cg, 0),
+                   cy_i64(cg, d->columns), cy_i64(cg, 0), (unsigned)(d->columns % cg->W));
 }
 
 /* ---- tasks ---- */
@@ -506,7 +548,7 @@ static void emit_block(cy_cg *cg, work *w, V end, bool few) {
     dot_keys(cg, w, j0, n);
   else
     multiply_keys(cg, w, j0, n);
-  weigh_rows(cg, w, j0, n, first);
+  call_rows_fn(cg, w, j0, n, first);
   multiply_values(cg, w, j0, n, LLVMBuildNot(cg->b, first, ""), few);
   if (a->tiled)
     cy_loop_end(cg, &j, NULL);
@@ -557,7 +599,7 @@ static void emit_task(cy_cg *cg, work *w, V task) {
 
 static void emit_entry(cy_cg *cg, const att *a) {
   const cy_attention_desc *d = a->d;
-  work w = {.a = a};
+  work w = {.a = a, .rows_fn = emit_rows_fn(cg, a)};
   cy_kernel_begin(cg, d->name, 0);
   if (d->epilogue.begin)
     d->epilogue.begin(d->epilogue.ctx, cg);

@@ -7,7 +7,8 @@
  *   descriptor --cy_*_layout--> cy_pack_layout --cy_pack_run--> packed weights   (data, at compile time)
  *   descriptor --cy_*_emit----> cy_contract_info: phases, tasks, scratch         (code)
  *
- * Both sides derive their plan from the descriptor and cg, so they agree. All data is float; strides count elements.
+ * Both sides derive their plan from the descriptor and cg, so they agree. All data is float, but packed weights may be stored
+ * as halves (cy_weights), which become floats as they are loaded; strides count elements.
  * Scratch: slot `scratch_slot` holds worker_bytes for each worker, one stripe after the other; slot `shared_slot` holds
  * shared_bytes once. Both 64-byte aligned, contents undefined, alive during the phases of one launch.
  * Nothing here knows the compiler's IR: the descriptors speak of sizes, strides and argument slots only.
@@ -52,6 +53,10 @@ typedef struct cy_contract_info {
 
 /* ---- packed weights (pack.c) ---- */
 
+/* How weights are stored, before and after packing. */
+typedef enum cy_weights { CY_WEIGHTS_F32, CY_WEIGHTS_F16, CY_WEIGHTS_BF16 } cy_weights;
+static inline int64_t cy_weight_bytes(cy_weights w) { return w == CY_WEIGHTS_F32 ? 4 : 2; }
+
 /* Panels of NR output columns; inside a block of K, the NR values of each k lie together:
  *   [group][K block][panel][k in block][NR], columns beyond n are zero.
  * K runs over taps, then channels; its blocks are tap_block whole taps, or c_block channels of one tap. */
@@ -60,17 +65,16 @@ typedef struct cy_pack_layout {
   int64_t tap_block, c_block;
   unsigned nr;
   int merged;    /* so many groups of the source are one group here, block-diagonally */
-  int winograd;  /* 1: [panel][channel][tap][NR], divided by 36 */
+  int winograd;  /* 1: [panel][channel][tap][NR], floats divided by 36 */
   int depthwise; /* 1: [tap][channel], channels padded to nr */
+  cy_weights weights;
   int64_t bytes;
 } cy_pack_layout;
 
-typedef float cy_weight __attribute__((aligned(1))); /* mapped from a file: at any address */
-
 /* Where a weight lies: w[group * gs + n * ns + tap * ts + c * cs], n and c within the source's group; tap_map, when
- * set, names the source's tap for each tap of the layout. */
+ * set, names the source's tap for each tap of the layout. w is mapped from a file: at any address. */
 typedef struct cy_pack_source {
-  const cy_weight *w;
+  const void *w;
   int64_t gs, ns, ts, cs;
   const int32_t *tap_map;
 } cy_pack_source;
@@ -78,7 +82,7 @@ typedef struct cy_pack_source {
 int64_t cy_pack_units(const cy_pack_layout *layout);
 /* Packs units [begin, end); different ranges may run on different threads. */
 void cy_pack_run(const cy_pack_layout *layout, const cy_pack_source *source, int64_t begin, int64_t end,
-                 float *out_packed);
+                 void *out_packed);
 
 /* ---- matrix product (gemm.c): C[b..][m][n] = sum over k of A[b..][m][k] * B[b..][k][n]; epilogue index: b.., m, n
  * ---- */
@@ -94,6 +98,7 @@ typedef struct cy_gemm_desc {
   cy_csize am, ak, bk, bn; /* strides of A and B; those of a packed B are ignored */
   int a_slot, b_slot, scratch_slot, shared_slot;
   bool b_packed; /* args[b_slot] is what cy_pack_run wrote; n and k must be constant */
+  cy_weights weights; /* of a packed B */
   cy_epilogue epilogue;
 } cy_gemm_desc;
 
@@ -112,6 +117,7 @@ typedef struct cy_conv_desc {
   int n_spatial;
   bool transposed;
   bool no_winograd;
+  cy_weights weights; /* halves: CY_CONV_DIRECT or CY_CONV_WINOGRAD */
   cy_csize batch, in[3], out[3];
   int64_t kernel[3], stride[3], dilation[3],
       pad[3];                                    /* pad at the beginning of each axis; the end follows from the sizes */

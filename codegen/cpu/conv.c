@@ -189,8 +189,9 @@ static cy_pack_layout direct_layout(const cy_cg *cg, const cy_conv_desc *d, int 
                       .tap_block = c.tap_block * per_tap,
                       .c_block = per_tap > 1 ? c.c : c.c_block,
                       .nr = (unsigned)c.nr,
-                      .merged = (int)c.merged};
-  l.bytes = c.groups * ((c.n + c.nr - 1) / c.nr) * c.nr * l.taps * l.c * 4;
+                      .merged = (int)c.merged,
+                      .weights = d->weights};
+  l.bytes = c.groups * ((c.n + c.nr - 1) / c.nr) * c.nr * l.taps * l.c * cy_weight_bytes(d->weights);
   return l;
 }
 
@@ -449,12 +450,13 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
   V all = cy_mul(cg, row_count(cg, c), f->out[2]), count = cy_imin(cg, f->pixels, cy_sub(cg, all, p0));
   emit_tables(cg, f, p0, count);
   V weights = cy_gepc(cg, cy_arg_ptr(cg, c->d->w_run_time ? c->d->shared_slot : c->d->b_slot), c->weights_at);
-  int64_t group_bytes = c->taps * c->klen * panel_count(c) * c->nr * 4, mb = 0, pixels = known_pixels(c);
+  int64_t group_bytes = c->taps * c->klen * panel_count(c) * c->nr * cy_weight_bytes(c->d->weights), mb = 0, pixels = known_pixels(c);
   bool sized = cy_is_const(f->pixels, &mb);
   cy_rows index = {row_index, (void *)f, (unsigned)c->n_idx};
   cy_core core = {.tile = c->tile,
                   .b = cy_gep(cg, weights, cy_mulc(cg, group, group_bytes)),
-                  .ldb = cy_i64(cg, c->nr * 4),
+                  .ldb = cy_i64(cg, c->nr * cy_weight_bytes(c->d->weights)),
+                  .weights = c->d->weights,
                   .n = cy_i64(cg, c->n),
                   .panels = np,
                   .p0 = q0,
@@ -583,13 +585,14 @@ static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
   double work = (pixels > 0 ? pixels : UNKNOWN_PIXELS) * weights / (2.0 * cg->W * 0.93);
   for (int i = 0; i < 3; i++)
     work *= c.axis[i].inc > 1 ? inside_share(&c.axis[i]) : 1;
-  return work > weights * 4 / CY_BYTES_PER_CYCLE ? work : weights * 4 / CY_BYTES_PER_CYCLE;
+  double loads = weights * (double)cy_weight_bytes(d->weights) / CY_BYTES_PER_CYCLE;
+  return work > loads ? work : loads;
 }
 
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
   if (d->w_run_time)
     return CY_CONV_DIRECT;
-  if (cy_depthwise_possible(d))
+  if (d->weights == CY_WEIGHTS_F32 && cy_depthwise_possible(d))
     return CY_CONV_DEPTHWISE;
   /* a clear gain only: the model does not know how many cores share the memory */
   if (!d->no_winograd && cy_winograd_possible(d) && cy_winograd_cost(cg, d, UNKNOWN_PIXELS) * 1.25 < direct_cost(cg, d))

@@ -3,7 +3,7 @@
  * Comes in: a cy_core of values computed by gemm.c, conv.c or winograd.c. Goes out: code for one task.
  * Rules the micro-kernel follows (measured): accumulators, NV vectors of B and one broadcast must fit the registers; K
  * is not unrolled; pointers and sums are phis; LLVM's unroller is off; `llvm.fma`. Weights that come from memory are
- * prefetched a group of panels ahead, in steps of some bytes per k, while the rows of a task pass over the group before.
+ * prefetched a group of panels ahead, some bytes with every k, while the rows of a task pass over the group before.
  */
 #include "core.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { UKERNEL_ARGS = 10, UKERNEL_MOST_ARGS = 13 };
-enum { MANY_WEIGHTS = 256 * 1024 }; /* bytes that do not stay in the second-level cache from one block of rows to the next */
+enum { MANY_WEIGHTS = 256 * 1024 }; /* bytes that do not stay in the second-level cache till the next block of rows */
 
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   /* by rows: the widest tile that fits; one row alone needs many sums in flight to hide the latency of fma */
@@ -110,15 +110,37 @@ static void emit_prefetch(cy_cg *cg, V p) {
   cy_call(cg, fn, args, 4);
 }
 
+V cy_weights_load(cy_cg *cg, cy_weights weights, V at) {
+  if (weights == CY_WEIGHTS_F32)
+    return cy_load(cg, cg->vf, at, 4);
+  if (weights == CY_WEIGHTS_F16)
+    return LLVMBuildFPExt(cg->b, cy_load(cg, LLVMVectorType(cg->f16, cg->W), at, 2), cg->vf, "");
+  V bits = LLVMBuildZExt(cg->b, cy_load(cg, LLVMVectorType(cg->i16, cg->W), at, 2), cg->vi, ""), sixteen[16];
+  for (unsigned i = 0; i < cg->W; i++)
+    sixteen[i] = cy_i32(cg, 16);
+  return LLVMBuildBitCast(cg->b, LLVMBuildShl(cg->b, bits, LLVMConstVector(sixteen, cg->W), ""), cg->vf, "");
+}
+
+static cy_weights weights_of(int flags) {
+  return flags & CY_UK_F16 ? CY_WEIGHTS_F16 : flags & CY_UK_BF16 ? CY_WEIGHTS_BF16 : CY_WEIGHTS_F32;
+}
+
+static int weights_flag(cy_weights w) { return w == CY_WEIGHTS_F32 ? 0 : w == CY_WEIGHTS_F16 ? CY_UK_F16 : CY_UK_BF16; }
+
+/* Bytes of NR weights. */
+static int64_t row_bytes(const cy_cg *cg, const cy_core *k) {
+  return (int64_t)k->tile.nv * cg->W * cy_weight_bytes(k->weights);
+}
+
 /* One tap: for each k, MR broadcasts times NV vectors. v: sums, B's pointer, and with `ahead`, the bytes from one
  * prefetch to the next, where that is; they are replaced by their next values. */
-static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, const V *row, V klen, V ldb, V ahead, V *v) {
+static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V ahead, V *v) {
   unsigned n = mr * nv, carried = n + 1 + (ahead != NULL);
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), klen, cy_i64(cg, 1), v, carried);
   V b[16], next[CY_LOOP_MAX];
   for (unsigned j = 0; j < nv; j++)
-    b[j] = cy_load(cg, cg->vf, cy_gepc(cg, l.v[n], (int64_t)j * cg->W * 4), 4);
+    b[j] = cy_weights_load(cg, weights, cy_gepc(cg, l.v[n], (int64_t)j * cg->W * cy_weight_bytes(weights)));
   for (unsigned i = 0; i < mr; i++) {
     V a = cy_splat(cg, cy_load(cg, cg->f32, cy_gepf(cg, row[i], l.iv), 4), cg->W);
     for (unsigned j = 0; j < nv; j++)
@@ -133,7 +155,8 @@ static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, const V *row, V klen, 
   memcpy(v, l.out, carried * sizeof *v);
 }
 
-/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than there are. */
+/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than
+ * there are. */
 static void emit_fence(cy_cg *cg) {
   LLVMTypeRef type = LLVMFunctionType(cg->voidt, NULL, 0, 0);
   static const char clobbers[] = "~{memory}";
@@ -142,11 +165,11 @@ static void emit_fence(cy_cg *cg) {
 }
 
 /* The same as emit_run for a known number of steps, unrolled. */
-static void emit_steps(cy_cg *cg, unsigned mr, unsigned nv, const V *row, int64_t depth, V ldb, V *v) {
+static void emit_steps(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, int64_t depth, V ldb, V *v) {
   for (int64_t i = 0; i < depth; i++) {
     V b[16];
     for (unsigned j = 0; j < nv; j++)
-      b[j] = cy_load(cg, cg->vf, cy_gepc(cg, v[mr * nv], (int64_t)j * cg->W * 4), 4);
+      b[j] = cy_weights_load(cg, weights, cy_gepc(cg, v[mr * nv], (int64_t)j * cg->W * cy_weight_bytes(weights)));
     for (unsigned r = 0; r < mr; r++) {
       V a = cy_splat(cg, cy_load(cg, cg->f32, cy_gepc(cg, row[r], i * 4), 4), cg->W);
       for (unsigned j = 0; j < nv; j++)
@@ -221,7 +244,7 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
   memcpy(v, taps.v, carried * sizeof *v);
   if (skip) /* no step of k, only on to the next tap's weights */
     klen = cy_select(cg, all_skipped(cg, mr, tab, skip), cy_i64(cg, 0), full);
-  emit_run(cg, mr, nv, row, klen, ldb, ahead, v);
+  emit_run(cg, mr, nv, weights_of(flags), row, klen, ldb, ahead, v);
   if (skip)
     v[n] = cy_gep(cg, taps.v[n], cy_mul(cg, full, ldb));
   v[carried] = cy_gep(cg, tab, LLVMGetParam(fn, 2));
@@ -231,7 +254,8 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
 
 V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
   char name[60];
-  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s", mr, nv * cg->W, flags & CY_UK_SKIP ? "_skip" : "",
+  static const char *const stored[] = {"", "_f16", "_bf16"};
+  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s", mr, nv * cg->W, stored[weights_of(flags)], flags & CY_UK_SKIP ? "_skip" : "",
            flags & CY_UK_AHEAD ? "_ahead" : "");
   V fn = LLVMGetNamedFunction(cg->module, name);
   if (fn)
@@ -392,7 +416,7 @@ static void emit_product(cy_cg *cg, const cy_core *k, const kblock *kb, const pa
                                kb->taps,
                                kb->c,
                                kb->accumulate};
-  choice from = {k->tile, k->tails, p->tail_nv, p->lane_tail, 0};
+  choice from = {k->tile, k->tails, p->tail_nv, p->lane_tail, weights_flag(k->weights)};
   unsigned n = UKERNEL_ARGS;
   if (k->skip) {
     from.flags |= CY_UK_SKIP;
@@ -459,9 +483,9 @@ static void emit_inline_steps(cy_cg *cg, const cy_core *k, const panel *p, unsig
   int64_t depth = 0;
   cy_is_const(k->c, &depth);
   if (depth <= UNROLLED && !p->ahead)
-    emit_steps(cg, k->tile.mr, nv, row, depth, k->ldb, v);
+    emit_steps(cg, k->tile.mr, nv, k->weights, row, depth, k->ldb, v);
   else
-    emit_run(cg, k->tile.mr, nv, row, k->c, k->ldb, p->ahead ? p->ahead_step : NULL, v);
+    emit_run(cg, k->tile.mr, nv, k->weights, row, k->c, k->ldb, p->ahead ? p->ahead_step : NULL, v);
 }
 
 /* The taps of rows that lie where the table says. v: as for emit_run. */
@@ -501,7 +525,8 @@ static void emit_inline_tile(cy_cg *cg, const cy_core *k, const panel *p, shape 
   emit_inline_epilogue(cg, k, p, s, r, v);
 }
 
-/* Panels done for a tile of rows before the next: their weights stay in the second-level cache, their sums in the first. */
+/* Panels done for a tile of rows before the next: their weights stay in the second-level cache, their sums in the
+ * first. */
 static int64_t group_choose(const cy_cg *cg, const cy_core *k) {
   const int64_t cache = 160 * 1024, columns = 256;
   int64_t taps = 0, c = 0, NR = (int64_t)k->tile.nv * cg->W;
@@ -509,7 +534,7 @@ static int64_t group_choose(const cy_cg *cg, const cy_core *k) {
   cy_is_const(k->c, &c);
   taps = taps < k->tap_block ? taps : k->tap_block;
   c = c < k->c_block ? c : k->c_block;
-  int64_t bytes = taps * c * NR * 4, group = bytes ? cache / bytes : 1;
+  int64_t bytes = taps * c * row_bytes(cg, k), group = bytes ? cache / bytes : 1;
   if (group > columns / NR)
     group = columns / NR;
   if (group > k->cbuf_panels)
@@ -522,7 +547,7 @@ static bool worth_prefetching(const cy_cg *cg, const cy_core *k) {
   int64_t taps, c, panels;
   if (k->in_place || !cy_is_const(k->taps, &taps) || !cy_is_const(k->c, &c) || !cy_is_const(k->panels, &panels))
     return false;
-  return taps * c * panels * k->tile.nv * cg->W * 4 >= MANY_WEIGHTS;
+  return taps * c * panels * row_bytes(cg, k) >= MANY_WEIGHTS;
 }
 
 /* The groups of panels of a task, as emit_groups goes through them. */
@@ -596,7 +621,7 @@ static void emit_groups(cy_cg *cg, const cy_core *k, const kblock *kb, V b, V pa
   V sums = single ? cy_alloca(cg, MR * all.group * NR * 4) : k->cbuf;
   if (worth_prefetching(cg, k)) {
     V tiles = cy_div(cg, cy_addc(cg, k->rows, MR - 1), cy_i64(cg, MR));
-    all.step = cy_addc(cg, cy_div(cg, cy_i64(cg, NR * 4 - 1), tiles), 1);
+    all.step = cy_addc(cg, cy_div(cg, cy_i64(cg, row_bytes(cg, k) - 1), tiles), 1);
   }
   cy_loop g, r;
   cy_loop_begin(cg, &g, k->p0, k->p1, cy_i64(cg, all.group), NULL, 0);
@@ -620,11 +645,11 @@ static void emit_groups(cy_cg *cg, const cy_core *k, const kblock *kb, V b, V pa
 }
 
 void cy_core_emit(cy_cg *cg, const cy_core *k) {
-  int64_t NR = (int64_t)k->tile.nv * cg->W;
+  int64_t row = row_bytes(cg, k);
   V zero = cy_i64(cg, 0), yes = LLVMConstInt(cg->i1, 1, 0), no = LLVMConstInt(cg->i1, 0, 0);
   if (cy_core_single(k)) {
     kblock kb = {zero, k->taps, zero, k->c, no, yes};
-    V bytes = k->in_place ? cy_i64(cg, NR * 4) : cy_mulc(cg, cy_mul(cg, k->taps, k->c), NR * 4);
+    V bytes = k->in_place ? cy_i64(cg, row) : cy_mulc(cg, cy_mul(cg, k->taps, k->c), row);
     emit_groups(cg, k, &kb, k->b, bytes);
     return;
   }
@@ -640,8 +665,8 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
   V k0 = cy_add(cg, cy_mul(cg, t.iv, k->c), cy_mul(cg, kb.taps, c.iv));
   kb.accumulate = cy_icmp(cg, LLVMIntNE, k0, zero);
   kb.last = cy_icmp(cg, LLVMIntEQ, cy_add(cg, k0, cy_mul(cg, kb.taps, kb.c)), cy_mul(cg, k->taps, k->c));
-  V before = cy_mul(cg, k0, k->in_place ? k->ldb : cy_mulc(cg, k->panels, NR * 4));
-  V bytes = k->in_place ? cy_i64(cg, NR * 4) : cy_mulc(cg, cy_mul(cg, kb.taps, kb.c), NR * 4);
+  V before = cy_mul(cg, k0, k->in_place ? k->ldb : cy_mulc(cg, k->panels, row));
+  V bytes = k->in_place ? cy_i64(cg, row) : cy_mulc(cg, cy_mul(cg, kb.taps, kb.c), row);
   emit_groups(cg, k, &kb, cy_gep(cg, k->b, before), bytes);
   cy_loop_end(cg, &c, NULL);
   cy_loop_end(cg, &t, NULL);

@@ -4,8 +4,8 @@
  * inputs lie is told by a table of i64 entries, one per (tap, row): the address minus a base. A micro-kernel takes MR
  * rows and NV vectors of packed weights and keeps MR*NV sums in registers over all taps. Because the table hides
  * strides, padding, dilation and batch, micro-kernels depend on (MR, NV) only and are emitted once per module. Their
- * result goes to a tile in L1, whence the epilogue takes it: that costs about 2 % at K = 64, and the epilogue is
- * emitted once instead of MR*NV times per kernel.
+ * result goes to a tile in L1, whence the epilogue takes it, emitted once. Where K is small and the epilogue short,
+ * that detour costs more than it saves: full tiles are then emitted in place, the epilogue MR*NV times behind them.
  */
 #ifndef CY_CPU_CORE_H
 #define CY_CPU_CORE_H
@@ -21,13 +21,17 @@ typedef struct cy_tile {
 /* The tile for about `rows` rows (0: unknown, many) and `n` columns (0: unknown). */
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n);
 
-/* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate[, i64 skip]
- * [, ptr ahead, i64 ahead_step]); bytes. */
+/* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate
+ * [, i64 skip] [, ptr ahead, i64 ahead_step]); bytes. */
 enum {
   CY_UK_SKIP = 1, /* a tap whose entries all equal `skip` (the address of zeros) is not computed */
-  CY_UK_AHEAD = 2 /* with every k, `ahead` is prefetched and moves on by ahead_step */
+  CY_UK_AHEAD = 2, /* with every k, `ahead` is prefetched and moves on by ahead_step */
+  CY_UK_F16 = 4,   /* B is stored as halves */
+  CY_UK_BF16 = 8
 };
 V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags);
+/* A vector of weights stored so, as floats. */
+V cy_weights_load(cy_cg *cg, cy_weights weights, V at);
 
 /* Where the epilogue's indices come from: fills idx[0 .. n_idx) for one row; the vector axis is added behind them. */
 typedef struct cy_rows {
@@ -45,7 +49,8 @@ void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c,
 typedef struct cy_core {
   cy_tile tile;
   V b;   /* packed weights of this group, or B in place */
-  V ldb; /* bytes between k of B; NR*4 when packed */
+  V ldb; /* bytes between k of B; those of NR weights when packed */
+  cy_weights weights; /* of packed B */
   bool in_place;
   V n, panels;       /* columns and their panels */
   V p0, p1;          /* the panels to do */
@@ -53,7 +58,7 @@ typedef struct cy_core {
   unsigned tails;    /* bit i: a tile may have i rows */
   V tab, tab_stride; /* entry of (tap, row): tab + tap*tab_stride + 8*row */
   V base;            /* i64 added to every entry */
-  int64_t row_bytes; /* the entries of a tap are rows * row_bytes, and the last of the epilogue's indices counts the rows; 0: not so */
+  int64_t row_bytes; /* entries are rows * row_bytes, the last of the epilogue's indices counts the rows; 0: not so */
   V skip;            /* the entry of rows that are zero, to skip taps outside a picture; NULL: there are none */
   V taps, c;         /* K is taps runs of c floats */
   int64_t tap_block, c_block;

@@ -179,12 +179,18 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
   return rc;
 }
 
+/* By one or two instructions a vector: conversions from f16 need F16C. */
+static bool half_weights(const cy_machine *m, cy_dtype half) {
+  return half == CY_BF16 || (half == CY_F16 && m->needs && strstr(m->needs, "f16c"));
+}
+
 const cy_target cy_target_cpu = {
     .name = "cpu",
     .specs =
         "native, x86-64-v3, x86-64-v4, a CPU name such as haswell, skylake-avx512, sapphirerapids, znver3, or a triple "
         "such as x86_64-linux-gnu",
     .attends = true,
+    .half_weights = half_weights,
     .match = match,
     .release = release,
     .supports = cy_cpu_contract_supports,

@@ -2,7 +2,7 @@
  *
  * In: cy_contraction, whose sizes are dims. Out: descriptors whose sizes are constants or slots, packed forms of
  * constant weights, and after emission the phases. What is not covered here (see supports) becomes plain loops during
- * lowering: other types than f32 and 8-bit integers with i32 sums, empty products, convolutions whose weights are
+ * lowering: other types than f32, f32 with packed weights in half precision, and 8-bit integers with i32 sums, empty products, convolutions whose weights are
  * computed at run time or whose channels are not dense.
  *
  * Appended arguments, in this order: operands shifted to where they begin (where an offset is not 0), packed weights,
@@ -104,12 +104,24 @@ static bool attention_supported(cy_kernel *k, const cy_contraction *c, const cy_
          positive_or_symbolic(k, c->keys) && matmul_supported(k, c);
 }
 
+static bool gemm_pack_plan(cy_kernel *k, const cy_contraction *c, form *f, int64_t *out_matrices);
+
+/* Weights in half precision become floats in the micro-kernels: only packed ones, where one instruction does it. */
+static bool half_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c, cy_dtype b) {
+  form f = {0};
+  int64_t matrices, offset;
+  if (c->kind == CY_CONTRACT_ATTENTION || !cy_machine_half_weights(m, b) || !c->b_const ||
+      (c->b_offset && !known(k, c->b_offset, &offset)))
+    return false;
+  return c->kind != CY_CONTRACT_MATMUL || gemm_pack_plan(k, c, &f, &matrices);
+}
+
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
-  (void)m;
   const cy_contraction *c = cy_kernel_contraction(k);
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
-  bool floats = args[c->a].dtype == CY_F32 && args[c->b].dtype == CY_F32 && cy_kernel_local_dtype(k, c->acc) == CY_F32;
+  bool floats = args[c->a].dtype == CY_F32 && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
+                (args[c->b].dtype == CY_F32 || half_supported(m, k, c, args[c->b].dtype));
   if (!floats && !int8_supported(k, c, args[c->a].dtype, args[c->b].dtype))
     return false;
   if (c->kind == CY_CONTRACT_ATTENTION)
@@ -127,10 +139,18 @@ static void set_slots(const cy_kernel_plan *plan, int *a, int *b, int *scratch, 
   *shared = plan->shared_arg;
 }
 
+/* How the constant operand of floats is stored. */
+static cy_weights weights_of(cy_kernel *k) {
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  cy_dtype b = args[cy_kernel_contraction(k)->b].dtype;
+  return b == CY_F16 ? CY_WEIGHTS_F16 : b == CY_BF16 ? CY_WEIGHTS_BF16 : CY_WEIGHTS_F32;
+}
+
 static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const form *f) {
   cy_kernel *k = plan->kernel;
   const cy_contraction *c = cy_kernel_contraction(k);
-  cy_gemm_desc d = {.name = plan->symbol, .n_batch = c->nbatch, .b_packed = f->packed};
+  cy_gemm_desc d = {.name = plan->symbol, .n_batch = c->nbatch, .b_packed = f->packed, .weights = weights_of(k)};
   for (int i = 0; i < c->nbatch; i++) {
     d.batch[i] = size_of(k, c->batch[i]);
     d.a_batch[i] = size_of(k, c->a_batch[i]);
@@ -184,6 +204,7 @@ static cy_conv_desc conv_desc(const cy_kernel_plan *plan) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_conv_desc d = {.name = plan->symbol,
                     .n_spatial = c->nspatial,
+                    .weights = weights_of(k),
                     .transposed = c->kind == CY_CONTRACT_CONV_TRANSPOSE,
                     .groups = c->group,
                     .batch = size_of(k, c->images),
@@ -316,12 +337,12 @@ static void write_packed(const cy_graph *g, cy_val v, const void *arg, uint32_t 
     cy_int8_pack(&f->int8, &from, out);
     return;
   }
-  s.w = (const cy_weight *)((const char *)cy_value_of(g, v)->data.bytes + f->w_offset);
+  s.w = (const char *)cy_value_of(g, v)->data.bytes + f->w_offset;
   for (int i = 0; i < f->nparts; i++) {
     const part *p = &f->parts[i];
     int64_t units = cy_pack_units(&p->layout), pieces = piece_count(f);
     s.tap_map = p->tap_map;
-    cy_pack_run(&p->layout, &s, units * piece / pieces, units * (piece + 1) / pieces, (float *)((char *)out + p->offset));
+    cy_pack_run(&p->layout, &s, units * piece / pieces, units * (piece + 1) / pieces, (char *)out + p->offset);
   }
 }
 
@@ -338,9 +359,9 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
   }
   for (int i = 0; i < f->nparts; i++) {
     const cy_pack_layout *l = &f->parts[i].layout;
-    key = cy_arena_printf(arena, "%s|%lld %lld %lld %lld %lld %lld %u %d %d %d", key, (long long)l->groups,
+    key = cy_arena_printf(arena, "%s|%lld %lld %lld %lld %lld %lld %u %d %d %d %d", key, (long long)l->groups,
                           (long long)l->n, (long long)l->taps, (long long)l->c, (long long)l->tap_block,
-                          (long long)l->c_block, l->nr, l->merged, l->winograd, l->depthwise);
+                          (long long)l->c_block, l->nr, l->merged, l->winograd, l->depthwise, l->weights);
     for (int64_t t = 0; f->parts[i].tap_map && t < l->taps; t++)
       key = cy_arena_printf(arena, "%s,%d", key, f->parts[i].tap_map[t]);
   }

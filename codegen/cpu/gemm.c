@@ -69,8 +69,9 @@ cy_pack_layout cy_gemm_layout(const cy_cg *cg, const cy_gemm_desc *d, int64_t ma
                       .tap_block = 1,
                       .c_block = g.k_block,
                       .nr = (unsigned)g.nr,
-                      .merged = 1};
-  l.bytes = matrices * ((l.n + g.nr - 1) / g.nr) * g.nr * l.c * 4;
+                      .merged = 1,
+                      .weights = d->weights};
+  l.bytes = matrices * ((l.n + g.nr - 1) / g.nr) * g.nr * l.c * cy_weight_bytes(d->weights);
   return l;
 }
 
@@ -99,7 +100,7 @@ static V b_matrices(cy_cg *cg, const gemm *g) {
 }
 
 static V matrix_bytes(cy_cg *cg, const gemm *g) {
-  return cy_mul(cg, cy_mulc(cg, panels(cg, g), g->nr * 4), cy_size(cg, g->d->k));
+  return cy_mul(cg, cy_mulc(cg, panels(cg, g), g->nr * cy_weight_bytes(g->d->weights)), cy_size(cg, g->d->k));
 }
 
 static V task_count(cy_cg *cg, void *ctx) {
@@ -236,6 +237,7 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
   int64_t n = known(d->n), m_known = known(d->m);
   cy_core core = {.tile = g->tile,
                   .b = emit_b_base(cg, g, &p),
+                  .weights = d->weights,
                   .in_place = g->form == FORM_IN_PLACE,
                   .n = cy_size(cg, d->n),
                   .panels = np,
@@ -257,7 +259,7 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
                   .tail_lanes = n ? (unsigned)(n % cg->W) : cg->W,
                   .epilogue = &d->epilogue,
                   .index = &index};
-  core.ldb = core.in_place ? cy_mulc(cg, cy_size(cg, d->bk), 4) : cy_i64(cg, g->nr * 4);
+  core.ldb = core.in_place ? cy_mulc(cg, cy_size(cg, d->bk), 4) : cy_i64(cg, g->nr * cy_weight_bytes(d->weights));
   cy_core_emit(cg, &core);
 }
 

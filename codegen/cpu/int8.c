@@ -1,10 +1,10 @@
 /* int8.c - matrix products and convolutions of 8-bit integers: the plan and the tasks; the forms are told in int8.h.
  *
- * Comes in: a cy_int8_desc. Goes out: one phase, or two where b has to be packed at run time first. A task is (matrix or
- * group of channels, block of rows, block of panels): it copies its rows of a to scratch (int8_rows.c), then, by groups
- * of panels that stay in cache, tile by tile, runs micro-kernels over all of k and the epilogue over long runs of each
- * row. A row of a convolution is an output pixel; its k are the taps, padding included. Sums are exact, so blocks need
- * no care about the order of adding.
+ * Comes in: a cy_int8_desc. Goes out: one phase, or two where b has to be packed at run time first. A task is (matrix
+ * or group of channels, block of rows, block of panels): it copies its rows of a to scratch (int8_rows.c), then, by
+ * groups of panels that stay in cache, tile by tile, runs micro-kernels over all of k and the epilogue over long runs
+ * of each row. A row of a convolution is an output pixel; its k are the taps, padding included. Sums are exact, so
+ * blocks need no care about the order of adding.
  */
 #include "int8.h"
 
@@ -216,8 +216,8 @@ static V zeros_of(cy_cg *cg, const plan *p, V col, unsigned lanes) {
 
 typedef struct packer {
   const plan *p;
-  V src, dst;       /* of the panel's first column; of the panel */
-  V col, valid, k;  /* first column, columns */
+  V src, dst;      /* of the panel's first column; of the panel */
+  V col, valid, k; /* first column, columns */
   V bk, bn;
 } packer;
 
@@ -374,7 +374,8 @@ static void find_operands(cy_cg *cg, frame *f) {
   V number = matrix_number(cg, f), all = cy_arg_ptr(cg, p->packed ? p->b_slot : p->shared_slot);
   f->b = cy_gep(cg, all, cy_mul(cg, number, matrix_bytes(cg, p)));
   f->col0 = p->d->conv ? cy_mulc(cg, f->product, p->n) : cy_i64(cg, 0);
-  if (p->form.fours) { /* column sums lie behind all matrices; those of a convolution are indexed by the absolute channel */
+  if (p->form.fours) { /* column sums lie behind all matrices; those of a convolution are indexed by the absolute
+                          channel */
     V matrices = p->d->conv ? cy_i64(cg, p->groups) : b_matrices(cg, p);
     V first = p->d->conv ? cy_i64(cg, 0) : cy_mul(cg, number, columns(cg, p));
     f->sums = cy_gep(cg, all, cy_add(cg, cy_mul(cg, matrices, matrix_bytes(cg, p)), cy_mulc(cg, first, 4)));
@@ -517,10 +518,12 @@ static void emit_panel(cy_cg *cg, const frame *f, V q, V a, V c, V ldc) {
 static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   const plan *p = f->p;
   int64_t group = group_choose(p);
-  V ldc = cy_i64(cg, group * p->nr * 4), sums = cy_alloca(cg, p->tile.mr * group * p->nr * 4), MR = cy_i64(cg, p->tile.mr);
+  V ldc = cy_i64(cg, group * p->nr * 4), sums = cy_alloca(cg, p->tile.mr * group * p->nr * 4),
+    MR = cy_i64(cg, p->tile.mr);
   finish fin = {epilogue_of(p), f};
   cy_epilogue epilogue = {.emit = finish_emit, .ctx = &fin, .wide = p->n >= 4 * (int64_t)cg->W ? 4 : 0};
-  cy_rows index = {row_index, (void *)f, p->d->conv ? 1 + (unsigned)p->d->window.n_spatial : (unsigned)p->d->gemm.n_batch + 1};
+  cy_rows index = {row_index, (void *)f,
+                   p->d->conv ? 1 + (unsigned)p->d->window.n_spatial : (unsigned)p->d->gemm.n_batch + 1};
   unsigned tail = p->n ? (unsigned)(p->n % cg->W) : cg->W;
   cy_loop g, r, q;
   cy_loop_begin(cg, &g, p0, p1, cy_i64(cg, group), NULL, 0);
@@ -541,7 +544,8 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   const plan *p = f->p;
   V rb = row_blocks(cg, p), cb = column_blocks(cg, p), both = cy_mul(cg, rb, cb), np = panels(cg, p);
   bool columns_outer = p->n && p->rows ? p->n > p->rows : p->n >= 256;
-  V t = cy_mod(cg, task, both), inner = columns_outer ? rb : cb, slow = cy_div(cg, t, inner), fast = cy_mod(cg, t, inner);
+  V t = cy_mod(cg, task, both), inner = columns_outer ? rb : cb, slow = cy_div(cg, t, inner),
+    fast = cy_mod(cg, t, inner);
   f->product = cy_div(cg, task, both);
   f->row0 = cy_mulc(cg, columns_outer ? fast : slow, p->mb);
   find_operands(cg, f);

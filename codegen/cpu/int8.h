@@ -19,9 +19,9 @@ typedef struct cy_int8_desc {
   cy_gemm_desc gemm;   /* name, slots and epilogue are those of the one in use */
   cy_conv_desc window; /* not transposed */
   bool a_signed, b_signed;
-  unsigned b_bits;                /* 8, or 16 */
-  int a_zero_slot, b_zero_slot;   /* -1: none. With a b_zero, b is packed at run time */
-  int64_t b_zero_step;            /* 1: one per column, 0: one for all */
+  unsigned b_bits;              /* 8, or 16 */
+  int a_zero_slot, b_zero_slot; /* -1: none. With a b_zero, b is packed at run time */
+  int64_t b_zero_step;          /* 1: one per column, 0: one for all */
 } cy_int8_desc;
 
 /* ---- packed b: [matrix][panel][k / step][NR][step], then the column sums of each matrix where `sums` ---- */

@@ -2,10 +2,10 @@
  *
  * Comes in: a cy_int8_desc with cy_int8_depthwise_possible. Goes out: one phase, a task being some output rows of an
  * image. At most CHUNK channels at a time, the input rows that a task needs are copied to scratch as i16 less the zero
- * point, their borders written as zeros; then nothing has to be checked any more. A tile is TILE outputs of a row. Taps go
- * in pairs: the i16 of two taps are interleaved and meet the weights of both in one vpmaddwd. Partners lie above each
- * other, so that what is interleaved for one output serves its neighbours; those of an odd last kernel row lie side by
- * side. Interleaving works on 128 bits at a time, so a vector of sums has its channels in the order of
+ * point, their borders written as zeros; then nothing has to be checked any more. A tile is TILE outputs of a row. Taps
+ * go in pairs: the i16 of two taps are interleaved and meet the weights of both in one vpmaddwd. Partners lie above
+ * each other, so that what is interleaved for one output serves its neighbours; those of an odd last kernel row lie
+ * side by side. Interleaving works on 128 bits at a time, so a vector of sums has its channels in the order of
  * cy_int8_depthwise_slot; they are put right once, behind the last tap.
  */
 #include "int8.h"
@@ -50,7 +50,9 @@ int64_t cy_int8_depthwise_slot(int64_t n, int64_t lanes) {
 /* ---- the plan ---- */
 
 /* Input rows, or columns, behind `outputs` outputs. */
-static int64_t reach(const cy_axis *a, int64_t outputs) { return (outputs - 1) * a->step + (a->count - 1) * a->inc + 1; }
+static int64_t reach(const cy_axis *a, int64_t outputs) {
+  return (outputs - 1) * a->step + (a->count - 1) * a->inc + 1;
+}
 
 static dw plan(const cy_cg *cg, const cy_int8_desc *d) {
   dw p = {.d = d, .w = &d->window, .c = d->window.cin, .form = {.wide = true, .step = 2}};
@@ -93,7 +95,8 @@ static V task_count(cy_cg *cg, void *ctx) { return cy_mul(cg, images(cg, ctx), r
 static V scratch_width(cy_cg *cg, const dw *p) {
   const cy_axis *a = &p->axis[2];
   V outputs = cy_mulc(cg, cy_ceil_div(cg, cy_size(cg, a->out), cy_i64(cg, TILE)), TILE);
-  return cy_addc(cg, cy_mulc(cg, outputs, a->step), a->count * a->inc + 1 - a->step); /* one more: a tap without partner */
+  return cy_addc(cg, cy_mulc(cg, outputs, a->step),
+                 a->count * a->inc + 1 - a->step); /* one more: a tap without partner */
 }
 
 static V worker_bytes(cy_cg *cg, void *ctx) {
@@ -110,7 +113,8 @@ typedef struct frame {
   V image, depth, y0, c0; /* of the task, and of the chunk */
 } frame;
 
-/* Columns [first, end) of an input row, which exist, to scratch. from: the row's column 0, to: scratch of column `first`. */
+/* Columns [first, end) of an input row, which exist, to scratch. from: the row's column 0, to: scratch of column
+ * `first`. */
 static void emit_line(cy_cg *cg, const frame *f, V to, V from, V first, V end, int64_t channels) {
   const dw *p = f->p;
   V count = cy_sub(cg, end, first), stride = cy_size(cg, p->axis[2].in_stride);
@@ -122,8 +126,8 @@ static void emit_line(cy_cg *cg, const frame *f, V to, V from, V first, V end, i
   }
   cy_loop x;
   cy_loop_begin(cg, &x, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
-  cy_int8_run(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, x.iv, p->chunk * 2)), cy_gep(cg, from, cy_mul(cg, x.iv, stride)),
-              cy_i64(cg, channels));
+  cy_int8_run(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, x.iv, p->chunk * 2)),
+              cy_gep(cg, from, cy_mul(cg, x.iv, stride)), cy_i64(cg, channels));
   cy_loop_end(cg, &x, NULL);
 }
 
@@ -144,9 +148,11 @@ static void emit_copy(cy_cg *cg, const frame *f, V count, int64_t channels) {
   cy_if s;
   cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntULT, line, cy_size(cg, h->in)));
   cy_int8_blank(cg, &f->convert, to, cy_mul(cg, left, pixel));
-  emit_line(cg, f, cy_gep(cg, to, cy_mulc(cg, left, p->chunk * 2)), cy_gep(cg, src, cy_mul(cg, line, cy_size(cg, h->in_stride))),
-            cy_addc(cg, left, w->start), cy_addc(cg, right, w->start), channels);
-  cy_int8_blank(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, right, p->chunk * 2)), cy_mul(cg, cy_sub(cg, f->width, right), pixel));
+  emit_line(cg, f, cy_gep(cg, to, cy_mulc(cg, left, p->chunk * 2)),
+            cy_gep(cg, src, cy_mul(cg, line, cy_size(cg, h->in_stride))), cy_addc(cg, left, w->start),
+            cy_addc(cg, right, w->start), channels);
+  cy_int8_blank(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, right, p->chunk * 2)),
+                cy_mul(cg, cy_sub(cg, f->width, right), pixel));
   cy_if_else(cg, &s);
   cy_int8_blank(cg, &f->convert, to, cy_mul(cg, f->width, pixel));
   cy_if_end(cg, &s);
@@ -180,7 +186,8 @@ static V column_load(cy_cg *cg, const frame *f, const tile *t, int64_t y, int64_
   return cy_load(cg, LLVMVectorType(cg->i16, 2 * cg->W), cy_gepc(cg, row, x * f->p->chunk * 2), 2);
 }
 
-/* Column x of kernel row y and its partner, to all the sums they belong to. Of taps side by side, those at even places. */
+/* Column x of kernel row y and its partner, to all the sums they belong to. Of taps side by side, those at even places.
+ */
 static void emit_column(cy_cg *cg, const frame *f, tile *t, int64_t y, int64_t x) {
   const dw *p = f->p;
   const cy_axis *h = &p->axis[1], *w = &p->axis[2];
@@ -192,7 +199,8 @@ static void emit_column(cy_cg *cg, const frame *f, tile *t, int64_t y, int64_t x
     if (from < 0 || from % w->step || from / w->step >= TILE)
       continue;
     for (int half = 0; !both[1] && half < 2; half++)
-      both[half] = interleave(cg, column_load(cg, f, t, y, x), column_load(cg, f, t, above ? y + 1 : y, above ? x : x + w->inc), half);
+      both[half] = interleave(cg, column_load(cg, f, t, y, x),
+                              column_load(cg, f, t, above ? y + 1 : y, above ? x : x + w->inc), half);
     int64_t pair = cy_int8_depthwise_pair(h->count, w->count, y, k, &place);
     for (int half = 0; half < 2; half++) {
       V weights = cy_load(cg, cg->vi, cy_gepc(cg, t->weights, (pair * width + half * cg->W) * 4), 4);
@@ -253,7 +261,8 @@ static void emit_output_row(cy_cg *cg, const frame *f, V y, int64_t channels) {
   cy_loop_end(cg, &c, NULL);
   place where = {f, cy_add(cg, f->y0, y), x.iv};
   cy_rows rows = {row_index, &where, (unsigned)p->w->n_spatial + 1};
-  cy_epilogue epilogue = {.emit = as_integers, .ctx = (void *)&p->w->epilogue, .wide = p->c >= 4 * (int64_t)cg->W ? 4 : 0};
+  cy_epilogue epilogue = {
+      .emit = as_integers, .ctx = (void *)&p->w->epilogue, .wide = p->c >= 4 * (int64_t)cg->W ? 4 : 0};
   V count = cy_imin(cg, cy_i64(cg, TILE), cy_sub(cg, out, x.iv));
   cy_epilogue_tile(cg, &epilogue, &rows, f->buffer, cy_i64(cg, CHUNK * 4), count, cy_i64(cg, 0), cy_i64(cg, channels),
                    f->c0, (unsigned)(p->c % cg->W));

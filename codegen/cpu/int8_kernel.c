@@ -70,7 +70,8 @@ static void emit_loop(cy_cg *cg, cy_int8_form form, unsigned mr, unsigned nv, in
   unsigned n = mr * nv;
   V row[16], b[16], next[CY_LOOP_MAX];
   sums[n] = LLVMGetParam(fn, 2);
-  for (unsigned i = 0; i < mr; i++) /* from memory: else LLVM makes one address of the one before, six additions a step */
+  for (unsigned i = 0; i < mr;
+       i++) /* from memory: else LLVM makes one address of the one before, six additions a step */
     row[i] = cy_gep(cg, LLVMGetParam(fn, 0), cy_load(cg, cg->i64, cy_gepc(cg, LLVMGetParam(fn, 1), 8 * i), 8));
   int64_t step = cy_int8_group_bytes(form, nr), vector = cy_int8_group_bytes(form, cg->W);
   cy_loop l;
@@ -89,8 +90,11 @@ static void emit_loop(cy_cg *cg, cy_int8_form form, unsigned mr, unsigned nv, in
 
 V cy_int8_kernel(cy_cg *cg, cy_int8_form form, unsigned mr, unsigned nv, int64_t nr) {
   char name[64];
-  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld", form.fours ? "u8s8" : form.wide ? "i16" : "i16s8", mr, nv * cg->W,
-           (long long)nr);
+  snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld",
+           form.fours  ? "u8s8"
+           : form.wide ? "i16"
+                       : "i16s8",
+           mr, nv * cg->W, (long long)nr);
   V fn = LLVMGetNamedFunction(cg->module, name);
   if (fn)
     return fn;

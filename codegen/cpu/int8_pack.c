@@ -26,20 +26,28 @@ static void store(const cy_int8_layout *l, void *panels, int64_t at, int32_t v) 
     ((int8_t *)panels)[at] = (int8_t)v;
 }
 
+/* Column n of a matrix whose elements begin at `from`; returns its sum. at: where its first element goes. */
+static int32_t pack_column(const cy_int8_layout *l, const cy_int8_source *s, int64_t from, void *panels, int64_t at) {
+  const int64_t last = l->step - 1, next = (int64_t)l->nr * l->step - last;
+  int32_t sum = 0;
+  for (int64_t t = 0, k = 0; t < l->taps; t++)
+    for (int64_t c = 0; c < l->c; c++, k++) {
+      int32_t v = weight_at(s, from + t * s->ts + c * s->cs);
+      store(l, panels, at, v);
+      at += (k & last) == last ? next : 1; /* step is a power of two */
+      sum += v;
+    }
+  return sum;
+}
+
 static void pack_matrix(const cy_int8_layout *l, const cy_int8_source *s, int64_t matrix, void *out) {
-  int64_t k = l->taps * l->c, groups = (k + l->step - 1) / l->step;
+  int64_t groups = (l->taps * l->c + l->step - 1) / l->step;
   int32_t *sums = l->sums ? (int32_t *)((char *)out + l->matrices * l->matrix_bytes) + matrix * l->n : NULL;
   char *panels = (char *)out + matrix * l->matrix_bytes;
   memset(panels, 0, (size_t)l->matrix_bytes);
   for (int64_t n = 0; n < l->n; n++) {
     int64_t column = n / l->nr * groups * l->nr * l->step + n % l->nr * l->step;
-    const int64_t from = matrix * s->gs + n * s->ns;
-    int32_t sum = 0;
-    for (int64_t i = 0; i < k; i++) {
-      int32_t v = weight_at(s, from + i / l->c * s->ts + i % l->c * s->cs);
-      store(l, panels, column + i / l->step * l->nr * l->step + i % l->step, v);
-      sum += v;
-    }
+    int32_t sum = pack_column(l, s, matrix * s->gs + n * s->ns, panels, column);
     if (sums)
       sums[n] = sum;
   }
@@ -52,7 +60,8 @@ static void pack_depthwise(const cy_int8_layout *l, const cy_int8_source *s, voi
   for (int64_t t = 0; t < l->taps; t++) {
     int64_t pair = cy_int8_depthwise_pair(l->taps / l->row_taps, l->row_taps, t / l->row_taps, t % l->row_taps, &place);
     for (int64_t n = 0; n < l->n; n++)
-      store(l, out, (pair * width + cy_int8_depthwise_slot(n, l->nr / 2)) * 2 + place, weight_at(s, n * s->gs + t * s->ts));
+      store(l, out, (pair * width + cy_int8_depthwise_slot(n, l->nr / 2)) * 2 + place,
+            weight_at(s, n * s->gs + t * s->ts));
   }
 }
 

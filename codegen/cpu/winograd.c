@@ -117,7 +117,8 @@ cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
                           .winograd = 1,
                           .nr = (unsigned)w.nr,
                           .merged = 1,
-                          .bytes = TAPS * w.panels * w.nr * w.c * 4};
+                          .weights = d->weights,
+                          .bytes = TAPS * w.panels * w.nr * w.c * cy_weight_bytes(d->weights)};
 }
 
 double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_pixels) {
@@ -165,7 +166,7 @@ static V msub(cy_cg *cg, double k, V a, V b) { return mad(cg, k, a, LLVMBuildFNe
 
 /* The points of a filter are -6 and 24 times those of the textbook, to save multiplications, those of the input and the
  * rest as there; the output transform makes up for it, but for a factor of 6 an axis that is taken out of the weights
- * while they are packed. */
+ * while they are packed, or loaded. */
 
 /* One axis of the input transform: 6 values to 6. */
 static void transform_in(cy_cg *cg, const V d[6], V out[6]) {
@@ -388,8 +389,12 @@ typedef struct task {
 /* A vector of columns: 9 taps at `from` to 36 points. */
 static void emit_filter(cy_cg *cg, const wino *w, V from, V to) {
   V g[TAPS], half[3][6], row[6];
-  for (int t = 0; t < TAPS; t++)
-    g[t] = cy_load(cg, cg->vf, cy_gepc(cg, from, t * w->nr * 4), 4);
+  cy_weights weights = w->d->weights;
+  for (int t = 0; t < TAPS; t++) {
+    g[t] = cy_weights_load(cg, weights, cy_gepc(cg, from, t * w->nr * cy_weight_bytes(weights)));
+    if (weights != CY_WEIGHTS_F32)
+      g[t] = LLVMBuildFMul(cg->b, g[t], cy_splatf(cg, 1.0 / 36, cg->W), "");
+  }
   for (int x = 0; x < 3; x++)
     transform_filter(cg, (V[3]){g[x], g[3 + x], g[6 + x]}, half[x]);
   for (int y = 0; y < 6; y++) {
@@ -402,14 +407,14 @@ static void emit_filter(cy_cg *cg, const wino *w, V from, V to) {
 /* U of channels [c0, c0 + n) of panel q. The weights lie as [panel][channel][tap][NR]. */
 static void emit_filters(cy_cg *cg, const task *t, V q, V c0, V n) {
   const wino *w = t->w;
-  int64_t row = w->nr * 4;
+  int64_t bytes = cy_weight_bytes(w->d->weights), row = w->nr * bytes;
   cy_loop c, j;
   V before = cy_add(cg, cy_mulc(cg, q, w->c), c0), from = cy_arg_ptr(cg, w->d->b_slot);
   from = cy_gep(cg, from, cy_mulc(cg, before, TAPS * row));
   cy_loop_begin(cg, &c, cy_i64(cg, 0), n, cy_i64(cg, 1), NULL, 0);
-  cy_loop_begin(cg, &j, cy_i64(cg, 0), cy_i64(cg, row), cy_i64(cg, cg->W * 4), NULL, 0);
-  V at = cy_gep(cg, from, cy_add(cg, cy_mulc(cg, c.iv, TAPS * row), j.iv));
-  emit_filter(cg, w, at, cy_gep(cg, t->u, cy_add(cg, cy_mulc(cg, c.iv, row), j.iv)));
+  cy_loop_begin(cg, &j, cy_i64(cg, 0), cy_i64(cg, w->nr), cy_i64(cg, cg->W), NULL, 0);
+  V at = cy_gep(cg, from, cy_add(cg, cy_mulc(cg, c.iv, TAPS * row), cy_mulc(cg, j.iv, bytes)));
+  emit_filter(cg, w, at, cy_gepf(cg, t->u, cy_add(cg, cy_mulc(cg, c.iv, w->nr), j.iv)));
   cy_loop_end(cg, &j, NULL);
   cy_loop_end(cg, &c, NULL);
 }

@@ -279,9 +279,40 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
   return rc;
 }
 
+/* ---- peaks ---- */
+
+/* Dense products of f16 with sums in f32, products of TF32, ordinary f32, in TFLOP/s, and GB/s: a well known device of
+ * each architecture, by NVIDIA's data sheets. */
+static const struct {
+  int arch;
+  const char *device;
+  double half, tf32, plain, bytes;
+} peaks[] = {
+    {75, "T4", 65, 8.1, 8.1, 320},        {80, "A100 40 GB", 312, 156, 19.5, 1555},
+    {86, "A10", 125, 62.5, 31.2, 600},    {89, "L4", 121, 60, 30.3, 300},
+    {90, "H100 SXM", 989, 494, 67, 3350}, {100, "B200", 2250, 1125, 75, 8000},
+    {120, "RTX 5090", 209.5, 104.8, 104.8, 1792},
+};
+
+static cy_peak peak(const cy_machine *m, const cy_kernel_plan *plan) {
+  const cy_cuda_machine *c = m->state;
+  const cy_karg_info *args;
+  size_t row = 0;
+  for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++)
+    if (peaks[i].arch <= c->arch[0].number)
+      row = i;
+  double flops = peaks[row].plain;
+  if (plan && cy_cuda_form_of(plan)->stages) {
+    cy_kernel_args(plan->kernel, &args);
+    flops = args[cy_kernel_contraction(plan->kernel)->a].dtype == CY_F32 ? peaks[row].tf32 : peaks[row].half;
+  }
+  return (cy_peak){peaks[row].device, flops * 1e12, peaks[row].bytes * 1e9};
+}
+
 const cy_target cy_target_cuda = {
     .name = "cuda",
     .half_factors = true,
+    .peak = peak,
     .specs = SPECS,
     .match = match,
     .release = release,

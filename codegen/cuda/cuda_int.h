@@ -24,11 +24,15 @@ typedef struct cy_cuda_tile {
 
 typedef struct cy_cuda_form {
   cy_cuda_form_kind kind;
-  int threads;           /* per block */
-  int group;             /* GROUPS: threads per task */
-  cy_dim blocks;         /* how many the launch wants */
-  int64_t max_blocks;    /* how many it may want; 0: as many as a grid can have */
-  const cy_stmt *lanes;  /* ITEMS: the lane loop whose turns are items, or NULL */
+  int threads;          /* per block */
+  int group;            /* GROUPS: threads per task */
+  cy_dim blocks;        /* how many the launch wants */
+  int64_t max_blocks;   /* how many it may want; 0: as many as a grid can have */
+  const cy_stmt *lanes; /* ITEMS: the lane loop whose turns are items, or NULL */
+  int vector;           /* ITEMS: neighbouring elements of an item, 0: one; along vector_var */
+  cy_var vector_var;
+  const uint8_t *vector_load; /* [vector_exprs] loads that are done for all of them at once */
+  uint32_t vector_exprs;
   uint32_t in_shared;    /* GROUPS: bit i: argument i is scratch that fits in shared memory */
   int stripes;           /* GROUPS: groups of a block that need their own piece of scratch; 0: none is needed */
   cy_cuda_tile tile;     /* TILES */
@@ -79,6 +83,8 @@ typedef struct cy_cu {
   bool wide;          /* numbers of items and tasks need 64 bits */
   int group;          /* threads that share the statements being printed; 1: each thread on its own */
   uint8_t *reduced;   /* [locals + 1] accumulated across the threads of a group: goes to a partial p<i> */
+  bool in_vector;     /* the elements of an item are being computed: loads and stores are of arrays */
+  uint32_t nstored;   /* .. stores so far */
   uint8_t *exchanged; /* [args] written and read: groups synchronise around stores */
 } cy_cu;
 
@@ -114,6 +120,12 @@ void cy_cu_locals(cy_cu *p);
 /* Coordinates of a number: v<a>, v<b>, .. = number in the row-major box of these variables; `number` names a variable.
  */
 void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number);
+
+/* ---- vector.c ---- */
+/* Makes the items of a form larger where that can be. */
+void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form);
+/* The elements of an item from `first` on. */
+void cy_cu_vector_items(cy_cu *p, const cy_stmt *body);
 
 /* ---- contract.c ---- */
 bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k);

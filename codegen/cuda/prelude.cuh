@@ -51,6 +51,17 @@ CY_INLINE void cy_put_bits(u32 *word, u32 mask, u32 bits) {
 }
 #endif
 
+/* ---- several elements at once: addresses are multiples of the size ---- */
+
+#define CY_ALIGNED(n) __attribute__((aligned(n)))
+typedef struct cy_words {
+  u32 word[4];
+} CY_ALIGNED(16) cy_words;
+CY_INLINE void cy_move16(void *to, const void *from) { *(cy_words *)to = *(const cy_words *)from; }
+CY_INLINE void cy_move8(void *to, const void *from) { *(u64 *)to = *(const u64 *)from; }
+CY_INLINE void cy_move4(void *to, const void *from) { *(u32 *)to = *(const u32 *)from; }
+CY_INLINE void cy_move2(void *to, const void *from) { *(u16 *)to = *(const u16 *)from; }
+
 /* ---- values between the threads of a warp ---- */
 
 CY_INLINE u64 cy_shfl64(u64 v, int mask) {

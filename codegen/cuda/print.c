@@ -304,6 +304,23 @@ static void print_count(cy_cu *p, const char *name, const cy_var *vars, uint32_t
   p->wide = most > INT32_MAX - p->form->threads;
 }
 
+/* Items of several elements along the lanes, which are the whole body or the only grid variable. */
+static void print_vectors(cy_cu *p, const cy_var *grid, uint32_t n, const char *type) {
+  const cy_cuda_form *form = p->form;
+  cy_var var = form->vector_var;
+  const char *var_type = cy_cu_var_type(p, var);
+  if (!form->lanes) {
+    cy_cu_line(p, "const %s first = (%s)(item * %d);", var_type, var_type, form->vector);
+    cy_cu_vector_items(p, cy_kernel_body(p->k));
+    return;
+  }
+  cy_cu_line(p, "const %s across = %s / %d;", type, cy_cu_dim(p, cy_kernel_var(p->k, var)->extent), form->vector);
+  cy_cu_line(p, "const %s first = (%s)(item %% across * %d);", var_type, var_type, form->vector);
+  cy_cu_line(p, "const %s task = item / across;", type);
+  cy_cu_unravel(p, grid, n, "task");
+  cy_cu_vector_items(p, form->lanes->body);
+}
+
 static void print_items(cy_cu *p) {
   const cy_var *grid;
   uint32_t n = cy_kernel_grid(p->k, &grid);
@@ -311,8 +328,12 @@ static void print_items(cy_cu *p) {
   print_count(p, "count", grid, n, lanes);
   const char *type = p->wide ? "i64" : "int";
   cy_cu_line(p, "const %s item = (%s)(CY_BLOCK * %d + CY_TID);", type, type, p->form->threads);
-  cy_cu_line(p, "if (item >= count)");
+  cy_cu_line(p, p->form->vector ? "if (item >= count / %d)" : "if (item >= count)", p->form->vector);
   cy_cu_line(p, "  return;");
+  if (p->form->vector) {
+    print_vectors(p, grid, n, type);
+    return;
+  }
   if (!lanes) {
     cy_cu_unravel(p, grid, n, "item");
     cy_cu_list(p, cy_kernel_body(p->k));

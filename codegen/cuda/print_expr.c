@@ -297,6 +297,10 @@ static const char *load(cy_cu *p, cy_karg arg, const char *offset) {
 
 void cy_cu_store(cy_cu *p, cy_karg arg, const char *offset, const char *value) {
   cy_dtype t = p->args[arg].dtype;
+  if (p->in_vector) {
+    cy_cu_line(p, "y%u[u] = %s;", p->nstored++, encoded(t, value));
+    return;
+  }
   if (cy_cu_packed(t))
     cy_cu_line(p, "cy_store_packed(a%u, %s, %d, (u8)(%s));", arg, offset, bits_of(t), encoded(t, value));
   else
@@ -516,6 +520,11 @@ static const char *select_value(cy_cu *p, cy_expr e, const cy_expr_info *x) {
 
 /* Operands are temporaries or leaves: short texts, kept here because making them may use up the ring. */
 static const char *computed(cy_cu *p, cy_expr e, const cy_expr_info *x) {
+  if (p->in_vector && e < p->form->vector_exprs && p->form->vector_load[e]) {
+    uint32_t number = ++p->ntemps;
+    cy_cu_line(p, "const %s t%u = %s;", type_of(p, e), number, decoded(p->args[x->id].dtype, text("x%u[u]", e)));
+    return remember(p, e, number);
+  }
   char operand[3][TEXT];
   const char *a[3] = {operand[0], operand[1], operand[2]}, *v = NULL;
   for (int i = 0; i < x->n; i++)

@@ -115,6 +115,9 @@ static void items(cy_kernel *k, cy_cuda_form *f, const cy_stmt *lanes) {
   if (lanes)
     n = cy_dim_mul(g, n, cy_kernel_var(k, lanes->var)->extent);
   f->threads = ITEM_THREADS;
+  cy_cuda_vectorise(k, f);
+  if (f->vector)
+    n = cy_dim_div(g, n, cy_dim_const(g, f->vector));
   f->blocks = cy_dim_cdiv(g, n, cy_dim_const(g, f->threads));
 }
 

@@ -743,3 +743,48 @@ def matmul_integer_zero_points(folder):
 @case(r"'n0'", r'block_size.*power of two')
 def gather_block_quantized_block_size(folder):
     integer_op(folder, 'GatherBlockQuantized', ['x', 'i', 's'], [port('x', (2, 64), T.UINT8), port('i', (3,), T.INT64)], block_size=24, bits=8)
+
+
+# ---- attention ----
+
+@case('heads', 'att')
+def attention_heads(d):
+    save(d, [h.make_node('Attention', ['q', 'k', 'k'], ['y'], name='att')],
+         [port('q', (1, 6, 5, 8)), port('k', (1, 4, 5, 8))], [port('y', (1, 6, 5, 8))], opset=23)
+
+
+@case('broadcasts to the scores', 'att')
+def attention_mask_shape(d):
+    save(d, [h.make_node('Attention', ['q', 'k', 'k', 'm'], ['y'], name='att')],
+         [port('q', (1, 2, 5, 8)), port('k', (1, 2, 7, 8)), port('m', (5, 6, 7))], [port('y', (1, 2, 5, 8))], opset=23)
+
+
+def grouped(d, change, **attributes):
+    """A GroupQueryAttention with one thing wrong."""
+    shapes = {'q': ((1, 3, 32), T.FLOAT), 'k': ((1, 3, 16), T.FLOAT), 'v': ((1, 3, 16), T.FLOAT),
+              'n': ((1,), T.INT32), 't': ((), T.INT32)}
+    shapes.update(change)
+    node = h.make_node('GroupQueryAttention', ['q', 'k', 'v', '', '', 'n', 't'], ['y', 'pk', 'pv'], name='gqa',
+                       domain='com.microsoft', **{'num_heads': 4, 'kv_num_heads': 2, **attributes})
+    save(d, [node], [port(n, *s) for n, s in shapes.items()], [port('y', (1, 3, 32))],
+         opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
+
+
+@case('kv_num_heads', 'gqa')
+def grouped_heads(d):
+    grouped(d, {}, kv_num_heads=3)
+
+
+@case('total_sequence_length', 'gqa')
+def grouped_total(d):
+    grouped(d, {'t': ((2,), T.INT32)})
+
+
+@case('seqlens_k', 'gqa')
+def grouped_lengths(d):
+    grouped(d, {'n': ((3,), T.INT32)})
+
+
+@case('do_rotary', 'cos_cache', 'gqa')
+def grouped_rotary(d):
+    grouped(d, {}, do_rotary=1)

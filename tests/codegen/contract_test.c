@@ -1,11 +1,11 @@
 /* contract_test.c - checks the CPU target's contractions against plain loops in double, and measures them.
  *
- * contract_test            every case on this machine's CPU: with its own tiles, and with those of AVX-512, whose vectors LLVM
- *                          splits where the CPU lacks them; and emitted (not run) for x86-64-v4
- * contract_test --bench    GFLOP/s and share of the measured peak for layers of known models
- * contract_test FILTER     only cases whose line contains FILTER
- * Each case prints its line when it fails; results must be within 1e-5 relative RMS (Winograd 1e-4), every output
- * written exactly, nothing around the buffers touched.
+ * contract_test            every case on this machine's CPU: with its own tiles, and with those of AVX-512, whose
+ * vectors LLVM splits where the CPU lacks them; and emitted (not run) for x86-64-v4 contract_test --bench    GFLOP/s
+ * and share of the measured peak for layers of known models; --bench-f16, --bench-bf16: with packed weights stored so,
+ * as the cases are checked, too contract_test FILTER     only cases whose line contains FILTER Each case prints its
+ * line when it fails; results must be within 1e-5 relative RMS (Winograd 1e-4), every output written exactly, nothing
+ * around the buffers touched.
  */
 #include "contract_jit.h"
 
@@ -18,6 +18,8 @@
 static int n_failed, n_run;
 static const char *filter;
 static int emit_only, wide;
+static cy_weights stored; /* packed weights, as .. */
+static const char *const stored_names[] = {"", " f16", " bf16"};
 static const char *cpu_name = "native";
 
 static void report(const char *line, double error, double limit, int guards, double ms) {
@@ -25,8 +27,9 @@ static void report(const char *line, double error, double limit, int guards, dou
   int bad = !(error <= limit) || !guards;
   n_failed += bad;
   if (bad || getenv("VERBOSE"))
-    printf("%s %s%s: relative rms %.2e (limit %.0e)%s, compiled in %.1f ms\n", bad ? "FAIL" : "ok  ", line, wide ? " wide" : "", error, limit,
-           guards ? "" : ", memory around a buffer touched", ms);
+    printf("%s %s%s%s: relative rms %.2e (limit %.0e)%s, compiled in %.1f ms\n", bad ? "FAIL" : "ok  ", line,
+           stored_names[stored], wide ? " wide" : "", error, limit, guards ? "" : ", memory around a buffer touched",
+           ms);
 }
 
 static int skip(const char *line) { return filter && !strstr(line, filter); }
@@ -73,6 +76,41 @@ static void job_finish(job *j) {
     job_link(j);
 }
 
+/* ---- weights in half precision ---- */
+
+/* Cut off to 11 bits. */
+static uint16_t f16_bits(float *x) {
+  int exponent;
+  float m = frexpf(fabsf(*x), &exponent);
+  if (exponent < -13) {
+    *x = 0;
+    return 0;
+  }
+  int digits = (int)(m * 2048);
+  uint16_t sign = *x < 0 ? 0x8000 : 0;
+  *x = copysignf(ldexpf((float)digits, exponent - 11), *x);
+  return (uint16_t)(sign | (exponent + 14) << 10 | (digits - 1024));
+}
+
+static uint16_t bf16_bits(float *x) {
+  uint32_t bits;
+  memcpy(&bits, x, 4);
+  bits &= 0xffff0000;
+  memcpy(x, &bits, 4);
+  return (uint16_t)(bits >> 16);
+}
+
+/* What to pack: w, or halves, to which w is changed. The caller frees *out_halves. */
+static const void *weights_source(float *w, int64_t n, uint16_t **out_halves) {
+  *out_halves = NULL;
+  if (stored == CY_WEIGHTS_F32)
+    return w;
+  *out_halves = malloc((size_t)n * sizeof **out_halves);
+  for (int64_t i = 0; i < n; i++)
+    (*out_halves)[i] = stored == CY_WEIGHTS_F16 ? f16_bits(&w[i]) : bf16_bits(&w[i]);
+  return *out_halves;
+}
+
 /* ---- matrix products ---- */
 
 static void gemm_reference(const gemm_case *c, const float *a, const float *b, const float *bias, const gemm_strides *s,
@@ -100,11 +138,13 @@ typedef struct gemm_setup {
 
 static void gemm_pack(gemm_setup *g, const gemm_case *c) {
   cy_pack_layout l = cy_gemm_layout(g->j.cg, &g->d, g->matrices);
-  cy_pack_source source = {g->b, c->k * c->n, g->s.bn, 0, g->s.bk, NULL};
-  g->packed = nan_floats(l.bytes / 4);
+  uint16_t *halves;
+  cy_pack_source source = {weights_source(g->b, g->n_b, &halves), c->k * c->n, g->s.bn, 0, g->s.bk, NULL};
+  g->packed = nan_floats((l.bytes + 3) / 4);
   int64_t units = cy_pack_units(&l), half = units / 2;
   cy_pack_run(&l, &source, half, units, g->packed);
   cy_pack_run(&l, &source, 0, half, g->packed);
+  free(halves);
   g->j.args[1].ptr = g->packed;
 }
 
@@ -150,6 +190,7 @@ static void gemm_setup_begin(gemm_setup *g, const gemm_case *c) {
                         .scratch_slot = 4,
                         .shared_slot = 5,
                         .b_packed = packed,
+                        .weights = packed ? stored : CY_WEIGHTS_F32,
                         .epilogue = {store_begin, store_emit, &g->epilogue}};
   for (int i = 0; i < 2; i++) {
     g->d.batch[i] = size_of(j, &slot, dyn > 0, i ? c->b1 : c->b0);
@@ -179,7 +220,7 @@ static void gemm_check(const gemm_case *c) {
   snprintf(line, sizeof line, "gemm %s batch %lldx%lld m %lld n %lld k %lld dynamic %d broadcast a %d b %d",
            gemm_form_name(c), (long long)c->b0, (long long)c->b1, (long long)c->m, (long long)c->n, (long long)c->k,
            c->dynamic, c->a_broadcast, c->b_broadcast);
-  if (skip(line))
+  if (skip(line) || (stored && c->form != GEMM_PACKED))
     return;
   gemm_setup g;
   gemm_setup_begin(&g, c);
@@ -281,11 +322,14 @@ static void conv_pack(conv_setup *g, const conv_case *c) {
     total = offset + l.bytes;
   }
   g->packed = nan_floats((total + 3) / 4);
+  uint16_t *halves;
+  const void *w = weights_source(g->w, c->cout * g->s.taps * cgroup, &halves);
   for (int i = 0; i < parts; i++) {
     cy_pack_layout l = cy_conv_layout(cg, &g->d, (cy_conv_algo)c->algo, i, &offset, map);
-    cy_pack_source source = {g->w, g->s.taps * cgroup * (c->cout / c->groups), g->s.taps * cgroup, cgroup, 1, map};
+    cy_pack_source source = {w, g->s.taps * cgroup * (c->cout / c->groups), g->s.taps * cgroup, cgroup, 1, map};
     cy_pack_run(&l, &source, 0, cy_pack_units(&l), g->packed + offset / 4);
   }
+  free(halves);
   if (!guard_ok((char *)g->packed, (total + 3) / 4 * 4))
     die("pack", "wrote outside of its layout");
   g->j.args[1].ptr = g->packed;
@@ -312,6 +356,7 @@ static void conv_setup_begin(conv_setup *g, const conv_case *c) {
   *d = (cy_conv_desc){.name = "conv",
                       .n_spatial = c->n_spatial,
                       .transposed = c->transposed,
+                      .weights = stored,
                       .groups = c->groups,
                       .cin = c->cin,
                       .cout = c->cout,
@@ -380,7 +425,7 @@ static void conv_check(const conv_case *c) {
   conv_setup g;
   conv_shape s = shape_of(c);
   conv_line(c, &s, line, sizeof line);
-  if (skip(line))
+  if (skip(line) || (stored && (c->dynamic & 2 || (c->algo != CY_CONV_DIRECT && c->algo != CY_CONV_WINOGRAD))))
     return;
   conv_setup_begin(&g, c);
   conv_compile(&g, c);
@@ -455,14 +500,15 @@ static void conv_bench(const conv_case *c, const char *what) {
   snprintf(line, sizeof line, "%s: %s %lldx%lld s%lld at %lld, %lld to %lld", what, names[c->algo],
            (long long)s.kernel[1], (long long)s.kernel[2], (long long)s.stride[2], (long long)s.in[2],
            (long long)c->cin, (long long)c->cout);
-  if (skip(line))
+  if (skip(line) || (stored && c->algo != CY_CONV_DIRECT && c->algo != CY_CONV_WINOGRAD))
     return;
   conv_setup_begin(&g, c);
   conv_compile(&g, c);
   job_prepare(&g.j, "conv", 1);
   double macs =
       (double)(g.n_out * s.taps * (c->cin / c->groups)) / (c->transposed ? (double)(s.stride[1] * s.stride[2]) : 1);
-  timing_print(line, 2 * macs, &g.j, job_time(&g.j), 4.0 * (double)(c->cout * s.taps * (c->cin / c->groups)));
+  timing_print(line, 2 * macs, &g.j, job_time(&g.j),
+               (double)(cy_weight_bytes(stored) * c->cout * s.taps * (c->cin / c->groups)));
   conv_setup_end(&g);
 }
 
@@ -477,7 +523,7 @@ static void gemm_bench(const gemm_case *c, const char *what) {
   gemm_compile(&g, c);
   job_prepare(&g.j, "gemm", 1);
   double flop = 2.0 * (double)(c->b0 * c->b1 * c->m * c->n) * (double)c->k;
-  timing_print(line, flop, &g.j, job_time(&g.j), (double)g.n_b * 4);
+  timing_print(line, flop, &g.j, job_time(&g.j), (double)(g.n_b * cy_weight_bytes(stored)));
   gemm_setup_end(&g);
 }
 
@@ -489,17 +535,22 @@ static void bench(void) {
 }
 
 static void check_all(void) {
-  for (size_t i = 0; i < sizeof gemm_cases / sizeof *gemm_cases; i++)
-    gemm_check(&gemm_cases[i]);
-  for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++)
-    conv_check(&conv_cases[i]);
+  for (stored = CY_WEIGHTS_F32; stored <= (emit_only ? CY_WEIGHTS_F32 : CY_WEIGHTS_BF16); stored++) {
+    for (size_t i = 0; i < sizeof gemm_cases / sizeof *gemm_cases; i++)
+      gemm_check(&gemm_cases[i]);
+    for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++)
+      conv_check(&conv_cases[i]);
+  }
 }
 
 int main(int argc, char **argv) {
-  int measure = argc > 1 && strcmp(argv[1], "--bench") == 0;
+  int measure = argc > 1 && !strncmp(argv[1], "--bench", 7);
   filter = argc > 1 + measure ? argv[1 + measure] : NULL;
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (measure) {
+    stored = !strcmp(argv[1], "--bench-f16")    ? CY_WEIGHTS_F16
+             : !strcmp(argv[1], "--bench-bf16") ? CY_WEIGHTS_BF16
+                                                : CY_WEIGHTS_F32;
     bench();
     return 0;
   }

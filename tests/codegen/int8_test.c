@@ -11,12 +11,12 @@
 #include "codegen/cpu/int8.h"
 
 typedef struct int8_case {
-  char kind;                 /* 'p' product, packed b; 'r' product, b packed at run time; 'c' convolution */
-  char a, b;                 /* 's', 'u'; b: 'w' s16 */
-  int dynamic;               /* 1: m or image sizes and their strides from slots; 2: all sizes of a product */
-  int a_zero, b_zero;        /* a_zero: a value, 0: none; b_zero: 0 none, 1 one, 2 per column */
-  int turned;                /* bit 0: a is [k][m]; bit 1: b is [n][k] */
-  int64_t m, n, k;           /* product: of b0 = 2 matrices when `turned` & 4. Convolution: images, cout, cin */
+  char kind;          /* 'p' product, packed b; 'r' product, b packed at run time; 'c' convolution */
+  char a, b;          /* 's', 'u'; b: 'w' s16 */
+  int dynamic;        /* 1: m or image sizes and their strides from slots; 2: all sizes of a product */
+  int a_zero, b_zero; /* a_zero: a value, 0: none; b_zero: 0 none, 1 one, 2 per column */
+  int turned;         /* bit 0: a is [k][m]; bit 1: b is [n][k] */
+  int64_t m, n, k;    /* product: of b0 = 2 matrices when `turned` & 4. Convolution: images, cout, cin */
   int64_t h, w, kh, kw, stride, pad, dilation, groups;
 } int8_case;
 
@@ -37,18 +37,157 @@ static const int8_case cases[] = {
     {.kind = 'r', .a = 's', .b = 's', .turned = 2, .b_zero = 2, .m = 19, .n = 64, .k = 64},
     {.kind = 'r', .a = 's', .b = 'u', .turned = 7, .b_zero = 1, .dynamic = 2, .m = 19, .n = 35, .k = 29},
     {.kind = 'r', .a = 'u', .b = 's', .turned = 4, .dynamic = 2, .a_zero = 5, .b_zero = 2, .m = 70, .n = 50, .k = 130},
-    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 32, .k = 3, .h = 17, .w = 19, .kh = 3, .kw = 3, .stride = 2, .pad = 1},
-    {.kind = 'c', .a = 's', .b = 's', .a_zero = -7, .m = 2, .n = 24, .k = 16, .h = 9, .w = 8, .kh = 1, .kw = 1, .stride = 1},
-    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 130, .m = 1, .n = 40, .k = 32, .h = 14, .w = 14, .kh = 3, .kw = 3, .stride = 1, .pad = 1},
-    {.kind = 'c', .a = 'u', .b = 'w', .a_zero = 77, .m = 1, .n = 20, .k = 17, .h = 10, .w = 11, .kh = 5, .kw = 3, .stride = 1, .pad = 2},
-    {.kind = 'c', .a = 'u', .b = 's', .dynamic = 1, .a_zero = 9, .m = 2, .n = 20, .k = 24, .h = 10, .w = 11, .kh = 3, .kw = 3, .stride = 2, .pad = 1},
-    {.kind = 'c', .a = 's', .b = 's', .a_zero = 5, .m = 1, .n = 12, .k = 8, .h = 12, .w = 12, .kh = 3, .kw = 3, .stride = 1, .pad = 2, .dilation = 2},
-    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 11, .m = 1, .n = 32, .k = 64, .h = 8, .w = 8, .kh = 3, .kw = 3, .stride = 1, .pad = 1, .groups = 4},
+    {.kind = 'c',
+     .a = 'u',
+     .b = 's',
+     .a_zero = 3,
+     .m = 1,
+     .n = 32,
+     .k = 3,
+     .h = 17,
+     .w = 19,
+     .kh = 3,
+     .kw = 3,
+     .stride = 2,
+     .pad = 1},
+    {.kind = 'c',
+     .a = 's',
+     .b = 's',
+     .a_zero = -7,
+     .m = 2,
+     .n = 24,
+     .k = 16,
+     .h = 9,
+     .w = 8,
+     .kh = 1,
+     .kw = 1,
+     .stride = 1},
+    {.kind = 'c',
+     .a = 'u',
+     .b = 's',
+     .a_zero = 130,
+     .m = 1,
+     .n = 40,
+     .k = 32,
+     .h = 14,
+     .w = 14,
+     .kh = 3,
+     .kw = 3,
+     .stride = 1,
+     .pad = 1},
+    {.kind = 'c',
+     .a = 'u',
+     .b = 'w',
+     .a_zero = 77,
+     .m = 1,
+     .n = 20,
+     .k = 17,
+     .h = 10,
+     .w = 11,
+     .kh = 5,
+     .kw = 3,
+     .stride = 1,
+     .pad = 2},
+    {.kind = 'c',
+     .a = 'u',
+     .b = 's',
+     .dynamic = 1,
+     .a_zero = 9,
+     .m = 2,
+     .n = 20,
+     .k = 24,
+     .h = 10,
+     .w = 11,
+     .kh = 3,
+     .kw = 3,
+     .stride = 2,
+     .pad = 1},
+    {.kind = 'c',
+     .a = 's',
+     .b = 's',
+     .a_zero = 5,
+     .m = 1,
+     .n = 12,
+     .k = 8,
+     .h = 12,
+     .w = 12,
+     .kh = 3,
+     .kw = 3,
+     .stride = 1,
+     .pad = 2,
+     .dilation = 2},
+    {.kind = 'c',
+     .a = 'u',
+     .b = 's',
+     .a_zero = 11,
+     .m = 1,
+     .n = 32,
+     .k = 64,
+     .h = 8,
+     .w = 8,
+     .kh = 3,
+     .kw = 3,
+     .stride = 1,
+     .pad = 1,
+     .groups = 4},
     {.kind = 'c', .a = 'u', .b = 's', .m = 1, .n = 13, .k = 5, .h = 5, .w = 5, .kh = 5, .kw = 5, .stride = 1},
-    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 130, .m = 1, .n = 32, .k = 32, .h = 20, .w = 21, .kh = 3, .kw = 3, .stride = 1, .pad = 1, .groups = 32},
-    {.kind = 'c', .a = 's', .b = 's', .a_zero = -128, .m = 2, .n = 24, .k = 24, .h = 11, .w = 9, .kh = 3, .kw = 3, .stride = 2, .pad = 1, .groups = 24},
-    {.kind = 'c', .a = 'u', .b = 'w', .a_zero = 3, .m = 1, .n = 19, .k = 19, .h = 9, .w = 9, .kh = 5, .kw = 5, .stride = 1, .pad = 2, .groups = 19},
-    {.kind = 'c', .a = 'u', .b = 's', .dynamic = 1, .a_zero = 99, .m = 2, .n = 40, .k = 40, .h = 13, .w = 10, .kh = 3, .kw = 3, .stride = 1, .pad = 1, .groups = 40},
+    {.kind = 'c',
+     .a = 'u',
+     .b = 's',
+     .a_zero = 130,
+     .m = 1,
+     .n = 32,
+     .k = 32,
+     .h = 20,
+     .w = 21,
+     .kh = 3,
+     .kw = 3,
+     .stride = 1,
+     .pad = 1,
+     .groups = 32},
+    {.kind = 'c',
+     .a = 's',
+     .b = 's',
+     .a_zero = -128,
+     .m = 2,
+     .n = 24,
+     .k = 24,
+     .h = 11,
+     .w = 9,
+     .kh = 3,
+     .kw = 3,
+     .stride = 2,
+     .pad = 1,
+     .groups = 24},
+    {.kind = 'c',
+     .a = 'u',
+     .b = 'w',
+     .a_zero = 3,
+     .m = 1,
+     .n = 19,
+     .k = 19,
+     .h = 9,
+     .w = 9,
+     .kh = 5,
+     .kw = 5,
+     .stride = 1,
+     .pad = 2,
+     .groups = 19},
+    {.kind = 'c',
+     .a = 'u',
+     .b = 's',
+     .dynamic = 1,
+     .a_zero = 99,
+     .m = 2,
+     .n = 40,
+     .k = 40,
+     .h = 13,
+     .w = 10,
+     .kh = 3,
+     .kw = 3,
+     .stride = 1,
+     .pad = 1,
+     .groups = 40},
 };
 
 enum { A_SLOT, B_SLOT, OUT_SLOT, SCRATCH_SLOT, SHARED_SLOT, A_ZERO_SLOT, B_ZERO_SLOT, FIRST_SIZE };
@@ -69,9 +208,12 @@ static int n_failed, n_run;
 
 static const char *line_of(const int8_case *c) {
   static char text[200];
-  snprintf(text, sizeof text, "%c %c%c dynamic=%d zeros=%d,%d turned=%d m=%lld n=%lld k=%lld h=%lld w=%lld kernel=%lldx%lld stride=%lld pad=%lld dilation=%lld groups=%lld",
-           c->kind, c->a, c->b, c->dynamic, c->a_zero, c->b_zero, c->turned, (long long)c->m, (long long)c->n, (long long)c->k,
-           (long long)c->h, (long long)c->w, (long long)c->kh, (long long)c->kw, (long long)c->stride, (long long)c->pad, (long long)c->dilation, (long long)c->groups);
+  snprintf(text, sizeof text,
+           "%c %c%c dynamic=%d zeros=%d,%d turned=%d m=%lld n=%lld k=%lld h=%lld w=%lld kernel=%lldx%lld stride=%lld "
+           "pad=%lld dilation=%lld groups=%lld",
+           c->kind, c->a, c->b, c->dynamic, c->a_zero, c->b_zero, c->turned, (long long)c->m, (long long)c->n,
+           (long long)c->k, (long long)c->h, (long long)c->w, (long long)c->kh, (long long)c->kw, (long long)c->stride,
+           (long long)c->pad, (long long)c->dilation, (long long)c->groups);
   return text;
 }
 
@@ -131,9 +273,16 @@ static cy_int8_source product_setup(setup *s, const int8_case *c) {
   s->out_stride[0] = c->m * c->n;
   s->out_stride[1] = c->n;
   s->out_stride[2] = 1;
-  int64_t am = c->turned & 1 ? 1 : c->k, ak = c->turned & 1 ? c->m : 1, bk = c->turned & 2 ? 1 : c->n, bn = c->turned & 2 ? c->k : 1;
-  s->d.gemm = (cy_gemm_desc){.name = "product", .n_batch = 1, .a_slot = A_SLOT, .b_slot = B_SLOT, .scratch_slot = SCRATCH_SLOT,
-                             .shared_slot = SHARED_SLOT, .b_packed = c->kind == 'p', .epilogue = {NULL, keep_emit, s}};
+  int64_t am = c->turned & 1 ? 1 : c->k, ak = c->turned & 1 ? c->m : 1, bk = c->turned & 2 ? 1 : c->n,
+          bn = c->turned & 2 ? c->k : 1;
+  s->d.gemm = (cy_gemm_desc){.name = "product",
+                             .n_batch = 1,
+                             .a_slot = A_SLOT,
+                             .b_slot = B_SLOT,
+                             .scratch_slot = SCRATCH_SLOT,
+                             .shared_slot = SHARED_SLOT,
+                             .b_packed = c->kind == 'p',
+                             .epilogue = {NULL, keep_emit, s}};
   cy_gemm_desc *g = &s->d.gemm;
   g->batch[0] = size_of(s, m, b0);
   g->a_batch[0] = size_of(s, m, c->m * c->k);
@@ -157,9 +306,20 @@ static cy_int8_source conv_setup(setup *s, const int8_case *c) {
   int64_t stride[4] = {oh * ow * c->n, ow * c->n, c->n, 1};
   memcpy(s->out_stride, stride, sizeof stride);
   s->d.conv = true;
-  s->d.window = (cy_conv_desc){.name = "conv", .n_spatial = 2, .groups = group_of(c), .cin = c->k, .cout = c->n, .a_slot = A_SLOT,
-                               .b_slot = B_SLOT, .scratch_slot = SCRATCH_SLOT, .shared_slot = SHARED_SLOT, .epilogue = {NULL, keep_emit, s},
-                               .kernel = {c->kh, c->kw}, .stride = {c->stride, c->stride}, .dilation = {dilation_of(c), dilation_of(c)}, .pad = {c->pad, c->pad}};
+  s->d.window = (cy_conv_desc){.name = "conv",
+                               .n_spatial = 2,
+                               .groups = group_of(c),
+                               .cin = c->k,
+                               .cout = c->n,
+                               .a_slot = A_SLOT,
+                               .b_slot = B_SLOT,
+                               .scratch_slot = SCRATCH_SLOT,
+                               .shared_slot = SHARED_SLOT,
+                               .epilogue = {NULL, keep_emit, s},
+                               .kernel = {c->kh, c->kw},
+                               .stride = {c->stride, c->stride},
+                               .dilation = {dilation_of(c), dilation_of(c)},
+                               .pad = {c->pad, c->pad}};
   cy_conv_desc *w = &s->d.window;
   w->batch = size_of(s, c->dynamic, c->m);
   w->in[0] = size_of(s, c->dynamic, c->h);
@@ -174,25 +334,30 @@ static cy_int8_source conv_setup(setup *s, const int8_case *c) {
 
 static int32_t product_at(const setup *s, const int8_case *c, int64_t i) {
   int64_t b = i / (c->m * c->n), m = i / c->n % c->m, n = i % c->n;
-  int64_t am = c->turned & 1 ? 1 : c->k, ak = c->turned & 1 ? c->m : 1, bk = c->turned & 2 ? 1 : c->n, bn = c->turned & 2 ? c->k : 1;
+  int64_t am = c->turned & 1 ? 1 : c->k, ak = c->turned & 1 ? c->m : 1, bk = c->turned & 2 ? 1 : c->n,
+          bn = c->turned & 2 ? c->k : 1;
   int zb = c->b_zero ? value_at(s->b_zero, c->b, c->b_zero == 2 ? n : 0) : 0, za = value_at(&s->a_zero, c->a, 0);
   int32_t sum = 0;
   for (int64_t k = 0; k < c->k; k++)
-    sum += (value_at(s->a, c->a, b * c->m * c->k + m * am + k * ak) - za) * (value_at(s->b, c->b, b * c->n * c->k + n * bn + k * bk) - zb);
+    sum += (value_at(s->a, c->a, b * c->m * c->k + m * am + k * ak) - za) *
+           (value_at(s->b, c->b, b * c->n * c->k + n * bn + k * bk) - zb);
   return sum;
 }
 
 static int32_t conv_at(const setup *s, const int8_case *c, int64_t i) {
-  int64_t oh = out_size(c, c->h, c->kh), ow = out_size(c, c->w, c->kw), n = i % c->n, x = i / c->n % ow, y = i / c->n / ow % oh, image = i / c->n / ow / oh;
+  int64_t oh = out_size(c, c->h, c->kh), ow = out_size(c, c->w, c->kw), n = i % c->n, x = i / c->n % ow,
+          y = i / c->n / ow % oh, image = i / c->n / ow / oh;
   int64_t cin = c->k / group_of(c), first = n / (c->n / group_of(c)) * cin;
   int za = value_at(&s->a_zero, c->a, 0);
   int32_t sum = 0;
   for (int64_t t = 0; t < c->kh * c->kw; t++) {
-    int64_t iy = y * c->stride - c->pad + t / c->kw * dilation_of(c), ix = x * c->stride - c->pad + t % c->kw * dilation_of(c);
+    int64_t iy = y * c->stride - c->pad + t / c->kw * dilation_of(c),
+            ix = x * c->stride - c->pad + t % c->kw * dilation_of(c);
     if (iy < 0 || iy >= c->h || ix < 0 || ix >= c->w)
       continue;
     for (int64_t k = 0; k < cin; k++)
-      sum += (value_at(s->a, c->a, ((image * c->h + iy) * c->w + ix) * c->k + first + k) - za) * value_at(s->b, c->b, (n * cin + k) * c->kh * c->kw + t);
+      sum += (value_at(s->a, c->a, ((image * c->h + iy) * c->w + ix) * c->k + first + k) - za) *
+             value_at(s->b, c->b, (n * cin + k) * c->kh * c->kw + t);
   }
   return sum;
 }
@@ -210,8 +375,12 @@ static setup *setup_begin(const int8_case *c, const char *cpu, bool spelled) {
     die("cpu", error);
   s->j.cg->vnni_spelled = spelled;
   cy_cg_module(s->j.cg, "int8");
-  s->d = (cy_int8_desc){.a_signed = c->a == 's', .b_signed = c->b != 'u', .b_bits = c->b == 'w' ? 16 : 8,
-                        .a_zero_slot = c->a_zero ? A_ZERO_SLOT : -1, .b_zero_slot = c->b_zero ? B_ZERO_SLOT : -1, .b_zero_step = c->b_zero == 2};
+  s->d = (cy_int8_desc){.a_signed = c->a == 's',
+                        .b_signed = c->b != 'u',
+                        .b_bits = c->b == 'w' ? 16 : 8,
+                        .a_zero_slot = c->a_zero ? A_ZERO_SLOT : -1,
+                        .b_zero_slot = c->b_zero ? B_ZERO_SLOT : -1,
+                        .b_zero_step = c->b_zero == 2};
   cy_int8_source source = c->kind == 'c' ? conv_setup(s, c) : product_setup(s, c);
   s->a_zero = (int8_t)c->a_zero;
   for (int64_t i = 0; i < c->n && i < 4096; i++)
@@ -260,7 +429,8 @@ static void run_case(const int8_case *c, bool spelled, int workers) {
     n_failed++;
     printf("FAIL %s %s: ", line_of(c), spelled ? "fours" : "pairs");
     if (wrong >= 0)
-      printf("output %lld is %d, expected %d\n", (long long)wrong, s->out[wrong], c->kind == 'c' ? conv_at(s, c, wrong) : product_at(s, c, wrong));
+      printf("output %lld is %d, expected %d\n", (long long)wrong, s->out[wrong],
+             c->kind == 'c' ? conv_at(s, c, wrong) : product_at(s, c, wrong));
     else
       printf("memory around a buffer touched\n");
   }
@@ -274,7 +444,8 @@ static void expect(const char *cpu, const char *want, const char *unwanted) {
   setup *s = setup_begin(&c, cpu, false);
   char *error = NULL;
   LLVMMemoryBufferRef text;
-  if (cy_cg_verify(s->j.cg, &error) || cy_cg_optimize(s->j.cg, NULL, &error) || cy_cg_emit(s->j.cg, LLVMAssemblyFile, &text, &error))
+  if (cy_cg_verify(s->j.cg, &error) || cy_cg_optimize(s->j.cg, NULL, &error) ||
+      cy_cg_emit(s->j.cg, LLVMAssemblyFile, &text, &error))
     die(cpu, error);
   const char *code = LLVMGetBufferStart(text);
   n_run++;
@@ -292,7 +463,8 @@ static void bench(const int8_case *c) {
   setup *s = setup_begin(c, "native", false);
   job_link(&s->j);
   job_prepare(&s->j, c->kind == 'c' ? "conv" : "product", 1);
-  double best = 1e9, ops = 2.0 * (double)s->n_out * (double)(c->kind == 'c' ? c->k / group_of(c) * c->kh * c->kw : c->k);
+  double best = 1e9,
+         ops = 2.0 * (double)s->n_out * (double)(c->kind == 'c' ? c->k / group_of(c) * c->kh * c->kw : c->k);
   for (int turn = 0; turn < 30; turn++) {
     double t = cpu_seconds();
     job_run(&s->j);
@@ -311,11 +483,70 @@ static const int8_case benches[] = {
     {.kind = 'p', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 1000, .k = 1280},
     {.kind = 'r', .a = 'u', .b = 's', .a_zero = 3, .b_zero = 2, .m = 128, .n = 768, .k = 768},
     {.kind = 'r', .a = 'u', .b = 's', .a_zero = 3, .b_zero = 2, .m = 8, .n = 2304, .k = 768},
-    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 64, .k = 64, .h = 56, .w = 56, .kh = 3, .kw = 3, .stride = 1, .pad = 1},
-    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 32, .k = 3, .h = 244, .w = 244, .kh = 3, .kw = 3, .stride = 2, .pad = 1},
-    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 96, .k = 16, .h = 122, .w = 122, .kh = 1, .kw = 1, .stride = 1},
-    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 24, .k = 144, .h = 61, .w = 61, .kh = 1, .kw = 1, .stride = 1},
-    {.kind = 'c', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 144, .k = 144, .h = 61, .w = 61, .kh = 3, .kw = 3, .stride = 1, .pad = 1, .groups = 144},
+    {.kind = 'c',
+     .a = 'u',
+     .b = 's',
+     .a_zero = 3,
+     .m = 1,
+     .n = 64,
+     .k = 64,
+     .h = 56,
+     .w = 56,
+     .kh = 3,
+     .kw = 3,
+     .stride = 1,
+     .pad = 1},
+    {.kind = 'c',
+     .a = 'u',
+     .b = 's',
+     .a_zero = 3,
+     .m = 1,
+     .n = 32,
+     .k = 3,
+     .h = 244,
+     .w = 244,
+     .kh = 3,
+     .kw = 3,
+     .stride = 2,
+     .pad = 1},
+    {.kind = 'c',
+     .a = 'u',
+     .b = 's',
+     .a_zero = 3,
+     .m = 1,
+     .n = 96,
+     .k = 16,
+     .h = 122,
+     .w = 122,
+     .kh = 1,
+     .kw = 1,
+     .stride = 1},
+    {.kind = 'c',
+     .a = 'u',
+     .b = 's',
+     .a_zero = 3,
+     .m = 1,
+     .n = 24,
+     .k = 144,
+     .h = 61,
+     .w = 61,
+     .kh = 1,
+     .kw = 1,
+     .stride = 1},
+    {.kind = 'c',
+     .a = 'u',
+     .b = 's',
+     .a_zero = 3,
+     .m = 1,
+     .n = 144,
+     .k = 144,
+     .h = 61,
+     .w = 61,
+     .kh = 3,
+     .kw = 3,
+     .stride = 1,
+     .pad = 1,
+     .groups = 144},
 };
 
 int main(int argc, char **argv) {

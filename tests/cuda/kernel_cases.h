@@ -67,7 +67,7 @@ static void add_ops(void) {
     for (cy_op op = CY_OP_neg; op <= CY_OP_fma; op++) {
       if (!op_applies(op, types[t]))
         continue;
-      kernel_case *c = add_flat(op, types[t], op_result(op, types[t]), 77);
+      kernel_case *c = add_flat(op, types[t], op_result(op, types[t]), op % 4 ? 80 : 77);
       c->atol = types[t] == CY_F64 ? 1e-12 : 2e-6;
       c->rtol = types[t] == CY_F16 ? 2e-3 : types[t] == CY_BF16 ? 1.6e-2 : types[t] == CY_F64 ? 1e-12 : 4e-6;
       c->ints = op_range(op, &c->lo, &c->hi);
@@ -79,7 +79,7 @@ static void add_casts(void) {
     for (int b = 0; b < CHECK_COUNT(cast_types); b++) {
       if (a == b)
         continue;
-      kernel_case *c = add_flat(CY_OP_cast, cast_types[a], cast_types[b], 70);
+      kernel_case *c = add_flat(CY_OP_cast, cast_types[a], cast_types[b], b % 3 ? 72 : 70);
       c->lo = -600;
       c->hi = 600;
       c->rtol = cast_rtol(cast_types[a], cast_types[b]);
@@ -88,7 +88,8 @@ static void add_casts(void) {
 
 static void add_strides(void) {
   for (int s = 0; s < CHECK_COUNT(strides); s++)
-    set_elems(add_case(strides_kernel(strides[s]), "strides %d", s), 9 * 74, 37, 9 * 37, 0);
+    set_elems(add_case(strides_kernel(&strides[s]), "strides %d", s), 9 * 80, strides[s].columns, 9 * strides[s].columns,
+              0);
 }
 
 static void add_reductions(void) {

@@ -10,18 +10,17 @@ def folder(args):
     return os.path.join(args.build, 'tests', 'cuda', 'mock')
 
 
-def options(args, target='sm_80'):
+def options(args):
     """What cytoc is given."""
-    return ['--target=' + ('cuda' if args.device else target)]
+    return ['--target=' + ('cuda' if args.device else 'sm_80')]
 
 
-def environment(args, capability=80):
-    """Leads cytoc to the mock of NVRTC and models to the mock of the driver, whose device has that compute capability."""
+def environment(args):
+    """Leads cytoc to the mock of NVRTC and models to the mock of the driver."""
     env = dict(os.environ)
     if not args.device:
         env['CUDA_HOME'] = folder(args)
         env['LD_LIBRARY_PATH'] = folder(args)
-        env['CY_MOCK_CAPABILITY'] = str(capability)
         env['CY_MOCK_CACHE'] = os.path.join(folder(args), 'cache')
         os.makedirs(env['CY_MOCK_CACHE'], exist_ok=True)
     return env

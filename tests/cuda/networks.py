@@ -1,8 +1,7 @@
 """Networks as CUDA models, without a GPU: small ones, and CNNs at reduced size, as they are and in half precision.
 
 In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, and what is done with it: a size of the first
-     input (1x3x32x32), `half` (converted to f16), options for cytoc; a name beginning with sm_90a_ runs as on such a
-     device, whose products are of warpgroups.
+     input (1x3x32x32), `half` (converted to f16), options for cytoc.
 Out: the closing line; a line for each network.
 
 The reference is ONNX Runtime on the network in f32. f16 results may be a relative RMS error of 2e-2 away, f32 ones 1e-4,
@@ -79,13 +78,13 @@ def test(args, name, words):
     work = os.path.join(args.build, 'cuda-networks', name)
     shutil.rmtree(work, ignore_errors=True)
     os.makedirs(work)
-    env = mock.environment(args, 90 if name.startswith('sm_90a_') else 80)
+    env = mock.environment(args)
     library, outputs = os.path.join(work, 'model.so'), os.path.join(work, 'out')
     limit = 2e-2 if 'half' in words else 5e-3 if '--tf32' in words else 1e-4
     try:
         model = prepare(words[0], words[1:], work)
         options = [w for w in words[1:] if w.startswith('--')]
-        code, _, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', *mock.options(args, 'sm_80,sm_90a'), *options],
+        code, _, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', *mock.options(args), *options],
                                600, env=env)
         if code:
             return 'compile: ' + lib.reason(err, code)

@@ -72,8 +72,10 @@ static void narrow_copy(void *to, int64_t bytes, size_t width, const void *from,
 
 static void strings_fill(tensor *t, const Onnx__TensorProto *p) {
   cyto_string *to = calloc((size_t)t->count + 1, sizeof *to);
-  for (int64_t i = 0; to && i < t->count && (size_t)i < p->n_string_data; i++)
-    to[i] = (cyto_string){strndup((const char *)p->string_data[i].data, p->string_data[i].len), p->string_data[i].len};
+  for (int64_t i = 0; to && i < t->count && (size_t)i < p->n_string_data; i++) {
+    const ProtobufCBinaryData *text = &p->string_data[i];
+    to[i] = (cyto_string){text->len ? strndup((const char *)text->data, text->len) : "", text->len};
+  }
   t->data = to;
   t->bytes = t->count * (int64_t)sizeof *to;
 }

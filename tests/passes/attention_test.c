@@ -91,7 +91,8 @@ static void three_ways(const char *text) {
 }
 
 static void test_everything(void) {
-  three_ways("graph @g(%q: f32[2,6,5,4], %k: f32[2,2,7,4], %v: f32[2,2,7,3], %b: f32[1,6,1,7], %m: bool[2,1,5,7], %n: i32[2]) {\n"
+  three_ways("graph @g(%q: f32[2,6,5,4], %k: f32[2,2,7,4], %v: f32[2,2,7,3], %b: f32[1,6,1,7], %m: bool[2,1,5,7], %n: "
+             "i32[2]) {\n"
              "  %y = attention %q, %k, %v, %b, %m, %n {scale=0.5, softcap=2, fill=-3, causal=1, past=[2], window=5}\n"
              "  return %y\n}\n");
 }
@@ -120,8 +121,8 @@ static void test_composed_mask(void) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {
-      {"everything", test_everything},       {"epilogue", test_epilogue},           {"broadcast", test_broadcast},
-      {"hidden rows", test_hidden_rows},     {"composed mask", test_composed_mask},
+      {"everything", test_everything},   {"epilogue", test_epilogue},           {"broadcast", test_broadcast},
+      {"hidden rows", test_hidden_rows}, {"composed mask", test_composed_mask},
   };
   return check_main(argc, argv, tests, CHECK_COUNT(tests));
 }

@@ -1,0 +1,194 @@
+/* vector.c - items of several neighbouring elements, so that memory is read and written 16 bytes at a time.
+ *
+ * In: a kernel of items whose lanes have a multiple of `vector` turns, whose stores are contiguous along the lanes and
+ * begin at multiples of it. Out: form->vector and the loads that can be done for all elements of an item at once (the
+ * others stay single). Whether the pointers are aligned is looked at when the kernel runs: if not, the same arrays are
+ * filled element by element. Loads that a select may skip stay where they are.
+ */
+#include "codegen/cuda/cuda_int.h"
+
+#include <string.h>
+
+enum { VECTOR_BYTES = 16 };
+
+typedef struct study {
+  cy_kernel *k;
+  cy_graph *g;
+  cy_var lanes;
+  const cy_karg_info *args;
+  int64_t vector;
+  uint8_t *load, *seen; /* by expression */
+  uint32_t n;
+  int widest; /* bytes of an element that is loaded or stored contiguously */
+} study;
+
+static bool is_multiple(cy_graph *g, cy_dim d, int64_t of) {
+  return cy_dim_is(g, cy_dim_mod(g, d, cy_dim_const(g, of)), 0);
+}
+
+/* Is `offset` = lanes + a multiple of `of`? */
+static bool contiguous(const study *s, cy_expr offset, int64_t of) {
+  cy_affine a;
+  bool along = false;
+  if (!cy_expr_affine(s->k, offset, &a) || a.rest || !is_multiple(s->g, a.base, of))
+    return false;
+  for (int i = 0; i < a.n; i++) {
+    if (a.var[i] == s->lanes)
+      along = cy_dim_is(s->g, a.coef[i], 1);
+    else if (!is_multiple(s->g, a.coef[i], of))
+      return false;
+  }
+  return along;
+}
+
+static int bytes_of(const study *s, cy_karg arg) { return cy_dtype_of(s->args[arg].dtype)->bits / 8; }
+
+/* Loads below e that are done in any case. */
+static void find_loads(study *s, cy_expr e) {
+  const cy_expr_info x = *cy_expr_of(s->k, e); /* a copy: affine forms may add expressions */
+  if (e >= s->n || s->seen[e])
+    return;
+  s->seen[e] = 1;
+  if (x.op == CY_X_LOAD && bytes_of(s, x.id) && contiguous(s, x.arg[0], s->vector)) {
+    s->load[e] = 1;
+    s->widest = bytes_of(s, x.id) > s->widest ? bytes_of(s, x.id) : s->widest;
+  }
+  for (int i = 0; i < (x.op == CY_OP_select ? 1 : x.n); i++)
+    find_loads(s, x.arg[i]);
+}
+
+/* Nothing but stores, contiguous ones, and locals; nothing that is stored is loaded, too. */
+static bool simple(study *s, const cy_stmt *body) {
+  for (const cy_stmt *t = body; t; t = t->next) {
+    if (t->kind != CY_S_STORE && t->kind != CY_S_SET)
+      return false;
+    if (t->kind == CY_S_SET)
+      continue;
+    if (!bytes_of(s, t->arg) || !contiguous(s, t->offset, s->vector))
+      return false;
+    s->widest = bytes_of(s, t->arg) > s->widest ? bytes_of(s, t->arg) : s->widest;
+    for (cy_expr e = 1; e < s->n; e++)
+      if (cy_expr_of(s->k, e)->op == CY_X_LOAD && cy_expr_of(s->k, e)->id == t->arg)
+        return false;
+  }
+  return true;
+}
+
+static bool fits(study *s, const cy_stmt *body) {
+  memset(s->load, 0, s->n);
+  memset(s->seen, 0, s->n);
+  s->widest = 0;
+  if (!is_multiple(s->g, cy_kernel_var(s->k, s->lanes)->extent, s->vector) || !simple(s, body))
+    return false;
+  for (const cy_stmt *t = body; t; t = t->next)
+    find_loads(s, t->value);
+  return s->vector * s->widest <= VECTOR_BYTES;
+}
+
+void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form) {
+  const cy_var *grid;
+  uint32_t ngrid = cy_kernel_grid(k, &grid);
+  const cy_stmt *lanes = form->lanes, *body = lanes ? lanes->body : cy_kernel_body(k);
+  if (lanes ? cy_kernel_body(k) != lanes : ngrid != 1 || !cy_kernel_grid_lanes(k))
+    return;
+  cy_arena *arena = cy_graph_arena(cy_kernel_graph(k));
+  study s = {.k = k, .g = cy_kernel_graph(k), .lanes = lanes ? lanes->var : grid[0], .n = cy_expr_count(k) + 1};
+  cy_kernel_args(k, &s.args);
+  s.load = CY_NEW_ARRAY(arena, uint8_t, s.n);
+  s.seen = CY_NEW_ARRAY(arena, uint8_t, s.n);
+  for (s.vector = 8; s.vector > 1; s.vector /= 2)
+    if (fits(&s, body)) {
+      form->vector = (int)s.vector;
+      form->vector_var = s.lanes;
+      form->vector_load = s.load;
+      form->vector_exprs = s.n;
+      return;
+    }
+}
+
+/* ---- printing ---- */
+
+/* const b1 wide = are the pointers of all contiguous accesses aligned */
+static void print_wide(cy_cu *p, const cy_stmt *body) {
+  fprintf(p->out, "%*sconst b1 wide = ((u64)0", p->indent, "");
+  for (const cy_stmt *t = body; t; t = t->next)
+    if (t->kind == CY_S_STORE)
+      fprintf(p->out, " | (u64)a%u", t->arg);
+  for (cy_expr e = 1; e < p->form->vector_exprs; e++)
+    if (p->form->vector_load[e])
+      fprintf(p->out, " | (u64)a%u", cy_expr_of(p->k, e)->id);
+  fprintf(p->out, ") %% %d == 0;\n", VECTOR_BYTES);
+}
+
+/* <name> = the offset of the item's first element */
+static void print_offset(cy_cu *p, const char *name, cy_expr offset) {
+  uint32_t mark = p->nlog;
+  cy_cu_line(p, "i64 %s;", name);
+  cy_cu_line(p, "{");
+  cy_cu_open(p);
+  cy_cu_line(p, "const %s v%u = first;", cy_cu_var_type(p, p->form->vector_var), p->form->vector_var);
+  cy_cu_line(p, "%s = %s;", name, cy_cu_value(p, offset));
+  cy_cu_close(p, mark);
+  cy_cu_line(p, "}");
+}
+
+static void print_loads(cy_cu *p) {
+  char name[32];
+  for (cy_expr e = 1; e < p->form->vector_exprs; e++) {
+    const cy_expr_info *x = cy_expr_of(p->k, e);
+    if (!p->form->vector_load[e])
+      continue;
+    cy_dtype t = p->args[x->id].dtype;
+    snprintf(name, sizeof name, "ox%u", e);
+    print_offset(p, name, x->arg[0]);
+    cy_cu_line(p, "%s x%u[%d] CY_ALIGNED(16);", cy_cu_storage(t), e, p->form->vector);
+    cy_cu_line(p, "if (wide)");
+    cy_cu_line(p, "  cy_move%d(x%u, a%u + ox%u);", p->form->vector * cy_dtype_of(t)->bits / 8, e, x->id, e);
+    cy_cu_line(p, "else");
+    cy_cu_line(p, "  CY_UNROLL");
+    cy_cu_line(p, "  for (int u = 0; u < %d; u++)", p->form->vector);
+    cy_cu_line(p, "    x%u[u] = a%u[ox%u + u];", e, x->id, e);
+  }
+}
+
+static void print_stores(cy_cu *p, const cy_stmt *body) {
+  uint32_t n = 0;
+  for (const cy_stmt *t = body; t; t = t->next) {
+    if (t->kind != CY_S_STORE)
+      continue;
+    int bytes = p->form->vector * cy_dtype_of(p->args[t->arg].dtype)->bits / 8;
+    cy_cu_line(p, "if (wide)");
+    cy_cu_line(p, "  cy_move%d(a%u + oy%u, y%u);", bytes, t->arg, n, n);
+    cy_cu_line(p, "else");
+    cy_cu_line(p, "  CY_UNROLL");
+    cy_cu_line(p, "  for (int u = 0; u < %d; u++)", p->form->vector);
+    cy_cu_line(p, "    a%u[oy%u + u] = y%u[u];", t->arg, n, n);
+    n++;
+  }
+}
+
+void cy_cu_vector_items(cy_cu *p, const cy_stmt *body) {
+  const cy_cuda_form *form = p->form;
+  char name[32];
+  uint32_t n = 0, mark = p->nlog;
+  print_wide(p, body);
+  print_loads(p);
+  for (const cy_stmt *t = body; t; t = t->next)
+    if (t->kind == CY_S_STORE) {
+      snprintf(name, sizeof name, "oy%u", n);
+      print_offset(p, name, t->offset);
+      cy_cu_line(p, "%s y%u[%d] CY_ALIGNED(16);", cy_cu_storage(p->args[t->arg].dtype), n++, form->vector);
+    }
+  cy_cu_line(p, "CY_UNROLL");
+  cy_cu_line(p, "for (int u = 0; u < %d; u++) {", form->vector);
+  cy_cu_open(p);
+  const char *type = cy_cu_var_type(p, form->vector_var);
+  cy_cu_line(p, "const %s v%u = (%s)(first + u);", type, form->vector_var, type);
+  p->in_vector = true;
+  p->nstored = 0;
+  cy_cu_list(p, body);
+  p->in_vector = false;
+  cy_cu_close(p, mark);
+  cy_cu_line(p, "}");
+  print_stores(p, body);
+}

@@ -1,0 +1,174 @@
+/* quantise_test.c - the pass `quantise` on a residual block given as text: which tensors and layers it finds, what it
+ * inserts when their ranges are known, what it leaves alone; and the numbers that scales are made of.
+ */
+#include "passes/passes.h"
+#include "passes/quantise.h"
+#include "tests/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char block_text[] =
+    "graph @g(%x: f32[1,4,8,8]) {\n"
+    "  @w = const f32[4,4,3,3] data(1)\n"
+    "  @v = const f32[4,4,1,1] data(2)\n"
+    "  @u = const f32[256,8] data(3)\n"
+    "  @zero = const f32[] {0}\n"
+    "  %a = conv %x, @w {strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=1} : f32[1,4,8,8]  ; from \"first\"\n"
+    "  %b = max %a, @zero : f32[1,4,8,8]\n"
+    "  %c = conv %b, @v {strides=[1,1], pads=[0,0,0,0], dilations=[1,1], group=1} : f32[1,4,8,8]  ; from \"second\"\n"
+    "  %d = add %c, %x : f32[1,4,8,8]\n"
+    "  %e, %i = pool_max %d {kernel=[1,1], strides=[1,1], pads=[0,0,0,0], dilations=[1,1], storage_order=0} : "
+    "f32[1,4,8,8], "
+    "i64[1,4,8,8]\n"
+    "  %f = reshape %e : f32[1,256]\n"
+    "  %y = matmul %f, @u : f32[1,8]  ; from \"third\"\n"
+    "  return %y, %d\n"
+    "}\n";
+
+static cy_diag_sink *diag;
+
+/* The graph after the pass in q's mode, as text: free(). */
+static char *run(cy_quant *q, const char *text) {
+  char *out = NULL;
+  size_t size;
+  cy_graph *g = cy_graph_parse(text, strlen(text), "block.txt", diag);
+  cy_pass_options o = {.opt_level = 2, .only = "quantise", .verify = true, .quant = q};
+  if (!g || cy_passes_run(g, &o, NULL))
+    return NULL;
+  FILE *f = open_memstream(&out, &size);
+  cy_graph_print(g, f);
+  fclose(f);
+  cy_graph_destroy(g);
+  return out;
+}
+
+static int count(const char *text, const char *what) {
+  int n = 0;
+  for (; text && (text = strstr(text, what)); text += strlen(what))
+    n++;
+  return n;
+}
+
+static const cy_quant_tensor *named(const cy_quant *q, const char *name) {
+  for (uint32_t t = 0; t < q->ntensors; t++)
+    if (!strcmp(q->tensor[t].name, name))
+      return &q->tensor[t];
+  return NULL;
+}
+
+static void give_ranges(cy_quant *q) {
+  for (uint32_t t = 0; t < q->ntensors; t++) {
+    cy_quant_tensor *x = &q->tensor[t];
+    x->most = calloc(x->channels, sizeof *x->most);
+    for (uint32_t c = 0; c < x->channels; c++)
+      x->most[c] = c + 1;
+  }
+  cy_quant_balance(q);
+  for (uint32_t t = 0; t < q->ntensors; t++) {
+    free(q->tensor[t].most);
+    q->tensor[t].low = -1;
+    q->tensor[t].high = 2;
+  }
+}
+
+static void test_residual_block(void) {
+  cy_quant q;
+  cy_quant_init(&q, CY_QUANT_OBSERVE);
+  char *text = run(&q, block_text);
+  CHECK(text && q.nlayers == 3 && q.ntensors == 5);
+  CHECK(named(&q, "x") && named(&q, "b") && named(&q, "d") && named(&q, "e") && named(&q, "f"));
+  CHECK(!named(&q, "a") && !named(&q, "c"));
+  CHECK(named(&q, "x") && named(&q, "x")->axis == 1 && named(&q, "x")->channels == 4);
+  CHECK(named(&q, "f") && named(&q, "f")->axis == -1 && named(&q, "d")->axis == -1); /* a view mixes channels */
+  CHECK(count(text, "cytoc.quantise.tensor") == 5);
+  free(text);
+  give_ranges(&q);
+  CHECK(named(&q, "x")->balance && fabsf(named(&q, "x")->balance[0] - 0.5f) < 1e-6f && !named(&q, "f")->balance);
+
+  q.mode = CY_QUANT_MEASURE;
+  text = run(&q, block_text);
+  CHECK(count(text, "cytoc.quantise.sums") == 3 && count(text, "cytoc.quantise.differences") == 3);
+  free(text);
+
+  q.mode = CY_QUANT_STATIC;
+  text = run(&q, block_text);
+  CHECK(count(text, "= quantize") == 3); /* x, b, d: what e and f hold moves as integers */
+  CHECK(count(text, "= pool_max %") == 1 && count(text, ": u8[1,4,8,8], i64") == 1);
+  CHECK(count(text, "= reshape %") == 1 && count(text, ": u8[1,256]") == 1);
+  CHECK(count(text, "const i8[4,4,3,3]") == 1 && count(text, "const i8[256,8]") == 1);
+  CHECK(count(text, ", %d\n}") == 1); /* outputs stay float */
+  free(text);
+
+  q.layer[2].keep = "no reason";
+  text = run(&q, block_text);
+  CHECK(count(text, "= quantize") == 2 && count(text, "const f32[256,8]") == 1 && count(text, "const i8") == 2);
+  free(text);
+  cy_quant_deinit(&q);
+}
+
+static void test_skip(void) {
+  cy_quant q;
+  cy_quant_init(&q, CY_QUANT_OBSERVE);
+  q.skip = "sec*,third";
+  free(run(&q, block_text));
+  CHECK(q.nlayers == 3 && !q.layer[0].keep && q.layer[1].keep && q.layer[2].keep && q.ntensors == 1);
+  cy_quant_deinit(&q);
+}
+
+static void test_nothing(void) {
+  cy_quant q;
+  cy_quant_init(&q, CY_QUANT_OBSERVE);
+  char *text = run(&q, "graph @g(%x: f32[4,4]) {\n  %y = matmul %x, %x : f32[4,4]\n  return %y\n}\n");
+  CHECK(text && q.nlayers == 0 && q.ntensors == 0 && count(text, "cytoc.quantise") == 0);
+  free(text);
+  cy_quant_deinit(&q);
+}
+
+static void test_dynamic(void) {
+  static const char text[] =
+      "graph @g(%x: f32[n,64]) {\n  @w = const f32[64,128] data(1)\n  @v = const f32[64,128] data(2)\n"
+      "  @s = const f32[64,8] data(3)\n  %a = matmul %x, @w : f32[n,128]\n  %b = matmul %x, @v : f32[n,128]\n"
+      "  %c = matmul %x, @s : f32[n,8]\n  return %a, %b, %c\n}\n";
+  cy_quant q;
+  cy_quant_init(&q, CY_QUANT_DYNAMIC);
+  char *out = run(&q, text);
+  CHECK(count(out, "= reduce_max") == 1 && count(out, ": i32[n,128]") == 2 && count(out, "const i8[64,128]") == 2);
+  CHECK(q.nlayers == 3 && q.layer[2].keep && count(out, "const f32[64,8]") == 1);
+  free(out);
+  cy_quant_deinit(&q);
+}
+
+static void test_numbers(void) {
+  float scale, scales[2];
+  int zero;
+  int8_t out[6];
+  cy_quant_u8(-1, 2, &scale, &zero);
+  CHECK(fabsf(scale - 3.0f / 255) < 1e-9f && zero == 85);
+  cy_quant_u8(1, 2, &scale, &zero); /* 0 is always inside: it pads */
+  CHECK(fabsf(scale - 2.0f / 255) < 1e-9f && zero == 0);
+  cy_quant_u8(-3, -1, &scale, &zero);
+  CHECK(zero == 255);
+  cy_quant_u8(0, 0, &scale, &zero);
+  CHECK(scale == 1 && zero == 0);
+  const float w[6] = {1, -2, 0.5f, 0, 0, 0};
+  cy_quant_s8(w, 1, 2, 3, scales, out);
+  CHECK(out[0] == 64 && out[1] == -127 && out[2] == 32 && out[3] == 0 && scales[1] == 1);
+  const float v[4] = {1, 10, -1, 5};
+  cy_quant_s8(v, 2, 2, 1, scales, out);
+  CHECK(out[0] == 127 && out[1] == 127 && out[2] == -127 && out[3] == 64);
+}
+
+int main(int argc, char **argv) {
+  static const check_test tests[] = {{"residual_block", test_residual_block},
+                                     {"skip", test_skip},
+                                     {"nothing", test_nothing},
+                                     {"dynamic", test_dynamic},
+                                     {"numbers", test_numbers}};
+  diag = cy_diag_create();
+  int rc = check_main(argc, argv, tests, CHECK_COUNT(tests));
+  cy_diag_print(diag, stderr);
+  cy_diag_destroy(diag);
+  return rc;
+}

@@ -1,0 +1,108 @@
+"""Recurrent layers whose matrix of recurrence is large, which run as a kernel per step, beside ONNX Runtime.
+
+In:  --build DIR, names (regular expressions) to restrict it.
+Out: the closing line. A case is a cell with its direction and optional inputs; each is run at one and at two threads, and
+     at a sequence length and a batch that are only known when it runs.
+"""
+import os
+import shutil
+
+import numpy as np
+import onnx
+from onnx import helper as h
+
+import lib
+
+HIDDEN, WIDTH = 384, 24
+GATES = {'LSTM': 4, 'GRU': 3, 'RNN': 1}
+
+# name, operator, attributes, optional inputs: lengths, initial states, peepholes
+CASES = [
+    ('lstm', 'LSTM', {}, ''),
+    ('lstm both lengths', 'LSTM', {'direction': 'bidirectional'}, 'lengths'),
+    ('lstm reverse all', 'LSTM', {'direction': 'reverse'}, 'lengths initial peepholes'),
+    ('gru after', 'GRU', {'linear_before_reset': 1, 'direction': 'bidirectional'}, 'lengths initial'),
+    ('gru before', 'GRU', {'linear_before_reset': 0}, 'initial'),
+    ('rnn', 'RNN', {'direction': 'bidirectional'}, 'lengths'),
+]
+
+
+def model(op, attributes, optional, rng):
+    """The model's bytes, and what it takes at a length and a batch."""
+    both, gates = 2 if attributes.get('direction') == 'bidirectional' else 1, GATES[op]
+    hidden = HIDDEN * (2 if op == 'RNN' else 1)
+
+    def constant(name, *dims):
+        return onnx.numpy_helper.from_array((rng.standard_normal(dims) / hidden ** 0.5).astype(np.float32), name)
+    weights = [constant('w', both, gates * hidden, WIDTH), constant('r', both, gates * hidden, hidden),
+               constant('b', both, 2 * gates * hidden)]
+    ports = [h.make_tensor_value_info('x', onnx.TensorProto.FLOAT, ['length', 'batch', WIDTH])]
+    inputs = ['x', 'w', 'r', 'b', '', '', '', '']
+    if 'lengths' in optional:
+        ports.append(h.make_tensor_value_info('lengths', onnx.TensorProto.INT32, ['batch']))
+        inputs[4] = 'lengths'
+    for at, name in ((5, 'h0'), (6, 'c0')):
+        if 'initial' in optional and (name == 'h0' or op == 'LSTM'):
+            ports.append(h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [both, 'batch', hidden]))
+            inputs[at] = name
+    if 'peepholes' in optional:
+        weights.append(constant('p', both, 3 * hidden))
+        inputs[7] = 'p'
+    while not inputs[-1]:
+        inputs.pop()
+    outputs = ['y', 'y_h'] + ['y_c'] * (op == 'LSTM')
+    node = h.make_node(op, inputs, outputs, hidden_size=hidden, **attributes)
+    graph = h.make_graph([node], 'g', ports, [h.make_tensor_value_info(o, onnx.TensorProto.FLOAT, None) for o in outputs],
+                         weights)
+
+    def feed(length, batch):
+        values = {'x': rng.standard_normal((length, batch, WIDTH)).astype(np.float32)}
+        for p in ports[1:]:
+            values[p.name] = rng.integers(1, length + 1, batch).astype(np.int32) if p.name == 'lengths' else \
+                rng.standard_normal((both, batch, hidden)).astype(np.float32)
+        return values
+    return h.make_model(graph, opset_imports=[h.make_opsetid('', 17)], ir_version=8).SerializeToString(), feed
+
+
+def check(args, folder, case):
+    import onnxruntime
+    _, op, attributes, optional = case
+    data, feed = model(op, attributes, optional, np.random.default_rng(3))
+    path, library = os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
+    with open(path, 'wb') as f:
+        f.write(data)
+    code, _, err = lib.run([args.cytoc, path, '-o', library, '--verify'])
+    if code:
+        return lib.reason(err, code)
+    reference = onnxruntime.InferenceSession(data, providers=['CPUExecutionProvider'])
+    for length, batch, threads in ((9, 1, 1), (8, 3, 2)):
+        values = feed(length, batch)
+        command = [args.cyto_run, library, '--threads', threads, '--output-dir', folder]
+        for name, value in values.items():
+            np.save(os.path.join(folder, name + '.npy'), value)
+            command += ['--input', '%s=%s/%s.npy' % (name, folder, name)]
+        code, _, err = lib.run(command)
+        if code:
+            return lib.reason(err, code)
+        for i, want in enumerate(reference.run(None, values)):
+            name = reference.get_outputs()[i].name
+            why = lib.difference(name, np.load(os.path.join(folder, 'out_%d_%s.npy' % (i, name))), want, 1e-5)
+            if why:
+                return '%s, length %d, batch %d' % (why, length, batch)
+    return None
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args)
+    folder = os.path.join(args.build, 'recurrent')
+    for case in CASES:
+        if args.wanted(case[0]):
+            os.makedirs(folder, exist_ok=True)
+            suite.result(case[0], check(args, folder, case))
+            shutil.rmtree(folder)
+    suite.done()
+
+
+if __name__ == '__main__':
+    main()
