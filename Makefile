@@ -200,7 +200,7 @@ $(call ctest_bin,$(SRC_ctest)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 
-$(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_rthelp)) $(RUNTIME_LIB) $(RT_LINKED)
+$(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_rthelp)) $(TOOLS_LIB) $(RUNTIME_LIB) $(RT_LINKED)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -o $@ $^ $(RUNTIME_LIBS)
 
