@@ -153,7 +153,8 @@ check: tests
 $(SUITES:%=check-%): check-%: tests
 	$Q $(RUN_SUITES) $*
 
-# What needs no GPU, and on a device what there is of one: DEVICE=1 has node tests and networks run there, too.
+# What needs no GPU, and where there is one, the node tests and networks on it, too (DEVICE= leaves these out).
+DEVICE ?= $(if $(wildcard /dev/nvidia0 /dev/dxg),1)
 check-cuda: tests
 	$Q $(RUN_SUITES) cuda cuda-nodes cuda-networks
 	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/nodes.py --build $O --device --every 1)
