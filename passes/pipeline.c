@@ -281,6 +281,15 @@ uint32_t cy_pass_nodes(const cy_graph *g) {
   return n;
 }
 
+const cy_node *cy_pass_walk(cy_pass *p, cy_block b, uint32_t *out_count) {
+  const cy_block_info *block = cy_block_of(p->g, b);
+  cy_node *nodes = CY_NEW_ARRAY(p->scratch, cy_node, block->nnodes + 1);
+  if (block->nnodes)
+    memcpy(nodes, block->nodes, block->nnodes * sizeof *nodes);
+  *out_count = block->nnodes;
+  return nodes;
+}
+
 static double now_ms(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);

@@ -194,10 +194,8 @@ int cy_pass_weights(cy_pass *p) {
   if (!p->options->weights || !p->options->weights->bits)
     return 0;
   for (cy_block b = 1; b <= cy_block_count(g); b++) {
-    uint32_t count = cy_block_of(g, b)->nnodes;
-    cy_node *nodes = CY_NEW_ARRAY(p->scratch, cy_node, count + 1);
-    for (uint32_t i = 0; i < count; i++)
-      nodes[i] = cy_block_of(g, b)->nodes[i];
+    uint32_t count;
+    const cy_node *nodes = cy_pass_walk(p, b, &count);
     for (uint32_t i = 0; i < count; i++) {
       blocks s;
       if (find_blocks(p, cy_node_of(g, nodes[i]), &s))
