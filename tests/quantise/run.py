@@ -200,8 +200,9 @@ def forms_of_samples(p):
             f.write(numpy_helper.from_array(ys[i], 'y').SerializeToString())
     np.savez(p.path('cut.npz'), x=np.concatenate(xs), y=np.concatenate(ys))
     np.savez(p.path('stacked.npz'), np.stack(xs), np.stack(ys))
+    np.savez_compressed(p.path('deflated.npz'), x=np.concatenate(xs), y=np.stack(ys))
     libraries = {}
-    for name in ('named', 'numbered', 'cut.npz', 'stacked.npz'):
+    for name in ('named', 'numbered', 'cut.npz', 'stacked.npz', 'deflated.npz'):
         with open(p.library(model, 'm', '--int8=static', '--calibrate=' + p.path(name)), 'rb') as f:
             libraries[name] = f.read()
     different = [n for n in libraries if libraries[n] != libraries['named']]
