@@ -7,7 +7,6 @@
  */
 #include "loop_int.h"
 
-
 cy_kernel *cy_kernel_create(cy_graph *g, const char *name) {
   cy_kernel *k = CY_NEW(cy_graph_arena(g), cy_kernel);
   k->g = g;

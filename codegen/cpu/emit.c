@@ -45,57 +45,65 @@ static int feature(const char *list, const char *name) {
   return on;
 }
 
-/* LLVM's C API does not tell what a CPU name stands for, so the names are listed. */
-static bool cpu_in(const char *cpu, const char *const *list) {
-  for (; *list; list++)
-    if (strcmp(cpu, *list) == 0)
-      return true;
-  return false;
+/* LLVM's C API does not tell what a CPU name stands for, so names are listed; those that are not have AVX2. */
+enum { OLD = 0, AVX2 = 1, AVX512 = 2, VNNI = 4 }; /* VNNI: of the widest vectors */
+
+static int cpu_has(const char *cpu) {
+  static const struct {
+    const char *name;
+    int has;
+  } cpus[] = {
+      {"x86-64", OLD},
+      {"x86-64-v2", OLD},
+      {"nehalem", OLD},
+      {"westmere", OLD},
+      {"sandybridge", OLD},
+      {"ivybridge", OLD},
+      {"generic", OLD},
+      {"btver2", OLD},
+      {"bdver1", OLD},
+      {"bdver2", OLD},
+      {"bdver3", OLD},
+      {"core2", OLD},
+      {"penryn", OLD},
+      {"alderlake", AVX2 | VNNI},
+      {"raptorlake", AVX2 | VNNI},
+      {"meteorlake", AVX2 | VNNI},
+      {"sierraforest", AVX2 | VNNI},
+      {"grandridge", AVX2 | VNNI},
+      {"x86-64-v4", AVX512},
+      {"skylake-avx512", AVX512},
+      {"cannonlake", AVX512},
+      {"knl", AVX512},
+      {"knm", AVX512},
+      {"cascadelake", AVX512 | VNNI},
+      {"cooperlake", AVX512 | VNNI},
+      {"icelake-client", AVX512 | VNNI},
+      {"icelake-server", AVX512 | VNNI},
+      {"tigerlake", AVX512 | VNNI},
+      {"rocketlake", AVX512 | VNNI},
+      {"sapphirerapids", AVX512 | VNNI},
+      {"emeraldrapids", AVX512 | VNNI},
+      {"graniterapids", AVX512 | VNNI},
+      {"graniterapids-d", AVX512 | VNNI},
+      {"znver4", AVX512 | VNNI},
+      {"znver5", AVX512 | VNNI},
+  };
+  for (size_t i = 0; i < sizeof cpus / sizeof cpus[0]; i++)
+    if (strcmp(cpu, cpus[i].name) == 0)
+      return cpus[i].has;
+  return AVX2;
 }
 
 static void cpu_describe(cy_cg *cg) {
-  static const char *const avx512[] = {"x86-64-v4",
-                                       "skylake-avx512",
-                                       "cascadelake",
-                                       "cooperlake",
-                                       "cannonlake",
-                                       "icelake-client",
-                                       "icelake-server",
-                                       "tigerlake",
-                                       "rocketlake",
-                                       "sapphirerapids",
-                                       "emeraldrapids",
-                                       "graniterapids",
-                                       "znver4",
-                                       "znver5",
-                                       "graniterapids-d",
-                                       "knl",
-                                       "knm",
-                                       NULL};
-  static const char *const vnni[] = {"cascadelake",
-                                     "cooperlake",
-                                     "icelake-client",
-                                     "icelake-server",
-                                     "tigerlake",
-                                     "rocketlake",
-                                     "sapphirerapids",
-                                     "emeraldrapids",
-                                     "graniterapids",
-                                     "graniterapids-d",
-                                     "znver4",
-                                     "znver5",
-                                     NULL};
-  static const char *const avxvnni[] = {"alderlake", "raptorlake", "meteorlake", "sierraforest", "grandridge", NULL};
-  static const char *const none[] = {"x86-64",    "x86-64-v2", "nehalem", "westmere", "sandybridge",
-                                     "ivybridge", "generic",   "btver2",  "bdver1",   "bdver2",
-                                     "bdver3",    "core2",     "penryn",  NULL};
+  int has = cpu_has(cg->cpu);
   const char *f = cg->features;
   int f512 = feature(f, "avx512f"), fvnni = feature(f, "avx512vnni"), f2 = feature(f, "avx2"), ffma = feature(f, "fma");
-  cg->avx512 = f512 >= 0 ? f512 && feature(f, "avx512vl") > 0 : cpu_in(cg->cpu, avx512);
+  cg->avx512 = f512 >= 0 ? f512 && feature(f, "avx512vl") > 0 : (has & AVX512) != 0;
   if (!cg->avx512) /* the form of 256 bits */
     fvnni = feature(f, "avxvnni");
-  cg->vnni = fvnni >= 0 ? fvnni : cpu_in(cg->cpu, cg->avx512 ? vnni : avxvnni);
-  cg->avx2 = cg->avx512 || (f2 >= 0 ? f2 : !cpu_in(cg->cpu, none));
+  cg->vnni = fvnni >= 0 ? fvnni : (has & (cg->avx512 ? AVX512 : AVX2)) && (has & VNNI);
+  cg->avx2 = cg->avx512 || (f2 >= 0 ? f2 : has != OLD);
   cg->fma = ffma >= 0 ? ffma : cg->avx2;
   cg->W = cg->avx512 ? 16 : cg->avx2 ? 8 : 4;
   cg->nvregs = cg->avx512 ? 32 : 16;
