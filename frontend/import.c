@@ -53,14 +53,7 @@ static void add_dep(sorter *s, const char *name) {
   uint32_t p;
   if (!cy_names_find(s->producers, name, &p))
     return;
-  if (s->ndeps == s->capacity) {
-    uint32_t capacity = s->capacity ? s->capacity * 2 : 256;
-    uint32_t *deps = CY_NEW_ARRAY(s->im->arena, uint32_t, capacity);
-    if (s->ndeps)
-      memcpy(deps, s->deps, s->ndeps * sizeof *deps);
-    s->deps = deps;
-    s->capacity = capacity;
-  }
+  s->deps = cy_arena_grow(s->im->arena, s->deps, s->ndeps, &s->capacity, sizeof *s->deps);
   s->deps[s->ndeps++] = p - 1;
 }
 

@@ -81,6 +81,17 @@ void *cy_arena_copy(cy_arena *a, const void *src, size_t bytes) {
   return p;
 }
 
+void *cy_arena_grow(cy_arena *a, void *items, uint32_t count, uint32_t *cap, size_t item_bytes) {
+  if (count < *cap)
+    return items;
+  uint32_t bigger = *cap ? *cap * 2 : 8;
+  void *copy = cy_arena_alloc(a, (size_t)bigger * item_bytes);
+  if (*cap)
+    memcpy(copy, items, (size_t)*cap * item_bytes);
+  *cap = bigger;
+  return copy;
+}
+
 char *cy_arena_vprintf(cy_arena *a, const char *format, va_list args) {
   va_list again;
   va_copy(again, args);

@@ -64,14 +64,7 @@ cy_node_info *cy_node_of(const cy_graph *cg, cy_node n) {
   cy_node_slot *s = cy_node_slot_of(cg, n);
   if (!s->touched && s->n.nin) {
     cy_graph *g = (cy_graph *)cg; /* bookkeeping only */
-    if (g->ntouched == g->touched_cap) {
-      uint32_t cap = g->touched_cap ? g->touched_cap * 2 : 256;
-      cy_node *grown = CY_NEW_ARRAY(g->arena, cy_node, cap);
-      if (g->ntouched)
-        memcpy(grown, g->touched, sizeof *grown * g->ntouched);
-      g->touched = grown;
-      g->touched_cap = cap;
-    }
+    g->touched = cy_arena_grow(g->arena, g->touched, g->ntouched, &g->touched_cap, sizeof *g->touched);
     s->touched = true;
     g->touched[g->ntouched++] = n;
   }
@@ -143,14 +136,7 @@ void cy_block_set_results(cy_graph *g, cy_block b, const cy_val *vals, uint32_t 
 
 void cy_block_append(cy_graph *g, cy_block b, cy_node before, cy_node n) {
   cy_block_info *block = cy_block_of(g, b);
-  if (block->nnodes == block->capacity) {
-    uint32_t cap = block->capacity ? block->capacity * 2 : 16;
-    cy_node *grown = CY_NEW_ARRAY(g->arena, cy_node, cap);
-    if (block->nnodes)
-      memcpy(grown, block->nodes, sizeof *grown * block->nnodes);
-    block->nodes = grown;
-    block->capacity = cap;
-  }
+  block->nodes = cy_arena_grow(g->arena, block->nodes, block->nnodes, &block->capacity, sizeof *block->nodes);
   uint32_t at = block->nnodes++;
   if (before) { /* from the end: passes walk forwards, but what they insert is mostly near */
     while (at > 0 && block->nodes[at - 1] != before) {
@@ -169,13 +155,7 @@ void cy_block_append(cy_graph *g, cy_block b, cy_node before, cy_node n) {
 /* ---- ports ------------------------------------------------------------------------------------------------------- */
 
 static void add_port(cy_graph *g, cy_port_info **ports, uint32_t *n, uint32_t *cap, cy_port_info port) {
-  if (*n == *cap) {
-    *cap = *cap ? *cap * 2 : 8;
-    cy_port_info *grown = CY_NEW_ARRAY(g->arena, cy_port_info, *cap);
-    if (*n)
-      memcpy(grown, *ports, sizeof *grown * *n);
-    *ports = grown;
-  }
+  *ports = cy_arena_grow(g->arena, *ports, *n, cap, sizeof **ports);
   (*ports)[(*n)++] = port;
 }
 

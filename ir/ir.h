@@ -99,6 +99,8 @@ cy_arena *cy_arena_create(void);
 void cy_arena_destroy(cy_arena *a);
 void *cy_arena_alloc(cy_arena *a, size_t bytes);               /* zeroed, 16-byte aligned; aborts when the machine is out of memory */
 void *cy_arena_copy(cy_arena *a, const void *src, size_t bytes);
+/* Room for element `count` (0-based) of an array of *cap; the array, perhaps elsewhere. */
+void *cy_arena_grow(cy_arena *a, void *items, uint32_t count, uint32_t *cap, size_t item_bytes);
 char *cy_arena_printf(cy_arena *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
 char *cy_arena_vprintf(cy_arena *a, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 void cy_arena_reset(cy_arena *a);

@@ -7,18 +7,6 @@
  */
 #include "loop_int.h"
 
-#include <string.h>
-
-void *cy_loop_grow(cy_arena *a, void *items, uint32_t count, uint32_t *cap, size_t item_bytes) {
-  if (count < *cap)
-    return items;
-  uint32_t bigger = *cap ? *cap * 2 : 8;
-  void *copy = cy_arena_alloc(a, (size_t)bigger * item_bytes);
-  if (*cap)
-    memcpy(copy, items, (size_t)*cap * item_bytes);
-  *cap = bigger;
-  return copy;
-}
 
 cy_kernel *cy_kernel_create(cy_graph *g, const char *name) {
   cy_kernel *k = CY_NEW(cy_graph_arena(g), cy_kernel);

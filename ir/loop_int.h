@@ -42,10 +42,9 @@ struct cy_kernel {
   uint64_t hash; /* set when a program takes the kernel in; 0: not yet */
 };
 
-/* loop.c: room for element `count` (0-based) of an arena array. */
-void *cy_loop_grow(cy_arena *a, void *items, uint32_t count, uint32_t *cap, size_t item_bytes);
+/* Room for element `count` (0-based) of an array of the kernel. */
 #define CY_LOOP_ROOM(k, items, count, cap)                                                                             \
-  ((items) = cy_loop_grow(cy_graph_arena((k)->g), (items), (count), &(cap), sizeof *(items)))
+  ((items) = cy_arena_grow(cy_graph_arena((k)->g), (items), (count), &(cap), sizeof *(items)))
 
 /* loop_expr.c: the expression as given, without simplification. */
 cy_expr cy_expr_intern(cy_kernel *k, const cy_expr_info *info);

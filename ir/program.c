@@ -18,7 +18,7 @@ cy_program *cy_program_create(cy_graph *g) {
 }
 
 uint32_t cy_program_add_buffer(cy_program *p, cy_buffer_kind kind, uint32_t index, cy_dim bytes) {
-  p->buffers = cy_loop_grow(cy_graph_arena(p->g), p->buffers, p->nbuffers, &p->buffers_cap, sizeof *p->buffers);
+  p->buffers = cy_arena_grow(cy_graph_arena(p->g), p->buffers, p->nbuffers, &p->buffers_cap, sizeof *p->buffers);
   p->buffers[p->nbuffers] = (cy_buffer){.kind = kind, .index = index, .bytes = bytes, .first = -1, .last = -1};
   return p->nbuffers++;
 }
@@ -29,7 +29,7 @@ uint32_t cy_program_add_constant(cy_program *p, cy_val value, uint64_t size, con
     if (p->constants[i].value == value && strcmp(p->constants[i].key, key) == 0)
       return i;
   p->constants =
-      cy_loop_grow(cy_graph_arena(p->g), p->constants, p->nconstants, &p->constants_cap, sizeof *p->constants);
+      cy_arena_grow(cy_graph_arena(p->g), p->constants, p->nconstants, &p->constants_cap, sizeof *p->constants);
   p->constants[p->nconstants] = (cy_constant){.value = value,
                                               .size = size,
                                               .key = cy_arena_printf(cy_graph_arena(p->g), "%s", key),
@@ -44,7 +44,7 @@ cy_kernel *cy_program_intern_kernel(cy_program *p, cy_kernel *k) {
   for (uint32_t i = 0; i < p->nkernels; i++)
     if (p->kernels[i]->hash == k->hash && cy_kernel_equal(p->kernels[i], k))
       return p->kernels[i];
-  p->kernels = cy_loop_grow(cy_graph_arena(p->g), p->kernels, p->nkernels, &p->kernels_cap, sizeof *p->kernels);
+  p->kernels = cy_arena_grow(cy_graph_arena(p->g), p->kernels, p->nkernels, &p->kernels_cap, sizeof *p->kernels);
   p->kernels[p->nkernels++] = k;
   return k;
 }

@@ -149,14 +149,7 @@ cy_bind cy_lower_bind(cy_lowering *l, const cy_place *p, cy_dtype dtype) {
 void cy_kb_init(cy_kb *b, cy_lowering *l, const char *name) { *b = (cy_kb){.l = l, .k = cy_kernel_create(l->g, name)}; }
 
 static void add_bind(cy_kb *b, cy_bind bind) {
-  if (b->nbind == b->bind_cap) {
-    uint32_t cap = b->bind_cap ? b->bind_cap * 2 : 8;
-    cy_bind *grown = CY_NEW_ARRAY(cy_graph_arena(b->l->g), cy_bind, cap);
-    if (b->nbind)
-      memcpy(grown, b->bind, sizeof(cy_bind) * b->nbind);
-    b->bind = grown;
-    b->bind_cap = cap;
-  }
+  b->bind = cy_arena_grow(cy_graph_arena(b->l->g), b->bind, b->nbind, &b->bind_cap, sizeof *b->bind);
   b->bind[b->nbind++] = bind;
 }
 
@@ -164,14 +157,7 @@ static void note_fused(cy_kb *b, cy_node n) {
   for (uint32_t i = 0; i < b->nfused; i++)
     if (b->fused[i] == n)
       return;
-  if (b->nfused == b->fused_cap) {
-    uint32_t cap = b->fused_cap ? b->fused_cap * 2 : 8;
-    cy_node *grown = CY_NEW_ARRAY(cy_graph_arena(b->l->g), cy_node, cap);
-    if (b->nfused)
-      memcpy(grown, b->fused, sizeof *grown * b->nfused);
-    b->fused = grown;
-    b->fused_cap = cap;
-  }
+  b->fused = cy_arena_grow(cy_graph_arena(b->l->g), b->fused, b->nfused, &b->fused_cap, sizeof *b->fused);
   b->fused[b->nfused++] = n;
 }
 
