@@ -90,6 +90,8 @@ struct cy_target {
   void (*release)(cy_machine *m);
   bool (*supports)(const cy_machine *m, cy_kernel *k);
   void (*prepare)(const cy_machine *m, cy_program *p, cy_kernel_plan *plan);
+  /* Files what people should know of all prepared kernels before they are compiled; NULL: nothing. */
+  void (*warn)(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag);
   /* The program's constant with the packed form, for this kernel, of constant v from byte `offset` on. */
   uint32_t (*pack)(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
   /* Writes code for n kernels to the file `path`. 0, or -1 with a malloc'ed text. */
@@ -99,6 +101,8 @@ struct cy_target {
   cy_peak (*peak)(const cy_machine *m, const struct cy_kernel_plan *plan);
   const struct cy_host_device *host; /* how the host program launches kernels and reaches their memory */
 };
+
+bool cy_file_write(const char *path, const void *data, size_t bytes); /* temps.c: a whole file; errno says why not */
 
 extern const cy_target cy_target_cpu;   /* cpu/cpu.c */
 extern const cy_target cy_target_cuda;  /* cuda/cuda.c */

@@ -41,7 +41,7 @@ static cy_val input(const rnn *r, uint32_t i) { return i < r->n->nin ? r->n->in[
 static void write_panels(const cy_graph *g, cy_val v, const void *form, uint32_t piece, void *out) {
   (void)piece;
   const int64_t *dims = form, wide = dims[0], hidden = dims[1], panel = dims[2];
-  const float *in = cy_value_of(g, v)->data.bytes;
+  const cy_data_f32 *in = cy_value_of(g, v)->data.bytes;
   float *to = out;
   for (int64_t j = 0; j < wide; j++)
     for (int64_t i = 0; i < hidden; i++)

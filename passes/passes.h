@@ -18,6 +18,7 @@ typedef struct cy_weight_options {
   int bits;        /* 8 or 4; 0: weights stay as they are */
   int block;       /* rows that share a scale; 0: all of a column */
   bool asymmetric; /* with zero points */
+  struct cy_quant *report; /* quantise.h: gets a layer for every product, `keep` says why it stays; NULL: not wanted */
 } cy_weight_options;
 
 typedef struct cy_pass_options {
@@ -32,6 +33,9 @@ typedef struct cy_pass_options {
   const cy_weight_options *weights; /* NULL: as bits 0 */
   struct cy_quant *quant; /* quantise.h; NULL: nothing is quantised */
   bool half_factors;      /* the target multiplies f16 and bf16 and adds up in f32: products keep half operands */
+  bool half_weights;      /* .. or takes constant factors so */
+  cy_dtype half;          /* CY_F16 or CY_BF16: what operands of products become; 0: they stay */
+  bool half_io;           /* inputs and outputs, too */
   bool verify;            /* check every invariant after every pass; a violation is a bug in the pass */
 } cy_pass_options;
 

@@ -13,7 +13,7 @@
  * or input_K.pb (characters other than letters, digits, '.', '-' and '_' in NAME are written as '_'); out_* and
  * output_* are left alone. Samples are taken in the
  * order of their names, numbers in them by value.
- * A .npz (numpy.savez) holds an array for each input, called NAME or in_K or arr_K: either with one axis more than the
+ * A .npz (numpy.savez, numpy.savez_compressed) holds an array for each input, called NAME or in_K or arr_K: either with one axis more than the
  * input, the first, that counts samples, or of the input's rank, cut along its first axis into pieces of the input's
  * size (1 where that is not fixed).
  */
@@ -28,6 +28,13 @@ const char *samples_name(const sample_set *s, int i); /* for messages */
 /* Reads sample i: a tensor for each input (those of optional inputs that it lacks have no data). host_tensor_free each.
  */
 int samples_read(sample_set *s, int i, host_tensor *out_tensors, char error[TENSOR_ERROR_SIZE]);
+
+/* ---- npz.c --------------------------------------------------------------------------------------------------------- */
+
+/* Sees the checked contents of one entry, which it may write to. 0, or -1 with a text in `error`. */
+typedef int npz_visit(void *ctx, const char *entry, uint8_t *bytes, size_t size, char error[TENSOR_ERROR_SIZE]);
+/* Every entry of the archive at `path`, in the order of its directory, until one fails. */
+int npz_each(const char *path, npz_visit *visit, void *ctx, char error[TENSOR_ERROR_SIZE]);
 
 /* ---- ranges.c: what was seen of a tensor ---------------------------------------------------------------------------
  */

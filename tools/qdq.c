@@ -108,7 +108,7 @@ static const float *floats(const writer *w, const Onnx__TensorProto *t, uint64_t
     n *= (uint64_t)t->dims[i];
   *out_n = n;
   if (t->has_raw_data && t->raw_data.len == n * sizeof(float))
-    return cy_arena_copy(w->arena, t->raw_data.data, t->raw_data.len + 1);
+    return cy_arena_copy(w->arena, t->raw_data.data, t->raw_data.len);
   return t->n_float_data == n ? t->float_data : NULL;
 }
 

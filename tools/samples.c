@@ -5,8 +5,7 @@
  * that fits no input, an input without a file, other ranks, dims and element types are errors that name the file and
  * the input.
  *
- * An .npz is a ZIP archive; entries that are compressed are refused (numpy.savez does not, savez_compressed does).
- * Sizes and offsets are those of its central directory.
+ * Archives are read by npz.c; their arrays hold all samples of an input, which are cut apart here.
  */
 #define _GNU_SOURCE
 #include "calibrate.h"
@@ -200,13 +199,6 @@ static int open_folder(sample_set *s, char error[TENSOR_ERROR_SIZE]) {
 
 /* ---- .npz ------------------------------------------------------------------------------------------------------- */
 
-static uint32_t le(const uint8_t *p, int n) {
-  uint32_t v = 0;
-  for (int i = n - 1; i >= 0; i--)
-    v = v << 8 | p[i];
-  return v;
-}
-
 /* How many rows of a stacked tensor are one sample of the input: 0 if it has one axis more. -1: it does not fit. */
 static int64_t piece_of(const cyto_port *port, const host_tensor *t) {
   if (t->rank == port->rank + 1)
@@ -231,7 +223,8 @@ static host_tensor slice_of(const sample_set *s, int32_t k, int i) {
   return t;
 }
 
-static int take_array(sample_set *s, const char *entry, uint8_t *bytes, size_t size, char error[TENSOR_ERROR_SIZE]) {
+static int take_array(void *ctx, const char *entry, uint8_t *bytes, size_t size, char error[TENSOR_ERROR_SIZE]) {
+  sample_set *s = ctx;
   char stem[NAME_MAX + 1];
   snprintf(stem, sizeof stem, "%s", entry);
   if (ends_with(stem, ".npy"))
@@ -264,57 +257,17 @@ static int take_array(sample_set *s, const char *entry, uint8_t *bytes, size_t s
   return check(s->path, &port, &one, error);
 }
 
-/* One entry of the central directory at `at`; sets where the next one is. */
-static int take_entry(sample_set *s, uint8_t *file, size_t size, size_t *at, char error[TENSOR_ERROR_SIZE]) {
-  const uint8_t *c = file + *at;
-  if (*at + 46 > size || le(c, 4) != 0x02014b50)
-    return fail(error, "'%s': damaged archive", s->path);
-  uint32_t method = le(c + 10, 2), bytes = le(c + 20, 4), name = le(c + 28, 2), local = le(c + 42, 4);
-  char entry[NAME_MAX + 1];
-  snprintf(entry, sizeof entry, "%.*s", (int)name, (const char *)c + 46);
-  if (*at + 46 + name > size)
-    return fail(error, "'%s': damaged archive", s->path);
-  *at += 46 + name + le(c + 30, 2) + le(c + 32, 2);
-  if (method)
-    return fail(error, "'%s': '%s' is compressed: save it by numpy.savez, not savez_compressed", s->path, entry);
-  if (bytes == UINT32_MAX || local == UINT32_MAX)
-    return fail(error, "'%s': '%s' has 4 GB or more; use a folder of .npy files", s->path, entry);
-  size_t data = (size_t)local + 30;
-  if (data > size)
-    return fail(error, "'%s': damaged archive", s->path);
-  data += le(file + local + 26, 2) + le(file + local + 28, 2);
-  if (data > size || bytes > size - data)
-    return fail(error, "'%s': damaged archive", s->path);
-  return take_array(s, entry, file + data, bytes, error);
-}
-
-static int parse_npz(sample_set *s, uint8_t *file, size_t size, char error[TENSOR_ERROR_SIZE]) {
-  size_t end = size < 22 ? 0 : size - 22;
-  while (end && le(file + end, 4) != 0x06054b50)
-    end--;
-  if (size < 22 || le(file + end, 4) != 0x06054b50)
-    return fail(error, "'%s': not an .npz archive", s->path);
-  uint32_t entries = le(file + end + 10, 2);
-  size_t at = le(file + end + 16, 4);
-  for (uint32_t i = 0; i < entries; i++)
-    if (take_entry(s, file, size, &at, error))
-      return -1;
+static int open_npz(sample_set *s, char error[TENSOR_ERROR_SIZE]) {
+  s->stacked = calloc((size_t)s->ninputs + 1, sizeof *s->stacked);
+  s->pieces = calloc((size_t)s->ninputs + 1, sizeof *s->pieces);
+  if (!s->stacked || !s->pieces)
+    return fail(error, "no memory");
+  if (npz_each(s->path, take_array, s, error))
+    return -1;
   for (int32_t k = 0; k < s->ninputs; k++)
     if (!s->stacked[k].data && !port_of(s, k).is_optional)
       return fail(error, "'%s': no array for input '%s'", s->path, port_of(s, k).name);
   return 0;
-}
-
-static int open_npz(sample_set *s, char error[TENSOR_ERROR_SIZE]) {
-  uint8_t *file;
-  size_t size;
-  s->stacked = calloc((size_t)s->ninputs + 1, sizeof *s->stacked);
-  s->pieces = calloc((size_t)s->ninputs + 1, sizeof *s->pieces);
-  if (!s->stacked || !s->pieces || file_read(s->path, &file, &size, error))
-    return -1;
-  int status = parse_npz(s, file, size, error);
-  free(file);
-  return status;
 }
 
 /* ---- the set ---------------------------------------------------------------------------------------------------- */

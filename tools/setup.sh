@@ -46,6 +46,7 @@ missing_packages() {
   has_header protobuf-c/protobuf-c.h || echo libprotobuf-c-dev
   have protoc-c || echo protobuf-c-compiler
   has_header jansson.h || echo libjansson-dev
+  has_header zlib.h || echo zlib1g-dev
   { have python3 && has_venv; } || echo python3-venv
   [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
   has_fuzzer || echo clang-19 libclang-rt-19-dev

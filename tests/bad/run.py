@@ -7,12 +7,14 @@ Checked each time: the exit code, no signal and no sanitizer report, expected ex
 nothing in the folder of temporary files. The folder of the model must hold what it held before.
 """
 import glob
+import io
 import os
 import random
 import resource
 import shutil
 import signal
 import sys
+import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
@@ -169,8 +171,8 @@ def calibration_cases(args, suite):
     def put(name, array):
         return lambda d: np.save(os.path.join(d, name), array)
 
-    def archive(compressed=False, **arrays):
-        return lambda d: (np.savez_compressed if compressed else np.savez)(os.path.join(d, 'c.npz'), **arrays)
+    def archive(**arrays):
+        return lambda d: np.savez(os.path.join(d, 'c.npz'), **arrays)
 
     def sample_folder(*names):
         def write(d):
@@ -186,6 +188,29 @@ def calibration_cases(args, suite):
             data = f.read()
         with open(path, 'wb') as f:
             f.write(data[:len(data) // 2])
+
+    def damaged_archive(change, compression=zipfile.ZIP_DEFLATED):
+        """change(bytes, where the entry's data begins, where the directory begins)"""
+        def write(d):
+            path = os.path.join(d, 'c.npz')
+            array = io.BytesIO()
+            np.save(array, np.zeros((900, 3), np.float32))
+            with zipfile.ZipFile(path, 'w', compression) as z:
+                z.writestr('x.npy', array.getvalue())
+            with open(path, 'rb') as f:
+                data = bytearray(f.read())
+            change(data, 30 + len('x.npy'), data.index(b'PK\1\2'))
+            with open(path, 'wb') as f:
+                f.write(data)
+        return write
+
+    def put_word(field, value):
+        def change(data, _, directory):
+            data[directory + field:directory + field + 4] = value.to_bytes(4, 'little')
+        return change
+
+    def flip(data, start, directory):
+        data[(start + directory) // 2] ^= 0x55
 
     nan = np.float32([[1, np.nan, 3]])
     for name, write, path, extra, expressions in (
@@ -205,7 +230,16 @@ def calibration_cases(args, suite):
             ('npz_dtype', archive(x=np.int8([[1, 2, 3]])), 'c.npz', [], ['float32', 'int8']),
             ('npz_empty', archive(x=np.zeros((0, 3), np.float32)), 'c.npz', [], ["array 'x'"]),
             ('npz_no_arrays', archive(), 'c.npz', [], ["no array for input 'x'"]),
-            ('npz_compressed', archive(True, x=np.zeros((9, 3), np.float32)), 'c.npz', [], ['compressed', 'savez']),
+            ('npz_method', damaged_archive(lambda *_: None, zipfile.ZIP_LZMA), 'c.npz', [], ['method 14', 'deflate', 'savez']),
+            ('npz_stream', damaged_archive(flip), 'c.npz', [], ['c\\.npz', "'x\\.npy'", 'damaged']),
+            ('npz_crc', damaged_archive(put_word(16, 1)), 'c.npz', [], ["'x\\.npy'", 'checksum']),
+            ('npz_crc_stored', damaged_archive(flip, zipfile.ZIP_STORED), 'c.npz', [], ["'x\\.npy'", 'checksum']),
+            ('npz_too_long', damaged_archive(put_word(24, 10929)), 'c.npz', [], ['10929', 'decompressed']),
+            ('npz_too_short', damaged_archive(put_word(24, 10927)), 'c.npz', [], ['10927', 'decompressed']),
+            ('npz_impossible', damaged_archive(put_word(24, 0xfffffff0)), 'c.npz', [], ['4294967280', 'cannot be']),
+            ('npz_zip64', damaged_archive(put_word(24, 0xffffffff)), 'c.npz', [], ['4 GB']),
+            ('npz_packed', damaged_archive(put_word(20, 0x7fffffff)), 'c.npz', [], ['does not lie']),
+            ('npz_encrypted', damaged_archive(put_word(8, 0x80001)), 'c.npz', [], ['encrypted']),
             ('npz_cut', cut_archive, 'c.npz', [], ['c\\.npz']),
             ('npz_no_archive', put('x.npy', good), 'x.npy', [], ['x\\.npy', 'npz']),
             ('method', put('x.npy', good), '', ['--calibration=median'], ['median', 'percentile']),
