@@ -201,7 +201,7 @@ $(call ctest_bin,$(SRC_ctest)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 
-$(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_rthelp)) $(RUNTIME_LIB) $(RT_LINKED)
+$(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_rthelp)) $(TOOLS_LIB) $(RUNTIME_LIB) $(RT_LINKED)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -o $@ $^ $(RUNTIME_LIBS)
 
@@ -216,7 +216,7 @@ $(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) | $
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
-$O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock_cuda.c tests/cuda/mock_cuda.h
+$O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock_cuda.c tests/cuda/mock_cuda.h tests/check.h
 $O/tests/cuda/mock/lib64/libnvrtc.so.13: tests/cuda/mock_nvrtc.c
 $(CUDA_MOCKS):
 	$(call say,LINK,$@)

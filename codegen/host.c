@@ -317,15 +317,10 @@ static void host_deinit(cy_host *h) {
 }
 
 static int write_buffer(cy_work *b, LLVMMemoryBufferRef buffer, const char *text, const char *path) {
-  FILE *f = fopen(path, "wb");
-  const char *data = text ? text : LLVMGetBufferStart(buffer);
-  size_t n = text ? strlen(text) : LLVMGetBufferSize(buffer);
-  bool ok = f && fwrite(data, 1, n, f) == n;
-  if (f && fclose(f))
-    ok = false;
-  if (!ok)
-    cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", path, strerror(errno));
-  return ok ? 0 : -1;
+  if (cy_file_write(path, text ? text : LLVMGetBufferStart(buffer), text ? strlen(text) : LLVMGetBufferSize(buffer)))
+    return 0;
+  cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", path, strerror(errno));
+  return -1;
 }
 
 /* Verifies, optimises and writes the open module. */

@@ -97,13 +97,10 @@ static const char *const archivers[] = {"ar", "llvm-ar", "llvm-ar-19", "ar", NUL
 /* ---- pieces ---- */
 
 static int write_file(cy_work *b, const char *path, const char *data, size_t n) {
-  FILE *f = fopen(path, "wb");
-  bool ok = f && fwrite(data, 1, n, f) == n;
-  if (f && fclose(f))
-    ok = false;
-  if (!ok)
-    cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", path, strerror(errno));
-  return ok ? 0 : -1;
+  if (cy_file_write(path, data, n))
+    return 0;
+  cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", path, strerror(errno));
+  return -1;
 }
 
 static int write_runtime(cy_work *b, const char *path) {

@@ -40,6 +40,12 @@ static void on_signal(int number) {
   raise(number);
 }
 
+bool cy_file_write(const char *path, const void *data, size_t bytes) {
+  FILE *f = fopen(path, "wb");
+  bool ok = f && fwrite(data, 1, bytes, f) == bytes;
+  return !(f && fclose(f)) && ok;
+}
+
 cy_temps *cy_temps_create(cy_diag_sink *diag) {
   cy_temps *t = calloc(1, sizeof *t);
   if (!t)

@@ -138,55 +138,60 @@ IMPORT(sequence_empty) {
   return SET(cy_onnx_make_sequence(im, NULL, 0, cy_onnx_empty_sequence(im, (cy_dtype)dtype)));
 }
 
-IMPORT(sequence_insert) {
-  uint32_t count;
-  int64_t at;
-  bool error = false;
+/* The sequence that an operator changes, and where. */
+typedef struct changed {
+  const cy_val *known; /* its elements; NULL: known at run time */
+  uint32_t count;      /* of these */
+  cy_val place;        /* 0: not given */
+} changed;
+
+static bool changed_sequence(cy_importer *im, const cy_onnx_node *n, uint32_t place_input, changed *out) {
   if (!check_sequence(im, X))
     return false;
-  const cy_val *known = cy_onnx_known_sequence(im, X, &count);
-  cy_val place = position(im, n->in[2]);
-  if (n->in[2] && !place)
+  out->known = cy_onnx_known_sequence(im, X, &out->count);
+  out->place = position(im, n->in[place_input]);
+  return !n->in[place_input] || out->place;
+}
+
+IMPORT(sequence_insert) {
+  changed s;
+  if (!changed_sequence(im, n, 2, &s))
     return false;
-  at = count;
-  if (known && (!place || known_position(im, place, count, count, &at, &error))) {
-    cy_val *v = CY_NEW_ARRAY(im->arena, cy_val, count + 1);
+  bool error = false;
+  int64_t at = s.count;
+  if (s.known && (!s.place || known_position(im, s.place, s.count, s.count, &at, &error))) {
+    cy_val *v = CY_NEW_ARRAY(im->arena, cy_val, s.count + 1);
     if (error)
       return false;
-    for (uint32_t i = 0; i <= count; i++)
-      v[i] = i < at ? known[i] : i == at ? n->in[1] : known[i - 1];
-    return SET(cy_onnx_make_sequence(im, v, count + 1, cy_onnx_type(im, X)->content));
+    for (uint32_t i = 0; i <= s.count; i++)
+      v[i] = i < at ? s.known[i] : i == at ? n->in[1] : s.known[i - 1];
+    return SET(cy_onnx_make_sequence(im, v, s.count + 1, cy_onnx_type(im, X)->content));
   }
   cy_content content = with_element(im, cy_onnx_type(im, X)->content, n->in[1]);
   if (!content)
     return false;
   cy_type t = cy_type_ref(content);
-  cy_val in[3] = {X, n->in[1], place};
-  return SET(cy_build(im->g, CY_OP_seq_insert, in, place ? 3 : 2, NULL, 0, &t, 1));
+  cy_val in[3] = {X, n->in[1], s.place};
+  return SET(cy_build(im->g, CY_OP_seq_insert, in, s.place ? 3 : 2, NULL, 0, &t, 1));
 }
 
 IMPORT(sequence_erase) {
-  uint32_t count;
-  int64_t at;
+  changed s;
+  if (!changed_sequence(im, n, 1, &s))
+    return false;
   bool error = false;
-  if (!check_sequence(im, X))
-    return false;
-  const cy_val *known = cy_onnx_known_sequence(im, X, &count);
-  cy_val place = position(im, n->in[1]);
-  if (n->in[1] && !place)
-    return false;
-  at = (int64_t)count - 1;
-  if (known && (count == 0 || !place || known_position(im, place, count, (int64_t)count - 1, &at, &error))) {
-    if (error || count == 0)
+  int64_t last = (int64_t)s.count - 1, at = last;
+  if (s.known && (s.count == 0 || !s.place || known_position(im, s.place, s.count, last, &at, &error))) {
+    if (error || s.count == 0)
       return error ? false : cy_build_error(im->g, NULL, "the sequence is empty: nothing can be erased");
-    cy_val *v = CY_NEW_ARRAY(im->arena, cy_val, count + 1);
-    for (uint32_t i = 0; i + 1 < count; i++)
-      v[i] = known[i + (i >= at)];
-    return SET(cy_onnx_make_sequence(im, v, count - 1, cy_onnx_type(im, X)->content));
+    cy_val *v = CY_NEW_ARRAY(im->arena, cy_val, s.count + 1);
+    for (uint32_t i = 0; i < last; i++)
+      v[i] = s.known[i + (i >= at)];
+    return SET(cy_onnx_make_sequence(im, v, s.count - 1, cy_onnx_type(im, X)->content));
   }
   cy_type t = *cy_onnx_type(im, X);
-  cy_val in[2] = {X, place};
-  return SET(cy_build(im->g, CY_OP_seq_erase, in, place ? 2 : 1, NULL, 0, &t, 1));
+  cy_val in[2] = {X, s.place};
+  return SET(cy_build(im->g, CY_OP_seq_erase, in, s.place ? 2 : 1, NULL, 0, &t, 1));
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */

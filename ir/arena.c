@@ -81,16 +81,21 @@ void *cy_arena_copy(cy_arena *a, const void *src, size_t bytes) {
   return p;
 }
 
+char *cy_arena_vprintf(cy_arena *a, const char *format, va_list args) {
+  va_list again;
+  va_copy(again, args);
+  int n = vsnprintf(NULL, 0, format, args);
+  char *text = cy_arena_alloc(a, n < 0 ? 1 : (size_t)n + 1);
+  if (n >= 0)
+    vsnprintf(text, (size_t)n + 1, format, again);
+  va_end(again);
+  return text;
+}
+
 char *cy_arena_printf(cy_arena *a, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  int n = vsnprintf(NULL, 0, format, args);
-  va_end(args);
-  size_t size = n < 0 ? 1 : (size_t)n + 1;
-  char *text = cy_arena_alloc(a, size);
-  va_start(args, format);
-  if (n >= 0)
-    vsnprintf(text, size, format, args);
+  char *text = cy_arena_vprintf(a, format, args);
   va_end(args);
   return text;
 }

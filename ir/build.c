@@ -31,11 +31,7 @@ void cy_build_origin(cy_graph *g, const cy_origin *origin) { g->origin = *origin
 cy_val cy_build_error(cy_graph *g, const char *item, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  int n = vsnprintf(NULL, 0, format, args);
-  va_end(args);
-  char *text = cy_arena_alloc(g->arena, (size_t)(n > 0 ? n : 0) + 1);
-  va_start(args, format);
-  vsnprintf(text, (size_t)(n > 0 ? n : 0) + 1, format, args);
+  const char *text = cy_arena_vprintf(g->arena, format, args);
   va_end(args);
   const cy_origin *o = &g->origin;
   cy_location where = {.file = g->file,

@@ -63,11 +63,7 @@ static char *location_text(cy_arena *a, const cy_location *w) {
 void cy_diag_add(cy_diag_sink *sink, cy_severity severity, const cy_location *where, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  int n = vsnprintf(NULL, 0, format, args);
-  va_end(args);
-  char *text = cy_arena_alloc(sink->arena, (size_t)(n > 0 ? n : 0) + 1);
-  va_start(args, format);
-  vsnprintf(text, (size_t)(n > 0 ? n : 0) + 1, format, args);
+  const char *text = cy_arena_vprintf(sink->arena, format, args);
   va_end(args);
   char *file = cy_arena_printf(sink->arena, "%s", where && given(where->file) ? where->file : "cytoc");
   char *line = cy_arena_printf(sink->arena, "%s%s", location_text(sink->arena, where), text);

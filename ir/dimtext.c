@@ -25,14 +25,10 @@ bool cy_name_is_plain(const char *name) {
   return true;
 }
 
-void cy_text_name(FILE *out, const char *name) {
-  if (cy_name_is_plain(name)) {
-    fputs(name, out);
-    return;
-  }
+void cy_text_quote(FILE *out, const char *text, size_t bytes) {
   fputc('"', out);
-  for (; *name; name++) {
-    unsigned char c = (unsigned char)*name;
+  for (; bytes > 0; bytes--, text++) {
+    unsigned char c = (unsigned char)*text;
     if (c == '"' || c == '\\')
       fprintf(out, "\\%c", c);
     else if (c < 32 || c == 127)
@@ -41,6 +37,13 @@ void cy_text_name(FILE *out, const char *name) {
       fputc(c, out);
   }
   fputc('"', out);
+}
+
+void cy_text_name(FILE *out, const char *name) {
+  if (cy_name_is_plain(name))
+    fputs(name, out);
+  else
+    cy_text_quote(out, name, strlen(name));
 }
 
 static const char *read_quoted(cy_arena *a, const char *p, const char **out_end) {

@@ -13,6 +13,7 @@
 #ifndef CY_IR_H
 #define CY_IR_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -99,6 +100,7 @@ void cy_arena_destroy(cy_arena *a);
 void *cy_arena_alloc(cy_arena *a, size_t bytes);               /* zeroed, 16-byte aligned; aborts when the machine is out of memory */
 void *cy_arena_copy(cy_arena *a, const void *src, size_t bytes);
 char *cy_arena_printf(cy_arena *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *cy_arena_vprintf(cy_arena *a, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 void cy_arena_reset(cy_arena *a);
 #define CY_NEW(arena, type) ((type *)cy_arena_alloc((arena), sizeof(type)))
 #define CY_NEW_ARRAY(arena, type, n) ((type *)cy_arena_alloc((arena), sizeof(type) * (size_t)(n)))

@@ -115,6 +115,7 @@ cy_sym cy_sym_find(const cy_graph *g, const char *name, size_t len); /* of any k
 bool cy_name_is_plain(const char *name);               /* [A-Za-z_][A-Za-z0-9_.]* */
 void cy_dim_print(const cy_graph *g, FILE *out, cy_dim d);
 void cy_text_name(FILE *out, const char *name);        /* bare when plain, otherwise in double quotes */
+void cy_text_quote(FILE *out, const char *text, size_t bytes); /* in double quotes, anything else than text escaped */
 /* Reads a bare or quoted name; NULL when there is none. The text lives in the arena. */
 const char *cy_text_read_name(cy_arena *a, const char *text, const char **out_end);
 

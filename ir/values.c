@@ -63,17 +63,7 @@ uint32_t cy_text_count(const cy_graph *g) { return g->texts.count + 1; }
 void cy_text_print(const cy_graph *g, FILE *out, uint32_t text) {
   size_t n;
   const char *p = cy_text_of(g, text, &n);
-  fputc('"', out);
-  for (; n > 0; n--, p++) {
-    unsigned char c = (unsigned char)*p;
-    if (c == '"' || c == '\\')
-      fprintf(out, "\\%c", c);
-    else if (c < 32 || c == 127)
-      fprintf(out, "\\x%02x", c);
-    else
-      fputc(c, out);
-  }
-  fputc('"', out);
+  cy_text_quote(out, p, n);
 }
 
 bool cy_text_parse(cy_graph *g, const char *text, const char **out_end, uint32_t *out_text) {

@@ -6,8 +6,6 @@
  */
 #include "pass_int.h"
 
-#include <string.h>
-
 enum { MOST_SIZE = 512 }; /* of a head */
 
 static bool stays_whole(const cy_pass *p, const cy_node_info *n) {
@@ -27,10 +25,8 @@ static bool stays_whole(const cy_pass *p, const cy_node_info *n) {
 int cy_pass_attention_plain(cy_pass *p) {
   cy_graph *g = p->g;
   for (cy_block b = 1; b <= cy_block_count(g); b++) {
-    uint32_t count = cy_block_of(g, b)->nnodes;
-    cy_node *nodes = CY_NEW_ARRAY(p->scratch, cy_node, count + 1);
-    if (count)
-      memcpy(nodes, cy_block_of(g, b)->nodes, count * sizeof *nodes);
+    uint32_t count;
+    const cy_node *nodes = cy_pass_walk(p, b, &count);
     for (uint32_t i = 0; i < count; i++) {
       const cy_node_info *n = cy_node_of(g, nodes[i]);
       if (n->op != CY_OP_attention)

@@ -10,8 +10,6 @@
  */
 #include "pass_int.h"
 
-#include <string.h>
-
 enum { MAX_MERGE = 16, MAX_COLUMNS = 32768 };
 
 typedef struct product {
@@ -141,10 +139,8 @@ int cy_pass_contractions(cy_pass *p) {
   uint32_t nvalues = cy_value_count(g);
   bool *done = CY_NEW_ARRAY(p->scratch, bool, nvalues + 1);
   for (cy_block b = 1; b <= cy_block_count(g); b++) {
-    uint32_t count = cy_block_of(g, b)->nnodes;
-    cy_node *nodes = CY_NEW_ARRAY(p->scratch, cy_node, count + 1);
-    if (count)
-      memcpy(nodes, cy_block_of(g, b)->nodes, count * sizeof *nodes);
+    uint32_t count;
+    const cy_node *nodes = cy_pass_walk(p, b, &count);
     for (uint32_t i = 0; i < count; i++)
       visit(p, &uses, nodes[i], nvalues, done);
   }

@@ -20,6 +20,8 @@ typedef struct cy_pass {
 /* ---- pipeline.c ---- */
 void cy_pass_count(cy_pass *p, const char *what, uint64_t n); /* `what`: static; shows in --stats */
 uint32_t cy_pass_nodes(const cy_graph *g);                    /* nodes in all blocks */
+/* The nodes of a block as they are now, to walk over while the block changes; in scratch. */
+const cy_node *cy_pass_walk(cy_pass *p, cy_block b, uint32_t *out_count);
 
 /* ---- one function per pass ---- */
 int cy_pass_sweep(cy_pass *p);
@@ -36,6 +38,7 @@ int cy_pass_contractions(cy_pass *p);
 int cy_pass_fold_affine(cy_pass *p);
 int cy_pass_quantise(cy_pass *p);
 int cy_pass_weights(cy_pass *p);
+int cy_pass_to_half(cy_pass *p);
 int cy_pass_layout(cy_pass *p);
 int cy_pass_fuse(cy_pass *p);
 int cy_pass_template(cy_pass *p);

@@ -33,6 +33,9 @@ typedef struct cy_pass_options {
   const cy_weight_options *weights; /* NULL: as bits 0 */
   struct cy_quant *quant; /* quantise.h; NULL: nothing is quantised */
   bool half_factors;      /* the target multiplies f16 and bf16 and adds up in f32: products keep half operands */
+  bool half_weights;      /* .. or takes constant factors so */
+  cy_dtype half;          /* CY_F16 or CY_BF16: what operands of products become; 0: they stay */
+  bool half_io;           /* inputs and outputs, too */
   bool verify;            /* check every invariant after every pass; a violation is a bug in the pass */
 } cy_pass_options;
 

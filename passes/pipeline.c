@@ -68,6 +68,7 @@ static const row table[] = {
      "again, biases and scales being constants now"},
     {"weights", cy_pass_weights, false, 1, SWEPT, SWEPT, UNIQUE | PLACED | FUSED,
      "store weights of products in 8 or 4 bits, where asked"},
+    {"to_half", cy_pass_to_half, false, 1, SWEPT, SWEPT, EDITS, "round operands of products to half precision, where asked"},
     {"layout", cy_pass_layout, false, 2, SWEPT, SWEPT | PLACED, FUSED,
      "channels innermost where convolutions want it, free transposes"},
     {"fuse", cy_pass_fuse, false, 1, SWEPT, FUSED, 0, "decide what is computed inside the kernels of its users"},
@@ -110,6 +111,8 @@ static const struct {
     {"quantise", "layout", "conversions to and from integers take part in the choice of layouts"},
     {"requantise_late", "weights", "it makes f32 of constants that are still dequantised"},
     {"weights", "layout", "a transposed constant would have to be read as one"},
+    {"fold_rest", "to_half", "constants would become f32 again"},
+    {"to_half", "layout", "a transposed constant would have to be read as one"},
     {"layout", "fuse", "conversions are nodes, and fusion must see them"},
 };
 
@@ -276,6 +279,15 @@ uint32_t cy_pass_nodes(const cy_graph *g) {
   for (cy_block b = 1; b <= cy_block_count(g); b++)
     n += cy_block_of(g, b)->nnodes;
   return n;
+}
+
+const cy_node *cy_pass_walk(cy_pass *p, cy_block b, uint32_t *out_count) {
+  const cy_block_info *block = cy_block_of(p->g, b);
+  cy_node *nodes = CY_NEW_ARRAY(p->scratch, cy_node, block->nnodes + 1);
+  if (block->nnodes)
+    memcpy(nodes, block->nodes, block->nnodes * sizeof *nodes);
+  *out_count = block->nnodes;
+  return nodes;
 }
 
 static double now_ms(void) {

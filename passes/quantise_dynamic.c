@@ -87,10 +87,8 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
     memcpy(q->layer, before, q->nlayers * sizeof *before);
   bool measure = q->mode == CY_QUANT_MEASURE_DYNAMIC;
   for (cy_block b = first; b <= (measure ? 1 : cy_block_count(g)); b++) {
-    uint32_t count = cy_block_of(g, b)->nnodes;
-    cy_node *nodes = CY_NEW_ARRAY(p->scratch, cy_node, count + 1);
-    for (uint32_t i = 0; i < count; i++)
-      nodes[i] = cy_block_of(g, b)->nodes[i];
+    uint32_t count;
+    const cy_node *nodes = cy_pass_walk(p, b, &count);
     for (uint32_t i = 0; i < count; i++) {
       const cy_node_info *n = cy_node_of(g, nodes[i]);
       if (!cy_quant_eligible(g, n))

@@ -199,10 +199,8 @@ int cy_pass_weights(cy_pass *p) {
   if (q)
     q->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, cy_node_count(g) + 1);
   for (cy_block b = 1; b <= cy_block_count(g); b++) {
-    uint32_t count = cy_block_of(g, b)->nnodes;
-    cy_node *nodes = CY_NEW_ARRAY(p->scratch, cy_node, count + 1);
-    for (uint32_t i = 0; i < count; i++)
-      nodes[i] = cy_block_of(g, b)->nodes[i];
+    uint32_t count;
+    const cy_node *nodes = cy_pass_walk(p, b, &count);
     for (uint32_t i = 0; i < count; i++) {
       const cy_node_info *n = cy_node_of(g, nodes[i]);
       blocks s;

@@ -65,11 +65,8 @@ static uint64_t round_once(cy_pass *p, const cy_rule_set *sets, uint32_t nsets) 
   cy_rewrite rw = {.pass = p, .g = g, .uses = cy_graph_uses(g, p->scratch), .nvalues = cy_value_count(g)};
   uint32_t nblocks = cy_block_count(g);
   for (cy_block b = 1; b <= nblocks; b++) {
-    const cy_block_info *block = cy_block_of(g, b);
-    uint32_t n = block->nnodes;
-    cy_node *nodes = CY_NEW_ARRAY(p->scratch, cy_node, n + 1);
-    if (n)
-      memcpy(nodes, block->nodes, n * sizeof *nodes);
+    uint32_t n;
+    const cy_node *nodes = cy_pass_walk(p, b, &n);
     for (uint32_t i = 0; i < n; i++)
       fired += try_node(&rw, nodes[i], sets, nsets);
   }

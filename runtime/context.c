@@ -419,14 +419,22 @@ cyto_status cyto_bind_value(cyto_context *context, int32_t index, const cyto_val
   return CYTO_OK;
 }
 
-cyto_status cyto_bind_output(cyto_context *context, int32_t index, void *data, uint64_t capacity, cyto_error *error) {
+static cyto_status find_output(cyto_context *context, int32_t index, const cyrt_port **out_port, cyto_error *error) {
+  const cyrt_model *code = context->model->code;
   cyrt_error_clear(error);
-  cyto_status status = check_index(index, context->model->code->n_outputs, "output", error);
-  if (status || (status = check_alignment(data, &context->model->code->outputs[index], "output", error)))
+  cyto_status status = check_index(index, code->n_outputs, "output", error);
+  *out_port = status ? NULL : &code->outputs[index];
+  return status;
+}
+
+cyto_status cyto_bind_output(cyto_context *context, int32_t index, void *data, uint64_t capacity, cyto_error *error) {
+  const cyrt_port *port;
+  cyto_status status = find_output(context, index, &port, error);
+  if (status || (status = check_alignment(data, port, "output", error)))
     return status;
-  if (data && context->model->code->outputs[index].type)
+  if (data && port->type)
     return cyrt_error_set(error, CYTO_INVALID_ARGUMENT, "output '%s': is no tensor: its memory is the context's",
-                          context->model->code->outputs[index].name);
+                          port->name);
   context->outputs[index].bound = data;
   context->outputs[index].bound_bytes = data ? capacity : 0;
   context->placed = context->ran = 0;
@@ -629,12 +637,10 @@ cyto_status cyto_run(cyto_context *context, cyto_error *error) {
 }
 
 cyto_status cyto_output(cyto_context *context, int32_t index, cyto_tensor *out_tensor, cyto_error *error) {
-  const cyrt_model *code = context->model->code;
-  cyrt_error_clear(error);
-  cyto_status status = check_index(index, code->n_outputs, "output", error);
+  const cyrt_port *port;
+  cyto_status status = find_output(context, index, &port, error);
   if (status)
     return status;
-  const cyrt_port *port = &code->outputs[index];
   const cyrt_output *output = &context->frame.outputs[index];
   if (port->type)
     return cyrt_error_set(error, CYTO_DTYPE_MISMATCH, "output '%s': is no tensor, read it by cyto_output_value()",
@@ -652,12 +658,10 @@ cyto_status cyto_output(cyto_context *context, int32_t index, cyto_tensor *out_t
 }
 
 cyto_status cyto_output_value(cyto_context *context, int32_t index, cyto_value *out_value, cyto_error *error) {
-  const cyrt_model *code = context->model->code;
-  cyrt_error_clear(error);
-  cyto_status status = check_index(index, code->n_outputs, "output", error);
+  const cyrt_port *port;
+  cyto_status status = find_output(context, index, &port, error);
   if (status)
     return status;
-  const cyrt_port *port = &code->outputs[index];
   if (!context->ran)
     return cyrt_error_set(error, CYTO_NOT_READY, "output '%s': not known before cyto_run()", port->name);
   memset(out_value, 0, sizeof *out_value);

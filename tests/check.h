@@ -3,13 +3,14 @@
  * A program lists its tests in a table and ends with `return check_main(argc, argv, tests, CHECK_COUNT(tests));`. A
  * failing CHECK prints file and line and goes on with the next statement; CHECK_REQUIRE leaves the test function.
  * Arguments are substrings of the names to run (none: all). The last line is "N passed, N failed, N skipped"; exit 1
- * when any failed. Checks may be used from several threads.
+ * when any failed. Checks may be used from several threads. check_folder makes a folder for temporary files.
  */
 #ifndef CHECK_H
 #define CHECK_H
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct check_test {
@@ -80,7 +81,16 @@ static const char *check_skipped; /* why, or NULL */
     return;                                                                                                            \
   } while (0)
 
-static int check_main(int argc, char **argv, const check_test *tests, int count) {
+enum { CHECK_PATH = 256 };
+
+/* A new folder under TMPDIR, its name beginning with `name`; NULL: cannot be made. Removing it is the caller's part. */
+static inline const char *check_folder(const char *name, char out_path[CHECK_PATH]) {
+  const char *base = getenv("TMPDIR");
+  int n = snprintf(out_path, CHECK_PATH, "%s/%s-XXXXXX", base && *base ? base : "/tmp", name);
+  return n < CHECK_PATH ? mkdtemp(out_path) : NULL;
+}
+
+static inline int check_main(int argc, char **argv, const check_test *tests, int count) {
   int passed = 0, failed = 0, skipped = 0;
   for (int i = 0; i < count; i++) {
     int wanted = argc < 2;

@@ -307,6 +307,30 @@ static int parse_weights(session *s, cy_weight_options *out) {
   return s->o->weights && !s->o->opt_level ? bad_option(s, "option '--weights' needs -O1 or more%s", "") : 0;
 }
 
+/* --fp16, --bf16, --half-io against the others, and against the target. */
+static int check_half(session *s) {
+  const cytoc_options *o = s->o;
+  if (!o->fp16 && !o->bf16)
+    return o->half_io ? bad_option(s, "option '--half-io' belongs to '--fp16' or '--bf16'%s", "") : 0;
+  const char *name = o->fp16 ? "--fp16" : "--bf16";
+  if (o->fp16 && o->bf16)
+    return bad_option(s, "options '--fp16' and '--bf16' exclude each other%s", "");
+  if (o->int8 || o->weights)
+    return bad_option(s, "option '%s' cannot be combined with '--int8' or '--weights': each stores the same weights in its own way", name);
+  return o->opt_level ? 0 : bad_option(s, "option '%s' needs -O1 or more: at -O0 no pass changes the graph", name);
+}
+
+static cy_dtype half_of(const cytoc_options *o) { return o->fp16 ? CY_F16 : o->bf16 ? CY_BF16 : (cy_dtype)0; }
+
+/* 0, or -1 where the target has no use for halves. */
+static int check_half_target(session *s, const cy_machine *machine) {
+  if (!half_of(s->o) || cy_machine_half_factors(machine) || cy_machine_half_weights(machine, half_of(s->o)))
+    return 0;
+  cy_diag_add(s->diag, CY_ERROR, NULL, "--fp16 needs a CPU with F16C, expected x86-64-v3 or newer, found '%s'; --bf16 works on any",
+              cy_machine_text(machine));
+  return -1;
+}
+
 /* What became of the layers of --int8, and of the products of --weights; NULL: not asked for. */
 static void report_quantised(session *s, const cy_machine *machine, const cy_quant *quant, const cy_quant *small) {
   if (quant)
@@ -323,7 +347,7 @@ static int compile(session *s) {
   const cytoc_options *o = s->o;
   cy_quant_mode mode;
   cy_weight_options weights;
-  if (check_emit(s) || check_int8(s, &mode) || parse_weights(s, &weights))
+  if (check_emit(s) || check_int8(s, &mode) || parse_weights(s, &weights) || check_half(s))
     return -1;
   cy_machine *machine = cy_machine_open(o->target, s->diag);
   if (!machine)
@@ -331,6 +355,10 @@ static int compile(session *s) {
   if (o->tf32 && !cy_machine_allow_tf32(machine)) {
     cy_diag_add(s->diag, CY_ERROR, NULL, "--tf32 is for CUDA: '%s' multiplies f32 as it is; leave it out",
                 cy_machine_text(machine));
+    cy_machine_close(machine);
+    return -1;
+  }
+  if (check_half_target(s, machine)) {
     cy_machine_close(machine);
     return -1;
   }
@@ -354,6 +382,9 @@ static int compile(session *s) {
                             .dump = o->dump,
                             .dump_dir = o->dump_dir,
                             .half_factors = cy_machine_half_factors(machine),
+                            .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
+                            .half = half_of(o),
+                            .half_io = o->half_io,
                             .plain_attention = o->attention ? !strcmp(o->attention, "plain") : !cy_machine_attends(machine),
                             .weights = &weights,
                             .quant = o->int8 ? &quant : NULL,

@@ -144,12 +144,8 @@ static int write_code(cy_cg *cg, cy_code_kind kind, const char *path, char **out
     text = cy_cg_ir_text(cg);
   else if (cy_cg_emit(cg, kind == CY_CODE_ASM ? LLVMAssemblyFile : LLVMObjectFile, &buffer, out_error))
     return -1;
-  FILE *f = fopen(path, "wb");
-  const char *data = text ? text : LLVMGetBufferStart(buffer);
-  size_t n = text ? strlen(text) : LLVMGetBufferSize(buffer);
-  bool ok = f && fwrite(data, 1, n, f) == n;
-  if (f && fclose(f))
-    ok = false;
+  bool ok =
+      cy_file_write(path, text ? text : LLVMGetBufferStart(buffer), text ? strlen(text) : LLVMGetBufferSize(buffer));
   if (!ok)
     *out_error = strdup("an object file cannot be written to the temporary directory");
   if (buffer)

@@ -516,7 +516,7 @@ static void gemm_bench(const gemm_case *c, const char *what) {
   char line[200];
   snprintf(line, sizeof line, "%s: %s batch %lld m %lld n %lld k %lld", what, gemm_form_name(c),
            (long long)(c->b0 * c->b1), (long long)c->m, (long long)c->n, (long long)c->k);
-  if (skip(line))
+  if (skip(line) || (stored && c->form != GEMM_PACKED))
     return;
   gemm_setup g;
   gemm_setup_begin(&g, c);

@@ -23,7 +23,7 @@ typedef struct error_text {
   char message[1024];
 } error_text;
 
-static char dir[256];
+static char dir[CHECK_PATH];
 static cy_machine *machine;
 
 /* ---- building ---- */
@@ -595,8 +595,7 @@ static const check_test tests[] = {
 };
 
 int main(int argc, char **argv) {
-  snprintf(dir, sizeof dir, "%s/host_test-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-  if (!mkdtemp(dir))
+  if (!check_folder("host_test", dir))
     return 1;
   setenv("TMPDIR", dir, 1);
   cy_diag_sink *diag = cy_diag_create();

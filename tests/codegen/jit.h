@@ -9,6 +9,7 @@
 
 #include "codegen/cpu/loops.h"
 #include "runtime/cyto_abi.h"
+#include "tests/check.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -207,6 +208,18 @@ static inline int jit_check(jit *j, cy_kernel *k, const jit_case *c) {
   if (bad)
     cy_kernel_print(k, stderr);
   return bad;
+}
+
+/* Makes the graph and the harness that the tests share, and runs the tests. */
+static inline int jit_main(int argc, char **argv, const check_test *tests, int count, cy_graph **out_g, jit **out_j) {
+  cy_diag_sink *diag = cy_diag_create();
+  *out_g = cy_graph_create(diag, "test");
+  *out_j = jit_create("native");
+  int failed = check_main(argc, argv, tests, count);
+  jit_destroy(*out_j);
+  cy_graph_destroy(*out_g);
+  cy_diag_destroy(diag);
+  return failed;
 }
 
 #endif

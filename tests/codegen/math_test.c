@@ -2,8 +2,8 @@
  * was measured. */
 #include "tests/check.h"
 #include "tests/codegen/jit.h"
+#include "tests/kernels.h"
 
-static cy_graph *g;
 static jit *j;
 
 typedef struct range {
@@ -29,16 +29,8 @@ static const range ranges[] = {
     {CY_OP_acosh, 1, 1e20, 6, 0},     {CY_OP_atanh, -0.9999, 0.9999, 6, 0},
 };
 
-static cyrt_kernel compile(cy_op op, int nargs) {
-  cy_kernel *k = cy_kernel_create(g, "math");
-  cy_var i = cy_kernel_add_var(k, cy_dim_const(g, 4096));
-  cy_kernel_add_grid(k, i);
-  cy_kernel_set_grid_lanes(k, true);
-  cy_expr a[2];
-  for (int n = 0; n < nargs; n++)
-    a[n] = cy_x_load(k, cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), cy_x_var(k, i));
-  cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-  cy_kernel_store(k, y, cy_x_var(k, i), cy_x_op(k, op, CY_F32, a, nargs));
+static cyrt_kernel compile(cy_op op) {
+  cy_kernel *k = flat_kernel(op, CY_F32, CY_F32, 4096);
   cy_kernel_expand_math(k);
   char text[200];
   if (!cy_kernel_verify(k, text, sizeof text))
@@ -65,7 +57,7 @@ static void check_range(const range *r) {
   enum { N = 4096 };
   static float x[N], y[N];
   cyrt_slot slots[2] = {{x}, {y}};
-  cyrt_kernel run = compile(r->op, 1);
+  cyrt_kernel run = compile(r->op);
   double worst = 0, worst_abs = 0, bad = 0, at = 0;
   for (int i = 0; i < N; i++) {
     double t = (double)i / (N - 1);
@@ -101,7 +93,7 @@ static void test_corners(void) {
   float y[CHECK_COUNT(x)];
   cyrt_slot slots[2] = {{x}, {y}};
   for (cy_op op = CY_OP_exp; op <= CY_OP_sigmoid; op++) {
-    cyrt_kernel run = compile(op, 1);
+    cyrt_kernel run = compile(op);
     run(slots, 0, CHECK_COUNT(x), 0);
     for (int i = 0; i < CHECK_COUNT(x); i++) {
       bool circular = op == CY_OP_sin || op == CY_OP_cos || op == CY_OP_tan;
@@ -124,7 +116,7 @@ static void test_pow(void) {
     x[i] = v[i / N];
     y[i] = v[i % N];
   }
-  compile(CY_OP_pow, 2)(slots, 0, N * N, 0);
+  compile(CY_OP_pow)(slots, 0, N * N, 0);
   for (int i = 0; i < N * N; i++) {
     double want = pow(x[i], y[i]);
     if (ulps(z[i], want) > 3)
@@ -134,13 +126,4 @@ static void test_pow(void) {
 
 static const check_test tests[] = {{"accuracy", test_accuracy}, {"corners", test_corners}, {"pow", test_pow}};
 
-int main(int argc, char **argv) {
-  cy_diag_sink *diag = cy_diag_create();
-  g = cy_graph_create(diag, "test");
-  j = jit_create("native");
-  int failed = check_main(argc, argv, tests, CHECK_COUNT(tests));
-  jit_destroy(j);
-  cy_graph_destroy(g);
-  cy_diag_destroy(diag);
-  return failed;
-}
+int main(int argc, char **argv) { return jit_main(argc, argv, tests, CHECK_COUNT(tests), &g, &j); }

@@ -1,13 +1,14 @@
 /* kernel_cases.h - kernels that the CUDA tests print: every op and cast, loops, reductions, scratch, contractions.
  *
- * kernels_test.c runs them behind the shim, nvrtc_test.c compiles them for devices. Test programs are single files, so
- * everything is here.
+ * The loops are those of every target (tests/kernels.h). kernels_test.c runs them behind the shim, nvrtc_test.c compiles
+ * them for devices. Test programs are single files, so everything is here.
  */
 #ifndef KERNEL_CASES_H
 #define KERNEL_CASES_H
 
 #include "codegen/cuda/cuda_int.h"
 #include "tests/check.h"
+#include "tests/kernels.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -25,20 +26,11 @@ typedef struct kernel_case {
   const cy_cuda_form *form;
 } kernel_case;
 
-static cy_graph *g;
 static cy_cuda_machine one_block = {.wanted_blocks = 1};
 static kernel_case cases[MAX_CASES];
 static int ncases;
 
-/* ---- building ---- */
-
-static cy_dim d(int64_t v) { return cy_dim_const(g, v); }
-static cy_expr var(cy_kernel *k, cy_var v) { return cy_x_var(k, v); }
-static cy_expr idx(cy_kernel *k, cy_var v, int64_t stride) {
-  return cy_x_bin(k, CY_OP_mul, var(k, v), cy_x_index(k, stride));
-}
-static cy_expr sum(cy_kernel *k, cy_expr a, cy_expr b) { return cy_x_bin(k, CY_OP_add, a, b); }
-static cy_expr f32(cy_kernel *k, double v) { return cy_x_const(k, CY_F32, v); }
+/* ---- loops ---- */
 
 static kernel_case *add_case(cy_kernel *k, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static kernel_case *add_case(cy_kernel *k, const char *format, ...) {
@@ -61,123 +53,56 @@ static void set_elems(kernel_case *c, int64_t a, int64_t b, int64_t e, int64_t f
   c->elems[3] = f;
 }
 
-/* out[i] = op(x[i], ..) over n elements, an item each. */
-static kernel_case *flat(cy_op op, cy_dtype in, cy_dtype out, int64_t n) {
-  cy_kernel *k = cy_kernel_create(g, "flat");
-  int nin = cy_op_of(op)->min_in;
-  cy_expr a[3];
-  cy_var i = cy_kernel_add_var(k, d(n));
-  cy_kernel_add_grid(k, i);
-  cy_kernel_set_grid_lanes(k, true);
-  for (int q = 0; q < nin; q++) {
-    cy_karg arg = cy_kernel_add_arg(k, CY_ARG_READ, op == CY_OP_select && q == 0 ? CY_BOOL : in, 0);
-    a[q] = cy_x_load(k, arg, var(k, i));
-  }
-  cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, out, 0);
-  cy_kernel_store(k, y, var(k, i), op == CY_OP_cast ? cy_x_cast(k, a[0], out) : cy_x_op(k, op, out, a, nin));
-  kernel_case *c = add_case(k, "%s %s %s", cy_op_of(op)->name, cy_dtype_of(in)->name, cy_dtype_of(out)->name);
+static kernel_case *add_flat(cy_op op, cy_dtype in, cy_dtype out, int64_t n) {
+  kernel_case *c = add_case(flat_kernel(op, in, out, n), "%s %s %s", cy_op_of(op)->name, cy_dtype_of(in)->name,
+                            cy_dtype_of(out)->name);
   set_elems(c, n, n, n, n);
   return c;
-}
-
-static bool is_test(cy_op op) { return op == CY_OP_isnan || op == CY_OP_isinf || (op >= CY_OP_eq && op <= CY_OP_ge); }
-
-static bool op_applies(cy_op op, cy_dtype t) {
-  bool real = cy_dtype_is_float(t), math = op >= CY_OP_sqrt && op <= CY_OP_sigmoid;
-  if (op == CY_OP_cast || op == CY_OP_bitcast || (math && !real))
-    return false;
-  if (real && (op == CY_OP_not || (op >= CY_OP_and && op <= CY_OP_shr)))
-    return false;
-  if (t == CY_BOOL)
-    return op == CY_OP_not || (op >= CY_OP_and && op <= CY_OP_xor) || (op >= CY_OP_eq && op <= CY_OP_select);
-  return !(t == CY_F16 || t == CY_BF16) || (op != CY_OP_mod && op != CY_OP_fmod && op != CY_OP_pow && op != CY_OP_tan);
 }
 
 static void add_ops(void) {
   static const cy_dtype types[] = {CY_F32, CY_F64, CY_I8,  CY_U8,   CY_I16, CY_U16, CY_I32,
                                    CY_U32, CY_I64, CY_U64, CY_BOOL, CY_F16, CY_BF16};
-  for (size_t t = 0; t < CHECK_COUNT(types); t++)
+  for (int t = 0; t < CHECK_COUNT(types); t++)
     for (cy_op op = CY_OP_neg; op <= CY_OP_fma; op++) {
       if (!op_applies(op, types[t]))
         continue;
-      kernel_case *c = flat(op, types[t], is_test(op) ? CY_BOOL : types[t], op % 4 ? 80 : 77);
-      bool shift = op == CY_OP_shl || op == CY_OP_shr;
+      kernel_case *c = add_flat(op, types[t], op_result(op, types[t]), op % 4 ? 80 : 77);
       c->atol = types[t] == CY_F64 ? 1e-12 : 2e-6;
       c->rtol = types[t] == CY_F16 ? 2e-3 : types[t] == CY_BF16 ? 1.6e-2 : types[t] == CY_F64 ? 1e-12 : 4e-6;
-      if (shift || op == CY_OP_pow || op == CY_OP_div || op == CY_OP_mod || op == CY_OP_fmod) {
-        c->ints = true;
-        c->lo = shift ? 0 : -4;
-        c->hi = shift ? 70 : 5;
-      }
+      c->ints = op_range(op, &c->lo, &c->hi);
     }
 }
 
 static void add_casts(void) {
-  static const cy_dtype types[] = {CY_F32,    CY_F64,      CY_I8,         CY_U8,     CY_I16,        CY_U16,
-                                   CY_I32,    CY_U32,      CY_I64,        CY_U64,    CY_BOOL,       CY_F16,
-                                   CY_BF16,   CY_F8E4M3FN, CY_F8E4M3FNUZ, CY_F8E5M2, CY_F8E5M2FNUZ, CY_F4E2M1,
-                                   CY_F8E8M0, CY_U4,       CY_I4,         CY_U2,     CY_I2};
-  for (size_t a = 0; a < CHECK_COUNT(types); a++)
-    for (size_t b = 0; b < CHECK_COUNT(types); b++) {
+  for (int a = 0; a < CHECK_COUNT(cast_types); a++)
+    for (int b = 0; b < CHECK_COUNT(cast_types); b++) {
       if (a == b)
         continue;
-      kernel_case *c = flat(CY_OP_cast, types[a], types[b], b % 3 ? 72 : 70);
+      kernel_case *c = add_flat(CY_OP_cast, cast_types[a], cast_types[b], b % 3 ? 72 : 70);
       c->lo = -600;
       c->hi = 600;
-      c->rtol = 1e-7;
-      if (cy_dtype_of(types[a])->bits == 64) /* rounding twice differs by an ulp */
-        c->rtol = types[b] == CY_F16 ? 1e-3 : types[b] == CY_BF16 ? 8e-3 : 1e-7;
+      c->rtol = cast_rtol(cast_types[a], cast_types[b]);
     }
 }
 
-/* y[i][c] = x[i * s0 + c * s1] + b[c]: a lane loop that is the whole body. */
 static void add_strides(void) {
-  /* of the input along i and c, columns */
-  static const int64_t strides[][3] = {{37, 1, 37}, {1, 9, 37}, {74, 2, 37}, {37, -1, 37}, {0, 1, 37},  {37, 0, 37},
-                                       {40, 1, 40}, {1, 9, 40}, {37, 1, 36}, {80, 2, 40},  {48, 1, 40}, {40, 0, 40}};
-  for (size_t s = 0; s < CHECK_COUNT(strides); s++) {
-    int64_t columns = strides[s][2];
-    cy_kernel *k = cy_kernel_create(g, "strides");
-    cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), b = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
-    cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-    cy_var i = cy_kernel_add_var(k, d(9)), c = cy_kernel_add_var(k, d(columns));
-    cy_kernel_add_grid(k, i);
-    cy_kernel_for(k, c, true);
-    cy_expr at = sum(k, idx(k, i, strides[s][0]), idx(k, c, strides[s][1]));
-    if (strides[s][1] < 0)
-      at = sum(k, at, cy_x_index(k, columns - 1));
-    cy_kernel_store(k, y, sum(k, idx(k, i, columns), var(k, c)),
-                    sum(k, cy_x_load(k, x, at), cy_x_load(k, b, var(k, c))));
-    cy_kernel_end(k);
-    set_elems(add_case(k, "strides %d", (int)s), 9 * 80, columns, 9 * columns, 0);
-  }
+  for (int s = 0; s < CHECK_COUNT(strides); s++)
+    set_elems(add_case(strides_kernel(&strides[s]), "strides %d", s), 9 * 80, strides[s].columns, 9 * strides[s].columns,
+              0);
 }
 
-/* y[i] = op over c of x[i][c]: lanes along the reduction, or across the outputs. */
 static void add_reductions(void) {
-  static const cy_op ops[] = {CY_OP_add, CY_OP_mul, CY_OP_min, CY_OP_max, CY_OP_and, CY_OP_or};
-  static const cy_dtype types[] = {CY_F32, CY_F64, CY_I32, CY_I64, CY_U8, CY_BOOL};
   static const int64_t lengths[] = {7, 123, 2000};
   for (int n = 0; n < 6 * 6 * 2 * 3; n++) {
-    cy_op op = ops[n % 6];
-    cy_dtype t = types[n / 6 % 6];
-    int columns = n / 36 % 2;
+    cy_op op = reduce_ops[n % 6];
+    cy_dtype t = reduce_types[n / 6 % 6];
+    bool columns = n / 36 % 2;
     int64_t len = lengths[n / 72];
-    if ((op >= CY_OP_and && cy_dtype_is_float(t)) || (t == CY_BOOL && op < CY_OP_and))
+    if (!reduce_applies(op, t))
       continue;
-    cy_kernel *k = cy_kernel_create(g, "reduce");
-    cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, t, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, t, 0);
-    cy_var i = cy_kernel_add_var(k, d(11)), c = cy_kernel_add_var(k, d(len));
-    cy_local l = cy_kernel_add_local(k, t);
-    cy_kernel_add_grid(k, i);
-    cy_kernel_set_grid_lanes(k, columns);
-    cy_kernel_set(k, l, cy_x_int(k, t, op == CY_OP_mul || op == CY_OP_and));
-    cy_kernel_for(k, c, !columns);
-    cy_kernel_accum(k, l, op, cy_x_load(k, x, sum(k, idx(k, i, columns ? 1 : len), idx(k, c, columns ? 11 : 1))));
-    cy_kernel_end(k);
-    cy_kernel_store(k, y, var(k, i), cy_x_local(k, l));
-    kernel_case *q = add_case(k, "reduce %s %s %d %s", cy_op_of(op)->name, cy_dtype_of(t)->name, (int)len,
-                              columns ? "columns" : "rows");
+    kernel_case *q = add_case(reduce_kernel(op, t, len, columns), "reduce %s %s %d %s", cy_op_of(op)->name,
+                              cy_dtype_of(t)->name, (int)len, columns ? "columns" : "rows");
     set_elems(q, 11 * len, 11, 0, 0);
     q->rtol = 1e-4;
     q->atol = t == CY_F64 ? 1e-9 : 2e-4;
@@ -188,87 +113,20 @@ static void add_reductions(void) {
   }
 }
 
-/* Softmax of rows, exponentials kept in scratch: of a symbolic length (a stripe of global memory) or a fixed one
- * (shared memory). */
+/* Of a symbolic length (scratch is a stripe of global memory) or a fixed one (shared memory). */
 static void add_softmax(void) {
   cy_sym cols = cy_sym_by_name(g, "cols"), rows = cy_sym_by_name(g, "rows");
   static const int64_t sizes[] = {1, 3, 31, 64, 197, 1500};
   for (int s = 0; s < 12; s++) {
-    cy_dim n = s < 6 ? cy_dim_sym(g, cols) : d(sizes[s - 6]);
-    cy_kernel *k = cy_kernel_create(g, "softmax");
-    cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-    cy_karg e = cy_kernel_add_arg(k, CY_ARG_SCRATCH, CY_F32, n);
-    cy_var i = cy_kernel_add_var(k, cy_dim_sym(g, rows)), c = cy_kernel_add_var(k, n);
-    cy_local top = cy_kernel_add_local(k, CY_F32), total = cy_kernel_add_local(k, CY_F32);
-    cy_expr at = sum(k, cy_x_bin(k, CY_OP_mul, var(k, i), cy_x_dim(k, n)), var(k, c));
-    cy_kernel_add_grid(k, i);
-    cy_kernel_set(k, top, f32(k, -INFINITY));
-    cy_kernel_for(k, c, true);
-    cy_kernel_accum(k, top, CY_OP_max, cy_x_load(k, x, at));
-    cy_kernel_end(k);
-    cy_kernel_set(k, total, f32(k, 0));
-    cy_kernel_for(k, c, true);
-    cy_expr v = cy_x_un(k, CY_OP_exp, cy_x_bin(k, CY_OP_sub, cy_x_load(k, x, at), cy_x_local(k, top)));
-    cy_kernel_store(k, e, var(k, c), v);
-    cy_kernel_accum(k, total, CY_OP_add, v);
-    cy_kernel_end(k);
-    cy_kernel_for(k, c, true);
-    /* the mirrored element: another thread wrote it */
-    cy_expr mirror = cy_x_bin(k, CY_OP_sub, cy_x_bin(k, CY_OP_sub, cy_x_dim(k, n), cy_x_index(k, 1)), var(k, c));
-    cy_kernel_store(k, y, at, cy_x_bin(k, CY_OP_div, cy_x_load(k, e, mirror), cy_x_local(k, total)));
-    cy_kernel_end(k);
-    kernel_case *q = add_case(k, "softmax %s %lld", s < 6 ? "symbolic" : "fixed", (long long)sizes[s % 6]);
+    int64_t n = sizes[s % 6];
+    cy_kernel *k = softmax_kernel(cy_dim_sym(g, rows), s < 6 ? cy_dim_sym(g, cols) : d(n), true);
+    kernel_case *q = add_case(k, "softmax %s %lld", s < 6 ? "symbolic" : "fixed", (long long)n);
     q->syms = calloc(64, sizeof *q->syms);
-    q->syms[cols] = sizes[s % 6];
+    q->syms[cols] = n;
     q->syms[rows] = 13;
-    set_elems(q, 13 * sizes[s % 6], 13 * sizes[s % 6], 0, 0);
+    set_elems(q, 13 * n, 13 * n, 0, 0);
     q->rtol = 2e-5;
   }
-}
-
-/* Loads that only happen inside of a select, gathered indices, a strided store. */
-static void add_indexing(void) {
-  cy_kernel *k = cy_kernel_create(g, "index");
-  cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), at = cy_kernel_add_arg(k, CY_ARG_READ, CY_I64, 0);
-  cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0), z = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-  cy_var i = cy_kernel_add_var(k, d(5)), c = cy_kernel_add_var(k, d(50));
-  cy_kernel_add_grid(k, i);
-  cy_kernel_for(k, c, true);
-  cy_expr vc = var(k, c), src = sum(k, vc, cy_x_index(k, -7));
-  cy_expr inside = cy_x_bin(k, CY_OP_and, cy_x_bin(k, CY_OP_ge, src, cy_x_index(k, 0)),
-                            cy_x_bin(k, CY_OP_lt, src, cy_x_index(k, 30)));
-  cy_expr padded = cy_x_select(k, inside, cy_x_load(k, x, sum(k, idx(k, i, 30), src)), f32(k, 7));
-  cy_kernel_store(k, y, sum(k, idx(k, i, 50), vc), sum(k, padded, f32(k, 1)));
-  cy_expr where = cy_x_bin(k, CY_OP_mod, cy_x_load(k, at, vc), cy_x_index(k, 30));
-  cy_kernel_store(k, z, sum(k, var(k, i), idx(k, c, 5)), cy_x_load(k, x, sum(k, idx(k, i, 30), where)));
-  cy_kernel_end(k);
-  set_elems(add_case(k, "index"), 150, 50, 250, 250);
-}
-
-/* A 2 x 2 maximum window with a condition around the load. */
-static void add_window(void) {
-  cy_kernel *k = cy_kernel_create(g, "window");
-  cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-  cy_var i = cy_kernel_add_var(k, d(6)), c = cy_kernel_add_var(k, d(19)), a = cy_kernel_add_var(k, d(2)),
-         b = cy_kernel_add_var(k, d(2));
-  cy_local m = cy_kernel_add_local(k, CY_F32);
-  cy_kernel_add_grid(k, i);
-  cy_kernel_for(k, c, true);
-  cy_kernel_set(k, m, f32(k, -INFINITY));
-  cy_kernel_for(k, a, false);
-  cy_kernel_for(k, b, false);
-  cy_expr row = sum(k, var(k, i), var(k, a));
-  cy_kernel_if(k, cy_x_bin(k, CY_OP_lt, row, cy_x_index(k, 6)));
-  cy_expr at = sum(k, cy_x_bin(k, CY_OP_mul, row, cy_x_index(k, 20)), sum(k, var(k, c), var(k, b)));
-  cy_kernel_accum(k, m, CY_OP_max, cy_x_load(k, x, at));
-  cy_kernel_else(k);
-  cy_kernel_accum(k, m, CY_OP_max, f32(k, 0.25));
-  cy_kernel_end(k);
-  cy_kernel_end(k);
-  cy_kernel_end(k);
-  cy_kernel_store(k, y, sum(k, idx(k, i, 19), var(k, c)), cy_x_local(k, m));
-  cy_kernel_end(k);
-  set_elems(add_case(k, "window"), 120, 6 * 19, 0, 0);
 }
 
 /* ---- contractions ---- */
@@ -458,8 +316,8 @@ static void add_all_cases(void) {
   add_strides();
   add_reductions();
   add_softmax();
-  add_indexing();
-  add_window();
+  set_elems(add_case(index_kernel(), "index"), 150, 50, 250, 250);
+  set_elems(add_case(window_kernel(), "window"), 120, 6 * 19, 0, 0);
   add_contractions();
 }
 

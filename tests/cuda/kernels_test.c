@@ -13,7 +13,7 @@
 typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int shared, const uint64_t *slots,
                       int nslots, int schedule, unsigned seed);
 
-static char dir[256];
+static char dir[CHECK_PATH];
 /* The kernels as most architectures have them, and those with matrix instructions as sm_90a has them. */
 enum { COMMON, WARPGROUPS, VARIANTS };
 static void *library[VARIANTS];
@@ -128,8 +128,9 @@ int main(int argc, char **argv) {
   cy_diag_sink *diag = cy_diag_create();
   const char *keep = getenv("CY_TEST_KEEP");
   g = cy_graph_create(diag, "test");
-  snprintf(dir, sizeof dir, "%s", keep ? keep : "/tmp/cyto-cuda-XXXXXX");
-  if (!keep && !mkdtemp(dir))
+  if (keep)
+    snprintf(dir, sizeof dir, "%s", keep);
+  else if (!check_folder("cyto-cuda", dir))
     return 1;
   add_all_cases();
   schedule_cases();

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "tests/cuda/mock_cuda.h"
+#include "tests/check.h"
 
 #include <dlfcn.h>
 #include <stdint.h>
@@ -326,7 +327,7 @@ static uint64_t hash(uint64_t h, const char *text) {
 
 /* Moves a file between file systems; others see it as a whole or not at all. */
 static void rename_into(const char *from, const char *to) {
-  char command[1400];
+  char command[2000];
   snprintf(command, sizeof command, "cp '%s' '%s.%d' && mv '%s.%d' '%s'", from, to, (int)getpid(), to, (int)getpid(),
            to);
   if (system(command))
@@ -355,8 +356,8 @@ static void cached(const char *image, char *out, size_t capacity) {
 }
 
 int cuModuleLoadData(void **out, const void *image) {
-  char dir[] = "/tmp/cyto-mock-XXXXXX", path[64], command[1000], keep[400];
-  if (strncmp(image, "/* prelude.cuh", 14) || !mkdtemp(dir))
+  char dir[CHECK_PATH], path[CHECK_PATH + 8], command[1000], keep[400];
+  if (strncmp(image, "/* prelude.cuh", 14) || !check_folder("cyto-mock", dir))
     return NO_BINARY;
   snprintf(path, sizeof path, "%s/k.c", dir);
   FILE *f = fopen(path, "w");
@@ -364,7 +365,7 @@ int cuModuleLoadData(void **out, const void *image) {
   fclose(f);
   snprintf(command, sizeof command,
            "cc -std=gnu11 -O1 -w -fno-strict-aliasing %s -DCY_WARPGROUPS=%d -shared -fPIC -I. -include "
-           "tests/cuda/shim.h -o %s/k.so %s -lm",
+           "tests/cuda/shim.h -o '%s/k.so' '%s' -lm",
            SANITIZE, mock.capability == 90, dir, path);
   cached(image, keep, sizeof keep);
   int failed = *keep && !access(keep, R_OK) ? 0 : system(command);
@@ -373,7 +374,7 @@ int cuModuleLoadData(void **out, const void *image) {
     rename_into(path, keep);
   module *m = calloc(1, sizeof *m);
   m->library = failed ? NULL : dlopen(*keep ? keep : path, RTLD_NOW | RTLD_LOCAL);
-  snprintf(command, sizeof command, "rm -rf %s", dir);
+  snprintf(command, sizeof command, "rm -rf '%s'", dir);
   if (system(command) || !m->library)
     return NO_BINARY;
   void *launch = dlsym(m->library, "cy_shim_launch");

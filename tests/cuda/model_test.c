@@ -18,7 +18,7 @@
 
 enum { MAX_BATCH = 5, PIXELS = 28 * 28, CLASSES = 10 };
 
-static char build[PATH_MAX], dir[] = "/tmp/cyto-cuda-XXXXXX";
+static char build[PATH_MAX], dir[CHECK_PATH];
 static mock_cuda_state *mock;
 static void *driver;
 static float image[MAX_BATCH * PIXELS];
@@ -306,7 +306,7 @@ static const check_test tests[] = {
 
 int main(int argc, char **argv) {
   char self[PATH_MAX];
-  if (!realpath(argv[0], self) || !mkdtemp(dir))
+  if (!realpath(argv[0], self) || !check_folder("cyto-cuda", dir))
     return 1;
   snprintf(build, sizeof build, "%s", dirname(dirname(dirname(self))));
   if (system("cc --version >/dev/null 2>&1")) {

@@ -3,7 +3,7 @@
  * Models are built with the generated protobuf-c structures and packed into memory. Every refused case checks a part of
  * the diagnostic and that there is no graph. Then: a valid model cut at every byte, and messages nested 10,000 deep,
  * must not crash. With a folder of models as argument (default ../shared/models, skipped where absent) every model
- * there must give a graph or a diagnostic.
+ * there must give a graph or a diagnostic. Besides: no row of the table of operators stands twice.
  */
 #include "frontend/frontend.h"
 #include "onnx.pb-c.h"
@@ -357,7 +357,27 @@ static void import_folder(const char *folder) {
   printf("%s: %d models imported, %d refused with a diagnostic\n", folder, graphs, refused);
 }
 
+/* No two rows of onnx_ops.def serve the same domain, op type and version: the table would silently take one of them. */
+static void test_table(void) {
+  static const struct {
+    const char *domain, *op;
+    int since;
+  } rows[] = {
+#define ONNX_OP(domain, op, since, need, fn, arg) {#domain, op, since},
+#include "frontend/onnx_ops.def"
+#undef ONNX_OP
+  };
+  size_t n = sizeof rows / sizeof rows[0];
+  for (size_t i = 0; i < n; i++, checks++)
+    for (size_t j = 0; j < i; j++)
+      if (rows[i].since == rows[j].since && !strcmp(rows[i].op, rows[j].op) && !strcmp(rows[i].domain, rows[j].domain)) {
+        printf("FAIL onnx_ops.def: two rows for %s %s since %d\n", rows[i].domain, rows[i].op, rows[i].since);
+        failures++;
+      }
+}
+
 int main(int argc, char **argv) {
+  test_table();
   test_structure();
   test_operators();
   test_tensors();

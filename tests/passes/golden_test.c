@@ -127,6 +127,11 @@ static cy_pass_options options_of(const char *source, char *store, size_t capaci
   }
   const char *half = run ? strstr(run, "--target=sm_") : NULL;
   o.half_factors = half && half < run + n;
+  o.half_weights = !o.half_factors;
+  const char *f16 = run ? strstr(run, "--fp16") : NULL, *bf16 = run ? strstr(run, "--bf16") : NULL;
+  const char *io = run ? strstr(run, "--half-io") : NULL;
+  o.half = f16 && f16 < run + n ? CY_F16 : bf16 && bf16 < run + n ? CY_BF16 : 0;
+  o.half_io = io && io < run + n;
   return o;
 }
 

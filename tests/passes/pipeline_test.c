@@ -70,8 +70,8 @@ static void check_dump(const char *dir, const char *file, const char *part) {
 }
 
 static void dumps(void) {
-  char dir[] = "/tmp/cytoc-dump-XXXXXX";
-  CHECK_REQUIRE(mkdtemp(dir) != NULL);
+  char dir[CHECK_PATH];
+  CHECK_REQUIRE(check_folder("cytoc-dump", dir));
   CHECK_INT_EQ(run((cy_pass_options){.only = "simplify,cse", .dump = "all", .dump_dir = dir}), 0);
   check_dump(dir, "00-start.txt", "= add");
   check_dump(dir, "01-sweep.txt", "(unchanged)");

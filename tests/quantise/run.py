@@ -1,4 +1,5 @@
-"""Quantisation of float models: accuracy on the trained example, all forms of samples, the QDQ files that are written.
+"""Quantisation of float models: accuracy on the trained example, all forms of samples, the QDQ files that are written; weights
+in half precision.
 
 In:  examples/digits, networks made here with fixed random numbers. Out: the closing line.
 
@@ -394,8 +395,68 @@ def odd_activations(p):
     return None
 
 
-TESTS = [odd_activations, digits_top1, static_blocks, whole_blocks_in_integers, skip_and_limit, forms_of_samples, one_input_files, dynamic_rows, dynamic_limit, limit_in_branches,
-         sizes, weights_only, weights_refused, qdq_residual, qdq_older_operators, qdq_encoder]
+def half_digits(p):
+    """The trained example reads the same, from a library with weights of half the bytes, with inputs of either type."""
+    images, labels = digits(p)
+    wanted = p.run(p.library(os.path.join(DIGITS, 'digits.onnx'), 'f'), images)[0]
+    for option, dtype, least in (('--fp16', np.float16, 60), ('--bf16', None, 40)):
+        library = p.library(os.path.join(DIGITS, 'digits.onnx'), 'h', option)
+        got = p.run(library, images)[0]
+        right = [int((y.argmax(1) == labels).sum()) for y in (wanted, got)]
+        if right[0] != right[1] or snr(wanted, got) < least:
+            return '%s: %d right instead of %d, %.1f dB' % (option, right[1], right[0], snr(wanted, got))
+        if dtype:
+            got = p.run(p.library(os.path.join(DIGITS, 'digits.onnx'), 'io', option, '--half-io'), dtype(images))[0]
+            if got.dtype != dtype or snr(wanted, got) < least - 5:
+                return '%s --half-io: %s, %.1f dB' % (option, got.dtype, snr(wanted, got))
+    return None
+
+
+def half_networks(p):
+    """Every kind of product, with sizes known and not; the library is about half as large."""
+    n = Network(11)
+    x = n.op('Relu', n.conv('x', 16, 64))
+    x = n.op('Add', n.op('Relu', n.conv(x, 64, 64, k=1)), n.conv(x, 64, 64, group=64))
+    x = n.op('Relu', n.conv(x, 64, 96, group=2, strides=[2, 2]))
+    up = n.op('ConvTranspose', x, n.weight(96, 48, 2, 2), kernel_shape=[2, 2], strides=[2, 2])
+    n.op('MatMul', n.op('MatMul', up, n.weight(48, 16, 96)), n.op('Transpose', n.weight(80, 96), perm=[1, 0]))
+    image = n.save(p.path('image.onnx'), [('x', ['batch', 16, 16, 16])], [(n.nodes[-1].output[0], ['batch', 48, 16, 80])])
+    for model, feeds in ((image, samples_of((3, 16, 16, 16), 1)),
+                         (encoder(p.path('text.onnx')), [samples_of((2, 5, 64), 1)[0], samples_of((2, 5, 96), 1, 5)[0]])):
+        wanted = p.run(p.library(model, 'f'), *feeds)[0]
+        full = float(re.search(r'weights ([0-9.]+) MB', p.cytoc(model, '-o', p.path('f.so'), '--stats')).group(1))
+        for option, least in (('--fp16', 60), ('--bf16', 42)):
+            got = p.run(p.library(model, 'h', option), *feeds)[0]
+            fixed = p.run(p.library(model, 'x', option, '--dim', '*=1'), *[x[:1] for x in feeds])[0] if model == image else got
+            stored = float(re.search(r'weights ([0-9.]+) MB', p.cytoc(model, '-o', p.path('h.so'), '--stats', option)).group(1))
+            if snr(wanted, got) < least or snr(wanted[:len(fixed)], fixed) < least or stored > 0.55 * full:
+                return '%s %s: %.1f dB, of known sizes %.1f dB, %.2f MB of %.2f' % (
+                    option, model, snr(wanted, got), snr(wanted[:len(fixed)], fixed), stored, full)
+    return None
+
+
+def half_overflow(p):
+    """A constant beyond f16 is named and stays f32; bf16 takes it."""
+    n = Network(12)
+    w = n.weight(64, 64)
+    big = n.weight(64, 32, scale=1e6)
+    n.op('MatMul', n.op('MatMul', 'x', w), big)
+    model = n.save(p.path('m.onnx'), [('x', [4, 64])], [(n.nodes[-1].output[0], [4, 32])])
+    x = samples_of((4, 64), 1)[0]
+    wanted = p.run(p.library(model, 'f'), x)[0]
+    text = p.cytoc(model, '-o', p.path('h.so'), '--fp16')
+    if not re.search(r"warning: .*'%s' stays in f32.*65504.*--bf16" % big, text) or "'%s'" % w in text:
+        return 'not named: ' + text
+    if snr(wanted, p.run(p.path('h.so'), x)[0]) < 60:
+        return 'f16: %.1f dB' % snr(wanted, p.run(p.path('h.so'), x)[0])
+    text = p.cytoc(model, '-o', p.path('h.so'), '--bf16')
+    good = snr(wanted, p.run(p.path('h.so'), x)[0])
+    return None if good > 42 and 'warning' not in text else 'bf16: %.1f dB, %s' % (good, text)
+
+
+TESTS = [half_digits, half_networks, half_overflow, odd_activations, digits_top1, static_blocks, whole_blocks_in_integers,
+         skip_and_limit, forms_of_samples, one_input_files, dynamic_rows, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
+         qdq_residual, qdq_older_operators, qdq_encoder]
 
 
 def main():

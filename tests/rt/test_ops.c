@@ -5,6 +5,7 @@
  * several, and with and without a context (without one there is no stash, so the second call must do the work again).
  */
 #include "../check.h"
+#include "tools/tensor_file.h"
 #include "cyrt.h"
 #include "half.h"
 
@@ -70,34 +71,11 @@ static void fill(void *data, int32_t dtype, int64_t n) {
 static const int32_t dtypes[] = {CYTO_F32, CYTO_F64, CYTO_F16, CYTO_BF16, CYTO_I8,  CYTO_U8,  CYTO_I16,
                                  CYTO_U16, CYTO_I32, CYTO_U32, CYTO_I64,  CYTO_U64, CYTO_BOOL};
 
-/* a < b as the standard compares, NaN above all: by long double, which holds every value here. */
-static long double value_at(const void *data, int32_t dtype, int64_t i) {
-  switch (dtype) {
-  case CYTO_F32:
-    return isnan(((const float *)data)[i]) ? 1e4000L : (long double)((const float *)data)[i];
-  case CYTO_F64:
-    return ((const double *)data)[i];
-  case CYTO_F16:
-    return cyrt_f16_to_f32(((const uint16_t *)data)[i]);
-  case CYTO_BF16:
-    return cyrt_bf16_to_f32(((const uint16_t *)data)[i]);
-  case CYTO_I64:
-    return ((const int64_t *)data)[i];
-  case CYTO_U64:
-    return ((const uint64_t *)data)[i];
-  case CYTO_I32:
-    return ((const int32_t *)data)[i];
-  case CYTO_U32:
-    return ((const uint32_t *)data)[i];
-  case CYTO_I16:
-    return ((const int16_t *)data)[i];
-  case CYTO_U16:
-    return ((const uint16_t *)data)[i];
-  case CYTO_I8:
-    return ((const int8_t *)data)[i];
-  default:
-    return ((const uint8_t *)data)[i];
-  }
+/* As the standard compares, NaN above all; doubles hold every value that fill() draws. */
+static double value_at(const void *data, int32_t dtype, int64_t i) {
+  host_tensor tensor = {.dtype = dtype, .data = (void *)data};
+  double value = host_tensor_get(&tensor, i);
+  return isnan(value) ? INFINITY : value;
 }
 
 /* ---- topk ---- */
@@ -111,9 +89,9 @@ static void topk_check(const cyrt_tensor *in, const cyrt_tensor *values, const c
   for (int64_t lane = 0; lane < outer * inner; lane++)
     for (int64_t i = 0; i < n; i++) {
       int64_t base = lane / inner * n * inner + lane % inner, before = 0;
-      long double value = value_at(in->data, in->dtype, base + i * inner);
+      double value = value_at(in->data, in->dtype, base + i * inner);
       for (int64_t j = 0; j < n; j++) {
-        long double other = value_at(in->data, in->dtype, base + j * inner);
+        double other = value_at(in->data, in->dtype, base + j * inner);
         before += (largest ? other > value : other < value) || (other == value && j < i);
       }
       if (before >= k)

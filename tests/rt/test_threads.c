@@ -222,8 +222,8 @@ static void write_file(const char *folder, const char *name, const char *text) {
 }
 
 static void test_cgroups(void) {
-  char root[] = "/tmp/cyto_cgroup_XXXXXX", inner[300], list[300], command[400];
-  CHECK_REQUIRE(mkdtemp(root));
+  char root[CHECK_PATH], inner[300], list[300], command[400];
+  CHECK_REQUIRE(check_folder("cyto_cgroup", root));
   snprintf(inner, sizeof inner, "%s/box", root);
   mkdir(inner, 0700);
   snprintf(inner, sizeof inner, "%s/box/app", root);

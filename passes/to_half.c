@@ -1,0 +1,191 @@
+/* to_half.c - a float model with operands of products in half precision, where asked for (--fp16, --bf16).
+ *
+ * In:  a folded graph in f32. Out: matmul, conv and conv_transpose read operands that are rounded to f16 or bf16; they add up in
+ * f32, and everything else (softmax, normalisations, reductions, element-wise ops) stays as it was. By what the target does:
+ *
+ *   half_factors   multiplies halves: both operands are cast, which fusion puts into the kernels that compute them
+ *   half_weights   multiplies floats but takes weights as halves, at half the bytes: constants are, the other operand stays
+ *                  f32. Storing that as halves, too, would cost a conversion on either side and bring nothing on a CPU: it
+ *                  comes from a cache mostly.
+ *
+ * Nothing behind this pass may fold the constants back to f32. A constant with values beyond the largest f16 is named in a
+ * warning, and its products stay as they are. With half_io, inputs and outputs of the model that are f32 are halves, too.
+ *
+ * Left alone: products of integers, convolutions with a filter per channel (their kernels are bound by the input), weights so
+ * small that it does not matter, and products in which nothing is constant where the target multiplies floats.
+ */
+#include "pass_int.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LEAST_WEIGHTS = 64, BEYOND_F16 = 65520 }; /* what is less is rounded to 65504 at most */
+
+/* A value in half precision: 0 if it cannot be or has not been looked at. */
+typedef struct narrow {
+  cy_val value;
+  cy_block block; /* where it was made: seen there from then on, and in blocks inside; constants: everywhere */
+  bool refused;
+} narrow;
+
+typedef struct narrowing {
+  cy_pass *p;
+  cy_graph *g;
+  cy_dtype half;
+  narrow *of; /* [value], of those that there were at the beginning */
+} narrowing;
+
+static bool encloses(const cy_graph *g, cy_block outer, cy_block b) {
+  while (b && b != outer)
+    b = cy_block_of(g, b)->parent;
+  return b == outer;
+}
+
+/* ---- constants ---- */
+
+static double largest(const cy_data *d) {
+  const cy_data_f32 *w = d->bytes;
+  double most = 0;
+  for (uint64_t i = 0; i < d->size / sizeof *w; i++)
+    most = isfinite(w[i]) && fabs(w[i]) > most ? fabs(w[i]) : most;
+  return most;
+}
+
+static void warn(narrowing *s, cy_val v, const cy_node_info *n, double most) {
+  cy_graph *g = s->g;
+  const char *name = cy_str_text(g, cy_value_of(g, v)->name);
+  cy_location where = {.graph = cy_str_text(g, n->origin.graph),
+                       .node = cy_str_text(g, n->origin.name),
+                       .op = cy_str_text(g, n->origin.op),
+                       .node_index = n->origin.index};
+  cy_diag_add(cy_graph_diag(g), CY_WARNING, &where,
+              "constant %s%s%sstays in f32: its largest value, %g, is beyond the largest f16, 65504; --bf16 has the range of f32",
+              *name ? "'" : "", name, *name ? "' " : "", most);
+}
+
+/* v's values rounded to half precision; 0: they do not fit. */
+static cy_val narrow_constant(narrowing *s, cy_val v, const cy_node_info *n) {
+  const cy_data *d = &cy_value_of(s->g, v)->data;
+  const cy_data_f32 *from = d->bytes;
+  cy_type t = *cy_type_of(s->g, v);
+  cy_val made;
+  t.dtype = (uint8_t)s->half;
+  double most = s->half == CY_F16 ? largest(d) : 0;
+  if (most >= BEYOND_F16) {
+    warn(s, v, n, most);
+    return 0;
+  }
+  void *to = cy_const_new(s->g, &t, &made);
+  for (uint64_t i = 0; i < d->size / sizeof *from; i++)
+    cy_scalar_store(to, s->half, i, (cy_scalar){.f = from[i]});
+  cy_pass_count(s->p, "constants", 1);
+  return made;
+}
+
+/* ---- products ---- */
+
+/* v for product n in half precision, built where nodes are being built; 0: it stays f32. */
+static cy_val narrowed(narrowing *s, cy_val v, const cy_node_info *n) {
+  narrow *known = &s->of[v];
+  bool constant = cy_value_is_const(s->g, v);
+  if (known->refused)
+    return 0;
+  if (known->value && (constant || encloses(s->g, known->block, n->block)))
+    return known->value;
+  *known = (narrow){constant ? narrow_constant(s, v, n) : cy_build_cast(s->g, v, s->half), n->block, false};
+  known->refused = !known->value;
+  return known->value;
+}
+
+static bool is_product(const cy_graph *g, const cy_node_info *n) {
+  return (n->op == CY_OP_matmul || n->op == CY_OP_conv || n->op == CY_OP_conv_transpose) &&
+         cy_type_of(g, n->in[0])->dtype == CY_F32 && cy_type_of(g, n->in[1])->dtype == CY_F32;
+}
+
+/* Constants whose bytes the compiler has at hand. */
+static bool has_weights(const narrowing *s, const cy_node_info *n) {
+  const cy_type *w = cy_type_of(s->g, n->in[1]);
+  bool each = n->op != CY_OP_matmul && cy_attr_get_int(n, CY_ATTR_group, 1) > 1 && cy_dim_is(s->g, w->dim[1], 1);
+  return cy_value_of(s->g, n->in[1])->data.bytes && !cy_value_is_const(s->g, n->in[0]) && !each &&
+         cy_type_count(s->g, w) >= LEAST_WEIGHTS;
+}
+
+static void narrow_product(narrowing *s, cy_node id) {
+  cy_graph *g = s->g;
+  cy_node_info *n = cy_node_of(g, id);
+  bool both = s->p->options->half_factors;
+  if (!is_product(g, n) || (!both && !has_weights(s, n)))
+    return;
+  cy_build_before(g, id);
+  cy_rewrite_origin(s->p, n);
+  cy_val w = narrowed(s, n->in[1], n), x = !w ? 0 : both ? narrowed(s, n->in[0], n) : n->in[0];
+  if (!x)
+    return;
+  n->in[0] = x;
+  n->in[1] = w;
+  cy_pass_count(s->p, "products", 1);
+}
+
+/* In the order of execution: blocks inside a node before what stands behind it. */
+static void narrow_block(narrowing *s, cy_block b) {
+  cy_graph *g = s->g;
+  uint32_t count = cy_block_of(g, b)->nnodes;
+  cy_node *nodes = CY_NEW_ARRAY(s->p->scratch, cy_node, count + 1);
+  for (uint32_t i = 0; i < count; i++)
+    nodes[i] = cy_block_of(g, b)->nodes[i];
+  for (uint32_t i = 0; i < count; i++) {
+    const cy_node_info *n = cy_node_of(g, nodes[i]);
+    for (int k = 0; k < n->nattrs; k++)
+      if (n->attrs[k].kind == CY_KIND_BLOCK)
+        narrow_block(s, n->attrs[k].block);
+    narrow_product(s, nodes[i]);
+  }
+}
+
+/* ---- inputs and outputs ---- */
+
+static void narrow_inputs(narrowing *s) {
+  const cy_port_info *ports;
+  cy_graph *g = s->g;
+  uint32_t n = cy_graph_inputs(g, &ports);
+  for (uint32_t i = 0; i < n; i++) {
+    cy_val v = ports[i].value;
+    if (cy_type_of(g, v)->dtype != CY_F32)
+      continue;
+    cy_value_of(g, v)->type.dtype = (uint8_t)s->half;
+    if (cy_block_of(g, 1)->nnodes)
+      cy_build_before(g, cy_block_of(g, 1)->nodes[0]);
+    else
+      cy_build_in(g, 1);
+    cy_val wide = cy_build_cast(g, v, CY_F32);
+    cy_graph_replace(g, v, wide);
+    cy_def(g, wide)->in[0] = v;
+  }
+}
+
+static void narrow_outputs(narrowing *s) {
+  const cy_port_info *ports;
+  cy_graph *g = s->g;
+  uint32_t n = cy_graph_outputs(g, &ports);
+  cy_build_in(g, 1);
+  for (uint32_t i = 0; i < n; i++)
+    if (cy_type_of(g, ports[i].value)->dtype == CY_F32)
+      cy_graph_set_output(g, i, cy_build_cast(g, ports[i].value, s->half));
+}
+
+/* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
+int cy_pass_to_half(cy_pass *p) {
+  const cy_pass_options *o = p->options;
+  if (!o->half || (!o->half_factors && !o->half_weights))
+    return 0;
+  narrowing s = {.p = p, .g = p->g, .half = o->half};
+  s.of = CY_NEW_ARRAY(p->scratch, narrow, cy_value_count(p->g) + 1);
+  narrow_block(&s, 1);
+  if (o->half_io) {
+    narrow_inputs(&s);
+    narrow_outputs(&s);
+  }
+  cy_build_in(p->g, 1);
+  cy_graph_sweep(p->g);
+  return 0;
+}
