@@ -248,11 +248,12 @@ static cytoc_quantise calibration(session *s) {
 static int quantise(session *s, cy_quant *q) {
   const cytoc_options *o = s->o;
   q->skip = o->int8_skip;
-  if (q->mode == CY_QUANT_DYNAMIC)
+  q->limited = o->int8_max_error != NULL;
+  if (q->mode == CY_QUANT_DYNAMIC && !q->limited)
     return 0;
   cytoc_quantise how = calibration(s);
   cytoc_report_stage(&s->report, "calibrate");
-  return cytoc_calibrate(&how, q);
+  return q->mode == CY_QUANT_DYNAMIC ? cytoc_measure_dynamic(&how, q) : cytoc_calibrate(&how, q);
 }
 
 static int bad_option(session *s, const char *format, const char *found) {
@@ -273,8 +274,8 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
     return bad_option(s, "option '--int8' expects static or dynamic, found '%s'", o->int8);
   if (is_static && !o->calibrate)
     return bad_option(s, "option '--int8=static' needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s", "");
-  if (!is_static && o->calibrate)
-    return bad_option(s, "option '--calibrate' has no use with '--int8=dynamic'%s", "");
+  if (!is_static && o->calibrate && !o->int8_max_error)
+    return bad_option(s, "option '--calibrate' has no use with '--int8=dynamic' but for '--int8-max-error'%s", "");
   if (o->calibration && range_method_of(o->calibration) == RANGE_METHODS)
     return bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'", o->calibration);
   if (o->int8_max_error && percent(o->int8_max_error) < 0)

@@ -231,6 +231,54 @@ def dynamic_rows(p):
     return None if worst > 20 else 'a row has %.1f dB only' % worst
 
 
+def dynamic_limit(p):
+    """Layers are measured, on random numbers or samples: one whose input has an outlier that its weights ignore is bad."""
+    n = Network(11)
+    good = n.op('MatMul', 'x', n.weight(64, 96))
+    big = n.rng.standard_normal(96) * 0 + 1
+    big[5] = 1e4
+    n.weights.append(numpy_helper.from_array(np.float32(big), 'big'))
+    weights = n.weight(96, 80)
+    array = numpy_helper.to_array(n.weights[-1]).copy()
+    array[5] = 0
+    n.weights[-1] = numpy_helper.from_array(array, weights)
+    n.op('MatMul', n.op('Mul', good, 'big'), weights)
+    model, x = n.save(p.path('m.onnx'), [('x', ['batch', 64])], [('v2', ['batch', 80])]), samples_of((7, 64), 1)[0]
+    np.savez_compressed(p.path('c.npz'), x=samples_of((64,), 9))
+    options = [model, '-o', p.path('m.so'), '--int8=dynamic', '--explain']
+    for samples in ([], ['--calibrate=' + p.path('c.npz')]):
+        table = p.cytoc(*options, '--int8-max-error=5%', *samples)
+        good = re.search(r'^Mul_1 .* ([0-9.]+) +int8$', table, re.M)
+        if not good or not 0.1 < float(good.group(1)) < 3:
+            return 'the row of Mul_1 in: %s' % table[-600:]
+        if not re.search(r'^MatMul_2 .* [0-9.]+ +float: its error is over 5 %$', table, re.M):
+            return 'the row of MatMul_2 in: %s' % table[-600:]
+        if snr(p.run(p.library(model, 'f'), x)[0], p.run(p.path('m.so'), x)[0]) < 30:
+            return 'the layer over the limit is not in float'
+    if 'nothing was quantised' not in p.cytoc(*options, '--int8-max-error=0.0001%'):
+        return 'no warning although every error is over the limit'
+    return 'measured without a limit' if re.search(r'[0-9] +int8$', p.cytoc(*options), re.M) else None
+
+
+def limit_in_branches(p):
+    """Layers in a branch of an If can't be measured: with a limit they stay in float, without one they don't."""
+    n = Network(12)
+    w = n.weight(64, 96)
+    port = helper.make_tensor_value_info
+    branches = {name: helper.make_graph(
+        [helper.make_node('MatMul', ['x', w], [name + '_m'], name), helper.make_node(op, [name + '_m'], [name + '_y'])], name, [],
+        [port(name + '_y', onnx.TensorProto.FLOAT, [5, 96])]) for name, op in (('then', 'Relu'), ('else', 'Neg'))}
+    node = helper.make_node('If', ['c'], ['y'], then_branch=branches['then'], else_branch=branches['else'])
+    graph = helper.make_graph([node], 'g', [port('x', onnx.TensorProto.FLOAT, [5, 64]), port('c', onnx.TensorProto.BOOL, [])],
+                              [port('y', onnx.TensorProto.FLOAT, [5, 96])], n.weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8), p.path('m.onnx'))
+    options = [p.path('m.onnx'), '-o', p.path('m.so'), '--int8', '--explain']
+    if not re.search('2 of 2 layers in int8', p.cytoc(*options)):
+        return 'the branches are not in integers'
+    table = p.cytoc(*options, '--int8-max-error=5%')
+    return None if len(re.findall('cannot be measured inside control flow', table)) > 1 else table[-600:]
+
+
 def sizes(p):
     """Weights are stored once, as bytes."""
     n = Network(5)
@@ -407,7 +455,7 @@ def half_overflow(p):
 
 
 TESTS = [half_digits, half_networks, half_overflow, odd_activations, digits_top1, static_blocks, whole_blocks_in_integers,
-         skip_and_limit, forms_of_samples, one_input_files, dynamic_rows, sizes, weights_only, weights_refused,
+         skip_and_limit, forms_of_samples, one_input_files, dynamic_rows, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
          qdq_residual, qdq_older_operators, qdq_encoder]
 
 
