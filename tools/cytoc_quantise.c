@@ -438,3 +438,24 @@ void cytoc_quantise_table(const cy_quant *q, const cy_machine *m, FILE *out) {
     fprintf(out, ", %.1f %% of their arithmetic", 100 * ints / all);
   fputc('\n', out);
 }
+
+void cytoc_weights_check(const cy_quant *q, cy_diag_sink *diag) {
+  for (uint32_t i = 0; i < q->nlayers; i++)
+    if (!q->layer[i].keep)
+      return;
+  if (q->nlayers)
+    cy_diag_add(diag, CY_WARNING, NULL,
+                "--weights changed nothing: of %u products with constant weights the first, '%s', stays as it is: %s",
+                q->nlayers, q->layer[0].name, q->layer[0].keep);
+  else
+    cy_diag_add(diag, CY_WARNING, NULL,
+                "--weights changed nothing: the model has no matrix product in f32 with constant weights");
+}
+
+void cytoc_weights_table(const cy_quant *q, FILE *out) {
+  fprintf(out, "%-40s %-20s  %s\n", "product", "shape", "weights");
+  for (uint32_t i = 0; i < q->nlayers; i++) {
+    const cy_quant_layer *l = &q->layer[i];
+    fprintf(out, "%-40.40s %-20s  %s%s\n", l->name, l->shape, l->keep ? "float: " : "integers", l->keep ? l->keep : "");
+  }
+}

@@ -28,5 +28,8 @@ void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag);
 /* A row per layer: its error, the thousands of cycles it takes on m at best in float and in integers, what became of
  * it. */
 void cytoc_quantise_table(const cy_quant *q, const cy_machine *m, FILE *out);
+/* The same for --weights: a warning if no weights were made smaller; and a row per product. */
+void cytoc_weights_check(const cy_quant *q, cy_diag_sink *diag);
+void cytoc_weights_table(const cy_quant *q, FILE *out);
 
 #endif

@@ -244,25 +244,47 @@ def sizes(p):
 
 
 def weights_only(p):
-    """All forms, for one row (summed by blocks) and for many, at sizes that blocks divide and that they don't."""
+    """All forms, for one row and for two, at sizes that blocks divide and that they don't."""
     for k in (256, 250):
         n = Network(8)
         x = n.op('Relu', n.op('Add', n.op('MatMul', 'x', n.weight(k, 384)), n.weight(384)))
         n.op('MatMul', x, n.weight(384, 128))
         model = n.save(p.path('m.onnx'), [('x', ['batch', k])], [(n.nodes[-1].output[0], ['batch', 128])])
-        x = samples_of((5, k), 1)[0]
-        wanted, stored = p.run(p.library(model, 'f'), x)[0], {}
+        x = samples_of((2, k), 1)[0]
+        wanted = p.run(p.library(model, 'f'), x)[0]
         for form, least, share in (('int8', 38, 0.30), ('int8,asymmetric', 38, 0.33), ('int8,block=128', 36, 0.28),
                                    ('int4', 15, 0.18), ('int4,asymmetric', 16, 0.20), ('int4,block=0', 12, 0.15)):
-            many = p.run(p.library(model, 'q', '--weights=' + form), x)[0]
+            two = p.run(p.library(model, 'q', '--weights=' + form, '--dim', 'batch=2'), x)[0]
             one = p.run(p.library(model, 'q', '--weights=' + form, '--dim', 'batch=1'), x[:1])[0]
-            if snr(wanted, many) < least or snr(many[:1], one) < 80:
-                return '%s, k %d: %.1f dB, one row like many: %.1f dB' % (form, k, snr(wanted, many), snr(many[:1], one))
-            text = p.cytoc(model, '-o', p.path('q.so'), '--stats', '--weights=' + form)
-            stored[form] = float(re.search(r'weights ([0-9.]+) MB', text).group(1)) / (4e-6 * 384 * (k + 129))
-            if stored[form] > share + (0 if k == 256 else 0.02):
-                return '%s, k %d: %.3f of the bytes' % (form, k, stored[form])
+            if snr(wanted, two) < least or snr(two[:1], one) < 80:
+                return '%s, k %d: %.1f dB, one row like two: %.1f dB' % (form, k, snr(wanted, two), snr(two[:1], one))
+            text = p.cytoc(model, '-o', p.path('q.so'), '--stats', '--weights=' + form, '--dim', 'batch=1')
+            stored = float(re.search(r'weights ([0-9.]+) MB', text).group(1)) / (4e-6 * 384 * (k + 129))
+            if stored > share + (0 if k == 256 else 0.02):
+                return '%s, k %d: %.3f of the bytes' % (form, k, stored)
     return None
+
+
+def weights_refused(p):
+    """Products that would be slower stay exactly as they are: many rows, unknown rows, and no product at all."""
+    n = Network(9)
+    n.op('MatMul', n.op('Relu', n.op('MatMul', 'x', n.weight(256, 128))), n.weight(128, 32))
+    model, x = n.save(p.path('m.onnx'), [('x', ['batch', 256])], [('v2', ['batch', 32])]), samples_of((5, 256), 1)[0]
+    for dims, expressions in (([], ['changed nothing: of 2 products', 'MatMul_0 .*rows is not known', 'MatMul_2 .*too small']),
+                              (['--dim', 'batch=5'], ['changed nothing', 'MatMul_0 .*more than two rows']),
+                              (['--dim', 'batch=2'], ['MatMul_0 .* integers', 'MatMul_2 .*float: too small'])):
+        text = p.cytoc(model, '-o', p.path('q.so'), '--weights=int4', '--explain', *dims)
+        for expression in expressions:
+            if not re.search(expression, text):
+                return "%s: nothing like '%s' in: %s" % (dims, expression, text[-600:])
+        if ('changed nothing' in text) != (dims[1:] != ['batch=2']):
+            return '%s: the warning is wrong' % dims
+        if dims[1:] != ['batch=2'] and not np.array_equal(p.run(p.library(model, 'f', *dims), x)[0], p.run(p.path('q.so'), x)[0]):
+            return '%s: not the results of float' % dims
+    n = Network(10)
+    n.op('Relu', 'x')
+    text = p.cytoc(n.save(p.path('r.onnx'), [('x', [1, 4])], [('v0', [1, 4])]), '-o', p.path('r.so'), '--weights=int8')
+    return None if 'no matrix product' in text else 'no warning for a model without products'
 
 
 def session(path):
@@ -387,8 +409,9 @@ def half_overflow(p):
     return None if good > 42 and 'warning' not in text else 'bf16: %.1f dB, %s' % (good, text)
 
 
-TESTS = [half_digits, half_networks, half_overflow, odd_activations, digits_top1, static_blocks, whole_blocks_in_integers, skip_and_limit, forms_of_samples, one_input_files, dynamic_rows,
-         sizes, weights_only, qdq_residual, qdq_older_operators, qdq_encoder]
+TESTS = [half_digits, half_networks, half_overflow, odd_activations, digits_top1, static_blocks, whole_blocks_in_integers,
+         skip_and_limit, forms_of_samples, one_input_files, dynamic_rows, sizes, weights_only, weights_refused,
+         qdq_residual, qdq_older_operators, qdq_encoder]
 
 
 def main():
