@@ -421,13 +421,16 @@ def half_networks(p):
     up = n.op('ConvTranspose', x, n.weight(96, 48, 2, 2), kernel_shape=[2, 2], strides=[2, 2])
     n.op('MatMul', n.op('MatMul', up, n.weight(48, 16, 96)), n.op('Transpose', n.weight(80, 96), perm=[1, 0]))
     image = n.save(p.path('image.onnx'), [('x', ['batch', 16, 16, 16])], [(n.nodes[-1].output[0], ['batch', 48, 16, 80])])
-    for model, feeds in ((image, samples_of((3, 16, 16, 16), 1)),
+    n = Network(13)
+    n.op('MatMul', n.op('Relu', 'x'), n.op('Transpose', n.weight(2112, 2048), perm=[1, 0]))  # packed from where it lies in the file
+    large = n.save(p.path('large.onnx'), [('x', ['batch', 2048])], [(n.nodes[-1].output[0], ['batch', 2112])])
+    for model, feeds in ((large, samples_of((3, 2048), 1)), (image, samples_of((3, 16, 16, 16), 1)),
                          (encoder(p.path('text.onnx')), [samples_of((2, 5, 64), 1)[0], samples_of((2, 5, 96), 1, 5)[0]])):
         wanted = p.run(p.library(model, 'f'), *feeds)[0]
         full = float(re.search(r'weights ([0-9.]+) MB', p.cytoc(model, '-o', p.path('f.so'), '--stats')).group(1))
         for option, least in (('--fp16', 60), ('--bf16', 42)):
             got = p.run(p.library(model, 'h', option), *feeds)[0]
-            fixed = p.run(p.library(model, 'x', option, '--dim', '*=1'), *[x[:1] for x in feeds])[0] if model == image else got
+            fixed = p.run(p.library(model, 'x', option, '--dim', '*=1'), *[x[:1] for x in feeds])[0] if len(feeds) == 1 else got
             stored = float(re.search(r'weights ([0-9.]+) MB', p.cytoc(model, '-o', p.path('h.so'), '--stats', option)).group(1))
             if snr(wanted, got) < least or snr(wanted[:len(fixed)], fixed) < least or stored > 0.55 * full:
                 return '%s %s: %.1f dB, of known sizes %.1f dB, %.2f MB of %.2f' % (
