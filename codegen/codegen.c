@@ -103,6 +103,8 @@ static int build_objects(cy_work *b, cy_codegen_stats *st) {
   bool text = kind != CY_CODE_OBJECT;
   double t0 = now();
   cy_kernels_prepare(b);
+  if (b->machine->target->warn)
+    b->machine->target->warn(b->machine, b->plans, b->nplans, b->diag);
   cy_weights_layout(b);
   if (cy_shards_emit(b, kind, text ? NULL : cy_weights_write))
     return -1;

@@ -90,6 +90,8 @@ struct cy_target {
   void (*release)(cy_machine *m);
   bool (*supports)(const cy_machine *m, cy_kernel *k);
   void (*prepare)(const cy_machine *m, cy_program *p, cy_kernel_plan *plan);
+  /* Files what people should know of all prepared kernels before they are compiled; NULL: nothing. */
+  void (*warn)(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag);
   /* The program's constant with the packed form, for this kernel, of constant v from byte `offset` on. */
   uint32_t (*pack)(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
   /* Writes code for n kernels to the file `path`. 0, or -1 with a malloc'ed text. */

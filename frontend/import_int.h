@@ -212,6 +212,16 @@ cy_val cy_onnx_texts(cy_importer *im, const cy_onnx_node *n, const char *name, u
 cy_val cy_onnx_int_list(cy_importer *im, const int64_t *v, uint32_t n);
 cy_val cy_onnx_cast_string(cy_importer *im, cy_val x, cy_dtype to);
 
+/* onnx_ml.c: what classifiers and regressors share */
+enum { POST_NONE, POST_SOFTMAX, POST_LOGISTIC, POST_SOFTMAX_ZERO, POST_PROBIT }; /* attribute 'post_transform' */
+int cy_onnx_ml_post(cy_importer *im, const cy_onnx_node *n);                    /* -1 after a diagnostic */
+cy_val cy_onnx_ml_transformed(cy_importer *im, cy_val scores, int post);
+cy_val cy_onnx_ml_rows(cy_importer *im, const cy_onnx_node *n); /* input 0 as rows of f32: [features] becomes [1, features] */
+cy_val cy_onnx_ml_floats(cy_importer *im, const double *v, uint32_t n);
+/* The labels, integers or strings, or the class numbers where there are none. */
+cy_val cy_onnx_ml_labels(cy_importer *im, const cy_onnx_node *n, const char *ints, const char *strings, uint32_t classes);
+cy_val cy_onnx_ml_best(cy_importer *im, cy_val labels, cy_val scores); /* of each row's highest score, the first one */
+
 /* runtime_axes.c: axes and shapes known only when the model runs. A mask is i64[rank], 1 at the named dimensions. */
 bool cy_onnx_known(cy_importer *im, const cy_onnx_node *n, uint32_t k); /* input k is absent, empty or constant */
 const cy_dim *cy_onnx_sizes(cy_importer *im, cy_val v);                 /* elements of v, none of them negative */

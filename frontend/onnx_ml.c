@@ -13,8 +13,6 @@
 
 #define X (n->in[0])
 
-enum post { POST_NONE, POST_SOFTMAX, POST_LOGISTIC, POST_SOFTMAX_ZERO, POST_PROBIT };
-
 static cy_val constant(cy_importer *im, cy_dtype dtype, const void *bytes, const int64_t *dims, int rank) {
   cy_dim d[CY_MAX_RANK];
   uint64_t count = 1;
@@ -32,7 +30,7 @@ static cy_val constant_ints(cy_importer *im, const int64_t *v, uint32_t n) {
   return constant(im, CY_I64, v, dims, 1);
 }
 
-static cy_val constant_floats(cy_importer *im, const double *v, uint32_t n) {
+cy_val cy_onnx_ml_floats(cy_importer *im, const double *v, uint32_t n) {
   float *f = CY_NEW_ARRAY(im->arena, float, n + 1);
   int64_t dims[1] = {n};
   for (uint32_t i = 0; i < n; i++)
@@ -41,7 +39,7 @@ static cy_val constant_floats(cy_importer *im, const double *v, uint32_t n) {
 }
 
 /* The input as rows of f32: [features] becomes [1, features]. */
-static cy_val rows_of(cy_importer *im, const cy_onnx_node *n) {
+cy_val cy_onnx_ml_rows(cy_importer *im, const cy_onnx_node *n) {
   cy_val x = CAST(X, CY_F32);
   const cy_type *t = cy_onnx_type(im, x);
   if (t->rank == 2)
@@ -51,7 +49,7 @@ static cy_val rows_of(cy_importer *im, const cy_onnx_node *n) {
   return cy_build_unsqueeze(im->g, x, 0);
 }
 
-static int post_transform(cy_importer *im, const cy_onnx_node *n) {
+int cy_onnx_ml_post(cy_importer *im, const cy_onnx_node *n) {
   return cy_onnx_word(im, n, "post_transform", "NONE", "NONE|SOFTMAX|LOGISTIC|SOFTMAX_ZERO|PROBIT");
 }
 
@@ -60,7 +58,7 @@ static cy_val softmax(cy_importer *im, cy_val x) {
   return cy_build(im->g, CY_OP_softmax, &x, 1, &a, 1, NULL, 1);
 }
 
-static cy_val transformed(cy_importer *im, cy_val scores, int post) {
+cy_val cy_onnx_ml_transformed(cy_importer *im, cy_val scores, int post) {
   switch (post) {
   case POST_SOFTMAX:
     return softmax(im, scores);
@@ -77,7 +75,7 @@ static cy_val transformed(cy_importer *im, cy_val scores, int post) {
 }
 
 /* The labels, integers or strings, or the class numbers where there are none. */
-static cy_val class_labels(cy_importer *im, const cy_onnx_node *n, const char *ints, const char *strings, uint32_t classes) {
+cy_val cy_onnx_ml_labels(cy_importer *im, const cy_onnx_node *n, const char *ints, const char *strings, uint32_t classes) {
   uint32_t count, texts;
   const int64_t *labels = cy_onnx_ints(im, n, ints, &count);
   cy_val named = labels && count ? 0 : cy_onnx_texts(im, n, strings, &texts);
@@ -91,7 +89,7 @@ static cy_val class_labels(cy_importer *im, const cy_onnx_node *n, const char *i
   return constant_ints(im, numbers, classes);
 }
 
-static cy_val best_label(cy_importer *im, cy_val labels, cy_val scores) {
+cy_val cy_onnx_ml_best(cy_importer *im, cy_val labels, cy_val scores) {
   cy_attr a[3] = {cy_attr_int(CY_ATTR_axis, 1), cy_attr_int(CY_ATTR_keepdims, 0), cy_attr_int(CY_ATTR_select_last, 0)};
   return cy_build_gather(im->g, labels, cy_build(im->g, CY_OP_argmax, &scores, 1, a, 3, NULL, 1), 0);
 }
@@ -249,7 +247,7 @@ static cy_val walk(cy_importer *im, const forest *f, cy_val x) {
   cy_graph *g = im->g;
   cy_dim dims[2] = {cy_onnx_type(im, x)->dim[0], cy_dim_const(g, f->ntrees)};
   cy_val at = cy_build_expand(g, constant_ints(im, f->root, f->ntrees), dims, 2);
-  cy_val feature = constant_ints(im, f->feature, f->n), value = constant_floats(im, f->value, f->n);
+  cy_val feature = constant_ints(im, f->feature, f->n), value = cy_onnx_ml_floats(im, f->value, f->n);
   if (f->dtype == CY_F64) {
     int64_t count[1] = {f->n};
     value = constant(im, CY_F64, f->value, count, 1);
@@ -300,7 +298,7 @@ static cy_val weight_table(cy_importer *im, const cy_onnx_node *n, const forest 
 static cy_val forest_scores(cy_importer *im, const cy_onnx_node *n, leaf_weights *w, cy_op op) {
   forest f = {0};
   int64_t features, trees_axis = 1;
-  cy_val x = rows_of(im, n);
+  cy_val x = cy_onnx_ml_rows(im, n);
   if (!x || !read_lists(im, n, &f))
     return 0;
   if (!cy_dim_is_const(im->g, cy_onnx_type(im, x)->dim[1], &features))
@@ -314,7 +312,7 @@ static cy_val forest_scores(cy_importer *im, const cy_onnx_node *n, leaf_weights
 static cy_val with_base(cy_importer *im, const cy_onnx_node *n, cy_val scores, uint32_t columns) {
   uint32_t count;
   const double *base = cy_onnx_floats(im, n, "base_values", &count);
-  return base && scores && (count == columns || count == 1) ? ADD(scores, constant_floats(im, base, count)) : scores;
+  return base && scores && (count == columns || count == 1) ? ADD(scores, cy_onnx_ml_floats(im, base, count)) : scores;
 }
 
 IMPORT(tree_classifier) {
@@ -324,8 +322,8 @@ IMPORT(tree_classifier) {
   cy_onnx_strings(im, n, "classlabels_strings", &strings);
   cy_onnx_floats(im, n, "base_values", &bases);
   w.columns = ints ? ints : strings ? strings : 1;
-  int post = post_transform(im, n);
-  cy_val labels = class_labels(im, n, "classlabels_int64s", "classlabels_strings", w.columns);
+  int post = cy_onnx_ml_post(im, n);
+  cy_val labels = cy_onnx_ml_labels(im, n, "classlabels_int64s", "classlabels_strings", w.columns);
   cy_val scores = labels && post >= 0 ? forest_scores(im, n, &w, CY_OP_reduce_sum) : 0;
   if (!scores)
     return false;
@@ -335,14 +333,14 @@ IMPORT(tree_classifier) {
     return set_binary(im, n, labels, with_base(im, n, s, bases == 1), post, w.all_positive);
   }
   scores = with_base(im, n, scores, w.columns);
-  return scores && cy_importer_set(im, n, 0, best_label(im, labels, scores)) &&
-         cy_importer_set(im, n, 1, transformed(im, scores, post));
+  return scores && cy_importer_set(im, n, 0, cy_onnx_ml_best(im, labels, scores)) &&
+         cy_importer_set(im, n, 1, cy_onnx_ml_transformed(im, scores, post));
 }
 
 IMPORT(tree_regressor) {
   leaf_weights w = {.tree = "target_treeids", .node = "target_nodeids", .id = "target_ids", .weight = "target_weights"};
   w.columns = (uint32_t)cy_onnx_int(im, n, "n_targets", 1);
-  int how = cy_onnx_word(im, n, "aggregate_function", "SUM", "SUM|AVERAGE|MIN|MAX"), post = post_transform(im, n);
+  int how = cy_onnx_word(im, n, "aggregate_function", "SUM", "SUM|AVERAGE|MIN|MAX"), post = cy_onnx_ml_post(im, n);
   if (how < 0 || post < 0)
     return false;
   cy_op op = how == 2 ? CY_OP_reduce_min : how == 3 ? CY_OP_reduce_max : CY_OP_reduce_sum;
@@ -355,7 +353,7 @@ IMPORT(tree_regressor) {
     scores = DIV(scores, LIKE(scores, trees));
   }
   scores = with_base(im, n, scores, w.columns);
-  return scores && cy_importer_set(im, n, 0, transformed(im, scores, post));
+  return scores && cy_importer_set(im, n, 0, cy_onnx_ml_transformed(im, scores, post));
 }
 
 /* ---- TreeEnsemble of version 5: nodes and leaves are numbered through
@@ -509,7 +507,7 @@ IMPORT(tree_ensemble) {
   int64_t post = cy_onnx_int(im, n, "post_transform", 0);
   bool wide = cy_onnx_type(im, X)->dtype == CY_F64;
   const cy_type *t = cy_onnx_type(im, X);
-  cy_val x = wide && t->rank == 2 ? X : rows_of(im, n);
+  cy_val x = wide && t->rank == 2 ? X : cy_onnx_ml_rows(im, n);
   const int64_t *target = cy_onnx_ints(im, n, "leaf_targetids", &e.nleaves);
   const double *weight = tensor_list(im, n, "leaf_weights", &weights);
   if (!x || !target || !weight || weights != e.nleaves || targets < 1 || targets > 1 << 20 || how < 0 || how > 3 ||
@@ -528,7 +526,7 @@ IMPORT(tree_ensemble) {
       leaves ? cy_build_reduce(im->g, op, cy_build_gather(im->g, table, leaves, 0), &trees_axis, 1, false) : 0;
   if (scores && how == 0)
     scores = DIV(scores, LIKE(scores, e.f.ntrees));
-  return scores && cy_importer_set(im, n, 0, transformed(im, scores, (int)post));
+  return scores && cy_importer_set(im, n, 0, cy_onnx_ml_transformed(im, scores, (int)post));
 }
 
 /* ---- linear models ---------------------------------------------------------------------------------------------------------- */
@@ -538,7 +536,7 @@ static cy_val linear_scores(cy_importer *im, const cy_onnx_node *n, const char *
   uint32_t ncoef, nbias, columns;
   int64_t features, perm[2] = {1, 0};
   const double *coef = cy_onnx_floats(im, n, "coefficients", &ncoef), *bias = cy_onnx_floats(im, n, bias_name, &nbias);
-  cy_val x = rows_of(im, n);
+  cy_val x = cy_onnx_ml_rows(im, n);
   if (!x)
     return 0;
   if (!coef || !cy_dim_is_const(im->g, cy_onnx_type(im, x)->dim[1], &features) || features < 1 || ncoef % features)
@@ -546,34 +544,34 @@ static cy_val linear_scores(cy_importer *im, const cy_onnx_node *n, const char *
                           cy_type_text(im->g, cy_onnx_type(im, x)));
   columns = (uint32_t)(ncoef / features);
   cy_dim dims[2] = {cy_dim_const(im->g, columns), cy_dim_const(im->g, features)};
-  cy_val weights = cy_build_transpose(im->g, cy_build_reshape(im->g, constant_floats(im, coef, ncoef), dims, 2), perm);
+  cy_val weights = cy_build_transpose(im->g, cy_build_reshape(im->g, cy_onnx_ml_floats(im, coef, ncoef), dims, 2), perm);
   cy_val scores = cy_build_matmul(im->g, x, weights, CY_F32);
   *out_columns = columns;
-  return bias && (nbias == columns || nbias == 1) ? ADD(scores, constant_floats(im, bias, nbias)) : scores;
+  return bias && (nbias == columns || nbias == 1) ? ADD(scores, cy_onnx_ml_floats(im, bias, nbias)) : scores;
 }
 
 IMPORT(linear_classifier) {
   uint32_t columns, ints = 0, strings = 0;
-  int post = post_transform(im, n);
+  int post = cy_onnx_ml_post(im, n);
   cy_val scores = post >= 0 ? linear_scores(im, n, "intercepts", &columns) : 0;
   if (!scores)
     return false;
   cy_onnx_ints(im, n, "classlabels_ints", &ints);
   cy_onnx_strings(im, n, "classlabels_strings", &strings);
   ints = ints ? ints : strings;
-  cy_val labels = class_labels(im, n, "classlabels_ints", "classlabels_strings", ints > columns ? ints : columns);
+  cy_val labels = cy_onnx_ml_labels(im, n, "classlabels_ints", "classlabels_strings", ints > columns ? ints : columns);
   if (!labels)
     return false;
   if (columns == 1 && ints == 2)
     return set_binary(im, n, labels, scores, post, post == POST_NONE);
-  return cy_importer_set(im, n, 0, best_label(im, labels, scores)) && cy_importer_set(im, n, 1, transformed(im, scores, post));
+  return cy_importer_set(im, n, 0, cy_onnx_ml_best(im, labels, scores)) && cy_importer_set(im, n, 1, cy_onnx_ml_transformed(im, scores, post));
 }
 
 IMPORT(linear_regressor) {
   uint32_t columns;
-  int post = post_transform(im, n);
+  int post = cy_onnx_ml_post(im, n);
   cy_val scores = post >= 0 ? linear_scores(im, n, "intercepts", &columns) : 0;
-  return scores && cy_importer_set(im, n, 0, transformed(im, scores, post));
+  return scores && cy_importer_set(im, n, 0, cy_onnx_ml_transformed(im, scores, post));
 }
 
 /* ---- preparation ------------------------------------------------------------------------------------------------------------- */
@@ -583,9 +581,9 @@ IMPORT(scaler) {
   const double *offset = cy_onnx_floats(im, n, "offset", &noffset), *scale = cy_onnx_floats(im, n, "scale", &nscale);
   cy_val x = CAST(X, CY_F32);
   if (offset)
-    x = SUB(x, constant_floats(im, offset, noffset));
+    x = SUB(x, cy_onnx_ml_floats(im, offset, noffset));
   if (scale)
-    x = MUL(x, constant_floats(im, scale, nscale));
+    x = MUL(x, cy_onnx_ml_floats(im, scale, nscale));
   return x && cy_importer_set(im, n, 0, x);
 }
 
@@ -637,7 +635,7 @@ IMPORT(imputer) {
   cy_val fill;
   if (is_float) {
     const double *v = cy_onnx_floats(im, n, "imputed_value_floats", &count);
-    fill = v ? CAST(constant_floats(im, v, count), (cy_dtype)cy_onnx_type(im, X)->dtype) : 0;
+    fill = v ? CAST(cy_onnx_ml_floats(im, v, count), (cy_dtype)cy_onnx_type(im, X)->dtype) : 0;
   } else {
     const int64_t *v = cy_onnx_ints(im, n, "imputed_value_int64s", &count);
     fill = v ? CAST(constant_ints(im, v, count), (cy_dtype)cy_onnx_type(im, X)->dtype) : 0;

@@ -21,6 +21,7 @@ enum {
   LAST_CHAR = 0x10ffff
 };
 enum { FLAG_I = 1, FLAG_M = 2, FLAG_S = 4 };
+static const char NO_FOLDING[] = "the flag i is supported for ASCII letters only; write both cases of others in [ ]";
 
 typedef enum node_kind { EMPTY, CLASS, ASSERT, CAT, ALT, REPEAT } node_kind;
 
@@ -127,7 +128,7 @@ static node *class_node(regex *r, ranges *c, bool negated) {
   for (int32_t i = 0, n = c->n; i < n && fold; i++) { /* letters bring their other case along */
     int32_t low = c->pair[2 * i], high = c->pair[2 * i + 1];
     if (low == high && low > 127)
-      return wrong(r, "the flag i is supported for ASCII letters only");
+      return wrong(r, NO_FOLDING);
     for (int32_t ch = low < 'A' ? 'A' : low; ch <= high && ch <= 'z'; ch++)
       if (isalpha(ch))
         add_range(r, c, ch ^ 32, ch ^ 32);
@@ -205,7 +206,7 @@ static int32_t escaped_char(regex *r) {
   if (isdigit((unsigned char)c))
     wrong(r, "back-references are not supported");
   else if (c == 'p' || c == 'P')
-    wrong(r, "classes of Unicode properties (\\p) are not supported");
+    wrong(r, "classes of Unicode properties (\\p) are not supported; write the ranges in [ ], or a class of ASCII as \\w or [:alpha:]");
   else if (isalpha((unsigned char)c))
     wrong(r, "unknown or unsupported escape");
   return next_char(r);
@@ -260,6 +261,8 @@ static node *parse_class(regex *r) {
     }
     if (high < low)
       return wrong(r, "a range of a class ends before it starts");
+    if ((r->flags & FLAG_I) && high > 127)
+      return wrong(r, NO_FOLDING);
     add_range(r, &c, low, high);
   }
   r->p += r->p < r->end;

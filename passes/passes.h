@@ -18,6 +18,7 @@ typedef struct cy_weight_options {
   int bits;        /* 8 or 4; 0: weights stay as they are */
   int block;       /* rows that share a scale; 0: all of a column */
   bool asymmetric; /* with zero points */
+  struct cy_quant *report; /* quantise.h: gets a layer for every product, `keep` says why it stays; NULL: not wanted */
 } cy_weight_options;
 
 typedef struct cy_pass_options {

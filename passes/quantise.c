@@ -519,24 +519,6 @@ static void apply(placer *s) {
 
 /* ---- measuring -------------------------------------------------------------------------------------------------- */
 
-static uint32_t add_output(placer *s, const char *what, uint32_t number, cy_val v) {
-  const cy_port_info *ports;
-  uint32_t at = cy_graph_outputs(s->g, &ports);
-  char name[64];
-  snprintf(name, sizeof name, "cytoc.quantise.%s.%u", what, number);
-  cy_graph_add_output(s->g, name, v);
-  return at;
-}
-
-static cy_val sum_all(cy_graph *g, cy_val x, int but) {
-  int64_t axes[CY_MAX_RANK];
-  uint32_t n = 0;
-  for (int i = 0; i < cy_type_of(g, x)->rank; i++)
-    if (i != but)
-      axes[n++] = i;
-  return cy_build_reduce(g, CY_OP_reduce_sum, x, axes, n, false);
-}
-
 /* Layer i once more, quantised by itself, and how its output differs. */
 static void measure_layer(placer *s, uint32_t i) {
   cy_graph *g = s->g;
@@ -544,22 +526,14 @@ static void measure_layer(placer *s, uint32_t i) {
   const cy_node_info *n = cy_node_of(g, l->node);
   const cy_quant_tensor *x = &s->q->tensor[root(s, s->tensor[l->input] - 1)];
   float scale;
-  int zero, axis = cy_quant_out_axis(g, n);
+  int zero;
   cy_quant_u8(x->low, x->high, &scale, &zero);
   cy_val w = integer_weights(s, l);
   build_behind(s, n->out[0]);
   cy_val sv = cy_build_scalar(g, CY_F32, scale), zv = cy_build_scalar_int(g, CY_U8, zero);
   cy_val in[2] = {rescale(g, CY_OP_dequantize, quantised(s, q_tensor(s, l->input), sv, zv), sv, zv, 0, CY_F32), w};
   cy_val y = cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
-  cy_val d = cy_build_binary(g, CY_OP_sub, y, n->out[0]), sums[3];
-  const cy_dim one = cy_dim_const(g, 1), count = cy_type_elems(g, cy_type_of(g, n->out[0]));
-  sums[0] = sum_all(g, cy_build_binary(g, CY_OP_mul, d, d), -1);
-  sums[1] = sum_all(g, cy_build_binary(g, CY_OP_mul, n->out[0], n->out[0]), -1);
-  sums[2] = cy_build_cast(g, cy_build_dim_scalar(g, cy_dim_div(g, count, cy_dim_const(g, l->channels))), CY_F32);
-  for (int k = 0; k < 3; k++)
-    sums[k] = cy_build_reshape(g, sums[k], &one, 1);
-  l->output = add_output(s, "sums", i, cy_build_concat(g, sums, 3, 0));
-  add_output(s, "differences", i, sum_all(g, d, axis));
+  cy_quant_compare(g, s->q, i, y);
 }
 
 static void measure(placer *s) {
@@ -573,7 +547,7 @@ static void measure(placer *s) {
 
 static void observe(placer *s) {
   for (uint32_t t = 0; t < s->q->ntensors; t++)
-    s->q->tensor[t].output = add_output(s, "tensor", t, s->q->tensor[t].value);
+    s->q->tensor[t].output = cy_quant_add_output(s->g, "tensor", t, s->q->tensor[t].value);
 }
 
 static void start(placer *s) {
@@ -599,7 +573,7 @@ int cy_pass_quantise(cy_pass *p) {
   cy_quant *q = p->options->quant;
   if (!q)
     return 0;
-  if (q->mode == CY_QUANT_DYNAMIC) {
+  if (q->mode == CY_QUANT_DYNAMIC || q->mode == CY_QUANT_MEASURE_DYNAMIC) {
     cy_quant_dynamic(p, q, 1);
     cy_build_in(p->g, 1);
     cy_graph_sweep(p->g);

@@ -9,7 +9,7 @@
  *   MEASURE   adds, per layer, what quantising it alone does: the sum of squared differences, that of squared values,
  * and per output channel the sum of differences. The caller runs it and fills in errors and corrections. STATIC inserts
  * quantize and dequantize around the layers that are not kept in float. DYNAMIC   needs none of these: weights become
- * integers now, activations when the model runs.
+ * integers now, activations when the model runs. MEASURE_DYNAMIC   adds what MEASURE does for the layers of DYNAMIC.
  *
  * Everything in a cy_quant lives in its arena.
  */
@@ -18,7 +18,13 @@
 
 #include "ir/ir.h"
 
-typedef enum cy_quant_mode { CY_QUANT_OBSERVE, CY_QUANT_MEASURE, CY_QUANT_STATIC, CY_QUANT_DYNAMIC } cy_quant_mode;
+typedef enum cy_quant_mode {
+  CY_QUANT_OBSERVE,
+  CY_QUANT_MEASURE,
+  CY_QUANT_STATIC,
+  CY_QUANT_DYNAMIC,
+  CY_QUANT_MEASURE_DYNAMIC
+} cy_quant_mode;
 
 /* An activation: u8, one scale and zero point. Where channels differ much in range, they are brought closer together
  * first: the tensor holds x / balance[channel], and the weights of its readers are multiplied by balance[channel]. */
@@ -58,6 +64,9 @@ typedef struct cy_quant {
   cy_quant_tensor *tensor;
   cy_quant_layer *layer;
   uint32_t ntensors, nlayers;
+  const cy_quant_layer *measured; /* DYNAMIC: the layers of MEASURE_DYNAMIC, whose `keep` and `error` hold */
+  uint32_t nmeasured;
+  bool limited; /* errors are limited: layers that can't be measured, those in control flow, stay in float */
 } cy_quant;
 
 void cy_quant_init(cy_quant *q, cy_quant_mode mode);

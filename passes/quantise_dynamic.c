@@ -11,6 +11,9 @@
  * which fusion makes three kernels of: a row reduction, the rounding, the product with both scales in its epilogue.
  * Products that read the same x share the first two. Convolutions stay in float: a scale per image costs a pass over
  * memory that their integer form seldom wins back; static quantisation is for them.
+ *
+ * To measure, y is built behind the layer and only compared with what that puts out; bodies of control flow cannot put
+ * out anything, so that their layers are left alone where errors are limited.
  */
 #include "quantise_int.h"
 
@@ -29,7 +32,7 @@ static const char *why_not(cy_pass *p, const cy_quant *q, const cy_node_info *n)
   int64_t d[CY_MAX_RANK];
   cy_type_static(p->g, w, d);
   if (n->op != CY_OP_matmul)
-    return q->mode == CY_QUANT_DYNAMIC ? "convolutions gain by --int8=static only"
+    return q->mode != CY_QUANT_STATIC ? "convolutions gain by --int8=static only"
                                        : "it lies in a body of control flow";
   if (d[w->rank - 2] < MIN_DEPTH || d[w->rank - 1] < MIN_WIDTH || d[w->rank - 2] * d[w->rank - 1] < MIN_WEIGHTS)
     return "too small to gain";
@@ -45,11 +48,11 @@ static rounded round_rows(cy_graph *g, cy_val x, cy_block block) {
   return (rounded){x, ints, cy_build_binary(g, CY_OP_mul, most, cy_build_scalar(g, CY_F32, 1.0 / 127)), block};
 }
 
-static void quantise(cy_pass *p, cy_node id, rounded *known, uint32_t *nknown) {
+/* The product of layer `id` in integers, built here. */
+static cy_val integer_product(cy_pass *p, cy_node id, rounded *known, uint32_t *nknown) {
   cy_graph *g = p->g;
   const cy_node_info *n = cy_node_of(g, id);
   uint32_t r = 0;
-  cy_build_before(g, id);
   cy_rewrite_origin(p, n);
   while (r < *nknown && (known[r].x != n->in[0] || known[r].block != n->block))
     r++;
@@ -58,7 +61,20 @@ static void quantise(cy_pass *p, cy_node id, rounded *known, uint32_t *nknown) {
   cy_val scale, w = cy_quant_weights(p, n, NULL, &scale);
   cy_val acc = cy_build_matmul(g, known[r].ints, w, CY_I32);
   cy_val y = cy_build_binary(g, CY_OP_mul, cy_build_cast(g, acc, CY_F32), known[r].scale);
-  cy_graph_replace(g, n->out[0], cy_build_binary(g, CY_OP_mul, y, scale));
+  return cy_build_binary(g, CY_OP_mul, y, scale);
+}
+
+/* Why layer l, node n of block b, stays in float; NULL: it does not. */
+static const char *reason(cy_pass *p, const cy_quant *q, cy_quant_layer *l, const cy_node_info *n, cy_block b) {
+  const char *keep = cy_quant_skipped(q, p->g, n) ? "skipped as asked" : why_not(p, q, n);
+  if (!keep && q->limited && b != 1)
+    keep = "its error cannot be measured inside control flow";
+  for (uint32_t i = 0; !keep && i < q->nmeasured; i++)
+    if (q->measured[i].node == l->node) {
+      l->error = q->measured[i].error;
+      keep = q->measured[i].keep;
+    }
+  return keep;
 }
 
 void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
@@ -69,7 +85,8 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
   q->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, q->nlayers + most + 1);
   if (q->nlayers)
     memcpy(q->layer, before, q->nlayers * sizeof *before);
-  for (cy_block b = first; b <= cy_block_count(g); b++) {
+  bool measure = q->mode == CY_QUANT_MEASURE_DYNAMIC;
+  for (cy_block b = first; b <= (measure ? 1 : cy_block_count(g)); b++) {
     uint32_t count;
     const cy_node *nodes = cy_pass_walk(p, b, &count);
     for (uint32_t i = 0; i < count; i++) {
@@ -79,10 +96,18 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
       cy_quant_layer *l = &q->layer[q->nlayers++];
       cy_quant_describe(q, g, nodes[i], l);
       if (!l->keep)
-        l->keep = cy_quant_skipped(q, g, n) ? "skipped as asked" : why_not(p, q, n);
+        l->keep = reason(p, q, l, n, b);
       if (l->keep)
         continue;
-      quantise(p, nodes[i], known, &nknown);
+      if (measure && i + 1 == count)
+        cy_build_in(g, b);
+      else
+        cy_build_before(g, nodes[measure ? i + 1 : i]);
+      cy_val y = integer_product(p, nodes[i], known, &nknown);
+      if (measure)
+        cy_quant_compare(g, q, (uint32_t)(l - q->layer), y);
+      else
+        cy_graph_replace(g, cy_node_of(g, nodes[i])->out[0], y);
       cy_pass_count(p, "layers", 1);
     }
   }

@@ -17,6 +17,10 @@ void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out
 cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance, cy_val *out_scale);
 /* c[channels] shaped to broadcast against n's output. */
 cy_val cy_quant_along_channels(cy_graph *g, const cy_node_info *n, cy_val c);
+/* A further output of the model, called after `what` and `number`; which one it is. */
+uint32_t cy_quant_add_output(cy_graph *g, const char *what, uint32_t number, cy_val v);
+/* Adds the two outputs of layer i (cy_quant_layer.output) that tell how y differs from what it puts out; built here. */
+void cy_quant_compare(cy_graph *g, cy_quant *q, uint32_t i, cy_val y);
 
 /* ---- quantise_dynamic.c ---- */
 void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first); /* blocks from `first` on; adds to q->layer */

@@ -1,5 +1,5 @@
 /* quantise_layers.c - the layers that quantising is about: which contractions qualify, what they are called, their
- * weights.
+ * weights, how they are measured.
  *
  * In: a graph whose batch normalisations and scales are in the weights. Out: answers, and weights as s8 constants.
  *
@@ -167,4 +167,40 @@ cy_val cy_quant_along_channels(cy_graph *g, const cy_node_info *n, cy_val c) {
   for (int i = axis; i < rank; i++)
     dims[i - axis] = i == axis ? cy_type_of(g, c)->dim[0] : cy_dim_const(g, 1);
   return cy_build_reshape(g, c, dims, rank - axis);
+}
+
+/* ---- measuring -------------------------------------------------------------------------------------------------- */
+
+uint32_t cy_quant_add_output(cy_graph *g, const char *what, uint32_t number, cy_val v) {
+  const cy_port_info *ports;
+  uint32_t at = cy_graph_outputs(g, &ports);
+  char name[64];
+  snprintf(name, sizeof name, "cytoc.quantise.%s.%u", what, number);
+  cy_graph_add_output(g, name, v);
+  return at;
+}
+
+static cy_val sum_all(cy_graph *g, cy_val x, int but) {
+  int64_t axes[CY_MAX_RANK];
+  uint32_t n = 0;
+  for (int i = 0; i < cy_type_of(g, x)->rank; i++)
+    if (i != but)
+      axes[n++] = i;
+  return n ? cy_build_reduce(g, CY_OP_reduce_sum, x, axes, n, false) : x;
+}
+
+void cy_quant_compare(cy_graph *g, cy_quant *q, uint32_t i, cy_val y) {
+  cy_quant_layer *l = &q->layer[i];
+  const cy_node_info *n = cy_node_of(g, l->node);
+  cy_val out = n->out[0], sums[3];
+  int axis = cy_quant_out_axis(g, n);
+  cy_val d = cy_build_binary(g, CY_OP_sub, y, out);
+  const cy_dim one = cy_dim_const(g, 1), count = cy_type_elems(g, cy_type_of(g, out));
+  sums[0] = sum_all(g, cy_build_binary(g, CY_OP_mul, d, d), -1);
+  sums[1] = sum_all(g, cy_build_binary(g, CY_OP_mul, out, out), -1);
+  sums[2] = cy_build_cast(g, cy_build_dim_scalar(g, cy_dim_div(g, count, cy_dim_const(g, l->channels))), CY_F32);
+  for (int k = 0; k < 3; k++)
+    sums[k] = cy_build_reshape(g, sums[k], &one, 1);
+  l->output = cy_quant_add_output(g, "sums", i, cy_build_concat(g, sums, 3, 0));
+  cy_quant_add_output(g, "differences", i, sum_all(g, d, axis));
 }

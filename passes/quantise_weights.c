@@ -3,16 +3,18 @@
  * In:  a folded graph. Out: matmul(x, w) with a large constant w [k, n] in f32 reads integers instead, q [k / block,
  * block, n], with a scale for every block of rows and column (all rows are one block where blocks do not divide k):
  *
- *   few rows of x   sum over blocks of scale * (sum over the block of x * q - zero * sum over the block of x): a
- * reduction that reads each weight once, a quarter or an eighth of the bytes, which is what decides its time others
- * matmul(x, (q - zero) * scale), the weights written out as f32 when the model runs
+ *   sum over blocks of scale * (sum over the block of x * q - zero * sum over the block of x)
+ *
+ * a reduction that reads each weight once, a quarter or an eighth of the bytes, which is what decides its time when x
+ * has few rows. More rows would make f32 of every weight many times over, or once into memory, which takes longer than
+ * reading the f32 weights did: such products stay as they are, and so do those whose rows are known only at run time.
  *
  * 8 bits are s8, or u8 with zero points (asymmetric). 4 bits are u8 with two rows in each: row i of a block in the
  * lower half, row i + block / 2 in the upper one, so that taking them apart is two operations on whole vectors; their
  * zero is 8, or zero points. Nothing behind this pass may fold these constants back to f32.
  *
- * Refused: small weights, which a cache holds anyway, weights that are not finite, stacks of matrices, and products
- * that another pass has made integers of.
+ * Refused, besides: small weights, which a cache holds anyway, weights that are not finite, stacks of matrices, and
+ * products that another pass has made integers of.
  */
 #include "quantise_int.h"
 
@@ -135,16 +137,6 @@ static cy_val sum_blocks(cy_graph *g, const blocks *s, const small_weights *w, c
   return cy_build_reshape(g, sum, out->dim, out->rank);
 }
 
-/* The weights as f32 [k, n]. */
-static cy_val write_out(cy_graph *g, const blocks *s, const small_weights *w, const cy_type *like) {
-  cy_dim d[3] = {cy_dim_const(g, (int64_t)s->count), cy_dim_const(g, 1), cy_dim_const(g, (int64_t)s->n)};
-  cy_val q = w->halves == 1 ? w->half[0] : cy_build_concat(g, w->half, 2, 1);
-  if (w->zero)
-    q = cy_build_binary(g, CY_OP_sub, q, cy_type_of(g, w->zero)->rank ? cy_build_reshape(g, w->zero, d, 3) : w->zero);
-  q = cy_build_binary(g, CY_OP_mul, q, cy_build_reshape(g, w->scale, d, 3));
-  return cy_build_reshape(g, q, like->dim, like->rank);
-}
-
 static bool is_finite(const cy_data *d) {
   const cy_data_f32 *w = d->bytes;
   for (uint64_t i = 0; i < d->size / sizeof *w; i++)
@@ -153,39 +145,49 @@ static bool is_finite(const cy_data *d) {
   return true;
 }
 
-/* Sizes of product n's blocks; false: it stays as it is. */
-static bool find_blocks(cy_pass *p, const cy_node_info *n, blocks *out) {
+/* Why product n stays as it is; NULL: it does not, and its blocks are set. */
+static const char *why_not(cy_pass *p, const cy_node_info *n, blocks *out) {
   const cy_graph *g = p->g;
   const cy_weight_options *o = p->options->weights;
-  if (n->op != CY_OP_matmul || !cy_quant_eligible(g, n))
-    return false;
   const cy_type *t = cy_type_of(g, n->in[1]);
   int64_t d[CY_MAX_RANK];
-  uint64_t count = cy_type_count(g, t);
+  uint64_t count = cy_type_count(g, t), rows;
   cy_type_static(g, t, d);
   *out =
       (blocks){.bits = o->bits, .zeros = o->asymmetric, .k = (uint64_t)d[t->rank - 2], .n = (uint64_t)d[t->rank - 1]};
   out->block = o->block && out->k % (uint64_t)o->block == 0 ? (uint64_t)o->block : out->k;
   out->count = out->k / out->block;
-  return count == out->k * out->n && count >= LEAST_WEIGHTS && (o->bits == 8 || out->block % 2 == 0) &&
-         is_finite(&cy_value_of(g, n->in[1])->data);
+  rows = cy_type_count(g, cy_type_of(g, n->in[0])) / out->k;
+  if (count != out->k * out->n)
+    return "a stack of matrices";
+  if (count < LEAST_WEIGHTS)
+    return "too small to gain";
+  if (o->bits != 8 && out->block % 2)
+    return "an odd number of rows in each block";
+  if (!is_finite(&cy_value_of(g, n->in[1])->data))
+    return "weights are not finite";
+  if (!rows)
+    return "its number of rows is not known: fix it by --dim or --shape";
+  return rows <= FEW_ROWS ? NULL : "more than two rows: it would be slower";
 }
 
 static void shrink(cy_pass *p, cy_node id, const blocks *s) {
   cy_graph *g = p->g;
   cy_node_info *n = cy_node_of(g, id);
-  uint64_t rows = cy_type_count(g, cy_type_of(g, n->in[0])) / s->k; /* 0: not known */
+  uint64_t rows = cy_type_count(g, cy_type_of(g, n->in[0])) / s->k;
   cy_type out = *cy_type_of(g, n->out[0]);
   cy_build_before(g, id);
   cy_rewrite_origin(p, n);
   small_weights w = make_weights(g, s, n->in[1]);
-  if (rows && rows <= FEW_ROWS) {
-    cy_graph_replace(g, n->out[0], sum_blocks(g, s, &w, n->in[0], rows, &out));
-  } else {
-    cy_val v = write_out(g, s, &w, cy_type_of(g, n->in[1]));
-    cy_node_of(g, id)->in[1] = v;
-  }
-  cy_pass_count(p, rows && rows <= FEW_ROWS ? "weights summed by blocks" : "weights written out", 1);
+  cy_graph_replace(g, n->out[0], sum_blocks(g, s, &w, n->in[0], rows, &out));
+  cy_pass_count(p, "weights summed by blocks", 1);
+}
+
+static void report(cy_pass *p, cy_node id, const char *keep) {
+  cy_quant *q = p->options->weights->report;
+  cy_quant_layer *l = &q->layer[q->nlayers++];
+  cy_quant_describe(q, p->g, id, l);
+  l->keep = keep;
 }
 
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
@@ -193,12 +195,21 @@ int cy_pass_weights(cy_pass *p) {
   cy_graph *g = p->g;
   if (!p->options->weights || !p->options->weights->bits)
     return 0;
+  cy_quant *q = p->options->weights->report;
+  if (q)
+    q->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, cy_node_count(g) + 1);
   for (cy_block b = 1; b <= cy_block_count(g); b++) {
     uint32_t count;
     const cy_node *nodes = cy_pass_walk(p, b, &count);
     for (uint32_t i = 0; i < count; i++) {
+      const cy_node_info *n = cy_node_of(g, nodes[i]);
       blocks s;
-      if (find_blocks(p, cy_node_of(g, nodes[i]), &s))
+      if (n->op != CY_OP_matmul || !cy_quant_eligible(g, n))
+        continue;
+      const char *keep = why_not(p, n, &s);
+      if (q)
+        report(p, nodes[i], keep);
+      if (!keep)
         shrink(p, nodes[i], &s);
     }
   }

@@ -84,17 +84,23 @@ static cy_val narrow_constant(narrowing *s, cy_val v, const cy_node_info *n) {
 
 /* ---- products ---- */
 
+/* The constant whose bytes v is: large weights are left as transposed views of what the file has. 0: there is none. */
+static cy_val bytes_behind(const cy_graph *g, cy_val v) {
+  const cy_node_info *view = cy_def_of(g, v, CY_OP_transpose);
+  v = view ? view->in[0] : v;
+  return cy_value_of(g, v)->data.bytes ? v : 0;
+}
+
 /* v for product n in half precision, built where nodes are being built; 0: it stays f32. */
 static cy_val narrowed(narrowing *s, cy_val v, const cy_node_info *n) {
-  narrow *known = &s->of[v];
-  bool constant = cy_value_is_const(s->g, v);
-  if (known->refused)
-    return 0;
-  if (known->value && (constant || encloses(s->g, known->block, n->block)))
-    return known->value;
-  *known = (narrow){constant ? narrow_constant(s, v, n) : cy_build_cast(s->g, v, s->half), n->block, false};
+  cy_val source = bytes_behind(s->g, v);
+  narrow *known = &s->of[source ? source : v];
+  if (!known->refused && (!known->value || (!source && !encloses(s->g, known->block, n->block))))
+    *known = (narrow){source ? narrow_constant(s, source, n) : cy_build_cast(s->g, v, s->half), n->block, false};
   known->refused = !known->value;
-  return known->value;
+  if (known->refused || !source || source == v)
+    return known->value;
+  return cy_build_transpose(s->g, known->value, cy_attr_find(cy_def(s->g, v), CY_ATTR_perm)->ints);
 }
 
 static bool is_product(const cy_graph *g, const cy_node_info *n) {
@@ -106,7 +112,7 @@ static bool is_product(const cy_graph *g, const cy_node_info *n) {
 static bool has_weights(const narrowing *s, const cy_node_info *n) {
   const cy_type *w = cy_type_of(s->g, n->in[1]);
   bool each = n->op != CY_OP_matmul && cy_attr_get_int(n, CY_ATTR_group, 1) > 1 && cy_dim_is(s->g, w->dim[1], 1);
-  return cy_value_of(s->g, n->in[1])->data.bytes && !cy_value_is_const(s->g, n->in[0]) && !each &&
+  return bytes_behind(s->g, n->in[1]) && !cy_value_is_const(s->g, n->in[0]) && !each &&
          cy_type_count(s->g, w) >= LEAST_WEIGHTS;
 }
 

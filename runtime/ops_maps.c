@@ -66,7 +66,7 @@ int32_t cyrt_op_zip_maps(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in,
   if (status)
     return status;
   all.list = list;
-  *all.list = (cyrt_list){rows, rows, items};
+  *all.list = (cyrt_list){.used = rows, .capacity = rows, .items = items};
   return cyrt_object_add(frame, &all, out[0].data);
 }
 

@@ -2,8 +2,7 @@
  * (values.h).
  *
  * Objects do not change, so an operator that changes a sequence makes another one. They share what they can: tensors
- * always, and the list of elements where one is appended to the sequence that its list ends with, which is what loops
- * do. Tensors are copied into the store, since the model uses their memory again. An operator that gives back a tensor
+ * always, and the list of elements (sequences.c). Tensors are copied into the store, since the model uses their memory again. An operator that gives back a tensor
  * whose size only the object knows is called twice, see cyrt_op: first for the sizes that are 0 in out->dims.
  */
 #include "values.h"
@@ -88,15 +87,9 @@ int32_t cyrt_op_unbox(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cy
 /* ---- sequences ---- */
 
 static int32_t new_list(cyrt_frame *frame, int64_t capacity, cyrt_list **out_list) {
-  void *list, *items;
-  int32_t status = cyrt_values_alloc(frame, sizeof(cyrt_list), &list);
-  if (!status)
-    status = cyrt_values_alloc(frame, (uint64_t)capacity * sizeof(int32_t), &items);
-  if (!status) {
-    *out_list = list;
-    **out_list = (cyrt_list){0, capacity, items};
-  }
-  return status;
+  struct cyrt_values *v = cyrt_values_of(frame);
+  *out_list = v ? cyrt_list_create(v, capacity) : NULL;
+  return *out_list ? CYTO_OK : cyrt_values_full(frame);
 }
 
 static int32_t add_sequence(cyrt_frame *frame, cyrt_list *list, int64_t count, cyrt_tensor *out) {
@@ -141,6 +134,15 @@ int32_t cyrt_op_seq_make(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in,
   return add_sequence(frame, list, n_in, &out[0]);
 }
 
+/* The sequence `number` with an item put in, or without one. */
+static int32_t edited(cyrt_frame *frame, int32_t number, int64_t at, int32_t item, int insert, cyrt_tensor *out) {
+  int32_t made = cyrt_list_edit(cyrt_values_of(frame), number, at, item, insert);
+  if (made < 0)
+    return cyrt_values_full(frame);
+  *(int32_t *)out->data = made;
+  return CYTO_OK;
+}
+
 int32_t cyrt_op_seq_insert(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
                            const cyrt_attr *attr) {
   (void)n_out, (void)attr;
@@ -152,19 +154,7 @@ int32_t cyrt_op_seq_insert(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_i
       !position_of(frame, op, &in[2], n_in > 2 && in[2].data, s.count, s.count, s.count, &at, &status) ||
       (status = take(frame, &in[1], &item)))
     return status;
-  if (!s.list || at != s.count || s.list->used != s.count || s.list->used == s.list->capacity) {
-    cyrt_list *list;
-    if ((status = new_list(frame, at == s.count ? s.count * 2 + 4 : s.count + 1, &list)))
-      return status;
-    if (at)
-      memcpy(list->items, s.list->items, (size_t)at * sizeof item);
-    if (s.count > at)
-      memcpy(list->items + at + 1, s.list->items + at, (size_t)(s.count - at) * sizeof item);
-    s.list = list;
-  }
-  s.list->items[at] = item;
-  s.list->used = s.count + 1;
-  return add_sequence(frame, s.list, s.count + 1, &out[0]);
+  return edited(frame, number_of(&in[0]), at, item, 1, &out[0]);
 }
 
 int32_t cyrt_op_seq_erase(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
@@ -174,18 +164,10 @@ int32_t cyrt_op_seq_erase(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in
   cyrt_object s;
   int32_t status = CYTO_OK;
   int64_t at;
-  cyrt_list *list;
   if (!sequence_of(frame, op, &in[0], &s, &status) ||
       !position_of(frame, op, &in[1], n_in > 1 && in[1].data, s.count, s.count - 1, s.count - 1, &at, &status))
     return status;
-  if (at == s.count - 1) /* the same list, shorter */
-    return add_sequence(frame, s.list, at, &out[0]);
-  if ((status = new_list(frame, s.count - 1, &list)))
-    return status;
-  memcpy(list->items, s.list->items, (size_t)at * sizeof *list->items);
-  memcpy(list->items + at, s.list->items + at + 1, (size_t)(s.count - 1 - at) * sizeof *list->items);
-  list->used = s.count - 1;
-  return add_sequence(frame, list, s.count - 1, &out[0]);
+  return edited(frame, number_of(&in[0]), at, 0, 0, &out[0]);
 }
 
 int32_t cyrt_op_seq_length(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
@@ -208,7 +190,8 @@ int32_t cyrt_op_seq_at(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, c
   if (!sequence_of(frame, op, &in[0], &s, &status) ||
       !position_of(frame, op, &in[1], 1, s.count, s.count - 1, 0, &at, &status))
     return status;
-  return give(frame, op, s.list->items[at], &out[0]);
+  int32_t item = cyrt_list_at(cyrt_values_of(frame), number_of(&in[0]), at);
+  return item < 0 ? cyrt_values_full(frame) : give(frame, op, item, &out[0]);
 }
 
 /* ---- joining and cutting tensors ---- */
@@ -231,10 +214,10 @@ static int32_t check_bytes(cyrt_frame *frame, const char *op, int32_t dtype) {
 }
 
 /* The sizes of all elements joined along `axis`; with new_axis they are stacked along one of its own. */
-static int32_t joined_dims(cyrt_frame *frame, const cyrt_object *s, int32_t axis, int new_axis,
+static int32_t joined_dims(cyrt_frame *frame, const int32_t *items, int64_t count, int32_t axis, int new_axis,
                            cyrt_tensor *out_shape) {
-  for (int64_t k = 0; k < s->count; k++) {
-    const cyrt_object *item = cyrt_object_at(frame, s->list->items[k]);
+  for (int64_t k = 0; k < count; k++) {
+    const cyrt_object *item = cyrt_object_at(frame, items[k]);
     if (!item || item->kind != CYTO_TENSOR)
       return cyrt_fail(frame, CYTO_RUNTIME_FAILURE, "ConcatFromSequence: element %lld is no tensor", (long long)k);
     cyrt_tensor t = item->tensor;
@@ -254,7 +237,7 @@ static int32_t joined_dims(cyrt_frame *frame, const cyrt_object *s, int32_t axis
       return wrong_shape(frame, "ConcatFromSequence", &t, out_shape);
     out_shape->dims[axis] += t.dims[axis];
   }
-  return s->count ? CYTO_OK : cyrt_fail(frame, CYTO_INVALID_ARGUMENT, "ConcatFromSequence: the sequence is empty");
+  return count ? CYTO_OK : cyrt_fail(frame, CYTO_INVALID_ARGUMENT, "ConcatFromSequence: the sequence is empty");
 }
 
 int32_t cyrt_op_seq_concat(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
@@ -264,8 +247,12 @@ int32_t cyrt_op_seq_concat(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_i
   int32_t status = check_bytes(frame, op, out[0].dtype), axis = (int32_t)attr[0].i;
   cyrt_object s;
   cyrt_tensor shape = {0};
-  if (status || !sequence_of(frame, op, &in[0], &s, &status) ||
-      (status = joined_dims(frame, &s, axis, attr[1].i != 0, &shape)))
+  if (status || !sequence_of(frame, op, &in[0], &s, &status))
+    return status;
+  const int32_t *items = cyrt_list_items(cyrt_values_of(frame), number_of(&in[0]));
+  if (!items)
+    return cyrt_values_full(frame);
+  if ((status = joined_dims(frame, items, s.count, axis, attr[1].i != 0, &shape)))
     return status;
   shape.data = NULL;
   cyrt_tensor sizes = out[0];
@@ -278,7 +265,7 @@ int32_t cyrt_op_seq_concat(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_i
     return wrong_shape(frame, op, &shape, &out[0]);
   int64_t rows = rows_above(&shape, axis), pitch = run_bytes(&shape, axis), start = 0;
   for (int64_t k = 0; k < s.count && rows > 0 && pitch > 0; k++) {
-    const cyrt_tensor *t = &cyrt_object_at(frame, s.list->items[k])->tensor;
+    const cyrt_tensor *t = &cyrt_object_at(frame, items[k])->tensor;
     int64_t run = run_bytes(t, axis);
     for (int64_t row = 0; row < rows && run; row++)
       memcpy((uint8_t *)out[0].data + row * pitch + start, (const uint8_t *)t->data + row * run, (size_t)run);

@@ -175,7 +175,7 @@ static int32_t store_object_add(struct cyrt_values *v, const cyrt_object *object
   return (int32_t)s->n_objects++;
 }
 
-static const cyrt_object *store_object(const struct cyrt_values *v, int32_t number) {
+static cyrt_object *store_object(const struct cyrt_values *v, int32_t number) {
   const store *s = (const store *)v;
   return number > 0 && (uint32_t)number < s->n_objects ? &s->objects[number] : NULL;
 }
@@ -236,39 +236,39 @@ void cyrt_values_reset(struct cyrt_values *v) {
 
 /* ---- for operators ---- */
 
-static struct cyrt_values *values_of(const cyrt_frame *frame) {
+struct cyrt_values *cyrt_values_of(const cyrt_frame *frame) {
   return frame->context ? ((const cyrt_context_head *)frame->context)->values : NULL;
 }
 
-static int32_t full(cyrt_frame *frame) {
+int32_t cyrt_values_full(cyrt_frame *frame) {
   return cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "no memory for strings, sequences, maps or optional values");
 }
 
 int32_t cyrt_text_add(cyrt_frame *frame, const char *text, uint64_t length, int32_t *out_number) {
-  struct cyrt_values *v = values_of(frame);
+  struct cyrt_values *v = cyrt_values_of(frame);
   *out_number = v ? v->api->text_add(v, text, length) : -1;
-  return *out_number < 0 ? full(frame) : CYTO_OK;
+  return *out_number < 0 ? cyrt_values_full(frame) : CYTO_OK;
 }
 
 cyto_string cyrt_text(const cyrt_frame *frame, int32_t number) {
-  const struct cyrt_values *v = values_of(frame);
+  const struct cyrt_values *v = cyrt_values_of(frame);
   return v ? v->api->text(v, number) : (cyto_string){"", 0};
 }
 
 int32_t cyrt_values_alloc(cyrt_frame *frame, uint64_t bytes, void **out_memory) {
-  struct cyrt_values *v = values_of(frame);
+  struct cyrt_values *v = cyrt_values_of(frame);
   *out_memory = v ? v->api->alloc(v, bytes) : NULL;
-  return *out_memory ? CYTO_OK : full(frame);
+  return *out_memory ? CYTO_OK : cyrt_values_full(frame);
 }
 
 int32_t cyrt_object_add(cyrt_frame *frame, const cyrt_object *object, int32_t *out_number) {
-  struct cyrt_values *v = values_of(frame);
+  struct cyrt_values *v = cyrt_values_of(frame);
   *out_number = v ? v->api->object_add(v, object) : -1;
-  return *out_number < 0 ? full(frame) : CYTO_OK;
+  return *out_number < 0 ? cyrt_values_full(frame) : CYTO_OK;
 }
 
 const cyrt_object *cyrt_object_at(const cyrt_frame *frame, int32_t number) {
-  const struct cyrt_values *v = values_of(frame);
+  const struct cyrt_values *v = cyrt_values_of(frame);
   return v ? v->api->object(v, number) : NULL;
 }
 
@@ -295,13 +295,12 @@ static int32_t tensor_enter(struct cyrt_values *v, const cyto_tensor *t) {
 
 static int32_t list_enter(struct cyrt_values *v, const cyto_value *value) {
   cyrt_object object = {.kind = CYTO_SEQUENCE, .count = (int64_t)value->count};
-  object.list = v->api->alloc(v, sizeof *object.list);
-  int32_t *items = v->api->alloc(v, value->count * sizeof *items);
-  if (!object.list || !items)
+  object.list = cyrt_list_create(v, object.count);
+  if (!object.list)
     return -1;
-  *object.list = (cyrt_list){object.count, object.count, items};
+  object.list->used = object.count;
   for (uint64_t i = 0; i < value->count; i++)
-    if ((items[i] = cyrt_value_enter(v, &value->items[i])) < 0)
+    if ((object.list->items[i] = cyrt_value_enter(v, &value->items[i])) < 0)
       return -1;
   return v->api->object_add(v, &object);
 }
@@ -417,8 +416,8 @@ cyto_status cyrt_value_leave(struct cyrt_values *v, int32_t number, const cyto_t
   const cyto_type keys = {CYTO_TENSOR, type->dtype, NULL};
   const int32_t *numbers = type->kind == CYTO_MAP ? pair : type->kind == CYTO_OPTIONAL ? &number : NULL;
   int64_t count = type->kind == CYTO_MAP ? 2 : type->kind == CYTO_OPTIONAL ? 1 : held.count;
-  if (!numbers && held.list)
-    numbers = held.list->items;
+  if (!numbers && !(numbers = cyrt_list_items(v, number)))
+    return CYTO_OUT_OF_MEMORY;
   cyto_value *items = count ? v->api->alloc(v, (uint64_t)count * sizeof *items) : NULL;
   if (count && !items)
     return CYTO_OUT_OF_MEMORY;

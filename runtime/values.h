@@ -2,8 +2,9 @@
  *
  * Generated code and operators know a string as the number of its text and a sequence, map or optional value as the
  * number of an object. Texts are unique: equal strings have equal numbers, those of the model come first (cyrt_texts).
- * Objects never change once they are made; an optional without a value is number 0. What they consist of lies in memory
- * of the store, which is given back all at once when the next run starts.
+ * What an object stands for never changes once it is made; an optional without a value is number 0. What they consist of
+ * lies in memory of the store, which is given back all at once when the next run starts. Sequences that come from one
+ * another share a list, see sequences.c.
  *
  * The store may belong to another copy of the runtime (see cyrt.h): its functions are called through its table, which
  * cyrt_text() and the others below do.
@@ -13,18 +14,25 @@
 
 #include "cyrt.h"
 
-/* Elements of sequences: appending to the sequence that ends where its list ends takes no copy. */
+typedef struct cyrt_edit { /* a change of a list; appending is none */
+  int64_t at;
+  int32_t item, inserted; /* what was inserted, or erased */
+} cyrt_edit;
+
+/* Elements of sequences: the newest, and what has been done to them. */
 typedef struct cyrt_list {
   int64_t used, capacity;
   int32_t *items; /* objects */
+  int64_t n_edits, edits_capacity;
+  cyrt_edit *edits;
 } cyrt_list;
 
 typedef struct cyrt_object {
   int32_t kind;       /* cyto_kind */
   int32_t keys, vals; /* CYTO_MAP: objects, tensors of rank 1 */
   cyrt_tensor tensor; /* CYTO_TENSOR; strings as numbers of texts */
-  cyrt_list *list;    /* CYTO_SEQUENCE: its first `count` items; NULL when there are none */
-  int64_t count;
+  cyrt_list *list;    /* CYTO_SEQUENCE: the first `count` items after `time` edits; NULL: nobody made a list for none */
+  int64_t count, time;
 } cyrt_object;
 
 typedef struct cyrt_values_api {
@@ -32,7 +40,7 @@ typedef struct cyrt_values_api {
   cyto_string (*text)(const struct cyrt_values *v, int32_t number);
   void *(*alloc)(struct cyrt_values *v, uint64_t bytes); /* 64-byte aligned, until the next run; NULL: no memory */
   int32_t (*object_add)(struct cyrt_values *v, const cyrt_object *object);   /* its number; -1: no memory */
-  const cyrt_object *(*object)(const struct cyrt_values *v, int32_t number); /* NULL for 0 and numbers of no object */
+  cyrt_object *(*object)(const struct cyrt_values *v, int32_t number);       /* NULL for 0 and numbers of no object */
 } cyrt_values_api;
 
 /* The head of a store; what follows is private to values.c. */
@@ -46,6 +54,15 @@ cyto_string cyrt_text(const cyrt_frame *frame, int32_t number);
 int32_t cyrt_values_alloc(cyrt_frame *frame, uint64_t bytes, void **out_memory);
 int32_t cyrt_object_add(cyrt_frame *frame, const cyrt_object *object, int32_t *out_number);
 const cyrt_object *cyrt_object_at(const cyrt_frame *frame, int32_t number);
+
+/* sequences.c: `number` is that of a sequence, positions are those of its items. NULL, -1: no memory. */
+cyrt_list *cyrt_list_create(struct cyrt_values *v, int64_t capacity);
+const int32_t *cyrt_list_items(struct cyrt_values *v, int32_t number); /* all `count` of them */
+int32_t cyrt_list_at(struct cyrt_values *v, int32_t number, int64_t i);
+/* The sequence with an item put in at a position, or without the one there: its number. */
+int32_t cyrt_list_edit(struct cyrt_values *v, int32_t number, int64_t at, int32_t item, int insert);
+struct cyrt_values *cyrt_values_of(const cyrt_frame *frame); /* NULL: a frame without a store */
+int32_t cyrt_values_full(cyrt_frame *frame);                 /* fails for want of memory */
 
 /* For context.c: the store's life, and what crosses its border. */
 struct cyrt_values *cyrt_values_create(cyto_context *context, const cyrt_texts *texts); /* NULL: no memory */

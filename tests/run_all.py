@@ -23,6 +23,7 @@ SUITES = [
     ('bad', 'tests/bad/run.py', False),
     ('attention', 'tests/attention.py', False),
     ('recurrent', 'tests/recurrent.py', False),
+    ('ml', 'tests/ml/run.py', False),
     ('quantise', 'tests/quantise/run.py', False),
     ('examples', 'tests/examples.py', False),
     ('fuzz', 'tests/fuzz/run.py', False),

@@ -248,11 +248,12 @@ static cytoc_quantise calibration(session *s) {
 static int quantise(session *s, cy_quant *q) {
   const cytoc_options *o = s->o;
   q->skip = o->int8_skip;
-  if (q->mode == CY_QUANT_DYNAMIC)
+  q->limited = o->int8_max_error != NULL;
+  if (q->mode == CY_QUANT_DYNAMIC && !q->limited)
     return 0;
   cytoc_quantise how = calibration(s);
   cytoc_report_stage(&s->report, "calibrate");
-  return cytoc_calibrate(&how, q);
+  return q->mode == CY_QUANT_DYNAMIC ? cytoc_measure_dynamic(&how, q) : cytoc_calibrate(&how, q);
 }
 
 static int bad_option(session *s, const char *format, const char *found) {
@@ -273,8 +274,8 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
     return bad_option(s, "option '--int8' expects static or dynamic, found '%s'", o->int8);
   if (is_static && !o->calibrate)
     return bad_option(s, "option '--int8=static' needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s", "");
-  if (!is_static && o->calibrate)
-    return bad_option(s, "option '--calibrate' has no use with '--int8=dynamic'%s", "");
+  if (!is_static && o->calibrate && !o->int8_max_error)
+    return bad_option(s, "option '--calibrate' has no use with '--int8=dynamic' but for '--int8-max-error'%s", "");
   if (o->calibration && range_method_of(o->calibration) == RANGE_METHODS)
     return bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'", o->calibration);
   if (o->int8_max_error && percent(o->int8_max_error) < 0)
@@ -330,6 +331,18 @@ static int check_half_target(session *s, const cy_machine *machine) {
   return -1;
 }
 
+/* What became of the layers of --int8, and of the products of --weights; NULL: not asked for. */
+static void report_quantised(session *s, const cy_machine *machine, const cy_quant *quant, const cy_quant *small) {
+  if (quant)
+    cytoc_quantise_check(quant, s->diag);
+  if (quant && s->o->explain)
+    cytoc_quantise_table(quant, machine, stdout);
+  if (small)
+    cytoc_weights_check(small, s->diag);
+  if (small && s->o->explain)
+    cytoc_weights_table(small, stdout);
+}
+
 static int compile(session *s) {
   const cytoc_options *o = s->o;
   cy_quant_mode mode;
@@ -352,6 +365,11 @@ static int compile(session *s) {
   cy_quant quant = {0};
   if (o->int8)
     cy_quant_init(&quant, mode);
+  cy_quant small = {0};
+  if (weights.bits) {
+    cy_quant_init(&small, CY_QUANT_DYNAMIC);
+    weights.report = &small;
+  }
   int status = o->int8 ? quantise(s, &quant) : 0;
   cytoc_report_stage(&s->report, "import");
   cy_graph *g = status ? NULL : read_model(s);
@@ -379,11 +397,10 @@ static int compile(session *s) {
   else if (!status)
     status = emit_all(s, g, machine);
   cytoc_report_stage(&s->report, NULL);
-  if (!status && o->int8)
-    cytoc_quantise_check(&quant, s->diag);
-  if (!status && o->explain && o->int8)
-    cytoc_quantise_table(&quant, machine, stdout);
+  if (!status)
+    report_quantised(s, machine, o->int8 ? &quant : NULL, weights.report);
   cy_quant_deinit(&quant);
+  cy_quant_deinit(&small);
   if (!status && o->stats_file)
     status = cytoc_report_write(&s->report, o->input, o->stats_file, s->diag);
   if (g)

@@ -8,6 +8,9 @@
  *   2. measure   a library that computes each layer twice, in float and quantised, and puts out their differences:
  * errors decide which layers stay in float, mean differences per channel become corrections of the bias
  *
+ * Dynamic quantisation has no ranges to choose: only the second step is done, if errors are limited, and on random
+ * numbers where there are no samples.
+ *
  * Whatever the target is, this machine's CPU runs it. Libraries lie in TMPDIR for the moment between linking and
  * loading.
  */
@@ -37,6 +40,8 @@ typedef struct recorder {
   bool plain; /* the model comes with its tensors as outputs */
 } recorder;
 
+enum { RANDOM_SAMPLES = 4 };
+
 static int complain(const recorder *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static int complain(const recorder *r, const char *format, ...) {
   char text[1200];
@@ -50,6 +55,16 @@ static int complain(const recorder *r, const char *format, ...) {
 
 /* ---- compiling and loading -------------------------------------------------------------------------------------- */
 
+/* Is there anything to see when the model runs? */
+static bool has_work(const cy_quant *q) {
+  if (q->mode != CY_QUANT_MEASURE_DYNAMIC)
+    return q->ntensors > 0;
+  for (uint32_t i = 0; i < q->nlayers; i++)
+    if (!q->layer[i].keep)
+      return true;
+  return false;
+}
+
 static bool supports(const void *machine, cy_kernel *k) { return cy_machine_supports(machine, k); }
 
 static int build(const recorder *r, cy_machine *machine, const char *path) {
@@ -57,7 +72,7 @@ static int build(const recorder *r, cy_machine *machine, const char *path) {
   cy_pass_options passes = {
       .opt_level = r->how->opt_level, .disable = r->how->disable, .quant = r->plain ? NULL : r->q};
   int status = g ? cy_passes_run(g, &passes, NULL) : -1;
-  if (!status && r->q->ntensors) {
+  if (!status && has_work(r->q)) {
     cy_lower_options lower = {.level = r->how->opt_level, .supports = supports, .target = machine};
     cy_program *p = cy_lower(g, &lower);
     cy_codegen_options c = {.machine = machine,
@@ -107,7 +122,7 @@ static int start(recorder *r) {
   temporary_path(path, sizeof path);
   int status = build(r, machine, path);
   cy_machine_close(machine);
-  if (!status && r->q->ntensors)
+  if (!status && has_work(r->q))
     status = load(r, path);
   unlink(path);
   return status;
@@ -331,13 +346,13 @@ static void judge(const recorder *r, cy_quant_layer *l, const measured *m) {
   l->correct = correct;
 }
 
+/* Runs the model that measures, which is open. */
 static int find_errors(recorder *r) {
   cy_quant *q = r->q;
   measured *m = CY_NEW_ARRAY(q->arena, measured, q->nlayers + 1);
   for (uint32_t i = 0; i < q->nlayers; i++)
     m[i].difference = CY_NEW_ARRAY(q->arena, double, q->layer[i].channels + 1);
-  q->mode = CY_QUANT_MEASURE;
-  if (start(r) || run_all(r, "measuring", see_errors, m))
+  if (run_all(r, "measuring", see_errors, m))
     return -1;
   for (uint32_t i = 0; i < q->nlayers; i++)
     if (!q->layer[i].keep)
@@ -351,7 +366,9 @@ static int open_samples(recorder *r) {
   char text[TENSOR_ERROR_SIZE];
   r->ninputs = cyto_model_input_count(r->model);
   r->inputs = calloc((size_t)r->ninputs + 1, sizeof *r->inputs);
-  r->samples = r->inputs ? samples_open(r->how->samples, r->model, text) : NULL;
+  if (r->inputs)
+    r->samples = r->how->samples ? samples_open(r->how->samples, r->model, text)
+                                 : samples_random(r->model, RANDOM_SAMPLES, text);
   return r->samples ? 0 : complain(r, "%s", r->inputs ? text : "no memory");
 }
 
@@ -365,8 +382,10 @@ static int run(recorder *r) {
   cyto_context_destroy(r->context);
   r->context = NULL;
   r->model = NULL;
-  if (!status && !r->plain && r->q->ntensors)
-    status = find_errors(r);
+  if (!status && !r->plain && r->q->ntensors) {
+    r->q->mode = CY_QUANT_MEASURE;
+    status = start(r) || find_errors(r) ? -1 : 0;
+  }
   unload(r);
   samples_close(r->samples);
   cyto_model_unload(observer);
@@ -384,6 +403,26 @@ int cytoc_calibrate(const cytoc_quantise *how, cy_quant *q) {
   q->mode = CY_QUANT_OBSERVE;
   int status = run(&r);
   q->mode = CY_QUANT_STATIC;
+  return status;
+}
+
+int cytoc_measure_dynamic(const cytoc_quantise *how, cy_quant *q) {
+  recorder r = {.how = how, .q = q};
+  q->mode = CY_QUANT_MEASURE_DYNAMIC;
+  int status = start(&r);
+  if (!status && has_work(q)) {
+    status = open_samples(&r) || find_errors(&r) ? -1 : 0;
+    if (status && !how->samples)
+      complain(&r, "layers cannot be measured on random numbers: give samples of the inputs by --calibrate");
+  }
+  samples_close(r.samples);
+  unload(&r);
+  free(r.inputs);
+  q->mode = CY_QUANT_DYNAMIC;
+  q->measured = q->layer;
+  q->nmeasured = q->nlayers;
+  q->layer = NULL;
+  q->nlayers = 0;
   return status;
 }
 
@@ -437,4 +476,25 @@ void cytoc_quantise_table(const cy_quant *q, const cy_machine *m, FILE *out) {
   if (all > 0)
     fprintf(out, ", %.1f %% of their arithmetic", 100 * ints / all);
   fputc('\n', out);
+}
+
+void cytoc_weights_check(const cy_quant *q, cy_diag_sink *diag) {
+  for (uint32_t i = 0; i < q->nlayers; i++)
+    if (!q->layer[i].keep)
+      return;
+  if (q->nlayers)
+    cy_diag_add(diag, CY_WARNING, NULL,
+                "--weights changed nothing: of %u products with constant weights the first, '%s', stays as it is: %s",
+                q->nlayers, q->layer[0].name, q->layer[0].keep);
+  else
+    cy_diag_add(diag, CY_WARNING, NULL,
+                "--weights changed nothing: the model has no matrix product in f32 with constant weights");
+}
+
+void cytoc_weights_table(const cy_quant *q, FILE *out) {
+  fprintf(out, "%-40s %-20s  %s\n", "product", "shape", "weights");
+  for (uint32_t i = 0; i < q->nlayers; i++) {
+    const cy_quant_layer *l = &q->layer[i];
+    fprintf(out, "%-40.40s %-20s  %s%s\n", l->name, l->shape, l->keep ? "float: " : "integers", l->keep ? l->keep : "");
+  }
 }

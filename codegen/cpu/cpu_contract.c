@@ -468,6 +468,8 @@ void cy_cpu_contract_prepare(const cy_cg *cg, cy_kernel_plan *plan) {
     conv_pack_form(cg, plan, arena, f);
   plan->algorithm =
       matmul ? (f->packed ? "gemm packed" : "gemm") : conv_algorithm(f->algo, c->kind == CY_CONTRACT_CONV_TRANSPOSE);
+  if (weights_of(k) != CY_WEIGHTS_F32)
+    plan->algorithm = cy_arena_printf(arena, "%s %s", plan->algorithm, weights_of(k) == CY_WEIGHTS_F16 ? "f16" : "bf16");
 }
 
 /* ---- emission ---- */

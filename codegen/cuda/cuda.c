@@ -169,13 +169,26 @@ static char *lacks(const cy_kernel_plan *plan, cy_cuda_arch arch) {
   if (arch.number >= least)
     return NULL;
   bool tf32 = args[c->a].dtype == CY_F32;
-  if (asprintf(&text,
-               "kernel '%s' multiplies matrices of %s, which sm_%d lacks; sm_%d and newer have it: leave sm_%d out of "
-               "--target%s",
-               plan->symbol, tf32 ? "tf32" : cy_dtype_of(args[c->a].dtype)->name, arch.number, least, arch.number,
-               tf32 ? ", or --tf32" : ", or convert the model to f16") < 0)
+  if (asprintf(&text, "kernel '%s' multiplies matrices of %s, which sm_%d lacks; sm_%d and newer have it: %s",
+               plan->symbol, tf32 ? "tf32" : cy_dtype_of(args[c->a].dtype)->name, arch.number, least,
+               tf32 ? "leave out --tf32" : "convert the model to f16") < 0)
     abort();
   return text;
+}
+
+/* Architectures that were not asked for by name are left out of what they lack; a model that needs all of its kernels
+ * then does not run there, which its users would learn only when they load it. */
+static void warn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag) {
+  const cy_cuda_machine *c = m->state;
+  for (int i = 0; i < c->narch; i++) {
+    char *lack = NULL;
+    for (uint32_t k = 0; k < n && !lack && c->optional[i]; k++)
+      lack = lacks(&plans[k], c->arch[i]);
+    if (lack)
+      cy_diag_add(diag, CY_WARNING, NULL, "the library will not run on sm_%d: %s, or name the architectures in --target",
+                  c->arch[i].number, lack);
+    free(lack);
+  }
 }
 
 /* The fallback: PTX of the oldest architecture, but not older than PTX_ARCH unless nothing newer was asked for. */
@@ -198,11 +211,11 @@ static int compile_all(const cy_cuda_machine *c, shard *s, bool only_ptx, cy_cud
     if (!lack && !only_ptx)
       rc = cy_nvrtc_compile(nvrtc, source, c->arch[i], false, &check, &images[(*out_n)++], out_error);
     if (lack && !c->optional[i]) {
-      *out_error = lack;
+      if (asprintf(out_error, "%s, or leave sm_%d out of --target", lack, c->arch[i].number) < 0)
+        abort();
       rc = -1;
-    } else {
-      free(lack);
     }
+    free(lack);
   }
   if (rc == 0)
     rc = cy_nvrtc_compile(nvrtc, source, ptx_arch(c), true, &check, &images[(*out_n)++], out_error);
@@ -318,6 +331,7 @@ const cy_target cy_target_cuda = {
     .release = release,
     .supports = supports,
     .prepare = prepare,
+    .warn = warn,
     .pack = pack,
     .emit = emit,
     .host = &cy_host_cuda,

@@ -475,6 +475,18 @@ def regex_back_reference(d):
          [port('y', (2,), T.BOOL)], opset=20)
 
 
+@case('bad_node', "'pattern'", 'ASCII letters only', 'both cases')
+def regex_case_of_umlauts(d):
+    save(d, [h.make_node('RegexFullMatch', ['x'], ['y'], name='bad_node', pattern='(?i)[à-ü]+')], [port('x', (2,), T.STRING)],
+         [port('y', (2,), T.BOOL)], opset=20)
+
+
+@case('bad_node', "'pattern'", 'Unicode properties', 'ranges in')
+def regex_unicode_property(d):
+    save(d, [h.make_node('RegexFullMatch', ['x'], ['y'], name='bad_node', pattern='\\p{Lu}+')], [port('x', (2,), T.STRING)],
+         [port('y', (2,), T.BOOL)], opset=20)
+
+
 @case('bad_node', 'case_change_action|NONE', 'SMALL')
 def normalizer_unknown_action(d):
     save(d, [h.make_node('StringNormalizer', ['x'], ['y'], name='bad_node', case_change_action='SMALL')],
@@ -595,6 +607,45 @@ def label_encoder_lengths(d):
 @case('bad_node', "keys' type string", r'i64\[2\]')
 def label_encoder_types(d):
     ml(d, 'LabelEncoder', port('x', (2,), T.INT64), port('y', (2,), T.INT64), keys_strings=['a'], values_int64s=[1])
+
+
+def svm(d, kind='SVMClassifier', **changes):
+    attributes = dict(coefficients=[1.0, -1.0], support_vectors=[0.5] * 6, rho=[0.1], classlabels_ints=[4, 5],
+                      vectors_per_class=[1, 1], kernel_type='LINEAR')
+    attributes.update(changes)
+    outputs = [port('l', (2,), T.INT64), port('y', (2, 2))] if kind == 'SVMClassifier' else [port('y', (2, 1))]
+    save(d, [h.make_node(kind, ['x'], [o.name for o in outputs], name='bad_node', domain='ai.onnx.ml',
+                         **{k: v for k, v in attributes.items() if v is not None})], [port('x')], outputs, opsets=ML)
+
+
+@case('bad_node', "'kernel_params'", 'gamma, coef0 and degree', 'found 0')
+def svm_without_parameters(d):
+    svm(d, kernel_type='RBF')
+
+
+@case('bad_node', "'coefficients'", 'expected 2', 'found 3')
+def svm_coefficients(d):
+    svm(d, coefficients=[1.0, 2.0, 3.0])
+
+
+@case('bad_node', "'vectors_per_class'", 'found 2 counts for 3')
+def svm_classes(d):
+    svm(d, classlabels_ints=[1, 2, 3])
+
+
+@case('bad_node', 'input 0', 'rows of 4 features', r'f32\[2,3\]')
+def svm_features(d):
+    svm(d, support_vectors=[0.5] * 8)
+
+
+@case('bad_node', "'post_transform'", 'PROBIT is not supported', 'LOGISTIC')
+def svm_probit(d):
+    svm(d, post_transform='PROBIT')
+
+
+@case('bad_node', "'coefficients'", '3 support vectors', 'found 2')
+def svm_regressor_coefficients(d):
+    svm(d, 'SVMRegressor', n_supports=3, support_vectors=[0.5] * 9, classlabels_ints=None, vectors_per_class=None)
 
 
 @case('bad_node', '2 columns|matrix of 2', r'f32\[4,3\]')

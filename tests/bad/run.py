@@ -245,7 +245,7 @@ def calibration_cases(args, suite):
             ('method', put('x.npy', good), '', ['--calibration=median'], ['median', 'percentile']),
             ('max_error', put('x.npy', good), '', ['--int8-max-error=much'], ['much', 'percentage']),
             ('level', put('x.npy', good), '', ['-O0'], ['-O1']),
-            ('dynamic', put('x.npy', good), '', ['--int8=dynamic'], ['--calibrate', 'dynamic']),
+            ('dynamic', put('x.npy', good), '', ['--int8=dynamic'], ['--calibrate', 'dynamic', '--int8-max-error']),
             ('mode', put('x.npy', good), '', ['--int8=fast'], ['fast', 'static'])):
         if not args.wanted('calibration_' + name):
             continue

@@ -236,10 +236,31 @@ static void test_compile_errors(void) {
     CHECK_STR_HAS(said, rows[i].text);
     CHECK(access(path_of("bad.so"), F_OK) != 0);
   }
-  /* the usual architectures: those that lack something are left out of what needs it */
-  CHECK_INT_EQ(
-      run_command("%s/cytoc examples/digits/digits.onnx -o %s --tf32 --target=%s", build, path_of("all.so"), "cuda"),
-      0);
+}
+
+/* The usual architectures: those that lack something are left out of what needs it, and it is said. */
+static void test_left_out(void) {
+  static const struct {
+    const char *options, *text;
+  } rows[] = {
+      {"--target=cuda --tf32", "warning: the library will not run on sm_75: kernel '"},
+      {"--target=cuda --tf32", "multiplies matrices of tf32, which sm_75 lacks; sm_80 and newer have it: leave out --tf32"},
+      {"--target=cuda", NULL},
+      {"--target=sm_80,sm_89 --tf32", NULL},
+  };
+  for (int i = 0; i < CHECK_COUNT(rows); i++) {
+    char command[3 * PATH_MAX], said[4000] = "";
+    snprintf(command, sizeof command, "%s/cytoc examples/digits/digits.onnx -o %s %s 2>&1", build, path_of("all.so"),
+             rows[i].options);
+    FILE *f = popen(command, "r");
+    CHECK_REQUIRE(f);
+    said[fread(said, 1, sizeof said - 1, f)] = 0;
+    CHECK_INT_EQ(pclose(f), 0);
+    if (rows[i].text)
+      CHECK_STR_HAS(said, rows[i].text);
+    else
+      CHECK(!strstr(said, "warning"));
+  }
 }
 
 /* Newer devices than any image take the PTX; the same generation takes the cubin. Both just run. */
@@ -278,6 +299,7 @@ static const check_test tests[] = {
     {"run, record, replay", test_run_record_replay},
     {"errors", test_errors},
     {"compile errors", test_compile_errors},
+    {"left out", test_left_out},
     {"images", test_images},
     {"device memory", test_device_memory},
 };

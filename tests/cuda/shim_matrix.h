@@ -36,6 +36,9 @@ static shim_queue *shim_my_queue(void) {
   return &shim_queues[CY_TID];
 }
 
+/* When the module is unloaded: it alone knows of them. */
+__attribute__((destructor)) static void shim_free_queues(void) { free(shim_queues); }
+
 static void shim_forget_copies(void) {
   for (int i = 0; shim_queues && i < SHIM_THREADS; i++)
     shim_queues[i].n = shim_queues[i].ngroups = shim_queues[i].nproducts = shim_queues[i].committed = 0;

@@ -115,6 +115,8 @@ static void refused(void) {
                                          {"\\xg", "hexadecimal"},
                                          {"\xff", "UTF-8"},
                                          {"(?i)\xc3\xa4", "ASCII letters only"},
+                                         {"(?i)[a-\xc3\xa4]", "ASCII letters only"},
+                                         {"[\\p{Lu}]", "write the ranges"},
                                          {"(?P<a", "has no '>'"},
                                          {"\\y", "unknown or unsupported escape"}};
   for (int i = 0; i < CHECK_COUNT(cases); i++) {

@@ -1,4 +1,5 @@
-"""Quantisation of float models: accuracy on the trained example, all forms of samples, the QDQ files that are written.
+"""Quantisation of float models: accuracy on the trained example, all forms of samples, the QDQ files that are written; weights
+in half precision.
 
 In:  examples/digits, networks made here with fixed random numbers. Out: the closing line.
 
@@ -230,6 +231,54 @@ def dynamic_rows(p):
     return None if worst > 20 else 'a row has %.1f dB only' % worst
 
 
+def dynamic_limit(p):
+    """Layers are measured, on random numbers or samples: one whose input has an outlier that its weights ignore is bad."""
+    n = Network(11)
+    good = n.op('MatMul', 'x', n.weight(64, 96))
+    big = n.rng.standard_normal(96) * 0 + 1
+    big[5] = 1e4
+    n.weights.append(numpy_helper.from_array(np.float32(big), 'big'))
+    weights = n.weight(96, 80)
+    array = numpy_helper.to_array(n.weights[-1]).copy()
+    array[5] = 0
+    n.weights[-1] = numpy_helper.from_array(array, weights)
+    n.op('MatMul', n.op('Mul', good, 'big'), weights)
+    model, x = n.save(p.path('m.onnx'), [('x', ['batch', 64])], [('v2', ['batch', 80])]), samples_of((7, 64), 1)[0]
+    np.savez_compressed(p.path('c.npz'), x=samples_of((64,), 9))
+    options = [model, '-o', p.path('m.so'), '--int8=dynamic', '--explain']
+    for samples in ([], ['--calibrate=' + p.path('c.npz')]):
+        table = p.cytoc(*options, '--int8-max-error=5%', *samples)
+        good = re.search(r'^Mul_1 .* ([0-9.]+) +int8$', table, re.M)
+        if not good or not 0.1 < float(good.group(1)) < 3:
+            return 'the row of Mul_1 in: %s' % table[-600:]
+        if not re.search(r'^MatMul_2 .* [0-9.]+ +float: its error is over 5 %$', table, re.M):
+            return 'the row of MatMul_2 in: %s' % table[-600:]
+        if snr(p.run(p.library(model, 'f'), x)[0], p.run(p.path('m.so'), x)[0]) < 30:
+            return 'the layer over the limit is not in float'
+    if 'nothing was quantised' not in p.cytoc(*options, '--int8-max-error=0.0001%'):
+        return 'no warning although every error is over the limit'
+    return 'measured without a limit' if re.search(r'[0-9] +int8$', p.cytoc(*options), re.M) else None
+
+
+def limit_in_branches(p):
+    """Layers in a branch of an If can't be measured: with a limit they stay in float, without one they don't."""
+    n = Network(12)
+    w = n.weight(64, 96)
+    port = helper.make_tensor_value_info
+    branches = {name: helper.make_graph(
+        [helper.make_node('MatMul', ['x', w], [name + '_m'], name), helper.make_node(op, [name + '_m'], [name + '_y'])], name, [],
+        [port(name + '_y', onnx.TensorProto.FLOAT, [5, 96])]) for name, op in (('then', 'Relu'), ('else', 'Neg'))}
+    node = helper.make_node('If', ['c'], ['y'], then_branch=branches['then'], else_branch=branches['else'])
+    graph = helper.make_graph([node], 'g', [port('x', onnx.TensorProto.FLOAT, [5, 64]), port('c', onnx.TensorProto.BOOL, [])],
+                              [port('y', onnx.TensorProto.FLOAT, [5, 96])], n.weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8), p.path('m.onnx'))
+    options = [p.path('m.onnx'), '-o', p.path('m.so'), '--int8', '--explain']
+    if not re.search('2 of 2 layers in int8', p.cytoc(*options)):
+        return 'the branches are not in integers'
+    table = p.cytoc(*options, '--int8-max-error=5%')
+    return None if len(re.findall('cannot be measured inside control flow', table)) > 1 else table[-600:]
+
+
 def sizes(p):
     """Weights are stored once, as bytes."""
     n = Network(5)
@@ -243,25 +292,47 @@ def sizes(p):
 
 
 def weights_only(p):
-    """All forms, for one row (summed by blocks) and for many, at sizes that blocks divide and that they don't."""
+    """All forms, for one row and for two, at sizes that blocks divide and that they don't."""
     for k in (256, 250):
         n = Network(8)
         x = n.op('Relu', n.op('Add', n.op('MatMul', 'x', n.weight(k, 384)), n.weight(384)))
         n.op('MatMul', x, n.weight(384, 128))
         model = n.save(p.path('m.onnx'), [('x', ['batch', k])], [(n.nodes[-1].output[0], ['batch', 128])])
-        x = samples_of((5, k), 1)[0]
-        wanted, stored = p.run(p.library(model, 'f'), x)[0], {}
+        x = samples_of((2, k), 1)[0]
+        wanted = p.run(p.library(model, 'f'), x)[0]
         for form, least, share in (('int8', 38, 0.30), ('int8,asymmetric', 38, 0.33), ('int8,block=128', 36, 0.28),
                                    ('int4', 15, 0.18), ('int4,asymmetric', 16, 0.20), ('int4,block=0', 12, 0.15)):
-            many = p.run(p.library(model, 'q', '--weights=' + form), x)[0]
+            two = p.run(p.library(model, 'q', '--weights=' + form, '--dim', 'batch=2'), x)[0]
             one = p.run(p.library(model, 'q', '--weights=' + form, '--dim', 'batch=1'), x[:1])[0]
-            if snr(wanted, many) < least or snr(many[:1], one) < 80:
-                return '%s, k %d: %.1f dB, one row like many: %.1f dB' % (form, k, snr(wanted, many), snr(many[:1], one))
-            text = p.cytoc(model, '-o', p.path('q.so'), '--stats', '--weights=' + form)
-            stored[form] = float(re.search(r'weights ([0-9.]+) MB', text).group(1)) / (4e-6 * 384 * (k + 129))
-            if stored[form] > share + (0 if k == 256 else 0.02):
-                return '%s, k %d: %.3f of the bytes' % (form, k, stored[form])
+            if snr(wanted, two) < least or snr(two[:1], one) < 80:
+                return '%s, k %d: %.1f dB, one row like two: %.1f dB' % (form, k, snr(wanted, two), snr(two[:1], one))
+            text = p.cytoc(model, '-o', p.path('q.so'), '--stats', '--weights=' + form, '--dim', 'batch=1')
+            stored = float(re.search(r'weights ([0-9.]+) MB', text).group(1)) / (4e-6 * 384 * (k + 129))
+            if stored > share + (0 if k == 256 else 0.02):
+                return '%s, k %d: %.3f of the bytes' % (form, k, stored)
     return None
+
+
+def weights_refused(p):
+    """Products that would be slower stay exactly as they are: many rows, unknown rows, and no product at all."""
+    n = Network(9)
+    n.op('MatMul', n.op('Relu', n.op('MatMul', 'x', n.weight(256, 128))), n.weight(128, 32))
+    model, x = n.save(p.path('m.onnx'), [('x', ['batch', 256])], [('v2', ['batch', 32])]), samples_of((5, 256), 1)[0]
+    for dims, expressions in (([], ['changed nothing: of 2 products', 'MatMul_0 .*rows is not known', 'MatMul_2 .*too small']),
+                              (['--dim', 'batch=5'], ['changed nothing', 'MatMul_0 .*more than two rows']),
+                              (['--dim', 'batch=2'], ['MatMul_0 .* integers', 'MatMul_2 .*float: too small'])):
+        text = p.cytoc(model, '-o', p.path('q.so'), '--weights=int4', '--explain', *dims)
+        for expression in expressions:
+            if not re.search(expression, text):
+                return "%s: nothing like '%s' in: %s" % (dims, expression, text[-600:])
+        if ('changed nothing' in text) != (dims[1:] != ['batch=2']):
+            return '%s: the warning is wrong' % dims
+        if dims[1:] != ['batch=2'] and not np.array_equal(p.run(p.library(model, 'f', *dims), x)[0], p.run(p.path('q.so'), x)[0]):
+            return '%s: not the results of float' % dims
+    n = Network(10)
+    n.op('Relu', 'x')
+    text = p.cytoc(n.save(p.path('r.onnx'), [('x', [1, 4])], [('v0', [1, 4])]), '-o', p.path('r.so'), '--weights=int8')
+    return None if 'no matrix product' in text else 'no warning for a model without products'
 
 
 def session(path):
@@ -324,8 +395,71 @@ def odd_activations(p):
     return None
 
 
-TESTS = [odd_activations, digits_top1, static_blocks, whole_blocks_in_integers, skip_and_limit, forms_of_samples, one_input_files, dynamic_rows,
-         sizes, weights_only, qdq_residual, qdq_older_operators, qdq_encoder]
+def half_digits(p):
+    """The trained example reads the same, from a library with weights of half the bytes, with inputs of either type."""
+    images, labels = digits(p)
+    wanted = p.run(p.library(os.path.join(DIGITS, 'digits.onnx'), 'f'), images)[0]
+    for option, dtype, least in (('--fp16', np.float16, 60), ('--bf16', None, 40)):
+        library = p.library(os.path.join(DIGITS, 'digits.onnx'), 'h', option)
+        got = p.run(library, images)[0]
+        right = [int((y.argmax(1) == labels).sum()) for y in (wanted, got)]
+        if right[0] != right[1] or snr(wanted, got) < least:
+            return '%s: %d right instead of %d, %.1f dB' % (option, right[1], right[0], snr(wanted, got))
+        if dtype:
+            got = p.run(p.library(os.path.join(DIGITS, 'digits.onnx'), 'io', option, '--half-io'), dtype(images))[0]
+            if got.dtype != dtype or snr(wanted, got) < least - 5:
+                return '%s --half-io: %s, %.1f dB' % (option, got.dtype, snr(wanted, got))
+    return None
+
+
+def half_networks(p):
+    """Every kind of product, with sizes known and not; the library is about half as large."""
+    n = Network(11)
+    x = n.op('Relu', n.conv('x', 16, 64))
+    x = n.op('Add', n.op('Relu', n.conv(x, 64, 64, k=1)), n.conv(x, 64, 64, group=64))
+    x = n.op('Relu', n.conv(x, 64, 96, group=2, strides=[2, 2]))
+    up = n.op('ConvTranspose', x, n.weight(96, 48, 2, 2), kernel_shape=[2, 2], strides=[2, 2])
+    n.op('MatMul', n.op('MatMul', up, n.weight(48, 16, 96)), n.op('Transpose', n.weight(80, 96), perm=[1, 0]))
+    image = n.save(p.path('image.onnx'), [('x', ['batch', 16, 16, 16])], [(n.nodes[-1].output[0], ['batch', 48, 16, 80])])
+    n = Network(13)
+    n.op('MatMul', n.op('Relu', 'x'), n.op('Transpose', n.weight(2112, 2048), perm=[1, 0]))  # packed from where it lies in the file
+    large = n.save(p.path('large.onnx'), [('x', ['batch', 2048])], [(n.nodes[-1].output[0], ['batch', 2112])])
+    for model, feeds in ((large, samples_of((3, 2048), 1)), (image, samples_of((3, 16, 16, 16), 1)),
+                         (encoder(p.path('text.onnx')), [samples_of((2, 5, 64), 1)[0], samples_of((2, 5, 96), 1, 5)[0]])):
+        wanted = p.run(p.library(model, 'f'), *feeds)[0]
+        full = float(re.search(r'weights ([0-9.]+) MB', p.cytoc(model, '-o', p.path('f.so'), '--stats')).group(1))
+        for option, least in (('--fp16', 60), ('--bf16', 42)):
+            got = p.run(p.library(model, 'h', option), *feeds)[0]
+            fixed = p.run(p.library(model, 'x', option, '--dim', '*=1'), *[x[:1] for x in feeds])[0] if len(feeds) == 1 else got
+            stored = float(re.search(r'weights ([0-9.]+) MB', p.cytoc(model, '-o', p.path('h.so'), '--stats', option)).group(1))
+            if snr(wanted, got) < least or snr(wanted[:len(fixed)], fixed) < least or stored > 0.55 * full:
+                return '%s %s: %.1f dB, of known sizes %.1f dB, %.2f MB of %.2f' % (
+                    option, model, snr(wanted, got), snr(wanted[:len(fixed)], fixed), stored, full)
+    return None
+
+
+def half_overflow(p):
+    """A constant beyond f16 is named and stays f32; bf16 takes it."""
+    n = Network(12)
+    w = n.weight(64, 64)
+    big = n.weight(64, 32, scale=1e6)
+    n.op('MatMul', n.op('MatMul', 'x', w), big)
+    model = n.save(p.path('m.onnx'), [('x', [4, 64])], [(n.nodes[-1].output[0], [4, 32])])
+    x = samples_of((4, 64), 1)[0]
+    wanted = p.run(p.library(model, 'f'), x)[0]
+    text = p.cytoc(model, '-o', p.path('h.so'), '--fp16')
+    if not re.search(r"warning: .*'%s' stays in f32.*65504.*--bf16" % big, text) or "'%s'" % w in text:
+        return 'not named: ' + text
+    if snr(wanted, p.run(p.path('h.so'), x)[0]) < 60:
+        return 'f16: %.1f dB' % snr(wanted, p.run(p.path('h.so'), x)[0])
+    text = p.cytoc(model, '-o', p.path('h.so'), '--bf16')
+    good = snr(wanted, p.run(p.path('h.so'), x)[0])
+    return None if good > 42 and 'warning' not in text else 'bf16: %.1f dB, %s' % (good, text)
+
+
+TESTS = [half_digits, half_networks, half_overflow, odd_activations, digits_top1, static_blocks, whole_blocks_in_integers,
+         skip_and_limit, forms_of_samples, one_input_files, dynamic_rows, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
+         qdq_residual, qdq_older_operators, qdq_encoder]
 
 
 def main():

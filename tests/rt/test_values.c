@@ -8,6 +8,7 @@
 #include "values.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 /* ---- the model ---- */
 
@@ -374,6 +375,118 @@ static void test_sequences(void) {
   close_fixture(&f);
 }
 
+/* ---- versions of sequences ---- */
+
+enum { VERSIONS = 400, LONGEST = 64, LOOPS = 10000 };
+
+/* Versions made from any earlier one by inserting or erasing anywhere: each stays what it was. */
+static int32_t versions_body(cyrt_frame *frame) {
+  static struct {
+    int32_t number, items[LONGEST];
+    int64_t count;
+  } made[VERSIONS], *from, *to;
+  struct cyrt_values *v = cyrt_values_of(frame);
+  const cyrt_object empty = {.kind = CYTO_SEQUENCE};
+  uint32_t seed = 1;
+  int64_t zero = 0;
+  int wrong = 0;
+  made[0].number = v->api->object_add(v, &empty);
+  made[0].count = 0;
+  for (int32_t n = 1; n < VERSIONS; n++) {
+    uint32_t r = (seed = seed * 1664525 + 1013904223) >> 8;
+    from = &made[r % 4 == 0 ? (int32_t)(r / 4) % n : r % 4 == 1 && n > 3 ? n - 3 : n - 1];
+    to = &made[n];
+    int insert = from->count == 0 || (from->count < LONGEST && r / 8 % 3 != 0);
+    int64_t at = r / 32 % 2 && insert ? from->count : (int64_t)(r / 64) % (from->count + insert), rest = from->count - at;
+    *to = *from;
+    memmove(to->items + at + insert, from->items + at + !insert, (size_t)(rest - !insert) * sizeof *to->items);
+    to->items[at] = insert ? n : to->items[at];
+    to->count += insert ? 1 : -1;
+    to->number = cyrt_list_edit(v, from->number, at, n, insert);
+    for (int32_t k = n % 7; k <= n; k += 7) {
+      const int32_t *all = k % 3 ? NULL : cyrt_list_items(v, made[k].number);
+      for (int64_t i = 0; i < made[k].count; i++)
+        wrong += (all ? all[i] : cyrt_list_at(v, made[k].number, i)) != made[k].items[i];
+      wrong += v->api->object(v, made[k].number)->count != made[k].count;
+    }
+  }
+  CHECK_INT_EQ(wrong, 0);
+  return cyrt_output_alloc(frame, OUT_ANY, &zero, 1, sizeof(int32_t));
+}
+
+static int64_t bytes_held, most_bytes;
+
+static void *counting_alloc(void *user, size_t bytes, size_t alignment) {
+  void *ptr;
+  (void)user;
+  bytes_held += (int64_t)bytes;
+  most_bytes = bytes_held > most_bytes ? bytes_held : most_bytes;
+  return posix_memalign(&ptr, alignment, bytes) ? NULL : ptr;
+}
+
+static void counting_release(void *user, void *ptr, size_t bytes) {
+  (void)user;
+  bytes_held -= ptr ? (int64_t)bytes : 0;
+  free(ptr);
+}
+
+/* What loops do: fill from the front, from the end, from the middle; a queue and a stack. */
+static int32_t loops_body(cyrt_frame *frame) {
+  static const struct {
+    int64_t insert, erase; /* positions; INT64_MAX: none */
+  } loops[] = {{0, INT64_MAX}, {-1, INT64_MAX}, {-2, INT64_MAX}, {-1, 0}, {-1, -1}};
+  int64_t zero = 0;
+  float value = 0;
+  for (int k = 0; k < CHECK_COUNT(loops); k++) {
+    int32_t made, number;
+    cyrt_tensor element = {&value, CYTO_F32, 0, {0}}, in[3] = {{0}}, out = ref_of(&made);
+    CHECK_INT_EQ(cyrt_op_seq_make(frame, (cyrt_tensor[]){element, element}, 2, &out, 1, NULL), CYTO_OK);
+    for (int i = 0; i < LOOPS; i++) {
+      int64_t at = loops[k].insert, from = loops[k].erase;
+      value = (float)i;
+      number = made;
+      in[0] = ref_of(&number);
+      in[1] = element;
+      in[2] = position_of(&at);
+      if (cyrt_op_seq_insert(frame, in, at == -1 ? 2 : 3, &out, 1, NULL))
+        return CYTO_RUNTIME_FAILURE;
+      number = made;
+      in[1] = position_of(&from);
+      if (from != INT64_MAX && cyrt_op_seq_erase(frame, in, 2, &out, 1, NULL))
+        return CYTO_RUNTIME_FAILURE;
+    }
+    int64_t length;
+    number = made;
+    cyrt_tensor n = position_of(&length);
+    CHECK_INT_EQ(cyrt_op_seq_length(frame, in, 1, &n, 1, NULL), CYTO_OK);
+    CHECK_INT_EQ(length, loops[k].erase == INT64_MAX ? LOOPS + 2 : 2);
+  }
+  return cyrt_output_alloc(frame, OUT_ANY, &zero, 1, sizeof(int32_t));
+}
+
+static void test_versions(void) {
+  fixture f;
+  CHECK_REQUIRE(open_fixture(&f, NULL));
+  body = versions_body;
+  CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_OK);
+  close_fixture(&f);
+}
+
+/* 70,000 operations: a kilobyte for each is ample, a copy of the list for each would be gigabytes. */
+static void test_long_loops(void) {
+  cyto_options options = {.threads = 1, .allocator = {counting_alloc, counting_release, NULL}};
+  fixture f;
+  bytes_held = most_bytes = 0;
+  CHECK_REQUIRE(open_fixture(&f, &options));
+  body = loops_body;
+  clock_t start = clock();
+  CHECK_INT_EQ(cyto_run(f.context, &f.error), CYTO_OK);
+  CHECK((double)(clock() - start) / CLOCKS_PER_SEC < 5);
+  CHECK(most_bytes < (int64_t)70000 * 1024);
+  close_fixture(&f);
+  CHECK_INT_EQ(bytes_held, 0);
+}
+
 static int32_t optional_body(cyrt_frame *frame) {
   int64_t zero = 0;
   cyrt_tensor none = ref_of((int32_t[]){0}), out = {NULL, CYTO_F32, 1, {0}};
@@ -496,6 +609,8 @@ int main(int argc, char **argv) {
       {"failing_allocator", test_failing_allocator},
       {"texts", test_texts},
       {"sequences", test_sequences},
+      {"versions", test_versions},
+      {"long_loops", test_long_loops},
       {"optionals", test_optionals},
       {"text_that_is_no_number", test_text_that_is_no_number},
       {"regular_expressions", test_regular_expressions},

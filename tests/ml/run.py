@@ -1,0 +1,136 @@
+"""Operators of ai.onnx.ml whose numbers the standard does not check, beside ONNX Runtime: support vector machines.
+
+In:  --build DIR, names (regular expressions) to restrict it.
+Out: the closing line. A case is a node with random attributes; each runs at two numbers of rows, the second at two threads.
+     Labels must be equal, scores agree to a relative RMS error of 1e-4.
+"""
+import json
+import os
+import shutil
+import sys
+
+import numpy as np
+import onnx
+from onnx import helper as h
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import lib
+
+FEATURES = 7
+KERNELS = {'linear': ('LINEAR', [0, 0, 0]), 'poly': ('POLY', [0.3, 0.4, 3]), 'square': ('POLY', [0.2, -0.1, 2]),
+           'quartic': ('POLY', [0.1, 0.2, 4]), 'rbf': ('RBF', [0.15, 0, 0]), 'sigmoid': ('SIGMOID', [0.1, 0.2, 0])}
+POSTS = ('NONE', 'LOGISTIC', 'SOFTMAX', 'SOFTMAX_ZERO')
+CASES = []
+
+
+def numbers(rng, count, low=-1.0, high=1.0):
+    return [float(np.float32(v)) for v in rng.uniform(low, high, count)]
+
+
+def regressor(kernel, vectors, one_class=0):
+    def make(rng):
+        kind, params = KERNELS[kernel]
+        support = numbers(rng, vectors * FEATURES)
+        return dict(op_type='SVMRegressor', kernel_type=kind, kernel_params=[float(p) for p in params], n_supports=vectors, one_class=one_class,
+                    coefficients=numbers(rng, vectors or FEATURES), rho=numbers(rng, 1), post_transform='NONE',
+                    **({'support_vectors': support} if vectors else {}))
+    CASES.append(('regressor %s %d%s' % (kernel, vectors, ' one class' * one_class), make))
+
+
+def classifier(kernel, counts, proba=False, post='NONE', strings=False, classes=None, low=-1.0):
+    """counts: support vectors of each class; none of them: the linear form for `classes` classes."""
+    def make(rng):
+        kind, params = KERNELS[kernel]
+        k, total = len(counts) or classes, sum(counts)
+        pairs = k * (k - 1) // 2
+        names = dict(classlabels_strings=['kind %d' % (9 - i) for i in range(k)]) if strings else \
+            dict(classlabels_ints=[7 * i - 3 for i in range(k)])
+        if total:
+            names.update(vectors_per_class=list(counts), support_vectors=numbers(rng, total * FEATURES))
+        if proba:
+            names.update(prob_a=numbers(rng, pairs, -2, -0.5), prob_b=numbers(rng, pairs, -0.2, 0.2))
+        return dict(op_type='SVMClassifier', kernel_type=kind, kernel_params=[float(p) for p in params], post_transform=post,
+                    coefficients=numbers(rng, (k - 1) * total or k * FEATURES, low), rho=numbers(rng, pairs or 1, -0.3, 0.3),
+                    **names)
+    CASES.append((' '.join(['classifier', kernel, '-'.join(map(str, counts)) or 'of %d' % classes] + ['proba'] * proba + [post] +
+                           ['strings'] * strings + ['positive'] * (low >= 0)), make))
+
+
+def list_cases():
+    for kernel in KERNELS:
+        regressor(kernel, 12)
+        classifier(kernel, (4, 3, 6))
+    regressor('linear', 0)
+    regressor('rbf', 9, 1)
+    for post in POSTS:
+        classifier('rbf', (5, 8), post=post)
+        classifier('rbf', (5, 8), True, post)
+        classifier('poly', (4, 3, 6, 2), post=post, strings=True)
+        classifier('sigmoid', (4, 3, 6, 2), True, post)
+        classifier('linear', (), post=post, classes=3)
+    classifier('rbf', (30, 1, 17, 5, 9, 12, 3, 20, 8, 11), True)
+    classifier('rbf', (5, 8), strings=True)
+    for low in (-1.0, 0.0):
+        classifier('linear', (), classes=2, low=low)
+        classifier('linear', (), True, classes=2, low=low, strings=True)
+
+
+def output(folder, i, name):
+    """What cyto-run wrote: labels that are strings are JSON."""
+    path = os.path.join(folder, 'out_%d_%s' % (i, name))
+    if os.path.exists(path + '.npy'):
+        return np.load(path + '.npy')
+    with open(path + '.json', encoding='utf-8') as f:
+        return np.array(json.load(f)['data'])
+
+
+def check(args, folder, name, make):
+    import onnxruntime
+    rng = np.random.default_rng(sum(name.encode()))
+    attributes = make(rng)
+    kind, strings = attributes.pop('op_type'), 'classlabels_strings' in attributes
+    label = [h.make_tensor_value_info('label', onnx.TensorProto.STRING if strings else onnx.TensorProto.INT64, None)]
+    ports = ([] if kind == 'SVMRegressor' else label) + [h.make_tensor_value_info('scores', onnx.TensorProto.FLOAT, None)]
+    node = h.make_node(kind, ['x'], [p.name for p in ports], domain='ai.onnx.ml', **attributes)
+    graph = h.make_graph([node], 'g', [h.make_tensor_value_info('x', onnx.TensorProto.FLOAT, ['rows', FEATURES])], ports)
+    data = h.make_model(graph, opset_imports=[h.make_opsetid('', 17), h.make_opsetid('ai.onnx.ml', 1)],
+                        ir_version=8).SerializeToString()
+    path, library = os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
+    with open(path, 'wb') as f:
+        f.write(data)
+    code, _, err = lib.run([args.cytoc, path, '-o', library, '--verify'])
+    if code:
+        return lib.reason(err, code)
+    reference = onnxruntime.InferenceSession(data, providers=['CPUExecutionProvider'])
+    for rows, threads in ((1, 1), (23, 2)):
+        x = rng.standard_normal((rows, FEATURES)).astype(np.float32)
+        np.save(os.path.join(folder, 'x.npy'), x)
+        code, _, err = lib.run([args.cyto_run, library, '--threads', threads, '--output-dir', folder, '--input', 'x=%s/x.npy' % folder])
+        if code:
+            return lib.reason(err, code)
+        for i, want in enumerate(reference.run(None, {'x': x})):
+            got = output(folder, i, ports[i].name)
+            if ports[i].name == 'label':
+                why = None if np.array_equal(got.ravel(), np.asarray(want).ravel()) else 'labels %s, expected %s' % (got, want)
+            else:
+                why = lib.difference('scores', got, want, 1e-4)
+            if why:
+                return '%s, %d rows' % (why, rows)
+    return None
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args)
+    folder = os.path.join(args.build, 'ml')
+    list_cases()
+    for name, make in CASES:
+        if args.wanted(name):
+            os.makedirs(folder, exist_ok=True)
+            suite.result(name, check(args, folder, name, make))
+            shutil.rmtree(folder)
+    suite.done()
+
+
+if __name__ == '__main__':
+    main()
