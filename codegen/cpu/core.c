@@ -568,6 +568,39 @@ static panel group_panel(cy_cg *cg, const groups *g, V q) {
   return p;
 }
 
+/* ---- halves made floats for a whole group ---- */
+
+enum { MOST_WIDENED = 256 * 1024 };
+
+/* Rows of weights in a panel of a K block, at most. */
+static int64_t block_depth(const cy_core *k) {
+  int64_t taps = 0, c = 0;
+  cy_is_const(k->taps, &taps);
+  cy_is_const(k->c, &c);
+  return (taps < k->tap_block ? taps : k->tap_block) * (c < k->c_block ? c : k->c_block);
+}
+
+/* With AVX-512 a conversion takes the ports that fma does, a sixth of a tile's time and more: better done once for all rows. */
+static bool worth_widening(const cy_cg *cg, const cy_core *k) {
+  int64_t bytes = block_depth(k) * k->tile.nv * cg->W * 4;
+  return k->weights != CY_WEIGHTS_F32 && cg->avx512 && k->tile.mr >= 6 && bytes && bytes <= MOST_WIDENED;
+}
+
+/* Panels [q0, end) of g as floats at `to`, one after the other. */
+static void emit_widening(cy_cg *cg, const groups *g, V q0, V end, V to) {
+  const cy_core *k = g->k;
+  V depth = cy_mul(cg, g->kb->taps, g->kb->c), rows = cy_mul(cg, cy_sub(cg, end, q0), depth);
+  V from = cy_gep(cg, g->b, cy_mul(cg, q0, g->panel_bytes));
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), rows, cy_i64(cg, 1), NULL, 0);
+  V source = cy_gep(cg, from, cy_mul(cg, l.iv, k->ldb)), target = cy_gep(cg, to, cy_mulc(cg, l.iv, k->tile.nv * cg->W * 4));
+  for (unsigned j = 0; j < k->tile.nv; j++) {
+    V v = cy_weights_load(cg, k->weights, cy_gepc(cg, source, (int64_t)j * cg->W * cy_weight_bytes(k->weights)));
+    cy_store(cg, v, cy_gepc(cg, target, (int64_t)j * cg->W * 4), 4);
+  }
+  cy_loop_end(cg, &l, NULL);
+}
+
 /* Tile r of mr rows, panels [q0, end): sums in memory at c, then the epilogue over all of them. */
 static void emit_stored_tile(cy_cg *cg, const groups *g, V r, V mr, V q0, V end, V c, V ldc) {
   const cy_core *k = g->k;
@@ -613,19 +646,34 @@ static void emit_inline_tiles(cy_cg *cg, const groups *g, V r, V q0, V end) {
 
 /* One K block: by groups of panels, tile by tile, so that the epilogue, which follows the last block, meets long runs
  * of each row: what it loads and stores then lies in streams that the hardware prefetches. */
-static void emit_groups(cy_cg *cg, const cy_core *k, const kblock *kb, V b, V panel_bytes) {
-  bool single = cy_core_single(k);
+static void emit_groups(cy_cg *cg, const cy_core *stored, const kblock *kb, V b, V panel_bytes) {
+  cy_core floats = *stored;
+  bool widened = worth_widening(cg, stored), single = cy_core_single(stored);
+  const cy_core *k = widened ? &floats : stored;
+  if (widened) {
+    floats.weights = CY_WEIGHTS_F32;
+    floats.ldb = cy_i64(cg, (int64_t)stored->tile.nv * cg->W * 4);
+  }
   int64_t NR = (int64_t)k->tile.nv * cg->W, MR = k->tile.mr;
   groups all = {k, kb, b, panel_bytes, group_choose(cg, k), NULL};
   V ldc = cy_i64(cg, (single ? all.group : k->cbuf_panels) * NR * 4);
   V sums = single ? cy_alloca(cg, MR * all.group * NR * 4) : k->cbuf;
-  if (worth_prefetching(cg, k)) {
+  groups halves = {stored, kb, b, panel_bytes, all.group, NULL};
+  V copy = NULL;
+  if (widened) {
+    copy = cy_alloca(cg, block_depth(k) * NR * 4 * all.group);
+    all.panel_bytes = cy_mulc(cg, cy_mul(cg, kb->taps, kb->c), NR * 4);
+  } else if (worth_prefetching(cg, k)) {
     V tiles = cy_div(cg, cy_addc(cg, k->rows, MR - 1), cy_i64(cg, MR));
     all.step = cy_addc(cg, cy_div(cg, cy_i64(cg, row_bytes(cg, k) - 1), tiles), 1);
   }
   cy_loop g, r;
   cy_loop_begin(cg, &g, k->p0, k->p1, cy_i64(cg, all.group), NULL, 0);
   V end = cy_imin(cg, k->p1, cy_addc(cg, g.iv, all.group));
+  if (widened) {
+    emit_widening(cg, &halves, g.iv, end, copy);
+    all.b = cy_gep(cg, copy, cy_sub(cg, cy_i64(cg, 0), cy_mul(cg, g.iv, all.panel_bytes)));
+  }
   cy_loop_begin(cg, &r, cy_i64(cg, 0), k->rows, cy_i64(cg, MR), NULL, 0);
   V mr = r.step = next_rows(cg, k->tile, cy_sub(cg, k->rows, r.iv)), c = sums;
   if (!single)
