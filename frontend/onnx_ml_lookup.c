@@ -233,10 +233,11 @@ IMPORT(one_hot_encoder) {
     return cy_build_error(im->g, NULL, "expected the attribute 'cats_strings' or 'cats_int64s'");
   if (t->rank == CY_MAX_RANK)
     return cy_build_error(im->g, NULL, "expected fewer than %d dims, found %s", CY_MAX_RANK, cy_type_text(im->g, t));
-  if (!cy_onnx_int(im, n, "zeros", 1))
-    return cy_build_error(im->g, "attribute 'zeros'", "0 is not supported: categories that are not listed give zeros");
   x = t->dtype == CY_STRING || cy_dtype_is_int((cy_dtype)t->dtype) ? x : CAST(x, CY_I64);
   cy_val at = find(im, x, cats);
+  cy_attr limit = cy_attr_int(CY_ATTR_limit, (int64_t)count_of(im, cats));
+  if (at && !cy_onnx_int(im, n, "zeros", 1)) /* a category that is not listed is an error */
+    at = cy_build(im->g, CY_OP_require_found, &at, 1, &limit, 1, NULL, 1);
   cy_dim d[CY_MAX_RANK];
   int rank = t->rank;
   memcpy(d, t->dim, sizeof d);

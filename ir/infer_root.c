@@ -159,6 +159,8 @@ bool cy_infer_nonzero(infer *i) {
 
 bool cy_infer_refuse(infer *i) { return set_type(i, 0, *in_type(i, 0)); }
 
+bool cy_infer_require_found(infer *i) { return cy_check_dtype(i, 0, CY_I64) && set_type(i, 0, *in_type(i, 0)); }
+
 bool cy_infer_unique(infer *i) {
   for (uint32_t k = 1; k < 4; k++)
     if (out_type(i, k)->dtype != CY_I64 || out_type(i, k)->rank != 1)

@@ -285,6 +285,7 @@ static const cy_attr *call_attrs(cy_lowering *l, const cy_node_info *n, uint32_t
       {CY_OP_topk, {CY_ATTR_axis, CY_ATTR_largest, CY_ATTR_sorted}},
       {CY_OP_unique, {CY_ATTR_axis, CY_ATTR_sorted}},
       {CY_OP_non_max_suppression, {CY_ATTR_center_point_box}},
+      {CY_OP_require_found, {CY_ATTR_limit}},
       {CY_OP_string_normalize, {CY_ATTR_letter_case, CY_ATTR_case_sensitive}},
       {CY_OP_string_split, {CY_ATTR_limit}},
       {CY_OP_count_ngrams, {CY_ATTR_mode, CY_ATTR_min_length, CY_ATTR_max_length, CY_ATTR_max_skip}},

@@ -341,6 +341,21 @@ int32_t cyrt_op_refuse(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, c
                    "the inputs lead into a branch of an If that is not valid for this model (cytoc warned of it)");
 }
 
+int32_t cyrt_op_require_found(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
+                              const cyrt_attr *attr) {
+  (void)n_in, (void)n_out;
+  int64_t count = cyrt_count(in[0].rank, in[0].dims), *to = out[0].data;
+  const int64_t *at = in[0].data;
+  for (int64_t i = 0; i < count; i++) {
+    if (at[i] >= attr[0].i)
+      return cyrt_fail(frame, CYTO_INVALID_ARGUMENT,
+                       "a look-up: element %lld of the input is none of the %lld values that the model knows", (long long)i,
+                       (long long)attr[0].i);
+    to[i] = at[i];
+  }
+  return CYTO_OK;
+}
+
 /* ---- unique ---- */
 
 /* The items compared: `n` of them, each with `outer` runs of `inner` elements (one of one when flattened). */

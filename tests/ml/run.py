@@ -1,4 +1,5 @@
-"""Operators of ai.onnx.ml whose numbers the standard does not check, beside ONNX Runtime: support vector machines.
+"""Operators of ai.onnx.ml whose numbers the standard does not check, beside ONNX Runtime: support vector machines;
+and OneHotEncoder without zeros.
 
 In:  --build DIR, names (regular expressions) to restrict it.
 Out: the closing line. A case is a node with random attributes; each runs at two numbers of rows, the second at two threads.
@@ -119,6 +120,28 @@ def check(args, folder, name, make):
     return None
 
 
+def one_hot(args, folder):
+    """zeros = 0: categories that are listed as always, another one is an error when running."""
+    node = h.make_node('OneHotEncoder', ['x'], ['y'], domain='ai.onnx.ml', cats_int64s=[3, 5, 9], zeros=0)
+    graph = h.make_graph([node], 'g', [h.make_tensor_value_info('x', onnx.TensorProto.INT64, ['n'])],
+                         [h.make_tensor_value_info('y', onnx.TensorProto.FLOAT, None)])
+    path, library, x = (os.path.join(folder, name) for name in ('m.onnx', 'm.so', 'x.npy'))
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid('', 17), h.make_opsetid('ai.onnx.ml', 1)], ir_version=8), path)
+    code, _, err = lib.run([args.cytoc, path, '-o', library, '--verify'])
+    if code:
+        return lib.reason(err, code)
+    command = [args.cyto_run, library, '--output-dir', folder, '--input', 'x=' + x]
+    np.save(x, np.array([5, 3, 9, 5]))
+    code, _, err = lib.run(command)
+    if code:
+        return lib.reason(err, code)
+    if not np.array_equal(output(folder, 0, 'y'), np.eye(3)[[1, 0, 2, 1]]):
+        return 'wrong columns'
+    np.save(x, np.array([5, 4]))
+    code, _, err = lib.run(command)
+    return None if code and 'element 1 of the input is none of the 3 values' in err else 'an unknown category: code %d, %s' % (code, err)
+
+
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
@@ -129,6 +152,10 @@ def main():
             os.makedirs(folder, exist_ok=True)
             suite.result(name, check(args, folder, name, make))
             shutil.rmtree(folder)
+    if args.wanted('one hot'):
+        os.makedirs(folder, exist_ok=True)
+        suite.result('one hot', one_hot(args, folder))
+        shutil.rmtree(folder)
     suite.done()
 
 
