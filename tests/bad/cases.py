@@ -702,6 +702,11 @@ def dim_overflowing(d):
     return ['--dim', 'batch=99999999999999999999']
 
 
+@case('Trilu', 'complex')
+def complex_arithmetic(d):
+    save(d, [h.make_node('Trilu', ['x'], ['y'], name='t')], [port('x', (2, 3), T.COMPLEX128)], [port('y', (2, 3), T.COMPLEX128)])
+
+
 @case('pdp11')
 def target_unknown(d):
     good(d)
