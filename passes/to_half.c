@@ -5,8 +5,8 @@
  *
  *   half_factors   multiplies halves: both operands are cast, which fusion puts into the kernels that compute them
  *   half_weights   multiplies floats but takes weights as halves, at half the bytes: constants are, the other operand stays
- *                  f32. Storing that as halves, too, would cost a conversion on either side and bring nothing on a CPU: it
- *                  comes from a cache mostly.
+ *                  f32: storing that as halves, too, would cost a conversion on either side for what comes from a cache
+ *                  mostly (expected, not measured).
  *
  * Nothing behind this pass may fold the constants back to f32. A constant with values beyond the largest f16 is named in a
  * warning, and its products stay as they are. With half_io, inputs and outputs of the model that are f32 are halves, too.
