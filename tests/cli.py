@@ -64,6 +64,12 @@ ROWS = [
     ('save temps', [MODEL, '-o', '%s/m.so', '--save-temps=%s'], 0, [], None, objects),
     ('emit graph', [MODEL, '--emit=graph'], 0, ['graph ', 'conv', 'softmax'], [], None),
     ('emit loops', [MODEL, '--emit=loops'], 0, ['kernel '], [], None),
+    *(('emit %s to stdout' % kind, [MODEL, '--emit=' + kind, '-o', '-'], 0, [text], [], None) for kind, text in (
+        ('graph', '(?m)^graph @digits'), ('loops', r'\Aprogram digits'), ('ll', '(?m)^define '), ('asm', r'(?m)^\s*\.text'),
+        ('h', r'model_run\('))),
+    *(('emit %s to stdout' % kind, [MODEL, '--emit=' + kind, '-o', '-'], 1, ["'-o -'.*found '%s'" % kind], [], None) for kind in
+      ('so', 'a', 'o', 'cubin', 'graph,loops')),
+    ('nothing to emit to stdout', [MODEL, '-o', '-'], 1, ["'-o -'.*found 'no --emit'"], [], None),
     ('emit many', [MODEL, '--emit=graph,loops,ll,asm,h', '-o', '%s/m.so'], 0, [],
      ['m.asm', 'm.graph.txt', 'm.h', 'm.ll', 'm.loops.txt'], has('m.ll', '^define ', 'target triple')),
     ('int8', [MODEL, '--int8', '--explain', '-o', '%s/m.so'], 0, ['layer +shape +MFLOP +float kcyc +int8 kcyc +error', 'float: too small', 'warning: nothing was quantised'], ['m.h', 'm.so'], None),
