@@ -242,13 +242,21 @@ enum {
 
 extern const cyrt_device cyrt_cuda_device __attribute__((visibility("hidden")));
 
-/* Device code of some kernels for one architecture. */
+/* Device code of some kernels for one architecture, packed as an LZ4 block. */
 typedef struct cyrt_cuda_image {
-  uint32_t arch;          /* 89; with 'a' (features of that architecture alone): 90 + CYRT_CUDA_SPECIFIC */
-  uint32_t ptx;           /* 0: cubin, 1: PTX with its final zero */
-  uint64_t offset, bytes; /* from the start of the cyrt_cuda_images */
+  uint32_t arch;                 /* 89; with 'a' (features of that architecture alone): 90 + CYRT_CUDA_SPECIFIC */
+  uint32_t ptx;                  /* 0: cubin, 1: PTX with its final zero */
+  uint64_t offset, packed_bytes; /* offset: from the start of the cyrt_cuda_images */
+  uint64_t bytes, checksum;      /* unpacked; cyrt_cuda_checksum() of these */
 } cyrt_cuda_image;
 enum { CYRT_CUDA_SPECIFIC = 1000 };
+static inline uint64_t cyrt_cuda_checksum(const void *data, uint64_t bytes) { /* FNV-1a */
+  const uint8_t *p = (const uint8_t *)data;
+  uint64_t h = 14695981039346656037u;
+  for (uint64_t i = 0; i < bytes; i++)
+    h = (h ^ p[i]) * 1099511628211u;
+  return h;
+}
 typedef struct cyrt_cuda_images {
   uint64_t count;
   cyrt_cuda_image image[];

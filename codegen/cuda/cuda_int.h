@@ -158,6 +158,14 @@ typedef struct cy_nvrtc_check {
 int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool ptx, const cy_nvrtc_check *check,
                      cy_cuda_image *out, char **out_error);
 
+/* ---- images.c ---- */
+/* Writes an object with a cyrt_cuda_images under the name `symbol`: the images, each packed. */
+bool cy_cuda_images_write(FILE *f, const cy_cuda_image *images, int n, const char *symbol);
+
+/* ---- lz4.c ---- */
+/* The bytes as an LZ4 block, malloc'ed. Equal bytes give equal blocks. */
+char *cy_lz4_pack(const char *bytes, size_t size, size_t *out_size);
+
 /* ---- cubin.c ---- */
 
 /* Opcodes of all architectures since sm_70. */
