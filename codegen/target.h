@@ -102,7 +102,6 @@ struct cy_target {
   const struct cy_host_device *host; /* how the host program launches kernels and reaches their memory */
 };
 
-
 extern const cy_target cy_target_cpu;   /* cpu/cpu.c */
 extern const cy_target cy_target_cuda;  /* cuda/cuda.c */
 

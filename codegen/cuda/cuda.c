@@ -80,18 +80,31 @@ static void release(cy_machine *m) { free(m->state); }
 
 static bool supports(const cy_machine *m, cy_kernel *k) { return cy_cuda_contract_supports(m, k); }
 
+/* For --explain. */
+static const char *algorithm(const cy_cuda_form *form, cy_arena *arena) {
+  switch (form->kind) {
+  case CY_CUDA_GROUPS:
+    return "groups";
+  case CY_CUDA_ROWS:
+    return cy_cuda_rows_name(form, arena);
+  case CY_CUDA_COLUMNS:
+    return cy_arena_printf(arena, "columns by %d threads", form->group);
+  case CY_CUDA_TILES:
+    return cy_cuda_contract_name(form, arena);
+  default:
+    return "items";
+  }
+}
+
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
-  static const char *const names[] = {"items", "groups", "tiles"};
   (void)p;
   const cy_cuda_machine *c = m->state;
   cy_cuda_form *form = cy_cuda_schedule(m, plan->kernel);
   plan->form = form;
-  plan->algorithm = names[form->kind];
-  if (form->kind == CY_CUDA_TILES) {
+  cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
+  if (form->kind == CY_CUDA_TILES)
     cy_cuda_contract_prepare(plan, form);
-    plan->algorithm = cy_arena_printf(cy_graph_arena(cy_kernel_graph(plan->kernel)), "%s %dx%dx%d",
-                                      form->stages ? "matrix" : "tiles", form->tile.m, form->tile.n, form->tile.k);
-  }
+  plan->algorithm = algorithm(form, arena);
   plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
 }
 
