@@ -16,19 +16,17 @@ static bool write_at(FILE *f, uint64_t at, const void *bytes, size_t n) {
 }
 
 /* Where each image goes, in the head; what all of it takes. */
-static uint64_t lay_out(const cy_cuda_image *images, int n, char **packed, cyrt_cuda_images *head, uint64_t head_bytes) {
+static uint64_t lay_out(const cy_cuda_image *images, int n, char **packed, cyrt_cuda_images *head,
+                        uint64_t head_bytes) {
   uint64_t at = (head_bytes + ALIGN - 1) / ALIGN * ALIGN;
   head->count = (uint64_t)n;
   for (int i = 0; i < n; i++) {
     size_t size;
     uint32_t specific = images[i].arch.suffix ? CYRT_CUDA_SPECIFIC : 0;
     packed[i] = cy_lz4_pack(images[i].bytes, images[i].size, &size);
-    head->image[i] = (cyrt_cuda_image){(uint32_t)images[i].arch.number + specific,
-                                       images[i].ptx,
-                                       at,
-                                       size,
-                                       images[i].size,
-                                       cyrt_cuda_checksum(images[i].bytes, images[i].size)};
+    head->image[i] =
+        (cyrt_cuda_image){(uint32_t)images[i].arch.number + specific,         images[i].ptx, at, size, images[i].size,
+                          cyrt_cuda_checksum(images[i].bytes, images[i].size)};
     at += (size + ALIGN - 1) / ALIGN * ALIGN;
   }
   return at;

@@ -1,7 +1,7 @@
 /* lz4.c - bytes to an LZ4 block, as short as the format allows in reasonable time.
  *
- * A block is a row of sequences: a token, literal bytes, and a copy of 4 bytes or more from up to 64 KB before. At every
- * place the longest earlier match is looked up (chains of places with equal first four bytes); then, from the end
+ * A block is a row of sequences: a token, literal bytes, and a copy of 4 bytes or more from up to 64 KB before. At
+ * every place the longest earlier match is looked up (chains of places with equal first four bytes); then, from the end
  * backwards, each place learns what the rest costs at least, as a literal or as a copy of some length; then the
  * cheapest way is written. The format wants the last five bytes to be literals and no copy to begin in the last twelve.
  */
@@ -16,7 +16,7 @@ enum {
   LAST_LITERALS = 5,
   LAST_BEGIN = 12,
   HASH_BITS = 16,
-  TRIES = 128,     /* places looked at */
+  TRIES = 128,      /* places looked at */
   ENOUGH = 1 << 10, /* a match so long is not improved on */
   MOST = 1 << 12    /* longer ones become several copies */
 };
@@ -68,9 +68,7 @@ static void find_matches(const uint8_t *bytes, size_t size, place *places) {
 
 /* ---- the cheapest way ---- */
 
-static uint32_t copy_cost(uint32_t length) {
-  return length < LEAST + 15 ? 3 : 4 + (length - LEAST - 15) / 255;
-}
+static uint32_t copy_cost(uint32_t length) { return length < LEAST + 15 ? 3 : 4 + (length - LEAST - 15) / 255; }
 
 static void choose(place *places, size_t size) {
   places[size].cost = 0;
