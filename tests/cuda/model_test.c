@@ -6,39 +6,15 @@
  * Started from the root of the repository, as all tests; without a C compiler for the mock's kernels all is skipped.
  */
 #define _GNU_SOURCE
-#include "runtime/cyto.h"
-#include "tests/check.h"
-#include "tests/cuda/mock_cuda.h"
+#include "tests/cuda/models.h"
 
-#include <dlfcn.h>
 #include <elf.h>
-#include <libgen.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 enum { MAX_BATCH = 5, PIXELS = 28 * 28, CLASSES = 10 };
 
-static char build[PATH_MAX], dir[CHECK_PATH];
-static mock_cuda_state *mock;
-static void *driver;
 static float image[MAX_BATCH * PIXELS];
 
 /* ---- helpers ---- */
-
-static int run_command(const char *format, const char *a, const char *b, const char *c) {
-  char command[3 * PATH_MAX];
-  snprintf(command, sizeof command, format, a, b, c);
-  return system(command);
-}
-
-static const char *path_of(const char *name) {
-  static char path[4][PATH_MAX];
-  static int next;
-  char *p = path[next++ % 4];
-  snprintf(p, PATH_MAX, "%s/%s", dir, name);
-  return p;
-}
 
 static char *read_file(const char *name, size_t *out_bytes) {
   FILE *f = fopen(path_of(name), "rb");
@@ -53,14 +29,6 @@ static char *read_file(const char *name, size_t *out_bytes) {
   return bytes;
 }
 
-static void write_file(const char *name, const char *bytes, size_t n) {
-  FILE *f = fopen(path_of(name), "wb");
-  if (!f || fwrite(bytes, 1, n, f) != n)
-    CHECK_FAIL("%s cannot be written", name);
-  if (f)
-    fclose(f);
-}
-
 /* Where a section lies in an ELF file. */
 static int find_section(const char *file, const char *name, size_t *out_at, size_t *out_bytes) {
   const Elf64_Ehdr *head = (const Elf64_Ehdr *)file;
@@ -72,14 +40,6 @@ static int find_section(const char *file, const char *name, size_t *out_at, size
       return 1;
     }
   return 0;
-}
-
-static cyto_model *load(const char *name) {
-  cyto_model *model = NULL;
-  cyto_error error;
-  if (cyto_model_load(path_of(name), &model, &error))
-    CHECK_FAIL("%s: %s", name, error.message);
-  return model;
 }
 
 static void new_image(unsigned seed) {
@@ -158,7 +118,7 @@ static void test_run_record_replay(void) {
     CHECK_FAIL("%s", error.message);
     return;
   }
-  CHECK_INT_EQ(mock->uploads, 1); /* both contexts have the same weights */
+  CHECK_INT_EQ(mock->copies_in, 1); /* both contexts have the same weights */
   for (int i = 0; i < 4; i++) {
     new_image((unsigned)i);
     compare(on_cuda, cuda, on_cpu, cpu, 2);
@@ -188,7 +148,7 @@ static void test_device_memory(void) {
   memcpy(&push, &symbols[1], sizeof push);
   memcpy(&release, &symbols[2], sizeof release);
   uint64_t in = 0, out = 0;
-  push((void *)1);
+  push((void *)40);
   alloc(&in, PIXELS * 4);
   alloc(&out, CLASSES * 4);
   memcpy((void *)(uintptr_t)in, image, PIXELS * 4);
@@ -355,20 +315,6 @@ static void test_images(void) {
   mock->capability = 89;
 }
 
-static void open_mock(void) {
-  char path[PATH_MAX + 40];
-  snprintf(path, sizeof path, "%s/tests/cuda/mock/libcuda.so.1", build);
-  driver = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* the runtime's dlopen("libcuda.so.1") finds it by its soname */
-  void *symbol = driver ? dlsym(driver, "mock_cuda") : NULL;
-  mock_cuda_state *(*get)(void);
-  if (!symbol) {
-    CHECK_FAIL("%s: %s", path, dlerror());
-    return;
-  }
-  memcpy(&get, &symbol, sizeof get);
-  mock = get();
-}
-
 static const check_test tests[] = {
     {"no driver", test_no_driver},
     {"open mock", open_mock},
@@ -382,19 +328,10 @@ static const check_test tests[] = {
 };
 
 int main(int argc, char **argv) {
-  char self[PATH_MAX];
-  if (!realpath(argv[0], self) || !check_folder("cyto-cuda", dir))
-    return 1;
-  snprintf(build, sizeof build, "%s", dirname(dirname(dirname(self))));
-  if (system("cc --version >/dev/null 2>&1")) {
-    printf("no C compiler to run kernels with\n0 passed, 0 failed, %d skipped\n", CHECK_COUNT(tests));
-    return 0;
-  }
-  char home[PATH_MAX + 40];
-  snprintf(home, sizeof home, "%s/tests/cuda/mock", build);
-  setenv("CUDA_HOME", home, 1);
+  if (!models_begin(argv[0], CHECK_COUNT(tests)))
+    return models_rc;
   int rc = run_command("%s/cytoc examples/digits/digits.onnx -o %s --target=%s", build, path_of("cuda.so"),
-                       "sm_80,sm_90a") ||
+                       "sm_80,sm_90a --cudnn=off") ||
            run_command("%s/cytoc examples/digits/digits.onnx -o %s --target=%s", build, path_of("cpu.so"), "native");
   if (rc)
     fprintf(stderr, "cytoc failed\n");
