@@ -185,7 +185,7 @@ $O/obj/runtime/%.o: CFLAGS += -fPIC -fvisibility=hidden $(if $(filter release,$(
 $O/obj/tests/rt/%.o: CFLAGS += -fPIC
 $O/obj/tests/cuda/%.o $O/obj/codegen/%.o $O/obj/tools/cytoc.o $O/obj/tests/codegen/%.o: CPPFLAGS += $(LLVM_CPPFLAGS)
 
-COMPILER_LIBS := $(LLVM_LIBS) -lprotobuf-c -ljansson -lz -lm -ldl
+COMPILER_LIBS := $(LLVM_LIBS) -lprotobuf-c -ljansson -lz -llz4 -lm -ldl
 RUNTIME_LIBS := -lm -ldl
 
 $O/cytoc: $O/obj/tools/cytoc.o $(TOOLS_LIB) $(COMPILER_LIB) $(RUNTIME_LIB)

@@ -80,21 +80,34 @@ static void release(cy_machine *m) { free(m->state); }
 
 static bool supports(const cy_machine *m, cy_kernel *k) { return cy_cuda_contract_supports(m, k); }
 
+/* For --explain. */
+static const char *algorithm(const cy_cuda_form *form, cy_arena *arena) {
+  switch (form->kind) {
+  case CY_CUDA_GROUPS:
+    return "groups";
+  case CY_CUDA_ROWS:
+    return cy_cuda_rows_name(form, arena);
+  case CY_CUDA_COLUMNS:
+    return cy_arena_printf(arena, "columns by %d threads", form->group);
+  case CY_CUDA_TILES:
+    return cy_cuda_contract_name(form, arena);
+  default:
+    return "items";
+  }
+}
+
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
-  static const char *const names[] = {"items", "groups", "tiles"};
   (void)p;
   const cy_cuda_machine *c = m->state;
   cy_cuda_form *form = cy_cuda_schedule(m, plan->kernel);
   plan->form = form;
-  plan->algorithm = names[form->kind];
-  if (form->kind == CY_CUDA_TILES) {
+  cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
+  cy_dim conv[CY_CUDA_CONV_FIELDS];
+  if (form->kind == CY_CUDA_TILES)
     cy_cuda_contract_prepare(m, plan, form);
-    cy_dim conv[CY_CUDA_CONV_FIELDS];
-    bool cudnn = cy_cuda_conv_match(m, plan->kernel, form, false, conv);
-    plan->algorithm =
-        cy_arena_printf(cy_graph_arena(cy_kernel_graph(plan->kernel)), "%s %dx%dx%d%s",
-                        form->stages ? "matrix" : "tiles", form->tile.m, form->tile.n, form->tile.k, cudnn ? " or cuDNN" : "");
-  }
+  plan->algorithm = algorithm(form, arena);
+  if (form->kind == CY_CUDA_TILES && cy_cuda_conv_match(m, plan->kernel, form, false, conv))
+    plan->algorithm = cy_arena_printf(arena, "%s or cuDNN", plan->algorithm);
   plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
 }
 
@@ -145,12 +158,18 @@ static bool may_use_stack(void *ctx, const char *function) {
   return false;
 }
 
-static bool wants_matrix(void *ctx, const char *function) {
+static cy_dtype factor_type(const cy_kernel_plan *plan) {
+  const cy_karg_info *args;
+  cy_kernel_args(plan->kernel, &args);
+  return args[cy_kernel_contraction(plan->kernel)->a].dtype;
+}
+
+static int wants_matrix(void *ctx, const char *function) {
   const shard *s = ctx;
   for (uint32_t i = 0; i < s->n; i++)
-    if (!strcmp(s->plans[i]->symbol, function))
-      return cy_cuda_form_of(s->plans[i])->stages > 0;
-  return false;
+    if (!strcmp(s->plans[i]->symbol, function) && cy_cuda_form_of(s->plans[i])->stages > 0)
+      return cy_dtype_is_float(factor_type(s->plans[i])) ? CY_CUDA_HMMA : CY_CUDA_IMMA;
+  return 0;
 }
 
 /* The kernel whose instructions need the newest architecture. */
@@ -164,16 +183,13 @@ static const cy_kernel_plan *most_demanding(const shard *s) {
 
 /* Does `arch` lack what the kernel multiplies by? Then a malloc'ed text. */
 static char *lacks(const cy_kernel_plan *plan, cy_cuda_arch arch) {
-  const cy_karg_info *args;
-  const cy_contraction *c = cy_kernel_contraction(plan->kernel);
   int least = cy_cuda_form_of(plan)->least_arch;
   char *text = NULL;
-  cy_kernel_args(plan->kernel, &args);
   if (arch.number >= least)
     return NULL;
-  bool tf32 = args[c->a].dtype == CY_F32;
+  bool tf32 = factor_type(plan) == CY_F32;
   if (asprintf(&text, "kernel '%s' multiplies matrices of %s, which sm_%d lacks; sm_%d and newer have it: %s",
-               plan->symbol, tf32 ? "tf32" : cy_dtype_of(args[c->a].dtype)->name, arch.number, least,
+               plan->symbol, tf32 ? "tf32" : cy_dtype_of(factor_type(plan))->name, arch.number, least,
                tf32 ? "leave out --tf32" : "convert the model to f16") < 0)
     abort();
   return text;
@@ -286,30 +302,32 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
 
 /* ---- peaks ---- */
 
-/* Dense products of f16 with sums in f32, products of TF32, ordinary f32, in TFLOP/s, and GB/s: a well known device of
- * each architecture, by NVIDIA's data sheets. */
+/* Dense products of 8-bit integers in TOP/s, of f16 with sums in f32, of TF32 and of ordinary f32 in TFLOP/s, and GB/s:
+ * a well known device of each architecture, by NVIDIA's data sheets. */
 static const struct {
   int arch;
   const char *device;
-  double half, tf32, plain, bytes;
+  double byte, half, tf32, plain, bytes;
 } peaks[] = {
-    {75, "T4", 65, 8.1, 8.1, 320},        {80, "A100 40 GB", 312, 156, 19.5, 1555},
-    {86, "A10", 125, 62.5, 31.2, 600},    {89, "L4", 121, 60, 30.3, 300},
-    {90, "H100 SXM", 989, 494, 67, 3350}, {100, "B200", 2250, 1125, 75, 8000},
-    {120, "RTX 5090", 209.5, 104.8, 104.8, 1792},
+    {75, "T4", 130, 65, 8.1, 8.1, 320},
+    {80, "A100 40 GB", 624, 312, 156, 19.5, 1555},
+    {86, "A10", 250, 125, 62.5, 31.2, 600},
+    {89, "L4", 242, 121, 60, 30.3, 300},
+    {90, "H100 SXM", 1979, 989, 494, 67, 3350},
+    {100, "B200", 4500, 2250, 1125, 75, 8000},
+    {120, "RTX 5090", 838, 209.5, 104.8, 104.8, 1792},
 };
 
 static cy_peak peak(const cy_machine *m, const cy_kernel_plan *plan) {
   const cy_cuda_machine *c = m->state;
-  const cy_karg_info *args;
   size_t row = 0;
   for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++)
     if (peaks[i].arch <= c->arch[0].number)
       row = i;
   double flops = peaks[row].plain;
   if (plan && cy_cuda_form_of(plan)->stages) {
-    cy_kernel_args(plan->kernel, &args);
-    flops = args[cy_kernel_contraction(plan->kernel)->a].dtype == CY_F32 ? peaks[row].tf32 : peaks[row].half;
+    cy_dtype t = factor_type(plan);
+    flops = t == CY_F32 ? peaks[row].tf32 : cy_dtype_is_float(t) ? peaks[row].half : peaks[row].byte;
   }
   return (cy_peak){peaks[row].device, flops * 1e12, peaks[row].bytes * 1e9};
 }

@@ -7,9 +7,19 @@
 #include "codegen/work.h"
 #include "runtime/cyto_abi.h"
 
+#include <lz4hc.h>
 #include <stdlib.h>
 
 enum { ALIGN = 64 };
+
+char *cy_cuda_pack(const char *bytes, size_t size, size_t *out_size) {
+  int capacity = size <= LZ4_MAX_INPUT_SIZE ? LZ4_compressBound((int)size) : 0;
+  char *block = malloc((size_t)capacity + 1);
+  if (!block || !capacity)
+    cy_bug("device code of %zu bytes cannot be packed", size);
+  *out_size = (size_t)LZ4_compress_HC(bytes, block, (int)size, capacity, LZ4HC_CLEVEL_MAX);
+  return block;
+}
 
 static bool write_at(FILE *f, uint64_t at, const void *bytes, size_t n) {
   return fseek(f, (long)at, SEEK_SET) == 0 && fwrite(bytes, 1, n, f) == n;
@@ -23,10 +33,13 @@ static uint64_t lay_out(const cy_cuda_image *images, int n, char **packed, cyrt_
   for (int i = 0; i < n; i++) {
     size_t size;
     uint32_t specific = images[i].arch.suffix ? CYRT_CUDA_SPECIFIC : 0;
-    packed[i] = cy_lz4_pack(images[i].bytes, images[i].size, &size);
-    head->image[i] =
-        (cyrt_cuda_image){(uint32_t)images[i].arch.number + specific,         images[i].ptx, at, size, images[i].size,
-                          cyrt_cuda_checksum(images[i].bytes, images[i].size)};
+    packed[i] = cy_cuda_pack(images[i].bytes, images[i].size, &size);
+    head->image[i] = (cyrt_cuda_image){(uint32_t)images[i].arch.number + specific,
+                                       images[i].ptx,
+                                       at,
+                                       size,
+                                       images[i].size,
+                                       cyrt_cuda_checksum(images[i].bytes, images[i].size)};
     at += (size + ALIGN - 1) / ALIGN * ALIGN;
   }
   return at;

@@ -1,4 +1,4 @@
-/* images_test.c - packing of device code (codegen/cuda/lz4.c) against unpacking (runtime/cuda_images.c), and damage. */
+/* images_test.c - packing of device code (codegen/cuda/images.c) against unpacking (runtime/cuda_images.c), and damage. */
 #include "codegen/cuda/cuda_int.h"
 #include "runtime/cyrt_cuda.h"
 #include "tests/check.h"
@@ -29,7 +29,7 @@ static void test_round_trip(void) {
     for (unsigned kind = 0; kind < 3; kind++) {
       size_t n = 0;
       fill(sizes[i], kind, (unsigned)i + 1);
-      char *packed = cy_lz4_pack((char *)text, sizes[i], &n);
+      char *packed = cy_cuda_pack((char *)text, sizes[i], &n);
       memset(unpacked, 0xee, sizeof unpacked);
       uint64_t got = cyrt_cuda_unpack((uint8_t *)packed, n, unpacked, sizes[i]);
       if (got != sizes[i] || memcmp(text, unpacked, sizes[i]))
@@ -47,7 +47,7 @@ static void test_format(void) {
   CHECK_INT_EQ(cyrt_cuda_unpack(block, sizeof block, unpacked, sizeof want - 1), sizeof want - 1);
   CHECK(!memcmp(unpacked, want, sizeof want - 1));
   size_t n = 0;
-  char *packed = cy_lz4_pack(want, sizeof want - 1, &n);
+  char *packed = cy_cuda_pack(want, sizeof want - 1, &n);
   CHECK_INT_EQ(n, sizeof block);
   CHECK(n == sizeof block && !memcmp(packed, block, n));
   free(packed);
@@ -58,7 +58,7 @@ static void test_damage(void) {
   size_t n = 0;
   unsigned seed = 9;
   fill(5000, 1, 3);
-  char *packed = cy_lz4_pack((char *)text, 5000, &n);
+  char *packed = cy_cuda_pack((char *)text, 5000, &n);
   for (int i = 0; i < 20000; i++) {
     uint8_t *bad = malloc(n), *out = malloc(5000);
     memcpy(bad, packed, n);
