@@ -428,6 +428,22 @@ static void test_compile_errors(void) {
       {"", "--target=sm_75,sm_80 --tf32", "multiplies matrices of tf32, which sm_75 lacks; sm_80 and newer have it"},
       {"", "--target=native --tf32", "--tf32 is for CUDA"},
       {"", "--target=native --emit=cu", "code of CUDA devices"},
+      {"CY_MOCK_NVRTC_LOG=\"$(printf 'ptxas info : Function properties for first\\n    0 bytes stack frame, 0 bytes "
+       "spill stores, 0 bytes spill loads\\nptxas info : Function properties for second\\n    16 bytes stack frame, 0 "
+       "bytes spill stores, 0 bytes spill loads\\n')\"",
+       "--target=sm_80", "kernel 'second' was compiled with 16 bytes of stack and 0 bytes of spills: a bug in cytoc"},
+      {"CY_MOCK_NVRTC_LOG=\"$(printf 'ptxas info : Function properties for first\\n    0 bytes stack frame, 8 bytes "
+       "spill stores, 12 bytes spill loads\\n')\"",
+       "--target=sm_80", "kernel 'first' was compiled with 0 bytes of stack and 8 bytes of spills: a bug in cytoc"},
+      {"CY_MOCK_NVRTC_LOG=\"$(printf 'ptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions "
+       "are serialized\\n')\"",
+       "--target=sm_80", "matrix instructions were serialised (C7510"},
+      {"CY_MOCK_NVRTC_LOG=\"$(printf 'ptxas info : (C7511) Potential Performance Loss: wgmma.mma_async instructions "
+       "are serialized\\n')\"",
+       "--target=sm_80", "matrix instructions were serialised (C7511"},
+      {"CY_MOCK_NVRTC_LOG=\"$(printf 'ptxas info : (C7519) Potential Performance Loss: wgmma.mma_async instructions "
+       "are serialized\\n')\"",
+       "--target=sm_80", "matrix instructions were serialised (C7519"},
   };
   for (int i = 0; i < CHECK_COUNT(rows); i++) {
     char command[3 * PATH_MAX], said[4000] = "";
@@ -448,10 +464,13 @@ static void test_left_out(void) {
     const char *options, *text;
   } rows[] = {
       {"--target=cuda --tf32", "warning: the library will not run on sm_75: kernel '"},
-      {"--target=cuda --tf32", "multiplies matrices of tf32, which sm_75 lacks; sm_80 and newer have it: leave out --tf32"},
+      {"--target=cuda --tf32",
+       "multiplies matrices of tf32, which sm_75 lacks; sm_80 and newer have it: leave out --tf32"},
       {"--target=cuda", NULL},
       {"--target=sm_80,sm_89 --tf32", NULL},
   };
+  setenv("CY_MOCK_NVRTC_LOG",
+         "Function properties for k\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n", 1);
   for (int i = 0; i < CHECK_COUNT(rows); i++) {
     char command[3 * PATH_MAX], said[4000] = "";
     snprintf(command, sizeof command, "%s/cytoc examples/digits/digits.onnx -o %s %s 2>&1", build, path_of("all.so"),
@@ -465,6 +484,7 @@ static void test_left_out(void) {
     else
       CHECK(!strstr(said, "warning"));
   }
+  unsetenv("CY_MOCK_NVRTC_LOG");
 }
 
 /* Newer devices than any image take the PTX; the same generation takes the cubin. Both just run. */
