@@ -50,7 +50,12 @@ static cyto_status grow_staging(cuda_state *state, uint64_t bytes, cyto_error *e
     driver->host_free(state->staging);
   state->staging = NULL;
   void *ptr = NULL;
-  cyto_status status = cyrt_cuda_check(driver, driver->host_alloc(&ptr, bytes ? bytes : 1, 0), "cuMemHostAlloc", error);
+  cuda_code code = driver->host_alloc(&ptr, bytes ? bytes : 1, 0);
+  cyto_status status = code == CUDA_OUT_OF_MEMORY
+                           ? cyrt_error_set(error, CYTO_OUT_OF_MEMORY,
+                                            "no pinned host memory for inputs and outputs: %llu bytes needed",
+                                            (unsigned long long)bytes)
+                           : cyrt_cuda_check(driver, code, "cuMemHostAlloc", error);
   state->staging = ptr;
   state->staging_bytes = status ? 0 : bytes;
   return status;

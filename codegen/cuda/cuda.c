@@ -103,12 +103,11 @@ static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   plan->form = form;
   cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
   cy_dim conv[CY_CUDA_CONV_FIELDS];
-  plan->algorithm = algorithm(form, arena);
-  if (form->kind == CY_CUDA_TILES) {
+  if (form->kind == CY_CUDA_TILES)
     cy_cuda_contract_prepare(m, plan, form);
-    if (cy_cuda_conv_match(m, plan->kernel, form, false, conv))
-      plan->algorithm = cy_arena_printf(arena, "%s or cuDNN", plan->algorithm);
-  }
+  plan->algorithm = algorithm(form, arena);
+  if (form->kind == CY_CUDA_TILES && cy_cuda_conv_match(m, plan->kernel, form, false, conv))
+    plan->algorithm = cy_arena_printf(arena, "%s or cuDNN", plan->algorithm);
   plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
 }
 

@@ -304,6 +304,7 @@ int cuStreamDestroy_v2(void *s) {
 }
 
 int cuStreamSynchronize(void *s) {
+  mock.waits++;
   return s && ((stream *)s)->capture ? 900 : OK; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
 }
 
