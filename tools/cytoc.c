@@ -410,6 +410,7 @@ static int compile(session *s) {
                             .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
                             .half = half_of(o),
                             .half_io = o->half_io,
+                            .exact_f16 = !half_of(o) && cy_machine_half_weights(machine, CY_F16),
                             .plain_attention = o->attention ? !strcmp(o->attention, "plain") : !cy_machine_attends(machine),
                             .weights = &weights,
                             .quant = o->int8 ? &quant : NULL,
