@@ -37,6 +37,8 @@ typedef struct cy_cu_contract {
 
 static inline bool cy_cu_is_conv(const cy_contraction *c) { return c->kind != CY_CONTRACT_MATMUL; }
 int64_t cy_cu_taps(const cy_contraction *c);
+/* A filter for every channel, one result channel each. */
+bool cy_cu_is_depthwise(cy_graph *g, const cy_contraction *c);
 cy_dim cy_cu_per_group(cy_graph *g, const cy_contraction *c, cy_dim channels);
 /* The argument that B is read from. */
 static inline cy_karg cy_cu_b_arg(const cy_cuda_form *form, const cy_contraction *c) {
@@ -48,6 +50,9 @@ void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol);
 /* Copies the text with $S symbol, $T accumulator type, $P parameters, $N their names, $A $B the pointers to the
  * operands, $X $Y their storage types. */
 void cy_cu_contract_text(cy_cu_contract *q, const char *text);
+/* A function of the accumulator's type from two texts: its head, and what sets `at` to an offset in arg or -1; it
+ * returns the element, or 0. */
+void cy_cu_element(cy_cu_contract *q, const char *head, const char *offset, cy_karg arg);
 /* A function of C text: cy_cu_contract_text(head), indented statements with sizes at hand, } */
 void cy_cu_function_open(cy_cu_contract *q, const char *head);
 void cy_cu_function_close(cy_cu_contract *q);
@@ -59,6 +64,8 @@ typedef struct cy_cu_generator {
   void (*print)(cy_cu *p, const char *symbol);
   bool (*wants_packed)(cy_kernel *k); /* would it be faster with B packed? NULL: never */
 } cy_cu_generator;
+extern const cy_cu_generator cy_cu_depthwise; /* depthwise.c */
+extern const cy_cu_generator cy_cu_gemv;      /* gemv.c */
 extern const cy_cu_generator cy_cu_plain;  /* plain.c */
 extern const cy_cu_generator cy_cu_matrix; /* matrix.c */
 

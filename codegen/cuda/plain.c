@@ -49,22 +49,7 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   form->blocks = cy_cu_tiles(cy_kernel_graph(k), &s, form->tile.m, form->tile.n);
 }
 
-/* ---- printing: elements ---- */
-
-static void print_element(cy_cu_contract *q, const char *head, const char *offset, cy_karg arg) {
-  cy_dtype t = q->p->args[arg].dtype;
-  char raw[128], value[256];
-  if (cy_cu_packed(t))
-    snprintf(raw, sizeof raw, "cy_load_packed(a%u, at, %d)", arg, cy_dtype_of(t)->bits);
-  else
-    snprintf(raw, sizeof raw, "a%u[at]", arg);
-  cy_cu_decode(t, raw, value, sizeof value);
-  cy_cu_contract_text(q, head);
-  cy_cu_contract_text(q, offset);
-  fprintf(q->p->out, "  return at < 0 ? (%s)0 : (%s)(%s);\n}\n\n", q->type, q->type, value);
-}
-
-/* ---- printing: the tile loop ---- */
+/* ---- printing ---- */
 
 /* Which index of an operand neighbouring threads should walk along: the contiguous one. */
 static bool a_along_k(cy_graph *g, const cy_contraction *c) {
@@ -134,9 +119,9 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
   const cy_cuda_tile *t = &p->form->tile;
   cy_cu_contract_begin(&q, p, symbol);
-  print_element(&q, "CY_INLINE $T $S_a($P, const $S_row *r, int k) {\n", "  const i64 at = $S_a_at($N, r, k);\n",
+  cy_cu_element(&q, "CY_INLINE $T $S_a($P, const $S_row *r, int k) {\n", "  const i64 at = $S_a_at($N, r, k);\n",
                 q.c->a);
-  print_element(&q, "CY_INLINE $T $S_b($P, int z, int k, int n) {\n", "  const i64 at = $S_b_at($N, z, k, n);\n",
+  cy_cu_element(&q, "CY_INLINE $T $S_b($P, int z, int k, int n) {\n", "  const i64 at = $S_b_at($N, z, k, n);\n",
                 cy_cu_b_arg(p->form, q.c));
   bool along = a_along_k(p->g, q.c);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
