@@ -114,19 +114,6 @@ void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
   }
 }
 
-void cy_cu_element(cy_cu_contract *q, const char *head, const char *offset, cy_karg arg) {
-  cy_dtype t = q->p->args[arg].dtype;
-  char raw[128], value[256];
-  if (cy_cu_packed(t))
-    snprintf(raw, sizeof raw, "cy_load_packed(a%u, at, %d)", arg, cy_dtype_of(t)->bits);
-  else
-    snprintf(raw, sizeof raw, "a%u[at]", arg);
-  cy_cu_decode(t, raw, value, sizeof value);
-  cy_cu_contract_text(q, head);
-  cy_cu_contract_text(q, offset);
-  fprintf(q->p->out, "  return at < 0 ? (%s)0 : (%s)(%s);\n}\n\n", q->type, q->type, value);
-}
-
 void cy_cu_function_open(cy_cu_contract *q, const char *head) {
   cy_cu_contract_text(q, head);
   cy_cu_open(q->p);

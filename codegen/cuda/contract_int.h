@@ -50,9 +50,6 @@ void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol);
 /* Copies the text with $S symbol, $T accumulator type, $P parameters, $N their names, $A $B the pointers to the
  * operands, $X $Y their storage types. */
 void cy_cu_contract_text(cy_cu_contract *q, const char *text);
-/* A function of the accumulator's type from two texts: its head, and what sets `at` to an offset in arg or -1; it
- * returns the element, or 0. */
-void cy_cu_element(cy_cu_contract *q, const char *head, const char *offset, cy_karg arg);
 /* A function of C text: cy_cu_contract_text(head), indented statements with sizes at hand, } */
 void cy_cu_function_open(cy_cu_contract *q, const char *head);
 void cy_cu_function_close(cy_cu_contract *q);
