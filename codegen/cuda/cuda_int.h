@@ -98,6 +98,7 @@ typedef struct cy_cu {
   /* While elements of several are being computed: the text of a load whose element is in a register. */
   bool (*element)(struct cy_cu *p, cy_expr e, char *out, size_t cap);
   const void *element_ctx;
+  const char *item_head; /* .. a statement in front of each */
   uint32_t nstored;   /* .. stores so far */
   uint8_t *exchanged; /* [args] written and read: groups synchronise around stores */
 } cy_cu;
@@ -145,6 +146,8 @@ void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number)
 /* ---- vector.c ---- */
 /* Makes the items of a form larger where that can be. */
 void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form);
+/* The same for the body of a contraction along `var`, `vector` elements of up to 4 bytes; false: it cannot be. */
+bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector);
 /* The elements of an item from `first` on. */
 void cy_cu_vector_items(cy_cu *p, const cy_stmt *body);
 
@@ -218,6 +221,7 @@ enum {
   CY_CUDA_LDL = 0x983,
   CY_CUDA_HGMMA = 0x9f0,
   CY_CUDA_FFMA_CONSTANT = 0xa23,
+  CY_CUDA_SHFL = 0xf89, /* by a constant */
   CY_CUDA_LDGSTS = 0xfae,
   CY_CUDA_OPCODES = 4096
 };
