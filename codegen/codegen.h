@@ -29,7 +29,7 @@ bool cy_machine_half_factors(const cy_machine *m); /* products keep f16 and bf16
 bool cy_machine_half_weights(const cy_machine *m, cy_dtype half); /* products of f32 take weights of this dtype */
 /* f32 products may round their factors to TF32 from now on. False: the target has no TF32. */
 bool cy_machine_allow_tf32(cy_machine *m);
-bool cy_machine_attends(const cy_machine *m); /* has a kernel for attention: it may stay one op */
+int64_t cy_machine_most_head(const cy_machine *m); /* attention of heads up to this size may stay one op; 0: none */
 /* One line per target: what --target accepts. */
 void cy_machine_list(FILE *out);
 

@@ -89,8 +89,10 @@ static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   plan->algorithm = names[form->kind];
   if (form->kind == CY_CUDA_TILES) {
     cy_cuda_contract_prepare(plan, form);
-    plan->algorithm = cy_arena_printf(cy_graph_arena(cy_kernel_graph(plan->kernel)), "%s %dx%dx%d",
-                                      form->stages ? "matrix" : "tiles", form->tile.m, form->tile.n, form->tile.k);
+    bool attention = cy_kernel_contraction(plan->kernel)->kind == CY_CONTRACT_ATTENTION;
+    plan->algorithm =
+        cy_arena_printf(cy_graph_arena(cy_kernel_graph(plan->kernel)), "%s%s %dx%dx%d", attention ? "attention " : "",
+                        form->stages ? "matrix" : "tiles", form->tile.m, form->tile.n, form->tile.k);
   }
   plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
 }
@@ -115,7 +117,7 @@ static char *print_source(const shard *s) {
     abort();
   bool matrix = false;
   for (uint32_t i = 0; i < s->n; i++)
-    matrix |= cy_cuda_form_of(s->plans[i])->stages > 0;
+    matrix |= cy_cuda_form_of(s->plans[i])->shared_bytes > 0;
   fprintf(f, "%s%s", cy_cuda_prelude, matrix ? cy_cuda_prelude_matrix : "");
   for (uint32_t i = 0; i < s->n; i++) {
     cy_bug_context = s->plans[i]->symbol;
@@ -329,6 +331,7 @@ static cy_peak peak(const cy_machine *m, const cy_kernel_plan *plan) {
 
 const cy_target cy_target_cuda = {
     .name = "cuda",
+    .most_head = 256,
     .half_factors = true,
     .peak = peak,
     .specs = SPECS,

@@ -118,10 +118,11 @@ static void test_reductions(void) { run_cases("reduce"); }
 static void test_scratch(void) { run_cases("softmax"); }
 static void test_matmul(void) { run_cases("matmul"); }
 static void test_conv(void) { run_cases("conv"); }
+static void test_attention(void) { run_cases("attention"); }
 
 static const check_test tests[] = {
-    {"ops", test_ops},         {"loops", test_loops},   {"reductions", test_reductions},
-    {"scratch", test_scratch}, {"matmul", test_matmul}, {"conv", test_conv},
+    {"ops", test_ops},       {"loops", test_loops}, {"reductions", test_reductions}, {"scratch", test_scratch},
+    {"matmul", test_matmul}, {"conv", test_conv},   {"attention", test_attention},
 };
 
 int main(int argc, char **argv) {
