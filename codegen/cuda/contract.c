@@ -397,3 +397,8 @@ void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *
 void cy_cuda_contract_print(cy_cu *p, const char *symbol) {
   ((const cy_cu_generator *)p->form->generator)->print(p, symbol);
 }
+
+const char *cy_cuda_contract_name(const cy_cuda_form *form, cy_arena *arena) {
+  const cy_cu_generator *generator = form->generator;
+  return cy_arena_printf(arena, "%s %dx%dx%d", generator->name, form->tile.m, form->tile.n, form->tile.k);
+}

@@ -23,8 +23,6 @@ typedef struct cy_cu_sizes {
 cy_cu_sizes cy_cu_sizes_of(cy_kernel *k);
 /* v, or `otherwise` where it is symbolic. */
 double cy_cu_estimate(cy_graph *g, cy_dim v, double otherwise);
-/* How many blocks a kernel should have. */
-int cy_cu_wanted_blocks(const cy_machine *m);
 /* How many tiles of m x n there are. */
 double cy_cu_tiles_estimate(cy_kernel *k, const cy_cu_sizes *s, int m, int n);
 cy_dim cy_cu_tiles(cy_graph *g, const cy_cu_sizes *s, int m, int n);

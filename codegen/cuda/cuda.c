@@ -1,8 +1,8 @@
 /* cuda.c - the row of the CUDA target: which --target specs are ours, and kernels to device code.
  *
- * In: prepared kernels of a shard. Out: an object with one read-only symbol, a cyrt_cuda_images (cyto_abi.h): a cubin
- * for every architecture asked for, and PTX that drivers translate for devices which have none. Shards are compiled by
- * processes of their own, so several NVRTCs work at once. For text kinds: the CUDA C source, or its PTX.
+ * In: prepared kernels of a shard. Out: an object with one read-only symbol (images.c): a cubin for every architecture
+ * asked for, and PTX that drivers translate for devices which have none. Shards are compiled by processes of their own,
+ * so several NVRTCs work at once. For text kinds: the CUDA C source, or its PTX.
  */
 #define _GNU_SOURCE
 #include "codegen/cuda/cuda_int.h"
@@ -80,20 +80,31 @@ static void release(cy_machine *m) { free(m->state); }
 
 static bool supports(const cy_machine *m, cy_kernel *k) { return cy_cuda_contract_supports(m, k); }
 
+/* For --explain. */
+static const char *algorithm(const cy_cuda_form *form, cy_arena *arena) {
+  switch (form->kind) {
+  case CY_CUDA_GROUPS:
+    return "groups";
+  case CY_CUDA_ROWS:
+    return cy_cuda_rows_name(form, arena);
+  case CY_CUDA_COLUMNS:
+    return cy_arena_printf(arena, "columns by %d threads", form->group);
+  case CY_CUDA_TILES:
+    return cy_cuda_contract_name(form, arena);
+  default:
+    return "items";
+  }
+}
+
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
-  static const char *const names[] = {"items", "groups", "tiles"};
   (void)p;
   const cy_cuda_machine *c = m->state;
   cy_cuda_form *form = cy_cuda_schedule(m, plan->kernel);
   plan->form = form;
-  plan->algorithm = names[form->kind];
-  if (form->kind == CY_CUDA_TILES) {
+  cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
+  if (form->kind == CY_CUDA_TILES)
     cy_cuda_contract_prepare(plan, form);
-    bool attention = cy_kernel_contraction(plan->kernel)->kind == CY_CONTRACT_ATTENTION;
-    plan->algorithm =
-        cy_arena_printf(cy_graph_arena(cy_kernel_graph(plan->kernel)), "%s%s %dx%dx%d", attention ? "attention " : "",
-                        form->stages ? "matrix" : "tiles", form->tile.m, form->tile.n, form->tile.k);
-  }
+  plan->algorithm = algorithm(form, arena);
   plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
 }
 
@@ -235,28 +246,6 @@ static bool write_at(FILE *f, uint64_t at, const void *bytes, size_t n) {
   return fseek(f, (long)at, SEEK_SET) == 0 && fwrite(bytes, 1, n, f) == n;
 }
 
-static bool write_images(FILE *f, const cy_cuda_image *images, int n, const char *symbol) {
-  size_t head_bytes = sizeof(cyrt_cuda_images) + (size_t)n * sizeof(cyrt_cuda_image);
-  cyrt_cuda_images *head = calloc(1, head_bytes);
-  cy_elf_image elf;
-  if (!head)
-    abort();
-  uint64_t at = (head_bytes + 63) / 64 * 64;
-  head->count = (uint64_t)n;
-  for (int i = 0; i < n; i++) {
-    uint32_t specific = images[i].arch.suffix ? CYRT_CUDA_SPECIFIC : 0;
-    head->image[i] = (cyrt_cuda_image){(uint32_t)images[i].arch.number + specific, images[i].ptx, at, images[i].size};
-    at += (images[i].size + 63) / 64 * 64;
-  }
-  cy_elf_data_object(".cyto_cuda", symbol, at, &elf);
-  bool ok = write_at(f, 0, elf.head, sizeof elf.head) && write_at(f, elf.data_offset, head, head_bytes);
-  for (int i = 0; ok && i < n; i++)
-    ok = write_at(f, elf.data_offset + head->image[i].offset, images[i].bytes, images[i].size);
-  ok = ok && write_at(f, elf.tail_offset, elf.tail, elf.tail_bytes);
-  free(head);
-  return ok;
-}
-
 static void describe_kernels(shard *s, const char *symbol) {
   for (uint32_t i = 0; i < s->n; i++) {
     cy_kernel_code *code = &s->plans[i]->code;
@@ -284,7 +273,7 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
   FILE *f = rc == 0 ? fopen(path, "wb") : NULL;
   size_t bytes = kind == CY_CODE_CUBIN ? images[0].size : images[0].bytes ? strlen(images[0].bytes) : 0;
   bool ok =
-      f && (kind == CY_CODE_OBJECT ? write_images(f, images, nimages, symbol) : write_at(f, 0, images[0].bytes, bytes));
+      f && (kind == CY_CODE_OBJECT ? cy_cuda_images_write(f, images, nimages, symbol) : write_at(f, 0, images[0].bytes, bytes));
   if (f && fclose(f))
     ok = false;
   if (rc == 0 && !ok) {

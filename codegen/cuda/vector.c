@@ -167,6 +167,13 @@ static void print_stores(cy_cu *p, const cy_stmt *body) {
   }
 }
 
+static bool element(cy_cu *p, cy_expr e, char *out, size_t cap) {
+  bool here = e < p->form->vector_exprs && p->form->vector_load[e];
+  if (here)
+    snprintf(out, cap, "x%u[u]", e);
+  return here;
+}
+
 void cy_cu_vector_items(cy_cu *p, const cy_stmt *body) {
   const cy_cuda_form *form = p->form;
   char name[32];
@@ -185,9 +192,11 @@ void cy_cu_vector_items(cy_cu *p, const cy_stmt *body) {
   const char *type = cy_cu_var_type(p, form->vector_var);
   cy_cu_line(p, "const %s v%u = (%s)(first + u);", type, form->vector_var, type);
   p->in_vector = true;
+  p->element = element;
   p->nstored = 0;
   cy_cu_list(p, body);
   p->in_vector = false;
+  p->element = NULL;
   cy_cu_close(p, mark);
   cy_cu_line(p, "}");
   print_stores(p, body);

@@ -129,6 +129,76 @@ static void add_softmax(void) {
   }
 }
 
+/* y = (x - mean) * rsqrt(variance + 1e-5) * weight, and the mean on its own: passes over rows that registers hold. */
+static cy_kernel *normalize_kernel(cy_dim rows, cy_dim n, cy_dtype type, double inverse) {
+  cy_kernel *k = cy_kernel_create(g, "normalize");
+  cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, type, 0), w = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+  cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, type, 0), m = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  cy_var i = cy_kernel_add_var(k, rows), c[3];
+  cy_local mean = cy_kernel_add_local(k, CY_F32), spread = cy_kernel_add_local(k, CY_F32);
+  cy_expr xs[3], at[3];
+  for (int p = 0; p < 3; p++) {
+    c[p] = cy_kernel_add_var(k, n);
+    at[p] = sum(k, cy_x_bin(k, CY_OP_mul, var(k, i), cy_x_dim(k, n)), var(k, c[p]));
+    xs[p] = cy_x_cast(k, cy_x_load(k, x, at[p]), CY_F32);
+  }
+  cy_kernel_add_grid(k, i);
+  cy_kernel_set(k, mean, f32(k, 0));
+  cy_kernel_for(k, c[0], true);
+  cy_kernel_accum(k, mean, CY_OP_add, xs[0]);
+  cy_kernel_end(k);
+  cy_kernel_set(k, mean, cy_x_bin(k, CY_OP_mul, cy_x_local(k, mean), f32(k, inverse)));
+  cy_kernel_store(k, m, var(k, i), cy_x_local(k, mean));
+  cy_kernel_set(k, spread, f32(k, 0));
+  cy_kernel_for(k, c[1], true);
+  cy_expr d1 = cy_x_bin(k, CY_OP_sub, xs[1], cy_x_local(k, mean));
+  cy_kernel_accum(k, spread, CY_OP_add, cy_x_bin(k, CY_OP_mul, d1, d1));
+  cy_kernel_end(k);
+  cy_expr variance = cy_x_bin(k, CY_OP_mul, cy_x_local(k, spread), f32(k, inverse));
+  cy_kernel_set(k, spread, cy_x_un(k, CY_OP_sqrt, sum(k, variance, f32(k, 1e-5))));
+  cy_kernel_for(k, c[2], true);
+  cy_expr d2 = cy_x_bin(k, CY_OP_sub, xs[2], cy_x_local(k, mean));
+  cy_expr v = cy_x_bin(k, CY_OP_mul, cy_x_bin(k, CY_OP_div, d2, cy_x_local(k, spread)), cy_x_load(k, w, var(k, c[2])));
+  cy_kernel_store(k, y, at[2], v);
+  cy_kernel_end(k);
+  return k;
+}
+
+/* Rows that a part of a warp, a warp, a block hold, and that nobody holds; of fixed and of symbolic length. */
+static void add_rows(void) {
+  cy_sym cols = cy_sym_by_name(g, "cols"), rows = cy_sym_by_name(g, "rows");
+  static const struct {
+    int64_t rows, n;
+    bool symbolic;
+    cy_dtype type;
+  } norms[] = {{37, 5, false, CY_F32},   {37, 24, false, CY_F16},  {9, 197, false, CY_F32},  {6, 768, false, CY_BF16},
+               {300, 96, false, CY_F32}, {3, 1000, false, CY_F32}, {3, 4096, false, CY_F16}, {2, 40001, false, CY_F32},
+               {13, 64, true, CY_F32},   {11, 333, true, CY_F16},  {3, 5000, true, CY_F32},  {2, 9001, true, CY_F32},
+               {2, 40002, true, CY_BF16}};
+  static const struct {
+    int64_t rows, n;
+    bool symbolic;
+  } softmaxes[] = {{13, 1, false},    {13, 31, false}, {50, 64, false}, {13, 197, false}, {3, 3000, false},
+                   {2, 50000, false}, {13, 128, true}, {7, 77, true},   {3, 4099, true},  {2, 20000, true}};
+  for (size_t i = 0; i < CHECK_COUNT(norms) + CHECK_COUNT(softmaxes); i++) {
+    bool norm = i < CHECK_COUNT(norms), symbolic;
+    size_t s = i - CHECK_COUNT(norms);
+    int64_t count = norm ? norms[i].rows : softmaxes[s].rows, n = norm ? norms[i].n : softmaxes[s].n;
+    symbolic = norm ? norms[i].symbolic : softmaxes[s].symbolic;
+    cy_dtype type = norm ? norms[i].type : CY_F32;
+    cy_dim extent = symbolic ? cy_dim_sym(g, cols) : d(n), tasks = symbolic ? cy_dim_sym(g, rows) : d(count);
+    cy_kernel *k = norm ? normalize_kernel(tasks, extent, type, 1.0 / (double)n) : softmax_kernel(tasks, extent, false);
+    kernel_case *q = add_case(k, "rows %s %s %lld %s", norm ? "norm" : "softmax", symbolic ? "symbolic" : "fixed",
+                              (long long)n, cy_dtype_of(type)->name);
+    q->syms = calloc(64, sizeof *q->syms);
+    q->syms[cols] = n;
+    q->syms[rows] = count;
+    set_elems(q, count * n, norm ? n : count * n, norm ? count * n : 0, norm ? count : 0);
+    q->rtol = type == CY_F32 ? 2e-5 : type == CY_F16 ? 2e-3 : 1.6e-2;
+    q->atol = norm ? 1e-4 : 1e-7;
+  }
+}
+
 /* ---- contractions ---- */
 
 /* y[..] = max(acc + bias[last], 0), y dense in the order of the output variables. */
@@ -376,6 +446,7 @@ static void add_all_cases(void) {
   add_strides();
   add_reductions();
   add_softmax();
+  add_rows();
   set_elems(add_case(index_kernel(), "index"), 150, 50, 250, 250);
   set_elems(add_case(window_kernel(), "window"), 120, 6 * 19, 0, 0);
   add_contractions();

@@ -85,7 +85,7 @@ static void run_variant(const char *prefix, int variant) {
     char symbol[32];
     snprintf(symbol, sizeof symbol, "case%d", i);
     cy_cuda_form_kind kind = cases[i].form->kind;
-    int schedules = kind == CY_CUDA_ITEMS ? 1 : kind == CY_CUDA_TILES ? 3 : 5, bad = 0;
+    int schedules = kind == CY_CUDA_ITEMS ? 1 : kind == CY_CUDA_GROUPS ? 5 : 3, bad = 0;
     for (int n = 0; n < schedules && !bad; n++) {
       how.variant = variant;
       how.schedule = n < 3 ? n : n - 2;
@@ -116,13 +116,15 @@ static void test_loops(void) {
 }
 static void test_reductions(void) { run_cases("reduce"); }
 static void test_scratch(void) { run_cases("softmax"); }
+static void test_rows(void) { run_cases("rows"); }
 static void test_matmul(void) { run_cases("matmul"); }
 static void test_conv(void) { run_cases("conv"); }
 static void test_attention(void) { run_cases("attention"); }
 
 static const check_test tests[] = {
-    {"ops", test_ops},       {"loops", test_loops}, {"reductions", test_reductions}, {"scratch", test_scratch},
-    {"matmul", test_matmul}, {"conv", test_conv},   {"attention", test_attention},
+    {"ops", test_ops},         {"loops", test_loops}, {"reductions", test_reductions},
+    {"scratch", test_scratch}, {"rows", test_rows},   {"matmul", test_matmul},
+    {"conv", test_conv},       {"attention", test_attention},
 };
 
 int main(int argc, char **argv) {
