@@ -81,7 +81,7 @@ struct cy_host_device; /* host_int.h */
 struct cy_target {
   const char *name;
   const char *specs; /* what --target accepts, for help and messages */
-  bool attends;      /* has a generator for CY_CONTRACT_ATTENTION */
+  int64_t most_head; /* CY_CONTRACT_ATTENTION: largest size of a head that there is a generator for; 0: none */
   bool half_factors; /* multiplies f16 and bf16 and adds up in f32: products keep half operands */
   /* May weights be stored in half precision, f16 or bf16, for products of f32? NULL: no. */
   bool (*half_weights)(const cy_machine *m, cy_dtype half);

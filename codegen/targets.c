@@ -55,7 +55,7 @@ void cy_machine_close(cy_machine *m) {
 
 const char *cy_machine_text(const cy_machine *m) { return m->text; }
 
-bool cy_machine_attends(const cy_machine *m) { return m->target->attends; }
+int64_t cy_machine_most_head(const cy_machine *m) { return m->target->most_head; }
 
 bool cy_machine_half_factors(const cy_machine *m) { return m->target->half_factors; }
 

@@ -411,7 +411,8 @@ static int compile(session *s) {
                             .half = half_of(o),
                             .half_io = o->half_io,
                             .exact_f16 = !half_of(o) && cy_machine_half_weights(machine, CY_F16),
-                            .plain_attention = o->attention ? !strcmp(o->attention, "plain") : !cy_machine_attends(machine),
+                            .most_head =
+                                o->attention && !strcmp(o->attention, "plain") ? 0 : cy_machine_most_head(machine),
                             .weights = &weights,
                             .quant = o->int8 ? &quant : NULL,
                             .verify = o->verify};

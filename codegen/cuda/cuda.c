@@ -131,7 +131,7 @@ static char *print_source(const shard *s) {
     abort();
   bool matrix = false;
   for (uint32_t i = 0; i < s->n; i++)
-    matrix |= cy_cuda_form_of(s->plans[i])->stages > 0;
+    matrix |= cy_cuda_form_of(s->plans[i])->shared_bytes > 0;
   fprintf(f, "%s%s", cy_cuda_prelude, matrix ? cy_cuda_prelude_matrix : "");
   for (uint32_t i = 0; i < s->n; i++) {
     cy_bug_context = s->plans[i]->symbol;
@@ -334,6 +334,7 @@ static cy_peak peak(const cy_machine *m, const cy_kernel_plan *plan) {
 
 const cy_target cy_target_cuda = {
     .name = "cuda",
+    .most_head = 256,
     .half_factors = true,
     .peak = peak,
     .specs = SPECS,

@@ -13,7 +13,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-enum { MAX_CASES = 1500, MAX_ARGS = 6 };
+enum { MAX_CASES = 1500, MAX_ARGS = 8 };
 
 typedef struct kernel_case {
   char what[64];
@@ -455,6 +455,8 @@ static void add_contractions(void) {
     add_conv(&convs[i], NULL);
 }
 
+#include "tests/cuda/attention_cases.h"
+
 static void add_all_cases(void) {
   add_ops();
   add_casts();
@@ -466,6 +468,7 @@ static void add_all_cases(void) {
   set_elems(add_case(window_kernel(), "window"), 120, 6 * 19, 0, 0);
   add_contractions();
   add_integers();
+  add_attentions();
 }
 
 static void schedule_cases(void) {

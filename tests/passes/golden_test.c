@@ -115,7 +115,7 @@ static bool check_result(const char *path, const char *source, const char *resul
 
 /* Options of the run line; `store` holds the strings. */
 static cy_pass_options options_of(const char *source, char *store, size_t capacity) {
-  cy_pass_options o = {.verify = true, .opt_level = 2};
+  cy_pass_options o = {.verify = true, .opt_level = 2, .most_head = 512};
   const char *run = strstr(source, "; run:");
   size_t n = run ? strcspn(run, "\n") : 0;
   const char *passes = run ? strstr(run, "--passes=") : NULL, *level = run ? strstr(run, "-O") : NULL;
