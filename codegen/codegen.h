@@ -29,6 +29,9 @@ bool cy_machine_half_factors(const cy_machine *m); /* products keep f16 and bf16
 bool cy_machine_half_weights(const cy_machine *m, cy_dtype half); /* products of f32 take weights of this dtype */
 /* f32 products may round their factors to TF32 from now on. False: the target has no TF32. */
 bool cy_machine_allow_tf32(cy_machine *m);
+/* May libraries use cuDNN, where it is found when they are loaded and is faster? REQUIRE: they do not load without it. */
+typedef enum cy_cudnn_use { CY_CUDNN_AUTO, CY_CUDNN_OFF, CY_CUDNN_REQUIRE } cy_cudnn_use;
+bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use); /* false: the target has no cuDNN */
 bool cy_machine_attends(const cy_machine *m); /* has a kernel for attention: it may stay one op */
 /* One line per target: what --target accepts. */
 void cy_machine_list(FILE *out);

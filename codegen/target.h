@@ -34,6 +34,7 @@ struct cy_machine {
   char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */
   double flops_per_cycle; /* f32 peak of one core; 0: not known, --explain then shows no floor */
   bool tf32;      /* f32 products may round their factors to TF32 */
+  cy_cudnn_use cudnn;
   void *state;    /* the target's own */
 };
 

@@ -64,6 +64,12 @@ bool cy_machine_half_weights(const cy_machine *m, cy_dtype half) {
 }
 
 bool cy_machine_allow_tf32(cy_machine *m) { return m->tf32 = m->target == &cy_target_cuda; }
+
+bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use) {
+  m->cudnn = use;
+  return m->target == &cy_target_cuda;
+}
+
 bool cy_machine_supports(const cy_machine *m, cy_kernel *k) { return m->target->supports(m, k); }
 
 void cy_machine_list(FILE *out) {

@@ -24,6 +24,11 @@ cy_dim cy_cu_per_group(cy_graph *g, const cy_contraction *c, cy_dim channels) {
   return cy_dim_div(g, channels, cy_dim_const(g, c->group));
 }
 
+bool cy_cu_is_depthwise(cy_graph *g, const cy_contraction *c) {
+  return c->kind == CY_CONTRACT_CONV && c->group > 1 && cy_dim_is(g, c->channels_in, c->group) &&
+         cy_dim_is(g, c->channels_out, c->group);
+}
+
 cy_cu_sizes cy_cu_sizes_of(cy_kernel *k) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -305,6 +310,12 @@ static bool fill_packing(cy_kernel *k, packing *f) {
     f->depth = deep;
     return cy_dim_is_const(g, c->b_k, &f->depth_s) && cy_dim_is_const(g, c->b_n, &f->column_s);
   }
+  if (cy_cu_is_depthwise(g, c)) { /* [tap][channel] */
+    f->columns = f->depth_s = deep;
+    f->column_s = 1;
+    f->depth = c->group;
+    return true;
+  }
   f->groups = c->group;
   f->taps = cy_cu_taps(c);
   f->depth = deep / f->taps;
@@ -321,12 +332,17 @@ static bool loads_argument(cy_kernel *k, cy_karg arg) {
   return false;
 }
 
-void cy_cuda_contract_prepare(cy_kernel_plan *plan, cy_cuda_form *form) {
+void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form) {
   const cy_cu_generator *generator = form->generator;
   cy_kernel *k = plan->kernel;
   const cy_karg_info *args;
+  cy_dim conv[CY_CUDA_CONV_FIELDS];
   packing f;
-  if (!generator->wants_packed || !generator->wants_packed(k) || !fill_packing(k, &f))
+  /* cuDNN wants channels innermost, too */
+  bool for_cudnn = cy_cu_is_conv(cy_kernel_contraction(k)) && cy_cu_taps(cy_kernel_contraction(k)) > 1 &&
+                   cy_cuda_conv_match(m, k, form, true, conv);
+  bool wanted = generator->wants_packed && generator->wants_packed(k);
+  if ((!wanted && !for_cudnn) || !fill_packing(k, &f))
     return;
   int64_t chunk = 16 / f.bytes;
   cy_kernel_args(k, &args);
@@ -354,7 +370,7 @@ uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val
 
 /* ---- the generators ---- */
 
-static const cy_cu_generator *const generators[] = {&cy_cu_matrix, &cy_cu_plain};
+static const cy_cu_generator *const generators[] = {&cy_cu_depthwise, &cy_cu_gemv, &cy_cu_matrix, &cy_cu_plain};
 
 static const cy_cu_generator *generator_of(const cy_machine *m, cy_kernel *k) {
   for (size_t i = 0; i < sizeof generators / sizeof *generators; i++)

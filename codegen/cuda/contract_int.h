@@ -37,6 +37,8 @@ typedef struct cy_cu_contract {
 
 static inline bool cy_cu_is_conv(const cy_contraction *c) { return c->kind != CY_CONTRACT_MATMUL; }
 int64_t cy_cu_taps(const cy_contraction *c);
+/* A filter for every channel, one result channel each. */
+bool cy_cu_is_depthwise(cy_graph *g, const cy_contraction *c);
 cy_dim cy_cu_per_group(cy_graph *g, const cy_contraction *c, cy_dim channels);
 /* The argument that B is read from. */
 static inline cy_karg cy_cu_b_arg(const cy_cuda_form *form, const cy_contraction *c) {
@@ -59,6 +61,8 @@ typedef struct cy_cu_generator {
   void (*print)(cy_cu *p, const char *symbol);
   bool (*wants_packed)(cy_kernel *k); /* would it be faster with B packed? NULL: never */
 } cy_cu_generator;
+extern const cy_cu_generator cy_cu_depthwise; /* depthwise.c */
+extern const cy_cu_generator cy_cu_gemv;      /* gemv.c */
 extern const cy_cu_generator cy_cu_plain;  /* plain.c */
 extern const cy_cu_generator cy_cu_matrix; /* matrix.c */
 

@@ -98,6 +98,7 @@ typedef struct cy_cu {
   /* While elements of several are being computed: the text of a load whose element is in a register. */
   bool (*element)(struct cy_cu *p, cy_expr e, char *out, size_t cap);
   const void *element_ctx;
+  const char *item_head; /* .. a statement in front of each */
   uint32_t nstored;   /* .. stores so far */
   uint8_t *exchanged; /* [args] written and read: groups synchronise around stores */
 } cy_cu;
@@ -145,6 +146,8 @@ void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number)
 /* ---- vector.c ---- */
 /* Makes the items of a form larger where that can be. */
 void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form);
+/* The same for the body of a contraction along `var`, `vector` elements of up to 4 bytes; false: it cannot be. */
+bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector);
 /* The elements of an item from `first` on. */
 void cy_cu_vector_items(cy_cu *p, const cy_stmt *body);
 
@@ -168,8 +171,14 @@ void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *
 void cy_cuda_contract_print(cy_cu *p, const char *symbol);
 const char *cy_cuda_contract_name(const cy_cuda_form *form, cy_arena *arena); /* for --explain */
 /* Has B packed where the generator wants that: appends the argument that the packed form is bound to. */
-void cy_cuda_contract_prepare(cy_kernel_plan *plan, cy_cuda_form *form);
+void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form);
 uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val v, int64_t offset);
+
+/* ---- conv.c ---- */
+enum { CY_CUDA_CONV_FIELDS = 59 };
+/* May cuDNN compute this kernel? Then the fields of a cyrt_cuda_conv. `repack`: could it, with the weights packed? */
+bool cy_cuda_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, bool repack,
+                        cy_dim out_field[CY_CUDA_CONV_FIELDS]);
 
 /* ---- nvrtc.c ---- */
 
@@ -212,6 +221,7 @@ enum {
   CY_CUDA_LDL = 0x983,
   CY_CUDA_HGMMA = 0x9f0,
   CY_CUDA_FFMA_CONSTANT = 0xa23,
+  CY_CUDA_SHFL = 0xf89, /* by a constant */
   CY_CUDA_LDGSTS = 0xfae,
   CY_CUDA_OPCODES = 4096
 };

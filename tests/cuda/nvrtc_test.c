@@ -78,6 +78,8 @@ static void compile_all(const char *what) {
     compile_for(what, archs[a], counts);
     if (*what == 'c')
       CHECK(counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT] > 1000);
+    if (*what == 'c' || *what == 'l') /* rows, and products of few rows */
+      CHECK(counts[CY_CUDA_SHFL] > 50);
     if (*what == 'm') {
       CHECK(counts[CY_CUDA_HMMA] + 8 * counts[CY_CUDA_HGMMA] > 200 && (counts[CY_CUDA_LDSM] > 80 || archs[a].suffix));
       CHECK(archs[a].suffix ? counts[CY_CUDA_HGMMA] > 20 : !counts[CY_CUDA_HGMMA]);
@@ -127,6 +129,37 @@ static void test_missing_matrix(void) {
   free(error);
 }
 
+static bool stacked_allowed(void *ctx, const char *function) {
+  (void)ctx;
+  return !strcmp(function, "stacked");
+}
+
+/* An array that registers cannot hold is refused, unless the kernel may have it; registers that do not suffice always. */
+static void test_stack(void) {
+  static const char stacked[] = "extern \"C\" __global__ void stacked(float *x, const int *at, int n) {\n"
+                                "  float a[64];\n  for (int i = 0; i < n; i++)\n    a[at[i] & 63] = x[i];\n"
+                                "  x[0] = a[at[n] & 63];\n}\n";
+  static const char spilled[] = "extern \"C\" __global__ __launch_bounds__(1024) void spilled(float *x) {\n"
+                                "  float a[128];\n#pragma unroll\n  for (int i = 0; i < 128; i++)\n    a[i] = x[i * 7];\n"
+                                "  __syncthreads();\n#pragma unroll\n  for (int i = 0; i < 128; i++)\n"
+                                "    x[i] = a[127 - i] * x[i + 999];\n}\n";
+  cy_cuda_image image;
+  char *error = NULL;
+  cy_nvrtc_check none = {stack_allowed, NULL, NULL}, some = {stacked_allowed, NULL, NULL};
+  if (!nvrtc)
+    CHECK_SKIP(missing);
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, stacked, (cy_cuda_arch){80, 0}, false, &none, &image, &error), -1);
+  CHECK_STR_HAS(error, "kernel 'stacked' was compiled with 256 bytes of stack and 0 bytes of spills: a bug in cytoc");
+  free(error);
+  error = NULL;
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, stacked, (cy_cuda_arch){80, 0}, false, &some, &image, &error), 0);
+  free(image.bytes);
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, spilled, (cy_cuda_arch){80, 0}, false, &some, &image, &error), -1);
+  CHECK_STR_HAS(error, "kernel 'spilled' was compiled with ");
+  CHECK(error && !strstr(error, " 0 bytes of spills"));
+  free(error);
+}
+
 /* Equal source, equal bytes. */
 static void test_reproducible(void) {
   cy_cuda_image a, b;
@@ -159,6 +192,7 @@ static const check_test tests[] = {
     {"matrix", test_matrix},
     {"integers", test_integers},
     {"missing matrix", test_missing_matrix},
+    {"stack", test_stack},
     {"reproducible", test_reproducible},
     {"refusal", test_refusal},
 };
