@@ -30,7 +30,7 @@ static bool stack_allowed(void *ctx, const char *function) {
 }
 
 static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch arch) {
-  static const char *const loops[] = {"strides", "reduce", "softmax", "index", "window", "rows"};
+  static const char *const loops[] = {"strides", "crossing", "reduce", "softmax", "index", "window", "rows"};
   bool contraction = !strncmp(c->what, "matmul", 6) || !strncmp(c->what, "conv", 4), loop = false;
   if (!strncmp(c->what, "attention", 9))
     return *what == 'a' && c->form->least_arch <= arch.number;
