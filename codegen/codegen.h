@@ -29,6 +29,9 @@ bool cy_machine_half_factors(const cy_machine *m); /* products keep f16 and bf16
 bool cy_machine_half_weights(const cy_machine *m, cy_dtype half); /* products of f32 take weights of this dtype */
 /* f32 products may round their factors to TF32 from now on. False: the target has no TF32. */
 bool cy_machine_allow_tf32(cy_machine *m);
+/* What node n, a conv or matmul of f32 with constant weights, takes on one core: as it is, or in 8-bit integers with 32-bit
+ * sums. sizes: the value of every symbol. Cycles; 0: not known. */
+double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints);
 bool cy_machine_attends(const cy_machine *m); /* has a kernel for attention: it may stay one op */
 /* One line per target: what --target accepts. */
 void cy_machine_list(FILE *out);
