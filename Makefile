@@ -72,7 +72,7 @@ SRC_runtime := $(wildcard runtime/*.c)
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
 TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
 SRC_cudart := tests/cuda/model_test.c
-SRC_device := tests/cuda/device_test.c
+SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
   $(filter-out $(SRC_cudart) $(SRC_device),$(wildcard tests/cuda/*_test.c))
 SRC_rttest := $(wildcard tests/rt/test_*.c)
@@ -185,7 +185,7 @@ $O/obj/runtime/%.o: CFLAGS += -fPIC -fvisibility=hidden $(if $(filter release,$(
 $O/obj/tests/rt/%.o: CFLAGS += -fPIC
 $O/obj/tests/cuda/%.o $O/obj/codegen/%.o $O/obj/tools/cytoc.o $O/obj/tests/codegen/%.o: CPPFLAGS += $(LLVM_CPPFLAGS)
 
-COMPILER_LIBS := $(LLVM_LIBS) -lprotobuf-c -ljansson -lz -lm -ldl
+COMPILER_LIBS := $(LLVM_LIBS) -lprotobuf-c -ljansson -lz -llz4 -lm -ldl
 RUNTIME_LIBS := -lm -ldl
 
 $O/cytoc: $O/obj/tools/cytoc.o $(TOOLS_LIB) $(COMPILER_LIB) $(RUNTIME_LIB)
@@ -205,7 +205,7 @@ $(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_r
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -o $@ $^ $(RUNTIME_LIBS)
 
-# Runs on machines with a GPU and nothing else: LLVM is linked only if it is needed.
+# Compiler and runtime; device_test runs on machines with a GPU and nothing else: LLVM is linked only if it is needed.
 $(call ctest_bin,$(SRC_device)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB) $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -o $@ $^ $(COMPILER_LIBS) $(RUNTIME_LIBS)

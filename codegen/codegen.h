@@ -67,7 +67,7 @@ typedef struct cy_codegen_options {
   int opt_level;           /* 0 .. 3 of the kernels' code */
   int jobs;                /* processes at once; 0: as many as there are CPUs */
   const char *save_temps;  /* directory that keeps the intermediate files; NULL: none are kept */
-  void (*plan_memory)(cy_program *p); /* cy_plan_memory of passes/ */
+  int64_t (*plan_memory)(cy_program *p); /* cy_plan_memory of passes/ */
   cy_diag_sink *diag;
   cy_codegen_stats *stats; /* may be NULL */
   bool profile;            /* the library counts the time of every launch (CPU targets only) */

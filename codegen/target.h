@@ -104,7 +104,6 @@ struct cy_target {
   const struct cy_host_device *host; /* how the host program launches kernels and reaches their memory */
 };
 
-bool cy_file_write(const char *path, const void *data, size_t bytes); /* temps.c: a whole file; errno says why not */
 
 extern const cy_target cy_target_cpu;   /* cpu/cpu.c */
 extern const cy_target cy_target_cuda;  /* cuda/cuda.c */

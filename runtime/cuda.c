@@ -1,18 +1,14 @@
 /* cuda.c - a model on CUDA devices: which of its images fits, kernels and weights per device, a context's state.
  *
- * open() is called for every context. The first one on a device loads the images and copies the weights there; later
- * ones find both. An image fits when it was made for exactly this architecture (also for its special features), or for
- * an older one of the same generation; else the driver is given PTX. Running is in cuda_run.c.
+ * open() is called for every context. The first one on a device loads the images (cuda_images.c) and copies the weights
+ * there; later ones find both. Running is in cuda_run.c.
  */
 #include "cyrt_cuda.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-  ATTRIBUTE_MAJOR = 75,
-  ATTRIBUTE_MINOR = 76,
   ATTRIBUTE_SHARED_BYTES = 8, /* of a function: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
   UNASKED_SHARED = 48 << 10,
   WORKERS = 512
@@ -27,62 +23,21 @@ void cyrt_cuda_leave(const cuda_shared *shared) {
   shared->driver.context_pop(&context);
 }
 
-/* ---- images ---- */
-
-/* How well an image fits a device of compute capability `cc` (89): 0 not at all, more is better. */
-static int fit(const cyrt_cuda_image *image, uint32_t cc) {
-  uint32_t arch = image->arch % CYRT_CUDA_SPECIFIC;
-  int specific = image->arch >= CYRT_CUDA_SPECIFIC;
-  if (image->ptx)
-    return arch <= cc ? 1 : 0;
-  if (arch == cc)
-    return 2000 + specific;
-  return !specific && arch / 10 == cc / 10 && arch < cc ? 1000 + (int)(arch % 10) : 0;
-}
-
-static void image_names(const cyrt_cuda_images *images, char *out, size_t capacity) {
-  size_t n = 0;
-  *out = 0;
-  for (uint64_t i = 0; i < images->count && n < capacity; i++) {
-    uint32_t arch = images->image[i].arch;
-    n += (size_t)snprintf(out + n, capacity - n, "%s%s_%u%s", n ? ", " : "",
-                          images->image[i].ptx ? "PTX of compute" : "sm", arch % CYRT_CUDA_SPECIFIC,
-                          arch >= CYRT_CUDA_SPECIFIC ? "a" : "");
-  }
-}
-
-static cyto_status choose_image(cuda_shared *shared, const cuda_device *device, const cyrt_cuda_images *images,
-                                const void **out, cyto_error *error) {
-  const cuda_driver *driver = &shared->driver;
-  int32_t major = 0, minor = 0;
-  int best = 0;
-  driver->device_attribute(&major, ATTRIBUTE_MAJOR, device->handle);
-  driver->device_attribute(&minor, ATTRIBUTE_MINOR, device->handle);
-  for (uint64_t i = 0; i < images->count; i++) {
-    int f = fit(&images->image[i], (uint32_t)(major * 10 + minor));
-    if (f > best)
-      *out = (const uint8_t *)images + images->image[i].offset;
-    best = f > best ? f : best;
-  }
-  if (best)
-    return CYTO_OK;
-  char held[300], name[100] = "?";
-  image_names(images, held, sizeof held);
-  driver->device_name(name, sizeof name, device->handle);
-  return cyrt_error_set(error, CYTO_BAD_LIBRARY,
-                        "the model has code for %s, but device %d ('%s') is sm_%d%d: compile it with --target=sm_%d%d",
-                        held, device->number, name, major, minor, major, minor);
-}
+/* ---- kernels ---- */
 
 static cyto_status load_images(cuda_shared *shared, cuda_device *device, const cyrt_cuda_images *images,
                                cyto_error *error) {
-  const void *image = NULL;
+  const cyrt_cuda_image *image = NULL;
+  uint8_t *bytes = NULL;
   void *module;
-  cyto_status status = choose_image(shared, device, images, &image, error);
+  cyto_status status = cyrt_cuda_image_choose(&shared->driver, device, images, &image, error);
   if (!status)
-    status = cyrt_cuda_check(&shared->driver, shared->driver.module_load(&module, image), "cuModuleLoadData", error);
+    status = cyrt_cuda_image_open(images, image, &bytes, error);
+  if (!status)
+    status = cyrt_cuda_check(&shared->driver, shared->driver.module_load(&module, bytes), "cuModuleLoadData", error);
   if (!status)
     device->modules[device->n_modules++] = module;
+  free(bytes);
   return status;
 }
 
@@ -148,6 +103,7 @@ static cyto_status device_fill(cuda_shared *shared, cuda_device *device, const u
   if (status ||
       (status = cyrt_cuda_check(driver, driver->device_get(&device->handle, device->number), "cuDeviceGet", error)))
     return status;
+  device->capability = cyrt_cuda_capability(driver, device->handle);
   if ((status = cyrt_cuda_check(driver, driver->context_retain(&device->context, device->handle),
                                 "cuDevicePrimaryCtxRetain", error)) ||
       (status = cyrt_cuda_enter(shared, device, error)))

@@ -72,12 +72,28 @@ cyto_status cyrt_cuda_check(const cuda_driver *driver, cuda_code code, const cha
 cyto_status cyrt_cuda_get(const cuda_driver *driver, cuda_ptr *out_ptr, uint64_t bytes, const char *what,
                           cyto_error *error);
 
+/* ---- cuda_images.c ---- */
+
+enum { CUDA_IMAGE_NAME = 40 };
+struct cuda_device;
+void cyrt_cuda_image_name(const cyrt_cuda_image *image, char out[CUDA_IMAGE_NAME]); /* "sm_90a" */
+/* The image that fits the device best; an error that says what there is when none does. */
+cyto_status cyrt_cuda_image_choose(const cuda_driver *driver, const struct cuda_device *device,
+                                   const cyrt_cuda_images *images, const cyrt_cuda_image **out, cyto_error *error);
+/* The image unpacked, for free(). */
+cyto_status cyrt_cuda_image_open(const cyrt_cuda_images *images, const cyrt_cuda_image *image, uint8_t **out,
+                                 cyto_error *error);
+/* Unpacks an LZ4 block; how many bytes that gave, UINT64_MAX when it is none or is larger than `capacity`. */
+uint64_t cyrt_cuda_unpack(const uint8_t *packed, uint64_t packed_bytes, uint8_t *out, uint64_t capacity);
+uint32_t cyrt_cuda_capability(const cuda_driver *driver, int32_t handle); /* 89 */
+
 /* ---- cuda.c ---- */
 
 /* A model on one device: kernels and weights. Lives until the model is unloaded. */
 typedef struct cuda_device {
   struct cuda_device *next;
   int32_t number, handle;
+  uint32_t capability; /* 89 */
   void *context;  /* the primary one */
   void **modules; /* [n_kernels]; as many as there are distinct images */
   uint32_t n_modules;

@@ -86,7 +86,7 @@ typedef struct cyrt_frame {
   const uint8_t *weights;     /* the model's weights, 64-byte aligned */
   uint8_t *arena;             /* arena_bytes, 64-byte aligned */
   int64_t *syms;              /* [n_syms] */
-  uint64_t *offsets;          /* [n_offsets] arena offsets, filled by plan() */
+  uint64_t *offsets;          /* [n_offsets] arena offsets, and room for finding them; filled by plan() */
   uint64_t arena_bytes;       /* set by plan() */
   cyrt_dynamic *dynamic;      /* [n_dynamic] */
   int64_t workers;            /* how many threads a parallel kernel may use, the calling one included; >= 1 */
@@ -182,6 +182,14 @@ int32_t cyrt_slot_alloc(cyrt_frame *frame, uint32_t slot, int64_t bytes);
 /* context.c: makes output `index` of data-dependent shape ready: dims[rank] in elements of `elem_bytes`; reuses a bound buffer
  * when large enough (else CYTO_BUFFER_TOO_SMALL when bound by the caller, or grows the context's own). */
 int32_t cyrt_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank, int64_t elem_bytes);
+/* The first and the last step, by number, that use a part of the arena. */
+typedef struct cyrt_lifetime {
+  int32_t first, last;
+} cyrt_lifetime;
+/* place.c: n sizes at offsets[0 .. n) become offsets in the arena, which has the returned number of bytes. offsets has room for
+ * CYRT_PLAN_WORDS * n. */
+#define CYRT_PLAN_WORDS 6u
+uint64_t cyrt_plan_arena(uint64_t *offsets, const cyrt_lifetime *lives, uint32_t n);
 /* error.c: fills frame->error with the formatted text ("%s", "%lld" only) and returns code. */
 int32_t cyrt_fail(cyrt_frame *frame, int32_t code, const char *format, ...);
 
@@ -242,13 +250,21 @@ enum {
 
 extern const cyrt_device cyrt_cuda_device __attribute__((visibility("hidden")));
 
-/* Device code of some kernels for one architecture. */
+/* Device code of some kernels for one architecture, packed as an LZ4 block. */
 typedef struct cyrt_cuda_image {
-  uint32_t arch;          /* 89; with 'a' (features of that architecture alone): 90 + CYRT_CUDA_SPECIFIC */
-  uint32_t ptx;           /* 0: cubin, 1: PTX with its final zero */
-  uint64_t offset, bytes; /* from the start of the cyrt_cuda_images */
+  uint32_t arch;                 /* 89; with 'a' (features of that architecture alone): 90 + CYRT_CUDA_SPECIFIC */
+  uint32_t ptx;                  /* 0: cubin, 1: PTX with its final zero */
+  uint64_t offset, packed_bytes; /* offset: from the start of the cyrt_cuda_images */
+  uint64_t bytes, checksum;      /* unpacked; cyrt_cuda_checksum() of these */
 } cyrt_cuda_image;
 enum { CYRT_CUDA_SPECIFIC = 1000 };
+static inline uint64_t cyrt_cuda_checksum(const void *data, uint64_t bytes) { /* FNV-1a */
+  const uint8_t *p = (const uint8_t *)data;
+  uint64_t h = 14695981039346656037u;
+  for (uint64_t i = 0; i < bytes; i++)
+    h = (h ^ p[i]) * 1099511628211u;
+  return h;
+}
 typedef struct cyrt_cuda_images {
   uint64_t count;
   cyrt_cuda_image image[];

@@ -94,6 +94,8 @@ static char *with_ending(const char *path, const char *ending) {
   return out;
 }
 
+static bool to_stdout(const session *s) { return s->o->output && !strcmp(s->o->output, "-"); }
+
 static FILE *open_text(session *s, const char *path) {
   FILE *f = fopen(path, "w");
   if (!f) {
@@ -122,7 +124,7 @@ static int print_text(session *s, FILE *f, const char *path, cy_graph *g, cy_pro
  * for. */
 static int write_text(session *s, const char *kind, cy_graph *g, cy_program *p) {
   char *beside = NULL;
-  const char *path = s->o->output;
+  const char *path = to_stdout(s) ? NULL : s->o->output;
   if (path && strcmp(s->o->emit, kind))
     path = beside = with_ending(path, p ? "loops.txt" : "graph.txt");
   FILE *f = path ? open_text(s, path) : stdout;
@@ -207,6 +209,11 @@ static int emit_all(session *s, cy_graph *g, cy_machine *machine) {
   return 0;
 }
 
+static int bad_option(session *s, const char *format, const char *found) {
+  cy_diag_add(s->diag, CY_ERROR, NULL, format, found);
+  return -1;
+}
+
 static int check_emit(session *s) {
   static const char known[] = "so,a,o,h,ll,asm,cu,ptx,cubin,graph,loops";
   for (const char *p = s->o->emit; p; p = strchr(p, ','), p = p ? p + 1 : NULL) {
@@ -219,7 +226,13 @@ static int check_emit(session *s) {
     cy_diag_add(s->diag, CY_ERROR, NULL, "unknown kind '%.*s' in --emit: expected some of %s", (int)n, p, known);
     return -1;
   }
-  return 0;
+  const char *emit = s->o->emit;
+  if (!to_stdout(s) || (emit && !strchr(emit, ',') && listed("h,ll,asm,cu,ptx,graph,loops", emit)))
+    return 0;
+  return bad_option(s,
+                    "option '-o -' writes one text to standard output: expected --emit=h, ll, asm, cu, ptx, graph or "
+                    "loops, found '%s'",
+                    emit ? emit : "no --emit");
 }
 
 static cy_graph *read_again(void *ctx) { return read_model(ctx); }
@@ -261,11 +274,6 @@ static int quantise(session *s, const cy_machine *machine, cy_quant *q) {
   cytoc_quantise how = calibration(s);
   cytoc_report_stage(&s->report, "calibrate");
   return q->mode == CY_QUANT_DYNAMIC ? cytoc_measure_dynamic(&how, q) : cytoc_calibrate(&how, q);
-}
-
-static int bad_option(session *s, const char *format, const char *found) {
-  cy_diag_add(s->diag, CY_ERROR, NULL, format, found);
-  return -1;
 }
 
 /* Options about int8 against each other; sets *out_mode when there is something to quantise. */

@@ -18,6 +18,7 @@
 #include "cytoc_quantise.h"
 
 #include "codegen/target.h"
+#include "codegen/temps.h"
 #include "passes/lower.h"
 #include "passes/memplan.h"
 #include "passes/passes.h"
@@ -26,7 +27,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 typedef struct recorder {
@@ -91,14 +91,6 @@ static int build(const recorder *r, cy_machine *machine, const char *path) {
   return status;
 }
 
-static void temporary_path(char *out, size_t size) {
-  const char *base = getenv("TMPDIR");
-  uint64_t number = 0;
-  if (getrandom(&number, sizeof number, 0) < 0)
-    number = (uint64_t)getpid();
-  snprintf(out, size, "%s/cytoc-%016llx.so", base && *base ? base : "/tmp", (unsigned long long)number);
-}
-
 static int load(recorder *r, const char *path) {
   cyto_error error;
   if (cyto_model_load(path, &r->model, &error) || cyto_context_create(r->model, NULL, &r->context, &error))
@@ -115,16 +107,19 @@ static void unload(recorder *r) {
 
 /* Compiles the model in the mode that q has, and opens it. */
 static int start(recorder *r) {
-  char path[4096];
   cy_machine *machine = cy_machine_open("native", r->how->diag);
-  if (!machine)
-    return -1;
-  temporary_path(path, sizeof path);
-  int status = build(r, machine, path);
-  cy_machine_close(machine);
-  if (!status && has_work(r->q))
-    status = load(r, path);
-  unlink(path);
+  cy_temps *temps = machine ? cy_temps_create(r->how->diag) : NULL;
+  int status = -1;
+  if (temps) {
+    const char *path = cy_temps_file(temps, "recorder.so");
+    cy_temps_file(temps, "recorder.so.weights"); /* written when the model is large */
+    status = build(r, machine, path);
+    if (!status && has_work(r->q))
+      status = load(r, path);
+  }
+  cy_temps_destroy(temps);
+  if (machine)
+    cy_machine_close(machine);
   return status;
 }
 

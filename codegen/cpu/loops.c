@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDE = 4 }; /* vectors at once where a lane loop contains sums */
+enum { WIDE = 4 }; /* vectors at once where a lane loop contains sums, or an epilogue much arithmetic */
 
 static void emit_list(cy_lp *p, const cy_stmt *s);
 
@@ -591,10 +591,16 @@ static int arithmetic(cy_kernel *k) {
   return n;
 }
 
-cy_epilogue cy_cpu_epilogue_create(cy_kernel *k) {
+/* Long chains of arithmetic wait for each other less when several vectors go through them side by side. */
+cy_epilogue cy_cpu_epilogue_create(const cy_cg *cg, cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_dim columns = cy_kernel_var(k, c->out_var[c->nout_vars - 1])->extent;
   epilogue *e = zeroed(1, sizeof *e);
+  int64_t n;
   e->k = k;
-  return (cy_epilogue){.begin = epilogue_begin, .emit = epilogue_emit, .ctx = e, .heavy = arithmetic(k) > 10};
+  bool heavy = arithmetic(k) > 10, many = cy_dim_is_const(cy_kernel_graph(k), columns, &n) && n >= WIDE * (int64_t)cg->W;
+  return (cy_epilogue){
+      .begin = epilogue_begin, .emit = epilogue_emit, .ctx = e, .heavy = heavy, .wide = heavy && many ? WIDE : 0};
 }
 
 void cy_cpu_epilogue_destroy(cy_epilogue *e) {

@@ -150,7 +150,7 @@ void cy_nvrtc_close(cy_nvrtc *n);
 /* A stack frame of a kernel is a fault, unless this says that it comes with the functions that the kernel calls. */
 typedef struct cy_nvrtc_check {
   bool (*may_use_stack)(void *ctx, const char *function);
-  bool (*wants_matrix)(void *ctx, const char *function); /* must have matrix instructions; may be NULL */
+  int (*wants_matrix)(void *ctx, const char *function); /* matrix instruction that it must have, or 0; may be NULL */
   void *ctx;
 } cy_nvrtc_check;
 /* Compiles the source: cubin (or PTX) in out->bytes, malloc'ed. 0, or -1 with a malloc'ed text; *out_error must be NULL
@@ -158,11 +158,18 @@ typedef struct cy_nvrtc_check {
 int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool ptx, const cy_nvrtc_check *check,
                      cy_cuda_image *out, char **out_error);
 
+/* ---- images.c ---- */
+/* Writes an object with a cyrt_cuda_images under the name `symbol`: the images, each packed. */
+bool cy_cuda_images_write(FILE *f, const cy_cuda_image *images, int n, const char *symbol);
+/* The bytes as an LZ4 block, malloc'ed. */
+char *cy_cuda_pack(const char *bytes, size_t size, size_t *out_size);
+
 /* ---- cubin.c ---- */
 
 /* Opcodes of all architectures since sm_70. */
 enum {
   CY_CUDA_FFMA = 0x223,
+  CY_CUDA_IMMA = 0x237,
   CY_CUDA_HMMA = 0x23c,
   CY_CUDA_STL = 0x387,
   CY_CUDA_LDSM = 0x83b,

@@ -33,7 +33,8 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
   int64_t n;
-  if (!number(args[c->a].dtype) || !number(args[c->b].dtype) || c->has_a_zero || c->has_b_zero)
+  if (!number(args[c->a].dtype) || !number(args[c->b].dtype) || (c->has_a_zero && cy_cu_packed(args[c->a].dtype)) ||
+      (c->has_b_zero && cy_cu_packed(args[c->b].dtype)))
     return false;
   /* depthwise: a column per group would leave the tile empty; plain loops do better */
   return !cy_cu_is_conv(c) || c->group == 1 || !cy_dim_is_const(g, cy_cu_per_group(g, c, c->channels_out), &n) ||
@@ -51,7 +52,8 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
 
 /* ---- printing: elements ---- */
 
-static void print_element(cy_cu_contract *q, const char *head, const char *offset, cy_karg arg) {
+/* `zero`: text of the zero point's place, or "". */
+static void print_element(cy_cu_contract *q, const char *head, const char *offset, cy_karg arg, const char *zero) {
   cy_dtype t = q->p->args[arg].dtype;
   char raw[128], value[256];
   if (cy_cu_packed(t))
@@ -59,9 +61,13 @@ static void print_element(cy_cu_contract *q, const char *head, const char *offse
   else
     snprintf(raw, sizeof raw, "a%u[at]", arg);
   cy_cu_decode(t, raw, value, sizeof value);
-  cy_cu_contract_text(q, head);
+  cy_cu_function_open(q, head);
   cy_cu_contract_text(q, offset);
-  fprintf(q->p->out, "  return at < 0 ? (%s)0 : (%s)(%s);\n}\n\n", q->type, q->type, value);
+  if (*zero)
+    cy_cu_line(q->p, "return at < 0 ? (%s)0 : (%s)(%s) - (%s)%s;", q->type, q->type, value, q->type, zero);
+  else
+    cy_cu_line(q->p, "return at < 0 ? (%s)0 : (%s)(%s);", q->type, q->type, value);
+  cy_cu_function_close(q);
 }
 
 /* ---- printing: the tile loop ---- */
@@ -133,11 +139,17 @@ static const char tile_loop[] =
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
   const cy_cuda_tile *t = &p->form->tile;
+  char zero_a[40] = "", zero_b[200] = "";
   cy_cu_contract_begin(&q, p, symbol);
+  if (q.c->has_a_zero)
+    snprintf(zero_a, sizeof zero_a, "a%u[0]", q.c->a_zero);
+  if (q.c->has_b_zero) /* by output column, which is counted over all groups */
+    snprintf(zero_b, sizeof zero_b, "a%u[(%s%s%sn) * %lld]", q.c->b_zero, cy_cu_is_conv(q.c) ? "z * " : "",
+             cy_cu_is_conv(q.c) ? q.n : "", cy_cu_is_conv(q.c) ? " + " : "", (long long)q.c->b_zero_step);
   print_element(&q, "CY_INLINE $T $S_a($P, const $S_row *r, int k) {\n", "  const i64 at = $S_a_at($N, r, k);\n",
-                q.c->a);
+                q.c->a, zero_a);
   print_element(&q, "CY_INLINE $T $S_b($P, int z, int k, int n) {\n", "  const i64 at = $S_b_at($N, z, k, n);\n",
-                cy_cu_b_arg(p->form, q.c));
+                cy_cu_b_arg(p->form, q.c), zero_b);
   bool along = a_along_k(p->g, q.c);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");

@@ -161,7 +161,30 @@ static cy_dim named(const char *name, int64_t value, bool symbolic, kernel_case 
   return cy_dim_sym(g, s);
 }
 
-static void add_matmul(const matmul_row *r) {
+/* Integers: B's type, and which zero points there are (of B: 1 one, 2 one per column). */
+typedef struct integers {
+  cy_dtype b;
+  bool a_zero;
+  int b_zero;
+} integers;
+
+/* Behind set_elems(). */
+static void add_zeros(kernel_case *q, cy_dtype a, const integers *i, int64_t columns) {
+  cy_contraction *c = cy_kernel_contraction(q->k);
+  q->rtol = q->atol = 0;
+  q->ints = true;
+  q->lo = -128;
+  q->hi = 127.9;
+  c->has_a_zero = i->a_zero;
+  c->has_b_zero = i->b_zero > 0;
+  c->b_zero_step = i->b_zero > 1;
+  if (c->has_a_zero)
+    q->elems[c->a_zero = cy_kernel_add_arg(q->k, CY_ARG_READ, a, 0)] = 1;
+  if (c->has_b_zero)
+    q->elems[c->b_zero = cy_kernel_add_arg(q->k, CY_ARG_READ, i->b, 0)] = c->b_zero_step ? columns : 1;
+}
+
+static void add_matmul(const matmul_row *r, const integers *i) {
   cy_kernel *k = cy_kernel_create(g, "matmul");
   kernel_case *q = add_case(k, "matmul %dx%dx%dx%d %s%s%s%s%s", (int)r->batch, (int)r->m, (int)r->n, (int)r->k,
                             r->tf32 ? "t" : "", cy_dtype_of(r->in)->name, r->a_turned ? " A turned" : "",
@@ -172,7 +195,7 @@ static void add_matmul(const matmul_row *r) {
   cy_contraction *c = cy_kernel_contraction(k);
   c->kind = CY_CONTRACT_MATMUL;
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, r->in, 0);
-  c->b = cy_kernel_add_arg(k, CY_ARG_READ, r->in, 0);
+  c->b = cy_kernel_add_arg(k, CY_ARG_READ, i ? i->b : r->in, 0);
   cy_karg bias = cy_kernel_add_arg(k, CY_ARG_READ, r->acc, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, r->acc, 0);
   c->m = named("m", r->m, r->symbolic, q);
   c->n = d(r->n);
@@ -194,6 +217,8 @@ static void add_matmul(const matmul_row *r) {
   epilogue(k, c, bias, y);
   set_elems(q, r->batch * r->m * r->k, r->k * r->n, r->n, r->batch * r->m * r->n);
   q->rtol = q->atol = r->acc == CY_F64 ? 1e-10 : r->tf32 ? 2e-2 : 1e-3;
+  if (i)
+    add_zeros(q, r->in, i, r->n);
 }
 
 typedef struct conv_row {
@@ -213,23 +238,23 @@ static void conv_strides(cy_contraction *c, const conv_row *r, const int64_t *in
   c->x_image = d(area * r->channels_in);
 }
 
-static void add_conv(const conv_row *r) {
+static void add_conv(const conv_row *r, const integers *ints) {
   cy_kernel *k = cy_kernel_create(g, "conv");
   cy_contraction *c = cy_kernel_contraction(k);
   int64_t x = r->images * r->channels_in, w = r->channels_in * r->channels_out / r->group,
           out = r->images * r->channels_out;
   c->kind = r->kind;
-  cy_dtype in = r->dtype;
+  cy_dtype in = r->dtype, acc = ints ? CY_I32 : CY_F32;
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, in, 0);
-  c->b = cy_kernel_add_arg(k, CY_ARG_READ, in, 0);
-  cy_karg bias = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  c->b = cy_kernel_add_arg(k, CY_ARG_READ, ints ? ints->b : in, 0);
+  cy_karg bias = cy_kernel_add_arg(k, CY_ARG_READ, acc, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, acc, 0);
   c->a_offset = c->b_offset = d(0);
   c->nspatial = r->nspatial;
   c->images = d(r->images);
   c->group = r->group;
   c->channels_in = d(r->channels_in);
   c->channels_out = d(r->channels_out);
-  c->acc = cy_kernel_add_local(k, CY_F32);
+  c->acc = cy_kernel_add_local(k, acc);
   out_var(k, c, c->images);
   for (int i = 0; i < r->nspatial; i++) {
     int64_t reach = (r->kernel[i] - 1) * r->dilation[i];
@@ -255,6 +280,40 @@ static void add_conv(const conv_row *r) {
   q->machine.state = in != CY_F32 && c->group == 1 ? &one_block : NULL;
   set_elems(q, x, w, r->channels_out, out);
   q->rtol = q->atol = 1e-3;
+  if (ints)
+    add_zeros(q, in, ints, r->channels_out);
+}
+
+static void add_integers(void) {
+  static const struct {
+    matmul_row row;
+    integers ints;
+  } products[] = {
+      {{1, 37, 41, 50, false, false, false, CY_I8, CY_I32, false, false}, {CY_I8, false, 0}},
+      {{1, 130, 136, 96, false, true, false, CY_U8, CY_I32, false, true}, {CY_I8, true, 0}},
+      {{1, 70, 72, 131, false, true, false, CY_U8, CY_I32, false, false}, {CY_U8, true, 1}},
+      {{3, 33, 66, 48, false, false, false, CY_I8, CY_I32, false, false}, {CY_U8, true, 2}},
+      {{2, 40, 70, 100, true, true, true, CY_I8, CY_I32, false, true}, {CY_I8, false, 2}},
+      {{1, 200, 136, 208, false, true, false, CY_I8, CY_I32, false, true}, {CY_I8, false, 0}},
+      {{1, 20, 30, 40, false, true, false, CY_I16, CY_I32, false, false}, {CY_I8, true, 2}},
+  };
+  for (size_t i = 0; i < CHECK_COUNT(products); i++)
+    add_matmul(&products[i].row, &products[i].ints);
+  static const struct {
+    conv_row row;
+    integers ints;
+  } convs[] = {
+      {{CY_CONTRACT_CONV, 2, 3, 20, 1, 2, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_U8}, {CY_I8, true, 0}},
+      {{CY_CONTRACT_CONV, 1, 32, 70, 1, 2, {9, 9}, {3, 3}, {2, 1}, {1, 1}, {1, 1}, false, CY_U8}, {CY_I8, true, 0}},
+      {{CY_CONTRACT_CONV, 1, 16, 24, 1, 2, {12, 6}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, false, CY_I8}, {CY_I8, false, 0}},
+      {{CY_CONTRACT_CONV, 1, 20, 12, 1, 2, {7, 6}, {1, 1}, {2, 1}, {1, 1}, {1, 1}, false, CY_I8}, {CY_U8, true, 1}},
+      {{CY_CONTRACT_CONV, 1, 16, 24, 2, 2, {7, 7}, {3, 2}, {2, 1}, {1, 2}, {1, 0}, true, CY_U8}, {CY_U8, true, 2}},
+      {{CY_CONTRACT_CONV_TRANSPOSE, 1, 6, 10, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_U8},
+       {CY_I8, true, 0}},
+      {{CY_CONTRACT_CONV, 1, 8, 20, 2, 2, {6, 6}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_I16}, {CY_I8, true, 2}},
+  };
+  for (size_t i = 0; i < CHECK_COUNT(convs); i++)
+    add_conv(&convs[i].row, &convs[i].ints);
 }
 
 static void add_contractions(void) {
@@ -264,7 +323,6 @@ static void add_contractions(void) {
       {3, 40, 50, 17, false, true, false, CY_F32, CY_F32, false, false},
       {1, 70, 66, 40, false, false, true, CY_F32, CY_F32, false, false},
       {2, 33, 65, 24, true, false, false, CY_F64, CY_F64, false, false},
-      {1, 37, 41, 50, false, false, false, CY_I8, CY_I32, false, false},
       {1, 37, 41, 50, false, false, false, CY_F16, CY_F32, false, false},
       {1, 20, 30, 64, false, true, true, CY_BF16, CY_F32, false, false},
       {40, 130, 150, 12, false, false, false, CY_F32, CY_F32, false, false},
@@ -290,7 +348,7 @@ static void add_contractions(void) {
       {1, 5, 7, 9, false, false, false, CY_F16, CY_F32, false, false},
   };
   for (size_t i = 0; i < CHECK_COUNT(products); i++)
-    add_matmul(&products[i]);
+    add_matmul(&products[i], NULL);
   static const conv_row convs[] = {
       {CY_CONTRACT_CONV, 2, 3, 20, 1, 2, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F32},
       {CY_CONTRACT_CONV, 1, 16, 24, 2, 2, {7, 7}, {3, 2}, {2, 1}, {1, 2}, {1, 0}, true, CY_F32},
@@ -307,7 +365,7 @@ static void add_contractions(void) {
       {CY_CONTRACT_CONV_TRANSPOSE, 2, 4, 16, 2, 2, {4, 4}, {2, 3}, {1, 3}, {2, 1}, {0, 1}, true, CY_F32},
   };
   for (size_t i = 0; i < CHECK_COUNT(convs); i++)
-    add_conv(&convs[i]);
+    add_conv(&convs[i], NULL);
 }
 
 static void add_all_cases(void) {
@@ -319,6 +377,7 @@ static void add_all_cases(void) {
   set_elems(add_case(index_kernel(), "index"), 150, 50, 250, 250);
   set_elems(add_case(window_kernel(), "window"), 120, 6 * 19, 0, 0);
   add_contractions();
+  add_integers();
 }
 
 static void schedule_cases(void) {

@@ -11,6 +11,7 @@
 #include "tests/cuda/mock_cuda.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -37,6 +38,40 @@ static const char *path_of(const char *name) {
   char *p = path[next++ % 4];
   snprintf(p, PATH_MAX, "%s/%s", dir, name);
   return p;
+}
+
+static char *read_file(const char *name, size_t *out_bytes) {
+  FILE *f = fopen(path_of(name), "rb");
+  char *bytes = NULL;
+  if (f && !fseek(f, 0, SEEK_END) && (bytes = malloc((size_t)ftell(f)))) {
+    *out_bytes = (size_t)ftell(f);
+    rewind(f);
+    *out_bytes = fread(bytes, 1, *out_bytes, f);
+  }
+  if (f)
+    fclose(f);
+  return bytes;
+}
+
+static void write_file(const char *name, const char *bytes, size_t n) {
+  FILE *f = fopen(path_of(name), "wb");
+  if (!f || fwrite(bytes, 1, n, f) != n)
+    CHECK_FAIL("%s cannot be written", name);
+  if (f)
+    fclose(f);
+}
+
+/* Where a section lies in an ELF file. */
+static int find_section(const char *file, const char *name, size_t *out_at, size_t *out_bytes) {
+  const Elf64_Ehdr *head = (const Elf64_Ehdr *)file;
+  const Elf64_Shdr *sections = (const Elf64_Shdr *)(file + head->e_shoff);
+  for (int i = 0; i < head->e_shnum; i++)
+    if (!strcmp(file + sections[head->e_shstrndx].sh_offset + sections[i].sh_name, name)) {
+      *out_at = sections[i].sh_offset;
+      *out_bytes = sections[i].sh_size;
+      return 1;
+    }
+  return 0;
 }
 
 static cyto_model *load(const char *name) {
@@ -212,6 +247,47 @@ static void test_errors(void) {
   CHECK_INT_EQ(mock->blocks + mock->streams + mock->modules + mock->retained, 0);
 }
 
+/* A library with a flipped bit in a packed image, at one place after the other: never another model's results. */
+static void test_damaged_images(void) {
+  size_t n = 0, at = 0, bytes = 0;
+  char *file = read_file("cuda.so", &n);
+  CHECK_REQUIRE(file && find_section(file, ".cyto_cuda", &at, &bytes));
+  cyrt_cuda_images *images = (cyrt_cuda_images *)(file + at);
+  int unpacked = 0, checked = 0;
+  CHECK_REQUIRE(images->count == 3);
+  mock->capability = 80;
+  for (int i = 0; i < 12; i++) {
+    char *byte = file + at + images->image[0].offset + (uint64_t)i * images->image[0].packed_bytes / 12;
+    *byte ^= 16;
+    write_file("damaged.so", file, n);
+    *byte ^= 16;
+    cyto_model *model = load("damaged.so");
+    cyto_context *context = NULL;
+    cyto_error error = {0};
+    CHECK_INT_EQ(cyto_context_create(model, NULL, &context, &error), CYTO_BAD_LIBRARY);
+    CHECK_STR_HAS(error.message, "the library is damaged: its device code for sm_80 ");
+    unpacked += strstr(error.message, "cannot be unpacked") != NULL;
+    checked += strstr(error.message, "another checksum") != NULL;
+    cyto_context_destroy(context);
+    cyto_model_unload(model);
+    unlink(path_of("damaged.so"));
+  }
+  mock->capability = 89;
+  CHECK_INT_EQ(unpacked + checked, 12);
+  CHECK(unpacked && checked);
+  images->image[0].bytes = (uint64_t)1 << 40;
+  write_file("damaged.so", file, n);
+  mock->capability = 80;
+  cyto_model *model = load("damaged.so");
+  cyto_context *context = NULL;
+  cyto_error error = {0};
+  CHECK_INT_EQ(cyto_context_create(model, NULL, &context, &error), CYTO_BAD_LIBRARY);
+  CHECK_STR_HAS(error.message, "has an impossible size");
+  mock->capability = 89;
+  cyto_model_unload(model);
+  free(file);
+}
+
 /* What cytoc says when it cannot compile for CUDA. */
 static void test_compile_errors(void) {
   static const struct {
@@ -301,6 +377,7 @@ static const check_test tests[] = {
     {"compile errors", test_compile_errors},
     {"left out", test_left_out},
     {"images", test_images},
+    {"damaged images", test_damaged_images},
     {"device memory", test_device_memory},
 };
 

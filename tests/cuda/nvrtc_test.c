@@ -36,8 +36,8 @@ static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch a
     loop |= !strncmp(c->what, loops[n], strlen(loops[n]));
   if (*what == 'c')
     return contraction && !c->form->stages;
-  if (*what == 'm')
-    return c->form->stages && c->form->least_arch <= arch.number;
+  if (*what == 'm' || *what == 'i')
+    return c->form->stages && c->form->least_arch <= arch.number && c->ints == (*what == 'i');
   if (*what == 'l')
     return loop && i % 7 == 0;
   bool angle = !strncmp(c->what, "sin ", 4) || !strncmp(c->what, "cos ", 4) || !strncmp(c->what, "tan ", 4);
@@ -51,7 +51,7 @@ static void compile_for(const char *what, cy_cuda_arch arch, unsigned counts[CY_
   FILE *f = open_memstream(&text, &size);
   cy_cuda_image image;
   cy_nvrtc_check check = {stack_allowed, NULL, NULL};
-  fprintf(f, "%s%s", cy_cuda_prelude, *what == 'm' ? cy_cuda_prelude_matrix : "");
+  fprintf(f, "%s%s", cy_cuda_prelude, *what == 'm' || *what == 'i' ? cy_cuda_prelude_matrix : "");
   for (int i = 0; i < ncases; i++)
     if (wanted(&cases[i], i, what, arch)) {
       print_case(f, i);
@@ -84,6 +84,10 @@ static void compile_all(const char *what) {
       CHECK(archs[a].number < 80 ? !counts[CY_CUDA_LDGSTS] : counts[CY_CUDA_LDGSTS] > 30);
       CHECK_INT_EQ(counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT], 0); /* nothing is left to the ordinary units */
     }
+    if (*what == 'i') {
+      CHECK(counts[CY_CUDA_IMMA] > 150 && counts[CY_CUDA_LDSM] > 80 && !counts[CY_CUDA_HMMA]);
+      CHECK(archs[a].number < 80 ? !counts[CY_CUDA_LDGSTS] : counts[CY_CUDA_LDGSTS] > 20);
+    }
   }
 }
 
@@ -91,23 +95,35 @@ static void test_ops(void) { compile_all("ops"); }
 static void test_loops(void) { compile_all("loops"); }
 static void test_contractions(void) { compile_all("contractions"); }
 static void test_matrix(void) { compile_all("matrix"); }
+static void test_integers(void) { compile_all("integers"); }
 
-static bool all_wanted(void *ctx, const char *function) {
-  (void)ctx;
+static int all_wanted(void *ctx, const char *function) {
   (void)function;
-  return true;
+  return *(const int *)ctx;
 }
 
-/* A kernel that should have matrix instructions and has none. */
+/* A kernel that should have matrix instructions and has none, or others. */
 static void test_missing_matrix(void) {
   cy_cuda_image image;
   char *error = NULL, text[100];
-  cy_nvrtc_check check = {stack_allowed, all_wanted, NULL};
+  int wanted = CY_CUDA_HMMA;
+  cy_nvrtc_check check = {stack_allowed, all_wanted, &wanted};
   if (!nvrtc)
     CHECK_SKIP(missing);
   snprintf(text, sizeof text, "extern \"C\" __global__ void none(int *p) { *p = 3; }");
   CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, text, (cy_cuda_arch){80, 0}, false, &check, &image, &error), -1);
   CHECK_STR_HAS(error, "kernel 'none' was compiled without matrix instructions");
+  free(error);
+  error = NULL;
+  snprintf(text, sizeof text, "extern \"C\" __global__ void half(f32 *c, u32 *a) { cy_mma_f16(c, a, a + 4); }");
+  char *source = malloc(strlen(cy_cuda_prelude) + strlen(cy_cuda_prelude_matrix) + sizeof text);
+  sprintf(source, "%s%s%s", cy_cuda_prelude, cy_cuda_prelude_matrix, text);
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, source, (cy_cuda_arch){80, 0}, false, &check, &image, &error), 0);
+  free(image.bytes);
+  wanted = CY_CUDA_IMMA;
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, source, (cy_cuda_arch){80, 0}, false, &check, &image, &error), -1);
+  CHECK_STR_HAS(error, "kernel 'half' was compiled without matrix instructions");
+  free(source);
   free(error);
 }
 
@@ -141,6 +157,7 @@ static const check_test tests[] = {
     {"loops", test_loops},
     {"contractions", test_contractions},
     {"matrix", test_matrix},
+    {"integers", test_integers},
     {"missing matrix", test_missing_matrix},
     {"reproducible", test_reproducible},
     {"refusal", test_refusal},
