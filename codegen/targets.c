@@ -57,6 +57,10 @@ const char *cy_machine_text(const cy_machine *m) { return m->text; }
 
 int64_t cy_machine_most_head(const cy_machine *m) { return m->target->most_head; }
 
+double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints) {
+  return m->target->layer_cycles ? m->target->layer_cycles(m, g, n, sizes, ints) : 0;
+}
+
 bool cy_machine_half_factors(const cy_machine *m) { return m->target->half_factors; }
 
 bool cy_machine_half_weights(const cy_machine *m, cy_dtype half) {
