@@ -353,7 +353,7 @@ static bool loads_argument(cy_kernel *k, cy_karg arg) {
   return false;
 }
 
-void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form) {
+static void prepare_packed(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form) {
   const cy_cu_generator *generator = form->generator;
   cy_kernel *k = plan->kernel;
   const cy_karg_info *args;
@@ -372,6 +372,12 @@ void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda
   form->packed_k = (f.taps * f.depth + chunk - 1) / chunk * chunk;
   form->packed_arg = cy_kernel_add_arg(k, CY_ARG_READ, args[plan->dead_arg].dtype, 0);
   plan->packed_arg = (int32_t)form->packed_arg;
+}
+
+void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form) {
+  prepare_packed(m, plan, form);
+  cy_cuda_split_prepare(plan->kernel, form);
+  plan->shared_arg = form->shares ? (int32_t)form->share_arg : -1;
 }
 
 uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val v, int64_t offset) {
@@ -416,5 +422,6 @@ void cy_cuda_contract_print(cy_cu *p, const char *symbol) {
 
 const char *cy_cuda_contract_name(const cy_cuda_form *form, cy_arena *arena) {
   const cy_cu_generator *generator = form->generator;
-  return cy_arena_printf(arena, "%s %dx%dx%d", generator->name, form->tile.m, form->tile.n, form->tile.k);
+  const char *name = cy_arena_printf(arena, "%s %dx%dx%d", generator->name, form->tile.m, form->tile.n, form->tile.k);
+  return form->shares ? cy_arena_printf(arena, "%s, k in %d", name, form->shares) : name;
 }

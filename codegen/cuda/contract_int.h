@@ -61,6 +61,13 @@ void cy_cu_print_wide(cy_cu *p, const char *name, bool runs, const cy_dim *strid
 void cy_cu_function_open(cy_cu_contract *q, const char *head);
 void cy_cu_function_close(cy_cu_contract *q);
 
+/* ---- split.c ---- */
+/* Has blocks share k where the form's tiles are too few. */
+void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
+/* Around a kernel's text. SHARES, SHARE_TURNS: macros; <symbol>_end(.., share, z, m, n, sum, M, N) ends a result. */
+void cy_cu_split_begin(cy_cu_contract *q);
+void cy_cu_split_end(cy_cu_contract *q);
+
 typedef struct cy_cu_generator {
   const char *name;
   bool (*supports)(const cy_machine *m, cy_kernel *k);

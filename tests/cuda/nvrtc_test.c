@@ -59,7 +59,7 @@ static void compile_for(const char *what, cy_cuda_arch arch, unsigned counts[CY_
   for (int i = 0; i < ncases; i++)
     if (wanted(&cases[i], i, what, arch)) {
       print_case(f, i);
-      printed++;
+      printed += cases[i].form->shares ? 2 : 1;
     }
   fclose(f);
   if (cy_nvrtc_compile(nvrtc, text, arch, false, &check, &image, &error)) {
