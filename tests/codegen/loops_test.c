@@ -63,18 +63,17 @@ static void test_rounding(void) {
     int64_t zero;
   } forms[] = {{CY_U8, 0, 255, 0}, {CY_U8, -3, 252, 3}, {CY_U8, 0, 200, 0}, {CY_I8, -128, 127, 0}};
   static const double odd[] = {NAN, INFINITY, -INFINITY, 1e30, -1e30, 254.5, 255.5, -0.5};
-  for (size_t n = 0; n < CHECK_COUNT(forms); n++) {
+  for (size_t m = 0; m < CHECK_COUNT(forms) * CHECK_COUNT(odd); m++) {
+    size_t n = m % CHECK_COUNT(forms);
     cy_kernel *k = cy_kernel_create(g, "round");
     cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_READ, CY_U8, 0);
     cy_karg to = cy_kernel_add_arg(k, CY_ARG_WRITE, forms[n].to, 0);
     cy_var r = cy_kernel_add_var(k, d(3)), i = cy_kernel_add_var(k, d(150));
     cy_kernel_add_grid(k, r);
-    cy_kernel_add_grid(k, i);
-    cy_kernel_set_grid_lanes(k, true);
+    cy_kernel_for(k, i, true);
     cy_expr at = cy_x_bin(k, CY_OP_add, cy_x_bin(k, CY_OP_mul, cy_x_var(k, r), cy_x_index(k, 150)), cy_x_var(k, i));
     cy_expr v = cy_x_load(k, x, at), first = cy_x_bin(k, CY_OP_gt, cy_x_var(k, r), cy_x_index(k, 0));
-    for (size_t o = 0; o < CHECK_COUNT(odd); o++)
-      v = cy_x_select(k, cy_x_bin(k, CY_OP_eq, cy_x_var(k, i), cy_x_index(k, 10 * (int64_t)o + 3)), f32(k, odd[o]), v);
+    v = cy_x_select(k, cy_x_bin(k, CY_OP_eq, cy_x_var(k, i), cy_x_index(k, 13)), f32(k, odd[m / CHECK_COUNT(forms)]), v);
     v = cy_x_bin(k, CY_OP_min, cy_x_bin(k, CY_OP_max, v, f32(k, forms[n].low)), f32(k, forms[n].high));
     v = cy_x_cast(k, cy_x_un(k, CY_OP_round, v), CY_I32);
     if (forms[n].zero)
@@ -83,6 +82,7 @@ static void test_rounding(void) {
     if (forms[n].to == CY_U8)
       v = cy_x_bin(k, CY_OP_max, v, cy_x_select(k, first, cy_x_load(k, y, at), cy_x_int(k, CY_U8, 0)));
     cy_kernel_store(k, to, at, v);
+    cy_kernel_end(k);
     jit_case c = {.what = "rounding", .elems = {450, 450, 450}, .lo = -300, .hi = 500};
     CHECK_INT_EQ(jit_check(j, k, &c), 0);
   }
