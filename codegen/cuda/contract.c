@@ -24,6 +24,11 @@ cy_dim cy_cu_per_group(cy_graph *g, const cy_contraction *c, cy_dim channels) {
   return cy_dim_div(g, channels, cy_dim_const(g, c->group));
 }
 
+bool cy_cu_is_depthwise(cy_graph *g, const cy_contraction *c) {
+  return c->kind == CY_CONTRACT_CONV && c->group > 1 && cy_dim_is(g, c->channels_in, c->group) &&
+         cy_dim_is(g, c->channels_out, c->group);
+}
+
 cy_cu_sizes cy_cu_sizes_of(cy_kernel *k) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -326,6 +331,12 @@ static bool fill_packing(cy_kernel *k, packing *f) {
     f->depth = deep;
     return cy_dim_is_const(g, c->b_k, &f->depth_s) && cy_dim_is_const(g, c->b_n, &f->column_s);
   }
+  if (cy_cu_is_depthwise(g, c)) { /* [tap][channel] */
+    f->columns = f->depth_s = deep;
+    f->column_s = 1;
+    f->depth = c->group;
+    return true;
+  }
   f->groups = c->group;
   f->taps = cy_cu_taps(c);
   f->depth = deep / f->taps;
@@ -342,7 +353,7 @@ static bool loads_argument(cy_kernel *k, cy_karg arg) {
   return false;
 }
 
-void cy_cuda_contract_prepare(cy_kernel_plan *plan, cy_cuda_form *form) {
+static void prepare_packed(cy_kernel_plan *plan, cy_cuda_form *form) {
   const cy_cu_generator *generator = form->generator;
   cy_kernel *k = plan->kernel;
   const cy_karg_info *args;
@@ -356,6 +367,12 @@ void cy_cuda_contract_prepare(cy_kernel_plan *plan, cy_cuda_form *form) {
   form->packed_k = (f.taps * f.depth + chunk - 1) / chunk * chunk;
   form->packed_arg = cy_kernel_add_arg(k, CY_ARG_READ, args[plan->dead_arg].dtype, 0);
   plan->packed_arg = (int32_t)form->packed_arg;
+}
+
+void cy_cuda_contract_prepare(cy_kernel_plan *plan, cy_cuda_form *form) {
+  prepare_packed(plan, form);
+  cy_cuda_split_prepare(plan->kernel, form);
+  plan->shared_arg = form->shares ? (int32_t)form->share_arg : -1;
 }
 
 uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val v, int64_t offset) {
@@ -375,7 +392,7 @@ uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val
 
 /* ---- the generators ---- */
 
-static const cy_cu_generator *const generators[] = {&cy_cu_matrix, &cy_cu_plain};
+static const cy_cu_generator *const generators[] = {&cy_cu_depthwise, &cy_cu_gemv, &cy_cu_matrix, &cy_cu_plain};
 
 static const cy_cu_generator *generator_of(const cy_machine *m, cy_kernel *k) {
   if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION)
@@ -400,5 +417,6 @@ void cy_cuda_contract_print(cy_cu *p, const char *symbol) {
 
 const char *cy_cuda_contract_name(const cy_cuda_form *form, cy_arena *arena) {
   const cy_cu_generator *generator = form->generator;
-  return cy_arena_printf(arena, "%s %dx%dx%d", generator->name, form->tile.m, form->tile.n, form->tile.k);
+  const char *name = cy_arena_printf(arena, "%s %dx%dx%d", generator->name, form->tile.m, form->tile.n, form->tile.k);
+  return form->shares ? cy_arena_printf(arena, "%s, k in %d", name, form->shares) : name;
 }

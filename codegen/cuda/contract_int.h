@@ -39,6 +39,8 @@ static inline bool cy_cu_is_conv(const cy_contraction *c) {
   return c->kind == CY_CONTRACT_CONV || c->kind == CY_CONTRACT_CONV_TRANSPOSE;
 }
 int64_t cy_cu_taps(const cy_contraction *c);
+/* A filter for every channel, one result channel each. */
+bool cy_cu_is_depthwise(cy_graph *g, const cy_contraction *c);
 cy_dim cy_cu_per_group(cy_graph *g, const cy_contraction *c, cy_dim channels);
 /* The argument that B is read from. */
 static inline cy_karg cy_cu_b_arg(const cy_cuda_form *form, const cy_contraction *c) {
@@ -59,6 +61,13 @@ void cy_cu_print_wide(cy_cu *p, const char *name, bool runs, const cy_dim *strid
 void cy_cu_function_open(cy_cu_contract *q, const char *head);
 void cy_cu_function_close(cy_cu_contract *q);
 
+/* ---- split.c ---- */
+/* Has blocks share k where the form's tiles are too few. */
+void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
+/* Around a kernel's text. SHARES, SHARE_TURNS: macros; <symbol>_end(.., share, z, m, n, sum, M, N) ends a result. */
+void cy_cu_split_begin(cy_cu_contract *q);
+void cy_cu_split_end(cy_cu_contract *q);
+
 typedef struct cy_cu_generator {
   const char *name;
   bool (*supports)(const cy_machine *m, cy_kernel *k);
@@ -66,6 +75,8 @@ typedef struct cy_cu_generator {
   void (*print)(cy_cu *p, const char *symbol);
   bool (*wants_packed)(cy_kernel *k); /* would it be faster with B packed? NULL: never */
 } cy_cu_generator;
+extern const cy_cu_generator cy_cu_depthwise; /* depthwise.c */
+extern const cy_cu_generator cy_cu_gemv;      /* gemv.c */
 extern const cy_cu_generator cy_cu_plain;  /* plain.c */
 extern const cy_cu_generator cy_cu_matrix; /* matrix.c */
 extern const cy_cu_generator cy_cu_attention; /* attention.c */

@@ -144,7 +144,8 @@ static bool may_use_stack(void *ctx, const char *function) {
   const shard *s = ctx;
   for (uint32_t i = 0; i < s->n; i++) {
     cy_kernel *k = s->plans[i]->kernel;
-    if (strcmp(s->plans[i]->symbol, function))
+    size_t length = strlen(s->plans[i]->symbol);
+    if (strncmp(s->plans[i]->symbol, function, length) || (function[length] && strcmp(function + length, "_combine")))
       continue;
     for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
       uint16_t op = cy_expr_of(k, e)->op;
@@ -246,10 +247,19 @@ static bool write_at(FILE *f, uint64_t at, const void *bytes, size_t n) {
   return fseek(f, (long)at, SEEK_SET) == 0 && fwrite(bytes, 1, n, f) == n;
 }
 
+/* Of what blocks that share k hand on. */
+static int64_t shared_bytes(const cy_kernel_plan *plan) {
+  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  const cy_karg_info *args;
+  cy_kernel_args(plan->kernel, &args);
+  return form->shares ? form->share_elems * cy_dtype_of(args[form->share_arg].dtype)->bits / 8 : 0;
+}
+
 static void describe_kernels(shard *s, const char *symbol) {
   for (uint32_t i = 0; i < s->n; i++) {
     cy_kernel_code *code = &s->plans[i]->code;
     code->nphases = 1;
+    code->shared_bytes = shared_bytes(s->plans[i]);
     snprintf(code->phase[0].symbol, sizeof code->phase[0].symbol, "%s", s->plans[i]->symbol);
     snprintf(code->images, sizeof code->images, "%s", symbol);
   }

@@ -11,14 +11,28 @@
 
 static LLVMValueRef i32_const(cy_host *h, int64_t v) { return LLVMConstInt(h->cg->i32, (unsigned long long)v, 1); }
 
-static void launch(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
+/* Kernels that add shares of k stand behind the others, in the order of their plans. */
+static uint32_t combining(const cy_host *h, const cy_kernel_plan *before) {
+  uint32_t n = 0;
+  for (const cy_kernel_plan *p = h->build->plans; p < before; p++)
+    n += cy_cuda_form_of(p)->shares > 0;
+  return n;
+}
+
+static void launch_kernel(cy_host *h, int64_t number, LLVMValueRef blocks) {
   cy_cg *cg = h->cg;
-  (void)s;
   LLVMTypeRef params[4] = {cg->ptr, cg->i32, cg->ptr, cg->i64};
   LLVMValueRef fn = cy_host_declare(h, "cyrt_cuda_launch", cg->i32, params, 4, false);
-  LLVMValueRef args[4] = {h->fn.frame, i32_const(h, plan - h->build->plans), cy_host_slots(h),
-                          cy_host_dim(h, cy_cuda_form_of(plan)->blocks)};
+  LLVMValueRef args[4] = {h->fn.frame, i32_const(h, number), cy_host_slots(h), blocks};
   cy_host_check(h, cy_call(cg, fn, args, 4));
+}
+
+static void launch(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
+  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  (void)s;
+  launch_kernel(h, plan - h->build->plans, cy_host_dim(h, form->blocks));
+  if (form->shares)
+    launch_kernel(h, (int64_t)h->build->nplans + combining(h, plan), cy_i64(h->cg, form->combine_blocks));
 }
 
 static LLVMValueRef fetch(cy_host *h, LLVMValueRef at, int64_t bytes) {
@@ -57,15 +71,20 @@ static LLVMValueRef constant(cy_host *h, LLVMValueRef data) {
   return g;
 }
 
-/* A cyrt_cuda_kernel. */
-static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan) {
+/* A cyrt_cuda_kernel: of the plan, or of what adds its shares. */
+static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, bool combine) {
   const cy_cuda_form *form = cy_cuda_form_of(plan);
   const cy_dim *dims;
   uint32_t slots = cy_plan_first_dim(plan) + cy_kernel_dims(plan->kernel, &dims);
-  LLVMValueRef row[7] = {cy_host_text(h, plan->symbol), external(h, plan->code.images),
-                         i32_const(h, slots),           i32_const(h, form->threads),
-                         i32_const(h, form->stripes),   i32_const(h, form->max_blocks ? form->max_blocks : INT32_MAX),
-                         i32_const(h, form->shared_bytes)};
+  char symbol[sizeof plan->symbol + 16];
+  snprintf(symbol, sizeof symbol, "%s%s", plan->symbol, combine ? "_combine" : "");
+  LLVMValueRef row[7] = {cy_host_text(h, symbol),
+                         external(h, plan->code.images),
+                         i32_const(h, slots),
+                         i32_const(h, combine ? CY_CUDA_COMBINE_THREADS : form->threads),
+                         i32_const(h, form->stripes),
+                         i32_const(h, form->max_blocks && !combine ? form->max_blocks : INT32_MAX),
+                         i32_const(h, combine ? 0 : form->shared_bytes)};
   return LLVMConstStructInContext(h->cg->ctx, row, 7, 0);
 }
 
@@ -78,12 +97,15 @@ static bool replayable(const cy_step *s) {
 }
 
 static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_data) {
-  uint32_t n = h->build->nplans;
-  LLVMValueRef *rows = calloc(n + 1, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
+  uint32_t nplans = h->build->nplans, n = nplans;
+  LLVMValueRef *rows = calloc(2 * (size_t)n + 1, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
   if (!rows)
     abort();
-  for (uint32_t i = 0; i < n; i++)
-    rows[i] = kernel_row(h, &h->build->plans[i]);
+  for (uint32_t i = 0; i < nplans; i++)
+    rows[i] = kernel_row(h, &h->build->plans[i], false);
+  for (uint32_t i = 0; i < nplans; i++)
+    if (cy_cuda_form_of(&h->build->plans[i])->shares)
+      rows[n++] = kernel_row(h, &h->build->plans[i], true);
   if (n)
     table = constant(h, LLVMConstArray2(LLVMTypeOf(rows[0]), rows, n));
   free(rows);
