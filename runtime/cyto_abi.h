@@ -174,7 +174,7 @@ typedef const cyrt_model *(*cyto_model_query_fn)(uint32_t version);
 
 /* ---- what generated code calls (hidden in every library; see the .c named) ---- */
 
-/* threads.c: runs tasks [0, n), `grain` at least in one piece; on the calling thread alone when frame->workers is 1 or
+/* threads.c: runs tasks [0, n) in pieces of more than half of `grain`; on the calling thread alone when frame->workers is 1 or
  * n <= grain. Returns when all are done. */
 void cyrt_parallel_for(cyrt_frame *frame, cyrt_kernel kernel, const cyrt_slot *args, int64_t n, int64_t grain);
 

@@ -100,7 +100,15 @@ typedef struct cy_blocks {
   int64_t mb, nb;
 } cy_blocks;
 cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k);
-/* The set for cy_core.tails, for blocks of mb out of `rows` (0: unknown). */
+/* Which of `total` fall to part i of `parts`: equal shares, one more or less. */
+typedef struct cy_share {
+  V begin, end;
+} cy_share;
+cy_share cy_share_of(cy_cg *cg, V total, V parts, V i);
+/* The same for rows in blocks of up to mb, in whole tiles but at the end. */
+cy_share cy_share_rows(cy_cg *cg, cy_tile tile, V rows, int64_t mb, V i);
+/* The set for cy_core.tails: for cy_share_rows (rows: 0 when unknown); for blocks of mb, the last one what remains. */
+unsigned cy_share_tails(cy_tile tile, int64_t rows, int64_t mb);
 unsigned cy_tails(cy_tile tile, int64_t rows, int64_t mb);
 
 /* ---- task functions ---- */

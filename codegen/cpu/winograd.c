@@ -29,7 +29,7 @@ typedef struct wino {
   const cy_conv_desc *d;
   cy_axis axis[3];
   cy_tile tile;
-  int64_t nr, panels, tiles, nb; /* tiles and panels of a task */
+  int64_t nr, panels, tiles, nb; /* tiles and panels of a task, at most */
   int64_t c, cb;                 /* channels, those of a block */
   bool shared;                   /* V of all tiles is made by a phase of its own */
   int64_t v_tiles;               /* tiles of V */
@@ -494,8 +494,7 @@ static void emit_shared_input(cy_cg *cg, const wino *w, cy_contract_info *info) 
 static void emit_task(cy_cg *cg, task *t, V number) {
   const wino *w = t->w;
   V splits = cy_i64(cg, column_blocks(w)), first = cy_mulc(cg, cy_div(cg, number, splits), w->tiles);
-  V q0 = cy_mulc(cg, cy_mod(cg, number, splits), w->nb),
-    q1 = cy_imin(cg, cy_addc(cg, q0, w->nb), cy_i64(cg, w->panels));
+  cy_share panels = cy_share_of(cg, cy_i64(cg, w->panels), splits, cy_mod(cg, number, splits));
   cy_loop q;
   t->count = cy_imin(cg, cy_i64(cg, w->tiles), cy_sub(cg, tile_count(cg, w), first));
   if (w->shared)
@@ -503,7 +502,7 @@ static void emit_task(cy_cg *cg, task *t, V number) {
   else
     emit_input(cg, w, first, t->count, t->v);
   emit_spots(cg, w, first, t->count, t->spots);
-  cy_loop_begin(cg, &q, q0, q1, cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &q, panels.begin, panels.end, cy_i64(cg, 1), NULL, 0);
   emit_sums(cg, t, q.iv);
   emit_output(cg, w, t->count, cy_mulc(cg, q.iv, w->nr), t->m, t->spots);
   cy_loop_end(cg, &q, NULL);
