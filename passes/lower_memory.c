@@ -2,10 +2,12 @@
  * place.
  *
  * A transpose, slice, expand or reshape of stored data is a new place with other strides. The inputs of a concatenation
- * are placed inside its output beforehand, so that their kernels write there directly; what could not be placed is
- * copied.
+ * are placed inside its output beforehand, so that their kernels write there directly; a concatenation of the first of
+ * these inputs is the beginning of that output. What could not be placed is copied.
  */
 #include "lower_int.h"
+
+#include <string.h>
 
 /* Strides for `to` over the memory of `from`, where every group of axes with equal products can be walked with one
  * stride. */
@@ -162,6 +164,44 @@ static void place_parts(cy_lowering *l, const cy_node_info *n, cy_block block) {
   }
 }
 
+/* Is m a concatenation of the first inputs of n? */
+static bool is_prefix(const cy_node_info *m, const cy_node_info *n) {
+  return m->op == CY_OP_concat && m->nin < n->nin &&
+         cy_attr_get_int(m, CY_ATTR_axis, 0) == cy_attr_get_int(n, CY_ATTR_axis, 0) &&
+         !memcmp(m->in, n->in, m->nin * sizeof *m->in);
+}
+
+static bool same_layout(const cy_graph *g, cy_val a, cy_val b) {
+  const cy_value *x = cy_value_of(g, a), *y = cy_value_of(g, b);
+  return !memcmp(x->layout, y->layout, (size_t)x->type.rank);
+}
+
+/* Concatenations of ever more of the same values (dense blocks) are the beginnings of the last one. n: nodes[at]. */
+static void place_prefixes(cy_lowering *l, const cy_block_info *b, uint32_t at, cy_block block) {
+  const cy_node_info *n = cy_node_of(l->g, b->nodes[at]);
+  if (!l->place[n->out[0]].placed)
+    return;
+  for (uint32_t i = 0; i < at; i++) {
+    const cy_node_info *m = cy_node_of(l->g, b->nodes[i]);
+    if (is_prefix(m, n) && same_layout(l->g, m->out[0], n->out[0]) && can_move(l, m->out[0], block))
+      l->place[m->out[0]] = l->place[n->out[0]];
+  }
+}
+
+/* How many of n's inputs a concatenation before it has put in place. */
+static uint32_t inputs_done(cy_lowering *l, cy_node node) {
+  const cy_node_info *n = cy_node_of(l->g, node);
+  const cy_block_info *b = cy_block_of(l->g, n->block);
+  uint32_t done = 0;
+  for (uint32_t i = 0; i < b->nnodes && b->nodes[i] != node; i++) {
+    const cy_node_info *m = cy_node_of(l->g, b->nodes[i]);
+    if (is_prefix(m, n) && m->nin > done &&
+        same_place(&l->place[m->out[0]], &l->place[n->out[0]], cy_lower_type(l, n->out[0])->rank))
+      done = m->nin;
+  }
+  return done;
+}
+
 /* Last concatenation first: one that is itself a part of a later one is placed inside it before its own parts are. */
 void cy_lower_concat_places(cy_lowering *l, cy_block block) {
   if (l->o->level == 0)
@@ -169,8 +209,10 @@ void cy_lower_concat_places(cy_lowering *l, cy_block block) {
   const cy_block_info *b = cy_block_of(l->g, block);
   for (uint32_t i = b->nnodes; i-- > 0;) {
     const cy_node_info *n = cy_node_of(l->g, b->nodes[i]);
-    if (n->op == CY_OP_concat && !cy_value_of(l->g, n->out[0])->data.bytes)
-      place_parts(l, n, block);
+    if (n->op != CY_OP_concat || cy_value_of(l->g, n->out[0])->data.bytes)
+      continue;
+    place_parts(l, n, block);
+    place_prefixes(l, b, i, block);
   }
 }
 
@@ -241,13 +283,13 @@ void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target)
     cy_bug("a concatenation cannot take an epilogue");
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
   part *parts = CY_NEW_ARRAY(l->arena, part, n->nin);
-  uint32_t nparts = 0;
+  uint32_t nparts = 0, done = l->o->level > 0 ? inputs_done(l, root) : 0;
   cy_dim start = cy_dim_const(l->g, 0);
   for (uint32_t i = 0; i < n->nin; i++) {
     const cy_type *t = cy_lower_type(l, n->in[i]);
     part p = {n->in[i], part_place(l, cy_lower_place(l, target), axis, start)};
     start = cy_dim_add(l->g, start, t->dim[axis]);
-    if (!same_place(&l->place[p.v], &p.place, t->rank) && !cy_dim_is(l->g, t->dim[axis], 0))
+    if (i >= done && !same_place(&l->place[p.v], &p.place, t->rank) && !cy_dim_is(l->g, t->dim[axis], 0))
       parts[nparts++] = p;
   }
   if (l->o->level > 0 && narrow(l, parts, nparts, axis)) {
