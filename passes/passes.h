@@ -29,7 +29,7 @@ typedef struct cy_pass_options {
   const char *disable;    /* "a,b": skip these; required ones can't be skipped */
   const char *dump;       /* "a,b" or "all": write the graph after these passes; NULL: none */
   const char *dump_dir;   /* where NN-PASS.txt go; NULL: the working directory */
-  bool plain_attention;   /* attention becomes products and softmax; always so at level 0 */
+  int64_t most_head;      /* attention of larger heads becomes products and softmax; 0: all does, as at level 0 */
   const cy_weight_options *weights; /* NULL: as bits 0 */
   struct cy_quant *quant; /* quantise.h; NULL: nothing is quantised */
   bool half_factors;      /* the target multiplies f16 and bf16 and adds up in f32: products keep half operands */

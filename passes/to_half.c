@@ -1,7 +1,8 @@
 /* to_half.c - a float model with operands of products in half precision, where asked for (--fp16, --bf16).
  *
- * In:  a folded graph in f32. Out: matmul, conv and conv_transpose read operands that are rounded to f16 or bf16; they add up in
- * f32, and everything else (softmax, normalisations, reductions, element-wise ops) stays as it was. By what the target does:
+ * In:  a folded graph in f32. Out: matmul, conv, conv_transpose and, where its kernel multiplies halves, attention read operands
+ * that are rounded to f16 or bf16; they add up in f32, and everything else (softmax, normalisations, reductions, element-wise
+ * ops) stays as it was. By what the target does:
  *
  *   half_factors   multiplies halves: both operands are cast, which fusion puts into the kernels that compute them
  *   half_weights   multiplies floats but takes weights as halves, at half the bytes: constants are, the other operand stays
@@ -136,10 +137,24 @@ static bool has_weights(const narrowing *s, const cy_node_info *n) {
          cy_type_count(s->g, w) >= LEAST_WEIGHTS;
 }
 
+/* Attention multiplies twice: q and k, weights and v. */
+static void narrow_attention(narrowing *s, cy_node_info *n, cy_node id) {
+  cy_val half[3];
+  cy_build_before(s->g, id);
+  cy_rewrite_origin(s->p, n);
+  for (int k = 0; k < 3; k++)
+    if (!(half[k] = narrowed(s, n->in[k], n)))
+      return;
+  memcpy(n->in, half, sizeof half);
+  cy_pass_count(s->p, "attention", 1);
+}
+
 static void narrow_product(narrowing *s, cy_node id) {
   cy_graph *g = s->g;
   cy_node_info *n = cy_node_of(g, id);
   bool both = !s->exact && s->p->options->half_factors;
+  if (both && n->op == CY_OP_attention && cy_type_of(g, n->in[0])->dtype == CY_F32)
+    narrow_attention(s, n, id);
   if (!is_product(g, n) || (!both && !has_weights(s, n)))
     return;
   cy_build_before(g, id);

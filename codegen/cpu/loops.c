@@ -148,8 +148,16 @@ static bool repeatable(const cy_lp *p, const lane_body *b) {
   return true;
 }
 
+/* Short arithmetic on floats that ends in bytes: with as many lanes as a vector has bytes, they are packed at once. */
+static bool packs_bytes(const cy_lp *p, const lane_body *b) {
+  bool bytes = !b->loops && !b->sums && b->bits == 32 && b->weight <= 40;
+  for (uint32_t i = 0; i < p->nargs; i++)
+    bytes &= !b->stores[i] || p->args[i].dtype == CY_U8;
+  return bytes;
+}
+
 static unsigned lane_width(cy_lp *p, const lane_body *b, V count) {
-  unsigned n = p->cg->W * 32 / (unsigned)b->bits;
+  unsigned n = p->cg->W * 32 / (packs_bytes(p, b) ? 8 : (unsigned)b->bits);
   int64_t known;
   n = n < 2 ? 2 : n > 64 ? 64 : n;
   while (n > 1 && cy_is_const(count, &known) && known < n)

@@ -46,15 +46,26 @@ bool cy_winograd_possible(const cy_conv_desc *d) {
 
 /* ---- the plan ---- */
 
-/* With dilation D, outputs and inputs D apart form D*D pictures of their own, each cut into tiles. Tiles along an axis
- * of `out` outputs: */
+/* With dilation D, outputs and inputs D apart form D*D pictures of their own, fewer where there are fewer outputs, each
+ * cut into tiles. Tiles along an axis of `out` outputs: */
 static int64_t axis_tiles(int64_t out, int64_t dilation) {
-  return dilation * (((out + dilation - 1) / dilation + 3) / 4);
+  int64_t pictures = out < dilation ? out : dilation;
+  return pictures * (((out + dilation - 1) / dilation + 3) / 4);
 }
 
 static int64_t known_tiles(const cy_conv_desc *d, int64_t images) {
   return images * axis_tiles(cy_conv_known(d->out[0]), d->dilation[0]) *
          axis_tiles(cy_conv_known(d->out[1]), d->dilation[1]);
+}
+
+/* What a picture of unknown size takes: the dilated ones have the more tiles that are mostly empty the smaller it is. */
+static double unknown_tiles(const cy_conv_desc *d, double pixels) {
+  static const int64_t sides[] = {12, 20, 40};
+  double each = 0;
+  for (int i = 0; i < 3; i++)
+    each += (double)(axis_tiles(sides[i], d->dilation[0]) * axis_tiles(sides[i], d->dilation[1])) /
+            (double)(sides[i] * sides[i]);
+  return pixels * each / 3;
 }
 
 /* Cycles on vectors of W floats, measured on Zen 3: of the input transform, of the rest of a task. A filter takes 50
@@ -125,16 +136,20 @@ cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
 double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_pixels) {
   wino w = plan(cg, d);
   int64_t tiles = known_tiles(d, cy_conv_images(d));
-  tiles = tiles ? tiles : (int64_t)unknown_pixels / 16;
+  tiles = tiles ? tiles : (int64_t)unknown_tiles(d, unknown_pixels);
   return task_cost(cg->W, tiles, w.panels * w.nr, w.c) + input_cost(cg->W, tiles, w.c);
 }
 
 /* ---- sizes ---- */
 
+/* Of the largest of the pictures that dilation makes, and of all of them. */
+static V picture_tiles(cy_cg *cg, const wino *w, int axis) {
+  V rows = cy_ceil_div(cg, cy_size(cg, w->axis[axis].out), cy_i64(cg, w->axis[axis].inc));
+  return cy_ceil_div(cg, rows, cy_i64(cg, 4));
+}
 static V tiles_along(cy_cg *cg, const wino *w, int axis) {
-  int64_t dilation = w->axis[axis].inc;
-  V out = cy_addc(cg, cy_size(cg, w->axis[axis].out), dilation - 1);
-  return cy_mulc(cg, cy_ceil_div(cg, cy_div(cg, out, cy_i64(cg, dilation)), cy_i64(cg, 4)), dilation);
+  V pictures = cy_imin(cg, cy_size(cg, w->axis[axis].out), cy_i64(cg, w->axis[axis].inc));
+  return cy_mul(cg, picture_tiles(cg, w, axis), pictures);
 }
 static V tile_count(cy_cg *cg, const wino *w) {
   return cy_mul(cg, cy_size(cg, w->d->batch), cy_mul(cg, tiles_along(cg, w, 1), tiles_along(cg, w, 2)));
@@ -211,7 +226,7 @@ static V tile_start(cy_cg *cg, const wino *w, int axis, V t) {
   int64_t dilation = w->axis[axis].inc;
   if (dilation == 1)
     return cy_mulc(cg, t, 4);
-  V each = cy_div(cg, tiles_along(cg, w, axis), cy_i64(cg, dilation));
+  V each = picture_tiles(cg, w, axis);
   return cy_add(cg, cy_div(cg, t, each), cy_mulc(cg, cy_mod(cg, t, each), 4 * dilation));
 }
 

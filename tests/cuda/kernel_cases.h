@@ -13,7 +13,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-enum { MAX_CASES = 1500, MAX_ARGS = 6 };
+enum { MAX_CASES = 1500, MAX_ARGS = 8 };
 
 typedef struct kernel_case {
   char what[64];
@@ -406,6 +406,11 @@ static void add_contractions(void) {
       {40, 130, 150, 12, false, false, false, CY_F32, CY_F32, false, false},
       {12, 100, 100, 20, true, false, false, CY_F32, CY_F32, false, false},
       {1, 1, 10, 64, false, false, false, CY_F32, CY_F32, false, false},
+      /* few tiles: blocks share k */
+      {1, 70, 60, 1100, false, false, false, CY_F32, CY_F32, false, false},
+      {2, 33, 41, 700, true, false, false, CY_F64, CY_F64, false, false},
+      {1, 40, 72, 1500, false, false, false, CY_F16, CY_F32, false, false},
+      {1, 64, 64, 1031, true, true, false, CY_BF16, CY_F32, false, false},
       /* few rows: the matrix contiguous along n and along k, whole chunks or not */
       {1, 1, 100, 300, false, false, false, CY_F32, CY_F32, false, false},
       {1, 4, 264, 129, false, false, false, CY_F16, CY_F32, false, false},
@@ -463,6 +468,8 @@ static void add_contractions(void) {
     add_conv(&convs[i], NULL);
 }
 
+#include "tests/cuda/attention_cases.h"
+
 static void add_all_cases(void) {
   add_ops();
   add_casts();
@@ -475,11 +482,17 @@ static void add_all_cases(void) {
   set_elems(add_case(window_kernel(), "window"), 120, 6 * 19, 0, 0);
   add_contractions();
   add_integers();
+  add_attentions();
 }
 
 static void schedule_cases(void) {
-  for (int i = 0; i < ncases; i++)
-    cases[i].form = cy_cuda_schedule(&cases[i].machine, cases[i].k);
+  for (int i = 0; i < ncases; i++) {
+    cy_cuda_form *form = cy_cuda_schedule(&cases[i].machine, cases[i].k);
+    cy_cuda_split_prepare(cases[i].k, form);
+    if (form->shares)
+      cases[i].elems[form->share_arg] = form->share_elems;
+    cases[i].form = form;
+  }
 }
 
 /* Prints case i as function case<i>. */
