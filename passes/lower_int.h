@@ -126,6 +126,7 @@ void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val targ
 void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val anchor, cy_val target); /* lower_contract.c */
 void cy_lower_attention(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);   /* lower_attention.c */
 void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);      /* lower_memory.c */
+void cy_lower_pad(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);         /* lower_memory.c */
 void cy_lower_concat_places(cy_lowering *l, cy_block block);        /* before lowering: inputs placed inside outputs */
 bool cy_lower_view(cy_lowering *l, cy_node n);                      /* places n's output as a view of its input's memory */
 /* Where the output of a view of stored memory would lie; false when it needs a copy. */
