@@ -71,8 +71,8 @@ SRC_asm := $(wildcard codegen/*.S codegen/cuda/*.S)
 SRC_runtime := $(wildcard runtime/*.c)
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
 TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
-SRC_cudart := tests/cuda/model_test.c
-SRC_device := tests/cuda/device_test.c
+SRC_cudart := tests/cuda/model_test.c tests/cuda/cudnn_test.c
+SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
   $(filter-out $(SRC_cudart) $(SRC_device),$(wildcard tests/cuda/*_test.c))
 SRC_rttest := $(wildcard tests/rt/test_*.c)
@@ -125,7 +125,7 @@ help:
 	  'make check-X      one suite: $(SUITES) cuda' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
-	  'make bench        cyto-bench on the example and, where present, the shared networks' \
+	  'make bench        tests/bench/run.py: the example and, where present, the shared networks; adds to tests/bench/RESULTS.md' \
 	  'make install      PREFIX=/usr/local DESTDIR=' \
 	  'make setup        look again for what the build needs and install what is missing' \
 	  'V=1 shows commands; config.mak is read first when it exists'
@@ -143,7 +143,7 @@ else
 tests: all $(UNIT_TESTS) $(NODE_RUN) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
 endif
 
-SUITES := unit golden cli bad attention recurrent quantise qdq examples fuzz random onnx models exported zoo
+SUITES := unit golden cli bad attention recurrent ml quantise qdq examples fuzz random onnx models exported zoo
 .PHONY: $(SUITES:%=check-%) check-cuda
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
 
@@ -185,7 +185,7 @@ $O/obj/runtime/%.o: CFLAGS += -fPIC -fvisibility=hidden $(if $(filter release,$(
 $O/obj/tests/rt/%.o: CFLAGS += -fPIC
 $O/obj/tests/cuda/%.o $O/obj/codegen/%.o $O/obj/tools/cytoc.o $O/obj/tests/codegen/%.o: CPPFLAGS += $(LLVM_CPPFLAGS)
 
-COMPILER_LIBS := $(LLVM_LIBS) -lprotobuf-c -ljansson -lz -lm -ldl
+COMPILER_LIBS := $(LLVM_LIBS) -lprotobuf-c -ljansson -lz -llz4 -lm -ldl
 RUNTIME_LIBS := -lm -ldl
 
 $O/cytoc: $O/obj/tools/cytoc.o $(TOOLS_LIB) $(COMPILER_LIB) $(RUNTIME_LIB)
@@ -205,22 +205,23 @@ $(call ctest_bin,$(SRC_rttest)): $O/tests/%: $O/obj/tests/%.o $(call obj,$(SRC_r
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -Wl,-rpath,'$$ORIGIN' -o $@ $^ $(RUNTIME_LIBS)
 
-# Runs on machines with a GPU and nothing else: LLVM is linked only if it is needed.
+# Compiler and runtime; device_test runs on machines with a GPU and nothing else: LLVM is linked only if it is needed.
 $(call ctest_bin,$(SRC_device)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB) $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -o $@ $^ $(COMPILER_LIBS) $(RUNTIME_LIBS)
 
 # The CUDA runtime's test: whole models, with mocks of NVIDIA's libraries under their names.
-CUDA_MOCKS := $O/tests/cuda/mock/libcuda.so.1 $O/tests/cuda/mock/lib64/libnvrtc.so.13
+CUDA_MOCKS := $O/tests/cuda/mock/libcuda.so.1 $O/tests/cuda/mock/lib64/libnvrtc.so.13 $O/tests/cuda/mock/cudnn/libcudnn.so.9
 $(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) | $(CUDA_MOCKS) $O/cytoc
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
 $O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock_cuda.c tests/cuda/mock_cuda.h tests/check.h
 $O/tests/cuda/mock/lib64/libnvrtc.so.13: tests/cuda/mock_nvrtc.c
+$O/tests/cuda/mock/cudnn/libcudnn.so.9: tests/cuda/mock_cudnn.c tests/cuda/mock_cudnn.h tests/cuda/mock_cuda.h runtime/half.h
 $(CUDA_MOCKS):
 	$(call say,LINK,$@)
-	$Q mkdir -p $(@D) && $(CC) -I. -std=gnu11 -O1 -g $(WARN) $(SANFLAGS) -fPIC -shared -Wl,-soname,$(@F) -o $@ $< -ldl
+	$Q mkdir -p $(@D) && $(CC) -I. -Iruntime -std=gnu11 -O1 -g $(WARN) $(SANFLAGS) -fPIC -shared -Wl,-soname,$(@F) -o $@ $< -ldl -lm
 
 $(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LIB)
 	$(call say,LINK,$@)

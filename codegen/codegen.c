@@ -77,9 +77,6 @@ static void fill_stats(cy_work *b, cy_codegen_stats *st) {
   for (uint32_t i = 0; i < b->p->nconstants; i++)
     st->constants += b->constant_used[i];
   st->weights_bytes = b->p->weights_bytes;
-  cy_dim arena = cy_dim_subst(b->g, b->p->arena_bytes, b->p->workers, cy_dim_const(b->g, 1));
-  if (!cy_dim_is_const(b->g, arena, &st->arena_bytes))
-    st->arena_bytes = -1;
 }
 
 /* Kinds that show the code of a device, without the host program. */
@@ -109,7 +106,7 @@ static int build_objects(cy_work *b, cy_codegen_stats *st) {
   if (cy_shards_emit(b, kind, text ? NULL : cy_weights_write))
     return -1;
   cy_kernels_bind_scratch(b);
-  b->o->plan_memory(b->p);
+  st->arena_bytes = b->o->plan_memory(b->p);
   double t1 = now();
   if (!device_only(b->o->emit) && cy_host_emit(b, kind))
     return -1;

@@ -29,14 +29,22 @@ LLVMValueRef cy_host_declare(cy_host *h, const char *name, LLVMTypeRef ret, cons
   return fn;
 }
 
-LLVMValueRef cy_host_text(cy_host *h, const char *text) {
-  LLVMValueRef data = LLVMConstStringInContext(h->cg->ctx, text, (unsigned)strlen(text), 0);
+static LLVMValueRef constant(cy_host *h, LLVMValueRef data) {
   LLVMValueRef g = LLVMAddGlobal(h->cg->module, LLVMTypeOf(data), "");
   LLVMSetInitializer(g, data);
   LLVMSetGlobalConstant(g, 1);
   LLVMSetLinkage(g, LLVMPrivateLinkage);
+  return g;
+}
+
+LLVMValueRef cy_host_text(cy_host *h, const char *text) {
+  LLVMValueRef g = constant(h, LLVMConstStringInContext(h->cg->ctx, text, (unsigned)strlen(text), 0));
   LLVMSetUnnamedAddress(g, LLVMGlobalUnnamedAddr);
   return g;
+}
+
+LLVMValueRef cy_host_table(cy_host *h, LLVMValueRef *words, uint32_t n) {
+  return constant(h, LLVMConstArray2(h->cg->i64, words, n));
 }
 
 const cy_kernel_plan *cy_host_plan(const cy_host *h, const cy_kernel *k) {
@@ -258,16 +266,33 @@ static void emit_output_dims(cy_host *h) {
   }
 }
 
+/* Sizes that hang on symbols: the runtime places the buffers. Returns how many bytes it takes. */
+static LLVMValueRef emit_arena_plan(cy_host *h) {
+  cy_cg *cg = h->cg;
+  LLVMValueRef *lives = malloc((h->n_planned + 1) * sizeof *lives);
+  if (!lives)
+    abort();
+  for (uint32_t i = 0; i < h->p->nbuffers; i++) {
+    const cy_buffer *b = &h->p->buffers[i];
+    int64_t at = h->offset_index[i];
+    if (at < 0)
+      continue;
+    cy_store(cg, cy_host_dim(h, b->bytes), cy_gepc(cg, h->fn.offsets, 8 * at), 8);
+    lives[at] = cy_i64(cg, (int64_t)b->last << 32 | b->first); /* a cyrt_lifetime */
+  }
+  LLVMValueRef table = cy_host_table(h, lives, h->n_planned);
+  free(lives);
+  LLVMTypeRef params[3] = {cg->ptr, cg->ptr, cg->i32};
+  LLVMValueRef args[3] = {h->fn.offsets, table, LLVMConstInt(cg->i32, h->n_planned, 0)};
+  return cy_call(cg, cy_host_declare(h, "cyrt_plan_arena", cg->i64, params, 3, false), args, 3);
+}
+
 static LLVMValueRef emit_plan(cy_host *h, const char *name) {
   cy_host_state state = cy_host_enter(h, name);
   LLVMValueRef fn = h->cg->fn;
   emit_common_scratch(h);
   emit_output_dims(h);
-  for (uint32_t i = 0; i < h->p->nbuffers; i++)
-    if (h->offset_index[i] >= 0)
-      cy_store(h->cg, cy_host_dim(h, h->p->buffers[i].offset),
-               cy_gepc(h->cg, h->fn.offsets, 8 * (int64_t)h->offset_index[i]), 8);
-  LLVMValueRef bytes = cy_host_dim(h, h->p->arena_bytes);
+  LLVMValueRef bytes = h->p->arena_bytes ? cy_host_dim(h, h->p->arena_bytes) : emit_arena_plan(h);
   cy_store(h->cg, bytes, cy_gepc(h->cg, h->fn.frame, offsetof(cyrt_frame, arena_bytes)), 8);
   cy_host_leave(h, state);
   return fn;
@@ -299,10 +324,8 @@ static void number_offsets(cy_host *h) {
   if (!h->offset_index)
     abort();
   for (uint32_t i = 0; i < h->p->nbuffers; i++) {
-    const cy_buffer *b = &h->p->buffers[i];
-    int64_t v;
-    bool symbolic = b->kind == CY_BUF_ARENA && b->offset && !cy_dim_is_const(h->g, b->offset, &v);
-    h->offset_index[i] = symbolic ? (int32_t)h->n_offsets++ : -1;
+    bool planned = h->p->buffers[i].kind == CY_BUF_ARENA && !h->p->buffers[i].offset;
+    h->offset_index[i] = planned ? (int32_t)h->n_planned++ : -1;
   }
 }
 

@@ -13,7 +13,7 @@
 /* The function being emitted: what was loaded in its entry block, and its stack memory. */
 typedef struct cy_host_fn {
   LLVMValueRef frame, inputs, outputs, weights, arena, syms, offsets, dynamic;
-  LLVMValueRef slots, tensors_in, tensors_out, dims; /* made when first needed */
+  LLVMValueRef slots, tensors_in, tensors_out, dims, conv; /* made when first needed */
   LLVMBasicBlockRef fail;                            /* returns fail_code, a phi; made when first needed */
   LLVMValueRef fail_code;
 } cy_host_fn;
@@ -43,7 +43,7 @@ struct cy_host {
   uint32_t *sym_index;   /* [symbols + 1] index in frame->syms */
   uint32_t n_input_syms, n_syms;
   int32_t *offset_index; /* [buffers] index in frame->offsets, -1: the offset is a constant */
-  uint32_t n_offsets;
+  uint32_t n_planned;    /* buffers that plan() places */
   const cy_kernel_plan **plan_of; /* open hash by kernel */
   uint32_t plan_mask;
   uint32_t max_slots, max_in, max_out; /* over all steps */
@@ -78,6 +78,7 @@ void cy_host_leave(cy_host *h, cy_host_state state);
 LLVMValueRef cy_host_declare(cy_host *h, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n, bool variadic);
 void cy_host_check(cy_host *h, LLVMValueRef code);   /* returns from the function when code is not 0 */
 LLVMValueRef cy_host_text(cy_host *h, const char *text);
+LLVMValueRef cy_host_table(cy_host *h, LLVMValueRef *words, uint32_t n); /* of i64 */
 LLVMValueRef cy_host_pointer(cy_host *h, uint32_t buffer, cy_dim offset);
 const cy_kernel_plan *cy_host_plan(const cy_host *h, const cy_kernel *k);
 /* The slots of the function; and writing those with the sizes that a kernel wants, behind its pointers. */

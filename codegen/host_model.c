@@ -253,7 +253,7 @@ void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
                            i32_const(h, h->n_syms),
                            i32_const(h, h->n_input_syms),
                            sym_names(h),
-                           i32_const(h, h->n_offsets),
+                           i32_const(h, h->n_planned * CYRT_PLAN_WORDS),
                            i32_const(h, h->p->ndynamic),
                            weights_symbol(h),
                            cy_i64(h->cg, (int64_t)h->p->weights_bytes),

@@ -263,11 +263,7 @@ static LLVMValueRef call_attrs(cy_host *h, const cy_step *s) {
       a.i = s->attrs[i].i;
     v[i] = cy_i64(cg, a.i);
   }
-  LLVMValueRef data = LLVMConstArray2(cg->i64, v, n), g = LLVMAddGlobal(cg->module, LLVMTypeOf(data), "");
-  LLVMSetInitializer(g, data);
-  LLVMSetGlobalConstant(g, 1);
-  LLVMSetLinkage(g, LLVMPrivateLinkage);
-  return g;
+  return cy_host_table(h, v, n);
 }
 
 /* After the first call: sizes become symbols. */

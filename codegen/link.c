@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 extern const char cy_runtime_archive[], cy_runtime_archive_end[];
-extern char **environ;
 
 /* ---- running tools ---- */
 
@@ -37,7 +36,7 @@ static void add(command *c, const char *arg) {
 }
 
 /* Puts the first lines of a tool's complaints into a diagnostic. */
-static void report_failure(cy_work *b, const char *tool, const char *log) {
+static void report_failure(cy_work *b, const char *tool, int status, const char *log) {
   char text[1500] = "";
   FILE *f = fopen(log, "r");
   size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
@@ -46,28 +45,28 @@ static void report_failure(cy_work *b, const char *tool, const char *log) {
   while (n > 0 && text[n - 1] == '\n')
     n--;
   text[n] = 0;
-  cy_diag_add(b->diag, CY_ERROR, NULL, "'%s' failed: %s", tool, n ? text : "no message");
+  if (WIFSIGNALED(status))
+    cy_diag_add(b->diag, CY_ERROR, NULL, "'%s' was ended by signal %d: not enough memory?", tool, WTERMSIG(status));
+  else
+    cy_diag_add(b->diag, CY_ERROR, NULL, "'%s' failed: %s", tool, n ? text : "no message");
 }
 
-/* Exit status of the command, -1 when it cannot be started (errno says why). */
+/* Status of the command as of waitpid(), -1 when it cannot be started (errno says why). */
 static int run(command *c, const char *log) {
   posix_spawn_file_actions_t actions;
   pid_t pid;
-  int status;
   c->argv[c->n] = NULL;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  int error = posix_spawnp(&pid, c->argv[0], &actions, NULL, (char **)c->argv, environ);
+  int error = cy_temps_spawn(&pid, c->argv[0], &actions, (char **)c->argv);
   posix_spawn_file_actions_destroy(&actions);
   if (error) {
     errno = error;
     return -1;
   }
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-    ;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return cy_temps_wait(pid);
 }
 
 /* Tries the names of a tool in turn until one exists. `package` is what to install when none does. */
@@ -75,11 +74,11 @@ static int run_tool(cy_work *b, const char *const *names, command *c, const char
   const char *log = cy_temps_file(b->temps, "log");
   for (; *names; names++) {
     c->argv[0] = *names;
-    int rc = run(c, log);
-    if (rc == 0)
+    int status = run(c, log);
+    if (status == 0)
       return 0;
-    if (rc > 0) {
-      report_failure(b, *names, log);
+    if (status > 0) {
+      report_failure(b, *names, status, log);
       return -1;
     }
     if (errno != ENOENT) {

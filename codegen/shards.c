@@ -71,7 +71,6 @@ static int deal(cy_work *b, shard *shards) {
 /* ---- children ---- */
 
 _Noreturn static void child(cy_work *b, shard *s, int index, cy_code_kind kind, report *r) {
-  cy_temps_fork_child();
   char *error = NULL;
   int rc = b->machine->target->emit(b->machine, b->p, s->plans, s->n, b->o->opt_level, kind, s->path, &error);
   if (rc)
@@ -83,7 +82,7 @@ _Noreturn static void child(cy_work *b, shard *s, int index, cy_code_kind kind, 
 
 static int start(cy_work *b, shard *s, int index, cy_code_kind kind, report *r) {
   fflush(NULL);
-  s->child = fork();
+  s->child = cy_temps_fork();
   if (s->child == 0)
     child(b, s, index, kind, r);
   if (s->child > 0)
@@ -98,8 +97,7 @@ static int collect(cy_work *b, shard *shards, int n, report *r) {
     int status;
     if (shards[i].child <= 0)
       continue;
-    while (waitpid(shards[i].child, &status, 0) < 0 && errno == EINTR)
-      ;
+    status = cy_temps_wait(shards[i].child);
     shards[i].child = -1;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
       return 0;

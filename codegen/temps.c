@@ -1,30 +1,38 @@
-/* temps.c - temporary files that are gone in the end, whatever the end was.
+/* temps.c - temporary files and child processes that are gone in the end, whatever the end was.
  *
  * One private directory under TMPDIR holds intermediate files; outputs are written under a temporary name beside their place
  * and renamed into it, so nobody ever sees half a library. cy_temps_destroy() removes what is left; so does the handler of
- * SIGINT, SIGTERM and SIGHUP, which is why the paths stand in a fixed table reachable from a static pointer.
+ * SIGINT, SIGTERM and SIGHUP, which is why paths and children stand in fixed tables reachable from static variables. A child
+ * would write files again after they were removed: the handler ends and reaps children first. Whatever changes the world and
+ * the tables (a directory or child made, a child reaped) does both with the signals blocked.
  */
 #define _GNU_SOURCE
-#include "codegen/work.h"
+#include "codegen/temps.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MAX_FILES = 512 };
 
 struct cy_temps {
+  struct cy_temps *outer; /* made before this one */
   char dir[512];
   char *files[MAX_FILES];
   volatile int nfiles;
-  pid_t owner;
-  struct sigaction before[3];
 };
 
 static const int signals[3] = {SIGINT, SIGTERM, SIGHUP};
-static cy_temps *volatile active; /* of the call that runs in this process */
+static struct sigaction before[3];  /* without any set */
+static cy_temps *volatile active;   /* the innermost set of this process */
+static volatile pid_t children[CY_CHILDREN]; /* 0: a free place */
+static pid_t owner;
+
+/* ---- the handler ---- */
 
 static void remove_all(cy_temps *t) {
   for (int i = 0; i < t->nfiles; i++)
@@ -32,18 +40,65 @@ static void remove_all(cy_temps *t) {
   rmdir(t->dir);
 }
 
+/* Only calls that a signal handler may make. The signal is blocked until this returns, and so are the two others. */
 static void on_signal(int number) {
-  cy_temps *t = active;
-  if (t && t->owner == getpid())
-    remove_all(t);
+  if (owner == getpid()) {
+    for (int i = 0; i < CY_CHILDREN; i++)
+      if (children[i])
+        kill(children[i], SIGKILL);
+    for (int i = 0; i < CY_CHILDREN; i++)
+      while (children[i] && waitpid(children[i], NULL, 0) < 0 && errno == EINTR)
+        ;
+    for (cy_temps *t = active; t; t = t->outer)
+      remove_all(t);
+  }
   signal(number, SIG_DFL);
   raise(number);
 }
 
-bool cy_file_write(const char *path, const void *data, size_t bytes) {
-  FILE *f = fopen(path, "wb");
-  bool ok = f && fwrite(data, 1, bytes, f) == bytes;
-  return !(f && fclose(f)) && ok;
+static void block(sigset_t *out_before) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int i = 0; i < 3; i++)
+    sigaddset(&set, signals[i]);
+  pthread_sigmask(SIG_BLOCK, &set, out_before);
+}
+
+static void unblock(const sigset_t *before_block) { pthread_sigmask(SIG_SETMASK, before_block, NULL); }
+
+static void install(void) {
+  struct sigaction act = {.sa_handler = on_signal};
+  for (int i = 0; i < 3; i++)
+    sigaddset(&act.sa_mask, signals[i]);
+  for (int i = 0; i < 3; i++) {
+    sigaction(signals[i], NULL, &before[i]);
+    if (before[i].sa_handler != SIG_IGN)
+      sigaction(signals[i], &act, NULL);
+  }
+  owner = getpid();
+}
+
+static void uninstall(void) {
+  for (int i = 0; i < 3; i++)
+    sigaction(signals[i], &before[i], NULL);
+}
+
+/* ---- files ---- */
+
+static bool make_directory(cy_temps *t) {
+  sigset_t mask;
+  block(&mask);
+  bool made = mkdtemp(t->dir) != NULL;
+  int error = errno;
+  if (made) {
+    t->outer = active;
+    active = t;
+    if (!t->outer)
+      install();
+  }
+  unblock(&mask);
+  errno = error;
+  return made;
 }
 
 cy_temps *cy_temps_create(cy_diag_sink *diag) {
@@ -51,31 +106,26 @@ cy_temps *cy_temps_create(cy_diag_sink *diag) {
   if (!t)
     abort();
   const char *base = getenv("TMPDIR");
-  snprintf(t->dir, sizeof t->dir, "%s/cytoc-XXXXXX", base && *base ? base : "/tmp");
-  if (!mkdtemp(t->dir)) {
-    cy_diag_add(diag, CY_ERROR, NULL, "cannot make a temporary directory in '%s': %s; set TMPDIR to a writable one",
-                base && *base ? base : "/tmp", strerror(errno));
-    free(t);
-    return NULL;
-  }
-  t->owner = getpid();
-  active = t;
-  struct sigaction act = {.sa_handler = on_signal};
-  for (int i = 0; i < 3; i++) {
-    sigaction(signals[i], NULL, &t->before[i]);
-    if (t->before[i].sa_handler != SIG_IGN)
-      sigaction(signals[i], &act, NULL);
-  }
-  return t;
+  base = base && *base ? base : "/tmp";
+  snprintf(t->dir, sizeof t->dir, "%s/cytoc-XXXXXX", base);
+  if (make_directory(t))
+    return t;
+  cy_diag_add(diag, CY_ERROR, NULL, "cannot make a temporary directory in '%s': %s; set TMPDIR to a writable one", base,
+              strerror(errno));
+  free(t);
+  return NULL;
 }
 
 void cy_temps_destroy(cy_temps *t) {
+  sigset_t mask;
   if (!t)
     return;
-  for (int i = 0; i < 3; i++)
-    sigaction(signals[i], &t->before[i], NULL);
-  active = NULL;
   remove_all(t);
+  block(&mask);
+  active = t->outer;
+  if (!active)
+    uninstall();
+  unblock(&mask);
   for (int i = 0; i < t->nfiles; i++)
     free(t->files[i]);
   free(t);
@@ -118,8 +168,83 @@ int cy_temps_commit(cy_temps *t, const char *near, const char *output, cy_diag_s
   return -1;
 }
 
-void cy_temps_fork_child(void) {
+bool cy_file_write(const char *path, const void *data, size_t bytes) {
+  FILE *f = fopen(path, "wb");
+  bool ok = f && fwrite(data, 1, bytes, f) == bytes;
+  return !(f && fclose(f)) && ok;
+}
+
+/* ---- children and threads ---- */
+
+/* The entry of a child, or a free one for 0. */
+static volatile pid_t *place_of(pid_t child) {
+  for (int i = 0; i < CY_CHILDREN; i++)
+    if (children[i] == child)
+      return &children[i];
+  cy_bug("more than %d children", CY_CHILDREN);
+}
+
+/* In the child: files and brothers are the parent's, and nobody may write into its directory once it is gone. */
+static void forget_parent(pid_t parent) {
   active = NULL;
+  memset((void *)children, 0, sizeof children);
   for (int i = 0; i < 3; i++)
     signal(signals[i], SIG_DFL);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent)
+    _exit(1);
+}
+
+pid_t cy_temps_fork(void) {
+  sigset_t mask;
+  pid_t parent = getpid();
+  volatile pid_t *place = place_of(0);
+  block(&mask);
+  pid_t child = fork();
+  int error = errno;
+  if (child == 0)
+    forget_parent(parent);
+  else if (child > 0)
+    *place = child;
+  unblock(&mask);
+  errno = error;
+  return child;
+}
+
+int cy_temps_spawn(pid_t *out_pid, const char *file, const posix_spawn_file_actions_t *actions, char *const argv[]) {
+  sigset_t mask;
+  posix_spawnattr_t attr;
+  volatile pid_t *place = place_of(0);
+  block(&mask);
+  posix_spawnattr_init(&attr);
+  posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setsigmask(&attr, &mask);
+  int error = posix_spawnp(out_pid, file, actions, &attr, argv, environ);
+  posix_spawnattr_destroy(&attr);
+  if (!error)
+    *place = *out_pid;
+  unblock(&mask);
+  return error;
+}
+
+int cy_temps_wait(pid_t child) {
+  sigset_t mask;
+  siginfo_t info;
+  int status = 0;
+  /* While this waits, the handler may run, which must not find a number that belongs to nobody any more. */
+  while (waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) < 0 && errno == EINTR)
+    ;
+  block(&mask);
+  waitpid(child, &status, 0);
+  *place_of(child) = 0;
+  unblock(&mask);
+  return status;
+}
+
+int cy_temps_thread(pthread_t *out_thread, void *(*run)(void *), void *data) {
+  sigset_t mask;
+  block(&mask);
+  int error = pthread_create(out_thread, NULL, run, data);
+  unblock(&mask);
+  return error;
 }

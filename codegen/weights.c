@@ -99,7 +99,7 @@ static void write_all(cy_work *b, uint8_t *out, int threads) {
   pthread_t t[16];
   int started = 0;
   for (int n = (threads < 16 ? threads : 16) - 1; started < n && b->p->weights_bytes > 1 << 20; started++)
-    if (pthread_create(&t[started], NULL, work, &j))
+    if (cy_temps_thread(&t[started], work, &j))
       break;
   work(&j);
   for (int i = 0; i < started; i++)

@@ -7,8 +7,7 @@
 #define CY_WORK_H
 
 #include "codegen/target.h"
-
-typedef struct cy_temps cy_temps;
+#include "codegen/temps.h"
 
 typedef struct cy_work {
   cy_program *p;
@@ -74,13 +73,5 @@ int cy_header_write(cy_work *b, const char *path);
 char **cy_port_identifiers(cy_graph *g, const cy_port_info *ports, uint32_t n);
 /* The input symbols in the order of frame->syms. */
 uint32_t cy_input_symbols(cy_graph *g, cy_sym **out_syms);
-
-/* ---- temps.c ---- */
-cy_temps *cy_temps_create(cy_diag_sink *diag); /* NULL after a diagnostic */
-void cy_temps_destroy(cy_temps *t);            /* removes files and directory */
-const char *cy_temps_file(cy_temps *t, const char *base_name); /* a path in the directory; lives as long as t */
-const char *cy_temps_near(cy_temps *t, const char *output);    /* a path beside `output`, to be renamed to it */
-int cy_temps_commit(cy_temps *t, const char *near, const char *output, cy_diag_sink *diag);
-void cy_temps_fork_child(void);                /* in a child: the parent's files are not ours */
 
 #endif

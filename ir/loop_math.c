@@ -133,13 +133,19 @@ static cy_expr log1p_of(cy_kernel *k, cy_expr t) {
 
 /* ---- sigmoid, hyperbolic functions, erf ---- */
 
-/* 1 / (1 + q * q) with q = e^(-x/2), whose exponent never leaves the normal range: n goes straight into p's bits, and
- * the square overflows by itself where it should. (MAGIC's own bits are gone after shifting by 23.) */
+/* 1 / (1 + e^-x) with e^-x = 2^n * (a - b) / (a + b), where b / a = tanh(r / 2), r = x + n * ln 2: one division for both
+ * quotients, and 2^n is a factor of a product that is due anyway. n + 127 stands in the low bits, so that a shift makes it
+ * the exponent of 2^n (MAGIC's own bits are gone then): 0 for n = -127, infinity for n = 128, which below -88.4 makes
+ * the result 0. */
 static cy_expr sigmoid_of(cy_kernel *k, cy_expr x) {
-  cy_expr one = num(k, 1), n_magic, p = exp_parts(k, clamp(k, mul(k, x, num(k, -0.5)), -53, 53), &n_magic);
-  cy_expr n = bin(k, CY_OP_shl, bits(k, n_magic, CY_I32), int32(k, 23));
-  cy_expr q = bits(k, add(k, bits(k, p, CY_I32), n), CY_F32);
-  return divide(k, one, fma_of(k, q, q, one));
+  cy_expr one = num(k, 1), biased = num(k, MAGIC + 127), t = clamp(k, x, -88.8, 88);
+  cy_expr n_magic = fma_of(k, t, num(k, -1.4426950408889634), biased), n = sub(k, n_magic, biased);
+  cy_expr r = fma_of(k, n, num(k, 0.693145751953125), t);
+  r = fma_of(k, n, num(k, 1.4286068203094172e-6), r);
+  cy_expr z = mul(k, r, r), a = fma_of(k, z, num(k, 0.1), one);
+  cy_expr b = mul(k, r, fma_of(k, z, num(k, 1 / 120.0), num(k, 0.5))), sum = add(k, a, b);
+  cy_expr power = bits(k, bin(k, CY_OP_shl, bits(k, n_magic, CY_I32), int32(k, 23)), CY_F32);
+  return divide(k, sum, fma_of(k, power, sub(k, a, b), sum));
 }
 
 /* x * P(x^2) / Q(x^2) */

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define CYTO_ABI_VERSION 3u
+#define CYTO_ABI_VERSION 4u
 #define CYTO_MAX_RANK 12 /* the same as CY_MAX_RANK of the compiler */
 
 /* Element types. The numbers are ONNX's TensorProto.DataType, so that files and libraries agree. */
@@ -86,7 +86,7 @@ typedef struct cyrt_frame {
   const uint8_t *weights;     /* the model's weights, 64-byte aligned */
   uint8_t *arena;             /* arena_bytes, 64-byte aligned */
   int64_t *syms;              /* [n_syms] */
-  uint64_t *offsets;          /* [n_offsets] arena offsets, filled by plan() */
+  uint64_t *offsets;          /* [n_offsets] arena offsets, and room for finding them; filled by plan() */
   uint64_t arena_bytes;       /* set by plan() */
   cyrt_dynamic *dynamic;      /* [n_dynamic] */
   int64_t workers;            /* how many threads a parallel kernel may use, the calling one included; >= 1 */
@@ -132,6 +132,7 @@ typedef struct cyrt_device {
   void (*release)(void *shared);                         /* all contexts are closed */
   int32_t (*prepare)(void *state, cyrt_frame *frame);    /* plan() has run: gets the memory that is needed */
   int32_t (*run)(void *state, cyrt_frame *frame);
+  void (*describe)(void *state, char *text, uint64_t capacity); /* in words: device, driver, what is used; capacity > 0 */
 } cyrt_device;
 
 /* The model's own texts, numbered from 0, which is the empty one. */
@@ -182,6 +183,14 @@ int32_t cyrt_slot_alloc(cyrt_frame *frame, uint32_t slot, int64_t bytes);
 /* context.c: makes output `index` of data-dependent shape ready: dims[rank] in elements of `elem_bytes`; reuses a bound buffer
  * when large enough (else CYTO_BUFFER_TOO_SMALL when bound by the caller, or grows the context's own). */
 int32_t cyrt_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank, int64_t elem_bytes);
+/* The first and the last step, by number, that use a part of the arena. */
+typedef struct cyrt_lifetime {
+  int32_t first, last;
+} cyrt_lifetime;
+/* place.c: n sizes at offsets[0 .. n) become offsets in the arena, which has the returned number of bytes. offsets has room for
+ * CYRT_PLAN_WORDS * n. */
+#define CYRT_PLAN_WORDS 6u
+uint64_t cyrt_plan_arena(uint64_t *offsets, const cyrt_lifetime *lives, uint32_t n);
 /* error.c: fills frame->error with the formatted text ("%s", "%lld" only) and returns code. */
 int32_t cyrt_fail(cyrt_frame *frame, int32_t code, const char *format, ...);
 
@@ -242,13 +251,21 @@ enum {
 
 extern const cyrt_device cyrt_cuda_device __attribute__((visibility("hidden")));
 
-/* Device code of some kernels for one architecture. */
+/* Device code of some kernels for one architecture, packed as an LZ4 block. */
 typedef struct cyrt_cuda_image {
-  uint32_t arch;          /* 89; with 'a' (features of that architecture alone): 90 + CYRT_CUDA_SPECIFIC */
-  uint32_t ptx;           /* 0: cubin, 1: PTX with its final zero */
-  uint64_t offset, bytes; /* from the start of the cyrt_cuda_images */
+  uint32_t arch;                 /* 89; with 'a' (features of that architecture alone): 90 + CYRT_CUDA_SPECIFIC */
+  uint32_t ptx;                  /* 0: cubin, 1: PTX with its final zero */
+  uint64_t offset, packed_bytes; /* offset: from the start of the cyrt_cuda_images */
+  uint64_t bytes, checksum;      /* unpacked; cyrt_cuda_checksum() of these */
 } cyrt_cuda_image;
 enum { CYRT_CUDA_SPECIFIC = 1000 };
+static inline uint64_t cyrt_cuda_checksum(const void *data, uint64_t bytes) { /* FNV-1a */
+  const uint8_t *p = (const uint8_t *)data;
+  uint64_t h = 14695981039346656037u;
+  for (uint64_t i = 0; i < bytes; i++)
+    h = (h ^ p[i]) * 1099511628211u;
+  return h;
+}
 typedef struct cyrt_cuda_images {
   uint64_t count;
   cyrt_cuda_image image[];
@@ -262,17 +279,45 @@ typedef struct cyrt_cuda_kernel {
   uint32_t stripes;               /* pieces of scratch that a block uses; 0: any number of blocks may run */
   uint32_t max_blocks;            /* more than these cannot be launched */
   uint32_t shared_bytes;          /* dynamic shared memory of a block */
+  uint32_t then, then_blocks;     /* the kernel launched behind it with the same parameters; 0: none */
 } cyrt_cuda_kernel;
 
+struct cyrt_cuda_cudnn;
 typedef struct cyrt_cuda_model {
   uint32_t n_kernels;
-  uint32_t flags; /* CYRT_CUDA_REPLAY */
+  uint32_t flags; /* CYRT_CUDA_REPLAY, CYRT_CUDA_REQUIRE_CUDNN */
   const cyrt_cuda_kernel *kernels;
+  const struct cyrt_cuda_cudnn *cudnn; /* NULL: no convolution may be cuDNN's */
 } cyrt_cuda_model;
-enum { CYRT_CUDA_REPLAY = 1 }; /* equal sizes of inputs mean equal launches: a run can be recorded */
+enum {
+  CYRT_CUDA_REPLAY = 1,       /* equal sizes of inputs mean equal launches: a run can be recorded */
+  CYRT_CUDA_REQUIRE_CUDNN = 2 /* no context without it */
+};
+extern const struct cyrt_cuda_cudnn cyrt_cuda_cudnn __attribute__((visibility("hidden"))); /* cuda_conv.c */
+
+/* One tensor of a convolution; its channels are neighbours. Counted in elements. */
+typedef struct cyrt_cuda_tensor {
+  int64_t slot;              /* the kernel's slot with its pointer; -1: there is none */
+  int64_t dtype, offset;     /* cyto_dtype; the first element */
+  int64_t image, spatial[3]; /* strides */
+} cyrt_cuda_tensor;
+enum { CYRT_CONV_X, CYRT_CONV_W, CYRT_CONV_BIAS, CYRT_CONV_RESIDUAL, CYRT_CONV_Y, CYRT_CONV_TENSORS };
+
+/* relu(conv(x, w) + bias + residual), sums in f32: what cuDNN may compute in place of a kernel. An array of int64_t, which
+ * generated code fills in this order. Weights are dense: [channels_out][kernel..][channels_in / group]. */
+typedef struct cyrt_cuda_conv {
+  int64_t flags, nspatial, group; /* nspatial: 2 or 3 */
+  int64_t images, channels_in, channels_out;
+  int64_t in[3], out[3], pad[3], kernel[3], stride[3], dilation[3]; /* pad: in front; behind follows from out */
+  cyrt_cuda_tensor tensor[CYRT_CONV_TENSORS];
+} cyrt_cuda_conv;
+enum { CYRT_CONV_RELU = 1, CYRT_CONV_EXACT = 2 }; /* EXACT: factors of f32 may not be rounded */
 
 /* Generated code calls these with pointers of the device in slots and tensors. 0 or an error code. */
 int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks);
+/* The same for a kernel that cuDNN can stand in for: the faster one. */
+int32_t cyrt_cuda_conv_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
+                              const cyrt_cuda_conv *conv);
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out); /* waits until it is computed */
 int32_t cyrt_cuda_call(cyrt_frame *frame, cyrt_op op, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out,
                        int32_t n_out, const cyrt_attr *attrs);

@@ -64,6 +64,12 @@ ROWS = [
     ('save temps', [MODEL, '-o', '%s/m.so', '--save-temps=%s'], 0, [], None, objects),
     ('emit graph', [MODEL, '--emit=graph'], 0, ['graph ', 'conv', 'softmax'], [], None),
     ('emit loops', [MODEL, '--emit=loops'], 0, ['kernel '], [], None),
+    *(('emit %s to stdout' % kind, [MODEL, '--emit=' + kind, '-o', '-'], 0, [text], [], None) for kind, text in (
+        ('graph', '(?m)^graph @digits'), ('loops', r'\Aprogram digits'), ('ll', '(?m)^define '), ('asm', r'(?m)^\s*\.text'),
+        ('h', r'model_run\('))),
+    *(('emit %s to stdout' % kind, [MODEL, '--emit=' + kind, '-o', '-'], 1, ["'-o -'.*found '%s'" % kind], [], None) for kind in
+      ('so', 'a', 'o', 'cubin', 'graph,loops')),
+    ('nothing to emit to stdout', [MODEL, '-o', '-'], 1, ["'-o -'.*found 'no --emit'"], [], None),
     ('emit many', [MODEL, '--emit=graph,loops,ll,asm,h', '-o', '%s/m.so'], 0, [],
      ['m.asm', 'm.graph.txt', 'm.h', 'm.ll', 'm.loops.txt'], has('m.ll', '^define ', 'target triple')),
     ('int8', [MODEL, '--int8', '--explain', '-o', '%s/m.so'], 0, ['layer +shape +MFLOP +float kcyc +int8 kcyc +error', 'float: too small', 'warning: nothing was quantised'], ['m.h', 'm.so'], None),
@@ -321,19 +327,63 @@ def no_temporary_folder(folder, args):
     return None if code == 1 and 'nosuch' in err else 'exit code %d: %s' % (code, lib.reason(err, code))
 
 
+def left_over(folder):
+    """What a compilation left: temporaries, half outputs, and processes, which are known by their TMPDIR."""
+    mark = ('TMPDIR=' + folder.tmp).encode()
+    left = os.listdir(folder.tmp) + [n for n in os.listdir(folder.out) if n not in ('m.so', 'm.h')]
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            with open('/proc/%s/environ' % pid, 'rb') as f:
+                if mark in f.read().split(b'\0'):
+                    left.append('process ' + pid)
+        except OSError:
+            pass  # ended, or not ours
+    return left
+
+
+def start(folder, args):
+    return subprocess.Popen([args.cytoc, MODEL, '-o', os.path.join(folder.out, 'm.so'), '-j4'], env=folder.env,
+                            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
 def interrupted(folder, args):
-    """Whenever a signal comes, nothing is left: neither half an output nor temporaries."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        for delay in (0.02, 0.05, 0.1, 0.2, 0.4):
-            p = subprocess.Popen([args.cytoc, MODEL, '-o', os.path.join(folder.out, 'm.so')], env=folder.env,
-                                 stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(delay)
+    """Whenever a signal comes, nothing is left: neither half an output nor temporaries nor processes."""
+    began = time.monotonic()
+    start(folder, args).communicate()
+    whole = time.monotonic() - began
+    for step in range(16):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            p = start(folder, args)
+            time.sleep(whole * (step + 0.5) / 16)
             p.send_signal(number)
-            code = p.wait()
-            left = os.listdir(folder.tmp) + [n for n in os.listdir(folder.out) if n not in ('m.so', 'm.h')]
-            if left or code not in (0, -number):
-                return '%s after %.2f s: exit code %d, left: %s' % (number.name, delay, code, ' '.join(left))
+            p.communicate()
+            left = left_over(folder)
+            if left or p.returncode not in (0, -number):
+                return '%s after %d/16 of %.2f s: exit code %d, left: %s' % (number.name, step, whole, p.returncode, ' '.join(left))
     return None
+
+
+def child_killed(folder, args):
+    """A child that dies is an error with a text, whichever it is, and the others end too."""
+    killed = 0
+    for _ in range(20):
+        p = start(folder, args)
+        child = None
+        while child is None and p.poll() is None:
+            try:
+                child = next(iter(read('/proc/%d/task/%d/children' % (p.pid, p.pid)).split()), None)
+                if child:
+                    os.kill(int(child), signal.SIGKILL)
+            except OSError:
+                child = None  # it ended first
+        _, err = p.communicate()
+        left = left_over(folder)
+        if left or (p.returncode, bool(re.search('error: .*ended by signal 9', err))) not in ((0, False), (1, True)):
+            return 'exit code %d, %s; left: %s' % (p.returncode, err, ' '.join(left))
+        killed += p.returncode == 1
+        if killed == 5:
+            return None
+    return 'a child was killed in %d of 20 compilations only' % killed
 
 
 def full_device(folder, args):
@@ -415,7 +465,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 full_device, branch_left_out, large_weights):
+                 child_killed, full_device, branch_left_out, large_weights):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
             folder = Folder(args, name)

@@ -94,6 +94,8 @@ static char *with_ending(const char *path, const char *ending) {
   return out;
 }
 
+static bool to_stdout(const session *s) { return s->o->output && !strcmp(s->o->output, "-"); }
+
 static FILE *open_text(session *s, const char *path) {
   FILE *f = fopen(path, "w");
   if (!f) {
@@ -122,7 +124,7 @@ static int print_text(session *s, FILE *f, const char *path, cy_graph *g, cy_pro
  * for. */
 static int write_text(session *s, const char *kind, cy_graph *g, cy_program *p) {
   char *beside = NULL;
-  const char *path = s->o->output;
+  const char *path = to_stdout(s) ? NULL : s->o->output;
   if (path && strcmp(s->o->emit, kind))
     path = beside = with_ending(path, p ? "loops.txt" : "graph.txt");
   FILE *f = path ? open_text(s, path) : stdout;
@@ -207,6 +209,11 @@ static int emit_all(session *s, cy_graph *g, cy_machine *machine) {
   return 0;
 }
 
+static int bad_option(session *s, const char *format, const char *found) {
+  cy_diag_add(s->diag, CY_ERROR, NULL, format, found);
+  return -1;
+}
+
 static int check_emit(session *s) {
   static const char known[] = "so,a,o,h,ll,asm,cu,ptx,cubin,graph,loops";
   for (const char *p = s->o->emit; p; p = strchr(p, ','), p = p ? p + 1 : NULL) {
@@ -219,7 +226,13 @@ static int check_emit(session *s) {
     cy_diag_add(s->diag, CY_ERROR, NULL, "unknown kind '%.*s' in --emit: expected some of %s", (int)n, p, known);
     return -1;
   }
-  return 0;
+  const char *emit = s->o->emit;
+  if (!to_stdout(s) || (emit && !strchr(emit, ',') && listed("h,ll,asm,cu,ptx,graph,loops", emit)))
+    return 0;
+  return bad_option(s,
+                    "option '-o -' writes one text to standard output: expected --emit=h, ll, asm, cu, ptx, graph or "
+                    "loops, found '%s'",
+                    emit ? emit : "no --emit");
 }
 
 static cy_graph *read_again(void *ctx) { return read_model(ctx); }
@@ -244,9 +257,16 @@ static cytoc_quantise calibration(session *s) {
                           .jobs = o->jobs};
 }
 
+static double cycles(const void *machine, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints) {
+  return cy_machine_layer_cycles(machine, g, n, sizes, ints);
+}
+
 /* --int8: sets the mode; runs the model on samples where that is asked for. */
-static int quantise(session *s, cy_quant *q) {
+static int quantise(session *s, const cy_machine *machine, cy_quant *q) {
   const cytoc_options *o = s->o;
+  q->cycles = cycles;
+  q->target = machine;
+  q->smallest = o->int8_prefer && !strcmp(o->int8_prefer, "size");
   q->skip = o->int8_skip;
   q->limited = o->int8_max_error != NULL;
   if (q->mode == CY_QUANT_DYNAMIC && !q->limited)
@@ -256,19 +276,14 @@ static int quantise(session *s, cy_quant *q) {
   return q->mode == CY_QUANT_DYNAMIC ? cytoc_measure_dynamic(&how, q) : cytoc_calibrate(&how, q);
 }
 
-static int bad_option(session *s, const char *format, const char *found) {
-  cy_diag_add(s->diag, CY_ERROR, NULL, format, found);
-  return -1;
-}
-
 /* Options about int8 against each other; sets *out_mode when there is something to quantise. */
 static int check_int8(session *s, cy_quant_mode *out_mode) {
   const cytoc_options *o = s->o;
   bool is_static = o->int8 && (!strcmp(o->int8, "static") || (!*o->int8 && o->calibrate));
   *out_mode = is_static ? CY_QUANT_STATIC : CY_QUANT_DYNAMIC;
   if (!o->int8)
-    return o->calibrate || o->calibration || o->int8_skip || o->int8_max_error
-               ? bad_option(s, "options '--calibrate', '--calibration', '--int8-skip' and '--int8-max-error' belong to '--int8'%s", "")
+    return o->calibrate || o->calibration || o->int8_skip || o->int8_max_error || o->int8_prefer
+               ? bad_option(s, "options '--calibrate', '--calibration', '--int8-skip', '--int8-max-error' and '--int8-prefer' belong to '--int8'%s", "")
                : 0;
   if (!is_static && *o->int8 && strcmp(o->int8, "dynamic"))
     return bad_option(s, "option '--int8' expects static or dynamic, found '%s'", o->int8);
@@ -280,6 +295,8 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
     return bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'", o->calibration);
   if (o->int8_max_error && percent(o->int8_max_error) < 0)
     return bad_option(s, "option '--int8-max-error' expects a percentage such as 1%%, found '%s'", o->int8_max_error);
+  if (o->int8_prefer && strcmp(o->int8_prefer, "speed") && strcmp(o->int8_prefer, "size"))
+    return bad_option(s, "option '--int8-prefer' expects speed or size, found '%s'", o->int8_prefer);
   if (!o->opt_level)
     return bad_option(s, "option '--int8' needs -O1 or more: at -O0 no pass changes the graph%s", "");
   return 0;
@@ -332,15 +349,32 @@ static int check_half_target(session *s, const cy_machine *machine) {
 }
 
 /* What became of the layers of --int8, and of the products of --weights; NULL: not asked for. */
-static void report_quantised(session *s, const cy_machine *machine, const cy_quant *quant, const cy_quant *small) {
+static void report_quantised(session *s, const cy_quant *quant, const cy_quant *small) {
   if (quant)
     cytoc_quantise_check(quant, s->diag);
   if (quant && s->o->explain)
-    cytoc_quantise_table(quant, machine, stdout);
+    cytoc_quantise_table(quant, stdout);
   if (small)
     cytoc_weights_check(small, s->diag);
   if (small && s->o->explain)
     cytoc_weights_table(small, stdout);
+}
+
+static int check_cudnn(session *s, cy_machine *machine) {
+  static const char *const words[] = {[CY_CUDNN_AUTO] = "auto", [CY_CUDNN_OFF] = "off", [CY_CUDNN_REQUIRE] = "require"};
+  const char *word = s->o->cudnn;
+  if (!word)
+    return 0;
+  for (int i = 0; i < 3; i++)
+    if (!strcmp(word, words[i])) {
+      if (cy_machine_set_cudnn(machine, (cy_cudnn_use)i))
+        return 0;
+      cy_diag_add(s->diag, CY_ERROR, NULL, "--cudnn is for CUDA: '%s' has no cuDNN; leave it out",
+                  cy_machine_text(machine));
+      return -1;
+    }
+  cy_diag_add(s->diag, CY_ERROR, NULL, "--cudnn expects auto, off or require, found '%s'", word);
+  return -1;
 }
 
 static int compile(session *s) {
@@ -358,7 +392,7 @@ static int compile(session *s) {
     cy_machine_close(machine);
     return -1;
   }
-  if (check_half_target(s, machine)) {
+  if (check_cudnn(s, machine) || check_half_target(s, machine)) {
     cy_machine_close(machine);
     return -1;
   }
@@ -370,7 +404,7 @@ static int compile(session *s) {
     cy_quant_init(&small, CY_QUANT_DYNAMIC);
     weights.report = &small;
   }
-  int status = o->int8 ? quantise(s, &quant) : 0;
+  int status = o->int8 ? quantise(s, machine, &quant) : 0;
   cytoc_report_stage(&s->report, "import");
   cy_graph *g = status ? NULL : read_model(s);
   if (!g)
@@ -385,7 +419,9 @@ static int compile(session *s) {
                             .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
                             .half = half_of(o),
                             .half_io = o->half_io,
-                            .plain_attention = o->attention ? !strcmp(o->attention, "plain") : !cy_machine_attends(machine),
+                            .exact_f16 = !half_of(o) && cy_machine_half_weights(machine, CY_F16),
+                            .most_head =
+                                o->attention && !strcmp(o->attention, "plain") ? 0 : cy_machine_most_head(machine),
                             .weights = &weights,
                             .quant = o->int8 ? &quant : NULL,
                             .verify = o->verify};
@@ -398,7 +434,7 @@ static int compile(session *s) {
     status = emit_all(s, g, machine);
   cytoc_report_stage(&s->report, NULL);
   if (!status)
-    report_quantised(s, machine, o->int8 ? &quant : NULL, weights.report);
+    report_quantised(s, o->int8 ? &quant : NULL, weights.report);
   cy_quant_deinit(&quant);
   cy_quant_deinit(&small);
   if (!status && o->stats_file)

@@ -12,6 +12,8 @@
 #define _GNU_SOURCE
 #include "qdq.h"
 
+#include "codegen/temps.h"
+
 #include "onnx.pb-c.h"
 
 #include <errno.h>
@@ -20,7 +22,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { OLDEST = 11, WANTED = 13 };
 
@@ -451,20 +452,18 @@ static int upgrade(writer *w) {
 static int save(const writer *w) {
   size_t size = onnx__model_proto__get_packed_size(w->model);
   uint8_t *bytes = malloc(size ? size : 1);
-  char *near = cy_arena_printf(w->arena, "%s.%ld.tmp", w->job->output, (long)getpid());
   if (!bytes)
     cy_bug("out of memory");
   onnx__model_proto__pack(w->model, bytes);
-  FILE *f = fopen(near, "wb");
-  bool good = f && fwrite(bytes, 1, size, f) == size;
-  if (f && fclose(f))
-    good = false;
+  cy_temps *temps = cy_temps_create(w->diag);
+  const char *near = temps ? cy_temps_near(temps, w->job->output) : NULL;
+  int status = -1;
+  if (near)
+    status = cy_file_write(near, bytes, size) ? cy_temps_commit(temps, near, w->job->output, w->diag)
+                                              : fail(w, NULL, NULL, "cannot write '%s': %s", w->job->output, strerror(errno));
+  cy_temps_destroy(temps);
   free(bytes);
-  if (good && !rename(near, w->job->output))
-    return 0;
-  int reason = errno;
-  unlink(near);
-  return fail(w, NULL, NULL, "cannot write '%s': %s", w->job->output, strerror(reason));
+  return status;
 }
 
 static int rewrite(writer *w) {

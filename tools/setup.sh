@@ -47,6 +47,7 @@ missing_packages() {
   have protoc-c || echo protobuf-c-compiler
   has_header jansson.h || echo libjansson-dev
   has_header zlib.h || echo zlib1g-dev
+  has_header lz4hc.h || echo liblz4-dev
   { have python3 && has_venv; } || echo python3-venv
   [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
   has_fuzzer || echo clang-19 libclang-rt-19-dev

@@ -487,7 +487,7 @@ static void take_code(const cy_contract_info *info, cy_kernel_code *code) {
 void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan) {
   const form *f = plan->form;
   cy_contract_info info = {0};
-  cy_epilogue epilogue = cy_cpu_epilogue_create(plan->kernel);
+  cy_epilogue epilogue = cy_cpu_epilogue_create(cg, plan->kernel);
   cy_contraction_kind kind = cy_kernel_contraction(plan->kernel)->kind;
   if (f->int8) {
     cy_int8_desc d = int8_desc(plan, f);

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDE = 4 }; /* vectors at once where a lane loop contains sums */
+enum { WIDE = 4 }; /* vectors at once where a lane loop contains sums, or an epilogue much arithmetic */
 
 static void emit_list(cy_lp *p, const cy_stmt *s);
 
@@ -148,8 +148,16 @@ static bool repeatable(const cy_lp *p, const lane_body *b) {
   return true;
 }
 
+/* Short arithmetic on floats that ends in bytes: with as many lanes as a vector has bytes, they are packed at once. */
+static bool packs_bytes(const cy_lp *p, const lane_body *b) {
+  bool bytes = !b->loops && !b->sums && b->bits == 32 && b->weight <= 40;
+  for (uint32_t i = 0; i < p->nargs; i++)
+    bytes &= !b->stores[i] || p->args[i].dtype == CY_U8;
+  return bytes;
+}
+
 static unsigned lane_width(cy_lp *p, const lane_body *b, V count) {
-  unsigned n = p->cg->W * 32 / (unsigned)b->bits;
+  unsigned n = p->cg->W * 32 / (packs_bytes(p, b) ? 8 : (unsigned)b->bits);
   int64_t known;
   n = n < 2 ? 2 : n > 64 ? 64 : n;
   while (n > 1 && cy_is_const(count, &known) && known < n)
@@ -353,6 +361,8 @@ static void emit_for(cy_lp *p, const cy_stmt *s) {
     if (!cy_is_const(n, &turns))
       n = cy_imax(p->cg, n, cy_i64(p->cg, 0));
     emit_lanes(p, s->var, s->body, cy_i64(p->cg, 0), n);
+  } else if (cy_lp_crosses(p, s)) {
+    cy_lp_cross(p, s, n);
   } else if (cy_is_const(n, &turns) && flat(p, s, turns)) {
     for (int64_t i = 0; i < turns; i++) {
       p->var[s->var] = cy_i64(p->cg, i);
@@ -591,10 +601,16 @@ static int arithmetic(cy_kernel *k) {
   return n;
 }
 
-cy_epilogue cy_cpu_epilogue_create(cy_kernel *k) {
+/* Long chains of arithmetic wait for each other less when several vectors go through them side by side. */
+cy_epilogue cy_cpu_epilogue_create(const cy_cg *cg, cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_dim columns = cy_kernel_var(k, c->out_var[c->nout_vars - 1])->extent;
   epilogue *e = zeroed(1, sizeof *e);
+  int64_t n;
   e->k = k;
-  return (cy_epilogue){.begin = epilogue_begin, .emit = epilogue_emit, .ctx = e, .heavy = arithmetic(k) > 10};
+  bool heavy = arithmetic(k) > 10, many = cy_dim_is_const(cy_kernel_graph(k), columns, &n) && n >= WIDE * (int64_t)cg->W;
+  return (cy_epilogue){
+      .begin = epilogue_begin, .emit = epilogue_emit, .ctx = e, .heavy = heavy, .wide = heavy && many ? WIDE : 0};
 }
 
 void cy_cpu_epilogue_destroy(cy_epilogue *e) {

@@ -21,7 +21,7 @@ void cy_cpu_emit_loops(cy_cg *cg, cy_kernel *k, const char *symbol);
 
 /* The body of contraction kernel k in the form the generators of contract.h call. Release when the generator is done.
  */
-cy_epilogue cy_cpu_epilogue_create(cy_kernel *k);
+cy_epilogue cy_cpu_epilogue_create(const cy_cg *cg, cy_kernel *k);
 void cy_cpu_epilogue_destroy(cy_epilogue *e);
 /* The loops over the keys of an attention kernel, whose epilogue e is. */
 cy_scores cy_cpu_scores_of(const cy_epilogue *e);

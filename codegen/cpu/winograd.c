@@ -23,6 +23,7 @@
 #define POINT_BYTES (POINTS * 4)
 #define MOST_BYTES (4 << 20)   /* of V in a worker's scratch */
 #define SHARED_BYTES (8 << 20) /* of V made by a phase of its own */
+#define FILTERS_AHEAD 2048     /* bytes from the filters that are transformed to those that are prefetched */
 
 typedef struct wino {
   const cy_conv_desc *d;
@@ -419,6 +420,13 @@ static void emit_filter(cy_cg *cg, const wino *w, V from, V to) {
   }
 }
 
+/* Filters come from memory at half the speed at which they are transformed, unless they are asked for in time. They lie
+ * in the order in which they are read, those of the next block and panel, too. */
+static void emit_filters_ahead(cy_cg *cg, V from, int64_t bytes) {
+  for (int64_t line = 0; line < bytes; line += 64)
+    cy_prefetch(cg, cy_gepc(cg, from, FILTERS_AHEAD + line));
+}
+
 /* U of channels [c0, c0 + n) of panel q. The weights lie as [panel][channel][tap][NR]. */
 static void emit_filters(cy_cg *cg, const task *t, V q, V c0, V n) {
   const wino *w = t->w;
@@ -427,24 +435,29 @@ static void emit_filters(cy_cg *cg, const task *t, V q, V c0, V n) {
   V before = cy_add(cg, cy_mulc(cg, q, w->c), c0), from = cy_arg_ptr(cg, w->d->b_slot);
   from = cy_gep(cg, from, cy_mulc(cg, before, TAPS * row));
   cy_loop_begin(cg, &c, cy_i64(cg, 0), n, cy_i64(cg, 1), NULL, 0);
+  V filters = cy_gep(cg, from, cy_mulc(cg, c.iv, TAPS * row));
+  emit_filters_ahead(cg, filters, TAPS * row);
   cy_loop_begin(cg, &j, cy_i64(cg, 0), cy_i64(cg, w->nr), cy_i64(cg, cg->W), NULL, 0);
-  V at = cy_gep(cg, from, cy_add(cg, cy_mulc(cg, c.iv, TAPS * row), cy_mulc(cg, j.iv, bytes)));
+  V at = cy_gep(cg, filters, cy_mulc(cg, j.iv, bytes));
   emit_filter(cg, w, at, cy_gepf(cg, t->u, cy_add(cg, cy_mulc(cg, c.iv, w->nr), j.iv)));
   cy_loop_end(cg, &j, NULL);
   cy_loop_end(cg, &c, NULL);
 }
 
-/* M += V * U over channels [c0, c0 + n). */
+/* M += V * U over channels [c0, c0 + n). V of all tiles is larger than the second-level cache and its rows are short, so
+ * each point's are prefetched while those of the point before are multiplied. */
 static void emit_products(cy_cg *cg, const task *t, V c0, V n) {
   const wino *w = t->w;
   cy_loop e;
   int64_t total;
   V block = cy_mulc(cg, cy_div(cg, c0, cy_i64(cg, w->cb)), POINTS * v_floats(w) * 4), v = cy_gep(cg, t->v, block);
   cy_loop_begin(cg, &e, cy_i64(cg, 0), cy_i64(cg, POINTS), cy_i64(cg, 1), NULL, 0);
+  V a = cy_gep(cg, v, cy_mulc(cg, e.iv, v_floats(w) * 4));
   cy_product p = {.tile = w->tile,
                   .rows = t->count,
                   .tails = cy_tails(w->tile, cy_is_const(tile_count(cg, w), &total) ? total : 0, w->tiles),
-                  .a = cy_gep(cg, v, cy_mulc(cg, e.iv, v_floats(w) * 4)),
+                  .a = a,
+                  .ahead = cy_gepc(cg, a, v_floats(w) * 4),
                   .b = cy_gep(cg, t->u, cy_mulc(cg, e.iv, u_floats(w) * 4)),
                   .c = cy_gep(cg, t->m, cy_mulc(cg, e.iv, m_floats(w) * 4)),
                   .tab = t->tab,

@@ -1,8 +1,8 @@
 /* cuda.c - the row of the CUDA target: which --target specs are ours, and kernels to device code.
  *
- * In: prepared kernels of a shard. Out: an object with one read-only symbol, a cyrt_cuda_images (cyto_abi.h): a cubin
- * for every architecture asked for, and PTX that drivers translate for devices which have none. Shards are compiled by
- * processes of their own, so several NVRTCs work at once. For text kinds: the CUDA C source, or its PTX.
+ * In: prepared kernels of a shard. Out: an object with one read-only symbol (images.c): a cubin for every architecture
+ * asked for, and PTX that drivers translate for devices which have none. Shards are compiled by processes of their own,
+ * so several NVRTCs work at once. For text kinds: the CUDA C source, or its PTX.
  */
 #define _GNU_SOURCE
 #include "codegen/cuda/cuda_int.h"
@@ -80,18 +80,34 @@ static void release(cy_machine *m) { free(m->state); }
 
 static bool supports(const cy_machine *m, cy_kernel *k) { return cy_cuda_contract_supports(m, k); }
 
+/* For --explain. */
+static const char *algorithm(const cy_cuda_form *form, cy_arena *arena) {
+  switch (form->kind) {
+  case CY_CUDA_GROUPS:
+    return "groups";
+  case CY_CUDA_ROWS:
+    return cy_cuda_rows_name(form, arena);
+  case CY_CUDA_COLUMNS:
+    return cy_arena_printf(arena, "columns by %d threads", form->group);
+  case CY_CUDA_TILES:
+    return cy_cuda_contract_name(form, arena);
+  default:
+    return "items";
+  }
+}
+
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
-  static const char *const names[] = {"items", "groups", "tiles"};
   (void)p;
   const cy_cuda_machine *c = m->state;
   cy_cuda_form *form = cy_cuda_schedule(m, plan->kernel);
   plan->form = form;
-  plan->algorithm = names[form->kind];
-  if (form->kind == CY_CUDA_TILES) {
-    cy_cuda_contract_prepare(plan, form);
-    plan->algorithm = cy_arena_printf(cy_graph_arena(cy_kernel_graph(plan->kernel)), "%s %dx%dx%d",
-                                      form->stages ? "matrix" : "tiles", form->tile.m, form->tile.n, form->tile.k);
-  }
+  cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
+  cy_dim conv[CY_CUDA_CONV_FIELDS];
+  if (form->kind == CY_CUDA_TILES)
+    cy_cuda_contract_prepare(m, plan, form);
+  plan->algorithm = algorithm(form, arena);
+  if (form->kind == CY_CUDA_TILES && cy_cuda_conv_match(m, plan->kernel, form, false, conv))
+    plan->algorithm = cy_arena_printf(arena, "%s or cuDNN", plan->algorithm);
   plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
 }
 
@@ -115,7 +131,7 @@ static char *print_source(const shard *s) {
     abort();
   bool matrix = false;
   for (uint32_t i = 0; i < s->n; i++)
-    matrix |= cy_cuda_form_of(s->plans[i])->stages > 0;
+    matrix |= cy_cuda_form_of(s->plans[i])->shared_bytes > 0;
   fprintf(f, "%s%s", cy_cuda_prelude, matrix ? cy_cuda_prelude_matrix : "");
   for (uint32_t i = 0; i < s->n; i++) {
     cy_bug_context = s->plans[i]->symbol;
@@ -131,7 +147,8 @@ static bool may_use_stack(void *ctx, const char *function) {
   const shard *s = ctx;
   for (uint32_t i = 0; i < s->n; i++) {
     cy_kernel *k = s->plans[i]->kernel;
-    if (strcmp(s->plans[i]->symbol, function))
+    size_t length = strlen(s->plans[i]->symbol);
+    if (strncmp(s->plans[i]->symbol, function, length) || (function[length] && strcmp(function + length, "_combine")))
       continue;
     for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
       uint16_t op = cy_expr_of(k, e)->op;
@@ -142,12 +159,18 @@ static bool may_use_stack(void *ctx, const char *function) {
   return false;
 }
 
-static bool wants_matrix(void *ctx, const char *function) {
+static cy_dtype factor_type(const cy_kernel_plan *plan) {
+  const cy_karg_info *args;
+  cy_kernel_args(plan->kernel, &args);
+  return args[cy_kernel_contraction(plan->kernel)->a].dtype;
+}
+
+static int wants_matrix(void *ctx, const char *function) {
   const shard *s = ctx;
   for (uint32_t i = 0; i < s->n; i++)
-    if (!strcmp(s->plans[i]->symbol, function))
-      return cy_cuda_form_of(s->plans[i])->stages > 0;
-  return false;
+    if (!strcmp(s->plans[i]->symbol, function) && cy_cuda_form_of(s->plans[i])->stages > 0)
+      return cy_dtype_is_float(factor_type(s->plans[i])) ? CY_CUDA_HMMA : CY_CUDA_IMMA;
+  return 0;
 }
 
 /* The kernel whose instructions need the newest architecture. */
@@ -161,25 +184,33 @@ static const cy_kernel_plan *most_demanding(const shard *s) {
 
 /* Does `arch` lack what the kernel multiplies by? Then a malloc'ed text. */
 static char *lacks(const cy_kernel_plan *plan, cy_cuda_arch arch) {
-  const cy_karg_info *args;
-  const cy_contraction *c = cy_kernel_contraction(plan->kernel);
   int least = cy_cuda_form_of(plan)->least_arch;
   char *text = NULL;
-  cy_kernel_args(plan->kernel, &args);
   if (arch.number >= least)
     return NULL;
-  bool tf32 = args[c->a].dtype == CY_F32;
+  bool tf32 = factor_type(plan) == CY_F32;
   if (asprintf(&text, "kernel '%s' multiplies matrices of %s, which sm_%d lacks; sm_%d and newer have it: %s",
-               plan->symbol, tf32 ? "tf32" : cy_dtype_of(args[c->a].dtype)->name, arch.number, least,
+               plan->symbol, tf32 ? "tf32" : cy_dtype_of(factor_type(plan))->name, arch.number, least,
                tf32 ? "leave out --tf32" : "convert the model to f16") < 0)
     abort();
   return text;
+}
+
+static bool any_for_cudnn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n) {
+  cy_dim conv[CY_CUDA_CONV_FIELDS];
+  for (uint32_t i = 0; i < n; i++)
+    if (cy_cuda_form_of(&plans[i])->kind == CY_CUDA_TILES &&
+        cy_cuda_conv_match(m, plans[i].kernel, cy_cuda_form_of(&plans[i]), false, conv))
+      return true;
+  return false;
 }
 
 /* Architectures that were not asked for by name are left out of what they lack; a model that needs all of its kernels
  * then does not run there, which its users would learn only when they load it. */
 static void warn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag) {
   const cy_cuda_machine *c = m->state;
+  if (m->cudnn == CY_CUDNN_REQUIRE && !any_for_cudnn(m, plans, n))
+    cy_diag_add(diag, CY_WARNING, NULL, "--cudnn=require asks for nothing: no convolution has a form that cuDNN is given");
   for (int i = 0; i < c->narch; i++) {
     char *lack = NULL;
     for (uint32_t k = 0; k < n && !lack && c->optional[i]; k++)
@@ -230,32 +261,19 @@ static bool write_at(FILE *f, uint64_t at, const void *bytes, size_t n) {
   return fseek(f, (long)at, SEEK_SET) == 0 && fwrite(bytes, 1, n, f) == n;
 }
 
-static bool write_images(FILE *f, const cy_cuda_image *images, int n, const char *symbol) {
-  size_t head_bytes = sizeof(cyrt_cuda_images) + (size_t)n * sizeof(cyrt_cuda_image);
-  cyrt_cuda_images *head = calloc(1, head_bytes);
-  cy_elf_image elf;
-  if (!head)
-    abort();
-  uint64_t at = (head_bytes + 63) / 64 * 64;
-  head->count = (uint64_t)n;
-  for (int i = 0; i < n; i++) {
-    uint32_t specific = images[i].arch.suffix ? CYRT_CUDA_SPECIFIC : 0;
-    head->image[i] = (cyrt_cuda_image){(uint32_t)images[i].arch.number + specific, images[i].ptx, at, images[i].size};
-    at += (images[i].size + 63) / 64 * 64;
-  }
-  cy_elf_data_object(".cyto_cuda", symbol, at, &elf);
-  bool ok = write_at(f, 0, elf.head, sizeof elf.head) && write_at(f, elf.data_offset, head, head_bytes);
-  for (int i = 0; ok && i < n; i++)
-    ok = write_at(f, elf.data_offset + head->image[i].offset, images[i].bytes, images[i].size);
-  ok = ok && write_at(f, elf.tail_offset, elf.tail, elf.tail_bytes);
-  free(head);
-  return ok;
+/* Of what blocks that share k hand on. */
+static int64_t shared_bytes(const cy_kernel_plan *plan) {
+  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  const cy_karg_info *args;
+  cy_kernel_args(plan->kernel, &args);
+  return form->shares ? form->share_elems * cy_dtype_of(args[form->share_arg].dtype)->bits / 8 : 0;
 }
 
 static void describe_kernels(shard *s, const char *symbol) {
   for (uint32_t i = 0; i < s->n; i++) {
     cy_kernel_code *code = &s->plans[i]->code;
     code->nphases = 1;
+    code->shared_bytes = shared_bytes(s->plans[i]);
     snprintf(code->phase[0].symbol, sizeof code->phase[0].symbol, "%s", s->plans[i]->symbol);
     snprintf(code->images, sizeof code->images, "%s", symbol);
   }
@@ -279,7 +297,7 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
   FILE *f = rc == 0 ? fopen(path, "wb") : NULL;
   size_t bytes = kind == CY_CODE_CUBIN ? images[0].size : images[0].bytes ? strlen(images[0].bytes) : 0;
   bool ok =
-      f && (kind == CY_CODE_OBJECT ? write_images(f, images, nimages, symbol) : write_at(f, 0, images[0].bytes, bytes));
+      f && (kind == CY_CODE_OBJECT ? cy_cuda_images_write(f, images, nimages, symbol) : write_at(f, 0, images[0].bytes, bytes));
   if (f && fclose(f))
     ok = false;
   if (rc == 0 && !ok) {
@@ -294,36 +312,39 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
 
 /* ---- peaks ---- */
 
-/* Dense products of f16 with sums in f32, products of TF32, ordinary f32, in TFLOP/s, and GB/s: a well known device of
- * each architecture, by NVIDIA's data sheets. */
+/* Dense products of 8-bit integers in TOP/s, of f16 with sums in f32, of TF32 and of ordinary f32 in TFLOP/s, and GB/s:
+ * a well known device of each architecture, by NVIDIA's data sheets. */
 static const struct {
   int arch;
   const char *device;
-  double half, tf32, plain, bytes;
+  double byte, half, tf32, plain, bytes;
 } peaks[] = {
-    {75, "T4", 65, 8.1, 8.1, 320},        {80, "A100 40 GB", 312, 156, 19.5, 1555},
-    {86, "A10", 125, 62.5, 31.2, 600},    {89, "L4", 121, 60, 30.3, 300},
-    {90, "H100 SXM", 989, 494, 67, 3350}, {100, "B200", 2250, 1125, 75, 8000},
-    {120, "RTX 5090", 209.5, 104.8, 104.8, 1792},
+    {75, "T4", 130, 65, 8.1, 8.1, 320},
+    {80, "A100 40 GB", 624, 312, 156, 19.5, 1555},
+    {86, "A10", 250, 125, 62.5, 31.2, 600},
+    {89, "L4", 242, 121, 60, 30.3, 300},
+    {90, "H100 SXM", 1979, 989, 494, 67, 3350},
+    {100, "B200", 4500, 2250, 1125, 75, 8000},
+    {120, "RTX 5090", 838, 209.5, 104.8, 104.8, 1792},
 };
 
 static cy_peak peak(const cy_machine *m, const cy_kernel_plan *plan) {
   const cy_cuda_machine *c = m->state;
-  const cy_karg_info *args;
   size_t row = 0;
   for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++)
     if (peaks[i].arch <= c->arch[0].number)
       row = i;
   double flops = peaks[row].plain;
   if (plan && cy_cuda_form_of(plan)->stages) {
-    cy_kernel_args(plan->kernel, &args);
-    flops = args[cy_kernel_contraction(plan->kernel)->a].dtype == CY_F32 ? peaks[row].tf32 : peaks[row].half;
+    cy_dtype t = factor_type(plan);
+    flops = t == CY_F32 ? peaks[row].tf32 : cy_dtype_is_float(t) ? peaks[row].half : peaks[row].byte;
   }
   return (cy_peak){peaks[row].device, flops * 1e12, peaks[row].bytes * 1e9};
 }
 
 const cy_target cy_target_cuda = {
     .name = "cuda",
+    .most_head = 256,
     .half_factors = true,
     .peak = peak,
     .specs = SPECS,

@@ -1,4 +1,5 @@
-/* matrix.c - products and convolutions of f16, bf16 and (when allowed) TF32 by matrix instructions, accumulated in f32.
+/* matrix.c - products and convolutions by matrix instructions: of f16, bf16 and (when allowed) TF32 with sums in f32,
+ * of 8-bit integers with sums in i32.
  *
  * A block computes a tile of m x n results, its warps parts of it. Tiles of A and B come to shared memory by
  * asynchronous copies of 16 bytes, several tiles ahead; ldmatrix and mma.sync do the rest, and the results go through
@@ -11,6 +12,10 @@
  * A tile lies in shared memory in the direction in which the operand is contiguous: rows of k (as mma wants), or rows
  * of m or n, turned while they are loaded. Where 16 bytes cannot be copied at once (odd strides, pointers that are not
  * aligned, a window of three channels) the same chunk is put together from single elements.
+ *
+ * Zero points of integers: what the padding holds is A's zero point, so that every element counts, and
+ *   sum (a - za) (b - zb) = sum a b - za sum b - zb (sum a - k za),
+ * whose sums the first warp of each row or column of warps adds up from the fragments that it multiplies.
  */
 #include "codegen/cuda/contract_int.h"
 
@@ -31,6 +36,8 @@ static cy_dtype operand_type(cy_kernel *k) {
   return args[cy_kernel_contraction(k)->a].dtype;
 }
 
+static bool is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; }
+
 static bool supports(const cy_machine *m, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_graph *g = cy_kernel_graph(k);
@@ -38,9 +45,11 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
   cy_kernel_args(k, &args);
   cy_dtype t = args[c->a].dtype;
   int64_t columns;
-  if (args[c->b].dtype != t || cy_kernel_local_dtype(k, c->acc) != CY_F32)
+  if (is_byte(t) ? !is_byte(args[c->b].dtype) : args[c->b].dtype != t)
     return false;
-  if (t != CY_F16 && t != CY_BF16 && !(t == CY_F32 && m->tf32))
+  if (!is_byte(t) && t != CY_F16 && t != CY_BF16 && !(t == CY_F32 && m->tf32))
+    return false;
+  if (cy_kernel_local_dtype(k, c->acc) != (is_byte(t) ? CY_I32 : CY_F32))
     return false;
   return !cy_cu_is_conv(c) || c->group == 1 || !cy_dim_is_const(g, cy_cu_per_group(g, c, c->channels_out), &columns) ||
          columns >= 8;
@@ -62,10 +71,11 @@ static void schedule(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form
   form->tile.k = ROW_BYTES * 8 / cy_dtype_of(operand_type(k))->bits;
   form->threads = threads_of(&form->tile);
   form->stages = STAGES;
-  form->least_arch = operand_type(k) == CY_F16 ? 0 : 80;
+  form->least_arch = operand_type(k) == CY_F16 || is_byte(operand_type(k)) ? 0 : 80;
   form->shared_bytes = STAGES * (form->tile.m + form->tile.n) * ROW_BYTES;
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
+  cy_cu_split_schedule(machine, k, form);
 }
 
 static bool multiple(cy_graph *g, cy_dim d, int64_t of) {
@@ -83,7 +93,7 @@ static bool wants_packed(cy_kernel *k) {
            !multiple(g, cy_cu_per_group(g, c, c->channels_in), chunk);
   if (cy_dim_is(g, c->b_k, 1))
     return !multiple(g, c->b_n, chunk);
-  return operand_type(k) == CY_F32 || !cy_dim_is(g, c->b_n, 1) || !multiple(g, c->b_k, chunk);
+  return chunk != 8 || !cy_dim_is(g, c->b_n, 1) || !multiple(g, c->b_k, chunk);
 }
 
 /* ---- how the operands lie ---- */
@@ -146,25 +156,6 @@ static operand operand_b(const cy_cu_contract *q) {
   return o;
 }
 
-/* const b1 <name> = can 16 bytes be copied at once */
-static void print_wide(cy_cu_contract *q, const char *name, const operand *o, cy_karg arg, int64_t chunk) {
-  cy_cu *p = q->p;
-  fprintf(p->out, "  const b1 %s = ", name);
-  bool never = !o->runs;
-  int64_t v;
-  for (int i = 0; i < o->nstrides; i++)
-    never |= cy_dim_is_const(p->g, o->strides[i], &v) && v % chunk != 0;
-  if (never) {
-    fprintf(p->out, "0;\n");
-    return;
-  }
-  fprintf(p->out, "(u64)a%u %% 16 == 0", arg);
-  for (int i = 0; i < o->nstrides; i++)
-    if (!cy_dim_is_const(p->g, o->strides[i], &v))
-      fprintf(p->out, " && %s %% %lld == 0", cy_cu_dim(p, o->strides[i]), (long long)chunk);
-  fprintf(p->out, ";\n");
-}
-
 /* ---- printing ---- */
 
 /* One chunk of each operand into its place of a tile. */
@@ -172,16 +163,23 @@ static const char chunk_functions[] =
     "CY_INLINE void $S_chunk_a($P, b1 wide, int z, int m, int M, const $S_row *r, int k, int K, cy_chunk *to) {\n"
     "  const i64 at = A_RUNS ? $S_a_at($N, r, k) : 0;\n"
     "  const int left = at < 0 ? 0 : A_TURNED ? M - m : K - k, n = left < CH ? left : CH;\n"
+    "  cy_chunk v = {{0, 0, 0, 0}};\n"
+    "  if (A_FILLED && A_RUNS && at < 0) {\n"
+    "    CY_UNROLL\n"
+    "    for (int e = 0; e < CH; e++)\n"
+    "      PUT(&v, e, k + e < K ? BITS(A_ZERO) : 0);\n"
+    "    cy_chunk_store(to, v);\n"
+    "    return;\n"
+    "  }\n"
     "  if (wide) {\n"
     "    cy_copy_async(to, at < 0 ? $A : $A + at, n * EB);\n"
     "    return;\n"
     "  }\n"
-    "  cy_chunk v = {{0, 0, 0, 0}};\n"
     "  CY_UNROLL\n"
     "  for (int e = 0; e < CH; e++) {\n"
     "    const i64 own = A_RUNS ? at + e : $S_a_at($N, r, k + e);\n"
-    "    if (own >= 0 && e < n)\n"
-    "      PUT(&v, e, BITS($A[own]));\n"
+    "    if (e < n && (own >= 0 || A_FILLED))\n"
+    "      PUT(&v, e, own >= 0 ? BITS($A[own]) : BITS(A_ZERO));\n"
     "  }\n"
     "  cy_chunk_store(to, v);\n"
     "}\n\n"
@@ -224,7 +222,7 @@ static const char load_function[] =
 
 /* The fragments of one step of 32 bytes of k, and their products. */
 static const char multiply_function[] =
-    "CY_INLINE void $S_multiply(const cy_chunk *sa, int wm, int wn, f32 acc[WM / 16][WN / 8][4]) {\n"
+    "CY_INLINE void $S_multiply(const cy_chunk *sa, int wm, int wn, $T acc[WM / 16][WN / 8][4], $S_sums *sums) {\n"
     "  const cy_chunk *sb = sa + A_TILE;\n"
     "  const int lane = CY_TID % 32, low = lane % 8, mid = lane / 8 % 2, high = lane / 16;\n"
     "  CY_UNROLL\n"
@@ -251,7 +249,56 @@ static const char multiply_function[] =
     "      CY_UNROLL\n"
     "      for (int j = 0; j < WN / 8; j++)\n"
     "        MMA(acc[i][j], a[i], &b[j / 2][j % 2 * 2]);\n"
+    "#if ZEROS\n"
+    "    if (wn == 0)\n"
+    "      CY_UNROLL\n"
+    "      for (int i = 0; i < WM / 4; i++)\n"
+    "        sums->a[i / 4][i % 2] = ADD_A(a[i / 4][i % 4], sums->a[i / 4][i % 2]);\n"
+    "    if (wm == 0)\n"
+    "      CY_UNROLL\n"
+    "      for (int j = 0; j < WN / 4; j++)\n"
+    "        sums->b[j / 2] = ADD_B(b[j / 4][j % 4], sums->b[j / 2]);\n"
+    "#endif\n"
     "  }\n"
+    "}\n\n";
+
+/* What zero points take from the sums of products. A thread has a quarter of a row of A or a column of B. */
+static const char sums_type[] = "typedef struct $S_sums {\n"
+                                "  i32 a[WM / 16][2], b[WN / 8];\n"
+                                "} $S_sums;\n\n";
+static const char subtract_function[] =
+    "CY_INLINE void $S_subtract($P, int z, int n0, int N, int K, int wm, int wn, $T acc[WM / 16][WN / 8][4], "
+    "const $S_sums *sums, i32 *all) {\n"
+    "  const int lane = CY_TID % 32;\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < WM / 8; i++) {\n"
+    "    i32 sum = sums->a[i / 2][i % 2];\n"
+    "    sum += cy_shfl_i32(sum, 1);\n"
+    "    sum += cy_shfl_i32(sum, 2);\n"
+    "    if (wn == 0 && lane % 4 == 0)\n"
+    "      all[wm + i * 8 + lane / 4] = sum;\n"
+    "  }\n"
+    "  CY_UNROLL\n"
+    "  for (int j = 0; j < WN / 8; j++) {\n"
+    "    i32 sum = sums->b[j];\n"
+    "    sum += cy_shfl_i32(sum, 1);\n"
+    "    sum += cy_shfl_i32(sum, 2);\n"
+    "    if (wm == 0 && lane % 4 == 0)\n"
+    "      all[BM + wn + j * 8 + lane / 4] = sum;\n"
+    "  }\n"
+    "  CY_SYNC();\n"
+    "  const u32 za = (u32)(A_ZERO);\n"
+    "  CY_UNROLL\n"
+    "  for (int j = 0; j < WN / 4; j++) {\n"
+    "    const int column = wn + j / 2 * 8 + lane % 4 * 2 + j % 2;\n"
+    "    const u32 zb = n0 + column < N ? (u32)(B_ZERO(z, n0 + column)) : 0;\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < WM / 8; i++) {\n"
+    "      const u32 sum = (u32)all[wm + i * 8 + lane / 4] - (u32)K * za;\n"
+    "      acc[i / 2][j / 2][i % 2 * 2 + j % 2] -= (i32)(za * (u32)all[BM + column] + zb * sum);\n"
+    "    }\n"
+    "  }\n"
+    "  CY_SYNC();\n"
     "}\n\n";
 
 /* The same by the warpgroup of the thread: begins here, ends where cy_warpgroup_wait() returns. A's rows are 64 of the
@@ -281,13 +328,16 @@ static const char tile_loop[] =
     "  cy_chunk *const tiles = (cy_chunk *)memory;\n"
     "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)(CY_BLOCK % ((i64)across * "
     "down));\n"
-    "  const int z = (int)(CY_BLOCK / ((i64)across * down)), strip = block / (RASTER * across) * RASTER;\n"
+    "  const int zs = (int)(CY_BLOCK / ((i64)across * down)), z = zs / SHARES, share = zs % SHARES;\n"
+    "  const int strip = block / (RASTER * across) * RASTER;\n"
     "  const int height = down - strip < RASTER ? down - strip : RASTER, inside = block - strip * across;\n"
     "  const int m0 = (strip + inside % height) * BM, n0 = inside / height * BN;\n"
     "  const int warp = CY_TID / 32, wm = warp / (BN / WN) * WM, wn = warp % (BN / WN) * WN;\n"
-    "  const int turns = (K + BK - 1) / BK;\n"
+    "  const int all_turns = (K + BK - 1) / BK, begin = share * SHARE_TURNS;\n"
+    "  const int turns = SHARES > 1 && all_turns - begin > SHARE_TURNS ? SHARE_TURNS : all_turns - begin;\n"
     "  $S_row rows[A_ROWS];\n"
-    "  f32 acc[WM / 16][WN / 8][4];\n"
+    "  $T acc[WM / 16][WN / 8][4];\n"
+    "  $S_sums sums = {{{0}}, {0}};\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < A_ROWS; i++)\n"
     "    $S_at($N, z, m0 + (A_TURNED ? CY_TID % A_CHUNKS * CH : CY_TID / A_CHUNKS + i * (NT / A_CHUNKS)), &rows[i]);\n"
@@ -300,7 +350,7 @@ static const char tile_loop[] =
     "        acc[i][j][e] = 0;\n"
     "  for (int t = 0; t < STAGES - 1; t++) {\n"
     "    if (t < turns)\n"
-    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, t * BK, tiles + t * TILE);\n"
+    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + t) * BK, tiles + t * TILE);\n"
     "    cy_copy_commit();\n"
     "  }\n"
     "  for (int t = 0; t < turns; t++) {\n"
@@ -314,17 +364,20 @@ static const char tile_loop[] =
     "#endif\n"
     "    const int next = t + STAGES - 1;\n"
     "    if (next < turns)\n"
-    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, next * BK, tiles + next % STAGES * TILE);\n"
+    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + next) * BK, tiles + next % STAGES * TILE);\n"
     "    cy_copy_commit();\n"
     "#if WARPGROUPS\n"
     "    cy_warpgroup_wait();\n"
     "#else\n"
-    "    $S_multiply(tiles + t % STAGES * TILE, wm, wn, acc);\n"
+    "    $S_multiply(tiles + t % STAGES * TILE, wm, wn, acc, &sums);\n"
     "#endif\n"
     "  }\n"
     "  CY_COPY_WAIT(0);\n"
     "  CY_SYNC();\n"
-    "  f32 *const results = (f32 *)memory;\n"
+    "#if ZEROS\n"
+    "  $S_subtract($N, z, n0, N, K, wm, wn, acc, &sums, (i32 *)memory);\n"
+    "#endif\n"
+    "  $T *const results = ($T *)memory;\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < WM / 16; i++)\n"
     "    CY_UNROLL\n"
@@ -338,8 +391,25 @@ static const char tile_loop[] =
     "  for (int q = CY_TID; q < BM * BN; q += NT) {\n"
     "    const int m = q / BN, n = q % BN;\n"
     "    if (m0 + m < M && n0 + n < N)\n"
-    "      $S_put($N, z, m0 + m, n0 + n, results[m * BN + (n ^ (m & 3) << 3)]);\n"
+    "      $S_end($N, share, z, m0 + m, n0 + n, results[m * BN + (n ^ (m & 3) << 3)], M, N);\n"
     "  }\n";
+
+/* Of 8-bit integers: the instructions by both types, the zero points. */
+static void print_byte_constants(const cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
+  FILE *f = q->p->out;
+  const char *a = cy_dtype_of(q->p->args[c->a].dtype)->name, *b = cy_dtype_of(q->p->args[c->b].dtype)->name;
+  fprintf(f, "#define MMA cy_mma_%s%s\n#define ADD_A cy_add_%s\n#define ADD_B cy_add_%s\n", a, b, a, b);
+  if (c->has_a_zero)
+    fprintf(f, "#define A_ZERO a%u[0]\n", c->a_zero);
+  else
+    fprintf(f, "#define A_ZERO 0\n");
+  if (c->has_b_zero)
+    fprintf(f, "#define B_ZERO(z, n) a%u[(%s(n)) * %lld]\n", c->b_zero, cy_cu_is_conv(c) ? "(z) * N + " : "",
+            (long long)c->b_zero_step);
+  else
+    fprintf(f, "#define B_ZERO(z, n) 0\n");
+}
 
 /* What differs from kernel to kernel are macros while the kernel lasts. */
 static void print_constants(cy_cu_contract *q, const operand *a, const operand *b) {
@@ -370,15 +440,21 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
               {"A_TILE", a_tile},
               {"B_TILE", b_tile},
               {"TILE", a_tile + b_tile},
+              {"ZEROS", q->c->has_a_zero || q->c->has_b_zero},
+              {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
               {"A_ROWS", a->turned ? 1 : a_tile / form->threads}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(q->p->out, "#define %s %d\n", rows[i].name, rows[i].value);
   const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
-  bool groups = type != CY_F32 && t->m == form->threads / 2; /* 16 rows for every warp */
+  bool groups = bytes == 2 && t->m == form->threads / 2; /* 16 rows for every warp */
   fprintf(q->p->out, "#define WARPGROUPS %s\n#define WM (WARPGROUPS ? 16 : %d)\n#define WN (WARPGROUPS ? BN : %d)\n",
           groups ? "CY_WARPGROUPS" : "0", t->thread_m, t->thread_n);
   fprintf(q->p->out, "#define WGMMA cy_wgmma_%s_%d\n", name, t->n);
-  fprintf(q->p->out, "#define MMA cy_mma_%s\n#define PUT cy_chunk_put%d\n", name, bytes * 8);
+  if (is_byte(type))
+    print_byte_constants(q);
+  else
+    fprintf(q->p->out, "#define MMA cy_mma_%s\n#define A_ZERO 0\n", name);
+  fprintf(q->p->out, "#define PUT cy_chunk_put%d\n", bytes * 8);
   fprintf(q->p->out, "#define BITS(v) %s\n\n", type == CY_F32 ? "cy_bits_f32(v)" : "(v)");
 }
 
@@ -386,16 +462,22 @@ static const char end_of_constants[] = "#undef BM\n#undef BN\n#undef BK\n#undef 
                                        "#undef CH\n#undef STEPS\n#undef STAGES\n#undef RASTER\n#undef A_TURNED\n"
                                        "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
                                        "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
-                                       "#undef MMA\n#undef PUT\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n\n";
+                                       "#undef MMA\n#undef PUT\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
+                                       "#undef ZEROS\n#undef A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
+                                       "#undef ADD_B\n\n";
 
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
   cy_cu_contract_begin(&q, p, symbol);
+  cy_cu_split_begin(&q);
   int64_t chunk = p->form->tile.k / (ROW_BYTES / CHUNK);
   operand a = operand_a(&q, chunk), b = operand_b(&q);
   print_constants(&q, &a, &b);
   cy_cu_contract_text(&q, chunk_functions);
   cy_cu_contract_text(&q, load_function);
+  cy_cu_contract_text(&q, sums_type);
+  if (q.c->has_a_zero || q.c->has_b_zero)
+    cy_cu_contract_text(&q, subtract_function);
   fputs("#if !WARPGROUPS\n", p->out);
   cy_cu_contract_text(&q, multiply_function);
   fputs("#endif\n", p->out);
@@ -403,11 +485,12 @@ static void print(cy_cu *p, const char *symbol) {
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
-  print_wide(&q, "wide_a", &a, q.c->a, chunk);
-  print_wide(&q, "wide_b", &b, cy_cu_b_arg(p->form, q.c), chunk);
+  cy_cu_print_wide(p, "wide_a", a.runs, a.strides, a.nstrides, q.c->a, chunk);
+  cy_cu_print_wide(p, "wide_b", b.runs, b.strides, b.nstrides, cy_cu_b_arg(p->form, q.c), chunk);
   cy_cu_contract_text(&q, tile_loop);
   cy_cu_function_close(&q);
   fputs(end_of_constants, p->out);
+  cy_cu_split_end(&q);
 }
 
 const cy_cu_generator cy_cu_matrix = {"matrix", supports, schedule, print, wants_packed};

@@ -252,8 +252,8 @@ typedef struct search {
 
 static void visit(void *ctx, const char *function, const unsigned counts[CY_CUDA_OPCODES]) {
   search *s = ctx;
-  if (!s->missing && s->check->wants_matrix(s->check->ctx, function) && !counts[CY_CUDA_HMMA] &&
-      !counts[CY_CUDA_HGMMA])
+  int wanted = s->check->wants_matrix(s->check->ctx, function);
+  if (!s->missing && wanted && !counts[wanted] && !(wanted == CY_CUDA_HMMA && counts[CY_CUDA_HGMMA]))
     s->missing = format("kernel '%s' was compiled without matrix instructions: a bug in cytoc", function);
 }
 

@@ -33,7 +33,8 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
   int64_t n;
-  if (!number(args[c->a].dtype) || !number(args[c->b].dtype) || c->has_a_zero || c->has_b_zero)
+  if (!number(args[c->a].dtype) || !number(args[c->b].dtype) || (c->has_a_zero && cy_cu_packed(args[c->a].dtype)) ||
+      (c->has_b_zero && cy_cu_packed(args[c->b].dtype)))
     return false;
   /* depthwise: a column per group would leave the tile empty; plain loops do better */
   return !cy_cu_is_conv(c) || c->group == 1 || !cy_dim_is_const(g, cy_cu_per_group(g, c, c->channels_out), &n) ||
@@ -47,11 +48,13 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   form->max_blocks = INT32_MAX / 128; /* rows and columns are counted in 32 bits */
   form->tile = *choose_tile(k, &s, cy_cu_wanted_blocks(m));
   form->blocks = cy_cu_tiles(cy_kernel_graph(k), &s, form->tile.m, form->tile.n);
+  cy_cu_split_schedule(m, k, form);
 }
 
 /* ---- printing: elements ---- */
 
-static void print_element(cy_cu_contract *q, const char *head, const char *offset, cy_karg arg) {
+/* `zero`: text of the zero point's place, or "". */
+static void print_element(cy_cu_contract *q, const char *head, const char *offset, cy_karg arg, const char *zero) {
   cy_dtype t = q->p->args[arg].dtype;
   char raw[128], value[256];
   if (cy_cu_packed(t))
@@ -59,9 +62,13 @@ static void print_element(cy_cu_contract *q, const char *head, const char *offse
   else
     snprintf(raw, sizeof raw, "a%u[at]", arg);
   cy_cu_decode(t, raw, value, sizeof value);
-  cy_cu_contract_text(q, head);
+  cy_cu_function_open(q, head);
   cy_cu_contract_text(q, offset);
-  fprintf(q->p->out, "  return at < 0 ? (%s)0 : (%s)(%s);\n}\n\n", q->type, q->type, value);
+  if (*zero)
+    cy_cu_line(q->p, "return at < 0 ? (%s)0 : (%s)(%s) - (%s)%s;", q->type, q->type, value, q->type, zero);
+  else
+    cy_cu_line(q->p, "return at < 0 ? (%s)0 : (%s)(%s);", q->type, q->type, value);
+  cy_cu_function_close(q);
 }
 
 /* ---- printing: the tile loop ---- */
@@ -77,7 +84,9 @@ static bool b_along_k(cy_graph *g, const cy_contraction *c) {
 static const char tile_loop[] =
     "  CY_SHARED $T sa[BK][BM + 1], sb[BK][BN + 1];\n"
     "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)CY_BLOCK;\n"
-    "  const int n0 = block % across * BN, z = block / across / down;\n"
+    "  const int n0 = block % across * BN, z = block / across / down / SHARES;\n"
+    "  const int share = block / across / down % SHARES, begin = share * SHARE_TURNS * BK;\n"
+    "  const int end = SHARES > 1 && begin + SHARE_TURNS * BK < K ? begin + SHARE_TURNS * BK : K;\n"
     "  const int m0 = block / across % down * BM;\n"
     "  const int tx = CY_TID % TX, ty = CY_TID / TX;\n"
     "  const int ak = A_ALONG_K ? CY_TID % BK : CY_TID / BM, am = A_ALONG_K ? CY_TID / BK : CY_TID % BM;\n"
@@ -92,7 +101,7 @@ static const char tile_loop[] =
     "    CY_UNROLL\n"
     "    for (int j = 0; j < TN; j++)\n"
     "      acc[i][j] = 0;\n"
-    "  for (int k0 = 0; k0 < K; k0 += BK) {\n"
+    "  for (int k0 = begin; k0 < end; k0 += BK) {\n"
     "    CY_UNROLL\n"
     "    for (int i = 0; i < BM * BK / NT; i++)\n"
     "      if (A_ALONG_K)\n"
@@ -128,16 +137,23 @@ static const char tile_loop[] =
     "    CY_UNROLL\n"
     "    for (int j = 0; j < TN; j++)\n"
     "      if (m0 + ty + i * TY < M && n0 + tx + j * TX < N)\n"
-    "        $S_put($N, z, m0 + ty + i * TY, n0 + tx + j * TX, acc[i][j]);\n";
+    "        $S_end($N, share, z, m0 + ty + i * TY, n0 + tx + j * TX, acc[i][j], M, N);\n";
 
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
   const cy_cuda_tile *t = &p->form->tile;
+  char zero_a[40] = "", zero_b[200] = "";
   cy_cu_contract_begin(&q, p, symbol);
+  cy_cu_split_begin(&q);
+  if (q.c->has_a_zero)
+    snprintf(zero_a, sizeof zero_a, "a%u[0]", q.c->a_zero);
+  if (q.c->has_b_zero) /* by output column, which is counted over all groups */
+    snprintf(zero_b, sizeof zero_b, "a%u[(%s%s%sn) * %lld]", q.c->b_zero, cy_cu_is_conv(q.c) ? "z * " : "",
+             cy_cu_is_conv(q.c) ? q.n : "", cy_cu_is_conv(q.c) ? " + " : "", (long long)q.c->b_zero_step);
   print_element(&q, "CY_INLINE $T $S_a($P, const $S_row *r, int k) {\n", "  const i64 at = $S_a_at($N, r, k);\n",
-                q.c->a);
+                q.c->a, zero_a);
   print_element(&q, "CY_INLINE $T $S_b($P, int z, int k, int n) {\n", "  const i64 at = $S_b_at($N, z, k, n);\n",
-                cy_cu_b_arg(p->form, q.c));
+                cy_cu_b_arg(p->form, q.c), zero_b);
   bool along = a_along_k(p->g, q.c);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");
@@ -148,6 +164,7 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
   cy_cu_contract_text(&q, tile_loop);
   cy_cu_function_close(&q);
+  cy_cu_split_end(&q);
 }
 
 const cy_cu_generator cy_cu_plain = {"tiles", supports, schedule, print, NULL};

@@ -3,7 +3,7 @@
  *
  * On the device: ldmatrix, mma.sync and cp.async as inline PTX; sm_75 has neither asynchronous copies nor products of
  * 16 columns, there a copy is done at once and a product is two. The types are told by the bits that they multiply: f16
- * and bf16 in pairs, tf32 in single words; the accumulators are f32. sm_90a has products of 64 rows whose factors stay in
+ * and bf16 in pairs, tf32 in single words, the accumulators are f32; 8-bit integers in fours, accumulated in i32. sm_90a has products of 64 rows whose factors stay in
  * shared memory. Anywhere else the includer has defined the same
  * names (tests/cuda/shim_matrix.h). A tile in shared memory is rows of 16-byte chunks; cy_place() permutes the chunks
  * of a row so that the eight addresses of a matrix lie in different banks.
@@ -29,9 +29,9 @@ CY_INLINE void cy_copy_async(cy_chunk *to, const void *from, int bytes) {
     v = *(const cy_chunk *)from;
   else
     CY_UNROLL
-    for (int i = 0; i < 8; i++)
-      if (i * 2 < bytes)
-        v.word[i / 2] |= (u32)((const u16 *)from)[i] << i % 2 * 16;
+    for (int i = 0; i < 16; i++)
+      if (i < bytes)
+        v.word[i / 4] |= (u32)((const u8 *)from)[i] << i % 4 * 8;
   *to = v;
 #endif
 }
@@ -96,6 +96,59 @@ CY_INLINE void cy_mma_f16(f32 *c, const u32 *a, const u32 *b) {
   cy_mma_f16_half(c, a + 2, b[1]);
 }
 #endif
+
+/* Two floats rounded to halves, the first in the low bits. */
+#if __CUDA_ARCH__ >= 800
+CY_INLINE u32 cy_pack_f16(f32 a, f32 b) {
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
+  return r;
+}
+CY_INLINE u32 cy_pack_bf16(f32 a, f32 b) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
+  return r;
+}
+#else
+CY_INLINE u32 cy_pack_f16(f32 a, f32 b) { return cy_enc_f16(a) | (u32)cy_enc_f16(b) << 16; }
+#endif
+/* e^x for x <= 0, to about 20 bits: what is rounded to halves. */
+CY_INLINE f32 cy_exp_weight(f32 x) {
+  f32 r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x * 1.4426950408889634f));
+  return r;
+}
+
+/* c (16 x 8) += a * b of 8-bit integers, with sums in i32, which wrap. */
+#if __CUDA_ARCH__ >= 800
+#define CY_MMA_BYTES(name, types)                                                                                      \
+  CY_INLINE void name(i32 *c, const u32 *a, const u32 *b) {                                                            \
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32." types ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "  \
+                 "{%0, %1, %2, %3};"                                                                                   \
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                  \
+  }
+#else
+#define CY_MMA_BYTES(name, types)                                                                                      \
+  CY_INLINE void name##_part(i32 *c, u32 a, u32 b) {                                                                   \
+    asm volatile("mma.sync.aligned.m8n8k16.row.col.s32." types ".s32 {%0, %1}, {%2}, {%3}, {%0, %1};"                  \
+                 : "+r"(c[0]), "+r"(c[1])                                                                              \
+                 : "r"(a), "r"(b));                                                                                    \
+  }                                                                                                                    \
+  CY_INLINE void name(i32 *c, const u32 *a, const u32 *b) {                                                            \
+    name##_part(c, a[0], b[0]);                                                                                        \
+    name##_part(c, a[2], b[1]);                                                                                        \
+    name##_part(c + 2, a[1], b[0]);                                                                                    \
+    name##_part(c + 2, a[3], b[1]);                                                                                    \
+  }
+#endif
+CY_MMA_BYTES(cy_mma_i8i8, "s8.s8")
+CY_MMA_BYTES(cy_mma_i8u8, "s8.u8")
+CY_MMA_BYTES(cy_mma_u8i8, "u8.s8")
+CY_MMA_BYTES(cy_mma_u8u8, "u8.u8")
+/* sum + the four elements of a word */
+CY_INLINE i32 cy_add_i8(u32 word, i32 sum) { return __dp4a((int)word, 0x01010101, sum); }
+CY_INLINE i32 cy_add_u8(u32 word, i32 sum) { return (i32)__dp4a(word, 0x01010101u, (u32)sum); }
 #endif
 
 /* The place of chunk c of a row in a tile of `rows` rows of `chunks` (4 or a multiple of 8) chunks: blocks of 8 chunks lie
@@ -104,6 +157,7 @@ CY_INLINE int cy_place(int row, int c, int chunks, int rows) {
   return chunks == 4 ? row * 4 + (c ^ (row >> 1 & 3)) : (c / 8 * rows + row) * 8 + (c % 8 ^ (row & 7));
 }
 /* Elements of a chunk by their bits. */
+CY_INLINE void cy_chunk_put8(cy_chunk *to, int i, u32 bits) { to->word[i / 4] |= (bits & 0xff) << i % 4 * 8; }
 CY_INLINE void cy_chunk_put16(cy_chunk *to, int i, u32 bits) { to->word[i / 2] |= bits << i % 2 * 16; }
 CY_INLINE void cy_chunk_put32(cy_chunk *to, int i, u32 bits) { to->word[i] = bits; }
 

@@ -1,11 +1,14 @@
 """Networks as CUDA models, without a GPU: small ones, and CNNs at reduced size, as they are and in half precision.
 
 In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, and what is done with it: a size of the first
-     input (1x3x32x32), `half` (converted to f16), options for cytoc.
+     input (1x3x32x32), `half` (converted to f16), `cpu` (see below), options for cytoc; --int8=static is calibrated on
+     the inputs.
 Out: the closing line; a line for each network.
 
-The reference is ONNX Runtime on the network in f32. f16 (and --fp16) results may be a relative RMS error of 2e-2 away, f32 ones 1e-4,
-with --tf32 5e-3. With --device the networks run on the machine's device.
+Inputs are those that lie beside a network of ../shared/models, else random. The reference is ONNX Runtime on the network in f32. f16 (and --fp16) results may be a relative RMS error of 2e-2 away, f32 ones 1e-4,
+with --tf32 5e-3. `cpu`: the reference is the network compiled for a CPU with the same options, 1e-2 away at most: integer
+arithmetic is exact, but where floats that were added up in another order are rounded to integers, results differ by a step.
+With --device the networks run on the machine's device.
 """
 import os
 import shutil
@@ -67,11 +70,21 @@ def prepare(name, words, work):
         os.makedirs(os.path.join(work, folder))
     for k, port in enumerate(session.get_inputs()):
         dims = [d if isinstance(d, int) and d > 0 else 1 for d in port.shape]
-        feeds[port.name] = rng.standard_normal(dims).astype(np.float32)
-        np.save(os.path.join(work, 'in', 'in_%d_%s.npy' % (k, lib.safe_name(port.name))), feeds[port.name])
+        file = 'in_%d_%s.npy' % (k, lib.safe_name(port.name))
+        stored = os.path.join(lib.SHARED, 'models', name, 'refio', file)
+        feeds[port.name] = (np.load(stored) if os.path.exists(stored) and not sizes else
+                            rng.standard_normal(dims).astype(np.float32))
+        np.save(os.path.join(work, 'in', file), feeds[port.name])
     for k, (port, value) in enumerate(zip(session.get_outputs(), session.run(None, feeds))):
         np.save(os.path.join(work, 'ref', 'out_%d_%s.npy' % (k, lib.safe_name(port.name))), value)
     return compiled
+
+
+def run_on_cpu(args, model, work, options):
+    """Replaces ref/ by what the network compiled for a CPU computes. None, or why it does not."""
+    library = os.path.join(work, 'cpu.so')
+    return network.compile_model(args, model, library, '-O3', ['--target=x86-64-v3', *options]) or \
+        network.execute(args, library, os.path.join(work, 'in'), os.path.join(work, 'ref'), '1')
 
 
 def test(args, name, words):
@@ -80,10 +93,15 @@ def test(args, name, words):
     os.makedirs(work)
     env = mock.environment(args)
     library, outputs = os.path.join(work, 'model.so'), os.path.join(work, 'out')
-    limit = 2e-2 if 'half' in words or '--fp16' in words else 5e-3 if '--tf32' in words else 1e-4
+    limit = 2e-2 if 'half' in words or '--fp16' in words else 1e-2 if 'cpu' in words else 5e-3 if '--tf32' in words else 1e-4
     try:
         model = prepare(words[0], words[1:], work)
         options = [w for w in words[1:] if w.startswith('--')]
+        if '--int8=static' in options:
+            options += ['--calibrate=' + os.path.join(work, 'in')]
+        problem = run_on_cpu(args, model, work, options) if 'cpu' in words else None
+        if problem:
+            return 'for a CPU: ' + problem
         code, _, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', *mock.options(args), *options],
                                600, env=env)
         if code:

@@ -117,24 +117,60 @@ static f32 shim_tf32(u32 word, int half) {
   return cy_f32_bits((word & 0x7f800000u) == 0x7f800000u ? word : (word + 0x1000u) & ~0x1fffu);
 }
 
-static void shim_mma(f32 *c, const u32 *a, const u32 *b, int per_word, f32 (*value)(u32, int)) {
-  int lane = CY_TID % 32, warp = CY_TID - lane;
+/* Words w of the row of A and the column of B that make this lane's result i. */
+static void shim_factors(int i, int w, u32 *x, u32 *y) {
+  int lane = CY_TID % 32, warp = CY_TID - lane, column = lane % 4 * 2 + i % 2;
+  *x = shim_a[warp + lane / 4 * 4 + w % 4][w / 4 * 2 + i / 2];
+  *y = shim_b[warp + column * 4 + w % 4][w / 4];
+}
+static void shim_meet(const u32 *a, const u32 *b) {
   memcpy(shim_a[CY_TID], a, sizeof shim_a[0]);
   memcpy(shim_b[CY_TID], b, sizeof shim_b[0]);
   CY_SYNC_WARP();
-  for (int i = 0; i < 4; i++) {
-    int row = lane / 4, column = lane % 4 * 2 + i % 2;
-    for (int w = 0; w < 8; w++) { /* words of a row */
-      u32 x = shim_a[warp + row * 4 + w % 4][w / 4 * 2 + i / 2], y = shim_b[warp + column * 4 + w % 4][w / 4];
+}
+static void shim_mma(f32 *c, const u32 *a, const u32 *b, int per_word, f32 (*value)(u32, int)) {
+  u32 x, y;
+  shim_meet(a, b);
+  for (int i = 0; i < 4; i++)
+    for (int w = 0; w < 8; w++) {
+      shim_factors(i, w, &x, &y);
       for (int h = 0; h < per_word; h++)
         c[i] += value(x, h) * value(y, h);
     }
-  }
   CY_SYNC_WARP();
 }
 static void cy_mma_f16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_f16); }
 static void cy_mma_bf16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_bf16); }
 static void cy_mma_tf32(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 1, shim_tf32); }
+
+static u32 cy_pack_f16(f32 a, f32 b) { return cy_enc_f16(a) | (u32)cy_enc_f16(b) << 16; }
+CY_INLINE u16 cy_enc_bf16(f32 v); /* prelude.cuh */
+static u32 cy_pack_bf16(f32 a, f32 b) { return cy_enc_bf16(a) | (u32)cy_enc_bf16(b) << 16; }
+static f32 cy_exp_weight(f32 x) { return exp2f(x * 1.4426950408889634f); }
+
+static u32 shim_i8(u32 word, int i) { return (u32)(i8)(word >> i * 8); }
+static u32 shim_u8(u32 word, int i) { return (u8)(word >> i * 8); }
+static void shim_mma_bytes(i32 *c, const u32 *a, const u32 *b, u32 (*of_a)(u32, int), u32 (*of_b)(u32, int)) {
+  u32 x, y;
+  shim_meet(a, b);
+  for (int i = 0; i < 4; i++)
+    for (int w = 0; w < 8; w++) {
+      shim_factors(i, w, &x, &y);
+      for (int h = 0; h < 4; h++)
+        c[i] = (i32)((u32)c[i] + of_a(x, h) * of_b(y, h));
+    }
+  CY_SYNC_WARP();
+}
+static void cy_mma_i8i8(i32 *c, const u32 *a, const u32 *b) { shim_mma_bytes(c, a, b, shim_i8, shim_i8); }
+static void cy_mma_i8u8(i32 *c, const u32 *a, const u32 *b) { shim_mma_bytes(c, a, b, shim_i8, shim_u8); }
+static void cy_mma_u8i8(i32 *c, const u32 *a, const u32 *b) { shim_mma_bytes(c, a, b, shim_u8, shim_i8); }
+static void cy_mma_u8u8(i32 *c, const u32 *a, const u32 *b) { shim_mma_bytes(c, a, b, shim_u8, shim_u8); }
+static i32 cy_add_i8(u32 word, i32 sum) {
+  return (i32)((u32)sum + shim_i8(word, 0) + shim_i8(word, 1) + shim_i8(word, 2) + shim_i8(word, 3));
+}
+static i32 cy_add_u8(u32 word, i32 sum) {
+  return (i32)((u32)sum + shim_u8(word, 0) + shim_u8(word, 1) + shim_u8(word, 2) + shim_u8(word, 3));
+}
 
 /* ---- products of warpgroups (shim compiled with CY_WARPGROUPS 1) ---- */
 

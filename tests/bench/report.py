@@ -1,0 +1,97 @@
+"""Writes README's speed table and its picture, speed.svg, from the newest figures of each network in RESULTS.md.
+
+In:  RESULTS.md, written by run.py with --against ort; ROWS below: which networks README shows, and what to call them.
+Out: the lines between README's "speed:begin" and "speed:end", and tests/bench/speed.svg.
+"""
+import os
+import re
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+README = os.path.join(HERE, '..', '..', 'README.md')
+
+# Name in RESULTS.md: what README says beside it.
+ROWS = {
+    'vgg16': '', 'unet2d_labelfree': 'microscopy, 256x256', 'unet3d_monai': '64x64x64', 'ddpm_unet_cifar': '',
+    'edsr_baseline_x2': 'super-resolution', 'resnet18': '', 'resnet50': '', 'fcn_resnet50': '', 'densenet121': '',
+    'mobilenet_v2': '', 'efficientnet_b0': '', 'convnext_tiny': '', 'yolov5s_like': '', 'yolox_nano': '',
+    'face_landmark_mp': '', 'face_landmarks_mp_fp16': '', 'vit_b_16': '', 'tfswa_unet': 'audio separation',
+    'bert_base': '128 tokens', 'gpt2_small': '', 'whisper_tiny_encoder': '', 'lstm_tagger': '',
+    'silero_vad_v5_ifless': '', 'gtcrn': 'speech enhancement', 'mobilenetv2_qdq': 'int8',
+}
+
+BAR, GAP, ROW = 7, 1, 22                 # pixels: height of a bar, space between the two of a row, height of a row
+LEFT, SCALE, LONGEST = 190, 105, 4.5     # pixels of names, pixels per 1x, where bars are cut
+
+
+def newest():
+    """{(network, threads, contender): median ms}; later sections replace earlier ones."""
+    found = {}
+    with open(os.path.join(HERE, 'RESULTS.md'), encoding='utf-8') as f:
+        for line in f:
+            cells = [c.strip() for c in line.strip().strip('|').split('|')]
+            if len(cells) == 11 and cells[2].isdigit():  # the columns that cyto-bench writes
+                found[cells[0], int(cells[2]), cells[3]] = float(cells[4])
+    return found
+
+
+def times(found):
+    """[(network, note, [(our ms, ONNX Runtime's ms) at one and at two threads])]"""
+    return [(name, note, [(found[name, n, 'compiled -O3'], found[name, n, 'ONNX Runtime']) for n in (1, 2)])
+            for name, note in ROWS.items()]
+
+
+def number(ms):
+    return '%.0f' % ms if ms >= 200 else '%.1f' % ms if ms >= 20 else '%.2f' % ms if ms >= 0.1 else '%.3f' % ms
+
+
+def table(rows):
+    lines = ['| network | 1 thread: cytoc | ONNX Runtime | ratio | 2 threads: cytoc | ONNX Runtime | ratio |',
+             '|---|---:|---:|---:|---:|---:|---:|']
+    for name, note, pairs in rows:
+        cells = [name + (' (%s)' % note if note else '')]
+        for ours, theirs in pairs:
+            cells += [number(ours), number(theirs), '%.2fx' % (theirs / ours)]
+        lines.append('| ' + ' | '.join(cells) + ' |')
+    return '\n'.join(lines)
+
+
+def bar(y, ratio, style):
+    wide = SCALE * min(ratio, LONGEST)
+    out = '<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>' % (style, LEFT, y, wide, BAR)
+    return out + '<text x="%.1f" y="%d">%.2f</text>' % (LEFT + wide + 4, y + BAR, ratio)
+
+
+def picture(rows):
+    """Bars of speed over ONNX Runtime's, fastest first."""
+    rows = sorted(rows, key=lambda row: -row[2][0][1] / row[2][0][0])
+    high = 52 + ROW * len(rows)
+    out = ['<svg xmlns="http://www.w3.org/2000/svg" width="760" height="%d" font-family="sans-serif">' % high,
+           '<style>text{font-size:9px;fill:#555}.t{font-size:13px;fill:#222}.n{font-size:12px;fill:#222;text-anchor:end}'
+           '.a{fill:#2563a8}.b{fill:#8fb8de}.l{stroke:#c0392b;stroke-dasharray:4 3}</style>',
+           '<rect width="760" height="%d" fill="#fff"/>' % high,
+           '<text class="t" x="12" y="20">Runs per second, ONNX Runtime 1.30 = 1 (batch 1, AVX2)</text>',
+           '<rect class="a" x="500" y="12" width="10" height="8"/><text class="t" x="516" y="20">1 thread</text>',
+           '<rect class="b" x="600" y="12" width="10" height="8"/><text class="t" x="616" y="20">2 threads</text>']
+    for i, (name, _, pairs) in enumerate(rows):
+        y = 40 + ROW * i
+        out.append('<text class="n" x="%d" y="%d">%s</text>' % (LEFT - 8, y + 12, name))
+        out += [bar(y + k * (BAR + GAP), theirs / ours, style) for k, ((ours, theirs), style) in enumerate(zip(pairs, 'ab'))]
+    out.append('<line class="l" x1="%d" y1="32" x2="%d" y2="%d"/>' % (LEFT + SCALE, LEFT + SCALE, high - 12))
+    return '\n'.join(out + ['</svg>', ''])
+
+
+def main():
+    rows = times(newest())
+    with open(os.path.join(HERE, 'speed.svg'), 'w', encoding='utf-8') as f:
+        f.write(picture(rows))
+    with open(README, encoding='utf-8') as f:
+        text = f.read()
+    text, count = re.subn(r'(<!-- speed:begin -->\n).*?(\n<!-- speed:end -->)', lambda m: m[1] + table(rows) + m[2], text, flags=re.S)
+    if count != 1:
+        raise SystemExit('README.md: the two lines "speed:begin" and "speed:end" were not found')
+    with open(README, 'w', encoding='utf-8') as f:
+        f.write(text)
+
+
+if __name__ == '__main__':
+    main()
