@@ -5,7 +5,8 @@
  * For each tile of keys: scores = q k^T, changed and weighed by the kernel's loop IR, then result += weights v. The
  * greatest score of a row and the sum of its weights are kept; where a greater score turns up, sum and result so far
  * are scaled down. Keys that causality or a window hide from all rows of a block are not looked at. Memory does not
- * depend on the number of keys.
+ * depend on the number of keys. Where there are too few rows to fill a device, as when a model writes token by token,
+ * blocks share the keys, and a second kernel puts together what they found (see split.c).
  *
  *   f16, bf16   by matrix instructions: a warp has 16 rows and all keys of a tile, or, where there are few rows, a part
  *               of the keys, and the warps' results are put together in the end. Weights become halves between the
@@ -19,7 +20,16 @@
 
 #include <string.h>
 
-enum { CHUNK = 16, MOST_SIZE = 256, MOST_SHARED = 64 << 10, FEW_ROWS = 16, THREADS = 256 };
+enum {
+  CHUNK = 16,
+  MOST_SIZE = 256,
+  MOST_SHARED = 64 << 10,
+  FEW_ROWS = 16,
+  THREADS = 256,
+  MOST_SHARES = 16,
+  LEAST_TILES = 2, /* of keys, for each share */
+  UNKNOWN_KEYS = 1024
+};
 
 /* ---- the kernel as rows and keys ---- */
 
@@ -100,10 +110,27 @@ static const shape *choose(cy_kernel *k, const view *v) {
   return s;
 }
 
+/* How many blocks share the keys of a tile of rows; the rows must be known: so must be the size of what is between. */
+static void share(const cy_machine *m, cy_kernel *k, const view *v, cy_cuda_form *form) {
+  cy_graph *g = cy_kernel_graph(k);
+  int64_t tiles, rows, heads;
+  if (!cy_dim_is_const(g, form->blocks, &tiles) || !cy_dim_is_const(g, v->rows, &rows) ||
+      !cy_dim_is_const(g, v->heads, &heads) || tiles < 1)
+    return;
+  double keys = cy_cu_estimate(g, cy_kernel_contraction(k)->keys, UNKNOWN_KEYS);
+  int64_t shares = cy_cu_wanted_blocks(m) / tiles, most = (int64_t)keys / (form->tile.n * LEAST_TILES);
+  shares = shares > most ? most : shares;
+  if (shares < 2)
+    return;
+  form->shares = shares > MOST_SHARES ? MOST_SHARES : (int)shares;
+  form->blocks = cy_dim_muli(g, form->blocks, form->shares);
+  form->share_elems = form->shares * heads * rows * (v->columns + 2);
+  form->combine_blocks = (heads * rows * v->columns + CY_CUDA_COMBINE_THREADS - 1) / CY_CUDA_COMBINE_THREADS;
+}
+
 static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
   view v;
-  (void)m;
   view_of(k, &v);
   const shape *s = choose(k, &v);
   form->kind = CY_CUDA_TILES;
@@ -114,6 +141,7 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   form->shared_bytes = shared_bytes(&v, s);
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_dim_mul(g, v.heads, cy_dim_cdiv(g, v.rows, cy_dim_const(g, s->rows)));
+  share(m, k, &v, form);
 }
 
 /* ---- printing: what the kernel says of scores, where operands are ---- */
@@ -170,15 +198,58 @@ static void print_functions(cy_cu_contract *q) {
   cy_cu_contract_put(q);
 }
 
-/* Rows [r0, r0 + BM) of a run may see keys [*lo, *hi). */
+/* Rows [r0, r0 + BM) of a run may see keys [*lo, *hi), of which this is the part of a share. */
 static const char range_function[] =
-    "CY_INLINE void $S_range(int r0, int M, int R, i64 keys, i64 past, int *lo, int *hi) {\n"
+    "CY_INLINE void $S_range(int share, int r0, int M, int R, i64 keys, i64 past, int *lo, int *hi) {\n"
     "  const int r1 = (r0 + BM < R ? r0 + BM : R) - 1;\n"
     "  const b1 same = r0 / M == r1 / M;\n"
     "  const i64 end = (same ? r1 % M : M - 1) + past + 1, begin = (same ? r0 % M : 0) + past + 1 - WINDOW;\n"
     "  *hi = (int)(!CAUSAL || end > keys ? keys : end < 0 ? 0 : end);\n"
     "  *lo = (int)(!WINDOW || begin < 0 ? 0 : begin);\n"
+    "  if (SHARES > 1) {\n"
+    "    const int part = ((*hi - *lo + BN - 1) / BN + SHARES - 1) / SHARES * BN;\n"
+    "    *lo += share * part;\n"
+    "    *hi = *lo + part < *hi ? *lo + part : *hi;\n"
+    "  }\n"
     "}\n\n";
+
+/* The end of one result of row r of a run: what weights and values add up to, the greatest score, the sum of weights. A
+ * share's lie in scratch as [share][row of all runs][DV + 2]. */
+static const char end_function[] =
+    "CY_INLINE void $S_end($P, int share, int all, int R, int M, int S, i64 keys, int z, int r, int n, f32 value,\n"
+    "                      f32 top, f32 sum) {\n"
+    "#if SHARES > 1\n"
+    "  f32 *const to = PARTS + ((i64)share * all + (i64)(z / S) * R + r) * (DV + 2);\n"
+    "  to[n] = value;\n"
+    "  if (n == 0) {\n"
+    "    to[DV] = top;\n"
+    "    to[DV + 1] = sum;\n"
+    "  }\n"
+    "#else\n"
+    "  $S_put($N, z + r / M, r % M, n, top == cy_f32_bits(0xff800000u) ? EMPTY : value / sum);\n"
+    "#endif\n"
+    "}\n\n";
+
+/* What combines shares: a thread per result. */
+static const char combine_body[] =
+    "  const int R = M * S;\n"
+    "  const i64 at = CY_BLOCK * NT + CY_TID, row = at / DV;\n"
+    "  const int n = (int)(at % DV), r = (int)(row % R), z = (int)(row / R) * S + r / M;\n"
+    "  const f32 none = cy_f32_bits(0xff800000u);\n"
+    "  if (row >= all)\n"
+    "    return;\n"
+    "  f32 top = none, value = 0, sum = 0;\n"
+    "  for (int s = 0; s < SHARES; s++) {\n"
+    "    const f32 own = PARTS[(s * (i64)all + row) * (DV + 2) + DV];\n"
+    "    top = own > top ? own : top;\n"
+    "  }\n"
+    "  for (int s = 0; s < SHARES; s++) {\n"
+    "    const f32 *const part = PARTS + (s * (i64)all + row) * (DV + 2);\n"
+    "    const f32 share = WEIGH(z, r % M, 0, part[DV], top == none ? 0 : top);\n"
+    "    value += part[n] * share;\n"
+    "    sum += part[DV + 1] * share;\n"
+    "  }\n"
+    "  $S_put($N, z, r % M, n, top == none ? EMPTY : value / sum);\n";
 
 /* Chunk c of a row of `size` elements, which lie `step` apart. */
 static const char chunk_function[] =
@@ -200,11 +271,12 @@ static const char chunk_function[] =
 static const char block_head[] =
     "  CY_DYNAMIC(memory);\n"
     "  cy_chunk *const queries = (cy_chunk *)memory, *const tiles = queries + BM * QC;\n"
-    "  const int R = M * S, down = (R + BM - 1) / BM, z = (int)(CY_BLOCK / down) * S;\n"
-    "  const int r0 = (down - 1 - (int)(CY_BLOCK % down)) * BM; /* with causality the longest come first */\n"
+    "  const int R = M * S, down = (R + BM - 1) / BM, share = (int)(CY_BLOCK % SHARES);\n"
+    "  const int z = (int)(CY_BLOCK / SHARES / down) * S;\n"
+    "  const int r0 = (down - 1 - (int)(CY_BLOCK / SHARES % down)) * BM; /* with causality the longest come first */\n"
     "  const $X *const k = $B + $S_k_at($N, z, 0), *const v = $V + $S_v_at($N, z, 0);\n"
     "  int lo, hi;\n"
-    "  $S_range(r0, M, R, keys, past, &lo, &hi);\n"
+    "  $S_range(share, r0, M, R, keys, past, &lo, &hi);\n"
     "  for (int q = CY_TID; q < BM * (DP / CH); q += NT) {\n"
     "    const int row = q / (DP / CH), r = r0 + row < R ? r0 + row : R - 1;\n"
     "    $S_chunk(wide_q, $A + $S_q_at($N, z + r / M, r % M), q_step, q % (DP / CH), D, r0 + row < R,\n"
@@ -330,6 +402,7 @@ static const char half_body[] =
     "    $S_values(tiles + t % STAGES * TILE + BN * QC, wn, s, o);\n"
     "    CY_SYNC();\n"
     "  }\n"
+    "  cy_copy_commit(); /* queries that met no key */\n"
     "  CY_COPY_WAIT(0);\n"
     "  CY_SYNC();\n";
 
@@ -366,7 +439,7 @@ static const char half_end[] =
     "      total += sums[w * BM + row] * part;\n"
     "      value += results[(w * BM + row) * RS + n] * part;\n"
     "    }\n"
-    "    $S_put($N, z + r / M, r % M, n, best == none ? EMPTY : value / total);\n"
+    "    $S_end($N, share, all, R, M, S, keys, z, r, n, value, best, total);\n"
     "  }\n";
 
 /* ---- f32 ---- */
@@ -496,7 +569,7 @@ static const char plain_body[] =
     "    for (int c = 0; c < CV * 4; c++) {\n"
     "      const int n = (c / 4 * 16 + tx) * 4 + c % 4;\n"
     "      if (r0 + ty * TM + i < R && n < DV)\n"
-    "        $S_put($N, rz[i], rm[i], n, top[i] == none ? EMPTY : o[i][c / 4][c % 4] / sum[i]);\n"
+    "        $S_end($N, share, all, R, M, S, keys, z, r0 + ty * TM + i, n, o[i][c / 4][c % 4], top[i], sum[i]);\n"
     "    }\n"
     "  }\n";
 
@@ -539,6 +612,7 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
               {"TILE", t->n * (qc + vc)},
               {"WARPS_N", t->thread_n},
               {"WN", half ? t->n / t->thread_n : 0},
+              {"SHARES", form->shares ? form->shares : 1},
               {"CAUSAL", q->c->causal},
               {"WINDOW", q->c->window}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -550,6 +624,8 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
             name, name);
   else
     fprintf(f, "#define PUT cy_chunk_put32\n#define BITS(v) cy_bits_f32(v)\n");
+  if (form->shares)
+    fprintf(f, "#define PARTS a%u\n", form->share_arg);
   if (by_exp)
     fprintf(f, "#define WEIGH(z, m, key, score, top) cy_exp_weight((score) - (top))\n");
   else
@@ -560,8 +636,8 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
 static const char end_of_constants[] =
     "#undef BM\n#undef BN\n#undef NT\n#undef CH\n#undef EB\n#undef D\n#undef DP\n#undef DV\n#undef DVP\n"
     "#undef QC\n#undef VC\n#undef RS\n#undef WC\n#undef CV\n#undef TM\n#undef TN\n#undef STAGES\n"
-    "#undef TILE\n#undef WARPS_N\n#undef WN\n#undef CAUSAL\n#undef WINDOW\n#undef SCALE\n#undef MMA\n"
-    "#undef PACK\n#undef PUT\n#undef BITS\n#undef WEIGH\n#undef EMPTY\n\n";
+    "#undef TILE\n#undef WARPS_N\n#undef WN\n#undef SHARES\n#undef PARTS\n#undef CAUSAL\n#undef WINDOW\n"
+    "#undef SCALE\n#undef MMA\n#undef PACK\n#undef PUT\n#undef BITS\n#undef WEIGH\n#undef EMPTY\n\n";
 
 /* const b1 wide_<name> = can 16 bytes of it be copied at once; its steps from row to row and element to element */
 static void print_operand(cy_cu_contract *q, const char *name, cy_karg arg, cy_dim offset, cy_dim row, cy_dim step,
@@ -583,10 +659,25 @@ static void print_sizes(cy_cu_contract *q, const view *v) {
   fprintf(p->out, "  const int S = 1");
   for (int i = c->nbatch - v->shared; i < c->nbatch; i++)
     fprintf(p->out, " * (int)%s", cy_cu_dim(p, c->batch[i]));
-  fprintf(p->out, ";\n");
+  fprintf(p->out, ", all = M");
+  for (int i = 0; i < c->nbatch; i++)
+    fprintf(p->out, " * (int)%s", cy_cu_dim(p, c->batch[i]));
+  fprintf(p->out, "; /* rows of all runs */\n");
+}
+
+static void print_operands(cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
   print_operand(q, "q", c->a, c->a_offset, c->a_m, c->a_k, c->a_batch);
   print_operand(q, "k", c->b, c->b_offset, c->b_n, c->b_k, c->b_batch);
   print_operand(q, "v", c->v, c->v_offset, c->v_k, c->v_n, c->v_batch);
+}
+
+static void print_combine(cy_cu_contract *q, const view *v) {
+  fprintf(q->p->out, "#undef NT\n#define NT %d\nCY_KERNEL(NT) ", CY_CUDA_COMBINE_THREADS);
+  cy_cu_function_open(q, "$S_combine($P) {\n");
+  print_sizes(q, v);
+  cy_cu_contract_text(q, combine_body);
+  cy_cu_function_close(q);
 }
 
 static void print(cy_cu *p, const char *symbol) {
@@ -599,17 +690,21 @@ static void print(cy_cu *p, const char *symbol) {
   print_functions(&q);
   print_constants(&q, &v, halves && weighs_by_exp(p->k));
   cy_cu_contract_text(&q, range_function);
+  cy_cu_contract_text(&q, end_function);
   cy_cu_contract_text(&q, chunk_function);
   for (int i = 0; i < 3; i++)
     cy_cu_contract_text(&q, texts[halves][i]);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");
   print_sizes(&q, &v);
+  print_operands(&q);
   cy_cu_contract_text(&q, block_head);
   cy_cu_contract_text(&q, halves ? half_body : plain_body);
   if (halves)
     cy_cu_contract_text(&q, half_end);
   cy_cu_function_close(&q);
+  if (p->form->shares)
+    print_combine(&q, &v);
   fputs(end_of_constants, p->out);
 }
 

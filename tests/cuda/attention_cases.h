@@ -177,6 +177,11 @@ static void add_attentions(void) {
       {CY_F32, 3, 1, 1, 20, 3, 33, 17, MASK, 0, 0},
       {CY_F32, 1, 1, 1, 30, 10, 16, 16, CAUSAL, 4, 0}, /* rows behind the last key's window see none */
       {CY_F16, 1, 1, 1, 30, 10, 16, 16, CAUSAL, 4, 0},
+      /* blocks that share the keys; the last ones have none */
+      {CY_F16, 1, 4, 2, 1, 700, 64, 64, CAUSAL, 0, 650},
+      {CY_F16, 2, 1, 1, 20, 1100, 40, 24, MASK, 0, 0},
+      {CY_F32, 1, 2, 2, 3, 500, 64, 64, CAUSAL, 300, 480},
+      {CY_F32, 1, 1, 1, 33, 400, 96, 80, LENGTHS, 0, 0},
   };
   for (size_t i = 0; i < CHECK_COUNT(rows); i++)
     add_attention(&rows[i]);
