@@ -125,7 +125,7 @@ help:
 	  'make check-X      one suite: $(SUITES) cuda' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
-	  'make bench        cyto-bench on the example and, where present, the shared networks' \
+	  'make bench        tests/bench/run.py: the example and, where present, the shared networks; adds to tests/bench/RESULTS.md' \
 	  'make install      PREFIX=/usr/local DESTDIR=' \
 	  'make setup        look again for what the build needs and install what is missing' \
 	  'V=1 shows commands; config.mak is read first when it exists'
@@ -143,7 +143,7 @@ else
 tests: all $(UNIT_TESTS) $(NODE_RUN) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
 endif
 
-SUITES := unit golden cli bad attention recurrent quantise qdq examples fuzz random onnx models zoo
+SUITES := unit golden cli bad attention recurrent ml quantise qdq examples fuzz random onnx models zoo
 .PHONY: $(SUITES:%=check-%) check-cuda
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
 

@@ -55,7 +55,11 @@ void cy_machine_close(cy_machine *m) {
 
 const char *cy_machine_text(const cy_machine *m) { return m->text; }
 
-bool cy_machine_attends(const cy_machine *m) { return m->target->attends; }
+int64_t cy_machine_most_head(const cy_machine *m) { return m->target->most_head; }
+
+double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints) {
+  return m->target->layer_cycles ? m->target->layer_cycles(m, g, n, sizes, ints) : 0;
+}
 
 bool cy_machine_half_factors(const cy_machine *m) { return m->target->half_factors; }
 

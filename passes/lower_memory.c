@@ -174,24 +174,86 @@ void cy_lower_concat_places(cy_lowering *l, cy_block block) {
   }
 }
 
+/* An input of a concatenation that still has to be copied, and where to. */
+typedef struct part {
+  cy_val v;
+  cy_place place;
+} part;
+
+static void copy_part(cy_lowering *l, const part *p) {
+  const cy_type *t = cy_lower_type(l, p->v);
+  cy_kb b;
+  cy_kb_init(&b, l, "concat");
+  cy_expr idx[CY_MAX_RANK];
+  for (int a = 0; a < t->rank; a++)
+    idx[a] = cy_kb_grid_index(&b, t->dim[a]);
+  cy_kb_store(&b, &p->place, (cy_dtype)t->dtype, t->rank, idx, cy_lower_at(&b, p->v, idx));
+  cy_kb_launch(&b, true);
+}
+
+enum { NARROW = 8, LANES = 8 };
+
+/* The axis whose neighbours lie closest in memory, apart from `axis`; long enough for vectors, or -1. */
+static int near_axis(cy_lowering *l, const cy_place *p, const cy_type *t, int axis) {
+  int best = -1;
+  int64_t n;
+  for (int a = 0; a < t->rank; a++)
+    if (a != axis && !cy_dim_is(l->g, t->dim[a], 1) && (best < 0 || cy_dim_le(l->g, p->stride[a], p->stride[best])))
+      best = a;
+  return best >= 0 && cy_dim_is_const(l->g, t->dim[best], &n) && n >= LANES ? best : -1;
+}
+
+/* Parts that are less than a cache line, one behind the other: a kernel for each would write every line several times. */
+static bool narrow(cy_lowering *l, const part *parts, uint32_t n, int axis) {
+  int64_t width;
+  for (uint32_t i = 0; i < n; i++) {
+    const cy_type *t = cy_lower_type(l, parts[i].v);
+    if (!cy_dim_is(l->g, parts[i].place.stride[axis], 1) || !cy_dim_is_const(l->g, t->dim[axis], &width) || width > NARROW ||
+        cy_dtype_of((cy_dtype)t->dtype)->bits != 32)
+      return false;
+  }
+  return n > 1 && near_axis(l, &parts[0].place, cy_lower_type(l, parts[0].v), axis) >= 0;
+}
+
+/* All parts by one kernel, element by element of the other axes. */
+static void copy_parts(cy_lowering *l, const part *parts, uint32_t n, int axis) {
+  const cy_type *t = cy_lower_type(l, parts[0].v);
+  int near = near_axis(l, &parts[0].place, t, axis);
+  cy_kb b;
+  cy_kb_init(&b, l, "concat");
+  cy_expr idx[CY_MAX_RANK];
+  for (int a = 0; a < t->rank; a++)
+    if (a != axis && a != near)
+      idx[a] = cy_kb_grid_index(&b, t->dim[a]);
+  idx[near] = cy_kb_loop(&b, t->dim[near], true);
+  for (uint32_t i = 0; i < n; i++) {
+    idx[axis] = cy_kb_loop(&b, cy_lower_type(l, parts[i].v)->dim[axis], false);
+    cy_kb_store(&b, &parts[i].place, (cy_dtype)t->dtype, t->rank, idx, cy_lower_at(&b, parts[i].v, idx));
+    cy_kernel_end(b.k);
+  }
+  cy_kernel_end(b.k);
+  cy_kb_launch(&b, true);
+}
+
 void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   const cy_node_info *n = cy_node_of(l->g, root);
   if (anchor != target)
     cy_bug("a concatenation cannot take an epilogue");
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
+  part *parts = CY_NEW_ARRAY(l->arena, part, n->nin);
+  uint32_t nparts = 0;
   cy_dim start = cy_dim_const(l->g, 0);
   for (uint32_t i = 0; i < n->nin; i++) {
     const cy_type *t = cy_lower_type(l, n->in[i]);
-    cy_place part = part_place(l, cy_lower_place(l, target), axis, start);
+    part p = {n->in[i], part_place(l, cy_lower_place(l, target), axis, start)};
     start = cy_dim_add(l->g, start, t->dim[axis]);
-    if (same_place(&l->place[n->in[i]], &part, t->rank) || cy_dim_is(l->g, t->dim[axis], 0))
-      continue;
-    cy_kb b;
-    cy_kb_init(&b, l, "concat");
-    cy_expr idx[CY_MAX_RANK];
-    for (int a = 0; a < t->rank; a++)
-      idx[a] = cy_kb_grid_index(&b, t->dim[a]);
-    cy_kb_store(&b, &part, (cy_dtype)t->dtype, t->rank, idx, cy_lower_at(&b, n->in[i], idx));
-    cy_kb_launch(&b, true);
+    if (!same_place(&l->place[p.v], &p.place, t->rank) && !cy_dim_is(l->g, t->dim[axis], 0))
+      parts[nparts++] = p;
   }
+  if (l->o->level > 0 && narrow(l, parts, nparts, axis)) {
+    copy_parts(l, parts, nparts, axis);
+    return;
+  }
+  for (uint32_t i = 0; i < nparts; i++)
+    copy_part(l, &parts[i]);
 }

@@ -351,7 +351,9 @@ int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *sl
     params[i] = (void *)(uintptr_t)&slots[i];
   cuda_code code = driver->launch(state->device->functions[kernel], (uint32_t)blocks, 1, 1, k->threads, 1, 1,
                                   k->shared_bytes, state->stream, params, NULL);
-  return code ? cyrt_cuda_check(driver, code, k->name, frame->error) : CYTO_OK;
+  if (code)
+    return cyrt_cuda_check(driver, code, k->name, frame->error);
+  return k->then ? cyrt_cuda_launch(frame, k->then, slots, k->then_blocks) : CYTO_OK;
 }
 
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out) {

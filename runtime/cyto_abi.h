@@ -279,6 +279,7 @@ typedef struct cyrt_cuda_kernel {
   uint32_t stripes;               /* pieces of scratch that a block uses; 0: any number of blocks may run */
   uint32_t max_blocks;            /* more than these cannot be launched */
   uint32_t shared_bytes;          /* dynamic shared memory of a block */
+  uint32_t then, then_blocks;     /* the kernel launched behind it with the same parameters; 0: none */
 } cyrt_cuda_kernel;
 
 struct cyrt_cuda_cudnn;

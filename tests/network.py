@@ -1,4 +1,5 @@
-"""Compiling a network, running it through cyto-run and comparing its outputs: what the models and zoo suites share.
+"""Compiling a network, running it through cyto-run and comparing its outputs: what the models and zoo suites share, and
+those that make small models of their own to run them beside ONNX Runtime.
 
 Folders of inputs hold in_K_NAME.npy (or .json), folders of outputs out_K_NAME.npy (or .json), K counting from 0; the form
 that cyto-run reads with --inputs-dir and writes with --output-dir.
@@ -109,4 +110,49 @@ def compare(outputs, expected, limits, dtypes=(), quantised=False):
                    lib.difference(name, g, w, limits(name) + HALF_ROUNDING.get(dtype, 0)))
         if why:
             return why
+    return None
+
+
+def output_of(folder, index, name):
+    """What cyto-run wrote; strings are JSON."""
+    path = os.path.join(folder, 'out_%d_%s' % (index, lib.safe_name(name)))
+    if os.path.exists(path + '.npy'):
+        return np.load(path + '.npy')
+    with open(path + '.json', encoding='utf-8') as f:
+        value = json.load(f)
+    return np.array(value['data'], dtype=object).reshape(value['shape'])
+
+
+def run_feeds(args, folder, library, feeds, threads=1):
+    """(code, stderr) of one run on {name: array}; outputs come into the folder."""
+    command = [args.cyto_run, library, '--threads', threads, '--output-dir', folder]
+    for k, (name, value) in enumerate(feeds.items()):
+        path = os.path.join(folder, 'feed_%d.npy' % k)
+        np.save(path, value)
+        command += ['--input', '%s=%s' % (name, path)]
+    code, _, err = lib.run(command)
+    return code, err
+
+
+def beside_ort(args, folder, model, cases, limit, level='-O3'):
+    """A model made here, beside ONNX Runtime. model: the ModelProto; cases: [(threads, {name: array})]. None, or the first
+    difference of an output; floats may differ by the relative RMS `limit`."""
+    import onnxruntime
+    os.makedirs(folder, exist_ok=True)
+    data, path, library = model.SerializeToString(), os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
+    with open(path, 'wb') as f:
+        f.write(data)
+    why = compile_model(args, path, library, level, ['--verify'])
+    if why:
+        return why
+    reference = onnxruntime.InferenceSession(data, providers=['CPUExecutionProvider'])
+    for threads, feeds in cases:
+        code, err = run_feeds(args, folder, library, feeds, threads)
+        if code:
+            return lib.reason(err, code)
+        for i, want in enumerate(reference.run(None, feeds)):
+            name, want = reference.get_outputs()[i].name, np.asarray(want)
+            why = lib.difference(name, output_of(folder, i, name), want, limit)
+            if why:
+                return '%s, inputs %s, %d threads' % (why, ' '.join(str(list(x.shape)) for x in feeds.values()), threads)
     return None

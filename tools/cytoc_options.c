@@ -34,6 +34,7 @@ static const option options[] = {
     {"--calibration", TEXT, AT(calibration), "HOW", "ranges: mse (default), minmax, percentile or entropy"},
     {"--int8-skip", TEXT, AT(int8_skip), "NAME,..", "layers of these names or types stay in float ('*', '?')"},
     {"--int8-max-error", TEXT, AT(int8_max_error), "P%", "layers whose output changes by more (RMS) stay in float"},
+    {"--int8-prefer", TEXT, AT(int8_prefer), "speed|size", "speed (default): layers that would be slower stay in float"},
     {"--weights", TEXT, AT(weights), "int8|int4[,..]", "store weights of products so: ,block=32 (default 32), ,asymmetric"},
     {"--fp16", FLAG, AT(fp16), NULL, "operands of products in f16, sums and all else in f32; on CPUs the weights"},
     {"--bf16", FLAG, AT(bf16), NULL, "the same in bf16"},

@@ -599,3 +599,7 @@ cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
     return CY_CONV_WINOGRAD;
   return CY_CONV_DIRECT;
 }
+
+double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *d) {
+  return cy_conv_choose(cg, d) == CY_CONV_WINOGRAD ? cy_winograd_cost(cg, d, UNKNOWN_PIXELS) : direct_cost(cg, d);
+}

@@ -103,7 +103,7 @@ unsigned cy_tails(cy_tile t, int64_t rows, int64_t mb) {
 
 /* ---- the micro-kernel ---- */
 
-static void emit_prefetch(cy_cg *cg, V p) {
+void cy_prefetch(cy_cg *cg, V p) {
   V args[4] = {p, cy_i32(cg, 0), cy_i32(cg, 2), cy_i32(cg, 1)}; /* data to be read, into the second-level cache */
   unsigned id = LLVMLookupIntrinsicID("llvm.prefetch", strlen("llvm.prefetch"));
   V fn = LLVMGetIntrinsicDeclaration(cg->module, id, &cg->ptr, 1);
@@ -148,7 +148,7 @@ static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, co
   }
   next[n] = cy_gep(cg, l.v[n], ldb);
   if (ahead) {
-    emit_prefetch(cg, l.v[n + 1]);
+    cy_prefetch(cg, l.v[n + 1]);
     next[n + 1] = cy_gep(cg, l.v[n + 1], ahead);
   }
   cy_loop_end(cg, &l, next);
@@ -722,7 +722,7 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
 
 void cy_product_emit(cy_cg *cg, const cy_product *p) {
   V zero = cy_i64(cg, 0), MR = cy_i64(cg, p->tile.mr), a = LLVMBuildPtrToInt(cg->b, p->a, cg->i64, "");
-  choice from = {p->tile, p->tails, 0, NULL, 0};
+  choice from = {p->tile, p->tails, 0, NULL, p->ahead ? CY_UK_AHEAD : 0};
   cy_loop r;
   cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
   V args[UKERNEL_MOST_ARGS] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)),
@@ -736,6 +736,10 @@ void cy_product_emit(cy_cg *cg, const cy_product *p) {
                 p->k,
                 p->accumulate ? p->accumulate : LLVMConstInt(cg->i1, 0, 0)};
   r.step = next_rows(cg, p->tile, cy_sub(cg, p->rows, r.iv));
+  if (p->ahead) {
+    args[UKERNEL_ARGS] = cy_gep(cg, p->ahead, cy_mulc(cg, r.iv, p->row_bytes));
+    args[UKERNEL_ARGS + 1] = cy_i64(cg, p->tile.mr * 4);
+  }
   emit_tile_call(cg, &from, r.step, args);
   cy_loop_end(cg, &r, NULL);
 }

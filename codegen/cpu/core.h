@@ -30,6 +30,8 @@ enum {
   CY_UK_BF16 = 8
 };
 V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags);
+/* Brings a cache line that will be read into the second-level cache. */
+void cy_prefetch(cy_cg *cg, V p);
 /* A vector of weights stored so, as floats. */
 V cy_weights_load(cy_cg *cg, cy_weights weights, V at);
 
@@ -79,6 +81,7 @@ typedef struct cy_product {
   V rows, a, b, c, tab, k;
   V ldb;        /* bytes between k of b; NULL: a packed panel's */
   V accumulate; /* i1: onto what c holds; NULL: no */
+  V ahead;      /* the a of a product to come, of dense rows, prefetched meanwhile; NULL: nothing */
   unsigned tails;
   int64_t row_bytes, ldc; /* bytes between rows of a and of c */
 } cy_product;

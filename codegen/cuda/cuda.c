@@ -131,7 +131,7 @@ static char *print_source(const shard *s) {
     abort();
   bool matrix = false;
   for (uint32_t i = 0; i < s->n; i++)
-    matrix |= cy_cuda_form_of(s->plans[i])->stages > 0;
+    matrix |= cy_cuda_form_of(s->plans[i])->shared_bytes > 0;
   fprintf(f, "%s%s", cy_cuda_prelude, matrix ? cy_cuda_prelude_matrix : "");
   for (uint32_t i = 0; i < s->n; i++) {
     cy_bug_context = s->plans[i]->symbol;
@@ -147,7 +147,8 @@ static bool may_use_stack(void *ctx, const char *function) {
   const shard *s = ctx;
   for (uint32_t i = 0; i < s->n; i++) {
     cy_kernel *k = s->plans[i]->kernel;
-    if (strcmp(s->plans[i]->symbol, function))
+    size_t length = strlen(s->plans[i]->symbol);
+    if (strncmp(s->plans[i]->symbol, function, length) || (function[length] && strcmp(function + length, "_combine")))
       continue;
     for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
       uint16_t op = cy_expr_of(k, e)->op;
@@ -260,10 +261,19 @@ static bool write_at(FILE *f, uint64_t at, const void *bytes, size_t n) {
   return fseek(f, (long)at, SEEK_SET) == 0 && fwrite(bytes, 1, n, f) == n;
 }
 
+/* Of what blocks that share k hand on. */
+static int64_t shared_bytes(const cy_kernel_plan *plan) {
+  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  const cy_karg_info *args;
+  cy_kernel_args(plan->kernel, &args);
+  return form->shares ? form->share_elems * cy_dtype_of(args[form->share_arg].dtype)->bits / 8 : 0;
+}
+
 static void describe_kernels(shard *s, const char *symbol) {
   for (uint32_t i = 0; i < s->n; i++) {
     cy_kernel_code *code = &s->plans[i]->code;
     code->nphases = 1;
+    code->shared_bytes = shared_bytes(s->plans[i]);
     snprintf(code->phase[0].symbol, sizeof code->phase[0].symbol, "%s", s->plans[i]->symbol);
     snprintf(code->images, sizeof code->images, "%s", symbol);
   }
@@ -334,6 +344,7 @@ static cy_peak peak(const cy_machine *m, const cy_kernel_plan *plan) {
 
 const cy_target cy_target_cuda = {
     .name = "cuda",
+    .most_head = 256,
     .half_factors = true,
     .peak = peak,
     .specs = SPECS,

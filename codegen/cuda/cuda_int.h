@@ -51,6 +51,11 @@ typedef struct cy_cuda_form {
   int least_arch;        /* TILES: older ones lack the instruction; 0: all have it */
   int stages;            /* TILES by matrix instructions: tiles in flight */
   cy_karg packed_arg;    /* TILES: where B lies packed, */
+  int shares;            /* TILES: blocks that share k (split.c), 0: none do; */
+  int share_turns;       /* .. steps of k for each */
+  cy_karg share_arg;     /* .. where their sums lie, */
+  int64_t share_elems;   /* .. how many those are, */
+  int64_t combine_blocks; /* .. and the blocks of CY_CUDA_COMBINE_THREADS that add them */
   int64_t packed_k;      /* .. with rows of this many elements; 0: it is read as the model has it */
 } cy_cuda_form;
 
@@ -59,6 +64,8 @@ typedef struct cy_cuda_arch {
   int number;
   char suffix;
 } cy_cuda_arch;
+
+enum { CY_CUDA_COMBINE_THREADS = 256 };
 
 /* What kernels are made for: the state of a cy_machine. */
 typedef struct cy_cuda_machine {
@@ -98,6 +105,7 @@ typedef struct cy_cu {
   /* While elements of several are being computed: the text of a load whose element is in a register. */
   bool (*element)(struct cy_cu *p, cy_expr e, char *out, size_t cap);
   const void *element_ctx;
+  const char *item_head; /* .. a statement in front of each */
   uint32_t nstored;   /* .. stores so far */
   uint8_t *exchanged; /* [args] written and read: groups synchronise around stores */
 } cy_cu;
@@ -145,6 +153,8 @@ void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number)
 /* ---- vector.c ---- */
 /* Makes the items of a form larger where that can be. */
 void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form);
+/* The same for the body of a contraction along `var`, `vector` elements of up to 4 bytes; false: it cannot be. */
+bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector);
 /* The elements of an item from `first` on. */
 void cy_cu_vector_items(cy_cu *p, const cy_stmt *body);
 
@@ -161,6 +171,8 @@ bool cy_cuda_columns_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, c
 void cy_cuda_columns_print(cy_cu *p, const cy_stmt *body);
 
 /* ---- contract.c ---- */
+/* Appends the argument that shares of k are bound to, if there are any. */
+void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_form *form);
 /* How many blocks a kernel should have. */
 int cy_cu_wanted_blocks(const cy_machine *m);
 bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k);
@@ -218,6 +230,7 @@ enum {
   CY_CUDA_LDL = 0x983,
   CY_CUDA_HGMMA = 0x9f0,
   CY_CUDA_FFMA_CONSTANT = 0xa23,
+  CY_CUDA_SHFL = 0xf89, /* by a constant */
   CY_CUDA_LDGSTS = 0xfae,
   CY_CUDA_OPCODES = 4096
 };

@@ -75,16 +75,23 @@ static LLVMValueRef constant(cy_host *h, LLVMValueRef data) {
   return g;
 }
 
-/* A cyrt_cuda_kernel. */
-static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan) {
+/* A cyrt_cuda_kernel: of the plan, followed by kernel `then` (0: none), or of what adds its shares. */
+static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, bool combine, uint32_t then) {
   const cy_cuda_form *form = cy_cuda_form_of(plan);
   const cy_dim *dims;
   uint32_t slots = cy_plan_first_dim(plan) + cy_kernel_dims(plan->kernel, &dims);
-  LLVMValueRef row[7] = {cy_host_text(h, plan->symbol), external(h, plan->code.images),
-                         i32_const(h, slots),           i32_const(h, form->threads),
-                         i32_const(h, form->stripes),   i32_const(h, form->max_blocks ? form->max_blocks : INT32_MAX),
-                         i32_const(h, form->shared_bytes)};
-  return LLVMConstStructInContext(h->cg->ctx, row, 7, 0);
+  char symbol[sizeof plan->symbol + 16];
+  snprintf(symbol, sizeof symbol, "%s%s", plan->symbol, combine ? "_combine" : "");
+  LLVMValueRef row[9] = {cy_host_text(h, symbol),
+                         external(h, plan->code.images),
+                         i32_const(h, slots),
+                         i32_const(h, combine ? CY_CUDA_COMBINE_THREADS : form->threads),
+                         i32_const(h, form->stripes),
+                         i32_const(h, form->max_blocks && !combine ? form->max_blocks : INT32_MAX),
+                         i32_const(h, combine ? 0 : form->shared_bytes),
+                         i32_const(h, then),
+                         i32_const(h, then ? form->combine_blocks : 0)};
+  return LLVMConstStructInContext(h->cg->ctx, row, 9, 0);
 }
 
 /* Do equal input sizes always mean the same launches? */
@@ -96,15 +103,18 @@ static bool replayable(const cy_step *s) {
 }
 
 static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_data) {
-  uint32_t n = h->build->nplans;
-  LLVMValueRef *rows = calloc(n + 1, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
+  uint32_t nplans = h->build->nplans, n = nplans;
+  LLVMValueRef *rows = calloc(2 * (size_t)n + 1, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
   if (!rows)
     abort();
   bool cudnn = false;
-  for (uint32_t i = 0; i < n; i++) {
+  for (uint32_t i = 0; i < nplans; i++) {
+    const cy_kernel_plan *plan = &h->build->plans[i];
     cy_dim field[CY_CUDA_CONV_FIELDS];
-    rows[i] = kernel_row(h, &h->build->plans[i]);
-    cudnn |= may_be_cudnn(h, &h->build->plans[i], field);
+    rows[i] = kernel_row(h, plan, false, cy_cuda_form_of(plan)->shares ? n : 0);
+    if (cy_cuda_form_of(plan)->shares)
+      rows[n++] = kernel_row(h, plan, true, 0);
+    cudnn |= may_be_cudnn(h, plan, field);
   }
   if (n)
     table = constant(h, LLVMConstArray2(LLVMTypeOf(rows[0]), rows, n));

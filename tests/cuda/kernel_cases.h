@@ -13,7 +13,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-enum { MAX_CASES = 1500, MAX_ARGS = 6 };
+enum { MAX_CASES = 1500, MAX_ARGS = 8 };
 
 typedef struct kernel_case {
   char what[64];
@@ -90,6 +90,14 @@ static void add_strides(void) {
   for (int s = 0; s < CHECK_COUNT(strides); s++)
     set_elems(add_case(strides_kernel(&strides[s]), "strides %d", s), 9 * 80, strides[s].columns, 9 * strides[s].columns,
               0);
+}
+
+static void add_crossings(void) {
+  for (int i = 0; i < CHECK_COUNT(crossings); i++) {
+    const crossing *c = &crossings[i];
+    set_elems(add_case(crossing_kernel(c), "crossing %d", i), 3 * c->turns * c->columns * c->load,
+              3 * c->columns * c->step, 0, 0);
+  }
 }
 
 static void add_reductions(void) {
@@ -347,7 +355,7 @@ static void add_conv(const conv_row *r, const integers *ints) {
   kernel_case *q =
       add_case(k, "%s %dd %d -> %d group %d %s", r->kind == CY_CONTRACT_CONV ? "conv" : "conv_transpose", r->nspatial,
                (int)r->channels_in, (int)r->channels_out, (int)r->group, cy_dtype_of(in)->name);
-  q->machine.state = in != CY_F32 && c->group == 1 ? &one_block : NULL;
+  q->machine.state = (in != CY_F32 && c->group == 1) || r->group == r->channels_in ? &one_block : NULL;
   set_elems(q, x, w, r->channels_out, out);
   q->rtol = q->atol = 1e-3;
   if (ints)
@@ -398,6 +406,20 @@ static void add_contractions(void) {
       {40, 130, 150, 12, false, false, false, CY_F32, CY_F32, false, false},
       {12, 100, 100, 20, true, false, false, CY_F32, CY_F32, false, false},
       {1, 1, 10, 64, false, false, false, CY_F32, CY_F32, false, false},
+      /* few tiles: blocks share k */
+      {1, 70, 60, 1100, false, false, false, CY_F32, CY_F32, false, false},
+      {2, 33, 41, 700, true, false, false, CY_F64, CY_F64, false, false},
+      {1, 40, 72, 1500, false, false, false, CY_F16, CY_F32, false, false},
+      {1, 64, 64, 1031, true, true, false, CY_BF16, CY_F32, false, false},
+      /* few rows: the matrix contiguous along n and along k, whole chunks or not */
+      {1, 1, 100, 300, false, false, false, CY_F32, CY_F32, false, false},
+      {1, 4, 264, 129, false, false, false, CY_F16, CY_F32, false, false},
+      {3, 2, 67, 70, false, false, true, CY_BF16, CY_F32, false, false},
+      {1, 1, 1030, 96, false, false, false, CY_F32, CY_F32, false, true},
+      {1, 1, 100, 300, false, true, false, CY_F32, CY_F32, false, false},
+      {1, 3, 41, 1100, false, true, false, CY_F16, CY_F32, false, false},
+      {2, 4, 70, 99, true, true, false, CY_BF16, CY_F32, false, false},
+      {1, 1, 200, 512, false, true, false, CY_F16, CY_F32, false, true},
       /* by matrix instructions: whole chunks or not, both ways round, several tiles */
       {1, 200, 136, 256, false, false, false, CY_F16, CY_F32, false, false},
       {1, 136, 200, 72, false, true, false, CY_F16, CY_F32, false, false},
@@ -425,6 +447,8 @@ static void add_contractions(void) {
       {CY_CONTRACT_CONV, 1, 8, 40, 1, 2, {12, 12}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, false, CY_F32},
       {CY_CONTRACT_CONV, 2, 5, 6, 1, 1, {20}, {5}, {2}, {1}, {2}, false, CY_F32},
       {CY_CONTRACT_CONV, 1, 2, 9, 1, 3, {4, 5, 6}, {2, 3, 2}, {1, 1, 2}, {1, 1, 1}, {0, 1, 0}, false, CY_F32},
+      {CY_CONTRACT_CONV, 1, 72, 30, 1, 2, {1, 1}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, false, CY_F32},
+      {CY_CONTRACT_CONV, 3, 65, 30, 1, 2, {1, 1}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, false, CY_F16},
       {CY_CONTRACT_CONV, 2, 3, 20, 1, 2, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F16},
       {CY_CONTRACT_CONV, 1, 16, 40, 1, 2, {14, 13}, {3, 3}, {2, 1}, {1, 2}, {1, 2}, false, CY_F16},
       {CY_CONTRACT_CONV, 1, 48, 72, 1, 2, {9, 9}, {1, 1}, {2, 1}, {1, 1}, {0, 0}, false, CY_BF16},
@@ -433,15 +457,24 @@ static void add_contractions(void) {
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 16, 24, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_F16},
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 6, 10, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_F32},
       {CY_CONTRACT_CONV_TRANSPOSE, 2, 4, 16, 2, 2, {4, 4}, {2, 3}, {1, 3}, {2, 1}, {0, 1}, true, CY_F32},
+      /* a filter for every channel: whole chunks or not, pieces of several sizes */
+      {CY_CONTRACT_CONV, 2, 24, 24, 24, 2, {9, 11}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F32},
+      {CY_CONTRACT_CONV, 1, 16, 16, 16, 2, {13, 12}, {5, 5}, {2, 2}, {1, 1}, {2, 2}, false, CY_F16},
+      {CY_CONTRACT_CONV, 1, 21, 21, 21, 2, {8, 9}, {3, 2}, {2, 1}, {1, 1}, {1, 0}, false, CY_F32},
+      {CY_CONTRACT_CONV, 1, 8, 8, 8, 2, {14, 13}, {3, 3}, {1, 1}, {3, 2}, {3, 2}, false, CY_BF16},
+      {CY_CONTRACT_CONV, 2, 12, 12, 12, 1, {30}, {7}, {1}, {1}, {3}, false, CY_F32},
   };
   for (size_t i = 0; i < CHECK_COUNT(convs); i++)
     add_conv(&convs[i], NULL);
 }
 
+#include "tests/cuda/attention_cases.h"
+
 static void add_all_cases(void) {
   add_ops();
   add_casts();
   add_strides();
+  add_crossings();
   add_reductions();
   add_softmax();
   add_rows();
@@ -449,11 +482,17 @@ static void add_all_cases(void) {
   set_elems(add_case(window_kernel(), "window"), 120, 6 * 19, 0, 0);
   add_contractions();
   add_integers();
+  add_attentions();
 }
 
 static void schedule_cases(void) {
-  for (int i = 0; i < ncases; i++)
-    cases[i].form = cy_cuda_schedule(&cases[i].machine, cases[i].k);
+  for (int i = 0; i < ncases; i++) {
+    cy_cuda_form *form = cy_cuda_schedule(&cases[i].machine, cases[i].k);
+    cy_cuda_split_prepare(cases[i].k, form);
+    if (form->shares)
+      cases[i].elems[form->share_arg] = form->share_elems;
+    cases[i].form = form;
+  }
 }
 
 /* Prints case i as function case<i>. */

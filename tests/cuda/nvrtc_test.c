@@ -30,8 +30,12 @@ static bool stack_allowed(void *ctx, const char *function) {
 }
 
 static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch arch) {
-  static const char *const loops[] = {"strides", "reduce", "softmax", "index", "window", "rows"};
+  static const char *const loops[] = {"strides", "crossing", "reduce", "softmax", "index", "window", "rows"};
   bool contraction = !strncmp(c->what, "matmul", 6) || !strncmp(c->what, "conv", 4), loop = false;
+  if (!strncmp(c->what, "attention", 9))
+    return *what == 'a' && c->form->least_arch <= arch.number;
+  if (*what == 'a')
+    return false;
   for (int n = 0; n < CHECK_COUNT(loops); n++)
     loop |= !strncmp(c->what, loops[n], strlen(loops[n]));
   if (*what == 'c')
@@ -51,11 +55,11 @@ static void compile_for(const char *what, cy_cuda_arch arch, unsigned counts[CY_
   FILE *f = open_memstream(&text, &size);
   cy_cuda_image image;
   cy_nvrtc_check check = {stack_allowed, NULL, NULL};
-  fprintf(f, "%s%s", cy_cuda_prelude, *what == 'm' || *what == 'i' ? cy_cuda_prelude_matrix : "");
+  fprintf(f, "%s%s", cy_cuda_prelude, strchr("mia", *what) ? cy_cuda_prelude_matrix : "");
   for (int i = 0; i < ncases; i++)
     if (wanted(&cases[i], i, what, arch)) {
       print_case(f, i);
-      printed++;
+      printed += cases[i].form->shares ? 2 : 1;
     }
   fclose(f);
   if (cy_nvrtc_compile(nvrtc, text, arch, false, &check, &image, &error)) {
@@ -78,12 +82,16 @@ static void compile_all(const char *what) {
     compile_for(what, archs[a], counts);
     if (*what == 'c')
       CHECK(counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT] > 1000);
+    if (*what == 'c' || *what == 'l') /* rows, and products of few rows */
+      CHECK(counts[CY_CUDA_SHFL] > 50);
     if (*what == 'm') {
       CHECK(counts[CY_CUDA_HMMA] + 8 * counts[CY_CUDA_HGMMA] > 200 && (counts[CY_CUDA_LDSM] > 80 || archs[a].suffix));
       CHECK(archs[a].suffix ? counts[CY_CUDA_HGMMA] > 20 : !counts[CY_CUDA_HGMMA]);
       CHECK(archs[a].number < 80 ? !counts[CY_CUDA_LDGSTS] : counts[CY_CUDA_LDGSTS] > 30);
       CHECK_INT_EQ(counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT], 0); /* nothing is left to the ordinary units */
     }
+    if (*what == 'a')
+      CHECK(counts[CY_CUDA_HMMA] > 500 && counts[CY_CUDA_LDSM] > 300 && counts[CY_CUDA_FFMA] > 2000);
     if (*what == 'i') {
       CHECK(counts[CY_CUDA_IMMA] > 150 && counts[CY_CUDA_LDSM] > 80 && !counts[CY_CUDA_HMMA]);
       CHECK(archs[a].number < 80 ? !counts[CY_CUDA_LDGSTS] : counts[CY_CUDA_LDGSTS] > 20);
@@ -95,6 +103,7 @@ static void test_ops(void) { compile_all("ops"); }
 static void test_loops(void) { compile_all("loops"); }
 static void test_contractions(void) { compile_all("contractions"); }
 static void test_matrix(void) { compile_all("matrix"); }
+static void test_attention(void) { compile_all("attention"); }
 static void test_integers(void) { compile_all("integers"); }
 
 static int all_wanted(void *ctx, const char *function) {
@@ -189,6 +198,7 @@ static const check_test tests[] = {
     {"contractions", test_contractions},
     {"matrix", test_matrix},
     {"integers", test_integers},
+    {"attention", test_attention},
     {"missing matrix", test_missing_matrix},
     {"stack", test_stack},
     {"reproducible", test_reproducible},
