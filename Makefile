@@ -157,7 +157,7 @@ $(SUITES:%=check-%): check-%: tests
 DEVICE ?= $(if $(wildcard /dev/nvidia0 /dev/dxg),1)
 check-cuda: tests
 	$Q $(RUN_SUITES) cuda cuda-nodes cuda-networks
-	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/nodes.py --build $O --device --every 1)
+	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/nodes.py --build $O --device)
 	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/networks.py --build $O --device)
 
 golden: tests
@@ -212,7 +212,7 @@ $(call ctest_bin,$(SRC_device)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB) $(
 
 # The CUDA runtime's test: whole models, with mocks of NVIDIA's libraries under their names.
 CUDA_MOCKS := $O/tests/cuda/mock/libcuda.so.1 $O/tests/cuda/mock/lib64/libnvrtc.so.13 $O/tests/cuda/mock/cudnn/libcudnn.so.9
-$(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) | $(CUDA_MOCKS) $O/cytoc
+$(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) | $(CUDA_MOCKS) $O/cytoc $O/cyto-bench
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
@@ -279,7 +279,7 @@ install: all
 	$Q install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/cyto $(DESTDIR)$(PREFIX)/include
 	$Q install $(BINARIES) $(DESTDIR)$(PREFIX)/bin
 	$Q install -m 644 $(RUNTIME_LIB) $(DESTDIR)$(PREFIX)/lib/cyto
-	$Q install -d $(DESTDIR)$(PREFIX)/share/cyto && install -m 644 tools/bench_ort.py $(DESTDIR)$(PREFIX)/share/cyto
+	$Q install -d $(DESTDIR)$(PREFIX)/share/cyto && install -m 644 tools/bench_*.py $(DESTDIR)$(PREFIX)/share/cyto
 	$Q install -m 644 runtime/cyto.h runtime/cyto_abi.h $(DESTDIR)$(PREFIX)/include
 
 # build/venv and the downloads stay: they are the slow part, and setup.sh keeps them right.

@@ -16,6 +16,7 @@ enum { MAX_ELEMS = 1 << 16 };
 
 static char folder[PATH_MAX + 40], cache[PATH_MAX + 40]; /* of the mock library; XDG_CACHE_HOME */
 static mock_cudnn_state *cudnn_mock;
+static int batches = 2; /* how many sizes both() runs */
 static float input[MAX_ELEMS];
 
 /* Two axes: bias, residual and ReLU in all combinations, strides, groups, dilation, one-sided padding, 1x1. The last
@@ -99,7 +100,7 @@ static void compare(cyto_context *a, cyto_context *b, int32_t outputs, float lim
 
 /* Runs net.so on the mocks and cpu.so, `runs` times for each batch, and compares; what the context says of itself. */
 static void both(int runs, float limit, char said[1000]) {
-  static const int64_t batches[] = {1, 3};
+  static const int64_t batch[] = {1, 3};
   cyto_model *cuda = load("net.so"), *cpu = load("cpu.so");
   cyto_context *on_cuda = NULL, *on_cpu = NULL;
   cyto_error error = {0};
@@ -107,10 +108,10 @@ static void both(int runs, float limit, char said[1000]) {
   CHECK_REQUIRE(cuda && cpu);
   if (cyto_context_create(cuda, NULL, &on_cuda, &error) || cyto_context_create(cpu, NULL, &on_cpu, &error))
     CHECK_FAIL("%s", error.message);
-  for (int b = 0; b < 2 && on_cuda && on_cpu; b++)
+  for (int b = 0; b < batches && on_cuda && on_cpu; b++)
     for (int i = 0; i < runs; i++) {
       new_input((unsigned)(10 * b + i));
-      if (run(on_cuda, cuda, batches[b], &error) || run(on_cpu, cpu, batches[b], &error))
+      if (run(on_cuda, cuda, batch[b], &error) || run(on_cpu, cpu, batch[b], &error))
         CHECK_FAIL("%s", error.message);
       else
         compare(on_cuda, on_cpu, cyto_model_output_count(cpu), limit);
@@ -186,6 +187,20 @@ static void test_axes(void) {
     both(3, 2e-6f, said);
     CHECK_STR_HAS(said, "faster for 2 of 2 convolutions so far");
   }
+}
+
+/* With fixed sizes a convolution of one tap is a product of matrices; it is given to cuDNN all the same. */
+static void test_fixed(void) {
+  static const char *const options[] = {"--target=sm_80 --dim batch=1", "--target=sm_80 --dim batch=1 --fp16"};
+  compile(plane, "cpu.so", "--target=native");
+  batches = 1;
+  for (int i = 0; i < 2; i++) {
+    char said[1000];
+    compile(plane, "net.so", options[i]);
+    both(3, i ? 3e-3f : 2e-6f, said);
+    CHECK_STR_HAS(said, "faster for 4 of 4 convolutions so far");
+  }
+  batches = 2;
 }
 
 static void test_half(void) {
@@ -529,6 +544,7 @@ static const check_test tests[] = {
     {"open mock of cuDNN", open_mock_cudnn},
     {"results", test_results},
     {"one and three axes", test_axes},
+    {"fixed sizes", test_fixed},
     {"half precision", test_half},
     {"own is faster", test_own_is_faster},
     {"choices", test_choices},

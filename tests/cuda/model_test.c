@@ -503,6 +503,46 @@ static void test_images(void) {
   mock->capability = 89;
 }
 
+/* cyto-bench on the device that is present, and where there is none. */
+static void test_bench(void) {
+  static const char text[] = "graph @g(%x: f32[8]) {\n  %y = tanh %x\n  return %y\n}\n";
+  static const char before[] = "# Speed\n\nNo device has been measured yet. More.\n";
+  char command[4 * PATH_MAX], said[4000] = "", *file;
+  size_t n = 0;
+  write_file("tiny.txt", text, sizeof text - 1);
+  write_file("results.md", before, sizeof before - 1);
+  snprintf(command, sizeof command,
+           "LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-bench %s --target=cuda --against eager --seconds 0.001 --json %s "
+           "--results %s >/dev/null",
+           build, build, path_of("tiny.txt"), path_of("bench.json"), path_of("results.md"));
+  CHECK_INT_EQ(system(command), 0);
+  file = read_file("bench.json", &n);
+  CHECK_REQUIRE(file);
+  file[n - 1] = 0;
+  CHECK_STR_HAS(file, "\"device\": \"Mock GPU (sm_89), driver for CUDA 13.0\"");
+  CHECK_STR_HAS(file, "\"contender\": \"compiled -O3\"");
+  CHECK_STR_HAS(file, "\"contender\": \"eager -O0\"");
+  CHECK(!strstr(file, "failure"));
+  free(file);
+  file = read_file("results.md", &n);
+  CHECK_REQUIRE(file);
+  file[n - 1] = 0;
+  CHECK(!strncmp(file, "# Speed\n\n\n## ", 13) && !strstr(file, "No device has been measured"));
+  CHECK_STR_HAS(file, "\n\nMock GPU (sm_89), driver for CUDA 13.0; ");
+  CHECK_STR_HAS(file, "--target=cuda --against eager");
+  free(file);
+  void *real = dlopen("/usr/lib/x86_64-linux-gnu/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (real)
+    return;
+  snprintf(command, sizeof command, "%s/cyto-bench %s --target=cuda 2>&1", build, path_of("tiny.txt"));
+  FILE *f = popen(command, "r");
+  CHECK_REQUIRE(f);
+  said[fread(said, 1, sizeof said - 1, f)] = 0;
+  CHECK(pclose(f) != 0);
+  CHECK_STR_HAS(said, "cyto-bench: there is nothing to measure on: ");
+  CHECK_STR_HAS(said, "the NVIDIA driver was not found");
+}
+
 static const check_test tests[] = {
     {"no driver", test_no_driver},
     {"open mock", open_mock},
@@ -518,6 +558,7 @@ static const check_test tests[] = {
     {"devices", test_devices},
     {"memory", test_memory},
     {"large weights", test_large_weights},
+    {"bench", test_bench},
 };
 
 int main(int argc, char **argv) {
