@@ -325,10 +325,22 @@ static void list_tensors(placer *s) {
 
 /* ---- time ------------------------------------------------------------------------------------------------------- */
 
-/* Cycles per element, measured on Zen 3: to round in the kernel that makes the element; what moving a byte saves
- * against moving a float; to make floats of bytes again for a layer that stays in float. And what integers have to
- * gain, as estimates are no better. */
-static const double ROUNDING = 0.2, MOVED = 0.25, BACK = 0.5, MARGIN = 1.03;
+/* Cycles per element, measured on Zen 3: to round in the kernel that makes the element, if its sums are floats; what
+ * storing a byte saves where they are integers, which are converted either way; what moving a byte saves against moving
+ * a float; to make floats of bytes again for a layer that stays in float. And what integers have to gain, as estimates
+ * are no better. */
+static const double ROUNDING = 0.3, STORED = 0.1, MOVED = 0.25, BACK = 0.5, MARGIN = 1.03;
+
+/* The layer, counted from 1, in whose kernel v is made; 0: it is no layer's. */
+static uint32_t layer_making(placer *s, cy_val v) {
+  leaves l = {.n = 0};
+  walk_cone(s, v, &l);
+  cy_val host = host_of(s, &l, v);
+  for (uint32_t i = 0; host && i < s->q->nlayers; i++)
+    if (s->q->layer[i].node == def_here(s, host))
+      return i + 1;
+  return 0;
+}
 
 /* Layers that would not be faster in integers, with the conversions they give rise to, stay in float. */
 static void keep_slow(placer *s) {
@@ -338,7 +350,7 @@ static void keep_slow(placer *s) {
   mark_all(s);
   uint32_t nl = q->nlayers, n = nl + q->ntensors, nneeds = 0;
   int64_t *gain = CY_NEW_ARRAY(s->p->scratch, int64_t, n + 1);
-  cy_quant_need *needs = CY_NEW_ARRAY(s->p->scratch, cy_quant_need, 2 * (size_t)nl + 64 * (size_t)q->ntensors + 1);
+  cy_quant_need *needs = CY_NEW_ARRAY(s->p->scratch, cy_quant_need, 2 * (size_t)nl + 65 * (size_t)q->ntensors + 1);
   bool *chosen = CY_NEW_ARRAY(s->p->scratch, bool, n + 1);
   for (uint32_t t = 0; t < q->ntensors; t++) {
     cy_val v = q->tensor[t].value;
@@ -347,7 +359,12 @@ static void keep_slow(placer *s) {
     for (uint32_t i = 0; i < l.n; i++)
       if (s->tensor[l.list[i]])
         needs[nneeds++] = (cy_quant_need){nl + t, nl + s->tensor[l.list[i]] - 1, CY_QUANT_MUST};
-    gain[nl + t] = (int64_t)((mover_of(s, v) ? MOVED : -ROUNDING) * cy_quant_elements(s->g, v, s->sizes));
+    double elements = cy_quant_elements(s->g, v, s->sizes);
+    uint32_t maker = layer_making(s, v);
+    bool may_be_int = maker && !q->layer[maker - 1].keep;
+    gain[nl + t] = (int64_t)((mover_of(s, v) ? MOVED : may_be_int ? STORED : -ROUNDING) * elements);
+    if (may_be_int)
+      needs[nneeds++] = (cy_quant_need){nl + t, maker - 1, (int64_t)((STORED + ROUNDING) * elements)};
   }
   for (uint32_t i = 0; i < nl; i++) {
     const cy_quant_layer *l = &q->layer[i];
