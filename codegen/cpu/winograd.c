@@ -58,7 +58,7 @@ static int64_t known_tiles(const cy_conv_desc *d, int64_t images) {
          axis_tiles(cy_conv_known(d->out[1]), d->dilation[1]);
 }
 
-/* What a picture of unknown size takes: the dilated ones have the more tiles that are mostly empty the smaller it is. */
+/* What a picture of unknown size takes; where it is small, dilation leaves most tiles nearly empty. */
 static double unknown_tiles(const cy_conv_desc *d, double pixels) {
   static const int64_t sides[] = {12, 20, 40};
   double each = 0;
