@@ -193,5 +193,6 @@ const cy_target cy_target_cpu = {
     .prepare = prepare,
     .pack = cy_cpu_contract_pack,
     .emit = emit,
+    .layer_cycles = cy_cpu_layer_cycles,
     .host = &cy_host_cpu,
 };

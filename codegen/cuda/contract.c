@@ -353,12 +353,17 @@ static bool loads_argument(cy_kernel *k, cy_karg arg) {
   return false;
 }
 
-static void prepare_packed(cy_kernel_plan *plan, cy_cuda_form *form) {
+static void prepare_packed(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form) {
   const cy_cu_generator *generator = form->generator;
   cy_kernel *k = plan->kernel;
   const cy_karg_info *args;
+  cy_dim conv[CY_CUDA_CONV_FIELDS];
   packing f;
-  if (!generator->wants_packed || !generator->wants_packed(k) || !fill_packing(k, &f))
+  /* cuDNN wants channels innermost, too */
+  bool for_cudnn = cy_cu_is_conv(cy_kernel_contraction(k)) && cy_cu_taps(cy_kernel_contraction(k)) > 1 &&
+                   cy_cuda_conv_match(m, k, form, true, conv);
+  bool wanted = generator->wants_packed && generator->wants_packed(k);
+  if ((!wanted && !for_cudnn) || !fill_packing(k, &f))
     return;
   int64_t chunk = 16 / f.bytes;
   cy_kernel_args(k, &args);
@@ -369,8 +374,8 @@ static void prepare_packed(cy_kernel_plan *plan, cy_cuda_form *form) {
   plan->packed_arg = (int32_t)form->packed_arg;
 }
 
-void cy_cuda_contract_prepare(cy_kernel_plan *plan, cy_cuda_form *form) {
-  prepare_packed(plan, form);
+void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form) {
+  prepare_packed(m, plan, form);
   cy_cuda_split_prepare(plan->kernel, form);
   plan->shared_arg = form->shares ? (int32_t)form->share_arg : -1;
 }

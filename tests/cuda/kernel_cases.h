@@ -92,6 +92,14 @@ static void add_strides(void) {
               0);
 }
 
+static void add_crossings(void) {
+  for (int i = 0; i < CHECK_COUNT(crossings); i++) {
+    const crossing *c = &crossings[i];
+    set_elems(add_case(crossing_kernel(c), "crossing %d", i), 3 * c->turns * c->columns * c->load,
+              3 * c->columns * c->step, 0, 0);
+  }
+}
+
 static void add_reductions(void) {
   static const int64_t lengths[] = {7, 123, 2000};
   for (int n = 0; n < 6 * 6 * 2 * 3; n++) {
@@ -466,6 +474,7 @@ static void add_all_cases(void) {
   add_ops();
   add_casts();
   add_strides();
+  add_crossings();
   add_reductions();
   add_softmax();
   add_rows();

@@ -118,6 +118,7 @@ static void test_ops(void) {
 }
 static void test_loops(void) {
   run_cases("strides");
+  run_cases("crossing");
   run_cases("index");
   run_cases("window");
 }

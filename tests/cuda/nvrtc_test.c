@@ -30,7 +30,7 @@ static bool stack_allowed(void *ctx, const char *function) {
 }
 
 static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch arch) {
-  static const char *const loops[] = {"strides", "reduce", "softmax", "index", "window", "rows"};
+  static const char *const loops[] = {"strides", "crossing", "reduce", "softmax", "index", "window", "rows"};
   bool contraction = !strncmp(c->what, "matmul", 6) || !strncmp(c->what, "conv", 4), loop = false;
   if (!strncmp(c->what, "attention", 9))
     return *what == 'a' && c->form->least_arch <= arch.number;
@@ -136,6 +136,37 @@ static void test_missing_matrix(void) {
   free(error);
 }
 
+static bool stacked_allowed(void *ctx, const char *function) {
+  (void)ctx;
+  return !strcmp(function, "stacked");
+}
+
+/* An array that registers cannot hold is refused, unless the kernel may have it; registers that do not suffice always. */
+static void test_stack(void) {
+  static const char stacked[] = "extern \"C\" __global__ void stacked(float *x, const int *at, int n) {\n"
+                                "  float a[64];\n  for (int i = 0; i < n; i++)\n    a[at[i] & 63] = x[i];\n"
+                                "  x[0] = a[at[n] & 63];\n}\n";
+  static const char spilled[] = "extern \"C\" __global__ __launch_bounds__(1024) void spilled(float *x) {\n"
+                                "  float a[128];\n#pragma unroll\n  for (int i = 0; i < 128; i++)\n    a[i] = x[i * 7];\n"
+                                "  __syncthreads();\n#pragma unroll\n  for (int i = 0; i < 128; i++)\n"
+                                "    x[i] = a[127 - i] * x[i + 999];\n}\n";
+  cy_cuda_image image;
+  char *error = NULL;
+  cy_nvrtc_check none = {stack_allowed, NULL, NULL}, some = {stacked_allowed, NULL, NULL};
+  if (!nvrtc)
+    CHECK_SKIP(missing);
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, stacked, (cy_cuda_arch){80, 0}, false, &none, &image, &error), -1);
+  CHECK_STR_HAS(error, "kernel 'stacked' was compiled with 256 bytes of stack and 0 bytes of spills: a bug in cytoc");
+  free(error);
+  error = NULL;
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, stacked, (cy_cuda_arch){80, 0}, false, &some, &image, &error), 0);
+  free(image.bytes);
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, spilled, (cy_cuda_arch){80, 0}, false, &some, &image, &error), -1);
+  CHECK_STR_HAS(error, "kernel 'spilled' was compiled with ");
+  CHECK(error && !strstr(error, " 0 bytes of spills"));
+  free(error);
+}
+
 /* Equal source, equal bytes. */
 static void test_reproducible(void) {
   cy_cuda_image a, b;
@@ -169,6 +200,7 @@ static const check_test tests[] = {
     {"integers", test_integers},
     {"attention", test_attention},
     {"missing matrix", test_missing_matrix},
+    {"stack", test_stack},
     {"reproducible", test_reproducible},
     {"refusal", test_refusal},
 };

@@ -132,6 +132,7 @@ static cy_pass_options options_of(const char *source, char *store, size_t capaci
   const char *io = run ? strstr(run, "--half-io") : NULL;
   o.half = f16 && f16 < run + n ? CY_F16 : bf16 && bf16 < run + n ? CY_BF16 : 0;
   o.half_io = io && io < run + n;
+  o.exact_f16 = !o.half && o.half_weights;
   return o;
 }
 
