@@ -11,6 +11,7 @@
  *   f16, bf16   by matrix instructions: a warp has 16 rows and all keys of a tile, or, where there are few rows, a part
  *               of the keys, and the warps' results are put together in the end. Weights become halves between the
  *               products, as results of a half-precision softmax are.
+ *   f32, TF32   the same, where TF32 is allowed
  *   f32         by ordinary FMAs: a thread has a few rows, every 16th key and every 16th quad of columns
  *
  * Tiles lie in shared memory in rows of an odd number of 16-byte chunks, so that the same chunk of eight rows is in
@@ -38,6 +39,7 @@ typedef struct view {
   int shared;            /* trailing batch axes of one key head */
   cy_dim rows, heads;    /* of a run; runs */
   cy_dtype type;
+  bool matrix; /* by matrix instructions */
 } view;
 
 static bool stands_still(cy_kernel *k, int axis) {
@@ -46,12 +48,13 @@ static bool stands_still(cy_kernel *k, int axis) {
 }
 
 /* False: none that is supported. */
-static bool view_of(cy_kernel *k, view *out) {
+static bool view_of(cy_kernel *k, bool tf32, view *out) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_graph *g = cy_kernel_graph(k);
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
   *out = (view){.rows = c->m, .heads = cy_dim_const(g, 1), .type = args[c->a].dtype};
+  out->matrix = tf32 || out->type != CY_F32;
   while (out->shared < c->nbatch && stands_still(k, c->nbatch - 1 - out->shared))
     out->shared++;
   for (int i = 0; i < c->nbatch; i++) {
@@ -66,8 +69,7 @@ static bool view_of(cy_kernel *k, view *out) {
 
 static bool supports(const cy_machine *m, cy_kernel *k) {
   view v;
-  (void)m;
-  return cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION && view_of(k, &v);
+  return cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION && view_of(k, m->tf32, &v);
 }
 
 /* ---- choosing ---- */
@@ -76,18 +78,19 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
 typedef struct shape {
   int rows, keys, warps_m, warps_n, stages;
 } shape;
-static const shape half_shapes[] = {{64, 64, 4, 1, 2}, {64, 32, 4, 1, 2}, {64, 32, 4, 1, 1}, {32, 32, 2, 1, 1}},
-                   half_few[] = {{16, 64, 1, 4, 2}, {16, 64, 1, 4, 1}, {16, 32, 1, 2, 1}},
-                   plain_shapes[] = {{64, 64, 0, 0, 0}, {64, 32, 0, 0, 0}, {32, 32, 0, 0, 0}, {32, 16, 0, 0, 0}},
-                   plain_few[] = {{16, 64, 0, 0, 0}, {16, 32, 0, 0, 0}};
+static const shape
+    matrix_shapes[] = {{64, 64, 4, 1, 2}, {64, 32, 4, 1, 2}, {64, 32, 4, 1, 1}, {32, 32, 2, 1, 1}, {16, 16, 1, 1, 1}},
+    matrix_few[] = {{16, 64, 1, 4, 2}, {16, 64, 1, 4, 1}, {16, 32, 1, 2, 1}, {16, 16, 1, 1, 1}},
+    plain_shapes[] = {{64, 64, 0, 0, 0}, {64, 32, 0, 0, 0}, {32, 32, 0, 0, 0}, {32, 16, 0, 0, 0}},
+    plain_few[] = {{16, 64, 0, 0, 0}, {16, 32, 0, 0, 0}};
 
 static int up(int64_t n, int to) { return (int)((n + to - 1) / to * to); }
 static int elements(cy_dtype t) { return CHUNK * 8 / cy_dtype_of(t)->bits; } /* of a chunk */
 
 /* Chunks from row to row of a tile whose rows have `size` elements. */
 static int row_chunks(const view *v, int64_t size) {
-  int chunk = elements(v->type), whole = v->type == CY_F32 ? chunk : 16;
-  return up(size, whole) / chunk | 1;
+  int chunk = elements(v->type);
+  return up(size, v->matrix ? 16 : chunk) / chunk | 1;
 }
 
 /* Floats from row to row of the results in shared memory: the warp that stores them meets few banks twice. */
@@ -95,7 +98,7 @@ static int results_row(const view *v) { return up(v->columns, 16) + 8; }
 
 static int shared_bytes(const view *v, const shape *s) {
   int q = row_chunks(v, v->size), r = row_chunks(v, v->columns);
-  if (v->type == CY_F32)
+  if (!v->matrix)
     return CHUNK * (s->rows * q + s->keys * (q > r ? q : r) + s->rows * (s->keys / 4 | 1));
   int tiles = CHUNK * (s->rows * q + s->stages * s->keys * (q + r));
   int results = 4 * s->warps_n * s->rows * (results_row(v) + 2); /* and the greatest score and the sum of each */
@@ -103,8 +106,8 @@ static int shared_bytes(const view *v, const shape *s) {
 }
 
 static const shape *choose(cy_kernel *k, const view *v) {
-  bool few = cy_cu_estimate(cy_kernel_graph(k), v->rows, 512) <= FEW_ROWS, half = v->type != CY_F32;
-  const shape *s = half ? few ? half_few : half_shapes : few ? plain_few : plain_shapes;
+  bool few = cy_cu_estimate(cy_kernel_graph(k), v->rows, 512) <= FEW_ROWS;
+  const shape *s = v->matrix ? few ? matrix_few : matrix_shapes : few ? plain_few : plain_shapes;
   while (shared_bytes(v, s) > MOST_SHARED) /* the last one fits always */
     s++;
   return s;
@@ -131,13 +134,13 @@ static void share(const cy_machine *m, cy_kernel *k, const view *v, cy_cuda_form
 static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
   view v;
-  view_of(k, &v);
+  view_of(k, m->tf32, &v);
   const shape *s = choose(k, &v);
   form->kind = CY_CUDA_TILES;
   form->tile = (cy_cuda_tile){s->rows, s->keys, (int)v.size, s->warps_m, s->warps_n};
-  form->threads = v.type == CY_F32 ? THREADS : s->warps_m * s->warps_n * 32;
+  form->threads = v.matrix ? s->warps_m * s->warps_n * 32 : THREADS;
   form->stages = s->stages;
-  form->least_arch = v.type == CY_BF16 ? 80 : 0;
+  form->least_arch = v.matrix && v.type != CY_F16 ? 80 : 0;
   form->shared_bytes = shared_bytes(&v, s);
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_dim_mul(g, v.heads, cy_dim_cdiv(g, v.rows, cy_dim_const(g, s->rows)));
@@ -283,9 +286,9 @@ static const char block_head[] =
     "             &queries[row * QC + q % (DP / CH)]);\n"
     "  }\n";
 
-/* ---- f16 and bf16 ---- */
+/* ---- by matrix instructions ---- */
 
-static const char half_load[] =
+static const char matrix_load[] =
     "CY_INLINE void $S_load(b1 wide_k, b1 wide_v, const $X *k, const $X *v, i64 k_row, i64 k_step, i64 v_row,\n"
     "                       i64 v_step, int key, int keys, cy_chunk *to) {\n"
     "  for (int q = CY_TID; q < BN * (DP / CH); q += NT) {\n"
@@ -299,7 +302,7 @@ static const char half_load[] =
     "}\n\n";
 
 /* The scores of the warp's rows and keys. */
-static const char half_scores[] =
+static const char matrix_scores[] =
     "CY_INLINE void $S_scores(const cy_chunk *queries, const cy_chunk *keys, int wm, int wn, f32 s[WN / 8][4]) {\n"
     "  const int low = CY_TID % 8, mid = CY_TID / 8 % 2, high = CY_TID / 16 % 2;\n"
     "  CY_UNROLL\n"
@@ -308,7 +311,7 @@ static const char half_scores[] =
     "    for (int e = 0; e < 4; e++)\n"
     "      s[j][e] = 0;\n"
     "  CY_UNROLL\n"
-    "  for (int d = 0; d < DP / 16; d++) {\n"
+    "  for (int d = 0; d < DP * EB / 32; d++) {\n"
     "    u32 a[4];\n"
     "    cy_load_matrix(a, &queries[(wm + mid * 8 + low) * QC + d * 2 + high]);\n"
     "    CY_UNROLL\n"
@@ -321,10 +324,23 @@ static const char half_scores[] =
     "  }\n"
     "}\n\n";
 
-/* result += weights * values: scores lie as mma has its results, weights as its left factor. */
-static const char half_values[] =
+/* result += weights * values: scores lie as mma has its results, weights as its left factor. Of TF32 that has column t
+ * and t + 4 of eight keys where the results have 2 t and 2 t + 1: in this order the keys are added up. */
+static const char matrix_values[] =
     "CY_INLINE void $S_values(const cy_chunk *values, int wn, f32 s[WN / 8][4], f32 o[DVP / 8][4]) {\n"
     "  const int low = CY_TID % 8, mid = CY_TID / 8 % 2, high = CY_TID / 16 % 2;\n"
+    "#if EB == 4\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < WN / 8; i++) {\n"
+    "    const u32 a[4] = {cy_bits_f32(s[i][0]), cy_bits_f32(s[i][2]), cy_bits_f32(s[i][1]), cy_bits_f32(s[i][3])};\n"
+    "    const u32 *const from = values[(wn + i * 8 + CY_TID % 4 * 2) * VC].word + CY_TID % 32 / 4;\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < DVP / 8; j++) {\n"
+    "      const u32 b[2] = {from[j * 8], from[j * 8 + VC * 4]};\n"
+    "      MMA(o[j], a, b);\n"
+    "    }\n"
+    "  }\n"
+    "#else\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < WN / 16; i++) {\n"
     "    const u32 a[4] = {PACK(s[i * 2][0], s[i * 2][1]), PACK(s[i * 2][2], s[i * 2][3]),\n"
@@ -337,9 +353,10 @@ static const char half_values[] =
     "      MMA(o[j * 2 + 1], a, b + 2);\n"
     "    }\n"
     "  }\n"
+    "#endif\n"
     "}\n\n";
 
-static const char half_body[] =
+static const char matrix_body[] =
     "  const int lane = CY_TID % 32, wm = CY_TID / 32 / WARPS_N * 16, wn = CY_TID / 32 % WARPS_N * WN;\n"
     "  const int turns = hi > lo ? (hi - lo + BN - 1) / BN : 0;\n"
     "  const f32 none = cy_f32_bits(0xff800000u);\n"
@@ -407,7 +424,7 @@ static const char half_body[] =
     "  CY_SYNC();\n";
 
 /* The warps' results, greatest scores and sums go through shared memory. */
-static const char half_end[] =
+static const char matrix_end[] =
     "  f32 *const results = (f32 *)memory, *const tops = results + WARPS_N * BM * RS, *const sums = tops + WARPS_N * "
     "BM;\n"
     "  CY_UNROLL\n"
@@ -587,8 +604,8 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
   const cy_cuda_form *form = q->p->form;
   const cy_cuda_tile *t = &form->tile;
   FILE *f = q->p->out;
-  bool half = v->type != CY_F32;
-  int chunk = elements(v->type), whole = half ? 16 : chunk, qc = row_chunks(v, v->size), vc = row_chunks(v, v->columns);
+  int chunk = elements(v->type), whole = v->matrix ? 16 : chunk;
+  int qc = row_chunks(v, v->size), vc = row_chunks(v, v->columns);
   const struct {
     const char *name;
     long long value;
@@ -611,7 +628,7 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
               {"STAGES", form->stages},
               {"TILE", t->n * (qc + vc)},
               {"WARPS_N", t->thread_n},
-              {"WN", half ? t->n / t->thread_n : 0},
+              {"WN", v->matrix ? t->n / t->thread_n : 0},
               {"SHARES", form->shares ? form->shares : 1},
               {"CAUSAL", q->c->causal},
               {"WINDOW", q->c->window}};
@@ -619,11 +636,11 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
     fprintf(f, "#define %s %lld\n", rows[i].name, rows[i].value);
   fprintf(f, "#define SCALE (%af)\n", (double)(float)q->c->scale);
   const char *name = cy_dtype_of(v->type)->name;
-  if (half)
+  if (v->type == CY_F32)
+    fprintf(f, "#define MMA cy_mma_tf32\n#define PUT cy_chunk_put32\n#define BITS(v) cy_bits_f32(v)\n");
+  else
     fprintf(f, "#define MMA cy_mma_%s\n#define PACK cy_pack_%s\n#define PUT cy_chunk_put16\n#define BITS(v) (v)\n",
             name, name);
-  else
-    fprintf(f, "#define PUT cy_chunk_put32\n#define BITS(v) cy_bits_f32(v)\n");
   if (form->shares)
     fprintf(f, "#define PARTS a%u\n", form->share_arg);
   if (by_exp)
@@ -682,26 +699,25 @@ static void print_combine(cy_cu_contract *q, const view *v) {
 
 static void print(cy_cu *p, const char *symbol) {
   static const char *const texts[2][3] = {{plain_load, plain_scores, plain_values},
-                                          {half_load, half_scores, half_values}};
+                                          {matrix_load, matrix_scores, matrix_values}};
   cy_cu_contract q = {.p = p, .c = cy_kernel_contraction(p->k), .symbol = symbol, .type = "f32"};
   view v;
-  view_of(p->k, &v);
-  bool halves = v.type != CY_F32;
+  view_of(p->k, p->form->stages > 0, &v);
   print_functions(&q);
-  print_constants(&q, &v, halves && weighs_by_exp(p->k));
+  print_constants(&q, &v, v.matrix && weighs_by_exp(p->k));
   cy_cu_contract_text(&q, range_function);
   cy_cu_contract_text(&q, end_function);
   cy_cu_contract_text(&q, chunk_function);
   for (int i = 0; i < 3; i++)
-    cy_cu_contract_text(&q, texts[halves][i]);
+    cy_cu_contract_text(&q, texts[v.matrix][i]);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");
   print_sizes(&q, &v);
   print_operands(&q);
   cy_cu_contract_text(&q, block_head);
-  cy_cu_contract_text(&q, halves ? half_body : plain_body);
-  if (halves)
-    cy_cu_contract_text(&q, half_end);
+  cy_cu_contract_text(&q, v.matrix ? matrix_body : plain_body);
+  if (v.matrix)
+    cy_cu_contract_text(&q, matrix_end);
   cy_cu_function_close(&q);
   if (p->form->shares)
     print_combine(&q, &v);

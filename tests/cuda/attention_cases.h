@@ -14,7 +14,8 @@ enum {
   PLAIN_WEIGHT = 32,
   TOKENS = 64,
   TURNED = 128,
-  SYMBOLIC = 256
+  SYMBOLIC = 256,
+  TF32 = 512
 };
 
 typedef struct attention_row {
@@ -117,6 +118,7 @@ static void add_attention(const attention_row *r) {
       add_case(k, "attention %s %dx%d/%d %dx%d %d,%d what %d", cy_dtype_of(r->type)->name, (int)r->batch, (int)r->heads,
                (int)r->share, (int)r->m, (int)r->keys, (int)r->size, (int)r->columns, r->what);
   bool symbolic = r->what & SYMBOLIC;
+  q->machine.tf32 = r->what & TF32;
   q->syms = calloc(64, sizeof *q->syms);
   c->kind = CY_CONTRACT_ATTENTION;
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, r->type, 0);
@@ -147,7 +149,7 @@ static void add_attention(const attention_row *r) {
   q->elems[y] = r->batch * r->heads * r->m * r->columns;
   attention_scores(k, r, q);
   epilogue(k, c, bias, y);
-  q->rtol = q->atol = r->type == CY_F32 ? 2e-5 : r->type == CY_F16 ? 4e-3 : 3e-2;
+  q->rtol = q->atol = r->what & TF32 ? 4e-3 : r->type == CY_F32 ? 2e-5 : r->type == CY_F16 ? 4e-3 : 3e-2;
 }
 
 static void add_attentions(void) {
@@ -177,6 +179,11 @@ static void add_attentions(void) {
       {CY_F32, 3, 1, 1, 20, 3, 33, 17, MASK, 0, 0},
       {CY_F32, 1, 1, 1, 30, 10, 16, 16, CAUSAL, 4, 0}, /* rows behind the last key's window see none */
       {CY_F16, 1, 1, 1, 30, 10, 16, 16, CAUSAL, 4, 0},
+      {CY_F32, 2, 3, 1, 70, 100, 64, 64, TF32 | CAUSAL | TOKENS, 0, 30},
+      {CY_F32, 1, 2, 2, 9, 50, 40, 24, TF32 | MASK | BIAS | SYMBOLIC, 0, 0},
+      {CY_F32, 1, 1, 1, 40, 40, 128, 128, TF32, 0, 0},
+      {CY_F32, 1, 1, 1, 20, 300, 256, 200, TF32 | TURNED, 0, 0},
+      {CY_F32, 1, 4, 2, 2, 70, 64, 64, TF32 | LENGTHS, 0, 0},
       /* blocks that share the keys; the last ones have none */
       {CY_F16, 1, 4, 2, 1, 700, 64, 64, CAUSAL, 0, 650},
       {CY_F16, 2, 1, 1, 20, 1100, 40, 24, MASK, 0, 0},
