@@ -360,6 +360,23 @@ static void report_quantised(session *s, const cy_quant *quant, const cy_quant *
     cytoc_weights_table(small, stdout);
 }
 
+static int check_cudnn(session *s, cy_machine *machine) {
+  static const char *const words[] = {[CY_CUDNN_AUTO] = "auto", [CY_CUDNN_OFF] = "off", [CY_CUDNN_REQUIRE] = "require"};
+  const char *word = s->o->cudnn;
+  if (!word)
+    return 0;
+  for (int i = 0; i < 3; i++)
+    if (!strcmp(word, words[i])) {
+      if (cy_machine_set_cudnn(machine, (cy_cudnn_use)i))
+        return 0;
+      cy_diag_add(s->diag, CY_ERROR, NULL, "--cudnn is for CUDA: '%s' has no cuDNN; leave it out",
+                  cy_machine_text(machine));
+      return -1;
+    }
+  cy_diag_add(s->diag, CY_ERROR, NULL, "--cudnn expects auto, off or require, found '%s'", word);
+  return -1;
+}
+
 static int compile(session *s) {
   const cytoc_options *o = s->o;
   cy_quant_mode mode;
@@ -375,7 +392,7 @@ static int compile(session *s) {
     cy_machine_close(machine);
     return -1;
   }
-  if (check_half_target(s, machine)) {
+  if (check_cudnn(s, machine) || check_half_target(s, machine)) {
     cy_machine_close(machine);
     return -1;
   }
@@ -402,7 +419,9 @@ static int compile(session *s) {
                             .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
                             .half = half_of(o),
                             .half_io = o->half_io,
-                            .plain_attention = o->attention ? !strcmp(o->attention, "plain") : !cy_machine_attends(machine),
+                            .exact_f16 = !half_of(o) && cy_machine_half_weights(machine, CY_F16),
+                            .most_head =
+                                o->attention && !strcmp(o->attention, "plain") ? 0 : cy_machine_most_head(machine),
                             .weights = &weights,
                             .quant = o->int8 ? &quant : NULL,
                             .verify = o->verify};

@@ -23,6 +23,7 @@ typedef struct option {
 #define AT(field) offsetof(cytoc_options, field)
 static const option options[] = {
     {"-o", TEXT, AT(output), "FILE", "write FILE: x.so, x.a (both with the runtime), x.o; x.h is written beside it. -: a text to stdout"},
+    {"--cudnn", TEXT, AT(cudnn), "auto|off|require", "CUDA: cuDNN for convolutions where found and faster (default: auto)"},
     {"--tf32", FLAG, AT(tf32), NULL, "CUDA: products of f32 may round their factors to TF32 (10 bits of mantissa)"},
     {"--target", TEXT, AT(target), "T", "native (default), x86-64-v3, x86-64-v4, a CPU name or a triple"},
     {"-O", NUMBER, AT(opt_level), "0..3", "0: eager, every op by itself; 3 (default): everything"},

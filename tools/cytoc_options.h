@@ -27,6 +27,7 @@ typedef struct cytoc_options {
   const char *calibrate, *calibration, *int8_skip, *int8_max_error, *int8_prefer;
   const char *batch; /* list of command lines to run instead */
   bool tf32;
+  const char *cudnn; /* "auto", "off", "require"; NULL: auto where the target is CUDA */
   bool quantize;     /* `cytoc quantize`: write ONNX instead of a library */
   bool verify, explain, profile, verbose;
   bool done; /* --help, --version and the like have been answered */

@@ -69,8 +69,10 @@ static bool supports(const void *machine, cy_kernel *k) { return cy_machine_supp
 
 static int build(const recorder *r, cy_machine *machine, const char *path) {
   cy_graph *g = r->how->read(r->how->ctx);
-  cy_pass_options passes = {
-      .opt_level = r->how->opt_level, .disable = r->how->disable, .quant = r->plain ? NULL : r->q};
+  cy_pass_options passes = {.opt_level = r->how->opt_level,
+                            .disable = r->how->disable,
+                            .quant = r->plain ? NULL : r->q,
+                            .most_head = cy_machine_most_head(machine)};
   int status = g ? cy_passes_run(g, &passes, NULL) : -1;
   if (!status && has_work(r->q)) {
     cy_lower_options lower = {.level = r->how->opt_level, .supports = supports, .target = machine};

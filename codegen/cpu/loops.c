@@ -361,6 +361,8 @@ static void emit_for(cy_lp *p, const cy_stmt *s) {
     if (!cy_is_const(n, &turns))
       n = cy_imax(p->cg, n, cy_i64(p->cg, 0));
     emit_lanes(p, s->var, s->body, cy_i64(p->cg, 0), n);
+  } else if (cy_lp_crosses(p, s)) {
+    cy_lp_cross(p, s, n);
   } else if (cy_is_const(n, &turns) && flat(p, s, turns)) {
     for (int64_t i = 0; i < turns; i++) {
       p->var[s->var] = cy_i64(p->cg, i);

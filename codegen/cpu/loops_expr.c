@@ -106,6 +106,12 @@ static step step_of(cy_lp *p, cy_expr e) {
                 x->op == CY_OP_add ? cy_add(p->cg, a.by ? a.by : zero, b.by) : cy_sub(p->cg, a.by ? a.by : zero, b.by)};
 }
 
+bool cy_lp_affine(cy_lp *p, cy_expr e, V *out_step) {
+  step s = step_of(p, e);
+  *out_step = s.by;
+  return s.affine;
+}
+
 /* ---- memory ---- */
 
 static V address(cy_lp *p, cy_karg arg, V offset) {
@@ -187,6 +193,15 @@ static V reversed(cy_lp *p, V v) {
   return cy_shuffle(p->cg, v, v, order, p->lanes);
 }
 
+/* Every second element: two vectors that together end with the last one wanted. */
+static V load_alternate(cy_lp *p, cy_karg arg, V first) {
+  int order[64];
+  for (unsigned i = 0; i < p->lanes; i++)
+    order[i] = (int)(2 * i < p->lanes ? 2 * i : 2 * i + 1);
+  V low = load_contiguous(p, arg, first), high = load_contiguous(p, arg, cy_addc(p->cg, first, (int64_t)p->lanes - 1));
+  return cy_shuffle(p->cg, low, high, order, p->lanes);
+}
+
 /* Lane by lane, at offsets that are a step apart or, with step NULL, elements of a vector. */
 static V load_lanes(cy_lp *p, cy_karg arg, V offset, V by) {
   V v = LLVMGetPoison(cy_lp_mem(p->cg, p->args[arg].dtype, p->lanes));
@@ -209,6 +224,8 @@ static V load_varying(cy_lp *p, const cy_expr_info *x) {
     raw = load_contiguous(p, x->id, by == 1 ? first : cy_addc(cg, first, 1 - (int64_t)p->lanes));
     if (by == -1)
       raw = reversed(p, raw);
+  } else if (fixed && by == 2 && !p->guard && p->lanes % 4 == 0 && !cy_lp_packed(x->dtype)) {
+    raw = load_alternate(p, x->id, cy_lp_uniform(p, x->arg[0]));
   } else if (s.affine) {
     raw = load_lanes(p, x->id, cy_lp_uniform(p, x->arg[0]), s.by);
   } else {

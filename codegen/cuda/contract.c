@@ -24,6 +24,11 @@ cy_dim cy_cu_per_group(cy_graph *g, const cy_contraction *c, cy_dim channels) {
   return cy_dim_div(g, channels, cy_dim_const(g, c->group));
 }
 
+bool cy_cu_is_depthwise(cy_graph *g, const cy_contraction *c) {
+  return c->kind == CY_CONTRACT_CONV && c->group > 1 && cy_dim_is(g, c->channels_in, c->group) &&
+         cy_dim_is(g, c->channels_out, c->group);
+}
+
 cy_cu_sizes cy_cu_sizes_of(cy_kernel *k) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -103,6 +108,7 @@ void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
     case 'N': cy_cu_params(q->p, q->p->out, true); break;
     case 'A': fprintf(q->p->out, "a%u", q->c->a); break;
     case 'B': fprintf(q->p->out, "a%u", cy_cu_b_arg(q->p->form, q->c)); break;
+    case 'V': fprintf(q->p->out, "a%u", q->c->v); break;
     case 'X': fputs(cy_cu_storage(q->p->args[q->c->a].dtype), q->p->out); break;
     case 'Y': fputs(cy_cu_storage(q->p->args[q->c->b].dtype), q->p->out); break;
     }
@@ -230,9 +236,29 @@ static void print_row(cy_cu_contract *q) {
   cy_cu_function_close(q);
 }
 
-static void print_put(cy_cu_contract *q) {
+void cy_cu_print_wide(cy_cu *p, const char *name, bool runs, const cy_dim *strides, int n, cy_karg arg, int64_t chunk) {
+  bool never = !runs;
+  int64_t v;
+  fprintf(p->out, "  const b1 %s = ", name);
+  for (int i = 0; i < n; i++)
+    never |= cy_dim_is_const(p->g, strides[i], &v) && v % chunk != 0;
+  if (never) {
+    fprintf(p->out, "0;\n");
+    return;
+  }
+  fprintf(p->out, "(u64)a%u %% 16 == 0", arg);
+  for (int i = 0; i < n; i++)
+    if (!cy_dim_is_const(p->g, strides[i], &v))
+      fprintf(p->out, " && %s %% %lld == 0", cy_cu_dim(p, strides[i]), (long long)chunk);
+  fprintf(p->out, ";\n");
+}
+
+void cy_cu_contract_put(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
+  const cy_stmt *epilogue = cy_kernel_body(p->k);
+  if (c->kind == CY_CONTRACT_ATTENTION)
+    epilogue = epilogue->next->next; /* behind what happens to scores */
   cy_cu_function_open(q, "CY_INLINE void $S_put($P, int z, int m, int n, $T acc) {\n");
   cy_cu_locals(p);
   if (cy_cu_is_conv(c)) {
@@ -247,7 +273,7 @@ static void print_put(cy_cu_contract *q) {
     cy_cu_line(p, "const %s v%u = (%s)n;", cy_cu_var_type(p, n), n, cy_cu_var_type(p, n));
   }
   cy_cu_line(p, "l%u = acc;", c->acc);
-  cy_cu_list(p, cy_kernel_body(p->k));
+  cy_cu_list(p, epilogue);
   cy_cu_function_close(q);
 }
 
@@ -259,7 +285,7 @@ void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol) {
   print_row(q);
   print_a(q);
   print_b(q);
-  print_put(q);
+  cy_cu_contract_put(q);
 }
 
 /* ---- packed weights ---- */
@@ -305,6 +331,12 @@ static bool fill_packing(cy_kernel *k, packing *f) {
     f->depth = deep;
     return cy_dim_is_const(g, c->b_k, &f->depth_s) && cy_dim_is_const(g, c->b_n, &f->column_s);
   }
+  if (cy_cu_is_depthwise(g, c)) { /* [tap][channel] */
+    f->columns = f->depth_s = deep;
+    f->column_s = 1;
+    f->depth = c->group;
+    return true;
+  }
   f->groups = c->group;
   f->taps = cy_cu_taps(c);
   f->depth = deep / f->taps;
@@ -321,12 +353,17 @@ static bool loads_argument(cy_kernel *k, cy_karg arg) {
   return false;
 }
 
-void cy_cuda_contract_prepare(cy_kernel_plan *plan, cy_cuda_form *form) {
+static void prepare_packed(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form) {
   const cy_cu_generator *generator = form->generator;
   cy_kernel *k = plan->kernel;
   const cy_karg_info *args;
+  cy_dim conv[CY_CUDA_CONV_FIELDS];
   packing f;
-  if (!generator->wants_packed || !generator->wants_packed(k) || !fill_packing(k, &f))
+  /* cuDNN wants channels innermost, too */
+  bool for_cudnn = cy_cu_is_conv(cy_kernel_contraction(k)) && cy_cu_taps(cy_kernel_contraction(k)) > 1 &&
+                   cy_cuda_conv_match(m, k, form, true, conv);
+  bool wanted = generator->wants_packed && generator->wants_packed(k);
+  if ((!wanted && !for_cudnn) || !fill_packing(k, &f))
     return;
   int64_t chunk = 16 / f.bytes;
   cy_kernel_args(k, &args);
@@ -335,6 +372,12 @@ void cy_cuda_contract_prepare(cy_kernel_plan *plan, cy_cuda_form *form) {
   form->packed_k = (f.taps * f.depth + chunk - 1) / chunk * chunk;
   form->packed_arg = cy_kernel_add_arg(k, CY_ARG_READ, args[plan->dead_arg].dtype, 0);
   plan->packed_arg = (int32_t)form->packed_arg;
+}
+
+void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form) {
+  prepare_packed(m, plan, form);
+  cy_cuda_split_prepare(plan->kernel, form);
+  plan->shared_arg = form->shares ? (int32_t)form->share_arg : -1;
 }
 
 uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val v, int64_t offset) {
@@ -354,18 +397,18 @@ uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val
 
 /* ---- the generators ---- */
 
-static const cy_cu_generator *const generators[] = {&cy_cu_matrix, &cy_cu_plain};
+static const cy_cu_generator *const generators[] = {&cy_cu_depthwise, &cy_cu_gemv, &cy_cu_matrix, &cy_cu_plain};
 
 static const cy_cu_generator *generator_of(const cy_machine *m, cy_kernel *k) {
+  if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION)
+    return cy_cu_attention.supports(m, k) ? &cy_cu_attention : NULL;
   for (size_t i = 0; i < sizeof generators / sizeof *generators; i++)
     if (generators[i]->supports(m, k))
       return generators[i];
   return NULL;
 }
 
-bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k) {
-  return cy_kernel_contraction(k)->kind != CY_CONTRACT_ATTENTION && generator_of(m, k);
-}
+bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k) { return generator_of(m, k) != NULL; }
 
 void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   const cy_cu_generator *generator = generator_of(m, k);
@@ -375,4 +418,10 @@ void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *
 
 void cy_cuda_contract_print(cy_cu *p, const char *symbol) {
   ((const cy_cu_generator *)p->form->generator)->print(p, symbol);
+}
+
+const char *cy_cuda_contract_name(const cy_cuda_form *form, cy_arena *arena) {
+  const cy_cu_generator *generator = form->generator;
+  const char *name = cy_arena_printf(arena, "%s %dx%dx%d", generator->name, form->tile.m, form->tile.n, form->tile.k);
+  return form->shares ? cy_arena_printf(arena, "%s, k in %d", name, form->shares) : name;
 }

@@ -23,8 +23,6 @@ typedef struct cy_cu_sizes {
 cy_cu_sizes cy_cu_sizes_of(cy_kernel *k);
 /* v, or `otherwise` where it is symbolic. */
 double cy_cu_estimate(cy_graph *g, cy_dim v, double otherwise);
-/* How many blocks a kernel should have. */
-int cy_cu_wanted_blocks(const cy_machine *m);
 /* How many tiles of m x n there are. */
 double cy_cu_tiles_estimate(cy_kernel *k, const cy_cu_sizes *s, int m, int n);
 cy_dim cy_cu_tiles(cy_graph *g, const cy_cu_sizes *s, int m, int n);
@@ -37,8 +35,12 @@ typedef struct cy_cu_contract {
   char m[160], n[96], k[160]; /* sizes as text */
 } cy_cu_contract;
 
-static inline bool cy_cu_is_conv(const cy_contraction *c) { return c->kind != CY_CONTRACT_MATMUL; }
+static inline bool cy_cu_is_conv(const cy_contraction *c) {
+  return c->kind == CY_CONTRACT_CONV || c->kind == CY_CONTRACT_CONV_TRANSPOSE;
+}
 int64_t cy_cu_taps(const cy_contraction *c);
+/* A filter for every channel, one result channel each. */
+bool cy_cu_is_depthwise(cy_graph *g, const cy_contraction *c);
 cy_dim cy_cu_per_group(cy_graph *g, const cy_contraction *c, cy_dim channels);
 /* The argument that B is read from. */
 static inline cy_karg cy_cu_b_arg(const cy_cuda_form *form, const cy_contraction *c) {
@@ -48,11 +50,23 @@ static inline cy_karg cy_cu_b_arg(const cy_cuda_form *form, const cy_contraction
 /* Prints the four functions. */
 void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol);
 /* Copies the text with $S symbol, $T accumulator type, $P parameters, $N their names, $A $B the pointers to the
- * operands, $X $Y their storage types. */
+ * operands, $V that to the values of attention, $X $Y the storage types of A and B. */
 void cy_cu_contract_text(cy_cu_contract *q, const char *text);
+/* Prints <symbol>_put alone. */
+void cy_cu_contract_put(cy_cu_contract *q);
+/* Prints const b1 <name> = can 16 bytes of an operand, `chunk` elements, be copied at once: if it `runs`, element by
+ * element, and begins where all strides are multiples of that. */
+void cy_cu_print_wide(cy_cu *p, const char *name, bool runs, const cy_dim *strides, int n, cy_karg arg, int64_t chunk);
 /* A function of C text: cy_cu_contract_text(head), indented statements with sizes at hand, } */
 void cy_cu_function_open(cy_cu_contract *q, const char *head);
 void cy_cu_function_close(cy_cu_contract *q);
+
+/* ---- split.c ---- */
+/* Has blocks share k where the form's tiles are too few. */
+void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
+/* Around a kernel's text. SHARES, SHARE_TURNS: macros; <symbol>_end(.., share, z, m, n, sum, M, N) ends a result. */
+void cy_cu_split_begin(cy_cu_contract *q);
+void cy_cu_split_end(cy_cu_contract *q);
 
 typedef struct cy_cu_generator {
   const char *name;
@@ -61,7 +75,10 @@ typedef struct cy_cu_generator {
   void (*print)(cy_cu *p, const char *symbol);
   bool (*wants_packed)(cy_kernel *k); /* would it be faster with B packed? NULL: never */
 } cy_cu_generator;
+extern const cy_cu_generator cy_cu_depthwise; /* depthwise.c */
+extern const cy_cu_generator cy_cu_gemv;      /* gemv.c */
 extern const cy_cu_generator cy_cu_plain;  /* plain.c */
 extern const cy_cu_generator cy_cu_matrix; /* matrix.c */
+extern const cy_cu_generator cy_cu_attention; /* attention.c */
 
 #endif

@@ -80,18 +80,34 @@ static void release(cy_machine *m) { free(m->state); }
 
 static bool supports(const cy_machine *m, cy_kernel *k) { return cy_cuda_contract_supports(m, k); }
 
+/* For --explain. */
+static const char *algorithm(const cy_cuda_form *form, cy_arena *arena) {
+  switch (form->kind) {
+  case CY_CUDA_GROUPS:
+    return "groups";
+  case CY_CUDA_ROWS:
+    return cy_cuda_rows_name(form, arena);
+  case CY_CUDA_COLUMNS:
+    return cy_arena_printf(arena, "columns by %d threads", form->group);
+  case CY_CUDA_TILES:
+    return cy_cuda_contract_name(form, arena);
+  default:
+    return "items";
+  }
+}
+
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
-  static const char *const names[] = {"items", "groups", "tiles"};
   (void)p;
   const cy_cuda_machine *c = m->state;
   cy_cuda_form *form = cy_cuda_schedule(m, plan->kernel);
   plan->form = form;
-  plan->algorithm = names[form->kind];
-  if (form->kind == CY_CUDA_TILES) {
-    cy_cuda_contract_prepare(plan, form);
-    plan->algorithm = cy_arena_printf(cy_graph_arena(cy_kernel_graph(plan->kernel)), "%s %dx%dx%d",
-                                      form->stages ? "matrix" : "tiles", form->tile.m, form->tile.n, form->tile.k);
-  }
+  cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
+  cy_dim conv[CY_CUDA_CONV_FIELDS];
+  if (form->kind == CY_CUDA_TILES)
+    cy_cuda_contract_prepare(m, plan, form);
+  plan->algorithm = algorithm(form, arena);
+  if (form->kind == CY_CUDA_TILES && cy_cuda_conv_match(m, plan->kernel, form, false, conv))
+    plan->algorithm = cy_arena_printf(arena, "%s or cuDNN", plan->algorithm);
   plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
 }
 
@@ -115,7 +131,7 @@ static char *print_source(const shard *s) {
     abort();
   bool matrix = false;
   for (uint32_t i = 0; i < s->n; i++)
-    matrix |= cy_cuda_form_of(s->plans[i])->stages > 0;
+    matrix |= cy_cuda_form_of(s->plans[i])->shared_bytes > 0;
   fprintf(f, "%s%s", cy_cuda_prelude, matrix ? cy_cuda_prelude_matrix : "");
   for (uint32_t i = 0; i < s->n; i++) {
     cy_bug_context = s->plans[i]->symbol;
@@ -131,7 +147,8 @@ static bool may_use_stack(void *ctx, const char *function) {
   const shard *s = ctx;
   for (uint32_t i = 0; i < s->n; i++) {
     cy_kernel *k = s->plans[i]->kernel;
-    if (strcmp(s->plans[i]->symbol, function))
+    size_t length = strlen(s->plans[i]->symbol);
+    if (strncmp(s->plans[i]->symbol, function, length) || (function[length] && strcmp(function + length, "_combine")))
       continue;
     for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
       uint16_t op = cy_expr_of(k, e)->op;
@@ -179,10 +196,21 @@ static char *lacks(const cy_kernel_plan *plan, cy_cuda_arch arch) {
   return text;
 }
 
+static bool any_for_cudnn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n) {
+  cy_dim conv[CY_CUDA_CONV_FIELDS];
+  for (uint32_t i = 0; i < n; i++)
+    if (cy_cuda_form_of(&plans[i])->kind == CY_CUDA_TILES &&
+        cy_cuda_conv_match(m, plans[i].kernel, cy_cuda_form_of(&plans[i]), false, conv))
+      return true;
+  return false;
+}
+
 /* Architectures that were not asked for by name are left out of what they lack; a model that needs all of its kernels
  * then does not run there, which its users would learn only when they load it. */
 static void warn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag) {
   const cy_cuda_machine *c = m->state;
+  if (m->cudnn == CY_CUDNN_REQUIRE && !any_for_cudnn(m, plans, n))
+    cy_diag_add(diag, CY_WARNING, NULL, "--cudnn=require asks for nothing: no convolution has a form that cuDNN is given");
   for (int i = 0; i < c->narch; i++) {
     char *lack = NULL;
     for (uint32_t k = 0; k < n && !lack && c->optional[i]; k++)
@@ -233,10 +261,19 @@ static bool write_at(FILE *f, uint64_t at, const void *bytes, size_t n) {
   return fseek(f, (long)at, SEEK_SET) == 0 && fwrite(bytes, 1, n, f) == n;
 }
 
+/* Of what blocks that share k hand on. */
+static int64_t shared_bytes(const cy_kernel_plan *plan) {
+  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  const cy_karg_info *args;
+  cy_kernel_args(plan->kernel, &args);
+  return form->shares ? form->share_elems * cy_dtype_of(args[form->share_arg].dtype)->bits / 8 : 0;
+}
+
 static void describe_kernels(shard *s, const char *symbol) {
   for (uint32_t i = 0; i < s->n; i++) {
     cy_kernel_code *code = &s->plans[i]->code;
     code->nphases = 1;
+    code->shared_bytes = shared_bytes(s->plans[i]);
     snprintf(code->phase[0].symbol, sizeof code->phase[0].symbol, "%s", s->plans[i]->symbol);
     snprintf(code->images, sizeof code->images, "%s", symbol);
   }
@@ -307,6 +344,7 @@ static cy_peak peak(const cy_machine *m, const cy_kernel_plan *plan) {
 
 const cy_target cy_target_cuda = {
     .name = "cuda",
+    .most_head = 256,
     .half_factors = true,
     .peak = peak,
     .specs = SPECS,

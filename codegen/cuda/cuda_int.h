@@ -6,6 +6,8 @@
  *   items   a thread per item; an item is a task, or one turn of the lane loop that is the kernel's whole body
  *   groups  32 threads or a whole block per task: lane loops are dealt out to neighbouring threads, reductions are
  *           combined by shuffles, statements outside of lane loops are done by all threads alike, their stores by one
+ *   rows    a group of threads per row that the body passes over, which they hold in registers (rows.c)
+ *   columns an item per few threads, which share its serial loops (columns.c)
  *   tiles   a block per tile of a contraction's result (contract.c)
  *
  * A further generator of contractions is a row in `generators` of contract.c.
@@ -15,7 +17,13 @@
 
 #include "codegen/target.h"
 
-typedef enum cy_cuda_form_kind { CY_CUDA_ITEMS, CY_CUDA_GROUPS, CY_CUDA_TILES } cy_cuda_form_kind;
+typedef enum cy_cuda_form_kind {
+  CY_CUDA_ITEMS,
+  CY_CUDA_GROUPS,
+  CY_CUDA_ROWS,
+  CY_CUDA_COLUMNS,
+  CY_CUDA_TILES
+} cy_cuda_form_kind;
 
 typedef struct cy_cuda_tile {
   int m, n, k;            /* of the block */
@@ -25,15 +33,17 @@ typedef struct cy_cuda_tile {
 typedef struct cy_cuda_form {
   cy_cuda_form_kind kind;
   int threads;          /* per block */
-  int group;            /* GROUPS: threads per task */
+  int group;            /* GROUPS, ROWS: threads per task; 0: known when it runs; COLUMNS: per item */
+  int columns;          /* COLUMNS: items of a block */
   cy_dim blocks;        /* how many the launch wants */
   int64_t max_blocks;   /* how many it may want; 0: as many as a grid can have */
-  const cy_stmt *lanes; /* ITEMS: the lane loop whose turns are items, or NULL */
+  const cy_stmt *lanes; /* ITEMS, COLUMNS: the lane loop whose turns are items, or NULL */
   int vector;           /* ITEMS: neighbouring elements of an item, 0: one; along vector_var */
   cy_var vector_var;
   const uint8_t *vector_load; /* [vector_exprs] loads that are done for all of them at once */
   uint32_t vector_exprs;
   uint32_t in_shared;    /* GROUPS: bit i: argument i is scratch that fits in shared memory */
+  const struct cy_cuda_rows *rows; /* ROWS */
   int stripes;           /* GROUPS: groups of a block that need their own piece of scratch; 0: none is needed */
   cy_cuda_tile tile;     /* TILES */
   const void *generator; /* TILES: a cy_cu_generator */
@@ -41,6 +51,11 @@ typedef struct cy_cuda_form {
   int least_arch;        /* TILES: older ones lack the instruction; 0: all have it */
   int stages;            /* TILES by matrix instructions: tiles in flight */
   cy_karg packed_arg;    /* TILES: where B lies packed, */
+  int shares;            /* TILES: blocks that share k (split.c), 0: none do; */
+  int share_turns;       /* .. steps of k for each */
+  cy_karg share_arg;     /* .. where their sums lie, */
+  int64_t share_elems;   /* .. how many those are, */
+  int64_t combine_blocks; /* .. and the blocks of CY_CUDA_COMBINE_THREADS that add them */
   int64_t packed_k;      /* .. with rows of this many elements; 0: it is read as the model has it */
 } cy_cuda_form;
 
@@ -49,6 +64,8 @@ typedef struct cy_cuda_arch {
   int number;
   char suffix;
 } cy_cuda_arch;
+
+enum { CY_CUDA_COMBINE_THREADS = 256 };
 
 /* What kernels are made for: the state of a cy_machine. */
 typedef struct cy_cuda_machine {
@@ -82,8 +99,13 @@ typedef struct cy_cu {
   int indent;
   bool wide;          /* numbers of items and tasks need 64 bits */
   int group;          /* threads that share the statements being printed; 1: each thread on its own */
+  int apart;          /* .. how far those are from each other; 0: they are neighbours */
   uint8_t *reduced;   /* [locals + 1] accumulated across the threads of a group: goes to a partial p<i> */
-  bool in_vector;     /* the elements of an item are being computed: loads and stores are of arrays */
+  bool in_vector;     /* stores go to arrays, from which several elements are written at once */
+  /* While elements of several are being computed: the text of a load whose element is in a register. */
+  bool (*element)(struct cy_cu *p, cy_expr e, char *out, size_t cap);
+  const void *element_ctx;
+  const char *item_head; /* .. a statement in front of each */
   uint32_t nstored;   /* .. stores so far */
   uint8_t *exchanged; /* [args] written and read: groups synchronise around stores */
 } cy_cu;
@@ -116,6 +138,13 @@ void cy_cuda_print(FILE *out, cy_kernel *k, const cy_cuda_form *form, const char
 void cy_cu_params(cy_cu *p, FILE *out, bool names_only); /* the slots as a parameter list, without parentheses */
 void cy_cu_narrow_dims(cy_cu *p);                        /* int d0 = ..: sizes under the names that statements use */
 void cy_cu_list(cy_cu *p, const cy_stmt *s);
+void cy_cu_stmt(cy_cu *p, const cy_stmt *s); /* one statement, without barriers */
+/* Around a loop that threads share: its sums go to partials; then those of p->group threads are combined. */
+uint8_t *cy_cu_partials_open(cy_cu *p, const cy_stmt *loop);
+void cy_cu_partials_close(cy_cu *p, uint8_t *ops);
+/* const i64 <name> = elements of the box of these variables and the lane loop; sets p->wide: do numbers in it need 64
+ * bits. */
+void cy_cu_count(cy_cu *p, const char *name, const cy_var *vars, uint32_t n, const cy_stmt *lanes);
 void cy_cu_locals(cy_cu *p);
 /* Coordinates of a number: v<a>, v<b>, .. = number in the row-major box of these variables; `number` names a variable.
  */
@@ -124,16 +153,41 @@ void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number)
 /* ---- vector.c ---- */
 /* Makes the items of a form larger where that can be. */
 void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form);
+/* The same for the body of a contraction along `var`, `vector` elements of up to 4 bytes; false: it cannot be. */
+bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector);
 /* The elements of an item from `first` on. */
 void cy_cu_vector_items(cy_cu *p, const cy_stmt *body);
 
+/* ---- rows.c ---- */
+/* Makes the form that of rows; false: the kernel is none. Its loops may have one variable then. */
+bool cy_cuda_rows_schedule(const cy_machine *m, cy_kernel *k, cy_dim tasks, cy_cuda_form *form);
+void cy_cuda_rows_print(cy_cu *p);
+const char *cy_cuda_rows_name(const cy_cuda_form *form, cy_arena *arena); /* for --explain */
+
+/* ---- columns.c ---- */
+/* Makes the form that of columns, for a kernel whose items have this body; false: they do well alone. */
+bool cy_cuda_columns_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_form *form);
+/* The body of one item, whose variables are there, and `live`: is there such an item. */
+void cy_cuda_columns_print(cy_cu *p, const cy_stmt *body);
+
 /* ---- contract.c ---- */
+/* Appends the argument that shares of k are bound to, if there are any. */
+void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_form *form);
+/* How many blocks a kernel should have. */
+int cy_cu_wanted_blocks(const cy_machine *m);
 bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k);
 void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
 void cy_cuda_contract_print(cy_cu *p, const char *symbol);
+const char *cy_cuda_contract_name(const cy_cuda_form *form, cy_arena *arena); /* for --explain */
 /* Has B packed where the generator wants that: appends the argument that the packed form is bound to. */
-void cy_cuda_contract_prepare(cy_kernel_plan *plan, cy_cuda_form *form);
+void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form);
 uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val v, int64_t offset);
+
+/* ---- conv.c ---- */
+enum { CY_CUDA_CONV_FIELDS = 59 };
+/* May cuDNN compute this kernel? Then the fields of a cyrt_cuda_conv. `repack`: could it, with the weights packed? */
+bool cy_cuda_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, bool repack,
+                        cy_dim out_field[CY_CUDA_CONV_FIELDS]);
 
 /* ---- nvrtc.c ---- */
 
@@ -176,6 +230,7 @@ enum {
   CY_CUDA_LDL = 0x983,
   CY_CUDA_HGMMA = 0x9f0,
   CY_CUDA_FFMA_CONSTANT = 0xa23,
+  CY_CUDA_SHFL = 0xf89, /* by a constant */
   CY_CUDA_LDGSTS = 0xfae,
   CY_CUDA_OPCODES = 4096
 };

@@ -11,14 +11,32 @@
 
 static LLVMValueRef i32_const(cy_host *h, int64_t v) { return LLVMConstInt(h->cg->i32, (unsigned long long)v, 1); }
 
+static bool may_be_cudnn(const cy_host *h, const cy_kernel_plan *plan, cy_dim field[CY_CUDA_CONV_FIELDS]) {
+  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  return form->kind == CY_CUDA_TILES && cy_cuda_conv_match(h->build->machine, plan->kernel, form, false, field);
+}
+
+/* A cyrt_cuda_conv in memory of the function. */
+static LLVMValueRef conv_problem(cy_host *h, const cy_dim field[CY_CUDA_CONV_FIELDS]) {
+  cy_cg *cg = h->cg;
+  if (!h->fn.conv)
+    h->fn.conv = cy_alloca(cg, CY_CUDA_CONV_FIELDS * 8);
+  for (int i = 0; i < CY_CUDA_CONV_FIELDS; i++)
+    cy_store(cg, cy_host_dim(h, field[i]), cy_gepc(cg, h->fn.conv, 8 * (int64_t)i), 8);
+  return h->fn.conv;
+}
+
 static void launch(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
   cy_cg *cg = h->cg;
+  cy_dim field[CY_CUDA_CONV_FIELDS];
+  bool conv = may_be_cudnn(h, plan, field);
   (void)s;
-  LLVMTypeRef params[4] = {cg->ptr, cg->i32, cg->ptr, cg->i64};
-  LLVMValueRef fn = cy_host_declare(h, "cyrt_cuda_launch", cg->i32, params, 4, false);
-  LLVMValueRef args[4] = {h->fn.frame, i32_const(h, plan - h->build->plans), cy_host_slots(h),
-                          cy_host_dim(h, cy_cuda_form_of(plan)->blocks)};
-  cy_host_check(h, cy_call(cg, fn, args, 4));
+  LLVMTypeRef params[5] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->ptr};
+  LLVMValueRef fn =
+      cy_host_declare(h, conv ? "cyrt_cuda_conv_launch" : "cyrt_cuda_launch", cg->i32, params, conv ? 5 : 4, false);
+  LLVMValueRef args[5] = {h->fn.frame, i32_const(h, plan - h->build->plans), cy_host_slots(h),
+                          cy_host_dim(h, cy_cuda_form_of(plan)->blocks), conv ? conv_problem(h, field) : NULL};
+  cy_host_check(h, cy_call(cg, fn, args, conv ? 5 : 4));
 }
 
 static LLVMValueRef fetch(cy_host *h, LLVMValueRef at, int64_t bytes) {
@@ -57,16 +75,23 @@ static LLVMValueRef constant(cy_host *h, LLVMValueRef data) {
   return g;
 }
 
-/* A cyrt_cuda_kernel. */
-static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan) {
+/* A cyrt_cuda_kernel: of the plan, followed by kernel `then` (0: none), or of what adds its shares. */
+static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, bool combine, uint32_t then) {
   const cy_cuda_form *form = cy_cuda_form_of(plan);
   const cy_dim *dims;
   uint32_t slots = cy_plan_first_dim(plan) + cy_kernel_dims(plan->kernel, &dims);
-  LLVMValueRef row[7] = {cy_host_text(h, plan->symbol), external(h, plan->code.images),
-                         i32_const(h, slots),           i32_const(h, form->threads),
-                         i32_const(h, form->stripes),   i32_const(h, form->max_blocks ? form->max_blocks : INT32_MAX),
-                         i32_const(h, form->shared_bytes)};
-  return LLVMConstStructInContext(h->cg->ctx, row, 7, 0);
+  char symbol[sizeof plan->symbol + 16];
+  snprintf(symbol, sizeof symbol, "%s%s", plan->symbol, combine ? "_combine" : "");
+  LLVMValueRef row[9] = {cy_host_text(h, symbol),
+                         external(h, plan->code.images),
+                         i32_const(h, slots),
+                         i32_const(h, combine ? CY_CUDA_COMBINE_THREADS : form->threads),
+                         i32_const(h, form->stripes),
+                         i32_const(h, form->max_blocks && !combine ? form->max_blocks : INT32_MAX),
+                         i32_const(h, combine ? 0 : form->shared_bytes),
+                         i32_const(h, then),
+                         i32_const(h, then ? form->combine_blocks : 0)};
+  return LLVMConstStructInContext(h->cg->ctx, row, 9, 0);
 }
 
 /* Do equal input sizes always mean the same launches? */
@@ -78,17 +103,27 @@ static bool replayable(const cy_step *s) {
 }
 
 static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_data) {
-  uint32_t n = h->build->nplans;
-  LLVMValueRef *rows = calloc(n + 1, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
+  uint32_t nplans = h->build->nplans, n = nplans;
+  LLVMValueRef *rows = calloc(2 * (size_t)n + 1, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
   if (!rows)
     abort();
-  for (uint32_t i = 0; i < n; i++)
-    rows[i] = kernel_row(h, &h->build->plans[i]);
+  bool cudnn = false;
+  for (uint32_t i = 0; i < nplans; i++) {
+    const cy_kernel_plan *plan = &h->build->plans[i];
+    cy_dim field[CY_CUDA_CONV_FIELDS];
+    rows[i] = kernel_row(h, plan, false, cy_cuda_form_of(plan)->shares ? n : 0);
+    if (cy_cuda_form_of(plan)->shares)
+      rows[n++] = kernel_row(h, plan, true, 0);
+    cudnn |= may_be_cudnn(h, plan, field);
+  }
   if (n)
     table = constant(h, LLVMConstArray2(LLVMTypeOf(rows[0]), rows, n));
   free(rows);
-  LLVMValueRef fields[3] = {i32_const(h, n), i32_const(h, replayable(h->p->steps) ? CYRT_CUDA_REPLAY : 0), table};
-  *out_data = constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 3, 0));
+  int flags = (replayable(h->p->steps) ? CYRT_CUDA_REPLAY : 0) |
+              (cudnn && h->build->machine->cudnn == CY_CUDNN_REQUIRE ? CYRT_CUDA_REQUIRE_CUDNN : 0);
+  LLVMValueRef fields[4] = {i32_const(h, n), i32_const(h, flags), table,
+                            cudnn ? external(h, "cyrt_cuda_cudnn") : LLVMConstNull(h->cg->ptr)};
+  *out_data = constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 4, 0));
   *out_device = external(h, "cyrt_cuda_device");
 }
 

@@ -75,6 +75,7 @@ static void schedule(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form
   form->shared_bytes = STAGES * (form->tile.m + form->tile.n) * ROW_BYTES;
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
+  cy_cu_split_schedule(machine, k, form);
 }
 
 static bool multiple(cy_graph *g, cy_dim d, int64_t of) {
@@ -153,25 +154,6 @@ static operand operand_b(const cy_cu_contract *q) {
   add_stride(&o, c->b_offset);
   add_stride(&o, cy_cu_per_group(q->p->g, c, c->channels_in));
   return o;
-}
-
-/* const b1 <name> = can 16 bytes be copied at once */
-static void print_wide(cy_cu_contract *q, const char *name, const operand *o, cy_karg arg, int64_t chunk) {
-  cy_cu *p = q->p;
-  fprintf(p->out, "  const b1 %s = ", name);
-  bool never = !o->runs;
-  int64_t v;
-  for (int i = 0; i < o->nstrides; i++)
-    never |= cy_dim_is_const(p->g, o->strides[i], &v) && v % chunk != 0;
-  if (never) {
-    fprintf(p->out, "0;\n");
-    return;
-  }
-  fprintf(p->out, "(u64)a%u %% 16 == 0", arg);
-  for (int i = 0; i < o->nstrides; i++)
-    if (!cy_dim_is_const(p->g, o->strides[i], &v))
-      fprintf(p->out, " && %s %% %lld == 0", cy_cu_dim(p, o->strides[i]), (long long)chunk);
-  fprintf(p->out, ";\n");
 }
 
 /* ---- printing ---- */
@@ -346,11 +328,13 @@ static const char tile_loop[] =
     "  cy_chunk *const tiles = (cy_chunk *)memory;\n"
     "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)(CY_BLOCK % ((i64)across * "
     "down));\n"
-    "  const int z = (int)(CY_BLOCK / ((i64)across * down)), strip = block / (RASTER * across) * RASTER;\n"
+    "  const int zs = (int)(CY_BLOCK / ((i64)across * down)), z = zs / SHARES, share = zs % SHARES;\n"
+    "  const int strip = block / (RASTER * across) * RASTER;\n"
     "  const int height = down - strip < RASTER ? down - strip : RASTER, inside = block - strip * across;\n"
     "  const int m0 = (strip + inside % height) * BM, n0 = inside / height * BN;\n"
     "  const int warp = CY_TID / 32, wm = warp / (BN / WN) * WM, wn = warp % (BN / WN) * WN;\n"
-    "  const int turns = (K + BK - 1) / BK;\n"
+    "  const int all_turns = (K + BK - 1) / BK, begin = share * SHARE_TURNS;\n"
+    "  const int turns = SHARES > 1 && all_turns - begin > SHARE_TURNS ? SHARE_TURNS : all_turns - begin;\n"
     "  $S_row rows[A_ROWS];\n"
     "  $T acc[WM / 16][WN / 8][4];\n"
     "  $S_sums sums = {{{0}}, {0}};\n"
@@ -366,7 +350,7 @@ static const char tile_loop[] =
     "        acc[i][j][e] = 0;\n"
     "  for (int t = 0; t < STAGES - 1; t++) {\n"
     "    if (t < turns)\n"
-    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, t * BK, tiles + t * TILE);\n"
+    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + t) * BK, tiles + t * TILE);\n"
     "    cy_copy_commit();\n"
     "  }\n"
     "  for (int t = 0; t < turns; t++) {\n"
@@ -380,7 +364,7 @@ static const char tile_loop[] =
     "#endif\n"
     "    const int next = t + STAGES - 1;\n"
     "    if (next < turns)\n"
-    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, next * BK, tiles + next % STAGES * TILE);\n"
+    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + next) * BK, tiles + next % STAGES * TILE);\n"
     "    cy_copy_commit();\n"
     "#if WARPGROUPS\n"
     "    cy_warpgroup_wait();\n"
@@ -407,7 +391,7 @@ static const char tile_loop[] =
     "  for (int q = CY_TID; q < BM * BN; q += NT) {\n"
     "    const int m = q / BN, n = q % BN;\n"
     "    if (m0 + m < M && n0 + n < N)\n"
-    "      $S_put($N, z, m0 + m, n0 + n, results[m * BN + (n ^ (m & 3) << 3)]);\n"
+    "      $S_end($N, share, z, m0 + m, n0 + n, results[m * BN + (n ^ (m & 3) << 3)], M, N);\n"
     "  }\n";
 
 /* Of 8-bit integers: the instructions by both types, the zero points. */
@@ -485,6 +469,7 @@ static const char end_of_constants[] = "#undef BM\n#undef BN\n#undef BK\n#undef 
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
   cy_cu_contract_begin(&q, p, symbol);
+  cy_cu_split_begin(&q);
   int64_t chunk = p->form->tile.k / (ROW_BYTES / CHUNK);
   operand a = operand_a(&q, chunk), b = operand_b(&q);
   print_constants(&q, &a, &b);
@@ -500,11 +485,12 @@ static void print(cy_cu *p, const char *symbol) {
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
-  print_wide(&q, "wide_a", &a, q.c->a, chunk);
-  print_wide(&q, "wide_b", &b, cy_cu_b_arg(p->form, q.c), chunk);
+  cy_cu_print_wide(p, "wide_a", a.runs, a.strides, a.nstrides, q.c->a, chunk);
+  cy_cu_print_wide(p, "wide_b", b.runs, b.strides, b.nstrides, cy_cu_b_arg(p->form, q.c), chunk);
   cy_cu_contract_text(&q, tile_loop);
   cy_cu_function_close(&q);
   fputs(end_of_constants, p->out);
+  cy_cu_split_end(&q);
 }
 
 const cy_cu_generator cy_cu_matrix = {"matrix", supports, schedule, print, wants_packed};

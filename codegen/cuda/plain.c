@@ -48,6 +48,7 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   form->max_blocks = INT32_MAX / 128; /* rows and columns are counted in 32 bits */
   form->tile = *choose_tile(k, &s, cy_cu_wanted_blocks(m));
   form->blocks = cy_cu_tiles(cy_kernel_graph(k), &s, form->tile.m, form->tile.n);
+  cy_cu_split_schedule(m, k, form);
 }
 
 /* ---- printing: elements ---- */
@@ -83,7 +84,9 @@ static bool b_along_k(cy_graph *g, const cy_contraction *c) {
 static const char tile_loop[] =
     "  CY_SHARED $T sa[BK][BM + 1], sb[BK][BN + 1];\n"
     "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)CY_BLOCK;\n"
-    "  const int n0 = block % across * BN, z = block / across / down;\n"
+    "  const int n0 = block % across * BN, z = block / across / down / SHARES;\n"
+    "  const int share = block / across / down % SHARES, begin = share * SHARE_TURNS * BK;\n"
+    "  const int end = SHARES > 1 && begin + SHARE_TURNS * BK < K ? begin + SHARE_TURNS * BK : K;\n"
     "  const int m0 = block / across % down * BM;\n"
     "  const int tx = CY_TID % TX, ty = CY_TID / TX;\n"
     "  const int ak = A_ALONG_K ? CY_TID % BK : CY_TID / BM, am = A_ALONG_K ? CY_TID / BK : CY_TID % BM;\n"
@@ -98,7 +101,7 @@ static const char tile_loop[] =
     "    CY_UNROLL\n"
     "    for (int j = 0; j < TN; j++)\n"
     "      acc[i][j] = 0;\n"
-    "  for (int k0 = 0; k0 < K; k0 += BK) {\n"
+    "  for (int k0 = begin; k0 < end; k0 += BK) {\n"
     "    CY_UNROLL\n"
     "    for (int i = 0; i < BM * BK / NT; i++)\n"
     "      if (A_ALONG_K)\n"
@@ -134,13 +137,14 @@ static const char tile_loop[] =
     "    CY_UNROLL\n"
     "    for (int j = 0; j < TN; j++)\n"
     "      if (m0 + ty + i * TY < M && n0 + tx + j * TX < N)\n"
-    "        $S_put($N, z, m0 + ty + i * TY, n0 + tx + j * TX, acc[i][j]);\n";
+    "        $S_end($N, share, z, m0 + ty + i * TY, n0 + tx + j * TX, acc[i][j], M, N);\n";
 
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
   const cy_cuda_tile *t = &p->form->tile;
   char zero_a[40] = "", zero_b[200] = "";
   cy_cu_contract_begin(&q, p, symbol);
+  cy_cu_split_begin(&q);
   if (q.c->has_a_zero)
     snprintf(zero_a, sizeof zero_a, "a%u[0]", q.c->a_zero);
   if (q.c->has_b_zero) /* by output column, which is counted over all groups */
@@ -160,6 +164,7 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
   cy_cu_contract_text(&q, tile_loop);
   cy_cu_function_close(&q);
+  cy_cu_split_end(&q);
 }
 
 const cy_cu_generator cy_cu_plain = {"tiles", supports, schedule, print, NULL};

@@ -58,6 +58,10 @@ typedef struct cy_words {
   u32 word[4];
 } CY_ALIGNED(16) cy_words;
 CY_INLINE void cy_move16(void *to, const void *from) { *(cy_words *)to = *(const cy_words *)from; }
+CY_INLINE void cy_move32(void *to, const void *from) {
+  cy_move16(to, from);
+  cy_move16((cy_words *)to + 1, (const cy_words *)from + 1);
+}
 CY_INLINE void cy_move8(void *to, const void *from) { *(u64 *)to = *(const u64 *)from; }
 CY_INLINE void cy_move4(void *to, const void *from) { *(u32 *)to = *(const u32 *)from; }
 CY_INLINE void cy_move2(void *to, const void *from) { *(u16 *)to = *(const u16 *)from; }

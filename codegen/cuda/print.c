@@ -115,6 +115,36 @@ static void combine_line(cy_cu *p, cy_op op, cy_dtype t, const char *into, const
   cy_cu_line(p, "%s = %s;", into, v);
 }
 
+/* p<l> of all warps or, of threads that are apart, of all threads, by way of shared memory: always in the same order.
+ */
+static void print_exchange(cy_cu *p, cy_local l, cy_op op) {
+  cy_dtype t = cy_kernel_local_dtype(p->k, l);
+  const char *x = exchange_type(t), *type = cy_cu_type(t);
+  int row = p->apart ? p->apart : 1, n = p->apart ? p->group : p->group / 32;
+  char part[16];
+  snprintf(part, sizeof part, "p%u", l);
+  cy_cu_line(p, "{");
+  cy_cu_open(p);
+  cy_cu_line(p, "CY_SHARED %s w[%d];", x, n * row);
+  cy_cu_line(p, "CY_SYNC();");
+  if (p->apart) {
+    cy_cu_line(p, "w[CY_TID] = (%s)%s;", x, part);
+  } else {
+    cy_cu_line(p, "if (CY_TID %% 32 == 0)");
+    cy_cu_line(p, "  w[CY_TID / 32] = (%s)%s;", x, part);
+  }
+  cy_cu_line(p, "CY_SYNC();");
+  cy_cu_line(p, "%s = (%s)w[CY_TID %% %d];", part, type, row);
+  cy_cu_line(p, "for (int i = 1; i < %d; i++) {", n);
+  cy_cu_open(p);
+  cy_cu_line(p, "const %s o = (%s)w[i * %d + CY_TID %% %d];", type, type, row, row);
+  combine_line(p, op, t, part, part, "o");
+  cy_cu_close(p, p->nlog);
+  cy_cu_line(p, "}");
+  cy_cu_close(p, p->nlog);
+  cy_cu_line(p, "}");
+}
+
 /* p<l> of all threads of the group into l<l>. */
 static void print_reduction(cy_cu *p, cy_local l, cy_op op) {
   cy_dtype t = cy_kernel_local_dtype(p->k, l);
@@ -122,42 +152,27 @@ static void print_reduction(cy_cu *p, cy_local l, cy_op op) {
   char part[16], local[16];
   snprintf(part, sizeof part, "p%u", l);
   snprintf(local, sizeof local, "l%u", l);
-  cy_cu_line(p, "CY_UNROLL");
-  cy_cu_line(p, "for (int m = 16; m > 0; m /= 2) {");
-  cy_cu_open(p);
-  cy_cu_line(p, "const %s o = (%s)cy_shfl_%s((%s)%s, m);", type, type, x, x, part);
-  combine_line(p, op, t, part, part, "o");
-  cy_cu_close(p, p->nlog);
-  cy_cu_line(p, "}");
-  if (p->form->group > 32) {
-    cy_cu_line(p, "{");
+  if (!p->apart) {
+    cy_cu_line(p, "CY_UNROLL");
+    cy_cu_line(p, "for (int m = %d; m > 0; m /= 2) {", (p->group < 32 ? p->group : 32) / 2);
     cy_cu_open(p);
-    cy_cu_line(p, "CY_SHARED %s w[%d];", x, p->form->group / 32);
-    cy_cu_line(p, "CY_SYNC();");
-    cy_cu_line(p, "if (CY_TID %% 32 == 0)");
-    cy_cu_line(p, "  w[CY_TID / 32] = (%s)%s;", x, part);
-    cy_cu_line(p, "CY_SYNC();");
-    cy_cu_line(p, "%s = (%s)w[0];", part, type);
-    cy_cu_line(p, "for (int i = 1; i < %d; i++) {", p->form->group / 32);
-    cy_cu_open(p);
-    cy_cu_line(p, "const %s o = (%s)w[i];", type, type);
+    cy_cu_line(p, "const %s o = (%s)cy_shfl_%s((%s)%s, m);", type, type, x, x, part);
     combine_line(p, op, t, part, part, "o");
     cy_cu_close(p, p->nlog);
     cy_cu_line(p, "}");
-    cy_cu_close(p, p->nlog);
-    cy_cu_line(p, "}");
   }
+  if (p->apart || p->group > 32)
+    print_exchange(p, l, op);
   combine_line(p, op, t, local, local, part);
 }
 
-static void print_lanes(cy_cu *p, const cy_stmt *s) {
-  uint32_t nlocals = cy_kernel_local_count(p->k), mark = p->nlog;
+uint8_t *cy_cu_partials_open(cy_cu *p, const cy_stmt *loop) {
+  uint32_t nlocals = cy_kernel_local_count(p->k);
   uint8_t *ops = calloc(nlocals + 1, 1);
   char identity[64];
-  int group = p->group;
   if (!ops)
     cy_bug("out of memory");
-  find_reductions(s, s->body, ops);
+  find_reductions(loop, loop->body, ops);
   cy_cu_line(p, "{");
   cy_cu_open(p);
   for (cy_local l = 1; l <= nlocals; l++)
@@ -167,6 +182,24 @@ static void print_lanes(cy_cu *p, const cy_stmt *s) {
       cy_cu_line(p, "%s p%u = %s;", cy_cu_type(t), l, identity);
       p->reduced[l] = 1;
     }
+  return ops;
+}
+
+void cy_cu_partials_close(cy_cu *p, uint8_t *ops) {
+  uint32_t nlocals = cy_kernel_local_count(p->k);
+  memset(p->reduced, 0, nlocals + 1);
+  for (cy_local l = 1; l <= nlocals; l++)
+    if (ops[l])
+      print_reduction(p, l, ops[l]);
+  cy_cu_close(p, p->nlog);
+  cy_cu_line(p, "}");
+  free(ops);
+}
+
+static void print_lanes(cy_cu *p, const cy_stmt *s) {
+  uint32_t mark = p->nlog;
+  int group = p->group;
+  uint8_t *ops = cy_cu_partials_open(p, s);
   const char *type = cy_cu_var_type(p, s->var);
   cy_cu_line(p, "for (%s v%u = lane; v%u < %s; v%u += %d) {", type, s->var, s->var,
              cy_cu_dim(p, cy_kernel_var(p->k, s->var)->extent), s->var, group);
@@ -176,13 +209,7 @@ static void print_lanes(cy_cu *p, const cy_stmt *s) {
   p->group = group;
   cy_cu_close(p, mark);
   cy_cu_line(p, "}");
-  memset(p->reduced, 0, nlocals + 1);
-  for (cy_local l = 1; l <= nlocals; l++)
-    if (ops[l])
-      print_reduction(p, l, ops[l]);
-  cy_cu_close(p, mark);
-  cy_cu_line(p, "}");
-  free(ops);
+  cy_cu_partials_close(p, ops);
 }
 
 /* ---- barriers ---- */
@@ -263,7 +290,7 @@ static void print_accum(cy_cu *p, const cy_stmt *s) {
   combine_line(p, s->op, cy_kernel_local_dtype(p->k, s->local), into, into, value);
 }
 
-static void print_stmt(cy_cu *p, const cy_stmt *s) {
+void cy_cu_stmt(cy_cu *p, const cy_stmt *s) {
   switch (s->kind) {
   case CY_S_FOR: print_for(p, s); break;
   case CY_S_IF: print_if(p, s); break;
@@ -280,7 +307,7 @@ void cy_cu_list(cy_cu *p, const cy_stmt *s) {
     bool fence = needs_fence(p, s);
     if (fence)
       print_fence(p);
-    print_stmt(p, s);
+    cy_cu_stmt(p, s);
     cy_cu_forget(p, mark);
     if (fence)
       print_fence(p);
@@ -289,8 +316,7 @@ void cy_cu_list(cy_cu *p, const cy_stmt *s) {
 
 /* ---- forms ---- */
 
-/* "e0 * e1 * ..", the size of a box; sets p->wide: whether numbers in it need 64 bits. */
-static void print_count(cy_cu *p, const char *name, const cy_var *vars, uint32_t n, const cy_stmt *lanes) {
+void cy_cu_count(cy_cu *p, const char *name, const cy_var *vars, uint32_t n, const cy_stmt *lanes) {
   __int128 most = p->form->threads;
   fprintf(p->out, "%*sconst i64 %s = (i64)1", p->indent, "", name);
   for (uint32_t i = 0; i < n + (lanes != NULL); i++) {
@@ -325,18 +351,28 @@ static void print_items(cy_cu *p) {
   const cy_var *grid;
   uint32_t n = cy_kernel_grid(p->k, &grid);
   const cy_stmt *lanes = p->form->lanes;
-  print_count(p, "count", grid, n, lanes);
+  cy_cu_count(p, "count", grid, n, lanes);
   const char *type = p->wide ? "i64" : "int";
-  cy_cu_line(p, "const %s item = (%s)(CY_BLOCK * %d + CY_TID);", type, type, p->form->threads);
-  cy_cu_line(p, p->form->vector ? "if (item >= count / %d)" : "if (item >= count)", p->form->vector);
-  cy_cu_line(p, "  return;");
+  bool columns = p->form->kind == CY_CUDA_COLUMNS;
+  if (columns) { /* all threads of a block meet at its barriers */
+    cy_cu_line(p, "const i64 number = CY_BLOCK * %d + CY_TID %% %d;", p->form->columns, p->form->columns);
+    cy_cu_line(p, "const b1 live = number < count;");
+    cy_cu_line(p, "const %s item = (%s)(live ? number : count - 1);", type, type);
+  } else {
+    cy_cu_line(p, "const %s item = (%s)(CY_BLOCK * %d + CY_TID);", type, type, p->form->threads);
+    cy_cu_line(p, p->form->vector ? "if (item >= count / %d)" : "if (item >= count)", p->form->vector);
+    cy_cu_line(p, "  return;");
+  }
   if (p->form->vector) {
     print_vectors(p, grid, n, type);
     return;
   }
   if (!lanes) {
     cy_cu_unravel(p, grid, n, "item");
-    cy_cu_list(p, cy_kernel_body(p->k));
+    if (columns)
+      cy_cuda_columns_print(p, cy_kernel_body(p->k));
+    else
+      cy_cu_list(p, cy_kernel_body(p->k));
     return;
   }
   const char *extent = cy_cu_dim(p, cy_kernel_var(p->k, lanes->var)->extent), *var = cy_cu_var_type(p, lanes->var);
@@ -349,7 +385,10 @@ static void print_items(cy_cu *p) {
                cy_cu_dim(p, cy_kernel_var(p->k, s->var)->extent), s->var);
     cy_cu_open(p);
   }
-  cy_cu_list(p, lanes->body);
+  if (columns)
+    cy_cuda_columns_print(p, lanes->body);
+  else
+    cy_cu_list(p, lanes->body);
   while (depth-- > 0) {
     cy_cu_close(p, 0);
     cy_cu_line(p, "}");
@@ -370,7 +409,7 @@ static void print_groups(cy_cu *p) {
   cy_cu_line(p, "const int lane = CY_TID %% %d;", p->form->group);
   cy_cu_line(p, "const int group = CY_TID / %d;", p->form->group);
   print_scratch(p);
-  print_count(p, "count", grid, n, NULL);
+  cy_cu_count(p, "count", grid, n, NULL);
   cy_cu_line(p, "for (i64 number = CY_BLOCK * %d + group; number < count; number += CY_BLOCKS * %d) {", groups, groups);
   cy_cu_open(p);
   const char *type = p->wide ? "i64" : "int";
@@ -400,8 +439,10 @@ void cy_cuda_print(FILE *out, cy_kernel *k, const cy_cuda_form *form, const char
     if (is_scratch(&p, i))
       cy_bug("kernel '%s': scratch in a kernel of items", symbol);
   cy_cu_locals(&p);
-  if (form->kind == CY_CUDA_ITEMS)
+  if (form->kind == CY_CUDA_ITEMS || form->kind == CY_CUDA_COLUMNS)
     print_items(&p);
+  else if (form->kind == CY_CUDA_ROWS)
+    cy_cuda_rows_print(&p);
   else
     print_groups(&p);
   cy_cu_close(&p, 0);

@@ -520,12 +520,12 @@ static const char *select_value(cy_cu *p, cy_expr e, const cy_expr_info *x) {
 
 /* Operands are temporaries or leaves: short texts, kept here because making them may use up the ring. */
 static const char *computed(cy_cu *p, cy_expr e, const cy_expr_info *x) {
-  if (p->in_vector && e < p->form->vector_exprs && p->form->vector_load[e]) {
+  char operand[3][TEXT];
+  if (p->element && p->element(p, e, operand[0], TEXT)) {
     uint32_t number = ++p->ntemps;
-    cy_cu_line(p, "const %s t%u = %s;", type_of(p, e), number, decoded(p->args[x->id].dtype, text("x%u[u]", e)));
+    cy_cu_line(p, "const %s t%u = %s;", type_of(p, e), number, decoded(p->args[x->id].dtype, operand[0]));
     return remember(p, e, number);
   }
-  char operand[3][TEXT];
   const char *a[3] = {operand[0], operand[1], operand[2]}, *v = NULL;
   for (int i = 0; i < x->n; i++)
     snprintf(operand[i], TEXT, "%s", cy_cu_value(p, x->arg[i]));

@@ -1,8 +1,9 @@
 /* schedule.c - which thread does what: the form of a plain loop kernel on the GPU.
  *
  * In: a kernel whose lane loops lowering has chosen. Out: a cy_cuda_form. Thread per item wherever nothing is shared
- * between the turns of a lane loop; a group of threads per task where a lane loop reduces, is followed by others, or
- * works on scratch. Lanes always go to neighbouring threads, so what is contiguous along the lanes is coalesced.
+ * between the turns of a lane loop (columns.c: several threads, where items are few and have long loops of their own);
+ * a group of threads per task where a lane loop reduces, is followed by others, or works on scratch (rows.c, if it
+ * can). Lanes always go to neighbouring threads, so what is contiguous along the lanes is coalesced.
  */
 #include "codegen/cuda/cuda_int.h"
 
@@ -107,13 +108,16 @@ static cy_dim tasks(cy_kernel *k) {
   return product;
 }
 
-static void items(cy_kernel *k, cy_cuda_form *f, const cy_stmt *lanes) {
+static void items(const cy_machine *m, cy_kernel *k, cy_cuda_form *f, const cy_stmt *lanes, const contents *c) {
   cy_graph *g = cy_kernel_graph(k);
   cy_dim n = tasks(k);
   f->kind = CY_CUDA_ITEMS;
   f->lanes = lanes;
   if (lanes)
     n = cy_dim_mul(g, n, cy_kernel_var(k, lanes->var)->extent);
+  if ((!lanes || lanes == cy_kernel_body(k)) && !reads_what_it_writes(c) &&
+      cy_cuda_columns_schedule(m, k, n, lanes ? lanes->body : cy_kernel_body(k), f))
+    return;
   f->threads = ITEM_THREADS;
   cy_cuda_vectorise(k, f);
   if (f->vector)
@@ -168,8 +172,8 @@ cy_cuda_form *cy_cuda_schedule(const cy_machine *m, cy_kernel *k) {
     scratch |= args[i].kind == CY_ARG_SCRATCH;
   const cy_stmt *lanes = only_lanes(k, &c);
   if (!scratch && (!c.lanes || lanes))
-    items(k, f, lanes);
-  else
+    items(m, k, f, lanes, &c);
+  else if (!cy_cuda_rows_schedule(m, k, tasks(k), f))
     groups(k, f, &c);
   return f;
 }

@@ -19,7 +19,7 @@ typedef struct study {
   int64_t vector;
   uint8_t *load, *seen; /* by expression */
   uint32_t n;
-  int widest; /* bytes of an element that is loaded or stored contiguously */
+  int most, widest; /* bytes of an item; of an element that is loaded or stored contiguously */
 } study;
 
 static bool is_multiple(cy_graph *g, cy_dim d, int64_t of) {
@@ -82,7 +82,32 @@ static bool fits(study *s, const cy_stmt *body) {
     return false;
   for (const cy_stmt *t = body; t; t = t->next)
     find_loads(s, t->value);
-  return s->vector * s->widest <= VECTOR_BYTES;
+  return s->vector * s->widest <= s->most;
+}
+
+static void begin(study *s, cy_kernel *k, cy_var lanes, int most) {
+  cy_arena *arena = cy_graph_arena(cy_kernel_graph(k));
+  *s = (study){.k = k, .g = cy_kernel_graph(k), .lanes = lanes, .n = cy_expr_count(k) + 1, .most = most};
+  cy_kernel_args(k, &s->args);
+  s->load = CY_NEW_ARRAY(arena, uint8_t, s->n);
+  s->seen = CY_NEW_ARRAY(arena, uint8_t, s->n);
+}
+
+static bool try_vector(study *s, cy_cuda_form *form, const cy_stmt *body, int vector) {
+  s->vector = vector;
+  if (!fits(s, body))
+    return false;
+  form->vector = vector;
+  form->vector_var = s->lanes;
+  form->vector_load = s->load;
+  form->vector_exprs = s->n;
+  return true;
+}
+
+bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector) {
+  study s;
+  begin(&s, k, var, 2 * VECTOR_BYTES);
+  return try_vector(&s, form, cy_kernel_body(k), vector);
 }
 
 void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form) {
@@ -91,19 +116,11 @@ void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form) {
   const cy_stmt *lanes = form->lanes, *body = lanes ? lanes->body : cy_kernel_body(k);
   if (lanes ? cy_kernel_body(k) != lanes : ngrid != 1 || !cy_kernel_grid_lanes(k))
     return;
-  cy_arena *arena = cy_graph_arena(cy_kernel_graph(k));
-  study s = {.k = k, .g = cy_kernel_graph(k), .lanes = lanes ? lanes->var : grid[0], .n = cy_expr_count(k) + 1};
-  cy_kernel_args(k, &s.args);
-  s.load = CY_NEW_ARRAY(arena, uint8_t, s.n);
-  s.seen = CY_NEW_ARRAY(arena, uint8_t, s.n);
-  for (s.vector = 8; s.vector > 1; s.vector /= 2)
-    if (fits(&s, body)) {
-      form->vector = (int)s.vector;
-      form->vector_var = s.lanes;
-      form->vector_load = s.load;
-      form->vector_exprs = s.n;
+  study s;
+  begin(&s, k, lanes ? lanes->var : grid[0], VECTOR_BYTES);
+  for (int vector = 8; vector > 1; vector /= 2)
+    if (try_vector(&s, form, body, vector))
       return;
-    }
 }
 
 /* ---- printing ---- */
@@ -167,6 +184,13 @@ static void print_stores(cy_cu *p, const cy_stmt *body) {
   }
 }
 
+static bool element(cy_cu *p, cy_expr e, char *out, size_t cap) {
+  bool here = e < p->form->vector_exprs && p->form->vector_load[e];
+  if (here)
+    snprintf(out, cap, "x%u[u]", e);
+  return here;
+}
+
 void cy_cu_vector_items(cy_cu *p, const cy_stmt *body) {
   const cy_cuda_form *form = p->form;
   char name[32];
@@ -184,10 +208,14 @@ void cy_cu_vector_items(cy_cu *p, const cy_stmt *body) {
   cy_cu_open(p);
   const char *type = cy_cu_var_type(p, form->vector_var);
   cy_cu_line(p, "const %s v%u = (%s)(first + u);", type, form->vector_var, type);
+  if (p->item_head)
+    cy_cu_line(p, "%s", p->item_head);
   p->in_vector = true;
+  p->element = element;
   p->nstored = 0;
   cy_cu_list(p, body);
   p->in_vector = false;
+  p->element = NULL;
   cy_cu_close(p, mark);
   cy_cu_line(p, "}");
   print_stores(p, body);

@@ -95,6 +95,14 @@ static void test_strides(void) {
   }
 }
 
+static void test_crossings(void) {
+  for (int i = 0; i < CHECK_COUNT(crossings); i++) {
+    const crossing *c = &crossings[i];
+    jit_case q = {.what = "crossing", .elems = {3 * c->turns * c->columns * c->load, 3 * c->columns * c->step}};
+    CHECK_INT_EQ(jit_check(j, crossing_kernel(c), &q), 0);
+  }
+}
+
 static void test_reduce(void) {
   for (int n = 0; n < 6 * 6 * 2; n++) {
     cy_op op = reduce_ops[n / 12];
@@ -131,6 +139,7 @@ static void test_window(void) {
 static const check_test tests[] = {
     {"rounding", test_rounding}, {"strides", test_strides}, {"reduce", test_reduce}, {"softmax", test_softmax}, {"index", test_index},
     {"window", test_window},   {"casts", test_casts},   {"ops", test_ops},         {"unsaturated", test_unsaturated},
+    {"crossings", test_crossings},
 };
 
 int main(int argc, char **argv) { return jit_main(argc, argv, tests, CHECK_COUNT(tests), &g, &j); }

@@ -156,6 +156,16 @@ static const char *open_kernels(void) {
 
 /* ---- running ---- */
 
+static bool combine_on_device(const kernel_case *c, const char *symbol, void **params) {
+  char name[64];
+  void *function;
+  snprintf(name, sizeof name, "%s_combine", symbol);
+  return said(driver.module_function(&function, module, name), name) &&
+         said(driver.launch(function, (uint32_t)c->form->combine_blocks, 1, 1, CY_CUDA_COMBINE_THREADS, 1, 1, 0, NULL,
+                            params, NULL),
+              name);
+}
+
 /* A case_launch: arguments go to the device and back. */
 static bool launch_on_device(const kernel_case *c, const char *symbol, case_memory *memory, int64_t blocks,
                              const uint64_t *sizes, int nsizes) {
@@ -177,6 +187,8 @@ static bool launch_on_device(const kernel_case *c, const char *symbol, case_memo
   ok = ok && said(driver.launch(function, (uint32_t)blocks, 1, 1, (uint32_t)c->form->threads, 1, 1,
                                 (uint32_t)c->form->shared_bytes, NULL, params, NULL),
                   c->what);
+  if (ok && c->form->shares)
+    ok = combine_on_device(c, symbol, params);
   for (int i = 0; i < n; i++) {
     ok = ok && said(driver.copy_out_async(memory->got[i], slots[i], memory->bytes[i], NULL), "cuMemcpyDtoHAsync");
     ok = ok && said(driver.stream_wait(NULL), c->what);

@@ -13,7 +13,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-enum { MAX_CASES = 1500, MAX_ARGS = 6 };
+enum { MAX_CASES = 1500, MAX_ARGS = 8 };
 
 typedef struct kernel_case {
   char what[64];
@@ -92,6 +92,14 @@ static void add_strides(void) {
               0);
 }
 
+static void add_crossings(void) {
+  for (int i = 0; i < CHECK_COUNT(crossings); i++) {
+    const crossing *c = &crossings[i];
+    set_elems(add_case(crossing_kernel(c), "crossing %d", i), 3 * c->turns * c->columns * c->load,
+              3 * c->columns * c->step, 0, 0);
+  }
+}
+
 static void add_reductions(void) {
   static const int64_t lengths[] = {7, 123, 2000};
   for (int n = 0; n < 6 * 6 * 2 * 3; n++) {
@@ -126,6 +134,76 @@ static void add_softmax(void) {
     q->syms[rows] = 13;
     set_elems(q, 13 * n, 13 * n, 0, 0);
     q->rtol = 2e-5;
+  }
+}
+
+/* y = (x - mean) * rsqrt(variance + 1e-5) * weight, and the mean on its own: passes over rows that registers hold. */
+static cy_kernel *normalize_kernel(cy_dim rows, cy_dim n, cy_dtype type, double inverse) {
+  cy_kernel *k = cy_kernel_create(g, "normalize");
+  cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, type, 0), w = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+  cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, type, 0), m = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  cy_var i = cy_kernel_add_var(k, rows), c[3];
+  cy_local mean = cy_kernel_add_local(k, CY_F32), spread = cy_kernel_add_local(k, CY_F32);
+  cy_expr xs[3], at[3];
+  for (int p = 0; p < 3; p++) {
+    c[p] = cy_kernel_add_var(k, n);
+    at[p] = sum(k, cy_x_bin(k, CY_OP_mul, var(k, i), cy_x_dim(k, n)), var(k, c[p]));
+    xs[p] = cy_x_cast(k, cy_x_load(k, x, at[p]), CY_F32);
+  }
+  cy_kernel_add_grid(k, i);
+  cy_kernel_set(k, mean, f32(k, 0));
+  cy_kernel_for(k, c[0], true);
+  cy_kernel_accum(k, mean, CY_OP_add, xs[0]);
+  cy_kernel_end(k);
+  cy_kernel_set(k, mean, cy_x_bin(k, CY_OP_mul, cy_x_local(k, mean), f32(k, inverse)));
+  cy_kernel_store(k, m, var(k, i), cy_x_local(k, mean));
+  cy_kernel_set(k, spread, f32(k, 0));
+  cy_kernel_for(k, c[1], true);
+  cy_expr d1 = cy_x_bin(k, CY_OP_sub, xs[1], cy_x_local(k, mean));
+  cy_kernel_accum(k, spread, CY_OP_add, cy_x_bin(k, CY_OP_mul, d1, d1));
+  cy_kernel_end(k);
+  cy_expr variance = cy_x_bin(k, CY_OP_mul, cy_x_local(k, spread), f32(k, inverse));
+  cy_kernel_set(k, spread, cy_x_un(k, CY_OP_sqrt, sum(k, variance, f32(k, 1e-5))));
+  cy_kernel_for(k, c[2], true);
+  cy_expr d2 = cy_x_bin(k, CY_OP_sub, xs[2], cy_x_local(k, mean));
+  cy_expr v = cy_x_bin(k, CY_OP_mul, cy_x_bin(k, CY_OP_div, d2, cy_x_local(k, spread)), cy_x_load(k, w, var(k, c[2])));
+  cy_kernel_store(k, y, at[2], v);
+  cy_kernel_end(k);
+  return k;
+}
+
+/* Rows that a part of a warp, a warp, a block hold, and that nobody holds; of fixed and of symbolic length. */
+static void add_rows(void) {
+  cy_sym cols = cy_sym_by_name(g, "cols"), rows = cy_sym_by_name(g, "rows");
+  static const struct {
+    int64_t rows, n;
+    bool symbolic;
+    cy_dtype type;
+  } norms[] = {{37, 5, false, CY_F32},   {37, 24, false, CY_F16},  {9, 197, false, CY_F32},  {6, 768, false, CY_BF16},
+               {300, 96, false, CY_F32}, {3, 1000, false, CY_F32}, {3, 4096, false, CY_F16}, {2, 40001, false, CY_F32},
+               {13, 64, true, CY_F32},   {11, 333, true, CY_F16},  {3, 5000, true, CY_F32},  {2, 9001, true, CY_F32},
+               {2, 40002, true, CY_BF16}};
+  static const struct {
+    int64_t rows, n;
+    bool symbolic;
+  } softmaxes[] = {{13, 1, false},    {13, 31, false}, {50, 64, false}, {13, 197, false}, {3, 3000, false},
+                   {2, 50000, false}, {13, 128, true}, {7, 77, true},   {3, 4099, true},  {2, 20000, true}};
+  for (size_t i = 0; i < CHECK_COUNT(norms) + CHECK_COUNT(softmaxes); i++) {
+    bool norm = i < CHECK_COUNT(norms), symbolic;
+    size_t s = i - CHECK_COUNT(norms);
+    int64_t count = norm ? norms[i].rows : softmaxes[s].rows, n = norm ? norms[i].n : softmaxes[s].n;
+    symbolic = norm ? norms[i].symbolic : softmaxes[s].symbolic;
+    cy_dtype type = norm ? norms[i].type : CY_F32;
+    cy_dim extent = symbolic ? cy_dim_sym(g, cols) : d(n), tasks = symbolic ? cy_dim_sym(g, rows) : d(count);
+    cy_kernel *k = norm ? normalize_kernel(tasks, extent, type, 1.0 / (double)n) : softmax_kernel(tasks, extent, false);
+    kernel_case *q = add_case(k, "rows %s %s %lld %s", norm ? "norm" : "softmax", symbolic ? "symbolic" : "fixed",
+                              (long long)n, cy_dtype_of(type)->name);
+    q->syms = calloc(64, sizeof *q->syms);
+    q->syms[cols] = n;
+    q->syms[rows] = count;
+    set_elems(q, count * n, norm ? n : count * n, norm ? count * n : 0, norm ? count : 0);
+    q->rtol = type == CY_F32 ? 2e-5 : type == CY_F16 ? 2e-3 : 1.6e-2;
+    q->atol = norm ? 1e-4 : 1e-7;
   }
 }
 
@@ -277,7 +355,7 @@ static void add_conv(const conv_row *r, const integers *ints) {
   kernel_case *q =
       add_case(k, "%s %dd %d -> %d group %d %s", r->kind == CY_CONTRACT_CONV ? "conv" : "conv_transpose", r->nspatial,
                (int)r->channels_in, (int)r->channels_out, (int)r->group, cy_dtype_of(in)->name);
-  q->machine.state = in != CY_F32 && c->group == 1 ? &one_block : NULL;
+  q->machine.state = (in != CY_F32 && c->group == 1) || r->group == r->channels_in ? &one_block : NULL;
   set_elems(q, x, w, r->channels_out, out);
   q->rtol = q->atol = 1e-3;
   if (ints)
@@ -328,6 +406,20 @@ static void add_contractions(void) {
       {40, 130, 150, 12, false, false, false, CY_F32, CY_F32, false, false},
       {12, 100, 100, 20, true, false, false, CY_F32, CY_F32, false, false},
       {1, 1, 10, 64, false, false, false, CY_F32, CY_F32, false, false},
+      /* few tiles: blocks share k */
+      {1, 70, 60, 1100, false, false, false, CY_F32, CY_F32, false, false},
+      {2, 33, 41, 700, true, false, false, CY_F64, CY_F64, false, false},
+      {1, 40, 72, 1500, false, false, false, CY_F16, CY_F32, false, false},
+      {1, 64, 64, 1031, true, true, false, CY_BF16, CY_F32, false, false},
+      /* few rows: the matrix contiguous along n and along k, whole chunks or not */
+      {1, 1, 100, 300, false, false, false, CY_F32, CY_F32, false, false},
+      {1, 4, 264, 129, false, false, false, CY_F16, CY_F32, false, false},
+      {3, 2, 67, 70, false, false, true, CY_BF16, CY_F32, false, false},
+      {1, 1, 1030, 96, false, false, false, CY_F32, CY_F32, false, true},
+      {1, 1, 100, 300, false, true, false, CY_F32, CY_F32, false, false},
+      {1, 3, 41, 1100, false, true, false, CY_F16, CY_F32, false, false},
+      {2, 4, 70, 99, true, true, false, CY_BF16, CY_F32, false, false},
+      {1, 1, 200, 512, false, true, false, CY_F16, CY_F32, false, true},
       /* by matrix instructions: whole chunks or not, both ways round, several tiles */
       {1, 200, 136, 256, false, false, false, CY_F16, CY_F32, false, false},
       {1, 136, 200, 72, false, true, false, CY_F16, CY_F32, false, false},
@@ -355,6 +447,8 @@ static void add_contractions(void) {
       {CY_CONTRACT_CONV, 1, 8, 40, 1, 2, {12, 12}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, false, CY_F32},
       {CY_CONTRACT_CONV, 2, 5, 6, 1, 1, {20}, {5}, {2}, {1}, {2}, false, CY_F32},
       {CY_CONTRACT_CONV, 1, 2, 9, 1, 3, {4, 5, 6}, {2, 3, 2}, {1, 1, 2}, {1, 1, 1}, {0, 1, 0}, false, CY_F32},
+      {CY_CONTRACT_CONV, 1, 72, 30, 1, 2, {1, 1}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, false, CY_F32},
+      {CY_CONTRACT_CONV, 3, 65, 30, 1, 2, {1, 1}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, false, CY_F16},
       {CY_CONTRACT_CONV, 2, 3, 20, 1, 2, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F16},
       {CY_CONTRACT_CONV, 1, 16, 40, 1, 2, {14, 13}, {3, 3}, {2, 1}, {1, 2}, {1, 2}, false, CY_F16},
       {CY_CONTRACT_CONV, 1, 48, 72, 1, 2, {9, 9}, {1, 1}, {2, 1}, {1, 1}, {0, 0}, false, CY_BF16},
@@ -363,26 +457,42 @@ static void add_contractions(void) {
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 16, 24, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_F16},
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 6, 10, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_F32},
       {CY_CONTRACT_CONV_TRANSPOSE, 2, 4, 16, 2, 2, {4, 4}, {2, 3}, {1, 3}, {2, 1}, {0, 1}, true, CY_F32},
+      /* a filter for every channel: whole chunks or not, pieces of several sizes */
+      {CY_CONTRACT_CONV, 2, 24, 24, 24, 2, {9, 11}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F32},
+      {CY_CONTRACT_CONV, 1, 16, 16, 16, 2, {13, 12}, {5, 5}, {2, 2}, {1, 1}, {2, 2}, false, CY_F16},
+      {CY_CONTRACT_CONV, 1, 21, 21, 21, 2, {8, 9}, {3, 2}, {2, 1}, {1, 1}, {1, 0}, false, CY_F32},
+      {CY_CONTRACT_CONV, 1, 8, 8, 8, 2, {14, 13}, {3, 3}, {1, 1}, {3, 2}, {3, 2}, false, CY_BF16},
+      {CY_CONTRACT_CONV, 2, 12, 12, 12, 1, {30}, {7}, {1}, {1}, {3}, false, CY_F32},
   };
   for (size_t i = 0; i < CHECK_COUNT(convs); i++)
     add_conv(&convs[i], NULL);
 }
 
+#include "tests/cuda/attention_cases.h"
+
 static void add_all_cases(void) {
   add_ops();
   add_casts();
   add_strides();
+  add_crossings();
   add_reductions();
   add_softmax();
+  add_rows();
   set_elems(add_case(index_kernel(), "index"), 150, 50, 250, 250);
   set_elems(add_case(window_kernel(), "window"), 120, 6 * 19, 0, 0);
   add_contractions();
   add_integers();
+  add_attentions();
 }
 
 static void schedule_cases(void) {
-  for (int i = 0; i < ncases; i++)
-    cases[i].form = cy_cuda_schedule(&cases[i].machine, cases[i].k);
+  for (int i = 0; i < ncases; i++) {
+    cy_cuda_form *form = cy_cuda_schedule(&cases[i].machine, cases[i].k);
+    cy_cuda_split_prepare(cases[i].k, form);
+    if (form->shares)
+      cases[i].elems[form->share_arg] = form->share_elems;
+    cases[i].form = form;
+  }
 }
 
 /* Prints case i as function case<i>. */

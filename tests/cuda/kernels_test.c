@@ -62,17 +62,24 @@ static struct {
   unsigned seed;
 } how;
 
-static bool launch_shim(const kernel_case *c, const char *symbol, case_memory *memory, int64_t blocks,
-                        const uint64_t *sizes, int nsizes) {
-  uint64_t slots[48];
+static bool shim_launch(const char *symbol, int threads, int64_t blocks, int shared, const uint64_t *slots, int n) {
   void (*kernel)(void);
   void *entry = dlsym(library[how.variant], symbol);
   memcpy(&kernel, &entry, sizeof kernel);
+  return !launch[how.variant](kernel, threads, blocks, shared, slots, n, how.schedule, how.seed);
+}
+
+static bool launch_shim(const kernel_case *c, const char *symbol, case_memory *memory, int64_t blocks,
+                        const uint64_t *sizes, int nsizes) {
+  uint64_t slots[48];
+  char combine[64];
+  snprintf(combine, sizeof combine, "%s_combine", symbol);
   for (int i = 0; i < memory->n; i++)
     slots[i] = (uint64_t)(uintptr_t)memory->got[i];
   memcpy(slots + memory->n, sizes, (size_t)nsizes * sizeof *sizes);
-  if (!launch[how.variant](kernel, c->form->threads, blocks, c->form->shared_bytes, slots, memory->n + nsizes,
-                           how.schedule, how.seed))
+  int n = memory->n + nsizes;
+  if (shim_launch(symbol, c->form->threads, blocks, c->form->shared_bytes, slots, n) &&
+      (!c->form->shares || shim_launch(combine, CY_CUDA_COMBINE_THREADS, c->form->combine_blocks, 0, slots, n)))
     return true;
   fprintf(stderr, "%s: a barrier that not all threads reach\n", c->what);
   return false;
@@ -85,7 +92,7 @@ static void run_variant(const char *prefix, int variant) {
     char symbol[32];
     snprintf(symbol, sizeof symbol, "case%d", i);
     cy_cuda_form_kind kind = cases[i].form->kind;
-    int schedules = kind == CY_CUDA_ITEMS ? 1 : kind == CY_CUDA_TILES ? 3 : 5, bad = 0;
+    int schedules = kind == CY_CUDA_ITEMS ? 1 : kind == CY_CUDA_GROUPS ? 5 : 3, bad = 0;
     for (int n = 0; n < schedules && !bad; n++) {
       how.variant = variant;
       how.schedule = n < 3 ? n : n - 2;
@@ -111,17 +118,21 @@ static void test_ops(void) {
 }
 static void test_loops(void) {
   run_cases("strides");
+  run_cases("crossing");
   run_cases("index");
   run_cases("window");
 }
 static void test_reductions(void) { run_cases("reduce"); }
 static void test_scratch(void) { run_cases("softmax"); }
+static void test_rows(void) { run_cases("rows"); }
 static void test_matmul(void) { run_cases("matmul"); }
 static void test_conv(void) { run_cases("conv"); }
+static void test_attention(void) { run_cases("attention"); }
 
 static const check_test tests[] = {
-    {"ops", test_ops},         {"loops", test_loops},   {"reductions", test_reductions},
-    {"scratch", test_scratch}, {"matmul", test_matmul}, {"conv", test_conv},
+    {"ops", test_ops},         {"loops", test_loops}, {"reductions", test_reductions},
+    {"scratch", test_scratch}, {"rows", test_rows},   {"matmul", test_matmul},
+    {"conv", test_conv},       {"attention", test_attention},
 };
 
 int main(int argc, char **argv) {

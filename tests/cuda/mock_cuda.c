@@ -31,6 +31,7 @@ typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int s
 
 typedef struct module {
   struct function *functions;
+  int device;
   void *library;
   char *source;
   launch_fn *launch;
@@ -46,7 +47,9 @@ typedef struct function {
 
 typedef struct operation {
   struct operation *next;
-  function *kernel; /* NULL: a copy */
+  function *kernel; /* NULL: a copy, */
+  int (*work)(const void *data); /* .. or another library's work on `data` */
+  void *data;
   int threads;
   long long blocks;
   int shared;
@@ -67,9 +70,12 @@ typedef struct stream {
 static struct {
   uintptr_t at;
   size_t bytes;
+  int device;
 } blocks[MAX_BLOCKS];
-static mock_cuda_state mock = {.capability = 89, .devices = 1, .memory = (size_t)1 << 32};
-static int depth; /* of pushed contexts */
+static mock_cuda_state mock = {
+    .capability = 89, .devices = 1, .memory = (size_t)1 << 32, .driver_version = 13000, .kernel_us = 10};
+enum { FIRST_DEVICE = 40, MAX_DEPTH = 8 };
+static int stack[MAX_DEPTH], depth; /* devices of pushed contexts */
 
 mock_cuda_state *mock_cuda(void) { return &mock; }
 
@@ -83,7 +89,7 @@ int cuInit(unsigned flags) {
 }
 
 int cuDriverGetVersion(int *version) {
-  *version = 13000;
+  *version = mock.driver_version;
   return OK;
 }
 
@@ -100,7 +106,7 @@ int cuDeviceGetCount(int *count) {
 }
 
 int cuDeviceGet(int *device, int number) {
-  *device = number + 40;
+  *device = number + FIRST_DEVICE;
   return number < mock.devices ? OK : INVALID_DEVICE;
 }
 
@@ -112,7 +118,7 @@ int cuDeviceGetName(char *name, int length, int device) {
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   (void)device;
-  *value = attribute == 75 ? mock.capability / 10 : attribute == 76 ? mock.capability % 10 : 0;
+  *value = attribute == 75 ? mock.capability / 10 : attribute == 76 ? mock.capability % 10 : attribute == 16 ? 58 : 0;
   return OK;
 }
 
@@ -129,14 +135,20 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
 }
 
 int cuCtxPushCurrent_v2(void *context) {
-  depth++;
-  return context ? OK : INVALID_VALUE;
+  if (!context || depth == MAX_DEPTH)
+    return INVALID_VALUE;
+  stack[depth++] = (int)(uintptr_t)context;
+  return OK;
 }
 
 int cuCtxPopCurrent_v2(void **context) {
-  *context = NULL;
-  return depth-- > 0 ? OK : INVALID_VALUE;
+  if (!depth)
+    return INVALID_VALUE;
+  *context = (void *)(uintptr_t)stack[--depth];
+  return OK;
 }
+
+static int current(void) { return depth ? stack[depth - 1] : 0; }
 
 /* ---- memory ---- */
 
@@ -151,6 +163,7 @@ int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
       memset(ptr, 0xff, bytes);
       blocks[i].at = (uintptr_t)ptr;
       blocks[i].bytes = bytes;
+      blocks[i].device = current();
       mock.used += bytes;
       mock.blocks++;
       *out = blocks[i].at;
@@ -162,6 +175,8 @@ int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
 int cuMemFree_v2(uint64_t ptr) {
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (blocks[i].at == ptr) {
+      if (blocks[i].device != current())
+        return 201;
       free((void *)blocks[i].at);
       mock.used -= blocks[i].bytes;
       mock.blocks--;
@@ -179,6 +194,8 @@ int cuMemGetInfo_v2(size_t *available, size_t *total) {
 
 int cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
   (void)flags;
+  if (mock.host_limit && mock.pinned >= mock.host_limit)
+    return OUT_OF_MEMORY;
   *out = malloc(bytes);
   mock.pinned++;
   return OK;
@@ -201,12 +218,27 @@ int cuPointerGetAttribute(void *out, int attribute, uint64_t ptr) {
 
 /* ---- operations ---- */
 
+/* Is it memory of the device whose context is current? The host's is of none. */
+static int is_elsewhere(const void *ptr) {
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if (blocks[i].at && (uintptr_t)ptr >= blocks[i].at && (uintptr_t)ptr < blocks[i].at + blocks[i].bytes)
+      return blocks[i].device != current();
+  return 0;
+}
+
 static int perform(const operation *o) {
+  if (o->work)
+    return o->work(o->data);
   if (!o->kernel) {
+    if (is_elsewhere(o->to) || is_elsewhere(o->from))
+      return 201;
     memcpy(o->to, o->from, o->bytes);
     return OK;
   }
+  if (o->kernel->module->device != current())
+    return 201;
   mock.launches++;
+  mock.clock_us += mock.kernel_us;
   int wrong = o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->shared, o->slots, o->kernel->nslots,
                                         mock.schedule, 7);
   return wrong ? 719 : OK; /* CUDA_ERROR_LAUNCH_FAILED */
@@ -219,17 +251,25 @@ static int submit(void *where, const operation *o) {
   operation *kept = malloc(sizeof *kept);
   *kept = *o;
   kept->next = NULL;
+  if (o->work) {
+    kept->data = malloc(o->bytes);
+    memcpy(kept->data, o->data, o->bytes);
+  }
   *s->capture->last = kept;
   s->capture->last = &kept->next;
   return OK;
 }
 
+int mock_cuda_submit(void *stream, int (*work)(const void *data), const void *data, size_t bytes) {
+  return submit(stream, &(operation){.work = work, .data = (void *)data, .bytes = bytes});
+}
+
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *where) {
+  mock.copies_in++;
   return submit(where, &(operation){.to = (void *)(uintptr_t)to, .from = from, .bytes = bytes});
 }
 
 int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
-  mock.uploads++;
   return cuMemcpyHtoDAsync_v2(to, from, bytes, NULL);
 }
 
@@ -264,6 +304,7 @@ int cuStreamDestroy_v2(void *s) {
 }
 
 int cuStreamSynchronize(void *s) {
+  mock.waits++;
   return s && ((stream *)s)->capture ? 900 : OK; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
 }
 
@@ -288,6 +329,7 @@ int cuGraphInstantiateWithFlags(void **out, void *g, unsigned long long flags) {
   ((graph *)g)->first = NULL;
   *out = copy;
   mock.recordings++;
+  mock.graphs++;
   return OK;
 }
 
@@ -300,16 +342,50 @@ int cuGraphLaunch(void *executable, void *s) {
   return OK;
 }
 
-int cuGraphExecDestroy(void *executable) {
-  for (operation *o = ((graph *)executable)->first, *next; o; o = next) {
+int cuGraphDestroy(void *g) {
+  for (operation *o = ((graph *)g)->first, *next; o; o = next) {
     next = o->next;
+    free(o->data);
     free(o);
   }
-  free(executable);
+  free(g);
   return OK;
 }
 
-int cuGraphDestroy(void *g) { return cuGraphExecDestroy(g); }
+int cuGraphExecDestroy(void *executable) {
+  mock.graphs--;
+  return cuGraphDestroy(executable);
+}
+
+/* ---- events: what the mock's clock says ---- */
+
+int cuEventCreate(void **out, unsigned flags) {
+  (void)flags;
+  *out = calloc(1, sizeof(double));
+  mock.events++;
+  return OK;
+}
+
+int cuEventRecord(void *event, void *s) {
+  *(double *)event = mock.clock_us;
+  return s && ((stream *)s)->capture ? 900 : OK;
+}
+
+int cuEventSynchronize(void *event) {
+  (void)event;
+  return OK;
+}
+
+int cuEventElapsedTime(float *ms, void *from, void *to) {
+  *ms = (float)((*(double *)to - *(double *)from) / 1000);
+  return OK;
+}
+
+int cuEventDestroy_v2(void *event) {
+  free(event);
+  mock.events--;
+  return OK;
+}
 
 /* ---- modules ---- */
 
@@ -380,6 +456,7 @@ int cuModuleLoadData(void **out, const void *image) {
   void *launch = dlsym(m->library, "cy_shim_launch");
   memcpy(&m->launch, &launch, sizeof launch);
   m->source = strdup(image);
+  m->device = current();
   mock.modules++;
   *out = m;
   return OK;

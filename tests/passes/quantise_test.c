@@ -34,7 +34,7 @@ static char *run(cy_quant *q, const char *text) {
   char *out = NULL;
   size_t size;
   cy_graph *g = cy_graph_parse(text, strlen(text), "block.txt", diag);
-  cy_pass_options o = {.opt_level = 2, .only = "quantise", .verify = true, .quant = q};
+  cy_pass_options o = {.opt_level = 2, .most_head = 512, .only = "quantise", .verify = true, .quant = q};
   if (!g || cy_passes_run(g, &o, NULL))
     return NULL;
   FILE *f = open_memstream(&out, &size);

@@ -462,6 +462,27 @@ def half_networks(p):
     return None
 
 
+def half_models(p):
+    """A model that comes in half precision keeps its weights so, but for the product that takes a normalisation's scale,
+    and computes what f32 weights of the same values do."""
+    model = onnx.load(encoder(p.path('f.onnx')))
+    graph = model.graph
+    rounded = [numpy_helper.to_array(w).astype(np.float16) for w in graph.initializer]
+    for w, values in zip(graph.initializer, rounded):
+        w.CopyFrom(numpy_helper.from_array(values, w.name))
+    for port in [*graph.input, *graph.output]:
+        port.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    onnx.save(model, p.path('h.onnx'))
+    x = [np.float16(samples_of((2, 5, 64), 1)[0]), np.float16(samples_of((2, 5, 96), 1, 5)[0])]
+    got = p.run(p.library(p.path('h.onnx'), 'h'), *x)[0]
+    wanted = p.run(p.library(p.path('h.onnx'), 'o', '-O0'), *x)[0]
+    stored, whole = (float(re.search(r'weights ([0-9.]+) MB', p.cytoc(p.path(m), '-o', p.path('s.so'), '--stats')).group(1))
+                     for m in ('h.onnx', 'f.onnx'))
+    if stored > 0.7 * whole:
+        return '%.2f MB of weights, %.2f in f32' % (stored, whole)
+    return None if got.dtype == np.float16 and snr(wanted, got) > 60 else '%s, %.1f dB' % (got.dtype, snr(wanted, got))
+
+
 def half_overflow(p):
     """A constant beyond f16 is named and stays f32; bf16 takes it."""
     n = Network(12)
@@ -481,7 +502,7 @@ def half_overflow(p):
     return None if good > 42 and 'warning' not in text else 'bf16: %.1f dB, %s' % (good, text)
 
 
-TESTS = [half_digits, half_networks, half_overflow, odd_activations, digits_top1, static_blocks, whole_blocks_in_integers,
+TESTS = [half_digits, half_networks, half_models, half_overflow, odd_activations, digits_top1, static_blocks, whole_blocks_in_integers,
          skip_and_limit, slow_layers, forms_of_samples, one_input_files, dynamic_rows, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
          qdq_residual, qdq_older_operators, qdq_encoder]
 

@@ -1,4 +1,4 @@
-"""Random graphs at -O0 and -O3 against ONNX Runtime; and the operators that draw random numbers (draws.py).
+"""Random graphs at -O0 and -O3 against ONNX Runtime; operators that draw random numbers (draws.py), copies (copies.py).
 
 In:  --first and --count: seeds, one graph each (generate.py). The defaults are the run of `make check`: fixed, under 40 s.
 Out: the closing line. A graph that fails is left in build/random/SEED with its inputs and what was expected.
@@ -16,6 +16,7 @@ import onnx
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
+import copies
 import draws
 import generate
 import lib
@@ -96,6 +97,7 @@ def main():
             useless += not useful
     if not args.first:
         suite.result('draws', draws.test(args))
+        suite.result('copies', copies.test(args))
     if useless:
         print('%d graphs were left out: not finite, or not run by ONNX Runtime' % useless)
     suite.done('random graphs')

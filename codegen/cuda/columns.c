@@ -1,0 +1,97 @@
+/* columns.c - reductions across the contiguous axis: pooling of whole images, normalisations of channels-last tensors.
+ *
+ * In: a kernel of items each of which goes through long serial loops that only add up and store. Out: a block of
+ * `columns` neighbouring items, so that what a warp reads is contiguous, times `strands` threads that share the turns
+ * of their loops. Each strand has a partial sum; they meet in shared memory and are added in the order of the strands.
+ */
+#include "codegen/cuda/cuda_int.h"
+
+enum {
+  COLUMNS = 32,
+  LEAST_COLUMNS = 4,
+  LEAST_TURNS = 64, /* of a loop worth sharing */
+  STRAND_TURNS = 8, /* that a strand should have */
+  MAX_STRANDS = 32,
+  ITEM_THREADS = 256 /* of a block of items (schedule.c) */
+};
+
+static bool only_sums(const cy_stmt *s) {
+  for (; s; s = s->next)
+    if (s->kind == CY_S_SET || s->kind == CY_S_IF || (s->kind == CY_S_FOR && (s->lanes || !only_sums(s->body))))
+      return false;
+  return true;
+}
+
+/* The least and greatest number of turns of the loops; false: one of them cannot be shared. */
+static bool loops_fit(cy_kernel *k, const cy_stmt *body, int64_t *out_turns) {
+  *out_turns = 0;
+  for (const cy_stmt *s = body; s; s = s->next) {
+    int64_t least, most;
+    if (s->kind == CY_S_IF || s->kind == CY_S_ACCUM || (s->kind == CY_S_FOR && (s->lanes || !only_sums(s->body))))
+      return false;
+    if (s->kind != CY_S_FOR)
+      continue;
+    cy_dim_range(cy_kernel_graph(k), cy_kernel_var(k, s->var)->extent, &least, &most);
+    most = most == INT64_MAX ? LEAST_TURNS * STRAND_TURNS : most;
+    *out_turns = most > *out_turns ? most : *out_turns;
+  }
+  return *out_turns >= LEAST_TURNS;
+}
+
+/* Items alone fill a device when there are some of its threads' number; if there may be fewer, strands make up for it.
+ */
+bool cy_cuda_columns_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_form *f) {
+  cy_graph *g = cy_kernel_graph(k);
+  int64_t turns, least, most, wanted = (int64_t)cy_cu_wanted_blocks(m) * ITEM_THREADS;
+  if (!loops_fit(k, body, &turns))
+    return false;
+  cy_dim_range(g, items, &least, &most);
+  if (least * 2 > wanted)
+    return false;
+  f->kind = CY_CUDA_COLUMNS;
+  f->group = 2;
+  while (f->group < MAX_STRANDS && f->group * (least > 0 ? least : 1) < wanted && f->group * STRAND_TURNS * 2 <= turns)
+    f->group *= 2;
+  f->columns = COLUMNS;
+  while (f->columns / 2 >= most && f->columns > LEAST_COLUMNS)
+    f->columns /= 2;
+  f->threads = f->columns * f->group;
+  f->blocks = cy_dim_cdiv(g, items, cy_dim_const(g, f->columns));
+  return true;
+}
+
+static void print_loop(cy_cu *p, const cy_stmt *s) {
+  uint32_t mark = p->nlog;
+  const char *type = cy_cu_var_type(p, s->var);
+  uint8_t *ops = cy_cu_partials_open(p, s);
+  cy_cu_line(p, "for (%s v%u = strand; live && v%u < %s; v%u += %d) {", type, s->var, s->var,
+             cy_cu_dim(p, cy_kernel_var(p->k, s->var)->extent), s->var, p->form->group);
+  cy_cu_open(p);
+  cy_cu_list(p, s->body);
+  cy_cu_close(p, mark);
+  cy_cu_line(p, "}");
+  p->group = p->form->group;
+  p->apart = p->form->columns;
+  cy_cu_partials_close(p, ops);
+  p->group = 1;
+  p->apart = 0;
+}
+
+void cy_cuda_columns_print(cy_cu *p, const cy_stmt *body) {
+  cy_cu_line(p, "const int strand = CY_TID / %d;", p->form->columns);
+  for (const cy_stmt *s = body; s; s = s->next) {
+    uint32_t mark = p->nlog;
+    if (s->kind == CY_S_FOR) {
+      print_loop(p, s);
+    } else if (s->kind == CY_S_STORE) {
+      cy_cu_line(p, "if (live && strand == 0) {");
+      cy_cu_open(p);
+      cy_cu_stmt(p, s);
+      cy_cu_close(p, mark);
+      cy_cu_line(p, "}");
+    } else {
+      cy_cu_stmt(p, s);
+    }
+    cy_cu_forget(p, mark);
+  }
+}

@@ -1,0 +1,241 @@
+/* gemv.c - products of a few rows (up to four) with a matrix: every weight is read once, 16 bytes at a time.
+ *
+ * Such a product costs the bytes of its matrix; a tile would have few blocks and mostly empty rows. Two forms, by the
+ * direction in which the matrix is contiguous:
+ *
+ *   along n   a thread has the V columns of a chunk, `lanes` neighbouring threads a run of memory, the others share k
+ *   along k   a warp goes along k for R columns, the warps of a block take different columns and share k
+ *
+ * The partial sums meet by shuffles, then in shared memory, and are added in the order of the warps.
+ */
+#include "codegen/cuda/contract_int.h"
+
+enum {
+  THREADS = 256,
+  WARPS = THREADS / 32,
+  MAX_ROWS = 4,
+  LEAST_K = 64,
+  LEAST_N = 8,
+  CHUNK = 16,     /* bytes */
+  COLUMNS = 4,    /* of a warp, along k */
+  TURNS = 4,      /* rows of a step, along n */
+  LEAST_LANES = 8 /* of a run: 128 bytes, what memory moves at once */
+};
+
+static bool half_or_single(cy_dtype t) { return t == CY_F32 || t == CY_F16 || t == CY_BF16; }
+
+static bool along_k(cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  return cy_cu_is_conv(c) || cy_dim_is(cy_kernel_graph(k), c->b_k, 1);
+}
+
+/* How many rows there are at most. */
+static int64_t most_rows(cy_kernel *k) {
+  int64_t least, most;
+  cy_dim_range(cy_kernel_graph(k), cy_cu_sizes_of(k).m, &least, &most);
+  return most;
+}
+
+static bool supports(const cy_machine *m, cy_kernel *k) {
+  (void)m;
+  cy_graph *g = cy_kernel_graph(k);
+  const cy_contraction *c = cy_kernel_contraction(k);
+  const cy_karg_info *args;
+  cy_cu_sizes s = cy_cu_sizes_of(k);
+  cy_kernel_args(k, &args);
+  if (!half_or_single(args[c->a].dtype) || !half_or_single(args[c->b].dtype) ||
+      cy_kernel_local_dtype(k, c->acc) != CY_F32 || c->kind == CY_CONTRACT_CONV_TRANSPOSE ||
+      (cy_cu_is_conv(c) && (c->group != 1 || cy_cu_taps(c) != 1)))
+    return false;
+  if (!along_k(k) && !cy_dim_is(g, c->b_n, 1))
+    return false;
+  return most_rows(k) <= MAX_ROWS && cy_cu_estimate(g, s.k, LEAST_K) >= LEAST_K &&
+         cy_cu_estimate(g, s.n, LEAST_N) >= LEAST_N;
+}
+
+/* As wide a piece of the result per block as leaves every multiprocessor one: along n longer runs of memory, along k
+ * fewer sums to exchange. */
+static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+  const cy_karg_info *args;
+  cy_cu_sizes s = cy_cu_sizes_of(k);
+  cy_kernel_args(k, &args);
+  int chunk = CHUNK * 8 / cy_dtype_of(args[cy_kernel_contraction(k)->b].dtype)->bits;
+  int parts = along_k(k) ? WARPS : 32, least = along_k(k) ? 1 : LEAST_LANES, each = along_k(k) ? COLUMNS : chunk;
+  while (parts > least && cy_cu_tiles_estimate(k, &s, MAX_ROWS, parts * each) < cy_cu_wanted_blocks(m))
+    parts /= 2;
+  form->kind = CY_CUDA_TILES;
+  form->threads = THREADS;
+  form->tile = (cy_cuda_tile){.m = (int)most_rows(k), .n = parts * each, .thread_n = parts};
+  form->tile.k = along_k(k) ? WARPS / parts * 32 * chunk : THREADS / parts * TURNS;
+  form->blocks = cy_cu_tiles(cy_kernel_graph(k), &s, form->tile.m, form->tile.n);
+}
+
+/* ---- printing ---- */
+
+static const char along_n_text[] =
+    "  CY_SHARED f32 partial[NT / 32][GM][L * V];\n"
+    "  const int across = (N + L * V - 1) / (L * V), z = (int)(CY_BLOCK / across), n0 = (int)(CY_BLOCK % across) * (L "
+    "* "
+    "V);\n"
+    "  const int lane = CY_TID % L, n = n0 + lane * V;\n"
+    "  $S_row rows[GM];\n"
+    "  f32 acc[GM][V];\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < GM; i++) {\n"
+    "    $S_at($N, z, i, &rows[i]);\n"
+    "    CY_UNROLL\n"
+    "    for (int e = 0; e < V; e++)\n"
+    "      acc[i][e] = 0;\n"
+    "  }\n"
+    "  const $Y *const b = $B + (n < N ? $S_b_at($N, z, 0, n) : 0);\n"
+    "  const b1 wide = n + V <= N && (u64)b % 16 == 0 && stride * sizeof($Y) % 16 == 0;\n"
+    "  for (int k = CY_TID / L * U; k < K; k += NT / L * U) {\n"
+    "    $Y w[U][V] CY_ALIGNED(16);\n"
+    "    CY_UNROLL\n"
+    "    for (int u = 0; u < U; u++)\n"
+    "      if (wide && k + u < K)\n"
+    "        cy_move16(w[u], b + (k + u) * stride);\n"
+    "      else\n"
+    "        CY_UNROLL\n"
+    "        for (int e = 0; e < V; e++)\n"
+    "          w[u][e] = k + u < K && n + e < N ? b[(k + u) * stride + e] : 0;\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < GM; i++)\n"
+    "      CY_UNROLL\n"
+    "      for (int u = 0; u < U; u++) {\n"
+    "        const i64 at = $S_a_at($N, &rows[i], k + u);\n"
+    "        const f32 x = at < 0 ? 0 : DECODE_A($A[at]);\n"
+    "        CY_UNROLL\n"
+    "        for (int e = 0; e < V; e++)\n"
+    "          acc[i][e] += x * DECODE(w[u][e]);\n"
+    "      }\n"
+    "  }\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < GM; i++)\n"
+    "    CY_UNROLL\n"
+    "    for (int e = 0; e < V; e++) {\n"
+    "      CY_UNROLL\n"
+    "      for (int m = L; m < 32; m *= 2)\n"
+    "        acc[i][e] += cy_shfl_f32(acc[i][e], m);\n"
+    "      if (CY_TID % 32 < L)\n"
+    "        partial[CY_TID / 32][i][lane * V + e] = acc[i][e];\n"
+    "    }\n"
+    "  CY_SYNC();\n"
+    "  for (int q = CY_TID; q < GM * L * V; q += NT) {\n"
+    "    const int i = q / (L * V), c = q % (L * V);\n"
+    "    f32 sum = 0;\n"
+    "    CY_UNROLL\n"
+    "    for (int w = 0; w < NT / 32; w++)\n"
+    "      sum += partial[w][i][c];\n"
+    "    if (i < M && n0 + c < N)\n"
+    "      $S_put($N, z, i, n0 + c, sum);\n"
+    "  }\n";
+
+/* V elements of a row of A. */
+static const char run_function[] = "CY_INLINE void $S_run($P, const $S_row *r, int k, int K, $X *x) {\n"
+                                   "  const i64 at = $S_a_at($N, r, k);\n"
+                                   "  if (A_RUNS && at >= 0 && k + V <= K && (u64)($A + at) % 16 == 0)\n"
+                                   "    cy_move16(x, $A + at);\n"
+                                   "  else\n"
+                                   "    CY_UNROLL\n"
+                                   "    for (int e = 0; e < V; e++) {\n"
+                                   "      const i64 own = $S_a_at($N, r, k + e);\n"
+                                   "      x[e] = own < 0 ? 0 : $A[own];\n"
+                                   "    }\n"
+                                   "}\n\n";
+
+static const char along_k_text[] =
+    "  CY_SHARED f32 partial[KW][GM][L * R];\n"
+    "  const int across = (N + L * R - 1) / (L * R), z = (int)(CY_BLOCK / across), n0 = (int)(CY_BLOCK % across) * (L "
+    "* "
+    "R);\n"
+    "  const int lane = CY_TID % 32, column = CY_TID / 32 % L * R, share = CY_TID / 32 / L;\n"
+    "  $S_row rows[GM];\n"
+    "  f32 acc[GM][R];\n"
+    "  const $Y *b[R];\n"
+    "  b1 wide = 1;\n"
+    "  CY_UNROLL\n"
+    "  for (int j = 0; j < R; j++) {\n"
+    "    b[j] = $B + (n0 + column + j < N ? $S_b_at($N, z, 0, n0 + column + j) : 0);\n"
+    "    wide &= (u64)b[j] % 16 == 0;\n"
+    "  }\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < GM; i++) {\n"
+    "    $S_at($N, z, i, &rows[i]);\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < R; j++)\n"
+    "      acc[i][j] = 0;\n"
+    "  }\n"
+    "  for (int k = (share * 32 + lane) * V; k < K; k += KW * 32 * V) {\n"
+    "    $Y w[R][V] CY_ALIGNED(16);\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < R; j++)\n"
+    "      if (wide && k + V <= K && n0 + column + j < N)\n"
+    "        cy_move16(w[j], b[j] + k);\n"
+    "      else\n"
+    "        CY_UNROLL\n"
+    "        for (int e = 0; e < V; e++)\n"
+    "          w[j][e] = k + e < K && n0 + column + j < N ? b[j][k + e] : 0;\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < GM; i++) {\n"
+    "      $X x[V] CY_ALIGNED(16);\n"
+    "      $S_run($N, &rows[i], k, K, x);\n"
+    "      CY_UNROLL\n"
+    "      for (int e = 0; e < V; e++)\n"
+    "        CY_UNROLL\n"
+    "        for (int j = 0; j < R; j++)\n"
+    "          acc[i][j] += DECODE_A(x[e]) * DECODE(w[j][e]);\n"
+    "    }\n"
+    "  }\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < GM; i++)\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < R; j++) {\n"
+    "      CY_UNROLL\n"
+    "      for (int m = 16; m > 0; m /= 2)\n"
+    "        acc[i][j] += cy_shfl_f32(acc[i][j], m);\n"
+    "      if (lane == 0)\n"
+    "        partial[share][i][column + j] = acc[i][j];\n"
+    "    }\n"
+    "  CY_SYNC();\n"
+    "  if (CY_TID < GM * L * R) {\n"
+    "    const int i = CY_TID / (L * R), c = CY_TID % (L * R);\n"
+    "    f32 sum = 0;\n"
+    "    CY_UNROLL\n"
+    "    for (int s = 0; s < KW; s++)\n"
+    "      sum += partial[s][i][c];\n"
+    "    if (i < M && n0 + c < N)\n"
+    "      $S_put($N, z, i, n0 + c, sum);\n"
+    "  }\n";
+
+static void print_decoding(cy_cu *p, const char *name, cy_dtype type) {
+  char decode[96];
+  cy_cu_decode(type, "v", decode, sizeof decode);
+  fprintf(p->out, "#define %s(v) %s\n", name, decode);
+}
+
+static void print(cy_cu *p, const char *symbol) {
+  cy_cu_contract q;
+  const cy_cuda_tile *t = &p->form->tile;
+  cy_cu_contract_begin(&q, p, symbol);
+  cy_dtype a = p->args[q.c->a].dtype, b = p->args[q.c->b].dtype;
+  bool k = along_k(p->k), runs = cy_dim_is(p->g, cy_cu_is_conv(q.c) ? q.c->x_channel : q.c->a_k, 1);
+  runs &= cy_dtype_of(a)->bits == cy_dtype_of(b)->bits;
+  print_decoding(p, "DECODE_A", a);
+  print_decoding(p, "DECODE", b);
+  fprintf(p->out, "#define V %d\n#define A_RUNS %d\n\n", CHUNK * 8 / cy_dtype_of(b)->bits, runs);
+  if (k)
+    cy_cu_contract_text(&q, run_function);
+  fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
+  cy_cu_function_open(&q, "$S($P) {\n");
+  cy_cu_line(p, "enum { NT = %d, GM = %d, L = %d, U = %d, R = %d, KW = %d };", THREADS, t->m, t->thread_n, TURNS,
+             COLUMNS, k ? WARPS / t->thread_n : 1);
+  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
+  if (!k)
+    cy_cu_line(p, "const i64 stride = %s;", cy_cu_dim(p, q.c->b_k));
+  cy_cu_contract_text(&q, k ? along_k_text : along_n_text);
+  cy_cu_function_close(&q);
+  fputs("#undef DECODE\n#undef DECODE_A\n#undef V\n#undef A_RUNS\n\n", p->out);
+}
+
+const cy_cu_generator cy_cu_gemv = {"gemv", supports, schedule, print, NULL};
