@@ -278,6 +278,8 @@ typedef struct cyrt_cuda_kernel {
   uint32_t stripes;               /* pieces of scratch that a block uses; 0: any number of blocks may run */
   uint32_t max_blocks;            /* more than these cannot be launched */
   uint32_t shared_bytes;          /* dynamic shared memory of a block */
+  uint32_t optional;              /* 1: not all images have it */
+  uint32_t then, then_blocks;     /* a kernel that each launch of this one goes on with, + 1, same slots; 0: none */
 } cyrt_cuda_kernel;
 
 typedef struct cyrt_cuda_model {
@@ -289,6 +291,17 @@ enum { CYRT_CUDA_REPLAY = 1 }; /* equal sizes of inputs mean equal launches: a r
 
 /* Generated code calls these with pointers of the device in slots and tensors. 0 or an error code. */
 int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks);
+/* A tensor of 16-bit floats that a kernel reads by a tensor map: sizes from the contiguous axis outwards. */
+typedef struct cyrt_cuda_tensor {
+  int64_t slot, bf16, rank; /* of its pointer; 1: bfloat16; 2 or 3 */
+  int64_t extent[3];
+  int64_t stride[2]; /* of all axes but the first, in elements */
+  int64_t box[2];    /* that one copy brings: of the first two */
+} cyrt_cuda_tensor;
+/* Launches `tma`, an optional kernel whose parameters are the slots and two tensor maps; `kernel` where there is none
+ * or where no map can tell how a tensor lies. */
+int32_t cyrt_cuda_launch_tma(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks, uint32_t tma,
+                             int64_t tma_blocks, const cyrt_cuda_tensor *tensors);
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out); /* waits until it is computed */
 int32_t cyrt_cuda_call(cyrt_frame *frame, cyrt_op op, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out,
                        int32_t n_out, const cyrt_attr *attrs);

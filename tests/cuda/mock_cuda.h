@@ -13,7 +13,7 @@ typedef struct mock_cuda_state {
   /* counted */
   size_t used;
   int blocks, pinned, streams, modules, retained; /* alive */
-  int launches, recordings, replays, uploads;     /* since the start */
+  int launches, recordings, replays, uploads, maps; /* since the start; maps: of tensors */
 } mock_cuda_state;
 
 mock_cuda_state *mock_cuda(void);
