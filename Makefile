@@ -71,7 +71,7 @@ SRC_asm := $(wildcard codegen/*.S codegen/cuda/*.S)
 SRC_runtime := $(wildcard runtime/*.c)
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
 TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
-SRC_cudart := tests/cuda/model_test.c
+SRC_cudart := tests/cuda/model_test.c tests/cuda/cudnn_test.c
 SRC_device := tests/cuda/device_test.c tests/cuda/images_test.c
 SRC_ctest := $(wildcard tests/ir/*.c tests/passes/*.c tests/codegen/*.c tests/frontend/*.c) \
   $(filter-out $(SRC_cudart) $(SRC_device),$(wildcard tests/cuda/*_test.c))
@@ -125,7 +125,7 @@ help:
 	  'make check-X      one suite: $(SUITES) cuda' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
-	  'make bench        cyto-bench on the example and, where present, the shared networks' \
+	  'make bench        tests/bench/run.py: the example and, where present, the shared networks; adds to tests/bench/RESULTS.md' \
 	  'make install      PREFIX=/usr/local DESTDIR=' \
 	  'make setup        look again for what the build needs and install what is missing' \
 	  'V=1 shows commands; config.mak is read first when it exists'
@@ -143,7 +143,7 @@ else
 tests: all $(UNIT_TESTS) $(NODE_RUN) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
 endif
 
-SUITES := unit golden cli bad attention recurrent quantise qdq examples fuzz random onnx models zoo
+SUITES := unit golden cli bad attention recurrent ml quantise qdq examples fuzz random onnx models exported zoo
 .PHONY: $(SUITES:%=check-%) check-cuda
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
 
@@ -157,7 +157,7 @@ $(SUITES:%=check-%): check-%: tests
 DEVICE ?= $(if $(wildcard /dev/nvidia0 /dev/dxg),1)
 check-cuda: tests
 	$Q $(RUN_SUITES) cuda cuda-nodes cuda-networks
-	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/nodes.py --build $O --device --every 1)
+	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/nodes.py --build $O --device)
 	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/networks.py --build $O --device)
 
 golden: tests
@@ -211,16 +211,17 @@ $(call ctest_bin,$(SRC_device)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB) $(
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -o $@ $^ $(COMPILER_LIBS) $(RUNTIME_LIBS)
 
 # The CUDA runtime's test: whole models, with mocks of NVIDIA's libraries under their names.
-CUDA_MOCKS := $O/tests/cuda/mock/libcuda.so.1 $O/tests/cuda/mock/lib64/libnvrtc.so.13
-$(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) | $(CUDA_MOCKS) $O/cytoc
+CUDA_MOCKS := $O/tests/cuda/mock/libcuda.so.1 $O/tests/cuda/mock/lib64/libnvrtc.so.13 $O/tests/cuda/mock/cudnn/libcudnn.so.9
+$(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) | $(CUDA_MOCKS) $O/cytoc $O/cyto-bench
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
 $O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock_cuda.c tests/cuda/mock_cuda.h tests/check.h
 $O/tests/cuda/mock/lib64/libnvrtc.so.13: tests/cuda/mock_nvrtc.c
+$O/tests/cuda/mock/cudnn/libcudnn.so.9: tests/cuda/mock_cudnn.c tests/cuda/mock_cudnn.h tests/cuda/mock_cuda.h runtime/half.h
 $(CUDA_MOCKS):
 	$(call say,LINK,$@)
-	$Q mkdir -p $(@D) && $(CC) -I. -std=gnu11 -O1 -g $(WARN) $(SANFLAGS) -fPIC -shared -Wl,-soname,$(@F) -o $@ $< -ldl
+	$Q mkdir -p $(@D) && $(CC) -I. -Iruntime -std=gnu11 -O1 -g $(WARN) $(SANFLAGS) -fPIC -shared -Wl,-soname,$(@F) -o $@ $< -ldl -lm
 
 $(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LIB)
 	$(call say,LINK,$@)
@@ -278,7 +279,7 @@ install: all
 	$Q install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/cyto $(DESTDIR)$(PREFIX)/include
 	$Q install $(BINARIES) $(DESTDIR)$(PREFIX)/bin
 	$Q install -m 644 $(RUNTIME_LIB) $(DESTDIR)$(PREFIX)/lib/cyto
-	$Q install -d $(DESTDIR)$(PREFIX)/share/cyto && install -m 644 tools/bench_ort.py $(DESTDIR)$(PREFIX)/share/cyto
+	$Q install -d $(DESTDIR)$(PREFIX)/share/cyto && install -m 644 tools/bench_*.py $(DESTDIR)$(PREFIX)/share/cyto
 	$Q install -m 644 runtime/cyto.h runtime/cyto_abi.h $(DESTDIR)$(PREFIX)/include
 
 # build/venv and the downloads stay: they are the slow part, and setup.sh keeps them right.

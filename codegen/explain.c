@@ -177,7 +177,7 @@ static void print_row(cy_work *b, const row *r, double rate, FILE *out) {
     snprintf(floor, sizeof floor, "%.2f %s", r->floor_cycles / rate * 1e6, r->by_bytes ? "mem" : "fma");
   sort_fused(b, r);
   ops_text(b, r, ops);
-  fprintf(out, "%-34s %4u  %-18s %-6s %10.3f %9.3f %12s  %s", r->plan->symbol, r->launches, r->plan->algorithm,
+  fprintf(out, "%-34s %4u  %-24s %-6s %10.3f %9.3f %12s  %s", r->plan->symbol, r->launches, r->plan->algorithm,
           layout_text(b, r, layout), r->cost.flops / 1e6, (r->cost.read_bytes + r->cost.write_bytes) / 1e6, floor, ops);
   const char *origin = origin_text(b, r);
   fprintf(out, *origin ? "  from '%s'\n" : "%s\n", origin);
@@ -218,7 +218,7 @@ void cy_explain(cy_work *b, FILE *out) {
   if (!rows)
     abort();
   note_launches(b, b->p->steps, rows, &n);
-  fprintf(out, "%-34s %4s  %-18s %-6s %10s %9s %12s  %s\n", "kernel", "runs", "algorithm", "layout", "MFLOP", "MB",
+  fprintf(out, "%-34s %4s  %-24s %-6s %10s %9s %12s  %s\n", "kernel", "runs", "algorithm", "layout", "MFLOP", "MB",
           "floor us", "ops fused");
   for (uint32_t i = 0; i < n; i++) {
     find_floor(b, &rows[i], syms);
@@ -227,7 +227,7 @@ void cy_explain(cy_work *b, FILE *out) {
     bytes += rows[i].launches * (rows[i].cost.read_bytes + rows[i].cost.write_bytes);
     floor_s += rows[i].launches * rows[i].floor_cycles / rate;
   }
-  fprintf(out, "%-34s %4s  %-18s %-6s %10.3f %9.3f %12.2f\n", "all launches", "", "", "", flops / 1e6, bytes / 1e6, floor_s * 1e6);
+  fprintf(out, "%-34s %4s  %-24s %-6s %10.3f %9.3f %12.2f\n", "all launches", "", "", "", flops / 1e6, bytes / 1e6, floor_s * 1e6);
   free(rows);
   free(syms);
 }

@@ -34,6 +34,7 @@ struct cy_machine {
   char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */
   double flops_per_cycle; /* f32 peak of one core; 0: not known, --explain then shows no floor */
   bool tf32;      /* f32 products may round their factors to TF32 */
+  cy_cudnn_use cudnn;
   void *state;    /* the target's own */
 };
 
@@ -80,7 +81,7 @@ struct cy_host_device; /* host_int.h */
 struct cy_target {
   const char *name;
   const char *specs; /* what --target accepts, for help and messages */
-  bool attends;      /* has a generator for CY_CONTRACT_ATTENTION */
+  int64_t most_head; /* CY_CONTRACT_ATTENTION: largest size of a head that there is a generator for; 0: none */
   bool half_factors; /* multiplies f16 and bf16 and adds up in f32: products keep half operands */
   /* May weights be stored in half precision, f16 or bf16, for products of f32? NULL: no. */
   bool (*half_weights)(const cy_machine *m, cy_dtype half);
@@ -99,6 +100,8 @@ struct cy_target {
               const char *path, char **out_error);
   /* For --explain: the peak that a kernel is held against; NULL: that of a core of this CPU. */
   cy_peak (*peak)(const cy_machine *m, const struct cy_kernel_plan *plan);
+  /* See cy_machine_layer_cycles; NULL: not known. */
+  double (*layer_cycles)(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints);
   const struct cy_host_device *host; /* how the host program launches kernels and reaches their memory */
 };
 

@@ -55,7 +55,11 @@ void cy_machine_close(cy_machine *m) {
 
 const char *cy_machine_text(const cy_machine *m) { return m->text; }
 
-bool cy_machine_attends(const cy_machine *m) { return m->target->attends; }
+int64_t cy_machine_most_head(const cy_machine *m) { return m->target->most_head; }
+
+double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints) {
+  return m->target->layer_cycles ? m->target->layer_cycles(m, g, n, sizes, ints) : 0;
+}
 
 bool cy_machine_half_factors(const cy_machine *m) { return m->target->half_factors; }
 
@@ -64,6 +68,12 @@ bool cy_machine_half_weights(const cy_machine *m, cy_dtype half) {
 }
 
 bool cy_machine_allow_tf32(cy_machine *m) { return m->tf32 = m->target == &cy_target_cuda; }
+
+bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use) {
+  m->cudnn = use;
+  return m->target == &cy_target_cuda;
+}
+
 bool cy_machine_supports(const cy_machine *m, cy_kernel *k) { return m->target->supports(m, k); }
 
 void cy_machine_list(FILE *out) {

@@ -14,7 +14,16 @@ static cy_val scale_shift(cy_importer *im, cy_val y, cy_val scale, cy_val shift)
   return shift ? ADD(y, shift) : y;
 }
 
-/* Training mode: statistics of this batch, and running ones as further outputs. */
+/* An attribute says so since operator set 14; before, that the node has more outputs than one. Exporters write it to
+ * standardise weights, too. */
+static bool batch_norm_trains(cy_importer *im, const cy_onnx_node *n) {
+  bool more = false;
+  for (uint32_t i = 1; i < n->nout; i++)
+    more |= cy_onnx_wants(n, i);
+  return n->version >= 14 ? cy_onnx_int(im, n, "training_mode", 0) != 0 : more;
+}
+
+/* Training mode: statistics of this batch; as further outputs the running ones and, before operator set 14, its own. */
 static bool batch_norm_training(cy_importer *im, const cy_onnx_node *n, double epsilon) {
   const cy_type t = *cy_onnx_type(im, X);
   int64_t axes[CY_MAX_RANK];
@@ -27,10 +36,11 @@ static bool batch_norm_training(cy_importer *im, const cy_onnx_node *n, double e
          var = cy_onnx_mean(im, MUL(d, d), axes, count, true);
   cy_val now[2] = {mean, var};
   for (uint32_t i = 0; i < 2; i++) {
+    if (cy_onnx_wants(n, i + 3) && !cy_importer_set(im, n, i + 3, cy_build_reshape(im->g, now[i], &t.dim[1], 1)))
+      return false;
     if (!cy_onnx_wants(n, i + 1))
       continue;
-    cy_val flat = cy_build_reshape(im->g, now[i], &t.dim[1], 1);
-    cy_val old = n->in[3 + i];
+    cy_val flat = cy_build_reshape(im->g, now[i], &t.dim[1], 1), old = n->in[3 + i];
     if (!cy_importer_set(im, n, i + 1,
                          CAST(ADD(MUL(old, LIKE(old, momentum)),
                                   MUL(CAST(flat, cy_onnx_type(im, old)->dtype), LIKE(old, 1 - momentum))),
@@ -46,7 +56,7 @@ IMPORT(batch_norm) {
   double epsilon = cy_onnx_float(im, n, "epsilon", 1e-5);
   if (t->rank < 2)
     return cy_build_error(im->g, NULL, "expected [batch, channels, ..], found %s", cy_type_text(im->g, t));
-  if (n->version >= 14 && cy_onnx_int(im, n, "training_mode", 0))
+  if (batch_norm_trains(im, n))
     return batch_norm_training(im, n, epsilon);
   cy_dtype dtype = t->dtype, stat = cy_onnx_type(im, n->in[4])->dtype;
   cy_val scale = DIV(CAST(n->in[1], stat), UNARY(sqrt, ADD(n->in[4], LIKE(n->in[4], epsilon))));

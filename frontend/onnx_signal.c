@@ -193,13 +193,14 @@ IMPORT(dft) {
   return SET(dft_along(im, X, axis, parts, &p));
 }
 
-/* signal [b, length, 1 or 2], frame_step, window?, frame_length? -> [b, frames, bins, 2] */
+/* signal [b, length, 1 or 2], frame_step, window?, frame_length? -> [b, frames, bins, 2]; PyTorch writes a real signal
+ * as [b, length] */
 IMPORT(stft) {
   const cy_type t = *cy_onnx_type(im, X);
   uint32_t count;
-  int64_t parts, low, high;
-  bool onesided = cy_onnx_int(im, n, "onesided", 1) != 0;
-  if (t.rank != 3 || !cy_dim_is_const(im->g, t.dim[2], &parts) || parts < 1 || parts > 2)
+  int64_t parts = 1, low, high;
+  bool onesided = cy_onnx_int(im, n, "onesided", 1) != 0, flat = t.rank == 2;
+  if (!flat && (t.rank != 3 || !cy_dim_is_const(im->g, t.dim[2], &parts) || parts < 1 || parts > 2))
     return cy_build_error(im->g, NULL, "expected [batch, length, 1 or 2], found %s", cy_type_text(im->g, &t));
   const cy_dim *length = n->in[3] ? cy_onnx_elems(im, n, 3, &count) : n->in[2] ? cy_onnx_type(im, n->in[2])->dim : NULL;
   const cy_dim *step = cy_onnx_elems(im, n, 1, &count);
@@ -211,7 +212,7 @@ IMPORT(stft) {
   cy_dim grid[2] = {frames, length[0]};
   cy_val at = ADD(MUL(cy_build_iota(im->g, CY_I64, grid, 2, 0), cy_build_dim_scalar(im->g, step[0])),
                   cy_build_iota(im->g, CY_I64, grid, 2, 1));
-  cy_val p[2] = {part(im, X, 0), parts == 2 ? part(im, X, 1) : 0};
+  cy_val p[2] = {flat ? X : part(im, X, 0), parts == 2 ? part(im, X, 1) : 0};
   for (int i = 0; i < parts; i++) {
     p[i] = p[i] && at ? cy_build_gather(im->g, p[i], at, 1) : 0;
     p[i] = n->in[2] ? MUL(p[i], n->in[2]) : p[i];

@@ -47,7 +47,8 @@ cy_val cy_build_attention(cy_graph *g, const cy_attention *a) {
     attrs[count++] = cy_attr_int(CY_ATTR_window, a->window);
   if ((a->causal || a->window) && a->past && !cy_dim_is(g, a->past, 0))
     attrs[count++] = cy_attr_dims(CY_ATTR_past, &a->past, 1);
-  return cy_build(g, CY_OP_attention, in, n, attrs, count, NULL, 0);
+  const cy_type wide = {.dtype = CY_F32};
+  return cy_build(g, CY_OP_attention, in, n, attrs, count, a->wide ? &wide : NULL, a->wide);
 }
 
 cy_type cy_attention_scores(cy_graph *g, const cy_attention *a) {
@@ -114,7 +115,8 @@ bool cy_infer_attention(infer *i) {
     return false;
   cy_attention a = cy_attention_of(i->n);
   cy_type scores = cy_attention_scores(i->g, &a), out = *q;
-  if (has_in(i, 3) && (!cy_check_dtype(i, 3, (cy_dtype)q->dtype) || !check_scores(i, 3, &scores)))
+  out.dtype = out_type(i, 0)->dtype == CY_F32 ? CY_F32 : q->dtype; /* halves may be added up, and changed, in f32 */
+  if (has_in(i, 3) && (!cy_check_dtype(i, 3, (cy_dtype)out.dtype) || !check_scores(i, 3, &scores)))
     return false;
   if (has_in(i, 4) && (!cy_check_dtype(i, 4, CY_BOOL) || !check_scores(i, 4, &scores)))
     return false;

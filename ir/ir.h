@@ -406,6 +406,7 @@ typedef struct cy_attention {
   bool causal;    /* query i sees keys up to i + past */
   int64_t window; /* query i sees keys above i + past - window; 0: all */
   cy_dim past;    /* 0 is zero */
+  bool wide;      /* q, k and v are halves; scores, bias and result are f32. For cy_build_attention() only */
 } cy_attention;
 typedef struct cy_attention_parts { /* the values of the composition */
   cy_val scores, biased, weights;   /* [b.., h, s, t]: up to softcap, with bias and masks, softmax */

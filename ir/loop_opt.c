@@ -8,15 +8,17 @@
  *   - lanes along the axis that a small cost model likes best: mostly the one with unit stride. Either a grid variable,
  * which then becomes the grid's own lanes (one variable) or an inner lane loop around the body; or the innermost
  * reductions.
+ *   - axes whose indices are all taken apart by one constant (i / c and i % c: a shuffle of channels) cut in two;
  *   - a copy that crosses axes (a transpose) is cut into strips, so that the cache lines it reads are used up before
- * they leave. A kernel that already has a lane loop keeps it.
+ * they leave. Of 32-bit elements, a loop along the axis that the store walks goes inside the lanes, which are what the
+ * loads walk: the target then exchanges elements between vectors. A kernel that already has a lane loop keeps it.
  */
 #include "loop_int.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum { NEST = 16, LANES = 8, STRIP = 16, FEW_ROWS = 16, BLOCK = 2048 };
+enum { NEST = 16, LANES = 8, STRIP = 16, LONG_STRIP = 128, FEW_ROWS = 16, BLOCK = 2048 };
 
 /* ---- accesses ---- */
 
@@ -181,6 +183,72 @@ static void drop_grid(cy_kernel *k) {
     if (!one(k, k->grid[i]))
       k->grid[n++] = k->grid[i];
   k->ngrid = n;
+}
+
+/* ---- axes taken apart ---- */
+
+static void mark_roots(const cy_stmt *s, bool *used) {
+  for (; s; s = s->next) {
+    used[s->offset] = used[s->value] = true;
+    mark_roots(s->body, used);
+    mark_roots(s->orelse, used);
+  }
+}
+
+/* [expression]: does a statement use it? Operands are older than what is made of them. */
+static bool *used_exprs(const cy_kernel *k) {
+  bool *used = calloc(cy_expr_count(k) + 1, 1);
+  if (!used)
+    cy_bug("out of memory");
+  mark_roots(k->body, used);
+  for (cy_expr e = cy_expr_count(k); e > 0; e--) {
+    const cy_expr_info *x = cy_expr_of(k, e);
+    for (int i = 0; used[e] && i < x->n; i++)
+      used[x->arg[i]] = true;
+  }
+  return used;
+}
+
+/* The constant of all divisions and remainders of v alone, 0 when there is no single one. */
+static int64_t only_divisor(const cy_kernel *k, cy_var v) {
+  bool *used = used_exprs(k), one = true;
+  int64_t c = 0;
+  for (cy_expr e = 1; e <= cy_expr_count(k) && one; e++) {
+    const cy_expr_info *x = cy_expr_of(k, e);
+    if (!used[e] || (x->op != CY_OP_div && x->op != CY_OP_mod))
+      continue;
+    const cy_expr_info *of = cy_expr_of(k, x->arg[0]), *by = cy_expr_of(k, x->arg[1]);
+    if (of->op != CY_X_VAR || of->id != v)
+      continue;
+    one = by->op == CY_X_CONST && (!c || by->c.i == c);
+    c = by->c.i;
+  }
+  free(used);
+  return one ? c : 0;
+}
+
+/* The grid variable at `at` as outer * c + inner where c is its only divisor. */
+static void take_apart(cy_kernel *k, uint32_t at) {
+  cy_var v = k->grid[at];
+  int64_t n, c = only_divisor(k, v);
+  if (c < 2 || !cy_dim_is_const(k->g, cy_kernel_var(k, v)->extent, &n) || n % c || n == c)
+    return;
+  cy_var outer = cy_kernel_add_var(k, cy_dim_const(k->g, n / c)), inner = cy_kernel_add_var(k, cy_dim_const(k->g, c));
+  cy_expr by = cy_x_bin(k, CY_OP_mul, cy_x_var(k, outer), cy_x_index(k, c));
+  cy_kernel_subst_var(k, v, cy_x_bin(k, CY_OP_add, by, cy_x_var(k, inner)));
+  cy_kernel_var(k, v)->grid = false;
+  k->grid[at] = outer;
+  cy_kernel_var(k, outer)->grid = true;
+  cy_kernel_add_grid(k, inner);
+  for (uint32_t i = k->ngrid - 1; i > at + 1; i--) {
+    k->grid[i] = k->grid[i - 1];
+    k->grid[i - 1] = inner;
+  }
+}
+
+static void take_axes_apart(cy_kernel *k) {
+  for (uint32_t i = 0; i < k->ngrid; i++)
+    take_apart(k, i);
 }
 
 /* ---- merging ---- */
@@ -369,9 +437,9 @@ static void grid_remove(cy_kernel *k, cy_var v) {
   cy_kernel_var(k, v)->grid = false;
 }
 
-static void wrap_in_lanes(cy_kernel *k, cy_var v) {
+static void wrap_in_loop(cy_kernel *k, cy_var v, bool lanes) {
   cy_stmt *s = CY_NEW(cy_graph_arena(k->g), cy_stmt);
-  *s = (cy_stmt){.kind = CY_S_FOR, .var = v, .lanes = true, .body = k->body};
+  *s = (cy_stmt){.kind = CY_S_FOR, .var = v, .lanes = lanes, .body = k->body};
   k->body = s;
   k->open[0].tail = &s->next;
 }
@@ -428,7 +496,7 @@ static void lanes_on_grid(cy_kernel *k, const survey *s, cy_var v) {
   if (across && known && extent > STRIP && (block = divisor_in(extent, LANES, STRIP))) {
     grid_remove(k, across);
     cy_kernel_add_grid(k, across); /* fastest: successive tasks use the rest of the lines just read */
-    wrap_in_lanes(k, split(k, v, block, k->ngrid - 2));
+    wrap_in_loop(k, split(k, v, block, k->ngrid - 2), true);
     return;
   }
   for (uint32_t i = 0; i < k->ngrid; i++)
@@ -436,15 +504,90 @@ static void lanes_on_grid(cy_kernel *k, const survey *s, cy_var v) {
       others =
           cy_dim_is_const(k->g, cy_kernel_var(k, k->grid[i])->extent, &n) && others < FEW_ROWS ? others * n : FEW_ROWS;
   if (known && others < FEW_ROWS && extent >= 2 * BLOCK && (block = divisor_in(extent, BLOCK / 4, BLOCK))) {
-    wrap_in_lanes(k, split(k, v, block, k->ngrid - 1));
+    wrap_in_loop(k, split(k, v, block, k->ngrid - 1), true);
     return;
   }
   grid_remove(k, v);
-  wrap_in_lanes(k, v);
+  wrap_in_loop(k, v, true);
+}
+
+/* ---- exchanges between vectors ---- */
+
+static bool coef_known(const survey *s, const access *a, cy_var v, int64_t *out) {
+  return cy_dim_is_const(s->k->g, coef_of(s, a, v), out);
+}
+
+/* Do all loads walk along v by single elements (or every second one), while the store jumps? */
+static bool loads_walk(const survey *s, cy_var v) {
+  bool walks = false;
+  int64_t c;
+  if (coef_known(s, &s->access[0], v, &c) && c >= -1 && c <= 1)
+    return false;
+  for (uint32_t i = 1; i < s->naccess; i++) {
+    if (!coef_known(s, &s->access[i], v, &c) || c < 0 || c > 2)
+      return false;
+    walks |= c != 0;
+  }
+  return walks;
+}
+
+/* The axes of a kernel that is nothing but one store of 32-bit elements: what its loads walk, what the store walks. */
+static bool crossed_axes(const survey *s, cy_var *out_loads, cy_var *out_store) {
+  cy_kernel *k = s->k;
+  const cy_stmt *st = k->body;
+  *out_loads = *out_store = 0;
+  if (!st || st->next || st->kind != CY_S_STORE || cy_dtype_of(k->args[st->arg].dtype)->bits != 32)
+    return false;
+  for (uint32_t i = 0; i < s->naccess; i++)
+    if (!s->access[i].regular || s->access[i].at.rest)
+      return false;
+  for (uint32_t i = 0; i < k->ngrid; i++) {
+    if (cy_dim_is(k->g, coef_of(s, &s->access[0], k->grid[i]), 1))
+      *out_store = k->grid[i];
+    else if (loads_walk(s, k->grid[i]))
+      *out_loads = k->grid[i];
+  }
+  return *out_loads && *out_store;
+}
+
+/* The largest multiple of LANES that divides n and is no greater than `most`, 0 when there is none. */
+static int64_t strip_of(int64_t n, int64_t most) {
+  for (int64_t d = most / LANES * LANES; d > 0; d -= LANES)
+    if (n % d == 0)
+      return d;
+  return 0;
+}
+
+/* Many store rows at once would not stay in the first cache: short strips of both then, else long ones. */
+static bool cross_on_grid(cy_kernel *k, const survey *s) {
+  cy_var loads, store;
+  int64_t n, rows, strip;
+  if (!crossed_axes(s, &loads, &store) || !cy_dim_is_const(k->g, cy_kernel_var(k, loads)->extent, &n) ||
+      !cy_dim_is_const(k->g, cy_kernel_var(k, store)->extent, &rows) || n < LANES)
+    return false;
+  bool few = rows <= STRIP;
+  strip = strip_of(n, few ? LONG_STRIP : STRIP);
+  if ((!few && rows % LANES) || (!strip && n > LONG_STRIP))
+    return false;
+  if (strip && strip < n)
+    loads = split(k, loads, strip, k->ngrid - 1);
+  else
+    grid_remove(k, loads);
+  if (few)
+    grid_remove(k, store);
+  else
+    store = split(k, store, LANES, k->ngrid - 1); /* fastest: successive tasks use the rest of the lines */
+  wrap_in_loop(k, store, false);
+  wrap_in_loop(k, loads, true);
+  return true;
 }
 
 static void choose_lanes(cy_kernel *k) {
   survey s = survey_make(k);
+  if (cross_on_grid(k, &s)) {
+    survey_free(&s);
+    return;
+  }
   bool *is_reduction = calloc(k->nvars + 1, 1);
   if (!is_reduction)
     cy_bug("out of memory");
@@ -599,6 +742,7 @@ void cy_kernel_fold_pixels(cy_kernel *k) {
 void cy_kernel_schedule(cy_kernel *k) {
   drop_loops(k, &k->body);
   drop_grid(k);
+  take_axes_apart(k);
   order_grid(k);
   while (merge_grid(k) || merge_nests(k))
     ;

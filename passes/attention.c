@@ -12,6 +12,9 @@
  * triangles of constants become causality, which costs nothing and saves half. The product may also be written the
  * other way round, v^T times transposed weights.
  *
+ * Where products multiply halves and add up in f32 (half.c), weights are rounded in front of the second product; such
+ * attention is found only if one kernel does it.
+ *
  * Refused: anything else between the products, other axes of softmax, batch axes along which q is repeated, a finite
  * fill with a bias behind it.
  */
@@ -366,26 +369,43 @@ static cy_val with_batch(cy_graph *g, cy_val x) {
   return cy_type_of(g, x)->rank == 2 ? cy_build_unsqueeze(g, x, 0) : x;
 }
 
+static bool is_half(const cy_graph *g, cy_val v) {
+  return cy_type_of(g, v)->dtype == CY_F16 || cy_type_of(g, v)->dtype == CY_BF16;
+}
+
+/* What is rounded to halves in front of the product with v, itself of halves: weights of f32; else the weights. */
+static cy_val unrounded(const match *m, cy_val weights, cy_val v, const cy_type *result) {
+  const cy_node_info *round = is_half(m->g, v) ? cy_def_of(m->g, weights, CY_OP_cast) : NULL;
+  bool rounded = round && result->dtype == CY_F32 && cy_type_of(m->g, round->in[0])->dtype == CY_F32 &&
+                 cy_type_of(m->g, weights)->dtype == cy_type_of(m->g, v)->dtype &&
+                 cy_rewrite_single_use(m->rw, weights);
+  return rounded ? round->in[0] : weights;
+}
+
 /* weights (the second product's factor, softmax behind reshapes) * v, of type `result`; v as [.., t, e]. */
 static cy_val attention(cy_rewrite *rw, cy_val weights, cy_val v, const cy_type *result) {
   cy_graph *g = rw->g;
-  const cy_node_info *soft = cy_def(g, weights);
+  match m = {.rw = rw, .g = g, .factor = 1};
+  cy_val wide = unrounded(&m, weights, v, result);
+  bool halves = wide != weights;
+  const cy_node_info *soft = cy_def(g, wide);
   while (soft && soft->op == CY_OP_reshape && cy_rewrite_single_use(rw, soft->out[0]) &&
          same_rows(cy_type_of(g, soft->in[0]), cy_type_of(g, soft->out[0])))
     soft = cy_def(g, soft->in[0]);
   if (!soft || soft->op != CY_OP_softmax || !cy_rewrite_single_use(rw, soft->out[0]))
     return 0;
   const cy_type *w = cy_type_of(g, soft->out[0]);
-  match m = {.rw = rw, .g = g, .factor = 1};
   if (cy_attr_get_int(soft, CY_ATTR_axis, -1) != w->rank - 1 || !cy_dtype_is_float((cy_dtype)w->dtype) ||
-      !walk(&m, soft->in[0], 0) || cy_type_of(g, m.scores->in[0])->dtype != w->dtype)
+      !walk(&m, soft->in[0], 0) || cy_type_of(g, m.scores->in[0])->dtype != (halves ? cy_type_of(g, v) : w)->dtype ||
+      (halves && !cy_attention_fits(rw->pass, cy_type_of(g, m.scores->in[0]), cy_type_of(g, v))))
     return 0;
   const cy_type scores = *cy_type_of(g, m.scores->out[0]), view = finest(&m, w, result);
   cy_val q = m.scores->in[0], k = m.scores->in[1];
   if (!batch_fits(g, cy_type_of(g, q), &scores, false) || !batch_fits(g, cy_type_of(g, k), &scores, true) ||
       !batch_fits(g, cy_type_of(g, v), result, true) || view.rank < 2 || view.rank > CY_MAX_RANK)
     return 0;
-  cy_attention a = {.scale = m.softcap != 0 ? m.factor * m.softcap : m.factor, .softcap = m.softcap, .fill = m.fill};
+  cy_attention a = {
+      .scale = m.softcap != 0 ? m.factor * m.softcap : m.factor, .softcap = m.softcap, .fill = m.fill, .wide = halves};
   q = unscaled(&m, q, &a.scale);
   k = turned(g, unscaled(&m, k, &a.scale));
   cy_val single_k = view.rank == scores.rank ? unrepeated(g, k) : 0, single_v = single_k ? unrepeated(g, v) : 0;
@@ -441,7 +461,7 @@ static const cy_rule rules[] = {
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
 int cy_pass_attention(cy_pass *p) {
   const cy_rule_set set = {rules, sizeof rules / sizeof rules[0]};
-  if (!p->options->plain_attention)
+  if (p->options->most_head)
     cy_rewrite_run(p, &set, 1);
   return 0;
 }

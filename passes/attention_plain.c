@@ -1,24 +1,24 @@
 /* attention_plain.c - `attention` nodes as products, softmax and element-wise ops.
  *
  * In:  a swept graph. Out: no attention node that shall not be one kernel: all at level 0 and with --attention=plain;
- * else those of types or sizes that no kernel is made for. Which those are is the same for all targets: f32 operands
- * whose heads have a known size. Lowering has a slow nest for what a target then refuses.
+ * else those that are not computed in f32, or whose heads are larger than the target's kernels have them or of unknown
+ * size. Lowering has a slow nest for what a target then refuses.
  */
 #include "pass_int.h"
 
-enum { MOST_SIZE = 512 }; /* of a head */
+bool cy_attention_fits(const cy_pass *p, const cy_type *q, const cy_type *v) {
+  const cy_type *t[2] = {q, v};
+  int64_t size;
+  for (int k = 0; k < 2; k++)
+    if (!cy_dim_is_const(p->g, t[k]->dim[t[k]->rank - 1], &size) || size < 1 || size > p->options->most_head)
+      return false;
+  return p->options->opt_level > 0;
+}
 
 static bool stays_whole(const cy_pass *p, const cy_node_info *n) {
   const cy_graph *g = p->g;
-  int64_t size[2];
-  if (p->options->plain_attention || p->options->opt_level == 0 || cy_type_of(g, n->in[0])->dtype != CY_F32)
-    return false;
-  for (int k = 0; k < 2; k++) {
-    const cy_type *t = cy_type_of(g, k ? n->out[0] : n->in[0]);
-    if (!cy_dim_is_const(g, t->dim[t->rank - 1], &size[k]) || size[k] < 1 || size[k] > MOST_SIZE)
-      return false;
-  }
-  return true;
+  return cy_type_of(g, n->out[0])->dtype == CY_F32 &&
+         cy_attention_fits(p, cy_type_of(g, n->in[0]), cy_type_of(g, n->in[2]));
 }
 
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */

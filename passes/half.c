@@ -9,9 +9,9 @@
  * and folded by fold, so weights are stored as f32. Data movement on a constant (an embedding looked up) stays half and
  * is cast behind, where less is left to cast.
  *
- * For targets that multiply halves and add up in f32 (cy_pass_options.half_factors), products and convolutions keep
- * their half operands and only their results are f32. What a product reads lies in memory as half: its other readers
- * take that, too, rounded as the model says, instead of having it stored twice.
+ * For targets that multiply halves and add up in f32 (cy_pass_options.half_factors), products, convolutions and
+ * attention keep their half operands and only their results are f32. What a product reads lies in memory as half: its
+ * other readers take that, too, rounded as the model says, instead of having it stored twice.
  */
 #include "pass_int.h"
 
@@ -72,16 +72,21 @@ static bool is_product(const cy_node_info *n) {
   return n->op == CY_OP_matmul || n->op == CY_OP_conv || n->op == CY_OP_conv_transpose;
 }
 
-/* A product that multiplies halves as they are. */
+/* A product that multiplies halves as they are; attention, if one kernel does it: its first three operands are factors. */
 static bool multiplies_halves(const widening *w, const cy_node_info *n) {
-  return w->half_factors && is_product(n) && is_half(w->g, n->in[0]) &&
-         cy_type_of(w->g, n->in[0])->dtype == cy_type_of(w->g, n->in[1])->dtype;
+  const cy_graph *g = w->g;
+  if (!w->half_factors || !(is_product(n) || n->op == CY_OP_attention) || !is_half(g, n->in[0]) ||
+      cy_type_of(g, n->in[0])->dtype != cy_type_of(g, n->in[1])->dtype)
+    return false;
+  return is_product(n) || cy_attention_fits(w->p, cy_type_of(g, n->in[0]), cy_type_of(g, n->in[2]));
 }
+
+static bool is_factor_of(const widening *w, const cy_node_info *n) { return is_product(n) || multiplies_halves(w, n); }
 
 /* May readers of v take its value before it was rounded? */
 static bool keeps_wide(const widening *w, cy_val v) {
   for (uint32_t i = w->uses.start[v]; w->half_factors && i < w->uses.start[v + 1]; i++)
-    if (w->uses.list[i] && is_product(cy_node_of(w->g, w->uses.list[i])))
+    if (w->uses.list[i] && is_factor_of(w, cy_node_of(w->g, w->uses.list[i])))
       return false;
   return true;
 }
@@ -114,15 +119,16 @@ static void widen_node(widening *w, cy_node id) {
   cy_build_before(g, id);
   cy_rewrite_origin(w->p, n);
   cy_val *in = CY_NEW_ARRAY(w->p->scratch, cy_val, n->nin + 1);
+  uint32_t factors = !multiplies_halves(w, n) ? 0 : n->op == CY_OP_attention ? 3 : n->nin;
   for (uint32_t i = 0; i < n->nin; i++)
-    in[i] = multiplies_halves(w, n) ? n->in[i] : widened(w, n->in[i], n->block);
+    in[i] = i < factors ? n->in[i] : widened(w, n->in[i], n->block);
   cy_type *types = CY_NEW_ARRAY(w->p->scratch, cy_type, n->nout + 1);
   for (uint32_t k = 0; k < n->nout; k++) {
     types[k] = *cy_type_of(g, n->out[k]);
     if (is_half(g, n->out[k]))
       types[k].dtype = CY_F32;
   }
-  bool typed = cy_op_of((cy_op)n->op)->typed;
+  bool typed = cy_op_of((cy_op)n->op)->typed || n->op == CY_OP_attention;
   cy_val first = cy_build(g, (cy_op)n->op, in, n->nin, n->attrs, n->nattrs, typed ? types : NULL, typed ? n->nout : 0);
   if (!first)
     cy_bug("half: '%s' can't be built in f32", cy_op_of((cy_op)n->op)->name);

@@ -53,7 +53,7 @@ static cy_place place_in(cy_lowering *l, uint32_t buffer, const cy_type *t, cons
   return p;
 }
 
-static bool type_is_dynamic(cy_lowering *l, const cy_type *t) {
+bool cy_lower_is_dynamic(const cy_lowering *l, const cy_type *t) {
   for (int i = 0; i < t->rank; i++)
     if (cy_dim_has_data_sym(l->g, t->dim[i]))
       return true;
@@ -84,17 +84,29 @@ cy_place *cy_lower_place(cy_lowering *l, cy_val v) {
   return &l->place[v];
 }
 
-/* In the arena, whose size is settled when a run begins; where the size follows from data, allocated at this point of it. */
+/* In the arena, whose size is settled when a run begins, or, where the size follows from data, in a slot of its own. */
 static uint32_t own_buffer(cy_lowering *l, cy_dim bytes, bool dynamic) {
-  if (!dynamic)
-    return cy_program_add_buffer(l->p, CY_BUF_ARENA, 0, bytes);
-  uint32_t buffer = cy_program_add_buffer(l->p, CY_BUF_DYNAMIC, l->p->ndynamic++, bytes);
+  if (dynamic)
+    return cy_program_add_buffer(l->p, CY_BUF_DYNAMIC, l->p->ndynamic++, bytes);
+  return cy_program_add_buffer(l->p, CY_BUF_ARENA, 0, bytes);
+}
+
+static uint32_t type_buffer(cy_lowering *l, const cy_type *t) {
+  return own_buffer(l, type_bytes(l->g, t), cy_lower_is_dynamic(l, t));
+}
+
+cy_place cy_lower_unsized(cy_lowering *l, const cy_type *t) { return place_in(l, type_buffer(l, t), t, NULL); }
+
+static void size_buffer(cy_lowering *l, uint32_t buffer) {
+  if (l->p->buffers[buffer].kind != CY_BUF_DYNAMIC)
+    return;
   cy_step *s = cy_lower_step(l, CY_STEP_ALLOC);
   s->bind = CY_NEW(cy_graph_arena(l->g), cy_bind);
   *s->bind = (cy_bind){buffer, cy_dim_const(l->g, 0)};
   s->nbind = 1;
-  return buffer;
 }
+
+void cy_lower_size(cy_lowering *l, const cy_place *p) { size_buffer(l, p->buffer); }
 
 /* The model output that v is, or -1. */
 static int output_index(cy_lowering *l, cy_val v) {
@@ -110,22 +122,23 @@ void cy_lower_alloc(cy_lowering *l, cy_val v) {
   if (l->place[v].placed)
     return;
   const cy_value *val = cy_value_of(l->g, v);
-  bool dynamic = type_is_dynamic(l, &val->type);
   int output = output_index(l, v);
   if (output >= 0) {
     uint32_t buffer = cy_program_add_buffer(l->p, CY_BUF_OUTPUT, (uint32_t)output, type_bytes(l->g, &val->type));
-    if (dynamic)
+    if (cy_lower_is_dynamic(l, &val->type))
       cy_lower_step(l, CY_STEP_OUTPUT)->index = (uint32_t)output;
     l->place[v] = place_in(l, buffer, &val->type, NULL);
     return;
   }
-  uint32_t buffer = own_buffer(l, type_bytes(l->g, &val->type), dynamic);
-  l->place[v] = place_in(l, buffer, &val->type, val->layout);
+  l->place[v] = place_in(l, type_buffer(l, &val->type), &val->type, val->layout);
+  cy_lower_size(l, &l->place[v]);
 }
 
 cy_place cy_lower_temp(cy_lowering *l, cy_dtype dtype, const cy_dim *dims, int rank) {
   cy_type t = cy_type_make(dtype, rank, dims);
-  return place_in(l, cy_program_add_buffer(l->p, CY_BUF_ARENA, 0, type_bytes(l->g, &t)), &t, NULL);
+  cy_place p = cy_lower_unsized(l, &t);
+  cy_lower_size(l, &p);
+  return p;
 }
 
 bool cy_lower_is_contiguous(const cy_lowering *l, const cy_place *p, const cy_type *t) {
@@ -179,7 +192,9 @@ cy_karg cy_kb_scratch(cy_kb *b, cy_dtype dtype, cy_dim elems) {
   cy_graph *g = b->l->g;
   cy_dim stripe = cy_dim_muli(g, elems, cy_dtype_of(dtype)->bits / 8);
   cy_dim bytes = cy_dim_mul(g, stripe, cy_dim_sym(g, b->l->p->workers));
-  add_bind(b, (cy_bind){own_buffer(b->l, bytes, cy_dim_has_data_sym(g, stripe)), cy_dim_const(g, 0)});
+  uint32_t buffer = own_buffer(b->l, bytes, cy_dim_has_data_sym(g, stripe));
+  size_buffer(b->l, buffer);
+  add_bind(b, (cy_bind){buffer, cy_dim_const(g, 0)});
   return cy_kernel_add_arg(b->k, CY_ARG_SCRATCH, dtype, elems);
 }
 
@@ -490,7 +505,7 @@ static void copy_outputs(cy_lowering *l) {
       continue;
     const cy_type *t = cy_lower_type(l, ports[i].value);
     uint32_t buffer = cy_program_add_buffer(l->p, CY_BUF_OUTPUT, i, type_bytes(l->g, t));
-    if (type_is_dynamic(l, t))
+    if (cy_lower_is_dynamic(l, t))
       cy_lower_step(l, CY_STEP_OUTPUT)->index = i;
     cy_place to = place_in(l, buffer, t, NULL);
     cy_lower_copy(l, cy_lower_place(l, ports[i].value), &to, t);

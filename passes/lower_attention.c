@@ -211,12 +211,17 @@ static cy_local local_set(cy_kb *b, cy_dtype dtype, double v) {
   return l;
 }
 
+static cy_expr at_dtype(cy_kb *b, cy_val v, const cy_expr *idx, cy_dtype dtype) {
+  return cy_x_cast(b->k, cy_lower_at(b, v, idx), dtype);
+}
+
 /* sum over an inner loop of x at xi * y at yi, whose index `axis` runs. */
 static cy_local dot(cy_kb *b, cy_dtype dtype, cy_dim extent, cy_val x, cy_expr *xi, int x_axis, cy_val y, cy_expr *yi,
                     int y_axis) {
   cy_local sum = local_set(b, dtype, 0);
   xi[x_axis] = yi[y_axis] = cy_kb_loop(b, extent, false);
-  cy_kernel_accum(b->k, sum, CY_OP_add, bin(b, CY_OP_mul, cy_lower_at(b, x, xi), cy_lower_at(b, y, yi)));
+  cy_expr product = bin(b, CY_OP_mul, at_dtype(b, x, xi, dtype), at_dtype(b, y, yi, dtype));
+  cy_kernel_accum(b->k, sum, CY_OP_add, product);
   cy_kernel_end(b->k);
   return sum;
 }
@@ -256,7 +261,7 @@ static void lower_nest(cy_lowering *l, const cy_attention *a, cy_val anchor, cy_
   idx[r - 1] = vi[r - 1] = cy_kb_loop(&b, vt->dim[r - 1], false);
   cy_local out = local_set(&b, dtype, 0);
   vi[r - 2] = j = cy_kb_loop(&b, keys, false);
-  cy_kernel_accum(k, out, CY_OP_add, bin(&b, CY_OP_mul, cy_x_load(k, row, j), cy_lower_at(&b, a->v, vi)));
+  cy_kernel_accum(k, out, CY_OP_add, bin(&b, CY_OP_mul, cy_x_load(k, row, j), at_dtype(&b, a->v, vi, dtype)));
   cy_kernel_end(k);
   cy_lower_finish(&b, target, anchor, idx, bin(&b, CY_OP_div, cy_x_local(k, out), cy_x_local(k, sum)));
   cy_kernel_end(k);

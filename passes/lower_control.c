@@ -6,16 +6,11 @@
  */
 #include "lower_int.h"
 
-static cy_bind *bind_of(cy_lowering *l, const cy_place *p, cy_dtype dtype) {
-  cy_bind *b = CY_NEW(cy_graph_arena(l->g), cy_bind);
-  *b = cy_lower_bind(l, p, dtype);
-  return b;
-}
-
 static cy_sym read_scalar(cy_lowering *l, cy_val v) {
   cy_dtype dtype = (cy_dtype)cy_lower_type(l, v)->dtype;
   cy_step *s = cy_lower_step(l, CY_STEP_READ);
-  s->bind = bind_of(l, cy_lower_place(l, v), dtype);
+  s->bind = CY_NEW(cy_graph_arena(l->g), cy_bind);
+  *s->bind = cy_lower_bind(l, cy_lower_place(l, v), dtype);
   s->nbind = 1;
   s->dtype = dtype;
   s->sym = cy_sym_new(l->g, NULL, CY_SYM_FREE);
@@ -40,40 +35,18 @@ static cy_sym count_symbol(cy_lowering *l, cy_dim d, cy_val v) {
   return s->kind == CY_SYM_COUNT && s->value == v ? a->sym : 0;
 }
 
-static bool is_dynamic(cy_lowering *l, const cy_type *t) {
-  for (int i = 0; i < t->rank; i++)
-    if (cy_dim_has_data_sym(l->g, t->dim[i]))
-      return true;
-  return false;
-}
-
 /* A place for a value that several blocks write: never a model output itself (those are copied at the end). */
 static void place_joined(cy_lowering *l, cy_val v) {
-  if (l->place[v].placed)
-    return;
-  const cy_type *t = cy_lower_type(l, v);
-  l->place[v] = cy_lower_temp(l, (cy_dtype)t->dtype, t->dim, t->rank);
-  if (!is_dynamic(l, t))
-    return;
-  cy_buffer *b = &l->p->buffers[l->place[v].buffer];
-  b->kind = CY_BUF_DYNAMIC;
-  b->index = l->p->ndynamic++;
+  if (!l->place[v].placed)
+    l->place[v] = cy_lower_unsized(l, cy_lower_type(l, v));
 }
 
 /* Gives v's symbols the sizes of the source (type ft), makes its dynamic buffer that large, and copies. */
 static void move_place(cy_lowering *l, cy_val v, const cy_type *ft, cy_place source) {
   const cy_type *t = cy_lower_type(l, v);
-  if (is_dynamic(l, t)) {
+  if (cy_lower_is_dynamic(l, t)) {
     if (!cy_lower_is_contiguous(l, &source, ft)) {
       cy_place dense = cy_lower_temp(l, (cy_dtype)ft->dtype, ft->dim, ft->rank);
-      if (is_dynamic(l, ft)) {
-        cy_buffer *b = &l->p->buffers[dense.buffer];
-        b->kind = CY_BUF_DYNAMIC;
-        b->index = l->p->ndynamic++;
-        cy_step *alloc = cy_lower_step(l, CY_STEP_ALLOC);
-        alloc->bind = bind_of(l, &dense, (cy_dtype)ft->dtype);
-        alloc->nbind = 1;
-      }
       cy_lower_copy(l, &source, &dense, ft);
       source = dense;
     }
@@ -88,9 +61,7 @@ static void move_place(cy_lowering *l, cy_val v, const cy_type *ft, cy_place sou
     for (int i = 0; i < t->rank; i++)
       if (syms[i])
         set_symbol(l, syms[i], cy_dim_sym(l->g, staged[i]));
-    cy_step *s = cy_lower_step(l, CY_STEP_ALLOC);
-    s->bind = bind_of(l, &l->place[v], (cy_dtype)t->dtype);
-    s->nbind = 1;
+    cy_lower_size(l, &l->place[v]);
     for (int i = 0; i < t->rank; i++)
       source.stride[i] = l->place[v].stride[i]; /* the same dense tensor, by the new symbols */
   }
@@ -139,12 +110,6 @@ static cy_dim trip_limit(cy_lowering *l, const cy_node_info *n) {
   return known ? known[0] : cy_dim_sym(l->g, read_scalar(l, n->in[0]));
 }
 
-static void alloc_place(cy_lowering *l, cy_val v) {
-  cy_step *s = cy_lower_step(l, CY_STEP_ALLOC);
-  s->bind = bind_of(l, &l->place[v], (cy_dtype)cy_lower_type(l, v)->dtype);
-  s->nbind = 1;
-}
-
 /* A scan output collects one element per turn; it is dense over [turns, ..] of as many turns as there can be. Sizes of
  * its elements that only running tells are those of the first turn. */
 static void place_scan(cy_lowering *l, cy_val v, cy_dim limit) {
@@ -156,8 +121,7 @@ static void place_scan(cy_lowering *l, cy_val v, cy_dim limit) {
   for (int i = 1; i < t->rank; i++)
     if (count_symbol(l, t->dim[i], v))
       set_symbol(l, count_symbol(l, t->dim[i], v), cy_dim_const(l->g, 0));
-  if (is_dynamic(l, t))
-    alloc_place(l, v);
+  cy_lower_size(l, &l->place[v]);
 }
 
 /* In the first turn: what its element (of type ft) tells of the sizes of scan output v. */
@@ -177,7 +141,7 @@ static void size_scan(cy_lowering *l, cy_val v, const cy_type *ft, cy_sym counte
   for (int i = 1; i < t->rank; i++)
     if (count_symbol(l, t->dim[i], v))
       set_symbol(l, count_symbol(l, t->dim[i], v), ft->dim[i - 1]);
-  alloc_place(l, v);
+  cy_lower_size(l, &l->place[v]);
   l->tail = after;
 }
 

@@ -63,7 +63,10 @@ cy_dtype cy_compute_dtype(cy_dtype storage);
 const cy_type *cy_lower_type(const cy_lowering *l, cy_val v);
 cy_place *cy_lower_place(cy_lowering *l, cy_val v);                 /* of a placed value; a constant gets its place on first use */
 void cy_lower_alloc(cy_lowering *l, cy_val v);                      /* gives v a buffer of its own, in its layout, unless placed */
-cy_place cy_lower_temp(cy_lowering *l, cy_dtype dtype, const cy_dim *dims, int rank); /* row-major arena buffer */
+cy_place cy_lower_temp(cy_lowering *l, cy_dtype dtype, const cy_dim *dims, int rank); /* a row-major buffer */
+bool cy_lower_is_dynamic(const cy_lowering *l, const cy_type *t);   /* does its size follow from data, not from the inputs' shapes? */
+cy_place cy_lower_unsized(cy_lowering *l, const cy_type *t);        /* as temp; cy_lower_size once the symbols of its size are set */
+void cy_lower_size(cy_lowering *l, const cy_place *p);              /* memory for what is dynamic, at this step */
 cy_step *cy_lower_step(cy_lowering *l, cy_step_kind kind);          /* appended */
 bool cy_lower_is_contiguous(const cy_lowering *l, const cy_place *p, const cy_type *t);
 cy_bind cy_lower_bind(cy_lowering *l, const cy_place *p, cy_dtype dtype);
@@ -123,6 +126,7 @@ void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val targ
 void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val anchor, cy_val target); /* lower_contract.c */
 void cy_lower_attention(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);   /* lower_attention.c */
 void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);      /* lower_memory.c */
+void cy_lower_pad(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);         /* lower_memory.c */
 void cy_lower_concat_places(cy_lowering *l, cy_block block);        /* before lowering: inputs placed inside outputs */
 bool cy_lower_view(cy_lowering *l, cy_node n);                      /* places n's output as a view of its input's memory */
 /* Where the output of a view of stored memory would lie; false when it needs a copy. */

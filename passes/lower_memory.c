@@ -2,10 +2,13 @@
  * place.
  *
  * A transpose, slice, expand or reshape of stored data is a new place with other strides. The inputs of a concatenation
- * are placed inside its output beforehand, so that their kernels write there directly; what could not be placed is
- * copied.
+ * are placed inside its output beforehand, so that their kernels write there directly; a concatenation of the first of
+ * these inputs is the beginning of that output. What could not be placed is copied. A tensor padded along what lies
+ * closest in memory is copied, and its borders are filled, without asking for every element where it lies.
  */
 #include "lower_int.h"
+
+#include <string.h>
 
 /* Strides for `to` over the memory of `from`, where every group of axes with equal products can be walked with one
  * stride. */
@@ -162,6 +165,44 @@ static void place_parts(cy_lowering *l, const cy_node_info *n, cy_block block) {
   }
 }
 
+/* Is m a concatenation of the first inputs of n? */
+static bool is_prefix(const cy_node_info *m, const cy_node_info *n) {
+  return m->op == CY_OP_concat && m->nin < n->nin &&
+         cy_attr_get_int(m, CY_ATTR_axis, 0) == cy_attr_get_int(n, CY_ATTR_axis, 0) &&
+         !memcmp(m->in, n->in, m->nin * sizeof *m->in);
+}
+
+static bool same_layout(const cy_graph *g, cy_val a, cy_val b) {
+  const cy_value *x = cy_value_of(g, a), *y = cy_value_of(g, b);
+  return !memcmp(x->layout, y->layout, (size_t)x->type.rank);
+}
+
+/* Concatenations of ever more of the same values (dense blocks) are the beginnings of the last one. n: nodes[at]. */
+static void place_prefixes(cy_lowering *l, const cy_block_info *b, uint32_t at, cy_block block) {
+  const cy_node_info *n = cy_node_of(l->g, b->nodes[at]);
+  if (!l->place[n->out[0]].placed)
+    return;
+  for (uint32_t i = 0; i < at; i++) {
+    const cy_node_info *m = cy_node_of(l->g, b->nodes[i]);
+    if (is_prefix(m, n) && same_layout(l->g, m->out[0], n->out[0]) && can_move(l, m->out[0], block))
+      l->place[m->out[0]] = l->place[n->out[0]];
+  }
+}
+
+/* How many of n's inputs a concatenation before it has put in place. */
+static uint32_t inputs_done(cy_lowering *l, cy_node node) {
+  const cy_node_info *n = cy_node_of(l->g, node);
+  const cy_block_info *b = cy_block_of(l->g, n->block);
+  uint32_t done = 0;
+  for (uint32_t i = 0; i < b->nnodes && b->nodes[i] != node; i++) {
+    const cy_node_info *m = cy_node_of(l->g, b->nodes[i]);
+    if (is_prefix(m, n) && m->nin > done &&
+        same_place(&l->place[m->out[0]], &l->place[n->out[0]], cy_lower_type(l, n->out[0])->rank))
+      done = m->nin;
+  }
+  return done;
+}
+
 /* Last concatenation first: one that is itself a part of a later one is placed inside it before its own parts are. */
 void cy_lower_concat_places(cy_lowering *l, cy_block block) {
   if (l->o->level == 0)
@@ -169,9 +210,72 @@ void cy_lower_concat_places(cy_lowering *l, cy_block block) {
   const cy_block_info *b = cy_block_of(l->g, block);
   for (uint32_t i = b->nnodes; i-- > 0;) {
     const cy_node_info *n = cy_node_of(l->g, b->nodes[i]);
-    if (n->op == CY_OP_concat && !cy_value_of(l->g, n->out[0])->data.bytes)
-      place_parts(l, n, block);
+    if (n->op != CY_OP_concat || cy_value_of(l->g, n->out[0])->data.bytes)
+      continue;
+    place_parts(l, n, block);
+    place_prefixes(l, b, i, block);
   }
+}
+
+/* An input of a concatenation that still has to be copied, and where to. */
+typedef struct part {
+  cy_val v;
+  cy_place place;
+} part;
+
+static void copy_part(cy_lowering *l, const part *p) {
+  const cy_type *t = cy_lower_type(l, p->v);
+  cy_kb b;
+  cy_kb_init(&b, l, "concat");
+  cy_expr idx[CY_MAX_RANK];
+  for (int a = 0; a < t->rank; a++)
+    idx[a] = cy_kb_grid_index(&b, t->dim[a]);
+  cy_kb_store(&b, &p->place, (cy_dtype)t->dtype, t->rank, idx, cy_lower_at(&b, p->v, idx));
+  cy_kb_launch(&b, true);
+}
+
+enum { NARROW = 8, LANES = 8 };
+
+/* The axis whose neighbours lie closest in memory, apart from `axis`; long enough for vectors, or -1. */
+static int near_axis(cy_lowering *l, const cy_place *p, const cy_type *t, int axis) {
+  int best = -1;
+  int64_t n;
+  for (int a = 0; a < t->rank; a++)
+    if (a != axis && !cy_dim_is(l->g, t->dim[a], 1) && (best < 0 || cy_dim_le(l->g, p->stride[a], p->stride[best])))
+      best = a;
+  return best >= 0 && cy_dim_is_const(l->g, t->dim[best], &n) && n >= LANES ? best : -1;
+}
+
+/* Parts that are less than a cache line, one behind the other: a kernel for each would write every line several times. */
+static bool narrow(cy_lowering *l, const part *parts, uint32_t n, int axis) {
+  int64_t width;
+  for (uint32_t i = 0; i < n; i++) {
+    const cy_type *t = cy_lower_type(l, parts[i].v);
+    if (!cy_dim_is(l->g, parts[i].place.stride[axis], 1) || !cy_dim_is_const(l->g, t->dim[axis], &width) || width > NARROW ||
+        cy_dtype_of((cy_dtype)t->dtype)->bits != 32)
+      return false;
+  }
+  return n > 1 && near_axis(l, &parts[0].place, cy_lower_type(l, parts[0].v), axis) >= 0;
+}
+
+/* All parts by one kernel, element by element of the other axes. */
+static void copy_parts(cy_lowering *l, const part *parts, uint32_t n, int axis) {
+  const cy_type *t = cy_lower_type(l, parts[0].v);
+  int near = near_axis(l, &parts[0].place, t, axis);
+  cy_kb b;
+  cy_kb_init(&b, l, "concat");
+  cy_expr idx[CY_MAX_RANK];
+  for (int a = 0; a < t->rank; a++)
+    if (a != axis && a != near)
+      idx[a] = cy_kb_grid_index(&b, t->dim[a]);
+  idx[near] = cy_kb_loop(&b, t->dim[near], true);
+  for (uint32_t i = 0; i < n; i++) {
+    idx[axis] = cy_kb_loop(&b, cy_lower_type(l, parts[i].v)->dim[axis], false);
+    cy_kb_store(&b, &parts[i].place, (cy_dtype)t->dtype, t->rank, idx, cy_lower_at(&b, parts[i].v, idx));
+    cy_kernel_end(b.k);
+  }
+  cy_kernel_end(b.k);
+  cy_kb_launch(&b, true);
 }
 
 void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
@@ -179,19 +283,77 @@ void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target)
   if (anchor != target)
     cy_bug("a concatenation cannot take an epilogue");
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
+  part *parts = CY_NEW_ARRAY(l->arena, part, n->nin);
+  uint32_t nparts = 0, done = l->o->level > 0 ? inputs_done(l, root) : 0;
   cy_dim start = cy_dim_const(l->g, 0);
   for (uint32_t i = 0; i < n->nin; i++) {
     const cy_type *t = cy_lower_type(l, n->in[i]);
-    cy_place part = part_place(l, cy_lower_place(l, target), axis, start);
+    part p = {n->in[i], part_place(l, cy_lower_place(l, target), axis, start)};
     start = cy_dim_add(l->g, start, t->dim[axis]);
-    if (same_place(&l->place[n->in[i]], &part, t->rank) || cy_dim_is(l->g, t->dim[axis], 0))
-      continue;
-    cy_kb b;
-    cy_kb_init(&b, l, "concat");
-    cy_expr idx[CY_MAX_RANK];
-    for (int a = 0; a < t->rank; a++)
-      idx[a] = cy_kb_grid_index(&b, t->dim[a]);
-    cy_kb_store(&b, &part, (cy_dtype)t->dtype, t->rank, idx, cy_lower_at(&b, n->in[i], idx));
-    cy_kb_launch(&b, true);
+    if (i >= done && !same_place(&l->place[p.v], &p.place, t->rank) && !cy_dim_is(l->g, t->dim[axis], 0))
+      parts[nparts++] = p;
   }
+  if (l->o->level > 0 && narrow(l, parts, nparts, axis)) {
+    copy_parts(l, parts, nparts, axis);
+    return;
+  }
+  for (uint32_t i = 0; i < nparts; i++)
+    copy_part(l, &parts[i]);
+}
+
+/* ---- padding ---- */
+
+/* The axis of stride 1 when a constant pads it, and nothing else, by known numbers; else -1. Elsewhere a plain kernel
+ * decides once for all its lanes whether they lie inside. */
+static int padded_axis(cy_lowering *l, const cy_node_info *n) {
+  const cy_attr *pads = cy_attr_find(n, CY_ATTR_pads);
+  const cy_place *p = cy_lower_place(l, n->out[0]);
+  int rank = cy_lower_type(l, n->in[0])->rank, axis = -1;
+  for (int i = 0; i < rank; i++) {
+    int64_t begin, end;
+    if (!cy_dim_is_const(l->g, pads->dims[i], &begin) || !cy_dim_is_const(l->g, pads->dims[rank + i], &end) || begin < 0 ||
+        end < 0 || (begin + end && !cy_dim_is(l->g, p->stride[i], 1)))
+      return -1;
+    if (begin + end)
+      axis = i;
+  }
+  bool parts = cy_dtype_of(cy_lower_type(l, n->in[0])->dtype)->bits >= 8; /* smaller elements share bytes */
+  return parts && cy_attr_get_int(n, CY_ATTR_mode, CY_PAD_CONSTANT) == CY_PAD_CONSTANT ? axis : -1;
+}
+
+/* Elements [start, start + extent) of the padded axis: of the input, or with `fill` what it is padded with. */
+static void pad_part(cy_lowering *l, const cy_node_info *n, int axis, cy_dim start, cy_dim extent, bool fill) {
+  const cy_type *t = cy_lower_type(l, n->in[0]);
+  if (cy_dim_is(l->g, extent, 0))
+    return;
+  cy_kb b;
+  cy_kb_init(&b, l, "pad");
+  cy_expr idx[CY_MAX_RANK], none[1] = {cy_x_index(b.k, 0)};
+  for (int a = 0; a < t->rank; a++)
+    idx[a] = cy_kb_grid_index(&b, a == axis ? extent : t->dim[a]);
+  cy_dtype compute = cy_compute_dtype((cy_dtype)t->dtype);
+  cy_expr zero = cy_dtype_is_float(compute) ? cy_x_const(b.k, compute, 0) : cy_x_int(b.k, compute, 0);
+  cy_expr value = !fill                     ? cy_lower_at(&b, n->in[0], idx)
+                  : n->nin > 1 && n->in[1] ? cy_lower_at(&b, n->in[1], none)
+                                            : zero;
+  cy_place part = part_place(l, cy_lower_place(l, n->out[0]), axis, start);
+  cy_kb_store(&b, &part, (cy_dtype)t->dtype, t->rank, idx, value);
+  cy_kb_launch(&b, true);
+}
+
+void cy_lower_pad(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+  const cy_node_info *n = cy_node_of(l->g, root);
+  int axis = l->o->level > 0 ? padded_axis(l, n) : -1;
+  if (anchor != target)
+    cy_bug("a padding cannot take an epilogue");
+  if (axis < 0) {
+    cy_lower_plain(l, 0, target, "pad", NULL);
+    return;
+  }
+  const cy_attr *pads = cy_attr_find(n, CY_ATTR_pads);
+  const cy_type *t = cy_lower_type(l, n->in[0]);
+  cy_dim begin = pads->dims[axis], end = pads->dims[t->rank + axis], zero = cy_dim_const(l->g, 0);
+  pad_part(l, n, axis, begin, t->dim[axis], false);
+  pad_part(l, n, axis, zero, begin, true);
+  pad_part(l, n, axis, cy_dim_add(l->g, begin, t->dim[axis]), end, true);
 }

@@ -269,6 +269,8 @@ cy_root_fn cy_lower_root_of(cy_op op) {
     return cy_lower_attention;
   case CY_OP_concat:
     return cy_lower_concat;
+  case CY_OP_pad:
+    return cy_lower_pad;
   default:
     return NULL;
   }

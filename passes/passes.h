@@ -29,13 +29,14 @@ typedef struct cy_pass_options {
   const char *disable;    /* "a,b": skip these; required ones can't be skipped */
   const char *dump;       /* "a,b" or "all": write the graph after these passes; NULL: none */
   const char *dump_dir;   /* where NN-PASS.txt go; NULL: the working directory */
-  bool plain_attention;   /* attention becomes products and softmax; always so at level 0 */
+  int64_t most_head;      /* attention of larger heads becomes products and softmax; 0: all does, as at level 0 */
   const cy_weight_options *weights; /* NULL: as bits 0 */
   struct cy_quant *quant; /* quantise.h; NULL: nothing is quantised */
   bool half_factors;      /* the target multiplies f16 and bf16 and adds up in f32: products keep half operands */
   bool half_weights;      /* .. or takes constant factors so */
   cy_dtype half;          /* CY_F16 or CY_BF16: what operands of products become; 0: they stay */
   bool half_io;           /* inputs and outputs, too */
+  bool exact_f16;         /* half is 0: constant factors that f16 holds exactly are stored so */
   bool verify;            /* check every invariant after every pass; a violation is a bug in the pass */
 } cy_pass_options;
 

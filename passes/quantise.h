@@ -48,7 +48,7 @@ typedef struct cy_quant_layer {
   cy_val input;          /* the tensor that it reads */
   uint32_t channels;     /* of its output */
   double macs;           /* multiplications per run; 0: depends on the inputs' sizes */
-  double elements;       /* read and written, likewise */
+  double cycles[2];      /* on one core of the target, in float and in integers; 0: not known */
   bool depthwise;        /* a filter per channel */
   uint32_t output; /* MEASURE: number of the first of two model outputs, f32: [3] the sum of squared differences, that
                       of squared values, elements per channel; [channels] the sums of differences */
@@ -59,6 +59,10 @@ typedef struct cy_quant_layer {
 
 typedef struct cy_quant {
   cy_quant_mode mode;
+  /* What node n takes in float or in integers, as cy_machine_layer_cycles(); NULL: nothing is known of time. */
+  double (*cycles)(const void *target, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints);
+  const void *target;
+  bool smallest;    /* layers that gain no time are quantised all the same */
   const char *skip; /* "conv1,head.*": layers of these names stay in float; '*' and '?' as in file names */
   cy_arena *arena;
   cy_quant_tensor *tensor;

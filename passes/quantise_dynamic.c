@@ -64,6 +64,21 @@ static cy_val integer_product(cy_pass *p, cy_node id, rounded *known, uint32_t *
   return cy_build_binary(g, CY_OP_mul, y, scale);
 }
 
+/* Cycles per element, measured on Zen 3: to find a row's largest element, and to round it. And what integers have to
+ * gain, as estimates are no better. */
+static const double ROUNDING = 0.7, MARGIN = 1.03;
+
+/* Does layer l, node n, gain time with its share of rounding what it reads? */
+static bool gains(const cy_quant_layer *l, const cy_graph *g, const cy_node_info *n, const cy_uses *uses, const int64_t *sizes) {
+  uint32_t sharing = 0;
+  for (uint32_t i = uses->start[n->in[0]]; i < uses->start[n->in[0] + 1]; i++) {
+    const cy_node_info *other = uses->list[i] ? cy_node_of(g, uses->list[i]) : NULL;
+    sharing += other && other->op == CY_OP_matmul && other->in[0] == n->in[0];
+  }
+  double rounding = ROUNDING * cy_quant_elements(g, n->in[0], sizes) / (sharing ? sharing : 1);
+  return l->cycles[0] <= 0 || l->cycles[0] > (l->cycles[1] + rounding) * MARGIN;
+}
+
 /* Why layer l, node n of block b, stays in float; NULL: it does not. */
 static const char *reason(cy_pass *p, const cy_quant *q, cy_quant_layer *l, const cy_node_info *n, cy_block b) {
   const char *keep = cy_quant_skipped(q, p->g, n) ? "skipped as asked" : why_not(p, q, n);
@@ -86,6 +101,8 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
   if (q->nlayers)
     memcpy(q->layer, before, q->nlayers * sizeof *before);
   bool measure = q->mode == CY_QUANT_MEASURE_DYNAMIC;
+  cy_uses uses = cy_graph_uses(g, p->scratch); /* as they are before any product is replaced */
+  const int64_t *sizes = cy_quant_sizes(g, p->scratch);
   for (cy_block b = first; b <= (measure ? 1 : cy_block_count(g)); b++) {
     uint32_t count;
     const cy_node *nodes = cy_pass_walk(p, b, &count);
@@ -95,8 +112,11 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
         continue;
       cy_quant_layer *l = &q->layer[q->nlayers++];
       cy_quant_describe(q, g, nodes[i], l);
+      cy_quant_cycles(q, g, n, sizes, l->cycles);
       if (!l->keep)
         l->keep = reason(p, q, l, n, b);
+      if (!l->keep && !q->smallest && !gains(l, g, n, &uses, sizes))
+        l->keep = CY_QUANT_NO_GAIN;
       if (l->keep)
         continue;
       if (measure && i + 1 == count)

@@ -22,6 +22,23 @@ uint32_t cy_quant_add_output(cy_graph *g, const char *what, uint32_t number, cy_
 /* Adds the two outputs of layer i (cy_quant_layer.output) that tell how y differs from what it puts out; built here. */
 void cy_quant_compare(cy_graph *g, cy_quant *q, uint32_t i, cy_val y);
 
+/* What n takes in float ([0]) and in integers, in cycles; 0: not known. sizes: cy_quant_sizes(). */
+void cy_quant_cycles(const cy_quant *q, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, double out[2]);
+/* A value for every symbol, to estimate with: batches count as 1, everything else as a middling size. */
+const int64_t *cy_quant_sizes(const cy_graph *g, cy_arena *arena);
+double cy_quant_elements(const cy_graph *g, cy_val v, const int64_t *sizes);
+#define CY_QUANT_NO_GAIN "no gain"
+
+/* ---- quantise_choose.c ---- */
+#define CY_QUANT_MUST ((int64_t)1 << 60)
+typedef struct cy_quant_need {
+  uint32_t item, other;
+  int64_t price; /* of choosing item without other; CY_QUANT_MUST: not allowed */
+} cy_quant_need;
+/* The choice with the greatest sum of gains less prices. */
+void cy_quant_choose(cy_arena *scratch, const int64_t *gain, uint32_t nitems, const cy_quant_need *needs, uint32_t nneeds,
+                     bool *out_chosen);
+
 /* ---- quantise_dynamic.c ---- */
 void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first); /* blocks from `first` on; adds to q->layer */
 

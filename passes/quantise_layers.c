@@ -89,7 +89,37 @@ void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out
     out->keep = "weights are not finite";
   uint64_t each = n->op == CY_OP_matmul ? (uint64_t)d[axis - 1] : cy_type_count(g, w) / (uint64_t)d[0];
   out->macs = (double)cy_type_count(g, y) * (double)each;
-  out->elements = (double)cy_type_count(g, y) + (double)cy_type_count(g, cy_type_of(g, n->in[0]));
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------------- */
+
+enum { MIDDLING = 64 };
+
+static void set_one(void *sizes, cy_sym s) { ((int64_t *)sizes)[s] = 1; }
+
+const int64_t *cy_quant_sizes(const cy_graph *g, cy_arena *arena) {
+  const cy_port_info *ports;
+  uint32_t n = cy_graph_inputs(g, &ports), count = cy_sym_count(g) + 1;
+  int64_t *sizes = CY_NEW_ARRAY(arena, int64_t, count);
+  for (uint32_t i = 0; i < count; i++)
+    sizes[i] = MIDDLING;
+  for (uint32_t i = 0; i < n; i++)
+    if (cy_type_of(g, ports[i].value)->rank > 1)
+      cy_dim_symbols(g, cy_type_of(g, ports[i].value)->dim[0], set_one, sizes);
+  return sizes;
+}
+
+double cy_quant_elements(const cy_graph *g, cy_val v, const int64_t *sizes) {
+  const cy_type *t = cy_type_of(g, v);
+  double n = 1;
+  for (int i = 0; i < t->rank; i++)
+    n *= (double)cy_dim_eval(g, t->dim[i], sizes);
+  return n;
+}
+
+void cy_quant_cycles(const cy_quant *q, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, double out[2]) {
+  for (int ints = 0; ints < 2; ints++)
+    out[ints] = q->cycles ? q->cycles(q->target, g, n, sizes, ints) : 0;
 }
 
 /* ---- numbers ---------------------------------------------------------------------------------------------------- */

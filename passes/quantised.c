@@ -5,12 +5,16 @@
  *      after (biases are constants then). Out, by rules:
  *   contraction   conv or matmul of two dequantised operands becomes one of their integers, times both scales. The left
  *                 operand's scale and zero point are scalars, the right one's may be per output channel. Constant
- * weights lose their zero point: s8 where that fits, else i16. So do those of products that come as integers. moving
- * dequantize moves down through views, maximum pools, and concatenations of equal scales, so that 8 bits are moved; at
- * its end, quantize(dequantize(x)) with equal parameters is x. requantise    the division of a quantize by its constant
- * scale moves into the constants behind it: scales, biases, bounds. What is left is one fma, a clamp and a conversion
- * per element. clamp         a bound in front of a quantize that its own clamp implies. constant      (the second time)
- * constants that are still dequantised when the model runs.
+ *                 weights lose their zero point: s8 where that fits, else i16. So do those of products that come as
+ *                 integers.
+ *   moving        dequantize moves down through views, maximum pools, and concatenations of equal scales, so that 8
+ *                 bits are moved; at its end, quantize(dequantize(x)) with equal parameters is x.
+ *   requantise    the division of a quantize by its constant scale moves into the constants behind it: scales, biases,
+ *                 bounds. What is left is one fma, a clamp and a conversion per element.
+ *   factors       factors per channel in front of a quantize move there likewise.
+ *   clamp         a bound in front of a quantize that its own clamp implies is left out; other upper bounds become
+ *                 bounds of bytes behind it.
+ *   constant      (the second time) constants that are still dequantised when the model runs.
  *
  * The first two are exact. The last but one rounds products of constants once more, so results may fall on the other
  * side of a tie between two steps. Refused: operands of other types than s8 and u8 (4-bit constants are widened),
@@ -257,9 +261,9 @@ static cy_val back(cy_rewrite *rw, const cy_node_info *n) {
 
 /* ---- requantising ---- */
 
-/* Can x be had times a constant by changing constants only? Depth-limited; what others read too would be computed
- * twice. */
-static bool can_scale(const cy_rewrite *rw, cy_val x, int depth) {
+/* Can x be had times a constant, one that differs by channel where `many`, by changing constants only? Depth-limited;
+ * what others read too would be computed twice. */
+static bool can_scale(const cy_rewrite *rw, cy_val x, int depth, bool many) {
   cy_graph *g = rw->g;
   if (cy_value_is_const(g, x))
     return cy_type_count(g, cy_type_of(g, x)) <= 65536;
@@ -273,28 +277,31 @@ static bool can_scale(const cy_rewrite *rw, cy_val x, int depth) {
     return false;
   switch (n->op) {
   case CY_OP_mul:
-    return cy_value_is_const(g, n->in[1]) && can_scale(rw, n->in[1], depth - 1);
+    return cy_value_is_const(g, n->in[1]) && can_scale(rw, n->in[1], depth - 1, many);
   case CY_OP_add:
   case CY_OP_sub:
   case CY_OP_max:
   case CY_OP_min:
-    return can_scale(rw, n->in[0], depth - 1) && can_scale(rw, n->in[1], depth - 1);
+    return can_scale(rw, n->in[0], depth - 1, many) && can_scale(rw, n->in[1], depth - 1, many);
   case CY_OP_reduce_sum:
   case CY_OP_reshape:
-    return can_scale(rw, n->in[0], depth - 1);
+    return !many && can_scale(rw, n->in[0], depth - 1, many);
   default:
     return false;
   }
 }
 
-static cy_val scaled(cy_graph *g, cy_val x, double by) {
-  const cy_node_info *n = cy_value_is_const(g, x) ? NULL : cy_def(g, x);
-  cy_val factor = cy_build_scalar(g, CY_F32, by);
-  if (!n)
-    return cy_build_binary(g, CY_OP_mul, x, factor);
+/* x times a constant, of which a number of 0 stays as it is. */
+static cy_val scaled(cy_graph *g, cy_val x, cy_val by) {
+  bool constant = cy_value_is_const(g, x);
+  const cy_node_info *n = constant ? NULL : cy_def(g, x);
+  if (constant && cy_splat_is(g, x, 0) && cy_type_count(g, cy_type_of(g, x)) == 1)
+    return x;
+  if (!n || (n->op == CY_OP_dequantize && !is_single(g, by)))
+    return cy_build_binary(g, CY_OP_mul, x, by);
   switch (n->op) {
   case CY_OP_dequantize: {
-    cy_val in[3] = {n->in[0], cy_build_binary(g, CY_OP_mul, n->in[1], factor), n->nin > 2 ? n->in[2] : 0};
+    cy_val in[3] = {n->in[0], cy_build_binary(g, CY_OP_mul, n->in[1], by), n->nin > 2 ? n->in[2] : 0};
     return cy_build(g, CY_OP_dequantize, in, n->nin, n->attrs, n->nattrs, cy_type_of(g, x), 1);
   }
   case CY_OP_mul:
@@ -312,34 +319,96 @@ static cy_val scaled(cy_graph *g, cy_val x, double by) {
   }
 }
 
+static cy_val quantize_like(cy_graph *g, const cy_node_info *n, cy_val x, cy_val scale) {
+  cy_val in[3] = {x, scale, n->nin > 2 ? n->in[2] : 0};
+  return x ? cy_build(g, CY_OP_quantize, in, n->nin, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1) : 0;
+}
+
+/* Are all elements of the constant v positive numbers? */
+static bool all_positive(const cy_graph *g, cy_val v) {
+  const cy_data_f32 *f = cy_value_of(g, v)->data.bytes;
+  uint64_t n = cy_type_count(g, cy_type_of(g, v));
+  for (uint64_t i = 0; f && i < n; i++)
+    if (!(f[i] > 0) || !isfinite(f[i]))
+      return false;
+  return f && n;
+}
+
+/* quantize(x * factors): the factors go into the constants behind x, as they do for each channel where tensors are
+ * balanced. Not where x's channels would change places. */
+static cy_val factors(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  const cy_node_info *m = cy_def_of(g, n->in[0], CY_OP_mul), *d = m ? cy_def(g, m->in[0]) : NULL;
+  if (!d || cy_value_is_const(g, m->in[0]) || !cy_value_is_const(g, m->in[1]) || !is_byte(g, n->out[0]) ||
+      (d->op != CY_OP_max && d->op != CY_OP_min && d->op != CY_OP_add && d->op != CY_OP_sub && d->op != CY_OP_mul) ||
+      !cy_rewrite_single_use(rw, n->in[0]) || !cy_same_shape(cy_type_of(g, m->in[0]), cy_type_of(g, n->in[0])) ||
+      cy_attr_get_int(n, CY_ATTR_block_size, 0) || !all_positive(g, m->in[1]) ||
+      !can_scale(rw, m->in[0], 6, !is_single(g, m->in[1])))
+    return 0;
+  return quantize_like(g, n, scaled(g, m->in[0], m->in[1]), n->in[1]);
+}
+
 /* quantize(x, scale) = quantize(x / scale, 1) where the division costs nothing. */
 static cy_val requantise(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   double scale;
   const cy_node_info *d = cy_def(g, n->in[0]);
   if (!d || cy_attr_get_int(n, CY_ATTR_block_size, 0) || !positive(g, n->in[1], &scale) || scale == 1 ||
-      scale < 1e-30 || scale > 1e30 || !is_byte(g, n->out[0]) || !can_scale(rw, n->in[0], 6))
+      scale < 1e-30 || scale > 1e30 || !is_byte(g, n->out[0]) || !can_scale(rw, n->in[0], 6, false))
     return 0;
-  cy_val in[3] = {scaled(g, n->in[0], 1 / scale), cy_build_scalar(g, CY_F32, 1), n->nin > 2 ? n->in[2] : 0};
-  return in[0] ? cy_build(g, CY_OP_quantize, in, n->nin, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1) : 0;
+  cy_val x = scaled(g, n->in[0], cy_build_scalar(g, CY_F32, 1 / scale));
+  return quantize_like(g, n, x, cy_build_scalar(g, CY_F32, 1));
 }
 
-/* quantize(max(x, c)) where c lies at or below the least value that its type can hold; likewise min. */
+/* Is v a max with a constant that lies at or below `low`? */
+static const cy_node_info *max_below(cy_graph *g, cy_val v, double low) {
+  const cy_node_info *m = cy_def_of(g, v, CY_OP_max);
+  double bound;
+  return m && cy_value_is_const(g, m->in[1]) && cy_value_is_splat(g, m->in[1], &bound) && bound <= low ? m : NULL;
+}
+
+/* quantize(c), a constant, by one scale and zero point: what n makes of it. 0: c has no bytes. */
+static cy_val rounded_bound(cy_graph *g, const cy_node_info *n, cy_val c, double scale, double zero, double base) {
+  const cy_data_f32 *f = cy_value_of(g, c)->data.bytes;
+  cy_type type = *cy_type_of(g, c);
+  uint64_t count = cy_type_count(g, &type);
+  cy_val out;
+  if (!f)
+    return 0;
+  type.dtype = cy_type_of(g, n->out[0])->dtype;
+  void *to = cy_const_new(g, &type, &out);
+  for (uint64_t i = 0; i < count; i++) {
+    double q = rintf(f[i] / (float)scale) + zero;
+    if (isnan(q))
+      return 0;
+    cy_scalar_store(to, (cy_dtype)type.dtype, i, (cy_scalar){.i = (int64_t)(q < base ? base : q > base + 255 ? base + 255 : q)});
+  }
+  return out;
+}
+
+/* quantize(max(x, c)) where c lies at or below the least value that its type can hold; likewise quantize(min(x, c)).
+ * Other upper bounds follow the rounding, which keeps the order of numbers, as bounds of bytes: min(quantize(x),
+ * quantize(c)). */
 static cy_val clamp(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   double scale, zero = 0, bound;
-  const cy_node_info *d = cy_def(g, n->in[0]);
-  if (!d || (d->op != CY_OP_max && d->op != CY_OP_min) || !is_byte(g, n->out[0]) || !positive(g, n->in[1], &scale) ||
-      !cy_value_is_const(g, d->in[1]) || !cy_value_is_splat(g, d->in[1], &bound) ||
-      cy_attr_get_int(n, CY_ATTR_block_size, 0) ||
+  if (!is_byte(g, n->out[0]) || !positive(g, n->in[1], &scale) || cy_attr_get_int(n, CY_ATTR_block_size, 0) ||
       (n->nin > 2 && n->in[2] && !(cy_value_is_const(g, n->in[2]) && cy_value_is_splat(g, n->in[2], &zero))))
     return 0;
   double base = cy_type_of(g, n->out[0])->dtype == CY_I8 ? -128 : 0;
   double low = (base - zero) * scale, high = (base + 255 - zero) * scale;
-  if (d->op == CY_OP_max ? bound > low : bound < high)
+  const cy_node_info *most = cy_def_of(g, n->in[0], CY_OP_min), *least = max_below(g, n->in[0], low);
+  if (least)
+    return quantize_like(g, n, least->in[0], n->in[1]);
+  if (!most || !cy_value_is_const(g, most->in[1]))
     return 0;
-  cy_val in[3] = {d->in[0], n->in[1], n->nin > 2 ? n->in[2] : 0};
-  return cy_build(g, CY_OP_quantize, in, n->nin, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
+  bool implied = cy_value_is_splat(g, most->in[1], &bound) && bound >= high;
+  cy_val bytes = implied ? 0 : rounded_bound(g, n, most->in[1], scale, zero, base);
+  if (!implied && !bytes)
+    return 0;
+  implied |= bytes && cy_splat_is(g, bytes, base + 255);
+  cy_val x = quantize_like(g, n, most->in[0], n->in[1]);
+  return implied ? x : cy_build_binary(g, CY_OP_min, x, bytes);
 }
 
 /* ---- constants ---- */
@@ -405,7 +474,8 @@ static const cy_rule rules[] = {
     {CY_OP_slice, "moving", moved},           {CY_OP_expand, "moving", moved},
     {CY_OP_gather, "moving", moved},          {CY_OP_pool_max, "moving", moved},
     {CY_OP_concat, "moving", moved_concat},   {CY_OP_quantize, "back", back},
-    {CY_OP_quantize, "clamp", clamp},         {CY_OP_quantize, "requantise", requantise},
+    {CY_OP_quantize, "clamp", clamp},         {CY_OP_quantize, "factors", factors},
+    {CY_OP_quantize, "requantise", requantise},
 };
 
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */

@@ -291,6 +291,17 @@ cyto_status cyto_context_create(cyto_model *model, const cyto_options *options, 
   return status;
 }
 
+void cyto_context_describe(const cyto_context *context, char *text, uint64_t capacity) {
+  const cyrt_model *code = context->model->code;
+  if (!capacity)
+    return;
+  if (context->device)
+    code->device->describe(context->device, text, capacity);
+  else
+    snprintf(text, capacity, "%s, %lld thread%s", code->target, (long long)context->frame.workers,
+             context->frame.workers == 1 ? "" : "s");
+}
+
 void cyto_context_destroy(cyto_context *context) {
   if (!context)
     return;

@@ -5,12 +5,14 @@
  */
 #include "cyrt_cuda.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
   ATTRIBUTE_SHARED_BYTES = 8, /* of a function: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
   UNASKED_SHARED = 48 << 10,
+  UPLOAD_BYTES = 8 << 20,
   WORKERS = 512
 };
 
@@ -77,10 +79,67 @@ static cyto_status load_kernels(cuda_shared *shared, cuda_device *device, cyto_e
   return status;
 }
 
+/* ---- weights ---- */
+
+typedef struct upload {
+  void *buffer[2], *stream[2]; /* pinned; while one is filled the other is under way */
+} upload;
+
+static cuda_code upload_open(const cuda_driver *driver, upload *u, size_t bytes) {
+  cuda_code code = 0;
+  for (int i = 0; i < 2 && !code; i++) {
+    code = driver->host_alloc(&u->buffer[i], bytes, 0);
+    if (!code)
+      code = driver->stream_create(&u->stream[i], CUDA_STREAM_NON_BLOCKING);
+  }
+  return code;
+}
+
+static void upload_close(const cuda_driver *driver, upload *u) {
+  for (int i = 0; i < 2; i++) {
+    if (u->stream[i])
+      driver->stream_destroy(u->stream[i]);
+    if (u->buffer[i])
+      driver->host_free(u->buffer[i]);
+  }
+}
+
+static cuda_code upload_all(const cuda_driver *driver, upload *u, cuda_ptr to, const uint8_t *from, uint64_t bytes) {
+  cuda_code code = 0;
+  for (uint64_t at = 0, turn = 0; at < bytes && !code; at += UPLOAD_BYTES, turn ^= 1) {
+    uint64_t n = bytes - at < UPLOAD_BYTES ? bytes - at : UPLOAD_BYTES;
+    if ((code = driver->stream_wait(u->stream[turn])))
+      break;
+    memcpy(u->buffer[turn], from + at, n);
+    code = driver->copy_in_async(to + at, u->buffer[turn], n, u->stream[turn]);
+  }
+  for (int i = 0; i < 2 && !code; i++)
+    code = driver->stream_wait(u->stream[i]);
+  return code;
+}
+
+/* The driver copies faster from pinned memory, of which weights are too much; so they go through two pieces of it. */
+static cyto_status load_weights(cuda_shared *shared, cuda_device *device, const uint8_t *weights, cyto_error *error) {
+  const cuda_driver *driver = &shared->driver;
+  uint64_t bytes = shared->model->weights_bytes;
+  upload u = {{NULL, NULL}, {NULL, NULL}};
+  cyto_status status = cyrt_cuda_get(driver, &device->weights, bytes, "the model's weights", error);
+  if (status)
+    return status;
+  cuda_code code = upload_open(driver, &u, bytes < UPLOAD_BYTES ? bytes : UPLOAD_BYTES);
+  if (!code)
+    code = upload_all(driver, &u, device->weights, weights, bytes);
+  upload_close(driver, &u);
+  return cyrt_cuda_check(driver, code, "copying the model's weights to the device", error);
+}
+
 /* ---- devices ---- */
 
 static void device_destroy(cuda_shared *shared, cuda_device *device) {
   const cuda_driver *driver = &shared->driver;
+  const cyrt_cuda_model *code = shared->model->device_data;
+  if (code->cudnn)
+    code->cudnn->device_close(device);
   if (device->context) {
     driver->context_push(device->context);
     for (uint32_t i = 0; i < device->n_modules; i++)
@@ -112,12 +171,12 @@ static cyto_status device_fill(cuda_shared *shared, cuda_device *device, const u
                                 "cuDevicePrimaryCtxRetain", error)) ||
       (status = cyrt_cuda_enter(shared, device, error)))
     return status;
+  const cyrt_cuda_model *code = shared->model->device_data;
   status = load_kernels(shared, device, error);
   if (!status && shared->model->weights_bytes)
-    status = cyrt_cuda_get(driver, &device->weights, shared->model->weights_bytes, "the model's weights", error);
-  if (!status && shared->model->weights_bytes)
-    status = cyrt_cuda_check(driver, driver->copy_in(device->weights, weights, shared->model->weights_bytes),
-                             "cuMemcpyHtoD", error);
+    status = load_weights(shared, device, weights, error);
+  if (!status && code->cudnn)
+    status = code->cudnn->device_open(shared, device, error);
   cyrt_cuda_leave(shared);
   return status;
 }
@@ -158,6 +217,9 @@ static void shared_release(void *data) {
     shared->devices = d->next;
     device_destroy(shared, d);
   }
+  const cyrt_cuda_model *code = shared->model->device_data;
+  if (code->cudnn)
+    code->cudnn->release(shared);
   cyrt_cuda_driver_close(&shared->driver);
   free(shared);
 }
@@ -167,7 +229,10 @@ static cyto_status shared_open(const cyrt_model *model, void **out_shared, cyto_
   if (!shared)
     return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the driver's tables");
   shared->model = model;
+  const cyrt_cuda_model *code = model->device_data;
   cyto_status status = cyrt_cuda_driver_open(&shared->driver, model, error);
+  if (!status && code->cudnn)
+    status = code->cudnn->find(shared, error);
   if (status)
     shared_release(shared);
   else
@@ -230,7 +295,9 @@ static void state_close(void *data) {
   if (state->device && !cyrt_cuda_enter(state->shared, state->device, NULL)) {
     if (state->stream)
       driver->stream_wait(state->stream);
-    cyrt_cuda_forget_recording(state);
+    cyrt_cuda_forget_recordings(state);
+    if (state->code->cudnn)
+      state->code->cudnn->close(state);
     const cuda_ptr blocks[2] = {state->arena.ptr, state->io.ptr};
     for (int i = 0; i < 2; i++)
       if (blocks[i])
@@ -253,23 +320,23 @@ static void state_close(void *data) {
   free(state->outputs);
   free(state->frame.outputs);
   free(state->frame.dynamic);
-  free(state->key);
-  free(state->next_key);
+  free(state->keys);
   free(state);
 }
 
 static int state_tables(cuda_state *state) {
   const cyrt_model *model = state->model;
-  state->key_words = model->n_input_syms + model->n_inputs + model->n_outputs + 3;
+  state->key_words = model->n_input_syms + model->n_inputs + model->n_outputs + 4;
   state->io_offset = calloc(model->n_inputs + model->n_outputs + 1, sizeof *state->io_offset);
   state->inputs = calloc(model->n_inputs + 1, sizeof *state->inputs);
   state->outputs = calloc(model->n_outputs + 1, sizeof *state->outputs);
   state->frame.outputs = calloc(model->n_outputs + 1, sizeof *state->frame.outputs);
   state->frame.dynamic = calloc(model->n_dynamic + 1, sizeof *state->frame.dynamic);
-  state->key = calloc(state->key_words, sizeof *state->key);
-  state->next_key = calloc(state->key_words, sizeof *state->next_key);
+  state->keys = calloc((CUDA_RECORDINGS + 1) * (size_t)state->key_words, sizeof *state->keys);
+  for (uint32_t i = 0; i < CUDA_RECORDINGS && state->keys; i++)
+    state->recordings[i].key = state->keys + i * state->key_words;
   return state->io_offset && state->inputs && state->outputs && state->frame.outputs && state->frame.dynamic &&
-         state->key && state->next_key;
+         state->keys;
 }
 
 static cyto_status state_fill(cuda_state *state, const cyrt_device_request *request, cyto_error *error) {
@@ -282,13 +349,14 @@ static cyto_status state_fill(cuda_state *state, const cyrt_device_request *requ
   state->device_memory = request->device_memory;
   state->stream = request->stream;
   state->own_stream = !request->stream;
-  if (request->stream)
-    return CYTO_OK;
   cyto_status status = cyrt_cuda_enter(state->shared, state->device, error);
   if (status)
     return status;
-  status =
-      cyrt_cuda_check(driver, driver->stream_create(&state->stream, CUDA_STREAM_NON_BLOCKING), "cuStreamCreate", error);
+  if (state->own_stream)
+    status = cyrt_cuda_check(driver, driver->stream_create(&state->stream, CUDA_STREAM_NON_BLOCKING), "cuStreamCreate",
+                             error);
+  if (!status && state->code->cudnn)
+    status = state->code->cudnn->open(state, error);
   cyrt_cuda_leave(state->shared);
   return status;
 }
@@ -316,6 +384,22 @@ static int32_t state_open(const cyrt_device_request *request, void **shared, voi
   return status;
 }
 
+static void describe(void *data, char *text, uint64_t capacity) {
+  const cuda_state *state = data;
+  const cuda_driver *driver = &state->shared->driver;
+  const cyrt_cuda_image *image = NULL;
+  char name[100] = "?", held[CUDA_IMAGE_NAME] = "no kernels";
+  int32_t version = 0;
+  driver->device_name(name, sizeof name, state->device->handle);
+  driver->driver_version(&version);
+  if (state->code->n_kernels && !cyrt_cuda_image_choose(driver, state->device, state->code->kernels[0].images, &image, NULL))
+    cyrt_cuda_image_name(image, held);
+  int n = snprintf(text, capacity, "device %d '%s' (sm_%u), driver for CUDA %d.%d, kernels: %s", state->device->number,
+                   name, state->device->capability, version / 1000, version % 1000 / 10, held);
+  if (state->code->cudnn && n > 0 && (uint64_t)n < capacity)
+    state->code->cudnn->describe(state, text + n, capacity - (uint64_t)n);
+}
+
 const cyrt_device cyrt_cuda_device = {
     .workers = WORKERS,
     .open = state_open,
@@ -323,4 +407,5 @@ const cyrt_device cyrt_cuda_device = {
     .release = shared_release,
     .prepare = cyrt_cuda_prepare,
     .run = cyrt_cuda_run,
+    .describe = describe,
 };

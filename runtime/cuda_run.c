@@ -3,8 +3,8 @@
  * The application's tensors are copied to a pinned block (staging), from there by the stream to the device's (io), and
  * back the same way; tensors that are device memory already are used where they lie. The first run with given sizes and
  * pointers launches one by one. If the model's launches depend on sizes alone, the second is recorded as a CUDA graph,
- * copies included, and from then on a run is one launch of it. Tensors whose size only running tells go without
- * staging.
+ * copies included, and from then on a run is one launch of it; a context keeps recordings of the last few sizes. Tensors
+ * whose size only running tells go without staging.
  */
 #include "cyrt_cuda.h"
 
@@ -50,7 +50,12 @@ static cyto_status grow_staging(cuda_state *state, uint64_t bytes, cyto_error *e
     driver->host_free(state->staging);
   state->staging = NULL;
   void *ptr = NULL;
-  cyto_status status = cyrt_cuda_check(driver, driver->host_alloc(&ptr, bytes ? bytes : 1, 0), "cuMemHostAlloc", error);
+  cuda_code code = driver->host_alloc(&ptr, bytes ? bytes : 1, 0);
+  cyto_status status = code == CUDA_OUT_OF_MEMORY
+                           ? cyrt_error_set(error, CYTO_OUT_OF_MEMORY,
+                                            "no pinned host memory for inputs and outputs: %llu bytes needed",
+                                            (unsigned long long)bytes)
+                           : cyrt_cuda_check(driver, code, "cuMemHostAlloc", error);
   state->staging = ptr;
   state->staging_bytes = status ? 0 : bytes;
   return status;
@@ -218,10 +223,16 @@ static cyto_status finish(cuda_state *state) {
 
 /* ---- recording ---- */
 
-void cyrt_cuda_forget_recording(cuda_state *state) {
-  if (state->recorded)
-    state->shared->driver.graph_exec_destroy(state->recorded);
-  state->recorded = NULL;
+static void forget(cuda_state *state, cuda_recording *r) {
+  if (r->graph)
+    state->shared->driver.graph_exec_destroy(r->graph);
+  r->graph = NULL;
+  r->seen = 0;
+}
+
+void cyrt_cuda_forget_recordings(cuda_state *state) {
+  for (int i = 0; i < CUDA_RECORDINGS; i++)
+    forget(state, &state->recordings[i]);
 }
 
 /* All that the launches of a run rest on. */
@@ -231,6 +242,7 @@ static void make_key(cuda_state *state, uint64_t *key) {
   key[n++] = state->arena.ptr;
   key[n++] = state->io.ptr;
   key[n++] = (uintptr_t)state->staging;
+  key[n++] = state->code->cudnn ? state->code->cudnn->workspace(state) : 0;
   for (uint32_t i = 0; i < model->n_input_syms; i++)
     key[n++] = (uint64_t)state->host->syms[i];
   for (uint32_t i = 0; i < model->n_inputs; i++)
@@ -239,7 +251,24 @@ static void make_key(cuda_state *state, uint64_t *key) {
     key[n++] = (uintptr_t)state->frame.outputs[i].ptr;
 }
 
-static cyto_status record(cuda_state *state) {
+/* The recording for this run's key; a new one takes the place of the one that was not used for longest. */
+static cuda_recording *find_recording(cuda_state *state) {
+  size_t bytes = state->key_words * sizeof *state->keys;
+  uint64_t *key = state->keys + CUDA_RECORDINGS * state->key_words;
+  cuda_recording *oldest = &state->recordings[0];
+  make_key(state, key);
+  for (int i = 0; i < CUDA_RECORDINGS; i++) {
+    cuda_recording *r = &state->recordings[i];
+    if (r->seen && !memcmp(r->key, key, bytes))
+      return r;
+    oldest = r->last < oldest->last ? r : oldest;
+  }
+  forget(state, oldest);
+  memcpy(oldest->key, key, bytes);
+  return oldest;
+}
+
+static cyto_status record(cuda_state *state, cuda_recording *r) {
   const cuda_driver *driver = &state->shared->driver;
   cyto_error *error = state->host->error;
   void *graph = NULL;
@@ -247,35 +276,44 @@ static cyto_status record(cuda_state *state) {
                                        "cuStreamBeginCapture", error);
   if (status)
     return status;
+  state->recording = 1;
   status = (cyto_status)issue(state);
+  state->recording = 0;
   cuda_code ended = driver->capture_end(state->stream, &graph);
   if (!status)
     status = cyrt_cuda_check(driver, ended, "cuStreamEndCapture", error);
   if (!status)
-    status =
-        cyrt_cuda_check(driver, driver->graph_instantiate(&state->recorded, graph, 0), "cuGraphInstantiate", error);
+    status = cyrt_cuda_check(driver, driver->graph_instantiate(&r->graph, graph, 0), "cuGraphInstantiate", error);
   if (graph)
     driver->graph_destroy(graph);
   return status;
 }
 
+static cyto_status run_eagerly(cuda_state *state) {
+  cyto_status status = (cyto_status)issue(state);
+  if (state->code->cudnn)
+    state->code->cudnn->settle(state);
+  return status;
+}
+
 static cyto_status run_here(cuda_state *state) {
   const cuda_driver *driver = &state->shared->driver;
-  make_key(state, state->next_key);
-  if (memcmp(state->key, state->next_key, state->key_words * sizeof *state->key)) {
-    memcpy(state->key, state->next_key, state->key_words * sizeof *state->key);
-    cyrt_cuda_forget_recording(state);
-    state->seen = 0;
-  }
   cyto_status status = CYTO_OK;
   stage_inputs(state);
-  if (!(state->code->flags & CYRT_CUDA_REPLAY) || state->seen++ == 0)
-    return (cyto_status)issue(state);
-  state->seen = 2;
-  if (!state->recorded)
-    status = record(state);
+  if (!(state->code->flags & CYRT_CUDA_REPLAY))
+    return run_eagerly(state);
+  cuda_recording *r = find_recording(state);
+  r->last = ++state->runs;
+  if (!r->seen) {
+    status = run_eagerly(state);
+    make_key(state, r->key); /* choosing may have needed memory */
+    r->seen = !status;
+    return status;
+  }
+  if (!r->graph)
+    status = record(state, r);
   return status ? status
-                : cyrt_cuda_check(driver, driver->graph_launch(state->recorded, state->stream), "cuGraphLaunch",
+                : cyrt_cuda_check(driver, driver->graph_launch(r->graph, state->stream), "cuGraphLaunch",
                                   state->host->error);
 }
 
@@ -313,9 +351,9 @@ int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *sl
     params[i] = (void *)(uintptr_t)&slots[i];
   cuda_code code = driver->launch(state->device->functions[kernel], (uint32_t)blocks, 1, 1, k->threads, 1, 1,
                                   k->shared_bytes, state->stream, params, NULL);
-  if (code || !k->then)
-    return code ? cyrt_cuda_check(driver, code, k->name, frame->error) : CYTO_OK;
-  return cyrt_cuda_launch(frame, k->then - 1, slots, k->then_blocks);
+  if (code)
+    return cyrt_cuda_check(driver, code, k->name, frame->error);
+  return k->then ? cyrt_cuda_launch(frame, k->then, slots, k->then_blocks) : CYTO_OK;
 }
 
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out) {

@@ -13,7 +13,7 @@ typedef struct tensor_map {
 } __attribute__((aligned(64))) tensor_map;
 
 /* Pointers and strides are multiples of 16 bytes, sizes fit 32 bits. */
-static int fits(const cyrt_cuda_tensor *t, uint64_t address) {
+static int fits(const cyrt_cuda_box *t, uint64_t address) {
   int ok = address % ALIGN == 0;
   for (int i = 0; i < t->rank; i++)
     ok &= t->extent[i] > 0 && t->extent[i] <= UINT32_MAX;
@@ -22,7 +22,7 @@ static int fits(const cyrt_cuda_tensor *t, uint64_t address) {
   return ok;
 }
 
-static int make_map(const cuda_driver *driver, const cyrt_cuda_tensor *t, uint64_t address, tensor_map *out) {
+static int make_map(const cuda_driver *driver, const cyrt_cuda_box *t, uint64_t address, tensor_map *out) {
   uint64_t extents[3], strides[2] = {0, 0};
   uint32_t box[3] = {(uint32_t)t->box[0], (uint32_t)t->box[1], 1}, steps[3] = {1, 1, 1};
   if (!fits(t, address))
@@ -36,7 +36,7 @@ static int make_map(const cuda_driver *driver, const cyrt_cuda_tensor *t, uint64
 }
 
 int32_t cyrt_cuda_launch_tma(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks, uint32_t tma,
-                             int64_t tma_blocks, const cyrt_cuda_tensor *tensors) {
+                             int64_t tma_blocks, const cyrt_cuda_box *tensors) {
   cuda_state *state = cuda_state_of(frame);
   const cuda_driver *driver = &state->shared->driver;
   const cyrt_cuda_kernel *k = &state->code->kernels[tma];

@@ -46,6 +46,11 @@ typedef int32_t cuda_code; /* CUresult */
   X(cuStreamEndCapture, capture_end, (void *stream, void **graph))                                                     \
   X(cuGraphInstantiateWithFlags, graph_instantiate, (void **executable, void *graph, uint64_t flags))                  \
   X(cuGraphLaunch, graph_launch, (void *executable, void *stream))                                                     \
+  X(cuEventCreate, event_create, (void **event, uint32_t flags))                                                       \
+  X(cuEventRecord, event_record, (void *event, void *stream))                                                          \
+  X(cuEventSynchronize, event_wait, (void *event))                                                                     \
+  X(cuEventElapsedTime, event_elapsed, (float *ms, void *from, void *to))                                              \
+  X(cuEventDestroy_v2, event_destroy, (void *event))                                                                   \
   X(cuGraphDestroy, graph_destroy, (void *graph))                                                                      \
   X(cuGraphExecDestroy, graph_exec_destroy, (void *executable))                                                        \
   X(cuTensorMapEncodeTiled, tensor_map,                                                                                \
@@ -96,6 +101,7 @@ uint32_t cyrt_cuda_capability(const cuda_driver *driver, int32_t handle); /* 89 
 /* A model on one device: kernels and weights. Lives until the model is unloaded. */
 typedef struct cuda_device {
   struct cuda_device *next;
+  struct cuda_choices *choices; /* what timing said, of convolutions; NULL: cuDNN is not in use */
   int32_t number, handle;
   uint32_t capability; /* 89 */
   void *context;  /* the primary one */
@@ -110,12 +116,23 @@ typedef struct cuda_shared {
   cuda_driver driver;
   const cyrt_model *model;
   cuda_device *devices;
+  struct cudnn *cudnn;   /* NULL: not in use, */
+  char why_not[400];     /* .. and why */
 } cuda_shared;
 
 typedef struct cuda_block { /* memory that only grows */
   cuda_ptr ptr;
   uint64_t bytes;
 } cuda_block;
+
+/* Runs with equal sizes and pointers: the second is recorded, later ones replay it. */
+enum { CUDA_RECORDINGS = 16 }; /* the one that was not used for longest gives way */
+typedef struct cuda_recording {
+  uint64_t *key;       /* what its launches rest on, */
+  int32_t seen;        /* runs with it; 0: not in use */
+  void *graph;         /* CUgraphExec, or NULL */
+  uint64_t last;       /* number of the last run */
+} cuda_recording;
 
 /* A context's state. `head` stands first: for generated code this is the frame's context. */
 typedef struct cuda_state {
@@ -134,10 +151,12 @@ typedef struct cuda_state {
   uint64_t *io_offset;      /* [n_inputs + n_outputs] */
   const void **inputs;      /* frame.inputs */
   cuda_block *outputs;      /* [n_outputs] of data-dependent size */
-  uint64_t *key, *next_key; /* what a recorded run rests on */
+  cuda_recording recordings[CUDA_RECORDINGS];
+  uint64_t *keys; /* of the recordings, and the next one to be looked for */
   uint32_t key_words;
-  int32_t seen;   /* runs with this key */
-  void *recorded; /* CUgraphExec, or NULL */
+  uint64_t runs;
+  int32_t recording; /* launches are being recorded */
+  struct cuda_convs *convs; /* of cuda_conv.c; NULL: cuDNN is not in use */
 } cuda_state;
 
 static inline cuda_state *cuda_state_of(cyrt_frame *frame) { return (cuda_state *)frame->context; }
@@ -149,11 +168,26 @@ cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t 
 cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cyto_error *error);
 void cyrt_cuda_leave(const cuda_shared *shared);
 
+/* ---- cuda_conv.c: only in libraries with convolutions that may be cuDNN's ---- */
+
+/* What the other files call on it. */
+struct cyrt_cuda_cudnn {
+  cyto_status (*find)(cuda_shared *shared, cyto_error *error); /* fills shared->cudnn or why_not */
+  void (*release)(cuda_shared *shared);
+  cyto_status (*device_open)(cuda_shared *shared, cuda_device *device, cyto_error *error);
+  void (*device_close)(cuda_device *device);
+  cyto_status (*open)(cuda_state *state, cyto_error *error); /* the device's context is current */
+  void (*close)(cuda_state *state);
+  uint64_t (*workspace)(const cuda_state *state); /* what a recording rests on */
+  void (*settle)(cuda_state *state);              /* all launches of a run were made: choices are kept */
+  int (*describe)(const cuda_state *state, char *text, uint64_t capacity);
+};
+
 /* ---- cuda_run.c ---- */
 enum { CUDA_MAX_SLOTS = 512 };
 int32_t cyrt_cuda_prepare(void *state, cyrt_frame *frame);
 int32_t cyrt_cuda_run(void *state, cyrt_frame *frame);
-void cyrt_cuda_forget_recording(cuda_state *state);
+void cyrt_cuda_forget_recordings(cuda_state *state);
 int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims, int64_t rank,
                                int64_t elem_bytes);
 

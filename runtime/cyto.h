@@ -170,6 +170,9 @@ CYTO_API cyto_status cyto_context_create(cyto_model *model, const cyto_options *
                                          cyto_error *error);
 /* NULL is allowed. */
 CYTO_API void cyto_context_destroy(cyto_context *context);
+/* What the context runs on, in words: threads, or the device, its driver, and the libraries that are used or why not.
+ * Cut to `capacity` bytes with the final zero. */
+CYTO_API void cyto_context_describe(const cyto_context *context, char *text, uint64_t capacity);
 
 /* Binds `data` without copying; it must be aligned for its element type and dense in row-major order. dtype and rank
  * must be the port's, fixed dims equal. `data` NULL unbinds an optional input (dtype, rank and dims are then ignored).

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define CYTO_ABI_VERSION 3u
+#define CYTO_ABI_VERSION 4u
 #define CYTO_MAX_RANK 12 /* the same as CY_MAX_RANK of the compiler */
 
 /* Element types. The numbers are ONNX's TensorProto.DataType, so that files and libraries agree. */
@@ -132,6 +132,7 @@ typedef struct cyrt_device {
   void (*release)(void *shared);                         /* all contexts are closed */
   int32_t (*prepare)(void *state, cyrt_frame *frame);    /* plan() has run: gets the memory that is needed */
   int32_t (*run)(void *state, cyrt_frame *frame);
+  void (*describe)(void *state, char *text, uint64_t capacity); /* in words: device, driver, what is used; capacity > 0 */
 } cyrt_device;
 
 /* The model's own texts, numbered from 0, which is the empty one. */
@@ -173,7 +174,7 @@ typedef const cyrt_model *(*cyto_model_query_fn)(uint32_t version);
 
 /* ---- what generated code calls (hidden in every library; see the .c named) ---- */
 
-/* threads.c: runs tasks [0, n), `grain` at least in one piece; on the calling thread alone when frame->workers is 1 or
+/* threads.c: runs tasks [0, n) in pieces of more than half of `grain`; on the calling thread alone when frame->workers is 1 or
  * n <= grain. Returns when all are done. */
 void cyrt_parallel_for(cyrt_frame *frame, cyrt_kernel kernel, const cyrt_slot *args, int64_t n, int64_t grain);
 
@@ -279,29 +280,56 @@ typedef struct cyrt_cuda_kernel {
   uint32_t max_blocks;            /* more than these cannot be launched */
   uint32_t shared_bytes;          /* dynamic shared memory of a block */
   uint32_t optional;              /* 1: not all images have it */
-  uint32_t then, then_blocks;     /* a kernel that each launch of this one goes on with, + 1, same slots; 0: none */
+  uint32_t then, then_blocks;     /* the kernel launched behind it with the same parameters; 0: none */
 } cyrt_cuda_kernel;
 
+struct cyrt_cuda_cudnn;
 typedef struct cyrt_cuda_model {
   uint32_t n_kernels;
-  uint32_t flags; /* CYRT_CUDA_REPLAY */
+  uint32_t flags; /* CYRT_CUDA_REPLAY, CYRT_CUDA_REQUIRE_CUDNN */
   const cyrt_cuda_kernel *kernels;
+  const struct cyrt_cuda_cudnn *cudnn; /* NULL: no convolution may be cuDNN's */
 } cyrt_cuda_model;
-enum { CYRT_CUDA_REPLAY = 1 }; /* equal sizes of inputs mean equal launches: a run can be recorded */
+enum {
+  CYRT_CUDA_REPLAY = 1,       /* equal sizes of inputs mean equal launches: a run can be recorded */
+  CYRT_CUDA_REQUIRE_CUDNN = 2 /* no context without it */
+};
+extern const struct cyrt_cuda_cudnn cyrt_cuda_cudnn __attribute__((visibility("hidden"))); /* cuda_conv.c */
+
+/* One tensor of a convolution; its channels are neighbours. Counted in elements. */
+typedef struct cyrt_cuda_tensor {
+  int64_t slot;              /* the kernel's slot with its pointer; -1: there is none */
+  int64_t dtype, offset;     /* cyto_dtype; the first element */
+  int64_t image, spatial[3]; /* strides */
+} cyrt_cuda_tensor;
+enum { CYRT_CONV_X, CYRT_CONV_W, CYRT_CONV_BIAS, CYRT_CONV_RESIDUAL, CYRT_CONV_Y, CYRT_CONV_TENSORS };
+
+/* relu(conv(x, w) + bias + residual), sums in f32: what cuDNN may compute in place of a kernel. An array of int64_t, which
+ * generated code fills in this order. Weights are dense: [channels_out][kernel..][channels_in / group]. */
+typedef struct cyrt_cuda_conv {
+  int64_t flags, nspatial, group; /* nspatial: 2 or 3 */
+  int64_t images, channels_in, channels_out;
+  int64_t in[3], out[3], pad[3], kernel[3], stride[3], dilation[3]; /* pad: in front; behind follows from out */
+  cyrt_cuda_tensor tensor[CYRT_CONV_TENSORS];
+} cyrt_cuda_conv;
+enum { CYRT_CONV_RELU = 1, CYRT_CONV_EXACT = 2 }; /* EXACT: factors of f32 may not be rounded */
 
 /* Generated code calls these with pointers of the device in slots and tensors. 0 or an error code. */
 int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks);
+/* The same for a kernel that cuDNN can stand in for: the faster one. */
+int32_t cyrt_cuda_conv_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
+                              const cyrt_cuda_conv *conv);
 /* A tensor of 16-bit floats that a kernel reads by a tensor map: sizes from the contiguous axis outwards. */
-typedef struct cyrt_cuda_tensor {
+typedef struct cyrt_cuda_box {
   int64_t slot, bf16, rank; /* of its pointer; 1: bfloat16; 2 or 3 */
   int64_t extent[3];
   int64_t stride[2]; /* of all axes but the first, in elements */
   int64_t box[2];    /* that one copy brings: of the first two */
-} cyrt_cuda_tensor;
+} cyrt_cuda_box;
 /* Launches `tma`, an optional kernel whose parameters are the slots and two tensor maps; `kernel` where there is none
  * or where no map can tell how a tensor lies. */
 int32_t cyrt_cuda_launch_tma(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks, uint32_t tma,
-                             int64_t tma_blocks, const cyrt_cuda_tensor *tensors);
+                             int64_t tma_blocks, const cyrt_cuda_box *tensors);
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out); /* waits until it is computed */
 int32_t cyrt_cuda_call(cyrt_frame *frame, cyrt_op op, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out,
                        int32_t n_out, const cyrt_attr *attrs);

@@ -8,7 +8,7 @@
  * awake join through the gate (bit OPEN plus a count of those inside). When no piece is left the caller closes the gate
  * and waits only for those inside: a helper that wakes late finds the gate closed and costs nothing. If the pool is
  * busy with another thread's job, the caller does all pieces itself: correct, and no worse when all CPUs are at work
- * anyway. Pieces.  The tasks are cut into some eight pieces per worker. Each worker has its own run of consecutive
+ * anyway. Pieces.  The tasks are cut into up to eight equal pieces per worker. Each worker has its own run of consecutive
  * pieces (so that the same worker meets the same part of a tensor in kernel after kernel, in its own cache) and then
  * helps the others. Waiting.  A helper spins for SPIN_NS after its last job (joining then costs 0.1 us), then sleeps on
  * a futex (50 us). fork().  The child has no helpers; a page that the kernel wipes on fork tells, and the pool is reset
@@ -38,6 +38,7 @@
 #pragma weak dlerror
 
 enum { SPIN_NS = 300000, PIECES_PER_WORKER = 8 };
+enum { WHOLE_UNIT = 64 }; /* a grain of multiples of it means that tasks are elements: pieces begin at whole vectors */
 enum { RESETTING = 1, ALIVE = 2 }; /* *pool->alive; 0: this is a child of fork() */
 static const uint32_t GATE_OPEN = 1u << 31, GATE_WAITED = 1u << 30, GATE_INSIDE = (1u << 30) - 1;
 
@@ -50,7 +51,8 @@ typedef struct piece_range {
 typedef struct job {
   cyrt_kernel kernel;
   const cyrt_slot *args;
-  int64_t n, piece; /* tasks, tasks in a piece */
+  int64_t n, unit;             /* tasks; how many stay together */
+  int64_t pieces, piece, over; /* units in each piece; units more than that, spread over the pieces */
   int64_t workers;
   piece_range ranges[CYTO_MAX_THREADS];
 } job;
@@ -74,25 +76,35 @@ CYTO_API _Atomic(struct cyrt_pool *) cyrt_process_pool;
 
 /* ---- a job ---- */
 
+/* As many pieces for each worker, of equal numbers of tasks (one more or less): what remains over is waited for. */
 static void job_init(job *j, int64_t workers, cyrt_kernel kernel, const cyrt_slot *args, int64_t n, int64_t grain) {
   if (workers > CYTO_MAX_THREADS)
     workers = CYTO_MAX_THREADS;
-  int64_t wanted = workers * PIECES_PER_WORKER;
-  int64_t piece = n / wanted + (n % wanted != 0);
-  if (piece < grain)
-    piece = grain;
-  int64_t pieces = n / piece + (n % piece != 0);
+  j->unit = grain % WHOLE_UNIT ? 1 : WHOLE_UNIT;
+  int64_t units = n / j->unit + (n % j->unit != 0), pieces = n / grain + (n % grain != 0);
+  if (pieces > units)
+    pieces = units;
+  if (pieces > workers * PIECES_PER_WORKER)
+    pieces = workers * PIECES_PER_WORKER;
   if (workers > pieces)
     workers = pieces;
+  pieces -= pieces % workers;
   j->kernel = kernel;
   j->args = args;
   j->n = n;
-  j->piece = piece;
+  j->pieces = pieces;
+  j->piece = units / pieces;
+  j->over = units % pieces;
   j->workers = workers;
   for (int64_t i = 0; i < workers; i++) {
-    atomic_store_explicit(&j->ranges[i].next, pieces * i / workers, memory_order_relaxed);
-    j->ranges[i].end = pieces * (i + 1) / workers;
+    atomic_store_explicit(&j->ranges[i].next, pieces / workers * i, memory_order_relaxed);
+    j->ranges[i].end = pieces / workers * (i + 1);
   }
+}
+
+/* The first task of a piece. */
+static int64_t piece_begin(const job *j, int64_t at) {
+  return at == j->pieces ? j->n : (at * j->piece + at * j->over / j->pieces) * j->unit;
 }
 
 static void job_work(job *j, int64_t worker) {
@@ -103,9 +115,7 @@ static void job_work(job *j, int64_t worker) {
       int64_t at = atomic_fetch_add_explicit(&range->next, 1, memory_order_relaxed);
       if (at >= range->end)
         break;
-      int64_t begin = at * j->piece;
-      int64_t end = j->n - begin < j->piece ? j->n : begin + j->piece;
-      j->kernel(j->args, begin, end, worker);
+      j->kernel(j->args, piece_begin(j, at), piece_begin(j, at + 1), worker);
     }
   }
 }

@@ -4,9 +4,11 @@ that become one, against ONNX Runtime.
 In:  build/cytoc, build/cyto-run; names to restrict it to. Out: a line for each failure, the closing line.
 
 Each case is a graph in text form with one attention node, compiled as a kernel of its own (-O3), as products and softmax
-(f64, of which there is no kernel), and eagerly (-O0). Sizes that are symbols in the graph are set when it runs. The
-largest error may be 1e-5 of the largest value; NaN must stand where the reference has it.
+(f64, of which there is no kernel), eagerly (-O0), and for CUDA, behind the shim of tests/cuda. Sizes that are symbols in
+the graph are set when it runs. The largest error may be 1e-5 of the largest value, with --fp16 1e-2; NaN must stand where
+the reference has it. The memory of a kernel of its own grows with the length, not with its square.
 """
+import json
 import math
 import os
 import shutil
@@ -14,8 +16,9 @@ import sys
 
 import numpy as np
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(os.path.dirname(os.path.abspath(__file__)), 'cuda')]
 import lib
+import mock
 
 # name: batch, heads of q, of k, rows, keys, size, columns; then options: symbols (sizes left open), scale, softcap, fill,
 # causal, past, window, bias and mask (shapes), lengths, layout 'bshd' (heads behind the sequence, read in place)
@@ -130,30 +133,55 @@ def write_case(case, dtype, path):
     return feeds, reference(*arrays, scale, o)
 
 
-def difference(got, want):
+def difference(got, want, share=1e-5):
     if got.shape != want.shape:
         return 'shape %s, not %s' % (got.shape, want.shape)
     if (np.isnan(got) != np.isnan(want)).any():
         return 'NaN elsewhere than expected'
     error = np.abs(np.nan_to_num(got) - np.nan_to_num(want)).max(initial=0)
-    limit = 1e-5 * max(1.0, np.abs(np.nan_to_num(want)).max(initial=0))
+    limit = share * max(1.0, np.abs(np.nan_to_num(want)).max(initial=0))
     return None if error <= limit else 'off by %.2g, more than %.2g' % (error, limit)
 
 
-def run_case(args, case, dtype, level, threads, folder):
+def run_case(args, case, dtype, level, threads, folder, env=None):
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     graph, library = os.path.join(folder, 'g.txt'), os.path.join(folder, 'g.so')
     feeds, want = write_case(case, dtype, graph)
-    code, _, err = lib.run([args.cytoc, graph, '-o', library, '-j', '1', '--verify', *level])
+    code, _, err = lib.run([args.cytoc, graph, '-o', library, '-j', '1', '--verify', *level], env=env)
     if code:
         return 'compile: ' + lib.reason(err, code)
     command = [args.cyto_run, library, '--output-dir', folder, '--threads', threads]
     for name, data in feeds.items():
         np.save(os.path.join(folder, name + '.npy'), data)
         command += ['--input', '%s=%s' % (name, os.path.join(folder, name + '.npy'))]
-    code, _, err = lib.run(command)
-    return 'run: ' + lib.reason(err, code) if code else difference(np.load(os.path.join(folder, 'out_0_y.npy')), want)
+    code, _, err = lib.run(command, env=env)
+    if code:
+        return 'run: ' + lib.reason(err, code)
+    return difference(np.load(os.path.join(folder, 'out_0_y.npy')), want, 1e-2 if '--fp16' in level else 1e-5)
+
+
+def arena_bytes(args, length, options, folder, env):
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    graph, stats = os.path.join(folder, 'g.txt'), os.path.join(folder, 'stats.json')
+    write_case((1, 4, 4, length, length, 64, 64, {}), 'f32', graph)
+    code, _, err = lib.run([args.cytoc, graph, '-o', os.path.join(folder, 'g.so'), '--stats=' + stats, *options], env=env)
+    if code:
+        raise RuntimeError(lib.reason(err, code))
+    with open(stats, encoding='utf-8') as f:
+        return json.load(f)['arena_bytes']
+
+
+def test_memory(args, options, folder, env):
+    """Twice the length takes no more than twice the memory; as products it takes the scores and more."""
+    small, large = (arena_bytes(args, n, options, folder, env) for n in (1024, 2048))
+    scores = arena_bytes(args, 1024, [*options, '--attention=plain'], folder, env)
+    if scores < 4 * 4 * 1024 * 1024:
+        return 'written out, it takes %d bytes, less than its scores' % scores
+    if large > 2.1 * small or small > scores / 8:
+        return '%d bytes at 1024, %d at 2048, %d as products' % (small, large, scores)
+    return None
 
 
 # com.microsoft's operators, against ONNX Runtime.
@@ -283,6 +311,12 @@ def main():
             for level in ('-O0', '-O3'):
                 if args.wanted(name):
                     suite.result('%s, %s' % (name, level), run_operator(args, build, case, level, folder))
+    args.device = False
+    env = mock.environment(args)
+    cuda = ['-O3', '--target=sm_80']
+    for form, options, other in (('memory', [], None), ('memory on cuda', cuda, env), ('memory of halves', cuda + ['--fp16'], env)):
+        if args.wanted(form):
+            suite.result(form, test_memory(args, options, folder, other))
     for name, case in CASES.items():
         forms = [('fused', 'f32', ['-O3'], 1), ('fused on 2 threads', 'f32', ['-O3'], 2), ('eager', 'f32', ['-O0'], 1)]
         if case[3] * case[4] < 100000:
@@ -290,6 +324,9 @@ def main():
         for form, dtype, level, threads in forms:
             if args.wanted(name):
                 suite.result('%s, %s' % (name, form), run_case(args, case, dtype, level, threads, folder))
+        for form, options in (('cuda', cuda), ('cuda in halves', cuda + ['--fp16'])):
+            if args.wanted(name):
+                suite.result('%s, %s' % (name, form), run_case(args, case, 'f32', options, 1, folder, env))
     shutil.rmtree(folder, ignore_errors=True)
     suite.done('attention forms')
 

@@ -1,4 +1,5 @@
-"""Compiling a network, running it through cyto-run and comparing its outputs: what the models and zoo suites share.
+"""Compiling a network, running it through cyto-run and comparing its outputs with ONNX Runtime's: what the models, zoo and
+exported suites share, and those that make small models of their own.
 
 Folders of inputs hold in_K_NAME.npy (or .json), folders of outputs out_K_NAME.npy (or .json), K counting from 0; the form
 that cyto-run reads with --inputs-dir and writes with --output-dir.
@@ -109,4 +110,107 @@ def compare(outputs, expected, limits, dtypes=(), quantised=False):
                    lib.difference(name, g, w, limits(name) + HALF_ROUNDING.get(dtype, 0)))
         if why:
             return why
+    return None
+
+
+def output_of(folder, index, name):
+    """What cyto-run wrote; strings are JSON."""
+    path = os.path.join(folder, 'out_%d_%s' % (index, lib.safe_name(name)))
+    if os.path.exists(path + '.npy'):
+        return np.load(path + '.npy')
+    with open(path + '.json', encoding='utf-8') as f:
+        value = json.load(f)
+    return np.array(value['data'], dtype=object).reshape(value['shape'])
+
+
+def run_feeds(args, folder, library, feeds, threads=1):
+    """(code, stderr) of one run on {name: array}; outputs come into the folder."""
+    command = [args.cyto_run, library, '--threads', threads, '--output-dir', folder]
+    for k, (name, value) in enumerate(feeds.items()):
+        path = os.path.join(folder, 'feed_%d.npy' % k)
+        np.save(path, value)
+        command += ['--input', '%s=%s' % (name, path)]
+    code, _, err = lib.run(command)
+    return code, err
+
+
+# ---- ONNX Runtime beside it ----
+
+def ort_session(model, optimised=True):
+    import onnxruntime as ort
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(model, options, providers=['CPUExecutionProvider'])
+
+
+def save(folder, name, kind, value):
+    """A tensor of numbers as .npy; all else as cyto-run's JSON. kind: ONNX Runtime's, such as optional(seq(tensor(float)))."""
+    def tensor(dtype, value):
+        return {'dtype': dtype, 'shape': list(value.shape), 'data': value.reshape(-1).tolist()}
+
+    def tree(kind, value):
+        outer, inner = kind[:-1].split('(', 1)
+        if outer == 'optional':
+            return {'optional': None if value is None else tree(inner, value)}
+        if outer == 'seq':
+            return {'sequence': [tree(inner, v) for v in value]}
+        if outer == 'map':
+            key, inner = inner.split(',', 1)
+            return {'map': [tensor(key, np.array(list(value.keys()))),
+                            tensor(inner[7:-1], np.array(list(value.values())))]}
+        return tensor(inner, value)
+
+    if kind.startswith('tensor(') and kind != 'tensor(string)':
+        np.save(os.path.join(folder, name + '.npy'), value)
+        return
+    with open(os.path.join(folder, name + '.json'), 'w', encoding='utf-8') as f:
+        json.dump(tree(kind, value), f)
+
+
+def reference(session, feeds, folder):
+    """Makes a folder of ONNX Runtime's outputs."""
+    os.makedirs(folder)
+    for k, (port, value) in enumerate(zip(session.get_outputs(), session.run(None, feeds))):
+        save(folder, 'out_%d_%s' % (k, lib.safe_name(port.name)), port.type, value)
+
+
+def noise(model, expected, feeds):
+    """How far ONNX Runtime without optimisation is from its own outputs: the largest relative RMS difference."""
+    values, want = ort_session(model, optimised=False).run(None, feeds), by_index(expected)
+    return max(lib.rel_rms(v, np.load(want[k])) for k, v in enumerate(values)
+               if isinstance(v, np.ndarray) and v.dtype.kind == 'f')
+
+
+def judge(outputs, expected, model, feeds):
+    """As compare, at 1e-4; where ONNX Runtime's own levels differ by more than a third of that, three times as much."""
+    why = compare(outputs, expected, lambda name: 1e-4)
+    if why and 'RMS' in why:
+        limit = min(1e-3, max(1e-4, 3 * noise(model, expected, feeds)))
+        why = compare(outputs, expected, lambda name: limit)
+    return why
+
+
+def beside_ort(args, folder, model, cases, limit, level='-O3'):
+    """A model made here, beside ONNX Runtime. model: the ModelProto; cases: [(threads, {name: array})]. None, or the first
+    difference of an output; floats may differ by the relative RMS `limit`."""
+    os.makedirs(folder, exist_ok=True)
+    data, path, library = model.SerializeToString(), os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
+    with open(path, 'wb') as f:
+        f.write(data)
+    why = compile_model(args, path, library, level, ['--verify'])
+    if why:
+        return why
+    session = ort_session(data)
+    for threads, feeds in cases:
+        code, err = run_feeds(args, folder, library, feeds, threads)
+        if code:
+            return lib.reason(err, code)
+        for i, want in enumerate(session.run(None, feeds)):
+            name, want = session.get_outputs()[i].name, np.asarray(want)
+            why = lib.difference(name, output_of(folder, i, name), want, limit)
+            if why:
+                return '%s, inputs %s, %d threads' % (why, ' '.join(str(list(x.shape)) for x in feeds.values()), threads)
     return None

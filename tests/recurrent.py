@@ -12,6 +12,7 @@ import onnx
 from onnx import helper as h
 
 import lib
+import network
 
 HIDDEN, WIDTH = 384, 24
 GATES = {'LSTM': 4, 'GRU': 3, 'RNN': 1}
@@ -28,7 +29,7 @@ CASES = [
 
 
 def model(op, attributes, optional, rng):
-    """The model's bytes, and what it takes at a length and a batch."""
+    """The model, and what it takes at a length and a batch."""
     both, gates = 2 if attributes.get('direction') == 'bidirectional' else 1, GATES[op]
     hidden = HIDDEN * (2 if op == 'RNN' else 1)
 
@@ -61,35 +62,14 @@ def model(op, attributes, optional, rng):
             values[p.name] = rng.integers(1, length + 1, batch).astype(np.int32) if p.name == 'lengths' else \
                 rng.standard_normal((both, batch, hidden)).astype(np.float32)
         return values
-    return h.make_model(graph, opset_imports=[h.make_opsetid('', 17)], ir_version=8).SerializeToString(), feed
+    return h.make_model(graph, opset_imports=[h.make_opsetid('', 17)], ir_version=8), feed
 
 
 def check(args, folder, case):
-    import onnxruntime
     _, op, attributes, optional = case
-    data, feed = model(op, attributes, optional, np.random.default_rng(3))
-    path, library = os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
-    with open(path, 'wb') as f:
-        f.write(data)
-    code, _, err = lib.run([args.cytoc, path, '-o', library, '--verify'])
-    if code:
-        return lib.reason(err, code)
-    reference = onnxruntime.InferenceSession(data, providers=['CPUExecutionProvider'])
-    for length, batch, threads in ((9, 1, 1), (8, 3, 2)):
-        values = feed(length, batch)
-        command = [args.cyto_run, library, '--threads', threads, '--output-dir', folder]
-        for name, value in values.items():
-            np.save(os.path.join(folder, name + '.npy'), value)
-            command += ['--input', '%s=%s/%s.npy' % (name, folder, name)]
-        code, _, err = lib.run(command)
-        if code:
-            return lib.reason(err, code)
-        for i, want in enumerate(reference.run(None, values)):
-            name = reference.get_outputs()[i].name
-            why = lib.difference(name, np.load(os.path.join(folder, 'out_%d_%s.npy' % (i, name))), want, 1e-5)
-            if why:
-                return '%s, length %d, batch %d' % (why, length, batch)
-    return None
+    proto, feed = model(op, attributes, optional, np.random.default_rng(3))
+    return network.beside_ort(args, folder, proto, [(threads, feed(length, batch)) for length, batch, threads in
+                                                    ((9, 1, 1), (8, 3, 2))], 1e-5)
 
 
 def main():

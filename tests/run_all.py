@@ -34,6 +34,7 @@ SUITES = [
     ('onnx', 'tests/onnx/run.py', True),
     ('qdq', 'tests/qdq/run.py', False),
     ('models', 'tests/models/run.py', True),
+    ('exported', 'tests/exported/run.py', True),
     ('zoo', 'tests/zoo/run.py', True),
 ]
 

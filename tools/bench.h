@@ -2,7 +2,8 @@
  *
  * cyto-bench.c reads the command line and starts the processes, bench_child.c is what a measured process of ours does,
  * bench_report.c writes the results. One measurement is one process: it loads a model, runs it once, then again and
- * again for a given time, and prints one line of numbers. tools/bench_ort.py does the same with ONNX Runtime.
+ * again for a given time, and prints one line of numbers. tools/bench_ort.py does the same with ONNX Runtime,
+ * tools/bench_torch.py with PyTorch.
  */
 #ifndef CY_TOOLS_BENCH_H
 #define CY_TOOLS_BENCH_H
@@ -21,7 +22,15 @@ typedef struct cy_bench_sample {
 
 #define CY_BENCH_SAMPLE_FORMAT "%lf %lf %lf %lf %lf %lf"
 
-typedef enum cy_bench_contender { CY_BENCH_COMPILED, CY_BENCH_EAGER, CY_BENCH_ORT, CY_BENCH_N_CONTENDERS } cy_bench_contender;
+typedef enum cy_bench_contender {
+  CY_BENCH_COMPILED,
+  CY_BENCH_EAGER,
+  CY_BENCH_ORT,
+  CY_BENCH_TORCH, /* eager, */
+  CY_BENCH_TORCH_COMPILED,
+  CY_BENCH_TORCH_GRAPHED, /* eager, captured once as a CUDA graph */
+  CY_BENCH_N_CONTENDERS
+} cy_bench_contender;
 
 extern const char *const cy_bench_contender_names[CY_BENCH_N_CONTENDERS];
 
@@ -36,6 +45,7 @@ typedef struct cy_bench_result {
   double size_kb; /* of the library, or of the model's file for ONNX Runtime */
   double compile_s;
   char failure[256];
+  const char *device; /* of CUDA: its name and driver; NULL: the CPU */
 } cy_bench_result;
 
 /* NAME=VALUE options: sizes of named dims, shapes and value ranges of inputs, as given on the command line. */
@@ -49,6 +59,10 @@ typedef struct cy_bench_pairs {
 int cy_bench_child(const char *library, int threads, double seconds, uint64_t seed, const cy_bench_pairs *pairs);
 /* The text after "NAME=" of the pair of that option and name, or NULL. */
 const char *cy_bench_pair_find(const cy_bench_pairs *pairs, const char *option, const char *name);
+
+/* bench_device.c: the CUDA device that runs use. Fills its architecture ("sm_90a") and a description; returns 0, or 1 with
+ * what is missing. */
+int cy_bench_device(char arch[16], char text[200], char missing[1024]);
 
 /* bench_report.c. The median process of a result, field by field. */
 cy_bench_sample cy_bench_median(const cy_bench_result *result);

@@ -9,38 +9,15 @@ import resource
 import sys
 import time
 
-import numpy as np
+import bench_inputs
 
 try:
     import onnxruntime as ort
 except ImportError:
     sys.exit('onnxruntime is not installed in this Python')
 
-TYPES = {'float': np.float32, 'double': np.float64, 'float16': np.float16, 'int64': np.int64, 'int32': np.int32,
-         'int16': np.int16, 'int8': np.int8, 'uint8': np.uint8, 'uint16': np.uint16, 'uint32': np.uint32,
-         'uint64': np.uint64, 'bool': np.bool_}
-
-
-def hashed(n, seed):
-    """splitmix64 of seed, seed + 1, ...: as in bench_child.c."""
-    x = np.arange(n, dtype=np.uint64) + np.uint64((seed + 0x9e3779b97f4a7c15) & (1 << 64) - 1)
-    x = (x ^ x >> np.uint64(30)) * np.uint64(0xbf58476d1ce4e5b9)
-    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94d049bb133111eb)
-    return ((x ^ x >> np.uint64(31)) >> np.uint64(11)).astype(np.float64) * 2.0 ** -53
-
-
-def make_input(port, seed, pairs):
-    dtype = TYPES[port.type[len('tensor('):-1]]
-    dims = [d if isinstance(d, int) and d >= 0 else int(pairs.get(('--dim', d), pairs.get(('--dim', '*'), 1))) for d in port.shape]
-    if ('--shape', port.name) in pairs:
-        dims = [int(d) for d in pairs['--shape', port.name].split('x')]
-    real = np.issubdtype(dtype, np.floating)
-    low, high = (-1, 1) if real else (0, 2)
-    if ('--range', port.name) in pairs:
-        low, high = (float(v) for v in pairs['--range', port.name].split(':'))
-        high += 0 if real else 1
-    values = low + (high - low) * hashed(int(np.prod(dims, dtype=np.int64)), seed)
-    return (values if real else np.floor(values)).astype(dtype).reshape(dims)
+NUMBERS = {'float': 1, 'uint8': 2, 'int8': 3, 'uint16': 4, 'int16': 5, 'int32': 6, 'int64': 7, 'bool': 9, 'float16': 10,
+           'double': 11, 'uint32': 12, 'uint64': 13}
 
 
 def resident_kb():
@@ -50,15 +27,15 @@ def resident_kb():
 
 def main():
     model, threads, seconds, seed = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
-    rest = sys.argv[5:]
-    pairs = {(o, t.rsplit('=', 1)[0]): t.rsplit('=', 1)[1] for o, t in zip(rest[::2], rest[1::2])}
+    pairs = bench_inputs.read_pairs(sys.argv[5:])
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     before, start = resident_kb(), time.perf_counter()
     session = ort.InferenceSession(model, options, providers=['CPUExecutionProvider'])
     load = time.perf_counter() - start
-    feeds = {p.name: make_input(p, seed + i, pairs) for i, p in enumerate(session.get_inputs())}
+    feeds = {p.name: bench_inputs.make(p.name, NUMBERS[p.type[len('tensor('):-1]], p.shape, seed + i, pairs)
+             for i, p in enumerate(session.get_inputs())}
     start = time.perf_counter()
     session.run(None, feeds)
     first, times = time.perf_counter() - start, []

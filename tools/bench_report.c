@@ -14,7 +14,8 @@
 #include <string.h>
 #include <time.h>
 
-const char *const cy_bench_contender_names[CY_BENCH_N_CONTENDERS] = {"compiled -O3", "eager -O0", "ONNX Runtime"};
+const char *const cy_bench_contender_names[CY_BENCH_N_CONTENDERS] = {
+    "compiled -O3", "eager -O0", "ONNX Runtime", "PyTorch eager", "torch.compile", "PyTorch graphed"};
 
 /* name, offset: the numbers of a sample */
 #define SAMPLE_FIELDS(X) X(load_ms) X(first_ms) X(median_ms) X(min_ms) X(runs) X(peak_kb)
@@ -72,7 +73,7 @@ void cy_bench_write_table(FILE *out, const cy_bench_result *results, int n, int 
   const char *bar = as_markdown ? "| " : "";
   const char *end = as_markdown ? " |" : "";
   const char *sep = as_markdown ? " | " : "  ";
-  fprintf(out, "%s%-24s%s%5s%s%7s%s%-12s%s%10s%s%10s%s%7s%s%8s%s%8s%s%8s%s%9s%s\n", bar, "model", sep, "batch", sep,
+  fprintf(out, "%s%-24s%s%5s%s%7s%s%-15s%s%10s%s%10s%s%7s%s%8s%s%8s%s%8s%s%9s%s\n", bar, "model", sep, "batch", sep,
           "threads", sep, "contender", sep, "median ms", sep, "min ms", sep, "ratio", sep, "load ms", sep, "first ms", sep,
           "peak MB", sep, "size KB", end);
   if (as_markdown)
@@ -81,7 +82,7 @@ void cy_bench_write_table(FILE *out, const cy_bench_result *results, int n, int 
     const cy_bench_result *r = &results[i];
     char batch[16];
     snprintf(batch, sizeof batch, "%d", r->batch);
-    fprintf(out, "%s%-24s%s%5s%s%7d%s%-12s%s", bar, r->model, sep, r->batch ? batch : "-", sep, r->threads, sep,
+    fprintf(out, "%s%-24s%s%5s%s%7d%s%-15s%s", bar, r->model, sep, r->batch ? batch : "-", sep, r->threads, sep,
             cy_bench_contender_names[r->contender], sep);
     if (!r->n_samples) {
       fprintf(out, "%s%s%s\n", r->failure, as_markdown ? " | | | | | |" : "", end);
@@ -107,6 +108,8 @@ int cy_bench_write_json(const char *path, const cy_bench_result *results, int n)
     json_t *row = json_pack("{s:s, s:i, s:i, s:s, s:f, s:f}", "model", r->model, "batch", r->batch, "threads", r->threads,
                             "contender", cy_bench_contender_names[r->contender], "size_kb", r->size_kb, "compile_s",
                             r->compile_s);
+    if (r->device)
+      json_object_set_new(row, "device", json_string(r->device));
     json_t *processes = json_array();
     for (int k = 0; k < r->n_samples; k++)
       json_array_append_new(processes, sample_json(r->samples[k]));
@@ -171,15 +174,40 @@ static void cpu_describe(char *out, size_t room) {
   snprintf(out, room, "%s, %d CPUs", name, count);
 }
 
+/* The line that says that nothing was measured goes when something was. */
+static void placeholder_drop(const char *path) {
+  static const char placeholder[] = "No device has been measured yet.";
+  char *line = NULL, *kept = NULL;
+  size_t room = 0, bytes = 0;
+  FILE *in = fopen(path, "r"), *out = in ? open_memstream(&kept, &bytes) : NULL;
+  while (out && getline(&line, &room, in) > 0)
+    if (strncmp(line, placeholder, sizeof placeholder - 1))
+      fputs(line, out);
+  free(line);
+  if (in)
+    fclose(in);
+  if (!out)
+    return;
+  fclose(out);
+  if ((out = fopen(path, "w"))) {
+    fwrite(kept, 1, bytes, out);
+    fclose(out);
+  }
+  free(kept);
+}
+
 int cy_bench_append_results(const char *path, const cy_bench_result *results, int n, const char *command) {
   char cpu[300], date[64];
   time_t now = time(NULL);
+  if (n && results[0].device)
+    placeholder_drop(path);
   FILE *out = file_open(path, "a");
   if (!out)
     return 1;
   cpu_describe(cpu, sizeof cpu);
   strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", gmtime(&now));
-  fprintf(out, "\n## %s\n\n%s. `%s`\n\n", date, cpu, command);
+  fprintf(out, "\n## %s\n\n%s%s%s. `%s`\n\n", date, n && results[0].device ? results[0].device : "",
+          n && results[0].device ? "; " : "", cpu, command);
   fprintf(out, "Medians of %d processes each, contenders interleaved; ratio: time over that of compiled -O3.\n\n",
           n ? results[0].n_samples : 0);
   cy_bench_write_table(out, results, n, 1);

@@ -41,6 +41,7 @@ typedef struct options {
   char self[PATH_MAX];
   char work[PATH_MAX];  /* a temporary folder for libraries */
   char command[4096];   /* the command line, for the record */
+  char arch[16], device[200]; /* of CUDA; "": the CPU is measured */
 } options;
 
 typedef struct args {
@@ -52,13 +53,14 @@ static void usage(FILE *out) {
   fputs("usage: cyto-bench MODEL.onnx... [options]\n"
         "  --threads 1,2          numbers of threads\n"
         "  --batch 1,8            sizes for the dim named 'batch'\n"
-        "  --against eager,ort    contenders beside compiled -O3 (default both; 'none')\n"
+        "  --against eager,ort    contenders beside compiled -O3 (default both; 'none'); for CUDA: eager, torch,\n"
+        "                         torch-compile, torch-graph (default all)\n"
         "  --dim NAME=N  --shape INPUT=AxBxC  --range INPUT=LO:HI\n"
         "                         sizes left open by the model, and values of an input; of all models when\n"
         "                         given before the first, else of the one before\n"
         "  --processes N          processes for each number, at least 5 (default 5)\n"
         "  --seconds S            running time of each process (default 0.5)\n"
-        "  --seed N  --target T   of the random inputs; of the compiler\n"
+        "  --seed N  --target T   of the random inputs; of the compiler (cuda: the device that is present)\n"
         "  --json FILE  --csv FILE  --results FILE.md\n"
         "                         all measurements; one row a process; append a section\n"
         "  --label TEXT           what stands there for the command line\n",
@@ -130,6 +132,20 @@ static double file_kb(const char *path) {
 
 /* ---- contenders ---- */
 
+/* Its name in --against, what measures it besides ourselves, and which of several ways that is asked for; is it on the
+ * device, or on the CPU? */
+static const struct {
+  const char *name, *script, *mode;
+  int on_cpu, on_device;
+} contenders[CY_BENCH_N_CONTENDERS] = {
+    [CY_BENCH_COMPILED] = {NULL, NULL, NULL, 1, 1},
+    [CY_BENCH_EAGER] = {"eager", NULL, NULL, 1, 1},
+    [CY_BENCH_ORT] = {"ort", "bench_ort.py", NULL, 1, 0},
+    [CY_BENCH_TORCH] = {"torch", "bench_torch.py", "eager", 0, 1},
+    [CY_BENCH_TORCH_COMPILED] = {"torch-compile", "bench_torch.py", "compile", 0, 1},
+    [CY_BENCH_TORCH_GRAPHED] = {"torch-graph", "bench_torch.py", "graphed", 0, 1},
+};
+
 static void library_path(const options *o, cy_bench_contender c, char *out, size_t room) {
   snprintf(out, room, "%s/model-%s.so", o->work, c == CY_BENCH_COMPILED ? "O3" : "O0");
 }
@@ -170,14 +186,16 @@ static int sample_take(const options *o, const char *model, const cy_bench_pairs
   args a = {0};
   snprintf(threads, sizeof threads, "%d", r->threads);
   snprintf(seconds, sizeof seconds, "%g", o->seconds);
-  if (r->contender == CY_BENCH_ORT) {
+  if (contenders[r->contender].script) {
     snprintf(python, sizeof python, "%s/venv/bin/python", o->bin);
-    snprintf(script, sizeof script, "%s/../tools/bench_ort.py", o->bin);
+    snprintf(script, sizeof script, "%s/../tools/%s", o->bin, contenders[r->contender].script);
     if (access(script, R_OK) != 0)
-      snprintf(script, sizeof script, "%s/../share/cyto/bench_ort.py", o->bin);
+      snprintf(script, sizeof script, "%s/../share/cyto/%s", o->bin, contenders[r->contender].script);
     arg_add(&a, getenv("CYTO_PYTHON") ? getenv("CYTO_PYTHON") : access(python, X_OK) == 0 ? python : "python3");
     arg_add(&a, script);
     arg_add(&a, model);
+    if (contenders[r->contender].mode)
+      snprintf(threads, sizeof threads, "%s", contenders[r->contender].mode);
   } else {
     library_path(o, r->contender, library, sizeof library);
     arg_add(&a, o->self);
@@ -239,9 +257,10 @@ static int model_measure(const options *o, int index, int batch, cy_bench_result
       if (!o->against[c])
         continue;
       cy_bench_result *r = &results[n++];
-      *r = (cy_bench_result){.batch = batch, .threads = o->threads[t], .contender = (cy_bench_contender)c};
+      *r = (cy_bench_result){.batch = batch, .threads = o->threads[t], .contender = (cy_bench_contender)c,
+                             .device = *o->device ? o->device : NULL};
       model_name(model, r->model, sizeof r->model);
-      if (c == CY_BENCH_ORT)
+      if (contenders[c].script)
         r->size_kb = file_kb(model);
       else if (t == 0)
         broken[c] = library_build(o, model, &pairs, r);
@@ -279,12 +298,14 @@ static int list_read(const char *text, int *out, int *out_n) {
 static int against_read(const char *text, int *out) {
   char copy[64];
   snprintf(copy, sizeof copy, "%s", text);
-  out[CY_BENCH_EAGER] = out[CY_BENCH_ORT] = 0;
+  for (int c = CY_BENCH_EAGER; c < CY_BENCH_N_CONTENDERS; c++)
+    out[c] = 0;
   for (char *rest = copy, *word; (word = strsep(&rest, ",")) != NULL;) {
-    if (!strcmp(word, "eager"))
-      out[CY_BENCH_EAGER] = 1;
-    else if (!strcmp(word, "ort"))
-      out[CY_BENCH_ORT] = 1;
+    int c = CY_BENCH_EAGER;
+    while (c < CY_BENCH_N_CONTENDERS && strcmp(word, contenders[c].name))
+      c++;
+    if (c < CY_BENCH_N_CONTENDERS)
+      out[c] = 1;
     else if (strcmp(word, "none") != 0)
       return 1;
   }
@@ -361,6 +382,24 @@ static int options_read(options *o, int argc, char **argv) {
   return !o->n_models;
 }
 
+/* --target=cuda is the device that is present. Contenders that do not run there, or here, are left out. Returns 1 after
+ * a message. */
+static int device_choose(options *o) {
+  char missing[1024];
+  int device = o->target && (!strncmp(o->target, "cuda", 4) || !strncmp(o->target, "sm_", 3));
+  for (int c = 0; c < CY_BENCH_N_CONTENDERS; c++)
+    o->against[c] &= device ? contenders[c].on_device : contenders[c].on_cpu;
+  if (!device)
+    return 0;
+  if (cy_bench_device(o->arch, o->device, missing)) {
+    fprintf(stderr, "cyto-bench: there is nothing to measure on: %s\n", missing);
+    return 1;
+  }
+  if (!strcmp(o->target, "cuda"))
+    o->target = o->arch;
+  return 0;
+}
+
 static int child_main(int argc, char **argv) {
   cy_bench_pairs pairs = {0};
   for (int i = 6; i + 1 < argc && pairs.n < CY_BENCH_MAX_PAIRS; i += 2) {
@@ -403,12 +442,12 @@ static int results_write(const options *o, const cy_bench_result *results, int n
   if (o->results)
     failed |= cy_bench_append_results(o->results, results, n, o->label ? o->label : o->command);
   for (int i = 0; i < n; i++)
-    failed |= results[i].contender != CY_BENCH_ORT && !results[i].n_samples;
+    failed |= !contenders[results[i].contender].script && !results[i].n_samples;
   return failed;
 }
 
 int main(int argc, char **argv) {
-  static options o = {.threads = {1}, .n_threads = 1, .n_batches = 1, .against = {1, 1, 1}, .processes = 5, .seconds = 0.5,
+  static options o = {.threads = {1}, .n_threads = 1, .n_batches = 1, .against = {1, 1, 1, 1, 1, 1}, .processes = 5, .seconds = 0.5,
                       .seed = "1", .command = "cyto-bench"};
   if (argc >= 6 && !strcmp(argv[1], "--child"))
     return child_main(argc, argv);
@@ -423,6 +462,8 @@ int main(int argc, char **argv) {
     usage(stderr);
     return 2;
   }
+  if (device_choose(&o))
+    return 1;
   int most = o.n_models * o.n_batches * o.n_threads * CY_BENCH_N_CONTENDERS, n = 0;
   cy_bench_result *results = calloc((size_t)most, sizeof *results);
   if (!results || folders_find(&o))

@@ -34,6 +34,8 @@ static const char usage[] =
     "  --repeat N             runs N times more and prints the fastest and the median time\n"
     "  --profile              prints the time of every kernel of a library compiled by cytoc --profile\n"
     "  --threads N            how many threads (0: all CPUs, the default)\n"
+    "  --device N             models for CUDA: the device's number (0, the default)\n"
+    "  --about                prints what it ran on: threads, or the device, its driver and cuDNN's share\n"
     "  --info                 prints inputs and outputs and stops\n"
     "  --help\n";
 
@@ -50,7 +52,8 @@ typedef struct run_options {
   int random, info, profile;
   enum { NPY, PB, JSON } format;
   uint64_t seed;
-  long repeat, threads;
+  long repeat, threads, device;
+  int about;
 } run_options;
 
 static int complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -100,6 +103,7 @@ static int parse_options(int argc, char **argv, run_options *options) {
       {"input", 1, NULL, 'i'},  {"inputs-dir", 1, NULL, 'I'},    {"random", 1, NULL, 'r'},
       {"shape", 1, NULL, 's'},  {"dim", 1, NULL, 'd'},           {"output-dir", 1, NULL, 'o'},
       {"repeat", 1, NULL, 'n'}, {"output-format", 1, NULL, 'f'}, {"threads", 1, NULL, 't'},
+      {"device", 1, NULL, 'D'}, {"about", 0, NULL, 'a'},
       {"info", 0, NULL, 'p'},   {"profile", 0, NULL, 'P'},       {"help", 0, NULL, 'h'},
       {NULL, 0, NULL, 0},
   };
@@ -127,6 +131,12 @@ static int parse_options(int argc, char **argv, run_options *options) {
       break;
     case 't':
       status = parse_number("--threads", optarg, 0, &options->threads);
+      break;
+    case 'D':
+      status = parse_number("--device", optarg, 0, &options->device);
+      break;
+    case 'a':
+      options->about = 1;
       break;
     case 'p':
       options->info = 1;
@@ -427,9 +437,15 @@ static int run_timed(cyto_context *context, long repeat) {
   return 0;
 }
 
+static void print_about(const cyto_context *context) {
+  char text[1000];
+  cyto_context_describe(context, text, sizeof text);
+  printf("ran on %s\n", text);
+}
+
 static int run_model(const run_options *options, cyto_model *model) {
   int32_t count = cyto_model_input_count(model);
-  cyto_options how = {.threads = (int32_t)options->threads};
+  cyto_options how = {.threads = (int32_t)options->threads, .device = (int32_t)options->device};
   cyto_context *context = NULL;
   cyto_error error;
   int status = 0;
@@ -449,6 +465,8 @@ static int run_model(const run_options *options, cyto_model *model) {
     status = run_timed(context, options->repeat);
   if (!status && options->profile && profile_print(options->model, (int)options->threads, 1 + options->repeat))
     status = complain("'%s' does not count the time of its kernels: compile it by cytoc --profile", options->model);
+  if (!status && options->about)
+    print_about(context);
   if (!status)
     status = show_outputs(options, model, context);
   cyto_context_destroy(context);

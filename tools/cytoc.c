@@ -257,9 +257,16 @@ static cytoc_quantise calibration(session *s) {
                           .jobs = o->jobs};
 }
 
+static double cycles(const void *machine, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints) {
+  return cy_machine_layer_cycles(machine, g, n, sizes, ints);
+}
+
 /* --int8: sets the mode; runs the model on samples where that is asked for. */
-static int quantise(session *s, cy_quant *q) {
+static int quantise(session *s, const cy_machine *machine, cy_quant *q) {
   const cytoc_options *o = s->o;
+  q->cycles = cycles;
+  q->target = machine;
+  q->smallest = o->int8_prefer && !strcmp(o->int8_prefer, "size");
   q->skip = o->int8_skip;
   q->limited = o->int8_max_error != NULL;
   if (q->mode == CY_QUANT_DYNAMIC && !q->limited)
@@ -275,8 +282,8 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
   bool is_static = o->int8 && (!strcmp(o->int8, "static") || (!*o->int8 && o->calibrate));
   *out_mode = is_static ? CY_QUANT_STATIC : CY_QUANT_DYNAMIC;
   if (!o->int8)
-    return o->calibrate || o->calibration || o->int8_skip || o->int8_max_error
-               ? bad_option(s, "options '--calibrate', '--calibration', '--int8-skip' and '--int8-max-error' belong to '--int8'%s", "")
+    return o->calibrate || o->calibration || o->int8_skip || o->int8_max_error || o->int8_prefer
+               ? bad_option(s, "options '--calibrate', '--calibration', '--int8-skip', '--int8-max-error' and '--int8-prefer' belong to '--int8'%s", "")
                : 0;
   if (!is_static && *o->int8 && strcmp(o->int8, "dynamic"))
     return bad_option(s, "option '--int8' expects static or dynamic, found '%s'", o->int8);
@@ -288,6 +295,8 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
     return bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'", o->calibration);
   if (o->int8_max_error && percent(o->int8_max_error) < 0)
     return bad_option(s, "option '--int8-max-error' expects a percentage such as 1%%, found '%s'", o->int8_max_error);
+  if (o->int8_prefer && strcmp(o->int8_prefer, "speed") && strcmp(o->int8_prefer, "size"))
+    return bad_option(s, "option '--int8-prefer' expects speed or size, found '%s'", o->int8_prefer);
   if (!o->opt_level)
     return bad_option(s, "option '--int8' needs -O1 or more: at -O0 no pass changes the graph%s", "");
   return 0;
@@ -340,15 +349,32 @@ static int check_half_target(session *s, const cy_machine *machine) {
 }
 
 /* What became of the layers of --int8, and of the products of --weights; NULL: not asked for. */
-static void report_quantised(session *s, const cy_machine *machine, const cy_quant *quant, const cy_quant *small) {
+static void report_quantised(session *s, const cy_quant *quant, const cy_quant *small) {
   if (quant)
     cytoc_quantise_check(quant, s->diag);
   if (quant && s->o->explain)
-    cytoc_quantise_table(quant, machine, stdout);
+    cytoc_quantise_table(quant, stdout);
   if (small)
     cytoc_weights_check(small, s->diag);
   if (small && s->o->explain)
     cytoc_weights_table(small, stdout);
+}
+
+static int check_cudnn(session *s, cy_machine *machine) {
+  static const char *const words[] = {[CY_CUDNN_AUTO] = "auto", [CY_CUDNN_OFF] = "off", [CY_CUDNN_REQUIRE] = "require"};
+  const char *word = s->o->cudnn;
+  if (!word)
+    return 0;
+  for (int i = 0; i < 3; i++)
+    if (!strcmp(word, words[i])) {
+      if (cy_machine_set_cudnn(machine, (cy_cudnn_use)i))
+        return 0;
+      cy_diag_add(s->diag, CY_ERROR, NULL, "--cudnn is for CUDA: '%s' has no cuDNN; leave it out",
+                  cy_machine_text(machine));
+      return -1;
+    }
+  cy_diag_add(s->diag, CY_ERROR, NULL, "--cudnn expects auto, off or require, found '%s'", word);
+  return -1;
 }
 
 static int compile(session *s) {
@@ -366,7 +392,7 @@ static int compile(session *s) {
     cy_machine_close(machine);
     return -1;
   }
-  if (check_half_target(s, machine)) {
+  if (check_cudnn(s, machine) || check_half_target(s, machine)) {
     cy_machine_close(machine);
     return -1;
   }
@@ -378,7 +404,7 @@ static int compile(session *s) {
     cy_quant_init(&small, CY_QUANT_DYNAMIC);
     weights.report = &small;
   }
-  int status = o->int8 ? quantise(s, &quant) : 0;
+  int status = o->int8 ? quantise(s, machine, &quant) : 0;
   cytoc_report_stage(&s->report, "import");
   cy_graph *g = status ? NULL : read_model(s);
   if (!g)
@@ -393,7 +419,9 @@ static int compile(session *s) {
                             .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
                             .half = half_of(o),
                             .half_io = o->half_io,
-                            .plain_attention = o->attention ? !strcmp(o->attention, "plain") : !cy_machine_attends(machine),
+                            .exact_f16 = !half_of(o) && cy_machine_half_weights(machine, CY_F16),
+                            .most_head =
+                                o->attention && !strcmp(o->attention, "plain") ? 0 : cy_machine_most_head(machine),
                             .weights = &weights,
                             .quant = o->int8 ? &quant : NULL,
                             .verify = o->verify};
@@ -406,7 +434,7 @@ static int compile(session *s) {
     status = emit_all(s, g, machine);
   cytoc_report_stage(&s->report, NULL);
   if (!status)
-    report_quantised(s, machine, o->int8 ? &quant : NULL, weights.report);
+    report_quantised(s, o->int8 ? &quant : NULL, weights.report);
   cy_quant_deinit(&quant);
   cy_quant_deinit(&small);
   if (!status && o->stats_file)

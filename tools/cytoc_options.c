@@ -23,6 +23,7 @@ typedef struct option {
 #define AT(field) offsetof(cytoc_options, field)
 static const option options[] = {
     {"-o", TEXT, AT(output), "FILE", "write FILE: x.so, x.a (both with the runtime), x.o; x.h is written beside it. -: a text to stdout"},
+    {"--cudnn", TEXT, AT(cudnn), "auto|off|require", "CUDA: cuDNN for convolutions where found and faster (default: auto)"},
     {"--tf32", FLAG, AT(tf32), NULL, "CUDA: products of f32 may round their factors to TF32 (10 bits of mantissa)"},
     {"--target", TEXT, AT(target), "T", "native (default), x86-64-v3, x86-64-v4, a CPU name or a triple"},
     {"-O", NUMBER, AT(opt_level), "0..3", "0: eager, every op by itself; 3 (default): everything"},
@@ -33,6 +34,7 @@ static const option options[] = {
     {"--calibration", TEXT, AT(calibration), "HOW", "ranges: mse (default), minmax, percentile or entropy"},
     {"--int8-skip", TEXT, AT(int8_skip), "NAME,..", "layers of these names or types stay in float ('*', '?')"},
     {"--int8-max-error", TEXT, AT(int8_max_error), "P%", "layers whose output changes by more (RMS) stay in float"},
+    {"--int8-prefer", TEXT, AT(int8_prefer), "speed|size", "speed (default): layers that would be slower stay in float"},
     {"--weights", TEXT, AT(weights), "int8|int4[,..]", "store weights of products so: ,block=32 (default 32), ,asymmetric"},
     {"--fp16", FLAG, AT(fp16), NULL, "operands of products in f16, sums and all else in f32; on CPUs the weights"},
     {"--bf16", FLAG, AT(bf16), NULL, "the same in bf16"},

@@ -24,9 +24,10 @@ typedef struct cytoc_options {
   const char *weights;          /* "int8", "int4,block=32,asymmetric" */
   bool fp16, bf16, half_io;
   const char *int8;             /* "": by whether there are samples; "static", "dynamic"; NULL: float */
-  const char *calibrate, *calibration, *int8_skip, *int8_max_error;
+  const char *calibrate, *calibration, *int8_skip, *int8_max_error, *int8_prefer;
   const char *batch; /* list of command lines to run instead */
   bool tf32;
+  const char *cudnn; /* "auto", "off", "require"; NULL: auto where the target is CUDA */
   bool quantize;     /* `cytoc quantize`: write ONNX instead of a library */
   bool verify, explain, profile, verbose;
   bool done; /* --help, --version and the like have been answered */

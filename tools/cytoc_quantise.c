@@ -69,8 +69,10 @@ static bool supports(const void *machine, cy_kernel *k) { return cy_machine_supp
 
 static int build(const recorder *r, cy_machine *machine, const char *path) {
   cy_graph *g = r->how->read(r->how->ctx);
-  cy_pass_options passes = {
-      .opt_level = r->how->opt_level, .disable = r->how->disable, .quant = r->plain ? NULL : r->q};
+  cy_pass_options passes = {.opt_level = r->how->opt_level,
+                            .disable = r->how->disable,
+                            .quant = r->plain ? NULL : r->q,
+                            .most_head = cy_machine_most_head(machine)};
   int status = g ? cy_passes_run(g, &passes, NULL) : -1;
   if (!status && has_work(r->q)) {
     cy_lower_options lower = {.level = r->how->opt_level, .supports = supports, .target = machine};
@@ -435,28 +437,20 @@ void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag) {
         "in float");
 }
 
-/* What a layer takes at best: its arithmetic at the rate of one core, or its activations at 16 bytes a cycle. Products
- * of bytes run at four times the rate of floats where dot products of four are one instruction, else slightly above it.
- */
-static void estimate(const cy_quant_layer *l, const cy_machine *m, bool ints, char out[32]) {
-  bool dots = m->needs && strstr(m->needs, "vnni");
-  double rate = m->flops_per_cycle * (!ints ? 1 : dots ? 4 : 1.25), work = l->macs * 2 / rate;
-  double moves = l->elements * (ints ? 1 : 4) / 16;
-  snprintf(out, 32, "-");
-  if (m->flops_per_cycle > 0 && l->macs > 0)
-    snprintf(out, 32, "%.1f", (work > moves ? work : moves) / 1e3);
+static void kilocycles(double cycles, char out[32]) {
+  snprintf(out, 32, cycles > 0 ? "%.1f" : "-", cycles / 1e3);
 }
 
-void cytoc_quantise_table(const cy_quant *q, const cy_machine *m, FILE *out) {
+void cytoc_quantise_table(const cy_quant *q, FILE *out) {
   uint32_t kept = 0;
-  double all = 0, ints = 0;
+  double all = 0, ints = 0, cycles[2] = {0, 0};
   fprintf(out, "%-40s %-20s %8s %11s %11s %9s  %s\n", "layer", "shape", "MFLOP", "float kcyc", "int8 kcyc", "error %",
           "verdict");
   for (uint32_t i = 0; i < q->nlayers; i++) {
     const cy_quant_layer *l = &q->layer[i];
     char work[32] = "-", error[32] = "-", slow[32], fast[32];
-    estimate(l, m, false, slow);
-    estimate(l, m, true, fast);
+    kilocycles(l->cycles[0], slow);
+    kilocycles(l->cycles[1], fast);
     if (l->macs > 0)
       snprintf(work, sizeof work, "%.2f", l->macs * 2e-6);
     if (l->error >= 0)
@@ -466,10 +460,14 @@ void cytoc_quantise_table(const cy_quant *q, const cy_machine *m, FILE *out) {
     kept += l->keep != NULL;
     all += l->macs;
     ints += l->keep ? 0 : l->macs;
+    cycles[0] += l->cycles[0];
+    cycles[1] += l->cycles[l->keep ? 0 : 1];
   }
   fprintf(out, "%u of %u layers in int8", q->nlayers - kept, q->nlayers);
   if (all > 0)
     fprintf(out, ", %.1f %% of their arithmetic", 100 * ints / all);
+  if (cycles[0] > 0)
+    fprintf(out, "; estimated %.2f times as fast as in float", cycles[0] / cycles[1]);
   fputc('\n', out);
 }
 

@@ -27,9 +27,8 @@ int cytoc_measure_dynamic(const cytoc_quantise *how, cy_quant *q);
 int cytoc_observe(const cytoc_quantise *how, cy_quant *q);
 /* Files a warning if no layer was quantised. */
 void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag);
-/* A row per layer: its error, the thousands of cycles it takes on m at best in float and in integers, what became of
- * it. */
-void cytoc_quantise_table(const cy_quant *q, const cy_machine *m, FILE *out);
+/* A row per layer: its error, the thousands of cycles it takes in float and in integers, what became of it. */
+void cytoc_quantise_table(const cy_quant *q, FILE *out);
 /* The same for --weights: a warning if no weights were made smaller; and a row per product. */
 void cytoc_weights_check(const cy_quant *q, cy_diag_sink *diag);
 void cytoc_weights_table(const cy_quant *q, FILE *out);

@@ -133,6 +133,8 @@ typedef struct cy_conv_desc {
 
 /* The fastest algorithm by operations over peak and bytes over bandwidth. */
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *desc);
+/* Cycles of that on one core, weights being constant; not for CY_CONV_DEPTHWISE. */
+double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *desc);
 /* How the weights are packed; source: w[group][n][taps][c], taps in row-major kernel order. A transposed convolution
  * with strides has one layout per sub-pixel phase, packed one after the other: n_parts of them. */
 int cy_conv_parts(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo);

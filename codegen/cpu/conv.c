@@ -440,29 +440,45 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
 /* Is it worth asking whether all pixels of a tile lie outside the picture? */
 static bool may_skip(const conv *c) { return c->mode == MODE_PIXELS && c->taps > 1 && c->klen >= 16; }
 
+static cy_share pixels_of_block(cy_cg *cg, const frame *f, V block) {
+  const conv *c = f->c;
+  V rows = row_count(cg, c);
+  if (c->mode != MODE_RUNS_COPIED)
+    return cy_share_rows(cg, c->tile, cy_mul(cg, rows, f->out[2]), c->blocks.mb, block);
+  cy_share s = cy_share_of(cg, rows, pixel_blocks(cg, c), block);
+  return (cy_share){cy_mul(cg, s.begin, f->out[2]), cy_mul(cg, s.end, f->out[2])};
+}
+
+static unsigned tails_of_blocks(const conv *c) {
+  int64_t pixels = known_pixels(c), width = axis_out(&c->axis[2]);
+  if (c->mode != MODE_RUNS_COPIED || !pixels)
+    return cy_share_tails(c->tile, pixels, c->blocks.mb);
+  int64_t rows = pixels / width, blocks = (rows + c->row_block - 1) / c->row_block, few = rows / blocks * width;
+  return cy_tails(c->tile, few, few) | (rows % blocks ? cy_tails(c->tile, few + width, few + width) : 0);
+}
+
 static void emit_task(cy_cg *cg, const frame *f, V task) {
   const conv *c = f->c;
   V rb = pixel_blocks(cg, c), cb = cy_i64(cg, column_blocks(c)), both = cy_mul(cg, rb, cb);
   V group = c->groups > 1 ? cy_div(cg, task, both) : cy_i64(cg, 0), t = c->groups > 1 ? cy_mod(cg, task, both) : task;
   V inner = c->columns_outer ? rb : cb, slow = cy_div(cg, t, inner), fast = cy_mod(cg, t, inner);
-  V p0 = cy_mul(cg, c->columns_outer ? fast : slow, f->pixels), np = cy_i64(cg, panel_count(c));
-  V q0 = cy_mulc(cg, c->columns_outer ? slow : fast, c->blocks.nb);
-  V all = cy_mul(cg, row_count(cg, c), f->out[2]), count = cy_imin(cg, f->pixels, cy_sub(cg, all, p0));
-  emit_tables(cg, f, p0, count);
+  cy_share p = pixels_of_block(cg, f, c->columns_outer ? fast : slow);
+  cy_share q = cy_share_of(cg, cy_i64(cg, panel_count(c)), cb, c->columns_outer ? slow : fast);
+  V count = cy_sub(cg, p.end, p.begin);
+  emit_tables(cg, f, p.begin, count);
   V weights = cy_gepc(cg, cy_arg_ptr(cg, c->d->w_run_time ? c->d->shared_slot : c->d->b_slot), c->weights_at);
-  int64_t group_bytes = c->taps * c->klen * panel_count(c) * c->nr * cy_weight_bytes(c->d->weights), mb = 0, pixels = known_pixels(c);
-  bool sized = cy_is_const(f->pixels, &mb);
+  int64_t group_bytes = c->taps * c->klen * panel_count(c) * c->nr * cy_weight_bytes(c->d->weights);
   cy_rows index = {row_index, (void *)f, (unsigned)c->n_idx};
   cy_core core = {.tile = c->tile,
                   .b = cy_gep(cg, weights, cy_mulc(cg, group, group_bytes)),
                   .ldb = cy_i64(cg, c->nr * cy_weight_bytes(c->d->weights)),
                   .weights = c->d->weights,
                   .n = cy_i64(cg, c->n),
-                  .panels = np,
-                  .p0 = q0,
-                  .p1 = cy_imin(cg, np, cy_addc(cg, q0, c->blocks.nb)),
+                  .panels = cy_i64(cg, panel_count(c)),
+                  .p0 = q.begin,
+                  .p1 = q.end,
                   .rows = count,
-                  .tails = cy_tails(c->tile, sized ? pixels : 0, mb),
+                  .tails = tails_of_blocks(c),
                   .tab = cy_gep(cg, f->scratch, f->r.table),
                   .tab_stride = cy_mulc(cg, f->pixels, 8),
                   .base = cy_mulc(cg, group, c->c * 4),
@@ -598,4 +614,8 @@ cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
   if (!d->no_winograd && cy_winograd_possible(d) && cy_winograd_cost(cg, d, UNKNOWN_PIXELS) * 1.25 < direct_cost(cg, d))
     return CY_CONV_WINOGRAD;
   return CY_CONV_DIRECT;
+}
+
+double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *d) {
+  return cy_conv_choose(cg, d) == CY_CONV_WINOGRAD ? cy_winograd_cost(cg, d, UNKNOWN_PIXELS) : direct_cost(cg, d);
 }

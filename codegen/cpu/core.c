@@ -31,6 +31,28 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   return t;
 }
 
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Blocks of half to full size such that 1, 2, 4 and 8 workers wait least for the one with the most tasks, against what a
+ * task costs: 300 ns, and weights and rows read once more. panel: multiplications of a row and panel. */
+static cy_blocks blocks_even(cy_tile tile, cy_blocks most, int64_t outer, int64_t rows, int64_t panels, double panel) {
+  cy_blocks best = most;
+  double least = 1e300;
+  for (int64_t mb = most.mb; mb > 0 && mb * 2 >= most.mb; mb -= tile.mr)
+    for (int64_t nb = most.nb; nb > 0 && nb * 2 >= most.nb; nb--) {
+      int64_t blocks = ceil_div(rows, mb), splits = ceil_div(panels, nb), tasks = outer * blocks * splits;
+      double r = (double)rows / (double)blocks, n = (double)panels / (double)splits, sum = 0;
+      for (int64_t workers = 1; workers <= 8; workers *= 2)
+        sum += (double)(ceil_div(tasks, workers) * workers);
+      double cost = sum * ((r + 2) * (n + 0.05) * panel / 50 + 300);
+      if (cost < least) {
+        least = cost;
+        best = (cy_blocks){mb, nb};
+      }
+    }
+  return best;
+}
+
 cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k) {
   const int64_t enough = 32;     /* tasks that keep up to 16 workers evenly busy */
   const double least_ns = 20000; /* a task worth splitting */
@@ -55,7 +77,8 @@ cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t
     else
       mb = (mb / tile.mr + 1) / 2 * tile.mr;
   }
-  return (cy_blocks){mb, nb};
+  cy_blocks most = {mb, nb};
+  return rows ? blocks_even(tile, most, outer, rows, p, (double)(nr * k)) : most;
 }
 
 /* Cycles per k of a tile of mr rows: fma at two a cycle, but no less than their latency. */
@@ -86,24 +109,44 @@ static V next_rows(cy_cg *cg, cy_tile t, V left) {
   return cy_select(cg, LLVMBuildAnd(cg->b, above, below, ""), half, mr);
 }
 
-unsigned cy_tails(cy_tile t, int64_t rows, int64_t mb) {
-  if (!rows)
-    return (1u << t.mr) - 1;
+/* Row counts of the tiles that `left` rows are cut into. */
+static unsigned tails_of(cy_tile t, int64_t left) {
   unsigned set = 0, limit = split_limit(t);
-  for (int part = 0; part < 2; part++) {
-    int64_t left = part ? rows % mb : rows >= mb ? mb : 0;
-    while (left > 0) {
-      int64_t mr = left < t.mr ? left : left > t.mr && left <= t.mr + limit ? (left + 1) / 2 : t.mr;
-      set |= 1u << mr;
-      left -= mr;
-    }
+  while (left > 0) {
+    int64_t mr = left < t.mr ? left : left > t.mr && left <= t.mr + limit ? (left + 1) / 2 : t.mr;
+    set |= 1u << mr;
+    left -= mr;
   }
   return set;
 }
 
+unsigned cy_tails(cy_tile t, int64_t rows, int64_t mb) {
+  if (!rows)
+    return (1u << t.mr) - 1;
+  return tails_of(t, rows >= mb ? mb : 0) | tails_of(t, rows % mb);
+}
+
+unsigned cy_share_tails(cy_tile t, int64_t rows, int64_t mb) {
+  if (!rows)
+    return (1u << t.mr) - 1;
+  int64_t blocks = ceil_div(rows, mb), last = ceil_div(rows, t.mr) * (blocks - 1) / blocks * t.mr;
+  return (last ? 1u << t.mr : 0) | tails_of(t, rows - last);
+}
+
+cy_share cy_share_of(cy_cg *cg, V total, V parts, V i) {
+  V begin = cy_div(cg, cy_mul(cg, total, i), parts);
+  return (cy_share){begin, cy_div(cg, cy_mul(cg, total, cy_addc(cg, i, 1)), parts)};
+}
+
+cy_share cy_share_rows(cy_cg *cg, cy_tile t, V rows, int64_t mb, V i) {
+  V tiles = cy_ceil_div(cg, rows, cy_i64(cg, t.mr)), blocks = cy_ceil_div(cg, rows, cy_i64(cg, mb));
+  cy_share s = cy_share_of(cg, tiles, blocks, i);
+  return (cy_share){cy_mulc(cg, s.begin, t.mr), cy_imin(cg, rows, cy_mulc(cg, s.end, t.mr))};
+}
+
 /* ---- the micro-kernel ---- */
 
-static void emit_prefetch(cy_cg *cg, V p) {
+void cy_prefetch(cy_cg *cg, V p) {
   V args[4] = {p, cy_i32(cg, 0), cy_i32(cg, 2), cy_i32(cg, 1)}; /* data to be read, into the second-level cache */
   unsigned id = LLVMLookupIntrinsicID("llvm.prefetch", strlen("llvm.prefetch"));
   V fn = LLVMGetIntrinsicDeclaration(cg->module, id, &cg->ptr, 1);
@@ -148,7 +191,7 @@ static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, co
   }
   next[n] = cy_gep(cg, l.v[n], ldb);
   if (ahead) {
-    emit_prefetch(cg, l.v[n + 1]);
+    cy_prefetch(cg, l.v[n + 1]);
     next[n + 1] = cy_gep(cg, l.v[n + 1], ahead);
   }
   cy_loop_end(cg, &l, next);
@@ -722,7 +765,7 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
 
 void cy_product_emit(cy_cg *cg, const cy_product *p) {
   V zero = cy_i64(cg, 0), MR = cy_i64(cg, p->tile.mr), a = LLVMBuildPtrToInt(cg->b, p->a, cg->i64, "");
-  choice from = {p->tile, p->tails, 0, NULL, 0};
+  choice from = {p->tile, p->tails, 0, NULL, p->ahead ? CY_UK_AHEAD : 0};
   cy_loop r;
   cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
   V args[UKERNEL_MOST_ARGS] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)),
@@ -736,6 +779,10 @@ void cy_product_emit(cy_cg *cg, const cy_product *p) {
                 p->k,
                 p->accumulate ? p->accumulate : LLVMConstInt(cg->i1, 0, 0)};
   r.step = next_rows(cg, p->tile, cy_sub(cg, p->rows, r.iv));
+  if (p->ahead) {
+    args[UKERNEL_ARGS] = cy_gep(cg, p->ahead, cy_mulc(cg, r.iv, p->row_bytes));
+    args[UKERNEL_ARGS + 1] = cy_i64(cg, p->tile.mr * 4);
+  }
   emit_tile_call(cg, &from, r.step, args);
   cy_loop_end(cg, &r, NULL);
 }

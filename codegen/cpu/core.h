@@ -30,6 +30,8 @@ enum {
   CY_UK_BF16 = 8
 };
 V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags);
+/* Brings a cache line that will be read into the second-level cache. */
+void cy_prefetch(cy_cg *cg, V p);
 /* A vector of weights stored so, as floats. */
 V cy_weights_load(cy_cg *cg, cy_weights weights, V at);
 
@@ -79,6 +81,7 @@ typedef struct cy_product {
   V rows, a, b, c, tab, k;
   V ldb;        /* bytes between k of b; NULL: a packed panel's */
   V accumulate; /* i1: onto what c holds; NULL: no */
+  V ahead;      /* the a of a product to come, of dense rows, prefetched meanwhile; NULL: nothing */
   unsigned tails;
   int64_t row_bytes, ldc; /* bytes between rows of a and of c */
 } cy_product;
@@ -97,7 +100,15 @@ typedef struct cy_blocks {
   int64_t mb, nb;
 } cy_blocks;
 cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k);
-/* The set for cy_core.tails, for blocks of mb out of `rows` (0: unknown). */
+/* Which of `total` fall to part i of `parts`: equal shares, one more or less. */
+typedef struct cy_share {
+  V begin, end;
+} cy_share;
+cy_share cy_share_of(cy_cg *cg, V total, V parts, V i);
+/* The same for rows in blocks of up to mb, in whole tiles but at the end. */
+cy_share cy_share_rows(cy_cg *cg, cy_tile tile, V rows, int64_t mb, V i);
+/* The set for cy_core.tails: for cy_share_rows (rows: 0 when unknown); for blocks of mb, the last one what remains. */
+unsigned cy_share_tails(cy_tile tile, int64_t rows, int64_t mb);
 unsigned cy_tails(cy_tile tile, int64_t rows, int64_t mb);
 
 /* ---- task functions ---- */

@@ -185,7 +185,7 @@ const cy_target cy_target_cpu = {
     .specs =
         "native, x86-64-v3, x86-64-v4, a CPU name such as haswell, skylake-avx512, sapphirerapids, znver3, or a triple "
         "such as x86_64-linux-gnu",
-    .attends = true,
+    .most_head = 512,
     .half_weights = half_weights,
     .match = match,
     .release = release,
@@ -193,5 +193,6 @@ const cy_target cy_target_cpu = {
     .prepare = prepare,
     .pack = cy_cpu_contract_pack,
     .emit = emit,
+    .layer_cycles = cy_cpu_layer_cycles,
     .host = &cy_host_cpu,
 };

@@ -224,9 +224,10 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
   V slow = cy_div(cg, t, inner), fast = cy_mod(cg, t, inner), np = panels(cg, g), am = cy_size(cg, d->am);
   place p;
   split_batch(cg, g, flat, &p);
-  p.row0 = cy_mulc(cg, g->columns_outer ? fast : slow, g->blocks.mb);
-  V p0 = cy_mulc(cg, g->columns_outer ? slow : fast, g->blocks.nb), k = cy_size(cg, d->k);
-  V rows = cy_imin(cg, cy_i64(cg, g->blocks.mb), cy_sub(cg, m, p.row0));
+  cy_share r = cy_share_rows(cg, g->tile, m, g->blocks.mb, g->columns_outer ? fast : slow);
+  cy_share q = cy_share_of(cg, np, cb, g->columns_outer ? slow : fast);
+  p.row0 = r.begin;
+  V rows = cy_sub(cg, r.end, r.begin), k = cy_size(cg, d->k);
   V a = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), cy_add(cg, dot_strides(cg, g, &p, d->a_batch), cy_mul(cg, p.row0, am)));
   if (g->copy_a) {
     V copy = cy_gepc(cg, scratch, cbuf_bytes(g));
@@ -241,10 +242,10 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
                   .in_place = g->form == FORM_IN_PLACE,
                   .n = cy_size(cg, d->n),
                   .panels = np,
-                  .p0 = p0,
-                  .p1 = cy_imin(cg, np, cy_addc(cg, p0, g->blocks.nb)),
+                  .p0 = q.begin,
+                  .p1 = q.end,
                   .rows = rows,
-                  .tails = cy_tails(g->tile, m_known, g->blocks.mb),
+                  .tails = cy_share_tails(g->tile, m_known, g->blocks.mb),
                   .tab = tab,
                   .tab_stride = cy_i64(cg, 0),
                   .base = LLVMBuildPtrToInt(cg->b, a, cg->i64, ""),

@@ -148,8 +148,16 @@ static bool repeatable(const cy_lp *p, const lane_body *b) {
   return true;
 }
 
+/* Short arithmetic on floats that ends in bytes: with as many lanes as a vector has bytes, they are packed at once. */
+static bool packs_bytes(const cy_lp *p, const lane_body *b) {
+  bool bytes = !b->loops && !b->sums && b->bits == 32 && b->weight <= 40;
+  for (uint32_t i = 0; i < p->nargs; i++)
+    bytes &= !b->stores[i] || p->args[i].dtype == CY_U8;
+  return bytes;
+}
+
 static unsigned lane_width(cy_lp *p, const lane_body *b, V count) {
-  unsigned n = p->cg->W * 32 / (unsigned)b->bits;
+  unsigned n = p->cg->W * 32 / (packs_bytes(p, b) ? 8 : (unsigned)b->bits);
   int64_t known;
   n = n < 2 ? 2 : n > 64 ? 64 : n;
   while (n > 1 && cy_is_const(count, &known) && known < n)
@@ -353,6 +361,8 @@ static void emit_for(cy_lp *p, const cy_stmt *s) {
     if (!cy_is_const(n, &turns))
       n = cy_imax(p->cg, n, cy_i64(p->cg, 0));
     emit_lanes(p, s->var, s->body, cy_i64(p->cg, 0), n);
+  } else if (cy_lp_crosses(p, s)) {
+    cy_lp_cross(p, s, n);
   } else if (cy_is_const(n, &turns) && flat(p, s, turns)) {
     for (int64_t i = 0; i < turns; i++) {
       p->var[s->var] = cy_i64(p->cg, i);

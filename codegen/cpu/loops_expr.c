@@ -106,6 +106,12 @@ static step step_of(cy_lp *p, cy_expr e) {
                 x->op == CY_OP_add ? cy_add(p->cg, a.by ? a.by : zero, b.by) : cy_sub(p->cg, a.by ? a.by : zero, b.by)};
 }
 
+bool cy_lp_affine(cy_lp *p, cy_expr e, V *out_step) {
+  step s = step_of(p, e);
+  *out_step = s.by;
+  return s.affine;
+}
+
 /* ---- memory ---- */
 
 static V address(cy_lp *p, cy_karg arg, V offset) {
@@ -129,13 +135,19 @@ static V load_one(cy_lp *p, cy_karg arg, V offset) { /* storage form */
   return cy_load(p->cg, cy_lp_mem(p->cg, t, 1), address(p, arg, offset), cy_lp_bytes(t));
 }
 
-/* A scalar load that happens only if `cond`. */
-static V load_if(cy_lp *p, cy_karg arg, V offset, V cond) {
+/* `lanes` elements that lie side by side. */
+static V load_vector(cy_lp *p, cy_karg arg, V offset, unsigned lanes) {
+  cy_dtype t = p->args[arg].dtype;
+  return cy_load(p->cg, cy_lp_mem(p->cg, t, lanes), address(p, arg, offset), cy_lp_bytes(t));
+}
+
+/* A load, of one element or of a vector, that happens only if `cond`; else zeros. */
+static V load_if(cy_lp *p, cy_karg arg, V offset, V cond, unsigned lanes) {
   cy_cg *cg = p->cg;
   LLVMBasicBlockRef before = LLVMGetInsertBlock(cg->b), then;
   cy_if s;
   cy_if_begin(cg, &s, cond);
-  V v = load_one(p, arg, offset);
+  V v = lanes > 1 ? load_vector(p, arg, offset, lanes) : load_one(p, arg, offset);
   then = LLVMGetInsertBlock(cg->b);
   cy_if_end(cg, &s);
   V phi = LLVMBuildPhi(cg->b, LLVMTypeOf(v), ""), values[2] = {v, LLVMConstNull(LLVMTypeOf(v))};
@@ -157,7 +169,7 @@ static V guard_mask(cy_lp *p) { return is_vector(p->guard) ? p->guard : cy_splat
 
 static V load_uniform(cy_lp *p, const cy_expr_info *x) {
   V offset = cy_lp_uniform(p, x->arg[0]);
-  V raw = p->guard ? load_if(p, x->id, offset, any(p, p->guard)) : load_one(p, x->id, offset);
+  V raw = p->guard ? load_if(p, x->id, offset, any(p, p->guard), 1) : load_one(p, x->id, offset);
   return cy_lp_from_mem(p->cg, raw, x->dtype, 1);
 }
 
@@ -165,9 +177,11 @@ static V load_contiguous(cy_lp *p, cy_karg arg, V offset) {
   cy_cg *cg = p->cg;
   cy_dtype t = p->args[arg].dtype;
   T type = cy_lp_mem(cg, t, p->lanes), types[2] = {type, cg->ptr};
-  V at = address(p, arg, offset);
   if (!p->guard)
-    return cy_load(cg, type, at, cy_lp_bytes(t));
+    return load_vector(p, arg, offset, p->lanes);
+  if (!is_vector(p->guard) && cy_lp_bytes(t) < 4) /* masks of bytes and words are instructions of AVX-512 only */
+    return load_if(p, arg, offset, p->guard, p->lanes);
+  V at = address(p, arg, offset);
   V a[4] = {at, cy_i32(cg, (int)cy_lp_bytes(t)), guard_mask(p), LLVMConstNull(type)};
   return cy_lp_intrinsic(cg, "llvm.masked.load", types, 2, a, 4);
 }
@@ -179,12 +193,21 @@ static V reversed(cy_lp *p, V v) {
   return cy_shuffle(p->cg, v, v, order, p->lanes);
 }
 
+/* Every second element: two vectors that together end with the last one wanted. */
+static V load_alternate(cy_lp *p, cy_karg arg, V first) {
+  int order[64];
+  for (unsigned i = 0; i < p->lanes; i++)
+    order[i] = (int)(2 * i < p->lanes ? 2 * i : 2 * i + 1);
+  V low = load_contiguous(p, arg, first), high = load_contiguous(p, arg, cy_addc(p->cg, first, (int64_t)p->lanes - 1));
+  return cy_shuffle(p->cg, low, high, order, p->lanes);
+}
+
 /* Lane by lane, at offsets that are a step apart or, with step NULL, elements of a vector. */
 static V load_lanes(cy_lp *p, cy_karg arg, V offset, V by) {
   V v = LLVMGetPoison(cy_lp_mem(p->cg, p->args[arg].dtype, p->lanes));
   for (unsigned i = 0; i < p->lanes; i++) {
     V at = by ? cy_add(p->cg, offset, cy_mulc(p->cg, by, i)) : cy_lp_lane(p->cg, offset, i, p->lanes);
-    V one = p->guard ? load_if(p, arg, at, cy_lp_lane(p->cg, guard_mask(p), i, p->lanes)) : load_one(p, arg, at);
+    V one = p->guard ? load_if(p, arg, at, cy_lp_lane(p->cg, guard_mask(p), i, p->lanes), 1) : load_one(p, arg, at);
     v = cy_lp_set_lane(p->cg, v, one, i);
   }
   return v;
@@ -201,6 +224,8 @@ static V load_varying(cy_lp *p, const cy_expr_info *x) {
     raw = load_contiguous(p, x->id, by == 1 ? first : cy_addc(cg, first, 1 - (int64_t)p->lanes));
     if (by == -1)
       raw = reversed(p, raw);
+  } else if (fixed && by == 2 && !p->guard && p->lanes % 4 == 0 && !cy_lp_packed(x->dtype)) {
+    raw = load_alternate(p, x->id, cy_lp_uniform(p, x->arg[0]));
   } else if (s.affine) {
     raw = load_lanes(p, x->id, cy_lp_uniform(p, x->arg[0]), s.by);
   } else {
@@ -324,9 +349,59 @@ static V rounding_cast(cy_lp *p, const cy_expr_info *x, bool varying) {
   return cy_lp_intrinsic(p->cg, "llvm.lrint", types, 2, &v, 1);
 }
 
+/* The other operand of op(e, constant) where the constant is `bound`; 0: e is something else. */
+static cy_expr bounded(const cy_kernel *k, cy_expr e, cy_op op, double bound) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  for (int i = 0; i < 2 && x->op == op; i++) {
+    const cy_expr_info *c = cy_expr_of(k, x->arg[i]);
+    if (c->op == CY_X_CONST && c->c.f == bound)
+      return x->arg[1 - i];
+  }
+  return 0;
+}
+
+/* cast<u8>(cast<i32>(round(min(max(v, 0), 255)))), in vectors that fill one of bytes: v, else 0. */
+static cy_expr is_byte_rounding(const cy_lp *p, const cy_expr_info *x, bool varying) {
+  bool fits = varying && p->cg->avx2 && !p->cg->avx512 && p->lanes == 4 * p->cg->W;
+  if (!fits || x->op != CY_OP_cast || x->dtype != CY_U8 || x->id)
+    return 0;
+  const cy_expr_info *i = cy_expr_of(p->k, x->arg[0]);
+  if (!is_rounding_cast(p->k, i))
+    return 0;
+  cy_expr top = bounded(p->k, cy_expr_of(p->k, i->arg[0])->arg[0], CY_OP_min, 255);
+  return top ? bounded(p->k, top, CY_OP_max, 0) : 0;
+}
+
+/* That with instructions that saturate, so that the lower bound needs none of its own: below it, and for NaN, the
+ * conversion gives negative numbers. Two vectors become one 128 bits at a time, which one permutation puts right. */
+static V byte_rounding(cy_lp *p, cy_expr from) {
+  cy_cg *cg = p->cg;
+  unsigned W = cg->W;
+  V top[2] = {cy_lp_value(p, from), cy_lp_const(cg, CY_F32, (cy_scalar){.f = 255}, p->lanes)};
+  V v = cy_lp_op(cg, CY_OP_min, CY_F32, CY_F32, top, 2, p->lanes), part[4], half[2];
+  T types[2] = {LLVMVectorType(cg->i32, p->lanes), LLVMTypeOf(v)};
+  v = cy_lp_intrinsic(cg, "llvm.lrint", types, 2, &v, 1);
+  for (unsigned i = 0; i < 4; i++) {
+    int lanes[16];
+    for (unsigned k = 0; k < W; k++)
+      lanes[k] = (int)(i * W + k);
+    part[i] = cy_shuffle(cg, v, v, lanes, W);
+  }
+  for (int i = 0; i < 2; i++)
+    half[i] = cy_lp_intrinsic(cg, "llvm.x86.avx2.packssdw", NULL, 0, part + 2 * i, 2);
+  V bytes = cy_lp_intrinsic(cg, "llvm.x86.avx2.packuswb", NULL, 0, half, 2);
+  static const int order[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+  bytes = LLVMBuildBitCast(cg->b, bytes, cg->vi, "");
+  bytes = cy_shuffle(cg, bytes, bytes, order, W);
+  return LLVMBuildBitCast(cg->b, bytes, LLVMVectorType(cg->i8, p->lanes), "");
+}
+
 static V compute(cy_lp *p, cy_expr e, bool varying) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
   V a[3];
+  cy_expr byte = is_byte_rounding(p, x, varying);
+  if (byte)
+    return byte_rounding(p, byte);
   switch (x->op) {
   case CY_X_CONST: return cy_lp_const(p->cg, x->dtype, x->c, 1);
   case CY_X_VAR: return varying ? cy_lp_lane_numbers(p, p->var[x->id]) : p->var[x->id];

@@ -65,6 +65,11 @@ V cy_lp_value(cy_lp *p, cy_expr e);   /* in the current number of lanes: uniform
 V cy_lp_uniform(cy_lp *p, cy_expr e); /* a scalar: of a uniform expression, or of the first lane of an affine one */
 void cy_lp_store(cy_lp *p, cy_karg arg, cy_expr offset, V value);
 V cy_lp_dim(cy_lp *p, cy_dim d);
+bool cy_lp_affine(cy_lp *p, cy_expr e, V *out_step); /* does e move by one step per lane? NULL: it does not move */
 V cy_lp_lane_numbers(cy_lp *p, V first); /* first, first + 1, .. */
+
+/* loops_cross.c */
+bool cy_lp_crosses(cy_lp *p, const cy_stmt *loop);      /* is loop, inside a lane loop, one whose store runs across the lanes? */
+void cy_lp_cross(cy_lp *p, const cy_stmt *loop, V n);   /* its n turns */
 
 #endif

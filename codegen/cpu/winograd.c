@@ -23,12 +23,13 @@
 #define POINT_BYTES (POINTS * 4)
 #define MOST_BYTES (4 << 20)   /* of V in a worker's scratch */
 #define SHARED_BYTES (8 << 20) /* of V made by a phase of its own */
+#define FILTERS_AHEAD 2048     /* bytes from the filters that are transformed to those that are prefetched */
 
 typedef struct wino {
   const cy_conv_desc *d;
   cy_axis axis[3];
   cy_tile tile;
-  int64_t nr, panels, tiles, nb; /* tiles and panels of a task */
+  int64_t nr, panels, tiles, nb; /* tiles and panels of a task, at most */
   int64_t c, cb;                 /* channels, those of a block */
   bool shared;                   /* V of all tiles is made by a phase of its own */
   int64_t v_tiles;               /* tiles of V */
@@ -45,15 +46,26 @@ bool cy_winograd_possible(const cy_conv_desc *d) {
 
 /* ---- the plan ---- */
 
-/* With dilation D, outputs and inputs D apart form D*D pictures of their own, each cut into tiles. Tiles along an axis
- * of `out` outputs: */
+/* With dilation D, outputs and inputs D apart form D*D pictures of their own, fewer where there are fewer outputs, each
+ * cut into tiles. Tiles along an axis of `out` outputs: */
 static int64_t axis_tiles(int64_t out, int64_t dilation) {
-  return dilation * (((out + dilation - 1) / dilation + 3) / 4);
+  int64_t pictures = out < dilation ? out : dilation;
+  return pictures * (((out + dilation - 1) / dilation + 3) / 4);
 }
 
 static int64_t known_tiles(const cy_conv_desc *d, int64_t images) {
   return images * axis_tiles(cy_conv_known(d->out[0]), d->dilation[0]) *
          axis_tiles(cy_conv_known(d->out[1]), d->dilation[1]);
+}
+
+/* What a picture of unknown size takes: the dilated ones have the more tiles that are mostly empty the smaller it is. */
+static double unknown_tiles(const cy_conv_desc *d, double pixels) {
+  static const int64_t sides[] = {12, 20, 40};
+  double each = 0;
+  for (int i = 0; i < 3; i++)
+    each += (double)(axis_tiles(sides[i], d->dilation[0]) * axis_tiles(sides[i], d->dilation[1])) /
+            (double)(sides[i] * sides[i]);
+  return pixels * each / 3;
 }
 
 /* Cycles on vectors of W floats, measured on Zen 3: of the input transform, of the rest of a task. A filter takes 50
@@ -124,16 +136,20 @@ cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
 double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_pixels) {
   wino w = plan(cg, d);
   int64_t tiles = known_tiles(d, cy_conv_images(d));
-  tiles = tiles ? tiles : (int64_t)unknown_pixels / 16;
+  tiles = tiles ? tiles : (int64_t)unknown_tiles(d, unknown_pixels);
   return task_cost(cg->W, tiles, w.panels * w.nr, w.c) + input_cost(cg->W, tiles, w.c);
 }
 
 /* ---- sizes ---- */
 
+/* Of the largest of the pictures that dilation makes, and of all of them. */
+static V picture_tiles(cy_cg *cg, const wino *w, int axis) {
+  V rows = cy_ceil_div(cg, cy_size(cg, w->axis[axis].out), cy_i64(cg, w->axis[axis].inc));
+  return cy_ceil_div(cg, rows, cy_i64(cg, 4));
+}
 static V tiles_along(cy_cg *cg, const wino *w, int axis) {
-  int64_t dilation = w->axis[axis].inc;
-  V out = cy_addc(cg, cy_size(cg, w->axis[axis].out), dilation - 1);
-  return cy_mulc(cg, cy_ceil_div(cg, cy_div(cg, out, cy_i64(cg, dilation)), cy_i64(cg, 4)), dilation);
+  V pictures = cy_imin(cg, cy_size(cg, w->axis[axis].out), cy_i64(cg, w->axis[axis].inc));
+  return cy_mul(cg, picture_tiles(cg, w, axis), pictures);
 }
 static V tile_count(cy_cg *cg, const wino *w) {
   return cy_mul(cg, cy_size(cg, w->d->batch), cy_mul(cg, tiles_along(cg, w, 1), tiles_along(cg, w, 2)));
@@ -210,7 +226,7 @@ static V tile_start(cy_cg *cg, const wino *w, int axis, V t) {
   int64_t dilation = w->axis[axis].inc;
   if (dilation == 1)
     return cy_mulc(cg, t, 4);
-  V each = cy_div(cg, tiles_along(cg, w, axis), cy_i64(cg, dilation));
+  V each = picture_tiles(cg, w, axis);
   return cy_add(cg, cy_div(cg, t, each), cy_mulc(cg, cy_mod(cg, t, each), 4 * dilation));
 }
 
@@ -404,6 +420,13 @@ static void emit_filter(cy_cg *cg, const wino *w, V from, V to) {
   }
 }
 
+/* Filters come from memory at half the speed at which they are transformed, unless they are asked for in time. They lie
+ * in the order in which they are read, those of the next block and panel, too. */
+static void emit_filters_ahead(cy_cg *cg, V from, int64_t bytes) {
+  for (int64_t line = 0; line < bytes; line += 64)
+    cy_prefetch(cg, cy_gepc(cg, from, FILTERS_AHEAD + line));
+}
+
 /* U of channels [c0, c0 + n) of panel q. The weights lie as [panel][channel][tap][NR]. */
 static void emit_filters(cy_cg *cg, const task *t, V q, V c0, V n) {
   const wino *w = t->w;
@@ -412,24 +435,29 @@ static void emit_filters(cy_cg *cg, const task *t, V q, V c0, V n) {
   V before = cy_add(cg, cy_mulc(cg, q, w->c), c0), from = cy_arg_ptr(cg, w->d->b_slot);
   from = cy_gep(cg, from, cy_mulc(cg, before, TAPS * row));
   cy_loop_begin(cg, &c, cy_i64(cg, 0), n, cy_i64(cg, 1), NULL, 0);
+  V filters = cy_gep(cg, from, cy_mulc(cg, c.iv, TAPS * row));
+  emit_filters_ahead(cg, filters, TAPS * row);
   cy_loop_begin(cg, &j, cy_i64(cg, 0), cy_i64(cg, w->nr), cy_i64(cg, cg->W), NULL, 0);
-  V at = cy_gep(cg, from, cy_add(cg, cy_mulc(cg, c.iv, TAPS * row), cy_mulc(cg, j.iv, bytes)));
+  V at = cy_gep(cg, filters, cy_mulc(cg, j.iv, bytes));
   emit_filter(cg, w, at, cy_gepf(cg, t->u, cy_add(cg, cy_mulc(cg, c.iv, w->nr), j.iv)));
   cy_loop_end(cg, &j, NULL);
   cy_loop_end(cg, &c, NULL);
 }
 
-/* M += V * U over channels [c0, c0 + n). */
+/* M += V * U over channels [c0, c0 + n). V of all tiles is larger than the second-level cache and its rows are short, so
+ * each point's are prefetched while those of the point before are multiplied. */
 static void emit_products(cy_cg *cg, const task *t, V c0, V n) {
   const wino *w = t->w;
   cy_loop e;
   int64_t total;
   V block = cy_mulc(cg, cy_div(cg, c0, cy_i64(cg, w->cb)), POINTS * v_floats(w) * 4), v = cy_gep(cg, t->v, block);
   cy_loop_begin(cg, &e, cy_i64(cg, 0), cy_i64(cg, POINTS), cy_i64(cg, 1), NULL, 0);
+  V a = cy_gep(cg, v, cy_mulc(cg, e.iv, v_floats(w) * 4));
   cy_product p = {.tile = w->tile,
                   .rows = t->count,
                   .tails = cy_tails(w->tile, cy_is_const(tile_count(cg, w), &total) ? total : 0, w->tiles),
-                  .a = cy_gep(cg, v, cy_mulc(cg, e.iv, v_floats(w) * 4)),
+                  .a = a,
+                  .ahead = cy_gepc(cg, a, v_floats(w) * 4),
                   .b = cy_gep(cg, t->u, cy_mulc(cg, e.iv, u_floats(w) * 4)),
                   .c = cy_gep(cg, t->m, cy_mulc(cg, e.iv, m_floats(w) * 4)),
                   .tab = t->tab,
@@ -466,8 +494,7 @@ static void emit_shared_input(cy_cg *cg, const wino *w, cy_contract_info *info) 
 static void emit_task(cy_cg *cg, task *t, V number) {
   const wino *w = t->w;
   V splits = cy_i64(cg, column_blocks(w)), first = cy_mulc(cg, cy_div(cg, number, splits), w->tiles);
-  V q0 = cy_mulc(cg, cy_mod(cg, number, splits), w->nb),
-    q1 = cy_imin(cg, cy_addc(cg, q0, w->nb), cy_i64(cg, w->panels));
+  cy_share panels = cy_share_of(cg, cy_i64(cg, w->panels), splits, cy_mod(cg, number, splits));
   cy_loop q;
   t->count = cy_imin(cg, cy_i64(cg, w->tiles), cy_sub(cg, tile_count(cg, w), first));
   if (w->shared)
@@ -475,7 +502,7 @@ static void emit_task(cy_cg *cg, task *t, V number) {
   else
     emit_input(cg, w, first, t->count, t->v);
   emit_spots(cg, w, first, t->count, t->spots);
-  cy_loop_begin(cg, &q, q0, q1, cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &q, panels.begin, panels.end, cy_i64(cg, 1), NULL, 0);
   emit_sums(cg, t, q.iv);
   emit_output(cg, w, t->count, cy_mulc(cg, q.iv, w->nr), t->m, t->spots);
   cy_loop_end(cg, &q, NULL);

@@ -108,6 +108,7 @@ void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
     case 'N': cy_cu_params(q->p, q->p->out, true); break;
     case 'A': fprintf(q->p->out, "a%u", q->c->a); break;
     case 'B': fprintf(q->p->out, "a%u", cy_cu_b_arg(q->p->form, q->c)); break;
+    case 'V': fprintf(q->p->out, "a%u", q->c->v); break;
     case 'X': fputs(cy_cu_storage(q->p->args[q->c->a].dtype), q->p->out); break;
     case 'Y': fputs(cy_cu_storage(q->p->args[q->c->b].dtype), q->p->out); break;
     }
@@ -235,9 +236,29 @@ static void print_row(cy_cu_contract *q) {
   cy_cu_function_close(q);
 }
 
-static void print_put(cy_cu_contract *q) {
+void cy_cu_print_wide(cy_cu *p, const char *name, bool runs, const cy_dim *strides, int n, cy_karg arg, int64_t chunk) {
+  bool never = !runs;
+  int64_t v;
+  fprintf(p->out, "  const b1 %s = ", name);
+  for (int i = 0; i < n; i++)
+    never |= cy_dim_is_const(p->g, strides[i], &v) && v % chunk != 0;
+  if (never) {
+    fprintf(p->out, "0;\n");
+    return;
+  }
+  fprintf(p->out, "(u64)a%u %% 16 == 0", arg);
+  for (int i = 0; i < n; i++)
+    if (!cy_dim_is_const(p->g, strides[i], &v))
+      fprintf(p->out, " && %s %% %lld == 0", cy_cu_dim(p, strides[i]), (long long)chunk);
+  fprintf(p->out, ";\n");
+}
+
+void cy_cu_contract_put(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
+  const cy_stmt *epilogue = cy_kernel_body(p->k);
+  if (c->kind == CY_CONTRACT_ATTENTION)
+    epilogue = epilogue->next->next; /* behind what happens to scores */
   cy_cu_function_open(q, "CY_INLINE void $S_put($P, int z, int m, int n, $T acc) {\n");
   cy_cu_locals(p);
   if (cy_cu_is_conv(c)) {
@@ -252,7 +273,7 @@ static void print_put(cy_cu_contract *q) {
     cy_cu_line(p, "const %s v%u = (%s)n;", cy_cu_var_type(p, n), n, cy_cu_var_type(p, n));
   }
   cy_cu_line(p, "l%u = acc;", c->acc);
-  cy_cu_list(p, cy_kernel_body(p->k));
+  cy_cu_list(p, epilogue);
   cy_cu_function_close(q);
 }
 
@@ -264,7 +285,7 @@ void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol) {
   print_row(q);
   print_a(q);
   print_b(q);
-  print_put(q);
+  cy_cu_contract_put(q);
 }
 
 /* ---- packed weights ---- */
@@ -332,12 +353,17 @@ static bool loads_argument(cy_kernel *k, cy_karg arg) {
   return false;
 }
 
-static void prepare_packed(cy_kernel_plan *plan, cy_cuda_form *form) {
+static void prepare_packed(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form) {
   const cy_cu_generator *generator = form->generator;
   cy_kernel *k = plan->kernel;
   const cy_karg_info *args;
+  cy_dim conv[CY_CUDA_CONV_FIELDS];
   packing f;
-  if (!generator->wants_packed || !generator->wants_packed(k) || !fill_packing(k, &f))
+  /* cuDNN wants channels innermost, too */
+  bool for_cudnn = cy_cu_is_conv(cy_kernel_contraction(k)) && cy_cu_taps(cy_kernel_contraction(k)) > 1 &&
+                   cy_cuda_conv_match(m, k, form, true, conv);
+  bool wanted = generator->wants_packed && generator->wants_packed(k);
+  if ((!wanted && !for_cudnn) || !fill_packing(k, &f))
     return;
   int64_t chunk = 16 / f.bytes;
   cy_kernel_args(k, &args);
@@ -348,8 +374,8 @@ static void prepare_packed(cy_kernel_plan *plan, cy_cuda_form *form) {
   plan->packed_arg = (int32_t)form->packed_arg;
 }
 
-void cy_cuda_contract_prepare(cy_kernel_plan *plan, cy_cuda_form *form) {
-  prepare_packed(plan, form);
+void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form) {
+  prepare_packed(m, plan, form);
   if (!cy_cuda_tma(plan->kernel, form))
     form->tma_blocks = 0;
   cy_cuda_split_prepare(plan->kernel, form);
@@ -376,15 +402,15 @@ uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val
 static const cy_cu_generator *const generators[] = {&cy_cu_depthwise, &cy_cu_gemv, &cy_cu_matrix, &cy_cu_plain};
 
 static const cy_cu_generator *generator_of(const cy_machine *m, cy_kernel *k) {
+  if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION)
+    return cy_cu_attention.supports(m, k) ? &cy_cu_attention : NULL;
   for (size_t i = 0; i < sizeof generators / sizeof *generators; i++)
     if (generators[i]->supports(m, k))
       return generators[i];
   return NULL;
 }
 
-bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k) {
-  return cy_kernel_contraction(k)->kind != CY_CONTRACT_ATTENTION && generator_of(m, k);
-}
+bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k) { return generator_of(m, k) != NULL; }
 
 void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   const cy_cu_generator *generator = generator_of(m, k);

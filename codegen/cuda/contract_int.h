@@ -35,7 +35,9 @@ typedef struct cy_cu_contract {
   char m[160], n[96], k[160]; /* sizes as text */
 } cy_cu_contract;
 
-static inline bool cy_cu_is_conv(const cy_contraction *c) { return c->kind != CY_CONTRACT_MATMUL; }
+static inline bool cy_cu_is_conv(const cy_contraction *c) {
+  return c->kind == CY_CONTRACT_CONV || c->kind == CY_CONTRACT_CONV_TRANSPOSE;
+}
 int64_t cy_cu_taps(const cy_contraction *c);
 /* A filter for every channel, one result channel each. */
 bool cy_cu_is_depthwise(cy_graph *g, const cy_contraction *c);
@@ -48,8 +50,13 @@ static inline cy_karg cy_cu_b_arg(const cy_cuda_form *form, const cy_contraction
 /* Prints the four functions. */
 void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol);
 /* Copies the text with $S symbol, $T accumulator type, $P parameters, $N their names, $A $B the pointers to the
- * operands, $X $Y their storage types. */
+ * operands, $V that to the values of attention, $X $Y the storage types of A and B. */
 void cy_cu_contract_text(cy_cu_contract *q, const char *text);
+/* Prints <symbol>_put alone. */
+void cy_cu_contract_put(cy_cu_contract *q);
+/* Prints const b1 <name> = can 16 bytes of an operand, `chunk` elements, be copied at once: if it `runs`, element by
+ * element, and begins where all strides are multiples of that. */
+void cy_cu_print_wide(cy_cu *p, const char *name, bool runs, const cy_dim *strides, int n, cy_karg arg, int64_t chunk);
 /* A function of C text: cy_cu_contract_text(head), indented statements with sizes at hand, } */
 void cy_cu_function_open(cy_cu_contract *q, const char *head);
 void cy_cu_function_close(cy_cu_contract *q);
@@ -77,5 +84,6 @@ extern const cy_cu_generator cy_cu_depthwise; /* depthwise.c */
 extern const cy_cu_generator cy_cu_gemv;      /* gemv.c */
 extern const cy_cu_generator cy_cu_plain;  /* plain.c */
 extern const cy_cu_generator cy_cu_matrix; /* matrix.c */
+extern const cy_cu_generator cy_cu_attention; /* attention.c */
 
 #endif

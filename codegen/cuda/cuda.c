@@ -102,9 +102,12 @@ static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   cy_cuda_form *form = cy_cuda_schedule(m, plan->kernel);
   plan->form = form;
   cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
+  cy_dim conv[CY_CUDA_CONV_FIELDS];
   if (form->kind == CY_CUDA_TILES)
-    cy_cuda_contract_prepare(plan, form);
+    cy_cuda_contract_prepare(m, plan, form);
   plan->algorithm = algorithm(form, arena);
+  if (form->kind == CY_CUDA_TILES && cy_cuda_conv_match(m, plan->kernel, form, false, conv))
+    plan->algorithm = cy_arena_printf(arena, "%s or cuDNN", plan->algorithm);
   plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
 }
 
@@ -128,7 +131,7 @@ static char *print_source(const shard *s) {
     abort();
   bool matrix = false;
   for (uint32_t i = 0; i < s->n; i++)
-    matrix |= cy_cuda_form_of(s->plans[i])->stages > 0;
+    matrix |= cy_cuda_form_of(s->plans[i])->shared_bytes > 0;
   fprintf(f, "%s%s", cy_cuda_prelude, matrix ? cy_cuda_prelude_matrix : "");
   for (uint32_t i = 0; i < s->n; i++) {
     cy_bug_context = s->plans[i]->symbol;
@@ -200,10 +203,21 @@ static char *lacks(const cy_kernel_plan *plan, cy_cuda_arch arch) {
   return text;
 }
 
+static bool any_for_cudnn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n) {
+  cy_dim conv[CY_CUDA_CONV_FIELDS];
+  for (uint32_t i = 0; i < n; i++)
+    if (cy_cuda_form_of(&plans[i])->kind == CY_CUDA_TILES &&
+        cy_cuda_conv_match(m, plans[i].kernel, cy_cuda_form_of(&plans[i]), false, conv))
+      return true;
+  return false;
+}
+
 /* Architectures that were not asked for by name are left out of what they lack; a model that needs all of its kernels
  * then does not run there, which its users would learn only when they load it. */
 static void warn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag) {
   const cy_cuda_machine *c = m->state;
+  if (m->cudnn == CY_CUDNN_REQUIRE && !any_for_cudnn(m, plans, n))
+    cy_diag_add(diag, CY_WARNING, NULL, "--cudnn=require asks for nothing: no convolution has a form that cuDNN is given");
   for (int i = 0; i < c->narch; i++) {
     char *lack = NULL;
     for (uint32_t k = 0; k < n && !lack && c->optional[i]; k++)
@@ -337,6 +351,7 @@ static cy_peak peak(const cy_machine *m, const cy_kernel_plan *plan) {
 
 const cy_target cy_target_cuda = {
     .name = "cuda",
+    .most_head = 256,
     .half_factors = true,
     .peak = peak,
     .specs = SPECS,

@@ -25,7 +25,7 @@ static int64_t first_further(const cy_host *h, const cy_kernel_plan *plan) {
   return n;
 }
 
-/* A cyrt_cuda_tensor. */
+/* A cyrt_cuda_box. */
 static void store_tensor(cy_host *h, const cy_cuda_tensor *t, LLVMValueRef to) {
   cy_cg *cg = h->cg;
   LLVMValueRef field[10] = {cy_i64(cg, t->arg),           cy_i64(cg, t->bf16),          cy_i64(cg, t->batched ? 3 : 2),
@@ -41,11 +41,11 @@ static void launch_tma(cy_host *h, const cy_kernel_plan *plan) {
   const cy_cuda_form *form = cy_cuda_form_of(plan);
   LLVMTypeRef params[7] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->i32, cg->i64, cg->ptr};
   LLVMValueRef fn = cy_host_declare(h, "cyrt_cuda_launch_tma", cg->i32, params, 7, false);
-  LLVMValueRef tensors = cy_alloca(cg, 2 * sizeof(cyrt_cuda_tensor));
+  LLVMValueRef tensors = cy_alloca(cg, 2 * sizeof(cyrt_cuda_box));
   for (int b = 0; b < 2; b++) {
     cy_cuda_tensor t;
     cy_cuda_tma_tensor(plan->kernel, form, b, &t);
-    store_tensor(h, &t, cy_gepc(cg, tensors, b * (int64_t)sizeof(cyrt_cuda_tensor)));
+    store_tensor(h, &t, cy_gepc(cg, tensors, b * (int64_t)sizeof(cyrt_cuda_box)));
   }
   LLVMValueRef args[7] = {h->fn.frame,
                           i32_const(h, plan - h->build->plans),
@@ -57,18 +57,36 @@ static void launch_tma(cy_host *h, const cy_kernel_plan *plan) {
   cy_host_check(h, cy_call(cg, fn, args, 7));
 }
 
+static bool may_be_cudnn(const cy_host *h, const cy_kernel_plan *plan, cy_dim field[CY_CUDA_CONV_FIELDS]) {
+  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  return form->kind == CY_CUDA_TILES && cy_cuda_conv_match(h->build->machine, plan->kernel, form, false, field);
+}
+
+/* A cyrt_cuda_conv in memory of the function. */
+static LLVMValueRef conv_problem(cy_host *h, const cy_dim field[CY_CUDA_CONV_FIELDS]) {
+  cy_cg *cg = h->cg;
+  if (!h->fn.conv)
+    h->fn.conv = cy_alloca(cg, CY_CUDA_CONV_FIELDS * 8);
+  for (int i = 0; i < CY_CUDA_CONV_FIELDS; i++)
+    cy_store(cg, cy_host_dim(h, field[i]), cy_gepc(cg, h->fn.conv, 8 * (int64_t)i), 8);
+  return h->fn.conv;
+}
+
 static void launch(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
   cy_cg *cg = h->cg;
+  cy_dim field[CY_CUDA_CONV_FIELDS];
+  bool conv = may_be_cudnn(h, plan, field);
   (void)s;
-  if (cy_cuda_form_of(plan)->kind == CY_CUDA_TILES && cy_cuda_tma(plan->kernel, cy_cuda_form_of(plan))) {
+  if (!conv && cy_cuda_form_of(plan)->kind == CY_CUDA_TILES && cy_cuda_tma(plan->kernel, cy_cuda_form_of(plan))) {
     launch_tma(h, plan);
     return;
   }
-  LLVMTypeRef params[4] = {cg->ptr, cg->i32, cg->ptr, cg->i64};
-  LLVMValueRef fn = cy_host_declare(h, "cyrt_cuda_launch", cg->i32, params, 4, false);
-  LLVMValueRef args[4] = {h->fn.frame, i32_const(h, plan - h->build->plans), cy_host_slots(h),
-                          cy_host_dim(h, cy_cuda_form_of(plan)->blocks)};
-  cy_host_check(h, cy_call(cg, fn, args, 4));
+  LLVMTypeRef params[5] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->ptr};
+  LLVMValueRef fn =
+      cy_host_declare(h, conv ? "cyrt_cuda_conv_launch" : "cyrt_cuda_launch", cg->i32, params, conv ? 5 : 4, false);
+  LLVMValueRef args[5] = {h->fn.frame, i32_const(h, plan - h->build->plans), cy_host_slots(h),
+                          cy_host_dim(h, cy_cuda_form_of(plan)->blocks), conv ? conv_problem(h, field) : NULL};
+  cy_host_check(h, cy_call(cg, fn, args, conv ? 5 : 4));
 }
 
 static LLVMValueRef fetch(cy_host *h, LLVMValueRef at, int64_t bytes) {
@@ -127,7 +145,7 @@ static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const cha
                                        : tma ? CY_CUDA_TMA_SHARED
                                              : 0),
                           i32_const(h, tma),
-                          i32_const(h, own && form->shares ? first_further(h, plan) + 1 : 0),
+                          i32_const(h, own && form->shares ? first_further(h, plan) : 0),
                           i32_const(h, own && form->shares ? form->combine_blocks : 0)};
   return LLVMConstStructInContext(h->cg->ctx, row, 10, 0);
 }
@@ -147,8 +165,11 @@ static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_dat
     abort();
   for (uint32_t i = 0; i < nplans; i++)
     rows[i] = kernel_row(h, &h->build->plans[i], "");
+  bool cudnn = false;
   for (uint32_t i = 0; i < nplans; i++) {
     const cy_kernel_plan *plan = &h->build->plans[i];
+    cy_dim field[CY_CUDA_CONV_FIELDS];
+    cudnn |= may_be_cudnn(h, plan, field);
     if (cy_cuda_form_of(plan)->shares)
       rows[n++] = kernel_row(h, plan, "_combine");
     else if (further(plan))
@@ -157,8 +178,11 @@ static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_dat
   if (n)
     table = constant(h, LLVMConstArray2(LLVMTypeOf(rows[0]), rows, n));
   free(rows);
-  LLVMValueRef fields[3] = {i32_const(h, n), i32_const(h, replayable(h->p->steps) ? CYRT_CUDA_REPLAY : 0), table};
-  *out_data = constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 3, 0));
+  int flags = (replayable(h->p->steps) ? CYRT_CUDA_REPLAY : 0) |
+              (cudnn && h->build->machine->cudnn == CY_CUDNN_REQUIRE ? CYRT_CUDA_REQUIRE_CUDNN : 0);
+  LLVMValueRef fields[4] = {i32_const(h, n), i32_const(h, flags), table,
+                            cudnn ? external(h, "cyrt_cuda_cudnn") : LLVMConstNull(h->cg->ptr)};
+  *out_data = constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 4, 0));
   *out_device = external(h, "cyrt_cuda_device");
 }
 

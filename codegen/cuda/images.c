@@ -26,7 +26,8 @@ static bool write_at(FILE *f, uint64_t at, const void *bytes, size_t n) {
 }
 
 /* Where each image goes, in the head; what all of it takes. */
-static uint64_t lay_out(const cy_cuda_image *images, int n, char **packed, cyrt_cuda_images *head, uint64_t head_bytes) {
+static uint64_t lay_out(const cy_cuda_image *images, int n, char **packed, cyrt_cuda_images *head,
+                        uint64_t head_bytes) {
   uint64_t at = (head_bytes + ALIGN - 1) / ALIGN * ALIGN;
   head->count = (uint64_t)n;
   for (int i = 0; i < n; i++) {

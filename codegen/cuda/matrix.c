@@ -157,25 +157,6 @@ static operand operand_b(const cy_cu_contract *q) {
   return o;
 }
 
-/* const b1 <name> = can 16 bytes be copied at once */
-static void print_wide(cy_cu_contract *q, const char *name, const operand *o, cy_karg arg, int64_t chunk) {
-  cy_cu *p = q->p;
-  fprintf(p->out, "  const b1 %s = ", name);
-  bool never = !o->runs;
-  int64_t v;
-  for (int i = 0; i < o->nstrides; i++)
-    never |= cy_dim_is_const(p->g, o->strides[i], &v) && v % chunk != 0;
-  if (never) {
-    fprintf(p->out, "0;\n");
-    return;
-  }
-  fprintf(p->out, "(u64)a%u %% 16 == 0", arg);
-  for (int i = 0; i < o->nstrides; i++)
-    if (!cy_dim_is_const(p->g, o->strides[i], &v))
-      fprintf(p->out, " && %s %% %lld == 0", cy_cu_dim(p, o->strides[i]), (long long)chunk);
-  fprintf(p->out, ";\n");
-}
-
 /* ---- printing ---- */
 
 /* One chunk of each operand into its place of a tile. */
@@ -505,8 +486,8 @@ static void print(cy_cu *p, const char *symbol) {
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
-  print_wide(&q, "wide_a", &a, q.c->a, chunk);
-  print_wide(&q, "wide_b", &b, cy_cu_b_arg(p->form, q.c), chunk);
+  cy_cu_print_wide(p, "wide_a", a.runs, a.strides, a.nstrides, q.c->a, chunk);
+  cy_cu_print_wide(p, "wide_b", b.runs, b.strides, b.nstrides, cy_cu_b_arg(p->form, q.c), chunk);
   cy_cu_contract_text(&q, tile_loop);
   cy_cu_function_close(&q);
   fputs(end_of_constants, p->out);

@@ -3,7 +3,7 @@
  * Beside the kernel of matrix.c stands <symbol>_tma, in the images of sm_90a alone: a tile of 128 x 256 results, two
  * warpgroups of 64 rows each that multiply, and a warp of which one thread orders the tiles of both factors, STAGES of
  * them ahead. `full` and `empty` barriers tell when a stage has arrived and when all warps are done with it. The
- * runtime makes the tensor maps from a cyrt_cuda_tensor each (cuda_tensor.c) and takes the other kernel when a pointer
+ * runtime makes the tensor maps from a cyrt_cuda_box each (cuda_tensor.c) and takes the other kernel when a pointer
  * or a stride is no multiple of 16 bytes.
  *
  * A factor lies in shared memory in its own direction: rows of 64 k, or blocks of 64 m (n) with rows of k, which wgmma

@@ -97,7 +97,29 @@ CY_INLINE void cy_mma_f16(f32 *c, const u32 *a, const u32 *b) {
 }
 #endif
 
-/* The same of 8-bit integers with sums in i32, which wrap. */
+/* Two floats rounded to halves, the first in the low bits. */
+#if __CUDA_ARCH__ >= 800
+CY_INLINE u32 cy_pack_f16(f32 a, f32 b) {
+  u32 r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
+  return r;
+}
+CY_INLINE u32 cy_pack_bf16(f32 a, f32 b) {
+  u32 r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
+  return r;
+}
+#else
+CY_INLINE u32 cy_pack_f16(f32 a, f32 b) { return cy_enc_f16(a) | (u32)cy_enc_f16(b) << 16; }
+#endif
+/* e^x for x <= 0, to about 20 bits: what is rounded to halves. */
+CY_INLINE f32 cy_exp_weight(f32 x) {
+  f32 r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x * 1.4426950408889634f));
+  return r;
+}
+
+/* c (16 x 8) += a * b of 8-bit integers, with sums in i32, which wrap. */
 #if __CUDA_ARCH__ >= 800
 #define CY_MMA_BYTES(name, types)                                                                                      \
   CY_INLINE void name(i32 *c, const u32 *a, const u32 *b) {                                                            \

@@ -246,6 +246,7 @@ def calibration_cases(args, suite):
             ('max_error', put('x.npy', good), '', ['--int8-max-error=much'], ['much', 'percentage']),
             ('level', put('x.npy', good), '', ['-O0'], ['-O1']),
             ('dynamic', put('x.npy', good), '', ['--int8=dynamic'], ['--calibrate', 'dynamic', '--int8-max-error']),
+            ('prefer', put('x.npy', good), '', ['--int8-prefer=both'], ['speed', 'size', 'both']),
             ('mode', put('x.npy', good), '', ['--int8=fast'], ['fast', 'static'])):
         if not args.wanted('calibration_' + name):
             continue

@@ -442,6 +442,20 @@ static void conv_check(const conv_case *c) {
   conv_setup_end(&g);
 }
 
+/* Where sizes are known only at run time, tiles of pictures that dilation cuts finely are taken for mostly empty. */
+static void choice_check(int64_t dilation, cy_conv_algo want) {
+  conv_case c = {CY_CONV_DIRECT, 2, 0, 1, S2(64), S2(3), S2(1), S2(dilation), S2(dilation), S2(dilation), 1, 64, 64, 1, 0};
+  char line[100];
+  conv_setup g;
+  snprintf(line, sizeof line, "chosen for unknown sizes and dilation %lld", (long long)dilation);
+  if (skip(line))
+    return;
+  conv_setup_begin(&g, &c);
+  conv_compile(&g, &c);
+  report(line, cy_conv_choose(g.j.cg, &g.d) != want, 0, 1, g.j.compile_ms);
+  conv_setup_end(&g);
+}
+
 /* ---- measuring ---- */
 
 typedef struct timing {
@@ -541,6 +555,9 @@ static void check_all(void) {
     for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++)
       conv_check(&conv_cases[i]);
   }
+  choice_check(1, CY_CONV_WINOGRAD);
+  choice_check(2, CY_CONV_WINOGRAD);
+  choice_check(12, CY_CONV_DIRECT);
 }
 
 int main(int argc, char **argv) {

@@ -54,10 +54,52 @@ static void test_unsaturated(void) {
     }
 }
 
+/* What a quantize becomes, with the bounds of u8 and others, behind a load of bytes that a condition common to all lanes
+ * guards; with NaN, infinities and what no i32 holds among the values. */
+static void test_rounding(void) {
+  static const struct {
+    cy_dtype to;
+    double low, high;
+    int64_t zero;
+  } forms[] = {{CY_U8, 0, 255, 0}, {CY_U8, -3, 252, 3}, {CY_U8, 0, 200, 0}, {CY_I8, -128, 127, 0}};
+  static const double odd[] = {NAN, INFINITY, -INFINITY, 1e30, -1e30, 254.5, 255.5, -0.5};
+  for (size_t m = 0; m < CHECK_COUNT(forms) * CHECK_COUNT(odd); m++) {
+    size_t n = m % CHECK_COUNT(forms);
+    cy_kernel *k = cy_kernel_create(g, "round");
+    cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_READ, CY_U8, 0);
+    cy_karg to = cy_kernel_add_arg(k, CY_ARG_WRITE, forms[n].to, 0);
+    cy_var r = cy_kernel_add_var(k, d(3)), i = cy_kernel_add_var(k, d(150));
+    cy_kernel_add_grid(k, r);
+    cy_kernel_for(k, i, true);
+    cy_expr at = cy_x_bin(k, CY_OP_add, cy_x_bin(k, CY_OP_mul, cy_x_var(k, r), cy_x_index(k, 150)), cy_x_var(k, i));
+    cy_expr v = cy_x_load(k, x, at), first = cy_x_bin(k, CY_OP_gt, cy_x_var(k, r), cy_x_index(k, 0));
+    v = cy_x_select(k, cy_x_bin(k, CY_OP_eq, cy_x_var(k, i), cy_x_index(k, 13)), f32(k, odd[m / CHECK_COUNT(forms)]), v);
+    v = cy_x_bin(k, CY_OP_min, cy_x_bin(k, CY_OP_max, v, f32(k, forms[n].low)), f32(k, forms[n].high));
+    v = cy_x_cast(k, cy_x_un(k, CY_OP_round, v), CY_I32);
+    if (forms[n].zero)
+      v = cy_x_bin(k, CY_OP_add, v, cy_x_int(k, CY_I32, forms[n].zero));
+    v = cy_x_cast(k, v, forms[n].to);
+    if (forms[n].to == CY_U8)
+      v = cy_x_bin(k, CY_OP_max, v, cy_x_select(k, first, cy_x_load(k, y, at), cy_x_int(k, CY_U8, 0)));
+    cy_kernel_store(k, to, at, v);
+    cy_kernel_end(k);
+    jit_case c = {.what = "rounding", .elems = {450, 450, 450}, .lo = -300, .hi = 500};
+    CHECK_INT_EQ(jit_check(j, k, &c), 0);
+  }
+}
+
 static void test_strides(void) {
   for (int s = 0; s < CHECK_COUNT(strides); s++) {
     jit_case q = {.what = "strides", .elems = {9 * 80, strides[s].columns, 9 * strides[s].columns}};
     CHECK_INT_EQ(jit_check(j, strides_kernel(&strides[s]), &q), 0);
+  }
+}
+
+static void test_crossings(void) {
+  for (int i = 0; i < CHECK_COUNT(crossings); i++) {
+    const crossing *c = &crossings[i];
+    jit_case q = {.what = "crossing", .elems = {3 * c->turns * c->columns * c->load, 3 * c->columns * c->step}};
+    CHECK_INT_EQ(jit_check(j, crossing_kernel(c), &q), 0);
   }
 }
 
@@ -95,8 +137,9 @@ static void test_window(void) {
 }
 
 static const check_test tests[] = {
-    {"strides", test_strides}, {"reduce", test_reduce}, {"softmax", test_softmax}, {"index", test_index},
+    {"rounding", test_rounding}, {"strides", test_strides}, {"reduce", test_reduce}, {"softmax", test_softmax}, {"index", test_index},
     {"window", test_window},   {"casts", test_casts},   {"ops", test_ops},         {"unsaturated", test_unsaturated},
+    {"crossings", test_crossings},
 };
 
 int main(int argc, char **argv) { return jit_main(argc, argv, tests, CHECK_COUNT(tests), &g, &j); }

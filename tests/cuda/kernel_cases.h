@@ -13,7 +13,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-enum { MAX_CASES = 1500, MAX_ARGS = 6 };
+enum { MAX_CASES = 1500, MAX_ARGS = 8 };
 
 typedef struct kernel_case {
   char what[64];
@@ -91,6 +91,14 @@ static void add_strides(void) {
   for (int s = 0; s < CHECK_COUNT(strides); s++)
     set_elems(add_case(strides_kernel(&strides[s]), "strides %d", s), 9 * 80, strides[s].columns, 9 * strides[s].columns,
               0);
+}
+
+static void add_crossings(void) {
+  for (int i = 0; i < CHECK_COUNT(crossings); i++) {
+    const crossing *c = &crossings[i];
+    set_elems(add_case(crossing_kernel(c), "crossing %d", i), 3 * c->turns * c->columns * c->load,
+              3 * c->columns * c->step, 0, 0);
+  }
 }
 
 static void add_reductions(void) {
@@ -475,10 +483,13 @@ static void add_contractions(void) {
     add_conv(&convs[i], NULL);
 }
 
+#include "tests/cuda/attention_cases.h"
+
 static void add_all_cases(void) {
   add_ops();
   add_casts();
   add_strides();
+  add_crossings();
   add_reductions();
   add_softmax();
   add_rows();
@@ -487,6 +498,7 @@ static void add_all_cases(void) {
   add_contractions();
   add_tensors();
   add_integers();
+  add_attentions();
 }
 
 static void schedule_cases(void) {

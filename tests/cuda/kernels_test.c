@@ -155,6 +155,7 @@ static void test_ops(void) {
 }
 static void test_loops(void) {
   run_cases("strides");
+  run_cases("crossing");
   run_cases("index");
   run_cases("window");
 }
@@ -163,11 +164,12 @@ static void test_scratch(void) { run_cases("softmax"); }
 static void test_rows(void) { run_cases("rows"); }
 static void test_matmul(void) { run_cases("matmul"); }
 static void test_conv(void) { run_cases("conv"); }
+static void test_attention(void) { run_cases("attention"); }
 
 static const check_test tests[] = {
     {"ops", test_ops},         {"loops", test_loops}, {"reductions", test_reductions},
     {"scratch", test_scratch}, {"rows", test_rows},   {"matmul", test_matmul},
-    {"conv", test_conv},
+    {"conv", test_conv},       {"attention", test_attention},
 };
 
 int main(int argc, char **argv) {

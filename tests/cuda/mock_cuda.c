@@ -32,6 +32,7 @@ typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int s
 
 typedef struct module {
   struct function *functions;
+  int device;
   void *library;
   char *source;
   launch_fn *launch;
@@ -47,7 +48,9 @@ typedef struct function {
 
 typedef struct operation {
   struct operation *next;
-  function *kernel; /* NULL: a copy */
+  function *kernel; /* NULL: a copy, */
+  int (*work)(const void *data); /* .. or another library's work on `data` */
+  void *data;
   int threads;
   long long blocks;
   int shared;
@@ -69,9 +72,12 @@ typedef struct stream {
 static struct {
   uintptr_t at;
   size_t bytes;
+  int device;
 } blocks[MAX_BLOCKS];
-static mock_cuda_state mock = {.capability = 89, .devices = 1, .memory = (size_t)1 << 32};
-static int depth; /* of pushed contexts */
+static mock_cuda_state mock = {
+    .capability = 89, .devices = 1, .memory = (size_t)1 << 32, .driver_version = 13000, .kernel_us = 10};
+enum { FIRST_DEVICE = 40, MAX_DEPTH = 8 };
+static int stack[MAX_DEPTH], depth; /* devices of pushed contexts */
 
 mock_cuda_state *mock_cuda(void) { return &mock; }
 
@@ -85,7 +91,7 @@ int cuInit(unsigned flags) {
 }
 
 int cuDriverGetVersion(int *version) {
-  *version = 13000;
+  *version = mock.driver_version;
   return OK;
 }
 
@@ -102,7 +108,7 @@ int cuDeviceGetCount(int *count) {
 }
 
 int cuDeviceGet(int *device, int number) {
-  *device = number + 40;
+  *device = number + FIRST_DEVICE;
   return number < mock.devices ? OK : INVALID_DEVICE;
 }
 
@@ -114,7 +120,7 @@ int cuDeviceGetName(char *name, int length, int device) {
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   (void)device;
-  *value = attribute == 75 ? mock.capability / 10 : attribute == 76 ? mock.capability % 10 : 0;
+  *value = attribute == 75 ? mock.capability / 10 : attribute == 76 ? mock.capability % 10 : attribute == 16 ? 58 : 0;
   return OK;
 }
 
@@ -131,14 +137,20 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
 }
 
 int cuCtxPushCurrent_v2(void *context) {
-  depth++;
-  return context ? OK : INVALID_VALUE;
+  if (!context || depth == MAX_DEPTH)
+    return INVALID_VALUE;
+  stack[depth++] = (int)(uintptr_t)context;
+  return OK;
 }
 
 int cuCtxPopCurrent_v2(void **context) {
-  *context = NULL;
-  return depth-- > 0 ? OK : INVALID_VALUE;
+  if (!depth)
+    return INVALID_VALUE;
+  *context = (void *)(uintptr_t)stack[--depth];
+  return OK;
 }
+
+static int current(void) { return depth ? stack[depth - 1] : 0; }
 
 /* ---- memory ---- */
 
@@ -153,6 +165,7 @@ int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
       memset(ptr, 0xff, bytes);
       blocks[i].at = (uintptr_t)ptr;
       blocks[i].bytes = bytes;
+      blocks[i].device = current();
       mock.used += bytes;
       mock.blocks++;
       *out = blocks[i].at;
@@ -164,6 +177,8 @@ int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
 int cuMemFree_v2(uint64_t ptr) {
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (blocks[i].at == ptr) {
+      if (blocks[i].device != current())
+        return 201;
       free((void *)blocks[i].at);
       mock.used -= blocks[i].bytes;
       mock.blocks--;
@@ -181,6 +196,8 @@ int cuMemGetInfo_v2(size_t *available, size_t *total) {
 
 int cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
   (void)flags;
+  if (mock.host_limit && mock.pinned >= mock.host_limit)
+    return OUT_OF_MEMORY;
   *out = malloc(bytes);
   mock.pinned++;
   return OK;
@@ -203,16 +220,31 @@ int cuPointerGetAttribute(void *out, int attribute, uint64_t ptr) {
 
 /* ---- operations ---- */
 
+/* Is it memory of the device whose context is current? The host's is of none. */
+static int is_elsewhere(const void *ptr) {
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if (blocks[i].at && (uintptr_t)ptr >= blocks[i].at && (uintptr_t)ptr < blocks[i].at + blocks[i].bytes)
+      return blocks[i].device != current();
+  return 0;
+}
+
 static int perform(const operation *o) {
+  if (o->work)
+    return o->work(o->data);
   if (!o->kernel) {
+    if (is_elsewhere(o->to) || is_elsewhere(o->from))
+      return 201;
     memcpy(o->to, o->from, o->bytes);
     return OK;
   }
+  if (o->kernel->module->device != current())
+    return 201;
   mock.launches++;
   uint64_t slots[514];
   memcpy(slots, o->slots, (size_t)o->kernel->nslots * sizeof *slots);
   for (int i = 0; i < o->kernel->nmaps; i++)
     slots[o->kernel->nslots + i] = (uintptr_t)&o->maps[i];
+  mock.clock_us += mock.kernel_us;
   int wrong = o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->shared, slots,
                                         o->kernel->nslots + o->kernel->nmaps, mock.schedule, 7);
   return wrong ? 719 : OK; /* CUDA_ERROR_LAUNCH_FAILED */
@@ -225,17 +257,25 @@ static int submit(void *where, const operation *o) {
   operation *kept = malloc(sizeof *kept);
   *kept = *o;
   kept->next = NULL;
+  if (o->work) {
+    kept->data = malloc(o->bytes);
+    memcpy(kept->data, o->data, o->bytes);
+  }
   *s->capture->last = kept;
   s->capture->last = &kept->next;
   return OK;
 }
 
+int mock_cuda_submit(void *stream, int (*work)(const void *data), const void *data, size_t bytes) {
+  return submit(stream, &(operation){.work = work, .data = (void *)data, .bytes = bytes});
+}
+
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *where) {
+  mock.copies_in++;
   return submit(where, &(operation){.to = (void *)(uintptr_t)to, .from = from, .bytes = bytes});
 }
 
 int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
-  mock.uploads++;
   return cuMemcpyHtoDAsync_v2(to, from, bytes, NULL);
 }
 
@@ -296,6 +336,7 @@ int cuStreamDestroy_v2(void *s) {
 }
 
 int cuStreamSynchronize(void *s) {
+  mock.waits++;
   return s && ((stream *)s)->capture ? 900 : OK; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
 }
 
@@ -320,6 +361,7 @@ int cuGraphInstantiateWithFlags(void **out, void *g, unsigned long long flags) {
   ((graph *)g)->first = NULL;
   *out = copy;
   mock.recordings++;
+  mock.graphs++;
   return OK;
 }
 
@@ -332,16 +374,50 @@ int cuGraphLaunch(void *executable, void *s) {
   return OK;
 }
 
-int cuGraphExecDestroy(void *executable) {
-  for (operation *o = ((graph *)executable)->first, *next; o; o = next) {
+int cuGraphDestroy(void *g) {
+  for (operation *o = ((graph *)g)->first, *next; o; o = next) {
     next = o->next;
+    free(o->data);
     free(o);
   }
-  free(executable);
+  free(g);
   return OK;
 }
 
-int cuGraphDestroy(void *g) { return cuGraphExecDestroy(g); }
+int cuGraphExecDestroy(void *executable) {
+  mock.graphs--;
+  return cuGraphDestroy(executable);
+}
+
+/* ---- events: what the mock's clock says ---- */
+
+int cuEventCreate(void **out, unsigned flags) {
+  (void)flags;
+  *out = calloc(1, sizeof(double));
+  mock.events++;
+  return OK;
+}
+
+int cuEventRecord(void *event, void *s) {
+  *(double *)event = mock.clock_us;
+  return s && ((stream *)s)->capture ? 900 : OK;
+}
+
+int cuEventSynchronize(void *event) {
+  (void)event;
+  return OK;
+}
+
+int cuEventElapsedTime(float *ms, void *from, void *to) {
+  *ms = (float)((*(double *)to - *(double *)from) / 1000);
+  return OK;
+}
+
+int cuEventDestroy_v2(void *event) {
+  free(event);
+  mock.events--;
+  return OK;
+}
 
 /* ---- modules ---- */
 
@@ -375,7 +451,7 @@ static void cached(const char *image, char *out, size_t capacity) {
   *out = 0;
   if (!folder)
     return;
-  for (size_t i = h ? CHECK_COUNT(shims) : 0; i < CHECK_COUNT(shims); i++) {
+  for (int i = h ? CHECK_COUNT(shims) : 0; i < CHECK_COUNT(shims); i++) {
     FILE *f = fopen(shims[i], "r");
     size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
     text[n] = 0;
@@ -412,6 +488,7 @@ int cuModuleLoadData(void **out, const void *image) {
   void *launch = dlsym(m->library, "cy_shim_launch");
   memcpy(&m->launch, &launch, sizeof launch);
   m->source = strdup(image);
+  m->device = current();
   mock.modules++;
   *out = m;
   return OK;

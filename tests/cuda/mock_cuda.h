@@ -10,12 +10,18 @@ typedef struct mock_cuda_state {
   int capability; /* 89 */
   size_t memory;  /* of the device, bytes */
   int schedule;   /* of the shim */
+  int driver_version; /* 13000 */
+  double clock_us, kernel_us; /* what events tell; what a launch takes */
+  int host_limit; /* more blocks of pinned memory than these are refused; 0: none are */
   /* counted */
   size_t used;
   int blocks, pinned, streams, modules, retained; /* alive */
-  int launches, recordings, replays, uploads, maps; /* since the start; maps: of tensors */
+  int events, graphs;                             /* alive */
+  int launches, recordings, replays, copies_in, waits, maps; /* since the start; maps: of tensors */
 } mock_cuda_state;
 
 mock_cuda_state *mock_cuda(void);
+/* Does work(data) on the stream: now, or whenever the graph that is being captured is launched. `data` is copied. */
+int mock_cuda_submit(void *stream, int (*work)(const void *data), const void *data, size_t bytes);
 
 #endif

@@ -6,39 +6,15 @@
  * Started from the root of the repository, as all tests; without a C compiler for the mock's kernels all is skipped.
  */
 #define _GNU_SOURCE
-#include "runtime/cyto.h"
-#include "tests/check.h"
-#include "tests/cuda/mock_cuda.h"
+#include "tests/cuda/models.h"
 
-#include <dlfcn.h>
 #include <elf.h>
-#include <libgen.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 enum { MAX_BATCH = 5, PIXELS = 28 * 28, CLASSES = 10 };
 
-static char build[PATH_MAX], dir[CHECK_PATH];
-static mock_cuda_state *mock;
-static void *driver;
 static float image[MAX_BATCH * PIXELS];
 
 /* ---- helpers ---- */
-
-static int run_command(const char *format, const char *a, const char *b, const char *c) {
-  char command[3 * PATH_MAX];
-  snprintf(command, sizeof command, format, a, b, c);
-  return system(command);
-}
-
-static const char *path_of(const char *name) {
-  static char path[4][PATH_MAX];
-  static int next;
-  char *p = path[next++ % 4];
-  snprintf(p, PATH_MAX, "%s/%s", dir, name);
-  return p;
-}
 
 static char *read_file(const char *name, size_t *out_bytes) {
   FILE *f = fopen(path_of(name), "rb");
@@ -53,14 +29,6 @@ static char *read_file(const char *name, size_t *out_bytes) {
   return bytes;
 }
 
-static void write_file(const char *name, const char *bytes, size_t n) {
-  FILE *f = fopen(path_of(name), "wb");
-  if (!f || fwrite(bytes, 1, n, f) != n)
-    CHECK_FAIL("%s cannot be written", name);
-  if (f)
-    fclose(f);
-}
-
 /* Where a section lies in an ELF file. */
 static int find_section(const char *file, const char *name, size_t *out_at, size_t *out_bytes) {
   const Elf64_Ehdr *head = (const Elf64_Ehdr *)file;
@@ -72,14 +40,6 @@ static int find_section(const char *file, const char *name, size_t *out_at, size
       return 1;
     }
   return 0;
-}
-
-static cyto_model *load(const char *name) {
-  cyto_model *model = NULL;
-  cyto_error error;
-  if (cyto_model_load(path_of(name), &model, &error))
-    CHECK_FAIL("%s: %s", name, error.message);
-  return model;
 }
 
 static void new_image(unsigned seed) {
@@ -158,7 +118,7 @@ static void test_run_record_replay(void) {
     CHECK_FAIL("%s", error.message);
     return;
   }
-  CHECK_INT_EQ(mock->uploads, 1); /* both contexts have the same weights */
+  CHECK_INT_EQ(mock->copies_in, 1); /* both contexts have the same weights */
   for (int i = 0; i < 4; i++) {
     new_image((unsigned)i);
     compare(on_cuda, cuda, on_cpu, cpu, 2, 1e-4f);
@@ -180,18 +140,40 @@ static void test_run_record_replay(void) {
   CHECK_INT_EQ(mock->pinned + mock->streams + mock->modules + mock->retained, 0);
 }
 
+/* What an application does with the driver itself, on device 0. */
+static struct {
+  int (*alloc)(uint64_t *, size_t), (*push)(void *), (*pop)(void **), (*release)(uint64_t);
+  int (*stream_create)(void **, unsigned), (*stream_destroy)(void *);
+} own;
+
+static void open_own(void) {
+  static const char *const names[] = {"cuMemAlloc_v2", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
+                                      "cuMemFree_v2",  "cuStreamCreate",      "cuStreamDestroy_v2"};
+  for (int i = 0; i < CHECK_COUNT(names); i++) {
+    void *symbol = dlsym(driver, names[i]);
+    memcpy((void **)&own + i, &symbol, sizeof symbol);
+  }
+}
+
+/* Input and output of one image in memory of the device; `outputs` of these behind each other, 256 bytes apart. */
+static void device_tensors(uint64_t *in, uint64_t *out, int outputs) {
+  open_own();
+  own.push((void *)40);
+  own.alloc(in, PIXELS * 4);
+  own.alloc(out, (size_t)outputs * 256);
+  memcpy((void *)(uintptr_t)*in, image, PIXELS * 4);
+}
+
+static void device_tensors_free(uint64_t in, uint64_t out) {
+  void *context;
+  own.release(in);
+  own.release(out);
+  own.pop(&context);
+}
+
 static void test_device_memory(void) {
-  int (*alloc)(uint64_t *, size_t), (*push)(void *), (*release)(uint64_t);
-  void *symbols[3] = {dlsym(driver, "cuMemAlloc_v2"), dlsym(driver, "cuCtxPushCurrent_v2"),
-                      dlsym(driver, "cuMemFree_v2")};
-  memcpy(&alloc, &symbols[0], sizeof alloc);
-  memcpy(&push, &symbols[1], sizeof push);
-  memcpy(&release, &symbols[2], sizeof release);
   uint64_t in = 0, out = 0;
-  push((void *)1);
-  alloc(&in, PIXELS * 4);
-  alloc(&out, CLASSES * 4);
-  memcpy((void *)(uintptr_t)in, image, PIXELS * 4);
+  device_tensors(&in, &out, 1);
   cyto_model *cuda = load("cuda.so");
   cyto_context *context = NULL;
   cyto_options options = {.device_memory = 1};
@@ -215,8 +197,154 @@ static void test_device_memory(void) {
   CHECK(strstr(error.message, "device memory, expected host memory"));
   cyto_context_destroy(context);
   cyto_model_unload(cuda);
-  release(in);
-  release(out);
+  device_tensors_free(in, out);
+}
+
+/* More outputs in turn than recordings are kept: the one not used for longest gives way, the others are replayed. */
+static void test_recordings(void) {
+  enum { KEPT = 16, PLACES = KEPT + 4 };
+  uint64_t in = 0, out = 0;
+  device_tensors(&in, &out, PLACES);
+  cyto_model *cuda = load("cuda.so");
+  cyto_context *context = NULL;
+  cyto_options options = {.device_memory = 1};
+  cyto_tensor result;
+  cyto_error error;
+  int before = mock->recordings;
+  CHECK_REQUIRE(cuda && !cyto_context_create(cuda, &options, &context, &error));
+  static const int turns[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 16, 0, 17, 2, 1};
+  for (int i = 0; i < CHECK_COUNT(turns); i++)
+    for (int twice = 0; twice < 2; twice++) {
+      CHECK_INT_EQ(cyto_bind_output(context, 0, (void *)(uintptr_t)(out + 256u * (unsigned)turns[i]), 256, &error), 0);
+      CHECK_INT_EQ(run(context, cuda, 1, (void *)(uintptr_t)in, &result, &error), 0);
+      CHECK(result.data == (void *)(uintptr_t)(out + 256u * (unsigned)turns[i]));
+      CHECK(!memcmp(result.data, (void *)(uintptr_t)out, CLASSES * 4));
+    }
+  CHECK_INT_EQ(mock->graphs, KEPT);
+  /* the first 16, 16 (in place of 1), 17 (of 2), 2 (of 3), 1 (of 4) */
+  CHECK_INT_EQ(mock->recordings - before, 16 + 4);
+  cyto_context_destroy(context);
+  cyto_model_unload(cuda);
+  device_tensors_free(in, out);
+  CHECK_INT_EQ(mock->graphs, 0);
+}
+
+/* On the caller's stream nothing is waited for when all tensors are on the device, and it stays the caller's. */
+static void test_stream(void) {
+  uint64_t in = 0, out = 0;
+  void *stream = NULL;
+  device_tensors(&in, &out, 1);
+  own.stream_create(&stream, 1);
+  cyto_model *cuda = load("cuda.so");
+  cyto_context *context = NULL;
+  cyto_options options = {.device_memory = 1, .stream = stream};
+  cyto_tensor result;
+  cyto_error error;
+  CHECK_REQUIRE(cuda && !cyto_context_create(cuda, &options, &context, &error));
+  CHECK_INT_EQ(cyto_bind_output(context, 0, (void *)(uintptr_t)out, CLASSES * 4, &error), 0);
+  for (int i = 0; i < 3; i++) {
+    int waits = mock->waits;
+    CHECK_INT_EQ(run(context, cuda, 1, (void *)(uintptr_t)in, &result, &error), 0);
+    CHECK_INT_EQ(mock->waits - waits, 0);
+  }
+  CHECK_INT_EQ(cyto_bind_output(context, 0, NULL, 0, &error), 0); /* in host memory: it must be there */
+  int waits = mock->waits;
+  CHECK_INT_EQ(run(context, cuda, 1, (void *)(uintptr_t)in, &result, &error), 0);
+  CHECK(mock->waits > waits && !memcmp(result.data, (void *)(uintptr_t)out, CLASSES * 4));
+  cyto_context_destroy(context);
+  cyto_model_unload(cuda);
+  CHECK_INT_EQ(mock->streams, 1);
+  own.stream_destroy(stream);
+  device_tensors_free(in, out);
+}
+
+/* One loaded model on two devices in turns: kernels, weights and memory of each are its own. */
+static void test_devices(void) {
+  cyto_model *cuda = load("cuda.so"), *cpu = load("cpu.so");
+  cyto_context *on[3] = {NULL, NULL, NULL}, *on_cpu = NULL;
+  cyto_error error;
+  mock->devices = 2;
+  CHECK_REQUIRE(cuda && cpu && !cyto_context_create(cpu, NULL, &on_cpu, &error));
+  for (int i = 0; i < 3; i++)
+    if (cyto_context_create(cuda, &(cyto_options){.device = i % 2}, &on[i], &error))
+      CHECK_FAIL("%s", error.message);
+  CHECK_INT_EQ(mock->retained, 2);
+  for (int i = 0; i < 9; i++) {
+    new_image((unsigned)i);
+    compare(on[i % 3], cuda, on_cpu, cpu, 1 + i % 2, 1e-4f);
+  }
+  char said[300];
+  cyto_context_describe(on[1], said, sizeof said);
+  CHECK_STR_HAS(said, "device 1 'Mock GPU' (sm_89), driver for CUDA 13.0, kernels: sm_80");
+  for (int i = 0; i < 3; i++)
+    cyto_context_destroy(on[i]);
+  cyto_context_destroy(on_cpu);
+  cyto_model_unload(cuda);
+  cyto_model_unload(cpu);
+  mock->devices = 1;
+  CHECK_INT_EQ(mock->blocks + mock->pinned + mock->streams + mock->modules + mock->retained + mock->graphs, 0);
+}
+
+/* Memory that is missing only when the model runs; afterwards the context works as before. */
+static void test_memory(void) {
+  cyto_model *cuda = load("cuda.so");
+  cyto_context *context = NULL;
+  cyto_tensor result;
+  cyto_error error;
+  char expected[100];
+  CHECK_REQUIRE(cuda && !cyto_context_create(cuda, NULL, &context, &error));
+  mock->memory = mock->used + 1000;
+  CHECK_INT_EQ(run(context, cuda, 2, image, &result, &error), CYTO_OUT_OF_MEMORY);
+  snprintf(expected, sizeof expected, " bytes needed, 1000 free of %zu", mock->memory);
+  CHECK_STR_HAS(error.message, "no device memory for intermediate tensors: ");
+  CHECK_STR_HAS(error.message, expected);
+  mock->memory = (size_t)1 << 32;
+  mock->host_limit = 1;
+  mock->pinned++;
+  CHECK_INT_EQ(run(context, cuda, 2, image, &result, &error), CYTO_OUT_OF_MEMORY);
+  CHECK_STR_HAS(error.message, "no pinned host memory for inputs and outputs: ");
+  mock->pinned--;
+  mock->host_limit = 0;
+  CHECK_INT_EQ(run(context, cuda, 2, image, &result, &error), 0);
+  cyto_context_destroy(context);
+  cyto_model_unload(cuda);
+  mock->host_limit = 1;
+  expect_error(NULL, CYTO_OUT_OF_MEMORY, "copying the model's weights to the device: CUDA_ERROR_OUT_OF_MEMORY");
+  mock->host_limit = 0;
+  CHECK_INT_EQ(mock->blocks + mock->pinned + mock->streams + mock->modules + mock->retained, 0);
+}
+
+/* More weights than the pinned memory that they go through. */
+static void test_large_weights(void) {
+  enum { K = 16, N = 300000 }; /* 19.2 MB */
+  static const char text[] = "graph @g(%x: f32[1,16]) {\n  @w = const f32[16,300000] data(3)\n"
+                             "  %y = matmul %x, @w : f32[1,300000]\n  return %y\n}\n";
+  cyto_tensor out[2];
+  cyto_context *contexts[2] = {NULL, NULL};
+  cyto_error error;
+  static const char *const targets[2] = {"sm_80", "native"}, *const names[2] = {"large.so", "large-cpu.so"};
+  const int64_t dims[2] = {1, K};
+  int copies = mock->copies_in;
+  write_file("large.txt", text, sizeof text - 1);
+  for (int i = 0; i < 2; i++) {
+    char command[4 * PATH_MAX];
+    snprintf(command, sizeof command, "%s/cytoc %s -o %s --target=%s", build, path_of("large.txt"), path_of(names[i]),
+             targets[i]);
+    CHECK_REQUIRE(!system(command));
+    cyto_model *model = load(names[i]);
+    CHECK_REQUIRE(model && !cyto_context_create(model, NULL, &contexts[i], &error));
+    CHECK_INT_EQ(cyto_bind_input(contexts[i], 0, CYTO_F32, 2, dims, image, &error), 0);
+    CHECK_INT_EQ(cyto_run(contexts[i], &error), 0);
+    CHECK_INT_EQ(cyto_output(contexts[i], 0, &out[i], &error), 0);
+    cyto_model_unload(model);
+  }
+  CHECK_INT_EQ(mock->copies_in - copies, 3 + 1); /* 8 MB each; the input */
+  float worst = 0;
+  for (int i = 0; i < N; i++)
+    worst = fmaxf(worst, fabsf(((float *)out[0].data)[i] - ((float *)out[1].data)[i]));
+  CHECK(worst < 1e-5f);
+  for (int i = 0; i < 2; i++)
+    cyto_context_destroy(contexts[i]);
 }
 
 static void test_errors(void) {
@@ -300,6 +428,22 @@ static void test_compile_errors(void) {
       {"", "--target=sm_75,sm_80 --tf32", "multiplies matrices of tf32, which sm_75 lacks; sm_80 and newer have it"},
       {"", "--target=native --tf32", "--tf32 is for CUDA"},
       {"", "--target=native --emit=cu", "code of CUDA devices"},
+      {"CY_MOCK_NVRTC_LOG=\"$(printf 'ptxas info : Function properties for first\\n    0 bytes stack frame, 0 bytes "
+       "spill stores, 0 bytes spill loads\\nptxas info : Function properties for second\\n    16 bytes stack frame, 0 "
+       "bytes spill stores, 0 bytes spill loads\\n')\"",
+       "--target=sm_80", "kernel 'second' was compiled with 16 bytes of stack and 0 bytes of spills: a bug in cytoc"},
+      {"CY_MOCK_NVRTC_LOG=\"$(printf 'ptxas info : Function properties for first\\n    0 bytes stack frame, 8 bytes "
+       "spill stores, 12 bytes spill loads\\n')\"",
+       "--target=sm_80", "kernel 'first' was compiled with 0 bytes of stack and 8 bytes of spills: a bug in cytoc"},
+      {"CY_MOCK_NVRTC_LOG=\"$(printf 'ptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions "
+       "are serialized\\n')\"",
+       "--target=sm_80", "matrix instructions were serialised (C7510"},
+      {"CY_MOCK_NVRTC_LOG=\"$(printf 'ptxas info : (C7511) Potential Performance Loss: wgmma.mma_async instructions "
+       "are serialized\\n')\"",
+       "--target=sm_80", "matrix instructions were serialised (C7511"},
+      {"CY_MOCK_NVRTC_LOG=\"$(printf 'ptxas info : (C7519) Potential Performance Loss: wgmma.mma_async instructions "
+       "are serialized\\n')\"",
+       "--target=sm_80", "matrix instructions were serialised (C7519"},
   };
   for (int i = 0; i < CHECK_COUNT(rows); i++) {
     char command[3 * PATH_MAX], said[4000] = "";
@@ -320,10 +464,13 @@ static void test_left_out(void) {
     const char *options, *text;
   } rows[] = {
       {"--target=cuda --tf32", "warning: the library will not run on sm_75: kernel '"},
-      {"--target=cuda --tf32", "multiplies matrices of tf32, which sm_75 lacks; sm_80 and newer have it: leave out --tf32"},
+      {"--target=cuda --tf32",
+       "multiplies matrices of tf32, which sm_75 lacks; sm_80 and newer have it: leave out --tf32"},
       {"--target=cuda", NULL},
       {"--target=sm_80,sm_89 --tf32", NULL},
   };
+  setenv("CY_MOCK_NVRTC_LOG",
+         "Function properties for k\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n", 1);
   for (int i = 0; i < CHECK_COUNT(rows); i++) {
     char command[3 * PATH_MAX], said[4000] = "";
     snprintf(command, sizeof command, "%s/cytoc examples/digits/digits.onnx -o %s %s 2>&1", build, path_of("all.so"),
@@ -337,6 +484,7 @@ static void test_left_out(void) {
     else
       CHECK(!strstr(said, "warning"));
   }
+  unsetenv("CY_MOCK_NVRTC_LOG");
 }
 
 /* Newer devices than any image take the PTX; the same generation takes the cubin. Both just run. */
@@ -385,18 +533,44 @@ static void test_tensors(void) {
   mock->capability = 89;
 }
 
-static void open_mock(void) {
-  char path[PATH_MAX + 40];
-  snprintf(path, sizeof path, "%s/tests/cuda/mock/libcuda.so.1", build);
-  driver = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* the runtime's dlopen("libcuda.so.1") finds it by its soname */
-  void *symbol = driver ? dlsym(driver, "mock_cuda") : NULL;
-  mock_cuda_state *(*get)(void);
-  if (!symbol) {
-    CHECK_FAIL("%s: %s", path, dlerror());
+/* cyto-bench on the device that is present, and where there is none. */
+static void test_bench(void) {
+  static const char text[] = "graph @g(%x: f32[8]) {\n  %y = tanh %x\n  return %y\n}\n";
+  static const char before[] = "# Speed\n\nNo device has been measured yet. More.\n";
+  char command[4 * PATH_MAX], said[4000] = "", *file;
+  size_t n = 0;
+  write_file("tiny.txt", text, sizeof text - 1);
+  write_file("results.md", before, sizeof before - 1);
+  snprintf(command, sizeof command,
+           "LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-bench %s --target=cuda --against eager --seconds 0.001 --json %s "
+           "--results %s >/dev/null",
+           build, build, path_of("tiny.txt"), path_of("bench.json"), path_of("results.md"));
+  CHECK_INT_EQ(system(command), 0);
+  file = read_file("bench.json", &n);
+  CHECK_REQUIRE(file);
+  file[n - 1] = 0;
+  CHECK_STR_HAS(file, "\"device\": \"Mock GPU (sm_89), driver for CUDA 13.0\"");
+  CHECK_STR_HAS(file, "\"contender\": \"compiled -O3\"");
+  CHECK_STR_HAS(file, "\"contender\": \"eager -O0\"");
+  CHECK(!strstr(file, "failure"));
+  free(file);
+  file = read_file("results.md", &n);
+  CHECK_REQUIRE(file);
+  file[n - 1] = 0;
+  CHECK(!strncmp(file, "# Speed\n\n\n## ", 13) && !strstr(file, "No device has been measured"));
+  CHECK_STR_HAS(file, "\n\nMock GPU (sm_89), driver for CUDA 13.0; ");
+  CHECK_STR_HAS(file, "--target=cuda --against eager");
+  free(file);
+  void *real = dlopen("/usr/lib/x86_64-linux-gnu/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (real)
     return;
-  }
-  memcpy(&get, &symbol, sizeof get);
-  mock = get();
+  snprintf(command, sizeof command, "%s/cyto-bench %s --target=cuda 2>&1", build, path_of("tiny.txt"));
+  FILE *f = popen(command, "r");
+  CHECK_REQUIRE(f);
+  said[fread(said, 1, sizeof said - 1, f)] = 0;
+  CHECK(pclose(f) != 0);
+  CHECK_STR_HAS(said, "cyto-bench: there is nothing to measure on: ");
+  CHECK_STR_HAS(said, "the NVIDIA driver was not found");
 }
 
 static const check_test tests[] = {
@@ -410,22 +584,19 @@ static const check_test tests[] = {
     {"tensors", test_tensors},
     {"damaged images", test_damaged_images},
     {"device memory", test_device_memory},
+    {"recordings", test_recordings},
+    {"stream", test_stream},
+    {"devices", test_devices},
+    {"memory", test_memory},
+    {"large weights", test_large_weights},
+    {"bench", test_bench},
 };
 
 int main(int argc, char **argv) {
-  char self[PATH_MAX];
-  if (!realpath(argv[0], self) || !check_folder("cyto-cuda", dir))
-    return 1;
-  snprintf(build, sizeof build, "%s", dirname(dirname(dirname(self))));
-  if (system("cc --version >/dev/null 2>&1")) {
-    printf("no C compiler to run kernels with\n0 passed, 0 failed, %d skipped\n", CHECK_COUNT(tests));
-    return 0;
-  }
-  char home[PATH_MAX + 40];
-  snprintf(home, sizeof home, "%s/tests/cuda/mock", build);
-  setenv("CUDA_HOME", home, 1);
+  if (!models_begin(argv[0], CHECK_COUNT(tests)))
+    return models_rc;
   int rc = run_command("%s/cytoc examples/digits/digits.onnx -o %s --target=%s", build, path_of("cuda.so"),
-                       "sm_80,sm_90a") ||
+                       "sm_80,sm_90a --cudnn=off") ||
            run_command("%s/cytoc examples/digits/digits.onnx -o %s --target=%s", build, path_of("cpu.so"), "native");
   if (rc)
     fprintf(stderr, "cytoc failed\n");

@@ -5,7 +5,7 @@ In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, and wha
      the inputs.
 Out: the closing line; a line for each network.
 
-The reference is ONNX Runtime on the network in f32. f16 (and --fp16) results may be a relative RMS error of 2e-2 away, f32 ones 1e-4,
+Inputs are those that lie beside a network of ../shared/models, else random. The reference is ONNX Runtime on the network in f32. f16 (and --fp16) results may be a relative RMS error of 2e-2 away, f32 ones 1e-4,
 with --tf32 5e-3. `cpu`: the reference is the network compiled for a CPU with the same options, 1e-2 away at most: integer
 arithmetic is exact, but where floats that were added up in another order are rounded to integers, results differ by a step.
 With --device the networks run on the machine's device.
@@ -70,8 +70,11 @@ def prepare(name, words, work):
         os.makedirs(os.path.join(work, folder))
     for k, port in enumerate(session.get_inputs()):
         dims = [d if isinstance(d, int) and d > 0 else 1 for d in port.shape]
-        feeds[port.name] = rng.standard_normal(dims).astype(np.float32)
-        np.save(os.path.join(work, 'in', 'in_%d_%s.npy' % (k, lib.safe_name(port.name))), feeds[port.name])
+        file = 'in_%d_%s.npy' % (k, lib.safe_name(port.name))
+        stored = os.path.join(lib.SHARED, 'models', name, 'refio', file)
+        feeds[port.name] = (np.load(stored) if os.path.exists(stored) and not sizes else
+                            rng.standard_normal(dims).astype(np.float32))
+        np.save(os.path.join(work, 'in', file), feeds[port.name])
     for k, (port, value) in enumerate(zip(session.get_outputs(), session.run(None, feeds))):
         np.save(os.path.join(work, 'ref', 'out_%d_%s.npy' % (k, lib.safe_name(port.name))), value)
     return compiled

@@ -1,6 +1,7 @@
 """The ONNX standard's node tests as CUDA models, without a GPU: a mock NVRTC, and a mock driver that runs kernels by the shim.
 
-In:  what tests/onnx/run.py takes, of which the tests on its list of passing names; --every N takes each Nth of them.
+In:  what tests/onnx/run.py takes, of which the tests on its list of passing names; --every N takes each Nth of them (all,
+     with sanitizers each tenth).
 Out: the closing line; build/onnx-tests/report-cuda.txt. nodes-passing.txt holds the names that must pass; see lib.py.
 
 With a driver and a device (--device) the same tests run on the device: then NVRTC compiles them for real.
@@ -17,12 +18,14 @@ import run
 
 
 def main():
-    args = lib.arguments(__doc__, every=dict(type=int, default=12), device=dict(action='store_true'))
-    args.options, args.env = mock.options(args), mock.environment(args)
+    args = lib.arguments(__doc__, every=dict(type=int, default=0), device=dict(action='store_true'))
+    args.options = mock.options(args) + ['--name=model']  # equal kernels of different tests are compiled once
+    args.env = mock.environment(args)
     suite = lib.Suite(args, os.path.join(HERE, 'nodes-passing.txt'))
     on_cpu = lib.Suite(args, os.path.join(HERE, '..', 'onnx', 'passing.txt')).listed
     rows = [r for r in run.load_index(args) if r[0] in on_cpu]
-    run.judge(args, suite, rows if args.names else rows[::args.every], ['-O3'], 'report-cuda.txt')
+    every = args.every or (1 if args.variant == 'release' else run.SANITIZED_STEP)
+    run.judge(args, suite, rows if args.names else rows[::every], ['-O3'], 'report-cuda.txt')
 
 
 if __name__ == '__main__':

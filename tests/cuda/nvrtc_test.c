@@ -30,8 +30,12 @@ static bool stack_allowed(void *ctx, const char *function) {
 }
 
 static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch arch) {
-  static const char *const loops[] = {"strides", "reduce", "softmax", "index", "window", "rows"};
+  static const char *const loops[] = {"strides", "crossing", "reduce", "softmax", "index", "window", "rows"};
   bool contraction = !strncmp(c->what, "matmul", 6) || !strncmp(c->what, "conv", 4), loop = false;
+  if (!strncmp(c->what, "attention", 9))
+    return *what == 'a' && c->form->least_arch <= arch.number;
+  if (*what == 'a')
+    return false;
   for (int n = 0; n < CHECK_COUNT(loops); n++)
     loop |= !strncmp(c->what, loops[n], strlen(loops[n]));
   if (*what == 'c')
@@ -51,7 +55,7 @@ static void compile_for(const char *what, cy_cuda_arch arch, unsigned counts[CY_
   FILE *f = open_memstream(&text, &size);
   cy_cuda_image image;
   cy_nvrtc_check check = {stack_allowed, NULL, NULL};
-  fprintf(f, "%s%s", cy_cuda_prelude, *what == 'm' || *what == 'i' ? cy_cuda_prelude_matrix : "");
+  fprintf(f, "%s%s", cy_cuda_prelude, strchr("mia", *what) ? cy_cuda_prelude_matrix : "");
   for (int i = 0; i < ncases; i++)
     if (wanted(&cases[i], i, what, arch)) {
       print_case(f, i);
@@ -87,6 +91,8 @@ static void compile_all(const char *what) {
       CHECK(archs[a].number < 80 ? !counts[CY_CUDA_LDGSTS] : counts[CY_CUDA_LDGSTS] > 30);
       CHECK_INT_EQ(counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT], 0); /* nothing is left to the ordinary units */
     }
+    if (*what == 'a')
+      CHECK(counts[CY_CUDA_HMMA] > 500 && counts[CY_CUDA_LDSM] > 300 && counts[CY_CUDA_FFMA] > 2000);
     if (*what == 'i') {
       CHECK(counts[CY_CUDA_IMMA] > 150 && counts[CY_CUDA_LDSM] > 80 && !counts[CY_CUDA_HMMA]);
       CHECK(archs[a].number < 80 ? !counts[CY_CUDA_LDGSTS] : counts[CY_CUDA_LDGSTS] > 20);
@@ -98,6 +104,7 @@ static void test_ops(void) { compile_all("ops"); }
 static void test_loops(void) { compile_all("loops"); }
 static void test_contractions(void) { compile_all("contractions"); }
 static void test_matrix(void) { compile_all("matrix"); }
+static void test_attention(void) { compile_all("attention"); }
 static void test_integers(void) { compile_all("integers"); }
 
 static int all_wanted(void *ctx, const char *function) {
@@ -127,6 +134,37 @@ static void test_missing_matrix(void) {
   CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, source, (cy_cuda_arch){80, 0}, false, &check, &image, &error), -1);
   CHECK_STR_HAS(error, "kernel 'half' was compiled without matrix instructions");
   free(source);
+  free(error);
+}
+
+static bool stacked_allowed(void *ctx, const char *function) {
+  (void)ctx;
+  return !strcmp(function, "stacked");
+}
+
+/* An array that registers cannot hold is refused, unless the kernel may have it; registers that do not suffice always. */
+static void test_stack(void) {
+  static const char stacked[] = "extern \"C\" __global__ void stacked(float *x, const int *at, int n) {\n"
+                                "  float a[64];\n  for (int i = 0; i < n; i++)\n    a[at[i] & 63] = x[i];\n"
+                                "  x[0] = a[at[n] & 63];\n}\n";
+  static const char spilled[] = "extern \"C\" __global__ __launch_bounds__(1024) void spilled(float *x) {\n"
+                                "  float a[128];\n#pragma unroll\n  for (int i = 0; i < 128; i++)\n    a[i] = x[i * 7];\n"
+                                "  __syncthreads();\n#pragma unroll\n  for (int i = 0; i < 128; i++)\n"
+                                "    x[i] = a[127 - i] * x[i + 999];\n}\n";
+  cy_cuda_image image;
+  char *error = NULL;
+  cy_nvrtc_check none = {stack_allowed, NULL, NULL}, some = {stacked_allowed, NULL, NULL};
+  if (!nvrtc)
+    CHECK_SKIP(missing);
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, stacked, (cy_cuda_arch){80, 0}, false, &none, &image, &error), -1);
+  CHECK_STR_HAS(error, "kernel 'stacked' was compiled with 256 bytes of stack and 0 bytes of spills: a bug in cytoc");
+  free(error);
+  error = NULL;
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, stacked, (cy_cuda_arch){80, 0}, false, &some, &image, &error), 0);
+  free(image.bytes);
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, spilled, (cy_cuda_arch){80, 0}, false, &some, &image, &error), -1);
+  CHECK_STR_HAS(error, "kernel 'spilled' was compiled with ");
+  CHECK(error && !strstr(error, " 0 bytes of spills"));
   free(error);
 }
 
@@ -161,7 +199,9 @@ static const check_test tests[] = {
     {"contractions", test_contractions},
     {"matrix", test_matrix},
     {"integers", test_integers},
+    {"attention", test_attention},
     {"missing matrix", test_missing_matrix},
+    {"stack", test_stack},
     {"reproducible", test_reproducible},
     {"refusal", test_refusal},
 };

@@ -144,6 +144,11 @@ static void cy_mma_f16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2
 static void cy_mma_bf16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_bf16); }
 static void cy_mma_tf32(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 1, shim_tf32); }
 
+static u32 cy_pack_f16(f32 a, f32 b) { return cy_enc_f16(a) | (u32)cy_enc_f16(b) << 16; }
+CY_INLINE u16 cy_enc_bf16(f32 v); /* prelude.cuh */
+static u32 cy_pack_bf16(f32 a, f32 b) { return cy_enc_bf16(a) | (u32)cy_enc_bf16(b) << 16; }
+static f32 cy_exp_weight(f32 x) { return exp2f(x * 1.4426950408889634f); }
+
 static u32 shim_i8(u32 word, int i) { return (u32)(i8)(word >> i * 8); }
 static u32 shim_u8(u32 word, int i) { return (u8)(word >> i * 8); }
 static void shim_mma_bytes(i32 *c, const u32 *a, const u32 *b, u32 (*of_a)(u32, int), u32 (*of_b)(u32, int)) {

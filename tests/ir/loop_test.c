@@ -88,14 +88,15 @@ static void test_affine(void) {
 
 /* ---- scheduling ---- */
 
-enum { CASES = 8 };
+enum { CASES = 11 };
 
 /* Kernels that merge, reorder, split, vectorise; built twice: once scheduled, once not. */
 static cy_kernel *build(int which, int64_t *out_in, int64_t *out_out) {
   cy_kernel *k = cy_kernel_create(g, "k");
   cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
   static const int64_t sizes[CASES][3] = {{3, 5, 7},  {1, 4, 40}, {2, 48, 30}, {6, 1, 4096},
-                                          {5, 9, 33}, {5, 9, 33}, {4, 3, 17},  {2, 32, 64}};
+                                          {5, 9, 33}, {5, 9, 33}, {4, 3, 17},  {2, 32, 64},
+                                          {2, 3, 256}, {3, 1, 58},  {3, 1, 60}};
   const int64_t *s = sizes[which];
   cy_var v[3];
   cy_expr i[3];
@@ -111,7 +112,8 @@ static cy_kernel *build(int which, int64_t *out_in, int64_t *out_out) {
   *out_in = *out_out = s[0] * s[1] * s[2];
   switch (which) {
   case 2:
-  case 7: /* transpose */ cy_kernel_store(k, y, swap, cy_x_load(k, x, row)); break;
+  case 7:
+  case 8: /* transpose */ cy_kernel_store(k, y, swap, cy_x_load(k, x, row)); break;
   case 3: /* few long rows, broadcast along the first axis */ cy_kernel_store(k, y, row, cy_x_load(k, x, i[2])); break;
   case 4:
   case 5: { /* reduction over the last (4) or the middle axis (5) */
@@ -130,6 +132,13 @@ static cy_kernel *build(int which, int64_t *out_in, int64_t *out_out) {
   case 6: /* the index itself is data */
     cy_kernel_store(k, y, row, add(k, cy_x_load(k, x, row), cy_x_cast(k, i[1], CY_F32)));
     break;
+  case 9:
+  case 10: { /* a shuffle: one divisor (9), or two (10) */
+    cy_expr two = cy_x_index(k, 2), inner = cy_x_bin(k, CY_OP_mod, i[2], which == 9 ? two : cy_x_index(k, 3));
+    cy_expr from = add(k, mulc(k, inner, which == 9 ? 29 : 10), cy_x_bin(k, CY_OP_div, i[2], two));
+    cy_kernel_store(k, y, row, cy_x_load(k, x, add(k, mulc(k, i[0], s[2]), from)));
+    break;
+  }
   default: cy_kernel_store(k, y, row, cy_x_un(k, CY_OP_abs, cy_x_load(k, x, row)));
   }
   return k;
@@ -185,6 +194,14 @@ static void test_shapes_of_schedules(void) {
   k = build(6, &in, &out);
   cy_kernel_schedule(k);
   CHECK(cy_kernel_grid(k, NULL) >= 1 && cy_kernel_body(k)->lanes);
+  for (int which = 7; which <= 9; which++) { /* lanes along the loads, inside them a loop along the store */
+    k = build(which, &in, &out);
+    cy_kernel_schedule(k);
+    const cy_stmt *lanes = cy_kernel_body(k), *turns = lanes->body;
+    CHECK(lanes->lanes && turns->kind == CY_S_FOR && !turns->lanes && turns->body->kind == CY_S_STORE);
+    CHECK(cy_dim_is(g, cy_kernel_var(k, lanes->var)->extent, which == 7 ? 16 : which == 8 ? 128 : 29));
+    CHECK(cy_dim_is(g, cy_kernel_var(k, turns->var)->extent, which == 7 ? 8 : which == 8 ? 3 : 2));
+  }
 }
 
 static void test_cost(void) {

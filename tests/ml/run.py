@@ -5,7 +5,6 @@ In:  --build DIR, names (regular expressions) to restrict it.
 Out: the closing line. A case is a node with random attributes; each runs at two numbers of rows, the second at two threads.
      Labels must be equal, scores agree to a relative RMS error of 1e-4.
 """
-import json
 import os
 import shutil
 import sys
@@ -16,6 +15,7 @@ from onnx import helper as h
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import lib
+import network
 
 FEATURES = 7
 KERNELS = {'linear': ('LINEAR', [0, 0, 0]), 'poly': ('POLY', [0.3, 0.4, 3]), 'square': ('POLY', [0.2, -0.1, 2]),
@@ -76,17 +76,7 @@ def list_cases():
         classifier('linear', (), True, classes=2, low=low, strings=True)
 
 
-def output(folder, i, name):
-    """What cyto-run wrote: labels that are strings are JSON."""
-    path = os.path.join(folder, 'out_%d_%s' % (i, name))
-    if os.path.exists(path + '.npy'):
-        return np.load(path + '.npy')
-    with open(path + '.json', encoding='utf-8') as f:
-        return np.array(json.load(f)['data'])
-
-
 def check(args, folder, name, make):
-    import onnxruntime
     rng = np.random.default_rng(sum(name.encode()))
     attributes = make(rng)
     kind, strings = attributes.pop('op_type'), 'classlabels_strings' in attributes
@@ -94,30 +84,9 @@ def check(args, folder, name, make):
     ports = ([] if kind == 'SVMRegressor' else label) + [h.make_tensor_value_info('scores', onnx.TensorProto.FLOAT, None)]
     node = h.make_node(kind, ['x'], [p.name for p in ports], domain='ai.onnx.ml', **attributes)
     graph = h.make_graph([node], 'g', [h.make_tensor_value_info('x', onnx.TensorProto.FLOAT, ['rows', FEATURES])], ports)
-    data = h.make_model(graph, opset_imports=[h.make_opsetid('', 17), h.make_opsetid('ai.onnx.ml', 1)],
-                        ir_version=8).SerializeToString()
-    path, library = os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
-    with open(path, 'wb') as f:
-        f.write(data)
-    code, _, err = lib.run([args.cytoc, path, '-o', library, '--verify'])
-    if code:
-        return lib.reason(err, code)
-    reference = onnxruntime.InferenceSession(data, providers=['CPUExecutionProvider'])
-    for rows, threads in ((1, 1), (23, 2)):
-        x = rng.standard_normal((rows, FEATURES)).astype(np.float32)
-        np.save(os.path.join(folder, 'x.npy'), x)
-        code, _, err = lib.run([args.cyto_run, library, '--threads', threads, '--output-dir', folder, '--input', 'x=%s/x.npy' % folder])
-        if code:
-            return lib.reason(err, code)
-        for i, want in enumerate(reference.run(None, {'x': x})):
-            got = output(folder, i, ports[i].name)
-            if ports[i].name == 'label':
-                why = None if np.array_equal(got.ravel(), np.asarray(want).ravel()) else 'labels %s, expected %s' % (got, want)
-            else:
-                why = lib.difference('scores', got, want, 1e-4)
-            if why:
-                return '%s, %d rows' % (why, rows)
-    return None
+    proto = h.make_model(graph, opset_imports=[h.make_opsetid('', 17), h.make_opsetid('ai.onnx.ml', 1)], ir_version=8)
+    return network.beside_ort(args, folder, proto, [(threads, {'x': rng.standard_normal((rows, FEATURES)).astype(np.float32)})
+                                                    for rows, threads in ((1, 1), (23, 2))], 1e-4)
 
 
 def one_hot(args, folder):
@@ -125,20 +94,17 @@ def one_hot(args, folder):
     node = h.make_node('OneHotEncoder', ['x'], ['y'], domain='ai.onnx.ml', cats_int64s=[3, 5, 9], zeros=0)
     graph = h.make_graph([node], 'g', [h.make_tensor_value_info('x', onnx.TensorProto.INT64, ['n'])],
                          [h.make_tensor_value_info('y', onnx.TensorProto.FLOAT, None)])
-    path, library, x = (os.path.join(folder, name) for name in ('m.onnx', 'm.so', 'x.npy'))
+    path, library = (os.path.join(folder, name) for name in ('m.onnx', 'm.so'))
     onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid('', 17), h.make_opsetid('ai.onnx.ml', 1)], ir_version=8), path)
     code, _, err = lib.run([args.cytoc, path, '-o', library, '--verify'])
     if code:
         return lib.reason(err, code)
-    command = [args.cyto_run, library, '--output-dir', folder, '--input', 'x=' + x]
-    np.save(x, np.array([5, 3, 9, 5]))
-    code, _, err = lib.run(command)
+    code, err = network.run_feeds(args, folder, library, {'x': np.array([5, 3, 9, 5])})
     if code:
         return lib.reason(err, code)
-    if not np.array_equal(output(folder, 0, 'y'), np.eye(3)[[1, 0, 2, 1]]):
+    if not np.array_equal(network.output_of(folder, 0, 'y'), np.eye(3)[[1, 0, 2, 1]]):
         return 'wrong columns'
-    np.save(x, np.array([5, 4]))
-    code, _, err = lib.run(command)
+    code, err = network.run_feeds(args, folder, library, {'x': np.array([5, 4])})
     return None if code and 'element 1 of the input is none of the 3 values' in err else 'an unknown category: code %d, %s' % (code, err)
 
 

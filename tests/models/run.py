@@ -50,43 +50,19 @@ def limits_of(meta):
     return lambda name: max(1e-4, 3 * (noise.get(name) or [0, 0])[1])
 
 
-def save(folder, name, kind, value):
-    """A tensor as .npy; what is none as cyto-run's JSON. kind: ONNX Runtime's, such as optional(seq(tensor(float)))."""
-    if kind.startswith('tensor('):
-        np.save(os.path.join(folder, name + '.npy'), value)
-        return
-
-    def tree(kind, value):
-        outer, inner = kind[:-1].split('(', 1)
-        if outer == 'optional':
-            return {'optional': None if value is None else tree(inner, value)}
-        if outer == 'seq':
-            return {'sequence': [tree(inner, v) for v in value]}
-        return {'dtype': inner, 'shape': list(value.shape), 'data': value.reshape(-1).tolist()}
-
-    with open(os.path.join(folder, name + '.json'), 'w', encoding='utf-8') as f:
-        json.dump(tree(kind, value), f)
-
-
 def reference(model, work, seed=1):
     """Makes inputs for a network of fixed shapes and has ONNX Runtime compute the outputs. Returns both folders."""
-    import onnxruntime as ort
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = ort.InferenceSession(model, options, providers=['CPUExecutionProvider'])
+    session = network.ort_session(model)
     rng, feeds = np.random.default_rng(seed), {}
-    for folder in ('in', 'ref'):
-        os.makedirs(os.path.join(work, folder), exist_ok=True)
+    os.makedirs(os.path.join(work, 'in'), exist_ok=True)
     for k, port in enumerate(session.get_inputs()):
         dims = [d if isinstance(d, int) and d > 0 else 1 for d in port.shape]
         kind = re.sub(r'.*\(|\)*$', '', port.type)
         dtype = np.dtype({'float': 'float32', 'double': 'float64'}.get(kind, kind))
         feeds[port.name] = rng.standard_normal(dims).astype(np.float32) if dtype.kind == 'f' else \
             rng.integers(0, 2, dims).astype(dtype)
-        save(os.path.join(work, 'in'), 'in_%d_%s' % (k, lib.safe_name(port.name)), port.type, feeds[port.name])
-    for k, (port, value) in enumerate(zip(session.get_outputs(), session.run(None, feeds))):
-        save(os.path.join(work, 'ref'), 'out_%d_%s' % (k, lib.safe_name(port.name)), port.type, value)
+        network.save(os.path.join(work, 'in'), 'in_%d_%s' % (k, lib.safe_name(port.name)), port.type, feeds[port.name])
+    network.reference(session, feeds, os.path.join(work, 'ref'))
     return os.path.join(work, 'in'), os.path.join(work, 'ref')
 
 

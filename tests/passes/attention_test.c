@@ -24,7 +24,7 @@ static uint32_t noise(uint32_t *state) { return *state = *state * 1664525u + 101
 static float *evaluate(const char *text, bool plain, bool contraction, uint64_t *out_count) {
   cy_diag_sink *diag = cy_diag_create();
   cy_graph *g = cy_graph_parse(text, strlen(text), "test", diag);
-  cy_pass_options passes = {.opt_level = 2, .plain_attention = plain, .verify = true};
+  cy_pass_options passes = {.opt_level = 2, .most_head = plain ? 0 : 512, .verify = true};
   cy_lower_options lower = {.level = 2, .supports = contraction ? any_kernel : NULL};
   cy_program *p = g && !cy_passes_run(g, &passes, NULL) ? cy_lower(g, &lower) : NULL;
   float *result = NULL;

@@ -115,7 +115,7 @@ static bool check_result(const char *path, const char *source, const char *resul
 
 /* Options of the run line; `store` holds the strings. */
 static cy_pass_options options_of(const char *source, char *store, size_t capacity) {
-  cy_pass_options o = {.verify = true, .opt_level = 2};
+  cy_pass_options o = {.verify = true, .opt_level = 2, .most_head = 512};
   const char *run = strstr(source, "; run:");
   size_t n = run ? strcspn(run, "\n") : 0;
   const char *passes = run ? strstr(run, "--passes=") : NULL, *level = run ? strstr(run, "-O") : NULL;
@@ -132,6 +132,7 @@ static cy_pass_options options_of(const char *source, char *store, size_t capaci
   const char *io = run ? strstr(run, "--half-io") : NULL;
   o.half = f16 && f16 < run + n ? CY_F16 : bf16 && bf16 < run + n ? CY_BF16 : 0;
   o.half_io = io && io < run + n;
+  o.exact_f16 = !o.half && o.half_weights;
   return o;
 }
 

@@ -2,7 +2,7 @@
  * inserts when their ranges are known, what it leaves alone; and the numbers that scales are made of.
  */
 #include "passes/passes.h"
-#include "passes/quantise.h"
+#include "passes/quantise_int.h"
 #include "tests/check.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ static char *run(cy_quant *q, const char *text) {
   char *out = NULL;
   size_t size;
   cy_graph *g = cy_graph_parse(text, strlen(text), "block.txt", diag);
-  cy_pass_options o = {.opt_level = 2, .only = "quantise", .verify = true, .quant = q};
+  cy_pass_options o = {.opt_level = 2, .most_head = 512, .only = "quantise", .verify = true, .quant = q};
   if (!g || cy_passes_run(g, &o, NULL))
     return NULL;
   FILE *f = open_memstream(&out, &size);
@@ -160,12 +160,50 @@ static void test_numbers(void) {
   CHECK(out[0] == 127 && out[1] == 127 && out[2] == -127 && out[3] == 64);
 }
 
+enum { ITEMS = 9, NEEDS = 14 };
+
+/* What a choice, a bit per item, is worth; below every allowed one if it breaks a need. */
+static int64_t worth(uint32_t chosen, const int64_t *gain, const cy_quant_need *needs) {
+  int64_t sum = 0;
+  for (int i = 0; i < ITEMS; i++)
+    sum += chosen >> i & 1 ? gain[i] : 0;
+  for (int i = 0; i < NEEDS; i++)
+    if ((chosen >> needs[i].item & 1) && !(chosen >> needs[i].other & 1))
+      sum -= needs[i].price == CY_QUANT_MUST ? 1000000 : needs[i].price;
+  return sum;
+}
+
+/* Random gains and needs: no other choice is worth more. */
+static void test_choose(void) {
+  cy_arena *arena = cy_arena_create();
+  uint32_t seed = 1;
+  for (int round = 0; round < 300; round++) {
+    int64_t gain[ITEMS], best = 0;
+    cy_quant_need needs[NEEDS];
+    bool chosen[ITEMS];
+    uint32_t bits = 0;
+#define RANDOM(n) ((int64_t)((seed = seed * 1664525 + 1013904223) >> 8) % (n))
+    for (int i = 0; i < ITEMS; i++)
+      gain[i] = RANDOM(41) - 22;
+    for (int i = 0; i < NEEDS; i++)
+      needs[i] = (cy_quant_need){(uint32_t)RANDOM(ITEMS), (uint32_t)RANDOM(ITEMS), i % 3 ? CY_QUANT_MUST : RANDOM(12)};
+    cy_quant_choose(arena, gain, ITEMS, needs, NEEDS, chosen);
+    for (int i = 0; i < ITEMS; i++)
+      bits |= (uint32_t)chosen[i] << i;
+    for (uint32_t other = 0; other < 1u << ITEMS; other++)
+      best = worth(other, gain, needs) > best ? worth(other, gain, needs) : best;
+    CHECK(worth(bits, gain, needs) == best);
+  }
+  cy_arena_destroy(arena);
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"residual_block", test_residual_block},
                                      {"skip", test_skip},
                                      {"nothing", test_nothing},
                                      {"dynamic", test_dynamic},
-                                     {"numbers", test_numbers}};
+                                     {"numbers", test_numbers},
+                                     {"choose", test_choose}};
   diag = cy_diag_create();
   int rc = check_main(argc, argv, tests, CHECK_COUNT(tests));
   cy_diag_print(diag, stderr);

@@ -540,7 +540,7 @@ static bool run_seed(uint64_t seed, bool print) {
   double *before = evaluate(g, &n);
   if (print)
     cy_graph_print(g, stdout);
-  cy_pass_options o = {.opt_level = 2, .verify = true};
+  cy_pass_options o = {.opt_level = 2, .most_head = 512, .verify = true};
   bool ok = !cy_passes_run(g, &o, NULL) && !cy_diag_errors(diag);
   double *after = evaluate(g, &m);
   if (print)

@@ -21,6 +21,8 @@ from onnx import helper, numpy_helper
 
 import lib
 
+# the networks here are too small to gain time by integers
+STATIC = ['--int8=static', '--int8-prefer=size']
 DIGITS = os.path.join(lib.ROOT, 'examples', 'digits')
 
 
@@ -142,7 +144,7 @@ def digits_top1(p):
     model, (images, labels) = os.path.join(DIGITS, 'digits.onnx'), digits(p)
     np.savez(p.path('c.npz'), image=images[::3])
     wanted = top1(p, p.library(model, 'f'), images, labels)
-    for name, allowed, options in (('static', 0.005, ['--int8=static', '--calibrate=' + p.path('c.npz')]),
+    for name, allowed, options in (('static', 0.005, [*STATIC, '--calibrate=' + p.path('c.npz')]),
                                    ('dynamic', 0.01, ['--int8=dynamic'])):
         got = top1(p, p.library(model, name, *options), images, labels)
         if got < wanted - allowed:
@@ -156,12 +158,12 @@ def static_blocks(p):
     np.savez(p.path('c.npz'), x=np.concatenate(samples_of((8, 3, 32, 32), 2)))
     wanted, best = p.run(p.library(model, 'f'), test)[0], 0
     for how, least in (('minmax', 30), ('percentile', 30), ('entropy', 20), ('mse', 30)):
-        q = p.library(model, 'q', '--int8=static', '--calibrate=' + p.path('c.npz'), '--calibration=' + how)
+        q = p.library(model, 'q', *STATIC, '--calibrate=' + p.path('c.npz'), '--calibration=' + how)
         got = snr(wanted, p.run(q, test)[0])
         if got < least or got > 60:
             return '%s: %.1f dB' % (how, got)
         best = max(best, got)
-    kept = p.library(model, 'q', '--int8=static', '--calibrate=' + p.path('c.npz'), '--int8-skip=Conv_[3-6],Gemm')
+    kept = p.library(model, 'q', *STATIC, '--calibrate=' + p.path('c.npz'), '--int8-skip=Conv_[3-6],Gemm')
     return None if snr(wanted, p.run(kept, test)[0]) > best + 1 else 'skipping layers does not help'
 
 
@@ -169,7 +171,7 @@ def whole_blocks_in_integers(p):
     """Pooling and concatenation work on bytes, and so do views."""
     model = residual(p.path('m.onnx'))
     np.savez(p.path('c.npz'), x=samples_of((3, 32, 32), 4))
-    text = p.cytoc(model, '--int8=static', '--calibrate=' + p.path('c.npz'), '--stop-after=quantise')
+    text = p.cytoc(model, *STATIC, '--calibrate=' + p.path('c.npz'), '--stop-after=quantise')
     for expression in (r'= pool_max .*: u8', r'= concat .*: u8', r'= reshape .*: u8'):
         if not re.search(expression, text):
             return "nothing like '%s' in the graph" % expression
@@ -179,7 +181,7 @@ def whole_blocks_in_integers(p):
 def skip_and_limit(p):
     model = residual(p.path('m.onnx'))
     np.savez(p.path('c.npz'), x=samples_of((3, 32, 32), 4))
-    options = ['-o', p.path('m.so'), '--int8=static', '--calibrate=' + p.path('c.npz'), '--explain']
+    options = ['-o', p.path('m.so'), *STATIC, '--calibrate=' + p.path('c.npz'), '--explain']
     table = p.cytoc(model, *options, '--int8-skip=Conv_0,Gemm*')
     if not re.search(r'^Conv_0 .*float: skipped', table, re.M) or not re.search(r'^Gemm.*float: skipped', table, re.M):
         return 'what was skipped is not in float'
@@ -187,6 +189,27 @@ def skip_and_limit(p):
         return 'no row for Conv_2 with its error'
     table = p.cytoc(model, *options, '--int8-max-error=0.0001%')
     return None if re.search('nothing was quantised', table) else 'no warning although every error is over the limit'
+
+
+def slow_layers(p):
+    """By default layers that integers make slower stay in float, with the reason; what is dense enough does not."""
+    n = Network(9)
+    x = n.op('Relu', n.conv('x', 16, 128, k=1))      # too few channels to pay for rounding its output
+    x = n.op('Relu', n.conv(x, 128, 128, k=1))
+    x = n.op('Relu', n.conv(x, 128, 256, k=1))
+    n.conv(x, 256, 64)                               # what Winograd multiplies least of
+    n.save(p.path('m.onnx'), [('x', [1, 16, 28, 28])], [(n.nodes[-1].output[0], [1, 64, 28, 28])])
+    np.savez(p.path('c.npz'), x=samples_of((16, 28, 28), 4))
+    options = [p.path('m.onnx'), '-o', p.path('m.so'), '--int8', '--calibrate=' + p.path('c.npz'), '--explain']
+    table = p.cytoc(*options, '--target=x86-64-v3')
+    if re.findall(r'^(Conv_\d) .* int8$', table, re.M) != ['Conv_2', 'Conv_4']:
+        return 'not Conv_2 and Conv_4 alone without VNNI: ' + table[-600:]
+    if not re.search(r'^Conv_6 .* float: no gain$', table, re.M) or not re.search(r'estimated 1\.[1-9]', table):
+        return 'no reason, or no estimate: ' + table[-600:]
+    if '4 of 4 layers in int8' not in p.cytoc(*options, '--target=x86-64-v3', '--int8-prefer=size'):
+        return '--int8-prefer=size leaves layers in float'
+    table = p.cytoc(*options, '--target=sapphirerapids')
+    return None if re.search(r'^Conv_6 .* int8$', table, re.M) else 'with VNNI a dense layer stays in float: ' + table[-600:]
 
 
 def forms_of_samples(p):
@@ -204,7 +227,7 @@ def forms_of_samples(p):
     np.savez_compressed(p.path('deflated.npz'), x=np.concatenate(xs), y=np.stack(ys))
     libraries = {}
     for name in ('named', 'numbered', 'cut.npz', 'stacked.npz', 'deflated.npz'):
-        with open(p.library(model, 'm', '--int8=static', '--calibrate=' + p.path(name)), 'rb') as f:
+        with open(p.library(model, 'm', *STATIC, '--calibrate=' + p.path(name)), 'rb') as f:
             libraries[name] = f.read()
     different = [n for n in libraries if libraries[n] != libraries['named']]
     return 'not the same as from named files: %s' % ' '.join(different) if different else None
@@ -214,7 +237,7 @@ def one_input_files(p):
     model = residual(p.path('m.onnx'))
     for i, x in enumerate(samples_of((1, 3, 32, 32), 3)):
         np.save(p.path('flat', 'picture-%d.npy' % i), x)
-    one = p.cytoc(model, '-o', p.path('m.so'), '--int8', '--calibrate=' + p.path('flat'), '--explain')
+    one = p.cytoc(model, '-o', p.path('m.so'), '--int8', '--int8-prefer=size', '--calibrate=' + p.path('flat'), '--explain')
     return None if re.search(r'^Conv_0 .* int8$', one, re.M) else '--int8 with samples is not static'
 
 
@@ -380,7 +403,7 @@ def odd_activations(p):
     n.op('Concat', n.conv('x', 3, 8), a, b, axis=1)
     model = n.save(p.path('m.onnx'), [('x', [1, 3, 8, 8])], [(n.nodes[-1].output[0], [1, 24, 8, 8])])
     np.savez(p.path('c.npz'), x=samples_of((3, 8, 8), 2))
-    options = ['-o', p.path('m.so'), '--calibrate=' + p.path('c.npz'), '--int8', '--explain']
+    options = ['-o', p.path('m.so'), '--calibrate=' + p.path('c.npz'), '--int8', '--int8-prefer=size', '--explain']
     text = p.cytoc(model, *options)
     for expression in ('always 0', 'NaN or infinity', "warning: .*'Conv_3'", '1 of 3 layers in int8'):
         if not re.search(expression, text):
@@ -438,6 +461,27 @@ def half_networks(p):
     return None
 
 
+def half_models(p):
+    """A model that comes in half precision keeps its weights so, but for the product that takes a normalisation's scale,
+    and computes what f32 weights of the same values do."""
+    model = onnx.load(encoder(p.path('f.onnx')))
+    graph = model.graph
+    rounded = [numpy_helper.to_array(w).astype(np.float16) for w in graph.initializer]
+    for w, values in zip(graph.initializer, rounded):
+        w.CopyFrom(numpy_helper.from_array(values, w.name))
+    for port in [*graph.input, *graph.output]:
+        port.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    onnx.save(model, p.path('h.onnx'))
+    x = [np.float16(samples_of((2, 5, 64), 1)[0]), np.float16(samples_of((2, 5, 96), 1, 5)[0])]
+    got = p.run(p.library(p.path('h.onnx'), 'h'), *x)[0]
+    wanted = p.run(p.library(p.path('h.onnx'), 'o', '-O0'), *x)[0]
+    stored, whole = (float(re.search(r'weights ([0-9.]+) MB', p.cytoc(p.path(m), '-o', p.path('s.so'), '--stats')).group(1))
+                     for m in ('h.onnx', 'f.onnx'))
+    if stored > 0.7 * whole:
+        return '%.2f MB of weights, %.2f in f32' % (stored, whole)
+    return None if got.dtype == np.float16 and snr(wanted, got) > 60 else '%s, %.1f dB' % (got.dtype, snr(wanted, got))
+
+
 def half_overflow(p):
     """A constant beyond f16 is named and stays f32; bf16 takes it."""
     n = Network(12)
@@ -457,8 +501,8 @@ def half_overflow(p):
     return None if good > 42 and 'warning' not in text else 'bf16: %.1f dB, %s' % (good, text)
 
 
-TESTS = [half_digits, half_networks, half_overflow, odd_activations, digits_top1, static_blocks, whole_blocks_in_integers,
-         skip_and_limit, forms_of_samples, one_input_files, dynamic_rows, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
+TESTS = [half_digits, half_networks, half_models, half_overflow, odd_activations, digits_top1, static_blocks, whole_blocks_in_integers,
+         skip_and_limit, slow_layers, forms_of_samples, one_input_files, dynamic_rows, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
          qdq_residual, qdq_older_operators, qdq_encoder]
 
 

@@ -85,6 +85,40 @@ static void test_after_sleep(void) {
   }
 }
 
+typedef struct cut {
+  atomic_llong pieces, least, most, crooked; /* pieces; tasks in one; pieces that begin within a unit */
+  int64_t n, unit;
+} cut;
+
+static void cut_kernel(const cyrt_slot *args, int64_t begin, int64_t end, int64_t worker) {
+  cut *c = args[0].ptr;
+  long long size = end - begin, least = atomic_load(&c->least), most = atomic_load(&c->most);
+  (void)worker;
+  atomic_fetch_add(&c->pieces, 1);
+  atomic_fetch_add(&c->crooked, begin % c->unit != 0);
+  while ((end < c->n || c->unit == 1) && size < least && !atomic_compare_exchange_weak(&c->least, &least, size))
+    ;
+  while (size > most && !atomic_compare_exchange_weak(&c->most, &most, size))
+    ;
+}
+
+/* No worker gets more pieces than another, no piece more than one unit above another. */
+static void test_equal_pieces(void) {
+  static const int64_t grains[] = {1, 2, 3, 5, 64, 192};
+  for (int64_t workers = 2; workers <= 5; workers++)
+    for (int i = 0; i < CHECK_COUNT(grains); i++)
+      for (int64_t n = grains[i] + 1; n < 3000; n += n / 5 + 1) {
+        cyrt_frame frame = {.workers = workers, .pool = cyrt_pool_shared()};
+        cut c = {.least = n, .n = n, .unit = grains[i] % 64 ? 1 : 64};
+        cyrt_slot args[] = {{.ptr = &c}};
+        cyrt_parallel_for(&frame, cut_kernel, args, n, grains[i]);
+        long long pieces = atomic_load(&c.pieces);
+        CHECK_REQUIRE(pieces >= 2 && (pieces < workers || pieces % workers == 0));
+        CHECK_REQUIRE(atomic_load(&c.most) - atomic_load(&c.least) <= c.unit);
+        CHECK_INT_EQ(atomic_load(&c.crooked), 0);
+      }
+}
+
 static void *run_sizes_thread(void *data) {
   run_sizes((int64_t)(intptr_t)data, 40);
   return NULL;
@@ -283,6 +317,7 @@ int main(int argc, char **argv) {
   static const check_test tests[] = {
       {"fork", test_fork},
       {"each_task_once", test_each_task_once},
+      {"equal_pieces", test_equal_pieces},
       {"after_sleep", test_after_sleep},
       {"concurrent_callers", test_concurrent_callers},
       {"nested", test_nested},

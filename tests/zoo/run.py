@@ -71,35 +71,15 @@ def make_inputs(maker, entry, axes, folder):
     return feeds
 
 
-def ort_session(model, level):
-    import onnxruntime as ort
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    options.graph_optimization_level = level
-    return ort.InferenceSession(model, options, providers=['CPUExecutionProvider'])
-
-
 def references(maker, entry, model, work):
     """For each shape: folders of inputs and of ONNX Runtime's outputs."""
-    import onnxruntime as ort
-    session, found = ort_session(model, ort.GraphOptimizationLevel.ORT_ENABLE_ALL), []
+    session, found = network.ort_session(model), []
     for i, axes in enumerate(shapes(entry)):
         inputs, expected = os.path.join(work, 'in%d' % i), os.path.join(work, 'ref%d' % i)
         feeds = make_inputs(maker, entry, axes, inputs)
-        os.makedirs(expected)
-        for k, (port, value) in enumerate(zip(session.get_outputs(), session.run(None, feeds))):
-            np.save(os.path.join(expected, 'out_%d_%s.npy' % (k, lib.safe_name(port.name))), value)
+        network.reference(session, feeds, expected)
         found.append((inputs, expected, feeds))
     return found
-
-
-def noise(model, expected, feeds):
-    """How far ONNX Runtime without optimisation is from its own outputs: the largest relative RMS difference."""
-    import onnxruntime as ort
-    values = ort_session(model, ort.GraphOptimizationLevel.ORT_DISABLE_ALL).run(None, feeds)
-    want = network.by_index(expected)
-    return max(lib.rel_rms(v, np.load(want[k])) for k, v in enumerate(values) if v.dtype.kind == 'f')
 
 
 def attentions(stats):
@@ -107,14 +87,6 @@ def attentions(stats):
     with open(stats, encoding='utf-8') as f:
         passes = json.load(f)['passes']
     return sum(row['counters'].get('kept whole', 0) for row in passes if row['name'] == 'attention_plain')
-
-
-def judge(outputs, expected, model, feeds):
-    why = network.compare(outputs, expected, lambda name: 1e-4)
-    if why and 'RMS' in why:
-        limit = min(1e-3, max(1e-4, 3 * noise(model, expected, feeds)))
-        why = network.compare(outputs, expected, lambda name: limit)
-    return why
 
 
 def test(args, maker, entry):
@@ -142,7 +114,7 @@ def test(args, maker, entry):
             for i, (inputs, expected, feeds) in enumerate(cases):
                 outputs = os.path.join(work, 'out')
                 why = network.execute(args, library, inputs, outputs, 1 + i)
-                why = why or judge(outputs, expected, model, feeds)
+                why = why or network.judge(outputs, expected, model, feeds)
                 if why:
                     return '%s, %s: %s' % (level, 'second shape' if i else 'first shape', why), compile_s
             os.remove(library)

@@ -1,0 +1,102 @@
+/* layer_cost.c - what a layer takes on one core, in float and in 8-bit integers: by this, --int8 leaves layers in float
+ * that integers would make slower.
+ *
+ * In:  a conv or matmul of the graph with constant weights, before kernels exist. Out: cycles; the algorithm is the one
+ * that the generators will choose. The figures behind the rates are measured on Zen 3 (cycles, vectors of 8 floats;
+ * wider ones take them in proportion), and hold for the layer without what fusion puts into it, an activation or a
+ * residual sum, which both forms compute alike. Rounding the result to 8 bits is not in it either: whether that is
+ * needed depends on the layers around.
+ */
+#include "codegen/cpu/cpu.h"
+#include "codegen/cpu/int8.h"
+
+/* Per output: to store a sum, from registers, and from integers in memory. Per element of a row that is copied for the
+ * integer kernels, as i16 and as u8; per run of elements that lie side by side there. */
+static const double FLOAT_OUTPUT = 0.1, INT_OUTPUT = 0.45, WIDENED = 0.12, COPIED = 0.04, RUN = 11;
+/* Depthwise, per output. */
+static const double FLOAT_DEPTHWISE = 0.4, INT_DEPTHWISE = 0.6, INT_DEPTHWISE_TAP = 0.075;
+
+static const cy_type *type_of(const cy_graph *g, cy_val v) { return &cy_value_of(g, v)->type; }
+
+static int64_t dim_of(const cy_graph *g, cy_dim d, const int64_t *sizes) {
+  int64_t v = cy_dim_eval(g, d, sizes);
+  return v > 0 ? v : 1;
+}
+
+/* Products of bytes per cycle: pairs take an addition each where fma has its own, and do not keep both pipes busy. */
+static double int_rate(const cy_cg *cg) { return 2.0 * cg->W * (cg->vnni ? 4 * 0.9 : 1.5); }
+
+static double larger(double a, double b) { return a > b ? a : b; }
+
+/* A product of `rows` rows of `depth` with weights of `n` columns, whose rows are copied in `runs` pieces. */
+static double int_product(const cy_cg *cg, double rows, double depth, double n, double runs) {
+  int64_t lanes = cg->W;
+  double columns = (double)(((int64_t)n + lanes - 1) / lanes * lanes), wide = 8.0 / cg->W;
+  double work = rows * depth * columns / int_rate(cg), loads = depth * n / CY_BYTES_PER_CYCLE;
+  double copies = rows * (depth * (cg->vnni ? COPIED : WIDENED) * wide + runs * RUN);
+  return larger(work, loads) + copies + rows * n * INT_OUTPUT * wide;
+}
+
+static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints) {
+  const cy_type *w = type_of(g, n->in[1]), *y = type_of(g, n->out[0]);
+  double rows = 1, depth = (double)dim_of(g, w->dim[w->rank - 2], sizes), columns = (double)dim_of(g, w->dim[w->rank - 1], sizes);
+  for (int i = 0; i + 1 < y->rank; i++)
+    rows *= (double)dim_of(g, y->dim[i], sizes);
+  if (ints)
+    return int_product(cg, rows, depth, columns, 0);
+  double work = rows * depth * columns / (2.0 * cg->W * 0.93), loads = depth * columns * 4 / CY_BYTES_PER_CYCLE;
+  return larger(work, loads) + rows * columns * FLOAT_OUTPUT * 8 / cg->W;
+}
+
+static cy_conv_desc describe(const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
+  const cy_type *x = type_of(g, n->in[0]), *w = type_of(g, n->in[1]), *y = type_of(g, n->out[0]);
+  const cy_attr *strides = cy_attr_find(n, CY_ATTR_strides), *dilations = cy_attr_find(n, CY_ATTR_dilations);
+  const cy_attr *pads = cy_attr_find(n, CY_ATTR_pads);
+  cy_conv_desc d = {.name = "",
+                    .n_spatial = x->rank - 2,
+                    .groups = cy_attr_get_int(n, CY_ATTR_group, 1),
+                    .batch = cy_cconst(dim_of(g, x->dim[0], sizes)),
+                    .cin = dim_of(g, x->dim[1], sizes),
+                    .cout = dim_of(g, y->dim[1], sizes)};
+  int64_t stride = d.cin;
+  for (int i = d.n_spatial - 1; i >= 0; i--) {
+    d.in[i] = cy_cconst(dim_of(g, x->dim[2 + i], sizes));
+    d.out[i] = cy_cconst(dim_of(g, y->dim[2 + i], sizes));
+    d.in_s[i] = cy_cconst(stride);
+    d.kernel[i] = dim_of(g, w->dim[2 + i], sizes);
+    d.stride[i] = strides->ints[i];
+    d.dilation[i] = dilations ? dilations->ints[i] : 1;
+    d.pad[i] = pads->ints[i];
+    stride *= d.in[i].value;
+  }
+  d.in_n = cy_cconst(stride);
+  return d;
+}
+
+static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints) {
+  if (type_of(g, n->in[0])->rank > 5)
+    return 0;
+  cy_conv_desc d = describe(g, n, sizes);
+  double taps = 1, pixels = (double)d.batch.value, wide = 8.0 / cg->W;
+  for (int i = 0; i < d.n_spatial; i++) {
+    taps *= (double)d.kernel[i];
+    pixels *= (double)d.out[i].value;
+  }
+  double outputs = pixels * (double)d.cout;
+  cy_int8_desc integers = {.conv = true, .window = d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
+  if (!ints && cy_conv_choose(cg, &d) == CY_CONV_DEPTHWISE)
+    return outputs * (taps / (2.0 * cg->W * 0.93) + FLOAT_DEPTHWISE * wide);
+  if (!ints)
+    return cy_conv_cost(cg, &d) + outputs * FLOAT_OUTPUT * wide;
+  if (cy_int8_depthwise_possible(&integers))
+    return outputs * (INT_DEPTHWISE + INT_DEPTHWISE_TAP * taps) * wide;
+  double channels = (double)(d.cin / d.groups), last = (double)d.kernel[d.n_spatial - 1];
+  return (double)d.groups *
+         int_product(cg, pixels, taps * channels, (double)(d.cout / d.groups), taps > 1 ? taps / last : 0);
+}
+
+double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints) {
+  return n->op == CY_OP_matmul ? matmul_cycles(m->state, g, n, sizes, ints)
+         : n->op == CY_OP_conv ? conv_cycles(m->state, g, n, sizes, ints)
+                               : 0;
+}

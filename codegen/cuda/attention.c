@@ -1,0 +1,711 @@
+/* attention.c - attention without its matrix of scores: a block takes some rows of one head and goes through the keys.
+ *
+ * In: a contraction kernel of kind ATTENTION (ir/loop.h). Out: its form and its C text. Neighbouring batch axes along
+ * which keys and values stand still are counted as one run of rows, so heads that share keys share what is loaded.
+ * For each tile of keys: scores = q k^T, changed and weighed by the kernel's loop IR, then result += weights v. The
+ * greatest score of a row and the sum of its weights are kept; where a greater score turns up, sum and result so far
+ * are scaled down. Keys that causality or a window hide from all rows of a block are not looked at. Memory does not
+ * depend on the number of keys. Where there are too few rows to fill a device, as when a model writes token by token,
+ * blocks share the keys, and a second kernel puts together what they found (see split.c).
+ *
+ *   f16, bf16   by matrix instructions: a warp has 16 rows and all keys of a tile, or, where there are few rows, a part
+ *               of the keys, and the warps' results are put together in the end. Weights become halves between the
+ *               products, as results of a half-precision softmax are.
+ *   f32         by ordinary FMAs: a thread has a few rows, every 16th key and every 16th quad of columns
+ *
+ * Tiles lie in shared memory in rows of an odd number of 16-byte chunks, so that the same chunk of eight rows is in
+ * eight different banks. Tiles fit in the 64 KB that a block can have on every architecture.
+ */
+#include "codegen/cuda/contract_int.h"
+
+#include <string.h>
+
+enum {
+  CHUNK = 16,
+  MOST_SIZE = 256,
+  MOST_SHARED = 64 << 10,
+  FEW_ROWS = 16,
+  THREADS = 256,
+  MOST_SHARES = 16,
+  LEAST_TILES = 2, /* of keys, for each share */
+  UNKNOWN_KEYS = 1024
+};
+
+/* ---- the kernel as rows and keys ---- */
+
+typedef struct view {
+  int64_t size, columns; /* of a head: of q and k, of v */
+  int shared;            /* trailing batch axes of one key head */
+  cy_dim rows, heads;    /* of a run; runs */
+  cy_dtype type;
+} view;
+
+static bool stands_still(cy_kernel *k, int axis) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  return cy_dim_is(cy_kernel_graph(k), c->b_batch[axis], 0) && cy_dim_is(cy_kernel_graph(k), c->v_batch[axis], 0);
+}
+
+/* False: none that is supported. */
+static bool view_of(cy_kernel *k, view *out) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_graph *g = cy_kernel_graph(k);
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  *out = (view){.rows = c->m, .heads = cy_dim_const(g, 1), .type = args[c->a].dtype};
+  while (out->shared < c->nbatch && stands_still(k, c->nbatch - 1 - out->shared))
+    out->shared++;
+  for (int i = 0; i < c->nbatch; i++) {
+    cy_dim *of = i < c->nbatch - out->shared ? &out->heads : &out->rows;
+    *of = cy_dim_mul(g, *of, c->batch[i]);
+  }
+  return (out->type == CY_F16 || out->type == CY_BF16 || out->type == CY_F32) && args[c->b].dtype == out->type &&
+         args[c->v].dtype == out->type && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
+         cy_dim_is_const(g, c->k, &out->size) && cy_dim_is_const(g, c->n, &out->columns) && out->size > 0 &&
+         out->size <= MOST_SIZE && out->columns > 0 && out->columns <= MOST_SIZE;
+}
+
+static bool supports(const cy_machine *m, cy_kernel *k) {
+  view v;
+  (void)m;
+  return cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION && view_of(k, &v);
+}
+
+/* ---- choosing ---- */
+
+/* Rows and keys of a tile; warps along rows and along keys, and tiles in flight: of matrix instructions. */
+typedef struct shape {
+  int rows, keys, warps_m, warps_n, stages;
+} shape;
+static const shape half_shapes[] = {{64, 64, 4, 1, 2}, {64, 32, 4, 1, 2}, {64, 32, 4, 1, 1}, {32, 32, 2, 1, 1}},
+                   half_few[] = {{16, 64, 1, 4, 2}, {16, 64, 1, 4, 1}, {16, 32, 1, 2, 1}},
+                   plain_shapes[] = {{64, 64, 0, 0, 0}, {64, 32, 0, 0, 0}, {32, 32, 0, 0, 0}, {32, 16, 0, 0, 0}},
+                   plain_few[] = {{16, 64, 0, 0, 0}, {16, 32, 0, 0, 0}};
+
+static int up(int64_t n, int to) { return (int)((n + to - 1) / to * to); }
+static int elements(cy_dtype t) { return CHUNK * 8 / cy_dtype_of(t)->bits; } /* of a chunk */
+
+/* Chunks from row to row of a tile whose rows have `size` elements. */
+static int row_chunks(const view *v, int64_t size) {
+  int chunk = elements(v->type), whole = v->type == CY_F32 ? chunk : 16;
+  return up(size, whole) / chunk | 1;
+}
+
+/* Floats from row to row of the results in shared memory: the warp that stores them meets few banks twice. */
+static int results_row(const view *v) { return up(v->columns, 16) + 8; }
+
+static int shared_bytes(const view *v, const shape *s) {
+  int q = row_chunks(v, v->size), r = row_chunks(v, v->columns);
+  if (v->type == CY_F32)
+    return CHUNK * (s->rows * q + s->keys * (q > r ? q : r) + s->rows * (s->keys / 4 | 1));
+  int tiles = CHUNK * (s->rows * q + s->stages * s->keys * (q + r));
+  int results = 4 * s->warps_n * s->rows * (results_row(v) + 2); /* and the greatest score and the sum of each */
+  return tiles > results ? tiles : results;
+}
+
+static const shape *choose(cy_kernel *k, const view *v) {
+  bool few = cy_cu_estimate(cy_kernel_graph(k), v->rows, 512) <= FEW_ROWS, half = v->type != CY_F32;
+  const shape *s = half ? few ? half_few : half_shapes : few ? plain_few : plain_shapes;
+  while (shared_bytes(v, s) > MOST_SHARED) /* the last one fits always */
+    s++;
+  return s;
+}
+
+/* How many blocks share the keys of a tile of rows; the rows must be known: so must be the size of what is between. */
+static void share(const cy_machine *m, cy_kernel *k, const view *v, cy_cuda_form *form) {
+  cy_graph *g = cy_kernel_graph(k);
+  int64_t tiles, rows, heads;
+  if (!cy_dim_is_const(g, form->blocks, &tiles) || !cy_dim_is_const(g, v->rows, &rows) ||
+      !cy_dim_is_const(g, v->heads, &heads) || tiles < 1)
+    return;
+  double keys = cy_cu_estimate(g, cy_kernel_contraction(k)->keys, UNKNOWN_KEYS);
+  int64_t shares = cy_cu_wanted_blocks(m) / tiles, most = (int64_t)keys / (form->tile.n * LEAST_TILES);
+  shares = shares > most ? most : shares;
+  if (shares < 2)
+    return;
+  form->shares = shares > MOST_SHARES ? MOST_SHARES : (int)shares;
+  form->blocks = cy_dim_muli(g, form->blocks, form->shares);
+  form->share_elems = form->shares * heads * rows * (v->columns + 2);
+  form->combine_blocks = (heads * rows * v->columns + CY_CUDA_COMBINE_THREADS - 1) / CY_CUDA_COMBINE_THREADS;
+}
+
+static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+  cy_graph *g = cy_kernel_graph(k);
+  view v;
+  view_of(k, &v);
+  const shape *s = choose(k, &v);
+  form->kind = CY_CUDA_TILES;
+  form->tile = (cy_cuda_tile){s->rows, s->keys, (int)v.size, s->warps_m, s->warps_n};
+  form->threads = v.type == CY_F32 ? THREADS : s->warps_m * s->warps_n * 32;
+  form->stages = s->stages;
+  form->least_arch = v.type == CY_BF16 ? 80 : 0;
+  form->shared_bytes = shared_bytes(&v, s);
+  form->max_blocks = INT32_MAX / 128;
+  form->blocks = cy_dim_mul(g, v.heads, cy_dim_cdiv(g, v.rows, cy_dim_const(g, s->rows)));
+  share(m, k, &v, form);
+}
+
+/* ---- printing: what the kernel says of scores, where operands are ---- */
+
+static void print_index(cy_cu_contract *q) {
+  cy_cu *p = q->p;
+  const cy_contraction *c = q->c;
+  cy_var m = c->out_var[c->nbatch];
+  cy_cu_locals(p);
+  cy_cu_unravel(p, c->out_var, (uint32_t)c->nbatch, "z");
+  cy_cu_line(p, "const %s v%u = m;", cy_cu_var_type(p, m), m);
+  cy_cu_line(p, "const %s v%u = key;", cy_cu_var_type(p, c->key), c->key);
+}
+
+/* f32 <symbol>_change(.., score), <symbol>_weigh(.., score, top) */
+static void print_scores(cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
+  const cy_stmt *change = cy_kernel_body(q->p->k), *weigh = change->next;
+  cy_cu_function_open(q, "CY_INLINE f32 $S_change($P, int z, int m, int key, f32 score) {\n");
+  print_index(q);
+  cy_cu_line(q->p, "l%u = score;", c->score);
+  cy_cu_list(q->p, change->body);
+  cy_cu_line(q->p, "return l%u;", c->score);
+  cy_cu_function_close(q);
+  cy_cu_function_open(q, "CY_INLINE f32 $S_weigh($P, int z, int m, int key, f32 score, f32 top) {\n");
+  print_index(q);
+  cy_cu_line(q->p, "l%u = score;", c->score);
+  cy_cu_line(q->p, "l%u = top;", c->top);
+  cy_cu_list(q->p, weigh->body);
+  cy_cu_line(q->p, "return l%u;", c->score);
+  cy_cu_function_close(q);
+}
+
+/* i64 <symbol>_<name>_at(.., z, row): where a row of an operand begins. */
+static void print_place(cy_cu_contract *q, const char *head, cy_dim offset, cy_dim row, const cy_dim *batch) {
+  cy_cu *p = q->p;
+  cy_cu_function_open(q, head);
+  cy_cu_line(p, "i64 at = %s + (i64)row * %s;", cy_cu_dim(p, offset), cy_cu_dim(p, row));
+  cy_cu_line(p, "int rest = z;");
+  for (int i = q->c->nbatch; i-- > 0;) {
+    cy_cu_line(p, "at += rest %% (int)%s * (i64)%s;", cy_cu_dim(p, q->c->batch[i]), cy_cu_dim(p, batch[i]));
+    cy_cu_line(p, "rest /= (int)%s;", cy_cu_dim(p, q->c->batch[i]));
+  }
+  cy_cu_line(p, "return at;");
+  cy_cu_function_close(q);
+}
+
+static void print_functions(cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
+  print_scores(q);
+  print_place(q, "CY_INLINE i64 $S_q_at($P, int z, int row) {\n", c->a_offset, c->a_m, c->a_batch);
+  print_place(q, "CY_INLINE i64 $S_k_at($P, int z, int row) {\n", c->b_offset, c->b_n, c->b_batch);
+  print_place(q, "CY_INLINE i64 $S_v_at($P, int z, int row) {\n", c->v_offset, c->v_k, c->v_batch);
+  cy_cu_contract_put(q);
+}
+
+/* Rows [r0, r0 + BM) of a run may see keys [*lo, *hi), of which this is the part of a share. */
+static const char range_function[] =
+    "CY_INLINE void $S_range(int share, int r0, int M, int R, i64 keys, i64 past, int *lo, int *hi) {\n"
+    "  const int r1 = (r0 + BM < R ? r0 + BM : R) - 1;\n"
+    "  const b1 same = r0 / M == r1 / M;\n"
+    "  const i64 end = (same ? r1 % M : M - 1) + past + 1, begin = (same ? r0 % M : 0) + past + 1 - WINDOW;\n"
+    "  *hi = (int)(!CAUSAL || end > keys ? keys : end < 0 ? 0 : end);\n"
+    "  *lo = (int)(!WINDOW || begin < 0 ? 0 : begin);\n"
+    "  if (SHARES > 1) {\n"
+    "    const int part = ((*hi - *lo + BN - 1) / BN + SHARES - 1) / SHARES * BN;\n"
+    "    *lo += share * part;\n"
+    "    *hi = *lo + part < *hi ? *lo + part : *hi;\n"
+    "  }\n"
+    "}\n\n";
+
+/* The end of one result of row r of a run: what weights and values add up to, the greatest score, the sum of weights. A
+ * share's lie in scratch as [share][row of all runs][DV + 2]. */
+static const char end_function[] =
+    "CY_INLINE void $S_end($P, int share, int all, int R, int M, int S, i64 keys, int z, int r, int n, f32 value,\n"
+    "                      f32 top, f32 sum) {\n"
+    "#if SHARES > 1\n"
+    "  f32 *const to = PARTS + ((i64)share * all + (i64)(z / S) * R + r) * (DV + 2);\n"
+    "  to[n] = value;\n"
+    "  if (n == 0) {\n"
+    "    to[DV] = top;\n"
+    "    to[DV + 1] = sum;\n"
+    "  }\n"
+    "#else\n"
+    "  $S_put($N, z + r / M, r % M, n, top == cy_f32_bits(0xff800000u) ? EMPTY : value / sum);\n"
+    "#endif\n"
+    "}\n\n";
+
+/* What combines shares: a thread per result. */
+static const char combine_body[] =
+    "  const int R = M * S;\n"
+    "  const i64 at = CY_BLOCK * NT + CY_TID, row = at / DV;\n"
+    "  const int n = (int)(at % DV), r = (int)(row % R), z = (int)(row / R) * S + r / M;\n"
+    "  const f32 none = cy_f32_bits(0xff800000u);\n"
+    "  if (row >= all)\n"
+    "    return;\n"
+    "  f32 top = none, value = 0, sum = 0;\n"
+    "  for (int s = 0; s < SHARES; s++) {\n"
+    "    const f32 own = PARTS[(s * (i64)all + row) * (DV + 2) + DV];\n"
+    "    top = own > top ? own : top;\n"
+    "  }\n"
+    "  for (int s = 0; s < SHARES; s++) {\n"
+    "    const f32 *const part = PARTS + (s * (i64)all + row) * (DV + 2);\n"
+    "    const f32 share = WEIGH(z, r % M, 0, part[DV], top == none ? 0 : top);\n"
+    "    value += part[n] * share;\n"
+    "    sum += part[DV + 1] * share;\n"
+    "  }\n"
+    "  $S_put($N, z, r % M, n, top == none ? EMPTY : value / sum);\n";
+
+/* Chunk c of a row of `size` elements, which lie `step` apart. */
+static const char chunk_function[] =
+    "CY_INLINE void $S_chunk(b1 wide, const $X *row, i64 step, int c, int size, b1 inside, cy_chunk *to) {\n"
+    "  const int left = inside ? size - c * CH : 0, n = left < 0 ? 0 : left < CH ? left : CH;\n"
+    "  if (wide) {\n"
+    "    cy_copy_async(to, n ? row + c * CH : row, n * EB);\n"
+    "    return;\n"
+    "  }\n"
+    "  cy_chunk v = {{0, 0, 0, 0}};\n"
+    "  CY_UNROLL\n"
+    "  for (int e = 0; e < CH; e++)\n"
+    "    if (e < n)\n"
+    "      PUT(&v, e, BITS(row[(c * CH + e) * step]));\n"
+    "  cy_chunk_store(to, v);\n"
+    "}\n\n";
+
+/* What both forms begin with: the block's rows, and its queries on their way. */
+static const char block_head[] =
+    "  CY_DYNAMIC(memory);\n"
+    "  cy_chunk *const queries = (cy_chunk *)memory, *const tiles = queries + BM * QC;\n"
+    "  const int R = M * S, down = (R + BM - 1) / BM, share = (int)(CY_BLOCK % SHARES);\n"
+    "  const int z = (int)(CY_BLOCK / SHARES / down) * S;\n"
+    "  const int r0 = (down - 1 - (int)(CY_BLOCK / SHARES % down)) * BM; /* with causality the longest come first */\n"
+    "  const $X *const k = $B + $S_k_at($N, z, 0), *const v = $V + $S_v_at($N, z, 0);\n"
+    "  int lo, hi;\n"
+    "  $S_range(share, r0, M, R, keys, past, &lo, &hi);\n"
+    "  for (int q = CY_TID; q < BM * (DP / CH); q += NT) {\n"
+    "    const int row = q / (DP / CH), r = r0 + row < R ? r0 + row : R - 1;\n"
+    "    $S_chunk(wide_q, $A + $S_q_at($N, z + r / M, r % M), q_step, q % (DP / CH), D, r0 + row < R,\n"
+    "             &queries[row * QC + q % (DP / CH)]);\n"
+    "  }\n";
+
+/* ---- f16 and bf16 ---- */
+
+static const char half_load[] =
+    "CY_INLINE void $S_load(b1 wide_k, b1 wide_v, const $X *k, const $X *v, i64 k_row, i64 k_step, i64 v_row,\n"
+    "                       i64 v_step, int key, int keys, cy_chunk *to) {\n"
+    "  for (int q = CY_TID; q < BN * (DP / CH); q += NT) {\n"
+    "    const int row = q / (DP / CH), c = q % (DP / CH);\n"
+    "    $S_chunk(wide_k, k + (key + row) * k_row, k_step, c, D, key + row < keys, &to[row * QC + c]);\n"
+    "  }\n"
+    "  for (int q = CY_TID; q < BN * (DVP / CH); q += NT) {\n"
+    "    const int row = q / (DVP / CH), c = q % (DVP / CH);\n"
+    "    $S_chunk(wide_v, v + (key + row) * v_row, v_step, c, DV, key + row < keys, &to[BN * QC + row * VC + c]);\n"
+    "  }\n"
+    "}\n\n";
+
+/* The scores of the warp's rows and keys. */
+static const char half_scores[] =
+    "CY_INLINE void $S_scores(const cy_chunk *queries, const cy_chunk *keys, int wm, int wn, f32 s[WN / 8][4]) {\n"
+    "  const int low = CY_TID % 8, mid = CY_TID / 8 % 2, high = CY_TID / 16 % 2;\n"
+    "  CY_UNROLL\n"
+    "  for (int j = 0; j < WN / 8; j++)\n"
+    "    CY_UNROLL\n"
+    "    for (int e = 0; e < 4; e++)\n"
+    "      s[j][e] = 0;\n"
+    "  CY_UNROLL\n"
+    "  for (int d = 0; d < DP / 16; d++) {\n"
+    "    u32 a[4];\n"
+    "    cy_load_matrix(a, &queries[(wm + mid * 8 + low) * QC + d * 2 + high]);\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < WN / 16; j++) {\n"
+    "      u32 b[4];\n"
+    "      cy_load_matrix(b, &keys[(wn + j * 16 + high * 8 + low) * QC + d * 2 + mid]);\n"
+    "      MMA(s[j * 2], a, b);\n"
+    "      MMA(s[j * 2 + 1], a, b + 2);\n"
+    "    }\n"
+    "  }\n"
+    "}\n\n";
+
+/* result += weights * values: scores lie as mma has its results, weights as its left factor. */
+static const char half_values[] =
+    "CY_INLINE void $S_values(const cy_chunk *values, int wn, f32 s[WN / 8][4], f32 o[DVP / 8][4]) {\n"
+    "  const int low = CY_TID % 8, mid = CY_TID / 8 % 2, high = CY_TID / 16 % 2;\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < WN / 16; i++) {\n"
+    "    const u32 a[4] = {PACK(s[i * 2][0], s[i * 2][1]), PACK(s[i * 2][2], s[i * 2][3]),\n"
+    "                      PACK(s[i * 2 + 1][0], s[i * 2 + 1][1]), PACK(s[i * 2 + 1][2], s[i * 2 + 1][3])};\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < DVP / 16; j++) {\n"
+    "      u32 b[4];\n"
+    "      cy_load_matrix_turned(b, &values[(wn + i * 16 + low + mid * 8) * VC + j * 2 + high]);\n"
+    "      MMA(o[j * 2], a, b);\n"
+    "      MMA(o[j * 2 + 1], a, b + 2);\n"
+    "    }\n"
+    "  }\n"
+    "}\n\n";
+
+static const char half_body[] =
+    "  const int lane = CY_TID % 32, wm = CY_TID / 32 / WARPS_N * 16, wn = CY_TID / 32 % WARPS_N * WN;\n"
+    "  const int turns = hi > lo ? (hi - lo + BN - 1) / BN : 0;\n"
+    "  const f32 none = cy_f32_bits(0xff800000u);\n"
+    "  int rz[2], rm[2];\n"
+    "  f32 top[2] = {none, none}, sum[2] = {0, 0}, o[DVP / 8][4];\n"
+    "  CY_UNROLL\n"
+    "  for (int h = 0; h < 2; h++) {\n"
+    "    const int r = r0 + wm + lane / 4 + h * 8, in = r < R ? r : R - 1;\n"
+    "    rz[h] = z + in / M;\n"
+    "    rm[h] = in % M;\n"
+    "  }\n"
+    "  CY_UNROLL\n"
+    "  for (int j = 0; j < DVP / 8; j++)\n"
+    "    CY_UNROLL\n"
+    "    for (int e = 0; e < 4; e++)\n"
+    "      o[j][e] = 0;\n"
+    "  for (int t = 0; t < STAGES - 1; t++) {\n"
+    "    if (t < turns)\n"
+    "      $S_load(wide_k, wide_v, k, v, k_row, k_step, v_row, v_step, lo + t * BN, keys, tiles + t * TILE);\n"
+    "    cy_copy_commit();\n"
+    "  }\n"
+    "  for (int t = 0; t < turns; t++) {\n"
+    "    const int next = t + STAGES - 1, key0 = lo + t * BN + wn + lane % 4 * 2;\n"
+    "    if (next < turns)\n"
+    "      $S_load(wide_k, wide_v, k, v, k_row, k_step, v_row, v_step, lo + next * BN, keys, tiles + next % STAGES * "
+    "TILE);\n"
+    "    cy_copy_commit();\n"
+    "    CY_COPY_WAIT(STAGES - 1);\n"
+    "    CY_SYNC();\n"
+    "    f32 s[WN / 8][4];\n"
+    "    $S_scores(queries, tiles + t % STAGES * TILE, wm, wn, s);\n"
+    "    CY_UNROLL\n"
+    "    for (int h = 0; h < 2; h++) {\n"
+    "      f32 best = top[h];\n"
+    "      CY_UNROLL\n"
+    "      for (int i = 0; i < WN / 4; i++) {\n"
+    "        f32 *const at = &s[i / 2][h * 2 + i % 2];\n"
+    "        const int key = key0 + i / 2 * 8 + i % 2;\n"
+    "        *at = key < keys ? $S_change($N, rz[h], rm[h], key, *at * SCALE) : none;\n"
+    "        best = *at > best ? *at : best;\n"
+    "      }\n"
+    "      CY_UNROLL\n"
+    "      for (int mask = 1; mask < 4; mask *= 2) {\n"
+    "        const f32 other = cy_shfl_f32(best, mask);\n"
+    "        best = other > best ? other : best;\n"
+    "      }\n"
+    "      const f32 safe = best == none ? 0 : best, down = WEIGH(rz[h], rm[h], 0, top[h], safe);\n"
+    "      top[h] = best;\n"
+    "      sum[h] *= down;\n"
+    "      CY_UNROLL\n"
+    "      for (int i = 0; i < DVP / 4; i++)\n"
+    "        o[i / 2][h * 2 + i % 2] *= down;\n"
+    "      CY_UNROLL\n"
+    "      for (int i = 0; i < WN / 4; i++) {\n"
+    "        f32 *const at = &s[i / 2][h * 2 + i % 2];\n"
+    "        *at = WEIGH(rz[h], rm[h], key0 + i / 2 * 8 + i % 2, *at, safe);\n"
+    "        sum[h] += *at;\n"
+    "      }\n"
+    "    }\n"
+    "    $S_values(tiles + t % STAGES * TILE + BN * QC, wn, s, o);\n"
+    "    CY_SYNC();\n"
+    "  }\n"
+    "  cy_copy_commit(); /* queries that met no key */\n"
+    "  CY_COPY_WAIT(0);\n"
+    "  CY_SYNC();\n";
+
+/* The warps' results, greatest scores and sums go through shared memory. */
+static const char half_end[] =
+    "  f32 *const results = (f32 *)memory, *const tops = results + WARPS_N * BM * RS, *const sums = tops + WARPS_N * "
+    "BM;\n"
+    "  CY_UNROLL\n"
+    "  for (int h = 0; h < 2; h++) {\n"
+    "    const int row = wn / WN * BM + wm + lane / 4 + h * 8;\n"
+    "    sum[h] += cy_shfl_f32(sum[h], 1);\n"
+    "    sum[h] += cy_shfl_f32(sum[h], 2);\n"
+    "    if (lane % 4 == 0) {\n"
+    "      tops[row] = top[h];\n"
+    "      sums[row] = sum[h];\n"
+    "    }\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < DVP / 4; i++)\n"
+    "      results[row * RS + i / 2 * 8 + lane % 4 * 2 + i % 2] = o[i / 2][h * 2 + i % 2];\n"
+    "  }\n"
+    "  CY_SYNC();\n"
+    "  for (int q = CY_TID; q < BM * DV; q += NT) {\n"
+    "    const int row = q / DV, n = q % DV, r = r0 + row;\n"
+    "    if (r >= R)\n"
+    "      continue;\n"
+    "    f32 best = tops[row], total = 0, value = 0;\n"
+    "    CY_UNROLL\n"
+    "    for (int w = 1; w < WARPS_N; w++)\n"
+    "      best = tops[w * BM + row] > best ? tops[w * BM + row] : best;\n"
+    "    CY_UNROLL\n"
+    "    for (int w = 0; w < WARPS_N; w++) {\n"
+    "      const f32 own = tops[w * BM + row], safe = best == none ? 0 : best;\n"
+    "      const f32 part = WARPS_N == 1 ? 1 : WEIGH(z + r / M, r % M, 0, own, safe);\n"
+    "      total += sums[w * BM + row] * part;\n"
+    "      value += results[(w * BM + row) * RS + n] * part;\n"
+    "    }\n"
+    "    $S_end($N, share, all, R, M, S, keys, z, r, n, value, best, total);\n"
+    "  }\n";
+
+/* ---- f32 ---- */
+
+static const char plain_load[] =
+    "CY_INLINE void $S_load(b1 wide, const $X *from, i64 row_step, i64 step, int size, int width, int chunks,\n"
+    "                       int key, int keys, cy_chunk *to) {\n"
+    "  for (int q = CY_TID; q < BN * width; q += NT) {\n"
+    "    const int row = q / width, c = q % width;\n"
+    "    $S_chunk(wide, from + (key + row) * row_step, step, c, size, key + row < keys, &to[row * chunks + c]);\n"
+    "  }\n"
+    "  cy_copy_commit();\n"
+    "  CY_COPY_WAIT(0);\n"
+    "  CY_SYNC();\n"
+    "}\n\n";
+
+/* s[i][j]: row ty * TM + i, key tx + 16 * j */
+static const char plain_scores[] =
+    "CY_INLINE void $S_scores(const cy_chunk *queries, const cy_chunk *keys, int tx, int ty, f32 s[TM][TN]) {\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < TM; i++)\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < TN; j++)\n"
+    "      s[i][j] = 0;\n"
+    "  for (int c = 0; c < DP / CH; c++) {\n"
+    "    cy_chunk a[TM], b[TN];\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < TM; i++)\n"
+    "      a[i] = queries[(ty * TM + i) * QC + c];\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < TN; j++)\n"
+    "      b[j] = keys[(tx + 16 * j) * QC + c];\n"
+    "    CY_UNROLL\n"
+    "    for (int e = 0; e < CH; e++)\n"
+    "      CY_UNROLL\n"
+    "      for (int i = 0; i < TM; i++)\n"
+    "        CY_UNROLL\n"
+    "        for (int j = 0; j < TN; j++)\n"
+    "          s[i][j] += cy_f32_bits(a[i].word[e]) * cy_f32_bits(b[j].word[e]);\n"
+    "  }\n"
+    "}\n\n";
+
+/* o[i][c][u]: row ty * TM + i, column (c * 16 + tx) * 4 + u */
+static const char plain_values[] =
+    "CY_INLINE void $S_values(const cy_chunk *weights, const cy_chunk *values, int tx, int ty, f32 o[TM][CV][4]) {\n"
+    "  for (int j = 0; j < BN / 4; j++) {\n"
+    "    cy_chunk a[TM];\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < TM; i++)\n"
+    "      a[i] = weights[(ty * TM + i) * WC + j];\n"
+    "    CY_UNROLL\n"
+    "    for (int e = 0; e < 4; e++)\n"
+    "      CY_UNROLL\n"
+    "      for (int c = 0; c < CV; c++) {\n"
+    "        if (c * 16 + tx >= DVP / CH)\n"
+    "          continue;\n"
+    "        const cy_chunk b = values[(j * 4 + e) * VC + c * 16 + tx];\n"
+    "        CY_UNROLL\n"
+    "        for (int i = 0; i < TM; i++)\n"
+    "          CY_UNROLL\n"
+    "          for (int u = 0; u < 4; u++)\n"
+    "            o[i][c][u] += cy_f32_bits(a[i].word[e]) * cy_f32_bits(b.word[u]);\n"
+    "      }\n"
+    "  }\n"
+    "}\n\n";
+
+static const char plain_body[] =
+    "  cy_chunk *const weights = tiles + BN * (QC > VC ? QC : VC);\n"
+    "  const int tx = CY_TID % 16, ty = CY_TID / 16;\n"
+    "  const f32 none = cy_f32_bits(0xff800000u);\n"
+    "  int rz[TM], rm[TM];\n"
+    "  f32 top[TM], sum[TM], o[TM][CV][4];\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < TM; i++) {\n"
+    "    const int r = r0 + ty * TM + i, in = r < R ? r : R - 1;\n"
+    "    rz[i] = z + in / M;\n"
+    "    rm[i] = in % M;\n"
+    "    top[i] = none;\n"
+    "    sum[i] = 0;\n"
+    "    CY_UNROLL\n"
+    "    for (int c = 0; c < CV * 4; c++)\n"
+    "      o[i][c / 4][c % 4] = 0;\n"
+    "  }\n"
+    "  for (int key0 = lo; key0 < hi; key0 += BN) {\n"
+    "    f32 s[TM][TN];\n"
+    "    CY_SYNC();\n"
+    "    $S_load(wide_k, k, k_row, k_step, D, DP / CH, QC, key0, keys, tiles);\n"
+    "    $S_scores(queries, tiles, tx, ty, s);\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < TM; i++) {\n"
+    "      f32 best = top[i];\n"
+    "      CY_UNROLL\n"
+    "      for (int j = 0; j < TN; j++) {\n"
+    "        const int key = key0 + tx + 16 * j;\n"
+    "        s[i][j] = key < keys ? $S_change($N, rz[i], rm[i], key, s[i][j] * SCALE) : none;\n"
+    "        best = s[i][j] > best ? s[i][j] : best;\n"
+    "      }\n"
+    "      CY_UNROLL\n"
+    "      for (int mask = 1; mask < 16; mask *= 2) {\n"
+    "        const f32 other = cy_shfl_f32(best, mask);\n"
+    "        best = other > best ? other : best;\n"
+    "      }\n"
+    "      const f32 safe = best == none ? 0 : best, down = WEIGH(rz[i], rm[i], 0, top[i], safe);\n"
+    "      f32 *const row = (f32 *)(weights + (ty * TM + i) * WC);\n"
+    "      top[i] = best;\n"
+    "      sum[i] *= down;\n"
+    "      CY_UNROLL\n"
+    "      for (int c = 0; c < CV * 4; c++)\n"
+    "        o[i][c / 4][c % 4] *= down;\n"
+    "      CY_UNROLL\n"
+    "      for (int j = 0; j < TN; j++) {\n"
+    "        s[i][j] = WEIGH(rz[i], rm[i], key0 + tx + 16 * j, s[i][j], safe);\n"
+    "        sum[i] += s[i][j];\n"
+    "        row[tx + 16 * j] = s[i][j];\n"
+    "      }\n"
+    "    }\n"
+    "    CY_SYNC();\n"
+    "    $S_load(wide_v, v, v_row, v_step, DV, DVP / CH, VC, key0, keys, tiles);\n"
+    "    $S_values(weights, tiles, tx, ty, o);\n"
+    "  }\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < TM; i++) {\n"
+    "    CY_UNROLL\n"
+    "    for (int mask = 1; mask < 16; mask *= 2)\n"
+    "      sum[i] += cy_shfl_f32(sum[i], mask);\n"
+    "    CY_UNROLL\n"
+    "    for (int c = 0; c < CV * 4; c++) {\n"
+    "      const int n = (c / 4 * 16 + tx) * 4 + c % 4;\n"
+    "      if (r0 + ty * TM + i < R && n < DV)\n"
+    "        $S_end($N, share, all, R, M, S, keys, z, r0 + ty * TM + i, n, o[i][c / 4][c % 4], top[i], sum[i]);\n"
+    "    }\n"
+    "  }\n";
+
+/* ---- printing: the kernel ---- */
+
+/* Is a weight e^(score - top), written as lowering writes it? Equal expressions have one number. */
+static bool weighs_by_exp(cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  const cy_stmt *set = cy_kernel_body(k)->next->body;
+  cy_expr below = cy_x_bin(k, CY_OP_sub, cy_x_local(k, c->score), cy_x_local(k, c->top));
+  return set && !set->next && set->kind == CY_S_SET && set->value == cy_x_exp_weight(k, below);
+}
+
+static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
+  const cy_cuda_form *form = q->p->form;
+  const cy_cuda_tile *t = &form->tile;
+  FILE *f = q->p->out;
+  bool half = v->type != CY_F32;
+  int chunk = elements(v->type), whole = half ? 16 : chunk, qc = row_chunks(v, v->size), vc = row_chunks(v, v->columns);
+  const struct {
+    const char *name;
+    long long value;
+  } rows[] = {{"BM", t->m},
+              {"BN", t->n},
+              {"NT", form->threads},
+              {"CH", chunk},
+              {"EB", CHUNK / chunk},
+              {"D", v->size},
+              {"DP", up(v->size, whole)},
+              {"DV", v->columns},
+              {"DVP", up(v->columns, whole)},
+              {"QC", qc},
+              {"VC", vc},
+              {"RS", results_row(v)},
+              {"WC", t->n / 4 | 1},
+              {"CV", up(v->columns, 64) / 64},
+              {"TM", t->m / 16},
+              {"TN", t->n / 16},
+              {"STAGES", form->stages},
+              {"TILE", t->n * (qc + vc)},
+              {"WARPS_N", t->thread_n},
+              {"WN", half ? t->n / t->thread_n : 0},
+              {"SHARES", form->shares ? form->shares : 1},
+              {"CAUSAL", q->c->causal},
+              {"WINDOW", q->c->window}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    fprintf(f, "#define %s %lld\n", rows[i].name, rows[i].value);
+  fprintf(f, "#define SCALE (%af)\n", (double)(float)q->c->scale);
+  const char *name = cy_dtype_of(v->type)->name;
+  if (half)
+    fprintf(f, "#define MMA cy_mma_%s\n#define PACK cy_pack_%s\n#define PUT cy_chunk_put16\n#define BITS(v) (v)\n",
+            name, name);
+  else
+    fprintf(f, "#define PUT cy_chunk_put32\n#define BITS(v) cy_bits_f32(v)\n");
+  if (form->shares)
+    fprintf(f, "#define PARTS a%u\n", form->share_arg);
+  if (by_exp)
+    fprintf(f, "#define WEIGH(z, m, key, score, top) cy_exp_weight((score) - (top))\n");
+  else
+    cy_cu_contract_text(q, "#define WEIGH(z, m, key, score, top) $S_weigh($N, z, m, key, score, top)\n");
+  fprintf(f, "#define EMPTY (keys ? cy_f32_bits(0x7fc00000u) : 0) /* of a row that sees no key */\n\n");
+}
+
+static const char end_of_constants[] =
+    "#undef BM\n#undef BN\n#undef NT\n#undef CH\n#undef EB\n#undef D\n#undef DP\n#undef DV\n#undef DVP\n"
+    "#undef QC\n#undef VC\n#undef RS\n#undef WC\n#undef CV\n#undef TM\n#undef TN\n#undef STAGES\n"
+    "#undef TILE\n#undef WARPS_N\n#undef WN\n#undef SHARES\n#undef PARTS\n#undef CAUSAL\n#undef WINDOW\n"
+    "#undef SCALE\n#undef MMA\n#undef PACK\n#undef PUT\n#undef BITS\n#undef WEIGH\n#undef EMPTY\n\n";
+
+/* const b1 wide_<name> = can 16 bytes of it be copied at once; its steps from row to row and element to element */
+static void print_operand(cy_cu_contract *q, const char *name, cy_karg arg, cy_dim offset, cy_dim row, cy_dim step,
+                          const cy_dim *batch) {
+  cy_cu *p = q->p;
+  cy_dim strides[CY_MAX_BATCH + 2] = {offset, row};
+  char wide[16];
+  snprintf(wide, sizeof wide, "wide_%s", name);
+  memcpy(strides + 2, batch, (size_t)q->c->nbatch * sizeof *batch);
+  cy_cu_print_wide(p, wide, cy_dim_is(p->g, step, 1), strides, q->c->nbatch + 2, arg, elements(p->args[arg].dtype));
+  cy_cu_line(p, "const i64 %s_row = %s, %s_step = %s;", name, cy_cu_dim(p, row), name, cy_cu_dim(p, step));
+}
+
+static void print_sizes(cy_cu_contract *q, const view *v) {
+  cy_cu *p = q->p;
+  const cy_contraction *c = q->c;
+  cy_cu_line(p, "const int M = (int)%s, keys = (int)%s;", cy_cu_dim(p, c->m), cy_cu_dim(p, c->keys));
+  cy_cu_line(p, "const i64 past = %s;", cy_cu_dim(p, c->past));
+  fprintf(p->out, "  const int S = 1");
+  for (int i = c->nbatch - v->shared; i < c->nbatch; i++)
+    fprintf(p->out, " * (int)%s", cy_cu_dim(p, c->batch[i]));
+  fprintf(p->out, ", all = M");
+  for (int i = 0; i < c->nbatch; i++)
+    fprintf(p->out, " * (int)%s", cy_cu_dim(p, c->batch[i]));
+  fprintf(p->out, "; /* rows of all runs */\n");
+}
+
+static void print_operands(cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
+  print_operand(q, "q", c->a, c->a_offset, c->a_m, c->a_k, c->a_batch);
+  print_operand(q, "k", c->b, c->b_offset, c->b_n, c->b_k, c->b_batch);
+  print_operand(q, "v", c->v, c->v_offset, c->v_k, c->v_n, c->v_batch);
+}
+
+static void print_combine(cy_cu_contract *q, const view *v) {
+  fprintf(q->p->out, "#undef NT\n#define NT %d\nCY_KERNEL(NT) ", CY_CUDA_COMBINE_THREADS);
+  cy_cu_function_open(q, "$S_combine($P) {\n");
+  print_sizes(q, v);
+  cy_cu_contract_text(q, combine_body);
+  cy_cu_function_close(q);
+}
+
+static void print(cy_cu *p, const char *symbol) {
+  static const char *const texts[2][3] = {{plain_load, plain_scores, plain_values},
+                                          {half_load, half_scores, half_values}};
+  cy_cu_contract q = {.p = p, .c = cy_kernel_contraction(p->k), .symbol = symbol, .type = "f32"};
+  view v;
+  view_of(p->k, &v);
+  bool halves = v.type != CY_F32;
+  print_functions(&q);
+  print_constants(&q, &v, halves && weighs_by_exp(p->k));
+  cy_cu_contract_text(&q, range_function);
+  cy_cu_contract_text(&q, end_function);
+  cy_cu_contract_text(&q, chunk_function);
+  for (int i = 0; i < 3; i++)
+    cy_cu_contract_text(&q, texts[halves][i]);
+  fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
+  cy_cu_function_open(&q, "$S($P) {\n");
+  print_sizes(&q, &v);
+  print_operands(&q);
+  cy_cu_contract_text(&q, block_head);
+  cy_cu_contract_text(&q, halves ? half_body : plain_body);
+  if (halves)
+    cy_cu_contract_text(&q, half_end);
+  cy_cu_function_close(&q);
+  if (p->form->shares)
+    print_combine(&q, &v);
+  fputs(end_of_constants, p->out);
+}
+
+const cy_cu_generator cy_cu_attention = {"attention", supports, schedule, print, NULL};

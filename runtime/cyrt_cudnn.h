@@ -1,0 +1,98 @@
+/* cyrt_cudnn.h - what the files about cuDNN share: the library's functions (cudnn.c), plans for convolutions
+ * (cudnn_plan.c), remembered choices (cuda_choices.c). Who chooses and runs is cuda_conv.c.
+ */
+#ifndef CYRT_CUDNN_H
+#define CYRT_CUDNN_H
+
+#include "cyrt_cuda.h"
+
+/* ---- cudnn.c ---- */
+
+typedef int32_t cudnn_code;     /* cudnnStatus_t */
+typedef void *cudnn_descriptor; /* cudnnBackendDescriptor_t */
+
+/* name, member, result, parameters */
+#define CUDNN_FUNCTIONS(X)                                                                                             \
+  X(cudnnGetVersion, get_version, size_t, (void))                                                                      \
+  X(cudnnGetCudartVersion, get_cudart, size_t, (void))                                                                 \
+  X(cudnnGetErrorString, error_name, const char *, (cudnn_code code))                                                  \
+  X(cudnnGetLastErrorString, last_error, void, (char *text, size_t capacity))                                          \
+  X(cudnnCreate, create, cudnn_code, (void **handle))                                                                  \
+  X(cudnnDestroy, destroy, cudnn_code, (void *handle))                                                                 \
+  X(cudnnSetStream, set_stream, cudnn_code, (void *handle, void *stream))                                              \
+  X(cudnnBackendCreateDescriptor, make, cudnn_code, (int32_t type, cudnn_descriptor * out))                            \
+  X(cudnnBackendDestroyDescriptor, free, cudnn_code, (cudnn_descriptor d))                                             \
+  X(cudnnBackendSetAttribute, set, cudnn_code,                                                                         \
+    (cudnn_descriptor d, int32_t attribute, int32_t type, int64_t count, const void *values))                          \
+  X(cudnnBackendGetAttribute, get, cudnn_code,                                                                         \
+    (cudnn_descriptor d, int32_t attribute, int32_t type, int64_t capacity, int64_t * count, void *values))            \
+  X(cudnnBackendFinalize, finish, cudnn_code, (cudnn_descriptor d))                                                    \
+  X(cudnnBackendExecute, execute, cudnn_code, (void *handle, cudnn_descriptor plan, cudnn_descriptor pack))
+
+typedef struct cudnn {
+  void *library;
+  char path[500];
+  uint32_t version; /* 91900 */
+#define X(symbol, member, result, params) result(*member) params;
+  CUDNN_FUNCTIONS(X)
+#undef X
+} cudnn;
+
+/* Opens libcudnn.so.9 and checks that it fits the driver. *out is NULL with CYTO_OK when there is none, where `where`
+ * then says which places were looked at; one that cannot be used is an error. */
+cyto_status cyrt_cudnn_find(int32_t driver_version, cudnn **out, char where[400], cyto_error *error);
+void cyrt_cudnn_close(cudnn *lib);
+/* Fills `error` for a code that `call` returned; CYTO_OK when it is 0. */
+cyto_status cyrt_cudnn_check(const cudnn *lib, cudnn_code code, const char *call, cyto_error *error);
+static inline int cyrt_cudnn_unsupported(cudnn_code code) { return code / 1000 == 3; }
+
+/* ---- cudnn_plan.c ---- */
+
+enum { CUDNN_CANDIDATES = 24 }; /* engine configurations looked at, best first by cuDNN's own guess */
+
+/* A convolution as cuDNN sees it. */
+typedef struct cudnn_graph {
+  cudnn_descriptor made[32]; /* all but the candidates, in the order of their making */
+  int32_t n;
+  cudnn_descriptor graph;
+  cudnn_descriptor candidate[CUDNN_CANDIDATES]; /* engine configurations */
+  int32_t n_candidates;
+} cudnn_graph;
+
+/* Fills graph->graph. `handle` may be NULL: then nothing can be done with the graph. A code of cuDNN, and in *out_call
+ * which call failed; deinit releases what was made either way. */
+cudnn_code cyrt_cudnn_graph_init(const cudnn *lib, void *handle, const cyrt_cuda_conv *conv, cudnn_graph *graph,
+                                 const char **out_call);
+/* Fills the candidates: those that compute as precisely as our own kernels, and the same at every run. */
+cudnn_code cyrt_cudnn_graph_candidates(const cudnn *lib, const cyrt_cuda_conv *conv, cudnn_graph *graph,
+                                       const char **out_call);
+void cyrt_cudnn_graph_deinit(const cudnn *lib, cudnn_graph *graph);
+
+typedef struct cudnn_plan {
+  cudnn_descriptor plan;
+  int64_t workspace; /* bytes */
+} cudnn_plan;
+cudnn_code cyrt_cudnn_plan_init(const cudnn *lib, void *handle, const cudnn_graph *graph, int32_t candidate,
+                                cudnn_plan *plan);
+/* Runs it on the handle's stream; pointers[i] is tensor i's first element. */
+cudnn_code cyrt_cudnn_plan_run(const cudnn *lib, void *handle, const cudnn_plan *plan, const cyrt_cuda_conv *conv,
+                               void *const pointers[CYRT_CONV_TENSORS], void *workspace);
+/* Can cuDNN be asked at all? Sizes must be positive and follow from each other. */
+int cyrt_cudnn_takes(const cyrt_cuda_conv *conv);
+/* Bytes of an element; 0: no dtype of ours in cuDNN. */
+int64_t cyrt_cudnn_element(int64_t dtype);
+
+/* ---- cuda_choices.c: which of several ways was the fastest, kept in the user's cache folder ---- */
+
+typedef struct cuda_choices cuda_choices;
+/* `about` names everything that the choices rest on, in one line: another text, another file. Without a folder (neither
+ * XDG_CACHE_HOME nor HOME) they live as long as this does. NULL: no memory. */
+cuda_choices *cyrt_choices_open(const char *about);
+void cyrt_choices_close(cuda_choices *c);
+/* Thread-safe. find: 1 when there is one. */
+int cyrt_choices_find(cuda_choices *c, uint64_t key, int32_t *out_choice);
+void cyrt_choices_add(cuda_choices *c, uint64_t key, int32_t choice, double own_us, double best_us);
+/* Writes what was added; a folder that cannot be written costs only the time of choosing again. */
+void cyrt_choices_save(cuda_choices *c);
+
+#endif

@@ -1,0 +1,573 @@
+/* cudnn_test.c - cuDNN's share of CUDA models, without a GPU: a mock of the library (mock_cudnn.c) computes
+ * convolutions, results are compared with the CPU target.
+ *
+ * Which convolutions it is given and which engines, that timing decides, that choices are kept and survive damage, and
+ * every way in which the library can be missing or wrong. Where the real library is installed, it checks our graphs.
+ */
+#define _GNU_SOURCE
+#include "runtime/cyrt_cudnn.h"
+#include "tests/cuda/mock_cudnn.h"
+#include "tests/cuda/models.h"
+
+#include <glob.h>
+#include <sys/wait.h>
+
+enum { MAX_ELEMS = 1 << 16 };
+
+static char folder[PATH_MAX + 40], cache[PATH_MAX + 40]; /* of the mock library; XDG_CACHE_HOME */
+static mock_cudnn_state *cudnn_mock;
+static int batches = 2; /* how many sizes both() runs */
+static float input[MAX_ELEMS];
+
+/* Two axes: bias, residual and ReLU in all combinations, strides, groups, dilation, one-sided padding, 1x1. The last
+ * has a form that cuDNN is not given. */
+static const char plane[] =
+    "graph @g(%x: f32[batch,8,9,11]) {\n"
+    "  @w1 = const f32[8,8,3,3] data(1)\n  @w2 = const f32[8,8,3,3] data(2)\n  @w3 = const f32[16,8,3,2] data(3)\n"
+    "  @w4 = const f32[32,8,3,3] data(4)\n  @w5 = const f32[8,32,1,1] data(5)\n  @w6 = const f32[8,8,3,3] data(9)\n"
+    "  @b1 = const f32[8,1,1] data(6)\n  @b2 = const f32[8,1,1] data(7)\n  @b4 = const f32[32,1,1] data(8)\n"
+    "  @zero = const f32[] {0}\n  @part = const f32[] {0.125}\n"
+    "  %c1 = conv %x, @w1 {strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=1} : f32[batch,8,9,11]\n"
+    "  %a1 = add %c1, @b1\n  %m1 = mul %a1, @part\n  %r1 = max %m1, @zero\n"
+    "  %c2 = conv %r1, @w2 {strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=1} : f32[batch,8,9,11]\n"
+    "  %a2 = add %c2, @b2\n  %s2 = add %a2, %r1\n  %r2 = max %s2, @zero\n"
+    "  %c3 = conv %r2, @w3 {strides=[2,2], pads=[0,1,1,0], dilations=[1,1], group=1} : f32[batch,16,4,6]\n"
+    "  %c4 = conv %c3, @w4 {strides=[1,1], pads=[2,2,2,2], dilations=[2,2], group=2} : f32[batch,32,4,6]\n"
+    "  %a4 = add %c4, @b4\n  %r4 = max %a4, @zero\n"
+    "  %c5 = conv %r4, @w5 {strides=[1,1], pads=[0,0,0,0], dilations=[1,1], group=1} : f32[batch,8,4,6]\n"
+    "  %t = tanh %c5\n"
+    "  return %t, %r2\n}\n";
+static const char line[] =
+    "graph @g(%x: f32[batch,8,20]) {\n"
+    "  @w1 = const f32[16,8,5] data(1)\n  @b1 = const f32[16,1] data(2)\n  @zero = const f32[] {0}\n"
+    "  %c1 = conv %x, @w1 {strides=[3], pads=[2,2], dilations=[1], group=1} : f32[batch,16,7]\n"
+    "  %a1 = add %c1, @b1\n  %r1 = max %a1, @zero\n  return %r1\n}\n";
+static const char space[] =
+    "graph @g(%x: f32[batch,4,5,6,7]) {\n"
+    "  @w1 = const f32[8,4,2,3,2] data(1)\n  @b1 = const f32[8,1,1,1] data(2)\n"
+    "  %c1 = conv %x, @w1 {strides=[1,2,1], pads=[1,1,0,0,1,1], dilations=[1,1,1], group=1} : f32[batch,8,5,3,7]\n"
+    "  %a1 = add %c1, @b1\n  return %a1\n}\n";
+
+/* ---- helpers ---- */
+
+/* Compiles a graph, unless it was the last one of this name. */
+static void compile(const char *text, const char *name, const char *options) {
+  static const char *made[2], *with[2];
+  int cpu = !strcmp(name, "cpu.so");
+  if (made[cpu] == text && with[cpu] && !strcmp(with[cpu], options))
+    return;
+  made[cpu] = text;
+  with[cpu] = options;
+  write_file("net.txt", text, strlen(text));
+  char command[4 * PATH_MAX];
+  snprintf(command, sizeof command, "%s/cytoc %s -o %s %s -j 1", build, path_of("net.txt"), path_of(name), options);
+  if (system(command))
+    CHECK_FAIL("%s", command);
+}
+
+static void new_input(unsigned seed) {
+  for (int i = 0; i < MAX_ELEMS; i++) {
+    seed = seed * 1664525u + 1013904223u;
+    input[i] = (float)(seed >> 8) / 16777216.f - .5f;
+  }
+}
+
+static cyto_status run(cyto_context *context, const cyto_model *model, int64_t batch, cyto_error *error) {
+  cyto_port port;
+  cyto_model_input(model, 0, &port);
+  port.dims[0] = batch;
+  cyto_status status = cyto_bind_input(context, 0, CYTO_F32, port.rank, port.dims, input, error);
+  return status ? status : cyto_run(context, error);
+}
+
+static void compare(cyto_context *a, cyto_context *b, int32_t outputs, float limit) {
+  for (int32_t k = 0; k < outputs; k++) {
+    cyto_tensor x, y;
+    double error = 0, size = 0;
+    if (cyto_output(a, k, &x, NULL) || cyto_output(b, k, &y, NULL) || x.bytes != y.bytes) {
+      CHECK_FAIL("output %d cannot be compared", k);
+      return;
+    }
+    for (uint64_t i = 0; i < x.bytes / 4; i++) {
+      double d = (double)((float *)x.data)[i] - (double)((float *)y.data)[i], w = (double)((float *)y.data)[i];
+      error += d == d ? d * d : INFINITY;
+      size += w * w;
+    }
+    if (!(sqrt(error) <= (double)limit * sqrt(size)))
+      CHECK_FAIL("output %d is off by %g of %g", k, sqrt(error), sqrt(size));
+  }
+}
+
+/* Runs net.so on the mocks and cpu.so, `runs` times for each batch, and compares; what the context says of itself. */
+static void both(int runs, float limit, char said[1000]) {
+  static const int64_t batch[] = {1, 3};
+  cyto_model *cuda = load("net.so"), *cpu = load("cpu.so");
+  cyto_context *on_cuda = NULL, *on_cpu = NULL;
+  cyto_error error = {0};
+  said[0] = 0;
+  CHECK_REQUIRE(cuda && cpu);
+  if (cyto_context_create(cuda, NULL, &on_cuda, &error) || cyto_context_create(cpu, NULL, &on_cpu, &error))
+    CHECK_FAIL("%s", error.message);
+  for (int b = 0; b < batches && on_cuda && on_cpu; b++)
+    for (int i = 0; i < runs; i++) {
+      new_input((unsigned)(10 * b + i));
+      if (run(on_cuda, cuda, batch[b], &error) || run(on_cpu, cpu, batch[b], &error))
+        CHECK_FAIL("%s", error.message);
+      else
+        compare(on_cuda, on_cpu, cyto_model_output_count(cpu), limit);
+    }
+  if (on_cuda)
+    cyto_context_describe(on_cuda, said, 1000);
+  cyto_context_destroy(on_cuda);
+  cyto_context_destroy(on_cpu);
+  cyto_model_unload(cuda);
+  cyto_model_unload(cpu);
+  CHECK_INT_EQ(cudnn_mock->descriptors + cudnn_mock->handles, 0);
+  CHECK_INT_EQ(mock->blocks + mock->events + mock->streams + mock->pinned + mock->modules + mock->graphs, 0);
+}
+
+static void forget_counts(void) {
+  cudnn_mock->graphs = cudnn_mock->plans = 0;
+  memset(cudnn_mock->ran, 0, sizeof cudnn_mock->ran);
+}
+
+static void forget_choices(void) { run_command("rm -rf %s%s%s", cache, "", ""); }
+
+static char *choices_file(void) {
+  static char path[2 * PATH_MAX];
+  glob_t found = {0};
+  char pattern[PATH_MAX + 80];
+  snprintf(pattern, sizeof pattern, "%s/cytoc/cudnn-*.txt", cache);
+  *path = 0;
+  if (!glob(pattern, 0, NULL, &found) && found.gl_pathc == 1)
+    snprintf(path, sizeof path, "%s", found.gl_pathv[0]);
+  globfree(&found);
+  return path;
+}
+
+static void fails(int status, const char *text) {
+  cyto_model *model = load("net.so");
+  cyto_context *context = NULL;
+  cyto_error error = {0};
+  CHECK_REQUIRE(model);
+  cyto_status got = cyto_context_create(model, NULL, &context, &error);
+  if (!got)
+    got = run(context, model, 1, &error);
+  CHECK_INT_EQ(got, status);
+  CHECK_STR_HAS(error.message, text);
+  cyto_context_destroy(context);
+  cyto_model_unload(model);
+  if (cudnn_mock)
+    CHECK_INT_EQ(cudnn_mock->descriptors + cudnn_mock->handles, 0);
+  CHECK_INT_EQ(mock->blocks + mock->events + mock->streams + mock->pinned + mock->modules + mock->retained, 0);
+}
+
+/* ---- what is computed ---- */
+
+static void test_results(void) {
+  char said[1000];
+  compile(plane, "net.so", "--target=sm_80");
+  compile(plane, "cpu.so", "--target=native");
+  forget_counts();
+  both(4, 2e-6f, said);
+  CHECK_STR_HAS(said, "device 0 'Mock GPU' (sm_89), driver for CUDA 13.0, kernels: sm_80; cuDNN 9.19.0 (");
+  CHECK_STR_HAS(said, "faster for 8 of 8 convolutions so far"); /* four at two batch sizes */
+  /* f32 is never rounded, and results are the same at every run */
+  CHECK_INT_EQ(cudnn_mock->ran[0] + cudnn_mock->ran[1] + cudnn_mock->ran[3] + cudnn_mock->ran[4], 0);
+  /* timed ten times each; then the eager run and the recording: replays are not cuDNN's calls */
+  CHECK_INT_EQ(cudnn_mock->ran[2], 8 * (10 + 2));
+}
+
+static void test_axes(void) {
+  char said[1000];
+  const char *texts[] = {line, space};
+  for (int i = 0; i < 2; i++) {
+    compile(texts[i], "net.so", "--target=sm_80");
+    compile(texts[i], "cpu.so", "--target=native");
+    both(3, 2e-6f, said);
+    CHECK_STR_HAS(said, "faster for 2 of 2 convolutions so far");
+  }
+}
+
+/* With fixed sizes a convolution of one tap is a product of matrices; it is given to cuDNN all the same. */
+static void test_fixed(void) {
+  static const char *const options[] = {"--target=sm_80 --dim batch=1", "--target=sm_80 --dim batch=1 --fp16"};
+  compile(plane, "cpu.so", "--target=native");
+  batches = 1;
+  for (int i = 0; i < 2; i++) {
+    char said[1000];
+    compile(plane, "net.so", options[i]);
+    both(3, i ? 3e-3f : 2e-6f, said);
+    CHECK_STR_HAS(said, "faster for 4 of 4 convolutions so far");
+  }
+  batches = 2;
+}
+
+static void test_half(void) {
+  static const char *const options[] = {"--target=sm_80 --fp16", "--target=sm_80 --bf16", "--target=sm_80 --tf32"};
+  compile(plane, "cpu.so", "--target=native");
+  for (int i = 0; i < 3; i++) {
+    char said[1000];
+    compile(plane, "net.so", options[i]);
+    forget_counts();
+    both(3, i == 1 ? 3e-2f : 3e-3f, said);
+    CHECK_STR_HAS(said, "faster for 8 of 8 convolutions so far");
+    CHECK(cudnn_mock->ran[0] > cudnn_mock->ran[2] && cudnn_mock->ran[2]); /* both were timed, the faster one is used */
+    CHECK_INT_EQ(cudnn_mock->ran[1] + cudnn_mock->ran[3], 0);
+  }
+}
+
+static void test_own_is_faster(void) {
+  char said[1000];
+  compile(plane, "net.so", "--target=sm_80");
+  forget_choices();
+  forget_counts();
+  mock->kernel_us = 1;
+  both(3, 2e-6f, said);
+  mock->kernel_us = 10;
+  CHECK_STR_HAS(said, "faster for 0 of 8 convolutions so far");
+  CHECK_INT_EQ(cudnn_mock->ran[2], 8 * 10);
+  forget_choices();
+}
+
+/* ---- what is remembered ---- */
+
+/* Runs that time nothing but `timed` convolutions. */
+static void expect_timed(int timed) {
+  char said[1000];
+  forget_counts();
+  both(2, 2e-6f, said);
+  CHECK_STR_HAS(said, "faster for 8 of 8 convolutions so far");
+  CHECK_INT_EQ(cudnn_mock->ran[2], 8 * 2 + timed * 10);
+}
+
+/* Writes the choices with one byte changed, or the end missing. */
+static void damage(const char *text, size_t n, size_t at) {
+  FILE *f = fopen(choices_file(), "w");
+  CHECK_REQUIRE(f);
+  fwrite(text, 1, at, f);
+  if (at < n) {
+    fputc(text[at] == '7' ? '8' : '7', f);
+    fwrite(text + at + 1, 1, n - at - 1, f);
+  }
+  fclose(f);
+}
+
+static void test_choices(void) {
+  static char text[4000], again[4000];
+  compile(plane, "net.so", "--target=sm_80");
+  forget_choices();
+  expect_timed(8);
+  expect_timed(0);
+  FILE *f = fopen(choices_file(), "r");
+  CHECK_REQUIRE(f);
+  size_t n = fread(text, 1, sizeof text - 1, f);
+  fclose(f);
+  CHECK_STR_HAS(text, "Mock GPU, sm_89, 58 multiprocessors, driver 13000, cuDNN 91900\n");
+  char *second = strchr(text, '\n') + 1;
+  static const int places[] = {0, 12, 17, 20, 30, 45}; /* in the key, the choice, the times, the checksum */
+  for (int i = 0; i < CHECK_COUNT(places); i++) {
+    damage(text, n, (size_t)(second - text) + (size_t)places[i]);
+    expect_timed(1);
+    expect_timed(0);
+  }
+  damage(text, n, 3); /* the first line */
+  expect_timed(8);
+  damage(text, n / 2, n / 2);
+  forget_counts();
+  char said[1000];
+  both(1, 2e-6f, said);
+  CHECK(cudnn_mock->ran[2] > 8 + 10 && cudnn_mock->ran[2] < 8 + 80);
+  expect_timed(0);
+  f = fopen(choices_file(), "r");
+  CHECK_REQUIRE(f);
+  CHECK_INT_EQ(fread(again, 1, sizeof again - 1, f), n);
+  fclose(f);
+  cudnn_mock->version = 92000; /* another version, another file */
+  expect_timed(8);
+  cudnn_mock->version = 91900;
+  CHECK_STR_EQ(choices_file(), "");
+  forget_choices();
+}
+
+/* Without a folder that can be written, everything works but remembering. */
+static void test_no_cache(void) {
+  compile(plane, "net.so", "--target=sm_80");
+  setenv("XDG_CACHE_HOME", "/proc/nowhere", 1);
+  expect_timed(8);
+  expect_timed(8);
+  setenv("XDG_CACHE_HOME", cache, 1);
+}
+
+/* A plan that was chosen once and cannot be made any more: everything is timed again. */
+static void test_stale_plan(void) {
+  char said[1000];
+  compile(line, "net.so", "--target=sm_80");
+  compile(line, "cpu.so", "--target=native");
+  forget_choices();
+  both(1, 2e-6f, said);
+  cudnn_mock->plan_code = 3000;
+  both(1, 2e-6f, said);
+  CHECK_STR_HAS(said, "faster for 0 of 2 convolutions so far");
+  cudnn_mock->plan_code = 0;
+  compile(plane, "cpu.so", "--target=native");
+  forget_choices();
+}
+
+/* ---- what can be wrong ---- */
+
+static void test_absent(void) {
+  compile(plane, "net.so", "--target=sm_80 --cudnn=require");
+  setenv("CYTO_CUDNN", "", 1);
+  fails(CYTO_NO_DEVICE,
+        "the model is compiled with --cudnn=require, but there is no libcudnn.so.9 because CYTO_CUDNN is "
+        "empty: install it (pip: nvidia-cudnn-cu13");
+  compile(plane, "net.so", "--target=sm_80");
+  char said[1000];
+  both(2, 2e-6f, said);
+  CHECK_STR_HAS(said, "; cuDNN is not used: no libcudnn.so.9 because CYTO_CUDNN is empty");
+  setenv("CYTO_CUDNN", dir, 1);
+  fails(CYTO_NO_DEVICE, "where there is no libcudnn.so.9");
+  setenv("CYTO_CUDNN", folder, 1);
+}
+
+/* Where Python's packages lie; before the mock is in the process, where the loader would find it by its name. */
+static void test_places(void) {
+  static char venv[PATH_MAX];
+  int found = 1;
+  pid_t child = fork(); /* what is opened once by this name is found again */
+  if (!child)
+    _exit(dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL) != NULL);
+  CHECK_REQUIRE(child > 0 && waitpid(child, &found, 0) == child);
+  if (found) {
+    check_skipped = "the loader finds cuDNN before that";
+    return;
+  }
+  compile(plane, "net.so", "--target=sm_80");
+  unsetenv("CYTO_CUDNN");
+  snprintf(venv, sizeof venv, "%s/venv", dir);
+  setenv("VIRTUAL_ENV", venv, 1);
+  run_command("mkdir -p %s/lib/python3.9/site-packages/nvidia/cudnn/lib && "
+              "echo no library > %s/lib/python3.9/site-packages/nvidia/cudnn/lib/libcudnn.so.9%s",
+              venv, venv, "");
+  fails(CYTO_NO_DEVICE, "venv/lib/python3.9/site-packages/nvidia/cudnn/lib/libcudnn.so.9 cannot be used: ");
+  unsetenv("VIRTUAL_ENV");
+  setenv("CYTO_CUDNN", folder, 1);
+}
+
+/* The loader finds what the process has already opened. */
+static void test_loader(void) {
+  char said[1000];
+  compile(plane, "net.so", "--target=sm_80 --cudnn=require");
+  unsetenv("CYTO_CUDNN");
+  both(1, 2e-6f, said);
+  CHECK_STR_HAS(said, "; cuDNN 9.19.0 (libcudnn.so.9): faster for 8 of 8");
+  setenv("CYTO_CUDNN", folder, 1);
+}
+
+static void test_wrong(void) {
+  compile(plane, "net.so", "--target=sm_80");
+  cudnn_mock->version = 8907;
+  fails(CYTO_NO_DEVICE, "it is cuDNN 8, but 9 is expected");
+  cudnn_mock->version = 100100;
+  fails(CYTO_NO_DEVICE, "it is cuDNN 10, but 9 is expected");
+  cudnn_mock->version = 91900;
+  mock->driver_version = 12040;
+  fails(CYTO_NO_DEVICE, "cuDNN 9.19.0 is built for CUDA 13, but the driver supports CUDA 12.4; install another (pip: "
+                        "nvidia-cudnn-cu12");
+  mock->driver_version = 13000;
+  cudnn_mock->create_code = 1001;
+  fails(CYTO_RUNTIME_FAILURE, "cudnnCreate: CUDNN_STATUS_OTHER (1001): the test wants it; compile with --cudnn=off");
+  cudnn_mock->create_code = 0;
+  cudnn_mock->graph_code = 2000;
+  fails(CYTO_RUNTIME_FAILURE, "a graph's cudnnBackendFinalize: CUDNN_STATUS_BAD_PARAM (2000): the test wants it");
+  cudnn_mock->graph_code = 0;
+  write_file("libcudnn.so.9", "no library", 10);
+  setenv("CYTO_CUDNN", dir, 1);
+  fails(CYTO_NO_DEVICE, "libcudnn.so.9 cannot be used: ");
+  unlink(path_of("libcudnn.so.9"));
+  setenv("CYTO_CUDNN", folder, 1);
+}
+
+/* Convolutions that it does not take are ours. */
+static void test_unsupported(void) {
+  int *const codes[] = {&cudnn_mock->graph_code, &cudnn_mock->plan_code, &cudnn_mock->execute_code};
+  compile(plane, "net.so", "--target=sm_80");
+  for (int i = 0; i < CHECK_COUNT(codes); i++) {
+    char said[1000];
+    forget_choices();
+    *codes[i] = i < 2 ? 3001 : 5000;
+    both(3, 2e-6f, said);
+    CHECK_STR_HAS(said, "faster for 0 of 8");
+    *codes[i] = 0;
+  }
+  forget_choices();
+}
+
+/* One that was chosen and then fails is an error, not another kernel. */
+static void test_fails_later(void) {
+  char said[1000];
+  compile(plane, "net.so", "--target=sm_80");
+  forget_choices();
+  both(1, 2e-6f, said);
+  cudnn_mock->execute_code = 5001;
+  fails(CYTO_RUNTIME_FAILURE, "cudnnBackendExecute: CUDNN_STATUS_OTHER (5001)");
+  cudnn_mock->execute_code = 0;
+}
+
+static void test_memory(void) {
+  char said[1000];
+  compile(plane, "net.so", "--target=sm_80");
+  forget_choices();
+  cudnn_mock->workspace = (size_t)1 << 40; /* too much: another engine, or ours */
+  both(2, 2e-6f, said);
+  CHECK_STR_HAS(said, "faster for 0 of 8");
+  cudnn_mock->workspace = 1000;
+  forget_choices();
+}
+
+static void test_off(void) {
+  char said[1000];
+  compile(plane, "net.so", "--target=sm_80 --cudnn=off");
+  cudnn_mock->version = 8907;
+  both(2, 2e-6f, said);
+  CHECK(!strstr(said, "cuDNN"));
+  cudnn_mock->version = 91900;
+}
+
+static void test_options(void) {
+  static const char *const rows[][2] = {
+      {"--target=native --cudnn=auto", "--cudnn is for CUDA"},
+      {"--target=sm_80 --cudnn=maybe", "--cudnn expects auto, off or require, found 'maybe'"}};
+  for (int i = 0; i < CHECK_COUNT(rows); i++) {
+    char command[3 * PATH_MAX], said[4000] = "";
+    write_file("net.txt", line, strlen(line));
+    snprintf(command, sizeof command, "%s/cytoc %s -o %s/bad.so %s 2>&1", build, path_of("net.txt"), dir, rows[i][0]);
+    FILE *f = popen(command, "r");
+    CHECK_REQUIRE(f);
+    said[fread(said, 1, sizeof said - 1, f)] = 0;
+    CHECK(pclose(f) != 0);
+    CHECK_STR_HAS(said, rows[i][1]);
+  }
+}
+
+/* ---- the real library, where there is one ---- */
+
+/* A convolution of `rank` axes with `flags` tensors and dtype. */
+static cyrt_cuda_conv problem(int64_t rank, int64_t dtype, int bias, int residual, int relu, int64_t group) {
+  cyrt_cuda_conv c = {.flags = relu ? CYRT_CONV_RELU : 0,
+                      .nspatial = rank,
+                      .group = group,
+                      .images = 2,
+                      .channels_in = 16,
+                      .channels_out = 32};
+  int64_t x = 16, y = 32;
+  for (int64_t i = rank - 1; i >= 0; i--) {
+    c.in[i] = c.out[i] = 9 + i;
+    c.pad[i] = 1;
+    c.kernel[i] = 3;
+    c.stride[i] = c.dilation[i] = 1;
+    c.tensor[CYRT_CONV_X].spatial[i] = x;
+    c.tensor[CYRT_CONV_Y].spatial[i] = c.tensor[CYRT_CONV_RESIDUAL].spatial[i] = y;
+    x *= c.in[i];
+    y *= c.out[i];
+  }
+  for (int i = 0; i < CYRT_CONV_TENSORS; i++) {
+    c.tensor[i].slot = i;
+    c.tensor[i].dtype = dtype;
+    c.tensor[i].image = i == CYRT_CONV_X ? x : y;
+  }
+  c.tensor[CYRT_CONV_BIAS].dtype = CYTO_F32;
+  if (!bias)
+    c.tensor[CYRT_CONV_BIAS].slot = -1;
+  if (!residual)
+    c.tensor[CYRT_CONV_RESIDUAL].slot = -1;
+  return c;
+}
+
+enum { PASSED, FAILED, ABSENT };
+
+static int check_real_graphs(void) {
+  static const int64_t dtypes[] = {CYTO_F32, CYTO_F16, CYTO_BF16};
+  char where[400];
+  cyto_error error = {0};
+  cudnn *real = NULL;
+  cudnn_graph graph;
+  const char *call = NULL;
+  unsetenv("CYTO_CUDNN");
+  if (cyrt_cudnn_find(13000, &real, where, &error) || !real)
+    return ABSENT;
+  for (int i = 0; i < 3 * 2 * 8 * 2; i++) {
+    cyrt_cuda_conv c = problem(2 + i / 3 % 2, dtypes[i % 3], i / 6 & 1, i / 6 & 2, i / 6 & 4, i / 48 ? 4 : 1);
+    CHECK(cyrt_cudnn_takes(&c));
+    cudnn_code code = cyrt_cudnn_graph_init(real, NULL, &c, &graph, &call);
+    if (cyrt_cudnn_check(real, code, call, &error))
+      CHECK_FAIL("graph %d: %s", i, error.message);
+    cyrt_cudnn_graph_deinit(real, &graph);
+  }
+  cyrt_cuda_conv bad = problem(2, CYTO_F32, 1, 1, 1, 3); /* 3 groups of 16 channels */
+  CHECK(cyrt_cudnn_graph_init(real, NULL, &bad, &graph, &call) != 0);
+  cyrt_cudnn_graph_deinit(real, &graph);
+  return check_failures ? FAILED : PASSED;
+}
+
+/* In a process of its own: what is opened once by a name is found again. Needs no device. */
+static void test_real_graphs(void) {
+  int status = 0;
+  pid_t child = fork();
+  if (!child)
+    _exit(check_real_graphs());
+  CHECK_REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == ABSENT)
+    check_skipped = "cuDNN is not installed";
+  else
+    CHECK_INT_EQ(status, 0);
+}
+
+static void open_mock_cudnn(void) {
+  char path[PATH_MAX + 80];
+  snprintf(path, sizeof path, "%s/libcudnn.so.9", folder);
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL), *symbol = library ? dlsym(library, "mock_cudnn") : NULL;
+  mock_cudnn_state *(*get)(void);
+  if (!symbol) {
+    CHECK_FAIL("%s: %s", path, dlerror());
+    exit(1);
+  }
+  memcpy(&get, &symbol, sizeof get);
+  cudnn_mock = get();
+}
+
+static const check_test tests[] = {
+    {"open mock", open_mock},
+    {"places", test_places},
+    {"graphs of the real library", test_real_graphs},
+    {"open mock of cuDNN", open_mock_cudnn},
+    {"results", test_results},
+    {"one and three axes", test_axes},
+    {"fixed sizes", test_fixed},
+    {"half precision", test_half},
+    {"own is faster", test_own_is_faster},
+    {"choices", test_choices},
+    {"no cache", test_no_cache},
+    {"stale plan", test_stale_plan},
+    {"absent", test_absent},
+    {"by the loader", test_loader},
+    {"wrong", test_wrong},
+    {"unsupported", test_unsupported},
+    {"fails later", test_fails_later},
+    {"memory", test_memory},
+    {"off", test_off},
+    {"options", test_options},
+};
+
+int main(int argc, char **argv) {
+  if (!models_begin(argv[0], CHECK_COUNT(tests)))
+    return models_rc;
+  snprintf(folder, sizeof folder, "%s/tests/cuda/mock/cudnn", build);
+  snprintf(cache, sizeof cache, "%s/choices", dir);
+  setenv("CYTO_CUDNN", folder, 1);
+  setenv("XDG_CACHE_HOME", cache, 1);
+  int rc = check_main(argc, argv, tests, CHECK_COUNT(tests));
+  run_command("rm -rf %s%s%s", dir, "", "");
+  return rc;
+}

@@ -1,0 +1,25 @@
+/* mock_cudnn.h - what a test sets and reads in the mock cuDNN. */
+#ifndef MOCK_CUDNN_H
+#define MOCK_CUDNN_H
+
+#include <stddef.h>
+
+enum { MOCK_ENGINES = 5 };
+
+typedef struct mock_cudnn_state {
+  size_t version, cudart; /* 91900, 13000 */
+  int create_code;        /* what cudnnCreate() returns, */
+  int graph_code;         /* .. finishing a graph, */
+  int plan_code;          /* .. finishing any plan, */
+  int execute_code;       /* .. running one */
+  double engine_us[MOCK_ENGINES];
+  size_t workspace;       /* of each plan */
+  /* counted */
+  int descriptors, handles;  /* alive */
+  int graphs, plans, ran[MOCK_ENGINES]; /* since the start */
+  char fault[300];           /* what was wrong with the last call that failed */
+} mock_cudnn_state;
+
+mock_cudnn_state *mock_cudnn(void);
+
+#endif

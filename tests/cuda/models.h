@@ -1,0 +1,87 @@
+/* models.h - what the tests of the CUDA runtime share: models compiled into a folder of their own, the mocks.
+ *
+ * cytoc is led to the mock of NVRTC, the runtime to the mock driver, once a test named "open mock" has run.
+ */
+#ifndef TESTS_CUDA_MODELS_H
+#define TESTS_CUDA_MODELS_H
+
+#include "runtime/cyto.h"
+#include "tests/check.h"
+#include "tests/cuda/mock_cuda.h"
+
+#include <dlfcn.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static char build[PATH_MAX], dir[CHECK_PATH];
+static mock_cuda_state *mock;
+static void *driver;
+static int models_rc;
+
+static int run_command(const char *format, const char *a, const char *b, const char *c) {
+  char command[3 * PATH_MAX];
+  snprintf(command, sizeof command, format, a, b, c);
+  return system(command);
+}
+
+static const char *path_of(const char *name) {
+  static char path[4][PATH_MAX];
+  static int next;
+  char *p = path[next++ % 4];
+  snprintf(p, PATH_MAX, "%s/%s", dir, name);
+  return p;
+}
+
+static void write_file(const char *name, const char *bytes, size_t n) {
+  FILE *f = fopen(path_of(name), "wb");
+  if (!f || fwrite(bytes, 1, n, f) != n)
+    CHECK_FAIL("%s cannot be written", name);
+  if (f)
+    fclose(f);
+}
+
+static cyto_model *load(const char *name) {
+  cyto_model *model = NULL;
+  cyto_error error;
+  if (cyto_model_load(path_of(name), &model, &error))
+    CHECK_FAIL("%s: %s", name, error.message);
+  return model;
+}
+
+static void open_mock(void) {
+  char path[PATH_MAX + 40];
+  snprintf(path, sizeof path, "%s/tests/cuda/mock/libcuda.so.1", build);
+  driver = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* the runtime's dlopen("libcuda.so.1") finds it by its soname */
+  void *symbol = driver ? dlsym(driver, "mock_cuda") : NULL;
+  mock_cuda_state *(*get)(void);
+  if (!symbol) {
+    CHECK_FAIL("%s: %s", path, dlerror());
+    return;
+  }
+  memcpy(&get, &symbol, sizeof get);
+  mock = get();
+}
+
+/* Fills build and dir. False: there is nothing to run, and the program ends with models_rc. */
+static int models_begin(const char *program, int n_tests) {
+  char self[PATH_MAX], home[PATH_MAX + 40];
+  models_rc = 1;
+  if (!realpath(program, self) || !check_folder("cyto-cuda", dir))
+    return 0;
+  models_rc = 0;
+  snprintf(build, sizeof build, "%s", dirname(dirname(dirname(self))));
+  if (system("cc --version >/dev/null 2>&1")) {
+    printf("no C compiler to run kernels with\n0 passed, 0 failed, %d skipped\n", n_tests);
+    return 0;
+  }
+  snprintf(home, sizeof home, "%s/tests/cuda/mock", build);
+  setenv("CUDA_HOME", home, 1);
+  snprintf(home, sizeof home, "%s/tests/cuda/mock/cache", build);
+  run_command("mkdir -p %s%s%s", home, "", "");
+  setenv("CY_MOCK_CACHE", home, 1);
+  return 1;
+}
+
+#endif

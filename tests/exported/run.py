@@ -1,0 +1,121 @@
+"""Networks as exporters write them, against ONNX Runtime run beside them, at -O0 and -O3.
+
+In:  NAME.onnx, whose large weights are recipes: a tensor without data and the doc_string "refill KIND MEAN STD", KIND
+     being normal or positive. index.json: for each network the exporter, the ranges of its inputs and the values of its
+     symbolic dims, one set for each run. README.md says how to add a network. passing.txt: the names that must pass.
+Out: a line for each network; the closing line.
+
+One library serves all sets of dims, at -O3 with one and two threads.
+"""
+import json
+import os
+import shutil
+import sys
+import time
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnx
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+import lib
+import network
+
+
+def refill(tensor):
+    _, kind, mean, std = tensor.doc_string.split()
+    mean, std, draw = float(mean), float(std), np.random.RandomState(zlib.crc32(tensor.name.encode()))
+    z = draw.standard_normal(list(tensor.dims))
+    values = mean * np.exp(np.clip(std / mean, 0, 1) * z) if kind == 'positive' else mean + std * z
+    tensor.raw_data = values.astype(np.float32).tobytes()
+    tensor.doc_string = ''
+
+
+def refill_all(graph):
+    for tensor in graph.initializer:
+        if tensor.doc_string.startswith('refill '):
+            refill(tensor)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField('t') and attribute.t.doc_string.startswith('refill '):
+                attribute.t.name = node.output[0]
+                refill(attribute.t)
+            if attribute.HasField('g'):
+                refill_all(attribute.g)
+
+
+def make_input(port, dims, given, draw):
+    """given: [low, high] of uniform numbers (integers: low <= n < high), a list of strings to pick from, or None."""
+    shape = [d if isinstance(d, int) else dims[d or '?'] for d in port.shape]  # '?': an axis without a name
+    if 'string' in port.type:
+        return np.array(given, dtype=object)[draw.randint(0, len(given), shape)]
+    dtype = np.dtype({'float': 'float32', 'double': 'float64'}.get(port.type[7:-1], port.type[7:-1]))
+    if dtype.kind == 'f':
+        return (draw.uniform(*given, size=shape) if given else draw.standard_normal(shape)).astype(dtype)
+    return draw.randint(*(given or [0, 2]), size=shape).astype(dtype)
+
+
+def references(entry, model, work):
+    session, found = network.ort_session(model), []
+    for i, dims in enumerate(entry['dims']):
+        inputs, expected = os.path.join(work, 'in%d' % i), os.path.join(work, 'ref%d' % i)
+        os.makedirs(inputs)
+        feeds = {}
+        for k, port in enumerate(session.get_inputs()):
+            feeds[port.name] = make_input(port, dims, entry['inputs'].get(port.name), np.random.RandomState(100 * i + k))
+            network.save(inputs, 'in_%d_%s' % (k, lib.safe_name(port.name)), port.type, feeds[port.name])
+        network.reference(session, feeds, expected)
+        found.append((inputs, expected, feeds))
+    return found
+
+
+def test(args, entry):
+    name = entry['name']
+    work = os.path.join(args.build, 'exported', name)
+    shutil.rmtree(work, ignore_errors=True)
+    os.makedirs(work)
+    model = os.path.join(work, name + '.onnx')
+    try:
+        proto = onnx.load(os.path.join(HERE, name + '.onnx'))
+        refill_all(proto.graph)
+        onnx.save(proto, model)
+        cases = references(entry, model, work)
+        for level, threads in (('-O3', (1, 2)), ('-O0', (1,))):
+            library, outputs = os.path.join(work, 'model%s.so' % level), os.path.join(work, 'out')
+            why = network.compile_model(args, model, library, level, ['-j', '1'])
+            if why:
+                return why
+            for i, (inputs, expected, feeds) in enumerate(cases):
+                for count in threads:
+                    why = network.execute(args, library, inputs, outputs, count)
+                    why = why or network.judge(outputs, expected, model, feeds)
+                    if why:
+                        return '%s, %s, %d threads: %s' % (level, json.dumps(entry['dims'][i]), count, why)
+        return None
+    except Exception as problem:  # a fault of one network's data must not end the suite
+        return '%s: %s' % (type(problem).__name__, (str(problem).splitlines() or [''])[0])
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args, os.path.join(HERE, 'passing.txt'))
+    with open(os.path.join(HERE, 'index.json'), encoding='utf-8') as f:
+        entries = [e for e in json.load(f) if args.wanted(e['name'])]
+
+    def job(entry):
+        start = time.time()
+        return entry['name'], test(args, entry), time.time() - start
+
+    with ThreadPoolExecutor(2) as pool:
+        for name, why, seconds in pool.map(job, entries):
+            print('%-24s %5.1f s  %s' % (name, seconds, why or 'ok'), flush=True)
+            suite.result(name, why)
+    suite.done('networks')
+
+
+if __name__ == '__main__':
+    main()

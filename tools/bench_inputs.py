@@ -1,0 +1,38 @@
+"""The inputs that all contenders of cyto-bench are given: those of bench_child.c."""
+import numpy as np
+
+TYPES = {1: np.float32, 11: np.float64, 10: np.float16, 7: np.int64, 6: np.int32, 5: np.int16, 3: np.int8, 2: np.uint8,
+         4: np.uint16, 12: np.uint32, 13: np.uint64, 9: np.bool_}  # by the number of ONNX
+
+
+def read_pairs(words):
+    """{(option, name): value} of [--dim NAME=N] [--shape NAME=AxB] [--range NAME=LO:HI] .."""
+    return {(o, t.rsplit('=', 1)[0]): t.rsplit('=', 1)[1] for o, t in zip(words[::2], words[1::2])}
+
+
+def port_type(port):
+    """Number of the element type, and dims (numbers, or names), of an input of an ONNX model."""
+    tensor = port.type.tensor_type
+    return tensor.elem_type, [d.dim_value if d.HasField('dim_value') else d.dim_param for d in tensor.shape.dim]
+
+
+def hashed(n, seed):
+    """splitmix64 of seed, seed + 1, ..: uniform in [0, 1)."""
+    x = np.arange(n, dtype=np.uint64) + np.uint64((seed + 0x9e3779b97f4a7c15) & (1 << 64) - 1)
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xbf58476d1ce4e5b9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94d049bb133111eb)
+    return ((x ^ x >> np.uint64(31)) >> np.uint64(11)).astype(np.float64) * 2.0 ** -53
+
+
+def make(name, onnx_type, dims, seed, pairs):
+    dtype = TYPES[onnx_type]
+    dims = [d if isinstance(d, int) and d >= 0 else int(pairs.get(('--dim', d), pairs.get(('--dim', '*'), 1))) for d in dims]
+    if ('--shape', name) in pairs:
+        dims = [int(d) for d in pairs['--shape', name].split('x')]
+    real = np.issubdtype(dtype, np.floating)
+    low, high = (-1, 1) if real else (0, 2)
+    if ('--range', name) in pairs:
+        low, high = (float(v) for v in pairs['--range', name].split(':'))
+        high += 0 if real else 1
+    values = low + (high - low) * hashed(int(np.prod(dims, dtype=np.int64)), seed)
+    return (values if real else np.floor(values)).astype(dtype).reshape(dims)
