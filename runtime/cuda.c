@@ -67,6 +67,10 @@ static cyto_status load_kernels(cuda_shared *shared, cuda_device *device, cyto_e
     if (!module_of[i])
       module_of[i] = device->modules[device->n_modules - 1];
     cuda_code found = shared->driver.module_function(&device->functions[i], module_of[i], k->name);
+    if (found && k->optional) {
+      device->functions[i] = NULL;
+      continue;
+    }
     status = cyrt_cuda_check(&shared->driver, found, "cuModuleGetFunction", error);
     if (!status && k->shared_bytes > UNASKED_SHARED)
       status = allow_shared(shared, device, i, error);

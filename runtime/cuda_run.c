@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ATTRIBUTE_MEMORY_TYPE = 2, MEMORY_DEVICE = 2, IO_ALIGN = 256, MAX_SLOTS = 512 };
+enum { ATTRIBUTE_MEMORY_TYPE = 2, MEMORY_DEVICE = 2, IO_ALIGN = 256 };
 
 /* ---- where tensors are ---- */
 
@@ -339,12 +339,12 @@ int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *sl
   cuda_state *state = cuda_state_of(frame);
   const cuda_driver *driver = &state->shared->driver;
   const cyrt_cuda_kernel *k = &state->code->kernels[kernel];
-  void *params[MAX_SLOTS];
+  void *params[CUDA_MAX_SLOTS];
   if (blocks <= 0)
     return CYTO_OK;
   if (k->stripes && blocks > frame->workers / k->stripes)
     blocks = frame->workers / k->stripes;
-  if (blocks > k->max_blocks || k->slots > MAX_SLOTS)
+  if (blocks > k->max_blocks || k->slots > CUDA_MAX_SLOTS)
     return cyrt_fail(frame, CYTO_RUNTIME_FAILURE, "kernel '%s' cannot be launched: %lld blocks, %lld parameters",
                      k->name, (long long)blocks, (long long)k->slots);
   for (uint32_t i = 0; i < k->slots; i++)

@@ -53,6 +53,10 @@ typedef int32_t cuda_code; /* CUresult */
   X(cuEventDestroy_v2, event_destroy, (void *event))                                                                   \
   X(cuGraphDestroy, graph_destroy, (void *graph))                                                                      \
   X(cuGraphExecDestroy, graph_exec_destroy, (void *executable))                                                        \
+  X(cuTensorMapEncodeTiled, tensor_map,                                                                                \
+    (void *map, int32_t type, uint32_t rank, void *address, const uint64_t *extents, const uint64_t *strides,          \
+     const uint32_t *box, const uint32_t *steps, int32_t interleave, int32_t swizzle, int32_t promotion,               \
+     int32_t outside))                                                                                                 \
   X(cuLaunchKernel, launch,                                                                                            \
     (void *function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared,    \
      void *stream, void **params, void **extra))
@@ -180,6 +184,7 @@ struct cyrt_cuda_cudnn {
 };
 
 /* ---- cuda_run.c ---- */
+enum { CUDA_MAX_SLOTS = 512 };
 int32_t cyrt_cuda_prepare(void *state, cyrt_frame *frame);
 int32_t cyrt_cuda_run(void *state, cyrt_frame *frame);
 void cyrt_cuda_forget_recordings(cuda_state *state);

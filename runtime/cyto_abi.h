@@ -279,6 +279,7 @@ typedef struct cyrt_cuda_kernel {
   uint32_t stripes;               /* pieces of scratch that a block uses; 0: any number of blocks may run */
   uint32_t max_blocks;            /* more than these cannot be launched */
   uint32_t shared_bytes;          /* dynamic shared memory of a block */
+  uint32_t optional;              /* 1: not all images have it */
   uint32_t then, then_blocks;     /* the kernel launched behind it with the same parameters; 0: none */
 } cyrt_cuda_kernel;
 
@@ -318,6 +319,17 @@ int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *sl
 /* The same for a kernel that cuDNN can stand in for: the faster one. */
 int32_t cyrt_cuda_conv_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
                               const cyrt_cuda_conv *conv);
+/* A tensor of 16-bit floats that a kernel reads by a tensor map: sizes from the contiguous axis outwards. */
+typedef struct cyrt_cuda_box {
+  int64_t slot, bf16, rank; /* of its pointer; 1: bfloat16; 2 or 3 */
+  int64_t extent[3];
+  int64_t stride[2]; /* of all axes but the first, in elements */
+  int64_t box[2];    /* that one copy brings: of the first two */
+} cyrt_cuda_box;
+/* Launches `tma`, an optional kernel whose parameters are the slots and two tensor maps; `kernel` where there is none
+ * or where no map can tell how a tensor lies. */
+int32_t cyrt_cuda_launch_tma(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks, uint32_t tma,
+                             int64_t tma_blocks, const cyrt_cuda_box *tensors);
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out); /* waits until it is computed */
 int32_t cyrt_cuda_call(cyrt_frame *frame, cyrt_op op, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out,
                        int32_t n_out, const cyrt_attr *attrs);

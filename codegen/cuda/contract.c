@@ -376,6 +376,8 @@ static void prepare_packed(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_fo
 
 void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form) {
   prepare_packed(m, plan, form);
+  if (!cy_cuda_tma(plan->kernel, form))
+    form->tma_blocks = 0;
   cy_cuda_split_prepare(plan->kernel, form);
   plan->shared_arg = form->shares ? (int32_t)form->share_arg : -1;
 }
@@ -423,5 +425,7 @@ void cy_cuda_contract_print(cy_cu *p, const char *symbol) {
 const char *cy_cuda_contract_name(const cy_cuda_form *form, cy_arena *arena) {
   const cy_cu_generator *generator = form->generator;
   const char *name = cy_arena_printf(arena, "%s %dx%dx%d", generator->name, form->tile.m, form->tile.n, form->tile.k);
+  if (form->tma_blocks)
+    return cy_arena_printf(arena, "%s, tma 128x256x64 on sm_90a", name);
   return form->shares ? cy_arena_printf(arena, "%s, k in %d", name, form->shares) : name;
 }

@@ -68,6 +68,11 @@ void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form)
 void cy_cu_split_begin(cy_cu_contract *q);
 void cy_cu_split_end(cy_cu_contract *q);
 
+/* ---- matrix_tma.c ---- */
+/* Sets tma_blocks where such a kernel would have enough blocks; what it needs to know of B comes later. */
+void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
+void cy_cu_tma_print(cy_cu_contract *q); /* nothing where there is none */
+
 typedef struct cy_cu_generator {
   const char *name;
   bool (*supports)(const cy_machine *m, cy_kernel *k);

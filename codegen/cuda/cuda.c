@@ -148,7 +148,8 @@ static bool may_use_stack(void *ctx, const char *function) {
   for (uint32_t i = 0; i < s->n; i++) {
     cy_kernel *k = s->plans[i]->kernel;
     size_t length = strlen(s->plans[i]->symbol);
-    if (strncmp(s->plans[i]->symbol, function, length) || (function[length] && strcmp(function + length, "_combine")))
+    if (strncmp(s->plans[i]->symbol, function, length) ||
+        (function[length] && strcmp(function + length, "_combine") && strcmp(function + length, "_tma")))
       continue;
     for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
       uint16_t op = cy_expr_of(k, e)->op;
@@ -167,9 +168,15 @@ static cy_dtype factor_type(const cy_kernel_plan *plan) {
 
 static int wants_matrix(void *ctx, const char *function) {
   const shard *s = ctx;
-  for (uint32_t i = 0; i < s->n; i++)
-    if (!strcmp(s->plans[i]->symbol, function) && cy_cuda_form_of(s->plans[i])->stages > 0)
+  for (uint32_t i = 0; i < s->n; i++) {
+    size_t length = strlen(s->plans[i]->symbol);
+    if (strncmp(s->plans[i]->symbol, function, length) || !cy_cuda_form_of(s->plans[i])->stages)
+      continue;
+    if (!strcmp(function + length, "_tma"))
+      return CY_CUDA_HGMMA;
+    if (!function[length])
       return cy_dtype_is_float(factor_type(s->plans[i])) ? CY_CUDA_HMMA : CY_CUDA_IMMA;
+  }
   return 0;
 }
 

@@ -50,6 +50,7 @@ typedef struct cy_cuda_form {
   int shared_bytes;      /* TILES: dynamic shared memory of a block */
   int least_arch;        /* TILES: older ones lack the instruction; 0: all have it */
   int stages;            /* TILES by matrix instructions: tiles in flight */
+  cy_dim tma_blocks;     /* TILES: of the kernel that stands beside for sm_90a (matrix_tma.c), 0: none does */
   cy_karg packed_arg;    /* TILES: where B lies packed, */
   int shares;            /* TILES: blocks that share k (split.c), 0: none do; */
   int share_turns;       /* .. steps of k for each */
@@ -65,7 +66,15 @@ typedef struct cy_cuda_arch {
   char suffix;
 } cy_cuda_arch;
 
-enum { CY_CUDA_COMBINE_THREADS = 256 };
+enum { CY_CUDA_COMBINE_THREADS = 256, CY_CUDA_TMA_THREADS = 288, CY_CUDA_TMA_SHARED = 4 * (128 + 256) * 128 };
+
+/* How a factor lies, for a tensor map: sizes from the contiguous one outwards, strides of the others in elements. */
+typedef struct cy_cuda_tensor {
+  cy_karg arg;
+  bool turned, batched, bf16; /* turned: rows of k; batched: every product has its own */
+  cy_dim extent[3], stride[2];
+  int box[2]; /* what one copy brings */
+} cy_cuda_tensor;
 
 /* What kernels are made for: the state of a cy_machine. */
 typedef struct cy_cuda_machine {
@@ -173,6 +182,12 @@ void cy_cuda_columns_print(cy_cu *p, const cy_stmt *body);
 /* ---- contract.c ---- */
 /* Appends the argument that shares of k are bound to, if there are any. */
 void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_form *form);
+/* ---- matrix_tma.c ---- */
+/* Does <symbol>_tma stand beside the kernel? Known once contractions are prepared. */
+bool cy_cuda_tma(cy_kernel *k, const cy_cuda_form *form);
+/* The tensor map of its first or (b) second factor. */
+void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out);
+
 /* How many blocks a kernel should have. */
 int cy_cu_wanted_blocks(const cy_machine *m);
 bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k);
@@ -231,6 +246,7 @@ enum {
   CY_CUDA_HGMMA = 0x9f0,
   CY_CUDA_FFMA_CONSTANT = 0xa23,
   CY_CUDA_SHFL = 0xf89, /* by a constant */
+  CY_CUDA_UTMALDG = 0x5b4,
   CY_CUDA_LDGSTS = 0xfae,
   CY_CUDA_OPCODES = 4096
 };

@@ -8,8 +8,54 @@
 #include "codegen/host_int.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static LLVMValueRef i32_const(cy_host *h, int64_t v) { return LLVMConstInt(h->cg->i32, (unsigned long long)v, 1); }
+
+/* Further kernels stand behind the plans' own, in the order of these: one that adds shares of k, one for sm_90a. */
+static uint32_t further(const cy_kernel_plan *plan) {
+  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  return (form->shares > 0) + (form->kind == CY_CUDA_TILES && cy_cuda_tma(plan->kernel, form));
+}
+
+static int64_t first_further(const cy_host *h, const cy_kernel_plan *plan) {
+  int64_t n = h->build->nplans;
+  for (const cy_kernel_plan *p = h->build->plans; p < plan; p++)
+    n += further(p);
+  return n;
+}
+
+/* A cyrt_cuda_box. */
+static void store_tensor(cy_host *h, const cy_cuda_tensor *t, LLVMValueRef to) {
+  cy_cg *cg = h->cg;
+  LLVMValueRef field[10] = {cy_i64(cg, t->arg),           cy_i64(cg, t->bf16),          cy_i64(cg, t->batched ? 3 : 2),
+                            cy_host_dim(h, t->extent[0]), cy_host_dim(h, t->extent[1]), cy_host_dim(h, t->extent[2]),
+                            cy_host_dim(h, t->stride[0]), cy_host_dim(h, t->stride[1]), cy_i64(cg, t->box[0]),
+                            cy_i64(cg, t->box[1])};
+  for (int i = 0; i < 10; i++)
+    cy_store(cg, field[i], cy_gepc(cg, to, 8 * i), 8);
+}
+
+static void launch_tma(cy_host *h, const cy_kernel_plan *plan) {
+  cy_cg *cg = h->cg;
+  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  LLVMTypeRef params[7] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->i32, cg->i64, cg->ptr};
+  LLVMValueRef fn = cy_host_declare(h, "cyrt_cuda_launch_tma", cg->i32, params, 7, false);
+  LLVMValueRef tensors = cy_alloca(cg, 2 * sizeof(cyrt_cuda_box));
+  for (int b = 0; b < 2; b++) {
+    cy_cuda_tensor t;
+    cy_cuda_tma_tensor(plan->kernel, form, b, &t);
+    store_tensor(h, &t, cy_gepc(cg, tensors, b * (int64_t)sizeof(cyrt_cuda_box)));
+  }
+  LLVMValueRef args[7] = {h->fn.frame,
+                          i32_const(h, plan - h->build->plans),
+                          cy_host_slots(h),
+                          cy_host_dim(h, form->blocks),
+                          i32_const(h, first_further(h, plan)),
+                          cy_host_dim(h, form->tma_blocks),
+                          tensors};
+  cy_host_check(h, cy_call(cg, fn, args, 7));
+}
 
 static bool may_be_cudnn(const cy_host *h, const cy_kernel_plan *plan, cy_dim field[CY_CUDA_CONV_FIELDS]) {
   const cy_cuda_form *form = cy_cuda_form_of(plan);
@@ -31,6 +77,10 @@ static void launch(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
   cy_dim field[CY_CUDA_CONV_FIELDS];
   bool conv = may_be_cudnn(h, plan, field);
   (void)s;
+  if (!conv && cy_cuda_form_of(plan)->kind == CY_CUDA_TILES && cy_cuda_tma(plan->kernel, cy_cuda_form_of(plan))) {
+    launch_tma(h, plan);
+    return;
+  }
   LLVMTypeRef params[5] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->ptr};
   LLVMValueRef fn =
       cy_host_declare(h, conv ? "cyrt_cuda_conv_launch" : "cyrt_cuda_launch", cg->i32, params, conv ? 5 : 4, false);
@@ -75,23 +125,29 @@ static LLVMValueRef constant(cy_host *h, LLVMValueRef data) {
   return g;
 }
 
-/* A cyrt_cuda_kernel: of the plan, followed by kernel `then` (0: none), or of what adds its shares. */
-static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, bool combine, uint32_t then) {
+/* A cyrt_cuda_kernel. suffix: "" for the plan's own, else of a further one. */
+static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const char *suffix) {
   const cy_cuda_form *form = cy_cuda_form_of(plan);
   const cy_dim *dims;
-  uint32_t slots = cy_plan_first_dim(plan) + cy_kernel_dims(plan->kernel, &dims);
   char symbol[sizeof plan->symbol + 16];
-  snprintf(symbol, sizeof symbol, "%s%s", plan->symbol, combine ? "_combine" : "");
-  LLVMValueRef row[9] = {cy_host_text(h, symbol),
-                         external(h, plan->code.images),
-                         i32_const(h, slots),
-                         i32_const(h, combine ? CY_CUDA_COMBINE_THREADS : form->threads),
-                         i32_const(h, form->stripes),
-                         i32_const(h, form->max_blocks && !combine ? form->max_blocks : INT32_MAX),
-                         i32_const(h, combine ? 0 : form->shared_bytes),
-                         i32_const(h, then),
-                         i32_const(h, then ? form->combine_blocks : 0)};
-  return LLVMConstStructInContext(h->cg->ctx, row, 9, 0);
+  uint32_t slots = cy_plan_first_dim(plan) + cy_kernel_dims(plan->kernel, &dims);
+  bool own = !*suffix, tma = !strcmp(suffix, "_tma");
+  snprintf(symbol, sizeof symbol, "%s%s", plan->symbol, suffix);
+  LLVMValueRef row[10] = {cy_host_text(h, symbol),
+                          external(h, plan->code.images),
+                          i32_const(h, slots),
+                          i32_const(h, own   ? form->threads
+                                       : tma ? CY_CUDA_TMA_THREADS
+                                             : CY_CUDA_COMBINE_THREADS),
+                          i32_const(h, form->stripes),
+                          i32_const(h, form->max_blocks ? form->max_blocks : INT32_MAX),
+                          i32_const(h, own   ? form->shared_bytes
+                                       : tma ? CY_CUDA_TMA_SHARED
+                                             : 0),
+                          i32_const(h, tma),
+                          i32_const(h, own && form->shares ? first_further(h, plan) : 0),
+                          i32_const(h, own && form->shares ? form->combine_blocks : 0)};
+  return LLVMConstStructInContext(h->cg->ctx, row, 10, 0);
 }
 
 /* Do equal input sizes always mean the same launches? */
@@ -104,17 +160,20 @@ static bool replayable(const cy_step *s) {
 
 static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_data) {
   uint32_t nplans = h->build->nplans, n = nplans;
-  LLVMValueRef *rows = calloc(2 * (size_t)n + 1, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
+  LLVMValueRef *rows = calloc(3 * (size_t)n + 1, sizeof *rows), table = LLVMConstNull(h->cg->ptr);
   if (!rows)
     abort();
+  for (uint32_t i = 0; i < nplans; i++)
+    rows[i] = kernel_row(h, &h->build->plans[i], "");
   bool cudnn = false;
   for (uint32_t i = 0; i < nplans; i++) {
     const cy_kernel_plan *plan = &h->build->plans[i];
     cy_dim field[CY_CUDA_CONV_FIELDS];
-    rows[i] = kernel_row(h, plan, false, cy_cuda_form_of(plan)->shares ? n : 0);
-    if (cy_cuda_form_of(plan)->shares)
-      rows[n++] = kernel_row(h, plan, true, 0);
     cudnn |= may_be_cudnn(h, plan, field);
+    if (cy_cuda_form_of(plan)->shares)
+      rows[n++] = kernel_row(h, plan, "_combine");
+    else if (further(plan))
+      rows[n++] = kernel_row(h, plan, "_tma");
   }
   if (n)
     table = constant(h, LLVMConstArray2(LLVMTypeOf(rows[0]), rows, n));

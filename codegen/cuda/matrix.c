@@ -76,6 +76,7 @@ static void schedule(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
   cy_cu_split_schedule(machine, k, form);
+  cy_cu_tma_schedule(machine, k, form);
 }
 
 static bool multiple(cy_graph *g, cy_dim d, int64_t of) {
@@ -491,6 +492,7 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_function_close(&q);
   fputs(end_of_constants, p->out);
   cy_cu_split_end(&q);
+  cy_cu_tma_print(&q);
 }
 
 const cy_cu_generator cy_cu_matrix = {"matrix", supports, schedule, print, wants_packed};

@@ -174,6 +174,8 @@ CY_INLINE u64 cy_matrix_at(const unsigned char *p, int row_bytes, int rows, int 
 CY_INLINE void cy_warpgroup_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 CY_INLINE void cy_warpgroup_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 CY_INLINE void cy_warpgroup_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+/* For all but what was committed last. */
+CY_INLINE void cy_warpgroup_wait_previous() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
 /* What this thread wrote to shared memory becomes visible to wgmma. */
 CY_INLINE void cy_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #define CY_REG4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
@@ -200,11 +202,82 @@ CY_INLINE void cy_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: 
                  : CY_REG16(d, 0), CY_REG16(d, 16), CY_REG16(d, 32), CY_REG16(d, 48)                                   \
                  : "l"(a), "l"(b), "n"(turn_a), "n"(turn_b));                                                          \
   }
+#define CY_WGMMA_N256(name, types)                                                                                     \
+  template <int turn_a, int turn_b> CY_INLINE void name(f32 *d, u64 a, u64 b) {                                        \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; " \
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32." types " {" \
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127" \
+                 "}, %128, %129, p, 1, 1, %130, %131; }" \
+                 : CY_REG16(d, 0), CY_REG16(d, 16), CY_REG16(d, 32), CY_REG16(d, 48), CY_REG16(d, 64), CY_REG16(d, 80), \
+                   CY_REG16(d, 96), CY_REG16(d, 112)                                                                   \
+                 : "l"(a), "l"(b), "n"(turn_a), "n"(turn_b));                                                          \
+  }
 CY_WGMMA_N64(cy_wgmma_f16_64, "f16.f16")
 CY_WGMMA_N64(cy_wgmma_bf16_64, "bf16.bf16")
 CY_WGMMA_N128(cy_wgmma_f16_128, "f16.f16")
 CY_WGMMA_N128(cy_wgmma_bf16_128, "bf16.bf16")
+CY_WGMMA_N256(cy_wgmma_f16_256, "f16.f16")
+CY_WGMMA_N256(cy_wgmma_bf16_256, "bf16.bf16")
 #define CY_WGMMA(name, turn_a, turn_b, d, a, b) name<turn_a, turn_b>(d, a, b)
+
+/* ---- sm_90a: tiles that come by tensor maps, and barriers in shared memory that tell when ---- */
+
+typedef struct cy_tensor_map {
+  u64 opaque[16];
+} __attribute__((aligned(64))) cy_tensor_map;
+#define CY_MAP const __grid_constant__ cy_tensor_map
+/* A barrier's phase ends when `arrivals` threads have arrived and all bytes that they expect are there. */
+CY_INLINE void cy_barrier_init(u64 *barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(cy_shared_address(barrier)), "r"(arrivals) : "memory");
+}
+/* Makes initialised barriers visible to copies; the other threads see them behind a barrier of the block. */
+CY_INLINE void cy_barrier_publish() {
+  asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;" ::: "memory");
+}
+CY_INLINE void cy_barrier_arrive(u64 *barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(cy_shared_address(barrier)) : "memory");
+}
+/* Arrives, and has the phase wait for so many bytes of copies. */
+CY_INLINE void cy_barrier_expect(u64 *barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(cy_shared_address(barrier)), "r"(bytes)
+               : "memory");
+}
+/* Until phase number `phase` (from 0) has ended. */
+CY_INLINE void cy_barrier_wait(u64 *barrier, int phase) {
+  u32 done = 0;
+  while (!done)
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done)
+                 : "r"(cy_shared_address(barrier)), "r"(phase & 1)
+                 : "memory");
+}
+/* A box of the tensor from (x, y[, z]) on; what is outside of it is zero. */
+CY_INLINE void cy_tensor_load_2(void *to, const cy_tensor_map *map, int x, int y, u64 *barrier) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
+               "[%4];" ::"r"(cy_shared_address(to)),
+               "l"(map), "r"(x), "r"(y), "r"(cy_shared_address(barrier))
+               : "memory");
+}
+CY_INLINE void cy_tensor_load_3(void *to, const cy_tensor_map *map, int x, int y, int z, u64 *barrier) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+               "%4}], [%5];" ::"r"(cy_shared_address(to)),
+               "l"(map), "r"(x), "r"(y), "r"(z), "r"(cy_shared_address(barrier))
+               : "memory");
+}
+#define CY_TENSOR_LOAD(batched, to, map, x, y, z, barrier)                                                             \
+  do {                                                                                                                 \
+    if (batched)                                                                                                       \
+      cy_tensor_load_3(to, &map, x, y, z, barrier);                                                                    \
+    else                                                                                                               \
+      cy_tensor_load_2(to, &map, x, y, barrier);                                                                       \
+  } while (0)
 #endif
 #ifndef CY_WARPGROUPS
 #define CY_WARPGROUPS 0

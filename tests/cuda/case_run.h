@@ -94,6 +94,15 @@ static void fill_memory(const kernel_case *c, int64_t blocks, case_memory *m) {
   }
 }
 
+/* The tensor map of a case's first or second factor: strides in bytes. */
+static void case_tensor(const kernel_case *c, bool b, cy_cuda_tensor *t, uint64_t extent[3], uint64_t stride[2]) {
+  cy_cuda_tma_tensor(c->k, c->form, b, t);
+  for (int i = 0; i < 3; i++)
+    extent[i] = (uint64_t)cy_dim_eval(g, t->extent[i], c->syms);
+  for (int i = 0; i < 2; i++)
+    stride[i] = (uint64_t)cy_dim_eval(g, t->stride[i], c->syms) * 2;
+}
+
 /* How many results are wrong. */
 static int case_run(const kernel_case *c, const char *symbol, case_launch *launch_case) {
   const cy_karg_info *args;

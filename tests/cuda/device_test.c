@@ -156,25 +156,44 @@ static const char *open_kernels(void) {
 
 /* ---- running ---- */
 
-static bool combine_on_device(const kernel_case *c, const char *symbol, void **params) {
+static bool tensors; /* the kernels with tensor maps run in place of those beside them */
+
+static bool launch_kernel(const char *symbol, const char *suffix, int threads, int64_t blocks, int shared,
+                          void **params) {
   char name[64];
   void *function;
-  snprintf(name, sizeof name, "%s_combine", symbol);
+  snprintf(name, sizeof name, "%s%s", symbol, suffix);
   return said(driver.module_function(&function, module, name), name) &&
-         said(driver.launch(function, (uint32_t)c->form->combine_blocks, 1, 1, CY_CUDA_COMBINE_THREADS, 1, 1, 0, NULL,
-                            params, NULL),
+         (shared <= 48 << 10 || said(driver.function_attribute(function, 8, shared), "cuFuncSetAttribute")) &&
+         said(driver.launch(function, (uint32_t)blocks, 1, 1, (uint32_t)threads, 1, 1, (uint32_t)shared, NULL, params,
+                            NULL),
               name);
+}
+
+static bool launch_tensors(const kernel_case *c, const char *symbol, const uint64_t *slots, int n, void **params) {
+  static uint64_t maps[2][16] __attribute__((aligned(64)));
+  bool ok = true;
+  for (int b = 0; b < 2 && ok; b++) {
+    cy_cuda_tensor t;
+    uint64_t extent[3], stride[2];
+    case_tensor(c, b, &t, extent, stride);
+    uint32_t box[3] = {(uint32_t)t.box[0], (uint32_t)t.box[1], 1}, steps[3] = {1, 1, 1};
+    ok = said(driver.tensor_map(maps[b], t.bf16 ? 9 : 6, t.batched ? 3 : 2, (void *)(uintptr_t)slots[t.arg], extent,
+                                stride, box, steps, 0, 3, 2, 0),
+              "cuTensorMapEncodeTiled");
+    params[n + b] = maps[b];
+  }
+  return ok && launch_kernel(symbol, "_tma", CY_CUDA_TMA_THREADS, cy_dim_eval(g, c->form->tma_blocks, c->syms),
+                             CY_CUDA_TMA_SHARED, params);
 }
 
 /* A case_launch: arguments go to the device and back. */
 static bool launch_on_device(const kernel_case *c, const char *symbol, case_memory *memory, int64_t blocks,
                              const uint64_t *sizes, int nsizes) {
-  void *function, *params[48];
+  void *params[50];
   uint64_t slots[48];
   int n = 0;
-  bool ok = said(driver.module_function(&function, module, symbol), symbol);
-  if (ok && c->form->shared_bytes > 48 << 10)
-    ok = said(driver.function_attribute(function, 8, c->form->shared_bytes), "cuFuncSetAttribute");
+  bool ok = true;
   for (; n < memory->n; n++) {
     slots[n] = 0;
     ok = ok && said(driver.mem_alloc(&slots[n], memory->bytes[n] + 1), "cuMemAlloc") &&
@@ -184,11 +203,12 @@ static bool launch_on_device(const kernel_case *c, const char *symbol, case_memo
     slots[n + i] = sizes[i];
   for (int i = 0; i < n + nsizes; i++)
     params[i] = &slots[i];
-  ok = ok && said(driver.launch(function, (uint32_t)blocks, 1, 1, (uint32_t)c->form->threads, 1, 1,
-                                (uint32_t)c->form->shared_bytes, NULL, params, NULL),
-                  c->what);
+  if (tensors)
+    ok = ok && launch_tensors(c, symbol, slots, n + nsizes, params);
+  else
+    ok = ok && launch_kernel(symbol, "", c->form->threads, blocks, c->form->shared_bytes, params);
   if (ok && c->form->shares)
-    ok = combine_on_device(c, symbol, params);
+    ok = launch_kernel(symbol, "_combine", CY_CUDA_COMBINE_THREADS, c->form->combine_blocks, 0, params);
   for (int i = 0; i < n; i++) {
     ok = ok && said(driver.copy_out_async(memory->got[i], slots[i], memory->bytes[i], NULL), "cuMemcpyDtoHAsync");
     ok = ok && said(driver.stream_wait(NULL), c->what);
@@ -200,7 +220,8 @@ static bool launch_on_device(const kernel_case *c, const char *symbol, case_memo
 static void run_cases(bool matrix) {
   for (int i = 0; i < ncases; i++) {
     char symbol[32];
-    if (!fits(&cases[i], capability) || (cases[i].form->stages > 0) != matrix)
+    if (!fits(&cases[i], capability) || (cases[i].form->stages > 0) != matrix ||
+        (tensors && !cases[i].form->tma_blocks))
       continue;
     snprintf(symbol, sizeof symbol, "case%d", i);
     int bad = case_run(&cases[i], symbol, launch_on_device);
@@ -221,7 +242,15 @@ static void test_matrix(void) {
   run_cases(true);
 }
 
-static const check_test tests[] = {{"kernels", test_loops}, {"matrix", test_matrix}};
+static void test_tensors(void) {
+  if (skipped || capability != 90)
+    CHECK_SKIP(skipped ? skipped : "the device has no tensor maps: only sm_90a's kernels use them");
+  tensors = true;
+  run_cases(true);
+  tensors = false;
+}
+
+static const check_test tests[] = {{"kernels", test_loops}, {"matrix", test_matrix}, {"tensors", test_tensors}};
 
 int main(int argc, char **argv) {
   bool save = argc > 2 && !strcmp(argv[1], "--save"), load = argc > 2 && !strcmp(argv[1], "--load");

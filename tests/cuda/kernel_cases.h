@@ -27,6 +27,7 @@ typedef struct kernel_case {
 } kernel_case;
 
 static cy_cuda_machine one_block = {.wanted_blocks = 1};
+static cy_cuda_machine one_block_90a = {.arch = {{90, 'a'}}, .narch = 1, .wanted_blocks = 1};
 static kernel_case cases[MAX_CASES];
 static int ncases;
 
@@ -394,6 +395,20 @@ static void add_integers(void) {
     add_conv(&convs[i].row, &convs[i].ints);
 }
 
+/* By tensor maps: all directions, cut off at all ends, more steps than stages. */
+static void add_tensors(void) {
+  static const matmul_row products[] = {
+      {1, 136, 136, 136, false, false, false, CY_F16, CY_F32, false, true},
+      {1, 72, 264, 328, false, true, true, CY_BF16, CY_F32, false, true},
+      {1, 72, 136, 136, true, false, false, CY_F16, CY_F32, false, true},
+      {2, 128, 136, 128, true, true, false, CY_BF16, CY_F32, false, true},
+  };
+  for (size_t i = 0; i < CHECK_COUNT(products); i++) {
+    add_matmul(&products[i], NULL);
+    cases[ncases - 1].machine.state = &one_block_90a;
+  }
+}
+
 static void add_contractions(void) {
   static const matmul_row products[] = {
       {1, 5, 7, 9, false, false, false, CY_F32, CY_F32, false, false},
@@ -407,10 +422,10 @@ static void add_contractions(void) {
       {12, 100, 100, 20, true, false, false, CY_F32, CY_F32, false, false},
       {1, 1, 10, 64, false, false, false, CY_F32, CY_F32, false, false},
       /* few tiles: blocks share k */
-      {1, 70, 60, 1100, false, false, false, CY_F32, CY_F32, false, false},
-      {2, 33, 41, 700, true, false, false, CY_F64, CY_F64, false, false},
-      {1, 40, 72, 1500, false, false, false, CY_F16, CY_F32, false, false},
-      {1, 64, 64, 1031, true, true, false, CY_BF16, CY_F32, false, false},
+      {1, 34, 30, 300, false, false, false, CY_F32, CY_F32, false, false},
+      {2, 20, 31, 200, true, false, false, CY_F64, CY_F64, false, false},
+      {1, 32, 40, 700, false, false, false, CY_F16, CY_F32, false, false},
+      {1, 30, 64, 431, true, true, false, CY_BF16, CY_F32, false, false},
       /* few rows: the matrix contiguous along n and along k, whole chunks or not */
       {1, 1, 100, 300, false, false, false, CY_F32, CY_F32, false, false},
       {1, 4, 264, 129, false, false, false, CY_F16, CY_F32, false, false},
@@ -481,6 +496,7 @@ static void add_all_cases(void) {
   set_elems(add_case(index_kernel(), "index"), 150, 50, 250, 250);
   set_elems(add_case(window_kernel(), "window"), 120, 6 * 19, 0, 0);
   add_contractions();
+  add_tensors();
   add_integers();
   add_attentions();
 }

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "tests/cuda/case_run.h"
+#include "tests/cuda/shim_map.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -14,8 +15,9 @@ typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int s
                       int nslots, int schedule, unsigned seed);
 
 static char dir[CHECK_PATH];
-/* The kernels as most architectures have them, and those with matrix instructions as sm_90a has them. */
-enum { COMMON, WARPGROUPS, VARIANTS };
+/* The kernels as most architectures have them; those with matrix instructions as sm_90a has them, the ones that read by
+ * tensor maps among them. */
+enum { COMMON, WARPGROUPS, TENSORS, VARIANTS };
 static void *library[VARIANTS];
 static launch_fn *launch[VARIANTS];
 
@@ -27,7 +29,9 @@ static launch_fn *launch[VARIANTS];
 #define SANITIZE ""
 #endif
 
-static bool in_variant(int i, int variant) { return variant == COMMON || cases[i].form->stages; }
+static bool in_variant(int i, int variant) {
+  return variant == COMMON || (variant == TENSORS ? cases[i].form->tma_blocks > 0 : cases[i].form->stages > 0);
+}
 
 static bool compile_cases(int variant) {
   char path[300], command[1200];
@@ -55,6 +59,12 @@ static bool compile_cases(int variant) {
   return entry != NULL;
 }
 
+static bool share_library(void) {
+  library[TENSORS] = library[WARPGROUPS];
+  launch[TENSORS] = launch[WARPGROUPS];
+  return true;
+}
+
 /* ---- running ---- */
 
 static struct {
@@ -69,6 +79,27 @@ static bool shim_launch(const char *symbol, int threads, int64_t blocks, int sha
   return !launch[how.variant](kernel, threads, blocks, shared, slots, n, how.schedule, how.seed);
 }
 
+static bool launch_tensors(const kernel_case *c, const char *symbol, case_memory *memory, uint64_t *slots, int n) {
+  shim_map maps[2];
+  char name[64];
+  snprintf(name, sizeof name, "%s_tma", symbol);
+  for (int b = 0; b < 2; b++) {
+    cy_cuda_tensor t;
+    shim_map *m = &maps[b];
+    uint64_t stride[2];
+    case_tensor(c, b, &t, m->extent, stride);
+    m->address = (uint64_t)(uintptr_t)memory->got[t.arg];
+    m->bytes = 2;
+    for (int i = 0; i < 3; i++) {
+      m->stride[i] = i ? stride[i - 1] : 2;
+      m->box[i] = i < 2 ? (uint32_t)t.box[i] : 1;
+    }
+    slots[n + b] = (uint64_t)(uintptr_t)m;
+  }
+  return shim_launch(name, CY_CUDA_TMA_THREADS, cy_dim_eval(g, c->form->tma_blocks, c->syms), CY_CUDA_TMA_SHARED, slots,
+                     n + 2);
+}
+
 static bool launch_shim(const kernel_case *c, const char *symbol, case_memory *memory, int64_t blocks,
                         const uint64_t *sizes, int nsizes) {
   uint64_t slots[48];
@@ -78,6 +109,8 @@ static bool launch_shim(const kernel_case *c, const char *symbol, case_memory *m
     slots[i] = (uint64_t)(uintptr_t)memory->got[i];
   memcpy(slots + memory->n, sizes, (size_t)nsizes * sizeof *sizes);
   int n = memory->n + nsizes;
+  if (how.variant == TENSORS)
+    return launch_tensors(c, symbol, memory, slots, n);
   if (shim_launch(symbol, c->form->threads, blocks, c->form->shared_bytes, slots, n) &&
       (!c->form->shares || shim_launch(combine, CY_CUDA_COMBINE_THREADS, c->form->combine_blocks, 0, slots, n)))
     return true;
@@ -100,7 +133,11 @@ static void run_variant(const char *prefix, int variant) {
       bad = case_run(&cases[i], symbol, launch_shim);
     }
     if (bad)
-      CHECK_FAIL("%s (kernel %s%s): %d wrong", cases[i].what, symbol, variant ? ", warpgroups" : "", bad);
+      CHECK_FAIL("%s (kernel %s%s): %d wrong", cases[i].what, symbol,
+                 variant == TENSORS ? ", tensors"
+                 : variant          ? ", warpgroups"
+                                    : "",
+                 bad);
   }
 }
 
@@ -149,7 +186,9 @@ int main(int argc, char **argv) {
     printf("no C compiler to run kernels with\n0 passed, 0 failed, %d skipped\n", CHECK_COUNT(tests));
     return 0;
   }
-  int rc = compile_cases(COMMON) && compile_cases(WARPGROUPS) ? check_main(argc, argv, tests, CHECK_COUNT(tests)) : 1;
+  int rc = compile_cases(COMMON) && compile_cases(WARPGROUPS) && share_library()
+               ? check_main(argc, argv, tests, CHECK_COUNT(tests))
+               : 1;
   char command[320];
   snprintf(command, sizeof command, "rm -rf '%s'", dir);
   if (!keep && system(command))

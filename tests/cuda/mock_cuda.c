@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "tests/cuda/mock_cuda.h"
 #include "tests/check.h"
+#include "tests/cuda/shim_map.h"
 
 #include <dlfcn.h>
 #include <stdint.h>
@@ -41,7 +42,7 @@ typedef struct function {
   struct function *next;
   module *module;
   void (*entry)(void);
-  int nslots;
+  int nslots, nmaps; /* parameters: of 8 bytes, then tensor maps */
   unsigned shared; /* dynamic shared memory that a launch may ask for */
 } function;
 
@@ -54,6 +55,7 @@ typedef struct operation {
   long long blocks;
   int shared;
   uint64_t slots[512];
+  shim_map maps[2];
   void *to;
   const void *from;
   size_t bytes;
@@ -238,9 +240,13 @@ static int perform(const operation *o) {
   if (o->kernel->module->device != current())
     return 201;
   mock.launches++;
+  uint64_t slots[514];
+  memcpy(slots, o->slots, (size_t)o->kernel->nslots * sizeof *slots);
+  for (int i = 0; i < o->kernel->nmaps; i++)
+    slots[o->kernel->nslots + i] = (uintptr_t)&o->maps[i];
   mock.clock_us += mock.kernel_us;
-  int wrong = o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->shared, o->slots, o->kernel->nslots,
-                                        mock.schedule, 7);
+  int wrong = o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->shared, slots,
+                                        o->kernel->nslots + o->kernel->nmaps, mock.schedule, 7);
   return wrong ? 719 : OK; /* CUDA_ERROR_LAUNCH_FAILED */
 }
 
@@ -277,6 +283,30 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *where) {
   return submit(where, &(operation){.to = to, .from = (const void *)(uintptr_t)from, .bytes = bytes});
 }
 
+int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *address, const uint64_t *extents,
+                           const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave,
+                           int swizzle, int promotion, int outside) {
+  shim_map m = {.address = (uintptr_t)address, .extent = {1, 1, 1}, .stride = {2}, .box = {1, 1, 1}, .bytes = 2};
+  (void)promotion;
+  int ok = (type == 6 || type == 9) && rank >= 2 && rank <= 3 && (uintptr_t)address % 16 == 0 && !interleave &&
+           swizzle == 3 && !outside && (uintptr_t)out % 64 == 0;
+  for (unsigned i = 0; ok && i < rank; i++) {
+    m.extent[i] = extents[i];
+    m.box[i] = box[i];
+    ok = extents[i] && extents[i] >> 32 == 0 && box[i] && box[i] <= 256 && steps[i] == 1;
+    if (i > 0) {
+      m.stride[i] = strides[i - 1];
+      ok &= strides[i - 1] && strides[i - 1] % 16 == 0 && strides[i - 1] >> 40 == 0;
+    }
+  }
+  if (!ok || box[0] * 2 > 128)
+    return INVALID_VALUE;
+  mock.maps++;
+  memset(out, 0, 128);
+  memcpy(out, &m, sizeof m);
+  return OK;
+}
+
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *where, void **params, void **extra) {
   (void)extra;
@@ -285,6 +315,8 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
     return INVALID_VALUE;
   for (int i = 0; i < o.kernel->nslots; i++)
     memcpy(&o.slots[i], params[i], 8);
+  for (int i = 0; i < o.kernel->nmaps; i++)
+    memcpy(&o.maps[i], params[o.kernel->nslots + i], sizeof o.maps[i]);
   return submit(where, &o);
 }
 
@@ -412,14 +444,14 @@ static void rename_into(const char *from, const char *to) {
 
 /* The place of the compiled text in the folder of the environment's CY_MOCK_CACHE; "" without one. */
 static void cached(const char *image, char *out, size_t capacity) {
-  static const char *const shims[] = {"tests/cuda/shim.h", "tests/cuda/shim_matrix.h"};
+  static const char *const shims[] = {"tests/cuda/shim.h", "tests/cuda/shim_matrix.h", "tests/cuda/shim_tensor.h"};
   const char *folder = getenv("CY_MOCK_CACHE");
   static uint64_t h;
   static char text[1 << 16];
   *out = 0;
   if (!folder)
     return;
-  for (size_t i = 0; !h && i < 2; i++) {
+  for (int i = h ? CHECK_COUNT(shims) : 0; i < CHECK_COUNT(shims); i++) {
     FILE *f = fopen(shims[i], "r");
     size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
     text[n] = 0;
@@ -477,7 +509,7 @@ int cuModuleUnload(void *where) {
 }
 
 int cuFuncSetAttribute(void *where, int attribute, int value) {
-  if (attribute != 8 || value > 64 << 10) /* what sm_75 has: enough for every kernel */
+  if (attribute != 8 || value > (mock.capability < 90 ? 64 : 227) << 10) /* sm_75 has 64 KB: enough for other kernels */
     return INVALID_VALUE;
   ((function *)where)->shared = (unsigned)value;
   return OK;
@@ -499,8 +531,11 @@ int cuModuleGetFunction(void **out, void *where, const char *name) {
   f->nslots = 1;
   f->shared = 48 << 10;
   memcpy(&f->entry, &entry, sizeof entry);
-  for (at += strlen(head); *at != ')'; at++)
+  for (at += strlen(head); *at != ')'; at++) {
     f->nslots += *at == ',';
+    f->nmaps += !strncmp(at, "CY_MAP ", 7);
+  }
+  f->nslots -= f->nmaps;
   *out = f;
   return OK;
 }

@@ -17,7 +17,7 @@ typedef struct mock_cuda_state {
   size_t used;
   int blocks, pinned, streams, modules, retained; /* alive */
   int events, graphs;                             /* alive */
-  int launches, recordings, replays, copies_in, waits; /* since the start */
+  int launches, recordings, replays, copies_in, waits, maps; /* since the start; maps: of tensors */
 } mock_cuda_state;
 
 mock_cuda_state *mock_cuda(void);

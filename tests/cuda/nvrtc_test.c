@@ -59,7 +59,7 @@ static void compile_for(const char *what, cy_cuda_arch arch, unsigned counts[CY_
   for (int i = 0; i < ncases; i++)
     if (wanted(&cases[i], i, what, arch)) {
       print_case(f, i);
-      printed += cases[i].form->shares ? 2 : 1;
+      printed += cases[i].form->shares || (arch.suffix && cases[i].form->tma_blocks) ? 2 : 1;
     }
   fclose(f);
   if (cy_nvrtc_compile(nvrtc, text, arch, false, &check, &image, &error)) {
@@ -86,6 +86,7 @@ static void compile_all(const char *what) {
       CHECK(counts[CY_CUDA_SHFL] > 50);
     if (*what == 'm') {
       CHECK(counts[CY_CUDA_HMMA] + 8 * counts[CY_CUDA_HGMMA] > 200 && (counts[CY_CUDA_LDSM] > 80 || archs[a].suffix));
+      CHECK(!counts[CY_CUDA_UTMALDG] == !archs[a].suffix);
       CHECK(archs[a].suffix ? counts[CY_CUDA_HGMMA] > 20 : !counts[CY_CUDA_HGMMA]);
       CHECK(archs[a].number < 80 ? !counts[CY_CUDA_LDGSTS] : counts[CY_CUDA_LDGSTS] > 30);
       CHECK_INT_EQ(counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT], 0); /* nothing is left to the ordinary units */

@@ -37,12 +37,14 @@ typedef double f64;
 
 /* ---- fibers ---- */
 
-enum { SHIM_READY, SHIM_WARP, SHIM_BLOCK, SHIM_DONE, SHIM_THREADS = 1024, SHIM_STACK = 256 << 10 };
+enum { SHIM_READY, SHIM_WARP, SHIM_BLOCK, SHIM_BARRIER, SHIM_DONE, SHIM_THREADS = 1024, SHIM_STACK = 256 << 10 };
 
 typedef struct shim_fiber {
   void *stack_pointer, *fake_stack;
   char *stack;
   int number, state;
+  const u64 *barrier; /* BARRIER: in shared memory, until this phase of it has ended */
+  int phase;
 } shim_fiber;
 
 extern char __start_cy_shared[] __attribute__((weak)), __stop_cy_shared[] __attribute__((weak));
@@ -109,9 +111,13 @@ static void shim_start(shim_fiber *f, int number) {
   f->state = SHIM_READY;
 }
 
+static int shim_barrier_done(const shim_fiber *f);
+
 static void shim_run(shim_fiber *f) {
   void *fake = NULL;
   (void)fake;
+  if (f->state == SHIM_BARRIER && shim_barrier_done(f))
+    f->state = SHIM_READY;
   if (f->state != SHIM_READY)
     return;
   shim_now = f;
@@ -165,13 +171,15 @@ static int shim_ended(int threads, int *out_stuck) {
   int done = 0, ready = 0;
   for (int i = 0; i < threads; i++) {
     done += shim_fibers[i].state == SHIM_DONE;
-    ready += shim_fibers[i].state == SHIM_READY;
+    ready += shim_fibers[i].state == SHIM_READY ||
+             (shim_fibers[i].state == SHIM_BARRIER && shim_barrier_done(&shim_fibers[i]));
   }
   *out_stuck = !ready && done < threads;
   return done == threads;
 }
 
 static void shim_forget_copies(void);
+static void shim_forget_barriers(void);
 
 __attribute__((visibility("default"))) int cy_shim_launch(void (*kernel)(), int threads, i64 blocks, int shared,
                                                           const u64 *slots, int nslots, int schedule, unsigned seed) {
@@ -189,6 +197,7 @@ __attribute__((visibility("default"))) int cy_shim_launch(void (*kernel)(), int 
   for (shim_block = 0; shim_block < blocks && !stuck; shim_block++) {
     memset(shim_dynamic, 0xff, (size_t)shared);
     shim_forget_copies();
+    shim_forget_barriers();
     if (__start_cy_shared)
       memset(__start_cy_shared, 0xff, (size_t)(__stop_cy_shared - __start_cy_shared));
     for (int i = 0; i < threads; i++)

@@ -12,7 +12,7 @@ typedef struct shim_copy {
 } shim_copy;
 enum { SHIM_COPIES = 512, SHIM_GROUPS = 8 };
 typedef struct shim_product { /* of a warpgroup, this thread's part */
-  f32 *d, was[64];
+  f32 *d, was[128];
   u64 a, b;
   int columns, turn_a, turn_b;
   f32 (*value)(u32, int);
@@ -22,11 +22,11 @@ typedef struct shim_queue {
   shim_copy copy[SHIM_COPIES];
   int n, group_end[SHIM_GROUPS], ngroups;
   shim_product product[SHIM_PRODUCTS];
-  int nproducts, committed;
+  int nproducts, committed, previous; /* previous: of those, what was committed before the last time */
 } shim_queue;
 static shim_queue *shim_queues; /* [SHIM_THREADS], made when first needed */
 
-static u16 shim_writer[(64 << 10) / 16]; /* by chunk of dynamic shared memory */
+static u16 shim_writer[(228 << 10) / 16]; /* by chunk of dynamic shared memory */
 
 #define CY_DYNAMIC(name) unsigned char *const name = shim_dynamic
 
@@ -41,7 +41,8 @@ __attribute__((destructor)) static void shim_free_queues(void) { free(shim_queue
 
 static void shim_forget_copies(void) {
   for (int i = 0; shim_queues && i < SHIM_THREADS; i++)
-    shim_queues[i].n = shim_queues[i].ngroups = shim_queues[i].nproducts = shim_queues[i].committed = 0;
+    shim_queues[i].n = shim_queues[i].ngroups = shim_queues[i].nproducts = shim_queues[i].committed =
+        shim_queues[i].previous = 0;
   memset(shim_writer, 0, sizeof shim_writer);
 }
 
@@ -190,7 +191,11 @@ static void cy_publish(void) {
       shim_writer[i] = 0;
 }
 static void cy_warpgroup_begin(void) {}
-static void cy_warpgroup_commit(void) { shim_my_queue()->committed = shim_my_queue()->nproducts; }
+static void cy_warpgroup_commit(void) {
+  shim_queue *q = shim_my_queue();
+  q->previous = q->committed;
+  q->committed = q->nproducts;
+}
 
 /* Element (row, k) of a factor: addresses as PTX has them for swizzled rows, k or rows contiguous. What its writer has
  * not published yet is NaN. */
@@ -218,24 +223,33 @@ static void CY_WGMMA_(int columns, f32 (*value)(u32, int), int turn_a, int turn_
   for (int i = 0; i < columns / 2; i++)
     d[i] = cy_f32_bits(0xffffffffu);
 }
-static void cy_warpgroup_wait(void) {
+/* The first n products are done; what comes behind goes on from their results, which stay NaN until then. */
+static void shim_finish(int n) {
   shim_queue *q = shim_my_queue();
-  int lane = CY_TID % 32, warp = CY_TID / 32 % 4;
-  for (int n = 0; n < q->committed; n++) {
-    shim_product *p = &q->product[n];
-    if (n == 0)
-      memcpy(p->d, p->was, (size_t)p->columns / 2 * sizeof *p->d);
-    for (int i = 0; i < p->columns / 2; i++) {
-      int row = warp * 16 + lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+  int lane = CY_TID % 32, warp = CY_TID / 32 % 4, columns = n ? q->product[0].columns / 2 : 0;
+  f32 *sum = n < q->nproducts ? q->product[n].was : q->product[0].d;
+  for (int i = 0; i < columns; i++) {
+    int row = warp * 16 + lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    f32 v = q->product[0].was[i];
+    for (shim_product *p = q->product; p < q->product + n; p++)
       for (int k = 0; k < 16; k++)
-        p->d[i] +=
-            p->value(shim_factor(p->a, p->turn_a, row, k), 0) * p->value(shim_factor(p->b, p->turn_b, column, k), 0);
-    }
+        v += p->value(shim_factor(p->a, p->turn_a, row, k), 0) * p->value(shim_factor(p->b, p->turn_b, column, k), 0);
+    sum[i] = v;
   }
-  q->nproducts = q->committed = 0;
+  memmove(q->product, q->product + n, (size_t)(q->nproducts - n) * sizeof *q->product);
+  q->nproducts -= n;
+  q->committed -= n;
+  q->previous = 0;
+  CY_SYNC_WARP(); /* a warp waits together */
 }
+static void cy_warpgroup_wait(void) { shim_finish(shim_my_queue()->committed); }
+static void cy_warpgroup_wait_previous(void) { shim_finish(shim_my_queue()->previous); }
 #define CY_WGMMA(name, turn_a, turn_b, d, a, b) name(turn_a, turn_b, d, a, b)
 #define cy_wgmma_f16_64(...) CY_WGMMA_(64, shim_f16, __VA_ARGS__)
 #define cy_wgmma_f16_128(...) CY_WGMMA_(128, shim_f16, __VA_ARGS__)
 #define cy_wgmma_bf16_64(...) CY_WGMMA_(64, shim_bf16, __VA_ARGS__)
 #define cy_wgmma_bf16_128(...) CY_WGMMA_(128, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_f16_256(...) CY_WGMMA_(256, shim_f16, __VA_ARGS__)
+#define cy_wgmma_bf16_256(...) CY_WGMMA_(256, shim_bf16, __VA_ARGS__)
+
+#include "tests/cuda/shim_tensor.h"

@@ -1,0 +1,162 @@
+/* matrix_tma.c - sm_90a: products of f16 and bf16 whose tiles the tensor memory accelerator brings.
+ *
+ * Beside the kernel of matrix.c stands <symbol>_tma, in the images of sm_90a alone: a tile of 128 x 256 results, two
+ * warpgroups of 64 rows each that multiply, and a warp of which one thread orders the tiles of both factors, STAGES of
+ * them ahead. `full` and `empty` barriers tell when a stage has arrived and when all warps are done with it. The
+ * runtime makes the tensor maps from a cyrt_cuda_box each (cuda_tensor.c) and takes the other kernel when a pointer
+ * or a stride is no multiple of 16 bytes.
+ *
+ * A factor lies in shared memory in its own direction: rows of 64 k, or blocks of 64 m (n) with rows of k, which wgmma
+ * turns. Convolutions stay with matrix.c.
+ */
+#include "codegen/cuda/contract_int.h"
+
+enum { BM = 128, BN = 256, BK = 64, STAGES = 4, CONSUMERS = 256, LEAST_TURNS = 2 };
+
+static bool has_tma(const cy_machine *m) {
+  const cy_cuda_machine *c = m->state;
+  for (int i = 0; c && i < c->narch; i++)
+    if (c->arch[i].number == 90 && c->arch[i].suffix)
+      return true;
+  return false;
+}
+
+/* The tile moves fewest bytes for its products, so it is taken wherever there are enough of it; the fewer, smaller
+ * tiles of other shapes are matrix.c's. */
+void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+  cy_graph *g = cy_kernel_graph(k);
+  const cy_contraction *c = cy_kernel_contraction(k);
+  const cy_karg_info *args;
+  cy_cu_sizes s = cy_cu_sizes_of(k);
+  cy_kernel_args(k, &args);
+  cy_dtype t = args[c->a].dtype;
+  if (!has_tma(m) || (t != CY_F16 && t != CY_BF16) || c->kind != CY_CONTRACT_MATMUL || c->nbatch > 1 || form->shares ||
+      !(cy_dim_is(g, c->a_k, 1) || cy_dim_is(g, c->a_m, 1)) || !cy_dim_is(g, c->a_offset, 0) ||
+      !cy_dim_is(g, c->b_offset, 0))
+    return;
+  if (cy_cu_tiles_estimate(k, &s, BM, BN) * 4 < cy_cu_wanted_blocks(m) * 3 || cy_cu_estimate(g, s.m, BM) <= BM / 2 ||
+      cy_cu_estimate(g, s.n, BN) <= BN / 2 || cy_cu_estimate(g, s.k, 4096) < LEAST_TURNS * BK)
+    return;
+  form->tma_blocks = cy_cu_tiles(g, &s, BM, BN);
+}
+
+/* Once B's place is known: can a tensor map tell how it lies? */
+static bool b_fits(cy_kernel *k, const cy_cuda_form *form) {
+  cy_graph *g = cy_kernel_graph(k);
+  const cy_contraction *c = cy_kernel_contraction(k);
+  return form->packed_k || cy_dim_is(g, c->b_k, 1) || cy_dim_is(g, c->b_n, 1);
+}
+
+bool cy_cuda_tma(cy_kernel *k, const cy_cuda_form *form) { return form->tma_blocks && b_fits(k, form); }
+
+void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out) {
+  cy_graph *g = cy_kernel_graph(k);
+  const cy_contraction *c = cy_kernel_contraction(k);
+  const cy_karg_info *args;
+  bool packed = b && form->packed_k, turned = !cy_dim_is(g, b ? c->b_k : c->a_k, 1) && !packed;
+  cy_dim rows = b ? c->n : c->m, one = cy_dim_const(g, 1);
+  cy_dim row = packed ? cy_dim_const(g, form->packed_k) : turned ? (b ? c->b_k : c->a_k) : (b ? c->b_n : c->a_m);
+  cy_dim step = c->nbatch && !packed ? (b ? c->b_batch[0] : c->a_batch[0]) : cy_dim_const(g, 0);
+  bool batched = c->nbatch && !cy_dim_is(g, step, 0);
+  cy_kernel_args(k, &args);
+  *out = (cy_cuda_tensor){.arg = b ? cy_cu_b_arg(form, c) : c->a, .turned = turned, .batched = batched};
+  out->bf16 = args[out->arg].dtype == CY_BF16;
+  out->extent[0] = turned ? rows : c->k;
+  out->extent[1] = turned ? c->k : rows;
+  out->extent[2] = batched ? c->batch[0] : one;
+  out->stride[0] = row;
+  out->stride[1] = step;
+  out->box[0] = BK; /* as many of m or n as of k: 128 bytes */
+  out->box[1] = turned ? BK : b ? BN : BM;
+}
+
+/* ---- printing ---- */
+
+static const char kernel_text[] =
+    "  CY_DYNAMIC(memory);\n"
+    "  CY_SHARED u64 full[STAGES], empty[STAGES];\n"
+    "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)(CY_BLOCK % ((i64)across * "
+    "down));\n"
+    "  const int z = (int)(CY_BLOCK / ((i64)across * down)), strip = block / (RASTER * across) * RASTER;\n"
+    "  const int height = down - strip < RASTER ? down - strip : RASTER, inside = block - strip * across;\n"
+    "  const int m0 = (strip + inside % height) * BM, n0 = inside / height * BN, turns = (K + BK - 1) / BK;\n"
+    "  f32 acc[BN / 2];\n"
+    "  if (CY_TID == 0) {\n"
+    "    for (int s = 0; s < STAGES; s++) {\n"
+    "      cy_barrier_init(&full[s], 1);\n"
+    "      cy_barrier_init(&empty[s], CONSUMERS / 32);\n"
+    "    }\n"
+    "    cy_barrier_publish();\n"
+    "  }\n"
+    "  CY_SYNC();\n"
+    "  if (CY_TID >= CONSUMERS) {\n"
+    "    for (int t = 0; CY_TID == CONSUMERS && t < turns; t++) {\n"
+    "      unsigned char *const a = memory + t % STAGES * STAGE, *const b = a + BM * 128;\n"
+    "      u64 *const ready = &full[t % STAGES];\n"
+    "      if (t >= STAGES)\n"
+    "        cy_barrier_wait(&empty[t % STAGES], t / STAGES - 1);\n"
+    "      cy_barrier_expect(ready, STAGE);\n"
+    "      for (int i = 0; i < (A_TURNED ? BM / 64 : 1); i++)\n"
+    "        CY_TENSOR_LOAD(A_BATCHED, a + i * BK * 128, map_a, A_TURNED ? m0 + i * 64 : t * BK, A_TURNED ? t * BK : "
+    "m0, z, ready);\n"
+    "      for (int i = 0; i < (B_TURNED ? BN / 64 : 1); i++)\n"
+    "        CY_TENSOR_LOAD(B_BATCHED, b + i * BK * 128, map_b, B_TURNED ? n0 + i * 64 : t * BK, B_TURNED ? t * BK : "
+    "n0, z, ready);\n"
+    "    }\n"
+    "    CY_SYNC_WARP();\n"
+    "  } else {\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < BN / 2; i++)\n"
+    "      acc[i] = 0;\n"
+    "    for (int t = 0; t < turns; t++) {\n"
+    "      const unsigned char *const tile = memory + t % STAGES * STAGE, *const b = tile + BM * 128;\n"
+    "      const unsigned char *const a = tile + CY_TID / 128 * 64 * 128;\n"
+    "      cy_barrier_wait(&full[t % STAGES], t / STAGES);\n"
+    "      cy_warpgroup_begin();\n"
+    "      CY_UNROLL\n"
+    "      for (int s = 0; s < BK / 16; s++) {\n"
+    "        const u64 at_a = cy_matrix_at(a + s * (A_TURNED ? 16 * 128 : 32), 128, 1024, A_TURNED ? BK * 128 : 0);\n"
+    "        const u64 at_b = cy_matrix_at(b + s * (B_TURNED ? 16 * 128 : 32), 128, 1024, B_TURNED ? BK * 128 : 0);\n"
+    "        CY_WGMMA(WGMMA, A_TURNED, B_TURNED, acc, at_a, at_b);\n"
+    "      }\n"
+    "      cy_warpgroup_commit();\n"
+    "      cy_warpgroup_wait_previous();\n"
+    "      if (t > 0 && CY_TID % 32 == 0)\n"
+    "        cy_barrier_arrive(&empty[(t - 1) % STAGES]);\n"
+    "    }\n"
+    "    cy_warpgroup_wait();\n"
+    "  }\n"
+    "  CY_SYNC();\n"
+    "  f32 *const results = (f32 *)memory;\n"
+    "  if (CY_TID < CONSUMERS)\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < BN / 2; i++) {\n"
+    "      const int m = CY_TID / 32 * 16 + CY_TID % 32 / 4 + i % 4 / 2 * 8, n = i / 4 * 8 + CY_TID % 4 * 2 + i % 2;\n"
+    "      results[m * BN + (n ^ (m & 3) << 3)] = acc[i];\n"
+    "    }\n"
+    "  CY_SYNC();\n"
+    "  for (int q = CY_TID; q < BM * BN; q += NT) {\n"
+    "    const int m = q / BN, n = q % BN;\n"
+    "    if (m0 + m < M && n0 + n < N)\n"
+    "      $S_put($N, z, m0 + m, n0 + n, results[m * BN + (n ^ (m & 3) << 3)]);\n"
+    "  }\n";
+
+void cy_cu_tma_print(cy_cu_contract *q) {
+  cy_cu *p = q->p;
+  cy_cuda_tensor a, b;
+  if (!cy_cuda_tma(p->k, p->form))
+    return;
+  cy_cuda_tma_tensor(p->k, p->form, false, &a);
+  cy_cuda_tma_tensor(p->k, p->form, true, &b);
+  fputs("#if CY_WARPGROUPS\n", p->out);
+  fprintf(p->out, "#define WGMMA cy_wgmma_%s_256\nCY_KERNEL(%d) ", a.bf16 ? "bf16" : "f16", CY_CUDA_TMA_THREADS);
+  cy_cu_function_open(q, "$S_tma($P, CY_MAP map_a, CY_MAP map_b) {\n");
+  cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, STAGES = %d, STAGE = %d, CONSUMERS = %d, NT = %d, RASTER = 8 };", BM,
+             BN, BK, STAGES, CY_CUDA_TMA_SHARED / STAGES, CONSUMERS, CY_CUDA_TMA_THREADS);
+  cy_cu_line(p, "enum { A_TURNED = %d, B_TURNED = %d, A_BATCHED = %d, B_BATCHED = %d };", a.turned, b.turned, a.batched,
+             b.batched);
+  cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q->m, q->n, q->k);
+  cy_cu_contract_text(q, kernel_text);
+  cy_cu_function_close(q);
+  fputs("#undef WGMMA\n#endif\n\n", p->out);
+}

@@ -1,0 +1,58 @@
+/* cuda_tensor.c - launches of kernels that read their factors by tensor maps (sm_90a).
+ *
+ * A map tells the device how a tensor lies, so that one instruction copies a box of it to shared memory. Maps are made
+ * for every launch, from sizes and pointers as they are then; a recorded run keeps those that it was recorded with.
+ * What no map can tell goes to the kernel that does without.
+ */
+#include "cyrt_cuda.h"
+
+enum { TYPE_F16 = 6, TYPE_BF16 = 9, SWIZZLE_128 = 3, PROMOTE_128 = 2, ELEMENT = 2, ALIGN = 16 };
+
+typedef struct tensor_map {
+  uint64_t opaque[16];
+} __attribute__((aligned(64))) tensor_map;
+
+/* Pointers and strides are multiples of 16 bytes, sizes fit 32 bits. */
+static int fits(const cyrt_cuda_box *t, uint64_t address) {
+  int ok = address % ALIGN == 0;
+  for (int i = 0; i < t->rank; i++)
+    ok &= t->extent[i] > 0 && t->extent[i] <= UINT32_MAX;
+  for (int i = 0; i + 1 < t->rank; i++)
+    ok &= t->stride[i] > 0 && t->stride[i] * ELEMENT % ALIGN == 0 && t->stride[i] < (int64_t)1 << 39;
+  return ok;
+}
+
+static int make_map(const cuda_driver *driver, const cyrt_cuda_box *t, uint64_t address, tensor_map *out) {
+  uint64_t extents[3], strides[2] = {0, 0};
+  uint32_t box[3] = {(uint32_t)t->box[0], (uint32_t)t->box[1], 1}, steps[3] = {1, 1, 1};
+  if (!fits(t, address))
+    return 0;
+  for (int i = 0; i < 3; i++)
+    extents[i] = (uint64_t)t->extent[i];
+  for (int i = 0; i < 2; i++)
+    strides[i] = (uint64_t)t->stride[i] * ELEMENT;
+  return !driver->tensor_map(out, t->bf16 ? TYPE_BF16 : TYPE_F16, (uint32_t)t->rank, (void *)(uintptr_t)address,
+                             extents, strides, box, steps, 0, SWIZZLE_128, PROMOTE_128, 0);
+}
+
+int32_t cyrt_cuda_launch_tma(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks, uint32_t tma,
+                             int64_t tma_blocks, const cyrt_cuda_box *tensors) {
+  cuda_state *state = cuda_state_of(frame);
+  const cuda_driver *driver = &state->shared->driver;
+  const cyrt_cuda_kernel *k = &state->code->kernels[tma];
+  tensor_map maps[2];
+  void *params[CUDA_MAX_SLOTS];
+  int ok =
+      state->device->functions[tma] && tma_blocks > 0 && tma_blocks <= k->max_blocks && k->slots + 2 <= CUDA_MAX_SLOTS;
+  for (int i = 0; i < 2; i++)
+    ok = ok && make_map(driver, &tensors[i], (uint64_t)(uintptr_t)slots[tensors[i].slot].ptr, &maps[i]);
+  if (!ok)
+    return cyrt_cuda_launch(frame, kernel, slots, blocks);
+  for (uint32_t i = 0; i < k->slots; i++)
+    params[i] = (void *)(uintptr_t)&slots[i];
+  params[k->slots] = &maps[0];
+  params[k->slots + 1] = &maps[1];
+  cuda_code code = driver->launch(state->device->functions[tma], (uint32_t)tma_blocks, 1, 1, k->threads, 1, 1,
+                                  k->shared_bytes, state->stream, params, NULL);
+  return code ? cyrt_cuda_check(driver, code, k->name, frame->error) : CYTO_OK;
+}

@@ -1,0 +1,116 @@
+/* shim_tensor.h - barriers in shared memory and copies by tensor maps behind the shim (shim.h).
+ *
+ * A copy poisons its target when it is ordered (NaN) and lands when somebody waits for its barrier and all arrivals are
+ * there: reading too early, or ordering a copy over a tile that is still read, gives NaN. Landed bytes need no fence to be
+ * seen by products. A barrier counts as PTX tells: a phase ends with its last arrival and its last byte; a phase that
+ * waits for more or fewer bytes than come never ends, which the launch reports.
+ */
+#include "tests/cuda/shim_map.h"
+
+typedef shim_map cy_tensor_map;
+#define CY_MAP const cy_tensor_map *
+
+enum { SHIM_BARRIERS = 16, SHIM_TENSORS = 64 };
+static struct shim_barrier {
+  const u64 *at;
+  int arrivals, left, phase;
+  i64 bytes; /* expected and not yet ordered to land */
+} shim_barriers[SHIM_BARRIERS];
+static struct shim_tensor {
+  struct shim_barrier *barrier;
+  unsigned char *to;
+  const shim_map *map;
+  int at[3];
+} shim_tensors[SHIM_TENSORS];
+static int shim_nbarriers, shim_ntensors;
+
+static void shim_forget_barriers(void) { shim_nbarriers = shim_ntensors = 0; }
+
+static struct shim_barrier *shim_barrier_of(const u64 *at) {
+  for (int i = 0; i < shim_nbarriers; i++)
+    if (shim_barriers[i].at == at)
+      return &shim_barriers[i];
+  abort();
+}
+
+static void cy_barrier_init(u64 *barrier, int arrivals) {
+  if (shim_nbarriers == SHIM_BARRIERS || (uintptr_t)barrier % 8)
+    abort();
+  shim_barriers[shim_nbarriers++] = (struct shim_barrier){.at = barrier, .arrivals = arrivals, .left = arrivals};
+}
+static void cy_barrier_publish(void) {}
+
+static i64 shim_box_bytes(const shim_map *m) { return (i64)m->box[0] * m->box[1] * m->box[2] * m->bytes; }
+
+static void shim_land(const struct shim_tensor *t) {
+  const shim_map *m = t->map;
+  for (u32 y = 0; y < m->box[1]; y++)
+    for (u32 x = 0; x < m->box[0]; x++) {
+      i64 at[3] = {(i64)t->at[0] + x, (i64)t->at[1] + y, t->at[2]}, from = 0;
+      u64 to = (u64)y * m->box[0] * m->bytes + (u64)x * m->bytes;
+      int inside = 1;
+      for (int i = 0; i < 3; i++) {
+        inside &= at[i] >= 0 && (u64)at[i] < m->extent[i];
+        from += at[i] * (i64)m->stride[i];
+      }
+      to += (u64)(t->to - shim_dynamic);
+      to ^= (to >> 7 & 7) << 4;
+      if (inside)
+        memcpy(shim_dynamic + to, (const char *)(uintptr_t)m->address + from, m->bytes);
+      else
+        memset(shim_dynamic + to, 0, m->bytes);
+      shim_writer[to / 16] = 0;
+    }
+}
+
+/* Ends the phase if everything for it has come. */
+static void shim_advance(struct shim_barrier *b) {
+  if (b->left > 0)
+    return;
+  for (int i = 0; i < shim_ntensors; i++)
+    if (shim_tensors[i].barrier == b) {
+      shim_land(&shim_tensors[i]);
+      b->bytes -= shim_box_bytes(shim_tensors[i].map);
+      shim_tensors[i--] = shim_tensors[--shim_ntensors];
+    }
+  if (b->bytes)
+    return;
+  b->left = b->arrivals;
+  b->phase++;
+}
+static void cy_barrier_arrive(u64 *barrier) {
+  struct shim_barrier *b = shim_barrier_of(barrier);
+  if (--b->left < 0)
+    abort();
+  if (!b->bytes)
+    shim_advance(b);
+}
+static void cy_barrier_expect(u64 *barrier, int bytes) {
+  shim_barrier_of(barrier)->bytes += bytes;
+  cy_barrier_arrive(barrier);
+}
+
+/* Has the phase that the fiber waits for ended? */
+static int shim_barrier_done(const shim_fiber *f) {
+  struct shim_barrier *b = shim_barrier_of(f->barrier);
+  if (b->phase == f->phase)
+    shim_advance(b);
+  return b->phase != f->phase;
+}
+/* By parity, as the device has it: the phase is the current one or the one before. */
+static void cy_barrier_wait(u64 *barrier, int phase) {
+  struct shim_barrier *b = shim_barrier_of(barrier);
+  if ((b->phase & 1) != (phase & 1))
+    return;
+  shim_now->barrier = barrier;
+  shim_now->phase = b->phase;
+  shim_to_main(SHIM_BARRIER);
+}
+
+static void cy_tensor_load(void *to, const cy_tensor_map *map, int x, int y, int z, u64 *barrier) {
+  if (shim_ntensors == SHIM_TENSORS || (uintptr_t)((unsigned char *)to - shim_dynamic) % 1024)
+    abort();
+  memset(to, 0xff, (size_t)shim_box_bytes(map));
+  shim_tensors[shim_ntensors++] = (struct shim_tensor){shim_barrier_of(barrier), to, map, {x, y, z}};
+}
+#define CY_TENSOR_LOAD(batched, to, map, x, y, z, barrier) cy_tensor_load(to, map, x, y, batched ? z : 0, barrier)
