@@ -85,10 +85,14 @@ cy_place *cy_lower_place(cy_lowering *l, cy_val v) {
 }
 
 /* In the arena, whose size is settled when a run begins; where the size follows from data, allocated at this point of it. */
+static uint32_t add_buffer(cy_lowering *l, cy_dim bytes, bool dynamic) {
+  return cy_program_add_buffer(l->p, dynamic ? CY_BUF_DYNAMIC : CY_BUF_ARENA, dynamic ? l->p->ndynamic++ : 0, bytes);
+}
+
 static uint32_t own_buffer(cy_lowering *l, cy_dim bytes, bool dynamic) {
+  uint32_t buffer = add_buffer(l, bytes, dynamic);
   if (!dynamic)
-    return cy_program_add_buffer(l->p, CY_BUF_ARENA, 0, bytes);
-  uint32_t buffer = cy_program_add_buffer(l->p, CY_BUF_DYNAMIC, l->p->ndynamic++, bytes);
+    return buffer;
   cy_step *s = cy_lower_step(l, CY_STEP_ALLOC);
   s->bind = CY_NEW(cy_graph_arena(l->g), cy_bind);
   *s->bind = (cy_bind){buffer, cy_dim_const(l->g, 0)};
@@ -125,7 +129,12 @@ void cy_lower_alloc(cy_lowering *l, cy_val v) {
 
 cy_place cy_lower_temp(cy_lowering *l, cy_dtype dtype, const cy_dim *dims, int rank) {
   cy_type t = cy_type_make(dtype, rank, dims);
-  return place_in(l, cy_program_add_buffer(l->p, CY_BUF_ARENA, 0, type_bytes(l->g, &t)), &t, NULL);
+  return place_in(l, own_buffer(l, type_bytes(l->g, &t), type_is_dynamic(l, &t)), &t, NULL);
+}
+
+cy_place cy_lower_reserve(cy_lowering *l, cy_dtype dtype, const cy_dim *dims, int rank) {
+  cy_type t = cy_type_make(dtype, rank, dims);
+  return place_in(l, add_buffer(l, type_bytes(l->g, &t), type_is_dynamic(l, &t)), &t, NULL);
 }
 
 bool cy_lower_is_contiguous(const cy_lowering *l, const cy_place *p, const cy_type *t) {

@@ -63,7 +63,8 @@ cy_dtype cy_compute_dtype(cy_dtype storage);
 const cy_type *cy_lower_type(const cy_lowering *l, cy_val v);
 cy_place *cy_lower_place(cy_lowering *l, cy_val v);                 /* of a placed value; a constant gets its place on first use */
 void cy_lower_alloc(cy_lowering *l, cy_val v);                      /* gives v a buffer of its own, in its layout, unless placed */
-cy_place cy_lower_temp(cy_lowering *l, cy_dtype dtype, const cy_dim *dims, int rank); /* row-major arena buffer */
+cy_place cy_lower_temp(cy_lowering *l, cy_dtype dtype, const cy_dim *dims, int rank); /* row-major buffer, sizes known by now */
+cy_place cy_lower_reserve(cy_lowering *l, cy_dtype dtype, const cy_dim *dims, int rank); /* ALLOC steps follow where sizes hang on data */
 cy_step *cy_lower_step(cy_lowering *l, cy_step_kind kind);          /* appended */
 bool cy_lower_is_contiguous(const cy_lowering *l, const cy_place *p, const cy_type *t);
 cy_bind cy_lower_bind(cy_lowering *l, const cy_place *p, cy_dtype dtype);
@@ -93,6 +94,8 @@ void cy_lower_steps(cy_lowering *l, cy_block block);                /* appends t
 
 /* ---- lower_expr.c, lower_index.c, lower_reduce.c: expressions of one output element ---- */
 typedef cy_expr (*cy_expr_fn)(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+/* The index into an operand of type `in` that numpy's broadcasting pairs with idx of an output of type `out`. */
+void cy_lower_broadcast(cy_kb *b, const cy_type *in, const cy_type *out, const cy_expr *idx, cy_expr *in_idx);
 cy_expr_fn cy_lower_expr_of(cy_op op);                              /* NULL: the op has no such form */
 cy_expr cy_lower_resize(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_grid_sample(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
