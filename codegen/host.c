@@ -225,6 +225,21 @@ static void emit_common_scratch(cy_host *h) {
   }
 }
 
+/* Leaves the function with an error text of a text and two numbers where `bad` is true. */
+static void fail_if(cy_host *h, LLVMValueRef bad, const char *format, LLVMValueRef what[3]) {
+  cy_cg *cg = h->cg;
+  LLVMTypeRef params[3] = {cg->ptr, cg->i32, cg->ptr};
+  LLVMValueRef fail = cy_host_declare(h, "cyrt_fail", cg->i32, params, 3, true);
+  LLVMBasicBlockRef then = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "");
+  LLVMBasicBlockRef good = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "");
+  LLVMBuildCondBr(cg->b, bad, then, good);
+  LLVMPositionBuilderAtEnd(cg->b, then);
+  LLVMValueRef args[6] = {h->fn.frame, LLVMConstInt(cg->i32, STATUS_SHAPE_MISMATCH, 0), cy_host_text(h, format),
+                          what[0], what[1], what[2]};
+  cy_fn_end(cg, cy_call(cg, fail, args, 6));
+  LLVMPositionBuilderAtEnd(cg->b, good);
+}
+
 /* A size below zero comes of input shapes that do not fit together. */
 static void check_output_dim(cy_host *h, const char *name, int axis, cy_dim d, LLVMValueRef v) {
   cy_cg *cg = h->cg;
@@ -232,22 +247,50 @@ static void check_output_dim(cy_host *h, const char *name, int axis, cy_dim d, L
   cy_dim_range(h->g, d, &min, &max);
   if (min >= 0)
     return;
-  LLVMTypeRef params[3] = {cg->ptr, cg->i32, cg->ptr};
-  LLVMValueRef fail = cy_host_declare(h, "cyrt_fail", cg->i32, params, 3, true);
-  LLVMBasicBlockRef bad = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "");
-  LLVMBasicBlockRef good = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "");
-  LLVMBuildCondBr(cg->b, cy_icmp(cg, LLVMIntSLT, v, cy_i64(cg, 0)), bad, good);
-  LLVMPositionBuilderAtEnd(cg->b, bad);
-  LLVMValueRef args[6] = {
-      h->fn.frame,
-      LLVMConstInt(cg->i32, STATUS_SHAPE_MISMATCH, 0),
-      cy_host_text(h, "output '%s' would have size %lld along axis %lld: the sizes of the inputs do not "
-                      "fit this model"),
-      cy_host_text(h, name),
-      v,
-      cy_i64(cg, axis)};
-  cy_fn_end(cg, cy_call(cg, fail, args, 6));
-  LLVMPositionBuilderAtEnd(cg->b, good);
+  LLVMValueRef args[3] = {cy_host_text(h, name), v, cy_i64(cg, axis)};
+  fail_if(h, cy_icmp(cg, LLVMIntSLT, v, cy_i64(cg, 0)),
+          "output '%s' would have size %lld along axis %lld: the sizes of the inputs do not fit this model", args);
+}
+
+typedef struct sought {
+  const bool *known;
+  bool all;
+} sought;
+
+static void see_symbol(void *ctx, cy_sym s) {
+  sought *k = ctx;
+  k->all &= k->known[s];
+}
+
+static void check_requirement(cy_host *h, const cy_requirement *r) {
+  cy_cg *cg = h->cg;
+  LLVMValueRef a = cy_host_dim(h, r->a), b = cy_host_dim(h, r->b), bad = cy_icmp(cg, LLVMIntNE, a, b);
+  if (r->or_one) { /* different, and neither is 1 or the other is 0 */
+    LLVMValueRef p = cy_mul(cg, a, b);
+    LLVMValueRef neither = LLVMBuildAnd(cg->b, cy_icmp(cg, LLVMIntNE, a, cy_i64(cg, 1)), cy_icmp(cg, LLVMIntNE, b, cy_i64(cg, 1)), "");
+    LLVMValueRef none = cy_icmp(cg, LLVMIntEQ, p, cy_i64(cg, 0));
+    bad = LLVMBuildAnd(cg->b, bad, LLVMBuildOr(cg->b, neither, none, ""), "");
+  }
+  const char *name = cy_str_text(h->g, r->origin.name), *op = cy_str_text(h->g, r->origin.op);
+  const char *where = *name ? name : cy_arena_printf(cy_graph_arena(h->g), "#%d, %s", (int)r->origin.index, op);
+  LLVMValueRef args[3] = {cy_host_text(h, where), a, b};
+  fail_if(h, bad, r->or_one ? "node '%s': sizes %lld and %lld do not broadcast: the shapes of the inputs do not fit each other"
+                            : "node '%s': sizes %lld and %lld should be equal: the shapes of the inputs do not fit each other", args);
+}
+
+void cy_host_requirements(cy_host *h) {
+  const cy_requirement *list;
+  uint32_t n = cy_graph_requirements(h->g, &list);
+  for (uint32_t i = 0; i < n; i++) {
+    sought k = {h->known, true};
+    if (h->checked[i])
+      continue;
+    cy_dim_symbols(h->g, list[i].a, see_symbol, &k);
+    cy_dim_symbols(h->g, list[i].b, see_symbol, &k);
+    h->checked[i] = k.all;
+    if (k.all)
+      check_requirement(h, &list[i]);
+  }
 }
 
 static void emit_output_dims(cy_host *h) {
@@ -290,6 +333,7 @@ static LLVMValueRef emit_arena_plan(cy_host *h) {
 static LLVMValueRef emit_plan(cy_host *h, const char *name) {
   cy_host_state state = cy_host_enter(h, name);
   LLVMValueRef fn = h->cg->fn;
+  cy_host_requirements(h);
   emit_common_scratch(h);
   emit_output_dims(h);
   LLVMValueRef bytes = h->p->arena_bytes ? cy_host_dim(h, h->p->arena_bytes) : emit_arena_plan(h);
@@ -302,14 +346,18 @@ static LLVMValueRef emit_plan(cy_host *h, const char *name) {
 
 static void number_symbols(cy_host *h) {
   uint32_t n = cy_sym_count(h->g);
+  const cy_requirement *unused;
   h->sym_index = calloc(n + 1, sizeof *h->sym_index);
+  h->known = calloc(n + 1, sizeof *h->known);
+  h->checked = calloc(cy_graph_requirements(h->g, &unused) + 1, sizeof *h->checked);
   bool *done = calloc(n + 1, sizeof *done);
-  if (!h->sym_index || !done)
+  if (!h->sym_index || !h->known || !h->checked || !done)
     abort();
   cy_sym *inputs;
   h->n_input_syms = cy_input_symbols(h->g, &inputs);
   for (uint32_t i = 0; i < h->n_input_syms; i++) {
     h->sym_index[inputs[i]] = i;
+    h->known[inputs[i]] = true;
     done[inputs[i]] = true;
   }
   h->n_syms = h->n_input_syms;
@@ -332,6 +380,8 @@ static void number_offsets(cy_host *h) {
 static void host_deinit(cy_host *h) {
   cy_cg_destroy(h->cg);
   free(h->sym_index);
+  free(h->known);
+  free(h->checked);
   free(h->offset_index);
   free(h->plan_of);
   free(h->memo);

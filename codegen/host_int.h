@@ -48,6 +48,9 @@ struct cy_host {
   uint32_t plan_mask;
   uint32_t max_slots, max_in, max_out; /* over all steps */
   int nparts;
+  bool *known;           /* [symbols + 1] has its value in the code emitted so far */
+  bool *checked;         /* [requirements] */
+  int depth;             /* of bodies of If and Loop around the code that is emitted */
   LLVMValueRef *profile; /* rows of the launches emitted */
   uint32_t n_profile, profile_cap;
   cy_host_fn fn;
@@ -88,6 +91,9 @@ LLVMValueRef cy_host_call_size(cy_host *h, const char *prefix, const char *suffi
 LLVMValueRef cy_host_field(cy_host *h, LLVMTypeRef type, LLVMValueRef base, size_t offset);
 /* Computes the symbols of a plan's scratch that hangs on data. */
 void cy_host_scratch_syms(cy_host *h, const cy_kernel_plan *plan);
+
+/* Checks the requirements whose symbols are all known by now and that were not checked yet. */
+void cy_host_requirements(cy_host *h);
 
 /* ---- host_steps.c: run() ---- */
 void cy_host_emit_run(cy_host *h, const char *name);

@@ -353,6 +353,8 @@ static void emit_loop(cy_host *h, const cy_step *s) {
 }
 
 static void emit_step(cy_host *h, const cy_step *s) {
+  bool body = s->kind == CY_STEP_IF || s->kind == CY_STEP_LOOP;
+  h->depth += body;
   switch (s->kind) {
   case CY_STEP_LAUNCH: emit_launch(h, s); break;
   case CY_STEP_CALL: emit_call(h, s); break;
@@ -363,6 +365,9 @@ static void emit_step(cy_host *h, const cy_step *s) {
   case CY_STEP_LOOP: emit_loop(h, s); break;
   case CY_STEP_SET: cy_host_set_sym(h, s->sym, cy_host_dim(h, s->limit)); break;
   }
+  h->depth -= body;
+  if (!h->depth && (s->kind == CY_STEP_READ || s->kind == CY_STEP_CALL || s->kind == CY_STEP_SET))
+    cy_host_requirements(h);
 }
 
 /* ---- lists of steps ---- */

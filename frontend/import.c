@@ -424,7 +424,9 @@ static cy_graph *import_mapping(cy_mapping *map, const char *file, const cy_impo
   im.g = cy_graph_create(diag, file);
   cy_graph_own(im.g, map, release);
   im.model = cy_model_unpack(map, im.arena, diag, file);
+  cy_graph_record(im.g, true);
   bool ok = im.model && import_model(&im);
+  cy_graph_record(im.g, false);
   cy_arena_destroy(im.arena);
   if (ok)
     return im.g;

@@ -14,6 +14,19 @@ bool cy_dims_clash(const infer *i, cy_dim a, cy_dim b) {
   return is_const(i, a, &x) && is_const(i, b, &y) && x != y;
 }
 
+bool cy_dims_differ(infer *i, cy_dim a, cy_dim b) {
+  if (cy_dims_clash(i, a, b))
+    return true;
+  cy_graph_require(i->g, a, b, false);
+  return false;
+}
+
+int cy_infer_broadcast(infer *i, const cy_type *a, const cy_type *b, cy_dim *out_dims) {
+  for (int x = a->rank - 1, y = b->rank - 1; x >= 0 && y >= 0; x--, y--)
+    cy_graph_require(i->g, a->dim[x], b->dim[y], true);
+  return cy_build_broadcast(i->g, a, b, out_dims);
+}
+
 bool cy_check_rank(infer *i, uint32_t k, int at_least, int at_most) {
   const cy_type *t = in_type(i, k);
   if (t->rank >= at_least && t->rank <= at_most)
@@ -42,7 +55,7 @@ bool cy_check_list(infer *i, cy_attr_key key, int length) {
 }
 
 bool cy_check_dim(infer *i, const char *what, cy_dim found, cy_dim expected) {
-  if (!cy_dims_clash(i, found, expected))
+  if (!cy_dims_differ(i, found, expected))
     return true;
   return FAIL(i, "%s: expected %s, found %s", what, cy_dim_text(i->g, expected), cy_dim_text(i->g, found));
 }
@@ -99,7 +112,7 @@ static bool infer_ew(infer *i) {
     return false;
   cy_type t = *in_type(i, 0);
   for (uint32_t k = 1; k < i->n->nin; k++) {
-    int rank = cy_build_broadcast(i->g, &t, in_type(i, k), t.dim);
+    int rank = cy_infer_broadcast(i, &t, in_type(i, k), t.dim);
     if (rank < 0)
       return false;
     t.rank = (uint8_t)rank;
@@ -129,6 +142,7 @@ bool cy_infer_reshape(infer *i) {
   if (is_const(i, have, &a) && is_const(i, want, &b) && a != b)
     return FAIL(i, "cannot give the %lld elements of %s the shape of %s (%lld)", (long long)a, TEXT(i, in_type(i, 0)),
                 TEXT(i, out_type(i, 0)), (long long)b);
+  cy_graph_require(i->g, have, want, false);
   return true;
 }
 
@@ -158,6 +172,8 @@ bool cy_infer_expand(infer *i) {
   for (int k = 0; k < x->rank && grow >= 0; k++)
     if (cy_dims_clash(i, x->dim[k], t->dim[k + grow]) && !cy_dim_is(i->g, x->dim[k], 1))
       grow = -1;
+    else
+      cy_graph_require(i->g, x->dim[k], t->dim[k + grow], true);
   return grow >= 0 || FAIL(i, "cannot expand %s to %s", TEXT(i, x), TEXT(i, t));
 }
 
@@ -212,7 +228,7 @@ bool cy_infer_concat(infer *i) {
         t.dim[d] = cy_dim_add(i->g, t.dim[d], x->dim[d]);
         continue;
       }
-      fits = !cy_dims_clash(i, t.dim[d], x->dim[d]);
+      fits = !cy_dims_differ(i, t.dim[d], x->dim[d]);
       t.dim[d] = is_const(i, x->dim[d], NULL) ? x->dim[d] : t.dim[d];
     }
     if (!fits)

@@ -41,6 +41,10 @@ bool cy_check_rank(infer *i, uint32_t k, int at_least, int at_most);
 bool cy_check_dtype(infer *i, uint32_t k, cy_dtype dtype);
 bool cy_check_axis(infer *i, int64_t axis, int rank);
 bool cy_check_list(infer *i, cy_attr_key key, int length);                   /* attribute has this many elements */
+/* As cy_dims_clash(); where only the running model can tell, it will. */
+bool cy_dims_differ(infer *i, cy_dim a, cy_dim b);
+/* Output dims of operands that broadcast; -1 after a diagnostic. */
+int cy_infer_broadcast(infer *i, const cy_type *a, const cy_type *b, cy_dim *out_dims);
 bool cy_check_dim(infer *i, const char *what, cy_dim found, cy_dim expected); /* differ only where both are constant */
 bool cy_dims_clash(const infer *i, cy_dim a, cy_dim b);                       /* constant and different */
 

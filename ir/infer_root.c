@@ -22,12 +22,12 @@ bool cy_infer_matmul(infer *i) {
   const cy_type *a = in_type(i, 0), *b = in_type(i, 1);
   if (!cy_check_rank(i, 0, 2, CY_MAX_RANK) || !cy_check_rank(i, 1, 2, CY_MAX_RANK))
     return false;
-  if (cy_dims_clash(i, a->dim[a->rank - 1], b->dim[b->rank - 2]))
+  if (cy_dims_differ(i, a->dim[a->rank - 1], b->dim[b->rank - 2]))
     return FAIL(i, "expected matrices whose inner dims agree, found %s and %s", TEXT(i, a), TEXT(i, b));
   cy_type x = *a, y = *b, t = {.dtype = out_type(i, 0)->dtype ? out_type(i, 0)->dtype : a->dtype};
   x.rank = (uint8_t)(a->rank - 2);
   y.rank = (uint8_t)(b->rank - 2);
-  int rank = cy_build_broadcast(i->g, &x, &y, t.dim);
+  int rank = cy_infer_broadcast(i, &x, &y, t.dim);
   if (rank < 0)
     return false;
   t.dim[rank] = a->dim[a->rank - 2];

@@ -96,6 +96,9 @@ struct cy_graph {
   cy_node *touched;
   uint32_t ntouched, touched_cap;
   cy_owned *owned;
+  cy_requirement *requirements;
+  uint32_t nrequirements, requirements_cap;
+  bool recording;
   /* building */
   cy_block in_block;
   cy_node before; /* insert before this node, 0: append */
@@ -125,6 +128,7 @@ bool cy_text_parse(cy_graph *g, const char *text, const char **out_end, uint32_t
 cy_content cy_content_parse(cy_graph *g, const char *text, const char **out_end); /* 0: there is none */
 
 /* graph.c */
+void cy_graph_require(cy_graph *g, cy_dim a, cy_dim b, bool or_one); /* while recording; known to hold: nothing */
 cy_val cy_value_add(cy_graph *g, const cy_type *type);
 cy_node_slot *cy_node_slot_of(const cy_graph *g, cy_node n);
 void cy_node_note_uses(cy_graph *g, cy_node n); /* brings the use lists up to date with the node's inputs */

@@ -38,9 +38,15 @@ static void set_operands(cy_kb *b, const cy_node_info *n, cy_place **out_x, cy_p
 }
 
 /* Batch axes: the leading ones of the output; an operand that lacks one or has size 1 there stands still. */
-static cy_dim batch_stride(cy_lowering *l, const cy_type *t, const cy_place *p, int out_rank, int axis) {
-  int i = axis - (out_rank - t->rank);
-  return i < 0 || cy_dim_is(l->g, t->dim[i], 1) ? cy_dim_const(l->g, 0) : p->stride[i];
+static cy_dim batch_stride(cy_lowering *l, const cy_type *t, const cy_place *p, const cy_type *out, int axis) {
+  int i = axis - (out->rank - t->rank);
+  int64_t unused;
+  if (i < 0 || cy_dim_is(l->g, t->dim[i], 1))
+    return cy_dim_const(l->g, 0);
+  if (t->dim[i] == out->dim[axis] || cy_dim_is_const(l->g, t->dim[i], &unused))
+    return p->stride[i];
+  /* 1 or the output's size: only the running model knows */
+  return cy_dim_mul(l->g, p->stride[i], cy_dim_min(l->g, cy_dim_addi(l->g, t->dim[i], -1), cy_dim_const(l->g, 1)));
 }
 
 static bool build_matmul(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
@@ -59,8 +65,8 @@ static bool build_matmul(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
     }
     out_idx[i] = cy_x_var(b->k, out_var(b, t->dim[i]));
     c->batch[c->nbatch] = t->dim[i];
-    c->a_batch[c->nbatch] = batch_stride(l, ta, pa, t->rank, i);
-    c->b_batch[c->nbatch++] = batch_stride(l, tb, pb, t->rank, i);
+    c->a_batch[c->nbatch] = batch_stride(l, ta, pa, t, i);
+    c->b_batch[c->nbatch++] = batch_stride(l, tb, pb, t, i);
   }
   c->m = t->dim[t->rank - 2];
   c->n = t->dim[t->rank - 1];

@@ -95,6 +95,8 @@ void cy_lower_if(cy_lowering *l, cy_node node) {
 
 /* ---- loops ---- */
 
+enum { FIRST_TURNS = 256 }; /* room of a scan output at first */
+
 static void store_scalar(cy_lowering *l, const cy_place *to, cy_dtype dtype, cy_dim value) {
   cy_kb b;
   cy_kb_init(&b, l, "scalar");
@@ -107,17 +109,19 @@ static cy_dim trip_limit(cy_lowering *l, const cy_node_info *n) {
   if (!n->in[0])
     return cy_dim_const(l->g, INT64_MAX);
   const cy_dim *known = cy_value_elems(l->g, n->in[0], &count);
-  return known ? known[0] : cy_dim_sym(l->g, read_scalar(l, n->in[0]));
+  cy_dim limit = known ? known[0] : cy_dim_sym(l->g, read_scalar(l, n->in[0]));
+  return cy_dim_max(l->g, limit, cy_dim_const(l->g, 0));
 }
 
-/* A scan output collects one element per turn; it is dense over [turns, ..] of as many turns as there can be. Sizes of
- * its elements that only running tells are those of the first turn. */
+/* A scan output collects one element per turn; it is dense over [turns, ..]. Where a condition may end the loop, it has
+ * room for some turns first, and for twice as many whenever they are used up. Sizes of its elements that only running
+ * tells are those of the first turn. */
 static void place_scan(cy_lowering *l, cy_val v, cy_dim limit) {
   const cy_type *t = cy_lower_type(l, v);
   cy_sym turns = count_symbol(l, t->dim[0], v);
   place_joined(l, v);
   if (turns)
-    set_symbol(l, turns, limit);
+    set_symbol(l, turns, cy_dim_min(l->g, limit, cy_dim_const(l->g, FIRST_TURNS)));
   for (int i = 1; i < t->rank; i++)
     if (count_symbol(l, t->dim[i], v))
       set_symbol(l, count_symbol(l, t->dim[i], v), cy_dim_const(l->g, 0));
@@ -145,9 +149,35 @@ static void size_scan(cy_lowering *l, cy_val v, const cy_type *ft, cy_sym counte
   l->tail = after;
 }
 
-static void append_scan(cy_lowering *l, cy_val v, cy_val from, cy_sym counter) {
+/* Makes room for turn `counter` of scan output v. */
+static void grow_scan(cy_lowering *l, cy_val v, cy_dim limit, cy_sym counter) {
+  cy_graph *g = l->g;
+  const cy_type *t = cy_lower_type(l, v);
+  cy_sym turns = count_symbol(l, t->dim[0], v);
+  if (!turns)
+    return;
+  cy_sym full = cy_sym_new(g, NULL, CY_SYM_FREE), used = cy_sym_new(g, NULL, CY_SYM_FREE);
+  cy_dim zero = cy_dim_const(g, 0), one = cy_dim_const(g, 1);
+  cy_dim left = cy_dim_sub(g, cy_dim_sym(g, turns), cy_dim_sym(g, counter));
+  set_symbol(l, full, cy_dim_sub(g, one, cy_dim_min(g, one, cy_dim_max(g, left, zero))));
+  cy_step *step = cy_lower_step(l, CY_STEP_IF), **after = l->tail;
+  step->sym = full;
+  l->tail = &step->then_steps;
+  cy_type old = *t;
+  set_symbol(l, used, cy_dim_sym(g, turns));
+  old.dim[0] = cy_dim_sym(g, used);
+  cy_place copy = cy_lower_temp(l, (cy_dtype)old.dtype, old.dim, old.rank);
+  cy_lower_copy(l, &l->place[v], &copy, &old);
+  set_symbol(l, turns, cy_dim_min(g, limit, cy_dim_muli(g, old.dim[0], 2)));
+  cy_lower_size(l, &l->place[v]);
+  cy_lower_copy(l, &copy, &l->place[v], &old);
+  l->tail = after;
+}
+
+static void append_scan(cy_lowering *l, cy_val v, cy_val from, cy_dim limit, cy_sym counter) {
   const cy_type *ft = cy_lower_type(l, from);
   size_scan(l, v, ft, counter);
+  grow_scan(l, v, limit, counter);
   cy_place at = l->place[v];
   at.offset = cy_dim_add(l->g, at.offset, cy_dim_mul(l->g, at.stride[0], cy_dim_sym(l->g, counter)));
   for (int i = 0; i < ft->rank; i++)
@@ -202,7 +232,7 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
     cy_lower_read_symbols(l, body->params[i]);
   cy_lower_steps(l, cy_attr_find(n, CY_ATTR_body)->block);
   for (uint32_t i = carried; i < n->nout; i++)
-    append_scan(l, n->out[i], body->results[1 + i], counter);
+    append_scan(l, n->out[i], body->results[1 + i], limit, counter);
   cy_sym go_on = read_scalar(l, body->results[0]);
   cy_place *results = CY_NEW_ARRAY(l->arena, cy_place, carried + 1);
   for (uint32_t i = 0; i < carried; i++)

@@ -8,8 +8,7 @@
 
 static const cy_node_info *node_of(cy_kb *b, cy_node n) { return cy_node_of(b->l->g, n); }
 
-/* The index into an operand of type `in` that numpy's broadcasting pairs with idx of an output of type `out`. */
-static void broadcast_index(cy_kb *b, const cy_type *in, const cy_type *out, const cy_expr *idx, cy_expr *in_idx) {
+void cy_lower_broadcast(cy_kb *b, const cy_type *in, const cy_type *out, const cy_expr *idx, cy_expr *in_idx) {
   cy_graph *g = b->l->g;
   int skip = out->rank - in->rank;
   int64_t unused;
@@ -28,7 +27,7 @@ static void broadcast_index(cy_kb *b, const cy_type *in, const cy_type *out, con
 
 static cy_expr operand(cy_kb *b, const cy_node_info *n, int i, const cy_expr *idx) {
   cy_expr in_idx[CY_MAX_RANK];
-  broadcast_index(b, cy_lower_type(b->l, n->in[i]), cy_lower_type(b->l, n->out[0]), idx, in_idx);
+  cy_lower_broadcast(b, cy_lower_type(b->l, n->in[i]), cy_lower_type(b->l, n->out[0]), idx, in_idx);
   return cy_lower_at(b, n->in[i], in_idx);
 }
 

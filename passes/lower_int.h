@@ -96,6 +96,8 @@ void cy_lower_steps(cy_lowering *l, cy_block block);                /* appends t
 
 /* ---- lower_expr.c, lower_index.c, lower_reduce.c: expressions of one output element ---- */
 typedef cy_expr (*cy_expr_fn)(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+/* The index into an operand of type `in` that numpy's broadcasting pairs with idx of an output of type `out`. */
+void cy_lower_broadcast(cy_kb *b, const cy_type *in, const cy_type *out, const cy_expr *idx, cy_expr *in_idx);
 cy_expr_fn cy_lower_expr_of(cy_op op);                              /* NULL: the op has no such form */
 cy_expr cy_lower_resize(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_grid_sample(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);

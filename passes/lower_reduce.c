@@ -240,10 +240,10 @@ cy_expr cy_lower_matmul_naive(cy_kb *b, cy_node node, uint32_t output, const cy_
   cy_local acc = accumulator(b, CY_OP_add, dtype);
   cy_expr k = cy_kb_loop(b, ta->dim[ta->rank - 1], false), a_idx[CY_MAX_RANK], b_idx[CY_MAX_RANK];
   for (int side = 0; side < 2; side++) {
-    const cy_type *t = side ? tb : ta;
-    cy_expr *at = side ? b_idx : a_idx;
-    for (int i = 0; i < t->rank - 2; i++)
-      at[i] = cy_dim_is(b->l->g, t->dim[i], 1) ? cy_x_index(b->k, 0) : idx[out->rank - t->rank + i];
+    cy_type batches = side ? *tb : *ta, all = *out;
+    batches.rank -= 2;
+    all.rank -= 2;
+    cy_lower_broadcast(b, &batches, &all, idx, side ? b_idx : a_idx);
   }
   a_idx[ta->rank - 2] = idx[out->rank - 2];
   a_idx[ta->rank - 1] = b_idx[tb->rank - 2] = k;

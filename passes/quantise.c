@@ -653,7 +653,7 @@ static void start(placer *s) {
 /* requires: swept, folded   establishes: swept   breaks: unique, folded, placed, fused */
 int cy_pass_quantise(cy_pass *p) {
   cy_quant *q = p->options->quant;
-  if (!q)
+  if (!q || q->mode == CY_QUANT_HALF || q->mode == CY_QUANT_MEASURE_HALF)
     return 0;
   if (q->mode == CY_QUANT_DYNAMIC || q->mode == CY_QUANT_MEASURE_DYNAMIC) {
     cy_quant_dynamic(p, q, 1);

@@ -10,6 +10,7 @@
  * and per output channel the sum of differences. The caller runs it and fills in errors and corrections. STATIC inserts
  * quantize and dequantize around the layers that are not kept in float. DYNAMIC   needs none of these: weights become
  * integers now, activations when the model runs. MEASURE_DYNAMIC   adds what MEASURE does for the layers of DYNAMIC.
+ * HALF and MEASURE_HALF are the same for products in half precision, which the pass `to_half` makes.
  *
  * Everything in a cy_quant lives in its arena.
  */
@@ -23,7 +24,9 @@ typedef enum cy_quant_mode {
   CY_QUANT_MEASURE,
   CY_QUANT_STATIC,
   CY_QUANT_DYNAMIC,
-  CY_QUANT_MEASURE_DYNAMIC
+  CY_QUANT_MEASURE_DYNAMIC,
+  CY_QUANT_HALF,
+  CY_QUANT_MEASURE_HALF
 } cy_quant_mode;
 
 /* An activation: u8, one scale and zero point. Where channels differ much in range, they are brought closer together
@@ -68,7 +71,7 @@ typedef struct cy_quant {
   cy_quant_tensor *tensor;
   cy_quant_layer *layer;
   uint32_t ntensors, nlayers;
-  const cy_quant_layer *measured; /* DYNAMIC: the layers of MEASURE_DYNAMIC, whose `keep` and `error` hold */
+  const cy_quant_layer *measured; /* DYNAMIC, HALF: the layers that were measured, whose `keep` and `error` hold */
   uint32_t nmeasured;
   bool limited; /* errors are limited: layers that can't be measured, those in control flow, stay in float */
 } cy_quant;

@@ -82,14 +82,7 @@ static bool gains(const cy_quant_layer *l, const cy_graph *g, const cy_node_info
 /* Why layer l, node n of block b, stays in float; NULL: it does not. */
 static const char *reason(cy_pass *p, const cy_quant *q, cy_quant_layer *l, const cy_node_info *n, cy_block b) {
   const char *keep = cy_quant_skipped(q, p->g, n) ? "skipped as asked" : why_not(p, q, n);
-  if (!keep && q->limited && b != 1)
-    keep = "its error cannot be measured inside control flow";
-  for (uint32_t i = 0; !keep && i < q->nmeasured; i++)
-    if (q->measured[i].node == l->node) {
-      l->error = q->measured[i].error;
-      keep = q->measured[i].keep;
-    }
-  return keep;
+  return keep ? keep : cy_quant_judged(q, l, b);
 }
 
 void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {

@@ -13,6 +13,8 @@ bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *
 int cy_quant_out_axis(const cy_graph *g, const cy_node_info *n);    /* of the output: channels */
 int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n); /* of the weights: output channels */
 void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out);
+/* Takes over what was measured of layer l, which lies in block b; why it stays in float, or NULL. */
+const char *cy_quant_judged(const cy_quant *q, cy_quant_layer *l, cy_block b);
 /* The weights of n, times balance[input channel] unless NULL, as s8 constant and a scale per output channel. */
 cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance, cy_val *out_scale);
 /* c[channels] shaped to broadcast against n's output. */

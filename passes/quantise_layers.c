@@ -46,10 +46,13 @@ int cy_quant_out_axis(const cy_graph *g, const cy_node_info *n) {
 }
 
 int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n) {
-  return n->op == CY_OP_matmul ? cy_type_of(g, n->in[1])->rank - 1 : 0;
+  return n->op == CY_OP_matmul ? cy_type_of(g, n->in[1])->rank - 1 : n->op == CY_OP_conv_transpose;
 }
 
+/* w: NULL when it is computed. */
 static const char *shape_text(cy_quant *q, const cy_node_info *n, const int64_t *w, int rank) {
+  if (!w)
+    return "computed";
   if (n->op == CY_OP_matmul)
     return cy_arena_printf(q->arena, "%lld->%lld", (long long)w[rank - 2], (long long)w[rank - 1]);
   char kernel[128] = "";
@@ -58,7 +61,8 @@ static const char *shape_text(cy_quant *q, const cy_node_info *n, const int64_t 
     used += (size_t)snprintf(kernel + used, sizeof kernel - used, "%s%lld", i > 2 ? "x" : "", (long long)w[i]);
   int64_t group = cy_attr_get_int(n, CY_ATTR_group, 1);
   return cy_arena_printf(q->arena, group > 1 ? "%s %lld->%lld /%lld" : "%s %lld->%lld", kernel,
-                         (long long)(w[1] * group), (long long)w[0], (long long)group);
+                         (long long)(n->op == CY_OP_conv ? w[1] * group : w[0]),
+                         (long long)(n->op == CY_OP_conv ? w[0] : w[1] * group), (long long)group);
 }
 
 static bool all_finite(const cy_data *data) {
@@ -71,24 +75,37 @@ static bool all_finite(const cy_data *data) {
 
 void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out) {
   const cy_node_info *n = cy_node_of(g, id);
-  const cy_type *w = cy_type_of(g, n->in[1]), *y = cy_type_of(g, n->out[0]);
-  int64_t d[CY_MAX_RANK];
-  cy_type_static(g, w, d);
-  int axis = cy_quant_weight_axis(g, n);
+  const cy_type *x = cy_type_of(g, n->in[0]), *w = cy_type_of(g, n->in[1]), *y = cy_type_of(g, n->out[0]);
+  int64_t d[CY_MAX_RANK], channels;
+  bool known = cy_type_static(g, w, d);
+  if (!cy_dim_is_const(g, y->dim[cy_quant_out_axis(g, n)], &channels))
+    channels = 1; /* nothing is told of them then */
   const char *name = cy_str_text(g, n->origin.name), *op = cy_str_text(g, n->origin.op);
   *out = (cy_quant_layer){.node = id,
                           .name = *name ? cy_arena_printf(q->arena, "%s", name)
                                         : cy_arena_printf(q->arena, "%s %d", op, (int)n->origin.index),
                           .op = cy_arena_printf(q->arena, "%s", op),
-                          .shape = shape_text(q, n, d, w->rank),
+                          .shape = shape_text(q, n, known ? d : NULL, w->rank),
                           .input = n->in[0],
-                          .channels = (uint32_t)d[axis],
-                          .depthwise = n->op == CY_OP_conv && d[1] == 1 && d[0] > 1,
+                          .channels = (uint32_t)channels,
+                          .depthwise = known && n->op == CY_OP_conv && d[1] == 1 && d[0] > 1,
                           .error = -1};
-  if (!all_finite(&cy_value_of(g, n->in[1])->data))
+  const cy_data *weights = &cy_value_of(g, n->in[1])->data;
+  if (weights->bytes && !all_finite(weights))
     out->keep = "weights are not finite";
-  uint64_t each = n->op == CY_OP_matmul ? (uint64_t)d[axis - 1] : cy_type_count(g, w) / (uint64_t)d[0];
-  out->macs = (double)cy_type_count(g, y) * (double)each;
+  uint64_t each = !known || !d[0] ? 0 : n->op == CY_OP_matmul ? (uint64_t)d[w->rank - 2] : cy_type_count(g, w) / (uint64_t)d[0];
+  out->macs = (double)cy_type_count(g, n->op == CY_OP_conv_transpose ? x : y) * (double)each;
+}
+
+const char *cy_quant_judged(const cy_quant *q, cy_quant_layer *l, cy_block b) {
+  if (q->limited && b != 1)
+    return "its error cannot be measured inside control flow";
+  for (uint32_t i = 0; i < q->nmeasured; i++)
+    if (q->measured[i].node == l->node) {
+      l->error = q->measured[i].error;
+      return q->measured[i].keep;
+    }
+  return NULL;
 }
 
 /* ---- time ------------------------------------------------------------------------------------------------------- */

@@ -10,6 +10,9 @@
  *                  mostly (expected, not measured).
  *
  *
+ * With errors limited (--half-max-error), the products that measuring found to cost more than allowed stay in f32; to measure,
+ * every product is computed once more in f32 from rounded operands, and compared (quantise.h: HALF, MEASURE_HALF).
+ *
  * Not asked for, a target that takes weights as halves gets those that f16 holds exactly: models that come in f16 keep the
  * size they have, and nothing is rounded. (bf16 is not taken up so: widening it costs up to 8 % of the time.)
  *
@@ -19,7 +22,7 @@
  * Left alone: products of integers, convolutions with a filter per channel (their kernels are bound by the input), weights so
  * small that it does not matter, and products in which nothing is constant where the target multiplies floats.
  */
-#include "pass_int.h"
+#include "quantise_int.h"
 
 #include <math.h>
 #include <string.h>
@@ -38,6 +41,7 @@ typedef struct narrowing {
   cy_graph *g;
   cy_dtype half;
   bool exact; /* only what loses nothing */
+  cy_quant *q; /* NULL: errors are not limited */
   narrow *of; /* [value], of those that there were at the beginning */
 } narrowing;
 
@@ -82,25 +86,34 @@ static bool holds_exactly(cy_dtype half, const cy_data *d) {
   return true;
 }
 
-/* v's values rounded to half precision; 0: they do not fit. */
-static cy_val narrow_constant(narrowing *s, cy_val v, const cy_node_info *n) {
+/* v's values as dtype `to`, rounded to half precision. */
+static cy_val rounded_constant(narrowing *s, cy_val v, cy_dtype to) {
   const cy_data *d = &cy_value_of(s->g, v)->data;
   const cy_data_f32 *from = d->bytes;
   cy_type t = *cy_type_of(s->g, v);
   cy_val made;
+  t.dtype = (uint8_t)to;
+  void *out = cy_const_new(s->g, &t, &made);
+  for (uint64_t i = 0; i < d->size / sizeof *from; i++) {
+    uint16_t half;
+    cy_scalar_store(&half, s->half, 0, (cy_scalar){.f = from[i]});
+    cy_scalar_store(out, to, i, cy_scalar_load(&half, s->half, 0));
+  }
+  return made;
+}
+
+/* v's values rounded to half precision; 0: they do not fit. */
+static cy_val narrow_constant(narrowing *s, cy_val v, const cy_node_info *n) {
+  const cy_data *d = &cy_value_of(s->g, v)->data;
   if (s->exact && !holds_exactly(s->half, d))
     return 0;
-  t.dtype = (uint8_t)s->half;
   double most = s->half == CY_F16 ? largest(d) : 0;
   if (most >= BEYOND_F16) {
     warn(s, v, n, most);
     return 0;
   }
-  void *to = cy_const_new(s->g, &t, &made);
-  for (uint64_t i = 0; i < d->size / sizeof *from; i++)
-    cy_scalar_store(to, s->half, i, (cy_scalar){.f = from[i]});
   cy_pass_count(s->p, "constants", 1);
-  return made;
+  return rounded_constant(s, v, s->half);
 }
 
 /* ---- products ---- */
@@ -149,14 +162,55 @@ static void narrow_attention(narrowing *s, cy_node_info *n, cy_node id) {
   cy_pass_count(s->p, "attention", 1);
 }
 
-static void narrow_product(narrowing *s, cy_node id) {
+/* Lists a product where errors are limited. Does it stay in f32? */
+static bool kept(narrowing *s, cy_node id) {
+  cy_quant *q = s->q;
+  if (!q)
+    return false;
+  cy_quant_layer *l = &q->layer[q->nlayers++];
+  cy_quant_describe(q, s->g, id, l);
+  l->keep = cy_quant_skipped(q, s->g, cy_node_of(s->g, id)) ? "skipped as asked"
+                                                            : cy_quant_judged(q, l, cy_node_of(s->g, id)->block);
+  return l->keep;
+}
+
+/* v as a product in half precision sees it, in f32. */
+static cy_val as_rounded(narrowing *s, cy_val v) {
+  cy_val source = bytes_behind(s->g, v);
+  if (!source)
+    return cy_build_cast(s->g, cy_build_cast(s->g, v, s->half), CY_F32);
+  cy_val r = rounded_constant(s, source, CY_F32);
+  return source == v ? r : cy_build_transpose(s->g, r, cy_attr_find(cy_def(s->g, v), CY_ATTR_perm)->ints);
+}
+
+/* The product once more, of rounded operands, in front of node `next` (0: at the end), and how it differs. */
+static void measure_product(narrowing *s, cy_node id, cy_node next, bool both) {
+  cy_graph *g = s->g;
+  const cy_node_info *n = cy_node_of(g, id);
+  cy_op op = (cy_op)n->op;
+  if (next)
+    cy_build_before(g, next);
+  else
+    cy_build_in(g, n->block);
+  cy_val in[2] = {both ? as_rounded(s, n->in[0]) : n->in[0], as_rounded(s, n->in[1])};
+  n = cy_node_of(g, id);
+  cy_val y = cy_build(g, op, in, 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
+  cy_quant_compare(g, s->q, s->q->nlayers - 1, y);
+}
+
+static void narrow_product(narrowing *s, cy_node id, cy_node next) {
   cy_graph *g = s->g;
   cy_node_info *n = cy_node_of(g, id);
   bool both = !s->exact && s->p->options->half_factors;
-  if (both && n->op == CY_OP_attention && cy_type_of(g, n->in[0])->dtype == CY_F32)
+  bool attends = both && n->op == CY_OP_attention && cy_type_of(g, n->in[0])->dtype == CY_F32;
+  if (attends && !s->q)
     narrow_attention(s, n, id);
-  if (!is_product(g, n) || (!both && !has_weights(s, n)))
+  if (!is_product(g, n) || (!both && !has_weights(s, n)) || kept(s, id))
     return;
+  if (s->q && s->q->mode == CY_QUANT_MEASURE_HALF) {
+    measure_product(s, id, next, both);
+    return;
+  }
   cy_build_before(g, id);
   cy_rewrite_origin(s->p, n);
   cy_val w = narrowed(s, n->in[1], n), x = !w ? 0 : both ? narrowed(s, n->in[0], n) : n->in[0];
@@ -179,7 +233,7 @@ static void narrow_block(narrowing *s, cy_block b) {
     for (int k = 0; k < n->nattrs; k++)
       if (n->attrs[k].kind == CY_KIND_BLOCK)
         narrow_block(s, n->attrs[k].block);
-    narrow_product(s, nodes[i]);
+    narrow_product(s, nodes[i], i + 1 < count ? nodes[i + 1] : 0);
   }
 }
 
@@ -221,6 +275,10 @@ int cy_pass_to_half(cy_pass *p) {
     return 0;
   narrowing s = {.p = p, .g = p->g, .half = o->half ? o->half : CY_F16, .exact = !o->half};
   s.of = CY_NEW_ARRAY(p->scratch, narrow, cy_value_count(p->g) + 1);
+  if (o->quant && (o->quant->mode == CY_QUANT_HALF || o->quant->mode == CY_QUANT_MEASURE_HALF)) {
+    s.q = o->quant;
+    s.q->layer = CY_NEW_ARRAY(s.q->arena, cy_quant_layer, cy_node_count(p->g) + 1);
+  }
   narrow_block(&s, 1);
   if (o->half_io) {
     narrow_inputs(&s);

@@ -24,6 +24,7 @@ SUITES = [
     ('attention', 'tests/attention.py', False),
     ('recurrent', 'tests/recurrent.py', False),
     ('ml', 'tests/ml/run.py', False),
+    ('edges', 'tests/edges.py', False),
     ('quantise', 'tests/quantise/run.py', False),
     ('examples', 'tests/examples.py', False),
     ('fuzz', 'tests/fuzz/run.py', False),

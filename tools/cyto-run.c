@@ -306,10 +306,7 @@ static int write_output(const run_options *options, int32_t index, const char *n
                                                                               : options->format;
   host_tensor tensor = tensor_of(value);
   char path[PATH_MAX], safe[NAME_MAX - 24], error[TENSOR_ERROR_SIZE];
-  snprintf(safe, sizeof safe, "%s", name);
-  for (char *at = safe; *at; at++)
-    if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-", *at))
-      *at = '_';
+  file_name_of(name, safe, sizeof safe);
   snprintf(path, sizeof path, "%s/out_%d_%s.%s", options->output_dir, index, safe, suffixes[format]);
   int failed = format == PB     ? tensor_pb_write(path, name, &tensor, error)
                : format == JSON ? value_json_write(path, value, error)

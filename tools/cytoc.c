@@ -246,13 +246,14 @@ static double percent(const char *text) {
 
 static cytoc_quantise calibration(session *s) {
   const cytoc_options *o = s->o;
+  const char *limit = o->half_max_error ? o->half_max_error : o->int8_max_error;
   return (cytoc_quantise){.read = read_again,
                           .ctx = s,
                           .diag = s->diag,
                           .samples = o->calibrate,
                           .disable = o->disable,
                           .method = range_method_of(o->calibration ? o->calibration : "mse"),
-                          .max_error = o->int8_max_error ? percent(o->int8_max_error) : 0,
+                          .max_error = limit ? percent(limit) : 0,
                           .opt_level = o->opt_level,
                           .jobs = o->jobs};
 }
@@ -261,19 +262,23 @@ static double cycles(const void *machine, const cy_graph *g, const cy_node_info 
   return cy_machine_layer_cycles(machine, g, n, sizes, ints);
 }
 
-/* --int8: sets the mode; runs the model on samples where that is asked for. */
-static int quantise(session *s, const cy_machine *machine, cy_quant *q) {
+/* --int8, --half-max-error: runs the model on samples where that is asked for. */
+static int quantise(session *s, const cy_machine *machine, const cy_pass_options *passes, cy_quant *q) {
   const cytoc_options *o = s->o;
   q->cycles = cycles;
   q->target = machine;
   q->smallest = o->int8_prefer && !strcmp(o->int8_prefer, "size");
   q->skip = o->int8_skip;
-  q->limited = o->int8_max_error != NULL;
+  q->limited = o->int8_max_error || o->half_max_error;
   if (q->mode == CY_QUANT_DYNAMIC && !q->limited)
     return 0;
   cytoc_quantise how = calibration(s);
+  if (q->mode == CY_QUANT_HALF)
+    how.half = (cy_pass_options){.half = passes->half,
+                                 .half_factors = passes->half_factors,
+                                 .half_weights = passes->half_weights};
   cytoc_report_stage(&s->report, "calibrate");
-  return q->mode == CY_QUANT_DYNAMIC ? cytoc_measure_dynamic(&how, q) : cytoc_calibrate(&how, q);
+  return q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
 }
 
 /* Options about int8 against each other; sets *out_mode when there is something to quantise. */
@@ -281,6 +286,12 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
   const cytoc_options *o = s->o;
   bool is_static = o->int8 && (!strcmp(o->int8, "static") || (!*o->int8 && o->calibrate));
   *out_mode = is_static ? CY_QUANT_STATIC : CY_QUANT_DYNAMIC;
+  if (!o->int8 && o->half_max_error) {
+    *out_mode = CY_QUANT_HALF;
+    return o->calibration || o->int8_skip || o->int8_max_error || o->int8_prefer
+               ? bad_option(s, "options '--calibration', '--int8-skip', '--int8-max-error' and '--int8-prefer' belong to '--int8'%s", "")
+               : 0;
+  }
   if (!o->int8)
     return o->calibrate || o->calibration || o->int8_skip || o->int8_max_error || o->int8_prefer
                ? bad_option(s, "options '--calibrate', '--calibration', '--int8-skip', '--int8-max-error' and '--int8-prefer' belong to '--int8'%s", "")
@@ -328,7 +339,11 @@ static int parse_weights(session *s, cy_weight_options *out) {
 static int check_half(session *s) {
   const cytoc_options *o = s->o;
   if (!o->fp16 && !o->bf16)
-    return o->half_io ? bad_option(s, "option '--half-io' belongs to '--fp16' or '--bf16'%s", "") : 0;
+    return o->half_io || o->half_max_error
+               ? bad_option(s, "option '%s' belongs to '--fp16' or '--bf16'", o->half_io ? "--half-io" : "--half-max-error")
+               : 0;
+  if (o->half_max_error && percent(o->half_max_error) < 0)
+    return bad_option(s, "option '--half-max-error' expects a percentage such as 1%%, found '%s'", o->half_max_error);
   const char *name = o->fp16 ? "--fp16" : "--bf16";
   if (o->fp16 && o->bf16)
     return bad_option(s, "options '--fp16' and '--bf16' exclude each other%s", "");
@@ -353,7 +368,7 @@ static void report_quantised(session *s, const cy_quant *quant, const cy_quant *
   if (quant)
     cytoc_quantise_check(quant, s->diag);
   if (quant && s->o->explain)
-    cytoc_quantise_table(quant, stdout);
+    cytoc_quantise_table(quant, s->o->int8 ? "int8" : cy_dtype_of(half_of(s->o))->name, stdout);
   if (small)
     cytoc_weights_check(small, s->diag);
   if (small && s->o->explain)
@@ -396,19 +411,15 @@ static int compile(session *s) {
     cy_machine_close(machine);
     return -1;
   }
+  bool measured = o->int8 || o->half_max_error;
   cy_quant quant = {0};
-  if (o->int8)
+  if (measured)
     cy_quant_init(&quant, mode);
   cy_quant small = {0};
   if (weights.bits) {
     cy_quant_init(&small, CY_QUANT_DYNAMIC);
     weights.report = &small;
   }
-  int status = o->int8 ? quantise(s, machine, &quant) : 0;
-  cytoc_report_stage(&s->report, "import");
-  cy_graph *g = status ? NULL : read_model(s);
-  if (!g)
-    status = -1;
   cy_pass_options passes = {.opt_level = o->opt_level,
                             .only = o->passes,
                             .stop_after = o->stop_after,
@@ -423,8 +434,13 @@ static int compile(session *s) {
                             .most_head =
                                 o->attention && !strcmp(o->attention, "plain") ? 0 : cy_machine_most_head(machine),
                             .weights = &weights,
-                            .quant = o->int8 ? &quant : NULL,
+                            .quant = measured ? &quant : NULL,
                             .verify = o->verify};
+  int status = measured ? quantise(s, machine, &passes, &quant) : 0;
+  cytoc_report_stage(&s->report, "import");
+  cy_graph *g = status ? NULL : read_model(s);
+  if (!g)
+    status = -1;
   cytoc_report_stage(&s->report, "passes");
   if (!status)
     status = cy_passes_run(g, &passes, &s->report.passes);
@@ -434,7 +450,7 @@ static int compile(session *s) {
     status = emit_all(s, g, machine);
   cytoc_report_stage(&s->report, NULL);
   if (!status)
-    report_quantised(s, o->int8 ? &quant : NULL, weights.report);
+    report_quantised(s, measured ? &quant : NULL, weights.report);
   cy_quant_deinit(&quant);
   cy_quant_deinit(&small);
   if (!status && o->stats_file)

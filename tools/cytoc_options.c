@@ -38,6 +38,7 @@ static const option options[] = {
     {"--weights", TEXT, AT(weights), "int8|int4[,..]", "store weights of products so: ,block=32 (default 32), ,asymmetric"},
     {"--fp16", FLAG, AT(fp16), NULL, "operands of products in f16, sums and all else in f32; on CPUs the weights"},
     {"--bf16", FLAG, AT(bf16), NULL, "the same in bf16"},
+    {"--half-max-error", TEXT, AT(half_max_error), "P%", "products whose output changes by more (RMS) stay in f32"},
     {"--half-io", FLAG, AT(half_io), NULL, "with --fp16 or --bf16: inputs and outputs of f32 in half precision, too"},
     {"--emit", TEXT, AT(emit), "KIND,..", "so o a h ll asm cu ptx cubin graph loops; several are written side by side"},
     {"--name", TEXT, AT(name), "ID", "prefix of the C names in the header (default: from the file name)"},

@@ -8,8 +8,8 @@
  *   2. measure   a library that computes each layer twice, in float and quantised, and puts out their differences:
  * errors decide which layers stay in float, mean differences per channel become corrections of the bias
  *
- * Dynamic quantisation has no ranges to choose: only the second step is done, if errors are limited, and on random
- * numbers where there are no samples.
+ * Dynamic quantisation and half precision have no ranges to choose: only the second step is done, if errors are limited, and
+ * on random numbers where there are no samples.
  *
  * Whatever the target is, this machine's CPU runs it. Libraries lie in TMPDIR for the moment between linking and
  * loading.
@@ -57,7 +57,7 @@ static int complain(const recorder *r, const char *format, ...) {
 
 /* Is there anything to see when the model runs? */
 static bool has_work(const cy_quant *q) {
-  if (q->mode != CY_QUANT_MEASURE_DYNAMIC)
+  if (q->mode != CY_QUANT_MEASURE_DYNAMIC && q->mode != CY_QUANT_MEASURE_HALF)
     return q->ntensors > 0;
   for (uint32_t i = 0; i < q->nlayers; i++)
     if (!q->layer[i].keep)
@@ -69,10 +69,11 @@ static bool supports(const void *machine, cy_kernel *k) { return cy_machine_supp
 
 static int build(const recorder *r, cy_machine *machine, const char *path) {
   cy_graph *g = r->how->read(r->how->ctx);
-  cy_pass_options passes = {.opt_level = r->how->opt_level,
-                            .disable = r->how->disable,
-                            .quant = r->plain ? NULL : r->q,
-                            .most_head = cy_machine_most_head(machine)};
+  cy_pass_options passes = r->how->half;
+  passes.opt_level = r->how->opt_level;
+  passes.disable = r->how->disable;
+  passes.quant = r->plain ? NULL : r->q;
+  passes.most_head = cy_machine_most_head(machine);
   int status = g ? cy_passes_run(g, &passes, NULL) : -1;
   if (!status && has_work(r->q)) {
     cy_lower_options lower = {.level = r->how->opt_level, .supports = supports, .target = machine};
@@ -335,7 +336,9 @@ static int see_errors(recorder *r, int sample, void *ctx) {
 static void judge(const recorder *r, cy_quant_layer *l, const measured *m) {
   double limit = r->how->max_error;
   l->error = m->reference > 0 ? sqrt(m->error / m->reference) : m->error > 0 ? INFINITY : 0;
-  if (limit > 0 && !(l->error <= limit))
+  if (r->q->mode == CY_QUANT_MEASURE_HALF && !isfinite(m->error) && isfinite(m->reference))
+    l->keep = "its values are beyond half precision";
+  else if (limit > 0 && !(l->error <= limit))
     l->keep = cy_arena_printf(r->q->arena, "its error is over %g %%", limit * 100);
   float *correct = CY_NEW_ARRAY(r->q->arena, float, l->channels);
   for (uint32_t c = 0; c < l->channels; c++)
@@ -403,9 +406,10 @@ int cytoc_calibrate(const cytoc_quantise *how, cy_quant *q) {
   return status;
 }
 
-int cytoc_measure_dynamic(const cytoc_quantise *how, cy_quant *q) {
+int cytoc_measure(const cytoc_quantise *how, cy_quant *q) {
   recorder r = {.how = how, .q = q};
-  q->mode = CY_QUANT_MEASURE_DYNAMIC;
+  cy_quant_mode mode = q->mode;
+  q->mode = mode == CY_QUANT_HALF ? CY_QUANT_MEASURE_HALF : CY_QUANT_MEASURE_DYNAMIC;
   int status = start(&r);
   if (!status && has_work(q)) {
     status = open_samples(&r) || find_errors(&r) ? -1 : 0;
@@ -415,7 +419,7 @@ int cytoc_measure_dynamic(const cytoc_quantise *how, cy_quant *q) {
   samples_close(r.samples);
   unload(&r);
   free(r.inputs);
-  q->mode = CY_QUANT_DYNAMIC;
+  q->mode = mode;
   q->measured = q->layer;
   q->nmeasured = q->nlayers;
   q->layer = NULL;
@@ -428,8 +432,8 @@ void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag) {
     if (!q->layer[i].keep)
       return;
   if (q->nlayers)
-    cy_diag_add(diag, CY_WARNING, NULL, "nothing was quantised: of %u layers the first, '%s', stays in float: %s",
-                q->nlayers, q->layer[0].name, q->layer[0].keep);
+    cy_diag_add(diag, CY_WARNING, NULL, "nothing was %s: of %u layers the first, '%s', stays in float: %s",
+                q->mode == CY_QUANT_HALF ? "put into half precision" : "quantised", q->nlayers, q->layer[0].name, q->layer[0].keep);
   else
     cy_diag_add(
         diag, CY_WARNING, NULL,
@@ -441,10 +445,10 @@ static void kilocycles(double cycles, char out[32]) {
   snprintf(out, 32, cycles > 0 ? "%.1f" : "-", cycles / 1e3);
 }
 
-void cytoc_quantise_table(const cy_quant *q, FILE *out) {
+void cytoc_quantise_table(const cy_quant *q, const char *what, FILE *out) {
   uint32_t kept = 0;
   double all = 0, ints = 0, cycles[2] = {0, 0};
-  fprintf(out, "%-40s %-20s %8s %11s %11s %9s  %s\n", "layer", "shape", "MFLOP", "float kcyc", "int8 kcyc", "error %",
+  fprintf(out, "%-40s %-20s %8s %11s %6s kcyc %9s  %s\n", "layer", "shape", "MFLOP", "float kcyc", what, "error %",
           "verdict");
   for (uint32_t i = 0; i < q->nlayers; i++) {
     const cy_quant_layer *l = &q->layer[i];
@@ -456,14 +460,14 @@ void cytoc_quantise_table(const cy_quant *q, FILE *out) {
     if (l->error >= 0)
       snprintf(error, sizeof error, "%.2f", l->error * 100);
     fprintf(out, "%-40.40s %-20s %8s %11s %11s %9s  %s%s\n", l->name, l->shape, work, slow, fast, error,
-            l->keep ? "float: " : "int8", l->keep ? l->keep : "");
+            l->keep ? "float: " : what, l->keep ? l->keep : "");
     kept += l->keep != NULL;
     all += l->macs;
     ints += l->keep ? 0 : l->macs;
     cycles[0] += l->cycles[0];
     cycles[1] += l->cycles[l->keep ? 0 : 1];
   }
-  fprintf(out, "%u of %u layers in int8", q->nlayers - kept, q->nlayers);
+  fprintf(out, "%u of %u layers in %s", q->nlayers - kept, q->nlayers, what);
   if (all > 0)
     fprintf(out, ", %.1f %% of their arithmetic", 100 * ints / all);
   if (cycles[0] > 0)

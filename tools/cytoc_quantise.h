@@ -3,6 +3,7 @@
 #define CYTOC_QUANTISE_H
 
 #include "codegen/codegen.h"
+#include "passes/passes.h"
 #include "passes/quantise.h"
 
 #include "calibrate.h"
@@ -11,24 +12,25 @@ typedef struct cytoc_quantise {
   cy_graph *(*read)(void *ctx); /* the model, as it will be compiled; NULL after a diagnostic */
   void *ctx;
   cy_diag_sink *diag;
-  const char *samples; /* path; NULL: random numbers, for cytoc_measure_dynamic */
+  const char *samples; /* path; NULL: random numbers, for cytoc_measure */
   const char *disable; /* passes */
   range_method method;
   double max_error; /* layers over it stay in float; <= 0: no limit */
   int opt_level, jobs;
+  cy_pass_options half; /* for CY_QUANT_HALF: how the passes are run; opt_level, disable and quant are set here */
 } cytoc_quantise;
 
 /* Fills q (made by cy_quant_init, q->skip set) for CY_QUANT_STATIC. 0, or -1 after a diagnostic. With nothing to
  * quantise, q->nlayers is 0 and a warning is filed. */
 int cytoc_calibrate(const cytoc_quantise *how, cy_quant *q);
-/* The same for CY_QUANT_DYNAMIC: measures its layers, so that those over max_error stay in float. */
-int cytoc_measure_dynamic(const cytoc_quantise *how, cy_quant *q);
+/* The same for CY_QUANT_DYNAMIC and CY_QUANT_HALF: measures its layers, so that those over max_error stay in float. */
+int cytoc_measure(const cytoc_quantise *how, cy_quant *q);
 /* The ranges of q->tensor, which are outputs (.output) of the model that how->read gives. */
 int cytoc_observe(const cytoc_quantise *how, cy_quant *q);
 /* Files a warning if no layer was quantised. */
 void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag);
-/* A row per layer: its error, the thousands of cycles it takes in float and in integers, what became of it. */
-void cytoc_quantise_table(const cy_quant *q, FILE *out);
+/* A row per layer: its error, the thousands of cycles it takes in float and as `what` ("int8"), what became of it. */
+void cytoc_quantise_table(const cy_quant *q, const char *what, FILE *out);
 /* The same for --weights: a warning if no weights were made smaller; and a row per product. */
 void cytoc_weights_check(const cy_quant *q, cy_diag_sink *diag);
 void cytoc_weights_table(const cy_quant *q, FILE *out);

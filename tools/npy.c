@@ -216,3 +216,12 @@ int npy_write(const char *path, const host_tensor *tensor, char error[TENSOR_ERR
   }
   return 0;
 }
+
+void file_name_of(const char *name, char *out, size_t room) {
+  static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+  size_t n = 0;
+  for (const char *p = name; *p && n + 1 < room; p++)
+    if (((unsigned char)*p & 0xc0) != 0x80)
+      out[n++] = strchr(plain, *p) ? *p : '_';
+  out[n] = 0;
+}

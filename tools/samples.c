@@ -125,19 +125,12 @@ static void free_names(char **names, int n) {
   free(names);
 }
 
-static void safe_name(const char *name, char out[NAME_MAX + 1]) {
-  snprintf(out, NAME_MAX + 1, "%s", name);
-  for (char *p = out; *p; p++)
-    if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-", *p))
-      *p = '_';
-}
-
 /* Is `file`, without its ending, a name for input k? */
 static bool names_input(const char *file, int32_t k, const char *name) {
   char stem[NAME_MAX + 1], safe[NAME_MAX + 1], numbered[32], plain[32];
   snprintf(stem, sizeof stem, "%s", file);
   *strrchr(stem, '.') = 0;
-  safe_name(name, safe);
+  file_name_of(name, safe, sizeof safe);
   snprintf(numbered, sizeof numbered, "in_%d_", k);
   snprintf(plain, sizeof plain, "input_%d", k);
   return !strcmp(stem, safe) || !strcmp(stem, plain) || !strncmp(stem, numbered, strlen(numbered));

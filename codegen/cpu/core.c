@@ -748,7 +748,7 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
   kblock kb;
   V tb = cy_i64(cg, k->tap_block), cb = cy_i64(cg, k->c_block);
   cy_loop_begin(cg, &t, zero, k->taps, tb, NULL, 0);
-  cy_loop_begin(cg, &c, zero, k->c, cb, NULL, 0);
+  cy_loop_begin(cg, &c, zero, cy_imax(cg, k->c, cy_i64(cg, 1)), cb, NULL, 0); /* sums of nothing are stored, too */
   kb.t0 = t.iv;
   kb.taps = cy_imin(cg, tb, cy_sub(cg, k->taps, t.iv));
   kb.c0 = c.iv;

@@ -502,7 +502,38 @@ def half_overflow(p):
     return None if good > 42 and 'warning' not in text else 'bf16: %.1f dB, %s' % (good, text)
 
 
-TESTS = [half_digits, half_networks, half_models, half_overflow, odd_activations, digits_top1, static_blocks, whole_blocks_in_integers,
+def half_limit(p):
+    """Products that cost more than allowed stay in f32, by measuring: one of weights whose differences count, one whose
+    weights are beyond f16, and on tensor cores one whose activations are."""
+    n = Network(14)
+    a = n.op('MatMul', 'x', n.weight(64, 48))
+    near = n.weight(48, 32)
+    n.weights[-1].CopyFrom(numpy_helper.from_array(np.float32(1000 + n.rng.standard_normal((48, 32)) / 100), near))
+    centred = n.op('Sub', a, n.op('ReduceMean', a, keepdims=1, axes=[1]))
+    b = n.op('MatMul', centred, near)
+    c = n.op('MatMul', b, n.weight(32, 16, scale=1e6))
+    n.op('MatMul', c, n.weight(16, 8))
+    model = n.save(p.path('m.onnx'), [('x', ['batch', 64])], [(n.nodes[-1].output[0], ['batch', 8])])
+    x = samples_of((8, 64), 1)[0]
+    wanted = p.run(p.library(model, 'f'), x)[0]
+
+    def verdicts(*options):
+        text = p.cytoc(model, '-o', p.path('h.so'), '--fp16', '--explain', *options)
+        return re.findall(r'^MatMul_\d+ .*  (\S.*)$', text, re.M), text
+    np.savez(p.path('c.npz'), x=x[None])
+    for options in ((), ('--calibrate=' + p.path('c.npz'),)):
+        found, text = verdicts('--half-max-error=1%', *options)
+        got = snr(wanted, p.run(p.path('h.so'), x)[0])
+        if found != ['f16', 'float: its error is over 1 %', 'float: its values are beyond half precision', 'f16'] or \
+                '2 of 4 layers in f16' not in text or got < 30:
+            return '%.1f dB, %s' % (got, text)
+    if snr(wanted, p.run(p.library(model, 'all', '--fp16'), x)[0]) > 10:
+        return 'the second product costs nothing'
+    found, text = verdicts('--half-max-error=1%', '--target=sm_80', '--emit=graph')
+    return None if found[2:] == ['float: its values are beyond half precision'] * 2 else text
+
+
+TESTS = [half_digits, half_networks, half_models, half_overflow, half_limit, odd_activations, digits_top1, static_blocks, whole_blocks_in_integers,
          skip_and_limit, slow_layers, forms_of_samples, one_input_files, dynamic_rows, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
          qdq_residual, qdq_older_operators, qdq_encoder]
 

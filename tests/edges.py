@@ -1,0 +1,195 @@
+"""Graphs at the edges of what ONNX allows, beside ONNX Runtime at -O0 and -O3: empty tensors, eight dimensions, sizes that only
+running tells, integers that wrap, NaN and infinities, loops that run never, often or backwards, odd names and outputs.
+
+Out: the closing line. Besides: inputs whose shapes do not fit each other are refused when the library runs, and leave the
+context usable.
+"""
+import os
+import shutil
+
+import numpy as np
+from onnx import TensorProto
+from onnx import helper as h
+from onnx import numpy_helper
+
+import lib
+import network
+
+F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+f32, inf, nan = np.float32, np.inf, np.nan
+N = h.make_node
+LEVELS = ('-O0', '-O3')
+CASES, REFUSED = [], []
+
+
+def port(name, value):
+    """An input with a symbol of its own for every size; lists of integers, which are shapes and axes, have a known one."""
+    value = np.asarray(value)
+    known = value.dtype == np.int64 and value.ndim == 1
+    return h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(value.dtype),
+                                    [n if known else '%s%d' % (name, i) for i, n in enumerate(value.shape)])
+
+
+def const(name, value):
+    return numpy_helper.from_array(np.asarray(value), name)
+
+
+def body(nodes, inputs, outputs, constants=()):
+    """A graph inside; ports: (name, type, dims)."""
+    return h.make_graph(nodes, 'body', [h.make_tensor_value_info(*p) for p in inputs],
+                        [h.make_tensor_value_info(*p) for p in outputs], list(constants))
+
+
+def model(nodes, feed, outputs, constants, opset):
+    """outputs: names with their element types."""
+    graph = h.make_graph(nodes, 'g', [port(n, v) for n, v in feed.items()],
+                         [h.make_tensor_value_info(n, t, None) for n, t in outputs.items()], list(constants))
+    return h.make_model(graph, opset_imports=[h.make_opsetid('', opset)], ir_version=10)
+
+
+def case(name, nodes, feeds, outputs=None, constants=(), opset=21):
+    CASES.append((name, model(nodes, feeds[0], outputs or {'y': F}, constants, opset), feeds))
+
+
+def op(name, operator, *inputs, out=F, opset=21, **attributes):
+    """One node; inputs are fed, None is one left out."""
+    feed = {'abc'[i]: np.asarray(x) for i, x in enumerate(inputs) if x is not None}
+    case(name, [N(operator, ['abc'[i] if x is not None else '' for i, x in enumerate(inputs)], ['y'], **attributes)], [feed],
+         {'y': out}, opset=opset)
+
+
+def refused(name, message, nodes, feed, good):
+    """feed: shapes that do not fit each other; good: some that do."""
+    REFUSED.append((name, message, model(nodes, feed, {'y': F}, (), 21), feed, good))
+
+
+def ones(*shape):
+    return np.ones(shape, f32)
+
+
+def empty_tensors():
+    op('no depth', 'MatMul', ones(3, 0), ones(0, 4))
+    op('no depth, wide', 'MatMul', ones(2, 3, 0), ones(0, 130))
+    op('no rows', 'MatMul', ones(0, 3), ones(3, 4))
+    case('no depth and more behind it', [N('Gemm', ['a', 'b', 'c'], ['t'], beta=2.0), N('Relu', ['t'], ['y'])],
+         [{'a': ones(3, 2), 'b': ones(2, 4), 'c': ones(3, 1)}])
+    op('softmax of no rows', 'Softmax', ones(0, 4))
+    op('sum of nothing', 'ReduceSum', ones(0, 3), np.array([0]))
+    op('gathered nothing', 'Gather', ones(3, 4), np.zeros((0, 2), np.int64))
+
+
+def shapes():
+    x = np.arange(48, dtype=f32).reshape(2, 1, 3, 1, 2, 2, 2, 1)
+    op('eight dimensions', 'Transpose', x, perm=[7, 6, 5, 4, 3, 2, 1, 0])
+    op('softmax of eight dimensions', 'Softmax', x, axis=2)
+    op('batches that broadcast', 'MatMul', np.arange(24, dtype=f32).reshape(2, 1, 3, 4), np.arange(40, dtype=f32).reshape(5, 4, 2))
+    op('both broadcast', 'Sub', ones(3, 1), np.arange(4, dtype=f32)[None])
+    x = np.arange(24, dtype=f32).reshape(2, 3, 4)
+    for sizes in ([0, -1], [-1, 0, 2], [-1]):
+        op('reshape %s' % sizes, 'Reshape', x, np.array(sizes))
+    op('pads of both signs', 'Pad', x, np.array([-1, 0, 3, 5, -2, 60]))
+    y = np.arange(10, dtype=f32)
+    case('slices', [N('Slice', ['x', 'from', 'to', 'axis', 'step'], ['y'])],
+         [{'x': y, 'from': np.array([a]), 'to': np.array([b]), 'axis': np.array([-1]), 'step': np.array([s])}
+          for a, b, s in ((-1, -100, -1), (100, -100, -3), (7, 2, 1), (0, 2 ** 62, 2))])
+
+
+def numbers():
+    odd = np.array([nan, 1, -1, inf, -inf, -0.0, 0.0], f32)
+    op('maximum with NaN', 'Max', odd, odd[::-1].copy())
+    op('logarithm of sums of infinities', 'ReduceLogSumExp', np.array([[-inf, -inf], [inf, 1], [nan, 1]], f32), np.array([1]))
+    case('bounds the wrong way', [N('Clip', ['x', 'low', 'high'], ['y'])], [{'x': odd, 'low': np.array(2, f32), 'high': np.array(-2, f32)}])
+    op('largest of ties', 'ArgMax', np.array([[1, 3, 3, 2], [3, 3, 3, 3]], f32), out=I, axis=1, select_last_index=1)
+    large = np.array([2 ** 53 + 1, 2 ** 64 - 1, 2 ** 63, 5], np.uint64)
+    for operator in ('Div', 'Mod', 'Mul'):
+        op('%s of 64 bits without sign' % operator, operator, large, np.array([3, 7, 2, 3], np.uint64), out=TensorProto.UINT64)
+    op('remainders of negative numbers', 'Mod', np.array([-7, 7, -7, 7], np.int8), np.array([3, -3, -3, 3], np.int8),
+       out=TensorProto.INT8)
+    op('sums that wrap', 'Add', np.array([127, -128], np.int8), np.array([1, -1], np.int8), out=TensorProto.INT8)
+    op('numbers beyond f16', 'Cast', np.array([65519, 65520, 6e-8, 2e-8, nan, inf], f32), out=TensorProto.FLOAT16,
+       to=TensorProto.FLOAT16)
+
+
+def control_flow():
+    count = body([N('Add', ['i', 'one'], ['j']), N('Less', ['j', 'most'], ['more']), N('Cast', ['j'], ['f'], to=F),
+                  N('Add', ['v', 'f'], ['w']), N('Identity', ['w'], ['s'])],
+                 [('i', I, []), ('c', B, []), ('v', F, ['k'])], [('more', B, []), ('w', F, ['k']), ('s', F, ['k'])],
+                 [const('one', np.int64(1))])
+    for name, first in (('that a condition ends', ''), ('of many turns', 'trips')):
+        feeds = [{'trips': np.array(t), 'x': ones(k), 'most': np.array(m)}
+                 for t, k, m in ((2 ** 63 - 1, 2, 1000), (300, 3, 9999), (257, 1, 256), (3, 2, 1))]
+        case('a loop ' + name, [N('Loop', [first, '', 'x'], ['y', 'all'], body=count)],
+             [{n: v for n, v in feed.items() if n != 'trips' or first} for feed in feeds], {'y': F, 'all': F})
+    double = body([N('Add', ['v', 'v'], ['w']), N('Identity', ['c'], ['d']), N('Neg', ['v'], ['s'])],
+                  [('i', I, []), ('c', B, []), ('v', F, [2])], [('d', B, []), ('w', F, [2]), ('s', F, [2])])
+    case('a loop of no turns', [N('Loop', ['m', 'c', 'x'], ['y', 'all'], body=double)],
+         [{'m': np.array(m), 'c': np.array(c), 'x': ones(2)} for m, c in ((-1, True), (0, True), (5, False), (2, True))],
+         {'y': F, 'all': F})
+    CASES[-1][1].graph.input[2].type.tensor_type.shape.dim[0].dim_value = 2
+    step = body([N('Add', ['state', 'x'], ['sum']), N('Mul', ['sum', 'x'], ['y'])], [('state', F, [2]), ('x', F, [2])],
+                [('sum', F, [2]), ('y', F, [2])])
+    for back in (0, 1):
+        case('a scan, backwards %d' % back, [N('Scan', ['zero', 'x'], ['last', 'y'], body=step, num_scan_inputs=1,
+                                               scan_input_directions=[back], scan_output_directions=[1 - back])],
+             [{'x': np.arange(2 * n, dtype=f32).reshape(n, 2)} for n in (4, 1)], {'last': F, 'y': F}, [const('zero', np.zeros(2, f32))])
+        CASES[-1][1].graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2
+    same = body([N('Relu', ['x'], ['t'])], [], [('t', F, None)])
+    twice = body([N('Concat', ['x', 'x'], ['e'], axis=0)], [], [('e', F, None)])
+    case('branches of different sizes', [N('If', ['c'], ['y'], then_branch=same, else_branch=twice)],
+         [{'c': np.array(c), 'x': ones(2, 3)} for c in (True, False)])
+
+
+def names():
+    odd, long = 'a "b"\n\'c\'/\\', 'x' * 150
+    case('odd names', [N('Relu', [odd], ['\u00fc\u2603 %s %n']), N('Add', ['\u00fc\u2603 %s %n', long], ['int'])],
+         [{odd: np.array([-1, 2], f32), long: np.array([3], f32)}], {'int': F, '\u00fc\u2603 %s %n': F})
+    case('an input, a constant and a copy as outputs', [N('Identity', ['x'], ['y'])], [{'x': np.array([-1, 1], f32)}],
+         {'x': F, 'k': F, 'y': F}, [const('k', f32([3, 4]))])
+    case('two hundred inputs', [N('Concat', ['i%d' % i for i in range(200)], ['y'], axis=0)],
+         [{'i%d' % i: np.full(3, i) for i in range(200)}], {'y': I})
+
+
+def shapes_that_do_not_fit():
+    refused('add', "'#0, Add': sizes 2 and 3 do not broadcast", [N('Add', ['a', 'b'], ['y'])], {'a': ones(2), 'b': ones(3)},
+            {'a': ones(1), 'b': ones(3)})
+    refused('product', 'sizes 3 and 4 should be equal', [N('MatMul', ['a', 'b'], ['y'], 'dense')], {'a': ones(2, 3), 'b': ones(4, 2)},
+            {'a': ones(2, 3), 'b': ones(3, 2)})
+    refused('concat', 'sizes 3 and 4 should be equal', [N('Concat', ['a', 'b'], ['y'], axis=0)], {'a': ones(2, 3), 'b': ones(2, 4)},
+            {'a': ones(2, 3), 'b': ones(1, 3)})
+    refused('reshape', 'sizes 6 and 8 should be equal', [N('Reshape', ['a', 's'], ['y'])], {'a': ones(6), 's': np.array([4, 2])},
+            {'a': ones(6), 's': np.array([3, 2])})
+
+
+def check_refused(args, folder, message, proto, feed, good):
+    path, library = os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
+    with open(path, 'wb') as f:
+        f.write(proto.SerializeToString())
+    for level in LEVELS:
+        why = network.compile_model(args, path, library, level)
+        if why:
+            return why
+        code, err = network.run_feeds(args, folder, library, feed)
+        if code != 1 or message not in err:
+            return '%s: exit code %d, %s' % (level, code, err)
+    return network.beside_ort(args, folder, proto, [(1, good)], 1e-6)
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args)
+    folder = os.path.join(args.build, 'edges')
+    for group in (empty_tensors, shapes, numbers, control_flow, names, shapes_that_do_not_fit):
+        group()
+    tests = [(name, lambda m=m, f=f: next(filter(None, (network.beside_ort(args, folder, m, [(1, feed) for feed in f], 1e-6, level)
+                                                         for level in LEVELS)), None)) for name, m, f in CASES]
+    tests += [('refused ' + name, lambda rest=rest: check_refused(args, folder, *rest)) for name, *rest in REFUSED]
+    for name, test in tests:
+        if args.wanted(name):
+            os.makedirs(folder, exist_ok=True)
+            suite.result(name, test())
+            shutil.rmtree(folder)
+    suite.done()
+
+
+if __name__ == '__main__':
+    main()
