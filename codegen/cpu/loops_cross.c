@@ -7,8 +7,6 @@
  */
 #include "codegen/cpu/loops_int.h"
 
-#include <string.h>
-
 enum { GROUP = 4, TURNS = 8, MOST_LANES = 64 };
 
 /* How far e moves with variable v, where that is a constant. */
