@@ -263,7 +263,7 @@ ifeq ($(VARIANT),fuzz)
 fuzz-run: $(FUZZ_TARGETS:%=$O/tests/fuzz/%)
 	$Q for t in $(FUZZ_TARGETS); do \
 	  mkdir -p $O/corpus/$$t && echo "fuzz $$t for $(FUZZ_SECONDS) s" && \
-	  $O/tests/fuzz/$$t -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=4096 -verbosity=0 \
+	  $O/tests/fuzz/$$t -max_total_time=$(FUZZ_SECONDS) -timeout=60 -rss_limit_mb=4096 -verbosity=0 \
 	    -print_final_stats=0 -artifact_prefix=$O/crash-$$t- $O/corpus/$$t || exit 1; done
 $(FUZZ_TARGETS:%=$O/tests/fuzz/%): $O/tests/fuzz/%: $O/obj/tests/fuzz/%.o $(COMPILER_LIB)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(COMPILER_LIBS)

@@ -314,16 +314,18 @@ uint32_t cy_value_count(const cy_graph *g); /* ids are 1 .. count */
 uint32_t cy_node_count(const cy_graph *g);
 uint32_t cy_block_count(const cy_graph *g);
 
-/* Model inputs and outputs (block 1's params and results are the same values). */
-/* What sizes must fulfil for a node of the main graph that is always computed: found by shape inference between cy_graph_record(g, true)
- * and (g, false), where dims are not numbers; checked by the library when it runs. Not part of the text form. */
+/* What sizes must fulfil for a node of the main graph that is always computed: found by shape inference between
+ * cy_graph_record(g, true) and (g, false), where dims are not numbers; checked by the library when it runs. Not part of
+ * the text form. */
 typedef struct cy_requirement {
   cy_dim a, b;
-  bool or_one; /* one of them may be 1 while the other is not 0, else they are equal */
+  bool or_one; /* one of them may be 1 while the other is not 0 (but for a 0 known at once), else they are equal */
   cy_origin origin;
 } cy_requirement;
 void cy_graph_record(cy_graph *g, bool on);
 uint32_t cy_graph_requirements(const cy_graph *g, const cy_requirement **out_list);
+
+/* Model inputs and outputs (block 1's params and results are the same values). */
 uint32_t cy_graph_inputs(const cy_graph *g, const cy_port_info **out_ports);
 uint32_t cy_graph_outputs(const cy_graph *g, const cy_port_info **out_ports);
 cy_val cy_graph_add_input(cy_graph *g, const char *name, const cy_type *type);

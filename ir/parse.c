@@ -16,6 +16,7 @@
 #define MAX_NESTING 32
 #define MAX_LIST (1u << 20)
 #define MAX_BYTES ((uint64_t)1 << 31)
+#define MAX_RANDOM ((uint64_t)1 << 28) /* elements of data(..) in a graph: seconds */
 
 typedef struct pending { /* a symbol that reads a value not yet seen */
   const char *name;
@@ -30,6 +31,7 @@ typedef struct parser {
   const char *from; /* the comment `; from ".."` of the line being read */
   bool failed;
   int nesting;
+  uint64_t random; /* elements made by data(..) */
   cy_val *by_name; /* value by interned string */
   uint32_t by_name_size;
   pending *pendings;
@@ -384,6 +386,8 @@ static bool read_const(parser *r, const char *name) {
       return fail(r, "expected a number other than 0");
     r->p = end;
     expect(r, ")");
+    if ((r->random += n) > MAX_RANDOM)
+      return fail(r, "expected at most 268435456 elements by data(..) in a graph");
     if (cls != 'S' && cls != 'C' && cls != 'R')
       fill_random(bytes, dtype, n, seed);
   } else if (!expect(r, "{") || cls == 'C' || !read_elements(r, bytes, dtype, n)) {

@@ -120,6 +120,7 @@ GRAPH_TEST(reading_errors) {
       {"graph @g(%x: string[2]) {\n  %y = add %x, %x\n  return %y\n}", "expected numbers, found string[2]"},
       {"graph @g(%x: opt(f32[2])) {\n  %y = neg %x\n  return %y\n}", "expected numbers, found opt(f32[2])"},
       {"graph @g(%x: map(string,f32)) {\n  %y = seq_length %x\n  return %y\n}", "that is a sequence, found map(string,f32)"},
+      {"graph @g() {\n  @c = const i4[300000000] data(1)\n  return @c\n}", "expected at most 268435456 elements by data(..)"},
       {"graph @g(%x: f32[2+]) {\n  return %x\n}", "expected a dim"},
       {"graph @g() {\n  @c = const f32[3] {1, 2}\n  return @c\n}", "line 2: expected ','"},
       {"graph @g() {\n  @c = const f32[99999999999] data(0x1)\n  return @c\n}", "below 2 GiB"},
