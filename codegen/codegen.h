@@ -29,13 +29,14 @@ bool cy_machine_half_factors(const cy_machine *m); /* products keep f16 and bf16
 bool cy_machine_half_weights(const cy_machine *m, cy_dtype half); /* products of f32 take weights of this dtype */
 /* f32 products may round their factors to TF32 from now on. False: the target has no TF32. */
 bool cy_machine_allow_tf32(cy_machine *m);
-/* May libraries use cuDNN, where it is found when they are loaded and is faster? REQUIRE: they do not load without it. */
+/* May libraries use cuDNN, where it is found when they are loaded and is faster? REQUIRE: no load without it. */
 typedef enum cy_cudnn_use { CY_CUDNN_AUTO, CY_CUDNN_OFF, CY_CUDNN_REQUIRE } cy_cudnn_use;
 bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use); /* false: the target has no cuDNN */
 int64_t cy_machine_most_head(const cy_machine *m); /* attention of heads up to this size may stay one op; 0: none */
-/* What node n, a conv or matmul of f32 with constant weights, takes on one core: as it is, or in 8-bit integers with 32-bit
- * sums. sizes: the value of every symbol. Cycles; 0: not known. */
-double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints);
+/* What node n, a conv or matmul of f32 with constant weights, takes on one core: as it is, or in 8-bit integers with
+ * 32-bit sums. sizes: the value of every symbol. Cycles; 0: not known. */
+double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                               bool ints);
 /* One line per target: what --target accepts. */
 void cy_machine_list(FILE *out);
 

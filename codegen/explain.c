@@ -227,7 +227,8 @@ void cy_explain(cy_work *b, FILE *out) {
     bytes += rows[i].launches * (rows[i].cost.read_bytes + rows[i].cost.write_bytes);
     floor_s += rows[i].launches * rows[i].floor_cycles / rate;
   }
-  fprintf(out, "%-34s %4s  %-24s %-6s %10.3f %9.3f %12.2f\n", "all launches", "", "", "", flops / 1e6, bytes / 1e6, floor_s * 1e6);
+  fprintf(out, "%-34s %4s  %-24s %-6s %10.3f %9.3f %12.2f\n", "all launches", "", "", "", flops / 1e6, bytes / 1e6,
+          floor_s * 1e6);
   free(rows);
   free(syms);
 }

@@ -234,8 +234,8 @@ static void fail_if(cy_host *h, LLVMValueRef bad, const char *format, LLVMValueR
   LLVMBasicBlockRef good = LLVMAppendBasicBlockInContext(cg->ctx, cg->fn, "");
   LLVMBuildCondBr(cg->b, bad, then, good);
   LLVMPositionBuilderAtEnd(cg->b, then);
-  LLVMValueRef args[6] = {h->fn.frame, LLVMConstInt(cg->i32, STATUS_SHAPE_MISMATCH, 0), cy_host_text(h, format),
-                          what[0], what[1], what[2]};
+  LLVMValueRef args[6] = {
+      h->fn.frame, LLVMConstInt(cg->i32, STATUS_SHAPE_MISMATCH, 0), cy_host_text(h, format), what[0], what[1], what[2]};
   cy_fn_end(cg, cy_call(cg, fail, args, 6));
   LLVMPositionBuilderAtEnd(cg->b, good);
 }
@@ -265,17 +265,20 @@ static void see_symbol(void *ctx, cy_sym s) {
 static void check_requirement(cy_host *h, const cy_requirement *r) {
   cy_cg *cg = h->cg;
   LLVMValueRef a = cy_host_dim(h, r->a), b = cy_host_dim(h, r->b), bad = cy_icmp(cg, LLVMIntNE, a, b);
-  if (r->or_one) { /* different, and neither is 1; or the other is 0, which their maximum does not give: a known 0 does */
+  if (r->or_one) { /* different, and neither is 1; or the other is 0 and not known to be: their maximum is taken then */
     bool known_0 = cy_dim_is(h->g, r->a, 0) || cy_dim_is(h->g, r->b, 0);
     LLVMValueRef not_a = cy_icmp(cg, LLVMIntNE, a, cy_i64(cg, 1)), not_b = cy_icmp(cg, LLVMIntNE, b, cy_i64(cg, 1));
-    LLVMValueRef wrong = LLVMBuildAnd(cg->b, not_a, not_b, ""), none = cy_icmp(cg, LLVMIntEQ, cy_mul(cg, a, b), cy_i64(cg, 0));
+    LLVMValueRef wrong = LLVMBuildAnd(cg->b, not_a, not_b, ""),
+                 none = cy_icmp(cg, LLVMIntEQ, cy_mul(cg, a, b), cy_i64(cg, 0));
     bad = LLVMBuildAnd(cg->b, bad, known_0 ? wrong : LLVMBuildOr(cg->b, wrong, none, ""), "");
   }
   const char *name = cy_str_text(h->g, r->origin.name), *op = cy_str_text(h->g, r->origin.op);
   const char *where = *name ? name : cy_arena_printf(cy_graph_arena(h->g), "#%d, %s", (int)r->origin.index, op);
   LLVMValueRef args[3] = {cy_host_text(h, where), a, b};
-  fail_if(h, bad, r->or_one ? "node '%s': sizes %lld and %lld do not broadcast: the shapes of the inputs do not fit each other"
-                            : "node '%s': sizes %lld and %lld should be equal: the shapes of the inputs do not fit each other", args);
+  fail_if(h, bad,
+          r->or_one ? "node '%s': sizes %lld and %lld do not broadcast: the shapes of the inputs do not fit each other"
+                    : "node '%s': sizes %lld and %lld should be equal: the shapes of the inputs do not fit each other",
+          args);
 }
 
 void cy_host_requirements(cy_host *h) {

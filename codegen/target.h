@@ -101,7 +101,8 @@ struct cy_target {
   /* For --explain: the peak that a kernel is held against; NULL: that of a core of this CPU. */
   cy_peak (*peak)(const cy_machine *m, const struct cy_kernel_plan *plan);
   /* See cy_machine_layer_cycles; NULL: not known. */
-  double (*layer_cycles)(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints);
+  double (*layer_cycles)(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                         bool ints);
   const struct cy_host_device *host; /* how the host program launches kernels and reaches their memory */
 };
 

@@ -1,10 +1,11 @@
 /* temps.c - temporary files and child processes that are gone in the end, whatever the end was.
  *
- * One private directory under TMPDIR holds intermediate files; outputs are written under a temporary name beside their place
- * and renamed into it, so nobody ever sees half a library. cy_temps_destroy() removes what is left; so does the handler of
- * SIGINT, SIGTERM and SIGHUP, which is why paths and children stand in fixed tables reachable from static variables. A child
- * would write files again after they were removed: the handler ends and reaps children first. Whatever changes the world and
- * the tables (a directory or child made, a child reaped) does both with the signals blocked.
+ * One private directory under TMPDIR holds intermediate files; outputs are written under a temporary name beside their
+ * place and renamed into it, so nobody ever sees half a library. cy_temps_destroy() removes what is left; so does the
+ * handler of SIGINT, SIGTERM and SIGHUP, which is why paths and children stand in fixed tables reachable from static
+ * variables. A child would write files again after they were removed: the handler ends and reaps children first.
+ * Whatever changes the world and the tables (a directory or child made, a child reaped) does both with the signals
+ * blocked.
  */
 #define _GNU_SOURCE
 #include "codegen/temps.h"
@@ -27,8 +28,8 @@ struct cy_temps {
 };
 
 static const int signals[3] = {SIGINT, SIGTERM, SIGHUP};
-static struct sigaction before[3];  /* without any set */
-static cy_temps *volatile active;   /* the innermost set of this process */
+static struct sigaction before[3];           /* without any set */
+static cy_temps *volatile active;            /* the innermost set of this process */
 static volatile pid_t children[CY_CHILDREN]; /* 0: a free place */
 static pid_t owner;
 

@@ -2,7 +2,8 @@
  *
  * Sets nest: what is made last is destroyed first. SIGINT, SIGTERM and SIGHUP end the children of all sets, wait for
  * them, remove the files of all sets and then do what they did before. One thread of a process makes sets and children;
- * other threads that run meanwhile block these signals (cy_temps_thread), so that the handler finds that one thread stopped.
+ * other threads that run meanwhile block these signals (cy_temps_thread), so that the handler finds that one thread
+ * stopped.
  */
 #ifndef CY_TEMPS_H
 #define CY_TEMPS_H
@@ -15,15 +16,15 @@
 
 typedef struct cy_temps cy_temps;
 
-cy_temps *cy_temps_create(cy_diag_sink *diag); /* NULL after a diagnostic */
-void cy_temps_destroy(cy_temps *t);            /* removes files and directory */
+cy_temps *cy_temps_create(cy_diag_sink *diag);                 /* NULL after a diagnostic */
+void cy_temps_destroy(cy_temps *t);                            /* removes files and directory */
 const char *cy_temps_file(cy_temps *t, const char *base_name); /* a path in the directory; lives as long as t */
 const char *cy_temps_near(cy_temps *t, const char *output);    /* a path beside `output`, to be renamed to it */
 int cy_temps_commit(cy_temps *t, const char *near, const char *output, cy_diag_sink *diag);
 bool cy_file_write(const char *path, const void *data, size_t bytes); /* a whole file; errno says why not */
 
-/* Children of this process. fork() as it is known, but the child does not outlive its parent; posix_spawnp(), 0 or an errno; the
- * status of waitpid(), after which the child is forgotten. At most CY_CHILDREN at a time. */
+/* Children of this process. fork() as it is known, but the child does not outlive its parent; posix_spawnp(), 0 or an
+ * errno; the status of waitpid(), after which the child is forgotten. At most CY_CHILDREN at a time. */
 enum { CY_CHILDREN = 64 };
 pid_t cy_temps_fork(void);
 int cy_temps_spawn(pid_t *out_pid, const char *file, const posix_spawn_file_actions_t *actions, char *const argv[]);

@@ -312,7 +312,7 @@ typedef struct cy_program {
   cy_step *steps;
   cy_kernel **kernels; /* distinct ones */
   uint32_t nkernels, kernels_cap;
-  cy_dim arena_bytes;  /* 0: not planned, or the library plans when it runs */
+  cy_dim arena_bytes; /* 0: not planned, or the library plans when it runs */
   uint32_t ndynamic;
   cy_sym workers;      /* CY_SYM_FREE symbol: how many workers run a kernel (scratch sizes depend on it) */
   uint64_t weights_bytes;

@@ -134,10 +134,10 @@ static cy_expr log1p_of(cy_kernel *k, cy_expr t) {
 
 /* ---- sigmoid, hyperbolic functions, erf ---- */
 
-/* 1 / (1 + e^-x) with e^-x = 2^n * (a - b) / (a + b), where b / a = tanh(r / 2), r = x + n * ln 2: one division for both
- * quotients, and 2^n is a factor of a product that is due anyway. n + 127 stands in the low bits, so that a shift makes
- * it the exponent of 2^n (MAGIC's own bits are gone then): 0 for n = -127, infinity for n = 128, which below -88.4
- * makes the result 0. */
+/* 1 / (1 + e^-x) with e^-x = 2^n * (a - b) / (a + b), where b / a = tanh(r / 2), r = x + n * ln 2: one division for
+ * both quotients, and 2^n is a factor of a product that is due anyway. n + 127 stands in the low bits, so that a shift
+ * makes it the exponent of 2^n (MAGIC's own bits are gone then): 0 for n = -127, infinity for n = 128, which below
+ * -88.4 makes the result 0. */
 static cy_expr sigmoid_of(cy_kernel *k, cy_expr x) {
   cy_expr one = num(k, 1), biased = num(k, MAGIC + 127), t = clamp(k, x, -88.8, 88);
   cy_expr n_magic = fma_of(k, t, num(k, -1.4426950408889634), biased), n = sub(k, n_magic, biased);

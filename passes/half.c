@@ -72,7 +72,8 @@ static bool is_product(const cy_node_info *n) {
   return n->op == CY_OP_matmul || n->op == CY_OP_conv || n->op == CY_OP_conv_transpose;
 }
 
-/* A product that multiplies halves as they are; attention, if one kernel does it: its first three operands are factors. */
+/* A product that multiplies halves as they are; attention, if one kernel does it: its first three operands are factors.
+ */
 static bool multiplies_halves(const widening *w, const cy_node_info *n) {
   const cy_graph *g = w->g;
   if (!w->half_factors || !(is_product(n) || n->op == CY_OP_attention) || !is_half(g, n->in[0]) ||

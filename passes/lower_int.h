@@ -64,9 +64,9 @@ const cy_type *cy_lower_type(const cy_lowering *l, cy_val v);
 cy_place *cy_lower_place(cy_lowering *l, cy_val v);                 /* of a placed value; a constant gets its place on first use */
 void cy_lower_alloc(cy_lowering *l, cy_val v);                      /* gives v a buffer of its own, in its layout, unless placed */
 cy_place cy_lower_temp(cy_lowering *l, cy_dtype dtype, const cy_dim *dims, int rank); /* a row-major buffer */
-bool cy_lower_is_dynamic(const cy_lowering *l, const cy_type *t);   /* does its size follow from data? */
-cy_place cy_lower_unsized(cy_lowering *l, const cy_type *t);        /* as temp, without memory: see below */
-void cy_lower_size(cy_lowering *l, const cy_place *p);              /* memory for what is dynamic, its size being known here */
+bool cy_lower_is_dynamic(const cy_lowering *l, const cy_type *t); /* does its size follow from data? */
+cy_place cy_lower_unsized(cy_lowering *l, const cy_type *t);      /* as temp, without memory: see below */
+void cy_lower_size(cy_lowering *l, const cy_place *p); /* memory for what is dynamic, its size being known here */
 cy_step *cy_lower_step(cy_lowering *l, cy_step_kind kind);          /* appended */
 bool cy_lower_is_contiguous(const cy_lowering *l, const cy_place *p, const cy_type *t);
 cy_bind cy_lower_bind(cy_lowering *l, const cy_place *p, cy_dtype dtype);

@@ -246,13 +246,14 @@ static int near_axis(cy_lowering *l, const cy_place *p, const cy_type *t, int ax
   return best >= 0 && cy_dim_is_const(l->g, t->dim[best], &n) && n >= LANES ? best : -1;
 }
 
-/* Parts that are less than a cache line, one behind the other: a kernel for each would write every line several times. */
+/* Parts that are less than a cache line, one behind the other: a kernel for each would write every line several times.
+ */
 static bool narrow(cy_lowering *l, const part *parts, uint32_t n, int axis) {
   int64_t width;
   for (uint32_t i = 0; i < n; i++) {
     const cy_type *t = cy_lower_type(l, parts[i].v);
-    if (!cy_dim_is(l->g, parts[i].place.stride[axis], 1) || !cy_dim_is_const(l->g, t->dim[axis], &width) || width > NARROW ||
-        cy_dtype_of((cy_dtype)t->dtype)->bits != 32)
+    if (!cy_dim_is(l->g, parts[i].place.stride[axis], 1) || !cy_dim_is_const(l->g, t->dim[axis], &width) ||
+        width > NARROW || cy_dtype_of((cy_dtype)t->dtype)->bits != 32)
       return false;
   }
   return n > 1 && n <= MOST_PARTS && near_axis(l, &parts[0].place, cy_lower_type(l, parts[0].v), axis) >= 0;
@@ -311,8 +312,8 @@ static int padded_axis(cy_lowering *l, const cy_node_info *n) {
   int rank = cy_lower_type(l, n->in[0])->rank, axis = -1;
   for (int i = 0; i < rank; i++) {
     int64_t begin, end;
-    if (!cy_dim_is_const(l->g, pads->dims[i], &begin) || !cy_dim_is_const(l->g, pads->dims[rank + i], &end) || begin < 0 ||
-        end < 0 || (begin + end && !cy_dim_is(l->g, p->stride[i], 1)))
+    if (!cy_dim_is_const(l->g, pads->dims[i], &begin) || !cy_dim_is_const(l->g, pads->dims[rank + i], &end) ||
+        begin < 0 || end < 0 || (begin + end && !cy_dim_is(l->g, p->stride[i], 1)))
       return -1;
     if (begin + end)
       axis = i;
@@ -333,9 +334,9 @@ static void pad_part(cy_lowering *l, const cy_node_info *n, int axis, cy_dim sta
     idx[a] = cy_kb_grid_index(&b, a == axis ? extent : t->dim[a]);
   cy_dtype compute = cy_compute_dtype((cy_dtype)t->dtype);
   cy_expr zero = cy_dtype_is_float(compute) ? cy_x_const(b.k, compute, 0) : cy_x_int(b.k, compute, 0);
-  cy_expr value = !fill                     ? cy_lower_at(&b, n->in[0], idx)
+  cy_expr value = !fill                    ? cy_lower_at(&b, n->in[0], idx)
                   : n->nin > 1 && n->in[1] ? cy_lower_at(&b, n->in[1], none)
-                                            : zero;
+                                           : zero;
   cy_place part = part_place(l, cy_lower_place(l, n->out[0]), axis, start);
   cy_kb_store(&b, &part, (cy_dtype)t->dtype, t->rank, idx, value);
   cy_kb_launch(&b, true);

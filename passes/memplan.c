@@ -2,10 +2,10 @@
  *
  * In: a program whose ARENA buffers have sizes. Out: their lifetimes; where all sizes are numbers, their offsets and
  * p->arena_bytes, both multiples of 64.
- * Lifetimes are ranges of step positions (pre-order). What lives across the turns of a loop, because it is used outside too or
- * read before it is written, lives as long as the whole loop.
- * Sizes that are polynomials cannot be ordered before their symbols have values. Then only lifetimes are known here, and plan() of the
- * library places the buffers by the same method (runtime/cyrt_place.h) whenever sizes change: as tight as for numbers.
+ * Lifetimes are ranges of step positions (pre-order). What lives across the turns of a loop, because it is used outside
+ * too or read before it is written, lives as long as the whole loop. Sizes that are polynomials cannot be ordered
+ * before their symbols have values. Then only lifetimes are known here, and plan() of the library places the buffers by
+ * the same method (runtime/cyrt_place.h) whenever sizes change: as tight as for numbers.
  */
 #include "memplan.h"
 

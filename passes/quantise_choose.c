@@ -80,8 +80,8 @@ static bool push(net *n, uint32_t source, uint32_t sink) {
   return true;
 }
 
-void cy_quant_choose(cy_arena *scratch, const int64_t *gain, uint32_t nitems, const cy_quant_need *needs, uint32_t nneeds,
-                     bool *out_chosen) {
+void cy_quant_choose(cy_arena *scratch, const int64_t *gain, uint32_t nitems, const cy_quant_need *needs,
+                     uint32_t nneeds, bool *out_chosen) {
   uint32_t source = nitems, sink = nitems + 1, nodes = nitems + 2;
   net n = {.arcs = CY_NEW_ARRAY(scratch, arc, 2 * ((size_t)nitems + nneeds) + 1),
            .nnodes = nodes,

@@ -69,7 +69,8 @@ static cy_val integer_product(cy_pass *p, cy_node id, rounded *known, uint32_t *
 static const double ROUNDING = 0.7, MARGIN = 1.03;
 
 /* Does layer l, node n, gain time with its share of rounding what it reads? */
-static bool gains(const cy_quant_layer *l, const cy_graph *g, const cy_node_info *n, const cy_uses *uses, const int64_t *sizes) {
+static bool gains(const cy_quant_layer *l, const cy_graph *g, const cy_node_info *n, const cy_uses *uses,
+                  const int64_t *sizes) {
   uint32_t sharing = 0;
   for (uint32_t i = uses->start[n->in[0]]; i < uses->start[n->in[0] + 1]; i++) {
     const cy_node_info *other = uses->list[i] ? cy_node_of(g, uses->list[i]) : NULL;

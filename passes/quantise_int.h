@@ -38,8 +38,8 @@ typedef struct cy_quant_need {
   int64_t price; /* of choosing item without other; CY_QUANT_MUST: not allowed */
 } cy_quant_need;
 /* The choice with the greatest sum of gains less prices. */
-void cy_quant_choose(cy_arena *scratch, const int64_t *gain, uint32_t nitems, const cy_quant_need *needs, uint32_t nneeds,
-                     bool *out_chosen);
+void cy_quant_choose(cy_arena *scratch, const int64_t *gain, uint32_t nitems, const cy_quant_need *needs,
+                     uint32_t nneeds, bool *out_chosen);
 
 /* ---- quantise_dynamic.c ---- */
 void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first); /* blocks from `first` on; adds to q->layer */

@@ -93,7 +93,9 @@ void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out
   const cy_data *weights = &cy_value_of(g, n->in[1])->data;
   if (weights->bytes && !all_finite(weights))
     out->keep = "weights are not finite";
-  uint64_t each = !known || !d[0] ? 0 : n->op == CY_OP_matmul ? (uint64_t)d[w->rank - 2] : cy_type_count(g, w) / (uint64_t)d[0];
+  uint64_t each = !known || !d[0]         ? 0
+                  : n->op == CY_OP_matmul ? (uint64_t)d[w->rank - 2]
+                                          : cy_type_count(g, w) / (uint64_t)d[0];
   out->macs = (double)cy_type_count(g, n->op == CY_OP_conv_transpose ? x : y) * (double)each;
 }
 

@@ -381,7 +381,10 @@ static cy_val rounded_bound(cy_graph *g, const cy_node_info *n, cy_val c, double
     double q = rintf(f[i] / (float)scale) + zero;
     if (isnan(q))
       return 0;
-    cy_scalar_store(to, (cy_dtype)type.dtype, i, (cy_scalar){.i = (int64_t)(q < base ? base : q > base + 255 ? base + 255 : q)});
+    cy_scalar_store(to, (cy_dtype)type.dtype, i,
+                    (cy_scalar){.i = (int64_t)(q < base         ? base
+                                               : q > base + 255 ? base + 255
+                                                                : q)});
   }
   return out;
 }
@@ -468,13 +471,20 @@ static const cy_rule constants[] = {
 };
 
 static const cy_rule rules[] = {
-    {CY_OP_conv, "contraction", contraction}, {CY_OP_matmul, "contraction", contraction},
-    {CY_OP_conv, "weights", integer_weights}, {CY_OP_matmul, "weights", integer_weights},
-    {CY_OP_reshape, "moving", moved},         {CY_OP_transpose, "moving", moved},
-    {CY_OP_slice, "moving", moved},           {CY_OP_expand, "moving", moved},
-    {CY_OP_gather, "moving", moved},          {CY_OP_pool_max, "moving", moved},
-    {CY_OP_concat, "moving", moved_concat},   {CY_OP_quantize, "back", back},
-    {CY_OP_quantize, "clamp", clamp},         {CY_OP_quantize, "factors", factors},
+    {CY_OP_conv, "contraction", contraction},
+    {CY_OP_matmul, "contraction", contraction},
+    {CY_OP_conv, "weights", integer_weights},
+    {CY_OP_matmul, "weights", integer_weights},
+    {CY_OP_reshape, "moving", moved},
+    {CY_OP_transpose, "moving", moved},
+    {CY_OP_slice, "moving", moved},
+    {CY_OP_expand, "moving", moved},
+    {CY_OP_gather, "moving", moved},
+    {CY_OP_pool_max, "moving", moved},
+    {CY_OP_concat, "moving", moved_concat},
+    {CY_OP_quantize, "back", back},
+    {CY_OP_quantize, "clamp", clamp},
+    {CY_OP_quantize, "factors", factors},
     {CY_OP_quantize, "requantise", requantise},
 };
 

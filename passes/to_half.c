@@ -1,26 +1,29 @@
 /* to_half.c - a float model with operands of products in half precision, where asked for (--fp16, --bf16).
  *
- * In:  a folded graph in f32. Out: matmul, conv, conv_transpose and, where its kernel multiplies halves, attention read operands
- * that are rounded to f16 or bf16; they add up in f32, and everything else (softmax, normalisations, reductions, element-wise
- * ops) stays as it was. By what the target does:
+ * In:  a folded graph in f32. Out: matmul, conv, conv_transpose and, where its kernel multiplies halves, attention read
+ * operands that are rounded to f16 or bf16; they add up in f32, and everything else (softmax, normalisations,
+ * reductions, element-wise ops) stays as it was. By what the target does:
  *
  *   half_factors   multiplies halves: both operands are cast, which fusion puts into the kernels that compute them
- *   half_weights   multiplies floats but takes weights as halves, at half the bytes: constants are, the other operand stays
- *                  f32: storing that as halves, too, would cost a conversion on either side for what comes from a cache
- *                  mostly (expected, not measured).
+ *   half_weights   multiplies floats but takes weights as halves, at half the bytes: constants are, the other operand
+ * stays f32: storing that as halves, too, would cost a conversion on either side for what comes from a cache mostly
+ * (expected, not measured).
  *
  *
- * With errors limited (--half-max-error), the products that measuring found to cost more than allowed stay in f32; to measure,
- * every product is computed once more in f32 from rounded operands, and compared (quantise.h: HALF, MEASURE_HALF).
+ * With errors limited (--half-max-error), the products that measuring found to cost more than allowed stay in f32; to
+ * measure, every product is computed once more in f32 from rounded operands, and compared (quantise.h: HALF,
+ * MEASURE_HALF).
  *
- * Not asked for, a target that takes weights as halves gets those that f16 holds exactly: models that come in f16 keep the
- * size they have, and nothing is rounded. (bf16 is not taken up so: widening it costs up to 8 % of the time.)
+ * Not asked for, a target that takes weights as halves gets those that f16 holds exactly: models that come in f16 keep
+ * the size they have, and nothing is rounded. (bf16 is not taken up so: widening it costs up to 8 % of the time.)
  *
- * Nothing behind this pass may fold the constants back to f32. A constant with values beyond the largest f16 is named in a
- * warning, and its products stay as they are. With half_io, inputs and outputs of the model that are f32 are halves, too.
+ * Nothing behind this pass may fold the constants back to f32. A constant with values beyond the largest f16 is named
+ * in a warning, and its products stay as they are. With half_io, inputs and outputs of the model that are f32 are
+ * halves, too.
  *
- * Left alone: products of integers, convolutions with a filter per channel (their kernels are bound by the input), weights so
- * small that it does not matter, and products in which nothing is constant where the target multiplies floats.
+ * Left alone: products of integers, convolutions with a filter per channel (their kernels are bound by the input),
+ * weights so small that it does not matter, and products in which nothing is constant where the target multiplies
+ * floats.
  */
 #include "quantise_int.h"
 
@@ -40,7 +43,7 @@ typedef struct narrowing {
   cy_pass *p;
   cy_graph *g;
   cy_dtype half;
-  bool exact; /* only what loses nothing */
+  bool exact;  /* only what loses nothing */
   cy_quant *q; /* NULL: errors are not limited */
   narrow *of; /* [value], of those that there were at the beginning */
 } narrowing;

@@ -392,7 +392,8 @@ static void describe(void *data, char *text, uint64_t capacity) {
   int32_t version = 0;
   driver->device_name(name, sizeof name, state->device->handle);
   driver->driver_version(&version);
-  if (state->code->n_kernels && !cyrt_cuda_image_choose(driver, state->device, state->code->kernels[0].images, &image, NULL))
+  if (state->code->n_kernels &&
+      !cyrt_cuda_image_choose(driver, state->device, state->code->kernels[0].images, &image, NULL))
     cyrt_cuda_image_name(image, held);
   int n = snprintf(text, capacity, "device %d '%s' (sm_%u), driver for CUDA %d.%d, kernels: %s", state->device->number,
                    name, state->device->capability, version / 1000, version % 1000 / 10, held);

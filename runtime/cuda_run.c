@@ -3,8 +3,8 @@
  * The application's tensors are copied to a pinned block (staging), from there by the stream to the device's (io), and
  * back the same way; tensors that are device memory already are used where they lie. The first run with given sizes and
  * pointers launches one by one. If the model's launches depend on sizes alone, the second is recorded as a CUDA graph,
- * copies included, and from then on a run is one launch of it; a context keeps recordings of the last few sizes. Tensors
- * whose size only running tells go without staging.
+ * copies included, and from then on a run is one launch of it; a context keeps recordings of the last few sizes.
+ * Tensors whose size only running tells go without staging.
  */
 #include "cyrt_cuda.h"
 
@@ -51,11 +51,11 @@ static cyto_status grow_staging(cuda_state *state, uint64_t bytes, cyto_error *e
   state->staging = NULL;
   void *ptr = NULL;
   cuda_code code = driver->host_alloc(&ptr, bytes ? bytes : 1, 0);
-  cyto_status status = code == CUDA_OUT_OF_MEMORY
-                           ? cyrt_error_set(error, CYTO_OUT_OF_MEMORY,
-                                            "no pinned host memory for inputs and outputs: %llu bytes needed",
-                                            (unsigned long long)bytes)
-                           : cyrt_cuda_check(driver, code, "cuMemHostAlloc", error);
+  cyto_status status =
+      code == CUDA_OUT_OF_MEMORY
+          ? cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no pinned host memory for inputs and outputs: %llu bytes needed",
+                           (unsigned long long)bytes)
+          : cyrt_cuda_check(driver, code, "cuMemHostAlloc", error);
   state->staging = ptr;
   state->staging_bytes = status ? 0 : bytes;
   return status;

@@ -116,8 +116,8 @@ typedef struct cuda_shared {
   cuda_driver driver;
   const cyrt_model *model;
   cuda_device *devices;
-  struct cudnn *cudnn;   /* NULL: not in use, */
-  char why_not[400];     /* .. and why */
+  struct cudnn *cudnn; /* NULL: not in use, */
+  char why_not[400];   /* .. and why */
 } cuda_shared;
 
 typedef struct cuda_block { /* memory that only grows */
@@ -128,10 +128,10 @@ typedef struct cuda_block { /* memory that only grows */
 /* Runs with equal sizes and pointers: the second is recorded, later ones replay it. */
 enum { CUDA_RECORDINGS = 16 }; /* the one that was not used for longest gives way */
 typedef struct cuda_recording {
-  uint64_t *key;       /* what its launches rest on, */
-  int32_t seen;        /* runs with it; 0: not in use */
-  void *graph;         /* CUgraphExec, or NULL */
-  uint64_t last;       /* number of the last run */
+  uint64_t *key; /* what its launches rest on, */
+  int32_t seen;  /* runs with it; 0: not in use */
+  void *graph;   /* CUgraphExec, or NULL */
+  uint64_t last; /* number of the last run */
 } cuda_recording;
 
 /* A context's state. `head` stands first: for generated code this is the frame's context. */
@@ -155,7 +155,7 @@ typedef struct cuda_state {
   uint64_t *keys; /* of the recordings, and the next one to be looked for */
   uint32_t key_words;
   uint64_t runs;
-  int32_t recording; /* launches are being recorded */
+  int32_t recording;        /* launches are being recorded */
   struct cuda_convs *convs; /* of cuda_conv.c; NULL: cuDNN is not in use */
 } cuda_state;
 

@@ -1,7 +1,8 @@
 /* cyrt_place.h - where blocks of memory lie that live for a while: largest first, each into the best fitting gap.
  *
- * In: sizes and lifetimes. Out: offsets, so that blocks in use at the same time are apart. Here because two need it: the compiler
- * for programs whose sizes are numbers, the libraries it makes for all others, whenever sizes change. Depends on libc.
+ * In: sizes and lifetimes. Out: offsets, so that blocks in use at the same time are apart. Here because two need it:
+ * the compiler for programs whose sizes are numbers, the libraries it makes for all others, whenever sizes change.
+ * Depends on libc.
  */
 #ifndef CYRT_PLACE_H
 #define CYRT_PLACE_H
@@ -44,7 +45,8 @@ static inline void cyrt_blocks_sort(cyrt_block *blocks, uint32_t n) {
     }
 }
 
-/* The smallest gap between the blocks of b's time that is large enough, else behind them. spots[n]: in order of place. */
+/* The smallest gap between the blocks of b's time that is large enough, else behind them. spots[n]: in order of place.
+ */
 static inline uint64_t cyrt_best_gap(const cyrt_block *b, const cyrt_block *blocks, const uint64_t *offsets,
                                      const cyrt_spot *spots, uint32_t n) {
   uint64_t best = 0, best_size = UINT64_MAX, end = 0;
@@ -77,8 +79,8 @@ static inline uint32_t cyrt_spot_find(uint64_t at, const cyrt_block *blocks, con
   return low;
 }
 
-/* Replaces the n sizes by offsets, both multiples of 64; sizes below 0 count as 0. `room` has CYRT_PLAN_WORDS - 1 words for
- * each. Returns how many bytes it takes, more than CYRT_PLACE_LIMIT when one block does. */
+/* Replaces the n sizes by offsets, both multiples of 64; sizes below 0 count as 0. `room` has CYRT_PLAN_WORDS - 1 words
+ * for each. Returns how many bytes it takes, more than CYRT_PLACE_LIMIT when one block does. */
 static inline uint64_t cyrt_place(uint64_t *sizes, const cyrt_lifetime *lives, uint32_t n, uint64_t *room) {
   cyrt_block *blocks = (cyrt_block *)(void *)room;
   cyrt_spot *spots = (cyrt_spot *)(void *)(blocks + n);

@@ -132,7 +132,8 @@ typedef struct cyrt_device {
   void (*release)(void *shared);                         /* all contexts are closed */
   int32_t (*prepare)(void *state, cyrt_frame *frame);    /* plan() has run: gets the memory that is needed */
   int32_t (*run)(void *state, cyrt_frame *frame);
-  void (*describe)(void *state, char *text, uint64_t capacity); /* in words: device, driver, what is used; capacity > 0 */
+  void (*describe)(void *state, char *text,
+                   uint64_t capacity); /* in words: device, driver, what is used; capacity > 0 */
 } cyrt_device;
 
 /* The model's own texts, numbered from 0, which is the empty one. */
@@ -174,8 +175,8 @@ typedef const cyrt_model *(*cyto_model_query_fn)(uint32_t version);
 
 /* ---- what generated code calls (hidden in every library; see the .c named) ---- */
 
-/* threads.c: runs tasks [0, n) in pieces of more than half of `grain`; on the calling thread alone when frame->workers is 1 or
- * n <= grain. Returns when all are done. */
+/* threads.c: runs tasks [0, n) in pieces of more than half of `grain`; on the calling thread alone when frame->workers
+ * is 1 or n <= grain. Returns when all are done. */
 void cyrt_parallel_for(cyrt_frame *frame, cyrt_kernel kernel, const cyrt_slot *args, int64_t n, int64_t grain);
 
 /* context.c: makes dynamic slot `slot` hold `bytes` (64-byte aligned, contents undefined). 0 or CYTO_OUT_OF_MEMORY. */
@@ -187,8 +188,8 @@ int32_t cyrt_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t *dims
 typedef struct cyrt_lifetime {
   int32_t first, last;
 } cyrt_lifetime;
-/* place.c: n sizes at offsets[0 .. n) become offsets in the arena, which has the returned number of bytes. offsets has room for
- * CYRT_PLAN_WORDS * n. */
+/* place.c: n sizes at offsets[0 .. n) become offsets in the arena, which has the returned number of bytes. offsets has
+ * room for CYRT_PLAN_WORDS * n. */
 #define CYRT_PLAN_WORDS 6u
 uint64_t cyrt_plan_arena(uint64_t *offsets, const cyrt_lifetime *lives, uint32_t n);
 /* error.c: fills frame->error with the formatted text ("%s", "%lld" only) and returns code. */
@@ -304,8 +305,8 @@ typedef struct cyrt_cuda_tensor {
 } cyrt_cuda_tensor;
 enum { CYRT_CONV_X, CYRT_CONV_W, CYRT_CONV_BIAS, CYRT_CONV_RESIDUAL, CYRT_CONV_Y, CYRT_CONV_TENSORS };
 
-/* relu(conv(x, w) + bias + residual), sums in f32: what cuDNN may compute in place of a kernel. An array of int64_t, which
- * generated code fills in this order. Weights are dense: [channels_out][kernel..][channels_in / group]. */
+/* relu(conv(x, w) + bias + residual), sums in f32: what cuDNN may compute in place of a kernel. An array of int64_t,
+ * which generated code fills in this order. Weights are dense: [channels_out][kernel..][channels_in / group]. */
 typedef struct cyrt_cuda_conv {
   int64_t flags, nspatial, group; /* nspatial: 2 or 3 */
   int64_t images, channels_in, channels_out;

@@ -163,13 +163,14 @@ typedef struct crossing {
   int64_t columns, turns, step, load;
 } crossing;
 static const crossing crossings[] = {
-    {CY_F32, 21, 2, 2, 1}, {CY_F32, 16, 3, 3, 1},  {CY_F32, 21, 3, 12, 2}, {CY_I32, 19, 4, 4, 1},  {CY_F32, 8, 5, 6, 1},
+    {CY_F32, 21, 2, 2, 1}, {CY_F32, 16, 3, 3, 1},   {CY_F32, 21, 3, 12, 2}, {CY_I32, 19, 4, 4, 1}, {CY_F32, 8, 5, 6, 1},
     {CY_F32, 40, 8, 8, 1}, {CY_F32, 13, 19, 19, 2}, {CY_F32, 5, 3, 3, 1},   {CY_F64, 21, 3, 3, 2}, {CY_U8, 70, 3, 3, 2},
 };
 static inline cy_kernel *crossing_kernel(const crossing *c) {
   cy_kernel *k = cy_kernel_create(g, "crossing");
   cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, c->type, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, c->type, 0);
-  cy_var row = cy_kernel_add_var(k, d(3)), i = cy_kernel_add_var(k, d(c->columns)), j = cy_kernel_add_var(k, d(c->turns));
+  cy_var row = cy_kernel_add_var(k, d(3)), i = cy_kernel_add_var(k, d(c->columns)),
+         j = cy_kernel_add_var(k, d(c->turns));
   cy_kernel_add_grid(k, row);
   cy_expr from = sum(k, idx(k, row, c->turns * c->columns * c->load), idx(k, j, c->columns * c->load));
   cy_expr to = sum(k, idx(k, row, c->columns * c->step), idx(k, i, c->step));

@@ -60,8 +60,8 @@ int cy_bench_child(const char *library, int threads, double seconds, uint64_t se
 /* The text after "NAME=" of the pair of that option and name, or NULL. */
 const char *cy_bench_pair_find(const cy_bench_pairs *pairs, const char *option, const char *name);
 
-/* bench_device.c: the CUDA device that runs use. Fills its architecture ("sm_90a") and a description; returns 0, or 1 with
- * what is missing. */
+/* bench_device.c: the CUDA device that runs use. Fills its architecture ("sm_90a") and a description; returns 0, or 1
+ * with what is missing. */
 int cy_bench_device(char arch[16], char text[200], char missing[1024]);
 
 /* bench_report.c. The median process of a result, field by field. */

@@ -74,8 +74,8 @@ void cy_bench_write_table(FILE *out, const cy_bench_result *results, int n, int 
   const char *end = as_markdown ? " |" : "";
   const char *sep = as_markdown ? " | " : "  ";
   fprintf(out, "%s%-24s%s%5s%s%7s%s%-15s%s%10s%s%10s%s%7s%s%8s%s%8s%s%8s%s%9s%s\n", bar, "model", sep, "batch", sep,
-          "threads", sep, "contender", sep, "median ms", sep, "min ms", sep, "ratio", sep, "load ms", sep, "first ms", sep,
-          "peak MB", sep, "size KB", end);
+          "threads", sep, "contender", sep, "median ms", sep, "min ms", sep, "ratio", sep, "load ms", sep, "first ms",
+          sep, "peak MB", sep, "size KB", end);
   if (as_markdown)
     fprintf(out, "|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (int i = 0; i < n; i++) {

@@ -257,7 +257,9 @@ static int model_measure(const options *o, int index, int batch, cy_bench_result
       if (!o->against[c])
         continue;
       cy_bench_result *r = &results[n++];
-      *r = (cy_bench_result){.batch = batch, .threads = o->threads[t], .contender = (cy_bench_contender)c,
+      *r = (cy_bench_result){.batch = batch,
+                             .threads = o->threads[t],
+                             .contender = (cy_bench_contender)c,
                              .device = *o->device ? o->device : NULL};
       model_name(model, r->model, sizeof r->model);
       if (contenders[c].script)
@@ -447,8 +449,14 @@ static int results_write(const options *o, const cy_bench_result *results, int n
 }
 
 int main(int argc, char **argv) {
-  static options o = {.threads = {1}, .n_threads = 1, .n_batches = 1, .against = {1, 1, 1, 1, 1, 1}, .processes = 5, .seconds = 0.5,
-                      .seed = "1", .command = "cyto-bench"};
+  static options o = {.threads = {1},
+                      .n_threads = 1,
+                      .n_batches = 1,
+                      .against = {1, 1, 1, 1, 1, 1},
+                      .processes = 5,
+                      .seconds = 0.5,
+                      .seed = "1",
+                      .command = "cyto-bench"};
   if (argc >= 6 && !strcmp(argv[1], "--child"))
     return child_main(argc, argv);
   if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "--version"))) {

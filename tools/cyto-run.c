@@ -100,12 +100,11 @@ static const char *argument_find(const arguments *list, const char *name) {
 
 static int parse_options(int argc, char **argv, run_options *options) {
   static const struct option known[] = {
-      {"input", 1, NULL, 'i'},  {"inputs-dir", 1, NULL, 'I'},    {"random", 1, NULL, 'r'},
-      {"shape", 1, NULL, 's'},  {"dim", 1, NULL, 'd'},           {"output-dir", 1, NULL, 'o'},
-      {"repeat", 1, NULL, 'n'}, {"output-format", 1, NULL, 'f'}, {"threads", 1, NULL, 't'},
-      {"device", 1, NULL, 'D'}, {"about", 0, NULL, 'a'},
-      {"info", 0, NULL, 'p'},   {"profile", 0, NULL, 'P'},       {"help", 0, NULL, 'h'},
-      {NULL, 0, NULL, 0},
+      {"input", 1, NULL, 'i'},   {"inputs-dir", 1, NULL, 'I'},    {"random", 1, NULL, 'r'},
+      {"shape", 1, NULL, 's'},   {"dim", 1, NULL, 'd'},           {"output-dir", 1, NULL, 'o'},
+      {"repeat", 1, NULL, 'n'},  {"output-format", 1, NULL, 'f'}, {"threads", 1, NULL, 't'},
+      {"device", 1, NULL, 'D'},  {"about", 0, NULL, 'a'},         {"info", 0, NULL, 'p'},
+      {"profile", 0, NULL, 'P'}, {"help", 0, NULL, 'h'},          {NULL, 0, NULL, 0},
   };
   long seed = 0;
   int letter, status = 0;

@@ -274,9 +274,8 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
     return 0;
   cytoc_quantise how = calibration(s);
   if (q->mode == CY_QUANT_HALF)
-    how.half = (cy_pass_options){.half = passes->half,
-                                 .half_factors = passes->half_factors,
-                                 .half_weights = passes->half_weights};
+    how.half = (cy_pass_options){
+        .half = passes->half, .half_factors = passes->half_factors, .half_weights = passes->half_weights};
   cytoc_report_stage(&s->report, "calibrate");
   return q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
 }
@@ -289,12 +288,18 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
   if (!o->int8 && o->half_max_error) {
     *out_mode = CY_QUANT_HALF;
     return o->calibration || o->int8_skip || o->int8_max_error || o->int8_prefer
-               ? bad_option(s, "options '--calibration', '--int8-skip', '--int8-max-error' and '--int8-prefer' belong to '--int8'%s", "")
+               ? bad_option(s,
+                            "options '--calibration', '--int8-skip', '--int8-max-error' and '--int8-prefer' belong to "
+                            "'--int8'%s",
+                            "")
                : 0;
   }
   if (!o->int8)
     return o->calibrate || o->calibration || o->int8_skip || o->int8_max_error || o->int8_prefer
-               ? bad_option(s, "options '--calibrate', '--calibration', '--int8-skip', '--int8-max-error' and '--int8-prefer' belong to '--int8'%s", "")
+               ? bad_option(s,
+                            "options '--calibrate', '--calibration', '--int8-skip', '--int8-max-error' and "
+                            "'--int8-prefer' belong to '--int8'%s",
+                            "")
                : 0;
   if (!is_static && *o->int8 && strcmp(o->int8, "dynamic"))
     return bad_option(s, "option '--int8' expects static or dynamic, found '%s'", o->int8);
@@ -339,9 +344,9 @@ static int parse_weights(session *s, cy_weight_options *out) {
 static int check_half(session *s) {
   const cytoc_options *o = s->o;
   if (!o->fp16 && !o->bf16)
-    return o->half_io || o->half_max_error
-               ? bad_option(s, "option '%s' belongs to '--fp16' or '--bf16'", o->half_io ? "--half-io" : "--half-max-error")
-               : 0;
+    return o->half_io || o->half_max_error ? bad_option(s, "option '%s' belongs to '--fp16' or '--bf16'",
+                                                        o->half_io ? "--half-io" : "--half-max-error")
+                                           : 0;
   if (o->half_max_error && percent(o->half_max_error) < 0)
     return bad_option(s, "option '--half-max-error' expects a percentage such as 1%%, found '%s'", o->half_max_error);
   const char *name = o->fp16 ? "--fp16" : "--bf16";

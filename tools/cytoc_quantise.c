@@ -8,8 +8,8 @@
  *   2. measure   a library that computes each layer twice, in float and quantised, and puts out their differences:
  * errors decide which layers stay in float, mean differences per channel become corrections of the bias
  *
- * Dynamic quantisation and half precision have no ranges to choose: only the second step is done, if errors are limited, and
- * on random numbers where there are no samples.
+ * Dynamic quantisation and half precision have no ranges to choose: only the second step is done, if errors are
+ * limited, and on random numbers where there are no samples.
  *
  * Whatever the target is, this machine's CPU runs it. Libraries lie in TMPDIR for the moment between linking and
  * loading.
@@ -433,7 +433,8 @@ void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag) {
       return;
   if (q->nlayers)
     cy_diag_add(diag, CY_WARNING, NULL, "nothing was %s: of %u layers the first, '%s', stays in float: %s",
-                q->mode == CY_QUANT_HALF ? "put into half precision" : "quantised", q->nlayers, q->layer[0].name, q->layer[0].keep);
+                q->mode == CY_QUANT_HALF ? "put into half precision" : "quantised", q->nlayers, q->layer[0].name,
+                q->layer[0].keep);
   else
     cy_diag_add(
         diag, CY_WARNING, NULL,
@@ -441,9 +442,7 @@ void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag) {
         "in float");
 }
 
-static void kilocycles(double cycles, char out[32]) {
-  snprintf(out, 32, cycles > 0 ? "%.1f" : "-", cycles / 1e3);
-}
+static void kilocycles(double cycles, char out[32]) { snprintf(out, 32, cycles > 0 ? "%.1f" : "-", cycles / 1e3); }
 
 void cytoc_quantise_table(const cy_quant *q, const char *what, FILE *out) {
   uint32_t kept = 0;

@@ -459,8 +459,9 @@ static int save(const writer *w) {
   const char *near = temps ? cy_temps_near(temps, w->job->output) : NULL;
   int status = -1;
   if (near)
-    status = cy_file_write(near, bytes, size) ? cy_temps_commit(temps, near, w->job->output, w->diag)
-                                              : fail(w, NULL, NULL, "cannot write '%s': %s", w->job->output, strerror(errno));
+    status = cy_file_write(near, bytes, size)
+                 ? cy_temps_commit(temps, near, w->job->output, w->diag)
+                 : fail(w, NULL, NULL, "cannot write '%s': %s", w->job->output, strerror(errno));
   cy_temps_destroy(temps);
   free(bytes);
   return status;

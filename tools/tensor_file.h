@@ -14,7 +14,8 @@
 
 enum { TENSOR_ERROR_SIZE = 512 };
 
-/* A tensor's name as part of a file's name: every character outside [A-Za-z0-9._-] is '_', UTF-8 ones as a whole. Cut to the room. */
+/* A tensor's name as part of a file's name: every character outside [A-Za-z0-9._-] is '_', UTF-8 ones as a whole. Cut
+ * to the room. */
 void file_name_of(const char *name, char *out, size_t room);
 
 typedef struct host_tensor {

@@ -33,8 +33,8 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/* Blocks of half to full size such that 1, 2, 4 and 8 workers wait least for the one with the most tasks, against what a
- * task costs: 300 ns, and weights and rows read once more. panel: multiplications of a row and panel. */
+/* Blocks of half to full size such that 1, 2, 4 and 8 workers wait least for the one with the most tasks, against what
+ * a task costs: 300 ns, and weights and rows read once more. panel: multiplications of a row and panel. */
 static cy_blocks blocks_even(cy_tile tile, cy_blocks most, int64_t outer, int64_t rows, int64_t panels, double panel) {
   cy_blocks best = most;
   double least = 1e300;

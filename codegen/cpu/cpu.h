@@ -14,6 +14,7 @@ uint32_t cy_cpu_contract_pack(const cy_machine *m, cy_program *p, cy_kernel_plan
 void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan);
 
 /* ---- layer_cost.c ---- */
-double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints);
+double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                           bool ints);
 
 #endif

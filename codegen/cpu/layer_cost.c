@@ -37,9 +37,11 @@ static double int_product(const cy_cg *cg, double rows, double depth, double n, 
   return larger(work, loads) + copies + rows * n * INT_OUTPUT * wide;
 }
 
-static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints) {
+static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                            bool ints) {
   const cy_type *w = type_of(g, n->in[1]), *y = type_of(g, n->out[0]);
-  double rows = 1, depth = (double)dim_of(g, w->dim[w->rank - 2], sizes), columns = (double)dim_of(g, w->dim[w->rank - 1], sizes);
+  double rows = 1, depth = (double)dim_of(g, w->dim[w->rank - 2], sizes),
+         columns = (double)dim_of(g, w->dim[w->rank - 1], sizes);
   for (int i = 0; i + 1 < y->rank; i++)
     rows *= (double)dim_of(g, y->dim[i], sizes);
   if (ints)
@@ -83,7 +85,8 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
     pixels *= (double)d.out[i].value;
   }
   double outputs = pixels * (double)d.cout;
-  cy_int8_desc integers = {.conv = true, .window = d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
+  cy_int8_desc integers = {
+      .conv = true, .window = d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
   if (!ints && cy_conv_choose(cg, &d) == CY_CONV_DEPTHWISE)
     return outputs * (taps / (2.0 * cg->W * 0.93) + FLOAT_DEPTHWISE * wide);
   if (!ints)
@@ -95,7 +98,8 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
          int_product(cg, pixels, taps * channels, (double)(d.cout / d.groups), taps > 1 ? taps / last : 0);
 }
 
-double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints) {
+double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                           bool ints) {
   return n->op == CY_OP_matmul ? matmul_cycles(m->state, g, n, sizes, ints)
          : n->op == CY_OP_conv ? conv_cycles(m->state, g, n, sizes, ints)
                                : 0;

@@ -608,7 +608,8 @@ cy_epilogue cy_cpu_epilogue_create(const cy_cg *cg, cy_kernel *k) {
   epilogue *e = zeroed(1, sizeof *e);
   int64_t n;
   e->k = k;
-  bool heavy = arithmetic(k) > 10, many = cy_dim_is_const(cy_kernel_graph(k), columns, &n) && n >= WIDE * (int64_t)cg->W;
+  bool heavy = arithmetic(k) > 10,
+       many = cy_dim_is_const(cy_kernel_graph(k), columns, &n) && n >= WIDE * (int64_t)cg->W;
   return (cy_epilogue){
       .begin = epilogue_begin, .emit = epilogue_emit, .ctx = e, .heavy = heavy, .wide = heavy && many ? WIDE : 0};
 }

@@ -1,9 +1,9 @@
 /* loops_cross.c - stores that run across the lanes: a vector holds what belongs to different rows of memory.
  *
  * In: a short loop inside a lane loop, around one store of 32-bit elements that moves by one element per turn of the
- * loop, and by something else per lane (a transpose, an interleaving of channels). Out: up to eight turns at once, whose
- * vectors exchange their elements, so that every lane stores its turns as one piece. What is exchanged stays within
- * groups of four lanes until the pieces are put together: crossing these groups costs more.
+ * loop, and by something else per lane (a transpose, an interleaving of channels). Out: up to eight turns at once,
+ * whose vectors exchange their elements, so that every lane stores its turns as one piece. What is exchanged stays
+ * within groups of four lanes until the pieces are put together: crossing these groups costs more.
  */
 #include "codegen/cpu/loops_int.h"
 
@@ -32,9 +32,9 @@ bool cy_lp_crosses(cy_lp *p, const cy_stmt *loop) {
   const cy_stmt *s = loop->body;
   int64_t by;
   V step;
-  return p->lanes >= GROUP && s && !s->next && s->kind == CY_S_STORE && cy_dtype_of(p->args[s->arg].dtype)->bits == 32 &&
-         coefficient(p->k, s->offset, loop->var, &by) && by == 1 && cy_lp_affine(p, s->offset, &step) && step &&
-         !(cy_is_const(step, &by) && by >= -1 && by <= 1);
+  return p->lanes >= GROUP && s && !s->next && s->kind == CY_S_STORE &&
+         cy_dtype_of(p->args[s->arg].dtype)->bits == 32 && coefficient(p->k, s->offset, loop->var, &by) && by == 1 &&
+         cy_lp_affine(p, s->offset, &step) && step && !(cy_is_const(step, &by) && by >= -1 && by <= 1);
 }
 
 /* Elements e[0 .. n) of a and b (b's count from p->lanes on) in every group of four. */
@@ -93,7 +93,8 @@ static void store_joined(cy_lp *p, const V *v, unsigned turns, V at) {
     m[0] = in_groups(p, v[0], v[1], (const int[]){0, 4, 1, 5});
     m[1] = in_groups(p, v[0], v[1], (const int[]){2, 6, 3, 7});
   } else {
-    V ab = in_groups(p, v[0], v[1], (const int[]){0, 2, 4, 6}), bc = in_groups(p, v[1], v[2], (const int[]){1, 3, 5, 7});
+    V ab = in_groups(p, v[0], v[1], (const int[]){0, 2, 4, 6}),
+      bc = in_groups(p, v[1], v[2], (const int[]){1, 3, 5, 7});
     V ca = in_groups(p, v[2], v[0], (const int[]){0, 2, 5, 7});
     m[0] = in_groups(p, ab, ca, (const int[]){0, 2, 4, 6});
     m[1] = in_groups(p, bc, ab, (const int[]){0, 2, 5, 7});

@@ -69,7 +69,7 @@ bool cy_lp_affine(cy_lp *p, cy_expr e, V *out_step); /* does e move by one step 
 V cy_lp_lane_numbers(cy_lp *p, V first); /* first, first + 1, .. */
 
 /* loops_cross.c */
-bool cy_lp_crosses(cy_lp *p, const cy_stmt *loop); /* does a loop inside a lane loop store across the lanes? */
+bool cy_lp_crosses(cy_lp *p, const cy_stmt *loop);    /* does a loop inside a lane loop store across the lanes? */
 void cy_lp_cross(cy_lp *p, const cy_stmt *loop, V n); /* its n turns */
 
 #endif

@@ -444,8 +444,8 @@ static void emit_filters(cy_cg *cg, const task *t, V q, V c0, V n) {
   cy_loop_end(cg, &c, NULL);
 }
 
-/* M += V * U over channels [c0, c0 + n). V of all tiles is larger than the second-level cache and its rows are short, so
- * each point's are prefetched while those of the point before are multiplied. */
+/* M += V * U over channels [c0, c0 + n). V of all tiles is larger than the second-level cache and its rows are short,
+ * so each point's are prefetched while those of the point before are multiplied. */
 static void emit_products(cy_cg *cg, const task *t, V c0, V n) {
   const wino *w = t->w;
   cy_loop e;

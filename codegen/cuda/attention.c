@@ -78,11 +78,14 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
 typedef struct shape {
   int rows, keys, warps_m, warps_n, stages;
 } shape;
-static const shape
-    matrix_shapes[] = {{64, 64, 4, 1, 2}, {64, 32, 4, 1, 2}, {64, 32, 4, 1, 1}, {32, 32, 2, 1, 1}, {16, 16, 1, 1, 1}},
-    matrix_few[] = {{16, 64, 1, 4, 2}, {16, 64, 1, 4, 1}, {16, 32, 1, 2, 1}, {16, 16, 1, 1, 1}},
-    plain_shapes[] = {{64, 64, 0, 0, 0}, {64, 32, 0, 0, 0}, {32, 32, 0, 0, 0}, {32, 16, 0, 0, 0}},
-    plain_few[] = {{16, 64, 0, 0, 0}, {16, 32, 0, 0, 0}};
+static const shape matrix_shapes[] = {{64, 64, 4, 1, 2},
+                                      {64, 32, 4, 1, 2},
+                                      {64, 32, 4, 1, 1},
+                                      {32, 32, 2, 1, 1},
+                                      {16, 16, 1, 1, 1}},
+                   matrix_few[] = {{16, 64, 1, 4, 2}, {16, 64, 1, 4, 1}, {16, 32, 1, 2, 1}, {16, 16, 1, 1, 1}},
+                   plain_shapes[] = {{64, 64, 0, 0, 0}, {64, 32, 0, 0, 0}, {32, 32, 0, 0, 0}, {32, 16, 0, 0, 0}},
+                   plain_few[] = {{16, 64, 0, 0, 0}, {16, 32, 0, 0, 0}};
 
 static int up(int64_t n, int to) { return (int)((n + to - 1) / to * to); }
 static int elements(cy_dtype t) { return CHUNK * 8 / cy_dtype_of(t)->bits; } /* of a chunk */

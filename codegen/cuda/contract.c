@@ -108,7 +108,9 @@ void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
     case 'N': cy_cu_params(q->p, q->p->out, true); break;
     case 'A': fprintf(q->p->out, "a%u", q->c->a); break;
     case 'B': fprintf(q->p->out, "a%u", cy_cu_b_arg(q->p->form, q->c)); break;
-    case 'V': fprintf(q->p->out, "a%u", q->c->v); break;
+    case 'V':
+      fprintf(q->p->out, "a%u", q->c->v);
+      break;
     case 'X': fputs(cy_cu_storage(q->p->args[q->c->a].dtype), q->p->out); break;
     case 'Y': fputs(cy_cu_storage(q->p->args[q->c->b].dtype), q->p->out); break;
     }

@@ -217,7 +217,8 @@ static bool any_for_cudnn(const cy_machine *m, const cy_kernel_plan *plans, uint
 static void warn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag) {
   const cy_cuda_machine *c = m->state;
   if (m->cudnn == CY_CUDNN_REQUIRE && !any_for_cudnn(m, plans, n))
-    cy_diag_add(diag, CY_WARNING, NULL, "--cudnn=require asks for nothing: no convolution has a form that cuDNN is given");
+    cy_diag_add(diag, CY_WARNING, NULL,
+                "--cudnn=require asks for nothing: no convolution has a form that cuDNN is given");
   for (int i = 0; i < c->narch; i++) {
     char *lack = NULL;
     for (uint32_t k = 0; k < n && !lack && c->optional[i]; k++)
@@ -303,8 +304,8 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
   }
   FILE *f = rc == 0 ? fopen(path, "wb") : NULL;
   size_t bytes = kind == CY_CODE_CUBIN ? images[0].size : images[0].bytes ? strlen(images[0].bytes) : 0;
-  bool ok =
-      f && (kind == CY_CODE_OBJECT ? cy_cuda_images_write(f, images, nimages, symbol) : write_at(f, 0, images[0].bytes, bytes));
+  bool ok = f && (kind == CY_CODE_OBJECT ? cy_cuda_images_write(f, images, nimages, symbol)
+                                         : write_at(f, 0, images[0].bytes, bytes));
   if (f && fclose(f))
     ok = false;
   if (rc == 0 && !ok) {

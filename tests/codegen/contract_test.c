@@ -444,7 +444,8 @@ static void conv_check(const conv_case *c) {
 
 /* Where sizes are known only at run time, tiles of pictures that dilation cuts finely are taken for mostly empty. */
 static void choice_check(int64_t dilation, cy_conv_algo want) {
-  conv_case c = {CY_CONV_DIRECT, 2, 0, 1, S2(64), S2(3), S2(1), S2(dilation), S2(dilation), S2(dilation), 1, 64, 64, 1, 0};
+  conv_case c = {CY_CONV_DIRECT, 2, 0,  1,  S2(64), S2(3), S2(1), S2(dilation), S2(dilation),
+                 S2(dilation),   1, 64, 64, 1,      0};
   char line[100];
   conv_setup g;
   snprintf(line, sizeof line, "chosen for unknown sizes and dilation %lld", (long long)dilation);

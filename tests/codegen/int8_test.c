@@ -20,11 +20,13 @@ typedef struct int8_case {
   int64_t h, w, kh, kw, stride, pad, dilation, groups;
 } int8_case;
 
-/* A convolution: types and a's zero point; images, channels out and in; the input's size, the kernel's, stride, padding;
- * further members by name. */
+/* A convolution: types and a's zero point; images, channels out and in; the input's size, the kernel's, stride,
+ * padding; further members by name. */
 #define CONV(a_type, b_type, zero, images, out, in, height, width, tall, broad, step, border, ...)                     \
-  {.kind = 'c', .a = a_type, .b = b_type, .a_zero = zero, .m = images, .n = out, .k = in, .h = height, .w = width,     \
-   .kh = tall,  .kw = broad, .stride = step, .pad = border, __VA_ARGS__}
+  {                                                                                                                    \
+    .kind = 'c', .a = a_type, .b = b_type, .a_zero = zero, .m = images, .n = out, .k = in, .h = height, .w = width,    \
+    .kh = tall, .kw = broad, .stride = step, .pad = border, __VA_ARGS__                                                \
+  }
 
 static const int8_case cases[] = {
     {.kind = 'p', .a = 'u', .b = 's', .m = 1, .n = 1, .k = 1},

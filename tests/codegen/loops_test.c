@@ -54,8 +54,8 @@ static void test_unsaturated(void) {
     }
 }
 
-/* What a quantize becomes, with the bounds of u8 and others, behind a load of bytes that a condition common to all lanes
- * guards; with NaN, infinities and what no i32 holds among the values. */
+/* What a quantize becomes, with the bounds of u8 and others, behind a load of bytes that a condition common to all
+ * lanes guards; with NaN, infinities and what no i32 holds among the values. */
 static void test_rounding(void) {
   static const struct {
     cy_dtype to;
@@ -73,7 +73,8 @@ static void test_rounding(void) {
     cy_kernel_for(k, i, true);
     cy_expr at = cy_x_bin(k, CY_OP_add, cy_x_bin(k, CY_OP_mul, cy_x_var(k, r), cy_x_index(k, 150)), cy_x_var(k, i));
     cy_expr v = cy_x_load(k, x, at), first = cy_x_bin(k, CY_OP_gt, cy_x_var(k, r), cy_x_index(k, 0));
-    v = cy_x_select(k, cy_x_bin(k, CY_OP_eq, cy_x_var(k, i), cy_x_index(k, 13)), f32(k, odd[m / CHECK_COUNT(forms)]), v);
+    v = cy_x_select(k, cy_x_bin(k, CY_OP_eq, cy_x_var(k, i), cy_x_index(k, 13)), f32(k, odd[m / CHECK_COUNT(forms)]),
+                    v);
     v = cy_x_bin(k, CY_OP_min, cy_x_bin(k, CY_OP_max, v, f32(k, forms[n].low)), f32(k, forms[n].high));
     v = cy_x_cast(k, cy_x_un(k, CY_OP_round, v), CY_I32);
     if (forms[n].zero)
@@ -137,8 +138,9 @@ static void test_window(void) {
 }
 
 static const check_test tests[] = {
-    {"rounding", test_rounding}, {"strides", test_strides}, {"reduce", test_reduce}, {"softmax", test_softmax}, {"index", test_index},
-    {"window", test_window},   {"casts", test_casts},   {"ops", test_ops},         {"unsaturated", test_unsaturated},
+    {"rounding", test_rounding},   {"strides", test_strides}, {"reduce", test_reduce},
+    {"softmax", test_softmax},     {"index", test_index},     {"window", test_window},
+    {"casts", test_casts},         {"ops", test_ops},         {"unsaturated", test_unsaturated},
     {"crossings", test_crossings},
 };
 

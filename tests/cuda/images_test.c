@@ -1,4 +1,5 @@
-/* images_test.c - packing of device code (codegen/cuda/images.c) against unpacking (runtime/cuda_images.c), and damage. */
+/* images_test.c - packing of device code (codegen/cuda/images.c) against unpacking (runtime/cuda_images.c), and damage.
+ */
 #include "codegen/cuda/cuda_int.h"
 #include "runtime/cyrt_cuda.h"
 #include "tests/check.h"

@@ -167,8 +167,8 @@ static void test_conv(void) { run_cases("conv"); }
 static void test_attention(void) { run_cases("attention"); }
 
 static const check_test tests[] = {
-    {"ops", test_ops},         {"loops", test_loops}, {"reductions", test_reductions},
-    {"scratch", test_scratch}, {"rows", test_rows},   {"matmul", test_matmul},
+    {"ops", test_ops},         {"loops", test_loops},         {"reductions", test_reductions},
+    {"scratch", test_scratch}, {"rows", test_rows},           {"matmul", test_matmul},
     {"conv", test_conv},       {"attention", test_attention},
 };
 

@@ -48,7 +48,7 @@ typedef struct function {
 
 typedef struct operation {
   struct operation *next;
-  function *kernel; /* NULL: a copy, */
+  function *kernel;              /* NULL: a copy, */
   int (*work)(const void *data); /* .. or another library's work on `data` */
   void *data;
   int threads;
@@ -275,9 +275,7 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *wher
   return submit(where, &(operation){.to = (void *)(uintptr_t)to, .from = from, .bytes = bytes});
 }
 
-int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
-  return cuMemcpyHtoDAsync_v2(to, from, bytes, NULL);
-}
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) { return cuMemcpyHtoDAsync_v2(to, from, bytes, NULL); }
 
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *where) {
   return submit(where, &(operation){.to = to, .from = (const void *)(uintptr_t)from, .bytes = bytes});

@@ -10,9 +10,9 @@ typedef struct mock_cuda_state {
   int capability; /* 89 */
   size_t memory;  /* of the device, bytes */
   int schedule;   /* of the shim */
-  int driver_version; /* 13000 */
+  int driver_version;         /* 13000 */
   double clock_us, kernel_us; /* what events tell; what a launch takes */
-  int host_limit; /* more blocks of pinned memory than these are refused; 0: none are */
+  int host_limit;             /* more blocks of pinned memory than these are refused; 0: none are */
   /* counted */
   size_t used;
   int blocks, pinned, streams, modules, retained; /* alive */

@@ -13,11 +13,11 @@ typedef struct mock_cudnn_state {
   int plan_code;          /* .. finishing any plan, */
   int execute_code;       /* .. running one */
   double engine_us[MOCK_ENGINES];
-  size_t workspace;       /* of each plan */
+  size_t workspace; /* of each plan */
   /* counted */
-  int descriptors, handles;  /* alive */
+  int descriptors, handles;             /* alive */
   int graphs, plans, ran[MOCK_ENGINES]; /* since the start */
-  char fault[300];           /* what was wrong with the last call that failed */
+  char fault[300];                      /* what was wrong with the last call that failed */
 } mock_cudnn_state;
 
 mock_cudnn_state *mock_cudnn(void);

@@ -541,10 +541,11 @@ static void test_bench(void) {
   size_t n = 0;
   write_file("tiny.txt", text, sizeof text - 1);
   write_file("results.md", before, sizeof before - 1);
-  snprintf(command, sizeof command,
-           "LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-bench %s --target=cuda --against eager --seconds 0.001 --json %s "
-           "--results %s >/dev/null",
-           build, build, path_of("tiny.txt"), path_of("bench.json"), path_of("results.md"));
+  snprintf(
+      command, sizeof command,
+      "LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-bench %s --target=cuda --against eager --seconds 0.001 --json %s "
+      "--results %s >/dev/null",
+      build, build, path_of("tiny.txt"), path_of("bench.json"), path_of("results.md"));
   CHECK_INT_EQ(system(command), 0);
   file = read_file("bench.json", &n);
   CHECK_REQUIRE(file);

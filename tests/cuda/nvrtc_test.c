@@ -142,15 +142,17 @@ static bool stacked_allowed(void *ctx, const char *function) {
   return !strcmp(function, "stacked");
 }
 
-/* An array that registers cannot hold is refused, unless the kernel may have it; registers that do not suffice always. */
+/* An array that registers cannot hold is refused, unless the kernel may have it; registers that do not suffice always.
+ */
 static void test_stack(void) {
   static const char stacked[] = "extern \"C\" __global__ void stacked(float *x, const int *at, int n) {\n"
                                 "  float a[64];\n  for (int i = 0; i < n; i++)\n    a[at[i] & 63] = x[i];\n"
                                 "  x[0] = a[at[n] & 63];\n}\n";
-  static const char spilled[] = "extern \"C\" __global__ __launch_bounds__(1024) void spilled(float *x) {\n"
-                                "  float a[128];\n#pragma unroll\n  for (int i = 0; i < 128; i++)\n    a[i] = x[i * 7];\n"
-                                "  __syncthreads();\n#pragma unroll\n  for (int i = 0; i < 128; i++)\n"
-                                "    x[i] = a[127 - i] * x[i + 999];\n}\n";
+  static const char spilled[] =
+      "extern \"C\" __global__ __launch_bounds__(1024) void spilled(float *x) {\n"
+      "  float a[128];\n#pragma unroll\n  for (int i = 0; i < 128; i++)\n    a[i] = x[i * 7];\n"
+      "  __syncthreads();\n#pragma unroll\n  for (int i = 0; i < 128; i++)\n"
+      "    x[i] = a[127 - i] * x[i + 999];\n}\n";
   cy_cuda_image image;
   char *error = NULL;
   cy_nvrtc_check none = {stack_allowed, NULL, NULL}, some = {stacked_allowed, NULL, NULL};

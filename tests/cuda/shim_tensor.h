@@ -1,9 +1,9 @@
 /* shim_tensor.h - barriers in shared memory and copies by tensor maps behind the shim (shim.h).
  *
  * A copy poisons its target when it is ordered (NaN) and lands when somebody waits for its barrier and all arrivals are
- * there: reading too early, or ordering a copy over a tile that is still read, gives NaN. Landed bytes need no fence to be
- * seen by products. A barrier counts as PTX tells: a phase ends with its last arrival and its last byte; a phase that
- * waits for more or fewer bytes than come never ends, which the launch reports.
+ * there: reading too early, or ordering a copy over a tile that is still read, gives NaN. Landed bytes need no fence to
+ * be seen by products. A barrier counts as PTX tells: a phase ends with its last arrival and its last byte; a phase
+ * that waits for more or fewer bytes than come never ends, which the launch reports.
  */
 #include "tests/cuda/shim_map.h"
 

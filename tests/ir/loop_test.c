@@ -94,9 +94,8 @@ enum { CASES = 11 };
 static cy_kernel *build(int which, int64_t *out_in, int64_t *out_out) {
   cy_kernel *k = cy_kernel_create(g, "k");
   cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-  static const int64_t sizes[CASES][3] = {{3, 5, 7},  {1, 4, 40}, {2, 48, 30}, {6, 1, 4096},
-                                          {5, 9, 33}, {5, 9, 33}, {4, 3, 17},  {2, 32, 64},
-                                          {2, 3, 256}, {3, 1, 58},  {3, 1, 60}};
+  static const int64_t sizes[CASES][3] = {{3, 5, 7},  {1, 4, 40},  {2, 48, 30}, {6, 1, 4096}, {5, 9, 33}, {5, 9, 33},
+                                          {4, 3, 17}, {2, 32, 64}, {2, 3, 256}, {3, 1, 58},   {3, 1, 60}};
   const int64_t *s = sizes[which];
   cy_var v[3];
   cy_expr i[3];
@@ -113,7 +112,9 @@ static cy_kernel *build(int which, int64_t *out_in, int64_t *out_out) {
   switch (which) {
   case 2:
   case 7:
-  case 8: /* transpose */ cy_kernel_store(k, y, swap, cy_x_load(k, x, row)); break;
+  case 8: /* transpose */
+    cy_kernel_store(k, y, swap, cy_x_load(k, x, row));
+    break;
   case 3: /* few long rows, broadcast along the first axis */ cy_kernel_store(k, y, row, cy_x_load(k, x, i[2])); break;
   case 4:
   case 5: { /* reduction over the last (4) or the middle axis (5) */

@@ -102,8 +102,10 @@ GRAPH_TEST(reading_errors) {
   static const char *const cases[][2] = {
       {"graph @g(%x: f32[2]) {\n  %y = frob %x\n  return %y\n}", "line 2: expected an op, found 'frob %x'"},
       {"graph @g(%x: f32[2]) {\n\n  %y = add %x, %z\n  return %y\n}", "line 3: value 'z' is not defined"},
-      {"graph @g(%x: f32[2]) {\n  %y = neg %x : f32[3]\n  return %y\n}", "expected the type f32[2], not f32[3], of 'y'"},
-      {"graph @g(%x: f32[2], %y: f32[3]) {\n  %z = add %x, %y\n  return %z\n}", "line 2: op 'add': expected shapes that broadcast"},
+      {"graph @g(%x: f32[2]) {\n  %y = neg %x : f32[3]\n  return %y\n}",
+       "expected the type f32[2], not f32[3], of 'y'"},
+      {"graph @g(%x: f32[2], %y: f32[3]) {\n  %z = add %x, %y\n  return %z\n}",
+       "line 2: op 'add': expected shapes that broadcast"},
       {"graph @g(%x: f32[2]) {\n  %y = softmax %x\n  return %y\n}", "without its attribute 'axis'"},
       {"graph @g(%q: f32[1,6,5,8], %k: f32[1,4,5,8]) {\n  %y = attention %q, %k, %k {scale=1}\n  return %y\n}",
        "fewer heads that divide"},
@@ -119,15 +121,19 @@ GRAPH_TEST(reading_errors) {
        "seq(f32[2]) cannot hold i32[2]"},
       {"graph @g(%x: string[2]) {\n  %y = add %x, %x\n  return %y\n}", "expected numbers, found string[2]"},
       {"graph @g(%x: opt(f32[2])) {\n  %y = neg %x\n  return %y\n}", "expected numbers, found opt(f32[2])"},
-      {"graph @g(%x: map(string,f32)) {\n  %y = seq_length %x\n  return %y\n}", "that is a sequence, found map(string,f32)"},
-      {"graph @g() {\n  @c = const i4[300000000] data(1)\n  return @c\n}", "expected at most 268435456 elements by data(..)"},
+      {"graph @g(%x: map(string,f32)) {\n  %y = seq_length %x\n  return %y\n}",
+       "that is a sequence, found map(string,f32)"},
+      {"graph @g() {\n  @c = const i4[300000000] data(1)\n  return @c\n}",
+       "expected at most 268435456 elements by data(..)"},
       {"graph @g(%x: f32[2+]) {\n  return %x\n}", "expected a dim"},
       {"graph @g() {\n  @c = const f32[3] {1, 2}\n  return @c\n}", "line 2: expected ','"},
       {"graph @g() {\n  @c = const f32[99999999999] data(0x1)\n  return @c\n}", "below 2 GiB"},
       {"graph @g(%x: f32[2]) {\n  return %x\n} more", "expected the end"},
       {"graph @g(%x: f32[2]) {\n  return", "expected a name"},
-      {"graph @g(%c: bool[]) {\n  %y = if %c {then=() { %a = iota {axis=0} : f32[4] return %a }, else=() { return %a }} : f32[4]\n"
-       "  return %y\n}", "uses 'a' before it is defined"},
+      {"graph @g(%c: bool[]) {\n  %y = if %c {then=() { %a = iota {axis=0} : f32[4] return %a }, else=() { return %a "
+       "}} : f32[4]\n"
+       "  return %y\n}",
+       "uses 'a' before it is defined"},
       {"", "expected 'graph'"},
   };
   for (int i = 0; i < CHECK_COUNT(cases); i++) {

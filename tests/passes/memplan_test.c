@@ -67,7 +67,8 @@ static cy_dim random_size(model *m, bool symbolic) {
   return d;
 }
 
-/* Where the buffers lie for these values of the symbols, as plan() of a library places them; how many bytes it takes. */
+/* Where the buffers lie for these values of the symbols, as plan() of a library places them; how many bytes it takes.
+ */
 static int64_t arena_at(model *m, const int64_t *syms, int64_t *offsets) {
   uint32_t n = m->p->nbuffers;
   cyrt_lifetime *lives = calloc(n, sizeof *lives);
@@ -145,7 +146,8 @@ static void test_symbolic(void) {
     check_random(seed, true);
 }
 
-/* In a chain two buffers are alive at once, so the two largest neighbours are all the memory it takes, whatever the sizes hang on. */
+/* In a chain two buffers are alive at once, so the two largest neighbours are all the memory it takes, whatever the
+ * sizes hang on. */
 static void test_chain_is_tight(void) {
   model m = model_create(1);
   cy_step **tail = &m.p->steps;
@@ -203,8 +205,10 @@ static void test_loops(void) {
   model_destroy(&m);
 }
 
-static const check_test tests[] = {
-    {"constant", test_constant}, {"symbolic", test_symbolic}, {"tight chain", test_chain_is_tight},
-    {"too large", test_too_large}, {"loops", test_loops}};
+static const check_test tests[] = {{"constant", test_constant},
+                                   {"symbolic", test_symbolic},
+                                   {"tight chain", test_chain_is_tight},
+                                   {"too large", test_too_large},
+                                   {"loops", test_loops}};
 
 int main(int argc, char **argv) { return check_main(argc, argv, tests, CHECK_COUNT(tests)); }
