@@ -103,8 +103,9 @@ static int is_float(int32_t dtype) {
   return dtype == CYTO_F32 || dtype == CYTO_F64 || dtype == CYTO_F16 || dtype == CYTO_BF16;
 }
 
+/* *out_data: memory of the input, for free(). What fails without a text in *error is printed. */
 static int input_bind(cyto_context *context, int index, const cyto_port *port, uint64_t seed, const cy_bench_pairs *pairs,
-                      cyto_error *error) {
+                      void **out_data, cyto_error *error) {
   int64_t dims[CYTO_MAX_RANK], count = 1;
   if (dims_choose(port, pairs, dims))
     return 1;
@@ -119,17 +120,25 @@ static int input_bind(cyto_context *context, int index, const cyto_port *port, u
   const char *range = cy_bench_pair_find(pairs, "--range", port->name);
   if (range && sscanf(range, "%lf:%lf", &low, &high) == 2 && !is_float(port->dtype))
     high += 1;
-  void *data = aligned_alloc(64, ((size_t)bytes + 127) / 64 * 64);
+  void *data = *out_data = aligned_alloc(64, ((size_t)bytes + 127) / 64 * 64);
   if (!data) {
     fprintf(stderr, "no memory for input '%s'\n", port->name);
     return 1;
   }
   for (int64_t i = 0; i < count; i++)
     element_store(data, port->dtype, i, low + (high - low) * (double)(hash(seed + (uint64_t)i) >> 11) * 0x1p-53);
-  if (cyto_bind_input(context, index, port->dtype, port->rank, dims, data, error) == CYTO_OK)
-    return 0;
-  fprintf(stderr, "%s\n", error->message);
-  return 1;
+  return cyto_bind_input(context, index, port->dtype, port->rank, dims, data, error) != CYTO_OK;
+}
+
+static int inputs_bind(cyto_context *context, cyto_model *model, uint64_t seed, const cy_bench_pairs *pairs, void **data,
+                       cyto_error *error) {
+  cyto_port port;
+  int failed = data == NULL;
+  for (int i = 0; !failed && i < cyto_model_input_count(model); i++) {
+    cyto_model_input(model, i, &port);
+    failed = !port.is_optional && input_bind(context, i, &port, seed + (uint64_t)i, pairs, &data[i], error);
+  }
+  return failed;
 }
 
 static int double_compare(const void *a, const void *b) {
@@ -163,26 +172,26 @@ int cy_bench_child(const char *library, int threads, double seconds, uint64_t se
   cyto_model *model = NULL;
   cyto_context *context = NULL;
   cyto_options options = {.threads = threads};
-  cyto_port port;
   cy_bench_sample s = {0};
   double before = resident_kb(), start = now_ms();
   int failed = cyto_model_load(library, &model, &error) || cyto_context_create(model, &options, &context, &error);
   s.load_ms = now_ms() - start;
-  for (int i = 0; !failed && i < cyto_model_input_count(model); i++) {
-    cyto_model_input(model, i, &port);
-    if (!port.is_optional && input_bind(context, i, &port, seed + (uint64_t)i, pairs, &error))
-      return 1;
-  }
+  int inputs = failed ? 0 : cyto_model_input_count(model);
+  void **data = calloc((size_t)inputs + 1, sizeof *data);
+  int unbound = failed || inputs_bind(context, model, seed, pairs, data, &error);
   start = now_ms();
-  failed = failed || cyto_run(context, &error);
+  failed = unbound || cyto_run(context, &error);
   s.first_ms = now_ms() - start;
   failed = failed || runs_time(context, seconds, &s, &error);
   s.peak_kb = peak_kb() - before;
-  if (failed)
+  if (failed && *error.message)
     fprintf(stderr, "%s\n", error.message);
-  else
+  if (!failed)
     printf("%.6f %.6f %.6f %.6f %.0f %.0f\n", s.load_ms, s.first_ms, s.median_ms, s.min_ms, s.runs, s.peak_kb);
   cyto_context_destroy(context);
   cyto_model_unload(model);
+  for (int i = 0; data && i < inputs; i++)
+    free(data[i]);
+  free(data);
   return failed;
 }
