@@ -26,6 +26,7 @@ SUITES = [
     ('ml', 'tests/ml/run.py', False),
     ('edges', 'tests/edges.py', False),
     ('quantise', 'tests/quantise/run.py', False),
+    ('emulate', 'tests/emulate/run.py', False),
     ('examples', 'tests/examples.py', False),
     ('fuzz', 'tests/fuzz/run.py', False),
     ('random', 'tests/random/run.py', False),
