@@ -29,7 +29,9 @@ import machine
 import network
 
 BASE = 'x86-64-v3'
-TARGETS = {'x86-64-v4': 'corei7_skylake_x', 'icelake-server': 'corei7_icelake_u'}  # and Bochs's name for such a CPU
+# Bochs's name for such a CPU, and what integers are multiplied by there.
+TARGETS = {'x86-64-v4': ('corei7_skylake_x', r'vpmaddwd .*%zmm'),
+           'icelake-server': ('corei7_icelake_u', r'vpdpbusd .*%zmm')}
 
 NETWORKS = {'mobilenetv2_qdq': True, 'edgetpu_block_qdq_u8': True, 'blazeface_short': False,
             'silero_vad_v5_ifless': False, 'bert_toy': False}  # of ../shared/models, and whether results are exact
@@ -154,6 +156,19 @@ def residual(folder):
     return path, {'x': x}
 
 
+def products_of_floats(folder):
+    """Rows and columns that fill tiles and vectors, and that do not."""
+    n = quantise.Network(9)
+    inputs, outputs, feeds = [], [], {}
+    for rows in (1, 2, 3, 5, 6, 8, 13, 31):
+        x = 'x%d' % rows
+        inputs.append((x, [rows, 37]))
+        feeds[x] = quantise.samples_of((rows, 37), 1, rows)[0]
+        for columns in (1, 7, 16, 31, 50, 64, 97):
+            outputs.append((n.op('MatMul', x, n.weight(37, columns)), [rows, columns]))
+    return n.save(os.path.join(folder, 'm.onnx'), inputs, outputs), feeds
+
+
 def convolutions_of_floats(folder):
     """Those that residual() lacks: large kernel and stride, Winograd with odd sizes, dilated, grouped, transposed."""
     n = quantise.Network(8)
@@ -170,7 +185,8 @@ for how in ('int8', 'int4', 'int8,asymmetric', 'int4,asymmetric,block=32'):
     CASES['weights_' + how] = Case(perceptron(1), ['--weights=' + how])
 CASES['dynamic'] = Case(perceptron(19), ['--int8=dynamic'], exact=True)
 CASES['static'] = Case(residual, [*quantise.STATIC, '--calibrate=FOLDER/samples.npz'], exact=True)
-CASES['convolutions_of_floats'] = Case(convolutions_of_floats)
+for build in (products_of_floats, convolutions_of_floats):
+    CASES[build.__name__] = Case(build)
 for build in (encoder, residual):
     for form in ([], ['--fp16'], ['--bf16']):
         CASES[build.__name__ + ''.join(form)] = Case(build, form)
@@ -247,6 +263,8 @@ class Job:
         return why
 
     def judge(self, target):
+        if self.name == 'products' and not re.search(TARGETS[target][1], machine.instructions(self.library(target))):
+            return 'nothing like %s in its code' % TARGETS[target][1]
         if not self.case.exact:
             return network.compare(self.folder(target), self.folder('reference'), lambda name: 1e-4)
         got, want = network.by_index(self.folder(target)), network.by_index(self.folder('reference'))
@@ -261,19 +279,20 @@ def run_target(args, target, jobs):
     code, _, _ = lib.run([args.cyto_run, jobs[0].library(target), '--info'])
     if code == 0:
         return 'this CPU', [(j, network.execute(args, *j.run(target), 1)) for j in jobs]
-    if args.variant != 'release' or TARGETS[target] not in machine.models():
+    if args.variant != 'release' or TARGETS[target][0] not in machine.models():
         return 'nowhere', []
     jobs = [j for j in jobs if not machine.mistaken(j.library(target))]
     runs = [j.run(target) for j in jobs]
     work = os.path.join(args.build, 'emulate', 'disk-' + target)
-    return 'emulated', list(zip(jobs, machine.run(args, TARGETS[target], runs, work)))
+    return 'emulated', list(zip(jobs, machine.run(args, TARGETS[target][0], runs, work)))
 
 
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     with ThreadPoolExecutor(2) as pool:
-        jobs = [Job(args, name) for name in CASES if args.wanted(name)]
+        names = [name for name in CASES if args.wanted(name)]
+        jobs = [Job(args, name) for name in (names if args.variant == 'release' else names[::4])]  # sanitizers are slow
         ready = []
         for job, why in zip(jobs, pool.map(Job.prepare, jobs)):
             if why:
