@@ -39,12 +39,14 @@ debug: action=ignore
 MEGABYTES = 512
 
 
+def bochs_help(*topic):
+    """What Bochs says about itself; nothing where there is none."""
+    return ''.join(lib.run(['bochs', '-help', *topic])[1:]) if shutil.which('bochs') else ''
+
+
 def models():
-    """The CPUs that Bochs can be; none where there is no Bochs."""
-    if not shutil.which('bochs'):
-        return []
-    text = subprocess.run(['bochs', '-help', 'cpu'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
-    return re.findall(r'^([a-z0-9_]+)$', text, re.M)
+    """The CPUs that Bochs can be."""
+    return re.findall(r'^([a-z0-9_]+)$', bochs_help('cpu'), re.M)
 
 
 # What Bochs computes wrongly: a mask register shifted by 15 becomes 0 (2.7 to 3.0), GFNI (2.7).
@@ -116,13 +118,16 @@ def boot(disk, model, rom, timeout):
         f.write(CONFIGURATION % {'model': model, 'megabytes': MEGABYTES, 'rom': rom, 'disk': disk, 'log': paths['log']})
     with open(paths['debugger'], 'w', encoding='utf-8') as f:
         f.write('c\nq\n')  # Debian's has its debugger compiled in, which waits for commands
-    code, out, err = lib.run(['bochs', '-q', '-f', paths['rc'], '-rc', paths['debugger']], timeout)
+    debugger = ['-rc', paths['debugger']] if re.search(r'^ *-rc ', bochs_help(), re.M) else []
+    code, out, err = lib.run(['bochs', '-q', '-f', paths['rc'], *debugger], timeout)
     if 'shutdown requested' in err:
         said = re.search(r'^kernel: (.*)$', out, re.M)
         return said.group(1) if said else None
-    with open(paths['log'], encoding='utf-8', errors='replace') as f:
-        panics = [line for line in f if 'PANIC' in line]
-    return 'Bochs: ' + (panics[0].strip() if panics else lib.reason(err, code))
+    panics = []
+    if os.path.exists(paths['log']):
+        with open(paths['log'], encoding='utf-8', errors='replace') as f:
+            panics = [line.strip() for line in f if 'PANIC' in line]
+    return 'Bochs: ' + (panics[0] if panics else lib.reason(err, code))
 
 
 def run(args, model, jobs, work, timeout=600):
