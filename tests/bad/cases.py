@@ -801,6 +801,26 @@ def gather_block_quantized_block_size(folder):
     integer_op(folder, 'GatherBlockQuantized', ['x', 'i', 's'], [port('x', (2, 64), T.UINT8), port('i', (3,), T.INT64)], block_size=24, bits=8)
 
 
+@case(r"'n0'", r"'groups'.*3 groups do not fit f32\[1,8,4,4\]")
+def group_norm_groups(folder):
+    integer_op(folder, 'GroupNorm', ['x', 'c', 'c'], [port('x', (1, 8, 4, 4)), port('c', (4,))], groups=3, activation=0)
+
+
+@case(r"'n0'", r"'metric'.*cosine")
+def distance_metric(folder):
+    integer_op(folder, 'CDist', ['x', 'x'], [port('x', (3, 4))], metric='cosine')
+
+
+@case(r"'n0'", r"'activation'.*Mish")
+def fused_gemm_activation(folder):
+    integer_op(folder, 'FusedGemm', ['x', 'x'], [port('x', (3, 3))], activation='Mish')
+
+
+@case(r"'n0'", r"'max_distance'.*found 4")
+def relative_position_distance(folder):
+    integer_op(folder, 'RelativePositionBias', ['x', 'n', 'n'], [port('x', (32, 3)), port('n', (), T.INT64)], max_distance=4)
+
+
 # ---- attention ----
 
 @case('heads', 'att')
