@@ -67,9 +67,7 @@ IMPORT(embed_layer_norm) {
   return SET(ADD(MUL(y, n->in[5]), n->in[6]));
 }
 
-/* Packed 2-, 4- or 8-bit weights B [n, blocks, bytes], scales and zero points per block: dequantised, then a matrix
- * product. */
-static cy_val unpack(cy_importer *im, cy_val packed, int64_t bits, const cy_dim *dims, int rank) {
+cy_val cy_onnx_unpack(cy_importer *im, cy_val packed, int64_t bits, const cy_dim *dims, int rank) {
   int64_t per = 8 / bits;
   cy_dim parts[CY_MAX_RANK], grown[CY_MAX_RANK];
   memcpy(grown, dims, sizeof(cy_dim) * (size_t)rank);
@@ -83,6 +81,8 @@ static cy_val unpack(cy_importer *im, cy_val packed, int64_t bits, const cy_dim 
   return cy_build_reshape(im->g, v, grown, rank);
 }
 
+/* Packed 2-, 4- or 8-bit weights B [n, blocks, bytes], scales and zero points per block: dequantised, then a matrix
+ * product. */
 IMPORT(matmul_nbits) {
   int64_t k = cy_onnx_int(im, n, "K", 0), columns = cy_onnx_int(im, n, "N", 0), bits = cy_onnx_int(im, n, "bits", 4),
           block = cy_onnx_int(im, n, "block_size", 0);
@@ -98,10 +98,10 @@ IMPORT(matmul_nbits) {
   int64_t blocks = (k + block - 1) / block, zp_bytes = (blocks * bits + 7) / 8;
   cy_dim d[3] = {cy_dim_const(im->g, columns), cy_dim_const(im->g, blocks), cy_dim_const(im->g, block * bits / 8)};
   cy_dim per_block[3] = {d[0], d[1], cy_dim_const(im->g, 1)}, zp_dims[2] = {d[0], cy_dim_const(im->g, zp_bytes)};
-  cy_val w = CAST(unpack(im, cy_build_reshape(im->g, n->in[1], d, 3), bits, d, 3), dtype);
+  cy_val w = CAST(cy_onnx_unpack(im, cy_build_reshape(im->g, n->in[1], d, 3), bits, d, 3), dtype);
   cy_val scale = cy_build_reshape(im->g, n->in[2], per_block, 3), zp = LIKE(X, (double)(1 << (bits - 1)));
   if (n->in[3] && cy_onnx_type(im, n->in[3])->dtype == CY_U8) {
-    cy_val all = unpack(im, cy_build_reshape(im->g, n->in[3], zp_dims, 2), bits, zp_dims, 2);
+    cy_val all = cy_onnx_unpack(im, cy_build_reshape(im->g, n->in[3], zp_dims, 2), bits, zp_dims, 2);
     all = cy_build_slice_axis(im->g, all, 1, cy_dim_const(im->g, 0), d[1]);
     zp = CAST(cy_build_reshape(im->g, all, per_block, 3), dtype);
   } else if (n->in[3]) {

@@ -123,6 +123,13 @@ IMPORT(qattention) {
   return true;
 }
 
+/* Rows of u8 that hold several elements in each byte, as u8 of one each: as many along the last axis as `like` has. */
+static cy_val unpack_rows(cy_importer *im, cy_val v, int64_t bits, const cy_type *like) {
+  const cy_type t = *cy_onnx_type(im, v);
+  v = cy_onnx_unpack(im, v, bits, t.dim, t.rank);
+  return v && like ? cy_build_slice_axis(im->g, v, t.rank - 1, cy_dim_const(im->g, 0), like->dim[t.rank - 1]) : v;
+}
+
 /* Rows of blockwise quantised data: data, indices, scales, zero points. */
 IMPORT(gather_block_quantized) {
   const cy_type t = *cy_onnx_type(im, X), ti = *cy_onnx_type(im, n->in[1]);
@@ -134,17 +141,27 @@ IMPORT(gather_block_quantized) {
   if (block < 16 || (block & (block - 1)))
     return cy_build_error(im->g, "attribute 'block_size'", "expected a power of two from 16 on, found %lld",
                           (long long)block);
-  if (gather == along || (t.dtype == CY_U8 && bits != 8))
+  bool packed = t.dtype == CY_U8 && bits != 8;
+  if (packed && bits != 2 && bits != 4)
+    return cy_build_error(im->g, "attribute 'bits'", "expected 2, 4 or 8, found %lld", (long long)bits);
+  if (gather == along || (packed && (gather == t.rank - 1 || along != t.rank - 1)))
     return cy_build_error(im->g, NULL,
-                          "data gathered along the axis of its blocks, and several elements in a uint8, are not "
-                          "supported: gather_axis %d, quantize_axis %d, bits %lld",
+                          "data gathered along the axis of its blocks, and several elements in a uint8 along another "
+                          "axis than these, are not supported: gather_axis %d, quantize_axis %d, bits %lld",
                           gather, along, (long long)bits);
   cy_val in[3] = {cy_build_gather(im->g, X, n->in[1], gather), cy_build_gather(im->g, n->in[2], n->in[1], gather)};
   cy_val zero = n->in[3];
   if (!zero && t.dtype == CY_U8)
-    zero = cy_onnx_fill(im, cy_build_scalar_int(im->g, CY_U8, 128), cy_onnx_type(im, n->in[2])->dim, t.rank);
+    zero =
+        cy_onnx_fill(im, cy_build_scalar_int(im->g, CY_U8, 1 << (bits - 1)), cy_onnx_type(im, n->in[2])->dim, t.rank);
   in[2] = zero ? cy_build_gather(im->g, zero, n->in[1], gather) : 0;
   if (!in[0] || !in[1] || (zero && !in[2]))
+    return false;
+  if (packed)
+    in[0] = unpack_rows(im, in[0], bits, NULL);
+  if (packed && n->in[3])
+    in[2] = unpack_rows(im, in[2], bits, cy_onnx_type(im, in[1]));
+  if (!in[0] || (zero && !in[2]))
     return false;
   cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, along < gather ? along : along + ti.rank - 1),
                   cy_attr_int(CY_ATTR_block_size, block)};

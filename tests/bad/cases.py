@@ -821,6 +821,20 @@ def relative_position_distance(folder):
     integer_op(folder, 'RelativePositionBias', ['x', 'n', 'n'], [port('x', (32, 3)), port('n', (), T.INT64)], max_distance=4)
 
 
+LSTM_PORTS = [port('x', (5, 1, 4)), port('w', (1, 4, 12), T.INT8), port('r', (1, 3, 12), T.INT8)]
+
+
+@case(r"'n0'", r"'R_scale'.*expected a scale, found nothing")
+def dynamic_quantize_lstm_scale(folder):
+    integer_op(folder, 'DynamicQuantizeLSTM', ['x', 'w', 'r', '', '', '', '', '', 's'], LSTM_PORTS, hidden_size=3)
+
+
+@case(r"'n0'", r'W is \[directions, input, gates \* hidden\]')
+def dynamic_quantize_lstm_weights(folder):
+    integer_op(folder, 'DynamicQuantizeLSTM', ['x', 'w', 'r', '', '', '', '', '', 's', '', 's', ''],
+               [LSTM_PORTS[0], port('w', (1, 12, 4), T.INT8), LSTM_PORTS[2]], hidden_size=3)
+
+
 # ---- attention ----
 
 @case('heads', 'att')
