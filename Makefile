@@ -143,7 +143,7 @@ else
 tests: all $(UNIT_TESTS) $(NODE_RUN) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
 endif
 
-SUITES := unit golden cli bad attention recurrent ml edges quantise qdq examples fuzz random onnx models exported zoo
+SUITES := unit golden cli bad attention recurrent ml edges microsoft quantise qdq examples fuzz random onnx models exported zoo
 .PHONY: $(SUITES:%=check-%) check-cuda
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
 

@@ -26,35 +26,106 @@ IMPORT(image_scaler) {
   return SET(ADD(MUL(X, LIKE(X, cy_onnx_float(im, n, "scale", 1))), cy_onnx_channel(im, shift, t->rank, 1)));
 }
 
-/* Activation of a fused op, by name, with up to two parameters. */
-static cy_val activate(cy_importer *im, const cy_onnx_node *n, cy_val x) {
-  uint32_t count;
-  const double *p = cy_onnx_floats(im, n, "activation_params", &count);
-  int k = cy_onnx_word(im, n, "activation", "", "|Relu|Tanh|Sigmoid|LeakyRelu|Clip|HardSigmoid");
-  double a = p && count > 0 ? p[0]
-             : k == 4       ? 0.01
-             : k == 6       ? 0.2
-                            : -INFINITY,
-         b = p && count > 1 ? p[1]
-             : k == 6       ? 0.5
-                            : INFINITY;
-  switch (x ? k : -1) {
-  case 0: return x;
-  case 1: return MAX(x, LIKE(x, 0));
-  case 2: return UNARY(tanh, x);
-  case 3: return UNARY(sigmoid, x);
-  case 4: return SELECT(BINARY(lt, x, LIKE(x, 0)), MUL(x, LIKE(x, a)), x);
-  case 5: return MIN(MAX(x, LIKE(x, a)), LIKE(x, b));
-  case 6: return MAX(LIKE(x, 0), MIN(LIKE(x, 1), ADD(MUL(x, LIKE(x, a)), LIKE(x, b))));
-  default: return 0;
+/* Runs the importer of an operator of ai.onnx on a node that stands for it. */
+static bool import_as(cy_importer *im, cy_onnx_node *n, const char *op, int version) {
+  const cy_onnx_row *row = cy_onnx_find("", op, version);
+  n->op = op;
+  n->domain = "";
+  n->version = version;
+  n->since = row->since;
+  n->arg = row->arg;
+  return row->import(im, n);
+}
+
+/* Means what ai.onnx's operator of the same name meant at an operator set: the argument. */
+IMPORT(as_standard) {
+  cy_onnx_node standard = *n;
+  return import_as(im, &standard, n->op, n->arg);
+}
+
+IMPORT(expand_dims) {
+  cy_onnx_node standard = *n;
+  return import_as(im, &standard, "Unsqueeze", 13);
+}
+
+/* Input 0 and output 0 are [n, s.., c], if an attribute does not deny it. */
+IMPORT(channels_last) {
+  bool pool = strcmp(n->op, "NhwcMaxPool") == 0, last = pool || cy_onnx_int(im, n, "channels_last", 0) != 0;
+  int rank = cy_onnx_type(im, X)->rank;
+  cy_val in[CY_ONNX_MIN_IN], y = 0;
+  cy_onnx_node inner = *n;
+  memcpy(in, n->in, sizeof in);
+  if (last && rank > 2)
+    in[0] = cy_onnx_move_axis(im, X, rank - 1, 1);
+  inner.in = in;
+  inner.out = &y;
+  return in[0] && import_as(im, &inner, pool ? "MaxPool" : n->op, 12) &&
+         SET(last && rank > 2 ? cy_onnx_move_axis(im, y, 1, rank - 1) : y);
+}
+
+/* The operator that attribute 'activation' of a fused one names, on x, with up to two parameters of its own. */
+static cy_val activate(cy_importer *im, const cy_onnx_node *n, cy_val x, const double *p, uint32_t count) {
+  static const struct {
+    const char *name, *parameter[2];
+  } known[] = {
+      {"Relu", {0}},
+      {"Tanh", {0}},
+      {"Sigmoid", {0}},
+      {"Softplus", {0}},
+      {"Softsign", {0}},
+      {"Elu", {"alpha"}},
+      {"LeakyRelu", {"alpha"}},
+      {"ThresholdedRelu", {"alpha"}},
+      {"Clip", {"min", "max"}},
+      {"HardSigmoid", {"alpha", "beta"}},
+  };
+  enum { KNOWN = sizeof known / sizeof known[0] };
+  const char *name = cy_onnx_string(im, n, "activation", "");
+  if (!x || !name[0])
+    return x;
+  int k = 0;
+  while (k < KNOWN && strcmp(known[k].name, name) != 0)
+    k++;
+  if (k == KNOWN)
+    return cy_build_error(im->g, "attribute 'activation'", "activation '%s' is not supported", name);
+  Onnx__AttributeProto attributes[2], *list[2];
+  Onnx__NodeProto proto = ONNX__NODE_PROTO__INIT;
+  proto.attribute = list;
+  for (uint32_t i = 0; i < 2 && i < count && known[k].parameter[i]; i++) {
+    list[i] = &attributes[i];
+    *list[i] = (Onnx__AttributeProto)ONNX__ATTRIBUTE_PROTO__INIT;
+    list[i]->name = (char *)known[k].parameter[i];
+    list[i]->has_type = list[i]->has_f = true;
+    list[i]->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT;
+    list[i]->f = (float)p[i];
+    proto.n_attribute = i + 1;
   }
+  cy_val in[CY_ONNX_MIN_IN] = {x}, y = 0;
+  cy_onnx_node inner = *n;
+  inner.proto = &proto;
+  inner.in = in;
+  inner.out = &y;
+  inner.nin = inner.nout = 1;
+  return import_as(im, &inner, name, 6) ? y : 0; /* Clip's bounds became inputs later */
 }
 
 IMPORT(fused_conv) {
+  uint32_t count;
+  const double *parameters = cy_onnx_floats(im, n, "activation_params", &count);
   cy_val y = cy_onnx_conv(im, n, X, n->in[1], cy_onnx_type(im, X)->dtype);
   if (y && n->in[2])
     y = ADD(y, cy_onnx_channel(im, n->in[2], cy_onnx_type(im, y)->rank, 1));
-  return SET(activate(im, n, n->in[3] ? ADD(y, n->in[3]) : y));
+  return SET(activate(im, n, n->in[3] ? ADD(y, n->in[3]) : y, parameters, count));
+}
+
+IMPORT(fused_gemm) {
+  double parameters[2] = {cy_onnx_float(im, n, "activation_alpha", 0), cy_onnx_float(im, n, "activation_beta", 0)};
+  uint32_t count = cy_onnx_has(n, "activation_beta") ? 2 : cy_onnx_has(n, "activation_alpha") ? 1 : 0;
+  cy_onnx_node gemm = *n;
+  cy_val y = 0;
+  gemm.version = 13;
+  gemm.out = &y;
+  return cy_import_gemm(im, &gemm) && SET(activate(im, n, y, parameters, count));
 }
 
 /* Input, skip, gamma, beta (not for the simplified form: the argument), bias; the sum may be asked for as output 3. */
@@ -69,6 +140,74 @@ IMPORT(skip_layer_norm) {
       MUL(cy_onnx_normalize(im, sum, &axis, 1, cy_onnx_float(im, n, "epsilon", rms ? 1e-6 : 1e-12), rms), n->in[2]);
   cy_importer_set(im, n, 3, sum);
   return SET(beta ? ADD(y, beta) : y);
+}
+
+/* Over groups of channels, the last axis or axis 1, after adding skip and bias (the argument), whose sum is output 1;
+ * then SiLU, if asked for. */
+IMPORT(ms_group_norm) {
+  bool last = cy_onnx_int(im, n, "channels_last", 1) != 0;
+  const cy_type t = *cy_onnx_type(im, X);
+  int64_t groups = cy_onnx_int(im, n, "groups", 0), c;
+  const int64_t axis = 2;
+  if (t.rank != 4 || groups < 1 || !cy_dim_is_const(im->g, t.dim[last ? 3 : 1], &c) || c % groups)
+    return cy_build_error(im->g, "attribute 'groups'", "%lld groups do not fit %s", (long long)groups,
+                          cy_type_text(im->g, &t));
+  cy_val x = last ? cy_onnx_move_axis(im, X, 3, 1) : X, skip = n->arg ? n->in[3] : 0;
+  if (skip && cy_onnx_type(im, skip)->rank == 2) {
+    const cy_type *ts = cy_onnx_type(im, skip);
+    cy_dim one = cy_dim_const(im->g, 1), d[4] = {ts->dim[0], ts->dim[1], one, one};
+    skip = cy_build_reshape(im->g, skip, d, 4);
+  } else if (skip && last) {
+    skip = cy_onnx_move_axis(im, skip, 3, 1);
+  }
+  x = skip ? ADD(x, skip) : x;
+  x = n->arg && n->in[4] ? ADD(x, cy_onnx_channel(im, n->in[4], 4, 1)) : x;
+  if (x && cy_onnx_wants(n, 1) && !cy_importer_set(im, n, 1, last ? cy_onnx_move_axis(im, x, 1, 3) : x))
+    return false;
+  if (!x)
+    return false;
+  const cy_type tx = *cy_onnx_type(im, x);
+  cy_dim rows[3] = {tx.dim[0], cy_dim_const(im->g, groups),
+                    cy_dim_div(im->g, cy_type_elems(im->g, &tx), cy_dim_muli(im->g, tx.dim[0], groups))};
+  cy_val y = cy_build_reshape(im->g, CAST(x, CY_F32), rows, 3);
+  y = y ? cy_onnx_normalize(im, y, &axis, 1, cy_onnx_float(im, n, "epsilon", 1e-5), false) : 0;
+  y = y ? cy_build_reshape(im->g, y, tx.dim, 4) : 0;
+  y = y ? ADD(MUL(y, cy_onnx_channel(im, CAST(n->in[1], CY_F32), 4, 1)),
+              cy_onnx_channel(im, CAST(n->in[2], CY_F32), 4, 1))
+        : 0;
+  if (y && cy_onnx_int(im, n, "activation", 0) != 0)
+    y = MUL(y, UNARY(sigmoid, y));
+  return y && SET(CAST(last ? cy_onnx_move_axis(im, y, 1, 3) : y, t.dtype));
+}
+
+IMPORT(bias_add) { return SET(ADD(ADD(X, n->in[1]), n->in[2])); }
+
+/* (x + bias) in halves: left * gelu(right). */
+IMPORT(bias_split_gelu) {
+  cy_val x = ADD(X, n->in[1]), half[2];
+  if (!x)
+    return false;
+  const cy_type t = *cy_onnx_type(im, x);
+  cy_dim size = cy_dim_div(im->g, t.dim[t.rank - 1], cy_dim_const(im->g, 2));
+  for (int i = 0; i < 2; i++)
+    half[i] = cy_build_slice_axis(im->g, x, t.rank - 1, i ? size : cy_dim_const(im->g, 0), size);
+  cy_val in[CY_ONNX_MIN_IN] = {half[1]}, y = 0;
+  cy_onnx_node gelu = *n;
+  gelu.in = in;
+  gelu.out = &y;
+  return half[0] && half[1] && import_as(im, &gelu, "Gelu", 20) && SET(MUL(half[0], y));
+}
+
+/* Distances of the rows of two matrices from each other. */
+IMPORT(cdist) {
+  int metric = cy_onnx_word(im, n, "metric", "sqeuclidean", "euclidean|sqeuclidean");
+  if (cy_onnx_type(im, X)->rank != 2 || cy_onnx_type(im, n->in[1])->rank != 2)
+    return cy_build_error(im->g, NULL, "expected two matrices, found %s and %s",
+                          cy_type_text(im->g, cy_onnx_type(im, X)), cy_type_text(im->g, cy_onnx_type(im, n->in[1])));
+  const int64_t axis = 2;
+  cy_val d = metric < 0 ? 0 : SUB(cy_build_unsqueeze(im->g, X, 1), cy_build_unsqueeze(im->g, n->in[1], 0));
+  cy_val y = d ? cy_build_reduce(im->g, CY_OP_reduce_sum, MUL(d, d), &axis, 1, false) : 0;
+  return y && SET(metric == 0 ? UNARY(sqrt, y) : y);
 }
 
 /* Number of unmasked tokens per sequence; 0 without a mask. */
@@ -224,4 +363,23 @@ IMPORT(rotary_embedding) {
   cy_dim turn = dims ? cy_dim_const(im->g, dims) : tx.dim[3];
   cy_val y = cy_onnx_rotary(im, x, cs[0], cs[1], turn, cy_onnx_int(im, n, "interleaved", 0) != 0);
   return SET(t.rank == 3 ? cy_build_reshape(im->g, y, t.dim, 3) : cy_onnx_move_axis(im, y, 1, 2));
+}
+
+/* EmbedLayerNormalization of tables in 8 bits: input k has its scale and zero point in s and z. */
+IMPORT(qembed_layer_norm) {
+  static const struct { uint8_t k, s, z; } parts[] = {{2, 8, 13}, {3, 9, 14}, {4, 10, 15}, {5, 11, 16}, {6, 12, 17}};
+  cy_val in[CY_ONNX_MIN_IN] = {X, n->in[1]};
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    uint32_t k = parts[i].k, s = parts[i].s, z = parts[i].z;
+    if (k == 4 && !n->in[k])
+      continue;
+    if (n->nin <= z || !n->in[k] || !n->in[s] || !n->in[z])
+      return cy_build_error(im->g, NULL, "input %u needs a scale and a zero point: inputs %u and %u", k, s, z);
+    if (!(in[k] = cy_onnx_dequantize(im, n->in[k], n->in[s], n->in[z])))
+      return false;
+  }
+  in[7] = n->in[7];
+  cy_onnx_node plain = *n;
+  plain.in = in;
+  return cy_import_embed_layer_norm(im, &plain);
 }

@@ -1,4 +1,4 @@
-/* onnx_rnn.c - RNN, GRU and LSTM.
+/* onnx_rnn.c - RNN, GRU and LSTM; com.microsoft's DynamicQuantizeLSTM.
  *
  * The input part X * W + b of all time steps is one matrix product; what is left, one `recurrent` per direction, walks
  * the time axis. Gates stay in ONNX's order (LSTM i o f c, GRU z r h). Recurrent biases are added to the input part,
@@ -188,4 +188,45 @@ IMPORT(rnn) {
     if (!(y[d] = direction(&r, x, d)))
       return false;
   return join(&r, y, 0) && join(&r, y, 1) && (r.cell != CY_CELL_LSTM || join(&r, y, 2));
+}
+
+/* A constant of DynamicQuantizeLSTM [directions, from, to], with a scale and a zero point per direction, or per
+ * direction and column, as LSTM has it: floats, [directions, to, from]. */
+static cy_val lstm_weights(cy_importer *im, cy_val v, cy_val scale, cy_val zero) {
+  static const int64_t turn[3] = {0, 2, 1};
+  cy_dim one = cy_dim_const(im->g, 1);
+  cy_val parameter[2] = {scale, zero};
+  for (int i = 0; i < 2; i++) {
+    const cy_type *t = cy_onnx_type(im, parameter[i]);
+    cy_dim dims[3] = {one, one, one};
+    if (t->rank > 2)
+      return cy_build_error(im->g, "a scale or zero point",
+                            "expected [directions] or [directions, 4 * hidden], found %s", cy_type_text(im->g, t));
+    dims[0] = t->rank ? t->dim[0] : one;
+    dims[2] = t->rank == 2 ? t->dim[1] : one;
+    if (!(parameter[i] = CAST(cy_build_reshape(im->g, parameter[i], dims, 3), CY_F32)))
+      return 0;
+  }
+  cy_val w = MUL(SUB(CAST(v, CY_F32), parameter[1]), parameter[0]);
+  return w ? cy_build_transpose(im->g, w, turn) : 0;
+}
+
+/* com.microsoft: LSTM with 8-bit weights. What rounding the activations of every step besides would lose is not lost.
+ */
+IMPORT(dynamic_quantize_lstm) {
+  cy_val in[CY_ONNX_MIN_IN];
+  cy_onnx_node plain = *n;
+  memcpy(in, n->in, sizeof in);
+  for (uint32_t k = 1; k < 3; k++) {
+    const cy_type *t = cy_onnx_type(im, n->in[k]);
+    if (t->rank != 3 || !n->in[6 + 2 * k] || !n->in[7 + 2 * k])
+      return cy_build_error(im->g, k == 1 ? "input 'W'" : "input 'R'",
+                            "expected [directions, from, 4 * hidden] with a scale and a zero point, found %s",
+                            cy_type_text(im->g, t));
+    if (!(in[k] = lstm_weights(im, n->in[k], n->in[6 + 2 * k], n->in[7 + 2 * k])))
+      return false;
+  }
+  plain.in = in;
+  plain.arg = CY_CELL_LSTM;
+  return cy_import_rnn(im, &plain);
 }

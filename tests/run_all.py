@@ -25,6 +25,7 @@ SUITES = [
     ('recurrent', 'tests/recurrent.py', False),
     ('ml', 'tests/ml/run.py', False),
     ('edges', 'tests/edges.py', False),
+    ('microsoft', 'tests/microsoft.py', False),
     ('quantise', 'tests/quantise/run.py', False),
     ('examples', 'tests/examples.py', False),
     ('fuzz', 'tests/fuzz/run.py', False),
