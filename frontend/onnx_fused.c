@@ -15,52 +15,71 @@
 
 /* ---- products and convolutions with an activation ---- */
 
-/* A node of ai.onnx that reads x: `op`, with the float attributes of n that names[k][0] names, there called
- * names[k][1]. */
-static cy_val apply(cy_importer *im, const cy_onnx_node *n, const char *op, cy_val x, const char *const (*names)[2],
-                    uint32_t nnames) {
-  enum { VERSION = 17 };
-  const cy_onnx_row *row = cy_onnx_find("", op, VERSION);
+/* Runs the importer of an operator of ai.onnx, as it was at an operator set, on a node that stands for it. */
+static bool import_as(cy_importer *im, cy_onnx_node *n, const char *op, int version) {
+  const cy_onnx_row *row = cy_onnx_find("", op, version);
+  n->op = op;
+  n->domain = "";
+  n->version = version;
+  n->since = row->since;
+  n->arg = row->arg;
+  return row->import(im, n);
+}
+
+/* The operator that attribute 'activation' names, on x, with up to two parameters of its own. */
+static cy_val activate(cy_importer *im, const cy_onnx_node *n, cy_val x, const double *p, uint32_t count) {
+  enum { VERSION = 6 }; /* Clip's bounds became inputs later */
+  static const struct {
+    const char *name, *parameter[2];
+  } known[] = {
+      {"Relu", {0}},
+      {"Tanh", {0}},
+      {"Sigmoid", {0}},
+      {"Softplus", {0}},
+      {"Softsign", {0}},
+      {"Selu", {"alpha", "gamma"}},
+      {"Elu", {"alpha"}},
+      {"LeakyRelu", {"alpha"}},
+      {"ThresholdedRelu", {"alpha"}},
+      {"Clip", {"min", "max"}},
+      {"HardSigmoid", {"alpha", "beta"}},
+  };
+  enum { KNOWN = sizeof known / sizeof known[0] };
+  const char *name = cy_onnx_string(im, n, "activation", "");
+  if (!x || !name[0])
+    return x;
+  int k = 0;
+  while (k < KNOWN && strcmp(known[k].name, name) != 0)
+    k++;
+  if (k == KNOWN)
+    return cy_build_error(im->g, "attribute 'activation'", "activation '%s' is not supported", name);
+  Onnx__AttributeProto attributes[2], *list[2];
   Onnx__NodeProto proto = ONNX__NODE_PROTO__INIT;
-  Onnx__AttributeProto *attrs = CY_NEW_ARRAY(im->arena, Onnx__AttributeProto, nnames),
-                       **list = CY_NEW_ARRAY(im->arena, Onnx__AttributeProto *, nnames);
+  proto.attribute = list;
+  for (uint32_t i = 0; i < 2 && i < count && known[k].parameter[i]; i++) {
+    list[i] = &attributes[i];
+    onnx__attribute_proto__init(list[i]);
+    list[i]->name = (char *)known[k].parameter[i];
+    list[i]->has_type = list[i]->has_f = true;
+    list[i]->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT;
+    list[i]->f = (float)p[i];
+    proto.n_attribute = i + 1;
+  }
   cy_onnx_inner q;
   cy_onnx_inner_init(&q, n);
   q.in[0] = x;
   q.n.nin = 1;
   q.n.proto = &proto;
-  q.n.op = op;
-  q.n.version = VERSION;
-  q.n.since = row->since;
-  q.n.arg = row->arg;
-  proto.attribute = list;
-  for (uint32_t k = 0; k < nnames; k++) {
-    if (!cy_onnx_has(n, names[k][0]))
-      continue;
-    Onnx__AttributeProto *a = list[proto.n_attribute++] = &attrs[k];
-    onnx__attribute_proto__init(a);
-    a->name = (char *)names[k][1];
-    a->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT;
-    a->has_type = true;
-    a->f = (float)cy_onnx_float(im, n, names[k][0], 0);
-    a->has_f = true;
-  }
-  return x && row->import(im, &q.n) ? q.out[0] : 0;
+  return import_as(im, &q.n, name, VERSION) ? q.out[0] : 0;
 }
 
 IMPORT(fused_gemm) {
-  static const char words[] = "|Relu|LeakyRelu|Sigmoid|Tanh|Elu|HardSigmoid|Selu|Softplus|Softsign|ThresholdedRelu|"
-                              "ParametricSoftplus|ScaledTanh";
-  static const char *const names[][2] = {
-      {"activation_alpha", "alpha"}, {"activation_beta", "beta"}, {"activation_gamma", "gamma"}};
-  int k = cy_onnx_word(im, n, "activation", "", words);
+  double parameters[2] = {cy_onnx_float(im, n, "activation_alpha", 0), cy_onnx_float(im, n, "activation_beta", 0)};
+  uint32_t count = cy_onnx_has(n, "activation_beta") ? 2 : cy_onnx_has(n, "activation_alpha") ? 1 : 0;
   cy_onnx_inner q;
   cy_onnx_inner_init(&q, n);
-  memcpy(q.in, n->in, sizeof(cy_val) * 3);
-  q.n.version = 13;
-  if (k < 0 || !cy_import_gemm(im, &q.n))
-    return false;
-  return SET(k == 0 ? q.out[0] : apply(im, n, cy_onnx_string(im, n, "activation", ""), q.out[0], names, 3));
+  memcpy(q.in, n->in, sizeof q.in);
+  return import_as(im, &q.n, "Gemm", 13) && SET(activate(im, n, q.out[0], parameters, count));
 }
 
 /* The product with a matrix, then FastGelu with a bias or none. */
@@ -72,42 +91,12 @@ IMPORT(gemm_fast_gelu) {
   return q.in[0] && cy_import_fast_gelu(im, &q.n) && SET(q.out[0]);
 }
 
-/* FusedConv's activation, by name, with up to two parameters. */
-static cy_val activate(cy_importer *im, const cy_onnx_node *n, cy_val x) {
-  uint32_t count;
-  const double *p = cy_onnx_floats(im, n, "activation_params", &count);
-  int k = cy_onnx_word(im, n, "activation", "", "|Relu|Tanh|Sigmoid|LeakyRelu|Clip|HardSigmoid");
-  double a = p && count > 0 ? p[0]
-             : k == 4       ? 0.01
-             : k == 6       ? 0.2
-                            : -INFINITY,
-         b = p && count > 1 ? p[1]
-             : k == 6       ? 0.5
-                            : INFINITY;
-  switch (x ? k : -1) {
-  case 0:
-    return x;
-  case 1:
-    return MAX(x, LIKE(x, 0));
-  case 2:
-    return UNARY(tanh, x);
-  case 3:
-    return UNARY(sigmoid, x);
-  case 4:
-    return SELECT(BINARY(lt, x, LIKE(x, 0)), MUL(x, LIKE(x, a)), x);
-  case 5:
-    return MIN(MAX(x, LIKE(x, a)), LIKE(x, b));
-  case 6:
-    return MAX(LIKE(x, 0), MIN(LIKE(x, 1), ADD(MUL(x, LIKE(x, a)), LIKE(x, b))));
-  default:
-    return 0;
-  }
-}
-
 /* Input, weights, bias, residual. The argument: 0 channels first; NHWC_CONV all of them last, the weights' too;
  * NHWC_FUSED_CONV the weights' first. */
 IMPORT(fused_conv) {
   bool last = n->arg != 0;
+  uint32_t count;
+  const double *parameters = cy_onnx_floats(im, n, "activation_params", &count);
   cy_val x = last ? cy_onnx_turn_channels(im, X, false) : X, w = n->in[1];
   if (n->arg == NHWC_CONV)
     w = cy_onnx_turn_channels(im, w, false);
@@ -116,14 +105,19 @@ IMPORT(fused_conv) {
     y = ADD(y, cy_onnx_channel(im, n->in[2], cy_onnx_type(im, y)->rank, 1));
   if (last)
     y = cy_onnx_turn_channels(im, y, true);
-  return SET(activate(im, n, n->in[3] ? ADD(y, n->in[3]) : y));
+  return SET(activate(im, n, n->in[3] ? ADD(y, n->in[3]) : y, parameters, count));
 }
 
-IMPORT(nhwc_max_pool) {
+/* MaxPool, and QLinearConv if its attribute says so, of input 0 and output 0 with channels last. */
+IMPORT(channels_last) {
+  bool pool = strcmp(n->op, "NhwcMaxPool") == 0, last = pool || cy_onnx_int(im, n, "channels_last", 0) != 0;
   cy_onnx_inner q;
   cy_onnx_inner_init(&q, n);
-  q.in[0] = cy_onnx_turn_channels(im, X, false);
-  return q.in[0] && cy_import_max_pool(im, &q.n) && SET(cy_onnx_turn_channels(im, q.out[0], true));
+  memcpy(q.in, n->in, sizeof q.in);
+  if (last)
+    q.in[0] = cy_onnx_turn_channels(im, X, false);
+  return q.in[0] && import_as(im, &q.n, pool ? "MaxPool" : n->op, 12) &&
+         SET(last ? cy_onnx_turn_channels(im, q.out[0], true) : q.out[0]);
 }
 
 /* ---- what diffusion networks are made of ---- */
@@ -279,34 +273,37 @@ IMPORT(gated_relative_position_bias) {
 
 /* ---- older sisters of ai.onnx's operators ---- */
 
-/* Pad, Range, GridSample: as ai.onnx's of a version. The argument: an RENAMED_.. */
-IMPORT(renamed) {
-  static const struct {
-    const char *op;
-    int version;
-  } as[] = {[RENAMED_PAD] = {"Pad", 13}, [RENAMED_RANGE] = {"Range", 11}, [RENAMED_GRID_SAMPLE] = {"GridSample", 16}};
-  const cy_onnx_row *row = cy_onnx_find("", as[n->arg].op, as[n->arg].version);
+/* What ai.onnx's operator of the same name meant at an operator set: the argument. */
+IMPORT(as_standard) {
+  cy_onnx_node standard = *n;
+  return import_as(im, &standard, n->op, n->arg);
+}
+
+/* The pads may be a row, [1, 2 * rank]. */
+IMPORT(ms_pad) {
   cy_onnx_inner q;
   cy_onnx_inner_init(&q, n);
-  for (uint32_t k = 0; k < n->nin && k < CY_ONNX_MIN_IN; k++)
-    q.in[k] = n->in[k];
+  memcpy(q.in, n->in, sizeof q.in);
   q.n.nin = n->nin;
-  if (n->arg == RENAMED_RANGE && !q.in[2])
-    q.in[2] = cy_build_scalar_int(im->g, (cy_dtype)cy_onnx_type(im, X)->dtype, 1);
-  if (n->arg == RENAMED_PAD && cy_onnx_type(im, q.in[1])->rank == 2)
+  if (cy_onnx_type(im, q.in[1])->rank == 2)
     q.in[1] = cy_build_squeeze(im->g, q.in[1], 0);
-  q.n.version = as[n->arg].version;
-  q.n.since = row->since;
-  q.n.arg = row->arg;
-  return q.in[1] && row->import(im, &q.n) && SET(q.out[0]);
+  return q.in[1] && import_as(im, &q.n, "Pad", 13) && SET(q.out[0]);
+}
+
+/* The step may be left out. */
+IMPORT(ms_range) {
+  cy_onnx_inner q;
+  cy_onnx_inner_init(&q, n);
+  memcpy(q.in, n->in, sizeof(cy_val) * 3);
+  q.n.nin = 3;
+  if (!q.in[2])
+    q.in[2] = cy_build_scalar_int(im->g, (cy_dtype)cy_onnx_type(im, X)->dtype, 1);
+  return import_as(im, &q.n, "Range", 11) && SET(q.out[0]);
 }
 
 IMPORT(expand_dims) {
-  int64_t axis;
-  uint32_t count;
-  int place, rank = cy_onnx_type(im, X)->rank;
-  return cy_onnx_const_ints(im, n, 1, &axis, 1, &count) && cy_onnx_axis(im, axis, rank + 1, &place) &&
-         SET(cy_build_unsqueeze(im->g, X, place));
+  cy_onnx_node standard = *n;
+  return import_as(im, &standard, "Unsqueeze", 13);
 }
 
 /* Distances between the rows of two matrices. */
@@ -322,4 +319,26 @@ IMPORT(cdist) {
   const int64_t axis = 2;
   cy_val y = d ? cy_build_reduce(im->g, CY_OP_reduce_sum, MUL(d, d), &axis, 1, false) : 0;
   return SET(y && root ? UNARY(sqrt, y) : y);
+}
+
+/* EmbedLayerNormalization of tables in 8 bits: input k has its scale and zero point in s and z. */
+IMPORT(qembed_layer_norm) {
+  static const struct { uint8_t k, s, z; } parts[] = {{2, 8, 13}, {3, 9, 14}, {4, 10, 15}, {5, 11, 16}, {6, 12, 17}};
+  cy_onnx_inner q;
+  cy_onnx_inner_init(&q, n);
+  q.in[0] = X;
+  q.in[1] = n->in[1];
+  q.in[7] = n->in[7];
+  q.n.nout = n->nout;
+  q.n.out = n->out;
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    uint32_t k = parts[i].k, s = parts[i].s, z = parts[i].z;
+    if (k == 4 && !n->in[k])
+      continue;
+    if (n->nin <= z || !n->in[k] || !n->in[s] || !n->in[z])
+      return cy_build_error(im->g, NULL, "input %u needs a scale and a zero point: inputs %u and %u", k, s, z);
+    if (!(q.in[k] = cy_onnx_dequantize(im, n->in[k], n->in[s], n->in[z])))
+      return false;
+  }
+  return cy_import_embed_layer_norm(im, &q.n);
 }

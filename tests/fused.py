@@ -25,6 +25,10 @@ def real(*shape, dtype=np.float32):
     return rng.standard_normal(shape).astype(dtype)
 
 
+def byte(*shape):
+    return rng.integers(0, 256, shape).astype(np.uint8)
+
+
 def node(kind, inputs, outputs, domain='', **attributes):
     return h.make_node(kind, inputs.split(' '), outputs.split(' '), domain=domain, **attributes)
 
@@ -71,7 +75,13 @@ def channels_last():
     case('conv sum relu', 'NhwcFusedConv', 'x w b z', {'x': x, 'z': skip}, constants={'w': w, 'b': bias}, pattern=[
         node('Transpose', 'x', 'xt', perm=LAST), node('Conv', 'xt w b', 'yt', **shape),
         node('Transpose', 'yt', 't', perm=FIRST), node('Add', 't z', 's'), node('Relu', 's', 'y')], activation='Relu', **shape)
-    case('max pool', 'NhwcMaxPool', 'x', {'x': rng.integers(0, 256, (2, 7, 9, 5)).astype(np.uint8)}, {'y': T.UINT8},
+    case('conv clipped', 'FusedConv', 'x w', {'x': real(1, 3, 5, 5)}, constants={'w': real(4, 3, 3, 3)}, activation='Clip',
+         activation_params=[-0.3, 0.8])
+    case('conv of bytes', 'QLinearConv', 'x sx zx w sw zw sy zy b', {'x': byte(1, 6, 5, 3)}, {'y': T.UINT8}, constants={
+        'sx': np.float32(0.02), 'zx': np.uint8(120), 'w': rng.integers(-60, 60, (4, 3, 3, 3)).astype(np.int8),
+        'sw': rng.uniform(0.01, 0.02, 4).astype(np.float32), 'zw': np.zeros(4, np.int8), 'sy': np.float32(0.1),
+        'zy': np.uint8(100), 'b': rng.integers(-200, 200, 4).astype(np.int32)}, channels_last=1, pads=[1] * 4)
+    case('max pool', 'NhwcMaxPool', 'x', {'x': byte(2, 7, 9, 5)}, {'y': T.UINT8},
          kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
 
 
@@ -146,12 +156,26 @@ def attention():
          constants={'b': real(36)}, num_heads=3)
 
 
+def text():
+    tables = {'word': byte(20, 8), 'place': byte(12, 8), 'part': byte(2, 8), 'gamma': byte(8), 'beta': byte(8)}
+    constants = {**tables, **{'s_' + n: np.float32(0.01 + 0.003 * i) for i, n in enumerate(tables)},
+                 **{'z_' + n: np.uint8(110 + i) for i, n in enumerate(tables)}}
+    names = '%s  %s %s' % (' '.join(tables), ' '.join('s_' + n for n in tables), ' '.join('z_' + n for n in tables))
+    case('embedded bytes', 'QEmbedLayerNormalization', 'ids parts ' + names, {
+        'ids': rng.integers(0, 20, (2, 6)).astype(np.int32), 'parts': rng.integers(0, 2, (2, 6)).astype(np.int32)},
+         {'y': T.FLOAT, 'last': T.INT32}, constants=constants)
+
+
 def sisters():
     x = real(3, 5)
     case('pad', 'Pad', 'x pads value', {'x': x}, constants={'pads': np.array([1, 0, 0, 2]), 'value': np.array(1.5, np.float32)})
     case('pad of a row', 'Pad', 'x pads', {'x': x}, constants={'pads': np.array([[0, 2, 1, 0]])}, mode='edge')
     case('range', 'Range', 'a b', {'a': np.array(2, np.float32), 'b': np.array(9, np.float32)})
-    case('grid', 'GridSample', 'x g', {'x': real(2, 3, 6, 5), 'g': real(2, 4, 4, 2)}, padding_mode='border', align_corners=1)
+    case('gathered', 'GatherND', 'x i', {'x': x, 'i': np.array([[0, 1], [2, 2]])})
+    for mode in ('bilinear', 'bicubic'):
+        for padding in ('zeros', 'border', 'reflection'):
+            case('grid %s %s' % (mode, padding), 'GridSample', 'x g', {'x': real(2, 3, 6, 5), 'g': real(2, 4, 4, 2)}, mode=mode,
+                 padding_mode=padding)
     case('new axis', 'ExpandDims', 'x axis', {'x': x}, constants={'axis': np.array(-1, np.int32)})
     for metric in ('euclidean', 'sqeuclidean'):
         case('distances ' + metric, 'CDist', 'a b', {'a': real(4, 7), 'b': real(6, 7)}, metric=metric)
@@ -166,7 +190,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'fused')
-    for group in (products, channels_last, diffusion, attention, sisters):
+    for group in (products, channels_last, diffusion, attention, text, sisters):
         group()
     for name, *rest in CASES:
         if args.wanted(name):
