@@ -27,6 +27,7 @@ SUITES = [
     ('edges', 'tests/edges.py', False),
     ('fused', 'tests/fused.py', False),
     ('quantise', 'tests/quantise/run.py', False),
+    ('emulate', 'tests/emulate/run.py', False),
     ('examples', 'tests/examples.py', False),
     ('fuzz', 'tests/fuzz/run.py', False),
     ('random', 'tests/random/run.py', False),

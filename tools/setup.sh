@@ -5,9 +5,9 @@
 #      nothing) and LLVM_CONFIG (a llvm-config to use).
 # Out: missing Debian packages installed, build/venv filled, build/config.mk written for the Makefile to include.
 #
-# Safe to run again: each part first looks whether its result is there.  Two parts may be absent: without LLVM the
-# Makefile builds everything except the compiler, without a clang that has libFuzzer the fuzz targets are skipped.  All
-# else missing is an error that names what to install.
+# Safe to run again: each part first looks whether its result is there.  Three parts may be absent: without LLVM the
+# Makefile builds everything except the compiler, without a clang that has libFuzzer the fuzz targets are skipped, and so
+# are tests of code that this CPU can't run without Bochs.  All else missing is an error that names what to install.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 mkdir -p build
@@ -51,6 +51,7 @@ missing_packages() {
   { have python3 && has_venv; } || echo python3-venv
   [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
   has_fuzzer || echo clang-19 libclang-rt-19-dev
+  { grep -q avx512_vnni /proc/cpuinfo || have bochs; } || echo bochs bochs-term
 }
 
 install_packages() {
@@ -87,7 +88,8 @@ check_packages() {
     case $missing in
       llvm-19-dev) say "LLVM 17 or newer not found and not installable: the compiler is left out, everything else is built" ;;
       clang-19) say "no clang with libFuzzer found or installable: the fuzz targets are skipped" ;;
-      libclang-rt-19-dev) ;;
+      bochs) say "no Bochs found or installable: code for AVX-512 is not run, which this CPU lacks" ;;
+      libclang-rt-19-dev | bochs-term) ;;
       *) die "still missing (see build/apt.log): $missing" ;;
     esac
   done
