@@ -137,6 +137,10 @@ setup:
 $B/config.mk: tools/setup.sh tests/requirements.txt
 	$Q tools/setup.sh
 
+# For tests that compile CUDA kernels by NVRTC, where it can be had.
+$B/nvrtc: tests/requirements-cuda.txt | $B/config.mk
+	$Q tools/setup.sh nvrtc && touch $@
+
 # Only the runtime has threads.
 ifeq ($(VARIANT),tsan)
 tests: $(call ctest_bin,$(SRC_rttest)) $(RT_MODELS:%=$O/tests/rt/%.so)
@@ -148,7 +152,7 @@ SUITES := unit golden cli bad attention recurrent ml edges fused quantise qdq em
 .PHONY: $(SUITES:%=check-%) check-cuda
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
 
-check: tests
+check: tests $B/nvrtc
 	$Q $(RUN_SUITES)
 
 $(SUITES:%=check-%): check-%: tests
@@ -156,7 +160,7 @@ $(SUITES:%=check-%): check-%: tests
 
 # What needs no GPU, and where there is one, the node tests and networks on it, too (DEVICE= leaves these out).
 DEVICE ?= $(if $(wildcard /dev/nvidia0 /dev/dxg),1)
-check-cuda: tests
+check-cuda: tests $B/nvrtc
 	$Q $(RUN_SUITES) cuda cuda-nodes cuda-networks
 	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/nodes.py --build $O --device)
 	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/networks.py --build $O --device)

@@ -84,6 +84,7 @@ def unit(args, folders):
 
 def main():
     args = lib.arguments(__doc__)
+    os.environ.setdefault('VIRTUAL_ENV', sys.prefix)  # NVRTC may be there
     total = [0, 0, 0]
     for name, path, updates in SUITES:
         if args.names and name not in args.names or path and not os.path.exists(path):

@@ -2,12 +2,13 @@
 # setup.sh: bring a machine to the point where `make` works, and tell make what was found.
 #
 # In:  tests/requirements.txt (pinned Python packages); the environment variables CYTO_NO_INSTALL=1 (look, install
-#      nothing) and LLVM_CONFIG (a llvm-config to use).
+#      nothing) and LLVM_CONFIG (a llvm-config to use).  `setup.sh nvrtc` installs tests/requirements-cuda.txt and no more.
 # Out: missing Debian packages installed, build/venv filled, build/config.mk written for the Makefile to include.
 #
-# Safe to run again: each part first looks whether its result is there.  Three parts may be absent: without LLVM the
-# Makefile builds everything except the compiler, without a clang that has libFuzzer the fuzz targets are skipped, and so
-# are tests of code that this CPU can't run without Bochs.  All else missing is an error that names what to install.
+# Safe to run again: each part first looks whether its result is there.  Four parts may be absent: without LLVM the
+# Makefile builds everything except the compiler, without a clang that has libFuzzer the fuzz targets are skipped, without
+# Bochs the tests of code that this CPU can't run, without NVRTC those that compile CUDA kernels by it.  All else missing
+# is an error that names what to install.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 mkdir -p build
@@ -95,14 +96,14 @@ check_packages() {
   done
 }
 
-python_ready() {
+python_ready() { # of a file of requirements
   local want
-  want=$(sed 's/#.*//;/^ *$/d' tests/requirements.txt | sort)
+  want=$(sed 's/#.*//;/^ *$/d' "$1" | sort)
   [ "$(build/venv/bin/python -m pip freeze --all 2>/dev/null | grep -Fxi "$want" | sort)" = "$want" ]
 }
 
 make_venv() {
-  python_ready && return
+  python_ready tests/requirements.txt && return
   if ! build/venv/bin/python -m pip --version >/dev/null 2>&1; then
     say "making build/venv"
     rm -rf build/venv
@@ -113,6 +114,15 @@ make_venv() {
   say "installing the Python packages of tests/requirements.txt into build/venv"
   build/venv/bin/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt >>build/venv.log 2>&1 ||
     { tail -n 5 build/venv.log >&2; die "pip failed (build/venv.log)"; }
+}
+
+get_nvrtc() { # never fails
+  [ -z "${CYTO_NO_INSTALL:-}" ] || return 0
+  python_ready tests/requirements-cuda.txt && return
+  say "installing NVRTC into build/venv"
+  build/venv/bin/python -m pip install -q --disable-pip-version-check --retries 1 --timeout 20 \
+    -r tests/requirements-cuda.txt >>build/venv.log 2>&1 ||
+    say "NVRTC cannot be had (build/venv.log): tests that compile CUDA kernels by it are skipped unless a toolkit has it"
 }
 
 write_config() {
@@ -126,6 +136,10 @@ write_config() {
   } >build/config.mk.new && mv build/config.mk.new build/config.mk
 }
 
-check_packages
-make_venv
-write_config
+if [ "${1:-}" = nvrtc ]; then
+  get_nvrtc
+else
+  check_packages
+  make_venv
+  write_config
+fi
