@@ -156,6 +156,26 @@ def attention():
          constants={'b': real(36)}, num_heads=3)
 
 
+def shared_heads(heads=4, kept=2, size=8, batch=2):
+    """A prompt and a step of GroupQueryAttention, with what else a softmax may sum and with norms of queries and keys."""
+    outputs, counts = {'y': T.FLOAT, 'present_k': T.FLOAT, 'present_v': T.FLOAT}, {'num_heads': heads, 'kv_num_heads': kept}
+    for tokens, before in ((5, 0), (1, 6)):
+        feed = {'q': real(batch, tokens, heads * size), 'k': real(batch, tokens, kept * size), 'v': real(batch, tokens, kept * size),
+                'pk': real(batch, kept, before, size), 'pv': real(batch, kept, before, size)}
+        constants = {'lengths': np.full(batch, tokens + before - 1, np.int32), 'total': np.array(tokens + before, np.int32),
+                     'sink': real(heads), 'bias': real(1, heads, tokens, tokens + before), 'qn': real(size), 'kn': real(size),
+                     'apart': np.array([0, 0, -1, size]), 'packed': np.array([0, 0, -1])}
+        for name, inputs, given in (('sink', ' sink', {}), ('smooth', '', {'smooth_softmax': 1}), ('bias and sink', 'bias sink', {}),
+                                    ('window and sink', ' sink', {'local_window_size': 3}), ('all keys', '', {'causal': 0})):
+            case('shared heads, %s, %d tokens' % (name, tokens), 'GroupQueryAttention', 'q k v pk pv lengths total    ' + inputs, feed,
+                 outputs, constants=constants, **counts, **given)
+        norms = [step for n in 'qk' for step in (
+            node('Reshape', n + ' apart', n + '1'), node('SimplifiedLayerNormalization', '%s1 %sn' % (n, n), n + '2', epsilon=1e-6),
+            node('Reshape', n + '2 packed', n + '3'))]
+        case('shared heads, norms, %d tokens' % tokens, 'GroupQueryAttention', 'q k v pk pv lengths total        qn kn', feed, outputs,
+             norms + [node('GroupQueryAttention', 'q3 k3 v pk pv lengths total', ' '.join(outputs), MS, **counts)], constants, **counts)
+
+
 def text():
     tables = {'word': byte(20, 8), 'place': byte(12, 8), 'part': byte(2, 8), 'gamma': byte(8), 'beta': byte(8)}
     constants = {**tables, **{'s_' + n: np.float32(0.01 + 0.003 * i) for i, n in enumerate(tables)},
@@ -190,7 +210,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'fused')
-    for group in (products, channels_last, diffusion, attention, text, sisters):
+    for group in (products, channels_last, diffusion, attention, shared_heads, text, sisters):
         group()
     for name, *rest in CASES:
         if args.wanted(name):
