@@ -137,9 +137,9 @@ setup:
 $B/config.mk: tools/setup.sh tests/requirements.txt
 	$Q tools/setup.sh
 
-# For tests that compile CUDA kernels by NVRTC, where it can be had.
-$B/nvrtc: tests/requirements-cuda.txt | $B/config.mk
-	$Q tools/setup.sh nvrtc && touch $@
+# What only tests want, as far as it can be had.
+$B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
+	$Q tools/setup.sh tests && touch $@
 
 # Only the runtime has threads.
 ifeq ($(VARIANT),tsan)
@@ -152,15 +152,15 @@ SUITES := unit golden cli bad attention recurrent ml edges fused quantise qdq em
 .PHONY: $(SUITES:%=check-%) check-cuda
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
 
-check: tests $B/nvrtc
+check: tests $B/test-tools
 	$Q $(RUN_SUITES)
 
-$(SUITES:%=check-%): check-%: tests
+$(SUITES:%=check-%): check-%: tests $B/test-tools
 	$Q $(RUN_SUITES) $*
 
 # What needs no GPU, and where there is one, the node tests and networks on it, too (DEVICE= leaves these out).
 DEVICE ?= $(if $(wildcard /dev/nvidia0 /dev/dxg),1)
-check-cuda: tests $B/nvrtc
+check-cuda: tests $B/test-tools
 	$Q $(RUN_SUITES) cuda cuda-nodes cuda-networks
 	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/nodes.py --build $O --device)
 	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/networks.py --build $O --device)
