@@ -137,6 +137,10 @@ setup:
 $B/config.mk: tools/setup.sh tests/requirements.txt
 	$Q tools/setup.sh
 
+# What only tests want, as far as it can be had.
+$B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
+	$Q tools/setup.sh tests && touch $@
+
 # Only the runtime has threads.
 ifeq ($(VARIANT),tsan)
 tests: $(call ctest_bin,$(SRC_rttest)) $(RT_MODELS:%=$O/tests/rt/%.so)
@@ -144,19 +148,19 @@ else
 tests: all $(UNIT_TESTS) $(NODE_RUN) $(EMULATOR_ROM) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
 endif
 
-SUITES := unit golden cli bad attention recurrent ml edges quantise qdq emulate examples fuzz random onnx models exported zoo
+SUITES := unit golden cli bad attention recurrent ml edges fused quantise qdq emulate examples fuzz random onnx models exported zoo
 .PHONY: $(SUITES:%=check-%) check-cuda
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
 
-check: tests
+check: tests $B/test-tools
 	$Q $(RUN_SUITES)
 
-$(SUITES:%=check-%): check-%: tests
+$(SUITES:%=check-%): check-%: tests $B/test-tools
 	$Q $(RUN_SUITES) $*
 
 # What needs no GPU, and where there is one, the node tests and networks on it, too (DEVICE= leaves these out).
 DEVICE ?= $(if $(wildcard /dev/nvidia0 /dev/dxg),1)
-check-cuda: tests
+check-cuda: tests $B/test-tools
 	$Q $(RUN_SUITES) cuda cuda-nodes cuda-networks
 	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/nodes.py --build $O --device)
 	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/networks.py --build $O --device)

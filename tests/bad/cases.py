@@ -658,9 +658,16 @@ def dict_vectorizer_of_tensor(d):
     ml(d, 'DictVectorizer', port('x'), port('y'), int64_vocabulary=[1])
 
 
-@case('cuda|target', 'strings, sequences', 'CPU')
+@case("'x' is a tensor of strings", 'strings, sequences', "target 'cuda'", 'compile for a CPU')
 def strings_on_a_device(d):
     save(d, [h.make_node('Concat', ['x', 'x'], ['y'], axis=0)], [port('x', (2,), T.STRING)], [port('y', (4,), T.STRING)])
+    return ['--target=sm_80']
+
+
+@case("'s' is a sequence, a map or an optional value", "target 'cuda'", 'compile for a CPU')
+def sequence_on_a_device(d):
+    sequence = h.make_tensor_sequence_value_info('s', T.FLOAT, (2,))
+    save(d, [h.make_node('SequenceLength', ['s'], ['n'])], [sequence], [port('n', (), T.INT64)])
     return ['--target=sm_80']
 
 
@@ -799,6 +806,40 @@ def matmul_integer_zero_points(folder):
 @case(r"'n0'", r'block_size.*power of two')
 def gather_block_quantized_block_size(folder):
     integer_op(folder, 'GatherBlockQuantized', ['x', 'i', 's'], [port('x', (2, 64), T.UINT8), port('i', (3,), T.INT64)], block_size=24, bits=8)
+
+
+@case(r"'n0'", r"'groups'.*3 groups do not fit f32\[1,8,4,4\]")
+def group_norm_groups(folder):
+    integer_op(folder, 'GroupNorm', ['x', 'c', 'c'], [port('x', (1, 8, 4, 4)), port('c', (4,))], groups=3, activation=0)
+
+
+@case(r"'n0'", r"'metric'.*cosine")
+def distance_metric(folder):
+    integer_op(folder, 'CDist', ['x', 'x'], [port('x', (3, 4))], metric='cosine')
+
+
+@case(r"'n0'", r"'activation'.*Mish")
+def fused_gemm_activation(folder):
+    integer_op(folder, 'FusedGemm', ['x', 'x'], [port('x', (3, 3))], activation='Mish')
+
+
+@case(r"'n0'", r"'max_distance'.*found 4")
+def relative_position_distance(folder):
+    integer_op(folder, 'RelativePositionBias', ['x', 'n', 'n'], [port('x', (32, 3)), port('n', (), T.INT64)], max_distance=4)
+
+
+LSTM_PORTS = [port('x', (5, 1, 4)), port('w', (1, 4, 12), T.INT8), port('r', (1, 3, 12), T.INT8)]
+
+
+@case(r"'n0'", r"'R_scale'.*expected a scale, found nothing")
+def dynamic_quantize_lstm_scale(folder):
+    integer_op(folder, 'DynamicQuantizeLSTM', ['x', 'w', 'r', '', '', '', '', '', 's'], LSTM_PORTS, hidden_size=3)
+
+
+@case(r"'n0'", r'W is \[directions, input, gates \* hidden\]')
+def dynamic_quantize_lstm_weights(folder):
+    integer_op(folder, 'DynamicQuantizeLSTM', ['x', 'w', 'r', '', '', '', '', '', 's', '', 's', ''],
+               [LSTM_PORTS[0], port('w', (1, 12, 4), T.INT8), LSTM_PORTS[2]], hidden_size=3)
 
 
 # ---- attention ----
