@@ -2,24 +2,60 @@
  *
  * In: a TensorProto's external_data (location, offset, length). Out: a pointer into the mapped file.
  * A model is untrusted: the location must name a regular file inside the model's own folder. Absolute paths, ".." and
- * symbolic links that leave the folder are refused. Each file is mapped once and handed to the graph, which unmaps it.
+ * symbolic links that leave the folder are refused. Each file is mapped once; an import hands all of them to its graph,
+ * which unmaps them.
  */
+#include "frontend/external.h"
+
 #include "frontend/import_int.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct cy_external_file {
-  cy_external_file *next;
-  const char *path;
+typedef struct file {
+  struct file *next;
+  char *path;
   cy_mapping map;
+} file;
+
+struct cy_externals {
+  char *folder; /* NULL: the model has none */
+  file *files;
 };
 
-static void release(void *handle) {
-  cy_mapping_close(handle);
-  free(handle);
+cy_externals *cy_externals_create(const char *folder) {
+  cy_externals *x = calloc(1, sizeof *x);
+  char *copy = folder ? strdup(folder) : NULL;
+  if (!x || (folder && !copy))
+    cy_bug("out of memory");
+  x->folder = copy;
+  return x;
+}
+
+void cy_externals_destroy(void *handle) {
+  cy_externals *x = handle;
+  while (x && x->files) {
+    file *f = x->files;
+    x->files = f->next;
+    cy_mapping_close(&f->map);
+    free(f->path);
+    free(f);
+  }
+  if (x)
+    free(x->folder);
+  free(x);
+}
+
+static void *fail(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void *fail(char *why, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(why, CY_EXTERNAL_WHY, format, args);
+  va_end(args);
+  return NULL;
 }
 
 static bool leaves_folder(const char *location) {
@@ -35,69 +71,58 @@ static bool leaves_folder(const char *location) {
   return false;
 }
 
-/* The file's real path, inside the model's real folder; NULL after a diagnostic. */
-static const char *safe_path(cy_importer *im, const char *location, const char *item) {
-  if (!im->folder)
-    return cy_build_error(im->g, item, "the model comes from memory and so has no folder to find external data '%s' in",
-                          location),
-           NULL;
-  if (!location[0] || leaves_folder(location)) {
-    cy_build_error(im->g, item, "external data must lie in the model's own folder, found location '%s'", location);
-    return NULL;
-  }
-  char folder[PATH_MAX], file[PATH_MAX];
-  const char *joined = cy_arena_printf(im->arena, "%s/%s", im->folder, location);
-  if (!realpath(im->folder, folder) || !realpath(joined, file)) {
-    cy_build_error(im->g, item, "cannot open external data '%s': %s", joined, strerror(errno));
-    return NULL;
-  }
+/* The file's real path, inside the model's real folder; NULL with the reason. */
+static const char *safe_path(const cy_externals *x, const char *location, char out[PATH_MAX], char *why) {
+  char folder[PATH_MAX], joined[PATH_MAX];
+  if (!x->folder)
+    return fail(why, "the model comes from memory and so has no folder to find external data '%s' in", location);
+  if (!location[0] || leaves_folder(location))
+    return fail(why, "external data must lie in the model's own folder, found location '%s'", location);
+  int length = snprintf(joined, sizeof joined, "%s/%s", x->folder, location);
+  errno = ENAMETOOLONG;
+  if (length >= (int)sizeof joined || !realpath(x->folder, folder) || !realpath(joined, out))
+    return fail(why, "cannot open external data '%s/%s': %s", x->folder, location, strerror(errno));
   size_t n = strlen(folder);
-  bool inside = strncmp(file, folder, n) == 0 && (file[n] == '/' || (n == 1 && folder[0] == '/'));
-  if (!inside) {
-    cy_build_error(im->g, item, "external data '%s' leads through a symbolic link out of the model's folder", location);
-    return NULL;
-  }
-  return cy_arena_copy(im->arena, file, strlen(file) + 1);
+  bool inside = strncmp(out, folder, n) == 0 && (out[n] == '/' || (n == 1 && folder[0] == '/'));
+  return inside ? out
+                : fail(why, "external data '%s' leads through a symbolic link out of the model's folder", location);
 }
 
-static const cy_mapping *mapping_of(cy_importer *im, const char *location, const char *item) {
-  const char *path = safe_path(im, location, item);
+static const cy_mapping *mapping_of(cy_externals *x, const char *location, char *why) {
+  char buffer[PATH_MAX];
+  const char *path = safe_path(x, location, buffer, why);
   if (!path)
     return NULL;
-  for (cy_external_file *f = im->externals; f; f = f->next)
+  for (file *f = x->files; f; f = f->next)
     if (strcmp(f->path, path) == 0)
       return &f->map;
-  cy_external_file *f = CY_NEW(im->arena, cy_external_file);
-  cy_location where = cy_importer_where(im, NULL);
-  where.item = item;
-  if (!cy_mapping_open(&f->map, path, im->diag, &where))
+  cy_mapping map;
+  if (!cy_mapping_open(&map, path, why, CY_EXTERNAL_WHY))
     return NULL;
-  f->path = path;
-  f->next = im->externals;
-  im->externals = f;
-  cy_mapping *handle = malloc(sizeof *handle);
-  if (!handle) {
-    cy_mapping_close(&f->map);
-    return cy_build_error(im->g, item, "out of memory"), NULL;
+  file *f = calloc(1, sizeof *f);
+  char *copy = strdup(path);
+  if (!f || !copy) {
+    free(f);
+    free(copy);
+    cy_mapping_close(&map);
+    return fail(why, "out of memory");
   }
-  *handle = f->map;
-  cy_graph_own(im->g, handle, release);
+  *f = (file){x->files, copy, map};
+  x->files = f;
   return &f->map;
 }
 
-static bool parse_number(cy_importer *im, const char *key, const char *text, const char *item, uint64_t *out) {
+static bool parse_number(const char *key, const char *text, uint64_t *out, char *why) {
   char *end;
   errno = 0;
   unsigned long long v = strtoull(text, &end, 10);
-  if (text[0] < '0' || text[0] > '9' || *end || errno) {
-    cy_build_error(im->g, item, "external data: '%s' must be a number of bytes, found '%s'", key, text);
-    return false;
-  }
+  if (text[0] < '0' || text[0] > '9' || *end || errno)
+    return fail(why, "external data: '%s' must be a number of bytes, found '%s'", key, text);
   *out = v;
   return true;
 }
 
-const void *cy_external_data(cy_importer *im, const Onnx__TensorProto *t, uint64_t bytes, const char *item) {
+const void *cy_externals_find(cy_externals *x, const Onnx__TensorProto *t, uint64_t bytes, char why[CY_EXTERNAL_WHY]) {
   const char *location = "";
   uint64_t offset = 0, length = bytes, end;
   for (size_t i = 0; i < t->n_external_data; i++) {
@@ -106,23 +131,19 @@ const void *cy_external_data(cy_importer *im, const Onnx__TensorProto *t, uint64
       continue;
     if (strcmp(key, "location") == 0)
       location = value;
-    if (strcmp(key, "offset") == 0 && !parse_number(im, key, value, item, &offset))
+    if (strcmp(key, "offset") == 0 && !parse_number(key, value, &offset, why))
       return NULL;
-    if (strcmp(key, "length") == 0 && !parse_number(im, key, value, item, &length))
+    if (strcmp(key, "length") == 0 && !parse_number(key, value, &length, why))
       return NULL;
   }
-  const cy_mapping *m = mapping_of(im, location, item);
+  const cy_mapping *m = mapping_of(x, location, why);
   if (!m)
     return NULL;
-  if (length != bytes) {
-    cy_build_error(im->g, item, "the tensor's shape and type need %llu bytes, its external data has length %llu",
-                   (unsigned long long)bytes, (unsigned long long)length);
-    return NULL;
-  }
-  if (!cy_add_size(offset, length, &end) || end > m->size) {
-    cy_build_error(im->g, item, "external data ends beyond its file: offset %llu and length %llu in '%s' of %llu bytes",
-                   (unsigned long long)offset, (unsigned long long)length, location, (unsigned long long)m->size);
-    return NULL;
-  }
+  if (length != bytes)
+    return fail(why, "the tensor's shape and type need %llu bytes, its external data has length %llu",
+                (unsigned long long)bytes, (unsigned long long)length);
+  if (!cy_add_size(offset, length, &end) || end > m->size)
+    return fail(why, "external data ends beyond its file: offset %llu and length %llu in '%s' of %llu bytes",
+                (unsigned long long)offset, (unsigned long long)length, location, (unsigned long long)m->size);
   return m->bytes + offset;
 }

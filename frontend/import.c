@@ -6,6 +6,7 @@
  * found in one run. Nodes may come in any order: they are sorted by what they use (subgraphs included) before they are
  * imported. Initializers are constants even where they are also listed as inputs.
  */
+#include "frontend/external.h"
 #include "frontend/import_int.h"
 
 #include <stdlib.h>
@@ -418,11 +419,13 @@ static void release(void *handle) {
 static cy_graph *import_mapping(cy_mapping *map, const char *file, const cy_import_options *o, cy_diag_sink *diag) {
   static const cy_import_options none;
   cy_importer im = {.diag = diag, .file = file, .map = map, .options = o ? o : &none, .arena = cy_arena_create()};
-  const char *slash = strrchr(file, '/');
-  if (!map->borrowed || slash)
-    im.folder = slash ? cy_arena_printf(im.arena, "%.*s", (int)(slash - file) + (slash == file), file) : ".";
+  const char *slash = strrchr(file, '/'), *folder = map->borrowed ? NULL : ".";
+  if (slash)
+    folder = cy_arena_printf(im.arena, "%.*s", (int)(slash - file) + (slash == file), file);
+  im.externals = cy_externals_create(folder);
   im.g = cy_graph_create(diag, file);
   cy_graph_own(im.g, map, release);
+  cy_graph_own(im.g, im.externals, cy_externals_destroy);
   im.model = cy_model_unpack(map, im.arena, diag, file);
   cy_graph_record(im.g, true);
   bool ok = im.model && import_model(&im);
@@ -446,7 +449,9 @@ cy_graph *cy_import_file(const char *path, const cy_import_options *o, cy_diag_s
   cy_mapping *map = new_mapping(diag, &where);
   if (!map)
     return NULL;
-  if (!cy_mapping_open(map, path, diag, &where)) {
+  char why[CY_EXTERNAL_WHY];
+  if (!cy_mapping_open(map, path, why, sizeof why)) {
+    cy_diag_add(diag, CY_ERROR, &where, "%s", why);
     free(map);
     return NULL;
   }

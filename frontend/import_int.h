@@ -53,13 +53,11 @@ typedef struct cy_scope {
   uint32_t depth;
 } cy_scope;
 
-typedef struct cy_external_file cy_external_file;
-
 typedef struct cy_importer {
   cy_graph *g;
   cy_diag_sink *diag;
   cy_arena *arena;           /* protobuf and scratch; gone after the import */
-  const char *file, *folder; /* folder NULL: no external data */
+  const char *file;
   const cy_mapping *map;
   const Onnx__ModelProto *model;
   const cy_import_options *options;
@@ -67,7 +65,7 @@ typedef struct cy_importer {
   cy_names *fixed_dims; /* symbol -> index + 1 into fixed */
   struct cy_fixed_dim *fixed;
   uint32_t nfixed;
-  cy_external_file *externals;
+  struct cy_externals *externals; /* the graph's */
   uint64_t expanded, skipped; /* nodes: imported; left out because a node before them failed */
   uint32_t malformed;         /* errors that no values of the inputs could excuse: dangling names, wrong attributes */
 } cy_importer;
@@ -95,8 +93,17 @@ struct cy_onnx_row {
   int arg;
 };
 
+/* A node as another importer shall see it: with these inputs, and places for its outputs. For operators that are made of
+ * one that has an importer. */
+typedef struct cy_onnx_inner {
+  cy_onnx_node n;
+  cy_val in[CY_ONNX_MIN_IN], out[4];
+} cy_onnx_inner;
+void cy_onnx_inner_init(cy_onnx_inner *q, const cy_onnx_node *n); /* no inputs, one output */
+
 /* mapped.c */
-bool cy_mapping_open(cy_mapping *m, const char *path, cy_diag_sink *diag, const cy_location *where);
+/* False with the reason in `why`. */
+bool cy_mapping_open(cy_mapping *m, const char *path, char *why, size_t room);
 void cy_mapping_close(cy_mapping *m);
 /* Allocates from `arena`. NULL after a diagnostic. */
 Onnx__ModelProto *cy_model_unpack(const cy_mapping *m, cy_arena *arena, cy_diag_sink *diag, const char *file);
@@ -143,10 +150,9 @@ void cy_functions_index(cy_importer *im);
 const Onnx__FunctionProto *cy_function_find(const cy_importer *im, const Onnx__NodeProto *node);
 bool cy_function_expand(cy_importer *im, const cy_onnx_node *n, const Onnx__FunctionProto *fn);
 
-/* tensor.c, external.c */
+/* tensor.c */
 cy_val cy_import_tensor(cy_importer *im, const Onnx__TensorProto *t, const char *item);
 cy_val cy_import_sparse(cy_importer *im, const Onnx__SparseTensorProto *t, const char *item);
-const void *cy_external_data(cy_importer *im, const Onnx__TensorProto *t, uint64_t bytes, const char *item);
 
 /* attrs.c: value of an attribute, or what is said when it is absent. A wrong type is reported and reads as absent; then
  * cy_onnx_node_ok() is false. */
@@ -180,6 +186,7 @@ cy_val cy_onnx_channel(cy_importer *im, cy_val v, int rank,
 cy_val cy_onnx_mean(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, bool keepdims);
 cy_val cy_onnx_normalize(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, double epsilon, bool rms);
 cy_val cy_onnx_move_axis(cy_importer *im, cy_val x, int from, int to);
+cy_val cy_onnx_turn_channels(cy_importer *im, cy_val x, bool back); /* [n, s.., c] to [n, c, s..], or back; 0 stays 0 */
 cy_val cy_onnx_fill(cy_importer *im, cy_val scalar, const cy_dim *dims, int rank);
 cy_val cy_onnx_matmul(cy_importer *im, cy_val a, cy_val b, cy_dtype dtype); /* numpy.matmul, 1-D operands too */
 cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_dim turn, bool interleaved); /* onnx_contrib.c */
@@ -189,11 +196,21 @@ cy_val cy_onnx_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val wei
 /* .. of integers; zero points as conv's in ops.def, 0 where there are none. */
 cy_val cy_onnx_conv_zeros(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_val x_zero, cy_val w_zero,
                           cy_dtype dtype);
+/* onnx_norm.c: x [n, c, s..] as [n, groups, c / groups * s], normalised over the last of them. */
+cy_val cy_onnx_group_normalize(cy_importer *im, cy_val x, int64_t groups, double epsilon);
 /* onnx_quant.c: with checked parameters; scale and zero point (or 0) per tensor, or along an axis. f32 is what is meant. */
 cy_val cy_onnx_per_tensor(cy_importer *im, cy_val v); /* one element: a scalar */
 cy_val cy_onnx_dequantize(cy_importer *im, cy_val x, cy_val scale, cy_val zero);
 cy_val cy_onnx_dequantize_along(cy_importer *im, cy_val x, cy_val scale, cy_val zero, int axis);
 cy_val cy_onnx_quantize(cy_importer *im, cy_val y, cy_val scale, cy_val zero, cy_dtype dtype);
+/* u8 of `dims` with several numbers of `bits` bits in each, the first in the lowest: a last axis 8 / bits times as long. */
+cy_val cy_onnx_unpack(cy_importer *im, cy_val packed, int64_t bits, const cy_dim *dims, int rank);
+/* x as u8 with the scale and zero point that its extremes ask for when it runs; its product with integers b, in f32. */
+typedef struct cy_onnx_rounded {
+  cy_val ints, scale, zero;
+} cy_onnx_rounded;
+bool cy_onnx_round(cy_importer *im, cy_val x, cy_onnx_rounded *out);
+cy_val cy_onnx_rounded_product(cy_importer *im, const cy_onnx_rounded *a, cy_val b, cy_val scale, cy_val zero);
 void cy_onnx_bind_count(cy_importer *im, cy_sym s, cy_val v, int64_t index); /* onnx_index.c: s is a dimension of v */
 
 /* onnx_sequence.c. Content 0 lets the elements, or the value, decide. */
@@ -270,6 +287,8 @@ enum {
 };
 
 enum { Q_SIGMOID, Q_LEAKY_RELU, Q_SOFTMAX, Q_AVERAGE_POOL, Q_GLOBAL_AVERAGE_POOL, Q_REDUCE_MEAN };
+
+enum { NHWC_CONV = 1, NHWC_FUSED_CONV };
 
 enum { WINDOW_HANN, WINDOW_HAMMING, WINDOW_BLACKMAN };
 enum { RANDOM_UNIFORM, RANDOM_NORMAL };

@@ -20,25 +20,25 @@
 
 #define MAX_SKELETON ((size_t)1 << 30)
 
-bool cy_mapping_open(cy_mapping *m, const char *path, cy_diag_sink *diag, const cy_location *where) {
+bool cy_mapping_open(cy_mapping *m, const char *path, char *why, size_t room) {
   *m = (cy_mapping){0};
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
-    cy_diag_add(diag, CY_ERROR, where, "cannot open '%s': %s", path, strerror(errno));
+    snprintf(why, room, "cannot open '%s': %s", path, strerror(errno));
     return false;
   }
   struct stat st;
   bool ok = false;
   if (fstat(fd, &st) != 0) {
-    cy_diag_add(diag, CY_ERROR, where, "cannot read '%s': %s", path, strerror(errno));
+    snprintf(why, room, "cannot read '%s': %s", path, strerror(errno));
   } else if (!S_ISREG(st.st_mode)) {
-    cy_diag_add(diag, CY_ERROR, where, "'%s' is not a regular file", path);
+    snprintf(why, room, "'%s' is not a regular file", path);
   } else if (st.st_size == 0) {
-    cy_diag_add(diag, CY_ERROR, where, "'%s' is empty", path);
+    snprintf(why, room, "'%s' is empty", path);
   } else {
     void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED) {
-      cy_diag_add(diag, CY_ERROR, where, "cannot map '%s': %s", path, strerror(errno));
+      snprintf(why, room, "cannot map '%s': %s", path, strerror(errno));
     } else {
       m->bytes = p;
       m->size = (uint64_t)st.st_size;

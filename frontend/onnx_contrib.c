@@ -26,37 +26,6 @@ IMPORT(image_scaler) {
   return SET(ADD(MUL(X, LIKE(X, cy_onnx_float(im, n, "scale", 1))), cy_onnx_channel(im, shift, t->rank, 1)));
 }
 
-/* Activation of a fused op, by name, with up to two parameters. */
-static cy_val activate(cy_importer *im, const cy_onnx_node *n, cy_val x) {
-  uint32_t count;
-  const double *p = cy_onnx_floats(im, n, "activation_params", &count);
-  int k = cy_onnx_word(im, n, "activation", "", "|Relu|Tanh|Sigmoid|LeakyRelu|Clip|HardSigmoid");
-  double a = p && count > 0 ? p[0]
-             : k == 4       ? 0.01
-             : k == 6       ? 0.2
-                            : -INFINITY,
-         b = p && count > 1 ? p[1]
-             : k == 6       ? 0.5
-                            : INFINITY;
-  switch (x ? k : -1) {
-  case 0: return x;
-  case 1: return MAX(x, LIKE(x, 0));
-  case 2: return UNARY(tanh, x);
-  case 3: return UNARY(sigmoid, x);
-  case 4: return SELECT(BINARY(lt, x, LIKE(x, 0)), MUL(x, LIKE(x, a)), x);
-  case 5: return MIN(MAX(x, LIKE(x, a)), LIKE(x, b));
-  case 6: return MAX(LIKE(x, 0), MIN(LIKE(x, 1), ADD(MUL(x, LIKE(x, a)), LIKE(x, b))));
-  default: return 0;
-  }
-}
-
-IMPORT(fused_conv) {
-  cy_val y = cy_onnx_conv(im, n, X, n->in[1], cy_onnx_type(im, X)->dtype);
-  if (y && n->in[2])
-    y = ADD(y, cy_onnx_channel(im, n->in[2], cy_onnx_type(im, y)->rank, 1));
-  return SET(activate(im, n, n->in[3] ? ADD(y, n->in[3]) : y));
-}
-
 /* Input, skip, gamma, beta (not for the simplified form: the argument), bias; the sum may be asked for as output 3. */
 IMPORT(skip_layer_norm) {
   bool rms = n->arg != 0;
@@ -98,9 +67,7 @@ IMPORT(embed_layer_norm) {
   return SET(ADD(MUL(y, n->in[5]), n->in[6]));
 }
 
-/* Packed 2-, 4- or 8-bit weights B [n, blocks, bytes], scales and zero points per block: dequantised, then a matrix
- * product. */
-static cy_val unpack(cy_importer *im, cy_val packed, int64_t bits, const cy_dim *dims, int rank) {
+cy_val cy_onnx_unpack(cy_importer *im, cy_val packed, int64_t bits, const cy_dim *dims, int rank) {
   int64_t per = 8 / bits;
   cy_dim parts[CY_MAX_RANK], grown[CY_MAX_RANK];
   memcpy(grown, dims, sizeof(cy_dim) * (size_t)rank);
@@ -114,6 +81,8 @@ static cy_val unpack(cy_importer *im, cy_val packed, int64_t bits, const cy_dim 
   return cy_build_reshape(im->g, v, grown, rank);
 }
 
+/* Packed 2-, 4- or 8-bit weights B [n, blocks, bytes], scales and zero points per block: dequantised, then a matrix
+ * product. */
 IMPORT(matmul_nbits) {
   int64_t k = cy_onnx_int(im, n, "K", 0), columns = cy_onnx_int(im, n, "N", 0), bits = cy_onnx_int(im, n, "bits", 4),
           block = cy_onnx_int(im, n, "block_size", 0);
@@ -129,10 +98,10 @@ IMPORT(matmul_nbits) {
   int64_t blocks = (k + block - 1) / block, zp_bytes = (blocks * bits + 7) / 8;
   cy_dim d[3] = {cy_dim_const(im->g, columns), cy_dim_const(im->g, blocks), cy_dim_const(im->g, block * bits / 8)};
   cy_dim per_block[3] = {d[0], d[1], cy_dim_const(im->g, 1)}, zp_dims[2] = {d[0], cy_dim_const(im->g, zp_bytes)};
-  cy_val w = CAST(unpack(im, cy_build_reshape(im->g, n->in[1], d, 3), bits, d, 3), dtype);
+  cy_val w = CAST(cy_onnx_unpack(im, cy_build_reshape(im->g, n->in[1], d, 3), bits, d, 3), dtype);
   cy_val scale = cy_build_reshape(im->g, n->in[2], per_block, 3), zp = LIKE(X, (double)(1 << (bits - 1)));
   if (n->in[3] && cy_onnx_type(im, n->in[3])->dtype == CY_U8) {
-    cy_val all = unpack(im, cy_build_reshape(im->g, n->in[3], zp_dims, 2), bits, zp_dims, 2);
+    cy_val all = cy_onnx_unpack(im, cy_build_reshape(im->g, n->in[3], zp_dims, 2), bits, zp_dims, 2);
     all = cy_build_slice_axis(im->g, all, 1, cy_dim_const(im->g, 0), d[1]);
     zp = CAST(cy_build_reshape(im->g, all, per_block, 3), dtype);
   } else if (n->in[3]) {

@@ -234,14 +234,24 @@ IMPORT(matmul_integer_to_float) {
   return SET(with_bias(im, acc && scale ? MUL(as_f32(im, acc), scale) : 0, n->in[6]));
 }
 
+bool cy_onnx_round(cy_importer *im, cy_val x, cy_onnx_rounded *out) {
+  out->ints = quantize_dynamically(im, x, &out->scale, &out->zero);
+  return out->ints != 0;
+}
+
+cy_val cy_onnx_rounded_product(cy_importer *im, const cy_onnx_rounded *a, cy_val b, cy_val scale, cy_val zero) {
+  if (!check_scale(im, scale) || !check_zero(im, zero, (cy_dtype)cy_onnx_type(im, b)->dtype))
+    return 0;
+  cy_val acc = integer_matmul(im, a->ints, b, a->zero, zero);
+  scale = MUL(a->scale, per_tensor(im, scale));
+  return acc && scale ? MUL(as_f32(im, acc), scale) : 0;
+}
+
 /* A in f32, B, its scale and zero point, bias. */
 IMPORT(dynamic_quantize_matmul) {
-  cy_val scale, zero, a = quantize_dynamically(im, X, &scale, &zero);
-  if (!a || !check_scale(im, n->in[2]))
-    return false;
-  cy_val acc = integer_matmul(im, a, n->in[1], zero, n->in[3]);
-  scale = MUL(scale, per_tensor(im, n->in[2]));
-  return SET(with_bias(im, acc && scale ? MUL(as_f32(im, acc), scale) : 0, n->in[4]));
+  cy_onnx_rounded a;
+  return cy_onnx_round(im, X, &a) &&
+         SET(with_bias(im, cy_onnx_rounded_product(im, &a, n->in[1], n->in[2], n->in[3]), n->in[4]));
 }
 
 /* acc * ratio, rounded, plus the zero point, saturated to its type. */

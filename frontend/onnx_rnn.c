@@ -1,8 +1,12 @@
-/* onnx_rnn.c - RNN, GRU and LSTM.
+/* onnx_rnn.c - RNN, GRU, LSTM and com.microsoft's DynamicQuantizeLSTM.
  *
  * The input part X * W + b of all time steps is one matrix product; what is left, one `recurrent` per direction, walks
  * the time axis. Gates stay in ONNX's order (LSTM i o f c, GRU z r h). Recurrent biases are added to the input part,
  * except for a GRU with linear_before_reset, where the reset gate multiplies them.
+ *
+ * With quantised weights X is rounded as a whole and multiplied in integers, as DynamicQuantizeMatMul does. The state
+ * is not rounded from step to step, as ONNX Runtime has it (by other ranges for other numbers of threads): the
+ * recurrent weights are f32 of the same values.
  */
 #include "frontend/import_int.h"
 
@@ -28,6 +32,8 @@ typedef struct rnn {
   const cy_onnx_node *n;
   int cell, gates, nacts, directions;
   bool layout, backward_only, linear_before_reset;
+  bool quantised;     /* W and R are integers, with gates last */
+  cy_onnx_rounded xq; /* then X */
   cy_dim time, batch;
   int64_t hidden;
   int64_t acts[2 * MAX_ACTS];
@@ -86,15 +92,37 @@ static cy_val slice_range(const rnn *r, cy_val v, int64_t from, int64_t size) {
   return cy_build_slice_axis(r->im->g, v, 0, cy_dim_const(r->im->g, from), cy_dim_const(r->im->g, size));
 }
 
-/* x [time * batch, in] times W [gates * hidden, in] transposed, plus biases; *out_rb is what stays for the recurrent
- * part. */
-static cy_val input_part(const rnn *r, cy_val x, int d, cy_val *out_rb) {
+/* x [time * batch, in] times W of direction d. */
+static cy_val input_product(const rnn *r, cy_val x, int d) {
   cy_importer *im = r->im;
   const int64_t swap[2] = {1, 0};
+  cy_val w = part(r, 1, d);
+  if (!w)
+    return 0;
+  if (r->quantised)
+    return cy_onnx_rounded_product(im, &r->xq, w, part(r, 8, d), part(r, 9, d));
+  return cy_build_matmul(im->g, x, cy_build_transpose(im->g, w, swap), cy_onnx_type(im, x)->dtype);
+}
+
+/* R of direction d, [gates * hidden, hidden]. */
+static cy_val recurrent_weights(const rnn *r, int d) {
+  cy_importer *im = r->im;
+  const int64_t swap[2] = {1, 0};
+  cy_val w = part(r, 2, d);
+  if (!r->quantised || !w)
+    return w;
+  w = cy_onnx_dequantize_along(im, w, part(r, 10, d), part(r, 11, d), 1);
+  return w ? cy_build_transpose(im->g, w, swap) : 0;
+}
+
+/* The input part: the product plus biases; *out_rb is what stays for the recurrent part. */
+static cy_val input_part(const rnn *r, cy_val x, int d, cy_val *out_rb) {
+  cy_importer *im = r->im;
   int64_t width = r->gates * r->hidden;
-  cy_val w = part(r, 1, d), b = part(r, 3, d);
+  cy_val b = part(r, 3, d), y = input_product(r, x, d);
   *out_rb = 0;
-  cy_val y = w ? cy_build_matmul(im->g, x, cy_build_transpose(im->g, w, swap), cy_onnx_type(im, x)->dtype) : 0;
+  if (!y)
+    return 0;
   if (b) {
     cy_val wb = slice_range(r, b, 0, width), rb = slice_range(r, b, width, width);
     y = ADD(y, r->linear_before_reset ? wb : ADD(wb, rb));
@@ -109,7 +137,7 @@ static cy_val direction(const rnn *r, cy_val x, int d) {
   const cy_onnx_node *n = r->n;
   cy_val in[7] = {0};
   in[0] = input_part(r, x, d, &in[2]);
-  in[1] = part(r, 2, d);
+  in[1] = recurrent_weights(r, d);
   if (!in[0] || !in[1])
     return 0;
   in[3] = state(r, 5, d);
@@ -139,15 +167,19 @@ static bool read_shape(rnn *r) {
   r->directions = way == 2 ? 2 : 1;
   r->backward_only = way == 1;
   r->layout = cy_onnx_int(im, n, "layout", 0) != 0;
-  if (tx->rank != 3 || tw->rank != 3 || tr->rank != 3 || !cy_dim_is_const(im->g, tr->dim[2], &r->hidden) ||
+  int gates = r->quantised ? 2 : 1, inner = 3 - gates;
+  if (tx->rank != 3 || tw->rank != 3 || tr->rank != 3 || !cy_dim_is_const(im->g, tr->dim[inner], &r->hidden) ||
       r->hidden < 1 || r->hidden >= 1 << 24 || cy_onnx_int(im, n, "hidden_size", r->hidden) != r->hidden ||
-      !cy_dim_is(im->g, tr->dim[1], r->gates * r->hidden) || !cy_dim_is(im->g, tw->dim[1], r->gates * r->hidden) ||
-      !cy_dim_is(im->g, tr->dim[0], r->directions) || !cy_dim_is(im->g, tw->dim[0], r->directions))
+      !cy_dim_is(im->g, tr->dim[gates], r->gates * r->hidden) ||
+      !cy_dim_is(im->g, tw->dim[gates], r->gates * r->hidden) || !cy_dim_is(im->g, tr->dim[0], r->directions) ||
+      !cy_dim_is(im->g, tw->dim[0], r->directions))
     return cy_build_error(
         im->g, NULL,
-        "X %s, W %s and R %s do not fit together: with %d gates and %d directions, W is [directions, gates * hidden, "
-        "input] and R [directions, gates * hidden, hidden]",
-        cy_type_text(im->g, tx), cy_type_text(im->g, tw), cy_type_text(im->g, tr), r->gates, r->directions);
+        "X %s, W %s and R %s do not fit together: with %d gates and %d directions, W is [directions, %s] and "
+        "R [directions, %s]",
+        cy_type_text(im->g, tx), cy_type_text(im->g, tw), cy_type_text(im->g, tr), r->gates, r->directions,
+        r->quantised ? "input, gates * hidden" : "gates * hidden, input",
+        r->quantised ? "hidden, gates * hidden" : "gates * hidden, hidden");
   r->time = tx->dim[r->layout ? 1 : 0];
   r->batch = tx->dim[r->layout ? 0 : 1];
   return true;
@@ -173,19 +205,30 @@ static bool join(const rnn *r, const cy_val *y, uint32_t k) {
   return cy_importer_set(im, r->n, k, all);
 }
 
-/* The argument is the cell. */
-IMPORT(rnn) {
+static bool import_cell(cy_importer *im, const cy_onnx_node *n, int cell, bool quantised) {
   static const int gates[3] = {[CY_CELL_RNN] = 1, [CY_CELL_GRU] = 3, [CY_CELL_LSTM] = 4};
   static const int nacts[3] = {[CY_CELL_RNN] = 1, [CY_CELL_GRU] = 2, [CY_CELL_LSTM] = 3};
-  rnn r = {.im = im, .n = n, .cell = n->arg, .gates = gates[n->arg], .nacts = nacts[n->arg]};
+  rnn r = {.im = im, .n = n, .cell = cell, .gates = gates[cell], .nacts = nacts[cell], .quantised = quantised};
   if (!read_shape(&r) || !read_activations(&r))
     return false;
   r.linear_before_reset = r.cell == CY_CELL_GRU && cy_onnx_int(im, n, "linear_before_reset", 0) != 0;
   cy_val x = r.layout ? cy_onnx_move_axis(im, n->in[0], 0, 1) : n->in[0], y[2];
   cy_dim rows[2] = {cy_dim_mul(im->g, r.time, r.batch), cy_onnx_type(im, n->in[0])->dim[2]};
   x = cy_build_reshape(im->g, x, rows, 2);
+  if (quantised && !cy_onnx_round(im, x, &r.xq))
+    return false;
   for (int d = 0; d < r.directions; d++)
     if (!(y[d] = direction(&r, x, d)))
       return false;
   return join(&r, y, 0) && join(&r, y, 1) && (r.cell != CY_CELL_LSTM || join(&r, y, 2));
+}
+
+/* The argument is the cell. */
+IMPORT(rnn) { return import_cell(im, n, n->arg, false); }
+
+/* LSTM's inputs, then scales and zero points of W and R, per direction or per column. */
+IMPORT(dynamic_quantize_lstm) {
+  if (!n->in[8] || !n->in[10])
+    return cy_build_error(im->g, n->in[8] ? "input 'R_scale'" : "input 'W_scale'", "expected a scale, found nothing");
+  return import_cell(im, n, CY_CELL_LSTM, true);
 }

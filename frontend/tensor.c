@@ -6,6 +6,7 @@
  * Lists of varints are decoded. Sizes are checked before anything is allocated: decoded data is never larger than eight
  * times the bytes that the file really has. Sparse tensors are the exception, so they are capped.
  */
+#include "frontend/external.h"
 #include "frontend/import_int.h"
 
 #include <string.h>
@@ -189,8 +190,9 @@ cy_val cy_import_tensor(cy_importer *im, const Onnx__TensorProto *t, const char 
   if (t->segment)
     return cy_build_error(im->g, item, "tensors in segments are not supported");
   if (t->has_data_location && t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) {
-    const void *p = need ? cy_external_data(im, t, need, item) : "";
-    return p ? place(im, &type, p, need) : 0;
+    char why[CY_EXTERNAL_WHY];
+    const void *p = need ? cy_externals_find(im->externals, t, need, why) : "";
+    return p ? place(im, &type, p, need) : cy_build_error(im->g, item, "%s", why);
   }
   source s = source_of(im, t);
   if (!need)

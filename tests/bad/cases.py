@@ -808,6 +808,40 @@ def gather_block_quantized_block_size(folder):
     integer_op(folder, 'GatherBlockQuantized', ['x', 'i', 's'], [port('x', (2, 64), T.UINT8), port('i', (3,), T.INT64)], block_size=24, bits=8)
 
 
+@case(r"'n0'", r"'groups'.*3 groups do not fit f32\[1,8,4,4\]")
+def group_norm_groups(folder):
+    integer_op(folder, 'GroupNorm', ['x', 'c', 'c'], [port('x', (1, 8, 4, 4)), port('c', (4,))], groups=3, activation=0)
+
+
+@case(r"'n0'", r"'metric'.*cosine")
+def distance_metric(folder):
+    integer_op(folder, 'CDist', ['x', 'x'], [port('x', (3, 4))], metric='cosine')
+
+
+@case(r"'n0'", r"'activation'.*Mish")
+def fused_gemm_activation(folder):
+    integer_op(folder, 'FusedGemm', ['x', 'x'], [port('x', (3, 3))], activation='Mish')
+
+
+@case(r"'n0'", r"'max_distance'.*found 4")
+def relative_position_distance(folder):
+    integer_op(folder, 'RelativePositionBias', ['x', 'n', 'n'], [port('x', (32, 3)), port('n', (), T.INT64)], max_distance=4)
+
+
+LSTM_PORTS = [port('x', (5, 1, 4)), port('w', (1, 4, 12), T.INT8), port('r', (1, 3, 12), T.INT8)]
+
+
+@case(r"'n0'", r"'R_scale'.*expected a scale, found nothing")
+def dynamic_quantize_lstm_scale(folder):
+    integer_op(folder, 'DynamicQuantizeLSTM', ['x', 'w', 'r', '', '', '', '', '', 's'], LSTM_PORTS, hidden_size=3)
+
+
+@case(r"'n0'", r'W is \[directions, input, gates \* hidden\]')
+def dynamic_quantize_lstm_weights(folder):
+    integer_op(folder, 'DynamicQuantizeLSTM', ['x', 'w', 'r', '', '', '', '', '', 's', '', 's', ''],
+               [LSTM_PORTS[0], port('w', (1, 12, 4), T.INT8), LSTM_PORTS[2]], hidden_size=3)
+
+
 # ---- attention ----
 
 @case('heads', 'att')

@@ -168,11 +168,56 @@ def qattention(g):
                                 g.u8(128), g.i8(0)], num_heads=4)]
 
 
+def lstm(g, directions, scales, **attributes):
+    x, hidden, wide = g.input('x', (7, 3, 20)), 12, (directions, 48)
+    shape = wide if scales else (directions,)
+    w, r = g.weights((directions, 20, 48)), g.weights((directions, hidden, 48))
+    zeros = g.const(np.zeros(shape, np.int8))
+    ws, rs = (g.const((0.003 + 0.002 * g.rng.random(shape)).astype(np.float32)) for _ in range(2))
+    b = g.const((0.1 * g.rng.standard_normal((directions, 96))).astype(np.float32))
+    state = [g.const((0.3 * g.rng.standard_normal((directions, 3, hidden))).astype(np.float32)) for _ in range(2)]
+    return g.ms('DynamicQuantizeLSTM', [x, w, r, b, '', *state, '', ws, zeros, rs, zeros], 3, hidden_size=hidden, **attributes)
+
+
+@case([T.FLOAT] * 3, step=0.02)
+def dynamic_quantize_lstm(g):
+    """ONNX Runtime rounds the state at every step: to 1/256 of its range, which is at most 2."""
+    return lstm(g, 1, False)
+
+
+@case([T.FLOAT] * 3, step=0.02)
+def dynamic_quantize_lstm_both_ways(g):
+    return lstm(g, 2, True, direction='bidirectional')
+
+
 @case([T.FLOAT], opset=21)
 def gather_block_quantized(g):
     data = g.const(g.rng.integers(0, 256, (40, 64)).astype(np.uint8))
     scales = g.const((0.01 + g.rng.random((40, 4))).astype(np.float32))
     return [g.ms('GatherBlockQuantized', [data, g.input('i', (3, 5), np.int64, 0, 40), scales], gather_axis=0, quantize_axis=1, block_size=16, bits=8)]
+
+
+@case([T.FLOAT, T.FLOAT], opset=21)
+def gather_block_quantized_packed(g):
+    """Two elements in a byte, with zero points and without; an odd number of blocks."""
+    data, i = g.const(g.rng.integers(0, 256, (40, 40)).astype(np.uint8)), g.input('i', (3, 5), np.int64, 0, 40)
+    scales = g.const((0.01 + g.rng.random((40, 5))).astype(np.float32))
+    zeros = g.const(g.rng.integers(0, 256, (40, 3)).astype(np.uint8))
+    options = {'gather_axis': 0, 'quantize_axis': 1, 'block_size': 16, 'bits': 4}
+    return [g.ms('GatherBlockQuantized', [data, i, scales], **options), g.ms('GatherBlockQuantized', [data, i, scales, zeros], **options)]
+
+
+@case([T.FLOAT] * 4)
+def matmul_nbits(g):
+    """4 and 8 bits, zero points packed, a last block that is not full, a bias."""
+    x = g.input('x', (2, 3, 80))
+    results = []
+    for bits, zeros in ((4, False), (4, True), (8, False), (8, True)):
+        b = g.const(g.rng.integers(0, 256, (24, 3, 32 * bits // 8)).astype(np.uint8))
+        scales = g.const((0.01 + 0.01 * g.rng.random((24, 3))).astype(np.float32))
+        inputs = [x, b, scales] + ([g.const(g.rng.integers(0, 256, (24, (3 * bits + 7) // 8)).astype(np.uint8))] if zeros else [])
+        results.append(g.ms('MatMulNBits', inputs, K=80, N=24, bits=bits, block_size=32))
+    return results
 
 
 def conv(g, x, scale, zero, dims, out, **attributes):
