@@ -126,6 +126,8 @@ static bool read_result(int from, compiled *out) {
 static const target_arch archs[] = {{{75, 0}, false}, {{80, 0}, false}, {{90, 'a'}, false}, {{120, 0}, false},
                                     {{86, 0}, true},  {{89, 0}, true},  {{90, 0}, true},    {{100, 0}, true}};
 
+static int compiled_for[CHECK_COUNT(archs)]; /* kernels */
+
 static void check_result(const char *what, const target_arch *t, const compiled *c) {
   const unsigned *counts = c->counts;
   bool groups = t->arch.suffix, copies = t->arch.number >= 80;
@@ -169,10 +171,12 @@ static void compile_all(const char *what) {
   for (int a = 0; a < CHECK_COUNT(archs); a++) {
     for (; started < CHECK_COUNT(archs) && started < a + jobs; started++)
       from[started] = compile_apart(what, &archs[started]);
-    if (read_result(from[a], &result))
+    if (read_result(from[a], &result)) {
       check_result(what, &archs[a], &result);
-    else
+      compiled_for[a] += result.functions;
+    } else {
       CHECK_FAIL("sm_%d: compiling ended without a result", archs[a].arch.number);
+    }
   }
 }
 
@@ -291,6 +295,9 @@ int main(int argc, char **argv) {
   add_all_cases();
   schedule_cases();
   int rc = check_main(argc, argv, tests, CHECK_COUNT(tests));
+  for (int a = 0; nvrtc && a < CHECK_COUNT(archs); a++)
+    fprintf(stderr, "%s sm_%d%.1s %d%s", a ? "," : "  kernels compiled:", archs[a].arch.number, &archs[a].arch.suffix,
+            compiled_for[a], a + 1 < CHECK_COUNT(archs) ? "" : "\n");
   free_cases();
   free(missing);
   cy_nvrtc_close(nvrtc);
