@@ -494,15 +494,17 @@ static cy_val moved(placer *s, uint32_t t, cy_val zero) {
   return cy_build(g, (cy_op)n->op, in, nin, n->attrs, n->nattrs, typed ? types : NULL, typed ? n->nout : 0);
 }
 
-static bool is_layer(const placer *s, cy_node id) {
+/* The layer of node id; NULL: it is none. */
+static const cy_quant_layer *layer_at(const placer *s, cy_node id) {
   for (uint32_t i = 0; i < s->q->nlayers; i++)
     if (s->q->layer[i].node == id)
-      return !s->q->layer[i].keep;
-  return false;
+      return &s->q->layer[i];
+  return NULL;
 }
 
 /* Has every reader of tensor t's value in the graph as it was, but the model's outputs and block results, read the
- * integers' value: layers as it is, as their weights have the balance, others multiplied by that. */
+ * integers' value: layers as it is, as their weights have the balance, others multiplied by that; layers that are in
+ * float for their precision read what was there before. */
 static void redirect(placer *s, uint32_t t, cy_val to) {
   cy_graph *g = s->g;
   cy_val from = s->q->tensor[t].value, plain = to;
@@ -512,9 +514,10 @@ static void redirect(placer *s, uint32_t t, cy_val to) {
   }
   for (uint32_t i = s->uses.start[from]; i < s->uses.start[from + 1]; i++) {
     cy_node_info *n = s->uses.list[i] ? cy_node_of(g, s->uses.list[i]) : NULL;
+    const cy_quant_layer *l = n ? layer_at(s, s->uses.list[i]) : NULL;
     for (uint32_t k = 0; n && k < n->nin; k++)
-      if (n->in[k] == from)
-        n->in[k] = is_layer(s, s->uses.list[i]) ? to : plain;
+      if (n->in[k] == from && !(l && l->precise))
+        n->in[k] = l && !l->keep ? to : plain;
   }
 }
 
@@ -601,7 +604,7 @@ static void apply(placer *s) {
 /* ---- measuring -------------------------------------------------------------------------------------------------- */
 
 /* Layer i once more, quantised by itself, and how its output differs. */
-static void measure_layer(placer *s, uint32_t i) {
+static void measure_layer(placer *s, uint32_t i, uint32_t noutputs) {
   cy_graph *g = s->g;
   cy_quant_layer *l = &s->q->layer[i];
   const cy_node_info *n = cy_node_of(g, l->node);
@@ -614,14 +617,19 @@ static void measure_layer(placer *s, uint32_t i) {
   cy_val sv = cy_build_scalar(g, CY_F32, scale), zv = cy_build_scalar_int(g, CY_U8, zero);
   cy_val in[2] = {rescale(g, CY_OP_dequantize, quantised(s, q_tensor(s, l->input), sv, zv), sv, zv, 0, CY_F32), w};
   cy_val y = cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
-  cy_quant_compare(g, s->q, i, y);
+  cy_build_in(g, 1);
+  uint32_t nends;
+  const cy_quant_end *ends = cy_quant_ends(s->p, s->nodes, s->nnodes, noutputs, n->out[0], y, &nends);
+  cy_quant_compare(g, s->q, i, y, ends, nends);
 }
 
 static void measure(placer *s) {
+  const cy_port_info *ports;
+  uint32_t noutputs = cy_graph_outputs(s->g, &ports); /* of the model itself */
   share_scales(s);
   for (uint32_t i = 0; i < s->q->nlayers; i++)
     if (!s->q->layer[i].keep)
-      measure_layer(s, i);
+      measure_layer(s, i, noutputs);
 }
 
 /* ---- the pass --------------------------------------------------------------------------------------------------- */

@@ -53,11 +53,15 @@ typedef struct cy_quant_layer {
   double macs;           /* multiplications per run; 0: depends on the inputs' sizes */
   double cycles[2];      /* on one core of the target, in float and in integers; 0: not known */
   bool depthwise;        /* a filter per channel */
-  uint32_t output; /* MEASURE: number of the first of two model outputs, f32: [3] the sum of squared differences, that
-                      of squared values, elements per channel; [channels] the sums of differences */
+  uint32_t output; /* MEASURE: number of the first of two model outputs, f32: [3 + 2 * nends] the sum of squared
+                      differences, that of squared values, elements per channel, and both sums for every end;
+                      [channels] the sums of differences */
+  const char **end; /* [nends]: outputs of the model that no other layer lies in front of, by name */
+  uint32_t nends;
   double error;    /* of its output when quantised alone, relative RMS; < 0: not measured */
   const float *correct; /* per channel, added to the output; NULL: none */
   const char *keep;     /* why it stays in float; NULL: it is quantised */
+  bool precise;         /* its error is why: so what it reads is not rounded either, even if others have it so */
 } cy_quant_layer;
 
 typedef struct cy_quant {

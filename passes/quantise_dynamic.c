@@ -119,7 +119,7 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
         cy_build_before(g, nodes[measure ? i + 1 : i]);
       cy_val y = integer_product(p, nodes[i], known, &nknown);
       if (measure)
-        cy_quant_compare(g, q, (uint32_t)(l - q->layer), y);
+        cy_quant_compare(g, q, (uint32_t)(l - q->layer), y, NULL, 0);
       else
         cy_graph_replace(g, cy_node_of(g, nodes[i])->out[0], y);
       cy_pass_count(p, "layers", 1);

@@ -21,8 +21,14 @@ cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance,
 cy_val cy_quant_along_channels(cy_graph *g, const cy_node_info *n, cy_val c);
 /* A further output of the model, called after `what` and `number`; which one it is. */
 uint32_t cy_quant_add_output(cy_graph *g, const char *what, uint32_t number, cy_val v);
-/* Adds the two outputs of layer i (cy_quant_layer.output) that tell how y differs from what it puts out; built here. */
-void cy_quant_compare(cy_graph *g, cy_quant *q, uint32_t i, cy_val y);
+/* An output of the model: as it is, and as it would be. */
+typedef struct cy_quant_end {
+  const char *name;
+  cy_val is, would_be;
+} cy_quant_end;
+/* Adds the two outputs of layer i (cy_quant_layer.output) that tell how y differs from what it puts out, and how the
+ * ends differ; built here. */
+void cy_quant_compare(cy_graph *g, cy_quant *q, uint32_t i, cy_val y, const cy_quant_end *ends, uint32_t nends);
 
 /* What n takes in float ([0]) and in integers, in cycles; 0: not known. sizes: cy_quant_sizes(). */
 void cy_quant_cycles(const cy_quant *q, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, double out[2]);
@@ -40,6 +46,12 @@ typedef struct cy_quant_need {
 /* The choice with the greatest sum of gains less prices. */
 void cy_quant_choose(cy_arena *scratch, const int64_t *gain, uint32_t nitems, const cy_quant_need *needs,
                      uint32_t nneeds, bool *out_chosen);
+
+/* ---- quantise_ends.c ---- */
+/* The first `noutputs` outputs of the model, where no other layer lies between them and the value `from` of block 1,
+ * whose nodes are given, with `to` in its place. What they take is built here. In scratch memory. */
+cy_quant_end *cy_quant_ends(cy_pass *p, const cy_node *nodes, uint32_t nnodes, uint32_t noutputs, cy_val from,
+                            cy_val to, uint32_t *out_count);
 
 /* ---- quantise_dynamic.c ---- */
 void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first); /* blocks from `first` on; adds to q->layer */

@@ -238,18 +238,30 @@ static cy_val sum_all(cy_graph *g, cy_val x, int but) {
   return n ? cy_build_reduce(g, CY_OP_reduce_sum, x, axes, n, false) : x;
 }
 
-void cy_quant_compare(cy_graph *g, cy_quant *q, uint32_t i, cy_val y) {
+/* Sums of squares: of what y differs from x, and of x. */
+static void add_squares(cy_graph *g, cy_val x, cy_val y, cy_val *sums, uint32_t *n) {
+  cy_val d = cy_build_binary(g, CY_OP_sub, y, x);
+  sums[(*n)++] = sum_all(g, cy_build_binary(g, CY_OP_mul, d, d), -1);
+  sums[(*n)++] = sum_all(g, cy_build_binary(g, CY_OP_mul, x, x), -1);
+}
+
+void cy_quant_compare(cy_graph *g, cy_quant *q, uint32_t i, cy_val y, const cy_quant_end *ends, uint32_t nends) {
   cy_quant_layer *l = &q->layer[i];
   const cy_node_info *n = cy_node_of(g, l->node);
-  cy_val out = n->out[0], sums[3];
+  cy_val out = n->out[0], *sums = CY_NEW_ARRAY(q->arena, cy_val, 3 + 2 * (size_t)nends);
+  uint32_t nsums = 0;
   int axis = cy_quant_out_axis(g, n);
-  cy_val d = cy_build_binary(g, CY_OP_sub, y, out);
   const cy_dim one = cy_dim_const(g, 1), count = cy_type_elems(g, cy_type_of(g, out));
-  sums[0] = sum_all(g, cy_build_binary(g, CY_OP_mul, d, d), -1);
-  sums[1] = sum_all(g, cy_build_binary(g, CY_OP_mul, out, out), -1);
-  sums[2] = cy_build_cast(g, cy_build_dim_scalar(g, cy_dim_div(g, count, cy_dim_const(g, l->channels))), CY_F32);
-  for (int k = 0; k < 3; k++)
+  add_squares(g, out, y, sums, &nsums);
+  sums[nsums++] = cy_build_cast(g, cy_build_dim_scalar(g, cy_dim_div(g, count, cy_dim_const(g, l->channels))), CY_F32);
+  l->nends = nends;
+  l->end = CY_NEW_ARRAY(q->arena, const char *, nends + 1);
+  for (uint32_t k = 0; k < nends; k++) {
+    l->end[k] = cy_arena_printf(q->arena, "%s", ends[k].name);
+    add_squares(g, ends[k].is, ends[k].would_be, sums, &nsums);
+  }
+  for (uint32_t k = 0; k < nsums; k++)
     sums[k] = cy_build_reshape(g, sums[k], &one, 1);
-  l->output = cy_quant_add_output(g, "sums", i, cy_build_concat(g, sums, 3, 0));
-  cy_quant_add_output(g, "differences", i, sum_all(g, d, axis));
+  l->output = cy_quant_add_output(g, "sums", i, cy_build_concat(g, sums, nsums, 0));
+  cy_quant_add_output(g, "differences", i, sum_all(g, cy_build_binary(g, CY_OP_sub, y, out), axis));
 }

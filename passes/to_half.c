@@ -198,7 +198,7 @@ static void measure_product(narrowing *s, cy_node id, cy_node next, bool both) {
   cy_val in[2] = {both ? as_rounded(s, n->in[0]) : n->in[0], as_rounded(s, n->in[1])};
   n = cy_node_of(g, id);
   cy_val y = cy_build(g, op, in, 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
-  cy_quant_compare(g, s->q, s->q->nlayers - 1, y);
+  cy_quant_compare(g, s->q, s->q->nlayers - 1, y, NULL, 0);
 }
 
 static void narrow_product(narrowing *s, cy_node id, cy_node next) {

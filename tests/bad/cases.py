@@ -658,9 +658,16 @@ def dict_vectorizer_of_tensor(d):
     ml(d, 'DictVectorizer', port('x'), port('y'), int64_vocabulary=[1])
 
 
-@case('cuda|target', 'strings, sequences', 'CPU')
+@case("'x' is a tensor of strings", 'strings, sequences', "target 'cuda'", 'compile for a CPU')
 def strings_on_a_device(d):
     save(d, [h.make_node('Concat', ['x', 'x'], ['y'], axis=0)], [port('x', (2,), T.STRING)], [port('y', (4,), T.STRING)])
+    return ['--target=sm_80']
+
+
+@case("'s' is a sequence, a map or an optional value", "target 'cuda'", 'compile for a CPU')
+def sequence_on_a_device(d):
+    sequence = h.make_tensor_sequence_value_info('s', T.FLOAT, (2,))
+    save(d, [h.make_node('SequenceLength', ['s'], ['n'])], [sequence], [port('n', (), T.INT64)])
     return ['--target=sm_80']
 
 
