@@ -127,7 +127,7 @@ static cy_val normalised(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_va
   return MUL(cy_onnx_normalize(im, x, &axis, 1, cy_onnx_float(im, n, "qk_norm_epsilon", 1e-6), true), weights);
 }
 
-/* x with `count` more elements of v on one side of an axis. */
+/* x, of four dimensions, with `count` more elements of v on one side of an axis. */
 static cy_val grown(cy_importer *im, cy_val x, int axis, bool front, cy_dim count, cy_val v) {
   cy_dim pads[8];
   for (int i = 0; i < 8; i++)
@@ -159,6 +159,9 @@ static bool check_inputs(cy_importer *im, const cy_onnx_node *n, bool rotary) {
     return cy_build_error(im->g, NULL, "expected seqlens_k, total_sequence_length, and past_key with past_value");
   if (n->in[12] || n->in[13] || cy_onnx_int(im, n, "sliding_window_cache", 0) || cy_onnx_int(im, n, "qk_output", 0) > 0)
     return cy_build_error(im->g, NULL, "quantised or sliding caches and the scores as an output are not supported");
+  if (n->in[10] && cy_onnx_type(im, n->in[10])->rank != 4)
+    return cy_build_error(im->g, "input 'attention_bias'", "expected [batch, heads, sequence, keys], found %s",
+                          cy_type_text(im->g, cy_onnx_type(im, n->in[10])));
   if (rotary && (!n->in[7] || !n->in[8]))
     return cy_build_error(im->g, NULL, "do_rotary needs inputs cos_cache and sin_cache");
   for (int i = 3; i < 5; i++)

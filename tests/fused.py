@@ -176,6 +176,30 @@ def shared_heads(heads=4, kept=2, size=8, batch=2):
              norms + [node('GroupQueryAttention', 'q3 k3 v pk pv lengths total', ' '.join(outputs), MS, **counts)], constants, **counts)
 
 
+def experts(tokens=5, hidden=32, width=16, count=4):
+    feed = {'x': real(tokens, hidden), 'r': real(tokens, count)}
+    for name, wide, given in (('relu', 1, {'k': 1}), ('silu', 1, {'k': 2}), ('gelu', 1, {'k': 2, 'normalize_routing_weights': 1}),
+                              ('swiglu', 2, {'k': 2, 'swiglu_fusion': 1, 'activation_alpha': 1.7, 'activation_beta': 1.0,
+                                             'swiglu_limit': 0.7})):
+        constants = {'w1': real(count, wide * width, hidden), 'b1': real(count, wide * width), 'w2': real(count, hidden, width),
+                     'b2': real(count, hidden)}
+        case('experts ' + name, 'MoE', 'x r w1 b1 w2 b2', feed, constants=constants, activation_type=name, **given)
+    for name, block, inputs in (('', 0, ''), (', zero points', 0, '    z1 z2'), (', blocks', 16, ''), (', weights', 0, '       rw')):
+        scales = [(count, n, k // block) if block else (count, n) for n, k in ((width, hidden), (hidden, width))]
+        constants = {'w1': byte(count, width, hidden // 2), 'w2': byte(count, hidden, width // 2), 'b1': real(count, width),
+                     'b2': real(count, hidden), 's1': abs(real(*scales[0])), 's2': abs(real(*scales[1])),
+                     'z1': byte(count, width // 2), 'z2': byte(count, hidden // 2)}
+        given = {**feed, 'rw': abs(real(tokens, count))} if 'rw' in inputs else feed
+        case('experts of 4 bits' + name, 'QMoE', 'x r w1 s1 b1 w2 s2 b2' + inputs, given, constants=constants,
+             activation_type='silu', k=2, **({'block_size': block} if block else {}))
+    half = real(2, count, width, hidden)
+    for fusion, w1, inputs in ((0, half[0], '  w3'), (2, np.concatenate(half, 1), '')):
+        constants = {'w': w1, 'w2': real(count, hidden, width), 'w3': half[1], 'turns': np.stack(half, 2).reshape(count, -1, hidden)}
+        case('experts, swiglu %d' % fusion, 'MoE', 'x r w  w2' + inputs, feed, constants=constants, k=2, activation_type='swiglu',
+             swiglu_fusion=fusion,
+             pattern=[node('MoE', 'x r turns  w2', 'y', MS, k=2, activation_type='swiglu', swiglu_fusion=1)])
+
+
 def text():
     tables = {'word': byte(20, 8), 'place': byte(12, 8), 'part': byte(2, 8), 'gamma': byte(8), 'beta': byte(8)}
     constants = {**tables, **{'s_' + n: np.float32(0.01 + 0.003 * i) for i, n in enumerate(tables)},
@@ -210,7 +234,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'fused')
-    for group in (products, channels_last, diffusion, attention, shared_heads, text, sisters):
+    for group in (products, channels_last, diffusion, attention, shared_heads, experts, text, sisters):
         group()
     for name, *rest in CASES:
         if args.wanted(name):
