@@ -1,4 +1,4 @@
-/* boot.S - from reset to kernel.c in 64-bit mode with AVX-512 switched on, and the ways back into it.
+/* boot.S - from reset to kernel.c in 64-bit mode with the vector registers switched on, and the ways back into it.
  *
  * The page tables lie in the ROM, complete, so that the CPU never writes to them: addresses 2 to 3 GB are the first GB
  * of RAM, 3 to 4 GB are themselves, and all others fault, null pointers among them. Everything runs in ring 0.
@@ -59,9 +59,12 @@ start32:
 
   .code64
 start64:
+  movl $13, %eax            /* of what this CPU has: x87, SSE, AVX, AVX-512 */
+  xorl %ecx, %ecx
+  cpuid
+  andl $0xe7, %eax
   xorl %ecx, %ecx
   xorl %edx, %edx
-  movl $0xe7, %eax          /* x87, SSE, AVX, AVX-512 */
   xsetbv
   fninit
   movl $bss_begin, %edi
