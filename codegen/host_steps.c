@@ -1,7 +1,7 @@
 /* host_steps.c - run(): the program's steps as straight code with branches and loops.
  *
- * A launch fills an array of slots on the stack and calls the kernel: directly when the estimated work is under some 10
- * microseconds, else through the thread pool with pieces of some 4. Where sizes are symbols, the estimate is an expression and the
+ * A launch fills an array of slots on the stack and calls the kernel: directly when the estimated work is under some 5
+ * microseconds, else through the thread pool with pieces of some 2. Where sizes are symbols, the estimate is an expression and the
  * choice is made while running. Long lists of steps become functions of their own (CHUNK steps each), so that the time
  * LLVM takes grows linearly. Every call that can fail is checked; the first code ends the run.
  */
@@ -10,8 +10,8 @@
 #include <string.h>
 
 enum { CHUNK = 200 };
-#define PS_DIRECT 10000000 /* a launch of less work runs on the calling thread */
-#define PS_PIECE 4000000   /* work in one piece handed to a thread, at least */
+#define PS_DIRECT 5000000 /* a launch of less work runs on the calling thread */
+#define PS_PIECE 2000000   /* work in one piece handed to a thread, at least */
 
 static void emit_list(cy_host *h, const cy_step *s);
 

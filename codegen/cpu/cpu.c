@@ -121,9 +121,8 @@ static void release(cy_machine *m) { cy_cg_destroy(m->state); }
 /* ---- code ---- */
 
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
-  (void)p;
   if (cy_kernel_contraction(plan->kernel)->kind != CY_CONTRACT_NONE)
-    cy_cpu_contract_prepare(m->state, plan);
+    cy_cpu_contract_prepare(m->state, p, plan);
 }
 
 static void emit_kernel(cy_cg *cg, cy_kernel_plan *plan) {

@@ -37,6 +37,8 @@ typedef struct pack_form {
 typedef struct form {
   cy_conv_algo algo;
   bool packed, int8;
+  bool cut; /* the 8-bit form of that name, and how many groups of k come again: see int8.h */
+  int64_t again;
   int64_t b_batch[CY_MAX_BATCH]; /* matrices per step of a batch axis of packed weights */
   pack_form pack;
 } form;
@@ -234,7 +236,9 @@ static cy_int8_desc int8_desc(const cy_kernel_plan *plan, const form *f) {
                     .b_bits = args[c->b].dtype == CY_I16 ? 16 : 8,
                     .a_zero_slot = c->has_a_zero ? (int)c->a_zero : -1,
                     .b_zero_slot = c->has_b_zero ? (int)c->b_zero : -1,
-                    .b_zero_step = c->b_zero_step};
+                    .b_zero_step = c->b_zero_step,
+                    .cut = f->cut,
+                    .again = f->again};
   if (d.conv)
     d.window = conv_desc(plan);
   else
@@ -319,6 +323,46 @@ static void int8_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, form *f,
   f->pack.bytes = f->pack.int8.bytes;
 }
 
+/* The weights at `bytes`, as the packed form's layout wants them. */
+static cy_int8_source int8_source(const pack_form *f, const void *bytes) {
+  const cy_pack_source *s = &f->source;
+  return (cy_int8_source){(const char *)bytes + f->w_offset, f->is_signed, f->bits, s->gs, s->ns, s->ts, s->cs};
+}
+
+/* How many groups of k come again in the constant with most of them, of those that launches of the kernel bind. */
+static int64_t most_again(cy_program *p, const cy_step *s, const cy_kernel_plan *plan, const form *f) {
+  int64_t most = 0, offset;
+  for (; s; s = s->next) {
+    int64_t then = most_again(p, s->then_steps, plan, f), other = most_again(p, s->else_steps, plan, f), here = 0;
+    if (s->kind == CY_STEP_LAUNCH && s->kernel == plan->kernel) {
+      const cy_bind *b = &s->bind[plan->dead_arg];
+      const cy_value *v = cy_value_of(p->g, p->constants[p->buffers[b->buffer].index].value);
+      offset = 0;
+      if (b->offset && !cy_dim_is_const(p->g, b->offset, &offset))
+        cy_bug("kernel '%s': weights begin at a place that is not known", cy_kernel_name(plan->kernel));
+      cy_int8_source source = int8_source(&f->pack, (const char *)v->data.bytes + offset);
+      here = cy_int8_again(&f->pack.int8, &source);
+    }
+    then = then > other ? then : other;
+    here = here > then ? here : then;
+    most = here > most ? here : most;
+  }
+  return most;
+}
+
+/* The packed form of 8-bit weights: cut, where what they are makes that faster. */
+static void int8_form_choose(const cy_cg *cg, cy_program *p, const cy_kernel_plan *plan, form *f, int64_t matrices) {
+  cy_int8_desc d = int8_desc(plan, f);
+  f->cut = cy_int8_cut_possible(cg, &d);
+  int8_pack_form(cg, plan, f, matrices);
+  if (!f->cut)
+    return;
+  f->again = most_again(p, p->steps, plan, f);
+  f->cut = cy_int8_cut_pays(&f->pack.int8, f->again);
+  f->again = f->cut ? f->again : 0;
+  int8_pack_form(cg, plan, f, matrices);
+}
+
 /* Large weights are packed in pieces, by several threads and without all of them in memory. */
 static uint32_t piece_count(const pack_form *f) {
   const int64_t piece_bytes = 8 << 20;
@@ -333,7 +377,7 @@ static void write_packed(const cy_graph *g, cy_val v, const void *arg, uint32_t 
   const pack_form *f = arg;
   cy_pack_source s = f->source;
   if (f->bits) {
-    cy_int8_source from = {(const char *)cy_value_of(g, v)->data.bytes + f->w_offset, f->is_signed, f->bits, s.gs, s.ns, s.ts, s.cs};
+    cy_int8_source from = int8_source(f, cy_value_of(g, v)->data.bytes);
     cy_int8_pack(&f->int8, &from, out);
     return;
   }
@@ -353,9 +397,10 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
                       (long long)f->source.ns, (long long)f->source.ts, (long long)f->source.cs);
   if (f->bits) {
     const cy_int8_layout *l = &f->int8;
-    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %lld %u %u %d %d", key, f->bits, f->is_signed ? 's' : 'u',
-                          (long long)l->matrices, (long long)l->n, (long long)l->taps, (long long)l->row_taps, (long long)l->c, l->nr, l->step,
-                          l->wide * 2 + l->sums, l->depthwise);
+    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %lld %u %u %d %d %d %lld", key, f->bits,
+                          f->is_signed ? 's' : 'u', (long long)l->matrices, (long long)l->n, (long long)l->taps,
+                          (long long)l->row_taps, (long long)l->c, l->nr, l->step, l->wide * 2 + l->sums, l->depthwise,
+                          l->cut, (long long)l->again);
   }
   for (int i = 0; i < f->nparts; i++) {
     const cy_pack_layout *l = &f->parts[i].layout;
@@ -425,7 +470,7 @@ static void attention_prepare(cy_kernel_plan *plan) {
   plan->weight = 4000;
 }
 
-void cy_cpu_contract_prepare(const cy_cg *cg, cy_kernel_plan *plan) {
+void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *plan) {
   cy_kernel *k = plan->kernel;
   if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION) {
     attention_prepare(plan);
@@ -456,9 +501,9 @@ void cy_cpu_contract_prepare(const cy_cg *cg, cy_kernel_plan *plan) {
   plan->shared_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
   plan->weight = 1500;
   if (f->int8) {
-    cy_int8_desc d = int8_desc(plan, f);
     if (f->packed)
-      int8_pack_form(cg, plan, f, matrices);
+      int8_form_choose(cg, p, plan, f, matrices);
+    cy_int8_desc d = int8_desc(plan, f);
     plan->algorithm = cy_int8_algorithm(cg, &d);
     return;
   }

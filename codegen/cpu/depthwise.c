@@ -54,7 +54,7 @@ static dw plan(const cy_cg *cg, const cy_conv_desc *d) {
   p.tw = width_choose(cg, ow, w->count);
   p.columns = (int)((p.tw - 1) * w->step + (w->count - 1) * w->inc + 1);
   double ns = (double)(p.axis[0].count * p.axis[1].count * w->count * width * p.c) / 20;
-  p.row_block = 1 + (int64_t)(15000 / (ns + 1));
+  p.row_block = 1 + (int64_t)(4000 / (ns + 1)); /* ns of a task: small pictures are shared out, too */
   return p;
 }
 

@@ -12,6 +12,10 @@
 
 #include <stdio.h>
 
+/* Weights up to this size stay in cache while workers go through them for one block of rows after the other. Then rows
+ * are shared out, as in the kernels around, so that each worker finds in its own cache what it wrote before. */
+enum { SHARED_BYTES = 1 << 20 };
+
 typedef enum form { FORM_PACKED, FORM_RUNTIME_PACK, FORM_IN_PLACE, FORM_DOTS } form;
 
 typedef struct gemm {
@@ -56,7 +60,7 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
     g.k_block = k; /* nothing to keep in cache: no row reads B a second time */
   g.blocks = cy_blocks_choose(cg, g.tile, known_batches(d), m, n ? (n + g.nr - 1) / g.nr : 0, k ? k : 512);
   g.copy_a = !is_const(d->ak, 1) && !is_const(d->k, 1);
-  g.columns_outer = n && (m ? n > m : n >= 256);
+  g.columns_outer = n && (m ? n > m : n >= 256) && n * (k ? k : 512) * 4 > SHARED_BYTES;
   return g;
 }
 

@@ -10,6 +10,8 @@
 
 #include <stdio.h>
 
+enum { FRESH_BYTES = 128 * 1024, TOGETHER = 4, ROWS_AHEAD = 16 }; /* TOGETHER: panels that a task packs */
+
 typedef struct plan {
   const cy_int8_desc *d;
   const char *name;
@@ -21,8 +23,9 @@ typedef struct plan {
   cy_axis axis[3];
   int64_t c, taps, groups; /* convolution: channels of a group, taps */
   int64_t n, k;            /* 0: not known */
-  int64_t rows;
+  int64_t rows, image; /* rows: 0 when not known; of an image, of a convolution */
   bool dense; /* rows follow each other without gaps, as do their k */
+  bool fresh; /* b is packed by the task that multiplies with it, the only one to do so */
 } plan;
 
 static int64_t known(cy_csize s) { return s.slot < 0 ? s.value : 0; }
@@ -51,9 +54,8 @@ static void plan_conv(plan *p) {
   p->n = w->cout / w->groups;
   p->taps = p->axis[0].count * p->axis[1].count * p->axis[2].count;
   p->k = p->taps * p->c;
-  p->rows = known(w->batch);
-  for (int i = 0; i < 3; i++)
-    p->rows *= known(p->axis[i].out);
+  p->image = known(p->axis[0].out) * known(p->axis[1].out) * known(p->axis[2].out);
+  p->rows = known(w->batch) * p->image;
   p->dense = pixels_coincide(p);
 }
 
@@ -69,11 +71,14 @@ static void plan_gemm(plan *p) {
   p->dense = p->k && is_const(g->ak, 1) && is_const(g->am, p->k);
 }
 
-/* What a step of k takes a tile of mr rows. Pairs on vectors of 256 bits, two of them a row, are measured on Zen 3: six
- * rows keep so many registers busy that their multiplications wait for each other. */
+/* What a step of k takes a tile of mr rows. On vectors of 256 bits, two of them a row, it is measured on Zen 3: six
+ * rows of pairs keep so many registers busy that their multiplications wait for each other; of cut fours, more than
+ * there are. */
 static double step_cost(const cy_cg *cg, const plan *p, unsigned mr) {
-  bool uneven = !p->form.fours && !cg->avx512 && p->tile.nv == 2 && mr == 6;
-  return uneven ? 8.4 : mr + (p->tile.nv == 2 ? 1.3 : 0.5);
+  bool most = !cg->avx512 && p->tile.nv == 2 && mr == 6;
+  if (p->form.cut)
+    return most ? 6.5 : mr + 0.3;
+  return most && !p->form.fours ? 8.4 : mr + (p->tile.nv == 2 ? 1.3 : 0.5);
 }
 
 /* The tile's rows that take the least time, those of the last tile that idle included. */
@@ -90,6 +95,15 @@ static unsigned tile_rows(const cy_cg *cg, const plan *p) {
   return best;
 }
 
+/* Does no other task read the panels of a block of b? */
+static bool read_once(const plan *p) {
+  const cy_gemm_desc *g = &p->d->gemm;
+  for (int i = 0; i < g->n_batch; i++)
+    if (is_const(g->b_batch[i], 0) && !is_const(g->batch[i], 1))
+      return false;
+  return !p->packed && p->rows && p->rows <= p->mb;
+}
+
 static plan plan_of(const cy_cg *cg, const cy_int8_desc *d) {
   plan p = {.d = d, .name = d->conv ? d->window.name : d->gemm.name};
   p.a_slot = d->conv ? d->window.a_slot : d->gemm.a_slot;
@@ -98,8 +112,9 @@ static plan plan_of(const cy_cg *cg, const cy_int8_desc *d) {
   p.shared_slot = d->conv ? d->window.shared_slot : d->gemm.shared_slot;
   p.packed = d->conv || d->gemm.b_packed;
   bool narrow = p.packed && d->b_bits == 8 && d->b_signed;
-  p.form.fours = narrow && (cg->vnni || cg->vnni_spelled);
-  p.form.wide = !narrow;
+  p.form.fours = d->cut || (narrow && (cg->vnni || cg->vnni_spelled));
+  p.form.cut = d->cut;
+  p.form.wide = !narrow && !d->cut;
   p.form.step = p.form.fours ? 4 : 2;
   if (d->conv)
     plan_conv(&p);
@@ -110,9 +125,16 @@ static plan plan_of(const cy_cg *cg, const cy_int8_desc *d) {
     p.tile.mr = tile_rows(cg, &p);
   p.nr = (int64_t)p.tile.nv * cg->W;
   int64_t k = p.k ? p.k : 512, most = 192 * 1024 / (k * 2) / p.tile.mr * p.tile.mr;
-  cy_blocks b = cy_blocks_choose(cg, p.tile, p.groups, p.rows, p.n ? (p.n + p.nr - 1) / p.nr : 0, (k + 1) / 2);
+  int64_t likely = p.rows ? p.rows : p.image, panels = p.n ? (p.n + p.nr - 1) / p.nr : 0;
+  cy_blocks b = cy_blocks_choose(cg, p.tile, p.groups, likely, panels, (k + 1) / 2);
   p.nb = b.nb;
   p.mb = b.mb <= most ? b.mb : most > p.tile.mr ? most : p.tile.mr;
+  p.fresh = read_once(&p);
+  if (p.fresh) { /* panels wait in the second-level cache */
+    int64_t fit = FRESH_BYTES / (k * p.nr * 2);
+    p.nb = fit < p.nb ? fit : p.nb;
+    p.nb = p.nb > TOGETHER ? p.nb / TOGETHER * TOGETHER : p.nb < 1 ? 1 : p.nb;
+  }
   return p;
 }
 
@@ -127,11 +149,27 @@ cy_int8_layout cy_int8_layout_of(const cy_cg *cg, const cy_int8_desc *d, int64_t
                       .nr = (unsigned)p.nr,
                       .step = p.form.step,
                       .wide = p.form.wide,
-                      .sums = p.form.fours};
+                      .sums = p.form.fours,
+                      .cut = d->cut,
+                      .again = d->again};
   int64_t panels = (l.n + p.nr - 1) / p.nr, groups = (p.k + l.step - 1) / l.step;
-  l.matrix_bytes = panels * groups * cy_int8_group_bytes(p.form, p.nr);
-  l.bytes = matrices * (l.matrix_bytes + (l.sums ? l.n * 4 : 0));
+  l.matrix_bytes = (panels * groups + l.again) * cy_int8_group_bytes(p.form, p.nr);
+  l.matrix_bytes += l.cut ? cy_int8_head_bytes(panels, l.again) : 0;
+  l.bytes = matrices * (l.matrix_bytes + (l.sums ? panels * p.nr * 4 : 0));
   return l;
+}
+
+bool cy_int8_cut_possible(const cy_cg *cg, const cy_int8_desc *d) {
+  if (!cg->avx2 || cg->vnni || cg->vnni_spelled || cy_int8_depthwise_possible(d))
+    return false;
+  plan p = plan_of(cg, d);
+  return p.packed && p.rows != 1; /* one row waits for its weights either way */
+}
+
+/* Pairs take 1.25 times as long, measured on Zen 3; what comes again is read by way of its offsets. */
+bool cy_int8_cut_pays(const cy_int8_layout *l, int64_t again) {
+  int64_t groups = (l->n + l->nr - 1) / l->nr * ((l->taps * l->c + 3) / 4);
+  return again * 6 <= groups;
 }
 
 const char *cy_int8_algorithm(const cy_cg *cg, const cy_int8_desc *d) {
@@ -139,8 +177,8 @@ const char *cy_int8_algorithm(const cy_cg *cg, const cy_int8_desc *d) {
     return "conv int8 depthwise";
   plan p = plan_of(cg, d);
   if (d->conv)
-    return p.form.fours ? "conv int8 fours" : "conv int8 pairs";
-  return p.form.fours ? "gemm int8 fours" : p.packed ? "gemm int8 pairs" : "gemm int8";
+    return p.form.cut ? "conv int8 cut" : p.form.fours ? "conv int8 fours" : "conv int8 pairs";
+  return p.form.cut ? "gemm int8 cut" : p.form.fours ? "gemm int8 fours" : p.packed ? "gemm int8 pairs" : "gemm int8";
 }
 
 /* ---- sizes ---- */
@@ -179,20 +217,30 @@ static V b_matrices(cy_cg *cg, const plan *p) {
 static V panel_bytes(cy_cg *cg, const plan *p) {
   return cy_mulc(cg, k_groups(cg, p), cy_int8_group_bytes(p->form, p->nr));
 }
-static V matrix_bytes(cy_cg *cg, const plan *p) { return cy_mul(cg, panels(cg, p), panel_bytes(cg, p)); }
+static int64_t head_bytes(const plan *p) {
+  return p->form.cut ? cy_int8_head_bytes((p->n + p->nr - 1) / p->nr, p->d->again) : 0;
+}
+static V matrix_bytes(cy_cg *cg, const plan *p) {
+  int64_t besides = head_bytes(p) + p->d->again * cy_int8_group_bytes(p->form, p->nr);
+  return cy_addc(cg, cy_mul(cg, panels(cg, p), panel_bytes(cg, p)), besides);
+}
 static V row_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, rows(cg, p), cy_i64(cg, p->mb)); }
 static V column_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, p->nb)); }
 
 static V task_count(cy_cg *cg, void *ctx) {
   return cy_mul(cg, products(cg, ctx), cy_mul(cg, row_blocks(cg, ctx), column_blocks(cg, ctx)));
 }
+static V rows_bytes(cy_cg *cg, const plan *p) { return cy_round64(cg, cy_mulc(cg, row_bytes(cg, p), p->mb)); }
 static V worker_bytes(cy_cg *cg, void *ctx) {
   const plan *p = ctx;
-  return cy_round64(cg, cy_mulc(cg, row_bytes(cg, p), p->mb));
+  V fresh = p->fresh ? cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)) : cy_i64(cg, 0);
+  return cy_add(cg, rows_bytes(cg, p), fresh);
 }
-static V pack_count(cy_cg *cg, void *ctx) { return cy_mul(cg, b_matrices(cg, ctx), panels(cg, ctx)); }
+static V pack_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, TOGETHER)); }
+static V pack_count(cy_cg *cg, void *ctx) { return cy_mul(cg, b_matrices(cg, ctx), pack_blocks(cg, ctx)); }
 static V shared_bytes(cy_cg *cg, void *ctx) {
-  return ((plan *)ctx)->packed ? cy_i64(cg, 0) : cy_mul(cg, b_matrices(cg, ctx), matrix_bytes(cg, ctx));
+  const plan *p = ctx;
+  return p->packed || p->fresh ? cy_i64(cg, 0) : cy_mul(cg, b_matrices(cg, p), matrix_bytes(cg, p));
 }
 
 /* ---- packing b at run time: i16, less its zero points ---- */
@@ -252,29 +300,33 @@ static void emit_pack_pair(cy_cg *cg, const packer *q, V g, V j, unsigned lanes)
   cy_store(cg, cy_shuffle(cg, v[0], v[1], mix, 2 * lanes), to, 2);
 }
 
-static void emit_pack_panel(cy_cg *cg, const packer *q) {
+/* Group g of k of the columns that there are, the others being zero. */
+static void emit_pack_group(cy_cg *cg, const packer *q, V g) {
   const plan *p = q->p;
-  int64_t unit = 0;
+  int64_t unit = 0, all = 0;
   bool rows_dense = cy_is_const(q->bn, &unit) && unit == 1;
-  V NR = cy_i64(cg, p->nr), zero = cy_i64(cg, 0);
-  cy_loop g, j;
-  cy_loop_begin(cg, &g, zero, cy_ceil_div(cg, q->k, cy_i64(cg, 2)), cy_i64(cg, 1), NULL, 0);
-  V from = zero;
+  V NR = cy_i64(cg, p->nr), from = cy_i64(cg, 0);
+  cy_loop j;
+  if (rows_dense && cy_is_const(q->valid, &all)) {
+    unsigned lanes = p->nr % (2 * cg->W) ? cg->W : 2 * cg->W;
+    for (int64_t at = 0; at < p->nr; at += lanes)
+      emit_pack_pair(cg, q, g, cy_i64(cg, at), lanes);
+    return;
+  }
   for (unsigned lanes = 2 * cg->W; rows_dense && lanes >= cg->W; lanes /= 2) {
     V end = cy_add(cg, from, cy_mulc(cg, cy_div(cg, cy_sub(cg, q->valid, from), cy_i64(cg, lanes)), lanes));
     cy_loop_begin(cg, &j, from, end, cy_i64(cg, lanes), NULL, 0);
-    emit_pack_pair(cg, q, g.iv, j.iv, lanes);
+    emit_pack_pair(cg, q, g, j.iv, lanes);
     cy_loop_end(cg, &j, NULL);
     from = end;
   }
   cy_loop_begin(cg, &j, from, q->valid, cy_i64(cg, 1), NULL, 0);
-  emit_pack_pair(cg, q, g.iv, j.iv, 0);
+  emit_pack_pair(cg, q, g, j.iv, 0);
   cy_loop_end(cg, &j, NULL);
   cy_loop_begin(cg, &j, q->valid, NR, cy_i64(cg, 1), NULL, 0);
-  V to = cy_gep(cg, q->dst, cy_mulc(cg, cy_add(cg, cy_mulc(cg, g.iv, p->nr), j.iv), 4));
+  V to = cy_gep(cg, q->dst, cy_mulc(cg, cy_add(cg, cy_mulc(cg, g, p->nr), j.iv), 4));
   cy_store(cg, LLVMConstNull(cg->i32), to, 4);
   cy_loop_end(cg, &j, NULL);
-  cy_loop_end(cg, &g, NULL);
 }
 
 /* Element offset of the matrix with this number; broadcast axes do not count. */
@@ -291,20 +343,39 @@ static V matrix_offset(cy_cg *cg, const plan *p, V number) {
   return offset;
 }
 
-static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
+/* Panels [p0, p1) of the matrix of this number, to dst. They are packed side by side, since a cache line of b may hold
+ * columns of several. */
+static void emit_pack_panels(cy_cg *cg, const plan *p, V matrix, V p0, V p1, V dst) {
   const cy_gemm_desc *g = &p->d->gemm;
+  bool full = p->n && p->n % p->nr == 0;
+  packer q = {.p = p, .k = k_size(cg, p), .bk = cy_size(cg, g->bk), .bn = cy_size(cg, g->bn)};
+  V from = matrix_offset(cg, p, matrix);
+  cy_loop k, t;
+  cy_loop_begin(cg, &k, cy_i64(cg, 0), k_groups(cg, p), cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &t, p0, p1, cy_i64(cg, 1), NULL, 0);
+  q.col = cy_mulc(cg, t.iv, p->nr);
+  V at = cy_add(cg, from, cy_mul(cg, q.col, q.bn));
+  q.src = cy_gep(cg, cy_arg_ptr(cg, p->b_slot), cy_mulc(cg, at, p->d->b_bits / 8));
+  q.dst = cy_gep(cg, dst, cy_mul(cg, cy_sub(cg, t.iv, p0), panel_bytes(cg, p)));
+  for (int i = 0; i < 2; i++) { /* rows of b lie too far apart for the hardware to foresee */
+    V ahead = cy_mul(cg, cy_addc(cg, cy_mulc(cg, k.iv, 2), ROWS_AHEAD + i), q.bk);
+    cy_prefetch(cg, cy_gep(cg, q.src, cy_mulc(cg, ahead, p->d->b_bits / 8)));
+  }
+  q.valid = full ? cy_i64(cg, p->nr) : cy_imin(cg, cy_i64(cg, p->nr), cy_sub(cg, columns(cg, p), q.col));
+  emit_pack_group(cg, &q, k.iv);
+  cy_loop_end(cg, &t, NULL);
+  cy_loop_end(cg, &k, NULL);
+}
+
+static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
   cy_kernel_begin(cg, name, 0);
-  V np = panels(cg, p);
+  V blocks = pack_blocks(cg, p);
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  V matrix = cy_div(cg, t.iv, np), panel = cy_mod(cg, t.iv, np), col = cy_mulc(cg, panel, p->nr);
-  packer q = {.p = p, .col = col, .k = k_size(cg, p), .bk = cy_size(cg, g->bk), .bn = cy_size(cg, g->bn)};
-  V from = cy_add(cg, matrix_offset(cg, p, matrix), cy_mul(cg, col, q.bn));
-  q.src = cy_gep(cg, cy_arg_ptr(cg, p->b_slot), cy_mulc(cg, from, p->d->b_bits / 8));
-  q.dst = cy_gep(cg, cy_arg_ptr(cg, p->shared_slot),
-                 cy_add(cg, cy_mul(cg, matrix, matrix_bytes(cg, p)), cy_mul(cg, panel, panel_bytes(cg, p))));
-  q.valid = cy_imin(cg, cy_i64(cg, p->nr), cy_sub(cg, columns(cg, p), col));
-  emit_pack_panel(cg, &q);
+  V matrix = cy_div(cg, t.iv, blocks), p0 = cy_mulc(cg, cy_mod(cg, t.iv, blocks), TOGETHER);
+  V at = cy_add(cg, cy_mul(cg, matrix, matrix_bytes(cg, p)), cy_mul(cg, p0, panel_bytes(cg, p)));
+  emit_pack_panels(cg, p, matrix, p0, cy_imin(cg, panels(cg, p), cy_addc(cg, p0, TOGETHER)),
+                   cy_gep(cg, cy_arg_ptr(cg, p->shared_slot), at));
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
 }
@@ -316,7 +387,9 @@ typedef struct frame {
   cy_int8_rows convert;
   V scratch, row_bytes, row_table, panel_bytes;
   /* of the task */
-  V row0, product, a, b, sums, col0;
+  V row0, product, matrix, a, b, sums, col0;
+  V first, again; /* of cut weights: see int8.h */
+  V start;        /* what sums begin with, from panel p0 on */
   V idx[CY_GEMM_BATCH];
 } frame;
 
@@ -379,14 +452,13 @@ static void find_operands(cy_cg *cg, frame *f) {
   }
   f->a = cy_gep(cg, a, p->d->conv ? cy_mulc(cg, f->product, p->c) : dot_strides(cg, f, p->d->gemm.a_batch));
   V number = matrix_number(cg, f), all = cy_arg_ptr(cg, p->packed ? p->b_slot : p->shared_slot);
-  f->b = cy_gep(cg, all, cy_mul(cg, number, matrix_bytes(cg, p)));
+  f->matrix = number;
+  f->first = cy_gep(cg, all, cy_mul(cg, number, matrix_bytes(cg, p)));
+  f->again = cy_gep(cg, f->first, cy_mulc(cg, cy_addc(cg, panels(cg, p), 1), 4));
+  f->b = cy_gepc(cg, f->first, head_bytes(p));
   f->col0 = p->d->conv ? cy_mulc(cg, f->product, p->n) : cy_i64(cg, 0);
-  if (p->form.fours) { /* column sums lie behind all matrices; those of a convolution are indexed by the absolute
-                          channel */
-    V matrices = p->d->conv ? cy_i64(cg, p->groups) : b_matrices(cg, p);
-    V first = p->d->conv ? cy_i64(cg, 0) : cy_mul(cg, number, columns(cg, p));
-    f->sums = cy_gep(cg, all, cy_add(cg, cy_mul(cg, matrices, matrix_bytes(cg, p)), cy_mulc(cg, first, 4)));
-  }
+  V matrices = p->d->conv ? cy_i64(cg, p->groups) : b_matrices(cg, p), before = cy_mul(cg, number, panels(cg, p));
+  f->sums = cy_gep(cg, all, cy_add(cg, cy_mul(cg, matrices, matrix_bytes(cg, p)), cy_mulc(cg, before, p->nr * 4)));
 }
 
 /* ---- rows of a ---- */
@@ -457,11 +529,97 @@ static void emit_pixel(cy_cg *cg, const frame *f, V row, V dst) {
   cy_loop_end(cg, &l[0], NULL);
 }
 
+/* ---- pixels whose taps all lie in the picture ---- */
+
+enum { MOST_KERNEL_ROWS = 9 };
+
+/* Do the taps of a kernel row lie side by side in the input? */
+static bool taps_dense(const plan *p) {
+  const cy_axis *w = &p->axis[2];
+  return p->d->conv && w->count > 1 && w->inc == 1 && is_const(w->in_stride, p->c) &&
+         p->axis[0].count * p->axis[1].count <= MOST_KERNEL_ROWS;
+}
+
+/* An output row, and which of its pixels a task has. */
+typedef struct stretch {
+  V image, o[2], first; /* first: row of the scratch for pixel 0 */
+  V x0, x1;
+} stretch;
+
+/* Pixels [a, b) of a stretch, with no more checks. */
+static void emit_inner_pixels(cy_cg *cg, const frame *f, const stretch *s, V a, V b) {
+  const plan *p = f->p;
+  const cy_axis *w = &p->axis[2];
+  V line[MOST_KERNEL_ROWS], image = cy_gep(cg, f->a, cy_mul(cg, s->image, cy_size(cg, p->d->window.in_n)));
+  int n = 0;
+  for (int64_t y = 0; y < p->axis[0].count; y++)
+    for (int64_t z = 0; z < p->axis[1].count; z++, n++) {
+      V at = cy_mul(cg, cy_addc(cg, cy_mulc(cg, s->o[0], p->axis[0].step), y * p->axis[0].inc + p->axis[0].start),
+                    cy_size(cg, p->axis[0].in_stride));
+      V low = cy_addc(cg, cy_mulc(cg, s->o[1], p->axis[1].step), z * p->axis[1].inc + p->axis[1].start);
+      line[n] = cy_gep(cg, image, cy_add(cg, at, cy_mul(cg, low, cy_size(cg, p->axis[1].in_stride))));
+    }
+  cy_loop x;
+  cy_loop_begin(cg, &x, a, b, cy_i64(cg, 1), NULL, 0);
+  V column = cy_mulc(cg, cy_addc(cg, cy_mulc(cg, x.iv, w->step), w->start), p->c);
+  V dst = cy_gep(cg, f->scratch, cy_mul(cg, cy_add(cg, s->first, x.iv), f->row_bytes));
+  for (int i = 0; i < n; i++) {
+    V to = cy_gep(cg, dst, cy_int8_bytes(cg, p->form, cy_i64(cg, i * w->count * p->c)));
+    cy_int8_run(cg, &f->convert, to, cy_gep(cg, line[i], column), cy_i64(cg, w->count * p->c));
+  }
+  cy_loop_end(cg, &x, NULL);
+}
+
+/* i1: do all taps along the axis lie inside for output o? */
+static V reaches_inside(cy_cg *cg, const cy_axis *a, V o) {
+  V first = cy_addc(cg, cy_mulc(cg, o, a->step), a->start), last = cy_addc(cg, first, (a->count - 1) * a->inc);
+  return LLVMBuildAnd(cg->b, inside(cg, first, a), inside(cg, last, a), "");
+}
+
+/* The outer pixels one by one, the inner ones [a, b) faster. */
+static void emit_stretch(cy_cg *cg, const frame *f, const stretch *s) {
+  const plan *p = f->p;
+  const cy_axis *w = &p->axis[2];
+  V ok = LLVMBuildAnd(cg->b, reaches_inside(cg, &p->axis[0], s->o[0]), reaches_inside(cg, &p->axis[1], s->o[1]), "");
+  V fit = cy_addc(cg, cy_size(cg, w->in), -w->start - w->count), step = cy_i64(cg, w->step), zero = cy_i64(cg, 0);
+  V end = cy_select(cg, cy_icmp(cg, LLVMIntSGE, fit, zero), cy_addc(cg, cy_div(cg, fit, step), 1), zero);
+  V a = cy_imin(cg, cy_imax(cg, s->x0, cy_i64(cg, (-w->start + w->step - 1) / w->step)), s->x1);
+  V b = cy_imax(cg, a, cy_imin(cg, s->x1, end));
+  a = cy_select(cg, ok, a, s->x1);
+  b = cy_select(cg, ok, b, s->x1);
+  V before = cy_sub(cg, a, s->x0), skipped = cy_sub(cg, b, a);
+  cy_loop l;
+  cy_loop_begin(cg, &l, zero, cy_add(cg, before, cy_sub(cg, s->x1, b)), cy_i64(cg, 1), NULL, 0);
+  V x = cy_add(cg, cy_add(cg, s->x0, l.iv), cy_select(cg, cy_icmp(cg, LLVMIntSLT, l.iv, before), zero, skipped));
+  V row = cy_add(cg, s->first, x);
+  emit_pixel(cg, f, row, cy_gep(cg, f->scratch, cy_mul(cg, row, f->row_bytes)));
+  cy_loop_end(cg, &l, NULL);
+  emit_inner_pixels(cg, f, s, a, b);
+}
+
+static void emit_stretches(cy_cg *cg, const frame *f, V count) {
+  const plan *p = f->p;
+  V width = cy_size(cg, p->axis[2].out), end = cy_add(cg, f->row0, count), image, o[3];
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_div(cg, f->row0, width), cy_ceil_div(cg, end, width), cy_i64(cg, 1), NULL, 0);
+  V from = cy_mul(cg, l.iv, width);
+  split_pixel(cg, p, from, &image, o);
+  stretch s = {image, {o[0], o[1]}, cy_sub(cg, from, f->row0), NULL, NULL};
+  s.x0 = cy_sub(cg, cy_imax(cg, f->row0, from), from);
+  s.x1 = cy_imin(cg, width, cy_sub(cg, end, from));
+  emit_stretch(cg, f, &s);
+  cy_loop_end(cg, &l, NULL);
+}
+
 static void emit_rows(cy_cg *cg, const frame *f, V count) {
   const plan *p = f->p;
   if (p->dense && p->k % p->form.step == 0) {
     V src = cy_gep(cg, f->a, cy_mulc(cg, f->row0, p->k));
     cy_int8_run(cg, &f->convert, f->scratch, src, cy_mulc(cg, count, p->k));
+    return;
+  }
+  if (taps_dense(p)) {
+    emit_stretches(cg, f, count);
     return;
   }
   cy_loop r;
@@ -476,24 +634,22 @@ static void emit_rows(cy_cg *cg, const frame *f, V count) {
 
 /* ---- the product of a task ---- */
 
-/* The epilogue on i32 sums; for fours, less what zero point and shift have added. */
-typedef struct finish {
-  const cy_epilogue *inner;
-  const frame *f;
-} finish;
-
+/* The epilogue on i32 sums, which come as bits of floats. */
 static void finish_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
-  const finish *q = ctx;
-  const plan *p = q->f->p;
-  LLVMTypeRef type = LLVMVectorType(cg->i32, lanes);
-  V v = LLVMBuildBitCast(cg->b, acc, type, "");
-  if (p->form.fours) {
-    V col = idx[p->d->conv ? 1 + p->d->window.n_spatial : p->d->gemm.n_batch + 1];
-    V sums = cy_load(cg, type, cy_gep(cg, q->f->sums, cy_mulc(cg, col, 4)), 4);
-    V zero = cy_splat(cg, LLVMBuildZExt(cg->b, q->f->convert.zero, cg->i32, ""), lanes);
-    v = LLVMBuildSub(cg->b, v, LLVMBuildMul(cg->b, zero, sums, ""), "");
-  }
-  q->inner->emit(q->inner->ctx, cg, v, lanes, idx);
+  const cy_epilogue *inner = ctx;
+  inner->emit(inner->ctx, cg, LLVMBuildBitCast(cg->b, acc, LLVMVectorType(cg->i32, lanes), ""), lanes, idx);
+}
+
+/* What the sums of panels [p0, p1) begin with: less what zero point and shift will add. */
+static void emit_start(cy_cg *cg, const frame *f, V p0, V p1) {
+  const plan *p = f->p;
+  V zero = cy_splat(cg, LLVMBuildNeg(cg->b, LLVMBuildZExt(cg->b, f->convert.zero, cg->i32, ""), ""), cg->W);
+  V sums = cy_gep(cg, f->sums, cy_mulc(cg, p0, p->nr * 4));
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_mulc(cg, cy_sub(cg, p1, p0), p->nr * 4), cy_i64(cg, cg->W * 4), NULL, 0);
+  V v = LLVMBuildMul(cg->b, zero, cy_load(cg, cg->vi, cy_gep(cg, sums, l.iv), 4), "");
+  cy_store(cg, v, cy_gep(cg, f->start, l.iv), 4);
+  cy_loop_end(cg, &l, NULL);
 }
 
 static const cy_epilogue *epilogue_of(const plan *p) {
@@ -508,18 +664,34 @@ static int64_t group_choose(const plan *p) {
   return group < 1 ? 1 : group;
 }
 
-/* Panel q for a tile of rows; the last one has a kernel of its own where fewer vectors do. */
-static void emit_panel(cy_cg *cg, const frame *f, V q, V a, V c, V ldc) {
+/* Panels [q0, end) for a tile of rows. start, c: of panel q0. */
+static void emit_panels(cy_cg *cg, const frame *f, V q0, V end, unsigned nv, V a, V start, V c, V ldc) {
   const plan *p = f->p;
-  V fn = cy_int8_kernel(cg, p->form, p->tile.mr, p->tile.nv, p->nr);
-  unsigned last = p->n ? (unsigned)((p->n % p->nr + cg->W - 1) / cg->W) : 0;
-  if (last && last < p->tile.nv) {
-    V narrow = cy_icmp(cg, LLVMIntEQ, q, cy_i64(cg, p->n / p->nr));
-    fn = cy_select(cg, narrow, cy_int8_kernel(cg, p->form, p->tile.mr, last, p->nr), fn);
+  V fn = cy_int8_kernel(cg, p->form, p->tile.mr, nv, p->nr), b = cy_gep(cg, f->b, cy_mul(cg, q0, f->panel_bytes));
+  V first = cy_gep(cg, f->first, cy_mulc(cg, q0, 4));
+  if (p->form.cut) {
+    V before = LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, first, 4), cg->i64, "");
+    b = cy_gep(cg, b, cy_mulc(cg, before, cy_int8_group_bytes(p->form, p->nr)));
   }
-  V args[6] = {a, f->row_table, cy_gep(cg, f->b, cy_mul(cg, q, f->panel_bytes)), c, ldc, k_groups(cg, p)};
-  LLVMTypeRef type = LLVMGlobalGetValueType(cy_int8_kernel(cg, p->form, p->tile.mr, p->tile.nv, p->nr));
-  LLVMBuildCall2(cg->b, type, fn, args, 6, "");
+  V args[] = {a, f->row_table, b, c, ldc, k_groups(cg, p), cy_sub(cg, end, q0), start, first, f->again};
+  LLVMBuildCall2(cg->b, LLVMGlobalGetValueType(fn), fn, args, sizeof args / sizeof *args, "");
+}
+
+/* Panels [q0, end) for the tile of rows at a; the last one has a kernel of its own where fewer vectors do. */
+static void emit_tile(cy_cg *cg, const frame *f, V q0, V end, V a, V start, V sums, V ldc) {
+  const plan *p = f->p;
+  unsigned last = p->n ? (unsigned)((p->n % p->nr + cg->W - 1) / cg->W) : 0;
+  if (!last || last == p->tile.nv) {
+    emit_panels(cg, f, q0, end, p->tile.nv, a, start, sums, ldc);
+    return;
+  }
+  V full = cy_i64(cg, p->n / p->nr), wide = cy_imin(cg, end, full), at = cy_mulc(cg, cy_sub(cg, full, q0), p->nr * 4);
+  cy_if s;
+  if (p->n >= p->nr)
+    emit_panels(cg, f, q0, wide, p->tile.nv, a, start, sums, ldc);
+  cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSGT, end, full));
+  emit_panels(cg, f, full, end, last, a, cy_gep(cg, start, at), cy_gep(cg, sums, at), ldc);
+  cy_if_end(cg, &s);
 }
 
 static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
@@ -527,24 +699,30 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   int64_t group = group_choose(p);
   V ldc = cy_i64(cg, group * p->nr * 4), sums = cy_alloca(cg, p->tile.mr * group * p->nr * 4),
     MR = cy_i64(cg, p->tile.mr);
-  finish fin = {epilogue_of(p), f};
-  cy_epilogue epilogue = {.emit = finish_emit, .ctx = &fin, .wide = p->n >= 4 * (int64_t)cg->W ? 4 : 0};
+  cy_epilogue epilogue = {
+      .emit = finish_emit, .ctx = (void *)epilogue_of(p), .wide = p->n >= 4 * (int64_t)cg->W ? 4 : 0};
   cy_rows index = {row_index, (void *)f,
                    p->d->conv ? 1 + (unsigned)p->d->window.n_spatial : (unsigned)p->d->gemm.n_batch + 1};
   unsigned tail = p->n ? (unsigned)(p->n % cg->W) : cg->W;
-  cy_loop g, r, q;
+  cy_loop g, r;
   cy_loop_begin(cg, &g, p0, p1, cy_i64(cg, group), NULL, 0);
   V end = cy_imin(cg, p1, cy_addc(cg, g.iv, group)), col = cy_mulc(cg, g.iv, p->nr);
   V cols = cy_sub(cg, cy_imin(cg, columns(cg, p), cy_mulc(cg, end, p->nr)), col);
   cy_loop_begin(cg, &r, cy_i64(cg, 0), count, MR, NULL, 0);
   V a = cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes));
-  cy_loop_begin(cg, &q, g.iv, end, cy_i64(cg, 1), NULL, 0);
-  emit_panel(cg, f, q.iv, a, cy_gep(cg, sums, cy_mulc(cg, cy_sub(cg, q.iv, g.iv), p->nr * 4)), ldc);
-  cy_loop_end(cg, &q, NULL);
+  emit_tile(cg, f, g.iv, end, a, cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, g.iv, p0), p->nr * 4)), sums, ldc);
   cy_epilogue_tile(cg, &epilogue, &index, sums, ldc, cy_imin(cg, MR, cy_sub(cg, count, r.iv)), r.iv, cols,
                    cy_add(cg, f->col0, col), tail);
   cy_loop_end(cg, &r, NULL);
   cy_loop_end(cg, &g, NULL);
+}
+
+/* Packs panels [p0, p1) behind the rows. */
+static void emit_fresh(cy_cg *cg, frame *f, V p0, V p1) {
+  const plan *p = f->p;
+  V to = cy_gep(cg, f->scratch, rows_bytes(cg, p));
+  emit_pack_panels(cg, p, f->matrix, p0, p1, to);
+  f->b = cy_gep(cg, to, cy_sub(cg, cy_i64(cg, 0), cy_mul(cg, p0, f->panel_bytes)));
 }
 
 static void emit_task(cy_cg *cg, frame *f, V task) {
@@ -554,12 +732,17 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   V t = cy_mod(cg, task, both), inner = columns_outer ? rb : cb, slow = cy_div(cg, t, inner),
     fast = cy_mod(cg, t, inner);
   f->product = cy_div(cg, task, both);
-  f->row0 = cy_mulc(cg, columns_outer ? fast : slow, p->mb);
+  cy_share r = cy_share_rows(cg, p->tile, rows(cg, p), p->mb, columns_outer ? fast : slow);
+  cy_share q = cy_share_of(cg, np, cb, columns_outer ? slow : fast);
+  f->row0 = r.begin;
   find_operands(cg, f);
-  V count = cy_imin(cg, cy_i64(cg, p->mb), cy_sub(cg, rows(cg, p), f->row0));
+  V count = cy_sub(cg, r.end, r.begin);
   emit_rows(cg, f, count);
-  V p0 = cy_mulc(cg, columns_outer ? slow : fast, p->nb);
-  emit_product(cg, f, count, p0, cy_imin(cg, np, cy_addc(cg, p0, p->nb)));
+  if (p->form.fours)
+    emit_start(cg, f, q.begin, q.end);
+  if (p->fresh)
+    emit_fresh(cg, f, q.begin, q.end);
+  emit_product(cg, f, count, q.begin, q.end);
 }
 
 void cy_int8_emit(cy_cg *cg, const cy_int8_desc *d, cy_contract_info *info) {
@@ -570,7 +753,7 @@ void cy_int8_emit(cy_cg *cg, const cy_int8_desc *d, cy_contract_info *info) {
   plan p = plan_of(cg, d);
   const cy_epilogue *e = epilogue_of(&p);
   info->n_phases = 0;
-  if (!p.packed) {
+  if (!p.packed && !p.fresh) {
     char name[120];
     snprintf(name, sizeof name, "%s_pack", p.name);
     emit_pack(cg, &p, name);
@@ -583,6 +766,7 @@ void cy_int8_emit(cy_cg *cg, const cy_int8_desc *d, cy_contract_info *info) {
   f.scratch = cy_scratch(cg, p.scratch_slot, worker_bytes(cg, &p));
   f.row_table = cy_row_table(cg, p.tile.mr, f.row_bytes);
   f.panel_bytes = panel_bytes(cg, &p);
+  f.start = cy_alloca(cg, p.form.fours ? p.nb * p.nr * 4 : 4);
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_task(cg, &f, t.iv);

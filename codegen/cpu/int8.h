@@ -1,11 +1,15 @@
 /* int8.h - contractions of 8-bit integers: matrix products and convolutions with exact i32 sums.
  *
  * out = sum (a - a_zero) * (b - b_zero), a being s8 or u8; what padding adds is 0. Like contract.h, nothing here knows
- * the compiler's IR, and both sides, packing and code, derive their plan from the descriptor and cg. Two forms:
+ * the compiler's IR, and both sides, packing and code, derive their plan from the descriptor and cg. Three forms:
  *   pairs   a and b as i16, vpmaddwd: exact for whatever 8-bit numbers less their zero points are; b is packed as s8
  *           where it fits, else as i16
  *   fours   a as u8, b as s8, vpdpbusd: where the CPU has it and b is constant and s8. What a's zero point and shifting
- *           s8 to u8 add is a constant per column, taken from the sums of b's columns
+ *           s8 to u8 add is a constant per column, taken from the sums of b's columns: sums begin with it
+ *   cut     fours by vpmaddubsw on other CPUs. Its sums of two products saturate at 16 bits, so weights are cut into
+ *           parts that add up to them, 255 * (|w| + |w'|) being at most 32767 for all pairs of a part. A group of k
+ *           that has a second part for one of a panel's columns comes again at the panel's end, with that part. Where
+ *           few do, this takes less time than pairs; whether they do, the weights tell (cy_int8_again)
  * A task copies its rows of a into scratch in the form wanted, [row][k], padding included; micro-kernels then read
  * nothing but rows at equal distances and packed panels of b.
  */
@@ -20,17 +24,23 @@ typedef struct cy_int8_desc {
   cy_conv_desc window; /* not transposed */
   bool a_signed, b_signed;
   unsigned b_bits;              /* 8, or 16 */
+  bool cut;                     /* b is constant, and cut; again: how many groups of k of a matrix may come again */
+  int64_t again;
   int a_zero_slot, b_zero_slot; /* -1: none. With a b_zero, b is packed at run time */
   int64_t b_zero_step;          /* 1: one per column, 0: one for all */
 } cy_int8_desc;
 
-/* ---- packed b: [matrix][panel][k / step][NR][step], then the column sums of each matrix where `sums` ---- */
+/* ---- packed b: [matrix][panel][k / step][NR][step], then the sums of all columns of each matrix where `sums`. A cut
+ * matrix begins with i32 first[panels + 1]: how many groups come again in the panels before; i32 offset[again]: their
+ * places in a row of a, in bytes; up to a whole cache line. ---- */
 
 typedef struct cy_int8_layout {
   int64_t matrices, n, taps, c; /* k runs over taps, then channels */
   int64_t row_taps;             /* depthwise: taps of a kernel row */
   unsigned nr, step;            /* step: 2 or 4 values of k lie together */
-  bool wide, sums, depthwise;   /* i16; i32[matrix][n] behind the rest; see int8_depthwise.c */
+  bool wide, sums, depthwise;   /* i16; i32[matrix][panels * nr] behind the rest; see int8_depthwise.c */
+  bool cut;
+  int64_t again;
   int64_t matrix_bytes, bytes;
 } cy_int8_layout;
 
@@ -45,6 +55,12 @@ typedef struct cy_int8_source {
 /* matrices: how many the constant holds; of a convolution, its groups. */
 cy_int8_layout cy_int8_layout_of(const cy_cg *cg, const cy_int8_desc *desc, int64_t matrices);
 void cy_int8_pack(const cy_int8_layout *layout, const cy_int8_source *source, void *out);
+/* Cut weights: bytes in front of a matrix; groups of k that come again in the matrix with most of them. */
+int64_t cy_int8_head_bytes(int64_t panels, int64_t again);
+int64_t cy_int8_again(const cy_int8_layout *layout, const cy_int8_source *source);
+/* Could they be cut; is that faster when so many groups come again? */
+bool cy_int8_cut_possible(const cy_cg *cg, const cy_int8_desc *desc);
+bool cy_int8_cut_pays(const cy_int8_layout *layout, int64_t again);
 void cy_int8_emit(cy_cg *cg, const cy_int8_desc *desc, cy_contract_info *out_info);
 const char *cy_int8_algorithm(const cy_cg *cg, const cy_int8_desc *desc);
 
@@ -60,12 +76,14 @@ int64_t cy_int8_depthwise_slot(int64_t n, int64_t lanes);
 /* ---- int8_kernel.c ---- */
 
 typedef struct cy_int8_form {
-  bool fours, wide; /* wide: b is packed as i16 */
+  bool fours, wide, cut; /* wide: b is packed as i16; cut: fours, too */
   unsigned step;
 } cy_int8_form;
 
-/* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups): c[mr][nv vectors of i32] = a's mr rows times the
- * first columns of a panel of nr. */
+/* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again): for
+ * each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr rows times its first columns. start: what the
+ * sums begin with, for fours; first, again: of cut weights, from the first of the panels on, and from the beginning.
+ */
 V cy_int8_kernel(cy_cg *cg, cy_int8_form form, unsigned mr, unsigned nv, int64_t nr);
 /* Bytes of a panel's NR columns for one group of `step` k. */
 int64_t cy_int8_group_bytes(cy_int8_form form, int64_t nr);

@@ -11,6 +11,7 @@
 #include "int8.h"
 
 enum { CHUNK = 64, TILE = 4, MOST_TAPS = 64, ROWS_BYTES = 96 * 1024 };
+enum { LEAST_ROWS = 4, WORTH_SHARING = 4000 }; /* ns of a picture */
 
 typedef struct dw {
   const cy_int8_desc *d;
@@ -64,9 +65,14 @@ static dw plan(const cy_cg *cg, const cy_int8_desc *d) {
   double ns = (double)(p.taps * width * p.c) / 30;
   int64_t most = 1 + (int64_t)(20000 / (ns + 1)), row = reach(&p.axis[2], width) * p.chunk * 2;
   p.row_block = 1;
-  while (p.row_block < 16 && p.row_block < (most > 4 ? most : 4) && (!height || p.row_block < height) &&
+  if (height && ns * (double)height > WORTH_SHARING && most > (height + 1) / 2)
+    most = (height + 1) / 2;
+  most = most > LEAST_ROWS ? most : LEAST_ROWS;
+  while (p.row_block < 16 && p.row_block < most && (!height || p.row_block < height) &&
          reach(&p.axis[1], p.row_block + 1) * row <= ROWS_BYTES)
     p.row_block++;
+  if (height) /* blocks of equal height */
+    p.row_block = (height + (height - 1) / p.row_block) / ((height - 1) / p.row_block + 1);
   return p;
 }
 

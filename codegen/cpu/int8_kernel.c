@@ -2,8 +2,8 @@
  *
  * Comes in: rows of a in scratch, a packed panel of b. Goes out: a tile of i32 sums in memory, for the epilogue. Every
  * step broadcasts 32 bits of each row, two i16 or four u8, and multiplies them with as many of every column. vpmaddwd
- * does twice as many products as an fma in the same time, vpdpbusd four times as many. vpmaddubsw is not used: its
- * 16-bit sums saturate, and where it could be proven not to, it saves memory but no time.
+ * does twice as many products as an fma in the same time, vpdpbusd four times as many. vpmaddubsw and the vpmaddwd that
+ * adds up its pairs do twice as many, too, but need half the additions and loads, which keep pairs from it.
  */
 #include "int8.h"
 
@@ -38,8 +38,27 @@ static V dot_spelled(cy_cg *cg, unsigned n, V acc, V a, V b, bool a_signed) {
   return acc;
 }
 
+/* acc + the sums of pairs of i16. */
+static V add_pairs(cy_cg *cg, V acc, V a, V b) {
+  V args[2] = {a, b};
+  LLVMTypeRef vh = LLVMVectorType(cg->i16, 2 * cg->W), params[2] = {vh, vh};
+  const char *name = cg->W == 16 ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd";
+  return LLVMBuildAdd(cg->b, acc, intrinsic(cg, name, cg->vi, params, args, 2), "");
+}
+
+/* acc + a * b, no sum of a pair of products being more than 16 bits hold. */
+static V add_cut(cy_cg *cg, V acc, V a, V b) {
+  LLVMTypeRef vb = LLVMVectorType(cg->i8, 4 * cg->W), vh = LLVMVectorType(cg->i16, 2 * cg->W), params[2] = {vb, vb};
+  V args[2] = {LLVMBuildBitCast(cg->b, a, vb, ""), LLVMBuildBitCast(cg->b, b, vb, "")};
+  const char *name = cg->W == 16 ? "llvm.x86.avx512.pmaddubs.w.512" : "llvm.x86.avx2.pmadd.ub.sw";
+  V ones = cy_splat(cg, LLVMConstInt(cg->i16, 1, 0), 2 * cg->W);
+  return add_pairs(cg, acc, intrinsic(cg, name, vh, params, args, 2), ones);
+}
+
 V cy_int8_dot(cy_cg *cg, cy_int8_form form, V acc, V a, V b) {
   LLVMTypeRef vb = LLVMVectorType(cg->i8, 4 * cg->W), vh = LLVMVectorType(cg->i16, 2 * cg->W), vi = cg->vi;
+  if (form.cut)
+    return add_cut(cg, acc, a, b);
   if (form.fours) {
     if (cg->vnni_spelled)
       return dot_spelled(cg, 4, acc, LLVMBuildBitCast(cg->b, a, vb, ""), LLVMBuildBitCast(cg->b, b, vb, ""), false);
@@ -51,9 +70,7 @@ V cy_int8_dot(cy_cg *cg, cy_int8_form form, V acc, V a, V b) {
   V args[2] = {LLVMBuildBitCast(cg->b, a, vh, ""), LLVMBuildBitCast(cg->b, b, vh, "")};
   if (!cg->avx2)
     return dot_spelled(cg, 2, acc, args[0], args[1], true);
-  LLVMTypeRef params[2] = {vh, vh};
-  const char *name = cg->W == 16 ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd";
-  return LLVMBuildAdd(cg->b, acc, intrinsic(cg, name, vi, params, args, 2), "");
+  return add_pairs(cg, acc, args[0], args[1]);
 }
 
 /* One vector of b's columns, as <W x i32>. */
@@ -65,49 +82,91 @@ static V load_b(cy_cg *cg, cy_int8_form form, V p) {
   return LLVMBuildBitCast(cg->b, v, cg->vi, "");
 }
 
-/* The loop over k. sums: replaced by their final values. */
-static void emit_loop(cy_cg *cg, cy_int8_form form, unsigned mr, unsigned nv, int64_t nr, V fn, V *sums) {
-  unsigned n = mr * nv;
-  V row[16], b[16], next[CY_LOOP_MAX];
-  sums[n] = LLVMGetParam(fn, 2);
-  for (unsigned i = 0; i < mr;
-       i++) /* from memory: else LLVM makes one address of the one before, six additions a step */
-    row[i] = cy_gep(cg, LLVMGetParam(fn, 0), cy_load(cg, cg->i64, cy_gepc(cg, LLVMGetParam(fn, 1), 8 * i), 8));
-  int64_t step = cy_int8_group_bytes(form, nr), vector = cy_int8_group_bytes(form, cg->W);
-  cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_mulc(cg, LLVMGetParam(fn, 5), 4), cy_i64(cg, 4), sums, n + 1);
-  for (unsigned j = 0; j < nv; j++)
-    b[j] = load_b(cg, form, cy_gepc(cg, l.v[n], (int64_t)j * vector));
-  for (unsigned i = 0; i < mr; i++) {
-    V a = cy_splat(cg, cy_load(cg, cg->i32, cy_gep(cg, row[i], l.iv), 4), cg->W);
-    for (unsigned j = 0; j < nv; j++)
-      next[i * nv + j] = cy_int8_dot(cg, form, l.v[i * nv + j], a, b[j]);
+enum { KERNEL_ARGS = 10 };
+
+/* What a loop over groups of k goes through. */
+typedef struct kernel {
+  cy_int8_form form;
+  unsigned mr, nv;
+  int64_t nr;
+  V row[16];
+} kernel;
+
+/* A group: column vectors at b, elements of rows `at` bytes from where they begin; sums become the next ones. */
+static void emit_group(cy_cg *cg, const kernel *k, V b, V at, V *sums) {
+  V column[16];
+  int64_t vector = cy_int8_group_bytes(k->form, cg->W);
+  for (unsigned j = 0; j < k->nv; j++)
+    column[j] = load_b(cg, k->form, cy_gepc(cg, b, (int64_t)j * vector));
+  for (unsigned i = 0; i < k->mr; i++) {
+    V a = cy_splat(cg, cy_load(cg, cg->i32, cy_gep(cg, k->row[i], at), 4), cg->W);
+    for (unsigned j = 0; j < k->nv; j++)
+      sums[i * k->nv + j] = cy_int8_dot(cg, k->form, sums[i * k->nv + j], a, column[j]);
   }
-  next[n] = cy_gepc(cg, l.v[n], step);
+}
+
+/* `count` groups: all of k in order, or those at the offsets in `again`. v: sums, then b's pointer; replaced by their
+ * final values. */
+static void emit_loop(cy_cg *cg, const kernel *k, V count, V again, V *v) {
+  unsigned n = k->mr * k->nv;
+  V next[CY_LOOP_MAX];
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_mulc(cg, count, 4), cy_i64(cg, 4), v, n + 1);
+  memcpy(next, l.v, n * sizeof *next);
+  V at = again ? LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, cy_gep(cg, again, l.iv), 4), cg->i64, "") : l.iv;
+  emit_group(cg, k, l.v[n], at, next);
+  next[n] = cy_gepc(cg, l.v[n], cy_int8_group_bytes(k->form, k->nr));
   cy_loop_end(cg, &l, next);
-  memcpy(sums, l.out, n * sizeof *sums);
+  memcpy(v, l.out, (n + 1) * sizeof *v);
+}
+
+/* Panel q: b is replaced by where the next one begins. */
+static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
+  V start = cy_gep(cg, LLVMGetParam(fn, 7), cy_mulc(cg, q, k->nr * 4)), v[CY_LOOP_MAX];
+  V c = cy_gep(cg, LLVMGetParam(fn, 3), cy_mulc(cg, q, k->nr * 4));
+  for (unsigned j = 0; j < k->nv; j++) {
+    V from = k->form.fours ? cy_load(cg, cg->vi, cy_gepc(cg, start, (int64_t)j * cg->W * 4), 4) : LLVMConstNull(cg->vi);
+    for (unsigned i = 0; i < k->mr; i++)
+      v[i * k->nv + j] = from;
+  }
+  v[k->mr * k->nv] = *b;
+  emit_loop(cg, k, LLVMGetParam(fn, 5), NULL, v);
+  if (k->form.cut) {
+    V first = cy_gep(cg, LLVMGetParam(fn, 8), cy_mulc(cg, q, 4)), before = cy_load(cg, cg->i32, first, 4);
+    V count = LLVMBuildSub(cg->b, cy_load(cg, cg->i32, cy_gepc(cg, first, 4), 4), before, "");
+    V again = cy_gep(cg, LLVMGetParam(fn, 9), cy_mulc(cg, LLVMBuildZExt(cg->b, before, cg->i64, ""), 4));
+    emit_loop(cg, k, LLVMBuildZExt(cg->b, count, cg->i64, ""), again, v);
+  }
+  for (unsigned i = 0; i < k->mr; i++, c = cy_gep(cg, c, LLVMGetParam(fn, 4)))
+    for (unsigned j = 0; j < k->nv; j++)
+      cy_store(cg, v[i * k->nv + j], cy_gepc(cg, c, (int64_t)j * cg->W * 4), 4);
+  *b = v[k->mr * k->nv];
 }
 
 V cy_int8_kernel(cy_cg *cg, cy_int8_form form, unsigned mr, unsigned nv, int64_t nr) {
   char name[64];
   snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld",
-           form.fours  ? "u8s8"
-           : form.wide ? "i16"
-                       : "i16s8",
+           form.cut     ? "u8cut"
+           : form.fours ? "u8s8"
+           : form.wide  ? "i16"
+                        : "i16s8",
            mr, nv * cg->W, (long long)nr);
   V fn = LLVMGetNamedFunction(cg->module, name);
   if (fn)
     return fn;
   cy_fn_state state = cy_fn_save(cg);
-  LLVMTypeRef params[6] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64};
-  fn = cy_fn_begin(cg, name, cg->voidt, params, 6, CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
-  V sums[CY_LOOP_MAX], c = LLVMGetParam(fn, 3);
-  for (unsigned i = 0; i < mr * nv; i++)
-    sums[i] = LLVMConstNull(cg->vi);
-  emit_loop(cg, form, mr, nv, nr, fn, sums);
-  for (unsigned i = 0; i < mr; i++, c = cy_gep(cg, c, LLVMGetParam(fn, 4)))
-    for (unsigned j = 0; j < nv; j++)
-      cy_store(cg, sums[i * nv + j], cy_gepc(cg, c, (int64_t)j * cg->W * 4), 4);
+  LLVMTypeRef params[KERNEL_ARGS] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64,
+                                     cg->i64, cg->i64, cg->ptr, cg->ptr, cg->ptr};
+  fn = cy_fn_begin(cg, name, cg->voidt, params, KERNEL_ARGS, CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
+  kernel k = {form, mr, nv, nr, {NULL}};
+  for (unsigned i = 0; i < mr; i++) /* from memory: else LLVM makes one address of the one before, mr additions each */
+    k.row[i] = cy_gep(cg, LLVMGetParam(fn, 0), cy_load(cg, cg->i64, cy_gepc(cg, LLVMGetParam(fn, 1), 8 * i), 8));
+  V b = LLVMGetParam(fn, 2);
+  cy_loop q;
+  cy_loop_begin(cg, &q, cy_i64(cg, 0), LLVMGetParam(fn, 6), cy_i64(cg, 1), &b, 1);
+  b = q.v[0];
+  emit_panel(cg, &k, fn, q.iv, &b);
+  cy_loop_end(cg, &q, &b);
   cy_fn_end(cg, NULL);
   cy_fn_restore(cg, state);
   return fn;

@@ -2,10 +2,12 @@
  * int8.h.
  *
  * Comes in: a layout and where each weight lies. Goes out: panels of s8 or i16, for fours with the sums of the columns
- * behind them. Columns beyond the last and k beyond the last are zero, so that no micro-kernel needs a mask.
+ * behind them, cut where the layout says so. Columns beyond the last and k beyond the last are zero, so that no
+ * micro-kernel needs a mask.
  */
 #include "int8.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static int64_t panels_of(const cy_int8_layout *l) { return (l->n + l->nr - 1) / l->nr; }
@@ -40,11 +42,104 @@ static int32_t pack_column(const cy_int8_layout *l, const cy_int8_source *s, int
   return sum;
 }
 
+static int64_t groups_of(const cy_int8_layout *l) { return (l->taps * l->c + l->step - 1) / l->step; }
+
+static int32_t *sums_of(const cy_int8_layout *l, int64_t matrix, void *out) {
+  return (int32_t *)((char *)out + l->matrices * l->matrix_bytes) + matrix * panels_of(l) * l->nr;
+}
+
+/* ---- cut weights ---- */
+
+enum { MOST_NR = 128, MOST_SUM = 32767 / 255, MOST_PART = MOST_SUM / 2 };
+
+static int32_t nearest(int32_t v, int32_t most) { return v > most ? most : v < -most ? -most : v; }
+
+/* Takes a part out of a pair of weights. */
+static void cut_pair(int32_t w[2], int8_t part[2]) {
+  bool fits = abs(w[0]) + abs(w[1]) <= MOST_SUM && w[0] <= INT8_MAX && w[1] <= INT8_MAX;
+  for (int i = 0; i < 2; i++) {
+    part[i] = (int8_t)(fits ? w[i] : nearest(w[i], MOST_PART));
+    w[i] -= part[i];
+  }
+}
+
+/* The next part of a group's weights; true: something is left of them. */
+static bool cut_group(int32_t *left, int64_t n, int8_t *part) {
+  int32_t rest = 0;
+  for (int64_t i = 0; i < n; i += 2) {
+    cut_pair(left + i, part + i);
+    rest |= left[i] | left[i + 1];
+  }
+  return rest != 0;
+}
+
+/* Group g of k of the panel that begins with column n0. */
+static void load_group(const cy_int8_layout *l, const cy_int8_source *s, int64_t matrix, int64_t n0, int64_t g,
+                       int32_t *w) {
+  for (int64_t i = 0; i < (int64_t)l->nr * 4; i++) {
+    int64_t n = n0 + i / 4, k = g * 4 + i % 4;
+    bool there = n < l->n && k < l->taps * l->c;
+    w[i] = there ? weight_at(s, matrix * s->gs + n * s->ns + k / l->c * s->ts + k % l->c * s->cs) : 0;
+  }
+}
+
+/* A panel at `out`, if any; returns how many groups come again, whose offsets go to `again`. */
+static int64_t cut_panel(const cy_int8_layout *l, const cy_int8_source *s, int64_t matrix, int64_t panel, int8_t *out,
+                         int32_t *again) {
+  int32_t left[MOST_NR * 4];
+  int8_t unused[MOST_NR * 4];
+  int64_t groups = groups_of(l), size = (int64_t)l->nr * 4, count = 0;
+  for (int64_t g = 0; g < groups; g++) {
+    load_group(l, s, matrix, panel * l->nr, g, left);
+    for (bool more = cut_group(left, size, out ? out + g * size : unused); more; count++) {
+      if (out)
+        again[count] = (int32_t)(4 * g);
+      more = cut_group(left, size, out ? out + (groups + count) * size : unused);
+    }
+  }
+  return count;
+}
+
+int64_t cy_int8_head_bytes(int64_t panels, int64_t again) { return ((panels + 1 + again) * 4 + 63) / 64 * 64; }
+
+int64_t cy_int8_again(const cy_int8_layout *l, const cy_int8_source *s) {
+  int64_t most = 0;
+  for (int64_t m = 0; m < l->matrices; m++) {
+    int64_t sum = 0;
+    for (int64_t q = 0; q < panels_of(l); q++)
+      sum += cut_panel(l, s, m, q, NULL, NULL);
+    most = sum > most ? sum : most;
+  }
+  return most;
+}
+
+static void pack_cut(const cy_int8_layout *l, const cy_int8_source *s, int64_t matrix, void *out) {
+  int64_t panels = panels_of(l), size = (int64_t)l->nr * 4, k = l->taps * l->c;
+  char *head = (char *)out + matrix * l->matrix_bytes;
+  memset(head, 0, (size_t)l->matrix_bytes);
+  int32_t *first = (int32_t *)(void *)head, *again = first + panels + 1, *sums = sums_of(l, matrix, out);
+  int8_t *to = (int8_t *)head + cy_int8_head_bytes(panels, l->again);
+  for (int64_t q = 0; q < panels; q++) {
+    int64_t count = cut_panel(l, s, matrix, q, to, again + first[q]);
+    first[q + 1] = first[q] + (int32_t)count;
+    to += (groups_of(l) + count) * size;
+  }
+  for (int64_t n = 0; n < panels * l->nr; n++) {
+    sums[n] = 0;
+    for (int64_t i = 0; n < l->n && i < k; i++)
+      sums[n] += weight_at(s, matrix * s->gs + n * s->ns + i / l->c * s->ts + i % l->c * s->cs);
+  }
+}
+
+/* ---- the other forms ---- */
+
 static void pack_matrix(const cy_int8_layout *l, const cy_int8_source *s, int64_t matrix, void *out) {
-  int64_t groups = (l->taps * l->c + l->step - 1) / l->step;
-  int32_t *sums = l->sums ? (int32_t *)((char *)out + l->matrices * l->matrix_bytes) + matrix * l->n : NULL;
+  int64_t groups = groups_of(l);
+  int32_t *sums = l->sums ? sums_of(l, matrix, out) : NULL;
   char *panels = (char *)out + matrix * l->matrix_bytes;
   memset(panels, 0, (size_t)l->matrix_bytes);
+  if (sums)
+    memset(sums, 0, (size_t)(panels_of(l) * l->nr) * sizeof *sums);
   for (int64_t n = 0; n < l->n; n++) {
     int64_t column = n / l->nr * groups * l->nr * l->step + n % l->nr * l->step;
     int32_t sum = pack_column(l, s, matrix * s->gs + n * s->ns, panels, column);
@@ -69,5 +164,5 @@ void cy_int8_pack(const cy_int8_layout *l, const cy_int8_source *s, void *out) {
   if (l->depthwise)
     pack_depthwise(l, s, out);
   for (int64_t m = 0; m < l->matrices && !l->depthwise; m++)
-    pack_matrix(l, s, m, out);
+    (l->cut ? pack_cut : pack_matrix)(l, s, m, out);
 }

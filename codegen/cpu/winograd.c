@@ -101,11 +101,26 @@ static void blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
     }
 }
 
+/* Columns that idle in the last panel take as long as others: a narrower tile where there are fewer of them then, if it
+ * still has sums enough to hide the latency of fma. */
+static cy_tile tile_choose(const cy_cg *cg, int64_t total, int64_t cout) {
+  cy_tile t = cy_tile_choose(cg, total, cout);
+  int64_t nr = (int64_t)t.nv * cg->W, least = (cout + nr - 1) / nr * nr;
+  for (unsigned nv = t.nv - 1; nv * t.mr >= 8; nv--) {
+    nr = (int64_t)nv * cg->W;
+    if ((cout + nr - 1) / nr * nr < least) {
+      least = (cout + nr - 1) / nr * nr;
+      t.nv = nv;
+    }
+  }
+  return t;
+}
+
 static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
   wino w = {.d = d, .c = d->cin};
   cy_conv_axes(d, 0, w.axis);
   int64_t total = known_tiles(d, cy_conv_known(d->batch));
-  w.tile = cy_tile_choose(cg, total, d->cout);
+  w.tile = tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = (d->cout + w.nr - 1) / w.nr;
   w.shared = total && POINT_BYTES * total * w.c <= SHARED_BYTES;

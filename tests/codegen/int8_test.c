@@ -1,7 +1,8 @@
 /* int8_test.c - checks the CPU target's 8-bit contractions against plain integer sums: every output must be equal.
  *
- * int8_test            every case as pairs, and as fours with vpdpbusd spelled out, so that packing, corrections and
- *                      padding of that form run on machines without it; the instructions chosen for four CPUs
+ * int8_test            every case as pairs, as fours with vpdpbusd spelled out, so that packing, corrections and
+ *                      padding of that form run on machines without it, and with cut weights, where the machine has
+ *                      no vpdpbusd; the instructions chosen for four CPUs
  * int8_test --bench    Gop/s of products and convolutions
  * int8_test FILTER     only cases whose line contains FILTER
  * Weights and inputs take the extreme values often: that is where 16-bit sums would overflow or saturate.
@@ -74,6 +75,7 @@ typedef struct setup {
 } setup;
 
 static int n_failed, n_run;
+static bool mild; /* weights as networks have them */
 
 static const char *line_of(const int8_case *c) {
   static char text[200];
@@ -231,7 +233,9 @@ static int32_t conv_at(const setup *s, const int8_case *c, int64_t i) {
   return sum;
 }
 
-static setup *setup_begin(const int8_case *c, const char *cpu, bool spelled) {
+typedef enum form { PAIRS, FOURS, CUT } form;
+
+static setup *setup_begin(const int8_case *c, const char *cpu, form as) {
   static setup all;
   setup *s = &all;
   memset(s, 0, sizeof *s);
@@ -242,7 +246,7 @@ static setup *setup_begin(const int8_case *c, const char *cpu, bool spelled) {
   s->j.cg = cy_cg_create(cpu, NULL, &error);
   if (!s->j.cg)
     die("cpu", error);
-  s->j.cg->vnni_spelled = spelled;
+  s->j.cg->vnni_spelled = as == FOURS;
   cy_cg_module(s->j.cg, "int8");
   s->d = (cy_int8_desc){.a_signed = c->a == 's',
                         .b_signed = c->b != 'u',
@@ -256,12 +260,20 @@ static setup *setup_begin(const int8_case *c, const char *cpu, bool spelled) {
     s->b_zero[i] = (int8_t)random_value(c->b);
   s->a = random_bytes(c->a, s->n_a);
   s->b = random_bytes(c->b, s->n_b);
+  for (int64_t i = 0; mild && c->b == 's' && i < s->n_b; i++)
+    ((int8_t *)s->b)[i] /= 4;
   s->out = (int32_t *)(void *)guarded(s->n_out * 4);
   if (c->kind != 'r') {
-    s->layout = cy_int8_layout_of(s->j.cg, &s->d, c->kind == 'c' ? group_of(c) : c->turned & 4 ? 2 : 1);
+    int64_t matrices = c->kind == 'c' ? group_of(c) : c->turned & 4 ? 2 : 1;
     source.w = s->b;
     source.is_signed = c->b != 'u';
     source.bits = s->d.b_bits;
+    s->d.cut = as == CUT && cy_int8_cut_possible(s->j.cg, &s->d);
+    s->layout = cy_int8_layout_of(s->j.cg, &s->d, matrices);
+    if (s->d.cut) {
+      s->d.again = cy_int8_again(&s->layout, &source);
+      s->layout = cy_int8_layout_of(s->j.cg, &s->d, matrices);
+    }
     s->packed = guarded(s->layout.bytes);
     cy_int8_pack(&s->layout, &source, s->packed);
   }
@@ -282,8 +294,9 @@ static void setup_end(setup *s) {
   job_end(&s->j);
 }
 
-static void run_case(const int8_case *c, bool spelled, int workers) {
-  setup *s = setup_begin(c, "native", spelled);
+static void run_case(const int8_case *c, form as, int workers) {
+  static const char *const names[] = {"pairs", "fours", "cut"};
+  setup *s = setup_begin(c, "native", as);
   job_link(&s->j);
   job_prepare(&s->j, c->kind == 'c' ? "conv" : "product", workers);
   job_run(&s->j);
@@ -296,7 +309,7 @@ static void run_case(const int8_case *c, bool spelled, int workers) {
   n_run++;
   if (wrong >= 0 || !guards) {
     n_failed++;
-    printf("FAIL %s %s: ", line_of(c), spelled ? "fours" : "pairs");
+    printf("FAIL %s %s: ", line_of(c), names[as]);
     if (wrong >= 0)
       printf("output %lld is %d, expected %d\n", (long long)wrong, s->out[wrong],
              c->kind == 'c' ? conv_at(s, c, wrong) : product_at(s, c, wrong));
@@ -308,9 +321,9 @@ static void run_case(const int8_case *c, bool spelled, int workers) {
 
 /* ---- instructions ---- */
 
-static void expect(const char *cpu, const char *want, const char *unwanted) {
+static void expect(const char *cpu, form as, const char *want, const char *unwanted) {
   const int8_case c = {.kind = 'p', .a = 's', .b = 's', .a_zero = 3, .m = 64, .n = 64, .k = 64};
-  setup *s = setup_begin(&c, cpu, false);
+  setup *s = setup_begin(&c, cpu, as);
   char *error = NULL;
   LLVMMemoryBufferRef text;
   if (cy_cg_verify(s->j.cg, &error) || cy_cg_optimize(s->j.cg, NULL, &error) ||
@@ -328,8 +341,8 @@ static void expect(const char *cpu, const char *want, const char *unwanted) {
 
 /* ---- speed ---- */
 
-static void bench(const int8_case *c) {
-  setup *s = setup_begin(c, "native", false);
+static void bench(const int8_case *c, form as) {
+  setup *s = setup_begin(c, "native", as);
   job_link(&s->j);
   job_prepare(&s->j, c->kind == 'c' ? "conv" : "product", 1);
   double best = 1e9,
@@ -340,7 +353,7 @@ static void bench(const int8_case *c) {
     t = cpu_seconds() - t;
     best = t < best ? t : best;
   }
-  printf("%-60s %8.1f us %7.1f Gop/s\n", line_of(c), best * 1e6, ops / best * 1e-9);
+  printf("%-60s %s %8.1f us %7.1f Gop/s\n", line_of(c), s->d.cut ? "cut  " : "pairs", best * 1e6, ops / best * 1e-9);
   setup_end(s);
 }
 
@@ -420,20 +433,24 @@ static const int8_case benches[] = {
 
 int main(int argc, char **argv) {
   if (argc > 1 && !strcmp(argv[1], "--bench")) {
+    mild = true;
     for (size_t i = 0; i < sizeof benches / sizeof benches[0]; i++)
       if (argc < 3 || strstr(line_of(&benches[i]), argv[2]))
-        bench(&benches[i]);
+        for (form as = PAIRS; as <= (benches[i].kind == 'r' ? PAIRS : CUT); as += CUT)
+          bench(&benches[i], as);
     return 0;
   }
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-    for (int spelled = 0; spelled < 2; spelled++)
+    for (form as = PAIRS; as <= CUT; as++)
       if (argc < 2 || strstr(line_of(&cases[i]), argv[1]))
-        run_case(&cases[i], spelled != 0, spelled ? 1 : 3);
+        run_case(&cases[i], as, as == FOURS ? 1 : 3);
   if (argc < 2) {
-    expect("x86-64-v3", "vpmaddwd\t%ymm", "zmm");
-    expect("x86-64-v4", "vpmaddwd\t%zmm", "vpdpbusd");
-    expect("sapphirerapids", "vpdpbusd\t", "vpmaddwd");
-    expect("alderlake", "vpdpbusd\t", "zmm");
+    expect("x86-64-v3", PAIRS, "vpmaddwd\t%ymm", "zmm");
+    expect("x86-64-v3", CUT, "vpmaddubsw\t", "zmm");
+    expect("x86-64-v4", PAIRS, "vpmaddwd\t%zmm", "vpdpbusd");
+    expect("sapphirerapids", PAIRS, "vpdpbusd\t", "vpmaddwd");
+    expect("sapphirerapids", CUT, "vpdpbusd\t", "vpmaddubsw");
+    expect("alderlake", PAIRS, "vpdpbusd\t", "zmm");
   }
   printf("%d passed, %d failed, 0 skipped\n", n_run - n_failed, n_failed);
   return n_failed != 0;
