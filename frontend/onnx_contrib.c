@@ -51,6 +51,8 @@ static cy_val mask_index(cy_importer *im, const cy_onnx_node *n) {
 
 IMPORT(embed_layer_norm) {
   const cy_type *t = cy_onnx_type(im, X);
+  if (!n->in[2] || !n->in[3] || !n->in[5] || !n->in[6])
+    return cy_build_error(im->g, NULL, "expected tables of words and positions, gamma and beta: inputs 2, 3, 5 and 6");
   if (t->rank != 2)
     return cy_build_error(im->g, "input 'input_ids'", "expected [batch, sequence], found %s", cy_type_text(im->g, t));
   cy_val at = n->in[8] ? n->in[8] : cy_build_iota(im->g, CY_I64, &t->dim[1], 1, 0);

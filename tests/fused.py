@@ -205,6 +205,9 @@ def text():
     constants = {**tables, **{'s_' + n: np.float32(0.01 + 0.003 * i) for i, n in enumerate(tables)},
                  **{'z_' + n: np.uint8(110 + i) for i, n in enumerate(tables)}}
     names = '%s  %s %s' % (' '.join(tables), ' '.join('s_' + n for n in tables), ' '.join('z_' + n for n in tables))
+    floats = {n: x.astype(np.float32) for n, x in tables.items() if n != 'part'}
+    case('embedded without parts', 'EmbedLayerNormalization', 'ids  word place  gamma beta', {
+        'ids': rng.integers(0, 20, (2, 6)).astype(np.int32)}, {'y': T.FLOAT, 'last': T.INT32}, constants=floats)
     case('embedded bytes', 'QEmbedLayerNormalization', 'ids parts ' + names, {
         'ids': rng.integers(0, 20, (2, 6)).astype(np.int32), 'parts': rng.integers(0, 2, (2, 6)).astype(np.int32)},
          {'y': T.FLOAT, 'last': T.INT32}, constants=constants)
