@@ -102,6 +102,7 @@ RUNTIME_LIB := $O/libcyto.a
 TOOLS_LIB := $(if $(SRC_tools),$O/libcyto_tools.a)
 PB_OBJ := $O/obj/gen/onnx.pb-c.o
 UNIT_TESTS := $(call ctest_bin,$(SRC_ctest) $(SRC_rttest) $(if $(LLVM_CONFIG),$(SRC_cudart) $(SRC_device)))
+EMULATOR_ROM := $(if $(filter x86_64,$(shell uname -m)),$O/tests/emulate/rom.bin)
 NODE_RUN := $(patsubst tests/onnx/%.c,$O/tests/%,$(wildcard tests/onnx/node_run.c))
 BINARIES := $(TOOLS:%=$O/%)
 
@@ -136,26 +137,30 @@ setup:
 $B/config.mk: tools/setup.sh tests/requirements.txt
 	$Q tools/setup.sh
 
+# What only tests want, as far as it can be had.
+$B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
+	$Q tools/setup.sh tests && touch $@
+
 # Only the runtime has threads.
 ifeq ($(VARIANT),tsan)
 tests: $(call ctest_bin,$(SRC_rttest)) $(RT_MODELS:%=$O/tests/rt/%.so)
 else
-tests: all $(UNIT_TESTS) $(NODE_RUN) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
+tests: all $(UNIT_TESTS) $(NODE_RUN) $(EMULATOR_ROM) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
 endif
 
-SUITES := unit golden cli bad attention recurrent ml edges quantise qdq examples fuzz random onnx models exported zoo
+SUITES := unit golden cli bad attention recurrent ml edges fused quantise qdq emulate examples fuzz random onnx models exported zoo
 .PHONY: $(SUITES:%=check-%) check-cuda
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
 
-check: tests
+check: tests $B/test-tools
 	$Q $(RUN_SUITES)
 
-$(SUITES:%=check-%): check-%: tests
+$(SUITES:%=check-%): check-%: tests $B/test-tools
 	$Q $(RUN_SUITES) $*
 
 # What needs no GPU, and where there is one, the node tests and networks on it, too (DEVICE= leaves these out).
 DEVICE ?= $(if $(wildcard /dev/nvidia0 /dev/dxg),1)
-check-cuda: tests
+check-cuda: tests $B/test-tools
 	$Q $(RUN_SUITES) cuda cuda-nodes cuda-networks
 	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/nodes.py --build $O --device)
 	$Q $(if $(DEVICE),$B/venv/bin/python tests/cuda/networks.py --build $O --device)
@@ -231,6 +236,13 @@ $(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LI
 $(NODE_RUN): $O/tests/%: $O/obj/tests/onnx/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ -lprotobuf-c -ljansson -lz $(RUNTIME_LIBS)
+
+# What programs find in the emulator of tests/emulate in place of Linux.
+$(EMULATOR_ROM): tests/emulate/boot.S tests/emulate/kernel.c tests/emulate/rom.ld
+	$(call say,ROM,$@)
+	$Q mkdir -p $(@D) && $(CC) -std=gnu11 -O2 $(WARN) -ffreestanding -fpie -mgeneral-regs-only -mno-red-zone -fno-stack-protector \
+	  -fcf-protection=none -fno-asynchronous-unwind-tables -nostdlib -static -no-pie -Wl,-T,tests/emulate/rom.ld \
+	  -Wl,--build-id=none -Wl,--oformat=binary -o $@ $(filter-out %.ld,$^)
 
 # The compiler carries the runtime library and the prelude of CUDA kernels as bytes.
 $O/obj/codegen/cuda/prelude.o: codegen/cuda/prelude.cuh codegen/cuda/prelude_matrix.cuh

@@ -134,12 +134,16 @@ static int check_output(cy_work *b) {
 
 /* The runtime's store is in host memory, which kernels of a device do not see. */
 static int check_values(cy_work *b) {
-  if (b->machine->target == &cy_target_cpu || !cy_graph_needs_store(b->g))
+  cy_val v = b->machine->target == &cy_target_cpu ? 0 : cy_graph_first_stored(b->g);
+  if (!v)
     return 0;
-  cy_diag_add(
-      b->diag, CY_ERROR, NULL,
-      "models with strings, sequences, maps or optional values cannot be compiled for target '%s'; compile for a CPU",
-      b->machine->target->name);
+  const cy_value *value = cy_value_of(b->g, v);
+  cy_diag_add(b->diag, CY_ERROR, NULL,
+              "'%s' is %s: models with strings, sequences, maps or optional values cannot be compiled for target "
+              "'%s'; compile for a CPU",
+              value->name ? cy_str_text(b->g, value->name) : "a value",
+              value->type.dtype == CY_STRING ? "a tensor of strings" : "a sequence, a map or an optional value",
+              b->machine->target->name);
   return -1;
 }
 

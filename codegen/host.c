@@ -29,7 +29,7 @@ LLVMValueRef cy_host_declare(cy_host *h, const char *name, LLVMTypeRef ret, cons
   return fn;
 }
 
-static LLVMValueRef constant(cy_host *h, LLVMValueRef data) {
+LLVMValueRef cy_host_constant(cy_host *h, LLVMValueRef data) {
   LLVMValueRef g = LLVMAddGlobal(h->cg->module, LLVMTypeOf(data), "");
   LLVMSetInitializer(g, data);
   LLVMSetGlobalConstant(g, 1);
@@ -38,13 +38,13 @@ static LLVMValueRef constant(cy_host *h, LLVMValueRef data) {
 }
 
 LLVMValueRef cy_host_text(cy_host *h, const char *text) {
-  LLVMValueRef g = constant(h, LLVMConstStringInContext(h->cg->ctx, text, (unsigned)strlen(text), 0));
+  LLVMValueRef g = cy_host_constant(h, LLVMConstStringInContext(h->cg->ctx, text, (unsigned)strlen(text), 0));
   LLVMSetUnnamedAddress(g, LLVMGlobalUnnamedAddr);
   return g;
 }
 
 LLVMValueRef cy_host_table(cy_host *h, LLVMValueRef *words, uint32_t n) {
-  return constant(h, LLVMConstArray2(h->cg->i64, words, n));
+  return cy_host_constant(h, LLVMConstArray2(h->cg->i64, words, n));
 }
 
 const cy_kernel_plan *cy_host_plan(const cy_host *h, const cy_kernel *k) {

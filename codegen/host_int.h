@@ -80,6 +80,7 @@ cy_host_state cy_host_enter(cy_host *h, const char *name);
 void cy_host_leave(cy_host *h, cy_host_state state);
 LLVMValueRef cy_host_declare(cy_host *h, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n, bool variadic);
 void cy_host_check(cy_host *h, LLVMValueRef code);   /* returns from the function when code is not 0 */
+LLVMValueRef cy_host_constant(cy_host *h, LLVMValueRef data); /* a private global that holds it */
 LLVMValueRef cy_host_text(cy_host *h, const char *text);
 LLVMValueRef cy_host_table(cy_host *h, LLVMValueRef *words, uint32_t n); /* of i64 */
 LLVMValueRef cy_host_pointer(cy_host *h, uint32_t buffer, cy_dim offset);

@@ -109,31 +109,32 @@ static LLVMValueRef content_type(cy_host *h, cy_content c) {
   return type_row(h, kinds[info->kind], info->key, of);
 }
 
-static bool any_stored(const cy_graph *g, const cy_val *v, uint32_t n) {
+static cy_val first_stored(const cy_graph *g, const cy_val *v, uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
     if (v[i] && (cy_value_of(g, v[i])->type.dtype == CY_STRING || cy_value_of(g, v[i])->type.dtype == CY_REF))
-      return true;
-  return false;
+      return v[i];
+  return 0;
 }
 
-bool cy_graph_needs_store(const cy_graph *g) {
-  for (cy_block b = 1; b <= cy_block_count(g); b++) {
+cy_val cy_graph_first_stored(const cy_graph *g) {
+  cy_val v = 0;
+  for (cy_block b = 1; b <= cy_block_count(g) && !v; b++) {
     const cy_block_info *block = cy_block_of(g, b);
-    if (any_stored(g, block->params, block->nparams) || any_stored(g, block->results, block->nresults))
-      return true;
-    for (uint32_t i = 0; i < block->nnodes; i++) {
+    v = first_stored(g, block->params, block->nparams);
+    for (uint32_t i = 0; i < block->nnodes && !v; i++) {
       const cy_node_info *n = cy_node_of(g, block->nodes[i]);
-      if (any_stored(g, n->in, n->nin) || any_stored(g, n->out, n->nout))
-        return true;
+      v = first_stored(g, n->in, n->nin);
+      v = v ? v : first_stored(g, n->out, n->nout);
     }
+    v = v ? v : first_stored(g, block->results, block->nresults);
   }
-  return false;
+  return v;
 }
 
 /* cyrt_texts of the graph, or NULL. */
 static LLVMValueRef texts_table(cy_host *h) {
   uint32_t n = cy_text_count(h->g);
-  if (!cy_graph_needs_store(h->g))
+  if (!cy_graph_first_stored(h->g))
     return null_ptr(h);
   LLVMValueRef *starts = calloc(n + 1, sizeof *starts);
   size_t used = 0, length;

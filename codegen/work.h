@@ -61,7 +61,8 @@ void cy_elf_data_object(const char *section, const char *symbol, uint64_t bytes,
 
 /* ---- host.c: the host module to files. 0, or -1 after a diagnostic ---- */
 int cy_host_emit(cy_work *b, cy_code_kind kind);
-bool cy_graph_needs_store(const cy_graph *g); /* it has strings, sequences, maps or optional values (host_model.c) */
+/* The first value that is a string, sequence, map or optional value, or 0 (host_model.c). */
+cy_val cy_graph_first_stored(const cy_graph *g);
 
 /* ---- link.c ---- */
 int cy_link(cy_work *b);

@@ -134,6 +134,12 @@ bool cy_check_model(cy_importer *im) {
     if (!m->domain[0])
       cy_diag_add(im->diag, CY_ERROR, &where, "operator '%s' (opset %d) is not supported; %s", m->op, m->version,
                   nodes);
+    else if (strcmp(m->domain, "com.microsoft.nchwc") == 0)
+      cy_diag_add(
+          im->diag, CY_ERROR, &where,
+          "operator '%s' of domain '%s' has its weights in an order that one CPU wanted: take the model before ONNX "
+          "Runtime optimised it, or saved at ORT_ENABLE_EXTENDED; %s",
+          m->op, m->domain, nodes);
     else
       cy_diag_add(im->diag, CY_ERROR, &where,
                   "operator '%s' of %sdomain '%s' is not supported and the model has no function for it; %s", m->op,

@@ -170,6 +170,11 @@ cy_val cy_onnx_move_axis(cy_importer *im, cy_val x, int from, int to) {
   return cy_build_transpose(im->g, x, perm);
 }
 
+cy_val cy_onnx_turn_channels(cy_importer *im, cy_val x, bool back) {
+  int last = x ? cy_onnx_type(im, x)->rank - 1 : 0;
+  return last > 1 ? cy_onnx_move_axis(im, x, back ? 1 : last, back ? last : 1) : x;
+}
+
 cy_val cy_onnx_fill(cy_importer *im, cy_val scalar, const cy_dim *dims, int rank) {
   if (!scalar)
     return 0;
@@ -192,4 +197,11 @@ cy_val cy_onnx_matmul(cy_importer *im, cy_val a, cy_val b, cy_dtype dtype) {
   if (ra == 1 && y)
     y = cy_build_squeeze(im->g, y, cy_onnx_type(im, y)->rank - (rb == 1 ? 1 : 2));
   return y;
+}
+
+void cy_onnx_inner_init(cy_onnx_inner *q, const cy_onnx_node *n) {
+  *q = (cy_onnx_inner){.n = *n};
+  q->n.in = q->in;
+  q->n.out = q->out;
+  q->n.nout = 1;
 }

@@ -93,6 +93,14 @@ struct cy_onnx_row {
   int arg;
 };
 
+/* A node as another importer shall see it: with these inputs, and places for its outputs. For operators that are made of
+ * one that has an importer. */
+typedef struct cy_onnx_inner {
+  cy_onnx_node n;
+  cy_val in[CY_ONNX_MIN_IN], out[4];
+} cy_onnx_inner;
+void cy_onnx_inner_init(cy_onnx_inner *q, const cy_onnx_node *n); /* no inputs, one output */
+
 /* mapped.c */
 /* False with the reason in `why`. */
 bool cy_mapping_open(cy_mapping *m, const char *path, char *why, size_t room);
@@ -178,7 +186,9 @@ cy_val cy_onnx_channel(cy_importer *im, cy_val v, int rank,
 cy_val cy_onnx_mean(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, bool keepdims);
 cy_val cy_onnx_normalize(cy_importer *im, cy_val x, const int64_t *axes, uint32_t n, double epsilon, bool rms);
 cy_val cy_onnx_move_axis(cy_importer *im, cy_val x, int from, int to);
+cy_val cy_onnx_turn_channels(cy_importer *im, cy_val x, bool back); /* [n, s.., c] to [n, c, s..], or back; 0 stays 0 */
 cy_val cy_onnx_fill(cy_importer *im, cy_val scalar, const cy_dim *dims, int rank);
+cy_val cy_onnx_gelu_tanh(cy_importer *im, cy_val x);                        /* onnx_math.c: the approximation */
 cy_val cy_onnx_matmul(cy_importer *im, cy_val a, cy_val b, cy_dtype dtype); /* numpy.matmul, 1-D operands too */
 cy_val cy_onnx_rotary(cy_importer *im, cy_val x, cy_val cosine, cy_val sine, cy_dim turn, bool interleaved); /* onnx_contrib.c */
 cy_val cy_onnx_split_heads(cy_importer *im, cy_val x, int64_t heads); /* onnx_attention.c: [b, s, h * d] -> [b, h, s, d] */
@@ -187,6 +197,8 @@ cy_val cy_onnx_conv(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val wei
 /* .. of integers; zero points as conv's in ops.def, 0 where there are none. */
 cy_val cy_onnx_conv_zeros(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights, cy_val x_zero, cy_val w_zero,
                           cy_dtype dtype);
+/* onnx_norm.c: x [n, c, s..] as [n, groups, c / groups * s], normalised over the last of them. */
+cy_val cy_onnx_group_normalize(cy_importer *im, cy_val x, int64_t groups, double epsilon);
 /* onnx_quant.c: with checked parameters; scale and zero point (or 0) per tensor, or along an axis. f32 is what is meant. */
 cy_val cy_onnx_per_tensor(cy_importer *im, cy_val v); /* one element: a scalar */
 cy_val cy_onnx_dequantize(cy_importer *im, cy_val x, cy_val scale, cy_val zero);
@@ -276,6 +288,8 @@ enum {
 };
 
 enum { Q_SIGMOID, Q_LEAKY_RELU, Q_SOFTMAX, Q_AVERAGE_POOL, Q_GLOBAL_AVERAGE_POOL, Q_REDUCE_MEAN };
+
+enum { NHWC_CONV = 1, NHWC_FUSED_CONV };
 
 enum { WINDOW_HANN, WINDOW_HAMMING, WINDOW_BLACKMAN };
 enum { RANDOM_UNIFORM, RANDOM_NORMAL };

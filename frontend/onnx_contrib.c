@@ -26,37 +26,6 @@ IMPORT(image_scaler) {
   return SET(ADD(MUL(X, LIKE(X, cy_onnx_float(im, n, "scale", 1))), cy_onnx_channel(im, shift, t->rank, 1)));
 }
 
-/* Activation of a fused op, by name, with up to two parameters. */
-static cy_val activate(cy_importer *im, const cy_onnx_node *n, cy_val x) {
-  uint32_t count;
-  const double *p = cy_onnx_floats(im, n, "activation_params", &count);
-  int k = cy_onnx_word(im, n, "activation", "", "|Relu|Tanh|Sigmoid|LeakyRelu|Clip|HardSigmoid");
-  double a = p && count > 0 ? p[0]
-             : k == 4       ? 0.01
-             : k == 6       ? 0.2
-                            : -INFINITY,
-         b = p && count > 1 ? p[1]
-             : k == 6       ? 0.5
-                            : INFINITY;
-  switch (x ? k : -1) {
-  case 0: return x;
-  case 1: return MAX(x, LIKE(x, 0));
-  case 2: return UNARY(tanh, x);
-  case 3: return UNARY(sigmoid, x);
-  case 4: return SELECT(BINARY(lt, x, LIKE(x, 0)), MUL(x, LIKE(x, a)), x);
-  case 5: return MIN(MAX(x, LIKE(x, a)), LIKE(x, b));
-  case 6: return MAX(LIKE(x, 0), MIN(LIKE(x, 1), ADD(MUL(x, LIKE(x, a)), LIKE(x, b))));
-  default: return 0;
-  }
-}
-
-IMPORT(fused_conv) {
-  cy_val y = cy_onnx_conv(im, n, X, n->in[1], cy_onnx_type(im, X)->dtype);
-  if (y && n->in[2])
-    y = ADD(y, cy_onnx_channel(im, n->in[2], cy_onnx_type(im, y)->rank, 1));
-  return SET(activate(im, n, n->in[3] ? ADD(y, n->in[3]) : y));
-}
-
 /* Input, skip, gamma, beta (not for the simplified form: the argument), bias; the sum may be asked for as output 3. */
 IMPORT(skip_layer_norm) {
   bool rms = n->arg != 0;

@@ -107,23 +107,61 @@ static cy_val present(cy_importer *im, const gqa *a, cy_val past, cy_val now) {
 }
 
 /* bool [b, 1, s, total]: keys that a query sees. */
-static cy_val seen(cy_importer *im, const gqa *a, int64_t window) {
-  cy_dim grid[2] = {a->rows, a->total};
+static cy_val seen(cy_importer *im, const gqa *a, int64_t window, bool causal) {
+  cy_dim grid[2] = {a->rows, a->total}, newest = cy_dim_addi(im->g, a->rows, -1);
   cy_val key = cy_build_iota(im->g, CY_I64, grid, 2, 1),
-         last = ADD(cy_build_iota(im->g, CY_I64, grid, 2, 0), a->before);
+         row = causal ? cy_build_iota(im->g, CY_I64, grid, 2, 0)
+                      : cy_onnx_fill(im, cy_build_dim_scalar(im->g, newest), grid, 2),
+         last = ADD(row, a->before);
   cy_val keep = BINARY(le, key, last);
   if (keep && window > 0)
     keep = BINARY(and, keep, BINARY(gt, key, SUB(last, cy_build_scalar_int(im->g, CY_I64, window))));
   return keep;
 }
 
+/* Every head of x [b, h, s, d] over its root mean square, times weights [d]. */
+static cy_val normalised(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val weights) {
+  const int64_t axis = 3;
+  if (!x || !weights)
+    return x;
+  return MUL(cy_onnx_normalize(im, x, &axis, 1, cy_onnx_float(im, n, "qk_norm_epsilon", 1e-6), true), weights);
+}
+
+/* x, of four dimensions, with `count` more elements of v on one side of an axis. */
+static cy_val grown(cy_importer *im, cy_val x, int axis, bool front, cy_dim count, cy_val v) {
+  cy_dim pads[8];
+  for (int i = 0; i < 8; i++)
+    pads[i] = num(im, 0);
+  pads[front ? axis : 4 + axis] = count;
+  return x && v ? cy_build_pad(im->g, x, pads, CY_PAD_CONSTANT, v) : 0;
+}
+
+/* A sink adds to the sum of a softmax and to nothing else: one more key of zeros, which every query sees, with a value
+ * of zeros and the sink as its bias. */
+static bool add_sink(cy_importer *im, const gqa *a, cy_val sink, cy_attention *op) {
+  cy_dim one = num(im, 1), heads = num(im, a->heads), d[4] = {one, heads, one, one};
+  cy_val zero = LIKE(op->q, 0), bias = 0;
+  sink =
+      sink ? cy_build_reshape(im->g, CAST(sink, cy_onnx_type(im, op->q)->dtype), d, 4) : cy_onnx_fill(im, zero, d, 4);
+  sink = grown(im, sink, 3, true, a->total, zero);
+  if (op->bias && !(bias = grown(im, op->bias, 3, false, one, zero)))
+    return false;
+  op->bias = bias ? ADD(bias, sink) : sink;
+  op->k = grown(im, op->k, 2, false, one, zero);
+  op->v = grown(im, op->v, 2, false, one, zero);
+  op->mask = grown(im, op->mask, 3, false, one, cy_build_scalar_int(im->g, CY_BOOL, 1));
+  op->causal = false; /* the mask says it */
+  return op->bias && op->k && op->v && op->mask;
+}
+
 static bool check_inputs(cy_importer *im, const cy_onnx_node *n, bool rotary) {
   if (!n->in[5] || !n->in[6] || !n->in[3] != !n->in[4])
     return cy_build_error(im->g, NULL, "expected seqlens_k, total_sequence_length, and past_key with past_value");
-  if (n->in[11] || n->in[12] || n->in[13] || cy_onnx_int(im, n, "smooth_softmax", 0) > 0 ||
-      cy_onnx_int(im, n, "qk_output", 0) > 0)
-    return cy_build_error(im->g, NULL,
-                          "sinks, smooth softmax, quantised caches and the scores as an output are not supported");
+  if (n->in[12] || n->in[13] || cy_onnx_int(im, n, "sliding_window_cache", 0) || cy_onnx_int(im, n, "qk_output", 0) > 0)
+    return cy_build_error(im->g, NULL, "quantised or sliding caches and the scores as an output are not supported");
+  if (n->in[10] && cy_onnx_type(im, n->in[10])->rank != 4)
+    return cy_build_error(im->g, "input 'attention_bias'", "expected [batch, heads, sequence, keys], found %s",
+                          cy_type_text(im->g, cy_onnx_type(im, n->in[10])));
   if (rotary && (!n->in[7] || !n->in[8]))
     return cy_build_error(im->g, NULL, "do_rotary needs inputs cos_cache and sin_cache");
   for (int i = 3; i < 5; i++)
@@ -136,12 +174,16 @@ static bool check_inputs(cy_importer *im, const cy_onnx_node *n, bool rotary) {
 IMPORT(group_query_attention) {
   gqa a = {0};
   int64_t size, window = cy_onnx_int(im, n, "local_window_size", -1);
-  bool rotary = cy_onnx_int(im, n, "do_rotary", 0) != 0;
+  bool rotary = cy_onnx_int(im, n, "do_rotary", 0) != 0, causal = cy_onnx_int(im, n, "causal", 1) != 0;
   if (!check_inputs(im, n, rotary) || !split_inputs(im, n, &a) || !read_lengths(im, n, &a))
     return false;
   double scale = cy_onnx_float(im, n, "scale", 0);
   if (scale == 0 && (!cy_dim_is_const(im->g, a.size, &size) || size < 1))
     return cy_build_error(im->g, "attribute 'scale'", "the size of a head must be known at compile time");
+  a.q = normalised(im, n, a.q, n->in[14]);
+  a.k = normalised(im, n, a.k, n->in[15]);
+  if (!a.q || !a.k)
+    return false;
   if (rotary) {
     a.q = turn(im, n, &a, a.q);
     a.k = a.q ? turn(im, n, &a, a.k) : 0;
@@ -150,14 +192,16 @@ IMPORT(group_query_attention) {
                      .k = a.k ? present(im, &a, n->in[3], a.k) : 0,
                      .v = present(im, &a, n->in[4], a.v),
                      .bias = n->in[10],
-                     .mask = seen(im, &a, window),
+                     .mask = seen(im, &a, window, causal),
                      .scale = scale != 0 ? scale : 1 / sqrt((double)size),
                      .softcap = cy_onnx_float(im, n, "softcap", 0),
-                     .causal = true,
+                     .causal = causal,
                      .past = cy_dim_sub(im->g, a.total, a.rows)};
   if (!op.k || !op.v || !op.mask)
     return false;
   cy_importer_set(im, n, 1, op.k);
   cy_importer_set(im, n, 2, op.v);
+  if ((n->in[11] || cy_onnx_int(im, n, "smooth_softmax", 0) > 0) && !add_sink(im, &a, n->in[11], &op))
+    return false;
   return cy_importer_set(im, n, 0, cy_onnx_join_heads(im, cy_build_attention(im->g, &op)));
 }

@@ -147,7 +147,7 @@ IMPORT(scaled_tanh) { return SET(MUL(FLOAT("alpha", 1), UNARY(tanh, MUL(FLOAT("b
 IMPORT(affine) { return SET(ADD(MUL(X, FLOAT("alpha", 1)), FLOAT("beta", 0))); }
 IMPORT(scale) { return SET(MUL(X, FLOAT("scale", 1))); }
 
-static cy_val gelu_tanh(cy_importer *im, cy_val x) {
+cy_val cy_onnx_gelu_tanh(cy_importer *im, cy_val x) {
   cy_val inner = MUL(LIKE(x, 0.7978845608028654), ADD(x, MUL(LIKE(x, 0.044715), MUL(MUL(x, x), x))));
   return MUL(MUL(LIKE(x, 0.5), x), ADD(LIKE(x, 1), UNARY(tanh, inner)));
 }
@@ -158,11 +158,11 @@ static cy_val gelu_erf(cy_importer *im, cy_val x) {
 
 IMPORT(gelu) {
   int how = cy_onnx_word(im, n, "approximate", "none", "none|tanh");
-  return how >= 0 && SET(how ? gelu_tanh(im, X) : gelu_erf(im, X));
+  return how >= 0 && SET(how ? cy_onnx_gelu_tanh(im, X) : gelu_erf(im, X));
 }
 
 IMPORT(bias_gelu) { return SET(gelu_erf(im, n->in[1] ? ADD(X, n->in[1]) : X)); }
-IMPORT(fast_gelu) { return SET(gelu_tanh(im, n->in[1] ? ADD(X, n->in[1]) : X)); }
+IMPORT(fast_gelu) { return SET(cy_onnx_gelu_tanh(im, n->in[1] ? ADD(X, n->in[1]) : X)); }
 IMPORT(quick_gelu) { return SET(MUL(X, SIGMOID(MUL(X, FLOAT("alpha", 1.702))))); }
 
 IMPORT(shrink) {

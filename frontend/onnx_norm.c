@@ -121,6 +121,14 @@ IMPORT(rms_norm) {
   return SET(y ? MUL(CAST(y, dtype), n->in[1]) : 0);
 }
 
+cy_val cy_onnx_group_normalize(cy_importer *im, cy_val x, int64_t groups, double epsilon) {
+  const cy_type *t = cy_onnx_type(im, x);
+  cy_dim d[3] = {t->dim[0], cy_dim_const(im->g, groups),
+                 cy_dim_div(im->g, cy_type_elems(im->g, t), cy_dim_muli(im->g, t->dim[0], groups))};
+  const int64_t axis = 2;
+  return cy_onnx_normalize(im, cy_build_reshape(im->g, x, d, 3), &axis, 1, epsilon, false);
+}
+
 /* Scale and shift come per group (opset 18) or per channel (21). */
 IMPORT(group_norm) {
   const cy_type t = *cy_onnx_type(im, X);
@@ -128,11 +136,7 @@ IMPORT(group_norm) {
   if (t.rank < 2 || groups < 1 || (cy_dim_is_const(im->g, t.dim[1], &c) && c % groups))
     return cy_build_error(im->g, "attribute 'num_groups'", "%lld groups do not fit %s", (long long)groups,
                           cy_type_text(im->g, &t));
-  cy_dim d[CY_MAX_RANK] = {t.dim[0], cy_dim_const(im->g, groups),
-                           cy_dim_div(im->g, cy_type_elems(im->g, &t), cy_dim_muli(im->g, t.dim[0], groups))};
-  const int64_t axis = 2;
-  cy_val y =
-      cy_onnx_normalize(im, cy_build_reshape(im->g, X, d, 3), &axis, 1, cy_onnx_float(im, n, "epsilon", 1e-5), false);
+  cy_val y = cy_onnx_group_normalize(im, X, groups, cy_onnx_float(im, n, "epsilon", 1e-5));
   if (n->since < 21) {
     y = scale_shift(im, y, cy_onnx_channel(im, n->in[1], 3, 1), cy_onnx_channel(im, n->in[2], 3, 1));
     return SET(cy_build_reshape(im->g, y, t.dim, t.rank));

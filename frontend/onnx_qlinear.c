@@ -2,27 +2,13 @@
  * quantize.
  *
  * That is what they mean; pass `quantised` makes integer kernels of it, as of the same thing spelled out by
- * DequantizeLinear and QuantizeLinear. An operator that has an importer of its own is imported by that one: `inner` is
- * the node as that importer shall see it, with the dequantised inputs and a place for its output.
+ * DequantizeLinear and QuantizeLinear. An operator that has an importer of its own is imported by that one, which sees
+ * the dequantised inputs (cy_onnx_inner).
  */
 #include "frontend/import_int.h"
 
 #define X (n->in[0])
 #define SET(v) cy_importer_set(im, n, 0, (v))
-
-enum { MOST_INPUTS = 16 };
-
-typedef struct inner {
-  cy_onnx_node n;
-  cy_val in[MOST_INPUTS], out[4];
-} inner;
-
-static void inner_init(inner *q, const cy_onnx_node *n) {
-  *q = (inner){.n = *n};
-  q->n.in = q->in;
-  q->n.out = q->out;
-  q->n.nout = 1;
-}
 
 /* Input k of n, quantised; its scale and zero point are inputs s and z. */
 static cy_val real(cy_importer *im, const cy_onnx_node *n, uint32_t k, uint32_t s, uint32_t z) {
@@ -40,19 +26,14 @@ IMPORT(qlinear_binary) {
   return put(im, n, y, 6, 7, X);
 }
 
-/* Pools may have their channels last: [n, s.., c] to [n, c, s..] and back. */
-static cy_val turn_channels(cy_importer *im, cy_val x, bool back) {
-  int last = x ? cy_onnx_type(im, x)->rank - 1 : 0;
-  return last > 1 ? cy_onnx_move_axis(im, x, back ? 1 : last, back ? last : 1) : x;
-}
-
 /* x, its scale and zero point, the output's. The argument: Q_SIGMOID and so on. */
 IMPORT(qlinear_unary) {
-  inner q;
-  inner_init(&q, n);
+  cy_onnx_inner q;
+  cy_onnx_inner_init(&q, n);
   bool last = cy_onnx_int(im, n, "channels_last", 0) != 0, ok = false;
   q.in[0] = real(im, n, 0, 1, 2);
-  if (!q.in[0] || (last && !(q.in[0] = turn_channels(im, q.in[0], false))))
+  /* Pools may have their channels last. */
+  if (!q.in[0] || (last && !(q.in[0] = cy_onnx_turn_channels(im, q.in[0], false))))
     return false;
   switch (n->arg) {
   case Q_SIGMOID:
@@ -78,7 +59,7 @@ IMPORT(qlinear_unary) {
     ok = cy_import_reduce(im, &q.n);
     break;
   }
-  return ok && put(im, n, last ? turn_channels(im, q.out[0], true) : q.out[0], 3, 4, X);
+  return ok && put(im, n, last ? cy_onnx_turn_channels(im, q.out[0], true) : q.out[0], 3, 4, X);
 }
 
 /* The output's scale and zero point, then every input with its own. */
@@ -125,8 +106,8 @@ IMPORT(qgemm) {
 
 /* input, weight, bias, their scales, mask_index, their zero points, past: Attention of the dequantised. */
 IMPORT(qattention) {
-  inner q;
-  inner_init(&q, n);
+  cy_onnx_inner q;
+  cy_onnx_inner_init(&q, n);
   q.n.nout = n->nout;
   q.in[0] = cy_onnx_dequantize(im, X, n->in[3], n->in[6]);
   q.in[1] = cy_onnx_dequantize_along(im, n->in[1], n->in[4], n->in[7], 1);

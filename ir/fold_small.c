@@ -380,6 +380,9 @@ bool cy_fold_small(cy_graph *g, cy_node n) {
   bool consts = all_const(g, info);
   if (info->op == CY_OP_reshape && consts) {
     cy_data data = cy_value_of(g, info->in[0])->data;
+    uint64_t count;
+    if (!cy_type_static_count(g, &cy_value_of(g, info->out[0])->type, &count))
+      return false; /* whether it fits shows when the model runs */
     set_const(g, info->out[0], data.bytes, data.size);
     return true;
   }

@@ -39,6 +39,9 @@ int cy_pass_attention_plain(cy_pass *p) {
       cy_build_before(g, nodes[i]);
       cy_rewrite_origin(p, n);
       cy_val y = cy_build_attention_plain(g, &a, CY_NONE, NULL);
+      const cy_type *t = cy_type_of(g, n->out[0]);
+      if (y && !cy_type_equal(cy_type_of(g, y), t)) /* batches of k or v by other names than q's */
+        y = cy_build_reshape(g, y, t->dim, t->rank);
       if (!y)
         return -1;
       cy_graph_replace(g, n->out[0], y);

@@ -383,7 +383,8 @@ cy_expr cy_lower_grid_sample(cy_kb *b, cy_node node, uint32_t output, const cy_e
   const cy_type *x = cy_lower_type(b->l, n->in[0]);
   int spatial = x->rank - 2;
   bool corners = cy_attr_get_int(n, CY_ATTR_align_corners, 0) != 0;
-  int64_t padding = cy_attr_get_int(n, CY_ATTR_padding_mode, CY_SAMPLE_ZEROS);
+  int64_t padding = cy_attr_get_int(n, CY_ATTR_padding_mode, CY_SAMPLE_ZEROS),
+          mode = cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_LINEAR);
   cy_expr at[CY_MAX_RANK] = {idx[0]}, coord[CY_MAX_SPATIAL], in_idx[CY_MAX_RANK] = {idx[0], idx[1]};
   for (int i = 0; i < spatial; i++)
     at[1 + i] = idx[2 + i];
@@ -394,9 +395,11 @@ cy_expr cy_lower_grid_sample(cy_kb *b, cy_node node, uint32_t output, const cy_e
     cy_expr unit = bin(b, CY_OP_mul, bin(b, CY_OP_add, p, f32(b, 1)), f32(b, 0.5));
     coord[i] = corners ? bin(b, CY_OP_mul, unit, bin(b, CY_OP_sub, size, f32(b, 1)))
                        : bin(b, CY_OP_sub, bin(b, CY_OP_mul, unit, size), f32(b, 0.5));
+    if (mode == CY_RESIZE_CUBIC)
+      continue; /* each of the taps is brought inside */
     if (padding == CY_SAMPLE_BORDER)
       coord[i] = bin(b, CY_OP_min, bin(b, CY_OP_max, coord[i], f32(b, 0)), bin(b, CY_OP_sub, size, f32(b, 1)));
-    else if (padding == CY_SAMPLE_REFLECTION && cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_LINEAR) != CY_RESIZE_CUBIC)
+    else if (padding == CY_SAMPLE_REFLECTION)
       coord[i] = reflect_coordinate(b, coord[i], f32(b, corners ? 0 : -0.5),
                                     corners ? bin(b, CY_OP_sub, size, f32(b, 1)) : size);
   }

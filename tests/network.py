@@ -193,9 +193,10 @@ def judge(outputs, expected, model, feeds):
     return why
 
 
-def beside_ort(args, folder, model, cases, limit, level='-O3'):
-    """A model made here, beside ONNX Runtime. model: the ModelProto; cases: [(threads, {name: array})]. None, or the first
-    difference of an output; floats may differ by the relative RMS `limit`."""
+def beside_ort(args, folder, model, cases, limit, level='-O3', oracle=None):
+    """A model made here, beside ONNX Runtime, which runs `oracle` instead if there is one: the same in other operators.
+    model: the ModelProto; cases: [(threads, {name: array})]. None, or the first difference of an output; floats may differ
+    by the relative RMS `limit`."""
     os.makedirs(folder, exist_ok=True)
     data, path, library = model.SerializeToString(), os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
     with open(path, 'wb') as f:
@@ -203,7 +204,7 @@ def beside_ort(args, folder, model, cases, limit, level='-O3'):
     why = compile_model(args, path, library, level, ['--verify'])
     if why:
         return why
-    session = ort_session(data)
+    session = ort_session(oracle.SerializeToString() if oracle else data)
     for threads, feeds in cases:
         code, err = run_feeds(args, folder, library, feeds, threads)
         if code:

@@ -25,7 +25,9 @@ SUITES = [
     ('recurrent', 'tests/recurrent.py', False),
     ('ml', 'tests/ml/run.py', False),
     ('edges', 'tests/edges.py', False),
+    ('fused', 'tests/fused.py', False),
     ('quantise', 'tests/quantise/run.py', False),
+    ('emulate', 'tests/emulate/run.py', False),
     ('examples', 'tests/examples.py', False),
     ('fuzz', 'tests/fuzz/run.py', False),
     ('random', 'tests/random/run.py', False),
@@ -82,6 +84,7 @@ def unit(args, folders):
 
 def main():
     args = lib.arguments(__doc__)
+    os.environ.setdefault('VIRTUAL_ENV', sys.prefix)  # NVRTC may be there
     total = [0, 0, 0]
     for name, path, updates in SUITES:
         if args.names and name not in args.names or path and not os.path.exists(path):

@@ -4,10 +4,11 @@
 # In:  tests/requirements.txt (pinned Python packages); the environment variables CYTO_NO_INSTALL=1 (look, install
 #      nothing) and LLVM_CONFIG (a llvm-config to use).
 # Out: missing Debian packages installed, build/venv filled, build/config.mk written for the Makefile to include.
+#      `setup.sh tests`, after that: what only tests want, tests/requirements-cuda.txt for one.
 #
-# Safe to run again: each part first looks whether its result is there.  Two parts may be absent: without LLVM the
-# Makefile builds everything except the compiler, without a clang that has libFuzzer the fuzz targets are skipped.  All
-# else missing is an error that names what to install.
+# Safe to run again: each part first looks whether its result is there.  What may be absent: LLVM, without which the
+# Makefile builds everything except the compiler, and what only tests want, which skip a part without it.  All else
+# missing is an error that names what to install.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 mkdir -p build
@@ -50,7 +51,11 @@ missing_packages() {
   has_header lz4hc.h || echo liblz4-dev
   { have python3 && has_venv; } || echo python3-venv
   [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
+}
+
+missing_for_tests() {
   has_fuzzer || echo clang-19 libclang-rt-19-dev
+  { grep -q avx512_vnni /proc/cpuinfo || have bochs; } || echo bochs bochs-term
 }
 
 install_packages() {
@@ -75,32 +80,33 @@ install_packages() {
   return 1
 }
 
-check_packages() {
+check_packages() { # what prints those that are missing
   local missing
-  missing=$(missing_packages | tr '\n' ' ')
+  missing=$("$1" | tr '\n' ' ')
   [ -z "$missing" ] && return
   # shellcheck disable=SC2086
   install_packages $missing
-  missing=$(missing_packages | tr '\n' ' ')
+  missing=$("$1" | tr '\n' ' ')
   [ -z "$missing" ] && return
   for missing in $missing; do
     case $missing in
       llvm-19-dev) say "LLVM 17 or newer not found and not installable: the compiler is left out, everything else is built" ;;
       clang-19) say "no clang with libFuzzer found or installable: the fuzz targets are skipped" ;;
-      libclang-rt-19-dev) ;;
+      bochs) say "no Bochs found or installable: code for AVX-512 is not run, which this CPU lacks" ;;
+      libclang-rt-19-dev | bochs-term) ;;
       *) die "still missing (see build/apt.log): $missing" ;;
     esac
   done
 }
 
-python_ready() {
+python_ready() { # of a file of requirements
   local want
-  want=$(sed 's/#.*//;/^ *$/d' tests/requirements.txt | sort)
+  want=$(sed 's/#.*//;/^ *$/d' "$1" | sort)
   [ "$(build/venv/bin/python -m pip freeze --all 2>/dev/null | grep -Fxi "$want" | sort)" = "$want" ]
 }
 
 make_venv() {
-  python_ready && return
+  python_ready tests/requirements.txt && return
   if ! build/venv/bin/python -m pip --version >/dev/null 2>&1; then
     say "making build/venv"
     rm -rf build/venv
@@ -111,6 +117,15 @@ make_venv() {
   say "installing the Python packages of tests/requirements.txt into build/venv"
   build/venv/bin/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt >>build/venv.log 2>&1 ||
     { tail -n 5 build/venv.log >&2; die "pip failed (build/venv.log)"; }
+}
+
+get_nvrtc() { # never fails
+  [ -z "${CYTO_NO_INSTALL:-}" ] || return 0
+  python_ready tests/requirements-cuda.txt && return
+  say "installing NVRTC into build/venv"
+  build/venv/bin/python -m pip install -q --disable-pip-version-check --retries 1 --timeout 20 \
+    -r tests/requirements-cuda.txt >>build/venv.log 2>&1 ||
+    say "NVRTC cannot be had (build/venv.log): tests that compile CUDA kernels by it are skipped unless a toolkit has it"
 }
 
 write_config() {
@@ -124,6 +139,11 @@ write_config() {
   } >build/config.mk.new && mv build/config.mk.new build/config.mk
 }
 
-check_packages
-make_venv
-write_config
+if [ "${1:-}" = tests ]; then
+  check_packages missing_for_tests
+  get_nvrtc
+else
+  check_packages missing_packages
+  make_venv
+  write_config
+fi

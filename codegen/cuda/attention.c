@@ -10,12 +10,15 @@
  *
  *   f16, bf16   by matrix instructions: a warp has 16 rows and all keys of a tile, or, where there are few rows, a part
  *               of the keys, and the warps' results are put together in the end. Weights become halves between the
- *               products, as results of a half-precision softmax are.
+ *               products, as results of a half-precision softmax are. On sm_90a the four warps of a tile of 64 rows
+ *               multiply as a warpgroup (wgmma) where heads have 64 or 128 columns (queries and keys: a multiple of
+ *               64): in the same fragments, with weights in registers and all else in shared memory.
  *   f32, TF32   the same, where TF32 is allowed
  *   f32         by ordinary FMAs: a thread has a few rows, every 16th key and every 16th quad of columns
  *
  * Tiles lie in shared memory in rows of an odd number of 16-byte chunks, so that the same chunk of eight rows is in
- * eight different banks. Tiles fit in the 64 KB that a block can have on every architecture.
+ * eight different banks; for warpgroups in blocks of 64 columns, swizzled, which takes less. Tiles fit in the 64 KB
+ * that a block can have on every architecture.
  */
 #include "codegen/cuda/contract_int.h"
 
@@ -114,6 +117,12 @@ static const shape *choose(cy_kernel *k, const view *v) {
   while (shared_bytes(v, s) > MOST_SHARED) /* the last one fits always */
     s++;
   return s;
+}
+
+/* May the block be one warpgroup on sm_90a? Its tiles then lie in blocks of 64 columns. */
+static bool by_warpgroup(const view *v, const cy_cuda_tile *t) {
+  int size = up(v->size, 16), columns = up(v->columns, 16);
+  return v->type != CY_F32 && t->m == 64 && t->thread_n == 1 && size % 64 == 0 && (columns == 64 || columns == 128);
 }
 
 /* How many blocks share the keys of a tile of rows; the rows must be known: so must be the size of what is between. */
@@ -286,7 +295,7 @@ static const char block_head[] =
     "  for (int q = CY_TID; q < BM * (DP / CH); q += NT) {\n"
     "    const int row = q / (DP / CH), r = r0 + row < R ? r0 + row : R - 1;\n"
     "    $S_chunk(wide_q, $A + $S_q_at($N, z + r / M, r % M), q_step, q % (DP / CH), D, r0 + row < R,\n"
-    "             &queries[row * QC + q % (DP / CH)]);\n"
+    "             &queries[PLACE(row, q % (DP / CH), QC, BM)]);\n"
     "  }\n";
 
 /* ---- by matrix instructions ---- */
@@ -296,11 +305,12 @@ static const char matrix_load[] =
     "                       i64 v_step, int key, int keys, cy_chunk *to) {\n"
     "  for (int q = CY_TID; q < BN * (DP / CH); q += NT) {\n"
     "    const int row = q / (DP / CH), c = q % (DP / CH);\n"
-    "    $S_chunk(wide_k, k + (key + row) * k_row, k_step, c, D, key + row < keys, &to[row * QC + c]);\n"
+    "    $S_chunk(wide_k, k + (key + row) * k_row, k_step, c, D, key + row < keys, &to[PLACE(row, c, QC, BN)]);\n"
     "  }\n"
     "  for (int q = CY_TID; q < BN * (DVP / CH); q += NT) {\n"
     "    const int row = q / (DVP / CH), c = q % (DVP / CH);\n"
-    "    $S_chunk(wide_v, v + (key + row) * v_row, v_step, c, DV, key + row < keys, &to[BN * QC + row * VC + c]);\n"
+    "    $S_chunk(wide_v, v + (key + row) * v_row, v_step, c, DV, key + row < keys, &to[BN * QC + PLACE(row, c, VC, "
+    "BN)]);\n"
     "  }\n"
     "}\n\n";
 
@@ -359,6 +369,42 @@ static const char matrix_values[] =
     "#endif\n"
     "}\n\n";
 
+/* Both by the warpgroup that the block is, on sm_90a. */
+static const char group_scores[] =
+    "CY_INLINE void $S_scores(const cy_chunk *queries, const cy_chunk *keys, int wm, int wn, f32 s[WN / 8][4]) {\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < WN / 2; i++)\n"
+    "    s[i / 4][i % 4] = 0;\n"
+    "  cy_keep(&s[0][0], WN / 2);\n"
+    "  cy_warpgroup_begin();\n"
+    "  CY_UNROLL\n"
+    "  for (int d = 0; d < DP / 16; d++) {\n"
+    "    const unsigned char *const a = (const unsigned char *)(queries + d / 4 * BM * 8) + d % 4 * 32;\n"
+    "    const unsigned char *const b = (const unsigned char *)(keys + d / 4 * BN * 8) + d % 4 * 32;\n"
+    "    CY_WGMMA(WGMMA, 0, 0, &s[0][0], cy_matrix_at(a, 128, 1024, 0), cy_matrix_at(b, 128, 1024, 0));\n"
+    "  }\n"
+    "  cy_warpgroup_commit();\n"
+    "  cy_warpgroup_wait();\n"
+    "  cy_keep(&s[0][0], WN / 2);\n"
+    "}\n\n";
+static const char group_values[] =
+    "CY_INLINE void $S_values(const cy_chunk *values, int wn, f32 s[WN / 8][4], f32 o[DVP / 8][4]) {\n"
+    "  u32 a[WN / 16][4];\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < WN / 4; i++)\n"
+    "    a[i / 4][i % 4] = PACK(s[i / 2][i % 2 * 2], s[i / 2][i % 2 * 2 + 1]);\n"
+    "  cy_keep_words(&a[0][0], WN / 4);\n"
+    "  cy_keep(&o[0][0], DVP / 2);\n"
+    "  cy_warpgroup_begin();\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < WN / 16; i++)\n"
+    "    WGMMA_HELD(&o[0][0], a[i], cy_matrix_at((const unsigned char *)(values + i * 16 * 8), 128, 1024, BN * 128));\n"
+    "  cy_warpgroup_commit();\n"
+    "  cy_warpgroup_wait();\n"
+    "  cy_keep_words(&a[0][0], WN / 4);\n"
+    "  cy_keep(&o[0][0], DVP / 2);\n"
+    "}\n\n";
+
 static const char matrix_body[] =
     "  const int lane = CY_TID % 32, wm = CY_TID / 32 / WARPS_N * 16, wn = CY_TID / 32 % WARPS_N * WN;\n"
     "  const int turns = hi > lo ? (hi - lo + BN - 1) / BN : 0;\n"
@@ -388,6 +434,9 @@ static const char matrix_body[] =
     "TILE);\n"
     "    cy_copy_commit();\n"
     "    CY_COPY_WAIT(STAGES - 1);\n"
+    "#if WARPGROUPS\n"
+    "    cy_publish();\n"
+    "#endif\n"
     "    CY_SYNC();\n"
     "    f32 s[WN / 8][4];\n"
     "    $S_scores(queries, tiles + t % STAGES * TILE, wm, wn, s);\n"
@@ -608,7 +657,6 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
   const cy_cuda_tile *t = &form->tile;
   FILE *f = q->p->out;
   int chunk = elements(v->type), whole = v->matrix ? 16 : chunk;
-  int qc = row_chunks(v, v->size), vc = row_chunks(v, v->columns);
   const struct {
     const char *name;
     long long value;
@@ -621,15 +669,12 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
               {"DP", up(v->size, whole)},
               {"DV", v->columns},
               {"DVP", up(v->columns, whole)},
-              {"QC", qc},
-              {"VC", vc},
               {"RS", results_row(v)},
               {"WC", t->n / 4 | 1},
               {"CV", up(v->columns, 64) / 64},
               {"TM", t->m / 16},
               {"TN", t->n / 16},
               {"STAGES", form->stages},
-              {"TILE", t->n * (qc + vc)},
               {"WARPS_N", t->thread_n},
               {"WN", v->matrix ? t->n / t->thread_n : 0},
               {"SHARES", form->shares ? form->shares : 1},
@@ -638,12 +683,18 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(f, "#define %s %lld\n", rows[i].name, rows[i].value);
   fprintf(f, "#define SCALE (%af)\n", (double)(float)q->c->scale);
+  fprintf(f, "#define WARPGROUPS %s\n#define QC (WARPGROUPS ? DP / CH : %d)\n#define VC (WARPGROUPS ? DVP / CH : %d)\n",
+          by_warpgroup(v, t) ? "CY_WARPGROUPS" : "0", row_chunks(v, v->size), row_chunks(v, v->columns));
+  fprintf(f, "#define TILE (BN * (QC + VC))\n"
+             "#define PLACE(row, c, chunks, rows) (WARPGROUPS ? cy_place(row, c, 8, rows) : (row) * (chunks) + (c))\n");
   const char *name = cy_dtype_of(v->type)->name;
   if (v->type == CY_F32)
     fprintf(f, "#define MMA cy_mma_tf32\n#define PUT cy_chunk_put32\n#define BITS(v) cy_bits_f32(v)\n");
   else
     fprintf(f, "#define MMA cy_mma_%s\n#define PACK cy_pack_%s\n#define PUT cy_chunk_put16\n#define BITS(v) (v)\n",
             name, name);
+  fprintf(f, "#define WGMMA cy_wgmma_%s_%d\n#define WGMMA_HELD cy_wgmma_held_%s_%d\n", name, t->n, name,
+          up(v->columns, whole));
   if (form->shares)
     fprintf(f, "#define PARTS a%u\n", form->share_arg);
   if (by_exp)
@@ -657,6 +708,7 @@ static const char end_of_constants[] =
     "#undef BM\n#undef BN\n#undef NT\n#undef CH\n#undef EB\n#undef D\n#undef DP\n#undef DV\n#undef DVP\n"
     "#undef QC\n#undef VC\n#undef RS\n#undef WC\n#undef CV\n#undef TM\n#undef TN\n#undef STAGES\n"
     "#undef TILE\n#undef WARPS_N\n#undef WN\n#undef SHARES\n#undef PARTS\n#undef CAUSAL\n#undef WINDOW\n"
+    "#undef WARPGROUPS\n#undef PLACE\n#undef WGMMA\n#undef WGMMA_HELD\n"
     "#undef SCALE\n#undef MMA\n#undef PACK\n#undef PUT\n#undef BITS\n#undef WEIGH\n#undef EMPTY\n\n";
 
 /* const b1 wide_<name> = can 16 bytes of it be copied at once; its steps from row to row and element to element */
@@ -711,8 +763,14 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract_text(&q, range_function);
   cy_cu_contract_text(&q, end_function);
   cy_cu_contract_text(&q, chunk_function);
-  for (int i = 0; i < 3; i++)
-    cy_cu_contract_text(&q, texts[v.matrix][i]);
+  cy_cu_contract_text(&q, texts[v.matrix][0]);
+  fputs("#if WARPGROUPS\n", p->out);
+  cy_cu_contract_text(&q, group_scores);
+  cy_cu_contract_text(&q, group_values);
+  fputs("#else\n", p->out);
+  cy_cu_contract_text(&q, texts[v.matrix][1]);
+  cy_cu_contract_text(&q, texts[v.matrix][2]);
+  fputs("#endif\n", p->out);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");
   print_sizes(&q, &v);

@@ -13,13 +13,28 @@
 
 /* ---- architectures ---- */
 
-static const cy_cuda_arch known[] = {{75, 0},  {80, 0},    {86, 0},  {87, 0},  {89, 0},  {90, 0},    {90, 'a'},
-                                     {100, 0}, {100, 'a'}, {103, 0}, {110, 0}, {120, 0}, {120, 'a'}, {121, 0}};
+#define ARCHITECTURES(X)                                                                                               \
+  X(75, 0, "")                                                                                                         \
+  X(80, 0, "")                                                                                                         \
+  X(86, 0, "")                                                                                                         \
+  X(87, 0, "")                                                                                                         \
+  X(89, 0, "")                                                                                                         \
+  X(90, 0, "")                                                                                                         \
+  X(90, 'a', "a")                                                                                                      \
+  X(100, 0, "")                                                                                                        \
+  X(100, 'a', "a")                                                                                                     \
+  X(103, 0, "")                                                                                                        \
+  X(110, 0, "")                                                                                                        \
+  X(120, 0, "")                                                                                                        \
+  X(120, 'a', "a")                                                                                                     \
+  X(121, 0, "")
+#define AS_ROW(number, suffix, text) {number, suffix},
+#define AS_TEXT(number, suffix, text) "sm_" #number text ", "
+static const cy_cuda_arch known[] = {ARCHITECTURES(AS_ROW)};
 static const cy_cuda_arch common[] = {{75, 0}, {80, 0}, {89, 0}, {90, 'a'}, {120, 0}};
 enum { PTX_ARCH = 80 };
 
-#define SPECS                                                                                                          \
-  "cuda, or sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_90a, sm_100, sm_120, .., several separated by commas"
+#define SPECS "cuda, or " ARCHITECTURES(AS_TEXT) "several separated by commas"
 
 static void add_arch(cy_cuda_machine *c, cy_cuda_arch arch, bool optional) {
   for (int i = 0; i < c->narch; i++)

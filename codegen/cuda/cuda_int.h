@@ -244,6 +244,7 @@ enum {
   CY_CUDA_LDSM = 0x83b,
   CY_CUDA_LDL = 0x983,
   CY_CUDA_HGMMA = 0x9f0,
+  CY_CUDA_IGMMA = 0x9f1,
   CY_CUDA_FFMA_CONSTANT = 0xa23,
   CY_CUDA_SHFL = 0xf89, /* by a constant */
   CY_CUDA_UTMALDG = 0x5b4,

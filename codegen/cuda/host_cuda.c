@@ -117,14 +117,6 @@ static LLVMValueRef external(cy_host *h, const char *name) {
   return g;
 }
 
-static LLVMValueRef constant(cy_host *h, LLVMValueRef data) {
-  LLVMValueRef g = LLVMAddGlobal(h->cg->module, LLVMTypeOf(data), "");
-  LLVMSetInitializer(g, data);
-  LLVMSetGlobalConstant(g, 1);
-  LLVMSetLinkage(g, LLVMPrivateLinkage);
-  return g;
-}
-
 /* A cyrt_cuda_kernel. suffix: "" for the plan's own, else of a further one. */
 static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const char *suffix) {
   const cy_cuda_form *form = cy_cuda_form_of(plan);
@@ -176,13 +168,13 @@ static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_dat
       rows[n++] = kernel_row(h, plan, "_tma");
   }
   if (n)
-    table = constant(h, LLVMConstArray2(LLVMTypeOf(rows[0]), rows, n));
+    table = cy_host_constant(h, LLVMConstArray2(LLVMTypeOf(rows[0]), rows, n));
   free(rows);
   int flags = (replayable(h->p->steps) ? CYRT_CUDA_REPLAY : 0) |
               (cudnn && h->build->machine->cudnn == CY_CUDNN_REQUIRE ? CYRT_CUDA_REQUIRE_CUDNN : 0);
   LLVMValueRef fields[4] = {i32_const(h, n), i32_const(h, flags), table,
                             cudnn ? external(h, "cyrt_cuda_cudnn") : LLVMConstNull(h->cg->ptr)};
-  *out_data = constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 4, 0));
+  *out_data = cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 4, 0));
   *out_device = external(h, "cyrt_cuda_device");
 }
 

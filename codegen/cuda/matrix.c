@@ -15,7 +15,8 @@
  *
  * Zero points of integers: what the padding holds is A's zero point, so that every element counts, and
  *   sum (a - za) (b - zb) = sum a b - za sum b - zb (sum a - k za),
- * whose sums the first warp of each row or column of warps adds up from the fragments that it multiplies.
+ * whose sums the first warp of each row or column of warps adds up from the fragments that it multiplies. Warpgroups
+ * have no fragments of the factors: while they multiply, every thread adds up a row of either from shared memory.
  */
 #include "codegen/cuda/contract_int.h"
 
@@ -263,14 +264,33 @@ static const char multiply_function[] =
     "  }\n"
     "}\n\n";
 
-/* What zero points take from the sums of products. A thread has a quarter of a row of A or a column of B. */
+/* What zero points take from the sums of products. A thread has a quarter of a row of A or a column of B; where
+ * warpgroups multiply, a whole one of either, which it reads from shared memory. */
 static const char sums_type[] = "typedef struct $S_sums {\n"
                                 "  i32 a[WM / 16][2], b[WN / 8];\n"
                                 "} $S_sums;\n\n";
+static const char group_sums[] =
+    "#if WARPGROUPS\n"
+    "CY_INLINE i32 $S_add_row(const cy_chunk *sa, i32 sum) {\n"
+    "  CY_UNROLL\n"
+    "  for (int c = 0; c < A_CHUNKS; c++) {\n"
+    "    const cy_chunk v = sa[(CY_TID < BM ? 0 : A_TILE) + cy_place(CY_TID < BM ? CY_TID : CY_TID - BM, c, A_CHUNKS, "
+    "BM)];\n"
+    "    CY_UNROLL\n"
+    "    for (int w = 0; w < 4; w++)\n"
+    "      sum = CY_TID < BM ? ADD_A(v.word[w], sum) : ADD_B(v.word[w], sum);\n"
+    "  }\n"
+    "  return sum;\n"
+    "}\n"
+    "#endif\n\n";
 static const char subtract_function[] =
     "CY_INLINE void $S_subtract($P, int z, int n0, int N, int K, int wm, int wn, $T acc[WM / 16][WN / 8][4], "
     "const $S_sums *sums, i32 *all) {\n"
     "  const int lane = CY_TID % 32;\n"
+    "#if WARPGROUPS\n"
+    "  if (CY_TID < BM + BN)\n"
+    "    all[CY_TID] = sums->a[0][0];\n"
+    "#else\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < WM / 8; i++) {\n"
     "    i32 sum = sums->a[i / 2][i % 2];\n"
@@ -287,6 +307,7 @@ static const char subtract_function[] =
     "    if (wm == 0 && lane % 4 == 0)\n"
     "      all[BM + wn + j * 8 + lane / 4] = sum;\n"
     "  }\n"
+    "#endif\n"
     "  CY_SYNC();\n"
     "  const u32 za = (u32)(A_ZERO);\n"
     "  CY_UNROLL\n"
@@ -306,7 +327,7 @@ static const char subtract_function[] =
  * tile, all columns of B are multiplied. */
 static const char warpgroup_function[] =
     "#if WARPGROUPS\n"
-    "CY_INLINE void $S_multiply_begin(const cy_chunk *sa, f32 acc[WM / 16][WN / 8][4]) {\n"
+    "CY_INLINE void $S_multiply_begin(const cy_chunk *sa, $T acc[WM / 16][WN / 8][4]) {\n"
     "  const unsigned char *const a = (const unsigned char *)sa + CY_TID / 128 * (A_TURNED ? BK * 128 : 64 * BK * "
     "EB);\n"
     "  const unsigned char *const b = (const unsigned char *)(sa + A_TILE);\n"
@@ -368,6 +389,10 @@ static const char tile_loop[] =
     "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + next) * BK, tiles + next % STAGES * TILE);\n"
     "    cy_copy_commit();\n"
     "#if WARPGROUPS\n"
+    "#if ZEROS\n"
+    "    if (CY_TID < BM + BN)\n"
+    "      sums.a[0][0] = $S_add_row(tiles + t % STAGES * TILE, sums.a[0][0]);\n"
+    "#endif\n"
     "    cy_warpgroup_wait();\n"
     "#else\n"
     "    $S_multiply(tiles + t % STAGES * TILE, wm, wn, acc, &sums);\n"
@@ -395,12 +420,12 @@ static const char tile_loop[] =
     "      $S_end($N, share, z, m0 + m, n0 + n, results[m * BN + (n ^ (m & 3) << 3)], M, N);\n"
     "  }\n";
 
-/* Of 8-bit integers: the instructions by both types, the zero points. */
+/* Of 8-bit integers: sums of elements, the zero points. */
 static void print_byte_constants(const cy_cu_contract *q) {
   const cy_contraction *c = q->c;
   FILE *f = q->p->out;
   const char *a = cy_dtype_of(q->p->args[c->a].dtype)->name, *b = cy_dtype_of(q->p->args[c->b].dtype)->name;
-  fprintf(f, "#define MMA cy_mma_%s%s\n#define ADD_A cy_add_%s\n#define ADD_B cy_add_%s\n", a, b, a, b);
+  fprintf(f, "#define ADD_A cy_add_%s\n#define ADD_B cy_add_%s\n", a, b);
   if (c->has_a_zero)
     fprintf(f, "#define A_ZERO a%u[0]\n", c->a_zero);
   else
@@ -447,14 +472,15 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(q->p->out, "#define %s %d\n", rows[i].name, rows[i].value);
   const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
-  bool groups = bytes == 2 && t->m == form->threads / 2; /* 16 rows for every warp */
+  bool groups = bytes < 4 && t->m == form->threads / 2; /* 16 rows for every warp */
   fprintf(q->p->out, "#define WARPGROUPS %s\n#define WM (WARPGROUPS ? 16 : %d)\n#define WN (WARPGROUPS ? BN : %d)\n",
           groups ? "CY_WARPGROUPS" : "0", t->thread_m, t->thread_n);
-  fprintf(q->p->out, "#define WGMMA cy_wgmma_%s_%d\n", name, t->n);
+  const char *b_name = is_byte(type) ? cy_dtype_of(q->p->args[q->c->b].dtype)->name : "";
+  fprintf(q->p->out, "#define MMA cy_mma_%s%s\n#define WGMMA cy_wgmma_%s%s_%d\n", name, b_name, name, b_name, t->n);
   if (is_byte(type))
     print_byte_constants(q);
   else
-    fprintf(q->p->out, "#define MMA cy_mma_%s\n#define A_ZERO 0\n", name);
+    fprintf(q->p->out, "#define A_ZERO 0\n");
   fprintf(q->p->out, "#define PUT cy_chunk_put%d\n", bytes * 8);
   fprintf(q->p->out, "#define BITS(v) %s\n\n", type == CY_F32 ? "cy_bits_f32(v)" : "(v)");
 }
@@ -477,8 +503,10 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract_text(&q, chunk_functions);
   cy_cu_contract_text(&q, load_function);
   cy_cu_contract_text(&q, sums_type);
-  if (q.c->has_a_zero || q.c->has_b_zero)
+  if (q.c->has_a_zero || q.c->has_b_zero) {
+    cy_cu_contract_text(&q, group_sums);
     cy_cu_contract_text(&q, subtract_function);
+  }
   fputs("#if !WARPGROUPS\n", p->out);
   cy_cu_contract_text(&q, multiply_function);
   fputs("#endif\n", p->out);

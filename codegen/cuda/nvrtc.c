@@ -253,7 +253,8 @@ typedef struct search {
 static void visit(void *ctx, const char *function, const unsigned counts[CY_CUDA_OPCODES]) {
   search *s = ctx;
   int wanted = s->check->wants_matrix(s->check->ctx, function);
-  if (!s->missing && wanted && !counts[wanted] && !(wanted == CY_CUDA_HMMA && counts[CY_CUDA_HGMMA]))
+  int of_group = wanted == CY_CUDA_HMMA ? CY_CUDA_HGMMA : wanted == CY_CUDA_IMMA ? CY_CUDA_IGMMA : wanted;
+  if (!s->missing && wanted && !counts[wanted] && !counts[of_group])
     s->missing = format("kernel '%s' was compiled without matrix instructions: a bug in cytoc", function);
 }
 

@@ -176,55 +176,82 @@ CY_INLINE void cy_warpgroup_commit() { asm volatile("wgmma.commit_group.sync.ali
 CY_INLINE void cy_warpgroup_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
 /* For all but what was committed last. */
 CY_INLINE void cy_warpgroup_wait_previous() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
+/* Registers that products read or write: nothing that is computed from them or for them moves past here. */
+CY_INLINE void cy_keep(f32 *d, int n) {
+  CY_UNROLL
+  for (int i = 0; i < n; i++)
+    asm volatile("" : "+f"(d[i])::"memory");
+}
+CY_INLINE void cy_keep_words(u32 *d, int n) {
+  CY_UNROLL
+  for (int i = 0; i < n; i++)
+    asm volatile("" : "+r"(d[i])::"memory");
+}
 /* What this thread wrote to shared memory becomes visible to wgmma. */
 CY_INLINE void cy_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-#define CY_REG4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define CY_REG16(d, i) CY_REG4(d, i), CY_REG4(d, i + 4), CY_REG4(d, i + 8), CY_REG4(d, i + 12)
-#define CY_WGMMA_N64(name, types)                                                                                      \
-  template <int turn_a, int turn_b> CY_INLINE void name(f32 *d, u64 a, u64 b) {                                        \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; " \
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." types " {" \
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
-                 "}, %32, %33, p, 1, 1, %34, %35; }" \
-                 : CY_REG16(d, 0), CY_REG16(d, 16)                                                                     \
+/* The first so many registers of an instruction as text, and what they hold: c is "+f" or "+r". */
+#define CY_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define CY_NAMES_32 CY_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define CY_NAMES_64                                                                                                    \
+  CY_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"                       \
+              ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define CY_NAMES_128                                                                                                   \
+  CY_NAMES_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"                       \
+              ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"                       \
+              ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"           \
+              ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define CY_REG4(c, d, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3])
+#define CY_REG16(c, d, i) CY_REG4(c, d, i), CY_REG4(c, d, i + 4), CY_REG4(c, d, i + 8), CY_REG4(c, d, i + 12)
+#define CY_REGS_16(c, d) CY_REG16(c, d, 0)
+#define CY_REGS_32(c, d) CY_REGS_16(c, d), CY_REG16(c, d, 16)
+#define CY_REGS_64(c, d) CY_REGS_32(c, d), CY_REG16(c, d, 32), CY_REG16(c, d, 48)
+#define CY_REGS_128(c, d)                                                                                              \
+  CY_REGS_64(c, d), CY_REG16(c, d, 64), CY_REG16(c, d, 80), CY_REG16(c, d, 96), CY_REG16(c, d, 112)
+#define CY_WGMMA_TEXT(shape, results)                                                                                  \
+  "{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned." shape " {" CY_NAMES_##results "}, "
+/* d (64 x n) += a * b, of halves: `results` of them in each thread, r0 .. r3 are the numbers behind those. */
+#define CY_WGMMA_HALVES(type, n, results, r0, r1, r2, r3)                                                              \
+  template <int turn_a, int turn_b> CY_INLINE void cy_wgmma_##type##_##n(f32 *d, u64 a, u64 b) {                       \
+    asm volatile(CY_WGMMA_TEXT("m64n" #n "k16.f32." #type "." #type, results) "%" #r0 ", %" #r1 ", p, 1, 1, %" #r2     \
+                 ", %" #r3 "; }"                                                                                       \
+                 : CY_REGS_##results("+f", d)                                                                          \
                  : "l"(a), "l"(b), "n"(turn_a), "n"(turn_b));                                                          \
   }
-#define CY_WGMMA_N128(name, types)                                                                                     \
-  template <int turn_a, int turn_b> CY_INLINE void name(f32 *d, u64 a, u64 b) {                                        \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; " \
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." types " {" \
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63" \
-                 "}, %64, %65, p, 1, 1, %66, %67; }" \
-                 : CY_REG16(d, 0), CY_REG16(d, 16), CY_REG16(d, 32), CY_REG16(d, 48)                                   \
-                 : "l"(a), "l"(b), "n"(turn_a), "n"(turn_b));                                                          \
+/* The same with a in registers, as fragments of mma.sync, and b turned. */
+#define CY_WGMMA_HELD(type, n, results, r0, r1, r2, r3, r4)                                                            \
+  CY_INLINE void cy_wgmma_held_##type##_##n(f32 *d, const u32 *a, u64 b) {                                             \
+    asm volatile(CY_WGMMA_TEXT("m64n" #n "k16.f32." #type "." #type, results) "{%" #r0 ", %" #r1 ", %" #r2 ", %" #r3   \
+                 "}, %" #r4 ", p, 1, 1, 1; }"                                                                          \
+                 : CY_REGS_##results("+f", d)                                                                          \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                                \
   }
-#define CY_WGMMA_N256(name, types)                                                                                     \
-  template <int turn_a, int turn_b> CY_INLINE void name(f32 *d, u64 a, u64 b) {                                        \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; " \
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32." types " {" \
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
-                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
-                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127" \
-                 "}, %128, %129, p, 1, 1, %130, %131; }" \
-                 : CY_REG16(d, 0), CY_REG16(d, 16), CY_REG16(d, 32), CY_REG16(d, 48), CY_REG16(d, 64), CY_REG16(d, 80), \
-                   CY_REG16(d, 96), CY_REG16(d, 112)                                                                   \
-                 : "l"(a), "l"(b), "n"(turn_a), "n"(turn_b));                                                          \
+/* Of 8-bit integers, whose rows are always of k. */
+#define CY_WGMMA_BYTES(name, types, n, results, r0, r1)                                                                \
+  template <int turn_a, int turn_b> CY_INLINE void cy_wgmma_##name##_##n(i32 *d, u64 a, u64 b) {                       \
+    asm volatile(CY_WGMMA_TEXT("m64n" #n "k32.s32." types, results) "%" #r0 ", %" #r1 ", p; }"                         \
+                 : CY_REGS_##results("+r", d)                                                                          \
+                 : "l"(a), "l"(b));                                                                                    \
   }
-CY_WGMMA_N64(cy_wgmma_f16_64, "f16.f16")
-CY_WGMMA_N64(cy_wgmma_bf16_64, "bf16.bf16")
-CY_WGMMA_N128(cy_wgmma_f16_128, "f16.f16")
-CY_WGMMA_N128(cy_wgmma_bf16_128, "bf16.bf16")
-CY_WGMMA_N256(cy_wgmma_f16_256, "f16.f16")
-CY_WGMMA_N256(cy_wgmma_bf16_256, "bf16.bf16")
+CY_WGMMA_HALVES(f16, 32, 16, 16, 17, 18, 19)
+CY_WGMMA_HALVES(f16, 64, 32, 32, 33, 34, 35)
+CY_WGMMA_HALVES(f16, 128, 64, 64, 65, 66, 67)
+CY_WGMMA_HALVES(f16, 256, 128, 128, 129, 130, 131)
+CY_WGMMA_HALVES(bf16, 32, 16, 16, 17, 18, 19)
+CY_WGMMA_HALVES(bf16, 64, 32, 32, 33, 34, 35)
+CY_WGMMA_HALVES(bf16, 128, 64, 64, 65, 66, 67)
+CY_WGMMA_HALVES(bf16, 256, 128, 128, 129, 130, 131)
+CY_WGMMA_HELD(f16, 64, 32, 32, 33, 34, 35, 36)
+CY_WGMMA_HELD(f16, 128, 64, 64, 65, 66, 67, 68)
+CY_WGMMA_HELD(bf16, 64, 32, 32, 33, 34, 35, 36)
+CY_WGMMA_HELD(bf16, 128, 64, 64, 65, 66, 67, 68)
+CY_WGMMA_BYTES(i8i8, "s8.s8", 64, 32, 32, 33)
+CY_WGMMA_BYTES(i8i8, "s8.s8", 128, 64, 64, 65)
+CY_WGMMA_BYTES(i8u8, "s8.u8", 64, 32, 32, 33)
+CY_WGMMA_BYTES(i8u8, "s8.u8", 128, 64, 64, 65)
+CY_WGMMA_BYTES(u8i8, "u8.s8", 64, 32, 32, 33)
+CY_WGMMA_BYTES(u8i8, "u8.s8", 128, 64, 64, 65)
+CY_WGMMA_BYTES(u8u8, "u8.u8", 64, 32, 32, 33)
+CY_WGMMA_BYTES(u8u8, "u8.u8", 128, 64, 64, 65)
 #define CY_WGMMA(name, turn_a, turn_b, d, a, b) name<turn_a, turn_b>(d, a, b)
 
 /* ---- sm_90a: tiles that come by tensor maps, and barriers in shared memory that tell when ---- */

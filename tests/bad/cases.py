@@ -658,9 +658,16 @@ def dict_vectorizer_of_tensor(d):
     ml(d, 'DictVectorizer', port('x'), port('y'), int64_vocabulary=[1])
 
 
-@case('cuda|target', 'strings, sequences', 'CPU')
+@case("'x' is a tensor of strings", 'strings, sequences', "target 'cuda'", 'compile for a CPU')
 def strings_on_a_device(d):
     save(d, [h.make_node('Concat', ['x', 'x'], ['y'], axis=0)], [port('x', (2,), T.STRING)], [port('y', (4,), T.STRING)])
+    return ['--target=sm_80']
+
+
+@case("'s' is a sequence, a map or an optional value", "target 'cuda'", 'compile for a CPU')
+def sequence_on_a_device(d):
+    sequence = h.make_tensor_sequence_value_info('s', T.FLOAT, (2,))
+    save(d, [h.make_node('SequenceLength', ['s'], ['n'])], [sequence], [port('n', (), T.INT64)])
     return ['--target=sm_80']
 
 
@@ -801,6 +808,26 @@ def gather_block_quantized_block_size(folder):
     integer_op(folder, 'GatherBlockQuantized', ['x', 'i', 's'], [port('x', (2, 64), T.UINT8), port('i', (3,), T.INT64)], block_size=24, bits=8)
 
 
+@case(r"'n0'", r"'groups'.*3 groups do not fit f32\[1,8,4,4\]")
+def group_norm_groups(folder):
+    integer_op(folder, 'GroupNorm', ['x', 'c', 'c'], [port('x', (1, 8, 4, 4)), port('c', (4,))], groups=3, activation=0)
+
+
+@case(r"'n0'", r"'metric'.*cosine")
+def distance_metric(folder):
+    integer_op(folder, 'CDist', ['x', 'x'], [port('x', (3, 4))], metric='cosine')
+
+
+@case(r"'n0'", r"'activation'.*Mish")
+def fused_gemm_activation(folder):
+    integer_op(folder, 'FusedGemm', ['x', 'x'], [port('x', (3, 3))], activation='Mish')
+
+
+@case(r"'n0'", r"'max_distance'.*found 4")
+def relative_position_distance(folder):
+    integer_op(folder, 'RelativePositionBias', ['x', 'n', 'n'], [port('x', (32, 3)), port('n', (), T.INT64)], max_distance=4)
+
+
 LSTM_PORTS = [port('x', (5, 1, 4)), port('w', (1, 4, 12), T.INT8), port('r', (1, 3, 12), T.INT8)]
 
 
@@ -829,12 +856,12 @@ def attention_mask_shape(d):
          [port('q', (1, 2, 5, 8)), port('k', (1, 2, 7, 8)), port('m', (5, 6, 7))], [port('y', (1, 2, 5, 8))], opset=23)
 
 
-def grouped(d, change, **attributes):
-    """A GroupQueryAttention with one thing wrong."""
+def grouped(d, change, more=(), **attributes):
+    """A GroupQueryAttention with one thing wrong. more: names of inputs behind the seventh."""
     shapes = {'q': ((1, 3, 32), T.FLOAT), 'k': ((1, 3, 16), T.FLOAT), 'v': ((1, 3, 16), T.FLOAT),
               'n': ((1,), T.INT32), 't': ((), T.INT32)}
     shapes.update(change)
-    node = h.make_node('GroupQueryAttention', ['q', 'k', 'v', '', '', 'n', 't'], ['y', 'pk', 'pv'], name='gqa',
+    node = h.make_node('GroupQueryAttention', ['q', 'k', 'v', '', '', 'n', 't', *more], ['y', 'pk', 'pv'], name='gqa',
                        domain='com.microsoft', **{'num_heads': 4, 'kv_num_heads': 2, **attributes})
     save(d, [node], [port(n, *s) for n, s in shapes.items()], [port('y', (1, 3, 32))],
          opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
@@ -853,6 +880,45 @@ def grouped_total(d):
 @case('seqlens_k', 'gqa')
 def grouped_lengths(d):
     grouped(d, {'n': ((3,), T.INT32)})
+
+
+@case('attention_bias', r'found f32\[3,3\]', 'gqa')
+def grouped_bias(d):
+    grouped(d, {'b': ((3, 3), T.FLOAT)}, ['', '', '', 'b'])
+
+
+@case(r'3 elements of f32\[3\]', 'gqa')
+def grouped_sink(d):
+    grouped(d, {'s': ((3,), T.FLOAT)}, ['', '', '', '', 's'])
+
+
+def experts(d, w1=(4, 8, 16), w2=(4, 16, 8), **attributes):
+    """A MoE with one thing wrong."""
+    node = h.make_node('MoE', ['x', 'r', 'w1', '', 'w2'], ['y'], name='moe', domain='com.microsoft', **attributes)
+    save(d, [node], [port('x', (5, 16)), port('r', (5, 4)), port('w1', w1), port('w2', w2)], [port('y', (5, 16))],
+         opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
+
+
+@case('k = 5', 'moe')
+def experts_chosen(d):
+    experts(d, k=5)
+
+
+@case(r'f32\[4,8,17\]', 'moe')
+def experts_hidden(d):
+    experts(d, w1=(4, 8, 17))
+
+
+@case('swiglu without', 'moe')
+def experts_halves(d):
+    experts(d, activation_type='swiglu')
+
+
+@case('ORT_ENABLE_EXTENDED', 'n0')
+def order_of_a_cpu(d):
+    node = h.make_node('Conv', ['x', 'w'], ['y'], name='n0', domain='com.microsoft.nchwc')
+    save(d, [node], [port('x', (1, 8, 4, 4)), port('w', (8, 8, 3, 3))], [port('y', (1, 8, 2, 2))],
+         opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft.nchwc', 1)])
 
 
 @case('do_rotary', 'cos_cache', 'gqa')

@@ -374,6 +374,8 @@ static void add_integers(void) {
       {{3, 33, 66, 48, false, false, false, CY_I8, CY_I32, false, false}, {CY_U8, true, 2}},
       {{2, 40, 70, 100, true, true, true, CY_I8, CY_I32, false, true}, {CY_I8, false, 2}},
       {{1, 200, 136, 208, false, true, false, CY_I8, CY_I32, false, true}, {CY_I8, false, 0}},
+      {{1, 130, 60, 150, false, true, false, CY_U8, CY_I32, false, true}, {CY_U8, true, 2}},
+      {{3, 60, 70, 64, false, true, true, CY_I8, CY_I32, false, true}, {CY_U8, true, 1}},
       {{1, 20, 30, 40, false, true, false, CY_I16, CY_I32, false, false}, {CY_I8, true, 2}},
   };
   for (size_t i = 0; i < CHECK_COUNT(products); i++)

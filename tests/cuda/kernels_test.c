@@ -19,6 +19,7 @@ static char dir[CHECK_PATH];
  * tensor maps among them. */
 enum { COMMON, WARPGROUPS, TENSORS, VARIANTS };
 static void *library[VARIANTS];
+static int ran[VARIANTS]; /* kernels */
 static launch_fn *launch[VARIANTS];
 
 /* ---- printing and compiling ---- */
@@ -132,6 +133,7 @@ static void run_variant(const char *prefix, int variant) {
       how.seed = (unsigned)(n + 7 * i);
       bad = case_run(&cases[i], symbol, launch_shim);
     }
+    ran[variant]++;
     if (bad)
       CHECK_FAIL("%s (kernel %s%s): %d wrong", cases[i].what, symbol,
                  variant == TENSORS ? ", tensors"
@@ -189,6 +191,8 @@ int main(int argc, char **argv) {
   int rc = compile_cases(COMMON) && compile_cases(WARPGROUPS) && share_library()
                ? check_main(argc, argv, tests, CHECK_COUNT(tests))
                : 1;
+  fprintf(stderr, "  %d kernels ran, %d as sm_90a has them, %d by tensor maps\n", ran[COMMON], ran[WARPGROUPS],
+          ran[TENSORS]);
   char command[320];
   snprintf(command, sizeof command, "rm -rf '%s'", dir);
   if (!keep && system(command))

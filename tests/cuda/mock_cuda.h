@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 typedef struct mock_cuda_state {
-  int init_code; /* what cuInit() returns */
+  int init_code, load_code; /* what cuInit(), cuModuleLoadData() return; 0: they do their work */
   int devices;
   int capability; /* 89 */
   size_t memory;  /* of the device, bytes */

@@ -354,12 +354,21 @@ static void test_errors(void) {
   } init[] = {{100, CYTO_NO_DEVICE, "no CUDA device is visible"},
               {34, CYTO_NO_DEVICE, "stub"},
               {803, CYTO_NO_DEVICE, "reboot"},
-              {999, CYTO_RUNTIME_FAILURE, "cuInit"}};
+              {804, CYTO_NO_DEVICE, "compatibility libraries"},
+              {999, CYTO_RUNTIME_FAILURE, "cuInit"}},
+    loading[] = {{209, CYTO_BAD_LIBRARY, "the model has no code for this device: compile it with"},
+                 {218, CYTO_BAD_LIBRARY, "the driver cannot translate the model's PTX"},
+                 {222, CYTO_BAD_LIBRARY, "the model's PTX is newer than the driver: update the driver"}};
   for (int i = 0; i < CHECK_COUNT(init); i++) {
     mock->init_code = init[i].code;
     expect_error(NULL, init[i].status, init[i].text);
   }
   mock->init_code = 0;
+  for (int i = 0; i < CHECK_COUNT(loading); i++) {
+    mock->load_code = loading[i].code;
+    expect_error(NULL, loading[i].status, loading[i].text);
+  }
+  mock->load_code = 0;
   mock->capability = 75; /* older than everything in the library */
   expect_error(NULL, CYTO_BAD_LIBRARY,
                "the model has code for sm_80, sm_90a, PTX of compute_80, but device 0 ('Mock GPU') is sm_75");
@@ -373,6 +382,20 @@ static void test_errors(void) {
   expect_error(NULL, CYTO_OUT_OF_MEMORY, "bytes needed, 1000 free of 1000");
   mock->memory = (size_t)1 << 32;
   CHECK_INT_EQ(mock->blocks + mock->streams + mock->modules + mock->retained, 0);
+}
+
+/* A driver of another age: in a process of its own, as this one has the mock. */
+static void test_old_driver(void) {
+  char command[4 * PATH_MAX], said[2000] = "";
+  CHECK_REQUIRE(!run_command("mkdir -p %s && cc -shared -x c /dev/null -Wl,-soname,libcuda.so.1 -o %s/%s", path_of("old"),
+                             path_of("old"), "libcuda.so.1"));
+  snprintf(command, sizeof command, "LD_LIBRARY_PATH=%s %s/cyto-run %s --random 1 2>&1", path_of("old"), build,
+           path_of("cuda.so"));
+  FILE *f = popen(command, "r");
+  CHECK_REQUIRE(f);
+  said[fread(said, 1, sizeof said - 1, f)] = 0;
+  CHECK(pclose(f) != 0);
+  CHECK_STR_HAS(said, "libcuda.so.1 has no 'cuInit': update the NVIDIA driver to 525 or newer");
 }
 
 /* A library with a flipped bit in a packed image, at one place after the other: never another model's results. */
@@ -424,8 +447,14 @@ static void test_compile_errors(void) {
       {"CYTO_NVRTC=/nowhere", "--target=sm_89", "pip install nvidia-cuda-nvrtc"},
       {"CY_MOCK_NVRTC_MAJOR=11", "--target=sm_89", "libnvrtc is version 11.0: install version 12 or 13"},
       {"", "--target=sm_70", "'sm_70' is no architecture that is supported; expected"},
-      {"", "--target=sm_70", "cuda, or sm_75, sm_80, sm_86"},
+      {"", "--target=sm_70", "cuda, or sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_90a, sm_100, "},
+      {"", "--target=sm_80,sm_91", "'sm_91' is no architecture that is supported; expected"},
       {"", "--target=sm_75,sm_80 --tf32", "multiplies matrices of tf32, which sm_75 lacks; sm_80 and newer have it"},
+      {"", "--target=sm_75,sm_80 --bf16", "multiplies matrices of bf16, which sm_75 lacks; sm_80 and newer have it"},
+      {"", "--target=sm_75,sm_80 --bf16", "convert the model to f16, or leave sm_75 out of --target"},
+      {"CY_MOCK_NVRTC_CODE=5", "--target=sm_120",
+       "NVRTC 13.0 does not know 'sm_120': install a newer one (`pip install"},
+      {"CY_MOCK_NVRTC_CODE=7", "--target=sm_80", "(libnvrtc-builtins of the same version is missing beside it)"},
       {"", "--target=native --tf32", "--tf32 is for CUDA"},
       {"", "--target=native --emit=cu", "code of CUDA devices"},
       {"CY_MOCK_NVRTC_LOG=\"$(printf 'ptxas info : Function properties for first\\n    0 bytes stack frame, 0 bytes "
@@ -579,6 +608,7 @@ static const check_test tests[] = {
     {"open mock", open_mock},
     {"run, record, replay", test_run_record_replay},
     {"errors", test_errors},
+    {"old driver", test_old_driver},
     {"compile errors", test_compile_errors},
     {"left out", test_left_out},
     {"images", test_images},

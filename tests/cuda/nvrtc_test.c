@@ -3,10 +3,15 @@
  *
  * Compiling already fails on spills and stack frames (nvrtc.c reads the log). The cubins are read once more without
  * that log: an instruction has 16 bytes, its low 12 bits are the opcode; loads and stores of local memory must not
- * occur, products must be made of fused multiply-adds. Without NVRTC the tests are skipped, with cytoc's own words.
+ * occur, products must be made of fused multiply-adds or of the matrix instructions that the architecture has.
+ * Architectures whose code is that of another one get every third kernel. Each is compiled by a process of its own, as
+ * many at once as there are processors. Without NVRTC the tests are skipped, with cytoc's own words.
  */
 #define _GNU_SOURCE
 #include "tests/cuda/kernel_cases.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 static cy_nvrtc *nvrtc;
 static char *missing;
@@ -48,54 +53,129 @@ static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch a
   return !contraction && !loop && !angle && i % 32 == 0;
 }
 
-static void compile_for(const char *what, cy_cuda_arch arch, unsigned counts[CY_CUDA_OPCODES]) {
+/* The matrix instruction that a kernel must have: <case>, <case>_tma, <case>_combine. */
+static int wants_matrix(void *ctx, const char *function) {
+  const char *what = ctx, *tail = function + strcspn(function, "_");
+  int i = atoi(function + strlen("case"));
+  if (!strchr("mia", *what) || !strcmp(tail, "_combine") || !cases[i].form->stages)
+    return 0;
+  return !strcmp(tail, "_tma") ? CY_CUDA_HGMMA : *what == 'i' ? CY_CUDA_IMMA : CY_CUDA_HMMA;
+}
+
+typedef struct compiled {
+  unsigned counts[CY_CUDA_OPCODES];
+  int functions, printed; /* in the cubin; kernels in its source */
+  char error[600];
+} compiled;
+
+typedef struct target_arch {
+  cy_cuda_arch arch;
+  bool part; /* every third kernel is enough */
+} target_arch;
+
+static void compile_for(const char *what, const target_arch *t, compiled *out) {
   char *text = NULL, *error = NULL;
   size_t size = 0;
-  int printed = 0;
+  int count = 0;
   FILE *f = open_memstream(&text, &size);
   cy_cuda_image image;
-  cy_nvrtc_check check = {stack_allowed, NULL, NULL};
+  cy_nvrtc_check check = {stack_allowed, wants_matrix, (void *)what};
   fprintf(f, "%s%s", cy_cuda_prelude, strchr("mia", *what) ? cy_cuda_prelude_matrix : "");
   for (int i = 0; i < ncases; i++)
-    if (wanted(&cases[i], i, what, arch)) {
+    if (wanted(&cases[i], i, what, t->arch) && (!t->part || count++ % 3 == 0)) {
       print_case(f, i);
-      printed += cases[i].form->shares || (arch.suffix && cases[i].form->tma_blocks) ? 2 : 1;
+      out->printed += cases[i].form->shares || (t->arch.suffix && cases[i].form->tma_blocks) ? 2 : 1;
     }
   fclose(f);
-  if (cy_nvrtc_compile(nvrtc, text, arch, false, &check, &image, &error)) {
-    CHECK_FAIL("sm_%d%c: %s", arch.number, arch.suffix ? arch.suffix : ' ', error);
-  } else {
-    CHECK_INT_EQ(cy_cubin_visit(image.bytes, image.size, add_up, counts), printed);
-    CHECK_INT_EQ(counts[CY_CUDA_LDL] + counts[CY_CUDA_STL], 0);
-  }
+  if (cy_nvrtc_compile(nvrtc, text, t->arch, false, &check, &image, &error))
+    snprintf(out->error, sizeof out->error, "%s", error);
+  else
+    out->functions = cy_cubin_visit(image.bytes, image.size, add_up, out->counts);
   free(error);
   free(text);
   free(image.bytes);
 }
 
+/* A process that compiles; where its result can be read, or -1. */
+static int compile_apart(const char *what, const target_arch *t) {
+  static compiled result;
+  int ends[2];
+  if (pipe(ends))
+    return -1;
+  pid_t child = fork();
+  if (child == 0) {
+    memset(&result, 0, sizeof result);
+    compile_for(what, t, &result);
+    _exit(write(ends[1], &result, sizeof result) != sizeof result); /* fits in the pipe */
+  }
+  close(ends[1]);
+  return child < 0 ? -1 : ends[0];
+}
+
+static bool read_result(int from, compiled *out) {
+  size_t n = 0;
+  ssize_t got = 1;
+  while (from >= 0 && n < sizeof *out && (got = read(from, (char *)out + n, sizeof *out - n)) > 0)
+    n += (size_t)got;
+  if (from >= 0)
+    close(from);
+  wait(NULL);
+  return n == sizeof *out;
+}
+
+static const target_arch archs[] = {{{75, 0}, false}, {{80, 0}, false}, {{90, 'a'}, false}, {{120, 0}, false},
+                                    {{86, 0}, true},  {{89, 0}, true},  {{90, 0}, true},    {{100, 0}, true}};
+
+static int compiled_for[CHECK_COUNT(archs)]; /* kernels */
+
+static void check_result(const char *what, const target_arch *t, const compiled *c) {
+  const unsigned *counts = c->counts;
+  bool groups = t->arch.suffix, copies = t->arch.number >= 80;
+  unsigned ffma = counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT];
+  /* how many there must be: of the largest number that any architecture is fine with, and of parts */
+  unsigned few = t->part ? 1 : 20, some = t->part ? 10 : 50, many = t->part ? 50 : 200, most = t->part ? 300 : 1000;
+  if (*c->error) {
+    CHECK_FAIL("sm_%d%.1s: %s", t->arch.number, &t->arch.suffix, c->error);
+    return;
+  }
+  CHECK(c->printed > 0);
+  CHECK_INT_EQ(c->functions, c->printed);
+  CHECK_INT_EQ(counts[CY_CUDA_LDL] + counts[CY_CUDA_STL], 0);
+  if (*what == 'c')
+    CHECK(ffma > most);
+  if (*what == 'c' || *what == 'l') /* rows, and products of few rows */
+    CHECK(counts[CY_CUDA_SHFL] > some);
+  if (!strchr("mia", *what))
+    return;
+  CHECK(counts[CY_CUDA_LDSM] > some);
+  CHECK(copies ? counts[CY_CUDA_LDGSTS] > few : !counts[CY_CUDA_LDGSTS]);
+  if (*what == 'm' || *what == 'a') {
+    CHECK(counts[CY_CUDA_HMMA] > many && !counts[CY_CUDA_IMMA]);
+    CHECK(groups ? counts[CY_CUDA_HGMMA] > few : !counts[CY_CUDA_HGMMA]);
+  }
+  if (*what == 'm') {
+    CHECK(!counts[CY_CUDA_UTMALDG] == !groups);
+    CHECK_INT_EQ(ffma, 0); /* nothing is left to the ordinary units */
+  }
+  if (*what == 'i') {
+    CHECK(counts[CY_CUDA_IMMA] > some && !counts[CY_CUDA_HMMA]);
+    CHECK(groups ? counts[CY_CUDA_IGMMA] > few / 2 : !counts[CY_CUDA_IGMMA]);
+  }
+}
+
 static void compile_all(const char *what) {
-  static const cy_cuda_arch archs[] = {{75, 0}, {80, 0}, {89, 0}, {90, 'a'}, {120, 0}};
+  static compiled result;
+  int from[CHECK_COUNT(archs)], started = 0, jobs = (int)sysconf(_SC_NPROCESSORS_ONLN);
   if (!nvrtc)
     CHECK_SKIP(missing);
   for (int a = 0; a < CHECK_COUNT(archs); a++) {
-    unsigned counts[CY_CUDA_OPCODES] = {0};
-    compile_for(what, archs[a], counts);
-    if (*what == 'c')
-      CHECK(counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT] > 1000);
-    if (*what == 'c' || *what == 'l') /* rows, and products of few rows */
-      CHECK(counts[CY_CUDA_SHFL] > 50);
-    if (*what == 'm') {
-      CHECK(counts[CY_CUDA_HMMA] + 8 * counts[CY_CUDA_HGMMA] > 200 && (counts[CY_CUDA_LDSM] > 80 || archs[a].suffix));
-      CHECK(!counts[CY_CUDA_UTMALDG] == !archs[a].suffix);
-      CHECK(archs[a].suffix ? counts[CY_CUDA_HGMMA] > 20 : !counts[CY_CUDA_HGMMA]);
-      CHECK(archs[a].number < 80 ? !counts[CY_CUDA_LDGSTS] : counts[CY_CUDA_LDGSTS] > 30);
-      CHECK_INT_EQ(counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT], 0); /* nothing is left to the ordinary units */
-    }
-    if (*what == 'a')
-      CHECK(counts[CY_CUDA_HMMA] > 500 && counts[CY_CUDA_LDSM] > 300 && counts[CY_CUDA_FFMA] > 2000);
-    if (*what == 'i') {
-      CHECK(counts[CY_CUDA_IMMA] > 150 && counts[CY_CUDA_LDSM] > 80 && !counts[CY_CUDA_HMMA]);
-      CHECK(archs[a].number < 80 ? !counts[CY_CUDA_LDGSTS] : counts[CY_CUDA_LDGSTS] > 20);
+    for (; started < CHECK_COUNT(archs) && started < a + jobs; started++)
+      from[started] = compile_apart(what, &archs[started]);
+    if (read_result(from[a], &result)) {
+      check_result(what, &archs[a], &result);
+      compiled_for[a] += result.functions;
+    } else {
+      CHECK_FAIL("sm_%d: compiling ended without a result", archs[a].arch.number);
     }
   }
 }
@@ -215,6 +295,9 @@ int main(int argc, char **argv) {
   add_all_cases();
   schedule_cases();
   int rc = check_main(argc, argv, tests, CHECK_COUNT(tests));
+  for (int a = 0; nvrtc && a < CHECK_COUNT(archs); a++)
+    fprintf(stderr, "%s sm_%d%.1s %d%s", a ? "," : "  kernels compiled:", archs[a].arch.number, &archs[a].arch.suffix,
+            compiled_for[a], a + 1 < CHECK_COUNT(archs) ? "" : "\n");
   free_cases();
   free(missing);
   cy_nvrtc_close(nvrtc);

@@ -4,20 +4,24 @@
  * too early, or overwriting a tile that is still read, gives NaN. Fragments are laid out as the PTX manual tells: a
  * matrix of 8 rows of 16 bytes has word l % 4 of row l / 4 in lane l. The lanes of a warp meet in every instruction.
  * Products of warpgroups leave NaN in their results until they are waited for, and read shared memory only then; what
- * its writer has not published by a fence is NaN to them.
+ * its writer has not published by a fence is NaN to them, other numbers where they are of integers; so is the result
+ * of a product whose factor in registers has changed in the meantime.
  */
 typedef struct shim_copy {
   void *to;
   u8 bytes[16];
 } shim_copy;
 enum { SHIM_COPIES = 512, SHIM_GROUPS = 8 };
-typedef struct shim_product { /* of a warpgroup, this thread's part */
-  f32 *d, was[128];
+typedef struct shim_product { /* of a warpgroup, this thread's part; results are i32 where there is byte_a, else f32 */
+  u32 *d, was[128];
   u64 a, b;
   int columns, turn_a, turn_b;
+  const u32 *held; /* A is in registers: this thread's, as they were, and the two rows that its results need */
+  u32 held_was[4], row[2][8];
   f32 (*value)(u32, int);
+  u32 (*byte_a)(u32, int), (*byte_b)(u32, int);
 } shim_product;
-enum { SHIM_PRODUCTS = 8 };
+enum { SHIM_PRODUCTS = 16 };
 typedef struct shim_queue {
   shim_copy copy[SHIM_COPIES];
   int n, group_end[SHIM_GROUPS], ngroups;
@@ -197,43 +201,87 @@ static void cy_warpgroup_commit(void) {
   q->committed = q->nproducts;
 }
 
-/* Element (row, k) of a factor: addresses as PTX has them for swizzled rows, k or rows contiguous. What its writer has
- * not published yet is NaN. */
-static u32 shim_factor(u64 matrix, int turned, int row, int k) {
+/* `size` bytes of a factor that hold element (row, k): addresses as PTX has them for swizzled rows, k or rows
+ * contiguous. What its writer has not published yet is something else. */
+static u32 shim_factor(u64 matrix, int turned, int row, int k, int size) {
   u64 start = (matrix & 0x3fff) << 4, blocks = (matrix >> 16 & 0x3fff) << 4, rows = (matrix >> 32 & 0x3fff) << 4, at;
   int wide = (int)(matrix >> 62) == 1;
+  u32 v = 0;
   if (turned)
     at = start + (u64)(row / 64) * blocks + (u64)(k / 8) * rows + (u64)(k % 8 * 128 + row % 64 * 2);
   else
-    at = start + (u64)(row / 8) * rows + (u64)(row % 8 * (wide ? 128 : 64) + k * 2);
+    at = start + (u64)(row / 8) * rows + (u64)(row % 8 * (wide ? 128 : 64) + k * size);
   at ^= (at >> 7 & (wide ? 7 : 3)) << 4;
-  u16 v;
-  memcpy(&v, shim_dynamic + at, 2);
-  return shim_writer[at / 16] ? 0xffff : v;
+  memcpy(&v, shim_dynamic + at, (size_t)size);
+  return !shim_writer[at / 16] ? v : size == 1 ? v ^ 0x5a : 0xffff;
 }
-static void CY_WGMMA_(int columns, f32 (*value)(u32, int), int turn_a, int turn_b, f32 *d, u64 a, u64 b) {
+static u32 shim_factor_a(const shim_product *p, int half, int row, int k) {
+  return p->held ? p->row[half][k / 2] >> k % 2 * 16 & 0xffff : shim_factor(p->a, p->turn_a, row, k, 2);
+}
+static shim_product *shim_order(int columns, void *d, u64 a, u64 b) {
   shim_queue *q = shim_my_queue();
   if (q->nproducts == SHIM_PRODUCTS)
     abort();
   shim_product *p = &q->product[q->nproducts++];
-  *p = (shim_product){.d = d, .a = a, .b = b, .columns = columns, .turn_a = turn_a, .turn_b = turn_b, .value = value};
-  memcpy(p->was, d, (size_t)columns / 2 * sizeof *d);
+  *p = (shim_product){.d = d, .a = a, .b = b, .columns = columns};
+  memcpy(p->was, d, (size_t)columns / 2 * sizeof *p->was);
   if (q->nproducts > 1)
-    return; /* goes on from what the one before leaves */
+    return p; /* goes on from what the one before leaves */
   for (int i = 0; i < columns / 2; i++)
-    d[i] = cy_f32_bits(0xffffffffu);
+    p->d[i] = 0xffbadbad;
+  return p;
 }
-/* The first n products are done; what comes behind goes on from their results, which stay NaN until then. */
+static void shim_wgmma(int columns, f32 (*value)(u32, int), int turn_a, int turn_b, f32 *d, u64 a, u64 b) {
+  shim_product *p = shim_order(columns, d, a, b);
+  p->turn_a = turn_a;
+  p->turn_b = turn_b;
+  p->value = value;
+}
+static void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, int), int turn_a, int turn_b,
+                             i32 *d, u64 a, u64 b) {
+  shim_product *p = shim_order(columns, d, a, b);
+  if (turn_a || turn_b)
+    abort();
+  p->byte_a = byte_a;
+  p->byte_b = byte_b;
+}
+/* Words w of rows l / 4 and l / 4 + 8 lie where mma has them. */
+static void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, u64 b) {
+  int lane = CY_TID % 32, first = CY_TID - lane + lane / 4 * 4;
+  shim_product *p = shim_order(columns, d, 0, b);
+  p->turn_b = 1;
+  p->value = value;
+  p->held = a;
+  memcpy(p->held_was, a, sizeof p->held_was);
+  memcpy(shim_a[CY_TID], a, sizeof shim_a[0]);
+  CY_SYNC_WARP();
+  for (int w = 0; w < 16; w++)
+    p->row[w / 8][w % 8] = shim_a[first + w % 4][w % 8 / 4 * 2 + w / 8];
+  CY_SYNC_WARP();
+}
+/* Adds what a product makes of result (row, column); half: which of the rows of a thread. */
+static u32 shim_product_add(const shim_product *p, u32 sum, int half, int row, int column) {
+  f32 v = cy_f32_bits(sum);
+  if (p->held && memcmp(p->held, p->held_was, sizeof p->held_was))
+    return 0xffffffff;
+  if (p->byte_a)
+    for (int k = 0; k < 32; k++)
+      sum += p->byte_a(shim_factor(p->a, 0, row, k, 1), 0) * p->byte_b(shim_factor(p->b, 0, column, k, 1), 0);
+  else
+    for (int k = 0; k < 16; k++)
+      v += p->value(shim_factor_a(p, half, row, k), 0) * p->value(shim_factor(p->b, p->turn_b, column, k, 2), 0);
+  return p->byte_a ? sum : cy_bits_f32(v);
+}
+/* The first n products are done; what comes behind goes on from their results, which stay poisoned until then. */
 static void shim_finish(int n) {
   shim_queue *q = shim_my_queue();
   int lane = CY_TID % 32, warp = CY_TID / 32 % 4, columns = n ? q->product[0].columns / 2 : 0;
-  f32 *sum = n < q->nproducts ? q->product[n].was : q->product[0].d;
+  u32 *sum = n < q->nproducts ? q->product[n].was : q->product[0].d;
   for (int i = 0; i < columns; i++) {
-    int row = warp * 16 + lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-    f32 v = q->product[0].was[i];
-    for (shim_product *p = q->product; p < q->product + n; p++)
-      for (int k = 0; k < 16; k++)
-        v += p->value(shim_factor(p->a, p->turn_a, row, k), 0) * p->value(shim_factor(p->b, p->turn_b, column, k), 0);
+    int half = i % 4 / 2, row = warp * 16 + lane / 4 + half * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    u32 v = q->product[0].was[i];
+    for (const shim_product *p = q->product; p < q->product + n; p++)
+      v = shim_product_add(p, v, half, row, column);
     sum[i] = v;
   }
   memmove(q->product, q->product + n, (size_t)(q->nproducts - n) * sizeof *q->product);
@@ -244,12 +292,28 @@ static void shim_finish(int n) {
 }
 static void cy_warpgroup_wait(void) { shim_finish(shim_my_queue()->committed); }
 static void cy_warpgroup_wait_previous(void) { shim_finish(shim_my_queue()->previous); }
+static void cy_keep(f32 *d, int n) { (void)d, (void)n; }
+static void cy_keep_words(u32 *d, int n) { (void)d, (void)n; }
 #define CY_WGMMA(name, turn_a, turn_b, d, a, b) name(turn_a, turn_b, d, a, b)
-#define cy_wgmma_f16_64(...) CY_WGMMA_(64, shim_f16, __VA_ARGS__)
-#define cy_wgmma_f16_128(...) CY_WGMMA_(128, shim_f16, __VA_ARGS__)
-#define cy_wgmma_bf16_64(...) CY_WGMMA_(64, shim_bf16, __VA_ARGS__)
-#define cy_wgmma_bf16_128(...) CY_WGMMA_(128, shim_bf16, __VA_ARGS__)
-#define cy_wgmma_f16_256(...) CY_WGMMA_(256, shim_f16, __VA_ARGS__)
-#define cy_wgmma_bf16_256(...) CY_WGMMA_(256, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_f16_32(...) shim_wgmma(32, shim_f16, __VA_ARGS__)
+#define cy_wgmma_f16_64(...) shim_wgmma(64, shim_f16, __VA_ARGS__)
+#define cy_wgmma_f16_128(...) shim_wgmma(128, shim_f16, __VA_ARGS__)
+#define cy_wgmma_f16_256(...) shim_wgmma(256, shim_f16, __VA_ARGS__)
+#define cy_wgmma_bf16_32(...) shim_wgmma(32, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_bf16_64(...) shim_wgmma(64, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_bf16_128(...) shim_wgmma(128, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_bf16_256(...) shim_wgmma(256, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_held_f16_64(...) shim_wgmma_held(64, shim_f16, __VA_ARGS__)
+#define cy_wgmma_held_f16_128(...) shim_wgmma_held(128, shim_f16, __VA_ARGS__)
+#define cy_wgmma_held_bf16_64(...) shim_wgmma_held(64, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_held_bf16_128(...) shim_wgmma_held(128, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_i8i8_64(...) shim_wgmma_bytes(64, shim_i8, shim_i8, __VA_ARGS__)
+#define cy_wgmma_i8i8_128(...) shim_wgmma_bytes(128, shim_i8, shim_i8, __VA_ARGS__)
+#define cy_wgmma_i8u8_64(...) shim_wgmma_bytes(64, shim_i8, shim_u8, __VA_ARGS__)
+#define cy_wgmma_i8u8_128(...) shim_wgmma_bytes(128, shim_i8, shim_u8, __VA_ARGS__)
+#define cy_wgmma_u8i8_64(...) shim_wgmma_bytes(64, shim_u8, shim_i8, __VA_ARGS__)
+#define cy_wgmma_u8i8_128(...) shim_wgmma_bytes(128, shim_u8, shim_i8, __VA_ARGS__)
+#define cy_wgmma_u8u8_64(...) shim_wgmma_bytes(64, shim_u8, shim_u8, __VA_ARGS__)
+#define cy_wgmma_u8u8_128(...) shim_wgmma_bytes(128, shim_u8, shim_u8, __VA_ARGS__)
 
 #include "tests/cuda/shim_tensor.h"

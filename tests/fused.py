@@ -1,0 +1,247 @@
+"""com.microsoft operators that optimisers write in place of patterns, at -O0 and -O3: beside ONNX Runtime's own kernel of
+the operator, or, where only its GPU build has one, beside the pattern.
+
+In:  --build DIR, names (regular expressions) to restrict it.
+Out: the closing line.
+"""
+import os
+import shutil
+
+import numpy as np
+from onnx import TensorProto as T
+from onnx import helper as h
+from onnx import numpy_helper
+
+import lib
+import network
+
+MS = 'com.microsoft'
+LAST, FIRST = [0, 3, 1, 2], [0, 2, 3, 1]  # Transpose from channels last to first, and back
+rng = np.random.default_rng(11)
+CASES = []  # name, model, oracle or None, feed
+
+
+def real(*shape, dtype=np.float32):
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def byte(*shape):
+    return rng.integers(0, 256, shape).astype(np.uint8)
+
+
+def node(kind, inputs, outputs, domain='', **attributes):
+    return h.make_node(kind, inputs.split(' '), outputs.split(' '), domain=domain, **attributes)
+
+
+def model(nodes, feed, outputs, constants=None):
+    """Sizes but the last are symbols."""
+    ports = [h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(x.dtype),
+                                      ['%s%d' % (name, i) if i + 1 < x.ndim else n for i, n in enumerate(x.shape)])
+             for name, x in feed.items()]
+    graph = h.make_graph(nodes, 'g', ports, [h.make_tensor_value_info(n, t, None) for n, t in outputs.items()],
+                         [numpy_helper.from_array(x, name) for name, x in (constants or {}).items()])
+    return h.make_model(graph, opset_imports=[h.make_opsetid('', 21), h.make_opsetid(MS, 1)], ir_version=10)
+
+
+def case(name, kind, inputs, feed, outputs=None, pattern=None, constants=None, **attributes):
+    """pattern: nodes that mean the same; none: ONNX Runtime has the operator."""
+    outputs = outputs or {'y': T.FLOAT}
+    fused = model([node(kind, inputs, ' '.join(outputs), MS, **attributes)], feed, outputs, constants)
+    CASES.append((name, fused, model(pattern, feed, outputs, constants) if pattern else None, feed))
+
+
+def products():
+    feed = {'a': real(5, 7), 'b': real(9, 7), 'c': real(9)}
+    for activation, parameters in (('Relu', {}), ('LeakyRelu', {'alpha': 0.2}), ('Elu', {'alpha': 0.7}), ('Sigmoid', {}),
+                                   ('HardSigmoid', {'alpha': 0.3, 'beta': 0.4}), ('Tanh', {}), ('Softplus', {}),
+                                   ('ThresholdedRelu', {'alpha': 0.5})):
+        case('gemm ' + activation, 'FusedGemm', 'a b c', feed, activation=activation, transB=1, alpha=0.5, beta=2.0,
+             **{'activation_' + name: value for name, value in parameters.items()})
+    feed = {'a': real(5, 7), 'b': real(7, 9), 'c': real(9)}
+    case('gemm fast gelu', 'GemmFastGelu', 'a b c', feed,
+         pattern=[node('MatMul', 'a b', 't'), node('FastGelu', 't c', 'y', MS)])
+    case('transposed product', 'TransposeMatMul', 'a b', {'a': real(2, 7, 5), 'b': real(2, 9, 7)}, transA=1, transB=1,
+         alpha=0.25)
+    words = [rng.integers(-3000, 3000, dims).astype(np.int16) for dims in ((4, 6), (6, 3))]
+    case('integers of 16 bits', 'MatMulInteger16', 'a b', dict(zip('ab', words)), {'y': T.INT32})
+
+
+def channels_last():
+    x, w, bias, skip = real(2, 9, 8, 6), real(10, 3, 3, 3), real(10), real(2, 5, 4, 10)
+    shape = {'kernel_shape': [3, 3], 'strides': [2, 2], 'pads': [1, 1, 1, 1], 'group': 2}
+    case('conv', 'NhwcConv', 'x w b', {'x': x}, constants={'w': w.transpose(0, 2, 3, 1).copy(), 'b': bias}, pattern=[
+        node('Transpose', 'x', 'xt', perm=LAST), node('Transpose', 'w', 'wt', perm=LAST),
+        node('Conv', 'xt wt b', 'yt', **shape), node('Transpose', 'yt', 'y', perm=FIRST)], **shape)
+    case('conv sum relu', 'NhwcFusedConv', 'x w b z', {'x': x, 'z': skip}, constants={'w': w, 'b': bias}, pattern=[
+        node('Transpose', 'x', 'xt', perm=LAST), node('Conv', 'xt w b', 'yt', **shape),
+        node('Transpose', 'yt', 't', perm=FIRST), node('Add', 't z', 's'), node('Relu', 's', 'y')], activation='Relu', **shape)
+    case('conv clipped', 'FusedConv', 'x w', {'x': real(1, 3, 5, 5)}, constants={'w': real(4, 3, 3, 3)}, activation='Clip',
+         activation_params=[-0.3, 0.8])
+    case('conv of bytes', 'QLinearConv', 'x sx zx w sw zw sy zy b', {'x': byte(1, 6, 5, 3)}, {'y': T.UINT8}, constants={
+        'sx': np.float32(0.02), 'zx': np.uint8(120), 'w': rng.integers(-60, 60, (4, 3, 3, 3)).astype(np.int8),
+        'sw': rng.uniform(0.01, 0.02, 4).astype(np.float32), 'zw': np.zeros(4, np.int8), 'sy': np.float32(0.1),
+        'zy': np.uint8(100), 'b': rng.integers(-200, 200, 4).astype(np.int32)}, channels_last=1, pads=[1] * 4)
+    case('max pool', 'NhwcMaxPool', 'x', {'x': byte(2, 7, 9, 5)}, {'y': T.UINT8},
+         kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+
+
+def diffusion():
+    def normalised(source, groups, last, silu, target):
+        middle = [node('GroupNormalization', ('t' if last else source) + ' g b', 'n', num_groups=groups, epsilon=1e-3)]
+        nodes = [node('Transpose', source, 't', perm=LAST)] * last + middle + [node('Transpose', 'n', 'm', perm=FIRST)] * last
+        end = 'm' if last else 'n'
+        return nodes + ([node('Sigmoid', end, 'gate'), node('Mul', end + ' gate', target)] if silu else
+                        [node('Identity', end, target)])
+    scale = {'g': real(8), 'b': real(8)}
+    for last, silu in ((1, 1), (0, 0), (0, 1)):
+        x = real(2, 5, 4, 8) if last else real(2, 8, 5, 4)
+        case('group norm %d %d' % (last, silu), 'GroupNorm', 'x g b', {'x': x}, constants=scale, groups=4, epsilon=1e-3,
+             activation=silu, channels_last=last, pattern=normalised('x', 4, last, silu, 'y'))
+    both = {'y': T.FLOAT, 's': T.FLOAT}
+    for name, skip in (('picture', real(2, 5, 4, 8)), ('pixel', real(2, 1, 1, 8)), ('flat', real(2, 8))):
+        pattern = [node('Unsqueeze', 'k axes', 'k4')] if name == 'flat' else [node('Identity', 'k', 'k4')]
+        pattern += [node('Add', 'x k4', 'xk'), node('Add', 'xk c', 's')] + normalised('s', 2, 1, 1, 'y')
+        case('skip group norm ' + name, 'SkipGroupNorm', 'x g b k c', {'x': real(2, 5, 4, 8), 'k': skip}, both, pattern,
+             {**scale, 'c': real(8), 'axes': np.array([1, 2])}, groups=2, epsilon=1e-3, activation=1)
+    case('bias add', 'BiasAdd', 'x b k', {'x': real(2, 6, 8), 'k': real(2, 6, 8)}, constants={'b': real(8)},
+         pattern=[node('Add', 'x b', 't'), node('Add', 't k', 'y')])
+    case('bias split gelu', 'BiasSplitGelu', 'x b', {'x': real(2, 6, 8)}, constants={'b': real(8)}, pattern=[
+        node('Add', 'x b', 't'), node('Split', 't', 'l r', axis=-1, num_outputs=2), node('Gelu', 'r', 'e'),
+        node('Mul', 'l e', 'y')])
+
+
+def relative_buckets(inputs, farthest, both_ways):
+    """T5's bias as nodes: inputs are the table as [buckets, heads], number of its buckets 8."""
+    buckets = 8 // (2 if both_ways else 1)
+    exact = buckets // 2
+    numbers = {'one': 1, 'zero': 0, 'buckets': buckets, 'exact': exact, 'most': buckets - 1}
+    constants = {k: np.array(v) for k, v in numbers.items()}
+    constants.update({'exact_f': np.array(exact, np.float32), 'axis0': np.array([0]), 'axis1': np.array([1]),
+                      'factor': np.array((buckets - exact) / np.log(farthest / exact), np.float32)})
+    nodes = [node('Range', 'zero rows one', 'i'), node('Range', 'zero columns one', 'j'), node('Unsqueeze', 'i axis1', 'i2'),
+             node('Sub', 'j i2', 'away')]
+    if both_ways:
+        nodes += [node('Greater', 'away zero', 'behind'), node('Where', 'behind buckets zero', 'base'), node('Abs', 'away', 'd')]
+    else:
+        nodes += [node('Min', 'away zero', 'low'), node('Neg', 'low', 'd'), node('Mul', 'd zero', 'base')]
+    nodes += [node('Max', 'd one', 'd1'), node('Cast', 'd1', 'f', to=T.FLOAT), node('Div', 'f exact_f', 'q'), node('Log', 'q', 'l'),
+              node('Mul', 'l factor', 'm'), node('Cast', 'm', 'c', to=T.INT64), node('Add', 'c exact', 'e'), node('Min', 'e most', 'far'),
+              node('Less', 'd exact', 'near'), node('Where', 'near d far', 'w'), node('Add', 'w base', 'at'),
+              node('Gather', inputs, 'g3', axis=0), node('Transpose', 'g3', 'g4', perm=[2, 0, 1]), node('Unsqueeze', 'g4 axis0', 'y')]
+    return nodes, constants
+
+
+def attention():
+    case('bias softmax', 'BiasSoftmax', 'x b', {'x': real(2, 3, 4, 5), 'b': real(2, 1, 1, 5)}, axis=3, is_inner_broadcast=1,
+         pattern=[node('Add', 'x b', 't'), node('Softmax', 't', 'y', axis=3)])
+    table = real(8, 3)
+    lengths = {'rows': np.array(19), 'columns': np.array(19)}
+    for both_ways in (0, 1):
+        nodes, constants = relative_buckets('table at', 16, both_ways)
+        turned = np.ascontiguousarray(table.T).reshape(8, 3)  # as the operator wants it
+        case('relative position %d' % both_ways, 'RelativePositionBias', 'turned rows columns', lengths, pattern=nodes,
+             constants={**constants, 'table': table, 'turned': turned}, max_distance=16, is_bidirectional=both_ways)
+    case('gated relative position', 'GatedRelativePositionBias', 'q qb r w b e', {'q': real(2, 5, 12), 'r': real(1, 3, 5, 5)},
+         constants={'qb': real(12), 'w': real(4, 8), 'b': real(8), 'e': real(1, 3, 1, 1), 'heads': np.array([0, 0, 3, 4]),
+                    'pairs': np.array([0, 0, 0, 2, 4]), 'last': np.array([-1]), 'one': np.array(1, np.float32),
+                    'two': np.array(2, np.float32)}, num_heads=3, pattern=[
+            node('Add', 'q qb', 'q1'), node('Reshape', 'q1 heads', 'q2'), node('Transpose', 'q2', 'q3', perm=[0, 2, 1, 3]),
+            node('MatMul', 'q3 w', 'm'), node('Add', 'm b', 'm1'), node('Reshape', 'm1 pairs', 'm2'),
+            node('ReduceSum', 'm2 last', 's', keepdims=0), node('Sigmoid', 's', 'g'), node('Split', 'g', 'gu gr', axis=-1, num_outputs=2),
+            node('Mul', 'gr e', 'v'), node('Sub', 'v one', 'v1'), node('Mul', 'gu v1', 'v2'), node('Add', 'v2 two', 'v3'),
+            node('Mul', 'v3 r', 'y')])
+    outputs = {'y': T.FLOAT, 'present_k': T.FLOAT, 'present_v': T.FLOAT}
+    case('batches by other names', 'MultiHeadAttention', 'q k v b   pk pv', {
+        'q': real(2, 1, 12), 'k': real(2, 1, 12), 'v': real(2, 1, 12), 'pk': real(2, 3, 6, 4), 'pv': real(2, 3, 6, 4)}, outputs,
+         constants={'b': real(36)}, num_heads=3)
+
+
+def shared_heads(heads=4, kept=2, size=8, batch=2):
+    """A prompt and a step of GroupQueryAttention, with what else a softmax may sum and with norms of queries and keys."""
+    outputs, counts = {'y': T.FLOAT, 'present_k': T.FLOAT, 'present_v': T.FLOAT}, {'num_heads': heads, 'kv_num_heads': kept}
+    for tokens, before in ((5, 0), (1, 6)):
+        feed = {'q': real(batch, tokens, heads * size), 'k': real(batch, tokens, kept * size), 'v': real(batch, tokens, kept * size),
+                'pk': real(batch, kept, before, size), 'pv': real(batch, kept, before, size)}
+        constants = {'lengths': np.full(batch, tokens + before - 1, np.int32), 'total': np.array(tokens + before, np.int32),
+                     'sink': real(heads), 'bias': real(1, heads, tokens, tokens + before), 'qn': real(size), 'kn': real(size),
+                     'apart': np.array([0, 0, -1, size]), 'packed': np.array([0, 0, -1])}
+        for name, inputs, given in (('sink', ' sink', {}), ('smooth', '', {'smooth_softmax': 1}), ('bias and sink', 'bias sink', {}),
+                                    ('window and sink', ' sink', {'local_window_size': 3}), ('all keys', '', {'causal': 0})):
+            case('shared heads, %s, %d tokens' % (name, tokens), 'GroupQueryAttention', 'q k v pk pv lengths total    ' + inputs, feed,
+                 outputs, constants=constants, **counts, **given)
+        norms = [step for n in 'qk' for step in (
+            node('Reshape', n + ' apart', n + '1'), node('SimplifiedLayerNormalization', '%s1 %sn' % (n, n), n + '2', epsilon=1e-6),
+            node('Reshape', n + '2 packed', n + '3'))]
+        case('shared heads, norms, %d tokens' % tokens, 'GroupQueryAttention', 'q k v pk pv lengths total        qn kn', feed, outputs,
+             norms + [node('GroupQueryAttention', 'q3 k3 v pk pv lengths total', ' '.join(outputs), MS, **counts)], constants, **counts)
+
+
+def experts(tokens=5, hidden=32, width=16, count=4):
+    feed = {'x': real(tokens, hidden), 'r': real(tokens, count)}
+    for name, wide, given in (('relu', 1, {'k': 1}), ('silu', 1, {'k': 2}), ('gelu', 1, {'k': 2, 'normalize_routing_weights': 1}),
+                              ('swiglu', 2, {'k': 2, 'swiglu_fusion': 1, 'activation_alpha': 1.7, 'activation_beta': 1.0,
+                                             'swiglu_limit': 0.7})):
+        constants = {'w1': real(count, wide * width, hidden), 'b1': real(count, wide * width), 'w2': real(count, hidden, width),
+                     'b2': real(count, hidden)}
+        case('experts ' + name, 'MoE', 'x r w1 b1 w2 b2', feed, constants=constants, activation_type=name, **given)
+    for name, block, inputs in (('', 0, ''), (', zero points', 0, '    z1 z2'), (', blocks', 16, ''), (', weights', 0, '       rw')):
+        scales = [(count, n, k // block) if block else (count, n) for n, k in ((width, hidden), (hidden, width))]
+        constants = {'w1': byte(count, width, hidden // 2), 'w2': byte(count, hidden, width // 2), 'b1': real(count, width),
+                     'b2': real(count, hidden), 's1': abs(real(*scales[0])), 's2': abs(real(*scales[1])),
+                     'z1': byte(count, width // 2), 'z2': byte(count, hidden // 2)}
+        given = {**feed, 'rw': abs(real(tokens, count))} if 'rw' in inputs else feed
+        case('experts of 4 bits' + name, 'QMoE', 'x r w1 s1 b1 w2 s2 b2' + inputs, given, constants=constants,
+             activation_type='silu', k=2, **({'block_size': block} if block else {}))
+    half = real(2, count, width, hidden)
+    for fusion, w1, inputs in ((0, half[0], '  w3'), (2, np.concatenate(half, 1), '')):
+        constants = {'w': w1, 'w2': real(count, hidden, width), 'w3': half[1], 'turns': np.stack(half, 2).reshape(count, -1, hidden)}
+        case('experts, swiglu %d' % fusion, 'MoE', 'x r w  w2' + inputs, feed, constants=constants, k=2, activation_type='swiglu',
+             swiglu_fusion=fusion,
+             pattern=[node('MoE', 'x r turns  w2', 'y', MS, k=2, activation_type='swiglu', swiglu_fusion=1)])
+
+
+def text():
+    tables = {'word': byte(20, 8), 'place': byte(12, 8), 'part': byte(2, 8), 'gamma': byte(8), 'beta': byte(8)}
+    constants = {**tables, **{'s_' + n: np.float32(0.01 + 0.003 * i) for i, n in enumerate(tables)},
+                 **{'z_' + n: np.uint8(110 + i) for i, n in enumerate(tables)}}
+    names = '%s  %s %s' % (' '.join(tables), ' '.join('s_' + n for n in tables), ' '.join('z_' + n for n in tables))
+    case('embedded bytes', 'QEmbedLayerNormalization', 'ids parts ' + names, {
+        'ids': rng.integers(0, 20, (2, 6)).astype(np.int32), 'parts': rng.integers(0, 2, (2, 6)).astype(np.int32)},
+         {'y': T.FLOAT, 'last': T.INT32}, constants=constants)
+
+
+def sisters():
+    x = real(3, 5)
+    case('pad', 'Pad', 'x pads value', {'x': x}, constants={'pads': np.array([1, 0, 0, 2]), 'value': np.array(1.5, np.float32)})
+    case('pad of a row', 'Pad', 'x pads', {'x': x}, constants={'pads': np.array([[0, 2, 1, 0]])}, mode='edge')
+    case('range', 'Range', 'a b', {'a': np.array(2, np.float32), 'b': np.array(9, np.float32)})
+    case('gathered', 'GatherND', 'x i', {'x': x, 'i': np.array([[0, 1], [2, 2]])})
+    for mode in ('bilinear', 'bicubic'):
+        for padding in ('zeros', 'border', 'reflection'):
+            case('grid %s %s' % (mode, padding), 'GridSample', 'x g', {'x': real(2, 3, 6, 5), 'g': real(2, 4, 4, 2)}, mode=mode,
+                 padding_mode=padding)
+    case('new axis', 'ExpandDims', 'x axis', {'x': x}, constants={'axis': np.array(-1, np.int32)})
+    for metric in ('euclidean', 'sqeuclidean'):
+        case('distances ' + metric, 'CDist', 'a b', {'a': real(4, 7), 'b': real(6, 7)}, metric=metric)
+
+
+def check(args, folder, fused, oracle, feed):
+    whys = (network.beside_ort(args, folder, fused, [(1, feed)], 1e-5, level, oracle) for level in ('-O0', '-O3'))
+    return next(filter(None, whys), None)
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args)
+    folder = os.path.join(args.build, 'fused')
+    for group in (products, channels_last, diffusion, attention, shared_heads, experts, text, sisters):
+        group()
+    for name, *rest in CASES:
+        if args.wanted(name):
+            suite.result(name, check(args, folder, *rest))
+            shutil.rmtree(folder)
+    suite.done()
+
+
+if __name__ == '__main__':
+    main()
