@@ -152,6 +152,7 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   form->tile = (cy_cuda_tile){s->rows, s->keys, (int)v.size, s->warps_m, s->warps_n};
   form->threads = v.matrix ? s->warps_m * s->warps_n * 32 : THREADS;
   form->stages = s->stages;
+  form->warpgroups = by_warpgroup(&v, &form->tile);
   form->least_arch = v.matrix && v.type != CY_F16 ? 80 : 0;
   form->shared_bytes = shared_bytes(&v, s);
   form->max_blocks = INT32_MAX / 128;
@@ -684,7 +685,7 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
     fprintf(f, "#define %s %lld\n", rows[i].name, rows[i].value);
   fprintf(f, "#define SCALE (%af)\n", (double)(float)q->c->scale);
   fprintf(f, "#define WARPGROUPS %s\n#define QC (WARPGROUPS ? DP / CH : %d)\n#define VC (WARPGROUPS ? DVP / CH : %d)\n",
-          by_warpgroup(v, t) ? "CY_WARPGROUPS" : "0", row_chunks(v, v->size), row_chunks(v, v->columns));
+          form->warpgroups ? "CY_WARPGROUPS" : "0", row_chunks(v, v->size), row_chunks(v, v->columns));
   fprintf(f, "#define TILE (BN * (QC + VC))\n"
              "#define PLACE(row, c, chunks, rows) (WARPGROUPS ? cy_place(row, c, 8, rows) : (row) * (chunks) + (c))\n");
   const char *name = cy_dtype_of(v->type)->name;

@@ -181,7 +181,7 @@ static cy_dtype factor_type(const cy_kernel_plan *plan) {
   return args[cy_kernel_contraction(plan->kernel)->a].dtype;
 }
 
-static int wants_matrix(void *ctx, const char *function) {
+static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
   const shard *s = ctx;
   for (uint32_t i = 0; i < s->n; i++) {
     size_t length = strlen(s->plans[i]->symbol);
@@ -190,7 +190,7 @@ static int wants_matrix(void *ctx, const char *function) {
     if (!strcmp(function + length, "_tma"))
       return CY_CUDA_HGMMA;
     if (!function[length])
-      return cy_dtype_is_float(factor_type(s->plans[i])) ? CY_CUDA_HMMA : CY_CUDA_IMMA;
+      return cy_cuda_matrix_opcode(cy_cuda_form_of(s->plans[i]), !cy_dtype_is_float(factor_type(s->plans[i])), arch);
   }
   return 0;
 }

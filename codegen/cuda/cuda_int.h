@@ -50,6 +50,7 @@ typedef struct cy_cuda_form {
   int shared_bytes;      /* TILES: dynamic shared memory of a block */
   int least_arch;        /* TILES: older ones lack the instruction; 0: all have it */
   int stages;            /* TILES by matrix instructions: tiles in flight */
+  bool warpgroups;       /* .. which sm_90a has for warpgroups: wgmma */
   cy_dim tma_blocks;     /* TILES: of the kernel that stands beside for sm_90a (matrix_tma.c), 0: none does */
   cy_karg packed_arg;    /* TILES: where B lies packed, */
   int shares;            /* TILES: blocks that share k (split.c), 0: none do; */
@@ -219,7 +220,8 @@ void cy_nvrtc_close(cy_nvrtc *n);
 /* A stack frame of a kernel is a fault, unless this says that it comes with the functions that the kernel calls. */
 typedef struct cy_nvrtc_check {
   bool (*may_use_stack)(void *ctx, const char *function);
-  int (*wants_matrix)(void *ctx, const char *function); /* matrix instruction that it must have, or 0; may be NULL */
+  /* Matrix instruction that it must have, or 0; may be NULL. */
+  int (*wants_matrix)(void *ctx, const char *function, cy_cuda_arch arch);
   void *ctx;
 } cy_nvrtc_check;
 /* Compiles the source: cubin (or PTX) in out->bytes, malloc'ed. 0, or -1 with a malloc'ed text; *out_error must be NULL
@@ -251,6 +253,12 @@ enum {
   CY_CUDA_LDGSTS = 0xfae,
   CY_CUDA_OPCODES = 4096
 };
+/* What the kernel of a form by matrix instructions multiplies by. */
+static inline int cy_cuda_matrix_opcode(const cy_cuda_form *form, bool integers, cy_cuda_arch arch) {
+  if (form->warpgroups && arch.number == 90 && arch.suffix)
+    return integers ? CY_CUDA_IGMMA : CY_CUDA_HGMMA;
+  return integers ? CY_CUDA_IMMA : CY_CUDA_HMMA;
+}
 typedef void cy_cubin_visitor(void *ctx, const char *function, const unsigned counts[CY_CUDA_OPCODES]);
 /* Calls `visit` for each function with how often it has each opcode; how many there are. Other files have none. */
 int cy_cubin_visit(const char *bytes, size_t size, cy_cubin_visitor *visit, void *ctx);

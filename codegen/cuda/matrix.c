@@ -71,6 +71,7 @@ static void schedule(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form
   form->tile = shapes[best];
   form->tile.k = ROW_BYTES * 8 / cy_dtype_of(operand_type(k))->bits;
   form->threads = threads_of(&form->tile);
+  form->warpgroups = operand_type(k) != CY_F32 && form->tile.m == form->threads / 2; /* 16 rows for every warp */
   form->stages = STAGES;
   form->least_arch = operand_type(k) == CY_F16 || is_byte(operand_type(k)) ? 0 : 80;
   form->shared_bytes = STAGES * (form->tile.m + form->tile.n) * ROW_BYTES;
@@ -472,9 +473,8 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(q->p->out, "#define %s %d\n", rows[i].name, rows[i].value);
   const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
-  bool groups = bytes < 4 && t->m == form->threads / 2; /* 16 rows for every warp */
   fprintf(q->p->out, "#define WARPGROUPS %s\n#define WM (WARPGROUPS ? 16 : %d)\n#define WN (WARPGROUPS ? BN : %d)\n",
-          groups ? "CY_WARPGROUPS" : "0", t->thread_m, t->thread_n);
+          form->warpgroups ? "CY_WARPGROUPS" : "0", t->thread_m, t->thread_n);
   const char *b_name = is_byte(type) ? cy_dtype_of(q->p->args[q->c->b].dtype)->name : "";
   fprintf(q->p->out, "#define MMA cy_mma_%s%s\n#define WGMMA cy_wgmma_%s%s_%d\n", name, b_name, name, b_name, t->n);
   if (is_byte(type))

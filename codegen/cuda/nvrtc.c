@@ -247,14 +247,14 @@ static char *read_log(cy_nvrtc *n, program p) {
 
 typedef struct search {
   const cy_nvrtc_check *check;
+  cy_cuda_arch arch;
   char *missing;
 } search;
 
 static void visit(void *ctx, const char *function, const unsigned counts[CY_CUDA_OPCODES]) {
   search *s = ctx;
-  int wanted = s->check->wants_matrix(s->check->ctx, function);
-  int of_group = wanted == CY_CUDA_HMMA ? CY_CUDA_HGMMA : wanted == CY_CUDA_IMMA ? CY_CUDA_IGMMA : wanted;
-  if (!s->missing && wanted && !counts[wanted] && !counts[of_group])
+  int wanted = s->check->wants_matrix(s->check->ctx, function, s->arch);
+  if (!s->missing && wanted && !counts[wanted])
     s->missing = format("kernel '%s' was compiled without matrix instructions: a bug in cytoc", function);
 }
 
@@ -304,7 +304,7 @@ int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool pt
     *out_error = find_fault(log, check->may_use_stack, check->ctx);
   if (!rc && !*out_error)
     out->bytes = ptx ? take(p, n->ptx_size, n->ptx, &out->size) : take(p, n->cubin_size, n->cubin, &out->size);
-  search s = {check, NULL};
+  search s = {check, arch, NULL};
   if (out->bytes && !ptx && check->wants_matrix)
     cy_cubin_visit(out->bytes, out->size, visit, &s);
   if (s.missing) {

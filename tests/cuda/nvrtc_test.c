@@ -54,12 +54,12 @@ static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch a
 }
 
 /* The matrix instruction that a kernel must have: <case>, <case>_tma, <case>_combine. */
-static int wants_matrix(void *ctx, const char *function) {
+static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
   const char *what = ctx, *tail = function + strcspn(function, "_");
   int i = atoi(function + strlen("case"));
   if (!strchr("mia", *what) || !strcmp(tail, "_combine") || !cases[i].form->stages)
     return 0;
-  return !strcmp(tail, "_tma") ? CY_CUDA_HGMMA : *what == 'i' ? CY_CUDA_IMMA : CY_CUDA_HMMA;
+  return !strcmp(tail, "_tma") ? CY_CUDA_HGMMA : cy_cuda_matrix_opcode(cases[i].form, *what == 'i', arch);
 }
 
 typedef struct compiled {
@@ -187,8 +187,8 @@ static void test_matrix(void) { compile_all("matrix"); }
 static void test_attention(void) { compile_all("attention"); }
 static void test_integers(void) { compile_all("integers"); }
 
-static int all_wanted(void *ctx, const char *function) {
-  (void)function;
+static int all_wanted(void *ctx, const char *function, cy_cuda_arch arch) {
+  (void)function, (void)arch;
   return *(const int *)ctx;
 }
 
