@@ -206,8 +206,44 @@ static int find_ranges(qdq_writer *w) {
 
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
 
-char *qdq_text(const qdq_writer *w, const char *name, const char *ending) {
-  return cy_arena_printf(w->arena, "%s%s", name, ending);
+static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+/* Names of values in a graph and in those inside it: how many, and where `out` is given, the names. */
+static size_t collect_names(const Onnx__GraphProto *g, const char **out) {
+  size_t n = 0;
+#define FOUND(name) (out && (name) ? (void)(out[n] = (name)) : (void)0, n += (name) != NULL)
+  for (size_t i = 0; i < g->n_initializer; i++)
+    FOUND(g->initializer[i]->name);
+  for (size_t i = 0; i < g->n_input; i++)
+    FOUND(g->input[i]->name);
+  for (size_t i = 0; i < g->n_node; i++) {
+    const Onnx__NodeProto *node = g->node[i];
+    for (size_t k = 0; k < node->n_output; k++)
+      FOUND(node->output[k]);
+    for (size_t k = 0; k < node->n_attribute; k++) {
+      const Onnx__AttributeProto *a = node->attribute[k];
+      if (a->g)
+        n += collect_names(a->g, out ? out + n : NULL);
+      for (size_t j = 0; j < a->n_graphs; j++)
+        n += collect_names(a->graphs[j], out ? out + n : NULL);
+    }
+  }
+#undef FOUND
+  return n;
+}
+
+static void list_names(qdq_writer *w) {
+  w->nnames = collect_names(w->graph, NULL);
+  w->names = CY_NEW_ARRAY(w->arena, const char *, w->nnames + 1);
+  collect_names(w->graph, w->names);
+  qsort(w->names, w->nnames, sizeof *w->names, by_text);
+}
+
+char *qdq_name(const qdq_writer *w, const char *name, const char *ending) {
+  char *text = cy_arena_printf(w->arena, "%s%s", name, ending);
+  for (unsigned i = 1; bsearch(&text, w->names, w->nnames, sizeof text, by_text); i++)
+    text = cy_arena_printf(w->arena, "%s%s_%u", name, ending, i);
+  return text;
 }
 
 void qdq_add_initializer(qdq_writer *w, char *name, int dtype, const int64_t *dims, size_t ndims, const void *data,
@@ -228,7 +264,7 @@ Onnx__NodeProto *qdq_add_node(qdq_writer *w, const char *op, char **inputs, size
   Onnx__NodeProto *n = CY_NEW(w->arena, Onnx__NodeProto);
   onnx__node_proto__init(n);
   n->op_type = (char *)op;
-  n->name = qdq_text(w, output, "_node");
+  n->name = qdq_name(w, output, "_node");
   n->n_input = ninputs;
   n->input = cy_arena_copy(w->arena, inputs, ninputs * sizeof *inputs);
   n->n_output = 1;
@@ -263,18 +299,18 @@ void qdq_set_string(const qdq_writer *w, Onnx__NodeProto *n, const char *name, c
 /* x -> QuantizeLinear -> DequantizeLinear -> x_dequantized */
 static void add_pair(qdq_writer *w, const qdq_tensor *t) {
   uint8_t zero = (uint8_t)t->zero;
-  char *scale = qdq_text(w, t->name, "_scale"), *zp = qdq_text(w, t->name, "_zero_point"),
-       *q = qdq_text(w, t->name, "_quantized");
+  char *scale = qdq_name(w, t->name, "_scale"), *zp = qdq_name(w, t->name, "_zero_point"),
+       *q = qdq_name(w, t->name, "_quantized");
   qdq_add_initializer(w, scale, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, NULL, 0, &t->scale, sizeof t->scale);
   qdq_add_initializer(w, zp, ONNX__TENSOR_PROTO__DATA_TYPE__UINT8, NULL, 0, &zero, 1);
   qdq_add_node(w, "QuantizeLinear", (char *[]){(char *)t->name, scale, zp}, 3, q);
-  qdq_add_node(w, "DequantizeLinear", (char *[]){q, scale, zp}, 3, qdq_text(w, t->name, "_dequantized"));
+  qdq_add_node(w, "DequantizeLinear", (char *[]){q, scale, zp}, 3, qdq_name(w, t->name, "_dequantized"));
 }
 
 /* values[channels] of type `dtype` behind a DequantizeLinear along `axis`; returns its output. */
 static char *add_constant(qdq_writer *w, const char *name, int dtype, const Onnx__TensorProto *like, const void *data,
                           size_t bytes, const float *scale, int64_t channels, int64_t axis) {
-  char *q = qdq_text(w, name, "_quantized"), *s = qdq_text(w, name, "_scale"), *out = qdq_text(w, name, "_dequantized");
+  char *q = qdq_name(w, name, "_quantized"), *s = qdq_name(w, name, "_scale"), *out = qdq_name(w, name, "_dequantized");
   qdq_add_initializer(w, q, dtype, like->dims, like->n_dims, data, bytes);
   qdq_add_initializer(w, s, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, &channels, 1, scale,
                       (size_t)channels * sizeof *scale);
@@ -298,7 +334,7 @@ static int write_weights(qdq_writer *w, Onnx__NodeProto *n, float **out_scale, i
   int8_t *ints = cy_arena_alloc(w->arena, count);
   float *scale = CY_NEW_ARRAY(w->arena, float, channels);
   cy_quant_s8(values, outer, channels, inner, scale, ints);
-  n->input[1] = add_constant(w, qdq_text(w, n->output[0], "_weight"), ONNX__TENSOR_PROTO__DATA_TYPE__INT8, t, ints,
+  n->input[1] = add_constant(w, qdq_name(w, n->output[0], "_weight"), ONNX__TENSOR_PROTO__DATA_TYPE__INT8, t, ints,
                              count, scale, (int64_t)channels, (int64_t)axis);
   *out_scale = scale;
   *out_channels = (int64_t)channels;
@@ -326,7 +362,7 @@ static void write_bias(qdq_writer *w, Onnx__NodeProto *n, float input_scale, con
       return;
     ints[i] = (int32_t)x;
   }
-  n->input[2] = add_constant(w, qdq_text(w, n->output[0], "_bias"), ONNX__TENSOR_PROTO__DATA_TYPE__INT32, t, ints,
+  n->input[2] = add_constant(w, qdq_name(w, n->output[0], "_bias"), ONNX__TENSOR_PROTO__DATA_TYPE__INT32, t, ints,
                              count * sizeof *ints, scale, channels, 0);
 }
 
@@ -341,7 +377,7 @@ static int write_node(qdq_writer *w, Onnx__NodeProto *n) {
   }
   for (size_t k = 0; k < n->n_input; k++)
     if (tensor_of(w, n->input[k]))
-      n->input[k] = qdq_text(w, n->input[k], "_dequantized");
+      n->input[k] = qdq_name(w, n->input[k], "_dequantized");
   qdq_grow(w, (void ***)&w->nodes, &w->nnodes, n);
   for (size_t k = 0; k < n->n_output; k++)
     if (tensor_of(w, n->output[k]))
@@ -390,8 +426,10 @@ int qdq_write(const qdq_job *job) {
   qdq_writer w = {.job = job, .diag = job->calibrate.diag, .arena = cy_arena_create()};
   cy_quant_init(&w.quant, CY_QUANT_OBSERVE);
   int status = qdq_read(&w);
-  if (!status)
+  if (!status) {
+    list_names(&w);
     status = qdq_upgrade(&w);
+  }
   if (!status)
     status = list_tensors(&w);
   if (!status)

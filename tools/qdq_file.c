@@ -193,7 +193,7 @@ static const char *save_model(const qdq_writer *w, cy_temps *temps, const char *
 }
 
 int qdq_save(const qdq_writer *w) {
-  const char *path = w->job->output, *data_path = qdq_text(w, path, ".data"), *data = NULL;
+  const char *path = w->job->output, *data_path = cy_arena_printf(w->arena, "%s.data", path), *data = NULL;
   tensors all = list_all(w);
   bool outside = w->outside || onnx__model_proto__get_packed_size(w->model) > INT32_MAX;
   cy_temps *temps = cy_temps_create(w->diag);

@@ -26,6 +26,8 @@ typedef struct qdq_writer {
   cy_externals *externals;
   Onnx__ModelProto *model;
   Onnx__GraphProto *graph;
+  const char **names; /* of all values, as read; sorted */
+  size_t nnames;
   int64_t opset;       /* as read */
   bool outside;        /* read with tensor data in other files, and written so */
   qdq_tensor *tensors; /* to be quantised */
@@ -40,7 +42,8 @@ typedef struct qdq_writer {
 /* Files an error of the model, at node and op unless NULL; returns -1. */
 int qdq_fail(const qdq_writer *w, const char *node, const char *op, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-char *qdq_text(const qdq_writer *w, const char *name, const char *ending);
+/* A name that no value of the model has, the same for the same arguments: `name` with `ending`, and a number if need be. */
+char *qdq_name(const qdq_writer *w, const char *name, const char *ending);
 void qdq_grow(const qdq_writer *w, void ***list, size_t *n, void *item);
 bool qdq_is_one_of(const char *op, const char *list); /* of names with a space between them */
 const Onnx__AttributeProto *qdq_attribute(const Onnx__NodeProto *n, const char *name);

@@ -56,7 +56,7 @@ static void move_attributes(qdq_writer *w, Onnx__NodeProto *n, const struct move
       continue;
     while (n->n_input < k + 2)
       inputs[n->n_input++] = (char *)"";
-    inputs[k + 1] = cy_arena_printf(w->arena, "%s_%s", n->output[0], m->attribute[k]);
+    inputs[k + 1] = qdq_name(w, n->output[0], cy_arena_printf(w->arena, "_%s", m->attribute[k]));
     add_value(w, a, inputs[k + 1]);
     drop_attribute(n, m->attribute[k]);
   }
@@ -93,8 +93,8 @@ static int upgrade_resize(qdq_writer *w, Onnx__NodeProto *n) {
 
 /* Over all axes from `axis` on: flattened, over the last axis, and back into shape. n becomes the last of these. */
 static void upgrade_softmax(qdq_writer *w, Onnx__NodeProto *n, int64_t axis) {
-  char *y = n->output[0], *shape = qdq_text(w, y, "_shape"), *flat = qdq_text(w, y, "_flattened"),
-       *result = qdq_text(w, y, "_flat");
+  char *y = n->output[0], *shape = qdq_name(w, y, "_shape"), *flat = qdq_name(w, y, "_flattened"),
+       *result = qdq_name(w, y, "_flat");
   qdq_add_node(w, "Shape", n->input, 1, shape);
   qdq_set_int(w, qdq_add_node(w, "Flatten", n->input, 1, flat), "axis", axis);
   qdq_set_int(w, qdq_add_node(w, n->op_type, &flat, 1, result), "axis", -1);

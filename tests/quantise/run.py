@@ -397,7 +397,7 @@ def qdq_file(p, make, feeds, calibration):
     onnx.checker.check_model(out)
     graph = onnx.load(out).graph
     layers = [n for n in graph.node if n.op_type in ('Conv', 'Gemm') or n.op_type == 'MatMul' and 'weight' in n.input[1]]
-    plain = [n.name for n in layers if not n.input[0].endswith('_dequantized') or not n.input[1].endswith('_dequantized')]
+    plain = [n.name for n in layers if not all(re.search(r'_dequantized(_\d+)?$', x) for x in n.input[:2])]
     if plain or not layers:
         return 'not quantised: %s' % (plain or 'all')
     wanted, got = session(model).run(None, feeds)[0], session(out).run(None, feeds)[0]
@@ -409,6 +409,22 @@ def qdq_file(p, make, feeds, calibration):
 
 def qdq_residual(p):
     return qdq_file(p, residual, {'x': samples_of((2, 3, 32, 32), 1, 9)[0]}, {'x': samples_of((3, 32, 32), 16)})
+
+
+def names_taken(path):
+    """residual(), whose values have names like those of what is put in."""
+    model = onnx.load(residual(path))
+    names = {'v%d' % i: name for i, name in enumerate(('x_scale', 'x_dequantized', 'x_quantized', 'x_scale_weight', 'x_zero_point',
+                                                       'x_dequantized_scale', 'x_dequantized_1'))}
+    for node in model.graph.node:
+        node.input[:] = [names.get(x, x) for x in node.input]
+        node.output[:] = [names.get(x, x) for x in node.output]
+    onnx.save(model, path)
+    return path
+
+
+def qdq_names(p):
+    return qdq_file(p, names_taken, {'x': samples_of((2, 3, 32, 32), 1, 9)[0]}, {'x': samples_of((3, 32, 32), 16)})
 
 
 def older(path, opset):
@@ -627,7 +643,7 @@ def half_limit(p):
 
 TESTS = [half_digits, half_networks, half_models, half_overflow, half_limit, odd_activations, digits_top1, static_blocks, whole_blocks_in_integers,
          skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
-         qdq_residual, qdq_older_operators, qdq_external, qdq_encoder]
+         qdq_residual, qdq_names, qdq_older_operators, qdq_external, qdq_encoder]
 
 
 def main():
