@@ -8,6 +8,7 @@ Out: the closing line; a line for each network.
 Inputs are those that lie beside a network of ../shared/models, else random. The reference is ONNX Runtime on the network in f32. f16 (and --fp16) results may be a relative RMS error of 2e-2 away, f32 ones 1e-4,
 with --tf32 5e-3. `cpu`: the reference is the network compiled for a CPU with the same options, 1e-2 away at most: integer
 arithmetic is exact, but where floats that were added up in another order are rounded to integers, results differ by a step.
+(--int8-prefer=size goes with it: by default a CPU keeps other layers in float than a GPU.)
 With --device the networks run on the machine's device.
 """
 import os
