@@ -119,10 +119,7 @@ static bool import_branches(cy_importer *im, const cy_onnx_node *n, const Onnx__
   if (mark[bad] == mark[bad + 1])
     return false;
   cy_diag_soften(im->diag, mark[bad], mark[bad + 1]);
-  cy_location where = cy_importer_where(im, cy_str_text(im->g, n->origin.graph));
-  where.node = n->proto->name;
-  where.op = n->op;
-  where.node_index = n->origin.index;
+  cy_location where = cy_importer_at(im, n);
   cy_diag_add(im->diag, CY_NOTE, &where, "the %s branch is left out for that; a run that takes it fails", bad ? "else" : "then");
   return refuse_branch(im, n, &blocks[bad], results[!bad], newest, results[bad]);
 }
@@ -143,6 +140,36 @@ static bool if_known(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphPr
   return ok;
 }
 
+/* Where the branches' ranks differ by dims of 1 in front, which broadcasting would add, the lower rank gets these. */
+static bool equal_ranks(cy_importer *im, const cy_onnx_node *n, const cy_block blocks[2], cy_val *const results[2]) {
+  bool changed[2] = {false, false};
+  for (uint32_t k = 0; k < n->nout; k++) {
+    const cy_type *t[2] = {cy_onnx_type(im, results[0][k]), cy_onnx_type(im, results[1][k])};
+    int low = t[0]->rank > t[1]->rank, more = t[!low]->rank - t[low]->rank, ones = 0;
+    while (ones < more && cy_dim_is(im->g, t[!low]->dim[ones], 1))
+      ones++;
+    if (!more || ones < more || t[0]->dtype != t[1]->dtype || t[0]->content || t[1]->content)
+      continue;
+    cy_location where = cy_importer_at(im, n);
+    cy_diag_add(im->diag, CY_WARNING, &where, "the branches give %s and %s for output '%s': it always gets %d dimensions",
+                cy_type_text(im->g, t[0]), cy_type_text(im->g, t[1]), n->proto->output[k], t[!low]->rank);
+    cy_dim d[CY_MAX_RANK];
+    memcpy(d, t[!low]->dim, sizeof(cy_dim) * (size_t)more);
+    memcpy(d + more, t[low]->dim, sizeof(cy_dim) * t[low]->rank);
+    cy_block here = cy_build_block(im->g);
+    cy_build_in(im->g, blocks[low]);
+    results[low][k] = cy_build_reshape(im->g, results[low][k], d, t[!low]->rank);
+    cy_build_in(im->g, here);
+    changed[low] = true;
+    if (!results[low][k])
+      return false;
+  }
+  for (int i = 0; i < 2; i++)
+    if (changed[i])
+      cy_block_set_results(im->g, blocks[i], results[i], n->nout);
+  return true;
+}
+
 IMPORT(if_else) {
   const Onnx__GraphProto *then_graph = cy_onnx_graph(im, n, "then_branch"),
                          *else_graph = cy_onnx_graph(im, n, "else_branch");
@@ -156,7 +183,9 @@ IMPORT(if_else) {
     return if_known(im, n, known ? then_graph : else_graph);
   cy_val *a = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1), *b = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
   cy_block blocks[2];
-  if (!import_branches(im, n, (const Onnx__GraphProto *[2]){then_graph, else_graph}, blocks, (cy_val *[2]){a, b}))
+  cy_val *results[2] = {a, b};
+  if (!import_branches(im, n, (const Onnx__GraphProto *[2]){then_graph, else_graph}, blocks, results) ||
+      !equal_ranks(im, n, blocks, results))
     return false;
   cy_type *types = CY_NEW_ARRAY(im->arena, cy_type, n->nout + 1);
   new_syms syms = {CY_NEW_ARRAY(im->arena, bound_sym, (n->nout + 1) * CY_MAX_RANK), 0};
