@@ -140,6 +140,11 @@ def control_flow():
     case('branches of different ranks', [N('If', ['c'], ['y0'], then_branch=one, else_branch=none),
                                          N('If', ['y0'], ['y'], then_branch=same, else_branch=twice)],
          [{'c': np.array(c), 'x': ones(2, 3)} for c in (True, False)])
+    anew = body([N('Neg', ['x'], ['neg']), N('And', ['more', 'more'], ['on']), N('Unsqueeze', ['last', 'zero'], ['more_last'])],
+                [('i', I, []), ('more', B, []), ('unread', F, None), ('last', F, None)],
+                [('on', B, []), ('neg', F, None), ('more_last', F, None)], [const('zero', np.array([0]))])
+    case('a loop that makes a carried value anew', [N('Loop', ['m', 'c', 'none', 'none'], ['y', 'l'], body=anew)],
+         [{'m': np.array(1), 'c': np.array(True), 'x': ones(2, 3)}], {'y': F}, [const('none', f32(0))])
     case('branches of different sizes', [N('If', ['c'], ['y'], then_branch=same, else_branch=twice)],
          [{'c': np.array(c), 'x': ones(2, 3)} for c in (True, False)])
 
