@@ -287,11 +287,23 @@ fuzz:
 
 # ---- install, clean ------------------------------------------------------------------------------------------------
 
+# What `pkg-config --cflags --libs cyto` answers to applications that open models.
+define PKG_CONFIG
+prefix=$(PREFIX)
+Name: cyto
+Description: Opens and runs models compiled by cytoc
+Version: $(CYTO_VERSION)
+Cflags: -I$${prefix}/include
+Libs: -L$${prefix}/lib -lcyto $(RUNTIME_LIBS) -lpthread
+endef
+
 install: all
-	$Q install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/cyto $(DESTDIR)$(PREFIX)/include
+	$Q install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/pkgconfig include share/cyto)
 	$Q install $(BINARIES) $(DESTDIR)$(PREFIX)/bin
-	$Q install -m 644 $(RUNTIME_LIB) $(DESTDIR)$(PREFIX)/lib/cyto
-	$Q install -d $(DESTDIR)$(PREFIX)/share/cyto && install -m 644 tools/bench_*.py $(DESTDIR)$(PREFIX)/share/cyto
+	$Q install -m 644 $(RUNTIME_LIB) $(DESTDIR)$(PREFIX)/lib
+	$(file >$O/cyto.pc,$(PKG_CONFIG))
+	$Q install -m 644 $O/cyto.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	$Q install -m 644 tools/bench_*.py $(DESTDIR)$(PREFIX)/share/cyto
 	$Q install -m 644 runtime/cyto.h runtime/cyto_abi.h $(DESTDIR)$(PREFIX)/include
 
 # build/venv and the downloads stay: they are the slow part, and setup.sh keeps them right.
