@@ -18,6 +18,14 @@ cy_location cy_importer_where(cy_importer *im, const char *graph) {
   return (cy_location){.file = im->file, .graph = graph, .node_index = -1};
 }
 
+cy_location cy_importer_at(cy_importer *im, const cy_onnx_node *n) {
+  cy_location where = cy_importer_where(im, cy_str_text(im->g, n->origin.graph));
+  where.node = n->proto->name;
+  where.op = n->op;
+  where.node_index = n->origin.index;
+  return where;
+}
+
 bool cy_scope_find(const cy_scope *s, const char *name, cy_val *out_value) {
   for (; s; s = s->outer)
     if (cy_names_find(s->names, name, out_value))

@@ -137,6 +137,7 @@ bool cy_import_subgraph(cy_importer *im, const cy_onnx_node *n, const Onnx__Grap
 bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *nodes, size_t n);
 bool cy_scope_find(const cy_scope *s, const char *name, cy_val *out_value);
 cy_location cy_importer_where(cy_importer *im, const char *graph);
+cy_location cy_importer_at(cy_importer *im, const cy_onnx_node *n);
 
 /* ports.c */
 bool cy_import_fix_dims(cy_importer *im);

@@ -40,6 +40,27 @@ static void find_newest(void *ctx, cy_sym s) {
   *newest = s > *newest ? s : *newest;
 }
 
+/* x with dims of 1 in front taken away or added, as broadcasting would; x itself where that does not give the rank. */
+static cy_val with_rank(cy_importer *im, cy_val x, int rank) {
+  const cy_type t = *cy_onnx_type(im, x);
+  cy_dim d[CY_MAX_RANK];
+  for (int i = 0; i < rank; i++)
+    d[i] = i < rank - t.rank ? cy_dim_const(im->g, 1) : t.dim[i + t.rank - rank];
+  for (int i = 0; i < t.rank - rank; i++)
+    if (!cy_dim_is(im->g, t.dim[i], 1))
+      return x;
+  return t.rank == rank || t.content ? x : cy_build_reshape(im->g, x, d, rank);
+}
+
+/* Dims that depend on later symbols than `newest`, which are known within a body only, become 0. */
+static void outer_dims(cy_importer *im, cy_type *t, cy_sym newest) {
+  for (int i = 0; i < t->rank; i++) {
+    cy_sym last = 0;
+    cy_dim_symbols(im->g, t->dim[i], find_newest, &last);
+    t->dim[i] = last > newest ? cy_dim_const(im->g, 0) : t->dim[i];
+  }
+}
+
 /* ---- If
  * --------------------------------------------------------------------------------------------------------------------
  */
@@ -86,11 +107,7 @@ static bool refuse_branch(cy_importer *im, const cy_onnx_node *n, cy_block *bloc
   never = never && cy_onnx_type(im, never)->rank ? cy_build_reshape(im->g, never, NULL, 0) : never;
   for (uint32_t k = 0; k < n->nout; k++) {
     cy_type t = *cy_onnx_type(im, other[k]);
-    for (int i = 0; i < t.rank; i++) {
-      cy_sym last = 0;
-      cy_dim_symbols(im->g, t.dim[i], find_newest, &last);
-      t.dim[i] = last > newest ? cy_dim_const(im->g, 0) : t.dim[i]; /* not known outside of the other branch */
-    }
+    outer_dims(im, &t, newest);
     results[k] = never && !t.content ? cy_onnx_fill(im, CAST(never, (cy_dtype)t.dtype), t.dim, t.rank) : 0;
   }
   bool ok = true;
@@ -119,10 +136,7 @@ static bool import_branches(cy_importer *im, const cy_onnx_node *n, const Onnx__
   if (mark[bad] == mark[bad + 1])
     return false;
   cy_diag_soften(im->diag, mark[bad], mark[bad + 1]);
-  cy_location where = cy_importer_where(im, cy_str_text(im->g, n->origin.graph));
-  where.node = n->proto->name;
-  where.op = n->op;
-  where.node_index = n->origin.index;
+  cy_location where = cy_importer_at(im, n);
   cy_diag_add(im->diag, CY_NOTE, &where, "the %s branch is left out for that; a run that takes it fails", bad ? "else" : "then");
   return refuse_branch(im, n, &blocks[bad], results[!bad], newest, results[bad]);
 }
@@ -143,6 +157,29 @@ static bool if_known(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphPr
   return ok;
 }
 
+/* Where the branches' ranks differ by dims of 1 in front, which broadcasting would add, the lower rank gets these. */
+static bool equal_ranks(cy_importer *im, const cy_onnx_node *n, const cy_block blocks[2], cy_val *const results[2]) {
+  cy_block here = cy_build_block(im->g);
+  for (uint32_t k = 0; k < n->nout; k++) {
+    const cy_type *t[2] = {cy_onnx_type(im, results[0][k]), cy_onnx_type(im, results[1][k])};
+    int low = t[0]->rank > t[1]->rank, more = t[!low]->rank - t[low]->rank, ones = 0;
+    while (ones < more && cy_dim_is(im->g, t[!low]->dim[ones], 1))
+      ones++;
+    if (!more || ones < more || t[0]->dtype != t[1]->dtype)
+      continue;
+    cy_location where = cy_importer_at(im, n);
+    cy_diag_add(im->diag, CY_WARNING, &where, "the branches give %s and %s for output '%s', which always gets rank %d",
+                cy_type_text(im->g, t[0]), cy_type_text(im->g, t[1]), n->proto->output[k], t[!low]->rank);
+    cy_build_in(im->g, blocks[low]);
+    results[low][k] = with_rank(im, results[low][k], t[!low]->rank);
+    cy_build_in(im->g, here);
+    if (!results[low][k])
+      return false;
+    cy_block_set_results(im->g, blocks[low], results[low], n->nout);
+  }
+  return true;
+}
+
 IMPORT(if_else) {
   const Onnx__GraphProto *then_graph = cy_onnx_graph(im, n, "then_branch"),
                          *else_graph = cy_onnx_graph(im, n, "else_branch");
@@ -156,7 +193,9 @@ IMPORT(if_else) {
     return if_known(im, n, known ? then_graph : else_graph);
   cy_val *a = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1), *b = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
   cy_block blocks[2];
-  if (!import_branches(im, n, (const Onnx__GraphProto *[2]){then_graph, else_graph}, blocks, (cy_val *[2]){a, b}))
+  cy_val *results[2] = {a, b};
+  if (!import_branches(im, n, (const Onnx__GraphProto *[2]){then_graph, else_graph}, blocks, results) ||
+      !equal_ranks(im, n, blocks, results))
     return false;
   cy_type *types = CY_NEW_ARRAY(im->arena, cy_type, n->nout + 1);
   new_syms syms = {CY_NEW_ARRAY(im->arena, bound_sym, (n->nout + 1) * CY_MAX_RANK), 0};
@@ -240,9 +279,11 @@ static bool build_body(cy_importer *im, loop_plan *p) {
   }
   cy_build_in(im->g, p->block);
   bool ok = p->fill(im, p, p->params, p->results);
-  for (uint32_t k = 0; k < p->ncarried && ok; k++)
-    if (p->boxed[k])
-      ok = (p->results[1 + k] = cy_onnx_box(im, p->results[1 + k], p->types[k].content)) != 0;
+  for (uint32_t k = 0; k < p->ncarried && ok; k++) {
+    cy_val *result = &p->results[1 + k];
+    *result = p->boxed[k] ? cy_onnx_box(im, *result, p->types[k].content) : with_rank(im, *result, p->types[k].rank);
+    ok = *result != 0;
+  }
   cy_build_in(im->g, here);
   cy_onnx_at(im, p->n);
   return ok;
@@ -267,6 +308,39 @@ static bool settle_content(cy_importer *im, loop_plan *p, uint32_t k, bool *out_
   return true;
 }
 
+static bool reads(const Onnx__GraphProto *graph, const char *name) {
+  for (size_t i = 0; i < graph->n_node; i++) {
+    const Onnx__NodeProto *n = graph->node[i];
+    for (size_t k = 0; k < n->n_input; k++)
+      if (strcmp(n->input[k], name) == 0)
+        return true;
+    for (size_t k = 0; k < n->n_attribute; k++)
+      if (n->attribute[k]->g && reads(n->attribute[k]->g, name))
+        return true;
+  }
+  for (size_t k = 0; k < graph->n_output; k++)
+    if (graph->output[k]->name && strcmp(graph->output[k]->name, name) == 0)
+      return true;
+  return false;
+}
+
+/* Exporters carry values that the body makes anew, and let them begin as a number of any rank. Where the body does not
+ * read value k, zeros of the type that it leaves with stand in for what it begins with. */
+static bool stand_in(cy_importer *im, loop_plan *p, uint32_t k, const cy_type *leaves) {
+  const char *name = p->body->input[2 + k]->name;
+  cy_type t = *leaves;
+  if (p->nscanned || t.content || t.dtype != p->types[k].dtype || !name || reads(p->body, name))
+    return false;
+  cy_location where = cy_importer_at(im, p->n);
+  cy_diag_add(im->diag, CY_WARNING, &where,
+              "loop-carried value %u enters the body as %s and leaves it as %s: as the body does not read it, it starts as "
+              "zeros of the latter, which is the result of no iterations",
+              k, cy_type_text(im->g, &p->types[k]), cy_type_text(im->g, &t));
+  outer_dims(im, &t, p->syms_before);
+  p->initial[k] = cy_onnx_fill(im, cy_build_scalar_int(im->g, t.dtype, 0), t.dim, t.rank);
+  return p->initial[k] != 0;
+}
+
 /* True when the body's carried results have the parameters' types; else marks what varies. */
 static bool settled(cy_importer *im, loop_plan *p, bool *out_error) {
   bool same = true;
@@ -275,6 +349,10 @@ static bool settled(cy_importer *im, loop_plan *p, bool *out_error) {
     bool fits = a->dtype == b->dtype && a->rank == b->rank;
     if (fits && a->dtype == CY_REF)
       fits = settle_content(im, p, k, &same);
+    if (!fits && stand_in(im, p, k, b)) {
+      same = false;
+      continue;
+    }
     if (!fits) {
       cy_build_error(im->g, NULL,
                      "loop-carried value %u enters the body as %s and leaves it as %s: type and rank must not change",

@@ -118,13 +118,17 @@ static bool window_sizes(cy_importer *im, window *w, bool ceil_mode) {
   return true;
 }
 
+static bool constant_pads(cy_importer *im, const window *w) {
+  int64_t v;
+  for (int i = 0; i < 2 * w->rank; i++)
+    if (!cy_dim_is_const(im->g, w->pad[i], &v))
+      return false;
+  return true;
+}
+
 /* Kernels want constant pads: others are applied here, and become 0. */
 static cy_val apply_symbolic_pads(cy_importer *im, cy_val x, window *w, cy_val fill) {
-  int64_t v;
-  bool constant = true;
-  for (int i = 0; i < 2 * w->rank; i++)
-    constant = constant && cy_dim_is_const(im->g, w->pad[i], &v);
-  if (constant)
+  if (constant_pads(im, w))
     return x;
   int rank = w->rank + 2;
   cy_dim pads[2 * CY_MAX_RANK];
@@ -300,13 +304,28 @@ static cy_val average(cy_importer *im, cy_val x, const window *w, bool count_pad
   return cy_build(im->g, CY_OP_pool_avg, &x, 1, a, na, &type, 1);
 }
 
+/* One channel of one picture as large as x's, of ones: its average under padding that counts is the share of a window
+ * that lies inside. */
+static cy_val ones_like_plane(cy_importer *im, cy_val x) {
+  cy_type t = *cy_onnx_type(im, x);
+  t.dim[0] = t.dim[1] = num(im, 1);
+  return cy_onnx_fill(im, LIKE(x, 1), t.dim, t.rank);
+}
+
 IMPORT(average_pool) {
   window w;
   if (!read_window(im, n, X, 0, &w) || !resolve_pads(im, n, &w))
     return false;
   bool count_padding = cy_onnx_int(im, n, "count_include_pad", 0) != 0;
-  cy_val x = count_padding ? apply_symbolic_pads(im, X, &w, LIKE(X, 0)) : X;
-  return x && window_sizes(im, &w, cy_onnx_int(im, n, "ceil_mode", 0) != 0) && SET(average(im, x, &w, count_padding));
+  cy_val inside = count_padding || constant_pads(im, &w) ? 0 : ones_like_plane(im, X);
+  window w_inside = w;
+  cy_val x = apply_symbolic_pads(im, X, &w, LIKE(X, 0));
+  if (!x || !window_sizes(im, &w, cy_onnx_int(im, n, "ceil_mode", 0) != 0))
+    return false;
+  if (!inside)
+    return SET(average(im, x, &w, count_padding));
+  inside = apply_symbolic_pads(im, inside, &w_inside, LIKE(X, 0));
+  return inside && SET(DIV(average(im, x, &w, true), average(im, inside, &w, true)));
 }
 
 static cy_val power(cy_importer *im, cy_val x, double p) {

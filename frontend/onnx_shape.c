@@ -118,6 +118,15 @@ IMPORT(flatten) {
   return SET(cy_onnx_flatten2(im, X, (int)(axis < 0 ? axis + rank : axis)));
 }
 
+/* Without axes the rank of the result follows from the sizes of the input, which only running tells. */
+static void warn_kept(cy_importer *im, const cy_onnx_node *n, int axis, cy_dim size) {
+  cy_location where = cy_importer_at(im, n);
+  cy_diag_add(im->diag, CY_WARNING, &where,
+              "no axes are given, and dimension %d (%s) is kept, where a size of 1 should vanish: ranks are fixed when "
+              "compiling; if it is always 1, say so with --dim",
+              axis, cy_dim_text(im->g, size));
+}
+
 IMPORT(squeeze) {
   const cy_type t = *cy_onnx_type(im, X);
   int64_t axes[CY_MAX_RANK];
@@ -139,6 +148,8 @@ IMPORT(squeeze) {
     if (drop[i] && cy_dim_is_const(im->g, t.dim[i], &v) && v != 1)
       return cy_build_error(im->g, "axes", "dimension %d is %lld, only dimensions of 1 can be removed", i,
                             (long long)v);
+    if (all && !cy_dim_is_const(im->g, t.dim[i], &v))
+      warn_kept(im, n, i, t.dim[i]);
     if (!(all ? cy_dim_is(im->g, t.dim[i], 1) : drop[i]))
       d[rank++] = t.dim[i];
   }

@@ -117,8 +117,8 @@ static bool tame(const cy_graph *g, cy_dim d) { /* small enough that scaling can
 static bool nonneg(cy_graph *g, cy_dim d, int depth);
 
 /* d with its term `t` (one atom) replaced by coef * by, all scaled by `scale` but the new part. */
-static bool nonneg_with(cy_graph *g, cy_dim d, const cy_term *t, cy_dim atom, cy_dim by, int64_t scale, int depth) {
-  cy_dim rest = cy_dim_sub(g, d, cy_dim_muli(g, atom, t->coef));
+static bool nonneg_with(cy_graph *g, cy_dim d, const cy_term *t, cy_dim by, int64_t scale, int depth) {
+  cy_dim rest = cy_dim_sub(g, d, cy_dim_muli(g, cy_dim_of_atom(g, t->atoms[0]), t->coef));
   return nonneg(g, cy_dim_add(g, cy_dim_muli(g, rest, scale), cy_dim_muli(g, by, t->coef)), depth - 1);
 }
 
@@ -132,14 +132,13 @@ static bool nonneg_by_atom(cy_graph *g, cy_dim d, cy_term t, int depth) {
       return false;
     /* c * floor(x / c) lies in x-c+1 .. x */
     cy_dim by = t.coef < 0 ? a->a : cy_dim_addi(g, a->a, 1 - c);
-    return nonneg_with(g, d, &t, cy_dim_binary(g, CY_ATOM_DIV, a->a, a->b), by, c, depth);
+    return nonneg_with(g, d, &t, by, c, depth);
   }
-  cy_dim atom = cy_dim_binary(g, a->kind, a->a, a->b);
   bool either = (a->kind == CY_ATOM_MIN) == (t.coef < 0); /* -min(x,y) >= -x, max(x,y) >= x */
-  bool first = nonneg_with(g, d, &t, atom, a->a, 1, depth);
+  bool first = nonneg_with(g, d, &t, a->a, 1, depth);
   if (first == either)
     return first;
-  return nonneg_with(g, d, &t, atom, a->b, 1, depth);
+  return nonneg_with(g, d, &t, a->b, 1, depth);
 }
 
 static bool nonneg(cy_graph *g, cy_dim d, int depth) {

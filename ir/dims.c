@@ -137,7 +137,16 @@ static uint32_t atom_hash(void *ctx, uint32_t id) {
   return ((const cy_atom_slot *)cy_chunks_at(&((const cy_graph *)ctx)->atoms, id))->hash;
 }
 
-/* The dim that consists of this atom alone. */
+cy_dim cy_dim_of_atom(cy_graph *g, uint32_t atom) {
+  cy_atom_slot *s = cy_chunks_at(&g->atoms, atom);
+  if (!s->alone) {
+    poly p = {.n = 1};
+    p.t[0] = (cy_term){1, 1, cy_arena_copy(g->arena, &atom, sizeof atom)};
+    s->alone = intern(g, &p);
+  }
+  return s->alone;
+}
+
 static cy_dim of_atom(cy_graph *g, cy_atom_kind kind, cy_sym sym, cy_dim a, cy_dim b) {
   atom_key key = {g, {kind, sym, a, b}};
   uint32_t words[4] = {kind, sym, a, b};
@@ -152,9 +161,7 @@ static cy_dim of_atom(cy_graph *g, cy_atom_kind kind, cy_sym sym, cy_dim a, cy_d
     if (kind != CY_ATOM_SYM)
       cy_atom_range(g, &key.atom, &s->min, &s->max);
   }
-  poly p = {.n = 1};
-  p.t[0] = (cy_term){1, 1, cy_arena_copy(g->arena, at, sizeof *at)};
-  return intern(g, &p);
+  return cy_dim_of_atom(g, *at);
 }
 
 cy_dim cy_dim_const(cy_graph *g, int64_t v) {

@@ -74,6 +74,7 @@ typedef struct cy_atom_slot {
   cy_atom atom;
   int64_t min, max; /* of composite atoms, found once when made */
   uint32_t hash;
+  cy_dim alone; /* the dim that consists of it; 0: not asked for yet */
 } cy_atom_slot;
 
 typedef struct cy_owned {

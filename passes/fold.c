@@ -2,7 +2,8 @@
  *
  * In:  a swept graph. Out: no element-wise op, view, reduction or dequantisation on constants alone, unless its result
  * would be much larger than what it is made of (an expanded constant is cheaper to expand again than to store) and is no
- * convolution's weights.
+ * convolution's weights. Tables are computed all the same, up to TABLE_BYTES: what sines, powers and the like of constants
+ * and indices alone give (the waves of a Fourier transform, positions, a resampler's filters) is cheaper to read.
  *
  * Small ones are folded while building (cy_fold_small); here sizes matter. Results are split into rows along the last
  * axis, and rows among threads. Common forms (f32 arithmetic, views of whole elements) run as plain loops, the rest
@@ -17,7 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 16, WORK_PER_THREAD = 1 << 16, GROWTH_FREE = 1 << 16, LARGE_WEIGHTS = 1 << 24 };
+enum { MAX_THREADS = 16, WORK_PER_THREAD = 1 << 16, GROWTH_FREE = 1 << 16, TABLE_BYTES = 1 << 24, LARGE_WEIGHTS = 1 << 24,
+       DEAR = 8 /* operations per element */ };
 static const uint64_t max_bytes = (uint64_t)4 << 30;
 
 /* An operand as seen from the output: element = offset + sum of index * stride. */
@@ -132,6 +134,17 @@ static void scalar_row(const job *j, uint64_t first, const int64_t *at) {
     for (int k = 0; k < j->nin; k++)
       args[k] = cy_scalar_load(j->in[k].bytes, j->in[k].dtype, (uint64_t)(at[k] + i * j->in[k].stride[j->rank - 1]));
     cy_scalar_store(j->out, j->dtype, first + (uint64_t)i, cy_scalar_eval(j->op, in_dtype, j->dtype, args));
+  }
+}
+
+/* Operand 0 counts along the axis: its stride is 1 there and 0 elsewhere, and it has no bytes. */
+static void iota_row(const job *j, uint64_t first, const int64_t *at) {
+  for (int64_t i = 0; i < j->row; i++) {
+    int64_t v = at[0] + i * j->in[0].stride[j->rank - 1];
+    cy_scalar s = {.i = v};
+    if (cy_dtype_is_float(j->dtype))
+      s.f = (double)v;
+    cy_scalar_store(j->out, j->dtype, first + (uint64_t)i, s);
   }
 }
 
@@ -314,6 +327,12 @@ static bool set_job(cy_graph *g, const cy_node_info *n, job *j) {
     return set_reduce(g, n, j);
   case CY_OP_dequantize:
     return set_dequantize(g, n, j);
+  case CY_OP_iota:
+    j->nin = 1;
+    j->in[0] = (operand){.dtype = j->dtype};
+    j->in[0].stride[cy_attr_get_int(n, CY_ATTR_axis, 0)] = 1;
+    j->run_row = iota_row;
+    return true;
   default:
     return cy_op_is_ew((cy_op)n->op) && set_elementwise(g, n, j);
   }
@@ -332,7 +351,64 @@ static bool all_const(const cy_graph *g, const cy_node_info *n, uint64_t *out_by
       return false;
     *out_bytes += v->data.size;
   }
-  return n->nin > 0 && n->nout == 1;
+  return n->nout == 1 && (n->nin > 0 || n->op == CY_OP_iota);
+}
+
+/* [value] */
+typedef struct tables {
+  bool *pure;   /* made of constants and indices alone, and not too large */
+  bool *dear;   /* .. with an operation in it that is dear for each element */
+  bool *needed; /* .. without one, but read by what is dear */
+} tables;
+
+static bool can_be_table(const cy_graph *g, const cy_node_info *n, const bool *pure) {
+  bool element = cy_op_is_ew((cy_op)n->op) || n->op == CY_OP_iota || n->op == CY_OP_expand || n->op == CY_OP_transpose ||
+                 n->op == CY_OP_slice || n->op == CY_OP_reshape || n->op == CY_OP_identity || n->op == CY_OP_concat;
+  for (uint32_t k = 0; k < n->nin; k++)
+    element = element && n->in[k] && (pure[n->in[k]] || cy_value_of(g, n->in[k])->data.bytes);
+  const cy_type *t = element && n->nout == 1 ? cy_type_of(g, n->out[0]) : NULL;
+  return t && cy_type_static(g, t, NULL) &&
+         cy_type_count(g, t) <= (uint64_t)TABLE_BYTES * 8 / cy_dtype_of((cy_dtype)t->dtype)->bits;
+}
+
+static tables find_tables(cy_pass *p) {
+  cy_graph *g = p->g;
+  uint32_t count = cy_value_count(g) + 1;
+  tables t = {CY_NEW_ARRAY(p->scratch, bool, count), CY_NEW_ARRAY(p->scratch, bool, count),
+              CY_NEW_ARRAY(p->scratch, bool, count)};
+  for (cy_block b = 1; b <= cy_block_count(g); b++)
+    for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
+      const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
+      if (!can_be_table(g, n, t.pure))
+        continue;
+      t.pure[n->out[0]] = true;
+      t.dear[n->out[0]] = cy_fuse_op_cost((cy_op)n->op) >= DEAR;
+      for (uint32_t k = 0; k < n->nin; k++)
+        t.dear[n->out[0]] |= t.dear[n->in[k]];
+    }
+  for (cy_block b = cy_block_count(g); b >= 1; b--)
+    for (uint32_t i = cy_block_of(g, b)->nnodes; i-- > 0;) {
+      const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
+      for (uint32_t k = 0; k < n->nin && n->nout == 1 && (t.dear[n->out[0]] || t.needed[n->out[0]]); k++)
+        t.needed[n->in[k]] = !t.dear[n->in[k]];
+    }
+  return t;
+}
+
+/* Other readers of v compute it, as ever. */
+static void feed_tables(cy_graph *g, const cy_uses *uses, const tables *t, cy_val v, cy_val by) {
+  for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++) {
+    cy_node_info *user = uses->list[i] ? cy_node_of(g, uses->list[i]) : NULL;
+    for (uint32_t k = 0; user && k < user->nin && user->nout == 1 && (t->dear[user->out[0]] || t->needed[user->out[0]]); k++)
+      if (user->in[k] == v)
+        user->in[k] = by;
+  }
+}
+
+static bool grows(const cy_graph *g, const cy_node_info *n, uint64_t in_bytes) {
+  const cy_type *t = cy_type_of(g, n->out[0]);
+  uint64_t bytes = cy_type_count(g, t) * (uint64_t)cy_dtype_of((cy_dtype)t->dtype)->bits / 8;
+  return n->op == CY_OP_iota || (bytes > GROWTH_FREE && bytes / 8 > in_bytes);
 }
 
 static cy_val concat_bytes(cy_graph *g, const cy_node_info *n) {
@@ -381,11 +457,11 @@ static bool feeds_conv(const cy_graph *g, const cy_uses *uses, cy_val v) {
 }
 
 /* The constant that n computes, or 0. */
-static cy_val evaluate(cy_graph *g, const cy_node_info *n, uint64_t in_bytes, bool may_grow) {
+static cy_val evaluate(cy_graph *g, const cy_node_info *n) {
   const cy_type *t = cy_type_of(g, n->out[0]);
   job j = {.op = (cy_op)n->op, .rank = t->rank, .dtype = (cy_dtype)t->dtype, .nin = (int)n->nin};
   uint64_t count = cy_type_count(g, t), bytes = count * (uint64_t)cy_dtype_of(j.dtype)->bits / 8;
-  if (!count || bytes > max_bytes || cy_dtype_of(j.dtype)->bits < 8 || (!may_grow && bytes > GROWTH_FREE && bytes / 8 > in_bytes))
+  if (!count || bytes > max_bytes || cy_dtype_of(j.dtype)->bits < 8)
     return 0;
   if (n->op == CY_OP_reshape || n->op == CY_OP_identity) {
     const cy_data *d = &cy_value_of(g, n->in[0])->data;
@@ -413,15 +489,21 @@ int cy_pass_fold(cy_pass *p) {
   cy_graph *g = p->g;
   uint64_t folded = 0, written = 0, in_bytes;
   cy_uses uses = cy_graph_uses(g, p->scratch);
+  tables t = find_tables(p);
   for (cy_block b = 1; b <= cy_block_count(g); b++)
     for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
       const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
       if (!all_const(g, n, &in_bytes) || packs_as_view(g, &uses, n))
         continue;
-      cy_val by = evaluate(g, n, in_bytes, feeds_conv(g, &uses, n->out[0]));
+      cy_val v = n->out[0];
+      bool everywhere = t.dear[v] || !grows(g, n, in_bytes) || feeds_conv(g, &uses, v);
+      cy_val by = everywhere || t.needed[v] ? evaluate(g, n) : 0;
       if (!by)
         continue;
-      cy_graph_replace(g, n->out[0], by);
+      if (everywhere)
+        cy_graph_replace(g, v, by);
+      else
+        feed_tables(g, &uses, &t, v, by);
       folded++;
       written += cy_value_of(g, by)->data.size;
     }

@@ -42,8 +42,7 @@ typedef struct fuser {
 
 /* ---- costs ------------------------------------------------------------------------------------------------------ */
 
-/* Vector operations per element, roughly. */
-static int op_cost(cy_op op) {
+int cy_fuse_op_cost(cy_op op) {
   switch (op) {
   case CY_OP_cast:
   case CY_OP_bitcast:
@@ -147,7 +146,7 @@ static void estimate(fuser *f) {
   for (cy_block b = 1; b <= cy_block_count(g); b++)
     for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
       const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
-      uint32_t cost = (uint32_t)op_cost((cy_op)n->op), visits = 1, loads = 0;
+      uint32_t cost = (uint32_t)cy_fuse_op_cost((cy_op)n->op), visits = 1, loads = 0;
       for (uint32_t k = 0; k < n->nin; k++) {
         const cy_node_info *d = cy_def(g, n->in[k]);
         bool inner = d && is_expression(d) && !f->pinned[n->in[k]] && !ends_kernel(f, d);

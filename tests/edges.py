@@ -135,8 +135,30 @@ def control_flow():
         CASES[-1][1].graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2
     same = body([N('Relu', ['x'], ['t'])], [], [('t', F, None)])
     twice = body([N('Concat', ['x', 'x'], ['e'], axis=0)], [], [('e', F, None)])
+    one = body([N('Not', ['c'], ['n']), N('Unsqueeze', ['n', 'zero'], ['t'])], [], [('t', B, None)], [const('zero', np.array([0]))])
+    none = body([N('Identity', ['c'], ['e'])], [], [('e', B, None)])
+    case('branches of different ranks', [N('If', ['c'], ['y0'], then_branch=one, else_branch=none),
+                                         N('If', ['y0'], ['y'], then_branch=same, else_branch=twice)],
+         [{'c': np.array(c), 'x': ones(2, 3)} for c in (True, False)])
+    anew = body([N('Neg', ['x'], ['neg']), N('And', ['more', 'more'], ['on']), N('Unsqueeze', ['last', 'zero'], ['more_last'])],
+                [('i', I, []), ('more', B, []), ('unread', F, None), ('last', F, None)],
+                [('on', B, []), ('neg', F, None), ('more_last', F, None)], [const('zero', np.array([0]))])
+    case('a loop that makes a carried value anew', [N('Loop', ['m', 'c', 'none', 'none'], ['y', 'l'], body=anew)],
+         [{'m': np.array(1), 'c': np.array(True), 'x': ones(2, 3)}], {'y': F}, [const('none', f32(0))])
     case('branches of different sizes', [N('If', ['c'], ['y'], then_branch=same, else_branch=twice)],
          [{'c': np.array(c), 'x': ones(2, 3)} for c in (True, False)])
+
+
+def windows():
+    case('averages over padding that follows from sizes',
+         [N('AveragePool', ['x'], ['u'], kernel_shape=[3, 2], strides=[2, 2], auto_pad='SAME_UPPER'),
+          N('AveragePool', ['u'], ['l'], kernel_shape=[2, 3], strides=[1, 2], auto_pad='SAME_LOWER'),
+          N('AveragePool', ['l'], ['y'], kernel_shape=[2, 2], auto_pad='SAME_UPPER', count_include_pad=1)],
+         [{'x': np.random.RandomState(n).randn(2, 3, n, n + 3).astype(f32)} for n in (11, 8)], {'u': F, 'l': F, 'y': F})
+    deep = [N('AveragePool', ['x%d' % i], ['x%d' % (i + 1)], kernel_shape=[3, 3], strides=[1 + i % 2] * 2, auto_pad='SAME_UPPER')
+            for i in range(10)]  # sizes of sizes of sizes: what is known of them must not be looked for without end
+    case('paddings that follow from each other', deep, [{'x0': np.random.RandomState(n).randn(1, 1, n, 45).astype(f32)} for n in (70, 33)],
+         {'x10': F})
 
 
 def names():
@@ -178,7 +200,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, shapes, numbers, control_flow, names, shapes_that_do_not_fit):
+    for group in (empty_tensors, shapes, numbers, windows, control_flow, names, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda m=m, f=f: next(filter(None, (network.beside_ort(args, folder, m, [(1, feed) for feed in f], 1e-6, level)
                                                          for level in LEVELS)), None)) for name, m, f in CASES]
