@@ -23,6 +23,7 @@ SUITES = [
     ('cli', 'tests/cli.py', False),
     ('bad', 'tests/bad/run.py', False),
     ('attention', 'tests/attention.py', False),
+    ('spelled', 'tests/spelled.py', False),
     ('recurrent', 'tests/recurrent.py', False),
     ('ml', 'tests/ml/run.py', False),
     ('edges', 'tests/edges.py', False),
