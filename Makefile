@@ -197,9 +197,11 @@ $O/cytoc: $O/obj/tools/cytoc.o $(TOOLS_LIB) $(COMPILER_LIB) $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q $(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 
-$O/cyto-run $O/cyto-bench: $O/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
+# Libraries that are not needed are left out: cyto-bench measures on machines that have neither.
+$O/cyto-run: $(PB_OBJ)
+$O/cyto-run $O/cyto-bench: $O/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB)
 	$(call say,LINK,$@)
-	$Q $(CC) $(LDFLAGS) -o $@ $^ -lprotobuf-c -ljansson -lz $(RUNTIME_LIBS)
+	$Q $(CC) $(LDFLAGS) -Wl,--as-needed -o $@ $^ -lprotobuf-c -ljansson -lz $(RUNTIME_LIBS)
 
 # Compiler tests do not link the runtime, nor runtime tests the compiler.
 $(call ctest_bin,$(SRC_ctest)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB)
