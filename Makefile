@@ -197,9 +197,11 @@ $O/cytoc: $O/obj/tools/cytoc.o $(TOOLS_LIB) $(COMPILER_LIB) $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q $(CC) $(LDFLAGS) -o $@ $^ $(COMPILER_LIBS)
 
-$O/cyto-run $O/cyto-bench: $O/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
+# Libraries that are not needed are left out: cyto-bench measures on machines that have neither.
+$O/cyto-run: $(PB_OBJ)
+$O/cyto-run $O/cyto-bench: $O/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB)
 	$(call say,LINK,$@)
-	$Q $(CC) $(LDFLAGS) -o $@ $^ -lprotobuf-c -ljansson -lz $(RUNTIME_LIBS)
+	$Q $(CC) $(LDFLAGS) -Wl,--as-needed -o $@ $^ -lprotobuf-c -ljansson -lz $(RUNTIME_LIBS)
 
 # Compiler tests do not link the runtime, nor runtime tests the compiler.
 $(call ctest_bin,$(SRC_ctest)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB)
@@ -287,11 +289,23 @@ fuzz:
 
 # ---- install, clean ------------------------------------------------------------------------------------------------
 
+# What `pkg-config --cflags --libs cyto` answers to applications that open models.
+define PKG_CONFIG
+prefix=$(PREFIX)
+Name: cyto
+Description: Opens and runs models compiled by cytoc
+Version: $(CYTO_VERSION)
+Cflags: -I$${prefix}/include
+Libs: -L$${prefix}/lib -lcyto $(RUNTIME_LIBS) -lpthread
+endef
+
 install: all
-	$Q install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/cyto $(DESTDIR)$(PREFIX)/include
+	$Q install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/pkgconfig include share/cyto)
 	$Q install $(BINARIES) $(DESTDIR)$(PREFIX)/bin
-	$Q install -m 644 $(RUNTIME_LIB) $(DESTDIR)$(PREFIX)/lib/cyto
-	$Q install -d $(DESTDIR)$(PREFIX)/share/cyto && install -m 644 tools/bench_*.py $(DESTDIR)$(PREFIX)/share/cyto
+	$Q install -m 644 $(RUNTIME_LIB) $(DESTDIR)$(PREFIX)/lib
+	$(file >$O/cyto.pc,$(PKG_CONFIG))
+	$Q install -m 644 $O/cyto.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	$Q install -m 644 tools/bench_*.py $(DESTDIR)$(PREFIX)/share/cyto
 	$Q install -m 644 runtime/cyto.h runtime/cyto_abi.h $(DESTDIR)$(PREFIX)/include
 
 # build/venv and the downloads stay: they are the slow part, and setup.sh keeps them right.

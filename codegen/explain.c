@@ -86,7 +86,7 @@ static void note_launches(cy_work *b, const cy_step *s, row *rows, uint32_t *n) 
 static double advantage(const char *algorithm) {
   if (strstr(algorithm, "winograd"))
     return winograd_saving;
-  return strstr(algorithm, "int8 fours") ? 4 : strstr(algorithm, "int8") ? 2 : 1;
+  return strstr(algorithm, "int8 fours") ? 4 : strstr(algorithm, "int8") || strstr(algorithm, "bf16 pairs") ? 2 : 1;
 }
 
 /* On a device "cycles" are nanoseconds. */

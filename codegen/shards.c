@@ -50,8 +50,8 @@ static int deal(cy_work *b, shard *shards) {
     total += b->plans[i].weight;
   }
   uint64_t n = total / SHARD_WEIGHT + 1;
-  if (b->o->emit == CY_EMIT_CUBIN)
-    n = 1; /* several cannot be joined */
+  if (b->o->emit == CY_EMIT_CU || b->o->emit == CY_EMIT_PTX || b->o->emit == CY_EMIT_CUBIN)
+    n = 1; /* each would have a head, or a prelude, of its own */
   n = n > MAX_SHARDS ? MAX_SHARDS : n > b->nplans ? b->nplans : n;
   qsort_r(order, b->nplans, sizeof *order, by_weight, b);
   for (uint32_t i = 0; i < b->nplans; i++) {

@@ -82,7 +82,9 @@ struct cy_target {
   const char *name;
   const char *specs; /* what --target accepts, for help and messages */
   int64_t most_head; /* CY_CONTRACT_ATTENTION: largest size of a head that there is a generator for; 0: none */
-  bool half_factors; /* multiplies f16 and bf16 and adds up in f32: products keep half operands */
+  /* See cy_machine_half_factors; NULL: never. */
+  bool (*half_factors)(const cy_machine *m, cy_dtype half, const cy_graph *g, const cy_node_info *n,
+                       const int64_t *sizes);
   /* May weights be stored in half precision, f16 or bf16, for products of f32? NULL: no. */
   bool (*half_weights)(const cy_machine *m, cy_dtype half);
   /* Fills m's cpu, features, text and needs if the spec is one of this target's. False: it is not; then out_error may get a

@@ -62,7 +62,10 @@ double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_
   return m->target->layer_cycles ? m->target->layer_cycles(m, g, n, sizes, ints) : 0;
 }
 
-bool cy_machine_half_factors(const cy_machine *m) { return m->target->half_factors; }
+bool cy_machine_half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, const cy_node_info *n,
+                             const int64_t *sizes) {
+  return m->target->half_factors && m->target->half_factors(m, half, g, n, sizes);
+}
 
 bool cy_machine_half_weights(const cy_machine *m, cy_dtype half) {
   return m->target->half_weights && m->target->half_weights(m, half);

@@ -89,14 +89,21 @@ IMPORT(matmul_nbits) {
   int64_t k = cy_onnx_int(im, n, "K", 0), columns = cy_onnx_int(im, n, "N", 0), bits = cy_onnx_int(im, n, "bits", 4),
           block = cy_onnx_int(im, n, "block_size", 0);
   cy_dtype dtype = cy_onnx_type(im, X)->dtype;
-  if (k < 1 || columns < 1 || block < 16 || block > 1 << 20 || k > (int64_t)1 << 40 || columns > (int64_t)1 << 40 ||
+  if (k < 1 || columns < 1 || block < 16 || block > 1 << 20 || (block & (block - 1)) || k > (int64_t)1 << 40 || columns > (int64_t)1 << 40 ||
       (bits != 2 && bits != 4 && bits != 8))
     return cy_build_error(
         im->g, NULL,
-        "expected positive K and N, a block_size of 16 or more and 2, 4 or 8 bits, found %lld, %lld, %lld and %lld",
+        "expected positive K and N, a block_size that is a power of two from 16 on and 2, 4 or 8 bits, found %lld, %lld, "
+        "%lld and %lld",
         (long long)k, (long long)columns, (long long)block, (long long)bits);
   if (n->in[4])
     return cy_build_error(im->g, "input 'g_idx'", "group indices are not supported");
+  uint32_t count;
+  const double *scales = cy_value_floats(im->g, n->in[2], &count);
+  for (uint32_t i = 0; scales && i < count; i++)
+    if (!isfinite(scales[i]))
+      return cy_build_error(im->g, "a scale", "expected finite numbers, found %g as element %u of %s", scales[i], i,
+                            cy_type_text(im->g, cy_onnx_type(im, n->in[2])));
   int64_t blocks = (k + block - 1) / block, zp_bytes = (blocks * bits + 7) / 8;
   cy_dim d[3] = {cy_dim_const(im->g, columns), cy_dim_const(im->g, blocks), cy_dim_const(im->g, block * bits / 8)};
   cy_dim per_block[3] = {d[0], d[1], cy_dim_const(im->g, 1)}, zp_dims[2] = {d[0], cy_dim_const(im->g, zp_bytes)};

@@ -3,8 +3,9 @@
  * In:  an equation such as "bij,bjk->bik" or "...ii->...i". Each operand is first brought to distinct labels (a
  * repeated label is a diagonal). Then operands are joined from left to right by one batched matrix product each: labels
  * of both that are still needed are batch, labels of both that are not are contracted, labels of one that are no longer
- * needed are summed away before. At the end the labels are permuted into the order of the output. An ellipsis stands
- * for labels of its own, aligned at the right.
+ * needed are summed away before. At the end the labels are permuted into the order of the output: the factors of the
+ * last product stand in the order of their labels there, so that it needs not be turned. An ellipsis stands for labels
+ * of its own, aligned at the right.
  */
 #include "frontend/import_int.h"
 
@@ -161,6 +162,14 @@ static bool join(cy_importer *im, operand *a, const operand *b, const bool *need
   return out.v != 0;
 }
 
+/* Place in `out` of a's first label that b lacks; out->n: none. */
+static int first_alone(const operand *out, const operand *a, const operand *b) {
+  for (int i = 0; i < out->n; i++)
+    if (index_of(a, out->label[i]) >= 0 && index_of(b, out->label[i]) < 0)
+      return i;
+  return out->n;
+}
+
 typedef struct equation {
   operand *terms, out;
   uint32_t n;
@@ -266,7 +275,14 @@ IMPORT(einsum) {
       here[e.terms[t].label[i]] = true;
     for (int i = 0; i < acc.n; i++)
       other[acc.label[i]] = true;
-    if (!sum_unneeded(im, &acc, here) || !sum_unneeded(im, &e.terms[t], other) || !join(im, &acc, &e.terms[t], later))
+    if (!sum_unneeded(im, &acc, here) || !sum_unneeded(im, &e.terms[t], other))
+      return false;
+    operand next = e.terms[t];
+    if (t + 1 == e.n && first_alone(&e.out, &next, &acc) < first_alone(&e.out, &acc, &next)) {
+      next = acc;
+      acc = e.terms[t];
+    }
+    if (!join(im, &acc, &next, later))
       return false;
   }
   int64_t perm[CY_MAX_RANK];

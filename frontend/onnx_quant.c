@@ -122,6 +122,11 @@ IMPORT(dequantize_linear) {
       !check_zero(im, in[2], (cy_dtype)cy_onnx_type(im, X)->dtype))
     return false;
   const cy_type *t = cy_onnx_type(im, X);
+  uint32_t count;
+  const double *zero = in[2] && t->dtype == CY_I32 ? cy_value_floats(im->g, in[2], &count) : NULL;
+  for (uint32_t i = 0; zero && i < count; i++)
+    if (zero[i] != 0)
+      return cy_build_error(im->g, "the zero point", "expected 0, as x is of i32, found %g", zero[i]);
   cy_type type = cy_type_make(dtype, t->rank, t->dim);
   cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_block_size, block)};
   return SET(cy_build(im->g, CY_OP_dequantize, in, in[2] ? 3 : 2, a, 2, &type, 1));

@@ -221,37 +221,47 @@ IMPORT(stft) {
   return SET(transform(im, p[0], p[1], length[0], bins, false));
 }
 
-/* All five inputs must be known: the filters are computed here. */
+/* One number of any numeric type as f64. */
+static cy_val number(cy_importer *im, const cy_onnx_node *n, uint32_t k) {
+  return CAST(cy_build_reshape(im->g, n->in[k], NULL, 0), CY_F64);
+}
+
+static cy_val mel_of_hertz(cy_importer *im, cy_val hz) {
+  cy_val ratio = ADD(LIKE(hz, 1), DIV(hz, LIKE(hz, 700)));
+  return MUL(DIV(UNARY(log, ratio), LIKE(hz, log(10))), LIKE(hz, 2595));
+}
+
+/* The bins at which the triangles begin, peak and end: f64[mels + 2], equally far apart in mels. */
+static cy_val mel_edges(cy_importer *im, const cy_onnx_node *n, cy_dim mels) {
+  cy_dim count = cy_dim_addi(im->g, mels, 2);
+  cy_val low = mel_of_hertz(im, number(im, n, 3)), high = mel_of_hertz(im, number(im, n, 4));
+  cy_val step = DIV(SUB(high, low), CAST(cy_build_dim_scalar(im->g, count), CY_F64));
+  cy_val mel = ADD(MUL(cy_build_iota(im->g, CY_F64, &count, 1, 0), step), low);
+  cy_val power = BINARY(pow, LIKE(mel, 10), DIV(mel, LIKE(mel, 2595)));
+  cy_val hz = MUL(SUB(power, LIKE(power, 1)), LIKE(power, 700)), size = number(im, n, 1);
+  return UNARY(floor, DIV(MUL(hz, ADD(size, LIKE(size, 1))), number(im, n, 2)));
+}
+
+/* num_mel_bins, dft_length, sample_rate, lower and upper edge -> [dft_length / 2 + 1, num_mel_bins]: column m rises
+ * from edge m to edge m + 1, where it is 1, and falls to edge m + 2. */
 IMPORT(mel_weight_matrix) {
-  double v[5];
+  uint32_t count;
+  int64_t dtype = cy_onnx_int(im, n, "output_datatype", CY_F32);
+  const cy_dim *mels = cy_onnx_elems(im, n, 0, &count),
+               *length = mels && count == 1 ? cy_onnx_elems(im, n, 1, &count) : NULL;
   for (uint32_t k = 0; k < 5; k++)
-    if (!cy_onnx_const_float(im, n, k, 0, &v[k]))
-      return false;
-  int64_t dtype = cy_onnx_int(im, n, "output_datatype", CY_F32), mels = (int64_t)v[0], bins = (int64_t)v[1] / 2 + 1;
-  if (mels < 1 || bins < 1 || mels * bins > 1 << 24 || dtype <= 0 || dtype >= CY_REF || dtype == CY_STRING)
-    return cy_build_error(im->g, NULL,
-                          "expected positive sizes and a numeric output_datatype, found %lld filters for %lld bins",
-                          (long long)mels, (long long)bins);
-  double low = 2595 * log10(1 + v[3] / 700), high = 2595 * log10(1 + v[4] / 700),
-         step = (high - low) / (double)(mels + 2);
-  int64_t *edge = CY_NEW_ARRAY(im->arena, int64_t, mels + 2);
-  for (int64_t i = 0; i < mels + 2; i++) {
-    double hz = 700 * (pow(10, ((double)i * step + low) / 2595) - 1);
-    edge[i] = (int64_t)floor((v[1] + 1) * hz / v[2]);
-  }
-  float *w = cy_arena_alloc(cy_graph_arena(im->g), sizeof(float) * (size_t)(mels * bins));
-  for (int64_t m = 0; m < mels; m++) {
-    int64_t a = edge[m], b = edge[m + 1], c = edge[m + 2];
-    if (a == b && b >= 0 && b < bins)
-      w[b * mels + m] = 1;
-    for (int64_t k = a; k <= b && a < b; k++)
-      if (k >= 0 && k < bins)
-        w[k * mels + m] = (float)((double)(k - a) / (double)(b - a));
-    for (int64_t k = b; k < c; k++)
-      if (k >= 0 && k < bins)
-        w[k * mels + m] = (float)((double)(c - k) / (double)(c - b));
-  }
-  cy_dim d[2] = {num(im, bins), num(im, mels)};
-  cy_type type = cy_type_make(CY_F32, 2, d);
-  return SET(CAST(cy_build_const(im->g, &type, w, sizeof(float) * (uint64_t)(mels * bins)), (cy_dtype)dtype));
+    if (!length || !cy_dim_is(im->g, cy_type_elems(im->g, cy_onnx_type(im, n->in[k])), 1))
+      return cy_build_error(im->g, NULL, "expected five single numbers");
+  if (dtype <= 0 || dtype >= CY_REF || dtype == CY_STRING)
+    return cy_build_error(im->g, "attribute 'output_datatype'", "expected a numeric type, found %lld",
+                          (long long)dtype);
+  cy_dim grid[2] = {cy_dim_addi(im->g, cy_dim_div(im->g, length[0], num(im, 2)), 1), mels[0]};
+  cy_val edges = mel_edges(im, n, mels[0]), bin = cy_build_iota(im->g, CY_F64, grid, 2, 0), edge[3];
+  for (int i = 0; i < 3; i++)
+    edge[i] = cy_build_slice_axis(im->g, edges, 0, num(im, i), mels[0]);
+  cy_val rise = DIV(SUB(bin, edge[0]), SUB(edge[1], edge[0])), fall = DIV(SUB(edge[2], bin), SUB(edge[2], edge[1]));
+  cy_val zero = LIKE(bin, 0), behind = SELECT(BINARY(lt, bin, edge[2]), fall, zero);
+  cy_val before = SELECT(BINARY(lt, bin, edge[0]), zero, rise);
+  cy_val y = SELECT(BINARY(lt, bin, edge[1]), before, SELECT(BINARY(eq, bin, edge[1]), LIKE(bin, 1), behind));
+  return SET(y ? CAST(y, (cy_dtype)dtype) : 0);
 }

@@ -9,8 +9,13 @@
  * Each value in between has one reader: otherwise the scores would be computed twice. Scales outside of a bias multiply
  * it; factors of q and k, also behind views, join the scale. Where reshapes split batch axes, attention is computed in
  * the finest of the shapes. Repeated heads of k and v (reshape, expand, reshape) are looked through. Masks that are
- * triangles of constants become causality, which costs nothing and saves half. The product may also be written the
- * other way round, v^T times transposed weights.
+ * triangles of constants become causality, which costs nothing and saves half. Scores times a constant of zeros and
+ * ones, plus a number where it is zero, are masked by that number. The product may also be written the other way round,
+ * v^T times transposed weights.
+ *
+ * Weights that are NaN may be made 0, as exporters do for rows that see no key: softmax makes all of a row NaN or
+ * nothing, so the result is looked at instead. (Only where v itself is not finite, and the product NaN for that, does 0
+ * stand in its place.)
  *
  * Where products multiply halves and add up in f32 (half.c), weights are rounded in front of the second product; such
  * attention is found only if one kernel does it.
@@ -107,6 +112,39 @@ static bool walk_select(match *m, const cy_node_info *n, int depth) {
   return false;
 }
 
+/* s * ones + b: constants ones, of zeros and ones, and b, alone outside, a number where they are zero, else 0. */
+static bool walk_product(match *m, const cy_node_info *n, int depth) {
+  cy_graph *g = m->g;
+  int at = cy_value_of(g, n->in[1])->data.bytes ? 1 : 0;
+  const cy_value *ones = cy_value_of(g, n->in[at]), *b = m->nbias == 1 ? cy_value_of(g, m->bias[0].v) : NULL;
+  if (m->factor <= 0 || m->softcap != 0 || m->nmask || !b || !b->data.bytes || !ones->data.bytes ||
+      b->type.dtype != CY_F32 || ones->type.dtype != CY_F32 || !cy_same_shape(&b->type, &ones->type) ||
+      !like_shape(g, cy_type_of(g, n->in[1 - at]), cy_type_of(g, n->out[0])))
+    return false;
+  int64_t count = cy_type_count(g, &b->type);
+  const cy_data_f32 *one = ones->data.bytes, *add = b->data.bytes;
+  double fill = 0;
+  for (int64_t i = 0; i < count; i++) {
+    float seen = one[i], more = add[i];
+    if ((seen != 0 && seen != 1) || (seen == 1 && more != 0) || (seen == 0 && !(more < 0)) ||
+        (seen == 0 && fill != 0 && more != fill))
+      return false;
+    fill = seen == 0 ? more : fill;
+  }
+  if (fill == 0)
+    return false;
+  cy_type t = ones->type;
+  cy_val mask;
+  t.dtype = CY_BOOL;
+  bool *see = cy_const_new(g, &t, &mask);
+  for (int64_t i = 0; i < count; i++)
+    see[i] = one[i] == 1;
+  m->nbias = 0;
+  m->fill = fill * m->bias[0].factor;
+  m->mask[m->nmask++] = (addend){mask, *cy_type_of(g, n->in[1 - at]), 1};
+  return walk(m, n->in[1 - at], depth + 1);
+}
+
 static bool walk(match *m, cy_val v, int depth) {
   cy_graph *g = m->g;
   const cy_node_info *n = cy_def(g, v);
@@ -125,7 +163,7 @@ static bool walk(match *m, cy_val v, int depth) {
         m->factor *= n->op == CY_OP_mul ? c : 1 / c;
         return walk(m, n->in[k], depth + 1);
       }
-    return false;
+    return n->op == CY_OP_mul && walk_product(m, n, depth);
   case CY_OP_add:
     return walk_addition(m, n, 0, depth) || walk_addition(m, n, 1, depth);
   case CY_OP_sub:
@@ -382,17 +420,32 @@ static cy_val unrounded(const match *m, cy_val weights, cy_val v, const cy_type 
   return rounded ? round->in[0] : weights;
 }
 
+/* select(isnan(p), 0, p), read once, of a p that nobody else reads: p; else the weights. */
+static cy_val unguarded(const match *m, cy_val weights) {
+  cy_graph *g = m->g;
+  const cy_node_info *n = cy_def_of(g, weights, CY_OP_select);
+  const cy_node_info *test = n && cy_rewrite_single_use(m->rw, weights) ? cy_def_of(g, n->in[0], CY_OP_isnan) : NULL;
+  const cy_uses *uses = &m->rw->uses;
+  cy_val p = test ? test->in[0] : 0;
+  if (!p || p != n->in[2] || p > m->rw->nvalues || uses->start[p + 1] - uses->start[p] != 2 ||
+      !cy_splat_is(g, n->in[1], 0) || !cy_rewrite_single_use(m->rw, n->in[0]) ||
+      !cy_same_shape(cy_type_of(g, p), cy_type_of(g, weights)))
+    return weights;
+  return p;
+}
+
 /* weights (the second product's factor, softmax behind reshapes) * v, of type `result`; v as [.., t, e]. */
 static cy_val attention(cy_rewrite *rw, cy_val weights, cy_val v, const cy_type *result) {
   cy_graph *g = rw->g;
   match m = {.rw = rw, .g = g, .factor = 1};
-  cy_val wide = unrounded(&m, weights, v, result);
-  bool halves = wide != weights;
-  const cy_node_info *soft = cy_def(g, wide);
+  cy_val wide = unrounded(&m, weights, v, result), plain = unguarded(&m, wide);
+  bool halves = wide != weights, guarded = plain != wide;
+  const cy_node_info *soft = cy_def(g, plain);
   while (soft && soft->op == CY_OP_reshape && cy_rewrite_single_use(rw, soft->out[0]) &&
          same_rows(cy_type_of(g, soft->in[0]), cy_type_of(g, soft->out[0])))
     soft = cy_def(g, soft->in[0]);
-  if (!soft || soft->op != CY_OP_softmax || !cy_rewrite_single_use(rw, soft->out[0]))
+  if (!soft || soft->op != CY_OP_softmax ||
+      (!(guarded && soft->out[0] == plain) && !cy_rewrite_single_use(rw, soft->out[0])))
     return 0;
   const cy_type *w = cy_type_of(g, soft->out[0]);
   if (cy_attr_get_int(soft, CY_ATTR_axis, -1) != w->rank - 1 || !cy_dtype_is_float((cy_dtype)w->dtype) ||
@@ -427,7 +480,8 @@ static cy_val attention(cy_rewrite *rw, cy_val weights, cy_val v, const cy_type 
   a.q = with_batch(g, a.q);
   a.k = with_batch(g, a.k);
   a.v = with_batch(g, a.v);
-  return cy_build_reshape(g, cy_build_attention(g, &a), result->dim, result->rank);
+  cy_val y = cy_build_reshape(g, cy_build_attention(g, &a), result->dim, result->rank);
+  return guarded ? cy_build_select(g, cy_build_unary(g, CY_OP_isnan, y), cy_build_like(g, y, 0), y) : y;
 }
 
 /* softmax(..) * v */

@@ -10,10 +10,10 @@
  * is cast behind, where less is left to cast.
  *
  * For targets that multiply halves and add up in f32 (cy_pass_options.half_factors), products, convolutions and
- * attention keep their half operands and only their results are f32. What a product reads lies in memory as half: its
- * other readers take that, too, rounded as the model says, instead of having it stored twice.
+ * attention keep their half operands, where that is faster, and only their results are f32. What a product reads lies in
+ * memory as half: its other readers take that, too, rounded as the model says, instead of having it stored twice.
  */
-#include "pass_int.h"
+#include "quantise_int.h"
 
 #include <string.h>
 
@@ -27,8 +27,8 @@ typedef struct widening {
   cy_graph *g;
   wide *of; /* by value, `capacity` of them */
   uint32_t capacity;
-  bool half_factors;
-  cy_uses uses; /* as imported */
+  const int64_t *sizes; /* [symbol]: to estimate with */
+  cy_uses uses;         /* as imported */
 } widening;
 
 static bool is_half(const cy_graph *g, cy_val v) {
@@ -68,6 +68,12 @@ static bool moves_only(const cy_node_info *n) {
   return cls == CY_CLASS_VIEW || n->op == CY_OP_gather || n->op == CY_OP_gather_elements || n->op == CY_OP_gather_nd;
 }
 
+/* Does product n multiply v's halves as they are; n NULL: might any product? */
+static bool factors_stay(const widening *w, cy_val v, const cy_node_info *n) {
+  const cy_pass_options *o = w->p->options;
+  return o->half_factors && o->half_factors(o->target, (cy_dtype)cy_type_of(w->g, v)->dtype, w->g, n, w->sizes);
+}
+
 static bool is_product(const cy_node_info *n) {
   return n->op == CY_OP_matmul || n->op == CY_OP_conv || n->op == CY_OP_conv_transpose;
 }
@@ -76,18 +82,21 @@ static bool is_product(const cy_node_info *n) {
  */
 static bool multiplies_halves(const widening *w, const cy_node_info *n) {
   const cy_graph *g = w->g;
-  if (!w->half_factors || !(is_product(n) || n->op == CY_OP_attention) || !is_half(g, n->in[0]) ||
-      cy_type_of(g, n->in[0])->dtype != cy_type_of(g, n->in[1])->dtype)
+  if (!(is_product(n) || n->op == CY_OP_attention) || !is_half(g, n->in[0]) ||
+      cy_type_of(g, n->in[0])->dtype != cy_type_of(g, n->in[1])->dtype || !factors_stay(w, n->in[0], n))
     return false;
   return is_product(n) || cy_attention_fits(w->p, cy_type_of(g, n->in[0]), cy_type_of(g, n->in[2]));
 }
 
-static bool is_factor_of(const widening *w, const cy_node_info *n) { return is_product(n) || multiplies_halves(w, n); }
+/* Does n, if it reads v, which is half, read it as a factor? */
+static bool is_factor_of(const widening *w, cy_val v, const cy_node_info *n) {
+  return (is_product(n) && factors_stay(w, v, n)) || multiplies_halves(w, n);
+}
 
 /* May readers of v take its value before it was rounded? */
 static bool keeps_wide(const widening *w, cy_val v) {
-  for (uint32_t i = w->uses.start[v]; w->half_factors && i < w->uses.start[v + 1]; i++)
-    if (w->uses.list[i] && is_factor_of(w, cy_node_of(w->g, w->uses.list[i])))
+  for (uint32_t i = w->uses.start[v]; i < w->uses.start[v + 1]; i++)
+    if (w->uses.list[i] && is_factor_of(w, v, cy_node_of(w->g, w->uses.list[i])))
       return false;
   return true;
 }
@@ -95,16 +104,19 @@ static bool keeps_wide(const widening *w, cy_val v) {
 /* Is n computed in f32? */
 static bool wants(widening *w, const cy_node_info *n) {
   const cy_graph *g = w->g;
-  bool half = false;
+  bool half = false, factors = false;
   for (uint32_t i = 0; i < n->nin; i++)
-    half |= is_half(g, n->in[i]);
+    if (is_half(g, n->in[i])) {
+      half = true;
+      factors |= factors_stay(w, n->in[i], NULL);
+    }
   cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
   if (!half || cls == CY_CLASS_CALL || cls == CY_CLASS_CTRL || n->op == CY_OP_bitcast || n->op == CY_OP_quantize ||
       n->op == CY_OP_dequantize)
     return false;
   if (!moves_only(n))
     return true;
-  if (w->half_factors)
+  if (factors)
     return false; /* on their way to products */
   for (uint32_t i = 0; i < n->nin; i++) /* moves what has been computed in f32 */
     if (n->in[i] && wide_of(w, n->in[i])->value && cy_def(g, n->in[i]))
@@ -167,7 +179,7 @@ static void widen_block(widening *w, cy_block b) {
 
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
 int cy_pass_half(cy_pass *p) {
-  widening w = {.p = p, .g = p->g, .half_factors = p->options->half_factors};
+  widening w = {.p = p, .g = p->g, .sizes = cy_quant_sizes(p->g, p->scratch)};
   w.uses = cy_graph_uses(p->g, p->scratch);
   widen_block(&w, 1);
   cy_build_in(p->g, 1);

@@ -4,11 +4,11 @@
  * operands that are rounded to f16 or bf16; they add up in f32, and everything else (softmax, normalisations,
  * reductions, element-wise ops) stays as it was. By what the target does:
  *
- *   half_factors   multiplies halves: both operands are cast, which fusion puts into the kernels that compute them
+ *   half_factors   multiplies halves, this product faster than in f32: both operands are cast, which fusion puts into the
+ *                  kernels that compute them
  *   half_weights   multiplies floats but takes weights as halves, at half the bytes: constants are, the other operand
- * stays f32: storing that as halves, too, would cost a conversion on either side for what comes from a cache mostly
- * (expected, not measured).
- *
+ *                  stays f32: storing that as halves, too, would cost a conversion on either side for what comes from a
+ *                  cache mostly (expected, not measured)
  *
  * With errors limited (--half-max-error), the products that measuring found to cost more than allowed stay in f32; to
  * measure, every product is computed once more in f32 from rounded operands, and compared (quantise.h: HALF,
@@ -45,6 +45,7 @@ typedef struct narrowing {
   cy_dtype half;
   bool exact;  /* only what loses nothing */
   cy_quant *q; /* NULL: errors are not limited */
+  const int64_t *sizes; /* [symbol]: to estimate with */
   narrow *of; /* [value], of those that there were at the beginning */
 } narrowing;
 
@@ -204,11 +205,12 @@ static void measure_product(narrowing *s, cy_node id, cy_node next, bool both) {
 static void narrow_product(narrowing *s, cy_node id, cy_node next) {
   cy_graph *g = s->g;
   cy_node_info *n = cy_node_of(g, id);
-  bool both = !s->exact && s->p->options->half_factors;
+  const cy_pass_options *o = s->p->options;
+  bool both = !s->exact && o->half_factors && o->half_factors(o->target, s->half, g, n, s->sizes);
   bool attends = both && n->op == CY_OP_attention && cy_type_of(g, n->in[0])->dtype == CY_F32;
   if (attends && !s->q)
     narrow_attention(s, n, id);
-  if (!is_product(g, n) || (!both && !has_weights(s, n)) || kept(s, id))
+  if (!is_product(g, n) || (!both && !((s->exact || o->half_weights) && has_weights(s, n))) || kept(s, id))
     return;
   if (s->q && s->q->mode == CY_QUANT_MEASURE_HALF) {
     measure_product(s, id, next, both);
@@ -277,6 +279,7 @@ int cy_pass_to_half(cy_pass *p) {
   if (o->half ? !o->half_factors && !o->half_weights : !o->exact_f16)
     return 0;
   narrowing s = {.p = p, .g = p->g, .half = o->half ? o->half : CY_F16, .exact = !o->half};
+  s.sizes = cy_quant_sizes(p->g, p->scratch);
   s.of = CY_NEW_ARRAY(p->scratch, narrow, cy_value_count(p->g) + 1);
   if (o->quant && (o->quant->mode == CY_QUANT_HALF || o->quant->mode == CY_QUANT_MEASURE_HALF)) {
     s.q = o->quant;

@@ -147,6 +147,10 @@ static void set_int(maker *m, cudnn_descriptor d, int32_t attribute, int32_t typ
   set(m, d, attribute, type, 1, &value);
 }
 
+static void set_descriptor(maker *m, cudnn_descriptor d, int32_t attribute, cudnn_descriptor value) {
+  set(m, d, attribute, T_DESCRIPTOR, 1, &value);
+}
+
 static cudnn_descriptor finish(maker *m, cudnn_descriptor d, const char *what) {
   if (!m->code)
     note(m, m->lib->finish(d), what);
@@ -226,10 +230,10 @@ static cudnn_descriptor convolution(maker *m, const cyrt_cuda_conv *c, cudnn_des
   set(m, d, CONV_POST_PADS, T_INT64, c->nspatial, behind);
   finish(m, d, "a convolution's cudnnBackendFinalize");
   cudnn_descriptor op = make(m, OP_CONVOLUTION);
-  set(m, op, OP_CONV_CONV, T_DESCRIPTOR, 1, &d);
-  set(m, op, OP_CONV_X, T_DESCRIPTOR, 1, &x);
-  set(m, op, OP_CONV_W, T_DESCRIPTOR, 1, &w);
-  set(m, op, OP_CONV_Y, T_DESCRIPTOR, 1, &y);
+  set_descriptor(m, op, OP_CONV_CONV, d);
+  set_descriptor(m, op, OP_CONV_X, x);
+  set_descriptor(m, op, OP_CONV_W, w);
+  set_descriptor(m, op, OP_CONV_Y, y);
   set(m, op, OP_CONV_ALPHA, T_FLOAT, 1, &one);
   set(m, op, OP_CONV_BETA, T_FLOAT, 1, &zero);
   return finish(m, op, "a convolution's cudnnBackendFinalize (operation)");
@@ -242,11 +246,11 @@ static cudnn_descriptor pointwise(maker *m, cudnn_descriptor x, cudnn_descriptor
   set_int(m, how, POINTWISE_PRECISION, T_DATA_TYPE, TYPE_FLOAT);
   finish(m, how, "a pointwise cudnnBackendFinalize");
   cudnn_descriptor op = make(m, OP_POINTWISE);
-  set(m, op, OP_POINTWISE_HOW, T_DESCRIPTOR, 1, &how);
-  set(m, op, OP_POINTWISE_X, T_DESCRIPTOR, 1, &x);
+  set_descriptor(m, op, OP_POINTWISE_HOW, how);
+  set_descriptor(m, op, OP_POINTWISE_X, x);
   if (b)
-    set(m, op, OP_POINTWISE_B, T_DESCRIPTOR, 1, &b);
-  set(m, op, OP_POINTWISE_Y, T_DESCRIPTOR, 1, &y);
+    set_descriptor(m, op, OP_POINTWISE_B, b);
+  set_descriptor(m, op, OP_POINTWISE_Y, y);
   return finish(m, op, "a pointwise cudnnBackendFinalize (operation)");
 }
 
@@ -300,7 +304,7 @@ cudnn_code cyrt_cudnn_graph_candidates(const cudnn *lib, const cyrt_cuda_conv *c
   maker m = {.lib = lib, .graph = graph};
   cudnn_descriptor h = make(&m, HEURISTICS), found[CUDNN_CANDIDATES];
   int64_t n = 0;
-  set(&m, h, HEURISTICS_GRAPH, T_DESCRIPTOR, 1, &graph->graph);
+  set_descriptor(&m, h, HEURISTICS_GRAPH, graph->graph);
   set_int(&m, h, HEURISTICS_MODE, T_HEURISTICS_MODE, MODE_A);
   finish(&m, h, "the heuristics' cudnnBackendFinalize");
   int made = 0;

@@ -215,3 +215,10 @@ def beside_ort(args, folder, model, cases, limit, level='-O3', oracle=None):
             if why:
                 return '%s, inputs %s, %d threads' % (why, ' '.join(str(list(x.shape)) for x in feeds.values()), threads)
     return None
+
+
+def attentions(stats):
+    """How many attention nodes a compilation kept for kernels of their own, from what --stats wrote."""
+    with open(stats, encoding='utf-8') as f:
+        passes = json.load(f)['passes']
+    return sum(row['counters'].get('kept whole', 0) for row in passes if row['name'] == 'attention_plain')

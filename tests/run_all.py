@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import lib
 
@@ -22,6 +23,7 @@ SUITES = [
     ('cli', 'tests/cli.py', False),
     ('bad', 'tests/bad/run.py', False),
     ('attention', 'tests/attention.py', False),
+    ('spelled', 'tests/spelled.py', False),
     ('recurrent', 'tests/recurrent.py', False),
     ('ml', 'tests/ml/run.py', False),
     ('edges', 'tests/edges.py', False),
@@ -45,8 +47,8 @@ SUITES = [
 FOLDERS = {'unit': ('ir', 'frontend', 'passes', 'codegen', 'rt'), 'cuda': ('cuda',)}
 
 
-def run_program(command):
-    """Streams a program's output; returns its exit code and counts, or None for the counts without a closing line."""
+def run_program(command, show):
+    """Hands a program's lines to show(); returns its exit code and counts, or None for the counts without a closing line."""
     p = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors='replace', stdin=subprocess.DEVNULL)
     counts = None
     for line in p.stdout:
@@ -54,32 +56,38 @@ def run_program(command):
         if match:
             counts = [int(g or 0) for g in match.groups()]
         else:
-            sys.stdout.write('  ' + line)
-            sys.stdout.flush()
+            show('  ' + line)
     return p.wait(), counts
 
 
-def counted(command, name):
-    code, counts = run_program(command)
+def show_now(text):
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def counted(command, name, show=show_now):
+    code, counts = run_program(command, show)
     if counts is None:
         counts = [1, 0, 0] if code == 0 else [0, 1, 0]
     elif code and not counts[1]:
         counts[1] = 1
     if code:
-        print('FAILED %s: %s' % (name, 'signal %d' % -code if code < 0 else 'exit code %d' % code))
+        show('FAILED %s: %s\n' % (name, 'signal %d' % -code if code < 0 else 'exit code %d' % code))
     return counts
 
 
 def unit(args, folders):
-    total = [0, 0, 0]
-    for folder in folders:
-        for path in sorted(glob.glob(os.path.join(args.build, 'tests', folder, '*'))):
-            name = os.path.relpath(path, os.path.join(args.build, 'tests'))
-            if os.access(path, os.X_OK) and os.path.exists('tests/%s.c' % name):
-                counts = counted([path], name)
-                print('  %-24s %d passed, %d failed' % (name, counts[0], counts[1]), flush=True)
-                total = [a + b for a, b in zip(total, counts)]
-    return total
+    """Runs the programs of these folders, two at a time; each one's output stays together."""
+    def job(path):
+        name, text = os.path.relpath(path, os.path.join(args.build, 'tests')), []
+        counts = counted([path], name, text.append)
+        show_now('%s  %-24s %d passed, %d failed\n' % (''.join(text), name, counts[0], counts[1]))
+        return counts
+
+    paths = [path for folder in folders for path in sorted(glob.glob(os.path.join(args.build, 'tests', folder, '*')))
+             if os.access(path, os.X_OK) and os.path.exists('tests/%s.c' % os.path.relpath(path, os.path.join(args.build, 'tests')))]
+    with ThreadPoolExecutor(2) as pool:
+        return [sum(column) for column in zip(*pool.map(job, paths), [0, 0, 0])]
 
 
 def main():

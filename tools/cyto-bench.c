@@ -1,6 +1,8 @@
 /* cyto-bench.c - measures compiled models against our own eager mode and against ONNX Runtime.
  *
  * In:  models and options (usage() below); cytoc beside this program, ONNX Runtime through build/venv or $CYTO_PYTHON.
+ *      A library that was compiled elsewhere is measured as it is, without cytoc; other frameworks run the model beside
+ *      it, NAME.onnx, if there is one.
  * Out: a table on stdout; JSON, CSV and a section appended to a Markdown file where asked.
  *
  * Every number comes from processes of their own. For each model, batch size and number of threads the contenders take
@@ -50,7 +52,7 @@ typedef struct args {
 } args;
 
 static void usage(FILE *out) {
-  fputs("usage: cyto-bench MODEL.onnx... [options]\n"
+  fputs("usage: cyto-bench MODEL.onnx|MODEL.so... [options]\n"
         "  --threads 1,2          numbers of threads\n"
         "  --batch 1,8            sizes for the dim named 'batch'\n"
         "  --against eager,ort    contenders beside compiled -O3 (default both; 'none'); for CUDA: eager, torch,\n"
@@ -146,15 +148,42 @@ static const struct {
     [CY_BENCH_TORCH_GRAPHED] = {"torch-graph", "bench_torch.py", "graphed", 0, 1},
 };
 
-static void library_path(const options *o, cy_bench_contender c, char *out, size_t room) {
-  snprintf(out, room, "%s/model-%s.so", o->work, c == CY_BENCH_COMPILED ? "O3" : "O0");
+/* A library, compiled elsewhere? */
+static int is_carried(const char *model) {
+  size_t n = strlen(model);
+  return n > 3 && !strcmp(model + n - 3, ".so");
+}
+
+static void library_path(const options *o, const char *model, cy_bench_contender c, char *out, size_t room) {
+  if (is_carried(model))
+    snprintf(out, room, "%s%s", strchr(model, '/') ? "" : "./", model);
+  else
+    snprintf(out, room, "%s/model-%s.so", o->work, c == CY_BENCH_COMPILED ? "O3" : "O0");
+}
+
+/* The ONNX file for other frameworks; 0: there is none. */
+static int source_path(const char *model, char *out, size_t room) {
+  snprintf(out, room, "%s", model);
+  if (is_carried(model))
+    snprintf(out, room, "%.*s.onnx", (int)strlen(model) - 3, model);
+  return !is_carried(model) || access(out, R_OK) == 0;
+}
+
+static int can_measure(const char *model, cy_bench_contender c) {
+  char source[PATH_MAX];
+  return contenders[c].script ? source_path(model, source, sizeof source)
+                              : c == CY_BENCH_COMPILED || !is_carried(model);
 }
 
 /* Compiles for one of our own contenders. Returns 0, or 1 with the result's failure set. */
 static int library_build(const options *o, const char *model, const cy_bench_pairs *pairs, cy_bench_result *r) {
   char library[PATH_MAX + 32], cytoc[PATH_MAX + 8], target[256], text[4096];
   args a = {0};
-  library_path(o, r->contender, library, sizeof library);
+  library_path(o, model, r->contender, library, sizeof library);
+  if (is_carried(model)) {
+    r->size_kb = file_kb(library);
+    return 0;
+  }
   snprintf(cytoc, sizeof cytoc, "%s/cytoc", o->bin);
   arg_add(&a, cytoc);
   arg_add(&a, model);
@@ -183,6 +212,7 @@ static int library_build(const options *o, const char *model, const cy_bench_pai
 /* One measured process. Returns 0, or 1 with the result's failure set. */
 static int sample_take(const options *o, const char *model, const cy_bench_pairs *pairs, cy_bench_result *r) {
   char library[PATH_MAX + 32], python[PATH_MAX + 32], script[PATH_MAX + 32], threads[16], seconds[32], text[4096];
+  char source[PATH_MAX];
   args a = {0};
   snprintf(threads, sizeof threads, "%d", r->threads);
   snprintf(seconds, sizeof seconds, "%g", o->seconds);
@@ -193,11 +223,12 @@ static int sample_take(const options *o, const char *model, const cy_bench_pairs
       snprintf(script, sizeof script, "%s/../share/cyto/%s", o->bin, contenders[r->contender].script);
     arg_add(&a, getenv("CYTO_PYTHON") ? getenv("CYTO_PYTHON") : access(python, X_OK) == 0 ? python : "python3");
     arg_add(&a, script);
-    arg_add(&a, model);
+    source_path(model, source, sizeof source);
+    arg_add(&a, source);
     if (contenders[r->contender].mode)
       snprintf(threads, sizeof threads, "%s", contenders[r->contender].mode);
   } else {
-    library_path(o, r->contender, library, sizeof library);
+    library_path(o, model, r->contender, library, sizeof library);
     arg_add(&a, o->self);
     arg_add(&a, "--child");
     arg_add(&a, library);
@@ -229,7 +260,7 @@ static void model_name(const char *path, char *out, size_t room) {
     snprintf(out, room, "%.100s", basename(dirname(copy)));
   }
   char *dot = strrchr(out, '.');
-  if (dot && !strcmp(dot, ".onnx"))
+  if (dot && (!strcmp(dot, ".onnx") || !strcmp(dot, ".so")))
     *dot = 0;
 }
 
@@ -254,7 +285,7 @@ static int model_measure(const options *o, int index, int batch, cy_bench_result
       pair_append(&pairs, o->pairs[i].option, o->pairs[i].text);
   for (int t = 0; t < o->n_threads; t++) {
     for (int c = 0; c < CY_BENCH_N_CONTENDERS; c++) {
-      if (!o->against[c])
+      if (!o->against[c] || !can_measure(model, (cy_bench_contender)c))
         continue;
       cy_bench_result *r = &results[n++];
       *r = (cy_bench_result){.batch = batch,

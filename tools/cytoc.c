@@ -262,6 +262,11 @@ static double cycles(const void *machine, const cy_graph *g, const cy_node_info 
   return cy_machine_layer_cycles(machine, g, n, sizes, ints);
 }
 
+static bool half_factors(const void *machine, cy_dtype half, const cy_graph *g, const cy_node_info *n,
+                         const int64_t *sizes) {
+  return cy_machine_half_factors(machine, half, g, n, sizes);
+}
+
 /* --int8, --half-max-error: runs the model on samples where that is asked for. */
 static int quantise(session *s, const cy_machine *machine, const cy_pass_options *passes, cy_quant *q) {
   const cytoc_options *o = s->o;
@@ -275,7 +280,7 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   cytoc_quantise how = calibration(s);
   if (q->mode == CY_QUANT_HALF)
     how.half = (cy_pass_options){
-        .half = passes->half, .half_factors = passes->half_factors, .half_weights = passes->half_weights};
+        .half = passes->half, .half_factors = passes->half_factors, .target = passes->target, .half_weights = passes->half_weights};
   cytoc_report_stage(&s->report, "calibrate");
   return q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
 }
@@ -361,7 +366,7 @@ static cy_dtype half_of(const cytoc_options *o) { return o->fp16 ? CY_F16 : o->b
 
 /* 0, or -1 where the target has no use for halves. */
 static int check_half_target(session *s, const cy_machine *machine) {
-  if (!half_of(s->o) || cy_machine_half_factors(machine) || cy_machine_half_weights(machine, half_of(s->o)))
+  if (!half_of(s->o) || half_factors(machine, half_of(s->o), NULL, NULL, NULL) || cy_machine_half_weights(machine, half_of(s->o)))
     return 0;
   cy_diag_add(s->diag, CY_ERROR, NULL, "--fp16 needs a CPU with F16C, expected x86-64-v3 or newer, found '%s'; --bf16 works on any",
               cy_machine_text(machine));
@@ -431,7 +436,8 @@ static int compile(session *s) {
                             .disable = o->disable,
                             .dump = o->dump,
                             .dump_dir = o->dump_dir,
-                            .half_factors = cy_machine_half_factors(machine),
+                            .half_factors = half_factors,
+                            .target = machine,
                             .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
                             .half = half_of(o),
                             .half_io = o->half_io,

@@ -55,6 +55,7 @@ missing_packages() {
 
 missing_for_tests() {
   has_fuzzer || echo clang-19 libclang-rt-19-dev
+  have pkg-config || echo pkg-config
   { grep -q avx512_vnni /proc/cpuinfo || have bochs; } || echo bochs bochs-term
 }
 
@@ -93,6 +94,7 @@ check_packages() { # what prints those that are missing
       llvm-19-dev) say "LLVM 17 or newer not found and not installable: the compiler is left out, everything else is built" ;;
       clang-19) say "no clang with libFuzzer found or installable: the fuzz targets are skipped" ;;
       bochs) say "no Bochs found or installable: code for AVX-512 is not run, which this CPU lacks" ;;
+      pkg-config) say "no pkg-config found or installable: the test of an installation is skipped" ;;
       libclang-rt-19-dev | bochs-term) ;;
       *) die "still missing (see build/apt.log): $missing" ;;
     esac

@@ -11,138 +11,6 @@
 #include <string.h>
 
 enum { UKERNEL_ARGS = 10, UKERNEL_MOST_ARGS = 13 };
-enum { MANY_WEIGHTS = 256 * 1024 }; /* bytes that do not stay in the second-level cache till the next block of rows */
-
-cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
-  /* by rows: the widest tile that fits; one row alone needs many sums in flight to hide the latency of fma */
-  static const cy_tile zmm[] = {{1, 8}, {2, 8}, {3, 6}, {4, 4}, {5, 4}, {6, 4}, {7, 3}, {8, 2}};
-  static const cy_tile ymm[] = {{1, 8}, {2, 4}, {3, 4}, {4, 3}, {5, 2}, {6, 2}};
-  int most = cg->avx512 ? 8 : 6;
-  cy_tile t = cg->avx512 ? (cy_tile){6, 4} : (cy_tile){6, 2};
-  if (rows > 0 && rows < most)
-    t = cg->avx512 ? zmm[rows - 1] : ymm[rows - 1];
-  else if (cg->avx512 && rows > 0 && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) && rows < 64)
-    t = (cy_tile){rows % 8 ? 7 : 8, 2};
-  int64_t need = n ? (n + cg->W - 1) / cg->W : t.nv;
-  if (need < t.nv)
-    t.nv = (unsigned)need;
-  if ((cg->avx512 ? t.nv <= 2 : t.nv == 1) && (rows == 0 || rows >= 8))
-    t.mr = 8; /* narrow: more rows, to have enough sums in flight */
-  return t;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-/* Blocks of half to full size such that 1, 2, 4 and 8 workers wait least for the one with the most tasks, against what
- * a task costs: 300 ns, and weights and rows read once more. panel: multiplications of a row and panel. */
-static cy_blocks blocks_even(cy_tile tile, cy_blocks most, int64_t outer, int64_t rows, int64_t panels, double panel) {
-  cy_blocks best = most;
-  double least = 1e300;
-  for (int64_t mb = most.mb; mb > 0 && mb * 2 >= most.mb; mb -= tile.mr)
-    for (int64_t nb = most.nb; nb > 0 && nb * 2 >= most.nb; nb--) {
-      int64_t blocks = ceil_div(rows, mb), splits = ceil_div(panels, nb), tasks = outer * blocks * splits;
-      double r = (double)rows / (double)blocks, n = (double)panels / (double)splits, sum = 0;
-      for (int64_t workers = 1; workers <= 8; workers *= 2)
-        sum += (double)(ceil_div(tasks, workers) * workers);
-      double cost = sum * ((r + 2) * (n + 0.05) * panel / 50 + 300);
-      if (cost < least) {
-        least = cost;
-        best = (cy_blocks){mb, nb};
-      }
-    }
-  return best;
-}
-
-cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k) {
-  const int64_t enough = 32;     /* tasks that keep up to 16 workers evenly busy */
-  const double least_ns = 20000; /* a task worth splitting */
-  int64_t nr = (int64_t)tile.nv * cg->W, mb = 16 * tile.mr, nb = 16;
-  if (panels * nr * k * 4 >= MANY_WEIGHTS) /* read each of them but once */
-    mb = 144 / tile.mr * tile.mr;
-  int64_t m = rows ? rows : 4 * mb;
-  int64_t p = panels ? panels : 4 * nb;
-  if (rows) {
-    int64_t blocks = (rows + mb - 1) / mb, each = (rows + blocks - 1) / blocks;
-    mb = (each + tile.mr - 1) / tile.mr * tile.mr;
-  }
-  nb = nb < p ? nb : p;
-  for (;;) {
-    int64_t tasks = outer * ((m + mb - 1) / mb) * ((p + nb - 1) / nb), columns = nb * nr;
-    int64_t r = mb < m ? mb : m;
-    double ns = (double)columns * (double)k * (2.0 * (double)r / 50 + 4.0 / 15);
-    if (tasks >= enough || ns < least_ns || (nb == 1 && mb <= 2 * tile.mr))
-      break;
-    if (nb > 2 || mb <= 2 * tile.mr)
-      nb = (nb + 1) / 2;
-    else
-      mb = (mb / tile.mr + 1) / 2 * tile.mr;
-  }
-  cy_blocks most = {mb, nb};
-  return rows ? blocks_even(tile, most, outer, rows, p, (double)(nr * k)) : most;
-}
-
-/* Cycles per k of a tile of mr rows: fma at two a cycle, but no less than their latency. */
-static unsigned tile_cycles(unsigned mr, unsigned nv) {
-  unsigned n = (mr * nv + 1) / 2;
-  return n > 4 ? n : 4;
-}
-
-/* When up to this many rows remain behind a full tile, both are better cut in two halves. */
-static unsigned split_limit(cy_tile t) {
-  unsigned limit = 0;
-  for (unsigned rest = 1; rest < t.mr; rest++) {
-    unsigned half = (t.mr + rest) / 2, other = t.mr + rest - half;
-    if (tile_cycles(half, t.nv) + tile_cycles(other, t.nv) < tile_cycles(t.mr, t.nv) + tile_cycles(rest, t.nv))
-      limit = rest;
-  }
-  return limit;
-}
-
-/* Rows of the next tile when `left` remain. */
-static V next_rows(cy_cg *cg, cy_tile t, V left) {
-  V MR = cy_i64(cg, t.mr), mr = cy_imin(cg, MR, left);
-  unsigned limit = split_limit(t);
-  if (!limit)
-    return mr;
-  V above = cy_icmp(cg, LLVMIntSGT, left, MR), below = cy_icmp(cg, LLVMIntSLE, left, cy_i64(cg, t.mr + limit));
-  V half = cy_div(cg, cy_addc(cg, left, 1), cy_i64(cg, 2));
-  return cy_select(cg, LLVMBuildAnd(cg->b, above, below, ""), half, mr);
-}
-
-/* Row counts of the tiles that `left` rows are cut into. */
-static unsigned tails_of(cy_tile t, int64_t left) {
-  unsigned set = 0, limit = split_limit(t);
-  while (left > 0) {
-    int64_t mr = left < t.mr ? left : left > t.mr && left <= t.mr + limit ? (left + 1) / 2 : t.mr;
-    set |= 1u << mr;
-    left -= mr;
-  }
-  return set;
-}
-
-unsigned cy_tails(cy_tile t, int64_t rows, int64_t mb) {
-  if (!rows)
-    return (1u << t.mr) - 1;
-  return tails_of(t, rows >= mb ? mb : 0) | tails_of(t, rows % mb);
-}
-
-unsigned cy_share_tails(cy_tile t, int64_t rows, int64_t mb) {
-  if (!rows)
-    return (1u << t.mr) - 1;
-  int64_t blocks = ceil_div(rows, mb), last = ceil_div(rows, t.mr) * (blocks - 1) / blocks * t.mr;
-  return (last ? 1u << t.mr : 0) | tails_of(t, rows - last);
-}
-
-cy_share cy_share_of(cy_cg *cg, V total, V parts, V i) {
-  V begin = cy_div(cg, cy_mul(cg, total, i), parts);
-  return (cy_share){begin, cy_div(cg, cy_mul(cg, total, cy_addc(cg, i, 1)), parts)};
-}
-
-cy_share cy_share_rows(cy_cg *cg, cy_tile t, V rows, int64_t mb, V i) {
-  V tiles = cy_ceil_div(cg, rows, cy_i64(cg, t.mr)), blocks = cy_ceil_div(cg, rows, cy_i64(cg, mb));
-  cy_share s = cy_share_of(cg, tiles, blocks, i);
-  return (cy_share){cy_mulc(cg, s.begin, t.mr), cy_imin(cg, rows, cy_mulc(cg, s.end, t.mr))};
-}
 
 /* ---- the micro-kernel ---- */
 
@@ -590,7 +458,7 @@ static bool worth_prefetching(const cy_cg *cg, const cy_core *k) {
   int64_t taps, c, panels;
   if (k->in_place || !cy_is_const(k->taps, &taps) || !cy_is_const(k->c, &c) || !cy_is_const(k->panels, &panels))
     return false;
-  return taps * c * panels * row_bytes(cg, k) >= MANY_WEIGHTS;
+  return taps * c * panels * row_bytes(cg, k) >= CY_MANY_WEIGHTS;
 }
 
 /* The groups of panels of a task, as emit_groups goes through them. */
@@ -718,7 +586,7 @@ static void emit_groups(cy_cg *cg, const cy_core *stored, const kblock *kb, V b,
     all.b = cy_gep(cg, copy, cy_sub(cg, cy_i64(cg, 0), cy_mul(cg, g.iv, all.panel_bytes)));
   }
   cy_loop_begin(cg, &r, cy_i64(cg, 0), k->rows, cy_i64(cg, MR), NULL, 0);
-  V mr = r.step = next_rows(cg, k->tile, cy_sub(cg, k->rows, r.iv)), c = sums;
+  V mr = r.step = cy_next_rows(cg, k->tile, cy_sub(cg, k->rows, r.iv)), c = sums;
   if (!single)
     c = cy_gep(cg, sums, cy_add(cg, cy_mul(cg, r.iv, ldc), cy_mulc(cg, cy_sub(cg, g.iv, k->p0), NR * 4)));
   cy_if s;
@@ -778,7 +646,7 @@ void cy_product_emit(cy_cg *cg, const cy_product *p) {
                 cy_i64(cg, 1),
                 p->k,
                 p->accumulate ? p->accumulate : LLVMConstInt(cg->i1, 0, 0)};
-  r.step = next_rows(cg, p->tile, cy_sub(cg, p->rows, r.iv));
+  r.step = cy_next_rows(cg, p->tile, cy_sub(cg, p->rows, r.iv));
   if (p->ahead) {
     args[UKERNEL_ARGS] = cy_gep(cg, p->ahead, cy_mulc(cg, r.iv, p->row_bytes));
     args[UKERNEL_ARGS + 1] = cy_i64(cg, p->tile.mr * 4);

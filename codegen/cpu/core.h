@@ -18,8 +18,32 @@ typedef struct cy_tile {
   unsigned mr, nv;
 } cy_tile;
 
+/* ---- core_tiles.c ---- */
+
+enum { CY_MANY_WEIGHTS = 256 * 1024 }; /* bytes that do not stay in the second-level cache till the next block of rows */
+
 /* The tile for about `rows` rows (0: unknown, many) and `n` columns (0: unknown). */
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n);
+/* Task shapes: mb rows (a multiple of tile.mr) by nb panels. rows, panels: 0 when unknown; outer: how many such
+ * products there are. */
+typedef struct cy_blocks {
+  int64_t mb, nb;
+} cy_blocks;
+cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k);
+/* Which of `total` fall to part i of `parts`: equal shares, one more or less. */
+typedef struct cy_share {
+  V begin, end;
+} cy_share;
+cy_share cy_share_of(cy_cg *cg, V total, V parts, V i);
+/* The same for rows in blocks of up to mb, in whole tiles but at the end. */
+cy_share cy_share_rows(cy_cg *cg, cy_tile tile, V rows, int64_t mb, V i);
+/* The set for cy_core.tails: for cy_share_rows (rows: 0 when unknown); for blocks of mb, the last one what remains. */
+unsigned cy_share_tails(cy_tile tile, int64_t rows, int64_t mb);
+unsigned cy_tails(cy_tile tile, int64_t rows, int64_t mb);
+/* Rows of the next tile when `left` remain. */
+V cy_next_rows(cy_cg *cg, cy_tile tile, V left);
+
+/* ---- core.c ---- */
 
 /* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate
  * [, i64 skip] [, ptr ahead, i64 ahead_step]); bytes. */
@@ -93,23 +117,6 @@ V cy_row_table(cy_cg *cg, int64_t rows, V stride_bytes);
 
 /* K blocks of about 512 values. */
 void cy_kblock_choose(int64_t taps, int64_t c, int64_t *out_tap_block, int64_t *out_c_block);
-
-/* Task shapes: mb rows (a multiple of tile.mr) by nb panels. rows, panels: 0 when unknown; outer: how many such
- * products there are. */
-typedef struct cy_blocks {
-  int64_t mb, nb;
-} cy_blocks;
-cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k);
-/* Which of `total` fall to part i of `parts`: equal shares, one more or less. */
-typedef struct cy_share {
-  V begin, end;
-} cy_share;
-cy_share cy_share_of(cy_cg *cg, V total, V parts, V i);
-/* The same for rows in blocks of up to mb, in whole tiles but at the end. */
-cy_share cy_share_rows(cy_cg *cg, cy_tile tile, V rows, int64_t mb, V i);
-/* The set for cy_core.tails: for cy_share_rows (rows: 0 when unknown); for blocks of mb, the last one what remains. */
-unsigned cy_share_tails(cy_tile tile, int64_t rows, int64_t mb);
-unsigned cy_tails(cy_tile tile, int64_t rows, int64_t mb);
 
 /* ---- task functions ---- */
 

@@ -185,6 +185,7 @@ const cy_target cy_target_cpu = {
         "native, x86-64-v3, x86-64-v4, a CPU name such as haswell, skylake-avx512, sapphirerapids, znver3, or a triple "
         "such as x86_64-linux-gnu",
     .most_head = 512,
+    .half_factors = cy_cpu_half_factors,
     .half_weights = half_weights,
     .match = match,
     .release = release,

@@ -2,8 +2,9 @@
  *
  * In: cy_contraction, whose sizes are dims. Out: descriptors whose sizes are constants or slots, packed forms of
  * constant weights, and after emission the phases. What is not covered here (see supports) becomes plain loops during
- * lowering: other types than f32, f32 with packed weights in half precision, and 8-bit integers with i32 sums, empty products, convolutions whose weights are
- * computed at run time or whose channels are not dense.
+ * lowering: other types than f32, f32 with packed weights in half precision, bf16 where there is an instruction for it,
+ * and 8-bit integers with i32 sums, empty products, convolutions whose weights are computed at run time or whose channels
+ * are not dense.
  *
  * Appended arguments, in this order: operands shifted to where they begin (where an offset is not 0), packed weights,
  * scratch per worker, shared scratch.
@@ -36,7 +37,7 @@ typedef struct pack_form {
 /* What prepare() decided. */
 typedef struct form {
   cy_conv_algo algo;
-  bool packed, int8;
+  bool packed, int8; /* int8: by the generator of that name, which does bf16, too */
   bool cut; /* the 8-bit form of that name, and how many groups of k come again: see int8.h */
   int64_t again;
   int64_t b_batch[CY_MAX_BATCH]; /* matrices per step of a batch axis of packed weights */
@@ -98,6 +99,12 @@ static bool int8_supported(cy_kernel *k, const cy_contraction *c, cy_dtype a, cy
   return c->kind == CY_CONTRACT_MATMUL || (c->kind == CY_CONTRACT_CONV && !c->has_b_zero);
 }
 
+static bool bf16_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c, cy_dtype a, cy_dtype b) {
+  const cy_cg *cg = m->state;
+  return cg->bf16_dot && a == CY_BF16 && b == CY_BF16 && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
+         (c->kind == CY_CONTRACT_MATMUL || c->kind == CY_CONTRACT_CONV);
+}
+
 /* Heads of a known size, up to what a block's scratch is planned for. */
 static bool attention_supported(cy_kernel *k, const cy_contraction *c, const cy_karg_info *args) {
   int64_t size, columns;
@@ -124,7 +131,8 @@ bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
   cy_kernel_args(k, &args);
   bool floats = args[c->a].dtype == CY_F32 && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
                 (args[c->b].dtype == CY_F32 || half_supported(m, k, c, args[c->b].dtype));
-  if (!floats && !int8_supported(k, c, args[c->a].dtype, args[c->b].dtype))
+  if (!floats && !bf16_supported(m, k, c, args[c->a].dtype, args[c->b].dtype) &&
+      !int8_supported(k, c, args[c->a].dtype, args[c->b].dtype))
     return false;
   if (c->kind == CY_CONTRACT_ATTENTION)
     return attention_supported(k, c, args);
@@ -233,7 +241,8 @@ static cy_int8_desc int8_desc(const cy_kernel_plan *plan, const form *f) {
   cy_int8_desc d = {.conv = c->kind != CY_CONTRACT_MATMUL,
                     .a_signed = args[c->a].dtype == CY_I8,
                     .b_signed = args[c->b].dtype != CY_U8,
-                    .b_bits = args[c->b].dtype == CY_I16 ? 16 : 8,
+                    .b_bits = (unsigned)cy_dtype_of(args[c->b].dtype)->bits,
+                    .bf16 = args[c->a].dtype == CY_BF16,
                     .a_zero_slot = c->has_a_zero ? (int)c->a_zero : -1,
                     .b_zero_slot = c->has_b_zero ? (int)c->b_zero : -1,
                     .b_zero_step = c->b_zero_step,
@@ -434,11 +443,13 @@ static bool loads_argument(cy_kernel *k, cy_karg arg) {
   return false;
 }
 
-static int64_t element_bytes(cy_kernel *k, cy_karg arg) {
+static cy_dtype element_dtype(cy_kernel *k, cy_karg arg) {
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
-  return cy_dtype_of(args[arg].dtype)->bits / 8;
+  return args[arg].dtype;
 }
+
+static int64_t element_bytes(cy_kernel *k, cy_karg arg) { return cy_dtype_of(element_dtype(k, arg))->bits / 8; }
 
 /* The generators want operands that begin where the pointer points. */
 static void shift_operand(cy_kernel_plan *plan, int which, cy_karg arg, cy_dim offset) {
@@ -483,7 +494,7 @@ void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *pla
   int64_t matrices = 1, offset = 0;
   bool matmul = c->kind == CY_CONTRACT_MATMUL;
   plan->form = f;
-  f->int8 = cy_kernel_local_dtype(k, c->acc) == CY_I32;
+  f->int8 = cy_kernel_local_dtype(k, c->acc) == CY_I32 || element_dtype(k, c->a) == CY_BF16;
   f->packed =
       c->b_const && !c->has_b_zero && (!c->b_offset || known(k, c->b_offset, &offset)) && (!matmul || gemm_pack_plan(k, c, f, &matrices));
   if (!matmul && !f->packed)

@@ -46,7 +46,7 @@ static int feature(const char *list, const char *name) {
 }
 
 /* LLVM's C API does not tell what a CPU name stands for, so names are listed; those that are not have AVX2. */
-enum { OLD = 0, AVX2 = 1, AVX512 = 2, VNNI = 4 }; /* VNNI: of the widest vectors */
+enum { OLD = 0, AVX2 = 1, AVX512 = 2, VNNI = 4, DOT_BF16 = 8 }; /* of the widest vectors */
 
 static int cpu_has(const char *cpu) {
   static const struct {
@@ -77,17 +77,17 @@ static int cpu_has(const char *cpu) {
       {"knl", AVX512},
       {"knm", AVX512},
       {"cascadelake", AVX512 | VNNI},
-      {"cooperlake", AVX512 | VNNI},
+      {"cooperlake", AVX512 | VNNI | DOT_BF16},
       {"icelake-client", AVX512 | VNNI},
       {"icelake-server", AVX512 | VNNI},
       {"tigerlake", AVX512 | VNNI},
       {"rocketlake", AVX512 | VNNI},
-      {"sapphirerapids", AVX512 | VNNI},
-      {"emeraldrapids", AVX512 | VNNI},
-      {"graniterapids", AVX512 | VNNI},
-      {"graniterapids-d", AVX512 | VNNI},
-      {"znver4", AVX512 | VNNI},
-      {"znver5", AVX512 | VNNI},
+      {"sapphirerapids", AVX512 | VNNI | DOT_BF16},
+      {"emeraldrapids", AVX512 | VNNI | DOT_BF16},
+      {"graniterapids", AVX512 | VNNI | DOT_BF16},
+      {"graniterapids-d", AVX512 | VNNI | DOT_BF16},
+      {"znver4", AVX512 | VNNI | DOT_BF16},
+      {"znver5", AVX512 | VNNI | DOT_BF16},
   };
   for (size_t i = 0; i < sizeof cpus / sizeof cpus[0]; i++)
     if (strcmp(cpu, cpus[i].name) == 0)
@@ -98,11 +98,13 @@ static int cpu_has(const char *cpu) {
 static void cpu_describe(cy_cg *cg) {
   int has = cpu_has(cg->cpu);
   const char *f = cg->features;
-  int f512 = feature(f, "avx512f"), fvnni = feature(f, "avx512vnni"), f2 = feature(f, "avx2"), ffma = feature(f, "fma");
+  int f512 = feature(f, "avx512f"), fvnni = feature(f, "avx512vnni"), f2 = feature(f, "avx2"), ffma = feature(f, "fma"),
+      fbf16 = feature(f, "avx512bf16");
   cg->avx512 = f512 >= 0 ? f512 && feature(f, "avx512vl") > 0 : (has & AVX512) != 0;
   if (!cg->avx512) /* the form of 256 bits */
     fvnni = feature(f, "avxvnni");
   cg->vnni = fvnni >= 0 ? fvnni : (has & (cg->avx512 ? AVX512 : AVX2)) && (has & VNNI);
+  cg->bf16_dot = cg->avx512 && (fbf16 >= 0 ? fbf16 : (has & DOT_BF16) != 0);
   cg->avx2 = cg->avx512 || (f2 >= 0 ? f2 : has != OLD);
   cg->fma = ffma >= 0 ? ffma : cg->avx2;
   cg->W = cg->avx512 ? 16 : cg->avx2 ? 8 : 4;

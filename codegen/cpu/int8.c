@@ -1,10 +1,11 @@
-/* int8.c - matrix products and convolutions of 8-bit integers: the plan and the tasks; the forms are told in int8.h.
+/* int8.c - matrix products and convolutions of 8-bit integers and bf16: the plan and the tasks; the forms are told in
+ * int8.h.
  *
  * Comes in: a cy_int8_desc. Goes out: one phase, or two where b has to be packed at run time first. A task is (matrix
  * or group of channels, block of rows, block of panels): it copies its rows of a to scratch (int8_rows.c), then, by
  * groups of panels that stay in cache, tile by tile, runs micro-kernels over all of k and the epilogue over long runs
- * of each row. A row of a convolution is an output pixel; its k are the taps, padding included. Sums are exact, so
- * blocks need no care about the order of adding.
+ * of each row. A row of a convolution is an output pixel; its k are the taps, padding included. Sums of integers
+ * are exact, those of bf16 run over all of k in order: neither depends on blocks or threads.
  */
 #include "int8.h"
 
@@ -112,6 +113,7 @@ static plan plan_of(const cy_cg *cg, const cy_int8_desc *d) {
   p.shared_slot = d->conv ? d->window.shared_slot : d->gemm.shared_slot;
   p.packed = d->conv || d->gemm.b_packed;
   bool narrow = p.packed && d->b_bits == 8 && d->b_signed;
+  p.form.bf16 = d->bf16;
   p.form.fours = d->cut || (narrow && (cg->vnni || cg->vnni_spelled));
   p.form.cut = d->cut;
   p.form.wide = !narrow && !d->cut;
@@ -160,7 +162,7 @@ cy_int8_layout cy_int8_layout_of(const cy_cg *cg, const cy_int8_desc *d, int64_t
 }
 
 bool cy_int8_cut_possible(const cy_cg *cg, const cy_int8_desc *d) {
-  if (!cg->avx2 || cg->vnni || cg->vnni_spelled || cy_int8_depthwise_possible(d))
+  if (d->bf16 || !cg->avx2 || cg->vnni || cg->vnni_spelled || cy_int8_depthwise_possible(d))
     return false;
   plan p = plan_of(cg, d);
   return p.packed && p.rows != 1; /* one row waits for its weights either way */
@@ -173,6 +175,8 @@ bool cy_int8_cut_pays(const cy_int8_layout *l, int64_t again) {
 }
 
 const char *cy_int8_algorithm(const cy_cg *cg, const cy_int8_desc *d) {
+  if (d->bf16)
+    return d->conv ? "conv bf16 pairs" : "gemm bf16 pairs";
   if (cy_int8_depthwise_possible(d))
     return "conv int8 depthwise";
   plan p = plan_of(cg, d);
@@ -442,6 +446,11 @@ static V matrix_number(cy_cg *cg, const frame *f) {
   return number;
 }
 
+/* The element of a so many behind the one at `from`. */
+static V elements_on(cy_cg *cg, const plan *p, V from, V elements) {
+  return cy_gep(cg, from, cy_int8_source_bytes(cg, p->form, elements));
+}
+
 static void find_operands(cy_cg *cg, frame *f) {
   const plan *p = f->p;
   V flat = f->product, a = cy_arg_ptr(cg, p->a_slot);
@@ -450,7 +459,8 @@ static void find_operands(cy_cg *cg, frame *f) {
     f->idx[i] = i ? cy_mod(cg, flat, size) : flat;
     flat = i ? cy_div(cg, flat, size) : flat;
   }
-  f->a = cy_gep(cg, a, p->d->conv ? cy_mulc(cg, f->product, p->c) : dot_strides(cg, f, p->d->gemm.a_batch));
+  V first = p->d->conv ? cy_mulc(cg, f->product, p->c) : dot_strides(cg, f, p->d->gemm.a_batch);
+  f->a = elements_on(cg, p, a, first);
   V number = matrix_number(cg, f), all = cy_arg_ptr(cg, p->packed ? p->b_slot : p->shared_slot);
   f->matrix = number;
   f->first = cy_gep(cg, all, cy_mul(cg, number, matrix_bytes(cg, p)));
@@ -463,13 +473,21 @@ static void find_operands(cy_cg *cg, frame *f) {
 
 /* ---- rows of a ---- */
 
+/* What stands behind an odd k meets a zero of b, but NaN times zero is none. */
+static void emit_row_end(cy_cg *cg, const frame *f, V dst) {
+  if (f->p->form.bf16 && (!f->p->k || f->p->k % 2))
+    cy_store(cg, LLVMConstNull(cg->i32), cy_gep(cg, dst, cy_addc(cg, f->row_bytes, -4)), 4);
+}
+
 static void emit_gemm_row(cy_cg *cg, const frame *f, V row, V dst) {
   const cy_gemm_desc *g = &f->p->d->gemm;
-  V src = cy_gep(cg, f->a, cy_mul(cg, cy_add(cg, f->row0, row), cy_size(cg, g->am)));
+  emit_row_end(cg, f, dst);
+  V src = elements_on(cg, f->p, f->a, cy_mul(cg, cy_add(cg, f->row0, row), cy_size(cg, g->am)));
   if (is_const(g->ak, 1) || is_const(g->k, 1))
     cy_int8_run(cg, &f->convert, dst, src, k_size(cg, f->p));
   else
-    cy_int8_gather(cg, &f->convert, dst, src, k_size(cg, f->p), cy_size(cg, g->ak));
+    cy_int8_gather(cg, &f->convert, dst, src, k_size(cg, f->p),
+                   cy_int8_source_bytes(cg, f->p->form, cy_size(cg, g->ak)));
 }
 
 static V inside(cy_cg *cg, V i, const cy_axis *a) { return cy_icmp(cg, LLVMIntULT, i, cy_size(cg, a->in)); }
@@ -484,7 +502,7 @@ static void emit_taps(cy_cg *cg, const frame *f, V dst, V line, V ok, V x) {
   V to = cy_gep(cg, dst, cy_int8_bytes(cg, p->form, cy_mulc(cg, l.iv, p->c)));
   cy_if s;
   cy_if_begin(cg, &s, LLVMBuildAnd(cg->b, ok, inside(cg, column, w), ""));
-  cy_int8_run(cg, &f->convert, to, cy_gep(cg, line, cy_mul(cg, column, cy_size(cg, w->in_stride))), c);
+  cy_int8_run(cg, &f->convert, to, elements_on(cg, p, line, cy_mul(cg, column, cy_size(cg, w->in_stride))), c);
   cy_if_else(cg, &s);
   cy_int8_blank(cg, &f->convert, to, c);
   cy_if_end(cg, &s);
@@ -502,7 +520,7 @@ static void emit_kernel_row(cy_cg *cg, const frame *f, V dst, V line, V ok, V x)
   V right = cy_icmp(cg, LLVMIntSLE, cy_addc(cg, x, w->count), cy_size(cg, w->in));
   cy_if s;
   cy_if_begin(cg, &s, LLVMBuildAnd(cg->b, ok, LLVMBuildAnd(cg->b, left, right, ""), ""));
-  cy_int8_run(cg, &f->convert, dst, cy_gep(cg, line, cy_mulc(cg, x, p->c)), cy_i64(cg, w->count * p->c));
+  cy_int8_run(cg, &f->convert, dst, elements_on(cg, p, line, cy_mulc(cg, x, p->c)), cy_i64(cg, w->count * p->c));
   cy_if_else(cg, &s);
   emit_taps(cg, f, dst, line, ok, x);
   cy_if_end(cg, &s);
@@ -511,15 +529,16 @@ static void emit_kernel_row(cy_cg *cg, const frame *f, V dst, V line, V ok, V x)
 static void emit_pixel(cy_cg *cg, const frame *f, V row, V dst) {
   const plan *p = f->p;
   V image, o[3], ok = LLVMConstInt(cg->i1, 1, 0), number = cy_i64(cg, 0);
+  emit_row_end(cg, f, dst);
   split_pixel(cg, p, cy_add(cg, f->row0, row), &image, o);
-  V line = cy_gep(cg, f->a, cy_mul(cg, image, cy_size(cg, p->d->window.in_n)));
+  V line = elements_on(cg, p, f->a, cy_mul(cg, image, cy_size(cg, p->d->window.in_n)));
   cy_loop l[2];
   for (int i = 0; i < 2; i++) {
     const cy_axis *a = &p->axis[i];
     cy_loop_begin(cg, &l[i], cy_i64(cg, 0), cy_i64(cg, a->count), cy_i64(cg, 1), NULL, 0);
     V at = cy_add(cg, cy_mulc(cg, o[i], a->step), cy_addc(cg, cy_mulc(cg, l[i].iv, a->inc), a->start));
     ok = LLVMBuildAnd(cg->b, ok, inside(cg, at, a), "");
-    line = cy_gep(cg, line, cy_mul(cg, at, cy_size(cg, a->in_stride)));
+    line = elements_on(cg, p, line, cy_mul(cg, at, cy_size(cg, a->in_stride)));
     number = cy_add(cg, cy_mulc(cg, number, a->count), l[i].iv);
   }
   const cy_axis *w = &p->axis[2];
@@ -550,22 +569,23 @@ typedef struct stretch {
 static void emit_inner_pixels(cy_cg *cg, const frame *f, const stretch *s, V a, V b) {
   const plan *p = f->p;
   const cy_axis *w = &p->axis[2];
-  V line[MOST_KERNEL_ROWS], image = cy_gep(cg, f->a, cy_mul(cg, s->image, cy_size(cg, p->d->window.in_n)));
+  V line[MOST_KERNEL_ROWS], image = elements_on(cg, p, f->a, cy_mul(cg, s->image, cy_size(cg, p->d->window.in_n)));
   int n = 0;
   for (int64_t y = 0; y < p->axis[0].count; y++)
     for (int64_t z = 0; z < p->axis[1].count; z++, n++) {
       V at = cy_mul(cg, cy_addc(cg, cy_mulc(cg, s->o[0], p->axis[0].step), y * p->axis[0].inc + p->axis[0].start),
                     cy_size(cg, p->axis[0].in_stride));
       V low = cy_addc(cg, cy_mulc(cg, s->o[1], p->axis[1].step), z * p->axis[1].inc + p->axis[1].start);
-      line[n] = cy_gep(cg, image, cy_add(cg, at, cy_mul(cg, low, cy_size(cg, p->axis[1].in_stride))));
+      line[n] = elements_on(cg, p, image, cy_add(cg, at, cy_mul(cg, low, cy_size(cg, p->axis[1].in_stride))));
     }
   cy_loop x;
   cy_loop_begin(cg, &x, a, b, cy_i64(cg, 1), NULL, 0);
   V column = cy_mulc(cg, cy_addc(cg, cy_mulc(cg, x.iv, w->step), w->start), p->c);
   V dst = cy_gep(cg, f->scratch, cy_mul(cg, cy_add(cg, s->first, x.iv), f->row_bytes));
+  emit_row_end(cg, f, dst);
   for (int i = 0; i < n; i++) {
     V to = cy_gep(cg, dst, cy_int8_bytes(cg, p->form, cy_i64(cg, i * w->count * p->c)));
-    cy_int8_run(cg, &f->convert, to, cy_gep(cg, line[i], column), cy_i64(cg, w->count * p->c));
+    cy_int8_run(cg, &f->convert, to, elements_on(cg, p, line[i], column), cy_i64(cg, w->count * p->c));
   }
   cy_loop_end(cg, &x, NULL);
 }
@@ -614,7 +634,7 @@ static void emit_stretches(cy_cg *cg, const frame *f, V count) {
 static void emit_rows(cy_cg *cg, const frame *f, V count) {
   const plan *p = f->p;
   if (p->dense && p->k % p->form.step == 0) {
-    V src = cy_gep(cg, f->a, cy_mulc(cg, f->row0, p->k));
+    V src = elements_on(cg, p, f->a, cy_mulc(cg, f->row0, p->k));
     cy_int8_run(cg, &f->convert, f->scratch, src, cy_mulc(cg, count, p->k));
     return;
   }
@@ -634,7 +654,7 @@ static void emit_rows(cy_cg *cg, const frame *f, V count) {
 
 /* ---- the product of a task ---- */
 
-/* The epilogue on i32 sums, which come as bits of floats. */
+/* The epilogue on i32 sums, which come as bits of floats; those of bf16 are floats. */
 static void finish_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
   const cy_epilogue *inner = ctx;
   inner->emit(inner->ctx, cg, LLVMBuildBitCast(cg->b, acc, LLVMVectorType(cg->i32, lanes), ""), lanes, idx);
@@ -699,8 +719,10 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   int64_t group = group_choose(p);
   V ldc = cy_i64(cg, group * p->nr * 4), sums = cy_alloca(cg, p->tile.mr * group * p->nr * 4),
     MR = cy_i64(cg, p->tile.mr);
-  cy_epilogue epilogue = {
-      .emit = finish_emit, .ctx = (void *)epilogue_of(p), .wide = p->n >= 4 * (int64_t)cg->W ? 4 : 0};
+  cy_epilogue epilogue = *epilogue_of(p);
+  if (!p->form.bf16)
+    epilogue = (cy_epilogue){
+        .emit = finish_emit, .ctx = (void *)epilogue_of(p), .wide = p->n >= 4 * (int64_t)cg->W ? 4 : 0};
   cy_rows index = {row_index, (void *)f,
                    p->d->conv ? 1 + (unsigned)p->d->window.n_spatial : (unsigned)p->d->gemm.n_batch + 1};
   unsigned tail = p->n ? (unsigned)(p->n % cg->W) : cg->W;

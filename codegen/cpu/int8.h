@@ -1,7 +1,8 @@
-/* int8.h - contractions of 8-bit integers: matrix products and convolutions with exact i32 sums.
+/* int8.h - contractions by instructions that add up groups of k: matrix products and convolutions of 8-bit integers with
+ * exact i32 sums, and of bf16 with f32 sums.
  *
  * out = sum (a - a_zero) * (b - b_zero), a being s8 or u8; what padding adds is 0. Like contract.h, nothing here knows
- * the compiler's IR, and both sides, packing and code, derive their plan from the descriptor and cg. Three forms:
+ * the compiler's IR, and both sides, packing and code, derive their plan from the descriptor and cg. Four forms:
  *   pairs   a and b as i16, vpmaddwd: exact for whatever 8-bit numbers less their zero points are; b is packed as s8
  *           where it fits, else as i16
  *   fours   a as u8, b as s8, vpdpbusd: where the CPU has it and b is constant and s8. What a's zero point and shifting
@@ -10,6 +11,8 @@
  *           parts that add up to them, 255 * (|w| + |w'|) being at most 32767 for all pairs of a part. A group of k
  *           that has a second part for one of a panel's columns comes again at the panel's end, with that part. Where
  *           few do, this takes less time than pairs; whether they do, the weights tell (cy_int8_again)
+ *   bf16    a and b as bf16 in the places of pairs, vdpbf16ps, which takes denormals for zeros and adds the products of
+ *           a pair one after the other: where the CPU has it (cg->bf16_dot)
  * A task copies its rows of a into scratch in the form wanted, [row][k], padding included; micro-kernels then read
  * nothing but rows at equal distances and packed panels of b.
  */
@@ -24,6 +27,7 @@ typedef struct cy_int8_desc {
   cy_conv_desc window; /* not transposed */
   bool a_signed, b_signed;
   unsigned b_bits;              /* 8, or 16 */
+  bool bf16;                    /* a and b are bf16, sums f32; b_bits is 16, b_signed set, there are no zero points */
   bool cut;                     /* b is constant, and cut; again: how many groups of k of a matrix may come again */
   int64_t again;
   int a_zero_slot, b_zero_slot; /* -1: none. With a b_zero, b is packed at run time */
@@ -76,7 +80,7 @@ int64_t cy_int8_depthwise_slot(int64_t n, int64_t lanes);
 /* ---- int8_kernel.c ---- */
 
 typedef struct cy_int8_form {
-  bool fours, wide, cut; /* wide: b is packed as i16; cut: fours, too */
+  bool fours, wide, cut, bf16; /* wide: b is packed in 16 bits; cut: fours, too; bf16: wide, too */
   unsigned step;
 } cy_int8_form;
 
@@ -87,7 +91,7 @@ typedef struct cy_int8_form {
 V cy_int8_kernel(cy_cg *cg, cy_int8_form form, unsigned mr, unsigned nv, int64_t nr);
 /* Bytes of a panel's NR columns for one group of `step` k. */
 int64_t cy_int8_group_bytes(cy_int8_form form, int64_t nr);
-/* acc + a * b over the pairs or fours of each i32 lane: a, b as <W x i32>. */
+/* acc + a * b over the pairs or fours of each lane, all as <W x i32>; of bf16, acc are the bits of floats. */
 V cy_int8_dot(cy_cg *cg, cy_int8_form form, V acc, V a, V b);
 
 /* ---- int8_rows.c: a's elements on their way to scratch ---- */
@@ -104,7 +108,9 @@ void cy_int8_run(cy_cg *cg, const cy_int8_rows *rows, V dst, V src, V n);
 void cy_int8_gather(cy_cg *cg, const cy_int8_rows *rows, V dst, V src, V n, V stride);
 /* n elements that count as 0. */
 void cy_int8_blank(cy_cg *cg, const cy_int8_rows *rows, V dst, V n);
-/* Bytes of n elements. */
+/* Bytes of n elements of a in memory. */
+V cy_int8_source_bytes(cy_cg *cg, cy_int8_form form, V n);
+/* .. and in scratch. */
 V cy_int8_bytes(cy_cg *cg, cy_int8_form form, V n);
 
 #endif

@@ -24,7 +24,7 @@ typedef struct dw {
 bool cy_int8_depthwise_possible(const cy_int8_desc *d) {
   const cy_conv_desc *w = &d->window;
   cy_axis axis[3];
-  if (!d->conv || w->groups != w->cin || w->cin != w->cout || w->cin == 1 || w->transposed)
+  if (!d->conv || d->bf16 || w->groups != w->cin || w->cin != w->cout || w->cin == 1 || w->transposed)
     return false;
   cy_conv_axes(w, 0, axis);
   return axis[0].count == 1 && axis[0].step == 1 && axis[0].start == 0 && axis[1].count * axis[2].count <= MOST_TAPS;

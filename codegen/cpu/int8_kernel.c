@@ -1,7 +1,7 @@
-/* int8_kernel.c - micro-kernels of 8-bit contractions: mr rows by nv vectors of i32 sums in registers over all of k.
+/* int8_kernel.c - micro-kernels of contractions by groups of k: mr rows by nv vectors of sums in registers over all of k.
  *
- * Comes in: rows of a in scratch, a packed panel of b. Goes out: a tile of i32 sums in memory, for the epilogue. Every
- * step broadcasts 32 bits of each row, two i16 or four u8, and multiplies them with as many of every column. vpmaddwd
+ * Comes in: rows of a in scratch, a packed panel of b. Goes out: a tile of sums in memory, for the epilogue. Every
+ * step broadcasts 32 bits of each row, two i16 or bf16 or four u8, and multiplies them with as many of every column. vpmaddwd
  * does twice as many products as an fma in the same time, vpdpbusd four times as many. vpmaddubsw and the vpmaddwd that
  * adds up its pairs do twice as many, too, but need half the additions and loads, which keep pairs from it.
  */
@@ -55,8 +55,18 @@ static V add_cut(cy_cg *cg, V acc, V a, V b) {
   return add_pairs(cg, acc, intrinsic(cg, name, vh, params, args, 2), ones);
 }
 
+static V add_bf16(cy_cg *cg, V acc, V a, V b) {
+  LLVMTypeRef pairs = LLVMVectorType(cg->bf16, 2 * cg->W), params[3] = {cg->vf, pairs, pairs};
+  V args[3] = {LLVMBuildBitCast(cg->b, acc, cg->vf, ""), LLVMBuildBitCast(cg->b, a, pairs, ""),
+               LLVMBuildBitCast(cg->b, b, pairs, "")};
+  V sum = intrinsic(cg, "llvm.x86.avx512bf16.dpbf16ps.512", cg->vf, params, args, 3);
+  return LLVMBuildBitCast(cg->b, sum, cg->vi, "");
+}
+
 V cy_int8_dot(cy_cg *cg, cy_int8_form form, V acc, V a, V b) {
   LLVMTypeRef vb = LLVMVectorType(cg->i8, 4 * cg->W), vh = LLVMVectorType(cg->i16, 2 * cg->W), vi = cg->vi;
+  if (form.bf16)
+    return add_bf16(cg, acc, a, b);
   if (form.cut)
     return add_cut(cg, acc, a, b);
   if (form.fours) {
@@ -146,7 +156,8 @@ static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
 V cy_int8_kernel(cy_cg *cg, cy_int8_form form, unsigned mr, unsigned nv, int64_t nr) {
   char name[64];
   snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld",
-           form.cut     ? "u8cut"
+           form.bf16    ? "bf16"
+           : form.cut   ? "u8cut"
            : form.fours ? "u8s8"
            : form.wide  ? "i16"
                         : "i16s8",

@@ -1,8 +1,8 @@
-/* int8_rows.c - copies 8-bit elements into a worker's scratch in the form that the micro-kernels of int8_kernel.c read.
+/* int8_rows.c - copies elements of a into a worker's scratch in the form that the micro-kernels of int8_kernel.c read.
  *
  * Comes in: runs of s8 or u8 in memory. Goes out: pairs: i16, less the zero point, so that nothing is left to correct;
  * fours: u8, s8 being shifted by 128, what stands for zero being the (shifted) zero point. This takes one vector
- * operation for 16 or more elements, each of which then meets all columns of a task.
+ * operation for 16 or more elements, each of which then meets all columns of a task. bf16 stay as they are.
  */
 #include "int8.h"
 
@@ -16,11 +16,16 @@ cy_int8_rows cy_int8_rows_begin(cy_cg *cg, cy_int8_form form, const cy_int8_desc
   return r;
 }
 
+V cy_int8_source_bytes(cy_cg *cg, cy_int8_form form, V n) { return cy_mulc(cg, n, form.bf16 ? 2 : 1); }
 V cy_int8_bytes(cy_cg *cg, cy_int8_form form, V n) { return cy_mulc(cg, n, form.fours ? 1 : 2); }
 
 static void emit_piece(cy_cg *cg, const cy_int8_rows *r, V dst, V src, unsigned lanes) {
   LLVMTypeRef bytes = LLVMVectorType(cg->i8, lanes), words = LLVMVectorType(cg->i16, lanes);
-  V v = cy_load(cg, bytes, src, 1);
+  V v = cy_load(cg, r->form.bf16 ? words : bytes, src, 1);
+  if (r->form.bf16) {
+    cy_store(cg, v, dst, 1);
+    return;
+  }
   if (r->form.fours) {
     if (r->is_signed)
       v = LLVMBuildXor(cg->b, v, cy_splat(cg, LLVMConstInt(cg->i8, 0x80, 0), lanes), "");
@@ -36,7 +41,7 @@ static V emit_pieces(cy_cg *cg, const cy_int8_rows *r, V dst, V src, V from, V t
   V whole = cy_mulc(cg, cy_div(cg, cy_sub(cg, to, from), cy_i64(cg, lanes)), lanes), end = cy_add(cg, from, whole);
   cy_loop l;
   cy_loop_begin(cg, &l, from, end, cy_i64(cg, lanes), NULL, 0);
-  emit_piece(cg, r, cy_gep(cg, dst, cy_int8_bytes(cg, r->form, l.iv)), cy_gep(cg, src, l.iv), lanes);
+  emit_piece(cg, r, cy_gep(cg, dst, cy_int8_bytes(cg, r->form, l.iv)), cy_gep(cg, src, cy_int8_source_bytes(cg, r->form, l.iv)), lanes);
   cy_loop_end(cg, &l, NULL);
   return end;
 }
@@ -57,7 +62,7 @@ void cy_int8_run(cy_cg *cg, const cy_int8_rows *r, V dst, V src, V n) {
   while (at < count) {
     while (lanes > count - at)
       lanes /= 2;
-    emit_piece(cg, r, cy_gep(cg, dst, cy_int8_bytes(cg, r->form, cy_i64(cg, at))), cy_gepc(cg, src, at), lanes);
+    emit_piece(cg, r, cy_gep(cg, dst, cy_int8_bytes(cg, r->form, cy_i64(cg, at))), cy_gep(cg, src, cy_int8_source_bytes(cg, r->form, cy_i64(cg, at))), lanes);
     at += lanes;
   }
 }

@@ -1,11 +1,11 @@
-/* layer_cost.c - what a layer takes on one core, in float and in 8-bit integers: by this, --int8 leaves layers in float
- * that integers would make slower.
+/* layer_cost.c - what a layer takes on one core, in float, in 8-bit integers and in bf16: by this, --int8 and --bf16 leave
+ * layers in float that they would make slower.
  *
  * In:  a conv or matmul of the graph with constant weights, before kernels exist. Out: cycles; the algorithm is the one
  * that the generators will choose. The figures behind the rates are measured on Zen 3 (cycles, vectors of 8 floats;
  * wider ones take them in proportion), and hold for the layer without what fusion puts into it, an activation or a
  * residual sum, which both forms compute alike. Rounding the result to 8 bits is not in it either: whether that is
- * needed depends on the layers around.
+ * needed depends on the layers around. For bf16 nothing is measured but the rate of the instruction.
  */
 #include "codegen/cpu/cpu.h"
 #include "codegen/cpu/int8.h"
@@ -16,6 +16,8 @@ static const double FLOAT_OUTPUT = 0.1, INT_OUTPUT = 0.5, WIDENED = 0.12, COPIED
 /* Depthwise, per output, and for integers per input element, which is widened. */
 static const double FLOAT_DEPTHWISE = 0.3, INT_DEPTHWISE = 0.33, INT_DEPTHWISE_TAP = 0.075, INT_DEPTHWISE_INPUT = 0.15;
 
+enum { WORTH_PACKING = 32 }; /* rows */
+
 static const cy_type *type_of(const cy_graph *g, cy_val v) { return &cy_value_of(g, v)->type; }
 
 static int64_t dim_of(const cy_graph *g, cy_dim d, const int64_t *sizes) {
@@ -23,29 +25,33 @@ static int64_t dim_of(const cy_graph *g, cy_dim d, const int64_t *sizes) {
   return v > 0 ? v : 1;
 }
 
-/* Products of bytes per cycle: pairs take an addition each where fma has its own, and do not keep both pipes busy. */
-static double int_rate(const cy_cg *cg) { return 2.0 * cg->W * (cg->vnni ? 4 * 0.9 : 1.5); }
+typedef enum form { FLOATS, BYTES, BF16 } form;
+
+/* Products per cycle of kernels that take groups of k: pairs of bytes need an addition each where fma has its own, and do
+ * not keep both pipes busy. */
+static double rate_of(const cy_cg *cg, form f) {
+  return 2.0 * cg->W * (f == BF16 ? 2 * 0.93 : cg->vnni ? 4 * 0.9 : 1.5);
+}
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
 /* A product of `rows` rows of `depth` with weights of `n` columns, whose rows are copied in `runs` pieces. */
-static double int_product(const cy_cg *cg, double rows, double depth, double n, double runs) {
+static double grouped_product(const cy_cg *cg, form f, double rows, double depth, double n, double runs) {
   int64_t lanes = cg->W;
   double columns = (double)(((int64_t)n + lanes - 1) / lanes * lanes), wide = 8.0 / cg->W;
-  double work = rows * depth * columns / int_rate(cg), loads = depth * n / CY_BYTES_PER_CYCLE;
-  double copies = rows * (depth * (cg->vnni ? COPIED : WIDENED) * wide + runs * RUN);
+  double work = rows * depth * columns / rate_of(cg, f), loads = depth * n * (f == BF16 ? 2 : 1) / CY_BYTES_PER_CYCLE;
+  double copies = rows * (depth * (f == BYTES && cg->vnni ? COPIED : WIDENED) * wide + runs * RUN);
   return larger(work, loads) + copies + rows * n * INT_OUTPUT * wide;
 }
 
-static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                            bool ints) {
+static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
   const cy_type *w = type_of(g, n->in[1]), *y = type_of(g, n->out[0]);
-  double rows = 1, depth = (double)dim_of(g, w->dim[w->rank - 2], sizes),
-         columns = (double)dim_of(g, w->dim[w->rank - 1], sizes);
+  double rows = 1, depth = (double)dim_of(g, w->dim[w->rank > 1 ? w->rank - 2 : 0], sizes),
+         columns = w->rank > 1 ? (double)dim_of(g, w->dim[w->rank - 1], sizes) : 1;
   for (int i = 0; i + 1 < y->rank; i++)
     rows *= (double)dim_of(g, y->dim[i], sizes);
-  if (ints)
-    return int_product(cg, rows, depth, columns, 0);
+  if (f != FLOATS)
+    return grouped_product(cg, f, rows, depth, columns, 0);
   double work = rows * depth * columns / (2.0 * cg->W * 0.93), loads = depth * columns * 4 / CY_BYTES_PER_CYCLE;
   return larger(work, loads) + rows * columns * FLOAT_OUTPUT * 8 / cg->W;
 }
@@ -75,7 +81,7 @@ static cy_conv_desc describe(const cy_graph *g, const cy_node_info *n, const int
   return d;
 }
 
-static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints) {
+static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
   if (type_of(g, n->in[0])->rank > 5)
     return 0;
   cy_conv_desc d = describe(g, n, sizes);
@@ -88,20 +94,52 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
   double outputs = pixels * (double)d.cout;
   cy_int8_desc integers = {
       .conv = true, .window = d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
-  if (!ints && cy_conv_choose(cg, &d) == CY_CONV_DEPTHWISE)
+  if (f == FLOATS && cy_conv_choose(cg, &d) == CY_CONV_DEPTHWISE)
     return outputs * (taps / (2.0 * cg->W * 0.93) + FLOAT_DEPTHWISE * wide);
-  if (!ints)
+  if (f == FLOATS)
     return cy_conv_cost(cg, &d) + outputs * FLOAT_OUTPUT * wide;
-  if (cy_int8_depthwise_possible(&integers))
+  if (f == BYTES && cy_int8_depthwise_possible(&integers))
     return outputs * (INT_DEPTHWISE + INT_DEPTHWISE_TAP * taps + INT_DEPTHWISE_INPUT * strides) * wide;
   double channels = (double)(d.cin / d.groups), last = (double)d.kernel[d.n_spatial - 1];
   return (double)d.groups *
-         int_product(cg, pixels, taps * channels, (double)(d.cout / d.groups), taps > 1 ? taps / last : 0);
+         grouped_product(cg, f, pixels, taps * channels, (double)(d.cout / d.groups), taps > 1 ? taps / last : 0);
+}
+
+static double cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
+  return n->op == CY_OP_matmul ? matmul_cycles(cg, g, n, sizes, f)
+         : n->op == CY_OP_conv ? conv_cycles(cg, g, n, sizes, f)
+                               : 0;
 }
 
 double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                            bool ints) {
-  return n->op == CY_OP_matmul ? matmul_cycles(m->state, g, n, sizes, ints)
-         : n->op == CY_OP_conv ? conv_cycles(m->state, g, n, sizes, ints)
-                               : 0;
+  return cycles(m->state, g, n, sizes, ints ? BYTES : FLOATS);
+}
+
+/* A constant, or one that has been turned. */
+static bool is_constant(const cy_graph *g, cy_val v) {
+  cy_node def = cy_value_of(g, v)->node;
+  const cy_node_info *n = def ? cy_node_of(g, def) : NULL;
+  return cy_value_is_const(g, v) || (n && n->op == CY_OP_transpose && is_constant(g, n->in[0]));
+}
+
+/* Is n's second factor known when compiling, or are there rows enough to pay for packing it at every run? */
+static bool packing_pays(const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
+  const cy_type *y = type_of(g, n->out[0]);
+  return is_constant(g, n->in[1]) ||
+         (n->op == CY_OP_matmul && y->rank > 1 && dim_of(g, y->dim[y->rank - 2], sizes) >= WORTH_PACKING);
+}
+
+bool cy_cpu_half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, const cy_node_info *n,
+                         const int64_t *sizes) {
+  const cy_cg *cg = m->state;
+  if (half != CY_BF16 || !cg->bf16_dot)
+    return false;
+  if (!n)
+    return true;
+  if ((n->op != CY_OP_matmul && n->op != CY_OP_conv) || cy_attr_get_int(n, CY_ATTR_group, 1) != 1 ||
+      !packing_pays(g, n, sizes))
+    return false;
+  double taken = cycles(cg, g, n, sizes, BF16);
+  return taken > 0 && taken < cycles(cg, g, n, sizes, FLOATS);
 }

@@ -140,13 +140,16 @@ static void print_row_matmul(cy_cu_contract *q) {
   cy_cu_line(p, "r->base = base;");
 }
 
+static bool is_forward(const cy_contraction *c) { return c->kind == CY_CONTRACT_CONV; }
+
+/* Rows outside have their window there, too. */
 static void print_row_conv(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
   cy_cu_line(p, "int rest = m;");
   for (int i = c->nspatial; i-- > 0;) {
     const char *out = cy_cu_dim(p, c->out[i]), *pad = cy_cu_dim(p, c->pad[i]);
-    if (c->kind == CY_CONTRACT_CONV)
+    if (is_forward(c))
       cy_cu_line(p, "r->at[%d] = rest %% (int)%s * %lld - (int)%s;", i, out, (long long)c->stride[i], pad);
     else
       cy_cu_line(p, "r->at[%d] = rest %% (int)%s + (int)%s;", i, out, pad);
@@ -154,49 +157,88 @@ static void print_row_conv(cy_cu_contract *q) {
   }
   cy_cu_line(p, "r->base = %s + (i64)rest * %s + (i64)z * (%s / %lld) * %s;", cy_cu_dim(p, c->a_offset),
              cy_cu_dim(p, c->x_image), cy_cu_dim(p, c->channels_in), (long long)c->group, cy_cu_dim(p, c->x_channel));
+  for (int i = 0; i < c->nspatial && is_forward(c); i++)
+    cy_cu_line(p, "r->base += (i64)r->at[%d] * %s;", i, cy_cu_dim(p, c->x_spatial[i]));
+  cy_cu_line(p, "if (!r->inside)");
+  cy_cu_line(p, "  r->at[0] = -0x40000000;");
 }
 
-/* Channel and tap of k. */
-static void print_tap(cy_cu_contract *q) {
-  cy_cu_line(q->p, "const int depth = (int)(%s / %lld);", cy_cu_dim(q->p, q->c->channels_in), (long long)q->c->group);
-  cy_cu_line(q->p, "const int tap = k / depth, channel = k %% depth;");
+/* Channel and tap of k. A tile of k whose channels all have one tap need not be divided but once. */
+static void print_tap_of_k(cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
+  cy_dim depth = cy_cu_per_group(q->p->g, c, c->channels_in);
+  int64_t whole;
+  bool one = cy_dim_is_const(q->p->g, depth, &whole) && whole % q->p->form->tile.k == 0;
+  if (cy_cu_taps(c) == 1) {
+    cy_cu_line(q->p, "const int tap = 0, channel = k;");
+    return;
+  }
+  cy_cu_line(q->p, "const int depth = (int)(%s / %lld);", cy_cu_dim(q->p, c->channels_in), (long long)c->group);
+  cy_cu_line(q->p, "const int tap = %s / depth, channel = k - tap * depth;", one ? "k0" : "k");
 }
 
-/* The part of A's offset that depends on k, for a convolution: returns -1 outside of the input. */
-static void print_a_window(cy_cu_contract *q) {
+static void print_tap_conv(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
-  bool forward = c->kind == CY_CONTRACT_CONV;
-  print_tap(q);
-  cy_cu_line(p, "i64 at = r->base + (i64)channel * %s;", cy_cu_dim(p, c->x_channel));
-  cy_cu_line(p, "int rest = tap, i;");
+  print_tap_of_k(q);
+  cy_cu_line(p, "int rest = tap;");
+  cy_cu_line(p, "t->offset = (i64)channel * %s;", cy_cu_dim(p, c->x_channel));
   for (int i = c->nspatial; i-- > 0;) {
-    cy_cu_line(p, "i = r->at[%d] %c rest %% %lld * %lld;", i, forward ? '+' : '-', (long long)c->kernel[i],
-               (long long)c->dilation[i]);
+    cy_cu_line(p, "t->at[%d] = rest %% %lld * %lld;", i, (long long)c->kernel[i], (long long)c->dilation[i]);
+    if (is_forward(c))
+      cy_cu_line(p, "t->offset += (i64)t->at[%d] * %s;", i, cy_cu_dim(p, c->x_spatial[i]));
     cy_cu_line(p, "rest /= %lld;", (long long)c->kernel[i]);
-    if (!forward && c->stride[i] > 1) {
-      cy_cu_line(p, "if (i < 0 || i %% %lld != 0)", (long long)c->stride[i]);
-      cy_cu_line(p, "  return -1;");
+  }
+}
+
+static void print_tap(cy_cu_contract *q) {
+  cy_cu_contract_text(q, "typedef struct $S_tap {\n  i64 offset;\n  int inside, at[3];\n} $S_tap;\n\n");
+  cy_cu_function_open(q, "CY_INLINE void $S_tap_at($P, int k0, int k, $S_tap *t) {\n");
+  cy_cu_line(q->p, "t->inside = k < %s;", q->k);
+  if (cy_cu_is_conv(q->c))
+    print_tap_conv(q);
+  else
+    cy_cu_line(q->p, "t->offset = (i64)k * %s;", cy_cu_dim(q->p, q->c->a_k));
+  cy_cu_function_close(q);
+}
+
+/* Where the window of a convolution has its element at a tap. */
+static void print_window(cy_cu_contract *q) {
+  cy_cu *p = q->p;
+  const cy_contraction *c = q->c;
+  if (is_forward(c)) {
+    for (int i = 0; i < c->nspatial; i++)
+      cy_cu_line(p, "inside &= (u32)(r->at[%d] + t->at[%d]) < (u32)%s;", i, i, cy_cu_dim(p, c->in[i]));
+    return;
+  }
+  cy_cu_line(p, "int i;");
+  for (int i = 0; i < c->nspatial; i++) {
+    cy_cu_line(p, "i = r->at[%d] - t->at[%d];", i, i);
+    if (c->stride[i] > 1) {
+      cy_cu_line(p, "inside &= i >= 0 && i %% %lld == 0;", (long long)c->stride[i]);
       cy_cu_line(p, "i /= %lld;", (long long)c->stride[i]);
     }
-    cy_cu_line(p, "if (i < 0 || i >= %s)", cy_cu_dim(p, c->in[i]));
-    cy_cu_line(p, "  return -1;");
+    cy_cu_line(p, "inside &= (u32)i < (u32)%s;", cy_cu_dim(p, c->in[i]));
     cy_cu_line(p, "at += (i64)i * %s;", cy_cu_dim(p, c->x_spatial[i]));
   }
 }
 
 static void print_a(cy_cu_contract *q) {
-  cy_cu *p = q->p;
-  const cy_contraction *c = q->c;
-  cy_cu_function_open(q, "CY_INLINE i64 $S_a_at($P, const $S_row *r, int k) {\n");
-  cy_cu_line(p, "if (!r->inside || k >= %s)", q->k);
-  cy_cu_line(p, "  return -1;");
-  if (cy_cu_is_conv(c))
-    print_a_window(q);
+  print_tap(q);
+  cy_cu_function_open(q, "CY_INLINE i64 $S_a_tap($P, const $S_row *r, const $S_tap *t) {\n");
+  cy_cu_line(q->p, "b1 inside = t->inside;");
+  cy_cu_line(q->p, "i64 at = r->base + t->offset;");
+  if (cy_cu_is_conv(q->c))
+    print_window(q);
   else
-    cy_cu_line(p, "const i64 at = r->base + (i64)k * %s;", cy_cu_dim(p, c->a_k));
-  cy_cu_line(p, "return at;");
+    cy_cu_line(q->p, "inside &= r->inside;");
+  cy_cu_line(q->p, "return inside ? at : -1;");
   cy_cu_function_close(q);
+  cy_cu_contract_text(q, "CY_INLINE i64 $S_a_at($P, const $S_row *r, int k) {\n"
+                         "  $S_tap t;\n"
+                         "  $S_tap_at($N, k, k, &t);\n"
+                         "  return $S_a_tap($N, r, &t);\n"
+                         "}\n\n");
 }
 
 static void print_b(cy_cu_contract *q) {
@@ -216,8 +258,9 @@ static void print_b(cy_cu_contract *q) {
       cy_cu_line(p, "rest /= (int)%s;", cy_cu_dim(p, c->batch[i]));
     }
   } else {
-    print_tap(q);
-    if (c->kind == CY_CONTRACT_CONV)
+    cy_cu_line(p, "const int depth = (int)(%s / %lld);", cy_cu_dim(p, c->channels_in), (long long)c->group);
+    cy_cu_line(p, "const int tap = k / depth, channel = k %% depth;");
+    if (is_forward(c))
       cy_cu_line(p, "const i64 row = ((i64)z * %s + n) * depth + channel;", q->n);
     else
       cy_cu_line(p, "const i64 row = ((i64)z * depth + channel) * %s + n;", q->n);
@@ -255,6 +298,19 @@ void cy_cu_print_wide(cy_cu *p, const char *name, bool runs, const cy_dim *strid
   fprintf(p->out, ";\n");
 }
 
+/* The variables of a result, but for that along n. */
+static void coordinates(cy_cu_contract *q) {
+  cy_cu *p = q->p;
+  const cy_contraction *c = q->c;
+  if (cy_cu_is_conv(c)) {
+    cy_cu_unravel(p, c->out_var, (uint32_t)c->nspatial + 1, "m");
+    return;
+  }
+  cy_var m = c->out_var[c->nbatch];
+  cy_cu_unravel(p, c->out_var, (uint32_t)c->nbatch, "z");
+  cy_cu_line(p, "const %s v%u = (%s)m;", cy_cu_var_type(p, m), m, cy_cu_var_type(p, m));
+}
+
 void cy_cu_contract_put(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
@@ -263,19 +319,35 @@ void cy_cu_contract_put(cy_cu_contract *q) {
     epilogue = epilogue->next->next; /* behind what happens to scores */
   cy_cu_function_open(q, "CY_INLINE void $S_put($P, int z, int m, int n, $T acc) {\n");
   cy_cu_locals(p);
-  if (cy_cu_is_conv(c)) {
-    cy_var channel = c->out_var[c->nspatial + 1];
-    const char *type = cy_cu_var_type(p, channel);
-    cy_cu_unravel(p, c->out_var, (uint32_t)c->nspatial + 1, "m");
-    cy_cu_line(p, "const %s v%u = (%s)(z * %s + n);", type, channel, type, q->n);
-  } else {
-    cy_var m = c->out_var[c->nbatch], n = c->out_var[c->nbatch + 1];
-    cy_cu_unravel(p, c->out_var, (uint32_t)c->nbatch, "z");
-    cy_cu_line(p, "const %s v%u = (%s)m;", cy_cu_var_type(p, m), m, cy_cu_var_type(p, m));
-    cy_cu_line(p, "const %s v%u = (%s)n;", cy_cu_var_type(p, n), n, cy_cu_var_type(p, n));
-  }
+  coordinates(q);
+  cy_var last = c->out_var[c->nout_vars - 1];
+  const char *type = cy_cu_var_type(p, last);
+  if (cy_cu_is_conv(c))
+    cy_cu_line(p, "const %s v%u = (%s)(z * %s + n);", type, last, type, q->n);
+  else
+    cy_cu_line(p, "const %s v%u = (%s)n;", type, last, type);
   cy_cu_line(p, "l%u = acc;", c->acc);
   cy_cu_list(p, epilogue);
+  cy_cu_function_close(q);
+}
+
+static void put_chunk(cy_cu_contract *q) {
+  cy_cu *p = q->p;
+  const cy_contraction *c = q->c;
+  bool conv = cy_cu_is_conv(c);
+  const char *type = cy_cu_var_type(p, p->form->vector_var);
+  char head[48];
+  cy_cu_function_open(q, "CY_INLINE void $S_put_chunk($P, int z, int m, int n, const $T *acc) {\n");
+  cy_cu_locals(p);
+  coordinates(q);
+  if (conv)
+    cy_cu_line(p, "const %s first = (%s)(z * %s + n);", type, type, q->n);
+  else
+    cy_cu_line(p, "const %s first = (%s)n;", type, type);
+  snprintf(head, sizeof head, "l%u = acc[u];", c->acc);
+  p->item_head = head;
+  cy_cu_vector_items(p, cy_kernel_body(p->k));
+  p->item_head = NULL;
   cy_cu_function_close(q);
 }
 
@@ -288,6 +360,8 @@ void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol) {
   print_a(q);
   print_b(q);
   cy_cu_contract_put(q);
+  if (p->form->vector)
+    put_chunk(q);
 }
 
 /* ---- packed weights ---- */
@@ -401,7 +475,8 @@ uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val
 
 /* ---- the generators ---- */
 
-static const cy_cu_generator *const generators[] = {&cy_cu_depthwise, &cy_cu_gemv, &cy_cu_matrix, &cy_cu_plain};
+static const cy_cu_generator *const generators[] = {&cy_cu_depthwise, &cy_cu_gemv, &cy_cu_matrix, &cy_cu_singles,
+                                                    &cy_cu_plain};
 
 static const cy_cu_generator *generator_of(const cy_machine *m, cy_kernel *k) {
   if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION)

@@ -4,10 +4,13 @@
  * for a convolution the flattened (image, spatial..) index and k = (tap, channel). A kernel is printed from functions
  * that know the kind and a tile loop that does not:
  *
- *   <symbol>_at    fixes what of an element of A does not depend on k, in a <symbol>_row
- *   <symbol>_a_at  offset of A's element at k in its argument, -1 when it is a zero of the padding or outside
+ *   <symbol>_at    fixes what of an element of A does not depend on k, in a <symbol>_row,
+ *   <symbol>_tap_at   .. what depends on k alone, in a <symbol>_tap; k0: where the tile of k begins
+ *   <symbol>_a_tap    offset of A's element in its argument, -1 when it is a zero of the padding or outside
+ *   <symbol>_a_at     .. from the row and k
  *   <symbol>_b_at  the same of B's element (z, k, n)
- *   <symbol>_put   runs the epilogue for one result
+ *   <symbol>_put   runs the epilogue for one result,
+ *   <symbol>_put_chunk   .. for form->vector neighbours along n, where that can be
  *
  * B is read from its argument as the model has it, or packed: [z][n][k], k filled up with zeros to form->packed_k.
  */
@@ -47,7 +50,7 @@ static inline cy_karg cy_cu_b_arg(const cy_cuda_form *form, const cy_contraction
   return form->packed_k ? form->packed_arg : c->b;
 }
 
-/* Prints the four functions. */
+/* Prints the functions. */
 void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol);
 /* Copies the text with $S symbol, $T accumulator type, $P parameters, $N their names, $A $B the pointers to the
  * operands, $V that to the values of attention, $X $Y the storage types of A and B. */
@@ -64,8 +67,12 @@ void cy_cu_function_close(cy_cu_contract *q);
 /* ---- split.c ---- */
 /* Has blocks share k where the form's tiles are too few. */
 void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
-/* Around a kernel's text. SHARES, SHARE_TURNS: macros; <symbol>_end(.., share, z, m, n, sum, M, N) ends a result. */
+/* Around a kernel's text. SHARES, SHARE_TURNS, VECTOR: macros; <symbol>_end(.., share, z, m, n, sums, M, N) ends VECTOR
+ * results, which are neighbours along n. */
 void cy_cu_split_begin(cy_cu_contract *q);
+/* Statements that end the BM x BN results of a block of NT threads: $T *results in shared memory, in an order that
+ * keeps groups of 8 neighbours together. */
+void cy_cu_split_results(cy_cu_contract *q);
 void cy_cu_split_end(cy_cu_contract *q);
 
 /* ---- matrix_tma.c ---- */
@@ -83,7 +90,7 @@ typedef struct cy_cu_generator {
 extern const cy_cu_generator cy_cu_depthwise; /* depthwise.c */
 extern const cy_cu_generator cy_cu_gemv;      /* gemv.c */
 extern const cy_cu_generator cy_cu_plain;  /* plain.c */
-extern const cy_cu_generator cy_cu_matrix; /* matrix.c */
+extern const cy_cu_generator cy_cu_matrix, cy_cu_singles; /* matrix.c */
 extern const cy_cu_generator cy_cu_attention; /* attention.c */
 
 #endif

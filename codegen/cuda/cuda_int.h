@@ -38,7 +38,7 @@ typedef struct cy_cuda_form {
   cy_dim blocks;        /* how many the launch wants */
   int64_t max_blocks;   /* how many it may want; 0: as many as a grid can have */
   const cy_stmt *lanes; /* ITEMS, COLUMNS: the lane loop whose turns are items, or NULL */
-  int vector;           /* ITEMS: neighbouring elements of an item, 0: one; along vector_var */
+  int vector;           /* ITEMS, TILES: neighbouring elements that are done at once, 0: one; along vector_var */
   cy_var vector_var;
   const uint8_t *vector_load; /* [vector_exprs] loads that are done for all of them at once */
   uint32_t vector_exprs;
@@ -67,7 +67,7 @@ typedef struct cy_cuda_arch {
   char suffix;
 } cy_cuda_arch;
 
-enum { CY_CUDA_COMBINE_THREADS = 256, CY_CUDA_TMA_THREADS = 288, CY_CUDA_TMA_SHARED = 4 * (128 + 256) * 128 };
+enum { CY_CUDA_COMBINE_THREADS = 64, CY_CUDA_TMA_THREADS = 288, CY_CUDA_TMA_SHARED = 4 * (128 + 256) * 128 };
 
 /* How a factor lies, for a tensor map: sizes from the contiguous one outwards, strides of the others in elements. */
 typedef struct cy_cuda_tensor {
@@ -163,8 +163,11 @@ void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number)
 /* ---- vector.c ---- */
 /* Makes the items of a form larger where that can be. */
 void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form);
-/* The same for the body of a contraction along `var`, `vector` elements of up to 4 bytes; false: it cannot be. */
-bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector);
+/* The same for the body of a contraction along `var`: `vector` elements, of 32 bytes together at most, of `most_stored`
+ * where they are stored; false: it cannot be. */
+bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector, int most_stored);
+/* i64 <name> = the offset where the variable is `at`. */
+void cy_cu_offset_at(cy_cu *p, const char *name, cy_expr offset, cy_var var, const char *at);
 /* The elements of an item from `first` on. */
 void cy_cu_vector_items(cy_cu *p, const cy_stmt *body);
 

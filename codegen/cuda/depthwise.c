@@ -59,7 +59,7 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   form->threads = THREADS;
   form->tile = (cy_cuda_tile){pieces[best].rows, pieces[best].columns, chunk, 0, 0};
   form->blocks = ceil_of(g, threads_for(k, form->tile.m, form->tile.n), THREADS);
-  cy_cuda_vectorise_body(k, form, c->out_var[c->nspatial + 1], chunk);
+  cy_cuda_vectorise_body(k, form, c->out_var[c->nspatial + 1], chunk, 2 * CHUNK);
 }
 
 /* ---- printing ---- */
@@ -142,7 +142,7 @@ static const char body_text[] =
     "      if (oy + i < OH && ox + j < OW) {\n"
     "        const int m = (image * OH + oy + i) * OW + ox + j;\n"
     "#if PUT_CHUNK\n"
-    "        $S_put_chunk($N, m, c0, acc[i][j]);\n"
+    "        $S_put_chunk($N, c0, m, 0, acc[i][j]);\n"
     "#else\n"
     "        CY_UNROLL\n"
     "        for (int e = 0; e < V; e++)\n"
@@ -150,23 +150,6 @@ static const char body_text[] =
     "            $S_put($N, c0 + e, m, 0, acc[i][j][e]);\n"
     "#endif\n"
     "      }\n";
-
-/* The epilogue for V channels. */
-static void print_put_chunk(cy_cu_contract *q) {
-  cy_cu *p = q->p;
-  const cy_contraction *c = q->c;
-  char head[48];
-  cy_var channel = c->out_var[c->nspatial + 1];
-  cy_cu_function_open(q, "CY_INLINE void $S_put_chunk($P, int m, int c0, const f32 *acc) {\n");
-  cy_cu_locals(p);
-  cy_cu_unravel(p, c->out_var, (uint32_t)c->nspatial + 1, "m");
-  cy_cu_line(p, "const %s first = c0;", cy_cu_var_type(p, channel));
-  snprintf(head, sizeof head, "l%u = acc[u];", c->acc);
-  p->item_head = head;
-  cy_cu_vector_items(p, cy_kernel_body(p->k));
-  p->item_head = NULL;
-  cy_cu_function_close(q);
-}
 
 static void print_constants(cy_cu_contract *q) {
   const cy_cuda_form *form = q->p->form;
@@ -219,8 +202,6 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_decode(p->args[q.c->a].dtype, "v", decode, sizeof decode);
   print_constants(&q);
   fprintf(p->out, "#define DECODE(v) %s\n#define B_OFFSET %s\n\n", decode, cy_cu_dim(p, q.c->b_offset));
-  if (p->form->vector)
-    print_put_chunk(&q);
   cy_cu_contract_text(&q, load_functions);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");

@@ -1,5 +1,5 @@
 /* matrix.c - products and convolutions by matrix instructions: of f16, bf16 and (when allowed) TF32 with sums in f32,
- * of 8-bit integers with sums in i32.
+ * of 8-bit integers with sums in i32; and of f32 by ordinary FMAs, in the same tiles.
  *
  * A block computes a tile of m x n results, its warps parts of it. Tiles of A and B come to shared memory by
  * asynchronous copies of 16 bytes, several tiles ahead; ldmatrix and mma.sync do the rest, and the results go through
@@ -8,6 +8,9 @@
  *
  * On sm_90a tiles of 64 rows or more are multiplied by warpgroups (wgmma), which read both factors from shared memory;
  * a warp then has 16 rows of the results and all columns, in the same fragments.
+ *
+ * For FMAs a warp is 4 x 8 threads, a thread has every fourth row and every eighth column of the warp's results, and
+ * reads four k of a row at once. Factors that do not run along k are left to plain.c.
  *
  * A tile lies in shared memory in the direction in which the operand is contiguous: rows of k (as mma wants), or rows
  * of m or n, turned while they are loaded. Where 16 bytes cannot be copied at once (odd strides, pointers that are not
@@ -22,11 +25,12 @@
 
 #include <string.h>
 
-enum { ROW_BYTES = 64, STAGES = 4, CHUNK = 16, RASTER = 8 };
+enum { ROW_BYTES = 64, STAGES = 4, CHUNK = 16, RASTER = 8, LEAST_SINGLE_COLUMNS = 24 };
 
 /* m, n, k (set by type), and of a warp */
 static const cy_cuda_tile shapes[] = {
     {128, 128, 0, 64, 32}, {128, 64, 0, 32, 32}, {64, 64, 0, 32, 32}, {32, 64, 0, 16, 32}};
+static const cy_cuda_tile large_single = {128, 128, 0, 32, 64}; /* 8 x 8 results for a thread */
 enum { NSHAPES = sizeof shapes / sizeof *shapes };
 
 /* ---- choosing ---- */
@@ -38,6 +42,11 @@ static cy_dtype operand_type(cy_kernel *k) {
 }
 
 static bool is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; }
+
+static bool multiple(cy_graph *g, cy_dim d, int64_t of) {
+  int64_t v;
+  return cy_dim_is_const(g, d, &v) && v % of == 0;
+}
 
 static bool supports(const cy_machine *m, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -56,11 +65,28 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
          columns >= 8;
 }
 
+/* By ordinary FMAs: both factors run along k, as they are or packed, and there are columns for most of a tile. */
+static bool supports_singles(const cy_machine *m, cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_graph *g = cy_kernel_graph(k);
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  (void)m;
+  if (args[c->a].dtype != CY_F32 || args[c->b].dtype != CY_F32 || cy_kernel_local_dtype(k, c->acc) != CY_F32 ||
+      cy_cu_estimate(g, cy_cu_sizes_of(k).n, LEAST_SINGLE_COLUMNS) < LEAST_SINGLE_COLUMNS)
+    return false;
+  if (!cy_cu_is_conv(c))
+    return cy_dim_is(g, c->a_k, 1) && (c->b_const || cy_dim_is(g, c->b_k, 1));
+  return c->b_const && cy_dim_is(g, c->x_channel, 1) &&
+         (cy_cu_taps(c) == 1 || multiple(g, cy_cu_per_group(g, c, c->channels_in), CHUNK / 4));
+}
+
 static int threads_of(const cy_cuda_tile *t) { return t->m / t->thread_m * (t->n / t->thread_n) * 32; }
 
 /* The largest tile that still gives most multiprocessors of a GPU a block. */
-static void schedule(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form) {
+static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, bool singles) {
   cy_graph *g = cy_kernel_graph(k);
+  const cy_contraction *c = cy_kernel_contraction(k);
   cy_cu_sizes s = cy_cu_sizes_of(k);
   int best = 0, wanted = cy_cu_wanted_blocks(machine);
   while (best < NSHAPES - 1 &&
@@ -68,22 +94,24 @@ static void schedule(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form
           cy_cu_estimate(g, s.m, 512) <= shapes[best].m / 2 || cy_cu_estimate(g, s.n, 512) <= shapes[best].n / 2))
     best++;
   form->kind = CY_CUDA_TILES;
-  form->tile = shapes[best];
+  form->tile = singles && best == 0 ? large_single : shapes[best];
   form->tile.k = ROW_BYTES * 8 / cy_dtype_of(operand_type(k))->bits;
   form->threads = threads_of(&form->tile);
   form->warpgroups = operand_type(k) != CY_F32 && form->tile.m == form->threads / 2; /* 16 rows for every warp */
-  form->stages = STAGES;
-  form->least_arch = operand_type(k) == CY_F16 || is_byte(operand_type(k)) ? 0 : 80;
+  form->stages = singles ? 0 : STAGES;
+  form->least_arch = singles || operand_type(k) == CY_F16 || is_byte(operand_type(k)) ? 0 : 80;
   form->shared_bytes = STAGES * (form->tile.m + form->tile.n) * ROW_BYTES;
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
+  for (int vector = 8; vector >= 4 && !form->vector; vector /= 2) /* whole sectors of memory by each store */
+    cy_cuda_vectorise_body(k, form, c->out_var[c->nout_vars - 1], vector, CHUNK);
   cy_cu_split_schedule(machine, k, form);
   cy_cu_tma_schedule(machine, k, form);
 }
 
-static bool multiple(cy_graph *g, cy_dim d, int64_t of) {
-  int64_t v;
-  return cy_dim_is_const(g, d, &v) && v % of == 0;
+static void schedule(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form) { choose(machine, k, form, false); }
+static void schedule_singles(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form) {
+  choose(machine, k, form, true);
 }
 
 /* Constant weights that cannot be copied in chunks as they lie. */
@@ -163,9 +191,10 @@ static operand operand_b(const cy_cu_contract *q) {
 
 /* One chunk of each operand into its place of a tile. */
 static const char chunk_functions[] =
-    "CY_INLINE void $S_chunk_a($P, b1 wide, int z, int m, int M, const $S_row *r, int k, int K, cy_chunk *to) {\n"
-    "  const i64 at = A_RUNS ? $S_a_at($N, r, k) : 0;\n"
-    "  const int left = at < 0 ? 0 : A_TURNED ? M - m : K - k, n = left < CH ? left : CH;\n"
+    "CY_INLINE void $S_chunk_a($P, b1 wide, int z, int m, int M, const $S_row *r, const $S_tap *tap, int k, int K, "
+    "cy_chunk *to) {\n"
+    "  const i64 at = A_RUNS ? $S_a_tap($N, r, tap) : 0;\n"
+    "  const int left = A_TURNED ? M - m : WHOLE_K && A_RUNS ? CH : K - k, n = at < 0 ? 0 : left < CH ? left : CH;\n"
     "  cy_chunk v = {{0, 0, 0, 0}};\n"
     "  if (A_FILLED && A_RUNS && at < 0) {\n"
     "    CY_UNROLL\n"
@@ -188,7 +217,7 @@ static const char chunk_functions[] =
     "}\n\n"
     "CY_INLINE void $S_chunk_b($P, b1 wide, int z, int n, int N, int k, int K, cy_chunk *to) {\n"
     "  const i64 at = B_RUNS ? $S_b_at($N, z, k, n) : 0;\n"
-    "  const int left = at < 0 ? 0 : B_TURNED ? N - n : K - k, count = left < CH ? left : CH;\n"
+    "  const int left = B_TURNED ? N - n : WHOLE_K ? CH : K - k, count = at < 0 ? 0 : left < CH ? left : CH;\n"
     "  if (wide) {\n"
     "    cy_copy_async(to, at < 0 ? $B : $B + at, count * EB);\n"
     "    return;\n"
@@ -212,7 +241,9 @@ static const char load_function[] =
     "  for (int i = 0; i < A_TILE / NT; i++) {\n"
     "    const int q = CY_TID + i * NT, row = q / A_CHUNKS, c = q % A_CHUNKS;\n"
     "    const int m = m0 + (A_TURNED ? c * CH : row), k = k0 + (A_TURNED ? row : c * CH);\n"
-    "    $S_chunk_a($N, wide_a, z, m, M, &rows[A_TURNED ? 0 : i], k, K, &sa[cy_place(row, c, A_CHUNKS, A_TILE / "
+    "    $S_tap tap;\n"
+    "    $S_tap_at($N, k0, k, &tap);\n"
+    "    $S_chunk_a($N, wide_a, z, m, M, &rows[A_TURNED ? 0 : i], &tap, k, K, &sa[cy_place(row, c, A_CHUNKS, A_TILE / "
     "A_CHUNKS)]);\n"
     "  }\n"
     "  CY_UNROLL\n"
@@ -262,6 +293,29 @@ static const char multiply_function[] =
     "      for (int j = 0; j < WN / 4; j++)\n"
     "        sums->b[j / 2] = ADD_B(b[j / 4][j % 4], sums->b[j / 2]);\n"
     "#endif\n"
+    "  }\n"
+    "}\n\n";
+
+/* The same on the ordinary units. */
+static const char multiply_singles[] =
+    "CY_INLINE void $S_multiply(const cy_chunk *sa, int wm, int wn, $T acc[WM / FM][WN / 8][FE], $S_sums *sums) {\n"
+    "  const cy_chunk *sb = sa + A_TILE;\n"
+    "  const int down = CY_TID % 32 / 8, across = CY_TID % 8;\n"
+    "  CY_UNROLL\n"
+    "  for (int c = 0; c < BK / CH; c++) {\n"
+    "    cy_chunk b[WN / 8];\n"
+    "    CY_UNROLL\n"
+    "    for (int j = 0; j < WN / 8; j++)\n"
+    "      b[j] = sb[cy_place(wn + j * 8 + across, c, B_CHUNKS, BN)];\n"
+    "    CY_UNROLL\n"
+    "    for (int i = 0; i < WM / FM; i++) {\n"
+    "      const cy_chunk a = sa[cy_place(wm + i * FM + down, c, A_CHUNKS, BM)];\n"
+    "      CY_UNROLL\n"
+    "      for (int e = 0; e < CH; e++)\n"
+    "        CY_UNROLL\n"
+    "        for (int j = 0; j < WN / 8; j++)\n"
+    "          acc[i][j][0] += cy_f32_bits(a.word[e]) * cy_f32_bits(b[j].word[e]);\n"
+    "    }\n"
     "  }\n"
     "}\n\n";
 
@@ -359,17 +413,17 @@ static const char tile_loop[] =
     "  const int all_turns = (K + BK - 1) / BK, begin = share * SHARE_TURNS;\n"
     "  const int turns = SHARES > 1 && all_turns - begin > SHARE_TURNS ? SHARE_TURNS : all_turns - begin;\n"
     "  $S_row rows[A_ROWS];\n"
-    "  $T acc[WM / 16][WN / 8][4];\n"
+    "  $T acc[WM / FM][WN / 8][FE] CY_ALIGNED(8);\n"
     "  $S_sums sums = {{{0}}, {0}};\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < A_ROWS; i++)\n"
     "    $S_at($N, z, m0 + (A_TURNED ? CY_TID % A_CHUNKS * CH : CY_TID / A_CHUNKS + i * (NT / A_CHUNKS)), &rows[i]);\n"
     "  CY_UNROLL\n"
-    "  for (int i = 0; i < WM / 16; i++)\n"
+    "  for (int i = 0; i < WM / FM; i++)\n"
     "    CY_UNROLL\n"
     "    for (int j = 0; j < WN / 8; j++)\n"
     "      CY_UNROLL\n"
-    "      for (int e = 0; e < 4; e++)\n"
+    "      for (int e = 0; e < FE; e++)\n"
     "        acc[i][j][e] = 0;\n"
     "  for (int t = 0; t < STAGES - 1; t++) {\n"
     "    if (t < turns)\n"
@@ -406,20 +460,22 @@ static const char tile_loop[] =
     "#endif\n"
     "  $T *const results = ($T *)memory;\n"
     "  CY_UNROLL\n"
-    "  for (int i = 0; i < WM / 16; i++)\n"
+    "  for (int i = 0; i < WM / FM; i++)\n"
     "    CY_UNROLL\n"
     "    for (int j = 0; j < WN / 8; j++)\n"
+    "#if FE == 1\n"
+    "    {\n"
+    "      const int m = wm + i * FM + CY_TID % 32 / 8, n = wn + j * 8 + CY_TID % 8;\n"
+    "      results[m * BN + (n ^ (m & 3) << 3)] = acc[i][j][0];\n"
+    "    }\n"
+    "#else\n"
     "      CY_UNROLL\n"
-    "      for (int e = 0; e < 4; e++) {\n"
-    "        const int m = wm + i * 16 + CY_TID % 32 / 4 + e / 2 * 8, n = wn + j * 8 + CY_TID % 4 * 2 + e % 2;\n"
-    "        results[m * BN + (n ^ (m & 3) << 3)] = acc[i][j][e];\n"
+    "      for (int e = 0; e < FE; e += 2) {\n"
+    "        const int m = wm + i * FM + CY_TID % 32 / 4 + e * 4, n = wn + j * 8 + CY_TID % 4 * 2;\n"
+    "        cy_move8(&results[m * BN + (n ^ (m & 3) << 3)], &acc[i][j][e]);\n"
     "      }\n"
-    "  CY_SYNC();\n"
-    "  for (int q = CY_TID; q < BM * BN; q += NT) {\n"
-    "    const int m = q / BN, n = q % BN;\n"
-    "    if (m0 + m < M && n0 + n < N)\n"
-    "      $S_end($N, share, z, m0 + m, n0 + n, results[m * BN + (n ^ (m & 3) << 3)], M, N);\n"
-    "  }\n";
+    "#endif\n"
+    "  CY_SYNC();\n";
 
 /* Of 8-bit integers: sums of elements, the zero points. */
 static void print_byte_constants(const cy_cu_contract *q) {
@@ -456,7 +512,9 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
               {"EB", bytes},
               {"CH", chunk},
               {"STEPS", t->k * bytes / 32},
-              {"STAGES", form->stages},
+              {"STAGES", STAGES},
+              {"FM", form->stages ? 16 : 4}, /* rows of a fragment of results, and its elements in a thread */
+              {"FE", form->stages ? 4 : 1},
               {"RASTER", RASTER},
               {"A_TURNED", a->turned},
               {"B_TURNED", b->turned},
@@ -468,6 +526,7 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
               {"B_TILE", b_tile},
               {"TILE", a_tile + b_tile},
               {"ZEROS", q->c->has_a_zero || q->c->has_b_zero},
+              {"WHOLE_K", multiple(q->p->g, cy_cu_sizes_of(q->p->k).k, chunk)},
               {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
               {"A_ROWS", a->turned ? 1 : a_tile / form->threads}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -485,13 +544,14 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
   fprintf(q->p->out, "#define BITS(v) %s\n\n", type == CY_F32 ? "cy_bits_f32(v)" : "(v)");
 }
 
-static const char end_of_constants[] = "#undef BM\n#undef BN\n#undef BK\n#undef WM\n#undef WN\n#undef NT\n#undef EB\n"
-                                       "#undef CH\n#undef STEPS\n#undef STAGES\n#undef RASTER\n#undef A_TURNED\n"
-                                       "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
-                                       "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
-                                       "#undef MMA\n#undef PUT\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
-                                       "#undef ZEROS\n#undef A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
-                                       "#undef ADD_B\n\n";
+static const char end_of_constants[] =
+    "#undef BM\n#undef BN\n#undef BK\n#undef WM\n#undef WN\n#undef NT\n#undef EB\n"
+    "#undef CH\n#undef STEPS\n#undef STAGES\n#undef RASTER\n#undef A_TURNED\n"
+    "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
+    "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
+    "#undef MMA\n#undef PUT\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
+    "#undef ZEROS\n#undef WHOLE_K\n#undef FM\n#undef FE\n#undef A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
+    "#undef ADD_B\n\n";
 
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
@@ -508,7 +568,7 @@ static void print(cy_cu *p, const char *symbol) {
     cy_cu_contract_text(&q, subtract_function);
   }
   fputs("#if !WARPGROUPS\n", p->out);
-  cy_cu_contract_text(&q, multiply_function);
+  cy_cu_contract_text(&q, p->form->stages ? multiply_function : multiply_singles);
   fputs("#endif\n", p->out);
   cy_cu_contract_text(&q, warpgroup_function);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
@@ -517,10 +577,12 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_print_wide(p, "wide_a", a.runs, a.strides, a.nstrides, q.c->a, chunk);
   cy_cu_print_wide(p, "wide_b", b.runs, b.strides, b.nstrides, cy_cu_b_arg(p->form, q.c), chunk);
   cy_cu_contract_text(&q, tile_loop);
+  cy_cu_split_results(&q);
   cy_cu_function_close(&q);
   fputs(end_of_constants, p->out);
-  cy_cu_split_end(&q);
   cy_cu_tma_print(&q);
+  cy_cu_split_end(&q);
 }
 
 const cy_cu_generator cy_cu_matrix = {"matrix", supports, schedule, print, wants_packed};
+const cy_cu_generator cy_cu_singles = {"fma", supports_singles, schedule_singles, print, wants_packed};

@@ -80,7 +80,8 @@ static const char kernel_text[] =
     "  const int z = (int)(CY_BLOCK / ((i64)across * down)), strip = block / (RASTER * across) * RASTER;\n"
     "  const int height = down - strip < RASTER ? down - strip : RASTER, inside = block - strip * across;\n"
     "  const int m0 = (strip + inside % height) * BM, n0 = inside / height * BN, turns = (K + BK - 1) / BK;\n"
-    "  f32 acc[BN / 2];\n"
+    "  const int share = 0;\n"
+    "  f32 acc[BN / 2] CY_ALIGNED(8);\n"
     "  if (CY_TID == 0) {\n"
     "    for (int s = 0; s < STAGES; s++) {\n"
     "      cy_barrier_init(&full[s], 1);\n"
@@ -130,16 +131,11 @@ static const char kernel_text[] =
     "  f32 *const results = (f32 *)memory;\n"
     "  if (CY_TID < CONSUMERS)\n"
     "    CY_UNROLL\n"
-    "    for (int i = 0; i < BN / 2; i++) {\n"
-    "      const int m = CY_TID / 32 * 16 + CY_TID % 32 / 4 + i % 4 / 2 * 8, n = i / 4 * 8 + CY_TID % 4 * 2 + i % 2;\n"
-    "      results[m * BN + (n ^ (m & 3) << 3)] = acc[i];\n"
+    "    for (int i = 0; i < BN / 2; i += 2) {\n"
+    "      const int m = CY_TID / 32 * 16 + CY_TID % 32 / 4 + i % 4 * 4, n = i / 4 * 8 + CY_TID % 4 * 2;\n"
+    "      cy_move8(&results[m * BN + (n ^ (m & 3) << 3)], &acc[i]);\n"
     "    }\n"
-    "  CY_SYNC();\n"
-    "  for (int q = CY_TID; q < BM * BN; q += NT) {\n"
-    "    const int m = q / BN, n = q % BN;\n"
-    "    if (m0 + m < M && n0 + n < N)\n"
-    "      $S_put($N, z, m0 + m, n0 + n, results[m * BN + (n ^ (m & 3) << 3)]);\n"
-    "  }\n";
+    "  CY_SYNC();\n";
 
 void cy_cu_tma_print(cy_cu_contract *q) {
   cy_cu *p = q->p;
@@ -157,6 +153,7 @@ void cy_cu_tma_print(cy_cu_contract *q) {
              b.batched);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q->m, q->n, q->k);
   cy_cu_contract_text(q, kernel_text);
+  cy_cu_split_results(q);
   cy_cu_function_close(q);
   fputs("#undef WGMMA\n#endif\n\n", p->out);
 }

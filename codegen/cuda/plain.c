@@ -137,7 +137,7 @@ static const char tile_loop[] =
     "    CY_UNROLL\n"
     "    for (int j = 0; j < TN; j++)\n"
     "      if (m0 + ty + i * TY < M && n0 + tx + j * TX < N)\n"
-    "        $S_end($N, share, z, m0 + ty + i * TY, n0 + tx + j * TX, acc[i][j], M, N);\n";
+    "        $S_end($N, share, z, m0 + ty + i * TY, n0 + tx + j * TX, &acc[i][j], M, N);\n";
 
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;

@@ -365,14 +365,9 @@ static bool element(cy_cu *p, cy_expr e, char *out, size_t cap) {
 /* o<name> = the offset of the row's first element, w<name> = can its chunks be moved at once */
 static void print_base(variant *v, const char *name, cy_karg arg, cy_expr offset) {
   cy_cu *p = v->p;
-  uint32_t mark = p->nlog;
-  cy_cu_line(p, "i64 o%s;", name);
-  cy_cu_line(p, "{");
-  cy_cu_open(p);
-  cy_cu_line(p, "const %s v%u = 0;", cy_cu_var_type(p, v->r->var), v->r->var);
-  cy_cu_line(p, "o%s = %s;", name, cy_cu_value(p, offset));
-  cy_cu_close(p, mark);
-  cy_cu_line(p, "}");
+  char variable[40];
+  snprintf(variable, sizeof variable, "o%s", name);
+  cy_cu_offset_at(p, variable, offset, v->r->var, "0");
   if (v->r->vector > 1)
     cy_cu_line(p, "const b1 w%s = (u64)(a%u + o%s) %% %d == 0;", name, arg, name,
                v->r->vector * cy_dtype_of(p->args[arg].dtype)->bits / 8);

@@ -38,7 +38,8 @@ void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form)
   form->shares = (int)((turns + form->share_turns - 1) / form->share_turns);
   form->blocks = cy_dim_muli(g, form->blocks, form->shares);
   form->share_elems = results * form->shares;
-  form->combine_blocks = (results + CY_CUDA_COMBINE_THREADS - 1) / CY_CUDA_COMBINE_THREADS;
+  int64_t each = (int64_t)CY_CUDA_COMBINE_THREADS * (form->vector ? form->vector : 1);
+  form->combine_blocks = (results + each - 1) / each;
 }
 
 void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_form *form) {
@@ -46,41 +47,83 @@ void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_form *form) {
     form->share_arg = cy_kernel_add_arg(k, CY_ARG_WRITE, cy_kernel_local_dtype(k, cy_kernel_contraction(k)->acc), 0);
 }
 
-/* Macros that a generator's text has while its kernel lasts: where k begins and how many turns it has, the end of a
- * result. */
+/* Macros that a generator's text has while its kernel lasts: where k begins and how many turns it has, the end of
+ * VECTOR results. */
 void cy_cu_split_begin(cy_cu_contract *q) {
   const cy_cuda_form *f = q->p->form;
-  fprintf(q->p->out, "#define SHARES %d\n#define SHARE_TURNS %d\n", f->shares ? f->shares : 1, f->share_turns);
-  if (f->shares)
-    cy_cu_contract_text(q, "CY_INLINE void $S_end($P, int share, int z, int m, int n, $T acc, int M, int N) {\n");
-  else
-    cy_cu_contract_text(q, "CY_INLINE void $S_end($P, int share, int z, int m, int n, $T acc, int M, int N) {\n"
-                           "  $S_put($N, z, m, n, acc);\n");
-  if (f->shares)
-    fprintf(q->p->out, "  a%u[(((i64)share * %lld + z) * M + m) * N + n] = acc;\n", f->share_arg,
+  FILE *out = q->p->out;
+  fprintf(out, "#define SHARES %d\n#define SHARE_TURNS %d\n#define VECTOR %d\n", f->shares ? f->shares : 1,
+          f->share_turns, f->vector ? f->vector : 1);
+  cy_cu_contract_text(q, "CY_INLINE void $S_end($P, int share, int z, int m, int n, const $T *sums, int M, int N) {\n");
+  if (!f->shares) {
+    cy_cu_contract_text(q, f->vector ? "  $S_put_chunk($N, z, m, n, sums);\n" : "  $S_put($N, z, m, n, sums[0]);\n");
+  } else {
+    cy_cu_contract_text(q, "  $T *const to = ");
+    fprintf(out, "a%u + (((i64)share * %lld + z) * M + m) * N + n;\n", f->share_arg,
             (long long)const_of(q->p->g, cy_cu_sizes_of(q->p->k).z));
-  fputs("}\n\n", q->p->out);
+    fputs(f->vector ? "  CY_UNROLL\n  for (int u = 0; u < VECTOR; u += 4)\n    cy_move16(to + u, sums + u);\n"
+                    : "  *to = sums[0];\n",
+          out);
+  }
+  fputs("}\n\n", out);
 }
 
-static const char combine_text[] = "  const i64 at = CY_BLOCK * %d + CY_TID, all = (i64)Z * M * N;\n"
+void cy_cu_split_results(cy_cu_contract *q) {
+  cy_cu_contract_text(q, "  for (int q = CY_TID * VECTOR; q < BM * BN; q += NT * VECTOR) {\n"
+                         "    const int m = q / BN, n = q % BN;\n"
+                         "    const $T *const from = &results[m * BN + (n ^ (m & 3) << 3)];\n"
+                         "    $T sums[VECTOR] CY_ALIGNED(16);\n"
+                         "#if VECTOR > 1\n"
+                         "    CY_UNROLL\n"
+                         "    for (int u = 0; u < VECTOR; u += 4)\n"
+                         "      cy_move16(sums + u, from + u);\n"
+                         "#else\n"
+                         "    sums[0] = *from;\n"
+                         "#endif\n"
+                         "    if (m0 + m < M && n0 + n < N)\n"
+                         "      $S_end($N, share, z, m0 + m, n0 + n, sums, M, N);\n"
+                         "  }\n");
+}
+
+static const char combine_text[] = "  const i64 at = (CY_BLOCK * NT + CY_TID) * VECTOR, all = (i64)Z * M * N;\n"
+                                   "  $T sums[VECTOR] CY_ALIGNED(16), more[VECTOR] CY_ALIGNED(16);\n"
                                    "  if (at >= all)\n"
-                                   "    return;\n";
+                                   "    return;\n"
+                                   "  CY_UNROLL\n"
+                                   "  for (int u = 0; u < VECTOR; u++)\n"
+                                   "    sums[u] = 0;\n"
+                                   "  CY_UNROLL\n"
+                                   "  for (int s = 0; s < SHARES; s++) {\n"
+                                   "#if VECTOR > 1\n"
+                                   "    CY_UNROLL\n"
+                                   "    for (int u = 0; u < VECTOR; u += 4)\n"
+                                   "      cy_move16(more + u, shares + s * all + at + u);\n"
+                                   "#else\n"
+                                   "    more[0] = shares[s * all + at];\n"
+                                   "#endif\n"
+                                   "    CY_UNROLL\n"
+                                   "    for (int u = 0; u < VECTOR; u++)\n"
+                                   "      sums[u] += more[u];\n"
+                                   "  }\n"
+                                   "  const int z = (int)(at / N / M), m = (int)(at / N % M), n = (int)(at % N);\n"
+                                   "#if VECTOR > 1\n"
+                                   "  $S_put_chunk($N, z, m, n, sums);\n"
+                                   "#else\n"
+                                   "  $S_put($N, z, m, n, sums[0]);\n"
+                                   "#endif\n";
 
 void cy_cu_split_end(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_cuda_form *f = p->form;
-  fputs("#undef SHARES\n#undef SHARE_TURNS\n\n", p->out);
-  if (!f->shares)
-    return;
-  fprintf(p->out, "CY_KERNEL(%d) ", CY_CUDA_COMBINE_THREADS);
-  cy_cu_function_open(q, "$S_combine($P) {\n");
-  cy_cu_line(p, "const int Z = %lld, M = (int)%s, N = (int)%s;", (long long)const_of(p->g, cy_cu_sizes_of(p->k).z),
-             q->m, q->n);
-  fprintf(p->out, combine_text, CY_CUDA_COMBINE_THREADS);
-  cy_cu_line(p, "%s sum = 0;", q->type);
-  cy_cu_line(p, "CY_UNROLL");
-  cy_cu_line(p, "for (int s = 0; s < %d; s++)", f->shares);
-  cy_cu_line(p, "  sum += a%u[s * all + at];", f->share_arg);
-  cy_cu_contract_text(q, "  $S_put($N, (int)(at / N / M), (int)(at / N % M), (int)(at % N), sum);\n");
-  cy_cu_function_close(q);
+  if (f->shares) {
+    fprintf(p->out, "CY_KERNEL(%d) ", CY_CUDA_COMBINE_THREADS);
+    cy_cu_function_open(q, "$S_combine($P) {\n");
+    cy_cu_line(p, "enum { NT = %d, Z = %lld };", CY_CUDA_COMBINE_THREADS,
+               (long long)const_of(p->g, cy_cu_sizes_of(p->k).z));
+    cy_cu_line(p, "const int M = (int)%s, N = (int)%s;", q->m, q->n);
+    cy_cu_line(p, "const %s *const shares = a%u;", q->type, f->share_arg);
+    cy_cu_contract_text(q, combine_text);
+    cy_cu_function_close(q);
+  }
+  fputs("#undef SHARES\n#undef SHARE_TURNS\n#undef VECTOR\n\n", p->out);
 }

@@ -19,7 +19,8 @@ typedef struct study {
   int64_t vector;
   uint8_t *load, *seen; /* by expression */
   uint32_t n;
-  int most, widest; /* bytes of an item; of an element that is loaded or stored contiguously */
+  int most, most_stored; /* bytes of an item's neighbours: in one tensor; in one that is stored */
+  int widest;            /* bytes of an element that is loaded or stored contiguously */
 } study;
 
 static bool is_multiple(cy_graph *g, cy_dim d, int64_t of) {
@@ -66,6 +67,8 @@ static bool simple(study *s, const cy_stmt *body) {
       continue;
     if (!bytes_of(s, t->arg) || !contiguous(s, t->offset, s->vector))
       return false;
+    if (s->vector * bytes_of(s, t->arg) > s->most_stored)
+      return false;
     s->widest = bytes_of(s, t->arg) > s->widest ? bytes_of(s, t->arg) : s->widest;
     for (cy_expr e = 1; e < s->n; e++)
       if (cy_expr_of(s->k, e)->op == CY_X_LOAD && cy_expr_of(s->k, e)->id == t->arg)
@@ -85,9 +88,11 @@ static bool fits(study *s, const cy_stmt *body) {
   return s->vector * s->widest <= s->most;
 }
 
-static void begin(study *s, cy_kernel *k, cy_var lanes, int most) {
+static void begin(study *s, cy_kernel *k, cy_var lanes, int most, int most_stored) {
   cy_arena *arena = cy_graph_arena(cy_kernel_graph(k));
-  *s = (study){.k = k, .g = cy_kernel_graph(k), .lanes = lanes, .n = cy_expr_count(k) + 1, .most = most};
+  *s = (study){.k = k, .g = cy_kernel_graph(k), .lanes = lanes, .n = cy_expr_count(k) + 1};
+  s->most = most;
+  s->most_stored = most_stored;
   cy_kernel_args(k, &s->args);
   s->load = CY_NEW_ARRAY(arena, uint8_t, s->n);
   s->seen = CY_NEW_ARRAY(arena, uint8_t, s->n);
@@ -104,9 +109,9 @@ static bool try_vector(study *s, cy_cuda_form *form, const cy_stmt *body, int ve
   return true;
 }
 
-bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector) {
+bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector, int most_stored) {
   study s;
-  begin(&s, k, var, 2 * VECTOR_BYTES);
+  begin(&s, k, var, 2 * VECTOR_BYTES, most_stored);
   return try_vector(&s, form, cy_kernel_body(k), vector);
 }
 
@@ -117,7 +122,7 @@ void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form) {
   if (lanes ? cy_kernel_body(k) != lanes : ngrid != 1 || !cy_kernel_grid_lanes(k))
     return;
   study s;
-  begin(&s, k, lanes ? lanes->var : grid[0], VECTOR_BYTES);
+  begin(&s, k, lanes ? lanes->var : grid[0], VECTOR_BYTES, VECTOR_BYTES);
   for (int vector = 8; vector > 1; vector /= 2)
     if (try_vector(&s, form, body, vector))
       return;
@@ -137,13 +142,12 @@ static void print_wide(cy_cu *p, const cy_stmt *body) {
   fprintf(p->out, ") %% %d == 0;\n", VECTOR_BYTES);
 }
 
-/* <name> = the offset of the item's first element */
-static void print_offset(cy_cu *p, const char *name, cy_expr offset) {
+void cy_cu_offset_at(cy_cu *p, const char *name, cy_expr offset, cy_var var, const char *at) {
   uint32_t mark = p->nlog;
   cy_cu_line(p, "i64 %s;", name);
   cy_cu_line(p, "{");
   cy_cu_open(p);
-  cy_cu_line(p, "const %s v%u = first;", cy_cu_var_type(p, p->form->vector_var), p->form->vector_var);
+  cy_cu_line(p, "const %s v%u = %s;", cy_cu_var_type(p, var), var, at);
   cy_cu_line(p, "%s = %s;", name, cy_cu_value(p, offset));
   cy_cu_close(p, mark);
   cy_cu_line(p, "}");
@@ -157,7 +161,7 @@ static void print_loads(cy_cu *p) {
       continue;
     cy_dtype t = p->args[x->id].dtype;
     snprintf(name, sizeof name, "ox%u", e);
-    print_offset(p, name, x->arg[0]);
+    cy_cu_offset_at(p, name, x->arg[0], p->form->vector_var, "first");
     cy_cu_line(p, "%s x%u[%d] CY_ALIGNED(16);", cy_cu_storage(t), e, p->form->vector);
     cy_cu_line(p, "if (wide)");
     cy_cu_line(p, "  cy_move%d(x%u, a%u + ox%u);", p->form->vector * cy_dtype_of(t)->bits / 8, e, x->id, e);
@@ -200,7 +204,7 @@ void cy_cu_vector_items(cy_cu *p, const cy_stmt *body) {
   for (const cy_stmt *t = body; t; t = t->next)
     if (t->kind == CY_S_STORE) {
       snprintf(name, sizeof name, "oy%u", n);
-      print_offset(p, name, t->offset);
+      cy_cu_offset_at(p, name, t->offset, form->vector_var, "first");
       cy_cu_line(p, "%s y%u[%d] CY_ALIGNED(16);", cy_cu_storage(p->args[t->arg].dtype), n++, form->vector);
     }
   cy_cu_line(p, "CY_UNROLL");

@@ -774,6 +774,35 @@ def dequantize_block_size_negative(folder):
     rescale(folder, scale=(1, 2, 3, 4, 5, 6), zero=(0,) * 6, scale_dims=(2, 3), axis=1, block_size=-2)
 
 
+@case(r"'n0'", r'zero point.*expected 0.*i32.*found 3')
+def dequantize_zero_point_of_i32(folder):
+    node = h.make_node('DequantizeLinear', ['x', 's', 'z'], ['y'], name='n0')
+    save(folder, [node], [port('x', (2, 6), T.INT32)], [port('y', (2, 6))],
+         [numpy_helper.from_array(np.float32(0.5), 's'), numpy_helper.from_array(np.int32(3), 'z')], 21)
+
+
+def matmul_nbits(folder, block, weights=(8, 2, 16), scales=(8, 2), scale=1.0):
+    inits = [numpy_helper.from_array(np.zeros(weights, np.uint8), 'w'), numpy_helper.from_array(np.full(scales, scale, np.float32), 's')]
+    node = h.make_node('MatMulNBits', ['x', 'w', 's'], ['y'], name='n0', domain='com.microsoft', K=64, N=8, bits=4, block_size=block)
+    save(folder, [node], [port('x', (2, 64))], [port('y', (2, 8))], inits,
+         opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
+
+
+@case(r"'n0'", r'block_size that is a power of two.*24')
+def matmul_nbits_block_size(folder):
+    matmul_nbits(folder, 24, (8, 3, 12), (8, 3))
+
+
+@case(r"'n0'", r'u8\[8,3,16\]')
+def matmul_nbits_blocks(folder):
+    matmul_nbits(folder, 32, (8, 3, 16))
+
+
+@case(r"'n0'", r'scale.*finite.*found -?nan')
+def matmul_nbits_scale(folder):
+    matmul_nbits(folder, 32, scale=float('nan'))
+
+
 def integer_op(folder, kind, inputs, ports, domain='com.microsoft', **attributes):
     node = h.make_node(kind, inputs, ['y'], name='n0', domain=domain, **attributes)
     inits = [numpy_helper.from_array(np.float32(0.5), 's'), numpy_helper.from_array(np.float32(-0.5), 'bad'),

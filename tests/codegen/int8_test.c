@@ -1,8 +1,11 @@
-/* int8_test.c - checks the CPU target's 8-bit contractions against plain integer sums: every output must be equal.
+/* int8_test.c - checks the CPU target's contractions of 8-bit integers and bf16 against plain integer sums: every output
+ * must be equal.
  *
  * int8_test            every case as pairs, as fours with vpdpbusd spelled out, so that packing, corrections and
  *                      padding of that form run on machines without it, and with cut weights, where the machine has
- *                      no vpdpbusd; the instructions chosen for four CPUs
+ *                      no vpdpbusd; as bf16, all numbers and sums being small integers, in the code for a CPU that
+ *                      has vdpbf16ps, put in its place a function that does the same; the instructions chosen for
+ *                      several CPUs
  * int8_test --bench    Gop/s of products and convolutions
  * int8_test FILTER     only cases whose line contains FILTER
  * Weights and inputs take the extreme values often: that is where 16-bit sums would overflow or saturate.
@@ -13,7 +16,7 @@
 
 typedef struct int8_case {
   char kind;          /* 'p' product, packed b; 'r' product, b packed at run time; 'c' convolution */
-  char a, b;          /* 's', 'u'; b: 'w' s16 */
+  char a, b;          /* 's', 'u'; b: 'w' s16; both: 'f' bf16 */
   int dynamic;        /* 1: m or image sizes and their strides from slots; 2: all sizes of a product */
   int a_zero, b_zero; /* a_zero: a value, 0: none; b_zero: 0 none, 1 one, 2 per column */
   int turned;         /* bit 0: a is [k][m]; bit 1: b is [n][k] */
@@ -92,11 +95,30 @@ static const char *line_of(const int8_case *c) {
 static int random_value(char kind) {
   random_state = random_state * 1664525u + 1013904223u;
   int v = (int)(random_state >> 24), pick = (int)(random_state >> 8 & 7);
+  if (kind == 'f')
+    return v % 31 - 15;
   v = pick == 0 ? 255 : pick == 1 ? 0 : v;
   return kind == 'u' ? v : kind == 's' ? v - 128 : pick & 1 ? v : -v;
 }
 
+/* Small integers as bf16 and back. */
+static uint16_t bf16_of(int v) {
+  float f = (float)v;
+  uint32_t u;
+  memcpy(&u, &f, sizeof u);
+  return (uint16_t)(u >> 16);
+}
+
+static int bf16_value(uint16_t bits) {
+  uint32_t u = (uint32_t)bits << 16;
+  float f;
+  memcpy(&f, &u, sizeof f);
+  return (int)f;
+}
+
 static int value_at(const void *p, char kind, int64_t i) {
+  if (kind == 'f')
+    return bf16_value(((const uint16_t *)p)[i]);
   return kind == 'u' ? ((const uint8_t *)p)[i] : kind == 's' ? ((const int8_t *)p)[i] : ((const int16_t *)p)[i];
 }
 
@@ -104,8 +126,8 @@ static void *random_bytes(char kind, int64_t n) {
   char *p = guarded(n * 2);
   for (int64_t i = 0; i < n; i++) {
     int v = random_value(kind);
-    if (kind == 'w')
-      ((int16_t *)(void *)p)[i] = (int16_t)v;
+    if (kind == 'w' || kind == 'f')
+      ((uint16_t *)(void *)p)[i] = kind == 'f' ? bf16_of(v) : (uint16_t)v;
     else
       p[i] = (char)v;
   }
@@ -207,7 +229,7 @@ static int32_t product_at(const setup *s, const int8_case *c, int64_t i) {
   int64_t b = i / (c->m * c->n), m = i / c->n % c->m, n = i % c->n;
   int64_t am = c->turned & 1 ? 1 : c->k, ak = c->turned & 1 ? c->m : 1, bk = c->turned & 2 ? 1 : c->n,
           bn = c->turned & 2 ? c->k : 1;
-  int zb = c->b_zero ? value_at(s->b_zero, c->b, c->b_zero == 2 ? n : 0) : 0, za = value_at(&s->a_zero, c->a, 0);
+  int zb = c->b_zero ? value_at(s->b_zero, c->b, c->b_zero == 2 ? n : 0) : 0, za = c->a_zero ? value_at(&s->a_zero, c->a, 0) : 0;
   int32_t sum = 0;
   for (int64_t k = 0; k < c->k; k++)
     sum += (value_at(s->a, c->a, b * c->m * c->k + m * am + k * ak) - za) *
@@ -219,7 +241,7 @@ static int32_t conv_at(const setup *s, const int8_case *c, int64_t i) {
   int64_t oh = out_size(c, c->h, c->kh), ow = out_size(c, c->w, c->kw), n = i % c->n, x = i / c->n % ow,
           y = i / c->n / ow % oh, image = i / c->n / ow / oh;
   int64_t cin = c->k / group_of(c), first = n / (c->n / group_of(c)) * cin;
-  int za = value_at(&s->a_zero, c->a, 0);
+  int za = c->a_zero ? value_at(&s->a_zero, c->a, 0) : 0;
   int32_t sum = 0;
   for (int64_t t = 0; t < c->kh * c->kw; t++) {
     int64_t iy = y * c->stride - c->pad + t / c->kw * dilation_of(c),
@@ -233,7 +255,44 @@ static int32_t conv_at(const setup *s, const int8_case *c, int64_t i) {
   return sum;
 }
 
-typedef enum form { PAIRS, FOURS, CUT } form;
+typedef enum form { PAIRS, FOURS, CUT, BF16 } form;
+
+/* ---- vdpbf16ps on a CPU without it ---- */
+
+/* The operand's elements `first`, `first` + 2, .. as floats. */
+static LLVMValueRef every_other(cy_cg *cg, LLVMValueRef v, int first) {
+  int lanes[16];
+  for (int i = 0; i < 16; i++)
+    lanes[i] = 2 * i + first;
+  return LLVMBuildFPExt(cg->b, cy_shuffle(cg, v, v, lanes, 16), cy_vecf(cg, 16), "");
+}
+
+/* Makes the instruction of cg's module a function: the products of odd elements are added first, each sum rounded to
+ * nearest even. (That it flushes denormals does not show here.) The module is then for this machine. */
+static void replace_instruction(cy_cg *cg) {
+  char *error = NULL;
+  cy_cg *host = cy_cg_create("native", NULL, &error);
+  if (!host)
+    die("native", error);
+  LLVMTargetMachineRef other = cg->tm;
+  cg->tm = host->tm;
+  host->tm = other;
+  cy_cg_destroy(host);
+  LLVMValueRef fn = LLVMGetNamedFunction(cg->module, "llvm.x86.avx512bf16.dpbf16ps.512");
+  if (!fn)
+    die("bf16", "the code has no vdpbf16ps");
+  LLVMSetValueName2(fn, "dot_bf16", 8);
+  LLVMSetLinkage(fn, LLVMInternalLinkage);
+  LLVMPositionBuilderAtEnd(cg->b, LLVMAppendBasicBlockInContext(cg->ctx, fn, ""));
+  LLVMValueRef sum = LLVMGetParam(fn, 0), a = LLVMGetParam(fn, 1), b = LLVMGetParam(fn, 2);
+  for (int first = 1; first >= 0; first--)
+    sum = cy_fma(cg, every_other(cg, a, first), every_other(cg, b, first), sum);
+  LLVMBuildRet(cg->b, sum);
+  for (fn = LLVMGetFirstFunction(cg->module); fn; fn = LLVMGetNextFunction(fn)) {
+    LLVMRemoveStringAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, "target-cpu", 10);
+    LLVMRemoveStringAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, "target-features", 15);
+  }
+}
 
 static setup *setup_begin(const int8_case *c, const char *cpu, form as) {
   static setup all;
@@ -250,7 +309,8 @@ static setup *setup_begin(const int8_case *c, const char *cpu, form as) {
   cy_cg_module(s->j.cg, "int8");
   s->d = (cy_int8_desc){.a_signed = c->a == 's',
                         .b_signed = c->b != 'u',
-                        .b_bits = c->b == 'w' ? 16 : 8,
+                        .b_bits = c->b == 'w' || c->b == 'f' ? 16 : 8,
+                        .bf16 = c->a == 'f',
                         .a_zero_slot = c->a_zero ? A_ZERO_SLOT : -1,
                         .b_zero_slot = c->b_zero ? B_ZERO_SLOT : -1,
                         .b_zero_step = c->b_zero == 2};
@@ -295,12 +355,21 @@ static void setup_end(setup *s) {
 }
 
 static void run_case(const int8_case *c, form as, int workers) {
-  static const char *const names[] = {"pairs", "fours", "cut"};
-  setup *s = setup_begin(c, "native", as);
+  static const char *const names[] = {"pairs", "fours", "cut", "bf16"};
+  setup *s = setup_begin(c, as == BF16 ? "sapphirerapids" : "native", as);
+  if (as == BF16)
+    replace_instruction(s->j.cg);
   job_link(&s->j);
   job_prepare(&s->j, c->kind == 'c' ? "conv" : "product", workers);
+  memset(s->j.scratch, 0xff, (size_t)(s->j.worker_bytes * workers)); /* NaN, as bf16 */
+  memset(s->j.shared, 0xff, (size_t)s->j.shared_bytes);
   job_run(&s->j);
   int64_t wrong = -1;
+  for (int64_t i = 0; as == BF16 && i < s->n_out; i++) {
+    float f;
+    memcpy(&f, &s->out[i], sizeof f);
+    s->out[i] = f == (float)(int32_t)f ? (int32_t)f : INT32_MAX;
+  }
   for (int64_t i = 0; i < s->n_out && wrong < 0; i++)
     if (s->out[i] != (c->kind == 'c' ? conv_at(s, c, i) : product_at(s, c, i)))
       wrong = i;
@@ -322,7 +391,9 @@ static void run_case(const int8_case *c, form as, int workers) {
 /* ---- instructions ---- */
 
 static void expect(const char *cpu, form as, const char *want, const char *unwanted) {
-  const int8_case c = {.kind = 'p', .a = 's', .b = 's', .a_zero = 3, .m = 64, .n = 64, .k = 64};
+  int8_case c = {.kind = 'p', .a = 's', .b = 's', .a_zero = 3, .m = 64, .n = 64, .k = 64};
+  if (as == BF16)
+    c = (int8_case){.kind = 'p', .a = 'f', .b = 'f', .m = 64, .n = 64, .k = 64};
   setup *s = setup_begin(&c, cpu, as);
   char *error = NULL;
   LLVMMemoryBufferRef text;
@@ -441,9 +512,15 @@ int main(int argc, char **argv) {
     return 0;
   }
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-    for (form as = PAIRS; as <= CUT; as++)
-      if (argc < 2 || strstr(line_of(&cases[i]), argv[1]))
-        run_case(&cases[i], as, as == FOURS ? 1 : 3);
+    for (form as = PAIRS; as <= BF16; as++) {
+      int8_case c = cases[i];
+      if (as == BF16) {
+        c.a = c.b = 'f';
+        c.a_zero = c.b_zero = 0;
+      }
+      if (argc < 2 || strstr(line_of(&c), argv[1]))
+        run_case(&c, as, as == FOURS ? 1 : 3);
+    }
   if (argc < 2) {
     expect("x86-64-v3", PAIRS, "vpmaddwd\t%ymm", "zmm");
     expect("x86-64-v3", CUT, "vpmaddubsw\t", "zmm");
@@ -451,6 +528,9 @@ int main(int argc, char **argv) {
     expect("sapphirerapids", PAIRS, "vpdpbusd\t", "vpmaddwd");
     expect("sapphirerapids", CUT, "vpdpbusd\t", "vpmaddubsw");
     expect("alderlake", PAIRS, "vpdpbusd\t", "zmm");
+    expect("cooperlake", BF16, "vdpbf16ps\t", "vpmaddwd");
+    expect("znver4", BF16, "vdpbf16ps\t", "vfmadd");
+    expect("znver4", PAIRS, "vpdpbusd\t", "vdpbf16ps");
   }
   printf("%d passed, %d failed, 0 skipped\n", n_run - n_failed, n_failed);
   return n_failed != 0;

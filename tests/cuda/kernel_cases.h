@@ -334,6 +334,7 @@ static void add_conv(const conv_row *r, const integers *ints) {
   c->channels_in = d(r->channels_in);
   c->channels_out = d(r->channels_out);
   c->acc = cy_kernel_add_local(k, acc);
+  c->b_const = true;
   out_var(k, c, c->images);
   for (int i = 0; i < r->nspatial; i++) {
     int64_t reach = (r->kernel[i] - 1) * r->dilation[i];
@@ -423,6 +424,11 @@ static void add_contractions(void) {
       {40, 130, 150, 12, false, false, false, CY_F32, CY_F32, false, false},
       {12, 100, 100, 20, true, false, false, CY_F32, CY_F32, false, false},
       {1, 1, 10, 64, false, false, false, CY_F32, CY_F32, false, false},
+      /* on the ordinary units, both factors along k: whole chunks or not, several tiles, shares of k */
+      {1, 130, 136, 72, false, true, false, CY_F32, CY_F32, false, true},
+      {2, 136, 64, 50, false, true, false, CY_F32, CY_F32, false, true},
+      {3, 70, 66, 33, false, true, true, CY_F32, CY_F32, false, false},
+      {1, 60, 40, 300, false, true, false, CY_F32, CY_F32, false, false},
       /* few tiles: blocks share k */
       {1, 34, 30, 300, false, false, false, CY_F32, CY_F32, false, false},
       {2, 20, 31, 200, true, false, false, CY_F64, CY_F64, false, false},
@@ -462,6 +468,9 @@ static void add_contractions(void) {
       {CY_CONTRACT_CONV, 2, 3, 20, 1, 2, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F32},
       {CY_CONTRACT_CONV, 1, 16, 24, 2, 2, {7, 7}, {3, 2}, {2, 1}, {1, 2}, {1, 0}, true, CY_F32},
       {CY_CONTRACT_CONV, 1, 8, 40, 1, 2, {12, 12}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, false, CY_F32},
+      {CY_CONTRACT_CONV, 2, 8, 40, 1, 2, {12, 13}, {3, 3}, {2, 1}, {1, 2}, {1, 2}, false, CY_F32},
+      {CY_CONTRACT_CONV, 1, 16, 72, 1, 3, {3, 5, 4}, {2, 3, 1}, {1, 2, 1}, {1, 1, 1}, {1, 1, 0}, false, CY_F32},
+      {CY_CONTRACT_CONV_TRANSPOSE, 1, 8, 24, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_F32},
       {CY_CONTRACT_CONV, 2, 5, 6, 1, 1, {20}, {5}, {2}, {1}, {2}, false, CY_F32},
       {CY_CONTRACT_CONV, 1, 2, 9, 1, 3, {4, 5, 6}, {2, 3, 2}, {1, 1, 2}, {1, 1, 1}, {0, 1, 0}, false, CY_F32},
       {CY_CONTRACT_CONV, 1, 72, 30, 1, 2, {1, 1}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, false, CY_F32},

@@ -11,15 +11,16 @@ def folder(args):
     return os.path.join(args.build, 'tests', 'cuda', 'mock')
 
 
-def options(args):
+def options(args, arch='sm_80'):
     """What cytoc is given."""
-    return ['--target=cuda'] if args.device else ['--target=sm_80', '--cudnn=off']
+    return ['--target=cuda'] if args.device else ['--target=' + arch, '--cudnn=off']
 
 
-def environment(args):
-    """Leads cytoc to the mock of NVRTC and models to the mock of the driver."""
+def environment(args, arch='sm_80'):
+    """Leads cytoc to the mock of NVRTC and models to the mock of the driver, whose device is of the architecture."""
     env = dict(os.environ)
     if not args.device:
+        env['CY_MOCK_CAPABILITY'] = arch[3:].rstrip('a')
         env['CUDA_HOME'] = folder(args)
         env['LD_LIBRARY_PATH'] = folder(args)
         env['CY_MOCK_CACHE'] = env['XDG_CACHE_HOME'] = os.path.join(folder(args), 'cache')

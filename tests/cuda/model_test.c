@@ -591,6 +591,22 @@ static void test_bench(void) {
   CHECK_STR_HAS(file, "\n\nMock GPU (sm_89), driver for CUDA 13.0; ");
   CHECK_STR_HAS(file, "--target=cuda --against eager");
   free(file);
+  /* a library from elsewhere: no compiler is asked for, and nobody else can run it */
+  snprintf(command, sizeof command, "cd %s && %s/cytoc tiny.txt -o carried.so --target=sm_89", dir, build);
+  CHECK_INT_EQ(system(command), 0);
+  snprintf(
+      command, sizeof command,
+      "env -u CUDA_HOME LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-bench %s --target=cuda --seconds 0.001 --json %s "
+      ">/dev/null",
+      build, build, path_of("carried.so"), path_of("bench.json"));
+  CHECK_INT_EQ(system(command), 0);
+  file = read_file("bench.json", &n);
+  CHECK_REQUIRE(file);
+  file[n - 1] = 0;
+  CHECK_STR_HAS(file, "\"model\": \"carried\"");
+  CHECK_STR_HAS(file, "\"contender\": \"compiled -O3\"");
+  CHECK(!strstr(file, "-O0") && !strstr(file, "torch") && !strstr(file, "failure"));
+  free(file);
   void *real = dlopen("/usr/lib/x86_64-linux-gnu/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (real)
     return;

@@ -1,8 +1,8 @@
 """Networks as CUDA models, without a GPU: small ones, and CNNs at reduced size, as they are and in half precision.
 
-In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, and what is done with it: a size of the first
-     input (1x3x32x32), `half` (converted to f16), `cpu` (see below), options for cytoc; --int8=static is calibrated on
-     the inputs.
+In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, or `made` (make()), and what is done with it: a size of the first
+     input (1x3x32x32), `half` (converted to f16), `cpu` (see below), an architecture other than sm_80, options for
+     cytoc; --int8=static is calibrated on the inputs.
 Out: the closing line; a line for each network.
 
 Inputs are those that lie beside a network of ../shared/models, else random. The reference is ONNX Runtime on the network in f32. f16 (and --fp16) results may be a relative RMS error of 2e-2 away, f32 ones 1e-4,
@@ -37,8 +37,48 @@ def resized(model, size):
     return model
 
 
+def make(path):
+    """A network of few operations and many results, whose products and attention are warpgroups' on sm_90a."""
+    import onnx
+    from onnx import helper as h, numpy_helper
+    rng, nodes, weights = np.random.default_rng(7), [], []
+
+    def weight(name, *shape):
+        value = rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+        weights.append(numpy_helper.from_array(value.astype(np.float32), name))
+        return name
+
+    def node(op, inputs, output, **attributes):
+        nodes.append(h.make_node(op, inputs, [output], name=output, **attributes))
+
+    def constant(name, value):
+        weights.append(numpy_helper.from_array(np.array(value), name))
+        return name
+    node('Conv', ['x', weight('w1', 64, 16, 3, 3), weight('b1', 64)], 'c1', pads=[1, 1, 1, 1])
+    node('Relu', ['c1'], 'r1')
+    node('Conv', ['r1', weight('w2', 64, 64, 1, 1), weight('b2', 64)], 'c2')
+    node('Add', ['c2', 'r1'], 'sum')
+    node('Relu', ['sum'], 'r2')
+    node('AveragePool', ['r2'], 'pool', kernel_shape=[8, 8], strides=[8, 8])
+    node('Reshape', ['pool', constant('flat', [64, 100])], 'columns')
+    node('Transpose', ['columns'], 'rows', perm=[1, 0])
+    for name in 'qkv':
+        node('MatMul', ['rows', weight('w' + name, 64, 64)], name)
+    node('Transpose', ['k'], 'kt', perm=[1, 0])
+    node('MatMul', ['q', 'kt'], 'scores')
+    node('Mul', ['scores', constant('scale', np.float32(0.125))], 'scaled')
+    node('Softmax', ['scaled'], 'weights', axis=-1)
+    node('MatMul', ['weights', 'v'], 'y')
+    graph = h.make_graph(nodes, 'warpgroups', [h.make_tensor_value_info('x', 1, [1, 16, 80, 80])],
+                         [h.make_tensor_value_info('y', 1, [100, 64])], weights)
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid('', 17)], ir_version=8), path)
+    return path
+
+
 def source(name, work):
     """Path of a network with weights."""
+    if name == 'made':
+        return make(os.path.join(work, 'made.onnx'))
     path = os.path.join(lib.SHARED, 'models', name, 'model.onnx')
     if os.path.exists(path):
         return path
@@ -92,9 +132,10 @@ def test(args, name, words):
     work = os.path.join(args.build, 'cuda-networks', name)
     shutil.rmtree(work, ignore_errors=True)
     os.makedirs(work)
-    env = mock.environment(args)
+    arch = next((w for w in words if w.startswith('sm_')), 'sm_80')
+    env = mock.environment(args, arch)
     library, outputs = os.path.join(work, 'model.so'), os.path.join(work, 'out')
-    limit = 2e-2 if 'half' in words or '--fp16' in words else 1e-2 if 'cpu' in words else 5e-3 if '--tf32' in words else 1e-4
+    limit = 2e-2 if {'half', '--fp16', '--bf16'} & set(words) else 1e-2 if 'cpu' in words else 5e-3 if '--tf32' in words else 1e-4
     try:
         model = prepare(words[0], words[1:], work)
         options = [w for w in words[1:] if w.startswith('--')]
@@ -103,10 +144,15 @@ def test(args, name, words):
         problem = run_on_cpu(args, model, work, options) if 'cpu' in words else None
         if problem:
             return 'for a CPU: ' + problem
-        code, _, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', *mock.options(args), *options],
+        code, _, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', *mock.options(args, arch), *options],
                                600, env=env)
         if code:
             return 'compile: ' + lib.reason(err, code)
+        if arch == 'sm_90a' and not args.device:
+            code, text, err = lib.run([args.cytoc, model, '-o', '-', '--emit=cu', *mock.options(args, arch), *options],
+                                      600, env=env)
+            if code or 'define WARPGROUPS CY_WARPGROUPS' not in text:
+                return 'no product is a warpgroup\'s'
         os.makedirs(outputs)
         code, _, err = lib.run([args.cyto_run, library, '--inputs-dir', os.path.join(work, 'in'), '--output-dir', outputs],
                                600, env=env)

@@ -80,7 +80,7 @@ static void compile_for(const char *what, const target_arch *t, compiled *out) {
   FILE *f = open_memstream(&text, &size);
   cy_cuda_image image;
   cy_nvrtc_check check = {stack_allowed, wants_matrix, (void *)what};
-  fprintf(f, "%s%s", cy_cuda_prelude, strchr("mia", *what) ? cy_cuda_prelude_matrix : "");
+  fprintf(f, "%s%s", cy_cuda_prelude, strchr("mcia", *what) ? cy_cuda_prelude_matrix : "");
   for (int i = 0; i < ncases; i++)
     if (wanted(&cases[i], i, what, t->arch) && (!t->part || count++ % 3 == 0)) {
       print_case(f, i);

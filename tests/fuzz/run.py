@@ -7,6 +7,7 @@ import glob
 import os
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
@@ -42,22 +43,29 @@ def seed(args, target):
 
 
 def main():
-    args = lib.arguments(__doc__, seconds={'type': int, 'default': 30})
+    args = lib.arguments(__doc__, seconds={'type': int, 'default': 60})
     suite = lib.Suite(args)
     targets = [os.path.basename(p)[:-2] for p in sorted(glob.glob('tests/fuzz/*.c'))]
     clang = find_clang(args) if args.variant == 'release' else None
     environment = {k: v for k, v in os.environ.items() if not k.startswith('MAKE') and k != 'MFLAGS'}
-    for target in targets:
-        if not args.wanted(target):
-            continue
-        if not clang:
+    targets = [target for target in targets if args.wanted(target)]
+    if not clang:
+        for target in targets:
             suite.skip(target, 'no clang with libFuzzer (install clang and libclang-rt-dev)' if args.variant == 'release'
                        else 'fuzzing has a build of its own')
-            continue
-        seed(args, target)
+        suite.done('fuzz targets')
+
+    def fuzz(seconds, *names):
         code, out, err = lib.run(['make', '--no-print-directory', '-j2', 'fuzz', 'FUZZ_CC=' + clang,
-                                  'FUZZ_TARGETS=' + target, 'FUZZ_SECONDS=%d' % args.seconds], env=environment, timeout=1500)
-        suite.result(target, lib.reason(err or out, code) if code else None)
+                                  'FUZZ_TARGETS=' + ' '.join(names), 'FUZZ_SECONDS=%d' % seconds], env=environment, timeout=1500)
+        return lib.reason(err or out, code) if code else None
+
+    for target in targets:
+        seed(args, target)
+    problem = fuzz(1, *targets)  # builds what they share
+    with ThreadPoolExecutor(2) as pool:
+        for target, why in zip(targets, pool.map(lambda target: problem or fuzz(args.seconds, target), targets)):
+            suite.result(target, why)
     suite.done('fuzz targets')
 
 

@@ -113,6 +113,17 @@ static bool check_result(const char *path, const char *source, const char *resul
   return ok && checks;
 }
 
+/* Of sm_: multiplies halves, whatever the product; of znver4: bf16, where no filter has a channel of its own. */
+static bool every_half(const void *target, cy_dtype half, const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
+  (void)target, (void)half, (void)g, (void)n, (void)sizes;
+  return true;
+}
+
+static bool some_bf16(const void *target, cy_dtype half, const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
+  (void)target, (void)g, (void)sizes;
+  return half == CY_BF16 && (!n || n->op == CY_OP_matmul || (n->op == CY_OP_conv && cy_attr_get_int(n, CY_ATTR_group, 1) == 1));
+}
+
 /* Options of the run line; `store` holds the strings. */
 static cy_pass_options options_of(const char *source, char *store, size_t capacity) {
   cy_pass_options o = {.verify = true, .opt_level = 2, .most_head = 512};
@@ -126,8 +137,9 @@ static cy_pass_options options_of(const char *source, char *store, size_t capaci
     o.opt_level = atoi(level + 2);
   }
   const char *half = run ? strstr(run, "--target=sm_") : NULL;
-  o.half_factors = half && half < run + n;
-  o.half_weights = !o.half_factors;
+  const char *mixed = run ? strstr(run, "--target=znver4") : NULL;
+  o.half_factors = half && half < run + n ? every_half : mixed && mixed < run + n ? some_bf16 : NULL;
+  o.half_weights = o.half_factors != every_half;
   const char *f16 = run ? strstr(run, "--fp16") : NULL, *bf16 = run ? strstr(run, "--bf16") : NULL;
   const char *io = run ? strstr(run, "--half-io") : NULL;
   o.half = f16 && f16 < run + n ? CY_F16 : bf16 && bf16 < run + n ? CY_BF16 : 0;

@@ -72,10 +72,10 @@ class Graph:
         onnx.save(model, path)
 
 
-def case(outputs, step=0, opset=17):
-    """outputs: the types of what the function returns."""
+def case(outputs, step=0, opset=17, kernel=None):
+    """outputs: the types of what the function returns; kernel: an algorithm that --explain must name."""
     def add(function):
-        CASES.append((function.__name__, function, outputs, step, opset))
+        CASES.append((function.__name__, function, outputs, step, opset, kernel))
         return function
     return add
 
@@ -230,7 +230,7 @@ def conv(g, x, scale, zero, dims, out, **attributes):
     return g.q(g.op('Relu', [y]) if out[1] == 0 else y, g.f(out[0]), g.u8(out[1]))
 
 
-@case([T.FLOAT], step=0.05)
+@case([T.FLOAT], step=0.05, kernel='int8 depthwise')
 def qdq_residual_block(g):
     x = g.q(g.input('x', (1, 24, 15, 13)), g.f(0.02), g.u8(128))
     a = conv(g, x, 0.02, 128, (72, 24, 1, 1), (0.03, 0))
@@ -287,6 +287,70 @@ def weight_only_blocks(g):
     return [g.op('MatMul', [g.input('x', (3, 64)), w])]
 
 
+def typed(g, array, dtype):
+    """A constant of a type that numpy lacks, by its values."""
+    name = 'c%d' % len(g.inits)
+    g.inits.append(h.make_tensor(name, dtype, array.shape, array.ravel().tolist()))
+    return name
+
+
+@case([T.FLOAT] * 4, opset=21)
+def weights_of_four_bits(g):
+    """Of both signs, by axis with zero points and by blocks; what is in the product of floats is not rounded any more."""
+    results, x = [], g.input('x', (3, 64))
+    for dtype, low, high in ((T.INT4, -8, 8), (T.UINT4, 0, 16)):
+        w = g.rng.integers(low, high, (64, 24))
+        for dims, options in (((24,), {'axis': 1}), ((4, 24), {'axis': 0, 'block_size': 16})):
+            scale, zero = (0.01 + 0.01 * g.rng.random(dims)).astype(np.float32), g.rng.integers(low, high, dims)
+            results.append(g.op('MatMul', [x, g.op('DequantizeLinear', [typed(g, w, dtype), g.const(scale), typed(g, zero, dtype)], **options)]))
+    return results
+
+
+@case([T.FLOAT] * 2, opset=21)
+def sixteen_bits(g):
+    """u16 activations and s16 weights, as they are exported where eight bits lose too much; a convolution and a product."""
+    results = []
+    for kind, dims, wide, options in (('Conv', (2, 5, 9, 7), (6, 5, 3, 3), {'pads': [1, 1, 1, 1]}), ('MatMul', (3, 40), (40, 21), {})):
+        x = g.input(kind, dims)
+        x = g.dq(g.q(x, g.f(1e-4), g.const(np.uint16(32768))), g.f(1e-4), g.const(np.uint16(32768)))
+        w = g.dq(g.weights(wide, -30000, 30000, np.int16), g.f(1e-5), g.const(np.int16(0)))
+        y = g.op(kind, [x, w], **options)
+        results.append(g.dq(g.q(y, g.f(2e-4), g.const(np.int16(-7))), g.f(2e-4), g.const(np.int16(-7))))
+    return results
+
+
+@case([T.FLOAT] * 2, opset=19)
+def weights_of_float8(g):
+    results, x = [], g.input('x', (5, 32))
+    for dtype in (T.FLOAT8E4M3FN, T.FLOAT8E5M2):
+        w = typed(g, g.rng.standard_normal((32, 12)).astype(np.float32), dtype)
+        results.append(g.op('MatMul', [x, g.op('DequantizeLinear', [w, g.f(0.25)])]))
+    return results
+
+
+@case([T.FLOAT], opset=17)
+def microsoft_rescaling(g):
+    """QuantizeLinear and DequantizeLinear of com.microsoft, which ONNX Runtime writes for 16 bits."""
+    def back(x, s, z):
+        return g.ms('DequantizeLinear', [x, s, z])
+    x = g.ms('QuantizeLinear', [g.input('x', (4, 40)), g.f(1e-4), g.const(np.uint16(30000))])
+    y = g.op('MatMul', [back(x, g.f(1e-4), g.const(np.uint16(30000))), back(g.weights((40, 12)), g.f(0.01), g.i8(0))])
+    return [back(g.ms('QuantizeLinear', [y, g.f(3e-4), g.const(np.uint16(30000))]), g.f(3e-4), g.const(np.uint16(30000)))]
+
+
+@case([T.UINT8], kernel='gemm int8')
+def scales_behind_identity_and_cast(g):
+    """Exporters leave such chains around scales and zero points; the product is one of integers all the same."""
+    def scale(v):
+        return g.op('Identity', [g.op('Cast', [g.op('Identity', [g.const(np.float64(v))])], to=T.FLOAT)])
+
+    def zero(v):
+        return g.op('Identity', [g.op('Cast', [g.const(np.int32(v))], to=T.UINT8)])
+    x = g.dq(g.q(g.input('x', (6, 40)), scale(0.02), zero(128)), scale(0.02), zero(128))
+    w = g.dq(g.weights((40, 24)), scale(0.01), g.i8(0))
+    return [g.q(g.op('MatMul', [x, w]), scale(0.05), zero(131))]
+
+
 def differs(got, want, step):
     if got.shape != want.shape or got.dtype != want.dtype:
         return '%s%s, not %s%s' % (got.dtype, list(got.shape), want.dtype, list(want.shape))
@@ -297,7 +361,7 @@ def differs(got, want, step):
     return lib.difference('output', got, want, 1e-4)
 
 
-def test(args, name, function, outputs, step, opset, seed):
+def test(args, name, function, outputs, step, opset, kernel, seed):
     import onnxruntime as ort
     work = os.path.join(args.build, 'quant', name)
     shutil.rmtree(work, ignore_errors=True)
@@ -322,6 +386,8 @@ def test(args, name, function, outputs, step, opset, seed):
             why = why or differs(np.load(found[k]), value, step)
         if why:
             return '%s: %s' % (level, why)
+    if kernel and kernel not in lib.run([args.cytoc, model, '-o', library, '--explain'])[1]:
+        return 'no kernel %s' % kernel
     shutil.rmtree(work, ignore_errors=True)
     return None
 

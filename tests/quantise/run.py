@@ -1,7 +1,8 @@
 """Quantisation of float models: accuracy on the trained example, all forms of samples, the QDQ files that are written; weights
 in half precision.
 
-In:  examples/digits, networks made here with fixed random numbers. Out: the closing line.
+In:  examples/digits, vit/vit.onnx (trained by vit/train.py on the same pictures), networks made here with fixed random
+     numbers. Out: the closing line.
 
 A float library of the same model is what errors are measured against, as signal-to-noise ratio in dB; QDQ files are
 judged by ONNX Runtime without its optimisations.
@@ -145,16 +146,34 @@ def top1(p, library, images, labels):
     return (p.run(library, images)[0].reshape(len(labels), -1).argmax(1) == labels).mean()
 
 
-def digits_top1(p):
-    model, (images, labels) = os.path.join(DIGITS, 'digits.onnx'), digits(p)
+def shifted(images, labels):
+    """By up to a pixel in each direction."""
+    wide = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    return np.concatenate([wide[:, :, y:y + 8, x:x + 8] for y in range(3) for x in range(3)]), np.tile(labels, 9)
+
+
+def loses(p, model, least, options, pictures=lambda *test: test):
+    """Right answers of the static and of the dynamic library: at most 0.5 and 1 % fewer, of `least` layers in integers each."""
+    images, labels = digits(p)
     np.savez(p.path('c.npz'), image=images[::3])
+    images, labels = pictures(images, labels)
     wanted = top1(p, p.library(model, 'f'), images, labels)
-    for name, allowed, options in (('static', 0.005, [*STATIC, '--calibrate=' + p.path('c.npz')]),
-                                   ('dynamic', 0.01, ['--int8=dynamic'])):
-        got = top1(p, p.library(model, name, *options), images, labels)
-        if got < wanted - allowed:
-            return '%s: %.2f %% right, %.2f %% in float' % (name, 100 * got, 100 * wanted)
+    for name, allowed, more in (('static', 0.005, [*STATIC, '--calibrate=' + p.path('c.npz')]),
+                                ('dynamic', 0.01, ['--int8=dynamic', *options])):
+        text = p.cytoc(model, '-o', p.path('q.so'), '--explain', *more)
+        got, layers = top1(p, p.path('q.so'), images, labels), int(re.search(r'(\d+) of \d+ layers in int8', text).group(1))
+        if got < wanted - allowed or layers < least[name]:
+            return '%s: %.2f %% right, %.2f %% in float, %d layers in integers' % (name, 100 * got, 100 * wanted, layers)
     return None
+
+
+def digits_top1(p):
+    return loses(p, os.path.join(DIGITS, 'digits.onnx'), {'static': 4, 'dynamic': 0}, [])
+
+
+def transformer_top1(p):
+    """A small vision transformer (vit/train.py): every product with weights in integers, or all that are large enough."""
+    return loses(p, os.path.join(HERE, 'vit', 'vit.onnx'), {'static': 10, 'dynamic': 6}, ['--int8-prefer=size'], shifted)
 
 
 def static_blocks(p):
@@ -591,6 +610,38 @@ def half_models(p):
     return None if got.dtype == np.float16 and snr(wanted, got) > 60 else '%s, %.1f dB' % (got.dtype, snr(wanted, got))
 
 
+def half_pairs(p):
+    """vdpbf16ps where the CPU has it, for products and the convolutions that Winograd or a kernel of their own does not do
+    faster; nowhere else."""
+    n = Network(15)
+    x = n.op('Relu', n.conv('x', 16, 64, strides=[2, 2]))
+    x = n.op('Relu', n.conv(x, 64, 256, k=1))
+    x = n.op('Relu', n.conv(x, 256, 64))  # by Winograd
+    x = n.op('Flatten', n.op('GlobalAveragePool', n.conv(n.conv(x, 64, 64, group=64), 64, 64, group=4)))
+    n.op('MatMul', x, n.weight(64, 200))
+    image = n.save(p.path('image.onnx'), [('x', [1, 16, 56, 56])], [(n.nodes[-1].output[0], [1, 200])])
+    text = encoder(p.path('text.onnx'))
+    model = onnx.load(text)
+    for w in model.graph.initializer:
+        bits = (numpy_helper.to_array(w).view(np.uint32) >> 16).astype(np.uint16)
+        w.CopyFrom(helper.make_tensor(w.name, onnx.TensorProto.BFLOAT16, bits.shape, bits.tobytes(), raw=True))
+    for port in [*model.graph.input, *model.graph.output]:
+        port.type.tensor_type.elem_type = onnx.TensorProto.BFLOAT16
+    onnx.save(model, p.path('halves.onnx'))
+    sizes = ['--dim', 'batch=2', '--dim', 'length=64']
+    for target, has in (('cooperlake', True), ('znver4', True), ('graniterapids', True), ('icelake-server', False)):
+        for model, options, kinds in ((image, ['--bf16'], {'conv bf16 pairs': 1, 'gemm bf16 pairs': 2}), (image, ['--fp16'], {}),
+                                      (image, [], {}), (text, ['--bf16', *sizes], {'gemm bf16 pairs': 5}),
+                                      (p.path('halves.onnx'), sizes, {'gemm bf16 pairs': 5})):
+            table = p.cytoc(model, '-o', '-', '--emit=asm', '--explain', '--target=' + target, *options)
+            found = {k: table.count(k) for k in ('conv bf16 pairs', 'gemm bf16 pairs') if k in table}
+            if found != (kinds if has else {}) or ('vdpbf16ps' in table) != bool(has and kinds):
+                return '%s %s %s: %s' % (target, os.path.basename(model), ' '.join(options), found)
+            if model == image and has and kinds and ('winograd f4x3 bf16' not in table or 'depthwise' not in table):
+                return 'Winograd and depthwise convolutions do not stay'
+    return None
+
+
 def half_overflow(p):
     """A constant beyond f16 is named and stays f32; bf16 takes it."""
     n = Network(12)
@@ -641,7 +692,7 @@ def half_limit(p):
     return None if found[2:] == ['float: its values are beyond half precision'] * 2 else text
 
 
-TESTS = [half_digits, half_networks, half_models, half_overflow, half_limit, odd_activations, digits_top1, static_blocks, whole_blocks_in_integers,
+TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit, odd_activations, digits_top1, transformer_top1, static_blocks, whole_blocks_in_integers,
          skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
          qdq_residual, qdq_names, qdq_older_operators, qdq_external, qdq_encoder]
 

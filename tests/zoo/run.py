@@ -82,13 +82,6 @@ def references(maker, entry, model, work):
     return found
 
 
-def attentions(stats):
-    """How many attention nodes a compilation kept for kernels of their own, from what --stats wrote."""
-    with open(stats, encoding='utf-8') as f:
-        passes = json.load(f)['passes']
-    return sum(row['counters'].get('kept whole', 0) for row in passes if row['name'] == 'attention_plain')
-
-
 def test(args, maker, entry):
     name = entry['name']
     work = os.path.join(args.build, 'zoo', name)
@@ -107,8 +100,8 @@ def test(args, maker, entry):
             why = network.compile_model(args, model, library, level, ['-j', '1', '--stats=' + stats])
             if why:
                 return why, compile_s
-            if level == '-O3' and attentions(stats) != ATTENTIONS.get(name, 0):
-                return '%d attentions found, expected %d' % (attentions(stats), ATTENTIONS.get(name, 0)), compile_s
+            if level == '-O3' and network.attentions(stats) != ATTENTIONS.get(name, 0):
+                return '%d attentions found, expected %d' % (network.attentions(stats), ATTENTIONS.get(name, 0)), compile_s
             compile_s = compile_s or time.time() - start
             cases = cases or references(maker, entry, model, work)
             for i, (inputs, expected, feeds) in enumerate(cases):

@@ -1,0 +1,229 @@
+"""Attention as exporters and by hand spell it out in ONNX: each form becomes one kernel and computes what ONNX Runtime does
+without optimisations; near misses are left as they are and compute the same.
+
+In:  the forms below, made here with fixed random numbers. Out: the closing line. Goldens of the pass itself are in
+     tests/passes/attention, networks of exporters in tests/exported and ../shared/zoo.
+"""
+import os
+import shutil
+
+import numpy as np
+import onnx
+from onnx import TensorProto as T
+from onnx import helper as h
+from onnx import numpy_helper
+
+import lib
+import network
+
+BATCH, ROWS, HEADS, SIZE = 2, 9, 2, 8
+WIDTH = HEADS * SIZE
+FORMS = []
+
+
+class Graph:
+    def __init__(self):
+        self.nodes, self.weights, self.ports, self.feeds, self.rng = [], [], [], {}, np.random.default_rng(5)
+
+    def input(self, name, *dims, dtype=np.float32):
+        """The first axis is only known when running."""
+        if name not in self.feeds:
+            x = self.rng.standard_normal((BATCH, *dims))
+            self.feeds[name] = np.float32(x) if dtype == np.float32 else x > -0.5
+            if dtype == bool:
+                self.feeds[name][..., 0] = True
+            self.ports.append(h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(np.dtype(dtype)), ['batch', *dims]))
+        return name
+
+    def const(self, values, dtype=np.float32):
+        self.weights.append(numpy_helper.from_array(np.asarray(values, dtype), 'c%d' % len(self.weights)))
+        return self.weights[-1].name
+
+    def ints(self, *values):
+        return self.const(values, np.int64)
+
+    def weight(self, *dims):
+        return self.const(self.rng.standard_normal(dims) / 4)
+
+    def op(self, kind, *inputs, outputs=1, **attributes):
+        names = ['v%d_%d' % (len(self.nodes), k) for k in range(outputs)]
+        self.nodes.append(h.make_node(kind, list(inputs), names, name='%s_%d' % (kind, len(self.nodes)), **attributes))
+        return names[0] if outputs == 1 else names
+
+    def qkv(self):
+        return [self.input(name, HEADS, ROWS, SIZE) for name in 'qkv']
+
+    def scores(self, q, k):
+        return self.op('Mul', self.op('MatMul', q, self.op('Transpose', k, perm=[0, 1, 3, 2])), self.const(SIZE ** -0.5))
+
+    def finish(self, scores, v):
+        return self.op('MatMul', self.op('Softmax', scores, axis=-1), v)
+
+    def save(self, path, y):
+        graph = h.make_graph(self.nodes, 'g', self.ports, [h.make_tensor_value_info(y, T.FLOAT, None)], self.weights)
+        onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid('', 17)], ir_version=8), path)
+
+
+def form(count):
+    """How many attentions there are to be found."""
+    def add(function):
+        FORMS.append((function.__name__, function, count))
+        return function
+    return add
+
+
+@form(1)
+def einsum(g):
+    q, k, v = (g.op('Reshape', g.op('MatMul', g.input('x', ROWS, WIDTH), g.weight(WIDTH, WIDTH)), g.ints(-1, ROWS, HEADS, SIZE)) for _ in 'qkv')
+    s = g.op('Mul', g.op('Einsum', q, k, equation='bqhd,bkhd->bhqk'), g.const(SIZE ** -0.5))
+    return g.op('Einsum', g.op('Softmax', s, axis=-1), v, equation='bhqk,bkhd->bqhd')
+
+
+@form(1)
+def einsum_of_keys_and_queries(g):
+    """As Keras writes it, whose first operand is the keys."""
+    q, k, v = (g.op('Einsum', g.input('x', ROWS, WIDTH), g.weight(WIDTH, HEADS, SIZE), equation='abc,cde->abde') for _ in 'qkv')
+    s = g.op('Einsum', k, g.op('Mul', q, g.const(SIZE ** -0.5)), equation='aecd,abcd->acbe')
+    y = g.op('Einsum', g.op('Softmax', s, axis=-1), v, equation='acbe,aecd->abcd')
+    return g.op('Einsum', y, g.weight(HEADS, SIZE, WIDTH), equation='abcd,cde->abe')
+
+
+@form(1)
+def fused_qkv_split(g):
+    y = g.op('MatMul', g.input('x', ROWS, WIDTH), g.weight(WIDTH, 3 * WIDTH))
+    parts = g.op('Split', y, g.ints(WIDTH, WIDTH, WIDTH), outputs=3, axis=2)
+    q, k, v = (g.op('Transpose', g.op('Reshape', t, g.ints(-1, ROWS, HEADS, SIZE)), perm=[0, 2, 1, 3]) for t in parts)
+    return g.finish(g.scores(q, k), v)
+
+
+@form(1)
+def fused_qkv_gather(g):
+    y = g.op('Reshape', g.op('MatMul', g.input('x', ROWS, WIDTH), g.weight(WIDTH, 3 * WIDTH)), g.ints(-1, ROWS, 3, HEADS, SIZE))
+    y = g.op('Transpose', y, perm=[2, 0, 3, 1, 4])
+    q, k, v = (g.op('Gather', y, g.const(j, np.int64), axis=0) for j in range(3))
+    return g.finish(g.scores(q, k), v)
+
+
+@form(1)
+def fused_qkv_by_heads(g):
+    y = g.op('Reshape', g.op('MatMul', g.input('x', ROWS, WIDTH), g.weight(WIDTH, 3 * WIDTH)), g.ints(-1, ROWS, HEADS, 3 * SIZE))
+    q, k, v = g.op('Split', g.op('Transpose', y, perm=[0, 2, 1, 3]), g.ints(SIZE, SIZE, SIZE), outputs=3, axis=3)
+    return g.finish(g.scores(q, k), v)
+
+
+@form(1)
+def mask_times_a_number(g):
+    q, k, v = g.qkv()
+    m = g.op('Cast', g.input('m', 1, 1, ROWS, dtype=bool), to=T.FLOAT)
+    return g.finish(g.op('Add', g.scores(q, k), g.op('Mul', g.op('Sub', g.const(1), m), g.const(-1e9))), v)
+
+
+def multiplied(g, ones):
+    q, k, v = g.qkv()
+    m = g.const(ones[None, None])
+    return g.finish(g.op('Sub', g.op('Mul', g.scores(q, k), m), g.op('Mul', g.op('Sub', g.const(1), m), g.const(1e4))), v)
+
+
+@form(1)
+def scores_times_mask(g):
+    """GPT-2's first form: a triangle of ones."""
+    return multiplied(g, np.tril(np.ones((ROWS, ROWS))))
+
+
+@form(0)
+def scores_times_halves(g):
+    return multiplied(g, np.tril(np.ones((ROWS, ROWS))) * 0.5 + 0.5)
+
+
+@form(1)
+def softmax_in_steps(g):
+    q, k, v = g.qkv()
+    s = g.scores(q, k)
+    e = g.op('Exp', g.op('Sub', s, g.op('ReduceMax', s, axes=[3], keepdims=1)))
+    return g.op('MatMul', g.op('Div', e, g.op('ReduceSum', e, g.ints(3), keepdims=1)), v)
+
+
+def guarded(g, instead=0.0):
+    """The second row of the first picture sees no key."""
+    q, k, v = g.qkv()
+    m = g.input('m', 1, ROWS, ROWS, dtype=bool)
+    g.feeds[m][0, :, 1] = False
+    p = g.op('Softmax', g.op('Where', m, g.scores(q, k), g.const(-np.inf)), axis=-1)
+    return p, g.op('MatMul', g.op('Where', g.op('IsNaN', p), g.const(instead), p), v)
+
+
+@form(1)
+def rows_without_keys(g):
+    return guarded(g)[1]
+
+
+@form(0)
+def rows_without_keys_that_average(g):
+    return guarded(g, 1 / ROWS)[1]
+
+
+@form(0)
+def guarded_weights_read(g):
+    p, y = guarded(g)
+    return g.op('Concat', y, g.op('Where', g.op('IsNaN', p), g.const(1), p), axis=3)
+
+
+def repeated(g, repeat):
+    q, k, v = g.input('q', 2 * HEADS, ROWS, SIZE), *g.qkv()[1:]  # the first call tells the shape of q
+    k, v = (g.op('Reshape', repeat(g.op('Unsqueeze', t, g.ints(2))), g.ints(-1, 2 * HEADS, ROWS, SIZE)) for t in (k, v))
+    return g.finish(g.scores(q, k), v)
+
+
+@form(1)
+def heads_by_expand(g):
+    g.input('q', 2 * HEADS, ROWS, SIZE)
+    dims = g.op('Concat', g.op('Shape', 'q', start=0, end=1), g.ints(HEADS, 2, ROWS, SIZE), axis=0)
+    return repeated(g, lambda t: g.op('Expand', t, dims))
+
+
+@form(1)
+def heads_by_tile(g):
+    return repeated(g, lambda t: g.op('Tile', t, g.ints(1, 1, 2, 1, 1)))
+
+
+@form(0)
+def softmax_over_queries(g):
+    q, k, v = g.qkv()
+    return g.op('MatMul', g.op('Softmax', g.scores(q, k), axis=2), v)
+
+
+def check(args, name, function, count):
+    import onnxruntime as ort
+    work = os.path.join(args.build, 'spelled', name)
+    shutil.rmtree(work, ignore_errors=True)
+    os.makedirs(os.path.join(work, 'in'))
+    model, library, stats, g = os.path.join(work, 'm.onnx'), os.path.join(work, 'm.so'), os.path.join(work, 'm.json'), Graph()
+    g.save(model, function(g))
+    for k, port in enumerate(g.ports):
+        np.save(os.path.join(work, 'in', 'in_%d_%s.npy' % (k, port.name)), g.feeds[port.name])
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    want = ort.InferenceSession(model, options, providers=['CPUExecutionProvider']).run(None, g.feeds)[0]
+    why = network.compile_model(args, model, library, '-O3', ['-j', '1', '--stats=' + stats])
+    why = why or network.execute(args, library, os.path.join(work, 'in'), os.path.join(work, 'out'), 2)
+    if why:
+        return why
+    found = network.attentions(stats)
+    if found != count:
+        return '%d attentions found, expected %d' % (found, count)
+    why = lib.difference('y', np.load(network.by_index(os.path.join(work, 'out'))[0]), want, 1e-5)
+    shutil.rmtree(work, ignore_errors=True)
+    return why
+
+
+def main():
+    args = lib.arguments(__doc__)
+    suite = lib.Suite(args)
+    for name, function, count in FORMS:
+        if args.wanted(name):
+            suite.result(name, check(args, name, function, count))
+    suite.done()
+
+
+if __name__ == '__main__':
+    main()
