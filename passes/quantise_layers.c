@@ -20,8 +20,14 @@ void cy_quant_deinit(cy_quant *q) {
   q->arena = NULL;
 }
 
+/* A spectrum's weak bins would drown in the rounding of its strong ones: its waves are no learnt weights. */
+static bool is_fourier(const cy_graph *g, const cy_node_info *n) {
+  const char *op = cy_str_text(g, n->origin.op);
+  return strcmp(op, "STFT") == 0 || strcmp(op, "DFT") == 0;
+}
+
 bool cy_quant_eligible(const cy_graph *g, const cy_node_info *n) {
-  if (n->op != CY_OP_conv && n->op != CY_OP_matmul)
+  if ((n->op != CY_OP_conv && n->op != CY_OP_matmul) || is_fourier(g, n))
     return false;
   const cy_type *x = cy_type_of(g, n->in[0]), *w = cy_type_of(g, n->in[1]), *y = cy_type_of(g, n->out[0]);
   return x->dtype == CY_F32 && w->dtype == CY_F32 && y->dtype == CY_F32 && cy_value_of(g, n->in[1])->data.bytes &&

@@ -328,6 +328,22 @@ def dynamic_limit(p):
     return 'measured without a limit' if re.search(r'[0-9] +int8$', p.cytoc(*options), re.M) else None
 
 
+def spectra_stay_float(p):
+    """The waves of a Fourier transform are constants but no weights: weak bins beside strong ones keep their precision."""
+    n = Network(12)
+    window, step = n.constant(np.hanning(512)), numpy_helper.from_array(np.int64(256), 'step')
+    n.weights.append(step)
+    n.op('STFT', 'x', 'step', window, onesided=1)
+    model = n.save(p.path('m.onnx'), [('x', ['batch', 4096, 1])], [('v0', None)])
+    x = (np.sin(np.arange(4096) * 0.3) + 1e-4 * n.rng.standard_normal(4096)).astype(np.float32)[None, :, None]
+    np.savez_compressed(p.path('c.npz'), x=x)
+    wanted = p.run(p.library(model, 'f'), x)[0][:, :, 100:]
+    for options in (['--int8'], [*STATIC, '--calibrate=' + p.path('c.npz')], ['--weights=int8']):
+        if snr(wanted, p.run(p.library(model, 'q', *options), x)[0][:, :, 100:]) < 80:
+            return '%s quantises a transform' % options[0]
+    return None
+
+
 def limit_in_branches(p):
     """Layers in a branch of an If can't be measured: with a limit they stay in float, without one they don't."""
     n = Network(12)
@@ -693,7 +709,7 @@ def half_limit(p):
 
 
 TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit, odd_activations, digits_top1, transformer_top1, static_blocks, whole_blocks_in_integers,
-         skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
+         skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused, spectra_stay_float,
          qdq_residual, qdq_names, qdq_older_operators, qdq_external, qdq_encoder]
 
 
