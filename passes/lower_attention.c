@@ -10,12 +10,14 @@
 
 static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
 
-/* An operand of the scores at the score's index, broadcast. */
-static cy_expr at_score(cy_kb *b, cy_val v, int rank, const cy_expr *idx) {
-  const cy_type *t = cy_lower_type(b->l, v);
+/* An operand of the scores at the score's index, broadcast. Along the keys it is taken to have as many as there are, or
+ * one, as its size says before it runs: lanes must lie side by side. */
+static cy_expr at_score(cy_kb *b, const cy_attention *a, cy_val v, const cy_expr *idx) {
+  const cy_type scores = cy_attention_scores(b->l->g, a), *t = cy_lower_type(b->l, v);
   cy_expr at[CY_MAX_RANK];
-  for (int i = 0; i < t->rank; i++)
-    at[i] = cy_dim_is(b->l->g, t->dim[i], 1) ? cy_x_index(b->k, 0) : idx[rank - t->rank + i];
+  cy_lower_broadcast(b, t, &scores, idx, at);
+  if (t->rank && !cy_dim_is(b->l->g, t->dim[t->rank - 1], 1))
+    at[t->rank - 1] = idx[scores.rank - 1];
   return cy_lower_at(b, v, at);
 }
 
@@ -33,9 +35,9 @@ static cy_expr changed_score(cy_kb *b, const cy_attention *a, int rank, const cy
     s = bin(b, CY_OP_mul, cy_x_un(k, CY_OP_tanh, bin(b, CY_OP_div, s, cap)), cap);
   }
   if (a->bias)
-    s = bin(b, CY_OP_add, s, at_score(b, a->bias, rank, idx));
+    s = bin(b, CY_OP_add, s, at_score(b, a, a->bias, idx));
   if (a->mask)
-    s = hidden(b, at_score(b, a->mask, rank, idx), s, a->fill);
+    s = hidden(b, at_score(b, a, a->mask, idx), s, a->fill);
   cy_dim past = a->past ? a->past : cy_dim_const(b->l->g, 0);
   cy_expr last = bin(b, CY_OP_add, idx[rank - 2], cy_x_dim(k, past));
   if (a->causal)

@@ -33,9 +33,10 @@ def node(kind, inputs, outputs, domain='', **attributes):
     return h.make_node(kind, inputs.split(' '), outputs.split(' '), domain=domain, **attributes)
 
 
-def model(nodes, feed, outputs, constants=None):
-    """Sizes but the last are symbols."""
+def model(nodes, feed, outputs, constants=None, sizes=None):
+    """Sizes but the last are symbols, where `sizes` has no others."""
     ports = [h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(x.dtype),
+                                      (sizes or {}).get(name) or
                                       ['%s%d' % (name, i) if i + 1 < x.ndim else n for i, n in enumerate(x.shape)])
              for name, x in feed.items()]
     graph = h.make_graph(nodes, 'g', ports, [h.make_tensor_value_info(n, t, None) for n, t in outputs.items()],
@@ -43,11 +44,11 @@ def model(nodes, feed, outputs, constants=None):
     return h.make_model(graph, opset_imports=[h.make_opsetid('', 21), h.make_opsetid(MS, 1)], ir_version=10)
 
 
-def case(name, kind, inputs, feed, outputs=None, pattern=None, constants=None, **attributes):
+def case(name, kind, inputs, feed, outputs=None, pattern=None, constants=None, sizes=None, **attributes):
     """pattern: nodes that mean the same; none: ONNX Runtime has the operator."""
     outputs = outputs or {'y': T.FLOAT}
-    fused = model([node(kind, inputs, ' '.join(outputs), MS, **attributes)], feed, outputs, constants)
-    CASES.append((name, fused, model(pattern, feed, outputs, constants) if pattern else None, feed))
+    fused = model([node(kind, inputs, ' '.join(outputs), MS, **attributes)], feed, outputs, constants, sizes)
+    CASES.append((name, fused, model(pattern, feed, outputs, constants, sizes) if pattern else None, feed))
 
 
 def products():
@@ -228,6 +229,53 @@ def sisters():
         case('distances ' + metric, 'CDist', 'a b', {'a': real(4, 7), 'b': real(6, 7)}, metric=metric)
 
 
+def attentions(heads=3, size=4, tokens=6, batch=2):
+    """Attention, MultiHeadAttention and RotaryEmbedding with every way to tell queries, keys, masks and what has gone before."""
+    width = heads * size
+    x, w, b = real(batch, tokens, 10), real(10, 3 * width), real(3 * width)
+    seen = np.int32([[1, 1, 1, 1, 0, 0], [1] * tokens])
+    weights = {'w': w, 'b': b}
+    for name, inputs, more, given in (
+            ('plain', 'x w b', {}, {}), ('causal', 'x w b', {}, {'unidirectional': 1}), ('scale', 'x w b', {}, {'scale': 0.3}),
+            ('mask', 'x w b m', {'m': seen}, {}), ('mask of rows', 'x w b m', {'m': np.stack([np.tril(np.outer(s, s)) + np.eye(tokens, dtype=np.int32) > 0
+                                                                                     for s in seen]).astype(np.int32)}, {}),
+            ('lengths', 'x w b m', {'m': np.int32([4, tokens])}, {}),
+            ('bias', 'x w b   a', {'a': real(batch, heads, tokens, tokens)}, {}),
+            ('mask and bias', 'x w b m  a', {'m': seen, 'a': real(batch, heads, tokens, tokens)}, {'unidirectional': 1})):
+        case('attention, ' + name, 'Attention', inputs, {'x': x, **more}, constants=weights, num_heads=heads,
+             sizes={'m': ['x0']} if name == 'lengths' else None, **given)
+    case('attention, sizes of its own', 'Attention', 'x w b', {'x': x}, constants={'w': real(10, 2 * width + 6), 'b': real(2 * width + 6)},
+         num_heads=heads, qkv_hidden_sizes=[width, width, 6])
+    case('attention, past', 'Attention', 'x w b  past', {'x': x, 'past': real(2, batch, heads, 5, size)}, {'y': T.FLOAT, 'present': T.FLOAT},
+         constants=weights, num_heads=heads, unidirectional=1)
+    q, k, v = real(batch, tokens, width), real(batch, 7, width), real(batch, 7, width)
+    keys = np.int32([[1, 1, 1, 0, 0, 0, 0], [1] * 7])
+    for name, inputs, feed, given in (
+            ('apart', 'q k v', {'q': q, 'k': k, 'v': v}, {}), ('bias', 'q k v b', {'q': q, 'k': k, 'v': v, 'b': b}, {}),
+            ('scale', 'q k v', {'q': q, 'k': k, 'v': v}, {'scale': 0.7}), ('mask', 'q k v  m', {'q': q, 'k': k, 'v': v, 'm': keys}, {}),
+            ('scores', 'q k v   a', {'q': q, 'k': k, 'v': v, 'a': real(1, heads, tokens, 7)}, {}),
+            ('keys by heads', 'q k v', {'q': q, 'k': real(batch, heads, 7, size), 'v': real(batch, heads, 7, size)}, {}),
+            ('causal', 'q q1 q2', {'q': q, 'q1': real(batch, tokens, width), 'q2': real(batch, tokens, width)}, {'unidirectional': 1})):
+        case('multi-head attention, ' + name, 'MultiHeadAttention', inputs, feed, num_heads=heads,
+             sizes={n: ['q0', heads, 'k2', size] for n in 'kv'} if name == 'keys by heads' else None, **given)
+    whole = {'rows': np.array([0, 0, -1]), 'q': q}
+    for count, inputs in ((3, 'x'), (2, 'q x')):
+        parts = ['x%d' % i for i in range(count)]
+        pattern = [node('Split', 'x', ' '.join(i + 's' for i in parts), axis=3, num_outputs=count)]
+        pattern += [node('Reshape', i + 's rows', i) for i in parts]
+        pattern += [node('MultiHeadAttention', ' '.join(parts if count == 3 else ['q', *parts]), 'y', MS, num_heads=heads)]
+        case('multi-head attention, %d packed' % count, 'MultiHeadAttention', inputs, {'x': real(batch, 7, heads, count, size)}, pattern=pattern,
+             constants={k: v for k, v in whole.items() if count == 2 or k != 'q'}, sizes={'x': ['x0', 'x1', heads, count, size]},
+             num_heads=heads)
+    table = {'c': np.cos(real(20, 4)), 's': np.sin(real(20, 4))}
+    for interleaved in (0, 1):
+        for name, feed, given in (('hidden', {'x': real(batch, tokens, 24)}, {}), ('heads', {'x': real(batch, heads, tokens, 8)}, {}),
+                                  ('part', {'x': real(batch, tokens, 36)}, {'rotary_embedding_dim': 8, 'num_heads': heads})):
+            for at in (np.int64([3]), rng.integers(0, 20, (batch, tokens))):
+                case('rotation %d, %s, %d positions' % (interleaved, name, at.size), 'RotaryEmbedding', 'x p c s', {**feed, 'p': at}, constants=table,
+                     interleaved=interleaved, **given)
+
+
 def check(args, folder, fused, oracle, feed):
     whys = (network.beside_ort(args, folder, fused, [(1, feed)], 1e-5, level, oracle) for level in ('-O0', '-O3'))
     return next(filter(None, whys), None)
@@ -237,7 +285,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'fused')
-    for group in (products, channels_last, diffusion, attention, shared_heads, experts, text, sisters):
+    for group in (products, channels_last, diffusion, attention, shared_heads, experts, text, sisters, attentions):
         group()
     for name, *rest in CASES:
         if args.wanted(name):
