@@ -3,15 +3,18 @@
  * In: a kernel of items each of which goes through long serial loops that only add up and store. Out: a block of
  * `columns` neighbouring items, so that what a warp reads is contiguous, times `strands` threads that share the turns
  * of their loops. Each strand has a partial sum; they meet in shared memory and are added in the order of the strands.
+ * One multiprocessor's share of the bandwidth is what bounds a block: it takes few columns where there are few of them,
+ * as many threads as it can have, and several turns' loads are on their way at a time.
  */
 #include "codegen/cuda/cuda_int.h"
 
 enum {
   COLUMNS = 32,
+  FEW_COLUMNS = 8, /* where items are few: what memory moves at once, of f32 */
   LEAST_COLUMNS = 4,
   LEAST_TURNS = 64, /* of a loop worth sharing */
   STRAND_TURNS = 8, /* that a strand should have */
-  MAX_STRANDS = 32,
+  MAX_THREADS = 1024,
   ITEM_THREADS = 256 /* of a block of items (schedule.c) */
 };
 
@@ -49,12 +52,15 @@ bool cy_cuda_columns_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, c
   if (least * 2 > wanted)
     return false;
   f->kind = CY_CUDA_COLUMNS;
-  f->group = 2;
-  while (f->group < MAX_STRANDS && f->group * (least > 0 ? least : 1) < wanted && f->group * STRAND_TURNS * 2 <= turns)
-    f->group *= 2;
   f->columns = COLUMNS;
   while (f->columns / 2 >= most && f->columns > LEAST_COLUMNS)
     f->columns /= 2;
+  while (least == most && f->columns > FEW_COLUMNS && most < (int64_t)f->columns * cy_cu_wanted_blocks(m))
+    f->columns /= 2;
+  f->group = 2;
+  while (f->group * f->columns < MAX_THREADS && f->group * (least > 0 ? least : 1) < wanted &&
+         f->group * STRAND_TURNS * 2 <= turns)
+    f->group *= 2;
   f->threads = f->columns * f->group;
   f->blocks = cy_dim_cdiv(g, items, cy_dim_const(g, f->columns));
   return true;
@@ -64,6 +70,7 @@ static void print_loop(cy_cu *p, const cy_stmt *s) {
   uint32_t mark = p->nlog;
   const char *type = cy_cu_var_type(p, s->var);
   uint8_t *ops = cy_cu_partials_open(p, s);
+  cy_cu_line(p, "CY_UNROLL_BY(8)");
   cy_cu_line(p, "for (%s v%u = strand; live && v%u < %s; v%u += %d) {", type, s->var, s->var,
              cy_cu_dim(p, cy_kernel_var(p->k, s->var)->extent), s->var, p->form->group);
   cy_cu_open(p);

@@ -24,6 +24,8 @@ typedef double f64;
 #define CY_SHARED __shared__
 #define CY_RESTRICT __restrict__
 #define CY_UNROLL _Pragma("unroll")
+#define CY_UNROLL_BY(n) _Pragma(CY_TEXT(unroll n))
+#define CY_TEXT(text) #text
 #define CY_TID ((int)threadIdx.x)
 #define CY_BLOCK ((i64)blockIdx.x)
 #define CY_BLOCKS ((i64)gridDim.x)

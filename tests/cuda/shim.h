@@ -29,6 +29,7 @@ typedef double f64;
 #define CY_SHARED static __attribute__((section("cy_shared")))
 #define CY_RESTRICT restrict
 #define CY_UNROLL
+#define CY_UNROLL_BY(n)
 #define CY_TID (shim_now->number)
 #define CY_BLOCK (shim_block)
 #define CY_BLOCKS (shim_blocks)
