@@ -267,6 +267,23 @@ static void need(chooser *c, cy_node id, uint32_t k, const order *o) {
     c->moved[v] = n->in[k];
 }
 
+/* Is at least half of what a concat joins, whose readers want row-major, row-major already? */
+static bool mostly_plain(const chooser *c, const cy_node_info *n) {
+  cy_graph *g = c->g;
+  const cy_type *t = cy_type_of(g, n->out[0]);
+  const wish *w = &c->wishes[n->out[0]];
+  if (n->op != CY_OP_concat || !w->weight || !is_row_major(c, t, &w->o))
+    return false;
+  int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 0);
+  cy_dim plain = cy_dim_const(g, 0);
+  for (uint32_t k = 0; k < n->nin; k++) {
+    order have = get(c, n->in[k]);
+    if (is_row_major(c, cy_type_of(g, n->in[k]), &have))
+      plain = cy_dim_add(g, plain, cy_type_of(g, n->in[k])->dim[axis]);
+  }
+  return cy_dim_le(g, t->dim[axis], cy_dim_muli(g, plain, 2));
+}
+
 /* The order in which an op that keeps axes should write: its largest input's, if that is not row-major. */
 static bool inherited(const chooser *c, const cy_node_info *n, order *out) {
   cy_graph *g = c->g;
@@ -324,7 +341,7 @@ static void choose_node(chooser *c, cy_node id) {
     order in = get(c, n->in[0]);
     o = through_transpose(perm, (int)rank, &in);
     set(c, n->out[0], &o);
-  } else if (keeps_axes(n) && inherited(c, n, &o)) {
+  } else if (keeps_axes(n) && !mostly_plain(c, n) && inherited(c, n, &o)) {
     set(c, n->out[0], &o);
   } else if (w->weight && !is_strided_view(n) && n->nout == 1) {
     set(c, n->out[0], &w->o);

@@ -49,6 +49,33 @@ static cy_dim batch_stride(cy_lowering *l, const cy_type *t, const cy_place *p, 
   return cy_dim_mul(l->g, p->stride[i], cy_dim_min(l->g, cy_dim_addi(l->g, t->dim[i], -1), cy_dim_const(l->g, 1)));
 }
 
+/* A product with one column is better one with one row: sums of dense rows of a, in place, by vectors. */
+enum { LEAST_DENSE = 16 };
+
+static bool is_dense_column(cy_kb *b, const cy_contraction *c, const cy_type *ta, const cy_type *tb) {
+  const cy_graph *g = b->l->g;
+  int64_t k;
+  return cy_dim_is(g, c->n, 1) && !cy_dim_is(g, c->m, 1) && cy_dim_is(g, c->a_k, 1) && cy_dim_is(g, c->b_k, 1) &&
+         cy_dim_is_const(g, c->k, &k) && k >= LEAST_DENSE && ta->dtype == CY_F32 && tb->dtype == CY_F32;
+}
+
+static void swap_dims(cy_dim *a, cy_dim *b) {
+  cy_dim t = *a;
+  *a = *b;
+  *b = t;
+}
+
+static void swap_operands(cy_contraction *c) {
+  cy_karg a = c->a;
+  c->a = c->b;
+  c->b = a;
+  c->b_const = 0;
+  swap_dims(&c->m, &c->n);
+  swap_dims(&c->a_m, &c->b_n);
+  for (int i = 0; i < c->nbatch; i++)
+    swap_dims(&c->a_batch[i], &c->b_batch[i]);
+}
+
 static bool build_matmul(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   cy_lowering *l = b->l;
   cy_contraction *c = cy_kernel_contraction(b->k);
@@ -75,8 +102,12 @@ static bool build_matmul(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   c->a_k = pa->stride[ta->rank - 1];
   c->b_k = pb->stride[tb->rank - 2];
   c->b_n = pb->stride[tb->rank - 1];
-  for (int i = t->rank - 2; i < t->rank; i++)
-    out_idx[i] = cy_x_var(b->k, out_var(b, t->dim[i]));
+  bool swap = is_dense_column(b, c, ta, tb);
+  if (swap)
+    swap_operands(c);
+  cy_expr row = cy_x_var(b->k, out_var(b, c->m)), column = cy_x_var(b->k, out_var(b, c->n));
+  out_idx[t->rank - 2] = swap ? column : row;
+  out_idx[t->rank - 1] = swap ? row : column;
   return true;
 }
 

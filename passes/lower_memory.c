@@ -120,11 +120,12 @@ static cy_place part_place(cy_lowering *l, const cy_place *whole, int axis, cy_d
   return part;
 }
 
-static bool same_place(const cy_place *a, const cy_place *b, int rank) {
+/* Do both places put the elements of a tensor of type t at the same addresses? */
+static bool same_place(cy_lowering *l, const cy_place *a, const cy_place *b, const cy_type *t) {
   if (!a->placed || a->buffer != b->buffer || a->offset != b->offset)
     return false;
-  for (int i = 0; i < rank; i++)
-    if (a->stride[i] != b->stride[i])
+  for (int i = 0; i < t->rank; i++)
+    if (a->stride[i] != b->stride[i] && !cy_dim_is(l->g, t->dim[i], 1))
       return false;
   return true;
 }
@@ -147,6 +148,28 @@ static bool can_move(cy_lowering *l, cy_val u, cy_block block) {
                               : cls != CY_CLASS_CALL && cls != CY_CLASS_CTRL;
 }
 
+/* Places v, or what it is a transposed or reshaped view of, so that v comes to lie at p. */
+static void place_through_views(cy_lowering *l, cy_val v, cy_place p, cy_block block) {
+  while (!can_move(l, v, block)) {
+    const cy_value *value = cy_value_of(l->g, v);
+    const cy_node_info *n = value->node ? cy_node_of(l->g, value->node) : NULL;
+    if (!n || n->block != block || value->inlined || l->place[v].placed)
+      return;
+    cy_place inner = p;
+    if (n->op == CY_OP_transpose) {
+      const cy_attr *perm = cy_attr_find(n, CY_ATTR_perm);
+      for (uint32_t i = 0; i < perm->n; i++)
+        inner.stride[perm->ints[i]] = p.stride[i];
+    } else if (n->op != CY_OP_reshape ||
+               !reshape_place(l, cy_lower_type(l, v), &p, cy_lower_type(l, n->in[0]), &inner)) {
+      return;
+    }
+    p = inner;
+    v = n->in[0];
+  }
+  l->place[v] = p;
+}
+
 static void place_parts(cy_lowering *l, const cy_node_info *n, cy_block block) {
   cy_graph *g = l->g;
   const cy_type *t = cy_lower_type(l, n->out[0]);
@@ -159,8 +182,7 @@ static void place_parts(cy_lowering *l, const cy_node_info *n, cy_block block) {
   cy_lower_alloc(l, n->out[0]);
   cy_dim start = cy_dim_const(g, 0);
   for (uint32_t i = 0; i < n->nin; i++) {
-    if (can_move(l, n->in[i], block))
-      l->place[n->in[i]] = part_place(l, cy_lower_place(l, n->out[0]), axis, start);
+    place_through_views(l, n->in[i], part_place(l, cy_lower_place(l, n->out[0]), axis, start), block);
     start = cy_dim_add(g, start, cy_lower_type(l, n->in[i])->dim[axis]);
   }
 }
@@ -197,7 +219,7 @@ static uint32_t inputs_done(cy_lowering *l, cy_node node) {
   for (uint32_t i = 0; i < b->nnodes && b->nodes[i] != node; i++) {
     const cy_node_info *m = cy_node_of(l->g, b->nodes[i]);
     if (is_prefix(m, n) && m->nin > done &&
-        same_place(&l->place[m->out[0]], &l->place[n->out[0]], cy_lower_type(l, n->out[0])->rank))
+        same_place(l, &l->place[m->out[0]], &l->place[n->out[0]], cy_lower_type(l, m->out[0])))
       done = m->nin;
   }
   return done;
@@ -291,7 +313,7 @@ void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target)
     const cy_type *t = cy_lower_type(l, n->in[i]);
     part p = {n->in[i], part_place(l, cy_lower_place(l, target), axis, start)};
     start = cy_dim_add(l->g, start, t->dim[axis]);
-    if (i >= done && !same_place(&l->place[p.v], &p.place, t->rank) && !cy_dim_is(l->g, t->dim[axis], 0))
+    if (i >= done && !same_place(l, &l->place[p.v], &p.place, t) && !cy_dim_is(l->g, t->dim[axis], 0))
       parts[nparts++] = p;
   }
   if (l->o->level > 0 && narrow(l, parts, nparts, axis)) {

@@ -109,6 +109,32 @@ static cy_val slice_slice(cy_rewrite *rw, const cy_node_info *n) {
   return cy_build_slice(g, d->in[0], starts, steps, t->dim);
 }
 
+/* Gathering one known place, or places in even steps, is a slice: strides, and no copy. */
+static cy_val gather_slice(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  const cy_type *x = type_of(rw, n->in[0]), *at = type_of(rw, n->in[1]), *to = type_of(rw, n->out[0]);
+  uint32_t count = 0;
+  const cy_dim *places = at->rank <= 1 ? cy_value_elems(g, n->in[1], &count) : NULL;
+  int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
+  int64_t first, second, place, step = 1, steps[CY_MAX_RANK];
+  if (!places || !count || !cy_dim_is_const(g, places[0], &first) || first < 0)
+    return 0;
+  if (count > 1 && (!cy_dim_is_const(g, places[1], &second) || (step = second - first) < 1))
+    return 0;
+  for (uint32_t i = 2; i < count; i++)
+    if (!cy_dim_is_const(g, places[i], &place) || place != first + i * step)
+      return 0;
+  if (!cy_dim_le(g, cy_dim_const(g, first + (count - 1) * step + 1), x->dim[axis]))
+    return 0;
+  cy_dim starts[CY_MAX_RANK], sizes[CY_MAX_RANK];
+  for (int i = 0; i < x->rank; i++) {
+    starts[i] = cy_dim_const(g, i == axis ? first : 0);
+    sizes[i] = i == axis ? cy_dim_const(g, count) : x->dim[i];
+    steps[i] = i == axis ? step : 1;
+  }
+  return cy_build_reshape(g, cy_build_slice(g, n->in[0], starts, steps, sizes), to->dim, to->rank);
+}
+
 /* The only axis on which slice n takes less than all, with step 1; -1 when there are more or none. */
 static int slice_axis(cy_rewrite *rw, const cy_node_info *n) {
   const cy_type *from = type_of(rw, n->in[0]), *to = type_of(rw, n->out[0]);
@@ -431,6 +457,7 @@ static const cy_rule rules[] = {
     {CY_OP_slice, "slice of all", slice_all},
     {CY_OP_slice, "slice slice", slice_slice},
     {CY_OP_slice, "slice concat", slice_concat},
+    {CY_OP_gather, "gather of a stretch", gather_slice},
     {CY_OP_concat, "concat of one", concat_one},
     {CY_OP_concat, "concat concat", concat_flat},
     {CY_OP_concat, "concat slices", concat_slices},

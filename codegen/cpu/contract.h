@@ -66,7 +66,7 @@ typedef struct cy_pack_layout {
   unsigned nr;
   int merged;    /* so many groups of the source are one group here, block-diagonally */
   int winograd;  /* 1: [panel][channel][tap][NR], floats divided by 36 */
-  int depthwise; /* 1: [tap][channel], channels padded to nr */
+  int depthwise; /* 1: [tap][input of a group][output channel], channels padded to nr */
   cy_weights weights;
   int64_t bytes;
 } cy_pack_layout;

@@ -608,7 +608,7 @@ static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
   if (d->w_run_time)
     return CY_CONV_DIRECT;
-  if (d->weights == CY_WEIGHTS_F32 && cy_depthwise_possible(d))
+  if (d->weights == CY_WEIGHTS_F32 && cy_depthwise_possible(cg, d))
     return CY_CONV_DEPTHWISE;
   /* a clear gain only: the model does not know how many cores share the memory */
   if (!d->no_winograd && cy_winograd_possible(d) && cy_winograd_cost(cg, d, UNKNOWN_PIXELS) * 1.25 < direct_cost(cg, d))

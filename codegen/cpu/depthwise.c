@@ -1,8 +1,10 @@
-/* depthwise.c - convolution of each channel with its own filter.
+/* depthwise.c - convolution of each channel with its own filter, or in groups of so few channels that a vector holds
+ * several groups.
  *
  * Comes in: a cy_conv_desc with cy_depthwise_possible. Goes out: one phase, a task being some output rows. Vectors run
- * over channels; a tile is TW outputs of a row, its sums in registers. Each input column of a kernel row is loaded once
- * and goes to all the sums it belongs to, so that loads stay below the two per cycle that fma needs. Kernel rows
+ * over output channels; a tile is TW outputs of a row, its sums in registers. Each input column of a kernel row is
+ * loaded once and goes to all the sums it belongs to, so that loads stay below the two per cycle that fma needs. In
+ * groups that happens for each of a group's inputs in turn, which a shuffle puts under the group's outputs. Kernel rows
  * outside the input are skipped. Where the width is constant, the tiles at the left and right border are emitted of
  * their own, without the columns outside; else such tiles (and the last of a row) read the columns outside from zeros.
  * Sums go from registers through the epilogue; where that has much arithmetic, or a tile's width is known at run time
@@ -14,19 +16,24 @@
 #define MOST_TAPS 32 /* along a row */
 #define MOST_TW 14
 #define MOST_COLUMNS 160
+#define MOST_OUTPUTS 8 /* of a group; its inputs are unrolled */
+#define MOST_LANES 16
 
 typedef struct dw {
   const cy_conv_desc *d;
   cy_axis axis[3];
-  int64_t c, width;  /* channels; padded to vectors */
+  int64_t c, width;  /* output channels; padded to vectors */
+  int64_t gin, gout; /* channels of a group */
   int tw;            /* outputs of a tile */
   int columns;       /* inputs of a tile */
   int64_t row_block; /* output rows of a task */
 } dw;
 
-bool cy_depthwise_possible(const cy_conv_desc *d) {
+bool cy_depthwise_possible(const cy_cg *cg, const cy_conv_desc *d) {
   int w = d->n_spatial - 1;
-  return d->groups == d->cin && d->cin == d->cout && d->cin > 1 && !d->transposed && d->kernel[w] <= MOST_TAPS &&
+  int64_t gin = d->cin / d->groups, gout = d->cout / d->groups;
+  return d->groups > 1 && gin <= gout && gout <= MOST_OUTPUTS && cg->W % gout == 0 && !d->transposed &&
+         d->kernel[w] <= MOST_TAPS &&
          (MOST_TW - 1) * d->stride[w] + (d->kernel[w] - 1) * d->dilation[w] < MOST_COLUMNS;
 }
 
@@ -47,13 +54,14 @@ static int width_choose(const cy_cg *cg, int64_t ow, int64_t kernel) {
 }
 
 static dw plan(const cy_cg *cg, const cy_conv_desc *d) {
-  dw p = {.d = d, .c = d->cin, .width = (d->cin + cg->W - 1) / cg->W * cg->W};
+  dw p = {.d = d, .c = d->cout, .gin = d->cin / d->groups, .gout = d->cout / d->groups};
+  p.width = (d->cout + cg->W - 1) / cg->W * cg->W;
   cy_conv_axes(d, 0, p.axis);
   const cy_axis *w = &p.axis[2];
   int64_t ow = cy_conv_known(w->out), width = ow ? ow : 64;
   p.tw = width_choose(cg, ow, w->count);
   p.columns = (int)((p.tw - 1) * w->step + (w->count - 1) * w->inc + 1);
-  double ns = (double)(p.axis[0].count * p.axis[1].count * w->count * width * p.c) / 20;
+  double ns = (double)(p.axis[0].count * p.axis[1].count * w->count * width * p.c * p.gin) / 20;
   p.row_block = 1 + (int64_t)(4000 / (ns + 1)); /* ns of a task: small pictures are shared out, too */
   return p;
 }
@@ -61,16 +69,16 @@ static dw plan(const cy_cg *cg, const cy_conv_desc *d) {
 cy_pack_layout cy_depthwise_layout(const cy_cg *cg, const cy_conv_desc *d) {
   dw p = plan(cg, d);
   int64_t taps = p.axis[0].count * p.axis[1].count * p.axis[2].count;
-  return (cy_pack_layout){.groups = p.c,
-                          .n = 1,
+  return (cy_pack_layout){.groups = d->groups,
+                          .n = p.gout,
                           .taps = taps,
-                          .c = 1,
+                          .c = p.gin,
                           .tap_block = taps,
-                          .c_block = 1,
+                          .c_block = p.gin,
                           .nr = cg->W,
                           .merged = 1,
                           .depthwise = 1,
-                          .bytes = taps * p.width * 4};
+                          .bytes = taps * p.gin * p.width * 4};
 }
 
 static V row_count(cy_cg *cg, const dw *p) {
@@ -103,20 +111,30 @@ typedef struct columns {
   V x0;             /* the first output */
 } columns;
 
-static V column_load(cy_cg *cg, const line *l, const columns *c, int x, V row, V channel) {
+/* Input q of each output's group. */
+static V column_load(cy_cg *cg, const dw *p, const line *l, const columns *c, int x, V row, V channel, int q) {
   V at = cy_add(cg, row, c->offset[x]);
   if (c->check == CHECK_RUN)
     at = cy_select(cg, c->ok[x], at, l->zeros);
-  return cy_load(cg, c->type, cy_gepf(cg, LLVMBuildIntToPtr(cg->b, at, cg->ptr, ""), channel), 4);
+  at = LLVMBuildIntToPtr(cg->b, at, cg->ptr, "");
+  if (p->gout == 1)
+    return cy_load(cg, c->type, cy_gepf(cg, at, channel), 4);
+  unsigned lanes = LLVMGetVectorSize(c->type), inputs = lanes / (unsigned)p->gout * (unsigned)p->gin;
+  V first = cy_mulc(cg, cy_div(cg, channel, cy_i64(cg, p->gout)), p->gin);
+  V v = cy_load(cg, cy_vecf(cg, inputs), cy_gepf(cg, at, first), 4);
+  int from[MOST_LANES];
+  for (unsigned i = 0; i < lanes; i++)
+    from[i] = (int)(i / p->gout * p->gin) + q;
+  return cy_shuffle(cg, v, v, from, lanes);
 }
 
-/* One kernel row: sums[] += its taps. */
-static void emit_kernel_row(cy_cg *cg, const dw *p, const line *l, const columns *c, V row, V weights, V channel,
+/* One kernel row of inputs q: sums[] += its taps. */
+static void emit_kernel_row(cy_cg *cg, const dw *p, const line *l, const columns *c, V row, V weights, V channel, int q,
                             V *sums) {
   const cy_axis *w = &p->axis[2];
   V tap[MOST_TAPS];
   for (int k = 0; k < w->count; k++)
-    tap[k] = cy_load(cg, c->type, cy_gepc(cg, weights, k * p->width * 4), 4);
+    tap[k] = cy_load(cg, c->type, cy_gepc(cg, weights, (k * p->gin + q) * p->width * 4), 4);
   for (int x = 0; x < p->columns; x++) {
     V v = NULL;
     for (int k = 0; k < w->count; k++) {
@@ -124,7 +142,7 @@ static void emit_kernel_row(cy_cg *cg, const dw *p, const line *l, const columns
       if (at < 0 || at % w->step || at / w->step >= c->outputs || c->absent[x])
         continue;
       if (!v)
-        v = column_load(cg, l, c, x, row, channel);
+        v = column_load(cg, p, l, c, x, row, channel, q);
       sums[at / w->step] = cy_fma(cg, v, tap[k], sums[at / w->step]);
     }
   }
@@ -153,10 +171,11 @@ static void emit_sums(cy_cg *cg, const dw *p, const line *l, const columns *c, V
   for (int i = 0; i < 2; i++)
     row = cy_add(cg, row, cy_mul(cg, cy_mulc(cg, k[i].iv, p->axis[i].inc), l->stride[i]));
   V number = cy_add(cg, cy_mulc(cg, k[0].iv, p->axis[1].count), k[1].iv);
-  V weights = cy_gepf(cg, cy_gep(cg, l->weights, cy_mulc(cg, number, p->axis[2].count * p->width * 4)), channel);
+  V weights = cy_gepf(cg, cy_gep(cg, l->weights, cy_mulc(cg, number, p->axis[2].count * p->gin * p->width * 4)), channel);
   for (unsigned i = 0; i < n; i++)
     sums[i] = k[1].v[i];
-  emit_kernel_row(cg, p, l, c, row, weights, channel, sums);
+  for (int q = 0; q < p->gin; q++)
+    emit_kernel_row(cg, p, l, c, row, weights, channel, q, sums);
   cy_loop_end(cg, &k[1], sums);
   cy_loop_end(cg, &k[0], k[1].out);
   for (unsigned i = 0; i < n; i++) {

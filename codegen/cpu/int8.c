@@ -283,7 +283,8 @@ typedef struct packer {
 /* Pair g of k for `lanes` columns (0: one column) from j on; the second k is absent in the last pair of an odd k. */
 static void emit_pack_pair(cy_cg *cg, const packer *q, V g, V j, unsigned lanes) {
   const plan *p = q->p;
-  V k0 = cy_mulc(cg, g, 2), k1 = cy_addc(cg, k0, 1), absent = cy_icmp(cg, LLVMIntSGE, k1, q->k);
+  V k0 = cy_mulc(cg, g, 2), k1 = cy_addc(cg, k0, 1);
+  V absent = p->k && p->k % 2 == 0 ? LLVMConstInt(cg->i1, 0, 0) : cy_icmp(cg, LLVMIntSGE, k1, q->k);
   V zeros = zeros_of(cg, p, cy_add(cg, q->col, j), lanes), v[2];
   for (int i = 0; i < 2; i++) {
     V at = cy_add(cg, cy_mul(cg, i ? cy_select(cg, absent, k0, k1) : k0, q->bk), cy_mul(cg, j, q->bn));

@@ -76,11 +76,12 @@ static void pack_panel(const cy_pack_layout *l, const cy_pack_source *s, int64_t
 }
 
 static void pack_depthwise(const cy_pack_layout *l, const cy_pack_source *s, char *out) {
-  int64_t bytes = cy_weight_bytes(l->weights), width = (l->groups + l->nr - 1) / l->nr * l->nr * bytes;
-  memset(out, 0, (size_t)(l->taps * width));
+  int64_t bytes = cy_weight_bytes(l->weights), width = (l->groups * l->n + l->nr - 1) / l->nr * l->nr * bytes;
+  memset(out, 0, (size_t)(l->taps * l->c * width));
   for (int64_t t = 0; t < l->taps; t++)
-    for (int64_t g = 0; g < l->groups; g++)
-      put_weight(l, s, g, 0, t, 0, out + t * width + g * bytes);
+    for (int64_t c = 0; c < l->c; c++, out += width)
+      for (int64_t i = 0; i < l->groups * l->n; i++)
+        put_weight(l, s, i / l->n, i % l->n, t, c, out + i * bytes);
 }
 
 void cy_pack_run(const cy_pack_layout *l, const cy_pack_source *s, int64_t begin, int64_t end, void *out) {
