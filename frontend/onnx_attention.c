@@ -137,15 +137,28 @@ IMPORT(attention) {
 /* ---- com.microsoft
  * --------------------------------------------------------------------------------------------------------- */
 
-/* Masks of com.microsoft: lengths [b], or 0/1 per key [b, t] or per query and key [b, s, t]. */
+/* Keys are seen from a start on, before an end: ends, then starts. */
+static bool ends_and_starts(cy_importer *im, cy_val both, cy_dim batch, attention *a) {
+  cy_dim keys = dim_of(im, a->op.k, 2), per_batch[4] = {batch, num(im, 1), num(im, 1), num(im, 1)};
+  cy_val starts = cy_build_reshape(im->g, cy_build_slice_axis(im->g, both, 0, batch, batch), per_batch, 4);
+  cy_val key = cy_build_iota(im->g, (cy_dtype)cy_onnx_type(im, both)->dtype, &keys, 1, 0);
+  a->op.lengths = cy_build_slice_axis(im->g, both, 0, num(im, 0), batch);
+  a->op.mask = UNARY(not, BINARY(lt, key, starts));
+  return a->op.lengths && a->op.mask;
+}
+
+/* Masks of com.microsoft: lengths [b], ends and starts [2 * b], or 0/1 per key [b, t] or per query and key [b, s, t].
+ * a has q, k and v. */
 static bool ms_mask(cy_importer *im, const cy_onnx_node *n, cy_val mask, attention *a) {
   if (!mask)
     return true;
   const cy_type t = *cy_onnx_type(im, mask);
   cy_dim one = num(im, 1), batch = dim_of(im, a->op.q, 0);
   if (t.rank == 1 && (t.dim[0] == batch || !cy_dim_is(im->g, t.dim[0], 0))) {
+    if (t.dim[0] == cy_dim_muli(im->g, batch, 2))
+      return ends_and_starts(im, mask, batch, a);
     if (t.dim[0] != batch)
-      return cy_build_error(im->g, "input 'mask_index'", "expected one length per sequence, found %s",
+      return cy_build_error(im->g, "input 'mask_index'", "expected one length per sequence, or all ends and starts, found %s",
                             cy_type_text(im->g, &t));
     a->op.lengths = mask;
     return true;
@@ -202,12 +215,14 @@ static bool attend_packed(cy_importer *im, const cy_onnx_node *n, cy_val all, cy
     at = cy_dim_add(im->g, at, size);
   }
   a.op.q = part[0];
-  if (!part[0] || !part[1] || !part[2] || !ms_scale(im, n, &a) || !ms_mask(im, n, mask, &a))
+  if (!part[0] || !part[1] || !part[2] || !ms_scale(im, n, &a))
     return false;
   if (past)
     a.op.past = dim_of(im, past, 3);
   a.op.k = append(im, past_half(im, past, 0), part[1]);
   a.op.v = append(im, past_half(im, past, 1), part[2]);
+  if (!a.op.k || !a.op.v || !ms_mask(im, n, mask, &a))
+    return false;
   if (cy_onnx_wants(n, 1)) {
     cy_val both[2] = {a.op.k ? cy_build_unsqueeze(im->g, a.op.k, 0) : 0,
                       a.op.v ? cy_build_unsqueeze(im->g, a.op.v, 0) : 0};

@@ -240,10 +240,11 @@ def attentions(heads=3, size=4, tokens=6, batch=2):
             ('mask', 'x w b m', {'m': seen}, {}), ('mask of rows', 'x w b m', {'m': np.stack([np.tril(np.outer(s, s)) + np.eye(tokens, dtype=np.int32) > 0
                                                                                      for s in seen]).astype(np.int32)}, {}),
             ('lengths', 'x w b m', {'m': np.int32([4, tokens])}, {}),
+            ('ends and starts', 'x w b m', {'m': np.int32([4, 6, 1, 2])}, {}),
             ('bias', 'x w b   a', {'a': real(batch, heads, tokens, tokens)}, {}),
             ('mask and bias', 'x w b m  a', {'m': seen, 'a': real(batch, heads, tokens, tokens)}, {'unidirectional': 1})):
         case('attention, ' + name, 'Attention', inputs, {'x': x, **more}, constants=weights, num_heads=heads,
-             sizes={'m': ['x0']} if name == 'lengths' else None, **given)
+             sizes={'lengths': {'m': ['x0']}, 'ends and starts': {'x': [batch, 'x1', 10]}}.get(name), **given)
     case('attention, sizes of its own', 'Attention', 'x w b', {'x': x}, constants={'w': real(10, 2 * width + 6), 'b': real(2 * width + 6)},
          num_heads=heads, qkv_hidden_sizes=[width, width, 6])
     case('attention, past', 'Attention', 'x w b  past', {'x': x, 'past': real(2, batch, heads, 5, size)}, {'y': T.FLOAT, 'present': T.FLOAT},
