@@ -4,12 +4,12 @@
  * `identity` node whose output has the new layout. The logical order of axes, and so the graph's meaning, never
  * changes.
  *
- * What wants what: convolutions and pools read and write channels-last; model inputs, outputs, block results, runtime
- * calls and control flow are row-major; a reshape that merges axes reads row-major; everything else takes any order,
- * kernels read through strides. A transpose is then only another name for the same memory, if its input lies the right
- * way: so its output is given the layout that makes it a view, and a wish behind it is handed to what computes its
- * input (which is how the heads of attention are split and joined, and how graphs exported with channels last lose
- * their transposes).
+ * What wants what: convolutions, pools and interpolation of some channels read and write channels-last; model inputs,
+ * outputs, block results, runtime calls and control flow are row-major; a reshape that merges axes reads row-major;
+ * everything else takes any order, kernels read through strides. A transpose is then only another name for the same
+ * memory, if its input lies the right way: so its output is given the layout that makes it a view, and a wish behind it
+ * is handed to what computes its input (which is how the heads of attention are split and joined, and how graphs
+ * exported with channels last lose their transposes).
  *   1. Backwards: wishes. From readers to what computes, through views and element-wise ops; convolutions outrank the
  * rest.
  *   2. Forwards: choices. A value takes the order of its largest input if that is not row-major, else the wish, else
@@ -18,6 +18,8 @@
 #include "pass_int.h"
 
 #include <string.h>
+
+enum { LEAST_CHANNELS = 8 };
 
 typedef struct order {
   uint8_t axis[CY_MAX_RANK]; /* physical, outermost first */
@@ -111,6 +113,17 @@ static bool wants_channels_last(const cy_node_info *n) {
   return n->op == CY_OP_conv || n->op == CY_OP_conv_transpose || n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg;
 }
 
+/* Interpolates along the axis that lies closest in memory, where neighbours come from anywhere: channels, if there are
+ * enough, are read side by side. */
+static bool interpolates(const cy_graph *g, const cy_node_info *n) {
+  if (n->op != CY_OP_resize || cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_NEAREST) == CY_RESIZE_NEAREST)
+    return false;
+  const cy_type *x = cy_type_of(g, n->in[0]), *y = cy_type_of(g, n->out[0]);
+  int64_t channels;
+  return x->rank >= 3 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] &&
+         cy_dim_is_const(g, x->dim[1], &channels) && channels >= LEAST_CHANNELS;
+}
+
 /* Reads and writes memory as a whole, in row-major order. */
 static bool wants_row_major(const cy_node_info *n) {
   cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
@@ -195,7 +208,7 @@ static void ask_inputs(chooser *c, const cy_node_info *n) {
   cy_graph *g = c->g;
   order plain = row_major();
   const wish *w = n->nout ? &c->wishes[n->out[0]] : NULL;
-  if (wants_channels_last(n)) {
+  if (wants_channels_last(n) || interpolates(g, n)) {
     order o = channels_last(cy_type_of(g, n->in[0])->rank);
     ask(c, n->in[0], 2, &o);
   } else if (wants_row_major(n)) {
@@ -326,7 +339,7 @@ static void choose_node(chooser *c, cy_node id) {
     return;
   const wish *w = &c->wishes[n->out[0]];
   order plain = row_major(), o = plain;
-  if (wants_channels_last(n)) {
+  if (wants_channels_last(n) || interpolates(g, n)) {
     o = channels_last(cy_type_of(g, n->out[0])->rank);
     need(c, id, 0, &o);
     set(c, n->out[0], &o); /* a second output, pool_max's indices, stays row-major */

@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+enum { MOST_REPEATS = 1 << 20 };
+
 static const cy_node_info *node_of(cy_kb *b, cy_node n) { return cy_node_of(b->l->g, n); }
 static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
 
@@ -211,6 +213,25 @@ static cy_expr nearest_index(cy_kb *b, cy_expr x, int64_t how, cy_dtype dtype) {
   }
 }
 
+/* Enlarging by a whole factor repeats every element as often, by the usual ways of finding the nearest one: the factor,
+ * or 0. Loops over quotients are cut in two (loop over sources, loop over copies), so that reads are dense. */
+static int64_t repeats(cy_kb *b, const cy_node_info *n, int axis) {
+  cy_graph *g = b->l->g;
+  cy_dim in = cy_lower_type(b->l, n->in[0])->dim[axis], out = cy_lower_type(b->l, n->out[0])->dim[axis];
+  const cy_attr *scales = cy_attr_find(n, CY_ATTR_scales);
+  int64_t coord = cy_attr_get_int(n, CY_ATTR_coord, CY_COORD_HALF_PIXEL), how = cy_attr_get_int(n, CY_ATTR_nearest, 0),
+          factor;
+  if ((n->nin > 1 && n->in[1]) || cy_dim_is(g, in, 0) || !cy_dim_is_const(g, cy_dim_div(g, out, in), &factor) ||
+      factor < 2 || factor > MOST_REPEATS || cy_dim_muli(g, in, factor) != out)
+    return 0;
+  if (scales && (int)scales->n > axis && scales->floats[axis] > 0 && scales->floats[axis] != (double)factor)
+    return 0;
+  bool down = how == CY_NEAREST_FLOOR || how == CY_NEAREST_SIMPLE;
+  bool nearest = how == CY_NEAREST_ROUND_PREFER_CEIL || how == CY_NEAREST_ROUND_PREFER_FLOOR;
+  bool corners = coord == CY_COORD_ASYMMETRIC || coord == CY_COORD_TF_HALF_PIXEL_NN;
+  return (corners && down) || (coord == CY_COORD_HALF_PIXEL && nearest) ? factor : 0;
+}
+
 /* Sum over the taps of axes [axis, rank), outermost first. */
 static cy_expr weigh(cy_kb *b, cy_val x, const taps *t, int axis, int rank, cy_expr *in_idx) {
   if (axis == rank)
@@ -293,6 +314,11 @@ cy_expr cy_lower_resize(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
     in_idx[i] = idx[i];
     if (in->dim[i] == out->dim[i] && !scaled && coord_mode != CY_COORD_TF_CROP)
       continue;
+    int64_t factor = mode == CY_RESIZE_NEAREST ? repeats(b, n, i) : 0;
+    if (factor) {
+      t[i].index[0] = bin(b, CY_OP_div, idx[i], cy_x_index(b->k, factor));
+      continue;
+    }
     coord[i] = resize_coordinate(b, n, i, idx[i], dtype);
     if (coord_mode == CY_COORD_TF_CROP) {
       cy_expr last = cy_x_cast(b->k, cy_x_dim(b->k, cy_dim_addi(b->l->g, in->dim[i], -1)), dtype);

@@ -167,6 +167,34 @@ def names():
          [{'i%d' % i: np.full(3, i) for i in range(200)}], {'y': I})
 
 
+def other_ways():
+    """What is computed in another form than it is written in, or nowhere but in place."""
+    rng = np.random.default_rng(5)
+    x, past = rng.standard_normal((2, 74, 24)).astype(f32), rng.standard_normal((2, 3, 5, 8)).astype(f32)
+    w, bias = rng.standard_normal((24, 1)).astype(f32), rng.standard_normal(1).astype(f32)
+    case('one column', [N('Reshape', ['x', 'rows'], ['r']), N('MatMul', ['r', 'w'], ['t']), N('Add', ['t', 'bias'], ['s']),
+                        N('Relu', ['s'], ['y'])], [{'x': x}, {'x': x[:1, :9]}],
+         constants=[const('rows', [-1, 24]), const('w', w), const('bias', bias)])
+    case('columns of batches', [N('Reshape', ['a', 'wide'], ['r']), N('Reshape', ['b', 'tall'], ['c']), N('MatMul', ['r', 'c'], ['y'])],
+         [{'a': x, 'b': x[:, 0]}], constants=[const('wide', [2, -1, 24]), const('tall', [2, 24, 1])])
+    for axis in (0, 1):
+        case('joined behind views %d' % axis, [
+            N('Exp', ['a'], ['e']), N('Transpose', ['e'], ['t'], perm=[0, 2, 1, 3]), N('Unsqueeze', ['t', 'front'], ['u']),
+            N('Sin', ['b'], ['s']), N('Unsqueeze', ['s', 'front'], ['v']), N('Concat', ['u', 'v'], ['y'], axis=axis),
+            N('Neg', ['e'], ['z']), N('Identity', ['t'], ['same'])],
+            [{'a': past.transpose(0, 2, 1, 3).copy(), 'b': past}], {'y': F, 'z': F, 'same': F}, [const('front', [0])])
+    places = [const('first', 0), const('last', 2), const('odd', [1, 3]), const('back', [2, 0]), const('dims', [2, 3, 5, 8])]
+    case('known places', [N('Reshape', ['x', 'dims'], ['r'])] + [
+        N('Gather', ['r', name], [out], axis=axis)
+        for name, out, axis in (('first', 'p', 0), ('last', 'q', 1), ('odd', 's', 2), ('back', 'y', 2))],
+        [{'x': past}], {'p': F, 'q': F, 's': F, 'y': F}, places)
+    for mode, way in (('nearest', 'asymmetric'), ('nearest', 'half_pixel'), ('linear', 'half_pixel'), ('linear', 'align_corners')):
+        case('picture %s %s' % (mode, way), [
+            N('Reshape', ['x', 'dims'], ['r']), N('Resize', ['r', '', 'scales'], ['t'], mode=mode, nearest_mode='floor' if
+              way == 'asymmetric' else 'round_prefer_floor', coordinate_transformation_mode=way), N('Relu', ['t'], ['y'])],
+            [{'x': past}], constants=[const('dims', [1, 10, 4, 6]), const('scales', np.array([1, 1, 3, 2], f32))])
+
+
 def shapes_that_do_not_fit():
     refused('add', "'#0, Add': sizes 2 and 3 do not broadcast", [N('Add', ['a', 'b'], ['y'])], {'a': ones(2), 'b': ones(3)},
             {'a': ones(1), 'b': ones(3)})
@@ -196,7 +224,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, shapes, numbers, windows, control_flow, names, shapes_that_do_not_fit):
+    for group in (empty_tensors, shapes, numbers, windows, control_flow, names, other_ways, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda m=m, f=f: next(filter(None, (network.beside_ort(args, folder, m, [(1, feed) for feed in f], 1e-6, level)
                                                          for level in LEVELS)), None)) for name, m, f in CASES]
