@@ -25,8 +25,8 @@ void cy_machine_close(cy_machine *m);
 const char *cy_machine_text(const cy_machine *m);
 /* Can the target's generators compile this contraction kernel? If not, lowering makes plain loops of it. */
 bool cy_machine_supports(const cy_machine *m, cy_kernel *k);
-/* Are products of f16 or bf16 (`half`) multiplied as they are, summed in f32: n, and faster than those of f32? n NULL: is
- * any? sizes: the value of every symbol. */
+/* Are products of f16 or bf16 (`half`) multiplied as they are, summed in f32: n, and faster than those of f32? n NULL:
+ * is any? sizes: the value of every symbol. */
 bool cy_machine_half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, const cy_node_info *n,
                              const int64_t *sizes);
 bool cy_machine_half_weights(const cy_machine *m, cy_dtype half); /* products of f32 take weights of this dtype */

@@ -158,7 +158,8 @@ static bool ms_mask(cy_importer *im, const cy_onnx_node *n, cy_val mask, attenti
     if (t.dim[0] == cy_dim_muli(im->g, batch, 2))
       return ends_and_starts(im, mask, batch, a);
     if (t.dim[0] != batch)
-      return cy_build_error(im->g, "input 'mask_index'", "expected one length per sequence, or all ends and starts, found %s",
+      return cy_build_error(im->g, "input 'mask_index'",
+                            "expected one length per sequence, or all ends and starts, found %s",
                             cy_type_text(im->g, &t));
     a->op.lengths = mask;
     return true;

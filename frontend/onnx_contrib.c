@@ -89,13 +89,13 @@ IMPORT(matmul_nbits) {
   int64_t k = cy_onnx_int(im, n, "K", 0), columns = cy_onnx_int(im, n, "N", 0), bits = cy_onnx_int(im, n, "bits", 4),
           block = cy_onnx_int(im, n, "block_size", 0);
   cy_dtype dtype = cy_onnx_type(im, X)->dtype;
-  if (k < 1 || columns < 1 || block < 16 || block > 1 << 20 || (block & (block - 1)) || k > (int64_t)1 << 40 || columns > (int64_t)1 << 40 ||
-      (bits != 2 && bits != 4 && bits != 8))
-    return cy_build_error(
-        im->g, NULL,
-        "expected positive K and N, a block_size that is a power of two from 16 on and 2, 4 or 8 bits, found %lld, %lld, "
-        "%lld and %lld",
-        (long long)k, (long long)columns, (long long)block, (long long)bits);
+  if (k < 1 || columns < 1 || block < 16 || block > 1 << 20 || (block & (block - 1)) || k > (int64_t)1 << 40 ||
+      columns > (int64_t)1 << 40 || (bits != 2 && bits != 4 && bits != 8))
+    return cy_build_error(im->g, NULL,
+                          "expected positive K and N, a block_size that is a power of two from 16 on and 2, 4 or 8 "
+                          "bits, found %lld, %lld, "
+                          "%lld and %lld",
+                          (long long)k, (long long)columns, (long long)block, (long long)bits);
   if (n->in[4])
     return cy_build_error(im->g, "input 'g_idx'", "group indices are not supported");
   uint32_t count;

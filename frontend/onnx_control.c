@@ -332,10 +332,11 @@ static bool stand_in(cy_importer *im, loop_plan *p, uint32_t k, const cy_type *l
   if (p->nscanned || t.content || t.dtype != p->types[k].dtype || !name || reads(p->body, name))
     return false;
   cy_location where = cy_importer_at(im, p->n);
-  cy_diag_add(im->diag, CY_WARNING, &where,
-              "loop-carried value %u enters the body as %s and leaves it as %s: as the body does not read it, it starts as "
-              "zeros of the latter, which is the result of no iterations",
-              k, cy_type_text(im->g, &p->types[k]), cy_type_text(im->g, &t));
+  cy_diag_add(
+      im->diag, CY_WARNING, &where,
+      "loop-carried value %u enters the body as %s and leaves it as %s: as the body does not read it, it starts as "
+      "zeros of the latter, which is the result of no iterations",
+      k, cy_type_text(im->g, &p->types[k]), cy_type_text(im->g, &t));
   outer_dims(im, &t, p->syms_before);
   p->initial[k] = cy_onnx_fill(im, cy_build_scalar_int(im->g, t.dtype, 0), t.dim, t.rank);
   return p->initial[k] != 0;

@@ -1,9 +1,10 @@
 /* fold.c - computes what depends on constants only, at any size: scaled, transposed, sliced, dequantised weights.
  *
  * In:  a swept graph. Out: no element-wise op, view, reduction or dequantisation on constants alone, unless its result
- * would be much larger than what it is made of (an expanded constant is cheaper to expand again than to store) and is no
- * convolution's weights. Tables are computed all the same, up to TABLE_BYTES: what sines, powers and the like of constants
- * and indices alone give (the waves of a Fourier transform, positions, a resampler's filters) is cheaper to read.
+ * would be much larger than what it is made of (an expanded constant is cheaper to expand again than to store) and is
+ * no convolution's weights. Tables are computed all the same, up to TABLE_BYTES: what sines, powers and the like of
+ * constants and indices alone give (the waves of a Fourier transform, positions, a resampler's filters) is cheaper to
+ * read.
  *
  * Small ones are folded while building (cy_fold_small); here sizes matter. Results are split into rows along the last
  * axis, and rows among threads. Common forms (f32 arithmetic, views of whole elements) run as plain loops, the rest
@@ -18,8 +19,14 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 16, WORK_PER_THREAD = 1 << 16, GROWTH_FREE = 1 << 16, TABLE_BYTES = 1 << 24, LARGE_WEIGHTS = 1 << 24,
-       DEAR = 8 /* operations per element */ };
+enum {
+  MAX_THREADS = 16,
+  WORK_PER_THREAD = 1 << 16,
+  GROWTH_FREE = 1 << 16,
+  TABLE_BYTES = 1 << 24,
+  LARGE_WEIGHTS = 1 << 24,
+  DEAR = 8 /* operations per element */
+};
 static const uint64_t max_bytes = (uint64_t)4 << 30;
 
 /* An operand as seen from the output: element = offset + sum of index * stride. */
@@ -362,8 +369,9 @@ typedef struct tables {
 } tables;
 
 static bool can_be_table(const cy_graph *g, const cy_node_info *n, const bool *pure) {
-  bool element = cy_op_is_ew((cy_op)n->op) || n->op == CY_OP_iota || n->op == CY_OP_expand || n->op == CY_OP_transpose ||
-                 n->op == CY_OP_slice || n->op == CY_OP_reshape || n->op == CY_OP_identity || n->op == CY_OP_concat;
+  bool element = cy_op_is_ew((cy_op)n->op) || n->op == CY_OP_iota || n->op == CY_OP_expand ||
+                 n->op == CY_OP_transpose || n->op == CY_OP_slice || n->op == CY_OP_reshape ||
+                 n->op == CY_OP_identity || n->op == CY_OP_concat;
   for (uint32_t k = 0; k < n->nin; k++)
     element = element && n->in[k] && (pure[n->in[k]] || cy_value_of(g, n->in[k])->data.bytes);
   const cy_type *t = element && n->nout == 1 ? cy_type_of(g, n->out[0]) : NULL;
@@ -399,7 +407,8 @@ static tables find_tables(cy_pass *p) {
 static void feed_tables(cy_graph *g, const cy_uses *uses, const tables *t, cy_val v, cy_val by) {
   for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++) {
     cy_node_info *user = uses->list[i] ? cy_node_of(g, uses->list[i]) : NULL;
-    for (uint32_t k = 0; user && k < user->nin && user->nout == 1 && (t->dear[user->out[0]] || t->needed[user->out[0]]); k++)
+    for (uint32_t k = 0; user && k < user->nin && user->nout == 1 && (t->dear[user->out[0]] || t->needed[user->out[0]]);
+         k++)
       if (user->in[k] == v)
         user->in[k] = by;
   }

@@ -10,8 +10,8 @@
  * is cast behind, where less is left to cast.
  *
  * For targets that multiply halves and add up in f32 (cy_pass_options.half_factors), products, convolutions and
- * attention keep their half operands, where that is faster, and only their results are f32. What a product reads lies in
- * memory as half: its other readers take that, too, rounded as the model says, instead of having it stored twice.
+ * attention keep their half operands, where that is faster, and only their results are f32. What a product reads lies
+ * in memory as half: its other readers take that, too, rounded as the model says, instead of having it stored twice.
  */
 #include "quantise_int.h"
 

@@ -120,8 +120,8 @@ static bool interpolates(const cy_graph *g, const cy_node_info *n) {
     return false;
   const cy_type *x = cy_type_of(g, n->in[0]), *y = cy_type_of(g, n->out[0]);
   int64_t channels;
-  return x->rank >= 3 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] &&
-         cy_dim_is_const(g, x->dim[1], &channels) && channels >= LEAST_CHANNELS;
+  return x->rank >= 3 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] && cy_dim_is_const(g, x->dim[1], &channels) &&
+         channels >= LEAST_CHANNELS;
 }
 
 /* Reads and writes memory as a whole, in row-major order. */

@@ -32,8 +32,8 @@ typedef struct cy_pass_options {
   int64_t most_head;      /* attention of larger heads becomes products and softmax; 0: all does, as at level 0 */
   const cy_weight_options *weights; /* NULL: as bits 0 */
   struct cy_quant *quant; /* quantise.h; NULL: nothing is quantised */
-  /* Does the target multiply f16 or bf16 (`half`) and add up in f32, faster than f32: in product n, with these values of
-   * symbols? Then it keeps half operands. n NULL: in any? NULL: never. */
+  /* Does the target multiply f16 or bf16 (`half`) and add up in f32, faster than f32: in product n, with these values
+   * of symbols? Then it keeps half operands. n NULL: in any? NULL: never. */
   bool (*half_factors)(const void *target, cy_dtype half, const cy_graph *g, const cy_node_info *n,
                        const int64_t *sizes);
   const void *target;     /* .. its first argument */

@@ -4,11 +4,10 @@
  * operands that are rounded to f16 or bf16; they add up in f32, and everything else (softmax, normalisations,
  * reductions, element-wise ops) stays as it was. By what the target does:
  *
- *   half_factors   multiplies halves, this product faster than in f32: both operands are cast, which fusion puts into the
- *                  kernels that compute them
- *   half_weights   multiplies floats but takes weights as halves, at half the bytes: constants are, the other operand
- *                  stays f32: storing that as halves, too, would cost a conversion on either side for what comes from a
- *                  cache mostly (expected, not measured)
+ *   half_factors   multiplies halves, this product faster than in f32: both operands are cast, which fusion puts into
+ * the kernels that compute them half_weights   multiplies floats but takes weights as halves, at half the bytes:
+ * constants are, the other operand stays f32: storing that as halves, too, would cost a conversion on either side for
+ * what comes from a cache mostly (expected, not measured)
  *
  * With errors limited (--half-max-error), the products that measuring found to cost more than allowed stay in f32; to
  * measure, every product is computed once more in f32 from rounded operands, and compared (quantise.h: HALF,

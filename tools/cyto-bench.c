@@ -6,8 +6,8 @@
  * Out: a table on stdout; JSON, CSV and a section appended to a Markdown file where asked.
  *
  * Every number comes from processes of their own. For each model, batch size and number of threads the contenders take
- * turns, process by process, so that a machine that changes speed changes it for all of them. A measured process is this
- * program again (--child, see bench_child.c) or tools/bench_ort.py; it prints one line of numbers.
+ * turns, process by process, so that a machine that changes speed changes it for all of them. A measured process is
+ * this program again (--child, see bench_child.c) or tools/bench_ort.py; it prints one line of numbers.
  */
 #include "tools/bench.h"
 

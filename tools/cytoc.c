@@ -279,8 +279,10 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
     return 0;
   cytoc_quantise how = calibration(s);
   if (q->mode == CY_QUANT_HALF)
-    how.half = (cy_pass_options){
-        .half = passes->half, .half_factors = passes->half_factors, .target = passes->target, .half_weights = passes->half_weights};
+    how.half = (cy_pass_options){.half = passes->half,
+                                 .half_factors = passes->half_factors,
+                                 .target = passes->target,
+                                 .half_weights = passes->half_weights};
   cytoc_report_stage(&s->report, "calibrate");
   return q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
 }
@@ -366,7 +368,8 @@ static cy_dtype half_of(const cytoc_options *o) { return o->fp16 ? CY_F16 : o->b
 
 /* 0, or -1 where the target has no use for halves. */
 static int check_half_target(session *s, const cy_machine *machine) {
-  if (!half_of(s->o) || half_factors(machine, half_of(s->o), NULL, NULL, NULL) || cy_machine_half_weights(machine, half_of(s->o)))
+  if (!half_of(s->o) || half_factors(machine, half_of(s->o), NULL, NULL, NULL) ||
+      cy_machine_half_weights(machine, half_of(s->o)))
     return 0;
   cy_diag_add(s->diag, CY_ERROR, NULL, "--fp16 needs a CPU with F16C, expected x86-64-v3 or newer, found '%s'; --bf16 works on any",
               cy_machine_text(machine));

@@ -20,7 +20,8 @@ typedef struct cy_tile {
 
 /* ---- core_tiles.c ---- */
 
-enum { CY_MANY_WEIGHTS = 256 * 1024 }; /* bytes that do not stay in the second-level cache till the next block of rows */
+/* Bytes that do not stay in the second-level cache till the next block of rows. */
+enum { CY_MANY_WEIGHTS = 256 * 1024 };
 
 /* The tile for about `rows` rows (0: unknown, many) and `n` columns (0: unknown). */
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n);

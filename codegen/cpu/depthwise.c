@@ -33,8 +33,7 @@ bool cy_depthwise_possible(const cy_cg *cg, const cy_conv_desc *d) {
   int w = d->n_spatial - 1;
   int64_t gin = d->cin / d->groups, gout = d->cout / d->groups;
   return d->groups > 1 && gin <= gout && gout <= MOST_OUTPUTS && cg->W % gout == 0 && !d->transposed &&
-         d->kernel[w] <= MOST_TAPS &&
-         (MOST_TW - 1) * d->stride[w] + (d->kernel[w] - 1) * d->dilation[w] < MOST_COLUMNS;
+         d->kernel[w] <= MOST_TAPS && (MOST_TW - 1) * d->stride[w] + (d->kernel[w] - 1) * d->dilation[w] < MOST_COLUMNS;
 }
 
 /* ---- the plan ---- */
@@ -171,7 +170,8 @@ static void emit_sums(cy_cg *cg, const dw *p, const line *l, const columns *c, V
   for (int i = 0; i < 2; i++)
     row = cy_add(cg, row, cy_mul(cg, cy_mulc(cg, k[i].iv, p->axis[i].inc), l->stride[i]));
   V number = cy_add(cg, cy_mulc(cg, k[0].iv, p->axis[1].count), k[1].iv);
-  V weights = cy_gepf(cg, cy_gep(cg, l->weights, cy_mulc(cg, number, p->axis[2].count * p->gin * p->width * 4)), channel);
+  V weights =
+      cy_gepf(cg, cy_gep(cg, l->weights, cy_mulc(cg, number, p->axis[2].count * p->gin * p->width * 4)), channel);
   for (unsigned i = 0; i < n; i++)
     sums[i] = k[1].v[i];
   for (int q = 0; q < p->gin; q++)

@@ -31,7 +31,7 @@ typedef struct cy_cg {
   unsigned W;      /* f32 lanes of a vector register */
   unsigned nvregs; /* vector registers */
   bool fma, avx2, avx512, vnni;
-  bool bf16_dot;   /* vdpbf16ps on vectors of 512 bits */
+  bool bf16_dot;     /* vdpbf16ps on vectors of 512 bits */
   bool vnni_spelled; /* tests: what vpdpbusd does, in plain instructions */
   int64_t l1_bytes, l2_bytes; /* per core; what block sizes are chosen for */
   char *cpu, *features;       /* as LLVM wants them; features may be "" */

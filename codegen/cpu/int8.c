@@ -722,8 +722,8 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
     MR = cy_i64(cg, p->tile.mr);
   cy_epilogue epilogue = *epilogue_of(p);
   if (!p->form.bf16)
-    epilogue = (cy_epilogue){
-        .emit = finish_emit, .ctx = (void *)epilogue_of(p), .wide = p->n >= 4 * (int64_t)cg->W ? 4 : 0};
+    epilogue =
+        (cy_epilogue){.emit = finish_emit, .ctx = (void *)epilogue_of(p), .wide = p->n >= 4 * (int64_t)cg->W ? 4 : 0};
   cy_rows index = {row_index, (void *)f,
                    p->d->conv ? 1 + (unsigned)p->d->window.n_spatial : (unsigned)p->d->gemm.n_batch + 1};
   unsigned tail = p->n ? (unsigned)(p->n % cg->W) : cg->W;

@@ -1,5 +1,5 @@
-/* int8.h - contractions by instructions that add up groups of k: matrix products and convolutions of 8-bit integers with
- * exact i32 sums, and of bf16 with f32 sums.
+/* int8.h - contractions by instructions that add up groups of k: matrix products and convolutions of 8-bit integers
+ * with exact i32 sums, and of bf16 with f32 sums.
  *
  * out = sum (a - a_zero) * (b - b_zero), a being s8 or u8; what padding adds is 0. Like contract.h, nothing here knows
  * the compiler's IR, and both sides, packing and code, derive their plan from the descriptor and cg. Four forms:

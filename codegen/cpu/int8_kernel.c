@@ -1,9 +1,11 @@
-/* int8_kernel.c - micro-kernels of contractions by groups of k: mr rows by nv vectors of sums in registers over all of k.
+/* int8_kernel.c - micro-kernels of contractions by groups of k: mr rows by nv vectors of sums in registers over all of
+ * k.
  *
  * Comes in: rows of a in scratch, a packed panel of b. Goes out: a tile of sums in memory, for the epilogue. Every
- * step broadcasts 32 bits of each row, two i16 or bf16 or four u8, and multiplies them with as many of every column. vpmaddwd
- * does twice as many products as an fma in the same time, vpdpbusd four times as many. vpmaddubsw and the vpmaddwd that
- * adds up its pairs do twice as many, too, but need half the additions and loads, which keep pairs from it.
+ * step broadcasts 32 bits of each row, two i16 or bf16 or four u8, and multiplies them with as many of every column.
+ * vpmaddwd does twice as many products as an fma in the same time, vpdpbusd four times as many. vpmaddubsw and the
+ * vpmaddwd that adds up its pairs do twice as many, too, but need half the additions and loads, which keep pairs from
+ * it.
  */
 #include "int8.h"
 

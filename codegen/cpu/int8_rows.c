@@ -41,7 +41,8 @@ static V emit_pieces(cy_cg *cg, const cy_int8_rows *r, V dst, V src, V from, V t
   V whole = cy_mulc(cg, cy_div(cg, cy_sub(cg, to, from), cy_i64(cg, lanes)), lanes), end = cy_add(cg, from, whole);
   cy_loop l;
   cy_loop_begin(cg, &l, from, end, cy_i64(cg, lanes), NULL, 0);
-  emit_piece(cg, r, cy_gep(cg, dst, cy_int8_bytes(cg, r->form, l.iv)), cy_gep(cg, src, cy_int8_source_bytes(cg, r->form, l.iv)), lanes);
+  emit_piece(cg, r, cy_gep(cg, dst, cy_int8_bytes(cg, r->form, l.iv)),
+             cy_gep(cg, src, cy_int8_source_bytes(cg, r->form, l.iv)), lanes);
   cy_loop_end(cg, &l, NULL);
   return end;
 }
@@ -62,7 +63,8 @@ void cy_int8_run(cy_cg *cg, const cy_int8_rows *r, V dst, V src, V n) {
   while (at < count) {
     while (lanes > count - at)
       lanes /= 2;
-    emit_piece(cg, r, cy_gep(cg, dst, cy_int8_bytes(cg, r->form, cy_i64(cg, at))), cy_gep(cg, src, cy_int8_source_bytes(cg, r->form, cy_i64(cg, at))), lanes);
+    emit_piece(cg, r, cy_gep(cg, dst, cy_int8_bytes(cg, r->form, cy_i64(cg, at))),
+               cy_gep(cg, src, cy_int8_source_bytes(cg, r->form, cy_i64(cg, at))), lanes);
     at += lanes;
   }
 }

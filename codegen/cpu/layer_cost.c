@@ -1,5 +1,5 @@
-/* layer_cost.c - what a layer takes on one core, in float, in 8-bit integers and in bf16: by this, --int8 and --bf16 leave
- * layers in float that they would make slower.
+/* layer_cost.c - what a layer takes on one core, in float, in 8-bit integers and in bf16: by this, --int8 and --bf16
+ * leave layers in float that they would make slower.
  *
  * In:  a conv or matmul of the graph with constant weights, before kernels exist. Out: cycles; the algorithm is the one
  * that the generators will choose. The figures behind the rates are measured on Zen 3 (cycles, vectors of 8 floats;
@@ -27,8 +27,8 @@ static int64_t dim_of(const cy_graph *g, cy_dim d, const int64_t *sizes) {
 
 typedef enum form { FLOATS, BYTES, BF16 } form;
 
-/* Products per cycle of kernels that take groups of k: pairs of bytes need an addition each where fma has its own, and do
- * not keep both pipes busy. */
+/* Products per cycle of kernels that take groups of k: pairs of bytes need an addition each where fma has its own, and
+ * do not keep both pipes busy. */
 static double rate_of(const cy_cg *cg, form f) {
   return 2.0 * cg->W * (f == BF16 ? 2 * 0.93 : cg->vnni ? 4 * 0.9 : 1.5);
 }

@@ -1,5 +1,5 @@
-/* int8_test.c - checks the CPU target's contractions of 8-bit integers and bf16 against plain integer sums: every output
- * must be equal.
+/* int8_test.c - checks the CPU target's contractions of 8-bit integers and bf16 against plain integer sums: every
+ * output must be equal.
  *
  * int8_test            every case as pairs, as fours with vpdpbusd spelled out, so that packing, corrections and
  *                      padding of that form run on machines without it, and with cut weights, where the machine has
@@ -229,7 +229,8 @@ static int32_t product_at(const setup *s, const int8_case *c, int64_t i) {
   int64_t b = i / (c->m * c->n), m = i / c->n % c->m, n = i % c->n;
   int64_t am = c->turned & 1 ? 1 : c->k, ak = c->turned & 1 ? c->m : 1, bk = c->turned & 2 ? 1 : c->n,
           bn = c->turned & 2 ? c->k : 1;
-  int zb = c->b_zero ? value_at(s->b_zero, c->b, c->b_zero == 2 ? n : 0) : 0, za = c->a_zero ? value_at(&s->a_zero, c->a, 0) : 0;
+  int zb = c->b_zero ? value_at(s->b_zero, c->b, c->b_zero == 2 ? n : 0) : 0,
+      za = c->a_zero ? value_at(&s->a_zero, c->a, 0) : 0;
   int32_t sum = 0;
   for (int64_t k = 0; k < c->k; k++)
     sum += (value_at(s->a, c->a, b * c->m * c->k + m * am + k * ak) - za) *

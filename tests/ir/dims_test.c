@@ -156,8 +156,8 @@ static void agrees_with_arithmetic(void) {
   }
 }
 
-/* What padding and cropping to sizes of sizes gives, seven layers deep: the search for what is known about such dims must
- * not start again within itself. (It took minutes for the sixth layer.) */
+/* What padding and cropping to sizes of sizes gives, seven layers deep: the search for what is known about such dims
+ * must not start again within itself. (It took minutes for the sixth layer.) */
 static void layers(void) {
   cy_dim x = dim("s"), d = x;
   int64_t syms[64] = {0}, v = 37;
@@ -184,9 +184,13 @@ static void hostile(void) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"simplifies", simplifies}, {"bounds", bounds}, {"text_is_stable", text_is_stable},
-                                     {"substitutes", substitutes}, {"agrees_with_arithmetic", agrees_with_arithmetic},
-                                     {"layers", layers}, {"hostile", hostile}};
+  static const check_test tests[] = {{"simplifies", simplifies},
+                                     {"bounds", bounds},
+                                     {"text_is_stable", text_is_stable},
+                                     {"substitutes", substitutes},
+                                     {"agrees_with_arithmetic", agrees_with_arithmetic},
+                                     {"layers", layers},
+                                     {"hostile", hostile}};
   cy_diag_sink *diag = cy_diag_create();
   g = cy_graph_create(diag, "dims_test");
   int rc = check_main(argc, argv, tests, CHECK_COUNT(tests));

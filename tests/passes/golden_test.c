@@ -114,14 +114,17 @@ static bool check_result(const char *path, const char *source, const char *resul
 }
 
 /* Of sm_: multiplies halves, whatever the product; of znver4: bf16, where no filter has a channel of its own. */
-static bool every_half(const void *target, cy_dtype half, const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
+static bool every_half(const void *target, cy_dtype half, const cy_graph *g, const cy_node_info *n,
+                       const int64_t *sizes) {
   (void)target, (void)half, (void)g, (void)n, (void)sizes;
   return true;
 }
 
-static bool some_bf16(const void *target, cy_dtype half, const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
+static bool some_bf16(const void *target, cy_dtype half, const cy_graph *g, const cy_node_info *n,
+                      const int64_t *sizes) {
   (void)target, (void)g, (void)sizes;
-  return half == CY_BF16 && (!n || n->op == CY_OP_matmul || (n->op == CY_OP_conv && cy_attr_get_int(n, CY_ATTR_group, 1) == 1));
+  return half == CY_BF16 &&
+         (!n || n->op == CY_OP_matmul || (n->op == CY_OP_conv && cy_attr_get_int(n, CY_ATTR_group, 1) == 1));
 }
 
 /* Options of the run line; `store` holds the strings. */
