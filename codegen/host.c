@@ -286,7 +286,7 @@ void cy_host_requirements(cy_host *h) {
   uint32_t n = cy_graph_requirements(h->g, &list);
   for (uint32_t i = 0; i < n; i++) {
     sought k = {h->known, true};
-    if (h->checked[i])
+    if (h->checked[i] || list[i].block != h->block)
       continue;
     cy_dim_symbols(h->g, list[i].a, see_symbol, &k);
     cy_dim_symbols(h->g, list[i].b, see_symbol, &k);
@@ -363,6 +363,7 @@ static void number_symbols(cy_host *h) {
     h->known[inputs[i]] = true;
     done[inputs[i]] = true;
   }
+  h->block = 1;
   h->n_syms = h->n_input_syms;
   for (cy_sym s = 1; s <= n; s++)
     if (!done[s] && s != h->p->workers)

@@ -18,7 +18,7 @@ LLVMValueRef cy_host_sym(cy_host *h, cy_sym s) {
 
 void cy_host_set_sym(cy_host *h, cy_sym s, LLVMValueRef v) {
   cy_store(h->cg, v, cy_gepc(h->cg, h->fn.syms, 8 * (int64_t)h->sym_index[s]), 8);
-  h->known[s] |= !h->depth;
+  h->known[s] = true;
   cy_host_forget(h);
 }
 

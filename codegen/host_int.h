@@ -48,9 +48,9 @@ struct cy_host {
   uint32_t plan_mask;
   uint32_t max_slots, max_in, max_out; /* over all steps */
   int nparts;
-  bool *known;           /* [symbols + 1] has its value in the code emitted so far */
+  bool *known;           /* [symbols + 1] has its value where code is being emitted */
   bool *checked;         /* [requirements] */
-  int depth;             /* of bodies of If and Loop around the code that is emitted */
+  cy_block block;        /* whose steps are being emitted; 0: none of the graph's */
   LLVMValueRef *profile; /* rows of the launches emitted */
   uint32_t n_profile, profile_cap;
   cy_host_fn fn;
@@ -93,7 +93,7 @@ LLVMValueRef cy_host_field(cy_host *h, LLVMTypeRef type, LLVMValueRef base, size
 /* Computes the symbols of a plan's scratch that hangs on data. */
 void cy_host_scratch_syms(cy_host *h, const cy_kernel_plan *plan);
 
-/* Checks the requirements whose symbols are all known by now and that were not checked yet. */
+/* Checks the requirements of the block whose symbols are all known by now and that were not checked yet. */
 void cy_host_requirements(cy_host *h);
 
 /* ---- host_steps.c: run() ---- */

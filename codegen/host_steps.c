@@ -7,6 +7,7 @@
  */
 #include "codegen/host_int.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { CHUNK = 200 };
@@ -319,16 +320,36 @@ static LLVMValueRef sym_is_set(cy_host *h, cy_sym s) {
   return cy_icmp(h->cg, LLVMIntNE, cy_host_sym(h, s), cy_i64(h->cg, 0));
 }
 
+/* The body of a branch or loop. Afterwards h->known is as it was; returns what it was at the body's end, to be freed. */
+static bool *emit_body(cy_host *h, const cy_step *steps, cy_block block) {
+  cy_block outer = h->block;
+  size_t size = (cy_sym_count(h->g) + 1) * sizeof(bool);
+  bool *before = h->known, *inside = malloc(size);
+  if (!inside)
+    abort();
+  h->known = memcpy(inside, before, size);
+  h->block = block;
+  cy_host_forget(h);
+  cy_host_requirements(h);
+  emit_list(h, steps);
+  cy_host_forget(h);
+  h->block = outer;
+  h->known = before;
+  return inside;
+}
+
+/* What both branches set is known behind them. */
 static void emit_if(cy_host *h, const cy_step *s) {
   cy_if branch;
   cy_if_begin(h->cg, &branch, sym_is_set(h, s->sym));
-  cy_host_forget(h);
-  emit_list(h, s->then_steps);
+  bool *one = emit_body(h, s->then_steps, s->then_block);
   cy_if_else(h->cg, &branch);
-  cy_host_forget(h);
-  emit_list(h, s->else_steps);
+  bool *other = emit_body(h, s->else_steps, s->else_block);
   cy_if_end(h->cg, &branch);
-  cy_host_forget(h);
+  for (cy_sym i = 1; i <= cy_sym_count(h->g); i++)
+    h->known[i] = one[i] && other[i];
+  free(one);
+  free(other);
 }
 
 static void emit_loop(cy_host *h, const cy_step *s) {
@@ -344,8 +365,7 @@ static void emit_loop(cy_host *h, const cy_step *s) {
     go = LLVMBuildAnd(cg->b, go, sym_is_set(h, s->cond), "");
   LLVMBuildCondBr(cg->b, go, body, exit);
   LLVMPositionBuilderAtEnd(cg->b, body);
-  cy_host_forget(h);
-  emit_list(h, s->then_steps);
+  free(emit_body(h, s->then_steps, s->then_block));
   cy_host_set_sym(h, s->sym, cy_addc(cg, cy_host_sym(h, s->sym), 1));
   LLVMBuildBr(cg->b, head);
   LLVMPositionBuilderAtEnd(cg->b, exit);
@@ -353,8 +373,6 @@ static void emit_loop(cy_host *h, const cy_step *s) {
 }
 
 static void emit_step(cy_host *h, const cy_step *s) {
-  bool body = s->kind == CY_STEP_IF || s->kind == CY_STEP_LOOP;
-  h->depth += body;
   switch (s->kind) {
   case CY_STEP_LAUNCH: emit_launch(h, s); break;
   case CY_STEP_CALL: emit_call(h, s); break;
@@ -365,8 +383,7 @@ static void emit_step(cy_host *h, const cy_step *s) {
   case CY_STEP_LOOP: emit_loop(h, s); break;
   case CY_STEP_SET: cy_host_set_sym(h, s->sym, cy_host_dim(h, s->limit)); break;
   }
-  h->depth -= body;
-  if (!h->depth && (s->kind == CY_STEP_READ || s->kind == CY_STEP_CALL || s->kind == CY_STEP_SET))
+  if (s->kind == CY_STEP_READ || s->kind == CY_STEP_CALL || s->kind == CY_STEP_SET || s->kind == CY_STEP_IF)
     cy_host_requirements(h);
 }
 

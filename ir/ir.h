@@ -314,11 +314,11 @@ uint32_t cy_value_count(const cy_graph *g); /* ids are 1 .. count */
 uint32_t cy_node_count(const cy_graph *g);
 uint32_t cy_block_count(const cy_graph *g);
 
-/* What sizes must fulfil for a node of the main graph that is always computed: found by shape inference between
- * cy_graph_record(g, true) and (g, false), where dims are not numbers; checked by the library when it runs. Not part of
- * the text form. */
+/* What sizes must fulfil for a node: found by shape inference between cy_graph_record(g, true) and (g, false), where dims
+ * are not numbers; checked by the library when it runs the node's block. Not part of the text form. */
 typedef struct cy_requirement {
   cy_dim a, b;
+  cy_block block;
   bool or_one; /* one of them may be 1 while the other is not 0 (but for a 0 known at once), else they are equal */
   cy_origin origin;
 } cy_requirement;

@@ -297,6 +297,7 @@ typedef struct cy_step {
   const cy_attr *attrs;    /* CALL: in the row's order */
   uint32_t nattrs;
   cy_sym sym, cond;
+  cy_block then_block, else_block; /* IF, LOOP: what the steps compute; 0: none of the graph's blocks */
   cy_dtype dtype;
   cy_dim limit;            /* LOOP, SET */
   uint32_t index;          /* OUTPUT */

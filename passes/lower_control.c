@@ -85,6 +85,7 @@ void cy_lower_if(cy_lowering *l, cy_node node) {
     cy_block block = cy_attr_find(n, keys[side])->block;
     const cy_block_info *b = cy_block_of(l->g, block);
     l->tail = side ? &step->else_steps : &step->then_steps;
+    *(side ? &step->else_block : &step->then_block) = block;
     cy_lower_steps(l, block);
     for (uint32_t i = 0; i < n->nout; i++)
       move_into(l, n->out[i], b->results[i]);
@@ -200,6 +201,53 @@ static cy_place staged_result(cy_lowering *l, cy_val result, const cy_block_info
   return at;
 }
 
+/* The symbols of sizes of what a loop carries, and what keeps their values of this turn while the moves set them. */
+typedef struct turn {
+  cy_sym *sym;
+  cy_dim *kept;
+  uint32_t n;
+} turn;
+
+static turn keep_sizes(cy_lowering *l, const cy_block_info *body) {
+  uint32_t most = body->nparams * CY_MAX_RANK;
+  turn kept = {CY_NEW_ARRAY(l->arena, cy_sym, most + 1), CY_NEW_ARRAY(l->arena, cy_dim, most + 1), 0};
+  for (uint32_t k = 0; k < body->nparams; k++) {
+    const cy_type *t = cy_lower_type(l, body->params[k]);
+    for (int i = 0; i < t->rank; i++) {
+      cy_sym sym = count_symbol(l, t->dim[i], body->params[k]), copy = sym ? cy_sym_new(l->g, NULL, CY_SYM_FREE) : 0;
+      if (!sym)
+        continue;
+      set_symbol(l, copy, t->dim[i]);
+      kept.sym[kept.n] = sym;
+      kept.kept[kept.n++] = cy_dim_sym(l->g, copy);
+    }
+  }
+  return kept;
+}
+
+static cy_dim of_turn(cy_lowering *l, const turn *kept, cy_dim d) {
+  for (uint32_t i = 0; i < kept->n; i++)
+    d = cy_dim_subst(l->g, d, kept->sym[i], kept->kept[i]);
+  return d;
+}
+
+/* Gives the carried values what the body's results are. Any of these may be of a size that another's move changes. */
+static void move_carried(cy_lowering *l, const cy_block_info *body, uint32_t carried) {
+  cy_place *results = CY_NEW_ARRAY(l->arena, cy_place, carried + 1);
+  for (uint32_t i = 0; i < carried; i++)
+    results[i] = staged_result(l, body->results[1 + i], body);
+  turn kept = keep_sizes(l, body);
+  for (uint32_t i = 0; i < carried; i++) {
+    cy_type type = *cy_lower_type(l, body->results[1 + i]);
+    results[i].offset = of_turn(l, &kept, results[i].offset);
+    for (int k = 0; k < type.rank; k++) {
+      type.dim[k] = of_turn(l, &kept, type.dim[k]);
+      results[i].stride[k] = of_turn(l, &kept, results[i].stride[k]);
+    }
+    move_place(l, body->params[2 + i], &type, results[i]);
+  }
+}
+
 void cy_lower_loop(cy_lowering *l, cy_node node) {
   const cy_node_info *n = cy_node_of(l->g, node);
   const cy_block_info *body = cy_block_of(l->g, cy_attr_find(n, CY_ATTR_body)->block);
@@ -224,21 +272,18 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
   step->sym = counter;
   step->cond = cond;
   step->limit = limit;
+  step->then_block = cy_attr_find(n, CY_ATTR_body)->block;
   cy_step **after = l->tail;
   l->tail = &step->then_steps;
   store_scalar(l, &l->place[body->params[0]], CY_I64, cy_dim_sym(l->g, counter));
   store_scalar(l, &l->place[body->params[1]], CY_BOOL, cy_dim_const(l->g, 1));
   for (uint32_t i = 0; i < body->nparams; i++)
     cy_lower_read_symbols(l, body->params[i]);
-  cy_lower_steps(l, cy_attr_find(n, CY_ATTR_body)->block);
+  cy_lower_steps(l, step->then_block);
   for (uint32_t i = carried; i < n->nout; i++)
     append_scan(l, n->out[i], body->results[1 + i], limit, counter);
   cy_sym go_on = read_scalar(l, body->results[0]);
-  cy_place *results = CY_NEW_ARRAY(l->arena, cy_place, carried + 1);
-  for (uint32_t i = 0; i < carried; i++)
-    results[i] = staged_result(l, body->results[1 + i], body);
-  for (uint32_t i = 0; i < carried; i++)
-    move_place(l, body->params[2 + i], cy_lower_type(l, body->results[1 + i]), results[i]);
+  move_carried(l, body, carried);
   set_symbol(l, cond, cy_dim_sym(l->g, go_on));
   l->tail = after;
   l->node = node;

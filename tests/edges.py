@@ -204,6 +204,22 @@ def shapes_that_do_not_fit():
             {'a': ones(2, 3), 'b': ones(1, 3)})
     refused('reshape', 'sizes 6 and 8 should be equal', [N('Reshape', ['a', 's'], ['y'])], {'a': ones(6), 's': np.array([4, 2])},
             {'a': ones(6), 's': np.array([3, 2])})
+    product = body([N('MatMul', ['a', 'b'], ['t'], 'dense')], [], [('t', F, None)])
+    same = body([N('Relu', ['a'], ['e'])], [], [('e', F, None)])
+    yes, no = np.array(True), np.array(False)
+    branch = [N('If', ['c'], ['y'], then_branch=product, else_branch=same)]
+    refused('product in a branch', "'dense': sizes 3 and 4 should be equal", branch, {'a': ones(2, 3), 'b': ones(4, 2), 'c': yes},
+            {'a': ones(2, 3), 'b': ones(3, 2), 'c': yes})
+    case('a branch not taken in which sizes do not fit', branch, [{'a': ones(2, 3), 'b': ones(4, 2), 'c': no}])
+    twice = body([N('Concat', ['a', 'a'], ['t'], axis=0)], [], [('t', F, None)])
+    refused('sum behind branches', 'sizes 4 and 2 do not broadcast',
+            [N('If', ['c'], ['more'], then_branch=twice, else_branch=same), N('Add', ['more', 'b'], ['y'])],
+            {'a': ones(2, 3), 'b': ones(2, 3), 'c': yes}, {'a': ones(2, 3), 'b': ones(2, 3), 'c': no})
+    grow = body([N('Identity', ['c'], ['d']), N('Concat', ['v', 'a'], ['w'], axis=0), N('Add', ['w', 'b'], ['sum'])],
+                [('i', I, []), ('c', B, []), ('v', F, None), ('unread', F, None)],
+                [('d', B, []), ('w', F, None), ('sum', F, None)])
+    refused('sum in the second turn', 'sizes 6 and 4 do not broadcast', [N('Loop', ['m', 'c', 'a', 'b'], ['x', 'y'], body=grow)],
+            {'m': np.array(2), 'c': yes, 'a': ones(2), 'b': ones(4)}, {'m': np.array(1), 'c': yes, 'a': ones(2), 'b': ones(4)})
 
 
 def check_refused(args, folder, message, proto, feed, good):
