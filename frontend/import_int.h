@@ -221,6 +221,7 @@ cy_content cy_onnx_empty_sequence(cy_importer *im, cy_dtype dtype);
 cy_val cy_onnx_make_sequence(cy_importer *im, const cy_val *v, uint32_t count, cy_content content);
 const cy_val *cy_onnx_known_sequence(const cy_importer *im, cy_val v, uint32_t *out_count); /* its elements; NULL: not known */
 cy_val cy_onnx_sequence_length(cy_importer *im, cy_val v);
+bool cy_onnx_is_sequence(const cy_importer *im, cy_val v);
 cy_val cy_onnx_sequence_at(cy_importer *im, cy_val sequence, cy_val place); /* place: i64 scalar */
 cy_val cy_onnx_box(cy_importer *im, cy_val v, cy_content optional);
 cy_val cy_onnx_unbox(cy_importer *im, cy_val v); /* of what is no optional: itself */

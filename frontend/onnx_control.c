@@ -324,12 +324,14 @@ static bool reads(const Onnx__GraphProto *graph, const char *name) {
   return false;
 }
 
+static bool fill_loop(cy_importer *im, const loop_plan *p, const cy_val *params, cy_val *results);
+
 /* Exporters carry values that the body makes anew, and let them begin as a number of any rank. Where the body does not
  * read value k, zeros of the type that it leaves with stand in for what it begins with. */
 static bool stand_in(cy_importer *im, loop_plan *p, uint32_t k, const cy_type *leaves) {
-  const char *name = p->body->input[2 + k]->name;
+  const char *name = p->fill == fill_loop ? p->body->input[2 + k]->name : NULL;
   cy_type t = *leaves;
-  if (p->nscanned || t.content || t.dtype != p->types[k].dtype || !name || reads(p->body, name))
+  if (!name || t.content || t.dtype != p->types[k].dtype || reads(p->body, name))
     return false;
   cy_location where = cy_importer_at(im, p->n);
   cy_diag_add(
@@ -617,7 +619,7 @@ IMPORT(scan) {
 /* The body's inputs for one turn: elements of the sequences, and the tensors as they are. */
 static bool map_inputs(cy_importer *im, const cy_onnx_node *n, cy_val at, cy_val *out) {
   for (uint32_t k = 0; k < n->nin; k++) {
-    bool sequence = cy_onnx_type(im, n->in[k])->content != 0;
+    bool sequence = cy_onnx_is_sequence(im, n->in[k]);
     if (!(out[k] = sequence ? cy_onnx_sequence_at(im, n->in[k], at) : n->in[k]))
       return false;
   }
@@ -669,7 +671,7 @@ IMPORT(sequence_map) {
   uint32_t count;
   if (!body)
     return false;
-  if (body->n_input != n->nin || body->n_output != n->nout || !cy_onnx_type(im, X)->content)
+  if (body->n_input != n->nin || body->n_output != n->nout || !cy_onnx_is_sequence(im, X))
     return cy_build_error(im->g, "attribute 'body'",
                           "expected %u inputs and %u outputs, found %zu and %zu; input 0 is a sequence", n->nin,
                           n->nout, body->n_input, body->n_output);

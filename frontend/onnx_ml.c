@@ -41,6 +41,8 @@ cy_val cy_onnx_ml_floats(cy_importer *im, const double *v, uint32_t n) {
 /* The input as rows of f32: [features] becomes [1, features]. */
 cy_val cy_onnx_ml_rows(cy_importer *im, const cy_onnx_node *n) {
   cy_val x = CAST(X, CY_F32);
+  if (!x)
+    return 0;
   const cy_type *t = cy_onnx_type(im, x);
   if (t->rank == 2)
     return x;

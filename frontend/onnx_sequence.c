@@ -46,8 +46,10 @@ static const cy_content_info *content_of(const cy_importer *im, cy_val v, cy_con
   return info && info->kind == kind ? info : NULL;
 }
 
+bool cy_onnx_is_sequence(const cy_importer *im, cy_val v) { return content_of(im, v, CY_CONTENT_SEQUENCE) != NULL; }
+
 static bool check_sequence(cy_importer *im, cy_val v) {
-  if (content_of(im, v, CY_CONTENT_SEQUENCE))
+  if (cy_onnx_is_sequence(im, v))
     return true;
   return cy_build_error(im->g, "input 0", "expected a sequence, found %s", cy_type_text(im->g, cy_onnx_type(im, v)));
 }

@@ -202,6 +202,9 @@ IMPORT(stft) {
   bool onesided = cy_onnx_int(im, n, "onesided", 1) != 0, flat = t.rank == 2;
   if (!flat && (t.rank != 3 || !cy_dim_is_const(im->g, t.dim[2], &parts) || parts < 1 || parts > 2))
     return cy_build_error(im->g, NULL, "expected [batch, length, 1 or 2], found %s", cy_type_text(im->g, &t));
+  if (n->in[2] && cy_onnx_type(im, n->in[2])->rank != 1)
+    return cy_build_error(im->g, "input 'window'", "expected a list of numbers, found %s",
+                          cy_type_text(im->g, cy_onnx_type(im, n->in[2])));
   const cy_dim *length = n->in[3] ? cy_onnx_elems(im, n, 3, &count) : n->in[2] ? cy_onnx_type(im, n->in[2])->dim : NULL;
   const cy_dim *step = cy_onnx_elems(im, n, 1, &count);
   if (step && count == 1)

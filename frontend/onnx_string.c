@@ -176,7 +176,7 @@ IMPORT(tfidf_vectorizer) {
   int64_t shortest = cy_onnx_int(im, n, "min_gram_length", 1), longest = cy_onnx_int(im, n, "max_gram_length", 1);
   int64_t skip = cy_onnx_int(im, n, "max_skip_count", 0), width = 0;
   cy_val x = X, pool = mode < 0 ? 0 : ngram_pool(im, n, &x, &words);
-  if (!pool)
+  if (!x || !pool)
     return false;
   if (!starts || !index || (weights && count != columns) || shortest < 1 || longest < shortest || longest > lengths ||
       skip < 0)

@@ -99,7 +99,7 @@ static bool cast_dtype(infer *i, cy_op op, cy_dtype *out) {
   bool is_number = op == CY_OP_bitcast && from->cls == 'S' && *out == CY_I32; /* the number of a text */
   if ((from->cls == 'S' && !is_number) || to->cls == 'S' || to->cls == 0 ||
       ((from->cls == 'R' || to->cls == 'R') && !is_set))
-    return FAIL(i, "cannot convert %s to %s", from->name, to->name);
+    return FAIL(i, "cannot convert %s to %s", cy_type_text(i->g, in_type(i, 0)), to->name);
   if (op == CY_OP_bitcast && from->bits != to->bits)
     return FAIL(i, "expected types of one size, found %s and %s", from->name, to->name);
   return true;

@@ -21,6 +21,8 @@ sys.path.insert(0, os.path.dirname(HERE))
 import re
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper as h
 
 import cases
 import lib
@@ -264,6 +266,52 @@ def calibration_cases(args, suite):
         place.remove()
 
 
+def run_batch(args, listing, place):
+    """Exit codes by line, and what went wrong around them."""
+    _, out, err = lib.run([args.cytoc, '--batch', listing, '-j', '2'], env=dict(os.environ, TMPDIR=place.tmp))
+    return {int(l.split()[0]): int(l.split()[1]) for l in out.splitlines() if re.match(r'\d+ -?\d+ ', l)}, err
+
+
+def other_types(t):
+    """(name, a type that an operator may not expect in place of tensor type t)"""
+    element, dims = t.tensor_type.elem_type or 1, [d.dim_value or None for d in t.tensor_type.shape.dim]
+    yield 'a map', h.make_map_type_proto(TensorProto.INT64, h.make_tensor_type_proto(TensorProto.FLOAT, []))
+    yield 'a sequence', h.make_sequence_type_proto(t)
+    yield 'an optional', h.make_optional_type_proto(t)
+    yield 'strings', h.make_tensor_type_proto(TensorProto.STRING, dims)
+    yield 'one number', h.make_tensor_type_proto(element, [])
+    yield 'eight dimensions', h.make_tensor_type_proto(element, [2] * 8)
+
+
+def other_type_cases(args, suite):
+    """Every operator of the standard's node tests with each input as something else: imported, or refused."""
+    if not args.wanted('other types'):
+        return
+    place, names, seen = Place(args, 'types'), [], set()
+    listing = os.path.join(place.root, 'list')
+    with open(listing, 'w', encoding='utf-8') as f:
+        for path in sorted(glob.glob(os.path.join(os.path.dirname(onnx.__file__), 'backend', 'test', 'data', 'node', '*', 'model.onnx'))):
+            model = onnx.load(path)
+            kind = tuple(node.op_type for node in model.graph.node)
+            ports = [port for port in model.graph.input if port.type.HasField('tensor_type')]
+            for port in ports if kind not in seen else []:
+                own = onnx.TypeProto()
+                own.CopyFrom(port.type)
+                for what, other in other_types(own):
+                    port.type.CopyFrom(other)
+                    copy = os.path.join(place.model_dir, '%d.onnx' % len(names))
+                    onnx.save(model, copy)
+                    f.write('\t'.join(['%s/%d.log' % (place.root, len(names)), copy, '--passes=sweep', '--emit=graph', '-o',
+                                       '%s/%d.txt' % (place.out, len(names))]) + '\n')
+                    names.append('%s: %s for %s' % (os.path.basename(os.path.dirname(path)), what, port.name))
+                port.type.CopyFrom(own)
+            seen.add(kind)
+    ended, err = run_batch(args, listing, place)
+    wrong = [name for i, name in enumerate(names) if ended.get(i) not in (0, 1)]
+    suite.result('other types (%d)' % len(names), '; '.join(wrong[:5]) + err[-300:] if wrong else None)
+    place.remove()
+
+
 def damaged_cases(args, suite):
     """Truncations and bit flips of a good model, many in one batch: any outcome but a crash, and no half output."""
     if not args.wanted('damaged'):
@@ -283,8 +331,7 @@ def damaged_cases(args, suite):
                 m.write(copy)
             f.write('\t'.join(['%s/%d.log' % (place.root, n), '%s/%d.onnx' % (place.model_dir, n), '-o',
                                '%s/%d.so' % (place.out, n), '-O1', '-j', '1']) + '\n')
-    _, out, err = lib.run([args.cytoc, '--batch', listing, '-j', '2'], env=dict(os.environ, TMPDIR=place.tmp))
-    ended = {int(l.split()[0]): int(l.split()[1]) for l in out.splitlines() if re.match(r'\d+ -?\d+ ', l)}
+    ended, err = run_batch(args, listing, place)
     for i in range(n + 1):
         with open('%s/%d.log' % (place.root, i), encoding='utf-8', errors='replace') if i in ended else open(os.devnull) as log:
             text = log.read()
@@ -338,7 +385,7 @@ def run_cases(args, suite):
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
-    for part in (model_cases, negative_cases, output_cases, calibration_cases, damaged_cases, run_cases):
+    for part in (model_cases, negative_cases, output_cases, calibration_cases, other_type_cases, damaged_cases, run_cases):
         part(args, suite)
     suite.done()
 
