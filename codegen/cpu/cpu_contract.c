@@ -10,7 +10,7 @@
  * scratch per worker, shared scratch.
  */
 #include "codegen/cpu/cpu.h"
-#include "codegen/cpu/int8.h"
+#include "codegen/cpu/dot.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ typedef struct pack_form {
   int64_t bytes;
   cy_pack_source source; /* strides; w is set when packing */
   int64_t w_offset;      /* bytes from the start of the constant */
-  cy_int8_layout int8;   /* instead of parts, where `bits`: of a weight */
+  cy_dot_layout dot;     /* instead of parts, where `bits`: of a weight */
   unsigned bits;
   bool is_signed;
 } pack_form;
@@ -37,8 +37,8 @@ typedef struct pack_form {
 /* What prepare() decided. */
 typedef struct form {
   cy_conv_algo algo;
-  bool packed, int8; /* int8: by the generator of that name, which does bf16, too */
-  bool cut; /* the 8-bit form of that name, and how many groups of k come again: see int8.h */
+  bool packed, dot; /* dot: by the generator of that name, which does bf16, too */
+  bool cut;         /* the 8-bit form of that name, and how many groups of k come again: see dot.h */
   int64_t again;
   int64_t b_batch[CY_MAX_BATCH]; /* matrices per step of a batch axis of packed weights */
   pack_form pack;
@@ -93,7 +93,7 @@ static bool conv_supported(cy_kernel *k, const cy_contraction *c) {
 
 static bool is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; }
 
-static bool int8_supported(cy_kernel *k, const cy_contraction *c, cy_dtype a, cy_dtype b) {
+static bool dot_supported(cy_kernel *k, const cy_contraction *c, cy_dtype a, cy_dtype b) {
   if (cy_kernel_local_dtype(k, c->acc) != CY_I32 || !is_byte(a) || (!is_byte(b) && b != CY_I16))
     return false;
   return c->kind == CY_CONTRACT_MATMUL || (c->kind == CY_CONTRACT_CONV && !c->has_b_zero);
@@ -132,7 +132,7 @@ bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
   bool floats = args[c->a].dtype == CY_F32 && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
                 (args[c->b].dtype == CY_F32 || half_supported(m, k, c, args[c->b].dtype));
   if (!floats && !bf16_supported(m, k, c, args[c->a].dtype, args[c->b].dtype) &&
-      !int8_supported(k, c, args[c->a].dtype, args[c->b].dtype))
+      !dot_supported(k, c, args[c->a].dtype, args[c->b].dtype))
     return false;
   if (c->kind == CY_CONTRACT_ATTENTION)
     return attention_supported(k, c, args);
@@ -234,20 +234,20 @@ static cy_conv_desc conv_desc(const cy_kernel_plan *plan) {
   return d;
 }
 
-static cy_int8_desc int8_desc(const cy_kernel_plan *plan, const form *f) {
+static cy_dot_desc dot_desc(const cy_kernel_plan *plan, const form *f) {
   const cy_contraction *c = cy_kernel_contraction(plan->kernel);
   const cy_karg_info *args;
   cy_kernel_args(plan->kernel, &args);
-  cy_int8_desc d = {.conv = c->kind != CY_CONTRACT_MATMUL,
-                    .a_signed = args[c->a].dtype == CY_I8,
-                    .b_signed = args[c->b].dtype != CY_U8,
-                    .b_bits = (unsigned)cy_dtype_of(args[c->b].dtype)->bits,
-                    .bf16 = args[c->a].dtype == CY_BF16,
-                    .a_zero_slot = c->has_a_zero ? (int)c->a_zero : -1,
-                    .b_zero_slot = c->has_b_zero ? (int)c->b_zero : -1,
-                    .b_zero_step = c->b_zero_step,
-                    .cut = f->cut,
-                    .again = f->again};
+  cy_dot_desc d = {.conv = c->kind != CY_CONTRACT_MATMUL,
+                   .a_signed = args[c->a].dtype == CY_I8,
+                   .b_signed = args[c->b].dtype != CY_U8,
+                   .b_bits = (unsigned)cy_dtype_of(args[c->b].dtype)->bits,
+                   .bf16 = args[c->a].dtype == CY_BF16,
+                   .a_zero_slot = c->has_a_zero ? (int)c->a_zero : -1,
+                   .b_zero_slot = c->has_b_zero ? (int)c->b_zero : -1,
+                   .b_zero_step = c->b_zero_step,
+                   .cut = f->cut,
+                   .again = f->again};
   if (d.conv)
     d.window = conv_desc(plan);
   else
@@ -322,20 +322,20 @@ static void conv_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena
   }
 }
 
-static void int8_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, form *f, int64_t matrices) {
-  cy_int8_desc d = int8_desc(plan, f);
+static void dot_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, form *f, int64_t matrices) {
+  cy_dot_desc d = dot_desc(plan, f);
   if (d.conv)
     f->pack.source = conv_source(&d.window);
   f->pack.bits = d.b_bits;
   f->pack.is_signed = d.b_signed;
-  f->pack.int8 = cy_int8_layout_of(cg, &d, d.conv ? d.window.groups : matrices);
-  f->pack.bytes = f->pack.int8.bytes;
+  f->pack.dot = cy_dot_layout_of(cg, &d, d.conv ? d.window.groups : matrices);
+  f->pack.bytes = f->pack.dot.bytes;
 }
 
 /* The weights at `bytes`, as the packed form's layout wants them. */
-static cy_int8_source int8_source(const pack_form *f, const void *bytes) {
+static cy_dot_source dot_source(const pack_form *f, const void *bytes) {
   const cy_pack_source *s = &f->source;
-  return (cy_int8_source){(const char *)bytes + f->w_offset, f->is_signed, f->bits, s->gs, s->ns, s->ts, s->cs};
+  return (cy_dot_source){(const char *)bytes + f->w_offset, f->is_signed, f->bits, s->gs, s->ns, s->ts, s->cs};
 }
 
 /* How many groups of k come again in the constant with most of them, of those that launches of the kernel bind. */
@@ -349,8 +349,8 @@ static int64_t most_again(cy_program *p, const cy_step *s, const cy_kernel_plan 
       offset = 0;
       if (b->offset && !cy_dim_is_const(p->g, b->offset, &offset))
         cy_bug("kernel '%s': weights begin at a place that is not known", cy_kernel_name(plan->kernel));
-      cy_int8_source source = int8_source(&f->pack, (const char *)v->data.bytes + offset);
-      here = cy_int8_again(&f->pack.int8, &source);
+      cy_dot_source source = dot_source(&f->pack, (const char *)v->data.bytes + offset);
+      here = cy_dot_again(&f->pack.dot, &source);
     }
     then = then > other ? then : other;
     here = here > then ? here : then;
@@ -360,16 +360,16 @@ static int64_t most_again(cy_program *p, const cy_step *s, const cy_kernel_plan 
 }
 
 /* The packed form of 8-bit weights: cut, where what they are makes that faster. */
-static void int8_form_choose(const cy_cg *cg, cy_program *p, const cy_kernel_plan *plan, form *f, int64_t matrices) {
-  cy_int8_desc d = int8_desc(plan, f);
-  f->cut = cy_int8_cut_possible(cg, &d);
-  int8_pack_form(cg, plan, f, matrices);
+static void dot_form_choose(const cy_cg *cg, cy_program *p, const cy_kernel_plan *plan, form *f, int64_t matrices) {
+  cy_dot_desc d = dot_desc(plan, f);
+  f->cut = cy_dot_cut_possible(cg, &d);
+  dot_pack_form(cg, plan, f, matrices);
   if (!f->cut)
     return;
   f->again = most_again(p, p->steps, plan, f);
-  f->cut = cy_int8_cut_pays(&f->pack.int8, f->again);
+  f->cut = cy_dot_cut_pays(&f->pack.dot, f->again);
   f->again = f->cut ? f->again : 0;
-  int8_pack_form(cg, plan, f, matrices);
+  dot_pack_form(cg, plan, f, matrices);
 }
 
 /* Large weights are packed in pieces, by several threads and without all of them in memory. */
@@ -386,8 +386,8 @@ static void write_packed(const cy_graph *g, cy_val v, const void *arg, uint32_t 
   const pack_form *f = arg;
   cy_pack_source s = f->source;
   if (f->bits) {
-    cy_int8_source from = int8_source(f, cy_value_of(g, v)->data.bytes);
-    cy_int8_pack(&f->int8, &from, out);
+    cy_dot_source from = dot_source(f, cy_value_of(g, v)->data.bytes);
+    cy_dot_pack(&f->dot, &from, out);
     return;
   }
   s.w = (const char *)cy_value_of(g, v)->data.bytes + f->w_offset;
@@ -405,7 +405,7 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
       cy_arena_printf(arena, "packed %lld %lld %lld %lld %lld", (long long)f->w_offset, (long long)f->source.gs,
                       (long long)f->source.ns, (long long)f->source.ts, (long long)f->source.cs);
   if (f->bits) {
-    const cy_int8_layout *l = &f->int8;
+    const cy_dot_layout *l = &f->dot;
     key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %lld %u %u %d %d %d %lld", key, f->bits,
                           f->is_signed ? 's' : 'u', (long long)l->matrices, (long long)l->n, (long long)l->taps,
                           (long long)l->row_taps, (long long)l->c, l->nr, l->step, l->wide * 2 + l->sums, l->depthwise,
@@ -494,7 +494,7 @@ void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *pla
   int64_t matrices = 1, offset = 0;
   bool matmul = c->kind == CY_CONTRACT_MATMUL;
   plan->form = f;
-  f->int8 = cy_kernel_local_dtype(k, c->acc) == CY_I32 || element_dtype(k, c->a) == CY_BF16;
+  f->dot = cy_kernel_local_dtype(k, c->acc) == CY_I32 || element_dtype(k, c->a) == CY_BF16;
   f->packed =
       c->b_const && !c->has_b_zero && (!c->b_offset || known(k, c->b_offset, &offset)) && (!matmul || gemm_pack_plan(k, c, f, &matrices));
   if (!matmul && !f->packed)
@@ -511,11 +511,11 @@ void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *pla
   plan->scratch_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_SCRATCH, CY_F32, cy_dim_const(g, 0));
   plan->shared_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
   plan->weight = 1500;
-  if (f->int8) {
+  if (f->dot) {
     if (f->packed)
-      int8_form_choose(cg, p, plan, f, matrices);
-    cy_int8_desc d = int8_desc(plan, f);
-    plan->algorithm = cy_int8_algorithm(cg, &d);
+      dot_form_choose(cg, p, plan, f, matrices);
+    cy_dot_desc d = dot_desc(plan, f);
+    plan->algorithm = cy_dot_algorithm(cg, &d);
     return;
   }
   if (matmul && f->packed)
@@ -545,10 +545,10 @@ void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan) {
   cy_contract_info info = {0};
   cy_epilogue epilogue = cy_cpu_epilogue_create(cg, plan->kernel);
   cy_contraction_kind kind = cy_kernel_contraction(plan->kernel)->kind;
-  if (f->int8) {
-    cy_int8_desc d = int8_desc(plan, f);
+  if (f->dot) {
+    cy_dot_desc d = dot_desc(plan, f);
     *(d.conv ? &d.window.epilogue : &d.gemm.epilogue) = epilogue;
-    cy_int8_emit(cg, &d, &info);
+    cy_dot_emit(cg, &d, &info);
   } else if (kind == CY_CONTRACT_ATTENTION) {
     cy_attention_desc d = attention_desc(plan);
     d.epilogue = epilogue;

@@ -8,7 +8,7 @@
  * needed depends on the layers around. For bf16 nothing is measured but the rate of the instruction.
  */
 #include "codegen/cpu/cpu.h"
-#include "codegen/cpu/int8.h"
+#include "codegen/cpu/dot.h"
 
 /* Per output: to store a sum, from registers, and from integers in memory. Per element of a row that is copied for the
  * integer kernels, as i16 and as u8; per run of elements that lie side by side there. */
@@ -92,13 +92,13 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
     strides *= (double)d.stride[i];
   }
   double outputs = pixels * (double)d.cout;
-  cy_int8_desc integers = {
+  cy_dot_desc integers = {
       .conv = true, .window = d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
   if (f == FLOATS && cy_conv_choose(cg, &d) == CY_CONV_DEPTHWISE)
     return outputs * (taps / (2.0 * cg->W * 0.93) + FLOAT_DEPTHWISE * wide);
   if (f == FLOATS)
     return cy_conv_cost(cg, &d) + outputs * FLOAT_OUTPUT * wide;
-  if (f == BYTES && cy_int8_depthwise_possible(&integers))
+  if (f == BYTES && cy_dot_depthwise_possible(&integers))
     return outputs * (INT_DEPTHWISE + INT_DEPTHWISE_TAP * taps + INT_DEPTHWISE_INPUT * strides) * wide;
   double channels = (double)(d.cin / d.groups), last = (double)d.kernel[d.n_spatial - 1];
   return (double)d.groups *

@@ -1,4 +1,4 @@
-/* int8_kernel.c - micro-kernels of contractions by groups of k: mr rows by nv vectors of sums in registers over all of
+/* dot_kernel.c - micro-kernels of contractions by groups of k: mr rows by nv vectors of sums in registers over all of
  * k.
  *
  * Comes in: rows of a in scratch, a packed panel of b. Goes out: a tile of sums in memory, for the epilogue. Every
@@ -7,12 +7,12 @@
  * vpmaddwd that adds up its pairs do twice as many, too, but need half the additions and loads, which keep pairs from
  * it.
  */
-#include "int8.h"
+#include "dot.h"
 
 #include <stdio.h>
 #include <string.h>
 
-int64_t cy_int8_group_bytes(cy_int8_form f, int64_t nr) { return nr * f.step * (f.wide ? 2 : 1); }
+int64_t cy_dot_group_bytes(cy_dot_form f, int64_t nr) { return nr * f.step * (f.wide ? 2 : 1); }
 
 static V intrinsic(cy_cg *cg, const char *name, LLVMTypeRef ret, LLVMTypeRef *params, V *args, unsigned n) {
   V fn = LLVMGetNamedFunction(cg->module, name);
@@ -65,7 +65,7 @@ static V add_bf16(cy_cg *cg, V acc, V a, V b) {
   return LLVMBuildBitCast(cg->b, sum, cg->vi, "");
 }
 
-V cy_int8_dot(cy_cg *cg, cy_int8_form form, V acc, V a, V b) {
+V cy_dot_add(cy_cg *cg, cy_dot_form form, V acc, V a, V b) {
   LLVMTypeRef vb = LLVMVectorType(cg->i8, 4 * cg->W), vh = LLVMVectorType(cg->i16, 2 * cg->W), vi = cg->vi;
   if (form.bf16)
     return add_bf16(cg, acc, a, b);
@@ -86,7 +86,7 @@ V cy_int8_dot(cy_cg *cg, cy_int8_form form, V acc, V a, V b) {
 }
 
 /* One vector of b's columns, as <W x i32>. */
-static V load_b(cy_cg *cg, cy_int8_form form, V p) {
+static V load_b(cy_cg *cg, cy_dot_form form, V p) {
   if (form.fours || form.wide)
     return cy_load(cg, cg->vi, p, 4);
   V v = cy_load(cg, LLVMVectorType(cg->i8, 2 * cg->W), p, 1);
@@ -98,7 +98,7 @@ enum { KERNEL_ARGS = 10 };
 
 /* What a loop over groups of k goes through. */
 typedef struct kernel {
-  cy_int8_form form;
+  cy_dot_form form;
   unsigned mr, nv;
   int64_t nr;
   V row[16];
@@ -107,13 +107,13 @@ typedef struct kernel {
 /* A group: column vectors at b, elements of rows `at` bytes from where they begin; sums become the next ones. */
 static void emit_group(cy_cg *cg, const kernel *k, V b, V at, V *sums) {
   V column[16];
-  int64_t vector = cy_int8_group_bytes(k->form, cg->W);
+  int64_t vector = cy_dot_group_bytes(k->form, cg->W);
   for (unsigned j = 0; j < k->nv; j++)
     column[j] = load_b(cg, k->form, cy_gepc(cg, b, (int64_t)j * vector));
   for (unsigned i = 0; i < k->mr; i++) {
     V a = cy_splat(cg, cy_load(cg, cg->i32, cy_gep(cg, k->row[i], at), 4), cg->W);
     for (unsigned j = 0; j < k->nv; j++)
-      sums[i * k->nv + j] = cy_int8_dot(cg, k->form, sums[i * k->nv + j], a, column[j]);
+      sums[i * k->nv + j] = cy_dot_add(cg, k->form, sums[i * k->nv + j], a, column[j]);
   }
 }
 
@@ -127,7 +127,7 @@ static void emit_loop(cy_cg *cg, const kernel *k, V count, V again, V *v) {
   memcpy(next, l.v, n * sizeof *next);
   V at = again ? LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, cy_gep(cg, again, l.iv), 4), cg->i64, "") : l.iv;
   emit_group(cg, k, l.v[n], at, next);
-  next[n] = cy_gepc(cg, l.v[n], cy_int8_group_bytes(k->form, k->nr));
+  next[n] = cy_gepc(cg, l.v[n], cy_dot_group_bytes(k->form, k->nr));
   cy_loop_end(cg, &l, next);
   memcpy(v, l.out, (n + 1) * sizeof *v);
 }
@@ -155,7 +155,7 @@ static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V *b) {
   *b = v[k->mr * k->nv];
 }
 
-V cy_int8_kernel(cy_cg *cg, cy_int8_form form, unsigned mr, unsigned nv, int64_t nr) {
+V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr) {
   char name[64];
   snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld",
            form.bf16    ? "bf16"

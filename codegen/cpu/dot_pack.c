@@ -1,18 +1,18 @@
-/* int8_pack.c - puts constant 8-bit weights into the order in which int8_kernel.c reads them; the layout is told in
- * int8.h.
+/* dot_pack.c - puts constant 8-bit weights into the order in which dot_kernel.c reads them; the layout is told in
+ * dot.h.
  *
  * Comes in: a layout and where each weight lies. Goes out: panels of s8 or i16, for fours with the sums of the columns
  * behind them, cut where the layout says so. Columns beyond the last and k beyond the last are zero, so that no
  * micro-kernel needs a mask.
  */
-#include "int8.h"
+#include "dot.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t panels_of(const cy_int8_layout *l) { return (l->n + l->nr - 1) / l->nr; }
+static int64_t panels_of(const cy_dot_layout *l) { return (l->n + l->nr - 1) / l->nr; }
 
-static int32_t weight_at(const cy_int8_source *s, int64_t at) {
+static int32_t weight_at(const cy_dot_source *s, int64_t at) {
   const uint8_t *p = (const uint8_t *)s->w + at * (s->bits / 8);
   int16_t wide;
   if (s->bits == 8)
@@ -21,7 +21,7 @@ static int32_t weight_at(const cy_int8_source *s, int64_t at) {
   return wide;
 }
 
-static void store(const cy_int8_layout *l, void *panels, int64_t at, int32_t v) {
+static void store(const cy_dot_layout *l, void *panels, int64_t at, int32_t v) {
   if (l->wide)
     ((int16_t *)panels)[at] = (int16_t)v;
   else
@@ -29,7 +29,7 @@ static void store(const cy_int8_layout *l, void *panels, int64_t at, int32_t v) 
 }
 
 /* Column n of a matrix whose elements begin at `from`; returns its sum. at: where its first element goes. */
-static int32_t pack_column(const cy_int8_layout *l, const cy_int8_source *s, int64_t from, void *panels, int64_t at) {
+static int32_t pack_column(const cy_dot_layout *l, const cy_dot_source *s, int64_t from, void *panels, int64_t at) {
   const int64_t last = l->step - 1, next = (int64_t)l->nr * l->step - last;
   int32_t sum = 0;
   for (int64_t t = 0, k = 0; t < l->taps; t++)
@@ -42,9 +42,9 @@ static int32_t pack_column(const cy_int8_layout *l, const cy_int8_source *s, int
   return sum;
 }
 
-static int64_t groups_of(const cy_int8_layout *l) { return (l->taps * l->c + l->step - 1) / l->step; }
+static int64_t groups_of(const cy_dot_layout *l) { return (l->taps * l->c + l->step - 1) / l->step; }
 
-static int32_t *sums_of(const cy_int8_layout *l, int64_t matrix, void *out) {
+static int32_t *sums_of(const cy_dot_layout *l, int64_t matrix, void *out) {
   return (int32_t *)((char *)out + l->matrices * l->matrix_bytes) + matrix * panels_of(l) * l->nr;
 }
 
@@ -74,7 +74,7 @@ static bool cut_group(int32_t *left, int64_t n, int8_t *part) {
 }
 
 /* Group g of k of the panel that begins with column n0. */
-static void load_group(const cy_int8_layout *l, const cy_int8_source *s, int64_t matrix, int64_t n0, int64_t g,
+static void load_group(const cy_dot_layout *l, const cy_dot_source *s, int64_t matrix, int64_t n0, int64_t g,
                        int32_t *w) {
   for (int64_t i = 0; i < (int64_t)l->nr * 4; i++) {
     int64_t n = n0 + i / 4, k = g * 4 + i % 4;
@@ -84,7 +84,7 @@ static void load_group(const cy_int8_layout *l, const cy_int8_source *s, int64_t
 }
 
 /* A panel at `out`, if any; returns how many groups come again, whose offsets go to `again`. */
-static int64_t cut_panel(const cy_int8_layout *l, const cy_int8_source *s, int64_t matrix, int64_t panel, int8_t *out,
+static int64_t cut_panel(const cy_dot_layout *l, const cy_dot_source *s, int64_t matrix, int64_t panel, int8_t *out,
                          int32_t *again) {
   int32_t left[MOST_NR * 4];
   int8_t unused[MOST_NR * 4];
@@ -100,9 +100,9 @@ static int64_t cut_panel(const cy_int8_layout *l, const cy_int8_source *s, int64
   return count;
 }
 
-int64_t cy_int8_head_bytes(int64_t panels, int64_t again) { return ((panels + 1 + again) * 4 + 63) / 64 * 64; }
+int64_t cy_dot_head_bytes(int64_t panels, int64_t again) { return ((panels + 1 + again) * 4 + 63) / 64 * 64; }
 
-int64_t cy_int8_again(const cy_int8_layout *l, const cy_int8_source *s) {
+int64_t cy_dot_again(const cy_dot_layout *l, const cy_dot_source *s) {
   int64_t most = 0;
   for (int64_t m = 0; m < l->matrices; m++) {
     int64_t sum = 0;
@@ -113,12 +113,12 @@ int64_t cy_int8_again(const cy_int8_layout *l, const cy_int8_source *s) {
   return most;
 }
 
-static void pack_cut(const cy_int8_layout *l, const cy_int8_source *s, int64_t matrix, void *out) {
+static void pack_cut(const cy_dot_layout *l, const cy_dot_source *s, int64_t matrix, void *out) {
   int64_t panels = panels_of(l), size = (int64_t)l->nr * 4, k = l->taps * l->c;
   char *head = (char *)out + matrix * l->matrix_bytes;
   memset(head, 0, (size_t)l->matrix_bytes);
   int32_t *first = (int32_t *)(void *)head, *again = first + panels + 1, *sums = sums_of(l, matrix, out);
-  int8_t *to = (int8_t *)head + cy_int8_head_bytes(panels, l->again);
+  int8_t *to = (int8_t *)head + cy_dot_head_bytes(panels, l->again);
   for (int64_t q = 0; q < panels; q++) {
     int64_t count = cut_panel(l, s, matrix, q, to, again + first[q]);
     first[q + 1] = first[q] + (int32_t)count;
@@ -133,7 +133,7 @@ static void pack_cut(const cy_int8_layout *l, const cy_int8_source *s, int64_t m
 
 /* ---- the other forms ---- */
 
-static void pack_matrix(const cy_int8_layout *l, const cy_int8_source *s, int64_t matrix, void *out) {
+static void pack_matrix(const cy_dot_layout *l, const cy_dot_source *s, int64_t matrix, void *out) {
   int64_t groups = groups_of(l);
   int32_t *sums = l->sums ? sums_of(l, matrix, out) : NULL;
   char *panels = (char *)out + matrix * l->matrix_bytes;
@@ -149,18 +149,18 @@ static void pack_matrix(const cy_int8_layout *l, const cy_int8_source *s, int64_
 }
 
 /* [pair of taps][slot of the channel][2], channels padded to nr. */
-static void pack_depthwise(const cy_int8_layout *l, const cy_int8_source *s, void *out) {
+static void pack_depthwise(const cy_dot_layout *l, const cy_dot_source *s, void *out) {
   int64_t width = panels_of(l) * l->nr, place;
   memset(out, 0, (size_t)l->bytes);
   for (int64_t t = 0; t < l->taps; t++) {
-    int64_t pair = cy_int8_depthwise_pair(l->taps / l->row_taps, l->row_taps, t / l->row_taps, t % l->row_taps, &place);
+    int64_t pair = cy_dot_depthwise_pair(l->taps / l->row_taps, l->row_taps, t / l->row_taps, t % l->row_taps, &place);
     for (int64_t n = 0; n < l->n; n++)
-      store(l, out, (pair * width + cy_int8_depthwise_slot(n, l->nr / 2)) * 2 + place,
+      store(l, out, (pair * width + cy_dot_depthwise_slot(n, l->nr / 2)) * 2 + place,
             weight_at(s, n * s->gs + t * s->ts));
   }
 }
 
-void cy_int8_pack(const cy_int8_layout *l, const cy_int8_source *s, void *out) {
+void cy_dot_pack(const cy_dot_layout *l, const cy_dot_source *s, void *out) {
   if (l->depthwise)
     pack_depthwise(l, s, out);
   for (int64_t m = 0; m < l->matrices && !l->depthwise; m++)

@@ -1,27 +1,27 @@
-/* int8_depthwise.c - convolution of each channel of 8-bit integers with its own filter.
+/* dot_depthwise.c - convolution of each channel of 8-bit integers with its own filter.
  *
- * Comes in: a cy_int8_desc with cy_int8_depthwise_possible. Goes out: one phase, a task being some output rows of an
+ * Comes in: a cy_dot_desc with cy_dot_depthwise_possible. Goes out: one phase, a task being some output rows of an
  * image. At most CHUNK channels at a time, the input rows that a task needs are copied to scratch as i16 less the zero
  * point, their borders written as zeros; then nothing has to be checked any more. A tile is TILE outputs of a row. Taps
  * go in pairs: the i16 of two taps are interleaved and meet the weights of both in one vpmaddwd. Partners lie above
  * each other, so that what is interleaved for one output serves its neighbours; those of an odd last kernel row lie
  * side by side. Interleaving works on 128 bits at a time, so a vector of sums has its channels in the order of
- * cy_int8_depthwise_slot; they are put right once, behind the last tap.
+ * cy_dot_depthwise_slot; they are put right once, behind the last tap.
  */
-#include "int8.h"
+#include "dot.h"
 
 enum { CHUNK = 64, TILE = 4, MOST_TAPS = 64, ROWS_BYTES = 96 * 1024 };
 enum { LEAST_ROWS = 4, WORTH_SHARING = 4000 }; /* ns of a picture */
 
 typedef struct dw {
-  const cy_int8_desc *d;
+  const cy_dot_desc *d;
   const cy_conv_desc *w;
   cy_axis axis[3];
   int64_t c, taps, chunk, row_block;
-  cy_int8_form form;
+  cy_dot_form form;
 } dw;
 
-bool cy_int8_depthwise_possible(const cy_int8_desc *d) {
+bool cy_dot_depthwise_possible(const cy_dot_desc *d) {
   const cy_conv_desc *w = &d->window;
   cy_axis axis[3];
   if (!d->conv || d->bf16 || w->groups != w->cin || w->cin != w->cout || w->cin == 1 || w->transposed)
@@ -31,7 +31,7 @@ bool cy_int8_depthwise_possible(const cy_int8_desc *d) {
 }
 
 /* Which pair of taps (y, x) belongs to, and its place in it. */
-int64_t cy_int8_depthwise_pair(int64_t height, int64_t width, int64_t y, int64_t x, int64_t *out_place) {
+int64_t cy_dot_depthwise_pair(int64_t height, int64_t width, int64_t y, int64_t x, int64_t *out_place) {
   if (y < height / 2 * 2) {
     *out_place = y % 2;
     return y / 2 * width + x;
@@ -43,7 +43,7 @@ int64_t cy_int8_depthwise_pair(int64_t height, int64_t width, int64_t y, int64_t
 static int64_t pair_count(int64_t height, int64_t width) { return height / 2 * width + height % 2 * ((width + 1) / 2); }
 
 /* Where channel n's weights lie among the 2 * W channels of a block, in i32: its vector, its lane. */
-int64_t cy_int8_depthwise_slot(int64_t n, int64_t lanes) {
+int64_t cy_dot_depthwise_slot(int64_t n, int64_t lanes) {
   int64_t in = n % (2 * lanes);
   return n - in + in / 4 % 2 * lanes + in / 8 * 4 + in % 4;
 }
@@ -55,7 +55,7 @@ static int64_t reach(const cy_axis *a, int64_t outputs) {
   return (outputs - 1) * a->step + (a->count - 1) * a->inc + 1;
 }
 
-static dw plan(const cy_cg *cg, const cy_int8_desc *d) {
+static dw plan(const cy_cg *cg, const cy_dot_desc *d) {
   dw p = {.d = d, .w = &d->window, .c = d->window.cin, .form = {.wide = true, .step = 2}};
   p.chunk = p.c < CHUNK ? (p.c + 2 * cg->W - 1) / (2 * cg->W) * (2 * cg->W) : CHUNK;
   cy_conv_axes(p.w, 0, p.axis);
@@ -76,19 +76,19 @@ static dw plan(const cy_cg *cg, const cy_int8_desc *d) {
   return p;
 }
 
-cy_int8_layout cy_int8_depthwise_layout(const cy_cg *cg, const cy_int8_desc *d) {
+cy_dot_layout cy_dot_depthwise_layout(const cy_cg *cg, const cy_dot_desc *d) {
   dw p = plan(cg, d);
   int64_t block = 2 * cg->W, width = (p.c + block - 1) / block * block;
-  return (cy_int8_layout){.matrices = 1,
-                          .n = p.c,
-                          .taps = p.taps,
-                          .c = 1,
-                          .nr = (unsigned)block,
-                          .step = 2,
-                          .row_taps = p.axis[2].count,
-                          .wide = true,
-                          .depthwise = true,
-                          .bytes = pair_count(p.axis[1].count, p.axis[2].count) * width * 4};
+  return (cy_dot_layout){.matrices = 1,
+                         .n = p.c,
+                         .taps = p.taps,
+                         .c = 1,
+                         .nr = (unsigned)block,
+                         .step = 2,
+                         .row_taps = p.axis[2].count,
+                         .wide = true,
+                         .depthwise = true,
+                         .bytes = pair_count(p.axis[1].count, p.axis[2].count) * width * 4};
 }
 
 static V row_blocks(cy_cg *cg, const dw *p) {
@@ -114,7 +114,7 @@ static V worker_bytes(cy_cg *cg, void *ctx) {
 
 typedef struct frame {
   const dw *p;
-  cy_int8_rows convert;
+  cy_dot_rows convert;
   V scratch, row_bytes, width, buffer, weights;
   V image, depth, y0, c0; /* of the task, and of the chunk */
 } frame;
@@ -127,13 +127,13 @@ static void emit_line(cy_cg *cg, const frame *f, V to, V from, V first, V end, i
   int64_t dense;
   from = cy_gep(cg, from, cy_mul(cg, first, stride));
   if (channels == p->chunk && cy_is_const(stride, &dense) && dense == channels) {
-    cy_int8_run(cg, &f->convert, to, from, cy_mulc(cg, count, channels));
+    cy_dot_run(cg, &f->convert, to, from, cy_mulc(cg, count, channels));
     return;
   }
   cy_loop x;
   cy_loop_begin(cg, &x, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
-  cy_int8_run(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, x.iv, p->chunk * 2)),
-              cy_gep(cg, from, cy_mul(cg, x.iv, stride)), cy_i64(cg, channels));
+  cy_dot_run(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, x.iv, p->chunk * 2)),
+             cy_gep(cg, from, cy_mul(cg, x.iv, stride)), cy_i64(cg, channels));
   cy_loop_end(cg, &x, NULL);
 }
 
@@ -153,14 +153,14 @@ static void emit_copy(cy_cg *cg, const frame *f, V count, int64_t channels) {
   V to = cy_gep(cg, f->scratch, cy_mul(cg, y.iv, f->row_bytes));
   cy_if s;
   cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntULT, line, cy_size(cg, h->in)));
-  cy_int8_blank(cg, &f->convert, to, cy_mul(cg, left, pixel));
+  cy_dot_blank(cg, &f->convert, to, cy_mul(cg, left, pixel));
   emit_line(cg, f, cy_gep(cg, to, cy_mulc(cg, left, p->chunk * 2)),
             cy_gep(cg, src, cy_mul(cg, line, cy_size(cg, h->in_stride))), cy_addc(cg, left, w->start),
             cy_addc(cg, right, w->start), channels);
-  cy_int8_blank(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, right, p->chunk * 2)),
-                cy_mul(cg, cy_sub(cg, f->width, right), pixel));
+  cy_dot_blank(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, right, p->chunk * 2)),
+               cy_mul(cg, cy_sub(cg, f->width, right), pixel));
   cy_if_else(cg, &s);
-  cy_int8_blank(cg, &f->convert, to, cy_mul(cg, f->width, pixel));
+  cy_dot_blank(cg, &f->convert, to, cy_mul(cg, f->width, pixel));
   cy_if_end(cg, &s);
   cy_loop_end(cg, &y, NULL);
 }
@@ -177,7 +177,7 @@ static V interleave(cy_cg *cg, V a, V b, int half) {
 static V in_order(cy_cg *cg, V low, V high, unsigned first) {
   int lanes[64];
   for (unsigned i = 0; i < cg->W; i++)
-    lanes[i] = (int)cy_int8_depthwise_slot(first + i, cg->W);
+    lanes[i] = (int)cy_dot_depthwise_slot(first + i, cg->W);
   return cy_shuffle(cg, low, high, lanes, cg->W);
 }
 
@@ -207,11 +207,11 @@ static void emit_column(cy_cg *cg, const frame *f, tile *t, int64_t y, int64_t x
     for (int half = 0; !both[1] && half < 2; half++)
       both[half] = interleave(cg, column_load(cg, f, t, y, x),
                               column_load(cg, f, t, above ? y + 1 : y, above ? x : x + w->inc), half);
-    int64_t pair = cy_int8_depthwise_pair(h->count, w->count, y, k, &place);
+    int64_t pair = cy_dot_depthwise_pair(h->count, w->count, y, k, &place);
     for (int half = 0; half < 2; half++) {
       V weights = cy_load(cg, cg->vi, cy_gepc(cg, t->weights, (pair * width + half * cg->W) * 4), 4);
       V *sum = &t->sums[from / w->step][half];
-      *sum = cy_int8_dot(cg, p->form, *sum, both[half], weights);
+      *sum = cy_dot_add(cg, p->form, *sum, both[half], weights);
     }
   }
 }
@@ -248,7 +248,7 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
   idx[n] = cy_add(cg, at->x0, row);
 }
 
-/* The sums lie in the buffer as bits of floats; see int8.c. */
+/* The sums lie in the buffer as bits of floats; see dot.c. */
 static void as_integers(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
   const cy_epilogue *inner = ctx;
   inner->emit(inner->ctx, cg, LLVMBuildBitCast(cg->b, acc, LLVMVectorType(cg->i32, lanes), ""), lanes, idx);
@@ -305,12 +305,12 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   }
 }
 
-void cy_int8_depthwise_emit(cy_cg *cg, const cy_int8_desc *d, cy_contract_info *info) {
+void cy_dot_depthwise_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
   dw p = plan(cg, d);
   cy_kernel_begin(cg, p.w->name, 0);
   if (p.w->epilogue.begin)
     p.w->epilogue.begin(p.w->epilogue.ctx, cg);
-  frame f = {.p = &p, .convert = cy_int8_rows_begin(cg, p.form, d), .width = scratch_width(cg, &p)};
+  frame f = {.p = &p, .convert = cy_dot_rows_begin(cg, p.form, d), .width = scratch_width(cg, &p)};
   f.scratch = cy_scratch(cg, p.w->scratch_slot, worker_bytes(cg, &p));
   f.row_bytes = cy_mulc(cg, f.width, p.chunk * 2);
   f.buffer = cy_alloca(cg, TILE * CHUNK * 4);

@@ -1,20 +1,20 @@
-/* int8_test.c - checks the CPU target's contractions of 8-bit integers and bf16 against plain integer sums: every
+/* dot_test.c - checks the CPU target's contractions of 8-bit integers and bf16 against plain integer sums: every
  * output must be equal.
  *
- * int8_test            every case as pairs, as fours with vpdpbusd spelled out, so that packing, corrections and
+ * dot_test            every case as pairs, as fours with vpdpbusd spelled out, so that packing, corrections and
  *                      padding of that form run on machines without it, and with cut weights, where the machine has
  *                      no vpdpbusd; as bf16, all numbers and sums being small integers, in the code for a CPU that
  *                      has vdpbf16ps, put in its place a function that does the same; the instructions chosen for
  *                      several CPUs
- * int8_test --bench    Gop/s of products and convolutions
- * int8_test FILTER     only cases whose line contains FILTER
+ * dot_test --bench    Gop/s of products and convolutions
+ * dot_test FILTER     only cases whose line contains FILTER
  * Weights and inputs take the extreme values often: that is where 16-bit sums would overflow or saturate.
  */
 #include "contract_jit.h"
 
-#include "codegen/cpu/int8.h"
+#include "codegen/cpu/dot.h"
 
-typedef struct int8_case {
+typedef struct dot_case {
   char kind;          /* 'p' product, packed b; 'r' product, b packed at run time; 'c' convolution */
   char a, b;          /* 's', 'u'; b: 'w' s16; both: 'f' bf16 */
   int dynamic;        /* 1: m or image sizes and their strides from slots; 2: all sizes of a product */
@@ -22,7 +22,7 @@ typedef struct int8_case {
   int turned;         /* bit 0: a is [k][m]; bit 1: b is [n][k] */
   int64_t m, n, k;    /* product: of b0 = 2 matrices when `turned` & 4. Convolution: images, cout, cin */
   int64_t h, w, kh, kw, stride, pad, dilation, groups;
-} int8_case;
+} dot_case;
 
 /* A convolution: types and a's zero point; images, channels out and in; the input's size, the kernel's, stride,
  * padding; further members by name. */
@@ -32,7 +32,7 @@ typedef struct int8_case {
     .kh = tall, .kw = broad, .stride = step, .pad = border, __VA_ARGS__                                                \
   }
 
-static const int8_case cases[] = {
+static const dot_case cases[] = {
     {.kind = 'p', .a = 'u', .b = 's', .m = 1, .n = 1, .k = 1},
     {.kind = 'p', .a = 'u', .b = 's', .a_zero = 128, .m = 7, .n = 17, .k = 33},
     {.kind = 'p', .a = 's', .b = 's', .a_zero = -3, .m = 49, .n = 24, .k = 64},
@@ -67,8 +67,8 @@ enum { A_SLOT, B_SLOT, OUT_SLOT, SCRATCH_SLOT, SHARED_SLOT, A_ZERO_SLOT, B_ZERO_
 
 typedef struct setup {
   job j;
-  cy_int8_desc d;
-  cy_int8_layout layout;
+  cy_dot_desc d;
+  cy_dot_layout layout;
   int64_t n_out, n_a, n_b, out_stride[6];
   int n_idx, slot;
   uint8_t *a;
@@ -80,7 +80,7 @@ typedef struct setup {
 static int n_failed, n_run;
 static bool mild; /* weights as networks have them */
 
-static const char *line_of(const int8_case *c) {
+static const char *line_of(const dot_case *c) {
   static char text[200];
   snprintf(text, sizeof text,
            "%c %c%c dynamic=%d zeros=%d,%d turned=%d m=%lld n=%lld k=%lld h=%lld w=%lld kernel=%lldx%lld stride=%lld "
@@ -150,13 +150,13 @@ static void keep_emit(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, co
   cy_store(cg, acc, cy_gepf(cg, cy_arg_ptr(cg, OUT_SLOT), at), 4);
 }
 
-static int group_of(const int8_case *c) { return c->groups ? (int)c->groups : 1; }
-static int dilation_of(const int8_case *c) { return c->dilation ? (int)c->dilation : 1; }
-static int64_t out_size(const int8_case *c, int64_t in, int64_t kernel) {
+static int group_of(const dot_case *c) { return c->groups ? (int)c->groups : 1; }
+static int dilation_of(const dot_case *c) { return c->dilation ? (int)c->dilation : 1; }
+static int64_t out_size(const dot_case *c, int64_t in, int64_t kernel) {
   return (in + 2 * c->pad - (kernel - 1) * dilation_of(c) - 1) / c->stride + 1;
 }
 
-static cy_int8_source product_setup(setup *s, const int8_case *c) {
+static cy_dot_source product_setup(setup *s, const dot_case *c) {
   int64_t b0 = c->turned & 4 ? 2 : 1;
   int m = c->dynamic >= 1, all = c->dynamic == 2;
   s->n_a = b0 * c->m * c->k;
@@ -187,10 +187,10 @@ static cy_int8_source product_setup(setup *s, const int8_case *c) {
   g->ak = ak == 1 ? cy_cconst(1) : size_of(s, m, ak);
   g->bk = bk == 1 ? cy_cconst(1) : size_of(s, all, bk);
   g->bn = bn == 1 ? cy_cconst(1) : size_of(s, all, bn);
-  return (cy_int8_source){.gs = c->n * c->k, .ns = bn, .cs = bk};
+  return (cy_dot_source){.gs = c->n * c->k, .ns = bn, .cs = bk};
 }
 
-static cy_int8_source conv_setup(setup *s, const int8_case *c) {
+static cy_dot_source conv_setup(setup *s, const dot_case *c) {
   int64_t oh = out_size(c, c->h, c->kh), ow = out_size(c, c->w, c->kw), taps = c->kh * c->kw, cin = c->k / group_of(c);
   s->n_a = c->m * c->h * c->w * c->k;
   s->n_b = c->n * cin * taps;
@@ -222,10 +222,10 @@ static cy_int8_source conv_setup(setup *s, const int8_case *c) {
   w->in_n = size_of(s, c->dynamic, c->h * c->w * c->k);
   w->in_s[0] = size_of(s, c->dynamic, c->w * c->k);
   w->in_s[1] = cy_cconst(c->k);
-  return (cy_int8_source){.gs = c->n / group_of(c) * cin * taps, .ns = cin * taps, .ts = 1, .cs = taps};
+  return (cy_dot_source){.gs = c->n / group_of(c) * cin * taps, .ns = cin * taps, .ts = 1, .cs = taps};
 }
 
-static int32_t product_at(const setup *s, const int8_case *c, int64_t i) {
+static int32_t product_at(const setup *s, const dot_case *c, int64_t i) {
   int64_t b = i / (c->m * c->n), m = i / c->n % c->m, n = i % c->n;
   int64_t am = c->turned & 1 ? 1 : c->k, ak = c->turned & 1 ? c->m : 1, bk = c->turned & 2 ? 1 : c->n,
           bn = c->turned & 2 ? c->k : 1;
@@ -238,7 +238,7 @@ static int32_t product_at(const setup *s, const int8_case *c, int64_t i) {
   return sum;
 }
 
-static int32_t conv_at(const setup *s, const int8_case *c, int64_t i) {
+static int32_t conv_at(const setup *s, const dot_case *c, int64_t i) {
   int64_t oh = out_size(c, c->h, c->kh), ow = out_size(c, c->w, c->kw), n = i % c->n, x = i / c->n % ow,
           y = i / c->n / ow % oh, image = i / c->n / ow / oh;
   int64_t cin = c->k / group_of(c), first = n / (c->n / group_of(c)) * cin;
@@ -295,7 +295,7 @@ static void replace_instruction(cy_cg *cg) {
   }
 }
 
-static setup *setup_begin(const int8_case *c, const char *cpu, form as) {
+static setup *setup_begin(const dot_case *c, const char *cpu, form as) {
   static setup all;
   setup *s = &all;
   memset(s, 0, sizeof *s);
@@ -308,14 +308,14 @@ static setup *setup_begin(const int8_case *c, const char *cpu, form as) {
     die("cpu", error);
   s->j.cg->vnni_spelled = as == FOURS;
   cy_cg_module(s->j.cg, "int8");
-  s->d = (cy_int8_desc){.a_signed = c->a == 's',
-                        .b_signed = c->b != 'u',
-                        .b_bits = c->b == 'w' || c->b == 'f' ? 16 : 8,
-                        .bf16 = c->a == 'f',
-                        .a_zero_slot = c->a_zero ? A_ZERO_SLOT : -1,
-                        .b_zero_slot = c->b_zero ? B_ZERO_SLOT : -1,
-                        .b_zero_step = c->b_zero == 2};
-  cy_int8_source source = c->kind == 'c' ? conv_setup(s, c) : product_setup(s, c);
+  s->d = (cy_dot_desc){.a_signed = c->a == 's',
+                       .b_signed = c->b != 'u',
+                       .b_bits = c->b == 'w' || c->b == 'f' ? 16 : 8,
+                       .bf16 = c->a == 'f',
+                       .a_zero_slot = c->a_zero ? A_ZERO_SLOT : -1,
+                       .b_zero_slot = c->b_zero ? B_ZERO_SLOT : -1,
+                       .b_zero_step = c->b_zero == 2};
+  cy_dot_source source = c->kind == 'c' ? conv_setup(s, c) : product_setup(s, c);
   s->a_zero = (int8_t)c->a_zero;
   for (int64_t i = 0; i < c->n && i < 4096; i++)
     s->b_zero[i] = (int8_t)random_value(c->b);
@@ -329,21 +329,21 @@ static setup *setup_begin(const int8_case *c, const char *cpu, form as) {
     source.w = s->b;
     source.is_signed = c->b != 'u';
     source.bits = s->d.b_bits;
-    s->d.cut = as == CUT && cy_int8_cut_possible(s->j.cg, &s->d);
-    s->layout = cy_int8_layout_of(s->j.cg, &s->d, matrices);
+    s->d.cut = as == CUT && cy_dot_cut_possible(s->j.cg, &s->d);
+    s->layout = cy_dot_layout_of(s->j.cg, &s->d, matrices);
     if (s->d.cut) {
-      s->d.again = cy_int8_again(&s->layout, &source);
-      s->layout = cy_int8_layout_of(s->j.cg, &s->d, matrices);
+      s->d.again = cy_dot_again(&s->layout, &source);
+      s->layout = cy_dot_layout_of(s->j.cg, &s->d, matrices);
     }
     s->packed = guarded(s->layout.bytes);
-    cy_int8_pack(&s->layout, &source, s->packed);
+    cy_dot_pack(&s->layout, &source, s->packed);
   }
   s->j.args[A_SLOT].ptr = s->a;
   s->j.args[B_SLOT].ptr = s->packed ? s->packed : s->b;
   s->j.args[OUT_SLOT].ptr = s->out;
   s->j.args[A_ZERO_SLOT].ptr = &s->a_zero;
   s->j.args[B_ZERO_SLOT].ptr = s->b_zero;
-  cy_int8_emit(s->j.cg, &s->d, &s->j.info);
+  cy_dot_emit(s->j.cg, &s->d, &s->j.info);
   return s;
 }
 
@@ -355,7 +355,7 @@ static void setup_end(setup *s) {
   job_end(&s->j);
 }
 
-static void run_case(const int8_case *c, form as, int workers) {
+static void run_case(const dot_case *c, form as, int workers) {
   static const char *const names[] = {"pairs", "fours", "cut", "bf16"};
   setup *s = setup_begin(c, as == BF16 ? "sapphirerapids" : "native", as);
   if (as == BF16)
@@ -392,9 +392,9 @@ static void run_case(const int8_case *c, form as, int workers) {
 /* ---- instructions ---- */
 
 static void expect(const char *cpu, form as, const char *want, const char *unwanted) {
-  int8_case c = {.kind = 'p', .a = 's', .b = 's', .a_zero = 3, .m = 64, .n = 64, .k = 64};
+  dot_case c = {.kind = 'p', .a = 's', .b = 's', .a_zero = 3, .m = 64, .n = 64, .k = 64};
   if (as == BF16)
-    c = (int8_case){.kind = 'p', .a = 'f', .b = 'f', .m = 64, .n = 64, .k = 64};
+    c = (dot_case){.kind = 'p', .a = 'f', .b = 'f', .m = 64, .n = 64, .k = 64};
   setup *s = setup_begin(&c, cpu, as);
   char *error = NULL;
   LLVMMemoryBufferRef text;
@@ -413,7 +413,7 @@ static void expect(const char *cpu, form as, const char *want, const char *unwan
 
 /* ---- speed ---- */
 
-static void bench(const int8_case *c, form as) {
+static void bench(const dot_case *c, form as) {
   setup *s = setup_begin(c, "native", as);
   job_link(&s->j);
   job_prepare(&s->j, c->kind == 'c' ? "conv" : "product", 1);
@@ -429,7 +429,7 @@ static void bench(const int8_case *c, form as) {
   setup_end(s);
 }
 
-static const int8_case benches[] = {
+static const dot_case benches[] = {
     {.kind = 'p', .a = 'u', .b = 's', .a_zero = 3, .m = 512, .n = 512, .k = 512},
     {.kind = 'p', .a = 'u', .b = 's', .a_zero = 3, .m = 128, .n = 768, .k = 3072},
     {.kind = 'p', .a = 'u', .b = 's', .a_zero = 3, .m = 3136, .n = 64, .k = 64},
@@ -514,7 +514,7 @@ int main(int argc, char **argv) {
   }
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
     for (form as = PAIRS; as <= BF16; as++) {
-      int8_case c = cases[i];
+      dot_case c = cases[i];
       if (as == BF16) {
         c.a = c.b = 'f';
         c.a_zero = c.b_zero = 0;

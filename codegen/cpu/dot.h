@@ -1,4 +1,4 @@
-/* int8.h - contractions by instructions that add up groups of k: matrix products and convolutions of 8-bit integers
+/* dot.h - contractions by instructions that add up groups of k: matrix products and convolutions of 8-bit integers
  * with exact i32 sums, and of bf16 with f32 sums.
  *
  * out = sum (a - a_zero) * (b - b_zero), a being s8 or u8; what padding adds is 0. Like contract.h, nothing here knows
@@ -10,107 +10,107 @@
  *   cut     fours by vpmaddubsw on other CPUs. Its sums of two products saturate at 16 bits, so weights are cut into
  *           parts that add up to them, 255 * (|w| + |w'|) being at most 32767 for all pairs of a part. A group of k
  *           that has a second part for one of a panel's columns comes again at the panel's end, with that part. Where
- *           few do, this takes less time than pairs; whether they do, the weights tell (cy_int8_again)
+ *           few do, this takes less time than pairs; whether they do, the weights tell (cy_dot_again)
  *   bf16    a and b as bf16 in the places of pairs, vdpbf16ps, which takes denormals for zeros and adds the products of
  *           a pair one after the other: where the CPU has it (cg->bf16_dot)
  * A task copies its rows of a into scratch in the form wanted, [row][k], padding included; micro-kernels then read
  * nothing but rows at equal distances and packed panels of b.
  */
-#ifndef CY_CPU_INT8_H
-#define CY_CPU_INT8_H
+#ifndef CY_CPU_DOT_H
+#define CY_CPU_DOT_H
 
 #include "conv_int.h"
 
-typedef struct cy_int8_desc {
+typedef struct cy_dot_desc {
   bool conv;           /* which of the two below tells the sizes; strides count elements */
   cy_gemm_desc gemm;   /* name, slots and epilogue are those of the one in use */
   cy_conv_desc window; /* not transposed */
   bool a_signed, b_signed;
-  unsigned b_bits;              /* 8, or 16 */
-  bool bf16;                    /* a and b are bf16, sums f32; b_bits is 16, b_signed set, there are no zero points */
-  bool cut;                     /* b is constant, and cut; again: how many groups of k of a matrix may come again */
+  unsigned b_bits; /* 8, or 16 */
+  bool bf16;       /* a and b are bf16, sums f32; b_bits is 16, b_signed set, there are no zero points */
+  bool cut;        /* b is constant, and cut; again: how many groups of k of a matrix may come again */
   int64_t again;
   int a_zero_slot, b_zero_slot; /* -1: none. With a b_zero, b is packed at run time */
   int64_t b_zero_step;          /* 1: one per column, 0: one for all */
-} cy_int8_desc;
+} cy_dot_desc;
 
 /* ---- packed b: [matrix][panel][k / step][NR][step], then the sums of all columns of each matrix where `sums`. A cut
  * matrix begins with i32 first[panels + 1]: how many groups come again in the panels before; i32 offset[again]: their
  * places in a row of a, in bytes; up to a whole cache line. ---- */
 
-typedef struct cy_int8_layout {
+typedef struct cy_dot_layout {
   int64_t matrices, n, taps, c; /* k runs over taps, then channels */
   int64_t row_taps;             /* depthwise: taps of a kernel row */
   unsigned nr, step;            /* step: 2 or 4 values of k lie together */
-  bool wide, sums, depthwise;   /* i16; i32[matrix][panels * nr] behind the rest; see int8_depthwise.c */
+  bool wide, sums, depthwise;   /* i16; i32[matrix][panels * nr] behind the rest; see dot_depthwise.c */
   bool cut;
   int64_t again;
   int64_t matrix_bytes, bytes;
-} cy_int8_layout;
+} cy_dot_layout;
 
 /* Where an element lies: [matrix * gs + n * ns + tap * ts + c * cs] of 8 or 16 bits. */
-typedef struct cy_int8_source {
+typedef struct cy_dot_source {
   const void *w;
   bool is_signed;
   unsigned bits;
   int64_t gs, ns, ts, cs;
-} cy_int8_source;
+} cy_dot_source;
 
 /* matrices: how many the constant holds; of a convolution, its groups. */
-cy_int8_layout cy_int8_layout_of(const cy_cg *cg, const cy_int8_desc *desc, int64_t matrices);
-void cy_int8_pack(const cy_int8_layout *layout, const cy_int8_source *source, void *out);
+cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *desc, int64_t matrices);
+void cy_dot_pack(const cy_dot_layout *layout, const cy_dot_source *source, void *out);
 /* Cut weights: bytes in front of a matrix; groups of k that come again in the matrix with most of them. */
-int64_t cy_int8_head_bytes(int64_t panels, int64_t again);
-int64_t cy_int8_again(const cy_int8_layout *layout, const cy_int8_source *source);
+int64_t cy_dot_head_bytes(int64_t panels, int64_t again);
+int64_t cy_dot_again(const cy_dot_layout *layout, const cy_dot_source *source);
 /* Could they be cut; is that faster when so many groups come again? */
-bool cy_int8_cut_possible(const cy_cg *cg, const cy_int8_desc *desc);
-bool cy_int8_cut_pays(const cy_int8_layout *layout, int64_t again);
-void cy_int8_emit(cy_cg *cg, const cy_int8_desc *desc, cy_contract_info *out_info);
-const char *cy_int8_algorithm(const cy_cg *cg, const cy_int8_desc *desc);
+bool cy_dot_cut_possible(const cy_cg *cg, const cy_dot_desc *desc);
+bool cy_dot_cut_pays(const cy_dot_layout *layout, int64_t again);
+void cy_dot_emit(cy_cg *cg, const cy_dot_desc *desc, cy_contract_info *out_info);
+const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *desc);
 
-/* ---- int8_depthwise.c ---- */
-bool cy_int8_depthwise_possible(const cy_int8_desc *desc);
-cy_int8_layout cy_int8_depthwise_layout(const cy_cg *cg, const cy_int8_desc *desc);
-void cy_int8_depthwise_emit(cy_cg *cg, const cy_int8_desc *desc, cy_contract_info *out_info);
+/* ---- dot_depthwise.c ---- */
+bool cy_dot_depthwise_possible(const cy_dot_desc *desc);
+cy_dot_layout cy_dot_depthwise_layout(const cy_cg *cg, const cy_dot_desc *desc);
+void cy_dot_depthwise_emit(cy_cg *cg, const cy_dot_desc *desc, cy_contract_info *out_info);
 /* Pair and place in it of tap (y, x) of a kernel of height x width. */
-int64_t cy_int8_depthwise_pair(int64_t height, int64_t width, int64_t y, int64_t x, int64_t *out_place);
+int64_t cy_dot_depthwise_pair(int64_t height, int64_t width, int64_t y, int64_t x, int64_t *out_place);
 /* The i32 slot of channel n's pair of weights, for vectors of `lanes` i32. */
-int64_t cy_int8_depthwise_slot(int64_t n, int64_t lanes);
+int64_t cy_dot_depthwise_slot(int64_t n, int64_t lanes);
 
-/* ---- int8_kernel.c ---- */
+/* ---- dot_kernel.c ---- */
 
-typedef struct cy_int8_form {
+typedef struct cy_dot_form {
   bool fours, wide, cut, bf16; /* wide: b is packed in 16 bits; cut: fours, too; bf16: wide, too */
   unsigned step;
-} cy_int8_form;
+} cy_dot_form;
 
 /* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again): for
  * each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr rows times its first columns. start: what the
  * sums begin with, for fours; first, again: of cut weights, from the first of the panels on, and from the beginning.
  */
-V cy_int8_kernel(cy_cg *cg, cy_int8_form form, unsigned mr, unsigned nv, int64_t nr);
+V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr);
 /* Bytes of a panel's NR columns for one group of `step` k. */
-int64_t cy_int8_group_bytes(cy_int8_form form, int64_t nr);
+int64_t cy_dot_group_bytes(cy_dot_form form, int64_t nr);
 /* acc + a * b over the pairs or fours of each lane, all as <W x i32>; of bf16, acc are the bits of floats. */
-V cy_int8_dot(cy_cg *cg, cy_int8_form form, V acc, V a, V b);
+V cy_dot_add(cy_cg *cg, cy_dot_form form, V acc, V a, V b);
 
-/* ---- int8_rows.c: a's elements on their way to scratch ---- */
+/* ---- dot_rows.c: a's elements on their way to scratch ---- */
 
-typedef struct cy_int8_rows {
-  cy_int8_form form;
+typedef struct cy_dot_rows {
+  cy_dot_form form;
   bool is_signed;
   V zero; /* i16 (pairs), i8 shifted to u8 (fours) */
-} cy_int8_rows;
-cy_int8_rows cy_int8_rows_begin(cy_cg *cg, cy_int8_form form, const cy_int8_desc *desc);
+} cy_dot_rows;
+cy_dot_rows cy_dot_rows_begin(cy_cg *cg, cy_dot_form form, const cy_dot_desc *desc);
 /* dst[0 .. n) = src[0 .. n), dense; n constant or not. */
-void cy_int8_run(cy_cg *cg, const cy_int8_rows *rows, V dst, V src, V n);
+void cy_dot_run(cy_cg *cg, const cy_dot_rows *rows, V dst, V src, V n);
 /* As above, elements `stride` bytes apart. */
-void cy_int8_gather(cy_cg *cg, const cy_int8_rows *rows, V dst, V src, V n, V stride);
+void cy_dot_gather(cy_cg *cg, const cy_dot_rows *rows, V dst, V src, V n, V stride);
 /* n elements that count as 0. */
-void cy_int8_blank(cy_cg *cg, const cy_int8_rows *rows, V dst, V n);
+void cy_dot_blank(cy_cg *cg, const cy_dot_rows *rows, V dst, V n);
 /* Bytes of n elements of a in memory. */
-V cy_int8_source_bytes(cy_cg *cg, cy_int8_form form, V n);
+V cy_dot_source_bytes(cy_cg *cg, cy_dot_form form, V n);
 /* .. and in scratch. */
-V cy_int8_bytes(cy_cg *cg, cy_int8_form form, V n);
+V cy_dot_bytes(cy_cg *cg, cy_dot_form form, V n);
 
 #endif

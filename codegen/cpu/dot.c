@@ -1,32 +1,32 @@
-/* int8.c - matrix products and convolutions of 8-bit integers and bf16: the plan and the tasks; the forms are told in
- * int8.h.
+/* dot.c - matrix products and convolutions of 8-bit integers and bf16: the plan and the tasks; the forms are told in
+ * dot.h.
  *
- * Comes in: a cy_int8_desc. Goes out: one phase, or two where b has to be packed at run time first. A task is (matrix
- * or group of channels, block of rows, block of panels): it copies its rows of a to scratch (int8_rows.c), then, by
+ * Comes in: a cy_dot_desc. Goes out: one phase, or two where b has to be packed at run time first. A task is (matrix
+ * or group of channels, block of rows, block of panels): it copies its rows of a to scratch (dot_rows.c), then, by
  * groups of panels that stay in cache, tile by tile, runs micro-kernels over all of k and the epilogue over long runs
  * of each row. A row of a convolution is an output pixel; its k are the taps, padding included. Sums of integers
  * are exact, those of bf16 run over all of k in order: neither depends on blocks or threads.
  */
-#include "int8.h"
+#include "dot.h"
 
 #include <stdio.h>
 
 enum { FRESH_BYTES = 128 * 1024, TOGETHER = 4, ROWS_AHEAD = 16 }; /* TOGETHER: panels that a task packs */
 
 typedef struct plan {
-  const cy_int8_desc *d;
+  const cy_dot_desc *d;
   const char *name;
   int a_slot, b_slot, scratch_slot, shared_slot;
   bool packed;
-  cy_int8_form form;
+  cy_dot_form form;
   cy_tile tile;
   int64_t nr, mb, nb;
   cy_axis axis[3];
   int64_t c, taps, groups; /* convolution: channels of a group, taps */
   int64_t n, k;            /* 0: not known */
-  int64_t rows, image; /* rows: 0 when not known; of an image, of a convolution */
-  bool dense; /* rows follow each other without gaps, as do their k */
-  bool fresh; /* b is packed by the task that multiplies with it, the only one to do so */
+  int64_t rows, image;     /* rows: 0 when not known; of an image, of a convolution */
+  bool dense;              /* rows follow each other without gaps, as do their k */
+  bool fresh;              /* b is packed by the task that multiplies with it, the only one to do so */
 } plan;
 
 static int64_t known(cy_csize s) { return s.slot < 0 ? s.value : 0; }
@@ -105,7 +105,7 @@ static bool read_once(const plan *p) {
   return !p->packed && p->rows && p->rows <= p->mb;
 }
 
-static plan plan_of(const cy_cg *cg, const cy_int8_desc *d) {
+static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   plan p = {.d = d, .name = d->conv ? d->window.name : d->gemm.name};
   p.a_slot = d->conv ? d->window.a_slot : d->gemm.a_slot;
   p.b_slot = d->conv ? d->window.b_slot : d->gemm.b_slot;
@@ -140,44 +140,44 @@ static plan plan_of(const cy_cg *cg, const cy_int8_desc *d) {
   return p;
 }
 
-cy_int8_layout cy_int8_layout_of(const cy_cg *cg, const cy_int8_desc *d, int64_t matrices) {
-  if (cy_int8_depthwise_possible(d))
-    return cy_int8_depthwise_layout(cg, d);
+cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t matrices) {
+  if (cy_dot_depthwise_possible(d))
+    return cy_dot_depthwise_layout(cg, d);
   plan p = plan_of(cg, d);
-  cy_int8_layout l = {.matrices = matrices,
-                      .n = p.n,
-                      .taps = p.taps,
-                      .c = p.c,
-                      .nr = (unsigned)p.nr,
-                      .step = p.form.step,
-                      .wide = p.form.wide,
-                      .sums = p.form.fours,
-                      .cut = d->cut,
-                      .again = d->again};
+  cy_dot_layout l = {.matrices = matrices,
+                     .n = p.n,
+                     .taps = p.taps,
+                     .c = p.c,
+                     .nr = (unsigned)p.nr,
+                     .step = p.form.step,
+                     .wide = p.form.wide,
+                     .sums = p.form.fours,
+                     .cut = d->cut,
+                     .again = d->again};
   int64_t panels = (l.n + p.nr - 1) / p.nr, groups = (p.k + l.step - 1) / l.step;
-  l.matrix_bytes = (panels * groups + l.again) * cy_int8_group_bytes(p.form, p.nr);
-  l.matrix_bytes += l.cut ? cy_int8_head_bytes(panels, l.again) : 0;
+  l.matrix_bytes = (panels * groups + l.again) * cy_dot_group_bytes(p.form, p.nr);
+  l.matrix_bytes += l.cut ? cy_dot_head_bytes(panels, l.again) : 0;
   l.bytes = matrices * (l.matrix_bytes + (l.sums ? panels * p.nr * 4 : 0));
   return l;
 }
 
-bool cy_int8_cut_possible(const cy_cg *cg, const cy_int8_desc *d) {
-  if (d->bf16 || !cg->avx2 || cg->vnni || cg->vnni_spelled || cy_int8_depthwise_possible(d))
+bool cy_dot_cut_possible(const cy_cg *cg, const cy_dot_desc *d) {
+  if (d->bf16 || !cg->avx2 || cg->vnni || cg->vnni_spelled || cy_dot_depthwise_possible(d))
     return false;
   plan p = plan_of(cg, d);
   return p.packed && p.rows != 1; /* one row waits for its weights either way */
 }
 
 /* Pairs take 1.25 times as long, measured on Zen 3; what comes again is read by way of its offsets. */
-bool cy_int8_cut_pays(const cy_int8_layout *l, int64_t again) {
+bool cy_dot_cut_pays(const cy_dot_layout *l, int64_t again) {
   int64_t groups = (l->n + l->nr - 1) / l->nr * ((l->taps * l->c + 3) / 4);
   return again * 6 <= groups;
 }
 
-const char *cy_int8_algorithm(const cy_cg *cg, const cy_int8_desc *d) {
+const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *d) {
   if (d->bf16)
     return d->conv ? "conv bf16 pairs" : "gemm bf16 pairs";
-  if (cy_int8_depthwise_possible(d))
+  if (cy_dot_depthwise_possible(d))
     return "conv int8 depthwise";
   plan p = plan_of(cg, d);
   if (d->conv)
@@ -219,13 +219,13 @@ static V b_matrices(cy_cg *cg, const plan *p) {
 }
 
 static V panel_bytes(cy_cg *cg, const plan *p) {
-  return cy_mulc(cg, k_groups(cg, p), cy_int8_group_bytes(p->form, p->nr));
+  return cy_mulc(cg, k_groups(cg, p), cy_dot_group_bytes(p->form, p->nr));
 }
 static int64_t head_bytes(const plan *p) {
-  return p->form.cut ? cy_int8_head_bytes((p->n + p->nr - 1) / p->nr, p->d->again) : 0;
+  return p->form.cut ? cy_dot_head_bytes((p->n + p->nr - 1) / p->nr, p->d->again) : 0;
 }
 static V matrix_bytes(cy_cg *cg, const plan *p) {
-  int64_t besides = head_bytes(p) + p->d->again * cy_int8_group_bytes(p->form, p->nr);
+  int64_t besides = head_bytes(p) + p->d->again * cy_dot_group_bytes(p->form, p->nr);
   return cy_addc(cg, cy_mul(cg, panels(cg, p), panel_bytes(cg, p)), besides);
 }
 static V row_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, rows(cg, p), cy_i64(cg, p->mb)); }
@@ -249,7 +249,7 @@ static V shared_bytes(cy_cg *cg, void *ctx) {
 
 /* ---- packing b at run time: i16, less its zero points ---- */
 
-static V widened(cy_cg *cg, const cy_int8_desc *d, V v, unsigned lanes) {
+static V widened(cy_cg *cg, const cy_dot_desc *d, V v, unsigned lanes) {
   LLVMTypeRef type = lanes ? LLVMVectorType(cg->i16, lanes) : cg->i16;
   if (d->b_bits == 16)
     return v;
@@ -257,14 +257,14 @@ static V widened(cy_cg *cg, const cy_int8_desc *d, V v, unsigned lanes) {
 }
 
 /* `lanes` elements of b, or of its zero points, at element `at`. */
-static V load_wide(cy_cg *cg, const cy_int8_desc *d, V p, V at, unsigned lanes) {
+static V load_wide(cy_cg *cg, const cy_dot_desc *d, V p, V at, unsigned lanes) {
   LLVMTypeRef element = d->b_bits == 16 ? cg->i16 : cg->i8;
   V v = cy_load(cg, lanes ? LLVMVectorType(element, lanes) : element, cy_gep(cg, p, cy_mulc(cg, at, d->b_bits / 8)), 1);
   return widened(cg, d, v, lanes);
 }
 
 static V zeros_of(cy_cg *cg, const plan *p, V col, unsigned lanes) {
-  const cy_int8_desc *d = p->d;
+  const cy_dot_desc *d = p->d;
   if (d->b_zero_slot < 0)
     return LLVMConstNull(lanes ? LLVMVectorType(cg->i16, lanes) : cg->i16);
   V at = cy_mulc(cg, col, d->b_zero_step), slot = cy_arg_ptr(cg, d->b_zero_slot);
@@ -389,11 +389,11 @@ static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
 
 typedef struct frame {
   const plan *p;
-  cy_int8_rows convert;
+  cy_dot_rows convert;
   V scratch, row_bytes, row_table, panel_bytes;
   /* of the task */
   V row0, product, matrix, a, b, sums, col0;
-  V first, again; /* of cut weights: see int8.h */
+  V first, again; /* of cut weights: see dot.h */
   V start;        /* what sums begin with, from panel p0 on */
   V idx[CY_GEMM_BATCH];
 } frame;
@@ -449,7 +449,7 @@ static V matrix_number(cy_cg *cg, const frame *f) {
 
 /* The element of a so many behind the one at `from`. */
 static V elements_on(cy_cg *cg, const plan *p, V from, V elements) {
-  return cy_gep(cg, from, cy_int8_source_bytes(cg, p->form, elements));
+  return cy_gep(cg, from, cy_dot_source_bytes(cg, p->form, elements));
 }
 
 static void find_operands(cy_cg *cg, frame *f) {
@@ -485,10 +485,9 @@ static void emit_gemm_row(cy_cg *cg, const frame *f, V row, V dst) {
   emit_row_end(cg, f, dst);
   V src = elements_on(cg, f->p, f->a, cy_mul(cg, cy_add(cg, f->row0, row), cy_size(cg, g->am)));
   if (is_const(g->ak, 1) || is_const(g->k, 1))
-    cy_int8_run(cg, &f->convert, dst, src, k_size(cg, f->p));
+    cy_dot_run(cg, &f->convert, dst, src, k_size(cg, f->p));
   else
-    cy_int8_gather(cg, &f->convert, dst, src, k_size(cg, f->p),
-                   cy_int8_source_bytes(cg, f->p->form, cy_size(cg, g->ak)));
+    cy_dot_gather(cg, &f->convert, dst, src, k_size(cg, f->p), cy_dot_source_bytes(cg, f->p->form, cy_size(cg, g->ak)));
 }
 
 static V inside(cy_cg *cg, V i, const cy_axis *a) { return cy_icmp(cg, LLVMIntULT, i, cy_size(cg, a->in)); }
@@ -500,12 +499,12 @@ static void emit_taps(cy_cg *cg, const frame *f, V dst, V line, V ok, V x) {
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_i64(cg, w->count), cy_i64(cg, 1), NULL, 0);
   V column = cy_add(cg, x, cy_mulc(cg, l.iv, w->inc)), c = cy_i64(cg, p->c);
-  V to = cy_gep(cg, dst, cy_int8_bytes(cg, p->form, cy_mulc(cg, l.iv, p->c)));
+  V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_mulc(cg, l.iv, p->c)));
   cy_if s;
   cy_if_begin(cg, &s, LLVMBuildAnd(cg->b, ok, inside(cg, column, w), ""));
-  cy_int8_run(cg, &f->convert, to, elements_on(cg, p, line, cy_mul(cg, column, cy_size(cg, w->in_stride))), c);
+  cy_dot_run(cg, &f->convert, to, elements_on(cg, p, line, cy_mul(cg, column, cy_size(cg, w->in_stride))), c);
   cy_if_else(cg, &s);
-  cy_int8_blank(cg, &f->convert, to, c);
+  cy_dot_blank(cg, &f->convert, to, c);
   cy_if_end(cg, &s);
   cy_loop_end(cg, &l, NULL);
 }
@@ -521,7 +520,7 @@ static void emit_kernel_row(cy_cg *cg, const frame *f, V dst, V line, V ok, V x)
   V right = cy_icmp(cg, LLVMIntSLE, cy_addc(cg, x, w->count), cy_size(cg, w->in));
   cy_if s;
   cy_if_begin(cg, &s, LLVMBuildAnd(cg->b, ok, LLVMBuildAnd(cg->b, left, right, ""), ""));
-  cy_int8_run(cg, &f->convert, dst, elements_on(cg, p, line, cy_mulc(cg, x, p->c)), cy_i64(cg, w->count * p->c));
+  cy_dot_run(cg, &f->convert, dst, elements_on(cg, p, line, cy_mulc(cg, x, p->c)), cy_i64(cg, w->count * p->c));
   cy_if_else(cg, &s);
   emit_taps(cg, f, dst, line, ok, x);
   cy_if_end(cg, &s);
@@ -543,7 +542,7 @@ static void emit_pixel(cy_cg *cg, const frame *f, V row, V dst) {
     number = cy_add(cg, cy_mulc(cg, number, a->count), l[i].iv);
   }
   const cy_axis *w = &p->axis[2];
-  V to = cy_gep(cg, dst, cy_int8_bytes(cg, p->form, cy_mulc(cg, number, w->count * p->c)));
+  V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_mulc(cg, number, w->count * p->c)));
   emit_kernel_row(cg, f, to, line, ok, cy_addc(cg, cy_mulc(cg, o[2], w->step), w->start));
   cy_loop_end(cg, &l[1], NULL);
   cy_loop_end(cg, &l[0], NULL);
@@ -585,8 +584,8 @@ static void emit_inner_pixels(cy_cg *cg, const frame *f, const stretch *s, V a, 
   V dst = cy_gep(cg, f->scratch, cy_mul(cg, cy_add(cg, s->first, x.iv), f->row_bytes));
   emit_row_end(cg, f, dst);
   for (int i = 0; i < n; i++) {
-    V to = cy_gep(cg, dst, cy_int8_bytes(cg, p->form, cy_i64(cg, i * w->count * p->c)));
-    cy_int8_run(cg, &f->convert, to, elements_on(cg, p, line[i], column), cy_i64(cg, w->count * p->c));
+    V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_i64(cg, i * w->count * p->c)));
+    cy_dot_run(cg, &f->convert, to, elements_on(cg, p, line[i], column), cy_i64(cg, w->count * p->c));
   }
   cy_loop_end(cg, &x, NULL);
 }
@@ -636,7 +635,7 @@ static void emit_rows(cy_cg *cg, const frame *f, V count) {
   const plan *p = f->p;
   if (p->dense && p->k % p->form.step == 0) {
     V src = elements_on(cg, p, f->a, cy_mulc(cg, f->row0, p->k));
-    cy_int8_run(cg, &f->convert, f->scratch, src, cy_mulc(cg, count, p->k));
+    cy_dot_run(cg, &f->convert, f->scratch, src, cy_mulc(cg, count, p->k));
     return;
   }
   if (taps_dense(p)) {
@@ -688,11 +687,11 @@ static int64_t group_choose(const plan *p) {
 /* Panels [q0, end) for a tile of rows. start, c: of panel q0. */
 static void emit_panels(cy_cg *cg, const frame *f, V q0, V end, unsigned nv, V a, V start, V c, V ldc) {
   const plan *p = f->p;
-  V fn = cy_int8_kernel(cg, p->form, p->tile.mr, nv, p->nr), b = cy_gep(cg, f->b, cy_mul(cg, q0, f->panel_bytes));
+  V fn = cy_dot_kernel(cg, p->form, p->tile.mr, nv, p->nr), b = cy_gep(cg, f->b, cy_mul(cg, q0, f->panel_bytes));
   V first = cy_gep(cg, f->first, cy_mulc(cg, q0, 4));
   if (p->form.cut) {
     V before = LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, first, 4), cg->i64, "");
-    b = cy_gep(cg, b, cy_mulc(cg, before, cy_int8_group_bytes(p->form, p->nr)));
+    b = cy_gep(cg, b, cy_mulc(cg, before, cy_dot_group_bytes(p->form, p->nr)));
   }
   V args[] = {a, f->row_table, b, c, ldc, k_groups(cg, p), cy_sub(cg, end, q0), start, first, f->again};
   LLVMBuildCall2(cg->b, LLVMGlobalGetValueType(fn), fn, args, sizeof args / sizeof *args, "");
@@ -768,9 +767,9 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   emit_product(cg, f, count, q.begin, q.end);
 }
 
-void cy_int8_emit(cy_cg *cg, const cy_int8_desc *d, cy_contract_info *info) {
-  if (cy_int8_depthwise_possible(d)) {
-    cy_int8_depthwise_emit(cg, d, info);
+void cy_dot_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
+  if (cy_dot_depthwise_possible(d)) {
+    cy_dot_depthwise_emit(cg, d, info);
     return;
   }
   plan p = plan_of(cg, d);
@@ -785,7 +784,7 @@ void cy_int8_emit(cy_cg *cg, const cy_int8_desc *d, cy_contract_info *info) {
   cy_kernel_begin(cg, p.name, 0);
   if (e->begin)
     e->begin(e->ctx, cg);
-  frame f = {.p = &p, .convert = cy_int8_rows_begin(cg, p.form, d), .row_bytes = row_bytes(cg, &p)};
+  frame f = {.p = &p, .convert = cy_dot_rows_begin(cg, p.form, d), .row_bytes = row_bytes(cg, &p)};
   f.scratch = cy_scratch(cg, p.scratch_slot, worker_bytes(cg, &p));
   f.row_table = cy_row_table(cg, p.tile.mr, f.row_bytes);
   f.panel_bytes = panel_bytes(cg, &p);
