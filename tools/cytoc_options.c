@@ -26,6 +26,8 @@ static const option options[] = {
      "write FILE: x.so, x.a (both with the runtime), x.o; x.h is written beside it. -: a text to stdout"},
     {"--cudnn", TEXT, AT(cudnn), "auto|off|require",
      "CUDA: cuDNN for convolutions where found and faster (default: auto)"},
+    {"--fast-algorithms", TEXT, AT(fast_algorithms), "auto|off",
+     "CPU: f32 by fewer multiplications where faster: Strassen's products, Winograd's convolutions (default: auto)"},
     {"--tf32", FLAG, AT(tf32), NULL, "CUDA: products of f32 may round their factors to TF32 (10 bits of mantissa)"},
     {"--target", TEXT, AT(target), "T", "native (default), x86-64-v3, x86-64-v4, a CPU name or a triple"},
     {"-O", NUMBER, AT(opt_level), "0..3", "0: eager, every op by itself; 3 (default): everything"},

@@ -637,7 +637,7 @@ void cy_product_emit(cy_cg *cg, const cy_product *p) {
   cy_loop r;
   cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
   V args[UKERNEL_MOST_ARGS] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)),
-                p->tab,
+                p->whole_tab ? cy_gep(cg, p->tab, cy_mulc(cg, r.iv, 8)) : p->tab,
                 zero,
                 p->b,
                 p->ldb ? p->ldb : cy_i64(cg, (int64_t)p->tile.nv * cg->W * 4),
