@@ -391,7 +391,7 @@ void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scrat
  * less here, where they find neither factor in the first-level cache. Sums are counted by vectors stored; a pair of
  * tiles and of panels takes three calls more than plainly, and combining. */
 static const double PLAIN_RATE = 0.945, RATE = 0.92, RIGHT_SUM = 2.5, LEFT_SUM = 2, PAIR = 450;
-static const double WORTH = 0.98;
+static const double WORTH = 0.97;
 
 typedef struct shape {
   const cy_cg *cg;
@@ -414,16 +414,22 @@ static double fast_cycles(const shape *s, int64_t rows, double panels) {
   return products + plain + sums + (double)pairs * panels / 2 * blocks * PAIR;
 }
 
-/* What 1, 2, 4 and 8 workers take, together, for tasks of these blocks. */
-static double all_cycles(const shape *s, cy_blocks b, bool fast) {
+/* What so many workers take, together, for tasks of these blocks. */
+static double work_cycles(const shape *s, cy_blocks b, bool fast, int64_t workers) {
   int64_t rows = (s->rows + b.mb - 1) / b.mb, columns = (s->panels + b.nb - 1) / b.nb;
   int64_t tasks = s->outer * rows * columns;
-  double panels = (double)s->panels / (double)columns, sum = 0;
+  double panels = (double)s->panels / (double)columns;
   double task = fast ? fast_cycles(s, s->rows / rows, panels)
                      : plain_cycles(s, (double)s->rows / (double)rows, panels);
   double once = fast && s->shared ? (double)(s->outer * s->rows) * (double)s->k / s->cg->W * LEFT_SUM : 0;
+  return (double)((tasks + workers - 1) / workers * workers) * task + once;
+}
+
+/* The same for 1, 2, 4 and 8 workers. */
+static double all_cycles(const shape *s, cy_blocks b, bool fast) {
+  double sum = 0;
   for (int64_t workers = 1; workers <= 8; workers *= 2)
-    sum += (double)((tasks + workers - 1) / workers * workers) * task + once;
+    sum += work_cycles(s, b, fast, workers);
   return sum;
 }
 
@@ -451,5 +457,6 @@ bool cy_strassen_choose(const cy_cg *cg, cy_tile t, int64_t outer, int64_t rows,
   s.k_block = s.k_block < k ? s.k_block : k;
   s.shared = rows && outer && outer * rows * k * 4 <= MOST_SUMS;
   *out = (cy_strassen){blocks_choose(&s), s.k_block, s.shared};
-  return out->blocks.mb && all_cycles(&s, out->blocks, true) < all_cycles(&s, plain, false) * WORTH;
+  return out->blocks.mb && all_cycles(&s, out->blocks, true) < all_cycles(&s, plain, false) * WORTH &&
+         work_cycles(&s, out->blocks, true, 1) < work_cycles(&s, plain, false, 1) * WORTH;
 }
