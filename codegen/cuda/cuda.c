@@ -374,6 +374,7 @@ static bool half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, 
 const cy_target cy_target_cuda = {
     .name = "cuda",
     .most_head = 256,
+    .busy_parts = 256,
     .half_factors = half_factors,
     .peak = peak,
     .specs = SPECS,
