@@ -34,39 +34,57 @@ static bool axes_of(cy_graph *g, const cy_node_info *n, int *first, int *behind,
   return *behind > *first;
 }
 
-/* The most parts of equal length, whose length is a multiple of what is read at once if it can be; 0: there are none. */
-static int64_t parts_of(int64_t length) {
-  int64_t most = length / LEAST_PART < MOST_PARTS ? length / LEAST_PART : MOST_PARTS;
-  for (int wide = WIDE; wide > 0; wide -= WIDE - 1)
-    for (int64_t parts = most; parts >= LEAST_PARTS; parts--)
-      if (length % (parts * wide) == 0)
-        return parts;
-  return 0;
+/* How a row is cut: the outer axes whole, of axis `at` the outer `parts` (a divisor of its extent). */
+typedef struct cut {
+  int at;
+  int64_t parts, extent;
+} cut;
+
+/* As many parts as are useful; false: too few. What is read at once should not be cut. */
+static bool find_cut(cy_graph *g, const cy_type *t, int first, int behind, int64_t length, cut *out) {
+  int64_t most = length / LEAST_PART < MOST_PARTS ? length / LEAST_PART : MOST_PARTS, outer = 1;
+  *out = (cut){.at = first, .parts = 1};
+  while (cy_dim_is_const(g, t->dim[out->at], &out->extent) && outer * out->extent <= most) {
+    outer *= out->extent;
+    out->at++;
+  }
+  for (int wide = out->at == behind - 1 ? WIDE : 1; wide > 0 && out->parts == 1; wide -= WIDE - 1)
+    for (out->parts = most / outer; out->parts > 1 && out->extent % (out->parts * wide);)
+      out->parts--;
+  return outer * out->parts >= LEAST_PARTS;
+}
+
+static uint32_t span(int64_t *axes, int from, int to) {
+  uint32_t n = 0;
+  for (int i = from; i < to; i++)
+    axes[n++] = i;
+  return n;
 }
 
 static cy_val in_two_steps(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   const cy_type x = *cy_type_of(g, n->in[0]), out = *cy_type_of(g, n->out[0]);
   cy_op op = (cy_op)n->op;
-  cy_dim dims[CY_MAX_RANK + 1];
-  int64_t length, results, parts;
+  cy_dim dims[CY_MAX_RANK + 1], count = cy_dim_const(g, 1);
+  int64_t length, results, axes[CY_MAX_RANK + 1];
   int first, behind, rank = 0;
-  cy_dim count = cy_dim_const(g, 1);
+  cut c;
   for (int i = 0; i < out.rank; i++)
     count = cy_dim_mul(g, count, out.dim[i]);
   if (x.rank > MOST_RANK || !axes_of(g, n, &first, &behind, &length) || length < LEAST_ROW ||
       (cy_dim_is_const(g, count, &results) && results * 2 > rw->pass->options->busy_parts) ||
-      !(parts = parts_of(length)))
+      !find_cut(g, &x, first, behind, length, &c))
     return 0;
-  for (int i = 0; i < first; i++)
-    dims[rank++] = x.dim[i];
-  dims[rank++] = cy_dim_const(g, parts);
-  dims[rank++] = cy_dim_const(g, length / parts);
-  for (int i = behind; i < x.rank; i++)
-    dims[rank++] = x.dim[i];
-  const int64_t inner = first + 1, outer = first;
-  cy_val v = cy_build_reduce(g, op, cy_build_reshape(g, n->in[0], dims, rank), &inner, 1, false);
-  return cy_build_reshape(g, cy_build_reduce(g, op, v, &outer, 1, false), out.dim, out.rank);
+  for (int i = 0; i < x.rank; i++) {
+    if (i == c.at)
+      dims[rank++] = cy_dim_const(g, c.parts);
+    dims[rank++] = i == c.at ? cy_dim_const(g, c.extent / c.parts) : x.dim[i];
+  }
+  cy_val v = cy_build_reshape(g, n->in[0], dims, rank);
+  uint32_t naxes = span(axes, c.at + 1, behind + 1);
+  v = cy_build_reduce(g, op, v, axes, naxes, false);
+  naxes = span(axes, first, c.at + 1);
+  return cy_build_reshape(g, cy_build_reduce(g, op, v, axes, naxes, false), out.dim, out.rank);
 }
 
 static const cy_rule rules[] = {
