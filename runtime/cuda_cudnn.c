@@ -66,6 +66,7 @@ typedef struct way {
   uint32_t kernel;
   const cyrt_slot *slots;
   int64_t blocks;
+  const cyrt_cuda_tma *tma;
   const cyrt_cuda_problem *problem;
   void *const *pointers;
   const cudnn_plan *plan; /* NULL: our own kernel */
@@ -76,7 +77,7 @@ static int32_t run_way(const way *w) {
   cuda_state *state = cuda_state_of(w->frame);
   const cudnn *lib = state->shared->cudnn;
   if (!w->plan)
-    return cyrt_cuda_launch(w->frame, w->kernel, w->slots, w->blocks);
+    return cyrt_cuda_launch(w->frame, w->kernel, w->slots, w->blocks, w->tma);
   void *workspace = w->plan->workspace ? (void *)(uintptr_t)state->plans->workspace.ptr : NULL;
   cudnn_code code =
       cyrt_cudnn_plan_run(lib, state->plans->handle, w->plan, w->graph, w->problem, w->pointers, workspace);
@@ -370,10 +371,10 @@ static int32_t decide(const way *w, uint64_t hash) {
 }
 
 int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
-                                const cyrt_cuda_problem *problem) {
+                                const cyrt_cuda_tma *tma, const cyrt_cuda_problem *problem) {
   cuda_state *state = cuda_state_of(frame);
   void *pointers[CYRT_PROBLEM_TENSORS];
-  way w = {frame, kernel, slots, blocks, problem, pointers, NULL, NULL};
+  way w = {frame, kernel, slots, blocks, tma, problem, pointers, NULL, NULL};
   if (!state->plans || state->code->kernels[kernel].slots > MAX_SLOTS)
     return run_way(&w);
   locate(slots, problem, pointers);

@@ -42,24 +42,23 @@ static int make_map(const cuda_driver *driver, const cyrt_cuda_box *t, uint64_t 
                              extents, strides, box, steps, 0, SWIZZLE_128, PROMOTE_128, 0);
 }
 
-int32_t cyrt_cuda_launch_tma(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks, uint32_t tma,
-                             int64_t tma_blocks, const cyrt_cuda_box *tensors) {
+int cyrt_cuda_launch_tma(cyrt_frame *frame, const cyrt_slot *slots, const cyrt_cuda_tma *tma, int32_t *out_status) {
   cuda_state *state = cuda_state_of(frame);
   const cuda_driver *driver = &state->shared->driver;
-  const cyrt_cuda_kernel *k = &state->code->kernels[tma];
+  const cyrt_cuda_kernel *k = &state->code->kernels[tma->kernel];
+  void *function = state->device->functions[tma->kernel], *params[CUDA_MAX_SLOTS];
   tensor_map maps[2];
-  void *params[CUDA_MAX_SLOTS];
-  int ok =
-      state->device->functions[tma] && tma_blocks > 0 && tma_blocks <= k->max_blocks && k->slots + 2 <= CUDA_MAX_SLOTS;
+  int ok = function && tma->blocks > 0 && tma->blocks <= k->max_blocks && k->slots + 2 <= CUDA_MAX_SLOTS;
   for (int i = 0; i < 2; i++)
-    ok = ok && make_map(driver, &tensors[i], (uint64_t)(uintptr_t)slots[tensors[i].slot].ptr, &maps[i]);
+    ok = ok && make_map(driver, &tma->tensor[i], (uint64_t)(uintptr_t)slots[tma->tensor[i].slot].ptr, &maps[i]);
   if (!ok)
-    return cyrt_cuda_launch(frame, kernel, slots, blocks);
+    return 0;
   for (uint32_t i = 0; i < k->slots; i++)
     params[i] = (void *)(uintptr_t)&slots[i];
   params[k->slots] = &maps[0];
   params[k->slots + 1] = &maps[1];
-  cuda_code code = driver->launch(state->device->functions[tma], (uint32_t)tma_blocks, 1, 1, k->threads, 1, 1,
-                                  k->shared_bytes, state->stream, params, NULL);
-  return code ? cyrt_cuda_check(driver, code, k->name, frame->error) : CYTO_OK;
+  cuda_code code = driver->launch(function, (uint32_t)tma->blocks, 1, 1, k->threads, 1, 1, k->shared_bytes,
+                                  state->stream, params, NULL);
+  *out_status = code ? cyrt_cuda_check(driver, code, k->name, frame->error) : CYTO_OK;
+  return 1;
 }

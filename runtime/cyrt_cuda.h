@@ -183,6 +183,10 @@ struct cyrt_cuda_cudnn {
   int (*describe)(const cuda_state *state, char *text, uint64_t capacity);
 };
 
+/* ---- cuda_tensor.c ---- */
+/* 0: the device or the tensors do not fit, nothing was launched. */
+int cyrt_cuda_launch_tma(cyrt_frame *frame, const cyrt_slot *slots, const cyrt_cuda_tma *tma, int32_t *out_status);
+
 /* ---- cuda_run.c ---- */
 enum { CUDA_MAX_SLOTS = 512 };
 int32_t cyrt_cuda_prepare(void *state, cyrt_frame *frame);

@@ -336,22 +336,27 @@ enum {
   CYRT_ATTENTION_CAUSAL = 4
 };
 
-/* Generated code calls these with pointers of the device in slots and tensors. 0 or an error code. */
-int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks);
-/* The same for a kernel that cuDNN can stand in for: the faster one. */
-int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
-                                const cyrt_cuda_problem *problem);
-/* A tensor of 16-bit floats that a kernel reads by a tensor map: sizes from the contiguous axis outwards. */
+/* A tensor that a kernel reads by a tensor map: sizes from the contiguous axis outwards. */
 typedef struct cyrt_cuda_box {
   int64_t slot, dtype, rank; /* slot: of its pointer; a cyto_dtype: halves or 8-bit integers; rank: 2 or 3 */
   int64_t extent[3];
   int64_t stride[2]; /* of all axes but the first, in elements */
   int64_t box[2];    /* that one copy brings: of the first two */
 } cyrt_cuda_box;
-/* Launches `tma`, an optional kernel whose parameters are the slots and two tensor maps; `kernel` where there is none
- * or where no map can tell how a tensor lies. */
-int32_t cyrt_cuda_launch_tma(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks, uint32_t tma,
-                             int64_t tma_blocks, const cyrt_cuda_box *tensors);
+
+/* A kernel that stands beside another for devices with tensor maps; its parameters are the slots and two maps. */
+typedef struct cyrt_cuda_tma {
+  int64_t kernel, blocks;
+  cyrt_cuda_box tensor[2];
+} cyrt_cuda_tma;
+
+/* Generated code calls these with pointers of the device in slots and tensors. 0 or an error code. tma, or NULL, is
+ * launched instead where the device has it and maps can tell how the tensors lie. */
+int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
+                         const cyrt_cuda_tma *tma);
+/* The same for a kernel that cuDNN can stand in for: the faster one. */
+int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
+                                const cyrt_cuda_tma *tma, const cyrt_cuda_problem *problem);
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out); /* waits until it is computed */
 int32_t cyrt_cuda_call(cyrt_frame *frame, cyrt_op op, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out,
                        int32_t n_out, const cyrt_attr *attrs);

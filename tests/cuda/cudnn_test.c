@@ -70,6 +70,13 @@ static const char attentions[] =
     "  return %b, %f\n}\n";
 enum { ATTENTIONS = 4 };
 
+/* A convolution of one tap, which our kernels do as a product, by tensor maps on sm_90a. */
+static const char product[] =
+    "graph @g(%x: f32[1,128,batch]) {\n"
+    "  @w = const f32[4864,128,1] data(1)\n"
+    "  %y = conv %x, @w {strides=[1], pads=[0,0], dilations=[1], group=1} : f32[1,4864,batch]\n"
+    "  return %y\n}\n";
+
 /* ---- helpers ---- */
 
 /* Compiles a graph, unless it was the last one of this name. */
@@ -97,7 +104,8 @@ static void new_input(unsigned seed) {
 static cyto_status run(cyto_context *context, const cyto_model *model, int64_t batch, cyto_error *error) {
   cyto_port port;
   cyto_model_input(model, 0, &port);
-  port.dims[0] = batch;
+  for (int i = 0; i < port.rank; i++)
+    port.dims[i] = port.dims[i] < 0 ? batch : port.dims[i];
   cyto_status status = cyto_bind_input(context, 0, CYTO_F32, port.rank, port.dims, input, error);
   return status ? status : cyto_run(context, error);
 }
@@ -250,6 +258,25 @@ static void test_own_is_faster(void) {
   CHECK_STR_HAS(said, "faster for 0 of 8 convolutions so far");
   CHECK_INT_EQ(cudnn_mock->ran[2], 8 * 10);
   forget_choices();
+}
+
+/* Where it is ours after all, it is done as it would be without cuDNN. */
+static void test_own_by_tensor_maps(void) {
+  char said[1000];
+  int before = mock->maps;
+  compile(product, "net.so", "--target=sm_90a --fp16");
+  compile(product, "cpu.so", "--target=native");
+  batches = 1;
+  mock->capability = 90;
+  cudnn_mock->graph_code = 3001;
+  both(1, 3e-3f, said);
+  CHECK_STR_HAS(said, "faster for 0 of 1 convolutions");
+  CHECK_INT_EQ(mock->maps - before, 2); /* of two factors */
+  cudnn_mock->graph_code = 0;
+  mock->capability = 89;
+  batches = 2;
+  forget_choices();
+  compile(plane, "cpu.so", "--target=native");
 }
 
 /* ---- attention ---- */
@@ -654,6 +681,7 @@ static const check_test tests[] = {
     {"fixed sizes", test_fixed},
     {"half precision", test_half},
     {"own is faster", test_own_is_faster},
+    {"own by tensor maps", test_own_by_tensor_maps},
     {"attention", test_attention},
     {"attention refused", test_attention_refused},
     {"wrong results", test_wrong_results},
