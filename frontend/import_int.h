@@ -143,7 +143,6 @@ cy_location cy_importer_at(cy_importer *im, const cy_onnx_node *n);
 bool cy_import_fix_dims(cy_importer *im);
 bool cy_import_inputs(cy_importer *im, cy_scope *scope);
 /* Attribute 'type' of n: a container's description, 0 after a diagnostic; what a container of this type would hold. */
-cy_content cy_import_content(cy_importer *im, const cy_onnx_node *n, const Onnx__TypeProto *type);
 bool cy_import_held_tensor(cy_importer *im, const cy_onnx_node *n, const Onnx__TypeProto *type, cy_content_info *out);
 
 /* functions.c */
@@ -180,7 +179,6 @@ const cy_dim *cy_onnx_elems(cy_importer *im, const cy_onnx_node *n, uint32_t k,
                             uint32_t *out_n); /* input k's contents; NULL after a diagnostic */
 bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int64_t *out, uint32_t max,
                         uint32_t *out_n);
-bool cy_onnx_const_float(cy_importer *im, const cy_onnx_node *n, uint32_t k, double otherwise, double *out);
 cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis); /* [prod(before axis), prod(from axis)] */
 cy_val cy_onnx_channel(cy_importer *im, cy_val v, int rank,
                        int axis); /* 1-D [c] -> [c, 1, 1] .. for broadcasting along axis */

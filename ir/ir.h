@@ -466,7 +466,6 @@ typedef struct cy_uses {
   const cy_node *list;
 } cy_uses;
 cy_uses cy_graph_uses(const cy_graph *g, cy_arena *scratch);
-void cy_block_remove(cy_graph *g, cy_block b, const bool *dead); /* dead[node] */
 
 /* ---- text form and checking (print.c, parse.c, verify.c) ----------------------------------------------------------------- */
 

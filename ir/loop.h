@@ -130,7 +130,6 @@ typedef struct cy_kernel cy_kernel;
 cy_kernel *cy_kernel_create(cy_graph *g, const char *name); /* in the graph's arena */
 cy_graph *cy_kernel_graph(const cy_kernel *k);
 const char *cy_kernel_name(const cy_kernel *k);
-void cy_kernel_set_name(cy_kernel *k, const char *name);
 cy_contraction *cy_kernel_contraction(cy_kernel *k);         /* kind NONE for plain loop kernels */
 
 cy_karg cy_kernel_add_arg(cy_kernel *k, cy_karg_kind kind, cy_dtype dtype, cy_dim elems);
