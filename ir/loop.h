@@ -196,6 +196,7 @@ void cy_kernel_print(cy_kernel *k, FILE *out);               /* text form, see i
 /* Structural hash of everything but the name; and equality. Identical kernels are emitted once. */
 uint64_t cy_kernel_hash(cy_kernel *k);
 bool cy_kernel_equal(cy_kernel *a, cy_kernel *b);
+/* Checks types, scopes and ids. False: `out_text` (caller's, may be NULL) says what is wrong. */
 bool cy_kernel_verify(cy_kernel *k, char *out_text, size_t capacity);
 
 /* loop_math.c: exp, log, tanh, erf, sin, .. of f32 as polynomials in basic arithmetic (one form for CPU, CUDA and oracle), applied to
@@ -324,7 +325,8 @@ uint32_t cy_program_add_constant(cy_program *p, cy_val value, uint64_t size, con
                                  cy_constant_write *write, const void *form, uint32_t pieces);
 /* The program's copy of an identical kernel, or k itself (added). */
 cy_kernel *cy_program_intern_kernel(cy_program *p, cy_kernel *k);
-void cy_program_print(cy_program *p, FILE *out);
+void cy_program_print(cy_program *p, FILE *out);             /* text form, see ir/TEXT.md */
+/* Checks kernels, buffers, and what steps refer to. False: `out_text` (caller's, may be NULL) says what is wrong. */
 bool cy_program_verify(cy_program *p, char *out_text, size_t capacity);
 /* Runs the whole program by the interpreter; inputs/outputs in model order, outputs allocated by malloc (caller frees), dims written. Data
  * dependent steps included, runtime calls excepted. The oracle for end-to-end tests. 0, or -1 for an unsupported step. */

@@ -530,5 +530,10 @@ cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
   copy_outputs(&l);
   number_steps(l.p->steps, 0);
   cy_arena_destroy(l.arena);
-  return cy_diag_errors(cy_graph_diag(g)) ? NULL : l.p;
+  if (cy_diag_errors(cy_graph_diag(g)))
+    return NULL;
+  char why[1024] = "";
+  if (o->verify && !cy_program_verify(l.p, why, sizeof why))
+    cy_bug("lowering: %s", why);
+  return l.p;
 }

@@ -56,7 +56,7 @@ static const option options[] = {
     {"--passes", TEXT, AT(passes), "PASS,..", "run exactly these passes ('help': list them)"},
     {"--stop-after", TEXT, AT(stop_after), "PASS", "run no pass behind this one; print the graph"},
     {"--disable", TEXT, AT(disable), "PASS,..", "skip these passes"},
-    {"--verify", FLAG, AT(verify), NULL, "check the graph after every pass"},
+    {"--verify", FLAG, AT(verify), NULL, "check the graph after every pass, and the program"},
     {"--save-temps", OPTIONAL_TEXT, AT(save_temps), "DIR", "keep intermediate files in DIR (default: here)"},
     {"-j", NUMBER, AT(jobs), "N", "compile with N processes (default: all CPUs)"},
     {"-v", FLAG, AT(verbose), NULL, "say what is being done"},
