@@ -178,7 +178,7 @@ static int check_list(cy_graph *g, const char *option, const char *list) {
     const row *r = find_row(item, len);
     if (!r) {
       cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL,
-                  "option '--%s': no pass is called '%.*s'; 'cytoc --list-passes' shows all", option, (int)len, item);
+                  "option '--%s': no pass is called '%.*s'; 'cytoc --passes=help' lists all", option, (int)len, item);
       return -1;
     }
     if (r->required && !strcmp(option, "disable")) {
