@@ -61,7 +61,7 @@ typedef struct cy_op_info {
   const char *name;
   int min_in, max_in, outs; /* -1: any number */
   cy_op_class cls;
-  bool commutative, associative, idempotent, layout_agnostic, typed; /* typed: output type is given to cy_build */
+  bool commutative, idempotent, typed; /* typed: output type is given to cy_build */
   const char *attrs;
 } cy_op_info;
 

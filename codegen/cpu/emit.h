@@ -29,11 +29,10 @@ typedef struct cy_cg {
   LLVMTypeRef vf;  /* <W x float> */
   LLVMTypeRef vi;  /* <W x i32> */
   unsigned W;      /* f32 lanes of a vector register */
-  unsigned nvregs; /* vector registers */
   bool fma, avx2, avx512, vnni;
   bool bf16_dot;     /* vdpbf16ps on vectors of 512 bits */
   bool vnni_spelled; /* tests: what vpdpbusd does, in plain instructions */
-  int64_t l1_bytes, l2_bytes; /* per core; what block sizes are chosen for */
+  int64_t l2_bytes;           /* per core; what block sizes are chosen for */
   char *cpu, *features;       /* as LLVM wants them; features may be "" */
   /* the function being emitted */
   LLVMValueRef fn;
