@@ -83,10 +83,10 @@ RT_MODELS := rt_model_a rt_model_b rt_bad_abi rt_bad_cpu rt_bad_query rt_bad_wei
 RT_FLAGS_rt_model_a := -DMODEL_SYMBOL=rt_model_a
 RT_FLAGS_rt_model_b := -DMODEL_SYMBOL=rt_model_b -DTAG=2
 RT_LINKED := $O/tests/rt/rt_model_a.so $O/tests/rt/rt_model_b.so
-RT_FLAGS_rt_bad_abi := -DMODEL_FAULT=1
-RT_FLAGS_rt_bad_cpu := -DMODEL_FAULT=2
-RT_FLAGS_rt_bad_query := -DMODEL_FAULT=3
-RT_FLAGS_rt_bad_weights := -DMODEL_FAULT=4
+RT_FLAGS_rt_bad_abi := -DMODEL_FAULT=FAULT_ABI
+RT_FLAGS_rt_bad_cpu := -DMODEL_FAULT=FAULT_CPU
+RT_FLAGS_rt_bad_query := -DMODEL_FAULT=FAULT_QUERY
+RT_FLAGS_rt_bad_weights := -DMODEL_FAULT=FAULT_WEIGHTS
 
 ifeq ($(LLVM_CONFIG),)
 SRC_compiler := $(filter-out $(LLVM_DIRS:%=%/%),$(SRC_compiler))

@@ -35,8 +35,8 @@ cy_externals *cy_externals_create(const char *folder) {
   return x;
 }
 
-void cy_externals_destroy(void *handle) {
-  cy_externals *x = handle;
+void cy_externals_destroy(void *externals) {
+  cy_externals *x = externals;
   while (x && x->files) {
     file *f = x->files;
     x->files = f->next;
