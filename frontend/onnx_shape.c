@@ -59,18 +59,18 @@ static bool is_open(cy_importer *im, const cy_dim *want, uint32_t rank) {
 
 /* Which element of a target shape must be computed from the others: the -1, or the only one whose sign is unknown. */
 static int wildcard(cy_importer *im, const cy_dim *want, uint32_t rank) {
-  int found = -1, unknown = -1, unknowns = 0;
+  int unknown = -1, unknowns = 0;
   for (uint32_t i = 0; i < rank; i++) {
     int64_t low, high;
     cy_dim_range(im->g, want[i], &low, &high);
     if (high < 0)
-      return found >= 0 ? -2 : (found = (int)i);
+      return (int)i;
     if (low < 0) {
       unknown = (int)i;
       unknowns++;
     }
   }
-  return found >= 0 ? found : unknowns == 1 ? unknown : -1;
+  return unknowns == 1 ? unknown : -1;
 }
 
 IMPORT(reshape) {
@@ -84,12 +84,17 @@ IMPORT(reshape) {
   if (n->version >= 5 && is_open(im, want, rank))
     return SET(cy_onnx_reshape_run_time(im, X, n->in[1], (int)rank, allow_zero));
   cy_dim d[CY_MAX_RANK], others = num(im, 1);
-  int wild = -1, negatives = 0;
-  for (uint32_t i = 0; i < rank; i++)
+  int negatives = 0;
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t size;
+    if (cy_dim_is_const(im->g, want[i], &size) && size < -1)
+      return cy_build_error(im->g, "input 'shape'", "element %u is %lld: expected a size, 0 (keep) or -1 (what is left)", i,
+                            (long long)size);
     negatives += cy_dim_is(im->g, want[i], -1);
+  }
   if (negatives > 1)
     return cy_build_error(im->g, "input 'shape'", "at most one element may be -1, found %d", negatives);
-  wild = wildcard(im, want, rank);
+  int wild = wildcard(im, want, rank);
   for (uint32_t i = 0; i < rank; i++) {
     d[i] = want[i];
     if ((int)i == wild)

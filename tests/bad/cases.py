@@ -284,10 +284,24 @@ def matmul_inner_differs(d):
     save(d, [h.make_node('MatMul', ['x', 'z'], ['y'], name='bad_node')], [port('x', (2, 3)), port('z', (5, 4))])
 
 
+def reshape(d, *shape):
+    s = numpy_helper.from_array(np.array(shape, np.int64), 's')
+    save(d, [h.make_node('Reshape', ['x', 's'], ['y'], name='bad_node')], initializers=[s])
+
+
 @case('bad_node')
 def reshape_of_wrong_size(d):
-    s = numpy_helper.from_array(np.array([4, 2], np.int64), 's')
-    save(d, [h.make_node('Reshape', ['x', 's'], ['y'], name='bad_node')], initializers=[s])
+    reshape(d, 4, 2)
+
+
+@case('bad_node', "'shape'", 'element 1 is -2', 'expected a size')
+def reshape_to_negative_size(d):
+    reshape(d, 3, -2)
+
+
+@case('bad_node', "'shape'", 'at most one element may be -1, found 2')
+def reshape_to_two_unknowns(d):
+    reshape(d, -1, -1)
 
 
 @case('bad_node')
