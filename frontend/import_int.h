@@ -205,6 +205,8 @@ cy_val cy_onnx_group_normalize(cy_importer *im, cy_val x, int64_t groups, double
 /* onnx_quant.c: with checked parameters; scale and zero point (or 0) per tensor, or along an axis. f32 is what is meant. */
 cy_val cy_onnx_per_tensor(cy_importer *im, cy_val v); /* one element: a scalar */
 cy_val cy_onnx_dequantize(cy_importer *im, cy_val x, cy_val scale, cy_val zero);
+/* Do scale and zero point (0: none) fit x, as numbers or along `axis`? Single elements become scalars. */
+bool cy_onnx_check_parameters(cy_importer *im, cy_val x, cy_val *scale, cy_val *zero, int axis);
 cy_val cy_onnx_dequantize_along(cy_importer *im, cy_val x, cy_val scale, cy_val zero, int axis);
 cy_val cy_onnx_quantize(cy_importer *im, cy_val y, cy_val scale, cy_val zero, cy_dtype dtype);
 /* u8 of `dims` with several numbers of `bits` bits in each, the first in the lowest: a last axis 8 / bits times as long. */

@@ -153,13 +153,19 @@ IMPORT(dynamic_quantize_linear) {
 
 cy_val cy_onnx_per_tensor(cy_importer *im, cy_val v) { return per_tensor(im, v); }
 
+bool cy_onnx_check_parameters(cy_importer *im, cy_val x, cy_val *scale, cy_val *zero, int axis) {
+  const cy_type *t = cy_onnx_type(im, x);
+  *scale = per_tensor(im, *scale);
+  *zero = *zero ? per_tensor(im, *zero) : 0;
+  return check_scale(im, *scale) && check_zero(im, *zero, (cy_dtype)t->dtype) &&
+         (axis >= t->rank || (check_shape(im, t, *scale, axis, 0) && check_shape(im, t, *zero, axis, 0)));
+}
+
 cy_val cy_onnx_dequantize_along(cy_importer *im, cy_val x, cy_val scale, cy_val zero, int axis) {
-  cy_val in[3] = {x, per_tensor(im, scale), zero ? per_tensor(im, zero) : 0};
-  if (!x || !check_scale(im, in[1]) || !check_zero(im, in[2], (cy_dtype)cy_onnx_type(im, x)->dtype))
+  if (!x || !cy_onnx_check_parameters(im, x, &scale, &zero, axis))
     return 0;
+  cy_val in[3] = {x, scale, zero};
   cy_type type = *cy_onnx_type(im, x);
-  if (axis < type.rank && (!check_shape(im, &type, in[1], axis, 0) || !check_shape(im, &type, in[2], axis, 0)))
-    return 0;
   cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_block_size, 0)};
   type.dtype = CY_F32;
   return cy_build(im->g, CY_OP_dequantize, in, in[2] ? 3 : 2, a, 2, &type, 1);

@@ -173,6 +173,9 @@ cy_expr cy_x_un(cy_kernel *k, cy_op op, cy_expr a);           /* result dtype by
 cy_expr cy_x_bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b);
 cy_expr cy_x_select(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
 cy_expr cy_x_cast(cy_kernel *k, cy_expr a, cy_dtype dtype);
+/* A sum of two products in i32: the bytes of w, an i16, times the halves of h, an i32, all of them signed. */
+cy_expr cy_x_pairs(cy_kernel *k, cy_expr w, cy_expr h);
+bool cy_x_is_pairs(const cy_kernel *k, cy_expr e, cy_expr *out_w, cy_expr *out_h);
 /* To an eight-bit float without saturation: what is too large becomes infinite or NaN. Such casts have id 1. */
 cy_expr cy_x_cast_unsaturated(cy_kernel *k, cy_expr a, cy_dtype dtype);
 

@@ -34,6 +34,14 @@ bool cy_quant_eligible(const cy_graph *g, const cy_node_info *n) {
          !cy_value_is_const(g, n->in[0]) && cy_type_count(g, w) > 0;
 }
 
+bool cy_quant_is_recurrence(const cy_graph *g, const cy_node_info *n) {
+  if (n->op != CY_OP_recurrent)
+    return false;
+  const cy_type *w = cy_type_of(g, n->in[1]);
+  return cy_type_of(g, n->in[0])->dtype == CY_F32 && w->dtype == CY_F32 && cy_value_of(g, n->in[1])->data.bytes &&
+         cy_attr_get_int(n, CY_ATTR_hidden, 1) % 2 == 0;
+}
+
 /* A comma separated list of patterns against the layer's name, or its type. */
 bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *n) {
   char pattern[512];
@@ -48,7 +56,7 @@ bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *
 }
 
 int cy_quant_out_axis(const cy_graph *g, const cy_node_info *n) {
-  return n->op == CY_OP_matmul ? cy_type_of(g, n->out[0])->rank - 1 : 1;
+  return n->op == CY_OP_matmul || n->op == CY_OP_recurrent ? cy_type_of(g, n->out[0])->rank - 1 : 1;
 }
 
 int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n) {
@@ -61,6 +69,8 @@ static const char *shape_text(cy_quant *q, const cy_node_info *n, const int64_t 
     return "computed";
   if (n->op == CY_OP_matmul)
     return cy_arena_printf(q->arena, "%lld->%lld", (long long)w[rank - 2], (long long)w[rank - 1]);
+  if (n->op == CY_OP_recurrent)
+    return cy_arena_printf(q->arena, "%lld->%lld", (long long)w[1], (long long)w[0]);
   char kernel[128] = "";
   size_t used = 0;
   for (int i = 2; i < rank && used < sizeof kernel - 24; i++)
@@ -99,9 +109,10 @@ void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out
   const cy_data *weights = &cy_value_of(g, n->in[1])->data;
   if (weights->bytes && !all_finite(weights))
     out->keep = "weights are not finite";
-  uint64_t each = !known || !d[0]         ? 0
-                  : n->op == CY_OP_matmul ? (uint64_t)d[w->rank - 2]
-                                          : cy_type_count(g, w) / (uint64_t)d[0];
+  uint64_t each = !known || !d[0]            ? 0
+                  : n->op == CY_OP_matmul    ? (uint64_t)d[w->rank - 2]
+                  : n->op == CY_OP_recurrent ? (uint64_t)d[0]
+                                             : cy_type_count(g, w) / (uint64_t)d[0];
   out->macs = (double)cy_type_count(g, n->op == CY_OP_conv_transpose ? x : y) * (double)each;
 }
 
@@ -214,6 +225,20 @@ cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance,
   const void *from = cy_value_of(g, n->in[1])->data.bytes;
   cy_quant_s8(balance ? balanced(p, n, d, w->rank, balance) : from, outer, (uint64_t)d[axis], inner, scale, to);
   return v;
+}
+
+cy_val cy_quant_recurrence(cy_pass *p, cy_node id, bool keep) {
+  cy_graph *g = p->g;
+  const cy_node_info *n = cy_node_of(g, id);
+  cy_val in[9] = {0}, old[3];
+  memcpy(in, n->in, n->nin * sizeof *in);
+  memcpy(old, n->out, n->nout * sizeof *old);
+  cy_rewrite_origin(p, n);
+  in[1] = cy_quant_weights(p, n, NULL, &in[7]);
+  cy_val y = cy_build(g, CY_OP_recurrent, in, 9, n->attrs, n->nattrs, NULL, 3);
+  for (uint32_t k = 0; k < 3 && !keep; k++)
+    cy_graph_replace(g, old[k], cy_build_output(g, y, k));
+  return y;
 }
 
 cy_val cy_quant_along_channels(cy_graph *g, const cy_node_info *n, cy_val c) {

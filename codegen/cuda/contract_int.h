@@ -80,6 +80,17 @@ void cy_cu_split_end(cy_cu_contract *q);
 void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
 void cy_cu_tma_print(cy_cu_contract *q); /* nothing where there is none */
 
+/* ---- cudnn.c, conv.c, attention_cudnn.c: see cy_cuda_cudnn_match ---- */
+/* Where a field of a cyrt_cuda_problem is, counted in sizes. */
+#define CY_CU_FIELD(name) (offsetof(cyrt_cuda_problem, name) / sizeof(int64_t))
+void cy_cu_problem_init(cy_graph *g, int kind, cy_dim field[CY_CUDA_PROBLEM_FIELDS]);
+void cy_cu_problem_tensor(cy_kernel *k, cy_dim *field, int which, cy_karg arg, cy_dim offset, const cy_dim stride[4]);
+static inline bool cy_cu_is_float(cy_dtype t) { return t == CY_F32 || t == CY_F16 || t == CY_BF16; }
+/* `repack`: could it be cuDNN's with the weights packed? */
+bool cy_cu_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, bool repack,
+                      cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
+bool cy_cu_attention_match(cy_kernel *k, cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
+
 typedef struct cy_cu_generator {
   const char *name;
   bool (*supports)(const cy_machine *m, cy_kernel *k);

@@ -202,11 +202,11 @@ const char *cy_cuda_contract_name(const cy_cuda_form *form, cy_arena *arena); /*
 void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form);
 uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val v, int64_t offset);
 
-/* ---- conv.c ---- */
-enum { CY_CUDA_CONV_FIELDS = 59 };
-/* May cuDNN compute this kernel? Then the fields of a cyrt_cuda_conv. `repack`: could it, with the weights packed? */
-bool cy_cuda_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, bool repack,
-                        cy_dim out_field[CY_CUDA_CONV_FIELDS]);
+/* ---- cudnn.c ---- */
+enum { CY_CUDA_PROBLEM_FIELDS = 60 };
+/* May cuDNN compute this kernel? Then the fields of a cyrt_cuda_problem. */
+bool cy_cuda_cudnn_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form,
+                         cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
 
 /* ---- nvrtc.c ---- */
 

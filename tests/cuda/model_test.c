@@ -562,51 +562,54 @@ static void test_tensors(void) {
   mock->capability = 89;
 }
 
+/* A text file; for free(). */
+static char *read_text(const char *name) {
+  size_t n = 0;
+  char *text = read_file(name, &n);
+  if (text)
+    text[n - 1] = 0;
+  return text;
+}
+
+/* cyto-bench of a model on the mocks; its figures. */
+static char *bench(const char *environment, const char *model, const char *options) {
+  char command[4 * PATH_MAX];
+  snprintf(
+      command, sizeof command,
+      "%s LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-bench %s --target=cuda --seconds 0.001 --json %s %s >/dev/null",
+      environment, build, build, path_of(model), path_of("bench.json"), options);
+  CHECK_INT_EQ(system(command), 0);
+  return read_text("bench.json");
+}
+
 /* cyto-bench on the device that is present, and where there is none. */
 static void test_bench(void) {
   static const char text[] = "graph @g(%x: f32[8]) {\n  %y = tanh %x\n  return %y\n}\n";
   static const char before[] = "# Speed\n\nNo device has been measured yet. More.\n";
-  char command[4 * PATH_MAX], said[4000] = "", *file;
-  size_t n = 0;
+  char command[3 * PATH_MAX], options[2 * PATH_MAX], said[4000] = "";
   write_file("tiny.txt", text, sizeof text - 1);
   write_file("results.md", before, sizeof before - 1);
-  snprintf(
-      command, sizeof command,
-      "LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-bench %s --target=cuda --against eager --seconds 0.001 --json %s "
-      "--results %s >/dev/null",
-      build, build, path_of("tiny.txt"), path_of("bench.json"), path_of("results.md"));
-  CHECK_INT_EQ(system(command), 0);
-  file = read_file("bench.json", &n);
-  CHECK_REQUIRE(file);
-  file[n - 1] = 0;
-  CHECK_STR_HAS(file, "\"device\": \"Mock GPU (sm_89), driver for CUDA 13.0\"");
-  CHECK_STR_HAS(file, "\"contender\": \"compiled -O3\"");
-  CHECK_STR_HAS(file, "\"contender\": \"eager -O0\"");
-  CHECK(!strstr(file, "failure"));
-  free(file);
-  file = read_file("results.md", &n);
-  CHECK_REQUIRE(file);
-  file[n - 1] = 0;
-  CHECK(!strncmp(file, "# Speed\n\n\n## ", 13) && !strstr(file, "No device has been measured"));
-  CHECK_STR_HAS(file, "\n\nMock GPU (sm_89), driver for CUDA 13.0; ");
-  CHECK_STR_HAS(file, "--target=cuda --against eager");
-  free(file);
+  snprintf(options, sizeof options, "--against eager --results %s", path_of("results.md"));
+  char *figures = bench("", "tiny.txt", options), *results = read_text("results.md");
+  CHECK_REQUIRE(figures && results);
+  CHECK_STR_HAS(figures, "\"device\": \"Mock GPU (sm_89), driver for CUDA 13.0\"");
+  CHECK_STR_HAS(figures, "\"contender\": \"compiled -O3\"");
+  CHECK_STR_HAS(figures, "\"contender\": \"eager -O0\"");
+  CHECK(!strstr(figures, "failure"));
+  CHECK(!strncmp(results, "# Speed\n\n\n## ", 13) && !strstr(results, "No device has been measured"));
+  CHECK_STR_HAS(results, "\n\nMock GPU (sm_89), driver for CUDA 13.0; ");
+  CHECK_STR_HAS(results, "--target=cuda");
+  free(figures);
+  free(results);
   /* a library from elsewhere: no compiler is asked for, and nobody else can run it */
   snprintf(command, sizeof command, "cd %s && %s/cytoc tiny.txt -o carried.so --target=sm_89", dir, build);
   CHECK_INT_EQ(system(command), 0);
-  snprintf(
-      command, sizeof command,
-      "env -u CUDA_HOME LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-bench %s --target=cuda --seconds 0.001 --json %s "
-      ">/dev/null",
-      build, build, path_of("carried.so"), path_of("bench.json"));
-  CHECK_INT_EQ(system(command), 0);
-  file = read_file("bench.json", &n);
-  CHECK_REQUIRE(file);
-  file[n - 1] = 0;
-  CHECK_STR_HAS(file, "\"model\": \"carried\"");
-  CHECK_STR_HAS(file, "\"contender\": \"compiled -O3\"");
-  CHECK(!strstr(file, "-O0") && !strstr(file, "torch") && !strstr(file, "failure"));
-  free(file);
+  figures = bench("env -u CUDA_HOME", "carried.so", "");
+  CHECK_REQUIRE(figures);
+  CHECK_STR_HAS(figures, "\"model\": \"carried\"");
+  CHECK_STR_HAS(figures, "\"contender\": \"compiled -O3\"");
+  CHECK(!strstr(figures, "-O0") && !strstr(figures, "torch") && !strstr(figures, "failure"));
+  free(figures);
   void *real = dlopen("/usr/lib/x86_64-linux-gnu/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (real)
     return;

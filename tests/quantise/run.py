@@ -299,6 +299,30 @@ def dynamic_rows(p):
     return None if worst > 20 else 'a row has %.1f dB only' % worst
 
 
+def recurrences(p):
+    """Recurrent weights in 8 bits, by --int8 and --weights=int8, of every cell; none of few weights, or of an odd number
+    of units; errors are measured."""
+    for op, gates, attributes, hidden in (('LSTM', 4, {'direction': 'bidirectional'}, 64), ('RNN', 1, {}, 128),
+                                          ('GRU', 3, {'linear_before_reset': 1}, 80), ('GRU', 3, {'direction': 'reverse'}, 98),
+                                          ('GRU', 3, {}, 20), ('LSTM', 4, {}, 75)):
+        n, both, kept = Network(3), 2 if 'direction' in attributes and op == 'LSTM' else 1, hidden in (20, 75)
+        b = n.constant(0.1 * n.rng.standard_normal((both, 2 * gates * hidden)))
+        n.op(op, 'x', n.weight(both, gates * hidden, 24, scale=0.2), n.weight(both, gates * hidden, hidden, scale=hidden ** -0.5),
+             b, hidden_size=hidden, **attributes)
+        model = n.save(p.path('m.onnx'), [('x', ['length', 'batch', 24])], [('v0', ['length', both, 'batch', hidden])])
+        x = samples_of((17, 2, 24), 1)[0]
+        wanted = p.run(p.library(model, 'f'), x)[0]
+        for form in ('--int8=dynamic', '--weights=int8', '--int8=dynamic --int8-max-error=5%'):
+            text = p.cytoc(model, '-o', p.path('q.so'), '--explain', *form.split())
+            rows = re.findall(r'^%s_0 .* %d->%d .*?(int8|integers|float: .*)$' % (op, hidden, gates * hidden), text, re.M)
+            if [row[:3] == 'int' for row in rows] != ([] if hidden == 75 else [not kept] * both):
+                return '%s of %d, %s: rows %s in %s' % (op, hidden, form, rows, text[-900:])
+            got = snr(wanted, p.run(p.path('q.so'), x)[0])
+            if got < 35:
+                return '%s of %d, %s: %.1f dB' % (op, hidden, form, got)
+    return None
+
+
 def dynamic_limit(p):
     """Layers are measured, on random numbers or samples: one whose input has an outlier that its weights ignore is bad."""
     n = Network(11)
@@ -709,7 +733,7 @@ def half_limit(p):
 
 
 TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit, odd_activations, digits_top1, transformer_top1, static_blocks, whole_blocks_in_integers,
-         skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused, spectra_stay_float,
+         skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused, spectra_stay_float,
          qdq_residual, qdq_names, qdq_older_operators, qdq_external, qdq_encoder]
 
 
