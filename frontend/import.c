@@ -156,8 +156,8 @@ static void report_cycle(cy_importer *im, Onnx__NodeProto *const *nodes, const u
   uint32_t shown = n < 12 ? n : 12;
   for (uint32_t i = 1; i < shown; i++)
     text = cy_arena_printf(im->arena, "%s' <- '%s", text, label(nodes[path[i]]));
-  MALFORMED(im, NULL, "the graph has a cycle of %u nodes: '%s'%s <- '%s'", n, text, shown < n ? " <- .." : "",
-                 label(nodes[path[0]]));
+  MALFORMED(im, NULL, "the graph has a cycle of %u node%s: '%s'%s <- '%s'", n, n == 1 ? "" : "s",
+            text, shown < n ? " <- .." : "", label(nodes[path[0]]));
 }
 
 /* Depth-first, in the file's order, so that a sorted graph stays as it is. NULL after a diagnostic. */

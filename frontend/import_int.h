@@ -160,6 +160,10 @@ const Onnx__AttributeProto *cy_onnx_attr(cy_importer *im, const cy_onnx_node *n,
                                          Onnx__AttributeProto__AttributeType type);
 bool cy_onnx_has(const cy_onnx_node *n, const char *name);
 int64_t cy_onnx_int(cy_importer *im, const cy_onnx_node *n, const char *name, int64_t otherwise);
+/* An element type, of one of the classes ("FIUB": numbers and bools; see dtypes.def). `otherwise` CY_NONE: it must be
+ * there. CY_NONE after a diagnostic. */
+cy_dtype cy_onnx_dtype(cy_importer *im, const cy_onnx_node *n, const char *name, cy_dtype otherwise,
+                       const char *classes);
 double cy_onnx_float(cy_importer *im, const cy_onnx_node *n, const char *name, double otherwise);
 const char *cy_onnx_string(cy_importer *im, const cy_onnx_node *n, const char *name, const char *otherwise);
 const int64_t *cy_onnx_ints(cy_importer *im, const cy_onnx_node *n, const char *name,

@@ -200,7 +200,8 @@ IMPORT(transpose) {
     p[i] = perm ? perm[i] : rank - 1 - i;
     p[i] += p[i] < 0 ? rank : 0;
     if (p[i] < 0 || p[i] >= rank || seen[p[i]])
-      return cy_build_error(im->g, "attribute 'perm'", "not a permutation of 0 .. %d", rank - 1);
+      return cy_build_error(im->g, "attribute 'perm'", "expected every axis from 0 to %d once, found %lld as element %d",
+                            rank - 1, (long long)perm[i], i);
     seen[p[i]] = true;
     identity = identity && p[i] == i;
   }

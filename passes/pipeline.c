@@ -222,7 +222,7 @@ static int write_file(cy_graph *g, const char *dir, const char *file, const char
   if (f && fclose(f))
     bad = true;
   if (bad)
-    cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "can't write dump '%s': %s", path, strerror(errno));
+    cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "cannot write dump '%s': %s", path, strerror(errno));
   return bad ? -1 : 0;
 }
 
@@ -351,7 +351,7 @@ int cy_passes_run(cy_graph *g, const cy_pass_options *o, cy_pass_stats *out) {
   if (stats)
     stats->nruns = 0;
   if (!rc && o->dump && o->dump_dir && mkdir(o->dump_dir, 0777) && errno != EEXIST) {
-    cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "can't make dump directory '%s': %s", o->dump_dir, strerror(errno));
+    cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "cannot make dump directory '%s': %s", o->dump_dir, strerror(errno));
     rc = -1;
   }
   if (!rc)
