@@ -353,6 +353,38 @@ def recurrences(batch=2, tokens=3):
              {n: list(feed[n].shape) for n in 'sb'}, **given, **({'state_window': slots} if slots else {}))
 
 
+def gates():
+    x = real(2, 3, 8)
+    case('gated sum', 'GatedAdd', 'x y g', {'x': x, 'y': real(2, 3, 8), 'g': real(2, 3, 1)}, outputs={'z': T.FLOAT})
+    for size in (4, 8):
+        case('gated norm of %d' % size, 'GatedRMSNorm', 'x s g', {'x': x, 'g': real(2, 3, 8)}, constants={'s': real(size)})
+    case('gates of linear attention', 'LinearAttentionGate', 'x d s b', {'x': 9 * x, 'b': real(2, 3, 8)}, {'y': T.FLOAT, 'beta': T.FLOAT},
+         constants={'d': real(8), 's': real(8)})
+    case('engram gate', 'EngramGate', 'k q v a b', {'k': real(2, 3, 2, 8), 'q': real(2, 3, 2, 8), 'v': x},
+         constants={'a': real(2, 8), 'b': real(2, 8)})
+    tables = {'c': np.cos(real(20, 6)), 's': np.sin(real(20, 6))}
+    for layout, section in ((0, [1, 2, 3]), (1, [2, 2, 2])):
+        case('three positions, layout %d' % layout, 'MRotaryEmbedding', 'x p c s', {
+            'x': real(2, 3, 32), 'p': rng.integers(0, 20, (3, 2, 3))}, constants=tables, mrope_section=section, mrope_layout=layout,
+             num_heads=2, rotary_embedding_dim=12, interleaved=layout)
+    ids = {'x': rng.integers(0, 90, (2, 5)), 'past': rng.integers(0, 90, (2, 2))}
+    numbers = {'m': rng.integers(1, 1 << 40, 3), 'n': rng.integers(90, 990, 4)}
+    for name, inputs in (('with', 'x m n past'), ('without', 'x m n')):
+        case('hashes of neighbours, %s a past' % name, 'NGramHashMapping', inputs, {i: ids[i] for i in inputs.split() if i in ids},
+             {'y': T.INT64, 'present': T.INT64}, constants=numbers, pad_id=3, n_head_per_ngram=2, max_ngram_size=3)
+
+
+def four_bits(rows=24, depth=70):
+    x = {'x': real(2, 3, depth)}
+    for kind in (0, 1):
+        case('codes of 4 bits, %d' % kind, 'MatMulBnb4', 'x w s', x, constants={'w': byte(rows * depth // 2), 's': abs(real(-(-rows * depth // 64)))},
+             K=depth, N=rows, block_size=64, quant_type=kind)
+    for zero in ({}, {'z': abs(real(rows, 3))}):
+        case('rows of any block' + ', zero points' * len(zero), 'MatMulNBits', 'x w s %s g b' % ''.join(zero), x, constants={
+            'w': byte(rows, 3, 16), 's': abs(real(rows, 3)), 'g': rng.integers(0, 3, depth).astype(np.int32), 'b': real(rows), **zero},
+             K=depth, N=rows, bits=4, block_size=32)
+
+
 def early():
     """What com.microsoft and ai.onnx's first sets call by names that mean something else today."""
     case('different ones', 'Unique', 'x', {'x': rng.integers(0, 4, 9).astype(np.float32)}, {'y': T.FLOAT, 'at': T.INT64, 'n': T.INT64})
@@ -362,6 +394,27 @@ def early():
                  across_channels=across, normalize_variance=normalised)
     case('norm with its root', 'SimplifiedLayerNormalization', 'x s', {'x': real(2, 3, 8)}, {'y': T.FLOAT, 'root': T.FLOAT},
          constants={'s': real(8)}, opset=17, axis=-1)
+
+
+def arrays():
+    for dtype, size in ((np.float32, 5), (np.float64, 3), (np.float32, 1)):
+        case('inverse %d' % size, 'Inverse', 'x', {'x': real(2, 3, size, size, dtype=dtype)[:, :, ::-1]}, {'y': h.np_dtype_to_tensor_dtype(np.dtype(dtype))})
+    edges = np.float32([[0.1, 0.2, 0.8, 0.7], [-0.3, 0, 0.9, 1.2], [0.8, 0.6, 0.1, 0.2]])
+    for mode, size in (('bilinear', (4, 3)), ('nearest', (5, 4)), ('bilinear', (1, 2))):
+        case('pieces %s %d' % (mode, size[0]), 'CropAndResize', 'x e i s', {'x': real(2, 3, 6, 7), 'e': edges, 'i': np.int32([1, 0, 1])},
+             constants={'s': np.int32(size)}, mode=mode, extrapolation_value=2.5)
+    for axis, size, step in ((-1, 3, 2), (1, 2, 1)):
+        case('windows of axis %d' % axis, 'UnfoldTensor', 'x', {'x': real(3, 5, 8)}, dim=axis, size=size, step=step)
+    case('some rows', 'DynamicSlice', 'x s e a', {'x': real(5, 6)}, constants={'s': np.array([-3, 1]), 'e': np.array([9, -1]), 'a': np.array([1, 0])},
+         opset=9)
+    for size in (1, 2, 3, 9):
+        case('no %d words again' % size, 'NGramRepeatBlock', 'i s', {'i': rng.integers(0, 3, (2, 7)), 's': real(2, 4)}, ngram_size=size)
+    numbers = np.int64([-5, 0, 1 << 40, 7])
+    for dtype in (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64):
+        x = abs(numbers) if dtype in (np.uint32, np.uint64) else numbers
+        case('hash of %s' % np.dtype(dtype), 'MurmurHash3', 'x', {'x': (x % 99 if dtype == np.int32 else x).astype(dtype)}, {'y': T.INT32},
+             positive=0, seed=17)
+    case('hash without a sign', 'MurmurHash3', 'x', {'x': np.int32([3, -4])}, {'y': T.UINT32})
 
 
 def check(args, folder, fused, oracle, feed):
@@ -374,7 +427,7 @@ def main():
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'fused')
     for group in (products, channels_last, diffusion, attention, shared_heads, experts, text, sisters, attentions,
-                  cached, recurrences, early):
+                  cached, recurrences, gates, four_bits, early, arrays):
         group()
     for name, *rest in CASES:
         if args.wanted(name):
