@@ -81,6 +81,7 @@ struct cy_target {
   const char *name;
   const char *specs; /* what --target accepts, for help and messages */
   int64_t most_head; /* CY_CONTRACT_ATTENTION: largest size of a head that there is a generator for; 0: none */
+  int64_t busy_parts; /* see cy_pass_options */
   /* See cy_machine_half_factors; NULL: never. */
   bool (*half_factors)(const cy_machine *m, cy_dtype half, const cy_graph *g, const cy_node_info *n,
                        const int64_t *sizes);

@@ -69,6 +69,7 @@ static const row table[] = {
     {"weights", cy_pass_weights, false, 1, SWEPT, SWEPT, UNIQUE | PLACED | FUSED,
      "store weights of products in 8 or 4 bits, where asked"},
     {"to_half", cy_pass_to_half, false, 1, SWEPT, SWEPT, EDITS, "round operands of products to half precision, where asked"},
+    {"long_sums", cy_pass_long_sums, false, 1, SWEPT, SWEPT, EDITS, "reduce long rows to few results in two steps"},
     {"layout", cy_pass_layout, false, 2, SWEPT, SWEPT | PLACED, FUSED,
      "channels innermost where convolutions want it, free transposes"},
     {"fuse", cy_pass_fuse, false, 1, SWEPT, FUSED, 0, "decide what is computed inside the kernels of its users"},
@@ -112,6 +113,7 @@ static const struct {
     {"requantise_late", "weights", "it makes f32 of constants that are still dequantised"},
     {"weights", "layout", "a transposed constant would have to be read as one"},
     {"fold_rest", "to_half", "constants would become f32 again"},
+    {"simplify_late", "long_sums", "reductions of reductions would become one again"},
     {"to_half", "layout", "a transposed constant would have to be read as one"},
     {"layout", "fuse", "conversions are nodes, and fusion must see them"},
 };

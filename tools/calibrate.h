@@ -39,7 +39,7 @@ int npz_each(const char *path, npz_visit *visit, void *ctx, char error[TENSOR_ER
 /* ---- ranges.c: what was seen of a tensor ---------------------------------------------------------------------------
  */
 
-enum { RANGE_BINS = 2048 };
+enum { RANGE_BINS = 16384 };
 typedef enum range_method { RANGE_MINMAX, RANGE_PERCENTILE, RANGE_ENTROPY, RANGE_MSE, RANGE_METHODS } range_method;
 
 typedef struct range_stats {

@@ -447,6 +447,7 @@ static int compile(session *s) {
                             .exact_f16 = !half_of(o) && cy_machine_half_weights(machine, CY_F16),
                             .most_head =
                                 o->attention && !strcmp(o->attention, "plain") ? 0 : cy_machine_most_head(machine),
+                            .busy_parts = cy_machine_busy_parts(machine),
                             .weights = &weights,
                             .quant = measured ? &quant : NULL,
                             .verify = o->verify};

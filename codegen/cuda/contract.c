@@ -499,10 +499,20 @@ void cy_cuda_contract_print(cy_cu *p, const char *symbol) {
   ((const cy_cu_generator *)p->form->generator)->print(p, symbol);
 }
 
-const char *cy_cuda_contract_name(const cy_cuda_form *form, cy_arena *arena) {
+bool cy_cuda_has_warpgroups(const cy_machine *m) {
+  const cy_cuda_machine *c = m->state;
+  for (int i = 0; c && i < c->narch; i++)
+    if (c->arch[i].number == 90 && c->arch[i].suffix)
+      return true;
+  return false;
+}
+
+const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form, cy_arena *arena) {
   const cy_cu_generator *generator = form->generator;
   const char *name = cy_arena_printf(arena, "%s %dx%dx%d", generator->name, form->tile.m, form->tile.n, form->tile.k);
   if (form->tma_blocks)
     return cy_arena_printf(arena, "%s, tma 128x256x64 on sm_90a", name);
+  if (form->warpgroups && cy_cuda_has_warpgroups(m))
+    name = cy_arena_printf(arena, "%s, wgmma on sm_90a", name);
   return form->shares ? cy_arena_printf(arena, "%s, k in %d", name, form->shares) : name;
 }

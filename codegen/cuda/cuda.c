@@ -96,7 +96,7 @@ static void release(cy_machine *m) { free(m->state); }
 static bool supports(const cy_machine *m, cy_kernel *k) { return cy_cuda_contract_supports(m, k); }
 
 /* For --explain. */
-static const char *algorithm(const cy_cuda_form *form, cy_arena *arena) {
+static const char *algorithm(const cy_machine *m, const cy_cuda_form *form, cy_arena *arena) {
   switch (form->kind) {
   case CY_CUDA_GROUPS:
     return "groups";
@@ -105,7 +105,7 @@ static const char *algorithm(const cy_cuda_form *form, cy_arena *arena) {
   case CY_CUDA_COLUMNS:
     return cy_arena_printf(arena, "columns by %d threads", form->group);
   case CY_CUDA_TILES:
-    return cy_cuda_contract_name(form, arena);
+    return cy_cuda_contract_name(m, form, arena);
   default:
     return "items";
   }
@@ -120,7 +120,7 @@ static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   cy_dim field[CY_CUDA_PROBLEM_FIELDS];
   if (form->kind == CY_CUDA_TILES)
     cy_cuda_contract_prepare(m, plan, form);
-  plan->algorithm = algorithm(form, arena);
+  plan->algorithm = algorithm(m, form, arena);
   if (cy_cuda_cudnn_match(m, plan->kernel, form, field))
     plan->algorithm = cy_arena_printf(arena, "%s or cuDNN", plan->algorithm);
   plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
@@ -374,6 +374,7 @@ static bool half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, 
 const cy_target cy_target_cuda = {
     .name = "cuda",
     .most_head = 256,
+    .busy_parts = 256,
     .half_factors = half_factors,
     .peak = peak,
     .specs = SPECS,

@@ -197,7 +197,8 @@ int cy_cu_wanted_blocks(const cy_machine *m);
 bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k);
 void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
 void cy_cuda_contract_print(cy_cu *p, const char *symbol);
-const char *cy_cuda_contract_name(const cy_cuda_form *form, cy_arena *arena); /* for --explain */
+const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form, cy_arena *arena); /* for --explain */
+bool cy_cuda_has_warpgroups(const cy_machine *m); /* is sm_90a among the architectures? */
 /* Has B packed where the generator wants that: appends the argument that the packed form is bound to. */
 void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form);
 uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val v, int64_t offset);

@@ -13,14 +13,6 @@
 
 enum { BM = 128, BN = 256, BK = 64, STAGES = 4, CONSUMERS = 256, LEAST_TURNS = 2 };
 
-static bool has_tma(const cy_machine *m) {
-  const cy_cuda_machine *c = m->state;
-  for (int i = 0; c && i < c->narch; i++)
-    if (c->arch[i].number == 90 && c->arch[i].suffix)
-      return true;
-  return false;
-}
-
 /* The tile moves fewest bytes for its products, so it is taken wherever there are enough of it; the fewer, smaller
  * tiles of other shapes are matrix.c's. */
 void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
@@ -30,7 +22,7 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
   cy_kernel_args(k, &args);
   cy_dtype t = args[c->a].dtype;
-  if (!has_tma(m) || (t != CY_F16 && t != CY_BF16) || c->kind != CY_CONTRACT_MATMUL || c->nbatch > 1 || form->shares ||
+  if (!cy_cuda_has_warpgroups(m) || (t != CY_F16 && t != CY_BF16) || c->kind != CY_CONTRACT_MATMUL || c->nbatch > 1 || form->shares ||
       !(cy_dim_is(g, c->a_k, 1) || cy_dim_is(g, c->a_m, 1)) || !cy_dim_is(g, c->a_offset, 0) ||
       !cy_dim_is(g, c->b_offset, 0))
     return;

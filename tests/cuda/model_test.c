@@ -532,34 +532,50 @@ static void test_images(void) {
   mock->capability = 89;
 }
 
+/* Compiles a graph for a device and for this machine's CPU, runs both, and compares. */
+static void compare_graph(const char *graph, const char *for_cuda, float tolerance) {
+  const char *const commands[] = {for_cuda, "%s/cytoc %s -o %s --target=native"}, *const names[] = {"p.so", "q.so"};
+  cyto_context *context[2] = {NULL, NULL};
+  cyto_model *model[2];
+  cyto_error error;
+  write_file("graph.txt", graph, strlen(graph));
+  for (int i = 0; i < 2; i++) {
+    CHECK_REQUIRE(!run_command(commands[i], build, path_of("graph.txt"), path_of(names[i])));
+    model[i] = load(names[i]);
+    CHECK_REQUIRE(model[i] && !cyto_context_create(model[i], NULL, &context[i], &error));
+  }
+  compare(context[0], model[0], context[1], model[1], MAX_BATCH, tolerance);
+  for (int i = 0; i < 2; i++) {
+    cyto_context_destroy(context[i]);
+    cyto_model_unload(model[i]);
+  }
+}
+
 /* A product by tensor maps on sm_90a, and one whose rows are no multiples of 16 bytes: by the kernel beside. */
 static void test_tensors(void) {
   static const int depths[] = {128, 132};
   char graph[400];
   mock->capability = 90;
   for (int i = 0; i < CHECK_COUNT(depths); i++) {
-    cyto_context *on_cuda = NULL, *on_cpu = NULL;
-    cyto_error error;
-    int n = snprintf(graph, sizeof graph,
-                     "graph @product(%%x: f32[rows,%d]) {\n  @w = const f16[%d,4864] data(7)\n  %%h = cast %%x : "
-                     "f16[rows,%d]\n  %%p = matmul %%h, @w : f16[rows,4864]\n  %%y = cast %%p : f32[rows,4864]\n  "
-                     "return %%y\n}\n",
-                     depths[i], depths[i], depths[i]);
-    write_file("product.txt", graph, (size_t)n);
-    CHECK_REQUIRE(!run_command("%s/cytoc %s -o %s --target=sm_90a", build, path_of("product.txt"), path_of("p.so")));
-    CHECK_REQUIRE(!run_command("%s/cytoc %s -o %s --target=native", build, path_of("product.txt"), path_of("q.so")));
-    cyto_model *cuda = load("p.so"), *cpu = load("q.so");
-    CHECK_REQUIRE(cuda && cpu && !cyto_context_create(cuda, NULL, &on_cuda, &error) &&
-                  !cyto_context_create(cpu, NULL, &on_cpu, &error));
+    snprintf(graph, sizeof graph,
+             "graph @product(%%x: f32[rows,%d]) {\n  @w = const f16[%d,4864] data(7)\n  %%h = cast %%x : f16[rows,%d]\n"
+             "  %%p = matmul %%h, @w : f16[rows,4864]\n  %%y = cast %%p : f32[rows,4864]\n  return %%y\n}\n",
+             depths[i], depths[i], depths[i]);
     int before = mock->maps;
-    compare(on_cuda, cuda, on_cpu, cpu, MAX_BATCH, 2e-2f);
+    compare_graph(graph, "%s/cytoc %s -o %s --target=sm_90a", 2e-2f);
     CHECK_INT_EQ(mock->maps - before, depths[i] % 8 ? 0 : 2);
-    cyto_context_destroy(on_cuda);
-    cyto_context_destroy(on_cpu);
-    cyto_model_unload(cuda);
-    cyto_model_unload(cpu);
   }
   mock->capability = 89;
+}
+
+/* A sum and a maximum of many elements, each by many blocks and then by one. */
+static void test_long_sums(void) {
+  int before = mock->launches;
+  compare_graph("graph @g(%x: f32[128]) {\n  @w = const f32[1024,128] data(3)\n  @part = const f32[] {0.001}\n"
+                "  %m = mul @w, %x\n  %s = reduce_sum %m {axes=[0,1], keepdims=0}\n  %t = mul %s, @part\n"
+                "  %g = reduce_max %m {axes=[0,1], keepdims=0}\n  %y = add %t, %g\n  return %y\n}\n",
+                "%s/cytoc %s -o %s --target=sm_80", 1e-4f);
+  CHECK_INT_EQ(mock->launches - before, 5); /* the elements, twice two steps */
 }
 
 /* A text file; for free(). */
@@ -632,6 +648,7 @@ static const check_test tests[] = {
     {"left out", test_left_out},
     {"images", test_images},
     {"tensors", test_tensors},
+    {"long sums", test_long_sums},
     {"damaged images", test_damaged_images},
     {"device memory", test_device_memory},
     {"recordings", test_recordings},
