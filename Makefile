@@ -62,12 +62,13 @@ endif
 
 # ---- what there is -------------------------------------------------------------------------------------------------
 
-COMPILER_DIRS := frontend ir passes codegen codegen/cpu codegen/cuda
+# Fuzzing reads models and text: that needs no more.
+COMPILER_DIRS := frontend ir $(if $(filter fuzz,$(VARIANT)),,passes codegen codegen/cpu codegen/cuda)
 LLVM_DIRS := codegen/cpu
 ALL_TOOLS := cytoc cyto-run cyto-bench
 
 SRC_compiler := $(wildcard $(COMPILER_DIRS:%=%/*.c))
-SRC_asm := $(wildcard codegen/*.S codegen/cuda/*.S)
+SRC_asm := $(wildcard $(COMPILER_DIRS:%=%/*.S))
 SRC_runtime := $(wildcard runtime/*.c)
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
 TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))

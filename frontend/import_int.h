@@ -1,10 +1,11 @@
 /* import_int.h - what the files of frontend/ share.
  *
  * mapped.c   file -> mapping -> skeleton (ModelProto without tensor data), unpacked by protobuf-c
- * import.c   ModelProto walk: ports, order of nodes, scopes, dispatch to the importers
- * check.c    what can be said before importing: opsets, unsupported ops
+ * import.c   ModelProto walk: order of nodes, scopes, dispatch to the importers by table.c
+ * ports.c    the model's inputs;  check.c   what can be said before importing: opsets, unsupported ops
  * tensor.c external.c   constants;  attrs.c   attribute readers;  functions.c   model-local functions
  * onnx_*.c   importers by family: one function per row (or several rows) of onnx_ops.def
+ * helpers.c runtime_axes.c   what importers share
  *
  * An importer reads n->in[], builds IR and calls cy_importer_set() for each output. It may assume that the first `need`
  * inputs of its row are present; n->in[k] is 0 for an absent optional input and in[] is padded to CY_ONNX_MIN_IN

@@ -182,8 +182,7 @@ cy_val cy_onnx_quantize(cy_importer *im, cy_val y, cy_val scale, cy_val zero, cy
   return y && check_scale(im, in[1]) && check_zero(im, in[2], dtype) ? quantize(im, in, 0, 0, 1, dtype) : 0;
 }
 
-/* ---- products
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- products ---- */
 
 static bool is_zero(cy_importer *im, cy_val v) {
   double x;

@@ -43,8 +43,7 @@ static bool rank_ok(cy_importer *im, int64_t rank) {
   return false;
 }
 
-/* ---- reshape and friends
- * ------------------------------------------------------------------------------------------------- */
+/* ---- reshape and friends ---- */
 
 /* Several elements may be -1 or 0 for all that is known before running. */
 static bool is_open(cy_importer *im, const cy_dim *want, uint32_t rank) {
@@ -260,8 +259,7 @@ IMPORT(tile) {
   return want && SET(tile(im, X, want));
 }
 
-/* ---- slice, split, concat, pad
- * --------------------------------------------------------------------------------------------- */
+/* ---- slice, split, concat, pad ---- */
 
 /* v counted from the end where it is negative, whatever is known of its sign: floor(v / 2^62) is -1 for negatives, 0
  * otherwise. Constants beyond any extent ("from the start", "to the end") become the nearest position outside. */
@@ -475,8 +473,7 @@ IMPORT(center_crop_pad) {
   return SET(y);
 }
 
-/* ---- blocks and space
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- blocks and space ---- */
 
 static bool block_of(cy_importer *im, const cy_onnx_node *n, int64_t *out) {
   *out = cy_onnx_int(im, n, "blocksize", 0);
