@@ -208,6 +208,17 @@ def long_tails(p):
     return None
 
 
+def streams_stay_float(p):
+    """Sums between products add what was there before it was rounded for a product."""
+    model = encoder(p.path('m.onnx'))
+    np.savez(p.path('c.npz'), **{k: samples_of(s, 1, 7)[0] for k, s in (('x', (6, 5, 64)), ('y', (6, 5, 96)))})
+    text = p.cytoc(model, *STATIC, '--calibrate=' + p.path('c.npz'), '--stop-after=quantise')
+    rounded = set(re.findall(r'^ *(%\S+) = dequantize %', text, re.M))
+    rounded |= {y for y, x in re.findall(r'^ *(%\S+) = mul (%\S+), @', text, re.M) if x in rounded}  # balanced
+    sums = [line for line in re.findall(r'^ *%\S+ = add (.*)', text, re.M) if rounded & set(re.findall(r'%[^ ,]+', line))]
+    return 'sums of rounded numbers: %s' % sums if sums or not rounded else None
+
+
 def whole_blocks_in_integers(p):
     """Pooling and concatenation work on bytes, and so do views."""
     model = residual(p.path('m.onnx'))
@@ -749,7 +760,7 @@ def half_limit(p):
     return None if found[2:] == ['float: its values are beyond half precision'] * 2 else text
 
 
-TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit, odd_activations, digits_top1, transformer_top1, static_blocks, long_tails, whole_blocks_in_integers,
+TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit, odd_activations, digits_top1, transformer_top1, static_blocks, long_tails, streams_stay_float, whole_blocks_in_integers,
          skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused, spectra_stay_float,
          qdq_residual, qdq_names, qdq_older_operators, qdq_external, qdq_encoder]
 
