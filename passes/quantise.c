@@ -179,7 +179,7 @@ static void needed_by(placer *s, cy_val v, leaves *out) {
   bool product = host && cy_def_of(g, host, CY_OP_matmul);
   for (uint32_t i = 0; i < l.n && !product; i++)
     if (l.list[i] != host && l.list[i] != v && cy_same_shape(cy_type_of(g, l.list[i]), cy_type_of(g, v)) &&
-        !is_normalised(s, l.list[i]))
+        !is_normalised(s, l.list[i]) && !cy_quant_feeds_log(g, &s->uses, l.list[i]))
       add_leaf(out, l.list[i]);
   const cy_node_info *n = host ? cy_def(g, host) : NULL;
   if (n && reads_integers(g, n))
@@ -221,6 +221,8 @@ static void list_layers(placer *s) {
     cy_quant_cycles(q, s->g, n, s->sizes, l->cycles);
     if (cy_quant_skipped(q, s->g, n))
       l->keep = "skipped as asked";
+    else if (cy_quant_feeds_log(s->g, &s->uses, n->out[0]))
+      l->keep = CY_QUANT_LOG;
   }
 }
 
@@ -514,11 +516,12 @@ static bool read_by_product(const placer *s, cy_val v) {
 
 /* Has every reader of tensor t's value in the graph as it was, but the model's outputs and block results, read the
  * integers' value: layers as it is, as their weights have the balance, others multiplied by that. Layers that are in
- * float for their precision read what was there before, as element-wise ops beside products do. */
+ * float for their precision read what was there before, as element-wise ops beside products do, and those in front of
+ * logarithms. */
 static void redirect(placer *s, uint32_t t, cy_val to) {
   cy_graph *g = s->g;
   cy_val from = s->q->tensor[t].value, plain = to;
-  bool stream = read_by_product(s, from);
+  bool stream = read_by_product(s, from) || cy_quant_feeds_log(g, &s->uses, from);
   if (s->q->tensor[t].balance) {
     build_behind(s, from);
     plain = cy_build_binary(g, CY_OP_mul, to, factors(s, &s->q->tensor[t], false));

@@ -380,6 +380,33 @@ def dynamic_limit(p):
     return 'measured without a limit' if re.search(r'[0-9] +int8$', p.cytoc(*options), re.M) else None
 
 
+def logarithms_stay_float(p):
+    """Waves, and the filters behind them, whose powers a logarithm is taken of; no other products, nor those of softplus."""
+    n = Network(13)
+    bins, t = 65, np.arange(128)
+    waves = [n.constant((np.hanning(128) * f(2 * np.pi * np.arange(bins)[:, None] * t / 128))[:, None]) for f in (np.cos, np.sin)]
+    parts = [n.op('Conv', 'x', w, strides=[64]) for w in waves]
+    power = n.op('Add', *[n.op('Mul', v, v) for v in parts])
+    filters = np.maximum(0, 1 - np.abs(np.arange(bins)[:, None] - np.linspace(0, 64, 64)) / 3)
+    mel = n.op('MatMul', n.op('Transpose', power, perm=[0, 2, 1]), n.constant(filters))
+    log = n.op('Log', n.op('Max', mel, n.constant(1e-10)))
+    log = n.op('Softplus', n.op('MatMul', log, n.weight(64, 96)))
+    n.op('MatMul', log, n.weight(96, 64))
+    model = n.save(p.path('m.onnx'), [('x', ['batch', 1, 8192])], [(n.nodes[-1].output[0], None), ('v7', None)])
+    x = (np.sin(np.arange(8192) * 0.3) + 1e-3 * n.rng.standard_normal(8192)).astype(np.float32)[None, None]
+    np.savez(p.path('c.npz'), x=x)
+    wanted = p.run(p.library(model, 'f'), x)
+    for options, layers in ((['--int8=dynamic', '--int8-prefer=size'], 3), ([*STATIC, '--calibrate=' + p.path('c.npz')], 5)):
+        text = p.cytoc(model, '-o', p.path('q.so'), '--explain', *options)
+        kept = re.findall(r'^(\w+) .* float: its logarithm is taken', text, re.M)
+        if sorted(kept) != sorted(['MatMul_6'] + ['Conv_0', 'Conv_1'] * (layers == 5)) or '2 of 5 layers' not in text:
+            return '%s: %s in %s' % (options, kept, text[-900:])
+        got = [snr(a, b) for a, b in zip(wanted, p.run(p.path('q.so'), x))]
+        if got[0] < 25 or got[1] < 80:
+            return '%s: %s dB' % (options, got)
+    return None
+
+
 def spectra_stay_float(p):
     """The waves of a Fourier transform are constants but no weights: weak bins beside strong ones keep their precision."""
     n = Network(12)
@@ -761,7 +788,7 @@ def half_limit(p):
 
 
 TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit, odd_activations, digits_top1, transformer_top1, static_blocks, long_tails, streams_stay_float, whole_blocks_in_integers,
-         skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused, spectra_stay_float,
+         skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused, logarithms_stay_float, spectra_stay_float,
          qdq_residual, qdq_names, qdq_older_operators, qdq_external, qdq_encoder]
 
 
