@@ -155,8 +155,8 @@ bool cy_function_expand(cy_importer *im, const cy_onnx_node *n, const Onnx__Func
 cy_val cy_import_tensor(cy_importer *im, const Onnx__TensorProto *t, const char *item);
 cy_val cy_import_sparse(cy_importer *im, const Onnx__SparseTensorProto *t, const char *item);
 
-/* attrs.c: value of an attribute, or what is said when it is absent. A wrong type is reported and reads as absent; then
- * cy_onnx_node_ok() is false. */
+/* attrs.c: value of an attribute, or what is said when it is absent. A wrong type is reported, counted in
+ * im->malformed, and reads as absent. */
 const Onnx__AttributeProto *cy_onnx_attr(cy_importer *im, const cy_onnx_node *n, const char *name,
                                          Onnx__AttributeProto__AttributeType type);
 bool cy_onnx_has(const cy_onnx_node *n, const char *name);

@@ -22,7 +22,7 @@
 
 typedef struct cy_cg {
   LLVMContextRef ctx;
-  LLVMModuleRef module; /* owned until cy_cg_take_module */
+  LLVMModuleRef module; /* being filled, see cy_cg_module() */
   LLVMBuilderRef b;
   LLVMTargetMachineRef tm;
   LLVMTypeRef i1, i8, i16, i32, i64, f16, bf16, f32, f64, ptr, voidt;
