@@ -63,7 +63,6 @@ typedef struct cy_codegen_stats {
   uint32_t kernels, steps, constants;
   uint64_t weights_bytes, output_bytes;
   int64_t arena_bytes; /* with one worker; -1: depends on the inputs' sizes */
-  double kernels_seconds, host_seconds, link_seconds;
 } cy_codegen_stats;
 
 typedef struct cy_codegen_options {

@@ -57,7 +57,6 @@ typedef struct cy_kernel_plan {
   cy_kernel *kernel;
   char symbol[80];         /* unique in the model, with the model's prefix */
   const cy_step *launch;   /* the first step that launches it */
-  uint32_t nargs_ir;       /* arguments before prepare() appended any */
   int32_t dead_arg;        /* argument that was replaced by its packed form, or -1 */
   bool reads_dead;         /* ... but is read elsewhere in the kernel, too */
   int32_t packed_arg;      /* appended: packed form of dead_arg's constant, or -1 */

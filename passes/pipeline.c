@@ -118,8 +118,7 @@ static const struct {
     {"layout", "fuse", "conversions are nodes, and fusion must see them"},
 };
 
-/* ---- checks at start-up ---------------------------------------------------------------------------------------------
- */
+/* ---- checks at start-up ---- */
 
 static const row *find_row(const char *name, size_t len) {
   for (int i = 0; i < NROWS; i++)
@@ -152,8 +151,7 @@ static void check_table(void) {
   }
 }
 
-/* ---- comma lists ----------------------------------------------------------------------------------------------------
- */
+/* ---- comma lists ---- */
 
 /* Steps through "a,b,c": the next item, NULL at the end. */
 static const char *next_item(const char **list, size_t *out_len) {
@@ -180,7 +178,7 @@ static int check_list(cy_graph *g, const char *option, const char *list) {
     const row *r = find_row(item, len);
     if (!r) {
       cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL,
-                  "option '--%s': no pass is called '%.*s'; 'cytoc --list-passes' shows all", option, (int)len, item);
+                  "option '--%s': no pass is called '%.*s'; 'cytoc --passes=help' lists all", option, (int)len, item);
       return -1;
     }
     if (r->required && !strcmp(option, "disable")) {
@@ -192,8 +190,7 @@ static int check_list(cy_graph *g, const char *option, const char *list) {
   return 0;
 }
 
-/* ---- dumps ----------------------------------------------------------------------------------------------------------
- */
+/* ---- dumps ---- */
 
 typedef struct dumper {
   cy_graph *g;
@@ -224,7 +221,7 @@ static int write_file(cy_graph *g, const char *dir, const char *file, const char
   if (f && fclose(f))
     bad = true;
   if (bad)
-    cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "can't write dump '%s': %s", path, strerror(errno));
+    cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "cannot write dump '%s': %s", path, strerror(errno));
   return bad ? -1 : 0;
 }
 
@@ -256,8 +253,7 @@ static void verify(cy_graph *g, const cy_pass_options *o, const char *pass) {
   cy_bug("after pass '%s': %s%s%s", pass, why, written ? "; the graph is in " : "", written ? file : "");
 }
 
-/* ---- the runner -----------------------------------------------------------------------------------------------------
- */
+/* ---- the runner ---- */
 
 void cy_pass_count(cy_pass *p, const char *what, uint64_t n) {
   if (!n)
@@ -353,7 +349,7 @@ int cy_passes_run(cy_graph *g, const cy_pass_options *o, cy_pass_stats *out) {
   if (stats)
     stats->nruns = 0;
   if (!rc && o->dump && o->dump_dir && mkdir(o->dump_dir, 0777) && errno != EEXIST) {
-    cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "can't make dump directory '%s': %s", o->dump_dir, strerror(errno));
+    cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "cannot make dump directory '%s': %s", o->dump_dir, strerror(errno));
     rc = -1;
   }
   if (!rc)
@@ -370,8 +366,7 @@ int cy_passes_run(cy_graph *g, const cy_pass_options *o, cy_pass_stats *out) {
   return rc;
 }
 
-/* ---- reports --------------------------------------------------------------------------------------------------------
- */
+/* ---- reports ---- */
 
 void cy_pass_stats_print(const cy_pass_stats *s, FILE *out) {
   fprintf(out, "%-14s %9s %14s %10s\n", "pass", "ms", "nodes", "peak MB");

@@ -248,6 +248,10 @@ enum {
   CYRT_RX_NOT_AT_WORD_EDGE
 };
 
+/* Attribute letter_case of string_normalize; mode of count_ngrams: ONNX's TF, IDF, TFIDF. */
+enum { CYRT_CASE_KEEP, CYRT_CASE_LOWER, CYRT_CASE_UPPER };
+enum { CYRT_TERM_COUNT, CYRT_TERM_INVERSE, CYRT_TERM_WEIGHTED };
+
 /* ---- models for CUDA (cuda.c) ---- */
 
 extern const cyrt_device cyrt_cuda_device __attribute__((visibility("hidden")));
