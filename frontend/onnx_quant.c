@@ -94,11 +94,8 @@ static cy_val quantize(cy_importer *im, cy_val *in, int axis, int64_t block, int
 }
 
 static bool output_dtype(cy_importer *im, const cy_onnx_node *n, cy_dtype otherwise, cy_dtype *out) {
-  int64_t t = cy_onnx_int(im, n, "output_dtype", 0);
-  *out = t ? (cy_dtype)t : otherwise;
-  if (t >= 0 && t < CY_REF && t != CY_STRING)
-    return true;
-  return cy_build_error(im->g, "attribute 'output_dtype'", "element type %lld is not supported here", (long long)t);
+  *out = cy_onnx_int(im, n, "output_dtype", 0) ? cy_onnx_dtype(im, n, "output_dtype", CY_NONE, "FIUB") : otherwise;
+  return *out != CY_NONE;
 }
 
 IMPORT(quantize_linear) {
@@ -185,8 +182,7 @@ cy_val cy_onnx_quantize(cy_importer *im, cy_val y, cy_val scale, cy_val zero, cy
   return y && check_scale(im, in[1]) && check_zero(im, in[2], dtype) ? quantize(im, in, 0, 0, 1, dtype) : 0;
 }
 
-/* ---- products
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- products ---- */
 
 static bool is_zero(cy_importer *im, cy_val v) {
   double x;

@@ -119,14 +119,6 @@ cy_expr cy_x_load(cy_kernel *k, cy_karg arg, cy_expr offset) {
 
 static bool is_const(const cy_kernel *k, cy_expr e) { return cy_expr_of(k, e)->op == CY_X_CONST; }
 
-bool cy_expr_const_int(const cy_kernel *k, cy_expr e, int64_t *out_value) {
-  const cy_expr_info *x = cy_expr_of(k, e);
-  if (x->op != CY_X_CONST || x->dtype != CY_I64)
-    return false;
-  *out_value = x->c.i;
-  return true;
-}
-
 /* A numeric constant equal to v; for floats bit for bit, so that 0 is not -0. */
 static bool is_value(const cy_kernel *k, cy_expr e, double v) {
   const cy_expr_info *x = cy_expr_of(k, e);

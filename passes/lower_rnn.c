@@ -25,7 +25,7 @@ typedef struct rnn {
   int gates;
   cy_dim hidden, wide; /* h, gates * h */
   cy_dtype dtype;
-  cy_expr batch, step, time; /* task; counter; position in the sequence */
+  cy_expr batch, time;       /* task; position in the sequence */
   cy_expr live;              /* is this step inside the element's sequence? 0: always */
   cy_karg h, c, gate;        /* scratch rows; h and c of a walk only */
   bool steps;                /* a kernel per step: */

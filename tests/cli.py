@@ -53,7 +53,7 @@ def objects(folder):
 
 # name, arguments (%s: the folder of outputs), exit code, expressions, files (None: any), check
 ROWS = [
-    ('help', ['--help'], 0, ['usage: cytoc', '--target', '--stats'], [], None),
+    ('help', ['--help'], 0, ['usage: cytoc', '--target=T .*sm_75', r'--stats\[=FILE\]'], [], None),
     ('version', ['--version'], 0, [r'cytoc \d+\.\d+', 'x86-64-v3'], [], None),
     ('so', [MODEL, '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], has('m.h', r'\bm_run\(')),
     ('a', [MODEL, '-o', '%s/m.a'], 0, [], ['m.a', 'm.h'], None),
@@ -99,7 +99,7 @@ ROWS = [
     ('dump unknown', [MODEL, '--dump=nosuch', '--emit=graph'], 1, ['nosuch'], [], None),
     ('passes help', ['--passes=help'], 0, ['fuse', 'fold', 'layout'], [], None),
     ('passes', [MODEL, '--passes=fold'], 0, ['graph '], [], None),
-    ('passes unknown', [MODEL, '--passes=nosuch'], 1, ['nosuch'], [], None),
+    ('passes unknown', [MODEL, '--passes=nosuch'], 1, ['nosuch', '--passes=help'], [], None),
     ('stop unknown', [MODEL, '--stop-after=nosuch'], 1, ['nosuch'], [], None),
     ('disable', [MODEL, '--disable=fuse,layout', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
     ('disable unknown', [MODEL, '--disable=nosuch', '-o', '%s/m.so'], 1, ['nosuch'], [], None),

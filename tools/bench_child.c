@@ -41,7 +41,8 @@ static double peak_kb(void) {
   return (double)usage.ru_maxrss;
 }
 
-const char *cy_bench_pair_find(const cy_bench_pairs *pairs, const char *option, const char *name) {
+/* The text after "NAME=" of the pair of that option and name, or NULL. */
+static const char *pair_find(const cy_bench_pairs *pairs, const char *option, const char *name) {
   size_t len = strlen(name);
   for (int i = 0; i < pairs->n; i++)
     if (!strcmp(pairs->option[i], option) && !strncmp(pairs->text[i], name, len) && pairs->text[i][len] == '=')
@@ -51,10 +52,10 @@ const char *cy_bench_pair_find(const cy_bench_pairs *pairs, const char *option, 
 
 /* Fills in the open dims: from --shape, else from --dim ("*" is any dim), else 1. Returns 0, or 1 when --shape does not fit. */
 static int dims_choose(const cyto_port *port, const cy_bench_pairs *pairs, int64_t *out_dims) {
-  const char *shape = cy_bench_pair_find(pairs, "--shape", port->name);
+  const char *shape = pair_find(pairs, "--shape", port->name);
   for (int d = 0; d < port->rank; d++) {
-    const char *size = port->dim_names[d] ? cy_bench_pair_find(pairs, "--dim", port->dim_names[d]) : NULL;
-    size = size ? size : cy_bench_pair_find(pairs, "--dim", "*");
+    const char *size = port->dim_names[d] ? pair_find(pairs, "--dim", port->dim_names[d]) : NULL;
+    size = size ? size : pair_find(pairs, "--dim", "*");
     out_dims[d] = port->dims[d] >= 0 ? port->dims[d] : size ? atoll(size) : 1;
     if (shape) {
       char *end;
@@ -117,7 +118,7 @@ static int input_bind(cyto_context *context, int index, const cyto_port *port, u
     return 1;
   }
   double low = is_float(port->dtype) ? -1 : 0, high = is_float(port->dtype) ? 1 : 2;
-  const char *range = cy_bench_pair_find(pairs, "--range", port->name);
+  const char *range = pair_find(pairs, "--range", port->name);
   if (range && sscanf(range, "%lf:%lf", &low, &high) == 2 && !is_float(port->dtype))
     high += 1;
   void *data = *out_data = aligned_alloc(64, ((size_t)bytes + 127) / 64 * 64);
