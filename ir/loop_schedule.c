@@ -192,13 +192,22 @@ static bool loads_walk(const survey *s, cy_var v) {
   return walks;
 }
 
-/* The axes of a kernel that is nothing but one store of 32-bit elements: what its loads walk, what the store walks. */
+/* Are 2 to 4 bytes, along `store`, put behind one another for every turn of `loads`? */
+static bool joins_bytes(const survey *s, cy_var loads, cy_var store) {
+  int64_t c, n;
+  return cy_dim_is_const(s->k->g, cy_kernel_var(s->k, store)->extent, &n) && n >= 2 && n <= 4 &&
+         coef_known(s, &s->access[0], loads, &c) && c == n;
+}
+
+/* The axes of a kernel that is nothing but one store of 32-bit elements, or of bytes that it joins: what its loads
+ * walk, what the store walks. */
 static bool crossed_axes(const survey *s, cy_var *out_loads, cy_var *out_store) {
   cy_kernel *k = s->k;
   const cy_stmt *st = k->body;
   *out_loads = *out_store = 0;
-  if (!st || st->next || st->kind != CY_S_STORE || cy_dtype_of(k->args[st->arg].dtype)->bits != 32)
+  if (!st || st->next || st->kind != CY_S_STORE)
     return false;
+  int bits = cy_dtype_of(k->args[st->arg].dtype)->bits;
   for (uint32_t i = 0; i < s->naccess; i++)
     if (!s->access[i].regular || s->access[i].at.rest)
       return false;
@@ -208,7 +217,7 @@ static bool crossed_axes(const survey *s, cy_var *out_loads, cy_var *out_store) 
     else if (loads_walk(s, k->grid[i]))
       *out_loads = k->grid[i];
   }
-  return *out_loads && *out_store;
+  return *out_loads && *out_store && (bits == 32 || (bits == 8 && joins_bytes(s, *out_loads, *out_store)));
 }
 
 /* The largest multiple of LANES that divides n and is no greater than `most`, 0 when there is none. */

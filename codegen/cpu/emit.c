@@ -523,7 +523,7 @@ void cy_fill_zero(cy_cg *cg, LLVMValueRef dst, LLVMValueRef n) { each_float(cg, 
 /* ---- vectors ---- */
 
 LLVMValueRef cy_shuffle(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, const int *lanes, unsigned n) {
-  LLVMValueRef m[64];
+  LLVMValueRef m[256];
   for (unsigned i = 0; i < n; i++)
     m[i] = cy_i32(cg, lanes[i]);
   return LLVMBuildShuffleVector(cg->b, a, b, LLVMConstVector(m, n), "");
