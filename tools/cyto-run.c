@@ -6,6 +6,7 @@
  * code 1.
  */
 #define _GNU_SOURCE
+#include "ir/clock.h"
 #include "profile.h"
 #include "value_file.h"
 
@@ -21,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 enum { MAX_ARGUMENTS = 256 };
 
@@ -397,12 +397,6 @@ static void print_info(const cyto_model *model) {
 
 /* ---- running ---- */
 
-static double now_ms(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 static int compare_times(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
@@ -410,21 +404,21 @@ static int compare_times(const void *a, const void *b) {
 
 static int run_timed(cyto_context *context, long repeat) {
   cyto_error error;
-  double start = now_ms();
+  double start = cy_clock_ms();
   if (cyto_run(context, &error))
     return complain("%s", error.message);
   if (!repeat)
     return 0;
-  double first = now_ms() - start, *times = malloc((size_t)repeat * sizeof *times);
+  double first = cy_clock_ms() - start, *times = malloc((size_t)repeat * sizeof *times);
   if (!times)
     return complain("no memory for the times of %ld runs", repeat);
   for (long i = 0; i < repeat; i++) {
-    start = now_ms();
+    start = cy_clock_ms();
     if (cyto_run(context, &error)) {
       free(times);
       return complain("%s", error.message);
     }
-    times[i] = now_ms() - start;
+    times[i] = cy_clock_ms() - start;
   }
   qsort(times, (size_t)repeat, sizeof *times, compare_times);
   printf("first %.3f ms, then %ld runs: min %.3f ms, median %.3f ms\n", first, repeat, times[0], times[repeat / 2]);
