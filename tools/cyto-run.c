@@ -167,20 +167,15 @@ static int parse_options(int argc, char **argv, run_options *options) {
 
 /* ---- inputs ---- */
 
-static int has_suffix(const char *text, const char *suffix) {
-  size_t length = strlen(text), tail = strlen(suffix);
-  return length >= tail && !strcmp(text + length - tail, suffix);
-}
-
 static int read_value(const char *path, const cyto_port *port, cyto_value *value) {
   char error[TENSOR_ERROR_SIZE];
   host_tensor tensor = {0};
-  if (has_suffix(path, ".json") || port->type->kind != CYTO_TENSOR) {
-    int failed = has_suffix(path, ".json") ? value_json_read(path, port->type, value, error)
-                                           : value_pb_read(path, port->type, value, error);
+  if (file_ends_with(path, ".json") || port->type->kind != CYTO_TENSOR) {
+    int failed = file_ends_with(path, ".json") ? value_json_read(path, port->type, value, error)
+                                               : value_pb_read(path, port->type, value, error);
     return failed ? complain("input '%s': %s", port->name, error) : 0;
   }
-  int failed = has_suffix(path, ".pb") ? tensor_pb_read(path, &tensor, error) : npy_read(path, &tensor, error);
+  int failed = file_ends_with(path, ".pb") ? tensor_pb_read(path, &tensor, error) : npy_read(path, &tensor, error);
   if (!failed && !(failed = host_tensor_adapt(&tensor, port->dtype, error)))
     host_value_take(value, &tensor);
   return failed ? complain("input '%s': %s", port->name, error) : 0;
@@ -195,7 +190,7 @@ static int find_in_folder(const char *folder, int32_t k, char path[PATH_MAX]) {
   snprintf(plain, sizeof plain, "input_%d.pb", k);
   for (struct dirent *entry; dir && !found && (entry = readdir(dir));) {
     const char *name = entry->d_name;
-    int is_value = has_suffix(name, ".npy") || has_suffix(name, ".pb") || has_suffix(name, ".json");
+    int is_value = file_ends_with(name, ".npy") || file_ends_with(name, ".pb") || file_ends_with(name, ".json");
     if ((is_value && !strncmp(name, numbered, strlen(numbered))) || !strcmp(name, plain))
       found = snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
   }
