@@ -287,6 +287,8 @@ static cy_val unique_strings(cy_importer *im, cy_val x, cy_val indices, bool by_
   return cy_build_gather(im->g, by_axis ? x : cy_build_reshape(im->g, x, &all, 1), indices, axis);
 }
 
+/* ai.onnx (argument 1): sorted if not told otherwise; values, where they stand first, which of them each element is, how
+ * many. com.microsoft's: in the order of the input, and no second output. */
 IMPORT(unique) {
   bool strings = cy_onnx_type(im, X)->dtype == CY_STRING;
   cy_val x = strings ? cy_build(im->g, CY_OP_string_rank, &X, 1, NULL, 0, NULL, 1) : X;
@@ -294,7 +296,7 @@ IMPORT(unique) {
   cy_sym s = cy_sym_new(im->g, NULL, CY_SYM_COUNT);
   cy_sym_of(im->g, s)->min = 0;
   cy_dim count = cy_dim_sym(im->g, s), all = cy_type_elems(im->g, &t);
-  cy_attr a[2] = {cy_attr_int(CY_ATTR_sorted, cy_onnx_int(im, n, "sorted", 1) != 0)};
+  cy_attr a[2] = {cy_attr_int(CY_ATTR_sorted, cy_onnx_int(im, n, "sorted", n->arg) != 0)};
   cy_type list = cy_type_make(CY_I64, 1, &count), inverse = list, y = cy_type_make(t.dtype, 1, &count);
   int axis = 0;
   bool by_axis = cy_onnx_has(n, "axis");
@@ -311,8 +313,8 @@ IMPORT(unique) {
   if (!v)
     return false;
   cy_onnx_bind_count(im, s, v, by_axis ? axis : 0);
-  for (uint32_t k = 0; k < 4; k++)
-    cy_importer_set(im, n, k, cy_build_output(im->g, v, k));
+  for (uint32_t k = 0; k < (n->arg ? 4 : 3); k++)
+    cy_importer_set(im, n, k, cy_build_output(im->g, v, n->arg || !k ? k : k + 1));
   return !strings || SET(unique_strings(im, X, cy_build_output(im->g, v, 1), by_axis, axis));
 }
 

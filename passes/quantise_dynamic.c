@@ -86,8 +86,11 @@ static bool gains(const cy_quant_layer *l, const cy_graph *g, const cy_node_info
 }
 
 /* Why layer l, node n of block b, stays in float; NULL: it does not. */
-static const char *reason(cy_pass *p, const cy_quant *q, cy_quant_layer *l, const cy_node_info *n, cy_block b) {
+static const char *reason(cy_pass *p, const cy_quant *q, cy_quant_layer *l, const cy_node_info *n, cy_block b,
+                          const cy_uses *uses) {
   const char *keep = cy_quant_skipped(q, p->g, n) ? "skipped as asked" : why_not(p, q, n);
+  if (!keep && cy_quant_feeds_log(p->g, uses, n->out[0]))
+    keep = CY_QUANT_LOG;
   return keep ? keep : cy_quant_judged(q, l, b);
 }
 
@@ -114,7 +117,7 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
       cy_quant_describe(q, g, nodes[i], l);
       cy_quant_cycles(q, g, n, sizes, l->cycles);
       if (!l->keep)
-        l->keep = reason(p, q, l, n, b);
+        l->keep = reason(p, q, l, n, b, &uses);
       if (!l->keep && !q->smallest && !gains(l, g, n, &uses, sizes))
         l->keep = CY_QUANT_NO_GAIN;
       if (l->keep)

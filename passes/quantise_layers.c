@@ -42,6 +42,50 @@ bool cy_quant_is_recurrence(const cy_graph *g, const cy_node_info *n) {
          cy_attr_get_int(n, CY_ATTR_hidden, 1) % 2 == 0;
 }
 
+/* Does n, reading x, hand on what is small beside the rest of it as such, so that a logarithm would show it? */
+static bool keeps_small(const cy_graph *g, const cy_node_info *n) {
+  switch (n->op) {
+  case CY_OP_add:
+  case CY_OP_sub:
+  case CY_OP_mul:
+  case CY_OP_div:
+  case CY_OP_max:
+  case CY_OP_min:
+  case CY_OP_pow:
+  case CY_OP_sqrt:
+  case CY_OP_abs:
+  case CY_OP_reduce_sum:
+    return true;
+  case CY_OP_matmul: { /* a bank of filters, which adds up powers */
+    const cy_data *d = &cy_value_of(g, n->in[1])->data;
+    const cy_data_f32 *w = d->bytes;
+    bool positive = w && cy_type_of(g, n->in[1])->dtype == CY_F32;
+    for (uint64_t i = 0; positive && i < d->size / sizeof *w; i++)
+      positive = w[i] >= 0;
+    return positive;
+  }
+  default:
+    return cy_op_of((cy_op)n->op)->cls == CY_CLASS_VIEW;
+  }
+}
+
+/* By a model's own Log: other functions are made of logarithms, too. */
+static bool feeds_log(const cy_graph *g, const cy_uses *uses, cy_val v, int depth) {
+  for (uint32_t i = uses->start[v]; i < uses->start[v + 1] && depth; i++) {
+    const cy_node_info *n = uses->list[i] ? cy_node_of(g, uses->list[i]) : NULL;
+    if (n && n->op == CY_OP_log && strcmp(cy_str_text(g, n->origin.op), "Log") == 0)
+      return true;
+    if (n && keeps_small(g, n) && feeds_log(g, uses, n->out[0], depth - 1))
+      return true;
+  }
+  return false;
+}
+
+bool cy_quant_feeds_log(const cy_graph *g, const cy_uses *uses, cy_val v) {
+  enum { DEPTH = 10 };
+  return feeds_log(g, uses, v, DEPTH);
+}
+
 /* A comma separated list of patterns against the layer's name, or its type. */
 bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *n) {
   char pattern[512];

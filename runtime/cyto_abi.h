@@ -347,7 +347,7 @@ int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_s
                                 const cyrt_cuda_problem *problem);
 /* A tensor of 16-bit floats that a kernel reads by a tensor map: sizes from the contiguous axis outwards. */
 typedef struct cyrt_cuda_box {
-  int64_t slot, bf16, rank; /* of its pointer; 1: bfloat16; 2 or 3 */
+  int64_t slot, dtype, rank; /* slot: of its pointer; a cyto_dtype: halves or 8-bit integers; rank: 2 or 3 */
   int64_t extent[3];
   int64_t stride[2]; /* of all axes but the first, in elements */
   int64_t box[2];    /* that one copy brings: of the first two */

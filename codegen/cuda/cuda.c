@@ -187,10 +187,11 @@ static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
     size_t length = strlen(s->plans[i]->symbol);
     if (strncmp(s->plans[i]->symbol, function, length) || !cy_cuda_form_of(s->plans[i])->stages)
       continue;
+    bool integers = !cy_dtype_is_float(factor_type(s->plans[i]));
     if (!strcmp(function + length, "_tma"))
-      return CY_CUDA_HGMMA;
+      return integers ? CY_CUDA_IGMMA : CY_CUDA_HGMMA;
     if (!function[length])
-      return cy_cuda_matrix_opcode(cy_cuda_form_of(s->plans[i]), !cy_dtype_is_float(factor_type(s->plans[i])), arch);
+      return cy_cuda_matrix_opcode(cy_cuda_form_of(s->plans[i]), integers, arch);
   }
   return 0;
 }

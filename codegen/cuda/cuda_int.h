@@ -72,7 +72,8 @@ enum { CY_CUDA_COMBINE_THREADS = 64, CY_CUDA_TMA_THREADS = 288, CY_CUDA_TMA_SHAR
 /* How a factor lies, for a tensor map: sizes from the contiguous one outwards, strides of the others in elements. */
 typedef struct cy_cuda_tensor {
   cy_karg arg;
-  bool turned, batched, bf16; /* turned: rows of k; batched: every product has its own */
+  cy_dtype type;
+  bool turned, batched; /* turned: rows of k; batched: every product has its own */
   cy_dim extent[3], stride[2];
   int box[2]; /* what one copy brings */
 } cy_cuda_tensor;

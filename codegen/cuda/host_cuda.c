@@ -28,7 +28,7 @@ static int64_t first_further(const cy_host *h, const cy_kernel_plan *plan) {
 /* A cyrt_cuda_box. */
 static void store_tensor(cy_host *h, const cy_cuda_tensor *t, LLVMValueRef to) {
   cy_cg *cg = h->cg;
-  LLVMValueRef field[10] = {cy_i64(cg, t->arg),           cy_i64(cg, t->bf16),          cy_i64(cg, t->batched ? 3 : 2),
+  LLVMValueRef field[10] = {cy_i64(cg, t->arg),           cy_i64(cg, cy_dtype_of(t->type)->onnx),          cy_i64(cg, t->batched ? 3 : 2),
                             cy_host_dim(h, t->extent[0]), cy_host_dim(h, t->extent[1]), cy_host_dim(h, t->extent[2]),
                             cy_host_dim(h, t->stride[0]), cy_host_dim(h, t->stride[1]), cy_i64(cg, t->box[0]),
                             cy_i64(cg, t->box[1])};

@@ -532,15 +532,17 @@ static void test_images(void) {
   mock->capability = 89;
 }
 
-/* Compiles a graph for a device and for this machine's CPU, runs both, and compares. */
-static void compare_graph(const char *graph, const char *for_cuda, float tolerance) {
-  const char *const commands[] = {for_cuda, "%s/cytoc %s -o %s --target=native"}, *const names[] = {"p.so", "q.so"};
+/* Compiles a graph for a device and for a CPU, runs both, and compares. */
+static void compare_graph(const char *graph, const char *for_cuda, const char *for_cpu, float tolerance) {
+  const char *const options[] = {for_cuda, for_cpu}, *const names[] = {"p.so", "q.so"};
+  char command[200];
   cyto_context *context[2] = {NULL, NULL};
   cyto_model *model[2];
   cyto_error error;
   write_file("graph.txt", graph, strlen(graph));
   for (int i = 0; i < 2; i++) {
-    CHECK_REQUIRE(!run_command(commands[i], build, path_of("graph.txt"), path_of(names[i])));
+    snprintf(command, sizeof command, "%%s/cytoc %%s -o %%s %s", options[i]);
+    CHECK_REQUIRE(!run_command(command, build, path_of("graph.txt"), path_of(names[i])));
     model[i] = load(names[i]);
     CHECK_REQUIRE(model[i] && !cyto_context_create(model[i], NULL, &context[i], &error));
   }
@@ -562,9 +564,14 @@ static void test_tensors(void) {
              "  %%p = matmul %%h, @w : f16[rows,4864]\n  %%y = cast %%p : f32[rows,4864]\n  return %%y\n}\n",
              depths[i], depths[i], depths[i]);
     int before = mock->maps;
-    compare_graph(graph, "%s/cytoc %s -o %s --target=sm_90a", 2e-2f);
+    compare_graph(graph, "--target=sm_90a", "--target=native", 2e-2f);
     CHECK_INT_EQ(mock->maps - before, depths[i] % 8 ? 0 : 2);
   }
+  int before = mock->maps; /* of 8-bit integers */
+  compare_graph("graph @product(%x: f32[rows,256]) {\n  @w = const f32[256,4864] data(7)\n"
+                "  %y = matmul %x, @w : f32[rows,4864]\n  return %y\n}\n",
+                "--target=sm_90a --int8", "--target=x86-64-v3 --int8 --int8-prefer=size", 1e-4f);
+  CHECK_INT_EQ(mock->maps - before, 2);
   mock->capability = 89;
 }
 
@@ -574,7 +581,7 @@ static void test_long_sums(void) {
   compare_graph("graph @g(%x: f32[128]) {\n  @w = const f32[1024,128] data(3)\n  @part = const f32[] {0.001}\n"
                 "  %m = mul @w, %x\n  %s = reduce_sum %m {axes=[0,1], keepdims=0}\n  %t = mul %s, @part\n"
                 "  %g = reduce_max %m {axes=[0,1], keepdims=0}\n  %y = add %t, %g\n  return %y\n}\n",
-                "%s/cytoc %s -o %s --target=sm_80", 1e-4f);
+                "--target=sm_80", "--target=native", 1e-4f);
   CHECK_INT_EQ(mock->launches - before, 5); /* the elements, twice two steps */
 }
 

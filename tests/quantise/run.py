@@ -208,6 +208,17 @@ def long_tails(p):
     return None
 
 
+def streams_stay_float(p):
+    """Sums between products add what was there before it was rounded for a product."""
+    model = encoder(p.path('m.onnx'))
+    np.savez(p.path('c.npz'), **{k: samples_of(s, 1, 7)[0] for k, s in (('x', (6, 5, 64)), ('y', (6, 5, 96)))})
+    text = p.cytoc(model, *STATIC, '--calibrate=' + p.path('c.npz'), '--stop-after=quantise')
+    rounded = set(re.findall(r'^ *(%\S+) = dequantize %', text, re.M))
+    rounded |= {y for y, x in re.findall(r'^ *(%\S+) = mul (%\S+), @', text, re.M) if x in rounded}  # balanced
+    sums = [line for line in re.findall(r'^ *%\S+ = add (.*)', text, re.M) if rounded & set(re.findall(r'%[^ ,]+', line))]
+    return 'sums of rounded numbers: %s' % sums if sums or not rounded else None
+
+
 def whole_blocks_in_integers(p):
     """Pooling and concatenation work on bytes, and so do views."""
     model = residual(p.path('m.onnx'))
@@ -367,6 +378,33 @@ def dynamic_limit(p):
     if 'nothing was quantised' not in p.cytoc(*options, '--int8-max-error=0.0001%'):
         return 'no warning although every error is over the limit'
     return 'measured without a limit' if re.search(r'[0-9] +int8$', p.cytoc(*options), re.M) else None
+
+
+def logarithms_stay_float(p):
+    """Waves, and the filters behind them, whose powers a logarithm is taken of; no other products, nor those of softplus."""
+    n = Network(13)
+    bins, t = 65, np.arange(128)
+    waves = [n.constant((np.hanning(128) * f(2 * np.pi * np.arange(bins)[:, None] * t / 128))[:, None]) for f in (np.cos, np.sin)]
+    parts = [n.op('Conv', 'x', w, strides=[64]) for w in waves]
+    power = n.op('Add', *[n.op('Mul', v, v) for v in parts])
+    filters = np.maximum(0, 1 - np.abs(np.arange(bins)[:, None] - np.linspace(0, 64, 64)) / 3)
+    mel = n.op('MatMul', n.op('Transpose', power, perm=[0, 2, 1]), n.constant(filters))
+    log = n.op('Log', n.op('Max', mel, n.constant(1e-10)))
+    log = n.op('Softplus', n.op('MatMul', log, n.weight(64, 96)))
+    n.op('MatMul', log, n.weight(96, 64))
+    model = n.save(p.path('m.onnx'), [('x', ['batch', 1, 8192])], [(n.nodes[-1].output[0], None), ('v7', None)])
+    x = (np.sin(np.arange(8192) * 0.3) + 1e-3 * n.rng.standard_normal(8192)).astype(np.float32)[None, None]
+    np.savez(p.path('c.npz'), x=x)
+    wanted = p.run(p.library(model, 'f'), x)
+    for options, layers in ((['--int8=dynamic', '--int8-prefer=size'], 3), ([*STATIC, '--calibrate=' + p.path('c.npz')], 5)):
+        text = p.cytoc(model, '-o', p.path('q.so'), '--explain', *options)
+        kept = re.findall(r'^(\w+) .* float: its logarithm is taken', text, re.M)
+        if sorted(kept) != sorted(['MatMul_6'] + ['Conv_0', 'Conv_1'] * (layers == 5)) or '2 of 5 layers' not in text:
+            return '%s: %s in %s' % (options, kept, text[-900:])
+        got = [snr(a, b) for a, b in zip(wanted, p.run(p.path('q.so'), x))]
+        if got[0] < 25 or got[1] < 80:
+            return '%s: %s dB' % (options, got)
+    return None
 
 
 def spectra_stay_float(p):
@@ -749,8 +787,8 @@ def half_limit(p):
     return None if found[2:] == ['float: its values are beyond half precision'] * 2 else text
 
 
-TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit, odd_activations, digits_top1, transformer_top1, static_blocks, long_tails, whole_blocks_in_integers,
-         skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused, spectra_stay_float,
+TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit, odd_activations, digits_top1, transformer_top1, static_blocks, long_tails, streams_stay_float, whole_blocks_in_integers,
+         skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused, logarithms_stay_float, spectra_stay_float,
          qdq_residual, qdq_names, qdq_older_operators, qdq_external, qdq_encoder]
 
 
