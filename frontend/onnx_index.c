@@ -22,8 +22,7 @@ static bool axis_of(cy_importer *im, const cy_onnx_node *n, int64_t otherwise, i
   return cy_onnx_axis(im, cy_onnx_int(im, n, "axis", otherwise), cy_onnx_type(im, X)->rank, out);
 }
 
-/* ---- gather, scatter
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- gather, scatter ---- */
 
 IMPORT(gather) {
   int axis;
@@ -102,8 +101,7 @@ IMPORT(one_hot) {
   return SET(SELECT(hit, one_of(im, n->in[2], 1), one_of(im, n->in[2], 0)));
 }
 
-/* ---- made from nothing
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- made from nothing ---- */
 
 IMPORT(eye_like) {
   const cy_type t = *cy_onnx_type(im, X);
@@ -180,8 +178,7 @@ IMPORT(range) {
   return SET(ADD(MUL(cy_build_iota(im->g, dtype, &size, 1, 0), step), start));
 }
 
-/* ---- sorting and data-dependent sizes
- * ------------------------------------------------------------------------------------------ */
+/* ---- sorting and data-dependent sizes ---- */
 
 IMPORT(topk) {
   const cy_type t = *cy_onnx_type(im, X);

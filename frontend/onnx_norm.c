@@ -216,8 +216,7 @@ IMPORT(mean_variance_norm) {
   return SET(DIV(d, ADD(deviation, LIKE(X, 1e-9))));
 }
 
-/* ---- softmax
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- softmax ---- */
 
 static cy_val along(cy_importer *im, int op, cy_val x, int axis) {
   if (!x)

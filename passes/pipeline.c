@@ -9,12 +9,13 @@
  */
 #include "pass_int.h"
 
+#include "ir/clock.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 
 enum {
   SWEPT = 1,  /* no node without users */
@@ -288,21 +289,15 @@ const cy_node *cy_pass_walk(cy_pass *p, cy_block b, uint32_t *out_count) {
   return nodes;
 }
 
-static double now_ms(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 static int run_row(const row *r, cy_graph *g, const cy_pass_options *o, cy_arena *scratch, cy_pass_stat *stat) {
   memset(stat, 0, sizeof *stat);
   stat->name = r->name;
   stat->nodes_before = cy_pass_nodes(g);
   cy_pass p = {.g = g, .options = o, .scratch = scratch, .name = r->name, .stat = stat};
   cy_bug_context = r->name;
-  double start = now_ms();
+  double start = cy_clock_ms();
   int rc = r->run(&p);
-  stat->ms = now_ms() - start;
+  stat->ms = cy_clock_ms() - start;
   cy_arena_reset(scratch);
   stat->nodes_after = cy_pass_nodes(g);
   struct rusage usage;

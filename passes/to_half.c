@@ -5,9 +5,10 @@
  * reductions, element-wise ops) stays as it was. By what the target does:
  *
  *   half_factors   multiplies halves, this product faster than in f32: both operands are cast, which fusion puts into
- * the kernels that compute them half_weights   multiplies floats but takes weights as halves, at half the bytes:
- * constants are, the other operand stays f32: storing that as halves, too, would cost a conversion on either side for
- * what comes from a cache mostly (expected, not measured)
+ *                  the kernels that compute them
+ *   half_weights   multiplies floats but takes weights as halves, at half the bytes: constants are, the other operand
+ *                  stays f32: storing that as halves, too, would cost a conversion on either side for what comes from
+ *                  a cache mostly (expected, not measured)
  *
  * With errors limited (--half-max-error), the products that measuring found to cost more than allowed stay in f32; to
  * measure, every product is computed once more in f32 from rounded operands, and compared (quantise.h: HALF,

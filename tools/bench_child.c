@@ -8,21 +8,15 @@
  */
 #include "tools/bench.h"
 
+#include "ir/clock.h"
 #include "runtime/cyto.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 enum { MAX_RUNS = 200000 };
-
-static double now_ms(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
-}
 
 static double resident_kb(void) {
   long pages = 0, resident = 0;
@@ -149,12 +143,12 @@ static int double_compare(const void *a, const void *b) {
 
 /* Runs for `seconds`, at least three times. */
 static int runs_time(cyto_context *context, double seconds, cy_bench_sample *out, cyto_error *error) {
-  double *times = malloc(sizeof *times * MAX_RUNS), end = now_ms() + seconds * 1e3;
+  double *times = malloc(sizeof *times * MAX_RUNS), end = cy_clock_ms() + seconds * 1e3;
   int n = 0;
-  for (double start = now_ms(); times && n < MAX_RUNS && (start < end || n < 3); n++) {
+  for (double start = cy_clock_ms(); times && n < MAX_RUNS && (start < end || n < 3); n++) {
     if (cyto_run(context, error) != CYTO_OK)
       break;
-    double stop = now_ms();
+    double stop = cy_clock_ms();
     times[n] = stop - start;
     start = stop;
   }
@@ -174,15 +168,15 @@ int cy_bench_child(const char *library, int threads, double seconds, uint64_t se
   cyto_context *context = NULL;
   cyto_options options = {.threads = threads};
   cy_bench_sample s = {0};
-  double before = resident_kb(), start = now_ms();
+  double before = resident_kb(), start = cy_clock_ms();
   int failed = cyto_model_load(library, &model, &error) || cyto_context_create(model, &options, &context, &error);
-  s.load_ms = now_ms() - start;
+  s.load_ms = cy_clock_ms() - start;
   int inputs = failed ? 0 : cyto_model_input_count(model);
   void **data = calloc((size_t)inputs + 1, sizeof *data);
   int unbound = failed || inputs_bind(context, model, seed, pairs, data, &error);
-  start = now_ms();
+  start = cy_clock_ms();
   failed = unbound || cyto_run(context, &error);
-  s.first_ms = now_ms() - start;
+  s.first_ms = cy_clock_ms() - start;
   failed = failed || runs_time(context, seconds, &s, &error);
   s.peak_kb = peak_kb() - before;
   if (failed && *error.message)

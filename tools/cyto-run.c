@@ -6,6 +6,7 @@
  * code 1.
  */
 #define _GNU_SOURCE
+#include "ir/clock.h"
 #include "profile.h"
 #include "value_file.h"
 
@@ -21,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 enum { MAX_ARGUMENTS = 256 };
 
@@ -167,20 +167,15 @@ static int parse_options(int argc, char **argv, run_options *options) {
 
 /* ---- inputs ---- */
 
-static int has_suffix(const char *text, const char *suffix) {
-  size_t length = strlen(text), tail = strlen(suffix);
-  return length >= tail && !strcmp(text + length - tail, suffix);
-}
-
 static int read_value(const char *path, const cyto_port *port, cyto_value *value) {
   char error[TENSOR_ERROR_SIZE];
   host_tensor tensor = {0};
-  if (has_suffix(path, ".json") || port->type->kind != CYTO_TENSOR) {
-    int failed = has_suffix(path, ".json") ? value_json_read(path, port->type, value, error)
-                                           : value_pb_read(path, port->type, value, error);
+  if (file_ends_with(path, ".json") || port->type->kind != CYTO_TENSOR) {
+    int failed = file_ends_with(path, ".json") ? value_json_read(path, port->type, value, error)
+                                               : value_pb_read(path, port->type, value, error);
     return failed ? complain("input '%s': %s", port->name, error) : 0;
   }
-  int failed = has_suffix(path, ".pb") ? tensor_pb_read(path, &tensor, error) : npy_read(path, &tensor, error);
+  int failed = file_ends_with(path, ".pb") ? tensor_pb_read(path, &tensor, error) : npy_read(path, &tensor, error);
   if (!failed && !(failed = host_tensor_adapt(&tensor, port->dtype, error)))
     host_value_take(value, &tensor);
   return failed ? complain("input '%s': %s", port->name, error) : 0;
@@ -195,7 +190,7 @@ static int find_in_folder(const char *folder, int32_t k, char path[PATH_MAX]) {
   snprintf(plain, sizeof plain, "input_%d.pb", k);
   for (struct dirent *entry; dir && !found && (entry = readdir(dir));) {
     const char *name = entry->d_name;
-    int is_value = has_suffix(name, ".npy") || has_suffix(name, ".pb") || has_suffix(name, ".json");
+    int is_value = file_ends_with(name, ".npy") || file_ends_with(name, ".pb") || file_ends_with(name, ".json");
     if ((is_value && !strncmp(name, numbered, strlen(numbered))) || !strcmp(name, plain))
       found = snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
   }
@@ -397,12 +392,6 @@ static void print_info(const cyto_model *model) {
 
 /* ---- running ---- */
 
-static double now_ms(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 static int compare_times(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
@@ -410,21 +399,21 @@ static int compare_times(const void *a, const void *b) {
 
 static int run_timed(cyto_context *context, long repeat) {
   cyto_error error;
-  double start = now_ms();
+  double start = cy_clock_ms();
   if (cyto_run(context, &error))
     return complain("%s", error.message);
   if (!repeat)
     return 0;
-  double first = now_ms() - start, *times = malloc((size_t)repeat * sizeof *times);
+  double first = cy_clock_ms() - start, *times = malloc((size_t)repeat * sizeof *times);
   if (!times)
     return complain("no memory for the times of %ld runs", repeat);
   for (long i = 0; i < repeat; i++) {
-    start = now_ms();
+    start = cy_clock_ms();
     if (cyto_run(context, &error)) {
       free(times);
       return complain("%s", error.message);
     }
-    times[i] = now_ms() - start;
+    times[i] = cy_clock_ms() - start;
   }
   qsort(times, (size_t)repeat, sizeof *times, compare_times);
   printf("first %.3f ms, then %ld runs: min %.3f ms, median %.3f ms\n", first, repeat, times[0], times[repeat / 2]);

@@ -26,11 +26,6 @@ typedef struct session {
   cytoc_report report;
 } session;
 
-static bool ends_with(const char *text, const char *end) {
-  size_t n = strlen(text), m = strlen(end);
-  return n >= m && !strcmp(text + n - m, end);
-}
-
 /* The whole file, with a 0 behind it; NULL after a diagnostic. */
 static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
   FILE *f = fopen(path, "rb");
@@ -61,7 +56,7 @@ static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
 
 static cy_graph *read_model(session *s) {
   const cytoc_options *o = s->o;
-  if (!ends_with(o->input, ".txt")) {
+  if (!file_ends_with(o->input, ".txt")) {
     cy_import_options import = {o->dims, o->ndims, o->shapes, o->nshapes};
     return cy_import_file(o->input, &import, s->diag);
   }
@@ -287,6 +282,13 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   return q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
 }
 
+static int check_calibration(session *s) {
+  const char *how = s->o->calibration;
+  return !how || range_method_of(how) != RANGE_METHODS
+             ? 0
+             : bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'", how);
+}
+
 /* Options about int8 against each other; sets *out_mode when there is something to quantise. */
 static int check_int8(session *s, cy_quant_mode *out_mode) {
   const cytoc_options *o = s->o;
@@ -314,8 +316,8 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
     return bad_option(s, "option '--int8=static' needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s", "");
   if (!is_static && o->calibrate && !o->int8_max_error)
     return bad_option(s, "option '--calibrate' has no use with '--int8=dynamic' but for '--int8-max-error'%s", "");
-  if (o->calibration && range_method_of(o->calibration) == RANGE_METHODS)
-    return bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'", o->calibration);
+  if (check_calibration(s))
+    return -1;
   if (o->int8_max_error && percent(o->int8_max_error) < 0)
     return bad_option(s, "option '--int8-max-error' expects a percentage such as 1%%, found '%s'", o->int8_max_error);
   if (o->int8_prefer && strcmp(o->int8_prefer, "speed") && strcmp(o->int8_prefer, "size"))
@@ -484,12 +486,12 @@ static int compile(session *s) {
 /* cytoc quantize */
 static int quantize(session *s) {
   const cytoc_options *o = s->o;
-  if (!o->output || !ends_with(o->output, ".onnx"))
+  if (!o->output || !file_ends_with(o->output, ".onnx"))
     return bad_option(s, "cytoc quantize writes ONNX: expected -o FILE.onnx, found '%s'", o->output ? o->output : "nothing");
   if (!o->calibrate)
     return bad_option(s, "cytoc quantize needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s", "");
-  if (o->calibration && range_method_of(o->calibration) == RANGE_METHODS)
-    return bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'", o->calibration);
+  if (check_calibration(s))
+    return -1;
   qdq_job job = {.input = o->input,
                  .output = o->output,
                  .skip = o->int8_skip,
