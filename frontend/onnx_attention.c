@@ -206,6 +206,10 @@ static bool attend_packed(cy_importer *im, const cy_onnx_node *n, cy_val all, cy
   if (!all || heads < 1 || (sizes && count != 3) || cy_onnx_type(im, all)->rank != 3)
     return all &&
            cy_build_error(im->g, NULL, "expected an input [batch, sequence, hidden], num_heads, three hidden sizes");
+  int64_t wide;
+  if (!sizes && cy_dim_is_const(im->g, dim_of(im, all, 2), &wide) && wide % 3)
+    return cy_build_error(im->g, NULL, "expected weights for queries, keys and values of one size, found %lld columns",
+                          (long long)wide);
   if (cy_onnx_int(im, n, "do_rotary", 0))
     return cy_build_error(im->g, NULL, "rotary embedding is not supported inside this operator");
   cy_dim third = cy_dim_div(im->g, dim_of(im, all, 2), num(im, 3)), at = num(im, 0);

@@ -55,6 +55,8 @@ IMPORT(embed_layer_norm) {
     return cy_build_error(im->g, NULL, "expected tables of words and positions, gamma and beta: inputs 2, 3, 5 and 6");
   if (t->rank != 2)
     return cy_build_error(im->g, "input 'input_ids'", "expected [batch, sequence], found %s", cy_type_text(im->g, t));
+  if (n->in[1] && !n->in[4])
+    return cy_build_error(im->g, "input 'segment_embedding'", "segment_ids need it");
   cy_val at = n->in[8] ? n->in[8] : cy_build_iota(im->g, CY_I64, &t->dim[1], 1, 0);
   cy_val sum = ADD(cy_build_gather(im->g, n->in[2], X, 0), cy_build_gather(im->g, n->in[3], at, 0));
   if (n->in[1] && n->in[4])

@@ -140,6 +140,11 @@ IMPORT(ngram_hash) {
     return cy_build_error(im->g, NULL, "expected ids [batch, sequence], two lists, n_head_per_ngram and max_ngram_size from 2 on,"
                                        " found %s, %lld and %lld",
                           cy_type_text(im->g, &t), (long long)heads, (long long)longest);
+  if (cy_onnx_clash(im, cy_onnx_type(im, n->in[1])->dim[0], num(im, longest)) ||
+      cy_onnx_clash(im, cy_onnx_type(im, n->in[2])->dim[0], num(im, (longest - 1) * heads)))
+    return cy_build_error(im->g, NULL, "expected %lld multipliers and %lld sizes, found %s and %s", (long long)longest,
+                          (long long)(longest - 1) * heads, cy_type_text(im->g, cy_onnx_type(im, n->in[1])),
+                          cy_type_text(im->g, cy_onnx_type(im, n->in[2])));
   cy_dim before = num(im, longest - 1), d[2] = {t.dim[0], before};
   cy_val pad = cy_build_scalar_int(im->g, t.dtype, cy_onnx_int(im, n, "pad_id", 0));
   cy_val both[2] = {n->in[3] ? n->in[3] : cy_onnx_fill(im, pad, d, 2), X}, part[MOST], mix = 0;

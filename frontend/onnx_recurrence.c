@@ -256,6 +256,9 @@ IMPORT(causal_conv) {
     return false;
   const cy_type tx = *cy_onnx_type(im, now);
   cy_dim before = cy_dim_muli(im->g, cy_dim_addi(im->g, w.dim[2], -1), dilation), d[3] = {tx.dim[0], tx.dim[1], before};
+  if (past && (cy_onnx_type(im, past)->rank != 3 || cy_onnx_clash(im, cy_onnx_type(im, past)->dim[2], before)))
+    return cy_build_error(im->g, "input 'past_state'", "expected %s elements of every channel, found %s",
+                          cy_dim_text(im->g, before), cy_type_text(im->g, cy_onnx_type(im, n->in[3])));
   cy_val part[2] = {past ? past : cy_onnx_fill(im, LIKE(X, 0), d, 3), now};
   cy_val x = cy_dim_is(im->g, before, 0) ? now : cy_build_concat(im->g, part, 2, 2);
   cy_val y = x ? depthwise(im, x, n->in[1], tx.dim[2], channels, dilation) : 0;
