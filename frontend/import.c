@@ -157,7 +157,7 @@ static void report_cycle(cy_importer *im, Onnx__NodeProto *const *nodes, const u
   for (uint32_t i = 1; i < shown; i++)
     text = cy_arena_printf(im->arena, "%s' <- '%s", text, label(nodes[path[i]]));
   MALFORMED(im, NULL, "the graph has a cycle of %u nodes: '%s'%s <- '%s'", n, text, shown < n ? " <- .." : "",
-                 label(nodes[path[0]]));
+            label(nodes[path[0]]));
 }
 
 /* Depth-first, in the file's order, so that a sorted graph stays as it is. NULL after a diagnostic. */
@@ -248,7 +248,7 @@ static bool resolve_inputs(cy_importer *im, cy_onnx_node *n) {
  * said of those that are hints, are told by shapes, or only matter with an input that is absent. */
 static void warn_of_unasked(cy_importer *im, const cy_onnx_node *n) {
   static const char *const hints[] = {"accuracy_level", "chunk_size", "past_present_share_buffer", "mask_index_type",
-                                      "training_mode", "block_size", "normalize_routing_weights", "mask_filter_value"};
+                                      "training_mode",  "block_size", "normalize_routing_weights", "mask_filter_value"};
   size_t at = 0;
   cy_location where = cy_importer_at(im, n);
   for (const char *name; (name = cy_onnx_unasked(n, &at)) != NULL;) {
@@ -256,8 +256,8 @@ static void warn_of_unasked(cy_importer *im, const cy_onnx_node *n) {
     for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
       hint = hint || strcmp(hints[i], name) == 0;
     if (!hint)
-      cy_diag_add(im->diag, CY_WARNING, &where, "attribute '%s' is not looked at: cytoc does not know it, or it means nothing here",
-                  name);
+      cy_diag_add(im->diag, CY_WARNING, &where,
+                  "attribute '%s' is not looked at: cytoc does not know it, or it means nothing here", name);
   }
 }
 

@@ -262,9 +262,9 @@ static cy_val operand(cy_importer *im, cy_val x, cy_val bias, cy_dim from, int64
 /* ---- MultiHeadAttention's cache ---- */
 
 typedef struct cache {
-  bool shared;    /* past is as long as present, and `used` says how much of it counts */
-  cy_dim used;    /* keys of past */
-  cy_val beams;   /* cache_indirection [batch, beams, length], or 0 */
+  bool shared;  /* past is as long as present, and `used` says how much of it counts */
+  cy_dim used;  /* keys of past */
+  cy_val beams; /* cache_indirection [batch, beams, length], or 0 */
 } cache;
 
 static bool read_cache(cy_importer *im, const cy_onnx_node *n, cache *c) {
@@ -322,7 +322,8 @@ static bool extend(cy_importer *im, const cache *c, cy_val past, cy_val now, cy_
 }
 
 IMPORT(multi_head_attention) {
-  attention a = {.extra = n->in[5], .op.causal = cy_onnx_int(im, n, "unidirectional", 0) != 0,
+  attention a = {.extra = n->in[5],
+                 .op.causal = cy_onnx_int(im, n, "unidirectional", 0) != 0,
                  .wants_scores = cy_onnx_wants(n, 3)};
   int64_t heads = cy_onnx_int(im, n, "num_heads", 0);
   cy_val present[2];

@@ -134,7 +134,8 @@ static cy_val unpack_rows(cy_importer *im, cy_val v, int64_t bits, const cy_type
   return v && like ? cy_build_slice_axis(im->g, v, t.rank - 1, cy_dim_const(im->g, 0), like->dim[t.rank - 1]) : v;
 }
 
-/* Scales, or zero points, of blocks of data of dims d; several elements of these in a byte along the last axis: `per`. */
+/* Scales, or zero points, of blocks of data of dims d; several elements of these in a byte along the last axis: `per`.
+ */
 static bool check_blocks(cy_importer *im, cy_val v, const cy_dim *d, int rank, int along, int64_t block, int64_t per,
                          const char *item) {
   const cy_type *t = cy_onnx_type(im, v);

@@ -49,7 +49,8 @@ static bool check_shape(cy_importer *im, const cy_type *t, cy_val v, int axis, i
   const cy_type *p = cy_onnx_type(im, v);
   bool bad = block ? p->rank != t->rank : p->rank != 1 || cy_onnx_clash(im, p->dim[0], t->dim[axis]);
   for (int i = 0; block && !bad && i < t->rank; i++)
-    bad = cy_onnx_clash(im, p->dim[i], i == axis ? cy_dim_cdiv(im->g, t->dim[i], cy_dim_const(im->g, block)) : t->dim[i]);
+    bad =
+        cy_onnx_clash(im, p->dim[i], i == axis ? cy_dim_cdiv(im->g, t->dim[i], cy_dim_const(im->g, block)) : t->dim[i]);
   if (!bad)
     return true;
   if (block)
