@@ -35,6 +35,7 @@ bool cy_machine_allow_tf32(cy_machine *m);
 /* May libraries use cuDNN, where it is found when they are loaded and is faster? REQUIRE: no load without it. */
 typedef enum cy_cudnn_use { CY_CUDNN_AUTO, CY_CUDNN_OFF, CY_CUDNN_REQUIRE } cy_cudnn_use;
 bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use); /* false: the target has no cuDNN */
+int64_t cy_machine_busy_parts(const cy_machine *m); /* see cy_pass_options */
 int64_t cy_machine_most_head(const cy_machine *m); /* attention of heads up to this size may stay one op; 0: none */
 /* What node n, a conv or matmul of f32 with constant weights, takes on one core: as it is, or in 8-bit integers with
  * 32-bit sums. sizes: the value of every symbol. Cycles; 0: not known. */
@@ -62,7 +63,6 @@ typedef struct cy_codegen_stats {
   uint32_t kernels, steps, constants;
   uint64_t weights_bytes, output_bytes;
   int64_t arena_bytes; /* with one worker; -1: depends on the inputs' sizes */
-  double kernels_seconds, host_seconds, link_seconds;
 } cy_codegen_stats;
 
 typedef struct cy_codegen_options {

@@ -98,6 +98,21 @@ int64_t cy_onnx_int(cy_importer *im, const cy_onnx_node *n, const char *name, in
   return a ? a->i : otherwise;
 }
 
+cy_dtype cy_onnx_dtype(cy_importer *im, const cy_onnx_node *n, const char *name, cy_dtype otherwise,
+                       const char *classes) {
+  int64_t v = cy_onnx_int(im, n, name, otherwise);
+  const char *item = cy_arena_printf(im->arena, "attribute '%s'", name);
+  if (v > 0 && v < CY_REF && strchr(classes, cy_dtype_of((cy_dtype)v)->cls))
+    return (cy_dtype)v;
+  if (v > 0 && v < CY_REF)
+    cy_build_error(im->g, item, "element type %s is not supported here", cy_dtype_of((cy_dtype)v)->name);
+  else if (v)
+    cy_build_error(im->g, item, "expected an element type, a number from 1 to %d, found %lld", CY_REF - 1, (long long)v);
+  else
+    cy_build_error(im->g, item, "expected an element type, found none");
+  return CY_NONE;
+}
+
 double cy_onnx_float(cy_importer *im, const cy_onnx_node *n, const char *name, double otherwise) {
   const Onnx__AttributeProto *a = FIND(FLOAT);
   return a ? (double)a->f : otherwise;

@@ -48,8 +48,7 @@ static void bind(cy_importer *im, cy_scope *scope, const char *name, cy_val v) {
     cy_value_of(im->g, v)->name = cy_intern(im->g, name);
 }
 
-/* ---- order of nodes
- * -------------------------------------------------------------------------------------------------- */
+/* ---- order of nodes ---- */
 
 typedef struct sorter {
   cy_importer *im;
@@ -156,8 +155,8 @@ static void report_cycle(cy_importer *im, Onnx__NodeProto *const *nodes, const u
   uint32_t shown = n < 12 ? n : 12;
   for (uint32_t i = 1; i < shown; i++)
     text = cy_arena_printf(im->arena, "%s' <- '%s", text, label(nodes[path[i]]));
-  MALFORMED(im, NULL, "the graph has a cycle of %u nodes: '%s'%s <- '%s'", n, text, shown < n ? " <- .." : "",
-            label(nodes[path[0]]));
+  MALFORMED(im, NULL, "the graph has a cycle of %u node%s: '%s'%s <- '%s'", n, n == 1 ? "" : "s",
+            text, shown < n ? " <- .." : "", label(nodes[path[0]]));
 }
 
 /* Depth-first, in the file's order, so that a sorted graph stays as it is. NULL after a diagnostic. */
@@ -198,8 +197,7 @@ static uint32_t *sort_nodes(sorter *s, Onnx__NodeProto *const *nodes, uint32_t n
   return order;
 }
 
-/* ---- one node
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- one node ---- */
 
 bool cy_importer_set(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val v) {
   (void)im;
@@ -336,8 +334,7 @@ bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *n
   return cy_diag_errors(im->diag) == before;
 }
 
-/* ---- graphs
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- graphs ---- */
 
 static void import_initializers(cy_importer *im, cy_scope *scope, const Onnx__GraphProto *graph) {
   cy_names *seen = cy_names_create(im->arena);
@@ -439,8 +436,7 @@ static bool import_model(cy_importer *im) {
   return import_outputs(im, &scope, graph) && cy_diag_errors(im->diag) == before;
 }
 
-/* ---- entry points
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- entry points ---- */
 
 static void release(void *handle) {
   cy_mapping_close(handle);

@@ -109,12 +109,12 @@ IMPORT(eye_like) {
   const cy_type t = *cy_onnx_type(im, X);
   if (t.rank != 2)
     return cy_build_error(im->g, NULL, "expected a matrix, found %s", cy_type_text(im->g, &t));
-  int64_t dtype = cy_onnx_int(im, n, "dtype", t.dtype);
-  if (dtype <= 0 || dtype >= CY_REF || dtype == CY_STRING)
-    return cy_build_error(im->g, "attribute 'dtype'", "element type %lld is not supported here", (long long)dtype);
+  cy_dtype dtype = cy_onnx_dtype(im, n, "dtype", (cy_dtype)t.dtype, "FIUB");
+  if (!dtype)
+    return false;
   cy_val row = cy_build_iota(im->g, CY_I64, t.dim, 2, 0), column = cy_build_iota(im->g, CY_I64, t.dim, 2, 1);
   cy_val hit = BINARY(eq, column, ADD(row, cy_build_scalar_int(im->g, CY_I64, cy_onnx_int(im, n, "k", 0))));
-  return SET(hit ? CAST(hit, (cy_dtype)dtype) : 0);
+  return SET(hit ? CAST(hit, dtype) : 0);
 }
 
 IMPORT(trilu) {

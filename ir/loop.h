@@ -173,6 +173,9 @@ cy_expr cy_x_un(cy_kernel *k, cy_op op, cy_expr a);           /* result dtype by
 cy_expr cy_x_bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b);
 cy_expr cy_x_select(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
 cy_expr cy_x_cast(cy_kernel *k, cy_expr a, cy_dtype dtype);
+/* A sum of two products in i32: the bytes of w, an i16, times the halves of h, an i32, all of them signed. */
+cy_expr cy_x_pairs(cy_kernel *k, cy_expr w, cy_expr h);
+bool cy_x_is_pairs(const cy_kernel *k, cy_expr e, cy_expr *out_w, cy_expr *out_h);
 /* To an eight-bit float without saturation: what is too large becomes infinite or NaN. Such casts have id 1. */
 cy_expr cy_x_cast_unsaturated(cy_kernel *k, cy_expr a, cy_dtype dtype);
 
@@ -206,14 +209,14 @@ void cy_kernel_expand_math(cy_kernel *k);
 /* loop_math.c: e^x for x <= 0 in f32, which is e^-87 for all below -87: the weights of a softmax. NaN stays. */
 cy_expr cy_x_exp_weight(cy_kernel *k, cy_expr x);
 
-/* loop_opt.c: schedule-independent clean-up and the choice of lanes. Merges grid and loop axes that all accesses treat as one, drops
+/* loop_schedule.c: clean-up of the axes and the choice of lanes. Merges grid and loop axes that all accesses treat as one, drops
  * axes of extent 1, picks the lane loop (unit stride first), orders the grid. Run by lowering on plain loop kernels. */
 void cy_kernel_schedule(cy_kernel *k);
 
-/* loop_opt.c: makes batch axes along which B stands still part of the rows of a matrix product, where A allows it: a product of few
+/* loop_fold.c: makes batch axes along which B stands still part of the rows of a matrix product, where A allows it: a product of few
  * rows reads all of B for each of them. Run by lowering once the epilogue is there. */
 void cy_kernel_fold_batches(cy_kernel *k);
-/* loop_opt.c: makes a convolution of single pixels a matrix product whose rows are all pixels, where the epilogue treats them as one
+/* loop_fold.c: makes a convolution of single pixels a matrix product whose rows are all pixels, where the epilogue treats them as one
  * axis. Run by lowering once the epilogue is there. */
 void cy_kernel_fold_pixels(cy_kernel *k);
 

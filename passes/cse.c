@@ -53,8 +53,7 @@ static void undo(table *t, uint32_t n) {
   }
 }
 
-/* ---- constants ------------------------------------------------------------------------------------------------------
- */
+/* ---- constants ---- */
 
 enum { SAMPLE = 2048 };
 
@@ -113,8 +112,7 @@ static void merge_constants(cy_pass *p) {
   cy_pass_count(p, "constant uses merged", merged);
 }
 
-/* ---- nodes ----------------------------------------------------------------------------------------------------------
- */
+/* ---- nodes ---- */
 
 static size_t attr_bytes(const cy_attr *a) {
   switch ((cy_attr_kind)a->kind) {

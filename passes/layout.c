@@ -318,12 +318,12 @@ static void choose_reshape(chooser *c, cy_node id) {
   const cy_node_info *n = cy_node_of(g, id);
   const cy_type *from = cy_type_of(g, n->in[0]), *to = cy_type_of(g, n->out[0]);
   const wish *w = &c->wishes[n->out[0]];
-  order in = get(c, n->in[0]), plain = row_major(), out = plain;
+  order in = get(c, n->in[0]), plain = row_major();
   int group[CY_MAX_RANK + 1];
   if (is_row_major(c, from, &in))
     return;
   if (split_axes(g, from, to, group)) {
-    out = through_split(from->rank, group, &in);
+    order out = through_split(from->rank, group, &in);
     set(c, n->out[0], &out);
   } else if (w->weight == 2 && !is_row_major(c, to, &w->o)) {
     set(c, n->out[0], &w->o); /* a copy in any case: straight into the order wanted */

@@ -6,11 +6,18 @@
  */
 #include "cyrt_cuda.h"
 
-enum { TYPE_F16 = 6, TYPE_BF16 = 9, SWIZZLE_128 = 3, PROMOTE_128 = 2, ELEMENT = 2, ALIGN = 16 };
+enum { TYPE_U8 = 0, TYPE_F16 = 6, TYPE_BF16 = 9, SWIZZLE_128 = 3, PROMOTE_128 = 2, ALIGN = 16 };
 
 typedef struct tensor_map {
   uint64_t opaque[16];
 } __attribute__((aligned(64))) tensor_map;
+
+/* Bytes stand for integers of either sign. */
+static int32_t type_of(const cyrt_cuda_box *t) {
+  return t->dtype == CYTO_F16 ? TYPE_F16 : t->dtype == CYTO_BF16 ? TYPE_BF16 : TYPE_U8;
+}
+
+static int64_t element_of(const cyrt_cuda_box *t) { return type_of(t) == TYPE_U8 ? 1 : 2; }
 
 /* Pointers and strides are multiples of 16 bytes, sizes fit 32 bits. */
 static int fits(const cyrt_cuda_box *t, uint64_t address) {
@@ -18,7 +25,7 @@ static int fits(const cyrt_cuda_box *t, uint64_t address) {
   for (int i = 0; i < t->rank; i++)
     ok &= t->extent[i] > 0 && t->extent[i] <= UINT32_MAX;
   for (int i = 0; i + 1 < t->rank; i++)
-    ok &= t->stride[i] > 0 && t->stride[i] * ELEMENT % ALIGN == 0 && t->stride[i] < (int64_t)1 << 39;
+    ok &= t->stride[i] > 0 && t->stride[i] * element_of(t) % ALIGN == 0 && t->stride[i] < (int64_t)1 << 39;
   return ok;
 }
 
@@ -30,8 +37,8 @@ static int make_map(const cuda_driver *driver, const cyrt_cuda_box *t, uint64_t 
   for (int i = 0; i < 3; i++)
     extents[i] = (uint64_t)t->extent[i];
   for (int i = 0; i < 2; i++)
-    strides[i] = (uint64_t)t->stride[i] * ELEMENT;
-  return !driver->tensor_map(out, t->bf16 ? TYPE_BF16 : TYPE_F16, (uint32_t)t->rank, (void *)(uintptr_t)address,
+    strides[i] = (uint64_t)(t->stride[i] * element_of(t));
+  return !driver->tensor_map(out, type_of(t), (uint32_t)t->rank, (void *)(uintptr_t)address,
                              extents, strides, box, steps, 0, SWIZZLE_128, PROMOTE_128, 0);
 }
 

@@ -45,8 +45,8 @@ SUITES = [
     ('zoo', 'tests/zoo/run.py', True, True),
 ]
 
-# suites that are programs by folder of tests/
-FOLDERS = {'unit': ('ir', 'frontend', 'passes', 'codegen', 'rt'), 'cuda': ('cuda',)}
+# suites that are programs by folder of tests/; contract_test of codegen takes longest, and so begins first
+FOLDERS = {'unit': ('codegen', 'passes', 'frontend', 'ir', 'rt'), 'cuda': ('cuda',)}
 
 
 def run_program(command, show):

@@ -388,6 +388,28 @@ static void report_quantised(session *s, const cy_quant *quant, const cy_quant *
     cytoc_weights_table(small, stdout);
 }
 
+static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *machine, cy_weight_options *weights,
+                                    cy_quant *quant) {
+  bool plain = o->attention && !strcmp(o->attention, "plain");
+  return (cy_pass_options){.opt_level = o->opt_level,
+                           .only = o->passes,
+                           .stop_after = o->stop_after,
+                           .disable = o->disable,
+                           .dump = o->dump,
+                           .dump_dir = o->dump_dir,
+                           .half_factors = half_factors,
+                           .target = machine,
+                           .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
+                           .half = half_of(o),
+                           .half_io = o->half_io,
+                           .exact_f16 = !half_of(o) && cy_machine_half_weights(machine, CY_F16),
+                           .most_head = plain ? 0 : cy_machine_most_head(machine),
+                           .busy_parts = cy_machine_busy_parts(machine),
+                           .weights = weights,
+                           .quant = quant,
+                           .verify = o->verify};
+}
+
 static int check_cudnn(session *s, cy_machine *machine) {
   static const char *const words[] = {[CY_CUDNN_AUTO] = "auto", [CY_CUDNN_OFF] = "off", [CY_CUDNN_REQUIRE] = "require"};
   const char *word = s->o->cudnn;
@@ -433,23 +455,7 @@ static int compile(session *s) {
     cy_quant_init(&small, CY_QUANT_DYNAMIC);
     weights.report = &small;
   }
-  cy_pass_options passes = {.opt_level = o->opt_level,
-                            .only = o->passes,
-                            .stop_after = o->stop_after,
-                            .disable = o->disable,
-                            .dump = o->dump,
-                            .dump_dir = o->dump_dir,
-                            .half_factors = half_factors,
-                            .target = machine,
-                            .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
-                            .half = half_of(o),
-                            .half_io = o->half_io,
-                            .exact_f16 = !half_of(o) && cy_machine_half_weights(machine, CY_F16),
-                            .most_head =
-                                o->attention && !strcmp(o->attention, "plain") ? 0 : cy_machine_most_head(machine),
-                            .weights = &weights,
-                            .quant = measured ? &quant : NULL,
-                            .verify = o->verify};
+  cy_pass_options passes = pass_options(o, machine, &weights, measured ? &quant : NULL);
   int status = measured ? quantise(s, machine, &passes, &quant) : 0;
   cytoc_report_stage(&s->report, "import");
   cy_graph *g = status ? NULL : read_model(s);

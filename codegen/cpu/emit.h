@@ -22,18 +22,17 @@
 
 typedef struct cy_cg {
   LLVMContextRef ctx;
-  LLVMModuleRef module; /* owned until cy_cg_take_module */
+  LLVMModuleRef module; /* being filled, see cy_cg_module() */
   LLVMBuilderRef b;
   LLVMTargetMachineRef tm;
   LLVMTypeRef i1, i8, i16, i32, i64, f16, bf16, f32, f64, ptr, voidt;
   LLVMTypeRef vf;  /* <W x float> */
   LLVMTypeRef vi;  /* <W x i32> */
   unsigned W;      /* f32 lanes of a vector register */
-  unsigned nvregs; /* vector registers */
   bool fma, avx2, avx512, vnni;
   bool bf16_dot;     /* vdpbf16ps on vectors of 512 bits */
   bool vnni_spelled; /* tests: what vpdpbusd does, in plain instructions */
-  int64_t l1_bytes, l2_bytes; /* per core; what block sizes are chosen for */
+  int64_t l2_bytes;           /* per core; what block sizes are chosen for */
   char *cpu, *features;       /* as LLVM wants them; features may be "" */
   /* the function being emitted */
   LLVMValueRef fn;

@@ -97,6 +97,12 @@ static void widest(cy_lp *p, lane_body *b, cy_expr e, uint8_t *seen) {
   }
   if (!index && in_register > b->bits)
     b->bits = in_register;
+  cy_expr pair[2];
+  if (cy_x_is_pairs(p->k, e, &pair[0], &pair[1])) { /* one operation */
+    widest(p, b, pair[0], seen);
+    widest(p, b, pair[1], seen);
+    return;
+  }
   int before = b->bits; /* offsets are mostly scalars: they do not count */
   for (int i = 0; i < x->n; i++)
     widest(p, b, x->arg[i], seen);

@@ -206,7 +206,7 @@ def axis_out_of_range(d):
     save(d, [h.make_node('Softmax', ['x'], ['y'], name='bad_node', axis=7)])
 
 
-@case('perm', 'bad_node')
+@case("'perm'", 'bad_node', 'every axis from 0 to 1 once, found 0 as element 1')
 def perm_no_permutation(d):
     save(d, [h.make_node('Transpose', ['x'], ['y'], name='bad_node', perm=[0, 0])])
 
@@ -216,20 +216,35 @@ def perm_of_wrong_length(d):
     save(d, [h.make_node('Transpose', ['x'], ['y'], name='bad_node', perm=[0, 1, 2])])
 
 
-@case("'?to'?", 'bad_node')
+@case("'to'", 'bad_node', 'expected an element type, found none')
 def attribute_missing(d):
     save(d, [h.make_node('Cast', ['x'], ['y'], name='bad_node')])
-
-
-@case("'?to'?|dtype|type", 'bad_node')
-def cast_to_nonsense(d):
-    save(d, [h.make_node('Cast', ['x'], ['y'], name='bad_node', to=77)])
 
 
 def conv(d, x=(1, 4, 8, 8), w=(6, 4, 3, 3), **attributes):
     weight = numpy_helper.from_array(np.zeros(w, np.float32), 'w')
     save(d, [h.make_node('Conv', ['x', 'w'], ['y'], name='bad_node', **attributes)], [port('x', x)],
          [port('y', ['a', 'b', 'c', 'd'])], [weight])
+
+
+def element_types():
+    """Element types that an operator's attribute must not give: no number of one, and complex numbers."""
+    scalar = [port('s', ())]
+    for op, name, inputs, opset in (('Cast', 'to', [port('x')], 21), ('EyeLike', 'dtype', [port('x')], 22),
+                                    ('Bernoulli', 'dtype', [port('x')], 22), ('RandomNormalLike', 'dtype', [port('x')], 22),
+                                    ('HannWindow', 'output_datatype', [port('n', (), T.INT64)], 17),
+                                    ('BitCast', 'to', [port('x', (4,), T.INT64)], 26),
+                                    ('QuantizeLinear', 'output_dtype', [port('x')] + scalar, 21),
+                                    ('SequenceEmpty', 'dtype', [], 17)):
+        for number, text in ((77, 'number from 1 to 26, found 77'), (14, 'c64')):
+            def build(d, op=op, name=name, inputs=inputs, opset=opset, number=number):
+                node = h.make_node(op, [i.name for i in inputs], ['y'], name='bad_node', **{name: number})
+                save(d, [node], inputs or None, [port('y', (2, 3))], opset=opset)
+            if (op, number) != ('SequenceEmpty', 14):
+                MODEL_CASES.append(('element_type_%s_%d' % (op, number), ('bad_node', "'%s'" % name, text), build))
+
+
+element_types()
 
 
 @case('stride', 'bad_node')
@@ -284,10 +299,24 @@ def matmul_inner_differs(d):
     save(d, [h.make_node('MatMul', ['x', 'z'], ['y'], name='bad_node')], [port('x', (2, 3)), port('z', (5, 4))])
 
 
+def reshape(d, *shape):
+    s = numpy_helper.from_array(np.array(shape, np.int64), 's')
+    save(d, [h.make_node('Reshape', ['x', 's'], ['y'], name='bad_node')], initializers=[s])
+
+
 @case('bad_node')
 def reshape_of_wrong_size(d):
-    s = numpy_helper.from_array(np.array([4, 2], np.int64), 's')
-    save(d, [h.make_node('Reshape', ['x', 's'], ['y'], name='bad_node')], initializers=[s])
+    reshape(d, 4, 2)
+
+
+@case('bad_node', "'shape'", 'element 1 is -2', 'expected a size')
+def reshape_to_negative_size(d):
+    reshape(d, 3, -2)
+
+
+@case('bad_node', "'shape'", 'at most one element may be -1, found 2')
+def reshape_to_two_unknowns(d):
+    reshape(d, -1, -1)
 
 
 @case('bad_node')
@@ -404,7 +433,7 @@ def external_length_wrong(d):
     external(d, 'weights.bin', offset=0, length=7, write=b'\0' * 24)
 
 
-@case('weight_w', 'location')
+@case('weight_w', "no 'location'")
 def external_without_location(d):
     external(d, None)
 
@@ -565,7 +594,7 @@ def sequence_of_unknown_rank(d):
          [value('x', sequence(dims=None)), port('i', (), T.INT64)])
 
 
-@case('bad_node', 'cannot join|expected a sequence|maps?')
+@case('bad_node', 'expected a sequence of tensors', r'found elements map\(i64,f32\)')
 def concat_of_maps(d):
     maps = h.make_sequence_type_proto(h.make_map_type_proto(T.INT64, h.make_tensor_type_proto(T.FLOAT, [])))
     save(d, [h.make_node('ConcatFromSequence', ['x'], ['y'], name='bad_node', axis=0)], [value('x', maps)])

@@ -42,7 +42,6 @@ static job job_begin(const char *name) {
   if (wide) {
     j.cg->avx512 = true;
     j.cg->W = 16;
-    j.cg->nvregs = 32;
     j.cg->l2_bytes = 1 << 20;
     j.cg->vf = LLVMVectorType(j.cg->f32, 16);
     j.cg->vi = LLVMVectorType(j.cg->i32, 16);

@@ -143,6 +143,7 @@ static cy_pass_options options_of(const char *source, char *store, size_t capaci
   const char *mixed = run ? strstr(run, "--target=znver4") : NULL;
   o.half_factors = half && half < run + n ? every_half : mixed && mixed < run + n ? some_bf16 : NULL;
   o.half_weights = o.half_factors != every_half;
+  o.busy_parts = o.half_factors == every_half ? 256 : 0;
   const char *f16 = run ? strstr(run, "--fp16") : NULL, *bf16 = run ? strstr(run, "--bf16") : NULL;
   const char *io = run ? strstr(run, "--half-io") : NULL;
   o.half = f16 && f16 < run + n ? CY_F16 : bf16 && bf16 < run + n ? CY_BF16 : 0;
