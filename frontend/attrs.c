@@ -41,10 +41,24 @@ static const Onnx__AttributeProto *resolve(const Onnx__AttributeProto *a, const 
 }
 
 static const Onnx__AttributeProto *find(const cy_onnx_node *n, const char *name) {
+  for (size_t i = 0; n->asked && n->asked->proto == n->proto && i < n->proto->n_attribute && i < 64; i++)
+    if (n->proto->attribute[i]->name && strcmp(n->proto->attribute[i]->name, name) == 0)
+      n->asked->attributes |= (uint64_t)1 << i;
   return resolve(find_in(n->proto->attribute, n->proto->n_attribute, name), n->scope->call);
 }
 
 bool cy_onnx_has(const cy_onnx_node *n, const char *name) { return find(n, name) != NULL; }
+
+const char *cy_onnx_unasked(const cy_onnx_node *n, size_t *at) {
+  while (n->asked && *at < n->proto->n_attribute && *at < 64) {
+    size_t i = (*at)++;
+    const Onnx__AttributeProto *a = resolve(n->proto->attribute[i], n->scope->call);
+    if (a && !(n->asked->attributes >> i & 1) && n->proto->attribute[i]->name &&
+        (a->i || (a->has_f && a->f != 0) || a->s.len || a->t || a->g || a->n_ints || a->n_floats || a->n_strings))
+      return n->proto->attribute[i]->name;
+  }
+  return NULL;
+}
 
 /* Files of IR versions 1 and 2 may leave the type out: then the field that is there tells. */
 static int type_of(const Onnx__AttributeProto *a) {

@@ -95,6 +95,11 @@ bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int6
   return true;
 }
 
+bool cy_onnx_clash(cy_importer *im, cy_dim a, cy_dim b) {
+  int64_t x, y;
+  return cy_dim_is_const(im->g, a, &x) && cy_dim_is_const(im->g, b, &y) && x != y;
+}
+
 cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis) {
   const cy_type *t = cy_onnx_type(im, x);
   cy_dim d[2] = {cy_dim_const(im->g, 1), cy_dim_const(im->g, 1)};

@@ -242,6 +242,23 @@ static bool resolve_inputs(cy_importer *im, cy_onnx_node *n) {
   return ok;
 }
 
+/* com.microsoft's operators get attributes with every release, and one that is not looked at may change the result. Not
+ * said of those that are hints, are told by shapes, or only matter with an input that is absent. */
+static void warn_of_unasked(cy_importer *im, const cy_onnx_node *n) {
+  static const char *const hints[] = {"accuracy_level", "chunk_size", "past_present_share_buffer", "mask_index_type",
+                                      "training_mode",  "block_size", "normalize_routing_weights", "mask_filter_value"};
+  size_t at = 0;
+  cy_location where = cy_importer_at(im, n);
+  for (const char *name; (name = cy_onnx_unasked(n, &at)) != NULL;) {
+    bool hint = false;
+    for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
+      hint = hint || strcmp(hints[i], name) == 0;
+    if (!hint)
+      cy_diag_add(im->diag, CY_WARNING, &where,
+                  "attribute '%s' is not looked at: cytoc does not know it, or it means nothing here", name);
+  }
+}
+
 static bool run_importer(cy_importer *im, cy_onnx_node *n) {
   const Onnx__FunctionProto *fn = cy_function_find(im, n->proto);
   if (fn)
@@ -259,7 +276,13 @@ static bool run_importer(cy_importer *im, cy_onnx_node *n) {
       return false;
     }
   }
-  return row->import(im, n);
+  cy_onnx_asked asked = {.proto = n->proto};
+  n->asked = &asked;
+  bool ok = row->import(im, n);
+  if (ok && strcmp(n->domain, "com.microsoft") == 0)
+    warn_of_unasked(im, n);
+  n->asked = NULL;
+  return ok;
 }
 
 static void import_node(cy_importer *im, cy_scope *scope, const Onnx__NodeProto *node, int32_t index) {

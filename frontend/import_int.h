@@ -73,8 +73,15 @@ typedef struct cy_importer {
 
 typedef struct cy_onnx_row cy_onnx_row;
 
+/* Which attributes of a node somebody has asked for: the first 64 of them. */
+typedef struct cy_onnx_asked {
+  const Onnx__NodeProto *proto;
+  uint64_t attributes;
+} cy_onnx_asked;
+
 typedef struct cy_onnx_node {
   const Onnx__NodeProto *proto;
+  cy_onnx_asked *asked;
   const char *op, *domain; /* domain "" for ai.onnx */
   int version;             /* opset in effect */
   int since;               /* of the row chosen */
@@ -160,6 +167,8 @@ cy_val cy_import_sparse(cy_importer *im, const Onnx__SparseTensorProto *t, const
 const Onnx__AttributeProto *cy_onnx_attr(cy_importer *im, const cy_onnx_node *n, const char *name,
                                          Onnx__AttributeProto__AttributeType type);
 bool cy_onnx_has(const cy_onnx_node *n, const char *name);
+/* The next attribute from *at on that is set to something and that nobody has asked for; NULL: no more. */
+const char *cy_onnx_unasked(const cy_onnx_node *n, size_t *at);
 int64_t cy_onnx_int(cy_importer *im, const cy_onnx_node *n, const char *name, int64_t otherwise);
 /* An element type, of one of the classes ("FIUB": numbers and bools; see dtypes.def). `otherwise` CY_NONE: it must be
  * there. CY_NONE after a diagnostic. */
@@ -184,6 +193,7 @@ const cy_dim *cy_onnx_elems(cy_importer *im, const cy_onnx_node *n, uint32_t k,
                             uint32_t *out_n); /* input k's contents; NULL after a diagnostic */
 bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int64_t *out, uint32_t max,
                         uint32_t *out_n);
+bool cy_onnx_clash(cy_importer *im, cy_dim a, cy_dim b); /* both are known, and differ */
 cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis); /* [prod(before axis), prod(from axis)] */
 cy_val cy_onnx_channel(cy_importer *im, cy_val v, int rank,
                        int axis); /* 1-D [c] -> [c, 1, 1] .. for broadcasting along axis */

@@ -1,5 +1,5 @@
-/* onnx_arrays.c - operators on arrays that com.microsoft and early operator sets have: inverses of matrices, pieces of images,
- * windows, hashes, tokens that would repeat an n-gram.
+/* onnx_arrays.c - operators on arrays that com.microsoft and early operator sets have: inverses of matrices, pieces of
+ * images, windows, hashes, tokens that would repeat an n-gram.
  */
 #include "frontend/import_int.h"
 
@@ -18,8 +18,8 @@ static cy_val line(cy_importer *im, cy_val x, cy_val at, int axis) {
   return v ? cy_build_unsqueeze(im->g, v, axis) : 0;
 }
 
-/* Step `at` of Gauss and Jordan: of the rows from there on the one with the largest element of column `at` takes the place
- * of row `at`, is divided by it, and clears the column in all others. */
+/* Step `at` of Gauss and Jordan: of the rows from there on the one with the largest element of column `at` takes the
+ * place of row `at`, is divided by it, and clears the column in all others. */
 static cy_val eliminate(cy_importer *im, cy_val x, cy_val at) {
   const cy_type t = *cy_onnx_type(im, x);
   cy_dim rows[3] = {num(im, 1), t.dim[1], num(im, 1)}, wide[3] = {t.dim[0], num(im, 1), t.dim[2]};
@@ -51,7 +51,8 @@ IMPORT(inverse) {
   if (!start)
     return false;
   cy_block here = cy_build_block(g), body = cy_block_create(g, here);
-  cy_type index = cy_type_make(CY_I64, 0, NULL), flag = cy_type_make(CY_BOOL, 0, NULL), state = *cy_onnx_type(im, start);
+  cy_type index = cy_type_make(CY_I64, 0, NULL), flag = cy_type_make(CY_BOOL, 0, NULL),
+          state = *cy_onnx_type(im, start);
   cy_val at = cy_block_add_param(g, body, &index, NULL);
   cy_block_add_param(g, body, &flag, NULL);
   cy_val now = cy_block_add_param(g, body, &state, NULL), results[2];
@@ -71,16 +72,19 @@ IMPORT(inverse) {
 
 /* ---- CropAndResize ---- */
 
-typedef struct samples { /* along one axis of the pieces, f32 or i64 [pieces, count] */
+typedef struct samples {          /* along one axis of the pieces, f32 or i64 [pieces, count] */
   cy_val inside, low, high, part; /* part: how far from low to high */
 } samples;
 
 /* Places from edges `from` to `to` (f32 [pieces, 1], 0 and 1 are the first and last of `size` elements), evenly. */
-static bool place_samples(cy_importer *im, cy_val from, cy_val to, cy_dim size, cy_dim count, bool nearest, samples *s) {
+static bool place_samples(cy_importer *im, cy_val from, cy_val to, cy_dim size, cy_dim count, bool nearest,
+                          samples *s) {
   cy_dim row[2] = {num(im, 1), count};
-  cy_val last = CAST(cy_build_dim_scalar(im->g, cy_dim_addi(im->g, size, -1)), CY_F32), zero = cy_build_scalar(im->g, CY_F32, 0);
+  cy_val last = CAST(cy_build_dim_scalar(im->g, cy_dim_addi(im->g, size, -1)), CY_F32),
+         zero = cy_build_scalar(im->g, CY_F32, 0);
   cy_val steps = CAST(cy_build_dim_scalar(im->g, cy_dim_addi(im->g, count, -1)), CY_F32);
-  cy_val i = cy_build_iota(im->g, CY_F32, row, 2, 1), one = cy_build_scalar(im->g, CY_F32, 1), half = cy_build_scalar(im->g, CY_F32, 0.5);
+  cy_val i = cy_build_iota(im->g, CY_F32, row, 2, 1), one = cy_build_scalar(im->g, CY_F32, 1),
+         half = cy_build_scalar(im->g, CY_F32, 0.5);
   cy_val step = DIV(MUL(SUB(to, from), last), MAX(steps, one));
   cy_val middle = MUL(MUL(half, ADD(from, to)), last);
   cy_val at = SELECT(BINARY(gt, steps, zero), ADD(MUL(from, last), MUL(i, step)), ADD(middle, MUL(i, zero)));
@@ -105,7 +109,9 @@ static cy_val read_at(cy_importer *im, cy_val x, cy_val image, cy_val row, cy_va
   return in[1] ? cy_build(im->g, CY_OP_gather_nd, in, 2, &dims, 1, NULL, 0) : 0;
 }
 
-static cy_val between(cy_importer *im, cy_val a, cy_val b, cy_val part) { return a && b ? ADD(a, MUL(SUB(b, a), part)) : 0; }
+static cy_val between(cy_importer *im, cy_val a, cy_val b, cy_val part) {
+  return a && b ? ADD(a, MUL(SUB(b, a), part)) : 0;
+}
 
 /* X [images, c, h, w], edges [pieces, 4] as y, x, y, x, the image of each piece, rows and columns of all pieces. */
 IMPORT(crop_and_resize) {
@@ -117,7 +123,8 @@ IMPORT(crop_and_resize) {
   if (nearest < 0 || !size)
     return false;
   if (t.rank != 4 || te.rank != 2 || count != 2 || cy_onnx_type(im, n->in[2])->rank != 1)
-    return cy_build_error(im->g, NULL, "expected images of rank 4, edges [pieces, 4], their images and two sizes, found %s and %s",
+    return cy_build_error(im->g, NULL,
+                          "expected images of rank 4, edges [pieces, 4], their images and two sizes, found %s and %s",
                           cy_type_text(im->g, &t), cy_type_text(im->g, &te));
   cy_dim grid[3] = {te.dim[0], size[0], size[1]}, apart[3] = {te.dim[0], num(im, 1), num(im, 1)};
   cy_val edge[4], x = CAST(cy_build_transpose(im->g, X, last), CY_F32);
@@ -128,12 +135,15 @@ IMPORT(crop_and_resize) {
   if (!place_samples(im, edge[0], edge[2], t.dim[2], size[0], nearest, &v) ||
       !place_samples(im, edge[1], edge[3], t.dim[3], size[1], nearest, &h))
     return false;
-  cy_val image = CAST(cy_build_reshape(im->g, n->in[2], apart, 3), CY_I64), y = read_at(im, x, image, v.low, h.low, grid);
-  cy_dim down[4] = {te.dim[0], size[0], num(im, 1), num(im, 1)}, across[4] = {te.dim[0], num(im, 1), size[1], num(im, 1)};
+  cy_val image = CAST(cy_build_reshape(im->g, n->in[2], apart, 3), CY_I64),
+         y = read_at(im, x, image, v.low, h.low, grid);
+  cy_dim down[4] = {te.dim[0], size[0], num(im, 1), num(im, 1)},
+         across[4] = {te.dim[0], num(im, 1), size[1], num(im, 1)};
   if (!nearest) {
     cy_val part[2] = {cy_build_reshape(im->g, v.part, down, 4), cy_build_reshape(im->g, h.part, across, 4)};
     y = between(im, y, read_at(im, x, image, v.low, h.high, grid), part[1]);
-    cy_val below = between(im, read_at(im, x, image, v.high, h.low, grid), read_at(im, x, image, v.high, h.high, grid), part[1]);
+    cy_val below =
+        between(im, read_at(im, x, image, v.high, h.low, grid), read_at(im, x, image, v.high, h.high, grid), part[1]);
     y = between(im, y, below, part[0]);
   }
   cy_val inside = BINARY(and, cy_build_reshape(im->g, v.inside, down, 4), cy_build_reshape(im->g, h.inside, across, 4));
@@ -151,9 +161,10 @@ IMPORT(unfold_tensor) {
   if (!cy_onnx_axis(im, cy_onnx_int(im, n, "dim", -1), t.rank, &axis))
     return false;
   if (size < 1 || step < 1 || t.rank >= CY_MAX_RANK || (cy_dim_is_const(im->g, t.dim[axis], &length) && length < size))
-    return cy_build_error(im->g, NULL, "windows of %lld elements, %lld apart, do not fit axis %d of %s", (long long)size,
-                          (long long)step, axis, cy_type_text(im->g, &t));
-  cy_dim grid[2] = {cy_dim_addi(im->g, cy_dim_div(im->g, cy_dim_addi(im->g, t.dim[axis], -size), num(im, step)), 1), num(im, size)};
+    return cy_build_error(im->g, NULL, "windows of %lld elements, %lld apart, do not fit axis %d of %s",
+                          (long long)size, (long long)step, axis, cy_type_text(im->g, &t));
+  cy_dim grid[2] = {cy_dim_addi(im->g, cy_dim_div(im->g, cy_dim_addi(im->g, t.dim[axis], -size), num(im, step)), 1),
+                    num(im, size)};
   cy_val at = ADD(MUL(cy_build_iota(im->g, CY_I64, grid, 2, 0), cy_build_scalar_int(im->g, CY_I64, step)),
                   cy_build_iota(im->g, CY_I64, grid, 2, 1));
   cy_val y = at ? cy_build_gather(im->g, X, at, axis) : 0;
@@ -169,21 +180,24 @@ IMPORT(dynamic_slice) {
 
 /* ---- NGramRepeatBlock ---- */
 
-/* ids [b, length], scores [b, words]: -infinity for the words that, put behind the ids, would end an n-gram that is among
- * them already. */
+/* ids [b, length], scores [b, words]: -infinity for the words that, put behind the ids, would end an n-gram that is
+ * among them already. */
 IMPORT(ngram_repeat_block) {
   const cy_type t = *cy_onnx_type(im, X), ts = *cy_onnx_type(im, n->in[1]);
   int64_t size = cy_onnx_int(im, n, "ngram_size", 0);
   enum { MOST = 256 };
   if (t.rank != 2 || ts.rank != 2 || size < 1 || size > MOST)
-    return cy_build_error(im->g, NULL, "expected ids [batch, length], scores [batch, words] and an ngram_size of 1 to %d, found %s, %s and %lld",
-                          MOST, cy_type_text(im->g, &t), cy_type_text(im->g, &ts), (long long)size);
+    return cy_build_error(
+        im->g, NULL,
+        "expected ids [batch, length], scores [batch, words] and an ngram_size of 1 to %d, found %s, %s and %lld", MOST,
+        cy_type_text(im->g, &t), cy_type_text(im->g, &ts), (long long)size);
   cy_dim windows = cy_dim_max(im->g, num(im, 0), cy_dim_addi(im->g, t.dim[1], 1 - size)), one = num(im, 1);
   cy_dim words[3] = {one, one, ts.dim[1]};
   cy_val hit = 0;
   for (int64_t k = 0; k < size - 1; k++) { /* the last ids, where there are so many */
     cy_val mine = cy_build_slice_axis(im->g, X, 1, num(im, k), windows);
-    cy_val end = cy_build_slice_axis(im->g, X, 1, cy_dim_max(im->g, num(im, 0), cy_dim_addi(im->g, t.dim[1], k + 1 - size)), one);
+    cy_val end = cy_build_slice_axis(im->g, X, 1,
+                                     cy_dim_max(im->g, num(im, 0), cy_dim_addi(im->g, t.dim[1], k + 1 - size)), one);
     cy_val same = BINARY(eq, mine, end);
     hit = hit ? BINARY(and, hit, same) : same;
     if (!hit)
@@ -210,13 +224,16 @@ static cy_val hash_word(cy_importer *im, cy_val hash, cy_val x) {
   return ADD(MUL(rotated(im, BINARY(xor, hash, x), 13), word(im, 5)), word(im, 0xe6546b64));
 }
 
-static cy_val mix_shifted(cy_importer *im, cy_val h, uint32_t by) { return h ? BINARY(xor, h, BINARY(shr, h, word(im, by))) : 0; }
+static cy_val mix_shifted(cy_importer *im, cy_val h, uint32_t by) {
+  return h ? BINARY(xor, h, BINARY(shr, h, word(im, by))) : 0;
+}
 
 IMPORT(murmur_hash) {
   const cy_type t = *cy_onnx_type(im, X);
   int bits = cy_dtype_of(t.dtype)->bits;
   if (t.dtype == CY_STRING || (bits != 32 && bits != 64))
-    return cy_build_error(im->g, NULL, "hashes of numbers of 32 and 64 bits are supported, found %s", cy_type_text(im->g, &t));
+    return cy_build_error(im->g, NULL, "hashes of numbers of 32 and 64 bits are supported, found %s",
+                          cy_type_text(im->g, &t));
   cy_val seed = word(im, (uint32_t)cy_onnx_int(im, n, "seed", 0)), h, x = X;
   cy_type as = t;
   as.dtype = bits == 64 ? CY_U64 : CY_U32;

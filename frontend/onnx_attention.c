@@ -206,6 +206,10 @@ static bool attend_packed(cy_importer *im, const cy_onnx_node *n, cy_val all, cy
   if (!all || heads < 1 || (sizes && count != 3) || cy_onnx_type(im, all)->rank != 3)
     return all &&
            cy_build_error(im->g, NULL, "expected an input [batch, sequence, hidden], num_heads, three hidden sizes");
+  int64_t wide;
+  if (!sizes && cy_dim_is_const(im->g, dim_of(im, all, 2), &wide) && wide % 3)
+    return cy_build_error(im->g, NULL, "expected weights for queries, keys and values of one size, found %lld columns",
+                          (long long)wide);
   if (cy_onnx_int(im, n, "do_rotary", 0))
     return cy_build_error(im->g, NULL, "rotary embedding is not supported inside this operator");
   cy_dim third = cy_dim_div(im->g, dim_of(im, all, 2), num(im, 3)), at = num(im, 0);
@@ -258,9 +262,9 @@ static cy_val operand(cy_importer *im, cy_val x, cy_val bias, cy_dim from, int64
 /* ---- MultiHeadAttention's cache ---- */
 
 typedef struct cache {
-  bool shared;    /* past is as long as present, and `used` says how much of it counts */
-  cy_dim used;    /* keys of past */
-  cy_val beams;   /* cache_indirection [batch, beams, length], or 0 */
+  bool shared;  /* past is as long as present, and `used` says how much of it counts */
+  cy_dim used;  /* keys of past */
+  cy_val beams; /* cache_indirection [batch, beams, length], or 0 */
 } cache;
 
 static bool read_cache(cy_importer *im, const cy_onnx_node *n, cache *c) {
@@ -318,7 +322,8 @@ static bool extend(cy_importer *im, const cache *c, cy_val past, cy_val now, cy_
 }
 
 IMPORT(multi_head_attention) {
-  attention a = {.extra = n->in[5], .op.causal = cy_onnx_int(im, n, "unidirectional", 0) != 0,
+  attention a = {.extra = n->in[5],
+                 .op.causal = cy_onnx_int(im, n, "unidirectional", 0) != 0,
                  .wants_scores = cy_onnx_wants(n, 3)};
   int64_t heads = cy_onnx_int(im, n, "num_heads", 0);
   cy_val present[2];

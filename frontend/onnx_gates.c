@@ -13,7 +13,9 @@
 static cy_dim num(cy_importer *im, int64_t v) { return cy_dim_const(im->g, v); }
 static cy_val f32(cy_importer *im, cy_val v) { return v ? CAST(v, CY_F32) : 0; }
 
-static bool put(cy_importer *im, const cy_onnx_node *n, cy_val y) { return y && SET(CAST(y, cy_onnx_type(im, X)->dtype)); }
+static bool put(cy_importer *im, const cy_onnx_node *n, cy_val y) {
+  return y && SET(CAST(y, cy_onnx_type(im, X)->dtype));
+}
 
 /* x + y * gate, the product rounded to their type. */
 IMPORT(gated_add) { return SET(ADD(X, MUL(n->in[1], n->in[2]))); }
@@ -57,8 +59,9 @@ IMPORT(engram_gate) {
   double epsilon = cy_onnx_float(im, n, "epsilon", 1e-5);
   if (t.rank != 4 || cy_onnx_type(im, n->in[1])->rank != 4 || cy_onnx_type(im, n->in[2])->rank != 3 ||
       !cy_dim_is_const(im->g, t.dim[3], &size))
-    return cy_build_error(im->g, NULL, "expected key and query [batch, sequence, copies, hidden] of known size and a value"
-                                       " [batch, sequence, hidden], found %s",
+    return cy_build_error(im->g, NULL,
+                          "expected key and query [batch, sequence, copies, hidden] of known size and a value"
+                          " [batch, sequence, hidden], found %s",
                           cy_type_text(im->g, &t));
   cy_val part[2];
   for (int i = 0; i < 2; i++)
@@ -106,14 +109,15 @@ IMPORT(multimodal_rotary) {
   const int64_t *section = cy_onnx_ints(im, n, "mrope_section", &count);
   if ((t.rank != 4 && (t.rank != 3 || heads < 1)) || at->rank != 3 || table->rank != 2 ||
       !cy_dim_is_const(im->g, table->dim[1], &half) || (dims && dims != 2 * half))
-    return cy_build_error(im->g, NULL,
-                          "expected [batch, heads, sequence, size], or three dimensions and num_heads, positions [3, batch,"
-                          " sequence] and tables of known width, found %s, %s and %s",
-                          cy_type_text(im->g, &t), cy_type_text(im->g, at), cy_type_text(im->g, table));
+    return cy_build_error(
+        im->g, NULL,
+        "expected [batch, heads, sequence, size], or three dimensions and num_heads, positions [3, batch,"
+        " sequence] and tables of known width, found %s, %s and %s",
+        cy_type_text(im->g, &t), cy_type_text(im->g, at), cy_type_text(im->g, table));
   if (!section || count != 3 || section[0] < 0 || section[1] < 0 || section[2] < 0 || layout < 0 || layout > 1 ||
       section[0] > half || section[1] > half || section[2] > half || section[0] + section[1] + section[2] != half)
-    return cy_build_error(im->g, "attribute 'mrope_section'", "expected three counts that add up to %lld, and layout 0 or 1",
-                          (long long)half);
+    return cy_build_error(im->g, "attribute 'mrope_section'",
+                          "expected three counts that add up to %lld, and layout 0 or 1", (long long)half);
   if (cy_onnx_int(im, n, "is_packed_batching", 0))
     return cy_build_error(im->g, "attribute 'is_packed_batching'", "ragged batches are not supported");
   cy_dim d[4] = {t.dim[0], t.dim[1], num(im, heads), cy_dim_div(im->g, t.dim[2], num(im, heads > 0 ? heads : 1))};
@@ -122,24 +126,32 @@ IMPORT(multimodal_rotary) {
     return false;
   const cy_type tx = *cy_onnx_type(im, x);
   cy_val which = position_of_pair(im, section, layout, half);
-  cy_val y = cy_onnx_rotary(im, x, turned_by(im, n->in[2], n->in[1], which, &tx), turned_by(im, n->in[3], n->in[1], which, &tx),
-                            num(im, 2 * half), cy_onnx_int(im, n, "interleaved", 0) != 0);
+  cy_val y = cy_onnx_rotary(im, x, turned_by(im, n->in[2], n->in[1], which, &tx),
+                            turned_by(im, n->in[3], n->in[1], which, &tx), num(im, 2 * half),
+                            cy_onnx_int(im, n, "interleaved", 0) != 0);
   return y && SET(t.rank == 3 ? cy_build_reshape(im->g, y, t.dim, 3) : cy_onnx_move_axis(im, y, 1, 2));
 }
 
 /* ---- hashes of neighbouring tokens ---- */
 
-/* ids [b, s], a multiplier per shift, a modulus per head, the ids before: for every n up to the longest, `heads` numbers:
- * the ids shifted by 0 .. n - 1, each times its multiplier, put together by exclusive or, modulo that of the head. */
+/* ids [b, s], a multiplier per shift, a modulus per head, the ids before: for every n up to the longest, `heads`
+ * numbers: the ids shifted by 0 .. n - 1, each times its multiplier, put together by exclusive or, modulo that of the
+ * head. */
 IMPORT(ngram_hash) {
   const cy_type t = *cy_onnx_type(im, X);
   int64_t longest = cy_onnx_int(im, n, "max_ngram_size", 0), heads = cy_onnx_int(im, n, "n_head_per_ngram", 0);
   enum { MOST = 64 };
   if (t.rank != 2 || longest < 2 || longest > MOST || heads < 1 || cy_onnx_type(im, n->in[1])->rank != 1 ||
       cy_onnx_type(im, n->in[2])->rank != 1)
-    return cy_build_error(im->g, NULL, "expected ids [batch, sequence], two lists, n_head_per_ngram and max_ngram_size from 2 on,"
-                                       " found %s, %lld and %lld",
+    return cy_build_error(im->g, NULL,
+                          "expected ids [batch, sequence], two lists, n_head_per_ngram and max_ngram_size from 2 on,"
+                          " found %s, %lld and %lld",
                           cy_type_text(im->g, &t), (long long)heads, (long long)longest);
+  if (cy_onnx_clash(im, cy_onnx_type(im, n->in[1])->dim[0], num(im, longest)) ||
+      cy_onnx_clash(im, cy_onnx_type(im, n->in[2])->dim[0], num(im, (longest - 1) * heads)))
+    return cy_build_error(im->g, NULL, "expected %lld multipliers and %lld sizes, found %s and %s", (long long)longest,
+                          (long long)(longest - 1) * heads, cy_type_text(im->g, cy_onnx_type(im, n->in[1])),
+                          cy_type_text(im->g, cy_onnx_type(im, n->in[2])));
   cy_dim before = num(im, longest - 1), d[2] = {t.dim[0], before};
   cy_val pad = cy_build_scalar_int(im->g, t.dtype, cy_onnx_int(im, n, "pad_id", 0));
   cy_val both[2] = {n->in[3] ? n->in[3] : cy_onnx_fill(im, pad, d, 2), X}, part[MOST], mix = 0;
@@ -153,5 +165,6 @@ IMPORT(ngram_hash) {
       return false;
   }
   cy_val y = all ? cy_build_concat(im->g, part, (uint32_t)longest - 1, 2) : 0;
-  return y && SET(y) && (!cy_onnx_wants(n, 1) || cy_importer_set(im, n, 1, cy_build_slice_axis(im->g, all, 1, t.dim[1], before)));
+  return y && SET(y) &&
+         (!cy_onnx_wants(n, 1) || cy_importer_set(im, n, 1, cy_build_slice_axis(im->g, all, 1, t.dim[1], before)));
 }

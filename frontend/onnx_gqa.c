@@ -16,9 +16,10 @@
 typedef struct gqa {
   cy_val q, k, v; /* [b, heads, s, d] */
   int64_t heads, shared;
-  cy_dim batch, rows, size, capacity;        /* capacity: keys of past */
-  cy_dim longest, total;                     /* keys of the longest sequence; of present */
-  cy_val before, length;                     /* i64 [b, 1, 1, 1]: keys of past that count; keys there are then */
+  cy_dim batch, rows, size, capacity; /* capacity: keys of past */
+  cy_dim longest, total;              /* keys of the longest sequence; of present */
+  cy_val before, length;              /* i64 [b, 1, 1, 1]: keys of past that count; keys there are then */
+  bool borrowed;                      /* no new keys and values: all are past, of another layer */
 } gqa;
 
 static cy_dim num(cy_importer *im, int64_t v) { return cy_dim_const(im->g, v); }
@@ -36,6 +37,13 @@ static bool split_inputs(cy_importer *im, const cy_onnx_node *n, gqa *a) {
                           cy_type_text(im->g, t), (long long)a->heads, (long long)a->shared);
   if (!n->in[1] != !n->in[2])
     return cy_build_error(im->g, NULL, "expected key and value, or neither of them");
+  a->borrowed =
+      n->in[1] && n->in[3] && cy_onnx_type(im, n->in[1])->rank == 3 && cy_dim_is(im->g, dim_of(im, n->in[1], 1), 0);
+  for (uint32_t k = 1; k < 3 && n->in[k]; k++)
+    if (cy_onnx_type(im, n->in[k])->rank != 3 ||
+        cy_onnx_clash(im, dim_of(im, n->in[k], 1), a->borrowed ? num(im, 0) : t->dim[1]))
+      return cy_build_error(im->g, NULL, "expected as many rows of keys and values as of queries, %s, found %s",
+                            cy_type_text(im->g, t), cy_type_text(im->g, cy_onnx_type(im, n->in[k])));
   a->batch = t->dim[0];
   a->rows = t->dim[1];
   cy_val part[3] = {X, n->in[1], n->in[2]};
@@ -67,6 +75,9 @@ static bool read_lengths(cy_importer *im, const cy_onnx_node *n, gqa *a) {
                           cy_type_text(im->g, lengths));
   a->capacity = n->in[3] ? dim_of(im, n->in[3], 2) : num(im, 0);
   a->longest = total[0];
+  if (cy_dim_is_const(im->g, a->longest, &b) && b < 1)
+    return cy_build_error(im->g, "input 'total_sequence_length'", "expected a positive number, found %lld",
+                          (long long)b);
   a->total = cy_dim_max(im->g, a->capacity, a->longest);
   cy_dim d[4] = {a->batch, num(im, 1), num(im, 1), num(im, 1)};
   cy_val length = cy_build_reshape(im->g, CAST(n->in[5], CY_I64), d, 4), zero = cy_build_scalar_int(im->g, CY_I64, 0);
@@ -95,6 +106,10 @@ static cy_val turn(cy_importer *im, const cy_onnx_node *n, const gqa *a, cy_val 
 /* Keys (or values) after this call, [b, h, total, d]; zeros behind those of the longest prompt's rows. */
 static cy_val present(cy_importer *im, const gqa *a, cy_val past, cy_val now) {
   static const int64_t swap[4] = {0, 2, 1, 3};
+  if (a->borrowed) {
+    cy_dim d[4] = {a->batch, num(im, a->shared), a->total, dim_of(im, past, 3)};
+    return cy_build_reshape(im->g, past, d, 4);
+  }
   cy_val both[2] = {past, now}, all = past ? cy_build_concat(im->g, both, 2, 2) : now;
   cy_dim line[3] = {num(im, 1), a->total, num(im, 1)}, flat[3] = {a->batch, num(im, 1), num(im, 1)};
   cy_dim last = cy_dim_addi(im->g, cy_dim_add(im->g, a->capacity, a->rows), -1);
@@ -108,7 +123,8 @@ static cy_val present(cy_importer *im, const gqa *a, cy_val past, cy_val now) {
   cy_val y = in[0] && from ? cy_build(im->g, CY_OP_gather_nd, in, 2, &dims, 1, NULL, 0) : 0;
   y = y ? cy_build_transpose(im->g, y, swap) : 0;
   cy_dim along[4] = {num(im, 1), num(im, 1), a->total, num(im, 1)};
-  cy_val written = BINARY(lt, cy_build_iota(im->g, CY_I64, along, 4, 2), ADD(a->before, cy_build_dim_scalar(im->g, a->rows)));
+  cy_val written =
+      BINARY(lt, cy_build_iota(im->g, CY_I64, along, 4, 2), ADD(a->before, cy_build_dim_scalar(im->g, a->rows)));
   return y && written ? SELECT(written, y, LIKE(y, 0)) : 0;
 }
 
@@ -262,7 +278,7 @@ IMPORT(group_query_attention) {
     return false;
   if (rotary) {
     a.q = turn(im, n, &a, a.q);
-    a.k = a.q ? turn(im, n, &a, a.k) : 0;
+    a.k = a.q && !a.borrowed ? turn(im, n, &a, a.k) : a.k;
   }
   a.k = stored(im, &keys, a.k);
   a.v = stored(im, &values, a.v);

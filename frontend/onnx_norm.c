@@ -194,7 +194,8 @@ IMPORT(lp_norm) {
   return SET(SELECT(BINARY(eq, norm, LIKE(X, 0)), LIKE(X, 0), DIV(X, norm)));
 }
 
-/* Before operator set 9, when it was experimental, attributes said whether channels share a mean and whether to divide. */
+/* Before operator set 9, when it was experimental, attributes said whether channels share a mean and whether to divide.
+ */
 IMPORT(mean_variance_norm) {
   static const int64_t usual[3] = {0, 2, 3};
   bool early = n->version < 9, across = early && cy_onnx_int(im, n, "across_channels", 0) != 0;

@@ -134,6 +134,20 @@ static cy_val unpack_rows(cy_importer *im, cy_val v, int64_t bits, const cy_type
   return v && like ? cy_build_slice_axis(im->g, v, t.rank - 1, cy_dim_const(im->g, 0), like->dim[t.rank - 1]) : v;
 }
 
+/* Scales, or zero points, of blocks of data of dims d; several elements of these in a byte along the last axis: `per`.
+ */
+static bool check_blocks(cy_importer *im, cy_val v, const cy_dim *d, int rank, int along, int64_t block, int64_t per,
+                         const char *item) {
+  const cy_type *t = cy_onnx_type(im, v);
+  bool fits = t->rank == rank;
+  for (int i = 0; fits && i < rank; i++) {
+    cy_dim wanted = i == along ? cy_dim_cdiv(im->g, d[i], cy_dim_const(im->g, block)) : d[i];
+    fits = !cy_onnx_clash(im, t->dim[i], i + 1 == rank ? cy_dim_cdiv(im->g, wanted, cy_dim_const(im->g, per)) : wanted);
+  }
+  return fits || cy_build_error(im->g, item, "expected one for each block of %lld elements along axis %d, found %s",
+                                (long long)block, along, cy_type_text(im->g, t));
+}
+
 /* Rows of blockwise quantised data: data, indices, scales, zero points. */
 IMPORT(gather_block_quantized) {
   const cy_type t = *cy_onnx_type(im, X), ti = *cy_onnx_type(im, n->in[1]);
@@ -148,6 +162,16 @@ IMPORT(gather_block_quantized) {
   bool packed = t.dtype == CY_U8 && bits != 8;
   if (packed && bits != 2 && bits != 4)
     return cy_build_error(im->g, "attribute 'bits'", "expected 2, 4 or 8, found %lld", (long long)bits);
+  int64_t per = packed ? 8 / bits : 1;
+  cy_dim whole[CY_MAX_RANK];
+  for (int i = 0; i < t.rank; i++)
+    whole[i] = i + 1 == t.rank ? cy_dim_muli(im->g, t.dim[i], per) : t.dim[i];
+  if (!check_blocks(im, n->in[2], whole, t.rank, along, block, 1, "input 'scales'") ||
+      (n->in[3] && !check_blocks(im, n->in[3], whole, t.rank, along, block, per, "input 'zero_points'")))
+    return false;
+  if (n->in[3] && cy_onnx_type(im, n->in[3])->dtype != t.dtype)
+    return cy_build_error(im->g, "input 'zero_points'", "expected the type of the data, found %s",
+                          cy_type_text(im->g, cy_onnx_type(im, n->in[3])));
   bool late = gather == along || (packed && gather == t.rank - 1); /* then everything is dequantised first */
   cy_val in[3] = {late ? X : cy_build_gather(im->g, X, n->in[1], gather),
                   late ? n->in[2] : cy_build_gather(im->g, n->in[2], n->in[1], gather)};

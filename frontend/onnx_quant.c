@@ -42,19 +42,15 @@ static bool check_zero(cy_importer *im, cy_val zero, cy_dtype dtype) {
                         cy_dtype_of(dtype)->name, cy_type_text(im->g, cy_onnx_type(im, zero)));
 }
 
-static bool clash(cy_importer *im, cy_dim a, cy_dim b) {
-  int64_t x, y;
-  return cy_dim_is_const(im->g, a, &x) && cy_dim_is_const(im->g, b, &y) && x != y;
-}
-
 /* Scales, or zero points, of a tensor of type t: one; one per element of `axis`; or one per block along it. */
 static bool check_shape(cy_importer *im, const cy_type *t, cy_val v, int axis, int64_t block) {
   if (!v || cy_onnx_type(im, v)->rank == 0)
     return true;
   const cy_type *p = cy_onnx_type(im, v);
-  bool bad = block ? p->rank != t->rank : p->rank != 1 || clash(im, p->dim[0], t->dim[axis]);
+  bool bad = block ? p->rank != t->rank : p->rank != 1 || cy_onnx_clash(im, p->dim[0], t->dim[axis]);
   for (int i = 0; block && !bad && i < t->rank; i++)
-    bad = clash(im, p->dim[i], i == axis ? cy_dim_cdiv(im->g, t->dim[i], cy_dim_const(im->g, block)) : t->dim[i]);
+    bad =
+        cy_onnx_clash(im, p->dim[i], i == axis ? cy_dim_cdiv(im->g, t->dim[i], cy_dim_const(im->g, block)) : t->dim[i]);
   if (!bad)
     return true;
   if (block)

@@ -19,7 +19,7 @@ enum { RULE_LINEAR, RULE_GATED, RULE_DELTA, RULE_GATED_DELTA };
 typedef struct recurrence {
   cy_val q, k, v, decay, beta; /* [batch, tokens, heads, size], f32; beta, decay 0: not in the rule */
   int64_t group;               /* query heads that share a key head */
-  int64_t window;              /* states after the last tokens that are kept; 0: the last one, without an axis for them */
+  int64_t window; /* states after the last tokens that are kept; 0: the last one, without an axis for them */
   double scale;
 } recurrence;
 
@@ -69,7 +69,8 @@ static bool step(cy_importer *im, const recurrence *r, cy_val at, cy_val state, 
 
 /* x [count, ..] without its first, and with v behind its last. */
 static cy_val shift_in(cy_importer *im, cy_val x, cy_val v, int64_t count) {
-  cy_val both[2] = {cy_build_slice_axis(im->g, x, 0, num(im, 1), num(im, count - 1)), v ? cy_build_unsqueeze(im->g, v, 0) : 0};
+  cy_val both[2] = {cy_build_slice_axis(im->g, x, 0, num(im, 1), num(im, count - 1)),
+                    v ? cy_build_unsqueeze(im->g, v, 0) : 0};
   return both[0] && both[1] ? cy_build_concat(im->g, both, 2, 0) : 0;
 }
 
@@ -120,7 +121,8 @@ static bool state_window(cy_importer *im, const cy_onnx_node *n, int64_t *out_wi
   enum { MOST = 8 };
   *out_window = cy_onnx_int(im, n, "state_window", 0);
   return (*out_window >= 0 && *out_window <= MOST) ||
-         cy_build_error(im->g, "attribute 'state_window'", "expected 0 to %d, found %lld", MOST, (long long)*out_window);
+         cy_build_error(im->g, "attribute 'state_window'", "expected 0 to %d, found %lld", MOST,
+                        (long long)*out_window);
 }
 
 static cy_val last_slot(cy_importer *im, cy_val past, int64_t window) {
@@ -161,7 +163,8 @@ IMPORT(linear_attention) {
   r.window = window;
   r.scale = cy_onnx_float(im, n, "scale", 0);
   if (r.scale == 0 && (!cy_dim_is_const(im->g, cy_onnx_type(im, r.q)->dim[3], &size) || size < 1))
-    return cy_build_error(im->g, NULL, "without attribute 'scale' the size of a head must be known at compile time, found %s",
+    return cy_build_error(im->g, NULL,
+                          "without attribute 'scale' the size of a head must be known at compile time, found %s",
                           cy_type_text(im->g, cy_onnx_type(im, r.q)));
   r.scale = r.scale != 0 ? r.scale : 1 / sqrt((double)size);
   if (heads < kv_heads) { /* a query for several keys */
@@ -244,8 +247,9 @@ IMPORT(causal_conv) {
   if (activation < 0 || !state_window(im, n, &window))
     return false;
   if (cy_onnx_int(im, n, "ndim", 1) != 1 || dilation < 1)
-    return cy_build_error(im->g, NULL, "expected 'ndim' 1, as others are not supported, and 'dilation' from 1 on, found %lld and %lld",
-                          (long long)cy_onnx_int(im, n, "ndim", 1), (long long)dilation);
+    return cy_build_error(
+        im->g, NULL, "expected 'ndim' 1, as others are not supported, and 'dilation' from 1 on, found %lld and %lld",
+        (long long)cy_onnx_int(im, n, "ndim", 1), (long long)dilation);
   if ((last ? t.rank < 3 : t.rank != 3) || w.rank != 3 || !cy_dim_is_const(im->g, w.dim[0], &channels))
     return cy_build_error(im->g, NULL, "expected [batch, channels, length] and weights [channels, 1, k], found %s and %s",
                           cy_type_text(im->g, &t), cy_type_text(im->g, &w));
@@ -256,6 +260,9 @@ IMPORT(causal_conv) {
     return false;
   const cy_type tx = *cy_onnx_type(im, now);
   cy_dim before = cy_dim_muli(im->g, cy_dim_addi(im->g, w.dim[2], -1), dilation), d[3] = {tx.dim[0], tx.dim[1], before};
+  if (past && (cy_onnx_type(im, past)->rank != 3 || cy_onnx_clash(im, cy_onnx_type(im, past)->dim[2], before)))
+    return cy_build_error(im->g, "input 'past_state'", "expected %s elements of every channel, found %s",
+                          cy_dim_text(im->g, before), cy_type_text(im->g, cy_onnx_type(im, n->in[3])));
   cy_val part[2] = {past ? past : cy_onnx_fill(im, LIKE(X, 0), d, 3), now};
   cy_val x = cy_dim_is(im->g, before, 0) ? now : cy_build_concat(im->g, part, 2, 2);
   cy_val y = x ? depthwise(im, x, n->in[1], tx.dim[2], channels, dilation) : 0;

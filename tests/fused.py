@@ -303,6 +303,9 @@ def cached(heads=2, kept=1, size=16, batch=2):
              constants={'lengths': np.full(batch, 4, np.int32), 'total': np.array(5, np.int32),
                         **{n + 's': rng.uniform(0.3, 0.4, scale).astype(np.float32) * (1 if bits == 4 else 0.1) for n in 'kv'}},
              **counts)
+    empty = {'q': real(batch, 1, heads * size), **long}
+    case('keys of another layer', 'GroupQueryAttention', 'q k k pk pv lengths total', empty, three,
+         constants={'lengths': np.full(batch, 8, np.int32), 'total': np.array(9, np.int32), 'k': real(batch, 0, kept * size)}, **counts)
     width, used = heads * size, {'used': np.int32([3])}
     feed = {'q': real(batch, 1, width), 'k': real(batch, 1, width), 'v': real(batch, 1, width), 'pk': real(batch, heads, 8, size),
             'pv': real(batch, heads, 8, size), 'beams': rng.integers(0, 2, (1, 2, 8)).astype(np.int32)}

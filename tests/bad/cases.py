@@ -832,6 +832,58 @@ def matmul_nbits_scale(folder):
     matmul_nbits(folder, 32, scale=float('nan'))
 
 
+def fused_op(folder, kind, ports, constants=None, outputs=1, **attributes):
+    """A node of com.microsoft; ports: name and dims of the inputs, '' for one that is absent."""
+    constants = constants or {}
+    node = h.make_node(kind, [name for name, _ in ports], ['y%d' % i for i in range(outputs)], name='n0', domain='com.microsoft', **attributes)
+    save(folder, [node], [port(name, dims) for name, dims in ports if name and name not in constants],
+         [h.make_tensor_value_info('y%d' % i, T.FLOAT, None) for i in range(outputs)],
+         [numpy_helper.from_array(x, name) for name, x in constants.items()],
+         opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
+
+
+@case(r"'n0'", r"'g_idx'.*2 blocks, found 2 as element 5")
+def matmul_nbits_groups(folder):
+    groups = np.zeros(32, np.int32)
+    groups[5] = 2
+    fused_op(folder, 'MatMulNBits', [('x', (2, 32)), ('w', 0), ('s', 0), ('', 0), ('g', 0)], {
+        'w': np.zeros((4, 2, 8), np.uint8), 's': np.ones((4, 2), np.float32), 'g': groups}, K=32, N=4, bits=4, block_size=16)
+
+
+@case(r"'n0'", r"'weight_prepacked'")
+def matmul_nbits_packed_for_a_device(folder):
+    fused_op(folder, 'MatMulNBits', [('x', (2, 32)), ('w', 0), ('s', 0)], {
+        'w': np.zeros((4, 2, 8), np.uint8), 's': np.ones((4, 2), np.float32)}, K=32, N=4, bits=4, block_size=16, weight_prepacked=1)
+
+
+@case(r"'n0'", r"'scales'.*block of 16 elements along axis 1, found f32\[3,3\]")
+def gather_blocks_scales(folder):
+    fused_op(folder, 'GatherBlockQuantized', [('w', 0), ('i', 0), ('s', (3, 3))], {
+        'w': np.zeros((3, 16), np.uint8), 'i': np.array([0, 2])}, quantize_axis=1, block_size=16, bits=4)
+
+
+@case(r"'n0'", r'as many rows of keys and values as of queries.*f32\[2,4,16\]')
+def shared_heads_rows(folder):
+    fused_op(folder, 'GroupQueryAttention', [('q', (2, 3, 32)), ('k', (2, 4, 16)), ('v', (2, 4, 16)), ('', 0), ('', 0), ('l', 0), ('t', 0)],
+             {'l': np.int32([2, 2]), 't': np.array(3, np.int32)}, 3, num_heads=2, kv_num_heads=1)
+
+
+@case(r"'n0'", r"'past_state'.*expected 2 elements.*f32\[2,3,1\]")
+def causal_conv_state(folder):
+    fused_op(folder, 'CausalConvWithState', [('x', (2, 3, 5)), ('w', (3, 1, 2)), ('', 0), ('s', (2, 3, 1))], outputs=2, dilation=2)
+
+
+@case(r"'n0'", r'three counts that add up to 4')
+def rotary_sections(folder):
+    fused_op(folder, 'MRotaryEmbedding', [('x', (1, 2, 3, 8)), ('p', 0), ('c', (9, 4)), ('s', (9, 4))], {'p': np.zeros((3, 1, 3), np.int64)},
+             mrope_section=[1, 1, 1])
+
+
+@case(r"'n0'", r'windows of 5 elements.*f32\[3,4\]')
+def windows_too_long(folder):
+    fused_op(folder, 'UnfoldTensor', [('x', (3, 4))], size=5)
+
+
 def integer_op(folder, kind, inputs, ports, domain='com.microsoft', **attributes):
     node = h.make_node(kind, inputs, ['y'], name='n0', domain=domain, **attributes)
     inits = [numpy_helper.from_array(np.float32(0.5), 's'), numpy_helper.from_array(np.float32(-0.5), 'bad'),
