@@ -209,6 +209,9 @@ void cy_kernel_expand_math(cy_kernel *k);
 /* loop_math.c: e^x for x <= 0 in f32, which is e^-87 for all below -87: the weights of a softmax. NaN stays. */
 cy_expr cy_x_exp_weight(cy_kernel *k, cy_expr x);
 
+/* loop_math.c: e^x for x <= 0: in f32 0 for all below -87, where e^x is hardly a normal number any more. NaN stays. */
+cy_expr cy_x_exp_below(cy_kernel *k, cy_expr x);
+
 /* loop_schedule.c: clean-up of the axes and the choice of lanes. Merges grid and loop axes that all accesses treat as one, drops
  * axes of extent 1, picks the lane loop (unit stride first), orders the grid. Run by lowering on plain loop kernels. */
 void cy_kernel_schedule(cy_kernel *k);

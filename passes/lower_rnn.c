@@ -6,6 +6,8 @@
  * Steps: a host loop launches a kernel per step, a task being a panel of units of a batch element with all gates of
  * these, so that one element keeps several threads busy, each with its own part of R in its cache; h alternates between
  * two buffers.
+ * Product: of several batch elements R is multiplied with all states at once, by the target's generator for products; a
+ * second kernel of the step makes states of the gates.
  * A constant R of 8-bit integers stays what it is. The state is then rounded to 16 bits of its largest magnitude in
  * every step, two units in an i32, and R lies in pairs, too: a product and a sum of two weights is one instruction. Sums
  * are exact: the state takes fewer bits where 32 might not hold them. Other R of integers are widened as they are read.
@@ -28,7 +30,9 @@ typedef struct rnn {
   cy_expr batch, time;       /* task; position in the sequence */
   cy_expr live;              /* is this step inside the element's sequence? 0: always */
   cy_karg h, c, gate;        /* scratch rows; h and c of a walk only */
-  bool steps;                /* a kernel per step: */
+  bool steps;                /* kernels per step: */
+  bool product;              /* one of them is a product, which leaves its results in: */
+  cy_place gates_at;         /* [batch, gates * h] */
   cy_expr block;             /* its panel of units */
   cy_place h_old, h_new, c_at; /* [batch, hidden] */
   cy_dim panel;              /* gates that neighbour each other in `weights`: all, or few */
@@ -188,8 +192,9 @@ static cy_expr gate_index(rnn *r, int g, cy_expr j) {
 
 /* A loop over the units of a task; *out_slot: the unit's place in a gate of `gate`. */
 static cy_expr unit_loop(rnn *r, cy_expr *out_slot) {
-  *out_slot = cy_kb_loop(&r->b, r->steps ? r->panel : r->hidden, true);
-  return r->steps ? bin(r, CY_OP_add, bin(r, CY_OP_mul, r->block, cy_x_dim(r->b.k, r->panel)), *out_slot) : *out_slot;
+  bool part = r->steps && !r->product;
+  *out_slot = cy_kb_loop(&r->b, part ? r->panel : r->hidden, true);
+  return part ? bin(r, CY_OP_add, bin(r, CY_OP_mul, r->block, cy_x_dim(r->b.k, r->panel)), *out_slot) : *out_slot;
 }
 
 static cy_expr old_state(rnn *r, cy_karg state, cy_expr unit) {
@@ -266,6 +271,8 @@ static cy_expr rescaled(rnn *r, cy_expr sum, cy_expr j) {
 /* gate[from h * first ..) = [x part] + sum over k of R^T[k, j] * state[k] (+ rb); of pairs, the state is what
  * round_state made of it. */
 static void gate_products(rnn *r, int first, int count, cy_karg state, bool with_x, bool with_rb) {
+  if (r->product)
+    return;
   cy_kernel *k = r->b.k;
   cy_graph *g = r->b.l->g;
   bool whole = r->panel == r->wide;
@@ -311,7 +318,18 @@ static cy_expr peephole(rnn *r, int which, cy_expr j, cy_expr c) {
   return bin(r, CY_OP_mul, cy_lower_at(&r->b, input(r, IN_PEEPHOLE), at), c);
 }
 
+/* Gate g of unit j, which the product alone does not make: a reset gate applies before its x part is added (GRU). */
+static cy_expr gate_of_product(rnn *r, int g, cy_expr j) {
+  cy_expr column = gate_index(r, g, j), idx[3] = {r->time, r->batch, column};
+  cy_expr x = cy_kb_load(&r->b, &r->gates_at, r->dtype, 2, idx + 1);
+  if (input(r, IN_RB))
+    x = bin(r, CY_OP_add, x, cy_lower_at(&r->b, input(r, IN_RB), &column));
+  return r->cell == CY_CELL_GRU && g == 2 ? x : bin(r, CY_OP_add, x, cy_lower_at(&r->b, r->n->in[IN_X], idx));
+}
+
 static cy_expr gate_held(rnn *r, int g, cy_expr slot) {
+  if (r->product)
+    return gate_of_product(r, g, slot);
   cy_dim before = cy_dim_muli(r->b.l->g, r->steps ? r->panel : r->hidden, g);
   return load_at(r, r->gate, bin(r, CY_OP_add, slot, cy_x_dim(r->b.k, before)));
 }
@@ -499,22 +517,35 @@ static void keep_state(cy_lowering *l, const rnn *r, uint32_t output, const cy_p
     cy_lower_copy(l, state, cy_lower_place(l, r->n->out[output]), cy_lower_type(l, r->n->out[output]));
 }
 
+/* A host loop over the steps; what is appended until its tail is put back is inside. */
+static cy_sym open_steps(cy_lowering *l, cy_dim turns, cy_step ***out_after) {
+  cy_step *set = cy_lower_step(l, CY_STEP_SET), *loop = cy_lower_step(l, CY_STEP_LOOP);
+  set->sym = loop->sym = cy_sym_new(l->g, NULL, CY_SYM_FREE);
+  set->limit = cy_dim_const(l->g, 0);
+  loop->limit = turns;
+  *out_after = l->tail;
+  l->tail = &loop->then_steps;
+  return loop->sym;
+}
+
+/* States before the first step, [batch, hidden]. */
+static void start_states(cy_lowering *l, rnn *r, const cy_type *x, const cy_place *h) {
+  cy_dim dims[2] = {x->dim[1], r->hidden};
+  r->c_at = r->cell == CY_CELL_LSTM ? cy_lower_temp(l, r->dtype, dims, 2) : *h;
+  start_state(l, r, x, h, input(r, IN_H0));
+  if (r->cell == CY_CELL_LSTM)
+    start_state(l, r, x, &r->c_at, input(r, IN_C0));
+}
+
 static void lower_steps(cy_lowering *l, rnn *r, const cy_type *x, const char *name) {
   cy_graph *g = l->g;
   cy_dim dims[3] = {cy_dim_const(g, 2), x->dim[1], r->hidden}, row = cy_dim_mul(g, x->dim[1], r->hidden);
   cy_place both = cy_lower_temp(l, r->dtype, dims, 3), h = both;
   h.stride[0] = both.stride[1];
   h.stride[1] = both.stride[2];
-  r->c_at = r->cell == CY_CELL_LSTM ? cy_lower_temp(l, r->dtype, dims + 1, 2) : h;
-  start_state(l, r, x, &h, input(r, IN_H0));
-  if (r->cell == CY_CELL_LSTM)
-    start_state(l, r, x, &r->c_at, input(r, IN_C0));
-  cy_step *set = cy_lower_step(l, CY_STEP_SET), *loop = cy_lower_step(l, CY_STEP_LOOP), **after = l->tail;
-  set->sym = loop->sym = cy_sym_new(g, NULL, CY_SYM_FREE);
-  set->limit = cy_dim_const(g, 0);
-  loop->limit = x->dim[0];
-  l->tail = &loop->then_steps;
-  cy_dim counter = cy_dim_sym(g, loop->sym), odd = cy_dim_mod(g, counter, dims[0]);
+  start_states(l, r, x, &h);
+  cy_step **after;
+  cy_dim counter = cy_dim_sym(g, open_steps(l, x->dim[0], &after)), odd = cy_dim_mod(g, counter, dims[0]);
   r->h_old = r->h_new = h;
   r->h_old.offset = cy_dim_mul(g, odd, row);
   r->h_new.offset = cy_dim_sub(g, row, r->h_old.offset);
@@ -534,6 +565,77 @@ static void lower_steps(cy_lowering *l, rnn *r, const cy_type *x, const char *na
   keep_state(l, r, 2, &r->c_at);
 }
 
+/* ---- products ---- */
+
+enum { LEAST_BATCH = 4, LEAST_PRODUCT = 1 << 16 }; /* elements; multiplications, from which on a launch more is nothing */
+
+/* gates = state * R^T. False: the target has no generator for it. */
+static bool build_product(rnn *r, const cy_type *x, const cy_place *h) {
+  cy_lowering *l = r->b.l;
+  cy_kb_init(&r->b, l, "gates");
+  cy_kernel *k = r->b.k;
+  cy_contraction *c = cy_kernel_contraction(k);
+  const cy_place *weights = cy_lower_place(l, r->n->in[IN_R]);
+  c->kind = CY_CONTRACT_MATMUL;
+  c->a = cy_kb_arg(&r->b, h, r->dtype, CY_ARG_READ);
+  c->b = cy_kb_arg(&r->b, weights, r->dtype, CY_ARG_READ);
+  c->b_const = r->n->in[IN_R];
+  c->a_offset = c->b_offset = cy_dim_const(l->g, 0);
+  c->m = x->dim[1];
+  c->n = r->wide;
+  c->k = c->a_m = r->hidden;
+  c->a_k = cy_dim_const(l->g, 1);
+  c->b_n = weights->stride[0];
+  c->b_k = weights->stride[1];
+  c->acc = cy_kernel_add_local(k, r->dtype);
+  cy_expr idx[2];
+  for (int i = 0; i < 2; i++) {
+    c->out_var[c->nout_vars++] = cy_kernel_add_var(k, i ? c->n : c->m);
+    idx[i] = cy_x_var(k, c->out_var[i]);
+  }
+  if (!l->o->supports(l->o->target, k))
+    return false;
+  cy_kb_store(&r->b, &r->gates_at, r->dtype, 2, idx, cy_x_local(k, c->acc));
+  return true;
+}
+
+static bool product_choose(const rnn *r, const cy_type *x) {
+  cy_lowering *l = r->b.l;
+  int64_t batch, hidden, wide;
+  const cy_value *weights = cy_value_of(l->g, r->n->in[IN_R]);
+  if (l->o->level == 0 || !l->o->supports || r->dtype != CY_F32 || weights->type.dtype != CY_F32 || !weights->data.bytes ||
+      !cy_dim_is_const(l->g, x->dim[1], &batch) || !cy_dim_is_const(l->g, r->hidden, &hidden) ||
+      !cy_dim_is_const(l->g, r->wide, &wide))
+    return false;
+  if (r->cell == CY_CELL_GRU && !cy_attr_get_int(r->n, CY_ATTR_linear_before_reset, 0))
+    return false;
+  return batch >= LEAST_BATCH && batch * hidden * wide >= LEAST_PRODUCT;
+}
+
+static void lower_product(cy_lowering *l, rnn *r, const cy_type *x, const char *name) {
+  cy_graph *g = l->g;
+  cy_dim dims[2] = {x->dim[1], r->hidden}, wide[2] = {x->dim[1], r->wide};
+  cy_place h = cy_lower_temp(l, r->dtype, dims, 2);
+  r->gates_at = cy_lower_temp(l, r->dtype, wide, 2);
+  start_states(l, r, x, &h);
+  cy_step **after;
+  cy_dim counter = cy_dim_sym(g, open_steps(l, x->dim[0], &after));
+  if (!build_product(r, x, &h))
+    cy_bug("a product of f32 with constants has no generator");
+  cy_kb_launch(&r->b, false);
+  r->h_old = r->h_new = h;
+  cy_kb_init(&r->b, l, name);
+  r->batch = cy_kb_grid_index(&r->b, x->dim[1]);
+  r->h = 0;
+  r->c = 1;
+  set_time(r, cy_x_dim(r->b.k, counter), x->dim[0]);
+  cell_step(r);
+  cy_kb_launch(&r->b, true);
+  l->tail = after;
+  keep_state(l, r, 1, &h);
+  keep_state(l, r, 2, &r->c_at);
+}
+
 void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   (void)anchor;
   (void)target;
@@ -549,9 +651,13 @@ void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val targ
     if (l->uses.start[r.n->out[i]] != l->uses.start[r.n->out[i] + 1])
       cy_lower_alloc(l, r.n->out[i]);
   cy_kb_init(&r.b, l, name);
-  place_weights(&r);
-  r.steps = steps_choose(&r);
-  if (r.steps)
+  r.product = product_choose(&r, x);
+  if (!r.product)
+    place_weights(&r);
+  r.steps = r.product || steps_choose(&r);
+  if (r.product)
+    lower_product(l, &r, x, name);
+  else if (r.steps)
     lower_steps(l, &r, x, name);
   else
     lower_walk(&r, x);

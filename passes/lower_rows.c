@@ -44,7 +44,7 @@ static void lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val ta
 
   cy_local sum = local_set(&b, dtype, cy_x_const(k, dtype, 0));
   idx[axis] = cy_kb_loop(&b, t->dim[axis], lanes);
-  cy_expr e = cy_x_un(k, CY_OP_exp, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)));
+  cy_expr e = cy_x_exp_below(k, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)));
   if (lanes && !log)
     cy_kernel_store(k, row, idx[axis], e);
   cy_kernel_accum(k, sum, CY_OP_add, e);
@@ -61,7 +61,7 @@ static void lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val ta
   } else {
     cy_expr again = lanes
                         ? cy_x_load(k, row, idx[axis])
-                        : cy_x_un(k, CY_OP_exp, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)));
+                        : cy_x_exp_below(k, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)));
     value = bin(&b, CY_OP_mul, again, cy_x_local(k, scale));
   }
   cy_lower_finish(&b, target, anchor, idx, value);

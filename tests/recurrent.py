@@ -1,9 +1,9 @@
-"""Recurrent layers whose matrix of recurrence is large, which run as a kernel per step, and those with integer weights,
+"""Recurrent layers whose matrix of recurrence is large, which run as kernels per step, and those with integer weights,
 beside ONNX Runtime.
 
 In:  --build DIR, names (regular expressions) to restrict it.
 Out: the closing line. A case is a cell with its direction and optional inputs; each is run at one and at two threads, and
-     at a sequence length and a batch that are only known when it runs.
+     at a sequence length and a batch that are only known when it runs; and with a batch that is known before.
 """
 import os
 import shutil
@@ -29,7 +29,7 @@ CASES = [
 ]
 
 
-def model(op, attributes, optional, rng):
+def model(op, attributes, optional, rng, batch_dim='batch'):
     """The model, and what it takes at a length and a batch."""
     both, gates = 2 if attributes.get('direction') == 'bidirectional' else 1, GATES[op]
     hidden = HIDDEN * (2 if op == 'RNN' else 1)
@@ -38,14 +38,14 @@ def model(op, attributes, optional, rng):
         return onnx.numpy_helper.from_array((rng.standard_normal(dims) / hidden ** 0.5).astype(np.float32), name)
     weights = [constant('w', both, gates * hidden, WIDTH), constant('r', both, gates * hidden, hidden),
                constant('b', both, 2 * gates * hidden)]
-    ports = [h.make_tensor_value_info('x', onnx.TensorProto.FLOAT, ['length', 'batch', WIDTH])]
+    ports = [h.make_tensor_value_info('x', onnx.TensorProto.FLOAT, ['length', batch_dim, WIDTH])]
     inputs = ['x', 'w', 'r', 'b', '', '', '', '']
     if 'lengths' in optional:
-        ports.append(h.make_tensor_value_info('lengths', onnx.TensorProto.INT32, ['batch']))
+        ports.append(h.make_tensor_value_info('lengths', onnx.TensorProto.INT32, [batch_dim]))
         inputs[4] = 'lengths'
     for at, name in ((5, 'h0'), (6, 'c0')):
         if 'initial' in optional and (name == 'h0' or op == 'LSTM'):
-            ports.append(h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [both, 'batch', hidden]))
+            ports.append(h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [both, batch_dim, hidden]))
             inputs[at] = name
     if 'peepholes' in optional:
         weights.append(constant('p', both, 3 * hidden))
@@ -68,9 +68,13 @@ def model(op, attributes, optional, rng):
 
 def check(args, folder, case):
     _, op, attributes, optional = case
-    proto, feed = model(op, attributes, optional, np.random.default_rng(3))
-    return network.beside_ort(args, folder, proto, [(threads, feed(length, batch)) for length, batch, threads in
-                                                    ((9, 1, 1), (8, 3, 2))], 1e-5)
+    for batch_dim, runs in (('batch', ((9, 1, 1), (8, 3, 2))), (5, ((9, 5, 1), (8, 5, 2)))):
+        proto, feed = model(op, attributes, optional, np.random.default_rng(3), batch_dim)
+        wrong = network.beside_ort(args, folder, proto, [(threads, feed(length, batch)) for length, batch, threads in runs],
+                                   1e-5)
+        if wrong:
+            return wrong
+    return None
 
 
 # name, hidden units (from 362 on: a kernel per step), directions, scales per column, type, zero points (None: of all kinds)

@@ -54,6 +54,22 @@ static void test_unsaturated(void) {
     }
 }
 
+/* Casts to i32 of what it does not hold, and of what it just does. */
+static void test_saturation(void) {
+  static const double odd[] = {NAN, INFINITY, -INFINITY, 0x1p31, -0x1p31, 0x1.fffffep30, 3e9, -3e9};
+  cy_kernel *k = cy_kernel_create(g, "cast");
+  cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_I32, 0);
+  cy_var i = cy_kernel_add_var(k, d(100));
+  cy_kernel_add_grid(k, i);
+  cy_kernel_set_grid_lanes(k, true);
+  cy_expr at = cy_x_var(k, i), v = cy_x_load(k, x, at);
+  for (int n = 0; n < CHECK_COUNT(odd); n++)
+    v = cy_x_select(k, cy_x_bin(k, CY_OP_eq, at, cy_x_index(k, 5 * n)), f32(k, odd[n]), v);
+  cy_kernel_store(k, y, at, cy_x_cast(k, v, CY_I32));
+  jit_case c = {.what = "saturation", .elems = {100, 100}, .lo = -4e9, .hi = 4e9};
+  CHECK_INT_EQ(jit_check(j, k, &c), 0);
+}
+
 /* What a quantize becomes, with the bounds of u8 and others, behind a load of bytes that a condition common to all
  * lanes guards; with NaN, infinities and what no i32 holds among the values. */
 static void test_rounding(void) {
@@ -188,7 +204,8 @@ static const check_test tests[] = {
     {"rounding", test_rounding},   {"strides", test_strides}, {"reduce", test_reduce},
     {"softmax", test_softmax},     {"index", test_index},     {"window", test_window},
     {"casts", test_casts},         {"ops", test_ops},         {"unsaturated", test_unsaturated},
-    {"crossings", test_crossings}, {"whole", test_whole},     {"pairs", test_pairs},
+    {"saturation", test_saturation}, {"crossings", test_crossings}, {"whole", test_whole},
+    {"pairs", test_pairs},
 };
 
 int main(int argc, char **argv) { return jit_main(argc, argv, tests, CHECK_COUNT(tests), &g, &j); }
