@@ -5,8 +5,8 @@
  * of the first launch; then the sum over all launches.
  *
  * The floor is the longer of arithmetic over the peak of one core and bytes over bandwidth. The clock is
- * measured here, the bandwidths are round figures; both are printed above the table. Devices have peaks of their own. Winograd's floor counts the
- * multiplications it has left. Sizes that are known only at run time are given values, printed too.
+ * measured here, the bandwidths are round figures; both are printed above the table. Devices have peaks of their own. The floors of Winograd's
+ * and Strassen's algorithms count the multiplications they have left. Sizes that are known only at run time are given values, printed too.
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"
@@ -18,6 +18,7 @@
 enum { TEXT = 200, TYPICAL_SIZE = 64 };
 static const double cache_bytes = 8e6, bytes_per_cycle_cached = 16, bytes_per_cycle_memory = 5;
 static const double winograd_saving = 4; /* F(4x4,3x3): 36 multiplications for 144 */
+static const double strassen_saving = 8 / 7.0;
 
 typedef struct row {
   const cy_kernel_plan *plan;
@@ -86,6 +87,8 @@ static void note_launches(cy_work *b, const cy_step *s, row *rows, uint32_t *n) 
 static double advantage(const char *algorithm) {
   if (strstr(algorithm, "winograd"))
     return winograd_saving;
+  if (strstr(algorithm, "strassen"))
+    return strassen_saving;
   return strstr(algorithm, "int8 fours") ? 4 : strstr(algorithm, "int8") || strstr(algorithm, "bf16 pairs") ? 2 : 1;
 }
 

@@ -91,6 +91,7 @@ struct cy_target {
    * malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);
   void (*release)(cy_machine *m);
+  void (*forgo_fast)(cy_machine *m); /* see cy_machine_forgo_fast; NULL: there is nothing to forgo */
   bool (*supports)(const cy_machine *m, cy_kernel *k);
   void (*prepare)(const cy_machine *m, cy_program *p, cy_kernel_plan *plan);
   /* Files what people should know of all prepared kernels before they are compiled; NULL: nothing. */

@@ -80,6 +80,12 @@ bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use) {
   return m->target == &cy_target_cuda;
 }
 
+bool cy_machine_forgo_fast(cy_machine *m) {
+  if (m->target->forgo_fast)
+    m->target->forgo_fast(m);
+  return m->target->forgo_fast;
+}
+
 bool cy_machine_supports(const cy_machine *m, cy_kernel *k) { return m->target->supports(m, k); }
 
 void cy_machine_list(FILE *out) {

@@ -107,6 +107,10 @@ ROWS = [
     ('explain', [MODEL, '--explain', '-o', '%s/m.so'], 0,
      ['kernel +runs +algorithm +layout +MFLOP +MB +floor us +ops', 'conv (direct|winograd).* conv add max', 'nhwc', 'all launches'],
      ['m.h', 'm.so'], None),
+    ('winograd', [MODEL, '--dim', 'batch=1', '--fast-algorithms=auto', '--explain', '-o', '%s/m.so'], 0, ['conv winograd'], ['m.h', 'm.so'], None),
+    ('no winograd', [MODEL, '--dim', 'batch=1', '--fast-algorithms=off', '--explain', '-o', '%s/m.so'], 0, ['(?s)\\A(?!.*winograd).*conv direct'], ['m.h', 'm.so'], None),
+    ('fast algorithms unknown', [MODEL, '--fast-algorithms=on', '-o', '%s/m.so'], 1, ["auto or off, found 'on'"], [], None),
+    ('fast algorithms of a device', [MODEL, '--fast-algorithms=off', '--target=sm_80', '-o', '%s/m.so'], 1, ['for CPUs', '--cudnn=off'], [], None),
     ('profile on a device', [MODEL, '--profile', '--target=sm_80', '-o', '%s/m.so'], 1, ['--profile', 'CPU', 'sm_80'], [], None),
     ('stats', [MODEL, '--stats', '-o', '%s/m.so'], 0, ['import', 'fuse', 'weights .* MB', 'peak memory'], ['m.h', 'm.so'], None),
     ('stats file', [MODEL, '--stats=%s/s.json', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so', 's.json'], json_stats),
@@ -438,6 +442,36 @@ def branch_left_out(folder, args):
     return None if (np.load(os.path.join(folder.root, 'out_0_y.npy')) == 4).all() else 'wrong result'
 
 
+def fast_products(folder, args):
+    """Strassen's algorithm where rows are many, told by --explain; not at -O0, nor with --fast-algorithms=off. One library
+    serves few and many rows."""
+    depth, columns = 640, 768
+    random = np.random.default_rng(1)
+    weights = random.standard_normal((depth, columns)).astype(np.float32)
+    port, number = onnx.helper.make_tensor_value_info, onnx.TensorProto
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node('MatMul', ['x', 'w'], ['y'])], 'g', [port('x', number.FLOAT, ['rows', depth])],
+        [port('y', number.FLOAT, ['rows', columns])], [onnx.numpy_helper.from_array(weights, 'w')])
+    model, library = os.path.join(folder.root, 'm.onnx'), os.path.join(folder.out, 'm.so')
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('', 17)], ir_version=8), model)
+    for options, wanted in ((['-O0'], False), (['--fast-algorithms=off'], False), (['--fast-algorithms=auto'], True), ([], True)):
+        code, out, err = lib.run([args.cytoc, model, '-o', library, '--explain', *options], env=folder.env)
+        if code or ('gemm strassen' in out) != wanted:
+            return '%s: exit code %d, %s' % (' '.join(options), code, out + err)
+    for rows in (5, 95, 96, 300):
+        x = random.standard_normal((rows, depth)).astype(np.float32)
+        np.save(os.path.join(folder.root, 'x.npy'), x)
+        code, _, err = lib.run([args.cyto_run, library, '--input=x=%s' % os.path.join(folder.root, 'x.npy'), '--output-dir',
+                                folder.root])
+        if code:
+            return '%d rows: exit code %d, %s' % (rows, code, err)
+        want = x.astype(np.float64) @ weights
+        error = np.sqrt(np.mean((np.load(os.path.join(folder.root, 'out_0_y.npy')) - want) ** 2) / np.mean(want ** 2))
+        if not error < 3e-6:
+            return '%d rows: relative RMS error %.1e' % (rows, error)
+    return None
+
+
 def large_weights(folder, args):
     """Over 1.5 GB: weights beside the library, compiled in the model's size + 200 MB of memory, and a disk too small for
     them. The model's data is a sparse file but for its last row."""
@@ -483,7 +517,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, attribute_not_looked_at, branch_left_out, large_weights):
+                 child_killed, full_device, attribute_not_looked_at, branch_left_out, fast_products, large_weights):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
             folder = Folder(args, name)

@@ -429,6 +429,20 @@ static int check_cudnn(session *s, cy_machine *machine) {
   return -1;
 }
 
+static int check_fast(session *s, cy_machine *machine) {
+  const char *word = s->o->fast_algorithms;
+  if (!word || !strcmp(word, "auto"))
+    return 0;
+  if (strcmp(word, "off"))
+    return bad_option(s, "option '--fast-algorithms' expects auto or off, found '%s'", word);
+  if (cy_machine_forgo_fast(machine))
+    return 0;
+  return bad_option(s,
+                    "option '--fast-algorithms' is for CPUs: the kernels of '%s' have none to turn off (cuDNN has: "
+                    "--cudnn=off); leave it out",
+                    cy_machine_text(machine));
+}
+
 static int compile(session *s) {
   const cytoc_options *o = s->o;
   cy_quant_mode mode;
@@ -444,7 +458,7 @@ static int compile(session *s) {
     cy_machine_close(machine);
     return -1;
   }
-  if (check_cudnn(s, machine) || check_half_target(s, machine)) {
+  if (check_cudnn(s, machine) || check_fast(s, machine) || check_half_target(s, machine)) {
     cy_machine_close(machine);
     return -1;
   }

@@ -48,6 +48,8 @@ static const option options[] = {
     {"--tf32", FLAG, AT(tf32), NULL, "CUDA: products of f32 may round their factors to TF32 (10 bits of mantissa)"},
     {"--emit", TEXT, AT(emit), "KIND,..", "so o a h ll asm cu ptx cubin graph loops; several are written side by side"},
     {"--name", TEXT, AT(name), "ID", "prefix of the C names in the header (default: from the file name)"},
+    {"--fast-algorithms", TEXT, AT(fast_algorithms), "auto|off",
+     "CPU: f32 by fewer multiplications where faster: Strassen's products, Winograd's convolutions (default: auto)"},
     {"--attention", TEXT, AT(attention), "fused|plain", "plain: attention as products and softmax, always so at -O0"},
     {"--explain", FLAG, AT(explain), NULL, "print a table of kernels: ops, algorithm, work, floor"},
     {"--profile", FLAG, AT(profile), NULL, "a library that counts the time of its kernels, for cyto-run --profile"},

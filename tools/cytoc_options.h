@@ -27,6 +27,7 @@ typedef struct cytoc_options {
   const char *calibrate, *calibration, *int8_skip, *int8_max_error, *int8_prefer, *half_max_error;
   const char *batch; /* list of command lines to run instead */
   bool tf32;
+  const char *fast_algorithms; /* "auto", "off"; NULL: auto */
   const char *cudnn; /* "auto", "off", "require"; NULL: auto where the target is CUDA */
   bool quantize;     /* `cytoc quantize`: write ONNX instead of a library */
   bool verify, explain, profile, verbose;

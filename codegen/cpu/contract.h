@@ -104,6 +104,8 @@ typedef struct cy_gemm_desc {
 
 /* Layout of the constant B: source strides are ns = bn, cs = bk, gs = from matrix to matrix. matrices: how many. */
 cy_pack_layout cy_gemm_layout(const cy_cg *cg, const cy_gemm_desc *desc, int64_t matrices);
+/* Is it computed by Strassen's algorithm (strassen.c)? */
+bool cy_gemm_strassen(const cy_cg *cg, const cy_gemm_desc *desc);
 void cy_gemm_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
 
 /* ---- convolution (conv.c, winograd.c, depthwise.c); epilogue index: n, [od, [oh,]] ow, oc ---- */
@@ -116,7 +118,6 @@ typedef struct cy_conv_desc {
   const char *name;
   int n_spatial;
   bool transposed;
-  bool no_winograd;
   cy_weights weights; /* halves: CY_CONV_DIRECT or CY_CONV_WINOGRAD */
   cy_csize batch, in[3], out[3];
   int64_t kernel[3], stride[3], dilation[3],

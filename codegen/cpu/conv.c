@@ -613,7 +613,7 @@ cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
   if (d->weights == CY_WEIGHTS_F32 && cy_depthwise_possible(cg, d))
     return CY_CONV_DEPTHWISE;
   /* a clear gain only: the model does not know how many cores share the memory */
-  if (!d->no_winograd && cy_winograd_possible(d) && cy_winograd_cost(cg, d, UNKNOWN_PIXELS) * 1.25 < direct_cost(cg, d))
+  if (!cg->no_fast && cy_winograd_possible(d) && cy_winograd_cost(cg, d, UNKNOWN_PIXELS) * 1.25 < direct_cost(cg, d))
     return CY_CONV_WINOGRAD;
   return CY_CONV_DIRECT;
 }

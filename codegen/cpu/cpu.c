@@ -118,6 +118,8 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
 
 static void release(cy_machine *m) { cy_cg_destroy(m->state); }
 
+static void forgo_fast(cy_machine *m) { ((cy_cg *)m->state)->no_fast = true; }
+
 /* ---- code ---- */
 
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
@@ -160,6 +162,7 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
   cy_cg *cg = cy_cg_create(m->cpu, m->features, out_error);
   if (!cg)
     return -1;
+  cg->no_fast = ((const cy_cg *)m->state)->no_fast;
   cy_cg_module(cg, plans[0]->symbol);
   for (uint32_t i = 0; i < n; i++) {
     cy_bug_context = plans[i]->symbol;
@@ -189,6 +192,7 @@ const cy_target cy_target_cpu = {
     .half_weights = half_weights,
     .match = match,
     .release = release,
+    .forgo_fast = forgo_fast,
     .supports = cy_cpu_contract_supports,
     .prepare = prepare,
     .pack = cy_cpu_contract_pack,

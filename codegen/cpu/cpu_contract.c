@@ -462,6 +462,10 @@ static void shift_operand(cy_kernel_plan *plan, int which, cy_karg arg, cy_dim o
   plan->shifted_arg[which] = (int32_t)cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
 }
 
+static const char *gemm_algorithm(const cy_cg *cg, const cy_gemm_desc *d) {
+  return cy_gemm_strassen(cg, d) ? "gemm strassen" : d->b_packed ? "gemm packed" : "gemm";
+}
+
 static const char *conv_algorithm(cy_conv_algo algo, bool transposed) {
   switch (algo) {
   case CY_CONV_WINOGRAD:
@@ -518,12 +522,15 @@ void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *pla
     plan->algorithm = cy_dot_algorithm(cg, &d);
     return;
   }
-  if (matmul && f->packed)
-    gemm_pack_form(cg, plan, arena, f, matrices);
-  else if (!matmul)
+  if (matmul) {
+    cy_gemm_desc d = gemm_desc(plan, f);
+    if (f->packed)
+      gemm_pack_form(cg, plan, arena, f, matrices);
+    plan->algorithm = gemm_algorithm(cg, &d);
+  } else {
     conv_pack_form(cg, plan, arena, f);
-  plan->algorithm =
-      matmul ? (f->packed ? "gemm packed" : "gemm") : conv_algorithm(f->algo, c->kind == CY_CONTRACT_CONV_TRANSPOSE);
+    plan->algorithm = conv_algorithm(f->algo, c->kind == CY_CONTRACT_CONV_TRANSPOSE);
+  }
   if (weights_of(k) != CY_WEIGHTS_F32)
     plan->algorithm = cy_arena_printf(arena, "%s %s", plan->algorithm, weights_of(k) == CY_WEIGHTS_F16 ? "f16" : "bf16");
 }

@@ -32,6 +32,7 @@ typedef struct cy_cg {
   bool fma, avx2, avx512, vnni;
   bool bf16_dot;     /* vdpbf16ps on vectors of 512 bits */
   bool vnni_spelled; /* tests: what vpdpbusd does, in plain instructions */
+  bool no_fast;      /* algorithms of fewer multiplications are not wanted: see cy_machine_forgo_fast */
   int64_t l2_bytes;           /* per core; what block sizes are chosen for */
   char *cpu, *features;       /* as LLVM wants them; features may be "" */
   /* the function being emitted */

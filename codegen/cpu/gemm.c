@@ -1,6 +1,8 @@
 /* gemm.c - batched matrix product with sizes and strides known now or at run time.
  *
- * Comes in: a cy_gemm_desc. Goes out: one phase, or two when B has to be packed at run time first.
+ * Comes in: a cy_gemm_desc. Goes out: one phase, or two when B has to be packed at run time first. Where B is packed
+ * before, phases may make once what all tasks want of A: A dense along k, and sums of A for strassen.c, which does
+ * blocked products by fewer multiplications where that is faster.
  * Three forms, chosen from what is constant:
  *   blocked     tasks are (matrix, block of rows, block of panels) around the micro-kernels of core.c; B is packed (at
  *               compile time, or by the first phase), or read in place when its columns are dense and too few rows
@@ -17,6 +19,9 @@
  * are shared out, as in the kernels around, so that each worker finds in its own cache what it wrote before. */
 enum { SHARED_BYTES = 1 << 20 };
 
+/* Bytes of A, at most, that are made dense along k for all tasks. */
+enum { MOST_TURNED = 4 << 20 };
+
 typedef enum form { FORM_PACKED, FORM_RUNTIME_PACK, FORM_IN_PLACE, FORM_DOTS } form;
 
 typedef struct gemm {
@@ -26,6 +31,10 @@ typedef struct gemm {
   cy_blocks blocks;
   int64_t nr, k_block;
   bool copy_a, columns_outer;
+  bool turned;          /* A is made dense along k once, by a phase of its own, in shared scratch */
+  bool strassen;        /* blocks of rows and panels go to strassen.c, as .. */
+  cy_strassen fast;     /* .. this says */
+  cy_blocks few_blocks; /* .. and where only running tells the rows, plain tasks for too few of them; mb 0: none */
 } gemm;
 
 static int64_t known(cy_csize s) { return s.slot < 0 ? s.value : 0; }
@@ -36,6 +45,13 @@ static int64_t known_batches(const cy_gemm_desc *d) {
   for (int i = 0; i < d->n_batch; i++)
     count *= known(d->batch[i]) ? known(d->batch[i]) : 1;
   return count;
+}
+
+static bool known_all(const cy_gemm_desc *d) {
+  for (int i = 0; i < d->n_batch; i++)
+    if (!known(d->batch[i]))
+      return false;
+  return true;
 }
 
 static form form_choose(const cy_cg *cg, const cy_gemm_desc *d) {
@@ -59,11 +75,24 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
     g.k_block = 512;
   else if (m && m <= g.tile.mr)
     g.k_block = k; /* nothing to keep in cache: no row reads B a second time */
-  g.blocks = cy_blocks_choose(cg, g.tile, known_batches(d), m, n ? (n + g.nr - 1) / g.nr : 0, k ? k : 512);
+  int64_t panels = n ? (n + g.nr - 1) / g.nr : 0;
+  g.blocks = cy_blocks_choose(cg, g.tile, known_batches(d), m, panels, k ? k : 512);
   g.copy_a = !is_const(d->ak, 1) && !is_const(d->k, 1);
+  g.turned = g.copy_a && g.form == FORM_PACKED && m > g.tile.mr && m * k * 4 <= MOST_TURNED && known_batches(d) == 1 &&
+             known_all(d) && panels > g.blocks.nb;
+  g.copy_a = g.copy_a && !g.turned;
+  if (g.form == FORM_PACKED && d->weights == CY_WEIGHTS_F32 && !g.copy_a &&
+      cy_strassen_choose(cg, g.tile, known_all(d) ? known_batches(d) : 0, m, panels, k, g.blocks, &g.fast)) {
+    g.strassen = true;
+    g.few_blocks = m ? (cy_blocks){0} : g.blocks;
+    g.blocks = g.fast.blocks;
+    g.k_block = g.fast.k_block;
+  }
   g.columns_outer = n && (m ? n > m : n >= 256) && n * (k ? k : 512) * 4 > SHARED_BYTES;
   return g;
 }
+
+bool cy_gemm_strassen(const cy_cg *cg, const cy_gemm_desc *d) { return plan(cg, d).strassen; }
 
 cy_pack_layout cy_gemm_layout(const cy_cg *cg, const cy_gemm_desc *d, int64_t matrices) {
   gemm g = plan(cg, d);
@@ -108,13 +137,46 @@ static V matrix_bytes(cy_cg *cg, const gemm *g) {
   return cy_mul(cg, cy_mulc(cg, panels(cg, g), g->nr * cy_weight_bytes(g->d->weights)), cy_size(cg, g->d->k));
 }
 
-static V task_count(cy_cg *cg, void *ctx) {
-  return cy_mul(cg, batches(cg, ctx), cy_mul(cg, row_blocks(cg, ctx), column_blocks(cg, ctx)));
+/* The plain form of g for few rows. */
+static gemm for_few(const gemm *g) {
+  gemm few = *g;
+  few.blocks = g->few_blocks;
+  few.few_blocks.mb = 0;
+  few.strassen = false;
+  return few;
 }
+
+/* i1: is g for so many rows? */
+static V enough_rows(cy_cg *cg, const gemm *g) {
+  return cy_icmp(cg, LLVMIntSGE, cy_size(cg, g->d->m), cy_i64(cg, CY_STRASSEN_ROWS));
+}
+
+static V task_count(cy_cg *cg, void *ctx) {
+  const gemm *g = ctx;
+  V count = cy_mul(cg, batches(cg, g), cy_mul(cg, row_blocks(cg, g), column_blocks(cg, g)));
+  if (!g->few_blocks.mb)
+    return count;
+  gemm few = for_few(g);
+  return cy_select(cg, enough_rows(cg, g), count, task_count(cg, &few));
+}
+
+/* Of A, in front of what else is shared. */
+static int64_t turned_bytes(const gemm *g) {
+  return g->turned ? (known(g->d->m) * known(g->d->k) * 4 + 63) / 64 * 64 : 0;
+}
+
+static bool shares_sums(const gemm *g) { return g->strassen && g->fast.shared; }
+static int64_t sums_bytes(const gemm *g) { return cy_strassen_sums_bytes(g->tile, known(g->d->k), g->k_block); }
+
+/* Pairs of tiles in a matrix; in all. */
+static V pairs_of(cy_cg *cg, const gemm *g) { return cy_div(cg, cy_size(cg, g->d->m), cy_i64(cg, 2 * g->tile.mr)); }
+static V pair_count(cy_cg *cg, void *ctx) { return cy_mul(cg, batches(cg, ctx), pairs_of(cg, ctx)); }
 static V pack_count(cy_cg *cg, void *ctx) { return cy_mul(cg, b_matrices(cg, ctx), panels(cg, ctx)); }
 static V shared_bytes(cy_cg *cg, void *ctx) {
   const gemm *g = ctx;
-  return g->form == FORM_RUNTIME_PACK ? cy_mul(cg, b_matrices(cg, g), matrix_bytes(cg, g)) : cy_i64(cg, 0);
+  if (g->form == FORM_RUNTIME_PACK)
+    return cy_mul(cg, b_matrices(cg, g), matrix_bytes(cg, g));
+  return cy_addc(cg, cy_mulc(cg, pair_count(cg, ctx), shares_sums(g) ? sums_bytes(g) : 0), turned_bytes(g));
 }
 
 static bool single_block(const gemm *g) { return known(g->d->k) && known(g->d->k) <= g->k_block; }
@@ -125,7 +187,12 @@ static V worker_bytes(cy_cg *cg, void *ctx) {
   if (g->form == FORM_DOTS)
     return cy_i64(cg, 0);
   V a = g->copy_a ? cy_mulc(cg, cy_size(cg, g->d->k), g->blocks.mb * 4) : cy_i64(cg, 0);
-  return cy_round64(cg, cy_addc(cg, a, cbuf_bytes(g)));
+  int64_t sums = g->strassen ? cy_strassen_bytes(cg, g->tile, &g->fast, known(g->d->k)) : 0;
+  V bytes = cy_round64(cg, cy_addc(cg, a, cbuf_bytes(g) + sums));
+  if (!g->few_blocks.mb)
+    return bytes;
+  gemm few = for_few(g);
+  return cy_imax(cg, bytes, worker_bytes(cg, &few));
 }
 
 /* ---- one task's place ---- */
@@ -212,8 +279,6 @@ static void emit_pack(cy_cg *cg, const gemm *g, const char *name) {
   cy_fn_end(cg, NULL);
 }
 
-/* ---- the blocked form ---- */
-
 static V emit_b_base(cy_cg *cg, const gemm *g, const place *p) {
   const cy_gemm_desc *d = g->d;
   if (g->form == FORM_IN_PLACE)
@@ -222,21 +287,84 @@ static V emit_b_base(cy_cg *cg, const gemm *g, const place *p) {
   return cy_gep(cg, all, cy_mul(cg, packed_number(cg, g, p), matrix_bytes(cg, g)));
 }
 
+/* ---- A, made dense along k once for all tasks ---- */
+
+enum { TURNED_ROWS = 8 }; /* of a task: what a square of vectors has */
+
+static V turn_count(cy_cg *cg, void *ctx) {
+  const gemm *g = ctx;
+  return cy_i64(cg, (known(g->d->m) + TURNED_ROWS - 1) / TURNED_ROWS);
+}
+
+static void emit_turn(cy_cg *cg, const gemm *g, const char *name) {
+  const cy_gemm_desc *d = g->d;
+  cy_kernel_begin(cg, name, 0);
+  V rows = cy_i64(cg, TURNED_ROWS), row = cy_mul(cg, cg->begin, rows), end = cy_mul(cg, cg->end, rows);
+  V m = cy_size(cg, d->m), k = cy_size(cg, d->k), am = cy_size(cg, d->am);
+  V to = cy_gepf(cg, cy_arg_ptr(cg, d->shared_slot), cy_mul(cg, row, k));
+  V from = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), cy_mul(cg, row, am));
+  cy_emit_gather2(cg, to, k, from, am, cy_size(cg, d->ak), cy_sub(cg, cy_imin(cg, m, end), row), k);
+  cy_fn_end(cg, NULL);
+}
+
+/* Row `row` of A as tasks find it, but in a copy of their own; floats between rows, there too. */
+static V a_at(cy_cg *cg, const gemm *g, const place *p, V row) {
+  const cy_gemm_desc *d = g->d;
+  if (g->turned)
+    return cy_gepf(cg, cy_arg_ptr(cg, d->shared_slot), cy_mul(cg, row, cy_size(cg, d->k)));
+  V at = cy_add(cg, dot_strides(cg, g, p, d->a_batch), cy_mul(cg, row, cy_size(cg, d->am)));
+  return cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), at);
+}
+static cy_csize row_stride(const gemm *g) { return g->turned || g->copy_a ? g->d->k : g->d->am; }
+
+/* ---- Strassen's sums of A, shared ---- */
+
+static V sums_at(cy_cg *cg, const gemm *g, V matrix, V row) {
+  V pair = cy_add(cg, cy_mul(cg, matrix, pairs_of(cg, g)), cy_div(cg, row, cy_i64(cg, 2 * g->tile.mr)));
+  V first = cy_gepc(cg, cy_arg_ptr(cg, g->d->shared_slot), turned_bytes(g));
+  return cy_gep(cg, first, cy_mulc(cg, pair, sums_bytes(g)));
+}
+
+static void emit_sums(cy_cg *cg, const gemm *g, const char *name) {
+  const cy_gemm_desc *d = g->d;
+  int64_t rows = 2 * g->tile.mr;
+  cy_kernel_begin(cg, name, 0);
+  V tab = cy_row_table(cg, rows, cy_mulc(cg, cy_size(cg, row_stride(g)), 4)), pairs = pairs_of(cg, g);
+  cy_loop t;
+  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  place p;
+  V matrix = cy_div(cg, t.iv, pairs), row = cy_mulc(cg, cy_mod(cg, t.iv, pairs), rows);
+  split_batch(cg, g, matrix, &p);
+  V a = a_at(cg, g, &p, row);
+  cy_core core = {.tile = g->tile,
+                  .tab = tab,
+                  .base = LLVMBuildPtrToInt(cg->b, a, cg->i64, ""),
+                  .c = cy_size(cg, d->k),
+                  .c_block = g->k_block};
+  cy_strassen_sums_emit(cg, &core, sums_at(cg, g, matrix, row));
+  cy_loop_end(cg, &t, NULL);
+  cy_fn_end(cg, NULL);
+}
+
+/* ---- the blocked form ---- */
+
 static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
   const cy_gemm_desc *d = g->d;
   V rb = row_blocks(cg, g), cb = column_blocks(cg, g), both = cy_mul(cg, rb, cb), m = cy_size(cg, d->m);
   V flat = cy_div(cg, task, both), t = cy_mod(cg, task, both), inner = g->columns_outer ? rb : cb;
-  V slow = cy_div(cg, t, inner), fast = cy_mod(cg, t, inner), np = panels(cg, g), am = cy_size(cg, d->am);
+  V slow = cy_div(cg, t, inner), fast = cy_mod(cg, t, inner), np = panels(cg, g);
   place p;
   split_batch(cg, g, flat, &p);
-  cy_share r = cy_share_rows(cg, g->tile, m, g->blocks.mb, g->columns_outer ? fast : slow);
-  cy_share q = cy_share_of(cg, np, cb, g->columns_outer ? slow : fast);
+  V nth_rows = g->columns_outer ? fast : slow, nth_panels = g->columns_outer ? slow : fast;
+  cy_share r = g->strassen ? cy_strassen_rows(cg, g->tile, m, g->blocks.mb, nth_rows)
+                           : cy_share_rows(cg, g->tile, m, g->blocks.mb, nth_rows);
+  cy_share q = g->strassen ? cy_strassen_panels(cg, np, cb, nth_panels) : cy_share_of(cg, np, cb, nth_panels);
   p.row0 = r.begin;
   V rows = cy_sub(cg, r.end, r.begin), k = cy_size(cg, d->k);
-  V a = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), cy_add(cg, dot_strides(cg, g, &p, d->a_batch), cy_mul(cg, p.row0, am)));
+  V a = a_at(cg, g, &p, p.row0);
   if (g->copy_a) {
     V copy = cy_gepc(cg, scratch, cbuf_bytes(g));
-    cy_emit_gather2(cg, copy, k, a, am, cy_size(cg, d->ak), rows, k);
+    cy_emit_gather2(cg, copy, k, a, cy_size(cg, d->am), cy_size(cg, d->ak), rows, k);
     a = copy;
   }
   cy_rows index = {row_index, &p, p.n + 1};
@@ -250,11 +378,12 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
                   .p0 = q.begin,
                   .p1 = q.end,
                   .rows = rows,
-                  .tails = cy_share_tails(g->tile, m_known, g->blocks.mb),
+                  .tails = g->strassen ? cy_strassen_tails(g->tile, m_known, (n + g->nr - 1) / g->nr)
+                                       : cy_share_tails(g->tile, m_known, g->blocks.mb),
                   .tab = tab,
                   .tab_stride = cy_i64(cg, 0),
                   .base = LLVMBuildPtrToInt(cg->b, a, cg->i64, ""),
-                  .row_bytes = (g->copy_a ? known(d->k) : known(d->am)) * 4,
+                  .row_bytes = known(row_stride(g)) * 4,
                   .taps = cy_i64(cg, 1),
                   .c = k,
                   .tap_block = 1,
@@ -266,7 +395,20 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
                   .epilogue = &d->epilogue,
                   .index = &index};
   core.ldb = core.in_place ? cy_mulc(cg, cy_size(cg, d->bk), 4) : cy_i64(cg, g->nr * cy_weight_bytes(d->weights));
-  cy_core_emit(cg, &core);
+  if (g->strassen) {
+    V sums = shares_sums(g) ? sums_at(cg, g, flat, p.row0) : NULL;
+    cy_strassen_emit(cg, &core, &g->fast, cy_gepc(cg, scratch, cbuf_bytes(g)), sums);
+  } else {
+    cy_core_emit(cg, &core);
+  }
+}
+
+static void emit_tasks(cy_cg *cg, const gemm *g, V scratch) {
+  V tab = cy_row_table(cg, g->blocks.mb, cy_mulc(cg, cy_size(cg, row_stride(g)), 4));
+  cy_loop t;
+  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  emit_task(cg, g, t.iv, tab, scratch);
+  cy_loop_end(cg, &t, NULL);
 }
 
 static void emit_blocked(cy_cg *cg, const gemm *g) {
@@ -278,12 +420,16 @@ static void emit_blocked(cy_cg *cg, const gemm *g) {
   int64_t none;
   if (!cy_is_const(bytes, &none) || none)
     scratch = cy_scratch(cg, d->scratch_slot, bytes);
-  V stride = g->copy_a ? cy_size(cg, d->k) : cy_size(cg, d->am);
-  V tab = cy_row_table(cg, g->blocks.mb, cy_mulc(cg, stride, 4));
-  cy_loop t;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  emit_task(cg, g, t.iv, tab, scratch);
-  cy_loop_end(cg, &t, NULL);
+  cy_if many;
+  if (g->few_blocks.mb) {
+    gemm few = for_few(g);
+    cy_if_begin(cg, &many, LLVMBuildNot(cg->b, enough_rows(cg, g), ""));
+    emit_tasks(cg, &few, scratch);
+    cy_if_else(cg, &many);
+  }
+  emit_tasks(cg, g, scratch);
+  if (g->few_blocks.mb)
+    cy_if_end(cg, &many);
   cy_fn_end(cg, NULL);
 }
 
@@ -374,6 +520,16 @@ void cy_gemm_emit(cy_cg *cg, const cy_gemm_desc *d, cy_contract_info *info) {
     snprintf(name, sizeof name, "%s_pack", d->name);
     emit_pack(cg, &g, name);
     cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", pack_count, &g));
+  }
+  if (g.turned) {
+    snprintf(name, sizeof name, "%s_rows", d->name);
+    emit_turn(cg, &g, name);
+    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", turn_count, &g));
+  }
+  if (shares_sums(&g)) {
+    snprintf(name, sizeof name, "%s_sums", d->name);
+    emit_sums(cg, &g, name);
+    cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", pair_count, &g));
   }
   if (g.form == FORM_DOTS)
     emit_dots(cg, &g);

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How A and B are stored. GEMM_NN: B[k][n]; GEMM_NT: B[n][k]; GEMM_TN: A[k][m], B[k][n]; GEMM_TT both turned. */
-typedef enum gemm_form { GEMM_PACKED, GEMM_NN, GEMM_NT, GEMM_TN, GEMM_TT } gemm_form;
+/* How A and B are stored. GEMM_PACKED_TN: A[k][m]; GEMM_NN: B[k][n]; GEMM_NT: B[n][k]; GEMM_TN: A[k][m], B[k][n]; GEMM_TT both turned. */
+typedef enum gemm_form { GEMM_PACKED, GEMM_PACKED_TN, GEMM_NN, GEMM_NT, GEMM_TN, GEMM_TT } gemm_form;
 
 typedef struct gemm_case {
   gemm_form form;
@@ -15,12 +15,15 @@ typedef struct gemm_case {
   int a_broadcast, b_broadcast; /* bit i: along batch axis i */
 } gemm_case;
 
+static inline int gemm_packed(const gemm_case *c) { return c->form == GEMM_PACKED || c->form == GEMM_PACKED_TN; }
+
 typedef struct gemm_strides {
   int64_t a[2], b[2], am, ak, bk, bn;
 } gemm_strides;
 
 static inline gemm_strides gemm_strides_of(const gemm_case *c) {
-  int a_turned = c->form == GEMM_TN || c->form == GEMM_TT, b_turned = c->form == GEMM_NT || c->form == GEMM_TT;
+  int a_turned = c->form == GEMM_TN || c->form == GEMM_TT || c->form == GEMM_PACKED_TN,
+      b_turned = c->form == GEMM_NT || c->form == GEMM_TT;
   int64_t as = c->m * c->k, bs = c->k * c->n;
   gemm_strides s = {.am = a_turned ? 1 : c->k, .ak = a_turned ? c->m : 1, .bk = b_turned ? 1 : c->n,
                     .bn = b_turned ? c->k : 1};
@@ -32,35 +35,90 @@ static inline gemm_strides gemm_strides_of(const gemm_case *c) {
 }
 
 static inline const char *gemm_form_name(const gemm_case *c) {
-  static const char *const names[] = {"packed", "nn", "nt", "tn", "tt"};
+  static const char *const names[] = {"packed", "packed tn", "nn", "nt", "tn", "tt"};
   return names[c->form];
 }
 
 static const gemm_case gemm_cases[] = {
-    {GEMM_PACKED, 1, 1, 1, 1, 1, 0, 0, 0},     {GEMM_PACKED, 1, 1, 1, 1000, 512, 0, 0, 0},
-    {GEMM_PACKED, 1, 1, 2, 37, 19, 0, 0, 0},   {GEMM_PACKED, 1, 1, 3, 24, 700, 0, 0, 0},
-    {GEMM_PACKED, 1, 1, 4, 50, 64, 0, 0, 0},   {GEMM_PACKED, 1, 1, 5, 33, 64, 0, 0, 0},
-    {GEMM_PACKED, 1, 1, 6, 16, 1025, 0, 0, 0}, {GEMM_PACKED, 1, 1, 7, 17, 1, 0, 0, 0},
-    {GEMM_PACKED, 1, 1, 49, 65, 2048, 0, 0, 0}, {GEMM_PACKED, 1, 1, 131, 96, 900, 0, 0, 0},
-    {GEMM_PACKED, 1, 1, 128, 129, 1536, 0, 0, 0}, {GEMM_PACKED, 2, 3, 13, 21, 40, 0, 0, 0},
-    {GEMM_PACKED, 2, 3, 13, 21, 40, 0, 0, 1},  {GEMM_PACKED, 2, 3, 13, 21, 40, 1, 0, 3},
-    {GEMM_PACKED, 1, 1, 100, 70, 1100, 1, 0, 3}, {GEMM_PACKED, 1, 1, 1, 70, 300, 1, 0, 3},
-    {GEMM_PACKED, 2, 2, 3, 4, 5, 0, 3, 0},     {GEMM_PACKED, 1, 1, 5, 7, 1600, 1, 0, 3},
+    {GEMM_PACKED, 1, 1, 1, 1, 1, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 1, 1000, 512, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 2, 37, 19, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 3, 24, 700, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 4, 50, 64, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 5, 33, 64, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 6, 16, 1025, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 7, 17, 1, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 49, 65, 2048, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 131, 96, 900, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 128, 129, 1536, 0, 0, 0},
+    {GEMM_PACKED, 2, 3, 13, 21, 40, 0, 0, 0},
+    {GEMM_PACKED, 2, 3, 13, 21, 40, 0, 0, 1},
+    {GEMM_PACKED, 2, 3, 13, 21, 40, 1, 0, 3},
+    {GEMM_PACKED, 1, 1, 100, 70, 1100, 1, 0, 3},
+    {GEMM_PACKED, 1, 1, 1, 70, 300, 1, 0, 3},
+    {GEMM_PACKED, 2, 2, 3, 4, 5, 0, 3, 0},
+    {GEMM_PACKED, 1, 1, 5, 7, 1600, 1, 0, 3},
     /* sums that stay in registers: depth unrolled and not, whole and partial last panels, many weights */
-    {GEMM_PACKED, 1, 1, 64, 24, 16, 0, 0, 0},  {GEMM_PACKED, 1, 1, 50, 144, 24, 0, 0, 0},
-    {GEMM_PACKED, 2, 1, 37, 35, 200, 0, 0, 0}, {GEMM_PACKED, 1, 2, 25, 7, 33, 0, 0, 0},
-    {GEMM_PACKED, 1, 1, 150, 300, 256, 0, 0, 0}, {GEMM_PACKED, 1, 1, 200, 70, 96, 1, 0, 0},
-    {GEMM_NN, 1, 1, 1, 1, 1, 0, 0, 0},         {GEMM_NN, 2, 2, 40, 64, 50, 0, 0, 0},
-    {GEMM_NN, 2, 2, 40, 24, 900, 0, 0, 2},     {GEMM_NN, 2, 2, 70, 200, 300, 0, 1, 2},
-    {GEMM_NN, 2, 3, 33, 41, 29, 1, 0, 1},      {GEMM_NN, 2, 3, 33, 41, 29, 2, 0, 0},
-    {GEMM_NN, 1, 2, 100, 200, 1300, 2, 2, 0},  {GEMM_NN, 1, 1, 4, 64, 777, 0, 0, 0},
-    {GEMM_NT, 1, 1, 1, 1, 1, 0, 0, 0},         {GEMM_NT, 2, 2, 1, 77, 45, 0, 0, 0},
-    {GEMM_NT, 2, 2, 3, 64, 64, 0, 0, 0},       {GEMM_NT, 2, 2, 50, 50, 64, 0, 0, 0},
-    {GEMM_NT, 2, 2, 50, 51, 67, 2, 0, 0},      {GEMM_NT, 1, 2, 4, 131, 900, 1, 0, 0},
-    {GEMM_NT, 1, 2, 4, 9, 3, 0, 0, 2},         {GEMM_TN, 1, 1, 64, 64, 64, 0, 0, 0},
-    {GEMM_TN, 2, 2, 37, 45, 53, 0, 0, 0},      {GEMM_TN, 2, 2, 37, 45, 530, 2, 0, 0},
-    {GEMM_TN, 1, 1, 100, 33, 1200, 1, 0, 0},   {GEMM_TT, 1, 2, 19, 21, 23, 0, 0, 0},
-    {GEMM_TT, 1, 2, 99, 61, 83, 2, 0, 0},      {GEMM_TN, 1, 1, 1, 64, 100, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 64, 24, 16, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 50, 144, 24, 0, 0, 0},
+    {GEMM_PACKED, 2, 1, 37, 35, 200, 0, 0, 0},
+    {GEMM_PACKED, 1, 2, 25, 7, 33, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 150, 300, 256, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 200, 70, 96, 1, 0, 0},
+    /* Strassen: rows and panels with and without a partner, blocks of K and of rows, a last panel of few columns, A
+     * turned once, sums of A for each task (many rows, or rows that only running tells), batches */
+    {GEMM_PACKED, 1, 1, 96, 128, 768, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 197, 272, 768, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 131, 200, 1538, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 128, 771, 386, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 392, 64, 2060, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 601, 137, 900, 0, 0, 0},
+    {GEMM_PACKED, 2, 2, 100, 256, 768, 0, 0, 3},
+    {GEMM_PACKED, 2, 1, 97, 256, 512, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 300, 130, 770, 1, 0, 3},
+    {GEMM_PACKED, 1, 1, 95, 130, 770, 1, 0, 3},
+    {GEMM_PACKED, 1, 1, 96, 130, 770, 1, 0, 3},
+    {GEMM_PACKED, 2, 1, 205, 256, 1600, 1, 0, 3},
+    {GEMM_PACKED, 1, 1, 197, 256, 769, 0, 0, 0},
+    {GEMM_PACKED_TN, 1, 1, 197, 272, 768, 0, 0, 0},
+    {GEMM_PACKED_TN, 1, 1, 121, 320, 1602, 0, 0, 0},
+    {GEMM_PACKED_TN, 1, 1, 197, 400, 37, 0, 0, 0},
+    {GEMM_PACKED_TN, 1, 1, 5, 300, 300, 0, 0, 0},
+    {GEMM_PACKED_TN, 2, 1, 30, 40, 50, 1, 0, 3},
+    {GEMM_NN, 1, 1, 1, 1, 1, 0, 0, 0},
+    {GEMM_NN, 2, 2, 40, 64, 50, 0, 0, 0},
+    {GEMM_NN, 2, 2, 40, 24, 900, 0, 0, 2},
+    {GEMM_NN, 2, 2, 70, 200, 300, 0, 1, 2},
+    {GEMM_NN, 2, 3, 33, 41, 29, 1, 0, 1},
+    {GEMM_NN, 2, 3, 33, 41, 29, 2, 0, 0},
+    {GEMM_NN, 1, 2, 100, 200, 1300, 2, 2, 0},
+    {GEMM_NN, 1, 1, 4, 64, 777, 0, 0, 0},
+    {GEMM_NT, 1, 1, 1, 1, 1, 0, 0, 0},
+    {GEMM_NT, 2, 2, 1, 77, 45, 0, 0, 0},
+    {GEMM_NT, 2, 2, 3, 64, 64, 0, 0, 0},
+    {GEMM_NT, 2, 2, 50, 50, 64, 0, 0, 0},
+    {GEMM_NT, 2, 2, 50, 51, 67, 2, 0, 0},
+    {GEMM_NT, 1, 2, 4, 131, 900, 1, 0, 0},
+    {GEMM_NT, 1, 2, 4, 9, 3, 0, 0, 2},
+    {GEMM_TN, 1, 1, 64, 64, 64, 0, 0, 0},
+    {GEMM_TN, 2, 2, 37, 45, 53, 0, 0, 0},
+    {GEMM_TN, 2, 2, 37, 45, 530, 2, 0, 0},
+    {GEMM_TN, 1, 1, 100, 33, 1200, 1, 0, 0},
+    {GEMM_TT, 1, 2, 19, 21, 23, 0, 0, 0},
+    {GEMM_TT, 1, 2, 99, 61, 83, 2, 0, 0},
+    {GEMM_TN, 1, 1, 1, 64, 100, 0, 0, 0},
+};
+
+static const struct {
+  gemm_case c;
+  int used; /* is it by Strassen's algorithm? */
+} strassen_cases[] = {
+    {{GEMM_PACKED, 1, 1, 197, 3072, 768, 0, 0, 0}, 1}, {{GEMM_PACKED_TN, 1, 1, 197, 3072, 768, 0, 0, 0}, 1},
+    {{GEMM_PACKED, 1, 1, 128, 3072, 768, 0, 0, 0}, 1}, {{GEMM_PACKED, 1, 1, 1500, 384, 1536, 0, 0, 0}, 1},
+    {{GEMM_PACKED, 1, 1, 300, 3072, 768, 1, 0, 3}, 1}, {{GEMM_PACKED, 1, 1, 784, 128, 256, 0, 0, 0}, 0},
+    {{GEMM_PACKED, 1, 1, 197, 3072, 767, 0, 0, 0}, 0}, {{GEMM_PACKED, 1, 1, 16, 3072, 768, 0, 0, 0}, 0},
+    {{GEMM_PACKED, 1, 1, 3136, 256, 64, 0, 0, 0}, 0},  {{GEMM_PACKED, 1, 1, 1024, 32, 1024, 0, 0, 0}, 0},
+    {{GEMM_NN, 1, 1, 512, 512, 512, 0, 0, 0}, 0},      {{GEMM_PACKED, 1, 1, 1, 4096, 4096, 0, 0, 0}, 0},
 };
 
 static const struct {
@@ -79,6 +137,23 @@ static const struct {
     {"resnet 1x1", {GEMM_PACKED, 1, 1, 3136, 256, 64, 0, 0, 0}},
     {"resnet 1x1", {GEMM_PACKED, 1, 1, 196, 256, 1024, 0, 0, 0}},
     {"resnet 1x1", {GEMM_PACKED, 1, 1, 49, 512, 2048, 0, 0, 0}},
+    {"resnet 1x1", {GEMM_PACKED, 1, 1, 784, 128, 512, 0, 0, 0}},
+    {"resnet 1x1", {GEMM_PACKED, 1, 1, 784, 512, 256, 0, 0, 0}},
+    {"resnet 1x1", {GEMM_PACKED, 1, 1, 196, 1024, 256, 0, 0, 0}},
+    {"resnet 1x1", {GEMM_PACKED, 1, 1, 49, 2048, 512, 0, 0, 0}},
+    {"vit qkv", {GEMM_PACKED, 1, 1, 197, 2304, 768, 0, 0, 0}},
+    {"vit out", {GEMM_PACKED, 1, 1, 197, 768, 768, 0, 0, 0}},
+    {"vit mlp up", {GEMM_PACKED, 1, 1, 197, 3072, 768, 0, 0, 0}},
+    {"vit mlp down", {GEMM_PACKED, 1, 1, 197, 768, 3072, 0, 0, 0}},
+    {"bert out", {GEMM_PACKED, 1, 1, 128, 768, 768, 0, 0, 0}},
+    {"whisper out", {GEMM_PACKED, 1, 1, 1500, 384, 384, 0, 0, 0}},
+    {"whisper mlp up", {GEMM_PACKED, 1, 1, 1500, 1536, 384, 0, 0, 0}},
+    {"whisper mlp down", {GEMM_PACKED, 1, 1, 1500, 384, 1536, 0, 0, 0}},
+    {"convnext up", {GEMM_PACKED, 1, 1, 784, 768, 192, 0, 0, 0}},
+    {"convnext down", {GEMM_PACKED, 1, 1, 784, 192, 768, 0, 0, 0}},
+    {"convnext up", {GEMM_PACKED, 1, 1, 196, 1536, 384, 0, 0, 0}},
+    {"convnext down", {GEMM_PACKED, 1, 1, 196, 384, 1536, 0, 0, 0}},
+    {"convnext down", {GEMM_PACKED, 1, 1, 49, 768, 3072, 0, 0, 0}},
     {"vgg fc", {GEMM_PACKED, 1, 1, 1, 4096, 4096, 0, 0, 0}},
     {"resnet fc", {GEMM_PACKED, 1, 1, 1, 1000, 2048, 0, 0, 0}},
     {"resnet fc", {GEMM_NT, 1, 1, 1, 1000, 2048, 0, 0, 0}},

@@ -175,7 +175,7 @@ static void gemm_setup_begin(gemm_setup *g, const gemm_case *c) {
   int64_t strides[4] = {c->b1 * c->m * c->n, c->m * c->n, c->n, 1};
   for (int i = 0; i < 4; i++)
     g->epilogue.stride[i] = i == 3 ? cy_cconst(1) : size_of(j, &slot, dyn > 0, strides[i]);
-  int packed = c->form == GEMM_PACKED;
+  int packed = gemm_packed(c);
   int64_t number[2] = {c->b_broadcast & 1 ? 0 : c->b_broadcast & 2 ? 1 : c->b1, c->b_broadcast & 2 ? 0 : 1};
   g->d = (cy_gemm_desc){.name = "gemm",
                         .n_batch = 2,
@@ -208,7 +208,7 @@ static void gemm_setup_end(gemm_setup *g) {
 }
 
 static void gemm_compile(gemm_setup *g, const gemm_case *c) {
-  if (c->form == GEMM_PACKED)
+  if (gemm_packed(c))
     gemm_pack(g, c);
   double t = cpu_seconds();
   cy_gemm_emit(g->j.cg, &g->d, &g->j.info);
@@ -221,7 +221,7 @@ static void gemm_check(const gemm_case *c) {
   snprintf(line, sizeof line, "gemm %s batch %lldx%lld m %lld n %lld k %lld dynamic %d broadcast a %d b %d",
            gemm_form_name(c), (long long)c->b0, (long long)c->b1, (long long)c->m, (long long)c->n, (long long)c->k,
            c->dynamic, c->a_broadcast, c->b_broadcast);
-  if (skip(line) || (stored && c->form != GEMM_PACKED))
+  if (skip(line) || (stored && !gemm_packed(c)))
     return;
   gemm_setup g;
   gemm_setup_begin(&g, c);
@@ -236,6 +236,20 @@ static void gemm_check(const gemm_case *c) {
     report(line, relative_rms(g.out, want, g.n_out), 1e-5, ok, g.j.compile_ms);
     free(want);
   }
+  gemm_setup_end(&g);
+}
+
+/* Is the product computed by Strassen's algorithm where that is faster, and nowhere else? */
+static void strassen_check(const gemm_case *c, int allowed, int want) {
+  char line[200];
+  snprintf(line, sizeof line, "strassen for %s m %lld n %lld k %lld dynamic %d allowed %d", gemm_form_name(c),
+           (long long)c->m, (long long)c->n, (long long)c->k, c->dynamic, allowed);
+  if (skip(line))
+    return;
+  gemm_setup g;
+  gemm_setup_begin(&g, c);
+  g.j.cg->no_fast = !allowed;
+  report(line, cy_gemm_strassen(g.j.cg, &g.d) != want, 0, 1, 0);
   gemm_setup_end(&g);
 }
 
@@ -532,7 +546,7 @@ static void gemm_bench(const gemm_case *c, const char *what) {
   char line[200];
   snprintf(line, sizeof line, "%s: %s batch %lld m %lld n %lld k %lld", what, gemm_form_name(c),
            (long long)(c->b0 * c->b1), (long long)c->m, (long long)c->n, (long long)c->k);
-  if (skip(line) || (stored && c->form != GEMM_PACKED))
+  if (skip(line) || (stored && !gemm_packed(c)))
     return;
   gemm_setup g;
   gemm_setup_begin(&g, c);
@@ -556,6 +570,13 @@ static void check_all(void) {
       gemm_check(&gemm_cases[i]);
     for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++)
       conv_check(&conv_cases[i]);
+  }
+  stored = CY_WEIGHTS_BF16;
+  strassen_check(&(gemm_case){GEMM_PACKED, 1, 1, 197, 3072, 768, 0, 0, 0}, 1, 0);
+  stored = CY_WEIGHTS_F32;
+  for (size_t i = 0; i < sizeof strassen_cases / sizeof *strassen_cases; i++) {
+    strassen_check(&strassen_cases[i].c, 1, strassen_cases[i].used);
+    strassen_check(&strassen_cases[i].c, 0, 0);
   }
   choice_check(1, CY_CONV_WINOGRAD);
   choice_check(2, CY_CONV_WINOGRAD);
