@@ -6,7 +6,7 @@
 #      (SAN=thread), build/debug (DEBUG=1), build/fuzz.  build/venv and build/gen are shared by all of them.
 #
 # The first run installs what is missing: build/config.mk is an included file with a rule, so make writes it by
-# tools/setup.sh and then starts over.  Link order says who may know whom: see "Dependencies" in README.
+# tools/setup.sh and then starts over.  Link order says who may know whom: see "How it works" in README.
 
 -include config.mak
 
@@ -62,12 +62,13 @@ endif
 
 # ---- what there is -------------------------------------------------------------------------------------------------
 
-COMPILER_DIRS := frontend ir passes codegen codegen/cpu codegen/cuda
+# Fuzzing reads models and text: that needs no more.
+COMPILER_DIRS := frontend ir $(if $(filter fuzz,$(VARIANT)),,passes codegen codegen/cpu codegen/cuda)
 LLVM_DIRS := codegen/cpu
 ALL_TOOLS := cytoc cyto-run cyto-bench
 
 SRC_compiler := $(wildcard $(COMPILER_DIRS:%=%/*.c))
-SRC_asm := $(wildcard codegen/*.S codegen/cuda/*.S)
+SRC_asm := $(wildcard $(COMPILER_DIRS:%=%/*.S))
 SRC_runtime := $(wildcard runtime/*.c)
 SRC_tools := $(filter-out $(ALL_TOOLS:%=tools/%.c),$(wildcard tools/*.c))
 TOOLS := $(patsubst tools/%.c,%,$(wildcard $(ALL_TOOLS:%=tools/%.c)))
@@ -83,10 +84,10 @@ RT_MODELS := rt_model_a rt_model_b rt_bad_abi rt_bad_cpu rt_bad_query rt_bad_wei
 RT_FLAGS_rt_model_a := -DMODEL_SYMBOL=rt_model_a
 RT_FLAGS_rt_model_b := -DMODEL_SYMBOL=rt_model_b -DTAG=2
 RT_LINKED := $O/tests/rt/rt_model_a.so $O/tests/rt/rt_model_b.so
-RT_FLAGS_rt_bad_abi := -DMODEL_FAULT=1
-RT_FLAGS_rt_bad_cpu := -DMODEL_FAULT=2
-RT_FLAGS_rt_bad_query := -DMODEL_FAULT=3
-RT_FLAGS_rt_bad_weights := -DMODEL_FAULT=4
+RT_FLAGS_rt_bad_abi := -DMODEL_FAULT=FAULT_ABI
+RT_FLAGS_rt_bad_cpu := -DMODEL_FAULT=FAULT_CPU
+RT_FLAGS_rt_bad_query := -DMODEL_FAULT=FAULT_QUERY
+RT_FLAGS_rt_bad_weights := -DMODEL_FAULT=FAULT_WEIGHTS
 
 ifeq ($(LLVM_CONFIG),)
 SRC_compiler := $(filter-out $(LLVM_DIRS:%=%/%),$(SRC_compiler))
@@ -123,7 +124,7 @@ help:
 	  'make              build cytoc, cyto-run, cyto-bench and libcyto.a into build/' \
 	  'make demo         install what is missing, build, compile and run examples/digits' \
 	  'make check        install what is missing, build, run every test; SAN=1, SAN=thread, DEBUG=1: other variants' \
-	  'make check-X      one suite: $(SUITES) cuda' \
+	  'make check-X      one suite of tests/README.md: unit golden cli onnx ..; check-cuda: all of CUDA, on a GPU where there is one' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
 	  'make bench        tests/bench/run.py: the example and, where present, the shared networks; adds to tests/bench/RESULTS.md' \
@@ -148,14 +149,13 @@ else
 tests: all $(UNIT_TESTS) $(NODE_RUN) $(EMULATOR_ROM) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
 endif
 
-SUITES := unit golden cli bad attention recurrent ml edges fused quantise qdq emulate examples fuzz random onnx models exported zoo
-.PHONY: $(SUITES:%=check-%) check-cuda
+.PHONY: check-cuda
 RUN_SUITES = $B/venv/bin/python tests/run_all.py --build $O --variant $(VARIANT)
 
 check: tests $B/test-tools
 	$Q $(RUN_SUITES)
 
-$(SUITES:%=check-%): check-%: tests $B/test-tools
+check-%: tests $B/test-tools
 	$Q $(RUN_SUITES) $*
 
 # What needs no GPU, and where there is one, the node tests and networks on it, too (DEVICE= leaves these out).
@@ -219,13 +219,14 @@ $(call ctest_bin,$(SRC_device)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB) $(
 
 # The CUDA runtime's test: whole models, with mocks of NVIDIA's libraries under their names.
 CUDA_MOCKS := $O/tests/cuda/mock/libcuda.so.1 $O/tests/cuda/mock/lib64/libnvrtc.so.13 $O/tests/cuda/mock/cudnn/libcudnn.so.9
-$(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) | $(CUDA_MOCKS) $O/cytoc $O/cyto-bench
+$(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) | $(CUDA_MOCKS) $O/cytoc $O/cyto-run $O/cyto-bench
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
 $O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock_cuda.c tests/cuda/mock_cuda.h tests/check.h
 $O/tests/cuda/mock/lib64/libnvrtc.so.13: tests/cuda/mock_nvrtc.c
-$O/tests/cuda/mock/cudnn/libcudnn.so.9: tests/cuda/mock_cudnn.c tests/cuda/mock_cudnn.h tests/cuda/mock_cuda.h runtime/half.h
+$O/tests/cuda/mock/cudnn/libcudnn.so.9: tests/cuda/mock_cudnn.c tests/cuda/mock_cudnn.h tests/cuda/mock_cuda.h runtime/half.h \
+  runtime/cudnn_numbers.h
 $(CUDA_MOCKS):
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) -I. -Iruntime -std=gnu11 -O1 -g $(WARN) $(SANFLAGS) -fPIC -shared -Wl,-soname,$(@F) -o $@ $< -ldl -lm

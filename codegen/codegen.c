@@ -11,13 +11,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 cy_emit_kind cy_emit_kind_of(const char *name) {
   static const char *const names[CY_EMIT_KINDS] = {"so", "a", "o", "h", "ll", "asm", "cu", "ptx", "cubin"};
@@ -98,7 +91,6 @@ static int build_objects(cy_work *b, cy_codegen_stats *st) {
       [CY_EMIT_PTX] = CY_CODE_ASM, [CY_EMIT_CUBIN] = CY_CODE_CUBIN};
   cy_code_kind kind = kinds[b->o->emit];
   bool text = kind != CY_CODE_OBJECT;
-  double t0 = now();
   cy_kernels_prepare(b);
   if (b->machine->target->warn)
     b->machine->target->warn(b->machine, b->plans, b->nplans, b->diag);
@@ -107,12 +99,9 @@ static int build_objects(cy_work *b, cy_codegen_stats *st) {
     return -1;
   cy_kernels_bind_scratch(b);
   st->arena_bytes = b->o->plan_memory(b->p);
-  double t1 = now();
   if (!device_only(b->o->emit) && cy_host_emit(b, kind))
     return -1;
   fill_stats(b, st);
-  st->kernels_seconds = t1 - t0;
-  st->host_seconds = now() - t1;
   if (b->o->explain)
     cy_explain(b, b->o->explain);
   return 0;
@@ -153,12 +142,8 @@ static int build(cy_work *b) {
   if (check_kind(b) || check_values(b) || check_output(b))
     return -1;
   if (b->o->emit != CY_EMIT_H) {
-    if (build_objects(b, st))
+    if (build_objects(b, st) || cy_link(b))
       return -1;
-    double t = now();
-    if (cy_link(b))
-      return -1;
-    st->link_seconds = now() - t;
   }
   char *header = header_path(b->o);
   int rc = header ? cy_header_write(b, header) : 0;

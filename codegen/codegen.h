@@ -35,6 +35,7 @@ bool cy_machine_allow_tf32(cy_machine *m);
 /* May libraries use cuDNN, where it is found when they are loaded and is faster? REQUIRE: no load without it. */
 typedef enum cy_cudnn_use { CY_CUDNN_AUTO, CY_CUDNN_OFF, CY_CUDNN_REQUIRE } cy_cudnn_use;
 bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use); /* false: the target has no cuDNN */
+int64_t cy_machine_busy_parts(const cy_machine *m); /* see cy_pass_options */
 /* Multiplies f32 as written from now on, without the algorithms that take fewer multiplications and round a little more
  * (Strassen's for products, Winograd's for convolutions). False: the target has none. */
 bool cy_machine_forgo_fast(cy_machine *m);
@@ -65,7 +66,6 @@ typedef struct cy_codegen_stats {
   uint32_t kernels, steps, constants;
   uint64_t weights_bytes, output_bytes;
   int64_t arena_bytes; /* with one worker; -1: depends on the inputs' sizes */
-  double kernels_seconds, host_seconds, link_seconds;
 } cy_codegen_stats;
 
 typedef struct cy_codegen_options {

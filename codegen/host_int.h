@@ -13,7 +13,7 @@
 /* The function being emitted: what was loaded in its entry block, and its stack memory. */
 typedef struct cy_host_fn {
   LLVMValueRef frame, inputs, outputs, weights, arena, syms, offsets, dynamic;
-  LLVMValueRef slots, tensors_in, tensors_out, dims, conv; /* made when first needed */
+  LLVMValueRef slots, tensors_in, tensors_out, dims, problem; /* made when first needed */
   LLVMBasicBlockRef fail;                            /* returns fail_code, a phi; made when first needed */
   LLVMValueRef fail_code;
 } cy_host_fn;

@@ -91,6 +91,8 @@ static LLVMValueRef port_dims(cy_host *h, const cy_type *type, bool input) {
 _Static_assert((int)CY_RX_ASSERT == CYRT_RX_ASSERT && (int)CY_RX_NOT_IN == CYRT_RX_NOT_IN &&
                    (int)CY_RX_NOT_AT_WORD_EDGE == CYRT_RX_NOT_AT_WORD_EDGE,
                "the compiler and the runtime agree on programs of regular expressions");
+_Static_assert((int)CY_CASE_UPPER == CYRT_CASE_UPPER && (int)CY_TERM_WEIGHTED == CYRT_TERM_WEIGHTED,
+               "the compiler and the runtime agree on attributes of operators on strings");
 
 _Static_assert(CY_REF == CYRT_REF, "the compiler and the runtime agree on the dtype of objects");
 

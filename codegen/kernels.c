@@ -43,7 +43,6 @@ static void name_kernel(cy_work *b, cy_kernel_plan *plan, uint32_t index) {
 }
 
 static void prepare_kernel(cy_work *b, cy_kernel_plan *plan) {
-  plan->nargs_ir = cy_kernel_args(plan->kernel, NULL);
   plan->dead_arg = plan->packed_arg = plan->scratch_arg = plan->shared_arg = -1;
   plan->shifted_arg[0] = plan->shifted_arg[1] = -1;
   plan->algorithm = "loops";

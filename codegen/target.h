@@ -57,7 +57,6 @@ typedef struct cy_kernel_plan {
   cy_kernel *kernel;
   char symbol[80];         /* unique in the model, with the model's prefix */
   const cy_step *launch;   /* the first step that launches it */
-  uint32_t nargs_ir;       /* arguments before prepare() appended any */
   int32_t dead_arg;        /* argument that was replaced by its packed form, or -1 */
   bool reads_dead;         /* ... but is read elsewhere in the kernel, too */
   int32_t packed_arg;      /* appended: packed form of dead_arg's constant, or -1 */
@@ -82,6 +81,7 @@ struct cy_target {
   const char *name;
   const char *specs; /* what --target accepts, for help and messages */
   int64_t most_head; /* CY_CONTRACT_ATTENTION: largest size of a head that there is a generator for; 0: none */
+  int64_t busy_parts; /* see cy_pass_options */
   /* See cy_machine_half_factors; NULL: never. */
   bool (*half_factors)(const cy_machine *m, cy_dtype half, const cy_graph *g, const cy_node_info *n,
                        const int64_t *sizes);

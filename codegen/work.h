@@ -66,7 +66,6 @@ cy_val cy_graph_first_stored(const cy_graph *g);
 
 /* ---- link.c ---- */
 int cy_link(cy_work *b);
-int cy_install_text(cy_work *b, char **files, uint32_t n); /* concatenates text files to the output */
 
 /* ---- header.c ---- */
 int cy_header_write(cy_work *b, const char *path);

@@ -41,10 +41,24 @@ static const Onnx__AttributeProto *resolve(const Onnx__AttributeProto *a, const 
 }
 
 static const Onnx__AttributeProto *find(const cy_onnx_node *n, const char *name) {
+  for (size_t i = 0; n->asked && n->asked->proto == n->proto && i < n->proto->n_attribute && i < 64; i++)
+    if (n->proto->attribute[i]->name && strcmp(n->proto->attribute[i]->name, name) == 0)
+      n->asked->attributes |= (uint64_t)1 << i;
   return resolve(find_in(n->proto->attribute, n->proto->n_attribute, name), n->scope->call);
 }
 
 bool cy_onnx_has(const cy_onnx_node *n, const char *name) { return find(n, name) != NULL; }
+
+const char *cy_onnx_unasked(const cy_onnx_node *n, size_t *at) {
+  while (n->asked && *at < n->proto->n_attribute && *at < 64) {
+    size_t i = (*at)++;
+    const Onnx__AttributeProto *a = resolve(n->proto->attribute[i], n->scope->call);
+    if (a && !(n->asked->attributes >> i & 1) && n->proto->attribute[i]->name &&
+        (a->i || (a->has_f && a->f != 0) || a->s.len || a->t || a->g || a->n_ints || a->n_floats || a->n_strings))
+      return n->proto->attribute[i]->name;
+  }
+  return NULL;
+}
 
 /* Files of IR versions 1 and 2 may leave the type out: then the field that is there tells. */
 static int type_of(const Onnx__AttributeProto *a) {
@@ -82,6 +96,21 @@ const Onnx__AttributeProto *cy_onnx_attr(cy_importer *im, const cy_onnx_node *n,
 int64_t cy_onnx_int(cy_importer *im, const cy_onnx_node *n, const char *name, int64_t otherwise) {
   const Onnx__AttributeProto *a = FIND(INT);
   return a ? a->i : otherwise;
+}
+
+cy_dtype cy_onnx_dtype(cy_importer *im, const cy_onnx_node *n, const char *name, cy_dtype otherwise,
+                       const char *classes) {
+  int64_t v = cy_onnx_int(im, n, name, otherwise);
+  const char *item = cy_arena_printf(im->arena, "attribute '%s'", name);
+  if (v > 0 && v < CY_REF && strchr(classes, cy_dtype_of((cy_dtype)v)->cls))
+    return (cy_dtype)v;
+  if (v > 0 && v < CY_REF)
+    cy_build_error(im->g, item, "element type %s is not supported here", cy_dtype_of((cy_dtype)v)->name);
+  else if (v)
+    cy_build_error(im->g, item, "expected an element type, a number from 1 to %d, found %lld", CY_REF - 1, (long long)v);
+  else
+    cy_build_error(im->g, item, "expected an element type, found none");
+  return CY_NONE;
 }
 
 double cy_onnx_float(cy_importer *im, const cy_onnx_node *n, const char *name, double otherwise) {

@@ -35,8 +35,8 @@ cy_externals *cy_externals_create(const char *folder) {
   return x;
 }
 
-void cy_externals_destroy(void *handle) {
-  cy_externals *x = handle;
+void cy_externals_destroy(void *externals) {
+  cy_externals *x = externals;
   while (x && x->files) {
     file *f = x->files;
     x->files = f->next;
@@ -76,7 +76,9 @@ static const char *safe_path(const cy_externals *x, const char *location, char o
   char folder[PATH_MAX], joined[PATH_MAX];
   if (!x->folder)
     return fail(why, "the model comes from memory and so has no folder to find external data '%s' in", location);
-  if (!location[0] || leaves_folder(location))
+  if (!location[0])
+    return fail(why, "external data has no 'location', the name of its file");
+  if (leaves_folder(location))
     return fail(why, "external data must lie in the model's own folder, found location '%s'", location);
   int length = snprintf(joined, sizeof joined, "%s/%s", x->folder, location);
   errno = ENAMETOOLONG;

@@ -95,19 +95,9 @@ bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int6
   return true;
 }
 
-bool cy_onnx_const_float(cy_importer *im, const cy_onnx_node *n, uint32_t k, double otherwise, double *out) {
-  *out = otherwise;
-  if (k >= n->nin || !n->in[k])
-    return true;
-  uint32_t count;
-  const double *v = cy_value_floats(im->g, n->in[k], &count);
-  if (!v || count != 1) {
-    cy_build_error(im->g, input_item(im, n, k), "expected one number known at compile time, found %s",
-                   cy_type_text(im->g, cy_onnx_type(im, n->in[k])));
-    return false;
-  }
-  *out = v[0];
-  return true;
+bool cy_onnx_clash(cy_importer *im, cy_dim a, cy_dim b) {
+  int64_t x, y;
+  return cy_dim_is_const(im->g, a, &x) && cy_dim_is_const(im->g, b, &y) && x != y;
 }
 
 cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis) {

@@ -48,8 +48,7 @@ static void bind(cy_importer *im, cy_scope *scope, const char *name, cy_val v) {
     cy_value_of(im->g, v)->name = cy_intern(im->g, name);
 }
 
-/* ---- order of nodes
- * -------------------------------------------------------------------------------------------------- */
+/* ---- order of nodes ---- */
 
 typedef struct sorter {
   cy_importer *im;
@@ -156,8 +155,8 @@ static void report_cycle(cy_importer *im, Onnx__NodeProto *const *nodes, const u
   uint32_t shown = n < 12 ? n : 12;
   for (uint32_t i = 1; i < shown; i++)
     text = cy_arena_printf(im->arena, "%s' <- '%s", text, label(nodes[path[i]]));
-  MALFORMED(im, NULL, "the graph has a cycle of %u nodes: '%s'%s <- '%s'", n, text, shown < n ? " <- .." : "",
-                 label(nodes[path[0]]));
+  MALFORMED(im, NULL, "the graph has a cycle of %u node%s: '%s'%s <- '%s'", n, n == 1 ? "" : "s",
+            text, shown < n ? " <- .." : "", label(nodes[path[0]]));
 }
 
 /* Depth-first, in the file's order, so that a sorted graph stays as it is. NULL after a diagnostic. */
@@ -198,8 +197,7 @@ static uint32_t *sort_nodes(sorter *s, Onnx__NodeProto *const *nodes, uint32_t n
   return order;
 }
 
-/* ---- one node
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- one node ---- */
 
 bool cy_importer_set(cy_importer *im, const cy_onnx_node *n, uint32_t k, cy_val v) {
   (void)im;
@@ -244,6 +242,23 @@ static bool resolve_inputs(cy_importer *im, cy_onnx_node *n) {
   return ok;
 }
 
+/* com.microsoft's operators get attributes with every release, and one that is not looked at may change the result. Not
+ * said of those that are hints, are told by shapes, or only matter with an input that is absent. */
+static void warn_of_unasked(cy_importer *im, const cy_onnx_node *n) {
+  static const char *const hints[] = {"accuracy_level", "chunk_size", "past_present_share_buffer", "mask_index_type",
+                                      "training_mode",  "block_size", "normalize_routing_weights", "mask_filter_value"};
+  size_t at = 0;
+  cy_location where = cy_importer_at(im, n);
+  for (const char *name; (name = cy_onnx_unasked(n, &at)) != NULL;) {
+    bool hint = false;
+    for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
+      hint = hint || strcmp(hints[i], name) == 0;
+    if (!hint)
+      cy_diag_add(im->diag, CY_WARNING, &where,
+                  "attribute '%s' is not looked at: cytoc does not know it, or it means nothing here", name);
+  }
+}
+
 static bool run_importer(cy_importer *im, cy_onnx_node *n) {
   const Onnx__FunctionProto *fn = cy_function_find(im, n->proto);
   if (fn)
@@ -261,7 +276,13 @@ static bool run_importer(cy_importer *im, cy_onnx_node *n) {
       return false;
     }
   }
-  return row->import(im, n);
+  cy_onnx_asked asked = {.proto = n->proto};
+  n->asked = &asked;
+  bool ok = row->import(im, n);
+  if (ok && strcmp(n->domain, "com.microsoft") == 0)
+    warn_of_unasked(im, n);
+  n->asked = NULL;
+  return ok;
 }
 
 static void import_node(cy_importer *im, cy_scope *scope, const Onnx__NodeProto *node, int32_t index) {
@@ -313,8 +334,7 @@ bool cy_import_nodes(cy_importer *im, cy_scope *scope, Onnx__NodeProto *const *n
   return cy_diag_errors(im->diag) == before;
 }
 
-/* ---- graphs
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- graphs ---- */
 
 static void import_initializers(cy_importer *im, cy_scope *scope, const Onnx__GraphProto *graph) {
   cy_names *seen = cy_names_create(im->arena);
@@ -416,8 +436,7 @@ static bool import_model(cy_importer *im) {
   return import_outputs(im, &scope, graph) && cy_diag_errors(im->diag) == before;
 }
 
-/* ---- entry points
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- entry points ---- */
 
 static void release(void *handle) {
   cy_mapping_close(handle);

@@ -1,10 +1,11 @@
 /* import_int.h - what the files of frontend/ share.
  *
  * mapped.c   file -> mapping -> skeleton (ModelProto without tensor data), unpacked by protobuf-c
- * import.c   ModelProto walk: ports, order of nodes, scopes, dispatch to the importers
- * check.c    what can be said before importing: opsets, unsupported ops
+ * import.c   ModelProto walk: order of nodes, scopes, dispatch to the importers by table.c
+ * ports.c    the model's inputs;  check.c   what can be said before importing: opsets, unsupported ops
  * tensor.c external.c   constants;  attrs.c   attribute readers;  functions.c   model-local functions
  * onnx_*.c   importers by family: one function per row (or several rows) of onnx_ops.def
+ * helpers.c runtime_axes.c   what importers share
  *
  * An importer reads n->in[], builds IR and calls cy_importer_set() for each output. It may assume that the first `need`
  * inputs of its row are present; n->in[k] is 0 for an absent optional input and in[] is padded to CY_ONNX_MIN_IN
@@ -72,8 +73,15 @@ typedef struct cy_importer {
 
 typedef struct cy_onnx_row cy_onnx_row;
 
+/* Which attributes of a node somebody has asked for: the first 64 of them. */
+typedef struct cy_onnx_asked {
+  const Onnx__NodeProto *proto;
+  uint64_t attributes;
+} cy_onnx_asked;
+
 typedef struct cy_onnx_node {
   const Onnx__NodeProto *proto;
+  cy_onnx_asked *asked;
   const char *op, *domain; /* domain "" for ai.onnx */
   int version;             /* opset in effect */
   int since;               /* of the row chosen */
@@ -143,7 +151,6 @@ cy_location cy_importer_at(cy_importer *im, const cy_onnx_node *n);
 bool cy_import_fix_dims(cy_importer *im);
 bool cy_import_inputs(cy_importer *im, cy_scope *scope);
 /* Attribute 'type' of n: a container's description, 0 after a diagnostic; what a container of this type would hold. */
-cy_content cy_import_content(cy_importer *im, const cy_onnx_node *n, const Onnx__TypeProto *type);
 bool cy_import_held_tensor(cy_importer *im, const cy_onnx_node *n, const Onnx__TypeProto *type, cy_content_info *out);
 
 /* functions.c */
@@ -155,12 +162,18 @@ bool cy_function_expand(cy_importer *im, const cy_onnx_node *n, const Onnx__Func
 cy_val cy_import_tensor(cy_importer *im, const Onnx__TensorProto *t, const char *item);
 cy_val cy_import_sparse(cy_importer *im, const Onnx__SparseTensorProto *t, const char *item);
 
-/* attrs.c: value of an attribute, or what is said when it is absent. A wrong type is reported and reads as absent; then
- * cy_onnx_node_ok() is false. */
+/* attrs.c: value of an attribute, or what is said when it is absent. A wrong type is reported, counted in
+ * im->malformed, and reads as absent. */
 const Onnx__AttributeProto *cy_onnx_attr(cy_importer *im, const cy_onnx_node *n, const char *name,
                                          Onnx__AttributeProto__AttributeType type);
 bool cy_onnx_has(const cy_onnx_node *n, const char *name);
+/* The next attribute from *at on that is set to something and that nobody has asked for; NULL: no more. */
+const char *cy_onnx_unasked(const cy_onnx_node *n, size_t *at);
 int64_t cy_onnx_int(cy_importer *im, const cy_onnx_node *n, const char *name, int64_t otherwise);
+/* An element type, of one of the classes ("FIUB": numbers and bools; see dtypes.def). `otherwise` CY_NONE: it must be
+ * there. CY_NONE after a diagnostic. */
+cy_dtype cy_onnx_dtype(cy_importer *im, const cy_onnx_node *n, const char *name, cy_dtype otherwise,
+                       const char *classes);
 double cy_onnx_float(cy_importer *im, const cy_onnx_node *n, const char *name, double otherwise);
 const char *cy_onnx_string(cy_importer *im, const cy_onnx_node *n, const char *name, const char *otherwise);
 const int64_t *cy_onnx_ints(cy_importer *im, const cy_onnx_node *n, const char *name,
@@ -180,7 +193,7 @@ const cy_dim *cy_onnx_elems(cy_importer *im, const cy_onnx_node *n, uint32_t k,
                             uint32_t *out_n); /* input k's contents; NULL after a diagnostic */
 bool cy_onnx_const_ints(cy_importer *im, const cy_onnx_node *n, uint32_t k, int64_t *out, uint32_t max,
                         uint32_t *out_n);
-bool cy_onnx_const_float(cy_importer *im, const cy_onnx_node *n, uint32_t k, double otherwise, double *out);
+bool cy_onnx_clash(cy_importer *im, cy_dim a, cy_dim b); /* both are known, and differ */
 cy_val cy_onnx_flatten2(cy_importer *im, cy_val x, int axis); /* [prod(before axis), prod(from axis)] */
 cy_val cy_onnx_channel(cy_importer *im, cy_val v, int rank,
                        int axis); /* 1-D [c] -> [c, 1, 1] .. for broadcasting along axis */
@@ -203,6 +216,8 @@ cy_val cy_onnx_group_normalize(cy_importer *im, cy_val x, int64_t groups, double
 /* onnx_quant.c: with checked parameters; scale and zero point (or 0) per tensor, or along an axis. f32 is what is meant. */
 cy_val cy_onnx_per_tensor(cy_importer *im, cy_val v); /* one element: a scalar */
 cy_val cy_onnx_dequantize(cy_importer *im, cy_val x, cy_val scale, cy_val zero);
+/* Do scale and zero point (0: none) fit x, as numbers or along `axis`? Single elements become scalars. */
+bool cy_onnx_check_parameters(cy_importer *im, cy_val x, cy_val *scale, cy_val *zero, int axis);
 cy_val cy_onnx_dequantize_along(cy_importer *im, cy_val x, cy_val scale, cy_val zero, int axis);
 cy_val cy_onnx_quantize(cy_importer *im, cy_val y, cy_val scale, cy_val zero, cy_dtype dtype);
 /* u8 of `dims` with several numbers of `bits` bits in each, the first in the lowest: a last axis 8 / bits times as long. */

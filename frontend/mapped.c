@@ -55,8 +55,7 @@ void cy_mapping_close(cy_mapping *m) {
   *m = (cy_mapping){0};
 }
 
-/* ---- the skeleton -------------------------------------------------------------------------------------------------
- */
+/* ---- the skeleton ---- */
 
 typedef struct scan {
   const uint8_t *bytes;

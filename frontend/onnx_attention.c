@@ -206,6 +206,10 @@ static bool attend_packed(cy_importer *im, const cy_onnx_node *n, cy_val all, cy
   if (!all || heads < 1 || (sizes && count != 3) || cy_onnx_type(im, all)->rank != 3)
     return all &&
            cy_build_error(im->g, NULL, "expected an input [batch, sequence, hidden], num_heads, three hidden sizes");
+  int64_t wide;
+  if (!sizes && cy_dim_is_const(im->g, dim_of(im, all, 2), &wide) && wide % 3)
+    return cy_build_error(im->g, NULL, "expected weights for queries, keys and values of one size, found %lld columns",
+                          (long long)wide);
   if (cy_onnx_int(im, n, "do_rotary", 0))
     return cy_build_error(im->g, NULL, "rotary embedding is not supported inside this operator");
   cy_dim third = cy_dim_div(im->g, dim_of(im, all, 2), num(im, 3)), at = num(im, 0);
@@ -255,9 +259,75 @@ static cy_val operand(cy_importer *im, cy_val x, cy_val bias, cy_dim from, int64
   return cy_onnx_split_heads(im, b ? ADD(x, b) : x, heads);
 }
 
+/* ---- MultiHeadAttention's cache ---- */
+
+typedef struct cache {
+  bool shared;  /* past is as long as present, and `used` says how much of it counts */
+  cy_dim used;  /* keys of past */
+  cy_val beams; /* cache_indirection [batch, beams, length], or 0 */
+} cache;
+
+static bool read_cache(cy_importer *im, const cy_onnx_node *n, cache *c) {
+  uint32_t count = 0;
+  *c = (cache){.beams = n->in[9]};
+  if (!n->in[6] != !n->in[7])
+    return cy_build_error(im->g, NULL, "expected past_key and past_value, or neither of them");
+  for (uint32_t k = 6; k < 8; k++)
+    if (n->in[k] && cy_onnx_type(im, n->in[k])->rank != 4)
+      return cy_build_error(im->g, NULL, "expected past [batch, heads, length, size], found %s",
+                            cy_type_text(im->g, cy_onnx_type(im, n->in[k])));
+  if (!n->in[6])
+    return true;
+  c->used = dim_of(im, n->in[6], 2);
+  if (!n->in[8])
+    return !c->beams || cy_build_error(im->g, NULL, "cache_indirection needs past_sequence_length");
+  cy_val length = cy_build_reshape(im->g, n->in[8], NULL, 0);
+  const cy_dim *used = length ? cy_value_elems_or_read(im->g, length, &count) : NULL;
+  if (!used || count != 1)
+    return cy_build_error(im->g, "input 'past_sequence_length'", "expected one integer, found %s",
+                          cy_type_text(im->g, cy_onnx_type(im, n->in[8])));
+  c->shared = true;
+  c->used = used[0];
+  return !c->beams || cy_onnx_type(im, c->beams)->rank == 3 ||
+         cy_build_error(im->g, "input 'cache_indirection'", "expected [batch, beams, length], found %s",
+                        cy_type_text(im->g, cy_onnx_type(im, c->beams)));
+}
+
+/* past [batch * beams, heads, used, size], every token from the beam that wrote it. */
+static cy_val follow_beams(cy_importer *im, const cache *c, cy_val past) {
+  static const int64_t swap[4] = {0, 2, 1, 3};
+  const cy_type t = *cy_onnx_type(im, past), tb = *cy_onnx_type(im, c->beams);
+  cy_dim grid[3] = {tb.dim[0], tb.dim[1], c->used}, flat[3] = {t.dim[0], c->used, num(im, 1)};
+  cy_val from = cy_build_slice_axis(im->g, CAST(c->beams, CY_I64), 2, num(im, 0), c->used);
+  from = from ? ADD(from, MUL(cy_build_iota(im->g, CY_I64, grid, 3, 0), cy_build_dim_scalar(im->g, tb.dim[1]))) : 0;
+  cy_val at[2] = {from ? cy_build_reshape(im->g, from, flat, 3) : 0, cy_build_iota(im->g, CY_I64, flat, 3, 1)};
+  cy_val in[2] = {cy_build_transpose(im->g, past, swap), at[0] && at[1] ? cy_build_concat(im->g, at, 2, 2) : 0};
+  cy_attr dims = cy_attr_int(CY_ATTR_batch_dims, 0);
+  cy_val y = in[0] && in[1] ? cy_build(im->g, CY_OP_gather_nd, in, 2, &dims, 1, NULL, 0) : 0;
+  return y ? cy_build_transpose(im->g, y, swap) : 0;
+}
+
+/* What is looked at, and the output present, of past and of what this call adds, [batch, heads, length, size]. */
+static bool extend(cy_importer *im, const cache *c, cy_val past, cy_val now, cy_val *out_seen, cy_val *out_present) {
+  if (!past || !now || !c->shared) {
+    *out_seen = *out_present = append(im, past, now);
+    return *out_seen != 0;
+  }
+  cy_dim end = cy_dim_add(im->g, c->used, dim_of(im, now, 2));
+  cy_val old = cy_build_slice_axis(im->g, past, 2, num(im, 0), c->used);
+  cy_val part[3] = {old, now, cy_build_slice_axis(im->g, past, 2, end, cy_dim_sub(im->g, dim_of(im, past, 2), end))};
+  *out_present = old && part[2] ? cy_build_concat(im->g, part, 3, 2) : 0;
+  *out_seen = append(im, old && c->beams ? follow_beams(im, c, old) : old, now);
+  return *out_present && *out_seen;
+}
+
 IMPORT(multi_head_attention) {
-  attention a = {.extra = n->in[5], .op.causal = cy_onnx_int(im, n, "unidirectional", 0) != 0};
+  attention a = {.extra = n->in[5],
+                 .op.causal = cy_onnx_int(im, n, "unidirectional", 0) != 0,
+                 .wants_scores = cy_onnx_wants(n, 3)};
   int64_t heads = cy_onnx_int(im, n, "num_heads", 0);
+  cy_val present[2];
+  cache c;
   cy_val key = n->in[1], value = n->in[2], bias = n->in[3];
   int rank = cy_onnx_type(im, X)->rank;
   if (heads < 1 || (rank != 3 && rank != 5))
@@ -278,17 +348,42 @@ IMPORT(multi_head_attention) {
       a.op.v = operand(im, value, bias, cy_dim_muli(im->g, width, 2), heads);
     }
   }
-  if (n->in[6])
-    a.op.past = dim_of(im, n->in[6], 2);
-  a.op.k = append(im, n->in[6], a.op.k);
-  a.op.v = append(im, n->in[7], a.op.v);
   if (!a.op.q || !a.op.k || !a.op.v)
     return cy_build_error(im->g, NULL, "inputs 'key' and 'value' are missing");
+  if (!read_cache(im, n, &c) || !extend(im, &c, n->in[6], a.op.k, &a.op.k, &present[0]) ||
+      !extend(im, &c, n->in[7], a.op.v, &a.op.v, &present[1]))
+    return false;
+  a.op.past = c.used;
   if (!ms_scale(im, n, &a) || !ms_mask(im, n, n->in[4], &a))
     return false;
-  cy_importer_set(im, n, 1, a.op.k);
-  cy_importer_set(im, n, 2, a.op.v);
-  return SET(cy_onnx_join_heads(im, attend(im, &a)));
+  cy_importer_set(im, n, 1, present[0]);
+  cy_importer_set(im, n, 2, present[1]);
+  cy_val y = attend(im, &a);
+  return y && (!a.wants_scores || cy_importer_set(im, n, 3, a.parts.biased)) && SET(cy_onnx_join_heads(im, y));
+}
+
+/* One token: query (or all three side by side), key, value, mask, attention_bias, past_key, past_value, their length,
+ * number of beams, cache_indirection, bias. */
+IMPORT(decoder_masked_attention) {
+  static const uint8_t places[][2] = {{1, 1}, {2, 2}, {10, 3}, {3, 4}, {4, 5}, {5, 6}, {6, 7}, {7, 8}, {9, 9}};
+  cy_onnx_inner q;
+  cy_onnx_inner_init(&q, n);
+  q.in[0] = X;
+  for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+    q.in[places[i][1]] = n->in[places[i][0]];
+  if (!n->in[1] && !n->in[2] && cy_onnx_type(im, X)->rank == 3) {
+    cy_dim third = cy_dim_div(im->g, dim_of(im, X, 2), num(im, 3));
+    for (int64_t i = 0; i < 3; i++)
+      if (!(q.in[i] = columns(im, X, cy_dim_muli(im->g, third, i), third)))
+        return false;
+  }
+  q.n.nout = n->nout;
+  if (!cy_import_multi_head_attention(im, &q.n))
+    return false;
+  for (uint32_t i = 0; i < n->nout && i < 4; i++)
+    if (cy_onnx_wants(n, i) && !cy_importer_set(im, n, i, q.out[i]))
+      return false;
+  return true;
 }
 
 /* ---- FlexAttention (ai.onnx.preview): subgraphs change the scores and the probabilities ---- */

@@ -55,6 +55,8 @@ IMPORT(embed_layer_norm) {
     return cy_build_error(im->g, NULL, "expected tables of words and positions, gamma and beta: inputs 2, 3, 5 and 6");
   if (t->rank != 2)
     return cy_build_error(im->g, "input 'input_ids'", "expected [batch, sequence], found %s", cy_type_text(im->g, t));
+  if (n->in[1] && !n->in[4])
+    return cy_build_error(im->g, "input 'segment_embedding'", "segment_ids need it");
   cy_val at = n->in[8] ? n->in[8] : cy_build_iota(im->g, CY_I64, &t->dim[1], 1, 0);
   cy_val sum = ADD(cy_build_gather(im->g, n->in[2], X, 0), cy_build_gather(im->g, n->in[3], at, 0));
   if (n->in[1] && n->in[4])
@@ -83,6 +85,30 @@ cy_val cy_onnx_unpack(cy_importer *im, cy_val packed, int64_t bits, const cy_dim
   return cy_build_reshape(im->g, v, grown, rank);
 }
 
+/* Which block's scale each of the k rows has: 0 where that is as it lies; else [k] of integers. */
+static bool read_groups(cy_importer *im, cy_val groups, int64_t k, int64_t block, cy_val *out) {
+  *out = 0;
+  if (!groups)
+    return true;
+  const cy_type *t = cy_onnx_type(im, groups);
+  int64_t blocks = (k + block - 1) / block, given;
+  if (t->rank != 1 || !cy_dtype_is_int(t->dtype) || !cy_dim_is_const(im->g, t->dim[0], &given) || given < k)
+    return cy_build_error(im->g, "input 'g_idx'", "expected the block of each of %lld rows, found %s", (long long)k,
+                          cy_type_text(im->g, t));
+  uint32_t count;
+  const double *v = cy_value_floats(im->g, groups, &count);
+  bool usual = v != NULL;
+  for (uint32_t i = 0; v && i < (uint32_t)k; i++) {
+    if (v[i] < 0 || v[i] >= (double)blocks)
+      return cy_build_error(im->g, "input 'g_idx'", "expected numbers of %lld blocks, found %g as element %u",
+                            (long long)blocks, v[i], i);
+    usual = usual && (int64_t)v[i] == i / block;
+  }
+  if (!usual)
+    *out = cy_build_slice_axis(im->g, groups, 0, cy_dim_const(im->g, 0), cy_dim_const(im->g, k));
+  return usual || *out;
+}
+
 /* Packed 2-, 4- or 8-bit weights B [n, blocks, bytes], scales and zero points per block: dequantised, then a matrix
  * product. */
 IMPORT(matmul_nbits) {
@@ -96,8 +122,11 @@ IMPORT(matmul_nbits) {
                           "bits, found %lld, %lld, "
                           "%lld and %lld",
                           (long long)k, (long long)columns, (long long)block, (long long)bits);
-  if (n->in[4])
-    return cy_build_error(im->g, "input 'g_idx'", "group indices are not supported");
+  if (cy_onnx_int(im, n, "weight_prepacked", 0))
+    return cy_build_error(im->g, "attribute 'weight_prepacked'", "weights in the order of a device are not supported");
+  cy_val groups;
+  if (!read_groups(im, n->in[4], k, block, &groups))
+    return false;
   uint32_t count;
   const double *scales = cy_value_floats(im->g, n->in[2], &count);
   for (uint32_t i = 0; scales && i < count; i++)
@@ -117,11 +146,69 @@ IMPORT(matmul_nbits) {
     zp = cy_build_reshape(im->g, n->in[3], per_block, 3);
   }
   cy_dim flat[2] = {d[0], cy_dim_const(im->g, blocks * block)};
-  w = cy_build_reshape(im->g, MUL(SUB(w, zp), scale), flat, 2);
-  w = cy_build_slice_axis(im->g, w, 1, cy_dim_const(im->g, 0), cy_dim_const(im->g, k));
+  if (groups) { /* a row of scales for each row of weights */
+    w = cy_build_reshape(im->g, w, flat, 2);
+    scale = cy_build_gather(im->g, cy_build_reshape(im->g, scale, d, 2), groups, 1);
+    if (zp && cy_onnx_type(im, zp)->rank)
+      zp = cy_build_gather(im->g, cy_build_reshape(im->g, zp, d, 2), groups, 1);
+    w = w ? cy_build_slice_axis(im->g, w, 1, cy_dim_const(im->g, 0), cy_dim_const(im->g, k)) : 0;
+    w = MUL(SUB(w, zp), scale);
+  } else {
+    w = cy_build_reshape(im->g, MUL(SUB(w, zp), scale), flat, 2);
+    w = cy_build_slice_axis(im->g, w, 1, cy_dim_const(im->g, 0), cy_dim_const(im->g, k));
+  }
   const int64_t swap[2] = {1, 0};
   cy_val y = cy_onnx_matmul(im, X, cy_build_transpose(im->g, w, swap), dtype);
   return SET(n->in[5] ? ADD(y, n->in[5]) : y);
+}
+
+/* The values that codes of four bits stand for, as bitsandbytes has them: floats of one sign, two exponent and one
+ * mantissa bit over their largest; quantiles of the normal distribution. */
+static const float bnb_values[2][16] = {
+    {0, 1 / 192.0F, 2 / 3.0F, 1, 1 / 3.0F, 0.5F, 1 / 6.0F, 0.25F, -0.0F, -1 / 192.0F, -2 / 3.0F, -1, -1 / 3.0F, -0.5F,
+     -1 / 6.0F, -0.25F},
+    {-1, -0.6961928009986877F, -0.5250730514526367F, -0.39491748809814453F, -0.28444138169288635F,
+     -0.18477343022823334F, -0.09105003625154495F, 0, 0.07958029955625534F, 0.16093020141124725F, 0.24611230194568634F,
+     0.33791524171829224F, 0.44070982933044434F, 0.5626170039176941F, 0.7229568362236023F, 1}};
+
+/* A times B [N, K], transposed if not told otherwise. B: codes of four bits, the first of a byte high, and the largest
+ * absolute value of each block of them, whatever rows these are in. */
+IMPORT(matmul_bnb4) {
+  int64_t k = cy_onnx_int(im, n, "K", 0), rows = cy_onnx_int(im, n, "N", 0),
+          block = cy_onnx_int(im, n, "block_size", 0), kind = cy_onnx_int(im, n, "quant_type", -1);
+  cy_dtype dtype = cy_onnx_type(im, X)->dtype;
+  const int64_t most = (int64_t)1 << 30, swap[2] = {1, 0};
+  if (k < 1 || rows < 1 || k > most || rows > most || block < 16 || block > 1 << 20 || (block & (block - 1)) ||
+      kind < 0 || kind > 1 || cy_onnx_type(im, n->in[1])->dtype != CY_U8)
+    return cy_build_error(
+        im->g, NULL,
+        "expected positive K and N, a block_size that is a power of two from 16 on, quant_type 0 or 1 "
+        "and bytes, found %lld, %lld, %lld, %lld and %s",
+        (long long)k, (long long)rows, (long long)block, (long long)kind,
+        cy_type_text(im->g, cy_onnx_type(im, n->in[1])));
+  int64_t count = k * rows, bytes = (count + 1) / 2, blocks = (count + block - 1) / block;
+  cy_dim packed[2] = {cy_dim_const(im->g, bytes), cy_dim_const(im->g, 1)}, sixteen = cy_dim_const(im->g, 16);
+  cy_dim pairs[2] = {packed[0], cy_dim_const(im->g, 2)}, codes = cy_dim_const(im->g, bytes * 2),
+         all = cy_dim_const(im->g, count);
+  cy_dim per_block[2] = {cy_dim_const(im->g, blocks), packed[1]},
+         spread[2] = {per_block[0], cy_dim_const(im->g, block)};
+  cy_dim whole = cy_dim_const(im->g, blocks * block), matrix[2] = {cy_dim_const(im->g, rows), cy_dim_const(im->g, k)};
+  cy_type list = cy_type_make(CY_F32, 1, &sixteen);
+  cy_val table = CAST(cy_build_const(im->g, &list, bnb_values[kind], sizeof bnb_values[kind]), dtype);
+  cy_val high = cy_build_iota(im->g, CY_U8, pairs, 2, 1), four = cy_build_scalar_int(im->g, CY_U8, 4);
+  cy_val code = BINARY(shr, cy_build_reshape(im->g, n->in[1], packed, 2), SUB(four, MUL(high, four)));
+  code = BINARY(and, code, cy_build_scalar_int(im->g, CY_U8, 15));
+  code =
+      code ? cy_build_slice_axis(im->g, cy_build_reshape(im->g, code, &codes, 1), 0, cy_dim_const(im->g, 0), all) : 0;
+  cy_val scale = cy_build_expand(im->g, cy_build_reshape(im->g, n->in[2], per_block, 2), spread, 2);
+  scale =
+      scale ? cy_build_slice_axis(im->g, cy_build_reshape(im->g, scale, &whole, 1), 0, cy_dim_const(im->g, 0), all) : 0;
+  if (!code || !scale)
+    return false;
+  cy_val b = cy_build_reshape(im->g, MUL(cy_build_gather(im->g, table, CAST(code, CY_I64), 0), scale), matrix, 2);
+  if (b && cy_onnx_int(im, n, "transB", 1))
+    b = cy_build_transpose(im->g, b, swap);
+  return SET(cy_onnx_matmul(im, X, b, dtype));
 }
 
 /* Rotates pairs of the last axis: x * cos + rotate(x) * sin, halves or neighbours. */

@@ -61,9 +61,7 @@ static void outer_dims(cy_importer *im, cy_type *t, cy_sym newest) {
   }
 }
 
-/* ---- If
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- If ---- */
 
 static bool unify(cy_importer *im, const cy_onnx_node *n, uint32_t k, const cy_type *a, const cy_type *b,
                   new_syms *syms, cy_type *out) {
@@ -213,9 +211,7 @@ IMPORT(if_else) {
   return true;
 }
 
-/* ---- Loop
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- Loop ---- */
 
 /* What Loop and Scan have in common. `fill` imports the body: params are iteration, condition, carried..; results
  * condition, carried, scans. */
@@ -497,9 +493,7 @@ IMPORT(loop) {
   return build_loop(im, &p, n->out);
 }
 
-/* ---- Scan
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* ---- Scan ---- */
 
 static bool fill_scan(cy_importer *im, const loop_plan *p, const cy_val *params, cy_val *results) {
   cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, p->ncarried + p->nscanned + 1);
@@ -612,9 +606,7 @@ IMPORT(scan) {
   return true;
 }
 
-/* ---- SequenceMap
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* ---- SequenceMap ---- */
 
 /* The body's inputs for one turn: elements of the sequences, and the tensors as they are. */
 static bool map_inputs(cy_importer *im, const cy_onnx_node *n, cy_val at, cy_val *out) {

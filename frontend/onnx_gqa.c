@@ -16,8 +16,10 @@
 typedef struct gqa {
   cy_val q, k, v; /* [b, heads, s, d] */
   int64_t heads, shared;
-  cy_dim batch, rows, size, capacity, total; /* capacity: keys of past */
-  cy_val before;                             /* i64 [b, 1, 1, 1]: keys of past that count */
+  cy_dim batch, rows, size, capacity; /* capacity: keys of past */
+  cy_dim longest, total;              /* keys of the longest sequence; of present */
+  cy_val before, length;              /* i64 [b, 1, 1, 1]: keys of past that count; keys there are then */
+  bool borrowed;                      /* no new keys and values: all are past, of another layer */
 } gqa;
 
 static cy_dim num(cy_importer *im, int64_t v) { return cy_dim_const(im->g, v); }
@@ -35,6 +37,13 @@ static bool split_inputs(cy_importer *im, const cy_onnx_node *n, gqa *a) {
                           cy_type_text(im->g, t), (long long)a->heads, (long long)a->shared);
   if (!n->in[1] != !n->in[2])
     return cy_build_error(im->g, NULL, "expected key and value, or neither of them");
+  a->borrowed =
+      n->in[1] && n->in[3] && cy_onnx_type(im, n->in[1])->rank == 3 && cy_dim_is(im->g, dim_of(im, n->in[1], 1), 0);
+  for (uint32_t k = 1; k < 3 && n->in[k]; k++)
+    if (cy_onnx_type(im, n->in[k])->rank != 3 ||
+        cy_onnx_clash(im, dim_of(im, n->in[k], 1), a->borrowed ? num(im, 0) : t->dim[1]))
+      return cy_build_error(im->g, NULL, "expected as many rows of keys and values as of queries, %s, found %s",
+                            cy_type_text(im->g, t), cy_type_text(im->g, cy_onnx_type(im, n->in[k])));
   a->batch = t->dim[0];
   a->rows = t->dim[1];
   cy_val part[3] = {X, n->in[1], n->in[2]};
@@ -53,7 +62,8 @@ static bool split_inputs(cy_importer *im, const cy_onnx_node *n, gqa *a) {
 
 static bool read_lengths(cy_importer *im, const cy_onnx_node *n, gqa *a) {
   uint32_t count;
-  const cy_dim *total = cy_value_elems_or_read(im->g, n->in[6], &count);
+  cy_val one = cy_build_reshape(im->g, n->in[6], NULL, 0);
+  const cy_dim *total = one ? cy_value_elems_or_read(im->g, one, &count) : NULL;
   const cy_type *lengths = cy_onnx_type(im, n->in[5]);
   if (!total || count != 1)
     return cy_build_error(im->g, "input 'total_sequence_length'", "expected one integer, found %s",
@@ -64,12 +74,16 @@ static bool read_lengths(cy_importer *im, const cy_onnx_node *n, gqa *a) {
     return cy_build_error(im->g, "input 'seqlens_k'", "expected one integer per sequence, found %s",
                           cy_type_text(im->g, lengths));
   a->capacity = n->in[3] ? dim_of(im, n->in[3], 2) : num(im, 0);
-  a->total = cy_dim_max(im->g, a->capacity, total[0]);
+  a->longest = total[0];
+  if (cy_dim_is_const(im->g, a->longest, &b) && b < 1)
+    return cy_build_error(im->g, "input 'total_sequence_length'", "expected a positive number, found %lld",
+                          (long long)b);
+  a->total = cy_dim_max(im->g, a->capacity, a->longest);
   cy_dim d[4] = {a->batch, num(im, 1), num(im, 1), num(im, 1)};
   cy_val length = cy_build_reshape(im->g, CAST(n->in[5], CY_I64), d, 4), zero = cy_build_scalar_int(im->g, CY_I64, 0);
-  cy_val prompt =
-      BINARY(eq, cy_build_dim_scalar(im->g, a->rows), CAST(cy_build_reshape(im->g, n->in[6], NULL, 0), CY_I64));
-  cy_val before = length ? ADD(length, cy_build_dim_scalar(im->g, cy_dim_sub(im->g, num(im, 1), a->rows))) : 0;
+  cy_val prompt = BINARY(eq, cy_build_dim_scalar(im->g, a->rows), CAST(one, CY_I64));
+  a->length = length ? ADD(length, cy_build_scalar_int(im->g, CY_I64, 1)) : 0;
+  cy_val before = a->length ? SUB(a->length, cy_build_dim_scalar(im->g, a->rows)) : 0;
   a->before = before ? SELECT(prompt, zero, before) : 0;
   return a->before != 0;
 }
@@ -89,9 +103,13 @@ static cy_val turn(cy_importer *im, const cy_onnx_node *n, const gqa *a, cy_val 
   return x ? cy_onnx_move_axis(im, x, 2, 1) : 0;
 }
 
-/* Keys (or values) after this call: [b, h, total, d]. */
+/* Keys (or values) after this call, [b, h, total, d]; zeros behind those of the longest prompt's rows. */
 static cy_val present(cy_importer *im, const gqa *a, cy_val past, cy_val now) {
   static const int64_t swap[4] = {0, 2, 1, 3};
+  if (a->borrowed) {
+    cy_dim d[4] = {a->batch, num(im, a->shared), a->total, dim_of(im, past, 3)};
+    return cy_build_reshape(im->g, past, d, 4);
+  }
   cy_val both[2] = {past, now}, all = past ? cy_build_concat(im->g, both, 2, 2) : now;
   cy_dim line[3] = {num(im, 1), a->total, num(im, 1)}, flat[3] = {a->batch, num(im, 1), num(im, 1)};
   cy_dim last = cy_dim_addi(im->g, cy_dim_add(im->g, a->capacity, a->rows), -1);
@@ -103,17 +121,73 @@ static cy_val present(cy_importer *im, const gqa *a, cy_val past, cy_val now) {
   cy_val in[2] = {cy_build_transpose(im->g, all, swap), from};
   cy_attr dims = cy_attr_int(CY_ATTR_batch_dims, 1);
   cy_val y = in[0] && from ? cy_build(im->g, CY_OP_gather_nd, in, 2, &dims, 1, NULL, 0) : 0;
-  return y ? cy_build_transpose(im->g, y, swap) : 0;
+  y = y ? cy_build_transpose(im->g, y, swap) : 0;
+  cy_dim along[4] = {num(im, 1), num(im, 1), a->total, num(im, 1)};
+  cy_val written =
+      BINARY(lt, cy_build_iota(im->g, CY_I64, along, 4, 2), ADD(a->before, cy_build_dim_scalar(im->g, a->rows)));
+  return y && written ? SELECT(written, y, LIKE(y, 0)) : 0;
 }
+
+/* ---- caches of integers ---- */
+
+typedef struct storage {
+  int64_t bits; /* 8, or 4: two in a byte, the first one low, 8 added to each; 0: as it is */
+  cy_val scale; /* broadcasts to [b, h, t, d] */
+} storage;
+
+static bool read_storage(cy_importer *im, const cy_onnx_node *n, const char *attribute, cy_val scale, cy_val past,
+                         storage *out) {
+  int kind = cy_onnx_word(im, n, attribute, "NONE", "NONE|PER_TENSOR|PER_CHANNEL");
+  *out = (storage){.bits = kind > 0 ? cy_onnx_int(im, n, "kv_cache_bit_width", 8) : 0, .scale = scale};
+  if (kind < 0)
+    return false;
+  if (!kind != !scale || (out->bits != 0 && out->bits != 4 && out->bits != 8))
+    return cy_build_error(im->g, cy_arena_printf(im->arena, "attribute '%s'", attribute),
+                          "a cache of integers needs a scale and has 4 or 8 bits, others have none");
+  cy_dtype wanted = out->bits == 8 ? CY_I8 : out->bits == 4 ? CY_U8 : (cy_dtype)cy_onnx_type(im, X)->dtype;
+  return !past || cy_onnx_type(im, past)->dtype == wanted ||
+         cy_build_error(im->g, NULL, "expected a cache of type %s, found %s", cy_dtype_of(wanted)->name,
+                        cy_type_text(im->g, cy_onnx_type(im, past)));
+}
+
+/* x [b, h, s, d] as the cache holds it. */
+static cy_val stored(cy_importer *im, const storage *c, cy_val x) {
+  if (!x || !c->bits)
+    return x;
+  double most = c->bits == 8 ? 127 : 7;
+  cy_val y = UNARY(round, DIV(CAST(x, CY_F32), CAST(c->scale, CY_F32)));
+  y = y ? CAST(MAX(MIN(y, LIKE(y, most)), LIKE(y, -most - 1)), CY_I8) : 0;
+  if (!y || c->bits == 8)
+    return y;
+  const cy_type t = *cy_onnx_type(im, y);
+  cy_dim half = cy_dim_div(im->g, t.dim[3], num(im, 2)), pairs[5] = {t.dim[0], t.dim[1], t.dim[2], half, num(im, 2)};
+  cy_val all = cy_build_reshape(im->g, CAST(ADD(y, LIKE(y, 8)), CY_U8), pairs, 5), part[2];
+  for (int i = 0; i < 2; i++)
+    part[i] = all ? cy_build_slice_axis(im->g, all, 4, num(im, i), num(im, 1)) : 0;
+  if (!part[0] || !part[1])
+    return 0;
+  return cy_build_reshape(im->g, ADD(part[0], MUL(part[1], LIKE(part[1], 16))), pairs, 4);
+}
+
+static cy_val loaded(cy_importer *im, const storage *c, cy_val x, cy_dtype dtype) {
+  if (!x || !c->bits)
+    return x;
+  const cy_type t = *cy_onnx_type(im, x);
+  if (c->bits == 4)
+    x = SUB(CAST(cy_onnx_unpack(im, x, 4, t.dim, 4), CY_F32), cy_build_scalar(im->g, CY_F32, 8));
+  cy_val y = x ? MUL(CAST(x, CY_F32), CAST(c->scale, CY_F32)) : 0;
+  return y ? CAST(y, dtype) : 0;
+}
+
+/* ---- */
 
 /* bool [b, 1, s, total]: keys that a query sees. */
 static cy_val seen(cy_importer *im, const gqa *a, int64_t window, bool causal) {
-  cy_dim grid[2] = {a->rows, a->total}, newest = cy_dim_addi(im->g, a->rows, -1);
-  cy_val key = cy_build_iota(im->g, CY_I64, grid, 2, 1),
-         row = causal ? cy_build_iota(im->g, CY_I64, grid, 2, 0)
-                      : cy_onnx_fill(im, cy_build_dim_scalar(im->g, newest), grid, 2),
-         last = ADD(row, a->before);
-  cy_val keep = BINARY(le, key, last);
+  cy_dim grid[2] = {a->rows, a->total};
+  cy_val key = cy_build_iota(im->g, CY_I64, grid, 2, 1);
+  if (!causal)
+    return BINARY(lt, key, a->length);
+  cy_val last = ADD(cy_build_iota(im->g, CY_I64, grid, 2, 0), a->before), keep = BINARY(le, key, last);
   if (keep && window > 0)
     keep = BINARY(and, keep, BINARY(gt, key, SUB(last, cy_build_scalar_int(im->g, CY_I64, window))));
   return keep;
@@ -157,8 +231,8 @@ static bool add_sink(cy_importer *im, const gqa *a, cy_val sink, cy_attention *o
 static bool check_inputs(cy_importer *im, const cy_onnx_node *n, bool rotary) {
   if (!n->in[5] || !n->in[6] || !n->in[3] != !n->in[4])
     return cy_build_error(im->g, NULL, "expected seqlens_k, total_sequence_length, and past_key with past_value");
-  if (n->in[12] || n->in[13] || cy_onnx_int(im, n, "sliding_window_cache", 0) || cy_onnx_int(im, n, "qk_output", 0) > 0)
-    return cy_build_error(im->g, NULL, "quantised or sliding caches and the scores as an output are not supported");
+  if (cy_onnx_int(im, n, "sliding_window_cache", 0))
+    return cy_build_error(im->g, "attribute 'sliding_window_cache'", "caches that slide are not supported");
   if (n->in[10] && cy_onnx_type(im, n->in[10])->rank != 4)
     return cy_build_error(im->g, "input 'attention_bias'", "expected [batch, heads, sequence, keys], found %s",
                           cy_type_text(im->g, cy_onnx_type(im, n->in[10])));
@@ -171,11 +245,29 @@ static bool check_inputs(cy_importer *im, const cy_onnx_node *n, bool rotary) {
   return true;
 }
 
+/* Output 3: the scores, 0 where nothing is seen (attribute qk_output 1), or what softmax makes of them (2); of the keys
+ * there are. */
+static cy_val attend(cy_importer *im, const cy_onnx_node *n, const gqa *a, const cy_attention *op) {
+  int64_t kind = cy_onnx_int(im, n, "qk_output", 0);
+  if (kind <= 0 || !cy_onnx_wants(n, 3))
+    return cy_build_attention(im->g, op);
+  cy_attention_parts parts = {0};
+  cy_val y = cy_build_attention_plain(im->g, op, CY_F32, &parts), scores = parts.weights;
+  if (y && kind == 1)
+    scores = SELECT(op->mask, parts.biased, LIKE(parts.biased, 0));
+  scores = y && scores ? cy_build_slice_axis(im->g, scores, 3, num(im, 0), a->longest) : 0;
+  return scores && cy_importer_set(im, n, 3, CAST(scores, cy_onnx_type(im, X)->dtype)) ? y : 0;
+}
+
 IMPORT(group_query_attention) {
   gqa a = {0};
+  storage keys, values;
   int64_t size, window = cy_onnx_int(im, n, "local_window_size", -1);
   bool rotary = cy_onnx_int(im, n, "do_rotary", 0) != 0, causal = cy_onnx_int(im, n, "causal", 1) != 0;
-  if (!check_inputs(im, n, rotary) || !split_inputs(im, n, &a) || !read_lengths(im, n, &a))
+  cy_dtype dtype = cy_onnx_type(im, X)->dtype;
+  if (!check_inputs(im, n, rotary) || !split_inputs(im, n, &a) || !read_lengths(im, n, &a) ||
+      !read_storage(im, n, "k_quant_type", n->in[12], n->in[3], &keys) ||
+      !read_storage(im, n, "v_quant_type", n->in[13], n->in[4], &values))
     return false;
   double scale = cy_onnx_float(im, n, "scale", 0);
   if (scale == 0 && (!cy_dim_is_const(im->g, a.size, &size) || size < 1))
@@ -186,11 +278,14 @@ IMPORT(group_query_attention) {
     return false;
   if (rotary) {
     a.q = turn(im, n, &a, a.q);
-    a.k = a.q ? turn(im, n, &a, a.k) : 0;
+    a.k = a.q && !a.borrowed ? turn(im, n, &a, a.k) : a.k;
   }
+  a.k = stored(im, &keys, a.k);
+  a.v = stored(im, &values, a.v);
+  cy_val now[2] = {a.k ? present(im, &a, n->in[3], a.k) : 0, a.v ? present(im, &a, n->in[4], a.v) : 0};
   cy_attention op = {.q = a.q,
-                     .k = a.k ? present(im, &a, n->in[3], a.k) : 0,
-                     .v = present(im, &a, n->in[4], a.v),
+                     .k = loaded(im, &keys, now[0], dtype),
+                     .v = loaded(im, &values, now[1], dtype),
                      .bias = n->in[10],
                      .mask = seen(im, &a, window, causal),
                      .scale = scale != 0 ? scale : 1 / sqrt((double)size),
@@ -199,9 +294,14 @@ IMPORT(group_query_attention) {
                      .past = cy_dim_sub(im->g, a.total, a.rows)};
   if (!op.k || !op.v || !op.mask)
     return false;
-  cy_importer_set(im, n, 1, op.k);
-  cy_importer_set(im, n, 2, op.v);
+  cy_importer_set(im, n, 1, now[0]);
+  cy_importer_set(im, n, 2, now[1]);
+  if (op.bias) { /* for the keys there are; the cache may be longer */
+    cy_dim more = cy_dim_max(im->g, num(im, 0), cy_dim_sub(im->g, a.total, dim_of(im, op.bias, 3)));
+    if (!cy_dim_is(im->g, more, 0) && !(op.bias = grown(im, op.bias, 3, false, more, LIKE(op.bias, 0))))
+      return false;
+  }
   if ((n->in[11] || cy_onnx_int(im, n, "smooth_softmax", 0) > 0) && !add_sink(im, &a, n->in[11], &op))
     return false;
-  return cy_importer_set(im, n, 0, cy_onnx_join_heads(im, cy_build_attention(im->g, &op)));
+  return cy_importer_set(im, n, 0, cy_onnx_join_heads(im, attend(im, n, &a, &op)));
 }

@@ -22,8 +22,7 @@ static bool axis_of(cy_importer *im, const cy_onnx_node *n, int64_t otherwise, i
   return cy_onnx_axis(im, cy_onnx_int(im, n, "axis", otherwise), cy_onnx_type(im, X)->rank, out);
 }
 
-/* ---- gather, scatter
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- gather, scatter ---- */
 
 IMPORT(gather) {
   int axis;
@@ -102,19 +101,18 @@ IMPORT(one_hot) {
   return SET(SELECT(hit, one_of(im, n->in[2], 1), one_of(im, n->in[2], 0)));
 }
 
-/* ---- made from nothing
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- made from nothing ---- */
 
 IMPORT(eye_like) {
   const cy_type t = *cy_onnx_type(im, X);
   if (t.rank != 2)
     return cy_build_error(im->g, NULL, "expected a matrix, found %s", cy_type_text(im->g, &t));
-  int64_t dtype = cy_onnx_int(im, n, "dtype", t.dtype);
-  if (dtype <= 0 || dtype >= CY_REF || dtype == CY_STRING)
-    return cy_build_error(im->g, "attribute 'dtype'", "element type %lld is not supported here", (long long)dtype);
+  cy_dtype dtype = cy_onnx_dtype(im, n, "dtype", (cy_dtype)t.dtype, "FIUB");
+  if (!dtype)
+    return false;
   cy_val row = cy_build_iota(im->g, CY_I64, t.dim, 2, 0), column = cy_build_iota(im->g, CY_I64, t.dim, 2, 1);
   cy_val hit = BINARY(eq, column, ADD(row, cy_build_scalar_int(im->g, CY_I64, cy_onnx_int(im, n, "k", 0))));
-  return SET(hit ? CAST(hit, (cy_dtype)dtype) : 0);
+  return SET(hit ? CAST(hit, dtype) : 0);
 }
 
 IMPORT(trilu) {
@@ -180,8 +178,7 @@ IMPORT(range) {
   return SET(ADD(MUL(cy_build_iota(im->g, dtype, &size, 1, 0), step), start));
 }
 
-/* ---- sorting and data-dependent sizes
- * ------------------------------------------------------------------------------------------ */
+/* ---- sorting and data-dependent sizes ---- */
 
 IMPORT(topk) {
   const cy_type t = *cy_onnx_type(im, X);
@@ -287,6 +284,8 @@ static cy_val unique_strings(cy_importer *im, cy_val x, cy_val indices, bool by_
   return cy_build_gather(im->g, by_axis ? x : cy_build_reshape(im->g, x, &all, 1), indices, axis);
 }
 
+/* ai.onnx (argument 1): sorted if not told otherwise; values, where they stand first, which of them each element is,
+ * how many. com.microsoft's: in the order of the input, and no second output. */
 IMPORT(unique) {
   bool strings = cy_onnx_type(im, X)->dtype == CY_STRING;
   cy_val x = strings ? cy_build(im->g, CY_OP_string_rank, &X, 1, NULL, 0, NULL, 1) : X;
@@ -294,7 +293,7 @@ IMPORT(unique) {
   cy_sym s = cy_sym_new(im->g, NULL, CY_SYM_COUNT);
   cy_sym_of(im->g, s)->min = 0;
   cy_dim count = cy_dim_sym(im->g, s), all = cy_type_elems(im->g, &t);
-  cy_attr a[2] = {cy_attr_int(CY_ATTR_sorted, cy_onnx_int(im, n, "sorted", 1) != 0)};
+  cy_attr a[2] = {cy_attr_int(CY_ATTR_sorted, cy_onnx_int(im, n, "sorted", n->arg) != 0)};
   cy_type list = cy_type_make(CY_I64, 1, &count), inverse = list, y = cy_type_make(t.dtype, 1, &count);
   int axis = 0;
   bool by_axis = cy_onnx_has(n, "axis");
@@ -311,8 +310,8 @@ IMPORT(unique) {
   if (!v)
     return false;
   cy_onnx_bind_count(im, s, v, by_axis ? axis : 0);
-  for (uint32_t k = 0; k < 4; k++)
-    cy_importer_set(im, n, k, cy_build_output(im->g, v, k));
+  for (uint32_t k = 0; k < (n->arg ? 4 : 3); k++)
+    cy_importer_set(im, n, k, cy_build_output(im->g, v, n->arg || !k ? k : k + 1));
   return !strings || SET(unique_strings(im, X, cy_build_output(im->g, v, 1), by_axis, axis));
 }
 

@@ -22,45 +22,47 @@ static cy_val overflow_to_nan(cy_importer *im, cy_val x, cy_dtype to) {
   return SELECT(over, LIKE(x, NAN), x);
 }
 
-static cy_val cast_to(cy_importer *im, cy_val x, int64_t to, int64_t saturate) {
+static cy_val cast_to(cy_importer *im, cy_val x, cy_dtype to, int64_t saturate) {
   const cy_type *t = cy_onnx_type(im, x);
-  if (to <= 0 || to >= CY_REF)
-    return cy_build_error(im->g, "attribute 'to'", "unknown element type %lld", (long long)to);
   if (to == CY_STRING || t->dtype == CY_STRING)
-    return cy_onnx_cast_string(im, x, (cy_dtype)to);
-  if (cy_dtype_of((cy_dtype)to)->cls == 'C')
+    return cy_onnx_cast_string(im, x, to);
+  if (cy_dtype_of(to)->cls == 'C')
     return cy_build_error(im->g, "attribute 'to'", "casts from %s to %s are not supported", cy_dtype_of(t->dtype)->name,
-                          cy_dtype_of((cy_dtype)to)->name);
+                          cy_dtype_of(to)->name);
   bool from_float = cy_dtype_is_float(t->dtype);
-  if (from_float && cy_dtype_is_int((cy_dtype)to) && cy_dtype_of((cy_dtype)to)->bits < 8)
+  if (from_float && cy_dtype_is_int(to) && cy_dtype_of(to)->bits < 8)
     x = CAST(x, CY_I32); /* two- and four-bit integers wrap */
   bool no_inf = to == CY_F8E4M3FN || to == CY_F8E4M3FNUZ || to == CY_F8E5M2FNUZ;
   if (!saturate && no_inf && from_float)
-    return CAST(overflow_to_nan(im, x, (cy_dtype)to), (cy_dtype)to);
+    return CAST(overflow_to_nan(im, x, to), to);
   if (saturate || no_inf)
-    return cy_build_cast(im->g, x, (cy_dtype)to);
-  cy_type type = cy_type_make((cy_dtype)to, t->rank, t->dim);
+    return cy_build_cast(im->g, x, to);
+  cy_type type = cy_type_make(to, t->rank, t->dim);
   cy_attr a = cy_attr_int(CY_ATTR_saturate, 0);
   return cy_build(im->g, CY_OP_cast, &x, 1, &a, 1, &type, 1);
 }
 
 IMPORT(cast) {
-  if (n->since >= 6)
-    return SET(cast_to(im, X, cy_onnx_int(im, n, "to", 0), cy_onnx_int(im, n, "saturate", 1)));
-  int to = cy_onnx_word(im, n, "to", "",
-                        "UNDEFINED|FLOAT|UINT8|INT8|UINT16|INT16|INT32|INT64|STRING|BOOL|FLOAT16|DOUBLE|UINT32|UINT64");
-  return to >= 0 && SET(cast_to(im, X, to, 1));
+  if (n->since >= 6) {
+    cy_dtype to = cy_onnx_dtype(im, n, "to", CY_NONE, "FIUBSC");
+    return to && SET(cast_to(im, X, to, cy_onnx_int(im, n, "saturate", 1)));
+  }
+  int to = 1 + cy_onnx_word(im, n, "to", "",
+                            "FLOAT|UINT8|INT8|UINT16|INT16|INT32|INT64|STRING|BOOL|FLOAT16|DOUBLE|UINT32|UINT64");
+  return to && SET(cast_to(im, X, (cy_dtype)to, 1));
 }
 
 IMPORT(cast_like) { return SET(cast_to(im, X, cy_onnx_type(im, n->in[1])->dtype, cy_onnx_int(im, n, "saturate", 1))); }
 
 IMPORT(bitcast) {
   const cy_type *t = cy_onnx_type(im, X);
-  int64_t to = cy_onnx_int(im, n, "to", 0);
-  if (to <= 0 || to >= CY_REF || cy_dtype_of((cy_dtype)to)->bits != cy_dtype_of(t->dtype)->bits)
-    return cy_build_error(im->g, "attribute 'to'", "expected an element type of %d bits, found %lld",
-                          cy_dtype_of(t->dtype)->bits, (long long)to);
-  cy_type type = cy_type_make((cy_dtype)to, t->rank, t->dim);
+  cy_dtype to = cy_onnx_dtype(im, n, "to", CY_NONE, "FIUB");
+  if (!to)
+    return false;
+  if (cy_dtype_of(to)->bits != cy_dtype_of(t->dtype)->bits)
+    return cy_build_error(im->g, "attribute 'to'", "expected an element type of %d bits, found %s",
+                          cy_dtype_of(t->dtype)->bits, cy_dtype_of(to)->name);
+  cy_type type = cy_type_make(to, t->rank, t->dim);
   return SET(cy_build(im->g, CY_OP_bitcast, &X, 1, NULL, 0, &type, 1));
 }
 

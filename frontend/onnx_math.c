@@ -196,8 +196,7 @@ IMPORT(isinf) {
   return SET(y);
 }
 
-/* ---- matrix products
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- matrix products ---- */
 
 IMPORT(matmul) { return SET(cy_onnx_matmul(im, X, n->in[1], cy_onnx_type(im, X)->dtype)); }
 

@@ -358,8 +358,7 @@ IMPORT(tree_regressor) {
   return scores && cy_importer_set(im, n, 0, cy_onnx_ml_transformed(im, scores, post));
 }
 
-/* ---- TreeEnsemble of version 5: nodes and leaves are numbered through
- * ------------------------------------------------------- */
+/* ---- TreeEnsemble of version 5: nodes and leaves are numbered through ---- */
 
 typedef struct ensemble {
   forest f;

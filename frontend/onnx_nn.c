@@ -156,8 +156,7 @@ static cy_val with_bias(cy_importer *im, cy_val y, cy_val bias) {
   return ADD(y, cy_onnx_channel(im, bias, cy_onnx_type(im, y)->rank, 1));
 }
 
-/* ---- convolution
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- convolution ---- */
 
 static bool check_groups(cy_importer *im, cy_val x, cy_val w, int64_t group, cy_dim in_per_group, cy_dim out_channels) {
   int64_t c, per, out;
@@ -258,8 +257,7 @@ IMPORT(conv_transpose) {
   return SET(with_bias(im, cy_build(im->g, CY_OP_conv_transpose, in, 2, a, 4, &type, 1), n->in[2]));
 }
 
-/* ---- pooling
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- pooling ---- */
 
 static uint32_t pool_attrs(const window *w, cy_attr *a) {
   a[0] = cy_attr_ints(CY_ATTR_kernel, w->kernel, (uint32_t)w->rank);

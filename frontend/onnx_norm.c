@@ -89,6 +89,11 @@ static bool trailing_axes(cy_importer *im, const cy_onnx_node *n, int64_t *axes,
   return true;
 }
 
+static cy_val inverse_root(cy_importer *im, cy_val square, const int64_t *axes, uint32_t count, double epsilon) {
+  cy_val mean = cy_onnx_mean(im, square, axes, count, true);
+  return mean ? DIV(LIKE(mean, 1), UNARY(sqrt, ADD(mean, LIKE(mean, epsilon)))) : 0;
+}
+
 /* Mean and 1/deviation as outputs 1 and 2 where somebody asks for them. */
 static bool layer_norm_statistics(cy_importer *im, const cy_onnx_node *n, const int64_t *axes, uint32_t count,
                                   double epsilon) {
@@ -98,8 +103,8 @@ static bool layer_norm_statistics(cy_importer *im, const cy_onnx_node *n, const 
   cy_importer_set(im, n, 1, mean);
   if (!cy_onnx_wants(n, 2))
     return mean != 0;
-  cy_val d = SUB(x, mean), var = cy_onnx_mean(im, MUL(d, d), axes, count, true);
-  return cy_importer_set(im, n, 2, DIV(LIKE(x, 1), UNARY(sqrt, ADD(var, LIKE(x, epsilon)))));
+  cy_val d = SUB(x, mean);
+  return cy_importer_set(im, n, 2, inverse_root(im, MUL(d, d), axes, count, epsilon));
 }
 
 IMPORT(layer_norm) {
@@ -114,10 +119,16 @@ IMPORT(layer_norm) {
 IMPORT(rms_norm) {
   int64_t axes[CY_MAX_RANK];
   uint32_t count;
+  double epsilon = cy_onnx_float(im, n, "epsilon", 1e-5);
   if (!trailing_axes(im, n, axes, &count))
     return false;
+  if (cy_onnx_wants(n, 1)) { /* of SimplifiedLayerNormalization: 1 over the root */
+    cy_val x = CAST(X, CY_F32);
+    if (!cy_importer_set(im, n, 1, inverse_root(im, MUL(x, x), axes, count, epsilon)))
+      return false;
+  }
   cy_dtype dtype = cy_onnx_type(im, n->in[1])->dtype;
-  cy_val y = cy_onnx_normalize(im, X, axes, count, cy_onnx_float(im, n, "epsilon", 1e-5), true);
+  cy_val y = cy_onnx_normalize(im, X, axes, count, epsilon, true);
   return SET(y ? MUL(CAST(y, dtype), n->in[1]) : 0);
 }
 
@@ -183,8 +194,11 @@ IMPORT(lp_norm) {
   return SET(SELECT(BINARY(eq, norm, LIKE(X, 0)), LIKE(X, 0), DIV(X, norm)));
 }
 
+/* Before operator set 9, when it was experimental, attributes said whether channels share a mean and whether to divide.
+ */
 IMPORT(mean_variance_norm) {
   static const int64_t usual[3] = {0, 2, 3};
+  bool early = n->version < 9, across = early && cy_onnx_int(im, n, "across_channels", 0) != 0;
   uint32_t count;
   int64_t axes[CY_MAX_RANK];
   int rank = cy_onnx_type(im, X)->rank;
@@ -193,13 +207,17 @@ IMPORT(mean_variance_norm) {
   for (; count == 0 && !cy_onnx_has(n, "axes") && rank == 4; count = 3)
     for (int i = 0; i < 3; i++)
       axes[i] = usual[i];
+  if (across && rank <= CY_MAX_RANK)
+    for (count = 0; count < (uint32_t)rank; count++)
+      axes[count] = count;
   cy_val d = SUB(X, cy_onnx_mean(im, X, axes, count, true));
+  if (early && !cy_onnx_int(im, n, "normalize_variance", 1))
+    return SET(d);
   cy_val deviation = UNARY(sqrt, cy_onnx_mean(im, MUL(d, d), axes, count, true));
   return SET(DIV(d, ADD(deviation, LIKE(X, 1e-9))));
 }
 
-/* ---- softmax
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- softmax ---- */
 
 static cy_val along(cy_importer *im, int op, cy_val x, int axis) {
   if (!x)

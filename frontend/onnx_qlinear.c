@@ -12,11 +12,15 @@
 
 /* Input k of n, quantised; its scale and zero point are inputs s and z. */
 static cy_val real(cy_importer *im, const cy_onnx_node *n, uint32_t k, uint32_t s, uint32_t z) {
+  if (!n->in[k] || !n->in[s])
+    return cy_build_error(im->g, NULL, "expected a tensor as input %u and its scale as input %u", k, s);
   return cy_onnx_dequantize(im, n->in[k], n->in[s], n->in[z]);
 }
 
 /* Output 0 of n: y, quantised with inputs s and z; `like` tells the type where there is no zero point. */
 static bool put(cy_importer *im, const cy_onnx_node *n, cy_val y, uint32_t s, uint32_t z, cy_val like) {
+  if (!n->in[s])
+    return cy_build_error(im->g, NULL, "expected the scale of the output as input %u", s);
   return SET(cy_onnx_quantize(im, y, n->in[s], n->in[z], (cy_dtype)cy_onnx_type(im, like)->dtype));
 }
 
@@ -130,6 +134,20 @@ static cy_val unpack_rows(cy_importer *im, cy_val v, int64_t bits, const cy_type
   return v && like ? cy_build_slice_axis(im->g, v, t.rank - 1, cy_dim_const(im->g, 0), like->dim[t.rank - 1]) : v;
 }
 
+/* Scales, or zero points, of blocks of data of dims d; several elements of these in a byte along the last axis: `per`.
+ */
+static bool check_blocks(cy_importer *im, cy_val v, const cy_dim *d, int rank, int along, int64_t block, int64_t per,
+                         const char *item) {
+  const cy_type *t = cy_onnx_type(im, v);
+  bool fits = t->rank == rank;
+  for (int i = 0; fits && i < rank; i++) {
+    cy_dim wanted = i == along ? cy_dim_cdiv(im->g, d[i], cy_dim_const(im->g, block)) : d[i];
+    fits = !cy_onnx_clash(im, t->dim[i], i + 1 == rank ? cy_dim_cdiv(im->g, wanted, cy_dim_const(im->g, per)) : wanted);
+  }
+  return fits || cy_build_error(im->g, item, "expected one for each block of %lld elements along axis %d, found %s",
+                                (long long)block, along, cy_type_text(im->g, t));
+}
+
 /* Rows of blockwise quantised data: data, indices, scales, zero points. */
 IMPORT(gather_block_quantized) {
   const cy_type t = *cy_onnx_type(im, X), ti = *cy_onnx_type(im, n->in[1]);
@@ -144,17 +162,24 @@ IMPORT(gather_block_quantized) {
   bool packed = t.dtype == CY_U8 && bits != 8;
   if (packed && bits != 2 && bits != 4)
     return cy_build_error(im->g, "attribute 'bits'", "expected 2, 4 or 8, found %lld", (long long)bits);
-  if (gather == along || (packed && (gather == t.rank - 1 || along != t.rank - 1)))
-    return cy_build_error(im->g, NULL,
-                          "data gathered along the axis of its blocks, and several elements in a uint8 along another "
-                          "axis than these, are not supported: gather_axis %d, quantize_axis %d, bits %lld",
-                          gather, along, (long long)bits);
-  cy_val in[3] = {cy_build_gather(im->g, X, n->in[1], gather), cy_build_gather(im->g, n->in[2], n->in[1], gather)};
+  int64_t per = packed ? 8 / bits : 1;
+  cy_dim whole[CY_MAX_RANK];
+  for (int i = 0; i < t.rank; i++)
+    whole[i] = i + 1 == t.rank ? cy_dim_muli(im->g, t.dim[i], per) : t.dim[i];
+  if (!check_blocks(im, n->in[2], whole, t.rank, along, block, 1, "input 'scales'") ||
+      (n->in[3] && !check_blocks(im, n->in[3], whole, t.rank, along, block, per, "input 'zero_points'")))
+    return false;
+  if (n->in[3] && cy_onnx_type(im, n->in[3])->dtype != t.dtype)
+    return cy_build_error(im->g, "input 'zero_points'", "expected the type of the data, found %s",
+                          cy_type_text(im->g, cy_onnx_type(im, n->in[3])));
+  bool late = gather == along || (packed && gather == t.rank - 1); /* then everything is dequantised first */
+  cy_val in[3] = {late ? X : cy_build_gather(im->g, X, n->in[1], gather),
+                  late ? n->in[2] : cy_build_gather(im->g, n->in[2], n->in[1], gather)};
   cy_val zero = n->in[3];
   if (!zero && t.dtype == CY_U8)
     zero =
         cy_onnx_fill(im, cy_build_scalar_int(im->g, CY_U8, 1 << (bits - 1)), cy_onnx_type(im, n->in[2])->dim, t.rank);
-  in[2] = zero ? cy_build_gather(im->g, zero, n->in[1], gather) : 0;
+  in[2] = zero && !late ? cy_build_gather(im->g, zero, n->in[1], gather) : zero;
   if (!in[0] || !in[1] || (zero && !in[2]))
     return false;
   if (packed)
@@ -163,9 +188,10 @@ IMPORT(gather_block_quantized) {
     in[2] = unpack_rows(im, in[2], bits, cy_onnx_type(im, in[1]));
   if (!in[0] || (zero && !in[2]))
     return false;
-  cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, along < gather ? along : along + ti.rank - 1),
+  cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, late || along < gather ? along : along + ti.rank - 1),
                   cy_attr_int(CY_ATTR_block_size, block)};
   cy_type type = *cy_onnx_type(im, in[0]);
   type.dtype = cy_onnx_type(im, n->in[2])->dtype;
-  return SET(cy_build(im->g, CY_OP_dequantize, in, in[2] ? 3 : 2, a, 2, &type, 1));
+  cy_val y = cy_build(im->g, CY_OP_dequantize, in, in[2] ? 3 : 2, a, 2, &type, 1);
+  return SET(late && y ? cy_build_gather(im->g, y, n->in[1], gather) : y);
 }

@@ -42,19 +42,15 @@ static bool check_zero(cy_importer *im, cy_val zero, cy_dtype dtype) {
                         cy_dtype_of(dtype)->name, cy_type_text(im->g, cy_onnx_type(im, zero)));
 }
 
-static bool clash(cy_importer *im, cy_dim a, cy_dim b) {
-  int64_t x, y;
-  return cy_dim_is_const(im->g, a, &x) && cy_dim_is_const(im->g, b, &y) && x != y;
-}
-
 /* Scales, or zero points, of a tensor of type t: one; one per element of `axis`; or one per block along it. */
 static bool check_shape(cy_importer *im, const cy_type *t, cy_val v, int axis, int64_t block) {
   if (!v || cy_onnx_type(im, v)->rank == 0)
     return true;
   const cy_type *p = cy_onnx_type(im, v);
-  bool bad = block ? p->rank != t->rank : p->rank != 1 || clash(im, p->dim[0], t->dim[axis]);
+  bool bad = block ? p->rank != t->rank : p->rank != 1 || cy_onnx_clash(im, p->dim[0], t->dim[axis]);
   for (int i = 0; block && !bad && i < t->rank; i++)
-    bad = clash(im, p->dim[i], i == axis ? cy_dim_cdiv(im->g, t->dim[i], cy_dim_const(im->g, block)) : t->dim[i]);
+    bad =
+        cy_onnx_clash(im, p->dim[i], i == axis ? cy_dim_cdiv(im->g, t->dim[i], cy_dim_const(im->g, block)) : t->dim[i]);
   if (!bad)
     return true;
   if (block)
@@ -94,11 +90,8 @@ static cy_val quantize(cy_importer *im, cy_val *in, int axis, int64_t block, int
 }
 
 static bool output_dtype(cy_importer *im, const cy_onnx_node *n, cy_dtype otherwise, cy_dtype *out) {
-  int64_t t = cy_onnx_int(im, n, "output_dtype", 0);
-  *out = t ? (cy_dtype)t : otherwise;
-  if (t >= 0 && t < CY_REF && t != CY_STRING)
-    return true;
-  return cy_build_error(im->g, "attribute 'output_dtype'", "element type %lld is not supported here", (long long)t);
+  *out = cy_onnx_int(im, n, "output_dtype", 0) ? cy_onnx_dtype(im, n, "output_dtype", CY_NONE, "FIUB") : otherwise;
+  return *out != CY_NONE;
 }
 
 IMPORT(quantize_linear) {
@@ -156,13 +149,19 @@ IMPORT(dynamic_quantize_linear) {
 
 cy_val cy_onnx_per_tensor(cy_importer *im, cy_val v) { return per_tensor(im, v); }
 
+bool cy_onnx_check_parameters(cy_importer *im, cy_val x, cy_val *scale, cy_val *zero, int axis) {
+  const cy_type *t = cy_onnx_type(im, x);
+  *scale = per_tensor(im, *scale);
+  *zero = *zero ? per_tensor(im, *zero) : 0;
+  return check_scale(im, *scale) && check_zero(im, *zero, (cy_dtype)t->dtype) &&
+         (axis >= t->rank || (check_shape(im, t, *scale, axis, 0) && check_shape(im, t, *zero, axis, 0)));
+}
+
 cy_val cy_onnx_dequantize_along(cy_importer *im, cy_val x, cy_val scale, cy_val zero, int axis) {
-  cy_val in[3] = {x, per_tensor(im, scale), zero ? per_tensor(im, zero) : 0};
-  if (!x || !check_scale(im, in[1]) || !check_zero(im, in[2], (cy_dtype)cy_onnx_type(im, x)->dtype))
+  if (!x || !cy_onnx_check_parameters(im, x, &scale, &zero, axis))
     return 0;
+  cy_val in[3] = {x, scale, zero};
   cy_type type = *cy_onnx_type(im, x);
-  if (axis < type.rank && (!check_shape(im, &type, in[1], axis, 0) || !check_shape(im, &type, in[2], axis, 0)))
-    return 0;
   cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, axis), cy_attr_int(CY_ATTR_block_size, 0)};
   type.dtype = CY_F32;
   return cy_build(im->g, CY_OP_dequantize, in, in[2] ? 3 : 2, a, 2, &type, 1);
@@ -179,8 +178,7 @@ cy_val cy_onnx_quantize(cy_importer *im, cy_val y, cy_val scale, cy_val zero, cy
   return y && check_scale(im, in[1]) && check_zero(im, in[2], dtype) ? quantize(im, in, 0, 0, 1, dtype) : 0;
 }
 
-/* ---- products
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- products ---- */
 
 static bool is_zero(cy_importer *im, cy_val v) {
   double x;

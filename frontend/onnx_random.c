@@ -65,14 +65,16 @@ static cy_val normal(cy_importer *im, uint64_t seed, cy_dtype dtype, const cy_di
   return MUL(radius, UNARY(cos, MUL(angle, LIKE(angle, 2 * M_PI))));
 }
 
-static bool float_dtype(cy_importer *im, int64_t dtype) {
+static bool check_float(cy_importer *im, const char *item, cy_dtype dtype) {
   if (dtype == CY_F32 || dtype == CY_F64 || dtype == CY_F16 || dtype == CY_BF16)
     return true;
-  return cy_build_error(im->g, "attribute 'dtype'", "expected a float type, found element type %lld", (long long)dtype);
+  return cy_build_error(im->g, item, "expected floats of 16 bits or more, found %s", cy_dtype_of(dtype)->name);
 }
 
-static bool draw(cy_importer *im, const cy_onnx_node *n, int64_t dtype, const cy_dim *dims, int rank) {
-  if (!float_dtype(im, dtype))
+/* `otherwise`: the element type without an attribute that gives one. */
+static bool draw(cy_importer *im, const cy_onnx_node *n, cy_dtype otherwise, const cy_dim *dims, int rank) {
+  cy_dtype dtype = cy_onnx_dtype(im, n, "dtype", otherwise, "FIUBSC");
+  if (!dtype || !check_float(im, "attribute 'dtype'", dtype))
     return false;
   cy_dtype inner = dtype == CY_F64 ? CY_F64 : CY_F32;
   uint64_t seed = seed_of(im, n);
@@ -80,7 +82,7 @@ static bool draw(cy_importer *im, const cy_onnx_node *n, int64_t dtype, const cy
   double range = n->arg == RANDOM_NORMAL ? cy_onnx_float(im, n, "scale", 1) : cy_onnx_float(im, n, "high", 1) - low;
   cy_val u = n->arg == RANDOM_NORMAL ? normal(im, seed, inner, dims, rank) : uniform(im, seed, 0, inner, dims, rank);
   u = u ? ADD(MUL(u, LIKE(u, range)), LIKE(u, low)) : 0;
-  return SET(u ? CAST(u, (cy_dtype)dtype) : 0);
+  return SET(u ? CAST(u, dtype) : 0);
 }
 
 IMPORT(random) {
@@ -94,23 +96,22 @@ IMPORT(random) {
       return cy_build_error(im->g, "attribute 'shape'", "expected no negative dimension, found %lld", (long long)shape[i]);
     dims[i] = cy_dim_const(im->g, shape[i]);
   }
-  return draw(im, n, cy_onnx_int(im, n, "dtype", CY_F32), dims, (int)rank);
+  return draw(im, n, CY_F32, dims, (int)rank);
 }
 
 IMPORT(random_like) {
   const cy_type t = *cy_onnx_type(im, X);
-  return draw(im, n, cy_onnx_int(im, n, "dtype", t.dtype), t.dim, t.rank);
+  return draw(im, n, (cy_dtype)t.dtype, t.dim, t.rank);
 }
 
 /* 1 with the probability that the input says. */
 IMPORT(bernoulli) {
   const cy_type t = *cy_onnx_type(im, X);
-  int64_t dtype = cy_onnx_int(im, n, "dtype", t.dtype);
-  cy_dtype inner = t.dtype == CY_F64 ? CY_F64 : CY_F32;
-  if (!float_dtype(im, t.dtype) || dtype <= 0 || dtype >= CY_REF || dtype == CY_STRING)
-    return cy_build_error(im->g, "attribute 'dtype'", "expected a numeric type, found element type %lld", (long long)dtype);
+  cy_dtype dtype = cy_onnx_dtype(im, n, "dtype", (cy_dtype)t.dtype, "FIUB"), inner = t.dtype == CY_F64 ? CY_F64 : CY_F32;
+  if (!dtype || !check_float(im, "input 'input'", (cy_dtype)t.dtype))
+    return false;
   cy_val hit = BINARY(lt, uniform(im, seed_of(im, n), 0, inner, t.dim, t.rank), CAST(X, inner));
-  return SET(hit ? CAST(hit, (cy_dtype)dtype) : 0);
+  return SET(hit ? CAST(hit, dtype) : 0);
 }
 
 /* For every sample the number of classes whose cumulative probability it has passed. Input [batch, classes]: logarithms of

@@ -19,6 +19,7 @@ enum { RULE_LINEAR, RULE_GATED, RULE_DELTA, RULE_GATED_DELTA };
 typedef struct recurrence {
   cy_val q, k, v, decay, beta; /* [batch, tokens, heads, size], f32; beta, decay 0: not in the rule */
   int64_t group;               /* query heads that share a key head */
+  int64_t window; /* states after the last tokens that are kept; 0: the last one, without an axis for them */
   double scale;
 } recurrence;
 
@@ -66,29 +67,69 @@ static bool step(cy_importer *im, const recurrence *r, cy_val at, cy_val state, 
   return *out_read != 0;
 }
 
-/* Out: the outputs stacked over the tokens, [t, b, query heads, dv]; the last state. */
+/* x [count, ..] without its first, and with v behind its last. */
+static cy_val shift_in(cy_importer *im, cy_val x, cy_val v, int64_t count) {
+  cy_val both[2] = {cy_build_slice_axis(im->g, x, 0, num(im, 1), num(im, count - 1)),
+                    v ? cy_build_unsqueeze(im->g, v, 0) : 0};
+  return both[0] && both[1] ? cy_build_concat(im->g, both, 2, 0) : 0;
+}
+
+/* Out: the outputs stacked over the tokens, [t, b, query heads, dv]; the last state, or the window of the last states,
+ * zeros where there were fewer tokens. */
 static cy_val run_tokens(cy_importer *im, const recurrence *r, cy_val initial, cy_val *out_state) {
+  enum { AT, GOES_ON, STATE, STATES };
   cy_graph *g = im->g;
   cy_block here = cy_build_block(g), body = cy_block_create(g, here);
-  cy_type index = cy_type_make(CY_I64, 0, NULL), flag = cy_type_make(CY_BOOL, 0, NULL);
-  cy_type types[2] = {*cy_onnx_type(im, initial)};
-  cy_val at = cy_block_add_param(g, body, &index, NULL);
-  cy_block_add_param(g, body, &flag, NULL);
-  cy_val state = cy_block_add_param(g, body, &types[0], NULL), results[3];
+  const cy_type s = *cy_onnx_type(im, initial);
+  cy_dim slots[5] = {num(im, r->window), s.dim[0], s.dim[1], s.dim[2], s.dim[3]};
+  uint32_t carried = r->window ? 2 : 1;
+  cy_val in[4] = {cy_build_dim_scalar(g, cy_onnx_type(im, r->k)->dim[1]), 0, initial,
+                  r->window ? cy_onnx_fill(im, cy_build_scalar(g, CY_F32, 0), slots, 5) : 0};
+  cy_type types[5] = {cy_type_make(CY_I64, 0, NULL), cy_type_make(CY_BOOL, 0, NULL), s, cy_type_make(CY_F32, 5, slots)};
+  cy_val params[4], results[4] = {0}, read = 0;
+  for (uint32_t i = 0; i < 2 + carried; i++)
+    params[i] = cy_block_add_param(g, body, &types[i], NULL);
   cy_build_in(g, body);
   results[0] = cy_build_scalar_int(g, CY_BOOL, 1);
-  bool ok = step(im, r, at, state, &results[1], &results[2]);
+  bool ok = step(im, r, params[AT], params[STATE], &results[1], &read) &&
+            (!r->window || (results[2] = shift_in(im, params[STATES], results[1], r->window)));
   cy_build_in(g, here);
   if (!ok)
     return 0;
-  cy_block_set_results(g, body, results, 3);
-  const cy_type *read = cy_onnx_type(im, results[2]);
-  cy_dim tokens = cy_onnx_type(im, r->k)->dim[1], d[4] = {tokens, read->dim[0], read->dim[1], read->dim[2]};
-  types[1] = cy_type_make(CY_F32, 4, d);
-  cy_val in[3] = {cy_build_dim_scalar(g, tokens), 0, initial};
+  results[1 + carried] = read;
+  cy_block_set_results(g, body, results, 2 + carried);
+  const cy_type *one = cy_onnx_type(im, read);
+  cy_dim d[4] = {cy_onnx_type(im, r->k)->dim[1], one->dim[0], one->dim[1], one->dim[2]};
+  types[STATE + carried] = cy_type_make(CY_F32, 4, d);
   cy_attr a = cy_attr_block(CY_ATTR_body, body);
-  *out_state = cy_build(g, CY_OP_loop, in, 3, &a, 1, types, 2);
-  return *out_state ? cy_build_output(g, *out_state, 1) : 0;
+  cy_val first = cy_build(g, CY_OP_loop, in, 2 + carried, &a, 1, &types[STATE], carried + 1);
+  *out_state = first && r->window ? cy_build_output(g, first, 1) : first;
+  return first ? cy_build_output(g, first, carried) : 0;
+}
+
+/* x [b, t, heads, size] with every head `times` times. */
+static cy_val repeated(cy_importer *im, cy_val x, int64_t times) {
+  const cy_type t = *cy_onnx_type(im, x);
+  cy_dim apart[5] = {t.dim[0], t.dim[1], t.dim[2], num(im, times), t.dim[3]};
+  cy_dim flat[4] = {t.dim[0], t.dim[1], cy_dim_muli(im->g, t.dim[2], times), t.dim[3]};
+  cy_val y = cy_build_unsqueeze(im->g, x, 3);
+  return y ? cy_build_reshape(im->g, cy_build_expand(im->g, y, apart, 5), flat, 4) : 0;
+}
+
+/* What com.microsoft's states of several tokens have: only the last of past is read. window: the attribute. */
+static bool state_window(cy_importer *im, const cy_onnx_node *n, int64_t *out_window) {
+  enum { MOST = 8 };
+  *out_window = cy_onnx_int(im, n, "state_window", 0);
+  return (*out_window >= 0 && *out_window <= MOST) ||
+         cy_build_error(im->g, "attribute 'state_window'", "expected 0 to %d, found %lld", MOST,
+                        (long long)*out_window);
+}
+
+static cy_val last_slot(cy_importer *im, cy_val past, int64_t window) {
+  if (!past || !window)
+    return past;
+  cy_val v = cy_build_slice_axis(im->g, past, 0, num(im, window - 1), num(im, 1));
+  return v ? cy_build_squeeze(im->g, v, 0) : 0;
 }
 
 static bool read_inputs(cy_importer *im, const cy_onnx_node *n, int rule, int64_t heads, int64_t kv_heads,
@@ -109,25 +150,36 @@ static bool read_inputs(cy_importer *im, const cy_onnx_node *n, int rule, int64_
 
 IMPORT(linear_attention) {
   int rule = cy_onnx_word(im, n, "update_rule", "gated_delta", "linear|gated|delta|gated_delta");
-  int64_t heads = cy_onnx_int(im, n, "q_num_heads", 0), kv_heads = cy_onnx_int(im, n, "kv_num_heads", 0), size;
+  int64_t heads = cy_onnx_int(im, n, "q_num_heads", 0), kv_heads = cy_onnx_int(im, n, "kv_num_heads", 0), size, window;
   recurrence r = {0};
-  if (rule < 0)
+  if (rule < 0 || !state_window(im, n, &window))
     return false;
-  if (heads < 1 || kv_heads < 1 || heads % kv_heads)
-    return cy_build_error(im->g, "attribute 'q_num_heads'", "expected a multiple of kv_num_heads (%lld), found %lld",
+  if (heads < 1 || kv_heads < 1 || (heads % kv_heads && kv_heads % heads))
+    return cy_build_error(im->g, "attribute 'q_num_heads'",
+                          "expected a multiple of kv_num_heads (%lld), or what divides it, found %lld",
                           (long long)kv_heads, (long long)heads);
   if (!read_inputs(im, n, rule, heads, kv_heads, &r))
     return false;
-  const cy_type q = *cy_onnx_type(im, r.q), v = *cy_onnx_type(im, r.v);
-  if (!cy_dim_is_const(im->g, q.dim[3], &size) || size < 1)
-    return cy_build_error(im->g, NULL, "the size of a head must be known at compile time, found %s",
-                          cy_type_text(im->g, &q));
+  r.window = window;
   r.scale = cy_onnx_float(im, n, "scale", 0);
+  if (r.scale == 0 && (!cy_dim_is_const(im->g, cy_onnx_type(im, r.q)->dim[3], &size) || size < 1))
+    return cy_build_error(im->g, NULL,
+                          "without attribute 'scale' the size of a head must be known at compile time, found %s",
+                          cy_type_text(im->g, cy_onnx_type(im, r.q)));
   r.scale = r.scale != 0 ? r.scale : 1 / sqrt((double)size);
+  if (heads < kv_heads) { /* a query for several keys */
+    r.q = repeated(im, r.q, kv_heads / heads);
+    heads = kv_heads;
+    r.group = 1;
+  }
+  if (!r.q)
+    return false;
+  const cy_type q = *cy_onnx_type(im, r.q), v = *cy_onnx_type(im, r.v);
   cy_dim shape[4] = {q.dim[0], num(im, kv_heads), q.dim[3], v.dim[3]};
   cy_dim out[3] = {q.dim[0], q.dim[1], cy_dim_muli(im->g, v.dim[3], heads)};
   const int64_t batch_first[4] = {1, 0, 2, 3};
-  cy_val state = n->in[3] ? CAST(n->in[3], CY_F32) : cy_onnx_fill(im, cy_build_scalar(im->g, CY_F32, 0), shape, 4);
+  cy_val past = last_slot(im, n->in[3], window);
+  cy_val state = past ? CAST(past, CY_F32) : cy_onnx_fill(im, cy_build_scalar(im->g, CY_F32, 0), shape, 4);
   cy_val y = state ? run_tokens(im, &r, state, &state) : 0;
   y = y ? cy_build_reshape(im->g, cy_build_transpose(im->g, y, batch_first), out, 3) : 0;
   cy_dtype dtype = cy_onnx_type(im, X)->dtype, kept = n->in[3] ? cy_onnx_type(im, n->in[3])->dtype : dtype;
@@ -136,37 +188,94 @@ IMPORT(linear_attention) {
 
 /* ---- CausalConvWithState ---- */
 
-/* Every channel by itself: y[b, c, i] = sum_k w[c, 0, k] x[b, c, i + k]. */
-static cy_val depthwise(cy_importer *im, cy_val x, cy_val w, cy_dim length, int64_t channels) {
+/* Every channel by itself: y[b, c, i] = sum_k w[c, 0, k] x[b, c, i + k * dilation]. */
+static cy_val depthwise(cy_importer *im, cy_val x, cy_val w, cy_dim length, int64_t channels, int64_t dilation) {
   const int64_t one = 1, none[2] = {0, 0};
   const cy_type t = *cy_onnx_type(im, x);
   cy_attr a[4] = {cy_attr_ints(CY_ATTR_strides, &one, 1), cy_attr_ints(CY_ATTR_pads, none, 2),
-                  cy_attr_ints(CY_ATTR_dilations, &one, 1), cy_attr_int(CY_ATTR_group, channels)};
+                  cy_attr_ints(CY_ATTR_dilations, &dilation, 1), cy_attr_int(CY_ATTR_group, channels)};
   cy_dim d[3] = {t.dim[0], t.dim[1], length};
   cy_type out = cy_type_make(t.dtype, 3, d);
   cy_val in[2] = {x, w};
   return cy_build(im->g, CY_OP_conv, in, 2, a, 4, &out, 1);
 }
 
+/* x [batch, length, channels..] as [batch, channels, length]. */
+static cy_val channels_first(cy_importer *im, cy_val x) {
+  const cy_type t = *cy_onnx_type(im, x);
+  cy_dim d[3] = {t.dim[0], t.rank > 1 ? t.dim[1] : num(im, 1), num(im, 1)};
+  for (int i = 2; i < t.rank; i++)
+    d[2] = cy_dim_mul(im->g, d[2], t.dim[i]);
+  return cy_onnx_move_axis(im, cy_build_reshape(im->g, x, d, 3), 2, 1);
+}
+
+/* And back, to the channels of a tensor of type `like`; slots of a state may stand in front. */
+static cy_val channels_back(cy_importer *im, cy_val x, const cy_type *like) {
+  int rank = x ? cy_onnx_type(im, x)->rank : 0, front = rank - 2, out = 0;
+  cy_val y = x ? cy_onnx_move_axis(im, x, rank - 1, front) : 0;
+  if (!y)
+    return 0;
+  const cy_type t = *cy_onnx_type(im, y);
+  cy_dim d[CY_MAX_RANK];
+  for (; out < rank - 1; out++)
+    d[out] = t.dim[out];
+  for (int i = 2; i < like->rank && out < CY_MAX_RANK; i++)
+    d[out++] = like->dim[i];
+  return cy_build_reshape(im->g, y, d, out);
+}
+
+/* Of x, which `before` elements of the past precede: what precedes the element behind each of the last `window` ones,
+ * [window, batch, channels, before]; zeros where there are fewer. 0: behind the last one only, without that axis. */
+static cy_val present_state(cy_importer *im, cy_val x, cy_dim length, cy_dim before, int64_t window) {
+  if (!window)
+    return cy_build_slice_axis(im->g, x, 2, length, before);
+  cy_dim grid[2] = {num(im, window), before}, rest[4] = {num(im, window), num(im, 1), num(im, 1), num(im, 1)};
+  cy_val zero = cy_build_scalar_int(im->g, CY_I64, 0), slot = cy_build_iota(im->g, CY_I64, grid, 2, 0);
+  cy_val start = ADD(slot, cy_build_dim_scalar(im->g, cy_dim_addi(im->g, length, 1 - window)));
+  cy_val at = ADD(start, cy_build_iota(im->g, CY_I64, grid, 2, 1));
+  cy_val y = at ? cy_onnx_move_axis(im, cy_build_gather(im->g, x, MAX(at, zero), 2), 2, 0) : 0;
+  slot = cy_build_iota(im->g, CY_I64, rest, 4, 0);
+  cy_val there = BINARY(ge, ADD(slot, cy_build_dim_scalar(im->g, length)), cy_build_scalar_int(im->g, CY_I64, window));
+  return y && there ? SELECT(there, y, LIKE(y, 0)) : 0;
+}
+
 IMPORT(causal_conv) {
   const cy_type t = *cy_onnx_type(im, X), w = *cy_onnx_type(im, n->in[1]);
-  int64_t channels;
+  int64_t channels, dilation = cy_onnx_int(im, n, "dilation", 1), window;
   int activation = cy_onnx_word(im, n, "activation", "none", "none|silu|swish");
-  if (activation < 0)
+  bool last = cy_onnx_int(im, n, "channels_last", 0) != 0;
+  if (activation < 0 || !state_window(im, n, &window))
     return false;
-  if (t.rank != 3 || w.rank != 3 || !cy_dim_is_const(im->g, w.dim[0], &channels))
+  if (cy_onnx_int(im, n, "ndim", 1) != 1 || dilation < 1)
+    return cy_build_error(
+        im->g, NULL, "expected 'ndim' 1, as others are not supported, and 'dilation' from 1 on, found %lld and %lld",
+        (long long)cy_onnx_int(im, n, "ndim", 1), (long long)dilation);
+  if ((last ? t.rank < 3 : t.rank != 3) || w.rank != 3 || !cy_dim_is_const(im->g, w.dim[0], &channels))
     return cy_build_error(im->g, NULL, "expected [batch, channels, length] and weights [channels, 1, k], found %s and %s",
                           cy_type_text(im->g, &t), cy_type_text(im->g, &w));
-  cy_dim before = cy_dim_addi(im->g, w.dim[2], -1), d[3] = {t.dim[0], t.dim[1], before};
-  cy_val part[2] = {n->in[3] ? n->in[3] : cy_onnx_fill(im, LIKE(X, 0), d, 3), X};
-  cy_val x = cy_dim_is(im->g, before, 0) ? X : cy_build_concat(im->g, part, 2, 2);
-  cy_val y = x ? depthwise(im, x, n->in[1], t.dim[2], channels) : 0;
+  cy_val now = last ? channels_first(im, X) : X, past = last_slot(im, n->in[3], window);
+  if (past && last)
+    past = channels_first(im, past);
+  if (!now || (n->in[3] && !past))
+    return false;
+  const cy_type tx = *cy_onnx_type(im, now);
+  cy_dim before = cy_dim_muli(im->g, cy_dim_addi(im->g, w.dim[2], -1), dilation), d[3] = {tx.dim[0], tx.dim[1], before};
+  if (past && (cy_onnx_type(im, past)->rank != 3 || cy_onnx_clash(im, cy_onnx_type(im, past)->dim[2], before)))
+    return cy_build_error(im->g, "input 'past_state'", "expected %s elements of every channel, found %s",
+                          cy_dim_text(im->g, before), cy_type_text(im->g, cy_onnx_type(im, n->in[3])));
+  cy_val part[2] = {past ? past : cy_onnx_fill(im, LIKE(X, 0), d, 3), now};
+  cy_val x = cy_dim_is(im->g, before, 0) ? now : cy_build_concat(im->g, part, 2, 2);
+  cy_val y = x ? depthwise(im, x, n->in[1], tx.dim[2], channels, dilation) : 0;
   if (n->in[2])
     y = ADD(y, cy_onnx_channel(im, n->in[2], 3, 1));
   if (activation)
     y = MUL(y, UNARY(sigmoid, y));
-  return cy_importer_set(im, n, 0, y) &&
-         (!cy_onnx_wants(n, 1) || cy_importer_set(im, n, 1, cy_build_slice_axis(im->g, x, 2, t.dim[2], before)));
+  if (!y || !cy_importer_set(im, n, 0, last ? channels_back(im, y, &t) : y))
+    return false;
+  if (!cy_onnx_wants(n, 1))
+    return true;
+  cy_val state = present_state(im, x, tx.dim[2], before, window);
+  return cy_importer_set(im, n, 1, last ? channels_back(im, state, &t) : state);
 }
 
 /* ---- TensorScatter: update written into the cache from position write_indices[batch] on along an axis ---- */

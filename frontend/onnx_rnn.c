@@ -4,9 +4,9 @@
  * the time axis. Gates stay in ONNX's order (LSTM i o f c, GRU z r h). Recurrent biases are added to the input part,
  * except for a GRU with linear_before_reset, where the reset gate multiplies them.
  *
- * With quantised weights X is rounded as a whole and multiplied in integers, as DynamicQuantizeMatMul does. The state
- * is not rounded from step to step, as ONNX Runtime has it (by other ranges for other numbers of threads): the
- * recurrent weights are f32 of the same values.
+ * With quantised weights X is rounded as a whole and multiplied in integers, as DynamicQuantizeMatMul does. The
+ * recurrent weights stay integers; ONNX Runtime rounds the state to 8 bits in every step (by other ranges for other
+ * numbers of threads), `recurrent` to 16 or not at all.
  */
 #include "frontend/import_int.h"
 
@@ -104,15 +104,16 @@ static cy_val input_product(const rnn *r, cy_val x, int d) {
   return cy_build_matmul(im->g, x, cy_build_transpose(im->g, w, swap), cy_onnx_type(im, x)->dtype);
 }
 
-/* R of direction d, [gates * hidden, hidden]. */
-static cy_val recurrent_weights(const rnn *r, int d) {
+/* R of direction d, [gates * hidden, hidden]; with its scale and zero point, or 0. */
+static cy_val recurrent_weights(const rnn *r, int d, cy_val *out_scale, cy_val *out_zero) {
   cy_importer *im = r->im;
   const int64_t swap[2] = {1, 0};
   cy_val w = part(r, 2, d);
   if (!r->quantised || !w)
     return w;
-  w = cy_onnx_dequantize_along(im, w, part(r, 10, d), part(r, 11, d), 1);
-  return w ? cy_build_transpose(im->g, w, swap) : 0;
+  *out_scale = part(r, 10, d);
+  *out_zero = part(r, 11, d);
+  return cy_onnx_check_parameters(im, w, out_scale, out_zero, 1) ? cy_build_transpose(im->g, w, swap) : 0;
 }
 
 /* The input part: the product plus biases; *out_rb is what stays for the recurrent part. */
@@ -135,9 +136,9 @@ static cy_val input_part(const rnn *r, cy_val x, int d, cy_val *out_rb) {
 static cy_val direction(const rnn *r, cy_val x, int d) {
   cy_importer *im = r->im;
   const cy_onnx_node *n = r->n;
-  cy_val in[7] = {0};
+  cy_val in[9] = {0};
   in[0] = input_part(r, x, d, &in[2]);
-  in[1] = recurrent_weights(r, d);
+  in[1] = recurrent_weights(r, d, &in[7], &in[8]);
   if (!in[0] || !in[1])
     return 0;
   in[3] = state(r, 5, d);
@@ -154,7 +155,7 @@ static cy_val direction(const rnn *r, cy_val x, int d) {
                   cy_attr_int(CY_ATTR_reverse, r->backward_only || d == 1),
                   cy_attr_int(CY_ATTR_linear_before_reset, r->linear_before_reset),
                   cy_attr_int(CY_ATTR_input_forget, cy_onnx_int(im, n, "input_forget", 0) != 0)};
-  return cy_build(im->g, CY_OP_recurrent, in, 7, a, 9, NULL, 3);
+  return cy_build(im->g, CY_OP_recurrent, in, in[7] ? 9 : 7, a, 9, NULL, 3);
 }
 
 static bool read_shape(rnn *r) {

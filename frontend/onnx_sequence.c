@@ -134,10 +134,8 @@ IMPORT(sequence_construct) {
 }
 
 IMPORT(sequence_empty) {
-  int64_t dtype = cy_onnx_int(im, n, "dtype", CY_F32);
-  if (dtype <= 0 || dtype >= CY_REF)
-    return cy_build_error(im->g, "attribute 'dtype'", "unknown element type %lld", (long long)dtype);
-  return SET(cy_onnx_make_sequence(im, NULL, 0, cy_onnx_empty_sequence(im, (cy_dtype)dtype)));
+  cy_dtype dtype = cy_onnx_dtype(im, n, "dtype", CY_F32, "FIUBSC");
+  return dtype && SET(cy_onnx_make_sequence(im, NULL, 0, cy_onnx_empty_sequence(im, dtype)));
 }
 
 /* The sequence that an operator changes, and where. */
@@ -240,7 +238,8 @@ IMPORT(concat_from_sequence) {
   else if (!element_type(im, content_of(im, X, CY_CONTENT_SEQUENCE), &t))
     return false;
   if (t.content || t.rank + stack > CY_MAX_RANK)
-    return cy_build_error(im->g, NULL, "cannot join %s", cy_type_text(im->g, &t));
+    return cy_build_error(im->g, NULL, "expected a sequence of tensors of at most %d dimensions, found elements %s",
+                          CY_MAX_RANK - stack, cy_type_text(im->g, &t));
   if (!cy_onnx_axis(im, cy_onnx_int(im, n, "axis", 0), t.rank + stack, &axis))
     return false;
   if (known) {

@@ -43,8 +43,7 @@ static bool rank_ok(cy_importer *im, int64_t rank) {
   return false;
 }
 
-/* ---- reshape and friends
- * ------------------------------------------------------------------------------------------------- */
+/* ---- reshape and friends ---- */
 
 /* Several elements may be -1 or 0 for all that is known before running. */
 static bool is_open(cy_importer *im, const cy_dim *want, uint32_t rank) {
@@ -59,18 +58,18 @@ static bool is_open(cy_importer *im, const cy_dim *want, uint32_t rank) {
 
 /* Which element of a target shape must be computed from the others: the -1, or the only one whose sign is unknown. */
 static int wildcard(cy_importer *im, const cy_dim *want, uint32_t rank) {
-  int found = -1, unknown = -1, unknowns = 0;
+  int unknown = -1, unknowns = 0;
   for (uint32_t i = 0; i < rank; i++) {
     int64_t low, high;
     cy_dim_range(im->g, want[i], &low, &high);
     if (high < 0)
-      return found >= 0 ? -2 : (found = (int)i);
+      return (int)i;
     if (low < 0) {
       unknown = (int)i;
       unknowns++;
     }
   }
-  return found >= 0 ? found : unknowns == 1 ? unknown : -1;
+  return unknowns == 1 ? unknown : -1;
 }
 
 IMPORT(reshape) {
@@ -84,12 +83,17 @@ IMPORT(reshape) {
   if (n->version >= 5 && is_open(im, want, rank))
     return SET(cy_onnx_reshape_run_time(im, X, n->in[1], (int)rank, allow_zero));
   cy_dim d[CY_MAX_RANK], others = num(im, 1);
-  int wild = -1, negatives = 0;
-  for (uint32_t i = 0; i < rank; i++)
+  int negatives = 0;
+  for (uint32_t i = 0; i < rank; i++) {
+    int64_t size;
+    if (cy_dim_is_const(im->g, want[i], &size) && size < -1)
+      return cy_build_error(im->g, "input 'shape'", "element %u is %lld: expected a size, 0 (keep) or -1 (what is left)", i,
+                            (long long)size);
     negatives += cy_dim_is(im->g, want[i], -1);
+  }
   if (negatives > 1)
     return cy_build_error(im->g, "input 'shape'", "at most one element may be -1, found %d", negatives);
-  wild = wildcard(im, want, rank);
+  int wild = wildcard(im, want, rank);
   for (uint32_t i = 0; i < rank; i++) {
     d[i] = want[i];
     if ((int)i == wild)
@@ -195,7 +199,8 @@ IMPORT(transpose) {
     p[i] = perm ? perm[i] : rank - 1 - i;
     p[i] += p[i] < 0 ? rank : 0;
     if (p[i] < 0 || p[i] >= rank || seen[p[i]])
-      return cy_build_error(im->g, "attribute 'perm'", "not a permutation of 0 .. %d", rank - 1);
+      return cy_build_error(im->g, "attribute 'perm'", "expected every axis from 0 to %d once, found %lld as element %d",
+                            rank - 1, (long long)perm[i], i);
     seen[p[i]] = true;
     identity = identity && p[i] == i;
   }
@@ -254,8 +259,7 @@ IMPORT(tile) {
   return want && SET(tile(im, X, want));
 }
 
-/* ---- slice, split, concat, pad
- * --------------------------------------------------------------------------------------------- */
+/* ---- slice, split, concat, pad ---- */
 
 /* v counted from the end where it is negative, whatever is known of its sign: floor(v / 2^62) is -1 for negatives, 0
  * otherwise. Constants beyond any extent ("from the start", "to the end") become the nearest position outside. */
@@ -469,8 +473,7 @@ IMPORT(center_crop_pad) {
   return SET(y);
 }
 
-/* ---- blocks and space
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- blocks and space ---- */
 
 static bool block_of(cy_importer *im, const cy_onnx_node *n, int64_t *out) {
   *out = cy_onnx_int(im, n, "blocksize", 0);

@@ -19,9 +19,11 @@ IMPORT(window) {
   static const double a[3][3] = {{0.5, 0.5, 0}, {25.0 / 46, 21.0 / 46, 0}, {0.42, 0.5, 0.08}};
   uint32_t count;
   const cy_dim *size = cy_onnx_elems(im, n, 0, &count);
-  int64_t dtype = cy_onnx_int(im, n, "output_datatype", CY_F32);
-  if (!size || count != 1 || dtype <= 0 || dtype >= CY_REF || dtype == CY_STRING)
-    return cy_build_error(im->g, NULL, "expected one size and a numeric output_datatype");
+  cy_dtype dtype = cy_onnx_dtype(im, n, "output_datatype", CY_F32, "FIUB");
+  if (!size || !dtype)
+    return false;
+  if (count != 1)
+    return cy_build_error(im->g, "input 'size'", "expected one size, found %u", count);
   cy_dim periods = cy_onnx_int(im, n, "periodic", 1) ? size[0] : cy_dim_addi(im->g, size[0], -1);
   cy_val i = cy_build_iota(im->g, CY_F64, size, 1, 0), d = CAST(cy_build_dim_scalar(im->g, periods), CY_F64);
   cy_val angle = DIV(MUL(i, cy_build_scalar(im->g, CY_F64, 2 * M_PI)), d);
@@ -30,7 +32,7 @@ IMPORT(window) {
   if (a[n->arg][2] != 0)
     y = ADD(y, MUL(UNARY(cos, MUL(angle, cy_build_scalar(im->g, CY_F64, 2))),
                    cy_build_scalar(im->g, CY_F64, a[n->arg][2])));
-  return SET(y ? CAST(y, (cy_dtype)dtype) : 0);
+  return SET(y ? CAST(y, dtype) : 0);
 }
 
 /* cos and sin of 2 pi * row * column / length, as [rows, columns]. */
@@ -249,15 +251,14 @@ static cy_val mel_edges(cy_importer *im, const cy_onnx_node *n, cy_dim mels) {
  * from edge m to edge m + 1, where it is 1, and falls to edge m + 2. */
 IMPORT(mel_weight_matrix) {
   uint32_t count;
-  int64_t dtype = cy_onnx_int(im, n, "output_datatype", CY_F32);
+  cy_dtype dtype = cy_onnx_dtype(im, n, "output_datatype", CY_F32, "FIUB");
   const cy_dim *mels = cy_onnx_elems(im, n, 0, &count),
                *length = mels && count == 1 ? cy_onnx_elems(im, n, 1, &count) : NULL;
   for (uint32_t k = 0; k < 5; k++)
     if (!length || !cy_dim_is(im->g, cy_type_elems(im->g, cy_onnx_type(im, n->in[k])), 1))
       return cy_build_error(im->g, NULL, "expected five single numbers");
-  if (dtype <= 0 || dtype >= CY_REF || dtype == CY_STRING)
-    return cy_build_error(im->g, "attribute 'output_datatype'", "expected a numeric type, found %lld",
-                          (long long)dtype);
+  if (!dtype)
+    return false;
   cy_dim grid[2] = {cy_dim_addi(im->g, cy_dim_div(im->g, length[0], num(im, 2)), 1), mels[0]};
   cy_val edges = mel_edges(im, n, mels[0]), bin = cy_build_iota(im->g, CY_F64, grid, 2, 0), edge[3];
   for (int i = 0; i < 3; i++)
@@ -266,5 +267,5 @@ IMPORT(mel_weight_matrix) {
   cy_val zero = LIKE(bin, 0), behind = SELECT(BINARY(lt, bin, edge[2]), fall, zero);
   cy_val before = SELECT(BINARY(lt, bin, edge[0]), zero, rise);
   cy_val y = SELECT(BINARY(lt, bin, edge[1]), before, SELECT(BINARY(eq, bin, edge[1]), LIKE(bin, 1), behind));
-  return SET(y ? CAST(y, (cy_dtype)dtype) : 0);
+  return SET(y ? CAST(y, dtype) : 0);
 }

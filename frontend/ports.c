@@ -266,22 +266,9 @@ static cy_content content_of(cy_importer *im, const cy_location *where, const On
   return ok ? cy_content_add(im->g, &info) : 0;
 }
 
-static cy_location type_attribute(const cy_importer *im, const cy_onnx_node *n) {
-  return (cy_location){.file = im->file,
-                       .graph = cy_str_text(im->g, n->scope->graph),
-                       .node = n->proto->name,
-                       .op = n->op,
-                       .node_index = n->origin.index,
-                       .item = "attribute 'type'"};
-}
-
-cy_content cy_import_content(cy_importer *im, const cy_onnx_node *n, const Onnx__TypeProto *type) {
-  cy_location where = type_attribute(im, n);
-  return content_of(im, &where, type);
-}
-
 bool cy_import_held_tensor(cy_importer *im, const cy_onnx_node *n, const Onnx__TypeProto *type, cy_content_info *out) {
-  cy_location where = type_attribute(im, n);
+  cy_location where = cy_importer_at(im, n);
+  where.item = "attribute 'type'";
   return held(im, &where, type, out);
 }
 

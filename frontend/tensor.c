@@ -204,8 +204,7 @@ cy_val cy_import_tensor(cy_importer *im, const Onnx__TensorProto *t, const char 
   return place(im, &type, s.bytes, need);
 }
 
-/* ---- sparse
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- sparse ---- */
 
 /* Writes the values to their places in `out`; indices are [nnz] (flat) or [nnz, rank]. */
 static bool scatter(cy_importer *im, const Onnx__SparseTensorProto *t, cy_val values, cy_val indices, uint64_t total,

@@ -1,4 +1,4 @@
-/* clock.h - how fast this machine's clock ticks, for floors of time.
+/* clock.h - times of the compiler and the tools; how fast this machine's clock ticks, for floors of time.
  *
  * A floor is counted in cycles, which hang on the program and on the kind of CPU only; whoever shows it beside a time
  * (--explain, cyto-run --profile) measures the clock there and then. No library gives the rate a core runs at under
@@ -10,23 +10,28 @@
 #include <stdint.h>
 #include <time.h>
 
+/* Milliseconds since some moment. */
+static inline double cy_clock_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
 /* Hertz: the time of a chain of multiplications and additions, four cycles a link on every x86-64 of this century. */
 static inline double cy_clock_rate(void) {
   enum { LINKS = 100000, TURNS = 9 };
   double least = 1;
   for (int turn = 0; turn < TURNS; turn++) {
-    struct timespec t0, t1;
     volatile uint64_t sink;
-    clock_gettime(CLOCK_MONOTONIC, &t0);
-    uint64_t x = (uint64_t)t0.tv_nsec;
+    double start = cy_clock_ms();
+    uint64_t x = (uint64_t)start;
     for (int i = 0; i < LINKS; i++) {
       x = x * 6364136223846793005u + 1442695040888963407u;
       __asm__ volatile("" : "+r"(x)); /* no link may be computed ahead */
     }
     sink = x;
     (void)sink;
-    clock_gettime(CLOCK_MONOTONIC, &t1);
-    double seconds = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
+    double seconds = (cy_clock_ms() - start) * 1e-3;
     least = seconds < least ? seconds : least;
   }
   return 4.0 * LINKS / least;

@@ -175,18 +175,6 @@ uint32_t cy_graph_sweep(cy_graph *g) {
   return removed;
 }
 
-void cy_block_remove(cy_graph *g, cy_block b, const bool *dead) {
-  cy_block_info *block = cy_block_of(g, b);
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < block->nnodes; i++) {
-    if (dead[block->nodes[i]])
-      cy_node_slot_of(g, block->nodes[i])->n.block = 0;
-    else
-      block->nodes[n++] = block->nodes[i];
-  }
-  block->nnodes = n;
-}
-
 /* ---- users ------------------------------------------------------------------------------------------------------- */
 
 typedef struct use_fill {

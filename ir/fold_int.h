@@ -27,8 +27,6 @@ typedef struct fold {
 void cy_fold_unravel(uint64_t index, int rank, const int64_t *dim, int64_t *out_idx);
 /* Index into an input that broadcasts to the output's shape. */
 uint64_t cy_fold_broadcast(const fold *f, const fold_in *in, const int64_t *idx);
-int64_t cy_fold_wrap_index(int64_t i, int64_t n); /* negative counts from the end; clamped */
-bool cy_fold_const_index(const fold *f, uint32_t k, uint64_t at, int64_t *out);
 
 /* Each fills bytes, or elems when symbolic; false when that cannot be done. */
 bool cy_fold_ew(fold *f, bool symbolic);

@@ -28,12 +28,13 @@ uint64_t cy_fold_broadcast(const fold *f, const fold_in *in, const int64_t *idx)
   return at;
 }
 
-int64_t cy_fold_wrap_index(int64_t i, int64_t n) {
+/* A negative index counts from the end; what is outside is clamped. */
+static int64_t wrap_index(int64_t i, int64_t n) {
   i = i < 0 ? i + n : i;
   return i < 0 ? 0 : i >= n ? n - 1 : i;
 }
 
-bool cy_fold_const_index(const fold *f, uint32_t k, uint64_t at, int64_t *out) {
+static bool const_index(const fold *f, uint32_t k, uint64_t at, int64_t *out) {
   const fold_in *in = &f->in[k];
   if (in->elems)
     return cy_dim_is_const(f->g, in->elems[at], out);
@@ -122,20 +123,20 @@ static bool from_concat(fold *f, const int64_t *idx, source *s) {
 static bool from_gather(fold *f, const int64_t *idx, source *s) {
   int64_t axis = cy_attr_get_int(f->n, CY_ATTR_axis, 0), src[CY_MAX_RANK], i;
   const fold_in *x = &f->in[0], *indices = &f->in[1];
-  if (!cy_fold_const_index(f, 1, ravel(indices, idx + axis), &i) || x->dim[axis] == 0)
+  if (!const_index(f, 1, ravel(indices, idx + axis), &i) || x->dim[axis] == 0)
     return false;
   for (int k = 0; k < x->rank; k++)
-    src[k] = k < axis ? idx[k] : k == axis ? cy_fold_wrap_index(i, x->dim[k]) : idx[k - 1 + indices->rank];
+    src[k] = k < axis ? idx[k] : k == axis ? wrap_index(i, x->dim[k]) : idx[k - 1 + indices->rank];
   s->at = ravel(x, src);
   return true;
 }
 
 static bool from_gather_elements(fold *f, const int64_t *idx, source *s) {
   int64_t axis = cy_attr_get_int(f->n, CY_ATTR_axis, 0), src[CY_MAX_RANK], i;
-  if (!cy_fold_const_index(f, 1, ravel(&f->in[1], idx), &i))
+  if (!const_index(f, 1, ravel(&f->in[1], idx), &i))
     return false;
   for (int k = 0; k < f->rank; k++) {
-    src[k] = k == axis ? cy_fold_wrap_index(i, f->in[0].dim[k]) : idx[k];
+    src[k] = k == axis ? wrap_index(i, f->in[0].dim[k]) : idx[k];
     if (src[k] < 0 || src[k] >= f->in[0].dim[k])
       return false;
   }
@@ -153,9 +154,9 @@ static bool from_gather_nd(fold *f, const int64_t *idx, source *s) {
   for (int k = 0; k < x->rank; k++) {
     int64_t i = k < batch ? idx[k] : k < batch + depth ? 0 : idx[indices->rank - 1 + k - batch - depth];
     if (k >= batch && k < batch + depth) {
-      if (!cy_fold_const_index(f, 1, row * (uint64_t)depth + (uint64_t)(k - batch), &i))
+      if (!const_index(f, 1, row * (uint64_t)depth + (uint64_t)(k - batch), &i))
         return false;
-      i = cy_fold_wrap_index(i, x->dim[k]);
+      i = wrap_index(i, x->dim[k]);
     }
     if (i < 0 || i >= x->dim[k])
       return false;

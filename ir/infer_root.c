@@ -111,6 +111,23 @@ bool cy_infer_pool_max(infer *i) {
   return set_type(i, 1, t);
 }
 
+/* R of integers: its scale, and a zero point of its type, are one number or one per row. */
+static bool recurrent_integers(infer *i, cy_dim rows) {
+  char cls = cy_dtype_of((cy_dtype)in_type(i, 1)->dtype)->cls;
+  bool ints = cls == 'I' || cls == 'U';
+  if (ints != (i->n->nin > 7 && i->n->in[7]))
+    return FAIL(i, "expected a scale of R where R is of integers, and only there");
+  for (uint32_t k = 7; k < i->n->nin; k++) {
+    if (!i->n->in[k])
+      continue;
+    const cy_type *t = in_type(i, k);
+    if (!cy_check_dtype(i, k, k == 7 ? CY_F32 : (cy_dtype)in_type(i, 1)->dtype) || !cy_check_rank(i, k, 0, 1) ||
+        (t->rank && !cy_check_dim(i, k == 7 ? "scales of R" : "zero points of R", t->dim[0], rows)))
+      return false;
+  }
+  return true;
+}
+
 bool cy_infer_recurrent(infer *i) {
   const cy_type *x = in_type(i, 0);
   static const int gates[] = {[CY_CELL_RNN] = 1, [CY_CELL_GRU] = 3, [CY_CELL_LSTM] = 4};
@@ -123,7 +140,7 @@ bool cy_infer_recurrent(infer *i) {
   cy_dim h = cy_dim_const(i->g, hidden), gh = cy_dim_muli(i->g, h, gates[cell]);
   if (!cy_check_dim(i, "gates of the input", x->dim[2], gh) ||
       !cy_check_dim(i, "rows of R", in_type(i, 1)->dim[0], gh) ||
-      !cy_check_dim(i, "columns of R", in_type(i, 1)->dim[1], h))
+      !cy_check_dim(i, "columns of R", in_type(i, 1)->dim[1], h) || !recurrent_integers(i, gh))
     return false;
   cy_dtype dtype = (cy_dtype)x->dtype;
   cy_dim all[3] = {x->dim[0], x->dim[1], h};

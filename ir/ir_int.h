@@ -89,7 +89,7 @@ struct cy_graph {
   const char *file;
   cy_str name;
   cy_chunks values, nodes, blocks, strs, dims, atoms, syms, uses, texts, contents;
-  cy_id_table str_table, dim_table, atom_table, text_table, sym_table; /* sym_table: by interned name */
+  cy_id_table str_table, dim_table, atom_table, text_table;
   uint32_t *sym_of_str;                                    /* symbol named by a string, indexed by cy_str */
   uint32_t sym_of_str_size;
   cy_port_info *inputs, *outputs;

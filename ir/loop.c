@@ -14,13 +14,12 @@ cy_kernel *cy_kernel_create(cy_graph *g, const char *name) {
   CY_LOOP_ROOM(k, k->vars, 0, k->vars_cap);
   CY_LOOP_ROOM(k, k->locals, 0, k->locals_cap);
   CY_LOOP_ROOM(k, k->exprs, 0, k->exprs_cap);
-  cy_kernel_set_name(k, name);
+  k->name = cy_arena_printf(cy_graph_arena(g), "%s", name);
   return k;
 }
 
 cy_graph *cy_kernel_graph(const cy_kernel *k) { return k->g; }
 const char *cy_kernel_name(const cy_kernel *k) { return k->name; }
-void cy_kernel_set_name(cy_kernel *k, const char *name) { k->name = cy_arena_printf(cy_graph_arena(k->g), "%s", name); }
 cy_contraction *cy_kernel_contraction(cy_kernel *k) { return &k->contraction; }
 
 cy_karg cy_kernel_add_arg(cy_kernel *k, cy_karg_kind kind, cy_dtype dtype, cy_dim elems) {

@@ -130,7 +130,6 @@ typedef struct cy_kernel cy_kernel;
 cy_kernel *cy_kernel_create(cy_graph *g, const char *name); /* in the graph's arena */
 cy_graph *cy_kernel_graph(const cy_kernel *k);
 const char *cy_kernel_name(const cy_kernel *k);
-void cy_kernel_set_name(cy_kernel *k, const char *name);
 cy_contraction *cy_kernel_contraction(cy_kernel *k);         /* kind NONE for plain loop kernels */
 
 cy_karg cy_kernel_add_arg(cy_kernel *k, cy_karg_kind kind, cy_dtype dtype, cy_dim elems);
@@ -174,6 +173,9 @@ cy_expr cy_x_un(cy_kernel *k, cy_op op, cy_expr a);           /* result dtype by
 cy_expr cy_x_bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b);
 cy_expr cy_x_select(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
 cy_expr cy_x_cast(cy_kernel *k, cy_expr a, cy_dtype dtype);
+/* A sum of two products in i32: the bytes of w, an i16, times the halves of h, an i32, all of them signed. */
+cy_expr cy_x_pairs(cy_kernel *k, cy_expr w, cy_expr h);
+bool cy_x_is_pairs(const cy_kernel *k, cy_expr e, cy_expr *out_w, cy_expr *out_h);
 /* To an eight-bit float without saturation: what is too large becomes infinite or NaN. Such casts have id 1. */
 cy_expr cy_x_cast_unsaturated(cy_kernel *k, cy_expr a, cy_dtype dtype);
 
@@ -197,6 +199,7 @@ void cy_kernel_print(cy_kernel *k, FILE *out);               /* text form, see i
 /* Structural hash of everything but the name; and equality. Identical kernels are emitted once. */
 uint64_t cy_kernel_hash(cy_kernel *k);
 bool cy_kernel_equal(cy_kernel *a, cy_kernel *b);
+/* Checks types, scopes and ids. False: `out_text` (caller's, may be NULL) says what is wrong. */
 bool cy_kernel_verify(cy_kernel *k, char *out_text, size_t capacity);
 
 /* loop_math.c: exp, log, tanh, erf, sin, .. of f32 as polynomials in basic arithmetic (one form for CPU, CUDA and oracle), applied to
@@ -206,14 +209,17 @@ void cy_kernel_expand_math(cy_kernel *k);
 /* loop_math.c: e^x for x <= 0 in f32, which is e^-87 for all below -87: the weights of a softmax. NaN stays. */
 cy_expr cy_x_exp_weight(cy_kernel *k, cy_expr x);
 
-/* loop_opt.c: schedule-independent clean-up and the choice of lanes. Merges grid and loop axes that all accesses treat as one, drops
+/* loop_math.c: e^x for x <= 0: in f32 0 for all below -87, where e^x is hardly a normal number any more. NaN stays. */
+cy_expr cy_x_exp_below(cy_kernel *k, cy_expr x);
+
+/* loop_schedule.c: clean-up of the axes and the choice of lanes. Merges grid and loop axes that all accesses treat as one, drops
  * axes of extent 1, picks the lane loop (unit stride first), orders the grid. Run by lowering on plain loop kernels. */
 void cy_kernel_schedule(cy_kernel *k);
 
-/* loop_opt.c: makes batch axes along which B stands still part of the rows of a matrix product, where A allows it: a product of few
+/* loop_fold.c: makes batch axes along which B stands still part of the rows of a matrix product, where A allows it: a product of few
  * rows reads all of B for each of them. Run by lowering once the epilogue is there. */
 void cy_kernel_fold_batches(cy_kernel *k);
-/* loop_opt.c: makes a convolution of single pixels a matrix product whose rows are all pixels, where the epilogue treats them as one
+/* loop_fold.c: makes a convolution of single pixels a matrix product whose rows are all pixels, where the epilogue treats them as one
  * axis. Run by lowering once the epilogue is there. */
 void cy_kernel_fold_pixels(cy_kernel *k);
 
@@ -325,7 +331,8 @@ uint32_t cy_program_add_constant(cy_program *p, cy_val value, uint64_t size, con
                                  cy_constant_write *write, const void *form, uint32_t pieces);
 /* The program's copy of an identical kernel, or k itself (added). */
 cy_kernel *cy_program_intern_kernel(cy_program *p, cy_kernel *k);
-void cy_program_print(cy_program *p, FILE *out);
+void cy_program_print(cy_program *p, FILE *out);             /* text form, see ir/TEXT.md */
+/* Checks kernels, buffers, and what steps refer to. False: `out_text` (caller's, may be NULL) says what is wrong. */
 bool cy_program_verify(cy_program *p, char *out_text, size_t capacity);
 /* Runs the whole program by the interpreter; inputs/outputs in model order, outputs allocated by malloc (caller frees), dims written. Data
  * dependent steps included, runtime calls excepted. The oracle for end-to-end tests. 0, or -1 for an unsupported step. */

@@ -119,14 +119,6 @@ cy_expr cy_x_load(cy_kernel *k, cy_karg arg, cy_expr offset) {
 
 static bool is_const(const cy_kernel *k, cy_expr e) { return cy_expr_of(k, e)->op == CY_X_CONST; }
 
-bool cy_expr_const_int(const cy_kernel *k, cy_expr e, int64_t *out_value) {
-  const cy_expr_info *x = cy_expr_of(k, e);
-  if (x->op != CY_X_CONST || x->dtype != CY_I64)
-    return false;
-  *out_value = x->c.i;
-  return true;
-}
-
 /* A numeric constant equal to v; for floats bit for bit, so that 0 is not -0. */
 static bool is_value(const cy_kernel *k, cy_expr e, double v) {
   const cy_expr_info *x = cy_expr_of(k, e);
@@ -318,6 +310,41 @@ cy_expr cy_x_cast_unsaturated(cy_kernel *k, cy_expr a, cy_dtype dtype) {
     return x_scalar(k, dtype, cy_scalar_convert(x->dtype, dtype, x->c, false));
   cy_expr_info cast = {.op = CY_OP_cast, .dtype = (uint8_t)dtype, .n = 1, .arg = {a}, .id = 1};
   return cy_expr_intern(k, &cast);
+}
+
+/* ---- pairs ---- */
+
+cy_expr cy_x_pairs(cy_kernel *k, cy_expr w, cy_expr h) {
+  cy_expr low_w = cy_x_cast(k, cy_x_cast(k, w, CY_I8), CY_I32), low_h = cy_x_cast(k, cy_x_cast(k, h, CY_I16), CY_I32);
+  cy_expr high_w = cy_x_cast(k, cy_x_bin(k, CY_OP_shr, w, cy_x_int(k, CY_I16, 8)), CY_I32);
+  cy_expr high_h = cy_x_bin(k, CY_OP_shr, h, cy_x_int(k, CY_I32, 16));
+  return cy_x_bin(k, CY_OP_add, cy_x_bin(k, CY_OP_mul, low_w, low_h), cy_x_bin(k, CY_OP_mul, high_w, high_h));
+}
+
+/* The operand of e, an operation of this kind and dtype with, as a second operand, this number (of a unary one: 0). */
+static cy_expr under(const cy_kernel *k, cy_expr e, cy_op op, cy_dtype dtype, int64_t second) {
+  const cy_expr_info *x = e ? cy_expr_of(k, e) : NULL;
+  if (!x || x->op != op || x->dtype != dtype)
+    return 0;
+  const cy_expr_info *c = x->n > 1 ? cy_expr_of(k, x->arg[1]) : NULL;
+  return (!c && !second) || (c && c->op == CY_X_CONST && c->c.i == second) ? x->arg[0] : 0;
+}
+
+bool cy_x_is_pairs(const cy_kernel *k, cy_expr e, cy_expr *out_w, cy_expr *out_h) {
+  const cy_expr_info *sum = cy_expr_of(k, e), *low, *high;
+  if (sum->op != CY_OP_add || sum->dtype != CY_I32)
+    return false;
+  low = cy_expr_of(k, sum->arg[0]);
+  high = cy_expr_of(k, sum->arg[1]);
+  if (low->op != CY_OP_mul || high->op != CY_OP_mul)
+    return false;
+  cy_expr w = under(k, under(k, low->arg[0], CY_OP_cast, CY_I32, 0), CY_OP_cast, CY_I8, 0);
+  cy_expr h = under(k, under(k, low->arg[1], CY_OP_cast, CY_I32, 0), CY_OP_cast, CY_I16, 0);
+  *out_w = w;
+  *out_h = h;
+  return w && h && cy_expr_of(k, w)->dtype == CY_I16 && cy_expr_of(k, h)->dtype == CY_I32 &&
+         under(k, under(k, high->arg[0], CY_OP_cast, CY_I32, 0), CY_OP_shr, CY_I16, 8) == w &&
+         under(k, high->arg[1], CY_OP_shr, CY_I32, 16) == h;
 }
 
 /* ---- walking ---- */

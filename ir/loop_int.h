@@ -61,7 +61,6 @@ typedef struct cy_rewrite {
 cy_expr cy_expr_rewrite(cy_kernel *k, cy_expr e, cy_rewrite *r);
 /* Applies r to every expression of the statements; memo is made here. */
 void cy_kernel_rewrite(cy_kernel *k, cy_rewrite r);
-bool cy_expr_const_int(const cy_kernel *k, cy_expr e, int64_t *out_value); /* an i64 constant */
 
 /* loop_index.c: simplified index arithmetic (i64), 0 when the operation has no special form. */
 cy_expr cy_index_op(cy_kernel *k, cy_op op, const cy_expr *args);

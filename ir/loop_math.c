@@ -87,6 +87,12 @@ cy_expr cy_x_exp_weight(cy_kernel *k, cy_expr x) {
   return bits(k, add(k, bits(k, p, CY_I32), n), CY_F32);
 }
 
+cy_expr cy_x_exp_below(cy_kernel *k, cy_expr x) {
+  if (cy_expr_of(k, x)->dtype != CY_F32)
+    return un(k, CY_OP_exp, x);
+  return cy_x_select(k, bin(k, CY_OP_lt, x, num(k, -87)), num(k, 0), cy_x_exp_weight(k, x));
+}
+
 static cy_expr exp_of(cy_kernel *k, cy_expr x) {
   cy_expr n_magic, p = exp_parts(k, clamp(k, x, -105, 89.5), &n_magic);
   return scale(k, p, n_magic);

@@ -14,7 +14,6 @@
 typedef struct printer {
   cy_graph *g;
   FILE *out;
-  cy_arena *scratch;
   const char **name; /* by value */
   bool *used;        /* by value */
   bool *sym;         /* by symbol */
@@ -322,7 +321,6 @@ void cy_graph_print(cy_graph *g, FILE *out) {
   uint32_t values = g->values.count + 1;
   printer p = {.g = g,
                .out = out,
-               .scratch = scratch,
                .name = CY_NEW_ARRAY(scratch, const char *, values),
                .used = CY_NEW_ARRAY(scratch, bool, values),
                .sym = CY_NEW_ARRAY(scratch, bool, g->syms.count + 1),

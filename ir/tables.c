@@ -38,9 +38,7 @@ __attribute__((constructor)) static void fill_ops(void) {
                           .outs = r->outs,
                           .cls = r->cls,
                           .commutative = HAS(r->flags, 'C'),
-                          .associative = HAS(r->flags, 'A'),
                           .idempotent = HAS(r->flags, 'I'),
-                          .layout_agnostic = HAS(r->flags, 'L'),
                           .typed = HAS(r->flags, 'T'),
                           .attrs = r->attrs};
   }

@@ -2,9 +2,10 @@
  *
  * In:  a swept graph. Out: no two nodes in sight of each other with the same op, inputs, attributes and types.
  * Method: blocks are walked in order with one hash table; entries made in a nested block are taken out when it ends, so
- *   a node is only ever replaced by one that is computed before it on every way there. Constants are
- *   made equal first: a hash over size and a sample of the bytes, then a full comparison, so big weights are read only
- * when two of them look alike. Runtime calls and control flow stay: their sizes are symbols of their own.
+ *   a node is only ever replaced by one that is computed before it on every way there. Constants are made equal first:
+ *   a hash over size and a sample of the bytes, then a full comparison, so big weights are read only when two of them
+ *   look alike.
+ * Runtime calls and control flow stay: their sizes are symbols of their own.
  */
 #include "pass_int.h"
 
@@ -53,8 +54,7 @@ static void undo(table *t, uint32_t n) {
   }
 }
 
-/* ---- constants ------------------------------------------------------------------------------------------------------
- */
+/* ---- constants ---- */
 
 enum { SAMPLE = 2048 };
 
@@ -113,8 +113,7 @@ static void merge_constants(cy_pass *p) {
   cy_pass_count(p, "constant uses merged", merged);
 }
 
-/* ---- nodes ----------------------------------------------------------------------------------------------------------
- */
+/* ---- nodes ---- */
 
 static size_t attr_bytes(const cy_attr *a) {
   switch ((cy_attr_kind)a->kind) {

@@ -4,13 +4,13 @@
  *
  * Lowering makes one kernel per stored value by composing the expressions of the inlined values behind it. Two steps:
  *   1. Epilogues. A contraction, reduction or row operation (the kernel's anchor) takes the element-wise ops behind it:
- * from the anchor forward, ops of its shape are gathered as long as there is one last value, the target, through which
- *      everything leaves. `x * sigmoid(x)` and gelu read the anchor several times; it is computed once.
- *      Later anchors choose first, so a residual sum belongs to the branch that ends last.
+ *      from the anchor forward, ops of its shape are gathered as long as there is one last value, the target, through
+ *      which everything leaves. `x * sigmoid(x)` and gelu read the anchor several times; it is computed once. Later
+ *      anchors choose first, so a residual sum belongs to the branch that ends last.
  *   2. Prologues and chains, from the end to the start. A value is inlined if all its readers are in one kernel and
- * read each element once (equal expressions are computed once, so several reads at the same index are one), or if
+ *      read each element once (equal expressions are computed once, so several reads at the same index are one), or if
  *      computing it is cheaper than loading it. Views of stored values stay: lowering makes them strides, which cost
- * nothing.
+ *      nothing.
  *
  * Never inlined: model outputs, block results, what symbols or other blocks read, operands of contractions, calls and
  * control flow.

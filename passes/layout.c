@@ -4,12 +4,12 @@
  * `identity` node whose output has the new layout. The logical order of axes, and so the graph's meaning, never
  * changes.
  *
- * What wants what: convolutions, pools and interpolation of some channels read and write channels-last; model inputs,
- * outputs, block results, runtime calls and control flow are row-major; a reshape that merges axes reads row-major;
- * everything else takes any order, kernels read through strides. A transpose is then only another name for the same
- * memory, if its input lies the right way: so its output is given the layout that makes it a view, and a wish behind it
- * is handed to what computes its input (which is how the heads of attention are split and joined, and how graphs
- * exported with channels last lose their transposes).
+ * What wants what: convolutions, pools and interpolation of some channels read and write channels-last (pools whose
+ * windows stay inside follow their input); model inputs, outputs, block results, runtime calls and control flow are
+ * row-major; a reshape that merges axes reads row-major; everything else takes any order, kernels read through strides.
+ * A transpose is then only another name for the same memory, if its input lies the right way: so its output is given
+ * the layout that makes it a view, and a wish behind it is handed to what computes its input (which is how the heads of
+ * attention are split and joined, and how graphs exported with channels last lose their transposes).
  *   1. Backwards: wishes. From readers to what computes, through views and element-wise ops; convolutions outrank the
  * rest.
  *   2. Forwards: choices. A value takes the order of its largest input if that is not row-major, else the wish, else
@@ -113,10 +113,25 @@ static bool wants_channels_last(const cy_node_info *n) {
   return n->op == CY_OP_conv || n->op == CY_OP_conv_transpose || n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg;
 }
 
+/* Is it a pool whose windows stay inside of the input along the axis that lies closest in memory? Such a one reads rows
+ * as well as channels, and a conversion would cost more than the pool. */
+static bool pools_rows(cy_graph *g, const cy_node_info *n) {
+  if (n->op != CY_OP_pool_max && n->op != CY_OP_pool_avg)
+    return false;
+  const cy_type *x = cy_type_of(g, n->in[0]), *y = cy_type_of(g, n->out[0]);
+  int last = x->rank - 3;
+  const cy_attr *dilations = cy_attr_find(n, CY_ATTR_dilations);
+  int64_t reach = (cy_attr_find(n, CY_ATTR_kernel)->ints[last] - 1) * (dilations ? dilations->ints[last] : 1);
+  cy_dim starts = cy_dim_muli(g, cy_dim_addi(g, y->dim[last + 2], -1), cy_attr_find(n, CY_ATTR_strides)->ints[last]);
+  return cy_attr_find(n, CY_ATTR_pads)->ints[last] == 0 &&
+         cy_dim_le(g, cy_dim_addi(g, starts, reach + 1), x->dim[last + 2]);
+}
+
 /* Interpolates along the axis that lies closest in memory, where neighbours come from anywhere: channels, if there are
  * enough, are read side by side. */
 static bool interpolates(const cy_graph *g, const cy_node_info *n) {
-  if (n->op != CY_OP_resize || cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_NEAREST) == CY_RESIZE_NEAREST)
+  bool copies = cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_NEAREST) == CY_RESIZE_NEAREST;
+  if (n->op != CY_OP_grid_sample && (n->op != CY_OP_resize || copies))
     return false;
   const cy_type *x = cy_type_of(g, n->in[0]), *y = cy_type_of(g, n->out[0]);
   int64_t channels;
@@ -208,7 +223,10 @@ static void ask_inputs(chooser *c, const cy_node_info *n) {
   cy_graph *g = c->g;
   order plain = row_major();
   const wish *w = n->nout ? &c->wishes[n->out[0]] : NULL;
-  if (wants_channels_last(n) || interpolates(g, n)) {
+  if (pools_rows(g, n)) {
+    if (w->weight)
+      ask(c, n->in[0], w->weight, &w->o);
+  } else if (wants_channels_last(n) || interpolates(g, n)) {
     order o = channels_last(cy_type_of(g, n->in[0])->rank);
     ask(c, n->in[0], 2, &o);
   } else if (wants_row_major(n)) {
@@ -318,12 +336,12 @@ static void choose_reshape(chooser *c, cy_node id) {
   const cy_node_info *n = cy_node_of(g, id);
   const cy_type *from = cy_type_of(g, n->in[0]), *to = cy_type_of(g, n->out[0]);
   const wish *w = &c->wishes[n->out[0]];
-  order in = get(c, n->in[0]), plain = row_major(), out = plain;
+  order in = get(c, n->in[0]), plain = row_major();
   int group[CY_MAX_RANK + 1];
   if (is_row_major(c, from, &in))
     return;
   if (split_axes(g, from, to, group)) {
-    out = through_split(from->rank, group, &in);
+    order out = through_split(from->rank, group, &in);
     set(c, n->out[0], &out);
   } else if (w->weight == 2 && !is_row_major(c, to, &w->o)) {
     set(c, n->out[0], &w->o); /* a copy in any case: straight into the order wanted */
@@ -338,7 +356,9 @@ static void choose_node(chooser *c, cy_node id) {
   if (!n->nout)
     return;
   const wish *w = &c->wishes[n->out[0]];
-  order plain = row_major(), o = plain;
+  order plain = row_major(), o = plain, in = n->nin && n->in[0] ? get(c, n->in[0]) : plain;
+  if (pools_rows(g, n) && is_row_major(c, cy_type_of(g, n->in[0]), &in))
+    return;
   if (wants_channels_last(n) || interpolates(g, n)) {
     o = channels_last(cy_type_of(g, n->out[0])->rank);
     need(c, id, 0, &o);
@@ -351,7 +371,6 @@ static void choose_node(chooser *c, cy_node id) {
   } else if (n->op == CY_OP_transpose) {
     uint32_t rank;
     const int64_t *perm = cy_attr_list(n, CY_ATTR_perm, &rank);
-    order in = get(c, n->in[0]);
     o = through_transpose(perm, (int)rank, &in);
     set(c, n->out[0], &o);
   } else if (keeps_axes(n) && !mostly_plain(c, n) && inherited(c, n, &o)) {

@@ -214,16 +214,12 @@ void cy_kb_store(cy_kb *b, const cy_place *p, cy_dtype dtype, int rank, const cy
   cy_kernel_store(b->k, cy_kb_arg(b, p, dtype, CY_ARG_WRITE), cy_kb_offset(b, p, rank, idx), value);
 }
 
-cy_var cy_kb_grid(cy_kb *b, cy_dim extent) {
-  cy_var v = cy_kernel_add_var(b->k, extent);
-  cy_kernel_add_grid(b->k, v);
-  return v;
-}
-
 cy_expr cy_kb_grid_index(cy_kb *b, cy_dim extent) {
   if (cy_dim_is(b->l->g, extent, 1))
     return cy_x_index(b->k, 0);
-  return cy_x_var(b->k, cy_kb_grid(b, extent));
+  cy_var v = cy_kernel_add_var(b->k, extent);
+  cy_kernel_add_grid(b->k, v);
+  return cy_x_var(b->k, v);
 }
 
 cy_expr cy_kb_loop(cy_kb *b, cy_dim extent, bool lanes) {
@@ -534,5 +530,10 @@ cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
   copy_outputs(&l);
   number_steps(l.p->steps, 0);
   cy_arena_destroy(l.arena);
-  return cy_diag_errors(cy_graph_diag(g)) ? NULL : l.p;
+  if (cy_diag_errors(cy_graph_diag(g)))
+    return NULL;
+  char why[1024] = "";
+  if (o->verify && !cy_program_verify(l.p, why, sizeof why))
+    cy_bug("lowering: %s", why);
+  return l.p;
 }

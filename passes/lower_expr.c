@@ -113,7 +113,7 @@ static void split_index(cy_kb *b, const cy_type *t, int from, int to, cy_expr li
 
 /* The common refinement: groups of axes with equal products on both sides are converted on their own, so that most
  * indices stay affine. True when no division was needed. */
-bool cy_lower_reshape_index(cy_kb *b, const cy_type *from, const cy_type *to, const cy_expr *idx, cy_expr *out_idx) {
+static bool reshape_index(cy_kb *b, const cy_type *from, const cy_type *to, const cy_expr *idx, cy_expr *out_idx) {
   cy_graph *g = b->l->g;
   bool affine = true;
   int i = 0, j = 0;
@@ -149,7 +149,7 @@ static cy_expr lower_reshape(cy_kb *b, cy_node node, uint32_t output, const cy_e
     const cy_type *t = cy_lower_type(b->l, n->out[0]);
     return cy_kb_load(b, &view, (cy_dtype)t->dtype, t->rank, idx);
   }
-  cy_lower_reshape_index(b, cy_lower_type(b->l, n->in[0]), cy_lower_type(b->l, n->out[0]), idx, in_idx);
+  reshape_index(b, cy_lower_type(b->l, n->in[0]), cy_lower_type(b->l, n->out[0]), idx, in_idx);
   return cy_lower_at(b, n->in[0], in_idx);
 }
 

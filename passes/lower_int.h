@@ -77,8 +77,7 @@ cy_karg cy_kb_scratch(cy_kb *b, cy_dtype dtype, cy_dim elems);
 cy_expr cy_kb_offset(cy_kb *b, const cy_place *p, int rank, const cy_expr *idx); /* sum of stride * index; the place's own offset is in the bind */
 cy_expr cy_kb_load(cy_kb *b, const cy_place *p, cy_dtype dtype, int rank, const cy_expr *idx); /* in the compute type */
 void cy_kb_store(cy_kb *b, const cy_place *p, cy_dtype dtype, int rank, const cy_expr *idx, cy_expr value);
-cy_var cy_kb_grid(cy_kb *b, cy_dim extent);                         /* a new grid variable */
-cy_expr cy_kb_grid_index(cy_kb *b, cy_dim extent);                  /* its expression; 0 for extent 1 */
+cy_expr cy_kb_grid_index(cy_kb *b, cy_dim extent);                  /* a new grid variable; 0 for extent 1 */
 cy_expr cy_kb_loop(cy_kb *b, cy_dim extent, bool lanes);            /* opens a loop: always paired with cy_kernel_end() */
 void cy_kb_launch(cy_kb *b, bool schedule);                         /* finishes the kernel, appends the launch */
 /* A kernel with one grid axis per axis of target, by composition alone. anchor: 0, or the value of the same shape to compute first. */
@@ -115,15 +114,10 @@ cy_expr cy_lower_conv_transpose_naive(cy_kb *b, cy_node n, uint32_t output, cons
 bool cy_lower_is_stored(cy_lowering *l, cy_val v);                  /* its elements lie in memory, or will */
 cy_expr cy_lower_clamp(cy_kb *b, cy_expr i, cy_dim extent);         /* min(max(i, 0), extent - 1) */
 cy_expr cy_lower_in_range(cy_kb *b, cy_expr i, cy_dim extent);      /* 0 <= i < extent, bool */
-bool cy_lower_reshape_index(cy_kb *b, const cy_type *from, const cy_type *to, const cy_expr *idx, cy_expr *out_idx);
 
 /* ---- whole kernels: target is the placed value, anchor (maybe the same) the root's output whose element the kernel computes ---- */
 typedef void (*cy_root_fn)(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);
 cy_root_fn cy_lower_root_of(cy_op op);                              /* NULL: a plain kernel will do */
-void cy_lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);     /* lower_rows.c */
-void cy_lower_normalize(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);
-void cy_lower_cumulative(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);
-void cy_lower_scatter(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);
 void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);   /* lower_rnn.c */
 void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val anchor, cy_val target); /* lower_contract.c */
 void cy_lower_attention(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);   /* lower_attention.c */

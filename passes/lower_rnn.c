@@ -6,13 +6,19 @@
  * Steps: a host loop launches a kernel per step, a task being a panel of units of a batch element with all gates of
  * these, so that one element keeps several threads busy, each with its own part of R in its cache; h alternates between
  * two buffers.
+ * Product: of several batch elements R is multiplied with all states at once, by the target's generator for products; a
+ * second kernel of the step makes states of the gates.
+ * A constant R of 8-bit integers stays what it is. The state is then rounded to 16 bits of its largest magnitude in
+ * every step, two units in an i32, and R lies in pairs, too: a product and a sum of two weights is one instruction. Sums
+ * are exact: the state takes fewer bits where 32 might not hold them. Other R of integers are widened as they are read.
  * Formulas and gate order: ONNX, RNN-14, GRU-14, LSTM-14.
  */
 #include "lower_int.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-enum { IN_X, IN_R, IN_RB, IN_H0, IN_C0, IN_PEEPHOLE, IN_LENS };
+enum { IN_X, IN_R, IN_RB, IN_H0, IN_C0, IN_PEEPHOLE, IN_LENS, IN_SCALE, IN_ZERO };
 
 typedef struct rnn {
   cy_kb b;
@@ -21,14 +27,21 @@ typedef struct rnn {
   int gates;
   cy_dim hidden, wide; /* h, gates * h */
   cy_dtype dtype;
-  cy_expr batch, step, time; /* task; counter; position in the sequence */
+  cy_expr batch, time;       /* task; position in the sequence */
   cy_expr live;              /* is this step inside the element's sequence? 0: always */
   cy_karg h, c, gate;        /* scratch rows; h and c of a walk only */
-  bool steps;                /* a kernel per step: */
+  bool steps;                /* kernels per step: */
+  bool product;              /* one of them is a product, which leaves its results in: */
+  cy_place gates_at;         /* [batch, gates * h] */
   cy_expr block;             /* its panel of units */
   cy_place h_old, h_new, c_at; /* [batch, hidden] */
   cy_dim panel;              /* gates that neighbour each other in `weights`: all, or few */
-  cy_place weights;          /* R as [gates * h / panel, h, panel] */
+  cy_place weights;          /* R as [gates * h / panel, h, panel]; of pairs, h / 2 of them */
+  bool pairs;                /* R is of integers, two in an i16: */
+  int64_t top, shift;        /* the state's largest integer; what was subtracted from R's */
+  bool has_zero;             /* R has zero points that are not `shift` */
+  cy_karg rounded;           /* [h / 2]: units i and h / 2 + i of the state in an i32 */
+  cy_local step_of, total;   /* what 1 of these integers stands for, and the sum of all */
 } rnn;
 
 static cy_expr bin(rnn *r, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(r->b.k, op, x, y); }
@@ -57,6 +70,46 @@ static int64_t panel_width(const rnn *r, int64_t hidden) {
   return 0;
 }
 
+/* The same of 8-bit integers, columns i and h / 2 + i being neighbours. */
+static void write_pairs(const cy_graph *g, cy_val v, const void *form, uint32_t piece, void *out) {
+  (void)piece;
+  const int64_t *dims = form, wide = dims[0], half = dims[1] / 2, panel = dims[2];
+  const uint8_t *in = cy_value_of(g, v)->data.bytes, flip = (uint8_t)dims[3];
+  uint8_t *to = out;
+  for (int64_t j = 0; j < wide; j++)
+    for (int64_t i = 0; i < 2 * half; i++)
+      to[((j / panel * half + i % half) * panel + j % panel) * 2 + i / half] = in[j * 2 * half + i] ^ flip;
+}
+
+/* The largest magnitude of a sum over k of R[j, k] - zero[j]. */
+static int64_t largest_sum(const cy_graph *g, const rnn *r, const int64_t *dims) {
+  const cy_value *v = cy_value_of(g, r->n->in[IN_R]), *zero = input(r, IN_ZERO) ? cy_value_of(g, input(r, IN_ZERO)) : NULL;
+  cy_dtype t = (cy_dtype)v->type.dtype;
+  int64_t most = 1;
+  for (int64_t j = 0; j < dims[0]; j++) {
+    int64_t sum = 0, z = zero ? cy_scalar_load(zero->data.bytes, t, zero->type.rank ? (uint64_t)j : 0).i : 0;
+    for (int64_t i = 0; i < dims[1]; i++)
+      sum += llabs(cy_scalar_load(v->data.bytes, t, (uint64_t)(j * dims[1] + i)).i - z);
+    most = sum > most ? sum : most;
+  }
+  return most;
+}
+
+/* Is R, of which dims are known, one of pairs? */
+static void choose_pairs(rnn *r, const int64_t *dims) {
+  cy_graph *g = r->b.l->g;
+  cy_dtype t = (cy_dtype)cy_value_of(g, r->n->in[IN_R])->type.dtype;
+  cy_val zero = input(r, IN_ZERO);
+  double all = 0;
+  if ((t != CY_I8 && t != CY_U8) || dims[1] % 2 || (zero && !cy_value_of(g, zero)->data.bytes))
+    return;
+  r->pairs = true;
+  r->shift = t == CY_U8 ? 128 : 0;
+  r->has_zero = zero ? !cy_value_is_splat(g, zero, &all) || all != (double)r->shift : r->shift != 0;
+  r->top = INT32_MAX / largest_sum(g, r, dims);
+  r->top = r->top < INT16_MAX ? r->top : INT16_MAX;
+}
+
 static void place_weights(rnn *r) {
   cy_lowering *l = r->b.l;
   cy_graph *g = l->g;
@@ -68,17 +121,23 @@ static void place_weights(rnn *r) {
   r->weights.stride[1] = p.stride[1];
   r->weights.stride[2] = p.stride[0];
   r->panel = r->wide;
-  int64_t *dims = CY_NEW_ARRAY(cy_graph_arena(g), int64_t, 3);
+  int64_t *dims = CY_NEW_ARRAY(cy_graph_arena(g), int64_t, 4);
   bool fixed = cy_dim_is_const(g, t->dim[0], &dims[0]) && cy_dim_is_const(g, t->dim[1], &dims[1]);
   const cy_value *val = cy_value_of(g, v);
-  if (!val->data.bytes || !fixed || t->dtype != CY_F32)
+  if (!val->data.bytes || !fixed)
     return;
-  int64_t panel = panel_width(r, dims[1]);
+  choose_pairs(r, dims);
+  if (!r->pairs && t->dtype != CY_F32)
+    return;
+  int64_t panel = panel_width(r, dims[1]), rows = r->pairs ? dims[1] / 2 : dims[1];
   dims[2] = panel ? panel : dims[0];
-  uint32_t c = cy_program_add_constant(l->p, v, val->data.size, panel ? "panels" : "transposed", write_panels, dims, 1);
+  dims[3] = r->shift;
+  uint32_t c = cy_program_add_constant(l->p, v, val->data.size,
+                                       r->pairs ? "pairs" : panel ? "panels" : "transposed",
+                                       r->pairs ? write_pairs : write_panels, dims, 1);
   r->weights.buffer = cy_program_add_buffer(l->p, CY_BUF_CONST, c, cy_dim_const(g, (int64_t)val->data.size));
   r->weights.offset = cy_dim_const(g, 0);
-  r->weights.stride[0] = cy_dim_const(g, dims[1] * dims[2]);
+  r->weights.stride[0] = cy_dim_const(g, rows * dims[2]);
   r->weights.stride[1] = cy_dim_const(g, dims[2]);
   r->weights.stride[2] = cy_dim_const(g, 1);
   if (panel)
@@ -133,8 +192,9 @@ static cy_expr gate_index(rnn *r, int g, cy_expr j) {
 
 /* A loop over the units of a task; *out_slot: the unit's place in a gate of `gate`. */
 static cy_expr unit_loop(rnn *r, cy_expr *out_slot) {
-  *out_slot = cy_kb_loop(&r->b, r->steps ? r->panel : r->hidden, true);
-  return r->steps ? bin(r, CY_OP_add, bin(r, CY_OP_mul, r->block, cy_x_dim(r->b.k, r->panel)), *out_slot) : *out_slot;
+  bool part = r->steps && !r->product;
+  *out_slot = cy_kb_loop(&r->b, part ? r->panel : r->hidden, true);
+  return part ? bin(r, CY_OP_add, bin(r, CY_OP_mul, r->block, cy_x_dim(r->b.k, r->panel)), *out_slot) : *out_slot;
 }
 
 static cy_expr old_state(rnn *r, cy_karg state, cy_expr unit) {
@@ -153,8 +213,66 @@ static void new_state(rnn *r, cy_karg state, cy_expr unit, cy_expr value) {
 /* Panels of units of a gate. */
 static cy_dim unit_blocks(const rnn *r) { return cy_dim_div(r->b.l->g, r->hidden, r->panel); }
 
-/* gate[from h * first ..) = [x part] + sum over k of R^T[k, j] * state[k] (+ rb) */
+/* Of pairs, before products with it: the state in integers. NaN in it become 0, and their step NaN. */
+static void round_state(rnn *r, cy_karg state) {
+  cy_kernel *k = r->b.k;
+  if (!r->pairs)
+    return;
+  cy_dim half = cy_dim_div(r->b.l->g, r->hidden, cy_dim_const(r->b.l->g, 2));
+  cy_local most = cy_kernel_add_local(k, CY_F32), up = cy_kernel_add_local(k, CY_F32);
+  r->step_of = cy_kernel_add_local(k, CY_F32);
+  r->total = cy_kernel_add_local(k, CY_I32);
+  cy_kernel_set(k, most, number(r, 1e-30));
+  cy_expr i = cy_kb_loop(&r->b, r->hidden, true), part[2];
+  cy_kernel_accum(k, most, CY_OP_max, cy_x_un(k, CY_OP_abs, old_state(r, state, i)));
+  cy_kernel_end(k);
+  cy_kernel_set(k, r->step_of, bin(r, CY_OP_mul, cy_x_local(k, most), number(r, 1.0 / (double)r->top)));
+  cy_kernel_set(k, up, bin(r, CY_OP_div, number(r, (double)r->top), cy_x_local(k, most)));
+  cy_kernel_set(k, r->total, cy_x_int(k, CY_I32, 0));
+  i = cy_kb_loop(&r->b, half, true);
+  for (int n = 0; n < 2; n++) {
+    cy_expr unit = n ? bin(r, CY_OP_add, i, cy_x_dim(k, half)) : i;
+    cy_expr v = bin(r, CY_OP_mul, old_state(r, state, unit), cy_x_local(k, up)), top = number(r, (double)r->top);
+    v = bin(r, CY_OP_min, bin(r, CY_OP_max, v, number(r, (double)-r->top)), top);
+    part[n] = cy_x_cast(k, cy_x_un(k, CY_OP_round, v), CY_I32);
+  }
+  if (r->has_zero)
+    cy_kernel_accum(k, r->total, CY_OP_add, bin(r, CY_OP_add, part[0], part[1]));
+  cy_expr low = bin(r, CY_OP_and, part[0], cy_x_int(k, CY_I32, 0xffff));
+  cy_kernel_store(k, r->rounded, i, bin(r, CY_OP_or, low, bin(r, CY_OP_shl, part[1], cy_x_int(k, CY_I32, 16))));
+  cy_kernel_end(k);
+}
+
+/* Element j of a parameter of R, which may be one number. */
+static cy_expr parameter(rnn *r, uint32_t in, cy_expr j) { return cy_lower_at(&r->b, input(r, in), &j); }
+
+/* An element of an R of integers, as f32. */
+static cy_expr widened(rnn *r, cy_expr weight, cy_expr j) {
+  if (!input(r, IN_SCALE))
+    return weight;
+  cy_expr w = cy_x_cast(r->b.k, weight, CY_I32);
+  if (input(r, IN_ZERO))
+    w = bin(r, CY_OP_sub, w, cy_x_cast(r->b.k, parameter(r, IN_ZERO, j), CY_I32));
+  return bin(r, CY_OP_mul, cy_x_cast(r->b.k, w, CY_F32), parameter(r, IN_SCALE, j));
+}
+
+/* A sum of pairs, of gate j, in f32. */
+static cy_expr rescaled(rnn *r, cy_expr sum, cy_expr j) {
+  cy_kernel *k = r->b.k;
+  if (r->has_zero) {
+    cy_expr zero = input(r, IN_ZERO) ? cy_x_cast(k, parameter(r, IN_ZERO, j), CY_I32) : cy_x_int(k, CY_I32, 0);
+    zero = bin(r, CY_OP_sub, zero, cy_x_int(k, CY_I32, r->shift));
+    sum = bin(r, CY_OP_sub, sum, bin(r, CY_OP_mul, zero, cy_x_local(k, r->total)));
+  }
+  cy_expr scale = bin(r, CY_OP_mul, parameter(r, IN_SCALE, j), cy_x_local(k, r->step_of));
+  return bin(r, CY_OP_mul, cy_x_cast(k, sum, CY_F32), scale);
+}
+
+/* gate[from h * first ..) = [x part] + sum over k of R^T[k, j] * state[k] (+ rb); of pairs, the state is what
+ * round_state made of it. */
 static void gate_products(rnn *r, int first, int count, cy_karg state, bool with_x, bool with_rb) {
+  if (r->product)
+    return;
   cy_kernel *k = r->b.k;
   cy_graph *g = r->b.l->g;
   bool whole = r->panel == r->wide;
@@ -172,17 +290,22 @@ static void gate_products(rnn *r, int first, int count, cy_karg state, bool with
   } else if (!whole) {
     panel = bin(r, CY_OP_add, turn, cy_x_dim(k, cy_dim_div(g, before, r->panel)));
   }
-  cy_local sum = cy_kernel_add_local(k, r->dtype);
+  cy_local sum = cy_kernel_add_local(k, r->pairs ? CY_I32 : r->dtype);
   cy_expr x_idx[3] = {r->time, r->batch, j}, rb_idx[1] = {j};
   cy_expr start = with_x ? cy_lower_at(&r->b, r->n->in[IN_X], x_idx) : number(r, 0);
   if (with_rb && input(r, IN_RB))
     start = bin(r, CY_OP_add, start, cy_lower_at(&r->b, input(r, IN_RB), rb_idx));
-  cy_kernel_set(k, sum, start);
-  cy_expr i = cy_kb_loop(&r->b, r->hidden, false), r_idx[3] = {panel, i, whole ? j : lane};
-  cy_expr weight = cy_kb_load(&r->b, &r->weights, (cy_dtype)cy_lower_type(r->b.l, r->n->in[IN_R])->dtype, 3, r_idx);
-  cy_kernel_accum(k, sum, CY_OP_add, bin(r, CY_OP_mul, weight, old_state(r, state, i)));
+  cy_kernel_set(k, sum, r->pairs ? cy_x_int(k, CY_I32, 0) : start);
+  cy_dim depth = r->pairs ? cy_dim_div(g, r->hidden, cy_dim_const(g, 2)) : r->hidden;
+  cy_expr i = cy_kb_loop(&r->b, depth, false), r_idx[3] = {panel, i, whole ? j : lane};
+  cy_dtype stored = r->pairs ? CY_I16 : (cy_dtype)cy_lower_type(r->b.l, r->n->in[IN_R])->dtype;
+  cy_expr weight = cy_kb_load(&r->b, &r->weights, stored, 3, r_idx);
+  cy_expr product = r->pairs ? cy_x_pairs(k, weight, load_at(r, r->rounded, i))
+                             : bin(r, CY_OP_mul, widened(r, weight, j), old_state(r, state, i));
+  cy_kernel_accum(k, sum, CY_OP_add, product);
   cy_kernel_end(k);
-  cy_kernel_store(k, r->gate, slot, cy_x_local(k, sum));
+  cy_expr all = cy_x_local(k, sum);
+  cy_kernel_store(k, r->gate, slot, r->pairs ? bin(r, CY_OP_add, rescaled(r, all, j), start) : all);
   cy_kernel_end(k);
   if (!whole)
     cy_kernel_end(k);
@@ -195,7 +318,18 @@ static cy_expr peephole(rnn *r, int which, cy_expr j, cy_expr c) {
   return bin(r, CY_OP_mul, cy_lower_at(&r->b, input(r, IN_PEEPHOLE), at), c);
 }
 
+/* Gate g of unit j, which the product alone does not make: a reset gate applies before its x part is added (GRU). */
+static cy_expr gate_of_product(rnn *r, int g, cy_expr j) {
+  cy_expr column = gate_index(r, g, j), idx[3] = {r->time, r->batch, column};
+  cy_expr x = cy_kb_load(&r->b, &r->gates_at, r->dtype, 2, idx + 1);
+  if (input(r, IN_RB))
+    x = bin(r, CY_OP_add, x, cy_lower_at(&r->b, input(r, IN_RB), &column));
+  return r->cell == CY_CELL_GRU && g == 2 ? x : bin(r, CY_OP_add, x, cy_lower_at(&r->b, r->n->in[IN_X], idx));
+}
+
 static cy_expr gate_held(rnn *r, int g, cy_expr slot) {
+  if (r->product)
+    return gate_of_product(r, g, slot);
   cy_dim before = cy_dim_muli(r->b.l->g, r->steps ? r->panel : r->hidden, g);
   return load_at(r, r->gate, bin(r, CY_OP_add, slot, cy_x_dim(r->b.k, before)));
 }
@@ -230,6 +364,7 @@ static void store_state(rnn *r, cy_expr j, cy_expr h_new, cy_expr c_new) {
 /* Gates i, o, f, c. A unit's old h is read before it is written; other units' gates were computed before. */
 static void lstm_step(rnn *r) {
   cy_kernel *k = r->b.k;
+  round_state(r, r->h);
   gate_products(r, 0, 4, r->h, true, true);
   cy_expr slot, j = unit_loop(r, &slot);
   cy_local c_old = cy_kernel_add_local(k, r->dtype), c_new = cy_kernel_add_local(k, r->dtype);
@@ -249,6 +384,7 @@ static void gru_step(rnn *r) {
   cy_kernel *k = r->b.k;
   bool reset_after = cy_attr_get_int(r->n, CY_ATTR_linear_before_reset, 0) != 0;
   cy_expr j, slot;
+  round_state(r, r->h);
   if (reset_after) { /* h gate: x + r * (R h + rb); the product stands alone in its part of the row */
     gate_products(r, 0, 2, r->h, true, true);
     gate_products(r, 2, 1, r->h, false, true);
@@ -257,6 +393,7 @@ static void gru_step(rnn *r) {
     j = cy_kb_loop(&r->b, r->hidden, true); /* r * h, in the row that the cell state does not need */
     cy_kernel_store(k, r->c, j, bin(r, CY_OP_mul, gate_value(r, 1, 0, j, 0), load_at(r, r->h, j)));
     cy_kernel_end(k);
+    round_state(r, r->c);
     gate_products(r, 2, 1, r->c, true, true);
   }
   j = unit_loop(r, &slot);
@@ -275,6 +412,7 @@ static void gru_step(rnn *r) {
 }
 
 static void rnn_step(rnn *r) {
+  round_state(r, r->h);
   gate_products(r, 0, 1, r->h, true, true);
   cy_expr slot, j = unit_loop(r, &slot);
   store_state(r, j, gate_value(r, 0, 0, slot, 0), 0);
@@ -325,6 +463,11 @@ static void cell_step(rnn *r) {
     rnn_step(r);
 }
 
+static void add_rounded(rnn *r) {
+  if (r->pairs)
+    r->rounded = cy_kb_scratch(&r->b, CY_I32, cy_dim_div(r->b.l->g, r->hidden, cy_dim_const(r->b.l->g, 2)));
+}
+
 /* ---- a walk ---- */
 
 static void lower_walk(rnn *r, const cy_type *x) {
@@ -332,6 +475,7 @@ static void lower_walk(rnn *r, const cy_type *x) {
   r->h = cy_kb_scratch(&r->b, r->dtype, r->hidden);
   r->c = cy_kb_scratch(&r->b, r->dtype, r->hidden);
   r->gate = cy_kb_scratch(&r->b, r->dtype, r->wide);
+  add_rounded(r);
   copy_state(r, r->h, input(r, IN_H0));
   if (r->cell == CY_CELL_LSTM)
     copy_state(r, r->c, input(r, IN_C0));
@@ -357,7 +501,7 @@ static bool steps_choose(const rnn *r) {
     return false;
   if (r->cell == CY_CELL_GRU && !cy_attr_get_int(r->n, CY_ATTR_linear_before_reset, 0))
     return false;
-  return hidden % panel == 0 && hidden * wide * 4 >= LARGE_R;
+  return hidden % panel == 0 && hidden * wide * (r->pairs ? 1 : 4) >= LARGE_R;
 }
 
 /* state = initial, [batch, hidden]. */
@@ -373,22 +517,35 @@ static void keep_state(cy_lowering *l, const rnn *r, uint32_t output, const cy_p
     cy_lower_copy(l, state, cy_lower_place(l, r->n->out[output]), cy_lower_type(l, r->n->out[output]));
 }
 
+/* A host loop over the steps; what is appended until its tail is put back is inside. */
+static cy_sym open_steps(cy_lowering *l, cy_dim turns, cy_step ***out_after) {
+  cy_step *set = cy_lower_step(l, CY_STEP_SET), *loop = cy_lower_step(l, CY_STEP_LOOP);
+  set->sym = loop->sym = cy_sym_new(l->g, NULL, CY_SYM_FREE);
+  set->limit = cy_dim_const(l->g, 0);
+  loop->limit = turns;
+  *out_after = l->tail;
+  l->tail = &loop->then_steps;
+  return loop->sym;
+}
+
+/* States before the first step, [batch, hidden]. */
+static void start_states(cy_lowering *l, rnn *r, const cy_type *x, const cy_place *h) {
+  cy_dim dims[2] = {x->dim[1], r->hidden};
+  r->c_at = r->cell == CY_CELL_LSTM ? cy_lower_temp(l, r->dtype, dims, 2) : *h;
+  start_state(l, r, x, h, input(r, IN_H0));
+  if (r->cell == CY_CELL_LSTM)
+    start_state(l, r, x, &r->c_at, input(r, IN_C0));
+}
+
 static void lower_steps(cy_lowering *l, rnn *r, const cy_type *x, const char *name) {
   cy_graph *g = l->g;
   cy_dim dims[3] = {cy_dim_const(g, 2), x->dim[1], r->hidden}, row = cy_dim_mul(g, x->dim[1], r->hidden);
   cy_place both = cy_lower_temp(l, r->dtype, dims, 3), h = both;
   h.stride[0] = both.stride[1];
   h.stride[1] = both.stride[2];
-  r->c_at = r->cell == CY_CELL_LSTM ? cy_lower_temp(l, r->dtype, dims + 1, 2) : h;
-  start_state(l, r, x, &h, input(r, IN_H0));
-  if (r->cell == CY_CELL_LSTM)
-    start_state(l, r, x, &r->c_at, input(r, IN_C0));
-  cy_step *set = cy_lower_step(l, CY_STEP_SET), *loop = cy_lower_step(l, CY_STEP_LOOP), **after = l->tail;
-  set->sym = loop->sym = cy_sym_new(g, NULL, CY_SYM_FREE);
-  set->limit = cy_dim_const(g, 0);
-  loop->limit = x->dim[0];
-  l->tail = &loop->then_steps;
-  cy_dim counter = cy_dim_sym(g, loop->sym), odd = cy_dim_mod(g, counter, dims[0]);
+  start_states(l, r, x, &h);
+  cy_step **after;
+  cy_dim counter = cy_dim_sym(g, open_steps(l, x->dim[0], &after)), odd = cy_dim_mod(g, counter, dims[0]);
   r->h_old = r->h_new = h;
   r->h_old.offset = cy_dim_mul(g, odd, row);
   r->h_new.offset = cy_dim_sub(g, row, r->h_old.offset);
@@ -396,6 +553,7 @@ static void lower_steps(cy_lowering *l, rnn *r, const cy_type *x, const char *na
   r->block = cy_kb_grid_index(&r->b, unit_blocks(r));
   r->batch = cy_kb_grid_index(&r->b, x->dim[1]);
   r->gate = cy_kb_scratch(&r->b, r->dtype, cy_dim_muli(g, r->panel, r->gates));
+  add_rounded(r);
   r->h = 0;
   r->c = 1;
   set_time(r, cy_x_dim(r->b.k, counter), x->dim[0]);
@@ -403,6 +561,77 @@ static void lower_steps(cy_lowering *l, rnn *r, const cy_type *x, const char *na
   cy_kb_launch(&r->b, true);
   l->tail = after;
   h.offset = cy_dim_mul(g, cy_dim_mod(g, x->dim[0], dims[0]), row);
+  keep_state(l, r, 1, &h);
+  keep_state(l, r, 2, &r->c_at);
+}
+
+/* ---- products ---- */
+
+enum { LEAST_BATCH = 4, LEAST_PRODUCT = 1 << 16 }; /* elements; multiplications, from which on a launch more is nothing */
+
+/* gates = state * R^T. False: the target has no generator for it. */
+static bool build_product(rnn *r, const cy_type *x, const cy_place *h) {
+  cy_lowering *l = r->b.l;
+  cy_kb_init(&r->b, l, "gates");
+  cy_kernel *k = r->b.k;
+  cy_contraction *c = cy_kernel_contraction(k);
+  const cy_place *weights = cy_lower_place(l, r->n->in[IN_R]);
+  c->kind = CY_CONTRACT_MATMUL;
+  c->a = cy_kb_arg(&r->b, h, r->dtype, CY_ARG_READ);
+  c->b = cy_kb_arg(&r->b, weights, r->dtype, CY_ARG_READ);
+  c->b_const = r->n->in[IN_R];
+  c->a_offset = c->b_offset = cy_dim_const(l->g, 0);
+  c->m = x->dim[1];
+  c->n = r->wide;
+  c->k = c->a_m = r->hidden;
+  c->a_k = cy_dim_const(l->g, 1);
+  c->b_n = weights->stride[0];
+  c->b_k = weights->stride[1];
+  c->acc = cy_kernel_add_local(k, r->dtype);
+  cy_expr idx[2];
+  for (int i = 0; i < 2; i++) {
+    c->out_var[c->nout_vars++] = cy_kernel_add_var(k, i ? c->n : c->m);
+    idx[i] = cy_x_var(k, c->out_var[i]);
+  }
+  if (!l->o->supports(l->o->target, k))
+    return false;
+  cy_kb_store(&r->b, &r->gates_at, r->dtype, 2, idx, cy_x_local(k, c->acc));
+  return true;
+}
+
+static bool product_choose(const rnn *r, const cy_type *x) {
+  cy_lowering *l = r->b.l;
+  int64_t batch, hidden, wide;
+  const cy_value *weights = cy_value_of(l->g, r->n->in[IN_R]);
+  if (l->o->level == 0 || !l->o->supports || r->dtype != CY_F32 || weights->type.dtype != CY_F32 || !weights->data.bytes ||
+      !cy_dim_is_const(l->g, x->dim[1], &batch) || !cy_dim_is_const(l->g, r->hidden, &hidden) ||
+      !cy_dim_is_const(l->g, r->wide, &wide))
+    return false;
+  if (r->cell == CY_CELL_GRU && !cy_attr_get_int(r->n, CY_ATTR_linear_before_reset, 0))
+    return false;
+  return batch >= LEAST_BATCH && batch * hidden * wide >= LEAST_PRODUCT;
+}
+
+static void lower_product(cy_lowering *l, rnn *r, const cy_type *x, const char *name) {
+  cy_graph *g = l->g;
+  cy_dim dims[2] = {x->dim[1], r->hidden}, wide[2] = {x->dim[1], r->wide};
+  cy_place h = cy_lower_temp(l, r->dtype, dims, 2);
+  r->gates_at = cy_lower_temp(l, r->dtype, wide, 2);
+  start_states(l, r, x, &h);
+  cy_step **after;
+  cy_dim counter = cy_dim_sym(g, open_steps(l, x->dim[0], &after));
+  if (!build_product(r, x, &h))
+    cy_bug("a product of f32 with constants has no generator");
+  cy_kb_launch(&r->b, false);
+  r->h_old = r->h_new = h;
+  cy_kb_init(&r->b, l, name);
+  r->batch = cy_kb_grid_index(&r->b, x->dim[1]);
+  r->h = 0;
+  r->c = 1;
+  set_time(r, cy_x_dim(r->b.k, counter), x->dim[0]);
+  cell_step(r);
+  cy_kb_launch(&r->b, true);
+  l->tail = after;
   keep_state(l, r, 1, &h);
   keep_state(l, r, 2, &r->c_at);
 }
@@ -422,9 +651,13 @@ void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val targ
     if (l->uses.start[r.n->out[i]] != l->uses.start[r.n->out[i] + 1])
       cy_lower_alloc(l, r.n->out[i]);
   cy_kb_init(&r.b, l, name);
-  place_weights(&r);
-  r.steps = steps_choose(&r);
-  if (r.steps)
+  r.product = product_choose(&r, x);
+  if (!r.product)
+    place_weights(&r);
+  r.steps = r.product || steps_choose(&r);
+  if (r.product)
+    lower_product(l, &r, x, name);
+  else if (r.steps)
     lower_steps(l, &r, x, name);
   else
     lower_walk(&r, x);

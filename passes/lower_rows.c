@@ -22,7 +22,7 @@ static cy_local local_set(cy_kb *b, cy_dtype dtype, cy_expr v) {
   return l;
 }
 
-void cy_lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+static void lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   const cy_node_info *n = node_of(l, root);
   bool log = n->op == CY_OP_log_softmax, skip[CY_MAX_RANK] = {false};
   cy_kb b;
@@ -44,7 +44,7 @@ void cy_lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val target
 
   cy_local sum = local_set(&b, dtype, cy_x_const(k, dtype, 0));
   idx[axis] = cy_kb_loop(&b, t->dim[axis], lanes);
-  cy_expr e = cy_x_un(k, CY_OP_exp, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)));
+  cy_expr e = cy_x_exp_below(k, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)));
   if (lanes && !log)
     cy_kernel_store(k, row, idx[axis], e);
   cy_kernel_accum(k, sum, CY_OP_add, e);
@@ -61,7 +61,7 @@ void cy_lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val target
   } else {
     cy_expr again = lanes
                         ? cy_x_load(k, row, idx[axis])
-                        : cy_x_un(k, CY_OP_exp, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)));
+                        : cy_x_exp_below(k, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)));
     value = bin(&b, CY_OP_mul, again, cy_x_local(k, scale));
   }
   cy_lower_finish(&b, target, anchor, idx, value);
@@ -90,7 +90,7 @@ static void close_row(cy_kb *b, int count) {
 }
 
 /* Two passes for mean and variance: one pass is faster and wrong for data far from zero. */
-void cy_lower_normalize(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+static void lower_normalize(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   const cy_node_info *n = node_of(l, root);
   const cy_attr *axes = cy_attr_find(n, CY_ATTR_axes);
   bool rms = cy_attr_get_int(n, CY_ATTR_rms, 0) != 0, reduced[CY_MAX_RANK] = {false};
@@ -136,7 +136,7 @@ void cy_lower_normalize(cy_lowering *l, cy_node root, cy_val anchor, cy_val targ
   cy_kb_launch(&b, true);
 }
 
-void cy_lower_cumulative(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+static void lower_cumulative(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   const cy_node_info *n = node_of(l, root);
   bool exclusive = cy_attr_get_int(n, CY_ATTR_exclusive, 0) != 0, reverse = cy_attr_get_int(n, CY_ATTR_reverse, 0) != 0;
   bool product = n->op == CY_OP_cumprod, skip[CY_MAX_RANK] = {false};
@@ -228,7 +228,7 @@ static void scatter_nd_kernel(cy_lowering *l, const cy_node_info *n, const cy_pl
   cy_kb_launch(&b, true);
 }
 
-void cy_lower_scatter(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+static void lower_scatter(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   const cy_node_info *n = node_of(l, root);
   cy_lower_alloc(l, anchor);
   const cy_place *to = cy_lower_place(l, anchor);
@@ -252,15 +252,15 @@ cy_root_fn cy_lower_root_of(cy_op op) {
   switch (op) {
   case CY_OP_softmax:
   case CY_OP_log_softmax:
-    return cy_lower_softmax;
+    return lower_softmax;
   case CY_OP_normalize:
-    return cy_lower_normalize;
+    return lower_normalize;
   case CY_OP_cumsum:
   case CY_OP_cumprod:
-    return cy_lower_cumulative;
+    return lower_cumulative;
   case CY_OP_scatter_elements:
   case CY_OP_scatter_nd:
-    return cy_lower_scatter;
+    return lower_scatter;
   case CY_OP_matmul:
   case CY_OP_conv:
   case CY_OP_conv_transpose:

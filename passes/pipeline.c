@@ -9,12 +9,13 @@
  */
 #include "pass_int.h"
 
+#include "ir/clock.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 
 enum {
   SWEPT = 1,  /* no node without users */
@@ -69,6 +70,7 @@ static const row table[] = {
     {"weights", cy_pass_weights, false, 1, SWEPT, SWEPT, UNIQUE | PLACED | FUSED,
      "store weights of products in 8 or 4 bits, where asked"},
     {"to_half", cy_pass_to_half, false, 1, SWEPT, SWEPT, EDITS, "round operands of products to half precision, where asked"},
+    {"long_sums", cy_pass_long_sums, false, 1, SWEPT, SWEPT, EDITS, "reduce long rows to few results in two steps"},
     {"layout", cy_pass_layout, false, 2, SWEPT, SWEPT | PLACED, FUSED,
      "channels innermost where convolutions want it, free transposes"},
     {"fuse", cy_pass_fuse, false, 1, SWEPT, FUSED, 0, "decide what is computed inside the kernels of its users"},
@@ -112,12 +114,12 @@ static const struct {
     {"requantise_late", "weights", "it makes f32 of constants that are still dequantised"},
     {"weights", "layout", "a transposed constant would have to be read as one"},
     {"fold_rest", "to_half", "constants would become f32 again"},
+    {"simplify_late", "long_sums", "reductions of reductions would become one again"},
     {"to_half", "layout", "a transposed constant would have to be read as one"},
     {"layout", "fuse", "conversions are nodes, and fusion must see them"},
 };
 
-/* ---- checks at start-up ---------------------------------------------------------------------------------------------
- */
+/* ---- checks at start-up ---- */
 
 static const row *find_row(const char *name, size_t len) {
   for (int i = 0; i < NROWS; i++)
@@ -150,8 +152,7 @@ static void check_table(void) {
   }
 }
 
-/* ---- comma lists ----------------------------------------------------------------------------------------------------
- */
+/* ---- comma lists ---- */
 
 /* Steps through "a,b,c": the next item, NULL at the end. */
 static const char *next_item(const char **list, size_t *out_len) {
@@ -178,7 +179,7 @@ static int check_list(cy_graph *g, const char *option, const char *list) {
     const row *r = find_row(item, len);
     if (!r) {
       cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL,
-                  "option '--%s': no pass is called '%.*s'; 'cytoc --list-passes' shows all", option, (int)len, item);
+                  "option '--%s': no pass is called '%.*s'; 'cytoc --passes=help' lists all", option, (int)len, item);
       return -1;
     }
     if (r->required && !strcmp(option, "disable")) {
@@ -190,8 +191,7 @@ static int check_list(cy_graph *g, const char *option, const char *list) {
   return 0;
 }
 
-/* ---- dumps ----------------------------------------------------------------------------------------------------------
- */
+/* ---- dumps ---- */
 
 typedef struct dumper {
   cy_graph *g;
@@ -222,7 +222,7 @@ static int write_file(cy_graph *g, const char *dir, const char *file, const char
   if (f && fclose(f))
     bad = true;
   if (bad)
-    cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "can't write dump '%s': %s", path, strerror(errno));
+    cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "cannot write dump '%s': %s", path, strerror(errno));
   return bad ? -1 : 0;
 }
 
@@ -254,8 +254,7 @@ static void verify(cy_graph *g, const cy_pass_options *o, const char *pass) {
   cy_bug("after pass '%s': %s%s%s", pass, why, written ? "; the graph is in " : "", written ? file : "");
 }
 
-/* ---- the runner -----------------------------------------------------------------------------------------------------
- */
+/* ---- the runner ---- */
 
 void cy_pass_count(cy_pass *p, const char *what, uint64_t n) {
   if (!n)
@@ -290,21 +289,15 @@ const cy_node *cy_pass_walk(cy_pass *p, cy_block b, uint32_t *out_count) {
   return nodes;
 }
 
-static double now_ms(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 static int run_row(const row *r, cy_graph *g, const cy_pass_options *o, cy_arena *scratch, cy_pass_stat *stat) {
   memset(stat, 0, sizeof *stat);
   stat->name = r->name;
   stat->nodes_before = cy_pass_nodes(g);
   cy_pass p = {.g = g, .options = o, .scratch = scratch, .name = r->name, .stat = stat};
   cy_bug_context = r->name;
-  double start = now_ms();
+  double start = cy_clock_ms();
   int rc = r->run(&p);
-  stat->ms = now_ms() - start;
+  stat->ms = cy_clock_ms() - start;
   cy_arena_reset(scratch);
   stat->nodes_after = cy_pass_nodes(g);
   struct rusage usage;
@@ -351,7 +344,7 @@ int cy_passes_run(cy_graph *g, const cy_pass_options *o, cy_pass_stats *out) {
   if (stats)
     stats->nruns = 0;
   if (!rc && o->dump && o->dump_dir && mkdir(o->dump_dir, 0777) && errno != EEXIST) {
-    cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "can't make dump directory '%s': %s", o->dump_dir, strerror(errno));
+    cy_diag_add(cy_graph_diag(g), CY_ERROR, NULL, "cannot make dump directory '%s': %s", o->dump_dir, strerror(errno));
     rc = -1;
   }
   if (!rc)
@@ -368,8 +361,7 @@ int cy_passes_run(cy_graph *g, const cy_pass_options *o, cy_pass_stats *out) {
   return rc;
 }
 
-/* ---- reports --------------------------------------------------------------------------------------------------------
- */
+/* ---- reports ---- */
 
 void cy_pass_stats_print(const cy_pass_stats *s, FILE *out) {
   fprintf(out, "%-14s %9s %14s %10s\n", "pass", "ms", "nodes", "peak MB");

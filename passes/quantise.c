@@ -8,8 +8,9 @@
  *
  * Which tensors: what layers (contractions with constant weights) read. From there backwards through the element-wise
  * ops that will be computed in the kernel of the contraction, pooling or so behind them ("host"): whatever else
- * these read from memory, the other branch of a residual sum, is quantised too. If the host moves or pools data, so is
- * what it reads. Ops that only move elements (and maximum pooling, which commutes with rounding) are rebuilt on the
+ * these read from memory, the other branch of a residual sum, is quantised too, but where the host is a matrix product:
+ * the stream that a transformer adds to goes through all of its layers, and would be rounded by each of them. So
+ * element-wise ops read what products round as it was before. If the host moves or pools data, so is what it reads. Ops that only move elements (and maximum pooling, which commutes with rounding) are rebuilt on the
  * integers and share one scale with what they read.
  */
 #include "quantise_int.h"
@@ -175,9 +176,10 @@ static void needed_by(placer *s, cy_val v, leaves *out) {
   leaves l = {.n = 0};
   walk_cone(s, v, &l);
   cy_val host = host_of(s, &l, v);
-  for (uint32_t i = 0; i < l.n; i++)
+  bool product = host && cy_def_of(g, host, CY_OP_matmul);
+  for (uint32_t i = 0; i < l.n && !product; i++)
     if (l.list[i] != host && l.list[i] != v && cy_same_shape(cy_type_of(g, l.list[i]), cy_type_of(g, v)) &&
-        !is_normalised(s, l.list[i]))
+        !is_normalised(s, l.list[i]) && !cy_quant_feeds_log(g, &s->uses, l.list[i]))
       add_leaf(out, l.list[i]);
   const cy_node_info *n = host ? cy_def(g, host) : NULL;
   if (n && reads_integers(g, n))
@@ -219,6 +221,8 @@ static void list_layers(placer *s) {
     cy_quant_cycles(q, s->g, n, s->sizes, l->cycles);
     if (cy_quant_skipped(q, s->g, n))
       l->keep = "skipped as asked";
+    else if (cy_quant_feeds_log(s->g, &s->uses, n->out[0]))
+      l->keep = CY_QUANT_LOG;
   }
 }
 
@@ -502,12 +506,22 @@ static const cy_quant_layer *layer_at(const placer *s, cy_node id) {
   return NULL;
 }
 
+/* Does a matrix product in integers read v? */
+static bool read_by_product(const placer *s, cy_val v) {
+  for (uint32_t i = 0; i < s->q->nlayers; i++)
+    if (s->q->layer[i].input == v && !s->q->layer[i].keep && cy_node_of(s->g, s->q->layer[i].node)->op == CY_OP_matmul)
+      return true;
+  return false;
+}
+
 /* Has every reader of tensor t's value in the graph as it was, but the model's outputs and block results, read the
- * integers' value: layers as it is, as their weights have the balance, others multiplied by that; layers that are in
- * float for their precision read what was there before. */
+ * integers' value: layers as it is, as their weights have the balance, others multiplied by that. Layers that are in
+ * float for their precision read what was there before, as element-wise ops beside products do, and those in front of
+ * logarithms. */
 static void redirect(placer *s, uint32_t t, cy_val to) {
   cy_graph *g = s->g;
   cy_val from = s->q->tensor[t].value, plain = to;
+  bool stream = read_by_product(s, from) || cy_quant_feeds_log(g, &s->uses, from);
   if (s->q->tensor[t].balance) {
     build_behind(s, from);
     plain = cy_build_binary(g, CY_OP_mul, to, factors(s, &s->q->tensor[t], false));
@@ -515,6 +529,8 @@ static void redirect(placer *s, uint32_t t, cy_val to) {
   for (uint32_t i = s->uses.start[from]; i < s->uses.start[from + 1]; i++) {
     cy_node_info *n = s->uses.list[i] ? cy_node_of(g, s->uses.list[i]) : NULL;
     const cy_quant_layer *l = n ? layer_at(s, s->uses.list[i]) : NULL;
+    if (n && stream && cy_op_is_ew((cy_op)n->op))
+      continue;
     for (uint32_t k = 0; n && k < n->nin; k++)
       if (n->in[k] == from && !(l && l->precise))
         n->in[k] = l && !l->keep ? to : plain;

@@ -7,9 +7,11 @@
  *   OBSERVE   lists the tensors and layers that could be quantised; adds each tensor to the model's outputs. The caller
  *             compiles and runs that model on samples and fills in the ranges.
  *   MEASURE   adds, per layer, what quantising it alone does: the sum of squared differences, that of squared values,
- * and per output channel the sum of differences. The caller runs it and fills in errors and corrections. STATIC inserts
- * quantize and dequantize around the layers that are not kept in float. DYNAMIC   needs none of these: weights become
- * integers now, activations when the model runs. MEASURE_DYNAMIC   adds what MEASURE does for the layers of DYNAMIC.
+ *             and per output channel the sum of differences. The caller runs it and fills in errors and corrections.
+ *   STATIC    inserts quantize and dequantize around the layers that are not kept in float.
+ *   DYNAMIC   needs none of these: weights become integers now, activations when the model runs. MEASURE_DYNAMIC adds
+ *             what MEASURE does for the layers of DYNAMIC.
+ *
  * HALF and MEASURE_HALF are the same for products in half precision, which the pass `to_half` makes.
  *
  * Everything in a cy_quant lives in its arena.

@@ -10,7 +10,8 @@
  *
  * which fusion makes three kernels of: a row reduction, the rounding, the product with both scales in its epilogue.
  * Products that read the same x share the first two. Convolutions stay in float: a scale per image costs a pass over
- * memory that their integer form seldom wins back; static quantisation is for them.
+ * memory that their integer form seldom wins back; static quantisation is for them. The recurrent weights of RNN, GRU
+ * and LSTM become integers as well, a scale per row: a step reads all of them, and rounds its state to 16 bits.
  *
  * To measure, y is built behind the layer and only compared with what that puts out; bodies of control flow cannot put
  * out anything, so that their layers are left alone where errors are limited.
@@ -31,6 +32,8 @@ static const char *why_not(cy_pass *p, const cy_quant *q, const cy_node_info *n)
   const cy_type *w = cy_type_of(p->g, n->in[1]);
   int64_t d[CY_MAX_RANK];
   cy_type_static(p->g, w, d);
+  if (n->op == CY_OP_recurrent)
+    return d[0] * d[1] < MIN_WEIGHTS ? "too small to gain" : NULL;
   if (n->op != CY_OP_matmul)
     return q->mode != CY_QUANT_STATIC ? "convolutions gain by --int8=static only"
                                        : "it lies in a body of control flow";
@@ -72,6 +75,8 @@ static const double ROUNDING = 0.7, MARGIN = 1.03;
 static bool gains(const cy_quant_layer *l, const cy_graph *g, const cy_node_info *n, const cy_uses *uses,
                   const int64_t *sizes) {
   uint32_t sharing = 0;
+  if (n->op == CY_OP_recurrent)
+    return l->cycles[0] > l->cycles[1] * MARGIN;
   for (uint32_t i = uses->start[n->in[0]]; i < uses->start[n->in[0] + 1]; i++) {
     const cy_node_info *other = uses->list[i] ? cy_node_of(g, uses->list[i]) : NULL;
     sharing += other && other->op == CY_OP_matmul && other->in[0] == n->in[0];
@@ -81,8 +86,11 @@ static bool gains(const cy_quant_layer *l, const cy_graph *g, const cy_node_info
 }
 
 /* Why layer l, node n of block b, stays in float; NULL: it does not. */
-static const char *reason(cy_pass *p, const cy_quant *q, cy_quant_layer *l, const cy_node_info *n, cy_block b) {
+static const char *reason(cy_pass *p, const cy_quant *q, cy_quant_layer *l, const cy_node_info *n, cy_block b,
+                          const cy_uses *uses) {
   const char *keep = cy_quant_skipped(q, p->g, n) ? "skipped as asked" : why_not(p, q, n);
+  if (!keep && cy_quant_feeds_log(p->g, uses, n->out[0]))
+    keep = CY_QUANT_LOG;
   return keep ? keep : cy_quant_judged(q, l, b);
 }
 
@@ -102,13 +110,14 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
     const cy_node *nodes = cy_pass_walk(p, b, &count);
     for (uint32_t i = 0; i < count; i++) {
       const cy_node_info *n = cy_node_of(g, nodes[i]);
-      if (!cy_quant_eligible(g, n))
+      bool recurrence = cy_quant_is_recurrence(g, n);
+      if (!cy_quant_eligible(g, n) && !recurrence)
         continue;
       cy_quant_layer *l = &q->layer[q->nlayers++];
       cy_quant_describe(q, g, nodes[i], l);
       cy_quant_cycles(q, g, n, sizes, l->cycles);
       if (!l->keep)
-        l->keep = reason(p, q, l, n, b);
+        l->keep = reason(p, q, l, n, b, &uses);
       if (!l->keep && !q->smallest && !gains(l, g, n, &uses, sizes))
         l->keep = CY_QUANT_NO_GAIN;
       if (l->keep)
@@ -117,10 +126,10 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
         cy_build_in(g, b);
       else
         cy_build_before(g, nodes[measure ? i + 1 : i]);
-      cy_val y = integer_product(p, nodes[i], known, &nknown);
+      cy_val y = recurrence ? cy_quant_recurrence(p, nodes[i], measure) : integer_product(p, nodes[i], known, &nknown);
       if (measure)
         cy_quant_compare(g, q, (uint32_t)(l - q->layer), y, NULL, 0);
-      else
+      else if (!recurrence)
         cy_graph_replace(g, cy_node_of(g, nodes[i])->out[0], y);
       cy_pass_count(p, "layers", 1);
     }

@@ -9,6 +9,14 @@
 /* ---- quantise_layers.c ---- */
 bool cy_quant_eligible(const cy_graph *g,
                        const cy_node_info *n); /* f32 contraction of computed values with constant weights */
+bool cy_quant_is_recurrence(const cy_graph *g, const cy_node_info *n); /* f32 with constant weights that can be s8 */
+/* Replaces the recurrence `id` by that of s8 weights with a scale per row, built here; with `keep` only builds it. Its
+ * first output. */
+cy_val cy_quant_recurrence(cy_pass *p, cy_node id, bool keep);
+/* Is the logarithm taken of what becomes of v, so that small errors in it show? Layers that make such v stay in float.
+ */
+bool cy_quant_feeds_log(const cy_graph *g, const cy_uses *uses, cy_val v);
+#define CY_QUANT_LOG "its logarithm is taken, which shows small errors"
 bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *n);
 int cy_quant_out_axis(const cy_graph *g, const cy_node_info *n);    /* of the output: channels */
 int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n); /* of the weights: output channels */

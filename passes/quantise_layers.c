@@ -34,6 +34,58 @@ bool cy_quant_eligible(const cy_graph *g, const cy_node_info *n) {
          !cy_value_is_const(g, n->in[0]) && cy_type_count(g, w) > 0;
 }
 
+bool cy_quant_is_recurrence(const cy_graph *g, const cy_node_info *n) {
+  if (n->op != CY_OP_recurrent)
+    return false;
+  const cy_type *w = cy_type_of(g, n->in[1]);
+  return cy_type_of(g, n->in[0])->dtype == CY_F32 && w->dtype == CY_F32 && cy_value_of(g, n->in[1])->data.bytes &&
+         cy_attr_get_int(n, CY_ATTR_hidden, 1) % 2 == 0;
+}
+
+/* Does n, reading x, hand on what is small beside the rest of it as such, so that a logarithm would show it? */
+static bool keeps_small(const cy_graph *g, const cy_node_info *n) {
+  switch (n->op) {
+  case CY_OP_add:
+  case CY_OP_sub:
+  case CY_OP_mul:
+  case CY_OP_div:
+  case CY_OP_max:
+  case CY_OP_min:
+  case CY_OP_pow:
+  case CY_OP_sqrt:
+  case CY_OP_abs:
+  case CY_OP_reduce_sum:
+    return true;
+  case CY_OP_matmul: { /* a bank of filters, which adds up powers */
+    const cy_data *d = &cy_value_of(g, n->in[1])->data;
+    const cy_data_f32 *w = d->bytes;
+    bool positive = w && cy_type_of(g, n->in[1])->dtype == CY_F32;
+    for (uint64_t i = 0; positive && i < d->size / sizeof *w; i++)
+      positive = w[i] >= 0;
+    return positive;
+  }
+  default:
+    return cy_op_of((cy_op)n->op)->cls == CY_CLASS_VIEW;
+  }
+}
+
+/* By a model's own Log: other functions are made of logarithms, too. */
+static bool feeds_log(const cy_graph *g, const cy_uses *uses, cy_val v, int depth) {
+  for (uint32_t i = uses->start[v]; i < uses->start[v + 1] && depth; i++) {
+    const cy_node_info *n = uses->list[i] ? cy_node_of(g, uses->list[i]) : NULL;
+    if (n && n->op == CY_OP_log && strcmp(cy_str_text(g, n->origin.op), "Log") == 0)
+      return true;
+    if (n && keeps_small(g, n) && feeds_log(g, uses, n->out[0], depth - 1))
+      return true;
+  }
+  return false;
+}
+
+bool cy_quant_feeds_log(const cy_graph *g, const cy_uses *uses, cy_val v) {
+  enum { DEPTH = 10 };
+  return feeds_log(g, uses, v, DEPTH);
+}
+
 /* A comma separated list of patterns against the layer's name, or its type. */
 bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *n) {
   char pattern[512];
@@ -48,7 +100,7 @@ bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *
 }
 
 int cy_quant_out_axis(const cy_graph *g, const cy_node_info *n) {
-  return n->op == CY_OP_matmul ? cy_type_of(g, n->out[0])->rank - 1 : 1;
+  return n->op == CY_OP_matmul || n->op == CY_OP_recurrent ? cy_type_of(g, n->out[0])->rank - 1 : 1;
 }
 
 int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n) {
@@ -61,6 +113,8 @@ static const char *shape_text(cy_quant *q, const cy_node_info *n, const int64_t 
     return "computed";
   if (n->op == CY_OP_matmul)
     return cy_arena_printf(q->arena, "%lld->%lld", (long long)w[rank - 2], (long long)w[rank - 1]);
+  if (n->op == CY_OP_recurrent)
+    return cy_arena_printf(q->arena, "%lld->%lld", (long long)w[1], (long long)w[0]);
   char kernel[128] = "";
   size_t used = 0;
   for (int i = 2; i < rank && used < sizeof kernel - 24; i++)
@@ -99,9 +153,10 @@ void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out
   const cy_data *weights = &cy_value_of(g, n->in[1])->data;
   if (weights->bytes && !all_finite(weights))
     out->keep = "weights are not finite";
-  uint64_t each = !known || !d[0]         ? 0
-                  : n->op == CY_OP_matmul ? (uint64_t)d[w->rank - 2]
-                                          : cy_type_count(g, w) / (uint64_t)d[0];
+  uint64_t each = !known || !d[0]            ? 0
+                  : n->op == CY_OP_matmul    ? (uint64_t)d[w->rank - 2]
+                  : n->op == CY_OP_recurrent ? (uint64_t)d[0]
+                                             : cy_type_count(g, w) / (uint64_t)d[0];
   out->macs = (double)cy_type_count(g, n->op == CY_OP_conv_transpose ? x : y) * (double)each;
 }
 
@@ -214,6 +269,20 @@ cy_val cy_quant_weights(cy_pass *p, const cy_node_info *n, const float *balance,
   const void *from = cy_value_of(g, n->in[1])->data.bytes;
   cy_quant_s8(balance ? balanced(p, n, d, w->rank, balance) : from, outer, (uint64_t)d[axis], inner, scale, to);
   return v;
+}
+
+cy_val cy_quant_recurrence(cy_pass *p, cy_node id, bool keep) {
+  cy_graph *g = p->g;
+  const cy_node_info *n = cy_node_of(g, id);
+  cy_val in[9] = {0}, old[3];
+  memcpy(in, n->in, n->nin * sizeof *in);
+  memcpy(old, n->out, n->nout * sizeof *old);
+  cy_rewrite_origin(p, n);
+  in[1] = cy_quant_weights(p, n, NULL, &in[7]);
+  cy_val y = cy_build(g, CY_OP_recurrent, in, 9, n->attrs, n->nattrs, NULL, 3);
+  for (uint32_t k = 0; k < 3 && !keep; k++)
+    cy_graph_replace(g, old[k], cy_build_output(g, y, k));
+  return y;
 }
 
 cy_val cy_quant_along_channels(cy_graph *g, const cy_node_info *n, cy_val c) {

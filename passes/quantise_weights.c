@@ -13,6 +13,9 @@
  * lower half, row i + block / 2 in the upper one, so that taking them apart is two operations on whole vectors; their
  * zero is 8, or zero points. Nothing behind this pass may fold these constants back to f32.
  *
+ * Where 8 bits are asked for, the recurrent weights of RNN, GRU and LSTM become s8 with one scale per row, whatever the
+ * batch: the cell's own kernels read them so (lower_rnn.c).
+ *
  * Refused, besides: small weights, which a cache holds anyway, weights that are not finite, stacks of matrices, and
  * products that another pass has made integers of.
  */
@@ -145,6 +148,15 @@ static bool is_finite(const cy_data *d) {
   return true;
 }
 
+/* As why_not, of a recurrence. */
+static const char *why_not_recurrence(cy_pass *p, const cy_node_info *n) {
+  if (cy_type_count(p->g, cy_type_of(p->g, n->in[1])) < LEAST_WEIGHTS)
+    return "too small to gain";
+  if (!is_finite(&cy_value_of(p->g, n->in[1])->data))
+    return "weights are not finite";
+  return p->options->weights->bits == 8 ? NULL : "recurrent weights take 8 bits";
+}
+
 /* Why product n stays as it is; NULL: it does not, and its blocks are set. */
 static const char *why_not(cy_pass *p, const cy_node_info *n, blocks *out) {
   const cy_graph *g = p->g;
@@ -183,6 +195,12 @@ static void shrink(cy_pass *p, cy_node id, const blocks *s) {
   cy_pass_count(p, "weights summed by blocks", 1);
 }
 
+static void shrink_recurrence(cy_pass *p, cy_node id) {
+  cy_build_before(p->g, id);
+  cy_quant_recurrence(p, id, false);
+  cy_pass_count(p, "recurrences of integers", 1);
+}
+
 static void report(cy_pass *p, cy_node id, const char *keep) {
   cy_quant *q = p->options->weights->report;
   cy_quant_layer *l = &q->layer[q->nlayers++];
@@ -204,12 +222,15 @@ int cy_pass_weights(cy_pass *p) {
     for (uint32_t i = 0; i < count; i++) {
       const cy_node_info *n = cy_node_of(g, nodes[i]);
       blocks s;
-      if (n->op != CY_OP_matmul || !cy_quant_eligible(g, n))
+      bool recurrence = cy_quant_is_recurrence(g, n);
+      if (!recurrence && (n->op != CY_OP_matmul || !cy_quant_eligible(g, n)))
         continue;
-      const char *keep = why_not(p, n, &s);
+      const char *keep = recurrence ? why_not_recurrence(p, n) : why_not(p, n, &s);
       if (q)
         report(p, nodes[i], keep);
-      if (!keep)
+      if (!keep && recurrence)
+        shrink_recurrence(p, nodes[i]);
+      else if (!keep)
         shrink(p, nodes[i], &s);
     }
   }

@@ -5,7 +5,7 @@
  *
  * Rules for rule writers
  *   - Return a value equal to the node's first output for every input, within rounding, or 0. The type must be the
- * same: a replacement of another type is dropped (an unseen broadcast, an unproven dimension).
+ *     same: a replacement of another type is dropped (an unseen broadcast, an unproven dimension).
  *   - Shrink the graph, or keep its cost and move it towards one canonical form (constants second, transposes down).
  *     Never undo another rule: two rules that reverse each other run until the round limit.
  *   - Build only when sure: nodes built before returning 0 cost a sweep and hide what else could fire.

@@ -5,9 +5,10 @@
  * reductions, element-wise ops) stays as it was. By what the target does:
  *
  *   half_factors   multiplies halves, this product faster than in f32: both operands are cast, which fusion puts into
- * the kernels that compute them half_weights   multiplies floats but takes weights as halves, at half the bytes:
- * constants are, the other operand stays f32: storing that as halves, too, would cost a conversion on either side for
- * what comes from a cache mostly (expected, not measured)
+ *                  the kernels that compute them
+ *   half_weights   multiplies floats but takes weights as halves, at half the bytes: constants are, the other operand
+ *                  stays f32: storing that as halves, too, would cost a conversion on either side for what comes from
+ *                  a cache mostly (expected, not measured)
  *
  * With errors limited (--half-max-error), the products that measuring found to cost more than allowed stay in f32; to
  * measure, every product is computed once more in f32 from rounded operands, and compared (quantise.h: HALF,
@@ -19,6 +20,9 @@
  * Nothing behind this pass may fold the constants back to f32. A constant with values beyond the largest f16 is named
  * in a warning, and its products stay as they are. With half_io, inputs and outputs of the model that are f32 are
  * halves, too.
+ *
+ * What a product reads lies in memory as halves then; where all its other readers are element-wise, they take that, too
+ * (a residual connection), instead of having it stored twice.
  *
  * Left alone: products of integers, convolutions with a filter per channel (their kernels are bound by the input),
  * weights so small that it does not matter, and products in which nothing is constant where the target multiplies
@@ -241,6 +245,62 @@ static void narrow_block(narrowing *s, cy_block b) {
   }
 }
 
+/* ---- other readers of what products read ---- */
+
+static bool is_computed(const cy_graph *g, cy_val v) {
+  const cy_node_info *n = cy_def(g, v);
+  cy_op_class cls = n ? cy_op_of((cy_op)n->op)->cls : CY_CLASS_VIEW;
+  return cls == CY_CLASS_EW || cls == CY_CLASS_ROOT;
+}
+
+/* The readers of v in f32, when all of them are element-wise and behind the cast; how many. */
+static uint32_t other_readers(const narrowing *s, cy_uses uses, cy_val v, const uint32_t *place, cy_node *out) {
+  uint32_t count = 0;
+  cy_node cast = cy_value_of(s->g, s->of[v].value)->node;
+  for (uint32_t i = uses.start[v]; i < uses.start[v + 1]; i++) {
+    cy_node id = uses.list[i]; /* 0: an output of the model or of a block */
+    const cy_node_info *n = id ? cy_node_of(s->g, id) : NULL;
+    if (id == cast)
+      continue;
+    if (!n || cy_op_of((cy_op)n->op)->cls != CY_CLASS_EW || n->block != 1 || place[id] < place[cast])
+      return 0;
+    out[count++] = id;
+  }
+  return count;
+}
+
+static void widen_readers(narrowing *s, cy_val v, const cy_node *readers, uint32_t n) {
+  cy_node first = readers[0];
+  cy_build_before(s->g, first);
+  cy_rewrite_origin(s->p, cy_node_of(s->g, first));
+  cy_val wide = cy_build_cast(s->g, s->of[v].value, CY_F32);
+  for (uint32_t i = 0; i < n; i++) {
+    cy_node_info *reader = cy_node_of(s->g, readers[i]);
+    for (uint32_t k = 0; k < reader->nin; k++)
+      if (reader->in[k] == v)
+        reader->in[k] = wide;
+  }
+  cy_pass_count(s->p, "residuals", 1);
+}
+
+/* nvalues: how many there were at the beginning. */
+static void share_halves(narrowing *s, uint32_t nvalues) {
+  cy_graph *g = s->g;
+  const cy_block_info *body = cy_block_of(g, 1);
+  cy_uses uses = cy_graph_uses(g, s->p->scratch);
+  uint32_t *place = CY_NEW_ARRAY(s->p->scratch, uint32_t, cy_node_count(g) + 1);
+  cy_node *readers = CY_NEW_ARRAY(s->p->scratch, cy_node, cy_node_count(g) + 1);
+  for (uint32_t i = 0; i < body->nnodes; i++)
+    place[body->nodes[i]] = i;
+  for (cy_val v = 1; v <= nvalues; v++) {
+    if (!s->of[v].value || s->of[v].block != 1 || cy_value_is_const(g, v) || !is_computed(g, v))
+      continue;
+    uint32_t n = other_readers(s, uses, v, place, readers);
+    if (n)
+      widen_readers(s, v, readers, n);
+  }
+}
+
 /* ---- inputs and outputs ---- */
 
 static void narrow_inputs(narrowing *s) {
@@ -284,7 +344,10 @@ int cy_pass_to_half(cy_pass *p) {
     s.q = o->quant;
     s.q->layer = CY_NEW_ARRAY(s.q->arena, cy_quant_layer, cy_node_count(p->g) + 1);
   }
+  uint32_t nvalues = cy_value_count(p->g);
   narrow_block(&s, 1);
+  if (!s.exact && !s.q)
+    share_halves(&s, nvalues);
   if (o->half_io) {
     narrow_inputs(&s);
     narrow_outputs(&s);

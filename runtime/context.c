@@ -2,11 +2,12 @@
  *
  * A context goes through three states, each kept until something it rests on changes:
  *   planned  the symbols are read off the bound shapes, plan() has set arena offsets and output dims, the arena is
- * there. Lost when an input is bound with other dims. placed   every output that is not dynamic has its buffer. Lost
- * with planned, or when an output is bound. ran      outputs hold results. Lost with placed, or when a run fails. All
- * tables lie in one block behind the struct. Memory only grows; a failed attempt leaves the state unset and everything
- * else whole, so the caller can repair and call again. Generated code of another library calls back through the head
- * (cyrt.h).
+ *            there. Lost when an input is bound with other dims.
+ *   placed   every output that is not dynamic has its buffer. Lost with planned, or when an output is bound.
+ *   ran      outputs hold results. Lost with placed, or when a run fails.
+ * All tables lie in one block behind the struct. Memory only grows; a failed attempt leaves the state unset
+ * and everything else whole, so the caller can repair and call again. Generated code of another library calls back
+ * through the head (cyrt.h).
  */
 #define _GNU_SOURCE
 #include "values.h"

@@ -174,7 +174,8 @@ static int32_t folder_limit(const char *folder, int v2) {
     snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
     if (!(file = fopen(path, "re")))
       return 0;
-    fields = fscanf(file, "%lf", &period);
+    if (fscanf(file, "%lf", &period) != 1)
+      period = 0;
     fclose(file);
   }
   return quota_cpus(quota, period);

@@ -335,13 +335,17 @@ int32_t cyrt_cuda_run(void *data, cyrt_frame *frame) {
 
 /* ---- what generated code calls ---- */
 
-int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks) {
+int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
+                         const cyrt_cuda_tma *tma) {
   cuda_state *state = cuda_state_of(frame);
   const cuda_driver *driver = &state->shared->driver;
   const cyrt_cuda_kernel *k = &state->code->kernels[kernel];
   void *params[CUDA_MAX_SLOTS];
+  int32_t status;
   if (blocks <= 0)
     return CYTO_OK;
+  if (tma && cyrt_cuda_launch_tma(frame, slots, tma, &status))
+    return status;
   if (k->stripes && blocks > frame->workers / k->stripes)
     blocks = frame->workers / k->stripes;
   if (blocks > k->max_blocks || k->slots > CUDA_MAX_SLOTS)
@@ -353,7 +357,7 @@ int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *sl
                                   k->shared_bytes, state->stream, params, NULL);
   if (code)
     return cyrt_cuda_check(driver, code, k->name, frame->error);
-  return k->then ? cyrt_cuda_launch(frame, k->then, slots, k->then_blocks) : CYTO_OK;
+  return k->then ? cyrt_cuda_launch(frame, k->then, slots, k->then_blocks, NULL) : CYTO_OK;
 }
 
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out) {

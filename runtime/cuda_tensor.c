@@ -6,11 +6,18 @@
  */
 #include "cyrt_cuda.h"
 
-enum { TYPE_F16 = 6, TYPE_BF16 = 9, SWIZZLE_128 = 3, PROMOTE_128 = 2, ELEMENT = 2, ALIGN = 16 };
+enum { TYPE_U8 = 0, TYPE_F16 = 6, TYPE_BF16 = 9, SWIZZLE_128 = 3, PROMOTE_128 = 2, ALIGN = 16 };
 
 typedef struct tensor_map {
   uint64_t opaque[16];
 } __attribute__((aligned(64))) tensor_map;
+
+/* Bytes stand for integers of either sign. */
+static int32_t type_of(const cyrt_cuda_box *t) {
+  return t->dtype == CYTO_F16 ? TYPE_F16 : t->dtype == CYTO_BF16 ? TYPE_BF16 : TYPE_U8;
+}
+
+static int64_t element_of(const cyrt_cuda_box *t) { return type_of(t) == TYPE_U8 ? 1 : 2; }
 
 /* Pointers and strides are multiples of 16 bytes, sizes fit 32 bits. */
 static int fits(const cyrt_cuda_box *t, uint64_t address) {
@@ -18,7 +25,7 @@ static int fits(const cyrt_cuda_box *t, uint64_t address) {
   for (int i = 0; i < t->rank; i++)
     ok &= t->extent[i] > 0 && t->extent[i] <= UINT32_MAX;
   for (int i = 0; i + 1 < t->rank; i++)
-    ok &= t->stride[i] > 0 && t->stride[i] * ELEMENT % ALIGN == 0 && t->stride[i] < (int64_t)1 << 39;
+    ok &= t->stride[i] > 0 && t->stride[i] * element_of(t) % ALIGN == 0 && t->stride[i] < (int64_t)1 << 39;
   return ok;
 }
 
@@ -30,29 +37,28 @@ static int make_map(const cuda_driver *driver, const cyrt_cuda_box *t, uint64_t 
   for (int i = 0; i < 3; i++)
     extents[i] = (uint64_t)t->extent[i];
   for (int i = 0; i < 2; i++)
-    strides[i] = (uint64_t)t->stride[i] * ELEMENT;
-  return !driver->tensor_map(out, t->bf16 ? TYPE_BF16 : TYPE_F16, (uint32_t)t->rank, (void *)(uintptr_t)address,
+    strides[i] = (uint64_t)(t->stride[i] * element_of(t));
+  return !driver->tensor_map(out, type_of(t), (uint32_t)t->rank, (void *)(uintptr_t)address,
                              extents, strides, box, steps, 0, SWIZZLE_128, PROMOTE_128, 0);
 }
 
-int32_t cyrt_cuda_launch_tma(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks, uint32_t tma,
-                             int64_t tma_blocks, const cyrt_cuda_box *tensors) {
+int cyrt_cuda_launch_tma(cyrt_frame *frame, const cyrt_slot *slots, const cyrt_cuda_tma *tma, int32_t *out_status) {
   cuda_state *state = cuda_state_of(frame);
   const cuda_driver *driver = &state->shared->driver;
-  const cyrt_cuda_kernel *k = &state->code->kernels[tma];
+  const cyrt_cuda_kernel *k = &state->code->kernels[tma->kernel];
+  void *function = state->device->functions[tma->kernel], *params[CUDA_MAX_SLOTS];
   tensor_map maps[2];
-  void *params[CUDA_MAX_SLOTS];
-  int ok =
-      state->device->functions[tma] && tma_blocks > 0 && tma_blocks <= k->max_blocks && k->slots + 2 <= CUDA_MAX_SLOTS;
+  int ok = function && tma->blocks > 0 && tma->blocks <= k->max_blocks && k->slots + 2 <= CUDA_MAX_SLOTS;
   for (int i = 0; i < 2; i++)
-    ok = ok && make_map(driver, &tensors[i], (uint64_t)(uintptr_t)slots[tensors[i].slot].ptr, &maps[i]);
+    ok = ok && make_map(driver, &tma->tensor[i], (uint64_t)(uintptr_t)slots[tma->tensor[i].slot].ptr, &maps[i]);
   if (!ok)
-    return cyrt_cuda_launch(frame, kernel, slots, blocks);
+    return 0;
   for (uint32_t i = 0; i < k->slots; i++)
     params[i] = (void *)(uintptr_t)&slots[i];
   params[k->slots] = &maps[0];
   params[k->slots + 1] = &maps[1];
-  cuda_code code = driver->launch(state->device->functions[tma], (uint32_t)tma_blocks, 1, 1, k->threads, 1, 1,
-                                  k->shared_bytes, state->stream, params, NULL);
-  return code ? cyrt_cuda_check(driver, code, k->name, frame->error) : CYTO_OK;
+  cuda_code code = driver->launch(function, (uint32_t)tma->blocks, 1, 1, k->threads, 1, 1, k->shared_bytes,
+                                  state->stream, params, NULL);
+  *out_status = code ? cyrt_cuda_check(driver, code, k->name, frame->error) : CYTO_OK;
+  return 1;
 }

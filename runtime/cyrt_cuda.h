@@ -101,7 +101,7 @@ uint32_t cyrt_cuda_capability(const cuda_driver *driver, int32_t handle); /* 89 
 /* A model on one device: kernels and weights. Lives until the model is unloaded. */
 typedef struct cuda_device {
   struct cuda_device *next;
-  struct cuda_choices *choices; /* what timing said, of convolutions; NULL: cuDNN is not in use */
+  struct cuda_choices *choices; /* what timing said; NULL: cuDNN is not in use */
   int32_t number, handle;
   uint32_t capability; /* 89 */
   void *context;  /* the primary one */
@@ -156,7 +156,7 @@ typedef struct cuda_state {
   uint32_t key_words;
   uint64_t runs;
   int32_t recording;        /* launches are being recorded */
-  struct cuda_convs *convs; /* of cuda_conv.c; NULL: cuDNN is not in use */
+  struct cuda_plans *plans; /* of cuda_cudnn.c; NULL: cuDNN is not in use */
 } cuda_state;
 
 static inline cuda_state *cuda_state_of(cyrt_frame *frame) { return (cuda_state *)frame->context; }
@@ -168,7 +168,7 @@ cyto_status cyrt_cuda_block_grow(cuda_state *state, cuda_block *block, uint64_t 
 cyto_status cyrt_cuda_enter(const cuda_shared *shared, const cuda_device *device, cyto_error *error);
 void cyrt_cuda_leave(const cuda_shared *shared);
 
-/* ---- cuda_conv.c: only in libraries with convolutions that may be cuDNN's ---- */
+/* ---- cuda_cudnn.c: only in libraries with kernels that cuDNN can stand in for ---- */
 
 /* What the other files call on it. */
 struct cyrt_cuda_cudnn {
@@ -182,6 +182,10 @@ struct cyrt_cuda_cudnn {
   void (*settle)(cuda_state *state);              /* all launches of a run were made: choices are kept */
   int (*describe)(const cuda_state *state, char *text, uint64_t capacity);
 };
+
+/* ---- cuda_tensor.c ---- */
+/* 0: the device or the tensors do not fit, nothing was launched. */
+int cyrt_cuda_launch_tma(cyrt_frame *frame, const cyrt_slot *slots, const cyrt_cuda_tma *tma, int32_t *out_status);
 
 /* ---- cuda_run.c ---- */
 enum { CUDA_MAX_SLOTS = 512 };

@@ -1,5 +1,6 @@
-/* cyrt_cudnn.h - what the files about cuDNN share: the library's functions (cudnn.c), plans for convolutions
- * (cudnn_plan.c), remembered choices (cuda_choices.c). Who chooses and runs is cuda_conv.c.
+/* cyrt_cudnn.h - what the files about cuDNN share: the library's functions (cudnn.c), graphs and plans (cudnn_plan.c)
+ * for kinds of problems (cudnn_conv.c, cudnn_attention.c), remembered choices (cuda_choices.c). Who chooses and runs is
+ * cuda_cudnn.c.
  */
 #ifndef CYRT_CUDNN_H
 #define CYRT_CUDNN_H
@@ -48,39 +49,92 @@ static inline int cyrt_cudnn_unsupported(cudnn_code code) { return code / 1000 =
 
 /* ---- cudnn_plan.c ---- */
 
-enum { CUDNN_CANDIDATES = 24 }; /* engine configurations looked at, best first by cuDNN's own guess */
+/* CANDIDATES: engine configurations looked at, best first by cuDNN's own guess */
+enum { CUDNN_CANDIDATES = 24, CUDNN_DESCRIPTORS = 64, CUDNN_OPERATIONS = 16, CUDNN_VALUES = 3, CUDNN_RANK = 5 };
 
-/* A convolution as cuDNN sees it. */
+/* A problem as cuDNN sees it. */
 typedef struct cudnn_graph {
-  cudnn_descriptor made[32]; /* all but the candidates, in the order of their making */
+  cudnn_descriptor made[CUDNN_DESCRIPTORS]; /* all but the candidates, in the order of their making */
   int32_t n;
   cudnn_descriptor graph;
   cudnn_descriptor candidate[CUDNN_CANDIDATES]; /* engine configurations */
   int32_t n_candidates;
+  int32_t n_values;
+  union {
+    float f;
+    int32_t i;
+  } value[CUDNN_VALUES]; /* tensors of one element that are passed by value */
+  int64_t unread;        /* bytes of an output that nobody reads */
 } cudnn_graph;
 
 /* Fills graph->graph. `handle` may be NULL: then nothing can be done with the graph. A code of cuDNN, and in *out_call
  * which call failed; deinit releases what was made either way. */
-cudnn_code cyrt_cudnn_graph_init(const cudnn *lib, void *handle, const cyrt_cuda_conv *conv, cudnn_graph *graph,
+cudnn_code cyrt_cudnn_graph_init(const cudnn *lib, void *handle, const cyrt_cuda_problem *problem, cudnn_graph *graph,
                                  const char **out_call);
 /* Fills the candidates: those that compute as precisely as our own kernels, and the same at every run. */
-cudnn_code cyrt_cudnn_graph_candidates(const cudnn *lib, const cyrt_cuda_conv *conv, cudnn_graph *graph,
+cudnn_code cyrt_cudnn_graph_candidates(const cudnn *lib, const cyrt_cuda_problem *problem, cudnn_graph *graph,
                                        const char **out_call);
 void cyrt_cudnn_graph_deinit(const cudnn *lib, cudnn_graph *graph);
 
 typedef struct cudnn_plan {
   cudnn_descriptor plan;
-  int64_t workspace; /* bytes */
+  int64_t workspace, unread_at; /* bytes; where the output that nobody reads begins in it */
 } cudnn_plan;
 cudnn_code cyrt_cudnn_plan_init(const cudnn *lib, void *handle, const cudnn_graph *graph, int32_t candidate,
                                 cudnn_plan *plan);
 /* Runs it on the handle's stream; pointers[i] is tensor i's first element. */
-cudnn_code cyrt_cudnn_plan_run(const cudnn *lib, void *handle, const cudnn_plan *plan, const cyrt_cuda_conv *conv,
-                               void *const pointers[CYRT_CONV_TENSORS], void *workspace);
-/* Can cuDNN be asked at all? Sizes must be positive and follow from each other. */
-int cyrt_cudnn_takes(const cyrt_cuda_conv *conv);
+cudnn_code cyrt_cudnn_plan_run(const cudnn *lib, void *handle, const cudnn_plan *plan, const cudnn_graph *graph,
+                               const cyrt_cuda_problem *problem, void *const pointers[CYRT_PROBLEM_TENSORS],
+                               void *workspace);
 /* Bytes of an element; 0: no dtype of ours in cuDNN. */
 int64_t cyrt_cudnn_element(int64_t dtype);
+
+/* What a kind of problem is: a row for each CYRT_PROBLEM_*. */
+struct cudnn_maker;
+typedef struct cudnn_kind {
+  const char *plural; /* for people */
+  /* Can cuDNN be asked at all? Sizes must be positive and follow from each other. */
+  int (*takes)(const cyrt_cuda_problem *problem);
+  /* Makes the operations; how many. */
+  int (*operations)(struct cudnn_maker *m, const cyrt_cuda_problem *problem, cudnn_descriptor ops[CUDNN_OPERATIONS]);
+  /* Extents and strides of the output. */
+  void (*output)(const cyrt_cuda_problem *problem, int64_t extent[CUDNN_RANK], int64_t stride[CUDNN_RANK]);
+} cudnn_kind;
+extern const cudnn_kind cyrt_cudnn_conv, cyrt_cudnn_attention; /* cudnn_conv.c, cudnn_attention.c */
+const cudnn_kind *cyrt_cudnn_kind(const cyrt_cuda_problem *problem);
+
+/* For kinds: descriptors. After a call that failed nothing more is done. */
+typedef struct cudnn_maker {
+  const cudnn *lib;
+  cudnn_graph *graph;
+  cudnn_code code;  /* the first that is not 0 */
+  const char *call; /* that returned it */
+  int64_t next_id;
+} cudnn_maker;
+
+cudnn_descriptor cyrt_cudnn_make(cudnn_maker *m, int32_t type);
+void cyrt_cudnn_set(cudnn_maker *m, cudnn_descriptor d, int32_t attribute, int32_t type, int64_t count,
+                    const void *values);
+void cyrt_cudnn_set_int(cudnn_maker *m, cudnn_descriptor d, int32_t attribute, int32_t type, int32_t value);
+void cyrt_cudnn_set_descriptor(cudnn_maker *m, cudnn_descriptor d, int32_t attribute, cudnn_descriptor value);
+cudnn_descriptor cyrt_cudnn_finish(cudnn_maker *m, cudnn_descriptor d, const char *what);
+/* A tensor of the problem; one of a number type of cuDNN between operations; one of one element, given by value; one of
+ * f32 that is written and not read. */
+cudnn_descriptor cyrt_cudnn_tensor(cudnn_maker *m, const cyrt_cuda_problem *problem, int which, int64_t rank,
+                                   const int64_t *dims, const int64_t *strides);
+cudnn_descriptor cyrt_cudnn_virtual(cudnn_maker *m, int64_t rank, const int64_t *dims, const int64_t *strides,
+                                    int32_t type);
+cudnn_descriptor cyrt_cudnn_float(cudnn_maker *m, int64_t rank, float value);
+cudnn_descriptor cyrt_cudnn_int(cudnn_maker *m, int64_t rank, int32_t value);
+cudnn_descriptor cyrt_cudnn_unread(cudnn_maker *m, int64_t rank, const int64_t *dims, const int64_t *strides);
+int32_t cyrt_cudnn_type(int64_t dtype); /* cuDNN's number of a cyto_dtype */
+/* y = mode(x, b, t) */
+typedef struct cudnn_pointwise {
+  int32_t mode, precision;
+  int64_t axis;                /* of CUDNN_GEN_INDEX */
+  cudnn_descriptor x, b, t, y; /* b, t: NULL where the mode has fewer operands */
+} cudnn_pointwise;
+cudnn_descriptor cyrt_cudnn_pointwise(cudnn_maker *m, cudnn_pointwise p);
 
 /* ---- cuda_choices.c: which of several ways was the fastest, kept in the user's cache folder ---- */
 

@@ -2,15 +2,15 @@
  *
  * Ownership.  What cyto_..._load/create gives you is released by the matching unload/destroy. A context keeps its model
  *   alive, so the order of release is free. Pointers you bind stay yours: they must stay valid until you bind another
- * or destroy the context; inputs are only read; output buffers must overlap neither inputs nor each other. Names, dims
- * and output data handed out belong to the model or context and live as long as it (output data: until the next
+ *   or destroy the context; inputs are only read; output buffers must overlap neither inputs nor each other. Names,
+ *   dims and output data handed out belong to the model or context and live as long as it (output data: until the next
  *   cyto_run(), cyto_bind_*() or cyto_context_prepare() of that context).
  * Strings.  UTF-8, zero-terminated, never NULL unless stated.
  * Errors.  Every function that can fail returns a cyto_status, CYTO_OK being 0, and fills the caller's cyto_error (may
- * be NULL) with a text for people. Nothing is printed, nothing exits or aborts. After an error the context stays
- * usable: repair what the text names and call again. Threads.  A model may be used by any number of threads at once; a
- * context by one at a time. All contexts of a process share one pool of threads, started when first needed, asleep when
- * idle; an application may supply its own instead.
+ *   be NULL) with a text for people. Nothing is printed, nothing exits or aborts. After an error the context stays
+ *   usable: repair what the text names and call again.
+ * Threads.  A model may be used by any number of threads at once; a context by one at a time. All contexts of a process
+ *   share one pool of threads, started when first needed, asleep when idle; an application may supply its own instead.
  */
 #ifndef CYTO_H
 #define CYTO_H

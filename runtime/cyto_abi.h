@@ -248,6 +248,10 @@ enum {
   CYRT_RX_NOT_AT_WORD_EDGE
 };
 
+/* Attribute letter_case of string_normalize; mode of count_ngrams: ONNX's TF, IDF, TFIDF. */
+enum { CYRT_CASE_KEEP, CYRT_CASE_LOWER, CYRT_CASE_UPPER };
+enum { CYRT_TERM_COUNT, CYRT_TERM_INVERSE, CYRT_TERM_WEIGHTED };
+
 /* ---- models for CUDA (cuda.c) ---- */
 
 extern const cyrt_device cyrt_cuda_device __attribute__((visibility("hidden")));
@@ -289,48 +293,74 @@ typedef struct cyrt_cuda_model {
   uint32_t n_kernels;
   uint32_t flags; /* CYRT_CUDA_REPLAY, CYRT_CUDA_REQUIRE_CUDNN */
   const cyrt_cuda_kernel *kernels;
-  const struct cyrt_cuda_cudnn *cudnn; /* NULL: no convolution may be cuDNN's */
+  const struct cyrt_cuda_cudnn *cudnn; /* NULL: no kernel may be cuDNN's */
 } cyrt_cuda_model;
 enum {
   CYRT_CUDA_REPLAY = 1,       /* equal sizes of inputs mean equal launches: a run can be recorded */
   CYRT_CUDA_REQUIRE_CUDNN = 2 /* no context without it */
 };
-extern const struct cyrt_cuda_cudnn cyrt_cuda_cudnn __attribute__((visibility("hidden"))); /* cuda_conv.c */
+extern const struct cyrt_cuda_cudnn cyrt_cuda_cudnn __attribute__((visibility("hidden"))); /* cuda_cudnn.c */
 
-/* One tensor of a convolution; its channels are neighbours. Counted in elements. */
-typedef struct cyrt_cuda_tensor {
-  int64_t slot;              /* the kernel's slot with its pointer; -1: there is none */
-  int64_t dtype, offset;     /* cyto_dtype; the first element */
-  int64_t image, spatial[3]; /* strides */
+/* What cuDNN may compute in place of a kernel: an array of int64_t, which generated code fills in this order. */
+typedef struct cyrt_cuda_tensor { /* counted in elements; neighbours: channels, columns of a head, keys of a bias */
+  int64_t slot;                   /* the kernel's slot with its pointer; -1: there is none */
+  int64_t dtype, offset;          /* cyto_dtype; the first element */
+  int64_t stride[4];              /* convolution: image, spatial..; attention: batch, head, row (or key); 0: all the same */
 } cyrt_cuda_tensor;
-enum { CYRT_CONV_X, CYRT_CONV_W, CYRT_CONV_BIAS, CYRT_CONV_RESIDUAL, CYRT_CONV_Y, CYRT_CONV_TENSORS };
+enum { CYRT_PROBLEM_TENSORS = 5, CYRT_PROBLEM_OUT = 4 };
+enum { CYRT_CONV_X, CYRT_CONV_W, CYRT_CONV_BIAS, CYRT_CONV_RESIDUAL, CYRT_CONV_Y = CYRT_PROBLEM_OUT };
+enum { CYRT_ATTENTION_Q, CYRT_ATTENTION_K, CYRT_ATTENTION_V, CYRT_ATTENTION_BIAS };
 
-/* relu(conv(x, w) + bias + residual), sums in f32: what cuDNN may compute in place of a kernel. An array of int64_t,
- * which generated code fills in this order. Weights are dense: [channels_out][kernel..][channels_in / group]. */
+/* relu(conv(x, w) + bias + residual), sums in f32. Weights are dense: [channels_out][kernel..][channels_in / group]. */
 typedef struct cyrt_cuda_conv {
-  int64_t flags, nspatial, group; /* nspatial: 2 or 3 */
+  int64_t nspatial, group; /* nspatial: 2 or 3 */
   int64_t images, channels_in, channels_out;
   int64_t in[3], out[3], pad[3], kernel[3], stride[3], dilation[3]; /* pad: in front; behind follows from out */
-  cyrt_cuda_tensor tensor[CYRT_CONV_TENSORS];
 } cyrt_cuda_conv;
-enum { CYRT_CONV_RELU = 1, CYRT_CONV_EXACT = 2 }; /* EXACT: factors of f32 may not be rounded */
 
-/* Generated code calls these with pointers of the device in slots and tensors. 0 or an error code. */
-int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks);
-/* The same for a kernel that cuDNN can stand in for: the faster one. */
-int32_t cyrt_cuda_conv_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
-                              const cyrt_cuda_conv *conv);
-/* A tensor of 16-bit floats that a kernel reads by a tensor map: sizes from the contiguous axis outwards. */
+/* softmax(scale * q k^T + bias) v, in f32; row m sees keys up to m + past where it is causal. */
+typedef struct cyrt_cuda_attention {
+  int64_t batch, heads, key_heads; /* heads / key_heads neighbouring heads of q share one of k and v */
+  int64_t rows, keys, size, columns; /* of a head: of q and k, of v */
+  int64_t past, scale;               /* scale: the bits of an f32 */
+} cyrt_cuda_attention;
+
+typedef struct cyrt_cuda_problem {
+  int64_t kind, flags;
+  cyrt_cuda_tensor tensor[CYRT_PROBLEM_TENSORS];
+  union {
+    cyrt_cuda_conv conv;
+    cyrt_cuda_attention attention; /* what is left is 0 */
+  };
+} cyrt_cuda_problem;
+enum { CYRT_PROBLEM_CONV, CYRT_PROBLEM_ATTENTION, CYRT_PROBLEM_KINDS };
+enum {
+  CYRT_CONV_RELU = 1,
+  CYRT_PROBLEM_EXACT = 2, /* factors of f32 may not be rounded */
+  CYRT_ATTENTION_CAUSAL = 4
+};
+
+/* A tensor that a kernel reads by a tensor map: sizes from the contiguous axis outwards. */
 typedef struct cyrt_cuda_box {
-  int64_t slot, bf16, rank; /* of its pointer; 1: bfloat16; 2 or 3 */
+  int64_t slot, dtype, rank; /* slot: of its pointer; a cyto_dtype: halves or 8-bit integers; rank: 2 or 3 */
   int64_t extent[3];
   int64_t stride[2]; /* of all axes but the first, in elements */
   int64_t box[2];    /* that one copy brings: of the first two */
 } cyrt_cuda_box;
-/* Launches `tma`, an optional kernel whose parameters are the slots and two tensor maps; `kernel` where there is none
- * or where no map can tell how a tensor lies. */
-int32_t cyrt_cuda_launch_tma(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks, uint32_t tma,
-                             int64_t tma_blocks, const cyrt_cuda_box *tensors);
+
+/* A kernel that stands beside another for devices with tensor maps; its parameters are the slots and two maps. */
+typedef struct cyrt_cuda_tma {
+  int64_t kernel, blocks;
+  cyrt_cuda_box tensor[2];
+} cyrt_cuda_tma;
+
+/* Generated code calls these with pointers of the device in slots and tensors. 0 or an error code. tma, or NULL, is
+ * launched instead where the device has it and maps can tell how the tensors lie. */
+int32_t cyrt_cuda_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
+                         const cyrt_cuda_tma *tma);
+/* The same for a kernel that cuDNN can stand in for: the faster one. */
+int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_slot *slots, int64_t blocks,
+                                const cyrt_cuda_tma *tma, const cyrt_cuda_problem *problem);
 int32_t cyrt_cuda_fetch(cyrt_frame *frame, const void *at, int64_t bytes, void *out); /* waits until it is computed */
 int32_t cyrt_cuda_call(cyrt_frame *frame, cyrt_op op, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out,
                        int32_t n_out, const cyrt_attr *attrs);

@@ -198,14 +198,32 @@ typedef struct topk_task {
   pair *scratch;
 } topk_task;
 
-enum { KEY_BLOCK = 256 };
+enum { KEY_BLOCK = 256, KEY_SKIP = 16 };
+
+/* May one of KEY_SKIP elements be better than `worst`? Compares without branches: most blocks hold none. */
+static int any_better(const float *x, float worst, int greatest) {
+  int better = 0;
+  if (greatest)
+    for (int i = 0; i < KEY_SKIP; i++)
+      better |= !(x[i] <= worst);
+  else
+    for (int i = 0; i < KEY_SKIP; i++)
+      better |= !(x[i] >= worst);
+  return better;
+}
 
 /* Small k: one pass with the k best so far in a heap, the worst of them on top. Later elements lose ties, so only a
  * smaller key can enter a full heap. */
 static void topk_by_heap(const topk_task *t, int64_t base, pair *pairs) {
   uint64_t keys[KEY_BLOCK];
-  for (int64_t begin = 0; begin < t->n; begin += KEY_BLOCK) {
-    int64_t count = t->n - begin < KEY_BLOCK ? t->n - begin : KEY_BLOCK;
+  const float *row = t->in->dtype == CYTO_F32 && t->inner == 1 ? (const float *)t->in->data + base : NULL;
+  for (int64_t begin = 0, count; begin < t->n; begin += count) {
+    count = t->n - begin < KEY_BLOCK ? t->n - begin : KEY_BLOCK;
+    if (row && begin >= t->k && count >= KEY_SKIP) {
+      count = KEY_SKIP;
+      if (!any_better(row + begin, row[pairs[0].index], t->flip != 0))
+        continue;
+    }
     keys_read(t->in, base + begin * t->inner, t->inner, count, keys);
     for (int64_t i = 0; i < count; i++) {
       pair next = {keys[i] ^ t->flip, begin + i};

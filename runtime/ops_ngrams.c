@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-enum { COUNT, INVERSE, WEIGHTED };
-
 typedef struct pool {
   const cyrt_tensor *words, *starts, *columns, *weights;
   int64_t n;      /* n-grams */
@@ -77,9 +75,9 @@ static void count_row(const pool *p, const cyrt_tensor *x, int64_t row, int64_t 
 }
 
 static void weigh(const pool *p, int64_t mode, float *row) {
-  for (int64_t g = 0; g < p->n && mode != COUNT; g++) {
+  for (int64_t g = 0; g < p->n && mode != CYRT_TERM_COUNT; g++) {
     float *cell = &row[((const int64_t *)p->columns->data)[g]], weight = ((const float *)p->weights->data)[g];
-    *cell = mode == INVERSE ? (*cell > 0 ? weight : 0) : *cell * weight;
+    *cell = mode == CYRT_TERM_INVERSE ? (*cell > 0 ? weight : 0) : *cell * weight;
   }
 }
 

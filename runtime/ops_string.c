@@ -17,7 +17,6 @@
 #include <string.h>
 #include <wctype.h>
 
-enum { KEEP, LOWER, UPPER };
 
 static const int32_t *numbers_of(const cyrt_tensor *t) { return t->data; }
 
@@ -72,8 +71,8 @@ static int32_t in_case(cyrt_frame *frame, locale_t locale, cyto_string text, int
     int bytes;
     uint32_t ch = utf8_next(&p, &left, &bytes), other = ch;
     if (locale)
-      other = (uint32_t)(to == LOWER ? towlower_l((wint_t)ch, locale) : towupper_l((wint_t)ch, locale));
-    else if (to == LOWER ? ch >= 'A' && ch <= 'Z' : ch >= 'a' && ch <= 'z')
+      other = (uint32_t)(to == CYRT_CASE_LOWER ? towlower_l((wint_t)ch, locale) : towupper_l((wint_t)ch, locale));
+    else if (to == CYRT_CASE_LOWER ? ch >= 'A' && ch <= 'Z' : ch >= 'a' && ch <= 'z')
       other = ch ^ 32;
     if (other == ch || used + 4 > room) {
       memcpy(changed + used, from, (size_t)bytes);
@@ -98,13 +97,13 @@ static int64_t without_stop_words(cyrt_frame *frame, locale_t locale, const cyrt
   for (int64_t i = 0; i < words && !status; i++) {
     list[i] = numbers_of(stop)[i];
     if (folded)
-      status = in_case(frame, locale, cyrt_text(frame, list[i]), LOWER, &list[i]);
+      status = in_case(frame, locale, cyrt_text(frame, list[i]), CYRT_CASE_LOWER, &list[i]);
   }
   for (int64_t i = 0; i < n && !status; i++) {
     int32_t number = numbers_of(x)[i];
     int64_t k = 0;
     if (folded && words)
-      status = in_case(frame, locale, cyrt_text(frame, number), LOWER, &number);
+      status = in_case(frame, locale, cyrt_text(frame, number), CYRT_CASE_LOWER, &number);
     while (k < words && list[k] != number)
       k++;
     if (k == words)
@@ -128,7 +127,7 @@ int32_t cyrt_op_string_normalize(cyrt_frame *frame, const cyrt_tensor *in, int32
   for (int64_t i = 0; i < n && out[0].data && !status; i++) {
     int32_t *to = (int32_t *)out[0].data + i;
     *to = kept[i];
-    if (attr[0].i != KEEP)
+    if (attr[0].i != CYRT_CASE_KEEP)
       status = in_case(frame, locale, cyrt_text(frame, kept[i]), (int)attr[0].i, to);
   }
   if (locale)

@@ -2,18 +2,21 @@
  *
  * One pool per process. Every library that carries this file defines the data symbol cyrt_process_pool with default
  *   visibility, so the dynamic linker lets all directly linked ones use the first; libraries opened by
- * cyto_model_load() get the loader's pool through the frame. Whoever needs it first creates it; its code must then stay
- * mapped as long as threads run in it, hence pin_library(). It is never freed: idle threads sleep, and end with the
- * process. A job.  The caller takes the pool (busy), writes the job, opens the gate and works along; helpers that are
- * awake join through the gate (bit OPEN plus a count of those inside). When no piece is left the caller closes the gate
- * and waits only for those inside: a helper that wakes late finds the gate closed and costs nothing. If the pool is
- * busy with another thread's job, the caller does all pieces itself: correct, and no worse when all CPUs are at work
- * anyway. Pieces.  The tasks are cut into up to eight equal pieces per worker. Each worker has its own run of
- * consecutive pieces (so that the same worker meets the same part of a tensor in kernel after kernel, in its own cache)
- * and then helps the others. Waiting.  A helper spins for SPIN_NS after its last job (joining then costs 0.1 us), then
- * sleeps on a futex (50 us). fork().  The child has no helpers; a page that the kernel wipes on fork tells, and the
- * pool is reset and starts new ones when needed. (pthread_atfork is not in libc.so itself, so a library linked without
- * the development files could not call it.)
+ *   cyto_model_load() get the loader's pool through the frame. Whoever needs it first creates it; its code must then
+ *   stay mapped as long as threads run in it, hence pin_library(). It is never freed: idle threads sleep, and end with
+ *   the process.
+ * A job.  The caller takes the pool (busy), writes the job, opens the gate and works along; helpers that are awake join
+ *   through the gate (bit OPEN plus a count of those inside). When no piece is left the caller closes the gate and
+ *   waits only for those inside: a helper that wakes late finds the gate closed and costs nothing. If the pool is busy
+ *   with another thread's job, the caller does all pieces itself: correct, and no worse when all CPUs are at work
+ *   anyway.
+ * Pieces.  The tasks are cut into up to eight equal pieces per worker. Each worker has its own run of consecutive
+ *   pieces (so that the same worker meets the same part of a tensor in kernel after kernel, in its own cache) and then
+ *   helps the others.
+ * Waiting.  A helper spins for SPIN_NS after its last job (joining then costs 0.1 us), then sleeps on a futex (50 us).
+ * fork().  The child has no helpers; a page that the kernel wipes on fork tells, and the pool is reset and starts new
+ *   ones when needed. (pthread_atfork is not in libc.so itself, so a library linked without the development files could
+ *   not call it.)
  */
 #define _GNU_SOURCE
 #include "cyrt.h"

@@ -53,7 +53,7 @@ def objects(folder):
 
 # name, arguments (%s: the folder of outputs), exit code, expressions, files (None: any), check
 ROWS = [
-    ('help', ['--help'], 0, ['usage: cytoc', '--target', '--stats'], [], None),
+    ('help', ['--help'], 0, ['usage: cytoc', '--target=T .*sm_75', r'--stats\[=FILE\]'], [], None),
     ('version', ['--version'], 0, [r'cytoc \d+\.\d+', 'x86-64-v3'], [], None),
     ('so', [MODEL, '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], has('m.h', r'\bm_run\(')),
     ('a', [MODEL, '-o', '%s/m.a'], 0, [], ['m.a', 'm.h'], None),
@@ -99,7 +99,7 @@ ROWS = [
     ('dump unknown', [MODEL, '--dump=nosuch', '--emit=graph'], 1, ['nosuch'], [], None),
     ('passes help', ['--passes=help'], 0, ['fuse', 'fold', 'layout'], [], None),
     ('passes', [MODEL, '--passes=fold'], 0, ['graph '], [], None),
-    ('passes unknown', [MODEL, '--passes=nosuch'], 1, ['nosuch'], [], None),
+    ('passes unknown', [MODEL, '--passes=nosuch'], 1, ['nosuch', '--passes=help'], [], None),
     ('stop unknown', [MODEL, '--stop-after=nosuch'], 1, ['nosuch'], [], None),
     ('disable', [MODEL, '--disable=fuse,layout', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
     ('disable unknown', [MODEL, '--disable=nosuch', '-o', '%s/m.so'], 1, ['nosuch'], [], None),
@@ -402,6 +402,21 @@ def full_device(folder, args):
     return None if p.returncode == 1 and p.stderr else 'exit code %d, no diagnostic' % p.returncode
 
 
+def attribute_not_looked_at(folder, args):
+    """An attribute of com.microsoft's operators that no importer asks for is named; hints and zeros are not."""
+    port, number = onnx.helper.make_tensor_value_info, onnx.TensorProto
+    node = onnx.helper.make_node('MatMulNBits', ['x', 'w', 's'], ['y'], 'product', domain='com.microsoft', K=32, N=4, bits=4, block_size=16,
+                                 accuracy_level=4, later=0, newer=1)
+    graph = onnx.helper.make_graph([node], 'g', [port('x', number.FLOAT, [2, 32])], [port('y', number.FLOAT, [2, 4])], [
+        onnx.numpy_helper.from_array(np.ones(shape, kind), name) for name, shape, kind in (
+            ('w', (4, 2, 8), np.uint8), ('s', (4, 2), np.float32))])
+    model = os.path.join(folder.root, 'm.onnx')
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('com.microsoft', 1)], ir_version=8), model)
+    code, _, err = lib.run([args.cytoc, model, '-o', os.path.join(folder.out, 'm.so')], env=folder.env)
+    named = re.findall(r"warning: .*'product'.*attribute '(\w+)' is not looked at", err)
+    return None if code == 0 and named == ['newer'] else 'exit code %d, warnings of %s: %s' % (code, named, err)
+
+
 def branch_left_out(folder, args):
     """A branch that is wrong for the sizes at hand is left out with a warning; taking it is an error, and the context of
     the other branch is not harmed."""
@@ -502,7 +517,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, branch_left_out, fast_products, large_weights):
+                 child_killed, full_device, attribute_not_looked_at, branch_left_out, fast_products, large_weights):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
             folder = Folder(args, name)

@@ -33,7 +33,7 @@ def node(kind, inputs, outputs, domain='', **attributes):
     return h.make_node(kind, inputs.split(' '), outputs.split(' '), domain=domain, **attributes)
 
 
-def model(nodes, feed, outputs, constants=None, sizes=None):
+def model(nodes, feed, outputs, constants=None, sizes=None, opset=21):
     """Sizes but the last are symbols, where `sizes` has no others."""
     ports = [h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(x.dtype),
                                       (sizes or {}).get(name) or
@@ -41,13 +41,14 @@ def model(nodes, feed, outputs, constants=None, sizes=None):
              for name, x in feed.items()]
     graph = h.make_graph(nodes, 'g', ports, [h.make_tensor_value_info(n, t, None) for n, t in outputs.items()],
                          [numpy_helper.from_array(x, name) for name, x in (constants or {}).items()])
-    return h.make_model(graph, opset_imports=[h.make_opsetid('', 21), h.make_opsetid(MS, 1)], ir_version=10)
+    return h.make_model(graph, opset_imports=[h.make_opsetid('', opset), h.make_opsetid(MS, 1)], ir_version=10)
 
 
-def case(name, kind, inputs, feed, outputs=None, pattern=None, constants=None, sizes=None, **attributes):
-    """pattern: nodes that mean the same; none: ONNX Runtime has the operator."""
+def case(name, kind, inputs, feed, outputs=None, pattern=None, constants=None, sizes=None, opset=None, **attributes):
+    """pattern: nodes that mean the same; none: ONNX Runtime has the operator. opset: it is one of ai.onnx's, of that set."""
     outputs = outputs or {'y': T.FLOAT}
-    fused = model([node(kind, inputs, ' '.join(outputs), MS, **attributes)], feed, outputs, constants, sizes)
+    fused = model([node(kind, inputs, ' '.join(outputs), '' if opset else MS, **attributes)], feed, outputs, constants, sizes,
+                  opset or 21)
     CASES.append((name, fused, model(pattern, feed, outputs, constants, sizes) if pattern else None, feed))
 
 
@@ -277,6 +278,148 @@ def attentions(heads=3, size=4, tokens=6, batch=2):
                      interleaved=interleaved, **given)
 
 
+def cached(heads=2, kept=1, size=16, batch=2):
+    """What caches of attention may be: of integers, longer than what is in them, told apart by beams; scores as an output."""
+    counts, three = {'num_heads': heads, 'kv_num_heads': kept}, {'y': T.FLOAT, 'present_k': T.FLOAT, 'present_v': T.FLOAT}
+    lengths = {'lengths': np.int32([4, 2]), 'total': np.array(5, np.int32)}
+    step = {'q': real(batch, 1, heads * size), 'k': real(batch, 1, kept * size), 'v': real(batch, 1, kept * size)}
+    long = {'pk': real(batch, kept, 9, size), 'pv': real(batch, kept, 9, size)}
+    four = {**three, 'scores': T.FLOAT}
+    bias = {'bias': real(1, heads, 1, 5)}
+    case('bias of a long cache', 'GroupQueryAttention', 'q k v pk pv lengths total    bias', {**step, **long}, three,
+         constants={**lengths, **bias}, **counts)
+    for kind in (1, 2):
+        case('scores as output %d' % kind, 'GroupQueryAttention', 'q k v pk pv lengths total', {**step, **long}, four,
+             constants={**lengths, 'lengths': np.int32([4, 4])}, qk_output=kind, **counts)
+    rows = {'q': real(batch, 4, heads * size), 'k': real(batch, 4, kept * size), 'v': real(batch, 4, kept * size)}
+    case('all keys of a padded prompt', 'GroupQueryAttention', 'q k v   lengths total', rows, three,
+         constants={'lengths': np.int32([3, 2]), 'total': np.array(4, np.int32)}, causal=0, **counts)
+    for bits, scale in ((8, (1,)), (8, (1, kept, 1, size)), (4, (1,)), (4, (1, kept, 1, size))):
+        past = [rng.integers(0, 256, (batch, kept, 4, size * bits // 8)).astype(np.uint8) for _ in 'kv']
+        past = {'p' + n: x.view(np.int8) if bits == 8 else x for n, x in zip('kv', past)}
+        kind, held = 'PER_TENSOR' if len(scale) == 1 else 'PER_CHANNEL', T.INT8 if bits == 8 else T.UINT8
+        case('cache of %d bits, %s' % (bits, kind), 'GroupQueryAttention', 'q k v pk pv lengths total      ks vs', {**step, **past},
+             {'y': T.FLOAT, 'present_k': held, 'present_v': held}, k_quant_type=kind, v_quant_type=kind, kv_cache_bit_width=bits,
+             constants={'lengths': np.full(batch, 4, np.int32), 'total': np.array(5, np.int32),
+                        **{n + 's': rng.uniform(0.3, 0.4, scale).astype(np.float32) * (1 if bits == 4 else 0.1) for n in 'kv'}},
+             **counts)
+    empty = {'q': real(batch, 1, heads * size), **long}
+    case('keys of another layer', 'GroupQueryAttention', 'q k k pk pv lengths total', empty, three,
+         constants={'lengths': np.full(batch, 8, np.int32), 'total': np.array(9, np.int32), 'k': real(batch, 0, kept * size)}, **counts)
+    width, used = heads * size, {'used': np.int32([3])}
+    feed = {'q': real(batch, 1, width), 'k': real(batch, 1, width), 'v': real(batch, 1, width), 'pk': real(batch, heads, 8, size),
+            'pv': real(batch, heads, 8, size), 'beams': rng.integers(0, 2, (1, 2, 8)).astype(np.int32)}
+    used['count'] = np.int32([2])
+    one = node('DecoderMaskedMultiHeadAttention', 'q k v   pk pv used count beams', ' '.join(three), MS, num_heads=heads,
+               past_present_share_buffer=1)
+    case('beams', 'MultiHeadAttention', 'q k v    pk pv used beams', feed, three, [one], used, num_heads=heads)
+    case('one token of beams', 'DecoderMaskedMultiHeadAttention', 'q k v   pk pv used count beams', feed, three, constants=used,
+         num_heads=heads, past_present_share_buffer=1)
+    feed = {'x': real(batch, 1, 3 * width), 'pk': feed['pk'], 'pv': feed['pv']}
+    case('one token', 'DecoderMaskedMultiHeadAttention', 'x     pk pv used', feed, three, constants=used, num_heads=heads,
+         past_present_share_buffer=1, pattern=[
+             node('Split', 'x', 'q k v', axis=-1, num_outputs=3), node('DecoderMaskedMultiHeadAttention', 'q k v   pk pv used',
+                                                                       ' '.join(three), MS, num_heads=heads, past_present_share_buffer=1)])
+
+
+def windowed(kind, inputs, moving, axis, tokens, slots, dims, **given):
+    """A state after each of the last tokens, as nodes: the operator on so many tokens, one behind the other."""
+    there = min(slots, tokens)
+    constants = {'first': np.array([0]), 'axis': np.array([axis]), 'last': np.array(slots - 1),
+                 'none': np.zeros((slots - there, *dims), np.float32), **{'end%d' % t: np.array([t]) for t in range(1, tokens + 1)}}
+    nodes = [node('Gather', 's last', 'from', axis=0)]
+    for t in range(tokens - there + 1, tokens + 1):
+        nodes += [node('Slice', '%s first end%d axis' % (x, t), '%s%d' % (x, t)) for x in moving]
+        taken = ['%s%d' % (x, t) if x in moving else 'from' if x == 's' else x for x in inputs.split(' ')]
+        nodes += [node(kind, ' '.join(taken), 'y%d s%d' % (t, t), MS, **given), node('Unsqueeze', 's%d first' % t, 'slot%d' % t)]
+    slot = ['none'] * (slots > there) + ['slot%d' % t for t in range(tokens - there + 1, tokens + 1)]
+    return nodes + [node('Concat', ' '.join(slot), 'state', axis=0), node('Identity', 'y%d' % tokens, 'y')], constants
+
+
+def recurrences(batch=2, tokens=3):
+    """States of com.microsoft's recurrences: of the last tokens, of dilated taps, of channels that lie last."""
+    both = {'y': T.FLOAT, 'state': T.FLOAT}
+    for name, last, slots, given in (('dilated', 0, 0, {'dilation': 2}), ('last', 1, 0, {'activation': 'silu', 'channels_last': 1}),
+                                     ('window', 0, 5, {}), ('all', 1, 2, {'dilation': 2, 'channels_last': 1})):
+        before = 2 * given.get('dilation', 1)
+        x, dims = (real(batch, tokens, 2, 3), (batch, before, 2, 3)) if last else (real(batch, 6, tokens), (batch, 6, before))
+        feed, constants = {'x': x, 's': real(*[slots] * (slots > 0), *dims)}, {'w': real(6, 1, 3), 'b': real(6)}
+        pattern, more = windowed('CausalConvWithState', 'x w b s', 'x', 1 if last else 2, tokens, slots, dims, **given) if slots else (None, {})
+        case('causal convolution, ' + name, 'CausalConvWithState', 'x w b s', feed, both, pattern, {**constants, **more},
+             {n: list(v.shape) for n, v in feed.items()}, **given, **({'state_window': slots} if slots else {}))
+    for name, heads, kept, slots in (('more keys than queries', 2, 4, 0), ('window', 4, 2, 2), ('long window', 2, 2, 5)):
+        dims, given = (batch, kept, 4, 6), {'q_num_heads': heads, 'kv_num_heads': kept}
+        feed = {'q': real(batch, tokens, 4 * heads), 'k': real(batch, tokens, 4 * kept), 'v': real(batch, tokens, 6 * kept),
+                's': real(*[slots] * (slots > 0), *dims), 'd': -abs(real(batch, tokens, kept)), 'b': abs(real(batch, tokens, 1))}
+        pattern, more = windowed('LinearAttention', 'q k v s d b', 'qkvdb', 1, tokens, slots, dims, **given) if slots else (None, {})
+        case('linear attention, ' + name, 'LinearAttention', 'q k v s d b', feed, both, pattern, more,
+             {n: list(feed[n].shape) for n in 'sb'}, **given, **({'state_window': slots} if slots else {}))
+
+
+def gates():
+    x = real(2, 3, 8)
+    case('gated sum', 'GatedAdd', 'x y g', {'x': x, 'y': real(2, 3, 8), 'g': real(2, 3, 1)}, outputs={'z': T.FLOAT})
+    for size in (4, 8):
+        case('gated norm of %d' % size, 'GatedRMSNorm', 'x s g', {'x': x, 'g': real(2, 3, 8)}, constants={'s': real(size)})
+    case('gates of linear attention', 'LinearAttentionGate', 'x d s b', {'x': 9 * x, 'b': real(2, 3, 8)}, {'y': T.FLOAT, 'beta': T.FLOAT},
+         constants={'d': real(8), 's': real(8)})
+    case('engram gate', 'EngramGate', 'k q v a b', {'k': real(2, 3, 2, 8), 'q': real(2, 3, 2, 8), 'v': x},
+         constants={'a': real(2, 8), 'b': real(2, 8)})
+    tables = {'c': np.cos(real(20, 6)), 's': np.sin(real(20, 6))}
+    for layout, section in ((0, [1, 2, 3]), (1, [2, 2, 2])):
+        case('three positions, layout %d' % layout, 'MRotaryEmbedding', 'x p c s', {
+            'x': real(2, 3, 32), 'p': rng.integers(0, 20, (3, 2, 3))}, constants=tables, mrope_section=section, mrope_layout=layout,
+             num_heads=2, rotary_embedding_dim=12, interleaved=layout)
+    ids = {'x': rng.integers(0, 90, (2, 5)), 'past': rng.integers(0, 90, (2, 2))}
+    numbers = {'m': rng.integers(1, 1 << 40, 3), 'n': rng.integers(90, 990, 4)}
+    for name, inputs in (('with', 'x m n past'), ('without', 'x m n')):
+        case('hashes of neighbours, %s a past' % name, 'NGramHashMapping', inputs, {i: ids[i] for i in inputs.split() if i in ids},
+             {'y': T.INT64, 'present': T.INT64}, constants=numbers, pad_id=3, n_head_per_ngram=2, max_ngram_size=3)
+
+
+def four_bits(rows=24, depth=70):
+    x = {'x': real(2, 3, depth)}
+    for kind in (0, 1):
+        case('codes of 4 bits, %d' % kind, 'MatMulBnb4', 'x w s', x, constants={'w': byte(rows * depth // 2), 's': abs(real(-(-rows * depth // 64)))},
+             K=depth, N=rows, block_size=64, quant_type=kind)
+    for zero in ({}, {'z': abs(real(rows, 3))}):
+        case('rows of any block' + ', zero points' * len(zero), 'MatMulNBits', 'x w s %s g b' % ''.join(zero), x, constants={
+            'w': byte(rows, 3, 16), 's': abs(real(rows, 3)), 'g': rng.integers(0, 3, depth).astype(np.int32), 'b': real(rows), **zero},
+             K=depth, N=rows, bits=4, block_size=32)
+
+
+def early():
+    """What com.microsoft and ai.onnx's first sets call by names that mean something else today."""
+    case('different ones', 'Unique', 'x', {'x': rng.integers(0, 4, 9).astype(np.float32)}, {'y': T.FLOAT, 'at': T.INT64, 'n': T.INT64})
+    for across in (0, 1):
+        for normalised in (0, 1):
+            case('mean and variance %d %d' % (across, normalised), 'MeanVarianceNormalization', 'x', {'x': real(2, 3, 4, 5)}, opset=8,
+                 across_channels=across, normalize_variance=normalised)
+    case('norm with its root', 'SimplifiedLayerNormalization', 'x s', {'x': real(2, 3, 8)}, {'y': T.FLOAT, 'root': T.FLOAT},
+         constants={'s': real(8)}, opset=17, axis=-1)
+
+
+def arrays():
+    for dtype, size in ((np.float32, 5), (np.float64, 3), (np.float32, 1)):
+        case('inverse %d' % size, 'Inverse', 'x', {'x': real(2, 3, size, size, dtype=dtype)[:, :, ::-1]}, {'y': h.np_dtype_to_tensor_dtype(np.dtype(dtype))})
+    edges = np.float32([[0.1, 0.2, 0.8, 0.7], [-0.3, 0, 0.9, 1.2], [0.8, 0.6, 0.1, 0.2]])
+    for mode, size in (('bilinear', (4, 3)), ('nearest', (5, 4)), ('bilinear', (1, 2))):
+        case('pieces %s %d' % (mode, size[0]), 'CropAndResize', 'x e i s', {'x': real(2, 3, 6, 7), 'e': edges, 'i': np.int32([1, 0, 1])},
+             constants={'s': np.int32(size)}, mode=mode, extrapolation_value=2.5)
+    for axis, size, step in ((-1, 3, 2), (1, 2, 1)):
+        case('windows of axis %d' % axis, 'UnfoldTensor', 'x', {'x': real(3, 5, 8)}, dim=axis, size=size, step=step)
+    case('some rows', 'DynamicSlice', 'x s e a', {'x': real(5, 6)}, constants={'s': np.array([-3, 1]), 'e': np.array([9, -1]), 'a': np.array([1, 0])},
+         opset=9)
+    for size in (1, 2, 3, 9):
+        case('no %d words again' % size, 'NGramRepeatBlock', 'i s', {'i': rng.integers(0, 3, (2, 7)), 's': real(2, 4)}, ngram_size=size)
+    numbers = np.int64([-5, 0, 1 << 40, 7])
+    for dtype in (np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64):
+        x = abs(numbers) if dtype in (np.uint32, np.uint64) else numbers
+        case('hash of %s' % np.dtype(dtype), 'MurmurHash3', 'x', {'x': (x % 99 if dtype == np.int32 else x).astype(dtype)}, {'y': T.INT32},
+             positive=0, seed=17)
+    case('hash without a sign', 'MurmurHash3', 'x', {'x': np.int32([3, -4])}, {'y': T.UINT32})
+
+
 def check(args, folder, fused, oracle, feed):
     whys = (network.beside_ort(args, folder, fused, [(1, feed)], 1e-5, level, oracle) for level in ('-O0', '-O3'))
     return next(filter(None, whys), None)
@@ -286,7 +429,8 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'fused')
-    for group in (products, channels_last, diffusion, attention, shared_heads, experts, text, sisters, attentions):
+    for group in (products, channels_last, diffusion, attention, shared_heads, experts, text, sisters, attentions,
+                  cached, recurrences, gates, four_bits, early, arrays):
         group()
     for name, *rest in CASES:
         if args.wanted(name):

@@ -1,8 +1,8 @@
 """Tests written as text graphs: every tests/**/*.txt whose first line starts with "; run:", "; error:" or "; round trip".
 
 Comment lines of the file say what is expected of `cytoc FILE OPTIONS`:
-  ; run: OPTIONS         what it is called with (--passes=fuse, --emit=loops ..); it must succeed. Several such lines, several
-                         calls; the checks below belong to the nearest one above
+  ; run: OPTIONS         what it is called with (--passes=fuse, --emit=loops ..) besides --verify; it must succeed. Several such
+                         lines, several calls; the checks below belong to the nearest one above
   ; check: TEXT          its output has TEXT (blanks count as one), after what the check before it found
   ; check-not: TEXT      its output has no TEXT at all
   ; check-count N: TEXT  its output has TEXT exactly N times
@@ -81,7 +81,8 @@ def round_trip(args, path):
 def test(args, path, kind, text, rules):
     if kind == 'round trip':
         return round_trip(args, path)
-    code, out, err = lib.run([args.cytoc, path, *shlex.split(text if kind == 'run' else '--emit=graph')], timeout=60)
+    options = shlex.split(text) + ['--verify'] if kind == 'run' else ['--emit=graph']
+    code, out, err = lib.run([args.cytoc, path, *options], timeout=60)
     if kind == 'error':
         if code != 1:
             return 'exit code %d, not 1' % code

@@ -9,6 +9,8 @@ import json
 import os
 import re
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -132,6 +134,27 @@ def run_feeds(args, folder, library, feeds, threads=1):
         command += ['--input', '%s=%s' % (name, path)]
     code, _, err = lib.run(command)
     return code, err
+
+
+def test_each(args, suite, folder, items, test, processes=2):
+    """Whole networks, `processes` at a time: test(name, work, *more) of each item (name, *more) says what is wrong, or None.
+    work: a folder of its own in build/`folder`, gone afterwards. A line and a result for each."""
+    def job(item):
+        work, start = os.path.join(args.build, folder, item[0]), time.time()
+        shutil.rmtree(work, ignore_errors=True)
+        os.makedirs(work)
+        try:
+            why = test(item[0], work, *item[1:])
+        except Exception as problem:  # a fault of one network's data must not end the suite
+            why = '%s: %s' % (type(problem).__name__, (str(problem).splitlines() or [''])[0])
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        return why, time.time() - start
+
+    with ThreadPoolExecutor(processes) as pool:
+        for item, (why, seconds) in zip(items, pool.map(job, items)):
+            print('%-30s %5.1f s  %s' % (item[0], seconds, why or 'ok'), flush=True)
+            suite.result(item[0], why, suite.listed.get(item[0]))
 
 
 # ---- ONNX Runtime beside it ----

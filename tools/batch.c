@@ -11,6 +11,8 @@
  */
 #include "tools/batch.h"
 
+#include "ir/clock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -19,7 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MAX_JOBS = 64, MAX_ARGS = 256, TIME_LIMIT_S = 300 };
@@ -29,12 +30,6 @@ typedef struct job {
   long index;
   double start_ms;
 } job;
-
-static double now_ms(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
-}
 
 /* Splits a line at tabs, in place. Returns the number of fields, the first one of which is the log file; -1: too many. */
 static int split_line(char *line, char **fields) {
@@ -82,7 +77,7 @@ static int reap_one(job *jobs, int n_jobs) {
       continue;
     jobs[i].pid = 0;
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-    printf("%ld %d %.1f\n", jobs[i].index, code, now_ms() - jobs[i].start_ms);
+    printf("%ld %d %.1f\n", jobs[i].index, code, cy_clock_ms() - jobs[i].start_ms);
     fflush(stdout);
     return code != 0;
   }
@@ -101,7 +96,7 @@ static int start_one(job *jobs, long index, char *line, int (*compile_main)(int 
   while (place->pid)
     place++;
   fflush(NULL);
-  *place = (job){.pid = fork(), .index = index, .start_ms = now_ms()};
+  *place = (job){.pid = fork(), .index = index, .start_ms = cy_clock_ms()};
   if (place->pid == 0)
     run_child(line, compile_main);
   if (place->pid > 0)

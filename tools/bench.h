@@ -57,15 +57,12 @@ typedef struct cy_bench_pairs {
 
 /* bench_child.c: measures `library` and prints the line; returns the exit code of the process. */
 int cy_bench_child(const char *library, int threads, double seconds, uint64_t seed, const cy_bench_pairs *pairs);
-/* The text after "NAME=" of the pair of that option and name, or NULL. */
-const char *cy_bench_pair_find(const cy_bench_pairs *pairs, const char *option, const char *name);
 
 /* bench_device.c: the CUDA device that runs use. Fills its architecture ("sm_90a") and a description; returns 0, or 1
  * with what is missing. */
 int cy_bench_device(char arch[16], char text[200], char missing[1024]);
 
-/* bench_report.c. The median process of a result, field by field. */
-cy_bench_sample cy_bench_median(const cy_bench_result *result);
+/* bench_report.c */
 void cy_bench_write_table(FILE *out, const cy_bench_result *results, int n, int as_markdown);
 /* Each returns 0, or prints why the file could not be written and returns 1. */
 int cy_bench_write_json(const char *path, const cy_bench_result *results, int n);

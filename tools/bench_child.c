@@ -8,21 +8,15 @@
  */
 #include "tools/bench.h"
 
+#include "ir/clock.h"
 #include "runtime/cyto.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 enum { MAX_RUNS = 200000 };
-
-static double now_ms(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
-}
 
 static double resident_kb(void) {
   long pages = 0, resident = 0;
@@ -41,7 +35,8 @@ static double peak_kb(void) {
   return (double)usage.ru_maxrss;
 }
 
-const char *cy_bench_pair_find(const cy_bench_pairs *pairs, const char *option, const char *name) {
+/* The text after "NAME=" of the pair of that option and name, or NULL. */
+static const char *pair_find(const cy_bench_pairs *pairs, const char *option, const char *name) {
   size_t len = strlen(name);
   for (int i = 0; i < pairs->n; i++)
     if (!strcmp(pairs->option[i], option) && !strncmp(pairs->text[i], name, len) && pairs->text[i][len] == '=')
@@ -51,10 +46,10 @@ const char *cy_bench_pair_find(const cy_bench_pairs *pairs, const char *option, 
 
 /* Fills in the open dims: from --shape, else from --dim ("*" is any dim), else 1. Returns 0, or 1 when --shape does not fit. */
 static int dims_choose(const cyto_port *port, const cy_bench_pairs *pairs, int64_t *out_dims) {
-  const char *shape = cy_bench_pair_find(pairs, "--shape", port->name);
+  const char *shape = pair_find(pairs, "--shape", port->name);
   for (int d = 0; d < port->rank; d++) {
-    const char *size = port->dim_names[d] ? cy_bench_pair_find(pairs, "--dim", port->dim_names[d]) : NULL;
-    size = size ? size : cy_bench_pair_find(pairs, "--dim", "*");
+    const char *size = port->dim_names[d] ? pair_find(pairs, "--dim", port->dim_names[d]) : NULL;
+    size = size ? size : pair_find(pairs, "--dim", "*");
     out_dims[d] = port->dims[d] >= 0 ? port->dims[d] : size ? atoll(size) : 1;
     if (shape) {
       char *end;
@@ -117,7 +112,7 @@ static int input_bind(cyto_context *context, int index, const cyto_port *port, u
     return 1;
   }
   double low = is_float(port->dtype) ? -1 : 0, high = is_float(port->dtype) ? 1 : 2;
-  const char *range = cy_bench_pair_find(pairs, "--range", port->name);
+  const char *range = pair_find(pairs, "--range", port->name);
   if (range && sscanf(range, "%lf:%lf", &low, &high) == 2 && !is_float(port->dtype))
     high += 1;
   void *data = *out_data = aligned_alloc(64, ((size_t)bytes + 127) / 64 * 64);
@@ -148,12 +143,12 @@ static int double_compare(const void *a, const void *b) {
 
 /* Runs for `seconds`, at least three times. */
 static int runs_time(cyto_context *context, double seconds, cy_bench_sample *out, cyto_error *error) {
-  double *times = malloc(sizeof *times * MAX_RUNS), end = now_ms() + seconds * 1e3;
+  double *times = malloc(sizeof *times * MAX_RUNS), end = cy_clock_ms() + seconds * 1e3;
   int n = 0;
-  for (double start = now_ms(); times && n < MAX_RUNS && (start < end || n < 3); n++) {
+  for (double start = cy_clock_ms(); times && n < MAX_RUNS && (start < end || n < 3); n++) {
     if (cyto_run(context, error) != CYTO_OK)
       break;
-    double stop = now_ms();
+    double stop = cy_clock_ms();
     times[n] = stop - start;
     start = stop;
   }
@@ -173,15 +168,15 @@ int cy_bench_child(const char *library, int threads, double seconds, uint64_t se
   cyto_context *context = NULL;
   cyto_options options = {.threads = threads};
   cy_bench_sample s = {0};
-  double before = resident_kb(), start = now_ms();
+  double before = resident_kb(), start = cy_clock_ms();
   int failed = cyto_model_load(library, &model, &error) || cyto_context_create(model, &options, &context, &error);
-  s.load_ms = now_ms() - start;
+  s.load_ms = cy_clock_ms() - start;
   int inputs = failed ? 0 : cyto_model_input_count(model);
   void **data = calloc((size_t)inputs + 1, sizeof *data);
   int unbound = failed || inputs_bind(context, model, seed, pairs, data, &error);
-  start = now_ms();
+  start = cy_clock_ms();
   failed = unbound || cyto_run(context, &error);
-  s.first_ms = now_ms() - start;
+  s.first_ms = cy_clock_ms() - start;
   failed = failed || runs_time(context, seconds, &s, &error);
   s.peak_kb = peak_kb() - before;
   if (failed && *error.message)

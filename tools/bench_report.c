@@ -41,7 +41,8 @@ static int double_compare(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-cy_bench_sample cy_bench_median(const cy_bench_result *result) {
+/* The median process of a result, field by field. */
+static cy_bench_sample median_sample(const cy_bench_result *result) {
   cy_bench_sample out = {0};
   for (int f = 0; f < N_FIELDS && result->n_samples; f++) {
     double values[CY_BENCH_MAX_PROCESSES];
@@ -66,7 +67,7 @@ static const cy_bench_result *base_of(const cy_bench_result *results, int n, con
 
 static double ratio_of(const cy_bench_result *results, int n, const cy_bench_result *r) {
   const cy_bench_result *base = base_of(results, n, r);
-  return base && r->n_samples ? cy_bench_median(r).median_ms / cy_bench_median(base).median_ms : 0;
+  return base && r->n_samples ? median_sample(r).median_ms / median_sample(base).median_ms : 0;
 }
 
 void cy_bench_write_table(FILE *out, const cy_bench_result *results, int n, int as_markdown) {
@@ -88,7 +89,7 @@ void cy_bench_write_table(FILE *out, const cy_bench_result *results, int n, int 
       fprintf(out, "%s%s%s\n", r->failure, as_markdown ? " | | | | | |" : "", end);
       continue;
     }
-    cy_bench_sample s = cy_bench_median(r);
+    cy_bench_sample s = median_sample(r);
     fprintf(out, "%10.4f%s%10.4f%s%6.2fx%s%8.2f%s%8.2f%s%8.1f%s%9.0f%s\n", s.median_ms, sep, s.min_ms, sep,
             ratio_of(results, n, r), sep, s.load_ms, sep, s.first_ms, sep, s.peak_kb / 1024, sep, r->size_kb, end);
   }
@@ -115,7 +116,7 @@ int cy_bench_write_json(const char *path, const cy_bench_result *results, int n)
       json_array_append_new(processes, sample_json(r->samples[k]));
     json_object_set_new(row, "processes", processes);
     if (r->n_samples) {
-      json_object_set_new(row, "median", sample_json(cy_bench_median(r)));
+      json_object_set_new(row, "median", sample_json(median_sample(r)));
       json_object_set_new(row, "ratio", json_real(ratio_of(results, n, r)));
     } else {
       json_object_set_new(row, "failure", json_string(r->failure));

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-/* ---- samples.c: --calibrate=DIR|FILE.npz --------------------------------------------------------------------------
+/* ---- samples.c: --calibrate=DIR|FILE.npz ----
  *
  * A folder holds either a folder for each sample, or the files of one sample, or (for models with one input) a file for
  * each sample. Files are .npy or .pb; in the folder of a sample that of input K, called NAME, is NAME.npy, in_K_*.npy
@@ -36,10 +36,9 @@ typedef int npz_visit(void *ctx, const char *entry, uint8_t *bytes, size_t size,
 /* Every entry of the archive at `path`, in the order of its directory, until one fails. */
 int npz_each(const char *path, npz_visit *visit, void *ctx, char error[TENSOR_ERROR_SIZE]);
 
-/* ---- ranges.c: what was seen of a tensor ---------------------------------------------------------------------------
- */
+/* ---- ranges.c: what was seen of a tensor ---- */
 
-enum { RANGE_BINS = 2048 };
+enum { RANGE_BINS = 16384 };
 typedef enum range_method { RANGE_MINMAX, RANGE_PERCENTILE, RANGE_ENTROPY, RANGE_MSE, RANGE_METHODS } range_method;
 
 typedef struct range_stats {

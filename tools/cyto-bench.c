@@ -11,6 +11,8 @@
  */
 #include "tools/bench.h"
 
+#include "ir/clock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -19,7 +21,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MAX_ARGS = 200, MAX_MODELS = 256, MAX_PAIRS = 4096 };
@@ -67,12 +68,6 @@ static void usage(FILE *out) {
         "                         all measurements; one row a process; append a section\n"
         "  --label TEXT           what stands there for the command line\n",
         out);
-}
-
-static double now_s(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
 /* ---- starting processes ---- */
@@ -200,9 +195,9 @@ static int library_build(const options *o, const char *model, const cy_bench_pai
       arg_add(&a, pairs->text[i]);
     }
   }
-  double start = now_s();
+  double start = cy_clock_ms();
   int status = command_run(&a, text, sizeof text);
-  r->compile_s = now_s() - start;
+  r->compile_s = (cy_clock_ms() - start) * 1e-3;
   r->size_kb = file_kb(library);
   if (status)
     failure_set(r, "not compiled", status, text);

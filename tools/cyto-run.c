@@ -6,6 +6,7 @@
  * code 1.
  */
 #define _GNU_SOURCE
+#include "ir/clock.h"
 #include "profile.h"
 #include "value_file.h"
 
@@ -15,29 +16,12 @@
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
-
-static const char usage[] =
-    "usage: cyto-run MODEL.so [options]\n"
-    "  --input NAME=FILE      value of an input: .npy, .pb (ONNX TensorProto, SequenceProto ..) or .json\n"
-    "  --inputs-dir DIR       takes in_K_*.npy, .json or .pb, or input_K.pb, of DIR for input number K\n"
-    "  --random SEED          fills all other tensors of numbers with random ones\n"
-    "  --shape NAME=1x3x224   shape of a random input (NAME= for a scalar)\n"
-    "  --dim SYMBOL=N         value of a named dim of random inputs (others are 1)\n"
-    "  --output-dir DIR       writes out_K_NAME.npy for every output, .json for strings, sequences, maps and\n"
-    "                         optional values; otherwise a summary is printed\n"
-    "  --output-format FORMAT npy (the default); pb or json for all tensors\n"
-    "  --repeat N             runs N times more and prints the fastest and the median time\n"
-    "  --profile              prints the time of every kernel of a library compiled by cytoc --profile\n"
-    "  --threads N            how many threads (0: all CPUs, the default)\n"
-    "  --device N             models for CUDA: the device's number (0, the default)\n"
-    "  --about                prints what it ran on: threads, or the device, its driver and cuDNN's share\n"
-    "  --info                 prints inputs and outputs and stops\n"
-    "  --help\n";
 
 enum { MAX_ARGUMENTS = 256 };
 
@@ -49,12 +33,42 @@ typedef struct arguments {
 typedef struct run_options {
   const char *model, *inputs_dir, *output_dir;
   arguments inputs, shapes, dims;
-  int random, info, profile;
   enum { NPY, PB, JSON } format;
-  uint64_t seed;
+  long seed; /* -1: inputs without a file are an error */
   long repeat, threads, device;
-  int about;
+  bool about, info, profile, help;
 } run_options;
+
+typedef enum option_kind { LIST, TEXT, NUMBER, FORMAT, FLAG } option_kind;
+
+#define AT(field) offsetof(run_options, field)
+static const struct {
+  const char *name;
+  option_kind kind;
+  size_t at; /* of the field that it sets */
+  long low;  /* NUMBER: the least that is allowed */
+  const char *value, *help;
+} rows[] = {
+    {"input", LIST, AT(inputs), 0, "NAME=FILE",
+     "value of an input: .npy, .pb (ONNX TensorProto, SequenceProto ..) or .json"},
+    {"inputs-dir", TEXT, AT(inputs_dir), 0, "DIR",
+     "takes in_K_*.npy, .json or .pb, or input_K.pb, of DIR for input number K"},
+    {"random", NUMBER, AT(seed), 0, "SEED", "fills all other tensors of numbers with random ones"},
+    {"shape", LIST, AT(shapes), 0, "NAME=1x3x224", "shape of a random input (NAME= for a scalar)"},
+    {"dim", LIST, AT(dims), 0, "SYMBOL=N", "value of a named dim of random inputs (others are 1)"},
+    {"output-dir", TEXT, AT(output_dir), 0, "DIR",
+     "writes out_K_NAME.npy for every output, .json for strings, sequences, maps and optional values;\n"
+     "                         otherwise a summary is printed"},
+    {"output-format", FORMAT, AT(format), 0, "FORMAT", "npy (the default); pb or json for all tensors"},
+    {"repeat", NUMBER, AT(repeat), 1, "N", "runs N times more and prints the fastest and the median time"},
+    {"profile", FLAG, AT(profile), 0, NULL, "prints the time of every kernel of a library compiled by cytoc --profile"},
+    {"threads", NUMBER, AT(threads), 0, "N", "how many threads (0: all CPUs, the default)"},
+    {"device", NUMBER, AT(device), 0, "N", "models for CUDA: the device's number (0, the default)"},
+    {"about", FLAG, AT(about), 0, NULL, "prints what it ran on: threads, or the device, its driver and cuDNN's share"},
+    {"info", FLAG, AT(info), 0, NULL, "prints inputs and outputs and stops"},
+    {"help", FLAG, AT(help), 0, NULL, "this text"},
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
 
 static int complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -98,90 +112,70 @@ static const char *argument_find(const arguments *list, const char *name) {
   return NULL;
 }
 
-static int parse_options(int argc, char **argv, run_options *options) {
-  static const struct option known[] = {
-      {"input", 1, NULL, 'i'},   {"inputs-dir", 1, NULL, 'I'},    {"random", 1, NULL, 'r'},
-      {"shape", 1, NULL, 's'},   {"dim", 1, NULL, 'd'},           {"output-dir", 1, NULL, 'o'},
-      {"repeat", 1, NULL, 'n'},  {"output-format", 1, NULL, 'f'}, {"threads", 1, NULL, 't'},
-      {"device", 1, NULL, 'D'},  {"about", 0, NULL, 'a'},         {"info", 0, NULL, 'p'},
-      {"profile", 0, NULL, 'P'}, {"help", 0, NULL, 'h'},          {NULL, 0, NULL, 0},
-  };
-  long seed = 0;
-  int letter, status = 0;
-  while (!status && (letter = getopt_long(argc, argv, "h", known, NULL)) != -1) {
-    switch (letter) {
-    case 'i':
-      status = add_argument(&options->inputs, "--input", optarg);
-      break;
-    case 's':
-      status = add_argument(&options->shapes, "--shape", optarg);
-      break;
-    case 'd':
-      status = add_argument(&options->dims, "--dim", optarg);
-      break;
-    case 'I':
-      options->inputs_dir = optarg;
-      break;
-    case 'o':
-      options->output_dir = optarg;
-      break;
-    case 'n':
-      status = parse_number("--repeat", optarg, 1, &options->repeat);
-      break;
-    case 't':
-      status = parse_number("--threads", optarg, 0, &options->threads);
-      break;
-    case 'D':
-      status = parse_number("--device", optarg, 0, &options->device);
-      break;
-    case 'a':
-      options->about = 1;
-      break;
-    case 'p':
-      options->info = 1;
-      break;
-    case 'P':
-      options->profile = 1;
-      break;
-    case 'r':
-      options->random = 1;
-      status = parse_number("--random", optarg, 0, &seed);
-      options->seed = (uint64_t)seed;
-      break;
-    case 'f':
-      options->format = !strcmp(optarg, "pb") ? PB : !strcmp(optarg, "json") ? JSON : NPY;
-      if (options->format == NPY && strcmp(optarg, "npy"))
-        status = complain("--output-format '%s': expected npy, pb or json", optarg);
-      break;
-    case 'h':
-      fputs(usage, stdout);
-      exit(0);
-    default:
-      status = -1; /* getopt has said why */
+static int parse_format(const char *text, int *out_format) {
+  static const char *const names[] = {[NPY] = "npy", [PB] = "pb", [JSON] = "json"};
+  for (int i = 0; i < 3; i++)
+    if (!strcmp(text, names[i])) {
+      *out_format = i;
+      return 0;
     }
+  return complain("--output-format '%s': expected npy, pb or json", text);
+}
+
+static int set_option(int row, const char *text, run_options *options) {
+  char name[32];
+  void *field = (char *)options + rows[row].at;
+  snprintf(name, sizeof name, "--%s", rows[row].name);
+  switch (rows[row].kind) {
+  case LIST: return add_argument(field, name, text);
+  case TEXT: *(const char **)field = text; return 0;
+  case NUMBER: return parse_number(name, text, rows[row].low, field);
+  case FORMAT: return parse_format(text, field);
+  case FLAG: *(bool *)field = true; return 0;
   }
-  if (!status && optind + 1 != argc)
-    status = complain("expected one model library, found %d; see --help", argc - optind);
-  options->model = status ? NULL : argv[optind];
-  return status;
+  return -1;
+}
+
+static void print_help(void) {
+  puts("usage: cyto-run MODEL.so [options]");
+  for (int i = 0; i < N_ROWS; i++) {
+    char head[32];
+    snprintf(head, sizeof head, "%s %s", rows[i].name, rows[i].value ? rows[i].value : "");
+    printf("  --%-20s %s\n", head, rows[i].help);
+  }
+}
+
+static int parse_options(int argc, char **argv, run_options *options) {
+  struct option known[N_ROWS + 1] = {{0}};
+  for (int i = 0; i < N_ROWS; i++)
+    known[i] = (struct option){rows[i].name, rows[i].value != NULL, NULL, i};
+  *options = (run_options){.seed = -1};
+  for (int row; (row = getopt_long(argc, argv, "h", known, NULL)) != -1;)
+    if (row == 'h')
+      options->help = true;
+    else if (row == '?' || set_option(row, optarg, options))
+      return -1; /* getopt has said why, or set_option() */
+  if (options->help) {
+    print_help();
+    exit(0);
+  }
+  if (optind + 1 != argc)
+    return complain("expected one model library, found %d; see --help", argc - optind);
+  options->model = argv[optind];
+  return 0;
 }
 
 /* ---- inputs ---- */
 
-static int has_suffix(const char *text, const char *suffix) {
-  size_t length = strlen(text), tail = strlen(suffix);
-  return length >= tail && !strcmp(text + length - tail, suffix);
-}
-
 static int read_value(const char *path, const cyto_port *port, cyto_value *value) {
   char error[TENSOR_ERROR_SIZE];
   host_tensor tensor = {0};
-  if (has_suffix(path, ".json") || port->type->kind != CYTO_TENSOR) {
-    int failed = has_suffix(path, ".json") ? value_json_read(path, port->type, value, error)
-                                           : value_pb_read(path, port->type, value, error);
+  if (file_ends_with(path, ".json") || port->type->kind != CYTO_TENSOR) {
+    int failed = file_ends_with(path, ".json") ? value_json_read(path, port->type, value, error)
+                                               : value_pb_read(path, port->type, value, error);
     return failed ? complain("input '%s': %s", port->name, error) : 0;
   }
-  int failed = has_suffix(path, ".pb") ? tensor_pb_read(path, &tensor, error) : npy_read(path, &tensor, error);
+  int failed = file_ends_with(path, ".pb") ? tensor_pb_read(path, &tensor, error) : npy_read(path, &tensor, error);
   if (!failed && !(failed = host_tensor_adapt(&tensor, port->dtype, error)))
     host_value_take(value, &tensor);
   return failed ? complain("input '%s': %s", port->name, error) : 0;
@@ -196,7 +190,7 @@ static int find_in_folder(const char *folder, int32_t k, char path[PATH_MAX]) {
   snprintf(plain, sizeof plain, "input_%d.pb", k);
   for (struct dirent *entry; dir && !found && (entry = readdir(dir));) {
     const char *name = entry->d_name;
-    int is_value = has_suffix(name, ".npy") || has_suffix(name, ".pb") || has_suffix(name, ".json");
+    int is_value = file_ends_with(name, ".npy") || file_ends_with(name, ".pb") || file_ends_with(name, ".json");
     if ((is_value && !strncmp(name, numbered, strlen(numbered))) || !strcmp(name, plain))
       found = snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
   }
@@ -226,7 +220,7 @@ static int random_tensor(const run_options *options, const cyto_port *port, int3
                     port->name);
   char error[TENSOR_ERROR_SIZE];
   const char *shape = argument_find(&options->shapes, port->name);
-  uint64_t state = options->seed * 1000003u + (uint64_t)index;
+  uint64_t state = (uint64_t)options->seed * 1000003u + (uint64_t)index;
   tensor->dtype = port->dtype;
   tensor->rank = port->rank;
   for (int32_t i = 0; i < port->rank; i++) {
@@ -258,7 +252,7 @@ static int load_input(const run_options *options, const cyto_port *port, int32_t
     status = read_value(path, port, value);
   else if (port->is_optional)
     return 0;
-  else if (options->random)
+  else if (options->seed >= 0)
     status = random_tensor(options, port, index, &tensor);
   else
     return complain("input '%s' (number %d): no tensor for it; give --input '%s=FILE' or --random SEED", port->name,
@@ -398,12 +392,6 @@ static void print_info(const cyto_model *model) {
 
 /* ---- running ---- */
 
-static double now_ms(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 static int compare_times(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
@@ -411,21 +399,21 @@ static int compare_times(const void *a, const void *b) {
 
 static int run_timed(cyto_context *context, long repeat) {
   cyto_error error;
-  double start = now_ms();
+  double start = cy_clock_ms();
   if (cyto_run(context, &error))
     return complain("%s", error.message);
   if (!repeat)
     return 0;
-  double first = now_ms() - start, *times = malloc((size_t)repeat * sizeof *times);
+  double first = cy_clock_ms() - start, *times = malloc((size_t)repeat * sizeof *times);
   if (!times)
     return complain("no memory for the times of %ld runs", repeat);
   for (long i = 0; i < repeat; i++) {
-    start = now_ms();
+    start = cy_clock_ms();
     if (cyto_run(context, &error)) {
       free(times);
       return complain("%s", error.message);
     }
-    times[i] = now_ms() - start;
+    times[i] = cy_clock_ms() - start;
   }
   qsort(times, (size_t)repeat, sizeof *times, compare_times);
   printf("first %.3f ms, then %ld runs: min %.3f ms, median %.3f ms\n", first, repeat, times[0], times[repeat / 2]);
@@ -473,7 +461,7 @@ static int run_model(const run_options *options, cyto_model *model) {
 }
 
 int main(int argc, char **argv) {
-  run_options options = {0};
+  run_options options;
   cyto_model *model = NULL;
   cyto_error error;
   int status = parse_options(argc, argv, &options);

@@ -26,11 +26,6 @@ typedef struct session {
   cytoc_report report;
 } session;
 
-static bool ends_with(const char *text, const char *end) {
-  size_t n = strlen(text), m = strlen(end);
-  return n >= m && !strcmp(text + n - m, end);
-}
-
 /* The whole file, with a 0 behind it; NULL after a diagnostic. */
 static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
   FILE *f = fopen(path, "rb");
@@ -61,7 +56,7 @@ static char *read_text(const char *path, size_t *out_len, cy_diag_sink *diag) {
 
 static cy_graph *read_model(session *s) {
   const cytoc_options *o = s->o;
-  if (!ends_with(o->input, ".txt")) {
+  if (!file_ends_with(o->input, ".txt")) {
     cy_import_options import = {o->dims, o->ndims, o->shapes, o->nshapes};
     return cy_import_file(o->input, &import, s->diag);
   }
@@ -176,7 +171,7 @@ static const char *default_kind(session *s) {
 static bool supports(const void *machine, cy_kernel *k) { return cy_machine_supports(machine, k); }
 
 static cy_program *lower(session *s, cy_graph *g, cy_machine *machine) {
-  cy_lower_options o = {.level = s->o->opt_level, .supports = supports, .target = machine};
+  cy_lower_options o = {.level = s->o->opt_level, .supports = supports, .target = machine, .verify = s->o->verify};
   cytoc_report_stage(&s->report, "lower");
   return cy_lower(g, &o);
 }
@@ -287,6 +282,13 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   return q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
 }
 
+static int check_calibration(session *s) {
+  const char *how = s->o->calibration;
+  return !how || range_method_of(how) != RANGE_METHODS
+             ? 0
+             : bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'", how);
+}
+
 /* Options about int8 against each other; sets *out_mode when there is something to quantise. */
 static int check_int8(session *s, cy_quant_mode *out_mode) {
   const cytoc_options *o = s->o;
@@ -314,8 +316,8 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
     return bad_option(s, "option '--int8=static' needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s", "");
   if (!is_static && o->calibrate && !o->int8_max_error)
     return bad_option(s, "option '--calibrate' has no use with '--int8=dynamic' but for '--int8-max-error'%s", "");
-  if (o->calibration && range_method_of(o->calibration) == RANGE_METHODS)
-    return bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'", o->calibration);
+  if (check_calibration(s))
+    return -1;
   if (o->int8_max_error && percent(o->int8_max_error) < 0)
     return bad_option(s, "option '--int8-max-error' expects a percentage such as 1%%, found '%s'", o->int8_max_error);
   if (o->int8_prefer && strcmp(o->int8_prefer, "speed") && strcmp(o->int8_prefer, "size"))
@@ -388,6 +390,28 @@ static void report_quantised(session *s, const cy_quant *quant, const cy_quant *
     cytoc_weights_table(small, stdout);
 }
 
+static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *machine, cy_weight_options *weights,
+                                    cy_quant *quant) {
+  bool plain = o->attention && !strcmp(o->attention, "plain");
+  return (cy_pass_options){.opt_level = o->opt_level,
+                           .only = o->passes,
+                           .stop_after = o->stop_after,
+                           .disable = o->disable,
+                           .dump = o->dump,
+                           .dump_dir = o->dump_dir,
+                           .half_factors = half_factors,
+                           .target = machine,
+                           .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
+                           .half = half_of(o),
+                           .half_io = o->half_io,
+                           .exact_f16 = !half_of(o) && cy_machine_half_weights(machine, CY_F16),
+                           .most_head = plain ? 0 : cy_machine_most_head(machine),
+                           .busy_parts = cy_machine_busy_parts(machine),
+                           .weights = weights,
+                           .quant = quant,
+                           .verify = o->verify};
+}
+
 static int check_cudnn(session *s, cy_machine *machine) {
   static const char *const words[] = {[CY_CUDNN_AUTO] = "auto", [CY_CUDNN_OFF] = "off", [CY_CUDNN_REQUIRE] = "require"};
   const char *word = s->o->cudnn;
@@ -447,23 +471,7 @@ static int compile(session *s) {
     cy_quant_init(&small, CY_QUANT_DYNAMIC);
     weights.report = &small;
   }
-  cy_pass_options passes = {.opt_level = o->opt_level,
-                            .only = o->passes,
-                            .stop_after = o->stop_after,
-                            .disable = o->disable,
-                            .dump = o->dump,
-                            .dump_dir = o->dump_dir,
-                            .half_factors = half_factors,
-                            .target = machine,
-                            .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
-                            .half = half_of(o),
-                            .half_io = o->half_io,
-                            .exact_f16 = !half_of(o) && cy_machine_half_weights(machine, CY_F16),
-                            .most_head =
-                                o->attention && !strcmp(o->attention, "plain") ? 0 : cy_machine_most_head(machine),
-                            .weights = &weights,
-                            .quant = measured ? &quant : NULL,
-                            .verify = o->verify};
+  cy_pass_options passes = pass_options(o, machine, &weights, measured ? &quant : NULL);
   int status = measured ? quantise(s, machine, &passes, &quant) : 0;
   cytoc_report_stage(&s->report, "import");
   cy_graph *g = status ? NULL : read_model(s);
@@ -492,12 +500,12 @@ static int compile(session *s) {
 /* cytoc quantize */
 static int quantize(session *s) {
   const cytoc_options *o = s->o;
-  if (!o->output || !ends_with(o->output, ".onnx"))
+  if (!o->output || !file_ends_with(o->output, ".onnx"))
     return bad_option(s, "cytoc quantize writes ONNX: expected -o FILE.onnx, found '%s'", o->output ? o->output : "nothing");
   if (!o->calibrate)
     return bad_option(s, "cytoc quantize needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s", "");
-  if (o->calibration && range_method_of(o->calibration) == RANGE_METHODS)
-    return bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'", o->calibration);
+  if (check_calibration(s))
+    return -1;
   qdq_job job = {.input = o->input,
                  .output = o->output,
                  .skip = o->int8_skip,

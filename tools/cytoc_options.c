@@ -24,12 +24,8 @@ typedef struct option {
 static const option options[] = {
     {"-o", TEXT, AT(output), "FILE",
      "write FILE: x.so, x.a (both with the runtime), x.o; x.h is written beside it. -: a text to stdout"},
-    {"--cudnn", TEXT, AT(cudnn), "auto|off|require",
-     "CUDA: cuDNN for convolutions where found and faster (default: auto)"},
-    {"--fast-algorithms", TEXT, AT(fast_algorithms), "auto|off",
-     "CPU: f32 by fewer multiplications where faster: Strassen's products, Winograd's convolutions (default: auto)"},
-    {"--tf32", FLAG, AT(tf32), NULL, "CUDA: products of f32 may round their factors to TF32 (10 bits of mantissa)"},
-    {"--target", TEXT, AT(target), "T", "native (default), x86-64-v3, x86-64-v4, a CPU name or a triple"},
+    {"--target", TEXT, AT(target), "T",
+     "native (default), x86-64-v3, x86-64-v4, a CPU name, a triple; sm_75 .. sm_120 (several by commas), cuda"},
     {"-O", NUMBER, AT(opt_level), "0..3", "0: eager, every op by itself; 3 (default): everything"},
     {"--dim", DIM, 0, "NAME=N", "fix a symbolic dimension ('*=1': all that are left)"},
     {"--shape", SHAPE, 0, "INPUT=1x3x224x224", "fix an input's shape ('?': keep that dimension)"},
@@ -47,8 +43,13 @@ static const option options[] = {
     {"--bf16", FLAG, AT(bf16), NULL, "the same in bf16"},
     {"--half-max-error", TEXT, AT(half_max_error), "P%", "products whose output changes by more (RMS) stay in f32"},
     {"--half-io", FLAG, AT(half_io), NULL, "with --fp16 or --bf16: inputs and outputs of f32 in half precision, too"},
+    {"--cudnn", TEXT, AT(cudnn), "auto|off|require",
+     "CUDA: cuDNN for convolutions where found and faster (default: auto)"},
+    {"--tf32", FLAG, AT(tf32), NULL, "CUDA: products of f32 may round their factors to TF32 (10 bits of mantissa)"},
     {"--emit", TEXT, AT(emit), "KIND,..", "so o a h ll asm cu ptx cubin graph loops; several are written side by side"},
     {"--name", TEXT, AT(name), "ID", "prefix of the C names in the header (default: from the file name)"},
+    {"--fast-algorithms", TEXT, AT(fast_algorithms), "auto|off",
+     "CPU: f32 by fewer multiplications where faster: Strassen's products, Winograd's convolutions (default: auto)"},
     {"--attention", TEXT, AT(attention), "fused|plain", "plain: attention as products and softmax, always so at -O0"},
     {"--explain", FLAG, AT(explain), NULL, "print a table of kernels: ops, algorithm, work, floor"},
     {"--profile", FLAG, AT(profile), NULL, "a library that counts the time of its kernels, for cyto-run --profile"},
@@ -58,7 +59,7 @@ static const option options[] = {
     {"--passes", TEXT, AT(passes), "PASS,..", "run exactly these passes ('help': list them)"},
     {"--stop-after", TEXT, AT(stop_after), "PASS", "run no pass behind this one; print the graph"},
     {"--disable", TEXT, AT(disable), "PASS,..", "skip these passes"},
-    {"--verify", FLAG, AT(verify), NULL, "check the graph after every pass"},
+    {"--verify", FLAG, AT(verify), NULL, "check the graph after every pass, and the program"},
     {"--save-temps", OPTIONAL_TEXT, AT(save_temps), "DIR", "keep intermediate files in DIR (default: here)"},
     {"-j", NUMBER, AT(jobs), "N", "compile with N processes (default: all CPUs)"},
     {"-v", FLAG, AT(verbose), NULL, "say what is being done"},
@@ -72,12 +73,13 @@ static void print_help(void) {
   printf("usage: cytoc MODEL.onnx [-o LIBRARY] [OPTION..]\n\nCompiles an ONNX model into a native library.\n\n");
   for (int i = 0; i < NOPTIONS; i++) {
     const option *o = &options[i];
+    bool is_long = o->name[1] == '-', optional = o->kind == OPTIONAL_TEXT;
     char head[48];
-    snprintf(head, sizeof head, "%s%s%s", o->name,
-             !o->value           ? ""
-             : o->name[1] == '-' ? "="
-                                 : " ",
-             o->value ? o->value : "");
+    snprintf(head, sizeof head, "%s%s%s%s%s", o->name, optional ? "[" : "",
+             !o->value ? ""
+             : is_long ? "="
+                       : " ",
+             o->value ? o->value : "", optional ? "]" : "");
     printf("  %-28s %s\n", head, o->help);
   }
   printf("\ncytoc quantize MODEL.onnx -o OUT.onnx --calibrate=DIR|FILE.npz writes the model with QuantizeLinear and\n"

@@ -4,9 +4,9 @@
  * In:  how to read the model, and samples. Out: a cy_quant with the range of every tensor and the error of every layer.
  *
  *   1. observe   a library whose further outputs are the tensors; every sample runs once for extremes and, unless the
- * range is just these, once more for histograms between them
+ *                range is just these, once more for histograms between them
  *   2. measure   a library that computes each layer twice, in float and quantised, and puts out their differences:
- * errors decide which layers stay in float, mean differences per channel become corrections of the bias
+ *                errors decide which layers stay in float, mean differences per channel become corrections of the bias
  *
  * Dynamic quantisation and half precision have no ranges to choose: only the second step is done, if errors are
  * limited, and on random numbers where there are no samples.

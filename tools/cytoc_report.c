@@ -2,17 +2,12 @@
  */
 #include "cytoc_report.h"
 
+#include "ir/clock.h"
+
 #include <jansson.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static double peak_mb(void) {
   struct rusage u, c;
@@ -22,13 +17,14 @@ static double peak_mb(void) {
 }
 
 void cytoc_report_stage(cytoc_report *r, const char *name) {
-  double t = now();
+  double t = cy_clock_ms();
   if (r->nstages)
-    r->stage[r->nstages - 1].seconds = t - r->stage[r->nstages - 1].start;
+    r->stage[r->nstages - 1].ms = t - r->stage[r->nstages - 1].start;
   if (r->nstages && r->verbose)
-    fprintf(stderr, "cytoc: %s took %.3f s\n", r->stage[r->nstages - 1].name, r->stage[r->nstages - 1].seconds);
+    fprintf(stderr, "cytoc: %s took %.3f s\n", r->stage[r->nstages - 1].name,
+            r->stage[r->nstages - 1].ms * 1e-3);
   bool terminal = isatty(STDERR_FILENO);
-  if (name && terminal && !r->verbose && r->nstages && t - r->stage[0].start > 1) {
+  if (name && terminal && !r->verbose && r->nstages && t - r->stage[0].start > 1000) {
     fprintf(stderr, "\r\033[Kcytoc: %s", name);
     r->progress_shown = true;
   }
@@ -43,7 +39,7 @@ void cytoc_report_stage(cytoc_report *r, const char *name) {
 static void write_text(const cytoc_report *r) {
   printf("%-12s %10s\n", "stage", "ms");
   for (int i = 0; i < r->nstages; i++)
-    printf("%-12s %10.2f\n", r->stage[i].name, r->stage[i].seconds * 1e3);
+    printf("%-12s %10.2f\n", r->stage[i].name, r->stage[i].ms);
   cy_pass_stats_print(&r->passes, stdout);
   printf("kernels %u, steps %u, constants %u\n", r->code.kernels, r->code.steps, r->code.constants);
   printf("weights %.2f MB, output %.2f MB, arena ", (double)r->code.weights_bytes / 1e6,
@@ -72,7 +68,7 @@ static json_t *passes_json(const cy_pass_stats *s) {
 static int write_json(const cytoc_report *r, const char *model, const char *file) {
   json_t *stages = json_object();
   for (int i = 0; i < r->nstages; i++)
-    json_object_set_new(stages, r->stage[i].name, json_real(r->stage[i].seconds * 1e3));
+    json_object_set_new(stages, r->stage[i].name, json_real(r->stage[i].ms));
   json_t *root =
       json_pack("{s:s, s:s, s:o, s:o, s:i, s:i, s:i, s:I, s:I, s:I, s:f}", "compiler", "cytoc " CYTO_VERSION, "model",
                 model, "stages_ms", stages, "passes", passes_json(&r->passes), "kernels", (int)r->code.kernels, "steps",

@@ -12,7 +12,7 @@ typedef struct cytoc_report {
   int nstages;
   struct {
     const char *name;
-    double start, seconds;
+    double start, ms; /* start: cy_clock_ms() */
   } stage[CYTOC_MAX_STAGES];
   bool progress_shown;
   cy_pass_stats passes;

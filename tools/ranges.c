@@ -74,32 +74,37 @@ static double squared_error(const range_stats *r, double low, double high) {
   return sum;
 }
 
-/* sum p log(p / q): p the histogram with what lies outside put into the outermost bins, q the same made of 256 levels,
- * each spread evenly over those of its bins that are not empty. */
+/* sum p log(p / q) over cells, so many to a level however wide it is, or narrow levels would look better for want of
+ * detail. p: what was seen, that outside put into the outermost levels; q: what lies inside, that of each level spread
+ * evenly over those of its cells that are not empty. 0, which many tensors hold often and a level stands for exactly, is
+ * left out of both. */
 static double divergence(const range_stats *r, double low, double high) {
-  double w = bin_width(r), level[STEPS + 1] = {0}, total = 0, sum = 0;
-  uint32_t filled[STEPS + 1] = {0};
-  int first = (int)((low - r->low) / w), last = (int)((high - r->low) / w) - 1;
-  first = first < 0 ? 0 : first;
-  last = last >= RANGE_BINS ? RANGE_BINS - 1 : last < first ? first : last;
-  double p[RANGE_BINS] = {0};
+  enum { CELLS = 8, ALL = (STEPS + 1) * CELLS };
+  double w = bin_width(r), step = (high - low) / STEPS, p[ALL] = {0}, level[STEPS + 1] = {0};
+  double total = 0, inside = 0, sum = 0;
+  bool full[ALL] = {0};
+  int filled[STEPS + 1] = {0}, none = (int)(-r->low / w);
   for (int b = 0; b < RANGE_BINS; b++) {
-    int at = b < first ? first : b > last ? last : b, l = (at - first) * (STEPS + 1) / (last - first + 1);
-    p[at] += (double)r->bins[b];
-    total += (double)r->bins[b];
-    if (b == at && r->bins[b]) {
-      level[l] += (double)r->bins[b];
-      filled[l]++;
-    }
-  }
-  for (int b = first; b <= last; b++) {
-    int l = (b - first) * (STEPS + 1) / (last - first + 1);
-    if (p[b] <= 0)
+    double x = r->low + (b + 0.5) * w, n = (double)r->bins[b], at = x < low ? low : x > high ? high : x;
+    int cell = (int)(((at - low) / step + 0.5) * CELLS);
+    cell = cell < ALL ? cell : ALL - 1;
+    if (b == none || n == 0)
       continue;
-    double q = r->bins[b] && filled[l] ? level[l] / filled[l] : 0.5;
-    sum += p[b] / total * log(p[b] / q);
+    total += n;
+    p[cell] += n;
+    if (at != x)
+      continue;
+    inside += n;
+    level[cell / CELLS] += n;
+    filled[cell / CELLS] += !full[cell];
+    full[cell] = true;
   }
-  return sum;
+  for (int c = 0; c < ALL && inside > 0; c++)
+    if (p[c] > 0) {
+      double q = full[c] ? level[c / CELLS] / filled[c / CELLS] : 0.5;
+      sum += p[c] / total * log(p[c] / total * inside / q);
+    }
+  return inside > 0 ? sum : INFINITY;
 }
 
 static void search(const range_stats *r, double (*cost)(const range_stats *, double, double), double *low,

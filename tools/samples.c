@@ -41,14 +41,10 @@ static int fail(char error[TENSOR_ERROR_SIZE], const char *format, ...) {
   return -1;
 }
 
-static bool ends_with(const char *text, const char *end) {
-  size_t n = strlen(text), m = strlen(end);
-  return n >= m && !strcmp(text + n - m, end);
-}
-
 /* Folders of test cases hold what is expected, too: out_0_NAME.npy, output_0.pb. */
 static bool is_input_file(const char *name) {
-  return (ends_with(name, ".npy") || ends_with(name, ".pb")) && strncmp(name, "out_", 4) && strncmp(name, "output_", 7);
+  return (file_ends_with(name, ".npy") || file_ends_with(name, ".pb")) && strncmp(name, "out_", 4) &&
+         strncmp(name, "output_", 7);
 }
 
 static cyto_port port_of(const sample_set *s, int32_t k) {
@@ -82,7 +78,7 @@ static int check(const char *file, const cyto_port *port, const host_tensor *t, 
 }
 
 static int read_file(const char *path, const cyto_port *port, host_tensor *out, char error[TENSOR_ERROR_SIZE]) {
-  int status = ends_with(path, ".pb") ? tensor_pb_read(path, out, error) : npy_read(path, out, error);
+  int status = file_ends_with(path, ".pb") ? tensor_pb_read(path, out, error) : npy_read(path, out, error);
   if (!status)
     status = host_tensor_adapt(out, port->dtype, error);
   return status ? status : check(path, port, out, error);
@@ -220,7 +216,7 @@ static int take_array(void *ctx, const char *entry, uint8_t *bytes, size_t size,
   sample_set *s = ctx;
   char stem[NAME_MAX + 1];
   snprintf(stem, sizeof stem, "%s", entry);
-  if (ends_with(stem, ".npy"))
+  if (file_ends_with(stem, ".npy"))
     stem[strlen(stem) - 4] = 0;
   int32_t k = 0;
   for (char plain[24], in[24]; k < s->ninputs; k++) {

@@ -10,6 +10,7 @@
 
 #include "cyto.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { TENSOR_ERROR_SIZE = 512 };
@@ -17,6 +18,7 @@ enum { TENSOR_ERROR_SIZE = 512 };
 /* A tensor's name as part of a file's name: every character outside [A-Za-z0-9._-] is '_', UTF-8 ones as a whole. Cut
  * to the room. */
 void file_name_of(const char *name, char *out, size_t room);
+bool file_ends_with(const char *path, const char *ending); /* ".npy" */
 
 typedef struct host_tensor {
   int32_t dtype, rank;

@@ -197,6 +197,11 @@ int host_tensor_adapt(host_tensor *tensor, int32_t dtype, char error[TENSOR_ERRO
   return 0;
 }
 
+bool file_ends_with(const char *path, const char *ending) {
+  size_t length = strlen(path), tail = strlen(ending);
+  return length >= tail && !strcmp(path + length - tail, ending);
+}
+
 int file_read(const char *path, uint8_t **out_data, size_t *out_bytes, char error[TENSOR_ERROR_SIZE]) {
   FILE *file = fopen(path, "rb");
   long size = -1;

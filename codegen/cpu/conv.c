@@ -4,9 +4,11 @@
  * Comes in: a cy_conv_desc. Goes out: one phase, tasks being (group, block of output pixels, block of output channels).
  * A task writes a table of input addresses, one per tap and pixel, taps outside the input pointing at zeros, and runs
  * the blocked loops of core.c over it. Blocks of pixels run across rows and images, so small pictures fill tiles too.
- * Two ways to read the input: pixels  a tap is one pixel's channels, read where they lie; runs    few channels: a tap
- * is a whole row of the kernel, KW * C floats; unless padding is known not to be needed, the input rows are first
- * copied to the worker's scratch with their borders. Pixels also lie in the index table, as the epilogue needs them.
+ * Two ways to read the input:
+ *   pixels  a tap is one pixel's channels, read where they lie;
+ *   runs    few channels: a tap is a whole row of the kernel, KW * C floats; unless padding is known not to be needed,
+ *           the input rows are first copied to the worker's scratch with their borders.
+ * Pixels also lie in the index table, as the epilogue needs them.
  */
 #include "conv_int.h"
 

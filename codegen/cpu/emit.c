@@ -108,8 +108,6 @@ static void cpu_describe(cy_cg *cg) {
   cg->avx2 = cg->avx512 || (f2 >= 0 ? f2 : has != OLD);
   cg->fma = ffma >= 0 ? ffma : cg->avx2;
   cg->W = cg->avx512 ? 16 : cg->avx2 ? 8 : 4;
-  cg->nvregs = cg->avx512 ? 32 : 16;
-  cg->l1_bytes = 32 << 10;
   cg->l2_bytes = cg->avx512 ? 1 << 20 : 512 << 10;
 }
 
@@ -525,7 +523,7 @@ void cy_fill_zero(cy_cg *cg, LLVMValueRef dst, LLVMValueRef n) { each_float(cg, 
 /* ---- vectors ---- */
 
 LLVMValueRef cy_shuffle(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, const int *lanes, unsigned n) {
-  LLVMValueRef m[64];
+  LLVMValueRef m[256];
   for (unsigned i = 0; i < n; i++)
     m[i] = cy_i32(cg, lanes[i]);
   return LLVMBuildShuffleVector(cg->b, a, b, LLVMConstVector(m, n), "");

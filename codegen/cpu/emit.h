@@ -22,19 +22,18 @@
 
 typedef struct cy_cg {
   LLVMContextRef ctx;
-  LLVMModuleRef module; /* owned until cy_cg_take_module */
+  LLVMModuleRef module; /* being filled, see cy_cg_module() */
   LLVMBuilderRef b;
   LLVMTargetMachineRef tm;
   LLVMTypeRef i1, i8, i16, i32, i64, f16, bf16, f32, f64, ptr, voidt;
   LLVMTypeRef vf;  /* <W x float> */
   LLVMTypeRef vi;  /* <W x i32> */
   unsigned W;      /* f32 lanes of a vector register */
-  unsigned nvregs; /* vector registers */
   bool fma, avx2, avx512, vnni;
   bool bf16_dot;     /* vdpbf16ps on vectors of 512 bits */
   bool vnni_spelled; /* tests: what vpdpbusd does, in plain instructions */
   bool no_fast;      /* algorithms of fewer multiplications are not wanted: see cy_machine_forgo_fast */
-  int64_t l1_bytes, l2_bytes; /* per core; what block sizes are chosen for */
+  int64_t l2_bytes;           /* per core; what block sizes are chosen for */
   char *cpu, *features;       /* as LLVM wants them; features may be "" */
   /* the function being emitted */
   LLVMValueRef fn;
@@ -146,7 +145,7 @@ LLVMValueRef cy_splatf(cy_cg *cg, double v, unsigned lanes);
 LLVMValueRef cy_fma(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c); /* a * b + c */
 LLVMValueRef cy_fmax(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);                /* of non-NaN values */
 LLVMValueRef cy_fmin(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
-LLVMValueRef cy_shuffle(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, const int *lanes, unsigned n);
+LLVMValueRef cy_shuffle(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, const int *lanes, unsigned n); /* n: at most 256 */
 /* v[i] lane j <-> v[j] lane i, for a square of 8 x 8 floats. */
 void cy_transpose8(cy_cg *cg, LLVMValueRef v[8]);
 

@@ -4,11 +4,12 @@
  * before, phases may make once what all tasks want of A: A dense along k, and sums of A for strassen.c, which does
  * blocked products by fewer multiplications where that is faster.
  * Three forms, chosen from what is constant:
- *   blocked   tasks are (matrix, block of rows, block of panels) around the micro-kernels of core.c; B is packed (at
- * compile time, or by the first phase), or read in place when its columns are dense and too few rows would pay for
- * packing; streaming the same with all rows in one tile: few rows, many columns, B at memory speed, parallel over
- * columns; dots      few rows and B dense along k: dot products, eight columns at a time. A is read in place when dense
- * along k, else each task copies its rows into its worker's scratch.
+ *   blocked     tasks are (matrix, block of rows, block of panels) around the micro-kernels of core.c; B is packed (at
+ *               compile time, or by the first phase), or read in place when its columns are dense and too few rows
+ *               would pay for packing;
+ *   streaming   the same with all rows in one tile: few rows, many columns, B at memory speed, parallel over columns;
+ *   dots        few rows and B dense along k: dot products, eight columns at a time.
+ * A is read in place when dense along k, else each task copies its rows into its worker's scratch.
  */
 #include "core.h"
 

@@ -1,10 +1,10 @@
 /* layer_cost.c - what a layer takes on one core, in float, in 8-bit integers and in bf16: by this, --int8 and --bf16
  * leave layers in float that they would make slower.
  *
- * In:  a conv or matmul of the graph with constant weights, before kernels exist. Out: cycles; the algorithm is the one
- * that the generators will choose. The figures behind the rates are measured on Zen 3 (cycles, vectors of 8 floats;
- * wider ones take them in proportion), and hold for the layer without what fusion puts into it, an activation or a
- * residual sum, which both forms compute alike. Rounding the result to 8 bits is not in it either: whether that is
+ * In:  a conv, matmul or recurrent of the graph with constant weights, before kernels exist. Out: cycles; the algorithm
+ * is the one that the generators will choose. The figures behind the rates are measured on Zen 3 (cycles, vectors of 8
+ * floats; wider ones take them in proportion), and hold for the layer without what fusion puts into it, an activation
+ * or a residual sum, which both forms compute alike. Rounding the result to 8 bits is not in it either: whether that is
  * needed depends on the layers around. For bf16 nothing is measured but the rate of the instruction.
  */
 #include "codegen/cpu/cpu.h"
@@ -15,6 +15,9 @@
 static const double FLOAT_OUTPUT = 0.1, INT_OUTPUT = 0.5, WIDENED = 0.12, COPIED = 0.04, RUN = 11;
 /* Depthwise, per output, and for integers per input element, which is widened. */
 static const double FLOAT_DEPTHWISE = 0.3, INT_DEPTHWISE = 0.33, INT_DEPTHWISE_TAP = 0.075, INT_DEPTHWISE_INPUT = 0.15;
+
+/* Of a recurrence: weights per cycle, and what a unit of its state takes to be rounded in a step. */
+static const double FLOAT_WEIGHTS = 7, INT_WEIGHTS = 20, ROUNDED_UNIT = 1;
 
 enum { WORTH_PACKING = 32 }; /* rows */
 
@@ -105,10 +108,19 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
          grouped_product(cg, f, pixels, taps * channels, (double)(d.cout / d.groups), taps > 1 ? taps / last : 0);
 }
 
+/* Only the products with the state, which differ. */
+static double recurrent_cycles(const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
+  const cy_type *x = type_of(g, n->in[0]), *w = type_of(g, n->in[1]);
+  double steps = (double)dim_of(g, x->dim[0], sizes) * (double)dim_of(g, x->dim[1], sizes);
+  double units = (double)dim_of(g, w->dim[1], sizes), weights = units * (double)dim_of(g, w->dim[0], sizes);
+  return steps * (f == FLOATS ? weights / FLOAT_WEIGHTS : weights / INT_WEIGHTS + units * ROUNDED_UNIT);
+}
+
 static double cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
-  return n->op == CY_OP_matmul ? matmul_cycles(cg, g, n, sizes, f)
-         : n->op == CY_OP_conv ? conv_cycles(cg, g, n, sizes, f)
-                               : 0;
+  return n->op == CY_OP_matmul      ? matmul_cycles(cg, g, n, sizes, f)
+         : n->op == CY_OP_conv      ? conv_cycles(cg, g, n, sizes, f)
+         : n->op == CY_OP_recurrent ? recurrent_cycles(g, n, sizes, f)
+                                    : 0;
 }
 
 double cy_cpu_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,

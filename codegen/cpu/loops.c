@@ -16,7 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDE = 4 }; /* vectors at once where a lane loop contains sums, or an epilogue much arithmetic */
+enum {
+  WIDE = 4,       /* vectors at once where there are sums inside of a lane loop, or much arithmetic */
+  LONG_CHAIN = 24 /* weight of much arithmetic */
+};
 
 static void emit_list(cy_lp *p, const cy_stmt *s);
 
@@ -97,6 +100,12 @@ static void widest(cy_lp *p, lane_body *b, cy_expr e, uint8_t *seen) {
   }
   if (!index && in_register > b->bits)
     b->bits = in_register;
+  cy_expr pair[2];
+  if (cy_x_is_pairs(p->k, e, &pair[0], &pair[1])) { /* one operation */
+    widest(p, b, pair[0], seen);
+    widest(p, b, pair[1], seen);
+    return;
+  }
   int before = b->bits; /* offsets are mostly scalars: they do not count */
   for (int i = 0; i < x->n; i++)
     widest(p, b, x->arg[i], seen);
@@ -298,47 +307,76 @@ static void lane_rest(lane_loop *l, V start, V lo, V hi) {
   cy_if_end(cg, &some);
 }
 
-/* All pieces at l's number of lanes from lo on, the rest too when `last`; returns where it stopped. start: of the loop.
- */
-static V lane_pieces(lane_loop *l, V start, V lo, V hi, bool last) {
+/* Vector slots of what the loop sets and of its partial results, which close_parts combines. */
+static void open_parts(lane_loop *l) {
   for (unsigned c = 0; c < l->copies; c++)
     l->part[c] = zeroed(l->info.nlocals, sizeof(V));
   if (l->lanes > 1) {
     make_set_slots(l);
     each_reduction(l, make_part);
+  }
+}
+
+static void close_parts(lane_loop *l) {
+  if (l->lanes > 1)
+    each_reduction(l, fold_parts);
+  for (unsigned c = 0; c < l->copies; c++)
+    free(l->part[c]);
+}
+
+/* All pieces at l's number of lanes from lo on, the rest too when `last`; returns where it stopped. start: of the loop.
+ */
+static V lane_pieces(lane_loop *l, V start, V lo, V hi, bool last) {
+  if (l->lanes > 1) {
     if (l->copies > 1)
       lo = lane_piece(l, lo, hi, l->lanes, l->copies);
     lo = lane_piece(l, lo, hi, l->lanes, 1);
   }
   if (last)
     lane_rest(l, start, lo, hi);
-  if (l->lanes > 1)
-    each_reduction(l, fold_parts);
-  for (unsigned c = 0; c < l->copies; c++)
-    free(l->part[c]);
   return lo;
 }
 
-/* Runs body for var in [lo, hi), hi >= lo, vectorised along var. A loop inside that walks memory in other directions
- * uses more of each cache line, and has independent sums, when it takes several vectors at once. */
+static void copies_choose(lane_loop *l, V count) {
+  int64_t known;
+  if (!l->info.loops && l->info.weight <= (l->info.reduces ? 60 : 12))
+    l->copies = l->info.weight <= 24 ? CY_LP_UNROLL : 2;
+  while (l->copies > 1 && cy_is_const(count, &known) && known < 4 * (int64_t)l->lanes * l->copies)
+    l->copies /= 2; /* short: combining partial results would cost more than it saves */
+}
+
+/* How many lanes most turns take at once. A loop inside that walks memory in other directions uses more of each cache
+ * line, and has independent sums, when it takes several vectors; so do long chains of arithmetic, whose instructions
+ * else wait for each other until nothing behind them fits into the processor's window. */
+static unsigned wide_lanes(const lane_loop *l, V count) {
+  unsigned lanes = l->lanes, times = 1;
+  int64_t known;
+  if (l->info.loops && l->info.sums && !l->info.reduces && l->info.weight <= 40)
+    times = l->p->cg->avx512 ? WIDE : 2 * WIDE;
+  else if (!l->info.loops && l->info.bits >= 32 && l->info.weight > LONG_CHAIN)
+    times = WIDE;
+  while (times > 1 && (lanes * times > 64 || (cy_is_const(count, &known) && known < lanes * times)))
+    times /= 2;
+  return lanes * times;
+}
+
+/* Runs body for var in [lo, hi), hi >= lo, vectorised along var. */
 static void emit_lanes(cy_lp *p, cy_var var, const cy_stmt *body, V lo, V hi) {
   lane_loop l = {.p = p, .body = body, .info = lane_scan(p, body), .var = var};
   V count = cy_sub(p->cg, hi, lo), at = lo;
-  int64_t known;
   unsigned lanes = l.lanes = lane_width(p, &l.info, count);
   l.copies = 1;
-  if (l.info.loops && l.info.sums && !l.info.reduces && l.info.weight <= 40) {
-    for (l.lanes *= p->cg->avx512 ? WIDE : 2 * WIDE; l.lanes > 64 || (cy_is_const(count, &known) && known < l.lanes);)
-      l.lanes /= 2;
-    if (l.lanes > lanes)
-      at = lane_pieces(&l, lo, lo, hi, false);
-    l.lanes = lanes;
+  l.lanes = wide_lanes(&l, count);
+  if (l.lanes > lanes) {
+    open_parts(&l);
+    at = lane_pieces(&l, lo, lo, hi, false);
+    close_parts(&l);
   }
-  if (!l.info.loops && l.info.weight <= (l.info.reduces ? 60 : 12))
-    l.copies = l.info.weight <= 24 ? CY_LP_UNROLL : 2;
-  while (l.copies > 1 && cy_is_const(count, &known) && known < 4 * (int64_t)l.lanes * l.copies)
-    l.copies /= 2; /* short: combining partial results would cost more than it saves */
+  l.lanes = lanes;
+  copies_choose(&l, count);
+  open_parts(&l);
   lane_pieces(&l, lo, at, hi, true);
+  close_parts(&l);
   lane_free(&l.info);
 }
 
@@ -354,7 +392,53 @@ static bool flat(cy_lp *p, const cy_stmt *s, int64_t turns) {
   return yes;
 }
 
+/* The lane loop that is all there is in s, which is a loop in loops, if it does nothing but accumulate; else NULL. */
+static const cy_stmt *sums_inside(const cy_stmt *s) {
+  while (s->kind == CY_S_FOR && !s->lanes && s->body && !s->body->next)
+    s = s->body;
+  if (s->kind != CY_S_FOR || !s->lanes)
+    return NULL;
+  for (const cy_stmt *in = s->body; in; in = in->next)
+    if (in->kind != CY_S_ACCUM)
+      return NULL;
+  return s;
+}
+
+static void sum_turns(lane_loop *l, const cy_stmt *s, const cy_stmt *inner, V n) {
+  cy_cg *cg = l->p->cg;
+  V zero = cy_i64(cg, 0);
+  if (s == inner) {
+    lane_pieces(l, zero, zero, n, true);
+    return;
+  }
+  cy_loop loop;
+  cy_loop_begin(cg, &loop, zero, cy_lp_dim(l->p, cy_kernel_var(l->p->k, s->var)->extent), cy_i64(cg, 1), NULL, 0);
+  l->p->var[s->var] = loop.iv;
+  sum_turns(l, s->body, inner, n);
+  cy_loop_end(cg, &loop, NULL);
+}
+
+/* Loops s around lane loop `inner`, whose partial results are combined once, behind all of them. */
+static void emit_sums(cy_lp *p, const cy_stmt *s, const cy_stmt *inner) {
+  lane_loop l = {.p = p, .body = inner->body, .info = lane_scan(p, inner->body), .var = inner->var, .copies = 1};
+  V n = cy_lp_dim(p, cy_kernel_var(p->k, inner->var)->extent);
+  int64_t known;
+  if (!cy_is_const(n, &known))
+    n = cy_imax(p->cg, n, cy_i64(p->cg, 0));
+  l.lanes = lane_width(p, &l.info, n);
+  copies_choose(&l, n);
+  open_parts(&l);
+  sum_turns(&l, s, inner, n);
+  close_parts(&l);
+  lane_free(&l.info);
+}
+
 static void emit_for(cy_lp *p, const cy_stmt *s) {
+  const cy_stmt *sums = p->lanes == 1 ? sums_inside(s) : NULL;
+  if (sums && sums != s) {
+    emit_sums(p, s, sums);
+    return;
+  }
   V n = cy_lp_dim(p, cy_kernel_var(p->k, s->var)->extent);
   int64_t turns;
   if (s->lanes && p->lanes == 1) {

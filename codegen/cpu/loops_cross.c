@@ -3,11 +3,12 @@
  * In: a short loop inside a lane loop, around one store of 32-bit elements that moves by one element per turn of the
  * loop, and by something else per lane (a transpose, an interleaving of channels). Out: up to eight turns at once,
  * whose vectors exchange their elements, so that every lane stores its turns as one piece. What is exchanged stays
- * within groups of four lanes until the pieces are put together: crossing these groups costs more.
+ * within groups of four lanes until the pieces are put together: crossing these groups costs more. Bytes are taken,
+ * too, where 2 to 4 turns are all there are between one lane and the next (a picture's channels).
  */
 #include "codegen/cpu/loops_int.h"
 
-enum { GROUP = 4, TURNS = 8, MOST_LANES = 64 };
+enum { GROUP = 4, TURNS = 8, MOST_LANES = 64, MOST_BYTES = 4 };
 
 /* How far e moves with variable v, where that is a constant. */
 static bool coefficient(const cy_kernel *k, cy_expr e, cy_var v, int64_t *out) {
@@ -30,10 +31,16 @@ static bool coefficient(const cy_kernel *k, cy_expr e, cy_var v, int64_t *out) {
 
 bool cy_lp_crosses(cy_lp *p, const cy_stmt *loop) {
   const cy_stmt *s = loop->body;
-  int64_t by;
+  int64_t by, turns;
   V step;
-  return p->lanes >= GROUP && s && !s->next && s->kind == CY_S_STORE &&
-         cy_dtype_of(p->args[s->arg].dtype)->bits == 32 && coefficient(p->k, s->offset, loop->var, &by) && by == 1 &&
+  if (p->lanes < GROUP || !s || s->next || s->kind != CY_S_STORE)
+    return false;
+  if (cy_dtype_of(p->args[s->arg].dtype)->bits == 8) {
+    return cy_is_const(cy_lp_dim(p, cy_kernel_var(p->k, loop->var)->extent), &turns) && turns >= 2 &&
+           turns <= MOST_BYTES && coefficient(p->k, s->offset, loop->var, &by) && by == 1 &&
+           cy_lp_affine(p, s->offset, &step) && step && cy_is_const(step, &by) && by == turns;
+  }
+  return cy_dtype_of(p->args[s->arg].dtype)->bits == 32 && coefficient(p->k, s->offset, loop->var, &by) && by == 1 &&
          cy_lp_affine(p, s->offset, &step) && step && !(cy_is_const(step, &by) && by >= -1 && by <= 1);
 }
 
@@ -112,6 +119,21 @@ static void store_joined(cy_lp *p, const V *v, unsigned turns, V at) {
   }
 }
 
+/* The same of bytes: one shuffle, which LLVM knows how to take apart. */
+static void store_bytes(cy_lp *p, const V *v, unsigned turns, V at) {
+  int order[MOST_BYTES * MOST_LANES];
+  V half[2];
+  for (unsigned i = 0; i < 2 * p->lanes; i++)
+    order[i] = (int)i;
+  for (unsigned i = 0; i < 2; i++) {
+    V second = 2 * i + 1 < turns ? v[2 * i + 1] : LLVMGetPoison(LLVMTypeOf(v[0]));
+    half[i] = 2 * i < turns ? cy_shuffle(p->cg, v[2 * i], second, order, 2 * p->lanes) : half[0];
+  }
+  for (unsigned i = 0; i < turns * p->lanes; i++)
+    order[i] = (int)(i % turns * p->lanes + i / turns);
+  cy_store(p->cg, cy_shuffle(p->cg, half[0], half[1], order, turns * p->lanes), at, 1);
+}
+
 /* `turns` turns from `first` on. */
 static void emit_turns(cy_lp *p, const cy_stmt *loop, V first, unsigned turns) {
   const cy_stmt *s = loop->body;
@@ -126,8 +148,10 @@ static void emit_turns(cy_lp *p, const cy_stmt *loop, V first, unsigned turns) {
   p->var[loop->var] = first;
   cy_lp_statement(p);
   cy_lp_affine(p, s->offset, &step);
-  V at = cy_gep(p->cg, p->arg[s->arg], cy_mulc(p->cg, cy_lp_uniform(p, s->offset), 4));
-  if ((turns == 2 || turns == 3) && cy_is_const(step, &by) && by == turns)
+  V at = cy_gep(p->cg, p->arg[s->arg], cy_mulc(p->cg, cy_lp_uniform(p, s->offset), cy_lp_bytes(t)));
+  if (cy_lp_bytes(t) == 1)
+    store_bytes(p, v, turns, at);
+  else if ((turns == 2 || turns == 3) && cy_is_const(step, &by) && by == turns)
     store_joined(p, v, turns, at);
   else
     store_pieces(p, v, turns, at, step);

@@ -333,18 +333,34 @@ static bool clamped(const cy_kernel *k, cy_expr e, cy_op outer, cy_op inner) {
   return false;
 }
 
-/* cast(round(f32)) to i32 is one instruction where nothing can saturate, as behind a quantize's clamp. NaN becomes
- * INT32_MIN, whose low bits are those of the 0 that a saturating conversion gives. */
-static bool is_rounding_cast(const cy_kernel *k, const cy_expr_info *x) {
-  if (x->op != CY_OP_cast || x->dtype != CY_I32 || x->id)
-    return false;
-  const cy_expr_info *r = cy_expr_of(k, x->arg[0]);
-  return r->op == CY_OP_round && r->dtype == CY_F32 &&
-         (clamped(k, r->arg[0], CY_OP_min, CY_OP_max) || clamped(k, r->arg[0], CY_OP_max, CY_OP_min));
+/* Is e a whole number (or infinite, or NaN)? Sums of few of them, so that a long one does not take long to look at. */
+static bool whole(const cy_kernel *k, cy_expr e, int depth) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  switch (x->op) {
+  case CY_OP_round: return true;
+  case CY_X_CONST: return x->c.f == nearbyint(x->c.f);
+  case CY_OP_cast: return !cy_dtype_is_float(cy_expr_of(k, x->arg[0])->dtype);
+  case CY_OP_add:
+  case CY_OP_sub:
+  case CY_OP_min:
+  case CY_OP_max: return depth > 0 && whole(k, x->arg[0], depth - 1) && whole(k, x->arg[1], depth - 1);
+  default: return false;
+  }
 }
 
-static V rounding_cast(cy_lp *p, const cy_expr_info *x, bool varying) {
-  V v = operand(p, cy_expr_of(p->k, x->arg[0])->arg[0], varying);
+/* What cast x rounds to i32 by one instruction: the operand of a round behind it, or a whole number, where nothing can
+ * saturate, as behind a quantize's clamp; else 0. NaN becomes INT32_MIN, whose low bits are those of the 0 that a
+ * saturating conversion gives. */
+static cy_expr rounding_cast_of(const cy_kernel *k, const cy_expr_info *x) {
+  if (x->op != CY_OP_cast || x->dtype != CY_I32 || x->id || cy_expr_of(k, x->arg[0])->dtype != CY_F32)
+    return 0;
+  const cy_expr_info *r = cy_expr_of(k, x->arg[0]);
+  cy_expr from = r->op == CY_OP_round ? r->arg[0] : whole(k, x->arg[0], 4) ? x->arg[0] : 0;
+  return from && (clamped(k, from, CY_OP_min, CY_OP_max) || clamped(k, from, CY_OP_max, CY_OP_min)) ? from : 0;
+}
+
+static V rounding_cast(cy_lp *p, cy_expr from, bool varying) {
+  V v = operand(p, from, varying);
   T types[2] = {cy_lp_reg(p->cg, CY_I32, varying ? p->lanes : 1), LLVMTypeOf(v)};
   return cy_lp_intrinsic(p->cg, "llvm.lrint", types, 2, &v, 1);
 }
@@ -360,15 +376,16 @@ static cy_expr bounded(const cy_kernel *k, cy_expr e, cy_op op, double bound) {
   return 0;
 }
 
-/* cast<u8>(cast<i32>(round(min(max(v, 0), 255)))), in vectors that fill one of bytes: v, else 0. */
+/* cast<u8>(cast<i32>(round(min(max(v, 0), 255)))), or without `round`, v being whole, in vectors that fill one of bytes:
+ * v, else 0. */
 static cy_expr is_byte_rounding(const cy_lp *p, const cy_expr_info *x, bool varying) {
   bool fits = varying && p->cg->avx2 && !p->cg->avx512 && p->lanes == 4 * p->cg->W;
   if (!fits || x->op != CY_OP_cast || x->dtype != CY_U8 || x->id)
     return 0;
-  const cy_expr_info *i = cy_expr_of(p->k, x->arg[0]);
-  if (!is_rounding_cast(p->k, i))
+  cy_expr from = rounding_cast_of(p->k, cy_expr_of(p->k, x->arg[0]));
+  if (!from)
     return 0;
-  cy_expr top = bounded(p->k, cy_expr_of(p->k, i->arg[0])->arg[0], CY_OP_min, 255);
+  cy_expr top = bounded(p->k, from, CY_OP_min, 255);
   return top ? bounded(p->k, top, CY_OP_max, 0) : 0;
 }
 
@@ -396,12 +413,48 @@ static V byte_rounding(cy_lp *p, cy_expr from) {
   return LLVMBuildBitCast(cg->b, bytes, LLVMVectorType(cg->i8, p->lanes), "");
 }
 
+/* Lanes [first, first + n) of v. */
+static V some_lanes(cy_cg *cg, V v, unsigned first, unsigned n) {
+  int lanes[64];
+  for (unsigned i = 0; i < n; i++)
+    lanes[i] = (int)(first + i);
+  return cy_shuffle(cg, v, v, lanes, n);
+}
+
+/* a, then b, of n lanes each. */
+static V joined(cy_cg *cg, V a, V b, unsigned n) {
+  int lanes[64];
+  for (unsigned i = 0; i < 2 * n; i++)
+    lanes[i] = (int)i;
+  return cy_shuffle(cg, a, b, lanes, 2 * n);
+}
+
+/* Pairs in vectors of W to 64 lanes, for W of which one instruction multiplies and adds. */
+static V pairs(cy_lp *p, cy_expr w, cy_expr h) {
+  cy_cg *cg = p->cg;
+  T bytes = LLVMVectorType(cg->i8, 2 * cg->W), halves = LLVMVectorType(cg->i16, 2 * cg->W);
+  V all_w = cy_lp_value(p, w), all_h = cy_lp_value(p, h), part[64];
+  unsigned n = p->lanes / cg->W;
+  for (unsigned i = 0; i < n; i++) {
+    V a = LLVMBuildBitCast(cg->b, some_lanes(cg, all_w, i * cg->W, cg->W), bytes, "");
+    V b = LLVMBuildBitCast(cg->b, some_lanes(cg, all_h, i * cg->W, cg->W), halves, "");
+    V v[2] = {LLVMBuildSExt(cg->b, a, halves, ""), b};
+    part[i] = cy_lp_intrinsic(cg, cg->W == 16 ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd", NULL, 0, v, 2);
+  }
+  for (; n > 1; n /= 2)
+    for (unsigned i = 0; i < n / 2; i++)
+      part[i] = joined(cg, part[2 * i], part[2 * i + 1], p->lanes / n);
+  return part[0];
+}
+
 static V compute(cy_lp *p, cy_expr e, bool varying) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
   V a[3];
-  cy_expr byte = is_byte_rounding(p, x, varying);
+  cy_expr byte = is_byte_rounding(p, x, varying), rounded = rounding_cast_of(p->k, x), w, h;
   if (byte)
     return byte_rounding(p, byte);
+  if (varying && p->cg->avx2 && p->lanes % p->cg->W == 0 && cy_x_is_pairs(p->k, e, &w, &h))
+    return pairs(p, w, h);
   switch (x->op) {
   case CY_X_CONST: return cy_lp_const(p->cg, x->dtype, x->c, 1);
   case CY_X_VAR: return varying ? cy_lp_lane_numbers(p, p->var[x->id]) : p->var[x->id];
@@ -410,8 +463,8 @@ static V compute(cy_lp *p, cy_expr e, bool varying) {
   case CY_X_LOAD: return varying ? load_varying(p, x) : load_uniform(p, x);
   case CY_OP_select: return select_value(p, x, varying);
   }
-  if (is_rounding_cast(p->k, x))
-    return rounding_cast(p, x, varying);
+  if (rounded)
+    return rounding_cast(p, rounded, varying);
   for (int i = 0; i < x->n; i++)
     a[i] = operand(p, x->arg[i], varying);
   cy_dtype from = cy_expr_of(p->k, x->arg[0])->dtype;

@@ -371,11 +371,24 @@ static V int_op(cy_cg *cg, cy_op op, cy_dtype t, V *a) {
 
 /* ---- conversion, comparison ---- */
 
+/* f32 to i32, saturated, 0 for NaN: LLVM takes vectors apart for its own form. */
+static V f32_to_i32(cy_cg *cg, V x, unsigned n) {
+  LLVMBuilderRef b = cg->b;
+  V lo = real_like(x, -0x1p31), hi = real_like(x, 0x1.fffffep30), too_large = real_like(x, 0x1p31);
+  V y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, x, lo, ""), x, lo, "");
+  y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, y, hi, ""), y, hi, "");
+  V v = LLVMBuildFPToSI(b, y, lanes_of(cg->i32, n), ""), most = cy_splat(cg, cy_i32(cg, INT32_MAX), n);
+  v = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGE, x, too_large, ""), most, v, "");
+  return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""), LLVMConstNull(LLVMTypeOf(v)), v, "");
+}
+
 static V real_to_int(cy_cg *cg, V x, cy_dtype t, unsigned n) {
   LLVMBuilderRef b = cg->b;
   bool sgn = signed_int(t);
   int bits = bits_of(t);
   T reg = cy_lp_reg(cg, t, n);
+  if (n > 1 && t == CY_I32 && LLVMGetElementType(LLVMTypeOf(x)) == cg->f32)
+    return f32_to_i32(cg, x, n);
   if (bits >= 32) {
     T types[2] = {reg, LLVMTypeOf(x)};
     return cy_lp_intrinsic(cg, sgn ? "llvm.fptosi.sat" : "llvm.fptoui.sat", types, 2, &x, 1);

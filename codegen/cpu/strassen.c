@@ -26,11 +26,11 @@
 
 enum { LEFT_SUMS = 4, RIGHT_SUMS = 4, PRODUCTS = 7, TEMPS = 4 };
 enum {
-  GROUP = 4,        /* pairs of panels between epilogues */
-  MOST_ROWS = 384,  /* of a task */
-  MOST_PANELS = 48, /* of a task; half, where K has several blocks and sums wait in memory */
+  GROUP = 4,           /* pairs of panels between epilogues */
+  MOST_ROWS = 384,     /* of a task */
+  MOST_PANELS = 48,    /* of a task; half, where K has several blocks and sums wait in memory */
   MOST_SUMS = 3 << 20, /* bytes of shared left sums */
-  PAD = 320         /* bytes between right sums, which else fell into the same sets of the first-level cache */
+  PAD = 320            /* bytes between right sums, which else fell into the same sets of the first-level cache */
 };
 
 /* ---- sizes ---- */
@@ -419,8 +419,7 @@ static double work_cycles(const shape *s, cy_blocks b, bool fast, int64_t worker
   int64_t rows = (s->rows + b.mb - 1) / b.mb, columns = (s->panels + b.nb - 1) / b.nb;
   int64_t tasks = s->outer * rows * columns;
   double panels = (double)s->panels / (double)columns;
-  double task = fast ? fast_cycles(s, s->rows / rows, panels)
-                     : plain_cycles(s, (double)s->rows / (double)rows, panels);
+  double task = fast ? fast_cycles(s, s->rows / rows, panels) : plain_cycles(s, (double)s->rows / (double)rows, panels);
   double once = fast && s->shared ? (double)(s->outer * s->rows) * (double)s->k / s->cg->W * LEFT_SUM : 0;
   return (double)((tasks + workers - 1) / workers * workers) * task + once;
 }

@@ -6,7 +6,8 @@
  * greatest score of a row and the sum of its weights are kept; where a greater score turns up, sum and result so far
  * are scaled down. Keys that causality or a window hide from all rows of a block are not looked at. Memory does not
  * depend on the number of keys. Where there are too few rows to fill a device, as when a model writes token by token,
- * blocks share the keys, and a second kernel puts together what they found (see split.c).
+ * blocks share the keys, and a second kernel puts together what they found (see split.c). What a block does with the
+ * tiles is text of attention_text.c.
  *
  *   f16, bf16   by matrix instructions: a warp has 16 rows and all keys of a tile, or, where there are few rows, a part
  *               of the keys, and the warps' results are put together in the end. Weights become halves between the
@@ -196,11 +197,7 @@ static void print_place(cy_cu_contract *q, const char *head, cy_dim offset, cy_d
   cy_cu *p = q->p;
   cy_cu_function_open(q, head);
   cy_cu_line(p, "i64 at = %s + (i64)row * %s;", cy_cu_dim(p, offset), cy_cu_dim(p, row));
-  cy_cu_line(p, "int rest = z;");
-  for (int i = q->c->nbatch; i-- > 0;) {
-    cy_cu_line(p, "at += rest %% (int)%s * (i64)%s;", cy_cu_dim(p, q->c->batch[i]), cy_cu_dim(p, batch[i]));
-    cy_cu_line(p, "rest /= (int)%s;", cy_cu_dim(p, q->c->batch[i]));
-  }
+  cy_cu_print_batch(q, batch);
   cy_cu_line(p, "return at;");
   cy_cu_function_close(q);
 }
@@ -297,350 +294,6 @@ static const char block_head[] =
     "    const int row = q / (DP / CH), r = r0 + row < R ? r0 + row : R - 1;\n"
     "    $S_chunk(wide_q, $A + $S_q_at($N, z + r / M, r % M), q_step, q % (DP / CH), D, r0 + row < R,\n"
     "             &queries[PLACE(row, q % (DP / CH), QC, BM)]);\n"
-    "  }\n";
-
-/* ---- by matrix instructions ---- */
-
-static const char matrix_load[] =
-    "CY_INLINE void $S_load(b1 wide_k, b1 wide_v, const $X *k, const $X *v, i64 k_row, i64 k_step, i64 v_row,\n"
-    "                       i64 v_step, int key, int keys, cy_chunk *to) {\n"
-    "  for (int q = CY_TID; q < BN * (DP / CH); q += NT) {\n"
-    "    const int row = q / (DP / CH), c = q % (DP / CH);\n"
-    "    $S_chunk(wide_k, k + (key + row) * k_row, k_step, c, D, key + row < keys, &to[PLACE(row, c, QC, BN)]);\n"
-    "  }\n"
-    "  for (int q = CY_TID; q < BN * (DVP / CH); q += NT) {\n"
-    "    const int row = q / (DVP / CH), c = q % (DVP / CH);\n"
-    "    $S_chunk(wide_v, v + (key + row) * v_row, v_step, c, DV, key + row < keys, &to[BN * QC + PLACE(row, c, VC, "
-    "BN)]);\n"
-    "  }\n"
-    "}\n\n";
-
-/* The scores of the warp's rows and keys. */
-static const char matrix_scores[] =
-    "CY_INLINE void $S_scores(const cy_chunk *queries, const cy_chunk *keys, int wm, int wn, f32 s[WN / 8][4]) {\n"
-    "  const int low = CY_TID % 8, mid = CY_TID / 8 % 2, high = CY_TID / 16 % 2;\n"
-    "  CY_UNROLL\n"
-    "  for (int j = 0; j < WN / 8; j++)\n"
-    "    CY_UNROLL\n"
-    "    for (int e = 0; e < 4; e++)\n"
-    "      s[j][e] = 0;\n"
-    "  CY_UNROLL\n"
-    "  for (int d = 0; d < DP * EB / 32; d++) {\n"
-    "    u32 a[4];\n"
-    "    cy_load_matrix(a, &queries[(wm + mid * 8 + low) * QC + d * 2 + high]);\n"
-    "    CY_UNROLL\n"
-    "    for (int j = 0; j < WN / 16; j++) {\n"
-    "      u32 b[4];\n"
-    "      cy_load_matrix(b, &keys[(wn + j * 16 + high * 8 + low) * QC + d * 2 + mid]);\n"
-    "      MMA(s[j * 2], a, b);\n"
-    "      MMA(s[j * 2 + 1], a, b + 2);\n"
-    "    }\n"
-    "  }\n"
-    "}\n\n";
-
-/* result += weights * values: scores lie as mma has its results, weights as its left factor. Of TF32 that has column t
- * and t + 4 of eight keys where the results have 2 t and 2 t + 1: in this order the keys are added up. */
-static const char matrix_values[] =
-    "CY_INLINE void $S_values(const cy_chunk *values, int wn, f32 s[WN / 8][4], f32 o[DVP / 8][4]) {\n"
-    "  const int low = CY_TID % 8, mid = CY_TID / 8 % 2, high = CY_TID / 16 % 2;\n"
-    "#if EB == 4\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < WN / 8; i++) {\n"
-    "    const u32 a[4] = {cy_bits_f32(s[i][0]), cy_bits_f32(s[i][2]), cy_bits_f32(s[i][1]), cy_bits_f32(s[i][3])};\n"
-    "    const u32 *const from = values[(wn + i * 8 + CY_TID % 4 * 2) * VC].word + CY_TID % 32 / 4;\n"
-    "    CY_UNROLL\n"
-    "    for (int j = 0; j < DVP / 8; j++) {\n"
-    "      const u32 b[2] = {from[j * 8], from[j * 8 + VC * 4]};\n"
-    "      MMA(o[j], a, b);\n"
-    "    }\n"
-    "  }\n"
-    "#else\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < WN / 16; i++) {\n"
-    "    const u32 a[4] = {PACK(s[i * 2][0], s[i * 2][1]), PACK(s[i * 2][2], s[i * 2][3]),\n"
-    "                      PACK(s[i * 2 + 1][0], s[i * 2 + 1][1]), PACK(s[i * 2 + 1][2], s[i * 2 + 1][3])};\n"
-    "    CY_UNROLL\n"
-    "    for (int j = 0; j < DVP / 16; j++) {\n"
-    "      u32 b[4];\n"
-    "      cy_load_matrix_turned(b, &values[(wn + i * 16 + low + mid * 8) * VC + j * 2 + high]);\n"
-    "      MMA(o[j * 2], a, b);\n"
-    "      MMA(o[j * 2 + 1], a, b + 2);\n"
-    "    }\n"
-    "  }\n"
-    "#endif\n"
-    "}\n\n";
-
-/* Both by the warpgroup that the block is, on sm_90a. */
-static const char group_scores[] =
-    "CY_INLINE void $S_scores(const cy_chunk *queries, const cy_chunk *keys, int wm, int wn, f32 s[WN / 8][4]) {\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < WN / 2; i++)\n"
-    "    s[i / 4][i % 4] = 0;\n"
-    "  cy_keep(&s[0][0], WN / 2);\n"
-    "  cy_warpgroup_begin();\n"
-    "  CY_UNROLL\n"
-    "  for (int d = 0; d < DP / 16; d++) {\n"
-    "    const unsigned char *const a = (const unsigned char *)(queries + d / 4 * BM * 8) + d % 4 * 32;\n"
-    "    const unsigned char *const b = (const unsigned char *)(keys + d / 4 * BN * 8) + d % 4 * 32;\n"
-    "    CY_WGMMA(WGMMA, 0, 0, &s[0][0], cy_matrix_at(a, 128, 1024, 0), cy_matrix_at(b, 128, 1024, 0));\n"
-    "  }\n"
-    "  cy_warpgroup_commit();\n"
-    "  cy_warpgroup_wait();\n"
-    "  cy_keep(&s[0][0], WN / 2);\n"
-    "}\n\n";
-static const char group_values[] =
-    "CY_INLINE void $S_values(const cy_chunk *values, int wn, f32 s[WN / 8][4], f32 o[DVP / 8][4]) {\n"
-    "  u32 a[WN / 16][4];\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < WN / 4; i++)\n"
-    "    a[i / 4][i % 4] = PACK(s[i / 2][i % 2 * 2], s[i / 2][i % 2 * 2 + 1]);\n"
-    "  cy_keep_words(&a[0][0], WN / 4);\n"
-    "  cy_keep(&o[0][0], DVP / 2);\n"
-    "  cy_warpgroup_begin();\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < WN / 16; i++)\n"
-    "    WGMMA_HELD(&o[0][0], a[i], cy_matrix_at((const unsigned char *)(values + i * 16 * 8), 128, 1024, BN * 128));\n"
-    "  cy_warpgroup_commit();\n"
-    "  cy_warpgroup_wait();\n"
-    "  cy_keep_words(&a[0][0], WN / 4);\n"
-    "  cy_keep(&o[0][0], DVP / 2);\n"
-    "}\n\n";
-
-static const char matrix_body[] =
-    "  const int lane = CY_TID % 32, wm = CY_TID / 32 / WARPS_N * 16, wn = CY_TID / 32 % WARPS_N * WN;\n"
-    "  const int turns = hi > lo ? (hi - lo + BN - 1) / BN : 0;\n"
-    "  const f32 none = cy_f32_bits(0xff800000u);\n"
-    "  int rz[2], rm[2];\n"
-    "  f32 top[2] = {none, none}, sum[2] = {0, 0}, o[DVP / 8][4];\n"
-    "  CY_UNROLL\n"
-    "  for (int h = 0; h < 2; h++) {\n"
-    "    const int r = r0 + wm + lane / 4 + h * 8, in = r < R ? r : R - 1;\n"
-    "    rz[h] = z + in / M;\n"
-    "    rm[h] = in % M;\n"
-    "  }\n"
-    "  CY_UNROLL\n"
-    "  for (int j = 0; j < DVP / 8; j++)\n"
-    "    CY_UNROLL\n"
-    "    for (int e = 0; e < 4; e++)\n"
-    "      o[j][e] = 0;\n"
-    "  for (int t = 0; t < STAGES - 1; t++) {\n"
-    "    if (t < turns)\n"
-    "      $S_load(wide_k, wide_v, k, v, k_row, k_step, v_row, v_step, lo + t * BN, keys, tiles + t * TILE);\n"
-    "    cy_copy_commit();\n"
-    "  }\n"
-    "  for (int t = 0; t < turns; t++) {\n"
-    "    const int next = t + STAGES - 1, key0 = lo + t * BN + wn + lane % 4 * 2;\n"
-    "    if (next < turns)\n"
-    "      $S_load(wide_k, wide_v, k, v, k_row, k_step, v_row, v_step, lo + next * BN, keys, tiles + next % STAGES * "
-    "TILE);\n"
-    "    cy_copy_commit();\n"
-    "    CY_COPY_WAIT(STAGES - 1);\n"
-    "#if WARPGROUPS\n"
-    "    cy_publish();\n"
-    "#endif\n"
-    "    CY_SYNC();\n"
-    "    f32 s[WN / 8][4];\n"
-    "    $S_scores(queries, tiles + t % STAGES * TILE, wm, wn, s);\n"
-    "    CY_UNROLL\n"
-    "    for (int h = 0; h < 2; h++) {\n"
-    "      f32 best = top[h];\n"
-    "      CY_UNROLL\n"
-    "      for (int i = 0; i < WN / 4; i++) {\n"
-    "        f32 *const at = &s[i / 2][h * 2 + i % 2];\n"
-    "        const int key = key0 + i / 2 * 8 + i % 2;\n"
-    "        *at = key < keys ? $S_change($N, rz[h], rm[h], key, *at * SCALE) : none;\n"
-    "        best = *at > best ? *at : best;\n"
-    "      }\n"
-    "      CY_UNROLL\n"
-    "      for (int mask = 1; mask < 4; mask *= 2) {\n"
-    "        const f32 other = cy_shfl_f32(best, mask);\n"
-    "        best = other > best ? other : best;\n"
-    "      }\n"
-    "      const f32 safe = best == none ? 0 : best, down = WEIGH(rz[h], rm[h], 0, top[h], safe);\n"
-    "      top[h] = best;\n"
-    "      sum[h] *= down;\n"
-    "      CY_UNROLL\n"
-    "      for (int i = 0; i < DVP / 4; i++)\n"
-    "        o[i / 2][h * 2 + i % 2] *= down;\n"
-    "      CY_UNROLL\n"
-    "      for (int i = 0; i < WN / 4; i++) {\n"
-    "        f32 *const at = &s[i / 2][h * 2 + i % 2];\n"
-    "        *at = WEIGH(rz[h], rm[h], key0 + i / 2 * 8 + i % 2, *at, safe);\n"
-    "        sum[h] += *at;\n"
-    "      }\n"
-    "    }\n"
-    "    $S_values(tiles + t % STAGES * TILE + BN * QC, wn, s, o);\n"
-    "    CY_SYNC();\n"
-    "  }\n"
-    "  cy_copy_commit(); /* queries that met no key */\n"
-    "  CY_COPY_WAIT(0);\n"
-    "  CY_SYNC();\n";
-
-/* The warps' results, greatest scores and sums go through shared memory. */
-static const char matrix_end[] =
-    "  f32 *const results = (f32 *)memory, *const tops = results + WARPS_N * BM * RS, *const sums = tops + WARPS_N * "
-    "BM;\n"
-    "  CY_UNROLL\n"
-    "  for (int h = 0; h < 2; h++) {\n"
-    "    const int row = wn / WN * BM + wm + lane / 4 + h * 8;\n"
-    "    sum[h] += cy_shfl_f32(sum[h], 1);\n"
-    "    sum[h] += cy_shfl_f32(sum[h], 2);\n"
-    "    if (lane % 4 == 0) {\n"
-    "      tops[row] = top[h];\n"
-    "      sums[row] = sum[h];\n"
-    "    }\n"
-    "    CY_UNROLL\n"
-    "    for (int i = 0; i < DVP / 4; i++)\n"
-    "      results[row * RS + i / 2 * 8 + lane % 4 * 2 + i % 2] = o[i / 2][h * 2 + i % 2];\n"
-    "  }\n"
-    "  CY_SYNC();\n"
-    "  for (int q = CY_TID; q < BM * DV; q += NT) {\n"
-    "    const int row = q / DV, n = q % DV, r = r0 + row;\n"
-    "    if (r >= R)\n"
-    "      continue;\n"
-    "    f32 best = tops[row], total = 0, value = 0;\n"
-    "    CY_UNROLL\n"
-    "    for (int w = 1; w < WARPS_N; w++)\n"
-    "      best = tops[w * BM + row] > best ? tops[w * BM + row] : best;\n"
-    "    CY_UNROLL\n"
-    "    for (int w = 0; w < WARPS_N; w++) {\n"
-    "      const f32 own = tops[w * BM + row], safe = best == none ? 0 : best;\n"
-    "      const f32 part = WARPS_N == 1 ? 1 : WEIGH(z + r / M, r % M, 0, own, safe);\n"
-    "      total += sums[w * BM + row] * part;\n"
-    "      value += results[(w * BM + row) * RS + n] * part;\n"
-    "    }\n"
-    "    $S_end($N, share, all, R, M, S, keys, z, r, n, value, best, total);\n"
-    "  }\n";
-
-/* ---- f32 ---- */
-
-static const char plain_load[] =
-    "CY_INLINE void $S_load(b1 wide, const $X *from, i64 row_step, i64 step, int size, int width, int chunks,\n"
-    "                       int key, int keys, cy_chunk *to) {\n"
-    "  for (int q = CY_TID; q < BN * width; q += NT) {\n"
-    "    const int row = q / width, c = q % width;\n"
-    "    $S_chunk(wide, from + (key + row) * row_step, step, c, size, key + row < keys, &to[row * chunks + c]);\n"
-    "  }\n"
-    "  cy_copy_commit();\n"
-    "  CY_COPY_WAIT(0);\n"
-    "  CY_SYNC();\n"
-    "}\n\n";
-
-/* s[i][j]: row ty * TM + i, key tx + 16 * j */
-static const char plain_scores[] =
-    "CY_INLINE void $S_scores(const cy_chunk *queries, const cy_chunk *keys, int tx, int ty, f32 s[TM][TN]) {\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < TM; i++)\n"
-    "    CY_UNROLL\n"
-    "    for (int j = 0; j < TN; j++)\n"
-    "      s[i][j] = 0;\n"
-    "  for (int c = 0; c < DP / CH; c++) {\n"
-    "    cy_chunk a[TM], b[TN];\n"
-    "    CY_UNROLL\n"
-    "    for (int i = 0; i < TM; i++)\n"
-    "      a[i] = queries[(ty * TM + i) * QC + c];\n"
-    "    CY_UNROLL\n"
-    "    for (int j = 0; j < TN; j++)\n"
-    "      b[j] = keys[(tx + 16 * j) * QC + c];\n"
-    "    CY_UNROLL\n"
-    "    for (int e = 0; e < CH; e++)\n"
-    "      CY_UNROLL\n"
-    "      for (int i = 0; i < TM; i++)\n"
-    "        CY_UNROLL\n"
-    "        for (int j = 0; j < TN; j++)\n"
-    "          s[i][j] += cy_f32_bits(a[i].word[e]) * cy_f32_bits(b[j].word[e]);\n"
-    "  }\n"
-    "}\n\n";
-
-/* o[i][c][u]: row ty * TM + i, column (c * 16 + tx) * 4 + u */
-static const char plain_values[] =
-    "CY_INLINE void $S_values(const cy_chunk *weights, const cy_chunk *values, int tx, int ty, f32 o[TM][CV][4]) {\n"
-    "  for (int j = 0; j < BN / 4; j++) {\n"
-    "    cy_chunk a[TM];\n"
-    "    CY_UNROLL\n"
-    "    for (int i = 0; i < TM; i++)\n"
-    "      a[i] = weights[(ty * TM + i) * WC + j];\n"
-    "    CY_UNROLL\n"
-    "    for (int e = 0; e < 4; e++)\n"
-    "      CY_UNROLL\n"
-    "      for (int c = 0; c < CV; c++) {\n"
-    "        if (c * 16 + tx >= DVP / CH)\n"
-    "          continue;\n"
-    "        const cy_chunk b = values[(j * 4 + e) * VC + c * 16 + tx];\n"
-    "        CY_UNROLL\n"
-    "        for (int i = 0; i < TM; i++)\n"
-    "          CY_UNROLL\n"
-    "          for (int u = 0; u < 4; u++)\n"
-    "            o[i][c][u] += cy_f32_bits(a[i].word[e]) * cy_f32_bits(b.word[u]);\n"
-    "      }\n"
-    "  }\n"
-    "}\n\n";
-
-static const char plain_body[] =
-    "  cy_chunk *const weights = tiles + BN * (QC > VC ? QC : VC);\n"
-    "  const int tx = CY_TID % 16, ty = CY_TID / 16;\n"
-    "  const f32 none = cy_f32_bits(0xff800000u);\n"
-    "  int rz[TM], rm[TM];\n"
-    "  f32 top[TM], sum[TM], o[TM][CV][4];\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < TM; i++) {\n"
-    "    const int r = r0 + ty * TM + i, in = r < R ? r : R - 1;\n"
-    "    rz[i] = z + in / M;\n"
-    "    rm[i] = in % M;\n"
-    "    top[i] = none;\n"
-    "    sum[i] = 0;\n"
-    "    CY_UNROLL\n"
-    "    for (int c = 0; c < CV * 4; c++)\n"
-    "      o[i][c / 4][c % 4] = 0;\n"
-    "  }\n"
-    "  for (int key0 = lo; key0 < hi; key0 += BN) {\n"
-    "    f32 s[TM][TN];\n"
-    "    CY_SYNC();\n"
-    "    $S_load(wide_k, k, k_row, k_step, D, DP / CH, QC, key0, keys, tiles);\n"
-    "    $S_scores(queries, tiles, tx, ty, s);\n"
-    "    CY_UNROLL\n"
-    "    for (int i = 0; i < TM; i++) {\n"
-    "      f32 best = top[i];\n"
-    "      CY_UNROLL\n"
-    "      for (int j = 0; j < TN; j++) {\n"
-    "        const int key = key0 + tx + 16 * j;\n"
-    "        s[i][j] = key < keys ? $S_change($N, rz[i], rm[i], key, s[i][j] * SCALE) : none;\n"
-    "        best = s[i][j] > best ? s[i][j] : best;\n"
-    "      }\n"
-    "      CY_UNROLL\n"
-    "      for (int mask = 1; mask < 16; mask *= 2) {\n"
-    "        const f32 other = cy_shfl_f32(best, mask);\n"
-    "        best = other > best ? other : best;\n"
-    "      }\n"
-    "      const f32 safe = best == none ? 0 : best, down = WEIGH(rz[i], rm[i], 0, top[i], safe);\n"
-    "      f32 *const row = (f32 *)(weights + (ty * TM + i) * WC);\n"
-    "      top[i] = best;\n"
-    "      sum[i] *= down;\n"
-    "      CY_UNROLL\n"
-    "      for (int c = 0; c < CV * 4; c++)\n"
-    "        o[i][c / 4][c % 4] *= down;\n"
-    "      CY_UNROLL\n"
-    "      for (int j = 0; j < TN; j++) {\n"
-    "        s[i][j] = WEIGH(rz[i], rm[i], key0 + tx + 16 * j, s[i][j], safe);\n"
-    "        sum[i] += s[i][j];\n"
-    "        row[tx + 16 * j] = s[i][j];\n"
-    "      }\n"
-    "    }\n"
-    "    CY_SYNC();\n"
-    "    $S_load(wide_v, v, v_row, v_step, DV, DVP / CH, VC, key0, keys, tiles);\n"
-    "    $S_values(weights, tiles, tx, ty, o);\n"
-    "  }\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < TM; i++) {\n"
-    "    CY_UNROLL\n"
-    "    for (int mask = 1; mask < 16; mask *= 2)\n"
-    "      sum[i] += cy_shfl_f32(sum[i], mask);\n"
-    "    CY_UNROLL\n"
-    "    for (int c = 0; c < CV * 4; c++) {\n"
-    "      const int n = (c / 4 * 16 + tx) * 4 + c % 4;\n"
-    "      if (r0 + ty * TM + i < R && n < DV)\n"
-    "        $S_end($N, share, all, R, M, S, keys, z, r0 + ty * TM + i, n, o[i][c / 4][c % 4], top[i], sum[i]);\n"
-    "    }\n"
     "  }\n";
 
 /* ---- printing: the kernel ---- */
@@ -754,32 +407,30 @@ static void print_combine(cy_cu_contract *q, const view *v) {
 }
 
 static void print(cy_cu *p, const char *symbol) {
-  static const char *const texts[2][3] = {{plain_load, plain_scores, plain_values},
-                                          {matrix_load, matrix_scores, matrix_values}};
   cy_cu_contract q = {.p = p, .c = cy_kernel_contraction(p->k), .symbol = symbol, .type = "f32"};
   view v;
   view_of(p->k, p->form->stages > 0, &v);
+  const cy_cu_attention_text *text = v.matrix ? &cy_cu_attention_matrix : &cy_cu_attention_plain;
   print_functions(&q);
   print_constants(&q, &v, v.matrix && weighs_by_exp(p->k));
   cy_cu_contract_text(&q, range_function);
   cy_cu_contract_text(&q, end_function);
   cy_cu_contract_text(&q, chunk_function);
-  cy_cu_contract_text(&q, texts[v.matrix][0]);
-  fputs("#if WARPGROUPS\n", p->out);
-  cy_cu_contract_text(&q, group_scores);
-  cy_cu_contract_text(&q, group_values);
-  fputs("#else\n", p->out);
-  cy_cu_contract_text(&q, texts[v.matrix][1]);
-  cy_cu_contract_text(&q, texts[v.matrix][2]);
-  fputs("#endif\n", p->out);
+  cy_cu_contract_text(&q, text->functions);
+  if (text->warpgroup) {
+    fputs("#if WARPGROUPS\n", p->out);
+    cy_cu_contract_text(&q, text->warpgroup);
+    fputs("#else\n", p->out);
+  }
+  cy_cu_contract_text(&q, text->products);
+  if (text->warpgroup)
+    fputs("#endif\n", p->out);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");
   print_sizes(&q, &v);
   print_operands(&q);
   cy_cu_contract_text(&q, block_head);
-  cy_cu_contract_text(&q, v.matrix ? matrix_body : plain_body);
-  if (v.matrix)
-    cy_cu_contract_text(&q, matrix_end);
+  cy_cu_contract_text(&q, text->body);
   cy_cu_function_close(&q);
   if (p->form->shares)
     print_combine(&q, &v);

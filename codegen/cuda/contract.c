@@ -128,16 +128,21 @@ void cy_cu_function_close(cy_cu_contract *q) {
   fputs("}\n\n", q->p->out);
 }
 
-static void print_row_matmul(cy_cu_contract *q) {
+void cy_cu_print_batch(cy_cu_contract *q, const cy_dim *strides) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
-  cy_cu_line(p, "i64 base = %s + (i64)m * %s;", cy_cu_dim(p, c->a_offset), cy_cu_dim(p, c->a_m));
   cy_cu_line(p, "int rest = z;");
   for (int i = c->nbatch; i-- > 0;) {
-    cy_cu_line(p, "base += rest %% (int)%s * (i64)%s;", cy_cu_dim(p, c->batch[i]), cy_cu_dim(p, c->a_batch[i]));
+    cy_cu_line(p, "at += rest %% (int)%s * (i64)%s;", cy_cu_dim(p, c->batch[i]), cy_cu_dim(p, strides[i]));
     cy_cu_line(p, "rest /= (int)%s;", cy_cu_dim(p, c->batch[i]));
   }
-  cy_cu_line(p, "r->base = base;");
+}
+
+static void print_row_matmul(cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
+  cy_cu_line(q->p, "i64 at = %s + (i64)m * %s;", cy_cu_dim(q->p, c->a_offset), cy_cu_dim(q->p, c->a_m));
+  cy_cu_print_batch(q, c->a_batch);
+  cy_cu_line(q->p, "r->base = at;");
 }
 
 static bool is_forward(const cy_contraction *c) { return c->kind == CY_CONTRACT_CONV; }
@@ -252,11 +257,7 @@ static void print_b(cy_cu_contract *q) {
   } else if (!cy_cu_is_conv(c)) {
     cy_cu_line(p, "i64 at = %s + (i64)k * %s + (i64)n * %s;", cy_cu_dim(p, c->b_offset), cy_cu_dim(p, c->b_k),
                cy_cu_dim(p, c->b_n));
-    cy_cu_line(p, "int rest = z;");
-    for (int i = c->nbatch; i-- > 0;) {
-      cy_cu_line(p, "at += rest %% (int)%s * (i64)%s;", cy_cu_dim(p, c->batch[i]), cy_cu_dim(p, c->b_batch[i]));
-      cy_cu_line(p, "rest /= (int)%s;", cy_cu_dim(p, c->batch[i]));
-    }
+    cy_cu_print_batch(q, c->b_batch);
   } else {
     cy_cu_line(p, "const int depth = (int)(%s / %lld);", cy_cu_dim(p, c->channels_in), (long long)c->group);
     cy_cu_line(p, "const int tap = k / depth, channel = k %% depth;");
@@ -433,11 +434,11 @@ static void prepare_packed(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_fo
   const cy_cu_generator *generator = form->generator;
   cy_kernel *k = plan->kernel;
   const cy_karg_info *args;
-  cy_dim conv[CY_CUDA_CONV_FIELDS];
+  cy_dim conv[CY_CUDA_PROBLEM_FIELDS];
   packing f;
   /* cuDNN wants channels innermost, too */
   bool for_cudnn = cy_cu_is_conv(cy_kernel_contraction(k)) && cy_cu_taps(cy_kernel_contraction(k)) > 1 &&
-                   cy_cuda_conv_match(m, k, form, true, conv);
+                   m->cudnn != CY_CUDNN_OFF && cy_cu_conv_match(m, k, form, true, conv);
   bool wanted = generator->wants_packed && generator->wants_packed(k);
   if ((!wanted && !for_cudnn) || !fill_packing(k, &f))
     return;
@@ -499,10 +500,20 @@ void cy_cuda_contract_print(cy_cu *p, const char *symbol) {
   ((const cy_cu_generator *)p->form->generator)->print(p, symbol);
 }
 
-const char *cy_cuda_contract_name(const cy_cuda_form *form, cy_arena *arena) {
+bool cy_cuda_has_warpgroups(const cy_machine *m) {
+  const cy_cuda_machine *c = m->state;
+  for (int i = 0; c && i < c->narch; i++)
+    if (c->arch[i].number == 90 && c->arch[i].suffix)
+      return true;
+  return false;
+}
+
+const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form, cy_arena *arena) {
   const cy_cu_generator *generator = form->generator;
   const char *name = cy_arena_printf(arena, "%s %dx%dx%d", generator->name, form->tile.m, form->tile.n, form->tile.k);
   if (form->tma_blocks)
-    return cy_arena_printf(arena, "%s, tma 128x256x64 on sm_90a", name);
+    return cy_arena_printf(arena, "%s, tma 128x256 on sm_90a", name);
+  if (form->warpgroups && cy_cuda_has_warpgroups(m))
+    name = cy_arena_printf(arena, "%s, wgmma on sm_90a", name);
   return form->shares ? cy_arena_printf(arena, "%s, k in %d", name, form->shares) : name;
 }

@@ -57,6 +57,8 @@ void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol);
 void cy_cu_contract_text(cy_cu_contract *q, const char *text);
 /* Prints <symbol>_put alone. */
 void cy_cu_contract_put(cy_cu_contract *q);
+/* at += z's offset, of batches that lie so far from each other. */
+void cy_cu_print_batch(cy_cu_contract *q, const cy_dim *strides);
 /* Prints const b1 <name> = can 16 bytes of an operand, `chunk` elements, be copied at once: if it `runs`, element by
  * element, and begins where all strides are multiples of that. */
 void cy_cu_print_wide(cy_cu *p, const char *name, bool runs, const cy_dim *strides, int n, cy_karg arg, int64_t chunk);
@@ -79,6 +81,23 @@ void cy_cu_split_end(cy_cu_contract *q);
 /* Sets tma_blocks where such a kernel would have enough blocks; what it needs to know of B comes later. */
 void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
 void cy_cu_tma_print(cy_cu_contract *q); /* nothing where there is none */
+
+/* ---- cudnn.c, conv.c, attention_cudnn.c: see cy_cuda_cudnn_match ---- */
+/* Where a field of a cyrt_cuda_problem is, counted in sizes. */
+#define CY_CU_FIELD(name) (offsetof(cyrt_cuda_problem, name) / sizeof(int64_t))
+void cy_cu_problem_init(cy_graph *g, int kind, cy_dim field[CY_CUDA_PROBLEM_FIELDS]);
+void cy_cu_problem_tensor(cy_kernel *k, cy_dim *field, int which, cy_karg arg, cy_dim offset, const cy_dim stride[4]);
+static inline bool cy_cu_is_float(cy_dtype t) { return t == CY_F32 || t == CY_F16 || t == CY_BF16; }
+/* `repack`: could it be cuDNN's with the weights packed? */
+bool cy_cu_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, bool repack,
+                      cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
+bool cy_cu_attention_match(cy_kernel *k, cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
+
+/* ---- attention_text.c ---- */
+typedef struct cy_cu_attention_text {
+  const char *functions, *products, *warpgroup, *body; /* warpgroup: products as sm_90a has them; NULL: as the others */
+} cy_cu_attention_text;
+extern const cy_cu_attention_text cy_cu_attention_matrix, cy_cu_attention_plain;
 
 typedef struct cy_cu_generator {
   const char *name;

@@ -3,24 +3,20 @@
  * Convolutions of one tap may have become products of matrices, whose weights lie as those of convolutions do: such a
  * product is one image of one row.
  *
- * In: a contraction kernel and its form. Out: the fields of a cyrt_cuda_conv (cyto_abi.h) as sizes, which the host
- * program fills in and hands to the runtime with the launch of the kernel. Sums may be rounded between the steps where
- * the model says so and are not by cuDNN: it is as precise or more.
+ * In: a contraction kernel and its form. Out: the fields of a cyrt_cuda_problem as sizes. Sums may be rounded between the
+ * steps where the model says so and are not by cuDNN: it is as precise or more.
  */
 #include "codegen/cuda/contract_int.h"
 #include "runtime/cyto_abi.h"
 
 #include <string.h>
 
-#define FIELD(name) (offsetof(cyrt_cuda_conv, name) / sizeof(int64_t))
-_Static_assert(CY_CUDA_CONV_FIELDS == sizeof(cyrt_cuda_conv) / sizeof(int64_t), "every field is one size");
-
 typedef struct matcher {
   cy_kernel *k;
   cy_graph *g;
   const cy_contraction *c;
   const cy_karg_info *args;
-  cy_dim *field; /* [CY_CUDA_CONV_FIELDS] */
+  cy_dim *field; /* [CY_CUDA_PROBLEM_FIELDS] */
   int nspatial;  /* axes; of a product: one */
   cy_dim images, channels_in, channels_out;
   cy_dim in[CY_MAX_SPATIAL], out[CY_MAX_SPATIAL], pad[CY_MAX_SPATIAL];
@@ -32,19 +28,14 @@ typedef struct matcher {
 static void put(matcher *m, size_t at, cy_dim d) { m->field[at] = d; }
 static void put_int(matcher *m, size_t at, int64_t v) { m->field[at] = cy_dim_const(m->g, v); }
 
-static bool is_float(cy_dtype t) { return t == CY_F32 || t == CY_F16 || t == CY_BF16; }
-
 /* ---- tensors ---- */
 
 static void put_tensor(matcher *m, int which, cy_karg arg, cy_dim offset, cy_dim image, const cy_dim *spatial) {
-  size_t at = FIELD(tensor) + (size_t)which * (sizeof(cyrt_cuda_tensor) / sizeof(int64_t));
   int n = m->nspatial, lead = n == 1; /* one axis: a second of extent 1 in front of it */
-  put_int(m, at, arg);
-  put_int(m, at + 1, cy_dtype_of(m->args[arg].dtype)->onnx);
-  put(m, at + 2, offset);
-  put(m, at + 3, image);
+  cy_dim strides[1 + CY_MAX_SPATIAL] = {image};
   for (int i = 0; i < CY_MAX_SPATIAL; i++)
-    put(m, at + 4 + (size_t)i, i >= lead && i - lead < n ? spatial[i - lead] : image);
+    strides[1 + i] = i >= lead && i - lead < n ? spatial[i - lead] : image;
+  cy_cu_problem_tensor(m->k, m->field, which, arg, offset, strides);
 }
 
 /* Strides of output coordinates in an element offset; 0 where it does not depend on one. False: it has another form. */
@@ -69,7 +60,7 @@ static bool strides_of(matcher *m, cy_expr offset, cy_dim *out_base, cy_dim stri
 /* An image whose channels are neighbours. Coordinates that are always 0 have no stride: a dense one will do. */
 static bool image_tensor(matcher *m, int which, cy_karg arg, cy_expr offset) {
   cy_dim base, strides[CY_MAX_SPATIAL + 2], running = m->channels_out;
-  if (!is_float(m->args[arg].dtype) || !strides_of(m, offset, &base, strides))
+  if (!cy_cu_is_float(m->args[arg].dtype) || !strides_of(m, offset, &base, strides))
     return false;
   for (int i = m->nspatial; i >= 0; i--) {
     cy_dim extent = i ? m->out[i - 1] : m->images;
@@ -84,7 +75,7 @@ static bool image_tensor(matcher *m, int which, cy_karg arg, cy_expr offset) {
 
 static bool bias_tensor(matcher *m, cy_karg arg, cy_expr offset) {
   cy_dim base, strides[CY_MAX_SPATIAL + 2], none[CY_MAX_SPATIAL];
-  if (m->bias || !is_float(m->args[arg].dtype) || !strides_of(m, offset, &base, strides))
+  if (m->bias || !cy_cu_is_float(m->args[arg].dtype) || !strides_of(m, offset, &base, strides))
     return false;
   for (int i = 0; i <= m->nspatial; i++)
     if (strides[i])
@@ -99,7 +90,7 @@ static bool bias_tensor(matcher *m, cy_karg arg, cy_expr offset) {
 
 static const cy_expr_info *without_casts(matcher *m, cy_expr e) {
   const cy_expr_info *x = cy_expr_of(m->k, e);
-  while (x->op == CY_OP_cast && is_float(x->dtype) && is_float(cy_expr_of(m->k, x->arg[0])->dtype))
+  while (x->op == CY_OP_cast && cy_cu_is_float(x->dtype) && cy_cu_is_float(cy_expr_of(m->k, x->arg[0])->dtype))
     x = cy_expr_of(m->k, x->arg[0]);
   return x;
 }
@@ -190,41 +181,40 @@ static bool fill_sizes(matcher *m) {
 static void put_sizes(matcher *m, bool exact) {
   const cy_contraction *c = m->c;
   bool conv = cy_cu_is_conv(c);
-  const cy_dim sizes[6] = {cy_dim_const(m->g, (m->relu ? CYRT_CONV_RELU : 0) | (exact ? CYRT_CONV_EXACT : 0)),
-                           cy_dim_const(m->g, m->nspatial == 1 ? 2 : m->nspatial),
+  const cy_dim sizes[5] = {cy_dim_const(m->g, m->nspatial == 1 ? 2 : m->nspatial),
                            cy_dim_const(m->g, conv ? c->group : 1),
                            m->images,
                            m->channels_in,
                            m->channels_out};
   int lead = m->nspatial == 1;
-  for (size_t i = 0; i < 6; i++)
-    put(m, FIELD(flags) + i, sizes[i]);
+  put_int(m, CY_CU_FIELD(flags), (m->relu ? CYRT_CONV_RELU : 0) | (exact ? CYRT_PROBLEM_EXACT : 0));
+  for (size_t i = 0; i < 5; i++)
+    put(m, CY_CU_FIELD(conv) + i, sizes[i]);
   for (int i = 0; i < CY_MAX_SPATIAL; i++) {
     int j = i - lead;
     bool real = j >= 0 && j < m->nspatial;
     size_t at = (size_t)i;
-    put(m, FIELD(in) + at, real ? m->in[j] : cy_dim_const(m->g, 1));
-    put(m, FIELD(out) + at, real ? m->out[j] : cy_dim_const(m->g, 1));
-    put(m, FIELD(pad) + at, real ? m->pad[j] : cy_dim_const(m->g, 0));
-    put_int(m, FIELD(kernel) + at, real && conv ? c->kernel[j] : 1);
-    put_int(m, FIELD(stride) + at, real && conv ? c->stride[j] : 1);
-    put_int(m, FIELD(dilation) + at, real && conv ? c->dilation[j] : 1);
+    put(m, CY_CU_FIELD(conv.in) + at, real ? m->in[j] : cy_dim_const(m->g, 1));
+    put(m, CY_CU_FIELD(conv.out) + at, real ? m->out[j] : cy_dim_const(m->g, 1));
+    put(m, CY_CU_FIELD(conv.pad) + at, real ? m->pad[j] : cy_dim_const(m->g, 0));
+    put_int(m, CY_CU_FIELD(conv.kernel) + at, real && conv ? c->kernel[j] : 1);
+    put_int(m, CY_CU_FIELD(conv.stride) + at, real && conv ? c->stride[j] : 1);
+    put_int(m, CY_CU_FIELD(conv.dilation) + at, real && conv ? c->dilation[j] : 1);
   }
 }
 
-bool cy_cuda_conv_match(const cy_machine *machine, cy_kernel *k, const cy_cuda_form *form, bool repack,
-                        cy_dim out_field[CY_CUDA_CONV_FIELDS]) {
+bool cy_cu_conv_match(const cy_machine *machine, cy_kernel *k, const cy_cuda_form *form, bool repack,
+                      cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]) {
   const cy_contraction *c = cy_kernel_contraction(k);
   matcher m = {.k = k, .g = cy_kernel_graph(k), .c = c, .field = out_field};
-  if (machine->cudnn == CY_CUDNN_OFF || !fill_sizes(&m))
+  if (!fill_sizes(&m))
     return false;
   cy_kernel_args(k, &m.args);
   cy_dtype t = m.args[c->a].dtype;
-  if (!is_float(t) || m.args[c->b].dtype != t || cy_kernel_local_dtype(k, c->acc) != CY_F32 ||
+  if (!cy_cu_is_float(t) || m.args[c->b].dtype != t || cy_kernel_local_dtype(k, c->acc) != CY_F32 ||
       !weights_fit(&m, form, repack))
     return false;
-  for (int i = 0; i < CY_CUDA_CONV_FIELDS; i++)
-    put_int(&m, (size_t)i, -1);
+  cy_cu_problem_init(m.g, CYRT_PROBLEM_CONV, m.field);
   if (!epilogue(&m))
     return false;
   cy_dim none[CY_MAX_SPATIAL];

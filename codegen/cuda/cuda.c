@@ -96,7 +96,7 @@ static void release(cy_machine *m) { free(m->state); }
 static bool supports(const cy_machine *m, cy_kernel *k) { return cy_cuda_contract_supports(m, k); }
 
 /* For --explain. */
-static const char *algorithm(const cy_cuda_form *form, cy_arena *arena) {
+static const char *algorithm(const cy_machine *m, const cy_cuda_form *form, cy_arena *arena) {
   switch (form->kind) {
   case CY_CUDA_GROUPS:
     return "groups";
@@ -105,7 +105,7 @@ static const char *algorithm(const cy_cuda_form *form, cy_arena *arena) {
   case CY_CUDA_COLUMNS:
     return cy_arena_printf(arena, "columns by %d threads", form->group);
   case CY_CUDA_TILES:
-    return cy_cuda_contract_name(form, arena);
+    return cy_cuda_contract_name(m, form, arena);
   default:
     return "items";
   }
@@ -117,11 +117,11 @@ static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   cy_cuda_form *form = cy_cuda_schedule(m, plan->kernel);
   plan->form = form;
   cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
-  cy_dim conv[CY_CUDA_CONV_FIELDS];
+  cy_dim field[CY_CUDA_PROBLEM_FIELDS];
   if (form->kind == CY_CUDA_TILES)
     cy_cuda_contract_prepare(m, plan, form);
-  plan->algorithm = algorithm(form, arena);
-  if (form->kind == CY_CUDA_TILES && cy_cuda_conv_match(m, plan->kernel, form, false, conv))
+  plan->algorithm = algorithm(m, form, arena);
+  if (cy_cuda_cudnn_match(m, plan->kernel, form, field))
     plan->algorithm = cy_arena_printf(arena, "%s or cuDNN", plan->algorithm);
   plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
 }
@@ -187,10 +187,11 @@ static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
     size_t length = strlen(s->plans[i]->symbol);
     if (strncmp(s->plans[i]->symbol, function, length) || !cy_cuda_form_of(s->plans[i])->stages)
       continue;
+    bool integers = !cy_dtype_is_float(factor_type(s->plans[i]));
     if (!strcmp(function + length, "_tma"))
-      return CY_CUDA_HGMMA;
+      return integers ? CY_CUDA_IGMMA : CY_CUDA_HGMMA;
     if (!function[length])
-      return cy_cuda_matrix_opcode(cy_cuda_form_of(s->plans[i]), !cy_dtype_is_float(factor_type(s->plans[i])), arch);
+      return cy_cuda_matrix_opcode(cy_cuda_form_of(s->plans[i]), integers, arch);
   }
   return 0;
 }
@@ -219,10 +220,9 @@ static char *lacks(const cy_kernel_plan *plan, cy_cuda_arch arch) {
 }
 
 static bool any_for_cudnn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n) {
-  cy_dim conv[CY_CUDA_CONV_FIELDS];
+  cy_dim field[CY_CUDA_PROBLEM_FIELDS];
   for (uint32_t i = 0; i < n; i++)
-    if (cy_cuda_form_of(&plans[i])->kind == CY_CUDA_TILES &&
-        cy_cuda_conv_match(m, plans[i].kernel, cy_cuda_form_of(&plans[i]), false, conv))
+    if (cy_cuda_cudnn_match(m, plans[i].kernel, cy_cuda_form_of(&plans[i]), field))
       return true;
   return false;
 }
@@ -233,7 +233,7 @@ static void warn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, c
   const cy_cuda_machine *c = m->state;
   if (m->cudnn == CY_CUDNN_REQUIRE && !any_for_cudnn(m, plans, n))
     cy_diag_add(diag, CY_WARNING, NULL,
-                "--cudnn=require asks for nothing: no convolution has a form that cuDNN is given");
+                "--cudnn=require asks for nothing: no convolution and no attention has a form that cuDNN is given");
   for (int i = 0; i < c->narch; i++) {
     char *lack = NULL;
     for (uint32_t k = 0; k < n && !lack && c->optional[i]; k++)
@@ -375,6 +375,7 @@ static bool half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, 
 const cy_target cy_target_cuda = {
     .name = "cuda",
     .most_head = 256,
+    .busy_parts = 256,
     .half_factors = half_factors,
     .peak = peak,
     .specs = SPECS,

@@ -72,7 +72,8 @@ enum { CY_CUDA_COMBINE_THREADS = 64, CY_CUDA_TMA_THREADS = 288, CY_CUDA_TMA_SHAR
 /* How a factor lies, for a tensor map: sizes from the contiguous one outwards, strides of the others in elements. */
 typedef struct cy_cuda_tensor {
   cy_karg arg;
-  bool turned, batched, bf16; /* turned: rows of k; batched: every product has its own */
+  cy_dtype type;
+  bool turned, batched; /* turned: rows of k; batched: every product has its own */
   cy_dim extent[3], stride[2];
   int box[2]; /* what one copy brings */
 } cy_cuda_tensor;
@@ -197,16 +198,17 @@ int cy_cu_wanted_blocks(const cy_machine *m);
 bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k);
 void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
 void cy_cuda_contract_print(cy_cu *p, const char *symbol);
-const char *cy_cuda_contract_name(const cy_cuda_form *form, cy_arena *arena); /* for --explain */
+const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form, cy_arena *arena); /* for --explain */
+bool cy_cuda_has_warpgroups(const cy_machine *m); /* is sm_90a among the architectures? */
 /* Has B packed where the generator wants that: appends the argument that the packed form is bound to. */
 void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form);
 uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val v, int64_t offset);
 
-/* ---- conv.c ---- */
-enum { CY_CUDA_CONV_FIELDS = 59 };
-/* May cuDNN compute this kernel? Then the fields of a cyrt_cuda_conv. `repack`: could it, with the weights packed? */
-bool cy_cuda_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, bool repack,
-                        cy_dim out_field[CY_CUDA_CONV_FIELDS]);
+/* ---- cudnn.c ---- */
+enum { CY_CUDA_PROBLEM_FIELDS = 60 };
+/* May cuDNN compute this kernel? Then the fields of a cyrt_cuda_problem. */
+bool cy_cuda_cudnn_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form,
+                         cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
 
 /* ---- nvrtc.c ---- */
 

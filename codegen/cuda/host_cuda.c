@@ -28,65 +28,59 @@ static int64_t first_further(const cy_host *h, const cy_kernel_plan *plan) {
 /* A cyrt_cuda_box. */
 static void store_tensor(cy_host *h, const cy_cuda_tensor *t, LLVMValueRef to) {
   cy_cg *cg = h->cg;
-  LLVMValueRef field[10] = {cy_i64(cg, t->arg),           cy_i64(cg, t->bf16),          cy_i64(cg, t->batched ? 3 : 2),
-                            cy_host_dim(h, t->extent[0]), cy_host_dim(h, t->extent[1]), cy_host_dim(h, t->extent[2]),
-                            cy_host_dim(h, t->stride[0]), cy_host_dim(h, t->stride[1]), cy_i64(cg, t->box[0]),
-                            cy_i64(cg, t->box[1])};
+  LLVMValueRef field[10] = {
+      cy_i64(cg, t->arg),           cy_i64(cg, cy_dtype_of(t->type)->onnx), cy_i64(cg, t->batched ? 3 : 2),
+      cy_host_dim(h, t->extent[0]), cy_host_dim(h, t->extent[1]),           cy_host_dim(h, t->extent[2]),
+      cy_host_dim(h, t->stride[0]), cy_host_dim(h, t->stride[1]),           cy_i64(cg, t->box[0]),
+      cy_i64(cg, t->box[1])};
   for (int i = 0; i < 10; i++)
     cy_store(cg, field[i], cy_gepc(cg, to, 8 * i), 8);
 }
 
-static void launch_tma(cy_host *h, const cy_kernel_plan *plan) {
+/* A cyrt_cuda_tma in memory of the function; a null pointer where no kernel stands beside for sm_90a. */
+static LLVMValueRef tma_kernel(cy_host *h, const cy_kernel_plan *plan) {
   cy_cg *cg = h->cg;
   const cy_cuda_form *form = cy_cuda_form_of(plan);
-  LLVMTypeRef params[7] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->i32, cg->i64, cg->ptr};
-  LLVMValueRef fn = cy_host_declare(h, "cyrt_cuda_launch_tma", cg->i32, params, 7, false);
-  LLVMValueRef tensors = cy_alloca(cg, 2 * sizeof(cyrt_cuda_box));
+  if (form->kind != CY_CUDA_TILES || !cy_cuda_tma(plan->kernel, form))
+    return LLVMConstNull(cg->ptr);
+  LLVMValueRef to = cy_alloca(cg, sizeof(cyrt_cuda_tma));
+  cy_store(cg, cy_i64(cg, first_further(h, plan)), to, 8);
+  cy_store(cg, cy_host_dim(h, form->tma_blocks), cy_gepc(cg, to, offsetof(cyrt_cuda_tma, blocks)), 8);
   for (int b = 0; b < 2; b++) {
     cy_cuda_tensor t;
     cy_cuda_tma_tensor(plan->kernel, form, b, &t);
-    store_tensor(h, &t, cy_gepc(cg, tensors, b * (int64_t)sizeof(cyrt_cuda_box)));
+    store_tensor(h, &t,
+                 cy_gepc(cg, to, (int64_t)(offsetof(cyrt_cuda_tma, tensor) + (size_t)b * sizeof(cyrt_cuda_box))));
   }
-  LLVMValueRef args[7] = {h->fn.frame,
-                          i32_const(h, plan - h->build->plans),
-                          cy_host_slots(h),
-                          cy_host_dim(h, form->blocks),
-                          i32_const(h, first_further(h, plan)),
-                          cy_host_dim(h, form->tma_blocks),
-                          tensors};
-  cy_host_check(h, cy_call(cg, fn, args, 7));
+  return to;
 }
 
-static bool may_be_cudnn(const cy_host *h, const cy_kernel_plan *plan, cy_dim field[CY_CUDA_CONV_FIELDS]) {
-  const cy_cuda_form *form = cy_cuda_form_of(plan);
-  return form->kind == CY_CUDA_TILES && cy_cuda_conv_match(h->build->machine, plan->kernel, form, false, field);
+static bool may_be_cudnn(const cy_host *h, const cy_kernel_plan *plan, cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
+  return cy_cuda_cudnn_match(h->build->machine, plan->kernel, cy_cuda_form_of(plan), field);
 }
 
-/* A cyrt_cuda_conv in memory of the function. */
-static LLVMValueRef conv_problem(cy_host *h, const cy_dim field[CY_CUDA_CONV_FIELDS]) {
+/* A cyrt_cuda_problem in memory of the function. */
+static LLVMValueRef problem(cy_host *h, const cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
   cy_cg *cg = h->cg;
-  if (!h->fn.conv)
-    h->fn.conv = cy_alloca(cg, CY_CUDA_CONV_FIELDS * 8);
-  for (int i = 0; i < CY_CUDA_CONV_FIELDS; i++)
-    cy_store(cg, cy_host_dim(h, field[i]), cy_gepc(cg, h->fn.conv, 8 * (int64_t)i), 8);
-  return h->fn.conv;
+  if (!h->fn.problem)
+    h->fn.problem = cy_alloca(cg, CY_CUDA_PROBLEM_FIELDS * 8);
+  for (int i = 0; i < CY_CUDA_PROBLEM_FIELDS; i++)
+    cy_store(cg, cy_host_dim(h, field[i]), cy_gepc(cg, h->fn.problem, 8 * (int64_t)i), 8);
+  return h->fn.problem;
 }
 
 static void launch(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
   cy_cg *cg = h->cg;
-  cy_dim field[CY_CUDA_CONV_FIELDS];
-  bool conv = may_be_cudnn(h, plan, field);
+  cy_dim field[CY_CUDA_PROBLEM_FIELDS];
   (void)s;
-  if (!conv && cy_cuda_form_of(plan)->kind == CY_CUDA_TILES && cy_cuda_tma(plan->kernel, cy_cuda_form_of(plan))) {
-    launch_tma(h, plan);
-    return;
-  }
-  LLVMTypeRef params[5] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->ptr};
-  LLVMValueRef fn =
-      cy_host_declare(h, conv ? "cyrt_cuda_conv_launch" : "cyrt_cuda_launch", cg->i32, params, conv ? 5 : 4, false);
-  LLVMValueRef args[5] = {h->fn.frame, i32_const(h, plan - h->build->plans), cy_host_slots(h),
-                          cy_host_dim(h, cy_cuda_form_of(plan)->blocks), conv ? conv_problem(h, field) : NULL};
-  cy_host_check(h, cy_call(cg, fn, args, conv ? 5 : 4));
+  LLVMTypeRef params[6] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->ptr, cg->ptr};
+  LLVMValueRef args[6] = {h->fn.frame, i32_const(h, plan - h->build->plans), cy_host_slots(h),
+                          cy_host_dim(h, cy_cuda_form_of(plan)->blocks), tma_kernel(h, plan)};
+  bool cudnn = may_be_cudnn(h, plan, field);
+  if (cudnn)
+    args[5] = problem(h, field);
+  const char *name = cudnn ? "cyrt_cuda_choose_launch" : "cyrt_cuda_launch";
+  cy_host_check(h, cy_call(cg, cy_host_declare(h, name, cg->i32, params, 5 + cudnn, false), args, 5 + cudnn));
 }
 
 static LLVMValueRef fetch(cy_host *h, LLVMValueRef at, int64_t bytes) {
@@ -160,7 +154,7 @@ static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_dat
   bool cudnn = false;
   for (uint32_t i = 0; i < nplans; i++) {
     const cy_kernel_plan *plan = &h->build->plans[i];
-    cy_dim field[CY_CUDA_CONV_FIELDS];
+    cy_dim field[CY_CUDA_PROBLEM_FIELDS];
     cudnn |= may_be_cudnn(h, plan, field);
     if (cy_cuda_form_of(plan)->shares)
       rows[n++] = kernel_row(h, plan, "_combine");

@@ -1,4 +1,4 @@
-/* matrix_tma.c - sm_90a: products of f16 and bf16 whose tiles the tensor memory accelerator brings.
+/* matrix_tma.c - sm_90a: products of f16, bf16 and 8-bit integers whose tiles the tensor memory accelerator brings.
  *
  * Beside the kernel of matrix.c stands <symbol>_tma, in the images of sm_90a alone: a tile of 128 x 256 results, two
  * warpgroups of 64 rows each that multiply, and a warp of which one thread orders the tiles of both factors, STAGES of
@@ -6,20 +6,15 @@
  * runtime makes the tensor maps from a cyrt_cuda_box each (cuda_tensor.c) and takes the other kernel when a pointer
  * or a stride is no multiple of 16 bytes.
  *
- * A factor lies in shared memory in its own direction: rows of 64 k, or blocks of 64 m (n) with rows of k, which wgmma
- * turns. Convolutions stay with matrix.c.
+ * A factor lies in shared memory in its own direction: rows of 128 bytes of k, or, of halves, blocks of 64 m (n) with
+ * rows of k, which wgmma turns. Convolutions and zero points stay with matrix.c.
  */
 #include "codegen/cuda/contract_int.h"
 
-enum { BM = 128, BN = 256, BK = 64, STAGES = 4, CONSUMERS = 256, LEAST_TURNS = 2 };
+enum { BM = 128, BN = 256, ROW_BYTES = 128, STAGES = 4, CONSUMERS = 256, LEAST_TURNS = 2 };
 
-static bool has_tma(const cy_machine *m) {
-  const cy_cuda_machine *c = m->state;
-  for (int i = 0; c && i < c->narch; i++)
-    if (c->arch[i].number == 90 && c->arch[i].suffix)
-      return true;
-  return false;
-}
+static bool is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; }
+static int depth_of(cy_dtype t) { return ROW_BYTES * 8 / cy_dtype_of(t)->bits; } /* of a tile */
 
 /* The tile moves fewest bytes for its products, so it is taken wherever there are enough of it; the fewer, smaller
  * tiles of other shapes are matrix.c's. */
@@ -30,12 +25,13 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
   cy_kernel_args(k, &args);
   cy_dtype t = args[c->a].dtype;
-  if (!has_tma(m) || (t != CY_F16 && t != CY_BF16) || c->kind != CY_CONTRACT_MATMUL || c->nbatch > 1 || form->shares ||
-      !(cy_dim_is(g, c->a_k, 1) || cy_dim_is(g, c->a_m, 1)) || !cy_dim_is(g, c->a_offset, 0) ||
+  if (!cy_cuda_has_warpgroups(m) || !(t == CY_F16 || t == CY_BF16 || is_byte(t)) || c->kind != CY_CONTRACT_MATMUL ||
+      c->nbatch > 1 || form->shares || c->has_a_zero || c->has_b_zero ||
+      !(cy_dim_is(g, c->a_k, 1) || (!is_byte(t) && cy_dim_is(g, c->a_m, 1))) || !cy_dim_is(g, c->a_offset, 0) ||
       !cy_dim_is(g, c->b_offset, 0))
     return;
   if (cy_cu_tiles_estimate(k, &s, BM, BN) * 4 < cy_cu_wanted_blocks(m) * 3 || cy_cu_estimate(g, s.m, BM) <= BM / 2 ||
-      cy_cu_estimate(g, s.n, BN) <= BN / 2 || cy_cu_estimate(g, s.k, 4096) < LEAST_TURNS * BK)
+      cy_cu_estimate(g, s.n, BN) <= BN / 2 || cy_cu_estimate(g, s.k, 4096) < LEAST_TURNS * depth_of(t))
     return;
   form->tma_blocks = cy_cu_tiles(g, &s, BM, BN);
 }
@@ -44,7 +40,9 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
 static bool b_fits(cy_kernel *k, const cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
-  return form->packed_k || cy_dim_is(g, c->b_k, 1) || cy_dim_is(g, c->b_n, 1);
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  return form->packed_k || cy_dim_is(g, c->b_k, 1) || (!is_byte(args[c->b].dtype) && cy_dim_is(g, c->b_n, 1));
 }
 
 bool cy_cuda_tma(cy_kernel *k, const cy_cuda_form *form) { return form->tma_blocks && b_fits(k, form); }
@@ -60,14 +58,14 @@ void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_
   bool batched = c->nbatch && !cy_dim_is(g, step, 0);
   cy_kernel_args(k, &args);
   *out = (cy_cuda_tensor){.arg = b ? cy_cu_b_arg(form, c) : c->a, .turned = turned, .batched = batched};
-  out->bf16 = args[out->arg].dtype == CY_BF16;
+  out->type = args[out->arg].dtype;
   out->extent[0] = turned ? rows : c->k;
   out->extent[1] = turned ? c->k : rows;
   out->extent[2] = batched ? c->batch[0] : one;
   out->stride[0] = row;
   out->stride[1] = step;
-  out->box[0] = BK; /* as many of m or n as of k: 128 bytes */
-  out->box[1] = turned ? BK : b ? BN : BM;
+  out->box[0] = depth_of(out->type); /* as many of m or n as of k */
+  out->box[1] = turned ? out->box[0] : b ? BN : BM;
 }
 
 /* ---- printing ---- */
@@ -81,7 +79,7 @@ static const char kernel_text[] =
     "  const int height = down - strip < RASTER ? down - strip : RASTER, inside = block - strip * across;\n"
     "  const int m0 = (strip + inside % height) * BM, n0 = inside / height * BN, turns = (K + BK - 1) / BK;\n"
     "  const int share = 0;\n"
-    "  f32 acc[BN / 2] CY_ALIGNED(8);\n"
+    "  $T acc[BN / 2] CY_ALIGNED(8);\n"
     "  if (CY_TID == 0) {\n"
     "    for (int s = 0; s < STAGES; s++) {\n"
     "      cy_barrier_init(&full[s], 1);\n"
@@ -115,7 +113,7 @@ static const char kernel_text[] =
     "      cy_barrier_wait(&full[t % STAGES], t / STAGES);\n"
     "      cy_warpgroup_begin();\n"
     "      CY_UNROLL\n"
-    "      for (int s = 0; s < BK / 16; s++) {\n"
+    "      for (int s = 0; s < 4; s++) { /* 32 bytes of each row */\n"
     "        const u64 at_a = cy_matrix_at(a + s * (A_TURNED ? 16 * 128 : 32), 128, 1024, A_TURNED ? BK * 128 : 0);\n"
     "        const u64 at_b = cy_matrix_at(b + s * (B_TURNED ? 16 * 128 : 32), 128, 1024, B_TURNED ? BK * 128 : 0);\n"
     "        CY_WGMMA(WGMMA, A_TURNED, B_TURNED, acc, at_a, at_b);\n"
@@ -128,7 +126,7 @@ static const char kernel_text[] =
     "    cy_warpgroup_wait();\n"
     "  }\n"
     "  CY_SYNC();\n"
-    "  f32 *const results = (f32 *)memory;\n"
+    "  $T *const results = ($T *)memory;\n"
     "  if (CY_TID < CONSUMERS)\n"
     "    CY_UNROLL\n"
     "    for (int i = 0; i < BN / 2; i += 2) {\n"
@@ -145,10 +143,11 @@ void cy_cu_tma_print(cy_cu_contract *q) {
   cy_cuda_tma_tensor(p->k, p->form, false, &a);
   cy_cuda_tma_tensor(p->k, p->form, true, &b);
   fputs("#if CY_WARPGROUPS\n", p->out);
-  fprintf(p->out, "#define WGMMA cy_wgmma_%s_256\nCY_KERNEL(%d) ", a.bf16 ? "bf16" : "f16", CY_CUDA_TMA_THREADS);
+  fprintf(p->out, "#define WGMMA cy_wgmma_%s%s_256\nCY_KERNEL(%d) ", cy_dtype_of(a.type)->name,
+          is_byte(a.type) ? cy_dtype_of(b.type)->name : "", CY_CUDA_TMA_THREADS);
   cy_cu_function_open(q, "$S_tma($P, CY_MAP map_a, CY_MAP map_b) {\n");
   cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, STAGES = %d, STAGE = %d, CONSUMERS = %d, NT = %d, RASTER = 8 };", BM,
-             BN, BK, STAGES, CY_CUDA_TMA_SHARED / STAGES, CONSUMERS, CY_CUDA_TMA_THREADS);
+             BN, depth_of(a.type), STAGES, CY_CUDA_TMA_SHARED / STAGES, CONSUMERS, CY_CUDA_TMA_THREADS);
   cy_cu_line(p, "enum { A_TURNED = %d, B_TURNED = %d, A_BATCHED = %d, B_BATCHED = %d };", a.turned, b.turned, a.batched,
              b.batched);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q->m, q->n, q->k);

@@ -206,7 +206,7 @@ def axis_out_of_range(d):
     save(d, [h.make_node('Softmax', ['x'], ['y'], name='bad_node', axis=7)])
 
 
-@case('perm', 'bad_node')
+@case("'perm'", 'bad_node', 'every axis from 0 to 1 once, found 0 as element 1')
 def perm_no_permutation(d):
     save(d, [h.make_node('Transpose', ['x'], ['y'], name='bad_node', perm=[0, 0])])
 
@@ -216,20 +216,35 @@ def perm_of_wrong_length(d):
     save(d, [h.make_node('Transpose', ['x'], ['y'], name='bad_node', perm=[0, 1, 2])])
 
 
-@case("'?to'?", 'bad_node')
+@case("'to'", 'bad_node', 'expected an element type, found none')
 def attribute_missing(d):
     save(d, [h.make_node('Cast', ['x'], ['y'], name='bad_node')])
-
-
-@case("'?to'?|dtype|type", 'bad_node')
-def cast_to_nonsense(d):
-    save(d, [h.make_node('Cast', ['x'], ['y'], name='bad_node', to=77)])
 
 
 def conv(d, x=(1, 4, 8, 8), w=(6, 4, 3, 3), **attributes):
     weight = numpy_helper.from_array(np.zeros(w, np.float32), 'w')
     save(d, [h.make_node('Conv', ['x', 'w'], ['y'], name='bad_node', **attributes)], [port('x', x)],
          [port('y', ['a', 'b', 'c', 'd'])], [weight])
+
+
+def element_types():
+    """Element types that an operator's attribute must not give: no number of one, and complex numbers."""
+    scalar = [port('s', ())]
+    for op, name, inputs, opset in (('Cast', 'to', [port('x')], 21), ('EyeLike', 'dtype', [port('x')], 22),
+                                    ('Bernoulli', 'dtype', [port('x')], 22), ('RandomNormalLike', 'dtype', [port('x')], 22),
+                                    ('HannWindow', 'output_datatype', [port('n', (), T.INT64)], 17),
+                                    ('BitCast', 'to', [port('x', (4,), T.INT64)], 26),
+                                    ('QuantizeLinear', 'output_dtype', [port('x')] + scalar, 21),
+                                    ('SequenceEmpty', 'dtype', [], 17)):
+        for number, text in ((77, 'number from 1 to 26, found 77'), (14, 'c64')):
+            def build(d, op=op, name=name, inputs=inputs, opset=opset, number=number):
+                node = h.make_node(op, [i.name for i in inputs], ['y'], name='bad_node', **{name: number})
+                save(d, [node], inputs or None, [port('y', (2, 3))], opset=opset)
+            if (op, number) != ('SequenceEmpty', 14):
+                MODEL_CASES.append(('element_type_%s_%d' % (op, number), ('bad_node', "'%s'" % name, text), build))
+
+
+element_types()
 
 
 @case('stride', 'bad_node')
@@ -284,10 +299,24 @@ def matmul_inner_differs(d):
     save(d, [h.make_node('MatMul', ['x', 'z'], ['y'], name='bad_node')], [port('x', (2, 3)), port('z', (5, 4))])
 
 
+def reshape(d, *shape):
+    s = numpy_helper.from_array(np.array(shape, np.int64), 's')
+    save(d, [h.make_node('Reshape', ['x', 's'], ['y'], name='bad_node')], initializers=[s])
+
+
 @case('bad_node')
 def reshape_of_wrong_size(d):
-    s = numpy_helper.from_array(np.array([4, 2], np.int64), 's')
-    save(d, [h.make_node('Reshape', ['x', 's'], ['y'], name='bad_node')], initializers=[s])
+    reshape(d, 4, 2)
+
+
+@case('bad_node', "'shape'", 'element 1 is -2', 'expected a size')
+def reshape_to_negative_size(d):
+    reshape(d, 3, -2)
+
+
+@case('bad_node', "'shape'", 'at most one element may be -1, found 2')
+def reshape_to_two_unknowns(d):
+    reshape(d, -1, -1)
 
 
 @case('bad_node')
@@ -404,7 +433,7 @@ def external_length_wrong(d):
     external(d, 'weights.bin', offset=0, length=7, write=b'\0' * 24)
 
 
-@case('weight_w', 'location')
+@case('weight_w', "no 'location'")
 def external_without_location(d):
     external(d, None)
 
@@ -565,7 +594,7 @@ def sequence_of_unknown_rank(d):
          [value('x', sequence(dims=None)), port('i', (), T.INT64)])
 
 
-@case('bad_node', 'cannot join|expected a sequence|maps?')
+@case('bad_node', 'expected a sequence of tensors', r'found elements map\(i64,f32\)')
 def concat_of_maps(d):
     maps = h.make_sequence_type_proto(h.make_map_type_proto(T.INT64, h.make_tensor_type_proto(T.FLOAT, [])))
     save(d, [h.make_node('ConcatFromSequence', ['x'], ['y'], name='bad_node', axis=0)], [value('x', maps)])
@@ -801,6 +830,58 @@ def matmul_nbits_blocks(folder):
 @case(r"'n0'", r'scale.*finite.*found -?nan')
 def matmul_nbits_scale(folder):
     matmul_nbits(folder, 32, scale=float('nan'))
+
+
+def fused_op(folder, kind, ports, constants=None, outputs=1, **attributes):
+    """A node of com.microsoft; ports: name and dims of the inputs, '' for one that is absent."""
+    constants = constants or {}
+    node = h.make_node(kind, [name for name, _ in ports], ['y%d' % i for i in range(outputs)], name='n0', domain='com.microsoft', **attributes)
+    save(folder, [node], [port(name, dims) for name, dims in ports if name and name not in constants],
+         [h.make_tensor_value_info('y%d' % i, T.FLOAT, None) for i in range(outputs)],
+         [numpy_helper.from_array(x, name) for name, x in constants.items()],
+         opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
+
+
+@case(r"'n0'", r"'g_idx'.*2 blocks, found 2 as element 5")
+def matmul_nbits_groups(folder):
+    groups = np.zeros(32, np.int32)
+    groups[5] = 2
+    fused_op(folder, 'MatMulNBits', [('x', (2, 32)), ('w', 0), ('s', 0), ('', 0), ('g', 0)], {
+        'w': np.zeros((4, 2, 8), np.uint8), 's': np.ones((4, 2), np.float32), 'g': groups}, K=32, N=4, bits=4, block_size=16)
+
+
+@case(r"'n0'", r"'weight_prepacked'")
+def matmul_nbits_packed_for_a_device(folder):
+    fused_op(folder, 'MatMulNBits', [('x', (2, 32)), ('w', 0), ('s', 0)], {
+        'w': np.zeros((4, 2, 8), np.uint8), 's': np.ones((4, 2), np.float32)}, K=32, N=4, bits=4, block_size=16, weight_prepacked=1)
+
+
+@case(r"'n0'", r"'scales'.*block of 16 elements along axis 1, found f32\[3,3\]")
+def gather_blocks_scales(folder):
+    fused_op(folder, 'GatherBlockQuantized', [('w', 0), ('i', 0), ('s', (3, 3))], {
+        'w': np.zeros((3, 16), np.uint8), 'i': np.array([0, 2])}, quantize_axis=1, block_size=16, bits=4)
+
+
+@case(r"'n0'", r'as many rows of keys and values as of queries.*f32\[2,4,16\]')
+def shared_heads_rows(folder):
+    fused_op(folder, 'GroupQueryAttention', [('q', (2, 3, 32)), ('k', (2, 4, 16)), ('v', (2, 4, 16)), ('', 0), ('', 0), ('l', 0), ('t', 0)],
+             {'l': np.int32([2, 2]), 't': np.array(3, np.int32)}, 3, num_heads=2, kv_num_heads=1)
+
+
+@case(r"'n0'", r"'past_state'.*expected 2 elements.*f32\[2,3,1\]")
+def causal_conv_state(folder):
+    fused_op(folder, 'CausalConvWithState', [('x', (2, 3, 5)), ('w', (3, 1, 2)), ('', 0), ('s', (2, 3, 1))], outputs=2, dilation=2)
+
+
+@case(r"'n0'", r'three counts that add up to 4')
+def rotary_sections(folder):
+    fused_op(folder, 'MRotaryEmbedding', [('x', (1, 2, 3, 8)), ('p', 0), ('c', (9, 4)), ('s', (9, 4))], {'p': np.zeros((3, 1, 3), np.int64)},
+             mrope_section=[1, 1, 1])
+
+
+@case(r"'n0'", r'windows of 5 elements.*f32\[3,4\]')
+def windows_too_long(folder):
+    fused_op(folder, 'UnfoldTensor', [('x', (3, 4))], size=5)
 
 
 def integer_op(folder, kind, inputs, ports, domain='com.microsoft', **attributes):

@@ -1,11 +1,13 @@
 /* contract_test.c - checks the CPU target's contractions against plain loops in double, and measures them.
  *
  * contract_test            every case on this machine's CPU: with its own tiles, and with those of AVX-512, whose
- * vectors LLVM splits where the CPU lacks them; and emitted (not run) for x86-64-v4 contract_test --bench    GFLOP/s
- * and share of the measured peak for layers of known models; --bench-f16, --bench-bf16: with packed weights stored so,
- * as the cases are checked, too contract_test FILTER     only cases whose line contains FILTER Each case prints its
- * line when it fails; results must be within 1e-5 relative RMS (Winograd 1e-4), every output written exactly, nothing
- * around the buffers touched.
+ *                          vectors LLVM splits where the CPU lacks them; and emitted (not run) for x86-64-v4
+ * contract_test --bench    GFLOP/s and share of the measured peak for layers of known models; --bench-f16,
+ *                          --bench-bf16: with packed weights stored so, as the cases are checked, too
+ * contract_test FILTER     only cases whose line contains FILTER
+ *
+ * Each case prints its line when it fails; results must be within 1e-5 relative RMS (Winograd 1e-4), every output
+ * written exactly, nothing around the buffers touched.
  */
 #include "contract_jit.h"
 
@@ -42,7 +44,6 @@ static job job_begin(const char *name) {
   if (wide) {
     j.cg->avx512 = true;
     j.cg->W = 16;
-    j.cg->nvregs = 32;
     j.cg->l2_bytes = 1 << 20;
     j.cg->vf = LLVMVectorType(j.cg->f32, 16);
     j.cg->vi = LLVMVectorType(j.cg->i32, 16);

@@ -54,6 +54,22 @@ static void test_unsaturated(void) {
     }
 }
 
+/* Casts to i32 of what it does not hold, and of what it just does. */
+static void test_saturation(void) {
+  static const double odd[] = {NAN, INFINITY, -INFINITY, 0x1p31, -0x1p31, 0x1.fffffep30, 3e9, -3e9};
+  cy_kernel *k = cy_kernel_create(g, "cast");
+  cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_I32, 0);
+  cy_var i = cy_kernel_add_var(k, d(100));
+  cy_kernel_add_grid(k, i);
+  cy_kernel_set_grid_lanes(k, true);
+  cy_expr at = cy_x_var(k, i), v = cy_x_load(k, x, at);
+  for (int n = 0; n < CHECK_COUNT(odd); n++)
+    v = cy_x_select(k, cy_x_bin(k, CY_OP_eq, at, cy_x_index(k, 5 * n)), f32(k, odd[n]), v);
+  cy_kernel_store(k, y, at, cy_x_cast(k, v, CY_I32));
+  jit_case c = {.what = "saturation", .elems = {100, 100}, .lo = -4e9, .hi = 4e9};
+  CHECK_INT_EQ(jit_check(j, k, &c), 0);
+}
+
 /* What a quantize becomes, with the bounds of u8 and others, behind a load of bytes that a condition common to all
  * lanes guards; with NaN, infinities and what no i32 holds among the values. */
 static void test_rounding(void) {
@@ -85,6 +101,53 @@ static void test_rounding(void) {
     cy_kernel_store(k, to, at, v);
     cy_kernel_end(k);
     jit_case c = {.what = "rounding", .elems = {450, 450, 450}, .lo = -300, .hi = 500};
+    CHECK_INT_EQ(jit_check(j, k, &c), 0);
+  }
+}
+
+/* A whole number that is clamped: two roundings, one of a zero point that only running tells. */
+static void test_whole(void) {
+  cy_kernel *k = cy_kernel_create(g, "whole");
+  cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), zero = cy_kernel_add_arg(k, CY_ARG_READ, CY_U8, 0);
+  cy_karg to = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_U8, 0);
+  cy_var i = cy_kernel_add_var(k, d(150));
+  cy_kernel_add_grid(k, i);
+  cy_kernel_set_grid_lanes(k, true);
+  cy_expr at = cy_x_var(k, i), v = cy_x_un(k, CY_OP_round, cy_x_load(k, x, at));
+  v = cy_x_select(k, cy_x_bin(k, CY_OP_eq, at, cy_x_index(k, 13)), f32(k, NAN), v);
+  v = cy_x_bin(k, CY_OP_add, cy_x_un(k, CY_OP_round, v), cy_x_cast(k, cy_x_load(k, zero, cy_x_index(k, 0)), CY_F32));
+  v = cy_x_bin(k, CY_OP_min, cy_x_bin(k, CY_OP_max, v, f32(k, 0)), f32(k, 255));
+  cy_kernel_store(k, to, at, cy_x_cast(k, cy_x_cast(k, v, CY_I32), CY_U8));
+  jit_case c = {.what = "whole numbers", .elems = {150, 1, 150}, .lo = -300, .hi = 500};
+  CHECK_INT_EQ(jit_check(j, k, &c), 0);
+}
+
+/* Products of pairs in every width of vectors, of an h that all lanes share or each has its own of; extremes included. */
+static void test_pairs(void) {
+  static const int64_t wide[] = {64, 83, 16, 8, 5};
+  for (size_t m = 0; m < 2 * CHECK_COUNT(wide); m++) {
+    int64_t n = wide[m / 2], depth = 7;
+    bool shared = m % 2;
+    cy_kernel *k = cy_kernel_create(g, "pairs");
+    cy_karg w = cy_kernel_add_arg(k, CY_ARG_READ, CY_I16, 0), h = cy_kernel_add_arg(k, CY_ARG_READ, CY_I32, 0);
+    cy_karg to = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_I32, 0);
+    cy_var i = cy_kernel_add_var(k, d(n)), s = cy_kernel_add_var(k, d(depth));
+    cy_local sum = cy_kernel_add_local(k, CY_I32);
+    cy_kernel_for(k, i, true);
+    cy_kernel_set(k, sum, cy_x_int(k, CY_I32, 0));
+    cy_kernel_for(k, s, false);
+    cy_expr at = cy_x_bin(k, CY_OP_add, cy_x_bin(k, CY_OP_mul, cy_x_var(k, s), cy_x_index(k, n)), cy_x_var(k, i));
+    cy_expr first = cy_x_bin(k, CY_OP_eq, cy_x_var(k, s), cy_x_index(k, 0));
+    cy_expr pair = cy_x_bin(k, CY_OP_shl, cy_x_load(k, h, shared ? cy_x_var(k, s) : at), cy_x_int(k, CY_I32, 1));
+    cy_expr bytes = cy_x_select(k, first, cy_x_int(k, CY_I16, -32640), cy_x_load(k, w, at)); /* -128 twice */
+    pair = cy_x_select(k, first, cy_x_int(k, CY_I32, INT32_MIN + 0x7fff), pair);
+    cy_expr from_w, from_h, e = cy_x_pairs(k, bytes, pair);
+    CHECK(cy_x_is_pairs(k, e, &from_w, &from_h) && from_w == bytes && from_h == pair);
+    cy_kernel_accum(k, sum, CY_OP_add, e);
+    cy_kernel_end(k);
+    cy_kernel_store(k, to, cy_x_var(k, i), cy_x_local(k, sum));
+    cy_kernel_end(k);
+    jit_case c = {.what = "pairs", .elems = {n * depth, shared ? depth : n * depth, n}};
     CHECK_INT_EQ(jit_check(j, k, &c), 0);
   }
 }
@@ -141,7 +204,8 @@ static const check_test tests[] = {
     {"rounding", test_rounding},   {"strides", test_strides}, {"reduce", test_reduce},
     {"softmax", test_softmax},     {"index", test_index},     {"window", test_window},
     {"casts", test_casts},         {"ops", test_ops},         {"unsaturated", test_unsaturated},
-    {"crossings", test_crossings},
+    {"saturation", test_saturation}, {"crossings", test_crossings}, {"whole", test_whole},
+    {"pairs", test_pairs},
 };
 
 int main(int argc, char **argv) { return jit_main(argc, argv, tests, CHECK_COUNT(tests), &g, &j); }

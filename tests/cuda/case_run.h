@@ -100,7 +100,7 @@ static void case_tensor(const kernel_case *c, bool b, cy_cuda_tensor *t, uint64_
   for (int i = 0; i < 3; i++)
     extent[i] = (uint64_t)cy_dim_eval(g, t->extent[i], c->syms);
   for (int i = 0; i < 2; i++)
-    stride[i] = (uint64_t)cy_dim_eval(g, t->stride[i], c->syms) * 2;
+    stride[i] = (uint64_t)cy_dim_eval(g, t->stride[i], c->syms) * (uint64_t)cy_dtype_of(t->type)->bits / 8;
 }
 
 /* How many results are wrong. */

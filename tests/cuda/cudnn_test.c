@@ -1,7 +1,7 @@
 /* cudnn_test.c - cuDNN's share of CUDA models, without a GPU: a mock of the library (mock_cudnn.c) computes
- * convolutions, results are compared with the CPU target.
+ * convolutions and attention, results are compared with the CPU target.
  *
- * Which convolutions it is given and which engines, that timing decides, that choices are kept and survive damage, and
+ * Which of them it is given and which engines, that timing decides, that choices are kept and survive damage, and
  * every way in which the library can be missing or wrong. Where the real library is installed, it checks our graphs.
  */
 #define _GNU_SOURCE
@@ -48,6 +48,35 @@ static const char space[] =
     "  %c1 = conv %x, @w1 {strides=[1,2,1], pads=[1,1,0,0,1,1], dilations=[1,1,1], group=1} : f32[batch,8,5,3,7]\n"
     "  %a1 = add %c1, @b1\n  return %a1\n}\n";
 
+/* Plain; causal with a past and fewer heads of keys; with a bias per head; all heads sharing one of keys. The last two
+ * have forms that cuDNN is not given: a window, heads of a size that is no multiple of 8. */
+static const char attentions[] =
+    "graph @g(%x: f32[batch,4,16,16]) {\n"
+    "  @half = const f32[] {0.5}\n  @bias = const f32[1,4,16,16] data(1)\n  @more = const f32[1,1,8,16] data(2)\n"
+    "  %k = tanh %x\n  %v = mul %x, @half\n"
+    "  %a = attention %x, %k, %v {scale=0.25}\n"
+    "  %k2 = slice %k {starts=[0,0,0,0], steps=[1,1,1,1]} : f32[batch,2,16,16]\n"
+    "  %v2 = slice %v {starts=[0,2,0,0], steps=[1,1,1,1]} : f32[batch,2,16,16]\n"
+    "  %q2 = slice %a {starts=[0,0,0,0], steps=[1,1,1,1]} : f32[batch,4,8,16]\n"
+    "  %b = attention %q2, %k2, %v2 {scale=0.5, causal=1, past=[8]}\n"
+    "  %c = attention %a, %k, %v, @bias {scale=0.25}\n"
+    "  %k1 = slice %k {starts=[0,1,0,0], steps=[1,1,1,1]} : f32[batch,1,16,16]\n"
+    "  %v1 = slice %v {starts=[0,3,0,0], steps=[1,1,1,1]} : f32[batch,1,16,16]\n"
+    "  %d = attention %c, %k1, %v1 {scale=0.25, causal=1}\n"
+    "  %e = attention %d, %k, %v {scale=0.25, causal=1, window=5}\n"
+    "  %q4 = slice %x {starts=[0,0,0,0], steps=[1,1,1,1]} : f32[batch,4,16,12]\n"
+    "  %k4 = slice %k {starts=[0,0,0,4], steps=[1,1,1,1]} : f32[batch,4,16,12]\n"
+    "  %f = attention %q4, %k4, %e {scale=0.25}\n"
+    "  return %b, %f\n}\n";
+enum { ATTENTIONS = 4 };
+
+/* A convolution of one tap, which our kernels do as a product, by tensor maps on sm_90a. */
+static const char product[] =
+    "graph @g(%x: f32[1,128,batch]) {\n"
+    "  @w = const f32[4864,128,1] data(1)\n"
+    "  %y = conv %x, @w {strides=[1], pads=[0,0], dilations=[1], group=1} : f32[1,4864,batch]\n"
+    "  return %y\n}\n";
+
 /* ---- helpers ---- */
 
 /* Compiles a graph, unless it was the last one of this name. */
@@ -75,7 +104,8 @@ static void new_input(unsigned seed) {
 static cyto_status run(cyto_context *context, const cyto_model *model, int64_t batch, cyto_error *error) {
   cyto_port port;
   cyto_model_input(model, 0, &port);
-  port.dims[0] = batch;
+  for (int i = 0; i < port.rank; i++)
+    port.dims[i] = port.dims[i] < 0 ? batch : port.dims[i];
   cyto_status status = cyto_bind_input(context, 0, CYTO_F32, port.rank, port.dims, input, error);
   return status ? status : cyto_run(context, error);
 }
@@ -228,6 +258,85 @@ static void test_own_is_faster(void) {
   CHECK_STR_HAS(said, "faster for 0 of 8 convolutions so far");
   CHECK_INT_EQ(cudnn_mock->ran[2], 8 * 10);
   forget_choices();
+}
+
+/* Where it is ours after all, it is done as it would be without cuDNN. */
+static void test_own_by_tensor_maps(void) {
+  char said[1000];
+  int before = mock->maps;
+  compile(product, "net.so", "--target=sm_90a --fp16");
+  compile(product, "cpu.so", "--target=native");
+  batches = 1;
+  mock->capability = 90;
+  cudnn_mock->graph_code = 3001;
+  both(1, 3e-3f, said);
+  CHECK_STR_HAS(said, "faster for 0 of 1 convolutions");
+  CHECK_INT_EQ(mock->maps - before, 2); /* of two factors */
+  cudnn_mock->graph_code = 0;
+  mock->capability = 89;
+  batches = 2;
+  forget_choices();
+  compile(plane, "cpu.so", "--target=native");
+}
+
+/* ---- attention ---- */
+
+static void test_attention(void) {
+  static const char *const options[] = {"--target=sm_80 --fp16", "--target=sm_80 --bf16",
+                                        "--target=sm_80 --fp16 --dim batch=1"};
+  char said[1000], faster[60];
+  compile(attentions, "cpu.so", "--target=native");
+  for (int i = 0; i < 3; i++) {
+    batches = i == 2 ? 1 : 2;
+    compile(attentions, "net.so", options[i]);
+    forget_choices();
+    forget_counts();
+    both(3, i == 1 ? 3e-2f : 3e-3f, said);
+    snprintf(faster, sizeof faster, "faster for %d of %d attentions so far", ATTENTIONS * batches,
+             ATTENTIONS * batches);
+    CHECK_STR_HAS(said, faster);
+    /* timed ten times each, the fastest runs once more and is recorded; two are not the same at every run */
+    CHECK_INT_EQ(cudnn_mock->ran[0], ATTENTIONS * batches * (10 + 2));
+    CHECK_INT_EQ(cudnn_mock->ran[4], ATTENTIONS * batches * 10);
+    CHECK_INT_EQ(cudnn_mock->ran[1] + cudnn_mock->ran[3], 0);
+  }
+  batches = 2;
+}
+
+/* What it does not take, or computes otherwise than our kernel does, is ours. */
+static void test_attention_refused(void) {
+  char said[1000];
+  int *const codes[] = {&cudnn_mock->graph_code, &cudnn_mock->plan_code, &cudnn_mock->execute_code};
+  compile(attentions, "cpu.so", "--target=native");
+  compile(attentions, "net.so", "--target=sm_80 --fp16");
+  for (int i = 0; i < CHECK_COUNT(codes); i++) {
+    forget_choices();
+    *codes[i] = i < 2 ? 3001 : 5000;
+    both(2, 3e-3f, said);
+    CHECK_STR_HAS(said, "faster for 0 of 8 attentions");
+    *codes[i] = 0;
+  }
+  forget_choices();
+}
+
+static void test_wrong_results(void) {
+  static const char *const texts[] = {attentions, plane}, *const kinds[] = {"attentions", "convolutions"};
+  for (int i = 0; i < 2; i++) {
+    char said[1000], faster[60];
+    compile(texts[i], "cpu.so", "--target=native");
+    compile(texts[i], "net.so", "--target=sm_80 --fp16");
+    forget_choices();
+    cudnn_mock->wrong = 0; /* the fastest */
+    forget_counts();
+    both(2, 3e-3f, said);
+    snprintf(faster, sizeof faster, "faster for 8 of 8 %s so far", kinds[i]);
+    CHECK_STR_HAS(said, faster);
+    CHECK_INT_EQ(cudnn_mock->ran[0], 8 * 10);
+    CHECK(cudnn_mock->ran[2] + cudnn_mock->ran[4] > 8 * 20);
+    cudnn_mock->wrong = -1;
+  }
+  forget_choices();
+  compile(plane, "cpu.so", "--target=native");
 }
 
 /* ---- what is remembered ---- */
@@ -454,60 +563,85 @@ static void test_options(void) {
 /* ---- the real library, where there is one ---- */
 
 /* A convolution of `rank` axes with `flags` tensors and dtype. */
-static cyrt_cuda_conv problem(int64_t rank, int64_t dtype, int bias, int residual, int relu, int64_t group) {
-  cyrt_cuda_conv c = {.flags = relu ? CYRT_CONV_RELU : 0,
-                      .nspatial = rank,
-                      .group = group,
-                      .images = 2,
-                      .channels_in = 16,
-                      .channels_out = 32};
+static cyrt_cuda_problem convolution(int64_t rank, int64_t dtype, int bias, int residual, int relu, int64_t group) {
+  cyrt_cuda_problem p = {.kind = CYRT_PROBLEM_CONV, .flags = relu ? CYRT_CONV_RELU : 0};
+  cyrt_cuda_conv *c = &p.conv;
   int64_t x = 16, y = 32;
+  *c = (cyrt_cuda_conv){.nspatial = rank, .group = group, .images = 2, .channels_in = 16, .channels_out = 32};
   for (int64_t i = rank - 1; i >= 0; i--) {
-    c.in[i] = c.out[i] = 9 + i;
-    c.pad[i] = 1;
-    c.kernel[i] = 3;
-    c.stride[i] = c.dilation[i] = 1;
-    c.tensor[CYRT_CONV_X].spatial[i] = x;
-    c.tensor[CYRT_CONV_Y].spatial[i] = c.tensor[CYRT_CONV_RESIDUAL].spatial[i] = y;
-    x *= c.in[i];
-    y *= c.out[i];
+    c->in[i] = c->out[i] = 9 + i;
+    c->pad[i] = 1;
+    c->kernel[i] = 3;
+    c->stride[i] = c->dilation[i] = 1;
+    p.tensor[CYRT_CONV_X].stride[1 + i] = x;
+    p.tensor[CYRT_CONV_Y].stride[1 + i] = p.tensor[CYRT_CONV_RESIDUAL].stride[1 + i] = y;
+    x *= c->in[i];
+    y *= c->out[i];
   }
-  for (int i = 0; i < CYRT_CONV_TENSORS; i++) {
-    c.tensor[i].slot = i;
-    c.tensor[i].dtype = dtype;
-    c.tensor[i].image = i == CYRT_CONV_X ? x : y;
+  for (int i = 0; i < CYRT_PROBLEM_TENSORS; i++) {
+    p.tensor[i].slot = i;
+    p.tensor[i].dtype = dtype;
+    p.tensor[i].stride[0] = i == CYRT_CONV_X ? x : y;
   }
-  c.tensor[CYRT_CONV_BIAS].dtype = CYTO_F32;
+  p.tensor[CYRT_CONV_BIAS].dtype = CYTO_F32;
   if (!bias)
-    c.tensor[CYRT_CONV_BIAS].slot = -1;
+    p.tensor[CYRT_CONV_BIAS].slot = -1;
   if (!residual)
-    c.tensor[CYRT_CONV_RESIDUAL].slot = -1;
-  return c;
+    p.tensor[CYRT_CONV_RESIDUAL].slot = -1;
+  return p;
+}
+
+static cyrt_cuda_problem attention(int64_t dtype, int bias, int causal, int64_t past, int64_t key_heads) {
+  cyrt_cuda_problem p = {.kind = CYRT_PROBLEM_ATTENTION, .flags = causal ? CYRT_ATTENTION_CAUSAL : 0};
+  const int64_t extents[CYRT_PROBLEM_TENSORS][3] = {
+      {4, 24, 64}, {key_heads, 40, 64}, {key_heads, 40, 32}, {4, 24, 40}, {4, 24, 32}};
+  p.attention = (cyrt_cuda_attention){2, 4, key_heads, 24, 40, 64, 32, past, 0x3e000000};
+  for (int i = 0; i < CYRT_PROBLEM_TENSORS; i++) {
+    const int64_t *e = extents[i];
+    p.tensor[i] = (cyrt_cuda_tensor){i, dtype, 0, {e[0] * e[1] * e[2], e[1] * e[2], e[2], 1}};
+  }
+  if (bias == 1) /* the same for all heads and rows */
+    p.tensor[CYRT_ATTENTION_BIAS] = (cyrt_cuda_tensor){CYRT_ATTENTION_BIAS, CYTO_F32, 0, {40, 0, 0, 1}};
+  if (!bias)
+    p.tensor[CYRT_ATTENTION_BIAS].slot = -1;
+  return p;
 }
 
 enum { PASSED, FAILED, ABSENT };
 
+static void check_graph(const cudnn *lib, const cyrt_cuda_problem *p, int wrong) {
+  cudnn_graph graph;
+  cyto_error error = {0};
+  const char *call = NULL;
+  CHECK(wrong || cyrt_cudnn_kind(p)->takes(p));
+  cudnn_code code = cyrt_cudnn_graph_init(lib, NULL, p, &graph, &call);
+  if (wrong)
+    CHECK(code != 0);
+  else if (cyrt_cudnn_check(lib, code, call, &error))
+    CHECK_FAIL("%s", error.message);
+  cyrt_cudnn_graph_deinit(lib, &graph);
+}
+
 static int check_real_graphs(void) {
-  static const int64_t dtypes[] = {CYTO_F32, CYTO_F16, CYTO_BF16};
+  static const int64_t dtypes[] = {CYTO_F16, CYTO_BF16, CYTO_F32};
   char where[400];
   cyto_error error = {0};
   cudnn *real = NULL;
-  cudnn_graph graph;
-  const char *call = NULL;
   unsetenv("CYTO_CUDNN");
   if (cyrt_cudnn_find(13000, &real, where, &error) || !real)
     return ABSENT;
   for (int i = 0; i < 3 * 2 * 8 * 2; i++) {
-    cyrt_cuda_conv c = problem(2 + i / 3 % 2, dtypes[i % 3], i / 6 & 1, i / 6 & 2, i / 6 & 4, i / 48 ? 4 : 1);
-    CHECK(cyrt_cudnn_takes(&c));
-    cudnn_code code = cyrt_cudnn_graph_init(real, NULL, &c, &graph, &call);
-    if (cyrt_cudnn_check(real, code, call, &error))
-      CHECK_FAIL("graph %d: %s", i, error.message);
-    cyrt_cudnn_graph_deinit(real, &graph);
+    cyrt_cuda_problem p = convolution(2 + i / 3 % 2, dtypes[i % 3], i / 6 & 1, i / 6 & 2, i / 6 & 4, i / 48 ? 4 : 1);
+    check_graph(real, &p, 0);
   }
-  cyrt_cuda_conv bad = problem(2, CYTO_F32, 1, 1, 1, 3); /* 3 groups of 16 channels */
-  CHECK(cyrt_cudnn_graph_init(real, NULL, &bad, &graph, &call) != 0);
-  cyrt_cudnn_graph_deinit(real, &graph);
+  cyrt_cuda_problem bad = convolution(2, CYTO_F32, 1, 1, 1, 3); /* 3 groups of 16 channels */
+  check_graph(real, &bad, 1);
+  for (int i = 0; i < 2 * 3 * 2 * 2 * 3; i++) {
+    cyrt_cuda_problem p = attention(dtypes[i % 2], i / 2 % 3, i / 6 & 1, i / 12 & 1 ? 16 : 0, 1 << i / 24);
+    check_graph(real, &p, 0);
+  }
+  bad = attention(CYTO_F16, 0, 0, 0, 3); /* 4 heads that share 3 */
+  check_graph(real, &bad, 1);
   return check_failures ? FAILED : PASSED;
 }
 
@@ -547,6 +681,10 @@ static const check_test tests[] = {
     {"fixed sizes", test_fixed},
     {"half precision", test_half},
     {"own is faster", test_own_is_faster},
+    {"own by tensor maps", test_own_by_tensor_maps},
+    {"attention", test_attention},
+    {"attention refused", test_attention_refused},
+    {"wrong results", test_wrong_results},
     {"choices", test_choices},
     {"no cache", test_no_cache},
     {"stale plan", test_stale_plan},

@@ -178,7 +178,7 @@ static bool launch_tensors(const kernel_case *c, const char *symbol, const uint6
     uint64_t extent[3], stride[2];
     case_tensor(c, b, &t, extent, stride);
     uint32_t box[3] = {(uint32_t)t.box[0], (uint32_t)t.box[1], 1}, steps[3] = {1, 1, 1};
-    ok = said(driver.tensor_map(maps[b], t.bf16 ? 9 : 6, t.batched ? 3 : 2, (void *)(uintptr_t)slots[t.arg], extent,
+    ok = said(driver.tensor_map(maps[b], t.type == CY_BF16 ? 9 : t.type == CY_F16 ? 6 : 0, t.batched ? 3 : 2, (void *)(uintptr_t)slots[t.arg], extent,
                                 stride, box, steps, 0, 3, 2, 0),
               "cuTensorMapEncodeTiled");
     params[n + b] = maps[b];

@@ -400,14 +400,21 @@ static void add_integers(void) {
 
 /* By tensor maps: all directions, cut off at all ends, more steps than stages. */
 static void add_tensors(void) {
-  static const matmul_row products[] = {
-      {1, 136, 136, 136, false, false, false, CY_F16, CY_F32, false, true},
-      {1, 72, 264, 328, false, true, true, CY_BF16, CY_F32, false, true},
-      {1, 72, 136, 136, true, false, false, CY_F16, CY_F32, false, true},
-      {2, 128, 136, 128, true, true, false, CY_BF16, CY_F32, false, true},
+  static const struct {
+    matmul_row row;
+    integers ints;
+  } products[] = {
+      {{1, 136, 136, 136, false, false, false, CY_F16, CY_F32, false, true}, {0}},
+      {{1, 72, 264, 328, false, true, true, CY_BF16, CY_F32, false, true}, {0}},
+      {{1, 72, 136, 136, true, false, false, CY_F16, CY_F32, false, true}, {0}},
+      {{2, 128, 136, 128, true, true, false, CY_BF16, CY_F32, false, true}, {0}},
+      {{1, 136, 136, 272, false, true, false, CY_I8, CY_I32, false, true}, {CY_I8, false, 0}},
+      {{1, 72, 264, 656, false, true, true, CY_U8, CY_I32, false, true}, {CY_I8, false, 0}},
+      {{2, 128, 136, 256, false, true, false, CY_I8, CY_I32, false, true}, {CY_U8, false, 0}},
+      {{1, 80, 136, 288, false, true, false, CY_U8, CY_I32, false, true}, {CY_U8, false, 0}},
   };
   for (size_t i = 0; i < CHECK_COUNT(products); i++) {
-    add_matmul(&products[i], NULL);
+    add_matmul(&products[i].row, cy_dtype_is_float(products[i].row.in) ? NULL : &products[i].ints);
     cases[ncases - 1].machine.state = &one_block_90a;
   }
 }

@@ -90,9 +90,9 @@ static bool launch_tensors(const kernel_case *c, const char *symbol, case_memory
     uint64_t stride[2];
     case_tensor(c, b, &t, m->extent, stride);
     m->address = (uint64_t)(uintptr_t)memory->got[t.arg];
-    m->bytes = 2;
+    m->bytes = (uint32_t)cy_dtype_of(t.type)->bits / 8;
     for (int i = 0; i < 3; i++) {
-      m->stride[i] = i ? stride[i - 1] : 2;
+      m->stride[i] = i ? stride[i - 1] : m->bytes;
       m->box[i] = i < 2 ? (uint32_t)t.box[i] : 1;
     }
     slots[n + b] = (uint64_t)(uintptr_t)m;

@@ -1,5 +1,5 @@
 """How the Python suites compile and run CUDA models: by the mocks of NVIDIA's libraries, or on a device. The mock of cuDNN
-computes convolutions only where a suite asks for it: our own kernels are what is tested.
+computes only where a suite asks for it: our own kernels are what is tested.
 
 A library loaded under the mock driver compiles its kernels by the machine's C compiler; what was compiled once is kept in
 build/tests/cuda/mock/cache, by its text.

@@ -284,9 +284,9 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *where) {
 int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *address, const uint64_t *extents,
                            const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave,
                            int swizzle, int promotion, int outside) {
-  shim_map m = {.address = (uintptr_t)address, .extent = {1, 1, 1}, .stride = {2}, .box = {1, 1, 1}, .bytes = 2};
+  shim_map m = {.address = (uintptr_t)address, .extent = {1, 1, 1}, .stride = {type ? 2 : 1}, .box = {1, 1, 1}, .bytes = type ? 2 : 1};
   (void)promotion;
-  int ok = (type == 6 || type == 9) && rank >= 2 && rank <= 3 && (uintptr_t)address % 16 == 0 && !interleave &&
+  int ok = (type == 0 || type == 6 || type == 9) && rank >= 2 && rank <= 3 && (uintptr_t)address % 16 == 0 && !interleave &&
            swizzle == 3 && !outside && (uintptr_t)out % 64 == 0;
   for (unsigned i = 0; ok && i < rank; i++) {
     m.extent[i] = extents[i];
@@ -297,7 +297,7 @@ int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *address, co
       ok &= strides[i - 1] && strides[i - 1] % 16 == 0 && strides[i - 1] >> 40 == 0;
     }
   }
-  if (!ok || box[0] * 2 > 128)
+  if (!ok || box[0] * m.bytes > 128)
     return INVALID_VALUE;
   mock.maps++;
   memset(out, 0, 128);

@@ -3,16 +3,19 @@
  *
  * A descriptor keeps its attributes as they were set. Every type's attributes, their types and counts are rows of a
  * table; finishing checks that what is required is there, that what it refers to is finished, and that shapes follow
- * from each other. A plan evaluates its graph backwards, element by element, from the tensor that is not virtual. Five
- * engines differ in their notes and in the time they take on the mock driver's clock. Whatever is wrong fails with the
- * code of a bad parameter, and mock_cudnn()->fault says why.
+ * from each other. A plan evaluates its operations one after the other, each into memory of its own where its output is
+ * virtual. As in cuDNN, no engine takes attention whose only output is the result. Five engines differ in their notes
+ * and in the time they take on the mock driver's clock. Whatever is wrong fails with the code of a bad parameter, and
+ * mock_cudnn()->fault says why.
  */
 #define _GNU_SOURCE
 #include "tests/cuda/mock_cudnn.h"
+#include "runtime/cudnn_numbers.h"
 #include "runtime/half.h"
 #include "tests/cuda/mock_cuda.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,77 +26,73 @@ enum { OK = 0, BAD = 2000, UNSUPPORTED = 3000 };
 
 /* ---- the table of attributes ---- */
 
-enum {
-  POINTWISE = 0,
-  CONVOLUTION = 1,
-  ENGINE = 2,
-  CONFIG = 3,
-  HEURISTICS = 4,
-  PLAN = 5,
-  OP_CONV = 10,
-  OP_POINTWISE = 13,
-  GRAPH = 15,
-  PACK = 16,
-  TENSOR = 17
-};
-enum {
-  HANDLE = 0,
-  DATA_TYPE = 1,
-  BOOLEAN = 2,
-  INT64 = 3,
-  FLOAT = 4,
-  POINTER = 6,
-  CONV_MODE = 7,
-  HEUR_MODE = 8,
-  NOTE = 11,
-  PW_MODE = 14,
-  DESCRIPTOR = 15
-};
-
 static const struct attribute {
   int of, name, type, least, most, refers; /* least 0: optional; refers: type of the descriptors, -1: any operation */
 } attributes[] = {
-    {POINTWISE, 0, PW_MODE, 1, 1, 0},
-    {POINTWISE, 1, DATA_TYPE, 1, 1, 0},
-    {CONVOLUTION, 100, DATA_TYPE, 1, 1, 0},
-    {CONVOLUTION, 101, CONV_MODE, 1, 1, 0},
-    {CONVOLUTION, 102, INT64, 1, 6, 0},
-    {CONVOLUTION, 103, INT64, 1, 6, 0},
-    {CONVOLUTION, 104, INT64, 1, 6, 0},
-    {CONVOLUTION, 105, INT64, 1, 6, 0},
-    {CONVOLUTION, 106, INT64, 1, 1, 0},
-    {HEURISTICS, 200, HEUR_MODE, 1, 1, 0},
-    {HEURISTICS, 201, DESCRIPTOR, 1, 1, GRAPH},
-    {CONFIG, 300, DESCRIPTOR, 1, 1, ENGINE},
-    {PLAN, 400, HANDLE, 1, 1, 0},
-    {PLAN, 401, DESCRIPTOR, 1, 1, CONFIG},
-    {OP_CONV, 700, FLOAT, 1, 1, 0},
-    {OP_CONV, 701, FLOAT, 1, 1, 0},
-    {OP_CONV, 702, DESCRIPTOR, 1, 1, CONVOLUTION},
-    {OP_CONV, 703, DESCRIPTOR, 1, 1, TENSOR},
-    {OP_CONV, 704, DESCRIPTOR, 1, 1, TENSOR},
-    {OP_CONV, 705, DESCRIPTOR, 1, 1, TENSOR},
-    {OP_POINTWISE, 750, DESCRIPTOR, 1, 1, POINTWISE},
-    {OP_POINTWISE, 751, DESCRIPTOR, 1, 1, TENSOR},
-    {OP_POINTWISE, 752, DESCRIPTOR, 0, 1, TENSOR},
-    {OP_POINTWISE, 753, DESCRIPTOR, 1, 1, TENSOR},
-    {GRAPH, 800, HANDLE, 1, 1, 0},
-    {GRAPH, 801, DESCRIPTOR, 1, 20, -1},
-    {PACK, 1000, INT64, 1, 20, 0},
-    {PACK, 1001, POINTER, 1, 20, 0},
-    {PACK, 1003, POINTER, 1, 1, 0},
-    {TENSOR, 900, INT64, 1, 1, 0},
-    {TENSOR, 901, DATA_TYPE, 1, 1, 0},
-    {TENSOR, 902, INT64, 3, 8, 0},
-    {TENSOR, 903, INT64, 3, 8, 0},
-    {TENSOR, 906, INT64, 1, 1, 0},
-    {TENSOR, 907, BOOLEAN, 0, 1, 0},
+    {CUDNN_POINTWISE, CUDNN_POINTWISE_MODE, CUDNN_T_POINTWISE_MODE, 1, 1, 0},
+    {CUDNN_POINTWISE, CUDNN_POINTWISE_PRECISION, CUDNN_T_DATA_TYPE, 1, 1, 0},
+    {CUDNN_CONVOLUTION, CUDNN_CONV_PRECISION, CUDNN_T_DATA_TYPE, 1, 1, 0},
+    {CUDNN_CONVOLUTION, CUDNN_CONV_MODE, CUDNN_T_CONVOLUTION_MODE, 1, 1, 0},
+    {CUDNN_CONVOLUTION, CUDNN_CONV_DILATIONS, CUDNN_T_INT64, 1, 6, 0},
+    {CUDNN_CONVOLUTION, CUDNN_CONV_STRIDES, CUDNN_T_INT64, 1, 6, 0},
+    {CUDNN_CONVOLUTION, CUDNN_CONV_POST_PADS, CUDNN_T_INT64, 1, 6, 0},
+    {CUDNN_CONVOLUTION, CUDNN_CONV_PRE_PADS, CUDNN_T_INT64, 1, 6, 0},
+    {CUDNN_CONVOLUTION, CUDNN_CONV_RANK, CUDNN_T_INT64, 1, 1, 0},
+    {CUDNN_HEURISTICS, CUDNN_HEURISTICS_MODE, CUDNN_T_HEURISTICS_MODE, 1, 1, 0},
+    {CUDNN_HEURISTICS, CUDNN_HEURISTICS_GRAPH, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_GRAPH},
+    {CUDNN_ENGINE_CONFIG, CUDNN_CONFIG_ENGINE, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_ENGINE},
+    {CUDNN_PLAN, CUDNN_PLAN_HANDLE, CUDNN_T_HANDLE, 1, 1, 0},
+    {CUDNN_PLAN, CUDNN_PLAN_CONFIG, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_ENGINE_CONFIG},
+    {CUDNN_OP_CONVOLUTION, CUDNN_OP_CONV_ALPHA, CUDNN_T_FLOAT, 1, 1, 0},
+    {CUDNN_OP_CONVOLUTION, CUDNN_OP_CONV_BETA, CUDNN_T_FLOAT, 1, 1, 0},
+    {CUDNN_OP_CONVOLUTION, CUDNN_OP_CONV_CONV, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_CONVOLUTION},
+    {CUDNN_OP_CONVOLUTION, CUDNN_OP_CONV_W, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
+    {CUDNN_OP_CONVOLUTION, CUDNN_OP_CONV_X, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
+    {CUDNN_OP_CONVOLUTION, CUDNN_OP_CONV_Y, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
+    {CUDNN_OP_POINTWISE, CUDNN_OP_POINTWISE_HOW, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_POINTWISE},
+    {CUDNN_OP_POINTWISE, CUDNN_OP_POINTWISE_X, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
+    {CUDNN_OP_POINTWISE, CUDNN_OP_POINTWISE_B, CUDNN_T_DESCRIPTOR, 0, 1, CUDNN_TENSOR},
+    {CUDNN_OP_POINTWISE, CUDNN_OP_POINTWISE_Y, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
+    {CUDNN_GRAPH, CUDNN_GRAPH_HANDLE, CUDNN_T_HANDLE, 1, 1, 0},
+    {CUDNN_GRAPH, CUDNN_GRAPH_OPS, CUDNN_T_DESCRIPTOR, 1, 20, -1},
+    {CUDNN_VARIANT_PACK, CUDNN_PACK_IDS, CUDNN_T_INT64, 1, 20, 0},
+    {CUDNN_VARIANT_PACK, CUDNN_PACK_POINTERS, CUDNN_T_POINTER, 1, 20, 0},
+    {CUDNN_VARIANT_PACK, CUDNN_PACK_WORKSPACE, CUDNN_T_POINTER, 1, 1, 0},
+    {CUDNN_TENSOR, CUDNN_TENSOR_ALIGNMENT, CUDNN_T_INT64, 1, 1, 0},
+    {CUDNN_TENSOR, CUDNN_TENSOR_TYPE, CUDNN_T_DATA_TYPE, 1, 1, 0},
+    {CUDNN_TENSOR, CUDNN_TENSOR_DIMS, CUDNN_T_INT64, 3, 8, 0},
+    {CUDNN_TENSOR, CUDNN_TENSOR_STRIDES, CUDNN_T_INT64, 3, 8, 0},
+    {CUDNN_TENSOR, CUDNN_TENSOR_ID, CUDNN_T_INT64, 1, 1, 0},
+    {CUDNN_TENSOR, CUDNN_TENSOR_VIRTUAL, CUDNN_T_BOOLEAN, 0, 1, 0},
+    {CUDNN_POINTWISE, CUDNN_POINTWISE_AXIS, CUDNN_T_INT64, 0, 1, 0},
+    {CUDNN_OP_POINTWISE, CUDNN_OP_POINTWISE_T, CUDNN_T_DESCRIPTOR, 0, 1, CUDNN_TENSOR},
+    {CUDNN_TENSOR, CUDNN_TENSOR_BY_VALUE, CUDNN_T_BOOLEAN, 0, 1, 0},
+    {CUDNN_MATMUL, CUDNN_MATMUL_PRECISION, CUDNN_T_DATA_TYPE, 1, 1, 0},
+    {CUDNN_OP_MATMUL, CUDNN_OP_MATMUL_A, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
+    {CUDNN_OP_MATMUL, CUDNN_OP_MATMUL_B, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
+    {CUDNN_OP_MATMUL, CUDNN_OP_MATMUL_C, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
+    {CUDNN_OP_MATMUL, CUDNN_OP_MATMUL_HOW, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_MATMUL},
+    {CUDNN_REDUCTION, CUDNN_REDUCTION_OPERATOR, CUDNN_T_REDUCTION, 1, 1, 0},
+    {CUDNN_REDUCTION, CUDNN_REDUCTION_PRECISION, CUDNN_T_DATA_TYPE, 1, 1, 0},
+    {CUDNN_OP_REDUCTION, CUDNN_OP_REDUCTION_X, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
+    {CUDNN_OP_REDUCTION, CUDNN_OP_REDUCTION_Y, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_TENSOR},
+    {CUDNN_OP_REDUCTION, CUDNN_OP_REDUCTION_HOW, CUDNN_T_DESCRIPTOR, 1, 1, CUDNN_REDUCTION},
 };
 enum { ATTRIBUTES = sizeof attributes / sizeof *attributes };
 
-static const size_t size_of[] = {
-    [HANDLE] = 8,    [DATA_TYPE] = 4, [BOOLEAN] = 1, [INT64] = 8,   [FLOAT] = 4,     [POINTER] = 8,
-    [CONV_MODE] = 4, [HEUR_MODE] = 4, [NOTE] = 4,    [PW_MODE] = 4, [DESCRIPTOR] = 8};
+static size_t size_of(int type) {
+  switch (type) {
+  case CUDNN_T_BOOLEAN:
+    return 1;
+  case CUDNN_T_HANDLE:
+  case CUDNN_T_INT64:
+  case CUDNN_T_POINTER:
+  case CUDNN_T_DESCRIPTOR:
+    return 8;
+  default:
+    return 4;
+  }
+}
 
 typedef struct descriptor {
   int type, finished, engine; /* engine: of engines and what comes of them */
@@ -107,7 +106,8 @@ typedef struct descriptor {
   } value[ATTRIBUTES];
 } descriptor;
 
-static mock_cudnn_state mock = {.version = 91900, .cudart = 13000, .engine_us = {5, 4, 6, 3, 7}, .workspace = 1000};
+static mock_cudnn_state mock = {
+    .version = 91900, .cudart = 13000, .engine_us = {5, 4, 6, 3, 7}, .workspace = 1000, .wrong = -1};
 /* tensor cores, not the same at every run, none, sums of less precision, inputs made smaller; -1: none */
 static const int notes[MOCK_ENGINES] = {0, 4, -1, 2, 1};
 
@@ -187,6 +187,11 @@ int cudnnBackendDestroyDescriptor(void *d) {
   return OK;
 }
 
+static int is_operation(const descriptor *d) {
+  return d->type == CUDNN_OP_CONVOLUTION || d->type == CUDNN_OP_POINTWISE || d->type == CUDNN_OP_MATMUL ||
+         d->type == CUDNN_OP_REDUCTION;
+}
+
 int cudnnBackendSetAttribute(void *where, int name, int type, int64_t n, const void *values) {
   descriptor *d = where;
   int row = row_of(d->type, name);
@@ -198,10 +203,10 @@ int cudnnBackendSetAttribute(void *where, int name, int type, int64_t n, const v
   if (type != a->type || n < 1 || n > a->most || !values)
     return fail(BAD, "attribute %d: type %d, %lld elements", name, type, (long long)n);
   d->count[row] = n;
-  memcpy(&d->value[row], values, size_of[type] * (size_t)n);
-  for (int i = 0; i < n && type == DESCRIPTOR; i++) {
+  memcpy(&d->value[row], values, size_of(type) * (size_t)n);
+  for (int i = 0; i < n && type == CUDNN_T_DESCRIPTOR; i++) {
     const descriptor *to = ref(d, name, i);
-    int fits = to && (a->refers < 0 ? to->type == OP_CONV || to->type == OP_POINTWISE : to->type == a->refers);
+    int fits = to && (a->refers < 0 ? is_operation(to) : to->type == a->refers);
     if (!fits || !to->finished)
       return fail(BAD, "attribute %d refers to a descriptor of the wrong type, or to one that is not finished", name);
   }
@@ -211,82 +216,175 @@ int cudnnBackendSetAttribute(void *where, int name, int type, int64_t n, const v
 /* ---- finishing ---- */
 
 static int finish_tensor(const descriptor *d) {
-  const int64_t *dims = ints(d, 902), *strides = ints(d, 903), alignment = ints(d, 900)[0];
-  int type = word(d, 901);
-  if (count(d, 902) != count(d, 903))
-    return fail(BAD, "a tensor has %d dims and %d strides", count(d, 902), count(d, 903));
-  for (int i = 0; i < count(d, 902); i++)
+  const int64_t *dims = ints(d, CUDNN_TENSOR_DIMS), *strides = ints(d, CUDNN_TENSOR_STRIDES),
+                alignment = ints(d, CUDNN_TENSOR_ALIGNMENT)[0];
+  int type = word(d, CUDNN_TENSOR_TYPE);
+  if (count(d, CUDNN_TENSOR_DIMS) != count(d, CUDNN_TENSOR_STRIDES))
+    return fail(BAD, "a tensor has %d dims and %d strides", count(d, CUDNN_TENSOR_DIMS),
+                count(d, CUDNN_TENSOR_STRIDES));
+  for (int i = 0; i < count(d, CUDNN_TENSOR_DIMS); i++)
     if (dims[i] < 1 || strides[i] < 1)
       return fail(BAD, "a tensor's dim %d is %lld, its stride %lld", i, (long long)dims[i], (long long)strides[i]);
-  if (alignment < 1 || (alignment & (alignment - 1)) || (type != 0 && type != 2 && type != 9))
+  if (alignment < 1 || (alignment & (alignment - 1)) ||
+      (type != CUDNN_FLOAT && type != CUDNN_HALF && type != CUDNN_BFLOAT16 && type != CUDNN_INT32 &&
+       type != CUDNN_BOOLEAN))
     return fail(BAD, "a tensor of type %d, aligned to %lld", type, (long long)alignment);
   return OK;
 }
 
 static int finish_convolution(const descriptor *d) {
-  for (int name = 102; name <= 105; name++)
-    if (count(d, name) != ints(d, 106)[0])
-      return fail(BAD, "attribute %d has %d elements for %lld axes", name, count(d, name), (long long)ints(d, 106)[0]);
-  return word(d, 101) == 1 && word(d, 100) == 0 ? OK : fail(BAD, "mode %d, precision %d", word(d, 101), word(d, 100));
+  for (int name = CUDNN_CONV_DILATIONS; name <= CUDNN_CONV_PRE_PADS; name++)
+    if (count(d, name) != ints(d, CUDNN_CONV_RANK)[0])
+      return fail(BAD, "attribute %d has %d elements for %lld axes", name, count(d, name),
+                  (long long)ints(d, CUDNN_CONV_RANK)[0]);
+  return word(d, CUDNN_CONV_MODE) == 1 && word(d, CUDNN_CONV_PRECISION) == 0
+             ? OK
+             : fail(BAD, "mode %d, precision %d", word(d, CUDNN_CONV_MODE), word(d, CUDNN_CONV_PRECISION));
 }
 
 static int finish_op_conv(const descriptor *d) {
-  const descriptor *c = ref(d, 702, 0), *w = ref(d, 703, 0), *x = ref(d, 704, 0), *y = ref(d, 705, 0);
-  const int64_t *xd = ints(x, 902), *wd = ints(w, 902), *yd = ints(y, 902);
-  int rank = (int)ints(c, 106)[0];
-  if (count(x, 902) != rank + 2 || count(w, 902) != rank + 2 || count(y, 902) != rank + 2)
+  const descriptor *c = ref(d, CUDNN_OP_CONV_CONV, 0), *w = ref(d, CUDNN_OP_CONV_W, 0), *x = ref(d, CUDNN_OP_CONV_X, 0),
+                   *y = ref(d, CUDNN_OP_CONV_Y, 0);
+  const int64_t *xd = ints(x, CUDNN_TENSOR_DIMS), *wd = ints(w, CUDNN_TENSOR_DIMS), *yd = ints(y, CUDNN_TENSOR_DIMS);
+  int rank = (int)ints(c, CUDNN_CONV_RANK)[0];
+  if (count(x, CUDNN_TENSOR_DIMS) != rank + 2 || count(w, CUDNN_TENSOR_DIMS) != rank + 2 ||
+      count(y, CUDNN_TENSOR_DIMS) != rank + 2)
     return fail(BAD, "a convolution of %d axes has tensors of another rank", rank);
   if (xd[0] != yd[0] || wd[0] != yd[1] || xd[1] % wd[1] || wd[0] % (xd[1] / wd[1]))
     return fail(BAD, "a convolution's images, channels or groups do not fit");
   for (int i = 0; i < rank; i++) {
-    int64_t reach = (wd[2 + i] - 1) * ints(c, 102)[i] + 1, padded = xd[2 + i] + ints(c, 105)[i] + ints(c, 104)[i];
-    if (ints(c, 105)[i] < 0 || ints(c, 104)[i] < 0 || (padded - reach) / ints(c, 103)[i] + 1 != yd[2 + i])
+    int64_t reach = (wd[2 + i] - 1) * ints(c, CUDNN_CONV_DILATIONS)[i] + 1,
+            padded = xd[2 + i] + ints(c, CUDNN_CONV_PRE_PADS)[i] + ints(c, CUDNN_CONV_POST_PADS)[i];
+    if (ints(c, CUDNN_CONV_PRE_PADS)[i] < 0 || ints(c, CUDNN_CONV_POST_PADS)[i] < 0 ||
+        (padded - reach) / ints(c, CUDNN_CONV_STRIDES)[i] + 1 != yd[2 + i])
       return fail(BAD, "a convolution's axis %d: %lld cannot become %lld", i, (long long)xd[2 + i],
                   (long long)yd[2 + i]);
   }
   return OK;
 }
 
-static int finish_op_pointwise(const descriptor *d) {
-  const descriptor *x = ref(d, 751, 0), *b = ref(d, 752, 0), *y = ref(d, 753, 0);
-  int mode = word(ref(d, 750, 0), 0), rank = count(y, 902);
-  if ((mode != 0 && mode != 100) || (mode == 0) != (b != NULL))
-    return fail(BAD, "a pointwise operation of mode %d %s a second operand", mode, b ? "with" : "without");
-  for (int i = 0; i < rank; i++) {
-    int64_t n = ints(y, 902)[i];
-    if (ints(x, 902)[i] != n || (b && ints(b, 902)[i] != n && ints(b, 902)[i] != 1))
-      return fail(BAD, "a pointwise operation's axis %d does not fit", i);
+/* Operands of a pointwise mode; 0: there is none of this number. */
+static int operands(int mode) {
+  switch (mode) {
+  case CUDNN_EXP:
+  case CUDNN_LOG:
+  case CUDNN_RELU:
+  case CUDNN_GEN_INDEX:
+    return 1;
+  case CUDNN_ADD:
+  case CUDNN_MUL:
+  case CUDNN_DIV:
+  case CUDNN_SUB:
+  case CUDNN_GE:
+    return 2;
+  case CUDNN_SELECT:
+    return 3;
+  default:
+    return 0;
   }
+}
+
+static int finish_op_pointwise(const descriptor *d) {
+  const descriptor *in[] = {ref(d, CUDNN_OP_POINTWISE_X, 0), ref(d, CUDNN_OP_POINTWISE_B, 0),
+                            ref(d, CUDNN_OP_POINTWISE_T, 0)};
+  const descriptor *how = ref(d, CUDNN_OP_POINTWISE_HOW, 0), *y = ref(d, CUDNN_OP_POINTWISE_Y, 0);
+  int mode = word(how, CUDNN_POINTWISE_MODE), rank = count(y, CUDNN_TENSOR_DIMS);
+  if (operands(mode) != 1 + !!in[1] + !!in[2])
+    return fail(BAD, "a pointwise operation of mode %d has %d operands", mode, 1 + !!in[1] + !!in[2]);
+  if ((mode == CUDNN_GEN_INDEX) != count(how, CUDNN_POINTWISE_AXIS))
+    return fail(BAD, "a pointwise operation of mode %d %s an axis", mode, mode == CUDNN_GEN_INDEX ? "lacks" : "has");
+  for (int i = 0; i < rank; i++)
+    for (int k = 0; k < operands(mode); k++) {
+      int64_t n = ints(y, CUDNN_TENSOR_DIMS)[i], own = ints(in[k], CUDNN_TENSOR_DIMS)[i];
+      if (count(in[k], CUDNN_TENSOR_DIMS) != rank || (own != n && (own != 1 || !k)))
+        return fail(BAD, "a pointwise operation's axis %d does not fit", i);
+    }
   return OK;
 }
 
-static int is_virtual(const descriptor *tensor) { return tensor->value[row_of(TENSOR, 907)].b[0]; }
-static const descriptor *output(const descriptor *op) { return ref(op, op->type == OP_CONV ? 705 : 753, 0); }
-static int reads(const descriptor *op, const descriptor *t) {
-  return op->type == OP_CONV ? ref(op, 703, 0) == t || ref(op, 704, 0) == t
-                             : ref(op, 751, 0) == t || ref(op, 752, 0) == t;
+static int finish_op_matmul(const descriptor *d) {
+  const int64_t *a = ints(ref(d, CUDNN_OP_MATMUL_A, 0), CUDNN_TENSOR_DIMS);
+  const int64_t *b = ints(ref(d, CUDNN_OP_MATMUL_B, 0), CUDNN_TENSOR_DIMS);
+  const int64_t *c = ints(ref(d, CUDNN_OP_MATMUL_C, 0), CUDNN_TENSOR_DIMS);
+  int rank = count(ref(d, CUDNN_OP_MATMUL_C, 0), CUDNN_TENSOR_DIMS);
+  for (int i = 0; i < rank - 2; i++)
+    if (a[i] != c[i] || c[i] % b[i])
+      return fail(BAD, "a product's axis %d does not fit", i);
+  return a[rank - 2] == c[rank - 2] && a[rank - 1] == b[rank - 2] && b[rank - 1] == c[rank - 1]
+             ? OK
+             : fail(BAD, "a product's matrices do not fit");
 }
 
-/* Virtual tensors are written once and read; one that is not virtual is the graph's output. */
+static int finish_op_reduction(const descriptor *d) {
+  const descriptor *x = ref(d, CUDNN_OP_REDUCTION_X, 0), *y = ref(d, CUDNN_OP_REDUCTION_Y, 0);
+  int mode = word(ref(d, CUDNN_OP_REDUCTION_HOW, 0), CUDNN_REDUCTION_OPERATOR);
+  for (int i = 0; i < count(y, CUDNN_TENSOR_DIMS); i++) {
+    int64_t n = ints(y, CUDNN_TENSOR_DIMS)[i];
+    if (n != 1 && n != ints(x, CUDNN_TENSOR_DIMS)[i])
+      return fail(BAD, "a reduction's axis %d does not fit", i);
+  }
+  return mode == CUDNN_REDUCE_ADD || mode == CUDNN_REDUCE_MAX ? OK : fail(BAD, "a reduction of mode %d", mode);
+}
+
+static int has(const descriptor *tensor, int flag) { return tensor->value[row_of(CUDNN_TENSOR, flag)].b[0]; }
+static int is_virtual(const descriptor *tensor) { return has(tensor, CUDNN_TENSOR_VIRTUAL); }
+
+/* The tensors of an operation: the operands, NULL where there is none, and the output. */
+enum { OPERANDS = 3 };
+static void tensors_of(const descriptor *op, const descriptor *out[OPERANDS + 1]) {
+  static const struct {
+    int type, names[OPERANDS + 1];
+  } rows[] = {
+      {CUDNN_OP_CONVOLUTION, {CUDNN_OP_CONV_X, CUDNN_OP_CONV_W, 0, CUDNN_OP_CONV_Y}},
+      {CUDNN_OP_POINTWISE, {CUDNN_OP_POINTWISE_X, CUDNN_OP_POINTWISE_B, CUDNN_OP_POINTWISE_T, CUDNN_OP_POINTWISE_Y}},
+      {CUDNN_OP_MATMUL, {CUDNN_OP_MATMUL_A, CUDNN_OP_MATMUL_B, 0, CUDNN_OP_MATMUL_C}},
+      {CUDNN_OP_REDUCTION, {CUDNN_OP_REDUCTION_X, 0, 0, CUDNN_OP_REDUCTION_Y}}};
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+    for (int i = 0; i <= OPERANDS && rows[r].type == op->type; i++)
+      out[i] = rows[r].names[i] ? ref(op, rows[r].names[i], 0) : NULL;
+}
+
+static const descriptor *output(const descriptor *op) {
+  const descriptor *t[OPERANDS + 1];
+  tensors_of(op, t);
+  return t[OPERANDS];
+}
+
+static int reads(const descriptor *op, const descriptor *tensor) {
+  const descriptor *t[OPERANDS + 1];
+  int n = 0;
+  tensors_of(op, t);
+  for (int i = 0; i < OPERANDS; i++)
+    n += t[i] == tensor;
+  return n;
+}
+
+static int outputs_of(const descriptor *graph) {
+  int n = 0;
+  for (int i = 0; i < count(graph, CUDNN_GRAPH_OPS); i++)
+    n += !is_virtual(output(ref(graph, CUDNN_GRAPH_OPS, i)));
+  return n;
+}
+
+/* Virtual tensors are written once, and read by later operations; those that are not are the graph's outputs. */
 static int finish_graph(const descriptor *d) {
-  int n = count(d, 801), outputs = 0;
+  int n = count(d, CUDNN_GRAPH_OPS);
   if (mock.graph_code)
     return fail(mock.graph_code, "the test wants it");
   for (int i = 0; i < n; i++) {
-    int readers = 0, writers = 0;
-    const descriptor *t = output(ref(d, 801, i));
+    int readers = 0, early = 0, writers = 0;
+    const descriptor *t = output(ref(d, CUDNN_GRAPH_OPS, i));
     for (int j = 0; j < n; j++) {
-      readers += reads(ref(d, 801, j), t);
-      writers += output(ref(d, 801, j)) == t;
-      if (j > i && ints(output(ref(d, 801, j)), 906)[0] == ints(t, 906)[0])
-        return fail(BAD, "two tensors have the id %lld", (long long)ints(t, 906)[0]);
+      *(j > i ? &readers : &early) += reads(ref(d, CUDNN_GRAPH_OPS, j), t);
+      writers += output(ref(d, CUDNN_GRAPH_OPS, j)) == t;
+      if (j > i && ints(output(ref(d, CUDNN_GRAPH_OPS, j)), CUDNN_TENSOR_ID)[0] == ints(t, CUDNN_TENSOR_ID)[0])
+        return fail(BAD, "two tensors have the id %lld", (long long)ints(t, CUDNN_TENSOR_ID)[0]);
     }
-    outputs += !is_virtual(t);
-    if (writers != 1 || (is_virtual(t) ? !readers : readers))
-      return fail(BAD, "operation %d: %d write its output, %d read it", i, writers, readers);
+    if (writers != 1 || early || (is_virtual(t) ? !readers : readers))
+      return fail(BAD, "operation %d: %d write its output, %d read it, %d before", i, writers, readers, early);
   }
   mock.graphs++;
-  return outputs == 1 ? OK : fail(BAD, "a graph has %d outputs", outputs);
+  return outputs_of(d) ? OK : fail(BAD, "a graph has no output");
 }
 
 int cudnnBackendFinalize(void *where) {
@@ -298,31 +396,40 @@ int cudnnBackendFinalize(void *where) {
       return fail(BAD, "a descriptor of type %d lacks attribute %d", d->type, attributes[i].name);
   int code = OK;
   switch (d->type) {
-  case TENSOR:
+  case CUDNN_TENSOR:
     code = finish_tensor(d);
     break;
-  case CONVOLUTION:
+  case CUDNN_CONVOLUTION:
     code = finish_convolution(d);
     break;
-  case OP_CONV:
+  case CUDNN_OP_CONVOLUTION:
     code = finish_op_conv(d);
     break;
-  case OP_POINTWISE:
+  case CUDNN_OP_POINTWISE:
     code = finish_op_pointwise(d);
     break;
-  case GRAPH:
+  case CUDNN_OP_MATMUL:
+    code = finish_op_matmul(d);
+    break;
+  case CUDNN_OP_REDUCTION:
+    code = finish_op_reduction(d);
+    break;
+  case CUDNN_GRAPH:
     code = finish_graph(d);
     break;
-  case HEURISTICS:
-    code = word(d, 200) == 3 ? OK : fail(UNSUPPORTED, "heuristics of mode %d", word(d, 200));
+  case CUDNN_HEURISTICS:
+    code = word(d, CUDNN_HEURISTICS_MODE) == 3
+               ? OK
+               : fail(UNSUPPORTED, "heuristics of mode %d", word(d, CUDNN_HEURISTICS_MODE));
     break;
-  case PLAN:
-    d->engine = ref(d, 401, 0)->engine;
+  case CUDNN_PLAN:
+    d->engine = ref(d, CUDNN_PLAN_CONFIG, 0)->engine;
     mock.plans++;
     code = mock.plan_code ? fail(mock.plan_code, "the test wants it") : OK;
     break;
-  case PACK:
-    code = count(d, 1000) == count(d, 1001) ? OK : fail(BAD, "ids and pointers differ in number");
+  case CUDNN_VARIANT_PACK:
+    code =
+        count(d, CUDNN_PACK_IDS) == count(d, CUDNN_PACK_POINTERS) ? OK : fail(BAD, "ids and pointers differ in number");
     break;
   }
   d->finished = !code;
@@ -333,14 +440,17 @@ int cudnnBackendFinalize(void *where) {
 
 /* Fills the engine configurations that were passed in. */
 static int results(descriptor *h, int64_t capacity, int64_t *n, void **out) {
-  *n = MOCK_ENGINES;
-  for (int i = 0; i < MOCK_ENGINES && i < capacity; i++) {
+  const descriptor *graph = ref(h, CUDNN_HEURISTICS_GRAPH, 0);
+  int attention = ((descriptor *)ref(graph, CUDNN_GRAPH_OPS, 0))->type == CUDNN_OP_MATMUL;
+  *n = attention && outputs_of(graph) == 1 ? 0 : MOCK_ENGINES;
+  for (int i = 0; i < *n && i < capacity; i++) {
     descriptor *config = out[i];
-    if (!config || config->type != CONFIG)
+    if (!config || config->type != CUDNN_ENGINE_CONFIG)
       return fail(BAD, "results want engine configurations to be filled");
     config->finished = 1;
     config->engine = i;
-    config->value[row_of(CONFIG, 300)].p[0] = ref(h, 201, 0); /* kept for the plan: the graph */
+    config->value[row_of(CUDNN_ENGINE_CONFIG, CUDNN_CONFIG_ENGINE)].p[0] =
+        ref(h, CUDNN_HEURISTICS_GRAPH, 0); /* kept for the plan: the graph */
   }
   return OK;
 }
@@ -349,24 +459,24 @@ int cudnnBackendGetAttribute(void *where, int name, int type, int64_t capacity, 
   descriptor *d = where;
   if (!d->finished)
     return fail(BAD, "attribute %d is asked of a descriptor that is not finished", name);
-  if (d->type == HEURISTICS && name == 202 && type == DESCRIPTOR)
+  if (d->type == CUDNN_HEURISTICS && name == CUDNN_HEURISTICS_RESULTS && type == CUDNN_T_DESCRIPTOR)
     return results(d, capacity, n, out);
   *n = 1;
-  if (d->type == CONFIG && name == 300 && type == DESCRIPTOR && capacity == 1) {
+  if (d->type == CUDNN_ENGINE_CONFIG && name == CUDNN_CONFIG_ENGINE && type == CUDNN_T_DESCRIPTOR && capacity == 1) {
     descriptor *engine = *(void **)out;
-    if (!engine || engine->type != ENGINE)
+    if (!engine || engine->type != CUDNN_ENGINE)
       return fail(BAD, "an engine is asked for without one to be filled");
     engine->finished = 1;
     engine->engine = d->engine;
     return OK;
   }
-  if (d->type == ENGINE && name == 1303 && type == NOTE) {
+  if (d->type == CUDNN_ENGINE && name == CUDNN_ENGINE_NOTES && type == CUDNN_T_NOTE) {
     *n = notes[d->engine] >= 0;
     if (*n)
       *(int32_t *)out = notes[d->engine];
     return OK;
   }
-  if (d->type == PLAN && name == 402 && type == INT64 && capacity == 1) {
+  if (d->type == CUDNN_PLAN && name == CUDNN_PLAN_WORKSPACE && type == CUDNN_T_INT64 && capacity == 1) {
     *(int64_t *)out = (int64_t)mock.workspace;
     return OK;
   }
@@ -377,35 +487,38 @@ int cudnnBackendGetAttribute(void *where, int name, int type, int64_t capacity, 
 
 /* What a run reads and writes, apart from descriptors that may be gone when a captured graph is launched. */
 typedef struct tensor {
-  int rank, type;
-  int64_t dims[8], strides[8];
-  void *data; /* NULL: virtual */
+  int rank, type, virtual;
+  int64_t id, dims[8], strides[8];
+  void *data; /* of virtual ones: while running; NULL and not virtual: it is `value` */
+  float value;
 } tensor;
 
-enum { MAX_OPS = 4 };
+enum { MAX_OPS = 16 };
 typedef struct job {
-  int engine, nops;
+  int nops, wrong;
   struct step {
-    int mode;       /* of a pointwise operation; -1: a convolution */
-    tensor x, b, y; /* b: weights, or second operand */
-    int64_t dilation[3], stride[3], pad[3];
+    int type, mode;
+    tensor in[OPERANDS], y;
+    int64_t axis, dilation[3], stride[3], pad[3];
   } op[MAX_OPS];
 } job;
 
 static float load(const tensor *t, int64_t at) {
   uint16_t half;
   float f;
-  if (t->type == 0) {
+  if (!t->data)
+    return t->value;
+  if (t->type != CUDNN_HALF && t->type != CUDNN_BFLOAT16) { /* integers and truths live here alone: as floats */
     memcpy(&f, (char *)t->data + 4 * at, 4);
     return f;
   }
   memcpy(&half, (char *)t->data + 2 * at, 2);
-  return t->type == 2 ? cyrt_f16_to_f32(half) : cyrt_bf16_to_f32(half);
+  return t->type == CUDNN_HALF ? cyrt_f16_to_f32(half) : cyrt_bf16_to_f32(half);
 }
 
 static void store(const tensor *t, int64_t at, float f) {
-  uint16_t half = t->type == 2 ? cyrt_f32_to_f16(f) : cyrt_f32_to_bf16(f);
-  if (t->type == 0)
+  uint16_t half = t->type == CUDNN_HALF ? cyrt_f32_to_f16(f) : cyrt_f32_to_bf16(f);
+  if (t->type != CUDNN_HALF && t->type != CUDNN_BFLOAT16)
     memcpy((char *)t->data + 4 * at, &f, 4);
   else
     memcpy((char *)t->data + 2 * at, &half, 2);
@@ -428,70 +541,167 @@ static int next(const int64_t *dims, int rank, int64_t *at) {
 }
 
 static float convolve(const struct step *s, const int64_t *at) {
-  int rank = s->x.rank, spatial = rank - 2;
-  int64_t per_group = s->b.dims[0] / (s->x.dims[1] / s->b.dims[1]), tap[8] = {0}, from[8] = {at[0]};
+  const tensor *x = &s->in[0], *w = &s->in[1];
+  int rank = x->rank, spatial = rank - 2;
+  int64_t per_group = w->dims[0] / (x->dims[1] / w->dims[1]), tap[8] = {0}, from[8] = {at[0]};
   double total = 0;
   do {
     int inside = 1;
-    int64_t w[8] = {at[1], tap[0]};
-    from[1] = at[1] / per_group * s->b.dims[1] + tap[0];
+    int64_t in_w[8] = {at[1], tap[0]};
+    from[1] = at[1] / per_group * w->dims[1] + tap[0];
     for (int i = 0; i < spatial; i++) {
-      w[2 + i] = tap[1 + i];
+      in_w[2 + i] = tap[1 + i];
       from[2 + i] = at[2 + i] * s->stride[i] - s->pad[i] + tap[1 + i] * s->dilation[i];
-      inside &= from[2 + i] >= 0 && from[2 + i] < s->x.dims[2 + i];
+      inside &= from[2 + i] >= 0 && from[2 + i] < x->dims[2 + i];
     }
     if (inside)
-      total += (double)load(&s->x, offset(&s->x, from)) * (double)load(&s->b, offset(&s->b, w));
-  } while (next(s->b.dims + 1, rank - 1, tap));
+      total += (double)load(x, offset(x, from)) * (double)load(w, offset(w, in_w));
+  } while (next(w->dims + 1, rank - 1, tap));
   return (float)total;
 }
 
-static int run_job(const void *data) {
-  const job *j = data;
-  const tensor *y = &j->op[j->nops - 1].y;
+/* Fewer matrices of the second factor serve neighbours of the first. */
+static float multiply(const struct step *s, const int64_t *at) {
+  const tensor *a = &s->in[0], *b = &s->in[1];
+  int rank = a->rank;
+  int64_t in_a[8], in_b[8];
+  double total = 0;
+  for (int i = 0; i < rank; i++) {
+    in_a[i] = at[i];
+    in_b[i] = i < rank - 2 ? at[i] / (s->y.dims[i] / b->dims[i]) : at[i];
+  }
+  for (int64_t k = 0; k < a->dims[rank - 1]; k++) {
+    in_a[rank - 1] = in_b[rank - 2] = k;
+    total += (double)load(a, offset(a, in_a)) * (double)load(b, offset(b, in_b));
+  }
+  return (float)total;
+}
+
+/* Along all axes of which the output has one element. */
+static float reduce(const struct step *s, const int64_t *at) {
+  const tensor *x = &s->in[0];
+  int64_t dims[8], turn[8] = {0}, from[8];
+  double total = s->mode == CUDNN_REDUCE_MAX ? -INFINITY : 0;
+  for (int i = 0; i < x->rank; i++)
+    dims[i] = s->y.dims[i] == 1 ? x->dims[i] : 1;
+  do {
+    for (int i = 0; i < x->rank; i++)
+      from[i] = at[i] + turn[i];
+    double v = (double)load(x, offset(x, from));
+    total = s->mode == CUDNN_REDUCE_MAX ? fmax(total, v) : total + v;
+  } while (next(dims, x->rank, turn));
+  return (float)total;
+}
+
+static float pointwise(const struct step *s, const int64_t *at) {
+  float v[OPERANDS] = {0};
+  for (int i = 0; i < operands(s->mode) && s->mode != CUDNN_GEN_INDEX; i++)
+    v[i] = load(&s->in[i], offset(&s->in[i], at));
+  switch (s->mode) {
+  case CUDNN_ADD:
+    return v[0] + v[1];
+  case CUDNN_SUB:
+    return v[0] - v[1];
+  case CUDNN_MUL:
+    return v[0] * v[1];
+  case CUDNN_DIV:
+    return v[0] / v[1];
+  case CUDNN_EXP:
+    return expf(v[0]);
+  case CUDNN_LOG:
+    return logf(v[0]);
+  case CUDNN_RELU:
+    return v[0] > 0 || v[0] != v[0] ? v[0] : 0;
+  case CUDNN_GE:
+    return v[0] >= v[1];
+  case CUDNN_GEN_INDEX:
+    return (float)at[s->axis];
+  default: /* CUDNN_SELECT */
+    return v[2] != 0 ? v[0] : v[1];
+  }
+}
+
+static void run_step(const struct step *s, float by) {
   int64_t at[8] = {0};
   do {
-    float v = 0;
-    for (int i = 0; i < j->nops; i++) {
-      const struct step *s = &j->op[i];
-      v = s->mode < 0    ? convolve(s, at)
-          : s->mode == 0 ? v + load(&s->b, offset(&s->b, at))
-          : v > 0        ? v
-          : v != v       ? v
-                         : 0;
-    }
-    store(y, offset(y, at), v);
-  } while (next(y->dims, y->rank, at));
+    float v = s->type == CUDNN_OP_CONVOLUTION ? convolve(s, at)
+              : s->type == CUDNN_OP_MATMUL    ? multiply(s, at)
+              : s->type == CUDNN_OP_REDUCTION ? reduce(s, at)
+                                              : pointwise(s, at);
+    store(&s->y, offset(&s->y, at), v * by);
+  } while (next(s->y.dims, s->y.rank, at));
+}
+
+/* Virtual tensors are dense. */
+static void *get_memory(const tensor *t) {
+  size_t n = 4;
+  for (int i = 0; i < t->rank; i++)
+    n *= (size_t)t->dims[i];
+  return calloc(1, n);
+}
+
+static int run_job(const void *data) {
+  job j = *(const job *)data;
+  for (int i = 0; i < j.nops; i++) {
+    struct step *s = &j.op[i];
+    for (int k = 0; k < OPERANDS; k++)
+      for (int before = 0; before < i && s->in[k].virtual; before++)
+        if (j.op[before].y.id == s->in[k].id)
+          s->in[k].data = j.op[before].y.data;
+    if (s->y.virtual)
+      s->y.data = get_memory(&s->y);
+    run_step(s, j.wrong && i == j.nops - 1 ? 1.5f : 1);
+  }
+  for (int i = 0; i < j.nops; i++)
+    if (j.op[i].y.virtual)
+      free(j.op[i].y.data);
   return 0;
 }
 
 static int fill_tensor(const descriptor *d, const descriptor *pack, tensor *t) {
-  *t = (tensor){.rank = count(d, 902), .type = word(d, 901)};
-  memcpy(t->dims, ints(d, 902), sizeof *t->dims * (size_t)t->rank);
-  memcpy(t->strides, ints(d, 903), sizeof *t->strides * (size_t)t->rank);
-  for (int i = 0; i < count(pack, 1000) && !is_virtual(d); i++)
-    if (ints(pack, 1000)[i] == ints(d, 906)[0])
-      t->data = pack->value[row_of(PACK, 1001)].p[i];
-  if (!is_virtual(d) && (!t->data || (uintptr_t)t->data % (size_t)ints(d, 900)[0]))
-    return fail(BAD, "tensor %lld has no pointer, or one that is not aligned", (long long)ints(d, 906)[0]);
+  *t = (tensor){.rank = count(d, CUDNN_TENSOR_DIMS),
+                .type = word(d, CUDNN_TENSOR_TYPE),
+                .virtual = is_virtual(d),
+                .id = ints(d, CUDNN_TENSOR_ID)[0]};
+  memcpy(t->dims, ints(d, CUDNN_TENSOR_DIMS), sizeof *t->dims * (size_t)t->rank);
+  memcpy(t->strides, ints(d, CUDNN_TENSOR_STRIDES), sizeof *t->strides * (size_t)t->rank);
+  for (int i = 0; i < count(pack, CUDNN_PACK_IDS) && !t->virtual; i++)
+    if (ints(pack, CUDNN_PACK_IDS)[i] == t->id)
+      t->data = pack->value[row_of(CUDNN_VARIANT_PACK, CUDNN_PACK_POINTERS)].p[i];
+  if (!t->virtual && (!t->data || (uintptr_t)t->data % (size_t)ints(d, CUDNN_TENSOR_ALIGNMENT)[0]))
+    return fail(BAD, "tensor %lld has no pointer, or one that is not aligned", (long long)t->id);
+  if (has(d, CUDNN_TENSOR_BY_VALUE)) {
+    t->value = t->type == CUDNN_INT32 ? (float)*(int32_t *)t->data : *(float *)t->data;
+    t->data = NULL;
+  }
   return OK;
 }
 
-/* Operations must come in the order in which they read each other. */
-static int fill_step(const descriptor *op, const descriptor *before, const descriptor *pack, struct step *s) {
-  int conv = op->type == OP_CONV, code = fill_tensor(ref(op, conv ? 704 : 751, 0), pack, &s->x);
-  const descriptor *b = ref(op, conv ? 703 : 752, 0);
-  s->mode = conv ? -1 : word(ref(op, 750, 0), 0);
-  if (conv != !before || (before && ref(op, 751, 0) != output(before)))
-    return fail(BAD, "a graph is no chain from a convolution on");
-  for (int i = 0; conv && i < ints(ref(op, 702, 0), 106)[0]; i++) {
-    s->dilation[i] = ints(ref(op, 702, 0), 102)[i];
-    s->stride[i] = ints(ref(op, 702, 0), 103)[i];
-    s->pad[i] = ints(ref(op, 702, 0), 105)[i];
+static void fill_convolution(const descriptor *c, struct step *s) {
+  for (int i = 0; i < ints(c, CUDNN_CONV_RANK)[0]; i++) {
+    s->dilation[i] = ints(c, CUDNN_CONV_DILATIONS)[i];
+    s->stride[i] = ints(c, CUDNN_CONV_STRIDES)[i];
+    s->pad[i] = ints(c, CUDNN_CONV_PRE_PADS)[i];
   }
-  if (!code && b)
-    code = fill_tensor(b, pack, &s->b);
-  return code ? code : fill_tensor(output(op), pack, &s->y);
+}
+
+static int fill_step(const descriptor *op, const descriptor *pack, struct step *s) {
+  const descriptor *t[OPERANDS + 1];
+  int code = OK;
+  s->type = op->type;
+  if (op->type == CUDNN_OP_CONVOLUTION)
+    fill_convolution(ref(op, CUDNN_OP_CONV_CONV, 0), s);
+  if (op->type == CUDNN_OP_REDUCTION)
+    s->mode = word(ref(op, CUDNN_OP_REDUCTION_HOW, 0), CUDNN_REDUCTION_OPERATOR);
+  if (op->type == CUDNN_OP_POINTWISE) {
+    s->mode = word(ref(op, CUDNN_OP_POINTWISE_HOW, 0), CUDNN_POINTWISE_MODE);
+    s->axis = ints(ref(op, CUDNN_OP_POINTWISE_HOW, 0), CUDNN_POINTWISE_AXIS)[0];
+  }
+  tensors_of(op, t);
+  for (int i = 0; i <= OPERANDS && !code; i++)
+    if (t[i])
+      code = fill_tensor(t[i], pack, i < OPERANDS ? &s->in[i] : &s->y);
+  return code;
 }
 
 static mock_cuda_state *driver(int (**submit)(void *, int (*)(const void *), const void *, size_t)) {
@@ -508,19 +718,19 @@ int cudnnBackendExecute(void *where, void *plan_at, void *pack_at) {
   descriptor *plan = plan_at, *pack = pack_at, *graph;
   job j = {.nops = 0};
   int (*submit)(void *, int (*)(const void *), const void *, size_t);
-  if (!plan->finished || plan->type != PLAN || !pack->finished || pack->type != PACK)
+  if (!plan->finished || plan->type != CUDNN_PLAN || !pack->finished || pack->type != CUDNN_VARIANT_PACK)
     return fail(BAD, "a plan and a pack, both finished, are expected");
   if (mock.execute_code)
     return fail(mock.execute_code, "the test wants it");
-  if (mock.workspace && !pack->value[row_of(PACK, 1003)].p[0])
+  if (mock.workspace && !pack->value[row_of(CUDNN_VARIANT_PACK, CUDNN_PACK_WORKSPACE)].p[0])
     return fail(BAD, "there is no workspace");
-  graph = ref(ref(plan, 401, 0), 300, 0);
-  j.engine = plan->engine;
-  j.nops = count(graph, 801);
+  graph = ref(ref(plan, CUDNN_PLAN_CONFIG, 0), CUDNN_CONFIG_ENGINE, 0);
+  j.wrong = plan->engine == mock.wrong;
+  j.nops = count(graph, CUDNN_GRAPH_OPS);
   for (int i = 0; i < j.nops; i++)
-    if (i == MAX_OPS || fill_step(ref(graph, 801, i), i ? ref(graph, 801, i - 1) : NULL, pack, &j.op[i]))
+    if (i == MAX_OPS || fill_step(ref(graph, CUDNN_GRAPH_OPS, i), pack, &j.op[i]))
       return BAD;
-  mock.ran[j.engine]++;
-  driver(&submit)->clock_us += mock.engine_us[j.engine];
+  mock.ran[plan->engine]++;
+  driver(&submit)->clock_us += mock.engine_us[plan->engine];
   return submit(((handle *)where)->stream, run_job, &j, sizeof j) ? 5000 : OK;
 }

@@ -14,6 +14,7 @@ typedef struct mock_cudnn_state {
   int execute_code;       /* .. running one */
   double engine_us[MOCK_ENGINES];
   size_t workspace; /* of each plan */
+  int wrong;        /* an engine whose results are; -1: none is */
   /* counted */
   int descriptors, handles;             /* alive */
   int graphs, plans, ran[MOCK_ENGINES]; /* since the start */

@@ -532,81 +532,107 @@ static void test_images(void) {
   mock->capability = 89;
 }
 
+/* Compiles a graph for a device and for a CPU, runs both, and compares. */
+static void compare_graph(const char *graph, const char *for_cuda, const char *for_cpu, float tolerance) {
+  const char *const options[] = {for_cuda, for_cpu}, *const names[] = {"p.so", "q.so"};
+  char command[200];
+  cyto_context *context[2] = {NULL, NULL};
+  cyto_model *model[2];
+  cyto_error error;
+  write_file("graph.txt", graph, strlen(graph));
+  for (int i = 0; i < 2; i++) {
+    snprintf(command, sizeof command, "%%s/cytoc %%s -o %%s %s", options[i]);
+    CHECK_REQUIRE(!run_command(command, build, path_of("graph.txt"), path_of(names[i])));
+    model[i] = load(names[i]);
+    CHECK_REQUIRE(model[i] && !cyto_context_create(model[i], NULL, &context[i], &error));
+  }
+  compare(context[0], model[0], context[1], model[1], MAX_BATCH, tolerance);
+  for (int i = 0; i < 2; i++) {
+    cyto_context_destroy(context[i]);
+    cyto_model_unload(model[i]);
+  }
+}
+
 /* A product by tensor maps on sm_90a, and one whose rows are no multiples of 16 bytes: by the kernel beside. */
 static void test_tensors(void) {
   static const int depths[] = {128, 132};
   char graph[400];
   mock->capability = 90;
   for (int i = 0; i < CHECK_COUNT(depths); i++) {
-    cyto_context *on_cuda = NULL, *on_cpu = NULL;
-    cyto_error error;
-    int n = snprintf(graph, sizeof graph,
-                     "graph @product(%%x: f32[rows,%d]) {\n  @w = const f16[%d,4864] data(7)\n  %%h = cast %%x : "
-                     "f16[rows,%d]\n  %%p = matmul %%h, @w : f16[rows,4864]\n  %%y = cast %%p : f32[rows,4864]\n  "
-                     "return %%y\n}\n",
-                     depths[i], depths[i], depths[i]);
-    write_file("product.txt", graph, (size_t)n);
-    CHECK_REQUIRE(!run_command("%s/cytoc %s -o %s --target=sm_90a", build, path_of("product.txt"), path_of("p.so")));
-    CHECK_REQUIRE(!run_command("%s/cytoc %s -o %s --target=native", build, path_of("product.txt"), path_of("q.so")));
-    cyto_model *cuda = load("p.so"), *cpu = load("q.so");
-    CHECK_REQUIRE(cuda && cpu && !cyto_context_create(cuda, NULL, &on_cuda, &error) &&
-                  !cyto_context_create(cpu, NULL, &on_cpu, &error));
+    snprintf(graph, sizeof graph,
+             "graph @product(%%x: f32[rows,%d]) {\n  @w = const f16[%d,4864] data(7)\n  %%h = cast %%x : f16[rows,%d]\n"
+             "  %%p = matmul %%h, @w : f16[rows,4864]\n  %%y = cast %%p : f32[rows,4864]\n  return %%y\n}\n",
+             depths[i], depths[i], depths[i]);
     int before = mock->maps;
-    compare(on_cuda, cuda, on_cpu, cpu, MAX_BATCH, 2e-2f);
+    compare_graph(graph, "--target=sm_90a", "--target=native", 2e-2f);
     CHECK_INT_EQ(mock->maps - before, depths[i] % 8 ? 0 : 2);
-    cyto_context_destroy(on_cuda);
-    cyto_context_destroy(on_cpu);
-    cyto_model_unload(cuda);
-    cyto_model_unload(cpu);
   }
+  int before = mock->maps; /* of 8-bit integers */
+  compare_graph("graph @product(%x: f32[rows,256]) {\n  @w = const f32[256,4864] data(7)\n"
+                "  %y = matmul %x, @w : f32[rows,4864]\n  return %y\n}\n",
+                "--target=sm_90a --int8", "--target=x86-64-v3 --int8 --int8-prefer=size", 1e-4f);
+  CHECK_INT_EQ(mock->maps - before, 2);
   mock->capability = 89;
+}
+
+/* A sum and a maximum of many elements, each by many blocks and then by one. */
+static void test_long_sums(void) {
+  int before = mock->launches;
+  compare_graph("graph @g(%x: f32[128]) {\n  @w = const f32[1024,128] data(3)\n  @part = const f32[] {0.001}\n"
+                "  %m = mul @w, %x\n  %s = reduce_sum %m {axes=[0,1], keepdims=0}\n  %t = mul %s, @part\n"
+                "  %g = reduce_max %m {axes=[0,1], keepdims=0}\n  %y = add %t, %g\n  return %y\n}\n",
+                "--target=sm_80", "--target=native", 1e-4f);
+  CHECK_INT_EQ(mock->launches - before, 5); /* the elements, twice two steps */
+}
+
+/* A text file; for free(). */
+static char *read_text(const char *name) {
+  size_t n = 0;
+  char *text = read_file(name, &n);
+  if (text)
+    text[n - 1] = 0;
+  return text;
+}
+
+/* cyto-bench of a model on the mocks; its figures. */
+static char *bench(const char *environment, const char *model, const char *options) {
+  char command[4 * PATH_MAX];
+  snprintf(
+      command, sizeof command,
+      "%s LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-bench %s --target=cuda --seconds 0.001 --json %s %s >/dev/null",
+      environment, build, build, path_of(model), path_of("bench.json"), options);
+  CHECK_INT_EQ(system(command), 0);
+  return read_text("bench.json");
 }
 
 /* cyto-bench on the device that is present, and where there is none. */
 static void test_bench(void) {
   static const char text[] = "graph @g(%x: f32[8]) {\n  %y = tanh %x\n  return %y\n}\n";
   static const char before[] = "# Speed\n\nNo device has been measured yet. More.\n";
-  char command[4 * PATH_MAX], said[4000] = "", *file;
-  size_t n = 0;
+  char command[3 * PATH_MAX], options[2 * PATH_MAX], said[4000] = "";
   write_file("tiny.txt", text, sizeof text - 1);
   write_file("results.md", before, sizeof before - 1);
-  snprintf(
-      command, sizeof command,
-      "LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-bench %s --target=cuda --against eager --seconds 0.001 --json %s "
-      "--results %s >/dev/null",
-      build, build, path_of("tiny.txt"), path_of("bench.json"), path_of("results.md"));
-  CHECK_INT_EQ(system(command), 0);
-  file = read_file("bench.json", &n);
-  CHECK_REQUIRE(file);
-  file[n - 1] = 0;
-  CHECK_STR_HAS(file, "\"device\": \"Mock GPU (sm_89), driver for CUDA 13.0\"");
-  CHECK_STR_HAS(file, "\"contender\": \"compiled -O3\"");
-  CHECK_STR_HAS(file, "\"contender\": \"eager -O0\"");
-  CHECK(!strstr(file, "failure"));
-  free(file);
-  file = read_file("results.md", &n);
-  CHECK_REQUIRE(file);
-  file[n - 1] = 0;
-  CHECK(!strncmp(file, "# Speed\n\n\n## ", 13) && !strstr(file, "No device has been measured"));
-  CHECK_STR_HAS(file, "\n\nMock GPU (sm_89), driver for CUDA 13.0; ");
-  CHECK_STR_HAS(file, "--target=cuda --against eager");
-  free(file);
+  snprintf(options, sizeof options, "--against eager --results %s", path_of("results.md"));
+  char *figures = bench("", "tiny.txt", options), *results = read_text("results.md");
+  CHECK_REQUIRE(figures && results);
+  CHECK_STR_HAS(figures, "\"device\": \"Mock GPU (sm_89), driver for CUDA 13.0\"");
+  CHECK_STR_HAS(figures, "\"contender\": \"compiled -O3\"");
+  CHECK_STR_HAS(figures, "\"contender\": \"eager -O0\"");
+  CHECK(!strstr(figures, "failure"));
+  CHECK(!strncmp(results, "# Speed\n\n\n## ", 13) && !strstr(results, "No device has been measured"));
+  CHECK_STR_HAS(results, "\n\nMock GPU (sm_89), driver for CUDA 13.0; ");
+  CHECK_STR_HAS(results, "--target=cuda");
+  free(figures);
+  free(results);
   /* a library from elsewhere: no compiler is asked for, and nobody else can run it */
   snprintf(command, sizeof command, "cd %s && %s/cytoc tiny.txt -o carried.so --target=sm_89", dir, build);
   CHECK_INT_EQ(system(command), 0);
-  snprintf(
-      command, sizeof command,
-      "env -u CUDA_HOME LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-bench %s --target=cuda --seconds 0.001 --json %s "
-      ">/dev/null",
-      build, build, path_of("carried.so"), path_of("bench.json"));
-  CHECK_INT_EQ(system(command), 0);
-  file = read_file("bench.json", &n);
-  CHECK_REQUIRE(file);
-  file[n - 1] = 0;
-  CHECK_STR_HAS(file, "\"model\": \"carried\"");
-  CHECK_STR_HAS(file, "\"contender\": \"compiled -O3\"");
-  CHECK(!strstr(file, "-O0") && !strstr(file, "torch") && !strstr(file, "failure"));
-  free(file);
+  figures = bench("env -u CUDA_HOME", "carried.so", "");
+  CHECK_REQUIRE(figures);
+  CHECK_STR_HAS(figures, "\"model\": \"carried\"");
+  CHECK_STR_HAS(figures, "\"contender\": \"compiled -O3\"");
+  CHECK(!strstr(figures, "-O0") && !strstr(figures, "torch") && !strstr(figures, "failure"));
+  free(figures);
   void *real = dlopen("/usr/lib/x86_64-linux-gnu/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (real)
     return;
@@ -629,6 +655,7 @@ static const check_test tests[] = {
     {"left out", test_left_out},
     {"images", test_images},
     {"tensors", test_tensors},
+    {"long sums", test_long_sums},
     {"damaged images", test_damaged_images},
     {"device memory", test_device_memory},
     {"recordings", test_recordings},

@@ -1,8 +1,8 @@
 """Networks as CUDA models, without a GPU: small ones, and CNNs at reduced size, as they are and in half precision.
 
 In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, or `made` (make()), and what is done with it: a size of the first
-     input (1x3x32x32), `half` (converted to f16), `cpu` (see below), an architecture other than sm_80, options for
-     cytoc; --int8=static is calibrated on the inputs.
+     input (1x3x32x32), `half` (converted to f16), `cpu` (see below), an architecture other than sm_80, has:PATTERN that
+     --explain must show, options for cytoc; --int8=static is calibrated on the inputs.
 Out: the closing line; a line for each network.
 
 Inputs are those that lie beside a network of ../shared/models, else random. The reference is ONNX Runtime on the network in f32. f16 (and --fp16) results may be a relative RMS error of 2e-2 away, f32 ones 1e-4,
@@ -12,6 +12,7 @@ arithmetic is exact, but where floats that were added up in another order are ro
 With --device the networks run on the machine's device.
 """
 import os
+import re
 import shutil
 import sys
 import time
@@ -144,15 +145,13 @@ def test(args, name, words):
         problem = run_on_cpu(args, model, work, options) if 'cpu' in words else None
         if problem:
             return 'for a CPU: ' + problem
-        code, _, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', *mock.options(args, arch), *options],
-                               600, env=env)
+        code, text, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', '--explain', *mock.options(args, arch), *options],
+                                  600, env=env)
         if code:
             return 'compile: ' + lib.reason(err, code)
-        if arch == 'sm_90a' and not args.device:
-            code, text, err = lib.run([args.cytoc, model, '-o', '-', '--emit=cu', *mock.options(args, arch), *options],
-                                      600, env=env)
-            if code or 'define WARPGROUPS CY_WARPGROUPS' not in text:
-                return 'no product is a warpgroup\'s'
+        lacks = [w[4:] for w in words if w.startswith('has:') and not re.search(w[4:], text)]
+        if lacks and not args.device:
+            return 'no kernel is ' + lacks[0]
         os.makedirs(outputs)
         code, _, err = lib.run([args.cyto_run, library, '--inputs-dir', os.path.join(work, 'in'), '--output-dir', outputs],
                                600, env=env)

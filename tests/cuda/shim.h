@@ -2,9 +2,10 @@
  *
  * Included in front of codegen/cuda/prelude.cuh and generated kernels; defines what the prelude expects outside of
  * CUDA. A fiber runs until it waits at a barrier; cy_shim_launch() then goes on with another one. The order is the
- * schedule's, because a missing barrier shows only in some orders: 0  threads in turn      1  one warp as far as it
- * gets, warps in random order      2  random threads, some left out Shared memory starts as all ones (NaN) in every
- * block. When no thread can go on, the launch ends with -1: a barrier that not all threads reach.
+ * schedule's, because a missing barrier shows only in some orders:
+ *   0  threads in turn      1  one warp as far as it gets, warps in random order      2  random threads, some left out
+ * Shared memory starts as all ones (NaN) in every block. When no thread can go on, the launch ends with -1: a barrier
+ * that not all threads reach.
  */
 #include <math.h>
 #include <stdint.h>

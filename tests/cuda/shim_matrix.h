@@ -309,11 +309,15 @@ static void cy_keep_words(u32 *d, int n) { (void)d, (void)n; }
 #define cy_wgmma_held_bf16_128(...) shim_wgmma_held(128, shim_bf16, __VA_ARGS__)
 #define cy_wgmma_i8i8_64(...) shim_wgmma_bytes(64, shim_i8, shim_i8, __VA_ARGS__)
 #define cy_wgmma_i8i8_128(...) shim_wgmma_bytes(128, shim_i8, shim_i8, __VA_ARGS__)
+#define cy_wgmma_i8i8_256(...) shim_wgmma_bytes(256, shim_i8, shim_i8, __VA_ARGS__)
 #define cy_wgmma_i8u8_64(...) shim_wgmma_bytes(64, shim_i8, shim_u8, __VA_ARGS__)
 #define cy_wgmma_i8u8_128(...) shim_wgmma_bytes(128, shim_i8, shim_u8, __VA_ARGS__)
+#define cy_wgmma_i8u8_256(...) shim_wgmma_bytes(256, shim_i8, shim_u8, __VA_ARGS__)
 #define cy_wgmma_u8i8_64(...) shim_wgmma_bytes(64, shim_u8, shim_i8, __VA_ARGS__)
 #define cy_wgmma_u8i8_128(...) shim_wgmma_bytes(128, shim_u8, shim_i8, __VA_ARGS__)
+#define cy_wgmma_u8i8_256(...) shim_wgmma_bytes(256, shim_u8, shim_i8, __VA_ARGS__)
 #define cy_wgmma_u8u8_64(...) shim_wgmma_bytes(64, shim_u8, shim_u8, __VA_ARGS__)
 #define cy_wgmma_u8u8_128(...) shim_wgmma_bytes(128, shim_u8, shim_u8, __VA_ARGS__)
+#define cy_wgmma_u8u8_256(...) shim_wgmma_bytes(256, shim_u8, shim_u8, __VA_ARGS__)
 
 #include "tests/cuda/shim_tensor.h"

@@ -48,7 +48,7 @@ def suite_module(name):
     return module
 
 
-qdq, quantise, exported = suite_module('qdq'), suite_module('quantise'), suite_module('exported')
+qdq, quantise = suite_module('qdq'), suite_module('quantise')
 
 # ---- models: a function: folder -> (path of a model in it, {input: array}), and what is done with it ----
 

@@ -7,13 +7,11 @@ Out: a line for each network; the closing line.
 
 One library serves all sets of dims, at -O3 with one and two threads.
 """
+import functools
 import json
 import os
-import shutil
 import sys
-import time
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnx
@@ -71,49 +69,32 @@ def references(entry, model, work):
     return found
 
 
-def test(args, entry):
-    name = entry['name']
-    work = os.path.join(args.build, 'exported', name)
-    shutil.rmtree(work, ignore_errors=True)
-    os.makedirs(work)
+def test(args, name, work, entry):
     model = os.path.join(work, name + '.onnx')
-    try:
-        proto = onnx.load(os.path.join(HERE, name + '.onnx'))
-        refill_all(proto.graph)
-        onnx.save(proto, model)
-        cases = references(entry, model, work)
-        for level, threads in (('-O3', (1, 2)), ('-O0', (1,))):
-            library, outputs = os.path.join(work, 'model%s.so' % level), os.path.join(work, 'out')
-            why = network.compile_model(args, model, library, level, ['-j', '1'])
-            if why:
-                return why
-            for i, (inputs, expected, feeds) in enumerate(cases):
-                for count in threads:
-                    why = network.execute(args, library, inputs, outputs, count)
-                    why = why or network.judge(outputs, expected, model, feeds)
-                    if why:
-                        return '%s, %s, %d threads: %s' % (level, json.dumps(entry['dims'][i]), count, why)
-        return None
-    except Exception as problem:  # a fault of one network's data must not end the suite
-        return '%s: %s' % (type(problem).__name__, (str(problem).splitlines() or [''])[0])
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    proto = onnx.load(os.path.join(HERE, name + '.onnx'))
+    refill_all(proto.graph)
+    onnx.save(proto, model)
+    cases = references(entry, model, work)
+    for level, threads in (('-O3', (1, 2)), ('-O0', (1,))):
+        library, outputs = os.path.join(work, 'model%s.so' % level), os.path.join(work, 'out')
+        why = network.compile_model(args, model, library, level, ['-j', '1'])
+        if why:
+            return why
+        for i, (inputs, expected, feeds) in enumerate(cases):
+            for count in threads:
+                why = network.execute(args, library, inputs, outputs, count)
+                why = why or network.judge(outputs, expected, model, feeds)
+                if why:
+                    return '%s, %s, %d threads: %s' % (level, json.dumps(entry['dims'][i]), count, why)
+    return None
 
 
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args, os.path.join(HERE, 'passing.txt'))
     with open(os.path.join(HERE, 'index.json'), encoding='utf-8') as f:
-        entries = [e for e in json.load(f) if args.wanted(e['name'])]
-
-    def job(entry):
-        start = time.time()
-        return entry['name'], test(args, entry), time.time() - start
-
-    with ThreadPoolExecutor(2) as pool:
-        for name, why, seconds in pool.map(job, entries):
-            print('%-24s %5.1f s  %s' % (name, seconds, why or 'ok'), flush=True)
-            suite.result(name, why)
+        entries = [(e['name'], e) for e in json.load(f) if args.wanted(e['name'])]
+    network.test_each(args, suite, 'exported', entries, functools.partial(test, args))
     suite.done('networks')
 
 

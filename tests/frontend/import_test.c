@@ -2,19 +2,18 @@
  *
  * Models are built with the generated protobuf-c structures and packed into memory. Every refused case checks a part of
  * the diagnostic and that there is no graph. Then: a valid model cut at every byte, and messages nested 10,000 deep,
- * must not crash. With a folder of models as argument (default ../shared/models, skipped where absent) every model
- * there must give a graph or a diagnostic. Besides: no row of the table of operators stands twice.
+ * must not crash. Every model of ../shared/models (or models/ in $CYTO_SHARED) must give a graph or a diagnostic.
+ * Besides: no row of the table of operators stands twice.
  */
 #include "frontend/frontend.h"
 #include "onnx.pb-c.h"
+#include "tests/check.h"
 
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_NODES 8
-
-static int failures, checks;
 
 typedef struct model {
   Onnx__ModelProto m;
@@ -136,11 +135,8 @@ static void check_with(const char *what, model *m, const char *expect, const cy_
   cy_graph *g = cy_import_memory(bytes, size, "test.onnx", o, sink);
   char *text = diag_text(sink);
   bool ok = expect ? !g && strstr(text, expect) : g != NULL && cy_diag_errors(sink) == 0;
-  checks++;
-  if (!ok) {
-    failures++;
-    printf("FAIL %s: expected %s, found %s\n%s", what, expect ? expect : "a graph", g ? "a graph" : "none", text);
-  }
+  if (!ok)
+    CHECK_FAIL("%s: expected %s, found %s\n%s", what, expect ? expect : "a graph", g ? "a graph" : "none", text);
   free(text);
   if (g)
     cy_graph_destroy(g);
@@ -283,11 +279,8 @@ static void import_bytes(const uint8_t *bytes, size_t size) {
   memcpy(exact, bytes, size);
   cy_diag_sink *sink = cy_diag_create();
   cy_graph *g = cy_import_memory(exact, size, "cut.onnx", NULL, sink);
-  checks++;
-  if (!g && cy_diag_errors(sink) == 0) {
-    failures++;
-    printf("FAIL refused without a diagnostic\n");
-  }
+  if (!g && cy_diag_errors(sink) == 0)
+    CHECK_FAIL("refused without a diagnostic");
   if (g)
     cy_graph_destroy(g);
   cy_diag_destroy(sink);
@@ -326,12 +319,13 @@ static void test_hostile(void) {
   free(deep);
 }
 
-static void import_folder(const char *folder) {
+static void test_models(void) {
+  const char *shared = getenv("CYTO_SHARED");
+  char folder[2048];
+  snprintf(folder, sizeof folder, "%s/models", shared ? shared : "../shared");
   DIR *d = opendir(folder);
-  if (!d) {
-    printf("skipped: no models in %s\n", folder);
-    return;
-  }
+  if (!d)
+    CHECK_SKIP("there are no models in ../shared or $CYTO_SHARED");
   int graphs = 0, refused = 0;
   for (struct dirent *e; (e = readdir(d)) != NULL;) {
     char path[4096];
@@ -344,11 +338,8 @@ static void import_folder(const char *folder) {
     cy_graph *g = cy_import_file(path, NULL, sink);
     graphs += g != NULL;
     refused += g == NULL;
-    checks++;
-    if (!g == !cy_diag_errors(sink) || (g && strncmp(e->d_name, "neg_", 4) == 0)) {
-      failures++;
-      printf("FAIL %s\n", path);
-    }
+    if (!g == !cy_diag_errors(sink) || (g && strncmp(e->d_name, "neg_", 4) == 0))
+      CHECK_FAIL("%s: %s", path, g ? "a graph, expected a diagnostic" : "neither a graph nor an error");
     if (g)
       cy_graph_destroy(g);
     cy_diag_destroy(sink);
@@ -368,23 +359,15 @@ static void test_table(void) {
 #undef ONNX_OP
   };
   size_t n = sizeof rows / sizeof rows[0];
-  for (size_t i = 0; i < n; i++, checks++)
+  for (size_t i = 0; i < n; i++)
     for (size_t j = 0; j < i; j++)
-      if (rows[i].since == rows[j].since && !strcmp(rows[i].op, rows[j].op) && !strcmp(rows[i].domain, rows[j].domain)) {
-        printf("FAIL onnx_ops.def: two rows for %s %s since %d\n", rows[i].domain, rows[i].op, rows[i].since);
-        failures++;
-      }
+      if (rows[i].since == rows[j].since && !strcmp(rows[i].op, rows[j].op) && !strcmp(rows[i].domain, rows[j].domain))
+        CHECK_FAIL("onnx_ops.def: two rows for %s %s since %d", rows[i].domain, rows[i].op, rows[i].since);
 }
 
-int main(int argc, char **argv) {
-  test_table();
-  test_structure();
-  test_operators();
-  test_tensors();
-  test_options();
-  test_functions();
-  test_hostile();
-  import_folder(argc > 1 ? argv[1] : "../shared/models");
-  printf("%d checks, %d failures\n", checks, failures);
-  return failures != 0;
-}
+static const check_test tests[] = {{"table", test_table},         {"structure", test_structure},
+                                   {"operators", test_operators}, {"tensors", test_tensors},
+                                   {"options", test_options},     {"functions", test_functions},
+                                   {"hostile", test_hostile},     {"models", test_models}};
+
+int main(int argc, char **argv) { return check_main(argc, argv, tests, CHECK_COUNT(tests)); }

@@ -1,4 +1,4 @@
-/* loop_test.c - constructors and index arithmetic of loop IR, and that scheduling keeps results. */
+/* loop_test.c - constructors and index arithmetic of loop IR, that scheduling keeps results, and the check of programs. */
 #include "ir/loop.h"
 #include "tests/check.h"
 
@@ -360,6 +360,38 @@ static void test_fold_pixels(void) {
   }
 }
 
+static void test_verify_program(void) {
+  cy_kernel *copy = cy_kernel_create(g, "copy");
+  cy_karg x = cy_kernel_add_arg(copy, CY_ARG_READ, CY_F32, d(1)), y = cy_kernel_add_arg(copy, CY_ARG_WRITE, CY_F32, d(1));
+  cy_kernel_store(copy, y, cy_x_index(copy, 0), cy_x_load(copy, x, cy_x_index(copy, 0)));
+  cy_program *p = cy_program_create(g);
+  uint32_t arena = cy_program_add_buffer(p, CY_BUF_ARENA, 0, d(4));
+  uint32_t constant = cy_program_add_buffer(p, CY_BUF_CONST, 0, d(4));
+  cy_program_add_constant(p, 1, 4, "", NULL, NULL, 1);
+  cy_bind bind[2] = {{.buffer = constant}, {.buffer = arena}};
+  cy_step step = {.kind = CY_STEP_LAUNCH, .kernel = copy, .bind = bind, .nbind = 2};
+  p->steps = &step;
+  char why[256] = "";
+  CHECK(!cy_program_verify(p, why, sizeof why));
+  CHECK_STR_EQ(why, "step 0: launches a kernel that is not the program's");
+  step.kernel = cy_program_intern_kernel(p, copy);
+  CHECK(cy_program_verify(p, why, sizeof why));
+  step.nbind = 1;
+  CHECK(!cy_program_verify(p, why, sizeof why));
+  CHECK_STR_EQ(why, "step 0: kernel 'copy' has 2 arguments, 1 are bound");
+  step.nbind = 2;
+  bind[1].buffer = constant;
+  CHECK(!cy_program_verify(p, why, sizeof why));
+  CHECK_STR_EQ(why, "step 0: kernel 'copy' writes argument 1, bound to an input or constant");
+  bind[1].buffer = 9;
+  CHECK(!cy_program_verify(p, why, sizeof why));
+  CHECK_STR_EQ(why, "step 0: there is no buffer b9");
+  bind[1].buffer = arena;
+  p->buffers[arena].bytes = 0;
+  CHECK(!cy_program_verify(p, why, sizeof why));
+  CHECK_STR_EQ(why, "buffer b0 has no size");
+}
+
 static const check_test tests[] = {{"folding", test_folding},
                                    {"index", test_index},
                                    {"affine", test_affine},
@@ -367,7 +399,8 @@ static const check_test tests[] = {{"folding", test_folding},
                                    {"shapes", test_shapes_of_schedules},
                                    {"cost", test_cost},
                                    {"fold_batches", test_fold_batches},
-                                   {"fold_pixels", test_fold_pixels}};
+                                   {"fold_pixels", test_fold_pixels},
+                                   {"verify_program", test_verify_program}};
 
 int main(int argc, char **argv) {
   cy_diag_sink *diag = cy_diag_create();

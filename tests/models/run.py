@@ -10,14 +10,12 @@ The relative RMS error of each output may be 1e-4, or three times what ONNX Runt
 larger; integers must be equal, unless that noise says that they cannot be. Dequantised outputs of quantised networks
 may be off by one quantisation step, which is where two ways of rounding meet: on 99.9 % of the elements.
 """
+import functools
 import glob
 import json
 import os
 import re
-import shutil
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -84,33 +82,25 @@ def check(args, model, work, inputs, expected, meta, options, levels):
     return None
 
 
-def test(args, name, options, levels):
+def test(args, levels, name, work, options):
     source = os.path.join(lib.SHARED, 'models', name[3:] if name.startswith('rw_') else name)
-    work = os.path.join(args.build, 'models', name)
-    shutil.rmtree(work, ignore_errors=True)
-    os.makedirs(work)
-    try:
-        model, refio, meta = os.path.join(source, 'model.onnx'), os.path.join(source, 'refio'), read_meta(source)
-        if name.startswith('rw_'):
-            twin = os.path.join(work, 'twin.onnx')
-            code, _, err = lib.run([sys.executable, os.path.join(lib.SHARED, 'models', 'materialize.py'), model, twin])
-            if code:
-                return 'the random-weight twin was not made: ' + lib.reason(err, code)
-            inputs, expected = reference(twin, work)
-            return check(args, twin, work, inputs, expected, {}, options, levels)
-        if '@spec' in options:
-            expected = os.path.join(work, 'ref')
-            os.makedirs(expected)
-            spec.evaluate(model, refio, expected)
-            return check(args, model, work, refio, expected, meta, [o for o in options if o != '@spec'], levels)
-        if network.by_index(refio):
-            return check(args, model, work, refio, refio, meta, options, levels)
-        inputs, expected = reference(model, work)
-        return check(args, model, work, inputs, expected, meta, options, levels)
-    except Exception as problem:  # a fault of one network's data must not end the suite
-        return '%s: %s' % (type(problem).__name__, str(problem).splitlines()[0] if str(problem) else '')
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    model, refio, meta = os.path.join(source, 'model.onnx'), os.path.join(source, 'refio'), read_meta(source)
+    if name.startswith('rw_'):
+        twin = os.path.join(work, 'twin.onnx')
+        code, _, err = lib.run([sys.executable, os.path.join(lib.SHARED, 'models', 'materialize.py'), model, twin])
+        if code:
+            return 'the random-weight twin was not made: ' + lib.reason(err, code)
+        inputs, expected = reference(twin, work)
+        return check(args, twin, work, inputs, expected, {}, options, levels)
+    if '@spec' in options:
+        expected = os.path.join(work, 'ref')
+        os.makedirs(expected)
+        spec.evaluate(model, refio, expected)
+        return check(args, model, work, refio, expected, meta, [o for o in options if o != '@spec'], levels)
+    if network.by_index(refio):
+        return check(args, model, work, refio, refio, meta, options, levels)
+    inputs, expected = reference(model, work)
+    return check(args, model, work, inputs, expected, meta, options, levels)
 
 
 def names():
@@ -131,14 +121,8 @@ def main():
         suite.done('networks')
     levels = LEVELS if args.variant == 'release' else LEVELS[1:]
 
-    def job(name):
-        start, row = time.time(), suite.listed.get(name, name)
-        return name, row, test(args, name, row.split()[1:], levels), time.time() - start
-
-    with ThreadPoolExecutor(2) as pool:
-        for name, row, why, seconds in pool.map(job, wanted):
-            print('%-30s %5.1f s  %s' % (name, seconds, why or 'ok'), flush=True)
-            suite.result(name, why, row)
+    items = [(name, suite.listed.get(name, name).split()[1:]) for name in wanted]
+    network.test_each(args, suite, 'models', items, functools.partial(test, args, levels))
     with open(os.path.join(args.build, 'models-report.txt'), 'w', encoding='utf-8') as f:
         f.writelines('%s\t%s\n' % row for row in suite.unsupported)
     suite.done('networks')

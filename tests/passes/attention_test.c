@@ -25,7 +25,7 @@ static float *evaluate(const char *text, bool plain, bool contraction, uint64_t 
   cy_diag_sink *diag = cy_diag_create();
   cy_graph *g = cy_graph_parse(text, strlen(text), "test", diag);
   cy_pass_options passes = {.opt_level = 2, .most_head = plain ? 0 : 512, .verify = true};
-  cy_lower_options lower = {.level = 2, .supports = contraction ? any_kernel : NULL};
+  cy_lower_options lower = {.level = 2, .supports = contraction ? any_kernel : NULL, .verify = true};
   cy_program *p = g && !cy_passes_run(g, &passes, NULL) ? cy_lower(g, &lower) : NULL;
   float *result = NULL;
   static float data[MAX_INPUTS][MAX_FLOATS];

@@ -207,6 +207,26 @@ def gather_block_quantized_packed(g):
     return [g.ms('GatherBlockQuantized', [data, i, scales], **options), g.ms('GatherBlockQuantized', [data, i, scales, zeros], **options)]
 
 
+@case([T.FLOAT, T.FLOAT], opset=21)
+def gather_block_quantized_along(g):
+    """Gathered along the axis of the blocks, which a single element of the result may have any of."""
+    results, i = [], g.input('i', (3, 5), np.int64, -40, 40)
+    for axis, dims in ((0, (40, 6)), (1, (2, 40, 3))):
+        data = onnx.helper.make_tensor('d%d' % axis, T.INT4, dims, g.rng.integers(-8, 8, dims).ravel().tolist())
+        g.inits.append(data)
+        blocks = [3 if k == axis else n for k, n in enumerate(dims)]
+        scales = g.const((0.01 + g.rng.random(blocks)).astype(np.float32))
+        results.append(g.ms('GatherBlockQuantized', [data.name, i, scales], gather_axis=axis, quantize_axis=axis, block_size=16))
+    return results
+
+
+@case([T.UINT8, T.INT8], step=1)
+def sigmoid_without_zero_points(g):
+    x, y = g.input('x', (3, 17), np.uint8), g.input('y', (3, 17), np.int8, -128, 128)
+    return [g.ms('QLinearSigmoid', [x, g.f(0.04), '', g.f(0.0041), '']),
+            g.ms('QLinearLeakyRelu', [y, g.f(0.04), '', g.f(0.05), g.i8(7)], alpha=0.2)]
+
+
 @case([T.FLOAT] * 4)
 def matmul_nbits(g):
     """4 and 8 bits, zero points packed, a last block that is not full, a bias."""

@@ -181,7 +181,7 @@ def static_blocks(p):
     model, test = residual(p.path('m.onnx')), samples_of((3, 3, 32, 32), 1, 9)[0]
     np.savez(p.path('c.npz'), x=np.concatenate(samples_of((8, 3, 32, 32), 2)))
     wanted, best = p.run(p.library(model, 'f'), test)[0], 0
-    for how, least in (('minmax', 30), ('percentile', 30), ('entropy', 20), ('mse', 30)):
+    for how, least in (('minmax', 30), ('percentile', 30), ('entropy', 30), ('mse', 30)):
         q = p.library(model, 'q', *STATIC, '--calibrate=' + p.path('c.npz'), '--calibration=' + how)
         got = snr(wanted, p.run(q, test)[0])
         if got < least or got > 60:
@@ -189,6 +189,34 @@ def static_blocks(p):
         best = max(best, got)
     kept = p.library(model, 'q', *STATIC, '--calibrate=' + p.path('c.npz'), '--int8-skip=Conv_[3-6],Gemm')
     return None if snr(wanted, p.run(kept, test)[0]) > best + 1 else 'skipping layers does not help'
+
+
+def long_tails(p):
+    """Values with tails on both sides, and many zeros on one: whichever way ranges are chosen, little is cut off."""
+    rng = np.random.default_rng(4)
+    for seen, least in ((lambda: rng.laplace(size=(64, 128)), 32), (lambda: np.maximum(rng.laplace(size=(64, 128)) - 1, 0), 28)):
+        n = Network(21)
+        n.op('MatMul', n.op('Relu', n.op('MatMul', 'x', n.weight(128, 128))), n.weight(128, 64))
+        model, test = n.save(p.path('m.onnx'), [('x', ['batch', 128])], [('v2', ['batch', 64])]), np.float32(seen())
+        np.savez(p.path('c.npz'), x=np.float32([seen() for _ in range(8)]).reshape(-1, 128))
+        wanted = p.run(p.library(model, 'f'), test)[0]
+        for how in ('minmax', 'percentile', 'entropy', 'mse'):
+            q = p.library(model, 'q', *STATIC, '--calibrate=' + p.path('c.npz'), '--calibration=' + how)
+            got = snr(wanted, p.run(q, test)[0])
+            if got < least:
+                return '%s: %.1f dB' % (how, got)
+    return None
+
+
+def streams_stay_float(p):
+    """Sums between products add what was there before it was rounded for a product."""
+    model = encoder(p.path('m.onnx'))
+    np.savez(p.path('c.npz'), **{k: samples_of(s, 1, 7)[0] for k, s in (('x', (6, 5, 64)), ('y', (6, 5, 96)))})
+    text = p.cytoc(model, *STATIC, '--calibrate=' + p.path('c.npz'), '--stop-after=quantise')
+    rounded = set(re.findall(r'^ *(%\S+) = dequantize %', text, re.M))
+    rounded |= {y for y, x in re.findall(r'^ *(%\S+) = mul (%\S+), @', text, re.M) if x in rounded}  # balanced
+    sums = [line for line in re.findall(r'^ *%\S+ = add (.*)', text, re.M) if rounded & set(re.findall(r'%[^ ,]+', line))]
+    return 'sums of rounded numbers: %s' % sums if sums or not rounded else None
 
 
 def whole_blocks_in_integers(p):
@@ -299,6 +327,30 @@ def dynamic_rows(p):
     return None if worst > 20 else 'a row has %.1f dB only' % worst
 
 
+def recurrences(p):
+    """Recurrent weights in 8 bits, by --int8 and --weights=int8, of every cell; none of few weights, or of an odd number
+    of units; errors are measured."""
+    for op, gates, attributes, hidden in (('LSTM', 4, {'direction': 'bidirectional'}, 64), ('RNN', 1, {}, 128),
+                                          ('GRU', 3, {'linear_before_reset': 1}, 80), ('GRU', 3, {'direction': 'reverse'}, 98),
+                                          ('GRU', 3, {}, 20), ('LSTM', 4, {}, 75)):
+        n, both, kept = Network(3), 2 if 'direction' in attributes and op == 'LSTM' else 1, hidden in (20, 75)
+        b = n.constant(0.1 * n.rng.standard_normal((both, 2 * gates * hidden)))
+        n.op(op, 'x', n.weight(both, gates * hidden, 24, scale=0.2), n.weight(both, gates * hidden, hidden, scale=hidden ** -0.5),
+             b, hidden_size=hidden, **attributes)
+        model = n.save(p.path('m.onnx'), [('x', ['length', 'batch', 24])], [('v0', ['length', both, 'batch', hidden])])
+        x = samples_of((17, 2, 24), 1)[0]
+        wanted = p.run(p.library(model, 'f'), x)[0]
+        for form in ('--int8=dynamic', '--weights=int8', '--int8=dynamic --int8-max-error=5%'):
+            text = p.cytoc(model, '-o', p.path('q.so'), '--explain', *form.split())
+            rows = re.findall(r'^%s_0 .* %d->%d .*?(int8|integers|float: .*)$' % (op, hidden, gates * hidden), text, re.M)
+            if [row[:3] == 'int' for row in rows] != ([] if hidden == 75 else [not kept] * both):
+                return '%s of %d, %s: rows %s in %s' % (op, hidden, form, rows, text[-900:])
+            got = snr(wanted, p.run(p.path('q.so'), x)[0])
+            if got < 35:
+                return '%s of %d, %s: %.1f dB' % (op, hidden, form, got)
+    return None
+
+
 def dynamic_limit(p):
     """Layers are measured, on random numbers or samples: one whose input has an outlier that its weights ignore is bad."""
     n = Network(11)
@@ -326,6 +378,33 @@ def dynamic_limit(p):
     if 'nothing was quantised' not in p.cytoc(*options, '--int8-max-error=0.0001%'):
         return 'no warning although every error is over the limit'
     return 'measured without a limit' if re.search(r'[0-9] +int8$', p.cytoc(*options), re.M) else None
+
+
+def logarithms_stay_float(p):
+    """Waves, and the filters behind them, whose powers a logarithm is taken of; no other products, nor those of softplus."""
+    n = Network(13)
+    bins, t = 65, np.arange(128)
+    waves = [n.constant((np.hanning(128) * f(2 * np.pi * np.arange(bins)[:, None] * t / 128))[:, None]) for f in (np.cos, np.sin)]
+    parts = [n.op('Conv', 'x', w, strides=[64]) for w in waves]
+    power = n.op('Add', *[n.op('Mul', v, v) for v in parts])
+    filters = np.maximum(0, 1 - np.abs(np.arange(bins)[:, None] - np.linspace(0, 64, 64)) / 3)
+    mel = n.op('MatMul', n.op('Transpose', power, perm=[0, 2, 1]), n.constant(filters))
+    log = n.op('Log', n.op('Max', mel, n.constant(1e-10)))
+    log = n.op('Softplus', n.op('MatMul', log, n.weight(64, 96)))
+    n.op('MatMul', log, n.weight(96, 64))
+    model = n.save(p.path('m.onnx'), [('x', ['batch', 1, 8192])], [(n.nodes[-1].output[0], None), ('v7', None)])
+    x = (np.sin(np.arange(8192) * 0.3) + 1e-3 * n.rng.standard_normal(8192)).astype(np.float32)[None, None]
+    np.savez(p.path('c.npz'), x=x)
+    wanted = p.run(p.library(model, 'f'), x)
+    for options, layers in ((['--int8=dynamic', '--int8-prefer=size'], 3), ([*STATIC, '--calibrate=' + p.path('c.npz')], 5)):
+        text = p.cytoc(model, '-o', p.path('q.so'), '--explain', *options)
+        kept = re.findall(r'^(\w+) .* float: its logarithm is taken', text, re.M)
+        if sorted(kept) != sorted(['MatMul_6'] + ['Conv_0', 'Conv_1'] * (layers == 5)) or '2 of 5 layers' not in text:
+            return '%s: %s in %s' % (options, kept, text[-900:])
+        got = [snr(a, b) for a, b in zip(wanted, p.run(p.path('q.so'), x))]
+        if got[0] < 25 or got[1] < 80:
+            return '%s: %s dB' % (options, got)
+    return None
 
 
 def spectra_stay_float(p):
@@ -708,8 +787,8 @@ def half_limit(p):
     return None if found[2:] == ['float: its values are beyond half precision'] * 2 else text
 
 
-TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit, odd_activations, digits_top1, transformer_top1, static_blocks, whole_blocks_in_integers,
-         skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused, spectra_stay_float,
+TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit, odd_activations, digits_top1, transformer_top1, static_blocks, long_tails, streams_stay_float, whole_blocks_in_integers,
+         skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused, logarithms_stay_float, spectra_stay_float,
          qdq_residual, qdq_names, qdq_older_operators, qdq_external, qdq_encoder]
 
 

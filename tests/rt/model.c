@@ -6,8 +6,8 @@
  *   tag = TAG                              [] int32, tells one copy of this file from another
  *
  * sum goes through an intermediate in the arena and is computed by a parallel kernel that also adds up in its worker's
- * stripe of scratch, so that wrong worker numbers or missing tasks show. -DMODEL_FAULT=N makes variants that must be
- * refused or that fail (enum below).
+ * stripe of scratch, so that wrong worker numbers or missing tasks show. -DMODEL_FAULT=FAULT_.. makes variants that
+ * must be refused.
  */
 #include "cyto.h"
 
@@ -16,14 +16,18 @@
 #ifndef TAG
 #define TAG 1
 #endif
+#define FAULT_NONE 0
+#define FAULT_ABI 1
+#define FAULT_CPU 2
+#define FAULT_QUERY 3
+#define FAULT_WEIGHTS 4
 #ifndef MODEL_FAULT
-#define MODEL_FAULT 0
+#define MODEL_FAULT FAULT_NONE
 #endif
 #ifndef MODEL_SYMBOL
 #define MODEL_SYMBOL rt_model
 #endif
 
-enum { FAULT_NONE, FAULT_ABI, FAULT_CPU, FAULT_NO_QUERY, FAULT_WEIGHTS };
 enum { STRIPE = 64 };
 
 static void add_kernel(const cyrt_slot *args, int64_t begin, int64_t end, int64_t worker) {
@@ -128,7 +132,7 @@ const cyrt_model MODEL_SYMBOL = {
     .run = run,
 };
 
-#if MODEL_FAULT != 3
+#if MODEL_FAULT != FAULT_QUERY
 CYTO_API const cyrt_model *cyto_model_query(uint32_t version);
 const cyrt_model *cyto_model_query(uint32_t version) {
   return version == MODEL_SYMBOL.abi || MODEL_FAULT == FAULT_ABI ? &MODEL_SYMBOL : NULL;

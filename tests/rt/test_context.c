@@ -1,7 +1,7 @@
 /* test_context.c - loading, inspecting, binding, running and failing, with the model of model.c.
  *
  * Needs beside its own binary: rt_model_a.so (TAG 1), rt_model_b.so (TAG 2), rt_bad_abi.so, rt_bad_cpu.so,
- * rt_bad_query.so, rt_bad_weights.so (MODEL_FAULT 1 to 4), each with the runtime linked in; and model.c linked
+ * rt_bad_query.so, rt_bad_weights.so (by MODEL_FAULT), each with the runtime linked in; and model.c linked
  * statically as rt_model.
  */
 #define _GNU_SOURCE

@@ -140,6 +140,7 @@ static void test_topk(void) {
         }
   static const int64_t large[] = {2, 3000, 1}, wide[] = {4000, 20, 1};
   topk_case(CYTO_F32, large, 1, 100, 1, 2);
+  topk_case(CYTO_F32, large, 1, 100, 0, 2);
   topk_case(CYTO_F32, large, 1, 2999, 0, 2);
   topk_case(CYTO_F32, wide, 1, 5, 1, 3);
 }

@@ -2,19 +2,17 @@
 
 In:  NAME.onnx without weights, index.json and materialize.py, which fills them in.
      passing.txt: the names that must pass.
-Out: a line for each network with its error and compile time; the closing line.
+Out: a line for each network; the closing line.
 
 Every network is compiled at -O3, the small ones at -O0 too. One with dynamic dims runs at two shapes from one library.
 The relative RMS error of each output may be 1e-4; where ONNX Runtime's own levels differ by more than a third of that,
 three times their difference, at most 1e-3. Files made here are large and deleted after each network.
 """
+import functools
 import importlib.util
 import json
 import os
-import shutil
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -82,40 +80,30 @@ def references(maker, entry, model, work):
     return found
 
 
-def test(args, maker, entry):
-    name = entry['name']
-    work = os.path.join(args.build, 'zoo', name)
-    shutil.rmtree(work, ignore_errors=True)
-    os.makedirs(work)
+def test(args, maker, name, work, entry):
     model = os.path.join(work, name + '.onnx')
-    try:
-        code, _, err = lib.run([sys.executable, os.path.join(ZOO, 'materialize.py'), os.path.join(ZOO, entry['file']), model])
-        if code:
-            return 'not refilled: ' + lib.reason(err, code), 0
-        small = (entry.get('gmac') or 0) < EAGER_GMAC and entry['params'] < EAGER_PARAMS and args.variant == 'release'
-        cases, compile_s = None, 0
-        for level in ('-O3', '-O0') if small else ('-O3',):
-            library, start = os.path.join(work, name + level + '.so'), time.time()
-            stats = library + '.json'
-            why = network.compile_model(args, model, library, level, ['-j', '1', '--stats=' + stats])
+    code, _, err = lib.run([sys.executable, os.path.join(ZOO, 'materialize.py'), os.path.join(ZOO, entry['file']), model])
+    if code:
+        return 'not refilled: ' + lib.reason(err, code)
+    small = (entry.get('gmac') or 0) < EAGER_GMAC and entry['params'] < EAGER_PARAMS and args.variant == 'release'
+    cases = None
+    for level in ('-O3', '-O0') if small else ('-O3',):
+        library = os.path.join(work, name + level + '.so')
+        stats = library + '.json'
+        why = network.compile_model(args, model, library, level, ['-j', '1', '--stats=' + stats])
+        if why:
+            return why
+        if level == '-O3' and network.attentions(stats) != ATTENTIONS.get(name, 0):
+            return '%d attentions found, expected %d' % (network.attentions(stats), ATTENTIONS.get(name, 0))
+        cases = cases or references(maker, entry, model, work)
+        for i, (inputs, expected, feeds) in enumerate(cases):
+            outputs = os.path.join(work, 'out')
+            why = network.execute(args, library, inputs, outputs, 1 + i)
+            why = why or network.judge(outputs, expected, model, feeds)
             if why:
-                return why, compile_s
-            if level == '-O3' and network.attentions(stats) != ATTENTIONS.get(name, 0):
-                return '%d attentions found, expected %d' % (network.attentions(stats), ATTENTIONS.get(name, 0)), compile_s
-            compile_s = compile_s or time.time() - start
-            cases = cases or references(maker, entry, model, work)
-            for i, (inputs, expected, feeds) in enumerate(cases):
-                outputs = os.path.join(work, 'out')
-                why = network.execute(args, library, inputs, outputs, 1 + i)
-                why = why or network.judge(outputs, expected, model, feeds)
-                if why:
-                    return '%s, %s: %s' % (level, 'second shape' if i else 'first shape', why), compile_s
-            os.remove(library)
-        return None, compile_s
-    except Exception as problem:  # a fault of one network's data must not end the suite
-        return '%s: %s' % (type(problem).__name__, (str(problem).splitlines() or [''])[0]), 0
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+                return '%s, %s: %s' % (level, 'second shape' if i else 'first shape', why)
+        os.remove(library)
+    return None
 
 
 def main():
@@ -126,19 +114,10 @@ def main():
         suite.done('networks')
     maker = load_module(os.path.join(ZOO, 'materialize.py'))
     with open(os.path.join(ZOO, 'index.json'), encoding='utf-8') as f:
-        entries = [e for e in json.load(f)['models'] if args.wanted(e['name'])]
+        entries = [(e['name'], e) for e in json.load(f)['models'] if args.wanted(e['name'])]
     if args.variant != 'release':  # sanitizers slow compiling down; the large networks add no new paths
-        entries = [e for e in entries if e['params'] < EAGER_PARAMS]
-
-    def job(entry):
-        start = time.time()
-        why, compile_s = test(args, maker, entry)
-        return entry['name'], why, compile_s, time.time() - start
-
-    with ThreadPoolExecutor(2) as pool:
-        for name, why, compile_s, seconds in pool.map(job, entries):
-            print('%-30s compiled in %5.1f s, all %5.1f s  %s' % (name, compile_s, seconds, why or 'ok'), flush=True)
-            suite.result(name, why)
+        entries = [(name, e) for name, e in entries if e['params'] < EAGER_PARAMS]
+    network.test_each(args, suite, 'zoo', entries, functools.partial(test, args, maker))
     suite.done('networks')
 
 

@@ -1,0 +1,195 @@
+/* attention_cudnn.c - which attention may be cuDNN's: that of halves whose scores get a bias in memory and a causal
+ * mask at most, with one batch axis, one of heads, and one of those that share keys.
+ *
+ * Out: the fields of a cyrt_cuda_problem. Sizes known only then are the runtime's to refuse.
+ */
+#include "codegen/cuda/contract_int.h"
+#include "runtime/cyto_abi.h"
+
+#include <string.h>
+
+typedef struct matcher {
+  cy_kernel *k;
+  cy_graph *g;
+  const cy_contraction *c;
+  const cy_karg_info *args;
+  cy_dim *field;
+  int batch, head, member; /* batch axes of the contraction, -1: none; member: heads of q that share one of k */
+  bool mqa;                /* all heads share one */
+} matcher;
+
+static bool stands_still(const matcher *m, int axis) {
+  return cy_dim_is(m->g, m->c->b_batch[axis], 0) && cy_dim_is(m->g, m->c->v_batch[axis], 0);
+}
+
+static bool find_axes(matcher *m) {
+  const cy_contraction *c = m->c;
+  int n = c->nbatch;
+  m->member = m->batch = m->head = -1;
+  if (n >= 2 && stands_still(m, n - 1) && !stands_still(m, n - 2) &&
+      c->a_batch[n - 2] == cy_dim_mul(m->g, c->a_batch[n - 1], c->batch[n - 1]))
+    m->member = --n;
+  if (n > 2)
+    return false;
+  m->head = n - 1;
+  m->batch = n - 2 < 0 ? -1 : n - 2;
+  m->mqa = m->member < 0 && m->head >= 0 && stands_still(m, m->head);
+  return true;
+}
+
+static cy_dim along(const matcher *m, int axis, const cy_dim *strides) {
+  return axis < 0 ? cy_dim_const(m->g, 0) : strides[axis];
+}
+
+/* Strides of batches and heads. False: heads that share keys do not lie like the rest. */
+static bool head_strides(const matcher *m, const cy_dim *batch, cy_dim out[4]) {
+  out[0] = along(m, m->batch, batch);
+  out[1] = along(m, m->member < 0 ? m->head : m->member, batch);
+  return m->member < 0 || along(m, m->head, batch) == cy_dim_mul(m->g, out[1], m->c->batch[m->member]);
+}
+
+/* ---- what the body reads and writes ---- */
+
+/* Strides of an element offset along batch axes, rows and the last axis. */
+static bool strides_of(const matcher *m, cy_expr offset, cy_var last, cy_dim *out_base, cy_dim out[4]) {
+  cy_affine a;
+  cy_dim strides[CY_MAX_BATCH + 2];
+  const cy_contraction *c = m->c;
+  int rows = c->nbatch;
+  if (!cy_expr_affine(m->k, offset, &a) || a.rest)
+    return false;
+  for (int i = 0; i < rows + 2; i++)
+    strides[i] = cy_dim_const(m->g, 0);
+  for (int i = 0; i < a.n; i++) {
+    int j = 0;
+    while (j < rows + 2 && a.var[i] != (j <= rows ? c->out_var[j] : last))
+      j++;
+    if (j == rows + 2)
+      return false;
+    strides[j] = a.coef[i];
+  }
+  *out_base = a.base;
+  out[2] = strides[rows];
+  out[3] = strides[rows + 1];
+  return cy_dim_is(m->g, out[3], 1) && head_strides(m, strides, out);
+}
+
+static bool match_tensor(matcher *m, int which, cy_karg arg, cy_expr offset, cy_var last) {
+  cy_dim base, strides[4];
+  if (!strides_of(m, offset, last, &base, strides))
+    return false;
+  cy_cu_problem_tensor(m->k, m->field, which, arg, base, strides);
+  return true;
+}
+
+static const cy_expr_info *without_casts(const matcher *m, cy_expr e) {
+  const cy_expr_info *x = cy_expr_of(m->k, e);
+  while (x->op == CY_OP_cast && cy_cu_is_float(x->dtype) && cy_cu_is_float(cy_expr_of(m->k, x->arg[0])->dtype))
+    x = cy_expr_of(m->k, x->arg[0]);
+  return x;
+}
+
+static bool is_score(const matcher *m, cy_expr e) {
+  const cy_expr_info *x = cy_expr_of(m->k, e);
+  return x->op == CY_X_LOCAL && x->id == m->c->score;
+}
+
+/* score + bias, the bias in memory in f32 or as the queries are */
+static bool match_bias(matcher *m, cy_expr e) {
+  const cy_expr_info *x = cy_expr_of(m->k, e);
+  for (int i = 0; i < 2 && x->op == CY_OP_add; i++) {
+    const cy_expr_info *b = without_casts(m, x->arg[1 - i]);
+    cy_dtype dtype = b->op == CY_X_LOAD ? m->args[b->id].dtype : CY_BOOL;
+    if (is_score(m, x->arg[i]) && (dtype == CY_F32 || dtype == m->args[m->c->a].dtype))
+      return match_tensor(m, CYRT_ATTENTION_BIAS, b->id, b->arg[0], m->c->key);
+  }
+  return false;
+}
+
+/* The first loop's body. Equal expressions have one number. */
+static bool match_change(matcher *m, const cy_stmt *change) {
+  const cy_contraction *c = m->c;
+  const cy_stmt *set = change->body;
+  if (c->window || (!set && c->causal))
+    return false;
+  if (!set)
+    return true;
+  if (set->next || set->kind != CY_S_SET)
+    return false;
+  cy_expr e = set->value;
+  if (c->causal) {
+    cy_expr last = cy_x_bin(m->k, CY_OP_add, cy_x_var(m->k, c->out_var[c->nbatch]), cy_x_dim(m->k, c->past));
+    cy_expr seen = cy_x_bin(m->k, CY_OP_le, cy_x_var(m->k, c->key), last);
+    const cy_expr_info *x = cy_expr_of(m->k, e);
+    if (x->op != CY_OP_select || x->arg[0] != seen || x->arg[2] != cy_x_const(m->k, CY_F32, -__builtin_inf()))
+      return false;
+    e = x->arg[1];
+  }
+  return is_score(m, e) || match_bias(m, e);
+}
+
+static bool match_epilogue(matcher *m, const cy_stmt *store) {
+  if (!store || store->next || store->kind != CY_S_STORE || !cy_cu_is_float(m->args[store->arg].dtype))
+    return false;
+  const cy_expr_info *x = without_casts(m, store->value);
+  return x->op == CY_X_LOCAL && x->id == m->c->acc &&
+         match_tensor(m, CYRT_PROBLEM_OUT, store->arg, store->offset, m->c->out_var[m->c->nbatch + 1]);
+}
+
+/* ---- the whole ---- */
+
+static bool put_operand(matcher *m, int which, cy_karg arg, cy_dim offset, const cy_dim *batch, cy_dim row,
+                        cy_dim step) {
+  cy_dim strides[4] = {0, 0, row, cy_dim_const(m->g, 1)};
+  bool of_rows = which == CYRT_ATTENTION_Q;
+  if (!cy_dim_is(m->g, step, 1))
+    return false;
+  if (of_rows && !head_strides(m, batch, strides))
+    return false;
+  if (!of_rows) {
+    strides[0] = along(m, m->batch, batch);
+    strides[1] = along(m, m->head, batch);
+  }
+  cy_cu_problem_tensor(m->k, m->field, which, arg, offset, strides);
+  return true;
+}
+
+static void put_sizes(const matcher *m) {
+  const cy_contraction *c = m->c;
+  cy_dim one = cy_dim_const(m->g, 1), heads = m->head < 0 ? one : c->batch[m->head];
+  float scale = (float)c->scale;
+  int32_t bits;
+  memcpy(&bits, &scale, sizeof bits);
+  m->field[CY_CU_FIELD(flags)] = cy_dim_const(m->g, c->causal ? CYRT_ATTENTION_CAUSAL : 0);
+  const cy_dim sizes[] = {m->batch < 0 ? one : c->batch[m->batch],
+                          m->member < 0 ? heads : cy_dim_mul(m->g, heads, c->batch[m->member]),
+                          m->mqa ? one : heads,
+                          c->m,
+                          c->keys,
+                          c->k,
+                          c->n,
+                          c->causal ? c->past : cy_dim_const(m->g, 0),
+                          cy_dim_const(m->g, bits)};
+  _Static_assert(sizeof sizes / sizeof *sizes == sizeof(cyrt_cuda_attention) / sizeof(int64_t), "every field");
+  memcpy(m->field + CY_CU_FIELD(attention), sizes, sizeof sizes);
+}
+
+bool cy_cu_attention_match(cy_kernel *k, cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  matcher m = {.k = k, .g = cy_kernel_graph(k), .c = c, .field = field};
+  const cy_stmt *change = cy_kernel_body(k);
+  cy_kernel_args(k, &m.args);
+  cy_dtype t = m.args[c->a].dtype;
+  int64_t size, columns;
+  if (!cy_dim_is_const(m.g, c->k, &size) || !cy_dim_is_const(m.g, c->n, &columns) || size % 8 || columns % 8)
+    return false;
+  if ((t != CY_F16 && t != CY_BF16) || m.args[c->b].dtype != t || m.args[c->v].dtype != t || !find_axes(&m))
+    return false;
+  cy_cu_problem_init(m.g, CYRT_PROBLEM_ATTENTION, field);
+  if (!put_operand(&m, CYRT_ATTENTION_Q, c->a, c->a_offset, c->a_batch, c->a_m, c->a_k) ||
+      !put_operand(&m, CYRT_ATTENTION_K, c->b, c->b_offset, c->b_batch, c->b_n, c->b_k) ||
+      !put_operand(&m, CYRT_ATTENTION_V, c->v, c->v_offset, c->v_batch, c->v_k, c->v_n))
+    return false;
+  put_sizes(&m);
+  return match_change(&m, change) && match_epilogue(&m, change->next->next);
+}

@@ -1,0 +1,38 @@
+/* cudnn.c - which kernels cuDNN may stand in for when the model runs, and what it is told of them.
+ *
+ * In: a contraction kernel and its form. Out: the fields of a cyrt_cuda_problem (cyto_abi.h) as sizes, which the host
+ * program fills in and hands to the runtime with the launch of the kernel. Each kind is matched in a file of its own.
+ */
+#include "codegen/cuda/contract_int.h"
+#include "runtime/cyto_abi.h"
+
+_Static_assert(CY_CUDA_PROBLEM_FIELDS == sizeof(cyrt_cuda_problem) / sizeof(int64_t), "every field is one size");
+
+void cy_cu_problem_init(cy_graph *g, int kind, cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
+  for (size_t i = 0; i < CY_CUDA_PROBLEM_FIELDS; i++)
+    field[i] = cy_dim_const(g, 0);
+  for (int i = 0; i < CYRT_PROBLEM_TENSORS; i++)
+    field[CY_CU_FIELD(tensor[i].slot)] = cy_dim_const(g, -1);
+  field[CY_CU_FIELD(kind)] = cy_dim_const(g, kind);
+}
+
+void cy_cu_problem_tensor(cy_kernel *k, cy_dim *field, int which, cy_karg arg, cy_dim offset, const cy_dim stride[4]) {
+  cy_graph *g = cy_kernel_graph(k);
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  cy_dim *at = field + CY_CU_FIELD(tensor) + (size_t)which * (sizeof(cyrt_cuda_tensor) / sizeof(int64_t));
+  *at++ = cy_dim_const(g, arg);
+  *at++ = cy_dim_const(g, cy_dtype_of(args[arg].dtype)->onnx);
+  *at++ = offset;
+  for (int i = 0; i < 4; i++)
+    *at++ = stride[i];
+}
+
+bool cy_cuda_cudnn_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form,
+                         cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
+  if (form->kind != CY_CUDA_TILES || m->cudnn == CY_CUDNN_OFF)
+    return false;
+  if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION)
+    return cy_cu_attention_match(k, field);
+  return cy_cu_conv_match(m, k, form, false, field);
+}

@@ -1,0 +1,133 @@
+/* loop_fold.c - makes contractions simpler where their epilogue allows it: batch axes that become rows, convolutions of
+ * single pixels that become matrix products.
+ *
+ * In: a contraction kernel with its epilogue, before the target sees it. Out: the same results, fewer axes.
+ */
+#include "loop_axes.h"
+
+enum { MANY_ROWS = 48 }; /* a matrix of that many rows keeps the multipliers busy by itself */
+
+/* Batch axis i and the rows walk through A like one axis: how, outermost first. */
+static bool rows_continue(const cy_kernel *k, int i, bool *out_batch_first) {
+  const cy_contraction *c = &k->contraction;
+  *out_batch_first = cy_dim_is(k->g, c->m, 1) || c->a_batch[i] == cy_dim_mul(k->g, c->m, c->a_m);
+  return *out_batch_first || c->a_m == cy_dim_mul(k->g, c->batch[i], c->a_batch[i]);
+}
+
+/* One variable for the rows of batch axis i. Where the epilogue treats the two differently, its indices are split again, row by row. */
+static bool fold_batch(cy_kernel *k, int i) {
+  cy_contraction *c = &k->contraction;
+  bool batch_first;
+  int64_t m;
+  if (!cy_dim_is(k->g, c->b_batch[i], 0) || !rows_continue(k, i, &batch_first))
+    return false;
+  cy_var rows = c->out_var[c->nbatch], outer = batch_first ? c->out_var[i] : rows, inner = batch_first ? rows : c->out_var[i];
+  survey s = cy_survey_make(k);
+  bool same = cy_survey_mergeable(&s, outer, inner);
+  cy_survey_free(&s);
+  if (!same && (!cy_dim_is_const(k->g, c->m, &m) || m >= MANY_ROWS))
+    return false;
+  cy_dim extent = cy_kernel_var(k, inner)->extent;
+  if (same) {
+    rows = cy_survey_merge(k, outer, inner);
+  } else {
+    rows = cy_kernel_add_var(k, cy_dim_mul(k->g, cy_kernel_var(k, outer)->extent, extent));
+    cy_kernel_subst_var(k, outer, cy_x_bin(k, CY_OP_div, cy_x_var(k, rows), cy_x_dim(k, extent)));
+    cy_kernel_subst_var(k, inner, cy_x_bin(k, CY_OP_mod, cy_x_var(k, rows), cy_x_dim(k, extent)));
+  }
+  if (!batch_first || cy_dim_is(k->g, c->m, 1))
+    c->a_m = c->a_batch[i];
+  c->m = cy_kernel_var(k, rows)->extent;
+  c->out_var[c->nbatch] = rows;
+  c->nout_vars--;
+  for (int j = i; j < c->nout_vars; j++)
+    c->out_var[j] = c->out_var[j + 1];
+  c->nbatch--;
+  for (int j = i; j < c->nbatch; j++) {
+    c->batch[j] = c->batch[j + 1];
+    c->a_batch[j] = c->a_batch[j + 1];
+    c->b_batch[j] = c->b_batch[j + 1];
+  }
+  return true;
+}
+
+void cy_kernel_fold_batches(cy_kernel *k) {
+  for (int i = k->contraction.nbatch; i-- > 0;)
+    if (fold_batch(k, i))
+      i = k->contraction.nbatch;
+}
+
+/* Does a pixel of the output read the pixel of the input at the same place, and nothing else? */
+static bool is_pointwise(const cy_kernel *k) {
+  const cy_contraction *c = &k->contraction;
+  if (c->kind != CY_CONTRACT_CONV || c->group != 1 || !cy_dim_is(k->g, c->x_channel, 1) ||
+      cy_kernel_local_dtype(k, c->acc) != CY_F32)
+    return false;
+  for (int i = 0; i < c->nspatial; i++)
+    if (c->kernel[i] != 1 || c->stride[i] != 1 || !cy_dim_is(k->g, c->pad[i], 0) || c->in[i] != c->out[i])
+      return false;
+  return true;
+}
+
+/* The output's axes but for the channel, outermost first: extents, strides of the input. */
+static int pixel_axes(const cy_contraction *c, cy_dim *extent, cy_dim *stride) {
+  extent[0] = c->images;
+  stride[0] = c->x_image;
+  for (int i = 0; i < c->nspatial; i++) {
+    extent[1 + i] = c->out[i];
+    stride[1 + i] = c->x_spatial[i];
+  }
+  return 1 + c->nspatial;
+}
+
+/* Axes `at - 1` and `at` become one at `at - 1`, if the input and the epilogue allow it. */
+static bool join_axes(cy_kernel *k, cy_dim *extent, cy_dim *stride, int at) {
+  cy_contraction *c = &k->contraction;
+  int alone = cy_dim_is(k->g, extent[at - 1], 1) ? at - 1 : cy_dim_is(k->g, extent[at], 1) ? at : -1;
+  if (alone >= 0) {
+    cy_kernel_subst_var(k, c->out_var[alone], cy_x_index(k, 0));
+    if (alone == at - 1) {
+      c->out_var[at - 1] = c->out_var[at];
+      stride[at - 1] = stride[at];
+      extent[at - 1] = extent[at];
+    }
+    return true;
+  }
+  survey s = cy_survey_make(k);
+  bool same = stride[at - 1] == cy_dim_mul(k->g, stride[at], extent[at]) &&
+              cy_survey_mergeable(&s, c->out_var[at - 1], c->out_var[at]);
+  cy_survey_free(&s);
+  if (same) {
+    c->out_var[at - 1] = cy_survey_merge(k, c->out_var[at - 1], c->out_var[at]);
+    extent[at - 1] = cy_kernel_var(k, c->out_var[at - 1])->extent;
+    stride[at - 1] = stride[at];
+  }
+  return same;
+}
+
+void cy_kernel_fold_pixels(cy_kernel *k) {
+  cy_contraction *c = &k->contraction;
+  cy_dim extent[1 + CY_MAX_SPATIAL], stride[1 + CY_MAX_SPATIAL];
+  if (!is_pointwise(k))
+    return;
+  int n = pixel_axes(c, extent, stride), left = n;
+  cy_var channel = c->out_var[n];
+  while (left > 1 && join_axes(k, extent, stride, left - 1))
+    left--;
+  if (left == n)
+    return;
+  c->kind = CY_CONTRACT_MATMUL;
+  c->nbatch = left - 1;
+  for (int i = 0; i < c->nbatch; i++) {
+    c->batch[i] = extent[i];
+    c->a_batch[i] = stride[i];
+    c->b_batch[i] = cy_dim_const(k->g, 0);
+  }
+  c->m = extent[left - 1];
+  c->n = c->channels_out;
+  c->k = c->b_n = c->channels_in;
+  c->a_m = stride[left - 1];
+  c->a_k = c->b_k = cy_dim_const(k->g, 1);
+  c->out_var[left] = channel;
+  c->nout_vars = left + 1;
+}

@@ -1,0 +1,103 @@
+/* long_sums.c - sums of long rows to few results in two steps, for targets that need many blocks to be busy.
+ *
+ * In:  a swept graph. Out: where a reduction along neighbouring axes leaves few results, and cy_pass_options.busy_parts
+ * asks for more, parts of the rows are reduced first, and then what they gave: two kernels, the first with a block for
+ * every part. The parts and their order are the graph's: results do not depend on timing.
+ *
+ * Refused: rows that one block sums in little more than it takes to launch another kernel, lengths that are not known or
+ * have no fitting divisor, images (of four axes and more): channels may become innermost, where axes that belong
+ * together no longer are neighbours.
+ */
+#include "pass_int.h"
+
+enum { LEAST_ROW = 1 << 17, LEAST_PART = 1 << 12, MOST_PARTS = 1024, LEAST_PARTS = 8, WIDE = 8, MOST_RANK = 3 };
+
+/* Neighbouring axes [*first, *behind) of a reduction whose extents' product is *length; false: they are not. */
+static bool axes_of(cy_graph *g, const cy_node_info *n, int *first, int *behind, int64_t *length) {
+  const cy_type *t = cy_type_of(g, n->in[0]);
+  const cy_attr *axes = cy_attr_find(n, CY_ATTR_axes);
+  bool reduced[CY_MAX_RANK] = {0};
+  int64_t extent;
+  for (uint32_t i = 0; axes && i < axes->n; i++)
+    reduced[axes->ints[i]] = true;
+  for (*first = 0; *first < t->rank && !reduced[*first];)
+    ++*first;
+  *length = 1;
+  for (*behind = *first; *behind < t->rank && reduced[*behind]; ++*behind) {
+    if (!cy_dim_is_const(g, t->dim[*behind], &extent) || extent < 1 || extent > INT64_MAX / *length)
+      return false;
+    *length *= extent;
+  }
+  for (int i = *behind; i < t->rank; i++)
+    if (reduced[i])
+      return false;
+  return *behind > *first;
+}
+
+/* How a row is cut: the outer axes whole, of axis `at` the outer `parts` (a divisor of its extent). */
+typedef struct cut {
+  int at;
+  int64_t parts, extent;
+} cut;
+
+/* As many parts as are useful; false: too few. What is read at once should not be cut. */
+static bool find_cut(cy_graph *g, const cy_type *t, int first, int behind, int64_t length, cut *out) {
+  int64_t most = length / LEAST_PART < MOST_PARTS ? length / LEAST_PART : MOST_PARTS, outer = 1;
+  *out = (cut){.at = first, .parts = 1};
+  while (cy_dim_is_const(g, t->dim[out->at], &out->extent) && outer * out->extent <= most) {
+    outer *= out->extent;
+    out->at++;
+  }
+  for (int wide = out->at == behind - 1 ? WIDE : 1; wide > 0 && out->parts == 1; wide -= WIDE - 1)
+    for (out->parts = most / outer; out->parts > 1 && out->extent % (out->parts * wide);)
+      out->parts--;
+  return outer * out->parts >= LEAST_PARTS;
+}
+
+static uint32_t span(int64_t *axes, int from, int to) {
+  uint32_t n = 0;
+  for (int i = from; i < to; i++)
+    axes[n++] = i;
+  return n;
+}
+
+static cy_val in_two_steps(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  const cy_type x = *cy_type_of(g, n->in[0]), out = *cy_type_of(g, n->out[0]);
+  cy_op op = (cy_op)n->op;
+  cy_dim dims[CY_MAX_RANK + 1], count = cy_dim_const(g, 1);
+  int64_t length, results, axes[CY_MAX_RANK + 1];
+  int first, behind, rank = 0;
+  cut c;
+  for (int i = 0; i < out.rank; i++)
+    count = cy_dim_mul(g, count, out.dim[i]);
+  if (x.rank > MOST_RANK || !axes_of(g, n, &first, &behind, &length) || length < LEAST_ROW ||
+      (cy_dim_is_const(g, count, &results) && results * 2 > rw->pass->options->busy_parts) ||
+      !find_cut(g, &x, first, behind, length, &c))
+    return 0;
+  for (int i = 0; i < x.rank; i++) {
+    if (i == c.at)
+      dims[rank++] = cy_dim_const(g, c.parts);
+    dims[rank++] = i == c.at ? cy_dim_const(g, c.extent / c.parts) : x.dim[i];
+  }
+  cy_val v = cy_build_reshape(g, n->in[0], dims, rank);
+  uint32_t naxes = span(axes, c.at + 1, behind + 1);
+  v = cy_build_reduce(g, op, v, axes, naxes, false);
+  naxes = span(axes, first, c.at + 1);
+  return cy_build_reshape(g, cy_build_reduce(g, op, v, axes, naxes, false), out.dim, out.rank);
+}
+
+static const cy_rule rules[] = {
+    {CY_OP_reduce_sum, "sums", in_two_steps},
+    {CY_OP_reduce_prod, "products", in_two_steps},
+    {CY_OP_reduce_min, "least", in_two_steps},
+    {CY_OP_reduce_max, "greatest", in_two_steps},
+};
+
+/* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
+int cy_pass_long_sums(cy_pass *p) {
+  const cy_rule_set set = {rules, sizeof rules / sizeof rules[0]};
+  if (p->options->busy_parts)
+    cy_rewrite_run(p, &set, 1);
+  return 0;
+}

@@ -1,0 +1,180 @@
+/* cudnn_attention.c - attention as operations of cuDNN, in the form that its fused engines look for: a product, scale,
+ * bias, the causal mask by comparing generated indices, softmax piece by piece, a product.
+ *
+ * They take it only when the logarithms of the sums are an output, too, which nobody reads here. Weights are halves, as
+ * they are in our own kernel, all else between the operations is in f32. Versions, architectures and sizes that an
+ * engine does not take it says itself; what is left to check is what it would read wrongly or not at all.
+ */
+#include "cudnn_numbers.h"
+#include "cyrt_cudnn.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { RANK = 4, MOST_SIZE = 256, WIDE = 8 }; /* WIDE: elements that are read at once, 16 bytes of halves */
+
+static int is_wide(const cyrt_cuda_tensor *t, const int64_t extent[RANK - 1]) {
+  for (int i = 0; i < RANK - 1; i++)
+    if (extent[i] > 1 && (t->stride[i] < 1 || t->stride[i] % WIDE))
+      return 0;
+  return 1;
+}
+
+static int takes(const cyrt_cuda_problem *p) {
+  const cyrt_cuda_attention *a = &p->attention;
+  const int64_t of_rows[] = {a->batch, a->heads, a->rows}, of_keys[] = {a->batch, a->key_heads, a->keys};
+  if (a->batch < 1 || a->heads < 1 || a->key_heads < 1 || a->rows < 1 || a->keys < 1 || a->heads % a->key_heads ||
+      a->size > MOST_SIZE || a->columns > MOST_SIZE || a->size % WIDE || a->columns % WIDE)
+    return 0;
+  if ((p->flags & CYRT_ATTENTION_CAUSAL) && (a->past < 0 || a->past > INT32_MAX)) /* rows that see no key */
+    return 0;
+  if (p->tensor[CYRT_ATTENTION_BIAS].slot >= 0 && a->keys % WIDE)
+    return 0;
+  return is_wide(&p->tensor[CYRT_ATTENTION_Q], of_rows) && is_wide(&p->tensor[CYRT_PROBLEM_OUT], of_rows) &&
+         is_wide(&p->tensor[CYRT_ATTENTION_K], of_keys) && is_wide(&p->tensor[CYRT_ATTENTION_V], of_keys);
+}
+
+/* ---- tensors: dims are batch, head, row, column ---- */
+
+static cudnn_descriptor tensor(cudnn_maker *m, const cyrt_cuda_problem *p, int which, const int64_t extent[RANK]) {
+  const cyrt_cuda_tensor *t = &p->tensor[which];
+  int64_t dims[RANK], strides[RANK] = {t->stride[0], t->stride[1], t->stride[2], 1}, step = 1;
+  for (int i = RANK - 1; i >= 0; i--) { /* what is the same along an axis has extent 1 there, and any stride */
+    dims[i] = strides[i] ? extent[i] : 1;
+    strides[i] = dims[i] == 1 ? step : strides[i];
+    step = strides[i] * dims[i];
+  }
+  if (which == CYRT_ATTENTION_K) { /* its transpose */
+    const int64_t turned[] = {dims[0], dims[1], dims[3], dims[2]}, by[] = {strides[0], strides[1], 1, strides[2]};
+    return cyrt_cudnn_tensor(m, p, which, RANK, turned, by);
+  }
+  return cyrt_cudnn_tensor(m, p, which, RANK, dims, strides);
+}
+
+typedef struct builder {
+  cudnn_maker *m;
+  const cyrt_cuda_attention *a;
+  cudnn_descriptor *ops;
+  int n;
+} builder;
+
+static void shape(const cyrt_cuda_attention *a, int64_t columns, int64_t dims[RANK], int64_t strides[RANK]) {
+  const int64_t d[] = {a->batch, a->heads, a->rows, columns};
+  const int64_t s[] = {a->heads * a->rows * columns, a->rows * columns, columns, 1};
+  memcpy(dims, d, sizeof d);
+  memcpy(strides, s, sizeof s);
+}
+
+/* Scores (keys columns), or one number per row. */
+static cudnn_descriptor between(builder *b, int64_t columns, int32_t type) {
+  int64_t dims[RANK], strides[RANK];
+  shape(b->a, columns, dims, strides);
+  return cyrt_cudnn_virtual(b->m, RANK, dims, strides, type);
+}
+
+/* ---- operations ---- */
+
+static cudnn_descriptor pointwise(builder *b, cudnn_pointwise p) {
+  b->ops[b->n++] = cyrt_cudnn_pointwise(b->m, p);
+  return p.y;
+}
+
+/* mode(x, by) as scores */
+static cudnn_descriptor scores(builder *b, int32_t mode, cudnn_descriptor x, cudnn_descriptor by) {
+  return pointwise(b, (cudnn_pointwise){.mode = mode, .x = x, .b = by, .y = between(b, b->a->keys, CUDNN_FLOAT)});
+}
+
+static cudnn_descriptor matmul(builder *b, cudnn_descriptor x, cudnn_descriptor y, cudnn_descriptor out) {
+  cudnn_descriptor how = cyrt_cudnn_make(b->m, CUDNN_MATMUL);
+  cyrt_cudnn_set_int(b->m, how, CUDNN_MATMUL_PRECISION, CUDNN_T_DATA_TYPE, CUDNN_FLOAT);
+  cyrt_cudnn_finish(b->m, how, "a product's cudnnBackendFinalize");
+  cudnn_descriptor op = cyrt_cudnn_make(b->m, CUDNN_OP_MATMUL);
+  cyrt_cudnn_set_descriptor(b->m, op, CUDNN_OP_MATMUL_HOW, how);
+  cyrt_cudnn_set_descriptor(b->m, op, CUDNN_OP_MATMUL_A, x);
+  cyrt_cudnn_set_descriptor(b->m, op, CUDNN_OP_MATMUL_B, y);
+  cyrt_cudnn_set_descriptor(b->m, op, CUDNN_OP_MATMUL_C, out);
+  b->ops[b->n++] = cyrt_cudnn_finish(b->m, op, "a product's cudnnBackendFinalize (operation)");
+  return out;
+}
+
+/* One number per row. */
+static cudnn_descriptor reduce(builder *b, int32_t mode, cudnn_descriptor x) {
+  cudnn_descriptor y = between(b, 1, CUDNN_FLOAT), how = cyrt_cudnn_make(b->m, CUDNN_REDUCTION);
+  cyrt_cudnn_set_int(b->m, how, CUDNN_REDUCTION_OPERATOR, CUDNN_T_REDUCTION, mode);
+  cyrt_cudnn_set_int(b->m, how, CUDNN_REDUCTION_PRECISION, CUDNN_T_DATA_TYPE, CUDNN_FLOAT);
+  cyrt_cudnn_finish(b->m, how, "a reduction's cudnnBackendFinalize");
+  cudnn_descriptor op = cyrt_cudnn_make(b->m, CUDNN_OP_REDUCTION);
+  cyrt_cudnn_set_descriptor(b->m, op, CUDNN_OP_REDUCTION_HOW, how);
+  cyrt_cudnn_set_descriptor(b->m, op, CUDNN_OP_REDUCTION_X, x);
+  cyrt_cudnn_set_descriptor(b->m, op, CUDNN_OP_REDUCTION_Y, y);
+  b->ops[b->n++] = cyrt_cudnn_finish(b->m, op, "a reduction's cudnnBackendFinalize (operation)");
+  return y;
+}
+
+/* x where row + past >= key, else -inf */
+static cudnn_descriptor causal(builder *b, cudnn_descriptor x) {
+  cudnn_descriptor index[2];
+  for (int i = 0; i < 2; i++)
+    index[i] = pointwise(
+        b, (cudnn_pointwise){
+               .mode = CUDNN_GEN_INDEX, .axis = RANK - 2 + i, .x = x, .y = between(b, b->a->keys, CUDNN_INT32)});
+  if (b->a->past)
+    index[0] = pointwise(b, (cudnn_pointwise){.mode = CUDNN_ADD,
+                                              .precision = CUDNN_INT32,
+                                              .x = index[0],
+                                              .b = cyrt_cudnn_int(b->m, RANK, (int32_t)b->a->past),
+                                              .y = between(b, b->a->keys, CUDNN_INT32)});
+  cudnn_descriptor seen = pointwise(b, (cudnn_pointwise){.mode = CUDNN_GE,
+                                                         .precision = CUDNN_BOOLEAN,
+                                                         .x = index[0],
+                                                         .b = index[1],
+                                                         .y = between(b, b->a->keys, CUDNN_BOOLEAN)});
+  return pointwise(b, (cudnn_pointwise){.mode = CUDNN_SELECT,
+                                        .x = x,
+                                        .b = cyrt_cudnn_float(b->m, RANK, -INFINITY),
+                                        .t = seen,
+                                        .y = between(b, b->a->keys, CUDNN_FLOAT)});
+}
+
+/* Weights of the scores, as halves. */
+static cudnn_descriptor softmax(builder *b, cudnn_descriptor x, int32_t type) {
+  int64_t dims[RANK], strides[RANK];
+  cudnn_descriptor top = reduce(b, CUDNN_REDUCE_MAX, x), below = scores(b, CUDNN_SUB, x, top);
+  cudnn_descriptor e = scores(b, CUDNN_EXP, below, NULL), sum = reduce(b, CUDNN_REDUCE_ADD, e);
+  cudnn_descriptor log = pointwise(b, (cudnn_pointwise){.mode = CUDNN_LOG, .x = sum, .y = between(b, 1, CUDNN_FLOAT)});
+  shape(b->a, 1, dims, strides);
+  pointwise(
+      b, (cudnn_pointwise){.mode = CUDNN_ADD, .x = top, .b = log, .y = cyrt_cudnn_unread(b->m, RANK, dims, strides)});
+  return pointwise(b, (cudnn_pointwise){.mode = CUDNN_DIV, .x = e, .b = sum, .y = between(b, b->a->keys, type)});
+}
+
+static int operations(cudnn_maker *m, const cyrt_cuda_problem *p, cudnn_descriptor ops[CUDNN_OPERATIONS]) {
+  const cyrt_cuda_attention *a = &p->attention;
+  builder b = {.m = m, .a = a, .ops = ops};
+  int32_t bits = (int32_t)a->scale;
+  float scale;
+  memcpy(&scale, &bits, sizeof scale);
+  cudnn_descriptor q = tensor(m, p, CYRT_ATTENTION_Q, (int64_t[]){a->batch, a->heads, a->rows, a->size});
+  cudnn_descriptor k = tensor(m, p, CYRT_ATTENTION_K, (int64_t[]){a->batch, a->key_heads, a->keys, a->size});
+  cudnn_descriptor v = tensor(m, p, CYRT_ATTENTION_V, (int64_t[]){a->batch, a->key_heads, a->keys, a->columns});
+  cudnn_descriptor out = tensor(m, p, CYRT_PROBLEM_OUT, (int64_t[]){a->batch, a->heads, a->rows, a->columns});
+  cudnn_descriptor s = matmul(&b, q, k, between(&b, a->keys, CUDNN_FLOAT));
+  s = scores(&b, CUDNN_MUL, s, cyrt_cudnn_float(m, RANK, scale));
+  if (p->tensor[CYRT_ATTENTION_BIAS].slot >= 0)
+    s = scores(&b, CUDNN_ADD, s, tensor(m, p, CYRT_ATTENTION_BIAS, (int64_t[]){a->batch, a->heads, a->rows, a->keys}));
+  if (p->flags & CYRT_ATTENTION_CAUSAL)
+    s = causal(&b, s);
+  matmul(&b, softmax(&b, s, cyrt_cudnn_type(p->tensor[CYRT_ATTENTION_Q].dtype)), v, out);
+  return b.n;
+}
+
+static void output(const cyrt_cuda_problem *p, int64_t extent[CUDNN_RANK], int64_t stride[CUDNN_RANK]) {
+  const cyrt_cuda_attention *a = &p->attention;
+  const int64_t *from = p->tensor[CYRT_PROBLEM_OUT].stride;
+  const int64_t extents[CUDNN_RANK] = {a->batch, a->heads, a->rows, a->columns, 1};
+  const int64_t strides[CUDNN_RANK] = {from[0], from[1], from[2], 1, 0};
+  memcpy(extent, extents, sizeof extents);
+  memcpy(stride, strides, sizeof strides);
+}
+
+const cudnn_kind cyrt_cudnn_attention = {"attentions", takes, operations, output};
