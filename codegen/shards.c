@@ -70,9 +70,11 @@ static int deal(cy_work *b, shard *shards) {
 
 /* ---- children ---- */
 
-_Noreturn static void child(cy_work *b, shard *s, int index, cy_code_kind kind, report *r) {
+_Noreturn static void child(cy_work *b, shard *s, int index, int threads, cy_code_kind kind, report *r) {
   char *error = NULL;
-  int rc = b->machine->target->emit(b->machine, b->p, s->plans, s->n, b->o->opt_level, kind, s->path, &error);
+  cy_machine machine = *b->machine;
+  machine.threads = threads;
+  int rc = machine.target->emit(&machine, b->p, s->plans, s->n, b->o->opt_level, kind, s->path, &error);
   if (rc)
     snprintf(r->error[index], ERROR_TEXT, "%s", error ? error : "unknown error");
   for (uint32_t i = 0; i < s->n; i++)
@@ -80,11 +82,11 @@ _Noreturn static void child(cy_work *b, shard *s, int index, cy_code_kind kind, 
   _exit(rc ? 1 : 0);
 }
 
-static int start(cy_work *b, shard *s, int index, cy_code_kind kind, report *r) {
+static int start(cy_work *b, shard *s, int index, int threads, cy_code_kind kind, report *r) {
   fflush(NULL);
   s->child = cy_temps_fork();
   if (s->child == 0)
-    child(b, s, index, kind, r);
+    child(b, s, index, threads, kind, r);
   if (s->child > 0)
     return 0;
   cy_diag_add(b->diag, CY_ERROR, NULL, "cannot start a process: %s", strerror(errno));
@@ -114,8 +116,9 @@ static int collect(cy_work *b, shard *shards, int n, report *r) {
 
 static int run_all(cy_work *b, shard *shards, int n, cy_code_kind kind, report *r, int (*meanwhile)(cy_work *b)) {
   int jobs = b->o->jobs > 0 ? b->o->jobs : (int)sysconf(_SC_NPROCESSORS_ONLN), running = 0, rc = 0, next = 0;
+  int threads = n && jobs > n ? jobs / n : 1; /* what shards leave idle */
   for (; next < n && running < jobs && rc == 0; next++, running++)
-    rc = start(b, &shards[next], next, kind, r);
+    rc = start(b, &shards[next], next, threads, kind, r);
   if (rc == 0 && meanwhile)
     rc = meanwhile(b);
   while (running > 0) {
@@ -123,7 +126,7 @@ static int run_all(cy_work *b, shard *shards, int n, cy_code_kind kind, report *
       rc = -1;
     running--;
     if (rc == 0 && next < n) {
-      rc = start(b, &shards[next], next, kind, r);
+      rc = start(b, &shards[next], next, threads, kind, r);
       next++;
       running += rc == 0;
     }

@@ -1,13 +1,16 @@
 /* cuda.c - the row of the CUDA target: which --target specs are ours, and kernels to device code.
  *
  * In: prepared kernels of a shard. Out: an object with one read-only symbol (images.c): a cubin for every architecture
- * asked for, and PTX that drivers translate for devices which have none. Shards are compiled by processes of their own,
- * so several NVRTCs work at once. For text kinds: the CUDA C source, or its PTX.
+ * asked for, and PTX that drivers translate for devices which have none. Shards are compiled by processes of their own;
+ * where there are fewer of them than jobs, several architectures of one are compiled at a time. For text kinds: the
+ * CUDA C source, or its PTX.
  */
 #define _GNU_SOURCE
 #include "codegen/cuda/cuda_int.h"
 #include "codegen/host_int.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -253,17 +256,53 @@ static cy_cuda_arch ptx_arch(const cy_cuda_machine *c) {
   return (cy_cuda_arch){newest < PTX_ARCH ? newest : PTX_ARCH, 0};
 }
 
-static int compile_all(const cy_cuda_machine *c, shard *s, bool only_ptx, cy_cuda_image *images, int *out_n,
-                       char **out_error) {
-  cy_nvrtc_check check = {may_use_stack, wants_matrix, s};
+/* The source for one architecture, and what became of it. */
+typedef struct job {
+  cy_cuda_arch arch;
+  bool ptx;
+  cy_cuda_image image;
+  char *error;
+  int rc;
+} job;
+
+enum { MOST_JOBS = 17 }; /* architectures, and PTX */
+typedef struct jobs {
+  cy_nvrtc *nvrtc;
+  const char *source;
+  const cy_nvrtc_check *check;
+  job job[MOST_JOBS];
+  int n;
+  atomic_int next;
+} jobs;
+
+static void *work(void *data) {
+  jobs *all = data;
+  for (int i; (i = atomic_fetch_add(&all->next, 1)) < all->n;) {
+    job *j = &all->job[i];
+    j->rc = cy_nvrtc_compile(all->nvrtc, all->source, j->arch, j->ptx, all->check, &j->image, &j->error);
+  }
+  return NULL;
+}
+
+/* By this thread and others beside it: NVRTC compiles several programs at a time. */
+static void run_jobs(jobs *all, int threads) {
+  pthread_t beside[MOST_JOBS];
+  int n = 0;
+  while (n + 1 < threads && n + 1 < all->n && pthread_create(&beside[n], NULL, work, all) == 0)
+    n++;
+  work(all);
+  while (n > 0)
+    pthread_join(beside[--n], NULL);
+}
+
+/* What is to be compiled; -1 with a text when an architecture that was asked for lacks an instruction. */
+static int list_jobs(const cy_cuda_machine *c, shard *s, bool only_ptx, jobs *all, char **out_error) {
   const cy_kernel_plan *demanding = most_demanding(s);
-  cy_nvrtc *nvrtc = cy_nvrtc_open(out_error);
-  int rc = nvrtc ? 0 : -1;
-  char *source = print_source(s);
+  int rc = 0;
   for (int i = 0; rc == 0 && i < c->narch; i++) {
     char *lack = lacks(demanding, c->arch[i]);
     if (!lack && !only_ptx)
-      rc = cy_nvrtc_compile(nvrtc, source, c->arch[i], false, &check, &images[(*out_n)++], out_error);
+      all->job[all->n++].arch = c->arch[i];
     if (lack && !c->optional[i]) {
       if (asprintf(out_error, "%s, or leave sm_%d out of --target", lack, c->arch[i].number) < 0)
         abort();
@@ -271,10 +310,30 @@ static int compile_all(const cy_cuda_machine *c, shard *s, bool only_ptx, cy_cud
     }
     free(lack);
   }
-  if (rc == 0)
-    rc = cy_nvrtc_compile(nvrtc, source, ptx_arch(c), true, &check, &images[(*out_n)++], out_error);
-  free(source);
-  cy_nvrtc_close(nvrtc);
+  all->job[all->n++] = (job){.arch = ptx_arch(c), .ptx = true};
+  return rc;
+}
+
+static int compile_all(const cy_machine *m, shard *s, bool only_ptx, cy_cuda_image *images, int *out_n,
+                       char **out_error) {
+  cy_nvrtc_check check = {may_use_stack, wants_matrix, s};
+  jobs all = {.nvrtc = cy_nvrtc_open(out_error), .check = &check};
+  int rc = all.nvrtc ? list_jobs(m->state, s, only_ptx, &all, out_error) : -1;
+  if (rc == 0) {
+    char *source = print_source(s);
+    all.source = source;
+    run_jobs(&all, m->threads);
+    free(source);
+    for (int i = 0; i < all.n; i++) {
+      images[(*out_n)++] = all.job[i].image;
+      if (rc == 0 && all.job[i].rc)
+        *out_error = all.job[i].error;
+      else
+        free(all.job[i].error);
+      rc = rc ? rc : all.job[i].rc;
+    }
+  }
+  cy_nvrtc_close(all.nvrtc);
   return rc;
 }
 
@@ -315,7 +374,7 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
     images[nimages++].bytes = print_source(&s);
     images[0].size = strlen(images[0].bytes);
   } else {
-    rc = compile_all(m->state, &s, kind == CY_CODE_ASM, images, &nimages, out_error);
+    rc = compile_all(m, &s, kind == CY_CODE_ASM, images, &nimages, out_error);
   }
   FILE *f = rc == 0 ? fopen(path, "wb") : NULL;
   size_t bytes = kind == CY_CODE_CUBIN ? images[0].size : images[0].bytes ? strlen(images[0].bytes) : 0;

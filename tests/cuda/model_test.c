@@ -575,6 +575,24 @@ static void test_tensors(void) {
   mock->capability = 89;
 }
 
+/* One kernel for several architectures: compiled one after the other and side by side, it is the same library. */
+static void test_jobs(void) {
+  static const char text[] = "graph @g(%x: f32[8]) {\n  %y = tanh %x\n  return %y\n}\n";
+  char *library[2];
+  size_t bytes[2] = {0, 0};
+  write_file("model.txt", text, sizeof text - 1);
+  for (int i = 0; i < 2; i++) {
+    char command[3 * PATH_MAX];
+    snprintf(command, sizeof command, "cd %s && %s/cytoc model.txt -o jobs.so --target=cuda -j %d", dir, build,
+             i ? 8 : 1);
+    CHECK_INT_EQ(system(command), 0);
+    library[i] = read_file("jobs.so", &bytes[i]);
+  }
+  CHECK(library[0] && bytes[0] && bytes[0] == bytes[1] && !memcmp(library[0], library[1], bytes[0]));
+  free(library[0]);
+  free(library[1]);
+}
+
 /* A sum and a maximum of many elements, each by many blocks and then by one. */
 static void test_long_sums(void) {
   int before = mock->launches;
@@ -655,6 +673,7 @@ static const check_test tests[] = {
     {"left out", test_left_out},
     {"images", test_images},
     {"tensors", test_tensors},
+    {"jobs", test_jobs},
     {"long sums", test_long_sums},
     {"damaged images", test_damaged_images},
     {"device memory", test_device_memory},
