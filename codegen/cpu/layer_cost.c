@@ -16,8 +16,9 @@ static const double FLOAT_OUTPUT = 0.1, INT_OUTPUT = 0.5, WIDENED = 0.12, COPIED
 /* Depthwise, per output, and for integers per input element, which is widened. */
 static const double FLOAT_DEPTHWISE = 0.3, INT_DEPTHWISE = 0.33, INT_DEPTHWISE_TAP = 0.075, INT_DEPTHWISE_INPUT = 0.15;
 
-/* Of a recurrence: weights per cycle, and what a unit of its state takes to be rounded in a step. */
-static const double FLOAT_WEIGHTS = 7, INT_WEIGHTS = 20, ROUNDED_UNIT = 1;
+/* Of a recurrence: weights per cycle, in float also where a product serves several batch elements, and what a unit of
+ * its state takes to be rounded in a step. */
+static const double FLOAT_WEIGHTS = 7, BATCHED_WEIGHTS = 14, INT_WEIGHTS = 20, ROUNDED_UNIT = 1;
 
 enum { WORTH_PACKING = 32 }; /* rows */
 
@@ -111,9 +112,11 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
 /* Only the products with the state, which differ. */
 static double recurrent_cycles(const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
   const cy_type *x = type_of(g, n->in[0]), *w = type_of(g, n->in[1]);
-  double steps = (double)dim_of(g, x->dim[0], sizes) * (double)dim_of(g, x->dim[1], sizes);
+  double batch = (double)dim_of(g, x->dim[1], sizes), steps = (double)dim_of(g, x->dim[0], sizes) * batch;
   double units = (double)dim_of(g, w->dim[1], sizes), weights = units * (double)dim_of(g, w->dim[0], sizes);
-  return steps * (f == FLOATS ? weights / FLOAT_WEIGHTS : weights / INT_WEIGHTS + units * ROUNDED_UNIT);
+  if (f == FLOATS)
+    return steps * weights / (batch >= 4 ? BATCHED_WEIGHTS : FLOAT_WEIGHTS);
+  return steps * (weights / INT_WEIGHTS + units * ROUNDED_UNIT);
 }
 
 static double cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
