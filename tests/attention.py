@@ -313,7 +313,7 @@ def main():
                     suite.result('%s, %s' % (name, level), run_operator(args, build, case, level, folder))
     args.device = False
     env = mock.environment(args)
-    cuda = ['-O3', '--target=sm_80']
+    cuda = ['-O3', *mock.options(args)]
     for form, options, other in (('memory', [], None), ('memory on cuda', cuda, env), ('memory of halves', cuda + ['--fp16'], env)):
         if args.wanted(form):
             suite.result(form, test_memory(args, options, folder, other))
