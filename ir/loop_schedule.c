@@ -5,8 +5,9 @@
  *     which then becomes the grid's own lanes (one variable) or an inner lane loop around the body; or the innermost
  *     reductions;
  *   - a copy that crosses axes (a transpose) cut into strips, so that the cache lines it reads are used up before they
- *     leave. Of 32-bit elements, a loop along the axis that the store walks goes inside the lanes, which are what the
- *     loads walk: the target then exchanges elements between vectors.
+ *     leave (the last strip may overlap the one before, so that any size has strips). Of 32-bit elements, a loop along
+ *     the axis that the store walks goes inside the lanes, which are what the loads walk: the target then exchanges
+ *     elements between vectors.
  * A kernel that already has a lane loop keeps it.
  */
 #include "loop_axes.h"
@@ -105,6 +106,17 @@ static void wrap_in_loop(cy_kernel *k, cy_var v, bool lanes) {
   k->open[0].tail = &s->next;
 }
 
+/* v becomes `by`; outer goes into the grid before position `at`. */
+static void split_into(cy_kernel *k, cy_var v, cy_var outer, cy_expr by, uint32_t at) {
+  grid_remove(k, v);
+  cy_kernel_subst_var(k, v, by);
+  cy_kernel_add_grid(k, outer);
+  for (uint32_t i = k->ngrid - 1; i > at; i--) {
+    k->grid[i] = k->grid[i - 1];
+    k->grid[i - 1] = outer;
+  }
+}
+
 /* v becomes outer * block + inner; inner takes the place of the lanes, outer goes into the grid before position `at`.
  */
 static cy_var split(cy_kernel *k, cy_var v, int64_t block, uint32_t at) {
@@ -113,13 +125,19 @@ static cy_var split(cy_kernel *k, cy_var v, int64_t block, uint32_t at) {
   cy_var outer = cy_kernel_add_var(k, cy_dim_const(k->g, extent / block));
   cy_var inner = cy_kernel_add_var(k, cy_dim_const(k->g, block));
   cy_expr by = cy_x_bin(k, CY_OP_mul, cy_x_var(k, outer), cy_x_index(k, block));
-  grid_remove(k, v);
-  cy_kernel_subst_var(k, v, cy_x_bin(k, CY_OP_add, by, cy_x_var(k, inner)));
-  cy_kernel_add_grid(k, outer);
-  for (uint32_t i = k->ngrid - 1; i > at; i--) {
-    k->grid[i] = k->grid[i - 1];
-    k->grid[i - 1] = outer;
-  }
+  split_into(k, v, outer, cy_x_bin(k, CY_OP_add, by, cy_x_var(k, inner)), at);
+  return inner;
+}
+
+/* The same where block need not divide v's extent, which may be a symbol: the last block ends with v, and does again
+ * what it shares with the one before. */
+static cy_var split_over(cy_kernel *k, cy_var v, int64_t block, uint32_t at) {
+  cy_dim extent = cy_kernel_var(k, v)->extent, size = cy_dim_min(k->g, extent, cy_dim_const(k->g, block));
+  cy_var outer = cy_kernel_add_var(k, cy_dim_cdiv(k->g, extent, cy_dim_const(k->g, block)));
+  cy_var inner = cy_kernel_add_var(k, size);
+  cy_expr by = cy_x_bin(k, CY_OP_mul, cy_x_var(k, outer), cy_x_index(k, block));
+  by = cy_x_bin(k, CY_OP_min, by, cy_x_dim(k, cy_dim_sub(k->g, extent, size)));
+  split_into(k, v, outer, cy_x_bin(k, CY_OP_add, by, cy_x_var(k, inner)), at);
   return inner;
 }
 
@@ -231,22 +249,24 @@ static int64_t strip_of(int64_t n, int64_t most) {
 /* Many store rows at once would not stay in the first cache: short strips of both then, else long ones. */
 static bool cross_on_grid(cy_kernel *k, const survey *s) {
   cy_var loads, store;
-  int64_t n, rows, strip;
-  if (!crossed_axes(s, &loads, &store) || !cy_dim_is_const(k->g, cy_kernel_var(k, loads)->extent, &n) ||
-      !cy_dim_is_const(k->g, cy_kernel_var(k, store)->extent, &rows) || n < LANES)
+  int64_t n = 0, rows = 0; /* 0: a symbol */
+  if (!crossed_axes(s, &loads, &store))
     return false;
-  bool few = rows <= STRIP;
-  strip = strip_of(n, few ? LONG_STRIP : STRIP);
-  if ((!few && rows % LANES) || (!strip && n > LONG_STRIP))
+  bool known = cy_dim_is_const(k->g, cy_kernel_var(k, loads)->extent, &n);
+  if (known && n < LANES)
     return false;
-  if (strip && strip < n)
+  bool few = cy_dim_is_const(k->g, cy_kernel_var(k, store)->extent, &rows) && rows <= STRIP;
+  int64_t most = few ? LONG_STRIP : STRIP, strip = known ? strip_of(n, most) : 0;
+  if (!strip && (!known || n > LONG_STRIP))
+    loads = split_over(k, loads, most, k->ngrid - 1);
+  else if (strip && strip < n)
     loads = split(k, loads, strip, k->ngrid - 1);
   else
     grid_remove(k, loads);
   if (few)
     grid_remove(k, store);
-  else
-    store = split(k, store, LANES, k->ngrid - 1); /* fastest: successive tasks use the rest of the lines */
+  else /* fastest: successive tasks use the rest of the lines */
+    store = (rows && rows % LANES == 0 ? split : split_over)(k, store, LANES, k->ngrid - 1);
   wrap_in_loop(k, store, false);
   wrap_in_loop(k, loads, true);
   return true;

@@ -23,7 +23,7 @@ enum {
   MAX_THREADS = 16,
   WORK_PER_THREAD = 1 << 16,
   GROWTH_FREE = 1 << 16,
-  TABLE_BYTES = 1 << 24,
+  TABLE_BYTES = 1 << 25,
   LARGE_WEIGHTS = 1 << 24,
   DEAR = 8 /* operations per element */
 };

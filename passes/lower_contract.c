@@ -220,7 +220,7 @@ static bool pads_anything(const cy_node_info *n) {
 
 void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   const cy_node_info *n = cy_node_of(l->g, root);
-  if (lower_generated(l, n, anchor, target))
+  if (lower_generated(l, n, anchor, target) || cy_lower_unfolded(l, root, anchor, target))
     return;
   cy_place padded;
   bool pads = n->op == CY_OP_conv && pads_anything(n);

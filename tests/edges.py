@@ -1,5 +1,6 @@
 """Graphs at the edges of what ONNX allows, beside ONNX Runtime at -O0 and -O3: empty tensors, eight dimensions, sizes that only
-running tells, integers that wrap, NaN and infinities, loops that run never, often or backwards, odd names and outputs.
+running tells, integers that wrap, NaN and infinities, computed weights, loops that run never, often or backwards, odd names and
+outputs.
 
 Out: the closing line. Besides: inputs whose shapes do not fit each other are refused when the library runs, and leave the
 context usable.
@@ -157,6 +158,35 @@ def windows():
          [{'x': np.random.RandomState(n).randn(2, 3, n, n + 3).astype(f32)} for n in (11, 8)], {'u': F, 'l': F, 'y': F})
 
 
+def crossings():
+    """Transposes of sizes that no vector divides, known and not."""
+    for dims, perm in (((3, 37, 21), [0, 2, 1]), ((19, 5, 130), [2, 1, 0]), ((2, 16, 33, 9), [0, 2, 3, 1]),
+                       ((1, 300, 20), [0, 2, 1]), ((7, 3, 9), [2, 0, 1])):
+        x = np.arange(np.prod(dims), dtype=f32).reshape(dims)
+        op('transposed %s by %s' % (dims, perm), 'Transpose', x, perm=perm)
+        case('transposed %s by %s, known' % (dims, perm), [N('Reshape', ['x', 'dims'], ['t']),
+                                                           N('Transpose', ['t'], ['y'], perm=perm)],
+             [{'x': x}], constants=[const('dims', np.array(dims))])
+
+
+def computed_weights():
+    """Convolutions whose weights the model computes."""
+    rng = np.random.default_rng(5)
+    for name, x, w, attributes in (('2-D', (2, 6, 9, 11), (16, 6, 3, 3), {'pads': [1, 1, 1, 1]}),
+                                   ('strides', (1, 8, 13, 12), (9, 8, 3, 2), {'strides': [2, 3], 'pads': [0, 1, 2, 0]}),
+                                   ('groups', (2, 12, 7, 8), (24, 4, 2, 5), {'group': 3, 'pads': [0, 2, 1, 2]}),
+                                   ('dilated rows', (1, 5, 12, 9), (8, 5, 3, 3), {'dilations': [3, 1]}),
+                                   ('dilated', (1, 5, 12, 9), (8, 5, 3, 3), {'dilations': [3, 2]}),
+                                   ('1-D', (3, 4, 50), (10, 4, 9), {'pads': [4, 4], 'strides': [2]}),
+                                   ('3-D', (1, 3, 6, 5, 7), (8, 3, 3, 2, 3), {'pads': [1, 0, 1, 1, 1, 1]}),
+                                   ('depthwise', (1, 8, 9, 9), (8, 1, 3, 3), {'group': 8})):
+        weights = rng.standard_normal(w).astype(f32)
+        each = np.linspace(0.5, 2, w[0], dtype=f32).reshape((-1,) + (1,) * (len(w) - 1))
+        nodes = [N('Mul', ['w', 's'], ['v']), N('Conv', ['x', 'v', 'b'], ['c'], **attributes), N('Relu', ['c'], ['y'])]
+        case('computed weights, ' + name, nodes, [{'x': rng.standard_normal(x).astype(f32), 's': each}],
+             constants=[const('w', weights), const('b', rng.standard_normal(w[0]).astype(f32))])
+
+
 def names():
     odd, long = 'a "b"\n\'c\'/\\', 'x' * 150
     case('odd names', [N('Relu', [odd], ['\u00fc\u2603 %s %n']), N('Add', ['\u00fc\u2603 %s %n', long], ['int'])],
@@ -240,7 +270,8 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, shapes, numbers, windows, control_flow, names, other_ways, shapes_that_do_not_fit):
+    for group in (empty_tensors, shapes, numbers, windows, crossings, computed_weights, control_flow, names, other_ways,
+                  shapes_that_do_not_fit):
         group()
     tests = [(name, lambda m=m, f=f: next(filter(None, (network.beside_ort(args, folder, m, [(1, feed) for feed in f], 1e-6, level)
                                                          for level in LEVELS)), None)) for name, m, f in CASES]

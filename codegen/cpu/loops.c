@@ -3,7 +3,7 @@
  *   symbol(args, begin, end, worker)          loads pointers and sizes, moves scratch pointers to the worker's stripe
  *     -> symbol.body(pointers noalias .., sizes .., begin, end)   the loops: LLVM may hoist loads out of them
  *
- * Lane loops run in pieces: several vectors at a time (only where that pays: reductions and light bodies), one vector
+ * Lane loops run in pieces: several vectors at a time (only where that pays: see wide_lanes, copies_choose), one vector
  * at a time, then what is left: one more vector that ends with the loop and does some lanes again, or, where the loop
  * is shorter than a vector or reads what it writes, single elements. A local that the loop sets lives in a vector slot;
  * a local that it only accumulates into is a reduction: every unrolled copy has its own vector of partial results,
