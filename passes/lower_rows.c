@@ -89,51 +89,217 @@ static void close_row(cy_kb *b, int count) {
     cy_kernel_end(b->k);
 }
 
-/* Two passes for mean and variance: one pass is faster and wrong for data far from zero. */
-static void lower_normalize(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+/* ---- normalisation ---- */
+
+typedef struct norm {
+  cy_lowering *l;
+  const cy_node_info *n;
+  const cy_type *t;
+  cy_val target, anchor;
+  cy_dtype dtype;
+  bool rms, lanes, reduced[CY_MAX_RANK];
+  cy_dim count; /* elements of a row */
+} norm;
+
+static norm norm_of(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   const cy_node_info *n = node_of(l, root);
   const cy_attr *axes = cy_attr_find(n, CY_ATTR_axes);
-  bool rms = cy_attr_get_int(n, CY_ATTR_rms, 0) != 0, reduced[CY_MAX_RANK] = {false};
-  cy_kb b;
-  cy_kb_init(&b, l, rms ? "rms_norm" : "normalize");
-  cy_kernel *k = b.k;
-  const cy_type *t = cy_lower_type(l, anchor);
-  cy_dtype dtype = cy_compute_dtype((cy_dtype)t->dtype);
-  cy_expr idx[CY_MAX_RANK];
-  cy_dim count = cy_dim_const(l->g, 1);
+  norm m = {.l = l,
+            .n = n,
+            .t = cy_lower_type(l, anchor),
+            .target = target,
+            .anchor = anchor,
+            .rms = cy_attr_get_int(n, CY_ATTR_rms, 0) != 0,
+            .count = cy_dim_const(l->g, 1)};
   int innermost = 0;
+  m.dtype = cy_compute_dtype((cy_dtype)m.t->dtype);
   for (uint32_t i = 0; i < axes->n; i++) {
-    reduced[axes->ints[i]] = true;
-    count = cy_dim_mul(l->g, count, t->dim[axes->ints[i]]);
+    m.reduced[axes->ints[i]] = true;
+    m.count = cy_dim_mul(l->g, m.count, m.t->dim[axes->ints[i]]);
     if (axes->ints[i] > innermost)
       innermost = (int)axes->ints[i];
   }
-  grid_rows(&b, t, reduced, idx);
-  bool lanes = cy_dim_is(l->g, cy_lower_place(l, target)->stride[innermost], 1);
-  cy_expr one = cy_x_const(k, dtype, 1), inverse = bin(&b, CY_OP_div, one, cy_x_cast(k, cy_x_dim(k, count), dtype));
+  m.lanes = cy_dim_is(l->g, cy_lower_place(l, target)->stride[innermost], 1);
+  return m;
+}
 
-  cy_local mean = local_set(&b, dtype, cy_x_const(k, dtype, 0));
-  if (!rms) {
-    int loops = open_row(&b, t, reduced, lanes, idx);
-    cy_kernel_accum(k, mean, CY_OP_add, cy_lower_at(&b, n->in[0], idx));
-    close_row(&b, loops);
-    cy_kernel_set(k, mean, bin(&b, CY_OP_mul, cy_x_local(k, mean), inverse));
+static cy_expr one_over(const norm *m, cy_kb *b, cy_dim d) {
+  return bin(b, CY_OP_div, cy_x_const(b->k, m->dtype, 1), cy_x_cast(b->k, cy_x_dim(b->k, d), m->dtype));
+}
+
+/* 1 / sqrt(squares / count + epsilon) */
+static cy_expr scale_of(const norm *m, cy_kb *b, cy_expr squares) {
+  cy_expr mean = bin(b, CY_OP_mul, squares, one_over(m, b, m->count));
+  mean = bin(b, CY_OP_add, mean, cy_x_const(b->k, m->dtype, cy_attr_get_float(m->n, CY_ATTR_epsilon, 1e-5)));
+  return bin(b, CY_OP_div, cy_x_const(b->k, m->dtype, 1), cy_x_un(b->k, CY_OP_sqrt, mean));
+}
+
+/* Part `number` of so many elements along the row's axis `axis`; all of t: number is 0. */
+typedef struct part {
+  cy_type t;
+  int axis;
+  cy_expr number;
+} part;
+
+/* Loops over a part of a row, whose element idx then is; close_row ends them. */
+static int open_part(const norm *m, cy_kb *b, const part *p, cy_expr *idx) {
+  int loops = open_row(b, &p->t, m->reduced, m->lanes, idx);
+  if (p->number) {
+    cy_expr first = bin(b, CY_OP_mul, p->number, cy_x_dim(b->k, p->t.dim[p->axis]));
+    idx[p->axis] = bin(b, CY_OP_add, first, idx[p->axis]);
   }
-  cy_local var = local_set(&b, dtype, cy_x_const(k, dtype, 0));
-  int loops = open_row(&b, t, reduced, lanes, idx);
-  cy_expr x = cy_lower_at(&b, n->in[0], idx), d = rms ? x : bin(&b, CY_OP_sub, x, cy_x_local(k, mean));
-  cy_kernel_accum(k, var, CY_OP_add, bin(&b, CY_OP_mul, d, d));
-  close_row(&b, loops);
-  cy_expr spread = bin(&b, CY_OP_add, bin(&b, CY_OP_mul, cy_x_local(k, var), inverse),
-                       cy_x_const(k, dtype, cy_attr_get_float(n, CY_ATTR_epsilon, 1e-5)));
-  cy_local scale = local_set(&b, dtype, bin(&b, CY_OP_div, one, cy_x_un(k, CY_OP_sqrt, spread)));
+  return loops;
+}
 
-  loops = open_row(&b, t, reduced, lanes, idx);
-  x = cy_lower_at(&b, n->in[0], idx);
-  d = rms ? x : bin(&b, CY_OP_sub, x, cy_x_local(k, mean));
-  cy_lower_finish(&b, target, anchor, idx, bin(&b, CY_OP_mul, d, cy_x_local(k, scale)));
+/* Mean (but of an rms norm: 0) and sum of squares about it. Two passes: one is faster and wrong for data far from zero.
+ */
+static void statistics(const norm *m, cy_kb *b, const part *p, cy_dim count, cy_expr *idx, cy_local *out_mean,
+                       cy_local *out_squares) {
+  cy_kernel *k = b->k;
+  *out_mean = local_set(b, m->dtype, cy_x_const(k, m->dtype, 0));
+  if (!m->rms) {
+    int loops = open_part(m, b, p, idx);
+    cy_kernel_accum(k, *out_mean, CY_OP_add, cy_lower_at(b, m->n->in[0], idx));
+    close_row(b, loops);
+    cy_kernel_set(k, *out_mean, bin(b, CY_OP_mul, cy_x_local(k, *out_mean), one_over(m, b, count)));
+  }
+  *out_squares = local_set(b, m->dtype, cy_x_const(k, m->dtype, 0));
+  int loops = open_part(m, b, p, idx);
+  cy_expr x = cy_lower_at(b, m->n->in[0], idx), d = m->rms ? x : bin(b, CY_OP_sub, x, cy_x_local(k, *out_mean));
+  cy_kernel_accum(k, *out_squares, CY_OP_add, bin(b, CY_OP_mul, d, d));
+  close_row(b, loops);
+}
+
+static void finish_element(const norm *m, cy_kb *b, const cy_expr *idx, cy_expr mean, cy_expr scale) {
+  cy_expr x = cy_lower_at(b, m->n->in[0], idx), d = m->rms ? x : bin(b, CY_OP_sub, x, mean);
+  cy_lower_finish(b, m->target, m->anchor, idx, bin(b, CY_OP_mul, d, scale));
+}
+
+static const char *norm_name(const norm *m) { return m->rms ? "rms_norm" : "normalize"; }
+
+/* A task is a row. */
+static void norm_of_rows(const norm *m) {
+  cy_kb b;
+  cy_kb_init(&b, m->l, norm_name(m));
+  cy_expr idx[CY_MAX_RANK];
+  cy_local mean, squares;
+  part all = {.t = *m->t};
+  grid_rows(&b, m->t, m->reduced, idx);
+  statistics(m, &b, &all, m->count, idx, &mean, &squares);
+  cy_local scale = local_set(&b, m->dtype, scale_of(m, &b, cy_x_local(b.k, squares)));
+  int loops = open_part(m, &b, &all, idx);
+  finish_element(m, &b, idx, cy_x_local(b.k, mean), cy_x_local(b.k, scale));
   close_row(&b, loops);
   cy_kb_launch(&b, true);
+}
+
+enum { LEAST_ROW = 1 << 14, LEAST_PART = 1 << 11, MOST_PARTS = 256, LEAST_PARTS = 8, ENOUGH_ROWS = 64 };
+
+/* Are rows so long that their statistics are better made part by part? Of rows that lanes are not along, lest a sum of
+ * f32 has too many terms one after the other, and few tasks are all there is; of others for the tasks alone. *out_axis
+ * is cut into *out_parts. */
+static bool cut_row(const norm *m, int *out_axis, cy_dim *out_parts) {
+  cy_graph *g = m->l->g;
+  int64_t length = 0, rows = 1, extent;
+  bool known = cy_dim_is_const(g, m->count, &length);
+  if (m->l->o->level == 0 || (known && length < LEAST_ROW) || (m->lanes && !known))
+    return false;
+  for (int i = 0; i < m->t->rank; i++)
+    if (!m->reduced[i])
+      rows *= cy_dim_is_const(g, m->t->dim[i], &extent) ? extent : 1;
+  if (m->lanes && rows >= ENOUGH_ROWS)
+    return false;
+  for (int i = 0; i < m->t->rank; i++) {
+    if (!m->reduced[i])
+      continue;
+    *out_axis = i;
+    *out_parts = m->t->dim[i];
+    if (!cy_dim_is_const(g, m->t->dim[i], &extent))
+      return true;
+    int64_t parts = extent < MOST_PARTS ? extent : MOST_PARTS;
+    while (parts >= LEAST_PARTS && (extent % parts || (known && length / parts < LEAST_PART)))
+      parts--;
+    *out_parts = cy_dim_const(g, parts);
+    if (parts >= LEAST_PARTS)
+      return true;
+  }
+  return false;
+}
+
+/* idx of the axes that are not reduced, behind `first`, which is 0 for none. */
+static int row_place(const norm *m, cy_expr first, const cy_expr *idx, cy_expr *out) {
+  int rank = 0;
+  if (first)
+    out[rank++] = first;
+  for (int i = 0; i < m->t->rank; i++)
+    if (!m->reduced[i])
+      out[rank++] = idx[i];
+  return rank;
+}
+
+/* Three kernels: mean and squares of parts; those of rows from them (Chan, Golub, LeVeque: Updating formulae and a
+ * pairwise algorithm for computing sample variances, 1979), kept as mean and scale; elements. */
+static void norm_of_parts(const norm *m, int axis, cy_dim parts) {
+  cy_lowering *l = m->l;
+  cy_graph *g = l->g;
+  cy_kb b;
+  cy_dim dims[CY_MAX_RANK + 1] = {parts}, count = cy_dim_div(g, m->count, parts);
+  cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK + 1], row[CY_MAX_RANK];
+  part p = {.t = *m->t, .axis = axis};
+  int rank = 1;
+  for (int i = 0; i < m->t->rank; i++)
+    if (!m->reduced[i])
+      dims[rank++] = m->t->dim[i];
+  p.t.dim[axis] = cy_dim_div(g, m->t->dim[axis], parts);
+  cy_place means = cy_lower_temp(l, m->dtype, dims, rank), squares = cy_lower_temp(l, m->dtype, dims, rank),
+           mean = cy_lower_temp(l, m->dtype, dims + 1, rank - 1), scale = cy_lower_temp(l, m->dtype, dims + 1, rank - 1);
+
+  cy_local of_mean, of_squares;
+  cy_kb_init(&b, l, norm_name(m));
+  p.number = cy_kb_grid_index(&b, parts);
+  grid_rows(&b, m->t, m->reduced, idx);
+  statistics(m, &b, &p, count, idx, &of_mean, &of_squares);
+  row_place(m, p.number, idx, at);
+  cy_kb_store(&b, &means, m->dtype, rank, at, cy_x_local(b.k, of_mean));
+  cy_kb_store(&b, &squares, m->dtype, rank, at, cy_x_local(b.k, of_squares));
+  cy_kb_launch(&b, true);
+
+  cy_kb_init(&b, l, norm_name(m));
+  grid_rows(&b, m->t, m->reduced, idx);
+  row_place(m, 0, idx, row);
+  cy_kernel *k = b.k;
+  of_mean = local_set(&b, m->dtype, cy_x_const(k, m->dtype, 0));
+  row_place(m, cy_kb_loop(&b, parts, false), idx, at);
+  cy_kernel_accum(k, of_mean, CY_OP_add, cy_kb_load(&b, &means, m->dtype, rank, at));
+  cy_kernel_end(k);
+  cy_kernel_set(k, of_mean, bin(&b, CY_OP_mul, cy_x_local(k, of_mean), one_over(m, &b, parts)));
+  of_squares = local_set(&b, m->dtype, cy_x_const(k, m->dtype, 0));
+  row_place(m, cy_kb_loop(&b, parts, false), idx, at);
+  cy_expr d = bin(&b, CY_OP_sub, cy_kb_load(&b, &means, m->dtype, rank, at), cy_x_local(k, of_mean));
+  d = bin(&b, CY_OP_mul, bin(&b, CY_OP_mul, d, d), cy_x_cast(k, cy_x_dim(k, count), m->dtype));
+  cy_kernel_accum(k, of_squares, CY_OP_add, bin(&b, CY_OP_add, cy_kb_load(&b, &squares, m->dtype, rank, at), d));
+  cy_kernel_end(k);
+  cy_kb_store(&b, &mean, m->dtype, rank - 1, row, cy_x_local(k, of_mean));
+  cy_kb_store(&b, &scale, m->dtype, rank - 1, row, scale_of(m, &b, cy_x_local(k, of_squares)));
+  cy_kb_launch(&b, true);
+
+  static const bool none[CY_MAX_RANK];
+  cy_kb_init(&b, l, norm_name(m));
+  grid_rows(&b, m->t, none, idx);
+  row_place(m, 0, idx, row);
+  finish_element(m, &b, idx, cy_kb_load(&b, &mean, m->dtype, rank - 1, row),
+                 cy_kb_load(&b, &scale, m->dtype, rank - 1, row));
+  cy_kb_launch(&b, true);
+}
+
+static void lower_normalize(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+  norm m = norm_of(l, root, anchor, target);
+  int axis;
+  cy_dim parts;
+  if (cut_row(&m, &axis, &parts))
+    norm_of_parts(&m, axis, parts);
+  else
+    norm_of_rows(&m);
 }
 
 static void lower_cumulative(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
