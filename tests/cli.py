@@ -445,7 +445,7 @@ def branch_left_out(folder, args):
 def fast_products(folder, args):
     """Strassen's algorithm where rows are many, told by --explain; not at -O0, nor with --fast-algorithms=off. One library
     serves few and many rows."""
-    depth, columns = 640, 768
+    depth, columns = 768, 1536
     random = np.random.default_rng(1)
     weights = random.standard_normal((depth, columns)).astype(np.float32)
     port, number = onnx.helper.make_tensor_value_info, onnx.TensorProto

@@ -390,8 +390,8 @@ void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scrat
 /* Cycles on one core, of vectors of W floats, measured on Zen 3. The share of the peak that the micro-kernels reach is
  * less here, where they find neither factor in the first-level cache. Sums are counted by vectors stored; a pair of
  * tiles and of panels takes three calls more than plainly, and combining. */
-static const double PLAIN_RATE = 0.945, RATE = 0.92, RIGHT_SUM = 2.5, LEFT_SUM = 2, PAIR = 450;
-static const double WORTH = 0.97;
+static const double PLAIN_RATE = 0.945, RATE = 0.92, RIGHT_SUM = 2.5, LEFT_SUM = 4, PAIR = 450;
+static const double WORTH = 0.975;
 
 typedef struct shape {
   const cy_cg *cg;
