@@ -57,9 +57,9 @@ typedef struct cy_stmt {
 } cy_stmt;
 
 typedef enum cy_karg_kind {
-  CY_ARG_READ,    /* never written by this kernel; does not overlap written ones unless `alias` */
-  CY_ARG_WRITE,   /* written (and perhaps read); an element that two tasks write gets the same value from both */
-  CY_ARG_SCRATCH  /* `elems` elements private to each worker, contents undefined at the start of a task */
+  CY_ARG_READ,   /* never written by this kernel; does not overlap written ones unless `alias` */
+  CY_ARG_WRITE,  /* written (and perhaps read); an element that two tasks write gets the same value from both */
+  CY_ARG_SCRATCH /* `elems` elements private to each worker, contents undefined at the start of a task */
 } cy_karg_kind;
 typedef struct cy_karg_info {
   cy_karg_kind kind;

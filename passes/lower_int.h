@@ -120,7 +120,8 @@ typedef void (*cy_root_fn)(cy_lowering *l, cy_node root, cy_val anchor, cy_val t
 cy_root_fn cy_lower_root_of(cy_op op);                              /* NULL: a plain kernel will do */
 void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);   /* lower_rnn.c */
 void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val anchor, cy_val target); /* lower_contract.c */
-bool cy_lower_unfolded(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);    /* lower_unfold.c; false: not one for it */
+bool cy_lower_unfolded(cy_lowering *l, cy_node root, cy_val anchor,
+                       cy_val target); /* lower_unfold.c; false: not one for it */
 void cy_lower_attention(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);   /* lower_attention.c */
 void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);      /* lower_memory.c */
 void cy_lower_pad(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);         /* lower_memory.c */

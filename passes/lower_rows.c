@@ -252,7 +252,8 @@ static void norm_of_parts(const norm *m, int axis, cy_dim parts) {
       dims[rank++] = m->t->dim[i];
   p.t.dim[axis] = cy_dim_div(g, m->t->dim[axis], parts);
   cy_place means = cy_lower_temp(l, m->dtype, dims, rank), squares = cy_lower_temp(l, m->dtype, dims, rank),
-           mean = cy_lower_temp(l, m->dtype, dims + 1, rank - 1), scale = cy_lower_temp(l, m->dtype, dims + 1, rank - 1);
+           mean = cy_lower_temp(l, m->dtype, dims + 1, rank - 1),
+           scale = cy_lower_temp(l, m->dtype, dims + 1, rank - 1);
 
   cy_local of_mean, of_squares;
   cy_kb_init(&b, l, norm_name(m));

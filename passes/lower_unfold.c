@@ -50,7 +50,8 @@ static bool takes(unfold *u) {
   }
   int last = u->spatial - 1;
   u->depth = cy_dim_const(g, depth);
-  u->width = cy_dim_addi(g, cy_dim_muli(g, cy_dim_addi(g, u->out->dim[2 + last], -1), u->stride[last]), u->kernel[last]);
+  u->width =
+      cy_dim_addi(g, cy_dim_muli(g, cy_dim_addi(g, u->out->dim[2 + last], -1), u->stride[last]), u->kernel[last]);
   return u->dilation[last] == 1 && columns >= LEAST_COLUMNS && depth >= LEAST_DEPTH;
 }
 
@@ -166,7 +167,10 @@ static bool build_product(unfold *u, cy_kb *b, cy_expr *idx) {
 
 bool cy_lower_unfolded(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   const cy_node_info *n = cy_node_of(l->g, root);
-  unfold u = {.l = l, .n = n, .x = cy_lower_type(l, n->in[0]), .w = cy_lower_type(l, n->in[1]),
+  unfold u = {.l = l,
+              .n = n,
+              .x = cy_lower_type(l, n->in[0]),
+              .w = cy_lower_type(l, n->in[1]),
               .out = cy_lower_type(l, anchor)};
   if (l->o->level == 0 || !l->o->supports || !takes(&u))
     return false;

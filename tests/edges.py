@@ -187,6 +187,28 @@ def computed_weights():
              constants=[const('w', weights), const('b', rng.standard_normal(w[0]).astype(f32))])
 
 
+def long_rows():
+    """Normalised rows so long that their statistics are made part by part, of data far from zero: channels that lie together
+    (behind a convolution) and rows that do, sizes known and not, f32 and sizes that no number of parts divides."""
+    rng = np.random.default_rng(6)
+    for name, channels, dims in (('3-D', 8, (16, 33, 40)), ('2-D', 16, (144, 127)), ('few', 3, (9, 8, 300)),
+                                 ('uneven', 8, (131, 139))):
+        weights = rng.standard_normal((channels, 2) + (3,) * len(dims)).astype(f32)
+        nodes = [N('Conv', ['x', 'w', 'b'], ['c'], pads=[1] * 2 * len(dims)),
+                 N('InstanceNormalization', ['c', 's', 'b'], ['n']), N('Relu', ['n'], ['y'])]
+        each = [const('w', weights), const('s', rng.random(channels).astype(f32)),
+                const('b', (20 * rng.standard_normal(channels)).astype(f32))]
+        x = rng.standard_normal((2, 2) + dims).astype(f32)
+        case('long rows, ' + name, nodes, [{'x': x}], constants=each)
+        case('long rows, known, ' + name, [N('Reshape', ['x', 'dims'], ['r'])] + [N(nodes[0].op_type, ['r', 'w', 'b'], ['c'],
+                                                                                    pads=[1] * 2 * len(dims))] + nodes[1:],
+             [{'x': x}], constants=each + [const('dims', np.array(x.shape))])
+    for length in (1 << 16, 40503):
+        nodes = [N('Reshape', ['x', 'dims'], ['r']), N('InstanceNormalization', ['r', 's', 'b'], ['y'])]
+        case('long rows of %d' % length, nodes, [{'x': rng.standard_normal((2, length)).astype(f32)}],
+             constants=[const('dims', np.array([1, 2, length])), const('s', f32([2, 3])), const('b', f32([0, 1]))])
+
+
 def names():
     odd, long = 'a "b"\n\'c\'/\\', 'x' * 150
     case('odd names', [N('Relu', [odd], ['\u00fc\u2603 %s %n']), N('Add', ['\u00fc\u2603 %s %n', long], ['int'])],
@@ -270,7 +292,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, shapes, numbers, windows, crossings, computed_weights, control_flow, names, other_ways,
+    for group in (empty_tensors, shapes, numbers, windows, crossings, computed_weights, long_rows, control_flow, names, other_ways,
                   shapes_that_do_not_fit):
         group()
     tests = [(name, lambda m=m, f=f: next(filter(None, (network.beside_ort(args, folder, m, [(1, feed) for feed in f], 1e-6, level)
