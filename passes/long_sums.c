@@ -1,16 +1,25 @@
-/* long_sums.c - sums of long rows to few results in two steps, for targets that need many blocks to be busy.
+/* long_sums.c - sums of long rows in two steps: parts of the rows are reduced first, and then what they gave.
  *
- * In:  a swept graph. Out: where a reduction along neighbouring axes leaves few results, and cy_pass_options.busy_parts
- * asks for more, parts of the rows are reduced first, and then what they gave: two kernels, the first with a block for
- * every part. The parts and their order are the graph's: results do not depend on timing.
+ * In:  a swept graph. Out: two kernels in place of one, the first with a task for every part,
+ *   - for images, on all targets: along all spatial axes but the first one, then along that. Where channels are
+ *     innermost, a sum of f32 had as many terms one after the other as there are pixels, and all channels were one task;
+ *   - for other rows where a reduction along neighbouring axes leaves fewer results than cy_pass_options.busy_parts.
+ * The parts and their order are the graph's: results do not depend on timing.
  *
- * Refused: rows that one block sums in little more than it takes to launch another kernel, lengths that are not known or
- * have no fitting divisor, images (of four axes and more): channels may become innermost, where axes that belong
- * together no longer are neighbours.
+ * Refused: rows that one task sums in little more than it takes to launch another kernel; besides, of rows that are no
+ * image, lengths that are not known or have no fitting divisor.
  */
 #include "pass_int.h"
 
-enum { LEAST_ROW = 1 << 17, LEAST_PART = 1 << 12, MOST_PARTS = 1024, LEAST_PARTS = 8, WIDE = 8, MOST_RANK = 3 };
+enum {
+  LEAST_IMAGE = 1 << 14,
+  LEAST_ROW = 1 << 17,
+  LEAST_PART = 1 << 12,
+  MOST_PARTS = 1024,
+  LEAST_PARTS = 8,
+  WIDE = 8,
+  MOST_RANK = 3
+};
 
 /* Neighbouring axes [*first, *behind) of a reduction whose extents' product is *length; false: they are not. */
 static bool axes_of(cy_graph *g, const cy_node_info *n, int *first, int *behind, int64_t *length) {
@@ -61,6 +70,28 @@ static uint32_t span(int64_t *axes, int from, int to) {
   return n;
 }
 
+/* Of [n, c, d, h, w]: [n, c, d] first. */
+static cy_val image_in_two_steps(cy_graph *g, const cy_node_info *n) {
+  const cy_type x = *cy_type_of(g, n->in[0]);
+  const cy_attr *reduced = cy_attr_find(n, CY_ATTR_axes);
+  int64_t axes[CY_MAX_RANK], length = 0, extent = 0;
+  int first = x.rank - (reduced ? (int)reduced->n : 0);
+  cy_dim count = cy_dim_const(g, 1);
+  for (int i = first; i < x.rank; i++) {
+    if (!reduced || reduced->ints[i - first] != i)
+      return 0;
+    count = cy_dim_mul(g, count, x.dim[i]);
+  }
+  if (x.rank - first < 2 || (cy_dim_is_const(g, count, &length) && length < LEAST_IMAGE) ||
+      (cy_dim_is_const(g, x.dim[first], &extent) && extent < LEAST_PARTS))
+    return 0;
+  bool keep = cy_type_of(g, n->out[0])->rank == x.rank;
+  uint32_t naxes = span(axes, first + 1, x.rank);
+  cy_val v = cy_build_reduce(g, (cy_op)n->op, n->in[0], axes, naxes, keep);
+  naxes = span(axes, first, first + 1);
+  return cy_build_reduce(g, (cy_op)n->op, v, axes, naxes, keep);
+}
+
 static cy_val in_two_steps(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   const cy_type x = *cy_type_of(g, n->in[0]), out = *cy_type_of(g, n->out[0]);
@@ -69,9 +100,11 @@ static cy_val in_two_steps(cy_rewrite *rw, const cy_node_info *n) {
   int64_t length, results, axes[CY_MAX_RANK + 1];
   int first, behind, rank = 0;
   cut c;
+  if (x.rank > MOST_RANK)
+    return image_in_two_steps(g, n);
   for (int i = 0; i < out.rank; i++)
     count = cy_dim_mul(g, count, out.dim[i]);
-  if (x.rank > MOST_RANK || !axes_of(g, n, &first, &behind, &length) || length < LEAST_ROW ||
+  if (!rw->pass->options->busy_parts || !axes_of(g, n, &first, &behind, &length) || length < LEAST_ROW ||
       (cy_dim_is_const(g, count, &results) && results * 2 > rw->pass->options->busy_parts) ||
       !find_cut(g, &x, first, behind, length, &c))
     return 0;
@@ -97,7 +130,6 @@ static const cy_rule rules[] = {
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
 int cy_pass_long_sums(cy_pass *p) {
   const cy_rule_set set = {rules, sizeof rules / sizeof rules[0]};
-  if (p->options->busy_parts)
-    cy_rewrite_run(p, &set, 1);
+  cy_rewrite_run(p, &set, 1);
   return 0;
 }
