@@ -2,7 +2,8 @@
  *
  * A DFT is a product with the matrix of cosines and sines: exact enough in f32 for the sizes that networks use (the
  * angle is reduced in integers, so long transforms lose nothing), and one matrix product is what the code generator is
- * best at.
+ * best at. Long ones whose length has two factors are two such products, with small matrices, and a multiplication of
+ * elements between them.
  */
 #include "frontend/import_int.h"
 
@@ -63,12 +64,88 @@ static cy_val join(cy_importer *im, cy_val re, cy_val image) {
   return v[0] && v[1] ? cy_build_concat(im->g, v, 2, rank) : 0;
 }
 
+/* The matrix that multiplies rows of real (then imaginary) parts by c - i s: from real to complex, or from both to
+ * both. Columns: real parts, then imaginary ones; or in pairs. */
+static cy_val complex_matrix(cy_importer *im, cy_val c, cy_val s, bool from_complex, bool in_pairs) {
+  cy_val of[2][2] = {{c, UNARY(neg, s)}, {s, c}}, rows[2];
+  if (!of[0][1])
+    return 0;
+  cy_type t = *cy_onnx_type(im, c);
+  t.dim[1] = cy_dim_muli(im->g, t.dim[1], 2);
+  for (int i = 0; i < 1 + from_complex; i++) {
+    rows[i] = in_pairs ? cy_build_reshape(im->g, join(im, of[i][0], of[i][1]), t.dim, 2)
+                       : cy_build_concat(im->g, of[i], 2, 1);
+    if (!rows[i])
+      return 0;
+  }
+  return from_complex ? cy_build_concat(im->g, rows, 2, 0) : rows[0];
+}
+
+/* The last two axes exchanged. */
+static cy_val turned(cy_importer *im, cy_val x) {
+  int rank = x ? cy_onnx_type(im, x)->rank : 0;
+  return x ? cy_onnx_move_axis(im, x, rank - 2, rank - 1) : 0;
+}
+
+/* Is `length` long, and f[0] * f[1]? */
+static bool two_factors(cy_importer *im, cy_dim length, int64_t f[2]) {
+  const int64_t least_length = 512, least_gain = 4;
+  int64_t n;
+  if (!cy_dim_is_const(im->g, length, &n) || n < least_length)
+    return false;
+  for (f[0] = (int64_t)sqrt((double)n); n % f[0];)
+    f[0]--;
+  f[1] = n / f[0];
+  return (f[0] + f[1]) * least_gain <= n / 2;
+}
+
+/* As transform, with n = f[1] n1 + n2 and k = k1 + f[0] k2: transforms over n1, a turn of each by n2 k1 / length, and
+ * transforms over n2 (Cooley and Tukey: An algorithm for the machine calculation of complex Fourier series, 1965). */
+static cy_val transform_factored(cy_importer *im, cy_val re, cy_val image, const int64_t f[2], int64_t bins,
+                                 bool inverse) {
+  cy_type t = *cy_onnx_type(im, re);
+  cy_dtype dtype = (cy_dtype)t.dtype;
+  int last = t.rank - 1;
+  cy_dim n1 = num(im, f[0]), n2 = num(im, f[1]), length = num(im, f[0] * f[1]), k2 = num(im, (bins - 1) / f[0] + 1);
+  cy_val in[2] = {re, image}, c[3], s[3], x[2], z[2];
+  if (!waves(im, n1, n1, n1, dtype, &c[0], &s[0]) || !waves(im, n2, n1, length, dtype, &c[1], &s[1]) ||
+      !waves(im, n2, k2, n2, dtype, &c[2], &s[2]))
+    return 0;
+  for (int i = 0; i < 3; i++)
+    s[i] = inverse ? UNARY(neg, s[i]) : s[i];
+  t.dim[last] = n1;
+  t.dim[last + 1] = n2;
+  for (int i = 0; i < 1 + (image != 0); i++)
+    if (!(x[i] = turned(im, cy_build_reshape(im->g, in[i], t.dim, last + 2))))
+      return 0;
+  cy_val y = image ? cy_build_concat(im->g, x, 2, last + 1) : x[0]; /* [.., n2, parts * n1] */
+  y = cy_onnx_matmul(im, y, complex_matrix(im, c[0], s[0], image != 0, false), dtype);
+  for (int i = 0; i < 2; i++)
+    if (!(x[i] = y ? cy_build_slice_axis(im->g, y, last + 1, num(im, i * f[0]), n1) : 0))
+      return 0;
+  z[0] = turned(im, ADD(MUL(x[0], c[1]), MUL(x[1], s[1])));
+  z[1] = turned(im, SUB(MUL(x[1], c[1]), MUL(x[0], s[1])));
+  y = z[0] && z[1] ? cy_build_concat(im->g, z, 2, last + 1) : 0; /* [.., k1, 2 * n2] */
+  y = cy_onnx_matmul(im, y, complex_matrix(im, c[2], s[2], true, true), dtype);
+  t.dim[last + 1] = k2;
+  t.dim[last + 2] = num(im, 2);
+  y = y ? cy_onnx_move_axis(im, cy_build_reshape(im->g, y, t.dim, last + 3), last + 1, last) : 0; /* [.., k2, k1, 2] */
+  t.dim[last] = cy_dim_mul(im->g, k2, n1);
+  t.dim[last + 1] = num(im, 2);
+  y = y ? cy_build_reshape(im->g, y, t.dim, last + 2) : 0;
+  y = y ? cy_build_slice_axis(im->g, y, last, num(im, 0), num(im, bins)) : 0;
+  return inverse ? DIV(y, CAST(cy_build_dim_scalar(im->g, length), dtype)) : y;
+}
+
 /* x [.., length] times e^(-+ 2 pi i k / length), k < bins. */
 static cy_val transform(cy_importer *im, cy_val re, cy_val image, cy_dim length, cy_dim bins, bool inverse) {
   cy_val c, s;
   if (!re)
     return 0;
   cy_dtype dtype = cy_onnx_type(im, re)->dtype;
+  int64_t f[2], count;
+  if (two_factors(im, length, f) && cy_dim_is_const(im->g, bins, &count))
+    return transform_factored(im, re, image, f, count, inverse);
   if (!waves(im, length, bins, length, dtype, &c, &s))
     return 0;
   s = inverse ? s : UNARY(neg, s);

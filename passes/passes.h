@@ -30,8 +30,8 @@ typedef struct cy_pass_options {
   const char *dump;       /* "a,b" or "all": write the graph after these passes; NULL: none */
   const char *dump_dir;   /* where NN-PASS.txt go; NULL: the working directory */
   int64_t most_head;      /* attention of larger heads becomes products and softmax; 0: all does, as at level 0 */
-  int64_t
-      busy_parts; /* reductions to fewer results take two steps, so that this many are at work; 0: only those of images do */
+  /* Reductions to fewer results take two steps, so that this many tasks are at work; 0: only those of images do. */
+  int64_t busy_parts;
   const cy_weight_options *weights; /* NULL: as bits 0 */
   struct cy_quant *quant; /* quantise.h; NULL: nothing is quantised */
   /* Does the target multiply f16 or bf16 (`half`) and add up in f32, faster than f32: in product n, with these values

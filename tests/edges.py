@@ -48,8 +48,11 @@ def model(nodes, feed, outputs, constants, opset):
     return h.make_model(graph, opset_imports=[h.make_opsetid('', opset)], ir_version=10)
 
 
-def case(name, nodes, feeds, outputs=None, constants=(), opset=21):
-    CASES.append((name, model(nodes, feeds[0], outputs or {'y': F}, constants, opset), feeds))
+def case(name, nodes, feeds, outputs=None, constants=(), opset=21, oracle=None):
+    """oracle: nodes that ONNX Runtime runs in their place, which would be too inexact there."""
+    def of(n):
+        return model(n, feeds[0], outputs or {'y': F}, constants, opset)
+    CASES.append((name, of(nodes), feeds, oracle and of(oracle)))
 
 
 def op(name, operator, *inputs, out=F, opset=21, **attributes):
@@ -209,6 +212,19 @@ def long_rows():
              constants=[const('dims', np.array([1, 2, length])), const('s', f32([2, 3])), const('b', f32([0, 1]))])
 
 
+def transforms():
+    """Fourier transforms so long that they are done by factors of their length, and one of a prime length."""
+    rng = np.random.default_rng(7)
+    for length, parts, attributes in ((512, 1, {'onesided': 1}), (600, 1, {}), (1024, 2, {}), (768, 2, {'inverse': 1}),
+                                      (1000, 1, {'onesided': 1}), (2048, 1, {'onesided': 1}), (1021, 1, {'onesided': 1})):
+        nodes = [N('Reshape', ['x', 'dims'], ['r']), N('DFT', ['r'], ['y'], axis=1, **attributes)]
+        exact = [N('Reshape', ['x', 'dims'], ['r']), N('Cast', ['r'], ['d'], to=TensorProto.DOUBLE),
+                 N('DFT', ['d'], ['e'], axis=1, **attributes), N('Cast', ['e'], ['y'], to=F)]
+        case('transform of %d, %d %s' % (length, parts, ' '.join(attributes)), nodes,
+             [{'x': rng.standard_normal((3, length, parts)).astype(f32)}], opset=19, oracle=exact,
+             constants=[const('dims', np.array([3, length, parts]))])
+
+
 def names():
     odd, long = 'a "b"\n\'c\'/\\', 'x' * 150
     case('odd names', [N('Relu', [odd], ['\u00fc\u2603 %s %n']), N('Add', ['\u00fc\u2603 %s %n', long], ['int'])],
@@ -274,6 +290,11 @@ def shapes_that_do_not_fit():
             {'m': np.array(2), 'c': yes, 'a': ones(2), 'b': ones(4)}, {'m': np.array(1), 'c': yes, 'a': ones(2), 'b': ones(4)})
 
 
+def check_case(args, folder, proto, feeds, oracle):
+    runs = [(1, feed) for feed in feeds]
+    return next(filter(None, (network.beside_ort(args, folder, proto, runs, 1e-6, level, oracle) for level in LEVELS)), None)
+
+
 def check_refused(args, folder, message, proto, feed, good):
     path, library = os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
     with open(path, 'wb') as f:
@@ -292,11 +313,10 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, shapes, numbers, windows, crossings, computed_weights, long_rows, control_flow, names, other_ways,
+    for group in (empty_tensors, shapes, numbers, windows, crossings, computed_weights, long_rows, transforms, control_flow, names, other_ways,
                   shapes_that_do_not_fit):
         group()
-    tests = [(name, lambda m=m, f=f: next(filter(None, (network.beside_ort(args, folder, m, [(1, feed) for feed in f], 1e-6, level)
-                                                         for level in LEVELS)), None)) for name, m, f in CASES]
+    tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
     tests += [('refused ' + name, lambda rest=rest: check_refused(args, folder, *rest)) for name, *rest in REFUSED]
     for name, test in tests:
         if args.wanted(name):
