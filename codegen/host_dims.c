@@ -155,10 +155,6 @@ static cy_dim stmts_work(cy_host *h, cy_kernel *k, const cy_stmt *s, bool lanes,
       continue;
     }
     sum = cy_dim_addi(h->g, sum, ops * (lanes ? PS_VECTOR_OP : PS_SCALAR_OP));
-    if (s->kind == CY_S_IF) {
-      sum = cy_dim_add(h->g, sum, stmts_work(h, k, s->body, lanes, seen));
-      sum = cy_dim_add(h->g, sum, stmts_work(h, k, s->orelse, lanes, seen));
-    }
   }
   return sum;
 }

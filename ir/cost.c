@@ -66,11 +66,10 @@ static void count_list(counter *c, const cy_stmt *s, double turns) {
       count_expr(c, s->offset, turns, true);
     }
     if (s->value)
-      count_expr(c, s->value, turns, s->kind == CY_S_IF);
+      count_expr(c, s->value, turns, false);
     if (s->kind == CY_S_ACCUM)
       c->cost.flops += turns;
     count_list(c, s->body, s->kind == CY_S_FOR ? turns * extent(c, s->var) : turns);
-    count_list(c, s->orelse, turns);
   }
 }
 

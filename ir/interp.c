@@ -65,7 +65,6 @@ static void run_list(machine *m, const cy_stmt *s) {
       }
       break;
     }
-    case CY_S_IF: run_list(m, eval(m, s->value).i ? s->body : s->orelse); break;
     case CY_S_STORE: {
       uint64_t offset = (uint64_t)eval(m, s->offset).i;
       cy_scalar_store(m->args[s->arg], m->k->args[s->arg].dtype, offset, eval(m, s->value));

@@ -106,22 +106,9 @@ void cy_kernel_for(cy_kernel *k, cy_var v, bool lanes) {
   enter(k, s);
 }
 
-void cy_kernel_if(cy_kernel *k, cy_expr cond) {
-  cy_stmt *s = append(k, CY_S_IF);
-  s->value = cond;
-  enter(k, s);
-}
-
-void cy_kernel_else(cy_kernel *k) {
-  cy_open_stmt *top = &k->open[k->depth];
-  if (!top->owner || top->owner->kind != CY_S_IF)
-    cy_bug("kernel '%s': else without if", k->name);
-  top->tail = &top->owner->orelse;
-}
-
 void cy_kernel_end(cy_kernel *k) {
   if (k->depth == 0)
-    cy_bug("kernel '%s': end without for or if", k->name);
+    cy_bug("kernel '%s': end without for", k->name);
   k->depth--;
 }
 
@@ -159,7 +146,6 @@ static void rewrite_list(cy_kernel *k, cy_stmt *s, cy_rewrite *r) {
     if (s->value)
       s->value = cy_expr_rewrite(k, s->value, r);
     rewrite_list(k, s->body, r);
-    rewrite_list(k, s->orelse, r);
   }
 }
 
@@ -215,7 +201,6 @@ static void stmt_dims(cy_kernel *k, const cy_stmt *s, bool *seen) {
     expr_dims(k, s->offset, seen);
     expr_dims(k, s->value, seen);
     stmt_dims(k, s->body, seen);
-    stmt_dims(k, s->orelse, seen);
   }
 }
 

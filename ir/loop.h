@@ -37,23 +37,22 @@ typedef struct cy_expr_info {
 } cy_expr_info;
 
 typedef enum cy_stmt_kind {
-  CY_S_FOR,   /* for var in [0, extent): body.  `lanes`: iterations are independent but for ACCUM; vectorise along var */
+  CY_S_FOR, /* for var in [0, extent): body.  `lanes`: iterations are independent but for ACCUM; vectorise along var */
   CY_S_STORE, /* arg[offset] = value (value has the argument's storage dtype) */
   CY_S_SET,   /* local = value */
-  CY_S_ACCUM, /* local = local <op> value; op one of add mul min max and or: may be reordered */
-  CY_S_IF     /* if (value) body else orelse; value must not vary along the lanes of an enclosing lane loop */
+  CY_S_ACCUM  /* local = local <op> value; op one of add mul min max and or: may be reordered */
 } cy_stmt_kind;
 
 typedef struct cy_stmt {
   cy_stmt_kind kind;
   struct cy_stmt *next;          /* in the same list */
-  struct cy_stmt *body, *orelse; /* FOR, IF */
+  struct cy_stmt *body;          /* FOR */
   cy_var var;                    /* FOR */
   bool lanes;                    /* FOR */
   uint16_t op;                   /* ACCUM */
   cy_local local;                /* SET, ACCUM */
   cy_karg arg;                   /* STORE */
-  cy_expr offset, value;         /* STORE: element offset, value; SET, ACCUM, IF: value */
+  cy_expr offset, value;         /* STORE: element offset, value; SET, ACCUM: value */
 } cy_stmt;
 
 typedef enum cy_karg_kind {
@@ -150,8 +149,6 @@ uint32_t cy_kernel_local_count(const cy_kernel *k);
 /* Statements are appended at the insertion point: the end of the body at first. */
 cy_stmt *cy_kernel_body(const cy_kernel *k);
 void cy_kernel_for(cy_kernel *k, cy_var v, bool lanes); /* opens a loop: statements go inside until cy_kernel_end() */
-void cy_kernel_if(cy_kernel *k, cy_expr cond);
-void cy_kernel_else(cy_kernel *k);
 void cy_kernel_end(cy_kernel *k);
 void cy_kernel_store(cy_kernel *k, cy_karg arg, cy_expr offset, cy_expr value); /* casts value to the storage dtype */
 void cy_kernel_set(cy_kernel *k, cy_local l, cy_expr value);

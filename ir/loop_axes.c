@@ -57,20 +57,6 @@ double cy_survey_turns(const cy_kernel *k, cy_var v) {
   return cy_dim_is_const(k->g, cy_kernel_var(k, v)->extent, &n) ? (double)n : 64;
 }
 
-static bool has_local(const cy_kernel *k, cy_expr e) {
-  const cy_expr_info *x = cy_expr_of(k, e);
-  for (int i = 0; i < x->n; i++)
-    if (has_local(k, x->arg[i]))
-      return true;
-  return x->op == CY_X_LOCAL;
-}
-
-static void survey_condition(survey *s, cy_expr cond) {
-  s->branches_on_data |= has_local(s->k, cond);
-  for (cy_var v = 1; v <= s->k->nvars; v++)
-    s->branched[v] |= cy_expr_uses_var(s->k, cond, v);
-}
-
 static void survey_list(survey *s, const cy_stmt *st, record *outer) {
   for (; st; st = st->next) {
     record r = *outer;
@@ -89,22 +75,18 @@ static void survey_list(survey *s, const cy_stmt *st, record *outer) {
         survey_offset(s, &r, st->offset);
       survey_expr(s, &r, st->value);
       r.last = s->naccess;
-      if (st->kind == CY_S_IF)
-        survey_condition(s, st->value);
       s->record = more(s->record, s->nrecord, &s->record_cap, sizeof *s->record);
       s->record[s->nrecord++] = r;
     }
     survey_list(s, st->body, &r);
-    survey_list(s, st->orelse, &r);
   }
 }
 
 survey cy_survey_make(cy_kernel *k) {
   survey s = {.k = k, .nseen = cy_expr_count(k) + 1};
   s.loose = calloc(k->nvars + 1, 1);
-  s.branched = calloc(k->nvars + 1, 1);
   s.seen = calloc(s.nseen, 1);
-  if (!s.loose || !s.branched || !s.seen)
+  if (!s.loose || !s.seen)
     cy_bug("out of memory");
   record outer = {.turns = 1};
   survey_list(&s, k->body, &outer);
@@ -115,7 +97,6 @@ void cy_survey_free(survey *s) {
   free(s->access);
   free(s->record);
   free(s->loose);
-  free(s->branched);
   free(s->seen);
 }
 
@@ -127,7 +108,6 @@ static void drop_loops(cy_kernel *k, cy_stmt **at) {
   while (*at) {
     cy_stmt *s = *at;
     drop_loops(k, &s->body);
-    drop_loops(k, &s->orelse);
     if (s->kind == CY_S_FOR && cy_var_is_one(k, s->var)) { /* its variable was made as the constant 0 */
       cy_stmt **end = &s->body;
       while (*end)
@@ -155,7 +135,6 @@ static void mark_roots(const cy_stmt *s, bool *used) {
   for (; s; s = s->next) {
     used[s->offset] = used[s->value] = true;
     mark_roots(s->body, used);
-    mark_roots(s->orelse, used);
   }
 }
 
@@ -265,7 +244,7 @@ static bool merge_grid(cy_kernel *k) {
 static int bound_by(const cy_stmt *s, cy_var v) { /* how many loops run over v */
   int n = 0;
   for (; s; s = s->next)
-    n += (s->kind == CY_S_FOR && s->var == v) + bound_by(s->body, v) + bound_by(s->orelse, v);
+    n += (s->kind == CY_S_FOR && s->var == v) + bound_by(s->body, v);
   return n;
 }
 
@@ -280,7 +259,7 @@ static bool merge_loops(cy_kernel *k, const survey *s, cy_stmt *st) {
       st->body = in->body;
       return true;
     }
-    if (merge_loops(k, s, st->body) || merge_loops(k, s, st->orelse))
+    if (merge_loops(k, s, st->body))
       return true;
   }
   return false;

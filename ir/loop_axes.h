@@ -29,8 +29,6 @@ typedef struct survey {
   bool *loose; /* variables used otherwise than as an affine term of an offset */
   bool *seen;  /* expressions, per statement */
   uint32_t nseen;
-  bool branches_on_data; /* an if tests a local */
-  bool *branched;        /* variables that conditions test */
 } survey;
 
 survey cy_survey_make(cy_kernel *k); /* of the kernel as it is now; released by cy_survey_free() */

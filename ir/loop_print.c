@@ -110,17 +110,6 @@ static void print_stmt(printer *p, const cy_stmt *s, int depth) {
             cy_dim_text(p->k->g, cy_kernel_var(p->k, s->var)->extent));
     print_list(p, s->body, depth + 1);
     return;
-  case CY_S_IF:
-    fputs("if ", p->out);
-    print_expr(p, s->value);
-    fputs(":\n", p->out);
-    print_list(p, s->body, depth + 1);
-    if (s->orelse) {
-      indent(p->out, depth);
-      fputs("else:\n", p->out);
-      print_list(p, s->orelse, depth + 1);
-    }
-    return;
   case CY_S_STORE:
     fprintf(p->out, "a%u[", s->arg);
     print_expr(p, s->offset);
@@ -279,7 +268,6 @@ static void put_list(words *w, const cy_stmt *s) {
     put_expr(w, s->offset);
     put_expr(w, s->value);
     put_list(w, s->body);
-    put_list(w, s->orelse);
   }
   put(w, 0);
 }
@@ -482,11 +470,8 @@ static void check_for(checker *c, const cy_stmt *s) {
 static void check_list(checker *c, const cy_stmt *s) {
   for (; s && !c->bad; s = s->next) {
     switch (s->kind) {
-    case CY_S_FOR: check_for(c, s); break;
-    case CY_S_IF:
-      check_value(c, s->value, CY_BOOL);
-      check_list(c, s->body);
-      check_list(c, s->orelse);
+    case CY_S_FOR:
+      check_for(c, s);
       break;
     case CY_S_STORE:
       if (s->arg >= c->k->nargs || c->k->args[s->arg].kind == CY_ARG_READ) {

@@ -62,7 +62,6 @@ static void find_reductions(cy_stmt *s, bool *is_reduction, bool mark) {
       s->lanes |= mark;
     }
     find_reductions(s->body, is_reduction, mark);
-    find_reductions(s->orelse, is_reduction, mark);
   }
 }
 
@@ -78,7 +77,7 @@ static double reduction_cost(const survey *s, const bool *is_reduction) {
 
 static bool has_lanes(const cy_stmt *s) {
   for (; s; s = s->next)
-    if ((s->kind == CY_S_FOR && s->lanes) || has_lanes(s->body) || has_lanes(s->orelse))
+    if ((s->kind == CY_S_FOR && s->lanes) || has_lanes(s->body))
       return true;
   return false;
 }
@@ -286,7 +285,7 @@ static void choose_lanes(cy_kernel *k) {
   cy_var v = 0;
   for (uint32_t i = k->ngrid; i-- > 0;) {
     cy_var g = k->grid[i];
-    double cost = s.branches_on_data || s.branched[g] || has_scratch(k) ? INFINITY : grid_cost(&s, g);
+    double cost = has_scratch(k) ? INFINITY : grid_cost(&s, g);
     if (cost < best) {
       best = cost;
       v = g;

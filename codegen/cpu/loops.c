@@ -123,11 +123,10 @@ static void scan(cy_lp *p, lane_body *b, const cy_stmt *s, uint8_t *seen) {
     }
     if (s->kind == CY_S_STORE)
       b->stores[s->arg] = 1;
-    b->loops |= s->kind == CY_S_FOR || s->kind == CY_S_IF;
+    b->loops |= s->kind == CY_S_FOR;
     if (s->value)
       widest(p, b, s->value, seen);
     scan(p, b, s->body, seen);
-    scan(p, b, s->orelse, seen);
   }
 }
 
@@ -461,17 +460,6 @@ static void emit_for(cy_lp *p, const cy_stmt *s) {
   }
 }
 
-static void emit_if(cy_lp *p, const cy_stmt *s) {
-  cy_if branch;
-  cy_if_begin(p->cg, &branch, cy_lp_uniform(p, s->value));
-  emit_list(p, s->body);
-  if (s->orelse) {
-    cy_if_else(p->cg, &branch);
-    emit_list(p, s->orelse);
-  }
-  cy_if_end(p->cg, &branch);
-}
-
 /* A local that the current lane loop does not touch stays one scalar; setting it there cannot happen (lane_scan). */
 static void emit_set(cy_lp *p, const cy_stmt *s) {
   LLVMBuilderRef b = p->cg->b;
@@ -490,8 +478,9 @@ static void emit_list(cy_lp *p, const cy_stmt *s) {
   for (; s; s = s->next) {
     cy_lp_statement(p);
     switch (s->kind) {
-    case CY_S_FOR: emit_for(p, s); break;
-    case CY_S_IF: emit_if(p, s); break;
+    case CY_S_FOR:
+      emit_for(p, s);
+      break;
     case CY_S_STORE: cy_lp_store(p, s->arg, s->offset, cy_lp_value(p, s->value)); break;
     case CY_S_SET:
     case CY_S_ACCUM: emit_set(p, s); break;

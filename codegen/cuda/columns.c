@@ -20,7 +20,7 @@ enum {
 
 static bool only_sums(const cy_stmt *s) {
   for (; s; s = s->next)
-    if (s->kind == CY_S_SET || s->kind == CY_S_IF || (s->kind == CY_S_FOR && (s->lanes || !only_sums(s->body))))
+    if (s->kind == CY_S_SET || (s->kind == CY_S_FOR && (s->lanes || !only_sums(s->body))))
       return false;
   return true;
 }
@@ -30,7 +30,7 @@ static bool loops_fit(cy_kernel *k, const cy_stmt *body, int64_t *out_turns) {
   *out_turns = 0;
   for (const cy_stmt *s = body; s; s = s->next) {
     int64_t least, most;
-    if (s->kind == CY_S_IF || s->kind == CY_S_ACCUM || (s->kind == CY_S_FOR && (s->lanes || !only_sums(s->body))))
+    if (s->kind == CY_S_ACCUM || (s->kind == CY_S_FOR && (s->lanes || !only_sums(s->body))))
       return false;
     if (s->kind != CY_S_FOR)
       continue;

@@ -84,7 +84,7 @@ void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number)
 
 static bool is_set(const cy_stmt *s, cy_local l) {
   for (; s; s = s->next)
-    if ((s->kind == CY_S_SET && s->local == l) || is_set(s->body, l) || is_set(s->orelse, l))
+    if ((s->kind == CY_S_SET && s->local == l) || is_set(s->body, l))
       return true;
   return false;
 }
@@ -95,7 +95,6 @@ static void find_reductions(const cy_stmt *whole, const cy_stmt *s, uint8_t *op)
     if (s->kind == CY_S_ACCUM && !is_set(whole->body, s->local))
       op[s->local] = (uint8_t)s->op;
     find_reductions(whole, s->body, op);
-    find_reductions(whole, s->orelse, op);
   }
 }
 
@@ -216,8 +215,7 @@ static void print_lanes(cy_cu *p, const cy_stmt *s) {
 
 static bool stores_exchanged(const cy_cu *p, const cy_stmt *s) {
   for (; s; s = s->next)
-    if ((s->kind == CY_S_STORE && p->exchanged[s->arg]) || stores_exchanged(p, s->body) ||
-        stores_exchanged(p, s->orelse))
+    if ((s->kind == CY_S_STORE && p->exchanged[s->arg]) || stores_exchanged(p, s->body))
       return true;
   return false;
 }
@@ -255,21 +253,6 @@ static void print_for(cy_cu *p, const cy_stmt *s) {
   cy_cu_line(p, "}");
 }
 
-static void print_if(cy_cu *p, const cy_stmt *s) {
-  uint32_t mark = p->nlog;
-  cy_cu_line(p, "if (%s) {", cy_cu_value(p, s->value));
-  cy_cu_open(p);
-  cy_cu_list(p, s->body);
-  cy_cu_close(p, mark);
-  if (s->orelse) {
-    cy_cu_line(p, "} else {");
-    cy_cu_open(p);
-    cy_cu_list(p, s->orelse);
-    cy_cu_close(p, mark);
-  }
-  cy_cu_line(p, "}");
-}
-
 static void print_store(cy_cu *p, const cy_stmt *s) {
   char offset[192], value[192];
   snprintf(offset, sizeof offset, "%s", cy_cu_value(p, s->offset));
@@ -292,8 +275,9 @@ static void print_accum(cy_cu *p, const cy_stmt *s) {
 
 void cy_cu_stmt(cy_cu *p, const cy_stmt *s) {
   switch (s->kind) {
-  case CY_S_FOR: print_for(p, s); break;
-  case CY_S_IF: print_if(p, s); break;
+  case CY_S_FOR:
+    print_for(p, s);
+    break;
   case CY_S_STORE: print_store(p, s); break;
   case CY_S_SET: cy_cu_line(p, "l%u = %s;", s->local, cy_cu_value(p, s->value)); break;
   case CY_S_ACCUM: print_accum(p, s); break;

@@ -42,8 +42,7 @@ static bool is_loop(const cy_stmt *s) { return s->kind == CY_S_FOR; }
 /* Locals and stores, and lane loops of locals, sums and stores. */
 static bool flat(const cy_stmt *s, bool top) {
   for (; s; s = s->next)
-    if (s->kind == CY_S_IF || (s->kind == CY_S_ACCUM && top) ||
-        (is_loop(s) && (!top || !s->lanes || !flat(s->body, false))))
+    if ((s->kind == CY_S_ACCUM && top) || (is_loop(s) && (!top || !s->lanes || !flat(s->body, false))))
       return false;
   return true;
 }

@@ -59,7 +59,6 @@ static void scan(cy_kernel *k, const cy_stmt *s, contents *c) {
     if (s->offset)
       scan_expr(k, s->offset, c);
     scan(k, s->body, c);
-    scan(k, s->orelse, c);
   }
 }
 
@@ -72,7 +71,7 @@ static bool reads_what_it_writes(const contents *c) {
 
 static bool contains_set(const cy_stmt *s, cy_local l) {
   for (; s; s = s->next)
-    if ((s->kind == CY_S_SET && s->local == l) || contains_set(s->body, l) || contains_set(s->orelse, l))
+    if ((s->kind == CY_S_SET && s->local == l) || contains_set(s->body, l))
       return true;
   return false;
 }
@@ -80,8 +79,7 @@ static bool contains_set(const cy_stmt *s, cy_local l) {
 /* Does the lane loop `whole` accumulate into a local from outside? */
 static bool reduces(const cy_stmt *whole, const cy_stmt *s) {
   for (; s; s = s->next)
-    if ((s->kind == CY_S_ACCUM && !contains_set(whole->body, s->local)) || reduces(whole, s->body) ||
-        reduces(whole, s->orelse))
+    if ((s->kind == CY_S_ACCUM && !contains_set(whole->body, s->local)) || reduces(whole, s->body))
       return true;
   return false;
 }
