@@ -537,6 +537,22 @@ static void start_states(cy_lowering *l, rnn *r, const cy_type *x, const cy_plac
     start_state(l, r, x, &r->c_at, input(r, IN_C0));
 }
 
+/* The kernel begun makes the states of one step; behind it, the loop over the steps is closed. */
+static void close_steps(cy_lowering *l, rnn *r, const cy_type *x, cy_dim counter, cy_step **after) {
+  r->h = 0;
+  r->c = 1;
+  set_time(r, cy_x_dim(r->b.k, counter), x->dim[0]);
+  cell_step(r);
+  cy_kb_launch(&r->b, true);
+  l->tail = after;
+}
+
+/* The last states, as far as they are outputs. */
+static void keep_states(cy_lowering *l, const rnn *r, const cy_place *h) {
+  keep_state(l, r, 1, h);
+  keep_state(l, r, 2, &r->c_at);
+}
+
 static void lower_steps(cy_lowering *l, rnn *r, const cy_type *x, const char *name) {
   cy_graph *g = l->g;
   cy_dim dims[3] = {cy_dim_const(g, 2), x->dim[1], r->hidden}, row = cy_dim_mul(g, x->dim[1], r->hidden);
@@ -554,15 +570,9 @@ static void lower_steps(cy_lowering *l, rnn *r, const cy_type *x, const char *na
   r->batch = cy_kb_grid_index(&r->b, x->dim[1]);
   r->gate = cy_kb_scratch(&r->b, r->dtype, cy_dim_muli(g, r->panel, r->gates));
   add_rounded(r);
-  r->h = 0;
-  r->c = 1;
-  set_time(r, cy_x_dim(r->b.k, counter), x->dim[0]);
-  cell_step(r);
-  cy_kb_launch(&r->b, true);
-  l->tail = after;
+  close_steps(l, r, x, counter, after);
   h.offset = cy_dim_mul(g, cy_dim_mod(g, x->dim[0], dims[0]), row);
-  keep_state(l, r, 1, &h);
-  keep_state(l, r, 2, &r->c_at);
+  keep_states(l, r, &h);
 }
 
 /* ---- products ---- */
@@ -626,14 +636,8 @@ static void lower_product(cy_lowering *l, rnn *r, const cy_type *x, const char *
   r->h_old = r->h_new = h;
   cy_kb_init(&r->b, l, name);
   r->batch = cy_kb_grid_index(&r->b, x->dim[1]);
-  r->h = 0;
-  r->c = 1;
-  set_time(r, cy_x_dim(r->b.k, counter), x->dim[0]);
-  cell_step(r);
-  cy_kb_launch(&r->b, true);
-  l->tail = after;
-  keep_state(l, r, 1, &h);
-  keep_state(l, r, 2, &r->c_at);
+  close_steps(l, r, x, counter, after);
+  keep_states(l, r, &h);
 }
 
 void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {

@@ -227,69 +227,85 @@ static bool cut_row(const norm *m, int *out_axis, cy_dim *out_parts) {
 }
 
 /* idx of the axes that are not reduced, behind `first`, which is 0 for none. */
-static int row_place(const norm *m, cy_expr first, const cy_expr *idx, cy_expr *out) {
+static void row_place(const norm *m, cy_expr first, const cy_expr *idx, cy_expr *out) {
   int rank = 0;
   if (first)
     out[rank++] = first;
   for (int i = 0; i < m->t->rank; i++)
     if (!m->reduced[i])
       out[rank++] = idx[i];
-  return rank;
+}
+
+/* Statistics on their way: of parts, [parts, rows..]; of rows. */
+typedef struct part_places {
+  cy_dim parts, count; /* of a row; elements of a part */
+  int rank;            /* of those of parts */
+  cy_place means, squares, mean, scale;
+} part_places;
+
+static void make_parts(const norm *m, int axis, const part_places *s) {
+  cy_kb b;
+  cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK + 1];
+  cy_local mean, squares;
+  part p = {.t = *m->t, .axis = axis};
+  p.t.dim[axis] = cy_dim_div(m->l->g, m->t->dim[axis], s->parts);
+  cy_kb_init(&b, m->l, norm_name(m));
+  p.number = cy_kb_grid_index(&b, s->parts);
+  grid_rows(&b, m->t, m->reduced, idx);
+  statistics(m, &b, &p, s->count, idx, &mean, &squares);
+  row_place(m, p.number, idx, at);
+  cy_kb_store(&b, &s->means, m->dtype, s->rank, at, cy_x_local(b.k, mean));
+  cy_kb_store(&b, &s->squares, m->dtype, s->rank, at, cy_x_local(b.k, squares));
+  cy_kb_launch(&b, true);
+}
+
+static void join_parts(const norm *m, const part_places *s) {
+  cy_kb b;
+  cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK + 1], row[CY_MAX_RANK];
+  cy_kb_init(&b, m->l, norm_name(m));
+  cy_kernel *k = b.k;
+  grid_rows(&b, m->t, m->reduced, idx);
+  row_place(m, 0, idx, row);
+  cy_local mean = local_set(&b, m->dtype, cy_x_const(k, m->dtype, 0));
+  row_place(m, cy_kb_loop(&b, s->parts, false), idx, at);
+  cy_kernel_accum(k, mean, CY_OP_add, cy_kb_load(&b, &s->means, m->dtype, s->rank, at));
+  cy_kernel_end(k);
+  cy_kernel_set(k, mean, bin(&b, CY_OP_mul, cy_x_local(k, mean), one_over(m, &b, s->parts)));
+  cy_local squares = local_set(&b, m->dtype, cy_x_const(k, m->dtype, 0));
+  row_place(m, cy_kb_loop(&b, s->parts, false), idx, at);
+  cy_expr d = bin(&b, CY_OP_sub, cy_kb_load(&b, &s->means, m->dtype, s->rank, at), cy_x_local(k, mean));
+  d = bin(&b, CY_OP_mul, bin(&b, CY_OP_mul, d, d), cy_x_cast(k, cy_x_dim(k, s->count), m->dtype));
+  d = bin(&b, CY_OP_add, cy_kb_load(&b, &s->squares, m->dtype, s->rank, at), d);
+  cy_kernel_accum(k, squares, CY_OP_add, d);
+  cy_kernel_end(k);
+  cy_kb_store(&b, &s->mean, m->dtype, s->rank - 1, row, cy_x_local(k, mean));
+  cy_kb_store(&b, &s->scale, m->dtype, s->rank - 1, row, scale_of(m, &b, cy_x_local(k, squares)));
+  cy_kb_launch(&b, true);
 }
 
 /* Three kernels: mean and squares of parts; those of rows from them (Chan, Golub, LeVeque: Updating formulae and a
  * pairwise algorithm for computing sample variances, 1979), kept as mean and scale; elements. */
 static void norm_of_parts(const norm *m, int axis, cy_dim parts) {
+  static const bool none[CY_MAX_RANK];
   cy_lowering *l = m->l;
-  cy_graph *g = l->g;
   cy_kb b;
-  cy_dim dims[CY_MAX_RANK + 1] = {parts}, count = cy_dim_div(g, m->count, parts);
-  cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK + 1], row[CY_MAX_RANK];
-  part p = {.t = *m->t, .axis = axis};
-  int rank = 1;
+  cy_expr idx[CY_MAX_RANK], row[CY_MAX_RANK];
+  cy_dim dims[CY_MAX_RANK + 1] = {parts};
+  part_places s = {.parts = parts, .count = cy_dim_div(l->g, m->count, parts), .rank = 1};
   for (int i = 0; i < m->t->rank; i++)
     if (!m->reduced[i])
-      dims[rank++] = m->t->dim[i];
-  p.t.dim[axis] = cy_dim_div(g, m->t->dim[axis], parts);
-  cy_place means = cy_lower_temp(l, m->dtype, dims, rank), squares = cy_lower_temp(l, m->dtype, dims, rank),
-           mean = cy_lower_temp(l, m->dtype, dims + 1, rank - 1),
-           scale = cy_lower_temp(l, m->dtype, dims + 1, rank - 1);
-
-  cy_local of_mean, of_squares;
-  cy_kb_init(&b, l, norm_name(m));
-  p.number = cy_kb_grid_index(&b, parts);
-  grid_rows(&b, m->t, m->reduced, idx);
-  statistics(m, &b, &p, count, idx, &of_mean, &of_squares);
-  row_place(m, p.number, idx, at);
-  cy_kb_store(&b, &means, m->dtype, rank, at, cy_x_local(b.k, of_mean));
-  cy_kb_store(&b, &squares, m->dtype, rank, at, cy_x_local(b.k, of_squares));
-  cy_kb_launch(&b, true);
-
-  cy_kb_init(&b, l, norm_name(m));
-  grid_rows(&b, m->t, m->reduced, idx);
-  row_place(m, 0, idx, row);
-  cy_kernel *k = b.k;
-  of_mean = local_set(&b, m->dtype, cy_x_const(k, m->dtype, 0));
-  row_place(m, cy_kb_loop(&b, parts, false), idx, at);
-  cy_kernel_accum(k, of_mean, CY_OP_add, cy_kb_load(&b, &means, m->dtype, rank, at));
-  cy_kernel_end(k);
-  cy_kernel_set(k, of_mean, bin(&b, CY_OP_mul, cy_x_local(k, of_mean), one_over(m, &b, parts)));
-  of_squares = local_set(&b, m->dtype, cy_x_const(k, m->dtype, 0));
-  row_place(m, cy_kb_loop(&b, parts, false), idx, at);
-  cy_expr d = bin(&b, CY_OP_sub, cy_kb_load(&b, &means, m->dtype, rank, at), cy_x_local(k, of_mean));
-  d = bin(&b, CY_OP_mul, bin(&b, CY_OP_mul, d, d), cy_x_cast(k, cy_x_dim(k, count), m->dtype));
-  cy_kernel_accum(k, of_squares, CY_OP_add, bin(&b, CY_OP_add, cy_kb_load(&b, &squares, m->dtype, rank, at), d));
-  cy_kernel_end(k);
-  cy_kb_store(&b, &mean, m->dtype, rank - 1, row, cy_x_local(k, of_mean));
-  cy_kb_store(&b, &scale, m->dtype, rank - 1, row, scale_of(m, &b, cy_x_local(k, of_squares)));
-  cy_kb_launch(&b, true);
-
-  static const bool none[CY_MAX_RANK];
+      dims[s.rank++] = m->t->dim[i];
+  s.means = cy_lower_temp(l, m->dtype, dims, s.rank);
+  s.squares = cy_lower_temp(l, m->dtype, dims, s.rank);
+  s.mean = cy_lower_temp(l, m->dtype, dims + 1, s.rank - 1);
+  s.scale = cy_lower_temp(l, m->dtype, dims + 1, s.rank - 1);
+  make_parts(m, axis, &s);
+  join_parts(m, &s);
   cy_kb_init(&b, l, norm_name(m));
   grid_rows(&b, m->t, none, idx);
   row_place(m, 0, idx, row);
-  finish_element(m, &b, idx, cy_kb_load(&b, &mean, m->dtype, rank - 1, row),
-                 cy_kb_load(&b, &scale, m->dtype, rank - 1, row));
+  finish_element(m, &b, idx, cy_kb_load(&b, &s.mean, m->dtype, s.rank - 1, row),
+                 cy_kb_load(&b, &s.scale, m->dtype, s.rank - 1, row));
   cy_kb_launch(&b, true);
 }
 
