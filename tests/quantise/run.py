@@ -787,8 +787,10 @@ def half_limit(p):
     return None if found[2:] == ['float: its values are beyond half precision'] * 2 else text
 
 
-TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit, odd_activations, digits_top1, transformer_top1, static_blocks, long_tails, streams_stay_float, whole_blocks_in_integers,
-         skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused, logarithms_stay_float, spectra_stay_float,
+TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit, odd_activations, digits_top1,
+         transformer_top1, static_blocks, long_tails, streams_stay_float, whole_blocks_in_integers, skip_and_limit,
+         small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, recurrences, dynamic_limit,
+         limit_in_branches, sizes, weights_only, weights_refused, logarithms_stay_float, spectra_stay_float,
          qdq_residual, qdq_names, qdq_older_operators, qdq_external, qdq_encoder]
 
 
