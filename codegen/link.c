@@ -139,6 +139,8 @@ static int link_shared(cy_work *b, const char *near) {
   command c = {.n = 1};
   for (int i = 0; flags[i]; i++)
     add(&c, flags[i]);
+  if (!b->o->profile)
+    add(&c, "-s"); /* names of functions that nobody calls by name: a tenth of a small library */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   add(&c, "-z"); /* what is missing is found now and not when the library is loaded */
   add(&c, "defs");
