@@ -163,6 +163,7 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
   if (!cg)
     return -1;
   cg->no_fast = ((const cy_cg *)m->state)->no_fast;
+  cg->prefix = m->prefix;
   cy_cg_module(cg, plans[0]->symbol);
   for (uint32_t i = 0; i < n; i++) {
     cy_bug_context = plans[i]->symbol;
