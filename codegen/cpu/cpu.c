@@ -195,6 +195,7 @@ const cy_target cy_target_cpu = {
     .release = release,
     .forgo_fast = forgo_fast,
     .supports = cy_cpu_contract_supports,
+    .shared_form = cy_cpu_contract_form,
     .prepare = prepare,
     .pack = cy_cpu_contract_pack,
     .emit = emit,

@@ -434,6 +434,15 @@ uint32_t cy_cpu_contract_pack(const cy_machine *m, cy_program *p, cy_kernel_plan
 
 /* ---- preparing ---- */
 
+/* May b be packed when compiling? out_matrices, out_offset (elements): of the constant. */
+static bool is_packed(cy_kernel *k, form *f, int64_t *out_matrices, int64_t *out_offset) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  *out_matrices = 1;
+  *out_offset = 0;
+  return c->b_const && !c->has_b_zero && (!c->b_offset || known(k, c->b_offset, out_offset)) &&
+         (c->kind != CY_CONTRACT_MATMUL || gemm_pack_plan(k, c, f, out_matrices));
+}
+
 static bool loads_argument(cy_kernel *k, cy_karg arg) {
   for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
     const cy_expr_info *x = cy_expr_of(k, e);
@@ -477,6 +486,25 @@ static const char *conv_algorithm(cy_conv_algo algo, bool transposed) {
   }
 }
 
+static bool is_dot(cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  return cy_kernel_local_dtype(k, c->acc) == CY_I32 || element_dtype(k, c->a) == CY_BF16;
+}
+
+/* Weights decide whether they are cut; all that a kernel is launched with have to be of one form. */
+uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  form f = {0};
+  int64_t matrices, offset;
+  if (c->kind == CY_CONTRACT_NONE || c->kind == CY_CONTRACT_ATTENTION || !is_dot(k) || !is_packed(k, &f, &matrices, &offset))
+    return 0;
+  cy_kernel_plan plan = {.kernel = k, .dead_arg = (int32_t)c->b, .packed_arg = -1, .shifted_arg = {-1, -1}};
+  f.packed = f.dot = true;
+  f.pack.w_offset = offset * element_bytes(k, c->b);
+  dot_form_choose(m->state, p, &plan, &f, matrices);
+  return f.cut ? 1 + (uint64_t)f.again : 0;
+}
+
 static void attention_prepare(cy_kernel_plan *plan) {
   cy_dim none = cy_dim_const(cy_kernel_graph(plan->kernel), 0);
   plan->form = CY_NEW(cy_graph_arena(cy_kernel_graph(plan->kernel)), form); /* nothing to decide */
@@ -495,12 +523,11 @@ void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *pla
   cy_arena *arena = cy_graph_arena(g);
   const cy_contraction *c = cy_kernel_contraction(k);
   form *f = CY_NEW(arena, form);
-  int64_t matrices = 1, offset = 0;
+  int64_t matrices, offset;
   bool matmul = c->kind == CY_CONTRACT_MATMUL;
   plan->form = f;
-  f->dot = cy_kernel_local_dtype(k, c->acc) == CY_I32 || element_dtype(k, c->a) == CY_BF16;
-  f->packed =
-      c->b_const && !c->has_b_zero && (!c->b_offset || known(k, c->b_offset, &offset)) && (!matmul || gemm_pack_plan(k, c, f, &matrices));
+  f->dot = is_dot(k);
+  f->packed = is_packed(k, f, &matrices, &offset);
   if (!matmul && !f->packed)
     cy_bug("kernel '%s': a convolution whose weights cannot be packed", cy_kernel_name(k));
   shift_operand(plan, 0, c->a, c->a_offset);
