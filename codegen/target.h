@@ -35,6 +35,7 @@ struct cy_machine {
   double flops_per_cycle; /* f32 peak of one core; 0: not known, --explain then shows no floor */
   bool tf32;      /* f32 products may round their factors to TF32 */
   cy_cudnn_use cudnn;
+  bool smallest;  /* size before speed, among forms of equal results */
   const char *prefix; /* of the model's symbols, during emit() */
   int threads;    /* that emit() may have at work at a time, 0: one */
   void *state;    /* the target's own */

@@ -124,7 +124,7 @@ static void forgo_fast(cy_machine *m) { ((cy_cg *)m->state)->no_fast = true; }
 
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   if (cy_kernel_contraction(plan->kernel)->kind != CY_CONTRACT_NONE)
-    cy_cpu_contract_prepare(m->state, p, plan);
+    cy_cpu_contract_prepare(m, p, plan);
 }
 
 static void emit_kernel(cy_cg *cg, cy_kernel_plan *plan) {

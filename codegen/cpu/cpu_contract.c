@@ -359,15 +359,16 @@ static int64_t most_again(cy_program *p, const cy_step *s, const cy_kernel_plan 
   return most;
 }
 
-/* The packed form of 8-bit weights: cut, where what they are makes that faster. */
-static void dot_form_choose(const cy_cg *cg, cy_program *p, const cy_kernel_plan *plan, form *f, int64_t matrices) {
+/* The packed form of 8-bit weights: cut, where what they are makes that faster, or as small. */
+static void dot_form_choose(const cy_machine *m, cy_program *p, const cy_kernel_plan *plan, form *f, int64_t matrices) {
+  const cy_cg *cg = m->state;
   cy_dot_desc d = dot_desc(plan, f);
   f->cut = cy_dot_cut_possible(cg, &d);
   dot_pack_form(cg, plan, f, matrices);
   if (!f->cut)
     return;
   f->again = most_again(p, p->steps, plan, f);
-  f->cut = cy_dot_cut_pays(&f->pack.dot, f->again);
+  f->cut = m->smallest ? f->again == 0 : cy_dot_cut_pays(&f->pack.dot, f->again);
   f->again = f->cut ? f->again : 0;
   dot_pack_form(cg, plan, f, matrices);
 }
@@ -501,7 +502,7 @@ uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k) 
   cy_kernel_plan plan = {.kernel = k, .dead_arg = (int32_t)c->b, .packed_arg = -1, .shifted_arg = {-1, -1}};
   f.packed = f.dot = true;
   f.pack.w_offset = offset * element_bytes(k, c->b);
-  dot_form_choose(m->state, p, &plan, &f, matrices);
+  dot_form_choose(m, p, &plan, &f, matrices);
   return f.cut ? 1 + (uint64_t)f.again : 0;
 }
 
@@ -513,7 +514,8 @@ static void attention_prepare(cy_kernel_plan *plan) {
   plan->weight = 4000;
 }
 
-void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *plan) {
+void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
+  const cy_cg *cg = m->state;
   cy_kernel *k = plan->kernel;
   if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION) {
     attention_prepare(plan);
@@ -544,7 +546,7 @@ void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *pla
   plan->weight = 1500;
   if (f->dot) {
     if (f->packed)
-      dot_form_choose(cg, p, plan, f, matrices);
+      dot_form_choose(m, p, plan, f, matrices);
     cy_dot_desc d = dot_desc(plan, f);
     plan->algorithm = cy_dot_algorithm(cg, &d);
     return;
