@@ -39,6 +39,8 @@ int64_t cy_machine_busy_parts(const cy_machine *m); /* see cy_pass_options */
 /* Multiplies f32 as written from now on, without the algorithms that take fewer multiplications and round a little more
  * (Strassen's for products, Winograd's for convolutions). False: the target has none. */
 bool cy_machine_forgo_fast(cy_machine *m);
+/* Among forms of equal results takes the smaller from now on, where the faster one is larger. */
+void cy_machine_prefer_size(cy_machine *m);
 int64_t cy_machine_most_head(const cy_machine *m); /* attention of heads up to this size may stay one op; 0: none */
 /* What node n, a conv or matmul of f32 with constant weights, takes on one core: as it is, or in 8-bit integers with
  * 32-bit sums. sizes: the value of every symbol. Cycles; 0: not known. */

@@ -86,6 +86,8 @@ bool cy_machine_forgo_fast(cy_machine *m) {
   return m->target->forgo_fast;
 }
 
+void cy_machine_prefer_size(cy_machine *m) { m->smallest = true; }
+
 bool cy_machine_supports(const cy_machine *m, cy_kernel *k) { return m->target->supports(m, k); }
 
 void cy_machine_list(FILE *out) {

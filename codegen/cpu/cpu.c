@@ -124,7 +124,7 @@ static void forgo_fast(cy_machine *m) { ((cy_cg *)m->state)->no_fast = true; }
 
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   if (cy_kernel_contraction(plan->kernel)->kind != CY_CONTRACT_NONE)
-    cy_cpu_contract_prepare(m->state, p, plan);
+    cy_cpu_contract_prepare(m, p, plan);
 }
 
 static void emit_kernel(cy_cg *cg, cy_kernel_plan *plan) {
@@ -163,6 +163,7 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
   if (!cg)
     return -1;
   cg->no_fast = ((const cy_cg *)m->state)->no_fast;
+  cg->prefix = m->prefix;
   cy_cg_module(cg, plans[0]->symbol);
   for (uint32_t i = 0; i < n; i++) {
     cy_bug_context = plans[i]->symbol;
@@ -194,6 +195,7 @@ const cy_target cy_target_cpu = {
     .release = release,
     .forgo_fast = forgo_fast,
     .supports = cy_cpu_contract_supports,
+    .shared_form = cy_cpu_contract_form,
     .prepare = prepare,
     .pack = cy_cpu_contract_pack,
     .emit = emit,

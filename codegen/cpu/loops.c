@@ -46,11 +46,12 @@ static void lp_init(cy_lp *p, cy_cg *cg, cy_kernel *k) {
   p->guarded = zeroed(p->nexprs, 1);
   p->uniform = zeroed(p->nexprs, sizeof(V));
   p->varying = zeroed(p->nexprs, sizeof(V));
+  p->param = zeroed(p->nexprs, sizeof(V));
   p->log = zeroed(2 * (size_t)p->nexprs, sizeof(cy_expr));
 }
 
 static void lp_deinit(cy_lp *p) {
-  void *all[] = {p->arg, p->size, p->var, p->slot, p->lane_slot, p->vary, p->guarded, p->uniform, p->varying, p->log};
+  void *all[] = {p->arg, p->size, p->var, p->slot, p->lane_slot, p->vary, p->guarded, p->uniform, p->varying, p->param, p->log};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     free(all[i]);
 }
@@ -92,6 +93,8 @@ static void widest(cy_lp *p, lane_body *b, cy_expr e, uint8_t *seen) {
   seen[e] = 1;
   b->weight++;
   const cy_expr_info *x = cy_expr_of(p->k, e);
+  if (x->op == CY_X_LOAD && p->args[x->id].param)
+    return; /* like a constant */
   bool index = x->op == CY_X_VAR || x->op == CY_X_DIM || x->op == CY_X_CONST;
   int bits = cy_dtype_of(x->dtype)->bits, in_register = cy_dtype_is_float(x->dtype) && bits < 32 ? 32 : bits;
   if (x->op == CY_X_LOAD) {
@@ -535,6 +538,7 @@ static void emit_body(cy_lp *p, const char *name, V *out_fn) {
   for (uint32_t i = 0; i < p->ndims; i++)
     p->size[i] = LLVMGetParam(fn, p->nargs + i);
   make_slots(p);
+  cy_lp_load_params(p);
   emit_tasks(p, LLVMGetParam(fn, n - 2), LLVMGetParam(fn, n - 1));
   cy_fn_end(cg, NULL);
   free(types);
@@ -594,6 +598,7 @@ static void epilogue_begin(void *ctx, cy_cg *cg) {
   for (uint32_t i = 0; i < e->lp.ndims; i++)
     e->lp.size[i] = cy_arg_size(cg, (int)(e->lp.nargs + i));
   make_slots(&e->lp);
+  cy_lp_load_params(&e->lp);
 }
 
 /* The body at `lanes` lanes along the last output variable. */
