@@ -37,6 +37,8 @@ static cy_expr lower_elementwise(cy_kb *b, cy_node node, uint32_t output, const 
   cy_expr args[3] = {0};
   for (uint32_t i = 0; i < n->nin; i++)
     args[i] = operand(b, n, (int)i, idx);
+  if (n->op == CY_OP_select)
+    return cy_x_select_either(b->k, args[0], args[1], args[2]);
   cy_dtype out = (cy_dtype)cy_lower_type(b->l, n->out[0])->dtype;
   return cy_x_op(b->k, (cy_op)n->op, cy_compute_dtype(out), args, (int)n->nin);
 }
@@ -122,7 +124,7 @@ static bool reshape_index(cy_kb *b, const cy_type *from, const cy_type *to, cons
     cy_dim pi = i < from->rank ? from->dim[i++] : cy_dim_const(g, 1);
     cy_dim pj = j < to->rank ? to->dim[j++] : cy_dim_const(g, 1);
     while (pi != pj && (i < from->rank || j < to->rank)) {
-      bool grow_from = j == to->rank || (i < from->rank && cy_dim_le(g, pi, pj));
+      bool grow_from = j == to->rank || (i < from->rank && cy_lower_grows(g, pi, pj));
       if (grow_from)
         pi = cy_dim_mul(g, pi, from->dim[i++]);
       else

@@ -127,6 +127,9 @@ void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target)
 void cy_lower_pad(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);         /* lower_memory.c */
 void cy_lower_concat_places(cy_lowering *l, cy_block block);        /* before lowering: inputs placed inside outputs */
 bool cy_lower_view(cy_lowering *l, cy_node n);                      /* places n's output as a view of its input's memory */
+/* Of products of axes, taken one axis after the other on both sides until they are equal: is a the one that has to
+ * grow? Where it is not certain that a <= b (a size may be 0) it is if b is a multiple of it. */
+bool cy_lower_grows(cy_graph *g, cy_dim a, cy_dim b);
 /* Where the output of a view of stored memory would lie; false when it needs a copy. */
 bool cy_lower_view_place(cy_lowering *l, const cy_node_info *n, cy_place *out);
 void cy_lower_if(cy_lowering *l, cy_node n);                        /* lower_control.c */

@@ -10,6 +10,11 @@
 
 #include <string.h>
 
+bool cy_lower_grows(cy_graph *g, cy_dim a, cy_dim b) {
+  cy_dim unused;
+  return cy_dim_le(g, a, b) || cy_dim_divides(g, a, b, &unused);
+}
+
 /* Strides for `to` over the memory of `from`, where every group of axes with equal products can be walked with one
  * stride. */
 static bool reshape_place(cy_lowering *l, const cy_type *from, const cy_place *p, const cy_type *to, cy_place *out) {
@@ -23,7 +28,7 @@ static bool reshape_place(cy_lowering *l, const cy_type *from, const cy_place *p
     while (pi != pj) {
       if (i == from->rank && j == to->rank)
         return false;
-      if (j == to->rank || (i < from->rank && cy_dim_le(g, pi, pj)))
+      if (j == to->rank || (i < from->rank && cy_lower_grows(g, pi, pj)))
         pi = cy_dim_mul(g, pi, from->dim[i++]);
       else
         pj = cy_dim_mul(g, pj, to->dim[j++]);
