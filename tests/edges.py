@@ -186,6 +186,46 @@ def windows():
          [{'x': np.random.RandomState(n).randn(2, 3, n, n + 3).astype(f32)} for n in (11, 8)], {'u': F, 'l': F, 'y': F})
 
 
+def known_and_not(name, nodes, feeds, outputs=None):
+    """nodes read x: once with symbols for its sizes, once with those of the first feed."""
+    x = feeds[0]['x']
+    case(name, nodes, feeds, outputs)
+    case(name + ', known', [N('Reshape', ['fed', 'dims'], ['x'])] + nodes, [{'fed': x}], outputs,
+         [const('dims', np.array(x.shape))])
+
+
+def borders():
+    """Rows that are cut into borders and what lies between: paddings and pools, of sizes that leave much, little or nothing
+    between them."""
+    rng = np.random.default_rng(8)
+
+    def images(*dims):
+        return [{'x': rng.standard_normal(d).astype(f32)} for d in dims]
+
+    for mode in ('constant', 'reflect', 'edge', 'wrap'):
+        pad = N('Pad', ['x', 'p'], ['y'], mode=mode)
+        known_and_not('images padded, ' + mode, [N('Constant', [], ['p'], value_ints=[0, 0, 2, 3, 0, 0, 1, 4]), pad],
+                      images((2, 3, 7, 21), (1, 2, 3, 5)))
+        case('rows padded, ' + mode, [N('Constant', [], ['p'], value_ints=[0, 0, 0, 2, 0, 0, 0, 3]), pad],
+             images((2, 3, 7, 21), (1, 2, 3, 5)))
+        case('bytes padded, ' + mode, [N('Constant', [], ['p'], value_ints=[0, 0, 1, 2, 0, 0, 1, 1]), pad],
+             [{'x': rng.integers(0, 255, (2, 3, 5, 40)).astype(np.uint8)}], {'y': TensorProto.UINT8})
+    two = ((2, 3, 9, 41), (1, 2, 18, 18), (1, 1, 3, 4))
+    for name, dims, attributes in (
+            ('3x3', two, {'kernel_shape': [3, 3], 'pads': [1, 1, 1, 1]}),
+            ('every second', two, {'kernel_shape': [3, 3], 'pads': [1, 1, 1, 1], 'strides': [2, 2]}),
+            ('5x5', two, {'kernel_shape': [5, 5], 'pads': [2, 2, 2, 2]}),
+            ('uneven', two, {'kernel_shape': [2, 4], 'pads': [0, 1, 1, 3], 'strides': [1, 3]}),
+            ('dilated', two[:2], {'kernel_shape': [3, 3], 'pads': [2, 2, 2, 2], 'dilations': [2, 2]}),
+            ('rounded up', two, {'kernel_shape': [3, 3], 'pads': [0, 0, 1, 1], 'strides': [2, 2], 'ceil_mode': 1}),
+            ('1-D', ((2, 3, 100), (1, 2, 3)), {'kernel_shape': [3], 'pads': [1, 1], 'strides': [2]}),
+            ('3-D', ((1, 2, 5, 9, 37), (1, 1, 2, 2, 20)), {'kernel_shape': [3, 3, 3], 'pads': [1] * 6, 'strides': [2, 1, 1]})):
+        counted = {'count_include_pad': len(name) % 2}
+        for operator, more in (('MaxPool', {}), ('AveragePool', counted)):
+            known_and_not('%s %s' % (operator, name),
+                          [N(operator, ['x'], ['u'], **attributes, **more), N('Relu', ['u'], ['y'])], images(*dims))
+
+
 def crossings():
     """Transposes of sizes that no vector divides, known and not."""
     for dims, perm in (((3, 37, 21), [0, 2, 1]), ((19, 5, 130), [2, 1, 0]), ((2, 16, 33, 9), [0, 2, 3, 1]),
@@ -338,7 +378,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, shapes, broadcasts, numbers, windows, crossings, computed_weights, long_rows, transforms, control_flow, names, other_ways,
+    for group in (empty_tensors, shapes, broadcasts, numbers, windows, borders, crossings, computed_weights, long_rows, transforms, control_flow, names, other_ways,
                   shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
