@@ -85,6 +85,7 @@ struct cy_target {
   const char *specs; /* what --target accepts, for help and messages */
   int64_t most_head; /* CY_CONTRACT_ATTENTION: largest size of a head that there is a generator for; 0: none */
   int64_t busy_parts; /* see cy_pass_options */
+  bool cuts_rows;     /* Is a task better a row, its ends apart, than an element that looks for itself where it lies? */
   /* See cy_machine_half_factors; NULL: never. */
   bool (*half_factors)(const cy_machine *m, cy_dtype half, const cy_graph *g, const cy_node_info *n,
                        const int64_t *sizes);

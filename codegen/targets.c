@@ -57,6 +57,8 @@ const char *cy_machine_text(const cy_machine *m) { return m->text; }
 
 int64_t cy_machine_busy_parts(const cy_machine *m) { return m->target->busy_parts; }
 
+bool cy_machine_cuts_rows(const cy_machine *m) { return m->target->cuts_rows; }
+
 int64_t cy_machine_most_head(const cy_machine *m) { return m->target->most_head; }
 
 double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,

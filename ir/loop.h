@@ -171,6 +171,8 @@ cy_expr cy_x_op(cy_kernel *k, cy_op op, cy_dtype dtype, const cy_expr *args, int
 cy_expr cy_x_un(cy_kernel *k, cy_op op, cy_expr a);           /* result dtype by the op's rule */
 cy_expr cy_x_bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b);
 cy_expr cy_x_select(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
+/* The same where all that a and b load lies inside of the arguments, whatever c is: targets may load both. Has id 1. */
+cy_expr cy_x_select_either(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
 cy_expr cy_x_cast(cy_kernel *k, cy_expr a, cy_dtype dtype);
 /* A sum of two products in i32: the bytes of w, an i16, times the halves of h, an i32, all of them signed. */
 cy_expr cy_x_pairs(cy_kernel *k, cy_expr w, cy_expr h);

@@ -4,8 +4,8 @@
  * `identity` node whose output has the new layout. The logical order of axes, and so the graph's meaning, never
  * changes.
  *
- * What wants what: convolutions, pools and interpolation of some channels read and write channels-last (pools whose
- * windows stay inside follow their input); model inputs, outputs, block results, runtime calls and control flow are
+ * What wants what: convolutions, pools and interpolation of some channels read and write channels-last (pools most of
+ * whose windows stay inside follow their input); model inputs, outputs, block results, runtime calls and control flow are
  * row-major; a reshape that merges axes reads row-major; everything else takes any order, kernels read through strides.
  * A transpose is then only another name for the same memory, if its input lies the right way: so its output is given
  * the layout that makes it a view, and a wish behind it is handed to what computes its input (which is how the heads of
@@ -113,18 +113,11 @@ static bool wants_channels_last(const cy_node_info *n) {
   return n->op == CY_OP_conv || n->op == CY_OP_conv_transpose || n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg;
 }
 
-/* Is it a pool whose windows stay inside of the input along the axis that lies closest in memory? Such a one reads rows
- * as well as channels, and a conversion would cost more than the pool. */
+/* Is it a pool whose windows stay inside of the input along the axis that lies closest in memory, or most of them? Such a
+ * one reads rows as well as channels, and a conversion would cost more than the pool. */
 static bool pools_rows(cy_graph *g, const cy_node_info *n) {
-  if (n->op != CY_OP_pool_max && n->op != CY_OP_pool_avg)
-    return false;
-  const cy_type *x = cy_type_of(g, n->in[0]), *y = cy_type_of(g, n->out[0]);
-  int last = x->rank - 3;
-  const cy_attr *dilations = cy_attr_find(n, CY_ATTR_dilations);
-  int64_t reach = (cy_attr_find(n, CY_ATTR_kernel)->ints[last] - 1) * (dilations ? dilations->ints[last] : 1);
-  cy_dim starts = cy_dim_muli(g, cy_dim_addi(g, y->dim[last + 2], -1), cy_attr_find(n, CY_ATTR_strides)->ints[last]);
-  return cy_attr_find(n, CY_ATTR_pads)->ints[last] == 0 &&
-         cy_dim_le(g, cy_dim_addi(g, starts, reach + 1), x->dim[last + 2]);
+  cy_pool_cut unused;
+  return (n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg) && cy_pool_cut_of(g, n, cy_type_of(g, n->in[0])->rank - 3, &unused);
 }
 
 /* Interpolates along the axis that lies closest in memory, where neighbours come from anywhere: channels, if there are

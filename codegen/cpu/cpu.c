@@ -194,6 +194,7 @@ const cy_target cy_target_cpu = {
     .match = match,
     .release = release,
     .forgo_fast = forgo_fast,
+    .cuts_rows = true,
     .supports = cy_cpu_contract_supports,
     .shared_form = cy_cpu_contract_form,
     .prepare = prepare,

@@ -42,6 +42,11 @@ static void test_index(void) {
   CHECK_INT_EQ(cy_x_bin(k, CY_OP_mod, flat, e), j);
   CHECK_INT_EQ(cy_x_bin(k, CY_OP_sub, flat, flat), cy_x_index(k, 0));
   CHECK_INT_EQ(add(k, j, mul(k, e, i)), flat);
+  /* a size that may be 0 divides where a loop over it, or over a multiple of it, runs */
+  cy_expr z = cy_x_dim(k, n), in = cy_x_var(k, cy_kernel_add_var(k, cy_dim_mul(g, n, c)));
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_div, add(k, mul(k, j, z), i), z), j);
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_mod, add(k, mul(k, j, z), in), z), cy_x_bin(k, CY_OP_mod, in, z));
+  CHECK_INT_EQ(cy_expr_of(k, cy_x_bin(k, CY_OP_div, mul(k, j, z), z))->op, CY_OP_div);
   cy_expr a = cy_x_var(k, cy_kernel_add_var(k, d(4))), b = cy_x_var(k, cy_kernel_add_var(k, d(6)));
   cy_expr ab = add(k, mulc(k, a, 6), b);
   CHECK_INT_EQ(cy_x_bin(k, CY_OP_div, ab, cy_x_index(k, 6)), a);
