@@ -603,6 +603,51 @@ static void test_long_sums(void) {
   CHECK_INT_EQ(mock->launches - before, 5); /* the elements, twice two steps */
 }
 
+static const char long_rows[] =
+    "graph @g(%x: f32[16]) {\n  @w = const f32[3,4375,16] data(3)\n  @low = const f32[] {-inf}\n"
+    "  @not = const f32[] {nan}\n  @none = const i64[] {0}\n  @part = const i64[] {4097}\n  @one = const i64[] {1}\n"
+    "  @many = const f32[] {100000}\n  @ten = const f32[] {10}\n  @zero = const f32[] {0}\n"
+    "  %m = mul @w, %x\n  %r = reshape %m : f32[3,70000]\n  %i = iota {axis=1} : i64[3,70000]\n"
+    "  %b = iota {axis=0} : i64[3,70000]\n  %e = lt %i, @part\n  %v = select %e, @low, %r\n";
+
+/* Rows that many blocks share: parts of nothing but -inf, a last part that is shorter, NaN, elements that are equal. */
+static void test_long_rows(void) {
+  static const struct {
+    const char *rest;
+    int launches;
+  } rows[] = {
+      {"  %s = softmax %v {axis=1}\n  %y = mul %s, @many\n  return %y\n}\n", 1 + 4},
+      {"  %h = cast %v : f16[3,70000]\n  %s = softmax %h {axis=1}\n  %t = cast %s : f32[3,70000]\n"
+       "  %y = mul %t, @many\n  return %y\n}\n",
+       1 + 4},
+      {"  %y = log_softmax %r {axis=1}\n  return %y\n}\n", 1 + 4},
+      {"  %y = normalize %r {axes=[1], epsilon=0.001, rms=0}\n  return %y\n}\n", 1 + 3},
+      {"  %y = normalize %r {axes=[1], epsilon=0.001, rms=1}\n  return %y\n}\n", 1 + 3},
+      {"  %k = eq %i, @none\n  %f = eq %b, @one\n  %fk = and %k, %f\n  %q = select %fk, @not, %v\n"
+       "  %a = argmax %q {axis=1, keepdims=0, select_last=0}\n  %y = cast %a : f32[3]\n  return %y\n}\n",
+       3 + 1},
+      {"  %k = eq %i, @part\n  %q = select %k, @not, %v\n"
+       "  %a = argmin %q {axis=1, keepdims=1, select_last=1}\n  %y = cast %a : f32[3,1]\n  return %y\n}\n",
+       3 + 1},
+      {"  %p = mul %r, @ten\n  %q = cast %p : i8[3,70000]\n"
+       "  %a = argmax %q {axis=1, keepdims=0, select_last=0}\n  %y = cast %a : f32[3]\n  return %y\n}\n",
+       1 + 1},
+      {"  %p = mul %r, @ten\n  %n = max %p, @zero\n  %q = cast %n : u8[3,70000]\n"
+       "  %a = argmin %q {axis=1, keepdims=0, select_last=1}\n  %y = cast %a : f32[3]\n  return %y\n}\n",
+       1 + 1},
+      {"  %n = min %r, @zero\n  %z = select %e, @zero, %n\n  %h = neg %z\n  %q = select %e, @zero, %h\n" /* 0 and -0 */
+       "  %a = argmin %q {axis=1, keepdims=0, select_last=1}\n  %y = cast %a : f32[3]\n  return %y\n}\n",
+       3 + 1},
+  };
+  for (int i = 0; i < CHECK_COUNT(rows); i++) {
+    char graph[2000];
+    int before = mock->launches;
+    snprintf(graph, sizeof graph, "%s%s", long_rows, rows[i].rest);
+    compare_graph(graph, "--target=sm_80", "--target=native -O0", 1e-3f);
+    CHECK_INT_EQ(mock->launches - before, rows[i].launches);
+  }
+}
+
 /* A text file; for free(). */
 static char *read_text(const char *name) {
   size_t n = 0;
@@ -675,6 +720,7 @@ static const check_test tests[] = {
     {"tensors", test_tensors},
     {"jobs", test_jobs},
     {"long sums", test_long_sums},
+    {"long rows", test_long_rows},
     {"damaged images", test_damaged_images},
     {"device memory", test_device_memory},
     {"recordings", test_recordings},
