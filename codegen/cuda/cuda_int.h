@@ -256,7 +256,9 @@ enum {
   CY_CUDA_SHFL = 0xf89, /* by a constant */
   CY_CUDA_UTMALDG = 0x5b4,
   CY_CUDA_LDGSTS = 0xfae,
-  CY_CUDA_OPCODES = 4096
+  CY_CUDA_WIDE_LOAD = 4096, /* no opcodes: loads and stores of global memory, those of 16 bytes or more */
+  CY_CUDA_WIDE_STORE,
+  CY_CUDA_OPCODES
 };
 /* What the kernel of a form by matrix instructions multiplies by. */
 static inline int cy_cuda_matrix_opcode(const cy_cuda_form *form, bool integers, cy_cuda_arch arch) {

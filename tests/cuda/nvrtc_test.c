@@ -3,7 +3,8 @@
  *
  * Compiling already fails on spills and stack frames (nvrtc.c reads the log). The cubins are read once more without
  * that log: an instruction has 16 bytes, its low 12 bits are the opcode; loads and stores of local memory must not
- * occur, products must be made of fused multiply-adds or of the matrix instructions that the architecture has.
+ * occur, products must be made of fused multiply-adds or of the matrix instructions that the architecture has, and
+ * neighbouring elements of global memory must be moved 16 bytes at a time.
  * Architectures whose code is that of another one get every third kernel. Each is compiled by a process of its own, as
  * many at once as there are processors. Without NVRTC the tests are skipped, with cytoc's own words.
  */
@@ -141,6 +142,12 @@ static void check_result(const char *what, const target_arch *t, const compiled 
   CHECK(c->printed > 0);
   CHECK_INT_EQ(c->functions, c->printed);
   CHECK_INT_EQ(counts[CY_CUDA_LDL] + counts[CY_CUDA_STL], 0);
+  if (*what == 'o' || *what == 'l') /* items of several elements, rows */
+    CHECK(counts[CY_CUDA_WIDE_LOAD] > few / 2 && counts[CY_CUDA_WIDE_STORE] > few / 2);
+  if (*what == 'c') /* products of few rows, depthwise convolutions */
+    CHECK(counts[CY_CUDA_WIDE_LOAD] > some);
+  if (*what == 'm' || *what == 'i') /* results */
+    CHECK(counts[CY_CUDA_WIDE_STORE] > few);
   if (*what == 'c')
     CHECK(ffma > most);
   if (*what == 'c' || *what == 'l') /* rows, and products of few rows */
