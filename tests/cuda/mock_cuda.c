@@ -303,14 +303,20 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *where) {
 int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *address, const uint64_t *extents,
                            const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave,
                            int swizzle, int promotion, int outside) {
-  shim_map m = {.address = (uintptr_t)address, .extent = {1, 1, 1}, .stride = {type ? 2 : 1}, .box = {1, 1, 1}, .bytes = type ? 2 : 1};
+  shim_map m = {.address = (uintptr_t)address,
+                .extent = {1, 1, 1, 1, 1},
+                .stride = {type ? 2 : 1},
+                .box = {1, 1, 1, 1, 1},
+                .step = {1, 1, 1, 1, 1},
+                .bytes = type ? 2 : 1};
   (void)promotion;
-  int ok = (type == 0 || type == 6 || type == 9) && rank >= 2 && rank <= 3 && (uintptr_t)address % 16 == 0 && !interleave &&
-           swizzle == 3 && !outside && (uintptr_t)out % 64 == 0;
+  int ok = (type == 0 || type == 6 || type == 9) && rank >= 2 && rank <= 5 && (uintptr_t)address % 16 == 0 &&
+           !interleave && swizzle == 3 && !outside && (uintptr_t)out % 64 == 0;
   for (unsigned i = 0; ok && i < rank; i++) {
     m.extent[i] = extents[i];
-    m.box[i] = box[i];
-    ok = extents[i] && extents[i] >> 32 == 0 && box[i] && box[i] <= 256 && steps[i] == 1;
+    ok = extents[i] && extents[i] >> 32 == 0 && box[i] && box[i] <= 256 && steps[i] && steps[i] <= 8;
+    m.box[i] = (uint16_t)(ok ? (box[i] + steps[i] - 1) / steps[i] : 0);
+    m.step[i] = (uint8_t)steps[i];
     if (i > 0) {
       m.stride[i] = strides[i - 1];
       ok &= strides[i - 1] && strides[i - 1] % 16 == 0 && strides[i - 1] >> 40 == 0;
@@ -464,7 +470,8 @@ static void rename_into(const char *from, const char *to) {
 
 /* The place of the compiled text in the folder of the environment's CY_MOCK_CACHE; "" without one. */
 static void cached(const char *image, char *out, size_t capacity) {
-  static const char *const shims[] = {"tests/cuda/shim.h", "tests/cuda/shim_matrix.h", "tests/cuda/shim_tensor.h"};
+  static const char *const shims[] = {"tests/cuda/shim.h", "tests/cuda/shim_matrix.h", "tests/cuda/shim_tensor.h",
+                                      "tests/cuda/shim_map.h"};
   const char *folder = getenv("CY_MOCK_CACHE");
   static uint64_t h;
   static char text[1 << 16];

@@ -669,7 +669,14 @@ static void test_tensors(void) {
     compare_graph(graph, "--target=sm_90a", "--target=native", 2e-2f);
     CHECK_INT_EQ(mock->maps - before, depths[i] % 8 ? 0 : 2);
   }
-  int before = mock->maps; /* of 8-bit integers */
+  int before = mock->maps; /* a convolution, by patches of the output and shifted boxes of the input */
+  compare_graph("graph @conv(%x: f32[rows,1,15,14]) {\n  @w = const f16[66,64,1,3] data(7)\n"
+                "  @v = const f32[64,1,1] data(5)\n  %m = mul %x, @v : f32[rows,64,15,14]\n"
+                "  %h = cast %m : f16[rows,64,15,14]\n  %c = conv %h, @w {strides=[1,1], pads=[0,1,0,1], "
+                "dilations=[1,1], group=1} : f32[rows,66,15,14]\n  return %c\n}\n",
+                "--target=sm_90a --cudnn=off", "--target=native", 2e-2f);
+  CHECK_INT_EQ(mock->maps - before, 2);
+  before = mock->maps; /* of 8-bit integers */
   compare_graph("graph @product(%x: f32[rows,256]) {\n  @w = const f32[256,4864] data(7)\n"
                 "  %y = matmul %x, @w : f32[rows,4864]\n  return %y\n}\n",
                 "--target=sm_90a --int8", "--target=x86-64-v3 --int8 --int8-prefer=size", 1e-4f);
