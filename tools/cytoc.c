@@ -171,8 +171,12 @@ static const char *default_kind(session *s) {
 static bool supports(const void *machine, cy_kernel *k) { return cy_machine_supports(machine, k); }
 
 static cy_program *lower(session *s, cy_graph *g, cy_machine *machine) {
-  cy_lower_options o = {.level = s->o->opt_level, .supports = supports, .target = machine,
-                        .cuts_rows = s->o->opt_level > 0 && cy_machine_cuts_rows(machine), .verify = s->o->verify};
+  cy_lower_options o = {.level = s->o->opt_level,
+                        .supports = supports,
+                        .target = machine,
+                        .cuts_rows = s->o->opt_level > 0 && cy_machine_cuts_rows(machine),
+                        .busy_parts = s->o->opt_level ? cy_machine_busy_parts(machine) : 0,
+                        .verify = s->o->verify};
   cytoc_report_stage(&s->report, "lower");
   return cy_lower(g, &o);
 }
