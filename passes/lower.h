@@ -10,6 +10,7 @@ typedef struct cy_lower_options {
   /* Does the target have a generator for this contraction kernel? (level > 0; NULL: for none.) */
   bool (*supports)(const void *target, cy_kernel *k);
   const void *target;
+  int64_t tile_columns; /* see cy_machine_tile_columns */
   bool verify; /* checks the program; what is wrong with it ends the process as a bug */
 } cy_lower_options;
 

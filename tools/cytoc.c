@@ -171,7 +171,11 @@ static const char *default_kind(session *s) {
 static bool supports(const void *machine, cy_kernel *k) { return cy_machine_supports(machine, k); }
 
 static cy_program *lower(session *s, cy_graph *g, cy_machine *machine) {
-  cy_lower_options o = {.level = s->o->opt_level, .supports = supports, .target = machine, .verify = s->o->verify};
+  cy_lower_options o = {.level = s->o->opt_level,
+                        .supports = supports,
+                        .target = machine,
+                        .tile_columns = cy_machine_tile_columns(machine),
+                        .verify = s->o->verify};
   cytoc_report_stage(&s->report, "lower");
   return cy_lower(g, &o);
 }
