@@ -33,6 +33,7 @@ struct cy_machine {
   char *text;     /* for people, and cyrt_model.target */
   char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */
   double flops_per_cycle; /* f32 peak of one core; 0: not known, --explain then shows no floor */
+  int64_t tile_columns;   /* see cy_machine_tile_columns */
   bool tf32;      /* f32 products may round their factors to TF32 */
   cy_cudnn_use cudnn;
   bool smallest;  /* size before speed, among forms of equal results */

@@ -176,6 +176,7 @@ static cy_program *lower(session *s, cy_graph *g, cy_machine *machine) {
                         .target = machine,
                         .cuts_rows = s->o->opt_level > 0 && cy_machine_cuts_rows(machine),
                         .busy_parts = s->o->opt_level ? cy_machine_busy_parts(machine) : 0,
+                        .tile_columns = cy_machine_tile_columns(machine),
                         .verify = s->o->verify};
   cytoc_report_stage(&s->report, "lower");
   return cy_lower(g, &o);

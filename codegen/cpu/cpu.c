@@ -109,6 +109,7 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
   m->cpu = strdup(cpu);
   m->state = cg;
   m->flops_per_cycle = cg->fma ? 4.0 * cg->W : 2.0 * cg->W; /* two pipes */
+  m->tile_columns = 2 * cg->W;
   if (strcmp(cpu, "native") == 0)
     describe_native(m, cg);
   else
