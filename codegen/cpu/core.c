@@ -43,9 +43,7 @@ static int64_t row_bytes(const cy_cg *cg, const cy_core *k) {
   return (int64_t)k->tile.nv * cg->W * cy_weight_bytes(k->weights);
 }
 
-/* One tap: for each k, MR broadcasts times NV vectors. v: sums, B's pointer, and with `ahead`, the bytes from one
- * prefetch to the next, where that is; they are replaced by their next values. */
-static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V ahead, V *v) {
+void cy_run_emit(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V ahead, V *v) {
   unsigned n = mr * nv, carried = n + 1 + (ahead != NULL);
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), klen, cy_i64(cg, 1), v, carried);
@@ -75,7 +73,7 @@ static void emit_fence(cy_cg *cg) {
   LLVMBuildCall2(cg->b, type, fence, NULL, 0, "");
 }
 
-/* The same as emit_run for a known number of steps, unrolled. */
+/* The same as cy_run_emit for a known number of steps, unrolled. */
 static void emit_steps(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, int64_t depth, V ldb, V *v) {
   for (int64_t i = 0; i < depth; i++) {
     V b[16];
@@ -139,7 +137,7 @@ static LLVMTypeRef ukernel_params(cy_cg *cg, int flags, LLVMTypeRef *params) {
   return LLVMFunctionType(cg->voidt, params, n, 0);
 }
 
-/* The taps. v: as for emit_run, then the table's row of the tap. */
+/* The taps. v: as for cy_run_emit, then the table's row of the tap. */
 static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v) {
   V base = LLVMGetParam(fn, 0), ldb = LLVMGetParam(fn, 4), full = LLVMGetParam(fn, 8), row[16];
   V skip = flags & CY_UK_SKIP ? LLVMGetParam(fn, UKERNEL_ARGS) : NULL;
@@ -155,7 +153,7 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
   memcpy(v, taps.v, carried * sizeof *v);
   if (skip) /* no step of k, only on to the next tap's weights */
     klen = cy_select(cg, all_skipped(cg, mr, tab, skip), cy_i64(cg, 0), full);
-  emit_run(cg, mr, nv, weights_of(flags), row, klen, ldb, ahead, v);
+  cy_run_emit(cg, mr, nv, weights_of(flags), row, klen, ldb, ahead, v);
   if (skip)
     v[n] = cy_gep(cg, taps.v[n], cy_mul(cg, full, ldb));
   v[carried] = cy_gep(cg, tab, LLVMGetParam(fn, 2));
@@ -396,10 +394,10 @@ static void emit_inline_steps(cy_cg *cg, const cy_core *k, const panel *p, unsig
   if (depth <= UNROLLED && !p->ahead)
     emit_steps(cg, k->tile.mr, nv, k->weights, row, depth, k->ldb, v);
   else
-    emit_run(cg, k->tile.mr, nv, k->weights, row, k->c, k->ldb, p->ahead ? p->ahead_step : NULL, v);
+    cy_run_emit(cg, k->tile.mr, nv, k->weights, row, k->c, k->ldb, p->ahead ? p->ahead_step : NULL, v);
 }
 
-/* The taps of rows that lie where the table says. v: as for emit_run. */
+/* The taps of rows that lie where the table says. v: as for cy_run_emit. */
 static void emit_inline_taps(cy_cg *cg, const cy_core *k, const panel *p, unsigned nv, V r, V *v) {
   unsigned mr = k->tile.mr, carried = mr * nv + 1 + (p->ahead != NULL);
   V row[16];

@@ -55,6 +55,9 @@ enum {
   CY_UK_BF16 = 8
 };
 V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags);
+/* Of a micro-kernel: one tap. For each k, mr broadcasts times nv vectors. v: sums, B's pointer, and with `ahead`, the
+ * bytes from one prefetch to the next, where that is; they are replaced by their next values. */
+void cy_run_emit(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V ahead, V *v);
 /* Brings a cache line that will be read into the second-level cache. */
 void cy_prefetch(cy_cg *cg, V p);
 /* A vector of weights stored so, as floats. */

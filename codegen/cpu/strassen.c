@@ -13,24 +13,26 @@
  *   1. Sums of the left factor: where they are few bytes, once for all tasks by a phase of their own, in shared
  *      scratch; else by the task for its rows, block of K by block of K.
  *   2. Pair of panels by pair of panels: the right factor's sums, which all rows of the task share; then for each pair
- *      of tiles the seven products by the micro-kernels of core.c, three of them straight onto C. Rows that fill no
- *      pair of tiles are multiplied plainly while the panels are near; a panel without a partner by cy_core_emit.
+ *      of tiles the seven products by one micro-kernel, which keeps in registers what quarters of C have in common. Rows
+ *      that fill no pair of tiles are multiplied plainly while the panels are near; a panel without a partner by
+ *      cy_core_emit.
  *   3. The epilogue, over several pairs of panels at once, so that it meets long runs of each row.
- * The micro-kernels find neither factor in the first-level cache, and prefetch what comes next: left sums of the next
+ * The micro-kernel finds neither factor in the first-level cache, and prefetches what comes next: left sums of the next
  * pair of tiles, and the next pair of panels.
  *
  * A sum mixes two rows: NaN, infinities and rounding errors of one would get into the other. Pairs of tiles with rows
  * that are not finite or of very different magnitude are therefore multiplied plainly; the left sums come with a flag
  * that says so.
  *
- * Rounding: with factors of random normal data, relative RMS error against double, here and plainly: 9.3e-7, 5.0e-7
- * (rows, k, columns 197, 768, 768), 1.07e-6, 0.99e-6 (197, 3072, 768), 8.0e-7, 5.7e-7 (512, 1024, 512).
+ * Rounding: with factors of random normal data, relative RMS error against double, here and plainly: 10.8e-7, 5.0e-7
+ * (rows, k, columns 197, 768, 768), 11.0e-7, 9.9e-7 (197, 3072, 768), 9.0e-7, 5.7e-7 (512, 1024, 512).
  */
 #include "core.h"
 
+#include <stdio.h>
 #include <string.h>
 
-enum { LEFT_SUMS = 4, RIGHT_SUMS = 4, PRODUCTS = 7, TEMPS = 4 };
+enum { LEFT_SUMS = 4, RIGHT_SUMS = 4, PRODUCTS = 7 };
 enum {
   GROUP = 4,           /* pairs of panels between epilogues */
   MOST_ROWS = 384,     /* of a task */
@@ -83,7 +85,7 @@ typedef struct frame {
   const cy_core *k;
   int64_t nr, half, blocks; /* columns of a panel; floats of a row of left sums; of K */
   V pairs;                  /* of tiles */
-  V left, right, temps, left_tab;
+  V left, right;
   int64_t left_pair; /* bytes between the left sums of pairs of tiles */
   V c0, kc, h;       /* the block of K: where, how long, half of that */
   V accumulate, last, b, panel_bytes;
@@ -94,7 +96,6 @@ typedef struct frame {
 
 static V add(cy_cg *cg, V a, V b) { return LLVMBuildFAdd(cg->b, a, b, ""); }
 static V sub(cy_cg *cg, V a, V b) { return LLVMBuildFSub(cg->b, a, b, ""); }
-static V address(cy_cg *cg, V p) { return LLVMBuildPtrToInt(cg->b, p, cg->i64, ""); }
 static V pointer(cy_cg *cg, V p) { return LLVMBuildIntToPtr(cg->b, p, cg->ptr, ""); }
 
 /* A left sum; behind the last one: the flag. */
@@ -203,85 +204,172 @@ static void emit_right(cy_cg *cg, const frame *f, V q) {
 
 /* ---- the products of a pair of tiles and a pair of panels ---- */
 
-/* What P1, P5, P6, P7 in temps make of C at c. */
-static void emit_combine(cy_cg *cg, const frame *f, V c) {
-  int64_t mr = f->k->tile.mr, temp = mr * f->nr * 4;
-  cy_loop i;
-  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, mr), cy_i64(cg, 1), NULL, 0);
-  V from = cy_gep(cg, f->temps, cy_mulc(cg, i.iv, f->nr * 4)), to = cy_gep(cg, c, cy_mulc(cg, i.iv, f->ldc));
-  for (unsigned j = 0; j < f->k->tile.nv; j++) {
-    V p[TEMPS], at[4], x[4];
-    for (int t = 0; t < 4; t++) {
-      p[t] = cy_load(cg, cg->vf, cy_gepc(cg, from, t * temp + j * cg->W * 4), 4);
-      at[t] = cy_gepc(cg, to, t / 2 * mr * f->ldc + (t % 2 * f->nr + j * cg->W) * 4);
-      x[t] = cy_load(cg, cg->vf, at[t], 4);
-    }
-    x[3] = cy_select(cg, f->accumulate, x[3], LLVMConstNull(cg->vf)); /* no product went there */
-    V p16 = add(cg, p[0], p[2]), p167 = add(cg, p16, p[3]);
-    V more[4] = {p[0], add(cg, p16, p[1]), p167, add(cg, p167, p[1])};
-    for (int t = 0; t < 4; t++)
-      cy_store(cg, add(cg, x[t], more[t]), at[t], 4);
-  }
-  cy_loop_end(cg, &i, NULL);
+/* Arguments of their micro-kernel. */
+enum {
+  BASE, /* 2*MR rows, as of cy_ukernel */
+  TAB,
+  LEFT,      /* the left sums of this pair of tiles */
+  LEFT_ROW,  /* bytes of a row of one */
+  LEFT_NEXT, /* those of the next pair, prefetched */
+  PANEL,     /* the first of two */
+  PANEL_BYTES,
+  RIGHT, /* the right sums */
+  RIGHT_BYTES,
+  HALF, /* of the block of K */
+  C,
+  LDC,   /* bytes of a row */
+  ADD,   /* i1: to what C holds? */
+  AHEAD, /* weights to prefetch, .. */
+  STEP,  /* .. so many bytes with every k of the rows of A */
+  N_ARGS
+};
+
+typedef struct kernel {
+  cy_tile tile;
+  int64_t nr;
+  V arg[N_ARGS];
+  V ahead; /* the weights to prefetch next */
+  V v[CY_LOOP_MAX];
+} kernel;
+
+/* sums += rows at `row` times b, while `ahead` is prefetched; returns what comes behind that. */
+static V emit_run(cy_cg *cg, kernel *k, const V *row, V b, V ahead, V step) {
+  unsigned n = k->tile.mr * k->tile.nv;
+  k->v[n] = b;
+  k->v[n + 1] = ahead;
+  cy_run_emit(cg, k->tile.mr, k->tile.nv, CY_WEIGHTS_F32, row, k->arg[HALF], cy_i64(cg, k->nr * 4), step, k->v);
+  return k->v[n + 1];
 }
 
-/* One product: rows, weights, where to. */
-typedef struct product {
-  V base, tab, b;
-  int64_t to; /* bytes from the tile of C; or temporary -1 - to */
-  int ahead;  /* the left sum of the next pair of tiles to prefetch; -1: weights */
-} product;
+/* sums += rows [first, first + MR) of A, the first or second half of them, times b. */
+static void emit_rows_run(cy_cg *cg, kernel *k, unsigned first, bool second, V b) {
+  V row[16];
+  for (unsigned i = 0; i < k->tile.mr; i++) {
+    V entry = cy_load(cg, cg->i64, cy_gepc(cg, k->arg[TAB], (first + i) * 8), 8);
+    row[i] = pointer(cg, cy_add(cg, k->arg[BASE], entry));
+    row[i] = second ? cy_gepf(cg, row[i], k->arg[HALF]) : row[i];
+  }
+  k->ahead = emit_run(cg, k, row, b, k->ahead, k->arg[STEP]);
+}
 
-static void emit_product(cy_cg *cg, const frame *f, const product *p, V c, V ahead, V step) {
-  const cy_core *k = f->k;
-  int64_t temp = k->tile.mr * f->nr * 4;
-  bool direct = p->to >= 0;
-  V args[12] = {p->base,
-                p->tab,
-                cy_i64(cg, 0),
-                p->b,
-                k->ldb,
-                direct ? cy_gepc(cg, c, p->to) : cy_gepc(cg, f->temps, (-1 - p->to) * temp),
-                cy_i64(cg, direct ? f->ldc : f->nr * 4),
-                cy_i64(cg, 1),
-                f->h,
-                direct ? f->accumulate : LLVMConstInt(cg->i1, 0, 0),
-                ahead,
-                step};
-  V fn = cy_ukernel(cg, k->tile.mr, k->tile.nv, CY_UK_AHEAD);
-  LLVMBuildCall2(cg->b, LLVMGlobalGetValueType(fn), fn, args, 12, "");
+/* sums += S(i + 1) times b. */
+static void emit_sums_run(cy_cg *cg, kernel *k, int i, V b) {
+  V row[16], to_sum = cy_mulc(cg, k->arg[LEFT_ROW], i * k->tile.mr), first = cy_gep(cg, k->arg[LEFT], to_sum);
+  for (unsigned r = 0; r < k->tile.mr; r++)
+    row[r] = cy_gep(cg, first, cy_mulc(cg, k->arg[LEFT_ROW], r));
+  emit_run(cg, k, row, b, cy_gep(cg, k->arg[LEFT_NEXT], to_sum), cy_i64(cg, k->tile.mr * 4));
+}
+
+/* The address of vector j of row i. */
+static V vector_at(cy_cg *cg, V tile, V ld, unsigned i, unsigned j) {
+  return cy_gepc(cg, cy_gep(cg, tile, cy_mulc(cg, ld, i)), (int64_t)j * cg->W * 4);
+}
+
+static void emit_store(cy_cg *cg, const kernel *k, V tile) {
+  for (unsigned i = 0; i < k->tile.mr; i++)
+    for (unsigned j = 0; j < k->tile.nv; j++)
+      cy_store(cg, k->v[i * k->tile.nv + j], vector_at(cg, tile, cy_i64(cg, k->nr * 4), i, j), 4);
+}
+
+/* sums = tile, or sums += tile. */
+static void emit_load(cy_cg *cg, kernel *k, V tile, bool onto) {
+  for (unsigned i = 0; i < k->tile.mr; i++)
+    for (unsigned j = 0; j < k->tile.nv; j++) {
+      V *sum = &k->v[i * k->tile.nv + j], x = cy_load(cg, cg->vf, vector_at(cg, tile, cy_i64(cg, k->nr * 4), i, j), 4);
+      *sum = onto ? add(cg, *sum, x) : x;
+    }
+}
+
+/* A quarter of C: += sums; where it `begins`, = sums but for blocks of K behind the first. */
+static void emit_onto(cy_cg *cg, const kernel *k, unsigned down, unsigned right, bool begins) {
+  V tile = cy_gepc(cg, cy_gep(cg, k->arg[C], cy_mulc(cg, k->arg[LDC], down * k->tile.mr)), right * k->nr * 4);
+  for (unsigned i = 0; i < k->tile.mr; i++)
+    for (unsigned j = 0; j < k->tile.nv; j++) {
+      V at = vector_at(cg, tile, k->arg[LDC], i, j), x = cy_load(cg, cg->vf, at, 4);
+      x = begins ? cy_select(cg, k->arg[ADD], x, LLVMConstNull(cg->vf)) : x;
+      cy_store(cg, add(cg, x, k->v[i * k->tile.nv + j]), at, 4);
+    }
+}
+
+static void emit_zero(cy_cg *cg, kernel *k) {
+  for (unsigned i = 0; i < k->tile.mr * k->tile.nv; i++)
+    k->v[i] = LLVMConstNull(cg->vf);
+}
+
+/* The seven products in three chains, each going on with the sums of the one before; only P1 and P1 + P6 are stored on
+ * the way. */
+static void emit_chains(cy_cg *cg, kernel *k) {
+  V b11 = k->arg[PANEL], to_lower = cy_mulc(cg, k->arg[HALF], k->nr * 4), b21 = cy_gep(cg, b11, to_lower);
+  V b22 = cy_gep(cg, cy_gep(cg, b11, k->arg[PANEL_BYTES]), to_lower), t[RIGHT_SUMS];
+  V shared = cy_alloca(cg, k->tile.mr * k->nr * 4);
+  for (int i = 0; i < RIGHT_SUMS; i++)
+    t[i] = cy_gep(cg, k->arg[RIGHT], cy_mulc(cg, k->arg[RIGHT_BYTES], i));
+  emit_zero(cg, k);
+  emit_rows_run(cg, k, 0, false, b11);
+  emit_store(cg, k, shared);
+  emit_rows_run(cg, k, 0, true, b21);
+  emit_onto(cg, k, 0, 0, true); /* P1 + A12 B21 */
+  emit_load(cg, k, shared, false);
+  emit_sums_run(cg, k, 1, t[1]);
+  emit_store(cg, k, shared);
+  emit_sums_run(cg, k, 2, t[2]);
+  emit_onto(cg, k, 1, 1, true); /* P1 + P6 + P7, and below P5 */
+  emit_rows_run(cg, k, k->tile.mr, true, t[3]);
+  emit_onto(cg, k, 1, 0, true); /* P1 + P6 + P7 + A22 T4 */
+  emit_zero(cg, k);
+  emit_sums_run(cg, k, 0, t[0]);
+  emit_onto(cg, k, 1, 1, false);
+  emit_load(cg, k, shared, true);
+  emit_sums_run(cg, k, 3, b22);
+  emit_onto(cg, k, 0, 1, true); /* P5 + P1 + P6 + S4 B22 */
+}
+
+static V kernel_of(cy_cg *cg, cy_tile t) {
+  char name[60];
+  snprintf(name, sizeof name, "cyk_f32_%ux%u_strassen", t.mr, t.nv * cg->W);
+  V fn = LLVMGetNamedFunction(cg->module, name);
+  if (fn)
+    return fn;
+  LLVMTypeRef params[N_ARGS];
+  for (int i = 0; i < N_ARGS; i++)
+    params[i] = cg->i64;
+  params[TAB] = params[LEFT] = params[LEFT_NEXT] = params[PANEL] = params[RIGHT] = params[C] = params[AHEAD] = cg->ptr;
+  params[ADD] = cg->i1;
+  cy_fn_state state = cy_fn_save(cg);
+  kernel k = {.tile = t, .nr = (int64_t)t.nv * cg->W};
+  fn = cy_fn_begin(cg, name, cg->voidt, params, N_ARGS, CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
+  for (int i = 0; i < N_ARGS; i++)
+    k.arg[i] = LLVMGetParam(fn, (unsigned)i);
+  k.ahead = k.arg[AHEAD];
+  emit_chains(cg, &k);
+  cy_fn_end(cg, NULL);
+  cy_fn_restore(cg, state);
+  return fn;
 }
 
 /* Pair of tiles t, panels q and q + 1. */
 static void emit_products(cy_cg *cg, const frame *f, V t, V q, V c) {
   const cy_core *k = f->k;
-  int64_t mr = k->tile.mr;
-  V panel[2] = {panel_at(cg, f, q), panel_at(cg, f, cy_addc(cg, q, 1))}, s[LEFT_SUMS];
-  V top = cy_gep(cg, k->tab, cy_mulc(cg, t, 2 * mr * 8)), bottom = cy_gepc(cg, top, mr * 8);
-  V first = cy_add(cg, k->base, cy_mulc(cg, f->c0, 4)), second = cy_add(cg, first, cy_mulc(cg, f->h, 4));
-  for (int i = 0; i < LEFT_SUMS; i++)
-    s[i] = address(cg, left_at(cg, f, t, i));
-  product all[PRODUCTS] = {{first, top, panel[0], -1, -1},
-                           {second, top, lower_half(cg, f, panel[0]), 0, -1},
-                           {s[3], f->left_tab, lower_half(cg, f, panel[1]), f->nr * 4, 3},
-                           {second, bottom, right_at(cg, f, 3), mr * f->ldc, -1},
-                           {s[0], f->left_tab, right_at(cg, f, 0), -2, 0},
-                           {s[1], f->left_tab, right_at(cg, f, 1), -3, 1},
-                           {s[2], f->left_tab, right_at(cg, f, 2), -4, 2}};
-  V weights = panel_at(cg, f, cy_addc(cg, q, 2)), slice = NULL;
-  if (f->ahead) {
-    slice = cy_mul(cg, f->h, f->ahead);
-    weights = cy_gep(cg, weights, cy_mul(cg, cy_mulc(cg, t, PRODUCTS - LEFT_SUMS), slice));
-  }
-  for (int i = 0; i < PRODUCTS; i++) {
-    if (all[i].ahead >= 0) {
-      emit_product(cg, f, &all[i], c, left_at(cg, f, cy_addc(cg, t, 1), all[i].ahead), cy_i64(cg, mr * 4));
-      continue;
-    }
-    emit_product(cg, f, &all[i], c, weights, f->ahead ? f->ahead : cy_i64(cg, 0));
-    weights = f->ahead ? cy_gep(cg, weights, slice) : weights;
-  }
-  emit_combine(cg, f, c);
+  V weights = panel_at(cg, f, cy_addc(cg, q, 2)), step = f->ahead ? f->ahead : cy_i64(cg, 0);
+  if (f->ahead)
+    weights = cy_gep(cg, weights, cy_mul(cg, cy_mulc(cg, t, PRODUCTS - LEFT_SUMS), cy_mul(cg, f->h, step)));
+  V args[N_ARGS] = {[BASE] = cy_add(cg, k->base, cy_mulc(cg, f->c0, 4)),
+                    [TAB] = cy_gep(cg, k->tab, cy_mulc(cg, t, 2 * k->tile.mr * 8)),
+                    [LEFT] = left_at(cg, f, t, 0),
+                    [LEFT_ROW] = cy_i64(cg, f->half * 4),
+                    [LEFT_NEXT] = left_at(cg, f, cy_addc(cg, t, 1), 0),
+                    [PANEL] = panel_at(cg, f, q),
+                    [PANEL_BYTES] = f->panel_bytes,
+                    [RIGHT] = f->right,
+                    [RIGHT_BYTES] = cy_i64(cg, right_bytes(cg, k->tile, f->half)),
+                    [HALF] = f->h,
+                    [C] = c,
+                    [LDC] = cy_i64(cg, f->ldc),
+                    [ADD] = f->accumulate,
+                    [AHEAD] = weights,
+                    [STEP] = step};
+  V fn = kernel_of(cg, k->tile);
+  LLVMBuildCall2(cg->b, LLVMGlobalGetValueType(fn), fn, args, N_ARGS, "");
 }
 
 /* `rows` rows from row0 on, of panels q and q + 1, without the sums; c: of row 0. */
@@ -401,8 +489,6 @@ void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scrat
   int64_t mr = k->tile.mr, group = group_of(k->cbuf_panels), panels = 0;
   frame f = frame_of(cg, k);
   f.right = cy_gepc(cg, scratch, s->shared ? 0 : s->blocks.mb / (2 * mr) * f.left_pair);
-  f.temps = cy_alloca(cg, TEMPS * mr * f.nr * 4);
-  f.left_tab = cy_row_table(cg, mr, cy_i64(cg, f.half * 4));
   f.pairs = cy_div(cg, k->rows, cy_i64(cg, 2 * mr));
   f.ldc = (f.blocks > 1 ? k->cbuf_panels : group) * f.nr * 4;
   f.c = f.blocks > 1 ? k->cbuf : cy_gepc(cg, f.right, RIGHT_SUMS * right_bytes(cg, k->tile, f.half));
@@ -432,10 +518,10 @@ void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scrat
 
 /* ---- the choice ---- */
 
-/* Cycles on one core, of vectors of W floats, measured on Zen 3. The share of the peak that the micro-kernels reach is
- * less here, where they find neither factor in the first-level cache. Sums are counted by vectors stored; a pair of
- * tiles and of panels takes three calls more than plainly, and combining. */
-static const double PLAIN_RATE = 0.945, RATE = 0.92, RIGHT_SUM = 2.5, LEFT_SUM = 4, PAIR = 450;
+/* Cycles on one core, of vectors of W floats, measured on Zen 3. The share of the peak that the micro-kernel reaches is
+ * less here, where it finds neither factor in the first-level cache. Sums are counted by vectors stored; PAIR: what a
+ * pair of tiles and of panels takes besides, to begin and end sums. */
+static const double PLAIN_RATE = 0.945, RATE = 0.93, RIGHT_SUM = 2.5, LEFT_SUM = 4, PAIR = 250;
 static const double WORTH = 0.975;
 
 typedef struct shape {
