@@ -148,6 +148,7 @@ static const char layout[] =
     "  .rela.dyn : { *(.rela.dyn .rela.data* .rela.got .rela.init_array) }\n"
     "  .rela.plt : { *(.rela.plt) }\n"
     "  .rodata : { *(.rodata .rodata.*) }\n"
+    "  .cyto_cuda : { *(.cyto_cuda) }\n"
     "  .cyto_weights : { *(.cyto_weights) }\n"
     "  . = ALIGN(CONSTANT(MAXPAGESIZE)) + (. & (CONSTANT(MAXPAGESIZE) - 1));\n"
     "  .plt : { *(.plt) } :text\n"
