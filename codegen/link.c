@@ -124,9 +124,9 @@ static const char *base_name(const char *path) {
 
 /* ---- forms ---- */
 
-/* Where sections go: what is only read, code, and what is written lie side by side in the file, each mapped with its own
- * rights; a page that has the end of one and the start of the next is mapped twice. Left alone, the linker fills the file
- * up to whole pages instead: 8 to 12 KB of a library. */
+/* Where sections go: what is only read, code, and what is written lie side by side in the file, each mapped with its
+ * own rights; a page that has the end of one and the start of the next is mapped twice. Left alone, the linker fills
+ * the file up to whole pages instead: 8 to 12 KB of a library. */
 static const char layout[] =
     "PHDRS {\n"
     "  headers PT_PHDR PHDRS;\n"
@@ -148,6 +148,7 @@ static const char layout[] =
     "  .rela.dyn : { *(.rela.dyn .rela.data* .rela.got .rela.init_array) }\n"
     "  .rela.plt : { *(.rela.plt) }\n"
     "  .rodata : { *(.rodata .rodata.*) }\n"
+    "  .cyto_cuda : { *(.cyto_cuda) }\n"
     "  .cyto_weights : { *(.cyto_weights) }\n"
     "  . = ALIGN(CONSTANT(MAXPAGESIZE)) + (. & (CONSTANT(MAXPAGESIZE) - 1));\n"
     "  .plt : { *(.plt) } :text\n"

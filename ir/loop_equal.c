@@ -28,9 +28,9 @@ static void put_dims(cy_words *w, const cy_dim *d, int n) {
 
 bool cy_param_whole(const cy_expr_info *c) { return !cy_dtype_is_float(c->dtype) || c->c.f == nearbyint(c->c.f); }
 
-/* May a parameter stand for constant c, operand `operand` of `user` (0: all of a statement's value)? Not where code for a
- * known number is another: divisors that are powers of two or of integers, factors of integers, shifts, exponents, indices;
- * nor for 0 and 255 as bounds, by which a target finds conversions to bytes. */
+/* May a parameter stand for constant c, operand `operand` of `user` (0: all of a statement's value)? Not where code for
+ * a known number is another: divisors that are powers of two or of integers, factors of integers, shifts, exponents,
+ * indices; nor for 0 and 255 as bounds, by which a target finds conversions to bytes. */
 static bool is_hole(const cy_kernel *k, cy_expr user, int operand, const cy_expr_info *c) {
   double v = cy_dtype_is_float(c->dtype) ? c->c.f : (double)c->c.i;
   int unused;
@@ -60,7 +60,8 @@ static bool is_hole(const cy_kernel *k, cy_expr user, int operand, const cy_expr
 
 static void put_hole(cy_words *w, cy_expr user, int operand, cy_expr constant) {
   const cy_expr_info *x = cy_expr_of(w->k, constant);
-  int op = user ? cy_expr_of(w->k, user)->op : CY_OP_NONE; /* bounds and zero points: casts look for those that are whole */
+  int op = user ? cy_expr_of(w->k, user)->op : CY_OP_NONE;
+  /* bounds and zero points: casts look for those that are whole */
   bool tells = op == CY_OP_add || op == CY_OP_sub || op == CY_OP_min || op == CY_OP_max;
   put(w, (uint64_t)1 << 62 | (uint64_t)x->dtype << 1 | (tells && cy_param_whole(x)));
   if (w->nholes == w->holes_cap) {
@@ -151,8 +152,9 @@ cy_words cy_kernel_words(cy_kernel *k, bool holes) {
   if (!w.number)
     cy_bug("out of memory");
   for (uint32_t i = 0; i < k->nargs; i++) {
-    put(&w, (uint64_t)k->args[i].param << 17 | (uint64_t)k->args[i].whole << 16 | (uint64_t)k->args[i].kind << 8 | k->args[i].dtype);
-    put(&w, k->args[i].kind == CY_ARG_SCRATCH ? k->args[i].elems : 0);
+    const cy_karg_info *a = &k->args[i];
+    put(&w, (uint64_t)a->param << 17 | (uint64_t)a->whole << 16 | (uint64_t)a->kind << 8 | a->dtype);
+    put(&w, a->kind == CY_ARG_SCRATCH ? a->elems : 0);
   }
   put(&w, (uint64_t)k->ngrid << 1 | cy_kernel_grid_lanes(k));
   for (uint32_t i = 0; i < k->ngrid; i++) {

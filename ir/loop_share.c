@@ -1,11 +1,11 @@
 /* loop_share.c - kernels that differ by numbers alone become one.
  *
- * In: a program, its kernels as lowering left them. Out: the same results by fewer kernels. Quantised layers of equal shape
- * have zero points, bounds and scales of their own; so have clips, leaky rectifiers and normalisations. The first of such
- * kernels reads what differs from arguments at its end (`param`), one for each dtype, numbers that differ in the same way
- * being one; launches of all of them bind a constant there. To know before editing: what is no number of the kernel
- * (sizes, strides, which arguments there are) has to be equal, and numbers that make other code are left alone (is_hole in
- * loop_equal.c).
+ * In: a program, its kernels as lowering left them. Out: the same results by fewer kernels. Quantised layers of equal
+ * shape have zero points, bounds and scales of their own; so have clips, leaky rectifiers and normalisations. The first
+ * of such kernels reads what differs from arguments at its end (`param`), one for each dtype, numbers that differ in
+ * the same way being one; launches of all of them bind a constant there. To know before editing: what is no number of
+ * the kernel (sizes, strides, which arguments there are) has to be equal, and numbers that make other code are left
+ * alone (is_hole in loop_equal.c).
  */
 #include "loop_int.h"
 
@@ -115,7 +115,8 @@ static cy_expr load_param(const rebuilder *r, size_t hole) {
 static cy_expr param_at(const rebuilder *r, const cy_stmt *s, cy_expr user, int operand) {
   const cy_words *w = &r->q->m[0]->words;
   for (size_t h = 0; h < w->nholes; h++)
-    if (r->q->of_hole[h] >= 0 && w->hole[h].user == user && w->hole[h].operand == operand && (user || w->hole[h].stmt == s))
+    if (r->q->of_hole[h] >= 0 && w->hole[h].user == user && w->hole[h].operand == operand &&
+        (user || w->hole[h].stmt == s))
       return load_param(r, h);
   return 0;
 }
@@ -169,7 +170,8 @@ static uint32_t block_of(cy_program *p, const params *q, const member *m, int cl
   return cy_program_add_buffer(p, CY_BUF_CONST, constant, cy_dim_const(p->g, bytes));
 }
 
-static void launch_instead(cy_program *p, cy_step *s, const cy_kernel *old, cy_kernel *k, const uint32_t *blocks, int n) {
+static void launch_instead(cy_program *p, cy_step *s, const cy_kernel *old, cy_kernel *k, const uint32_t *blocks,
+                           int n) {
   for (; s; s = s->next) {
     if (s->kind == CY_STEP_LAUNCH && s->kernel == old) {
       cy_bind *bind = CY_NEW_ARRAY(cy_graph_arena(p->g), cy_bind, s->nbind + (uint32_t)n);
@@ -189,7 +191,7 @@ static bool share(cy_program *p, params *q) {
   uint32_t blocks[MOST_CLASSES];
   if (!find_params(q))
     return false;
-  for (uint32_t i = 0; i < q->n; i++) { /* the one that is kept comes first: later its launches are those of others, too */
+  for (uint32_t i = 0; i < q->n; i++) { /* first the one kept: later its launches are those of others, too */
     for (int c = 0; c < q->nclasses; c++)
       blocks[c] = block_of(p, q, q->m[i], c);
     launch_instead(p, p->steps, q->m[i]->k, q->m[0]->k, blocks, q->nclasses);

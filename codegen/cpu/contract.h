@@ -36,6 +36,7 @@ typedef struct cy_epilogue {
   void *ctx;
   bool heavy; /* so much arithmetic that it is better done in a loop of its own than for sums in registers */
   unsigned wide; /* vectors of wide * W lanes suit `emit` better, where that many remain; 0: W */
+  bool all_wide; /* columns always come in multiples of that */
 } cy_epilogue;
 
 #define CY_CONTRACT_PHASES 4

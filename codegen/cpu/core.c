@@ -220,6 +220,10 @@ void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c,
     cy_loop_end(cg, &j, NULL);
     from = end;
   }
+  if (e->all_wide) {
+    cy_loop_end(cg, &r, NULL);
+    return;
+  }
   cy_loop_begin(cg, &j, from, whole, cy_i64(cg, W), NULL, 0);
   emit_piece(cg, &p, j.iv, W);
   cy_loop_end(cg, &j, NULL);

@@ -497,7 +497,8 @@ uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k) 
   const cy_contraction *c = cy_kernel_contraction(k);
   form f = {0};
   int64_t matrices, offset;
-  if (c->kind == CY_CONTRACT_NONE || c->kind == CY_CONTRACT_ATTENTION || !is_dot(k) || !is_packed(k, &f, &matrices, &offset))
+  if (c->kind == CY_CONTRACT_NONE || c->kind == CY_CONTRACT_ATTENTION || !is_dot(k) ||
+      !is_packed(k, &f, &matrices, &offset))
     return 0;
   cy_kernel_plan plan = {.kernel = k, .dead_arg = (int32_t)c->b, .packed_arg = -1, .shifted_arg = {-1, -1}};
   f.packed = f.dot = true;

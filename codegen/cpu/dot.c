@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 enum { FRESH_BYTES = 128 * 1024, TOGETHER = 4, ROWS_AHEAD = 16 }; /* TOGETHER: panels that a task packs */
+enum { WIDE = 4 }; /* vectors of sums that epilogues take at once, where there are so many */
 
 typedef struct plan {
   const cy_dot_desc *d;
@@ -21,6 +22,7 @@ typedef struct plan {
   cy_dot_form form;
   cy_tile tile;
   int64_t nr, mb, nb;
+  int64_t unit; /* tasks, and groups of panels in them, have multiples of so many panels */
   cy_axis axis[3];
   int64_t c, taps, groups; /* convolution: channels of a group, taps */
   int64_t n, k;            /* 0: not known */
@@ -105,6 +107,21 @@ static bool read_once(const plan *p) {
   return !p->packed && p->rows && p->rows <= p->mb;
 }
 
+/* Panels done for a tile of rows before the next: their weights stay in the second-level cache. */
+static int64_t group_choose(const plan *p) {
+  int64_t bytes = (p->k ? p->k : 512) * p->nr * (p->form.wide ? 2 : 1), group = 160 * 1024 / bytes, most = 256 / p->nr;
+  group = group < most ? group : most;
+  group = group < p->nb ? group : p->nb;
+  return group < 1 ? 1 : group / p->unit * p->unit;
+}
+
+/* Where columns fill wide vectors, tasks take panels by as many as make one: the epilogue needs no other form then. */
+static int64_t unit_choose(const cy_cg *cg, const plan *p) {
+  int64_t wide = WIDE * (int64_t)cg->W, unit = wide / p->nr;
+  bool fills = p->packed && !p->fresh && !p->form.bf16 && p->n && p->n % wide == 0 && wide % p->nr == 0;
+  return fills && group_choose(p) >= unit ? unit : 1;
+}
+
 static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   plan p = {.d = d, .name = d->conv ? d->window.name : d->gemm.name};
   p.a_slot = d->conv ? d->window.a_slot : d->gemm.a_slot;
@@ -132,11 +149,14 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.nb = b.nb;
   p.mb = b.mb <= most ? b.mb : most > p.tile.mr ? most : p.tile.mr;
   p.fresh = read_once(&p);
+  p.unit = 1;
   if (p.fresh) { /* panels wait in the second-level cache */
     int64_t fit = FRESH_BYTES / (k * p.nr * 2);
     p.nb = fit < p.nb ? fit : p.nb;
     p.nb = p.nb > TOGETHER ? p.nb / TOGETHER * TOGETHER : p.nb < 1 ? 1 : p.nb;
   }
+  p.unit = unit_choose(cg, &p);
+  p.nb = p.nb / p.unit * p.unit;
   return p;
 }
 
@@ -676,14 +696,6 @@ static const cy_epilogue *epilogue_of(const plan *p) {
   return p->d->conv ? &p->d->window.epilogue : &p->d->gemm.epilogue;
 }
 
-/* Panels done for a tile of rows before the next: their weights stay in the second-level cache. */
-static int64_t group_choose(const plan *p) {
-  int64_t bytes = (p->k ? p->k : 512) * p->nr * (p->form.wide ? 2 : 1), group = 160 * 1024 / bytes, most = 256 / p->nr;
-  group = group < most ? group : most;
-  group = group < p->nb ? group : p->nb;
-  return group < 1 ? 1 : group;
-}
-
 /* Panels [q0, end) for a tile of rows. start, c: of panel q0. */
 static void emit_panels(cy_cg *cg, const frame *f, V q0, V end, unsigned nv, V a, V start, V c, V ldc) {
   const plan *p = f->p;
@@ -721,8 +733,9 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
     MR = cy_i64(cg, p->tile.mr);
   cy_epilogue epilogue = *epilogue_of(p);
   if (!p->form.bf16)
-    epilogue =
-        (cy_epilogue){.emit = finish_emit, .ctx = (void *)epilogue_of(p), .wide = p->n >= 4 * (int64_t)cg->W ? 4 : 0};
+    epilogue = (cy_epilogue){
+        .emit = finish_emit, .ctx = (void *)epilogue_of(p), .wide = p->n >= WIDE * (int64_t)cg->W ? WIDE : 0};
+  epilogue.all_wide = epilogue.wide && p->unit * p->nr % (WIDE * cg->W) == 0 && p->n % (WIDE * cg->W) == 0;
   cy_rows index = {row_index, (void *)f,
                    p->d->conv ? 1 + (unsigned)p->d->window.n_spatial : (unsigned)p->d->gemm.n_batch + 1};
   unsigned tail = p->n ? (unsigned)(p->n % cg->W) : cg->W;
@@ -747,6 +760,11 @@ static void emit_fresh(cy_cg *cg, frame *f, V p0, V p1) {
   f->b = cy_gep(cg, to, cy_sub(cg, cy_i64(cg, 0), cy_mul(cg, p0, f->panel_bytes)));
 }
 
+static cy_share share_of_panels(cy_cg *cg, const plan *p, V all, V parts, V i) {
+  cy_share s = cy_share_of(cg, cy_div(cg, all, cy_i64(cg, p->unit)), parts, i);
+  return (cy_share){cy_mulc(cg, s.begin, p->unit), cy_mulc(cg, s.end, p->unit)};
+}
+
 static void emit_task(cy_cg *cg, frame *f, V task) {
   const plan *p = f->p;
   V rb = row_blocks(cg, p), cb = column_blocks(cg, p), both = cy_mul(cg, rb, cb), np = panels(cg, p);
@@ -755,7 +773,7 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
     fast = cy_mod(cg, t, inner);
   f->product = cy_div(cg, task, both);
   cy_share r = cy_share_rows(cg, p->tile, rows(cg, p), p->mb, columns_outer ? fast : slow);
-  cy_share q = cy_share_of(cg, np, cb, columns_outer ? slow : fast);
+  cy_share q = share_of_panels(cg, p, np, cb, columns_outer ? slow : fast);
   f->row0 = r.begin;
   find_operands(cg, f);
   V count = cy_sub(cg, r.end, r.begin);

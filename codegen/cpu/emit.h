@@ -68,8 +68,8 @@ enum {
 /* Declares and opens: the builder stands in its entry block, cg->fn is set and the kernel fields are cleared. */
 LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n,
                          int flags);
-/* What any kernel of a model may need: helper functions (CY_FN_SHARED) and constants made by cy_shared_constant. Names tell
- * all of the contents; the linker keeps one of those that several objects have. NULL: this module has none yet. */
+/* What any kernel of a model may need: helper functions (CY_FN_SHARED) and constants made by cy_shared_constant. Names
+ * tell all of the contents; the linker keeps one of those that several objects have. NULL: this module has none yet. */
 LLVMValueRef cy_shared_find(cy_cg *cg, const char *name);
 LLVMValueRef cy_shared_constant(cy_cg *cg, const char *name, LLVMValueRef contents); /* 64-byte aligned */
 /* Opens a function of type cyrt_kernel and sets cg->args, begin, end, worker. */

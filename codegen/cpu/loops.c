@@ -51,7 +51,8 @@ static void lp_init(cy_lp *p, cy_cg *cg, cy_kernel *k) {
 }
 
 static void lp_deinit(cy_lp *p) {
-  void *all[] = {p->arg, p->size, p->var, p->slot, p->lane_slot, p->vary, p->guarded, p->uniform, p->varying, p->param, p->log};
+  void *all[] = {p->arg,     p->size,    p->var,     p->slot,  p->lane_slot, p->vary,
+                 p->guarded, p->uniform, p->varying, p->param, p->log};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     free(all[i]);
 }

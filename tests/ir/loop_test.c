@@ -373,10 +373,15 @@ typedef struct clip {
   int kept;                    /* index of the kernel that is launched afterwards */
 } clip;
 static const clip clips[] = {
-    {33, 3, -5, 250, 2, 0},    {33, 0.5, -14, 241, 2, 0}, {33, 3, -5, 250, 2, 0}, {33, 2, 0, 250, 2, 1}, /* 0: a bound of its own */
-    {33, 3, -5, 250, 4, 2},                                                                             /* another divisor: powers of two */
-    {34, 3, -5, 250, 2, 3},                                                                             /* another size */
-    {33, 3, -5, 3e9, 2, 4},    {33, 3, -7.5, 250, 2, 5},  {33, 7, -6.5, 99, 2, 5},                       /* bounds that are not whole */
+    {33, 3, -5, 250, 2, 0},
+    {33, 0.5, -14, 241, 2, 0},
+    {33, 3, -5, 250, 2, 0},
+    {33, 2, 0, 250, 2, 1},  /* 0: a bound of its own */
+    {33, 3, -5, 250, 4, 2}, /* another divisor: powers of two */
+    {34, 3, -5, 250, 2, 3}, /* another size */
+    {33, 3, -5, 3e9, 2, 4}, /* beyond what parameters may be */
+    {33, 3, -7.5, 250, 2, 5},
+    {33, 7, -6.5, 99, 2, 5},   /* bounds that are not whole */
     {33, 0.25, -1, 200, 2, 6}, /* form() keeps it apart */
 };
 enum { CLIPS = sizeof clips / sizeof *clips, KEPT = 7 };
@@ -389,7 +394,8 @@ static cy_kernel *clip_kernel(const clip *c) {
   cy_expr high = cy_x_const(k, CY_F32, c->high), at = cy_x_load(k, x, cy_x_var(k, v));
   cy_expr low = cy_x_bin(k, CY_OP_max, mul(k, at, cy_x_const(k, CY_F32, c->scale)), cy_x_const(k, CY_F32, c->low));
   cy_expr shift = cy_x_bin(k, CY_OP_div, at, cy_x_const(k, CY_F32, c->by));
-  cy_expr zero = cy_x_cast(k, cy_x_bin(k, CY_OP_add, cy_x_cast(k, at, CY_I32), cy_x_int(k, CY_I32, (int64_t)c->low)), CY_F32);
+  cy_expr zero = cy_x_bin(k, CY_OP_add, cy_x_cast(k, at, CY_I32), cy_x_int(k, CY_I32, (int64_t)c->low));
+  zero = cy_x_cast(k, zero, CY_F32);
   cy_kernel_store(k, y, cy_x_var(k, v), add(k, add(k, cy_x_bin(k, CY_OP_min, low, high), shift), zero));
   return k;
 }
@@ -411,13 +417,15 @@ static void test_share_kernels(void) {
   for (int i = 0; i < 34; i++)
     x[i] = (float)(i * 13 % 34) * 9.7f - 100;
   cy_program *p = cy_program_create(g);
-  uint32_t in = cy_program_add_buffer(p, CY_BUF_ARENA, 0, d(34 * 4)), out = cy_program_add_buffer(p, CY_BUF_ARENA, 0, d(34 * 4));
+  uint32_t in = cy_program_add_buffer(p, CY_BUF_ARENA, 0, d(34 * 4));
+  uint32_t out = cy_program_add_buffer(p, CY_BUF_ARENA, 0, d(34 * 4));
   cy_bind bind[CLIPS][2];
   cy_step step[CLIPS], inside = {.kind = CY_STEP_IF, .sym = cy_sym_by_name(g, "n")};
   for (int i = 0; i < CLIPS; i++) {
     bind[i][0] = (cy_bind){in, 0};
     bind[i][1] = (cy_bind){out, 0};
-    step[i] = (cy_step){.kind = CY_STEP_LAUNCH, .bind = bind[i], .nbind = 2, .kernel = cy_program_intern_kernel(p, clip_kernel(&clips[i]))};
+    step[i] = (cy_step){.kind = CY_STEP_LAUNCH, .bind = bind[i], .nbind = 2};
+    step[i].kernel = cy_program_intern_kernel(p, clip_kernel(&clips[i]));
     step[i].next = i + 1 < CLIPS && i != 3 ? &step[i + 1] : NULL;
     run_launch(p, &step[i], x, want[i]);
   }
