@@ -226,6 +226,18 @@ def borders():
                           [N(operator, ['x'], ['u'], **attributes, **more), N('Relu', ['u'], ['y'])], images(*dims))
 
 
+def places():
+    """Where the greatest and the least of rows and columns are: the first or the last of equal ones."""
+    rng = np.random.default_rng(9)
+    for name, draw in (('few values', lambda s: rng.integers(-3, 3, s).astype(f32)), ('floats', lambda s: rng.standard_normal(s).astype(f32)),
+                       ('integers', lambda s: rng.integers(-9, 9, s)), ('infinities', lambda s: np.full(s, -inf, f32))):
+        for axis in (-1, 0):
+            ports = [N(op, ['x'], [out], axis=axis, select_last_index=last) for op, last, out in
+                     (('ArgMax', 0, 'a'), ('ArgMax', 1, 'b'), ('ArgMin', 0, 'c'), ('ArgMin', 1, 'd'))]
+            known_and_not('places of %s along %d' % (name, axis), ports, [{'x': draw((5, 37))}, {'x': draw((40, 3))}],
+                          dict.fromkeys('abcd', I))
+
+
 def crossings():
     """Transposes of sizes that no vector divides, known and not."""
     for dims, perm in (((3, 37, 21), [0, 2, 1]), ((19, 5, 130), [2, 1, 0]), ((2, 16, 33, 9), [0, 2, 3, 1]),
@@ -378,7 +390,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, shapes, broadcasts, numbers, windows, borders, crossings, computed_weights, long_rows, transforms, control_flow, names, other_ways,
+    for group in (empty_tensors, shapes, broadcasts, numbers, windows, borders, places, crossings, computed_weights, long_rows, transforms, control_flow, names, other_ways,
                   shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]

@@ -212,6 +212,7 @@ static V real_minmax(cy_cg *cg, cy_op op, V a, V c) {
   V m = LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, p, a, c, ""), c, a, ""); /* a NaN: a; c NaN: a */
   if (is_number(c))
     return m;
+  m = LLVMBuildFreeze(cg->b, m, ""); /* else LLVM makes one select of both, which takes a test, an `or` and a blend */
   return LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, LLVMRealUNO, c, c, ""), c, m, "");
 }
 
