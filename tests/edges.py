@@ -101,21 +101,24 @@ def shapes():
 def broadcasts():
     """Operands with symbols of their own, each of which may be 1 or the size of the output: one library for all of them."""
     rng = np.random.default_rng(7)
-    pairs = [((2, 1, 5, 37), (2, 3, 5, 37)), ((2, 3, 5, 37), (1, 1, 1, 37)), ((1, 3, 1, 1), (2, 1, 5, 37)), ((2, 3, 5, 1), (2, 3, 5, 37)),
-             ((1, 1, 1, 1), (1, 1, 1, 1)), ((2, 3, 0, 37), (2, 1, 0, 37))]
+    pairs = [((2, 1, 5, 37), (2, 3, 5, 37)), ((2, 3, 5, 37), (1, 1, 1, 37)), ((1, 3, 1, 1), (2, 1, 5, 37)),
+             ((2, 3, 5, 1), (2, 3, 5, 37)), ((1, 1, 1, 1), (1, 1, 1, 1)), ((2, 3, 0, 37), (2, 1, 0, 37))]
     for name, nodes, out, draw in (
             ('floats', [N('Add', ['a', 'b'], ['y'])], F, lambda s: rng.standard_normal(s).astype(f32)),
             ('bytes', [N('Equal', ['a', 'b'], ['y'])], B, lambda s: rng.integers(0, 2, s).astype(np.uint8)),
-            ('what a mask adds', [N('Cast', ['a'], ['m'], to=F), N('Mul', ['m', 'low'], ['n']), N('Add', ['n', 'b'], ['y'])], F, None)):
+            ('what a mask adds', [N('Cast', ['a'], ['m'], to=F), N('Mul', ['m', 'low'], ['n']), N('Add', ['n', 'b'], ['y'])],
+             F, None)):
         feeds = [{'a': draw(a) if draw else rng.integers(0, 2, a), 'b': draw(b) if draw else rng.standard_normal(b).astype(f32)}
                  for a, b in pairs]
         case('broadcasts of ' + name, nodes, feeds, {'y': out}, [const('low', f32(-1e4))])
     for dtype in (np.uint8, np.int64, f32):
         feeds = [{'c': rng.random(a) < 0.5, 'a': rng.integers(0, 99, b).astype(dtype), 'b': rng.integers(0, 99, c).astype(dtype)}
                  for a, b in pairs for c in (a, b)]
-        case('selects of %s' % np.dtype(dtype), [N('Where', ['c', 'a', 'b'], ['y'])], feeds, {'y': h.np_dtype_to_tensor_dtype(np.dtype(dtype))})
+        case('selects of %s' % np.dtype(dtype), [N('Where', ['c', 'a', 'b'], ['y'])], feeds,
+             {'y': h.np_dtype_to_tensor_dtype(np.dtype(dtype))})
     x = rng.standard_normal((5, 11)).astype(f32)
-    case('tiles', [N('Tile', ['x', 'n'], ['y'])], [{'x': x}, {'x': x[:, :1]}, {'x': x[:0]}], constants=[const('n', np.array([3, 4]))])
+    case('tiles', [N('Tile', ['x', 'n'], ['y'])], [{'x': x}, {'x': x[:, :1]}, {'x': x[:0]}],
+         constants=[const('n', np.array([3, 4]))])
     for scale in (2, 3):
         case('pixels %d times' % scale, [N('Resize', ['x', '', 's'], ['y'], coordinate_transformation_mode='asymmetric',
                                            nearest_mode='floor')],
@@ -229,8 +232,8 @@ def borders():
 def places():
     """Where the greatest and the least of rows and columns are: the first or the last of equal ones."""
     rng = np.random.default_rng(9)
-    for name, draw in (('few values', lambda s: rng.integers(-3, 3, s).astype(f32)), ('floats', lambda s: rng.standard_normal(s).astype(f32)),
-                       ('integers', lambda s: rng.integers(-9, 9, s)), ('infinities', lambda s: np.full(s, -inf, f32))):
+    for name, draw in (('few values', lambda s: rng.integers(-3, 3, s).astype(f32)),
+                       ('floats', lambda s: rng.standard_normal(s).astype(f32)), ('integers', lambda s: rng.integers(-9, 9, s)), ('infinities', lambda s: np.full(s, -inf, f32))):
         for axis in (-1, 0):
             ports = [N(op, ['x'], [out], axis=axis, select_last_index=last) for op, last, out in
                      (('ArgMax', 0, 'a'), ('ArgMax', 1, 'b'), ('ArgMin', 0, 'c'), ('ArgMin', 1, 'd'))]
@@ -393,8 +396,8 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, shapes, broadcasts, numbers, windows, borders, places, crossings, computed_weights, long_rows, transforms, control_flow, names, other_ways,
-                  shapes_that_do_not_fit):
+    for group in (empty_tensors, shapes, broadcasts, numbers, windows, borders, places, crossings, computed_weights, long_rows,
+                  transforms, control_flow, names, other_ways, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
     tests += [('refused ' + name, lambda rest=rest: check_refused(args, folder, *rest)) for name, *rest in REFUSED]
