@@ -138,5 +138,12 @@ bool cy_lower_view_place(cy_lowering *l, const cy_node_info *n, cy_place *out);
 void cy_lower_if(cy_lowering *l, cy_node n);                        /* lower_control.c */
 void cy_lower_loop(cy_lowering *l, cy_node n);
 void cy_lower_call(cy_lowering *l, cy_node n);
+/* Steps that are done where d, a size, is not 0 when the program runs, then those that are done otherwise. */
+typedef struct cy_branch {
+  cy_step *step, **after;
+} cy_branch;
+void cy_lower_branch(cy_lowering *l, cy_dim d, cy_branch *out);
+void cy_lower_otherwise(cy_lowering *l, cy_branch *b);
+void cy_lower_join(cy_lowering *l, cy_branch *b);
 
 #endif

@@ -292,6 +292,30 @@ def long_rows():
              constants=[const('dims', np.array([1, 2, length])), const('s', f32([2, 3])), const('b', f32([0, 1]))])
 
 
+def tokens():
+    """Pixels behind a convolution, whose channels lie together, merged into tokens, split into heads and windows, and back."""
+    rng = np.random.default_rng(8)
+    constants = [const('w', (rng.standard_normal((16, 3, 3, 3)) / 8).astype(f32)), const('u', rng.standard_normal((4, 16, 1, 1)).astype(f32)),
+                 const('s', rng.standard_normal(16).astype(f32))]
+    ways = {'tokens': [([0, 16, -1], [0, 2, 1])], 'tokens one by one': [([0, 16, 1, -1], [0, 3, 2, 1])],
+            'heads': [([0, 4, 4, -1], [0, 1, 3, 2])], 'half the channels': [([0, 2, 8, -1], [0, 3, 1, 2])],
+            'rows': [([0, -1, 10], [0, 2, 1])], 'columns split': [([0, 16, -1, 2, 5], [0, 2, 4, 3, 1])],
+            'all': [([0, -1], [0, 1])], 'twice': [([0, 4, 4, -1], [0, 3, 1, 2]), ([0, -1, 16], [0, 2, 1])]}
+    for name, steps in ways.items():
+        for kind, first in (('', []), (', known', [N('Reshape', ['x', 'known'], ['k'])])):
+            known = [const('known', np.array([2, 3, 6, 10]))]
+            nodes = first + [N('Conv', ['k' if first else 'x', 'w'], ['c'], pads=[1] * 4), N('Relu', ['c'], ['t'])]
+            at = 't'
+            for i, (dims, perm) in enumerate(steps):
+                known.append(const('dims%d' % i, np.array(dims)))
+                nodes += [N('Reshape', [at, 'dims%d' % i], ['r%d' % i]), N('Transpose', ['r%d' % i], ['t%d' % i], perm=perm)]
+                at = 't%d' % i
+            back = [N('Shape', ['c'], ['size']), N('Reshape', [at, 'size'], ['b']), N('Conv', ['b', 'u'], ['z'])]
+            feeds = [{'x': rng.standard_normal((n, 3, 6, 10)).astype(f32)} for n in ((2,) if first else (1, 2))]
+            case('pixels as ' + name + kind, nodes + [N('Softmax', [at], ['y'], axis=1)] + back, feeds, {'y': F, 'z': F},
+                 constants=constants + known)
+
+
 def transforms():
     """Fourier transforms so long that they are done by factors of their length, and one of a prime length."""
     rng = np.random.default_rng(7)
@@ -397,7 +421,7 @@ def main():
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
     for group in (empty_tensors, shapes, broadcasts, numbers, windows, borders, places, crossings, computed_weights, long_rows,
-                  transforms, control_flow, names, other_ways, shapes_that_do_not_fit):
+                  tokens, transforms, control_flow, names, other_ways, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
     tests += [('refused ' + name, lambda rest=rest: check_refused(args, folder, *rest)) for name, *rest in REFUSED]

@@ -375,12 +375,22 @@ static V local_value(cy_lp *p, const cy_expr_info *x, bool varying) {
   return LLVMBuildLoad2(p->cg->b, type, varying ? p->lane_slot[x->id] : p->slot[x->id], "");
 }
 
+static bool is_param(const cy_kernel *k, const cy_expr_info *x) {
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  return x->op == CY_X_LOAD && args[x->id].param;
+}
+
+/* A number that an i32 surely holds. */
+static bool is_bound(const cy_kernel *k, const cy_expr_info *x) {
+  return is_param(k, x) || (x->op == CY_X_CONST && fabs(x->c.f) < 1e9);
+}
+
 /* Is e clamped to what an i32 surely holds? */
 static bool clamped(const cy_kernel *k, cy_expr e, cy_op outer, cy_op inner) {
   const cy_expr_info *x = cy_expr_of(k, e);
   for (int i = 0; i < 2 && x->op == outer; i++) {
-    const cy_expr_info *c = cy_expr_of(k, x->arg[i]);
-    if (c->op == CY_X_CONST && fabs(c->c.f) < 1e9)
+    if (is_bound(k, cy_expr_of(k, x->arg[i])))
       return !inner || clamped(k, x->arg[1 - i], inner, CY_OP_NONE);
   }
   return false;
@@ -389,7 +399,10 @@ static bool clamped(const cy_kernel *k, cy_expr e, cy_op outer, cy_op inner) {
 /* Is e a whole number (or infinite, or NaN)? Sums of few of them, so that a long one does not take long to look at. */
 static bool whole(const cy_kernel *k, cy_expr e, int depth) {
   const cy_expr_info *x = cy_expr_of(k, e);
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
   switch (x->op) {
+  case CY_X_LOAD: return args[x->id].whole;
   case CY_OP_round: return true;
   case CY_X_CONST: return x->c.f == nearbyint(x->c.f);
   case CY_OP_cast: return !cy_dtype_is_float(cy_expr_of(k, x->arg[0])->dtype);
@@ -500,6 +513,21 @@ static V pairs(cy_lp *p, cy_expr w, cy_expr h) {
   return part[0];
 }
 
+/* Does x keep the low byte of a sum with a parameter, such as a quantize's zero point? */
+static bool is_byte_sum(const cy_kernel *k, const cy_expr_info *x) {
+  const cy_expr_info *sum = x->op == CY_OP_cast && (x->dtype == CY_U8 || x->dtype == CY_I8) ? cy_expr_of(k, x->arg[0]) : x;
+  return sum != x && sum->op == CY_OP_add && sum->dtype == CY_I32 &&
+         (is_param(k, cy_expr_of(k, sum->arg[0])) || is_param(k, cy_expr_of(k, sum->arg[1])));
+}
+
+/* The sum of low bytes: LLVM finds that by itself where the number is constant. */
+static V byte_sum(cy_lp *p, const cy_expr_info *x, bool varying) {
+  const cy_expr_info *sum = cy_expr_of(p->k, x->arg[0]);
+  T type = cy_lp_reg(p->cg, x->dtype, varying ? p->lanes : 1);
+  V a = operand(p, sum->arg[0], varying), b = operand(p, sum->arg[1], varying);
+  return LLVMBuildAdd(p->cg->b, LLVMBuildTrunc(p->cg->b, a, type, ""), LLVMBuildTrunc(p->cg->b, b, type, ""), "");
+}
+
 static V compute(cy_lp *p, cy_expr e, bool varying) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
   V a[3];
@@ -518,6 +546,8 @@ static V compute(cy_lp *p, cy_expr e, bool varying) {
   }
   if (rounded)
     return rounding_cast(p, rounded, varying);
+  if (is_byte_sum(p->k, x))
+    return byte_sum(p, x, varying);
   for (int i = 0; i < x->n; i++)
     a[i] = operand(p, x->arg[i], varying);
   cy_dtype from = cy_expr_of(p->k, x->arg[0])->dtype;
@@ -526,8 +556,16 @@ static V compute(cy_lp *p, cy_expr e, bool varying) {
   return cy_lp_op(p->cg, x->op, from, x->dtype, a, x->n, varying ? p->lanes : 1);
 }
 
+void cy_lp_load_params(cy_lp *p) {
+  for (cy_expr e = 1; e < p->nexprs; e++) {
+    const cy_expr_info *x = cy_expr_of(p->k, e);
+    if (is_param(p->k, x))
+      cy_lp_is_number(p->cg, p->param[e] = load_uniform(p, x));
+  }
+}
+
 V cy_lp_uniform(cy_lp *p, cy_expr e) {
-  V v = p->uniform[e];
+  V v = p->param[e] ? p->param[e] : p->uniform[e];
   uint32_t forgotten = p->forgotten;
   return v ? v : remember(p, e, compute(p, e, false), false, forgotten);
 }
