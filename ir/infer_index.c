@@ -83,8 +83,13 @@ bool cy_infer_scatter_nd(infer *i) {
   int64_t depth;
   if (!is_index_type(i, 1) || !cy_check_rank(i, 1, 1, CY_MAX_RANK) || !cy_check_dtype(i, 2, (cy_dtype)x->dtype))
     return false;
-  if (is_const(i, idx->dim[idx->rank - 1], &depth) && (depth < 0 || depth > x->rank))
+  bool known = is_const(i, idx->dim[idx->rank - 1], &depth);
+  if (!known) /* the updates' rank tells */
+    depth = idx->rank - 1 + x->rank - in_type(i, 2)->rank;
+  if (depth < 0 || depth > x->rank)
     return FAIL(i, "expected indices of at most %d coordinates, found %s", x->rank, TEXT(i, idx));
+  if (!known && !cy_check_dim(i, "coordinates", idx->dim[idx->rank - 1], cy_dim_const(i->g, depth)))
+    return false;
   return set_type(i, 0, *x);
 }
 

@@ -236,7 +236,11 @@ static cy_expr lower_pad(cy_kb *b, cy_node node, uint32_t output, const cy_expr 
   const cy_attr *pads = cy_attr_find(n, CY_ATTR_pads);
   int64_t mode = cy_attr_get_int(n, CY_ATTR_mode, CY_PAD_CONSTANT);
   cy_expr in_idx[CY_MAX_RANK], inside = 0;
+  bool some = true; /* elements, so that what is read instead of the padding is there */
   for (int i = 0; i < in->rank; i++) {
+    int64_t least, most;
+    cy_dim_range(b->l->g, in->dim[i], &least, &most);
+    some &= least > 0;
     cy_dim begin = pads->dims[i], end = pads->dims[in->rank + i];
     in_idx[i] = cy_x_bin(b->k, CY_OP_sub, idx[i], cy_x_dim(b->k, begin));
     if (cy_dim_is(b->l->g, begin, 0) && cy_dim_is(b->l->g, end, 0))
@@ -253,7 +257,7 @@ static cy_expr lower_pad(cy_kb *b, cy_node node, uint32_t output, const cy_expr 
   cy_expr fill = n->nin > 1 && n->in[1]       ? cy_lower_at(b, n->in[1], none)
                  : cy_dtype_is_float(compute) ? cy_x_const(b->k, compute, 0)
                                               : cy_x_int(b->k, compute, 0);
-  return cy_x_select(b->k, inside, value, fill);
+  return (some ? cy_x_select_either : cy_x_select)(b->k, inside, value, fill);
 }
 
 static cy_expr lower_iota(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {

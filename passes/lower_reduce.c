@@ -73,6 +73,44 @@ cy_expr cy_lower_reduce(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
   return cy_x_local(b->k, acc);
 }
 
+enum { LEAST_VECTOR = 8 };
+
+/* Do the elements that an argmax along `axis` compares lie side by side, and are they enough for vectors? */
+static bool lies_in_row(cy_kb *b, const cy_node_info *n, int axis) {
+  int64_t length;
+  const cy_place *p = &b->l->place[n->in[0]];
+  bool few = cy_dim_is_const(b->l->g, cy_lower_type(b->l, n->in[0])->dim[axis], &length) && length < LEAST_VECTOR;
+  return b->l->o->level > 0 && p->placed && cy_dim_is(b->l->g, p->stride[axis], 1) && !few;
+}
+
+/* The greatest (least) element of a row, then where it is first (last): both by vectors. As when one looks at them in
+ * order, NaN beats nothing, and nothing beats NaN at the begin. */
+static cy_expr arg_of_row(cy_kb *b, const cy_node_info *n, int axis, bool last, cy_expr *in_idx) {
+  cy_kernel *k = b->k;
+  cy_dim extent = cy_lower_type(b->l, n->in[0])->dim[axis];
+  cy_expr first = cy_lower_at(b, n->in[0], in_idx);
+  cy_dtype dtype = (cy_dtype)cy_expr_of(k, first)->dtype;
+  cy_op best_op = n->op == CY_OP_argmax ? CY_OP_max : CY_OP_min, at_op = last ? CY_OP_max : CY_OP_min;
+  int64_t length;
+  cy_dtype position = cy_dim_is_const(b->l->g, extent, &length) && length <= INT32_MAX ? CY_I32 : CY_I64;
+  cy_local best = accumulator(b, best_op, dtype), at = accumulator(b, at_op, position);
+  in_idx[axis] = cy_kb_loop(b, extent, true);
+  cy_expr v = cy_lower_at(b, n->in[0], in_idx);
+  if (cy_dtype_is_float(dtype))
+    v = cy_x_select(k, cy_x_un(k, CY_OP_isnan, v), neutral(b, best_op, dtype), v);
+  cy_kernel_accum(k, best, best_op, v);
+  cy_kernel_end(k);
+  in_idx[axis] = cy_kb_loop(b, extent, true);
+  cy_expr hit = bin(b, CY_OP_eq, cy_lower_at(b, n->in[0], in_idx), cy_x_local(k, best));
+  cy_expr here = cy_x_cast(k, in_idx[axis], position);
+  cy_kernel_accum(k, at, at_op, cy_x_select(k, hit, here, neutral(b, at_op, position)));
+  cy_kernel_end(k);
+  cy_expr result = cy_x_cast(k, cy_x_local(k, at), CY_I64);
+  if (!cy_dtype_is_float(dtype))
+    return result;
+  return cy_x_select(k, cy_x_un(k, CY_OP_isnan, first), cy_x_index(k, 0), result);
+}
+
 cy_expr cy_lower_arg_reduce(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {
   (void)output;
   const cy_node_info *n = node_of(b, node);
@@ -85,6 +123,8 @@ cy_expr cy_lower_arg_reduce(cy_kb *b, cy_node node, uint32_t output, const cy_ex
   cy_expr in_idx[CY_MAX_RANK];
   for (int i = 0; i < in->rank; i++)
     in_idx[i] = i == axis ? cy_x_index(k, 0) : idx[i < axis || keep ? i : i - 1];
+  if (lies_in_row(b, n, axis))
+    return arg_of_row(b, n, axis, last, in_idx);
   cy_local best = cy_kernel_add_local(k, dtype), at = cy_kernel_add_local(k, CY_I64);
   cy_kernel_set(k, best, cy_lower_at(b, n->in[0], in_idx));
   cy_kernel_set(k, at, cy_x_index(k, 0));

@@ -525,9 +525,8 @@ static void scatter_elements_kernel(cy_lowering *l, const cy_node_info *n, const
 static void scatter_nd_kernel(cy_lowering *l, const cy_node_info *n, const cy_place *to, const cy_type *t) {
   const cy_type *indices = cy_lower_type(l, n->in[1]);
   int last = indices->rank - 1;
-  int64_t depth = 0;
-  if (!cy_dim_is_const(l->g, indices->dim[last], &depth))
-    cy_bug("scatter_nd with an unknown index depth");
+  int64_t depth = last + t->rank - cy_lower_type(l, n->in[2])->rank; /* where the indices' last size is a symbol */
+  cy_dim_is_const(l->g, indices->dim[last], &depth);
   cy_kb b;
   cy_kb_init(&b, l, "scatter_nd");
   cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK], update_at[CY_MAX_RANK];

@@ -20,7 +20,7 @@ static uint64_t key_of_float(float value) {
   if (isnan(value))
     return UINT64_MAX;
   uint32_t bits = cyrt_f32_bits(value == 0 ? 0.0f : value);
-  return bits >> 31 ? (uint32_t)~bits : bits | 0x80000000u;
+  return bits ^ (-(bits >> 31) | 0x80000000u); /* all bits of a negative number, else the sign; no branch to guess */
 }
 
 static uint64_t key_of_double(double value) {
@@ -29,7 +29,7 @@ static uint64_t key_of_double(double value) {
     return UINT64_MAX;
   value = value == 0 ? 0.0 : value;
   memcpy(&bits, &value, sizeof bits);
-  return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
+  return bits ^ (-(bits >> 63) | (uint64_t)1 << 63);
 }
 
 static uint64_t key_of_signed(int64_t value) { return (uint64_t)value ^ (uint64_t)1 << 63; }
@@ -338,16 +338,28 @@ int32_t cyrt_op_nonzero(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, 
     out->dims[1] = nonzero_count(in, n);
     return CYTO_OK;
   }
+  if (!in->rank)
+    return CYTO_OK;
+  int32_t last = in->rank - 1;
   int64_t *to = out->data, count = out->dims[1];
-  uint64_t zero = key_of_zero(in->dtype);
-  for (int64_t i = 0; i < n && seen < count; i++) {
-    if (key_at(in, i) != zero) {
-      for (int32_t axis = 0; axis < in->rank; axis++)
-        to[axis * count + seen] = index[axis];
-      seen++;
+  uint64_t zero = key_of_zero(in->dtype), keys[KEY_BLOCK];
+  for (int64_t begin = 0; begin < n && seen < count; begin += KEY_BLOCK) {
+    int64_t block = n - begin < KEY_BLOCK ? n - begin : KEY_BLOCK;
+    keys_read(in, begin, 1, block, keys);
+    for (int64_t i = 0; i < block && seen < count;) { /* what the block has of a row */
+      int64_t first = seen, rest = in->dims[last] - index[last], end = block - i < rest ? block : i + rest;
+      for (; i < end && seen < count; i++) { /* without a branch, which would be a guess */
+        to[last * count + seen] = index[last]++;
+        seen += keys[i] != zero;
+      }
+      for (int32_t axis = 0; axis < last; axis++)
+        for (int64_t k = first; k < seen; k++)
+          to[axis * count + k] = index[axis];
+      for (int32_t axis = last; axis > 0 && index[axis] == in->dims[axis]; axis--) {
+        index[axis] = 0;
+        index[axis - 1]++;
+      }
     }
-    for (int32_t axis = in->rank - 1; axis >= 0 && ++index[axis] == in->dims[axis]; axis--)
-      index[axis] = 0;
   }
   return CYTO_OK;
 }

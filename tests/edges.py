@@ -101,21 +101,24 @@ def shapes():
 def broadcasts():
     """Operands with symbols of their own, each of which may be 1 or the size of the output: one library for all of them."""
     rng = np.random.default_rng(7)
-    pairs = [((2, 1, 5, 37), (2, 3, 5, 37)), ((2, 3, 5, 37), (1, 1, 1, 37)), ((1, 3, 1, 1), (2, 1, 5, 37)), ((2, 3, 5, 1), (2, 3, 5, 37)),
-             ((1, 1, 1, 1), (1, 1, 1, 1)), ((2, 3, 0, 37), (2, 1, 0, 37))]
+    pairs = [((2, 1, 5, 37), (2, 3, 5, 37)), ((2, 3, 5, 37), (1, 1, 1, 37)), ((1, 3, 1, 1), (2, 1, 5, 37)),
+             ((2, 3, 5, 1), (2, 3, 5, 37)), ((1, 1, 1, 1), (1, 1, 1, 1)), ((2, 3, 0, 37), (2, 1, 0, 37))]
     for name, nodes, out, draw in (
             ('floats', [N('Add', ['a', 'b'], ['y'])], F, lambda s: rng.standard_normal(s).astype(f32)),
             ('bytes', [N('Equal', ['a', 'b'], ['y'])], B, lambda s: rng.integers(0, 2, s).astype(np.uint8)),
-            ('what a mask adds', [N('Cast', ['a'], ['m'], to=F), N('Mul', ['m', 'low'], ['n']), N('Add', ['n', 'b'], ['y'])], F, None)):
+            ('what a mask adds', [N('Cast', ['a'], ['m'], to=F), N('Mul', ['m', 'low'], ['n']), N('Add', ['n', 'b'], ['y'])],
+             F, None)):
         feeds = [{'a': draw(a) if draw else rng.integers(0, 2, a), 'b': draw(b) if draw else rng.standard_normal(b).astype(f32)}
                  for a, b in pairs]
         case('broadcasts of ' + name, nodes, feeds, {'y': out}, [const('low', f32(-1e4))])
     for dtype in (np.uint8, np.int64, f32):
         feeds = [{'c': rng.random(a) < 0.5, 'a': rng.integers(0, 99, b).astype(dtype), 'b': rng.integers(0, 99, c).astype(dtype)}
                  for a, b in pairs for c in (a, b)]
-        case('selects of %s' % np.dtype(dtype), [N('Where', ['c', 'a', 'b'], ['y'])], feeds, {'y': h.np_dtype_to_tensor_dtype(np.dtype(dtype))})
+        case('selects of %s' % np.dtype(dtype), [N('Where', ['c', 'a', 'b'], ['y'])], feeds,
+             {'y': h.np_dtype_to_tensor_dtype(np.dtype(dtype))})
     x = rng.standard_normal((5, 11)).astype(f32)
-    case('tiles', [N('Tile', ['x', 'n'], ['y'])], [{'x': x}, {'x': x[:, :1]}, {'x': x[:0]}], constants=[const('n', np.array([3, 4]))])
+    case('tiles', [N('Tile', ['x', 'n'], ['y'])], [{'x': x}, {'x': x[:, :1]}, {'x': x[:0]}],
+         constants=[const('n', np.array([3, 4]))])
     for scale in (2, 3):
         case('pixels %d times' % scale, [N('Resize', ['x', '', 's'], ['y'], coordinate_transformation_mode='asymmetric',
                                            nearest_mode='floor')],
@@ -224,6 +227,18 @@ def borders():
         for operator, more in (('MaxPool', {}), ('AveragePool', counted)):
             known_and_not('%s %s' % (operator, name),
                           [N(operator, ['x'], ['u'], **attributes, **more), N('Relu', ['u'], ['y'])], images(*dims))
+
+
+def places():
+    """Where the greatest and the least of rows and columns are: the first or the last of equal ones."""
+    rng = np.random.default_rng(9)
+    for name, draw in (('few values', lambda s: rng.integers(-3, 3, s).astype(f32)),
+                       ('floats', lambda s: rng.standard_normal(s).astype(f32)), ('integers', lambda s: rng.integers(-9, 9, s)), ('infinities', lambda s: np.full(s, -inf, f32))):
+        for axis in (-1, 0):
+            ports = [N(op, ['x'], [out], axis=axis, select_last_index=last) for op, last, out in
+                     (('ArgMax', 0, 'a'), ('ArgMax', 1, 'b'), ('ArgMin', 0, 'c'), ('ArgMin', 1, 'd'))]
+            known_and_not('places of %s along %d' % (name, axis), ports, [{'x': draw((5, 37))}, {'x': draw((40, 3))}],
+                          dict.fromkeys('abcd', I))
 
 
 def crossings():
@@ -361,6 +376,9 @@ def shapes_that_do_not_fit():
             {'a': ones(2, 3), 'b': ones(1, 3)})
     refused('reshape', 'sizes 6 and 8 should be equal', [N('Reshape', ['a', 's'], ['y'])], {'a': ones(6), 's': np.array([4, 2])},
             {'a': ones(6), 's': np.array([3, 2])})
+    scatter = [N('ScatterND', ['a', 'i', 'u'], ['y'])]
+    fits = {'a': ones(3, 4), 'i': np.array([[2, 1], [0, 3]]), 'u': np.array([5, 6], f32)}
+    refused('coordinates', 'sizes 3 and 2 should be equal', scatter, {**fits, 'i': np.zeros((2, 3), np.int64)}, fits)
     product = body([N('MatMul', ['a', 'b'], ['t'], 'dense')], [], [('t', F, None)])
     same = body([N('Relu', ['a'], ['e'])], [], [('e', F, None)])
     yes, no = np.array(True), np.array(False)
@@ -402,8 +420,8 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, shapes, broadcasts, numbers, windows, borders, crossings, computed_weights, long_rows, tokens,
-                  transforms, control_flow, names, other_ways, shapes_that_do_not_fit):
+    for group in (empty_tensors, shapes, broadcasts, numbers, windows, borders, places, crossings, computed_weights, long_rows,
+                  tokens, transforms, control_flow, names, other_ways, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
     tests += [('refused ' + name, lambda rest=rest: check_refused(args, folder, *rest)) for name, *rest in REFUSED]

@@ -84,6 +84,7 @@ typedef struct lane_body {
   int weight;              /* expressions of its statements, roughly */
   bool loops;              /* contains loops or conditions */
   int sums;                /* locals that it accumulates into */
+  bool carries;            /* sets a local inside of a loop: a running sum, where the greatest was found */
   bool reduces;            /* some local is accumulated and not set */
   uint8_t *loads, *stores; /* of arguments */
 } lane_body;
@@ -117,10 +118,12 @@ static void widest(cy_lp *p, lane_body *b, cy_expr e, uint8_t *seen) {
     b->bits = before;
 }
 
-static void scan(cy_lp *p, lane_body *b, const cy_stmt *s, uint8_t *seen) {
+static void scan(cy_lp *p, lane_body *b, const cy_stmt *s, uint8_t *seen, bool inside) {
   for (; s; s = s->next) {
-    if (s->kind == CY_S_SET)
+    if (s->kind == CY_S_SET) {
       b->set[s->local] = 1;
+      b->carries |= inside;
+    }
     if (s->kind == CY_S_ACCUM) {
       b->sums += !b->accum[s->local];
       b->accum[s->local] = (uint8_t)s->op;
@@ -130,15 +133,16 @@ static void scan(cy_lp *p, lane_body *b, const cy_stmt *s, uint8_t *seen) {
     b->loops |= s->kind == CY_S_FOR;
     if (s->value)
       widest(p, b, s->value, seen);
-    scan(p, b, s->body, seen);
+    scan(p, b, s->body, seen, true);
   }
 }
 
 static lane_body lane_scan(cy_lp *p, const cy_stmt *s) {
   uint32_t n = cy_kernel_local_count(p->k) + 1;
-  lane_body b = {zeroed(n, 1), zeroed(n, 1), n, 8, 0, false, 0, false, zeroed(p->nargs, 1), zeroed(p->nargs, 1)};
+  lane_body b = {.set = zeroed(n, 1), .accum = zeroed(n, 1), .nlocals = n, .bits = 8, .loads = zeroed(p->nargs, 1),
+                 .stores = zeroed(p->nargs, 1)};
   uint8_t *seen = zeroed(p->nexprs, 1);
-  scan(p, &b, s, seen);
+  scan(p, &b, s, seen, false);
   free(seen);
   for (uint32_t l = 1; l < n; l++)
     b.reduces |= b.accum[l] && !b.set[l];
@@ -348,6 +352,43 @@ static void copies_choose(lane_loop *l, V count) {
     l->copies /= 2; /* short: combining partial results would cost more than it saves */
 }
 
+/* Does an offset move by at most an element from one turn of v to the next? */
+static bool is_near(cy_lp *p, cy_expr offset, cy_var v) {
+  cy_affine a;
+  int64_t least = 0, most = 0;
+  if (!cy_expr_affine(p->k, offset, &a) || (a.rest && cy_expr_uses_var(p->k, a.rest, v)))
+    return false;
+  for (int i = 0; i < a.n; i++)
+    if (a.var[i] == v)
+      cy_dim_range(cy_kernel_graph(p->k), a.coef[i], &least, &most);
+  return least >= -1 && most <= 1;
+}
+
+static bool loads_near(cy_lp *p, cy_expr e, cy_var v, uint8_t *seen) {
+  const cy_expr_info x = *cy_expr_of(p->k, e);
+  bool near = seen[e] || x.op != CY_X_LOAD || is_near(p, x.arg[0], v);
+  for (int i = 0; i < x.n && near && !seen[e]; i++)
+    near = loads_near(p, x.arg[i], v, seen);
+  seen[e] = 1;
+  return near;
+}
+
+static bool list_near(cy_lp *p, const cy_stmt *s, cy_var v, uint8_t *seen) {
+  bool near = true;
+  for (; s && near; s = s->next)
+    near = (s->kind != CY_S_STORE || is_near(p, s->offset, v)) && (!s->value || loads_near(p, s->value, v, seen)) &&
+           list_near(p, s->body, v, seen);
+  return near;
+}
+
+/* Is all that the statements read and write side by side along v? */
+static bool stays_near(cy_lp *p, const cy_stmt *s, cy_var v) {
+  uint8_t *seen = zeroed(p->nexprs, 1);
+  bool near = list_near(p, s, v, seen);
+  free(seen);
+  return near;
+}
+
 /* How many lanes most turns take at once. A loop inside that walks memory in other directions uses more of each cache
  * line, and has independent sums, when it takes several vectors, as many as registers hold of all sums; so do long
  * chains of arithmetic, whose instructions else wait for each other until nothing behind them fits into the processor's
@@ -356,9 +397,12 @@ static unsigned wide_lanes(const lane_loop *l, V count) {
   unsigned lanes = l->lanes, times = 1;
   int64_t known = 0;
   bool tile = l->info.sums > 1 && cy_is_const(count, &known) && known == 2 * (int64_t)lanes;
-  if (l->info.loops && l->info.sums && !l->info.reduces && (l->info.weight <= 40 || tile))
+  bool light = l->info.loops && !l->info.reduces && l->info.weight <= 40;
+  if (l->info.loops && l->info.sums && !l->info.reduces && (light || tile))
     for (times = l->p->cg->avx512 ? WIDE : 2 * WIDE; times > 1 && times * (unsigned)l->info.sums > 2 * WIDE;)
       times /= 2;
+  else if (light && l->info.carries && stays_near(l->p, l->body, l->var))
+    times = l->p->cg->avx512 ? WIDE : 2 * WIDE;
   else if (!l->info.loops && l->info.bits >= 32 && l->info.weight > LONG_CHAIN)
     times = WIDE;
   while (times > 1 && (lanes * times > 64 || (cy_is_const(count, &known) && known < lanes * times)))

@@ -226,6 +226,7 @@ static V real_minmax(cy_cg *cg, cy_op op, V a, V c) {
   V m = LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, p, a, c, ""), c, a, ""); /* a NaN: a; c NaN: a */
   if (is_number(cg, c))
     return m;
+  m = LLVMBuildFreeze(cg->b, m, ""); /* else LLVM makes one select of both, which takes a test, an `or` and a blend */
   return LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, LLVMRealUNO, c, c, ""), c, m, "");
 }
 
@@ -396,23 +397,51 @@ static V f32_to_i32(cy_cg *cg, V x, unsigned n) {
   return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""), LLVMConstNull(LLVMTypeOf(v)), v, "");
 }
 
+static V saturated(cy_cg *cg, V x, T reg, bool sgn) {
+  T types[2] = {reg, LLVMTypeOf(x)};
+  return cy_lp_intrinsic(cg, sgn ? "llvm.fptosi.sat" : "llvm.fptoui.sat", types, 2, &x, 1);
+}
+
+/* To i64 by way of i32, where that holds all of the numbers: there are instructions for vectors of these. */
+static V real_to_i64(cy_cg *cg, V x, unsigned n) {
+  LLVMBuilderRef b = cg->b;
+  T reg = cy_lp_reg(cg, CY_I64, n);
+  V small = LLVMBuildFCmp(b, LLVMRealOLT, real_intrinsic(cg, "llvm.fabs", x), real_like(x, 0x1p31), "");
+  T type = LLVMTypeOf(small);
+  LLVMBasicBlockRef from[2];
+  V v[2];
+  cy_if s;
+  cy_if_begin(cg, &s, cy_lp_intrinsic(cg, "llvm.vector.reduce.and", &type, 1, &small, 1));
+  v[0] = LLVMBuildSExt(b, LLVMBuildFPToSI(b, x, lanes_of(cg->i32, n), ""), reg, "");
+  from[0] = LLVMGetInsertBlock(b);
+  cy_if_else(cg, &s);
+  v[1] = saturated(cg, x, reg, true);
+  from[1] = LLVMGetInsertBlock(b);
+  cy_if_end(cg, &s);
+  V phi = LLVMBuildPhi(b, reg, "");
+  LLVMAddIncoming(phi, v, from, 2);
+  return phi;
+}
+
 static V real_to_int(cy_cg *cg, V x, cy_dtype t, unsigned n) {
   LLVMBuilderRef b = cg->b;
-  bool sgn = signed_int(t);
+  bool sgn = signed_int(t), is_f32 = n > 1 && LLVMGetElementType(LLVMTypeOf(x)) == cg->f32;
   int bits = bits_of(t);
   T reg = cy_lp_reg(cg, t, n);
-  if (n > 1 && t == CY_I32 && LLVMGetElementType(LLVMTypeOf(x)) == cg->f32)
+  if (is_f32 && t == CY_I32)
     return f32_to_i32(cg, x, n);
-  if (bits >= 32) {
-    T types[2] = {reg, LLVMTypeOf(x)};
-    return cy_lp_intrinsic(cg, sgn ? "llvm.fptosi.sat" : "llvm.fptoui.sat", types, 2, &x, 1);
-  }
+  if (n >= 4 && t == CY_I64 && !cg->avx512)
+    return real_to_i64(cg, x, n);
+  bool exact = n > 1 && t == CY_I32; /* f64 has all of i32 */
+  if (bits >= 32 && !exact)
+    return saturated(cg, x, reg, sgn);
   if (bits < 8)
     return wrap_small(cg, LLVMBuildTrunc(b, real_to_int(cg, x, CY_I32, n), reg, ""), t);
   double lo = sgn ? -ldexp(1, bits - 1) : 0, hi = ldexp(1, sgn ? bits - 1 : bits) - 1;
   x = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""), real_like(x, 0), x, "");
   x = real_minmax(cg, CY_OP_min, real_minmax(cg, CY_OP_max, x, real_like(x, lo)), real_like(x, hi));
-  return LLVMBuildTrunc(b, LLVMBuildFPToSI(b, x, lanes_of(cg->i32, n), ""), reg, "");
+  V v = LLVMBuildFPToSI(b, x, lanes_of(cg->i32, n), "");
+  return exact ? v : LLVMBuildTrunc(b, v, reg, "");
 }
 
 static V int_to_int(cy_cg *cg, V v, cy_dtype from, cy_dtype to, unsigned n) {
