@@ -589,6 +589,9 @@ cy_root_fn cy_lower_root_of(cy_op op) {
     return cy_lower_concat;
   case CY_OP_pad:
     return cy_lower_pad;
+  case CY_OP_pool_max:
+  case CY_OP_pool_avg:
+    return cy_lower_pools;
   default:
     return NULL;
   }

@@ -76,7 +76,10 @@ static int build(const recorder *r, cy_machine *machine, const char *path) {
   passes.most_head = cy_machine_most_head(machine);
   int status = g ? cy_passes_run(g, &passes, NULL) : -1;
   if (!status && has_work(r->q)) {
-    cy_lower_options lower = {.level = r->how->opt_level, .supports = supports, .target = machine};
+    cy_lower_options lower = {.level = r->how->opt_level,
+                              .supports = supports,
+                              .target = machine,
+                              .tile_columns = cy_machine_tile_columns(machine)};
     cy_program *p = cy_lower(g, &lower);
     cy_codegen_options c = {.machine = machine,
                             .emit = CY_EMIT_SO,

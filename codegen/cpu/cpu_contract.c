@@ -359,15 +359,16 @@ static int64_t most_again(cy_program *p, const cy_step *s, const cy_kernel_plan 
   return most;
 }
 
-/* The packed form of 8-bit weights: cut, where what they are makes that faster. */
-static void dot_form_choose(const cy_cg *cg, cy_program *p, const cy_kernel_plan *plan, form *f, int64_t matrices) {
+/* The packed form of 8-bit weights: cut, where what they are makes that faster, or as small. */
+static void dot_form_choose(const cy_machine *m, cy_program *p, const cy_kernel_plan *plan, form *f, int64_t matrices) {
+  const cy_cg *cg = m->state;
   cy_dot_desc d = dot_desc(plan, f);
   f->cut = cy_dot_cut_possible(cg, &d);
   dot_pack_form(cg, plan, f, matrices);
   if (!f->cut)
     return;
   f->again = most_again(p, p->steps, plan, f);
-  f->cut = cy_dot_cut_pays(&f->pack.dot, f->again);
+  f->cut = m->smallest ? f->again == 0 : cy_dot_cut_pays(&f->pack.dot, f->again);
   f->again = f->cut ? f->again : 0;
   dot_pack_form(cg, plan, f, matrices);
 }
@@ -434,6 +435,15 @@ uint32_t cy_cpu_contract_pack(const cy_machine *m, cy_program *p, cy_kernel_plan
 
 /* ---- preparing ---- */
 
+/* May b be packed when compiling? out_matrices, out_offset (elements): of the constant. */
+static bool is_packed(cy_kernel *k, form *f, int64_t *out_matrices, int64_t *out_offset) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  *out_matrices = 1;
+  *out_offset = 0;
+  return c->b_const && !c->has_b_zero && (!c->b_offset || known(k, c->b_offset, out_offset)) &&
+         (c->kind != CY_CONTRACT_MATMUL || gemm_pack_plan(k, c, f, out_matrices));
+}
+
 static bool loads_argument(cy_kernel *k, cy_karg arg) {
   for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
     const cy_expr_info *x = cy_expr_of(k, e);
@@ -477,6 +487,25 @@ static const char *conv_algorithm(cy_conv_algo algo, bool transposed) {
   }
 }
 
+static bool is_dot(cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  return cy_kernel_local_dtype(k, c->acc) == CY_I32 || element_dtype(k, c->a) == CY_BF16;
+}
+
+/* Weights decide whether they are cut; all that a kernel is launched with have to be of one form. */
+uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  form f = {0};
+  int64_t matrices, offset;
+  if (c->kind == CY_CONTRACT_NONE || c->kind == CY_CONTRACT_ATTENTION || !is_dot(k) || !is_packed(k, &f, &matrices, &offset))
+    return 0;
+  cy_kernel_plan plan = {.kernel = k, .dead_arg = (int32_t)c->b, .packed_arg = -1, .shifted_arg = {-1, -1}};
+  f.packed = f.dot = true;
+  f.pack.w_offset = offset * element_bytes(k, c->b);
+  dot_form_choose(m, p, &plan, &f, matrices);
+  return f.cut ? 1 + (uint64_t)f.again : 0;
+}
+
 static void attention_prepare(cy_kernel_plan *plan) {
   cy_dim none = cy_dim_const(cy_kernel_graph(plan->kernel), 0);
   plan->form = CY_NEW(cy_graph_arena(cy_kernel_graph(plan->kernel)), form); /* nothing to decide */
@@ -485,7 +514,8 @@ static void attention_prepare(cy_kernel_plan *plan) {
   plan->weight = 4000;
 }
 
-void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *plan) {
+void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
+  const cy_cg *cg = m->state;
   cy_kernel *k = plan->kernel;
   if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION) {
     attention_prepare(plan);
@@ -495,12 +525,11 @@ void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *pla
   cy_arena *arena = cy_graph_arena(g);
   const cy_contraction *c = cy_kernel_contraction(k);
   form *f = CY_NEW(arena, form);
-  int64_t matrices = 1, offset = 0;
+  int64_t matrices, offset;
   bool matmul = c->kind == CY_CONTRACT_MATMUL;
   plan->form = f;
-  f->dot = cy_kernel_local_dtype(k, c->acc) == CY_I32 || element_dtype(k, c->a) == CY_BF16;
-  f->packed =
-      c->b_const && !c->has_b_zero && (!c->b_offset || known(k, c->b_offset, &offset)) && (!matmul || gemm_pack_plan(k, c, f, &matrices));
+  f->dot = is_dot(k);
+  f->packed = is_packed(k, f, &matrices, &offset);
   if (!matmul && !f->packed)
     cy_bug("kernel '%s': a convolution whose weights cannot be packed", cy_kernel_name(k));
   shift_operand(plan, 0, c->a, c->a_offset);
@@ -517,7 +546,7 @@ void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *pla
   plan->weight = 1500;
   if (f->dot) {
     if (f->packed)
-      dot_form_choose(cg, p, plan, f, matrices);
+      dot_form_choose(m, p, plan, f, matrices);
     cy_dot_desc d = dot_desc(plan, f);
     plan->algorithm = cy_dot_algorithm(cg, &d);
     return;
