@@ -1,5 +1,5 @@
 /* cudnn_attention.c - attention as operations of cuDNN, in the form that its fused engines look for: a product, scale,
- * bias, the causal mask by comparing generated indices, softmax piece by piece, a product.
+ * bias, a mask, the causal mask and the window by comparing generated indices, softmax piece by piece, a product.
  *
  * They take it only when the logarithms of the sums are an output, too, which nobody reads here. Weights are halves, as
  * they are in our own kernel, all else between the operations is in f32. Versions, architectures and sizes that an
@@ -26,9 +26,12 @@ static int takes(const cyrt_cuda_problem *p) {
   if (a->batch < 1 || a->heads < 1 || a->key_heads < 1 || a->rows < 1 || a->keys < 1 || a->heads % a->key_heads ||
       a->size > MOST_SIZE || a->columns > MOST_SIZE || a->size % WIDE || a->columns % WIDE)
     return 0;
-  if ((p->flags & CYRT_ATTENTION_CAUSAL) && (a->past < 0 || a->past > INT32_MAX)) /* rows that see no key */
+  /* rows that see no key: in front of the first, behind the window of the last */
+  if (((p->flags & CYRT_ATTENTION_CAUSAL) || a->window) && (a->past < 0 || a->past > INT32_MAX))
     return 0;
-  if (p->tensor[CYRT_ATTENTION_BIAS].slot >= 0 && a->keys % WIDE)
+  if (a->window && (a->window < 0 || a->window > INT32_MAX || a->rows + a->past - a->window >= a->keys))
+    return 0;
+  if ((p->tensor[CYRT_ATTENTION_BIAS].slot >= 0 || p->tensor[CYRT_ATTENTION_MASK].slot >= 0) && a->keys % WIDE)
     return 0;
   return is_wide(&p->tensor[CYRT_ATTENTION_Q], of_rows) && is_wide(&p->tensor[CYRT_PROBLEM_OUT], of_rows) &&
          is_wide(&p->tensor[CYRT_ATTENTION_K], of_keys) && is_wide(&p->tensor[CYRT_ATTENTION_V], of_keys);
@@ -111,29 +114,35 @@ static cudnn_descriptor reduce(builder *b, int32_t mode, cudnn_descriptor x) {
   return y;
 }
 
-/* x where row + past >= key, else -inf */
-static cudnn_descriptor causal(builder *b, cudnn_descriptor x) {
-  cudnn_descriptor index[2];
-  for (int i = 0; i < 2; i++)
-    index[i] = pointwise(
-        b, (cudnn_pointwise){
-               .mode = CUDNN_GEN_INDEX, .axis = RANK - 2 + i, .x = x, .y = between(b, b->a->keys, CUDNN_INT32)});
-  if (b->a->past)
-    index[0] = pointwise(b, (cudnn_pointwise){.mode = CUDNN_ADD,
-                                              .precision = CUDNN_INT32,
-                                              .x = index[0],
-                                              .b = cyrt_cudnn_int(b->m, RANK, (int32_t)b->a->past),
-                                              .y = between(b, b->a->keys, CUDNN_INT32)});
-  cudnn_descriptor seen = pointwise(b, (cudnn_pointwise){.mode = CUDNN_GE,
-                                                         .precision = CUDNN_BOOLEAN,
-                                                         .x = index[0],
-                                                         .b = index[1],
-                                                         .y = between(b, b->a->keys, CUDNN_BOOLEAN)});
+static cudnn_descriptor select(builder *b, cudnn_descriptor seen, cudnn_descriptor x, float otherwise) {
   return pointwise(b, (cudnn_pointwise){.mode = CUDNN_SELECT,
                                         .x = x,
-                                        .b = cyrt_cudnn_float(b->m, RANK, -INFINITY),
+                                        .b = cyrt_cudnn_float(b->m, RANK, otherwise),
                                         .t = seen,
                                         .y = between(b, b->a->keys, CUDNN_FLOAT)});
+}
+
+/* The number of a score's row (0) or key (1), plus `more`. */
+static cudnn_descriptor number(builder *b, int axis, cudnn_descriptor x, int64_t more) {
+  cudnn_descriptor n = pointwise(
+      b, (cudnn_pointwise){
+             .mode = CUDNN_GEN_INDEX, .axis = RANK - 2 + axis, .x = x, .y = between(b, b->a->keys, CUDNN_INT32)});
+  return more ? pointwise(b, (cudnn_pointwise){.mode = CUDNN_ADD,
+                                               .precision = CUDNN_INT32,
+                                               .x = n,
+                                               .b = cyrt_cudnn_int(b->m, RANK, (int32_t)more),
+                                               .y = between(b, b->a->keys, CUDNN_INT32)})
+              : n;
+}
+
+/* x where high >= low, else -inf */
+static cudnn_descriptor where_ordered(builder *b, cudnn_descriptor high, cudnn_descriptor low, cudnn_descriptor x) {
+  cudnn_descriptor seen = pointwise(b, (cudnn_pointwise){.mode = CUDNN_GE,
+                                                         .precision = CUDNN_BOOLEAN,
+                                                         .x = high,
+                                                         .b = low,
+                                                         .y = between(b, b->a->keys, CUDNN_BOOLEAN)});
+  return select(b, seen, x, -INFINITY);
 }
 
 /* Weights of the scores, as halves. */
@@ -148,12 +157,17 @@ static cudnn_descriptor softmax(builder *b, cudnn_descriptor x, int32_t type) {
   return pointwise(b, (cudnn_pointwise){.mode = CUDNN_DIV, .x = e, .b = sum, .y = between(b, b->a->keys, type)});
 }
 
+static float float_of(int64_t bits) {
+  int32_t low = (int32_t)bits;
+  float f;
+  memcpy(&f, &low, sizeof f);
+  return f;
+}
+
 static int operations(cudnn_maker *m, const cyrt_cuda_problem *p, cudnn_descriptor ops[CUDNN_OPERATIONS]) {
   const cyrt_cuda_attention *a = &p->attention;
   builder b = {.m = m, .a = a, .ops = ops};
-  int32_t bits = (int32_t)a->scale;
-  float scale;
-  memcpy(&scale, &bits, sizeof scale);
+  float scale = float_of(a->scale);
   cudnn_descriptor q = tensor(m, p, CYRT_ATTENTION_Q, (int64_t[]){a->batch, a->heads, a->rows, a->size});
   cudnn_descriptor k = tensor(m, p, CYRT_ATTENTION_K, (int64_t[]){a->batch, a->key_heads, a->keys, a->size});
   cudnn_descriptor v = tensor(m, p, CYRT_ATTENTION_V, (int64_t[]){a->batch, a->key_heads, a->keys, a->columns});
@@ -162,8 +176,13 @@ static int operations(cudnn_maker *m, const cyrt_cuda_problem *p, cudnn_descript
   s = scores(&b, CUDNN_MUL, s, cyrt_cudnn_float(m, RANK, scale));
   if (p->tensor[CYRT_ATTENTION_BIAS].slot >= 0)
     s = scores(&b, CUDNN_ADD, s, tensor(m, p, CYRT_ATTENTION_BIAS, (int64_t[]){a->batch, a->heads, a->rows, a->keys}));
+  if (p->tensor[CYRT_ATTENTION_MASK].slot >= 0)
+    s = select(&b, tensor(m, p, CYRT_ATTENTION_MASK, (int64_t[]){a->batch, a->heads, a->rows, a->keys}), s,
+               float_of(a->fill));
   if (p->flags & CYRT_ATTENTION_CAUSAL)
-    s = causal(&b, s);
+    s = where_ordered(&b, number(&b, 0, s, a->past), number(&b, 1, s, 0), s);
+  if (a->window)
+    s = where_ordered(&b, number(&b, 1, s, a->window - 1 - a->past), number(&b, 0, s, 0), s);
   matmul(&b, softmax(&b, s, cyrt_cudnn_type(p->tensor[CYRT_ATTENTION_Q].dtype)), v, out);
   return b.n;
 }

@@ -15,7 +15,10 @@ enum { FIRST_ID = 1, FIRST_VALUE = 20, UNREAD_ID = 30, FIRST_VIRTUAL = 100 };
 
 static const struct {
   int32_t dtype, cudnn, bytes;
-} types[] = {{CYTO_F32, CUDNN_FLOAT, 4}, {CYTO_F16, CUDNN_HALF, 2}, {CYTO_BF16, CUDNN_BFLOAT16, 2}};
+} types[] = {{CYTO_F32, CUDNN_FLOAT, 4},
+             {CYTO_F16, CUDNN_HALF, 2},
+             {CYTO_BF16, CUDNN_BFLOAT16, 2},
+             {CYTO_BOOL, CUDNN_BOOLEAN, 1}};
 
 static int type_row(int64_t dtype) {
   for (int i = 0; i < (int)(sizeof types / sizeof *types); i++)

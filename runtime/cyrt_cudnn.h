@@ -50,7 +50,7 @@ static inline int cyrt_cudnn_unsupported(cudnn_code code) { return code / 1000 =
 /* ---- cudnn_plan.c ---- */
 
 /* CANDIDATES: engine configurations looked at, best first by cuDNN's own guess */
-enum { CUDNN_CANDIDATES = 24, CUDNN_DESCRIPTORS = 64, CUDNN_OPERATIONS = 16, CUDNN_VALUES = 3, CUDNN_RANK = 5 };
+enum { CUDNN_CANDIDATES = 24, CUDNN_DESCRIPTORS = 96, CUDNN_OPERATIONS = 24, CUDNN_VALUES = 6, CUDNN_RANK = 5 };
 
 /* A problem as cuDNN sees it. */
 typedef struct cudnn_graph {

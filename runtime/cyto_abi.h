@@ -307,9 +307,9 @@ typedef struct cyrt_cuda_tensor { /* counted in elements; neighbours: channels, 
   int64_t dtype, offset;          /* cyto_dtype; the first element */
   int64_t stride[4];              /* convolution: image, spatial..; attention: batch, head, row or key; 0: all the same */
 } cyrt_cuda_tensor;
-enum { CYRT_PROBLEM_TENSORS = 5, CYRT_PROBLEM_OUT = 4 };
+enum { CYRT_PROBLEM_TENSORS = 6, CYRT_PROBLEM_OUT = 5 };
 enum { CYRT_CONV_X, CYRT_CONV_W, CYRT_CONV_BIAS, CYRT_CONV_RESIDUAL, CYRT_CONV_Y = CYRT_PROBLEM_OUT };
-enum { CYRT_ATTENTION_Q, CYRT_ATTENTION_K, CYRT_ATTENTION_V, CYRT_ATTENTION_BIAS };
+enum { CYRT_ATTENTION_Q, CYRT_ATTENTION_K, CYRT_ATTENTION_V, CYRT_ATTENTION_BIAS, CYRT_ATTENTION_MASK };
 
 /* relu(conv(x, w) + bias + residual), sums in f32. Weights are dense: [channels_out][kernel..][channels_in / group]. */
 typedef struct cyrt_cuda_conv {
@@ -318,11 +318,13 @@ typedef struct cyrt_cuda_conv {
   int64_t in[3], out[3], pad[3], kernel[3], stride[3], dilation[3]; /* pad: in front; behind follows from out */
 } cyrt_cuda_conv;
 
-/* softmax(scale * q k^T + bias) v, in f32; row m sees keys up to m + past where it is causal. */
+/* softmax(scale * q k^T + bias) v, in f32; a score is `fill` where the mask is false. Row m sees keys up to m + past where
+ * it is causal, and with a window keys from m + past - window + 1 on. */
 typedef struct cyrt_cuda_attention {
   int64_t batch, heads, key_heads; /* heads / key_heads neighbouring heads of q share one of k and v */
   int64_t rows, keys, size, columns; /* of a head: of q and k, of v */
-  int64_t past, scale;               /* scale: the bits of an f32 */
+  int64_t past, window;              /* window: 0: there is none */
+  int64_t scale, fill;               /* the bits of an f32 */
 } cyrt_cuda_attention;
 
 typedef struct cyrt_cuda_problem {

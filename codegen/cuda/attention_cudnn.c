@@ -1,11 +1,13 @@
-/* attention_cudnn.c - which attention may be cuDNN's: that of halves whose scores get a bias in memory and a causal
- * mask at most, with one batch axis, one of heads, and one of those that share keys.
+/* attention_cudnn.c - which attention may be cuDNN's: that of halves whose scores get a bias and a mask in memory,
+ * causality and a window at most, with batch axes that lie like one, one axis of heads, and one of those that share keys.
+ * A mask of -inf may hide all keys of a row, whose result is nobody's then: it stays ours.
  *
  * Out: the fields of a cyrt_cuda_problem. Sizes known only then are the runtime's to refuse.
  */
 #include "codegen/cuda/contract_int.h"
 #include "runtime/cyto_abi.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct matcher {
@@ -14,7 +16,8 @@ typedef struct matcher {
   const cy_contraction *c;
   const cy_karg_info *args;
   cy_dim *field;
-  int batch, head, member; /* batch axes of the contraction, -1: none; member: heads of q that share one of k */
+  int batches, head,
+      member; /* axes of the contraction: so many in front; -1: none; member: heads of q that share one of k */
   bool mqa;                /* all heads share one */
 } matcher;
 
@@ -25,14 +28,12 @@ static bool stands_still(const matcher *m, int axis) {
 static bool find_axes(matcher *m) {
   const cy_contraction *c = m->c;
   int n = c->nbatch;
-  m->member = m->batch = m->head = -1;
+  m->member = m->head = -1;
   if (n >= 2 && stands_still(m, n - 1) && !stands_still(m, n - 2) &&
       c->a_batch[n - 2] == cy_dim_mul(m->g, c->a_batch[n - 1], c->batch[n - 1]))
     m->member = --n;
-  if (n > 2)
-    return false;
   m->head = n - 1;
-  m->batch = n - 2 < 0 ? -1 : n - 2;
+  m->batches = n > 1 ? n - 1 : 0;
   m->mqa = m->member < 0 && m->head >= 0 && stands_still(m, m->head);
   return true;
 }
@@ -41,11 +42,28 @@ static cy_dim along(const matcher *m, int axis, const cy_dim *strides) {
   return axis < 0 ? cy_dim_const(m->g, 0) : strides[axis];
 }
 
-/* Strides of batches and heads. False: heads that share keys do not lie like the rest. */
+/* The stride of all batch axes as one. False: they do not lie so. */
+static bool batch_stride(const matcher *m, const cy_dim *batch, cy_dim *out) {
+  for (int i = 0; i + 1 < m->batches; i++)
+    if (batch[i] != cy_dim_mul(m->g, batch[i + 1], m->c->batch[i + 1]))
+      return false;
+  *out = along(m, m->batches - 1, batch);
+  return true;
+}
+
+/* Strides of batches and heads. False: batches, or heads that share keys, do not lie like the rest. */
 static bool head_strides(const matcher *m, const cy_dim *batch, cy_dim out[4]) {
-  out[0] = along(m, m->batch, batch);
+  if (!batch_stride(m, batch, &out[0]))
+    return false;
   out[1] = along(m, m->member < 0 ? m->head : m->member, batch);
   return m->member < 0 || along(m, m->head, batch) == cy_dim_mul(m->g, out[1], m->c->batch[m->member]);
+}
+
+static void put_float(const matcher *m, size_t at, double v) {
+  float f = (float)v;
+  int32_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  m->field[at] = cy_dim_const(m->g, bits);
 }
 
 /* ---- what the body reads and writes ---- */
@@ -106,26 +124,44 @@ static bool match_bias(matcher *m, cy_expr e) {
   return false;
 }
 
+/* score or score + bias where the mask is true, else a number */
+static bool match_masked(matcher *m, cy_expr e) {
+  const cy_expr_info *x = cy_expr_of(m->k, e), *mask = x->op == CY_OP_select ? cy_expr_of(m->k, x->arg[0]) : NULL;
+  if (!mask || mask->op != CY_X_LOAD || m->args[mask->id].dtype != CY_BOOL)
+    return is_score(m, e) || match_bias(m, e);
+  const cy_expr_info *fill = cy_expr_of(m->k, x->arg[2]);
+  if (fill->op != CY_X_CONST || !isfinite(fill->c.f) ||
+      !match_tensor(m, CYRT_ATTENTION_MASK, mask->id, mask->arg[0], m->c->key))
+    return false;
+  put_float(m, CY_CU_FIELD(attention.fill), fill->c.f);
+  return is_score(m, x->arg[1]) || match_bias(m, x->arg[1]);
+}
+
+/* Is *e what is left of a score where `seen`, and -inf elsewhere? Then the score. */
+static bool match_hidden(const matcher *m, cy_expr seen, cy_expr *e) {
+  const cy_expr_info *x = cy_expr_of(m->k, *e);
+  if (x->op != CY_OP_select || x->arg[0] != seen || x->arg[2] != cy_x_const(m->k, CY_F32, -__builtin_inf()))
+    return false;
+  *e = x->arg[1];
+  return true;
+}
+
 /* The first loop's body. Equal expressions have one number. */
 static bool match_change(matcher *m, const cy_stmt *change) {
   const cy_contraction *c = m->c;
   const cy_stmt *set = change->body;
-  if (c->window || (!set && c->causal))
-    return false;
   if (!set)
-    return true;
+    return !c->causal && !c->window;
   if (set->next || set->kind != CY_S_SET)
     return false;
-  cy_expr e = set->value;
-  if (c->causal) {
-    cy_expr last = cy_x_bin(m->k, CY_OP_add, cy_x_var(m->k, c->out_var[c->nbatch]), cy_x_dim(m->k, c->past));
-    cy_expr seen = cy_x_bin(m->k, CY_OP_le, cy_x_var(m->k, c->key), last);
-    const cy_expr_info *x = cy_expr_of(m->k, e);
-    if (x->op != CY_OP_select || x->arg[0] != seen || x->arg[2] != cy_x_const(m->k, CY_F32, -__builtin_inf()))
-      return false;
-    e = x->arg[1];
-  }
-  return is_score(m, e) || match_bias(m, e);
+  cy_expr e = set->value, key = cy_x_var(m->k, c->key);
+  cy_expr last = cy_x_bin(m->k, CY_OP_add, cy_x_var(m->k, c->out_var[c->nbatch]), cy_x_dim(m->k, c->past));
+  cy_expr first = cy_x_bin(m->k, CY_OP_sub, last, cy_x_index(m->k, c->window));
+  if (c->window && !match_hidden(m, cy_x_bin(m->k, CY_OP_gt, key, first), &e))
+    return false;
+  if (c->causal && !match_hidden(m, cy_x_bin(m->k, CY_OP_le, key, last), &e))
+    return false;
+  return match_masked(m, e);
 }
 
 static bool match_epilogue(matcher *m, const cy_stmt *store) {
@@ -147,7 +183,8 @@ static bool put_operand(matcher *m, int which, cy_karg arg, cy_dim offset, const
   if (of_rows && !head_strides(m, batch, strides))
     return false;
   if (!of_rows) {
-    strides[0] = along(m, m->batch, batch);
+    if (!batch_stride(m, batch, &strides[0]))
+      return false;
     strides[1] = along(m, m->head, batch);
   }
   cy_cu_problem_tensor(m->k, m->field, which, arg, offset, strides);
@@ -156,22 +193,25 @@ static bool put_operand(matcher *m, int which, cy_karg arg, cy_dim offset, const
 
 static void put_sizes(const matcher *m) {
   const cy_contraction *c = m->c;
-  cy_dim one = cy_dim_const(m->g, 1), heads = m->head < 0 ? one : c->batch[m->head];
-  float scale = (float)c->scale;
-  int32_t bits;
-  memcpy(&bits, &scale, sizeof bits);
+  cy_dim one = cy_dim_const(m->g, 1), zero = cy_dim_const(m->g, 0), heads = m->head < 0 ? one : c->batch[m->head];
+  cy_dim batch = one;
+  for (int i = 0; i < m->batches; i++)
+    batch = cy_dim_mul(m->g, batch, c->batch[i]);
   m->field[CY_CU_FIELD(flags)] = cy_dim_const(m->g, c->causal ? CYRT_ATTENTION_CAUSAL : 0);
-  const cy_dim sizes[] = {m->batch < 0 ? one : c->batch[m->batch],
+  const cy_dim sizes[] = {batch,
                           m->member < 0 ? heads : cy_dim_mul(m->g, heads, c->batch[m->member]),
                           m->mqa ? one : heads,
                           c->m,
                           c->keys,
                           c->k,
                           c->n,
-                          c->causal ? c->past : cy_dim_const(m->g, 0),
-                          cy_dim_const(m->g, bits)};
+                          c->causal || c->window ? c->past : zero,
+                          cy_dim_const(m->g, c->window),
+                          zero,
+                          zero};
   _Static_assert(sizeof sizes / sizeof *sizes == sizeof(cyrt_cuda_attention) / sizeof(int64_t), "every field");
   memcpy(m->field + CY_CU_FIELD(attention), sizes, sizeof sizes);
+  put_float(m, CY_CU_FIELD(attention.scale), c->scale);
 }
 
 bool cy_cu_attention_match(cy_kernel *k, cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {

@@ -212,7 +212,7 @@ void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda
 uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val v, int64_t offset);
 
 /* ---- cudnn.c ---- */
-enum { CY_CUDA_PROBLEM_FIELDS = 60 };
+enum { CY_CUDA_PROBLEM_FIELDS = 67 };
 /* May cuDNN compute this kernel? Then the fields of a cyrt_cuda_problem. */
 bool cy_cuda_cudnn_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form,
                          cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);

@@ -48,8 +48,9 @@ static const char space[] =
     "  %c1 = conv %x, @w1 {strides=[1,2,1], pads=[1,1,0,0,1,1], dilations=[1,1,1], group=1} : f32[batch,8,5,3,7]\n"
     "  %a1 = add %c1, @b1\n  return %a1\n}\n";
 
-/* Plain; causal with a past and fewer heads of keys; with a bias per head; all heads sharing one of keys. The last two
- * have forms that cuDNN is not given: a window, heads of a size that is no multiple of 8. */
+/* Plain; causal with a past and fewer heads of keys; with a bias per head; all heads sharing one of keys; causal with a
+ * window; a bias and a mask; a window to one side alone and two batch axes. The last three have forms that cuDNN is not
+ * given: a mask of -inf, a softcap, heads of a size that is no multiple of 8. */
 static const char attentions[] =
     "graph @g(%x: f32[batch,4,16,16]) {\n"
     "  @half = const f32[] {0.5}\n  @bias = const f32[1,4,16,16] data(1)\n  @more = const f32[1,1,8,16] data(2)\n"
@@ -64,11 +65,17 @@ static const char attentions[] =
     "  %v1 = slice %v {starts=[0,3,0,0], steps=[1,1,1,1]} : f32[batch,1,16,16]\n"
     "  %d = attention %c, %k1, %v1 {scale=0.25, causal=1}\n"
     "  %e = attention %d, %k, %v {scale=0.25, causal=1, window=5}\n"
+    "  @zero = const f32[] {0}\n  @m = const f32[1,1,16,16] data(4)\n  %mask = gt @m, @zero\n"
+    "  %g = attention %e, %k, %v, @bias, %mask {scale=0.25, fill=-30000}\n"
+    "  %x5 = reshape %g : f32[batch,2,2,16,16]\n  %k5 = reshape %k : f32[batch,2,2,16,16]\n"
+    "  %v5 = reshape %v : f32[batch,2,2,16,16]\n  %h5 = attention %x5, %k5, %v5 {scale=0.25, window=7}\n"
+    "  %h = reshape %h5 : f32[batch,4,16,16]\n  %i = attention %h, %k, %v, @bias, %mask {scale=0.25}\n"
+    "  %j = attention %i, %k, %v {scale=0.25, softcap=2}\n"
     "  %q4 = slice %x {starts=[0,0,0,0], steps=[1,1,1,1]} : f32[batch,4,16,12]\n"
     "  %k4 = slice %k {starts=[0,0,0,4], steps=[1,1,1,1]} : f32[batch,4,16,12]\n"
-    "  %f = attention %q4, %k4, %e {scale=0.25}\n"
+    "  %f = attention %q4, %k4, %j {scale=0.25}\n"
     "  return %b, %f\n}\n";
-enum { ATTENTIONS = 4 };
+enum { ATTENTIONS = 7 };
 
 /* A convolution of one tap, which our kernels do as a product, by tensor maps on sm_90a. */
 static const char product[] =
@@ -305,7 +312,7 @@ static void test_attention(void) {
 
 /* What it does not take, or computes otherwise than our kernel does, is ours. */
 static void test_attention_refused(void) {
-  char said[1000];
+  char said[1000], none[60];
   int *const codes[] = {&cudnn_mock->graph_code, &cudnn_mock->plan_code, &cudnn_mock->execute_code};
   compile(attentions, "cpu.so", "--target=native");
   compile(attentions, "net.so", "--target=sm_80 --fp16");
@@ -313,7 +320,8 @@ static void test_attention_refused(void) {
     forget_choices();
     *codes[i] = i < 2 ? 3001 : 5000;
     both(2, 3e-3f, said);
-    CHECK_STR_HAS(said, "faster for 0 of 8 attentions");
+    snprintf(none, sizeof none, "faster for 0 of %d attentions", 2 * ATTENTIONS);
+    CHECK_STR_HAS(said, none);
     *codes[i] = 0;
   }
   forget_choices();
@@ -321,6 +329,7 @@ static void test_attention_refused(void) {
 
 static void test_wrong_results(void) {
   static const char *const texts[] = {attentions, plane}, *const kinds[] = {"attentions", "convolutions"};
+  static const int counts[] = {2 * ATTENTIONS, 8};
   for (int i = 0; i < 2; i++) {
     char said[1000], faster[60];
     compile(texts[i], "cpu.so", "--target=native");
@@ -329,10 +338,10 @@ static void test_wrong_results(void) {
     cudnn_mock->wrong = 0; /* the fastest */
     forget_counts();
     both(2, 3e-3f, said);
-    snprintf(faster, sizeof faster, "faster for 8 of 8 %s so far", kinds[i]);
+    snprintf(faster, sizeof faster, "faster for %d of %d %s so far", counts[i], counts[i], kinds[i]);
     CHECK_STR_HAS(said, faster);
-    CHECK_INT_EQ(cudnn_mock->ran[0], 8 * 10);
-    CHECK(cudnn_mock->ran[2] + cudnn_mock->ran[4] > 8 * 20);
+    CHECK_INT_EQ(cudnn_mock->ran[0], counts[i] * 10);
+    CHECK(cudnn_mock->ran[2] + cudnn_mock->ran[4] > counts[i] * 20);
     cudnn_mock->wrong = -1;
   }
   forget_choices();
@@ -591,11 +600,12 @@ static cyrt_cuda_problem convolution(int64_t rank, int64_t dtype, int bias, int 
   return p;
 }
 
-static cyrt_cuda_problem attention(int64_t dtype, int bias, int causal, int64_t past, int64_t key_heads) {
+static cyrt_cuda_problem attention(int64_t dtype, int bias, int causal, int64_t past, int64_t key_heads, int mask,
+                                   int64_t window) {
   cyrt_cuda_problem p = {.kind = CYRT_PROBLEM_ATTENTION, .flags = causal ? CYRT_ATTENTION_CAUSAL : 0};
-  const int64_t extents[CYRT_PROBLEM_TENSORS][3] = {
-      {4, 24, 64}, {key_heads, 40, 64}, {key_heads, 40, 32}, {4, 24, 40}, {4, 24, 32}};
-  p.attention = (cyrt_cuda_attention){2, 4, key_heads, 24, 40, 64, 32, past, 0x3e000000};
+  const int64_t extents[CYRT_PROBLEM_TENSORS][3] = {{4, 24, 64}, {key_heads, 40, 64}, {key_heads, 40, 32},
+                                                    {4, 24, 40}, {4, 24, 40},         {4, 24, 32}};
+  p.attention = (cyrt_cuda_attention){2, 4, key_heads, 24, 40, 64, 32, past, window, 0x3e000000, (int32_t)0xc7000000};
   for (int i = 0; i < CYRT_PROBLEM_TENSORS; i++) {
     const int64_t *e = extents[i];
     p.tensor[i] = (cyrt_cuda_tensor){i, dtype, 0, {e[0] * e[1] * e[2], e[1] * e[2], e[2], 1}};
@@ -604,6 +614,9 @@ static cyrt_cuda_problem attention(int64_t dtype, int bias, int causal, int64_t 
     p.tensor[CYRT_ATTENTION_BIAS] = (cyrt_cuda_tensor){CYRT_ATTENTION_BIAS, CYTO_F32, 0, {40, 0, 0, 1}};
   if (!bias)
     p.tensor[CYRT_ATTENTION_BIAS].slot = -1;
+  p.tensor[CYRT_ATTENTION_MASK].dtype = CYTO_BOOL;
+  if (!mask)
+    p.tensor[CYRT_ATTENTION_MASK].slot = -1;
   return p;
 }
 
@@ -637,10 +650,13 @@ static int check_real_graphs(void) {
   cyrt_cuda_problem bad = convolution(2, CYTO_F32, 1, 1, 1, 3); /* 3 groups of 16 channels */
   check_graph(real, &bad, 1);
   for (int i = 0; i < 2 * 3 * 2 * 2 * 3; i++) {
-    cyrt_cuda_problem p = attention(dtypes[i % 2], i / 2 % 3, i / 6 & 1, i / 12 & 1 ? 16 : 0, 1 << i / 24);
-    check_graph(real, &p, 0);
+    for (int extra = 0; extra < 4; extra++) {
+      cyrt_cuda_problem p = attention(dtypes[i % 2], i / 2 % 3, i / 6 & 1, i / 12 & 1 ? 16 : 0, 1 << i / 24, extra & 1,
+                                      extra & 2 ? 9 : 0);
+      check_graph(real, &p, 0);
+    }
   }
-  bad = attention(CYTO_F16, 0, 0, 0, 3); /* 4 heads that share 3 */
+  bad = attention(CYTO_F16, 0, 0, 0, 3, 0, 0); /* 4 heads that share 3 */
   check_graph(real, &bad, 1);
   return check_failures ? FAILED : PASSED;
 }

@@ -493,7 +493,7 @@ typedef struct tensor {
   float value;
 } tensor;
 
-enum { MAX_OPS = 16 };
+enum { MAX_OPS = 24 };
 typedef struct job {
   int nops, wrong;
   struct step {
@@ -508,7 +508,9 @@ static float load(const tensor *t, int64_t at) {
   float f;
   if (!t->data)
     return t->value;
-  if (t->type != CUDNN_HALF && t->type != CUDNN_BFLOAT16) { /* integers and truths live here alone: as floats */
+  if (t->type == CUDNN_BOOLEAN && !t->virtual)
+    return ((uint8_t *)t->data)[at];
+  if (t->type != CUDNN_HALF && t->type != CUDNN_BFLOAT16) { /* virtual integers and truths are floats here */
     memcpy(&f, (char *)t->data + 4 * at, 4);
     return f;
   }
