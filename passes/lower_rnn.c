@@ -270,6 +270,10 @@ static bool is_large(const cy_lowering *l, const cy_rnn *r) {
          hidden * wide * bytes >= LARGE_R;
 }
 
+static const char *name_of(const cy_rnn *r) {
+  return r->cell == CY_CELL_LSTM ? "lstm" : r->cell == CY_CELL_GRU ? "gru" : "rnn";
+}
+
 /* Steps for tasks of `rows` elements, or of fewer where running tells that a task has fewer than these. */
 static void lower_rows(cy_lowering *l, cy_rnn *r, int rows, cy_dim count) {
   int64_t least, most;
@@ -281,6 +285,7 @@ static void lower_rows(cy_lowering *l, cy_rnn *r, int rows, cy_dim count) {
   if (!sure)
     cy_lower_branch(l, cy_dim_div(l->g, count, cy_dim_const(l->g, rows)), &fewer);
   r->rows = rows;
+  r->name = rows == 1 ? name_of(r) : cy_arena_printf(cy_graph_arena(l->g), "%s_%d", name_of(r), rows);
   if (r->steps)
     lower_steps(l, r);
   else
@@ -303,12 +308,13 @@ static void lower_tasks(cy_lowering *l, cy_rnn *r) {
 static void lower_all_products(cy_lowering *l, cy_rnn *r, bool panels) {
   r->steps = r->product = true;
   r->rows = 1;
+  r->name = name_of(r);
   lower_product(l, r, panels);
   r->product = false;
 }
 
-/* A size that is not 0 where a product is best: for a large R, it is so for many elements; for a small one, steps are too
- * short to be shared by workers. */
+/* A size that is not 0 where a product is best: for many elements, but where R is small and there are several workers:
+ * steps are too short to be shared then. */
 static cy_dim product_wins(cy_lowering *l, const cy_rnn *r) {
   cy_dim many = cy_dim_div(l->g, r->x->dim[1], cy_dim_const(l->g, product_batch(l)));
   cy_dim alone = cy_dim_div(l->g, cy_dim_const(l->g, 1), cy_dim_sym(l->g, l->p->workers));
@@ -321,7 +327,6 @@ void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val targ
   cy_rnn r = {.n = cy_node_of(l->g, root)};
   r.cell = (int)cy_attr_get_int(r.n, CY_ATTR_cell, CY_CELL_LSTM);
   r.gates = r.cell == CY_CELL_LSTM ? 4 : r.cell == CY_CELL_GRU ? 3 : 1;
-  r.name = r.cell == CY_CELL_LSTM ? "lstm" : r.cell == CY_CELL_GRU ? "gru" : "rnn";
   r.hidden = cy_dim_const(l->g, cy_attr_get_int(r.n, CY_ATTR_hidden, 1));
   r.wide = cy_dim_muli(l->g, r.hidden, r.gates);
   r.x = cy_lower_type(l, r.n->in[CY_RNN_X]);
@@ -329,24 +334,22 @@ void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val targ
   for (uint32_t i = 0; i < r.n->nout; i++)
     if (l->uses.start[r.n->out[i]] != l->uses.start[r.n->out[i] + 1])
       cy_lower_alloc(l, r.n->out[i]);
-  int64_t batch;
-  bool known = cy_dim_is_const(l->g, r.x->dim[1], &batch), tiles = l->o->tile_columns;
-  bool product = product_choose(l, &r, known ? batch : product_batch(l));
   r.large = is_large(l, &r);
-  if (product && known && batch >= product_batch(l) && (r.large || !tiles)) {
-    lower_all_products(l, &r, false);
-    return;
-  }
   cy_rnn_place_weights(l, &r);
+  int64_t batch, least = product_batch(l);
+  bool known = cy_dim_is_const(l->g, r.x->dim[1], &batch), shared = l->o->tile_columns && r.panel != r.wide;
+  bool product = product_choose(l, &r, known ? batch : least);
   cy_dim wins = product_wins(l, &r);
-  if (!product || !tiles || r.panel == r.wide || cy_dim_is(l->g, wins, 0)) {
+  if (product && known && batch >= least && (r.large || !shared)) {
+    lower_all_products(l, &r, false);
+  } else if (!product || !shared || cy_dim_is(l->g, wins, 0)) {
     lower_tasks(l, &r);
-    return;
+  } else {
+    cy_branch branch;
+    cy_lower_branch(l, wins, &branch);
+    lower_all_products(l, &r, true);
+    cy_lower_otherwise(l, &branch);
+    lower_tasks(l, &r);
+    cy_lower_join(l, &branch);
   }
-  cy_branch branch;
-  cy_lower_branch(l, wins, &branch);
-  lower_all_products(l, &r, true);
-  cy_lower_otherwise(l, &branch);
-  lower_tasks(l, &r);
-  cy_lower_join(l, &branch);
 }

@@ -16,7 +16,7 @@ typedef struct cy_rnn {
   cy_kb b;
   const cy_node_info *n;
   const cy_type *x;
-  const char *name;
+  const char *name;          /* of kernels */
   int cell, gates;
   cy_dim hidden, wide;       /* h, gates * h */
   cy_dtype dtype;
