@@ -8,11 +8,11 @@
 #include "cytoc_report.h"
 #include "frontend/frontend.h"
 #include "ir/loop.h"
-#include "passes/lower.h"
 #include "passes/memplan.h"
 #include "passes/passes.h"
 #include "qdq.h"
 #include "tools/batch.h"
+#include "tools/lower_options.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -168,16 +168,9 @@ static const char *default_kind(session *s) {
 
 /* ---- the pipeline ---- */
 
-static bool supports(const void *machine, cy_kernel *k) { return cy_machine_supports(machine, k); }
-
 static cy_program *lower(session *s, cy_graph *g, cy_machine *machine) {
-  cy_lower_options o = {.level = s->o->opt_level,
-                        .supports = supports,
-                        .target = machine,
-                        .cuts_rows = s->o->opt_level > 0 && cy_machine_cuts_rows(machine),
-                        .busy_parts = s->o->opt_level ? cy_machine_busy_parts(machine) : 0,
-                        .tile_columns = cy_machine_tile_columns(machine),
-                        .verify = s->o->verify};
+  cy_lower_options o = lower_options_of(machine, s->o->opt_level);
+  o.verify = s->o->verify;
   cytoc_report_stage(&s->report, "lower");
   return cy_lower(g, &o);
 }

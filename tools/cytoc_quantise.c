@@ -19,9 +19,9 @@
 
 #include "codegen/target.h"
 #include "codegen/temps.h"
-#include "passes/lower.h"
 #include "passes/memplan.h"
 #include "passes/passes.h"
+#include "tools/lower_options.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -65,8 +65,6 @@ static bool has_work(const cy_quant *q) {
   return false;
 }
 
-static bool supports(const void *machine, cy_kernel *k) { return cy_machine_supports(machine, k); }
-
 static int build(const recorder *r, cy_machine *machine, const char *path) {
   cy_graph *g = r->how->read(r->how->ctx);
   cy_pass_options passes = r->how->half;
@@ -76,10 +74,7 @@ static int build(const recorder *r, cy_machine *machine, const char *path) {
   passes.most_head = cy_machine_most_head(machine);
   int status = g ? cy_passes_run(g, &passes, NULL) : -1;
   if (!status && has_work(r->q)) {
-    cy_lower_options lower = {.level = r->how->opt_level,
-                              .supports = supports,
-                              .target = machine,
-                              .tile_columns = cy_machine_tile_columns(machine)};
+    cy_lower_options lower = lower_options_of(machine, r->how->opt_level);
     cy_program *p = cy_lower(g, &lower);
     cy_codegen_options c = {.machine = machine,
                             .emit = CY_EMIT_SO,
