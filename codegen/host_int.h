@@ -44,8 +44,6 @@ struct cy_host {
   uint32_t n_input_syms, n_syms;
   int32_t *offset_index; /* [buffers] index in frame->offsets, -1: the offset is a constant */
   uint32_t n_planned;    /* buffers that plan() places */
-  const cy_kernel_plan **plan_of; /* open hash by kernel */
-  uint32_t plan_mask;
   uint32_t max_slots, max_in, max_out; /* over all steps */
   int nparts;
   bool *known;           /* [symbols + 1] has its value where code is being emitted */
@@ -82,9 +80,11 @@ LLVMValueRef cy_host_declare(cy_host *h, const char *name, LLVMTypeRef ret, cons
 void cy_host_check(cy_host *h, LLVMValueRef code);   /* returns from the function when code is not 0 */
 LLVMValueRef cy_host_constant(cy_host *h, LLVMValueRef data); /* a private global that holds it */
 LLVMValueRef cy_host_text(cy_host *h, const char *text);
+LLVMValueRef cy_host_external(cy_host *h, const char *symbol); /* the address of data in another object */
+const char *cy_host_symbol(const cy_host *h, const char *suffix); /* "<model><suffix>"; in the graph's arena */
+static inline LLVMValueRef cy_host_i32(const cy_host *h, int64_t v) { return cy_i32(h->cg, (int32_t)v); }
 LLVMValueRef cy_host_table(cy_host *h, LLVMValueRef *words, uint32_t n); /* of i64 */
 LLVMValueRef cy_host_pointer(cy_host *h, uint32_t buffer, cy_dim offset);
-const cy_kernel_plan *cy_host_plan(const cy_host *h, const cy_kernel *k);
 /* The slots of the function; and writing those with the sizes that a kernel wants, behind its pointers. */
 LLVMValueRef cy_host_slots(cy_host *h);
 void cy_host_size_slots(cy_host *h, const cy_kernel_plan *plan);

@@ -16,13 +16,11 @@ enum { CHUNK = 200 };
 
 static void emit_list(cy_host *h, const cy_step *s);
 
-static LLVMValueRef i32_const(cy_host *h, int64_t v) { return LLVMConstInt(h->cg->i32, (unsigned long long)v, 1); }
-
 static void slot_alloc(cy_host *h, uint32_t slot, LLVMValueRef bytes) {
   cy_cg *cg = h->cg;
   LLVMTypeRef params[3] = {cg->ptr, cg->i32, cg->i64};
   LLVMValueRef fn = cy_host_declare(h, "cyrt_slot_alloc", cg->i32, params, 3, false);
-  LLVMValueRef args[3] = {h->fn.frame, i32_const(h, slot), bytes};
+  LLVMValueRef args[3] = {h->fn.frame, cy_host_i32(h, slot), bytes};
   cy_host_check(h, cy_call(cg, fn, args, 3));
 }
 
@@ -125,7 +123,7 @@ static void alloc_scratch(cy_host *h, const cy_step *s, const cy_kernel_plan *pl
 static const cy_host_device *device_of(const cy_host *h) { return h->build->machine->target->host; }
 
 static void emit_launch(cy_host *h, const cy_step *s) {
-  const cy_kernel_plan *plan = cy_host_plan(h, s->kernel);
+  const cy_kernel_plan *plan = cy_kernels_plan(h->build, s->kernel);
   if (plan->code.nphases == 0)
     return;
   alloc_scratch(h, s, plan);
@@ -193,7 +191,7 @@ static void output_alloc(cy_host *h, uint32_t index, const cy_type *type) {
   LLVMTypeRef params[5] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->i64};
   LLVMValueRef fn = cy_host_declare(h, "cyrt_output_alloc", cg->i32, params, 5, false);
   int64_t elem = (cy_dtype_of((cy_dtype)type->dtype)->bits + 7) / 8;
-  LLVMValueRef args[5] = {h->fn.frame, i32_const(h, index), h->fn.dims, cy_i64(cg, type->rank), cy_i64(cg, elem)};
+  LLVMValueRef args[5] = {h->fn.frame, cy_host_i32(h, index), h->fn.dims, cy_i64(cg, type->rank), cy_i64(cg, elem)};
   cy_host_check(h, cy_call(cg, fn, args, 5));
 }
 
@@ -236,8 +234,8 @@ static void fill_tensor(cy_host *h, const cy_step *s, LLVMValueRef at, const cy_
   LLVMValueRef data = first_pass || t->type.dtype == CY_NONE ? LLVMConstNull(cg->ptr)
                                                              : cy_host_pointer(h, t->at.buffer, t->at.offset);
   cy_store(cg, data, cy_gepc(cg, at, offsetof(cyrt_tensor, data)), 8);
-  cy_store(cg, i32_const(h, t->type.dtype), cy_gepc(cg, at, offsetof(cyrt_tensor, dtype)), 4);
-  cy_store(cg, i32_const(h, t->type.rank), cy_gepc(cg, at, offsetof(cyrt_tensor, rank)), 4);
+  cy_store(cg, cy_host_i32(h, t->type.dtype), cy_gepc(cg, at, offsetof(cyrt_tensor, dtype)), 4);
+  cy_store(cg, cy_host_i32(h, t->type.rank), cy_gepc(cg, at, offsetof(cyrt_tensor, rank)), 4);
   for (int i = 0; i < t->type.rank; i++) {
     LLVMValueRef dim = first_pass && counted_by(h, s, t->type.dim[i]) ? cy_i64(cg, 0) : cy_host_dim(h, t->type.dim[i]);
     cy_store(cg, dim, cy_gepc(cg, at, (int64_t)offsetof(cyrt_tensor, dims) + 8 * i), 8);
@@ -301,7 +299,7 @@ static void emit_call(cy_host *h, const cy_step *s) {
     h->fn.tensors_in = cy_alloca(cg, (int64_t)((h->max_in + 1) * sizeof(cyrt_tensor)));
     h->fn.tensors_out = cy_alloca(cg, (int64_t)((h->max_out + 1) * sizeof(cyrt_tensor)));
   }
-  LLVMValueRef args[6] = {h->fn.frame, h->fn.tensors_in, i32_const(h, s->nin), h->fn.tensors_out, i32_const(h, s->nout),
+  LLVMValueRef args[6] = {h->fn.frame, h->fn.tensors_in, cy_host_i32(h, s->nin), h->fn.tensors_out, cy_host_i32(h, s->nout),
                           call_attrs(h, s)};
   fill_tensors(h, s, h->fn.tensors_in, s->in, s->nin, false);
   if (has_sizes(h, s)) {
@@ -419,17 +417,15 @@ static void emit_list(cy_host *h, const cy_step *s) {
   }
 }
 
-static void find_maxima(cy_host *h, const cy_step *s) {
-  for (; s; s = s->next) {
-    h->max_in = s->kind == CY_STEP_CALL && s->nin > h->max_in ? s->nin : h->max_in;
-    h->max_out = s->kind == CY_STEP_CALL && s->nout > h->max_out ? s->nout : h->max_out;
-    find_maxima(h, s->then_steps);
-    find_maxima(h, s->else_steps);
-  }
+/* Only steps that call have tensors. */
+static void count_tensors(void *ctx, cy_step *s) {
+  cy_host *h = ctx;
+  h->max_in = s->nin > h->max_in ? s->nin : h->max_in;
+  h->max_out = s->nout > h->max_out ? s->nout : h->max_out;
 }
 
 void cy_host_emit_run(cy_host *h, const char *name) {
-  find_maxima(h, h->p->steps);
+  cy_steps_visit(h->p->steps, count_tensors, h);
   cy_host_state state = cy_host_enter(h, name);
   emit_list(h, h->p->steps);
   cy_host_leave(h, state);

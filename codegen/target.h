@@ -27,9 +27,7 @@ typedef struct cy_peak {
 /* A target with its options: what cy_machine_open() made of the spec. */
 struct cy_machine {
   const cy_target *target;
-  char *spec;     /* as given */
   char *cpu;      /* LLVM's name */
-  char *features; /* extra "+a,-b", or NULL */
   char *text;     /* for people, and cyrt_model.target */
   char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */
   double flops_per_cycle; /* f32 peak of one core; 0: not known, --explain then shows no floor */
@@ -81,6 +79,8 @@ struct cy_host_device; /* host_int.h */
 struct cy_target {
   const char *name;
   const char *specs; /* what --target accepts, for help and messages */
+  bool device;       /* kernels run on a CUDA device with memory of its own, else on the CPU, called by the host program */
+  bool tf32, cudnn;  /* has both, if asked: see cy_machine_allow_tf32, cy_machine_set_cudnn */
   int64_t most_head; /* CY_CONTRACT_ATTENTION: largest size of a head that there is a generator for; 0: none */
   int64_t busy_parts; /* see cy_pass_options */
   /* See cy_machine_half_factors; NULL: never. */
@@ -88,7 +88,7 @@ struct cy_target {
                        const int64_t *sizes);
   /* May weights be stored in half precision, f16 or bf16, for products of f32? NULL: no. */
   bool (*half_weights)(const cy_machine *m, cy_dtype half);
-  /* Fills m's cpu, features, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
+  /* Fills m's cpu, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
    * malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);
   void (*release)(cy_machine *m);
@@ -98,10 +98,10 @@ struct cy_target {
   /* Files what people should know of all prepared kernels before they are compiled; NULL: nothing. */
   void (*warn)(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag);
   /* The program's constant with the packed form, for this kernel, of constant v from byte `offset` on. */
-  uint32_t (*pack)(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
+  uint32_t (*pack)(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
   /* Writes code for n kernels to the file `path`. 0, or -1 with a malloc'ed text. */
-  int (*emit)(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint32_t n, int opt_level, cy_code_kind kind,
-              const char *path, char **out_error);
+  int (*emit)(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code_kind kind, const char *path,
+              char **out_error);
   /* For --explain: the peak that a kernel is held against; NULL: that of a core of this CPU. */
   cy_peak (*peak)(const cy_machine *m, const struct cy_kernel_plan *plan);
   /* See cy_machine_layer_cycles; NULL: not known. */

@@ -26,14 +26,9 @@ void cy_weights_layout(cy_work *b) {
   }
   b->p->weights_bytes = at;
   b->has_weights = at > 0;
-  bool library = b->o->emit == CY_EMIT_SO || b->o->emit == CY_EMIT_A || b->o->emit == CY_EMIT_O;
-  if (library && at > CY_WEIGHTS_SIDE_FILE) {
-    const char *slash = strrchr(b->o->output, '/'), *base = slash ? slash + 1 : b->o->output;
-    b->weights_file = malloc(strlen(base) + 16);
-    if (!b->weights_file)
-      abort();
-    sprintf(b->weights_file, "%s.weights", base);
-  }
+  if (cy_emit_form_of(b) == CY_FORM_LIBRARY && at > CY_WEIGHTS_SIDE_FILE &&
+      asprintf(&b->weights_file, "%s.weights", cy_path_base(b->o->output)) < 0)
+    abort();
 }
 
 /* ---- writing ---- */
@@ -136,7 +131,7 @@ static int write_side_file(cy_work *b, int threads) {
     write_all(b, map, threads);
     munmap(map, b->p->weights_bytes);
     close(fd);
-    rc = cy_temps_commit(b->temps, near, path, b->diag);
+    rc = cy_temps_commit(near, path, b->diag);
   }
   free(path);
   return rc;
@@ -158,8 +153,7 @@ static int write_object(cy_work *b, int threads) {
   memcpy(map + elf.tail_offset, elf.tail, elf.tail_bytes);
   munmap(map, bytes);
   close(fd);
-  b->objects = realloc(b->objects, (b->nobjects + 1) * sizeof *b->objects);
-  b->objects[b->nobjects++] = strdup(path);
+  cy_work_add_object(b, path);
   return 0;
 }
 

@@ -323,6 +323,8 @@ typedef struct cy_program {
 } cy_program;
 
 cy_program *cy_program_create(cy_graph *g);
+/* Calls `visit` for every step from `steps` on, those of bodies behind the step that has them: in the order of `position`. */
+void cy_steps_visit(cy_step *steps, void (*visit)(void *ctx, cy_step *s), void *ctx);
 uint32_t cy_program_add_buffer(cy_program *p, cy_buffer_kind kind, uint32_t index, cy_dim bytes);
 uint32_t cy_program_add_constant(cy_program *p, cy_val value, uint64_t size, const char *key,
                                  cy_constant_write *write, const void *form, uint32_t pieces);

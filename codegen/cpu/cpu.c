@@ -5,9 +5,11 @@
  * level of the architecture a CPU implements plus what it has beyond; for `native`, those of this machine that LLVM
  * makes use of.
  */
+#define _GNU_SOURCE
 #include "codegen/cpu/cpu.h"
 #include "codegen/host_int.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,7 +105,7 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
   const char *cpu = spec;
   if (strcmp(spec, "native") && !find_cpu(spec) && !(cpu = cpu_of_triple(spec, out_error)))
     return false;
-  cy_cg *cg = cy_cg_create(cpu, NULL, out_error);
+  cy_cg *cg = cy_cg_create(cpu, out_error);
   if (!cg)
     return false;
   m->cpu = strdup(cpu);
@@ -138,28 +140,28 @@ static void emit_kernel(cy_cg *cg, cy_kernel_plan *plan) {
   plan->code.phase[0].tasks = -2;
 }
 
-static int write_code(cy_cg *cg, cy_code_kind kind, const char *path, char **out_error) {
+int cy_cpu_finish(cy_cg *cg, const char *passes, cy_code_kind kind, const char *path, char **out_error) {
   LLVMMemoryBufferRef buffer = NULL;
   char *text = NULL;
+  if (cy_cg_optimize(cg, passes, out_error))
+    return -1;
   if (kind == CY_CODE_LL)
     text = cy_cg_ir_text(cg);
   else if (cy_cg_emit(cg, kind == CY_CODE_ASM ? LLVMAssemblyFile : LLVMObjectFile, &buffer, out_error))
     return -1;
   bool ok =
       cy_file_write(path, text ? text : LLVMGetBufferStart(buffer), text ? strlen(text) : LLVMGetBufferSize(buffer));
-  if (!ok)
-    *out_error = strdup("an object file cannot be written to the temporary directory");
+  if (!ok && asprintf(out_error, "cannot write '%s': %s", path, strerror(errno)) < 0)
+    abort();
   if (buffer)
     LLVMDisposeMemoryBuffer(buffer);
   LLVMDisposeMessage(text);
   return ok ? 0 : -1;
 }
 
-static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint32_t n, int opt_level,
-                cy_code_kind kind, const char *path, char **out_error) {
-  (void)p;
-  (void)opt_level; /* kernels are optimised by their schedule; LLVM's level makes no difference worth its time */
-  cy_cg *cg = cy_cg_create(m->cpu, m->features, out_error);
+static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code_kind kind, const char *path,
+                char **out_error) {
+  cy_cg *cg = cy_cg_create(m->cpu, out_error);
   if (!cg)
     return -1;
   cg->no_fast = ((const cy_cg *)m->state)->no_fast;
@@ -170,9 +172,7 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
   }
   int rc = cy_cg_verify(cg, out_error);
   if (rc == 0)
-    rc = cy_cg_optimize(cg, CY_PASSES_LOOPS, out_error);
-  if (rc == 0)
-    rc = write_code(cg, kind, path, out_error);
+    rc = cy_cpu_finish(cg, CY_PASSES_LOOPS, kind, path, out_error);
   cy_cg_destroy(cg);
   return rc;
 }

@@ -338,25 +338,32 @@ static cy_dot_source dot_source(const pack_form *f, const void *bytes) {
   return (cy_dot_source){(const char *)bytes + f->w_offset, f->is_signed, f->bits, s->gs, s->ns, s->ts, s->cs};
 }
 
+typedef struct again_count {
+  cy_program *p;
+  const cy_kernel_plan *plan;
+  const pack_form *form;
+  int64_t most;
+} again_count;
+
+static void count_again(void *ctx, cy_step *s) {
+  again_count *c = ctx;
+  int64_t offset = 0;
+  if (s->kind != CY_STEP_LAUNCH || s->kernel != c->plan->kernel)
+    return;
+  const cy_bind *b = &s->bind[c->plan->dead_arg];
+  const cy_value *v = cy_value_of(c->p->g, c->p->constants[c->p->buffers[b->buffer].index].value);
+  if (b->offset && !cy_dim_is_const(c->p->g, b->offset, &offset))
+    cy_bug("kernel '%s': weights begin at a place that is not known", cy_kernel_name(s->kernel));
+  cy_dot_source source = dot_source(c->form, (const char *)v->data.bytes + offset);
+  int64_t here = cy_dot_again(&c->form->dot, &source);
+  c->most = here > c->most ? here : c->most;
+}
+
 /* How many groups of k come again in the constant with most of them, of those that launches of the kernel bind. */
-static int64_t most_again(cy_program *p, const cy_step *s, const cy_kernel_plan *plan, const form *f) {
-  int64_t most = 0, offset;
-  for (; s; s = s->next) {
-    int64_t then = most_again(p, s->then_steps, plan, f), other = most_again(p, s->else_steps, plan, f), here = 0;
-    if (s->kind == CY_STEP_LAUNCH && s->kernel == plan->kernel) {
-      const cy_bind *b = &s->bind[plan->dead_arg];
-      const cy_value *v = cy_value_of(p->g, p->constants[p->buffers[b->buffer].index].value);
-      offset = 0;
-      if (b->offset && !cy_dim_is_const(p->g, b->offset, &offset))
-        cy_bug("kernel '%s': weights begin at a place that is not known", cy_kernel_name(plan->kernel));
-      cy_dot_source source = dot_source(&f->pack, (const char *)v->data.bytes + offset);
-      here = cy_dot_again(&f->pack.dot, &source);
-    }
-    then = then > other ? then : other;
-    here = here > then ? here : then;
-    most = here > most ? here : most;
-  }
-  return most;
+static int64_t most_again(cy_program *p, const cy_kernel_plan *plan, const pack_form *form) {
+  again_count c = {p, plan, form, 0};
+  cy_steps_visit(p->steps, count_again, &c);
+  return c.most;
 }
 
 /* The packed form of 8-bit weights: cut, where what they are makes that faster. */
@@ -366,7 +373,7 @@ static void dot_form_choose(const cy_cg *cg, cy_program *p, const cy_kernel_plan
   dot_pack_form(cg, plan, f, matrices);
   if (!f->cut)
     return;
-  f->again = most_again(p, p->steps, plan, f);
+  f->again = most_again(p, plan, &f->pack);
   f->cut = cy_dot_cut_pays(&f->pack.dot, f->again);
   f->again = f->cut ? f->again : 0;
   dot_pack_form(cg, plan, f, matrices);
@@ -422,8 +429,7 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
   return key;
 }
 
-uint32_t cy_cpu_contract_pack(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset) {
-  (void)m;
+uint32_t cy_cpu_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset) {
   cy_arena *arena = cy_graph_arena(p->g);
   const form *f = plan->form;
   pack_form *mine = CY_NEW(arena, pack_form);

@@ -129,19 +129,16 @@ static void types_init(cy_cg *cg) {
 }
 
 /* "native" becomes the host's name and its full feature list: names alone do not tell what a hypervisor masks. */
-static void cpu_resolve(cy_cg *cg, const char *cpu, const char *features) {
+static void cpu_resolve(cy_cg *cg, const char *cpu) {
   bool native = strcmp(cpu, "native") == 0;
   char *name = native ? LLVMGetHostCPUName() : NULL, *host = native ? LLVMGetHostCPUFeatures() : NULL;
-  const char *base = host ? host : "", *more = features ? features : "";
-  size_t n = strlen(base) + strlen(more) + 2;
   cg->cpu = strdup(name ? name : cpu);
-  cg->features = malloc(n);
-  snprintf(cg->features, n, "%s%s%s", base, *base && *more ? "," : "", more);
+  cg->features = strdup(host ? host : "");
   LLVMDisposeMessage(name);
   LLVMDisposeMessage(host);
 }
 
-cy_cg *cy_cg_create(const char *cpu, const char *features, char **out_error) {
+cy_cg *cy_cg_create(const char *cpu, char **out_error) {
   pthread_once(&targets_once, targets_init);
   char *triple = LLVMGetDefaultTargetTriple(), *message = NULL;
   LLVMTargetRef target;
@@ -152,7 +149,7 @@ cy_cg *cy_cg_create(const char *cpu, const char *features, char **out_error) {
     return NULL;
   }
   cy_cg *cg = calloc(1, sizeof *cg);
-  cpu_resolve(cg, cpu, features);
+  cpu_resolve(cg, cpu);
   cpu_describe(cg);
   cg->tm = LLVMCreateTargetMachine(target, triple, cg->cpu, cg->features, LLVMCodeGenLevelDefault, LLVMRelocPIC,
                                    LLVMCodeModelDefault);

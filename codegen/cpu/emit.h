@@ -40,9 +40,9 @@ typedef struct cy_cg {
   LLVMValueRef args, begin, end, worker; /* of a kernel; NULL in other functions */
 } cy_cg;
 
-/* cpu: "native", "x86-64-v3", "x86-64-v4" or any CPU name LLVM knows. features: extra "+a,-b" list or NULL.
+/* cpu: "native", "x86-64-v3", "x86-64-v4" or any CPU name LLVM knows.
  * On failure returns NULL and, when out_error is not NULL, a malloc'ed text. */
-cy_cg *cy_cg_create(const char *cpu, const char *features, char **out_error);
+cy_cg *cy_cg_create(const char *cpu, char **out_error);
 void cy_cg_destroy(cy_cg *cg);
 /* Starts an empty module; the one before, if any, is disposed of. */
 void cy_cg_module(cy_cg *cg, const char *name);

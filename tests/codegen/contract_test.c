@@ -38,7 +38,7 @@ static int skip(const char *line) { return filter && !strstr(line, filter); }
 
 static job job_begin(const char *name) {
   char *error = NULL;
-  job j = {.cg = cy_cg_create(cpu_name, NULL, &error)};
+  job j = {.cg = cy_cg_create(cpu_name, &error)};
   if (!j.cg)
     die("cpu", error);
   if (wide) {
