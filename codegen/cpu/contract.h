@@ -38,6 +38,12 @@ typedef struct cy_epilogue {
   unsigned wide; /* vectors of wide * W lanes suit `emit` better, where that many remain; 0: W */
 } cy_epilogue;
 
+/* At the entry of a function that will call `emit`. */
+static inline void cy_epilogue_open(const cy_epilogue *e, cy_cg *cg) {
+  if (e->begin)
+    e->begin(e->ctx, cg);
+}
+
 #define CY_CONTRACT_PHASES 4
 typedef struct cy_phase {
   char name[120];
@@ -110,7 +116,7 @@ void cy_gemm_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_inf
 
 /* ---- convolution (conv.c, winograd.c, depthwise.c); epilogue index: n, [od, [oh,]] ow, oc ---- */
 
-typedef enum cy_conv_algo { CY_CONV_AUTO, CY_CONV_DIRECT, CY_CONV_WINOGRAD, CY_CONV_DEPTHWISE } cy_conv_algo;
+typedef enum cy_conv_algo { CY_CONV_DIRECT, CY_CONV_WINOGRAD, CY_CONV_DEPTHWISE } cy_conv_algo;
 
 /* Spatial axes are listed outermost first; n_spatial is 1 to 3. Output sizes are those of the output, of a transposed
  * convolution too, where the weights' taps are scattered: out[i * stride + k * dilation - pad] += in[i] * w[k]. */
@@ -131,6 +137,12 @@ typedef struct cy_conv_desc {
 } cy_conv_desc;
 
 #define CY_CONV_MOST_TAPS 8192 /* of a kernel, all axes together */
+static inline int64_t cy_conv_taps(const cy_conv_desc *desc) {
+  int64_t taps = 1;
+  for (int i = 0; i < desc->n_spatial; i++)
+    taps *= desc->kernel[i];
+  return taps;
+}
 
 /* The fastest algorithm by operations over peak and bytes over bandwidth. */
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *desc);
@@ -138,7 +150,7 @@ cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *desc);
 double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *desc);
 /* How the weights are packed; source: w[group][n][taps][c], taps in row-major kernel order. A transposed convolution
  * with strides has one layout per sub-pixel phase, packed one after the other: n_parts of them. */
-int cy_conv_parts(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo);
+int cy_conv_parts(const cy_conv_desc *desc, cy_conv_algo algo);
 /* Layout of part `part`, its byte offset, and its taps in the source (tap_map has room for CY_CONV_MOST_TAPS). */
 cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, int part,
                               int64_t *out_offset, int32_t *tap_map);

@@ -214,8 +214,7 @@ static int64_t part_offset(const cy_cg *cg, const cy_conv_desc *d, int part) {
   return offset;
 }
 
-int cy_conv_parts(const cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo) {
-  (void)cg;
+int cy_conv_parts(const cy_conv_desc *d, cy_conv_algo algo) {
   return algo == CY_CONV_DIRECT ? part_count(d) : 1;
 }
 
@@ -503,8 +502,7 @@ static V address(cy_cg *cg, V p) { return LLVMBuildPtrToInt(cg->b, p, cg->i64, "
 static void emit_part(cy_cg *cg, const conv *c, const char *name, int flags) {
   const cy_conv_desc *d = c->d;
   cy_kernel_begin(cg, name, flags);
-  if (d->epilogue.begin)
-    d->epilogue.begin(d->epilogue.ctx, cg);
+  cy_epilogue_open(&d->epilogue, cg);
   frame f = {.c = c, .r = regions_of(cg, c), .pixels = block_pixels(cg, c)};
   f.scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, (void *)d));
   f.input = address(cg, cy_arg_ptr(cg, d->a_slot));
@@ -559,8 +557,6 @@ static void emit_parts(cy_cg *cg, const cy_conv_desc *d) {
 }
 
 void cy_conv_emit(cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, cy_contract_info *info) {
-  if (algo == CY_CONV_AUTO)
-    algo = cy_conv_choose(cg, d);
   info->n_phases = 0;
   if (algo == CY_CONV_WINOGRAD) {
     cy_winograd_emit(cg, d, info);

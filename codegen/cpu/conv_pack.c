@@ -86,7 +86,7 @@ void cy_conv_pack_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info)
   cy_kernel_begin(cg, name, 0);
   V source = cy_arg_ptr(cg, d->b_slot), out = cy_arg_ptr(cg, d->shared_slot);
   int64_t base = 0;
-  for (int i = 0; i < cy_conv_parts(cg, d, CY_CONV_DIRECT); i++) {
+  for (int i = 0; i < cy_conv_parts(d, CY_CONV_DIRECT); i++) {
     pack p = pack_of(cg, d, i);
     int64_t n = units(&p);
     if (!n)

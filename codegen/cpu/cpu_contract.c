@@ -293,9 +293,7 @@ static void gemm_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena
 }
 
 static cy_pack_source conv_source(const cy_conv_desc *d) {
-  int64_t taps = 1, cin = d->cin / d->groups, cout = d->cout / d->groups;
-  for (int i = 0; i < d->n_spatial; i++)
-    taps *= d->kernel[i];
+  int64_t taps = cy_conv_taps(d), cin = d->cin / d->groups, cout = d->cout / d->groups;
   return (cy_pack_source){.gs = cin * cout * taps,
                           .ns = d->transposed ? taps : cin * taps,
                           .ts = 1,
@@ -303,17 +301,13 @@ static cy_pack_source conv_source(const cy_conv_desc *d) {
 }
 
 static void conv_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena *arena, form *f) {
-  const cy_contraction *c = cy_kernel_contraction(plan->kernel);
   cy_conv_desc d = conv_desc(plan);
-  int64_t taps = 1;
-  for (int i = 0; i < c->nspatial; i++)
-    taps *= c->kernel[i];
   f->algo = cy_conv_choose(cg, &d);
   f->pack.source = conv_source(&d);
-  f->pack.nparts = cy_conv_parts(cg, &d, f->algo);
+  f->pack.nparts = cy_conv_parts(&d, f->algo);
   f->pack.parts = CY_NEW_ARRAY(arena, part, f->pack.nparts);
   for (int i = 0; i < f->pack.nparts; i++) {
-    int32_t *map = CY_NEW_ARRAY(arena, int32_t, taps);
+    int32_t *map = CY_NEW_ARRAY(arena, int32_t, cy_conv_taps(&d));
     part *p = &f->pack.parts[i];
     p->layout = cy_conv_layout(cg, &d, f->algo, i, &p->offset, map);
     p->tap_map = map;

@@ -329,8 +329,7 @@ static void emit_row(cy_cg *cg, const dw *p, line *l, V input, V row) {
 void cy_depthwise_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) {
   dw p = plan(cg, d);
   cy_kernel_begin(cg, d->name, 0);
-  if (d->epilogue.begin)
-    d->epilogue.begin(d->epilogue.ctx, cg);
+  cy_epilogue_open(&d->epilogue, cg);
   line l = {.out_width = cy_size(cg, p.axis[2].out),
             .in_width = cy_size(cg, p.axis[2].in),
             .weights = cy_arg_ptr(cg, d->b_slot),

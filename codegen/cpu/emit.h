@@ -35,17 +35,22 @@ typedef struct cy_cg {
   bool no_fast;      /* algorithms of fewer multiplications are not wanted: see cy_machine_forgo_fast */
   int64_t l2_bytes;           /* per core; what block sizes are chosen for */
   char *cpu, *features;       /* as LLVM wants them; features may be "" */
+  char *has;                  /* what code for the CPU may use, comma separated */
   /* the function being emitted */
   LLVMValueRef fn;
   LLVMValueRef args, begin, end, worker; /* of a kernel; NULL in other functions */
 } cy_cg;
 
-/* cpu: "native", "x86-64-v3", "x86-64-v4" or any CPU name LLVM knows.
- * On failure returns NULL and, when out_error is not NULL, a malloc'ed text. */
+/* cpu: "native" or a name of cpus.c. On failure returns NULL and, when out_error is not NULL, a malloc'ed text. */
 cy_cg *cy_cg_create(const char *cpu, char **out_error);
 void cy_cg_destroy(cy_cg *cg);
+bool cy_cg_has(const cy_cg *cg, const char *feature);
 /* Starts an empty module; the one before, if any, is disposed of. */
 void cy_cg_module(cy_cg *cg, const char *name);
+
+/* ---- cpus.c ---- */
+const char *cy_cpu_features(const char *name); /* that code for this CPU may use, comma separated; NULL: not known */
+char *cy_cpu_features_on(const char *list);    /* the same of a machine with "+a,-b,.."; free() it */
 
 /* ---- finishing a module (all return 0, or -1 with a malloc'ed text in *out_error) ---- */
 #define CY_PASSES_LIGHT                                                                                                \
@@ -78,9 +83,13 @@ typedef struct cy_fn_state {
 cy_fn_state cy_fn_save(cy_cg *cg);
 void cy_fn_restore(cy_cg *cg, cy_fn_state state);
 LLVMValueRef cy_call(cy_cg *cg, LLVMValueRef fn, LLVMValueRef *args, unsigned n);
+/* Calls an LLVM intrinsic that is overloaded for one type, or for several. */
 LLVMValueRef cy_intrinsic(cy_cg *cg, const char *name, LLVMTypeRef type, LLVMValueRef *args, unsigned n);
-/* Stack memory, allocated in the entry block, 64-byte aligned. */
+LLVMValueRef cy_intrinsic_of(cy_cg *cg, const char *name, LLVMTypeRef *types, unsigned ntypes, LLVMValueRef *args,
+                             unsigned n);
+/* Stack memory, allocated in the entry block: bytes, 64-byte aligned, or one value. */
 LLVMValueRef cy_alloca(cy_cg *cg, int64_t bytes);
+LLVMValueRef cy_alloca_of(cy_cg *cg, LLVMTypeRef type);
 /* Read-only zeros of at least `bytes`, 64-byte aligned, shared in the module. */
 LLVMValueRef cy_zeros(cy_cg *cg, int64_t bytes);
 /* Slot `slot` of cg->args, as a pointer or as a size. The loads are marked invariant. */

@@ -89,9 +89,8 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
   if (type_of(g, n->in[0])->rank > 5)
     return 0;
   cy_conv_desc d = describe(g, n, sizes);
-  double taps = 1, pixels = (double)d.batch.value, strides = 1, wide = 8.0 / cg->W;
+  double taps = (double)cy_conv_taps(&d), pixels = (double)d.batch.value, strides = 1, wide = 8.0 / cg->W;
   for (int i = 0; i < d.n_spatial; i++) {
-    taps *= (double)d.kernel[i];
     pixels *= (double)d.out[i].value;
     strides *= (double)d.stride[i];
   }

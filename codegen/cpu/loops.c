@@ -55,22 +55,9 @@ static void lp_deinit(cy_lp *p) {
     free(all[i]);
 }
 
-/* A stack slot in the entry block. */
-static V new_slot(cy_cg *cg, T type) {
-  LLVMBasicBlockRef here = LLVMGetInsertBlock(cg->b), entry = LLVMGetEntryBasicBlock(cg->fn);
-  V first = LLVMGetFirstInstruction(entry);
-  if (first)
-    LLVMPositionBuilderBefore(cg->b, first);
-  else
-    LLVMPositionBuilderAtEnd(cg->b, entry);
-  V slot = LLVMBuildAlloca(cg->b, type, "");
-  LLVMPositionBuilderAtEnd(cg->b, here);
-  return slot;
-}
-
 static void make_slots(cy_lp *p) {
   for (uint32_t i = 1; i <= cy_kernel_local_count(p->k); i++)
-    p->slot[i] = new_slot(p->cg, cy_lp_reg(p->cg, cy_kernel_local_dtype(p->k, i), 1));
+    p->slot[i] = cy_alloca_of(p->cg, cy_lp_reg(p->cg, cy_kernel_local_dtype(p->k, i), 1));
 }
 
 /* ---- what a lane loop contains ---- */
@@ -194,7 +181,7 @@ static void make_part(lane_loop *l, cy_local local, cy_op op) {
   cy_cg *cg = l->p->cg;
   cy_dtype t = cy_kernel_local_dtype(l->p->k, local);
   for (unsigned c = 0; c < l->copies; c++) {
-    l->part[c][local] = new_slot(cg, cy_lp_reg(cg, t, l->lanes));
+    l->part[c][local] = cy_alloca_of(cg, cy_lp_reg(cg, t, l->lanes));
     LLVMBuildStore(cg->b, cy_lp_identity(cg, op, t, l->lanes), l->part[c][local]);
   }
 }
@@ -265,7 +252,7 @@ static V lane_piece(lane_loop *l, V lo, V hi, unsigned lanes, unsigned copies) {
 static void make_set_slots(lane_loop *l) {
   for (cy_local i = 1; i < l->info.nlocals; i++)
     for (unsigned c = 0; l->info.set[i] && c < l->copies; c++)
-      l->part[c][i] = new_slot(l->p->cg, cy_lp_reg(l->p->cg, cy_kernel_local_dtype(l->p->k, i), l->lanes));
+      l->part[c][i] = cy_alloca_of(l->p->cg, cy_lp_reg(l->p->cg, cy_kernel_local_dtype(l->p->k, i), l->lanes));
 }
 
 /* The last vector of the loop, of which the lanes below `lo` are done: what they store they store again, what they

@@ -11,8 +11,6 @@
 
 #include <math.h>
 
-#include <string.h>
-
 /* ---- bookkeeping ---- */
 
 void cy_lp_statement(cy_lp *p) {
@@ -161,8 +159,7 @@ static bool is_vector(V v) { return LLVMGetTypeKind(LLVMTypeOf(v)) == LLVMVector
 static V any(cy_lp *p, V guard) {
   if (!is_vector(guard))
     return guard;
-  T type = LLVMTypeOf(guard);
-  return cy_lp_intrinsic(p->cg, "llvm.vector.reduce.or", &type, 1, &guard, 1);
+  return cy_intrinsic(p->cg, "llvm.vector.reduce.or", LLVMTypeOf(guard), &guard, 1);
 }
 
 static V guard_mask(cy_lp *p) { return is_vector(p->guard) ? p->guard : cy_splat(p->cg, p->guard, p->lanes); }
@@ -183,7 +180,7 @@ static V load_contiguous(cy_lp *p, cy_karg arg, V offset) {
     return load_if(p, arg, offset, p->guard, p->lanes);
   V at = address(p, arg, offset);
   V a[4] = {at, cy_i32(cg, (int)cy_lp_bytes(t)), guard_mask(p), LLVMConstNull(type)};
-  return cy_lp_intrinsic(cg, "llvm.masked.load", types, 2, a, 4);
+  return cy_intrinsic_of(cg, "llvm.masked.load", types, 2, a, 4);
 }
 
 static V reversed(cy_lp *p, V v) {
@@ -362,7 +359,7 @@ static cy_expr rounding_cast_of(const cy_kernel *k, const cy_expr_info *x) {
 static V rounding_cast(cy_lp *p, cy_expr from, bool varying) {
   V v = operand(p, from, varying);
   T types[2] = {cy_lp_reg(p->cg, CY_I32, varying ? p->lanes : 1), LLVMTypeOf(v)};
-  return cy_lp_intrinsic(p->cg, "llvm.lrint", types, 2, &v, 1);
+  return cy_intrinsic_of(p->cg, "llvm.lrint", types, 2, &v, 1);
 }
 
 /* The other operand of op(e, constant) where the constant is `bound`; 0: e is something else. */
@@ -397,7 +394,7 @@ static V byte_rounding(cy_lp *p, cy_expr from) {
   V top[2] = {cy_lp_value(p, from), cy_lp_const(cg, CY_F32, (cy_scalar){.f = 255}, p->lanes)};
   V v = cy_lp_op(cg, CY_OP_min, CY_F32, CY_F32, top, 2, p->lanes), part[4], half[2];
   T types[2] = {LLVMVectorType(cg->i32, p->lanes), LLVMTypeOf(v)};
-  v = cy_lp_intrinsic(cg, "llvm.lrint", types, 2, &v, 1);
+  v = cy_intrinsic_of(cg, "llvm.lrint", types, 2, &v, 1);
   for (unsigned i = 0; i < 4; i++) {
     int lanes[16];
     for (unsigned k = 0; k < W; k++)
@@ -405,8 +402,8 @@ static V byte_rounding(cy_lp *p, cy_expr from) {
     part[i] = cy_shuffle(cg, v, v, lanes, W);
   }
   for (int i = 0; i < 2; i++)
-    half[i] = cy_lp_intrinsic(cg, "llvm.x86.avx2.packssdw", NULL, 0, part + 2 * i, 2);
-  V bytes = cy_lp_intrinsic(cg, "llvm.x86.avx2.packuswb", NULL, 0, half, 2);
+    half[i] = cy_intrinsic_of(cg, "llvm.x86.avx2.packssdw", NULL, 0, part + 2 * i, 2);
+  V bytes = cy_intrinsic_of(cg, "llvm.x86.avx2.packuswb", NULL, 0, half, 2);
   static const int order[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   bytes = LLVMBuildBitCast(cg->b, bytes, cg->vi, "");
   bytes = cy_shuffle(cg, bytes, bytes, order, W);
@@ -439,7 +436,7 @@ static V pairs(cy_lp *p, cy_expr w, cy_expr h) {
     V a = LLVMBuildBitCast(cg->b, some_lanes(cg, all_w, i * cg->W, cg->W), bytes, "");
     V b = LLVMBuildBitCast(cg->b, some_lanes(cg, all_h, i * cg->W, cg->W), halves, "");
     V v[2] = {LLVMBuildSExt(cg->b, a, halves, ""), b};
-    part[i] = cy_lp_intrinsic(cg, cg->W == 16 ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd", NULL, 0, v, 2);
+    part[i] = cy_intrinsic_of(cg, cg->W == 16 ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd", NULL, 0, v, 2);
   }
   for (; n > 1; n /= 2)
     for (unsigned i = 0; i < n / 2; i++)

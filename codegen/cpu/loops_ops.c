@@ -83,12 +83,6 @@ V cy_lp_set_lane(cy_cg *cg, V v, V x, unsigned i) {
   return LLVMBuildInsertElement(cg->b, v, x, cy_i32(cg, (int)i), "");
 }
 
-V cy_lp_intrinsic(cy_cg *cg, const char *name, T *types, unsigned ntypes, V *args, unsigned n) {
-  unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
-  T type = LLVMIntrinsicGetType(cg->ctx, id, types, ntypes);
-  return LLVMBuildCall2(cg->b, type, LLVMGetIntrinsicDeclaration(cg->module, id, types, ntypes), args, n, "");
-}
-
 static V contract(V v) {
   if (LLVMIsAInstruction(v))
     LLVMSetFastMathFlags(v, LLVMFastMathAllowContract);
@@ -187,10 +181,7 @@ static V libm_call(cy_cg *cg, const char *base, V *a, unsigned nargs, unsigned n
 
 /* ---- floats ---- */
 
-static V real_intrinsic(cy_cg *cg, const char *name, V x) {
-  T type = LLVMTypeOf(x);
-  return cy_lp_intrinsic(cg, name, &type, 1, &x, 1);
-}
+static V real_intrinsic(cy_cg *cg, const char *name, V x) { return cy_intrinsic(cg, name, LLVMTypeOf(x), &x, 1); }
 
 static bool is_number(V v) { /* a constant that is not NaN */
   if (!LLVMIsConstant(v))
@@ -391,7 +382,7 @@ static V real_to_int(cy_cg *cg, V x, cy_dtype t, unsigned n) {
     return f32_to_i32(cg, x, n);
   if (bits >= 32) {
     T types[2] = {reg, LLVMTypeOf(x)};
-    return cy_lp_intrinsic(cg, sgn ? "llvm.fptosi.sat" : "llvm.fptoui.sat", types, 2, &x, 1);
+    return cy_intrinsic_of(cg, sgn ? "llvm.fptosi.sat" : "llvm.fptoui.sat", types, 2, &x, 1);
   }
   if (bits < 8)
     return wrap_small(cg, LLVMBuildTrunc(b, real_to_int(cg, x, CY_I32, n), reg, ""), t);

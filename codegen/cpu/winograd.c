@@ -528,8 +528,7 @@ void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) 
   if (w.shared)
     emit_shared_input(cg, &w, info);
   cy_kernel_begin(cg, d->name, 0);
-  if (d->epilogue.begin)
-    d->epilogue.begin(d->epilogue.ctx, cg);
+  cy_epilogue_open(&d->epilogue, cg);
   task t = {.w = &w, .v = cy_scratch(cg, d->scratch_slot, cy_i64(cg, worker_bytes(&w)))};
   t.u = cy_gepc(cg, t.v, w.shared ? 0 : v_bytes(&w));
   t.m = cy_gepc(cg, t.u, POINTS * u_floats(&w) * 4);

@@ -359,16 +359,16 @@ static void conv_pack(conv_setup *g, const conv_case *c) {
   cy_cg *cg = g->j.cg;
   int64_t total = 0, offset, cgroup = c->cin / c->groups;
   int32_t map[CY_CONV_MOST_TAPS];
-  int parts = cy_conv_parts(cg, &g->d, (cy_conv_algo)c->algo);
+  int parts = cy_conv_parts(&g->d, c->algo);
   for (int i = 0; i < parts; i++) {
-    cy_pack_layout l = cy_conv_layout(cg, &g->d, (cy_conv_algo)c->algo, i, &offset, map);
+    cy_pack_layout l = cy_conv_layout(cg, &g->d, c->algo, i, &offset, map);
     total = offset + l.bytes;
   }
   g->packed = nan_floats((total + 3) / 4);
   uint16_t *halves;
   const void *w = weights_source(g->w, c->cout * g->s.taps * cgroup, &halves);
   for (int i = 0; i < parts; i++) {
-    cy_pack_layout l = cy_conv_layout(cg, &g->d, (cy_conv_algo)c->algo, i, &offset, map);
+    cy_pack_layout l = cy_conv_layout(cg, &g->d, c->algo, i, &offset, map);
     cy_pack_source source = {w, g->s.taps * cgroup * (c->cout / c->groups), g->s.taps * cgroup, cgroup, 1, map};
     cy_pack_run(&l, &source, 0, cy_pack_units(&l), g->packed + offset / 4);
   }
@@ -445,13 +445,13 @@ static void conv_compile(conv_setup *g, const conv_case *c) {
   if (!(c->dynamic & 2))
     conv_pack(g, c);
   double t = cpu_seconds();
-  cy_conv_emit(g->j.cg, &g->d, (cy_conv_algo)c->algo, &g->j.info);
+  cy_conv_emit(g->j.cg, &g->d, c->algo, &g->j.info);
   job_finish(&g->j);
   g->j.compile_ms = (cpu_seconds() - t) * 1e3;
 }
 
 static void conv_line(const conv_case *c, const conv_shape *s, char *line, size_t size) {
-  static const char *const names[] = {"auto", "direct", "winograd", "depthwise"};
+  static const char *const names[] = {"direct", "winograd", "depthwise"};
   snprintf(
       line, size,
       "conv%dd%s %s batch %lld in %lldx%lldx%lld kernel %lldx%lldx%lld stride %lld,%lld,%lld dilation %lld pad %lld "
@@ -554,7 +554,7 @@ static void conv_bench(const conv_case *c, const char *what) {
   char line[300];
   conv_setup g;
   conv_shape s = shape_of(c);
-  static const char *const names[] = {"auto", "direct", "winograd", "depthwise"};
+  static const char *const names[] = {"direct", "winograd", "depthwise"};
   snprintf(line, sizeof line, "%s: %s %lldx%lld s%lld at %lld, %lld to %lld", what, names[c->algo],
            (long long)s.kernel[1], (long long)s.kernel[2], (long long)s.stride[2], (long long)s.in[2],
            (long long)c->cin, (long long)c->cout);
