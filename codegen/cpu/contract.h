@@ -85,6 +85,9 @@ typedef struct cy_pack_source {
   const int32_t *tap_map;
 } cy_pack_source;
 
+/* Of a group. */
+static inline int64_t cy_pack_panels(const cy_pack_layout *layout) { return cy_ceil(layout->n, layout->nr); }
+
 int64_t cy_pack_units(const cy_pack_layout *layout);
 /* Packs units [begin, end); different ranges may run on different threads. */
 void cy_pack_run(const cy_pack_layout *layout, const cy_pack_source *source, int64_t begin, int64_t end,

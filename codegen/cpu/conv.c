@@ -69,7 +69,7 @@ static cy_axis phase_axis(const cy_conv_desc *d, int i, int64_t phase) {
                .out = d->out[i],
                .in_stride = d->in_s[i]};
   if (k0 < every && k0 < d->kernel[i]) {
-    a.count = (d->kernel[i] - k0 + every - 1) / every;
+    a.count = cy_ceil(d->kernel[i] - k0, every);
     a.start = (phase + d->pad[i] - k0 * dil) / s;
     a.inc = -every * dil / s;
   }
@@ -107,7 +107,7 @@ V cy_axis_out(cy_cg *cg, const cy_axis *a) {
 /* The same for constants; 0: unknown. */
 static int64_t axis_out(const cy_axis *a) {
   int64_t out = cy_conv_known(a->out);
-  return out ? (out + a->scale - 1 - a->phase) / a->scale : 0;
+  return out ? cy_ceil(out - a->phase, a->scale) : 0;
 }
 
 static int part_count(const cy_conv_desc *d) {
@@ -151,9 +151,11 @@ static int64_t pixels_of(const conv *c, int64_t images) {
 
 static int64_t known_pixels(const conv *c) { return pixels_of(c, cy_conv_known(c->d->batch)); }
 
+static int64_t panel_count(const conv *c) { return cy_ceil(c->n, c->nr); }
+
 static void blocks_choose(const cy_cg *cg, conv *c) {
   int64_t pixels = known_pixels(c), width = axis_out(&c->axis[2]);
-  c->blocks = cy_blocks_choose(cg, c->tile, c->groups, pixels, (c->n + c->nr - 1) / c->nr, c->taps * c->klen);
+  c->blocks = cy_blocks_choose(cg, c->tile, c->groups, pixels, panel_count(c), c->taps * c->klen);
   c->row_block = 1;
   if (c->mode == MODE_RUNS_COPIED && width)
     c->row_block = c->blocks.mb > width ? c->blocks.mb / width : 1;
@@ -193,7 +195,7 @@ static cy_pack_layout direct_layout(const cy_cg *cg, const cy_conv_desc *d, int 
                       .nr = (unsigned)c.nr,
                       .merged = (int)c.merged,
                       .weights = d->weights};
-  l.bytes = c.groups * ((c.n + c.nr - 1) / c.nr) * c.nr * l.taps * l.c * cy_weight_bytes(d->weights);
+  l.bytes = c.groups * cy_round_up(c.n, c.nr) * l.taps * l.c * cy_weight_bytes(d->weights);
   return l;
 }
 
@@ -210,7 +212,7 @@ static void tap_map_fill(const cy_conv_desc *d, int part, int32_t *map) {
 static int64_t part_offset(const cy_cg *cg, const cy_conv_desc *d, int part) {
   int64_t offset = 0;
   for (int i = 0; i < part; i++)
-    offset += (direct_layout(cg, d, i).bytes + 63) / 64 * 64;
+    offset += cy_round_up(direct_layout(cg, d, i).bytes, 64);
   return offset;
 }
 
@@ -252,8 +254,7 @@ static V pixel_blocks(cy_cg *cg, const conv *c) {
   return cy_ceil_div(cg, cy_mul(cg, rows, cy_axis_out(cg, &c->axis[2])), cy_i64(cg, c->blocks.mb));
 }
 
-static int64_t panel_count(const conv *c) { return (c->n + c->nr - 1) / c->nr; }
-static int64_t column_blocks(const conv *c) { return (panel_count(c) + c->blocks.nb - 1) / c->blocks.nb; }
+static int64_t column_blocks(const conv *c) { return cy_ceil(panel_count(c), c->blocks.nb); }
 
 static V task_count(cy_cg *cg, void *ctx) {
   const conv *c = ctx;
@@ -454,7 +455,7 @@ static unsigned tails_of_blocks(const conv *c) {
   int64_t pixels = known_pixels(c), width = axis_out(&c->axis[2]);
   if (c->mode != MODE_RUNS_COPIED || !pixels)
     return cy_share_tails(c->tile, pixels, c->blocks.mb);
-  int64_t rows = pixels / width, blocks = (rows + c->row_block - 1) / c->row_block, few = rows / blocks * width;
+  int64_t rows = pixels / width, blocks = cy_ceil(rows, c->row_block), few = rows / blocks * width;
   return cy_tails(c->tile, few, few) | (rows % blocks ? cy_tails(c->tile, few + width, few + width) : 0);
 }
 

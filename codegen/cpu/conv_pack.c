@@ -20,7 +20,7 @@ static pack pack_of(const cy_cg *cg, const cy_conv_desc *d, int part) {
   int32_t map[CY_CONV_MOST_TAPS];
   p.l = cy_conv_layout(cg, d, CY_CONV_DIRECT, part, &p.offset, map);
   cy_conv_axes(d, part, p.axis);
-  p.panels = (p.l.n + p.l.nr - 1) / p.l.nr;
+  p.panels = cy_pack_panels(&p.l);
   return p;
 }
 

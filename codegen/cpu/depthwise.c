@@ -43,7 +43,7 @@ static int width_choose(const cy_cg *cg, int64_t ow, int64_t kernel) {
   int most = cg->avx512 ? MOST_TW : kernel > 5 ? 7 : 8, best = most;
   double waste = 1e9;
   for (int tw = most; ow && tw >= 4; tw--) {
-    double w = (double)((ow + tw - 1) / tw * tw) + (most - tw) * 0.02 * (double)ow;
+    double w = (double)(cy_round_up(ow, tw)) + (most - tw) * 0.02 * (double)ow;
     if (w < waste) {
       waste = w;
       best = tw;
@@ -54,7 +54,7 @@ static int width_choose(const cy_cg *cg, int64_t ow, int64_t kernel) {
 
 static dw plan(const cy_cg *cg, const cy_conv_desc *d) {
   dw p = {.d = d, .c = d->cout, .gin = d->cin / d->groups, .gout = d->cout / d->groups};
-  p.width = (d->cout + cg->W - 1) / cg->W * cg->W;
+  p.width = cy_round_up(d->cout, cg->W);
   cy_conv_axes(d, 0, p.axis);
   const cy_axis *w = &p.axis[2];
   int64_t ow = cy_conv_known(w->out), width = ow ? ow : 64;
@@ -272,7 +272,7 @@ static bool emit_known_row(cy_cg *cg, const dw *p, const line *l) {
     from += tw;
   for (to = from; to < ow && inside(p, to, ow - to < tw ? ow - to : tw, iw);)
     to += tw;
-  if (from / tw + (ow - (to < ow ? to : ow) + tw - 1) / tw > 4)
+  if (from / tw + cy_ceil(ow - (to < ow ? to : ow), tw) > 4)
     return false;
   for (int64_t x = 0; x < ow; x += tw)
     if (x < from || x >= to)

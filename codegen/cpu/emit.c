@@ -476,6 +476,23 @@ LLVMValueRef cy_shuffle(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, const int *la
   return LLVMBuildShuffleVector(cg->b, a, b, LLVMConstVector(m, n), "");
 }
 
+LLVMValueRef cy_some_lanes(cy_cg *cg, LLVMValueRef v, unsigned first, unsigned n) {
+  int lanes[256];
+  for (unsigned i = 0; i < n; i++)
+    lanes[i] = (int)(first + i);
+  return cy_shuffle(cg, v, v, lanes, n);
+}
+
+LLVMValueRef cy_joined(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+  int lanes[256];
+  unsigned n = 2 * LLVMGetVectorSize(LLVMTypeOf(a));
+  for (unsigned i = 0; i < n; i++)
+    lanes[i] = (int)i;
+  return cy_shuffle(cg, a, b, lanes, n);
+}
+
+bool cy_is_vector(LLVMValueRef v) { return LLVMGetTypeKind(LLVMTypeOf(v)) == LLVMVectorTypeKind; }
+
 LLVMValueRef cy_splat(cy_cg *cg, LLVMValueRef scalar, unsigned lanes) {
   static const int zero[64];
   LLVMValueRef poison = LLVMGetPoison(LLVMVectorType(LLVMTypeOf(scalar), lanes));

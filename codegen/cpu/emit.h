@@ -119,6 +119,10 @@ void cy_if_begin(cy_cg *cg, cy_if *s, LLVMValueRef cond);
 void cy_if_else(cy_cg *cg, cy_if *s); /* optional */
 void cy_if_end(cy_cg *cg, cy_if *s);
 
+/* ---- numbers known now; a >= 0, b > 0 ---- */
+static inline int64_t cy_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }               /* a / b, rounded up */
+static inline int64_t cy_round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; } /* to a multiple of b */
+
 /* ---- integers (i64 unless said otherwise); constants and identities are folded ---- */
 LLVMValueRef cy_i64(cy_cg *cg, int64_t v);
 LLVMValueRef cy_i32(cy_cg *cg, int32_t v);
@@ -155,6 +159,9 @@ LLVMValueRef cy_fma(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c); 
 LLVMValueRef cy_fmax(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);                /* of non-NaN values */
 LLVMValueRef cy_fmin(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef cy_shuffle(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, const int *lanes, unsigned n); /* n: at most 256 */
+LLVMValueRef cy_some_lanes(cy_cg *cg, LLVMValueRef v, unsigned first, unsigned n); /* lanes [first, first + n) */
+LLVMValueRef cy_joined(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);                 /* the lanes of a, then those of b */
+bool cy_is_vector(LLVMValueRef v);
 /* v[i] lane j <-> v[j] lane i, for a square of 8 x 8 floats. */
 void cy_transpose8(cy_cg *cg, LLVMValueRef v[8]);
 

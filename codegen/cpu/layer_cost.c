@@ -41,8 +41,7 @@ static double larger(double a, double b) { return a > b ? a : b; }
 
 /* A product of `rows` rows of `depth` with weights of `n` columns, whose rows are copied in `runs` pieces. */
 static double grouped_product(const cy_cg *cg, form f, double rows, double depth, double n, double runs) {
-  int64_t lanes = cg->W;
-  double columns = (double)(((int64_t)n + lanes - 1) / lanes * lanes), wide = 8.0 / cg->W;
+  double columns = (double)cy_round_up((int64_t)n, cg->W), wide = 8.0 / cg->W;
   double work = rows * depth * columns / rate_of(cg, f), loads = depth * n * (f == BF16 ? 2 : 1) / CY_BYTES_PER_CYCLE;
   double copies = rows * (depth * (f == BYTES && cg->vnni ? COPIED : WIDENED) * wide + runs * RUN);
   return larger(work, loads) + copies + rows * n * INT_OUTPUT * wide;

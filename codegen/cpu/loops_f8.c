@@ -48,12 +48,8 @@ V cy_lp_small_float_decode(cy_cg *cg, V bits, cy_dtype t, unsigned n) {
   return out;
 }
 
-static V splat_i32(cy_cg *cg, uint32_t c, unsigned n) {
-  V one = cy_i32(cg, (int32_t)c);
-  return n > 1 ? cy_splat(cg, one, n) : one;
-}
-
-static V splat_f32(cy_cg *cg, double c, unsigned n) { return n > 1 ? cy_splatf(cg, c, n) : LLVMConstReal(cg->f32, c); }
+static V splat_i32(cy_cg *cg, uint32_t c, unsigned n) { return cy_lp_const(cg, CY_U32, (cy_scalar){.u = c}, n); }
+static V splat_f32(cy_cg *cg, double c, unsigned n) { return cy_lp_const(cg, CY_F32, (cy_scalar){.f = c}, n); }
 
 static uint8_t code_of(cy_dtype t, double x) {
   uint8_t code = 0;

@@ -46,33 +46,33 @@ T cy_lp_mem(cy_cg *cg, cy_dtype t, unsigned n) {
   return cy_lp_reg(cg, t, n);
 }
 
-/* An integer constant in the type of `like`. */
+static T lane_type(T t) { return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMGetElementType(t) : t; }
+
+/* The constant in all lanes of a type. */
+static V in_lanes(T type, V one) {
+  if (LLVMGetTypeKind(type) != LLVMVectorTypeKind)
+    return one;
+  V e[64];
+  unsigned n = LLVMGetVectorSize(type);
+  for (unsigned i = 0; i < n; i++)
+    e[i] = one;
+  return LLVMConstVector(e, n);
+}
+
+/* A constant in the type of `like`. */
 static V int_like(V like, uint64_t c) {
   T t = LLVMTypeOf(like);
-  if (LLVMGetTypeKind(t) != LLVMVectorTypeKind)
-    return LLVMConstInt(t, c, 0);
-  V e[64], one = LLVMConstInt(LLVMGetElementType(t), c, 0);
-  unsigned n = LLVMGetVectorSize(t);
-  for (unsigned i = 0; i < n; i++)
-    e[i] = one;
-  return LLVMConstVector(e, n);
+  return in_lanes(t, LLVMConstInt(lane_type(t), c, 0));
 }
 
-static V real_const(T t, double c) {
-  if (LLVMGetTypeKind(t) != LLVMVectorTypeKind)
-    return LLVMConstReal(t, c);
-  V e[64], one = LLVMConstReal(LLVMGetElementType(t), c);
-  unsigned n = LLVMGetVectorSize(t);
-  for (unsigned i = 0; i < n; i++)
-    e[i] = one;
-  return LLVMConstVector(e, n);
+static V real_like(V like, double c) {
+  T t = LLVMTypeOf(like);
+  return in_lanes(t, LLVMConstReal(lane_type(t), c));
 }
-
-static V real_like(V like, double c) { return real_const(LLVMTypeOf(like), c); }
 
 V cy_lp_const(cy_cg *cg, cy_dtype t, cy_scalar c, unsigned n) {
-  T type = cy_lp_reg(cg, t, n);
-  return cy_dtype_is_float(t) ? real_const(type, c.f) : int_like(LLVMConstNull(type), c.u);
+  V like = LLVMConstNull(cy_lp_reg(cg, t, n));
+  return cy_dtype_is_float(t) ? real_like(like, c.f) : int_like(like, c.u);
 }
 
 V cy_lp_lane(cy_cg *cg, V v, unsigned i, unsigned n) {
@@ -101,6 +101,17 @@ static V bf16_bits(cy_cg *cg, V x, unsigned n) { /* f32 -> i32 holding the round
   return LLVMBuildAnd(b, r, int_like(u, 0xffff0000u), "");
 }
 
+/* An integer of fewer than 8 bits wrapped in its i8. */
+static V wrap_small(cy_cg *cg, V v, cy_dtype t) {
+  if (!cy_lp_packed(t))
+    return v;
+  if (signed_int(t)) {
+    V up = int_like(v, 8 - (unsigned)bits_of(t));
+    return LLVMBuildAShr(cg->b, LLVMBuildShl(cg->b, v, up, ""), up, "");
+  }
+  return LLVMBuildAnd(cg->b, v, int_like(v, (1u << bits_of(t)) - 1), "");
+}
+
 V cy_lp_from_mem(cy_cg *cg, V v, cy_dtype t, unsigned n) {
   LLVMBuilderRef b = cg->b;
   T reg = cy_lp_reg(cg, t, n);
@@ -114,11 +125,7 @@ V cy_lp_from_mem(cy_cg *cg, V v, cy_dtype t, unsigned n) {
   }
   if (small_float(t))
     return cy_lp_small_float_decode(cg, v, t, n);
-  if (cy_lp_packed(t) && signed_int(t)) {
-    V up = int_like(v, 8 - (unsigned)bits_of(t));
-    return LLVMBuildAShr(b, LLVMBuildShl(b, v, up, ""), up, "");
-  }
-  return v;
+  return cy_lp_packed(t) && signed_int(t) ? wrap_small(cg, v, t) : v;
 }
 
 V cy_lp_to_mem(cy_cg *cg, V v, cy_dtype t, unsigned n) {
@@ -142,17 +149,6 @@ static V round_small(cy_cg *cg, V v, cy_dtype t, unsigned n) {
   return cy_lp_from_mem(cg, cy_lp_to_mem(cg, v, t, n), t, n);
 }
 
-/* An integer of fewer than 8 bits wrapped in its i8. */
-static V wrap_small(cy_cg *cg, V v, cy_dtype t) {
-  if (!cy_lp_packed(t))
-    return v;
-  if (signed_int(t)) {
-    V up = int_like(v, 8 - (unsigned)bits_of(t));
-    return LLVMBuildAShr(cg->b, LLVMBuildShl(cg->b, v, up, ""), up, "");
-  }
-  return LLVMBuildAnd(cg->b, v, int_like(v, (1u << bits_of(t)) - 1), "");
-}
-
 /* ---- libm ---- */
 
 static V libm_function(cy_cg *cg, const char *name, T type, unsigned nargs) {
@@ -164,7 +160,7 @@ static V libm_function(cy_cg *cg, const char *name, T type, unsigned nargs) {
 }
 
 static V libm_call(cy_cg *cg, const char *base, V *a, unsigned nargs, unsigned n) {
-  T type = n > 1 ? LLVMGetElementType(LLVMTypeOf(a[0])) : LLVMTypeOf(a[0]);
+  T type = lane_type(LLVMTypeOf(a[0]));
   char name[16];
   snprintf(name, sizeof name, "%s%s", base, type == cg->f32 ? "f" : "");
   V fn = libm_function(cg, name, type, nargs), out = LLVMGetPoison(LLVMTypeOf(a[0])), lane[2];
@@ -186,7 +182,7 @@ static V real_intrinsic(cy_cg *cg, const char *name, V x) { return cy_intrinsic(
 static bool is_number(V v) { /* a constant that is not NaN */
   if (!LLVMIsConstant(v))
     return false;
-  if (LLVMGetTypeKind(LLVMTypeOf(v)) == LLVMVectorTypeKind)
+  if (cy_is_vector(v))
     v = LLVMGetAggregateElement(v, 0);
   LLVMBool lost;
   return v && LLVMIsAConstantFP(v) && !isnan(LLVMConstRealGetDouble(v, &lost));
@@ -275,10 +271,8 @@ static V int_divide(cy_cg *cg, cy_op op, bool sgn, V a, V d) {
       q = LLVMBuildSelect(b, is1, LLVMBuildNeg(b, a, ""), q, "");
     return LLVMBuildSelect(b, is0, zero, q, "");
   }
-  if (!sgn) {
-    V r = LLVMBuildURem(b, a, safe, "");
-    return r; /* x mod 1 = 0, which is also what x mod 0 is */
-  }
+  if (!sgn)
+    return LLVMBuildURem(b, a, safe, ""); /* x mod 1 = 0, which is also what x mod 0 is */
   V r = LLVMBuildSRem(b, a, safe, "");
   if (op == CY_OP_fmod)
     return r;

@@ -8,9 +8,7 @@
 
 #include <string.h>
 
-static int64_t panels_of(const cy_pack_layout *l) { return (l->n + l->nr - 1) / l->nr; }
-
-int64_t cy_pack_units(const cy_pack_layout *l) { return l->depthwise ? 1 : l->groups * panels_of(l); }
+int64_t cy_pack_units(const cy_pack_layout *l) { return l->depthwise ? 1 : l->groups * cy_pack_panels(l); }
 
 /* With merged groups a column sees the channels of its own group only, and `out` stays as it is elsewhere. */
 static void put_weight(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t n, int64_t tap, int64_t c,
@@ -59,7 +57,7 @@ static void pack_filters(const cy_pack_layout *l, const cy_pack_source *s, int64
 }
 
 static void pack_panel(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t panel, char *out) {
-  int64_t panels = panels_of(l), k0 = 0, row = l->nr * cy_weight_bytes(l->weights);
+  int64_t panels = cy_pack_panels(l), k0 = 0, row = l->nr * cy_weight_bytes(l->weights);
   out += group * l->taps * l->c * panels * row;
   if (l->winograd) {
     pack_filters(l, s, panel, out + panel * l->c * l->taps * row);
@@ -76,7 +74,7 @@ static void pack_panel(const cy_pack_layout *l, const cy_pack_source *s, int64_t
 }
 
 static void pack_depthwise(const cy_pack_layout *l, const cy_pack_source *s, char *out) {
-  int64_t bytes = cy_weight_bytes(l->weights), width = (l->groups * l->n + l->nr - 1) / l->nr * l->nr * bytes;
+  int64_t bytes = cy_weight_bytes(l->weights), width = cy_round_up(l->groups * l->n, l->nr) * bytes;
   memset(out, 0, (size_t)(l->taps * l->c * width));
   for (int64_t t = 0; t < l->taps; t++)
     for (int64_t c = 0; c < l->c; c++, out += width)
@@ -90,7 +88,7 @@ void cy_pack_run(const cy_pack_layout *l, const cy_pack_source *s, int64_t begin
       pack_depthwise(l, s, out);
     return;
   }
-  int64_t panels = panels_of(l);
+  int64_t panels = cy_pack_panels(l);
   for (int64_t u = begin; u < end; u++)
     pack_panel(l, s, u / panels, u % panels, out);
 }
