@@ -129,17 +129,14 @@ typedef struct cy_conv_desc {
   bool transposed;
   cy_weights weights; /* halves: CY_CONV_DIRECT or CY_CONV_WINOGRAD */
   cy_csize batch, in[3], out[3];
-  int64_t kernel[3], stride[3], dilation[3],
-      pad[3];                                    /* pad at the beginning of each axis; the end follows from the sizes */
+  int64_t kernel[3], stride[3], dilation[3], pad[3]; /* pad at the beginning of each axis; the end follows from the sizes */
   int64_t groups, cin, cout;                     /* channels of all groups together */
   cy_csize in_n, in_s[3];                        /* strides of the input; channels are dense */
   int a_slot, b_slot, scratch_slot, shared_slot; /* b_slot: packed weights */
-  bool w_run_time; /* b_slot: weights as they are, packed by a phase of their own; always CY_CONV_DIRECT */
-  int64_t w_gs, w_ns, w_ts, w_cs; /* their strides: group, output channel within it, tap, input channel within it */
   cy_epilogue epilogue;
 } cy_conv_desc;
 
-#define CY_CONV_MOST_TAPS 8192 /* of a kernel, all axes together */
+/* Of a kernel, all axes together. */
 static inline int64_t cy_conv_taps(const cy_conv_desc *desc) {
   int64_t taps = 1;
   for (int i = 0; i < desc->n_spatial; i++)
@@ -149,12 +146,12 @@ static inline int64_t cy_conv_taps(const cy_conv_desc *desc) {
 
 /* The fastest algorithm by operations over peak and bytes over bandwidth. */
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *desc);
-/* Cycles of that on one core, weights being constant; not for CY_CONV_DEPTHWISE. */
+/* Cycles of that on one core; not for CY_CONV_DEPTHWISE. */
 double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *desc);
 /* How the weights are packed; source: w[group][n][taps][c], taps in row-major kernel order. A transposed convolution
  * with strides has one layout per sub-pixel phase, packed one after the other: n_parts of them. */
 int cy_conv_parts(const cy_conv_desc *desc, cy_conv_algo algo);
-/* Layout of part `part`, its byte offset, and its taps in the source (tap_map has room for CY_CONV_MOST_TAPS). */
+/* Layout of part `part`, its byte offset, and its taps in the source (tap_map has room for cy_conv_taps). */
 cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, int part,
                               int64_t *out_offset, int32_t *tap_map);
 void cy_conv_emit(cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, cy_contract_info *out_info);

@@ -468,7 +468,7 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
   cy_share q = cy_share_of(cg, cy_i64(cg, panel_count(c)), cb, c->columns_outer ? slow : fast);
   V count = cy_sub(cg, p.end, p.begin);
   emit_tables(cg, f, p.begin, count);
-  V weights = cy_gepc(cg, cy_arg_ptr(cg, c->d->w_run_time ? c->d->shared_slot : c->d->b_slot), c->weights_at);
+  V weights = cy_gepc(cg, cy_arg_ptr(cg, c->d->b_slot), c->weights_at);
   int64_t group_bytes = c->taps * c->klen * panel_count(c) * c->nr * cy_weight_bytes(c->d->weights);
   cy_rows index = {row_index, (void *)f, (unsigned)c->n_idx};
   cy_core core = {.tile = c->tile,
@@ -567,9 +567,7 @@ void cy_conv_emit(cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, cy_contra
     cy_depthwise_emit(cg, d, info);
     return;
   }
-  info->shared_bytes = d->w_run_time ? part_offset(cg, d, part_count(d)) : 0;
-  if (d->w_run_time)
-    cy_conv_pack_emit(cg, d, info);
+  info->shared_bytes = 0;
   if (part_count(d) > 1) {
     emit_parts(cg, d);
   } else {
@@ -605,8 +603,6 @@ static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
 }
 
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
-  if (d->w_run_time)
-    return CY_CONV_DIRECT;
   if (d->weights == CY_WEIGHTS_F32 && cy_depthwise_possible(cg, d))
     return CY_CONV_DEPTHWISE;
   /* a clear gain only: the model does not know how many cores share the memory */

@@ -38,7 +38,4 @@ void cy_depthwise_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *ou
 cy_pack_layout cy_depthwise_layout(const cy_cg *cg, const cy_conv_desc *desc);
 bool cy_depthwise_possible(const cy_cg *cg, const cy_conv_desc *desc);
 
-/* The phase that packs weights known at run time only, for the direct form (conv_pack.c). */
-void cy_conv_pack_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
-
 #endif

@@ -3,8 +3,8 @@
  * In: cy_contraction, whose sizes are dims. Out: descriptors whose sizes are constants or slots, packed forms of
  * constant weights, and after emission the phases. What is not covered here (see supports) becomes plain loops during
  * lowering: other types than f32, f32 with packed weights in half precision, bf16 where there is an instruction for it,
- * and 8-bit integers with i32 sums, empty products, convolutions whose weights are computed at run time or whose
- * channels are not dense.
+ * and 8-bit integers with i32 sums, empty products, convolutions whose weights are computed at run time (with enough
+ * channels they are products by then, see passes/lower_unfold.c) or whose channels are not dense.
  *
  * Appended arguments, in this order: operands shifted to where they begin (where an offset is not 0), packed weights,
  * scratch per worker, shared scratch.

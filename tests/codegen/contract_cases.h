@@ -168,7 +168,7 @@ typedef struct conv_case {
   cy_conv_algo algo;
   int n_spatial, transposed;
   int64_t batch, in[3], kernel[3], stride[3], dilation[3], pad[3], pad_end[3], groups, cin, cout;
-  int dynamic; /* 1: batch and spatial sizes from slots; 2: weights are an input too */
+  int dynamic; /* batch and spatial sizes from slots */
   int64_t gap;
 } conv_case;
 
@@ -226,13 +226,6 @@ static const conv_case conv_cases[] = {
     {DIRECT, 2, 1, 1, D2(6, 5), S2(3), D2(3, 2), S2(2), S2(1), D2(1, 0), 1, 24, 9, 0, 0},
     {DIRECT, 1, 1, 1, D1(20), D1(16), D1(8), D1(1), D1(4), D1(4), 1, 32, 16, 1, 0},
     {DIRECT, 3, 1, 1, D3(3, 4, 3), D3(2, 3, 2), D3(2, 2, 1), D3(1, 1, 1), D3(0, 1, 0), D3(0, 0, 0), 1, 8, 8, 0, 0},
-    /* weights that are inputs */
-    {DIRECT, 2, 0, 1, D2(9, 7), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 40, 21, 2, 0},
-    {DIRECT, 2, 0, 1, D2(9, 7), S2(3), S2(2), S2(1), S2(1), S2(1), 1, 3, 50, 3, 0},
-    {DIRECT, 2, 0, 1, D2(5, 5), S2(1), S2(1), S2(1), S2(0), S2(0), 1, 900, 9, 2, 0},
-    {DIRECT, 2, 0, 1, D2(6, 5), S2(3), S2(1), S2(1), S2(1), S2(1), 8, 16, 24, 2, 0},
-    {DIRECT, 2, 1, 1, D2(5, 6), S2(3), S2(2), S2(1), S2(1), S2(1), 1, 20, 17, 2, 0},
-    {DIRECT, 2, 1, 1, D2(5, 6), S2(2), S2(3), S2(1), S2(0), S2(0), 2, 8, 6, 2, 0},
     /* winograd */
     {WINOGRAD, 2, 0, 1, D2(8, 8), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 16, 16, 0, 0},
     {WINOGRAD, 2, 0, 2, D2(13, 9), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 32, 40, 0, 0},
