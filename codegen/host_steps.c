@@ -86,7 +86,7 @@ static void call_by_work(cy_host *h, LLVMValueRef fn, LLVMValueRef n, LLVMValueR
 
 static void emit_phase(cy_host *h, const cy_kernel_plan *plan, const cy_phase_code *phase, LLVMValueRef work) {
   cy_cg *cg = h->cg;
-  LLVMValueRef n = phase->tasks == -2   ? cy_host_dim(h, cy_host_tasks(h, plan->kernel))
+  LLVMValueRef n = phase->tasks == -2   ? cy_host_dim(h, cy_kernel_tasks(plan->kernel))
                    : phase->tasks == -1 ? cy_host_call_size(h, phase->symbol, "_tasks")
                                         : cy_i64(cg, phase->tasks);
   LLVMValueRef fn = phase_function(h, phase->symbol);

@@ -133,6 +133,8 @@ cy_contraction *cy_kernel_contraction(cy_kernel *k);         /* kind NONE for pl
 
 cy_karg cy_kernel_add_arg(cy_kernel *k, cy_karg_kind kind, cy_dtype dtype, cy_dim elems);
 uint32_t cy_kernel_args(const cy_kernel *k, const cy_karg_info **out_args);
+cy_dtype cy_kernel_arg_dtype(const cy_kernel *k, cy_karg arg);
+bool cy_kernel_loads(const cy_kernel *k, cy_karg arg); /* does any expression? */
 cy_var cy_kernel_add_var(cy_kernel *k, cy_dim extent);
 cy_var_info *cy_kernel_var(const cy_kernel *k, cy_var v);
 uint32_t cy_kernel_var_count(const cy_kernel *k);
@@ -140,6 +142,7 @@ uint32_t cy_kernel_var_count(const cy_kernel *k);
  * and it is marked `lanes`, a task is one element and ranges of tasks are vectorised. */
 void cy_kernel_add_grid(cy_kernel *k, cy_var v);
 uint32_t cy_kernel_grid(const cy_kernel *k, const cy_var **out_vars);
+cy_dim cy_kernel_tasks(cy_kernel *k); /* how many: the product of the grid's extents */
 void cy_kernel_set_grid_lanes(cy_kernel *k, bool lanes);
 bool cy_kernel_grid_lanes(const cy_kernel *k);
 cy_local cy_kernel_add_local(cy_kernel *k, cy_dtype dtype);

@@ -106,11 +106,11 @@ static bool bf16_supported(const cy_machine *m, cy_kernel *k, const cy_contracti
 }
 
 /* Heads of a known size, up to what a block's scratch is planned for. */
-static bool attention_supported(cy_kernel *k, const cy_contraction *c, const cy_karg_info *args) {
-  int64_t size, columns;
-  return known(k, c->k, &size) && known(k, c->n, &columns) && size > 0 && size <= 1024 && columns > 0 && columns <= 1024 &&
-         c->nbatch <= CY_GEMM_BATCH && args[c->v].dtype == CY_F32 && positive_or_symbolic(k, c->m) &&
-         positive_or_symbolic(k, c->keys) && matmul_supported(k, c);
+static bool attention_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c) {
+  int64_t size, columns, most = m->target->most_head;
+  return known(k, c->k, &size) && known(k, c->n, &columns) && size > 0 && size <= most && columns > 0 &&
+         columns <= most && cy_kernel_arg_dtype(k, c->v) == CY_F32 && positive_or_symbolic(k, c->keys) &&
+         matmul_supported(k, c);
 }
 
 static bool gemm_pack_plan(cy_kernel *k, const cy_contraction *c, form *f, int64_t *out_matrices);
@@ -127,15 +127,13 @@ static bool half_supported(const cy_machine *m, cy_kernel *k, const cy_contracti
 
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
-  const cy_karg_info *args;
-  cy_kernel_args(k, &args);
-  bool floats = args[c->a].dtype == CY_F32 && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
-                (args[c->b].dtype == CY_F32 || half_supported(m, k, c, args[c->b].dtype));
-  if (!floats && !bf16_supported(m, k, c, args[c->a].dtype, args[c->b].dtype) &&
-      !dot_supported(k, c, args[c->a].dtype, args[c->b].dtype))
+  cy_dtype a = cy_kernel_arg_dtype(k, c->a), b = cy_kernel_arg_dtype(k, c->b);
+  bool floats = a == CY_F32 && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
+                (b == CY_F32 || half_supported(m, k, c, b));
+  if (!floats && !bf16_supported(m, k, c, a, b) && !dot_supported(k, c, a, b))
     return false;
   if (c->kind == CY_CONTRACT_ATTENTION)
-    return attention_supported(k, c, args);
+    return attention_supported(m, k, c);
   return c->kind == CY_CONTRACT_MATMUL ? matmul_supported(k, c) : conv_supported(k, c);
 }
 
@@ -151,9 +149,7 @@ static void set_slots(const cy_kernel_plan *plan, int *a, int *b, int *scratch, 
 
 /* How the constant operand of floats is stored. */
 static cy_weights weights_of(cy_kernel *k) {
-  const cy_karg_info *args;
-  cy_kernel_args(k, &args);
-  cy_dtype b = args[cy_kernel_contraction(k)->b].dtype;
+  cy_dtype b = cy_kernel_arg_dtype(k, cy_kernel_contraction(k)->b);
   return b == CY_F16 ? CY_WEIGHTS_F16 : b == CY_BF16 ? CY_WEIGHTS_BF16 : CY_WEIGHTS_F32;
 }
 
@@ -236,13 +232,12 @@ static cy_conv_desc conv_desc(const cy_kernel_plan *plan) {
 
 static cy_dot_desc dot_desc(const cy_kernel_plan *plan, const form *f) {
   const cy_contraction *c = cy_kernel_contraction(plan->kernel);
-  const cy_karg_info *args;
-  cy_kernel_args(plan->kernel, &args);
+  cy_dtype a = cy_kernel_arg_dtype(plan->kernel, c->a), b = cy_kernel_arg_dtype(plan->kernel, c->b);
   cy_dot_desc d = {.conv = c->kind != CY_CONTRACT_MATMUL,
-                   .a_signed = args[c->a].dtype == CY_I8,
-                   .b_signed = args[c->b].dtype != CY_U8,
-                   .b_bits = (unsigned)cy_dtype_of(args[c->b].dtype)->bits,
-                   .bf16 = args[c->a].dtype == CY_BF16,
+                   .a_signed = a == CY_I8,
+                   .b_signed = b != CY_U8,
+                   .b_bits = (unsigned)cy_dtype_of(b)->bits,
+                   .bf16 = a == CY_BF16,
                    .a_zero_slot = c->has_a_zero ? (int)c->a_zero : -1,
                    .b_zero_slot = c->has_b_zero ? (int)c->b_zero : -1,
                    .b_zero_step = c->b_zero_step,
@@ -434,22 +429,7 @@ uint32_t cy_cpu_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int
 
 /* ---- preparing ---- */
 
-static bool loads_argument(cy_kernel *k, cy_karg arg) {
-  for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
-    const cy_expr_info *x = cy_expr_of(k, e);
-    if (x->op == CY_X_LOAD && x->id == arg)
-      return true;
-  }
-  return false;
-}
-
-static cy_dtype element_dtype(cy_kernel *k, cy_karg arg) {
-  const cy_karg_info *args;
-  cy_kernel_args(k, &args);
-  return args[arg].dtype;
-}
-
-static int64_t element_bytes(cy_kernel *k, cy_karg arg) { return cy_dtype_of(element_dtype(k, arg))->bits / 8; }
+static int64_t element_bytes(cy_kernel *k, cy_karg arg) { return cy_dtype_of(cy_kernel_arg_dtype(k, arg))->bits / 8; }
 
 /* The generators want operands that begin where the pointer points. */
 static void shift_operand(cy_kernel_plan *plan, int which, cy_karg arg, cy_dim offset) {
@@ -485,54 +465,67 @@ static void attention_prepare(cy_kernel_plan *plan) {
   plan->weight = 4000;
 }
 
-void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *plan) {
+/* Appends what operands and scratch are bound to. offset: of B's weights in their constant, in elements. */
+static void append_arguments(cy_kernel_plan *plan, form *f, int64_t offset) {
   cy_kernel *k = plan->kernel;
-  if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION) {
-    attention_prepare(plan);
-    return;
-  }
-  cy_graph *g = cy_kernel_graph(k);
-  cy_arena *arena = cy_graph_arena(g);
   const cy_contraction *c = cy_kernel_contraction(k);
-  form *f = CY_NEW(arena, form);
-  int64_t matrices = 1, offset = 0;
-  bool matmul = c->kind == CY_CONTRACT_MATMUL;
-  plan->form = f;
-  f->dot = cy_kernel_local_dtype(k, c->acc) == CY_I32 || element_dtype(k, c->a) == CY_BF16;
-  f->packed =
-      c->b_const && !c->has_b_zero && (!c->b_offset || known(k, c->b_offset, &offset)) && (!matmul || gemm_pack_plan(k, c, f, &matrices));
-  if (!matmul && !f->packed)
-    cy_bug("kernel '%s': a convolution whose weights cannot be packed", cy_kernel_name(k));
   shift_operand(plan, 0, c->a, c->a_offset);
-  if (!f->packed)
-    shift_operand(plan, 1, c->b, c->b_offset);
   if (f->packed) {
     plan->dead_arg = (int32_t)c->b;
-    plan->reads_dead = loads_argument(k, c->b);
+    plan->reads_dead = cy_kernel_loads(k, c->b);
     plan->packed_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
     f->pack.w_offset = offset * element_bytes(k, c->b);
+  } else {
+    shift_operand(plan, 1, c->b, c->b_offset);
   }
-  plan->scratch_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_SCRATCH, CY_F32, cy_dim_const(g, 0));
+  plan->scratch_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_SCRATCH, CY_F32, cy_dim_const(cy_kernel_graph(k), 0));
   plan->shared_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-  plan->weight = 1500;
-  if (f->dot) {
-    if (f->packed)
-      dot_form_choose(cg, p, plan, f, matrices);
-    cy_dot_desc d = dot_desc(plan, f);
-    plan->algorithm = cy_dot_algorithm(cg, &d);
-    return;
-  }
-  if (matmul) {
+}
+
+static const char *dot_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *plan, form *f, int64_t matrices) {
+  if (f->packed)
+    dot_form_choose(cg, p, plan, f, matrices);
+  cy_dot_desc d = dot_desc(plan, f);
+  return cy_dot_algorithm(cg, &d);
+}
+
+static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f, int64_t matrices) {
+  static const char *const stored[] = {[CY_WEIGHTS_F16] = "f16", [CY_WEIGHTS_BF16] = "bf16"};
+  cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
+  cy_contraction_kind kind = cy_kernel_contraction(plan->kernel)->kind;
+  cy_weights weights = weights_of(plan->kernel);
+  const char *name;
+  if (kind == CY_CONTRACT_MATMUL) {
     cy_gemm_desc d = gemm_desc(plan, f);
     if (f->packed)
       gemm_pack_form(cg, plan, arena, f, matrices);
-    plan->algorithm = gemm_algorithm(cg, &d);
+    name = gemm_algorithm(cg, &d);
   } else {
     conv_pack_form(cg, plan, arena, f);
-    plan->algorithm = conv_algorithm(f->algo, c->kind == CY_CONTRACT_CONV_TRANSPOSE);
+    name = conv_algorithm(f->algo, kind == CY_CONTRACT_CONV_TRANSPOSE);
   }
-  if (weights_of(k) != CY_WEIGHTS_F32)
-    plan->algorithm = cy_arena_printf(arena, "%s %s", plan->algorithm, weights_of(k) == CY_WEIGHTS_F16 ? "f16" : "bf16");
+  return weights == CY_WEIGHTS_F32 ? name : cy_arena_printf(arena, "%s %s", name, stored[weights]);
+}
+
+void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *plan) {
+  cy_kernel *k = plan->kernel;
+  const cy_contraction *c = cy_kernel_contraction(k);
+  if (c->kind == CY_CONTRACT_ATTENTION) {
+    attention_prepare(plan);
+    return;
+  }
+  form *f = CY_NEW(cy_graph_arena(cy_kernel_graph(k)), form);
+  int64_t matrices = 1, offset = 0;
+  bool matmul = c->kind == CY_CONTRACT_MATMUL;
+  plan->form = f;
+  plan->weight = 1500;
+  f->dot = cy_kernel_local_dtype(k, c->acc) == CY_I32 || cy_kernel_arg_dtype(k, c->a) == CY_BF16;
+  f->packed = c->b_const && !c->has_b_zero && (!c->b_offset || known(k, c->b_offset, &offset)) &&
+              (!matmul || gemm_pack_plan(k, c, f, &matrices));
+  if (!matmul && !f->packed)
+    cy_bug("kernel '%s': a convolution whose weights cannot be packed", cy_kernel_name(k));
+  append_arguments(plan, f, offset);
+  plan->algorithm = f->dot ? dot_prepare(cg, p, plan, f, matrices) : float_prepare(cg, plan, f, matrices);
 }
 
 /* ---- emission ---- */

@@ -182,7 +182,7 @@ static void make_part(lane_loop *l, cy_local local, cy_op op) {
   cy_dtype t = cy_kernel_local_dtype(l->p->k, local);
   for (unsigned c = 0; c < l->copies; c++) {
     l->part[c][local] = cy_alloca_of(cg, cy_lp_reg(cg, t, l->lanes));
-    LLVMBuildStore(cg->b, cy_lp_identity(cg, op, t, l->lanes), l->part[c][local]);
+    LLVMBuildStore(cg->b, cy_lp_const(cg, t, cy_scalar_neutral(op, t), l->lanes), l->part[c][local]);
   }
 }
 
@@ -449,7 +449,7 @@ static void emit_set(cy_lp *p, const cy_stmt *s) {
   V slot = p->lanes > 1 ? p->lane_slot[s->local] : p->slot[s->local], v = cy_lp_value(p, s->value);
   if (s->kind == CY_S_ACCUM) {
     if (p->fresh && p->lanes > 1 && !p->set[s->local])
-      v = LLVMBuildSelect(b, p->fresh, v, cy_lp_identity(p->cg, s->op, t, p->lanes), "");
+      v = LLVMBuildSelect(b, p->fresh, v, cy_lp_const(p->cg, t, cy_scalar_neutral(s->op, t), p->lanes), "");
     V pair[2] = {LLVMBuildLoad2(b, cy_lp_reg(p->cg, t, p->lanes), slot, ""), v};
     v = cy_lp_op(p->cg, s->op, t, t, pair, 2, p->lanes);
   }

@@ -48,7 +48,6 @@ V cy_lp_to_mem(cy_cg *cg, V v, cy_dtype t, unsigned n);
 V cy_lp_const(cy_cg *cg, cy_dtype t, cy_scalar c, unsigned n);
 V cy_lp_op(cy_cg *cg, cy_op op, cy_dtype in, cy_dtype out, V *a, int nargs, unsigned n);
 V cy_lp_cast_unsaturated(cy_cg *cg, V v, cy_dtype in, cy_dtype out, unsigned n);
-V cy_lp_identity(cy_cg *cg, cy_op op, cy_dtype t, unsigned n); /* of an ACCUM */
 V cy_lp_lane(cy_cg *cg, V v, unsigned i, unsigned n);          /* scalar */
 V cy_lp_set_lane(cy_cg *cg, V v, V x, unsigned i);
 

@@ -453,12 +453,6 @@ static V float_class(cy_cg *cg, cy_op op, cy_dtype t, V x, unsigned n) {
   return LLVMBuildFCmp(cg->b, LLVMRealOEQ, real_intrinsic(cg, "llvm.fabs", x), real_like(x, INFINITY), "");
 }
 
-/* Results of these are values of an operand, or exact: nothing to round. */
-static bool exact_in_small(cy_op op) {
-  return op == CY_OP_neg || op == CY_OP_abs || op == CY_OP_sign || op == CY_OP_min || op == CY_OP_max ||
-         op == CY_OP_floor || op == CY_OP_trunc;
-}
-
 V cy_lp_cast_unsaturated(cy_cg *cg, V v, cy_dtype in, cy_dtype out, unsigned n) {
   return convert(cg, v, in, out, false, n);
 }
@@ -475,35 +469,5 @@ V cy_lp_op(cy_cg *cg, cy_op op, cy_dtype in, cy_dtype out, V *a, int nargs, unsi
   if (!cy_dtype_is_float(in))
     return wrap_small(cg, int_op(cg, op, in, a), in);
   V v = real_op(cg, op, a, nargs, n);
-  return small_float(out) && !exact_in_small(op) ? round_small(cg, v, out, n) : v;
-}
-
-V cy_lp_identity(cy_cg *cg, cy_op op, cy_dtype t, unsigned n) {
-  const cy_dtype_info *info = cy_dtype_of(t);
-  bool real = info->cls == 'F', sgn = info->cls == 'I';
-  cy_scalar c = {.u = 0};
-  uint64_t top = info->bits >= 64 ? UINT64_MAX : (UINT64_C(1) << info->bits) - 1;
-  switch (op) {
-  case CY_OP_mul:
-    if (real)
-      c.f = 1;
-    else
-      c.u = 1;
-    break;
-  case CY_OP_min:
-    if (real)
-      c.f = INFINITY;
-    else
-      c.u = t == CY_BOOL ? 1 : sgn ? top >> 1 : top;
-    break;
-  case CY_OP_max:
-    if (real)
-      c.f = -INFINITY;
-    else if (sgn)
-      c.i = -(int64_t)(top >> 1) - 1;
-    break;
-  case CY_OP_and: c.u = t == CY_BOOL ? 1 : top; break;
-  default: /* add, or: 0 */ break;
-  }
-  return cy_lp_const(cg, t, c, n);
+  return small_float(out) && !cy_op_is_exact(op) ? round_small(cg, v, out, n) : v;
 }
