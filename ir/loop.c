@@ -104,6 +104,13 @@ uint32_t cy_kernel_local_count(const cy_kernel *k) { return k->nlocals; }
 
 cy_stmt *cy_kernel_body(const cy_kernel *k) { return k->body; }
 
+bool cy_stmt_sets(const cy_stmt *s, cy_local l) {
+  for (; s; s = s->next)
+    if ((s->kind == CY_S_SET && s->local == l) || cy_stmt_sets(s->body, l))
+      return true;
+  return false;
+}
+
 static cy_stmt *append(cy_kernel *k, cy_stmt_kind kind) {
   cy_stmt *s = CY_NEW(cy_graph_arena(k->g), cy_stmt);
   s->kind = kind;

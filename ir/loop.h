@@ -151,6 +151,7 @@ uint32_t cy_kernel_local_count(const cy_kernel *k);
 
 /* Statements are appended at the insertion point: the end of the body at first. */
 cy_stmt *cy_kernel_body(const cy_kernel *k);
+bool cy_stmt_sets(const cy_stmt *s, cy_local l); /* does s, or what follows or is inside of it, set l? */
 void cy_kernel_for(cy_kernel *k, cy_var v, bool lanes); /* opens a loop: statements go inside until cy_kernel_end() */
 void cy_kernel_end(cy_kernel *k);
 void cy_kernel_store(cy_kernel *k, cy_karg arg, cy_expr offset, cy_expr value); /* casts value to the storage dtype */

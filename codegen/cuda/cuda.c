@@ -332,10 +332,6 @@ static int compile_all(const cy_machine *m, shard *s, bool only_ptx, cy_cuda_ima
 
 /* ---- files ---- */
 
-static bool write_at(FILE *f, uint64_t at, const void *bytes, size_t n) {
-  return fseek(f, (long)at, SEEK_SET) == 0 && fwrite(bytes, 1, n, f) == n;
-}
-
 /* Of what blocks that share k hand on. */
 static int64_t shared_bytes(const cy_kernel_plan *plan) {
   const cy_cuda_form *form = cy_cuda_form_of(plan);
@@ -370,7 +366,7 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
   FILE *f = rc == 0 ? fopen(path, "wb") : NULL;
   size_t bytes = kind == CY_CODE_CUBIN ? images[0].size : images[0].bytes ? strlen(images[0].bytes) : 0;
   bool ok = f && (kind == CY_CODE_OBJECT ? cy_cuda_images_write(f, images, nimages, symbol)
-                                         : write_at(f, 0, images[0].bytes, bytes));
+                                         : fwrite(images[0].bytes, 1, bytes, f) == bytes);
   if (f && fclose(f))
     ok = false;
   if (rc == 0 && !ok) {
