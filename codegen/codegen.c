@@ -44,7 +44,7 @@ static char *model_name(const cy_codegen_options *o) {
   return cy_c_identifier(text, n < 100 ? n : 100);
 }
 
-/* Where the header goes: what was asked for, or the output with the ending .h. NULL: nowhere. The result is malloc'ed. */
+/* Where the header goes: what was asked for, or the output with the ending .h; malloc'ed. NULL: nowhere. */
 static char *header_path(const cy_work *b) {
   const cy_codegen_options *o = b->o;
   if (o->header)

@@ -7,9 +7,9 @@
  *   cy_codegen(program, &options);                        writes the file(s)
  *   cy_machine_close(m);
  *
- * A program is compiled once: targets append arguments (packed weights, scratch) to its kernels and buffers to the program.
- * Nothing is left behind after an error or a signal: temporaries live in a private directory, outputs are renamed into place.
- * Equal programs, options and tools give equal bytes, whatever `jobs` is.
+ * A program is compiled once: targets append arguments (packed weights, scratch) to its kernels and buffers to the
+ * program. Nothing is left behind after an error or a signal: temporaries live in a private directory, outputs are
+ * renamed into place. Equal programs, options and tools give equal bytes, whatever `jobs` is.
  */
 #ifndef CY_CODEGEN_H
 #define CY_CODEGEN_H
@@ -90,7 +90,7 @@ typedef struct cy_codegen_options {
 /* 0, or -1 after a diagnostic. */
 int cy_codegen(cy_program *p, const cy_codegen_options *options);
 
-/* A C identifier made of any text: other bytes become '_', a digit in front gets one, keywords too. Free with free(). */
+/* A C identifier made of any text: other bytes become '_', a digit in front gets one, keywords too. free() it. */
 char *cy_c_identifier(const char *text, size_t len);
 
 #endif

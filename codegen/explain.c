@@ -1,12 +1,13 @@
 /* explain.c - the table that --explain prints: what every kernel computes, how, and how fast it could be.
  *
- * In: a program whose kernels have their plans. Out: a row per distinct kernel in the order of first launch: how often it is
- * launched, algorithm, layout of its result, arithmetic, bytes, floor, and the ops fused into it, with the ONNX node
- * of the first launch; then the sum over all launches.
+ * In: a program whose kernels have their plans. Out: a row per distinct kernel in the order of first launch: how often
+ * it is launched, algorithm, layout of its result, arithmetic, bytes, floor, and the ops fused into it, with the ONNX
+ * node of the first launch; then the sum over all launches.
  *
  * The floor is the longer of arithmetic over the peak of one core and bytes over bandwidth. The clock is
- * measured here, the bandwidths are round figures; both are printed above the table. Devices have peaks of their own. The floors of Winograd's
- * and Strassen's algorithms count the multiplications they have left. Sizes that are known only at run time are given values, printed too.
+ * measured here, the bandwidths are round figures; both are printed above the table. Devices have peaks of their own.
+ * The floors of Winograd's and Strassen's algorithms count the multiplications they have left. Sizes that are known
+ * only at run time are given values, printed too.
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"
@@ -82,8 +83,8 @@ static void note_launch(void *ctx, cy_step *s) {
   l->rows[i].launches++;
 }
 
-/* How many of the operations counted an algorithm does in the time of one in f32: by saving some, or doing two products of
- * 16 bits or four of 8 in a lane. */
+/* How many of the operations counted an algorithm does in the time of one in f32: by saving some, or doing two products
+ * of 16 bits or four of 8 in a lane. */
 static double advantage(const char *algorithm) {
   if (strstr(algorithm, "winograd"))
     return winograd_saving;

@@ -1,8 +1,9 @@
 /* host_dims.c - sizes: dims to LLVM values, and what a launch costs.
  *
- * In: interned polynomials over symbols (ir.h). Out: i64 values computed from frame->syms in the function being emitted. A value
- * is kept and used again until cy_host_forget(): control flow splits, or a symbol gets a new value. Division follows the
- * oracle: floors, and yields 0 for a divisor of 0; where the ranges allow, a plain unsigned division is emitted.
+ * In: interned polynomials over symbols (ir.h). Out: i64 values computed from frame->syms in the function being
+ * emitted. A value is kept and used again until cy_host_forget(): control flow splits, or a symbol gets a new value.
+ * Division follows the oracle: floors, and yields 0 for a divisor of 0; where the ranges allow, a plain unsigned
+ * division is emitted.
  */
 #include "codegen/host_int.h"
 

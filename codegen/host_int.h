@@ -1,7 +1,7 @@
 /* host_int.h - what the files that emit the host program share (host.c, host_steps.c, host_dims.c, host_model.c).
  *
- * One cy_host is one LLVM module being filled: plan(), run() and its parts, the tables of cyrt_model. The module is the same for
- * every target; kernels are external functions.
+ * One cy_host is one LLVM module being filled: plan(), run() and its parts, the tables of cyrt_model. The module is the
+ * same for every target; kernels are external functions.
  */
 #ifndef CY_HOST_INT_H
 #define CY_HOST_INT_H
@@ -74,7 +74,8 @@ typedef struct cy_host_state {
 } cy_host_state;
 cy_host_state cy_host_enter(cy_host *h, const char *name);
 void cy_host_leave(cy_host *h, cy_host_state state);
-LLVMValueRef cy_host_declare(cy_host *h, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n, bool variadic);
+LLVMValueRef cy_host_declare(cy_host *h, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n,
+                             bool variadic);
 void cy_host_check(cy_host *h, LLVMValueRef code);   /* returns from the function when code is not 0 */
 LLVMValueRef cy_host_constant(cy_host *h, LLVMValueRef data); /* a private global that holds it */
 LLVMValueRef cy_host_text(cy_host *h, const char *text);

@@ -1,9 +1,9 @@
 /* host_steps.c - run(): the program's steps as straight code with branches and loops.
  *
  * A launch fills an array of slots on the stack and calls the kernel: directly when the estimated work is under some 5
- * microseconds, else through the thread pool with pieces of some 2. Where sizes are symbols, the estimate is an expression and the
- * choice is made while running. Long lists of steps become functions of their own (CHUNK steps each), so that the time
- * LLVM takes grows linearly. Every call that can fail is checked; the first code ends the run.
+ * microseconds, else through the thread pool with pieces of some 2. Where sizes are symbols, the estimate is an
+ * expression and the choice is made while running. Long lists of steps become functions of their own (CHUNK steps
+ * each), so that the time LLVM takes grows linearly. Every call that can fail is checked; the first code ends the run.
  */
 #include "codegen/host_int.h"
 
@@ -55,7 +55,7 @@ static void call_parallel(cy_host *h, LLVMValueRef fn, LLVMValueRef n, LLVMValue
   cy_call(cg, parallel, args, 5);
 }
 
-/* Tasks in a piece: n * PS_PIECE / work, at least 1; whole vectors where a task is one element. Both arguments are positive. */
+/* Tasks in a piece: n * PS_PIECE / work, at least 1; whole vectors where a task is one element. Both are positive. */
 static LLVMValueRef grain_of(cy_host *h, LLVMValueRef n, LLVMValueRef work, bool lanes) {
   cy_cg *cg = h->cg;
   LLVMValueRef per_task = cy_imax(cg, cy_div(cg, work, n), cy_i64(cg, 1));
@@ -164,7 +164,10 @@ static void emit_read(cy_host *h, const cy_step *s) {
   unsigned align = (unsigned)t->bits / 8;
   at = device_of(h)->fetch(h, at, align);
   if (t->cls == 'F') {
-    LLVMTypeRef type = s->dtype == CY_F32 ? cg->f32 : s->dtype == CY_F64 ? cg->f64 : s->dtype == CY_F16 ? cg->f16 : cg->bf16;
+    LLVMTypeRef type = s->dtype == CY_F32   ? cg->f32
+                       : s->dtype == CY_F64 ? cg->f64
+                       : s->dtype == CY_F16 ? cg->f16
+                                            : cg->bf16;
     v = cy_load(cg, type, at, align);
     v = cy_intrinsic(cg, "llvm.trunc", type, &v, 1);
     v = LLVMBuildFPToSI(cg->b, v, cg->i64, "");
@@ -242,7 +245,8 @@ static void fill_tensor(cy_host *h, const cy_step *s, LLVMValueRef at, const cy_
   }
 }
 
-static void fill_tensors(cy_host *h, const cy_step *s, LLVMValueRef base, const cy_call_tensor *t, uint32_t n, bool first_pass) {
+static void fill_tensors(cy_host *h, const cy_step *s, LLVMValueRef base, const cy_call_tensor *t, uint32_t n,
+                         bool first_pass) {
   for (uint32_t i = 0; i < n; i++)
     fill_tensor(h, s, cy_gepc(h->cg, base, (int64_t)(i * sizeof(cyrt_tensor))), &t[i], first_pass);
 }
@@ -299,8 +303,8 @@ static void emit_call(cy_host *h, const cy_step *s) {
     h->fn.tensors_in = cy_alloca(cg, (int64_t)((h->max_in + 1) * sizeof(cyrt_tensor)));
     h->fn.tensors_out = cy_alloca(cg, (int64_t)((h->max_out + 1) * sizeof(cyrt_tensor)));
   }
-  LLVMValueRef args[6] = {h->fn.frame, h->fn.tensors_in, cy_host_i32(h, s->nin), h->fn.tensors_out, cy_host_i32(h, s->nout),
-                          call_attrs(h, s)};
+  LLVMValueRef args[6] = {h->fn.frame,       h->fn.tensors_in,        cy_host_i32(h, s->nin),
+                          h->fn.tensors_out, cy_host_i32(h, s->nout), call_attrs(h, s)};
   fill_tensors(h, s, h->fn.tensors_in, s->in, s->nin, false);
   if (has_sizes(h, s)) {
     fill_tensors(h, s, h->fn.tensors_out, s->out, s->nout, true);
@@ -318,7 +322,7 @@ static LLVMValueRef sym_is_set(cy_host *h, cy_sym s) {
   return cy_icmp(h->cg, LLVMIntNE, cy_host_sym(h, s), cy_i64(h->cg, 0));
 }
 
-/* The body of a branch or loop. Afterwards h->known is as it was; returns what it was at the body's end, to be freed. */
+/* The body of a branch or loop. Afterwards h->known is as before; returns what it was at the body's end, malloc'ed. */
 static bool *emit_body(cy_host *h, const cy_step *steps, cy_block block) {
   cy_block outer = h->block;
   size_t size = (cy_sym_count(h->g) + 1) * sizeof(bool);

@@ -1,9 +1,9 @@
 /* kernels.c - the kernels of a program made ready for a target: plans, appended arguments, what is bound to them.
  *
- * In: a program from lowering. Out: one cy_kernel_plan per distinct kernel that some step launches; kernels and steps extended by the
- * arguments that the target asked for (packed weights, scratch, shifted views of arguments); and which constants the library
- * has to carry. Everything that later code only reads is computed here once (expanded math, list of sizes), because the IR
- * belongs to one thread.
+ * In: a program from lowering. Out: one cy_kernel_plan per distinct kernel that some step launches; kernels and steps
+ * extended by the arguments that the target asked for (packed weights, scratch, shifted views of arguments); and which
+ * constants the library has to carry. Everything that later code only reads is computed here once (expanded math, list
+ * of sizes), because the IR belongs to one thread.
  */
 #include "codegen/work.h"
 

@@ -1,9 +1,9 @@
 /* shards.c - machine code for all kernels, by several processes.
  *
- * Kernels are dealt out to shards by estimated work; a shard is a module and an object file. Which kernel goes where depends on
- * the program alone, so the output is the same for any number of jobs. Each shard is compiled by a forked child: the IR grows its
- * tables while it is read and belongs to one thread, a child has its own copy for free. What the parent needs to know
- * (phases, scratch sizes, error texts) comes back through shared memory.
+ * Kernels are dealt out to shards by estimated work; a shard is a module and an object file. Which kernel goes where
+ * depends on the program alone, so the output is the same for any number of jobs. Each shard is compiled by a forked
+ * child: the IR grows its tables while it is read and belongs to one thread, a child has its own copy for free. What
+ * the parent needs to know (phases, scratch sizes, error texts) comes back through shared memory.
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"
@@ -107,7 +107,8 @@ static int collect(cy_work *b, shard *shards, int n, report *r) {
     if (r->error[i][0])
       cy_diag_add(b->diag, CY_ERROR, NULL, "kernels cannot be compiled: %s", r->error[i]);
     else
-      cy_diag_add(b->diag, CY_ERROR, NULL, "the compilation of %u kernels, '%s' first, ended by signal %d: a bug in cytoc or not enough memory",
+      cy_diag_add(b->diag, CY_ERROR, NULL,
+                  "the compilation of %u kernels, '%s' first, ended by signal %d: a bug in cytoc or not enough memory",
                   shards[i].n, kernel, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
     return -1;
   }

@@ -1,7 +1,8 @@
 /* target.h - what a target is: a row of data and functions, looked up by what --target says.
  *
- * The host program (plan, run, tables; host.c) is the same LLVM module for every target. A target compiles *kernels*, each of
- * which becomes one or more phases: C functions of type cyrt_kernel that run one after the other. The order of events:
+ * The host program (plan, run, tables; host.c) is the same LLVM module for every target. A target compiles *kernels*,
+ * each of which becomes one or more phases: C functions of type cyrt_kernel that run one after the other. The order of
+ * events:
  *
  *   prepare   once per kernel, sequentially: chooses the algorithm, appends arguments to the kernel (packed weights,
  *             scratch) and tells what is bound to them
@@ -60,7 +61,8 @@ typedef struct cy_kernel_plan {
   bool reads_dead;         /* ... but is read elsewhere in the kernel, too */
   int32_t packed_arg;      /* appended: packed form of dead_arg's constant, or -1 */
   int32_t scratch_arg, shared_arg; /* appended: see cy_kernel_code, or -1 */
-  int32_t shifted_arg[2], shifted_by[2]; /* appended: the same buffer as argument shifted_by, from shift_offset on; or -1 */
+  int32_t shifted_arg[2];  /* appended: the same buffer as argument shifted_by, from shift_offset on; or -1 */
+  int32_t shifted_by[2];
   cy_dim shift_offset[2];  /* bytes */
   void *form;              /* the target's own notes, in the graph's arena */
   const char *algorithm;   /* for --explain */
@@ -79,7 +81,7 @@ struct cy_host_device; /* host_int.h */
 struct cy_target {
   const char *name;
   const char *specs; /* what --target accepts, for help and messages */
-  bool device;       /* kernels run on a CUDA device with memory of its own, else on the CPU, called by the host program */
+  bool device;       /* kernels run on a CUDA device with memory of its own, else the host program calls them */
   bool tf32, cudnn;  /* has both, if asked: see cy_machine_allow_tf32, cy_machine_set_cudnn */
   int64_t most_head; /* CY_CONTRACT_ATTENTION: largest size of a head that there is a generator for; 0: none */
   int64_t busy_parts; /* see cy_pass_options */

@@ -20,7 +20,7 @@ cy_temps *cy_temps_create(cy_diag_sink *diag);                 /* NULL after a d
 void cy_temps_destroy(cy_temps *t);                            /* removes files and directory */
 const char *cy_temps_file(cy_temps *t, const char *base_name); /* a path in the directory; lives as long as t */
 const char *cy_temps_near(cy_temps *t, const char *output);    /* a path beside `output`, to be renamed to it */
-int cy_temps_commit(const char *near, const char *output, cy_diag_sink *diag); /* renames; 0, or -1 after a diagnostic */
+int cy_temps_commit(const char *near, const char *output, cy_diag_sink *diag); /* renames: 0, -1 after a diagnostic */
 
 /* ---- files and their names ---- */
 bool cy_file_write(const char *path, const void *data, size_t bytes); /* a whole file; errno says why not */

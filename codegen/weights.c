@@ -1,9 +1,9 @@
 /* weights.c - the constants of a program, laid out and written.
  *
- * Every used constant gets a 64-byte aligned place. The bytes are produced straight into the mapped output file, by several
- * threads: an ELF object that the linker takes as it is, or, beyond CY_WEIGHTS_SIDE_FILE, a file of its own beside the
- * library (cyrt_model.weights_file), because code reaches only 2 GB around itself. Space is reserved first: running out of it
- * while writing a mapping would kill the process.
+ * Every used constant gets a 64-byte aligned place. The bytes are produced straight into the mapped output file, by
+ * several threads: an ELF object that the linker takes as it is, or, beyond CY_WEIGHTS_SIDE_FILE, a file of its own
+ * beside the library (cyrt_model.weights_file), because code reaches only 2 GB around itself. Space is reserved first:
+ * running out of it while writing a mapping would kill the process.
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"

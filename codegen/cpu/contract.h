@@ -7,8 +7,8 @@
  *   descriptor --cy_*_layout--> cy_pack_layout --cy_pack_run--> packed weights   (data, at compile time)
  *   descriptor --cy_*_emit----> cy_contract_info: phases, tasks, scratch         (code)
  *
- * Both sides derive their plan from the descriptor and cg, so they agree. All data is float, but packed weights may be stored
- * as halves (cy_weights), which become floats as they are loaded; strides count elements.
+ * Both sides derive their plan from the descriptor and cg, so they agree. All data is float, but packed weights may be
+ * stored as halves (cy_weights), which become floats as they are loaded; strides count elements.
  * Scratch: slot `scratch_slot` holds worker_bytes for each worker, one stripe after the other; slot `shared_slot` holds
  * shared_bytes once. Both 64-byte aligned, contents undefined, alive during the phases of one launch.
  * Nothing here knows the compiler's IR: the descriptors speak of sizes, strides and argument slots only.
@@ -129,7 +129,8 @@ typedef struct cy_conv_desc {
   bool transposed;
   cy_weights weights; /* halves: CY_CONV_DIRECT or CY_CONV_WINOGRAD */
   cy_csize batch, in[3], out[3];
-  int64_t kernel[3], stride[3], dilation[3], pad[3]; /* pad at the beginning of each axis; the end follows from the sizes */
+  int64_t kernel[3], stride[3], dilation[3];
+  int64_t pad[3];                                /* at the beginning of each axis; the end follows from the sizes */
   int64_t groups, cin, cout;                     /* channels of all groups together */
   cy_csize in_n, in_s[3];                        /* strides of the input; channels are dense */
   int a_slot, b_slot, scratch_slot, shared_slot; /* b_slot: packed weights */
@@ -156,13 +157,14 @@ cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *desc, cy_conv
                               int64_t *out_offset, int32_t *tap_map);
 void cy_conv_emit(cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, cy_contract_info *out_info);
 
-/* ---- attention (attention.c): the form is told at CY_CONTRACT_ATTENTION in ir/loop.h; epilogue index: b.., m, n ---- */
+/* ---- attention (attention.c; the form: CY_CONTRACT_ATTENTION in ir/loop.h); epilogue index: b.., m, n ---- */
 
-/* What happens to scores. Both get `lanes` of them along the keys; idx: b.., m, key of the first lane. They belong to the
- * epilogue, whose begin() opens them too. */
+/* What happens to scores. Both get `lanes` of them along the keys; idx: b.., m, key of the first lane. They belong to
+ * the epilogue, whose begin() opens them too. */
 typedef struct cy_scores {
-  LLVMValueRef (*change)(void *ctx, cy_cg *cg, LLVMValueRef score, unsigned lanes, const LLVMValueRef *idx); /* NULL: not */
-  LLVMValueRef (*weigh)(void *ctx, cy_cg *cg, LLVMValueRef score, LLVMValueRef top, unsigned lanes); /* top: a scalar */
+  /* change NULL: they stay as they are; top: a scalar */
+  LLVMValueRef (*change)(void *ctx, cy_cg *cg, LLVMValueRef score, unsigned lanes, const LLVMValueRef *idx);
+  LLVMValueRef (*weigh)(void *ctx, cy_cg *cg, LLVMValueRef score, LLVMValueRef top, unsigned lanes);
   void *ctx;
 } cy_scores;
 

@@ -594,7 +594,8 @@ static double inside_share(const cy_axis *a) {
 /* Cycles of the direct form on one core: fma at 93 % of the peak, or weights from memory, whichever takes longer. */
 static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
   conv c = plan(cg, d, 0);
-  double pixels = (double)pixels_of(&c, cy_conv_images(d)), weights = (double)(c.taps * c.klen * c.n) * (double)c.groups;
+  double pixels = (double)pixels_of(&c, cy_conv_images(d));
+  double weights = (double)(c.taps * c.klen * c.n) * (double)c.groups;
   double work = (pixels > 0 ? pixels : UNKNOWN_PIXELS) * weights / (2.0 * cg->W * 0.93);
   for (int i = 0; i < 3; i++)
     work *= c.axis[i].inc > 1 ? inside_share(&c.axis[i]) : 1;

@@ -1,4 +1,5 @@
-/* cpu.h - what the files of the CPU target's row share: between the IR's contractions and the generators of contract.h. */
+/* cpu.h - what the files of the CPU target's row share: between the IR's contractions and the generators of contract.h.
+ */
 #ifndef CY_CPU_H
 #define CY_CPU_H
 

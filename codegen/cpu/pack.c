@@ -1,8 +1,8 @@
 /* pack.c - puts constant weights into the order in which the micro-kernels read them; the layout is told in contract.h.
  *
  * Comes in: a layout (cy_gemm_layout, cy_conv_layout) and where each weight lies. Goes out: weights of the same type,
- * floats or halves, written by ranges of units so that several threads can share the work. Columns beyond the last are zero, so that no micro-kernel needs
- * a mask.
+ * floats or halves, written by ranges of units so that several threads can share the work. Columns beyond the last are
+ * zero, so that no micro-kernel needs a mask.
  */
 #include "contract.h"
 
@@ -11,8 +11,8 @@
 int64_t cy_pack_units(const cy_pack_layout *l) { return l->depthwise ? 1 : l->groups * cy_pack_panels(l); }
 
 /* With merged groups a column sees the channels of its own group only, and `out` stays as it is elsewhere. */
-static void put_weight(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t n, int64_t tap, int64_t c,
-                       char *out) {
+static void put_weight(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t n, int64_t tap,
+                       int64_t c, char *out) {
   int64_t source_tap = s->tap_map ? s->tap_map[tap] : tap;
   if (l->merged > 1) {
     int64_t n1 = l->n / l->merged, c1 = l->c / l->merged;
@@ -45,8 +45,8 @@ static void pack_block(const cy_pack_layout *l, const cy_pack_source *s, int64_t
       pack_row(l, s, group, panel, t, c, out);
 }
 
-/* [channel][tap][NR]: a 3x3 filter is taken whole. The kernel's transforms leave out a factor of 36 (winograd.c); halves
- * would be rounded by it once more, and are divided when they are loaded. */
+/* [channel][tap][NR]: a 3x3 filter is taken whole. The kernel's transforms leave out a factor of 36 (winograd.c);
+ * halves would be rounded by it once more, and are divided when they are loaded. */
 static void pack_filters(const cy_pack_layout *l, const cy_pack_source *s, int64_t panel, char *out) {
   for (int64_t c = 0; c < l->c; c++)
     for (int64_t t = 0; t < l->taps; t++, out += l->nr * cy_weight_bytes(l->weights)) {
