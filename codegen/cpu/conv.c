@@ -34,8 +34,6 @@ typedef struct conv {
   bool columns_outer;
 } conv;
 
-int64_t cy_conv_known(cy_csize s) { return s.slot < 0 ? s.value : 0; }
-
 /* ---- axes and parts ---- */
 
 static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
@@ -106,7 +104,7 @@ V cy_axis_out(cy_cg *cg, const cy_axis *a) {
 
 /* The same for constants; 0: unknown. */
 static int64_t axis_out(const cy_axis *a) {
-  int64_t out = cy_conv_known(a->out);
+  int64_t out = cy_csize_known(a->out);
   return out ? cy_ceil(out - a->phase, a->scale) : 0;
 }
 
@@ -130,7 +128,7 @@ static int64_t merge_choose(const cy_cg *cg, const cy_conv_desc *d) {
 /* May kernel rows be read in place, never leaving the input sideways? */
 static bool runs_in_place(const conv *c) {
   const cy_axis *w = &c->axis[2];
-  int64_t in = cy_conv_known(w->in), out = cy_conv_known(w->out);
+  int64_t in = cy_csize_known(w->in), out = cy_csize_known(w->out);
   return in && out && w->start == 0 && (out - 1) * w->step + w->count <= in && w->in_stride.slot < 0 &&
          w->in_stride.value == c->c;
 }
@@ -149,7 +147,7 @@ static int64_t pixels_of(const conv *c, int64_t images) {
   return n;
 }
 
-static int64_t known_pixels(const conv *c) { return pixels_of(c, cy_conv_known(c->d->batch)); }
+static int64_t known_pixels(const conv *c) { return pixels_of(c, cy_csize_known(c->d->batch)); }
 
 static int64_t panel_count(const conv *c) { return cy_ceil(c->n, c->nr); }
 
@@ -582,7 +580,7 @@ void cy_conv_emit(cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, cy_contra
 
 /* The share of an axis' taps that lie inside the picture. */
 static double inside_share(const cy_axis *a) {
-  int64_t in = cy_conv_known(a->in), out = axis_out(a), inside = 0;
+  int64_t in = cy_csize_known(a->in), out = axis_out(a), inside = 0;
   for (int64_t o = 0; in && o < out; o++)
     for (int64_t t = 0; t < a->count; t++) {
       int64_t at = o * a->step + a->start + t * a->inc;

@@ -21,10 +21,9 @@ typedef struct cy_axis {
 void cy_conv_axes(const cy_conv_desc *desc, int part, cy_axis axis[3]);
 #define CY_BYTES_PER_CYCLE 5.0 /* weights from memory, one core */
 
-int64_t cy_conv_known(cy_csize s); /* its value, or 0 */
 /* How many images costs are compared for: one, when their number is unknown. */
 static inline int64_t cy_conv_images(const cy_conv_desc *desc) {
-  return cy_conv_known(desc->batch) ? cy_conv_known(desc->batch) : 1;
+  return cy_csize_known(desc->batch) ? cy_csize_known(desc->batch) : 1;
 }
 /* How many outputs of this part lie along the axis. */
 V cy_axis_out(cy_cg *cg, const cy_axis *axis);

@@ -57,7 +57,7 @@ static dw plan(const cy_cg *cg, const cy_conv_desc *d) {
   p.width = cy_round_up(d->cout, cg->W);
   cy_conv_axes(d, 0, p.axis);
   const cy_axis *w = &p.axis[2];
-  int64_t ow = cy_conv_known(w->out), width = ow ? ow : 64;
+  int64_t ow = cy_csize_known(w->out), width = ow ? ow : 64;
   p.tw = width_choose(cg, ow, w->count);
   p.columns = (int)((p.tw - 1) * w->step + (w->count - 1) * w->inc + 1);
   double ns = (double)(p.axis[0].count * p.axis[1].count * w->count * width * p.c * p.gin) / 20;
@@ -198,7 +198,7 @@ static void columns_fill(cy_cg *cg, const dw *p, const line *l, V x0, columns *c
     int64_t at;
     c->offset[x] = cy_mul(cg, column, l->stride[2]);
     c->ok[x] = cy_icmp(cg, LLVMIntULT, column, l->in_width);
-    c->absent[x] = c->check == CHECK_KNOWN && cy_is_const(column, &at) && (at < 0 || at >= cy_conv_known(w->in));
+    c->absent[x] = c->check == CHECK_KNOWN && cy_is_const(column, &at) && (at < 0 || at >= cy_csize_known(w->in));
   }
 }
 
@@ -265,7 +265,7 @@ static bool inside(const dw *p, int64_t x0, int64_t outputs, int64_t width) {
 /* A row of constant width: border tiles on their own, a loop for those between. False when there are too many of them.
  */
 static bool emit_known_row(cy_cg *cg, const dw *p, const line *l) {
-  int64_t ow = cy_conv_known(p->axis[2].out), iw = cy_conv_known(p->axis[2].in), tw = p->tw, from = 0, to;
+  int64_t ow = cy_csize_known(p->axis[2].out), iw = cy_csize_known(p->axis[2].in), tw = p->tw, from = 0, to;
   if (!ow || !iw)
     return false;
   while (from < ow && !inside(p, from, ow - from < tw ? ow - from : tw, iw))

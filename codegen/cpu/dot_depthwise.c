@@ -60,7 +60,7 @@ static dw plan(const cy_cg *cg, const cy_dot_desc *d) {
   p.chunk = p.c < CHUNK ? (p.c + 2 * cg->W - 1) / (2 * cg->W) * (2 * cg->W) : CHUNK;
   cy_conv_axes(p.w, 0, p.axis);
   p.taps = p.axis[1].count * p.axis[2].count;
-  int64_t width = cy_conv_known(p.axis[2].out), height = cy_conv_known(p.axis[1].out);
+  int64_t width = cy_csize_known(p.axis[2].out), height = cy_csize_known(p.axis[1].out);
   width = width ? width : 64;
   double ns = (double)(p.taps * width * p.c) / 30;
   int64_t most = 1 + (int64_t)(20000 / (ns + 1)), row = reach(&p.axis[2], width) * p.chunk * 2;

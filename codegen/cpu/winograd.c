@@ -54,8 +54,8 @@ static int64_t axis_tiles(int64_t out, int64_t dilation) {
 }
 
 static int64_t known_tiles(const cy_conv_desc *d, int64_t images) {
-  return images * axis_tiles(cy_conv_known(d->out[0]), d->dilation[0]) *
-         axis_tiles(cy_conv_known(d->out[1]), d->dilation[1]);
+  return images * axis_tiles(cy_csize_known(d->out[0]), d->dilation[0]) *
+         axis_tiles(cy_csize_known(d->out[1]), d->dilation[1]);
 }
 
 /* What a picture of unknown size takes; where it is small, dilation leaves most tiles nearly empty. */
@@ -119,7 +119,7 @@ static cy_tile tile_choose(const cy_cg *cg, int64_t total, int64_t cout) {
 static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
   wino w = {.d = d, .c = d->cin};
   cy_conv_axes(d, 0, w.axis);
-  int64_t total = known_tiles(d, cy_conv_known(d->batch));
+  int64_t total = known_tiles(d, cy_csize_known(d->batch));
   w.tile = tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = cy_ceil(d->cout, w.nr);
