@@ -36,10 +36,16 @@ bool cy_machine_allow_tf32(cy_machine *m);
 typedef enum cy_cudnn_use { CY_CUDNN_AUTO, CY_CUDNN_OFF, CY_CUDNN_REQUIRE } cy_cudnn_use;
 bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use); /* false: the target has no cuDNN */
 int64_t cy_machine_busy_parts(const cy_machine *m); /* see cy_pass_options */
+bool cy_machine_cuts_rows(const cy_machine *m);     /* see cy_target */
 /* Multiplies f32 as written from now on, without the algorithms that take fewer multiplications and round a little more
  * (Strassen's for products, Winograd's for convolutions). False: the target has none. */
 bool cy_machine_forgo_fast(cy_machine *m);
+/* Among forms of equal results takes the smaller from now on, where the faster one is larger. */
+void cy_machine_prefer_size(cy_machine *m);
 int64_t cy_machine_most_head(const cy_machine *m); /* attention of heads up to this size may stay one op; 0: none */
+/* Columns of a tile of sums, two vectors, of which a core's registers hold some beside each other; 0: lanes are threads
+ * of a device. */
+int64_t cy_machine_tile_columns(const cy_machine *m);
 /* What node n, a conv or matmul of f32 with constant weights, takes on one core: as it is, or in 8-bit integers with
  * 32-bit sums. sizes: the value of every symbol. Cycles; 0: not known. */
 double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
@@ -78,6 +84,7 @@ typedef struct cy_codegen_options {
   const char *output;      /* path; "-" for text kinds: standard output */
   const char *header;      /* path of the header beside a library; NULL: output with the ending .h; "": none */
   const char *name;        /* C identifier and prefix of the symbols; NULL: made of the output's file name */
+  bool share_kernels;      /* those that differ in parameters alone become one: not at -O0 */
   int jobs;                /* processes at once; 0: as many as there are CPUs */
   const char *save_temps;  /* directory that keeps the intermediate files; NULL: none are kept */
   int64_t (*plan_memory)(cy_program *p); /* cy_plan_memory of passes/ */

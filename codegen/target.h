@@ -32,8 +32,11 @@ struct cy_machine {
   char *text;     /* for people, and cyrt_model.target */
   char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */
   double flops_per_cycle; /* f32 peak of one core; 0: not known, --explain then shows no floor */
+  int64_t tile_columns;   /* see cy_machine_tile_columns */
   bool tf32;      /* f32 products may round their factors to TF32 */
   cy_cudnn_use cudnn;
+  bool smallest;  /* size before speed, among forms of equal results */
+  const char *prefix; /* of the model's symbols, during emit() */
   int threads;    /* that emit() may have at work at a time, 0: one */
   void *state;    /* the target's own */
 };
@@ -85,6 +88,7 @@ struct cy_target {
   bool tf32, cudnn;  /* has both, if asked: see cy_machine_allow_tf32, cy_machine_set_cudnn */
   int64_t most_head; /* CY_CONTRACT_ATTENTION: largest size of a head that there is a generator for; 0: none */
   int64_t busy_parts; /* see cy_pass_options */
+  bool cuts_rows;     /* Is a task better a row, its ends apart, than an element that looks for itself where it lies? */
   /* See cy_machine_half_factors; NULL: never. */
   bool (*half_factors)(const cy_machine *m, cy_dtype half, const cy_graph *g, const cy_node_info *n,
                        const int64_t *sizes);
@@ -96,6 +100,9 @@ struct cy_target {
   void (*release)(cy_machine *m);
   void (*forgo_fast)(cy_machine *m); /* see cy_machine_forgo_fast; NULL: there is nothing to forgo */
   bool (*supports)(const cy_machine *m, cy_kernel *k);
+  /* Kernels with numbers in them may share code where this is there: only those for which it says the same, before they
+   * are prepared. NULL: not worth it, numbers are cheaper in the code than in memory. */
+  uint64_t (*shared_form)(const cy_machine *m, cy_program *p, cy_kernel *k);
   void (*prepare)(const cy_machine *m, cy_program *p, cy_kernel_plan *plan);
   /* Files what people should know of all prepared kernels before they are compiled; NULL: nothing. */
   void (*warn)(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag);

@@ -54,7 +54,11 @@ const char *cy_machine_text(const cy_machine *m) { return m->text; }
 
 int64_t cy_machine_busy_parts(const cy_machine *m) { return m->target->busy_parts; }
 
+bool cy_machine_cuts_rows(const cy_machine *m) { return m->target->cuts_rows; }
+
 int64_t cy_machine_most_head(const cy_machine *m) { return m->target->most_head; }
+
+int64_t cy_machine_tile_columns(const cy_machine *m) { return m->tile_columns; }
 
 double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                                bool ints) {
@@ -82,6 +86,8 @@ bool cy_machine_forgo_fast(cy_machine *m) {
     m->target->forgo_fast(m);
   return m->target->forgo_fast;
 }
+
+void cy_machine_prefer_size(cy_machine *m) { m->smallest = true; }
 
 bool cy_machine_supports(const cy_machine *m, cy_kernel *k) { return m->target->supports(m, k); }
 

@@ -1,9 +1,10 @@
 /* weights.c - the constants of a program, laid out and written.
  *
- * Every used constant gets a 64-byte aligned place. The bytes are produced straight into the mapped output file, by
- * several threads: an ELF object that the linker takes as it is, or, beyond CY_WEIGHTS_SIDE_FILE, a file of its own
- * beside the library (cyrt_model.weights_file), because code reaches only 2 GB around itself. Space is reserved first:
- * running out of it while writing a mapping would kill the process.
+ * Every used constant gets a 64-byte aligned place, but for those of a few numbers (zero points, scales, parameters of
+ * kernels), which stand behind the others, none across a boundary of 64 bytes. The bytes are produced straight into the
+ * mapped output file, by several threads: an ELF object that the linker takes as it is, or, beyond CY_WEIGHTS_SIDE_FILE,
+ * a file of its own beside the library (cyrt_model.weights_file), because code reaches only 2 GB around itself. Space is
+ * reserved first: running out of it while writing a mapping would kill the process.
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"
@@ -16,14 +17,32 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-void cy_weights_layout(cy_work *b) {
-  uint64_t at = 0;
+/* A power of two, 64 at most. Packed forms are read in whole vectors. */
+static uint64_t alignment(const cy_constant *c) {
+  uint64_t align = 8;
+  while (align < 64 && (align < c->size || c->write))
+    align *= 2;
+  return align;
+}
+
+/* Places what wants this alignment, from `at` on; returns where that ends. */
+static uint64_t place(cy_work *b, uint64_t align, uint64_t at) {
   for (uint32_t i = 0; i < b->p->nconstants; i++) {
     cy_constant *c = &b->p->constants[i];
+    if (alignment(c) != align)
+      continue;
     c->offset = at;
     if (b->constant_used[i])
-      at += (c->size + 63) / 64 * 64;
+      at += (c->size + align - 1) / align * align;
   }
+  return at;
+}
+
+void cy_weights_layout(cy_work *b) {
+  uint64_t at = 0;
+  for (uint64_t align = 64; align >= 8; align /= 2)
+    at = place(b, align, at);
+  at = (at + 63) / 64 * 64;
   b->p->weights_bytes = at;
   b->has_weights = at > 0;
   if (cy_emit_form_of(b) == CY_FORM_LIBRARY && at > CY_WEIGHTS_SIDE_FILE &&

@@ -500,6 +500,11 @@ cy_dim cy_dim_div(cy_graph *g, cy_dim a, cy_dim b) {
   return cy_dim_add(g, q, of_atom(g, CY_ATOM_DIV, 0, r, b));
 }
 
+bool cy_dim_divides(cy_graph *g, cy_dim d, cy_dim n, cy_dim *out_quotient) {
+  *out_quotient = cy_dim_div(g, n, d);
+  return cy_dim_mul(g, *out_quotient, d) == n;
+}
+
 cy_dim cy_dim_cdiv(cy_graph *g, cy_dim a, cy_dim b) {
   int64_t lo, hi;
   cy_dim_range(g, b, &lo, &hi);

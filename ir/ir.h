@@ -172,6 +172,7 @@ cy_dim cy_dim_addi(cy_graph *g, cy_dim a, int64_t b);
 cy_dim cy_dim_muli(cy_graph *g, cy_dim a, int64_t b);
 bool cy_dim_is_const(const cy_graph *g, cy_dim d, int64_t *out_value);
 bool cy_dim_is(const cy_graph *g, cy_dim d, int64_t value);           /* certainly equal to value */
+bool cy_dim_divides(cy_graph *g, cy_dim d, cy_dim n, cy_dim *out_quotient); /* n = d * quotient for all d but 0 */
 void cy_dim_range(const cy_graph *g, cy_dim d, int64_t *out_min, int64_t *out_max); /* saturating bounds */
 bool cy_dim_le(const cy_graph *g, cy_dim a, cy_dim b);                /* certainly a <= b */
 /* Every symbol of d evaluated by syms[sym] -> value; division by zero yields 0. */

@@ -24,7 +24,7 @@ cy_contraction *cy_kernel_contraction(cy_kernel *k) { return &k->contraction; }
 
 cy_karg cy_kernel_add_arg(cy_kernel *k, cy_karg_kind kind, cy_dtype dtype, cy_dim elems) {
   CY_LOOP_ROOM(k, k->args, k->nargs, k->args_cap);
-  k->args[k->nargs] = (cy_karg_info){kind, dtype, elems};
+  k->args[k->nargs] = (cy_karg_info){.kind = kind, .dtype = dtype, .elems = elems};
   return k->nargs++;
 }
 

@@ -64,6 +64,8 @@ typedef struct cy_karg_info {
   cy_karg_kind kind;
   cy_dtype dtype; /* as stored */
   cy_dim elems;   /* SCRATCH: size */
+  bool param;     /* READ: numbers below 1e9 in size, read at constant offsets: see cy_program_share_kernels */
+  bool whole;     /* .. all of them whole */
 } cy_karg_info;
 
 typedef struct cy_var_info {
@@ -173,6 +175,8 @@ cy_expr cy_x_op(cy_kernel *k, cy_op op, cy_dtype dtype, const cy_expr *args, int
 cy_expr cy_x_un(cy_kernel *k, cy_op op, cy_expr a);           /* result dtype by the op's rule */
 cy_expr cy_x_bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b);
 cy_expr cy_x_select(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
+/* The same where all that a and b load lies inside of the arguments, whatever c is: targets may load both. Has id 1. */
+cy_expr cy_x_select_either(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
 cy_expr cy_x_cast(cy_kernel *k, cy_expr a, cy_dtype dtype);
 /* A sum of two products in i32: the bytes of w, an i16, times the halves of h, an i32, all of them signed. */
 cy_expr cy_x_pairs(cy_kernel *k, cy_expr w, cy_expr h);
@@ -334,6 +338,9 @@ uint32_t cy_program_add_constant(cy_program *p, cy_val value, uint64_t size, con
                                  cy_constant_write *write, const void *form, uint32_t pieces);
 /* The program's copy of an identical kernel, or k itself (added). */
 cy_kernel *cy_program_intern_kernel(cy_program *p, cy_kernel *k);
+/* loop_share.c: makes one kernel of those that are equal but for numbers in them (zero points, bounds, scales): what differs
+ * becomes loads from an argument, a constant of each launch. Kernels of which form() says different things stay apart. */
+void cy_program_share_kernels(cy_program *p, uint64_t (*form)(void *ctx, cy_kernel *k), void *ctx);
 void cy_program_print(cy_program *p, FILE *out);             /* text form, see ir/TEXT.md */
 /* Checks kernels, buffers, and what steps refer to. False: `out_text` (caller's, may be NULL) says what is wrong. */
 bool cy_program_verify(cy_program *p, char *out_text, size_t capacity);

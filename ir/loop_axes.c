@@ -3,7 +3,7 @@
  * In: a kernel as lowering composed it, grid variables in the output's logical order, loops as they came. Out: the same
  * results with
  *   - no axes of one element;
- *   - axes whose indices are all taken apart by one constant (i / c and i % c: a shuffle of channels) cut in two;
+ *   - axes whose indices are all taken apart by one size (i / c and i % c: a shuffle of channels) cut in two;
  *   - grid variables by decreasing stride of the store;
  *   - neighbouring axes merged where every access treats them as one (coef(outer) = coef(inner) * extent(inner)).
  */
@@ -152,19 +152,26 @@ static bool *used_exprs(const cy_kernel *k) {
   return used;
 }
 
-/* The constant of all divisions and remainders of v alone, 0 when there is no single one. */
-static int64_t only_divisor(const cy_kernel *k, cy_var v) {
+/* The size that e is, 0 when it is none. */
+static cy_dim size_of(const cy_kernel *k, cy_expr e) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  return x->op == CY_X_CONST ? cy_dim_const(k->g, x->c.i) : x->op == CY_X_DIM ? x->id : 0;
+}
+
+/* What all divisions and remainders of v alone divide by, 0 when that is not one size. */
+static cy_dim only_divisor(const cy_kernel *k, cy_var v) {
   bool *used = used_exprs(k), one = true;
-  int64_t c = 0;
+  cy_dim c = 0;
   for (cy_expr e = 1; e <= cy_expr_count(k) && one; e++) {
     const cy_expr_info *x = cy_expr_of(k, e);
     if (!used[e] || (x->op != CY_OP_div && x->op != CY_OP_mod))
       continue;
-    const cy_expr_info *of = cy_expr_of(k, x->arg[0]), *by = cy_expr_of(k, x->arg[1]);
+    const cy_expr_info *of = cy_expr_of(k, x->arg[0]);
     if (of->op != CY_X_VAR || of->id != v)
       continue;
-    one = by->op == CY_X_CONST && (!c || by->c.i == c);
-    c = by->c.i;
+    cy_dim by = size_of(k, x->arg[1]);
+    one = by && (!c || by == c);
+    c = by;
   }
   free(used);
   return one ? c : 0;
@@ -173,11 +180,12 @@ static int64_t only_divisor(const cy_kernel *k, cy_var v) {
 /* The grid variable at `at` as outer * c + inner where c is its only divisor. */
 static void take_apart(cy_kernel *k, uint32_t at) {
   cy_var v = k->grid[at];
-  int64_t n, c = only_divisor(k, v);
-  if (c < 2 || !cy_dim_is_const(k->g, cy_kernel_var(k, v)->extent, &n) || n % c || n == c)
+  cy_dim n = cy_kernel_var(k, v)->extent, c = only_divisor(k, v), times;
+  int64_t known;
+  if (!c || (cy_dim_is_const(k->g, c, &known) && known < 2) || n == c || !cy_dim_divides(k->g, c, n, &times))
     return;
-  cy_var outer = cy_kernel_add_var(k, cy_dim_const(k->g, n / c)), inner = cy_kernel_add_var(k, cy_dim_const(k->g, c));
-  cy_expr by = cy_x_bin(k, CY_OP_mul, cy_x_var(k, outer), cy_x_index(k, c));
+  cy_var outer = cy_kernel_add_var(k, times), inner = cy_kernel_add_var(k, c);
+  cy_expr by = cy_x_bin(k, CY_OP_mul, cy_x_var(k, outer), cy_x_dim(k, c));
   cy_kernel_subst_var(k, v, cy_x_bin(k, CY_OP_add, by, cy_x_var(k, inner)));
   cy_kernel_var(k, v)->grid = false;
   k->grid[at] = outer;

@@ -219,10 +219,20 @@ static bool sum_bounds(cy_kernel *k, const sum *s, cy_dim *out_lo, cy_dim *out_h
 /* ---- division and modulo by a dim ---- */
 
 /* c = q * d exactly? */
-static bool divides(cy_kernel *k, cy_dim c, cy_dim d, cy_dim *out_q) {
-  cy_dim q = cy_dim_div(k->g, c, d);
-  *out_q = q;
-  return cy_dim_mul(k->g, q, d) == c;
+static bool divides(cy_kernel *k, cy_dim c, cy_dim d, cy_dim *out_q) { return cy_dim_divides(k->g, d, c, out_q); }
+
+/* Is d > 0 wherever s is computed? It is where s reads a variable whose extent is a multiple of d: with d = 0 its loop
+ * does not run. */
+static bool positive_at(cy_kernel *k, const sum *s, cy_dim d) {
+  cy_dim unused;
+  if (positive(k, d))
+    return true;
+  for (int i = 0; i < s->n && nonnegative(k, d); i++) {
+    const cy_expr_info *x = cy_expr_of(k, s->atom[i]);
+    if (x->op == CY_X_VAR && divides(k, cy_kernel_var(k, x->id)->extent, d, &unused))
+      return true;
+  }
+  return false;
 }
 
 /* s = d * quotient + rest, term by term; of a constant base the rest is what floor division leaves. */
@@ -299,7 +309,7 @@ static cy_expr divide_rest(cy_kernel *k, sum *rest, cy_dim d) {
 static cy_expr divide(cy_kernel *k, cy_expr a, cy_expr b) {
   cy_dim d = as_dim(k, b), lo, hi;
   sum s = sum_zero(k), q, rest;
-  if (!d || !positive(k, d) || !sum_of(k, a, cy_dim_const(k->g, 1), &s))
+  if (!d || !sum_of(k, a, cy_dim_const(k->g, 1), &s) || !positive_at(k, &s, d))
     return 0;
   bool positive_sum = sum_bounds(k, &s, &lo, &hi) && nonnegative(k, lo), positive_rest;
   sum_split(k, &s, d, &q, &rest);
@@ -325,7 +335,7 @@ static cy_expr modulo(cy_kernel *k, cy_op op, cy_expr a, cy_expr b) {
   cy_dim d = as_dim(k, b), lo, hi, inner, q2;
   sum s = sum_zero(k), q, rest;
   bool positive_rest;
-  if (!d || !positive(k, d) || !sum_of(k, a, cy_dim_const(k->g, 1), &s))
+  if (!d || !sum_of(k, a, cy_dim_const(k->g, 1), &s) || !positive_at(k, &s, d))
     return 0;
   if (!sum_bounds(k, &s, &lo, &hi) || (op == CY_OP_fmod && !nonnegative(k, lo)))
     return 0;

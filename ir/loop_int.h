@@ -65,4 +65,28 @@ void cy_kernel_rewrite(cy_kernel *k, cy_rewrite r);
 /* loop_index.c: simplified index arithmetic (i64), 0 when the operation has no special form. */
 cy_expr cy_index_op(cy_kernel *k, cy_op op, const cy_expr *args);
 
+/* loop_equal.c: a kernel as words: equal words, equal kernels. With holes, numbers that a parameter may stand for count by
+ * their dtype, and what casts ask of them, alone. */
+enum { CY_PARAM_MOST = 1000000000 }; /* parameters are smaller */
+typedef struct cy_hole {
+  cy_stmt *stmt;
+  cy_expr user; /* whose operand it is; 0: the statement's value */
+  int operand;
+  cy_expr constant;
+} cy_hole;
+typedef struct cy_words {
+  cy_kernel *k;
+  uint64_t *v;
+  size_t n, cap;
+  bool with_holes;
+  cy_hole *hole; /* in the order of the words */
+  size_t nholes, holes_cap;
+  cy_stmt *stmt;    /* while writing: where it stands; the numbers of expressions, 0: not met yet */
+  uint32_t *number, numbers;
+} cy_words;
+cy_words cy_kernel_words(cy_kernel *k, bool holes);
+uint64_t cy_words_hash(const cy_words *w);
+void cy_words_free(cy_words *w);
+bool cy_param_whole(const cy_expr_info *constant);
+
 #endif

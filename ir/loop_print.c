@@ -1,10 +1,8 @@
-/* loop_print.c - kernels as text, compared, and checked.
+/* loop_print.c - kernels as text, and checked.
  *
  * Text: `kernel name(a0: read f32, ..)`, one line per statement, expressions as nested terms. An expression that one
  * statement uses more than once gets a name (`%n = ..`) before it. Nothing parses this text: lowering makes kernels,
- * people read them. Comparison: a kernel is written out as a list of words in which expressions are numbered in the
- * order of their first use, so that the history of building leaves no trace; equal words, equal kernels. The constant
- * behind a contraction counts only as present or absent: its bytes are an argument.
+ * people read them.
  */
 #include "loop_int.h"
 
@@ -202,7 +200,8 @@ void cy_kernel_print(cy_kernel *k, FILE *out) {
     cy_bug("out of memory");
   fprintf(out, "kernel %s(", k->name);
   for (uint32_t i = 0; i < k->nargs; i++) {
-    fprintf(out, "%sa%u: %s %s", i ? ", " : "", i, kinds[k->args[i].kind], cy_dtype_of(k->args[i].dtype)->name);
+    const char *kind = k->args[i].param ? "param" : kinds[k->args[i].kind];
+    fprintf(out, "%sa%u: %s %s", i ? ", " : "", i, kind, cy_dtype_of(k->args[i].dtype)->name);
     if (k->args[i].kind == CY_ARG_SCRATCH)
       fprintf(out, "[%s]", cy_dim_text(k->g, k->args[i].elems));
   }
@@ -218,144 +217,6 @@ void cy_kernel_print(cy_kernel *k, FILE *out) {
   print_list(&p, k->body, 1);
   free(p.uses);
   free(p.name);
-}
-
-/* ---- comparison ---- */
-
-typedef struct words {
-  cy_kernel *k;
-  uint64_t *v;
-  size_t n, cap;
-  uint32_t *number; /* of an expression; 0: not met yet */
-  uint32_t numbers;
-} words;
-
-static void put(words *w, uint64_t v) {
-  if (w->n == w->cap) {
-    w->cap = w->cap ? w->cap * 2 : 256;
-    w->v = realloc(w->v, w->cap * sizeof *w->v);
-    if (!w->v)
-      cy_bug("out of memory");
-  }
-  w->v[w->n++] = v;
-}
-
-static void put_dims(words *w, const cy_dim *d, int n) {
-  for (int i = 0; i < n; i++)
-    put(w, d[i]);
-}
-
-static void put_expr(words *w, cy_expr e) {
-  if (!e || w->number[e]) {
-    put(w, e ? w->number[e] : 0);
-    return;
-  }
-  const cy_expr_info *x = cy_expr_of(w->k, e);
-  put(w, (uint64_t)1 << 63 | (uint64_t)x->op << 16 | (uint64_t)x->dtype << 8 | x->n);
-  put(w, x->id);
-  put(w, x->c.u);
-  for (int i = 0; i < x->n; i++)
-    put_expr(w, x->arg[i]);
-  w->number[e] = ++w->numbers;
-}
-
-static void put_list(words *w, const cy_stmt *s) {
-  for (; s; s = s->next) {
-    put(w, (uint64_t)s->kind + 1);
-    put(w, s->var ? cy_kernel_var(w->k, s->var)->extent : 0);
-    put(w, (uint64_t)s->var << 32 | (uint64_t)s->op << 8 | s->lanes);
-    put(w, (uint64_t)s->local << 32 | s->arg);
-    put_expr(w, s->offset);
-    put_expr(w, s->value);
-    put_list(w, s->body);
-  }
-  put(w, 0);
-}
-
-static void put_contraction(words *w, const cy_contraction *c) {
-  put(w, c->kind);
-  if (c->kind == CY_CONTRACT_NONE)
-    return;
-  put(w, (uint64_t)c->a << 32 | c->b);
-  put(w, (uint64_t)c->acc << 1 | (c->b_const != 0));
-  put(w, c->has_a_zero ? 1 + (uint64_t)c->a_zero : 0);
-  put(w, c->has_b_zero ? 2 + 2 * (uint64_t)c->b_zero + (uint64_t)c->b_zero_step : 0);
-  for (int i = 0; i < c->nout_vars; i++) {
-    put(w, c->out_var[i]);
-    put(w, cy_kernel_var(w->k, c->out_var[i])->extent);
-  }
-  put(w, (uint64_t)c->nbatch << 32 | (uint64_t)c->nspatial);
-  const cy_dim d[] = {c->a_offset,    c->b_offset,     c->m,       c->n,        c->k,
-                      c->a_m,         c->a_k,          c->b_k,     c->b_n,      c->images,
-                      c->channels_in, c->channels_out, c->x_image, c->x_channel};
-  put_dims(w, d, sizeof d / sizeof *d);
-  put_dims(w, c->batch, c->nbatch);
-  put_dims(w, c->a_batch, c->nbatch);
-  put_dims(w, c->b_batch, c->nbatch);
-  if (c->kind == CY_CONTRACT_ATTENTION) {
-    const cy_dim more[] = {c->v_offset, c->keys, c->v_k, c->v_n, c->past};
-    cy_scalar scale = {.f = c->scale};
-    put(w, (uint64_t)c->v << 32 | c->key);
-    put(w, (uint64_t)c->score << 32 | c->top);
-    put(w, scale.u);
-    put(w, (uint64_t)c->window << 1 | c->causal);
-    put_dims(w, more, sizeof more / sizeof *more);
-    put_dims(w, c->v_batch, c->nbatch);
-  }
-  put_dims(w, c->in, c->nspatial);
-  put_dims(w, c->out, c->nspatial);
-  put_dims(w, c->pad, c->nspatial);
-  put_dims(w, c->x_spatial, c->nspatial);
-  for (int i = 0; i < c->nspatial; i++) {
-    put(w, (uint64_t)c->kernel[i]);
-    put(w, (uint64_t)c->stride[i]);
-    put(w, (uint64_t)c->dilation[i]);
-  }
-  put(w, (uint64_t)c->group);
-}
-
-static words kernel_words(cy_kernel *k) {
-  words w = {.k = k, .number = calloc(cy_expr_count(k) + 1, sizeof(uint32_t))};
-  if (!w.number)
-    cy_bug("out of memory");
-  for (uint32_t i = 0; i < k->nargs; i++) {
-    put(&w, (uint64_t)k->args[i].kind << 8 | k->args[i].dtype);
-    put(&w, k->args[i].kind == CY_ARG_SCRATCH ? k->args[i].elems : 0);
-  }
-  put(&w, (uint64_t)k->ngrid << 1 | cy_kernel_grid_lanes(k));
-  for (uint32_t i = 0; i < k->ngrid; i++) {
-    put(&w, k->grid[i]);
-    put(&w, cy_kernel_var(k, k->grid[i])->extent);
-  }
-  for (uint32_t i = 1; i <= k->nlocals; i++)
-    put(&w, k->locals[i]);
-  put_contraction(&w, &k->contraction);
-  put_list(&w, k->body);
-  free(w.number);
-  return w;
-}
-
-uint64_t cy_kernel_hash(cy_kernel *k) {
-  words w = kernel_words(k);
-  uint64_t h = 0xcbf29ce484222325u;
-  for (size_t i = 0; i < w.n; i++) {
-    h = (h ^ w.v[i]) * 0xff51afd7ed558ccdu;
-    h ^= h >> 29;
-  }
-  free(w.v);
-  return h;
-}
-
-bool cy_kernel_equal(cy_kernel *a, cy_kernel *b) {
-  if (a == b)
-    return true;
-  if (a->g != b->g) /* dims are numbered per graph */
-    return false;
-  words x = kernel_words(a), y = kernel_words(b);
-  bool equal = x.n == y.n && memcmp(x.v, y.v, x.n * sizeof *x.v) == 0;
-  free(x.v);
-  free(y.v);
-  return equal;
 }
 
 /* ---- checking ---- */

@@ -21,11 +21,11 @@ enum { LANES = 8, STRIP = 16, LONG_STRIP = 128, FEW_ROWS = 16, BLOCK = 2048 };
 
 /* What an access costs per lane, 1 = a scalar one. */
 static double access_cost(const survey *s, const access *a, cy_var v, double vector) {
-  int64_t c;
-  if (!a->regular || (a->at.rest && cy_expr_uses_var(s->k, a->at.rest, v)) ||
-      !cy_dim_is_const(s->k->g, cy_survey_coef(s, a, v), &c))
+  int64_t least, most;
+  if (!a->regular || (a->at.rest && cy_expr_uses_var(s->k, a->at.rest, v)))
     return 1;
-  return c >= -1 && c <= 1 ? vector : 1;
+  cy_dim_range(s->k->g, cy_survey_coef(s, a, v), &least, &most);
+  return least >= -1 && most <= 1 ? vector : 1;
 }
 
 static double vector_share(const cy_kernel *k, cy_var v) {
@@ -195,6 +195,19 @@ static bool coef_known(const survey *s, const access *a, cy_var v, int64_t *out)
   return cy_dim_is_const(s->k->g, cy_survey_coef(s, a, v), out);
 }
 
+/* Does a load walk along `loads`, and not stand still along `store`? One that does is broadcast, not transposed: then
+ * vectors along `store` are better, unless it is too short for them. */
+static bool transposes(const survey *s, cy_var loads, cy_var store) {
+  cy_dim zero = cy_dim_const(s->k->g, 0);
+  int64_t n;
+  if (cy_dim_is_const(s->k->g, cy_kernel_var(s->k, store)->extent, &n) && n < LANES)
+    return true;
+  for (uint32_t i = 1; i < s->naccess; i++)
+    if (cy_survey_coef(s, &s->access[i], loads) != zero && cy_survey_coef(s, &s->access[i], store) != zero)
+      return true;
+  return false;
+}
+
 /* Do all loads walk along v by single elements (or every second one), while the store jumps? */
 static bool loads_walk(const survey *s, cy_var v) {
   bool walks = false;
@@ -234,7 +247,7 @@ static bool crossed_axes(const survey *s, cy_var *out_loads, cy_var *out_store) 
     else if (loads_walk(s, k->grid[i]))
       *out_loads = k->grid[i];
   }
-  return *out_loads && *out_store && (bits == 32 || (bits == 8 && joins_bytes(s, *out_loads, *out_store)));
+  return *out_loads && *out_store && transposes(s, *out_loads, *out_store) && (bits == 32 || (bits == 8 && joins_bytes(s, *out_loads, *out_store)));
 }
 
 /* The largest multiple of LANES that divides n and is no greater than `most`, 0 when there is none. */

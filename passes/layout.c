@@ -4,8 +4,8 @@
  * `identity` node whose output has the new layout. The logical order of axes, and so the graph's meaning, never
  * changes.
  *
- * What wants what: convolutions, pools and interpolation of some channels read and write channels-last (pools whose
- * windows stay inside follow their input); model inputs, outputs, block results, runtime calls and control flow are
+ * What wants what: convolutions, pools and interpolation of some channels read and write channels-last (pools most of
+ * whose windows stay inside follow their input); model inputs, outputs, block results, runtime calls and control flow are
  * row-major; a reshape that merges axes reads row-major; everything else takes any order, kernels read through strides.
  * A transpose is then only another name for the same memory, if its input lies the right way: so its output is given
  * the layout that makes it a view, and a wish behind it is handed to what computes its input (which is how the heads of
@@ -113,18 +113,11 @@ static bool wants_channels_last(const cy_node_info *n) {
   return n->op == CY_OP_conv || n->op == CY_OP_conv_transpose || n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg;
 }
 
-/* Is it a pool whose windows stay inside of the input along the axis that lies closest in memory? Such a one reads rows
- * as well as channels, and a conversion would cost more than the pool. */
+/* Is it a pool whose windows stay inside of the input along the axis that lies closest in memory, or most of them? Such a
+ * one reads rows as well as channels, and a conversion would cost more than the pool. */
 static bool pools_rows(cy_graph *g, const cy_node_info *n) {
-  if (n->op != CY_OP_pool_max && n->op != CY_OP_pool_avg)
-    return false;
-  const cy_type *x = cy_type_of(g, n->in[0]), *y = cy_type_of(g, n->out[0]);
-  int last = x->rank - 3;
-  const cy_attr *dilations = cy_attr_find(n, CY_ATTR_dilations);
-  int64_t reach = (cy_attr_find(n, CY_ATTR_kernel)->ints[last] - 1) * (dilations ? dilations->ints[last] : 1);
-  cy_dim starts = cy_dim_muli(g, cy_dim_addi(g, y->dim[last + 2], -1), cy_attr_find(n, CY_ATTR_strides)->ints[last]);
-  return cy_attr_find(n, CY_ATTR_pads)->ints[last] == 0 &&
-         cy_dim_le(g, cy_dim_addi(g, starts, reach + 1), x->dim[last + 2]);
+  cy_pool_cut unused;
+  return (n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg) && cy_pool_cut_of(g, n, cy_type_of(g, n->in[0])->rank - 3, &unused);
 }
 
 /* Interpolates along the axis that lies closest in memory, where neighbours come from anywhere: channels, if there are
@@ -180,35 +173,76 @@ static bool keeps_axes(const cy_node_info *n) {
 /* Strides of the output are strides of the input: its layout is not free. */
 static bool is_strided_view(const cy_node_info *n) { return n->op == CY_OP_slice || n->op == CY_OP_expand; }
 
-/* How the axes of a reshape's input split into those of its output: group[i] = first output axis of input axis i. False
- * if axes merge. */
-static bool split_axes(const cy_graph *g, const cy_type *from, const cy_type *to, int *out_group) {
-  int j = 0;
-  for (int i = 0; i < from->rank; i++) {
-    cy_dim product = cy_dim_const((cy_graph *)g, 1);
-    out_group[i] = j;
-    while (product != from->dim[i]) {
-      if (j == to->rank)
+/* How a reshape's axes become those of its output: run by run, each of equal product on both sides and as short as can
+ * be. [axis of the input]: of its run. */
+typedef struct runs {
+  int first[CY_MAX_RANK], end[CY_MAX_RANK];       /* axes of the input, */
+  int to_first[CY_MAX_RANK], to_end[CY_MAX_RANK]; /* those that they become */
+} runs;
+
+/* False: products agree only as a whole, or only when running. */
+static bool runs_of(const chooser *c, const cy_type *from, const cy_type *to, runs *out) {
+  cy_graph *g = c->g;
+  for (int i = 0, j = 0; i < from->rank;) {
+    int i0 = i, j0 = j;
+    cy_dim before = from->dim[i++], after = cy_dim_const(g, 1);
+    while (before != after) {
+      if (i == from->rank && j == to->rank)
         return false;
-      product = cy_dim_mul((cy_graph *)g, product, to->dim[j++]);
-      if (!cy_dim_le(g, product, from->dim[i]))
-        return false;
+      if (j == to->rank || (i < from->rank && cy_dim_le(g, before, after)))
+        before = cy_dim_mul(g, before, from->dim[i++]);
+      else
+        after = cy_dim_mul(g, after, to->dim[j++]);
+    }
+    for (int a = i0; a < i; a++) {
+      out->first[a] = i0, out->end[a] = i;
+      out->to_first[a] = j0, out->to_end[a] = j;
     }
   }
-  out_group[from->rank] = to->rank;
-  for (; j < to->rank; j++)
-    if (!cy_dim_is(g, to->dim[j], 1))
-      return false;
   return true;
 }
 
-static order through_split(int from_rank, const int *group, const order *in) {
-  order out = row_major();
+static bool merges(const cy_type *from, const runs *r) {
+  for (int a = 0; a < from->rank; a++)
+    if (r->end[a] - r->first[a] > 1)
+      return true;
+  return false;
+}
+
+/* The order of a reshape's output that makes it the same memory as the input in order `in`: there is one where runs lie
+ * together and in the order of their axes. Axes of length 1 don't matter, and come first. */
+static bool through_reshape(const chooser *c, const cy_type *from, const cy_type *to, const order *in, order *out) {
+  runs r;
+  int list[CY_MAX_RANK], n = 0, next = -1; /* next: the axis that must come next, while a run lasts */
+  bool listed[CY_MAX_RANK] = {false};
+  if (!runs_of(c, from, to, &r))
+    return false;
+  for (int k = 0; k < from->rank; k++) {
+    int a = in->axis[k];
+    if (cy_dim_is(c->g, from->dim[a], 1))
+      continue;
+    if (next < 0) {
+      next = r.first[a];
+      for (int j = r.to_first[a]; j < r.to_end[a]; j++)
+        if (!cy_dim_is(c->g, to->dim[j], 1))
+          listed[list[n++] = j] = true;
+    }
+    while (next < a && cy_dim_is(c->g, from->dim[next], 1))
+      next++;
+    if (a != next++)
+      return false;
+    while (next < r.end[a] && cy_dim_is(c->g, from->dim[next], 1))
+      next++;
+    next = next == r.end[a] ? -1 : next;
+  }
+  *out = row_major();
   int at = 0;
-  for (int i = 0; i < from_rank; i++)
-    for (int j = group[in->axis[i]]; j < group[in->axis[i] + 1]; j++)
-      out.axis[at++] = (uint8_t)j;
-  return out;
+  for (int j = 0; j < to->rank; j++)
+    if (!listed[j])
+      out->axis[at++] = (uint8_t)j;
+  for (int i = 0; i < n; i++)
+    out->axis[at++] = (uint8_t)list[i];
+  return true;
 }
 
 /* ---- backwards: wishes ------------------------------------------------------------------------------------------ */
@@ -224,8 +258,10 @@ static void ask_inputs(chooser *c, const cy_node_info *n) {
   order plain = row_major();
   const wish *w = n->nout ? &c->wishes[n->out[0]] : NULL;
   if (pools_rows(g, n)) {
-    if (w->weight)
-      ask(c, n->in[0], w->weight, &w->o);
+    const cy_type *t = cy_type_of(g, n->in[0]);
+    order last = channels_last(t->rank);
+    bool pixels = w->weight && same_memory(g, t, &w->o, &last);
+    ask(c, n->in[0], pixels ? w->weight : 1, pixels ? &last : &plain);
   } else if (wants_channels_last(n) || interpolates(g, n)) {
     order o = channels_last(cy_type_of(g, n->in[0])->rank);
     ask(c, n->in[0], 2, &o);
@@ -233,8 +269,12 @@ static void ask_inputs(chooser *c, const cy_node_info *n) {
     for (uint32_t k = 0; k < n->nin; k++)
       ask(c, n->in[k], 1, &plain);
   } else if (n->op == CY_OP_reshape) {
-    int group[CY_MAX_RANK + 1];
-    if (!split_axes(g, cy_type_of(g, n->in[0]), cy_type_of(g, n->out[0]), group))
+    const cy_type *from = cy_type_of(g, n->in[0]), *to = cy_type_of(g, n->out[0]);
+    order o;
+    runs r;
+    if (w->weight && !is_row_major(c, to, &w->o) && through_reshape(c, to, from, &w->o, &o))
+      ask(c, n->in[0], w->weight, &o);
+    else if (!runs_of(c, from, to, &r) || merges(from, &r))
       ask(c, n->in[0], 1, &plain);
   } else if (n->op == CY_OP_transpose && w && w->weight) {
     uint32_t rank;
@@ -336,12 +376,13 @@ static void choose_reshape(chooser *c, cy_node id) {
   const cy_node_info *n = cy_node_of(g, id);
   const cy_type *from = cy_type_of(g, n->in[0]), *to = cy_type_of(g, n->out[0]);
   const wish *w = &c->wishes[n->out[0]];
-  order in = get(c, n->in[0]), plain = row_major();
-  int group[CY_MAX_RANK + 1];
+  order in = get(c, n->in[0]), plain = row_major(), out;
+  runs r;
   if (is_row_major(c, from, &in))
     return;
-  if (split_axes(g, from, to, group)) {
-    order out = through_split(from->rank, group, &in);
+  if (w->weight && is_row_major(c, to, &w->o) && runs_of(c, from, to, &r) && merges(from, &r)) {
+    need(c, id, 0, &plain); /* what computes the input may convert it at once */
+  } else if (through_reshape(c, from, to, &in, &out)) {
     set(c, n->out[0], &out);
   } else if (w->weight == 2 && !is_row_major(c, to, &w->o)) {
     set(c, n->out[0], &w->o); /* a copy in any case: straight into the order wanted */

@@ -1,10 +1,15 @@
-/* long_sums.c - sums of long rows in two steps: parts of the rows are reduced first, and then what they gave.
+/* long_sums.c - sums of long rows in two steps: parts of the rows are reduced first, and then what they gave; positions
+ * of extrema as maxima.
  *
  * In:  a swept graph. Out: two kernels in place of one, the first with a task for every part,
  *   - for images, on all targets: along all spatial axes but the first one, then along that. Where channels are
  *     innermost, a sum of f32 had as many terms one after the other as there are pixels, and all channels were one task;
  *   - for other rows where a reduction along neighbouring axes leaves fewer results than cy_pass_options.busy_parts.
  * The parts and their order are the graph's: results do not depend on timing.
+ *
+ * Where results are few or rows lie together, argmax and argmin become a maximum first: of 64-bit keys that are in the
+ * order of the elements, and among equal ones in that of the positions wanted. A search takes one element after the
+ * other, a maximum has no order.
  *
  * Refused: rows that one task sums in little more than it takes to launch another kernel; besides, of rows that are no
  * image, lengths that are not known or have no fitting divisor.
@@ -120,7 +125,83 @@ static cy_val in_two_steps(cy_rewrite *rw, const cy_node_info *n) {
   return cy_build_reshape(g, cy_build_reduce(g, op, v, axes, naxes, false), out.dim, out.rank);
 }
 
+/* ---- positions ---- */
+
+enum {
+  LEAST_SEARCH = 32,      /* elements of a row that lies together, */
+  APART_SEARCH = 256,     /* .. of one that does not; */
+  APART_RESULTS = 1 << 14 /* more of these have tasks enough */
+};
+
+static cy_val scalar_like(cy_graph *g, cy_val x, uint64_t v) {
+  return cy_build_scalar_int(g, (cy_dtype)cy_type_of(g, x)->dtype, (int64_t)v);
+}
+
+static cy_val bits_of(cy_graph *g, cy_val x, cy_dtype dtype) {
+  cy_type t = *cy_type_of(g, x);
+  t.dtype = (uint8_t)dtype;
+  return cy_build(g, CY_OP_bitcast, &x, 1, NULL, 0, &t, 1);
+}
+
+/* u32 in the order of x, or in the opposite one. NaN is below everything; a sum with 0 makes one zero of both. */
+static cy_val in_order(cy_graph *g, cy_val x, bool opposite) {
+  cy_dtype t = (cy_dtype)cy_type_of(g, x)->dtype;
+  bool real = cy_dtype_is_float(t), has_sign = real || cy_dtype_of(t)->cls == 'I';
+  cy_val v = cy_build_cast(g, x, real ? CY_F32 : has_sign ? CY_I32 : CY_U32);
+  v = real ? bits_of(g, cy_build_binary(g, CY_OP_add, v, cy_build_like(g, v, 0)), CY_I32) : v;
+  cy_val key = has_sign ? bits_of(g, v, CY_U32) : v, high = scalar_like(g, key, UINT64_C(1) << 31);
+  cy_val sign = real ? cy_build_binary(g, CY_OP_shr, v, scalar_like(g, v, 31)) : 0; /* all bits of negative ones */
+  if (has_sign)
+    key = cy_build_binary(g, CY_OP_xor, key,
+                          real ? cy_build_binary(g, CY_OP_or, bits_of(g, sign, CY_U32), high) : high);
+  key = opposite ? cy_build_unary(g, CY_OP_not, key) : key;
+  cy_val least = scalar_like(g, key, 0);
+  return real ? cy_build_select(g, cy_build_binary(g, CY_OP_eq, x, x), key, least) : key;
+}
+
+/* Is a search along `axis` better a maximum? Rows of 32-bit positions and elements only. */
+static bool is_long_search(cy_graph *g, const cy_type *t, int axis) {
+  int64_t length, extent, results = 1;
+  bool together = true;
+  cy_dtype dtype = (cy_dtype)t->dtype;
+  if (!cy_dim_is_const(g, t->dim[axis], &length) || length > INT32_MAX || cy_dtype_of(dtype)->bits > 32)
+    return false;
+  for (int i = 0; i < t->rank; i++) {
+    bool known = cy_dim_is_const(g, t->dim[i], &extent);
+    together &= i <= axis || (known && extent == 1);
+    if (i != axis && known && results < APART_RESULTS)
+      results *= extent;
+  }
+  return together ? length >= LEAST_SEARCH : length >= APART_SEARCH && results < APART_RESULTS;
+}
+
+/* A row that begins with NaN has its position 0, as where elements are compared with the best one so far. */
+static cy_val search(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  cy_val x = n->in[0];
+  const cy_type t = *cy_type_of(g, x), out = *cy_type_of(g, n->out[0]);
+  int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
+  int64_t axes[1] = {axis};
+  bool last = cy_attr_get_int(n, CY_ATTR_select_last, 0) != 0;
+  if (!rw->pass->options->busy_parts || !is_long_search(g, &t, axis))
+    return 0;
+  cy_val key = cy_build_cast(g, in_order(g, x, n->op == CY_OP_argmin), CY_U64);
+  cy_val at = cy_build_iota(g, CY_U32, t.dim, t.rank, axis), mask = scalar_like(g, key, UINT32_MAX);
+  at = cy_build_cast(g, last ? at : cy_build_unary(g, CY_OP_not, at), CY_U64);
+  key = cy_build_binary(g, CY_OP_or, cy_build_binary(g, CY_OP_shl, key, scalar_like(g, key, 32)), at);
+  at = cy_build_reduce(g, CY_OP_reduce_max, key, axes, 1, out.rank == t.rank);
+  at = cy_build_binary(g, CY_OP_and, last ? at : cy_build_unary(g, CY_OP_not, at), mask);
+  at = cy_build_cast(g, at, CY_I64);
+  if (!cy_dtype_is_float((cy_dtype)t.dtype))
+    return at;
+  cy_val first = cy_build_slice_axis(g, x, axis, cy_dim_const(g, 0), cy_dim_const(g, 1));
+  first = cy_build_reshape(g, first, out.dim, out.rank);
+  return cy_build_select(g, cy_build_binary(g, CY_OP_eq, first, first), at, scalar_like(g, at, 0));
+}
+
 static const cy_rule rules[] = {
+    {CY_OP_argmax, "greatest positions", search},
+    {CY_OP_argmin, "least positions", search},
     {CY_OP_reduce_sum, "sums", in_two_steps},
     {CY_OP_reduce_prod, "products", in_two_steps},
     {CY_OP_reduce_min, "least", in_two_steps},

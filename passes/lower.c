@@ -370,6 +370,19 @@ static cy_val find_anchor(cy_lowering *l, cy_val v) {
   return 0;
 }
 
+void cy_lower_element(cy_kb *b, cy_val anchor, cy_val target, const cy_expr *idx) {
+  const cy_type *t = cy_lower_type(b->l, target);
+  b->memo = (cy_memo){0};
+  if (anchor && anchor != target) { /* once, however often the chain behind it asks */
+    cy_expr value = cy_lower_def(b, anchor, idx);
+    cy_local held = cy_kernel_add_local(b->k, cy_compute_dtype((cy_dtype)cy_lower_type(b->l, anchor)->dtype));
+    cy_kernel_set(b->k, held, value);
+    cy_lower_finish(b, target, anchor, idx, cy_x_local(b->k, held));
+  } else {
+    cy_kb_store(b, cy_lower_place(b->l, target), t->dtype, t->rank, idx, cy_lower_def(b, target, idx));
+  }
+}
+
 void cy_lower_plain(cy_lowering *l, cy_val anchor, cy_val target, const char *name, const cy_place *padded) {
   cy_kb b;
   cy_kb_init(&b, l, name);
@@ -378,14 +391,7 @@ void cy_lower_plain(cy_lowering *l, cy_val anchor, cy_val target, const char *na
   cy_expr idx[CY_MAX_RANK];
   for (int i = 0; i < t->rank; i++)
     idx[i] = cy_kb_grid_index(&b, t->dim[i]);
-  if (anchor && anchor != target) { /* once, however often the chain behind it asks */
-    cy_expr value = cy_lower_def(&b, anchor, idx);
-    cy_local held = cy_kernel_add_local(b.k, cy_compute_dtype((cy_dtype)cy_lower_type(l, anchor)->dtype));
-    cy_kernel_set(b.k, held, value);
-    cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, held));
-  } else {
-    cy_kb_store(&b, cy_lower_place(l, target), t->dtype, t->rank, idx, cy_lower_def(&b, target, idx));
-  }
+  cy_lower_element(&b, anchor, target, idx);
   cy_kb_launch(&b, true);
 }
 

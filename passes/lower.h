@@ -10,6 +10,9 @@ typedef struct cy_lower_options {
   /* Does the target have a generator for this contraction kernel? (level > 0; NULL: for none.) */
   bool (*supports)(const void *target, cy_kernel *k);
   const void *target;
+  bool cuts_rows; /* cy_target.cuts_rows */
+  int64_t busy_parts; /* see cy_pass_options: softmax of long rows takes as many tasks as are useful; 0: a task each */
+  int64_t tile_columns; /* see cy_machine_tile_columns */
   bool verify; /* checks the program; what is wrong with it ends the process as a bug */
 } cy_lower_options;
 

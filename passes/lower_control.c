@@ -94,6 +94,21 @@ void cy_lower_if(cy_lowering *l, cy_node node) {
   l->node = node;
 }
 
+/* ---- branches by sizes ---- */
+
+void cy_lower_branch(cy_lowering *l, cy_dim d, cy_branch *out) {
+  cy_sym cond = cy_sym_new(l->g, NULL, CY_SYM_FREE);
+  set_symbol(l, cond, d);
+  out->step = cy_lower_step(l, CY_STEP_IF);
+  out->step->sym = cond;
+  out->after = l->tail;
+  l->tail = &out->step->then_steps;
+}
+
+void cy_lower_otherwise(cy_lowering *l, cy_branch *b) { l->tail = &b->step->else_steps; }
+
+void cy_lower_join(cy_lowering *l, cy_branch *b) { l->tail = b->after; }
+
 /* ---- loops ---- */
 
 enum { FIRST_TURNS = 256 }; /* room of a scan output at first */
@@ -137,17 +152,14 @@ static void size_scan(cy_lowering *l, cy_val v, const cy_type *ft, cy_sym counte
     unknown |= count_symbol(l, t->dim[i], v) != 0;
   if (!unknown)
     return;
-  cy_sym first = cy_sym_new(l->g, NULL, CY_SYM_FREE);
   cy_dim one = cy_dim_const(l->g, 1);
-  set_symbol(l, first, cy_dim_sub(l->g, one, cy_dim_min(l->g, one, cy_dim_sym(l->g, counter))));
-  cy_step *step = cy_lower_step(l, CY_STEP_IF), **after = l->tail;
-  step->sym = first;
-  l->tail = &step->then_steps;
+  cy_branch first;
+  cy_lower_branch(l, cy_dim_sub(l->g, one, cy_dim_min(l->g, one, cy_dim_sym(l->g, counter))), &first);
   for (int i = 1; i < t->rank; i++)
     if (count_symbol(l, t->dim[i], v))
       set_symbol(l, count_symbol(l, t->dim[i], v), ft->dim[i - 1]);
   cy_lower_size(l, &l->place[v]);
-  l->tail = after;
+  cy_lower_join(l, &first);
 }
 
 /* Makes room for turn `counter` of scan output v. */
@@ -157,13 +169,11 @@ static void grow_scan(cy_lowering *l, cy_val v, cy_dim limit, cy_sym counter) {
   cy_sym turns = count_symbol(l, t->dim[0], v);
   if (!turns)
     return;
-  cy_sym full = cy_sym_new(g, NULL, CY_SYM_FREE), used = cy_sym_new(g, NULL, CY_SYM_FREE);
+  cy_sym used = cy_sym_new(g, NULL, CY_SYM_FREE);
   cy_dim zero = cy_dim_const(g, 0), one = cy_dim_const(g, 1);
   cy_dim left = cy_dim_sub(g, cy_dim_sym(g, turns), cy_dim_sym(g, counter));
-  set_symbol(l, full, cy_dim_sub(g, one, cy_dim_min(g, one, cy_dim_max(g, left, zero))));
-  cy_step *step = cy_lower_step(l, CY_STEP_IF), **after = l->tail;
-  step->sym = full;
-  l->tail = &step->then_steps;
+  cy_branch full;
+  cy_lower_branch(l, cy_dim_sub(g, one, cy_dim_min(g, one, cy_dim_max(g, left, zero))), &full);
   cy_type old = *t;
   set_symbol(l, used, cy_dim_sym(g, turns));
   old.dim[0] = cy_dim_sym(g, used);
@@ -172,7 +182,7 @@ static void grow_scan(cy_lowering *l, cy_val v, cy_dim limit, cy_sym counter) {
   set_symbol(l, turns, cy_dim_min(g, limit, cy_dim_muli(g, old.dim[0], 2)));
   cy_lower_size(l, &l->place[v]);
   cy_lower_copy(l, &copy, &l->place[v], &old);
-  l->tail = after;
+  cy_lower_join(l, &full);
 }
 
 static void append_scan(cy_lowering *l, cy_val v, cy_val from, cy_dim limit, cy_sym counter) {

@@ -37,6 +37,8 @@ static cy_expr lower_elementwise(cy_kb *b, cy_node node, uint32_t output, const 
   cy_expr args[3] = {0};
   for (uint32_t i = 0; i < n->nin; i++)
     args[i] = operand(b, n, (int)i, idx);
+  if (n->op == CY_OP_select)
+    return cy_x_select_either(b->k, args[0], args[1], args[2]);
   cy_dtype out = (cy_dtype)cy_lower_type(b->l, n->out[0])->dtype;
   return cy_x_op(b->k, (cy_op)n->op, cy_compute_dtype(out), args, (int)n->nin);
 }
@@ -122,7 +124,7 @@ static bool reshape_index(cy_kb *b, const cy_type *from, const cy_type *to, cons
     cy_dim pi = i < from->rank ? from->dim[i++] : cy_dim_const(g, 1);
     cy_dim pj = j < to->rank ? to->dim[j++] : cy_dim_const(g, 1);
     while (pi != pj && (i < from->rank || j < to->rank)) {
-      bool grow_from = j == to->rank || (i < from->rank && cy_dim_le(g, pi, pj));
+      bool grow_from = j == to->rank || (i < from->rank && cy_lower_grows(g, pi, pj));
       if (grow_from)
         pi = cy_dim_mul(g, pi, from->dim[i++]);
       else
@@ -190,20 +192,38 @@ static cy_expr lower_concat(cy_kb *b, cy_node node, uint32_t output, const cy_ex
   return value;
 }
 
+/* Does `a op b` hold wherever it is asked? */
+static bool certain(cy_kernel *k, cy_op op, cy_expr a, cy_expr b) {
+  const cy_expr_info *x = cy_expr_of(k, cy_x_bin(k, op, a, b));
+  return x->op == CY_X_CONST && x->c.i;
+}
+
 /* Source index of padded index i (relative to the unpadded begin) along an axis of size d; *out_inside: constant
  * padding reads x. */
 static cy_expr pad_index(cy_kb *b, int64_t mode, cy_expr i, cy_dim d) {
   cy_kernel *k = b->k;
   cy_graph *g = b->l->g;
-  cy_expr last = cy_x_dim(k, cy_dim_addi(g, d, -1));
+  cy_expr last = cy_x_dim(k, cy_dim_addi(g, d, -1)), none = cy_x_index(k, 0), size = cy_x_dim(k, d);
+  cy_expr below = cy_x_bin(k, CY_OP_sub, none, i), twice = cy_x_bin(k, CY_OP_add, last, last);
+  if (certain(k, CY_OP_ge, i, none) && certain(k, CY_OP_lt, i, size))
+    return i;
   switch (mode) {
-  case CY_PAD_REFLECT: { /* triangle wave of period 2 * (d - 1); at least 1 so that d = 1 is no division by zero */
+  case CY_PAD_REFLECT: { /* near the border without a division; */
+    if (certain(k, CY_OP_le, i, none) && certain(k, CY_OP_le, below, last))
+      return below;
+    if (certain(k, CY_OP_ge, i, last) && certain(k, CY_OP_le, i, twice))
+      return cy_x_bin(k, CY_OP_sub, twice, i);
+    /* triangle wave of period 2 * (d - 1); at least 1 so that d = 1 is no division by zero */
     cy_expr period = cy_x_dim(k, cy_dim_max(g, cy_dim_addi(g, cy_dim_muli(g, d, 2), -2), cy_dim_const(g, 1)));
     cy_expr phase = cy_x_bin(k, CY_OP_mod, i, period);
     return cy_x_bin(k, CY_OP_min, cy_x_bin(k, CY_OP_min, phase, cy_x_bin(k, CY_OP_sub, period, phase)), last);
   }
   case CY_PAD_WRAP:
-    return cy_x_bin(k, CY_OP_mod, i, cy_x_dim(k, d));
+    if (certain(k, CY_OP_lt, i, none) && certain(k, CY_OP_le, below, size))
+      return cy_x_bin(k, CY_OP_add, i, size);
+    if (certain(k, CY_OP_ge, i, size) && certain(k, CY_OP_lt, cy_x_bin(k, CY_OP_sub, i, size), size))
+      return cy_x_bin(k, CY_OP_sub, i, size);
+    return cy_x_bin(k, CY_OP_mod, i, size);
   default:
     return cy_lower_clamp(b, i, d);
   }

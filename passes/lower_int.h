@@ -80,6 +80,8 @@ void cy_kb_store(cy_kb *b, const cy_place *p, cy_dtype dtype, int rank, const cy
 cy_expr cy_kb_grid_index(cy_kb *b, cy_dim extent);                  /* a new grid variable; 0 for extent 1 */
 cy_expr cy_kb_loop(cy_kb *b, cy_dim extent, bool lanes);            /* opens a loop: always paired with cy_kernel_end() */
 void cy_kb_launch(cy_kb *b, bool schedule);                         /* finishes the kernel, appends the launch */
+/* Computes and stores element idx of target. anchor: as below. */
+void cy_lower_element(cy_kb *b, cy_val anchor, cy_val target, const cy_expr *idx);
 /* A kernel with one grid axis per axis of target, by composition alone. anchor: 0, or the value of the same shape to compute first. */
 void cy_lower_plain(cy_lowering *l, cy_val anchor, cy_val target, const char *name, const cy_place *padded);
 void cy_lower_copy(cy_lowering *l, const cy_place *from, const cy_place *to, const cy_type *t);
@@ -124,13 +126,24 @@ bool cy_lower_unfolded(cy_lowering *l, cy_node root, cy_val anchor,
                        cy_val target); /* lower_unfold.c; false: not one for it */
 void cy_lower_attention(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);   /* lower_attention.c */
 void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);      /* lower_memory.c */
-void cy_lower_pad(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);         /* lower_memory.c */
+void cy_lower_pad(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);         /* lower_pieces.c */
+void cy_lower_pools(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);       /* lower_pieces.c */
 void cy_lower_concat_places(cy_lowering *l, cy_block block);        /* before lowering: inputs placed inside outputs */
 bool cy_lower_view(cy_lowering *l, cy_node n);                      /* places n's output as a view of its input's memory */
+/* Of products of axes, taken one axis after the other on both sides until they are equal: is a the one that has to
+ * grow? Where it is not certain that a <= b (a size may be 0) it is if b is a multiple of it. */
+bool cy_lower_grows(cy_graph *g, cy_dim a, cy_dim b);
 /* Where the output of a view of stored memory would lie; false when it needs a copy. */
 bool cy_lower_view_place(cy_lowering *l, const cy_node_info *n, cy_place *out);
 void cy_lower_if(cy_lowering *l, cy_node n);                        /* lower_control.c */
 void cy_lower_loop(cy_lowering *l, cy_node n);
 void cy_lower_call(cy_lowering *l, cy_node n);
+/* Steps that are done where d, a size, is not 0 when the program runs, then those that are done otherwise. */
+typedef struct cy_branch {
+  cy_step *step, **after;
+} cy_branch;
+void cy_lower_branch(cy_lowering *l, cy_dim d, cy_branch *out);
+void cy_lower_otherwise(cy_lowering *l, cy_branch *b);
+void cy_lower_join(cy_lowering *l, cy_branch *b);
 
 #endif

@@ -3,12 +3,16 @@
  *
  * A transpose, slice, expand or reshape of stored data is a new place with other strides. The inputs of a concatenation
  * are placed inside its output beforehand, so that their kernels write there directly; a concatenation of the first of
- * these inputs is the beginning of that output. What could not be placed is copied. A tensor padded along what lies
- * closest in memory is copied, and its borders are filled, without asking for every element where it lies.
+ * these inputs is the beginning of that output. What could not be placed is copied.
  */
 #include "lower_int.h"
 
 #include <string.h>
+
+bool cy_lower_grows(cy_graph *g, cy_dim a, cy_dim b) {
+  cy_dim unused;
+  return cy_dim_le(g, a, b) || cy_dim_divides(g, a, b, &unused);
+}
 
 /* Strides for `to` over the memory of `from`, where every group of axes with equal products can be walked with one
  * stride. */
@@ -23,7 +27,7 @@ static bool reshape_place(cy_lowering *l, const cy_type *from, const cy_place *p
     while (pi != pj) {
       if (i == from->rank && j == to->rank)
         return false;
-      if (j == to->rank || (i < from->rank && cy_dim_le(g, pi, pj)))
+      if (j == to->rank || (i < from->rank && cy_lower_grows(g, pi, pj)))
         pi = cy_dim_mul(g, pi, from->dim[i++]);
       else
         pj = cy_dim_mul(g, pj, to->dim[j++]);
@@ -322,61 +326,4 @@ void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target)
   }
   for (uint32_t i = 0; i < nparts; i++)
     copy_part(l, &parts[i]);
-}
-
-/* ---- padding ---- */
-
-/* The axis of stride 1 when a constant pads it, and nothing else, by known numbers; else -1. Elsewhere a plain kernel
- * decides once for all its lanes whether they lie inside. */
-static int padded_axis(cy_lowering *l, const cy_node_info *n) {
-  const cy_attr *pads = cy_attr_find(n, CY_ATTR_pads);
-  const cy_place *p = cy_lower_place(l, n->out[0]);
-  int rank = cy_lower_type(l, n->in[0])->rank, axis = -1;
-  for (int i = 0; i < rank; i++) {
-    int64_t begin, end;
-    if (!cy_dim_is_const(l->g, pads->dims[i], &begin) || !cy_dim_is_const(l->g, pads->dims[rank + i], &end) ||
-        begin < 0 || end < 0 || (begin + end && !cy_dim_is(l->g, p->stride[i], 1)))
-      return -1;
-    if (begin + end)
-      axis = i;
-  }
-  bool parts = cy_dtype_of(cy_lower_type(l, n->in[0])->dtype)->bits >= 8; /* smaller elements share bytes */
-  return parts && cy_attr_get_int(n, CY_ATTR_mode, CY_PAD_CONSTANT) == CY_PAD_CONSTANT ? axis : -1;
-}
-
-/* Elements [start, start + extent) of the padded axis: of the input, or with `fill` what it is padded with. */
-static void pad_part(cy_lowering *l, const cy_node_info *n, int axis, cy_dim start, cy_dim extent, bool fill) {
-  const cy_type *t = cy_lower_type(l, n->in[0]);
-  if (cy_dim_is(l->g, extent, 0))
-    return;
-  cy_kb b;
-  cy_kb_init(&b, l, "pad");
-  cy_expr idx[CY_MAX_RANK], none[1] = {cy_x_index(b.k, 0)};
-  for (int a = 0; a < t->rank; a++)
-    idx[a] = cy_kb_grid_index(&b, a == axis ? extent : t->dim[a]);
-  cy_dtype compute = cy_compute_dtype((cy_dtype)t->dtype);
-  cy_expr zero = cy_dtype_is_float(compute) ? cy_x_const(b.k, compute, 0) : cy_x_int(b.k, compute, 0);
-  cy_expr value = !fill                    ? cy_lower_at(&b, n->in[0], idx)
-                  : n->nin > 1 && n->in[1] ? cy_lower_at(&b, n->in[1], none)
-                                           : zero;
-  cy_place part = part_place(l, cy_lower_place(l, n->out[0]), axis, start);
-  cy_kb_store(&b, &part, (cy_dtype)t->dtype, t->rank, idx, value);
-  cy_kb_launch(&b, true);
-}
-
-void cy_lower_pad(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
-  const cy_node_info *n = cy_node_of(l->g, root);
-  int axis = l->o->level > 0 ? padded_axis(l, n) : -1;
-  if (anchor != target)
-    cy_bug("a padding cannot take an epilogue");
-  if (axis < 0) {
-    cy_lower_plain(l, 0, target, "pad", NULL);
-    return;
-  }
-  const cy_attr *pads = cy_attr_find(n, CY_ATTR_pads);
-  const cy_type *t = cy_lower_type(l, n->in[0]);
-  cy_dim begin = pads->dims[axis], end = pads->dims[t->rank + axis], zero = cy_dim_const(l->g, 0);
-  pad_part(l, n, axis, begin, t->dim[axis], false);
-  pad_part(l, n, axis, zero, begin, true);
-  pad_part(l, n, axis, cy_dim_add(l->g, begin, t->dim[axis]), end, true);
 }

@@ -118,6 +118,18 @@ static bool needs_check(cy_kb *b, const window *w, int i, cy_dim in, cy_dim out,
   return w->pads[i] != 0 || !cy_dim_le(g, last, cy_dim_addi(g, in, -1));
 }
 
+/* May taps outside of the input be taken from its border when looking for the greatest? Where each window reaches that
+ * border, as it has these elements already. Not along neighbours in memory, which are then read one by one. */
+static bool takes_border(cy_kb *b, const cy_node_info *n, const window *w, int i, cy_dim in, cy_dim out) {
+  cy_graph *g = b->l->g;
+  int64_t least, most;
+  const cy_place *from = &b->l->place[n->in[0]];
+  cy_dim_range(g, in, &least, &most);
+  cy_dim last = cy_dim_addi(g, cy_dim_muli(g, cy_dim_addi(g, out, -1), w->strides[i]), -w->pads[i]);
+  return n->op == CY_OP_pool_max && least >= 1 && from->placed && !cy_dim_is(g, from->stride[2 + i], 1) &&
+         dilation_of(w, i) == 1 && w->pads[i] < w->kernel[i] && cy_dim_le(g, last, cy_dim_addi(g, in, -1));
+}
+
 /* How many taps of the window at output o lie in [-low, extent + high). */
 static cy_expr tap_count(cy_kb *b, const window *w, int i, cy_expr o, cy_dim low, cy_dim limit) {
   cy_kernel *k = b->k;
@@ -158,45 +170,94 @@ static cy_expr flat_position(cy_kb *b, const cy_node_info *n, const cy_type *in,
   return bin(b, CY_OP_add, bin(b, CY_OP_mul, at, size), inner);
 }
 
+typedef struct pool {
+  const cy_node_info *n;
+  const cy_type *in, *out;
+  window w;
+  cy_op op;
+  cy_dtype dtype;
+  cy_local acc, at; /* at: position of the greatest, 0: not asked for */
+  const cy_expr *idx;
+} pool;
+
+static void pool_tap(cy_kb *b, const pool *p, const cy_expr *in_idx, cy_expr inside) {
+  cy_kernel *k = b->k;
+  cy_expr v = cy_lower_at(b, p->n->in[0], in_idx);
+  if (inside)
+    v = cy_x_select(k, inside, v, neutral(b, p->op, p->dtype));
+  if (!p->at) {
+    cy_kernel_accum(k, p->acc, p->op, v);
+    return;
+  }
+  cy_local better = cy_kernel_add_local(k, CY_BOOL);
+  cy_kernel_set(k, better, bin(b, CY_OP_gt, v, cy_x_local(k, p->acc)));
+  cy_expr here = flat_position(b, p->n, p->in, in_idx);
+  cy_kernel_set(k, p->at, cy_x_select(k, cy_x_local(k, better), here, cy_x_local(k, p->at)));
+  cy_kernel_set(k, p->acc, cy_x_select(k, cy_x_local(k, better), v, cy_x_local(k, p->acc)));
+}
+
+static void pool_taps(cy_kb *b, const pool *p, int i, cy_expr *in_idx, cy_expr inside);
+
+/* The taps of axes i.. with `tap` along axis i; none where it certainly lies outside. */
+static void pool_at(cy_kb *b, const pool *p, int i, cy_expr tap, cy_expr *in_idx, cy_expr inside) {
+  cy_dim in = p->in->dim[2 + i], out = p->out->dim[2 + i];
+  cy_expr at = window_index(b, &p->w, i, p->idx[2 + i], tap);
+  in_idx[2 + i] = at;
+  if (needs_check(b, &p->w, i, in, out, p->w.kernel[i])) {
+    cy_expr ok = cy_lower_in_range(b, at, in);
+    const cy_expr_info *x = cy_expr_of(b->k, ok);
+    if (x->op == CY_X_CONST && !x->c.i)
+      return;
+    in_idx[2 + i] = cy_lower_clamp(b, at, in);
+    if (p->at || !takes_border(b, p->n, &p->w, i, in, out))
+      inside = inside ? bin(b, CY_OP_and, inside, ok) : ok;
+  }
+  pool_taps(b, p, i + 1, in_idx, inside);
+}
+
+/* Of a window that always lies at the same place, whose borders are known now. */
+static bool lies_fixed(cy_kb *b, const pool *p, int i) {
+  int op = cy_expr_of(b->k, p->idx[2 + i])->op;
+  return p->w.kernel[i] <= 7 && (op == CY_X_CONST || op == CY_X_DIM) && !cy_dim_is(b->l->g, p->out->dim[2 + i], 1);
+}
+
+static void pool_taps(cy_kb *b, const pool *p, int i, cy_expr *in_idx, cy_expr inside) {
+  if (i == p->w.spatial) {
+    pool_tap(b, p, in_idx, inside);
+  } else if (lies_fixed(b, p, i)) {
+    for (int64_t tap = 0; tap < p->w.kernel[i]; tap++)
+      pool_at(b, p, i, cy_x_index(b->k, tap), in_idx, inside);
+  } else {
+    pool_at(b, p, i, cy_kb_loop(b, cy_dim_const(b->l->g, p->w.kernel[i]), false), in_idx, inside);
+    cy_kernel_end(b->k);
+  }
+}
+
 cy_expr cy_lower_pool(cy_kb *b, cy_node node, uint32_t output, const cy_expr *idx) {
   const cy_node_info *n = node_of(b, node);
   cy_kernel *k = b->k;
-  const cy_type *in = cy_lower_type(b->l, n->in[0]), *out = cy_lower_type(b->l, n->out[0]);
-  window w = window_of(n, in->rank - 2);
-  cy_dtype dtype = cy_compute_dtype((cy_dtype)in->dtype);
+  const cy_type *in = cy_lower_type(b->l, n->in[0]);
   bool max = n->op == CY_OP_pool_max;
-  cy_op op = max ? CY_OP_max : CY_OP_add;
-  cy_local acc = accumulator(b, op, dtype), at = output == 1 ? cy_kernel_add_local(k, CY_I64) : 0;
-  if (at)
-    cy_kernel_set(k, at, cy_x_index(k, 0));
-  cy_expr in_idx[CY_MAX_RANK] = {idx[0], idx[1]}, inside = 0;
-  for (int i = 0; i < w.spatial; i++) {
-    cy_expr tap = cy_kb_loop(b, cy_dim_const(b->l->g, w.kernel[i]), false);
-    in_idx[2 + i] = window_index(b, &w, i, idx[2 + i], tap);
-    if (!needs_check(b, &w, i, in->dim[2 + i], out->dim[2 + i], w.kernel[i]))
-      continue;
-    cy_expr ok = cy_lower_in_range(b, in_idx[2 + i], in->dim[2 + i]);
-    inside = inside ? bin(b, CY_OP_and, inside, ok) : ok;
-    in_idx[2 + i] = cy_lower_clamp(b, in_idx[2 + i], in->dim[2 + i]);
+  pool p = {.n = n,
+            .in = in,
+            .out = cy_lower_type(b->l, n->out[0]),
+            .w = window_of(n, in->rank - 2),
+            .op = max ? CY_OP_max : CY_OP_add,
+            .dtype = cy_compute_dtype((cy_dtype)in->dtype),
+            .idx = idx};
+  p.acc = accumulator(b, p.op, p.dtype);
+  if (output == 1) {
+    p.at = cy_kernel_add_local(k, CY_I64);
+    cy_kernel_set(k, p.at, cy_x_index(k, 0));
   }
-  cy_expr v = cy_lower_at(b, n->in[0], in_idx);
-  if (inside)
-    v = cy_x_select(k, inside, v, neutral(b, op, dtype));
-  if (at) {
-    cy_local better = cy_kernel_add_local(k, CY_BOOL);
-    cy_kernel_set(k, better, bin(b, CY_OP_gt, v, cy_x_local(k, acc)));
-    cy_kernel_set(k, at, cy_x_select(k, cy_x_local(k, better), flat_position(b, n, in, in_idx), cy_x_local(k, at)));
-    cy_kernel_set(k, acc, cy_x_select(k, cy_x_local(k, better), v, cy_x_local(k, acc)));
-  } else {
-    cy_kernel_accum(k, acc, op, v);
-  }
-  for (int i = 0; i < w.spatial; i++)
-    cy_kernel_end(k);
-  if (at)
-    return cy_x_local(k, at);
+  cy_expr in_idx[CY_MAX_RANK] = {idx[0], idx[1]};
+  pool_taps(b, &p, 0, in_idx, 0);
+  if (p.at)
+    return cy_x_local(k, p.at);
   if (max)
-    return cy_x_local(k, acc);
-  return bin(b, CY_OP_div, cy_x_local(k, acc), cy_x_cast(k, average_divisor(b, n, &w, in, idx), dtype));
+    return cy_x_local(k, p.acc);
+  cy_expr count = average_divisor(b, n, &p.w, in, idx);
+  return bin(b, CY_OP_div, cy_x_local(k, p.acc), cy_x_cast(k, count, p.dtype));
 }
 
 /* ---- plain products and convolutions ---- */

@@ -22,51 +22,186 @@ static cy_local local_set(cy_kb *b, cy_dtype dtype, cy_expr v) {
   return l;
 }
 
-static void lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
-  const cy_node_info *n = node_of(l, root);
-  bool log = n->op == CY_OP_log_softmax, skip[CY_MAX_RANK] = {false};
-  cy_kb b;
-  cy_kb_init(&b, l, cy_op_of(n->op)->name);
-  cy_kernel *k = b.k;
-  const cy_type *t = cy_lower_type(l, anchor);
-  int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, -1);
-  cy_dtype dtype = cy_compute_dtype((cy_dtype)t->dtype);
-  cy_expr idx[CY_MAX_RANK];
-  skip[axis] = true;
-  grid_rows(&b, t, skip, idx);
-  bool lanes = cy_dim_is(l->g, cy_lower_place(l, target)->stride[axis], 1);
-  cy_karg row = lanes && !log ? cy_kb_scratch(&b, dtype, t->dim[axis]) : 0;
+/* ---- softmax ---- */
 
-  cy_local max = local_set(&b, dtype, cy_x_const(k, dtype, -__builtin_inf()));
-  idx[axis] = cy_kb_loop(&b, t->dim[axis], lanes);
-  cy_kernel_accum(k, max, CY_OP_max, cy_lower_at(&b, n->in[0], idx));
+typedef struct soft {
+  cy_lowering *l;
+  const cy_node_info *n;
+  const cy_type *t;
+  cy_val target, anchor;
+  cy_dtype dtype;
+  int axis;
+  bool log, lanes, skip[CY_MAX_RANK];
+} soft;
+
+static cy_expr soft_at(const soft *s, cy_kb *b, const cy_expr *idx) { return cy_lower_at(b, s->n->in[0], idx); }
+static cy_expr soft_exp(const soft *s, cy_kb *b, const cy_expr *idx, cy_expr top) {
+  return cy_x_exp_below(b->k, bin(b, CY_OP_sub, soft_at(s, b, idx), top));
+}
+static cy_expr soft_last(const soft *s, cy_kb *b, cy_expr sum) {
+  return s->log ? cy_x_un(b->k, CY_OP_log, sum) : bin(b, CY_OP_div, cy_x_const(b->k, s->dtype, 1), sum);
+}
+
+/* An element from exp(x - top), which a logarithm has no use for, and the row's soft_last(). */
+static void soft_finish(const soft *s, cy_kb *b, const cy_expr *idx, cy_expr e, cy_expr top, cy_expr last) {
+  cy_expr v = s->log ? bin(b, CY_OP_sub, bin(b, CY_OP_sub, soft_at(s, b, idx), top), last) : bin(b, CY_OP_mul, e, last);
+  cy_lower_finish(b, s->target, s->anchor, idx, v);
+}
+
+/* A task is a row. */
+static void soft_of_rows(const soft *s) {
+  cy_kb b;
+  cy_expr idx[CY_MAX_RANK], e;
+  cy_dim extent = s->t->dim[s->axis];
+  cy_kb_init(&b, s->l, cy_op_of(s->n->op)->name);
+  cy_kernel *k = b.k;
+  grid_rows(&b, s->t, s->skip, idx);
+  bool kept = s->lanes && !s->log;
+  cy_karg row = kept ? cy_kb_scratch(&b, s->dtype, extent) : 0;
+
+  cy_local max = local_set(&b, s->dtype, cy_x_const(k, s->dtype, -__builtin_inf()));
+  idx[s->axis] = cy_kb_loop(&b, extent, s->lanes);
+  cy_kernel_accum(k, max, CY_OP_max, soft_at(s, &b, idx));
   cy_kernel_end(k);
 
-  cy_local sum = local_set(&b, dtype, cy_x_const(k, dtype, 0));
-  idx[axis] = cy_kb_loop(&b, t->dim[axis], lanes);
-  cy_expr e = cy_x_exp_below(k, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)));
-  if (lanes && !log)
-    cy_kernel_store(k, row, idx[axis], e);
+  cy_local sum = local_set(&b, s->dtype, cy_x_const(k, s->dtype, 0));
+  idx[s->axis] = cy_kb_loop(&b, extent, s->lanes);
+  e = soft_exp(s, &b, idx, cy_x_local(k, max));
+  if (kept)
+    cy_kernel_store(k, row, idx[s->axis], e);
   cy_kernel_accum(k, sum, CY_OP_add, e);
   cy_kernel_end(k);
 
-  cy_expr total = cy_x_local(k, sum),
-          last = log ? cy_x_un(k, CY_OP_log, total) : bin(&b, CY_OP_div, cy_x_const(k, dtype, 1), total);
-  cy_local scale = local_set(&b, dtype, last);
-  idx[axis] = cy_kb_loop(&b, t->dim[axis], lanes);
-  cy_expr value;
-  if (log) {
-    value = bin(&b, CY_OP_sub, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)),
-                cy_x_local(k, scale));
-  } else {
-    cy_expr again = lanes
-                        ? cy_x_load(k, row, idx[axis])
-                        : cy_x_exp_below(k, bin(&b, CY_OP_sub, cy_lower_at(&b, n->in[0], idx), cy_x_local(k, max)));
-    value = bin(&b, CY_OP_mul, again, cy_x_local(k, scale));
-  }
-  cy_lower_finish(&b, target, anchor, idx, value);
+  cy_local last = local_set(&b, s->dtype, soft_last(s, &b, cy_x_local(k, sum)));
+  idx[s->axis] = cy_kb_loop(&b, extent, s->lanes);
+  e = kept ? cy_x_load(k, row, idx[s->axis]) : s->log ? 0 : soft_exp(s, &b, idx, cy_x_local(k, max));
+  soft_finish(s, &b, idx, e, cy_x_local(k, max), cy_x_local(k, last));
   cy_kernel_end(k);
   cy_kb_launch(&b, true);
+}
+
+enum { SOFT_ROW = 1 << 16, SOFT_PART = 1 << 12, SOFT_PARTS = 1 << 10 };
+
+/* Rows cut into `whole` parts of `each` elements and one of `rest`, which may be 0. Of parts, [rows.., parts]: the
+ * greatest element and the sum of exponentials below it; of rows: the same, the sum as soft_last(). */
+typedef struct soft_parts {
+  int64_t whole, each, rest;
+  int rank; /* of those of rows */
+  cy_place tops, sums, top, last;
+} soft_parts;
+
+/* Is a row more than a block of a device holds, so that one block would read it again and again while others idle? */
+static bool cut_soft(const soft *s, soft_parts *out) {
+  int64_t length;
+  if (!s->l->o->busy_parts || !cy_dim_is_const(s->l->g, s->t->dim[s->axis], &length) || length < SOFT_ROW)
+    return false;
+  int64_t each = (length + SOFT_PARTS - 1) / SOFT_PARTS;
+  each = each < SOFT_PART ? SOFT_PART : (each + SOFT_PART - 1) / SOFT_PART * SOFT_PART;
+  *out = (soft_parts){.whole = length / each, .each = each, .rest = length % each};
+  return true;
+}
+
+static int soft_row(const soft *s, const cy_expr *idx, cy_expr *out) {
+  int rank = 0;
+  for (int i = 0; i < s->t->rank; i++)
+    if (i != s->axis)
+      out[rank++] = idx[i];
+  return rank;
+}
+
+/* Of `count` parts from `first` on. A part of nothing but -inf is one whose sum is 0: its maximum is taken to be the
+ * least number, which stays below that of any other part. */
+static void soft_make_parts(const soft *s, const soft_parts *p, int64_t first, int64_t count, int64_t each) {
+  cy_graph *g = s->l->g;
+  cy_kb b;
+  cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK];
+  cy_kb_init(&b, s->l, cy_op_of(s->n->op)->name);
+  cy_kernel *k = b.k;
+  grid_rows(&b, s->t, s->skip, idx);
+  cy_expr number = bin(&b, CY_OP_add, cy_kb_grid_index(&b, cy_dim_const(g, count)), cy_x_index(k, first));
+  cy_expr begin = bin(&b, CY_OP_mul, number, cy_x_index(k, p->each));
+  double least = s->dtype == CY_F64 ? -__DBL_MAX__ : -__FLT_MAX__;
+  cy_local top = local_set(&b, s->dtype, cy_x_const(k, s->dtype, least));
+  idx[s->axis] = bin(&b, CY_OP_add, begin, cy_kb_loop(&b, cy_dim_const(g, each), s->lanes));
+  cy_kernel_accum(k, top, CY_OP_max, soft_at(s, &b, idx));
+  cy_kernel_end(k);
+  cy_local sum = local_set(&b, s->dtype, cy_x_const(k, s->dtype, 0));
+  idx[s->axis] = bin(&b, CY_OP_add, begin, cy_kb_loop(&b, cy_dim_const(g, each), s->lanes));
+  cy_kernel_accum(k, sum, CY_OP_add, soft_exp(s, &b, idx, cy_x_local(k, top)));
+  cy_kernel_end(k);
+  at[soft_row(s, idx, at)] = number;
+  cy_kb_store(&b, &p->tops, s->dtype, p->rank + 1, at, cy_x_local(k, top));
+  cy_kb_store(&b, &p->sums, s->dtype, p->rank + 1, at, cy_x_local(k, sum));
+  cy_kb_launch(&b, true);
+}
+
+static void soft_join_parts(const soft *s, const soft_parts *p, cy_dim parts) {
+  cy_kb b;
+  cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK];
+  cy_kb_init(&b, s->l, cy_op_of(s->n->op)->name);
+  cy_kernel *k = b.k;
+  grid_rows(&b, s->t, s->skip, idx);
+  int last = soft_row(s, idx, at);
+  cy_local top = local_set(&b, s->dtype, cy_x_const(k, s->dtype, -__builtin_inf()));
+  at[last] = cy_kb_loop(&b, parts, true);
+  cy_kernel_accum(k, top, CY_OP_max, cy_kb_load(&b, &p->tops, s->dtype, p->rank + 1, at));
+  cy_kernel_end(k);
+  cy_local sum = local_set(&b, s->dtype, cy_x_const(k, s->dtype, 0));
+  at[last] = cy_kb_loop(&b, parts, true);
+  cy_expr below = bin(&b, CY_OP_sub, cy_kb_load(&b, &p->tops, s->dtype, p->rank + 1, at), cy_x_local(k, top));
+  cy_expr part = cy_kb_load(&b, &p->sums, s->dtype, p->rank + 1, at);
+  cy_kernel_accum(k, sum, CY_OP_add, bin(&b, CY_OP_mul, part, cy_x_exp_below(k, below)));
+  cy_kernel_end(k);
+  cy_kb_store(&b, &p->top, s->dtype, p->rank, at, cy_x_local(k, top));
+  cy_kb_store(&b, &p->last, s->dtype, p->rank, at, soft_last(s, &b, cy_x_local(k, sum)));
+  cy_kb_launch(&b, true);
+}
+
+/* Kernels for parts, for what rows have of them, for elements: rows are read twice, by the whole device. */
+static void soft_of_parts(const soft *s, soft_parts *p) {
+  static const bool none[CY_MAX_RANK];
+  cy_lowering *l = s->l;
+  cy_kb b;
+  cy_expr idx[CY_MAX_RANK], row[CY_MAX_RANK];
+  cy_dim dims[CY_MAX_RANK], parts = cy_dim_const(l->g, p->whole + (p->rest > 0));
+  for (int i = 0; i < s->t->rank; i++)
+    if (i != s->axis)
+      dims[p->rank++] = s->t->dim[i];
+  dims[p->rank] = parts;
+  p->tops = cy_lower_temp(l, s->dtype, dims, p->rank + 1);
+  p->sums = cy_lower_temp(l, s->dtype, dims, p->rank + 1);
+  p->top = cy_lower_temp(l, s->dtype, dims, p->rank);
+  p->last = cy_lower_temp(l, s->dtype, dims, p->rank);
+  soft_make_parts(s, p, 0, p->whole, p->each);
+  if (p->rest)
+    soft_make_parts(s, p, p->whole, 1, p->rest);
+  soft_join_parts(s, p, parts);
+  cy_kb_init(&b, l, cy_op_of(s->n->op)->name);
+  grid_rows(&b, s->t, none, idx);
+  soft_row(s, idx, row);
+  cy_expr top = cy_kb_load(&b, &p->top, s->dtype, p->rank, row);
+  soft_finish(s, &b, idx, s->log ? 0 : soft_exp(s, &b, idx, top), top,
+              cy_kb_load(&b, &p->last, s->dtype, p->rank, row));
+  cy_kb_launch(&b, true);
+}
+
+static void lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+  const cy_node_info *n = node_of(l, root);
+  soft s = {.l = l,
+            .n = n,
+            .t = cy_lower_type(l, anchor),
+            .target = target,
+            .anchor = anchor,
+            .axis = (int)cy_attr_get_int(n, CY_ATTR_axis, -1),
+            .log = n->op == CY_OP_log_softmax};
+  soft_parts parts;
+  s.dtype = cy_compute_dtype((cy_dtype)s.t->dtype);
+  s.skip[s.axis] = true;
+  s.lanes = cy_dim_is(l->g, cy_lower_place(l, target)->stride[s.axis], 1);
+  if (cut_soft(&s, &parts))
+    soft_of_parts(&s, &parts);
+  else
+    soft_of_rows(&s);
 }
 
 /* Opens loops over the reduced axes; returns how many. The innermost one is vectorised when it is contiguous. */
@@ -454,6 +589,9 @@ cy_root_fn cy_lower_root_of(cy_op op) {
     return cy_lower_concat;
   case CY_OP_pad:
     return cy_lower_pad;
+  case CY_OP_pool_max:
+  case CY_OP_pool_avg:
+    return cy_lower_pools;
   default:
     return NULL;
   }

@@ -90,6 +90,15 @@ bool cy_cast_lossless(cy_dtype from, cy_dtype to);
 int cy_fuse_op_cost(cy_op op);
 /* attention_plain.c: is one kernel made for attention with heads as in q and v? */
 bool cy_attention_fits(const cy_pass *p, const cy_type *q, const cy_type *v);
+/* lower_pieces.c: the windows of a pool along a spatial axis: the first few reach over the border at the begin, those from
+ * `end` on, at most `behind`, over that at the end. */
+typedef struct cy_pool_cut {
+  int64_t first;
+  int behind;
+  cy_dim end, size; /* size: of the output */
+} cy_pool_cut;
+/* False where so many do that the pool is better not cut there. spatial: 0 is the first spatial axis. */
+bool cy_pool_cut_of(cy_graph *g, const cy_node_info *n, int spatial, cy_pool_cut *out);
 /* A constant in the graph's arena, contents to be filled in by the caller before use. */
 void *cy_const_new(cy_graph *g, const cy_type *type, cy_val *out);
 

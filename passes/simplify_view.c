@@ -359,13 +359,14 @@ static cy_val rows_of_transpose(cy_rewrite *rw, const cy_node_info *n) {
   return r ? cy_build_transpose(g, r, perm) : 0;
 }
 
-/* A reduction of a transpose: of what was transposed; the axes that stay are transposed behind it. */
+/* A reduction of a transpose: of what was transposed; the axes that stay are transposed behind it. Only where nobody
+ * else wants the transpose: in spelled-out normalisations and softmax, `recognise` looks for one value read twice. */
 static cy_val reduce_of_transpose(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   const cy_node_info *d = cy_def_of(g, n->in[0], CY_OP_transpose);
   int rank = type_of(rw, n->in[0])->rank, kept = 0;
   bool reduced[CY_MAX_RANK], gone[CY_MAX_RANK] = {false};
-  if (!d || !cy_axes_of(n, rank, reduced))
+  if (!d || !cy_rewrite_single_use(rw, n->in[0]) || !cy_axes_of(n, rank, reduced))
     return 0;
   const int64_t *perm = perm_of(d);
   bool keepdims = cy_attr_get_int(n, CY_ATTR_keepdims, 1) != 0;

@@ -85,14 +85,15 @@ typedef struct upload {
   void *buffer[2], *stream[2]; /* pinned; while one is filled the other is under way */
 } upload;
 
-static cuda_code upload_open(const cuda_driver *driver, upload *u, size_t bytes) {
-  cuda_code code = 0;
-  for (int i = 0; i < 2 && !code; i++) {
-    code = driver->host_alloc(&u->buffer[i], bytes, 0);
-    if (!code)
-      code = driver->stream_create(&u->stream[i], CUDA_STREAM_NON_BLOCKING);
+static cyto_status upload_open(const cuda_driver *driver, upload *u, size_t bytes, cyto_error *error) {
+  cyto_status status = CYTO_OK;
+  for (int i = 0; i < 2 && !status; i++) {
+    status = cyrt_cuda_get_pinned(driver, &u->buffer[i], bytes, "copying the model's weights", error);
+    if (!status)
+      status = cyrt_cuda_check(driver, driver->stream_create(&u->stream[i], CUDA_STREAM_NON_BLOCKING), "cuStreamCreate",
+                               error);
   }
-  return code;
+  return status;
 }
 
 static void upload_close(const cuda_driver *driver, upload *u) {
@@ -124,13 +125,13 @@ static cyto_status load_weights(cuda_shared *shared, cuda_device *device, const 
   uint64_t bytes = shared->model->weights_bytes;
   upload u = {{NULL, NULL}, {NULL, NULL}};
   cyto_status status = cyrt_cuda_get(driver, &device->weights, bytes, "the model's weights", error);
-  if (status)
-    return status;
-  cuda_code code = upload_open(driver, &u, bytes < UPLOAD_BYTES ? bytes : UPLOAD_BYTES);
-  if (!code)
-    code = upload_all(driver, &u, device->weights, weights, bytes);
+  if (!status)
+    status = upload_open(driver, &u, bytes < UPLOAD_BYTES ? bytes : UPLOAD_BYTES, error);
+  if (!status)
+    status = cyrt_cuda_check(driver, upload_all(driver, &u, device->weights, weights, bytes),
+                             "copying the model's weights to the device", error);
   upload_close(driver, &u);
-  return cyrt_cuda_check(driver, code, "copying the model's weights to the device", error);
+  return status;
 }
 
 /* ---- devices ---- */

@@ -37,6 +37,10 @@ cyto_status cyrt_cuda_check(const cuda_driver *driver, cuda_code code, const cha
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (known[i].code == code)
       return cyrt_error_set(error, known[i].status, "%s: %s (%d): %s", call, name, code, known[i].advice);
+  size_t available, total;
+  if (code == CUDA_OUT_OF_MEMORY && !driver->mem_info(&available, &total))
+    return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "%s: %s (%d): %llu bytes of the device are free, of %llu", call,
+                          name, code, (unsigned long long)available, (unsigned long long)total);
   return cyrt_error_set(error, code == CUDA_OUT_OF_MEMORY ? CYTO_OUT_OF_MEMORY : CYTO_RUNTIME_FAILURE, "%s: %s (%d)",
                         call, name, code);
 }
@@ -80,4 +84,14 @@ cyto_status cyrt_cuda_get(const cuda_driver *driver, cuda_ptr *out_ptr, uint64_t
   driver->mem_info(&available, &total);
   return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no device memory for %s: %llu bytes needed, %llu free of %llu",
                         what, (unsigned long long)bytes, (unsigned long long)available, (unsigned long long)total);
+}
+
+cyto_status cyrt_cuda_get_pinned(const cuda_driver *driver, void **out_ptr, uint64_t bytes, const char *what,
+                                 cyto_error *error) {
+  *out_ptr = NULL;
+  cuda_code code = driver->host_alloc(out_ptr, bytes ? bytes : 1, 0);
+  if (code != CUDA_OUT_OF_MEMORY)
+    return cyrt_cuda_check(driver, code, "cuMemHostAlloc", error);
+  return cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no pinned host memory for %s: %llu bytes needed", what,
+                        (unsigned long long)bytes);
 }

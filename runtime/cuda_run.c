@@ -3,7 +3,8 @@
  * The application's tensors are copied to a pinned block (staging), from there by the stream to the device's (io), and
  * back the same way; tensors that are device memory already are used where they lie. The first run with given sizes and
  * pointers launches one by one. If the model's launches depend on sizes alone, the second is recorded as a CUDA graph,
- * copies included, and from then on a run is one launch of it; a context keeps recordings of the last few sizes.
+ * copies included, and from then on a run is one launch of it; a context keeps recordings of the last few sizes. The
+ * driver's legacy stream cannot be recorded: there every run launches one by one.
  * Tensors whose size only running tells go without staging.
  */
 #include "cyrt_cuda.h"
@@ -11,7 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ATTRIBUTE_MEMORY_TYPE = 2, MEMORY_DEVICE = 2, IO_ALIGN = 256 };
+enum {
+  ATTRIBUTE_MEMORY_TYPE = 2, /* of a pointer */
+  ATTRIBUTE_MANAGED = 8,
+  ATTRIBUTE_DEVICE = 9,
+  MEMORY_DEVICE = 2,
+  IO_ALIGN = 256
+};
 
 /* ---- where tensors are ---- */
 
@@ -19,6 +26,20 @@ static int on_device(const cuda_state *state, const void *ptr) {
   uint32_t type = 0;
   cuda_code code = state->shared->driver.pointer_attribute(&type, ATTRIBUTE_MEMORY_TYPE, (cuda_ptr)(uintptr_t)ptr);
   return !code && type == MEMORY_DEVICE; /* memory that the driver does not know is the host's */
+}
+
+/* Memory of another device is out of this one's reach, unless the driver moves it between them. */
+static cyto_status check_device(const cuda_state *state, const cyrt_port *port, const void *ptr, cyto_error *error) {
+  const cuda_driver *driver = &state->shared->driver;
+  int32_t number = state->device->number;
+  uint32_t managed = 0;
+  if (driver->pointer_attribute(&number, ATTRIBUTE_DEVICE, (cuda_ptr)(uintptr_t)ptr) ||
+      number == state->device->number ||
+      (!driver->pointer_attribute(&managed, ATTRIBUTE_MANAGED, (cuda_ptr)(uintptr_t)ptr) && managed))
+    return CYTO_OK;
+  return cyrt_error_set(error, CYTO_INVALID_ARGUMENT,
+                        "'%s' is bound to memory of device %d, expected memory of device %d, where the context runs",
+                        port->name, number, state->device->number);
 }
 
 static uint64_t input_bytes(const cuda_state *state, const cyrt_frame *frame, uint32_t index) {
@@ -48,14 +69,8 @@ static cyto_status grow_staging(cuda_state *state, uint64_t bytes, cyto_error *e
     return CYTO_OK;
   if (state->staging)
     driver->host_free(state->staging);
-  state->staging = NULL;
-  void *ptr = NULL;
-  cuda_code code = driver->host_alloc(&ptr, bytes ? bytes : 1, 0);
-  cyto_status status =
-      code == CUDA_OUT_OF_MEMORY
-          ? cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no pinned host memory for inputs and outputs: %llu bytes needed",
-                           (unsigned long long)bytes)
-          : cyrt_cuda_check(driver, code, "cuMemHostAlloc", error);
+  void *ptr;
+  cyto_status status = cyrt_cuda_get_pinned(driver, &ptr, bytes, "inputs and outputs", error);
   state->staging = ptr;
   state->staging_bytes = status ? 0 : bytes;
   return status;
@@ -99,7 +114,7 @@ int32_t cyrt_cuda_output_alloc(cyrt_frame *frame, uint32_t index, const int64_t 
   memcpy(frame->outputs[index].dims, out->dims, sizeof out->dims);
   frame->outputs[index].ptr = out->ptr;
   if (on_device(state, out->ptr))
-    return CYTO_OK;
+    return check_device(state, &state->model->outputs[index], out->ptr, frame->error);
   uint64_t bytes = output_bytes(state, state->host, index);
   status = cyrt_cuda_block_grow(state, &state->outputs[index], bytes, "an output", frame->error);
   frame->outputs[index].ptr = (void *)(uintptr_t)state->outputs[index].ptr;
@@ -121,7 +136,7 @@ static cyto_status place(cuda_state *state, const cyrt_port *port, const void *p
   if (ptr && ((device && !state->device_memory) || (!device && state->device_memory && is_input)))
     return wrong_kind(port, device, error);
   *out = !ptr ? NULL : device ? ptr : (const void *)(uintptr_t)(state->io.ptr + state->io_offset[slot]);
-  return CYTO_OK;
+  return device ? check_device(state, port, ptr, error) : CYTO_OK;
 }
 
 static cyto_status fill_frame(cuda_state *state, cyrt_frame *host) {
@@ -300,7 +315,7 @@ static cyto_status run_here(cuda_state *state) {
   const cuda_driver *driver = &state->shared->driver;
   cyto_status status = CYTO_OK;
   stage_inputs(state);
-  if (!(state->code->flags & CYRT_CUDA_REPLAY))
+  if (!(state->code->flags & CYRT_CUDA_REPLAY) || (uintptr_t)state->stream == CUDA_STREAM_LEGACY)
     return run_eagerly(state);
   cuda_recording *r = find_recording(state);
   r->last = ++state->runs;

@@ -30,14 +30,17 @@ static int fits(const cyrt_cuda_box *t, uint64_t address) {
 }
 
 static int make_map(const cuda_driver *driver, const cyrt_cuda_box *t, uint64_t address, tensor_map *out) {
-  uint64_t extents[3], strides[2] = {0, 0};
-  uint32_t box[3] = {(uint32_t)t->box[0], (uint32_t)t->box[1], 1}, steps[3] = {1, 1, 1};
+  uint64_t extents[CYRT_CUDA_BOX_RANK], strides[CYRT_CUDA_BOX_RANK] = {0};
+  uint32_t box[CYRT_CUDA_BOX_RANK], steps[CYRT_CUDA_BOX_RANK];
   if (!fits(t, address))
     return 0;
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < t->rank; i++) {
     extents[i] = (uint64_t)t->extent[i];
-  for (int i = 0; i < 2; i++)
-    strides[i] = (uint64_t)(t->stride[i] * element_of(t));
+    box[i] = (uint32_t)(t->box[i] * t->step[i]); /* from the first to behind the last */
+    steps[i] = (uint32_t)t->step[i];
+    if (i + 1 < t->rank)
+      strides[i] = (uint64_t)(t->stride[i] * element_of(t));
+  }
   return !driver->tensor_map(out, type_of(t), (uint32_t)t->rank, (void *)(uintptr_t)address,
                              extents, strides, box, steps, 0, SWIZZLE_128, PROMOTE_128, 0);
 }

@@ -68,7 +68,7 @@ typedef struct cuda_driver {
 #undef X
 } cuda_driver;
 
-enum { CUDA_OUT_OF_MEMORY = 2, CUDA_STREAM_NON_BLOCKING = 1, CUDA_CAPTURE_THREAD_LOCAL = 1 };
+enum { CUDA_OUT_OF_MEMORY = 2, CUDA_STREAM_NON_BLOCKING = 1, CUDA_CAPTURE_THREAD_LOCAL = 1, CUDA_STREAM_LEGACY = 1 };
 
 /* ---- cuda_driver.c ---- */
 
@@ -80,6 +80,9 @@ cyto_status cyrt_cuda_check(const cuda_driver *driver, cuda_code code, const cha
 /* Memory of the device; `what` is for the message when there is too little. */
 cyto_status cyrt_cuda_get(const cuda_driver *driver, cuda_ptr *out_ptr, uint64_t bytes, const char *what,
                           cyto_error *error);
+/* The same of pinned memory of the host. */
+cyto_status cyrt_cuda_get_pinned(const cuda_driver *driver, void **out_ptr, uint64_t bytes, const char *what,
+                                 cyto_error *error);
 
 /* ---- cuda_images.c ---- */
 

@@ -341,11 +341,13 @@ enum {
 };
 
 /* A tensor that a kernel reads by a tensor map: sizes from the contiguous axis outwards. */
+enum { CYRT_CUDA_BOX_RANK = 5 };
 typedef struct cyrt_cuda_box {
-  int64_t slot, dtype, rank; /* slot: of its pointer; a cyto_dtype: halves or 8-bit integers; rank: 2 or 3 */
-  int64_t extent[3];
-  int64_t stride[2]; /* of all axes but the first, in elements */
-  int64_t box[2];    /* that one copy brings: of the first two */
+  int64_t slot, dtype, rank; /* slot: of its pointer; a cyto_dtype: halves or 8-bit integers; rank: 2 to 5 */
+  int64_t extent[CYRT_CUDA_BOX_RANK];
+  int64_t stride[CYRT_CUDA_BOX_RANK - 1]; /* of all axes but the first, in elements */
+  int64_t box[CYRT_CUDA_BOX_RANK];        /* elements that one copy brings, */
+  int64_t step[CYRT_CUDA_BOX_RANK];       /* .. and how far they are apart */
 } cyrt_cuda_box;
 
 /* A kernel that stands beside another for devices with tensor maps; its parameters are the slots and two maps. */

@@ -34,7 +34,7 @@
   X(CYTO_I2, "int2", 2, 1)
 
 typedef struct dtype_row {
-  const char *name;
+  char name[16]; /* no pointer, which would take a relocation in every library */
   int32_t bits;
   uint32_t align;
 } dtype_row;
@@ -47,7 +47,7 @@ static const dtype_row dtypes[] = {
 
 static const dtype_row *dtype_find(int32_t dtype) {
   static const dtype_row unknown = {"unknown", 0, 1};
-  int known = dtype > 0 && (size_t)dtype < sizeof dtypes / sizeof dtypes[0] && dtypes[dtype].name;
+  int known = dtype > 0 && (size_t)dtype < sizeof dtypes / sizeof dtypes[0] && dtypes[dtype].bits;
   return known ? &dtypes[dtype] : &unknown;
 }
 

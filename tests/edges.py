@@ -98,6 +98,31 @@ def shapes():
           for a, b, s in ((-1, -100, -1), (100, -100, -3), (7, 2, 1), (0, 2 ** 62, 2))])
 
 
+def broadcasts():
+    """Operands with symbols of their own, each of which may be 1 or the size of the output: one library for all of them."""
+    rng = np.random.default_rng(7)
+    pairs = [((2, 1, 5, 37), (2, 3, 5, 37)), ((2, 3, 5, 37), (1, 1, 1, 37)), ((1, 3, 1, 1), (2, 1, 5, 37)), ((2, 3, 5, 1), (2, 3, 5, 37)),
+             ((1, 1, 1, 1), (1, 1, 1, 1)), ((2, 3, 0, 37), (2, 1, 0, 37))]
+    for name, nodes, out, draw in (
+            ('floats', [N('Add', ['a', 'b'], ['y'])], F, lambda s: rng.standard_normal(s).astype(f32)),
+            ('bytes', [N('Equal', ['a', 'b'], ['y'])], B, lambda s: rng.integers(0, 2, s).astype(np.uint8)),
+            ('what a mask adds', [N('Cast', ['a'], ['m'], to=F), N('Mul', ['m', 'low'], ['n']), N('Add', ['n', 'b'], ['y'])], F, None)):
+        feeds = [{'a': draw(a) if draw else rng.integers(0, 2, a), 'b': draw(b) if draw else rng.standard_normal(b).astype(f32)}
+                 for a, b in pairs]
+        case('broadcasts of ' + name, nodes, feeds, {'y': out}, [const('low', f32(-1e4))])
+    for dtype in (np.uint8, np.int64, f32):
+        feeds = [{'c': rng.random(a) < 0.5, 'a': rng.integers(0, 99, b).astype(dtype), 'b': rng.integers(0, 99, c).astype(dtype)}
+                 for a, b in pairs for c in (a, b)]
+        case('selects of %s' % np.dtype(dtype), [N('Where', ['c', 'a', 'b'], ['y'])], feeds, {'y': h.np_dtype_to_tensor_dtype(np.dtype(dtype))})
+    x = rng.standard_normal((5, 11)).astype(f32)
+    case('tiles', [N('Tile', ['x', 'n'], ['y'])], [{'x': x}, {'x': x[:, :1]}, {'x': x[:0]}], constants=[const('n', np.array([3, 4]))])
+    for scale in (2, 3):
+        case('pixels %d times' % scale, [N('Resize', ['x', '', 's'], ['y'], coordinate_transformation_mode='asymmetric',
+                                           nearest_mode='floor')],
+             [{'x': rng.standard_normal(s).astype(f32)} for s in ((2, 3, 5, 19), (1, 2, 1, 1))],
+             constants=[const('s', f32([1, 1, scale, scale]))])
+
+
 def numbers():
     odd = np.array([nan, 1, -1, inf, -inf, -0.0, 0.0], f32)
     op('maximum with NaN', 'Max', odd, odd[::-1].copy())
@@ -161,6 +186,46 @@ def windows():
          [{'x': np.random.RandomState(n).randn(2, 3, n, n + 3).astype(f32)} for n in (11, 8)], {'u': F, 'l': F, 'y': F})
 
 
+def known_and_not(name, nodes, feeds, outputs=None):
+    """nodes read x: once with symbols for its sizes, once with those of the first feed."""
+    x = feeds[0]['x']
+    case(name, nodes, feeds, outputs)
+    case(name + ', known', [N('Reshape', ['fed', 'dims'], ['x'])] + nodes, [{'fed': x}], outputs,
+         [const('dims', np.array(x.shape))])
+
+
+def borders():
+    """Rows that are cut into borders and what lies between: paddings and pools, of sizes that leave much, little or nothing
+    between them."""
+    rng = np.random.default_rng(8)
+
+    def images(*dims):
+        return [{'x': rng.standard_normal(d).astype(f32)} for d in dims]
+
+    for mode in ('constant', 'reflect', 'edge', 'wrap'):
+        pad = N('Pad', ['x', 'p'], ['y'], mode=mode)
+        known_and_not('images padded, ' + mode, [N('Constant', [], ['p'], value_ints=[0, 0, 2, 3, 0, 0, 1, 4]), pad],
+                      images((2, 3, 7, 21), (1, 2, 3, 5)))
+        case('rows padded, ' + mode, [N('Constant', [], ['p'], value_ints=[0, 0, 0, 2, 0, 0, 0, 3]), pad],
+             images((2, 3, 7, 21), (1, 2, 3, 5)))
+        case('bytes padded, ' + mode, [N('Constant', [], ['p'], value_ints=[0, 0, 1, 2, 0, 0, 1, 1]), pad],
+             [{'x': rng.integers(0, 255, (2, 3, 5, 40)).astype(np.uint8)}], {'y': TensorProto.UINT8})
+    two = ((2, 3, 9, 41), (1, 2, 18, 18), (1, 1, 3, 4))
+    for name, dims, attributes in (
+            ('3x3', two, {'kernel_shape': [3, 3], 'pads': [1, 1, 1, 1]}),
+            ('every second', two, {'kernel_shape': [3, 3], 'pads': [1, 1, 1, 1], 'strides': [2, 2]}),
+            ('5x5', two, {'kernel_shape': [5, 5], 'pads': [2, 2, 2, 2]}),
+            ('uneven', two, {'kernel_shape': [2, 4], 'pads': [0, 1, 1, 3], 'strides': [1, 3]}),
+            ('dilated', two[:2], {'kernel_shape': [3, 3], 'pads': [2, 2, 2, 2], 'dilations': [2, 2]}),
+            ('rounded up', two, {'kernel_shape': [3, 3], 'pads': [0, 0, 1, 1], 'strides': [2, 2], 'ceil_mode': 1}),
+            ('1-D', ((2, 3, 100), (1, 2, 3)), {'kernel_shape': [3], 'pads': [1, 1], 'strides': [2]}),
+            ('3-D', ((1, 2, 5, 9, 37), (1, 1, 2, 2, 20)), {'kernel_shape': [3, 3, 3], 'pads': [1] * 6, 'strides': [2, 1, 1]})):
+        counted = {'count_include_pad': len(name) % 2}
+        for operator, more in (('MaxPool', {}), ('AveragePool', counted)):
+            known_and_not('%s %s' % (operator, name),
+                          [N(operator, ['x'], ['u'], **attributes, **more), N('Relu', ['u'], ['y'])], images(*dims))
+
+
 def crossings():
     """Transposes of sizes that no vector divides, known and not."""
     for dims, perm in (((3, 37, 21), [0, 2, 1]), ((19, 5, 130), [2, 1, 0]), ((2, 16, 33, 9), [0, 2, 3, 1]),
@@ -210,6 +275,30 @@ def long_rows():
         nodes = [N('Reshape', ['x', 'dims'], ['r']), N('InstanceNormalization', ['r', 's', 'b'], ['y'])]
         case('long rows of %d' % length, nodes, [{'x': rng.standard_normal((2, length)).astype(f32)}],
              constants=[const('dims', np.array([1, 2, length])), const('s', f32([2, 3])), const('b', f32([0, 1]))])
+
+
+def tokens():
+    """Pixels behind a convolution, whose channels lie together, merged into tokens, split into heads and windows, and back."""
+    rng = np.random.default_rng(8)
+    constants = [const('w', (rng.standard_normal((16, 3, 3, 3)) / 8).astype(f32)), const('u', rng.standard_normal((4, 16, 1, 1)).astype(f32)),
+                 const('s', rng.standard_normal(16).astype(f32))]
+    ways = {'tokens': [([0, 16, -1], [0, 2, 1])], 'tokens one by one': [([0, 16, 1, -1], [0, 3, 2, 1])],
+            'heads': [([0, 4, 4, -1], [0, 1, 3, 2])], 'half the channels': [([0, 2, 8, -1], [0, 3, 1, 2])],
+            'rows': [([0, -1, 10], [0, 2, 1])], 'columns split': [([0, 16, -1, 2, 5], [0, 2, 4, 3, 1])],
+            'all': [([0, -1], [0, 1])], 'twice': [([0, 4, 4, -1], [0, 3, 1, 2]), ([0, -1, 16], [0, 2, 1])]}
+    for name, steps in ways.items():
+        for kind, first in (('', []), (', known', [N('Reshape', ['x', 'known'], ['k'])])):
+            known = [const('known', np.array([2, 3, 6, 10]))]
+            nodes = first + [N('Conv', ['k' if first else 'x', 'w'], ['c'], pads=[1] * 4), N('Relu', ['c'], ['t'])]
+            at = 't'
+            for i, (dims, perm) in enumerate(steps):
+                known.append(const('dims%d' % i, np.array(dims)))
+                nodes += [N('Reshape', [at, 'dims%d' % i], ['r%d' % i]), N('Transpose', ['r%d' % i], ['t%d' % i], perm=perm)]
+                at = 't%d' % i
+            back = [N('Shape', ['c'], ['size']), N('Reshape', [at, 'size'], ['b']), N('Conv', ['b', 'u'], ['z'])]
+            feeds = [{'x': rng.standard_normal((n, 3, 6, 10)).astype(f32)} for n in ((2,) if first else (1, 2))]
+            case('pixels as ' + name + kind, nodes + [N('Softmax', [at], ['y'], axis=1)] + back, feeds, {'y': F, 'z': F},
+                 constants=constants + known)
 
 
 def transforms():
@@ -313,8 +402,8 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
-    for group in (empty_tensors, shapes, numbers, windows, crossings, computed_weights, long_rows, transforms, control_flow, names, other_ways,
-                  shapes_that_do_not_fit):
+    for group in (empty_tensors, shapes, broadcasts, numbers, windows, borders, crossings, computed_weights, long_rows, tokens,
+                  transforms, control_flow, names, other_ways, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
     tests += [('refused ' + name, lambda rest=rest: check_refused(args, folder, *rest)) for name, *rest in REFUSED]

@@ -1,10 +1,12 @@
-"""Recurrent layers whose matrix of recurrence is large, which run as kernels per step, and those with integer weights,
-beside ONNX Runtime.
+"""Recurrent layers, whose matrix of recurrence is large (they run as kernels per step) or small, and those with integer
+weights, beside ONNX Runtime.
 
 In:  --build DIR, names (regular expressions) to restrict it.
 Out: the closing line. A case is a cell with its direction and optional inputs; each is run at one and at two threads, and
-     at a sequence length and a batch that are only known when it runs; and with a batch that is known before.
+     at a sequence length and batches that are only known when it runs; and with batches that are known before. What the
+     program chooses between when it runs is looked at, too.
 """
+import json
 import os
 import shutil
 
@@ -15,37 +17,51 @@ from onnx import helper as h
 import lib
 import network
 
-HIDDEN, WIDTH = 384, 24
+WIDTH = 24
 GATES = {'LSTM': 4, 'GRU': 3, 'RNN': 1}
+BATCHES = (1, 2, 3, 4, 7, 16, 33)
 
-# name, operator, attributes, optional inputs: lengths, initial states, peepholes
+# name, operator, hidden units, attributes, optional inputs: lengths, initial states, peepholes; branches: how many times
+# the program of one direction chooses by the batch, and whether one of its forms is a product
 CASES = [
-    ('lstm', 'LSTM', {}, ''),
-    ('lstm both lengths', 'LSTM', {'direction': 'bidirectional'}, 'lengths'),
-    ('lstm reverse all', 'LSTM', {'direction': 'reverse'}, 'lengths initial peepholes'),
-    ('gru after', 'GRU', {'linear_before_reset': 1, 'direction': 'bidirectional'}, 'lengths initial'),
-    ('gru before', 'GRU', {'linear_before_reset': 0}, 'initial'),
-    ('rnn', 'RNN', {'direction': 'bidirectional'}, 'lengths'),
+    ('lstm', 'LSTM', 384, {}, '', 4, True),
+    ('lstm both lengths', 'LSTM', 384, {'direction': 'bidirectional'}, 'lengths', 4, True),
+    ('lstm reverse all', 'LSTM', 384, {'direction': 'reverse'}, 'lengths initial peepholes', 4, True),
+    ('lstm narrow panels', 'LSTM', 200, {}, 'lengths', 4, True),
+    ('lstm small', 'LSTM', 48, {'direction': 'bidirectional'}, 'lengths initial peepholes', 3, False),
+    ('lstm clip', 'LSTM', 100, {'clip': 0.5, 'input_forget': 1}, 'initial', 4, True),
+    ('lstm odd', 'LSTM', 21, {'direction': 'bidirectional'}, 'lengths', 3, False),
+    ('lstm batch first', 'LSTM', 384, {'direction': 'bidirectional', 'layout': 1}, 'lengths initial', 4, True),
+    ('gru after', 'GRU', 384, {'linear_before_reset': 1, 'direction': 'bidirectional'}, 'lengths initial', 4, True),
+    ('gru after small', 'GRU', 40, {'linear_before_reset': 1, 'direction': 'reverse'}, 'lengths', 3, False),
+    ('gru before', 'GRU', 384, {'linear_before_reset': 0}, 'initial', 3, False),
+    ('gru before small', 'GRU', 24, {'linear_before_reset': 0, 'direction': 'bidirectional'}, 'lengths', 3, False),
+    ('gru batch first', 'GRU', 50, {'linear_before_reset': 1, 'layout': 1}, 'initial', 3, False),
+    ('rnn', 'RNN', 768, {'direction': 'bidirectional'}, 'lengths', 4, True),
+    ('rnn small', 'RNN', 30, {'direction': 'reverse'}, 'initial', 3, False),
 ]
 
 
-def model(op, attributes, optional, rng, batch_dim='batch'):
-    """The model, and what it takes at a length and a batch."""
+def recurrent_graph(op, hidden, attributes, optional, rng, batch_dim):
+    """The graph, and what it takes at a length and a batch. Of layout 1 too: then the graph for ONNX Runtime, which has
+    no such layout, transposes around the operator."""
     both, gates = 2 if attributes.get('direction') == 'bidirectional' else 1, GATES[op]
-    hidden = HIDDEN * (2 if op == 'RNN' else 1)
+    first = attributes.get('layout', 0)
 
     def constant(name, *dims):
         return onnx.numpy_helper.from_array((rng.standard_normal(dims) / hidden ** 0.5).astype(np.float32), name)
     weights = [constant('w', both, gates * hidden, WIDTH), constant('r', both, gates * hidden, hidden),
                constant('b', both, 2 * gates * hidden)]
-    ports = [h.make_tensor_value_info('x', onnx.TensorProto.FLOAT, ['length', batch_dim, WIDTH])]
+    x_dims = [batch_dim, 'length', WIDTH] if first else ['length', batch_dim, WIDTH]
+    state_dims = [batch_dim, both, hidden] if first else [both, batch_dim, hidden]
+    ports = [h.make_tensor_value_info('x', onnx.TensorProto.FLOAT, x_dims)]
     inputs = ['x', 'w', 'r', 'b', '', '', '', '']
     if 'lengths' in optional:
         ports.append(h.make_tensor_value_info('lengths', onnx.TensorProto.INT32, [batch_dim]))
         inputs[4] = 'lengths'
     for at, name in ((5, 'h0'), (6, 'c0')):
         if 'initial' in optional and (name == 'h0' or op == 'LSTM'):
-            ports.append(h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [both, batch_dim, hidden]))
+            ports.append(h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, state_dims))
             inputs[at] = name
     if 'peepholes' in optional:
         weights.append(constant('p', both, 3 * hidden))
@@ -53,28 +69,67 @@ def model(op, attributes, optional, rng, batch_dim='batch'):
     while not inputs[-1]:
         inputs.pop()
     outputs = ['y', 'y_h'] + ['y_c'] * (op == 'LSTM')
-    node = h.make_node(op, inputs, outputs, hidden_size=hidden, **attributes)
-    graph = h.make_graph([node], 'g', ports, [h.make_tensor_value_info(o, onnx.TensorProto.FLOAT, None) for o in outputs],
-                         weights)
+
+    def proto(nodes):
+        graph = h.make_graph(nodes, 'g', ports, [h.make_tensor_value_info(o, onnx.TensorProto.FLOAT, None) for o in outputs],
+                             weights)
+        return h.make_model(graph, opset_imports=[h.make_opsetid('', 17)], ir_version=8)
+    plain = {k: v for k, v in attributes.items() if k != 'layout'}
+    swapped = [n + '_t' if n in ('x', 'h0', 'c0') else n for n in inputs]
+    around = [h.make_node('Transpose', [n], [n + '_t'], perm=[1, 0, 2]) for n in inputs if n in ('x', 'h0', 'c0')]
+    around.append(h.make_node(op, swapped, [o + '_t' for o in outputs], hidden_size=hidden, **plain))
+    around += [h.make_node('Transpose', [o + '_t'], [o], perm=[2, 0, 1, 3] if o == 'y' else [1, 0, 2]) for o in outputs]
 
     def feed(length, batch):
-        values = {'x': rng.standard_normal((length, batch, WIDTH)).astype(np.float32)}
+        values = {'x': rng.standard_normal((batch, length, WIDTH) if first else (length, batch, WIDTH)).astype(np.float32)}
         for p in ports[1:]:
             values[p.name] = rng.integers(1, length + 1, batch).astype(np.int32) if p.name == 'lengths' else \
-                rng.standard_normal((both, batch, hidden)).astype(np.float32)
+                rng.standard_normal((batch, both, hidden) if first else (both, batch, hidden)).astype(np.float32)
         return values
-    return h.make_model(graph, opset_imports=[h.make_opsetid('', 17)], ir_version=8), feed
+    return (proto([h.make_node(op, inputs, outputs, hidden_size=hidden, **attributes)]), feed,
+            proto(around) if first else None)
+
+
+def program_of(args, folder):
+    """The lines of the program that the model in `folder` becomes, and the bytes of its weights."""
+    stats, model = os.path.join(folder, 'stats.json'), os.path.join(folder, 'm.onnx')
+    text = lib.run([args.cytoc, model, '-o', '-', '--emit=loops'])[1]
+    lib.run([args.cytoc, model, '-o', os.path.join(folder, 'm.so'), '--stats=' + stats])
+    with open(stats, encoding='utf-8') as f:
+        return text.splitlines(), json.load(f)['weights_bytes']
+
+
+def forms_wrong(args, folder, proto, both, branches, product):
+    """Does the program not choose by the batch, or does it have a matrix twice?"""
+    lines, stored = program_of(args, folder)
+    found = len([line for line in lines if line.lstrip().startswith('if ')])
+    if found != both * branches:
+        return '%d branches, of %d' % (found, both * branches)
+    if any(line.lstrip().startswith('launch gates(') for line in lines) != product:
+        return 'a product of the states and R is %s' % ('missing' if product else 'there')
+    sizes = {w.name: 4 * int(np.prod(w.dims)) for w in proto.graph.initializer}
+    if stored > sum(sizes.values()) + sizes['r'] // 2:
+        return '%d bytes of weights became %d' % (sum(sizes.values()), stored)
+    return None
 
 
 def check(args, folder, case):
-    _, op, attributes, optional = case
-    for batch_dim, runs in (('batch', ((9, 1, 1), (8, 3, 2))), (5, ((9, 5, 1), (8, 5, 2)))):
-        proto, feed = model(op, attributes, optional, np.random.default_rng(3), batch_dim)
-        wrong = network.beside_ort(args, folder, proto, [(threads, feed(length, batch)) for length, batch, threads in runs],
-                                   1e-5)
-        if wrong:
-            return wrong
-    return None
+    """Batches that only running tells, at both levels; no element at all; and batches that are known before."""
+    _, op, hidden, attributes, optional, branches, product = case
+    both = 2 if attributes.get('direction') == 'bidirectional' else 1
+    proto, feed, oracle = recurrent_graph(op, hidden, attributes, optional, np.random.default_rng(3), 'batch')
+    wrong = (network.beside_ort(args, folder, proto, [(1, feed(3, 1)), (2, feed(2, 6))], 1e-5, '-O0', oracle) or
+             network.beside_ort(args, folder, proto, [(1 + (batch + n) % 2, feed(9 - n, batch)) for n in range(2)
+                                                      for batch in BATCHES], 1e-5, oracle=oracle) or
+             forms_wrong(args, folder, proto, both, branches, product))
+    if not wrong:
+        code, err = network.run_feeds(args, folder, os.path.join(folder, 'm.so'), feed(3, 0), 2)
+        wrong = lib.reason(err, code) if code else None
+    for batch in (3, 5):
+        if not wrong:
+            proto, feed, oracle = recurrent_graph(op, hidden, attributes, optional, np.random.default_rng(3), batch)
+            wrong = network.beside_ort(args, folder, proto, [(1, feed(9, batch)), (2, feed(8, batch))], 1e-5, oracle=oracle)
+    return wrong
 
 
 # name, hidden units (from 362 on: a kernel per step), directions, scales per column, type, zero points (None: of all kinds)
@@ -132,10 +187,10 @@ def check_quantised(args, folder, case):
         x[0, 0, :2] = -128, 127
         return {'x': (x / 64).astype(np.float32), 'h0': (3 * rng.standard_normal((both, batch, hidden))).astype(np.float32)}
     why = network.beside_ort(args, folder, proto, [(threads, feed(length, batch)) for length, batch, threads in
-                                                   ((9, 1, 1), (8, 3, 2))], 1e-4, oracle=oracle)
-    code, text, _ = lib.run([args.cytoc, os.path.join(folder, 'm.onnx'), '-o', '-', '--emit=loops'])
-    pairs = len([line for line in text.splitlines() if line.startswith('constant ') and line.endswith(', pairs')])
-    if not why and (code or pairs != (both if hidden % 2 == 0 else 0)):
+                                                   ((9, 1, 1), (7, 2, 1), (8, 3, 2), (6, 4, 1), (5, 7, 2), (4, 16, 1))],
+                             1e-4, oracle=oracle)
+    pairs = len([line for line in program_of(args, folder)[0] if line.startswith('constant ') and line.endswith(', pairs')])
+    if not why and pairs != (both if hidden % 2 == 0 else 0):
         return 'weights of %d directions lie in pairs, of %d' % (pairs, both)
     return why
 

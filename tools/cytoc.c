@@ -128,6 +128,7 @@ static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind
                                     : o->output        ? fallback
                                                        : cy_path_base(fallback),
                           .name = o->name,
+                          .share_kernels = o->opt_level > 0,
                           .jobs = o->jobs,
                           .save_temps = o->save_temps && !*o->save_temps ? "." : o->save_temps,
                           .plan_memory = cy_plan_memory,
@@ -159,7 +160,13 @@ static const char *default_kind(session *s) {
 static bool supports(const void *machine, cy_kernel *k) { return cy_machine_supports(machine, k); }
 
 static cy_program *lower(session *s, cy_graph *g, cy_machine *machine) {
-  cy_lower_options o = {.level = s->o->opt_level, .supports = supports, .target = machine, .verify = s->o->verify};
+  cy_lower_options o = {.level = s->o->opt_level,
+                        .supports = supports,
+                        .target = machine,
+                        .cuts_rows = s->o->opt_level > 0 && cy_machine_cuts_rows(machine),
+                        .busy_parts = s->o->opt_level ? cy_machine_busy_parts(machine) : 0,
+                        .tile_columns = cy_machine_tile_columns(machine),
+                        .verify = s->o->verify};
   cytoc_report_stage(&s->report, "lower");
   return cy_lower(g, &o);
 }
@@ -252,12 +259,14 @@ static bool half_factors(const void *machine, cy_dtype half, const cy_graph *g, 
   return cy_machine_half_factors(machine, half, g, n, sizes);
 }
 
+static bool prefers_size(const cytoc_options *o) { return o->int8_prefer && !strcmp(o->int8_prefer, "size"); }
+
 /* --int8, --half-max-error: runs the model on samples where that is asked for. */
 static int quantise(session *s, const cy_machine *machine, const cy_pass_options *passes, cy_quant *q) {
   const cytoc_options *o = s->o;
   q->cycles = cycles;
   q->target = machine;
-  q->smallest = o->int8_prefer && !strcmp(o->int8_prefer, "size");
+  q->smallest = prefers_size(o);
   q->skip = o->int8_skip;
   q->limited = o->int8_max_error || o->half_max_error;
   if (q->mode == CY_QUANT_DYNAMIC && !q->limited)
@@ -448,6 +457,8 @@ static int compile(session *s) {
     cy_machine_close(machine);
     return -1;
   }
+  if (prefers_size(o))
+    cy_machine_prefer_size(machine);
   if (check_cudnn(s, machine) || check_fast(s, machine) || check_half_target(s, machine)) {
     cy_machine_close(machine);
     return -1;

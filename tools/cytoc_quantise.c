@@ -76,13 +76,17 @@ static int build(const recorder *r, cy_machine *machine, const char *path) {
   passes.most_head = cy_machine_most_head(machine);
   int status = g ? cy_passes_run(g, &passes, NULL) : -1;
   if (!status && has_work(r->q)) {
-    cy_lower_options lower = {.level = r->how->opt_level, .supports = supports, .target = machine};
+    cy_lower_options lower = {.level = r->how->opt_level,
+                              .supports = supports,
+                              .target = machine,
+                              .tile_columns = cy_machine_tile_columns(machine)};
     cy_program *p = cy_lower(g, &lower);
     cy_codegen_options c = {.machine = machine,
                             .emit = CY_EMIT_SO,
                             .output = path,
                             .header = "",
                             .name = "recorder",
+                            .share_kernels = true,
                             .jobs = r->how->jobs,
                             .plan_memory = cy_plan_memory,
                             .diag = r->how->diag};

@@ -168,13 +168,13 @@ V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
   static const char *const stored[] = {"", "_f16", "_bf16"};
   snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s", mr, nv * cg->W, stored[weights_of(flags)], flags & CY_UK_SKIP ? "_skip" : "",
            flags & CY_UK_AHEAD ? "_ahead" : "");
-  V fn = LLVMGetNamedFunction(cg->module, name);
+  V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;
   cy_fn_state state = cy_fn_save(cg);
   LLVMTypeRef params[UKERNEL_MOST_ARGS];
   ukernel_params(cg, flags, params);
-  fn = cy_fn_begin(cg, name, cg->voidt, params, ukernel_args(flags), CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
+  fn = cy_fn_begin(cg, name, cg->voidt, params, ukernel_args(flags), CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
   V c = LLVMGetParam(fn, 5), ldc = LLVMGetParam(fn, 6), v[CY_LOOP_MAX];
   unsigned n = mr * nv;
   emit_start(cg, mr, nv, c, ldc, LLVMGetParam(fn, 9), v);

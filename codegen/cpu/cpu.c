@@ -36,6 +36,7 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
   m->cpu = strdup(cpu);
   m->state = cg;
   m->flops_per_cycle = cg->fma ? 4.0 * cg->W : 2.0 * cg->W; /* two pipes */
+  m->tile_columns = 2 * cg->W;
   m->needs = strdup(cg->has);
   if (asprintf(&m->text, native ? "native (%s)" : "%s", cg->cpu) < 0)
     abort();
@@ -50,7 +51,7 @@ static void forgo_fast(cy_machine *m) { ((cy_cg *)m->state)->no_fast = true; }
 
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   if (cy_kernel_contraction(plan->kernel)->kind != CY_CONTRACT_NONE)
-    cy_cpu_contract_prepare(m->state, p, plan);
+    cy_cpu_contract_prepare(m, p, plan);
 }
 
 static void emit_kernel(cy_cg *cg, cy_kernel_plan *plan) {
@@ -89,6 +90,7 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
   if (!cg)
     return -1;
   cg->no_fast = ((const cy_cg *)m->state)->no_fast;
+  cg->prefix = m->prefix;
   cy_cg_module(cg, plans[0]->symbol);
   for (uint32_t i = 0; i < n; i++) {
     cy_bug_context = plans[i]->symbol;
@@ -117,7 +119,9 @@ const cy_target cy_target_cpu = {
     .match = match,
     .release = release,
     .forgo_fast = forgo_fast,
+    .cuts_rows = true,
     .supports = cy_cpu_contract_supports,
+    .shared_form = cy_cpu_contract_form,
     .prepare = prepare,
     .pack = cy_cpu_contract_pack,
     .emit = emit,

@@ -12,8 +12,10 @@ int cy_cpu_finish(cy_cg *cg, const char *passes, cy_code_kind kind, const char *
 
 /* ---- cpu_contract.c ---- */
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k);
+/* cy_target.shared_form. */
+uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k);
 /* Chooses the algorithm; appends arguments for packed weights and scratch. */
-void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *plan);
+void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan);
 /* The program's constant with the packed form of v, whose matrix starts at byte `offset` of its contents. */
 uint32_t cy_cpu_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
 void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan);

@@ -355,15 +355,16 @@ static int64_t most_again(cy_program *p, const cy_kernel_plan *plan, const pack_
   return c.most;
 }
 
-/* The packed form of 8-bit weights: cut, where what they are makes that faster. */
-static void dot_form_choose(const cy_cg *cg, cy_program *p, const cy_kernel_plan *plan, form *f, int64_t matrices) {
+/* The packed form of 8-bit weights: cut, where what they are makes that faster, or as small. */
+static void dot_form_choose(const cy_machine *m, cy_program *p, const cy_kernel_plan *plan, form *f, int64_t matrices) {
+  const cy_cg *cg = m->state;
   cy_dot_desc d = dot_desc(plan, f);
   f->cut = cy_dot_cut_possible(cg, &d);
   dot_pack_form(cg, plan, f, matrices);
   if (!f->cut)
     return;
   f->again = most_again(p, plan, &f->pack);
-  f->cut = cy_dot_cut_pays(&f->pack.dot, f->again);
+  f->cut = m->smallest ? f->again == 0 : cy_dot_cut_pays(&f->pack.dot, f->again);
   f->again = f->cut ? f->again : 0;
   dot_pack_form(cg, plan, f, matrices);
 }
@@ -431,6 +432,15 @@ uint32_t cy_cpu_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int
 
 static int64_t element_bytes(cy_kernel *k, cy_karg arg) { return cy_dtype_of(cy_kernel_arg_dtype(k, arg))->bits / 8; }
 
+/* May b be packed when compiling? out_matrices, out_offset (elements): of the constant. */
+static bool is_packed(cy_kernel *k, form *f, int64_t *out_matrices, int64_t *out_offset) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  *out_matrices = 1;
+  *out_offset = 0;
+  return c->b_const && !c->has_b_zero && (!c->b_offset || known(k, c->b_offset, out_offset)) &&
+         (c->kind != CY_CONTRACT_MATMUL || gemm_pack_plan(k, c, f, out_matrices));
+}
+
 /* The generators want operands that begin where the pointer points. */
 static void shift_operand(cy_kernel_plan *plan, int which, cy_karg arg, cy_dim offset) {
   cy_kernel *k = plan->kernel;
@@ -455,6 +465,25 @@ static const char *conv_algorithm(cy_conv_algo algo, bool transposed) {
   default:
     return transposed ? "conv transposed" : "conv direct";
   }
+}
+
+static bool is_dot(cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  return cy_kernel_local_dtype(k, c->acc) == CY_I32 || cy_kernel_arg_dtype(k, c->a) == CY_BF16;
+}
+
+/* Weights decide whether they are cut; all that a kernel is launched with have to be of one form. */
+uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  form f = {0};
+  int64_t matrices, offset;
+  if (c->kind == CY_CONTRACT_NONE || c->kind == CY_CONTRACT_ATTENTION || !is_dot(k) || !is_packed(k, &f, &matrices, &offset))
+    return 0;
+  cy_kernel_plan plan = {.kernel = k, .dead_arg = (int32_t)c->b, .packed_arg = -1, .shifted_arg = {-1, -1}};
+  f.packed = f.dot = true;
+  f.pack.w_offset = offset * element_bytes(k, c->b);
+  dot_form_choose(m, p, &plan, &f, matrices);
+  return f.cut ? 1 + (uint64_t)f.again : 0;
 }
 
 static void attention_prepare(cy_kernel_plan *plan) {
@@ -482,11 +511,11 @@ static void append_arguments(cy_kernel_plan *plan, form *f, int64_t offset) {
   plan->shared_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
 }
 
-static const char *dot_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *plan, form *f, int64_t matrices) {
+static const char *dot_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, form *f, int64_t matrices) {
   if (f->packed)
-    dot_form_choose(cg, p, plan, f, matrices);
+    dot_form_choose(m, p, plan, f, matrices);
   cy_dot_desc d = dot_desc(plan, f);
-  return cy_dot_algorithm(cg, &d);
+  return cy_dot_algorithm(m->state, &d);
 }
 
 static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f, int64_t matrices) {
@@ -507,7 +536,7 @@ static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f,
   return weights == CY_WEIGHTS_F32 ? name : cy_arena_printf(arena, "%s %s", name, stored[weights]);
 }
 
-void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *plan) {
+void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   cy_kernel *k = plan->kernel;
   const cy_contraction *c = cy_kernel_contraction(k);
   if (c->kind == CY_CONTRACT_ATTENTION) {
@@ -515,17 +544,15 @@ void cy_cpu_contract_prepare(const cy_cg *cg, cy_program *p, cy_kernel_plan *pla
     return;
   }
   form *f = CY_NEW(cy_graph_arena(cy_kernel_graph(k)), form);
-  int64_t matrices = 1, offset = 0;
-  bool matmul = c->kind == CY_CONTRACT_MATMUL;
+  int64_t matrices, offset;
   plan->form = f;
   plan->weight = 1500;
-  f->dot = cy_kernel_local_dtype(k, c->acc) == CY_I32 || cy_kernel_arg_dtype(k, c->a) == CY_BF16;
-  f->packed = c->b_const && !c->has_b_zero && (!c->b_offset || known(k, c->b_offset, &offset)) &&
-              (!matmul || gemm_pack_plan(k, c, f, &matrices));
-  if (!matmul && !f->packed)
+  f->dot = is_dot(k);
+  f->packed = is_packed(k, f, &matrices, &offset);
+  if (c->kind != CY_CONTRACT_MATMUL && !f->packed)
     cy_bug("kernel '%s': a convolution whose weights cannot be packed", cy_kernel_name(k));
   append_arguments(plan, f, offset);
-  plan->algorithm = f->dot ? dot_prepare(cg, p, plan, f, matrices) : float_prepare(cg, plan, f, matrices);
+  plan->algorithm = f->dot ? dot_prepare(m, p, plan, f, matrices) : float_prepare(m->state, plan, f, matrices);
 }
 
 /* ---- emission ---- */

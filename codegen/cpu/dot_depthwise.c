@@ -6,7 +6,8 @@
  * go in pairs: the i16 of two taps are interleaved and meet the weights of both in one vpmaddwd. Partners lie above
  * each other, so that what is interleaved for one output serves its neighbours; those of an odd last kernel row lie
  * side by side. Interleaving works on 128 bits at a time, so a vector of sums has its channels in the order of
- * cy_dot_depthwise_slot; they are put right once, behind the last tap.
+ * cy_dot_depthwise_slot; they are put right once, behind the last tap. Weights that are s8 in the library become i16 in
+ * scratch once, before the tasks.
  */
 #include "dot.h"
 
@@ -18,6 +19,8 @@ typedef struct dw {
   const cy_conv_desc *w;
   cy_axis axis[3];
   int64_t c, taps, chunk, row_block;
+  int64_t weights; /* as packed */
+  bool narrow;     /* as s8 */
   cy_dot_form form;
 } dw;
 
@@ -50,6 +53,10 @@ int64_t cy_dot_depthwise_slot(int64_t n, int64_t lanes) {
 
 /* ---- the plan ---- */
 
+static int64_t whole_blocks(const cy_cg *cg, int64_t channels) {
+  return (channels + 2 * cg->W - 1) / (2 * cg->W) * (2 * cg->W);
+}
+
 /* Input rows, or columns, behind `outputs` outputs. */
 static int64_t reach(const cy_axis *a, int64_t outputs) {
   return (outputs - 1) * a->step + (a->count - 1) * a->inc + 1;
@@ -57,9 +64,11 @@ static int64_t reach(const cy_axis *a, int64_t outputs) {
 
 static dw plan(const cy_cg *cg, const cy_dot_desc *d) {
   dw p = {.d = d, .w = &d->window, .c = d->window.cin, .form = {.wide = true, .step = 2}};
-  p.chunk = p.c < CHUNK ? (p.c + 2 * cg->W - 1) / (2 * cg->W) * (2 * cg->W) : CHUNK;
+  p.chunk = p.c < CHUNK ? whole_blocks(cg, p.c) : CHUNK;
   cy_conv_axes(p.w, 0, p.axis);
   p.taps = p.axis[1].count * p.axis[2].count;
+  p.weights = pair_count(p.axis[1].count, p.axis[2].count) * 2 * whole_blocks(cg, p.c);
+  p.narrow = d->b_bits == 8 && d->b_signed;
   int64_t width = cy_csize_known(p.axis[2].out), height = cy_csize_known(p.axis[1].out);
   width = width ? width : 64;
   double ns = (double)(p.taps * width * p.c) / 30;
@@ -78,17 +87,16 @@ static dw plan(const cy_cg *cg, const cy_dot_desc *d) {
 
 cy_dot_layout cy_dot_depthwise_layout(const cy_cg *cg, const cy_dot_desc *d) {
   dw p = plan(cg, d);
-  int64_t block = 2 * cg->W, width = (p.c + block - 1) / block * block;
   return (cy_dot_layout){.matrices = 1,
                          .n = p.c,
                          .taps = p.taps,
                          .c = 1,
-                         .nr = (unsigned)block,
+                         .nr = 2 * cg->W,
                          .step = 2,
                          .row_taps = p.axis[2].count,
-                         .wide = true,
+                         .wide = !p.narrow,
                          .depthwise = true,
-                         .bytes = pair_count(p.axis[1].count, p.axis[2].count) * width * 4};
+                         .bytes = p.weights * (p.narrow ? 1 : 2)};
 }
 
 static V row_blocks(cy_cg *cg, const dw *p) {
@@ -105,9 +113,13 @@ static V scratch_width(cy_cg *cg, const dw *p) {
                  a->count * a->inc + 1 - a->step); /* one more: a tap without partner */
 }
 
+static V rows_bytes(cy_cg *cg, const dw *p) {
+  return cy_round64(cg, cy_mulc(cg, scratch_width(cg, p), reach(&p->axis[1], p->row_block) * p->chunk * 2));
+}
+
 static V worker_bytes(cy_cg *cg, void *ctx) {
   const dw *p = ctx;
-  return cy_round64(cg, cy_mulc(cg, scratch_width(cg, p), reach(&p->axis[1], p->row_block) * p->chunk * 2));
+  return cy_round64(cg, cy_addc(cg, rows_bytes(cg, p), p->narrow ? p->weights * 2 : 0));
 }
 
 /* ---- emission ---- */
@@ -197,7 +209,7 @@ static V column_load(cy_cg *cg, const frame *f, const tile *t, int64_t y, int64_
 static void emit_column(cy_cg *cg, const frame *f, tile *t, int64_t y, int64_t x) {
   const dw *p = f->p;
   const cy_axis *h = &p->axis[1], *w = &p->axis[2];
-  int64_t block = 2 * cg->W, width = (p->c + block - 1) / block * block, place;
+  int64_t width = whole_blocks(cg, p->c), place;
   bool above = y + 1 < h->count;
   V both[2] = {NULL, NULL};
   for (int64_t k = 0; k < w->count; k += above ? 1 : 2) {
@@ -305,6 +317,21 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   }
 }
 
+/* The weights as i16. */
+static V wide_weights(cy_cg *cg, const dw *p, V scratch) {
+  V from = cy_arg_ptr(cg, p->w->b_slot), to = cy_gep(cg, scratch, rows_bytes(cg, p));
+  int64_t lanes = 2 * cg->W;
+  cy_loop i;
+  if (!p->narrow)
+    return from;
+  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, p->weights), cy_i64(cg, lanes), NULL, 0);
+  V v = cy_load(cg, LLVMVectorType(cg->i8, (unsigned)lanes), cy_gep(cg, from, i.iv), 1);
+  v = LLVMBuildSExt(cg->b, v, LLVMVectorType(cg->i16, (unsigned)lanes), "");
+  cy_store(cg, v, cy_gep(cg, to, cy_mulc(cg, i.iv, 2)), 2);
+  cy_loop_end(cg, &i, NULL);
+  return to;
+}
+
 void cy_dot_depthwise_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
   dw p = plan(cg, d);
   cy_kernel_begin(cg, p.w->name, 0);
@@ -314,7 +341,7 @@ void cy_dot_depthwise_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *in
   f.scratch = cy_scratch(cg, p.w->scratch_slot, worker_bytes(cg, &p));
   f.row_bytes = cy_mulc(cg, f.width, p.chunk * 2);
   f.buffer = cy_alloca(cg, TILE * CHUNK * 4);
-  f.weights = cy_arg_ptr(cg, p.w->b_slot);
+  f.weights = wide_weights(cg, &p, f.scratch);
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_task(cg, &f, t.iv);

@@ -164,13 +164,13 @@ V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t n
            : form.wide  ? "i16"
                         : "i16s8",
            mr, nv * cg->W, (long long)nr);
-  V fn = LLVMGetNamedFunction(cg->module, name);
+  V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;
   cy_fn_state state = cy_fn_save(cg);
   LLVMTypeRef params[KERNEL_ARGS] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64,
                                      cg->i64, cg->i64, cg->ptr, cg->ptr, cg->ptr};
-  fn = cy_fn_begin(cg, name, cg->voidt, params, KERNEL_ARGS, CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
+  fn = cy_fn_begin(cg, name, cg->voidt, params, KERNEL_ARGS, CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
   kernel k = {form, mr, nv, nr, {NULL}};
   for (unsigned i = 0; i < mr; i++) /* from memory: else LLVM makes one address of the one before, mr additions each */
     k.row[i] = cy_gep(cg, LLVMGetParam(fn, 0), cy_load(cg, cg->i64, cy_gepc(cg, LLVMGetParam(fn, 1), 8 * i), 8));

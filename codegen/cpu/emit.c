@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include <llvm-c/Analysis.h>
+#include <llvm-c/Comdat.h>
 #include <llvm-c/DebugInfo.h>
 #include <llvm-c/Error.h>
 #include <llvm-c/Target.h>
@@ -174,16 +175,55 @@ static void attr_enum(cy_cg *cg, LLVMValueRef fn, unsigned index, const char *na
   LLVMAddAttributeAtIndex(fn, index, LLVMCreateEnumAttribute(cg->ctx, kind, 0));
 }
 
+/* Two models in one link may be for different CPUs: their names differ. */
+static void shared_name(const cy_cg *cg, const char *name, char out[256]) {
+  snprintf(out, 256, "%s%s%s", cg->prefix ? cg->prefix : "", cg->prefix ? "_" : "", name);
+}
+
+LLVMValueRef cy_shared_find(cy_cg *cg, const char *name) {
+  char full[256];
+  shared_name(cg, name, full);
+  LLVMValueRef fn = LLVMGetNamedFunction(cg->module, full);
+  return fn ? fn : LLVMGetNamedGlobal(cg->module, full);
+}
+
+static void share(cy_cg *cg, LLVMValueRef global) {
+  size_t n;
+  if (!cg->prefix) {
+    LLVMSetLinkage(global, LLVMInternalLinkage);
+    return;
+  }
+  LLVMSetLinkage(global, LLVMLinkOnceODRLinkage);
+  LLVMSetVisibility(global, LLVMHiddenVisibility);
+  LLVMSetComdat(global, LLVMGetOrInsertComdat(cg->module, LLVMGetValueName2(global, &n)));
+}
+
+LLVMValueRef cy_shared_constant(cy_cg *cg, const char *name, LLVMValueRef contents) {
+  char full[256];
+  shared_name(cg, name, full);
+  LLVMValueRef g = LLVMAddGlobal(cg->module, LLVMTypeOf(contents), full);
+  LLVMSetInitializer(g, contents);
+  LLVMSetGlobalConstant(g, 1);
+  LLVMSetAlignment(g, 64);
+  share(cg, g);
+  return g;
+}
+
 LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n,
                          int flags) {
   LLVMTypeRef type = LLVMFunctionType(ret, (LLVMTypeRef *)params, n, 0);
-  LLVMValueRef fn = LLVMAddFunction(cg->module, name, type);
+  char full[256];
+  if (flags & CY_FN_SHARED)
+    shared_name(cg, name, full);
+  LLVMValueRef fn = LLVMAddFunction(cg->module, flags & CY_FN_SHARED ? full : name, type);
   attr_text(cg, fn, "target-cpu", cg->cpu);
   attr_text(cg, fn, "target-features", cg->features);
   if (cg->avx512)
     attr_text(cg, fn, "prefer-vector-width", "512");
   attr_enum(cg, fn, LLVMAttributeFunctionIndex, "nounwind");
-  if (flags & CY_FN_INTERNAL)
+  if (flags & CY_FN_SHARED)
+    share(cg, fn);
+  else if (flags & CY_FN_INTERNAL)
     LLVMSetLinkage(fn, LLVMInternalLinkage);
   else
     LLVMSetVisibility(fn, LLVMHiddenVisibility);
@@ -271,16 +311,8 @@ LLVMValueRef cy_zeros(cy_cg *cg, int64_t bytes) {
   while (size < bytes)
     size *= 4;
   snprintf(name, sizeof name, "cyk_zeros_%lld", (long long)size);
-  LLVMValueRef g = LLVMGetNamedGlobal(cg->module, name);
-  if (g)
-    return g;
-  LLVMTypeRef type = LLVMArrayType2(cg->i8, (uint64_t)size);
-  g = LLVMAddGlobal(cg->module, type, name);
-  LLVMSetInitializer(g, LLVMConstNull(type));
-  LLVMSetGlobalConstant(g, 1);
-  LLVMSetLinkage(g, LLVMInternalLinkage);
-  LLVMSetAlignment(g, 64);
-  return g;
+  LLVMValueRef g = cy_shared_find(cg, name);
+  return g ? g : cy_shared_constant(cg, name, LLVMConstNull(LLVMArrayType2(cg->i8, (uint64_t)size)));
 }
 
 static LLVMValueRef arg_load(cy_cg *cg, LLVMTypeRef type, int slot) {

@@ -36,6 +36,7 @@ typedef struct cy_cg {
   int64_t l2_bytes;           /* per core; what block sizes are chosen for */
   char *cpu, *features;       /* as LLVM wants them; features may be "" */
   char *has;                  /* what code for the CPU may use, comma separated */
+  const char *prefix; /* of names that objects share: the caller's. NULL: they share nothing, there is one module */
   /* the function being emitted */
   LLVMValueRef fn;
   LLVMValueRef args, begin, end, worker; /* of a kernel; NULL in other functions */
@@ -66,11 +67,16 @@ char *cy_cg_ir_text(cy_cg *cg); /* free with LLVMDisposeMessage */
 enum {
   CY_FN_INTERNAL = 1, /* visible in this module only */
   CY_FN_NOINLINE = 2,
-  CY_FN_NOALIAS = 4 /* no two pointer parameters overlap */
+  CY_FN_NOALIAS = 4, /* no two pointer parameters overlap */
+  CY_FN_SHARED = 8   /* one for all objects of a model: see cy_shared_find */
 };
 /* Declares and opens: the builder stands in its entry block, cg->fn is set and the kernel fields are cleared. */
 LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n,
                          int flags);
+/* What any kernel of a model may need: helper functions (CY_FN_SHARED) and constants made by cy_shared_constant. Names tell
+ * all of the contents; the linker keeps one of those that several objects have. NULL: this module has none yet. */
+LLVMValueRef cy_shared_find(cy_cg *cg, const char *name);
+LLVMValueRef cy_shared_constant(cy_cg *cg, const char *name, LLVMValueRef contents); /* 64-byte aligned */
 /* Opens a function of type cyrt_kernel and sets cg->args, begin, end, worker. */
 LLVMValueRef cy_kernel_begin(cy_cg *cg, const char *name, int flags);
 /* Ends the open function: `ret` or, with NULL, no value. */

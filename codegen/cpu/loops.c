@@ -46,11 +46,12 @@ static void lp_init(cy_lp *p, cy_cg *cg, cy_kernel *k) {
   p->guarded = zeroed(p->nexprs, 1);
   p->uniform = zeroed(p->nexprs, sizeof(V));
   p->varying = zeroed(p->nexprs, sizeof(V));
+  p->param = zeroed(p->nexprs, sizeof(V));
   p->log = zeroed(2 * (size_t)p->nexprs, sizeof(cy_expr));
 }
 
 static void lp_deinit(cy_lp *p) {
-  void *all[] = {p->arg, p->size, p->var, p->slot, p->lane_slot, p->vary, p->guarded, p->uniform, p->varying, p->log};
+  void *all[] = {p->arg, p->size, p->var, p->slot, p->lane_slot, p->vary, p->guarded, p->uniform, p->varying, p->param, p->log};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     free(all[i]);
 }
@@ -68,7 +69,7 @@ typedef struct lane_body {
   int bits;                /* of the widest data */
   int weight;              /* expressions of its statements, roughly */
   bool loops;              /* contains loops or conditions */
-  bool sums;               /* accumulates */
+  int sums;                /* locals that it accumulates into */
   bool reduces;            /* some local is accumulated and not set */
   uint8_t *loads, *stores; /* of arguments */
 } lane_body;
@@ -79,6 +80,8 @@ static void widest(cy_lp *p, lane_body *b, cy_expr e, uint8_t *seen) {
   seen[e] = 1;
   b->weight++;
   const cy_expr_info *x = cy_expr_of(p->k, e);
+  if (x->op == CY_X_LOAD && p->args[x->id].param)
+    return; /* like a constant */
   bool index = x->op == CY_X_VAR || x->op == CY_X_DIM || x->op == CY_X_CONST;
   int bits = cy_dtype_of(x->dtype)->bits, in_register = cy_dtype_is_float(x->dtype) && bits < 32 ? 32 : bits;
   if (x->op == CY_X_LOAD) {
@@ -105,8 +108,8 @@ static void scan(cy_lp *p, lane_body *b, const cy_stmt *s, uint8_t *seen) {
     if (s->kind == CY_S_SET)
       b->set[s->local] = 1;
     if (s->kind == CY_S_ACCUM) {
+      b->sums += !b->accum[s->local];
       b->accum[s->local] = (uint8_t)s->op;
-      b->sums = true;
     }
     if (s->kind == CY_S_STORE)
       b->stores[s->arg] = 1;
@@ -119,7 +122,7 @@ static void scan(cy_lp *p, lane_body *b, const cy_stmt *s, uint8_t *seen) {
 
 static lane_body lane_scan(cy_lp *p, const cy_stmt *s) {
   uint32_t n = cy_kernel_local_count(p->k) + 1;
-  lane_body b = {zeroed(n, 1), zeroed(n, 1), n, 8, 0, false, false, false, zeroed(p->nargs, 1), zeroed(p->nargs, 1)};
+  lane_body b = {zeroed(n, 1), zeroed(n, 1), n, 8, 0, false, 0, false, zeroed(p->nargs, 1), zeroed(p->nargs, 1)};
   uint8_t *seen = zeroed(p->nexprs, 1);
   scan(p, &b, s, seen);
   free(seen);
@@ -327,13 +330,16 @@ static void copies_choose(lane_loop *l, V count) {
 }
 
 /* How many lanes most turns take at once. A loop inside that walks memory in other directions uses more of each cache
- * line, and has independent sums, when it takes several vectors; so do long chains of arithmetic, whose instructions
- * else wait for each other until nothing behind them fits into the processor's window. */
+ * line, and has independent sums, when it takes several vectors, as many as registers hold of all sums; so do long
+ * chains of arithmetic, whose instructions else wait for each other until nothing behind them fits into the processor's
+ * window. */
 static unsigned wide_lanes(const lane_loop *l, V count) {
   unsigned lanes = l->lanes, times = 1;
-  int64_t known;
-  if (l->info.loops && l->info.sums && !l->info.reduces && l->info.weight <= 40)
-    times = l->p->cg->avx512 ? WIDE : 2 * WIDE;
+  int64_t known = 0;
+  bool tile = l->info.sums > 1 && cy_is_const(count, &known) && known == 2 * (int64_t)lanes;
+  if (l->info.loops && l->info.sums && !l->info.reduces && (l->info.weight <= 40 || tile))
+    for (times = l->p->cg->avx512 ? WIDE : 2 * WIDE; times > 1 && times * (unsigned)l->info.sums > 2 * WIDE;)
+      times /= 2;
   else if (!l->info.loops && l->info.bits >= 32 && l->info.weight > LONG_CHAIN)
     times = WIDE;
   while (times > 1 && (lanes * times > 64 || (cy_is_const(count, &known) && known < lanes * times)))
@@ -515,6 +521,7 @@ static V emit_body(cy_lp *p, const char *name) {
   for (uint32_t i = 0; i < p->ndims; i++)
     p->size[i] = LLVMGetParam(fn, p->nargs + i);
   make_slots(p);
+  cy_lp_load_params(p);
   emit_tasks(p, LLVMGetParam(fn, n - 2), LLVMGetParam(fn, n - 1));
   cy_fn_end(cg, NULL);
   free(types);
@@ -573,6 +580,7 @@ static void epilogue_begin(void *ctx, cy_cg *cg) {
   for (uint32_t i = 0; i < e->lp.ndims; i++)
     e->lp.size[i] = cy_arg_size(cg, (int)(e->lp.nargs + i));
   make_slots(&e->lp);
+  cy_lp_load_params(&e->lp);
 }
 
 /* Runs `body` with var at `first` and the lanes behind it, `local` being v. Returns where it is afterwards. */

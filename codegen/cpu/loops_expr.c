@@ -76,32 +76,45 @@ V cy_lp_dim(cy_lp *p, cy_dim d) {
 
 typedef struct step {
   bool affine;
-  V by; /* per lane; NULL: 0 */
+  bool flag; /* by is 1, or 0 where one element is broadcast, which only the running model knows */
+  V by;      /* per lane; NULL: 0 */
 } step;
+
+static bool is_flag(const cy_lp *p, cy_expr e) {
+  const cy_expr_info *x = cy_expr_of(p->k, e);
+  int64_t lo, hi;
+  if (x->op != CY_X_DIM)
+    return false;
+  cy_dim_range(cy_kernel_graph(p->k), x->id, &lo, &hi);
+  return lo >= -1 && hi <= 1; /* -1: of an axis without elements, along which nothing runs */
+}
 
 static step step_of(cy_lp *p, cy_expr e) {
   if (!cy_lp_varies(p, e))
-    return (step){true, NULL};
+    return (step){.affine = true};
   const cy_expr_info *x = cy_expr_of(p->k, e);
   if (x->op == CY_X_VAR)
-    return (step){true, cy_i64(p->cg, 1)};
+    return (step){.affine = true, .by = cy_i64(p->cg, 1)};
+  step no = {.affine = false};
   if (x->op != CY_OP_add && x->op != CY_OP_sub && x->op != CY_OP_mul)
-    return (step){false, NULL};
+    return no;
   step a = step_of(p, x->arg[0]), b = step_of(p, x->arg[1]);
-  step no = {false, NULL};
   if (!a.affine || !b.affine)
     return no;
   if (x->op == CY_OP_mul) {
     if (a.by && b.by)
       return no;
-    V other = cy_lp_uniform(p, x->arg[a.by ? 1 : 0]);
-    return (step){true, cy_mul(p->cg, a.by ? a.by : b.by, other)};
+    cy_expr other = x->arg[a.by ? 1 : 0];
+    V moves = a.by ? a.by : b.by;
+    int64_t one;
+    return (step){.affine = true,
+                  .flag = is_flag(p, other) && cy_is_const(moves, &one) && one == 1,
+                  .by = cy_mul(p->cg, moves, cy_lp_uniform(p, other))};
   }
-  if (!b.by)
-    return a;
-  V zero = cy_i64(p->cg, 0);
-  return (step){true,
-                x->op == CY_OP_add ? cy_add(p->cg, a.by ? a.by : zero, b.by) : cy_sub(p->cg, a.by ? a.by : zero, b.by)};
+  if (!b.by || (!a.by && x->op == CY_OP_add))
+    return b.by ? b : a;
+  V from = a.by ? a.by : cy_i64(p->cg, 0);
+  return (step){.affine = true, .by = x->op == CY_OP_add ? cy_add(p->cg, from, b.by) : cy_sub(p->cg, from, b.by)};
 }
 
 bool cy_lp_affine(cy_lp *p, cy_expr e, V *out_step) {
@@ -182,8 +195,6 @@ static V load_contiguous(cy_lp *p, cy_karg arg, V offset) {
   T type = cy_lp_mem(cg, t, p->lanes), types[2] = {type, cg->ptr};
   if (!p->guard)
     return load_vector(p, arg, offset, p->lanes);
-  if (!cy_is_vector(p->guard) && cy_lp_bytes(t) < 4) /* masks of bytes and words are instructions of AVX-512 only */
-    return load_if(p, arg, offset, p->guard, p->lanes);
   V at = address(p, arg, offset);
   V a[4] = {at, cy_i32(cg, (int)cy_lp_bytes(t)), guard_mask(p), LLVMConstNull(type)};
   return cy_intrinsic_of(cg, "llvm.masked.load", types, 2, a, 4);
@@ -216,25 +227,65 @@ static V load_lanes(cy_lp *p, cy_karg arg, V offset, V by) {
   return v;
 }
 
-static V load_varying(cy_lp *p, const cy_expr_info *x) {
+/* Elements side by side, or one for all lanes. */
+static V load_flagged(cy_lp *p, cy_karg arg, V offset, V by) {
   cy_cg *cg = p->cg;
-  step s = step_of(p, x->arg[0]);
+  LLVMBasicBlockRef from[2];
+  V v[2];
+  cy_if s;
+  cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntNE, by, cy_i64(cg, 0)));
+  v[0] = load_vector(p, arg, offset, p->lanes);
+  from[0] = LLVMGetInsertBlock(cg->b);
+  cy_if_else(cg, &s);
+  v[1] = cy_splat(cg, load_one(p, arg, offset), p->lanes);
+  from[1] = LLVMGetInsertBlock(cg->b);
+  cy_if_end(cg, &s);
+  V phi = LLVMBuildPhi(cg->b, LLVMTypeOf(v[0]), "");
+  LLVMAddIncoming(phi, v, from, 2);
+  return phi;
+}
+
+/* offset: of the first lane where s is affine, else of all. */
+static V load_by(cy_lp *p, const cy_expr_info *x, const step *s, V offset) {
+  cy_cg *cg = p->cg;
   int64_t by = 0;
-  bool fixed = s.affine && cy_is_const(s.by, &by);
-  V raw;
-  if (fixed && (by == 1 || (by == -1 && !p->guard)) && !cy_lp_packed(x->dtype)) {
-    V first = cy_lp_uniform(p, x->arg[0]);
-    raw = load_contiguous(p, x->id, by == 1 ? first : cy_addc(cg, first, 1 - (int64_t)p->lanes));
-    if (by == -1)
-      raw = reversed(p, raw);
-  } else if (fixed && by == 2 && !p->guard && p->lanes % 4 == 0 && !cy_lp_packed(x->dtype)) {
-    raw = load_alternate(p, x->id, cy_lp_uniform(p, x->arg[0]));
-  } else if (s.affine) {
-    raw = load_lanes(p, x->id, cy_lp_uniform(p, x->arg[0]), s.by);
-  } else {
-    raw = load_lanes(p, x->id, cy_lp_value(p, x->arg[0]), NULL);
-  }
-  return cy_lp_from_mem(cg, raw, x->dtype, p->lanes);
+  bool whole = !cy_lp_packed(x->dtype), fixed = whole && s->affine && cy_is_const(s->by, &by);
+  if (fixed && by == 1)
+    return load_contiguous(p, x->id, offset);
+  if (fixed && by == -1 && !p->guard)
+    return reversed(p, load_contiguous(p, x->id, cy_addc(cg, offset, 1 - (int64_t)p->lanes)));
+  if (fixed && by == 2 && !p->guard && p->lanes % 4 == 0)
+    return load_alternate(p, x->id, offset);
+  if (whole && s->affine && s->flag && !p->guard)
+    return load_flagged(p, x->id, offset, s->by);
+  return load_lanes(p, x->id, offset, s->affine ? s->by : NULL);
+}
+
+/* The same only if a condition holds that is one for all lanes; else zeros. */
+static V load_by_if(cy_lp *p, const cy_expr_info *x, const step *s, V offset) {
+  cy_cg *cg = p->cg;
+  V cond = p->guard;
+  LLVMBasicBlockRef before = LLVMGetInsertBlock(cg->b);
+  cy_if branch;
+  cy_if_begin(cg, &branch, cond);
+  p->guard = NULL;
+  V v = load_by(p, x, s, offset);
+  p->guard = cond;
+  LLVMBasicBlockRef blocks[2] = {LLVMGetInsertBlock(cg->b), before};
+  cy_if_end(cg, &branch);
+  V phi = LLVMBuildPhi(cg->b, LLVMTypeOf(v), ""), values[2] = {v, LLVMConstNull(LLVMTypeOf(v))};
+  LLVMAddIncoming(phi, values, blocks, 2);
+  return phi;
+}
+
+static V load_varying(cy_lp *p, const cy_expr_info *x) {
+  step s = step_of(p, x->arg[0]);
+  V offset = s.affine ? cy_lp_uniform(p, x->arg[0]) : cy_lp_value(p, x->arg[0]);
+  int64_t by;
+  /* masks of bytes and words are instructions of AVX-512 only */
+  bool mask = s.affine && cy_is_const(s.by, &by) && by == 1 && cy_lp_bytes(x->dtype) >= 4;
+  V raw = p->guard && !cy_is_vector(p->guard) && !mask ? load_by_if(p, x, &s, offset) : load_by(p, x, &s, offset);
+  return cy_lp_from_mem(p->cg, raw, x->dtype, p->lanes);
 }
 
 /* Packed elements share a byte: read, replace, write. */
@@ -304,6 +355,8 @@ static V guarded(cy_lp *p, cy_expr e, V cond, bool varying) {
 static V select_value(cy_lp *p, const cy_expr_info *x, bool varying) {
   cy_cg *cg = p->cg;
   V cond = cy_lp_varies(p, x->arg[0]) && varying ? cy_lp_value(p, x->arg[0]) : cy_lp_uniform(p, x->arg[0]);
+  if (x->id)
+    return cy_select(cg, cond, operand(p, x->arg[1], varying), operand(p, x->arg[2], varying));
   V a = guarded(p, x->arg[1], cond, varying);
   V b = guarded(p, x->arg[2], LLVMBuildNot(cg->b, cond, ""), varying);
   return cy_select(cg, cond, a, b);
@@ -321,12 +374,22 @@ static V local_value(cy_lp *p, const cy_expr_info *x, bool varying) {
   return LLVMBuildLoad2(p->cg->b, type, varying ? p->lane_slot[x->id] : p->slot[x->id], "");
 }
 
+static bool is_param(const cy_kernel *k, const cy_expr_info *x) {
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
+  return x->op == CY_X_LOAD && args[x->id].param;
+}
+
+/* A number that an i32 surely holds. */
+static bool is_bound(const cy_kernel *k, const cy_expr_info *x) {
+  return is_param(k, x) || (x->op == CY_X_CONST && fabs(x->c.f) < 1e9);
+}
+
 /* Is e clamped to what an i32 surely holds? */
 static bool clamped(const cy_kernel *k, cy_expr e, cy_op outer, cy_op inner) {
   const cy_expr_info *x = cy_expr_of(k, e);
   for (int i = 0; i < 2 && x->op == outer; i++) {
-    const cy_expr_info *c = cy_expr_of(k, x->arg[i]);
-    if (c->op == CY_X_CONST && fabs(c->c.f) < 1e9)
+    if (is_bound(k, cy_expr_of(k, x->arg[i])))
       return !inner || clamped(k, x->arg[1 - i], inner, CY_OP_NONE);
   }
   return false;
@@ -335,7 +398,10 @@ static bool clamped(const cy_kernel *k, cy_expr e, cy_op outer, cy_op inner) {
 /* Is e a whole number (or infinite, or NaN)? Sums of few of them, so that a long one does not take long to look at. */
 static bool whole(const cy_kernel *k, cy_expr e, int depth) {
   const cy_expr_info *x = cy_expr_of(k, e);
+  const cy_karg_info *args;
+  cy_kernel_args(k, &args);
   switch (x->op) {
+  case CY_X_LOAD: return args[x->id].whole;
   case CY_OP_round: return true;
   case CY_X_CONST: return x->c.f == nearbyint(x->c.f);
   case CY_OP_cast: return !cy_dtype_is_float(cy_expr_of(k, x->arg[0])->dtype);
@@ -426,6 +492,21 @@ static V pairs(cy_lp *p, cy_expr w, cy_expr h) {
   return part[0];
 }
 
+/* Does x keep the low byte of a sum with a parameter, such as a quantize's zero point? */
+static bool is_byte_sum(const cy_kernel *k, const cy_expr_info *x) {
+  const cy_expr_info *sum = x->op == CY_OP_cast && (x->dtype == CY_U8 || x->dtype == CY_I8) ? cy_expr_of(k, x->arg[0]) : x;
+  return sum != x && sum->op == CY_OP_add && sum->dtype == CY_I32 &&
+         (is_param(k, cy_expr_of(k, sum->arg[0])) || is_param(k, cy_expr_of(k, sum->arg[1])));
+}
+
+/* The sum of low bytes: LLVM finds that by itself where the number is constant. */
+static V byte_sum(cy_lp *p, const cy_expr_info *x, bool varying) {
+  const cy_expr_info *sum = cy_expr_of(p->k, x->arg[0]);
+  T type = cy_lp_reg(p->cg, x->dtype, varying ? p->lanes : 1);
+  V a = operand(p, sum->arg[0], varying), b = operand(p, sum->arg[1], varying);
+  return LLVMBuildAdd(p->cg->b, LLVMBuildTrunc(p->cg->b, a, type, ""), LLVMBuildTrunc(p->cg->b, b, type, ""), "");
+}
+
 static V compute(cy_lp *p, cy_expr e, bool varying) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
   V a[3];
@@ -444,6 +525,8 @@ static V compute(cy_lp *p, cy_expr e, bool varying) {
   }
   if (rounded)
     return rounding_cast(p, rounded, varying);
+  if (is_byte_sum(p->k, x))
+    return byte_sum(p, x, varying);
   for (int i = 0; i < x->n; i++)
     a[i] = operand(p, x->arg[i], varying);
   cy_dtype from = cy_expr_of(p->k, x->arg[0])->dtype;
@@ -452,8 +535,16 @@ static V compute(cy_lp *p, cy_expr e, bool varying) {
   return cy_lp_op(p->cg, x->op, from, x->dtype, a, x->n, varying ? p->lanes : 1);
 }
 
+void cy_lp_load_params(cy_lp *p) {
+  for (cy_expr e = 1; e < p->nexprs; e++) {
+    const cy_expr_info *x = cy_expr_of(p->k, e);
+    if (is_param(p->k, x))
+      cy_lp_is_number(p->cg, p->param[e] = load_uniform(p, x));
+  }
+}
+
 V cy_lp_uniform(cy_lp *p, cy_expr e) {
-  V v = p->uniform[e];
+  V v = p->param[e] ? p->param[e] : p->uniform[e];
   uint32_t forgotten = p->forgotten;
   return v ? v : remember(p, e, compute(p, e, false), false, forgotten);
 }

@@ -22,7 +22,7 @@ static const shape shapes[CY_DTYPE_COUNT] = {
 static V table(cy_cg *cg, cy_dtype t) {
   char name[40];
   snprintf(name, sizeof name, "cyk_decode_%s", cy_dtype_of(t)->name);
-  V g = LLVMGetNamedGlobal(cg->module, name);
+  V g = cy_shared_find(cg, name);
   if (g)
     return g;
   V e[256];
@@ -30,12 +30,7 @@ static V table(cy_cg *cg, cy_dtype t) {
     uint8_t code = (uint8_t)i;
     e[i] = LLVMConstReal(cg->f32, cy_scalar_load(&code, t, 0).f);
   }
-  g = LLVMAddGlobal(cg->module, LLVMArrayType2(cg->f32, 256), name);
-  LLVMSetInitializer(g, LLVMConstArray2(cg->f32, e, 256));
-  LLVMSetGlobalConstant(g, 1);
-  LLVMSetLinkage(g, LLVMInternalLinkage);
-  LLVMSetAlignment(g, 64);
-  return g;
+  return cy_shared_constant(cg, name, LLVMConstArray2(cg->f32, e, 256));
 }
 
 V cy_lp_small_float_decode(cy_cg *cg, V bits, cy_dtype t, unsigned n) {

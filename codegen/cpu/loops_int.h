@@ -31,6 +31,7 @@ typedef struct cy_lp {
   const uint8_t *set;   /* locals that the lane loop sets: those are not reductions */
   uint8_t *vary;        /* of expressions: 0 not known yet, 1 uniform, 2 varying */
   V *uniform, *varying; /* values computed for the current statement */
+  V *param;             /* of loads from parameters: done at the function's entry */
   cy_expr *log;         /* which ones, in order; expression << 1 | is varying */
   uint32_t nlog;
   bool *guarded;      /* computed from a load that happened under the guard of now */
@@ -48,6 +49,7 @@ V cy_lp_to_mem(cy_cg *cg, V v, cy_dtype t, unsigned n);
 V cy_lp_const(cy_cg *cg, cy_dtype t, cy_scalar c, unsigned n);
 V cy_lp_op(cy_cg *cg, cy_op op, cy_dtype in, cy_dtype out, V *a, int nargs, unsigned n);
 V cy_lp_cast_unsaturated(cy_cg *cg, V v, cy_dtype in, cy_dtype out, unsigned n);
+void cy_lp_is_number(cy_cg *cg, V load); /* what it loads is no NaN */
 V cy_lp_lane(cy_cg *cg, V v, unsigned i, unsigned n);          /* scalar */
 V cy_lp_set_lane(cy_cg *cg, V v, V x, unsigned i);
 
@@ -56,6 +58,7 @@ V cy_lp_small_float_decode(cy_cg *cg, V bits, cy_dtype t, unsigned n); /* i8 cod
 V cy_lp_small_float_encode(cy_cg *cg, V v, cy_dtype t, unsigned n);
 
 /* loops_expr.c */
+void cy_lp_load_params(cy_lp *p); /* at the entry of a function, p->arg being set */
 void cy_lp_statement(cy_lp *p); /* forgets computed values: a new statement */
 bool cy_lp_varies(cy_lp *p, cy_expr e);
 V cy_lp_value(cy_lp *p, cy_expr e);   /* in the current number of lanes: uniform values are repeated */

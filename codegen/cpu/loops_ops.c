@@ -179,9 +179,23 @@ static V libm_call(cy_cg *cg, const char *base, V *a, unsigned nargs, unsigned n
 
 static V real_intrinsic(cy_cg *cg, const char *name, V x) { return cy_intrinsic(cg, name, LLVMTypeOf(x), &x, 1); }
 
-static bool is_number(V v) { /* a constant that is not NaN */
-  if (!LLVMIsConstant(v))
-    return false;
+static unsigned number_kind(cy_cg *cg) { return LLVMGetMDKindIDInContext(cg->ctx, "cyto.number", 11); }
+
+void cy_lp_is_number(cy_cg *cg, V v) {
+  LLVMSetMetadata(v, number_kind(cg), LLVMMetadataAsValue(cg->ctx, LLVMMDNodeInContext2(cg->ctx, NULL, 0)));
+}
+
+/* The scalar that all lanes of a vector made by cy_splat are, or v itself. */
+static V repeated(V v) {
+  V one = LLVMIsAShuffleVectorInst(v) ? LLVMGetOperand(v, 0) : NULL;
+  return one && LLVMIsAInsertElementInst(one) ? LLVMGetOperand(one, 1) : v;
+}
+
+static bool is_number(cy_cg *cg, V v) { /* a constant or a parameter that is not NaN */
+  if (!LLVMIsConstant(v)) {
+    V one = repeated(v);
+    return LLVMIsALoadInst(one) && LLVMGetMetadata(one, number_kind(cg));
+  }
   if (cy_is_vector(v))
     v = LLVMGetAggregateElement(v, 0);
   LLVMBool lost;
@@ -191,13 +205,13 @@ static bool is_number(V v) { /* a constant that is not NaN */
 /* `a < c ? c : a` keeps a NaN in a and is one instruction; only where either may be NaN a second test is due. */
 static V real_minmax(cy_cg *cg, cy_op op, V a, V c) {
   LLVMRealPredicate p = op == CY_OP_max ? LLVMRealOLT : LLVMRealOGT;
-  if (is_number(a)) {
+  if (is_number(cg, a)) {
     V t = a;
     a = c;
     c = t;
   }
   V m = LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, p, a, c, ""), c, a, ""); /* a NaN: a; c NaN: a */
-  if (is_number(c))
+  if (is_number(cg, c))
     return m;
   return LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, LLVMRealUNO, c, c, ""), c, m, "");
 }

@@ -512,7 +512,7 @@ const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form,
   const cy_cu_generator *generator = form->generator;
   const char *name = cy_arena_printf(arena, "%s %dx%dx%d", generator->name, form->tile.m, form->tile.n, form->tile.k);
   if (form->tma_blocks)
-    return cy_arena_printf(arena, "%s, tma 128x256 on sm_90a", name);
+    return cy_arena_printf(arena, "%s, tma 128x%d on sm_90a", name, form->tma_n);
   if (form->warpgroups && cy_cuda_has_warpgroups(m))
     name = cy_arena_printf(arena, "%s, wgmma on sm_90a", name);
   return form->shares ? cy_arena_printf(arena, "%s, k in %d", name, form->shares) : name;

@@ -73,7 +73,7 @@ void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form)
  * results, which are neighbours along n. */
 void cy_cu_split_begin(cy_cu_contract *q);
 /* Statements that end the BM x BN results of a block of NT threads: $T *results in shared memory, in an order that
- * keeps groups of 8 neighbours together. */
+ * keeps groups of 8 neighbours together. ROW_OF(m): a macro, which row of the results row m of the tile is; -1: none. */
 void cy_cu_split_results(cy_cu_contract *q);
 void cy_cu_split_end(cy_cu_contract *q);
 
@@ -81,6 +81,15 @@ void cy_cu_split_end(cy_cu_contract *q);
 /* Sets tma_blocks where such a kernel would have enough blocks; what it needs to know of B comes later. */
 void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
 void cy_cu_tma_print(cy_cu_contract *q); /* nothing where there is none */
+
+/* ---- conv_tma.c: the same for convolutions ---- */
+void cy_cu_conv_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
+void cy_cu_conv_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out);
+/* Functions of the kernel, and what its text has to know of places. */
+void cy_cu_conv_tma_functions(cy_cu_contract *q);
+void cy_cu_conv_tma_places(cy_cu_contract *q);
+enum { CY_CU_TMA_M = 128, CY_CU_TMA_ROW_BYTES = 128 };
+static inline int cy_cu_tma_depth(cy_dtype t) { return CY_CU_TMA_ROW_BYTES * 8 / cy_dtype_of(t)->bits; } /* of a tile */
 
 /* ---- cudnn.c, conv.c, attention_cudnn.c: see cy_cuda_cudnn_match ---- */
 /* Where a field of a cyrt_cuda_problem is, counted in sizes. */

@@ -1,20 +1,25 @@
 /* cubin.c - which instructions a cubin has: an ELF file with a section for each function.
  *
- * An instruction has 16 bytes, its low 12 bits are the opcode. Compiling looks for matrix instructions in kernels that
- * were written to have them, tests count others.
+ * An instruction has 16 bytes, its low 12 bits are the opcode, of accesses to memory bits 73 to 75 the size. Compiling
+ * looks for matrix instructions in kernels that were written to have them, tests count others.
  */
 #include "codegen/cuda/cuda_int.h"
 
 #include <elf.h>
 #include <string.h>
 
+enum { LDG = 0x981, STG = 0x986, LDG_75 = 0x381, STG_75 = 0x386, SIZE_16 = 6 };
 static const char code_prefix[] = ".text.";
 
 static void count(const char *code, uint64_t bytes, unsigned counts[CY_CUDA_OPCODES]) {
   for (uint64_t at = 0; at + 16 <= bytes; at += 16) {
-    uint16_t low;
-    memcpy(&low, code + at, 2);
-    counts[low & (CY_CUDA_OPCODES - 1)]++;
+    uint64_t word[2];
+    memcpy(word, code + at, sizeof word);
+    int opcode = (int)(word[0] & 0xfff);
+    bool wide = (word[1] >> 9 & 7) >= SIZE_16;
+    counts[opcode]++;
+    counts[CY_CUDA_WIDE_LOAD] += wide && (opcode == LDG || opcode == LDG_75);
+    counts[CY_CUDA_WIDE_STORE] += wide && (opcode == STG || opcode == STG_75);
   }
 }
 

@@ -52,6 +52,7 @@ typedef struct cy_cuda_form {
   int stages;            /* TILES by matrix instructions: tiles in flight */
   bool warpgroups;       /* .. which sm_90a has for warpgroups: wgmma */
   cy_dim tma_blocks;     /* TILES: of the kernel that stands beside for sm_90a (matrix_tma.c), 0: none does */
+  int tma_n, tma_patch[3]; /* .. columns of its tiles; of convolutions: images, lines and columns of the output */
   cy_karg packed_arg;    /* TILES: where B lies packed, */
   int shares;            /* TILES: blocks that share k (split.c), 0: none do; */
   int share_turns;       /* .. steps of k for each */
@@ -67,15 +68,21 @@ typedef struct cy_cuda_arch {
   char suffix;
 } cy_cuda_arch;
 
-enum { CY_CUDA_COMBINE_THREADS = 64, CY_CUDA_TMA_THREADS = 288, CY_CUDA_TMA_SHARED = 4 * (128 + 256) * 128 };
+enum {
+  CY_CUDA_COMBINE_THREADS = 64,
+  CY_CUDA_TMA_THREADS = 288,
+  CY_CUDA_TMA_SHARED = 4 * (128 + 256) * 128,
+  CY_CUDA_TMA_RANK = 5
+};
 
 /* How a factor lies, for a tensor map: sizes from the contiguous one outwards, strides of the others in elements. */
 typedef struct cy_cuda_tensor {
   cy_karg arg;
   cy_dtype type;
-  bool turned, batched; /* turned: rows of k; batched: every product has its own */
-  cy_dim extent[3], stride[2];
-  int box[2]; /* what one copy brings */
+  bool turned; /* rows of k */
+  int rank;
+  cy_dim extent[CY_CUDA_TMA_RANK], stride[CY_CUDA_TMA_RANK - 1];
+  int box[CY_CUDA_TMA_RANK], step[CY_CUDA_TMA_RANK]; /* elements that one copy brings, and how far they are apart */
 } cy_cuda_tensor;
 
 /* What kernels are made for: the state of a cy_machine. */
@@ -256,7 +263,9 @@ enum {
   CY_CUDA_SHFL = 0xf89, /* by a constant */
   CY_CUDA_UTMALDG = 0x5b4,
   CY_CUDA_LDGSTS = 0xfae,
-  CY_CUDA_OPCODES = 4096
+  CY_CUDA_WIDE_LOAD = 4096, /* no opcodes: loads and stores of global memory, those of 16 bytes or more */
+  CY_CUDA_WIDE_STORE,
+  CY_CUDA_OPCODES
 };
 /* What the kernel of a form by matrix instructions multiplies by. */
 static inline int cy_cuda_matrix_opcode(const cy_cuda_form *form, bool integers, cy_cuda_arch arch) {

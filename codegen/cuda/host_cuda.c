@@ -26,13 +26,19 @@ static int64_t first_further(const cy_host *h, const cy_kernel_plan *plan) {
 /* A cyrt_cuda_box. */
 static void store_tensor(cy_host *h, const cy_cuda_tensor *t, LLVMValueRef to) {
   cy_cg *cg = h->cg;
-  LLVMValueRef field[10] = {
-      cy_i64(cg, t->arg),           cy_i64(cg, cy_dtype_of(t->type)->onnx), cy_i64(cg, t->batched ? 3 : 2),
-      cy_host_dim(h, t->extent[0]), cy_host_dim(h, t->extent[1]),           cy_host_dim(h, t->extent[2]),
-      cy_host_dim(h, t->stride[0]), cy_host_dim(h, t->stride[1]),           cy_i64(cg, t->box[0]),
-      cy_i64(cg, t->box[1])};
-  for (int i = 0; i < 10; i++)
-    cy_store(cg, field[i], cy_gepc(cg, to, 8 * i), 8);
+  const int64_t head[3] = {t->arg, cy_dtype_of(t->type)->onnx, t->rank};
+  _Static_assert(offsetof(cyrt_cuda_box, extent) == sizeof head, "what stands in front");
+  _Static_assert((int)CYRT_CUDA_BOX_RANK == (int)CY_CUDA_TMA_RANK, "equal ranks");
+  for (int i = 0; i < 3; i++)
+    cy_store(cg, cy_i64(cg, head[i]), cy_gepc(cg, to, 8 * i), 8);
+  for (int i = 0; i < t->rank; i++) {
+    const size_t at[3] = {offsetof(cyrt_cuda_box, extent), offsetof(cyrt_cuda_box, box), offsetof(cyrt_cuda_box, step)};
+    LLVMValueRef values[3] = {cy_host_dim(h, t->extent[i]), cy_i64(cg, t->box[i]), cy_i64(cg, t->step[i])};
+    for (int n = 0; n < 3; n++)
+      cy_store(cg, values[n], cy_gepc(cg, to, (int64_t)at[n] + 8 * i), 8);
+    if (i + 1 < t->rank)
+      cy_store(cg, cy_host_dim(h, t->stride[i]), cy_gepc(cg, to, (int64_t)offsetof(cyrt_cuda_box, stride) + 8 * i), 8);
+  }
 }
 
 /* A cyrt_cuda_tma in memory of the function; a null pointer where no kernel stands beside for sm_90a. */

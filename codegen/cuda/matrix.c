@@ -544,14 +544,14 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
   fprintf(q->p->out, "#define BITS(v) %s\n\n", type == CY_F32 ? "cy_bits_f32(v)" : "(v)");
 }
 
-static const char end_of_constants[] =
-    "#undef BM\n#undef BN\n#undef BK\n#undef WM\n#undef WN\n#undef NT\n#undef EB\n"
-    "#undef CH\n#undef STEPS\n#undef STAGES\n#undef RASTER\n#undef A_TURNED\n"
-    "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
-    "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
-    "#undef MMA\n#undef PUT\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
-    "#undef ZEROS\n#undef WHOLE_K\n#undef FM\n#undef FE\n#undef A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
-    "#undef ADD_B\n\n";
+static const char end_of_constants[] = "#undef BM\n#undef BN\n#undef BK\n#undef WM\n#undef WN\n#undef NT\n#undef EB\n"
+                                       "#undef CH\n#undef STEPS\n#undef STAGES\n#undef RASTER\n#undef A_TURNED\n"
+                                       "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
+                                       "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
+                                       "#undef MMA\n#undef PUT\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
+                                       "#undef ROW_OF\n#undef ZEROS\n#undef WHOLE_K\n#undef FM\n#undef FE\n#undef "
+                                       "A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
+                                       "#undef ADD_B\n\n";
 
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
@@ -573,6 +573,7 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract_text(&q, warpgroup_function);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");
+  fputs("#define ROW_OF(m) (m0 + (m))\n", p->out);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
   cy_cu_print_wide(p, "wide_a", a.runs, a.strides, a.nstrides, q.c->a, chunk);
   cy_cu_print_wide(p, "wide_b", b.runs, b.strides, b.nstrides, cy_cu_b_arg(p->form, q.c), chunk);

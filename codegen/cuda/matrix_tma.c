@@ -1,20 +1,20 @@
 /* matrix_tma.c - sm_90a: products of f16, bf16 and 8-bit integers whose tiles the tensor memory accelerator brings.
  *
- * Beside the kernel of matrix.c stands <symbol>_tma, in the images of sm_90a alone: a tile of 128 x 256 results, two
- * warpgroups of 64 rows each that multiply, and a warp of which one thread orders the tiles of both factors, STAGES of
- * them ahead. `full` and `empty` barriers tell when a stage has arrived and when all warps are done with it. The
+ * Beside the kernel of matrix.c stands <symbol>_tma, in the images of sm_90a alone: a tile of 128 rows and form->tma_n
+ * columns of results, two warpgroups of 64 rows each that multiply, and a warp of which one thread orders the tiles of
+ * both factors, STAGES of them ahead. `full` and `empty` barriers tell when a stage has arrived and when all warps are done with it. The
  * runtime makes the tensor maps from a cyrt_cuda_box each (cuda_tensor.c) and takes the other kernel when a pointer
  * or a stride is no multiple of 16 bytes.
  *
  * A factor lies in shared memory in its own direction: rows of 128 bytes of k, or, of halves, blocks of 64 m (n) with
- * rows of k, which wgmma turns. Convolutions and zero points stay with matrix.c.
+ * rows of k, which wgmma turns. Zero points stay with matrix.c. Where the rows of a convolution's tiles come from is
+ * told in conv_tma.c.
  */
 #include "codegen/cuda/contract_int.h"
 
-enum { BM = 128, BN = 256, ROW_BYTES = 128, STAGES = 4, CONSUMERS = 256, LEAST_TURNS = 2 };
+enum { BM = CY_CU_TMA_M, BN = 256, CONSUMERS = 256, LEAST_TURNS = 2 };
 
 static bool is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; }
-static int depth_of(cy_dtype t) { return ROW_BYTES * 8 / cy_dtype_of(t)->bits; } /* of a tile */
 
 /* The tile moves fewest bytes for its products, so it is taken wherever there are enough of it; the fewer, smaller
  * tiles of other shapes are matrix.c's. */
@@ -25,15 +25,20 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
   cy_kernel_args(k, &args);
   cy_dtype t = args[c->a].dtype;
-  if (!cy_cuda_has_warpgroups(m) || !(t == CY_F16 || t == CY_BF16 || is_byte(t)) || c->kind != CY_CONTRACT_MATMUL ||
-      c->nbatch > 1 || form->shares || c->has_a_zero || c->has_b_zero ||
+  if (!cy_cuda_has_warpgroups(m) || !(t == CY_F16 || t == CY_BF16 || is_byte(t)) || form->shares || c->has_a_zero ||
+      c->has_b_zero)
+    return;
+  if (c->kind == CY_CONTRACT_CONV)
+    cy_cu_conv_tma_schedule(m, k, form);
+  if (c->kind != CY_CONTRACT_MATMUL || c->nbatch > 1 ||
       !(cy_dim_is(g, c->a_k, 1) || (!is_byte(t) && cy_dim_is(g, c->a_m, 1))) || !cy_dim_is(g, c->a_offset, 0) ||
       !cy_dim_is(g, c->b_offset, 0))
     return;
   if (cy_cu_tiles_estimate(k, &s, BM, BN) * 4 < cy_cu_wanted_blocks(m) * 3 || cy_cu_estimate(g, s.m, BM) <= BM / 2 ||
-      cy_cu_estimate(g, s.n, BN) <= BN / 2 || cy_cu_estimate(g, s.k, 4096) < LEAST_TURNS * depth_of(t))
+      cy_cu_estimate(g, s.n, BN) <= BN / 2 || cy_cu_estimate(g, s.k, 4096) < LEAST_TURNS * cy_cu_tma_depth(t))
     return;
   form->tma_blocks = cy_cu_tiles(g, &s, BM, BN);
+  form->tma_n = BN;
 }
 
 /* Once B's place is known: can a tensor map tell how it lies? */
@@ -42,6 +47,8 @@ static bool b_fits(cy_kernel *k, const cy_cuda_form *form) {
   const cy_contraction *c = cy_kernel_contraction(k);
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
+  if (cy_cu_is_conv(c))
+    return form->packed_k || cy_cu_taps(c) == 1;
   return form->packed_k || cy_dim_is(g, c->b_k, 1) || (!is_byte(args[c->b].dtype) && cy_dim_is(g, c->b_n, 1));
 }
 
@@ -51,21 +58,29 @@ void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
   const cy_karg_info *args;
+  if (cy_cu_is_conv(c)) {
+    cy_cu_conv_tma_tensor(k, form, b, out);
+    return;
+  }
   bool packed = b && form->packed_k, turned = !cy_dim_is(g, b ? c->b_k : c->a_k, 1) && !packed;
   cy_dim rows = b ? c->n : c->m, one = cy_dim_const(g, 1);
   cy_dim row = packed ? cy_dim_const(g, form->packed_k) : turned ? (b ? c->b_k : c->a_k) : (b ? c->b_n : c->a_m);
   cy_dim step = c->nbatch && !packed ? (b ? c->b_batch[0] : c->a_batch[0]) : cy_dim_const(g, 0);
   bool batched = c->nbatch && !cy_dim_is(g, step, 0);
   cy_kernel_args(k, &args);
-  *out = (cy_cuda_tensor){.arg = b ? cy_cu_b_arg(form, c) : c->a, .turned = turned, .batched = batched};
+  *out = (cy_cuda_tensor){.arg = b ? cy_cu_b_arg(form, c) : c->a, .turned = turned, .rank = batched ? 3 : 2};
   out->type = args[out->arg].dtype;
   out->extent[0] = turned ? rows : c->k;
   out->extent[1] = turned ? c->k : rows;
   out->extent[2] = batched ? c->batch[0] : one;
   out->stride[0] = row;
   out->stride[1] = step;
-  out->box[0] = depth_of(out->type); /* as many of m or n as of k */
+  out->box[0] = cy_cu_tma_depth(out->type); /* as many of m or n as of k */
   out->box[1] = turned ? out->box[0] : b ? BN : BM;
+  for (int i = 2; i < CY_CUDA_TMA_RANK; i++)
+    out->box[i] = 1;
+  for (int i = 0; i < CY_CUDA_TMA_RANK; i++)
+    out->step[i] = 1;
 }
 
 /* ---- printing ---- */
@@ -73,11 +88,16 @@ void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_
 static const char kernel_text[] =
     "  CY_DYNAMIC(memory);\n"
     "  CY_SHARED u64 full[STAGES], empty[STAGES];\n"
-    "  const int across = (N + BN - 1) / BN, down = (M + BM - 1) / BM, block = (int)(CY_BLOCK % ((i64)across * "
-    "down));\n"
+    "  const int across = (N + BN - 1) / BN, block = (int)(CY_BLOCK % ((i64)across * down));\n"
     "  const int z = (int)(CY_BLOCK / ((i64)across * down)), strip = block / (RASTER * across) * RASTER;\n"
     "  const int height = down - strip < RASTER ? down - strip : RASTER, inside = block - strip * across;\n"
-    "  const int m0 = (strip + inside % height) * BM, n0 = inside / height * BN, turns = (K + BK - 1) / BK;\n"
+    "  const int tile = strip + inside % height, n0 = inside / height * BN;\n"
+    "#if PATCHES\n"
+    "  const int x0 = tile % left * TX, y0 = tile / left % up * TY, z0 = tile / left / up % OZ;\n"
+    "  const int i0 = tile / left / up / OZ * TI;\n"
+    "#else\n"
+    "  const int m0 = tile * BM;\n"
+    "#endif\n"
     "  const int share = 0;\n"
     "  $T acc[BN / 2] CY_ALIGNED(8);\n"
     "  if (CY_TID == 0) {\n"
@@ -90,17 +110,27 @@ static const char kernel_text[] =
     "  CY_SYNC();\n"
     "  if (CY_TID >= CONSUMERS) {\n"
     "    for (int t = 0; CY_TID == CONSUMERS && t < turns; t++) {\n"
-    "      unsigned char *const a = memory + t % STAGES * STAGE, *const b = a + BM * 128;\n"
+    "      unsigned char *const to_a = memory + t % STAGES * STAGE, *const to_b = to_a + BM * 128;\n"
     "      u64 *const ready = &full[t % STAGES];\n"
     "      if (t >= STAGES)\n"
     "        cy_barrier_wait(&empty[t % STAGES], t / STAGES - 1);\n"
     "      cy_barrier_expect(ready, STAGE);\n"
+    "#if PATCHES\n"
+    "      const int tap = t / deep, c = t % deep * BK;\n"
+    "      CY_TENSOR_LOAD_5(to_a, map_a, c, x0 * SX + tap % KX * DX - PX, y0 * SY + tap / KX % KY * DY - PY, z0 * SZ + "
+    "tap "
+    "/ KX / KY * DZ - PZ, i0, ready);\n"
+    "      CY_TENSOR_LOAD(1, to_b, map_b, c, tap, n0, ready);\n"
+    "#else\n"
     "      for (int i = 0; i < (A_TURNED ? BM / 64 : 1); i++)\n"
-    "        CY_TENSOR_LOAD(A_BATCHED, a + i * BK * 128, map_a, A_TURNED ? m0 + i * 64 : t * BK, A_TURNED ? t * BK : "
+    "        CY_TENSOR_LOAD(A_BATCHED, to_a + i * BK * 128, map_a, A_TURNED ? m0 + i * 64 : t * BK, A_TURNED ? t * BK "
+    ": "
     "m0, z, ready);\n"
     "      for (int i = 0; i < (B_TURNED ? BN / 64 : 1); i++)\n"
-    "        CY_TENSOR_LOAD(B_BATCHED, b + i * BK * 128, map_b, B_TURNED ? n0 + i * 64 : t * BK, B_TURNED ? t * BK : "
+    "        CY_TENSOR_LOAD(B_BATCHED, to_b + i * BK * 128, map_b, B_TURNED ? n0 + i * 64 : t * BK, B_TURNED ? t * BK "
+    ": "
     "n0, z, ready);\n"
+    "#endif\n"
     "    }\n"
     "    CY_SYNC_WARP();\n"
     "  } else {\n"
@@ -142,17 +172,28 @@ void cy_cu_tma_print(cy_cu_contract *q) {
     return;
   cy_cuda_tma_tensor(p->k, p->form, false, &a);
   cy_cuda_tma_tensor(p->k, p->form, true, &b);
+  bool conv = cy_cu_is_conv(q->c);
   fputs("#if CY_WARPGROUPS\n", p->out);
-  fprintf(p->out, "#define WGMMA cy_wgmma_%s%s_256\nCY_KERNEL(%d) ", cy_dtype_of(a.type)->name,
-          is_byte(a.type) ? cy_dtype_of(b.type)->name : "", CY_CUDA_TMA_THREADS);
+  fprintf(p->out, "#define WGMMA cy_wgmma_%s%s_%d\n#define PATCHES %d\n#define ROW_OF(m) ", cy_dtype_of(a.type)->name,
+          is_byte(a.type) ? cy_dtype_of(b.type)->name : "", p->form->tma_n, conv);
+  cy_cu_contract_text(q, conv ? "$S_row_of($N, x0, y0, z0, i0, m)\n" : "(m0 + (m))\n");
+  if (conv)
+    cy_cu_conv_tma_functions(q);
+  fprintf(p->out, "CY_KERNEL(%d) ", CY_CUDA_TMA_THREADS);
   cy_cu_function_open(q, "$S_tma($P, CY_MAP map_a, CY_MAP map_b) {\n");
+  int stage = (BM + p->form->tma_n) * CY_CU_TMA_ROW_BYTES;
   cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, STAGES = %d, STAGE = %d, CONSUMERS = %d, NT = %d, RASTER = 8 };", BM,
-             BN, depth_of(a.type), STAGES, CY_CUDA_TMA_SHARED / STAGES, CONSUMERS, CY_CUDA_TMA_THREADS);
-  cy_cu_line(p, "enum { A_TURNED = %d, B_TURNED = %d, A_BATCHED = %d, B_BATCHED = %d };", a.turned, b.turned, a.batched,
-             b.batched);
+             p->form->tma_n, cy_cu_tma_depth(a.type), CY_CUDA_TMA_SHARED / stage, stage, CONSUMERS,
+             CY_CUDA_TMA_THREADS);
+  cy_cu_line(p, "enum { A_TURNED = %d, B_TURNED = %d, A_BATCHED = %d, B_BATCHED = %d };", a.turned, b.turned,
+             a.rank == 3, b.rank == 3);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q->m, q->n, q->k);
+  if (conv)
+    cy_cu_conv_tma_places(q);
+  else
+    cy_cu_line(p, "const int down = (M + BM - 1) / BM, turns = (K + BK - 1) / BK;");
   cy_cu_contract_text(q, kernel_text);
   cy_cu_split_results(q);
   cy_cu_function_close(q);
-  fputs("#undef WGMMA\n#endif\n\n", p->out);
+  fputs("#undef WGMMA\n#undef PATCHES\n#undef ROW_OF\n#endif\n\n", p->out);
 }

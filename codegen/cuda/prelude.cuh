@@ -56,15 +56,21 @@ CY_INLINE void cy_put_bits(u32 *word, u32 mask, u32 bits) {
 /* ---- several elements at once: addresses are multiples of the size ---- */
 
 #define CY_ALIGNED(n) __attribute__((aligned(n)))
+#ifdef __CUDACC__ /* whose compiler takes other structs apart into accesses of 4 bytes */
+typedef uint2 cy_pair;
+typedef uint4 cy_words;
+#else
+typedef u64 cy_pair;
 typedef struct cy_words {
   u32 word[4];
 } CY_ALIGNED(16) cy_words;
+#endif
 CY_INLINE void cy_move16(void *to, const void *from) { *(cy_words *)to = *(const cy_words *)from; }
 CY_INLINE void cy_move32(void *to, const void *from) {
   cy_move16(to, from);
   cy_move16((cy_words *)to + 1, (const cy_words *)from + 1);
 }
-CY_INLINE void cy_move8(void *to, const void *from) { *(u64 *)to = *(const u64 *)from; }
+CY_INLINE void cy_move8(void *to, const void *from) { *(cy_pair *)to = *(const cy_pair *)from; }
 CY_INLINE void cy_move4(void *to, const void *from) { *(u32 *)to = *(const u32 *)from; }
 CY_INLINE void cy_move2(void *to, const void *from) { *(u16 *)to = *(const u16 *)from; }
 

@@ -302,6 +302,13 @@ CY_INLINE void cy_tensor_load_3(void *to, const cy_tensor_map *map, int x, int y
                "l"(map), "r"(x), "r"(y), "r"(z), "r"(cy_shared_address(barrier))
                : "memory");
 }
+CY_INLINE void cy_tensor_load_5(void *to, const cy_tensor_map *map, int c, int x, int y, int z, int i, u64 *barrier) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+               "%4, %5, %6}], [%7];" ::"r"(cy_shared_address(to)),
+               "l"(map), "r"(c), "r"(x), "r"(y), "r"(z), "r"(i), "r"(cy_shared_address(barrier))
+               : "memory");
+}
+#define CY_TENSOR_LOAD_5(to, map, c, x, y, z, i, barrier) cy_tensor_load_5(to, &map, c, x, y, z, i, barrier)
 #define CY_TENSOR_LOAD(batched, to, map, x, y, z, barrier)                                                             \
   do {                                                                                                                 \
     if (batched)                                                                                                       \

@@ -80,8 +80,9 @@ void cy_cu_split_results(cy_cu_contract *q) {
                          "#else\n"
                          "    sums[0] = *from;\n"
                          "#endif\n"
-                         "    if (m0 + m < M && n0 + n < N)\n"
-                         "      $S_end($N, share, z, m0 + m, n0 + n, sums, M, N);\n"
+                         "    const int row = ROW_OF(m);\n"
+                         "    if ((u32)row < (u32)M && n0 + n < N)\n"
+                         "      $S_end($N, share, z, row, n0 + n, sums, M, N);\n"
                          "  }\n");
 }
 

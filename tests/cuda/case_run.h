@@ -78,6 +78,21 @@ static int64_t blocks_for(const kernel_case *c) {
   return c->form->kind == CY_CUDA_GROUPS && n > 2 ? n - 1 : n;
 }
 
+static void pack(const kernel_case *c, const case_memory *m) {
+  const cy_contraction *t = cy_kernel_contraction(c->k);
+  const cy_karg_info *args;
+  int64_t channels = cy_dim_eval(g, t->channels_in, c->syms), filters = cy_dim_eval(g, t->channels_out, c->syms);
+  int64_t taps = c->elems[t->b] / channels / filters;
+  cy_kernel_args(c->k, &args);
+  size_t bytes = (size_t)cy_dtype_of(args[t->b].dtype)->bits / 8;
+  memset(m->got[c->form->packed_arg], 0, m->bytes[c->form->packed_arg]);
+  for (int64_t i = 0; i < c->elems[t->b]; i++) {
+    int64_t at = i / taps / channels * c->form->packed_k + i % taps * channels + i / taps % channels;
+    memcpy((char *)m->got[c->form->packed_arg] + (size_t)at * bytes, (const char *)m->got[t->b] + (size_t)i * bytes,
+           bytes);
+  }
+}
+
 static void fill_memory(const kernel_case *c, int64_t blocks, case_memory *m) {
   const cy_karg_info *args;
   m->n = (int)cy_kernel_args(c->k, &args);
@@ -92,15 +107,19 @@ static void fill_memory(const kernel_case *c, int64_t blocks, case_memory *m) {
       fill(m->got[i], args[i].dtype, c->elems[i], c);
     memcpy(m->want[i], m->got[i], m->bytes[i]);
   }
+  if (c->form->packed_k)
+    pack(c, m);
 }
 
 /* The tensor map of a case's first or second factor: strides in bytes. */
-static void case_tensor(const kernel_case *c, bool b, cy_cuda_tensor *t, uint64_t extent[3], uint64_t stride[2]) {
+static void case_tensor(const kernel_case *c, bool b, cy_cuda_tensor *t, uint64_t extent[CY_CUDA_TMA_RANK],
+                        uint64_t stride[CY_CUDA_TMA_RANK]) {
   cy_cuda_tma_tensor(c->k, c->form, b, t);
-  for (int i = 0; i < 3; i++)
-    extent[i] = (uint64_t)cy_dim_eval(g, t->extent[i], c->syms);
-  for (int i = 0; i < 2; i++)
-    stride[i] = (uint64_t)cy_dim_eval(g, t->stride[i], c->syms) * (uint64_t)cy_dtype_of(t->type)->bits / 8;
+  for (int i = 0; i < CY_CUDA_TMA_RANK; i++)
+    extent[i] = i < t->rank ? (uint64_t)cy_dim_eval(g, t->extent[i], c->syms) : 1;
+  for (int i = 0; i < CY_CUDA_TMA_RANK; i++)
+    stride[i] =
+        i + 1 < t->rank ? (uint64_t)(cy_dim_eval(g, t->stride[i], c->syms) * cy_dtype_of(t->type)->bits / 8) : 0;
 }
 
 /* How many results are wrong. */

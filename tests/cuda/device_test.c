@@ -175,11 +175,19 @@ static bool launch_tensors(const kernel_case *c, const char *symbol, const uint6
   bool ok = true;
   for (int b = 0; b < 2 && ok; b++) {
     cy_cuda_tensor t;
-    uint64_t extent[3], stride[2];
+    uint64_t extent[CY_CUDA_TMA_RANK], stride[CY_CUDA_TMA_RANK];
+    uint32_t box[CY_CUDA_TMA_RANK], steps[CY_CUDA_TMA_RANK];
     case_tensor(c, b, &t, extent, stride);
-    uint32_t box[3] = {(uint32_t)t.box[0], (uint32_t)t.box[1], 1}, steps[3] = {1, 1, 1};
-    ok = said(driver.tensor_map(maps[b], t.type == CY_BF16 ? 9 : t.type == CY_F16 ? 6 : 0, t.batched ? 3 : 2, (void *)(uintptr_t)slots[t.arg], extent,
-                                stride, box, steps, 0, 3, 2, 0),
+    for (int i = 0; i < CY_CUDA_TMA_RANK; i++) {
+      steps[i] = (uint32_t)t.step[i];
+      box[i] = (uint32_t)(t.box[i] * t.step[i]);
+    }
+    ok = said(driver.tensor_map(maps[b],
+                                t.type == CY_BF16  ? 9
+                                : t.type == CY_F16 ? 6
+                                                   : 0,
+                                (uint32_t)t.rank, (void *)(uintptr_t)slots[t.arg], extent, stride, box, steps, 0, 3, 2,
+                                0),
               "cuTensorMapEncodeTiled");
     params[n + b] = maps[b];
   }

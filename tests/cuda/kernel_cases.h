@@ -417,6 +417,41 @@ static void add_tensors(void) {
     add_matmul(&products[i].row, cy_dtype_is_float(products[i].row.in) ? NULL : &products[i].ints);
     cases[ncases - 1].machine.state = &one_block_90a;
   }
+  /* patches of lines, pictures and several images, cut off at all ends; strides, dilations, one to three axes */
+  static const struct {
+    conv_row row;
+    integers ints;
+  } convs[] = {
+      {{CY_CONTRACT_CONV, 1, 64, 33, 1, 2, {15, 14}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F16}, {0}},
+      {{CY_CONTRACT_CONV, 2, 48, 40, 1, 2, {15, 14}, {3, 2}, {2, 1}, {1, 2}, {1, 1}, false, CY_BF16}, {0}},
+      {{CY_CONTRACT_CONV, 7, 64, 136, 1, 2, {4, 4}, {1, 3}, {1, 1}, {1, 1}, {0, 1}, false, CY_F16}, {0}},
+      {{CY_CONTRACT_CONV, 1, 128, 40, 1, 1, {200}, {3}, {1}, {2}, {2}, false, CY_BF16}, {0}},
+      {{CY_CONTRACT_CONV, 1, 64, 36, 1, 3, {2, 7, 16}, {2, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 0, 0}, false, CY_F16}, {0}},
+      {{CY_CONTRACT_CONV, 1, 96, 136, 1, 2, {13, 25}, {1, 1}, {2, 2}, {1, 1}, {0, 1}, false, CY_F16}, {0}},
+      {{CY_CONTRACT_CONV, 1, 112, 36, 1, 2, {7, 13}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, false, CY_I8}, {CY_I8, false, 0}},
+      {{CY_CONTRACT_CONV, 1, 128, 40, 1, 2, {15, 15}, {2, 1}, {1, 1}, {2, 1}, {1, 0}, false, CY_U8}, {CY_I8, false, 0}},
+  };
+  for (size_t i = 0; i < CHECK_COUNT(convs); i++) {
+    add_conv(&convs[i].row, cy_dtype_is_float(convs[i].row.dtype) ? NULL : &convs[i].ints);
+    cases[ncases - 1].machine.state = &one_block_90a;
+  }
+}
+
+/* Filters by the tap: [filter][tap][channel], as tensor maps want them (contract.c packs those of models). */
+static void add_packed(kernel_case *q, cy_cuda_form *form) {
+  const cy_contraction *c = cy_kernel_contraction(q->k);
+  const cy_karg_info *args;
+  int64_t channels, filters;
+  if (c->kind != CY_CONTRACT_CONV || !form->tma_blocks || !cy_dim_is_const(g, c->channels_in, &channels) ||
+      !cy_dim_is_const(g, c->channels_out, &filters))
+    return;
+  cy_kernel_args(q->k, &args);
+  int64_t taps = 1, chunk = 128 / cy_dtype_of(args[c->b].dtype)->bits;
+  for (int i = 0; i < c->nspatial; i++)
+    taps *= c->kernel[i];
+  form->packed_k = (taps * channels + chunk - 1) / chunk * chunk;
+  form->packed_arg = cy_kernel_add_arg(q->k, CY_ARG_READ, args[c->b].dtype, 0);
+  q->elems[form->packed_arg] = filters * form->packed_k;
 }
 
 static void add_contractions(void) {
@@ -522,6 +557,7 @@ static void add_all_cases(void) {
 static void schedule_cases(void) {
   for (int i = 0; i < ncases; i++) {
     cy_cuda_form *form = cy_cuda_schedule(&cases[i].machine, cases[i].k);
+    add_packed(&cases[i], form);
     cy_cuda_split_prepare(cases[i].k, form);
     if (form->shares)
       cases[i].elems[form->share_arg] = form->share_elems;

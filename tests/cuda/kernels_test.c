@@ -30,7 +30,10 @@ static launch_fn *launch[VARIANTS];
 #define SANITIZE ""
 #endif
 
+/* Convolutions that read by tensor maps are there for those alone: others run in the other variants. */
 static bool in_variant(int i, int variant) {
+  if (cases[i].form->packed_k && variant != TENSORS)
+    return false;
   return variant == COMMON || (variant == TENSORS ? cases[i].form->tma_blocks > 0 : cases[i].form->stages > 0);
 }
 
@@ -42,7 +45,7 @@ static bool compile_cases(int variant) {
     return false;
   fprintf(f, "%s%s", cy_cuda_prelude, cy_cuda_prelude_matrix);
   for (int i = 0; i < ncases; i++)
-    if (in_variant(i, variant))
+    if (in_variant(i, variant) || (variant == WARPGROUPS && in_variant(i, TENSORS)))
       print_case(f, i);
   fclose(f);
   const char *cc = getenv("CC") ? getenv("CC") : "cc";
@@ -87,13 +90,14 @@ static bool launch_tensors(const kernel_case *c, const char *symbol, case_memory
   for (int b = 0; b < 2; b++) {
     cy_cuda_tensor t;
     shim_map *m = &maps[b];
-    uint64_t stride[2];
+    uint64_t stride[CY_CUDA_TMA_RANK];
     case_tensor(c, b, &t, m->extent, stride);
     m->address = (uint64_t)(uintptr_t)memory->got[t.arg];
-    m->bytes = (uint32_t)cy_dtype_of(t.type)->bits / 8;
-    for (int i = 0; i < 3; i++) {
+    m->bytes = (uint8_t)(cy_dtype_of(t.type)->bits / 8);
+    for (int i = 0; i < CY_CUDA_TMA_RANK; i++) {
       m->stride[i] = i ? stride[i - 1] : m->bytes;
-      m->box[i] = i < 2 ? (uint32_t)t.box[i] : 1;
+      m->box[i] = (uint16_t)t.box[i];
+      m->step[i] = (uint8_t)t.step[i];
     }
     slots[n + b] = (uint64_t)(uintptr_t)m;
   }

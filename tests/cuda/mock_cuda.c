@@ -2,7 +2,8 @@
  *
  * An image is the CUDA C text that mock_nvrtc.c handed on; loading one compiles it by the machine's C compiler. Streams
  * do everything at once, unless they are being captured: then operations are kept, and a graph does them when it is
- * launched. The test steers and looks through mock_cuda(), which is no part of the driver's interface.
+ * launched. The test steers and looks through mock_cuda(), which is no part of the driver's interface. Current contexts
+ * are a thread's own; memory and what streams do are behind a lock, as the shim runs one kernel at a time.
  */
 #define _GNU_SOURCE
 #include "tests/cuda/mock_cuda.h"
@@ -10,6 +11,7 @@
 #include "tests/cuda/shim_map.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,8 +78,14 @@ static struct {
 } blocks[MAX_BLOCKS];
 static mock_cuda_state mock = {
     .capability = 89, .devices = 1, .memory = (size_t)1 << 32, .driver_version = 13000, .kernel_us = 10};
-enum { FIRST_DEVICE = 40, MAX_DEPTH = 8 };
-static int stack[MAX_DEPTH], depth; /* devices of pushed contexts */
+enum { FIRST_DEVICE = 40, MAX_DEPTH = 8, LEGACY = 1 };
+static _Thread_local int stack[MAX_DEPTH], depth; /* devices of pushed contexts */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static int unlocked(int code) {
+  pthread_mutex_unlock(&mutex);
+  return code;
+}
 
 mock_cuda_state *mock_cuda(void) { return &mock; }
 
@@ -157,8 +165,9 @@ static int current(void) { return depth ? stack[depth - 1] : 0; }
 int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
   if (!depth)
     return 201; /* CUDA_ERROR_INVALID_CONTEXT */
+  pthread_mutex_lock(&mutex);
   if (mock.used + bytes > mock.memory)
-    return OUT_OF_MEMORY;
+    return unlocked(OUT_OF_MEMORY);
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (!blocks[i].at) {
       void *ptr = aligned_alloc(256, (bytes + 255) / 256 * 256);
@@ -169,26 +178,29 @@ int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
       mock.used += bytes;
       mock.blocks++;
       *out = blocks[i].at;
-      return OK;
+      return unlocked(OK);
     }
-  return OUT_OF_MEMORY;
+  return unlocked(OUT_OF_MEMORY);
 }
 
 int cuMemFree_v2(uint64_t ptr) {
+  pthread_mutex_lock(&mutex);
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (blocks[i].at == ptr) {
       if (blocks[i].device != current())
-        return 201;
+        return unlocked(201);
       free((void *)blocks[i].at);
       mock.used -= blocks[i].bytes;
       mock.blocks--;
       blocks[i].at = 0;
-      return OK;
+      return unlocked(OK);
     }
-  return INVALID_VALUE;
+  return unlocked(INVALID_VALUE);
 }
 
 int cuMemGetInfo_v2(size_t *available, size_t *total) {
+  if (!depth)
+    return 201;
   *available = mock.memory - mock.used;
   *total = mock.memory;
   return OK;
@@ -210,12 +222,14 @@ int cuMemFreeHost(void *ptr) {
 }
 
 int cuPointerGetAttribute(void *out, int attribute, uint64_t ptr) {
+  pthread_mutex_lock(&mutex);
   for (int i = 0; i < MAX_BLOCKS; i++)
-    if (attribute == 2 && blocks[i].at && ptr >= blocks[i].at && ptr < blocks[i].at + blocks[i].bytes) {
-      *(unsigned *)out = 2;
-      return OK;
+    if (blocks[i].at && ptr >= blocks[i].at && ptr < blocks[i].at + blocks[i].bytes) {
+      /* type, is it managed, device */
+      *(int *)out = attribute == 2 ? 2 : attribute == 8 ? mock.managed : blocks[i].device - FIRST_DEVICE;
+      return unlocked(attribute == 2 || attribute == 8 || attribute == 9 ? OK : INVALID_VALUE);
     }
-  return INVALID_VALUE;
+  return unlocked(INVALID_VALUE);
 }
 
 /* ---- operations ---- */
@@ -250,10 +264,15 @@ static int perform(const operation *o) {
   return wrong ? 719 : OK; /* CUDA_ERROR_LAUNCH_FAILED */
 }
 
+/* Of a stream that can be recorded; NULL: it cannot. */
+static stream *stream_of(void *s) { return (uintptr_t)s == LEGACY ? NULL : s; }
+
 static int submit(void *where, const operation *o) {
-  stream *s = where;
-  if (!s || !s->capture)
-    return perform(o);
+  stream *s = stream_of(where);
+  if (!s || !s->capture) {
+    pthread_mutex_lock(&mutex);
+    return unlocked(perform(o));
+  }
   operation *kept = malloc(sizeof *kept);
   *kept = *o;
   kept->next = NULL;
@@ -271,7 +290,7 @@ int mock_cuda_submit(void *stream, int (*work)(const void *data), const void *da
 }
 
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *where) {
-  mock.copies_in++;
+  __atomic_add_fetch(&mock.copies_in, 1, __ATOMIC_RELAXED);
   return submit(where, &(operation){.to = (void *)(uintptr_t)to, .from = from, .bytes = bytes});
 }
 
@@ -284,14 +303,20 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *where) {
 int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *address, const uint64_t *extents,
                            const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave,
                            int swizzle, int promotion, int outside) {
-  shim_map m = {.address = (uintptr_t)address, .extent = {1, 1, 1}, .stride = {type ? 2 : 1}, .box = {1, 1, 1}, .bytes = type ? 2 : 1};
+  shim_map m = {.address = (uintptr_t)address,
+                .extent = {1, 1, 1, 1, 1},
+                .stride = {type ? 2 : 1},
+                .box = {1, 1, 1, 1, 1},
+                .step = {1, 1, 1, 1, 1},
+                .bytes = type ? 2 : 1};
   (void)promotion;
-  int ok = (type == 0 || type == 6 || type == 9) && rank >= 2 && rank <= 3 && (uintptr_t)address % 16 == 0 && !interleave &&
-           swizzle == 3 && !outside && (uintptr_t)out % 64 == 0;
+  int ok = (type == 0 || type == 6 || type == 9) && rank >= 2 && rank <= 5 && (uintptr_t)address % 16 == 0 &&
+           !interleave && swizzle == 3 && !outside && (uintptr_t)out % 64 == 0;
   for (unsigned i = 0; ok && i < rank; i++) {
     m.extent[i] = extents[i];
-    m.box[i] = box[i];
-    ok = extents[i] && extents[i] >> 32 == 0 && box[i] && box[i] <= 256 && steps[i] == 1;
+    ok = extents[i] && extents[i] >> 32 == 0 && box[i] && box[i] <= 256 && steps[i] && steps[i] <= 8;
+    m.box[i] = (uint16_t)(ok ? (box[i] + steps[i] - 1) / steps[i] : 0);
+    m.step[i] = (uint8_t)steps[i];
     if (i > 0) {
       m.stride[i] = strides[i - 1];
       ok &= strides[i - 1] && strides[i - 1] % 16 == 0 && strides[i - 1] >> 40 == 0;
@@ -335,10 +360,12 @@ int cuStreamDestroy_v2(void *s) {
 
 int cuStreamSynchronize(void *s) {
   mock.waits++;
-  return s && ((stream *)s)->capture ? 900 : OK; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
+  return stream_of(s) && ((stream *)s)->capture ? 900 : OK; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
 }
 
 int cuStreamBeginCapture_v2(void *s, int mode) {
+  if (!stream_of(s))
+    return 900;
   graph *g = calloc(1, sizeof *g);
   g->last = &g->first;
   ((stream *)s)->capture = g;
@@ -365,11 +392,12 @@ int cuGraphInstantiateWithFlags(void **out, void *g, unsigned long long flags) {
 
 int cuGraphLaunch(void *executable, void *s) {
   (void)s;
+  pthread_mutex_lock(&mutex);
   mock.replays++;
   for (const operation *o = ((graph *)executable)->first; o; o = o->next)
     if (perform(o))
-      return 719;
-  return OK;
+      return unlocked(719);
+  return unlocked(OK);
 }
 
 int cuGraphDestroy(void *g) {
@@ -398,7 +426,7 @@ int cuEventCreate(void **out, unsigned flags) {
 
 int cuEventRecord(void *event, void *s) {
   *(double *)event = mock.clock_us;
-  return s && ((stream *)s)->capture ? 900 : OK;
+  return stream_of(s) && ((stream *)s)->capture ? 900 : OK;
 }
 
 int cuEventSynchronize(void *event) {
@@ -442,7 +470,8 @@ static void rename_into(const char *from, const char *to) {
 
 /* The place of the compiled text in the folder of the environment's CY_MOCK_CACHE; "" without one. */
 static void cached(const char *image, char *out, size_t capacity) {
-  static const char *const shims[] = {"tests/cuda/shim.h", "tests/cuda/shim_matrix.h", "tests/cuda/shim_tensor.h"};
+  static const char *const shims[] = {"tests/cuda/shim.h", "tests/cuda/shim_matrix.h", "tests/cuda/shim_tensor.h",
+                                      "tests/cuda/shim_map.h"};
   const char *folder = getenv("CY_MOCK_CACHE");
   static uint64_t h;
   static char text[1 << 16];

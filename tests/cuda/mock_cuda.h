@@ -12,6 +12,7 @@ typedef struct mock_cuda_state {
   int schedule;   /* of the shim */
   int driver_version;         /* 13000 */
   double clock_us, kernel_us; /* what events tell; what a launch takes */
+  int managed;                /* the driver moves memory between devices */
   int host_limit;             /* more blocks of pinned memory than these are refused; 0: none are */
   /* counted */
   size_t used;

@@ -9,6 +9,7 @@
 #include "tests/cuda/models.h"
 
 #include <elf.h>
+#include <pthread.h>
 
 enum { MAX_BATCH = 5, PIXELS = 28 * 28, CLASSES = 10 };
 
@@ -285,6 +286,105 @@ static void test_devices(void) {
   CHECK_INT_EQ(mock->blocks + mock->pinned + mock->streams + mock->modules + mock->retained + mock->graphs, 0);
 }
 
+/* A context on device 1 is bound to memory of device 0, which it reaches only where the driver moves it. */
+static void test_other_device(void) {
+  uint64_t in = 0, out = 0;
+  device_tensors(&in, &out, 1);
+  cyto_model *cuda = load("cuda.so");
+  cyto_context *context = NULL;
+  cyto_options options = {.device = 1, .device_memory = 1};
+  cyto_tensor result;
+  cyto_error error;
+  mock->devices = 2;
+  CHECK_REQUIRE(cuda && !cyto_context_create(cuda, &options, &context, &error));
+  CHECK_INT_EQ(run(context, cuda, 1, (void *)(uintptr_t)in, &result, &error), CYTO_INVALID_ARGUMENT);
+  CHECK_STR_HAS(error.message, "' is bound to memory of device 0, expected memory of device 1, where the context runs");
+  mock->managed = 1;
+  CHECK_INT_EQ(run(context, cuda, 1, (void *)(uintptr_t)in, &result, &error), 0);
+  mock->managed = 0;
+  cyto_context_destroy(context);
+  cyto_model_unload(cuda);
+  device_tensors_free(in, out);
+  mock->devices = 1;
+}
+
+/* On the driver's default stream every run launches one by one: that stream cannot be recorded. */
+static void test_legacy_stream(void) {
+  cyto_model *cuda = load("cuda.so"), *cpu = load("cpu.so");
+  cyto_context *context = NULL, *on_cpu = NULL;
+  cyto_error error;
+  int before = mock->recordings;
+  CHECK_REQUIRE(cuda && cpu && !cyto_context_create(cpu, NULL, &on_cpu, &error));
+  CHECK_REQUIRE(!cyto_context_create(cuda, &(cyto_options){.stream = (void *)1}, &context, &error));
+  for (int i = 0; i < 3; i++)
+    compare(context, cuda, on_cpu, cpu, 2, 1e-4f);
+  CHECK_INT_EQ(mock->recordings, before);
+  cyto_context_destroy(context);
+  cyto_context_destroy(on_cpu);
+  cyto_model_unload(cuda);
+  cyto_model_unload(cpu);
+}
+
+/* Devices at once: a thread for each, with contexts of one loaded model. */
+typedef struct device_thread {
+  pthread_t thread;
+  cyto_model *model;
+  int number, wrong;
+  float results[CLASSES];
+} device_thread;
+
+static void *run_on_device(void *data) {
+  device_thread *t = data;
+  for (int i = 0; i < 4; i++) {
+    cyto_context *context = NULL;
+    cyto_tensor result;
+    t->wrong |= cyto_context_create(t->model, &(cyto_options){.device = t->number}, &context, NULL) != CYTO_OK;
+    for (int n = 0; n < 4 && !t->wrong; n++) {
+      t->wrong |= run(context, t->model, 1, image, &result, NULL) != CYTO_OK;
+      if (!t->wrong && n + i > 0)
+        t->wrong |= memcmp(result.data, t->results, sizeof t->results) != 0;
+      else if (!t->wrong)
+        memcpy(t->results, result.data, sizeof t->results);
+    }
+    cyto_context_destroy(context);
+  }
+  return NULL;
+}
+
+static void test_threads(void) {
+  enum { DEVICES = 2 };
+  device_thread threads[DEVICES] = {{0}};
+  cyto_model *cuda = load("cuda.so");
+  mock->devices = DEVICES;
+  CHECK_REQUIRE(cuda);
+  for (int i = 0; i < DEVICES; i++) {
+    threads[i] = (device_thread){.model = cuda, .number = i};
+    CHECK_REQUIRE(!pthread_create(&threads[i].thread, NULL, run_on_device, &threads[i]));
+  }
+  for (int i = 0; i < DEVICES; i++) {
+    pthread_join(threads[i].thread, NULL);
+    CHECK(!threads[i].wrong && !memcmp(threads[i].results, threads[0].results, sizeof threads[0].results));
+  }
+  cyto_model_unload(cuda);
+  mock->devices = 1;
+  CHECK_INT_EQ(mock->blocks + mock->modules + mock->retained, 0);
+}
+
+/* What --emit shows: the source for all, PTX, machine code of the first architecture (here all are the mock's text). */
+static void test_emit(void) {
+  static const char *const kinds[] = {"cu", "ptx", "cubin"};
+  CHECK_REQUIRE(!run_command("%s/cytoc examples/digits/digits.onnx -o %s --target=%s --emit=cu,ptx,cubin", build,
+                             path_of("shown"), "sm_80"));
+  for (int i = 0; i < CHECK_COUNT(kinds); i++) {
+    char name[40];
+    size_t n = 0;
+    snprintf(name, sizeof name, "shown.%s", kinds[i]);
+    char *text = read_file(name, &n);
+    CHECK(text && n > 1000 && memmem(text, n, "CY_KERNEL(", 10));
+    free(text);
+  }
+}
+
 /* Memory that is missing only when the model runs; afterwards the context works as before. */
 static void test_memory(void) {
   cyto_model *cuda = load("cuda.so");
@@ -309,7 +409,7 @@ static void test_memory(void) {
   cyto_context_destroy(context);
   cyto_model_unload(cuda);
   mock->host_limit = 1;
-  expect_error(NULL, CYTO_OUT_OF_MEMORY, "copying the model's weights to the device: CUDA_ERROR_OUT_OF_MEMORY");
+  expect_error(NULL, CYTO_OUT_OF_MEMORY, "no pinned host memory for copying the model's weights: ");
   mock->host_limit = 0;
   CHECK_INT_EQ(mock->blocks + mock->pinned + mock->streams + mock->modules + mock->retained, 0);
 }
@@ -357,6 +457,7 @@ static void test_errors(void) {
               {804, CYTO_NO_DEVICE, "compatibility libraries"},
               {999, CYTO_RUNTIME_FAILURE, "cuInit"}},
     loading[] = {{209, CYTO_BAD_LIBRARY, "the model has no code for this device: compile it with"},
+                 {2, CYTO_OUT_OF_MEMORY, "cuModuleLoadData: CUDA_ERROR_OUT_OF_MEMORY (2): 4294967296 bytes of the "},
                  {218, CYTO_BAD_LIBRARY, "the driver cannot translate the model's PTX"},
                  {222, CYTO_BAD_LIBRARY, "the model's PTX is newer than the driver: update the driver"}};
   for (int i = 0; i < CHECK_COUNT(init); i++) {
@@ -445,6 +546,7 @@ static void test_compile_errors(void) {
     const char *environment, *options, *text;
   } rows[] = {
       {"CYTO_NVRTC=/nowhere", "--target=sm_89", "pip install nvidia-cuda-nvrtc"},
+      {"CYTO_NVRTC=/nowhere", "--target=sm_89", "or install the package 'cuda-nvrtc-13-0' (Debian: 'libnvrtc12')"},
       {"CY_MOCK_NVRTC_MAJOR=11", "--target=sm_89", "libnvrtc is version 11.0: install version 12 or 13"},
       {"", "--target=sm_70", "'sm_70' is no architecture that is supported; expected"},
       {"", "--target=sm_70", "cuda, or sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_90a, sm_100, "},
@@ -567,7 +669,14 @@ static void test_tensors(void) {
     compare_graph(graph, "--target=sm_90a", "--target=native", 2e-2f);
     CHECK_INT_EQ(mock->maps - before, depths[i] % 8 ? 0 : 2);
   }
-  int before = mock->maps; /* of 8-bit integers */
+  int before = mock->maps; /* a convolution, by patches of the output and shifted boxes of the input */
+  compare_graph("graph @conv(%x: f32[rows,1,15,14]) {\n  @w = const f16[66,64,1,3] data(7)\n"
+                "  @v = const f32[64,1,1] data(5)\n  %m = mul %x, @v : f32[rows,64,15,14]\n"
+                "  %h = cast %m : f16[rows,64,15,14]\n  %c = conv %h, @w {strides=[1,1], pads=[0,1,0,1], "
+                "dilations=[1,1], group=1} : f32[rows,66,15,14]\n  return %c\n}\n",
+                "--target=sm_90a --cudnn=off", "--target=native", 2e-2f);
+  CHECK_INT_EQ(mock->maps - before, 2);
+  before = mock->maps; /* of 8-bit integers */
   compare_graph("graph @product(%x: f32[rows,256]) {\n  @w = const f32[256,4864] data(7)\n"
                 "  %y = matmul %x, @w : f32[rows,4864]\n  return %y\n}\n",
                 "--target=sm_90a --int8", "--target=x86-64-v3 --int8 --int8-prefer=size", 1e-4f);
@@ -601,6 +710,51 @@ static void test_long_sums(void) {
                 "  %g = reduce_max %m {axes=[0,1], keepdims=0}\n  %y = add %t, %g\n  return %y\n}\n",
                 "--target=sm_80", "--target=native", 1e-4f);
   CHECK_INT_EQ(mock->launches - before, 5); /* the elements, twice two steps */
+}
+
+static const char long_rows[] =
+    "graph @g(%x: f32[16]) {\n  @w = const f32[3,4375,16] data(3)\n  @low = const f32[] {-inf}\n"
+    "  @not = const f32[] {nan}\n  @none = const i64[] {0}\n  @part = const i64[] {4097}\n  @one = const i64[] {1}\n"
+    "  @many = const f32[] {100000}\n  @ten = const f32[] {10}\n  @zero = const f32[] {0}\n"
+    "  %m = mul @w, %x\n  %r = reshape %m : f32[3,70000]\n  %i = iota {axis=1} : i64[3,70000]\n"
+    "  %b = iota {axis=0} : i64[3,70000]\n  %e = lt %i, @part\n  %v = select %e, @low, %r\n";
+
+/* Rows that many blocks share: parts of nothing but -inf, a last part that is shorter, NaN, elements that are equal. */
+static void test_long_rows(void) {
+  static const struct {
+    const char *rest;
+    int launches;
+  } rows[] = {
+      {"  %s = softmax %v {axis=1}\n  %y = mul %s, @many\n  return %y\n}\n", 1 + 4},
+      {"  %h = cast %v : f16[3,70000]\n  %s = softmax %h {axis=1}\n  %t = cast %s : f32[3,70000]\n"
+       "  %y = mul %t, @many\n  return %y\n}\n",
+       1 + 4},
+      {"  %y = log_softmax %r {axis=1}\n  return %y\n}\n", 1 + 4},
+      {"  %y = normalize %r {axes=[1], epsilon=0.001, rms=0}\n  return %y\n}\n", 1 + 3},
+      {"  %y = normalize %r {axes=[1], epsilon=0.001, rms=1}\n  return %y\n}\n", 1 + 3},
+      {"  %k = eq %i, @none\n  %f = eq %b, @one\n  %fk = and %k, %f\n  %q = select %fk, @not, %v\n"
+       "  %a = argmax %q {axis=1, keepdims=0, select_last=0}\n  %y = cast %a : f32[3]\n  return %y\n}\n",
+       3 + 1},
+      {"  %k = eq %i, @part\n  %q = select %k, @not, %v\n"
+       "  %a = argmin %q {axis=1, keepdims=1, select_last=1}\n  %y = cast %a : f32[3,1]\n  return %y\n}\n",
+       3 + 1},
+      {"  %p = mul %r, @ten\n  %q = cast %p : i8[3,70000]\n"
+       "  %a = argmax %q {axis=1, keepdims=0, select_last=0}\n  %y = cast %a : f32[3]\n  return %y\n}\n",
+       1 + 1},
+      {"  %p = mul %r, @ten\n  %n = max %p, @zero\n  %q = cast %n : u8[3,70000]\n"
+       "  %a = argmin %q {axis=1, keepdims=0, select_last=1}\n  %y = cast %a : f32[3]\n  return %y\n}\n",
+       1 + 1},
+      {"  %n = min %r, @zero\n  %z = select %e, @zero, %n\n  %h = neg %z\n  %q = select %e, @zero, %h\n" /* 0 and -0 */
+       "  %a = argmin %q {axis=1, keepdims=0, select_last=1}\n  %y = cast %a : f32[3]\n  return %y\n}\n",
+       3 + 1},
+  };
+  for (int i = 0; i < CHECK_COUNT(rows); i++) {
+    char graph[2000];
+    int before = mock->launches;
+    snprintf(graph, sizeof graph, "%s%s", long_rows, rows[i].rest);
+    compare_graph(graph, "--target=sm_80", "--target=native -O0", 1e-3f);
+    CHECK_INT_EQ(mock->launches - before, rows[i].launches);
+  }
 }
 
 /* A text file; for free(). */
@@ -675,11 +829,16 @@ static const check_test tests[] = {
     {"tensors", test_tensors},
     {"jobs", test_jobs},
     {"long sums", test_long_sums},
+    {"long rows", test_long_rows},
     {"damaged images", test_damaged_images},
     {"device memory", test_device_memory},
     {"recordings", test_recordings},
     {"stream", test_stream},
     {"devices", test_devices},
+    {"other device", test_other_device},
+    {"legacy stream", test_legacy_stream},
+    {"threads", test_threads},
+    {"emit", test_emit},
     {"memory", test_memory},
     {"large weights", test_large_weights},
     {"bench", test_bench},

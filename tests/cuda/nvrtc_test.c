@@ -3,7 +3,8 @@
  *
  * Compiling already fails on spills and stack frames (nvrtc.c reads the log). The cubins are read once more without
  * that log: an instruction has 16 bytes, its low 12 bits are the opcode; loads and stores of local memory must not
- * occur, products must be made of fused multiply-adds or of the matrix instructions that the architecture has.
+ * occur, products must be made of fused multiply-adds or of the matrix instructions that the architecture has, and
+ * neighbouring elements of global memory must be moved 16 bytes at a time.
  * Architectures whose code is that of another one get every third kernel. Each is compiled by a process of its own, as
  * many at once as there are processors. Without NVRTC the tests are skipped, with cytoc's own words.
  */
@@ -64,7 +65,7 @@ static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
 
 typedef struct compiled {
   unsigned counts[CY_CUDA_OPCODES];
-  int functions, printed; /* in the cubin; kernels in its source */
+  int functions, printed, tensors; /* in the cubin; kernels in its source, those that read by tensor maps */
   char error[600];
 } compiled;
 
@@ -84,7 +85,9 @@ static void compile_for(const char *what, const target_arch *t, compiled *out) {
   for (int i = 0; i < ncases; i++)
     if (wanted(&cases[i], i, what, t->arch) && (!t->part || count++ % 3 == 0)) {
       print_case(f, i);
-      out->printed += cases[i].form->shares || (t->arch.suffix && cases[i].form->tma_blocks) ? 2 : 1;
+      bool tensors = t->arch.suffix && cases[i].form->tma_blocks;
+      out->tensors += tensors;
+      out->printed += cases[i].form->shares || tensors ? 2 : 1;
     }
   fclose(f);
   if (cy_nvrtc_compile(nvrtc, text, t->arch, false, &check, &image, &error))
@@ -141,6 +144,12 @@ static void check_result(const char *what, const target_arch *t, const compiled 
   CHECK(c->printed > 0);
   CHECK_INT_EQ(c->functions, c->printed);
   CHECK_INT_EQ(counts[CY_CUDA_LDL] + counts[CY_CUDA_STL], 0);
+  if (*what == 'o' || *what == 'l') /* items of several elements, rows */
+    CHECK(counts[CY_CUDA_WIDE_LOAD] > few / 2 && counts[CY_CUDA_WIDE_STORE] > few / 2);
+  if (*what == 'c') /* products of few rows, depthwise convolutions */
+    CHECK(counts[CY_CUDA_WIDE_LOAD] > some);
+  if (*what == 'm' || *what == 'i') /* results */
+    CHECK(counts[CY_CUDA_WIDE_STORE] > few / 2);
   if (*what == 'c')
     CHECK(ffma > most);
   if (*what == 'c' || *what == 'l') /* rows, and products of few rows */
@@ -154,7 +163,7 @@ static void check_result(const char *what, const target_arch *t, const compiled 
     CHECK(groups ? counts[CY_CUDA_HGMMA] > few : !counts[CY_CUDA_HGMMA]);
   }
   if (*what != 'a')
-    CHECK(!counts[CY_CUDA_UTMALDG] == !groups);
+    CHECK(groups ? c->tensors && counts[CY_CUDA_UTMALDG] >= 2 * (unsigned)c->tensors : !counts[CY_CUDA_UTMALDG]);
   if (*what == 'm') {
     CHECK_INT_EQ(ffma, 0); /* nothing is left to the ordinary units */
   }

@@ -20,7 +20,7 @@ static struct shim_tensor {
   struct shim_barrier *barrier;
   unsigned char *to;
   const shim_map *map;
-  int at[3];
+  int at[5];
 } shim_tensors[SHIM_TENSORS];
 static int shim_nbarriers, shim_ntensors;
 
@@ -40,27 +40,32 @@ static void cy_barrier_init(u64 *barrier, int arrivals) {
 }
 static void cy_barrier_publish(void) {}
 
-static i64 shim_box_bytes(const shim_map *m) { return (i64)m->box[0] * m->box[1] * m->box[2] * m->bytes; }
+static i64 shim_box_bytes(const shim_map *m) {
+  i64 n = m->bytes;
+  for (int i = 0; i < 5; i++)
+    n *= m->box[i];
+  return n;
+}
 
 static void shim_land(const struct shim_tensor *t) {
   const shim_map *m = t->map;
-  for (u32 y = 0; y < m->box[1]; y++)
-    for (u32 x = 0; x < m->box[0]; x++) {
-      i64 at[3] = {(i64)t->at[0] + x, (i64)t->at[1] + y, t->at[2]}, from = 0;
-      u64 to = (u64)y * m->box[0] * m->bytes + (u64)x * m->bytes;
-      int inside = 1;
-      for (int i = 0; i < 3; i++) {
-        inside &= at[i] >= 0 && (u64)at[i] < m->extent[i];
-        from += at[i] * (i64)m->stride[i];
-      }
-      to += (u64)(t->to - shim_dynamic);
-      to ^= (to >> 7 & 7) << 4;
-      if (inside)
-        memcpy(shim_dynamic + to, (const char *)(uintptr_t)m->address + from, m->bytes);
-      else
-        memset(shim_dynamic + to, 0, m->bytes);
-      shim_writer[to / 16] = 0;
+  i64 elements = shim_box_bytes(m) / m->bytes;
+  for (i64 e = 0; e < elements; e++) {
+    i64 rest = e, from = 0;
+    u64 to = (u64)(t->to - shim_dynamic) + (u64)e * m->bytes;
+    int inside = 1;
+    for (int i = 0; i < 5; rest /= m->box[i++]) {
+      i64 at = t->at[i] + rest % m->box[i] * m->step[i];
+      inside &= at >= 0 && (u64)at < m->extent[i];
+      from += at * (i64)m->stride[i];
     }
+    to ^= (to >> 7 & 7) << 4;
+    if (inside)
+      memcpy(shim_dynamic + to, (const char *)(uintptr_t)m->address + from, m->bytes);
+    else
+      memset(shim_dynamic + to, 0, m->bytes);
+    shim_writer[to / 16] = 0;
+  }
 }
 
 /* Ends the phase if everything for it has come. */
@@ -107,10 +112,11 @@ static void cy_barrier_wait(u64 *barrier, int phase) {
   shim_to_main(SHIM_BARRIER);
 }
 
-static void cy_tensor_load(void *to, const cy_tensor_map *map, int x, int y, int z, u64 *barrier) {
+static void cy_tensor_load(void *to, const cy_tensor_map *map, int c, int x, int y, int z, int i, u64 *barrier) {
   if (shim_ntensors == SHIM_TENSORS || (uintptr_t)((unsigned char *)to - shim_dynamic) % 1024)
     abort();
   memset(to, 0xff, (size_t)shim_box_bytes(map));
-  shim_tensors[shim_ntensors++] = (struct shim_tensor){shim_barrier_of(barrier), to, map, {x, y, z}};
+  shim_tensors[shim_ntensors++] = (struct shim_tensor){shim_barrier_of(barrier), to, map, {c, x, y, z, i}};
 }
-#define CY_TENSOR_LOAD(batched, to, map, x, y, z, barrier) cy_tensor_load(to, map, x, y, batched ? z : 0, barrier)
+#define CY_TENSOR_LOAD(batched, to, map, x, y, z, barrier) cy_tensor_load(to, map, x, y, batched ? z : 0, 0, 0, barrier)
+#define CY_TENSOR_LOAD_5 cy_tensor_load

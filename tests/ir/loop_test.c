@@ -42,6 +42,11 @@ static void test_index(void) {
   CHECK_INT_EQ(cy_x_bin(k, CY_OP_mod, flat, e), j);
   CHECK_INT_EQ(cy_x_bin(k, CY_OP_sub, flat, flat), cy_x_index(k, 0));
   CHECK_INT_EQ(add(k, j, mul(k, e, i)), flat);
+  /* a size that may be 0 divides where a loop over it, or over a multiple of it, runs */
+  cy_expr z = cy_x_dim(k, n), in = cy_x_var(k, cy_kernel_add_var(k, cy_dim_mul(g, n, c)));
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_div, add(k, mul(k, j, z), i), z), j);
+  CHECK_INT_EQ(cy_x_bin(k, CY_OP_mod, add(k, mul(k, j, z), in), z), cy_x_bin(k, CY_OP_mod, in, z));
+  CHECK_INT_EQ(cy_expr_of(k, cy_x_bin(k, CY_OP_div, mul(k, j, z), z))->op, CY_OP_div);
   cy_expr a = cy_x_var(k, cy_kernel_add_var(k, d(4))), b = cy_x_var(k, cy_kernel_add_var(k, d(6)));
   cy_expr ab = add(k, mulc(k, a, 6), b);
   CHECK_INT_EQ(cy_x_bin(k, CY_OP_div, ab, cy_x_index(k, 6)), a);
@@ -360,6 +365,83 @@ static void test_fold_pixels(void) {
   }
 }
 
+/* ---- kernels that differ by numbers ---- */
+
+typedef struct clip {
+  int64_t n;
+  double scale, low, high, by; /* y = cast<u8>(min(max(x * scale, low), high)) + high / by */
+  int kept;                    /* index of the kernel that is launched afterwards */
+} clip;
+static const clip clips[] = {
+    {33, 3, -5, 250, 2, 0},    {33, 0.5, -14, 241, 2, 0}, {33, 3, -5, 250, 2, 0}, {33, 2, 0, 250, 2, 1}, /* 0: a bound of its own */
+    {33, 3, -5, 250, 4, 2},                                                                             /* another divisor: powers of two */
+    {34, 3, -5, 250, 2, 3},                                                                             /* another size */
+    {33, 3, -5, 3e9, 2, 4},    {33, 3, -7.5, 250, 2, 5},  {33, 7, -6.5, 99, 2, 5},                       /* bounds that are not whole */
+    {33, 0.25, -1, 200, 2, 6}, /* form() keeps it apart */
+};
+enum { CLIPS = sizeof clips / sizeof *clips, KEPT = 7 };
+
+static cy_kernel *clip_kernel(const clip *c) {
+  cy_kernel *k = cy_kernel_create(g, c->scale == 0.25 ? "apart" : "clip");
+  cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  cy_var v = cy_kernel_add_var(k, d(c->n));
+  cy_kernel_add_grid(k, v);
+  cy_expr high = cy_x_const(k, CY_F32, c->high), at = cy_x_load(k, x, cy_x_var(k, v));
+  cy_expr low = cy_x_bin(k, CY_OP_max, mul(k, at, cy_x_const(k, CY_F32, c->scale)), cy_x_const(k, CY_F32, c->low));
+  cy_expr shift = cy_x_bin(k, CY_OP_div, at, cy_x_const(k, CY_F32, c->by));
+  cy_expr zero = cy_x_cast(k, cy_x_bin(k, CY_OP_add, cy_x_cast(k, at, CY_I32), cy_x_int(k, CY_I32, (int64_t)c->low)), CY_F32);
+  cy_kernel_store(k, y, cy_x_var(k, v), add(k, add(k, cy_x_bin(k, CY_OP_min, low, high), shift), zero));
+  return k;
+}
+
+static uint64_t clip_form(void *ctx, cy_kernel *k) {
+  (void)ctx;
+  return strcmp(cy_kernel_name(k), "apart") == 0;
+}
+
+static void run_launch(const cy_program *p, const cy_step *s, const float *x, float *y) {
+  void *args[8] = {(void *)(uintptr_t)x, y};
+  for (uint32_t i = 2; i < s->nbind; i++)
+    args[i] = (void *)(uintptr_t)cy_value_of(g, p->constants[p->buffers[s->bind[i].buffer].index].value)->data.bytes;
+  cy_kernel_interpret(s->kernel, args, NULL, 0, cy_kernel_tasks_eval(s->kernel, NULL));
+}
+
+static void test_share_kernels(void) {
+  float x[34], want[CLIPS][34] = {{0}}, got[34] = {0};
+  for (int i = 0; i < 34; i++)
+    x[i] = (float)(i * 13 % 34) * 9.7f - 100;
+  cy_program *p = cy_program_create(g);
+  uint32_t in = cy_program_add_buffer(p, CY_BUF_ARENA, 0, d(34 * 4)), out = cy_program_add_buffer(p, CY_BUF_ARENA, 0, d(34 * 4));
+  cy_bind bind[CLIPS][2];
+  cy_step step[CLIPS], inside = {.kind = CY_STEP_IF, .sym = cy_sym_by_name(g, "n")};
+  for (int i = 0; i < CLIPS; i++) {
+    bind[i][0] = (cy_bind){in, 0};
+    bind[i][1] = (cy_bind){out, 0};
+    step[i] = (cy_step){.kind = CY_STEP_LAUNCH, .bind = bind[i], .nbind = 2, .kernel = cy_program_intern_kernel(p, clip_kernel(&clips[i]))};
+    step[i].next = i + 1 < CLIPS && i != 3 ? &step[i + 1] : NULL;
+    run_launch(p, &step[i], x, want[i]);
+  }
+  p->steps = &inside; /* four launches in a branch, the others behind it */
+  inside.then_steps = &step[0];
+  inside.next = &step[4];
+  CHECK_INT_EQ(p->nkernels, CLIPS - 1); /* two are equal as they are */
+  cy_program_share_kernels(p, clip_form, NULL);
+  CHECK_INT_EQ(p->nkernels, KEPT);
+  char why[256] = "";
+  if (!cy_program_verify(p, why, sizeof why))
+    CHECK_FAIL("%s", why);
+  for (int i = 0; i < CLIPS; i++) {
+    CHECK(step[i].kernel == p->kernels[clips[i].kept]);
+    memset(got, 0, sizeof got);
+    run_launch(p, &step[i], x, got);
+    CHECK(memcmp(got, want[i], sizeof got) == 0);
+  }
+  const cy_karg_info *args;
+  CHECK_INT_EQ(cy_kernel_args(p->kernels[0], &args), 5); /* bounds; the scale, which is not whole in all; i32 */
+  CHECK(args[2].param && args[3].param && args[4].param && args[2].whole + args[3].whole + args[4].whole == 2);
+  CHECK_INT_EQ(cy_kernel_args(p->kernels[1], NULL), 2);
+}
+
 static void test_verify_program(void) {
   cy_kernel *copy = cy_kernel_create(g, "copy");
   cy_karg x = cy_kernel_add_arg(copy, CY_ARG_READ, CY_F32, d(1)), y = cy_kernel_add_arg(copy, CY_ARG_WRITE, CY_F32, d(1));
@@ -400,6 +482,7 @@ static const check_test tests[] = {{"folding", test_folding},
                                    {"cost", test_cost},
                                    {"fold_batches", test_fold_batches},
                                    {"fold_pixels", test_fold_pixels},
+                                   {"share_kernels", test_share_kernels},
                                    {"verify_program", test_verify_program}};
 
 int main(int argc, char **argv) {

@@ -737,6 +737,40 @@ def half_pairs(p):
     return None
 
 
+def smallest(p):
+    """Layers of equal shape are one kernel, whatever their zero points. With --int8-prefer=size weights are not cut where parts
+    of them would come again: other code, the same sums."""
+    n = Network(31)
+    x = n.conv('x', 8, 16)
+    for _ in range(4):
+        x = n.op('LeakyRelu', n.conv(x, 16, 16, k=1), alpha=0.2)
+    model = n.save(p.path('m.onnx'), [('x', [1, 8, 20, 20])], [(x, [1, 16, 20, 20])])
+    xs = samples_of((1, 8, 20, 20), 6)
+    np.savez(p.path('c.npz'), x=np.stack(xs))
+    wanted = p.run(p.library(model, 'f'), xs[0])[0]
+    text = p.cytoc(model, '-o', p.path('m.so'), *STATIC, '--calibrate=' + p.path('c.npz'), '--int8-skip=Conv_0', '--explain')
+    runs = [int(r) for r in re.findall(r'(?m)^m_k\d+_conv +(\d+) ', text)]
+    if sorted(runs) != [1, 1, 3]:
+        return 'kernels run %s times: %s' % (runs, text)
+    good = snr(wanted, p.run(p.path('m.so'), xs[0])[0])
+    if good < 30:
+        return '%.1f dB' % good
+    w = np.random.default_rng(5).integers(-50, 50, (256, 64)).astype(np.int8)
+    w[16:18, 3] = 120
+    product = helper.make_graph([helper.make_node('MatMulInteger', ['x', 'w'], ['y'], 'product')], 'g',
+                                [helper.make_tensor_value_info('x', onnx.TensorProto.UINT8, [40, 256])],
+                                [helper.make_tensor_value_info('y', onnx.TensorProto.INT32, [40, 64])],
+                                [numpy_helper.from_array(w, 'w')])
+    onnx.save(helper.make_model(product, opset_imports=[helper.make_opsetid('', 17)], ir_version=8), p.path('i.onnx'))
+    x = np.random.default_rng(6).integers(0, 256, (40, 256)).astype(np.uint8)
+    for options, algorithm in (([], 'gemm int8 cut'), (['--int8', '--int8-prefer=size'], 'gemm int8 pairs')):
+        if algorithm not in p.cytoc(p.path('i.onnx'), '-o', p.path('i.so'), '--target=x86-64-v3', '--explain', *options):
+            return 'no ' + algorithm
+        if not np.array_equal(p.run(p.path('i.so'), x)[0], np.int32(x) @ np.int32(w)):
+            return algorithm + ' differs'
+    return None
+
+
 def half_overflow(p):
     """A constant beyond f16 is named and stays f32; bf16 takes it."""
     n = Network(12)
@@ -787,7 +821,7 @@ def half_limit(p):
     return None if found[2:] == ['float: its values are beyond half precision'] * 2 else text
 
 
-TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit, odd_activations, digits_top1,
+TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit, smallest, odd_activations, digits_top1,
          transformer_top1, static_blocks, long_tails, streams_stay_float, whole_blocks_in_integers, skip_and_limit,
          small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, recurrences, dynamic_limit,
          limit_in_branches, sizes, weights_only, weights_refused, logarithms_stay_float, spectra_stay_float,
