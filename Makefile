@@ -189,7 +189,8 @@ $O/%.a:
 RUNTIME_RELEASE := -O2 -g0 -ffunction-sections -fdata-sections -fno-unwind-tables -fno-asynchronous-unwind-tables
 $O/obj/runtime/%.o: CFLAGS += -fPIC -fvisibility=hidden $(if $(filter release,$(VARIANT)),$(RUNTIME_RELEASE))
 # What runs when a model is loaded or bound, a microsecond or less each time: for size.
-$(patsubst %,$O/obj/runtime/%.o,context cpu error load tensor values): CFLAGS += $(if $(filter release,$(VARIANT)),-Os)
+SMALL := context context_bind context_run cpu error load tensor values
+$(SMALL:%=$O/obj/runtime/%.o): CFLAGS += $(if $(filter release,$(VARIANT)),-Os)
 # Tests that refer to data of a library want its address there, not a copy in the program.
 $O/obj/tests/rt/%.o: CFLAGS += -fPIC
 $O/obj/tests/cuda/%.o $O/obj/codegen/%.o $O/obj/tools/cytoc.o $O/obj/tests/codegen/%.o: CPPFLAGS += $(LLVM_CPPFLAGS)

@@ -12,73 +12,65 @@
 #include <stdlib.h>
 #include <string.h>
 
-cy_emit_kind cy_emit_kind_of(const char *name) {
-  static const char *const names[CY_EMIT_KINDS] = {"so", "a", "o", "h", "ll", "asm", "cu", "ptx", "cubin"};
-  const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name, *dot = strrchr(base, '.');
-  const char *text = dot ? dot + 1 : base;
-  for (int i = 0; i < CY_EMIT_KINDS; i++)
-    if (strcmp(text, names[i]) == 0)
+static const struct {
+  const char *name;
+  cy_emit_form form;
+  cy_code_kind code;
+} kinds[] = {
+#define KIND(kind, name, form, code) {name, CY_FORM_##form, CY_CODE_##code},
+    CY_EMIT_TABLE(KIND)
+#undef KIND
+};
+
+cy_emit_kind cy_emit_kind_of(const char *path) {
+  const char *dot = strrchr(cy_path_base(path), '.');
+  for (int i = 0; dot && i < CY_EMIT_KINDS; i++)
+    if (strcmp(dot + 1, kinds[i].name) == 0)
       return (cy_emit_kind)i;
-  return dot && strcmp(text, "s") == 0 ? CY_EMIT_ASM : CY_EMIT_KINDS;
+  return dot && strcmp(dot, ".s") == 0 ? CY_EMIT_ASM : CY_EMIT_KINDS;
 }
+
+const char *cy_emit_kind_name(cy_emit_kind kind) { return kinds[kind].name; }
+
+cy_emit_form cy_emit_form_of(const cy_work *b) { return kinds[b->o->emit].form; }
 
 /* The prefix of all symbols: asked for, or the output's file name up to its first dot. */
 static char *model_name(const cy_codegen_options *o) {
-  const char *text = o->name;
-  size_t n;
-  if (text && *text) {
-    n = strlen(text);
-  } else {
-    const char *slash = o->output ? strrchr(o->output, '/') : NULL;
-    text = slash ? slash + 1 : o->output ? o->output : "model";
-    n = strcspn(text, ".");
-    if (n == 0 || strcmp(text, "-") == 0) {
-      text = "model";
-      n = 5;
-    }
-  }
+  bool named = o->name && *o->name;
+  const char *text = named ? o->name : cy_path_base(o->output);
+  size_t n = named ? strlen(text) : strcspn(text, ".");
+  if (n == 0 || (!named && strcmp(text, "-") == 0))
+    return cy_c_identifier("model", strlen("model"));
   return cy_c_identifier(text, n < 100 ? n : 100);
 }
 
-/* Where the header goes: what was asked for, or the output with the ending .h. NULL: nowhere. The result is malloc'ed. */
-static char *header_path(const cy_codegen_options *o) {
-  bool library = o->emit == CY_EMIT_SO || o->emit == CY_EMIT_A || o->emit == CY_EMIT_O;
-  char *path = NULL;
+/* Where the header goes: what was asked for, or the output with the ending .h; malloc'ed. NULL: nowhere. */
+static char *header_path(const cy_work *b) {
+  const cy_codegen_options *o = b->o;
   if (o->header)
     return *o->header ? strdup(o->header) : NULL;
-  if (o->emit == CY_EMIT_H)
-    return strdup(o->output);
-  if (!library)
-    return NULL;
-  const char *slash = strrchr(o->output, '/'), *dot = strrchr(slash ? slash : o->output, '.');
-  int n = dot && dot > (slash ? slash + 1 : o->output) ? (int)(dot - o->output) : (int)strlen(o->output);
-  if (asprintf(&path, "%.*s.h", n, o->output) < 0)
-    abort();
-  return path;
+  switch (cy_emit_form_of(b)) {
+  case CY_FORM_HEADER: return strdup(o->output);
+  case CY_FORM_LIBRARY: return cy_path_with_ending(o->output, "h");
+  default: return NULL;
+  }
 }
 
-static uint32_t count_steps(const cy_step *s) {
-  uint32_t n = 0;
-  for (; s; s = s->next)
-    n += 1 + count_steps(s->then_steps) + count_steps(s->else_steps);
-  return n;
+static void count_step(void *count, cy_step *s) {
+  (void)s;
+  ++*(uint32_t *)count;
 }
 
 static void fill_stats(cy_work *b, cy_codegen_stats *st) {
   st->kernels = b->nplans;
-  st->steps = count_steps(b->p->steps);
+  cy_steps_visit(b->p->steps, count_step, &st->steps);
   for (uint32_t i = 0; i < b->p->nconstants; i++)
     st->constants += b->constant_used[i];
   st->weights_bytes = b->p->weights_bytes;
 }
 
-/* Kinds that show the code of a device, without the host program. */
-static bool device_only(cy_emit_kind emit) {
-  return emit == CY_EMIT_CU || emit == CY_EMIT_PTX || emit == CY_EMIT_CUBIN;
-}
-
 static int check_kind(cy_work *b) {
-  if (!device_only(b->o->emit) || b->machine->target == &cy_target_cuda)
+  if (cy_emit_form_of(b) != CY_FORM_DEVICE || b->machine->target->device)
     return 0;
   cy_diag_add(b->diag, CY_ERROR, NULL, "cu, ptx and cubin are code of CUDA devices: target '%s' has ll and asm",
               b->machine->target->name);
@@ -86,20 +78,17 @@ static int check_kind(cy_work *b) {
 }
 
 static int build_objects(cy_work *b, cy_codegen_stats *st) {
-  static const cy_code_kind kinds[CY_EMIT_KINDS] = {
-      [CY_EMIT_LL] = CY_CODE_LL, [CY_EMIT_CU] = CY_CODE_LL,     [CY_EMIT_ASM] = CY_CODE_ASM,
-      [CY_EMIT_PTX] = CY_CODE_ASM, [CY_EMIT_CUBIN] = CY_CODE_CUBIN};
-  cy_code_kind kind = kinds[b->o->emit];
-  bool text = kind != CY_CODE_OBJECT;
+  cy_code_kind code = kinds[b->o->emit].code;
+  bool library = cy_emit_form_of(b) == CY_FORM_LIBRARY;
   cy_kernels_prepare(b);
   if (b->machine->target->warn)
     b->machine->target->warn(b->machine, b->plans, b->nplans, b->diag);
   cy_weights_layout(b);
-  if (cy_shards_emit(b, kind, text ? NULL : cy_weights_write))
+  if (cy_shards_emit(b, code, library ? cy_weights_write : NULL))
     return -1;
   cy_kernels_bind_scratch(b);
   st->arena_bytes = b->o->plan_memory(b->p);
-  if (!device_only(b->o->emit) && cy_host_emit(b, kind))
+  if (cy_emit_form_of(b) != CY_FORM_DEVICE && cy_host_emit(b, code))
     return -1;
   fill_stats(b, st);
   if (b->o->explain)
@@ -113,17 +102,15 @@ static int check_output(cy_work *b) {
     return 0;
   const char *near = cy_temps_near(b->temps, b->o->output);
   FILE *f = fopen(near, "wb");
-  if (!f) {
-    cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", b->o->output, strerror(errno));
-    return -1;
-  }
+  if (!f)
+    return cy_cannot_write(b->diag, b->o->output);
   fclose(f);
   return 0;
 }
 
 /* The runtime's store is in host memory, which kernels of a device do not see. */
 static int check_values(cy_work *b) {
-  cy_val v = b->machine->target == &cy_target_cpu ? 0 : cy_graph_first_stored(b->g);
+  cy_val v = b->machine->target->device ? cy_graph_first_stored(b->g) : 0;
   if (!v)
     return 0;
   const cy_value *value = cy_value_of(b->g, v);
@@ -145,13 +132,21 @@ static int build(cy_work *b) {
     if (build_objects(b, st) || cy_link(b))
       return -1;
   }
-  char *header = header_path(b->o);
+  char *header = header_path(b);
   int rc = header ? cy_header_write(b, header) : 0;
   free(header);
   return rc;
 }
 
-static void build_deinit(cy_work *b) {
+void cy_work_add_object(cy_work *b, const char *path) {
+  b->objects = realloc(b->objects, (b->nobjects + 1) * sizeof *b->objects);
+  char *copy = strdup(path);
+  if (!b->objects || !copy)
+    abort();
+  b->objects[b->nobjects++] = copy;
+}
+
+static void work_deinit(cy_work *b) {
   for (uint32_t i = 0; i < b->nobjects; i++)
     free(b->objects[i]);
   free(b->objects);
@@ -159,13 +154,14 @@ static void build_deinit(cy_work *b) {
   free(b->weights_file);
   free(b->constant_used);
   free(b->plans);
+  free(b->plan_of);
   free(b->scratch_sym);
   free(b->name);
   cy_temps_destroy(b->temps);
 }
 
 int cy_codegen(cy_program *p, const cy_codegen_options *o) {
-  if (o->profile && o->machine->target != &cy_target_cpu) {
+  if (o->profile && o->machine->target->device) {
     cy_diag_add(o->diag, CY_ERROR, NULL, "option '--profile' expects a CPU as target, found '%s'", o->machine->text);
     return -1;
   }
@@ -175,6 +171,6 @@ int cy_codegen(cy_program *p, const cy_codegen_options *o) {
     return -1;
   b.name = model_name(o);
   int rc = build(&b);
-  build_deinit(&b);
+  work_deinit(&b);
   return rc;
 }

@@ -7,9 +7,9 @@
  *   cy_codegen(program, &options);                        writes the file(s)
  *   cy_machine_close(m);
  *
- * A program is compiled once: targets append arguments (packed weights, scratch) to its kernels and buffers to the program.
- * Nothing is left behind after an error or a signal: temporaries live in a private directory, outputs are renamed into place.
- * Equal programs, options and tools give equal bytes, whatever `jobs` is.
+ * A program is compiled once: targets append arguments (packed weights, scratch) to its kernels and buffers to the
+ * program. Nothing is left behind after an error or a signal: temporaries live in a private directory, outputs are
+ * renamed into place. Equal programs, options and tools give equal bytes, whatever `jobs` is.
  */
 #ifndef CY_CODEGEN_H
 #define CY_CODEGEN_H
@@ -53,20 +53,24 @@ double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_
 /* One line per target: what --target accepts. */
 void cy_machine_list(FILE *out);
 
-typedef enum cy_emit_kind {
-  CY_EMIT_SO,  /* shared library, plus its header */
-  CY_EMIT_A,   /* archive with the runtime, plus its header; an application links it with -lm -lpthread */
-  CY_EMIT_O,   /* one relocatable object without the runtime (link libcyto.a), plus its header */
-  CY_EMIT_H,   /* the header alone */
-  CY_EMIT_LL,  /* LLVM IR text */
-  CY_EMIT_ASM, /* assembly text */
-  CY_EMIT_CU,  /* CUDA: the kernels as CUDA C, .. */
-  CY_EMIT_PTX, /* .. as PTX, .. */
-  CY_EMIT_CUBIN, /* .. as machine code of the first architecture */
-  CY_EMIT_KINDS
-} cy_emit_kind;
-/* By the ending of a file name ("x.so") or a name of --emit ("so"); CY_EMIT_KINDS when unknown. */
-cy_emit_kind cy_emit_kind_of(const char *name_or_path);
+/* What can be written: X(kind, its name in --emit and as the ending of a file, form, code of the kernels). A LIBRARY
+ * comes with its header; DEVICE shows the kernels of a CUDA device without the host program. */
+#define CY_EMIT_TABLE(X)                                                                                               \
+  X(SO, "so", LIBRARY, OBJECT)                                                                                         \
+  X(A, "a", LIBRARY, OBJECT)       /* archive with the runtime; an application links it with -lm -lpthread */          \
+  X(O, "o", LIBRARY, OBJECT)       /* one relocatable object without the runtime (link libcyto.a) */                   \
+  X(H, "h", HEADER, OBJECT)        /* the header alone: no code is made */                                             \
+  X(LL, "ll", TEXT, LL)            /* LLVM IR */                                                                       \
+  X(ASM, "asm", TEXT, ASM)                                                                                             \
+  X(CU, "cu", DEVICE, LL)          /* CUDA C */                                                                        \
+  X(PTX, "ptx", DEVICE, ASM)                                                                                           \
+  X(CUBIN, "cubin", DEVICE, CUBIN) /* machine code of the first architecture */
+#define CY_EMIT_ENUM(kind, name, form, code) CY_EMIT_##kind,
+typedef enum cy_emit_kind { CY_EMIT_TABLE(CY_EMIT_ENUM) CY_EMIT_KINDS } cy_emit_kind;
+#undef CY_EMIT_ENUM
+/* By the ending of a file name ("x.so", "x.s" for assembly); CY_EMIT_KINDS when unknown. */
+cy_emit_kind cy_emit_kind_of(const char *path);
+const char *cy_emit_kind_name(cy_emit_kind kind);
 
 typedef struct cy_codegen_stats {
   uint32_t kernels, steps, constants;
@@ -80,7 +84,7 @@ typedef struct cy_codegen_options {
   const char *output;      /* path; "-" for text kinds: standard output */
   const char *header;      /* path of the header beside a library; NULL: output with the ending .h; "": none */
   const char *name;        /* C identifier and prefix of the symbols; NULL: made of the output's file name */
-  int opt_level;           /* 0 .. 3 of the kernels' code */
+  bool share_kernels;      /* those that differ in parameters alone become one: not at -O0 */
   int jobs;                /* processes at once; 0: as many as there are CPUs */
   const char *save_temps;  /* directory that keeps the intermediate files; NULL: none are kept */
   int64_t (*plan_memory)(cy_program *p); /* cy_plan_memory of passes/ */
@@ -93,7 +97,7 @@ typedef struct cy_codegen_options {
 /* 0, or -1 after a diagnostic. */
 int cy_codegen(cy_program *p, const cy_codegen_options *options);
 
-/* A C identifier made of any text: other bytes become '_', a digit in front gets one, keywords too. Free with free(). */
+/* A C identifier made of any text: other bytes become '_', a digit in front gets one, keywords too. free() it. */
 char *cy_c_identifier(const char *text, size_t len);
 
 #endif

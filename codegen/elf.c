@@ -1,6 +1,7 @@
 /* elf.c - an ELF64 object around a block of bytes.
  *
- * Weights never pass through LLVM or an assembler: the file is this head, the bytes as the writers put them, and this tail.
+ * Weights never pass through LLVM or an assembler: the file is this head, the bytes as the writers put them, and this
+ * tail.
  *   head: ELF header | padding | data | tail: symbol table, strings, section headers
  * Sections: null, the data (read-only), .symtab, .strtab (also the section names), .note.GNU-stack.
  */
@@ -46,8 +47,8 @@ void cy_elf_data_object(const char *section, const char *symbol, uint64_t bytes,
   symbols[1].st_size = bytes;
 
   Elf64_Shdr h[S_COUNT] = {0};
-  h[S_DATA] = (Elf64_Shdr){.sh_type = SHT_PROGBITS, .sh_flags = SHF_ALLOC, .sh_offset = out->data_offset, .sh_size = bytes,
-                           .sh_addralign = 64};
+  h[S_DATA] = (Elf64_Shdr){.sh_type = SHT_PROGBITS, .sh_flags = SHF_ALLOC, .sh_offset = out->data_offset,
+                           .sh_size = bytes, .sh_addralign = 64};
   h[S_DATA].sh_name = add_string(strings, sizeof strings, &nstrings, section);
   h[S_SYMTAB] = (Elf64_Shdr){.sh_type = SHT_SYMTAB, .sh_size = sizeof symbols, .sh_link = S_STRTAB, .sh_info = 1,
                              .sh_addralign = 8, .sh_entsize = sizeof(Elf64_Sym)};

@@ -1,12 +1,13 @@
 /* explain.c - the table that --explain prints: what every kernel computes, how, and how fast it could be.
  *
- * In: a program whose kernels have their plans. Out: a row per distinct kernel in the order of first launch: how often it is
- * launched, algorithm, layout of its result, arithmetic, bytes, floor, and the ops fused into it, with the ONNX node
- * of the first launch; then the sum over all launches.
+ * In: a program whose kernels have their plans. Out: a row per distinct kernel in the order of first launch: how often
+ * it is launched, algorithm, layout of its result, arithmetic, bytes, floor, and the ops fused into it, with the ONNX
+ * node of the first launch; then the sum over all launches.
  *
  * The floor is the longer of arithmetic over the peak of one core and bytes over bandwidth. The clock is
- * measured here, the bandwidths are round figures; both are printed above the table. Devices have peaks of their own. The floors of Winograd's
- * and Strassen's algorithms count the multiplications they have left. Sizes that are known only at run time are given values, printed too.
+ * measured here, the bandwidths are round figures; both are printed above the table. Devices have peaks of their own.
+ * The floors of Winograd's and Strassen's algorithms count the multiplications they have left. Sizes that are known
+ * only at run time are given values, printed too.
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"
@@ -64,26 +65,26 @@ static void print_sizes(cy_work *b, const int64_t *syms, FILE *out) {
 
 /* ---- rows ---- */
 
-static void note_launches(cy_work *b, const cy_step *s, row *rows, uint32_t *n) {
-  for (; s; s = s->next) {
-    uint32_t i = 0;
-    while (s->kind == CY_STEP_LAUNCH && i < *n && rows[i].plan->kernel != s->kernel)
-      i++;
-    if (s->kind == CY_STEP_LAUNCH && i == *n) {
-      uint32_t p = 0;
-      while (b->plans[p].kernel != s->kernel)
-        p++;
-      rows[(*n)++] = (row){.plan = &b->plans[p], .launch = s};
-    }
-    if (s->kind == CY_STEP_LAUNCH)
-      rows[i].launches++;
-    note_launches(b, s->then_steps, rows, n);
-    note_launches(b, s->else_steps, rows, n);
-  }
+typedef struct row_list {
+  const cy_work *b;
+  row *rows;
+  uint32_t n;
+} row_list;
+
+static void note_launch(void *ctx, cy_step *s) {
+  row_list *l = ctx;
+  uint32_t i = 0;
+  if (s->kind != CY_STEP_LAUNCH)
+    return;
+  while (i < l->n && l->rows[i].plan->kernel != s->kernel)
+    i++;
+  if (i == l->n)
+    l->rows[l->n++] = (row){.plan = cy_kernels_plan(l->b, s->kernel), .launch = s};
+  l->rows[i].launches++;
 }
 
-/* How many of the operations counted an algorithm does in the time of one in f32: by saving some, or doing two products of
- * 16 bits or four of 8 in a lane. */
+/* How many of the operations counted an algorithm does in the time of one in f32: by saving some, or doing two products
+ * of 16 bits or four of 8 in a lane. */
 static double advantage(const char *algorithm) {
   if (strstr(algorithm, "winograd"))
     return winograd_saving;
@@ -213,25 +214,24 @@ static void print_peak(const cy_work *b, double rate, FILE *out) {
 
 void cy_explain(cy_work *b, FILE *out) {
   double rate = cycles_per_second(b), flops = 0, bytes = 0, floor_s = 0;
-  uint32_t n = 0;
   print_peak(b, rate, out);
   int64_t *syms = guess_sizes(b);
   print_sizes(b, syms, out);
-  row *rows = calloc(b->nplans + 1, sizeof *rows);
-  if (!rows)
+  row_list list = {b, calloc(b->nplans + 1, sizeof(row)), 0};
+  if (!list.rows)
     abort();
-  note_launches(b, b->p->steps, rows, &n);
+  cy_steps_visit(b->p->steps, note_launch, &list);
   fprintf(out, "%-34s %4s  %-24s %-6s %10s %9s %12s  %s\n", "kernel", "runs", "algorithm", "layout", "MFLOP", "MB",
           "floor us", "ops fused");
-  for (uint32_t i = 0; i < n; i++) {
-    find_floor(b, &rows[i], syms);
-    print_row(b, &rows[i], rate, out);
-    flops += rows[i].launches * rows[i].cost.flops;
-    bytes += rows[i].launches * (rows[i].cost.read_bytes + rows[i].cost.write_bytes);
-    floor_s += rows[i].launches * rows[i].floor_cycles / rate;
+  for (row *r = list.rows; r < list.rows + list.n; r++) {
+    find_floor(b, r, syms);
+    print_row(b, r, rate, out);
+    flops += r->launches * r->cost.flops;
+    bytes += r->launches * (r->cost.read_bytes + r->cost.write_bytes);
+    floor_s += r->launches * r->floor_cycles / rate;
   }
   fprintf(out, "%-34s %4s  %-24s %-6s %10.3f %9.3f %12.2f\n", "all launches", "", "", "", flops / 1e6, bytes / 1e6,
           floor_s * 1e6);
-  free(rows);
+  free(list.rows);
   free(syms);
 }

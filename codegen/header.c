@@ -9,7 +9,6 @@
 #include "codegen/work.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -225,9 +224,7 @@ int cy_header_write(cy_work *b, const char *path) {
     ok = false;
   if (f && (to_stdout ? fflush(f) : fclose(f)))
     ok = false;
-  if (!ok) {
-    cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", path, strerror(errno));
-    return -1;
-  }
-  return to_stdout ? 0 : cy_temps_commit(b->temps, near, path, b->diag);
+  if (!ok)
+    return cy_cannot_write(b->diag, path);
+  return to_stdout ? 0 : cy_temps_commit(near, path, b->diag);
 }

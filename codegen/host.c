@@ -5,9 +5,9 @@
  * host_model.c adds the tables and the exported functions. All of it works on a cyrt_frame (runtime/cyto_abi.h) and
  * keeps no state of its own. Layouts of the ABI's structs are taken by offsetof: host and target are both 64-bit x86.
  */
+#include "codegen/cpu/cpu.h"
 #include "codegen/host_int.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,37 +43,29 @@ LLVMValueRef cy_host_text(cy_host *h, const char *text) {
   return g;
 }
 
+LLVMValueRef cy_host_external(cy_host *h, const char *symbol) {
+  LLVMValueRef g = LLVMGetNamedGlobal(h->cg->module, symbol);
+  if (g)
+    return g;
+  g = LLVMAddGlobal(h->cg->module, h->cg->i8, symbol);
+  LLVMSetVisibility(g, LLVMHiddenVisibility);
+  return g;
+}
+
+const char *cy_host_symbol(const cy_host *h, const char *suffix) {
+  return cy_arena_printf(cy_graph_arena(h->g), "%s%s", h->build->name, suffix);
+}
+
 LLVMValueRef cy_host_table(cy_host *h, LLVMValueRef *words, uint32_t n) {
   return cy_host_constant(h, LLVMConstArray2(h->cg->i64, words, n));
 }
 
-const cy_kernel_plan *cy_host_plan(const cy_host *h, const cy_kernel *k) {
-  uint32_t i = (uint32_t)((uintptr_t)k >> 4) * 2654435761u & h->plan_mask;
-  while (h->plan_of[i] && h->plan_of[i]->kernel != k)
-    i = (i + 1) & h->plan_mask;
-  if (!h->plan_of[i])
-    cy_bug("a step launches kernel '%s', which was not compiled", cy_kernel_name(k));
-  return h->plan_of[i];
-}
-
-static void index_plans(cy_host *h) {
-  uint32_t cap = 16;
-  while (cap < 2 * h->build->nplans)
-    cap *= 2;
-  h->plan_mask = cap - 1;
-  h->plan_of = calloc(cap, sizeof *h->plan_of);
-  if (!h->plan_of)
-    abort();
-  for (uint32_t n = 0; n < h->build->nplans; n++) {
-    const cy_kernel_plan *plan = &h->build->plans[n];
-    uint32_t i = (uint32_t)((uintptr_t)plan->kernel >> 4) * 2654435761u & h->plan_mask, ndims;
-    while (h->plan_of[i])
-      i = (i + 1) & h->plan_mask;
-    h->plan_of[i] = plan;
+static void count_slots(cy_host *h) {
+  for (uint32_t i = 0; i < h->build->nplans; i++) {
+    const cy_kernel_plan *plan = &h->build->plans[i];
     const cy_dim *dims;
-    ndims = cy_kernel_dims(plan->kernel, &dims);
-    if (h->max_slots < cy_plan_first_dim(plan) + ndims)
-      h->max_slots = cy_plan_first_dim(plan) + ndims;
+    uint32_t n = cy_plan_first_dim(plan) + cy_kernel_dims(plan->kernel, &dims);
+    h->max_slots = n > h->max_slots ? n : h->max_slots;
   }
 }
 
@@ -387,17 +379,9 @@ static void host_deinit(cy_host *h) {
   free(h->known);
   free(h->checked);
   free(h->offset_index);
-  free(h->plan_of);
   free(h->memo);
   free(h->memo_turn);
   free(h->profile);
-}
-
-static int write_buffer(cy_work *b, LLVMMemoryBufferRef buffer, const char *text, const char *path) {
-  if (cy_file_write(path, text ? text : LLVMGetBufferStart(buffer), text ? strlen(text) : LLVMGetBufferSize(buffer)))
-    return 0;
-  cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", path, strerror(errno));
-  return -1;
 }
 
 /* Verifies, optimises and writes the open module. */
@@ -405,18 +389,9 @@ static int finish_module(cy_host *h, cy_code_kind kind, const char *path) {
   char *error = NULL;
   if (cy_cg_verify(h->cg, &error))
     cy_bug("invalid host module: %s", error);
-  LLVMMemoryBufferRef buffer = NULL;
-  int rc = cy_cg_optimize(h->cg, "function(early-cse,simplifycfg)", &error);
-  char *text = rc == 0 && kind == CY_CODE_LL ? cy_cg_ir_text(h->cg) : NULL;
-  if (rc == 0 && !text)
-    rc = cy_cg_emit(h->cg, kind == CY_CODE_ASM ? LLVMAssemblyFile : LLVMObjectFile, &buffer, &error);
-  if (rc == 0)
-    rc = write_buffer(h->build, buffer, text, path);
-  else
+  int rc = cy_cpu_finish(h->cg, "function(early-cse,simplifycfg)", kind, path, &error);
+  if (rc)
     cy_diag_add(h->build->diag, CY_ERROR, NULL, "the host program cannot be compiled: %s", error);
-  if (buffer)
-    LLVMDisposeMemoryBuffer(buffer);
-  LLVMDisposeMessage(text);
   free(error);
   return rc;
 }
@@ -436,15 +411,12 @@ static void emit_atfork(cy_host *h) {
 static int emit_query(cy_host *h) {
   cy_cg *cg = h->cg;
   cy_work *b = h->build;
-  char name[160];
   cy_cg_module(cg, "query");
   LLVMValueRef fn = cy_fn_begin(cg, CYTO_MODEL_QUERY, cg->ptr, &cg->i32, 1, 0);
   LLVMSetVisibility(fn, LLVMDefaultVisibility);
   LLVMValueRef same =
       LLVMBuildICmp(cg->b, LLVMIntEQ, LLVMGetParam(fn, 0), LLVMConstInt(cg->i32, CYTO_ABI_VERSION, 0), "");
-  snprintf(name, sizeof name, "%s_cyrt_model", b->name);
-  LLVMValueRef model = LLVMAddGlobal(cg->module, cg->i8, name);
-  LLVMSetVisibility(model, LLVMHiddenVisibility);
+  LLVMValueRef model = cy_host_external(h, cy_host_symbol(h, "_cyrt_model"));
   cy_fn_end(cg, cy_select(cg, same, model, LLVMConstNull(cg->ptr)));
   emit_atfork(h);
   b->query_object = strdup(cy_temps_file(b->temps, "query.o"));
@@ -455,7 +427,7 @@ int cy_host_emit(cy_work *b, cy_code_kind kind) {
   static const char *const base[] = {"host.o", "host.s", "host.ll"};
   char *error = NULL;
   cy_host host = {.build = b, .p = b->p, .g = b->g, .turn = 1}, *h = &host;
-  h->cg = cy_cg_create(b->machine->cpu, b->machine->features, &error);
+  h->cg = cy_cg_create(b->machine->cpu, &error);
   if (!h->cg) {
     cy_diag_add(b->diag, CY_ERROR, NULL, "no code can be made for '%s': %s", b->machine->cpu,
                 error ? error : "unknown CPU");
@@ -464,7 +436,7 @@ int cy_host_emit(cy_work *b, cy_code_kind kind) {
   }
   number_symbols(h);
   number_offsets(h);
-  index_plans(h);
+  count_slots(h);
   cy_cg_module(h->cg, "host");
   LLVMValueRef plan = emit_plan(h, "plan");
   cy_host_emit_run(h, "run");
@@ -472,10 +444,8 @@ int cy_host_emit(cy_work *b, cy_code_kind kind) {
   cy_host_profile_table(h);
   const char *path = cy_temps_file(b->temps, base[kind]);
   int rc = finish_module(h, kind, path);
-  if (rc == 0) {
-    b->objects = realloc(b->objects, (b->nobjects + 1) * sizeof *b->objects);
-    b->objects[b->nobjects++] = strdup(path);
-  }
+  if (rc == 0)
+    cy_work_add_object(b, path);
   if (rc == 0 && b->o->emit == CY_EMIT_SO)
     rc = emit_query(h);
   host_deinit(h);

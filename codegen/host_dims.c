@@ -1,8 +1,9 @@
 /* host_dims.c - sizes: dims to LLVM values, and what a launch costs.
  *
- * In: interned polynomials over symbols (ir.h). Out: i64 values computed from frame->syms in the function being emitted. A value
- * is kept and used again until cy_host_forget(): control flow splits, or a symbol gets a new value. Division follows the
- * oracle: floors, and yields 0 for a divisor of 0; where the ranges allow, a plain unsigned division is emitted.
+ * In: interned polynomials over symbols (ir.h). Out: i64 values computed from frame->syms in the function being
+ * emitted. A value is kept and used again until cy_host_forget(): control flow splits, or a symbol gets a new value.
+ * Division follows the oracle: floors, and yields 0 for a divisor of 0; where the ranges allow, a plain unsigned
+ * division is emitted.
  */
 #include "codegen/host_int.h"
 
@@ -175,15 +176,6 @@ static cy_dim contraction_macs(cy_host *h, const cy_contraction *c) {
   return cy_dim_div(h->g, n, cy_dim_const(h->g, c->group > 0 ? c->group : 1));
 }
 
-cy_dim cy_host_tasks(cy_host *h, cy_kernel *k) {
-  const cy_var *grid;
-  uint32_t n = cy_kernel_grid(k, &grid);
-  cy_dim tasks = cy_dim_const(h->g, 1);
-  for (uint32_t i = 0; i < n; i++)
-    tasks = cy_dim_mul(h->g, tasks, cy_kernel_var(k, grid[i])->extent);
-  return tasks;
-}
-
 cy_dim cy_host_work(cy_host *h, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   if (c->kind != CY_CONTRACT_NONE)
@@ -193,5 +185,5 @@ cy_dim cy_host_work(cy_host *h, cy_kernel *k) {
     abort();
   cy_dim body = stmts_work(h, k, cy_kernel_body(k), cy_kernel_grid_lanes(k), seen);
   free(seen);
-  return cy_dim_mul(h->g, body, cy_host_tasks(h, k));
+  return cy_dim_mul(h->g, body, cy_kernel_tasks(k));
 }

@@ -1,7 +1,7 @@
 /* host_int.h - what the files that emit the host program share (host.c, host_steps.c, host_dims.c, host_model.c).
  *
- * One cy_host is one LLVM module being filled: plan(), run() and its parts, the tables of cyrt_model. The module is the same for
- * every target; kernels are external functions.
+ * One cy_host is one LLVM module being filled: plan(), run() and its parts, the tables of cyrt_model. The module is the
+ * same for every target; kernels are external functions.
  */
 #ifndef CY_HOST_INT_H
 #define CY_HOST_INT_H
@@ -44,8 +44,6 @@ struct cy_host {
   uint32_t n_input_syms, n_syms;
   int32_t *offset_index; /* [buffers] index in frame->offsets, -1: the offset is a constant */
   uint32_t n_planned;    /* buffers that plan() places */
-  const cy_kernel_plan **plan_of; /* open hash by kernel */
-  uint32_t plan_mask;
   uint32_t max_slots, max_in, max_out; /* over all steps */
   int nparts;
   bool *known;           /* [symbols + 1] has its value where code is being emitted */
@@ -67,8 +65,6 @@ void cy_host_set_sym(cy_host *h, cy_sym s, LLVMValueRef v);
 LLVMValueRef cy_host_sym(cy_host *h, cy_sym s);
 /* The estimated time of a launch in picoseconds on one core, as an expression of the program's symbols. */
 cy_dim cy_host_work(cy_host *h, cy_kernel *k);
-/* Number of tasks: the product of the grid's extents. */
-cy_dim cy_host_tasks(cy_host *h, cy_kernel *k);
 
 /* ---- host.c: functions, memory, plan() ---- */
 /* Opens i32 name(frame); the function that was open is restored by cy_host_leave(), which returns 0 from this one. */
@@ -78,13 +74,16 @@ typedef struct cy_host_state {
 } cy_host_state;
 cy_host_state cy_host_enter(cy_host *h, const char *name);
 void cy_host_leave(cy_host *h, cy_host_state state);
-LLVMValueRef cy_host_declare(cy_host *h, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n, bool variadic);
+LLVMValueRef cy_host_declare(cy_host *h, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n,
+                             bool variadic);
 void cy_host_check(cy_host *h, LLVMValueRef code);   /* returns from the function when code is not 0 */
 LLVMValueRef cy_host_constant(cy_host *h, LLVMValueRef data); /* a private global that holds it */
 LLVMValueRef cy_host_text(cy_host *h, const char *text);
+LLVMValueRef cy_host_external(cy_host *h, const char *symbol); /* the address of data in another object */
+const char *cy_host_symbol(const cy_host *h, const char *suffix); /* "<model><suffix>"; in the graph's arena */
+static inline LLVMValueRef cy_host_i32(const cy_host *h, int64_t v) { return cy_i32(h->cg, (int32_t)v); }
 LLVMValueRef cy_host_table(cy_host *h, LLVMValueRef *words, uint32_t n); /* of i64 */
 LLVMValueRef cy_host_pointer(cy_host *h, uint32_t buffer, cy_dim offset);
-const cy_kernel_plan *cy_host_plan(const cy_host *h, const cy_kernel *k);
 /* The slots of the function; and writing those with the sizes that a kernel wants, behind its pointers. */
 LLVMValueRef cy_host_slots(cy_host *h);
 void cy_host_size_slots(cy_host *h, const cy_kernel_plan *plan);

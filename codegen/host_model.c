@@ -52,23 +52,10 @@ uint32_t cy_input_symbols(cy_graph *g, cy_sym **out_syms) {
 
 /* ---- constants ---- */
 
-static LLVMValueRef i32_const(cy_host *h, int64_t v) { return LLVMConstInt(h->cg->i32, (unsigned long long)v, 1); }
-
-static LLVMValueRef global(cy_host *h, LLVMValueRef data, const char *name) {
-  LLVMValueRef g = LLVMAddGlobal(h->cg->module, LLVMTypeOf(data), name);
-  LLVMSetInitializer(g, data);
-  LLVMSetGlobalConstant(g, 1);
-  if (*name)
-    LLVMSetVisibility(g, LLVMHiddenVisibility);
-  else
-    LLVMSetLinkage(g, LLVMPrivateLinkage);
-  return g;
-}
-
 static LLVMValueRef null_ptr(cy_host *h) { return LLVMConstNull(h->cg->ptr); }
 
 static LLVMValueRef table(cy_host *h, LLVMTypeRef type, LLVMValueRef *v, uint32_t n) {
-  return n ? global(h, LLVMConstArray2(type, v, n), "") : null_ptr(h);
+  return n ? cy_host_constant(h, LLVMConstArray2(type, v, n)) : null_ptr(h);
 }
 
 /* dims of cyrt_port: sizes; -1 - symbol for an input's symbol, -1 for what plan() and run() find out. */
@@ -97,8 +84,8 @@ _Static_assert((int)CY_CASE_UPPER == CYRT_CASE_UPPER && (int)CY_TERM_WEIGHTED ==
 _Static_assert(CY_REF == CYRT_REF, "the compiler and the runtime agree on the dtype of objects");
 
 static LLVMValueRef type_row(cy_host *h, int kind, int dtype, LLVMValueRef of) {
-  LLVMValueRef row[3] = {i32_const(h, kind), i32_const(h, dtype), of};
-  return global(h, LLVMConstStructInContext(h->cg->ctx, row, 3, 0), "");
+  LLVMValueRef row[3] = {cy_host_i32(h, kind), cy_host_i32(h, dtype), of};
+  return cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, row, 3, 0));
 }
 
 /* The chain of cyto_type for a value that holds c. */
@@ -156,10 +143,10 @@ static LLVMValueRef texts_table(cy_host *h) {
   }
   starts[n] = cy_i64(h->cg, (int64_t)used);
   LLVMValueRef row[3] = {cy_i64(h->cg, n), table(h, h->cg->i64, starts, n + 1),
-                         global(h, LLVMConstStringInContext(h->cg->ctx, bytes, (unsigned)used, 1), "")};
+                         cy_host_constant(h, LLVMConstStringInContext(h->cg->ctx, bytes, (unsigned)used, 1))};
   free(starts);
   free(bytes);
-  return global(h, LLVMConstStructInContext(h->cg->ctx, row, 3, 0), "");
+  return cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, row, 3, 0));
 }
 
 static LLVMValueRef ports_table(cy_host *h, const cy_port_info *ports, uint32_t n, bool input) {
@@ -170,10 +157,10 @@ static LLVMValueRef ports_table(cy_host *h, const cy_port_info *ports, uint32_t 
     const cy_value *v = cy_value_of(h->g, ports[i].value);
     int flags = input ? (v->data.bytes ? CYRT_PORT_OPTIONAL : 0) : cy_host_output_dynamic(h, i) ? CYRT_PORT_DYNAMIC : 0;
     LLVMValueRef row[6] = {cy_host_text(h, cy_str_text(h->g, ports[i].name)),
-                           i32_const(h, v->type.dtype),
-                           i32_const(h, v->type.rank),
+                           cy_host_i32(h, v->type.dtype),
+                           cy_host_i32(h, v->type.rank),
                            port_dims(h, &v->type, input),
-                           i32_const(h, flags),
+                           cy_host_i32(h, flags),
                            v->type.content ? content_type(h, v->type.content) : null_ptr(h)};
     rows[i] = LLVMConstStructInContext(h->cg->ctx, row, 6, 0);
   }
@@ -198,19 +185,13 @@ static LLVMValueRef sym_names(cy_host *h) {
 static LLVMValueRef weights_symbol(cy_host *h) {
   if (!h->build->has_weights || h->build->weights_file)
     return null_ptr(h);
-  char name[160];
-  snprintf(name, sizeof name, "%s_weights", h->build->name);
-  LLVMValueRef g = LLVMAddGlobal(h->cg->module, h->cg->i8, name);
-  LLVMSetVisibility(g, LLVMHiddenVisibility);
-  return g;
+  return cy_host_external(h, cy_host_symbol(h, "_weights"));
 }
 
 /* ---- exported functions ---- */
 
 static void emit_model_function(cy_host *h, LLVMValueRef model) {
-  char name[160];
-  snprintf(name, sizeof name, "%s_model", h->build->name);
-  LLVMValueRef fn = cy_fn_begin(h->cg, name, h->cg->ptr, NULL, 0, 0);
+  LLVMValueRef fn = cy_fn_begin(h->cg, cy_host_symbol(h, "_model"), h->cg->ptr, NULL, 0, 0);
   LLVMSetVisibility(fn, LLVMDefaultVisibility);
   cy_fn_end(h->cg, model);
 }
@@ -219,12 +200,10 @@ static void emit_model_function(cy_host *h, LLVMValueRef model) {
  * header. */
 static void emit_run_function(cy_host *h, LLVMValueRef model, bool has_inputs) {
   cy_cg *cg = h->cg;
-  char name[160];
-  snprintf(name, sizeof name, "%s_run", h->build->name);
   LLVMTypeRef params[6] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->ptr};
   LLVMValueRef simple = cy_host_declare(h, "cyto_run_simple", cg->i32, params, 6, false);
   unsigned n = 3 + has_inputs + (h->n_input_syms > 0), at = 0;
-  LLVMValueRef fn = cy_fn_begin(cg, name, cg->i32, params, n, 0);
+  LLVMValueRef fn = cy_fn_begin(cg, cy_host_symbol(h, "_run"), cg->i32, params, n, 0);
   LLVMSetVisibility(fn, LLVMDefaultVisibility);
   LLVMValueRef args[6] = {model, LLVMGetParam(fn, at++)};
   args[2] = has_inputs ? LLVMGetParam(fn, at++) : null_ptr(h);
@@ -243,21 +222,21 @@ void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
   LLVMValueRef device = null_ptr(h), device_data = null_ptr(h);
   if (target->describe)
     target->describe(h, &device, &device_data);
-  LLVMValueRef fields[] = {i32_const(h, CYTO_ABI_VERSION),
-                           i32_const(h, 0),
+  LLVMValueRef fields[] = {cy_host_i32(h, CYTO_ABI_VERSION),
+                           cy_host_i32(h, 0),
                            cy_host_text(h, cy_graph_name(h->g)),
                            cy_host_text(h, b->machine->text),
                            cy_host_text(h, b->machine->needs),
                            cy_host_text(h, "cytoc " CYTO_VERSION),
-                           i32_const(h, nin),
-                           i32_const(h, nout),
+                           cy_host_i32(h, nin),
+                           cy_host_i32(h, nout),
                            ports_table(h, in, nin, true),
                            ports_table(h, out, nout, false),
-                           i32_const(h, h->n_syms),
-                           i32_const(h, h->n_input_syms),
+                           cy_host_i32(h, h->n_syms),
+                           cy_host_i32(h, h->n_input_syms),
                            sym_names(h),
-                           i32_const(h, h->n_planned * CYRT_PLAN_WORDS),
-                           i32_const(h, h->p->ndynamic),
+                           cy_host_i32(h, h->n_planned * CYRT_PLAN_WORDS),
+                           cy_host_i32(h, h->p->ndynamic),
                            weights_symbol(h),
                            cy_i64(h->cg, (int64_t)h->p->weights_bytes),
                            b->weights_file ? cy_host_text(h, b->weights_file) : null_ptr(h),
@@ -267,9 +246,10 @@ void cy_host_emit_model(cy_host *h, LLVMValueRef plan, LLVMValueRef run) {
                            device_data,
                            texts_table(h)};
   LLVMValueRef data = LLVMConstStructInContext(h->cg->ctx, fields, sizeof fields / sizeof fields[0], 0);
-  char name[160];
-  snprintf(name, sizeof name, "%s_cyrt_model", b->name);
-  LLVMValueRef model = global(h, data, name);
+  LLVMValueRef model = LLVMAddGlobal(h->cg->module, LLVMTypeOf(data), cy_host_symbol(h, "_cyrt_model"));
+  LLVMSetInitializer(model, data);
+  LLVMSetGlobalConstant(model, 1);
+  LLVMSetVisibility(model, LLVMHiddenVisibility);
   emit_model_function(h, model);
   emit_run_function(h, model, nin > 0);
 }

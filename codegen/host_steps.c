@@ -1,9 +1,9 @@
 /* host_steps.c - run(): the program's steps as straight code with branches and loops.
  *
  * A launch fills an array of slots on the stack and calls the kernel: directly when the estimated work is under some 5
- * microseconds, else through the thread pool with pieces of some 2. Where sizes are symbols, the estimate is an expression and the
- * choice is made while running. Long lists of steps become functions of their own (CHUNK steps each), so that the time
- * LLVM takes grows linearly. Every call that can fail is checked; the first code ends the run.
+ * microseconds, else through the thread pool with pieces of some 2. Where sizes are symbols, the estimate is an
+ * expression and the choice is made while running. Long lists of steps become functions of their own (CHUNK steps
+ * each), so that the time LLVM takes grows linearly. Every call that can fail is checked; the first code ends the run.
  */
 #include "codegen/host_int.h"
 
@@ -16,13 +16,11 @@ enum { CHUNK = 200 };
 
 static void emit_list(cy_host *h, const cy_step *s);
 
-static LLVMValueRef i32_const(cy_host *h, int64_t v) { return LLVMConstInt(h->cg->i32, (unsigned long long)v, 1); }
-
 static void slot_alloc(cy_host *h, uint32_t slot, LLVMValueRef bytes) {
   cy_cg *cg = h->cg;
   LLVMTypeRef params[3] = {cg->ptr, cg->i32, cg->i64};
   LLVMValueRef fn = cy_host_declare(h, "cyrt_slot_alloc", cg->i32, params, 3, false);
-  LLVMValueRef args[3] = {h->fn.frame, i32_const(h, slot), bytes};
+  LLVMValueRef args[3] = {h->fn.frame, cy_host_i32(h, slot), bytes};
   cy_host_check(h, cy_call(cg, fn, args, 3));
 }
 
@@ -57,7 +55,7 @@ static void call_parallel(cy_host *h, LLVMValueRef fn, LLVMValueRef n, LLVMValue
   cy_call(cg, parallel, args, 5);
 }
 
-/* Tasks in a piece: n * PS_PIECE / work, at least 1; whole vectors where a task is one element. Both arguments are positive. */
+/* Tasks in a piece: n * PS_PIECE / work, at least 1; whole vectors where a task is one element. Both are positive. */
 static LLVMValueRef grain_of(cy_host *h, LLVMValueRef n, LLVMValueRef work, bool lanes) {
   cy_cg *cg = h->cg;
   LLVMValueRef per_task = cy_imax(cg, cy_div(cg, work, n), cy_i64(cg, 1));
@@ -88,7 +86,7 @@ static void call_by_work(cy_host *h, LLVMValueRef fn, LLVMValueRef n, LLVMValueR
 
 static void emit_phase(cy_host *h, const cy_kernel_plan *plan, const cy_phase_code *phase, LLVMValueRef work) {
   cy_cg *cg = h->cg;
-  LLVMValueRef n = phase->tasks == -2   ? cy_host_dim(h, cy_host_tasks(h, plan->kernel))
+  LLVMValueRef n = phase->tasks == -2   ? cy_host_dim(h, cy_kernel_tasks(plan->kernel))
                    : phase->tasks == -1 ? cy_host_call_size(h, phase->symbol, "_tasks")
                                         : cy_i64(cg, phase->tasks);
   LLVMValueRef fn = phase_function(h, phase->symbol);
@@ -125,7 +123,7 @@ static void alloc_scratch(cy_host *h, const cy_step *s, const cy_kernel_plan *pl
 static const cy_host_device *device_of(const cy_host *h) { return h->build->machine->target->host; }
 
 static void emit_launch(cy_host *h, const cy_step *s) {
-  const cy_kernel_plan *plan = cy_host_plan(h, s->kernel);
+  const cy_kernel_plan *plan = cy_kernels_plan(h->build, s->kernel);
   if (plan->code.nphases == 0)
     return;
   alloc_scratch(h, s, plan);
@@ -166,7 +164,10 @@ static void emit_read(cy_host *h, const cy_step *s) {
   unsigned align = (unsigned)t->bits / 8;
   at = device_of(h)->fetch(h, at, align);
   if (t->cls == 'F') {
-    LLVMTypeRef type = s->dtype == CY_F32 ? cg->f32 : s->dtype == CY_F64 ? cg->f64 : s->dtype == CY_F16 ? cg->f16 : cg->bf16;
+    LLVMTypeRef type = s->dtype == CY_F32   ? cg->f32
+                       : s->dtype == CY_F64 ? cg->f64
+                       : s->dtype == CY_F16 ? cg->f16
+                                            : cg->bf16;
     v = cy_load(cg, type, at, align);
     v = cy_intrinsic(cg, "llvm.trunc", type, &v, 1);
     v = LLVMBuildFPToSI(cg->b, v, cg->i64, "");
@@ -193,7 +194,7 @@ static void output_alloc(cy_host *h, uint32_t index, const cy_type *type) {
   LLVMTypeRef params[5] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->i64};
   LLVMValueRef fn = cy_host_declare(h, "cyrt_output_alloc", cg->i32, params, 5, false);
   int64_t elem = (cy_dtype_of((cy_dtype)type->dtype)->bits + 7) / 8;
-  LLVMValueRef args[5] = {h->fn.frame, i32_const(h, index), h->fn.dims, cy_i64(cg, type->rank), cy_i64(cg, elem)};
+  LLVMValueRef args[5] = {h->fn.frame, cy_host_i32(h, index), h->fn.dims, cy_i64(cg, type->rank), cy_i64(cg, elem)};
   cy_host_check(h, cy_call(cg, fn, args, 5));
 }
 
@@ -236,15 +237,16 @@ static void fill_tensor(cy_host *h, const cy_step *s, LLVMValueRef at, const cy_
   LLVMValueRef data = first_pass || t->type.dtype == CY_NONE ? LLVMConstNull(cg->ptr)
                                                              : cy_host_pointer(h, t->at.buffer, t->at.offset);
   cy_store(cg, data, cy_gepc(cg, at, offsetof(cyrt_tensor, data)), 8);
-  cy_store(cg, i32_const(h, t->type.dtype), cy_gepc(cg, at, offsetof(cyrt_tensor, dtype)), 4);
-  cy_store(cg, i32_const(h, t->type.rank), cy_gepc(cg, at, offsetof(cyrt_tensor, rank)), 4);
+  cy_store(cg, cy_host_i32(h, t->type.dtype), cy_gepc(cg, at, offsetof(cyrt_tensor, dtype)), 4);
+  cy_store(cg, cy_host_i32(h, t->type.rank), cy_gepc(cg, at, offsetof(cyrt_tensor, rank)), 4);
   for (int i = 0; i < t->type.rank; i++) {
     LLVMValueRef dim = first_pass && counted_by(h, s, t->type.dim[i]) ? cy_i64(cg, 0) : cy_host_dim(h, t->type.dim[i]);
     cy_store(cg, dim, cy_gepc(cg, at, (int64_t)offsetof(cyrt_tensor, dims) + 8 * i), 8);
   }
 }
 
-static void fill_tensors(cy_host *h, const cy_step *s, LLVMValueRef base, const cy_call_tensor *t, uint32_t n, bool first_pass) {
+static void fill_tensors(cy_host *h, const cy_step *s, LLVMValueRef base, const cy_call_tensor *t, uint32_t n,
+                         bool first_pass) {
   for (uint32_t i = 0; i < n; i++)
     fill_tensor(h, s, cy_gepc(h->cg, base, (int64_t)(i * sizeof(cyrt_tensor))), &t[i], first_pass);
 }
@@ -301,8 +303,8 @@ static void emit_call(cy_host *h, const cy_step *s) {
     h->fn.tensors_in = cy_alloca(cg, (int64_t)((h->max_in + 1) * sizeof(cyrt_tensor)));
     h->fn.tensors_out = cy_alloca(cg, (int64_t)((h->max_out + 1) * sizeof(cyrt_tensor)));
   }
-  LLVMValueRef args[6] = {h->fn.frame, h->fn.tensors_in, i32_const(h, s->nin), h->fn.tensors_out, i32_const(h, s->nout),
-                          call_attrs(h, s)};
+  LLVMValueRef args[6] = {h->fn.frame,       h->fn.tensors_in,        cy_host_i32(h, s->nin),
+                          h->fn.tensors_out, cy_host_i32(h, s->nout), call_attrs(h, s)};
   fill_tensors(h, s, h->fn.tensors_in, s->in, s->nin, false);
   if (has_sizes(h, s)) {
     fill_tensors(h, s, h->fn.tensors_out, s->out, s->nout, true);
@@ -320,7 +322,7 @@ static LLVMValueRef sym_is_set(cy_host *h, cy_sym s) {
   return cy_icmp(h->cg, LLVMIntNE, cy_host_sym(h, s), cy_i64(h->cg, 0));
 }
 
-/* The body of a branch or loop. Afterwards h->known is as it was; returns what it was at the body's end, to be freed. */
+/* The body of a branch or loop. Afterwards h->known is as before; returns what it was at the body's end, malloc'ed. */
 static bool *emit_body(cy_host *h, const cy_step *steps, cy_block block) {
   cy_block outer = h->block;
   size_t size = (cy_sym_count(h->g) + 1) * sizeof(bool);
@@ -419,17 +421,15 @@ static void emit_list(cy_host *h, const cy_step *s) {
   }
 }
 
-static void find_maxima(cy_host *h, const cy_step *s) {
-  for (; s; s = s->next) {
-    h->max_in = s->kind == CY_STEP_CALL && s->nin > h->max_in ? s->nin : h->max_in;
-    h->max_out = s->kind == CY_STEP_CALL && s->nout > h->max_out ? s->nout : h->max_out;
-    find_maxima(h, s->then_steps);
-    find_maxima(h, s->else_steps);
-  }
+/* Only steps that call have tensors. */
+static void count_tensors(void *ctx, cy_step *s) {
+  cy_host *h = ctx;
+  h->max_in = s->nin > h->max_in ? s->nin : h->max_in;
+  h->max_out = s->nout > h->max_out ? s->nout : h->max_out;
 }
 
 void cy_host_emit_run(cy_host *h, const char *name) {
-  find_maxima(h, h->p->steps);
+  cy_steps_visit(h->p->steps, count_tensors, h);
   cy_host_state state = cy_host_enter(h, name);
   emit_list(h, h->p->steps);
   cy_host_leave(h, state);

@@ -1,9 +1,9 @@
 /* kernels.c - the kernels of a program made ready for a target: plans, appended arguments, what is bound to them.
  *
- * In: a program from lowering. Out: one cy_kernel_plan per distinct kernel that some step launches; kernels and steps extended by the
- * arguments that the target asked for (packed weights, scratch, shifted views of arguments); and which constants the library
- * has to carry. Everything that later code only reads is computed here once (expanded math, list of sizes), because the IR
- * belongs to one thread.
+ * In: a program from lowering. Out: one cy_kernel_plan per distinct kernel that some step launches; kernels and steps
+ * extended by the arguments that the target asked for (packed weights, scratch, shifted views of arguments); and which
+ * constants the library has to carry. Everything that later code only reads is computed here once (expanded math, list
+ * of sizes), because the IR belongs to one thread.
  */
 #include "codegen/work.h"
 
@@ -12,25 +12,37 @@
 
 /* ---- which kernels ---- */
 
-static cy_kernel_plan *find_plan(cy_work *b, const cy_kernel *k) {
-  for (uint32_t i = 0; i < b->p->nkernels; i++) /* plans stand in the order of p->kernels */
-    if (b->p->kernels[i] == k)
-      return &b->plans[i];
-  cy_bug("a step launches kernel '%s', which is not in the program's list", cy_kernel_name(k));
+/* The place of k in plan_of, or the free one that it would get. */
+static cy_kernel_plan **place_of(const cy_work *b, const cy_kernel *k) {
+  uint32_t i = (uint32_t)((uintptr_t)k >> 4) * 2654435761u & b->plan_mask;
+  while (b->plan_of[i] && b->plan_of[i]->kernel != k)
+    i = (i + 1) & b->plan_mask;
+  return &b->plan_of[i];
 }
 
-static void visit_launches(cy_work *b, cy_step *s, void (*visit)(cy_work *b, cy_step *s)) {
-  for (; s; s = s->next) {
-    if (s->kind == CY_STEP_LAUNCH)
-      visit(b, s);
-    visit_launches(b, s->then_steps, visit);
-    visit_launches(b, s->else_steps, visit);
-  }
+cy_kernel_plan *cy_kernels_plan(const cy_work *b, const cy_kernel *k) {
+  cy_kernel_plan *plan = *place_of(b, k);
+  if (!plan)
+    cy_bug("a step launches kernel '%s', which is not in the program's list", cy_kernel_name(k));
+  return plan;
 }
 
-static void note_launch(cy_work *b, cy_step *s) {
-  cy_kernel_plan *plan = find_plan(b, s->kernel);
-  if (!plan->launch)
+static void index_plans(cy_work *b) {
+  uint32_t places = 16;
+  while (places < 2 * b->nplans)
+    places *= 2;
+  free(b->plan_of);
+  b->plan_mask = places - 1;
+  b->plan_of = calloc(places, sizeof *b->plan_of);
+  if (!b->plan_of)
+    abort();
+  for (uint32_t i = 0; i < b->nplans; i++)
+    *place_of(b, b->plans[i].kernel) = &b->plans[i];
+}
+
+static void note_launch(void *ctx, cy_step *s) {
+  cy_kernel_plan *plan = s->kind == CY_STEP_LAUNCH ? cy_kernels_plan(ctx, s->kernel) : NULL;
+  if (plan && !plan->launch)
     plan->launch = s;
 }
 
@@ -87,12 +99,15 @@ static void bind_packed(cy_work *b, cy_step *s, cy_kernel_plan *plan) {
   cy_dim at = s->bind[plan->dead_arg].offset;
   if (at && !cy_dim_is_const(b->g, at, &offset))
     cy_bug("kernel '%s': weights begin at a place that is not known", cy_kernel_name(plan->kernel));
-  uint32_t packed = b->machine->target->pack(b->machine, b->p, plan, v, offset);
+  uint32_t packed = b->machine->target->pack(b->p, plan, v, offset);
   append_bind(b, s, (uint32_t)plan->packed_arg, constant_bind(b, packed));
 }
 
-static void bind_launch(cy_work *b, cy_step *s) {
-  cy_kernel_plan *plan = find_plan(b, s->kernel);
+static void bind_launch(void *ctx, cy_step *s) {
+  cy_work *b = ctx;
+  if (s->kind != CY_STEP_LAUNCH)
+    return;
+  cy_kernel_plan *plan = cy_kernels_plan(b, s->kernel);
   if (plan->packed_arg >= 0)
     bind_packed(b, s, plan);
   for (int i = 0; i < 2; i++)
@@ -115,19 +130,16 @@ static void use_buffer(cy_work *b, uint32_t id) {
     b->constant_used[buffer->index] = true;
 }
 
-static void use_constants(cy_work *b, const cy_step *s) {
-  for (; s; s = s->next) {
-    const cy_kernel_plan *plan = s->kind == CY_STEP_LAUNCH ? find_plan(b, s->kernel) : NULL;
-    int32_t dead = plan && !plan->reads_dead ? plan->dead_arg : -1;
-    for (uint32_t i = 0; i < s->nbind; i++)
-      if ((int32_t)i != dead)
-        use_buffer(b, s->bind[i].buffer);
-    for (uint32_t i = 0; i < s->nin; i++)
-      if (s->in[i].type.dtype != CY_NONE)
-        use_buffer(b, s->in[i].at.buffer);
-    use_constants(b, s->then_steps);
-    use_constants(b, s->else_steps);
-  }
+static void use_constants(void *ctx, cy_step *s) {
+  cy_work *b = ctx;
+  const cy_kernel_plan *plan = s->kind == CY_STEP_LAUNCH ? cy_kernels_plan(b, s->kernel) : NULL;
+  int32_t dead = plan && !plan->reads_dead ? plan->dead_arg : -1;
+  for (uint32_t i = 0; i < s->nbind; i++)
+    if ((int32_t)i != dead)
+      use_buffer(b, s->bind[i].buffer);
+  for (uint32_t i = 0; i < s->nin; i++)
+    if (s->in[i].type.dtype != CY_NONE)
+      use_buffer(b, s->in[i].at.buffer);
 }
 
 /* Inputs with a default: the default goes along. */
@@ -146,7 +158,7 @@ static void find_constants(cy_work *b) {
   b->constant_used = calloc(b->p->nconstants + 1, sizeof *b->constant_used);
   if (!b->constant_used)
     abort();
-  use_constants(b, b->p->steps);
+  cy_steps_visit(b->p->steps, use_constants, b);
   for (uint32_t i = 0; i < b->p->nconstants; i++) {
     const cy_constant *c = &b->p->constants[i];
     if (!c->write && cy_value_of(b->g, c->value)->param)
@@ -160,7 +172,7 @@ static uint64_t shared_form(void *ctx, cy_kernel *k) {
 }
 
 void cy_kernels_prepare(cy_work *b) {
-  if (b->machine->target->shared_form && b->o->opt_level > 0)
+  if (b->machine->target->shared_form && b->o->share_kernels)
     cy_program_share_kernels(b->p, shared_form, b);
   uint32_t n = b->p->nkernels, kept = 0;
   b->plans = calloc(n + 1, sizeof *b->plans);
@@ -170,18 +182,20 @@ void cy_kernels_prepare(cy_work *b) {
   for (uint32_t i = 0; i < n; i++)
     b->plans[i].kernel = b->p->kernels[i];
   b->nplans = n;
-  visit_launches(b, b->p->steps, note_launch);
+  index_plans(b);
+  cy_steps_visit(b->p->steps, note_launch, b);
   for (uint32_t i = 0; i < n; i++) /* kernels that no step launches are left out */
     if (b->plans[i].launch) {
       b->p->kernels[kept] = b->p->kernels[i];
       b->plans[kept++] = b->plans[i];
     }
   b->nplans = b->p->nkernels = kept;
+  index_plans(b);
   for (uint32_t i = 0; i < kept; i++) {
     name_kernel(b, &b->plans[i], i);
     prepare_kernel(b, &b->plans[i]);
   }
-  visit_launches(b, b->p->steps, bind_launch);
+  cy_steps_visit(b->p->steps, bind_launch, b);
   find_constants(b);
 }
 
@@ -222,10 +236,9 @@ static void size_scratch(cy_work *b, cy_step *s, const cy_kernel_plan *plan, int
   }
 }
 
-static void size_launch(cy_work *b, cy_step *s) {
-  cy_kernel_plan *plan = find_plan(b, s->kernel);
-  size_scratch(b, s, plan, 0);
-  size_scratch(b, s, plan, 1);
+static void size_launch(void *b, cy_step *s) {
+  for (int which = 0; which < 2 && s->kind == CY_STEP_LAUNCH; which++)
+    size_scratch(b, s, cy_kernels_plan(b, s->kernel), which);
 }
 
-void cy_kernels_bind_scratch(cy_work *b) { visit_launches(b, b->p->steps, size_launch); }
+void cy_kernels_bind_scratch(cy_work *b) { cy_steps_visit(b->p->steps, size_launch, b); }

@@ -96,10 +96,7 @@ static const char *const archivers[] = {"ar", "llvm-ar", "llvm-ar-19", "ar", NUL
 /* ---- pieces ---- */
 
 static int write_file(cy_work *b, const char *path, const char *data, size_t n) {
-  if (cy_file_write(path, data, n))
-    return 0;
-  cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", path, strerror(errno));
-  return -1;
+  return cy_file_write(path, data, n) ? 0 : cy_cannot_write(b->diag, path);
 }
 
 static int write_runtime(cy_work *b, const char *path) {
@@ -115,11 +112,6 @@ static const char *library_of(void *function) {
 static void add_objects(cy_work *b, command *c) {
   for (uint32_t i = 0; i < b->nobjects; i++)
     add(c, b->objects[i]);
-}
-
-static const char *base_name(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash ? slash + 1 : path;
 }
 
 /* ---- forms ---- */
@@ -191,7 +183,7 @@ static int link_shared(cy_work *b, const char *near) {
   add(&c, layout_path);
 #endif
   add(&c, "-h");
-  add(&c, base_name(b->o->output));
+  add(&c, cy_path_base(b->o->output));
   add(&c, "--version-script");
   add(&c, script_path);
   add(&c, "-o");
@@ -227,28 +219,39 @@ static int link_object(cy_work *b, const char *near) {
   return run_tool(b, linkers, &c, "binutils");
 }
 
-/* Copies the text files one after the other to an open stream. */
-static int join_text(cy_work *b, FILE *out) {
+/* Appends a file to an open stream. False: errno says why. */
+static bool append_file(const char *path, FILE *out) {
   char chunk[1 << 14];
-  for (uint32_t i = 0; i < b->nobjects; i++) {
-    FILE *in = fopen(b->objects[i], "rb");
-    if (!in)
-      return -1;
-    for (size_t n; (n = fread(chunk, 1, sizeof chunk, in)) > 0;)
-      fwrite(chunk, 1, n, out);
-    fclose(in);
-  }
-  return ferror(out) ? -1 : 0;
+  FILE *in = fopen(path, "rb");
+  if (!in)
+    return false;
+  for (size_t n; (n = fread(chunk, 1, sizeof chunk, in)) > 0;)
+    fwrite(chunk, 1, n, out);
+  bool ok = !ferror(in) && !ferror(out);
+  fclose(in);
+  return ok;
+}
+
+static bool copy_file(const char *from, const char *to) {
+  FILE *out = fopen(to, "wb");
+  bool ok = out && append_file(from, out);
+  return !(out && fclose(out)) && ok;
+}
+
+/* The text files, one after the other. */
+static bool join_text(cy_work *b, FILE *out) {
+  bool ok = true;
+  for (uint32_t i = 0; ok && i < b->nobjects; i++)
+    ok = append_file(b->objects[i], out);
+  return ok;
 }
 
 static int link_text(cy_work *b, const char *near) {
   FILE *out = fopen(near, "wb");
-  int rc = out ? join_text(b, out) : -1;
-  if (out && fclose(out))
-    rc = -1;
-  if (rc)
-    cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", b->o->output, strerror(errno));
-  return rc;
+  bool ok = out && join_text(b, out);
+  if ((out && fclose(out)) || !ok)
+    return cy_cannot_write(b->diag, b->o->output);
+  return 0;
 }
 
 /* ---- the output ---- */
@@ -258,40 +261,26 @@ static int keep_temps(cy_work *b) {
   if (!b->o->save_temps)
     return 0;
   for (uint32_t i = 0; i < b->nobjects; i++) {
-    char path[1024], chunk[1 << 14];
-    snprintf(path, sizeof path, "%s/%s.%s", b->o->save_temps, b->name, base_name(b->objects[i]));
-    FILE *in = fopen(b->objects[i], "rb"), *out = fopen(path, "wb");
-    for (size_t n; in && out && (n = fread(chunk, 1, sizeof chunk, in)) > 0;)
-      fwrite(chunk, 1, n, out);
-    bool bad = !in || !out || ferror(out);
-    if (in)
-      fclose(in);
-    if ((out && fclose(out)) || bad) {
-      cy_diag_add(b->diag, CY_ERROR, NULL, "cannot write '%s': %s", path, strerror(errno));
-      return -1;
-    }
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s.%s", b->o->save_temps, b->name, cy_path_base(b->objects[i]));
+    if (!copy_file(b->objects[i], path))
+      return cy_cannot_write(b->diag, path);
   }
   return 0;
 }
 
 int cy_link(cy_work *b) {
-  static int (*const forms[CY_EMIT_KINDS])(cy_work *, const char *) = {[CY_EMIT_SO] = link_shared,
-                                                                       [CY_EMIT_A] = link_archive,
-                                                                       [CY_EMIT_O] = link_object,
-                                                                       [CY_EMIT_LL] = link_text,
-                                                                       [CY_EMIT_ASM] = link_text,
-                                                                       [CY_EMIT_CU] = link_text,
-                                                                       [CY_EMIT_PTX] = link_text,
-                                                                       [CY_EMIT_CUBIN] = link_text};
+  static int (*const libraries[])(cy_work *, const char *) = {
+      [CY_EMIT_SO] = link_shared, [CY_EMIT_A] = link_archive, [CY_EMIT_O] = link_object};
   if (keep_temps(b))
     return -1;
   if (strcmp(b->o->output, "-") == 0)
-    return join_text(b, stdout);
+    return join_text(b, stdout) && !fflush(stdout) ? 0 : cy_cannot_write(b->diag, "-");
   const char *near = cy_temps_near(b->temps, b->o->output);
-  if (forms[b->o->emit](b, near))
+  if (cy_emit_form_of(b) == CY_FORM_LIBRARY ? libraries[b->o->emit](b, near) : link_text(b, near))
     return -1;
   struct stat st;
   if (b->o->stats && stat(near, &st) == 0)
     b->o->stats->output_bytes = (uint64_t)st.st_size;
-  return cy_temps_commit(b->temps, near, b->o->output, b->diag);
+  return cy_temps_commit(near, b->o->output, b->diag);
 }

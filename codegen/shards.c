@@ -1,9 +1,9 @@
 /* shards.c - machine code for all kernels, by several processes.
  *
- * Kernels are dealt out to shards by estimated work; a shard is a module and an object file. Which kernel goes where depends on
- * the program alone, so the output is the same for any number of jobs. Each shard is compiled by a forked child: the IR grows its
- * tables while it is read and belongs to one thread, a child has its own copy for free. What the parent needs to know
- * (phases, scratch sizes, error texts) comes back through shared memory.
+ * Kernels are dealt out to shards by estimated work; a shard is a module and an object file. Which kernel goes where
+ * depends on the program alone, so the output is the same for any number of jobs. Each shard is compiled by a forked
+ * child: the IR grows its tables while it is read and belongs to one thread, a child has its own copy for free. What
+ * the parent needs to know (phases, scratch sizes, error texts) comes back through shared memory.
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"
@@ -50,7 +50,7 @@ static int deal(cy_work *b, shard *shards) {
     total += b->plans[i].weight;
   }
   uint64_t n = total / SHARD_WEIGHT + 1;
-  if (b->o->emit == CY_EMIT_CU || b->o->emit == CY_EMIT_PTX || b->o->emit == CY_EMIT_CUBIN)
+  if (cy_emit_form_of(b) == CY_FORM_DEVICE)
     n = 1; /* each would have a head, or a prelude, of its own */
   n = n > MAX_SHARDS ? MAX_SHARDS : n > b->nplans ? b->nplans : n;
   qsort_r(order, b->nplans, sizeof *order, by_weight, b);
@@ -75,7 +75,7 @@ _Noreturn static void child(cy_work *b, shard *s, int index, int threads, cy_cod
   cy_machine machine = *b->machine;
   machine.threads = threads;
   machine.prefix = b->name;
-  int rc = machine.target->emit(&machine, b->p, s->plans, s->n, b->o->opt_level, kind, s->path, &error);
+  int rc = machine.target->emit(&machine, s->plans, s->n, kind, s->path, &error);
   if (rc)
     snprintf(r->error[index], ERROR_TEXT, "%s", error ? error : "unknown error");
   for (uint32_t i = 0; i < s->n; i++)
@@ -108,7 +108,8 @@ static int collect(cy_work *b, shard *shards, int n, report *r) {
     if (r->error[i][0])
       cy_diag_add(b->diag, CY_ERROR, NULL, "kernels cannot be compiled: %s", r->error[i]);
     else
-      cy_diag_add(b->diag, CY_ERROR, NULL, "the compilation of %u kernels, '%s' first, ended by signal %d: a bug in cytoc or not enough memory",
+      cy_diag_add(b->diag, CY_ERROR, NULL,
+                  "the compilation of %u kernels, '%s' first, ended by signal %d: a bug in cytoc or not enough memory",
                   shards[i].n, kernel, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
     return -1;
   }
@@ -143,12 +144,11 @@ int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b)) 
   if (!shards || r == MAP_FAILED)
     abort();
   int n = b->nplans ? deal(b, shards) : 0;
-  b->objects = realloc(b->objects, (b->nobjects + (size_t)n + 1) * sizeof *b->objects);
   for (int i = 0; i < n; i++) {
     char name[32];
     snprintf(name, sizeof name, "kernels%d.%s", i, ending[kind]);
     snprintf(shards[i].path, sizeof shards[i].path, "%s", cy_temps_file(b->temps, name));
-    b->objects[b->nobjects++] = strdup(shards[i].path);
+    cy_work_add_object(b, shards[i].path);
   }
   int rc = run_all(b, shards, n, kind, r, meanwhile);
   for (uint32_t i = 0; i < b->nplans; i++)

@@ -1,7 +1,8 @@
 /* target.h - what a target is: a row of data and functions, looked up by what --target says.
  *
- * The host program (plan, run, tables; host.c) is the same LLVM module for every target. A target compiles *kernels*, each of
- * which becomes one or more phases: C functions of type cyrt_kernel that run one after the other. The order of events:
+ * The host program (plan, run, tables; host.c) is the same LLVM module for every target. A target compiles *kernels*,
+ * each of which becomes one or more phases: C functions of type cyrt_kernel that run one after the other. The order of
+ * events:
  *
  *   prepare   once per kernel, sequentially: chooses the algorithm, appends arguments to the kernel (packed weights,
  *             scratch) and tells what is bound to them
@@ -27,9 +28,7 @@ typedef struct cy_peak {
 /* A target with its options: what cy_machine_open() made of the spec. */
 struct cy_machine {
   const cy_target *target;
-  char *spec;     /* as given */
   char *cpu;      /* LLVM's name */
-  char *features; /* extra "+a,-b", or NULL */
   char *text;     /* for people, and cyrt_model.target */
   char *needs;    /* comma separated CPU features that the code needs, checked when a model is loaded */
   double flops_per_cycle; /* f32 peak of one core; 0: not known, --explain then shows no floor */
@@ -65,7 +64,8 @@ typedef struct cy_kernel_plan {
   bool reads_dead;         /* ... but is read elsewhere in the kernel, too */
   int32_t packed_arg;      /* appended: packed form of dead_arg's constant, or -1 */
   int32_t scratch_arg, shared_arg; /* appended: see cy_kernel_code, or -1 */
-  int32_t shifted_arg[2], shifted_by[2]; /* appended: the same buffer as argument shifted_by, from shift_offset on; or -1 */
+  int32_t shifted_arg[2];  /* appended: the same buffer as argument shifted_by, from shift_offset on; or -1 */
+  int32_t shifted_by[2];
   cy_dim shift_offset[2];  /* bytes */
   void *form;              /* the target's own notes, in the graph's arena */
   const char *algorithm;   /* for --explain */
@@ -84,6 +84,8 @@ struct cy_host_device; /* host_int.h */
 struct cy_target {
   const char *name;
   const char *specs; /* what --target accepts, for help and messages */
+  bool device;       /* kernels run on a CUDA device with memory of its own, else the host program calls them */
+  bool tf32, cudnn;  /* has both, if asked: see cy_machine_allow_tf32, cy_machine_set_cudnn */
   int64_t most_head; /* CY_CONTRACT_ATTENTION: largest size of a head that there is a generator for; 0: none */
   int64_t busy_parts; /* see cy_pass_options */
   bool cuts_rows;     /* Is a task better a row, its ends apart, than an element that looks for itself where it lies? */
@@ -92,7 +94,7 @@ struct cy_target {
                        const int64_t *sizes);
   /* May weights be stored in half precision, f16 or bf16, for products of f32? NULL: no. */
   bool (*half_weights)(const cy_machine *m, cy_dtype half);
-  /* Fills m's cpu, features, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
+  /* Fills m's cpu, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
    * malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);
   void (*release)(cy_machine *m);
@@ -105,10 +107,10 @@ struct cy_target {
   /* Files what people should know of all prepared kernels before they are compiled; NULL: nothing. */
   void (*warn)(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag);
   /* The program's constant with the packed form, for this kernel, of constant v from byte `offset` on. */
-  uint32_t (*pack)(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
+  uint32_t (*pack)(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
   /* Writes code for n kernels to the file `path`. 0, or -1 with a malloc'ed text. */
-  int (*emit)(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint32_t n, int opt_level, cy_code_kind kind,
-              const char *path, char **out_error);
+  int (*emit)(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code_kind kind, const char *path,
+              char **out_error);
   /* For --explain: the peak that a kernel is held against; NULL: that of a core of this CPU. */
   cy_peak (*peak)(const cy_machine *m, const struct cy_kernel_plan *plan);
   /* See cy_machine_layer_cycles; NULL: not known. */

@@ -27,7 +27,6 @@ cy_machine *cy_machine_open(const char *spec, cy_diag_sink *diag) {
     abort();
   if (!spec || !*spec)
     spec = "native";
-  m->spec = strdup(spec);
   char *reason = NULL;
   for (size_t i = 0; i < NTARGETS && !reason; i++)
     if (targets[i]->match(spec, m, &reason)) {
@@ -45,9 +44,7 @@ void cy_machine_close(cy_machine *m) {
     return;
   if (m->target)
     m->target->release(m);
-  free(m->spec);
   free(m->cpu);
-  free(m->features);
   free(m->text);
   free(m->needs);
   free(m);
@@ -77,11 +74,11 @@ bool cy_machine_half_weights(const cy_machine *m, cy_dtype half) {
   return m->target->half_weights && m->target->half_weights(m, half);
 }
 
-bool cy_machine_allow_tf32(cy_machine *m) { return m->tf32 = m->target == &cy_target_cuda; }
+bool cy_machine_allow_tf32(cy_machine *m) { return m->tf32 = m->target->tf32; }
 
 bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use) {
   m->cudnn = use;
-  return m->target == &cy_target_cuda;
+  return m->target->cudnn;
 }
 
 bool cy_machine_forgo_fast(cy_machine *m) {

@@ -153,26 +153,41 @@ const char *cy_temps_file(cy_temps *t, const char *base_name) {
 }
 
 const char *cy_temps_near(cy_temps *t, const char *output) {
-  const char *slash = strrchr(output, '/');
-  int dir = slash ? (int)(slash - output) + 1 : 0;
+  int dir = (int)(cy_path_base(output) - output);
   char *path = NULL;
   if (asprintf(&path, "%.*s.%s.%ld.tmp", dir, output, output + dir, (long)getpid()) < 0)
     abort();
   return add_file(t, path);
 }
 
-int cy_temps_commit(cy_temps *t, const char *near, const char *output, cy_diag_sink *diag) {
-  (void)t; /* the name stays in the table: unlinking it again does no harm */
-  if (rename(near, output) == 0)
-    return 0;
-  cy_diag_add(diag, CY_ERROR, NULL, "cannot write '%s': %s", output, strerror(errno));
-  return -1;
+/* The name stays in the table: unlinking it again does no harm. */
+int cy_temps_commit(const char *near, const char *output, cy_diag_sink *diag) {
+  return rename(near, output) == 0 ? 0 : cy_cannot_write(diag, output);
 }
 
 bool cy_file_write(const char *path, const void *data, size_t bytes) {
   FILE *f = fopen(path, "wb");
   bool ok = f && fwrite(data, 1, bytes, f) == bytes;
   return !(f && fclose(f)) && ok;
+}
+
+int cy_cannot_write(cy_diag_sink *diag, const char *path) {
+  cy_diag_add(diag, CY_ERROR, NULL, "cannot write '%s': %s", path, strerror(errno));
+  return -1;
+}
+
+const char *cy_path_base(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? slash + 1 : path;
+}
+
+/* A dot in front is no ending's. */
+char *cy_path_with_ending(const char *path, const char *ending) {
+  const char *base = cy_path_base(path), *dot = strrchr(base, '.');
+  char *out = NULL;
+  if (asprintf(&out, "%.*s.%s", (int)(dot && dot > base ? dot - path : (ptrdiff_t)strlen(path)), path, ending) < 0)
+    abort();
+  return out;
 }
 
 /* ---- children and threads ---- */

@@ -1,10 +1,10 @@
 /* weights.c - the constants of a program, laid out and written.
  *
  * Every used constant gets a 64-byte aligned place, but for those of a few numbers (zero points, scales, parameters of
- * kernels), which stand behind the others, none across a boundary of 64 bytes. The bytes are produced straight
- * into the mapped output file, by several threads: an ELF object that the linker takes as it is, or, beyond
- * CY_WEIGHTS_SIDE_FILE, a file of its own beside the library (cyrt_model.weights_file), because code reaches only 2 GB
- * around itself. Space is reserved first: running out of it while writing a mapping would kill the process.
+ * kernels), which stand behind the others, none across a boundary of 64 bytes. The bytes are produced straight into the
+ * mapped output file, by several threads: an ELF object that the linker takes as it is, or, beyond CY_WEIGHTS_SIDE_FILE,
+ * a file of its own beside the library (cyrt_model.weights_file), because code reaches only 2 GB around itself. Space is
+ * reserved first: running out of it while writing a mapping would kill the process.
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"
@@ -45,14 +45,9 @@ void cy_weights_layout(cy_work *b) {
   at = (at + 63) / 64 * 64;
   b->p->weights_bytes = at;
   b->has_weights = at > 0;
-  bool library = b->o->emit == CY_EMIT_SO || b->o->emit == CY_EMIT_A || b->o->emit == CY_EMIT_O;
-  if (library && at > CY_WEIGHTS_SIDE_FILE) {
-    const char *slash = strrchr(b->o->output, '/'), *base = slash ? slash + 1 : b->o->output;
-    b->weights_file = malloc(strlen(base) + 16);
-    if (!b->weights_file)
-      abort();
-    sprintf(b->weights_file, "%s.weights", base);
-  }
+  if (cy_emit_form_of(b) == CY_FORM_LIBRARY && at > CY_WEIGHTS_SIDE_FILE &&
+      asprintf(&b->weights_file, "%s.weights", cy_path_base(b->o->output)) < 0)
+    abort();
 }
 
 /* ---- writing ---- */
@@ -155,7 +150,7 @@ static int write_side_file(cy_work *b, int threads) {
     write_all(b, map, threads);
     munmap(map, b->p->weights_bytes);
     close(fd);
-    rc = cy_temps_commit(b->temps, near, path, b->diag);
+    rc = cy_temps_commit(near, path, b->diag);
   }
   free(path);
   return rc;
@@ -177,8 +172,7 @@ static int write_object(cy_work *b, int threads) {
   memcpy(map + elf.tail_offset, elf.tail, elf.tail_bytes);
   munmap(map, bytes);
   close(fd);
-  b->objects = realloc(b->objects, (b->nobjects + 1) * sizeof *b->objects);
-  b->objects[b->nobjects++] = strdup(path);
+  cy_work_add_object(b, path);
   return 0;
 }
 

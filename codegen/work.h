@@ -1,7 +1,7 @@
 /* work.h - the state of one cy_codegen() call, shared by the files of this folder.
  *
- * codegen.c drives: prepare (kernels.c) -> kernels in shards (shards.c), weights meanwhile (weights.c) -> memory plan ->
- * host program (host*.c) -> link (link.c), header (header.c). Temporaries are known to temps.c, which removes them.
+ * codegen.c drives: prepare (kernels.c) -> kernels in shards (shards.c), weights meanwhile (weights.c) -> memory plan
+ * -> host program (host*.c) -> link (link.c), header (header.c). Temporaries are known to temps.c, which removes them.
  */
 #ifndef CY_WORK_H
 #define CY_WORK_H
@@ -19,6 +19,8 @@ typedef struct cy_work {
   char *name;             /* C identifier, prefix of every symbol */
   cy_kernel_plan *plans;  /* one per distinct kernel that is launched */
   uint32_t nplans;
+  cy_kernel_plan **plan_of; /* open hash of the plans by kernel */
+  uint32_t plan_mask;
   cy_sym *scratch_sym;    /* [2 * nplans] scratch sizes (per worker, shared) that hang on data: a symbol each, or 0 */
   cy_sym common_scratch[2]; /* those that plan() can compute share one symbol each, the largest of them; or 0 */
   bool *constant_used;    /* [constants] */
@@ -29,9 +31,16 @@ typedef struct cy_work {
   bool has_weights;
 } cy_work;
 
+/* ---- codegen.c ---- */
+/* The forms in CY_EMIT_TABLE. */
+typedef enum cy_emit_form { CY_FORM_LIBRARY, CY_FORM_HEADER, CY_FORM_TEXT, CY_FORM_DEVICE } cy_emit_form;
+cy_emit_form cy_emit_form_of(const cy_work *b);
+void cy_work_add_object(cy_work *b, const char *path); /* to what is linked, as the last */
+
 /* ---- kernels.c ---- */
-void cy_kernels_prepare(cy_work *b);          /* plans, appended arguments and their buffers; which constants are used */
-void cy_kernels_bind_scratch(cy_work *b);     /* after emit: sizes of the scratch buffers */
+void cy_kernels_prepare(cy_work *b);      /* plans, appended arguments and their buffers; which constants are used */
+void cy_kernels_bind_scratch(cy_work *b); /* after emit: sizes of the scratch buffers */
+cy_kernel_plan *cy_kernels_plan(const cy_work *b, const cy_kernel *k); /* of a kernel that some step launches */
 
 /* ---- explain.c: the table of kernels ---- */
 void cy_explain(cy_work *b, FILE *out);
@@ -48,9 +57,9 @@ int cy_shards_emit(cy_work *b, cy_code_kind kind, int (*meanwhile)(cy_work *b));
 /* ---- weights.c, elf.c ---- */
 void cy_weights_layout(cy_work *b);           /* offsets of constants, p->weights_bytes; decides for a side file */
 int cy_weights_write(cy_work *b);             /* an object in b->objects, or the side file */
-#define CY_WEIGHTS_SIDE_FILE (1500ull << 20)   /* more than this does not go into the library: code must reach over it */
-/* An ELF64 x86-64 relocatable file with one read-only section of `bytes` at a returned file offset, and a hidden symbol for it.
- * `head` gets everything in front of the section, `tail` what follows it. */
+#define CY_WEIGHTS_SIDE_FILE (1500ull << 20)   /* more does not go into the library: code must reach over it */
+/* An ELF64 x86-64 relocatable file with one read-only section of `bytes` at a returned file offset, and a hidden symbol
+ * for it. `head` gets everything in front of the section, `tail` what follows it. */
 typedef struct cy_elf_image {
   unsigned char head[64];
   uint64_t data_offset, tail_offset;

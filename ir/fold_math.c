@@ -73,17 +73,6 @@ static uint64_t target_of(const fold_in *x, unsigned axes, uint64_t i) {
   return at;
 }
 
-static cy_scalar neutral(cy_op op, cy_dtype t) {
-  const cy_dtype_info *info = cy_dtype_of(t);
-  cy_scalar s = {.i = op == CY_OP_mul};
-  if (op != CY_OP_min && op != CY_OP_max)
-    return cy_scalar_convert(CY_I64, t, s, true);
-  s.f = op == CY_OP_min ? INFINITY : -INFINITY;
-  return info->cls == 'F'   ? s
-         : info->cls == 'B' ? (cy_scalar){.i = op == CY_OP_min}
-                            : cy_scalar_convert(CY_F64, t, s, true);
-}
-
 static bool reduce_const(fold *f) {
   const fold_in *x = &f->in[0];
   cy_op op = combine_of[f->n->op - CY_OP_reduce_sum];
@@ -91,7 +80,7 @@ static bool reduce_const(fold *f) {
   unsigned axes = reduced_axes(f);
   cy_scalar *acc = CY_NEW_ARRAY(f->g->arena, cy_scalar, f->count + 1);
   for (uint64_t o = 0; o < f->count; o++)
-    acc[o] = neutral(op, t);
+    acc[o] = cy_scalar_neutral(op, t);
   for (uint64_t i = 0; i < x->count; i++) {
     uint64_t o = target_of(x, axes, i);
     acc[o] = cy_scalar_eval(op, t, t, (cy_scalar[]){acc[o], load(f, 0, i)});
@@ -142,7 +131,7 @@ bool cy_fold_cumulate(fold *f) {
     inner *= (uint64_t)f->dim[k];
   for (uint64_t row = 0; n && row < f->count / (uint64_t)n; row++) {
     uint64_t base = row / inner * inner * (uint64_t)n + row % inner;
-    cy_scalar acc = neutral(op, t);
+    cy_scalar acc = cy_scalar_neutral(op, t);
     for (int64_t i = 0; i < n; i++) {
       uint64_t at = base + (uint64_t)(reverse ? n - 1 - i : i) * inner;
       cy_scalar next = cy_scalar_eval(op, t, t, (cy_scalar[]){acc, load(f, 0, at)});

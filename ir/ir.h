@@ -453,6 +453,10 @@ typedef union cy_scalar {
 cy_scalar cy_scalar_eval(cy_op op, cy_dtype in_dtype, cy_dtype out_dtype, const cy_scalar *args);
 cy_scalar cy_scalar_load(const void *bytes, cy_dtype dtype, uint64_t index);
 void cy_scalar_store(void *bytes, cy_dtype dtype, uint64_t index, cy_scalar v); /* rounds / wraps to dtype */
+/* Where accumulating by op (add, mul, min, max, and, or, xor) begins: what changes nothing, infinite for min and max of floats. */
+cy_scalar cy_scalar_neutral(cy_op op, cy_dtype dtype);
+/* Are results values of an operand, or exact? Then there is nothing to round in floats that are narrower than registers. */
+bool cy_op_is_exact(cy_op op);
 
 /* ---- editing (edit.c) ------------------------------------------------------------------------------------------------- */
 

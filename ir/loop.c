@@ -34,6 +34,19 @@ uint32_t cy_kernel_args(const cy_kernel *k, const cy_karg_info **out_args) {
   return k->nargs;
 }
 
+cy_dtype cy_kernel_arg_dtype(const cy_kernel *k, cy_karg arg) {
+  if (arg >= k->nargs)
+    cy_bug("kernel '%s' has no argument %u", k->name, arg);
+  return k->args[arg].dtype;
+}
+
+bool cy_kernel_loads(const cy_kernel *k, cy_karg arg) {
+  for (cy_expr e = 1; e <= cy_expr_count(k); e++)
+    if (cy_expr_of(k, e)->op == CY_X_LOAD && cy_expr_of(k, e)->id == arg)
+      return true;
+  return false;
+}
+
 cy_var cy_kernel_add_var(cy_kernel *k, cy_dim extent) {
   k->nvars++;
   CY_LOOP_ROOM(k, k->vars, k->nvars, k->vars_cap);
@@ -62,6 +75,13 @@ uint32_t cy_kernel_grid(const cy_kernel *k, const cy_var **out_vars) {
   return k->ngrid;
 }
 
+cy_dim cy_kernel_tasks(cy_kernel *k) {
+  cy_dim tasks = cy_dim_const(k->g, 1);
+  for (uint32_t i = 0; i < k->ngrid; i++)
+    tasks = cy_dim_mul(k->g, tasks, cy_kernel_var(k, k->grid[i])->extent);
+  return tasks;
+}
+
 void cy_kernel_set_grid_lanes(cy_kernel *k, bool lanes) { k->grid_lanes = lanes; }
 bool cy_kernel_grid_lanes(const cy_kernel *k) { return k->grid_lanes && k->ngrid == 1; }
 
@@ -83,6 +103,13 @@ uint32_t cy_kernel_local_count(const cy_kernel *k) { return k->nlocals; }
 /* ---- statements ---- */
 
 cy_stmt *cy_kernel_body(const cy_kernel *k) { return k->body; }
+
+bool cy_stmt_sets(const cy_stmt *s, cy_local l) {
+  for (; s; s = s->next)
+    if ((s->kind == CY_S_SET && s->local == l) || cy_stmt_sets(s->body, l))
+      return true;
+  return false;
+}
 
 static cy_stmt *append(cy_kernel *k, cy_stmt_kind kind) {
   cy_stmt *s = CY_NEW(cy_graph_arena(k->g), cy_stmt);

@@ -135,6 +135,8 @@ cy_contraction *cy_kernel_contraction(cy_kernel *k);         /* kind NONE for pl
 
 cy_karg cy_kernel_add_arg(cy_kernel *k, cy_karg_kind kind, cy_dtype dtype, cy_dim elems);
 uint32_t cy_kernel_args(const cy_kernel *k, const cy_karg_info **out_args);
+cy_dtype cy_kernel_arg_dtype(const cy_kernel *k, cy_karg arg);
+bool cy_kernel_loads(const cy_kernel *k, cy_karg arg); /* does any expression? */
 cy_var cy_kernel_add_var(cy_kernel *k, cy_dim extent);
 cy_var_info *cy_kernel_var(const cy_kernel *k, cy_var v);
 uint32_t cy_kernel_var_count(const cy_kernel *k);
@@ -142,6 +144,7 @@ uint32_t cy_kernel_var_count(const cy_kernel *k);
  * and it is marked `lanes`, a task is one element and ranges of tasks are vectorised. */
 void cy_kernel_add_grid(cy_kernel *k, cy_var v);
 uint32_t cy_kernel_grid(const cy_kernel *k, const cy_var **out_vars);
+cy_dim cy_kernel_tasks(cy_kernel *k); /* how many: the product of the grid's extents */
 void cy_kernel_set_grid_lanes(cy_kernel *k, bool lanes);
 bool cy_kernel_grid_lanes(const cy_kernel *k);
 cy_local cy_kernel_add_local(cy_kernel *k, cy_dtype dtype);
@@ -150,6 +153,7 @@ uint32_t cy_kernel_local_count(const cy_kernel *k);
 
 /* Statements are appended at the insertion point: the end of the body at first. */
 cy_stmt *cy_kernel_body(const cy_kernel *k);
+bool cy_stmt_sets(const cy_stmt *s, cy_local l); /* does s, or what follows or is inside of it, set l? */
 void cy_kernel_for(cy_kernel *k, cy_var v, bool lanes); /* opens a loop: statements go inside until cy_kernel_end() */
 void cy_kernel_end(cy_kernel *k);
 void cy_kernel_store(cy_kernel *k, cy_karg arg, cy_expr offset, cy_expr value); /* casts value to the storage dtype */
@@ -327,6 +331,8 @@ typedef struct cy_program {
 } cy_program;
 
 cy_program *cy_program_create(cy_graph *g);
+/* Calls `visit` for every step from `steps` on, those of bodies behind the step that has them: in the order of `position`. */
+void cy_steps_visit(cy_step *steps, void (*visit)(void *ctx, cy_step *s), void *ctx);
 uint32_t cy_program_add_buffer(cy_program *p, cy_buffer_kind kind, uint32_t index, cy_dim bytes);
 uint32_t cy_program_add_constant(cy_program *p, cy_val value, uint64_t size, const char *key,
                                  cy_constant_write *write, const void *form, uint32_t pieces);

@@ -17,6 +17,14 @@ cy_program *cy_program_create(cy_graph *g) {
   return p;
 }
 
+void cy_steps_visit(cy_step *s, void (*visit)(void *ctx, cy_step *s), void *ctx) {
+  for (; s; s = s->next) {
+    visit(ctx, s);
+    cy_steps_visit(s->then_steps, visit, ctx);
+    cy_steps_visit(s->else_steps, visit, ctx);
+  }
+}
+
 uint32_t cy_program_add_buffer(cy_program *p, cy_buffer_kind kind, uint32_t index, cy_dim bytes) {
   p->buffers = cy_arena_grow(cy_graph_arena(p->g), p->buffers, p->nbuffers, &p->buffers_cap, sizeof *p->buffers);
   p->buffers[p->nbuffers] = (cy_buffer){.kind = kind, .index = index, .bytes = bytes, .first = -1, .last = -1};

@@ -514,14 +514,7 @@ static void copy_outputs(cy_lowering *l) {
   }
 }
 
-static int32_t number_steps(cy_step *s, int32_t position) {
-  for (; s; s = s->next) {
-    s->position = position++;
-    position = number_steps(s->then_steps, position);
-    position = number_steps(s->else_steps, position);
-  }
-  return position;
-}
+static void number_step(void *next, cy_step *s) { s->position = (*(int32_t *)next)++; }
 
 cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
   cy_lowering l = {.g = g, .o = o, .arena = cy_arena_create(), .p = cy_program_create(g)};
@@ -534,7 +527,8 @@ cy_program *cy_lower(cy_graph *g, const cy_lower_options *o) {
   read_constants(&l);
   cy_lower_steps(&l, 1);
   copy_outputs(&l);
-  number_steps(l.p->steps, 0);
+  int32_t next = 0;
+  cy_steps_visit(l.p->steps, number_step, &next);
   cy_arena_destroy(l.arena);
   if (cy_diag_errors(cy_graph_diag(g)))
     return NULL;

@@ -9,20 +9,9 @@
 static const cy_node_info *node_of(cy_kb *b, cy_node n) { return cy_node_of(b->l->g, n); }
 static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
 
-/* The neutral element of op, or for min and max the value that every other one beats. */
 static cy_expr neutral(cy_kb *b, cy_op op, cy_dtype dtype) {
-  bool low = op == CY_OP_max;
-  if (op == CY_OP_add || op == CY_OP_or || op == CY_OP_mul || op == CY_OP_and) {
-    int v = op == CY_OP_mul || op == CY_OP_and;
-    return cy_dtype_is_float(dtype) ? cy_x_const(b->k, dtype, v) : cy_x_int(b->k, dtype, v);
-  }
-  if (cy_dtype_is_float(dtype))
-    return cy_x_const(b->k, dtype, low ? -__builtin_inf() : __builtin_inf());
-  int bits = cy_dtype_of(dtype)->bits;
-  if (cy_dtype_of(dtype)->cls == 'U')
-    return cy_x_int(b->k, dtype, low ? 0 : (int64_t)(~UINT64_C(0) >> (64 - bits)));
-  int64_t max = (int64_t)(~UINT64_C(0) >> (65 - bits));
-  return cy_x_int(b->k, dtype, low ? -max - 1 : max);
+  cy_scalar s = cy_scalar_neutral(op, dtype);
+  return cy_dtype_is_float(dtype) ? cy_x_const(b->k, dtype, s.f) : cy_x_int(b->k, dtype, s.i);
 }
 
 static cy_local accumulator(cy_kb *b, cy_op op, cy_dtype dtype) {

@@ -29,7 +29,10 @@ static void touch(planner *m, uint32_t buffer, int32_t at) {
     m->last[buffer] = at;
 }
 
-static void touch_step(planner *m, cy_step *s) {
+/* Steps come in the order of their positions. */
+static void touch_step(void *ctx, cy_step *s) {
+  planner *m = ctx;
+  s->position = m->position++;
   for (uint32_t i = 0; i < s->nbind; i++)
     touch(m, s->bind[i].buffer, s->position);
   for (uint32_t i = 0; i < s->nin; i++)
@@ -85,21 +88,11 @@ static void extend_over_loop(planner *m, const cy_step *loop, int32_t end) {
   free(state);
 }
 
-static void number(planner *m, cy_step *s) {
-  for (; s; s = s->next) {
-    s->position = m->position++;
-    touch_step(m, s);
-    number(m, s->then_steps);
-    number(m, s->else_steps);
-  }
-}
+static void note_position(void *last, cy_step *s) { *(int32_t *)last = s->position; }
 
-static int32_t last_position(const cy_step *s) {
-  int32_t last = s->position;
-  const cy_step *lists[2] = {s->then_steps, s->else_steps};
-  for (int i = 0; i < 2; i++)
-    for (const cy_step *t = lists[i]; t; t = t->next)
-      last = last_position(t) > last ? last_position(t) : last;
+static int32_t last_position(const cy_step *loop) {
+  int32_t last = loop->position;
+  cy_steps_visit(loop->then_steps, note_position, &last);
   return last;
 }
 
@@ -163,7 +156,7 @@ int64_t cy_plan_memory(cy_program *p) {
     abort();
   for (uint32_t i = 0; i < n; i++)
     m.first[i] = m.last[i] = -1;
-  number(&m, p->steps);
+  cy_steps_visit(p->steps, touch_step, &m);
   extend_loops(&m, p->steps);
   for (uint32_t i = 0; i < p->nbuffers; i++) {
     p->buffers[i].first = m.first[i];

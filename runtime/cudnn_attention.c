@@ -91,12 +91,10 @@ static cudnn_descriptor matmul(builder *b, cudnn_descriptor x, cudnn_descriptor 
   cudnn_descriptor how = cyrt_cudnn_make(b->m, CUDNN_MATMUL);
   cyrt_cudnn_set_int(b->m, how, CUDNN_MATMUL_PRECISION, CUDNN_T_DATA_TYPE, CUDNN_FLOAT);
   cyrt_cudnn_finish(b->m, how, "a product's cudnnBackendFinalize");
-  cudnn_descriptor op = cyrt_cudnn_make(b->m, CUDNN_OP_MATMUL);
-  cyrt_cudnn_set_descriptor(b->m, op, CUDNN_OP_MATMUL_HOW, how);
-  cyrt_cudnn_set_descriptor(b->m, op, CUDNN_OP_MATMUL_A, x);
-  cyrt_cudnn_set_descriptor(b->m, op, CUDNN_OP_MATMUL_B, y);
-  cyrt_cudnn_set_descriptor(b->m, op, CUDNN_OP_MATMUL_C, out);
-  b->ops[b->n++] = cyrt_cudnn_finish(b->m, op, "a product's cudnnBackendFinalize (operation)");
+  const cudnn_operand operands[] = {
+      {CUDNN_OP_MATMUL_HOW, how}, {CUDNN_OP_MATMUL_A, x}, {CUDNN_OP_MATMUL_B, y}, {CUDNN_OP_MATMUL_C, out}};
+  b->ops[b->n++] =
+      cyrt_cudnn_operation(b->m, CUDNN_OP_MATMUL, operands, 4, "a product's cudnnBackendFinalize (operation)");
   return out;
 }
 
@@ -106,11 +104,10 @@ static cudnn_descriptor reduce(builder *b, int32_t mode, cudnn_descriptor x) {
   cyrt_cudnn_set_int(b->m, how, CUDNN_REDUCTION_OPERATOR, CUDNN_T_REDUCTION, mode);
   cyrt_cudnn_set_int(b->m, how, CUDNN_REDUCTION_PRECISION, CUDNN_T_DATA_TYPE, CUDNN_FLOAT);
   cyrt_cudnn_finish(b->m, how, "a reduction's cudnnBackendFinalize");
-  cudnn_descriptor op = cyrt_cudnn_make(b->m, CUDNN_OP_REDUCTION);
-  cyrt_cudnn_set_descriptor(b->m, op, CUDNN_OP_REDUCTION_HOW, how);
-  cyrt_cudnn_set_descriptor(b->m, op, CUDNN_OP_REDUCTION_X, x);
-  cyrt_cudnn_set_descriptor(b->m, op, CUDNN_OP_REDUCTION_Y, y);
-  b->ops[b->n++] = cyrt_cudnn_finish(b->m, op, "a reduction's cudnnBackendFinalize (operation)");
+  const cudnn_operand operands[] = {
+      {CUDNN_OP_REDUCTION_HOW, how}, {CUDNN_OP_REDUCTION_X, x}, {CUDNN_OP_REDUCTION_Y, y}};
+  b->ops[b->n++] =
+      cyrt_cudnn_operation(b->m, CUDNN_OP_REDUCTION, operands, 3, "a reduction's cudnnBackendFinalize (operation)");
   return y;
 }
 

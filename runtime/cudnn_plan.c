@@ -127,6 +127,15 @@ cudnn_descriptor cyrt_cudnn_int(cudnn_maker *m, int64_t rank, int32_t value) {
 
 /* ---- operations ---- */
 
+cudnn_descriptor cyrt_cudnn_operation(cudnn_maker *m, int32_t type, const cudnn_operand *operands, int n,
+                                      const char *what) {
+  cudnn_descriptor op = cyrt_cudnn_make(m, type);
+  for (int i = 0; i < n; i++)
+    if (operands[i].descriptor)
+      cyrt_cudnn_set_descriptor(m, op, operands[i].attribute, operands[i].descriptor);
+  return cyrt_cudnn_finish(m, op, what);
+}
+
 cudnn_descriptor cyrt_cudnn_pointwise(cudnn_maker *m, cudnn_pointwise p) {
   cudnn_descriptor how = cyrt_cudnn_make(m, CUDNN_POINTWISE);
   cyrt_cudnn_set_int(m, how, CUDNN_POINTWISE_MODE, CUDNN_T_POINTWISE_MODE, p.mode);
@@ -134,15 +143,12 @@ cudnn_descriptor cyrt_cudnn_pointwise(cudnn_maker *m, cudnn_pointwise p) {
   if (p.mode == CUDNN_GEN_INDEX)
     cyrt_cudnn_set(m, how, CUDNN_POINTWISE_AXIS, CUDNN_T_INT64, 1, &p.axis);
   cyrt_cudnn_finish(m, how, "a pointwise cudnnBackendFinalize");
-  cudnn_descriptor op = cyrt_cudnn_make(m, CUDNN_OP_POINTWISE);
-  cyrt_cudnn_set_descriptor(m, op, CUDNN_OP_POINTWISE_HOW, how);
-  cyrt_cudnn_set_descriptor(m, op, CUDNN_OP_POINTWISE_X, p.x);
-  if (p.b)
-    cyrt_cudnn_set_descriptor(m, op, CUDNN_OP_POINTWISE_B, p.b);
-  if (p.t)
-    cyrt_cudnn_set_descriptor(m, op, CUDNN_OP_POINTWISE_T, p.t);
-  cyrt_cudnn_set_descriptor(m, op, CUDNN_OP_POINTWISE_Y, p.y);
-  return cyrt_cudnn_finish(m, op, "a pointwise cudnnBackendFinalize (operation)");
+  const cudnn_operand operands[] = {{CUDNN_OP_POINTWISE_HOW, how},
+                                    {CUDNN_OP_POINTWISE_X, p.x},
+                                    {CUDNN_OP_POINTWISE_B, p.b},
+                                    {CUDNN_OP_POINTWISE_T, p.t},
+                                    {CUDNN_OP_POINTWISE_Y, p.y}};
+  return cyrt_cudnn_operation(m, CUDNN_OP_POINTWISE, operands, 5, "a pointwise cudnnBackendFinalize (operation)");
 }
 
 cudnn_code cyrt_cudnn_graph_init(const cudnn *lib, void *handle, const cyrt_cuda_problem *problem, cudnn_graph *graph,

@@ -3,7 +3,7 @@
  * Every model library carries its own copy of these objects. A context or pool made by one copy (an application's
  * loader) is handed to code of another (the library it opened), so both start with the functions to call on them: a
  * copy works on a foreign object through these pointers alone. What stands in the two head structs is part of the
- * binary interface: changing it means another CYTO_ABI_VERSION; what follows them in threads.c and context.c may change
+ * binary interface: changing it means another CYTO_ABI_VERSION; what follows them in threads.c and context.h may change
  * freely.
  */
 #ifndef CYRT_H

@@ -118,6 +118,13 @@ void cyrt_cudnn_set(cudnn_maker *m, cudnn_descriptor d, int32_t attribute, int32
 void cyrt_cudnn_set_int(cudnn_maker *m, cudnn_descriptor d, int32_t attribute, int32_t type, int32_t value);
 void cyrt_cudnn_set_descriptor(cudnn_maker *m, cudnn_descriptor d, int32_t attribute, cudnn_descriptor value);
 cudnn_descriptor cyrt_cudnn_finish(cudnn_maker *m, cudnn_descriptor d, const char *what);
+/* An operation, finished: the descriptor that says how it is done, and its tensors, but for those that are NULL. */
+typedef struct cudnn_operand {
+  int32_t attribute;
+  cudnn_descriptor descriptor;
+} cudnn_operand;
+cudnn_descriptor cyrt_cudnn_operation(cudnn_maker *m, int32_t type, const cudnn_operand *operands, int n,
+                                      const char *what);
 /* A tensor of the problem; one of a number type of cuDNN between operations; one of one element, given by value; one of
  * f32 that is written and not read. */
 cudnn_descriptor cyrt_cudnn_tensor(cudnn_maker *m, const cyrt_cuda_problem *problem, int which, int64_t rank,

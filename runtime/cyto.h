@@ -133,7 +133,7 @@ CYTO_API cyto_status cyto_model_output(const cyto_model *model, int32_t index, c
 CYTO_API int32_t cyto_model_find_input(const cyto_model *model, const char *name);
 CYTO_API int32_t cyto_model_find_output(const cyto_model *model, const char *name);
 
-/* ---- contexts (context.c) ---- */
+/* ---- contexts (context*.c) ---- */
 
 /* Memory of a context. alloc returns `bytes` aligned to `alignment` (a power of two), or NULL. Called only by the
  * thread that uses the context. */

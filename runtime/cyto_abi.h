@@ -76,7 +76,7 @@ typedef struct cyrt_output {
 } cyrt_output;
 
 struct cyrt_pool;   /* the thread pool (threads.c) */
-struct cyrt_context; /* the runtime's side of a context (context.c) */
+struct cyrt_context; /* the runtime's side of a context (context.h) */
 struct cyto_error;  /* cyto.h */
 
 /* What generated code sees of a context. */

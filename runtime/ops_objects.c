@@ -2,8 +2,9 @@
  * (values.h).
  *
  * Objects do not change, so an operator that changes a sequence makes another one. They share what they can: tensors
- * always, and the list of elements (sequences.c). Tensors are copied into the store, since the model uses their memory again. An operator that gives back a tensor
- * whose size only the object knows is called twice, see cyrt_op: first for the sizes that are 0 in out->dims.
+ * always, and the list of elements (sequences.c). Tensors are copied into the store, since the model uses their memory
+ * again. An operator that gives back a tensor whose size only the object knows is called twice, see cyrt_op: first for
+ * the sizes that are 0 in out->dims.
  */
 #include "values.h"
 

@@ -1,11 +1,12 @@
 /* sequences.c - the elements of sequences: versions of one list that share its memory.
  *
- * A sequence never changes: inserting and erasing make another one. Loops do so thousands of times and look at the newest
- * only, so a list is changed in place and keeps what was done to it, in the order of time. A sequence is the list as it
- * was at its time, cut to its count: the newest ones are read directly, an older one by following what happened since to
- * the place that is asked for. Appending is not kept, since it moves nothing that was there. So memory grows by a fixed
- * amount per operation, whatever the length. An old sequence that is far behind gets a list of its own when it is used;
- * one that is near is brought back in place, by undoing what happened since, as further changes, before it is changed.
+ * A sequence never changes: inserting and erasing make another one. Loops do so thousands of times and look at the
+ * newest only, so a list is changed in place and keeps what was done to it, in the order of time. A sequence is the
+ * list as it was at its time, cut to its count: the newest ones are read directly, an older one by following what
+ * happened since to the place that is asked for. Appending is not kept, since it moves nothing that was there. So
+ * memory grows by a fixed amount per operation, whatever the length. An old sequence that is far behind gets a list of
+ * its own when it is used; one that is near is brought back in place, by undoing what happened since, as further
+ * changes, before it is changed.
  *
  * Memory is the store's, see values.h. All results are -1, 0 or NULL when there is none.
  */

@@ -245,8 +245,8 @@ static void helpers_wait(struct cyrt_pool *pool) {
 
 static void pool_reset(struct cyrt_pool *pool);
 
-/* The child of fork() has the forking thread alone, whatever the others were doing. False: another thread of the child is just
- * resetting the pool. */
+/* The child of fork() has the forking thread alone, whatever the others were doing. False: another thread of the child
+ * is just resetting the pool. */
 static bool alive_after_fork(struct cyrt_pool *pool) {
   int state = atomic_load_explicit(pool->alive, memory_order_acquire);
   if (state == ALIVE)

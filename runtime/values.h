@@ -2,9 +2,9 @@
  *
  * Generated code and operators know a string as the number of its text and a sequence, map or optional value as the
  * number of an object. Texts are unique: equal strings have equal numbers, those of the model come first (cyrt_texts).
- * What an object stands for never changes once it is made; an optional without a value is number 0. What they consist of
- * lies in memory of the store, which is given back all at once when the next run starts. Sequences that come from one
- * another share a list, see sequences.c.
+ * What an object stands for never changes once it is made; an optional without a value is number 0. What they consist
+ * of lies in memory of the store, which is given back all at once when the next run starts. Sequences that come from
+ * one another share a list, see sequences.c.
  *
  * The store may belong to another copy of the runtime (see cyrt.h): its functions are called through its table, which
  * cyrt_text() and the others below do.

@@ -59,6 +59,7 @@ ROWS = [
     ('a', [MODEL, '-o', '%s/m.a'], 0, [], ['m.a', 'm.h'], None),
     ('o', [MODEL, '-o', '%s/m.o'], 0, [], ['m.h', 'm.o'], None),
     ('h', [MODEL, '-o', '%s/m.h'], 0, [], ['m.h'], None),
+    ('s', [MODEL, '-o', '%s/m.s'], 0, [], ['m.s'], has('m.s', r'(?m)^\s*\.text')),
     ('level 0', [MODEL, '-O0', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], None),
     ('name', [MODEL, '--name', 'other', '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], has('m.h', 'other_run')),
     ('save temps', [MODEL, '-o', '%s/m.so', '--save-temps=%s'], 0, [], None, objects),

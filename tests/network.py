@@ -25,12 +25,12 @@ def compile_model(args, model, library, level, extra=(), timeout=900):
     return '%s: compile: %s' % (level, lib.reason(err, code))
 
 
-def execute(args, library, inputs, outputs, threads, timeout=900):
+def execute(args, library, inputs, outputs, threads, timeout=900, env=None):
     """Runs a library on a folder of inputs; `outputs` is emptied first. None, or why there are no outputs."""
     shutil.rmtree(outputs, ignore_errors=True)
     os.makedirs(outputs)
     code, _, err = lib.run([args.cyto_run, library, '--inputs-dir', inputs, '--output-dir', outputs, '--threads', threads],
-                           timeout)
+                           timeout, env=env)
     return None if code == 0 else 'run: ' + lib.reason(err, code)
 
 

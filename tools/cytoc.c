@@ -3,6 +3,7 @@
  * The whole pipeline stands in compile(), in order. Exit code 0, or 1 after diagnostics; nothing is written then.
  */
 #include "codegen/codegen.h"
+#include "codegen/temps.h"
 #include "cytoc_options.h"
 #include "cytoc_quantise.h"
 #include "cytoc_report.h"
@@ -78,17 +79,6 @@ static bool listed(const char *list, const char *kind) {
   return false;
 }
 
-/* base with its ending replaced; free() it. */
-static char *with_ending(const char *path, const char *ending) {
-  const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
-  size_t n = dot && (!slash || dot > slash) ? (size_t)(dot - path) : strlen(path);
-  char *out = malloc(n + strlen(ending) + 2);
-  if (!out)
-    cy_bug("out of memory");
-  sprintf(out, "%.*s.%s", (int)n, path, ending);
-  return out;
-}
-
 static bool to_stdout(const session *s) { return s->o->output && !strcmp(s->o->output, "-"); }
 
 static FILE *open_text(session *s, const char *path) {
@@ -121,25 +111,24 @@ static int write_text(session *s, const char *kind, cy_graph *g, cy_program *p) 
   char *beside = NULL;
   const char *path = to_stdout(s) ? NULL : s->o->output;
   if (path && strcmp(s->o->emit, kind))
-    path = beside = with_ending(path, p ? "loops.txt" : "graph.txt");
+    path = beside = cy_path_with_ending(path, p ? "loops.txt" : "graph.txt");
   FILE *f = path ? open_text(s, path) : stdout;
   int status = f ? print_text(s, f, path ? path : "standard output", g, p) : -1;
   free(beside);
   return status;
 }
 
-static int generate(session *s, cy_machine *machine, cy_program *p, const char *kind) {
+static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind kind) {
   const cytoc_options *o = s->o;
-  char *fallback = with_ending(o->output ? o->output : o->input, kind);
-  const char *slash = strrchr(fallback, '/');
+  char *fallback = cy_path_with_ending(o->output ? o->output : o->input, cy_emit_kind_name(kind));
   bool alone = !o->emit || !strchr(o->emit, ',');
   cy_codegen_options c = {.machine = machine,
-                          .emit = cy_emit_kind_of(kind),
-                          .output = o->output && alone    ? o->output
-                                    : o->output || !slash ? fallback
-                                                          : slash + 1,
+                          .emit = kind,
+                          .output = o->output && alone ? o->output
+                                    : o->output        ? fallback
+                                                       : cy_path_base(fallback),
                           .name = o->name,
-                          .opt_level = o->opt_level,
+                          .share_kernels = o->opt_level > 0,
                           .jobs = o->jobs,
                           .save_temps = o->save_temps && !*o->save_temps ? "." : o->save_temps,
                           .plan_memory = cy_plan_memory,
@@ -156,9 +145,9 @@ static int generate(session *s, cy_machine *machine, cy_program *p, const char *
 static const char *default_kind(session *s) {
   if (!s->o->output)
     return "so";
-  const char *dot = strrchr(s->o->output, '.');
-  if (dot && cy_emit_kind_of(s->o->output) != CY_EMIT_KINDS)
-    return dot + 1;
+  cy_emit_kind kind = cy_emit_kind_of(s->o->output);
+  if (kind != CY_EMIT_KINDS)
+    return cy_emit_kind_name(kind);
   cy_location where = {.file = s->o->output, .node_index = -1};
   cy_diag_add(s->diag, CY_ERROR, &where,
               "what to write is not clear from the file's name: expected an ending of .so, .a, .o, .h, .ll "
@@ -176,7 +165,6 @@ static cy_program *lower(session *s, cy_graph *g, cy_machine *machine) {
 }
 
 static int emit_all(session *s, cy_graph *g, cy_machine *machine) {
-  static const char *const kinds[] = {"so", "a", "o", "h", "ll", "asm", "cu", "ptx", "cubin"};
   const char *emit = s->o->emit ? s->o->emit : default_kind(s);
   if (!emit)
     return -1;
@@ -190,14 +178,15 @@ static int emit_all(session *s, cy_graph *g, cy_machine *machine) {
   if (listed(emit, "loops") && write_text(s, "loops", g, p))
     return -1;
   bool first = true;
-  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-    if (!listed(emit, kinds[i]))
+  for (int i = 0; i < CY_EMIT_KINDS; i++) {
+    const char *name = cy_emit_kind_name((cy_emit_kind)i);
+    if (!listed(emit, name))
       continue;
     if (!first && !(p = lower(s, g, machine)))
       return -1; /* code generation uses a program up */
     first = false;
-    cytoc_report_stage(&s->report, kinds[i]);
-    if (generate(s, machine, p, kinds[i]))
+    cytoc_report_stage(&s->report, name);
+    if (generate(s, machine, p, (cy_emit_kind)i))
       return -1;
   }
   return 0;
@@ -209,7 +198,9 @@ static int bad_option(session *s, const char *format, const char *found) {
 }
 
 static int check_emit(session *s) {
-  static const char known[] = "so,a,o,h,ll,asm,cu,ptx,cubin,graph,loops";
+#define NAME(kind, name, form, code) name ","
+  static const char known[] = CY_EMIT_TABLE(NAME) "graph,loops";
+#undef NAME
   for (const char *p = s->o->emit; p; p = strchr(p, ','), p = p ? p + 1 : NULL) {
     char kind[16] = "";
     size_t n = strcspn(p, ",");

@@ -81,7 +81,7 @@ static int build(const recorder *r, cy_machine *machine, const char *path) {
                             .output = path,
                             .header = "",
                             .name = "recorder",
-                            .opt_level = 1,
+                            .share_kernels = true,
                             .jobs = r->how->jobs,
                             .plan_memory = cy_plan_memory,
                             .diag = r->how->diag};

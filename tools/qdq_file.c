@@ -202,9 +202,9 @@ int qdq_save(const qdq_writer *w) {
   const char *model = temps && (data || !outside) ? save_model(w, temps, path) : NULL;
   int status = model ? 0 : -1;
   if (model && data)
-    status = cy_temps_commit(temps, data, data_path, w->diag);
+    status = cy_temps_commit(data, data_path, w->diag);
   if (!status)
-    status = cy_temps_commit(temps, model, path, w->diag);
+    status = cy_temps_commit(model, path, w->diag);
   cy_temps_destroy(temps);
   return status;
 }

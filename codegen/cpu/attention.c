@@ -32,24 +32,21 @@ typedef struct att {
   bool few, many; /* forms to emit: rows up to FEW, more */
 } att;
 
-static int64_t known(cy_csize s) { return s.slot < 0 ? s.value : 0; }
-static bool is_const(cy_csize s, int64_t v) { return s.slot < 0 && s.value == v; }
-static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /* ---- the plan ---- */
 
 static void plan_rows(const cy_cg *cg, att *a) {
   const cy_attention_desc *d = a->d;
   int64_t outer = 1;
-  a->rows = known(d->m);
+  a->rows = cy_csize_known(d->m);
   for (int i = 0; i < d->n_batch; i++) {
-    int64_t extent = known(d->batch[i]);
+    int64_t extent = cy_csize_known(d->batch[i]);
     if (i >= d->n_batch - a->shared)
       a->rows *= extent;
     else
       outer *= extent ? extent : 1;
   }
-  bool in_place = is_const(d->kd, 1) && is_const(d->vn, 1) && d->columns % cg->W == 0;
+  bool in_place = cy_csize_is(d->kd, 1) && cy_csize_is(d->vn, 1) && d->columns % cg->W == 0;
   a->few = in_place && (a->rows == 0 || a->rows <= FEW);
   a->many = !a->few || a->rows == 0;
   a->qk = cy_tile_choose(cg, 0, 0);
@@ -58,20 +55,20 @@ static void plan_rows(const cy_cg *cg, att *a) {
     while (d->columns % ((int64_t)a->pv.nv * cg->W))
       a->pv.nv--; /* whole panels of values in place */
   a->block = (int64_t)BLOCK_TILES * a->qk.mr;
-  int64_t rows = a->rows ? a->rows : UNKNOWN_ROWS * 4, parts = (WANTED_TASKS + outer - 1) / outer;
+  int64_t rows = a->rows ? a->rows : UNKNOWN_ROWS * 4, parts = cy_ceil(WANTED_TASKS, outer);
   if (parts > rows / LEAST_ROWS)
     parts = rows / LEAST_ROWS;
   if (a->rows && parts <= 1) {
-    int64_t blocks = (a->rows + a->block - 1) / a->block;
-    a->block = up((a->rows + blocks - 1) / blocks, a->qk.mr);
+    int64_t blocks = cy_ceil(a->rows, a->block);
+    a->block = cy_round_up(cy_ceil(a->rows, blocks), a->qk.mr);
   }
-  a->chunk = up((rows + (parts > 1 ? parts : 1) - 1) / (parts > 1 ? parts : 1), a->block);
+  a->chunk = cy_round_up(cy_ceil(rows, parts > 1 ? parts : 1), a->block);
 }
 
 static att plan(const cy_cg *cg, const cy_attention_desc *d) {
-  att a = {.d = d, .keys = known(d->keys)};
-  while (a.shared < d->n_batch && is_const(d->k_batch[d->n_batch - 1 - a.shared], 0) &&
-         is_const(d->v_batch[d->n_batch - 1 - a.shared], 0))
+  att a = {.d = d, .keys = cy_csize_known(d->keys)};
+  while (a.shared < d->n_batch && cy_csize_is(d->k_batch[d->n_batch - 1 - a.shared], 0) &&
+         cy_csize_is(d->v_batch[d->n_batch - 1 - a.shared], 0))
     a.shared++;
   plan_rows(cg, &a);
   a.nr_k = (int64_t)a.qk.nv * cg->W;
@@ -79,11 +76,11 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
   int64_t most = cg->l2_bytes / 3 / (a.block * 4) / a.nr_k * a.nr_k;
   a.tile = most;
   if (a.keys) {
-    int64_t tiles = (a.keys + most - 1) / most;
-    a.tile = up((a.keys + tiles - 1) / tiles, a.nr_k);
+    int64_t tiles = cy_ceil(a.keys, most);
+    a.tile = cy_round_up(cy_ceil(a.keys, tiles), a.nr_k);
   }
   a.tiled = !a.keys || a.keys > a.tile;
-  a.panels_v = (d->columns + a.nr_v - 1) / a.nr_v;
+  a.panels_v = cy_ceil(d->columns, a.nr_v);
   a.ld_s = a.tile + 2 * cg->W; /* room for a vector behind the last key, and no power of two */
   a.ld_o = a.panels_v * a.nr_v;
   return a;
@@ -92,10 +89,7 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
 /* ---- sizes ---- */
 
 static V outer_count(cy_cg *cg, const att *a) {
-  V n = cy_i64(cg, 1);
-  for (int i = 0; i < a->d->n_batch - a->shared; i++)
-    n = cy_mul(cg, n, cy_size(cg, a->d->batch[i]));
-  return n;
+  return cy_batch_count(cg, a->d->batch, a->d->n_batch - a->shared);
 }
 
 static V row_count(cy_cg *cg, const att *a) {
@@ -122,9 +116,9 @@ static areas place_areas(cy_cg *cg, const att *a) {
   r.values = cy_round64(cg, cy_mul(cg, some, cy_mulc(cg, panels_k(cg, a), a->nr_k * d->size * 4)));
   r.queries = cy_add(cg, r.values,
                      cy_round64(cg, cy_mul(cg, some, cy_mulc(cg, cy_size(cg, d->keys), a->panels_v * a->nr_v * 4))));
-  r.scores = cy_addc(cg, r.queries, up(a->block * d->size * 4, 64));
-  r.outputs = cy_addc(cg, r.scores, up(a->block * a->ld_s * 4, 64));
-  r.end = cy_addc(cg, r.outputs, up(a->block * a->ld_o * 4, 64));
+  r.scores = cy_addc(cg, r.queries, cy_round_up(a->block * d->size * 4, 64));
+  r.outputs = cy_addc(cg, r.scores, cy_round_up(a->block * a->ld_s * 4, 64));
+  r.end = cy_addc(cg, r.outputs, cy_round_up(a->block * a->ld_o * 4, 64));
   return r;
 }
 
@@ -158,14 +152,6 @@ static void row_indices(cy_cg *cg, const work *w, V r, V *idx) {
     idx[i] = i > outer ? cy_mod(cg, rest, extent) : rest;
     rest = i > outer ? cy_div(cg, rest, extent) : rest;
   }
-}
-
-static V offset_of(cy_cg *cg, const work *w, const cy_csize *strides, const V *idx, int n) {
-  V sum = cy_i64(cg, 0);
-  (void)w;
-  for (int i = 0; i < n; i++)
-    sum = cy_add(cg, sum, cy_mul(cg, idx[i], cy_size(cg, strides[i])));
-  return sum;
 }
 
 /* The first key that rows [r0, r1) may see, a multiple of a panel, and the one behind the last. */
@@ -226,12 +212,12 @@ static void pack_values(cy_cg *cg, const work *w, V lo, V hi) {
 /* The block's queries, scaled. */
 static void copy_queries(cy_cg *cg, const work *w) {
   const cy_attention_desc *d = w->a->d;
-  int64_t whole = is_const(d->qd, 1) ? d->size / cg->W * cg->W : 0;
+  int64_t whole = cy_csize_is(d->qd, 1) ? d->size / cg->W * cg->W : 0;
   V base = cy_arg_ptr(cg, d->q_slot), idx[CY_GEMM_BATCH + 1], step = cy_size(cg, d->qd);
   cy_loop r, l;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
   row_indices(cg, w, cy_add(cg, w->row0, r.iv), idx);
-  V at = cy_add(cg, offset_of(cg, w, d->q_batch, idx, d->n_batch), cy_mul(cg, idx[d->n_batch], cy_size(cg, d->qm)));
+  V at = cy_add(cg, cy_batch_offset(cg, idx, d->q_batch, d->n_batch), cy_mul(cg, idx[d->n_batch], cy_size(cg, d->qm)));
   V from = cy_gepf(cg, base, at), to = cy_gepf(cg, w->queries, cy_mulc(cg, r.iv, d->size));
   for (int part = 0; part < 2; part++) {
     int64_t lo = part ? whole : 0, hi = part ? d->size : whole;
@@ -300,11 +286,9 @@ static void multiply_values(cy_cg *cg, const work *w, V j0, V n, V accumulate, b
                         .tab = w->tab_s,
                         .k = n,
                         .accumulate = accumulate,
-                        .tails = few ? 2u << FEW : cy_tails(a->pv, a->rows, a->block),
+                        .tails = few && !a->rows ? (2u << FEW) - 1 : cy_tails(a->pv, a->rows, a->block),
                         .row_bytes = a->ld_s * 4,
                         .ldc = a->ld_o * 4};
-  if (few)
-    product.tails = a->rows ? cy_tails(a->pv, a->rows, a->block) : (2u << FEW) - 1;
   cy_product_emit(cg, &product);
   cy_loop_end(cg, &p, NULL);
 }
@@ -317,14 +301,8 @@ typedef V combine(cy_cg *cg, V a, V b);
 static V sum_of(cy_cg *cg, V a, V b) { return LLVMBuildFAdd(cg->b, a, b, ""); }
 
 static V across(cy_cg *cg, V v, unsigned lanes, combine *op) {
-  for (unsigned n = lanes / 2; n >= 1; n /= 2) {
-    int lo[64], hi[64];
-    for (unsigned i = 0; i < n; i++) {
-      lo[i] = (int)i;
-      hi[i] = (int)(i + n);
-    }
-    v = op(cg, cy_shuffle(cg, v, v, lo, n), cy_shuffle(cg, v, v, hi, n));
-  }
+  for (unsigned n = lanes / 2; n >= 1; n /= 2)
+    v = op(cg, cy_some_lanes(cg, v, 0, n), cy_some_lanes(cg, v, n, n));
   return LLVMBuildExtractElement(cg->b, v, cy_i32(cg, 0), "");
 }
 
@@ -389,10 +367,7 @@ static V top_of_line(cy_cg *cg, const work *w, line *l) {
   unsigned W = cg->W;
   V at = cy_i64(cg, 0), wide = change_run(cg, w, l, &at, l->n, WIDE * W, minus_infinity(cg, WIDE * W)), best = NULL;
   for (unsigned i = 0; i < WIDE; i++) {
-    int lanes[16];
-    for (unsigned j = 0; j < W; j++)
-      lanes[j] = (int)(i * W + j);
-    V part = cy_shuffle(cg, wide, wide, lanes, W);
+    V part = cy_some_lanes(cg, wide, i * W, W);
     best = best ? cy_fmax(cg, part, best) : part;
   }
   best = change_run(cg, w, l, &at, l->n, W, best);
@@ -469,8 +444,7 @@ static V emit_rows_fn(cy_cg *cg, const att *a) {
   V fn = cy_fn_begin(cg, name, cg->voidt, params, (unsigned)(ROWS_PARAMS + outer),
                      CY_FN_INTERNAL | CY_FN_NOINLINE | CY_FN_NOALIAS);
   cg->args = LLVMGetParam(fn, 0);
-  if (d->epilogue.begin)
-    d->epilogue.begin(d->epilogue.ctx, cg);
+  cy_epilogue_open(&d->epilogue, cg);
   work w = {.a = a,
             .scores = LLVMGetParam(fn, 1),
             .outputs = LLVMGetParam(fn, 2),
@@ -578,13 +552,9 @@ static void emit_task(cy_cg *cg, work *w, V task) {
   int outer = d->n_batch - a->shared;
   V chunks = chunk_count(cg, a), flat = cy_div(cg, task, chunks), rows = row_count(cg, a);
   V begin = cy_mulc(cg, cy_mod(cg, task, chunks), a->chunk), end = cy_imin(cg, rows, cy_addc(cg, begin, a->chunk));
-  for (int i = outer - 1; i >= 0; i--) {
-    V extent = cy_size(cg, d->batch[i]);
-    w->idx[i] = i ? cy_mod(cg, flat, extent) : flat;
-    flat = i ? cy_div(cg, flat, extent) : flat;
-  }
-  w->k = cy_gepf(cg, cy_arg_ptr(cg, d->k_slot), offset_of(cg, w, d->k_batch, w->idx, outer));
-  w->v = cy_gepf(cg, cy_arg_ptr(cg, d->v_slot), offset_of(cg, w, d->v_batch, w->idx, outer));
+  cy_batch_split(cg, d->batch, outer, flat, w->idx);
+  w->k = cy_gepf(cg, cy_arg_ptr(cg, d->k_slot), cy_batch_offset(cg, w->idx, d->k_batch, outer));
+  w->v = cy_gepf(cg, cy_arg_ptr(cg, d->v_slot), cy_batch_offset(cg, w->idx, d->v_batch, outer));
   if (!a->few || !a->many) {
     emit_rows(cg, w, begin, end, a->few);
     return;
@@ -601,8 +571,7 @@ static void emit_entry(cy_cg *cg, const att *a) {
   const cy_attention_desc *d = a->d;
   work w = {.a = a, .rows_fn = emit_rows_fn(cg, a)};
   cy_kernel_begin(cg, d->name, 0);
-  if (d->epilogue.begin)
-    d->epilogue.begin(d->epilogue.ctx, cg);
+  cy_epilogue_open(&d->epilogue, cg);
   areas at = place_areas(cg, a);
   V scratch = cy_scratch(cg, d->scratch_slot, at.end);
   w.keys_at = cy_gep(cg, scratch, at.keys);

@@ -7,8 +7,8 @@
  *   descriptor --cy_*_layout--> cy_pack_layout --cy_pack_run--> packed weights   (data, at compile time)
  *   descriptor --cy_*_emit----> cy_contract_info: phases, tasks, scratch         (code)
  *
- * Both sides derive their plan from the descriptor and cg, so they agree. All data is float, but packed weights may be stored
- * as halves (cy_weights), which become floats as they are loaded; strides count elements.
+ * Both sides derive their plan from the descriptor and cg, so they agree. All data is float, but packed weights may be
+ * stored as halves (cy_weights), which become floats as they are loaded; strides count elements.
  * Scratch: slot `scratch_slot` holds worker_bytes for each worker, one stripe after the other; slot `shared_slot` holds
  * shared_bytes once. Both 64-byte aligned, contents undefined, alive during the phases of one launch.
  * Nothing here knows the compiler's IR: the descriptors speak of sizes, strides and argument slots only.
@@ -25,6 +25,8 @@ typedef struct cy_csize {
 } cy_csize;
 static inline cy_csize cy_cconst(int64_t v) { return (cy_csize){v, -1}; }
 static inline cy_csize cy_cslot(int32_t slot) { return (cy_csize){0, slot}; }
+static inline int64_t cy_csize_known(cy_csize s) { return s.slot < 0 ? s.value : 0; } /* its value, or 0 */
+static inline bool cy_csize_is(cy_csize s, int64_t v) { return s.slot < 0 && s.value == v; }
 
 /* What happens to finished values. `emit` gets acc, a vector of 1 .. W valid lanes, and the output index of its first
  * lane; the last index is the vector axis. It must store the result itself. `begin` (optional) is called at the entry
@@ -38,6 +40,12 @@ typedef struct cy_epilogue {
   unsigned wide; /* vectors of wide * W lanes suit `emit` better, where that many remain; 0: W */
   bool all_wide; /* columns always come in multiples of that */
 } cy_epilogue;
+
+/* At the entry of a function that will call `emit`. */
+static inline void cy_epilogue_open(const cy_epilogue *e, cy_cg *cg) {
+  if (e->begin)
+    e->begin(e->ctx, cg);
+}
 
 #define CY_CONTRACT_PHASES 4
 typedef struct cy_phase {
@@ -80,6 +88,9 @@ typedef struct cy_pack_source {
   const int32_t *tap_map;
 } cy_pack_source;
 
+/* Of a group. */
+static inline int64_t cy_pack_panels(const cy_pack_layout *layout) { return cy_ceil(layout->n, layout->nr); }
+
 int64_t cy_pack_units(const cy_pack_layout *layout);
 /* Packs units [begin, end); different ranges may run on different threads. */
 void cy_pack_run(const cy_pack_layout *layout, const cy_pack_source *source, int64_t begin, int64_t end,
@@ -111,7 +122,7 @@ void cy_gemm_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_inf
 
 /* ---- convolution (conv.c, winograd.c, depthwise.c); epilogue index: n, [od, [oh,]] ow, oc ---- */
 
-typedef enum cy_conv_algo { CY_CONV_AUTO, CY_CONV_DIRECT, CY_CONV_WINOGRAD, CY_CONV_DEPTHWISE } cy_conv_algo;
+typedef enum cy_conv_algo { CY_CONV_DIRECT, CY_CONV_WINOGRAD, CY_CONV_DEPTHWISE } cy_conv_algo;
 
 /* Spatial axes are listed outermost first; n_spatial is 1 to 3. Output sizes are those of the output, of a transposed
  * convolution too, where the weights' taps are scattered: out[i * stride + k * dilation - pad] += in[i] * w[k]. */
@@ -121,37 +132,42 @@ typedef struct cy_conv_desc {
   bool transposed;
   cy_weights weights; /* halves: CY_CONV_DIRECT or CY_CONV_WINOGRAD */
   cy_csize batch, in[3], out[3];
-  int64_t kernel[3], stride[3], dilation[3],
-      pad[3];                                    /* pad at the beginning of each axis; the end follows from the sizes */
+  int64_t kernel[3], stride[3], dilation[3];
+  int64_t pad[3];                                /* at the beginning of each axis; the end follows from the sizes */
   int64_t groups, cin, cout;                     /* channels of all groups together */
   cy_csize in_n, in_s[3];                        /* strides of the input; channels are dense */
   int a_slot, b_slot, scratch_slot, shared_slot; /* b_slot: packed weights */
-  bool w_run_time; /* b_slot: weights as they are, packed by a phase of their own; always CY_CONV_DIRECT */
-  int64_t w_gs, w_ns, w_ts, w_cs; /* their strides: group, output channel within it, tap, input channel within it */
   cy_epilogue epilogue;
 } cy_conv_desc;
 
-#define CY_CONV_MOST_TAPS 8192 /* of a kernel, all axes together */
+/* Of a kernel, all axes together. */
+static inline int64_t cy_conv_taps(const cy_conv_desc *desc) {
+  int64_t taps = 1;
+  for (int i = 0; i < desc->n_spatial; i++)
+    taps *= desc->kernel[i];
+  return taps;
+}
 
 /* The fastest algorithm by operations over peak and bytes over bandwidth. */
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *desc);
-/* Cycles of that on one core, weights being constant; not for CY_CONV_DEPTHWISE. */
+/* Cycles of that on one core; not for CY_CONV_DEPTHWISE. */
 double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *desc);
 /* How the weights are packed; source: w[group][n][taps][c], taps in row-major kernel order. A transposed convolution
  * with strides has one layout per sub-pixel phase, packed one after the other: n_parts of them. */
-int cy_conv_parts(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo);
-/* Layout of part `part`, its byte offset, and its taps in the source (tap_map has room for CY_CONV_MOST_TAPS). */
+int cy_conv_parts(const cy_conv_desc *desc, cy_conv_algo algo);
+/* Layout of part `part`, its byte offset, and its taps in the source (tap_map has room for cy_conv_taps). */
 cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, int part,
                               int64_t *out_offset, int32_t *tap_map);
 void cy_conv_emit(cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, cy_contract_info *out_info);
 
-/* ---- attention (attention.c): the form is told at CY_CONTRACT_ATTENTION in ir/loop.h; epilogue index: b.., m, n ---- */
+/* ---- attention (attention.c; the form: CY_CONTRACT_ATTENTION in ir/loop.h); epilogue index: b.., m, n ---- */
 
-/* What happens to scores. Both get `lanes` of them along the keys; idx: b.., m, key of the first lane. They belong to the
- * epilogue, whose begin() opens them too. */
+/* What happens to scores. Both get `lanes` of them along the keys; idx: b.., m, key of the first lane. They belong to
+ * the epilogue, whose begin() opens them too. */
 typedef struct cy_scores {
-  LLVMValueRef (*change)(void *ctx, cy_cg *cg, LLVMValueRef score, unsigned lanes, const LLVMValueRef *idx); /* NULL: not */
-  LLVMValueRef (*weigh)(void *ctx, cy_cg *cg, LLVMValueRef score, LLVMValueRef top, unsigned lanes); /* top: a scalar */
+  /* change NULL: they stay as they are; top: a scalar */
+  LLVMValueRef (*change)(void *ctx, cy_cg *cg, LLVMValueRef score, unsigned lanes, const LLVMValueRef *idx);
+  LLVMValueRef (*weigh)(void *ctx, cy_cg *cg, LLVMValueRef score, LLVMValueRef top, unsigned lanes);
   void *ctx;
 } cy_scores;
 

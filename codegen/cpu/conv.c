@@ -34,8 +34,6 @@ typedef struct conv {
   bool columns_outer;
 } conv;
 
-int64_t cy_conv_known(cy_csize s) { return s.slot < 0 ? s.value : 0; }
-
 /* ---- axes and parts ---- */
 
 static int64_t gcd(int64_t a, int64_t b) { return b ? gcd(b, a % b) : a; }
@@ -69,7 +67,7 @@ static cy_axis phase_axis(const cy_conv_desc *d, int i, int64_t phase) {
                .out = d->out[i],
                .in_stride = d->in_s[i]};
   if (k0 < every && k0 < d->kernel[i]) {
-    a.count = (d->kernel[i] - k0 + every - 1) / every;
+    a.count = cy_ceil(d->kernel[i] - k0, every);
     a.start = (phase + d->pad[i] - k0 * dil) / s;
     a.inc = -every * dil / s;
   }
@@ -106,8 +104,8 @@ V cy_axis_out(cy_cg *cg, const cy_axis *a) {
 
 /* The same for constants; 0: unknown. */
 static int64_t axis_out(const cy_axis *a) {
-  int64_t out = cy_conv_known(a->out);
-  return out ? (out + a->scale - 1 - a->phase) / a->scale : 0;
+  int64_t out = cy_csize_known(a->out);
+  return out ? cy_ceil(out - a->phase, a->scale) : 0;
 }
 
 static int part_count(const cy_conv_desc *d) {
@@ -130,7 +128,7 @@ static int64_t merge_choose(const cy_cg *cg, const cy_conv_desc *d) {
 /* May kernel rows be read in place, never leaving the input sideways? */
 static bool runs_in_place(const conv *c) {
   const cy_axis *w = &c->axis[2];
-  int64_t in = cy_conv_known(w->in), out = cy_conv_known(w->out);
+  int64_t in = cy_csize_known(w->in), out = cy_csize_known(w->out);
   return in && out && w->start == 0 && (out - 1) * w->step + w->count <= in && w->in_stride.slot < 0 &&
          w->in_stride.value == c->c;
 }
@@ -149,11 +147,13 @@ static int64_t pixels_of(const conv *c, int64_t images) {
   return n;
 }
 
-static int64_t known_pixels(const conv *c) { return pixels_of(c, cy_conv_known(c->d->batch)); }
+static int64_t known_pixels(const conv *c) { return pixels_of(c, cy_csize_known(c->d->batch)); }
+
+static int64_t panel_count(const conv *c) { return cy_ceil(c->n, c->nr); }
 
 static void blocks_choose(const cy_cg *cg, conv *c) {
   int64_t pixels = known_pixels(c), width = axis_out(&c->axis[2]);
-  c->blocks = cy_blocks_choose(cg, c->tile, c->groups, pixels, (c->n + c->nr - 1) / c->nr, c->taps * c->klen);
+  c->blocks = cy_blocks_choose(cg, c->tile, c->groups, pixels, panel_count(c), c->taps * c->klen);
   c->row_block = 1;
   if (c->mode == MODE_RUNS_COPIED && width)
     c->row_block = c->blocks.mb > width ? c->blocks.mb / width : 1;
@@ -193,7 +193,7 @@ static cy_pack_layout direct_layout(const cy_cg *cg, const cy_conv_desc *d, int 
                       .nr = (unsigned)c.nr,
                       .merged = (int)c.merged,
                       .weights = d->weights};
-  l.bytes = c.groups * ((c.n + c.nr - 1) / c.nr) * c.nr * l.taps * l.c * cy_weight_bytes(d->weights);
+  l.bytes = c.groups * cy_round_up(c.n, c.nr) * l.taps * l.c * cy_weight_bytes(d->weights);
   return l;
 }
 
@@ -210,12 +210,11 @@ static void tap_map_fill(const cy_conv_desc *d, int part, int32_t *map) {
 static int64_t part_offset(const cy_cg *cg, const cy_conv_desc *d, int part) {
   int64_t offset = 0;
   for (int i = 0; i < part; i++)
-    offset += (direct_layout(cg, d, i).bytes + 63) / 64 * 64;
+    offset += cy_round_up(direct_layout(cg, d, i).bytes, 64);
   return offset;
 }
 
-int cy_conv_parts(const cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo) {
-  (void)cg;
+int cy_conv_parts(const cy_conv_desc *d, cy_conv_algo algo) {
   return algo == CY_CONV_DIRECT ? part_count(d) : 1;
 }
 
@@ -253,8 +252,7 @@ static V pixel_blocks(cy_cg *cg, const conv *c) {
   return cy_ceil_div(cg, cy_mul(cg, rows, cy_axis_out(cg, &c->axis[2])), cy_i64(cg, c->blocks.mb));
 }
 
-static int64_t panel_count(const conv *c) { return (c->n + c->nr - 1) / c->nr; }
-static int64_t column_blocks(const conv *c) { return (panel_count(c) + c->blocks.nb - 1) / c->blocks.nb; }
+static int64_t column_blocks(const conv *c) { return cy_ceil(panel_count(c), c->blocks.nb); }
 
 static V task_count(cy_cg *cg, void *ctx) {
   const conv *c = ctx;
@@ -455,7 +453,7 @@ static unsigned tails_of_blocks(const conv *c) {
   int64_t pixels = known_pixels(c), width = axis_out(&c->axis[2]);
   if (c->mode != MODE_RUNS_COPIED || !pixels)
     return cy_share_tails(c->tile, pixels, c->blocks.mb);
-  int64_t rows = pixels / width, blocks = (rows + c->row_block - 1) / c->row_block, few = rows / blocks * width;
+  int64_t rows = pixels / width, blocks = cy_ceil(rows, c->row_block), few = rows / blocks * width;
   return cy_tails(c->tile, few, few) | (rows % blocks ? cy_tails(c->tile, few + width, few + width) : 0);
 }
 
@@ -468,7 +466,7 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
   cy_share q = cy_share_of(cg, cy_i64(cg, panel_count(c)), cb, c->columns_outer ? slow : fast);
   V count = cy_sub(cg, p.end, p.begin);
   emit_tables(cg, f, p.begin, count);
-  V weights = cy_gepc(cg, cy_arg_ptr(cg, c->d->w_run_time ? c->d->shared_slot : c->d->b_slot), c->weights_at);
+  V weights = cy_gepc(cg, cy_arg_ptr(cg, c->d->b_slot), c->weights_at);
   int64_t group_bytes = c->taps * c->klen * panel_count(c) * c->nr * cy_weight_bytes(c->d->weights);
   cy_rows index = {row_index, (void *)f, (unsigned)c->n_idx};
   cy_core core = {.tile = c->tile,
@@ -503,8 +501,7 @@ static V address(cy_cg *cg, V p) { return LLVMBuildPtrToInt(cg->b, p, cg->i64, "
 static void emit_part(cy_cg *cg, const conv *c, const char *name, int flags) {
   const cy_conv_desc *d = c->d;
   cy_kernel_begin(cg, name, flags);
-  if (d->epilogue.begin)
-    d->epilogue.begin(d->epilogue.ctx, cg);
+  cy_epilogue_open(&d->epilogue, cg);
   frame f = {.c = c, .r = regions_of(cg, c), .pixels = block_pixels(cg, c)};
   f.scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, (void *)d));
   f.input = address(cg, cy_arg_ptr(cg, d->a_slot));
@@ -559,8 +556,6 @@ static void emit_parts(cy_cg *cg, const cy_conv_desc *d) {
 }
 
 void cy_conv_emit(cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, cy_contract_info *info) {
-  if (algo == CY_CONV_AUTO)
-    algo = cy_conv_choose(cg, d);
   info->n_phases = 0;
   if (algo == CY_CONV_WINOGRAD) {
     cy_winograd_emit(cg, d, info);
@@ -570,9 +565,7 @@ void cy_conv_emit(cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, cy_contra
     cy_depthwise_emit(cg, d, info);
     return;
   }
-  info->shared_bytes = d->w_run_time ? part_offset(cg, d, part_count(d)) : 0;
-  if (d->w_run_time)
-    cy_conv_pack_emit(cg, d, info);
+  info->shared_bytes = 0;
   if (part_count(d) > 1) {
     emit_parts(cg, d);
   } else {
@@ -587,7 +580,7 @@ void cy_conv_emit(cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, cy_contra
 
 /* The share of an axis' taps that lie inside the picture. */
 static double inside_share(const cy_axis *a) {
-  int64_t in = cy_conv_known(a->in), out = axis_out(a), inside = 0;
+  int64_t in = cy_csize_known(a->in), out = axis_out(a), inside = 0;
   for (int64_t o = 0; in && o < out; o++)
     for (int64_t t = 0; t < a->count; t++) {
       int64_t at = o * a->step + a->start + t * a->inc;
@@ -599,7 +592,8 @@ static double inside_share(const cy_axis *a) {
 /* Cycles of the direct form on one core: fma at 93 % of the peak, or weights from memory, whichever takes longer. */
 static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
   conv c = plan(cg, d, 0);
-  double pixels = (double)pixels_of(&c, cy_conv_images(d)), weights = (double)(c.taps * c.klen * c.n) * (double)c.groups;
+  double pixels = (double)pixels_of(&c, cy_conv_images(d));
+  double weights = (double)(c.taps * c.klen * c.n) * (double)c.groups;
   double work = (pixels > 0 ? pixels : UNKNOWN_PIXELS) * weights / (2.0 * cg->W * 0.93);
   for (int i = 0; i < 3; i++)
     work *= c.axis[i].inc > 1 ? inside_share(&c.axis[i]) : 1;
@@ -608,8 +602,6 @@ static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
 }
 
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
-  if (d->w_run_time)
-    return CY_CONV_DIRECT;
   if (d->weights == CY_WEIGHTS_F32 && cy_depthwise_possible(cg, d))
     return CY_CONV_DEPTHWISE;
   /* a clear gain only: the model does not know how many cores share the memory */

@@ -21,10 +21,9 @@ typedef struct cy_axis {
 void cy_conv_axes(const cy_conv_desc *desc, int part, cy_axis axis[3]);
 #define CY_BYTES_PER_CYCLE 5.0 /* weights from memory, one core */
 
-int64_t cy_conv_known(cy_csize s); /* its value, or 0 */
 /* How many images costs are compared for: one, when their number is unknown. */
 static inline int64_t cy_conv_images(const cy_conv_desc *desc) {
-  return cy_conv_known(desc->batch) ? cy_conv_known(desc->batch) : 1;
+  return cy_csize_known(desc->batch) ? cy_csize_known(desc->batch) : 1;
 }
 /* How many outputs of this part lie along the axis. */
 V cy_axis_out(cy_cg *cg, const cy_axis *axis);
@@ -37,8 +36,5 @@ bool cy_winograd_possible(const cy_conv_desc *desc);
 void cy_depthwise_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
 cy_pack_layout cy_depthwise_layout(const cy_cg *cg, const cy_conv_desc *desc);
 bool cy_depthwise_possible(const cy_cg *cg, const cy_conv_desc *desc);
-
-/* The phase that packs weights known at run time only, for the direct form (conv_pack.c). */
-void cy_conv_pack_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
 
 #endif

@@ -149,6 +149,17 @@ void cy_strassen_sums_emit(cy_cg *cg, const cy_core *core, V to);
 /* K blocks of about 512 values. */
 void cy_kblock_choose(int64_t taps, int64_t c, int64_t *out_tap_block, int64_t *out_c_block);
 
+/* ---- batch.c: `n` batch axes, outermost first ---- */
+
+V cy_batch_count(cy_cg *cg, const cy_csize *sizes, int n);
+void cy_batch_split(cy_cg *cg, const cy_csize *sizes, int n, V flat, V *idx); /* row-major number to indices */
+V cy_batch_offset(cy_cg *cg, const V *idx, const cy_csize *strides, int n);
+/* Matrices B of a product: how many there are to be packed at run time; the number of that for these batch indices;
+ * where the one with a number begins, in elements. */
+V cy_gemm_b_count(cy_cg *cg, const cy_gemm_desc *desc);
+V cy_gemm_b_number(cy_cg *cg, const cy_gemm_desc *desc, const V *idx);
+V cy_gemm_b_offset(cy_cg *cg, const cy_gemm_desc *desc, V number);
+
 /* ---- task functions ---- */
 
 V cy_size(cy_cg *cg, cy_csize s);

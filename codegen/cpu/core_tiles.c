@@ -15,15 +15,13 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
     t = cg->avx512 ? zmm[rows - 1] : ymm[rows - 1];
   else if (cg->avx512 && rows > 0 && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) && rows < 64)
     t = (cy_tile){rows % 8 ? 7 : 8, 2};
-  int64_t need = n ? (n + cg->W - 1) / cg->W : t.nv;
+  int64_t need = n ? cy_ceil(n, cg->W) : t.nv;
   if (need < t.nv)
     t.nv = (unsigned)need;
   if ((cg->avx512 ? t.nv <= 2 : t.nv == 1) && (rows == 0 || rows >= 8))
     t.mr = 8; /* narrow: more rows, to have enough sums in flight */
   return t;
 }
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* Blocks of half to full size such that 1, 2, 4 and 8 workers wait least for the one with the most tasks, against what
  * a task costs: 300 ns, and weights and rows read once more. panel: multiplications of a row and panel. */
@@ -32,10 +30,10 @@ static cy_blocks blocks_even(cy_tile tile, cy_blocks most, int64_t outer, int64_
   double least = 1e300;
   for (int64_t mb = most.mb; mb > 0 && mb * 2 >= most.mb; mb -= tile.mr)
     for (int64_t nb = most.nb; nb > 0 && nb * 2 >= most.nb; nb--) {
-      int64_t blocks = ceil_div(rows, mb), splits = ceil_div(panels, nb), tasks = outer * blocks * splits;
+      int64_t blocks = cy_ceil(rows, mb), splits = cy_ceil(panels, nb), tasks = outer * blocks * splits;
       double r = (double)rows / (double)blocks, n = (double)panels / (double)splits, sum = 0;
       for (int64_t workers = 1; workers <= 8; workers *= 2)
-        sum += (double)(ceil_div(tasks, workers) * workers);
+        sum += (double)(cy_ceil(tasks, workers) * workers);
       double cost = sum * ((r + 2) * (n + 0.05) * panel / 50 + 300);
       if (cost < least) {
         least = cost;
@@ -54,12 +52,11 @@ cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t
   int64_t m = rows ? rows : 4 * mb;
   int64_t p = panels ? panels : 4 * nb;
   if (rows) {
-    int64_t blocks = (rows + mb - 1) / mb, each = (rows + blocks - 1) / blocks;
-    mb = (each + tile.mr - 1) / tile.mr * tile.mr;
+    mb = cy_round_up(cy_ceil(rows, cy_ceil(rows, mb)), tile.mr);
   }
   nb = nb < p ? nb : p;
   for (;;) {
-    int64_t tasks = outer * ((m + mb - 1) / mb) * ((p + nb - 1) / nb), columns = nb * nr;
+    int64_t tasks = outer * cy_ceil(m, mb) * cy_ceil(p, nb), columns = nb * nr;
     int64_t r = mb < m ? mb : m;
     double ns = (double)columns * (double)k * (2.0 * (double)r / 50 + 4.0 / 15);
     if (tasks >= enough || ns < least_ns || (nb == 1 && mb <= 2 * tile.mr))
@@ -120,7 +117,7 @@ unsigned cy_tails(cy_tile t, int64_t rows, int64_t mb) {
 unsigned cy_share_tails(cy_tile t, int64_t rows, int64_t mb) {
   if (!rows)
     return (1u << t.mr) - 1;
-  int64_t blocks = ceil_div(rows, mb), last = ceil_div(rows, t.mr) * (blocks - 1) / blocks * t.mr;
+  int64_t blocks = cy_ceil(rows, mb), last = cy_ceil(rows, t.mr) * (blocks - 1) / blocks * t.mr;
   return (last ? 1u << t.mr : 0) | tails_of(t, rows - last);
 }
 

@@ -1,9 +1,14 @@
-/* cpu.h - what the files of the CPU target's row share: between the IR's contractions and the generators of contract.h. */
+/* cpu.h - what the files of the CPU target's row share: between the IR's contractions and the generators of contract.h.
+ */
 #ifndef CY_CPU_H
 #define CY_CPU_H
 
 #include "codegen/cpu/loops.h"
 #include "codegen/target.h"
+
+/* ---- cpu.c ---- */
+/* Optimises the open module by LLVM's `passes` (see cy_cg_optimize) and writes it: 0, or -1 with a malloc'ed text. */
+int cy_cpu_finish(cy_cg *cg, const char *passes, cy_code_kind kind, const char *path, char **out_error);
 
 /* ---- cpu_contract.c ---- */
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k);
@@ -12,7 +17,7 @@ uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k);
 /* Chooses the algorithm; appends arguments for packed weights and scratch. */
 void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan);
 /* The program's constant with the packed form of v, whose matrix starts at byte `offset` of its contents. */
-uint32_t cy_cpu_contract_pack(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
+uint32_t cy_cpu_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
 void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan);
 
 /* ---- layer_cost.c ---- */

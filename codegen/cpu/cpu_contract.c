@@ -3,8 +3,8 @@
  * In: cy_contraction, whose sizes are dims. Out: descriptors whose sizes are constants or slots, packed forms of
  * constant weights, and after emission the phases. What is not covered here (see supports) becomes plain loops during
  * lowering: other types than f32, f32 with packed weights in half precision, bf16 where there is an instruction for it,
- * and 8-bit integers with i32 sums, empty products, convolutions whose weights are computed at run time or whose
- * channels are not dense.
+ * and 8-bit integers with i32 sums, empty products, convolutions whose weights are computed at run time (with enough
+ * channels they are products by then, see passes/lower_unfold.c) or whose channels are not dense.
  *
  * Appended arguments, in this order: operands shifted to where they begin (where an offset is not 0), packed weights,
  * scratch per worker, shared scratch.
@@ -106,11 +106,11 @@ static bool bf16_supported(const cy_machine *m, cy_kernel *k, const cy_contracti
 }
 
 /* Heads of a known size, up to what a block's scratch is planned for. */
-static bool attention_supported(cy_kernel *k, const cy_contraction *c, const cy_karg_info *args) {
-  int64_t size, columns;
-  return known(k, c->k, &size) && known(k, c->n, &columns) && size > 0 && size <= 1024 && columns > 0 && columns <= 1024 &&
-         c->nbatch <= CY_GEMM_BATCH && args[c->v].dtype == CY_F32 && positive_or_symbolic(k, c->m) &&
-         positive_or_symbolic(k, c->keys) && matmul_supported(k, c);
+static bool attention_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c) {
+  int64_t size, columns, most = m->target->most_head;
+  return known(k, c->k, &size) && known(k, c->n, &columns) && size > 0 && size <= most && columns > 0 &&
+         columns <= most && cy_kernel_arg_dtype(k, c->v) == CY_F32 && positive_or_symbolic(k, c->keys) &&
+         matmul_supported(k, c);
 }
 
 static bool gemm_pack_plan(cy_kernel *k, const cy_contraction *c, form *f, int64_t *out_matrices);
@@ -127,15 +127,13 @@ static bool half_supported(const cy_machine *m, cy_kernel *k, const cy_contracti
 
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
-  const cy_karg_info *args;
-  cy_kernel_args(k, &args);
-  bool floats = args[c->a].dtype == CY_F32 && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
-                (args[c->b].dtype == CY_F32 || half_supported(m, k, c, args[c->b].dtype));
-  if (!floats && !bf16_supported(m, k, c, args[c->a].dtype, args[c->b].dtype) &&
-      !dot_supported(k, c, args[c->a].dtype, args[c->b].dtype))
+  cy_dtype a = cy_kernel_arg_dtype(k, c->a), b = cy_kernel_arg_dtype(k, c->b);
+  bool floats = a == CY_F32 && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
+                (b == CY_F32 || half_supported(m, k, c, b));
+  if (!floats && !bf16_supported(m, k, c, a, b) && !dot_supported(k, c, a, b))
     return false;
   if (c->kind == CY_CONTRACT_ATTENTION)
-    return attention_supported(k, c, args);
+    return attention_supported(m, k, c);
   return c->kind == CY_CONTRACT_MATMUL ? matmul_supported(k, c) : conv_supported(k, c);
 }
 
@@ -151,9 +149,7 @@ static void set_slots(const cy_kernel_plan *plan, int *a, int *b, int *scratch, 
 
 /* How the constant operand of floats is stored. */
 static cy_weights weights_of(cy_kernel *k) {
-  const cy_karg_info *args;
-  cy_kernel_args(k, &args);
-  cy_dtype b = args[cy_kernel_contraction(k)->b].dtype;
+  cy_dtype b = cy_kernel_arg_dtype(k, cy_kernel_contraction(k)->b);
   return b == CY_F16 ? CY_WEIGHTS_F16 : b == CY_BF16 ? CY_WEIGHTS_BF16 : CY_WEIGHTS_F32;
 }
 
@@ -236,13 +232,12 @@ static cy_conv_desc conv_desc(const cy_kernel_plan *plan) {
 
 static cy_dot_desc dot_desc(const cy_kernel_plan *plan, const form *f) {
   const cy_contraction *c = cy_kernel_contraction(plan->kernel);
-  const cy_karg_info *args;
-  cy_kernel_args(plan->kernel, &args);
+  cy_dtype a = cy_kernel_arg_dtype(plan->kernel, c->a), b = cy_kernel_arg_dtype(plan->kernel, c->b);
   cy_dot_desc d = {.conv = c->kind != CY_CONTRACT_MATMUL,
-                   .a_signed = args[c->a].dtype == CY_I8,
-                   .b_signed = args[c->b].dtype != CY_U8,
-                   .b_bits = (unsigned)cy_dtype_of(args[c->b].dtype)->bits,
-                   .bf16 = args[c->a].dtype == CY_BF16,
+                   .a_signed = a == CY_I8,
+                   .b_signed = b != CY_U8,
+                   .b_bits = (unsigned)cy_dtype_of(b)->bits,
+                   .bf16 = a == CY_BF16,
                    .a_zero_slot = c->has_a_zero ? (int)c->a_zero : -1,
                    .b_zero_slot = c->has_b_zero ? (int)c->b_zero : -1,
                    .b_zero_step = c->b_zero_step,
@@ -293,9 +288,7 @@ static void gemm_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena
 }
 
 static cy_pack_source conv_source(const cy_conv_desc *d) {
-  int64_t taps = 1, cin = d->cin / d->groups, cout = d->cout / d->groups;
-  for (int i = 0; i < d->n_spatial; i++)
-    taps *= d->kernel[i];
+  int64_t taps = cy_conv_taps(d), cin = d->cin / d->groups, cout = d->cout / d->groups;
   return (cy_pack_source){.gs = cin * cout * taps,
                           .ns = d->transposed ? taps : cin * taps,
                           .ts = 1,
@@ -303,17 +296,13 @@ static cy_pack_source conv_source(const cy_conv_desc *d) {
 }
 
 static void conv_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena *arena, form *f) {
-  const cy_contraction *c = cy_kernel_contraction(plan->kernel);
   cy_conv_desc d = conv_desc(plan);
-  int64_t taps = 1;
-  for (int i = 0; i < c->nspatial; i++)
-    taps *= c->kernel[i];
   f->algo = cy_conv_choose(cg, &d);
   f->pack.source = conv_source(&d);
-  f->pack.nparts = cy_conv_parts(cg, &d, f->algo);
+  f->pack.nparts = cy_conv_parts(&d, f->algo);
   f->pack.parts = CY_NEW_ARRAY(arena, part, f->pack.nparts);
   for (int i = 0; i < f->pack.nparts; i++) {
-    int32_t *map = CY_NEW_ARRAY(arena, int32_t, taps);
+    int32_t *map = CY_NEW_ARRAY(arena, int32_t, cy_conv_taps(&d));
     part *p = &f->pack.parts[i];
     p->layout = cy_conv_layout(cg, &d, f->algo, i, &p->offset, map);
     p->tap_map = map;
@@ -338,25 +327,32 @@ static cy_dot_source dot_source(const pack_form *f, const void *bytes) {
   return (cy_dot_source){(const char *)bytes + f->w_offset, f->is_signed, f->bits, s->gs, s->ns, s->ts, s->cs};
 }
 
+typedef struct again_count {
+  cy_program *p;
+  const cy_kernel_plan *plan;
+  const pack_form *form;
+  int64_t most;
+} again_count;
+
+static void count_again(void *ctx, cy_step *s) {
+  again_count *c = ctx;
+  int64_t offset = 0;
+  if (s->kind != CY_STEP_LAUNCH || s->kernel != c->plan->kernel)
+    return;
+  const cy_bind *b = &s->bind[c->plan->dead_arg];
+  const cy_value *v = cy_value_of(c->p->g, c->p->constants[c->p->buffers[b->buffer].index].value);
+  if (b->offset && !cy_dim_is_const(c->p->g, b->offset, &offset))
+    cy_bug("kernel '%s': weights begin at a place that is not known", cy_kernel_name(s->kernel));
+  cy_dot_source source = dot_source(c->form, (const char *)v->data.bytes + offset);
+  int64_t here = cy_dot_again(&c->form->dot, &source);
+  c->most = here > c->most ? here : c->most;
+}
+
 /* How many groups of k come again in the constant with most of them, of those that launches of the kernel bind. */
-static int64_t most_again(cy_program *p, const cy_step *s, const cy_kernel_plan *plan, const form *f) {
-  int64_t most = 0, offset;
-  for (; s; s = s->next) {
-    int64_t then = most_again(p, s->then_steps, plan, f), other = most_again(p, s->else_steps, plan, f), here = 0;
-    if (s->kind == CY_STEP_LAUNCH && s->kernel == plan->kernel) {
-      const cy_bind *b = &s->bind[plan->dead_arg];
-      const cy_value *v = cy_value_of(p->g, p->constants[p->buffers[b->buffer].index].value);
-      offset = 0;
-      if (b->offset && !cy_dim_is_const(p->g, b->offset, &offset))
-        cy_bug("kernel '%s': weights begin at a place that is not known", cy_kernel_name(plan->kernel));
-      cy_dot_source source = dot_source(&f->pack, (const char *)v->data.bytes + offset);
-      here = cy_dot_again(&f->pack.dot, &source);
-    }
-    then = then > other ? then : other;
-    here = here > then ? here : then;
-    most = here > most ? here : most;
-  }
-  return most;
+static int64_t most_again(cy_program *p, const cy_kernel_plan *plan, const pack_form *form) {
+  again_count c = {p, plan, form, 0};
+  cy_steps_visit(p->steps, count_again, &c);
+  return c.most;
 }
 
 /* The packed form of 8-bit weights: cut, where what they are makes that faster, or as small. */
@@ -367,7 +363,7 @@ static void dot_form_choose(const cy_machine *m, cy_program *p, const cy_kernel_
   dot_pack_form(cg, plan, f, matrices);
   if (!f->cut)
     return;
-  f->again = most_again(p, p->steps, plan, f);
+  f->again = most_again(p, plan, &f->pack);
   f->cut = m->smallest ? f->again == 0 : cy_dot_cut_pays(&f->pack.dot, f->again);
   f->again = f->cut ? f->again : 0;
   dot_pack_form(cg, plan, f, matrices);
@@ -423,8 +419,7 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
   return key;
 }
 
-uint32_t cy_cpu_contract_pack(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset) {
-  (void)m;
+uint32_t cy_cpu_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset) {
   cy_arena *arena = cy_graph_arena(p->g);
   const form *f = plan->form;
   pack_form *mine = CY_NEW(arena, pack_form);
@@ -435,6 +430,8 @@ uint32_t cy_cpu_contract_pack(const cy_machine *m, cy_program *p, cy_kernel_plan
 
 /* ---- preparing ---- */
 
+static int64_t element_bytes(cy_kernel *k, cy_karg arg) { return cy_dtype_of(cy_kernel_arg_dtype(k, arg))->bits / 8; }
+
 /* May b be packed when compiling? out_matrices, out_offset (elements): of the constant. */
 static bool is_packed(cy_kernel *k, form *f, int64_t *out_matrices, int64_t *out_offset) {
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -443,23 +440,6 @@ static bool is_packed(cy_kernel *k, form *f, int64_t *out_matrices, int64_t *out
   return c->b_const && !c->has_b_zero && (!c->b_offset || known(k, c->b_offset, out_offset)) &&
          (c->kind != CY_CONTRACT_MATMUL || gemm_pack_plan(k, c, f, out_matrices));
 }
-
-static bool loads_argument(cy_kernel *k, cy_karg arg) {
-  for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
-    const cy_expr_info *x = cy_expr_of(k, e);
-    if (x->op == CY_X_LOAD && x->id == arg)
-      return true;
-  }
-  return false;
-}
-
-static cy_dtype element_dtype(cy_kernel *k, cy_karg arg) {
-  const cy_karg_info *args;
-  cy_kernel_args(k, &args);
-  return args[arg].dtype;
-}
-
-static int64_t element_bytes(cy_kernel *k, cy_karg arg) { return cy_dtype_of(element_dtype(k, arg))->bits / 8; }
 
 /* The generators want operands that begin where the pointer points. */
 static void shift_operand(cy_kernel_plan *plan, int which, cy_karg arg, cy_dim offset) {
@@ -489,7 +469,7 @@ static const char *conv_algorithm(cy_conv_algo algo, bool transposed) {
 
 static bool is_dot(cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
-  return cy_kernel_local_dtype(k, c->acc) == CY_I32 || element_dtype(k, c->a) == CY_BF16;
+  return cy_kernel_local_dtype(k, c->acc) == CY_I32 || cy_kernel_arg_dtype(k, c->a) == CY_BF16;
 }
 
 /* Weights decide whether they are cut; all that a kernel is launched with have to be of one form. */
@@ -515,54 +495,65 @@ static void attention_prepare(cy_kernel_plan *plan) {
   plan->weight = 4000;
 }
 
-void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
-  const cy_cg *cg = m->state;
+/* Appends what operands and scratch are bound to. offset: of B's weights in their constant, in elements. */
+static void append_arguments(cy_kernel_plan *plan, form *f, int64_t offset) {
   cy_kernel *k = plan->kernel;
-  if (cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION) {
-    attention_prepare(plan);
-    return;
-  }
-  cy_graph *g = cy_kernel_graph(k);
-  cy_arena *arena = cy_graph_arena(g);
   const cy_contraction *c = cy_kernel_contraction(k);
-  form *f = CY_NEW(arena, form);
-  int64_t matrices, offset;
-  bool matmul = c->kind == CY_CONTRACT_MATMUL;
-  plan->form = f;
-  f->dot = is_dot(k);
-  f->packed = is_packed(k, f, &matrices, &offset);
-  if (!matmul && !f->packed)
-    cy_bug("kernel '%s': a convolution whose weights cannot be packed", cy_kernel_name(k));
   shift_operand(plan, 0, c->a, c->a_offset);
-  if (!f->packed)
-    shift_operand(plan, 1, c->b, c->b_offset);
   if (f->packed) {
     plan->dead_arg = (int32_t)c->b;
-    plan->reads_dead = loads_argument(k, c->b);
+    plan->reads_dead = cy_kernel_loads(k, c->b);
     plan->packed_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
     f->pack.w_offset = offset * element_bytes(k, c->b);
+  } else {
+    shift_operand(plan, 1, c->b, c->b_offset);
   }
-  plan->scratch_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_SCRATCH, CY_F32, cy_dim_const(g, 0));
+  plan->scratch_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_SCRATCH, CY_F32, cy_dim_const(cy_kernel_graph(k), 0));
   plan->shared_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-  plan->weight = 1500;
-  if (f->dot) {
-    if (f->packed)
-      dot_form_choose(m, p, plan, f, matrices);
-    cy_dot_desc d = dot_desc(plan, f);
-    plan->algorithm = cy_dot_algorithm(cg, &d);
-    return;
-  }
-  if (matmul) {
+}
+
+static const char *dot_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, form *f, int64_t matrices) {
+  if (f->packed)
+    dot_form_choose(m, p, plan, f, matrices);
+  cy_dot_desc d = dot_desc(plan, f);
+  return cy_dot_algorithm(m->state, &d);
+}
+
+static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f, int64_t matrices) {
+  static const char *const stored[] = {[CY_WEIGHTS_F16] = "f16", [CY_WEIGHTS_BF16] = "bf16"};
+  cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
+  cy_contraction_kind kind = cy_kernel_contraction(plan->kernel)->kind;
+  cy_weights weights = weights_of(plan->kernel);
+  const char *name;
+  if (kind == CY_CONTRACT_MATMUL) {
     cy_gemm_desc d = gemm_desc(plan, f);
     if (f->packed)
       gemm_pack_form(cg, plan, arena, f, matrices);
-    plan->algorithm = gemm_algorithm(cg, &d);
+    name = gemm_algorithm(cg, &d);
   } else {
     conv_pack_form(cg, plan, arena, f);
-    plan->algorithm = conv_algorithm(f->algo, c->kind == CY_CONTRACT_CONV_TRANSPOSE);
+    name = conv_algorithm(f->algo, kind == CY_CONTRACT_CONV_TRANSPOSE);
   }
-  if (weights_of(k) != CY_WEIGHTS_F32)
-    plan->algorithm = cy_arena_printf(arena, "%s %s", plan->algorithm, weights_of(k) == CY_WEIGHTS_F16 ? "f16" : "bf16");
+  return weights == CY_WEIGHTS_F32 ? name : cy_arena_printf(arena, "%s %s", name, stored[weights]);
+}
+
+void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
+  cy_kernel *k = plan->kernel;
+  const cy_contraction *c = cy_kernel_contraction(k);
+  if (c->kind == CY_CONTRACT_ATTENTION) {
+    attention_prepare(plan);
+    return;
+  }
+  form *f = CY_NEW(cy_graph_arena(cy_kernel_graph(k)), form);
+  int64_t matrices, offset;
+  plan->form = f;
+  plan->weight = 1500;
+  f->dot = is_dot(k);
+  f->packed = is_packed(k, f, &matrices, &offset);
+  if (c->kind != CY_CONTRACT_MATMUL && !f->packed)
+    cy_bug("kernel '%s': a convolution whose weights cannot be packed", cy_kernel_name(k));
+  append_arguments(plan, f, offset);
+  plan->algorithm = f->dot ? dot_prepare(m, p, plan, f, matrices) : float_prepare(m->state, plan, f, matrices);
 }
 
 /* ---- emission ---- */

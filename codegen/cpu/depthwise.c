@@ -43,7 +43,7 @@ static int width_choose(const cy_cg *cg, int64_t ow, int64_t kernel) {
   int most = cg->avx512 ? MOST_TW : kernel > 5 ? 7 : 8, best = most;
   double waste = 1e9;
   for (int tw = most; ow && tw >= 4; tw--) {
-    double w = (double)((ow + tw - 1) / tw * tw) + (most - tw) * 0.02 * (double)ow;
+    double w = (double)(cy_round_up(ow, tw)) + (most - tw) * 0.02 * (double)ow;
     if (w < waste) {
       waste = w;
       best = tw;
@@ -54,10 +54,10 @@ static int width_choose(const cy_cg *cg, int64_t ow, int64_t kernel) {
 
 static dw plan(const cy_cg *cg, const cy_conv_desc *d) {
   dw p = {.d = d, .c = d->cout, .gin = d->cin / d->groups, .gout = d->cout / d->groups};
-  p.width = (d->cout + cg->W - 1) / cg->W * cg->W;
+  p.width = cy_round_up(d->cout, cg->W);
   cy_conv_axes(d, 0, p.axis);
   const cy_axis *w = &p.axis[2];
-  int64_t ow = cy_conv_known(w->out), width = ow ? ow : 64;
+  int64_t ow = cy_csize_known(w->out), width = ow ? ow : 64;
   p.tw = width_choose(cg, ow, w->count);
   p.columns = (int)((p.tw - 1) * w->step + (w->count - 1) * w->inc + 1);
   double ns = (double)(p.axis[0].count * p.axis[1].count * w->count * width * p.c * p.gin) / 20;
@@ -198,7 +198,7 @@ static void columns_fill(cy_cg *cg, const dw *p, const line *l, V x0, columns *c
     int64_t at;
     c->offset[x] = cy_mul(cg, column, l->stride[2]);
     c->ok[x] = cy_icmp(cg, LLVMIntULT, column, l->in_width);
-    c->absent[x] = c->check == CHECK_KNOWN && cy_is_const(column, &at) && (at < 0 || at >= cy_conv_known(w->in));
+    c->absent[x] = c->check == CHECK_KNOWN && cy_is_const(column, &at) && (at < 0 || at >= cy_csize_known(w->in));
   }
 }
 
@@ -265,14 +265,14 @@ static bool inside(const dw *p, int64_t x0, int64_t outputs, int64_t width) {
 /* A row of constant width: border tiles on their own, a loop for those between. False when there are too many of them.
  */
 static bool emit_known_row(cy_cg *cg, const dw *p, const line *l) {
-  int64_t ow = cy_conv_known(p->axis[2].out), iw = cy_conv_known(p->axis[2].in), tw = p->tw, from = 0, to;
+  int64_t ow = cy_csize_known(p->axis[2].out), iw = cy_csize_known(p->axis[2].in), tw = p->tw, from = 0, to;
   if (!ow || !iw)
     return false;
   while (from < ow && !inside(p, from, ow - from < tw ? ow - from : tw, iw))
     from += tw;
   for (to = from; to < ow && inside(p, to, ow - to < tw ? ow - to : tw, iw);)
     to += tw;
-  if (from / tw + (ow - (to < ow ? to : ow) + tw - 1) / tw > 4)
+  if (from / tw + cy_ceil(ow - (to < ow ? to : ow), tw) > 4)
     return false;
   for (int64_t x = 0; x < ow; x += tw)
     if (x < from || x >= to)
@@ -329,8 +329,7 @@ static void emit_row(cy_cg *cg, const dw *p, line *l, V input, V row) {
 void cy_depthwise_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) {
   dw p = plan(cg, d);
   cy_kernel_begin(cg, d->name, 0);
-  if (d->epilogue.begin)
-    d->epilogue.begin(d->epilogue.ctx, cg);
+  cy_epilogue_open(&d->epilogue, cg);
   line l = {.out_width = cy_size(cg, p.axis[2].out),
             .in_width = cy_size(cg, p.axis[2].in),
             .weights = cy_arg_ptr(cg, d->b_slot),

@@ -31,8 +31,6 @@ typedef struct plan {
   bool fresh;              /* b is packed by the task that multiplies with it, the only one to do so */
 } plan;
 
-static int64_t known(cy_csize s) { return s.slot < 0 ? s.value : 0; }
-static bool is_const(cy_csize s, int64_t v) { return s.slot < 0 && s.value == v; }
 
 /* ---- the plan ---- */
 
@@ -41,12 +39,13 @@ static bool pixels_coincide(const plan *p) {
   int64_t stride = p->c;
   for (int i = 2; i >= 0; i--) {
     const cy_axis *a = &p->axis[i];
-    if (a->count != 1 || a->step != 1 || a->start != 0 || !known(a->in) || known(a->in) != known(a->out) ||
-        (known(a->in) > 1 && !is_const(a->in_stride, stride)))
+    int64_t in = cy_csize_known(a->in);
+    if (a->count != 1 || a->step != 1 || a->start != 0 || !in || in != cy_csize_known(a->out) ||
+        (in > 1 && !cy_csize_is(a->in_stride, stride)))
       return false;
-    stride *= known(a->in);
+    stride *= in;
   }
-  return p->groups == 1 && (is_const(p->d->window.batch, 1) || is_const(p->d->window.in_n, stride));
+  return p->groups == 1 && (cy_csize_is(p->d->window.batch, 1) || cy_csize_is(p->d->window.in_n, stride));
 }
 
 static void plan_conv(plan *p) {
@@ -57,8 +56,8 @@ static void plan_conv(plan *p) {
   p->n = w->cout / w->groups;
   p->taps = p->axis[0].count * p->axis[1].count * p->axis[2].count;
   p->k = p->taps * p->c;
-  p->image = known(p->axis[0].out) * known(p->axis[1].out) * known(p->axis[2].out);
-  p->rows = known(w->batch) * p->image;
+  p->image = cy_csize_known(p->axis[0].out) * cy_csize_known(p->axis[1].out) * cy_csize_known(p->axis[2].out);
+  p->rows = cy_csize_known(w->batch) * p->image;
   p->dense = pixels_coincide(p);
 }
 
@@ -66,12 +65,12 @@ static void plan_gemm(plan *p) {
   const cy_gemm_desc *g = &p->d->gemm;
   p->groups = 1;
   for (int i = 0; i < g->n_batch; i++)
-    p->groups *= known(g->batch[i]) ? known(g->batch[i]) : 1;
-  p->n = known(g->n);
-  p->k = p->c = known(g->k);
+    p->groups *= cy_csize_known(g->batch[i]) ? cy_csize_known(g->batch[i]) : 1;
+  p->n = cy_csize_known(g->n);
+  p->k = p->c = cy_csize_known(g->k);
   p->taps = 1;
-  p->rows = known(g->m);
-  p->dense = p->k && is_const(g->ak, 1) && is_const(g->am, p->k);
+  p->rows = cy_csize_known(g->m);
+  p->dense = p->k && cy_csize_is(g->ak, 1) && cy_csize_is(g->am, p->k);
 }
 
 /* What a step of k takes a tile of mr rows. On vectors of 256 bits, two of them a row, it is measured on Zen 3: six
@@ -89,7 +88,7 @@ static unsigned tile_rows(const cy_cg *cg, const plan *p) {
   unsigned best = p->tile.mr;
   double least = 0;
   for (unsigned mr = p->tile.mr; mr + 2 >= p->tile.mr && mr > 1; mr--) {
-    double tiles = p->rows ? (double)((p->rows + mr - 1) / mr) : 1.0 / mr, cost = tiles * step_cost(cg, p, mr);
+    double tiles = p->rows ? (double)cy_ceil(p->rows, mr) : 1.0 / mr, cost = tiles * step_cost(cg, p, mr);
     if (least == 0 || cost < least * 0.98) {
       least = cost;
       best = mr;
@@ -102,7 +101,7 @@ static unsigned tile_rows(const cy_cg *cg, const plan *p) {
 static bool read_once(const plan *p) {
   const cy_gemm_desc *g = &p->d->gemm;
   for (int i = 0; i < g->n_batch; i++)
-    if (is_const(g->b_batch[i], 0) && !is_const(g->batch[i], 1))
+    if (cy_csize_is(g->b_batch[i], 0) && !cy_csize_is(g->batch[i], 1))
       return false;
   return !p->packed && p->rows && p->rows <= p->mb;
 }
@@ -144,7 +143,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
     p.tile.mr = tile_rows(cg, &p);
   p.nr = (int64_t)p.tile.nv * cg->W;
   int64_t k = p.k ? p.k : 512, most = 192 * 1024 / (k * 2) / p.tile.mr * p.tile.mr;
-  int64_t likely = p.rows ? p.rows : p.image, panels = p.n ? (p.n + p.nr - 1) / p.nr : 0;
+  int64_t likely = p.rows ? p.rows : p.image, panels = p.n ? cy_ceil(p.n, p.nr) : 0;
   cy_blocks b = cy_blocks_choose(cg, p.tile, p.groups, likely, panels, (k + 1) / 2);
   p.nb = b.nb;
   p.mb = b.mb <= most ? b.mb : most > p.tile.mr ? most : p.tile.mr;
@@ -174,7 +173,7 @@ cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t ma
                      .sums = p.form.fours,
                      .cut = d->cut,
                      .again = d->again};
-  int64_t panels = (l.n + p.nr - 1) / p.nr, groups = (p.k + l.step - 1) / l.step;
+  int64_t panels = cy_ceil(l.n, p.nr), groups = cy_ceil(p.k, l.step);
   l.matrix_bytes = (panels * groups + l.again) * cy_dot_group_bytes(p.form, p.nr);
   l.matrix_bytes += l.cut ? cy_dot_head_bytes(panels, l.again) : 0;
   l.bytes = matrices * (l.matrix_bytes + (l.sums ? panels * p.nr * 4 : 0));
@@ -190,7 +189,7 @@ bool cy_dot_cut_possible(const cy_cg *cg, const cy_dot_desc *d) {
 
 /* Pairs take 1.25 times as long, measured on Zen 3; what comes again is read by way of its offsets. */
 bool cy_dot_cut_pays(const cy_dot_layout *l, int64_t again) {
-  int64_t groups = (l->n + l->nr - 1) / l->nr * ((l->taps * l->c + 3) / 4);
+  int64_t groups = cy_ceil(l->n, l->nr) * cy_ceil(l->taps * l->c, 4);
   return again * 6 <= groups;
 }
 
@@ -224,25 +223,14 @@ static V rows(cy_cg *cg, const plan *p) {
 
 /* How many products there are, of all batch axes or groups. */
 static V products(cy_cg *cg, const plan *p) {
-  V n = cy_i64(cg, p->d->conv ? p->groups : 1);
-  for (int i = 0; !p->d->conv && i < p->d->gemm.n_batch; i++)
-    n = cy_mul(cg, n, cy_size(cg, p->d->gemm.batch[i]));
-  return n;
-}
-
-static V b_matrices(cy_cg *cg, const plan *p) {
-  V n = cy_i64(cg, 1);
-  for (int i = 0; i < p->d->gemm.n_batch; i++)
-    if (!is_const(p->d->gemm.b_batch[i], 0))
-      n = cy_mul(cg, n, cy_size(cg, p->d->gemm.batch[i]));
-  return n;
+  return p->d->conv ? cy_i64(cg, p->groups) : cy_batch_count(cg, p->d->gemm.batch, p->d->gemm.n_batch);
 }
 
 static V panel_bytes(cy_cg *cg, const plan *p) {
   return cy_mulc(cg, k_groups(cg, p), cy_dot_group_bytes(p->form, p->nr));
 }
 static int64_t head_bytes(const plan *p) {
-  return p->form.cut ? cy_dot_head_bytes((p->n + p->nr - 1) / p->nr, p->d->again) : 0;
+  return p->form.cut ? cy_dot_head_bytes(cy_ceil(p->n, p->nr), p->d->again) : 0;
 }
 static V matrix_bytes(cy_cg *cg, const plan *p) {
   int64_t besides = head_bytes(p) + p->d->again * cy_dot_group_bytes(p->form, p->nr);
@@ -261,10 +249,13 @@ static V worker_bytes(cy_cg *cg, void *ctx) {
   return cy_add(cg, rows_bytes(cg, p), fresh);
 }
 static V pack_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, TOGETHER)); }
-static V pack_count(cy_cg *cg, void *ctx) { return cy_mul(cg, b_matrices(cg, ctx), pack_blocks(cg, ctx)); }
+static V pack_count(cy_cg *cg, void *ctx) {
+  const plan *p = ctx;
+  return cy_mul(cg, cy_gemm_b_count(cg, &p->d->gemm), pack_blocks(cg, p));
+}
 static V shared_bytes(cy_cg *cg, void *ctx) {
   const plan *p = ctx;
-  return p->packed || p->fresh ? cy_i64(cg, 0) : cy_mul(cg, b_matrices(cg, p), matrix_bytes(cg, p));
+  return p->packed || p->fresh ? cy_i64(cg, 0) : cy_mul(cg, cy_gemm_b_count(cg, &p->d->gemm), matrix_bytes(cg, p));
 }
 
 /* ---- packing b at run time: i16, less its zero points ---- */
@@ -354,27 +345,13 @@ static void emit_pack_group(cy_cg *cg, const packer *q, V g) {
   cy_loop_end(cg, &j, NULL);
 }
 
-/* Element offset of the matrix with this number; broadcast axes do not count. */
-static V matrix_offset(cy_cg *cg, const plan *p, V number) {
-  const cy_gemm_desc *g = &p->d->gemm;
-  V offset = cy_i64(cg, 0);
-  for (int i = g->n_batch - 1; i >= 0; i--) {
-    if (is_const(g->b_batch[i], 0))
-      continue;
-    V size = cy_size(cg, g->batch[i]);
-    offset = cy_add(cg, offset, cy_mul(cg, cy_mod(cg, number, size), cy_size(cg, g->b_batch[i])));
-    number = cy_div(cg, number, size);
-  }
-  return offset;
-}
-
 /* Panels [p0, p1) of the matrix of this number, to dst. They are packed side by side, since a cache line of b may hold
  * columns of several. */
 static void emit_pack_panels(cy_cg *cg, const plan *p, V matrix, V p0, V p1, V dst) {
   const cy_gemm_desc *g = &p->d->gemm;
   bool full = p->n && p->n % p->nr == 0;
   packer q = {.p = p, .k = k_size(cg, p), .bk = cy_size(cg, g->bk), .bn = cy_size(cg, g->bn)};
-  V from = matrix_offset(cg, p, matrix);
+  V from = cy_gemm_b_offset(cg, g, matrix);
   cy_loop k, t;
   cy_loop_begin(cg, &k, cy_i64(cg, 0), k_groups(cg, p), cy_i64(cg, 1), NULL, 0);
   cy_loop_begin(cg, &t, p0, p1, cy_i64(cg, 1), NULL, 0);
@@ -422,11 +399,11 @@ typedef struct frame {
 static void split_pixel(cy_cg *cg, const plan *p, V flat, V *image, V *o) {
   for (int i = 2; i >= 0; i--) {
     V size = cy_size(cg, p->axis[i].out);
-    bool whole = is_const(p->axis[i].out, 1);
+    bool whole = cy_csize_is(p->axis[i].out, 1);
     o[i] = whole ? cy_i64(cg, 0) : cy_mod(cg, flat, size);
     flat = whole ? flat : cy_div(cg, flat, size);
   }
-  *image = is_const(p->d->window.batch, 1) ? cy_i64(cg, 0) : flat;
+  *image = cy_csize_is(p->d->window.batch, 1) ? cy_i64(cg, 0) : flat;
 }
 
 static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
@@ -446,27 +423,6 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
   idx[n] = row;
 }
 
-static V dot_strides(cy_cg *cg, const frame *f, const cy_csize *strides) {
-  V sum = cy_i64(cg, 0);
-  for (int i = 0; i < f->p->d->gemm.n_batch; i++)
-    sum = cy_add(cg, sum, cy_mul(cg, f->idx[i], cy_size(cg, strides[i])));
-  return sum;
-}
-
-/* Which of the packed matrices. */
-static V matrix_number(cy_cg *cg, const frame *f) {
-  const cy_gemm_desc *g = &f->p->d->gemm;
-  if (f->p->d->conv)
-    return f->product;
-  if (f->p->packed)
-    return dot_strides(cg, f, g->b_batch);
-  V number = cy_i64(cg, 0);
-  for (int i = 0; i < g->n_batch; i++)
-    if (!is_const(g->b_batch[i], 0))
-      number = cy_add(cg, cy_mul(cg, number, cy_size(cg, g->batch[i])), f->idx[i]);
-  return number;
-}
-
 /* The element of a so many behind the one at `from`. */
 static V elements_on(cy_cg *cg, const plan *p, V from, V elements) {
   return cy_gep(cg, from, cy_dot_source_bytes(cg, p->form, elements));
@@ -474,21 +430,21 @@ static V elements_on(cy_cg *cg, const plan *p, V from, V elements) {
 
 static void find_operands(cy_cg *cg, frame *f) {
   const plan *p = f->p;
-  V flat = f->product, a = cy_arg_ptr(cg, p->a_slot);
-  for (int i = p->d->gemm.n_batch - 1; !p->d->conv && i >= 0; i--) {
-    V size = cy_size(cg, p->d->gemm.batch[i]);
-    f->idx[i] = i ? cy_mod(cg, flat, size) : flat;
-    flat = i ? cy_div(cg, flat, size) : flat;
-  }
-  V first = p->d->conv ? cy_mulc(cg, f->product, p->c) : dot_strides(cg, f, p->d->gemm.a_batch);
+  const cy_gemm_desc *g = &p->d->gemm;
+  V a = cy_arg_ptr(cg, p->a_slot);
+  if (!p->d->conv)
+    cy_batch_split(cg, g->batch, g->n_batch, f->product, f->idx);
+  V first = p->d->conv ? cy_mulc(cg, f->product, p->c) : cy_batch_offset(cg, f->idx, g->a_batch, g->n_batch);
   f->a = elements_on(cg, p, a, first);
-  V number = matrix_number(cg, f), all = cy_arg_ptr(cg, p->packed ? p->b_slot : p->shared_slot);
+  V number = p->d->conv ? f->product : cy_gemm_b_number(cg, g, f->idx);
+  V all = cy_arg_ptr(cg, p->packed ? p->b_slot : p->shared_slot);
   f->matrix = number;
   f->first = cy_gep(cg, all, cy_mul(cg, number, matrix_bytes(cg, p)));
   f->again = cy_gep(cg, f->first, cy_mulc(cg, cy_addc(cg, panels(cg, p), 1), 4));
   f->b = cy_gepc(cg, f->first, head_bytes(p));
   f->col0 = p->d->conv ? cy_mulc(cg, f->product, p->n) : cy_i64(cg, 0);
-  V matrices = p->d->conv ? cy_i64(cg, p->groups) : b_matrices(cg, p), before = cy_mul(cg, number, panels(cg, p));
+  V matrices = p->d->conv ? cy_i64(cg, p->groups) : cy_gemm_b_count(cg, g);
+  V before = cy_mul(cg, number, panels(cg, p));
   f->sums = cy_gep(cg, all, cy_add(cg, cy_mul(cg, matrices, matrix_bytes(cg, p)), cy_mulc(cg, before, p->nr * 4)));
 }
 
@@ -504,7 +460,7 @@ static void emit_gemm_row(cy_cg *cg, const frame *f, V row, V dst) {
   const cy_gemm_desc *g = &f->p->d->gemm;
   emit_row_end(cg, f, dst);
   V src = elements_on(cg, f->p, f->a, cy_mul(cg, cy_add(cg, f->row0, row), cy_size(cg, g->am)));
-  if (is_const(g->ak, 1) || is_const(g->k, 1))
+  if (cy_csize_is(g->ak, 1) || cy_csize_is(g->k, 1))
     cy_dot_run(cg, &f->convert, dst, src, k_size(cg, f->p));
   else
     cy_dot_gather(cg, &f->convert, dst, src, k_size(cg, f->p), cy_dot_source_bytes(cg, f->p->form, cy_size(cg, g->ak)));
@@ -532,7 +488,7 @@ static void emit_taps(cy_cg *cg, const frame *f, V dst, V line, V ok, V x) {
 static void emit_kernel_row(cy_cg *cg, const frame *f, V dst, V line, V ok, V x) {
   const plan *p = f->p;
   const cy_axis *w = &p->axis[2];
-  if (w->count == 1 || w->inc != 1 || !is_const(w->in_stride, p->c)) {
+  if (w->count == 1 || w->inc != 1 || !cy_csize_is(w->in_stride, p->c)) {
     emit_taps(cg, f, dst, line, ok, x);
     return;
   }
@@ -575,7 +531,7 @@ enum { MOST_KERNEL_ROWS = 9 };
 /* Do the taps of a kernel row lie side by side in the input? */
 static bool taps_dense(const plan *p) {
   const cy_axis *w = &p->axis[2];
-  return p->d->conv && w->count > 1 && w->inc == 1 && is_const(w->in_stride, p->c) &&
+  return p->d->conv && w->count > 1 && w->inc == 1 && cy_csize_is(w->in_stride, p->c) &&
          p->axis[0].count * p->axis[1].count <= MOST_KERNEL_ROWS;
 }
 
@@ -800,8 +756,7 @@ void cy_dot_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
     cy_phase_add(info, name, cy_size_fn(cg, name, "_tasks", pack_count, &p));
   }
   cy_kernel_begin(cg, p.name, 0);
-  if (e->begin)
-    e->begin(e->ctx, cg);
+  cy_epilogue_open(e, cg);
   frame f = {.p = &p, .convert = cy_dot_rows_begin(cg, p.form, d), .row_bytes = row_bytes(cg, &p)};
   f.scratch = cy_scratch(cg, p.scratch_slot, worker_bytes(cg, &p));
   f.row_table = cy_row_table(cg, p.tile.mr, f.row_bytes);

@@ -69,7 +69,7 @@ static dw plan(const cy_cg *cg, const cy_dot_desc *d) {
   p.taps = p.axis[1].count * p.axis[2].count;
   p.weights = pair_count(p.axis[1].count, p.axis[2].count) * 2 * whole_blocks(cg, p.c);
   p.narrow = d->b_bits == 8 && d->b_signed;
-  int64_t width = cy_conv_known(p.axis[2].out), height = cy_conv_known(p.axis[1].out);
+  int64_t width = cy_csize_known(p.axis[2].out), height = cy_csize_known(p.axis[1].out);
   width = width ? width : 64;
   double ns = (double)(p.taps * width * p.c) / 30;
   int64_t most = 1 + (int64_t)(20000 / (ns + 1)), row = reach(&p.axis[2], width) * p.chunk * 2;

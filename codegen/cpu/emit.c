@@ -36,78 +36,12 @@ static void set_error(char **out_error, const char *text) {
 
 /* ---- the CPU ---- */
 
-/* What a feature list says of one feature: 1 on, 0 off, -1 nothing. The last mention counts. */
-static int feature(const char *list, const char *name) {
-  size_t n = strlen(name);
-  int on = -1;
-  for (const char *p = list; (p = strstr(p, name)); p += n)
-    if (p > list && (p[-1] == '+' || p[-1] == '-') && (p[n] == ',' || p[n] == 0))
-      on = p[-1] == '+';
-  return on;
-}
-
-/* LLVM's C API does not tell what a CPU name stands for, so names are listed; those that are not have AVX2. */
-enum { OLD = 0, AVX2 = 1, AVX512 = 2, VNNI = 4, DOT_BF16 = 8 }; /* of the widest vectors */
-
-static int cpu_has(const char *cpu) {
-  static const struct {
-    const char *name;
-    int has;
-  } cpus[] = {
-      {"x86-64", OLD},
-      {"x86-64-v2", OLD},
-      {"nehalem", OLD},
-      {"westmere", OLD},
-      {"sandybridge", OLD},
-      {"ivybridge", OLD},
-      {"generic", OLD},
-      {"btver2", OLD},
-      {"bdver1", OLD},
-      {"bdver2", OLD},
-      {"bdver3", OLD},
-      {"core2", OLD},
-      {"penryn", OLD},
-      {"alderlake", AVX2 | VNNI},
-      {"raptorlake", AVX2 | VNNI},
-      {"meteorlake", AVX2 | VNNI},
-      {"sierraforest", AVX2 | VNNI},
-      {"grandridge", AVX2 | VNNI},
-      {"x86-64-v4", AVX512},
-      {"skylake-avx512", AVX512},
-      {"cannonlake", AVX512},
-      {"knl", AVX512},
-      {"knm", AVX512},
-      {"cascadelake", AVX512 | VNNI},
-      {"cooperlake", AVX512 | VNNI | DOT_BF16},
-      {"icelake-client", AVX512 | VNNI},
-      {"icelake-server", AVX512 | VNNI},
-      {"tigerlake", AVX512 | VNNI},
-      {"rocketlake", AVX512 | VNNI},
-      {"sapphirerapids", AVX512 | VNNI | DOT_BF16},
-      {"emeraldrapids", AVX512 | VNNI | DOT_BF16},
-      {"graniterapids", AVX512 | VNNI | DOT_BF16},
-      {"graniterapids-d", AVX512 | VNNI | DOT_BF16},
-      {"znver4", AVX512 | VNNI | DOT_BF16},
-      {"znver5", AVX512 | VNNI | DOT_BF16},
-  };
-  for (size_t i = 0; i < sizeof cpus / sizeof cpus[0]; i++)
-    if (strcmp(cpu, cpus[i].name) == 0)
-      return cpus[i].has;
-  return AVX2;
-}
-
 static void cpu_describe(cy_cg *cg) {
-  int has = cpu_has(cg->cpu);
-  const char *f = cg->features;
-  int f512 = feature(f, "avx512f"), fvnni = feature(f, "avx512vnni"), f2 = feature(f, "avx2"), ffma = feature(f, "fma"),
-      fbf16 = feature(f, "avx512bf16");
-  cg->avx512 = f512 >= 0 ? f512 && feature(f, "avx512vl") > 0 : (has & AVX512) != 0;
-  if (!cg->avx512) /* the form of 256 bits */
-    fvnni = feature(f, "avxvnni");
-  cg->vnni = fvnni >= 0 ? fvnni : (has & (cg->avx512 ? AVX512 : AVX2)) && (has & VNNI);
-  cg->bf16_dot = cg->avx512 && (fbf16 >= 0 ? fbf16 : (has & DOT_BF16) != 0);
-  cg->avx2 = cg->avx512 || (f2 >= 0 ? f2 : has != OLD);
-  cg->fma = ffma >= 0 ? ffma : cg->avx2;
+  cg->avx512 = cy_cg_has(cg, "avx512f") && cy_cg_has(cg, "avx512vl");
+  cg->avx2 = cg->avx512 || cy_cg_has(cg, "avx2");
+  cg->vnni = cy_cg_has(cg, cg->avx512 ? "avx512vnni" : "avxvnni");
+  cg->bf16_dot = cg->avx512 && cy_cg_has(cg, "avx512bf16");
+  cg->fma = cy_cg_has(cg, "fma");
   cg->W = cg->avx512 ? 16 : cg->avx2 ? 8 : 4;
   cg->l2_bytes = cg->avx512 ? 1 << 20 : 512 << 10;
 }
@@ -130,19 +64,21 @@ static void types_init(cy_cg *cg) {
 }
 
 /* "native" becomes the host's name and its full feature list: names alone do not tell what a hypervisor masks. */
-static void cpu_resolve(cy_cg *cg, const char *cpu, const char *features) {
-  bool native = strcmp(cpu, "native") == 0;
-  char *name = native ? LLVMGetHostCPUName() : NULL, *host = native ? LLVMGetHostCPUFeatures() : NULL;
-  const char *base = host ? host : "", *more = features ? features : "";
-  size_t n = strlen(base) + strlen(more) + 2;
+static void cpu_resolve(cy_cg *cg, const char *cpu) {
+  const char *listed = cy_cpu_features(cpu);
+  char *name = listed ? NULL : LLVMGetHostCPUName(), *host = listed ? NULL : LLVMGetHostCPUFeatures();
   cg->cpu = strdup(name ? name : cpu);
-  cg->features = malloc(n);
-  snprintf(cg->features, n, "%s%s%s", base, *base && *more ? "," : "", more);
+  cg->features = strdup(host ? host : "");
+  cg->has = listed ? strdup(listed) : cy_cpu_features_on(host);
   LLVMDisposeMessage(name);
   LLVMDisposeMessage(host);
 }
 
-cy_cg *cy_cg_create(const char *cpu, const char *features, char **out_error) {
+cy_cg *cy_cg_create(const char *cpu, char **out_error) {
+  if (strcmp(cpu, "native") && !cy_cpu_features(cpu)) {
+    set_error(out_error, "unknown CPU");
+    return NULL;
+  }
   pthread_once(&targets_once, targets_init);
   char *triple = LLVMGetDefaultTargetTriple(), *message = NULL;
   LLVMTargetRef target;
@@ -153,7 +89,7 @@ cy_cg *cy_cg_create(const char *cpu, const char *features, char **out_error) {
     return NULL;
   }
   cy_cg *cg = calloc(1, sizeof *cg);
-  cpu_resolve(cg, cpu, features);
+  cpu_resolve(cg, cpu);
   cpu_describe(cg);
   cg->tm = LLVMCreateTargetMachine(target, triple, cg->cpu, cg->features, LLVMCodeGenLevelDefault, LLVMRelocPIC,
                                    LLVMCodeModelDefault);
@@ -174,6 +110,7 @@ void cy_cg_destroy(cy_cg *cg) {
   LLVMDisposeTargetMachine(cg->tm);
   free(cg->cpu);
   free(cg->features);
+  free(cg->has);
   free(cg);
 }
 
@@ -339,22 +276,32 @@ LLVMValueRef cy_call(cy_cg *cg, LLVMValueRef fn, LLVMValueRef *args, unsigned n)
   return LLVMBuildCall2(cg->b, LLVMGlobalGetValueType(fn), fn, args, n, "");
 }
 
-LLVMValueRef cy_intrinsic(cy_cg *cg, const char *name, LLVMTypeRef type, LLVMValueRef *args, unsigned n) {
+LLVMValueRef cy_intrinsic_of(cy_cg *cg, const char *name, LLVMTypeRef *types, unsigned ntypes, LLVMValueRef *args,
+                             unsigned n) {
   unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
-  LLVMTypeRef fn_type = LLVMIntrinsicGetType(cg->ctx, id, &type, 1);
-  return LLVMBuildCall2(cg->b, fn_type, LLVMGetIntrinsicDeclaration(cg->module, id, &type, 1), args, n, "");
+  LLVMTypeRef fn_type = LLVMIntrinsicGetType(cg->ctx, id, types, ntypes);
+  return LLVMBuildCall2(cg->b, fn_type, LLVMGetIntrinsicDeclaration(cg->module, id, types, ntypes), args, n, "");
 }
 
-LLVMValueRef cy_alloca(cy_cg *cg, int64_t bytes) {
+LLVMValueRef cy_intrinsic(cy_cg *cg, const char *name, LLVMTypeRef type, LLVMValueRef *args, unsigned n) {
+  return cy_intrinsic_of(cg, name, &type, 1, args, n);
+}
+
+LLVMValueRef cy_alloca_of(cy_cg *cg, LLVMTypeRef type) {
   LLVMBasicBlockRef here = LLVMGetInsertBlock(cg->b), entry = LLVMGetEntryBasicBlock(cg->fn);
   LLVMValueRef first = LLVMGetFirstInstruction(entry);
   if (first)
     LLVMPositionBuilderBefore(cg->b, first);
   else
     LLVMPositionBuilderAtEnd(cg->b, entry);
-  LLVMValueRef p = LLVMBuildAlloca(cg->b, LLVMArrayType2(cg->i8, (uint64_t)bytes), "");
-  LLVMSetAlignment(p, 64);
+  LLVMValueRef p = LLVMBuildAlloca(cg->b, type, "");
   LLVMPositionBuilderAtEnd(cg->b, here);
+  return p;
+}
+
+LLVMValueRef cy_alloca(cy_cg *cg, int64_t bytes) {
+  LLVMValueRef p = cy_alloca_of(cg, LLVMArrayType2(cg->i8, (uint64_t)bytes));
+  LLVMSetAlignment(p, 64);
   return p;
 }
 
@@ -560,6 +507,23 @@ LLVMValueRef cy_shuffle(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, const int *la
     m[i] = cy_i32(cg, lanes[i]);
   return LLVMBuildShuffleVector(cg->b, a, b, LLVMConstVector(m, n), "");
 }
+
+LLVMValueRef cy_some_lanes(cy_cg *cg, LLVMValueRef v, unsigned first, unsigned n) {
+  int lanes[256];
+  for (unsigned i = 0; i < n; i++)
+    lanes[i] = (int)(first + i);
+  return cy_shuffle(cg, v, v, lanes, n);
+}
+
+LLVMValueRef cy_joined(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+  int lanes[256];
+  unsigned n = 2 * LLVMGetVectorSize(LLVMTypeOf(a));
+  for (unsigned i = 0; i < n; i++)
+    lanes[i] = (int)i;
+  return cy_shuffle(cg, a, b, lanes, n);
+}
+
+bool cy_is_vector(LLVMValueRef v) { return LLVMGetTypeKind(LLVMTypeOf(v)) == LLVMVectorTypeKind; }
 
 LLVMValueRef cy_splat(cy_cg *cg, LLVMValueRef scalar, unsigned lanes) {
   static const int zero[64];

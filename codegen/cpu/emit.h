@@ -35,18 +35,23 @@ typedef struct cy_cg {
   bool no_fast;      /* algorithms of fewer multiplications are not wanted: see cy_machine_forgo_fast */
   int64_t l2_bytes;           /* per core; what block sizes are chosen for */
   char *cpu, *features;       /* as LLVM wants them; features may be "" */
+  char *has;                  /* what code for the CPU may use, comma separated */
   const char *prefix; /* of names that objects share: the caller's. NULL: they share nothing, there is one module */
   /* the function being emitted */
   LLVMValueRef fn;
   LLVMValueRef args, begin, end, worker; /* of a kernel; NULL in other functions */
 } cy_cg;
 
-/* cpu: "native", "x86-64-v3", "x86-64-v4" or any CPU name LLVM knows. features: extra "+a,-b" list or NULL.
- * On failure returns NULL and, when out_error is not NULL, a malloc'ed text. */
-cy_cg *cy_cg_create(const char *cpu, const char *features, char **out_error);
+/* cpu: "native" or a name of cpus.c. On failure returns NULL and, when out_error is not NULL, a malloc'ed text. */
+cy_cg *cy_cg_create(const char *cpu, char **out_error);
 void cy_cg_destroy(cy_cg *cg);
+bool cy_cg_has(const cy_cg *cg, const char *feature);
 /* Starts an empty module; the one before, if any, is disposed of. */
 void cy_cg_module(cy_cg *cg, const char *name);
+
+/* ---- cpus.c ---- */
+const char *cy_cpu_features(const char *name); /* that code for this CPU may use, comma separated; NULL: not known */
+char *cy_cpu_features_on(const char *list);    /* the same of a machine with "+a,-b,.."; free() it */
 
 /* ---- finishing a module (all return 0, or -1 with a malloc'ed text in *out_error) ---- */
 #define CY_PASSES_LIGHT                                                                                                \
@@ -84,9 +89,13 @@ typedef struct cy_fn_state {
 cy_fn_state cy_fn_save(cy_cg *cg);
 void cy_fn_restore(cy_cg *cg, cy_fn_state state);
 LLVMValueRef cy_call(cy_cg *cg, LLVMValueRef fn, LLVMValueRef *args, unsigned n);
+/* Calls an LLVM intrinsic that is overloaded for one type, or for several. */
 LLVMValueRef cy_intrinsic(cy_cg *cg, const char *name, LLVMTypeRef type, LLVMValueRef *args, unsigned n);
-/* Stack memory, allocated in the entry block, 64-byte aligned. */
+LLVMValueRef cy_intrinsic_of(cy_cg *cg, const char *name, LLVMTypeRef *types, unsigned ntypes, LLVMValueRef *args,
+                             unsigned n);
+/* Stack memory, allocated in the entry block: bytes, 64-byte aligned, or one value. */
 LLVMValueRef cy_alloca(cy_cg *cg, int64_t bytes);
+LLVMValueRef cy_alloca_of(cy_cg *cg, LLVMTypeRef type);
 /* Read-only zeros of at least `bytes`, 64-byte aligned, shared in the module. */
 LLVMValueRef cy_zeros(cy_cg *cg, int64_t bytes);
 /* Slot `slot` of cg->args, as a pointer or as a size. The loads are marked invariant. */
@@ -115,6 +124,10 @@ typedef struct cy_if {
 void cy_if_begin(cy_cg *cg, cy_if *s, LLVMValueRef cond);
 void cy_if_else(cy_cg *cg, cy_if *s); /* optional */
 void cy_if_end(cy_cg *cg, cy_if *s);
+
+/* ---- numbers known now; a >= 0, b > 0 ---- */
+static inline int64_t cy_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }               /* a / b, rounded up */
+static inline int64_t cy_round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; } /* to a multiple of b */
 
 /* ---- integers (i64 unless said otherwise); constants and identities are folded ---- */
 LLVMValueRef cy_i64(cy_cg *cg, int64_t v);
@@ -152,6 +165,9 @@ LLVMValueRef cy_fma(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c); 
 LLVMValueRef cy_fmax(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);                /* of non-NaN values */
 LLVMValueRef cy_fmin(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
 LLVMValueRef cy_shuffle(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, const int *lanes, unsigned n); /* n: at most 256 */
+LLVMValueRef cy_some_lanes(cy_cg *cg, LLVMValueRef v, unsigned first, unsigned n); /* lanes [first, first + n) */
+LLVMValueRef cy_joined(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);                 /* the lanes of a, then those of b */
+bool cy_is_vector(LLVMValueRef v);
 /* v[i] lane j <-> v[j] lane i, for a square of 8 x 8 floats. */
 void cy_transpose8(cy_cg *cg, LLVMValueRef v[8]);
 

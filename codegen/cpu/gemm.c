@@ -37,37 +37,35 @@ typedef struct gemm {
   cy_blocks few_blocks; /* .. and where only running tells the rows, plain tasks for too few of them; mb 0: none */
 } gemm;
 
-static int64_t known(cy_csize s) { return s.slot < 0 ? s.value : 0; }
-static bool is_const(cy_csize s, int64_t v) { return s.slot < 0 && s.value == v; }
 
 static int64_t known_batches(const cy_gemm_desc *d) {
   int64_t count = 1;
   for (int i = 0; i < d->n_batch; i++)
-    count *= known(d->batch[i]) ? known(d->batch[i]) : 1;
+    count *= cy_csize_known(d->batch[i]) ? cy_csize_known(d->batch[i]) : 1;
   return count;
 }
 
 static bool known_all(const cy_gemm_desc *d) {
   for (int i = 0; i < d->n_batch; i++)
-    if (!known(d->batch[i]))
+    if (!cy_csize_known(d->batch[i]))
       return false;
   return true;
 }
 
 static form form_choose(const cy_cg *cg, const cy_gemm_desc *d) {
-  int64_t m = known(d->m), n = known(d->n);
+  int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n);
   if (d->b_packed)
     return FORM_PACKED;
-  if (is_const(d->bn, 1) && n && n % cg->W == 0 && ((m && m <= 64) || n <= 128))
+  if (cy_csize_is(d->bn, 1) && n && n % cg->W == 0 && ((m && m <= 64) || n <= 128))
     return FORM_IN_PLACE;
-  if (is_const(d->bk, 1) && m && m <= 4 && is_const(d->ak, 1))
+  if (cy_csize_is(d->bk, 1) && m && m <= 4 && cy_csize_is(d->ak, 1))
     return FORM_DOTS;
   return FORM_RUNTIME_PACK;
 }
 
 static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
   gemm g = {.d = d, .form = form_choose(cg, d)};
-  int64_t m = known(d->m), n = known(d->n), k = known(d->k), taps, c = k ? k : 1 << 20;
+  int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n), k = cy_csize_known(d->k), taps, c = k ? k : 1 << 20;
   g.tile = cy_tile_choose(cg, m, n);
   g.nr = (int64_t)g.tile.nv * cg->W;
   cy_kblock_choose(1, c, &taps, &g.k_block);
@@ -75,9 +73,9 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
     g.k_block = 512;
   else if (m && m <= g.tile.mr)
     g.k_block = k; /* nothing to keep in cache: no row reads B a second time */
-  int64_t panels = n ? (n + g.nr - 1) / g.nr : 0;
+  int64_t panels = n ? cy_ceil(n, g.nr) : 0;
   g.blocks = cy_blocks_choose(cg, g.tile, known_batches(d), m, panels, k ? k : 512);
-  g.copy_a = !is_const(d->ak, 1) && !is_const(d->k, 1);
+  g.copy_a = !cy_csize_is(d->ak, 1) && !cy_csize_is(d->k, 1);
   g.turned = g.copy_a && g.form == FORM_PACKED && m > g.tile.mr && m * k * 4 <= MOST_TURNED && known_batches(d) == 1 &&
              known_all(d) && panels > g.blocks.nb;
   g.copy_a = g.copy_a && !g.turned;
@@ -105,7 +103,7 @@ cy_pack_layout cy_gemm_layout(const cy_cg *cg, const cy_gemm_desc *d, int64_t ma
                       .nr = (unsigned)g.nr,
                       .merged = 1,
                       .weights = d->weights};
-  l.bytes = matrices * ((l.n + g.nr - 1) / g.nr) * g.nr * l.c * cy_weight_bytes(d->weights);
+  l.bytes = matrices * cy_round_up(l.n, g.nr) * l.c * cy_weight_bytes(d->weights);
   return l;
 }
 
@@ -117,21 +115,7 @@ static V row_blocks(cy_cg *cg, const gemm *g) {
 }
 static V column_blocks(cy_cg *cg, const gemm *g) { return cy_ceil_div(cg, panels(cg, g), cy_i64(cg, g->blocks.nb)); }
 
-static V batches(cy_cg *cg, const gemm *g) {
-  V count = cy_i64(cg, 1);
-  for (int i = 0; i < g->d->n_batch; i++)
-    count = cy_mul(cg, count, cy_size(cg, g->d->batch[i]));
-  return count;
-}
-
-/* Different matrices B: axes along which B is broadcast do not count. */
-static V b_matrices(cy_cg *cg, const gemm *g) {
-  V count = cy_i64(cg, 1);
-  for (int i = 0; i < g->d->n_batch; i++)
-    if (!is_const(g->d->b_batch[i], 0))
-      count = cy_mul(cg, count, cy_size(cg, g->d->batch[i]));
-  return count;
-}
+static V batches(cy_cg *cg, const gemm *g) { return cy_batch_count(cg, g->d->batch, g->d->n_batch); }
 
 static V matrix_bytes(cy_cg *cg, const gemm *g) {
   return cy_mul(cg, cy_mulc(cg, panels(cg, g), g->nr * cy_weight_bytes(g->d->weights)), cy_size(cg, g->d->k));
@@ -162,24 +146,29 @@ static V task_count(cy_cg *cg, void *ctx) {
 
 /* Of A, in front of what else is shared. */
 static int64_t turned_bytes(const gemm *g) {
-  return g->turned ? (known(g->d->m) * known(g->d->k) * 4 + 63) / 64 * 64 : 0;
+  return g->turned ? cy_round_up(cy_csize_known(g->d->m) * cy_csize_known(g->d->k) * 4, 64) : 0;
 }
 
 static bool shares_sums(const gemm *g) { return g->strassen && g->fast.shared; }
-static int64_t sums_bytes(const gemm *g) { return cy_strassen_sums_bytes(g->tile, known(g->d->k), g->k_block); }
+static int64_t sums_bytes(const gemm *g) {
+  return cy_strassen_sums_bytes(g->tile, cy_csize_known(g->d->k), g->k_block);
+}
 
 /* Pairs of tiles in a matrix; in all. */
 static V pairs_of(cy_cg *cg, const gemm *g) { return cy_div(cg, cy_size(cg, g->d->m), cy_i64(cg, 2 * g->tile.mr)); }
 static V pair_count(cy_cg *cg, void *ctx) { return cy_mul(cg, batches(cg, ctx), pairs_of(cg, ctx)); }
-static V pack_count(cy_cg *cg, void *ctx) { return cy_mul(cg, b_matrices(cg, ctx), panels(cg, ctx)); }
+static V pack_count(cy_cg *cg, void *ctx) {
+  const gemm *g = ctx;
+  return cy_mul(cg, cy_gemm_b_count(cg, g->d), panels(cg, g));
+}
 static V shared_bytes(cy_cg *cg, void *ctx) {
   const gemm *g = ctx;
   if (g->form == FORM_RUNTIME_PACK)
-    return cy_mul(cg, b_matrices(cg, g), matrix_bytes(cg, g));
+    return cy_mul(cg, cy_gemm_b_count(cg, g->d), matrix_bytes(cg, g));
   return cy_addc(cg, cy_mulc(cg, pair_count(cg, ctx), shares_sums(g) ? sums_bytes(g) : 0), turned_bytes(g));
 }
 
-static bool single_block(const gemm *g) { return known(g->d->k) && known(g->d->k) <= g->k_block; }
+static bool single_block(const gemm *g) { return cy_csize_known(g->d->k) && cy_csize_known(g->d->k) <= g->k_block; }
 static int64_t cbuf_bytes(const gemm *g) { return single_block(g) ? 0 : g->blocks.mb * g->blocks.nb * g->nr * 4; }
 
 static V worker_bytes(cy_cg *cg, void *ctx) {
@@ -187,7 +176,7 @@ static V worker_bytes(cy_cg *cg, void *ctx) {
   if (g->form == FORM_DOTS)
     return cy_i64(cg, 0);
   V a = g->copy_a ? cy_mulc(cg, cy_size(cg, g->d->k), g->blocks.mb * 4) : cy_i64(cg, 0);
-  int64_t sums = g->strassen ? cy_strassen_bytes(cg, g->tile, &g->fast, known(g->d->k)) : 0;
+  int64_t sums = g->strassen ? cy_strassen_bytes(cg, g->tile, &g->fast, cy_csize_known(g->d->k)) : 0;
   V bytes = cy_round64(cg, cy_addc(cg, a, cbuf_bytes(g) + sums));
   if (!g->few_blocks.mb)
     return bytes;
@@ -213,45 +202,14 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
 
 static void split_batch(cy_cg *cg, const gemm *g, V flat, place *p) {
   p->n = (unsigned)g->d->n_batch;
-  for (int i = g->d->n_batch - 1; i >= 0; i--) {
-    V size = cy_size(cg, g->d->batch[i]);
-    p->idx[i] = i ? cy_mod(cg, flat, size) : flat;
-    flat = i ? cy_div(cg, flat, size) : flat;
-  }
+  cy_batch_split(cg, g->d->batch, g->d->n_batch, flat, p->idx);
 }
 
-static V dot_strides(cy_cg *cg, const gemm *g, const place *p, const cy_csize *strides) {
-  V sum = cy_i64(cg, 0);
-  for (int i = 0; i < g->d->n_batch; i++)
-    sum = cy_add(cg, sum, cy_mul(cg, p->idx[i], cy_size(cg, strides[i])));
-  return sum;
-}
-
-/* Which of the packed matrices. */
-static V packed_number(cy_cg *cg, const gemm *g, const place *p) {
-  if (g->form == FORM_PACKED)
-    return dot_strides(cg, g, p, g->d->b_batch);
-  V number = cy_i64(cg, 0);
-  for (int i = 0; i < g->d->n_batch; i++)
-    if (!is_const(g->d->b_batch[i], 0))
-      number = cy_add(cg, cy_mul(cg, number, cy_size(cg, g->d->batch[i])), p->idx[i]);
-  return number;
+static V offset_of(cy_cg *cg, const gemm *g, const place *p, const cy_csize *strides) {
+  return cy_batch_offset(cg, p->idx, strides, g->d->n_batch);
 }
 
 /* ---- packing B at run time ---- */
-
-/* The batch index behind a number of packed_number: broadcast axes stand at 0. */
-static V pack_source(cy_cg *cg, const gemm *g, V number) {
-  V offset = cy_i64(cg, 0);
-  for (int i = g->d->n_batch - 1; i >= 0; i--) {
-    if (is_const(g->d->b_batch[i], 0))
-      continue;
-    V size = cy_size(cg, g->d->batch[i]);
-    offset = cy_add(cg, offset, cy_mul(cg, cy_mod(cg, number, size), cy_size(cg, g->d->b_batch[i])));
-    number = cy_div(cg, number, size);
-  }
-  return cy_gepf(cg, cy_arg_ptr(cg, g->d->b_slot), offset);
-}
 
 static void emit_pack(cy_cg *cg, const gemm *g, const char *name) {
   const cy_gemm_desc *d = g->d;
@@ -262,7 +220,7 @@ static void emit_pack(cy_cg *cg, const gemm *g, const char *name) {
   cy_loop t, b;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   V matrix = cy_div(cg, t.iv, np), panel = cy_mod(cg, t.iv, np), col = cy_mulc(cg, panel, g->nr);
-  V src = cy_gepf(cg, pack_source(cg, g, matrix), cy_mul(cg, col, bn));
+  V src = cy_gepf(cg, cy_gepf(cg, cy_arg_ptr(cg, d->b_slot), cy_gemm_b_offset(cg, d, matrix)), cy_mul(cg, col, bn));
   V dst = cy_gep(cg, out, cy_mul(cg, matrix, bytes));
   V valid = cy_imin(cg, NR, cy_sub(cg, n, col));
   cy_loop_begin(cg, &b, cy_i64(cg, 0), k, step, NULL, 0);
@@ -282,9 +240,9 @@ static void emit_pack(cy_cg *cg, const gemm *g, const char *name) {
 static V emit_b_base(cy_cg *cg, const gemm *g, const place *p) {
   const cy_gemm_desc *d = g->d;
   if (g->form == FORM_IN_PLACE)
-    return cy_gepf(cg, cy_arg_ptr(cg, d->b_slot), dot_strides(cg, g, p, d->b_batch));
+    return cy_gepf(cg, cy_arg_ptr(cg, d->b_slot), offset_of(cg, g, p, d->b_batch));
   V all = cy_arg_ptr(cg, g->form == FORM_PACKED ? d->b_slot : d->shared_slot);
-  return cy_gep(cg, all, cy_mul(cg, packed_number(cg, g, p), matrix_bytes(cg, g)));
+  return cy_gep(cg, all, cy_mul(cg, cy_gemm_b_number(cg, g->d, p->idx), matrix_bytes(cg, g)));
 }
 
 /* ---- A, made dense along k once for all tasks ---- */
@@ -293,7 +251,7 @@ enum { TURNED_ROWS = 8 }; /* of a task: what a square of vectors has */
 
 static V turn_count(cy_cg *cg, void *ctx) {
   const gemm *g = ctx;
-  return cy_i64(cg, (known(g->d->m) + TURNED_ROWS - 1) / TURNED_ROWS);
+  return cy_i64(cg, cy_ceil(cy_csize_known(g->d->m), TURNED_ROWS));
 }
 
 static void emit_turn(cy_cg *cg, const gemm *g, const char *name) {
@@ -312,7 +270,7 @@ static V a_at(cy_cg *cg, const gemm *g, const place *p, V row) {
   const cy_gemm_desc *d = g->d;
   if (g->turned)
     return cy_gepf(cg, cy_arg_ptr(cg, d->shared_slot), cy_mul(cg, row, cy_size(cg, d->k)));
-  V at = cy_add(cg, dot_strides(cg, g, p, d->a_batch), cy_mul(cg, row, cy_size(cg, d->am)));
+  V at = cy_add(cg, offset_of(cg, g, p, d->a_batch), cy_mul(cg, row, cy_size(cg, d->am)));
   return cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), at);
 }
 static cy_csize row_stride(const gemm *g) { return g->turned || g->copy_a ? g->d->k : g->d->am; }
@@ -368,7 +326,7 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
     a = copy;
   }
   cy_rows index = {row_index, &p, p.n + 1};
-  int64_t n = known(d->n), m_known = known(d->m);
+  int64_t n = cy_csize_known(d->n), m_known = cy_csize_known(d->m);
   cy_core core = {.tile = g->tile,
                   .b = emit_b_base(cg, g, &p),
                   .weights = d->weights,
@@ -378,12 +336,12 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
                   .p0 = q.begin,
                   .p1 = q.end,
                   .rows = rows,
-                  .tails = g->strassen ? cy_strassen_tails(g->tile, m_known, (n + g->nr - 1) / g->nr)
+                  .tails = g->strassen ? cy_strassen_tails(g->tile, m_known, cy_ceil(n, g->nr))
                                        : cy_share_tails(g->tile, m_known, g->blocks.mb),
                   .tab = tab,
                   .tab_stride = cy_i64(cg, 0),
                   .base = LLVMBuildPtrToInt(cg->b, a, cg->i64, ""),
-                  .row_bytes = known(row_stride(g)) * 4,
+                  .row_bytes = cy_csize_known(row_stride(g)) * 4,
                   .taps = cy_i64(cg, 1),
                   .c = k,
                   .tap_block = 1,
@@ -414,8 +372,7 @@ static void emit_tasks(cy_cg *cg, const gemm *g, V scratch) {
 static void emit_blocked(cy_cg *cg, const gemm *g) {
   const cy_gemm_desc *d = g->d;
   cy_kernel_begin(cg, d->name, 0);
-  if (d->epilogue.begin)
-    d->epilogue.begin(d->epilogue.ctx, cg);
+  cy_epilogue_open(&d->epilogue, cg);
   V bytes = worker_bytes(cg, (void *)g), scratch = NULL;
   int64_t none;
   if (!cy_is_const(bytes, &none) || none)
@@ -454,11 +411,10 @@ V cy_emit_dots8(cy_cg *cg, V a, V *col, V k) {
   for (int j = 0; j < 8; j++)
     v[j] = cy_fma(cg, cy_load(cg, type, cy_gepf(cg, col[j], l.iv), 4), x, l.v[j]);
   cy_loop_end(cg, &l, v);
-  static const int low[8] = {0, 1, 2, 3, 4, 5, 6, 7}, high[8] = {8, 9, 10, 11, 12, 13, 14, 15};
   for (int j = 0; j < 8; j++) {
     v[j] = l.out[j];
     if (lanes == 16)
-      v[j] = LLVMBuildFAdd(cg->b, cy_shuffle(cg, v[j], v[j], low, 8), cy_shuffle(cg, v[j], v[j], high, 8), "");
+      v[j] = LLVMBuildFAdd(cg->b, cy_some_lanes(cg, v[j], 0, 8), cy_some_lanes(cg, v[j], 8, 8), "");
   }
   cy_transpose8(cg, v);
   for (int j = 0; j < 8; j++)
@@ -479,8 +435,8 @@ static void emit_dots_task(cy_cg *cg, const gemm *g, V task, V tile) {
   V blocks = cy_ceil_div(cg, n, cy_i64(cg, DOT_COLUMNS)), col0 = cy_mulc(cg, cy_mod(cg, task, blocks), DOT_COLUMNS);
   place p = {.row0 = cy_i64(cg, 0)};
   split_batch(cg, g, cy_div(cg, task, blocks), &p);
-  V a = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), dot_strides(cg, g, &p, d->a_batch));
-  V b = cy_gepf(cg, cy_arg_ptr(cg, d->b_slot), dot_strides(cg, g, &p, d->b_batch));
+  V a = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), offset_of(cg, g, &p, d->a_batch));
+  V b = cy_gepf(cg, cy_arg_ptr(cg, d->b_slot), offset_of(cg, g, &p, d->b_batch));
   V cols = cy_imin(cg, cy_i64(cg, DOT_COLUMNS), cy_sub(cg, n, col0)), ld = cy_i64(cg, DOT_COLUMNS * 4), col[8];
   cy_loop j, i;
   cy_loop_begin(cg, &j, cy_i64(cg, 0), cols, eight, NULL, 0);
@@ -494,7 +450,7 @@ static void emit_dots_task(cy_cg *cg, const gemm *g, V task, V tile) {
   cy_loop_end(cg, &i, NULL);
   cy_loop_end(cg, &j, NULL);
   cy_rows index = {row_index, &p, p.n + 1};
-  int64_t known_n = known(d->n);
+  int64_t known_n = cy_csize_known(d->n);
   cy_epilogue_tile(cg, &d->epilogue, &index, tile, ld, cy_size(cg, d->m), cy_i64(cg, 0), cols, col0,
                    known_n ? (unsigned)(known_n % cg->W) : cg->W);
 }
@@ -502,9 +458,8 @@ static void emit_dots_task(cy_cg *cg, const gemm *g, V task, V tile) {
 static void emit_dots(cy_cg *cg, const gemm *g) {
   const cy_gemm_desc *d = g->d;
   cy_kernel_begin(cg, d->name, 0);
-  if (d->epilogue.begin)
-    d->epilogue.begin(d->epilogue.ctx, cg);
-  V tile = cy_alloca(cg, known(d->m) * DOT_COLUMNS * 4);
+  cy_epilogue_open(&d->epilogue, cg);
+  V tile = cy_alloca(cg, cy_csize_known(d->m) * DOT_COLUMNS * 4);
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_dots_task(cg, g, t.iv, tile);

@@ -41,8 +41,7 @@ static double larger(double a, double b) { return a > b ? a : b; }
 
 /* A product of `rows` rows of `depth` with weights of `n` columns, whose rows are copied in `runs` pieces. */
 static double grouped_product(const cy_cg *cg, form f, double rows, double depth, double n, double runs) {
-  int64_t lanes = cg->W;
-  double columns = (double)(((int64_t)n + lanes - 1) / lanes * lanes), wide = 8.0 / cg->W;
+  double columns = (double)cy_round_up((int64_t)n, cg->W), wide = 8.0 / cg->W;
   double work = rows * depth * columns / rate_of(cg, f), loads = depth * n * (f == BF16 ? 2 : 1) / CY_BYTES_PER_CYCLE;
   double copies = rows * (depth * (f == BYTES && cg->vnni ? COPIED : WIDENED) * wide + runs * RUN);
   return larger(work, loads) + copies + rows * n * INT_OUTPUT * wide;
@@ -89,9 +88,8 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
   if (type_of(g, n->in[0])->rank > 5)
     return 0;
   cy_conv_desc d = describe(g, n, sizes);
-  double taps = 1, pixels = (double)d.batch.value, strides = 1, wide = 8.0 / cg->W;
+  double taps = (double)cy_conv_taps(&d), pixels = (double)d.batch.value, strides = 1, wide = 8.0 / cg->W;
   for (int i = 0; i < d.n_spatial; i++) {
-    taps *= (double)d.kernel[i];
     pixels *= (double)d.out[i].value;
     strides *= (double)d.stride[i];
   }

@@ -57,22 +57,9 @@ static void lp_deinit(cy_lp *p) {
     free(all[i]);
 }
 
-/* A stack slot in the entry block. */
-static V new_slot(cy_cg *cg, T type) {
-  LLVMBasicBlockRef here = LLVMGetInsertBlock(cg->b), entry = LLVMGetEntryBasicBlock(cg->fn);
-  V first = LLVMGetFirstInstruction(entry);
-  if (first)
-    LLVMPositionBuilderBefore(cg->b, first);
-  else
-    LLVMPositionBuilderAtEnd(cg->b, entry);
-  V slot = LLVMBuildAlloca(cg->b, type, "");
-  LLVMPositionBuilderAtEnd(cg->b, here);
-  return slot;
-}
-
 static void make_slots(cy_lp *p) {
   for (uint32_t i = 1; i <= cy_kernel_local_count(p->k); i++)
-    p->slot[i] = new_slot(p->cg, cy_lp_reg(p->cg, cy_kernel_local_dtype(p->k, i), 1));
+    p->slot[i] = cy_alloca_of(p->cg, cy_lp_reg(p->cg, cy_kernel_local_dtype(p->k, i), 1));
 }
 
 /* ---- what a lane loop contains ---- */
@@ -202,8 +189,8 @@ static void make_part(lane_loop *l, cy_local local, cy_op op) {
   cy_cg *cg = l->p->cg;
   cy_dtype t = cy_kernel_local_dtype(l->p->k, local);
   for (unsigned c = 0; c < l->copies; c++) {
-    l->part[c][local] = new_slot(cg, cy_lp_reg(cg, t, l->lanes));
-    LLVMBuildStore(cg->b, cy_lp_identity(cg, op, t, l->lanes), l->part[c][local]);
+    l->part[c][local] = cy_alloca_of(cg, cy_lp_reg(cg, t, l->lanes));
+    LLVMBuildStore(cg->b, cy_lp_const(cg, t, cy_scalar_neutral(op, t), l->lanes), l->part[c][local]);
   }
 }
 
@@ -218,12 +205,7 @@ static void fold_parts(lane_loop *l, cy_local local, cy_op op) {
     sum = c ? cy_lp_op(cg, op, t, t, pair, 2, l->lanes) : pair[1];
   }
   for (unsigned n = l->lanes / 2; n >= 1; n /= 2) {
-    int lo[64], hi[64];
-    for (unsigned i = 0; i < n; i++) {
-      lo[i] = (int)i;
-      hi[i] = (int)(i + n);
-    }
-    V pair[2] = {cy_shuffle(cg, sum, sum, lo, n), cy_shuffle(cg, sum, sum, hi, n)};
+    V pair[2] = {cy_some_lanes(cg, sum, 0, n), cy_some_lanes(cg, sum, n, n)};
     if (n == 1) {
       pair[0] = cy_lp_lane(cg, pair[0], 0, 2);
       pair[1] = cy_lp_lane(cg, pair[1], 0, 2);
@@ -273,7 +255,7 @@ static V lane_piece(lane_loop *l, V lo, V hi, unsigned lanes, unsigned copies) {
 static void make_set_slots(lane_loop *l) {
   for (cy_local i = 1; i < l->info.nlocals; i++)
     for (unsigned c = 0; l->info.set[i] && c < l->copies; c++)
-      l->part[c][i] = new_slot(l->p->cg, cy_lp_reg(l->p->cg, cy_kernel_local_dtype(l->p->k, i), l->lanes));
+      l->part[c][i] = cy_alloca_of(l->p->cg, cy_lp_reg(l->p->cg, cy_kernel_local_dtype(l->p->k, i), l->lanes));
 }
 
 /* The last vector of the loop, of which the lanes below `lo` are done: what they store they store again, what they
@@ -518,7 +500,7 @@ static void emit_set(cy_lp *p, const cy_stmt *s) {
   V slot = p->lanes > 1 ? p->lane_slot[s->local] : p->slot[s->local], v = cy_lp_value(p, s->value);
   if (s->kind == CY_S_ACCUM) {
     if (p->fresh && p->lanes > 1 && !p->set[s->local])
-      v = LLVMBuildSelect(b, p->fresh, v, cy_lp_identity(p->cg, s->op, t, p->lanes), "");
+      v = LLVMBuildSelect(b, p->fresh, v, cy_lp_const(p->cg, t, cy_scalar_neutral(s->op, t), p->lanes), "");
     V pair[2] = {LLVMBuildLoad2(b, cy_lp_reg(p->cg, t, p->lanes), slot, ""), v};
     v = cy_lp_op(p->cg, s->op, t, t, pair, 2, p->lanes);
   }
@@ -529,9 +511,7 @@ static void emit_list(cy_lp *p, const cy_stmt *s) {
   for (; s; s = s->next) {
     cy_lp_statement(p);
     switch (s->kind) {
-    case CY_S_FOR:
-      emit_for(p, s);
-      break;
+    case CY_S_FOR: emit_for(p, s); break;
     case CY_S_STORE: cy_lp_store(p, s->arg, s->offset, cy_lp_value(p, s->value)); break;
     case CY_S_SET:
     case CY_S_ACCUM: emit_set(p, s); break;
@@ -574,7 +554,7 @@ static void emit_tasks(cy_lp *p, V begin, V end) {
 
 /* ---- kernels ---- */
 
-static void emit_body(cy_lp *p, const char *name, V *out_fn) {
+static V emit_body(cy_lp *p, const char *name) {
   cy_cg *cg = p->cg;
   uint32_t n = p->nargs + p->ndims + 2;
   T *types = zeroed(n, sizeof(T));
@@ -590,7 +570,7 @@ static void emit_body(cy_lp *p, const char *name, V *out_fn) {
   emit_tasks(p, LLVMGetParam(fn, n - 2), LLVMGetParam(fn, n - 1));
   cy_fn_end(cg, NULL);
   free(types);
-  *out_fn = fn;
+  return fn;
 }
 
 static int64_t bytes_of(cy_dtype t, V *inout_elems, cy_cg *cg) {
@@ -606,8 +586,7 @@ void cy_cpu_emit_loops(cy_cg *cg, cy_kernel *k, const char *symbol) {
   lp_init(&p, cg, k);
   char name[300];
   snprintf(name, sizeof name, "%.280s.body", symbol);
-  V fn, *actual = zeroed(p.nargs + p.ndims + 2, sizeof(V));
-  emit_body(&p, name, &fn);
+  V fn = emit_body(&p, name), *actual = zeroed(p.nargs + p.ndims + 2, sizeof(V));
   cy_kernel_begin(cg, symbol, 0);
   for (uint32_t i = 0; i < p.ndims; i++)
     actual[p.nargs + i] = p.size[i] = cy_arg_size(cg, (int)(p.nargs + i));
@@ -649,60 +628,51 @@ static void epilogue_begin(void *ctx, cy_cg *cg) {
   cy_lp_load_params(&e->lp);
 }
 
-/* The body at `lanes` lanes along the last output variable. */
-static void epilogue_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
-  epilogue *e = ctx;
-  cy_lp *p = &e->lp;
-  const cy_contraction *c = cy_kernel_contraction(e->k);
-  const cy_stmt *body = cy_kernel_body(e->k);
-  if (c->kind == CY_CONTRACT_ATTENTION)
-    body = body->next->next; /* behind the loops over the keys */
-  lane_loop l = {.p = p, .body = body, .info = lane_scan(p, body), .lanes = lanes, .copies = 1};
+/* Runs `body` with var at `first` and the lanes behind it, `local` being v. Returns where it is afterwards. */
+static V run_body(cy_lp *p, const cy_stmt *body, cy_var var, V first, unsigned lanes, cy_local local, V v) {
+  lane_loop l = {.p = p, .body = body, .info = lane_scan(p, body), .var = var, .lanes = lanes, .copies = 1};
   l.part[0] = zeroed(l.info.nlocals, sizeof(V));
-  for (int i = 0; i < c->nout_vars; i++)
-    p->var[c->out_var[i]] = idx[i];
-  l.var = c->out_var[c->nout_vars - 1];
-  l.info.set[c->acc] = 1;
-  bool vector = LLVMGetTypeKind(LLVMTypeOf(acc)) == LLVMVectorTypeKind;
-  if (lanes > 1) {
+  l.info.set[local] = 1;
+  if (lanes > 1)
     make_set_slots(&l);
-    LLVMBuildStore(cg->b, acc, l.part[0][c->acc]);
-  } else {
-    LLVMBuildStore(cg->b, vector ? cy_lp_lane(cg, acc, 0, 2) : acc, p->slot[c->acc]);
-  }
-  lane_turn(&l, lanes, 0, idx[c->nout_vars - 1]);
+  else if (cy_is_vector(v))
+    v = cy_lp_lane(p->cg, v, 0, 2);
+  V slot = lanes > 1 ? l.part[0][local] : p->slot[local];
+  LLVMBuildStore(p->cg->b, v, slot);
+  lane_turn(&l, lanes, 0, first);
   free(l.part[0]);
   lane_free(&l.info);
+  return slot;
+}
+
+/* The body at `lanes` lanes along the last output variable. */
+static void epilogue_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
+  (void)cg;
+  epilogue *e = ctx;
+  const cy_contraction *c = cy_kernel_contraction(e->k);
+  const cy_stmt *body = cy_kernel_body(e->k);
+  int last = c->nout_vars - 1;
+  if (c->kind == CY_CONTRACT_ATTENTION)
+    body = body->next->next; /* behind the loops over the keys */
+  for (int i = 0; i <= last; i++)
+    e->lp.var[c->out_var[i]] = idx[i];
+  run_body(&e->lp, body, c->out_var[last], idx[last], lanes, c->acc, acc);
 }
 
 /* The body of a loop over the keys at `lanes` of them; returns what becomes of the scores. */
 static V run_scores(epilogue *e, cy_cg *cg, const cy_stmt *loop, V score, unsigned lanes, V key) {
-  cy_lp *p = &e->lp;
   const cy_contraction *c = cy_kernel_contraction(e->k);
-  lane_loop l = {.p = p, .body = loop->body, .info = lane_scan(p, loop->body), .var = c->key, .lanes = lanes, .copies = 1};
-  l.part[0] = zeroed(l.info.nlocals, sizeof(V));
-  l.info.set[c->score] = 1;
-  T type = cy_lp_reg(cg, cy_kernel_local_dtype(e->k, c->score), lanes);
-  bool vector = LLVMGetTypeKind(LLVMTypeOf(score)) == LLVMVectorTypeKind;
-  if (lanes > 1)
-    make_set_slots(&l);
-  else if (vector)
-    score = cy_lp_lane(cg, score, 0, 2);
-  V slot = lanes > 1 ? l.part[0][c->score] : p->slot[c->score];
-  LLVMBuildStore(cg->b, score, slot);
-  lane_turn(&l, lanes, 0, key);
-  V result = LLVMBuildLoad2(cg->b, type, slot, "");
-  free(l.part[0]);
-  lane_free(&l.info);
-  return result;
+  V slot = run_body(&e->lp, loop->body, c->key, key, lanes, c->score, score);
+  return LLVMBuildLoad2(cg->b, cy_lp_reg(cg, cy_kernel_local_dtype(e->k, c->score), lanes), slot, "");
 }
 
 static V scores_change(void *ctx, cy_cg *cg, V score, unsigned lanes, const V *idx) {
   epilogue *e = ctx;
   const cy_contraction *c = cy_kernel_contraction(e->k);
-  for (int i = 0; i < c->nout_vars - 1; i++)
+  int last = c->nout_vars - 1;
+  for (int i = 0; i < last; i++)
     e->lp.var[c->out_var[i]] = idx[i];
-  return run_scores(e, cg, cy_kernel_body(e->k), score, lanes, idx[c->nout_vars - 1]);
+  return run_scores(e, cg, cy_kernel_body(e->k), score, lanes, idx[last]);
 }
 
 static V scores_weigh(void *ctx, cy_cg *cg, V score, V top, unsigned lanes) {

@@ -11,8 +11,6 @@
 
 #include <math.h>
 
-#include <string.h>
-
 /* ---- bookkeeping ---- */
 
 void cy_lp_statement(cy_lp *p) {
@@ -131,27 +129,35 @@ static V address(cy_lp *p, cy_karg arg, V offset) {
   return cy_gep(p->cg, p->arg[arg], cy_mulc(p->cg, offset, cy_lp_bytes(p->args[arg].dtype)));
 }
 
-static V load_packed(cy_lp *p, cy_karg arg, V offset) {
+/* The byte that has an element of 2 or 4 bits. */
+static V packed_byte(cy_lp *p, cy_karg arg, V offset) {
+  int bits = cy_dtype_of(p->args[arg].dtype)->bits;
+  return cy_gep(p->cg, p->arg[arg], LLVMBuildLShr(p->cg->b, offset, cy_i64(p->cg, bits == 4 ? 1 : 2), ""));
+}
+
+/* The element's lowest bit in that byte, an i8; ones: the bits of an element. */
+static V packed_place(cy_lp *p, cy_karg arg, V offset, V *out_ones) {
   cy_cg *cg = p->cg;
-  int bits = cy_dtype_of(p->args[arg].dtype)->bits, per_byte = 8 / bits;
-  V byte = cy_load(cg, cg->i8,
-                   cy_gep(cg, p->arg[arg], LLVMBuildLShr(cg->b, offset, cy_i64(cg, per_byte == 2 ? 1 : 2), "")), 1);
-  V place = cy_mulc(cg, LLVMBuildAnd(cg->b, offset, cy_i64(cg, per_byte - 1), ""), bits);
-  V shifted = LLVMBuildLShr(cg->b, byte, LLVMBuildTrunc(cg->b, place, cg->i8, ""), "");
-  return LLVMBuildAnd(cg->b, shifted, LLVMConstInt(cg->i8, (1u << bits) - 1, 0), "");
+  int bits = cy_dtype_of(p->args[arg].dtype)->bits;
+  *out_ones = LLVMConstInt(cg->i8, (1u << bits) - 1, 0);
+  V place = cy_mulc(cg, LLVMBuildAnd(cg->b, offset, cy_i64(cg, 8 / bits - 1), ""), bits);
+  return LLVMBuildTrunc(cg->b, place, cg->i8, "");
 }
 
-static V load_one(cy_lp *p, cy_karg arg, V offset) { /* storage form */
-  cy_dtype t = p->args[arg].dtype;
-  if (cy_lp_packed(t))
-    return load_packed(p, arg, offset);
-  return cy_load(p->cg, cy_lp_mem(p->cg, t, 1), address(p, arg, offset), cy_lp_bytes(t));
+static V load_packed(cy_lp *p, cy_karg arg, V offset) {
+  V byte = cy_load(p->cg, p->cg->i8, packed_byte(p, arg, offset), 1), ones;
+  V shifted = LLVMBuildLShr(p->cg->b, byte, packed_place(p, arg, offset, &ones), "");
+  return LLVMBuildAnd(p->cg->b, shifted, ones, "");
 }
 
-/* `lanes` elements that lie side by side. */
+/* `lanes` elements that lie side by side, in storage form. */
 static V load_vector(cy_lp *p, cy_karg arg, V offset, unsigned lanes) {
   cy_dtype t = p->args[arg].dtype;
   return cy_load(p->cg, cy_lp_mem(p->cg, t, lanes), address(p, arg, offset), cy_lp_bytes(t));
+}
+
+static V load_one(cy_lp *p, cy_karg arg, V offset) {
+  return cy_lp_packed(p->args[arg].dtype) ? load_packed(p, arg, offset) : load_vector(p, arg, offset, 1);
 }
 
 /* A load, of one element or of a vector, that happens only if `cond`; else zeros. */
@@ -169,16 +175,13 @@ static V load_if(cy_lp *p, cy_karg arg, V offset, V cond, unsigned lanes) {
   return phi;
 }
 
-static bool is_vector(V v) { return LLVMGetTypeKind(LLVMTypeOf(v)) == LLVMVectorTypeKind; }
-
 static V any(cy_lp *p, V guard) {
-  if (!is_vector(guard))
+  if (!cy_is_vector(guard))
     return guard;
-  T type = LLVMTypeOf(guard);
-  return cy_lp_intrinsic(p->cg, "llvm.vector.reduce.or", &type, 1, &guard, 1);
+  return cy_intrinsic(p->cg, "llvm.vector.reduce.or", LLVMTypeOf(guard), &guard, 1);
 }
 
-static V guard_mask(cy_lp *p) { return is_vector(p->guard) ? p->guard : cy_splat(p->cg, p->guard, p->lanes); }
+static V guard_mask(cy_lp *p) { return cy_is_vector(p->guard) ? p->guard : cy_splat(p->cg, p->guard, p->lanes); }
 
 static V load_uniform(cy_lp *p, const cy_expr_info *x) {
   V offset = cy_lp_uniform(p, x->arg[0]);
@@ -194,7 +197,7 @@ static V load_contiguous(cy_lp *p, cy_karg arg, V offset) {
     return load_vector(p, arg, offset, p->lanes);
   V at = address(p, arg, offset);
   V a[4] = {at, cy_i32(cg, (int)cy_lp_bytes(t)), guard_mask(p), LLVMConstNull(type)};
-  return cy_lp_intrinsic(cg, "llvm.masked.load", types, 2, a, 4);
+  return cy_intrinsic_of(cg, "llvm.masked.load", types, 2, a, 4);
 }
 
 static V reversed(cy_lp *p, V v) {
@@ -281,18 +284,14 @@ static V load_varying(cy_lp *p, const cy_expr_info *x) {
   int64_t by;
   /* masks of bytes and words are instructions of AVX-512 only */
   bool mask = s.affine && cy_is_const(s.by, &by) && by == 1 && cy_lp_bytes(x->dtype) >= 4;
-  V raw = p->guard && !is_vector(p->guard) && !mask ? load_by_if(p, x, &s, offset) : load_by(p, x, &s, offset);
+  V raw = p->guard && !cy_is_vector(p->guard) && !mask ? load_by_if(p, x, &s, offset) : load_by(p, x, &s, offset);
   return cy_lp_from_mem(p->cg, raw, x->dtype, p->lanes);
 }
 
 /* Packed elements share a byte: read, replace, write. */
 static void store_packed(cy_lp *p, cy_karg arg, V offset, V code) {
   cy_cg *cg = p->cg;
-  int bits = cy_dtype_of(p->args[arg].dtype)->bits, per_byte = 8 / bits;
-  V at = cy_gep(cg, p->arg[arg], LLVMBuildLShr(cg->b, offset, cy_i64(cg, per_byte == 2 ? 1 : 2), ""));
-  V place = cy_mulc(cg, LLVMBuildAnd(cg->b, offset, cy_i64(cg, per_byte - 1), ""), bits);
-  place = LLVMBuildTrunc(cg->b, place, cg->i8, "");
-  V ones = LLVMConstInt(cg->i8, (1u << bits) - 1, 0);
+  V at = packed_byte(p, arg, offset), ones, place = packed_place(p, arg, offset, &ones);
   V mask = LLVMBuildNot(cg->b, LLVMBuildShl(cg->b, ones, place, ""), "");
   V old = LLVMBuildAnd(cg->b, cy_load(cg, cg->i8, at, 1), mask, "");
   V bits_in = LLVMBuildShl(cg->b, LLVMBuildAnd(cg->b, code, ones, ""), place, "");
@@ -341,8 +340,8 @@ static V guarded(cy_lp *p, cy_expr e, V cond, bool varying) {
   cy_cg *cg = p->cg;
   V outer = p->guard;
   uint32_t mark = p->nlog;
-  if (outer && is_vector(outer) != is_vector(cond)) {
-    V *flat = is_vector(outer) ? &cond : &outer;
+  if (outer && cy_is_vector(outer) != cy_is_vector(cond)) {
+    V *flat = cy_is_vector(outer) ? &cond : &outer;
     *flat = cy_splat(cg, *flat, p->lanes);
   }
   V before = p->guard;
@@ -428,7 +427,7 @@ static cy_expr rounding_cast_of(const cy_kernel *k, const cy_expr_info *x) {
 static V rounding_cast(cy_lp *p, cy_expr from, bool varying) {
   V v = operand(p, from, varying);
   T types[2] = {cy_lp_reg(p->cg, CY_I32, varying ? p->lanes : 1), LLVMTypeOf(v)};
-  return cy_lp_intrinsic(p->cg, "llvm.lrint", types, 2, &v, 1);
+  return cy_intrinsic_of(p->cg, "llvm.lrint", types, 2, &v, 1);
 }
 
 /* The other operand of op(e, constant) where the constant is `bound`; 0: e is something else. */
@@ -463,36 +462,16 @@ static V byte_rounding(cy_lp *p, cy_expr from) {
   V top[2] = {cy_lp_value(p, from), cy_lp_const(cg, CY_F32, (cy_scalar){.f = 255}, p->lanes)};
   V v = cy_lp_op(cg, CY_OP_min, CY_F32, CY_F32, top, 2, p->lanes), part[4], half[2];
   T types[2] = {LLVMVectorType(cg->i32, p->lanes), LLVMTypeOf(v)};
-  v = cy_lp_intrinsic(cg, "llvm.lrint", types, 2, &v, 1);
-  for (unsigned i = 0; i < 4; i++) {
-    int lanes[16];
-    for (unsigned k = 0; k < W; k++)
-      lanes[k] = (int)(i * W + k);
-    part[i] = cy_shuffle(cg, v, v, lanes, W);
-  }
+  v = cy_intrinsic_of(cg, "llvm.lrint", types, 2, &v, 1);
+  for (unsigned i = 0; i < 4; i++)
+    part[i] = cy_some_lanes(cg, v, i * W, W);
   for (int i = 0; i < 2; i++)
-    half[i] = cy_lp_intrinsic(cg, "llvm.x86.avx2.packssdw", NULL, 0, part + 2 * i, 2);
-  V bytes = cy_lp_intrinsic(cg, "llvm.x86.avx2.packuswb", NULL, 0, half, 2);
+    half[i] = cy_intrinsic_of(cg, "llvm.x86.avx2.packssdw", NULL, 0, part + 2 * i, 2);
+  V bytes = cy_intrinsic_of(cg, "llvm.x86.avx2.packuswb", NULL, 0, half, 2);
   static const int order[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   bytes = LLVMBuildBitCast(cg->b, bytes, cg->vi, "");
   bytes = cy_shuffle(cg, bytes, bytes, order, W);
   return LLVMBuildBitCast(cg->b, bytes, LLVMVectorType(cg->i8, p->lanes), "");
-}
-
-/* Lanes [first, first + n) of v. */
-static V some_lanes(cy_cg *cg, V v, unsigned first, unsigned n) {
-  int lanes[64];
-  for (unsigned i = 0; i < n; i++)
-    lanes[i] = (int)(first + i);
-  return cy_shuffle(cg, v, v, lanes, n);
-}
-
-/* a, then b, of n lanes each. */
-static V joined(cy_cg *cg, V a, V b, unsigned n) {
-  int lanes[64];
-  for (unsigned i = 0; i < 2 * n; i++)
-    lanes[i] = (int)i;
-  return cy_shuffle(cg, a, b, lanes, 2 * n);
 }
 
 /* Pairs in vectors of W to 64 lanes, for W of which one instruction multiplies and adds. */
@@ -502,14 +481,14 @@ static V pairs(cy_lp *p, cy_expr w, cy_expr h) {
   V all_w = cy_lp_value(p, w), all_h = cy_lp_value(p, h), part[64];
   unsigned n = p->lanes / cg->W;
   for (unsigned i = 0; i < n; i++) {
-    V a = LLVMBuildBitCast(cg->b, some_lanes(cg, all_w, i * cg->W, cg->W), bytes, "");
-    V b = LLVMBuildBitCast(cg->b, some_lanes(cg, all_h, i * cg->W, cg->W), halves, "");
+    V a = LLVMBuildBitCast(cg->b, cy_some_lanes(cg, all_w, i * cg->W, cg->W), bytes, "");
+    V b = LLVMBuildBitCast(cg->b, cy_some_lanes(cg, all_h, i * cg->W, cg->W), halves, "");
     V v[2] = {LLVMBuildSExt(cg->b, a, halves, ""), b};
-    part[i] = cy_lp_intrinsic(cg, cg->W == 16 ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd", NULL, 0, v, 2);
+    part[i] = cy_intrinsic_of(cg, cg->W == 16 ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd", NULL, 0, v, 2);
   }
   for (; n > 1; n /= 2)
     for (unsigned i = 0; i < n / 2; i++)
-      part[i] = joined(cg, part[2 * i], part[2 * i + 1], p->lanes / n);
+      part[i] = cy_joined(cg, part[2 * i], part[2 * i + 1]);
   return part[0];
 }
 

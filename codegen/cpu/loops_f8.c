@@ -43,12 +43,8 @@ V cy_lp_small_float_decode(cy_cg *cg, V bits, cy_dtype t, unsigned n) {
   return out;
 }
 
-static V splat_i32(cy_cg *cg, uint32_t c, unsigned n) {
-  V one = cy_i32(cg, (int32_t)c);
-  return n > 1 ? cy_splat(cg, one, n) : one;
-}
-
-static V splat_f32(cy_cg *cg, double c, unsigned n) { return n > 1 ? cy_splatf(cg, c, n) : LLVMConstReal(cg->f32, c); }
+static V splat_i32(cy_cg *cg, uint32_t c, unsigned n) { return cy_lp_const(cg, CY_U32, (cy_scalar){.u = c}, n); }
+static V splat_f32(cy_cg *cg, double c, unsigned n) { return cy_lp_const(cg, CY_F32, (cy_scalar){.f = c}, n); }
 
 static uint8_t code_of(cy_dtype t, double x) {
   uint8_t code = 0;
@@ -89,11 +85,11 @@ static V encode_magnitude(cy_cg *cg, V a, cy_dtype t, unsigned n) {
 
 V cy_lp_small_float_encode(cy_cg *cg, V x, cy_dtype t, unsigned n) {
   LLVMBuilderRef b = cg->b;
-  T i32 = LLVMTypeOf(splat_i32(cg, 0, n)), f32 = LLVMTypeOf(x), i8 = cy_lp_mem(cg, t, n);
+  T i32 = LLVMTypeOf(splat_i32(cg, 0, n)), i8 = cy_lp_mem(cg, t, n);
   V u = LLVMBuildBitCast(b, x, i32, "");
   if (t == CY_F8E8M0)
     return LLVMBuildTrunc(b, encode_e8m0(cg, x, u, n), i8, "");
-  V code = encode_magnitude(cg, cy_lp_intrinsic(cg, "llvm.fabs", &f32, 1, &x, 1), t, n);
+  V code = encode_magnitude(cg, cy_intrinsic(cg, "llvm.fabs", LLVMTypeOf(x), &x, 1), t, n);
   int width = cy_dtype_of(t)->bits;
   V sign = LLVMBuildShl(b, LLVMBuildLShr(b, u, splat_i32(cg, 31, n), ""), splat_i32(cg, (uint32_t)width - 1, n), "");
   V coded = LLVMBuildOr(b, code, sign, "");

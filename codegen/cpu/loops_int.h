@@ -50,11 +50,8 @@ V cy_lp_const(cy_cg *cg, cy_dtype t, cy_scalar c, unsigned n);
 V cy_lp_op(cy_cg *cg, cy_op op, cy_dtype in, cy_dtype out, V *a, int nargs, unsigned n);
 V cy_lp_cast_unsaturated(cy_cg *cg, V v, cy_dtype in, cy_dtype out, unsigned n);
 void cy_lp_is_number(cy_cg *cg, V load); /* what it loads is no NaN */
-V cy_lp_identity(cy_cg *cg, cy_op op, cy_dtype t, unsigned n); /* of an ACCUM */
 V cy_lp_lane(cy_cg *cg, V v, unsigned i, unsigned n);          /* scalar */
 V cy_lp_set_lane(cy_cg *cg, V v, V x, unsigned i);
-/* Intrinsic with several overloaded types. */
-V cy_lp_intrinsic(cy_cg *cg, const char *name, T *types, unsigned ntypes, V *args, unsigned n);
 
 /* loops_f8.c */
 V cy_lp_small_float_decode(cy_cg *cg, V bits, cy_dtype t, unsigned n); /* i8 codes -> f32 */

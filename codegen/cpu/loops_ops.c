@@ -46,33 +46,33 @@ T cy_lp_mem(cy_cg *cg, cy_dtype t, unsigned n) {
   return cy_lp_reg(cg, t, n);
 }
 
-/* An integer constant in the type of `like`. */
+static T lane_type(T t) { return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMGetElementType(t) : t; }
+
+/* The constant in all lanes of a type. */
+static V in_lanes(T type, V one) {
+  if (LLVMGetTypeKind(type) != LLVMVectorTypeKind)
+    return one;
+  V e[64];
+  unsigned n = LLVMGetVectorSize(type);
+  for (unsigned i = 0; i < n; i++)
+    e[i] = one;
+  return LLVMConstVector(e, n);
+}
+
+/* A constant in the type of `like`. */
 static V int_like(V like, uint64_t c) {
   T t = LLVMTypeOf(like);
-  if (LLVMGetTypeKind(t) != LLVMVectorTypeKind)
-    return LLVMConstInt(t, c, 0);
-  V e[64], one = LLVMConstInt(LLVMGetElementType(t), c, 0);
-  unsigned n = LLVMGetVectorSize(t);
-  for (unsigned i = 0; i < n; i++)
-    e[i] = one;
-  return LLVMConstVector(e, n);
+  return in_lanes(t, LLVMConstInt(lane_type(t), c, 0));
 }
 
-static V real_const(T t, double c) {
-  if (LLVMGetTypeKind(t) != LLVMVectorTypeKind)
-    return LLVMConstReal(t, c);
-  V e[64], one = LLVMConstReal(LLVMGetElementType(t), c);
-  unsigned n = LLVMGetVectorSize(t);
-  for (unsigned i = 0; i < n; i++)
-    e[i] = one;
-  return LLVMConstVector(e, n);
+static V real_like(V like, double c) {
+  T t = LLVMTypeOf(like);
+  return in_lanes(t, LLVMConstReal(lane_type(t), c));
 }
-
-static V real_like(V like, double c) { return real_const(LLVMTypeOf(like), c); }
 
 V cy_lp_const(cy_cg *cg, cy_dtype t, cy_scalar c, unsigned n) {
-  T type = cy_lp_reg(cg, t, n);
-  return cy_dtype_is_float(t) ? real_const(type, c.f) : int_like(LLVMConstNull(type), c.u);
+  V like = LLVMConstNull(cy_lp_reg(cg, t, n));
+  return cy_dtype_is_float(t) ? real_like(like, c.f) : int_like(like, c.u);
 }
 
 V cy_lp_lane(cy_cg *cg, V v, unsigned i, unsigned n) {
@@ -81,12 +81,6 @@ V cy_lp_lane(cy_cg *cg, V v, unsigned i, unsigned n) {
 
 V cy_lp_set_lane(cy_cg *cg, V v, V x, unsigned i) {
   return LLVMBuildInsertElement(cg->b, v, x, cy_i32(cg, (int)i), "");
-}
-
-V cy_lp_intrinsic(cy_cg *cg, const char *name, T *types, unsigned ntypes, V *args, unsigned n) {
-  unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
-  T type = LLVMIntrinsicGetType(cg->ctx, id, types, ntypes);
-  return LLVMBuildCall2(cg->b, type, LLVMGetIntrinsicDeclaration(cg->module, id, types, ntypes), args, n, "");
 }
 
 static V contract(V v) {
@@ -107,6 +101,17 @@ static V bf16_bits(cy_cg *cg, V x, unsigned n) { /* f32 -> i32 holding the round
   return LLVMBuildAnd(b, r, int_like(u, 0xffff0000u), "");
 }
 
+/* An integer of fewer than 8 bits wrapped in its i8. */
+static V wrap_small(cy_cg *cg, V v, cy_dtype t) {
+  if (!cy_lp_packed(t))
+    return v;
+  if (signed_int(t)) {
+    V up = int_like(v, 8 - (unsigned)bits_of(t));
+    return LLVMBuildAShr(cg->b, LLVMBuildShl(cg->b, v, up, ""), up, "");
+  }
+  return LLVMBuildAnd(cg->b, v, int_like(v, (1u << bits_of(t)) - 1), "");
+}
+
 V cy_lp_from_mem(cy_cg *cg, V v, cy_dtype t, unsigned n) {
   LLVMBuilderRef b = cg->b;
   T reg = cy_lp_reg(cg, t, n);
@@ -120,11 +125,7 @@ V cy_lp_from_mem(cy_cg *cg, V v, cy_dtype t, unsigned n) {
   }
   if (small_float(t))
     return cy_lp_small_float_decode(cg, v, t, n);
-  if (cy_lp_packed(t) && signed_int(t)) {
-    V up = int_like(v, 8 - (unsigned)bits_of(t));
-    return LLVMBuildAShr(b, LLVMBuildShl(b, v, up, ""), up, "");
-  }
-  return v;
+  return cy_lp_packed(t) && signed_int(t) ? wrap_small(cg, v, t) : v;
 }
 
 V cy_lp_to_mem(cy_cg *cg, V v, cy_dtype t, unsigned n) {
@@ -148,17 +149,6 @@ static V round_small(cy_cg *cg, V v, cy_dtype t, unsigned n) {
   return cy_lp_from_mem(cg, cy_lp_to_mem(cg, v, t, n), t, n);
 }
 
-/* An integer of fewer than 8 bits wrapped in its i8. */
-static V wrap_small(cy_cg *cg, V v, cy_dtype t) {
-  if (!cy_lp_packed(t))
-    return v;
-  if (signed_int(t)) {
-    V up = int_like(v, 8 - (unsigned)bits_of(t));
-    return LLVMBuildAShr(cg->b, LLVMBuildShl(cg->b, v, up, ""), up, "");
-  }
-  return LLVMBuildAnd(cg->b, v, int_like(v, (1u << bits_of(t)) - 1), "");
-}
-
 /* ---- libm ---- */
 
 static V libm_function(cy_cg *cg, const char *name, T type, unsigned nargs) {
@@ -170,7 +160,7 @@ static V libm_function(cy_cg *cg, const char *name, T type, unsigned nargs) {
 }
 
 static V libm_call(cy_cg *cg, const char *base, V *a, unsigned nargs, unsigned n) {
-  T type = n > 1 ? LLVMGetElementType(LLVMTypeOf(a[0])) : LLVMTypeOf(a[0]);
+  T type = lane_type(LLVMTypeOf(a[0]));
   char name[16];
   snprintf(name, sizeof name, "%s%s", base, type == cg->f32 ? "f" : "");
   V fn = libm_function(cg, name, type, nargs), out = LLVMGetPoison(LLVMTypeOf(a[0])), lane[2];
@@ -187,10 +177,7 @@ static V libm_call(cy_cg *cg, const char *base, V *a, unsigned nargs, unsigned n
 
 /* ---- floats ---- */
 
-static V real_intrinsic(cy_cg *cg, const char *name, V x) {
-  T type = LLVMTypeOf(x);
-  return cy_lp_intrinsic(cg, name, &type, 1, &x, 1);
-}
+static V real_intrinsic(cy_cg *cg, const char *name, V x) { return cy_intrinsic(cg, name, LLVMTypeOf(x), &x, 1); }
 
 static unsigned number_kind(cy_cg *cg) { return LLVMGetMDKindIDInContext(cg->ctx, "cyto.number", 11); }
 
@@ -209,7 +196,7 @@ static bool is_number(cy_cg *cg, V v) { /* a constant or a parameter that is not
     V one = repeated(v);
     return LLVMIsALoadInst(one) && LLVMGetMetadata(one, number_kind(cg));
   }
-  if (LLVMGetTypeKind(LLVMTypeOf(v)) == LLVMVectorTypeKind)
+  if (cy_is_vector(v))
     v = LLVMGetAggregateElement(v, 0);
   LLVMBool lost;
   return v && LLVMIsAConstantFP(v) && !isnan(LLVMConstRealGetDouble(v, &lost));
@@ -299,10 +286,8 @@ static V int_divide(cy_cg *cg, cy_op op, bool sgn, V a, V d) {
       q = LLVMBuildSelect(b, is1, LLVMBuildNeg(b, a, ""), q, "");
     return LLVMBuildSelect(b, is0, zero, q, "");
   }
-  if (!sgn) {
-    V r = LLVMBuildURem(b, a, safe, "");
-    return r; /* x mod 1 = 0, which is also what x mod 0 is */
-  }
+  if (!sgn)
+    return LLVMBuildURem(b, a, safe, ""); /* x mod 1 = 0, which is also what x mod 0 is */
   V r = LLVMBuildSRem(b, a, safe, "");
   if (op == CY_OP_fmod)
     return r;
@@ -399,7 +384,7 @@ static V f32_to_i32(cy_cg *cg, V x, unsigned n) {
 
 static V saturated(cy_cg *cg, V x, T reg, bool sgn) {
   T types[2] = {reg, LLVMTypeOf(x)};
-  return cy_lp_intrinsic(cg, sgn ? "llvm.fptosi.sat" : "llvm.fptoui.sat", types, 2, &x, 1);
+  return cy_intrinsic_of(cg, sgn ? "llvm.fptosi.sat" : "llvm.fptoui.sat", types, 2, &x, 1);
 }
 
 /* To i64 by way of i32, where that holds all of the numbers: there are instructions for vectors of these. */
@@ -411,7 +396,7 @@ static V real_to_i64(cy_cg *cg, V x, unsigned n) {
   LLVMBasicBlockRef from[2];
   V v[2];
   cy_if s;
-  cy_if_begin(cg, &s, cy_lp_intrinsic(cg, "llvm.vector.reduce.and", &type, 1, &small, 1));
+  cy_if_begin(cg, &s, cy_intrinsic_of(cg, "llvm.vector.reduce.and", &type, 1, &small, 1));
   v[0] = LLVMBuildSExt(b, LLVMBuildFPToSI(b, x, lanes_of(cg->i32, n), ""), reg, "");
   from[0] = LLVMGetInsertBlock(b);
   cy_if_else(cg, &s);
@@ -511,12 +496,6 @@ static V float_class(cy_cg *cg, cy_op op, cy_dtype t, V x, unsigned n) {
   return LLVMBuildFCmp(cg->b, LLVMRealOEQ, real_intrinsic(cg, "llvm.fabs", x), real_like(x, INFINITY), "");
 }
 
-/* Results of these are values of an operand, or exact: nothing to round. */
-static bool exact_in_small(cy_op op) {
-  return op == CY_OP_neg || op == CY_OP_abs || op == CY_OP_sign || op == CY_OP_min || op == CY_OP_max ||
-         op == CY_OP_floor || op == CY_OP_trunc;
-}
-
 V cy_lp_cast_unsaturated(cy_cg *cg, V v, cy_dtype in, cy_dtype out, unsigned n) {
   return convert(cg, v, in, out, false, n);
 }
@@ -533,35 +512,5 @@ V cy_lp_op(cy_cg *cg, cy_op op, cy_dtype in, cy_dtype out, V *a, int nargs, unsi
   if (!cy_dtype_is_float(in))
     return wrap_small(cg, int_op(cg, op, in, a), in);
   V v = real_op(cg, op, a, nargs, n);
-  return small_float(out) && !exact_in_small(op) ? round_small(cg, v, out, n) : v;
-}
-
-V cy_lp_identity(cy_cg *cg, cy_op op, cy_dtype t, unsigned n) {
-  const cy_dtype_info *info = cy_dtype_of(t);
-  bool real = info->cls == 'F', sgn = info->cls == 'I';
-  cy_scalar c = {.u = 0};
-  uint64_t top = info->bits >= 64 ? UINT64_MAX : (UINT64_C(1) << info->bits) - 1;
-  switch (op) {
-  case CY_OP_mul:
-    if (real)
-      c.f = 1;
-    else
-      c.u = 1;
-    break;
-  case CY_OP_min:
-    if (real)
-      c.f = INFINITY;
-    else
-      c.u = t == CY_BOOL ? 1 : sgn ? top >> 1 : top;
-    break;
-  case CY_OP_max:
-    if (real)
-      c.f = -INFINITY;
-    else if (sgn)
-      c.i = -(int64_t)(top >> 1) - 1;
-    break;
-  case CY_OP_and: c.u = t == CY_BOOL ? 1 : top; break;
-  default: /* add, or: 0 */ break;
-  }
-  return cy_lp_const(cg, t, c, n);
+  return small_float(out) && !cy_op_is_exact(op) ? round_small(cg, v, out, n) : v;
 }

@@ -1,20 +1,18 @@
 /* pack.c - puts constant weights into the order in which the micro-kernels read them; the layout is told in contract.h.
  *
  * Comes in: a layout (cy_gemm_layout, cy_conv_layout) and where each weight lies. Goes out: weights of the same type,
- * floats or halves, written by ranges of units so that several threads can share the work. Columns beyond the last are zero, so that no micro-kernel needs
- * a mask.
+ * floats or halves, written by ranges of units so that several threads can share the work. Columns beyond the last are
+ * zero, so that no micro-kernel needs a mask.
  */
 #include "contract.h"
 
 #include <string.h>
 
-static int64_t panels_of(const cy_pack_layout *l) { return (l->n + l->nr - 1) / l->nr; }
-
-int64_t cy_pack_units(const cy_pack_layout *l) { return l->depthwise ? 1 : l->groups * panels_of(l); }
+int64_t cy_pack_units(const cy_pack_layout *l) { return l->depthwise ? 1 : l->groups * cy_pack_panels(l); }
 
 /* With merged groups a column sees the channels of its own group only, and `out` stays as it is elsewhere. */
-static void put_weight(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t n, int64_t tap, int64_t c,
-                       char *out) {
+static void put_weight(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t n, int64_t tap,
+                       int64_t c, char *out) {
   int64_t source_tap = s->tap_map ? s->tap_map[tap] : tap;
   if (l->merged > 1) {
     int64_t n1 = l->n / l->merged, c1 = l->c / l->merged;
@@ -47,8 +45,8 @@ static void pack_block(const cy_pack_layout *l, const cy_pack_source *s, int64_t
       pack_row(l, s, group, panel, t, c, out);
 }
 
-/* [channel][tap][NR]: a 3x3 filter is taken whole. The kernel's transforms leave out a factor of 36 (winograd.c); halves
- * would be rounded by it once more, and are divided when they are loaded. */
+/* [channel][tap][NR]: a 3x3 filter is taken whole. The kernel's transforms leave out a factor of 36 (winograd.c);
+ * halves would be rounded by it once more, and are divided when they are loaded. */
 static void pack_filters(const cy_pack_layout *l, const cy_pack_source *s, int64_t panel, char *out) {
   for (int64_t c = 0; c < l->c; c++)
     for (int64_t t = 0; t < l->taps; t++, out += l->nr * cy_weight_bytes(l->weights)) {
@@ -59,7 +57,7 @@ static void pack_filters(const cy_pack_layout *l, const cy_pack_source *s, int64
 }
 
 static void pack_panel(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t panel, char *out) {
-  int64_t panels = panels_of(l), k0 = 0, row = l->nr * cy_weight_bytes(l->weights);
+  int64_t panels = cy_pack_panels(l), k0 = 0, row = l->nr * cy_weight_bytes(l->weights);
   out += group * l->taps * l->c * panels * row;
   if (l->winograd) {
     pack_filters(l, s, panel, out + panel * l->c * l->taps * row);
@@ -76,7 +74,7 @@ static void pack_panel(const cy_pack_layout *l, const cy_pack_source *s, int64_t
 }
 
 static void pack_depthwise(const cy_pack_layout *l, const cy_pack_source *s, char *out) {
-  int64_t bytes = cy_weight_bytes(l->weights), width = (l->groups * l->n + l->nr - 1) / l->nr * l->nr * bytes;
+  int64_t bytes = cy_weight_bytes(l->weights), width = cy_round_up(l->groups * l->n, l->nr) * bytes;
   memset(out, 0, (size_t)(l->taps * l->c * width));
   for (int64_t t = 0; t < l->taps; t++)
     for (int64_t c = 0; c < l->c; c++, out += width)
@@ -90,7 +88,7 @@ void cy_pack_run(const cy_pack_layout *l, const cy_pack_source *s, int64_t begin
       pack_depthwise(l, s, out);
     return;
   }
-  int64_t panels = panels_of(l);
+  int64_t panels = cy_pack_panels(l);
   for (int64_t u = begin; u < end; u++)
     pack_panel(l, s, u / panels, u % panels, out);
 }

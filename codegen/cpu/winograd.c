@@ -50,12 +50,12 @@ bool cy_winograd_possible(const cy_conv_desc *d) {
  * cut into tiles. Tiles along an axis of `out` outputs: */
 static int64_t axis_tiles(int64_t out, int64_t dilation) {
   int64_t pictures = out < dilation ? out : dilation;
-  return pictures * (((out + dilation - 1) / dilation + 3) / 4);
+  return pictures * (cy_ceil(cy_ceil(out, dilation), 4));
 }
 
 static int64_t known_tiles(const cy_conv_desc *d, int64_t images) {
-  return images * axis_tiles(cy_conv_known(d->out[0]), d->dilation[0]) *
-         axis_tiles(cy_conv_known(d->out[1]), d->dilation[1]);
+  return images * axis_tiles(cy_csize_known(d->out[0]), d->dilation[0]) *
+         axis_tiles(cy_csize_known(d->out[1]), d->dilation[1]);
 }
 
 /* What a picture of unknown size takes; where it is small, dilation leaves most tiles nearly empty. */
@@ -88,11 +88,11 @@ static void blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
   double best = 1e300;
   for (int64_t tiles = 4, most = most_tiles(cg, w); tiles <= most; tiles++)
     for (int64_t split = 1; split <= 16 && split <= w->panels; split *= 2) {
-      int64_t nb = (w->panels + split - 1) / split, tasks = (total + tiles - 1) / tiles * ((w->panels + nb - 1) / nb);
+      int64_t nb = cy_ceil(w->panels, split), tasks = cy_ceil(total, tiles) * cy_ceil(w->panels, nb);
       int64_t here = tiles < total ? tiles : total;
       double cost = task_cost(cg->W, here, nb * w->nr, w->c) + (w->shared ? 0 : input_cost(cg->W, here, w->c)), sum = 0;
       for (int64_t workers = 1; workers <= 8; workers *= 2)
-        sum += (double)((tasks + workers - 1) / workers * workers) * cost;
+        sum += (double)(cy_round_up(tasks, workers)) * cost;
       if (sum < best) {
         best = sum;
         w->tiles = here;
@@ -105,11 +105,11 @@ static void blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
  * still has sums enough to hide the latency of fma. */
 static cy_tile tile_choose(const cy_cg *cg, int64_t total, int64_t cout) {
   cy_tile t = cy_tile_choose(cg, total, cout);
-  int64_t nr = (int64_t)t.nv * cg->W, least = (cout + nr - 1) / nr * nr;
+  int64_t nr = (int64_t)t.nv * cg->W, least = cy_round_up(cout, nr);
   for (unsigned nv = t.nv - 1; nv * t.mr >= 8; nv--) {
     nr = (int64_t)nv * cg->W;
-    if ((cout + nr - 1) / nr * nr < least) {
-      least = (cout + nr - 1) / nr * nr;
+    if (cy_round_up(cout, nr) < least) {
+      least = cy_round_up(cout, nr);
       t.nv = nv;
     }
   }
@@ -119,17 +119,17 @@ static cy_tile tile_choose(const cy_cg *cg, int64_t total, int64_t cout) {
 static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
   wino w = {.d = d, .c = d->cin};
   cy_conv_axes(d, 0, w.axis);
-  int64_t total = known_tiles(d, cy_conv_known(d->batch));
+  int64_t total = known_tiles(d, cy_csize_known(d->batch));
   w.tile = tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
-  w.panels = (d->cout + w.nr - 1) / w.nr;
+  w.panels = cy_ceil(d->cout, w.nr);
   w.shared = total && POINT_BYTES * total * w.c <= SHARED_BYTES;
   int64_t most = most_tiles(cg, &w), image = known_tiles(d, 1);
   blocks_choose(cg, &w, total ? total : image ? image : 16 * most);
   w.tiles = total ? w.tiles : most;
   w.v_tiles = w.shared ? total : w.tiles;
-  int64_t block = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w.nr), blocks = (w.c + block - 1) / block;
-  w.cb = ((w.c + blocks - 1) / blocks + cg->W - 1) / cg->W * cg->W; /* no vector lies in two blocks */
+  int64_t block = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w.nr), blocks = cy_ceil(w.c, block);
+  w.cb = cy_round_up(cy_ceil(w.c, blocks), cg->W); /* no vector lies in two blocks */
   return w;
 }
 
@@ -169,7 +169,7 @@ static V tiles_along(cy_cg *cg, const wino *w, int axis) {
 static V tile_count(cy_cg *cg, const wino *w) {
   return cy_mul(cg, cy_size(cg, w->d->batch), cy_mul(cg, tiles_along(cg, w, 1), tiles_along(cg, w, 2)));
 }
-static int64_t column_blocks(const wino *w) { return (w->panels + w->nb - 1) / w->nb; }
+static int64_t column_blocks(const wino *w) { return cy_ceil(w->panels, w->nb); }
 static V task_count(cy_cg *cg, void *ctx) {
   const wino *w = ctx;
   return cy_mulc(cg, cy_ceil_div(cg, tile_count(cg, w), cy_i64(cg, w->tiles)), column_blocks(w));
@@ -178,7 +178,7 @@ static V task_count(cy_cg *cg, void *ctx) {
 static int64_t v_floats(const wino *w) { return w->v_tiles * w->cb + 16; }
 static int64_t u_floats(const wino *w) { return w->nr * w->cb + 16; }
 static int64_t m_floats(const wino *w) { return w->tiles * w->nr + 16; }
-static int64_t v_blocks(const wino *w) { return (w->c + w->cb - 1) / w->cb; }
+static int64_t v_blocks(const wino *w) { return cy_ceil(w->c, w->cb); }
 static int64_t v_bytes(const wino *w) { return POINTS * v_blocks(w) * v_floats(w) * 4; }
 static int64_t worker_bytes(const wino *w) {
   int64_t spots = w->tiles * (int64_t)sizeof(int64_t) * SPOT;
@@ -280,14 +280,35 @@ static void emit_addresses(cy_cg *cg, const wino *w, const spot *s, V table) {
   }
 }
 
-/* Both passes are loops, since 36 values do not fit the registers anyway: less code, compiled sooner. half: 36 vectors.
- */
+/* Six values each in some lines of memory: bytes from line to line, and from value to value. */
+typedef struct lines {
+  V at;
+  int64_t apart, step;
+} lines;
+
+/* Along one axis, `count` lines become lines of `results`. Such passes are loops, since 36 values do not fit the
+ * registers anyway: less code, compiled sooner. */
+static void emit_pass(cy_cg *cg, LLVMTypeRef type, int count, lines in,
+                      void (*transform)(cy_cg *cg, const V *values, V *out), int results, lines out) {
+  cy_loop l;
+  V d[6], r[6];
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_i64(cg, count), cy_i64(cg, 1), NULL, 0);
+  V from = cy_gep(cg, in.at, cy_mulc(cg, l.iv, in.apart)), to = cy_gep(cg, out.at, cy_mulc(cg, l.iv, out.apart));
+  for (int i = 0; i < 6; i++)
+    d[i] = cy_load(cg, type, cy_gepc(cg, from, i * in.step), 4);
+  transform(cg, d, r);
+  for (int i = 0; i < results; i++)
+    cy_store(cg, r[i], cy_gepc(cg, to, i * out.step), 4);
+  cy_loop_end(cg, &l, NULL);
+}
+
+/* A vector of channels of a patch, whose addresses are in `table`. half: 36 vectors. */
 static void emit_patch(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, V half, V out) {
   LLVMTypeRef type = cy_vecf(cg, lanes);
   int64_t vector = cg->W * 4, point = v_floats(w) * 4;
-  cy_loop x, y;
-  V d[6], r[6], zero = cy_i64(cg, 0), six = cy_i64(cg, 6), one = cy_i64(cg, 1);
-  cy_loop_begin(cg, &x, zero, six, one, NULL, 0);
+  cy_loop x;
+  V d[6], r[6];
+  cy_loop_begin(cg, &x, cy_i64(cg, 0), cy_i64(cg, 6), cy_i64(cg, 1), NULL, 0);
   V column = cy_gep(cg, table, cy_mulc(cg, x.iv, 8)), to = cy_gep(cg, half, cy_mulc(cg, x.iv, vector));
   for (int i = 0; i < 6; i++) {
     V at = LLVMBuildIntToPtr(cg->b, cy_load(cg, cg->i64, cy_gepc(cg, column, i * 6 * 8), 8), cg->ptr, "");
@@ -297,15 +318,7 @@ static void emit_patch(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, V
   for (int i = 0; i < 6; i++)
     cy_store(cg, r[i], cy_gepc(cg, to, i * 6 * vector), 4);
   cy_loop_end(cg, &x, NULL);
-  cy_loop_begin(cg, &y, zero, six, one, NULL, 0);
-  V row = cy_gep(cg, half, cy_mulc(cg, y.iv, 6 * vector));
-  to = cy_gep(cg, out, cy_mulc(cg, y.iv, 6 * point));
-  for (int i = 0; i < 6; i++)
-    d[i] = cy_load(cg, type, cy_gepc(cg, row, i * vector), 4);
-  transform_in(cg, d, r);
-  for (int i = 0; i < 6; i++)
-    cy_store(cg, r[i], cy_gepc(cg, to, i * point), 4);
-  cy_loop_end(cg, &y, NULL);
+  emit_pass(cg, type, 6, (lines){half, 6 * vector, vector}, transform_in, 6, (lines){out, 6 * point, point});
 }
 
 /* Where channel c of tile t stands in V. */
@@ -333,26 +346,9 @@ static void emit_input(cy_cg *cg, const wino *w, V first, V count, V points) {
 }
 
 static void emit_unpatch(cy_cg *cg, const wino *w, V in, V half, V out) {
-  int64_t vector = cg->W * 4, point = m_floats(w) * 4;
-  cy_loop x, y;
-  V d[6], r[4], zero = cy_i64(cg, 0), one = cy_i64(cg, 1);
-  cy_loop_begin(cg, &x, zero, cy_i64(cg, 6), one, NULL, 0);
-  V column = cy_gep(cg, in, cy_mulc(cg, x.iv, point)), to = cy_gep(cg, half, cy_mulc(cg, x.iv, vector));
-  for (int i = 0; i < 6; i++)
-    d[i] = cy_load(cg, cg->vf, cy_gepc(cg, column, i * 6 * point), 4);
-  transform_out(cg, d, r);
-  for (int i = 0; i < 4; i++)
-    cy_store(cg, r[i], cy_gepc(cg, to, i * 6 * vector), 4);
-  cy_loop_end(cg, &x, NULL);
-  cy_loop_begin(cg, &y, zero, cy_i64(cg, 4), one, NULL, 0);
-  V row = cy_gep(cg, half, cy_mulc(cg, y.iv, 6 * vector));
-  to = cy_gep(cg, out, cy_mulc(cg, y.iv, 4 * w->nr * 4));
-  for (int i = 0; i < 6; i++)
-    d[i] = cy_load(cg, cg->vf, cy_gepc(cg, row, i * vector), 4);
-  transform_out(cg, d, r);
-  for (int i = 0; i < 4; i++)
-    cy_store(cg, r[i], cy_gepc(cg, to, i * w->nr * 4), 4);
-  cy_loop_end(cg, &y, NULL);
+  int64_t vector = cg->W * 4, point = m_floats(w) * 4, row = w->nr * 4;
+  emit_pass(cg, cg->vf, 6, (lines){in, point, 6 * point}, transform_out, 4, (lines){half, vector, 6 * vector});
+  emit_pass(cg, cg->vf, 4, (lines){half, 6 * vector, vector}, transform_out, 4, (lines){out, 4 * row, row});
 }
 
 typedef struct output_row {
@@ -528,8 +524,7 @@ void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) 
   if (w.shared)
     emit_shared_input(cg, &w, info);
   cy_kernel_begin(cg, d->name, 0);
-  if (d->epilogue.begin)
-    d->epilogue.begin(d->epilogue.ctx, cg);
+  cy_epilogue_open(&d->epilogue, cg);
   task t = {.w = &w, .v = cy_scratch(cg, d->scratch_slot, cy_i64(cg, worker_bytes(&w)))};
   t.u = cy_gepc(cg, t.v, w.shared ? 0 : v_bytes(&w));
   t.m = cy_gepc(cg, t.u, POINTS * u_floats(&w) * 4);

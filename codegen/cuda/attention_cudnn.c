@@ -100,13 +100,6 @@ static bool match_tensor(matcher *m, int which, cy_karg arg, cy_expr offset, cy_
   return true;
 }
 
-static const cy_expr_info *without_casts(const matcher *m, cy_expr e) {
-  const cy_expr_info *x = cy_expr_of(m->k, e);
-  while (x->op == CY_OP_cast && cy_cu_is_float(x->dtype) && cy_cu_is_float(cy_expr_of(m->k, x->arg[0])->dtype))
-    x = cy_expr_of(m->k, x->arg[0]);
-  return x;
-}
-
 static bool is_score(const matcher *m, cy_expr e) {
   const cy_expr_info *x = cy_expr_of(m->k, e);
   return x->op == CY_X_LOCAL && x->id == m->c->score;
@@ -116,7 +109,7 @@ static bool is_score(const matcher *m, cy_expr e) {
 static bool match_bias(matcher *m, cy_expr e) {
   const cy_expr_info *x = cy_expr_of(m->k, e);
   for (int i = 0; i < 2 && x->op == CY_OP_add; i++) {
-    const cy_expr_info *b = without_casts(m, x->arg[1 - i]);
+    const cy_expr_info *b = cy_cu_without_casts(m->k, x->arg[1 - i]);
     cy_dtype dtype = b->op == CY_X_LOAD ? m->args[b->id].dtype : CY_BOOL;
     if (is_score(m, x->arg[i]) && (dtype == CY_F32 || dtype == m->args[m->c->a].dtype))
       return match_tensor(m, CYRT_ATTENTION_BIAS, b->id, b->arg[0], m->c->key);
@@ -167,7 +160,7 @@ static bool match_change(matcher *m, const cy_stmt *change) {
 static bool match_epilogue(matcher *m, const cy_stmt *store) {
   if (!store || store->next || store->kind != CY_S_STORE || !cy_cu_is_float(m->args[store->arg].dtype))
     return false;
-  const cy_expr_info *x = without_casts(m, store->value);
+  const cy_expr_info *x = cy_cu_without_casts(m->k, store->value);
   return x->op == CY_X_LOCAL && x->id == m->c->acc &&
          match_tensor(m, CYRT_PROBLEM_OUT, store->arg, store->offset, m->c->out_var[m->c->nbatch + 1]);
 }

@@ -459,7 +459,7 @@ void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda
   plan->shared_arg = form->shares ? (int32_t)form->share_arg : -1;
 }
 
-uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val v, int64_t offset) {
+uint32_t cy_cuda_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset) {
   const cy_cuda_form *form = cy_cuda_form_of(plan);
   cy_arena *arena = cy_graph_arena(p->g);
   packing *f = CY_NEW(arena, packing);

@@ -95,6 +95,7 @@ static inline int cy_cu_tma_depth(cy_dtype t) { return CY_CU_TMA_ROW_BYTES * 8 /
 /* Where a field of a cyrt_cuda_problem is, counted in sizes. */
 #define CY_CU_FIELD(name) (offsetof(cyrt_cuda_problem, name) / sizeof(int64_t))
 void cy_cu_problem_init(cy_graph *g, int kind, cy_dim field[CY_CUDA_PROBLEM_FIELDS]);
+const cy_expr_info *cy_cu_without_casts(const cy_kernel *k, cy_expr e); /* what is cast, if from float to float */
 void cy_cu_problem_tensor(cy_kernel *k, cy_dim *field, int which, cy_karg arg, cy_dim offset, const cy_dim stride[4]);
 static inline bool cy_cu_is_float(cy_dtype t) { return t == CY_F32 || t == CY_F16 || t == CY_BF16; }
 /* `repack`: could it be cuDNN's with the weights packed? */

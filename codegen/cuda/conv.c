@@ -88,13 +88,6 @@ static bool bias_tensor(matcher *m, cy_karg arg, cy_expr offset) {
 
 /* ---- the epilogue ---- */
 
-static const cy_expr_info *without_casts(matcher *m, cy_expr e) {
-  const cy_expr_info *x = cy_expr_of(m->k, e);
-  while (x->op == CY_OP_cast && cy_cu_is_float(x->dtype) && cy_cu_is_float(cy_expr_of(m->k, x->arg[0])->dtype))
-    x = cy_expr_of(m->k, x->arg[0]);
-  return x;
-}
-
 static bool addend(matcher *m, const cy_expr_info *x) {
   if (bias_tensor(m, x->id, x->arg[0]))
     return true;
@@ -107,13 +100,13 @@ static bool is_zero(const cy_expr_info *x) { return x->op == CY_X_CONST && x->c.
 
 /* The sum from `e` inwards to the convolution. */
 static bool sum(matcher *m, cy_expr e) {
-  const cy_expr_info *x = without_casts(m, e);
+  const cy_expr_info *x = cy_cu_without_casts(m->k, e);
   if (x->op == CY_X_LOCAL)
     return x->id == m->c->acc;
   if (x->op != CY_OP_add)
     return false;
   for (int i = 0; i < 2; i++) {
-    const cy_expr_info *term = without_casts(m, x->arg[i]);
+    const cy_expr_info *term = cy_cu_without_casts(m->k, x->arg[i]);
     if (term->op == CY_X_LOAD)
       return addend(m, term) && sum(m, x->arg[1 - i]);
   }
@@ -124,9 +117,9 @@ static bool epilogue(matcher *m) {
   const cy_stmt *s = cy_kernel_body(m->k);
   if (!s || s->next || s->kind != CY_S_STORE || !image_tensor(m, CYRT_CONV_Y, s->arg, s->offset))
     return false;
-  const cy_expr_info *x = without_casts(m, s->value);
+  const cy_expr_info *x = cy_cu_without_casts(m->k, s->value);
   for (int i = 0; i < 2 && x->op == CY_OP_max; i++)
-    if (is_zero(without_casts(m, x->arg[i]))) {
+    if (is_zero(cy_cu_without_casts(m->k, x->arg[i]))) {
       m->relu = true;
       return sum(m, x->arg[1 - i]);
     }

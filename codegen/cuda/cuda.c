@@ -96,8 +96,6 @@ static void release(cy_machine *m) { free(m->state); }
 
 /* ---- kernels ---- */
 
-static bool supports(const cy_machine *m, cy_kernel *k) { return cy_cuda_contract_supports(m, k); }
-
 /* For --explain. */
 static const char *algorithm(const cy_machine *m, const cy_cuda_form *form, cy_arena *arena) {
   switch (form->kind) {
@@ -127,11 +125,6 @@ static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   if (cy_cuda_cudnn_match(m, plan->kernel, form, field))
     plan->algorithm = cy_arena_printf(arena, "%s or cuDNN", plan->algorithm);
   plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
-}
-
-static uint32_t pack(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset) {
-  (void)m;
-  return cy_cuda_contract_pack(p, plan, v, offset);
 }
 
 /* ---- sources and images ---- */
@@ -339,10 +332,6 @@ static int compile_all(const cy_machine *m, shard *s, bool only_ptx, cy_cuda_ima
 
 /* ---- files ---- */
 
-static bool write_at(FILE *f, uint64_t at, const void *bytes, size_t n) {
-  return fseek(f, (long)at, SEEK_SET) == 0 && fwrite(bytes, 1, n, f) == n;
-}
-
 /* Of what blocks that share k hand on. */
 static int64_t shared_bytes(const cy_kernel_plan *plan) {
   const cy_cuda_form *form = cy_cuda_form_of(plan);
@@ -361,10 +350,8 @@ static void describe_kernels(shard *s, const char *symbol) {
   }
 }
 
-static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint32_t n, int opt_level,
-                cy_code_kind kind, const char *path, char **out_error) {
-  (void)p;
-  (void)opt_level;
+static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code_kind kind, const char *path,
+                char **out_error) {
   shard s = {plans, n};
   cy_cuda_image images[18] = {{.bytes = NULL}};
   char symbol[128];
@@ -379,7 +366,7 @@ static int emit(const cy_machine *m, cy_program *p, cy_kernel_plan **plans, uint
   FILE *f = rc == 0 ? fopen(path, "wb") : NULL;
   size_t bytes = kind == CY_CODE_CUBIN ? images[0].size : images[0].bytes ? strlen(images[0].bytes) : 0;
   bool ok = f && (kind == CY_CODE_OBJECT ? cy_cuda_images_write(f, images, nimages, symbol)
-                                         : write_at(f, 0, images[0].bytes, bytes));
+                                         : fwrite(images[0].bytes, 1, bytes, f) == bytes);
   if (f && fclose(f))
     ok = false;
   if (rc == 0 && !ok) {
@@ -433,6 +420,9 @@ static bool half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, 
 
 const cy_target cy_target_cuda = {
     .name = "cuda",
+    .device = true,
+    .tf32 = true,
+    .cudnn = true,
     .most_head = 256,
     .busy_parts = 256,
     .half_factors = half_factors,
@@ -440,10 +430,10 @@ const cy_target cy_target_cuda = {
     .specs = SPECS,
     .match = match,
     .release = release,
-    .supports = supports,
+    .supports = cy_cuda_contract_supports,
     .prepare = prepare,
     .warn = warn,
-    .pack = pack,
+    .pack = cy_cuda_contract_pack,
     .emit = emit,
     .host = &cy_host_cuda,
 };

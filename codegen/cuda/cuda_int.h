@@ -209,7 +209,7 @@ const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form,
 bool cy_cuda_has_warpgroups(const cy_machine *m); /* is sm_90a among the architectures? */
 /* Has B packed where the generator wants that: appends the argument that the packed form is bound to. */
 void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form);
-uint32_t cy_cuda_contract_pack(cy_program *p, const cy_kernel_plan *plan, cy_val v, int64_t offset);
+uint32_t cy_cuda_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
 
 /* ---- cudnn.c ---- */
 enum { CY_CUDA_PROBLEM_FIELDS = 67 };

@@ -28,6 +28,13 @@ void cy_cu_problem_tensor(cy_kernel *k, cy_dim *field, int which, cy_karg arg, c
     *at++ = stride[i];
 }
 
+const cy_expr_info *cy_cu_without_casts(const cy_kernel *k, cy_expr e) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  while (x->op == CY_OP_cast && cy_cu_is_float(x->dtype) && cy_cu_is_float(cy_expr_of(k, x->arg[0])->dtype))
+    x = cy_expr_of(k, x->arg[0]);
+  return x;
+}
+
 bool cy_cuda_cudnn_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form,
                          cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
   if (form->kind != CY_CUDA_TILES || m->cudnn == CY_CUDNN_OFF)

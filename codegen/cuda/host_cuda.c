@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static LLVMValueRef i32_const(cy_host *h, int64_t v) { return LLVMConstInt(h->cg->i32, (unsigned long long)v, 1); }
-
 /* Further kernels stand behind the plans' own, in the order of these: one that adds shares of k, one for sm_90a. */
 static uint32_t further(const cy_kernel_plan *plan) {
   const cy_cuda_form *form = cy_cuda_form_of(plan);
@@ -80,7 +78,7 @@ static void launch(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
   cy_dim field[CY_CUDA_PROBLEM_FIELDS];
   (void)s;
   LLVMTypeRef params[6] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->ptr, cg->ptr};
-  LLVMValueRef args[6] = {h->fn.frame, i32_const(h, plan - h->build->plans), cy_host_slots(h),
+  LLVMValueRef args[6] = {h->fn.frame, cy_host_i32(h, plan - h->build->plans), cy_host_slots(h),
                           cy_host_dim(h, cy_cuda_form_of(plan)->blocks), tma_kernel(h, plan)};
   bool cudnn = may_be_cudnn(h, plan, field);
   if (cudnn)
@@ -108,15 +106,6 @@ static LLVMValueRef call(cy_host *h, LLVMValueRef op, LLVMValueRef *a) {
 
 /* ---- tables ---- */
 
-static LLVMValueRef external(cy_host *h, const char *name) {
-  LLVMValueRef g = LLVMGetNamedGlobal(h->cg->module, name);
-  if (g)
-    return g;
-  g = LLVMAddGlobal(h->cg->module, h->cg->i8, name);
-  LLVMSetVisibility(g, LLVMHiddenVisibility);
-  return g;
-}
-
 /* A cyrt_cuda_kernel. suffix: "" for the plan's own, else of a further one. */
 static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const char *suffix) {
   const cy_cuda_form *form = cy_cuda_form_of(plan);
@@ -126,19 +115,19 @@ static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const cha
   bool own = !*suffix, tma = !strcmp(suffix, "_tma");
   snprintf(symbol, sizeof symbol, "%s%s", plan->symbol, suffix);
   LLVMValueRef row[10] = {cy_host_text(h, symbol),
-                          external(h, plan->code.images),
-                          i32_const(h, slots),
-                          i32_const(h, own   ? form->threads
+                          cy_host_external(h, plan->code.images),
+                          cy_host_i32(h, slots),
+                          cy_host_i32(h, own   ? form->threads
                                        : tma ? CY_CUDA_TMA_THREADS
                                              : CY_CUDA_COMBINE_THREADS),
-                          i32_const(h, form->stripes),
-                          i32_const(h, form->max_blocks ? form->max_blocks : INT32_MAX),
-                          i32_const(h, own   ? form->shared_bytes
+                          cy_host_i32(h, form->stripes),
+                          cy_host_i32(h, form->max_blocks ? form->max_blocks : INT32_MAX),
+                          cy_host_i32(h, own   ? form->shared_bytes
                                        : tma ? CY_CUDA_TMA_SHARED
                                              : 0),
-                          i32_const(h, tma),
-                          i32_const(h, own && form->shares ? first_further(h, plan) : 0),
-                          i32_const(h, own && form->shares ? form->combine_blocks : 0)};
+                          cy_host_i32(h, tma),
+                          cy_host_i32(h, own && form->shares ? first_further(h, plan) : 0),
+                          cy_host_i32(h, own && form->shares ? form->combine_blocks : 0)};
   return LLVMConstStructInContext(h->cg->ctx, row, 10, 0);
 }
 
@@ -172,10 +161,10 @@ static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_dat
   free(rows);
   int flags = (replayable(h->p->steps) ? CYRT_CUDA_REPLAY : 0) |
               (cudnn && h->build->machine->cudnn == CY_CUDNN_REQUIRE ? CYRT_CUDA_REQUIRE_CUDNN : 0);
-  LLVMValueRef fields[4] = {i32_const(h, n), i32_const(h, flags), table,
-                            cudnn ? external(h, "cyrt_cuda_cudnn") : LLVMConstNull(h->cg->ptr)};
+  LLVMValueRef fields[4] = {cy_host_i32(h, n), cy_host_i32(h, flags), table,
+                            cudnn ? cy_host_external(h, "cyrt_cuda_cudnn") : LLVMConstNull(h->cg->ptr)};
   *out_data = cy_host_constant(h, LLVMConstStructInContext(h->cg->ctx, fields, 4, 0));
-  *out_device = external(h, "cyrt_cuda_device");
+  *out_device = cy_host_external(h, "cyrt_cuda_device");
 }
 
 const cy_host_device cy_host_cuda = {launch, fetch, call, describe};

@@ -82,17 +82,10 @@ void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number)
 
 /* ---- lane loops of groups ---- */
 
-static bool is_set(const cy_stmt *s, cy_local l) {
-  for (; s; s = s->next)
-    if ((s->kind == CY_S_SET && s->local == l) || is_set(s->body, l))
-      return true;
-  return false;
-}
-
 /* op of each local that `s` accumulates from outside of the lane loop `whole`. */
 static void find_reductions(const cy_stmt *whole, const cy_stmt *s, uint8_t *op) {
   for (; s; s = s->next) {
-    if (s->kind == CY_S_ACCUM && !is_set(whole->body, s->local))
+    if (s->kind == CY_S_ACCUM && !cy_stmt_sets(whole->body, s->local))
       op[s->local] = (uint8_t)s->op;
     find_reductions(whole, s->body, op);
   }
@@ -231,12 +224,6 @@ static bool needs_fence(const cy_cu *p, const cy_stmt *s) {
 
 static void print_fence(cy_cu *p) { cy_cu_line(p, p->group == 32 ? "CY_SYNC_WARP();" : "CY_SYNC();"); }
 
-static void find_loaded(cy_cu *p, uint8_t *loaded) {
-  for (cy_expr e = 1; e < p->nexprs; e++)
-    if (cy_expr_of(p->k, e)->op == CY_X_LOAD)
-      loaded[cy_expr_of(p->k, e)->id] = 1;
-}
-
 /* ---- statements ---- */
 
 static void print_for(cy_cu *p, const cy_stmt *s) {
@@ -275,9 +262,7 @@ static void print_accum(cy_cu *p, const cy_stmt *s) {
 
 void cy_cu_stmt(cy_cu *p, const cy_stmt *s) {
   switch (s->kind) {
-  case CY_S_FOR:
-    print_for(p, s);
-    break;
+  case CY_S_FOR: print_for(p, s); break;
   case CY_S_STORE: print_store(p, s); break;
   case CY_S_SET: cy_cu_line(p, "l%u = %s;", s->local, cy_cu_value(p, s->value)); break;
   case CY_S_ACCUM: print_accum(p, s); break;
@@ -383,13 +368,8 @@ static void print_groups(cy_cu *p) {
   const cy_var *grid;
   uint32_t n = cy_kernel_grid(p->k, &grid);
   int groups = p->form->threads / p->form->group;
-  uint8_t *loaded = calloc(p->nargs + 1, 1);
-  if (!loaded)
-    cy_bug("out of memory");
-  find_loaded(p, loaded);
   for (uint32_t i = 0; i < p->nargs; i++)
-    p->exchanged[i] = loaded[i] && p->args[i].kind != CY_ARG_READ;
-  free(loaded);
+    p->exchanged[i] = p->args[i].kind != CY_ARG_READ && cy_kernel_loads(p->k, i);
   cy_cu_line(p, "const int lane = CY_TID %% %d;", p->form->group);
   cy_cu_line(p, "const int group = CY_TID / %d;", p->form->group);
   print_scratch(p);

@@ -237,30 +237,7 @@ const char *cy_cu_dim(cy_cu *p, cy_dim d) {
 }
 
 void cy_cu_identity(cy_op op, cy_dtype t, char *out, size_t cap) {
-  bool real = class_of(t) == 'F', sgn = class_of(t) == 'I';
-  uint64_t top = bits_of(t) >= 64 ? UINT64_MAX : (UINT64_C(1) << bits_of(t)) - 1;
-  cy_scalar c = {.u = 0};
-  if (t == CY_BOOL)
-    top = 1;
-  if (op == CY_OP_mul) {
-    if (real)
-      c.f = 1;
-    else
-      c.u = 1;
-  } else if (op == CY_OP_min || op == CY_OP_max) {
-    if (real)
-      c.f = op == CY_OP_min ? INFINITY : -INFINITY;
-    else if (sgn)
-      c.i = op == CY_OP_min ? (int64_t)(top >> 1) : -(int64_t)(top >> 1) - 1;
-    else
-      c.u = op == CY_OP_min ? top : 0;
-  } else if (op == CY_OP_and) {
-    if (sgn)
-      c.i = -1;
-    else
-      c.u = top;
-  }
-  snprintf(out, cap, "%s", constant(t, c));
+  snprintf(out, cap, "%s", constant(t, cy_scalar_neutral(op, t)));
 }
 
 /* ---- storage form ---- */
@@ -340,11 +317,6 @@ static const char *real_op(cy_op op, cy_dtype t, const char *const *a) {
   case CY_OP_pow: return text("%s(%s, %s)", libm(op, f64), a[0], a[1]);
   default: return text("%s(%s)", libm(op, f64), a[0]);
   }
-}
-
-static bool exact_in_small(cy_op op) {
-  return op == CY_OP_neg || op == CY_OP_abs || op == CY_OP_sign || op == CY_OP_min || op == CY_OP_max ||
-         op == CY_OP_floor || op == CY_OP_trunc;
 }
 
 /* ---- integers ---- */
@@ -457,7 +429,7 @@ static const char *op_text(cy_op op, cy_dtype in, cy_dtype out, const char *cons
   if (class_of(in) != 'F')
     return wrapped(in, int_op(op, in, a));
   const char *v = real_op(op, in, a);
-  return exact_in_small(op) ? v : rounded(out, v);
+  return cy_op_is_exact(op) ? v : rounded(out, v);
 }
 
 void cy_cu_combine(cy_cu *p, cy_op op, cy_dtype t, const char *a, const char *b, char *out, size_t cap) {

@@ -69,17 +69,10 @@ static bool reads_what_it_writes(const contents *c) {
   return false;
 }
 
-static bool contains_set(const cy_stmt *s, cy_local l) {
-  for (; s; s = s->next)
-    if ((s->kind == CY_S_SET && s->local == l) || contains_set(s->body, l))
-      return true;
-  return false;
-}
-
 /* Does the lane loop `whole` accumulate into a local from outside? */
 static bool reduces(const cy_stmt *whole, const cy_stmt *s) {
   for (; s; s = s->next)
-    if ((s->kind == CY_S_ACCUM && !contains_set(whole->body, s->local)) || reduces(whole, s->body))
+    if ((s->kind == CY_S_ACCUM && !cy_stmt_sets(whole->body, s->local)) || reduces(whole, s->body))
       return true;
   return false;
 }
@@ -96,19 +89,9 @@ static const cy_stmt *only_lanes(cy_kernel *k, const contents *c) {
 
 /* ---- forms ---- */
 
-static cy_dim tasks(cy_kernel *k) {
-  cy_graph *g = cy_kernel_graph(k);
-  const cy_var *grid;
-  uint32_t n = cy_kernel_grid(k, &grid);
-  cy_dim product = cy_dim_const(g, 1);
-  for (uint32_t i = 0; i < n; i++)
-    product = cy_dim_mul(g, product, cy_kernel_var(k, grid[i])->extent);
-  return product;
-}
-
 static void items(const cy_machine *m, cy_kernel *k, cy_cuda_form *f, const cy_stmt *lanes, const contents *c) {
   cy_graph *g = cy_kernel_graph(k);
-  cy_dim n = tasks(k);
+  cy_dim n = cy_kernel_tasks(k);
   f->kind = CY_CUDA_ITEMS;
   f->lanes = lanes;
   if (lanes)
@@ -150,7 +133,7 @@ static void groups(cy_kernel *k, cy_cuda_form *f, const contents *c) {
              : c->turns < LONG_TURNS || c->turns == INT64_MAX ? BLOCK_THREADS
                                                               : LONG_THREADS;
   f->threads = f->group == WARP ? WARP * WARPS : f->group;
-  f->blocks = cy_dim_cdiv(g, tasks(k), cy_dim_const(g, f->threads / f->group));
+  f->blocks = cy_dim_cdiv(g, cy_kernel_tasks(k), cy_dim_const(g, f->threads / f->group));
   place_scratch(k, f);
 }
 
@@ -171,7 +154,7 @@ cy_cuda_form *cy_cuda_schedule(const cy_machine *m, cy_kernel *k) {
   const cy_stmt *lanes = only_lanes(k, &c);
   if (!scratch && (!c.lanes || lanes))
     items(m, k, f, lanes, &c);
-  else if (!cy_cuda_rows_schedule(m, k, tasks(k), f))
+  else if (!cy_cuda_rows_schedule(m, k, cy_kernel_tasks(k), f))
     groups(k, f, &c);
   return f;
 }

@@ -70,9 +70,8 @@ static bool simple(study *s, const cy_stmt *body) {
     if (s->vector * bytes_of(s, t->arg) > s->most_stored)
       return false;
     s->widest = bytes_of(s, t->arg) > s->widest ? bytes_of(s, t->arg) : s->widest;
-    for (cy_expr e = 1; e < s->n; e++)
-      if (cy_expr_of(s->k, e)->op == CY_X_LOAD && cy_expr_of(s->k, e)->id == t->arg)
-        return false;
+    if (cy_kernel_loads(s->k, t->arg))
+      return false;
   }
   return true;
 }

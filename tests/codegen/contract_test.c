@@ -38,7 +38,7 @@ static int skip(const char *line) { return filter && !strstr(line, filter); }
 
 static job job_begin(const char *name) {
   char *error = NULL;
-  job j = {.cg = cy_cg_create(cpu_name, NULL, &error)};
+  job j = {.cg = cy_cg_create(cpu_name, &error)};
   if (!j.cg)
     die("cpu", error);
   if (wide) {
@@ -358,17 +358,17 @@ typedef struct conv_setup {
 static void conv_pack(conv_setup *g, const conv_case *c) {
   cy_cg *cg = g->j.cg;
   int64_t total = 0, offset, cgroup = c->cin / c->groups;
-  int32_t map[CY_CONV_MOST_TAPS];
-  int parts = cy_conv_parts(cg, &g->d, (cy_conv_algo)c->algo);
+  int32_t map[cy_conv_taps(&g->d)];
+  int parts = cy_conv_parts(&g->d, c->algo);
   for (int i = 0; i < parts; i++) {
-    cy_pack_layout l = cy_conv_layout(cg, &g->d, (cy_conv_algo)c->algo, i, &offset, map);
+    cy_pack_layout l = cy_conv_layout(cg, &g->d, c->algo, i, &offset, map);
     total = offset + l.bytes;
   }
   g->packed = nan_floats((total + 3) / 4);
   uint16_t *halves;
   const void *w = weights_source(g->w, c->cout * g->s.taps * cgroup, &halves);
   for (int i = 0; i < parts; i++) {
-    cy_pack_layout l = cy_conv_layout(cg, &g->d, (cy_conv_algo)c->algo, i, &offset, map);
+    cy_pack_layout l = cy_conv_layout(cg, &g->d, c->algo, i, &offset, map);
     cy_pack_source source = {w, g->s.taps * cgroup * (c->cout / c->groups), g->s.taps * cgroup, cgroup, 1, map};
     cy_pack_run(&l, &source, 0, cy_pack_units(&l), g->packed + offset / 4);
   }
@@ -382,7 +382,7 @@ static void conv_setup_begin(conv_setup *g, const conv_case *c) {
   *g = (conv_setup){.j = job_begin("conv"), .s = shape_of(c)};
   job *j = &g->j;
   const conv_shape *s = &g->s;
-  int slot = 6, missing = 3 - c->n_spatial, dyn = c->dynamic & 1;
+  int slot = 6, missing = 3 - c->n_spatial, dyn = c->dynamic;
   j->scratch_slot = 4;
   j->shared_slot = 5;
   g->n_a = c->batch * s->in[0] * s->in[1] * s->in[2] * s->pixel - c->gap;
@@ -411,11 +411,6 @@ static void conv_setup_begin(conv_setup *g, const conv_case *c) {
                       .in_n = size_of(j, &slot, dyn, s->in[0] * s->in[1] * s->in[2] * s->pixel),
                       .epilogue = {store_begin, store_emit, &g->epilogue}};
   g->epilogue = (store){.n_idx = c->n_spatial + 2, .out_slot = 2, .bias_slot = 3};
-  d->w_run_time = c->dynamic & 2;
-  d->w_cs = 1;
-  d->w_ts = c->cin / c->groups;
-  d->w_ns = d->w_ts * s->taps;
-  d->w_gs = d->w_ns * (c->cout / c->groups);
   int64_t in_stride = s->pixel, out_stride = c->cout;
   for (int i = c->n_spatial - 1; i >= 0; i--) {
     int k = i + missing;
@@ -442,25 +437,24 @@ static void conv_setup_end(conv_setup *g) {
 }
 
 static void conv_compile(conv_setup *g, const conv_case *c) {
-  if (!(c->dynamic & 2))
-    conv_pack(g, c);
+  conv_pack(g, c);
   double t = cpu_seconds();
-  cy_conv_emit(g->j.cg, &g->d, (cy_conv_algo)c->algo, &g->j.info);
+  cy_conv_emit(g->j.cg, &g->d, c->algo, &g->j.info);
   job_finish(&g->j);
   g->j.compile_ms = (cpu_seconds() - t) * 1e3;
 }
 
 static void conv_line(const conv_case *c, const conv_shape *s, char *line, size_t size) {
-  static const char *const names[] = {"auto", "direct", "winograd", "depthwise"};
+  static const char *const names[] = {"direct", "winograd", "depthwise"};
   snprintf(
       line, size,
       "conv%dd%s %s batch %lld in %lldx%lldx%lld kernel %lldx%lldx%lld stride %lld,%lld,%lld dilation %lld pad %lld "
-      "groups %lld channels %lld to %lld%s%s",
+      "groups %lld channels %lld to %lld%s",
       c->n_spatial, c->transposed ? " transposed" : "", names[c->algo], (long long)c->batch, (long long)s->in[0],
       (long long)s->in[1], (long long)s->in[2], (long long)s->kernel[0], (long long)s->kernel[1],
       (long long)s->kernel[2], (long long)s->stride[0], (long long)s->stride[1], (long long)s->stride[2],
       (long long)s->dilation[2], (long long)s->pad[2], (long long)c->groups, (long long)c->cin, (long long)c->cout,
-      c->dynamic & 1 ? " dynamic" : "", (c->dynamic & 2) ? " run-time weights" : "");
+      c->dynamic ? " dynamic" : "");
 }
 
 static void conv_check(const conv_case *c) {
@@ -468,7 +462,7 @@ static void conv_check(const conv_case *c) {
   conv_setup g;
   conv_shape s = shape_of(c);
   conv_line(c, &s, line, sizeof line);
-  if (skip(line) || (stored && (c->dynamic & 2 || (c->algo != CY_CONV_DIRECT && c->algo != CY_CONV_WINOGRAD))))
+  if (skip(line) || (stored && c->algo != CY_CONV_DIRECT && c->algo != CY_CONV_WINOGRAD))
     return;
   conv_setup_begin(&g, c);
   conv_compile(&g, c);
@@ -554,7 +548,7 @@ static void conv_bench(const conv_case *c, const char *what) {
   char line[300];
   conv_setup g;
   conv_shape s = shape_of(c);
-  static const char *const names[] = {"auto", "direct", "winograd", "depthwise"};
+  static const char *const names[] = {"direct", "winograd", "depthwise"};
   snprintf(line, sizeof line, "%s: %s %lldx%lld s%lld at %lld, %lld to %lld", what, names[c->algo],
            (long long)s.kernel[1], (long long)s.kernel[2], (long long)s.stride[2], (long long)s.in[2],
            (long long)c->cin, (long long)c->cout);

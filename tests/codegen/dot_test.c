@@ -272,7 +272,7 @@ static LLVMValueRef every_other(cy_cg *cg, LLVMValueRef v, int first) {
  * nearest even. (That it flushes denormals does not show here.) The module is then for this machine. */
 static void replace_instruction(cy_cg *cg) {
   char *error = NULL;
-  cy_cg *host = cy_cg_create("native", NULL, &error);
+  cy_cg *host = cy_cg_create("native", &error);
   if (!host)
     die("native", error);
   LLVMTargetMachineRef other = cg->tm;
@@ -303,7 +303,7 @@ static setup *setup_begin(const dot_case *c, const char *cpu, form as) {
   s->slot = FIRST_SIZE;
   s->j.scratch_slot = SCRATCH_SLOT;
   s->j.shared_slot = SHARED_SLOT;
-  s->j.cg = cy_cg_create(cpu, NULL, &error);
+  s->j.cg = cy_cg_create(cpu, &error);
   if (!s->j.cg)
     die("cpu", error);
   s->j.cg->vnni_spelled = as == FOURS;

@@ -41,7 +41,7 @@ static inline void jit_ok(const char *what, LLVMErrorRef e) {
 static inline jit *jit_create(const char *cpu) {
   jit *j = calloc(1, sizeof *j);
   char *error = NULL;
-  j->cg = cy_cg_create(cpu, NULL, &error);
+  j->cg = cy_cg_create(cpu, &error);
   if (!j->cg)
     jit_die("cpu", error);
   j->seed = 1;

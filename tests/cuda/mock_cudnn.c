@@ -195,11 +195,11 @@ static int is_operation(const descriptor *d) {
 int cudnnBackendSetAttribute(void *where, int name, int type, int64_t n, const void *values) {
   descriptor *d = where;
   int row = row_of(d->type, name);
-  const struct attribute *a = &attributes[row];
   if (d->finished)
     return fail(BAD, "attribute %d is set after the descriptor was finished", name);
   if (row < 0)
     return fail(BAD, "descriptors of type %d have no attribute %d", d->type, name);
+  const struct attribute *a = &attributes[row];
   if (type != a->type || n < 1 || n > a->most || !values)
     return fail(BAD, "attribute %d: type %d, %lld elements", name, type, (long long)n);
   d->count[row] = n;

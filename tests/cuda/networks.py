@@ -1,22 +1,21 @@
 """Networks as CUDA models, without a GPU: small ones, and CNNs at reduced size, as they are and in half precision.
 
-In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, or `made` (make()), and what is done with it: a size of the first
-     input (1x3x32x32), `half` (converted to f16), `cpu` (see below), an architecture other than sm_80, has:PATTERN that
-     --explain must show, options for cytoc; --int8=static is calibrated on the inputs.
+In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, or `made` (make()), and what is done with it: a
+     size of the first input (1x3x32x32), `half` (converted to f16), `cpu` (see below), an architecture other than sm_80,
+     has:PATTERN that --explain must show, options for cytoc; --int8=static is calibrated on the inputs.
 Out: the closing line; a line for each network.
 
-Inputs are those that lie beside a network of ../shared/models, else random. The reference is ONNX Runtime on the network in f32. f16 (and --fp16) results may be a relative RMS error of 2e-2 away, f32 ones 1e-4,
-with --tf32 5e-3. `cpu`: the reference is the network compiled for a CPU with the same options, 1e-2 away at most: integer
-arithmetic is exact, but where floats that were added up in another order are rounded to integers, results differ by a step.
+Inputs are those that lie beside a network of ../shared/models, else random. The reference is ONNX Runtime on the network in
+f32. f16 (and --fp16) results may be a relative RMS error of 2e-2 away, f32 ones 1e-4, with --tf32 5e-3. `cpu`: the
+reference is the network compiled for a CPU with the same options, 1e-2 away at most: integer arithmetic is exact, but
+where floats that were added up in another order are rounded to integers, results differ by a step.
 (--int8-prefer=size goes with it: by default a CPU keeps other layers in float than a GPU.)
 With --device the networks run on the machine's device.
 """
+import functools
 import os
 import re
-import shutil
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -93,7 +92,6 @@ def source(name, work):
 def prepare(name, words, work):
     """Writes f32.onnx, model.onnx (what is compiled), the inputs and ONNX Runtime's outputs."""
     import onnx
-    import onnxruntime as ort
     model = onnx.load(source(name, work))
     sizes = [w for w in words if w[0].isdigit()]
     if sizes:
@@ -104,10 +102,7 @@ def prepare(name, words, work):
         from onnxruntime.transformers.float16 import convert_float_to_float16
         model = convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=True)
     onnx.save(model, compiled)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session, feeds, rng = ort.InferenceSession(plain, options, providers=['CPUExecutionProvider']), {}, np.random.default_rng(5)
+    session, feeds, rng = network.ort_session(plain), {}, np.random.default_rng(5)
     for folder in ('in', 'ref'):
         os.makedirs(os.path.join(work, folder))
     for k, port in enumerate(session.get_inputs()):
@@ -129,39 +124,27 @@ def run_on_cpu(args, model, work, options):
         network.execute(args, library, os.path.join(work, 'in'), os.path.join(work, 'ref'), '1')
 
 
-def test(args, name, words):
-    work = os.path.join(args.build, 'cuda-networks', name)
-    shutil.rmtree(work, ignore_errors=True)
-    os.makedirs(work)
+def test(args, name, work, words):
     arch = next((w for w in words if w.startswith('sm_')), 'sm_80')
     env = mock.environment(args, arch)
-    library, outputs = os.path.join(work, 'model.so'), os.path.join(work, 'out')
+    library, outputs, inputs = (os.path.join(work, file) for file in ('model.so', 'out', 'in'))
     limit = 2e-2 if {'half', '--fp16', '--bf16'} & set(words) else 1e-2 if 'cpu' in words else 5e-3 if '--tf32' in words else 1e-4
-    try:
-        model = prepare(words[0], words[1:], work)
-        options = [w for w in words[1:] if w.startswith('--')]
-        if '--int8=static' in options:
-            options += ['--calibrate=' + os.path.join(work, 'in')]
-        problem = run_on_cpu(args, model, work, options) if 'cpu' in words else None
-        if problem:
-            return 'for a CPU: ' + problem
-        code, text, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', '--explain', *mock.options(args, arch), *options],
-                                  600, env=env)
-        if code:
-            return 'compile: ' + lib.reason(err, code)
-        lacks = [w[4:] for w in words if w.startswith('has:') and not re.search(w[4:], text)]
-        if lacks and not args.device:
-            return 'no kernel is ' + lacks[0]
-        os.makedirs(outputs)
-        code, _, err = lib.run([args.cyto_run, library, '--inputs-dir', os.path.join(work, 'in'), '--output-dir', outputs],
-                               600, env=env)
-        if code:
-            return 'run: ' + lib.reason(err, code)
-        return network.compare(outputs, os.path.join(work, 'ref'), lambda name: limit)
-    except Exception as problem:  # a fault of one network's data must not end the suite
-        return '%s: %s' % (type(problem).__name__, (str(problem).splitlines() or [''])[0])
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    model = prepare(words[0], words[1:], work)
+    options = [w for w in words[1:] if w.startswith('--')]
+    if '--int8=static' in options:
+        options += ['--calibrate=' + inputs]
+    problem = run_on_cpu(args, model, work, options) if 'cpu' in words else None
+    if problem:
+        return 'for a CPU: ' + problem
+    code, text, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', '--explain', *mock.options(args, arch), *options],
+                              600, env=env)
+    if code:
+        return 'compile: ' + lib.reason(err, code)
+    lacks = [w[4:] for w in words if w.startswith('has:') and not re.search(w[4:], text)]
+    if lacks and not args.device:
+        return 'no kernel is ' + lacks[0]
+    return network.execute(args, library, inputs, outputs, '1', 600, env) or \
+        network.compare(outputs, os.path.join(work, 'ref'), lambda name: limit)
 
 
 def main():
@@ -176,15 +159,7 @@ def main():
         suite.skip('cuda networks', 'there are no networks in %s' % lib.SHARED)
         suite.done()
     mock.environment(args)
-
-    def job(item):
-        start = time.time()
-        return item[0], test(args, *item), time.time() - start
-
-    with ThreadPoolExecutor(1 if args.device else 2) as pool:
-        for name, why, seconds in pool.map(job, rows.items()):
-            print('%-30s %5.1f s  %s' % (name, seconds, why or 'ok'), flush=True)
-            suite.result(name, why)
+    network.test_each(args, suite, 'cuda-networks', rows.items(), functools.partial(test, args), 1 if args.device else 2)
     suite.done('networks')
 
 

@@ -104,9 +104,28 @@ static void floating(void) {
   CHECK(cy_scalar_eval(CY_OP_bitcast, CY_F32, CY_I32, &one[1]).i == 0x40400000);
 }
 
+/* op(neutral, x) is x, for numbers at the ends of each type, too. */
+static void neutral(void) {
+  static const cy_dtype types[] = {CY_F32, CY_F64, CY_F16, CY_I8, CY_I16, CY_I32, CY_I64, CY_U8, CY_U16, CY_U32, CY_U64, CY_I4,
+                                   CY_U4, CY_BOOL};
+  static const cy_op ops[] = {CY_OP_add, CY_OP_mul, CY_OP_min, CY_OP_max, CY_OP_and, CY_OP_or};
+  static const double numbers[] = {0, 1, -1, 7, 1e300, -1e300};
+  for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+    for (size_t o = 0; o < sizeof ops / sizeof *ops; o++)
+      for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        bool real = cy_dtype_is_float(types[t]), bitwise = ops[o] == CY_OP_and || ops[o] == CY_OP_or;
+        if ((real && bitwise) || (types[t] == CY_BOOL && !bitwise))
+          continue;
+        cy_scalar x = {.f = numbers[i]};
+        x = types[t] == CY_F64 ? x : cy_scalar_eval(CY_OP_cast, CY_F64, types[t], &x);
+        cy_scalar v[2] = {cy_scalar_neutral(ops[o], types[t]), x}, y = cy_scalar_eval(ops[o], types[t], types[t], v);
+        CHECK(real ? y.f == x.f : y.u == x.u);
+      }
+}
+
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"conversions", conversions}, {"bits_survive", bits_survive}, {"integers", integers},
-                                     {"floating", floating}};
+                                     {"floating", floating},       {"neutral", neutral}};
   (void)open_graph, (void)close_graph, (void)input, (void)numbers;
   return check_main(argc, argv, tests, CHECK_COUNT(tests));
 }

@@ -208,10 +208,7 @@ static void test_one_pool(void) {
     CHECK_REQUIRE(library);
     CHECK_STR_HAS(info.dli_fname, files[i]);
     /* The library has its own definition, but what it sees is the program's: interposition. */
-    cyto_status (*simple)(const cyrt_model *, cyto_context **, const void *const *, const int64_t *, void *const *,
-                          cyto_error *);
-    *(void **)&simple = dlsym(library, "cyto_run_simple");
-    CHECK(simple != NULL);
+    CHECK(dlsym(library, "cyto_context_create") != NULL);
     dlclose(library);
   }
   run_sizes(2, 1);

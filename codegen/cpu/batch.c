@@ -1,0 +1,58 @@
+/* batch.c - the batch axes of products: numbers of matrices to indices, offsets, and back.
+ *
+ * In: sizes and strides of the axes, outermost first. Out: values for gemm.c, dot.c and attention.c. Axes along which B
+ * stands still (stride 0) do not count among its matrices, which are numbered in the order of the others.
+ */
+#include "core.h"
+
+V cy_batch_count(cy_cg *cg, const cy_csize *sizes, int n) {
+  V count = cy_i64(cg, 1);
+  for (int i = 0; i < n; i++)
+    count = cy_mul(cg, count, cy_size(cg, sizes[i]));
+  return count;
+}
+
+void cy_batch_split(cy_cg *cg, const cy_csize *sizes, int n, V flat, V *idx) {
+  for (int i = n - 1; i >= 0; i--) {
+    V size = cy_size(cg, sizes[i]);
+    idx[i] = i ? cy_mod(cg, flat, size) : flat;
+    flat = i ? cy_div(cg, flat, size) : flat;
+  }
+}
+
+V cy_batch_offset(cy_cg *cg, const V *idx, const cy_csize *strides, int n) {
+  V sum = cy_i64(cg, 0);
+  for (int i = 0; i < n; i++)
+    sum = cy_add(cg, sum, cy_mul(cg, idx[i], cy_size(cg, strides[i])));
+  return sum;
+}
+
+V cy_gemm_b_count(cy_cg *cg, const cy_gemm_desc *d) {
+  V count = cy_i64(cg, 1);
+  for (int i = 0; i < d->n_batch; i++)
+    if (!cy_csize_is(d->b_batch[i], 0))
+      count = cy_mul(cg, count, cy_size(cg, d->batch[i]));
+  return count;
+}
+
+V cy_gemm_b_number(cy_cg *cg, const cy_gemm_desc *d, const V *idx) {
+  if (d->b_packed)
+    return cy_batch_offset(cg, idx, d->b_batch, d->n_batch);
+  V number = cy_i64(cg, 0);
+  for (int i = 0; i < d->n_batch; i++)
+    if (!cy_csize_is(d->b_batch[i], 0))
+      number = cy_add(cg, cy_mul(cg, number, cy_size(cg, d->batch[i])), idx[i]);
+  return number;
+}
+
+V cy_gemm_b_offset(cy_cg *cg, const cy_gemm_desc *d, V number) {
+  V offset = cy_i64(cg, 0);
+  for (int i = d->n_batch - 1; i >= 0; i--) {
+    if (cy_csize_is(d->b_batch[i], 0))
+      continue;
+    V size = cy_size(cg, d->batch[i]);
+    offset = cy_add(cg, offset, cy_mul(cg, cy_mod(cg, number, size), cy_size(cg, d->b_batch[i])));
+    number = cy_div(cg, number, size);
+  }
+  return offset;
+}

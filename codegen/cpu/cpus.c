@@ -1,0 +1,94 @@
+/* cpus.c - the CPUs that code can be made for, and what they have.
+ *
+ * Code for a CPU uses what that CPU has: the level of the architecture it implements, and what it has beyond. The same
+ * list decides which instructions the generators choose (cy_cg_has), and is checked when a model is loaded. A further
+ * CPU is one row.
+ */
+#include "emit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEVEL2 "cx16,popcnt,sahf,sse3,ssse3,sse4.1,sse4.2"
+#define LEVEL3 LEVEL2 ",avx,avx2,bmi,bmi2,f16c,fma,lzcnt,movbe,xsave"
+#define LEVEL4 LEVEL3 ",avx512f,avx512bw,avx512cd,avx512dq,avx512vl"
+#define ICELAKE LEVEL4 ",avx512vnni,avx512vbmi,avx512vbmi2,avx512ifma,avx512bitalg,avx512vpopcntdq,gfni"
+
+static const struct {
+  const char *name, *features;
+} cpus[] = {
+    {"x86-64", ""},
+    {"x86-64-v2", LEVEL2},
+    {"x86-64-v3", LEVEL3},
+    {"x86-64-v4", LEVEL4},
+    {"nehalem", LEVEL2},
+    {"sandybridge", LEVEL2 ",avx,xsave"},
+    {"haswell", LEVEL3},
+    {"broadwell", LEVEL3 ",adx"},
+    {"skylake", LEVEL3 ",adx"},
+    {"alderlake", LEVEL3 ",adx,avxvnni,gfni"},
+    {"skylake-avx512", LEVEL4 ",adx"},
+    {"cascadelake", LEVEL4 ",adx,avx512vnni"},
+    {"cooperlake", LEVEL4 ",adx,avx512vnni,avx512bf16"},
+    {"icelake-client", ICELAKE ",adx"},
+    {"icelake-server", ICELAKE ",adx"},
+    {"tigerlake", ICELAKE ",adx"},
+    {"sapphirerapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni"},
+    {"emeraldrapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni"},
+    {"graniterapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni"},
+    {"znver1", LEVEL3 ",adx"},
+    {"znver2", LEVEL3 ",adx"},
+    {"znver3", LEVEL3 ",adx"},
+    {"znver4", ICELAKE ",adx,avx512bf16"},
+    {"znver5", ICELAKE ",adx,avx512bf16,avxvnni"},
+};
+
+/* Of all that a machine may have, the features that LLVM uses by itself in code like ours. */
+static const char *const used[] = {
+    "cx16",       "popcnt",     "sahf",        "sse3",       "ssse3",        "sse4.1",
+    "sse4.2",     "avx",        "avx2",        "bmi",        "bmi2",         "f16c",
+    "fma",        "lzcnt",      "movbe",       "xsave",      "adx",          "gfni",
+    "avxvnni",    "avx512f",    "avx512bw",    "avx512cd",   "avx512dq",     "avx512vl",
+    "avx512vnni", "avx512vbmi", "avx512vbmi2", "avx512ifma", "avx512bitalg", "avx512vpopcntdq",
+    "avx512bf16", "avx512fp16", "fma4",        "xop",        "tbm"};
+
+const char *cy_cpu_features(const char *name) {
+  for (size_t i = 0; i < sizeof cpus / sizeof cpus[0]; i++)
+    if (strcmp(cpus[i].name, name) == 0)
+      return cpus[i].features;
+  return NULL;
+}
+
+/* In a list of features that are on and off, "+a,-b": is `name` on? */
+static bool is_on(const char *list, const char *name) {
+  size_t n = strlen(name);
+  for (const char *p = list; (p = strstr(p, name)); p += n)
+    if (p > list && p[-1] == '+' && (p[n] == ',' || p[n] == 0))
+      return true;
+  return false;
+}
+
+char *cy_cpu_features_on(const char *list) {
+  size_t room = 1, n = 0;
+  for (size_t i = 0; i < sizeof used / sizeof used[0]; i++)
+    room += strlen(used[i]) + 1;
+  char *text = calloc(room, 1);
+  if (!text)
+    abort();
+  for (size_t i = 0; i < sizeof used / sizeof used[0]; i++)
+    if (is_on(list, used[i]))
+      n += (size_t)snprintf(text + n, room - n, "%s%s", n ? "," : "", used[i]);
+  return text;
+}
+
+bool cy_cg_has(const cy_cg *cg, const char *feature) {
+  size_t n = strlen(feature);
+  for (const char *p = cg->has; *p; p += *p == ',') {
+    size_t length = strcspn(p, ",");
+    if (length == n && strncmp(p, feature, n) == 0)
+      return true;
+    p += length;
+  }
+  return false;
+}

@@ -1,0 +1,55 @@
+/* context.h - a context, for the files that make (context.c), bind (context_bind.c) and run one (context_run.c).
+ *
+ * It goes through three states, each kept until something it rests on changes:
+ *   planned  the symbols are read off the bound shapes, plan() has set arena offsets and output dims, the arena is
+ *            there. Lost when an input is bound with other dims.
+ *   placed   every output that is not dynamic has its buffer. Lost with planned, or when an output is bound.
+ *   ran      outputs hold results. Lost with placed, or when a run fails.
+ * Memory only grows; a failed attempt leaves the state unset and everything else whole, so the caller can repair and
+ * call again. One thread at a time uses a context.
+ */
+#ifndef CYRT_CONTEXT_H
+#define CYRT_CONTEXT_H
+
+#include "values.h"
+
+typedef struct cyrt_input_state {
+  int64_t dims[CYTO_MAX_RANK];
+  int32_t has_shape;
+} cyrt_input_state;
+
+typedef struct cyrt_output_state {
+  void *bound, *own; /* bound by the caller, or NULL; the context's memory, kept also while another is bound */
+  uint64_t bound_bytes, own_bytes;
+} cyrt_output_state;
+
+struct cyrt_context {
+  cyrt_context_head head;
+  cyrt_frame frame;
+  cyto_model *model;
+  cyto_allocator allocator;
+  uint64_t block_bytes; /* of this struct and its tables */
+  void *own_pool;       /* memory of a custom pool, or NULL */
+  uint64_t arena_capacity;
+  cyrt_input_state *inputs;
+  const void **pointers; /* frame.inputs */
+  cyto_value *given;     /* inputs that are strings or no tensors, as bound; none where the model has numbers only */
+  cyrt_output_state *outputs;
+  int32_t *symbol_input, *symbol_axis; /* where each input symbol's value came from; input -1: from nowhere yet */
+  int32_t planned, placed, ran;
+  void *device; /* state of the model's device, or NULL */
+};
+
+/* ---- context.c ---- */
+/* Makes *ptr hold `bytes` at least; contents are lost when it grows. 0: no memory, *ptr is then NULL. */
+int cyrt_memory_grow(cyto_context *context, void **ptr, uint64_t *capacity, uint64_t bytes);
+
+/* ---- context_bind.c ---- */
+cyto_status cyrt_input_check_shape(const cyto_context *context, const cyrt_port *port, int32_t rank,
+                                   const int64_t *dims, cyto_error *error);
+/* Remembers the shape of an input; the plan holds while shapes stay the same. */
+void cyrt_input_set_shape(cyto_context *context, int32_t index, int32_t rank, const int64_t *dims);
+/* Clears `error`; *out_port is NULL after one. */
+cyto_status cyrt_output_find(cyto_context *context, int32_t index, const cyrt_port **out_port, cyto_error *error);
+
+#endif
