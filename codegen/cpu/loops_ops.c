@@ -71,8 +71,8 @@ static V real_like(V like, double c) {
 }
 
 V cy_lp_const(cy_cg *cg, cy_dtype t, cy_scalar c, unsigned n) {
-  V like = LLVMConstNull(cy_lp_reg(cg, t, n));
-  return cy_dtype_is_float(t) ? real_like(like, c.f) : int_like(like, c.u);
+  T type = cy_lp_reg(cg, t, n), lane = lane_type(type);
+  return in_lanes(type, cy_dtype_is_float(t) ? LLVMConstReal(lane, c.f) : LLVMConstInt(lane, c.u, 0));
 }
 
 V cy_lp_lane(cy_cg *cg, V v, unsigned i, unsigned n) {
