@@ -105,10 +105,11 @@ class Bench:
 
     def library(self, kind, *options):
         path = os.path.join(self.root, kind + '.so')
-        code, out, err = lib.run([self.args.cytoc, self.model, '-o', path, '--explain', *options])
+        code, out, err = lib.run([self.args.cytoc, self.model, '-o', path, '--explain', '--stats', *options])
         if code:
             raise RuntimeError(lib.reason(err, code))
-        layers = re.search(r'(\d+) of (\d+) layers in int8', out)
+        layers, weights = re.search(r'(\d+) of (\d+) layers in int8', out), re.search(r'(?m)^weights ([0-9.]+) MB', out)
+        self.weights = float(weights.group(1)) * 1e6
         return path, os.path.getsize(path), '%s/%s' % layers.groups() if layers else ''
 
     def outputs(self, library, repeat=0):
@@ -129,8 +130,8 @@ class Bench:
         path, size, _ = self.library('float')
         wanted, time = self.outputs(path, REPEAT)
         cells = [name, '%.2f' % time, '%.2f' % (size / 1e6)]
-        for kind, options in (('static', ['--int8=static', '--calibrate=' + os.path.join(self.root, 'calibrate'), *extra]),
-                              ('dynamic', ['--int8=dynamic'])):
+        static = ['--int8=static', '--calibrate=' + os.path.join(self.root, 'calibrate'), *extra]
+        for kind, options in (('static', static), ('dynamic', ['--int8=dynamic'])):
             path, now, layers = self.library(kind, *options)
             if layers.startswith('0/'):
                 cells += ['-'] * 4
@@ -139,6 +140,8 @@ class Bench:
             each = [snr(np.concatenate([w[k].ravel() for w in wanted]), np.concatenate([g[k].ravel() for g in got]))
                     for k in range(len(wanted[0]))]
             cells += [layers, ' '.join('%.1f' % x for x in each), '%.2f' % fast, '%.2f' % (now / size)]
+        _, now, _ = self.library('smallest', *static, '--int8-prefer=size')
+        cells += ['%.2f' % (now / size), '%.2f' % (self.weights / size)]
         shutil.rmtree(self.root, ignore_errors=True)
         return cells
 
@@ -173,7 +176,8 @@ def cpu_name():
         return re.search(r'model name\s*: (.*)', f.read()).group(1)
 
 
-HEAD = ['network', 'float ms', 'MB', 'static: layers', 'dB', 'ms', 'size', 'dynamic: layers', 'dB', 'ms', 'size']
+HEAD = ['network', 'float ms', 'MB', 'static: layers', 'dB', 'ms', 'size', 'dynamic: layers', 'dB', 'ms', 'size', 'smallest',
+        'of it weights']
 
 
 def main():
@@ -200,7 +204,9 @@ def main():
     with open(os.path.join(HERE, 'RESULTS-int8.md'), 'w', encoding='utf-8') as f:
         f.write('# Quantised networks\n\n`tests/bench/int8.py --write%s`, %s, %s. One thread, the least of %d runs; size: of the '
                 'library, float = 1; dB: signal-to-noise\nratio of each output against the float library, on %d samples '
-                'other than the %d that calibrated; -: nothing is quantised.\n\n' %
+                'other than the %d that calibrated; -: nothing is quantised;\nsmallest: with '
+                '--int8-prefer=size, the library and its weights alone; where a model comes in f16, so are the weights of\nits '
+                'float library.\n\n' %
                 (' ' + ' '.join(extra) if extra else '', cpu_name(), datetime.date.today(), REPEAT * TEST, TEST, CALIBRATE))
         f.write('\n'.join('| %s |' % ' | '.join(r) for r in rows) + '\n\n%s\n' % text)
 
