@@ -548,9 +548,6 @@ LLVMValueRef cy_fma(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
 LLVMValueRef cy_fmax(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, LLVMRealOGT, a, b, ""), a, b, "");
 }
-LLVMValueRef cy_fmin(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
-  return LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, LLVMRealOLT, a, b, ""), a, b, "");
-}
 
 void cy_transpose8(cy_cg *cg, LLVMValueRef v[8]) {
   static const int lo[8] = {0, 8, 1, 9, 4, 12, 5, 13}, hi[8] = {2, 10, 3, 11, 6, 14, 7, 15};

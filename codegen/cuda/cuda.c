@@ -75,15 +75,15 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
   cy_cuda_machine *c = calloc(1, sizeof *c);
   if (!c)
     abort();
-  for (const char *p = spec; *p; p += *p == ',') {
+  for (const char *p = spec, *end = NULL; !end || *end; p = end + 1) {
     size_t len = strcspn(p, ",");
+    end = p + len;
     if (!add_named(c, p, len)) {
       if (asprintf(out_error, "'%.*s' is no architecture that is supported", (int)len, p) < 0)
         abort();
       free(c);
       return false;
     }
-    p += len;
   }
   m->state = c;
   m->cpu = strdup("x86-64"); /* of the host program */

@@ -551,6 +551,7 @@ static void test_compile_errors(void) {
       {"", "--target=sm_70", "'sm_70' is no architecture that is supported; expected"},
       {"", "--target=sm_70", "cuda, or sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_90a, sm_100, "},
       {"", "--target=sm_80,sm_91", "'sm_91' is no architecture that is supported; expected"},
+      {"", "--target=sm_80,", "'' is no architecture that is supported; expected"},
       {"", "--target=sm_75,sm_80 --tf32", "multiplies matrices of tf32, which sm_75 lacks; sm_80 and newer have it"},
       {"", "--target=sm_75,sm_80 --bf16", "multiplies matrices of bf16, which sm_75 lacks; sm_80 and newer have it"},
       {"", "--target=sm_75,sm_80 --bf16", "convert the model to f16, or leave sm_75 out of --target"},
