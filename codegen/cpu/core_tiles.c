@@ -8,7 +8,7 @@
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   /* by rows: the widest tile that fits; one row alone needs many sums in flight to hide the latency of fma */
   static const cy_tile zmm[] = {{1, 8}, {2, 8}, {3, 6}, {4, 4}, {5, 4}, {6, 4}, {7, 3}, {8, 2}};
-  static const cy_tile ymm[] = {{1, 8}, {2, 4}, {3, 4}, {4, 3}, {5, 2}, {6, 2}};
+  static const cy_tile ymm[] = {{1, 8}, {2, 4}, {3, 3}, {4, 3}, {5, 2}, {6, 2}};
   int most = cg->avx512 ? 8 : 6;
   cy_tile t = cg->avx512 ? (cy_tile){6, 4} : (cy_tile){6, 2};
   if (rows > 0 && rows < most)

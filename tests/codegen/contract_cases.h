@@ -159,6 +159,7 @@ static const struct {
     {"resnet fc", {GEMM_PACKED, 1, 1, 1, 1000, 2048, 0, 0, 0}},
     {"resnet fc", {GEMM_NT, 1, 1, 1, 1000, 2048, 0, 0, 0}},
     {"batch 2", {GEMM_PACKED, 1, 1, 2, 1000, 2048, 0, 0, 0}},
+    {"batch 3", {GEMM_PACKED, 1, 1, 3, 1000, 2048, 0, 0, 0}},
     {"batch 4", {GEMM_PACKED, 1, 1, 4, 1000, 2048, 0, 0, 0}},
     {"transposed A", {GEMM_TN, 1, 1, 512, 512, 512, 0, 0, 0}},
     {"small", {GEMM_PACKED, 1, 1, 16, 16, 16, 0, 0, 0}},
