@@ -165,12 +165,25 @@ static void close_steps(cy_lowering *l, cy_rnn *r, cy_dim counter, cy_step **aft
   keep_state(l, r, 2, &r->c_old);
 }
 
+/* The task's block of units. A worker alone goes through them forwards and backwards by turns: it begins with what it
+ * read of R last, which is still in its cache. */
+static cy_expr block_of_step(cy_lowering *l, cy_rnn *r, cy_dim counter) {
+  cy_graph *g = l->g;
+  cy_kernel *k = r->b.k;
+  cy_dim blocks = cy_dim_div(g, r->hidden, r->gate_part), one = cy_dim_const(g, 1);
+  cy_dim odd = cy_dim_mod(g, counter, cy_dim_const(g, 2)), alone = cy_dim_div(g, one, cy_dim_sym(g, l->p->workers));
+  cy_dim back = cy_dim_mul(g, odd, alone);
+  cy_expr forwards = cy_kb_grid_index(&r->b, blocks), way = cy_x_dim(k, cy_dim_sub(g, one, cy_dim_muli(g, back, 2)));
+  cy_expr begin = cy_x_dim(k, cy_dim_mul(g, back, cy_dim_addi(g, blocks, -1)));
+  return cy_x_bin(k, CY_OP_add, cy_x_bin(k, CY_OP_mul, forwards, way), begin);
+}
+
 static void lower_steps(cy_lowering *l, cy_rnn *r) {
   cy_step **after;
   r->gate_part = units_of(l->g, r);
   cy_dim counter = open_steps(l, r, &after);
   cy_kb_init(&r->b, l, r->name);
-  r->block = cy_kb_grid_index(&r->b, cy_dim_div(l->g, r->hidden, r->gate_part));
+  r->block = block_of_step(l, r, counter);
   r->first = first_element(r);
   cy_rnn_add_scratch(r);
   close_steps(l, r, counter, after);
