@@ -522,7 +522,7 @@ void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scrat
  * less here, where it finds neither factor in the first-level cache. Sums are counted by vectors stored; PAIR: what a
  * pair of tiles and of panels takes besides, to begin and end sums. */
 static const double PLAIN_RATE = 0.945, RATE = 0.93, RIGHT_SUM = 2.5, LEFT_SUM = 4, PAIR = 250;
-static const double WORTH = 0.975;
+static const double WORTH = 0.96; /* for less, rounding more is not worth it */
 
 typedef struct shape {
   const cy_cg *cg;
