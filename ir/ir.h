@@ -74,6 +74,7 @@ cy_attr_kind cy_attr_kind_of(cy_attr_key key);
 cy_attr_key cy_attr_by_name(const char *name, size_t len);
 static inline bool cy_op_is_ew(cy_op op) { return op >= CY_OP_neg && op <= CY_OP_fma; }
 static inline bool cy_dtype_is_float(cy_dtype t) { return cy_dtype_of(t)->cls == 'F'; }
+static inline bool cy_dtype_is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; } /* integers of 8 bits */
 static inline bool cy_dtype_is_int(cy_dtype t) { return cy_dtype_of(t)->cls == 'I' || cy_dtype_of(t)->cls == 'U'; }
 
 enum cy_pad_mode { CY_PAD_CONSTANT, CY_PAD_REFLECT, CY_PAD_EDGE, CY_PAD_WRAP };

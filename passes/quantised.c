@@ -47,10 +47,7 @@ static bool read_source(cy_graph *g, const cy_node_info *d, source *out) {
   return true;
 }
 
-static bool is_byte(const cy_graph *g, cy_val v) {
-  int t = cy_type_of(g, v)->dtype;
-  return t == CY_I8 || t == CY_U8;
-}
+static bool is_byte(const cy_graph *g, cy_val v) { return cy_dtype_is_byte((cy_dtype)cy_type_of(g, v)->dtype); }
 
 /* The dequantize behind v, of a tensor whose scale and zero point are scalars. */
 static const cy_node_info *per_tensor(cy_graph *g, cy_val v, source *out) {

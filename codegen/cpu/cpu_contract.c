@@ -91,10 +91,8 @@ static bool conv_supported(cy_kernel *k, const cy_contraction *c) {
   return c->nspatial >= 1 && c->nspatial <= 3 && parts <= MAX_PARTS && positive_or_symbolic(k, c->images);
 }
 
-static bool is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; }
-
 static bool dot_supported(cy_kernel *k, const cy_contraction *c, cy_dtype a, cy_dtype b) {
-  if (cy_kernel_local_dtype(k, c->acc) != CY_I32 || !is_byte(a) || (!is_byte(b) && b != CY_I16))
+  if (cy_kernel_local_dtype(k, c->acc) != CY_I32 || !cy_dtype_is_byte(a) || (!cy_dtype_is_byte(b) && b != CY_I16))
     return false;
   return c->kind == CY_CONTRACT_MATMUL || (c->kind == CY_CONTRACT_CONV && !c->has_b_zero);
 }

@@ -494,7 +494,7 @@ static V pairs(cy_lp *p, cy_expr w, cy_expr h) {
 
 /* Does x keep the low byte of a sum with a parameter, such as a quantize's zero point? */
 static bool is_byte_sum(const cy_kernel *k, const cy_expr_info *x) {
-  bool byte = x->op == CY_OP_cast && (x->dtype == CY_U8 || x->dtype == CY_I8);
+  bool byte = x->op == CY_OP_cast && cy_dtype_is_byte((cy_dtype)x->dtype);
   const cy_expr_info *sum = byte ? cy_expr_of(k, x->arg[0]) : x;
   return byte && sum->op == CY_OP_add && sum->dtype == CY_I32 &&
          (is_param(k, cy_expr_of(k, sum->arg[0])) || is_param(k, cy_expr_of(k, sum->arg[1])));

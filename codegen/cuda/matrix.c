@@ -41,8 +41,6 @@ static cy_dtype operand_type(cy_kernel *k) {
   return args[cy_kernel_contraction(k)->a].dtype;
 }
 
-static bool is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; }
-
 static bool multiple(cy_graph *g, cy_dim d, int64_t of) {
   int64_t v;
   return cy_dim_is_const(g, d, &v) && v % of == 0;
@@ -55,11 +53,11 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
   cy_kernel_args(k, &args);
   cy_dtype t = args[c->a].dtype;
   int64_t columns;
-  if (is_byte(t) ? !is_byte(args[c->b].dtype) : args[c->b].dtype != t)
+  if (cy_dtype_is_byte(t) ? !cy_dtype_is_byte(args[c->b].dtype) : args[c->b].dtype != t)
     return false;
-  if (!is_byte(t) && t != CY_F16 && t != CY_BF16 && !(t == CY_F32 && m->tf32))
+  if (!cy_dtype_is_byte(t) && t != CY_F16 && t != CY_BF16 && !(t == CY_F32 && m->tf32))
     return false;
-  if (cy_kernel_local_dtype(k, c->acc) != (is_byte(t) ? CY_I32 : CY_F32))
+  if (cy_kernel_local_dtype(k, c->acc) != (cy_dtype_is_byte(t) ? CY_I32 : CY_F32))
     return false;
   return !cy_cu_is_conv(c) || c->group == 1 || !cy_dim_is_const(g, cy_cu_per_group(g, c, c->channels_out), &columns) ||
          columns >= 8;
@@ -99,7 +97,7 @@ static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, 
   form->threads = threads_of(&form->tile);
   form->warpgroups = operand_type(k) != CY_F32 && form->tile.m == form->threads / 2; /* 16 rows for every warp */
   form->stages = singles ? 0 : STAGES;
-  form->least_arch = singles || operand_type(k) == CY_F16 || is_byte(operand_type(k)) ? 0 : 80;
+  form->least_arch = singles || operand_type(k) == CY_F16 || cy_dtype_is_byte(operand_type(k)) ? 0 : 80;
   form->shared_bytes = STAGES * (form->tile.m + form->tile.n) * ROW_BYTES;
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
@@ -534,9 +532,9 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
   const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
   fprintf(q->p->out, "#define WARPGROUPS %s\n#define WM (WARPGROUPS ? 16 : %d)\n#define WN (WARPGROUPS ? BN : %d)\n",
           form->warpgroups ? "CY_WARPGROUPS" : "0", t->thread_m, t->thread_n);
-  const char *b_name = is_byte(type) ? cy_dtype_of(q->p->args[q->c->b].dtype)->name : "";
+  const char *b_name = cy_dtype_is_byte(type) ? cy_dtype_of(q->p->args[q->c->b].dtype)->name : "";
   fprintf(q->p->out, "#define MMA cy_mma_%s%s\n#define WGMMA cy_wgmma_%s%s_%d\n", name, b_name, name, b_name, t->n);
-  if (is_byte(type))
+  if (cy_dtype_is_byte(type))
     print_byte_constants(q);
   else
     fprintf(q->p->out, "#define A_ZERO 0\n");

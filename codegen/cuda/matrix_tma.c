@@ -14,8 +14,6 @@
 
 enum { BM = CY_CU_TMA_M, BN = 256, CONSUMERS = 256, LEAST_TURNS = 2 };
 
-static bool is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; }
-
 /* The tile moves fewest bytes for its products, so it is taken wherever there are enough of it; the fewer, smaller
  * tiles of other shapes are matrix.c's. */
 void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
@@ -25,13 +23,13 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
   cy_kernel_args(k, &args);
   cy_dtype t = args[c->a].dtype;
-  if (!cy_cuda_has_warpgroups(m) || !(t == CY_F16 || t == CY_BF16 || is_byte(t)) || form->shares || c->has_a_zero ||
+  if (!cy_cuda_has_warpgroups(m) || !(t == CY_F16 || t == CY_BF16 || cy_dtype_is_byte(t)) || form->shares || c->has_a_zero ||
       c->has_b_zero)
     return;
   if (c->kind == CY_CONTRACT_CONV)
     cy_cu_conv_tma_schedule(m, k, form);
   if (c->kind != CY_CONTRACT_MATMUL || c->nbatch > 1 ||
-      !(cy_dim_is(g, c->a_k, 1) || (!is_byte(t) && cy_dim_is(g, c->a_m, 1))) || !cy_dim_is(g, c->a_offset, 0) ||
+      !(cy_dim_is(g, c->a_k, 1) || (!cy_dtype_is_byte(t) && cy_dim_is(g, c->a_m, 1))) || !cy_dim_is(g, c->a_offset, 0) ||
       !cy_dim_is(g, c->b_offset, 0))
     return;
   if (cy_cu_tiles_estimate(k, &s, BM, BN) * 4 < cy_cu_wanted_blocks(m) * 3 || cy_cu_estimate(g, s.m, BM) <= BM / 2 ||
@@ -49,7 +47,7 @@ static bool b_fits(cy_kernel *k, const cy_cuda_form *form) {
   cy_kernel_args(k, &args);
   if (cy_cu_is_conv(c))
     return form->packed_k || cy_cu_taps(c) == 1;
-  return form->packed_k || cy_dim_is(g, c->b_k, 1) || (!is_byte(args[c->b].dtype) && cy_dim_is(g, c->b_n, 1));
+  return form->packed_k || cy_dim_is(g, c->b_k, 1) || (!cy_dtype_is_byte(args[c->b].dtype) && cy_dim_is(g, c->b_n, 1));
 }
 
 bool cy_cuda_tma(cy_kernel *k, const cy_cuda_form *form) { return form->tma_blocks && b_fits(k, form); }
@@ -175,7 +173,7 @@ void cy_cu_tma_print(cy_cu_contract *q) {
   bool conv = cy_cu_is_conv(q->c);
   fputs("#if CY_WARPGROUPS\n", p->out);
   fprintf(p->out, "#define WGMMA cy_wgmma_%s%s_%d\n#define PATCHES %d\n#define ROW_OF(m) ", cy_dtype_of(a.type)->name,
-          is_byte(a.type) ? cy_dtype_of(b.type)->name : "", p->form->tma_n, conv);
+          cy_dtype_is_byte(a.type) ? cy_dtype_of(b.type)->name : "", p->form->tma_n, conv);
   cy_cu_contract_text(q, conv ? "$S_row_of($N, x0, y0, z0, i0, m)\n" : "(m0 + (m))\n");
   if (conv)
     cy_cu_conv_tma_functions(q);
