@@ -76,6 +76,7 @@ static inline bool cy_op_is_ew(cy_op op) { return op >= CY_OP_neg && op <= CY_OP
 static inline bool cy_dtype_is_float(cy_dtype t) { return cy_dtype_of(t)->cls == 'F'; }
 static inline bool cy_dtype_is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; } /* integers of 8 bits */
 static inline bool cy_dtype_is_int(cy_dtype t) { return cy_dtype_of(t)->cls == 'I' || cy_dtype_of(t)->cls == 'U'; }
+void cy_dtype_int_range(cy_dtype t, double *out_min, double *out_max); /* of an integer; rounded beyond 53 bits */
 
 enum cy_pad_mode { CY_PAD_CONSTANT, CY_PAD_REFLECT, CY_PAD_EDGE, CY_PAD_WRAP };
 enum cy_combine { CY_COMBINE_SET, CY_COMBINE_ADD, CY_COMBINE_MUL, CY_COMBINE_MIN, CY_COMBINE_MAX };

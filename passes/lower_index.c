@@ -460,9 +460,8 @@ cy_expr cy_lower_quantize(cy_kb *b, cy_node node, uint32_t output, const cy_expr
   cy_expr q = bin(b, CY_OP_div, x, scale);
   if (cy_dtype_is_float(out))
     return cy_x_cast(b->k, cy_x_cast(b->k, q, out), compute); /* float8 has zero point 0 */
-  int bits = cy_dtype_of(out)->bits;
-  bool is_signed = cy_dtype_of(out)->cls == 'I';
-  double low = is_signed ? -ldexp(1, bits - 1) : 0, high = (is_signed ? ldexp(1, bits - 1) : ldexp(1, bits)) - 1, zero = 0;
+  double low, high, zero = 0;
+  cy_dtype_int_range(out, &low, &high);
   cy_val zp = n->nin > 2 ? n->in[2] : 0;
   if (!zp || (cy_value_is_const(b->l->g, zp) && cy_value_is_splat(b->l->g, zp, &zero))) {
     /* bounds are whole numbers, so that rounding behind them gives the same and is one with the conversion */

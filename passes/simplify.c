@@ -231,6 +231,14 @@ static cy_val cast_chain(cy_rewrite *rw, const cy_node_info *n) {
 
 /* ---- min, max --------------------------------------------------------------------------------------------------- */
 
+/* Is every number of the type at least c (max), or at most? Of floats NaN aside, which both operations hand on. */
+static bool type_implies(cy_dtype t, double c, bool max) {
+  double low = -INFINITY, high = INFINITY;
+  if (cy_dtype_is_int(t))
+    cy_dtype_int_range(t, &low, &high);
+  return max ? c <= low : c >= high;
+}
+
 /* max(max(x, c), d), max(min(max(x, a), b), c) with a >= c: bounds that can't act any more, or merge. */
 static cy_val bounds(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
@@ -238,7 +246,7 @@ static cy_val bounds(cy_rewrite *rw, const cy_node_info *n) {
   bool max = n->op == CY_OP_max;
   if (!splat(rw, n->in[1], &c))
     return 0;
-  if (isinf(c) && is_float(rw, n->in[0]) && (c < 0) == max)
+  if (type_implies(dtype_of(rw, n->in[0]), c, max))
     return n->in[0];
   const cy_node_info *d = cy_def_of(g, n->in[0], (cy_op)n->op);
   if (d && splat(rw, d->in[1], &a)) {

@@ -422,7 +422,8 @@ static V real_to_int(cy_cg *cg, V x, cy_dtype t, unsigned n) {
     return saturated(cg, x, reg, sgn);
   if (bits < 8)
     return wrap_small(cg, LLVMBuildTrunc(b, real_to_int(cg, x, CY_I32, n), reg, ""), t);
-  double lo = sgn ? -ldexp(1, bits - 1) : 0, hi = ldexp(1, sgn ? bits - 1 : bits) - 1;
+  double lo, hi;
+  cy_dtype_int_range(t, &lo, &hi);
   x = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""), real_like(x, 0), x, "");
   x = real_minmax(cg, CY_OP_min, real_minmax(cg, CY_OP_max, x, real_like(x, lo)), real_like(x, hi));
   V v = LLVMBuildFPToSI(b, x, lanes_of(cg->i32, n), "");
