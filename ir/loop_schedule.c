@@ -8,7 +8,8 @@
  *     leave (the last strip may overlap the one before, so that any size has strips). Of elements of 8 to 32 bits, a
  *     loop along the axis that the store walks goes inside the lanes, which are what the loads walk: the target then
  *     exchanges elements between vectors.
- * A kernel that already has a lane loop keeps it.
+ * A kernel that already has a lane loop keeps it. On request, where addresses take much arithmetic along the rows of what
+ * is stored (resampling), the lanes go around a loop over rows: what is the same for all of them is computed once.
  */
 #include "loop_axes.h"
 
@@ -326,6 +327,68 @@ static void choose_lanes(cy_kernel *k) {
     find_reductions(k->body, is_reduction, true);
   free(is_reduction);
   cy_survey_free(&s);
+}
+
+/* ---- addresses for several rows ---- */
+
+enum { ADDRESS_OPS = 4, ROWS = 32, COLUMNS = 64, LEAST_ROWS = 4 };
+
+/* Operations of e, or a negative number where it loads anything. */
+static int ops_of(const cy_kernel *k, cy_expr e) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  int n = x->n > 0;
+  for (int i = 0; i < x->n && n >= 0; i++) {
+    int inside = ops_of(k, x->arg[i]);
+    n = inside < 0 ? inside : n + inside;
+  }
+  return x->op == CY_X_LOAD ? -1 : n;
+}
+
+/* Is a term of e, a sum of them, much arithmetic with v and the same for every u? Not where an index is loaded: elements
+ * of a row that come from anywhere are better read row by row. */
+static bool has_address(const cy_kernel *k, cy_expr e, cy_var v, cy_var u) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  if (!cy_expr_uses_var(k, e, v))
+    return false;
+  if (x->op == CY_OP_add || x->op == CY_OP_sub || x->op == CY_OP_mul)
+    return has_address(k, x->arg[0], v, u) || has_address(k, x->arg[1], v, u);
+  return !cy_expr_uses_var(k, e, u) && ops_of(k, e) >= ADDRESS_OPS;
+}
+
+static bool shares_addresses(const survey *s, cy_var v, cy_var u) {
+  int64_t n;
+  if (cy_dim_is_const(s->k->g, cy_kernel_var(s->k, u)->extent, &n) && n < LEAST_ROWS)
+    return false;
+  for (uint32_t i = 1; i < s->naccess; i++)
+    if (s->access[i].regular && s->access[i].at.rest && has_address(s->k, s->access[i].at.rest, v, u))
+      return true;
+  return false;
+}
+
+/* A part of v, the rest of which goes into the grid; all of it where it is not much more. */
+static cy_var part_of(cy_kernel *k, cy_var v, int64_t block) {
+  int64_t n;
+  if (!cy_dim_is_const(k->g, cy_kernel_var(k, v)->extent, &n) || n > block + block / 2)
+    return split_over(k, v, block, k->ngrid - 1);
+  grid_remove(k, v);
+  return v;
+}
+
+void cy_kernel_share_addresses(cy_kernel *k) {
+  cy_kernel_tidy_axes(k);
+  const cy_stmt *st = k->body;
+  if (!st || st->next || st->kind != CY_S_STORE || k->ngrid < 2)
+    return;
+  cy_var u = k->grid[k->ngrid - 2], v = k->grid[k->ngrid - 1];
+  survey s = cy_survey_make(k);
+  bool pays = s.access[0].regular && cy_dim_is(k->g, cy_survey_coef(&s, &s.access[0], v), 1) && shares_addresses(&s, v, u);
+  cy_survey_free(&s);
+  if (!pays)
+    return;
+  u = part_of(k, u, ROWS);
+  v = part_of(k, v, COLUMNS);
+  wrap_in_loop(k, u, false);
+  wrap_in_loop(k, v, true);
 }
 
 /* ---- the schedule ---- */
