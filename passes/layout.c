@@ -6,7 +6,8 @@
  *
  * What wants what: convolutions, pools and interpolation of some channels read and write channels-last (pools most of
  * whose windows stay inside follow their input); model inputs, outputs, block results, runtime calls and control flow are
- * row-major; a reshape that merges axes reads row-major; everything else takes any order, kernels read through strides.
+ * row-major; a reshape that merges axes reads row-major, and so does a gather of many rows that would not be dense;
+ * everything else takes any order, kernels read through strides.
  * A transpose is then only another name for the same memory, if its input lies the right way: so its output is given
  * the layout that makes it a view, and a wish behind it is handed to what computes its input (which is how the heads of
  * attention are split and joined, and how graphs exported with channels last lose their transposes).
@@ -130,6 +131,17 @@ static bool interpolates(const cy_graph *g, const cy_node_info *n) {
   int64_t channels;
   return x->rank >= 3 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] && cy_dim_is_const(g, x->dim[1], &channels) &&
          channels >= LEAST_CHANNELS;
+}
+
+/* Gathers rows, as many as its input has or more: they are worth making dense. */
+static bool gathers_rows(cy_graph *g, const cy_node_info *n) {
+  int64_t columns;
+  if (n->op != CY_OP_gather)
+    return false;
+  const cy_type *t = cy_type_of(g, n->in[0]);
+  int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 0);
+  return axis + 1 < t->rank && cy_dim_is_const(g, t->dim[t->rank - 1], &columns) && columns >= LEAST_CHANNELS &&
+         cy_dim_le(g, t->dim[axis], cy_type_elems(g, cy_type_of(g, n->in[1])));
 }
 
 /* Reads and writes memory as a whole, in row-major order. */
@@ -265,6 +277,8 @@ static void ask_inputs(chooser *c, const cy_node_info *n) {
   } else if (wants_channels_last(n) || interpolates(g, n)) {
     order o = channels_last(cy_type_of(g, n->in[0])->rank);
     ask(c, n->in[0], 2, &o);
+  } else if (gathers_rows(g, n)) {
+    ask(c, n->in[0], 1, &plain);
   } else if (wants_row_major(n)) {
     for (uint32_t k = 0; k < n->nin; k++)
       ask(c, n->in[k], 1, &plain);
@@ -400,6 +414,8 @@ static void choose_node(chooser *c, cy_node id) {
   order plain = row_major(), o = plain, in = n->nin && n->in[0] ? get(c, n->in[0]) : plain;
   if (pools_rows(g, n) && is_row_major(c, cy_type_of(g, n->in[0]), &in))
     return;
+  if (gathers_rows(g, n) && in.axis[cy_type_of(g, n->in[0])->rank - 1] == cy_attr_get_int(n, CY_ATTR_axis, 0))
+    need(c, id, 0, &plain);
   if (wants_channels_last(n) || interpolates(g, n)) {
     o = channels_last(cy_type_of(g, n->out[0])->rank);
     need(c, id, 0, &o);

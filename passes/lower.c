@@ -229,6 +229,8 @@ cy_expr cy_kb_loop(cy_kb *b, cy_dim extent, bool lanes) {
 }
 
 void cy_kb_launch(cy_kb *b, bool schedule) {
+  if (schedule && b->l->o->level > 0 && b->l->o->cuts_rows)
+    cy_kernel_share_addresses(b->k);
   if (schedule)
     cy_kernel_schedule(b->k);
   cy_kernel_expand_math(b->k);

@@ -48,6 +48,16 @@ static void soft_finish(const soft *s, cy_kb *b, const cy_expr *idx, cy_expr e, 
   cy_lower_finish(b, s->target, s->anchor, idx, v);
 }
 
+enum { ROW_KEPT = 2048 };
+
+/* Are exponentials kept for the last pass in the output, rather than in scratch? Of long rows: three of them are more
+ * than the first cache holds. */
+static bool kept_in_output(const soft *s) {
+  int64_t length;
+  bool is_short = cy_dim_is_const(s->l->g, s->t->dim[s->axis], &length) && length < ROW_KEPT;
+  return !is_short && !s->l->o->busy_parts && s->target == s->anchor && s->t->dtype == s->dtype;
+}
+
 /* A task is a row. */
 static void soft_of_rows(const soft *s) {
   cy_kb b;
@@ -56,8 +66,9 @@ static void soft_of_rows(const soft *s) {
   cy_kb_init(&b, s->l, cy_op_of(s->n->op)->name);
   cy_kernel *k = b.k;
   grid_rows(&b, s->t, s->skip, idx);
-  bool kept = s->lanes && !s->log;
-  cy_karg row = kept ? cy_kb_scratch(&b, s->dtype, extent) : 0;
+  const cy_place *out = cy_lower_place(s->l, s->target);
+  bool kept = s->lanes && !s->log, in_output = kept && kept_in_output(s);
+  cy_karg row = in_output ? cy_kb_arg(&b, out, s->dtype, CY_ARG_WRITE) : kept ? cy_kb_scratch(&b, s->dtype, extent) : 0;
 
   cy_local max = local_set(&b, s->dtype, cy_x_const(k, s->dtype, -__builtin_inf()));
   idx[s->axis] = cy_kb_loop(&b, extent, s->lanes);
@@ -68,13 +79,14 @@ static void soft_of_rows(const soft *s) {
   idx[s->axis] = cy_kb_loop(&b, extent, s->lanes);
   e = soft_exp(s, &b, idx, cy_x_local(k, max));
   if (kept)
-    cy_kernel_store(k, row, idx[s->axis], e);
+    cy_kernel_store(k, row, in_output ? cy_kb_offset(&b, out, s->t->rank, idx) : idx[s->axis], e);
   cy_kernel_accum(k, sum, CY_OP_add, e);
   cy_kernel_end(k);
 
   cy_local last = local_set(&b, s->dtype, soft_last(s, &b, cy_x_local(k, sum)));
   idx[s->axis] = cy_kb_loop(&b, extent, s->lanes);
-  e = kept ? cy_x_load(k, row, idx[s->axis]) : s->log ? 0 : soft_exp(s, &b, idx, cy_x_local(k, max));
+  cy_expr at = in_output ? cy_kb_offset(&b, out, s->t->rank, idx) : idx[s->axis];
+  e = kept ? cy_x_load(k, row, at) : s->log ? 0 : soft_exp(s, &b, idx, cy_x_local(k, max));
   soft_finish(s, &b, idx, e, cy_x_local(k, max), cy_x_local(k, last));
   cy_kernel_end(k);
   cy_kb_launch(&b, true);

@@ -227,6 +227,33 @@ static V load_lanes(cy_lp *p, cy_karg arg, V offset, V by) {
   return v;
 }
 
+/* e's terms that vary along the lanes, and those that do not; NULL: there are none. */
+static void split_terms(cy_lp *p, cy_expr e, V *inout_varying, V *inout_uniform) {
+  const cy_expr_info *x = cy_expr_of(p->k, e);
+  bool varies = cy_lp_varies(p, e);
+  if (varies && x->op == CY_OP_add) {
+    split_terms(p, x->arg[0], inout_varying, inout_uniform);
+    split_terms(p, x->arg[1], inout_varying, inout_uniform);
+    return;
+  }
+  V *sum = varies ? inout_varying : inout_uniform, v = varies ? cy_lp_value(p, e) : cy_lp_uniform(p, e);
+  *sum = *sum ? LLVMBuildAdd(p->cg->b, *sum, v, "") : v;
+}
+
+/* Lane by lane, the offset's uniform part being the address: what varies may be the same for many such loads. */
+static V load_scattered(cy_lp *p, cy_karg arg, cy_expr offset) {
+  V varying = NULL, uniform = NULL;
+  split_terms(p, offset, &varying, &uniform);
+  V base = uniform ? address(p, arg, uniform) : p->arg[arg];
+  cy_dtype t = p->args[arg].dtype;
+  V v = LLVMGetPoison(cy_lp_mem(p->cg, t, p->lanes));
+  for (unsigned i = 0; i < p->lanes; i++) {
+    V at = cy_mulc(p->cg, cy_lp_lane(p->cg, varying, i, p->lanes), cy_lp_bytes(t));
+    v = cy_lp_set_lane(p->cg, v, cy_load(p->cg, cy_lp_mem(p->cg, t, 1), cy_gep(p->cg, base, at), cy_lp_bytes(t)), i);
+  }
+  return v;
+}
+
 /* Elements side by side, or one for all lanes. */
 static V load_flagged(cy_lp *p, cy_karg arg, V offset, V by) {
   cy_cg *cg = p->cg;
@@ -280,6 +307,8 @@ static V load_by_if(cy_lp *p, const cy_expr_info *x, const step *s, V offset) {
 
 static V load_varying(cy_lp *p, const cy_expr_info *x) {
   step s = step_of(p, x->arg[0]);
+  if (!s.affine && !p->guard && !cy_lp_packed(x->dtype))
+    return cy_lp_from_mem(p->cg, load_scattered(p, x->id, x->arg[0]), x->dtype, p->lanes);
   V offset = s.affine ? cy_lp_uniform(p, x->arg[0]) : cy_lp_value(p, x->arg[0]);
   int64_t by;
   /* masks of bytes and words are instructions of AVX-512 only */
