@@ -319,10 +319,15 @@ uint32_t cy_block_count(const cy_graph *g);
 
 /* What sizes must fulfil for a node: found by shape inference between cy_graph_record(g, true) and (g, false), where dims
  * are not numbers; checked by the library when it runs the node's block. Not part of the text form. */
+typedef enum cy_require {
+  CY_REQUIRE_EQUAL,
+  CY_REQUIRE_BROADCAST, /* equal, or one of them is 1 while the other is not 0 (but for a 0 known at once) */
+  CY_REQUIRE_AT_MOST    /* a <= b */
+} cy_require;
 typedef struct cy_requirement {
   cy_dim a, b;
   cy_block block;
-  bool or_one; /* one of them may be 1 while the other is not 0 (but for a 0 known at once), else they are equal */
+  cy_require kind;
   cy_origin origin;
 } cy_requirement;
 void cy_graph_record(cy_graph *g, bool on);

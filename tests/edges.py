@@ -378,6 +378,8 @@ def shapes_that_do_not_fit():
             {'a': ones(2, 3), 'b': ones(1, 3)})
     refused('reshape', 'sizes 6 and 8 should be equal', [N('Reshape', ['a', 's'], ['y'])], {'a': ones(6), 's': np.array([4, 2])},
             {'a': ones(6), 's': np.array([3, 2])})
+    refused('top-k', '5 of 3 elements are asked for', [N('TopK', ['a', 'k'], ['y', 'i'])], {'a': ones(2, 3), 'k': np.array([5])},
+            {'a': ones(2, 3), 'k': np.array([3])})
     scatter = [N('ScatterND', ['a', 'i', 'u'], ['y'])]
     fits = {'a': ones(3, 4), 'i': np.array([[2, 1], [0, 3]]), 'u': np.array([5, 6], f32)}
     refused('coordinates', 'sizes 3 and 2 should be equal', scatter, {**fits, 'i': np.zeros((2, 3), np.int64)}, fits)
