@@ -83,8 +83,8 @@ typedef enum cy_contraction_kind {
   CY_CONTRACT_ATTENTION
 } cy_contraction_kind;
 
-/* out[batch.., m, n] = sum_k a[batch.., m, k] * b[batch.., k, n], or a convolution with channels innermost. Offsets and strides are in
- * elements of the argument. Output index variables, in this order: matmul: batch.., m, n; convolution: image, spatial.., channel
+/* out[batch.., m, n] = sum_k a[batch.., m, k] * b[batch.., k, n], or a convolution with channels innermost. Operands begin
+ * where their arguments do; strides are in elements of the argument. Output index variables, in this order: matmul: batch.., m, n; convolution: image, spatial.., channel
  * (the absolute output channel). The last one is the natural vector axis.
  *
  * Attention: out[batch.., m, n] = sum_j w[m, j] * v[batch.., j, n] / sum_j w[m, j], j < keys, with weights from scores s[m, j] =
@@ -95,7 +95,6 @@ typedef enum cy_contraction_kind {
 typedef struct cy_contraction {
   cy_contraction_kind kind;
   cy_karg a, b;           /* activations, weights (or second factor) */
-  cy_dim a_offset, b_offset;
   cy_val b_const;         /* the constant behind b, 0 when b is computed at run time */
   cy_local acc;           /* read by the epilogue; dtype of the accumulation: f32, f64, i32 */
   bool has_a_zero, has_b_zero; /* integers: the sum is over (a - a_zero) * (b - b_zero); what padding adds is 0 */
@@ -109,7 +108,7 @@ typedef struct cy_contraction {
   cy_dim m, n, k, a_m, a_k, b_k, b_n;                                        /* extents, strides */
   /* attention, beside those of matmul; b_n: from key to key */
   cy_karg v;
-  cy_dim v_offset, v_batch[CY_MAX_BATCH], keys, v_k, v_n;
+  cy_dim v_batch[CY_MAX_BATCH], keys, v_k, v_n;
   double scale;
   cy_local score, top;
   cy_var key;

@@ -127,7 +127,6 @@ static bool set_operands(cy_kb *b, const cy_attention *a, cy_expr *out_idx) {
   c->a = arg[0];
   c->b = arg[1];
   c->v = arg[2];
-  c->a_offset = c->b_offset = c->v_offset = cy_dim_const(l->g, 0); /* the launch binds where an operand begins */
   c->m = t[0]->dim[r - 2];
   c->k = t[0]->dim[r - 1];
   c->keys = t[1]->dim[r - 2];

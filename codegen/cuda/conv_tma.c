@@ -58,8 +58,8 @@ static cy_dim patches(cy_graph *g, const cy_contraction *c, const int patch[3]) 
 
 static bool takes(cy_graph *g, const cy_contraction *c, int depth) {
   int64_t channels;
-  if (c->group != 1 || !c->b_const || !cy_dim_is(g, c->x_channel, 1) || !cy_dim_is(g, c->a_offset, 0) ||
-      !cy_dim_is(g, c->b_offset, 0) || !cy_dim_is_const(g, c->channels_in, &channels))
+  if (c->group != 1 || !c->b_const || !cy_dim_is(g, c->x_channel, 1) ||
+      !cy_dim_is_const(g, c->channels_in, &channels))
     return false;
   for (int i = 0; i < c->nspatial; i++)
     if (c->stride[i] > MAX_STEP)

@@ -129,7 +129,6 @@ static void add_attention(const attention_row *r) {
   c->keys = named("keys", r->keys, symbolic, q);
   c->k = d(r->size);
   c->n = d(r->columns);
-  c->a_offset = c->b_offset = c->v_offset = d(0);
   c->past = named("past", r->past, symbolic, q);
   c->scale = 1 / sqrt((double)r->size);
   c->causal = r->what & CAUSAL;
