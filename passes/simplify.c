@@ -323,8 +323,9 @@ static cy_val pool_by_axes(cy_rewrite *rw, const cy_node_info *n) {
   if (average && to.dtype != CY_F32 && to.dtype != CY_F64)
     return 0;
   bool indices = n->nout > 1 && (n->out[1] > rw->nvalues || rw->uses.start[n->out[1]] != rw->uses.start[n->out[1] + 1]);
-  if (indices || !pads || others == 1 || kernel[last] * skipped + others + 3 >= kernel[last] * others)
-    return 0;
+  int64_t apart = kernel[last] * skipped + others + 3, together = kernel[last] * others;
+  if (indices || !pads || others == 1 || (average ? apart * 3 >= together * 2 : apart >= together))
+    return 0; /* averages divide twice then, and what lies inside is asked twice */
   half.dim[last + 2] = to.dim[last + 2];
   for (int step = 0; step < 2; step++) {
     int64_t list[3][CY_MAX_RANK];

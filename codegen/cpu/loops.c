@@ -392,18 +392,26 @@ static unsigned wide_lanes(const lane_loop *l, V count) {
   return lanes * times;
 }
 
+/* Whole turns of so many lanes from lo on; returns where they stopped. */
+static V wide_pieces(lane_loop *l, unsigned lanes, V lo, V hi) {
+  l->lanes = lanes;
+  open_parts(l);
+  V at = lane_pieces(l, lo, lo, hi, false);
+  close_parts(l);
+  return at;
+}
+
 /* Runs body for var in [lo, hi), hi >= lo, vectorised along var. */
 static void emit_lanes(cy_lp *p, cy_var var, const cy_stmt *body, V lo, V hi) {
   lane_loop l = {.p = p, .body = body, .info = lane_scan(p, body), .var = var};
   V count = cy_sub(p->cg, hi, lo), at = lo;
-  unsigned lanes = l.lanes = lane_width(p, &l.info, count);
+  unsigned lanes = l.lanes = lane_width(p, &l.info, count), wide = wide_lanes(&l, count);
+  int64_t known;
   l.copies = 1;
-  l.lanes = wide_lanes(&l, count);
-  if (l.lanes > lanes) {
-    open_parts(&l);
-    at = lane_pieces(&l, lo, lo, hi, false);
-    close_parts(&l);
-  }
+  if (wide > lanes)
+    at = wide_pieces(&l, wide, at, hi);
+  if (wide >= WIDE * lanes && l.info.loops && !cy_is_const(count, &known)) /* fewer may be all there are */
+    at = wide_pieces(&l, wide / 2, at, hi);
   l.lanes = lanes;
   copies_choose(&l, count);
   open_parts(&l);
