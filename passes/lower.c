@@ -430,7 +430,7 @@ static void lower_value(cy_lowering *l, cy_node node, cy_val v) {
   cy_root_fn fn = cy_lower_root_of(root ? cy_node_of(l->g, root)->op : n->op);
   if (fn)
     fn(l, root ? root : node, anchor ? anchor : v, v);
-  else
+  else if (!root || !cy_lower_parted_reduce(l, root, anchor, v))
     cy_lower_plain(l, anchor, v, cy_op_of(root ? cy_node_of(l->g, root)->op : n->op)->name, NULL);
 }
 

@@ -99,6 +99,14 @@ void cy_lower_branch(cy_lowering *l, cy_dim d, cy_branch *out) {
   l->tail = &out->step->then_steps;
 }
 
+bool cy_lower_branch_from(cy_lowering *l, cy_dim d, int64_t least, cy_branch *out) {
+  int64_t lo, hi;
+  cy_dim_range(l->g, d, &lo, &hi);
+  if (lo < least)
+    cy_lower_branch(l, cy_dim_div(l->g, d, cy_dim_const(l->g, least)), out);
+  return lo >= least;
+}
+
 void cy_lower_otherwise(cy_lowering *l, cy_branch *b) { l->tail = &b->step->else_steps; }
 
 void cy_lower_join(cy_lowering *l, cy_branch *b) { l->tail = b->after; }

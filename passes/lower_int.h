@@ -109,6 +109,9 @@ cy_expr cy_lower_gather_nd(cy_kb *b, cy_node n, uint32_t output, const cy_expr *
 cy_expr cy_lower_quantize(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_dequantize(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_reduce(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+/* Steps for a reduction of rows whose length only the run tells, by parts where they turn out to be long; false: the
+ * plain kernel is all that it takes. */
+bool cy_lower_parted_reduce(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);
 cy_expr cy_lower_arg_reduce(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_pool(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_matmul_naive(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
@@ -169,6 +172,8 @@ typedef struct cy_branch {
   cy_step *step, **after;
 } cy_branch;
 void cy_lower_branch(cy_lowering *l, cy_dim d, cy_branch *out);
+/* The same where d is at least that, which must be positive; true: it is certain, there is no branch. */
+bool cy_lower_branch_from(cy_lowering *l, cy_dim d, int64_t least, cy_branch *out);
 void cy_lower_otherwise(cy_lowering *l, cy_branch *b);
 void cy_lower_join(cy_lowering *l, cy_branch *b);
 

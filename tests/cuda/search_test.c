@@ -1,6 +1,7 @@
-/* search_test.c - top-k, NonZero, Unique and non-maximum suppression as kernels: CUDA models on the mock driver.
+/* search_test.c - top-k, NonZero, Unique and non-maximum suppression as kernels, and rows whose length only the run
+ * tells: CUDA models on the mock driver.
  *
- * The reference is the same model for a CPU, where functions of the runtime do the work: results must be equal byte for
+ * The reference is the same model for a CPU, where functions of the runtime search: results must be equal byte for
  * byte, under each schedule of threads. Inputs have many equal elements, zeros of both signs and NaN; sizes are such
  * that rows are one part, several parts, and parts that are merged twice. What does not depend on data is recorded.
  */
@@ -18,10 +19,22 @@ static unsigned next_random(void) {
   return seed >> 8;
 }
 
-static void fill(float *x, int64_t n) {
+typedef struct search {
+  const char *what;
+  int64_t sizes[MAX_SIZES]; /* of dims that are not known; 0: no more */
+  const char *graph;
+} search;
+
+typedef struct expected {
+  bool recorded;
+  float tolerance;                  /* 0: all bytes are compared; else f32 without NaN */
+  const int (*launches)[MAX_SIZES]; /* of each row and size; NULL: any number */
+} expected;
+
+static void fill(float *x, int64_t n, bool numbers) {
   for (int64_t i = 0; i < n; i++) {
     unsigned r = next_random() % 400;
-    x[i] = r < 8 ? NAN : r < 40 ? 0.f : r < 60 ? -0.f : (float)(int)(next_random() % 64) / 8.f - 3.f;
+    x[i] = r < 8 && !numbers ? NAN : r < 40 ? 0.f : r < 60 ? -0.f : (float)(int)(next_random() % 64) / 8.f - 3.f;
   }
 }
 
@@ -49,36 +62,49 @@ static int64_t elements(const cyto_model *model, int32_t input, int64_t size) {
   return n;
 }
 
-static void compare_outputs(cyto_context *const *context, const cyto_model *model, const char *what, int64_t size) {
+static bool equal(const cyto_tensor *a, const cyto_tensor *b, float tolerance) {
+  if (a->bytes != b->bytes || !tolerance)
+    return a->bytes == b->bytes && !memcmp(a->data, b->data, a->bytes);
+  const float *x = a->data, *y = b->data;
+  for (uint64_t i = 0; i < a->bytes / 4; i++)
+    if (!(fabsf(x[i] - y[i]) <= tolerance * (1 + fabsf(y[i]))))
+      return false;
+  return true;
+}
+
+static void compare_outputs(cyto_context *const *context, const cyto_model *model, const search *s, float tolerance,
+                            int64_t size) {
   for (int32_t i = 0; i < cyto_model_output_count(model); i++) {
     cyto_tensor a, b;
     cyto_error error;
     CHECK_REQUIRE(!cyto_output(context[0], i, &a, &error) && !cyto_output(context[1], i, &b, &error));
-    if (a.bytes != b.bytes || memcmp(a.data, b.data, a.bytes))
-      CHECK_FAIL("%s, size %d: output %d differs (%d bytes, expected %d)", what, (int)size, (int)i, (int)a.bytes,
+    if (!equal(&a, &b, tolerance))
+      CHECK_FAIL("%s, size %d: output %d differs (%d bytes, expected %d)", s->what, (int)size, (int)i, (int)a.bytes,
                  (int)b.bytes);
   }
 }
 
-static void compare_at(cyto_context *const *context, cyto_model *const *model, const char *what, int64_t size,
-                       bool recorded) {
+static void compare_at(cyto_context *const *context, cyto_model *const *model, const search *s, int64_t size,
+                       const expected *e, int wanted_launches) {
   float *data[MAX_INPUTS];
-  int recordings = mock->recordings, replays = mock->replays;
+  int recordings = mock->recordings, replays = mock->replays, launches = mock->launches;
   cyto_error error;
   for (int32_t i = 0; i < cyto_model_input_count(model[0]); i++)
     data[i] = malloc((size_t)elements(model[0], i, size) * sizeof(float) + 1);
   for (int n = 0; n < RUNS; n++) {
     for (int32_t i = 0; i < cyto_model_input_count(model[0]); i++)
-      fill(data[i], elements(model[0], i, size));
+      fill(data[i], elements(model[0], i, size), e->tolerance > 0);
     mock->schedule = n;
     for (int side = 0; side < 2; side++)
       if (run(context[side], model[side], size, data, &error))
-        CHECK_FAIL("%s, size %d: %s", what, (int)size, error.message);
-    compare_outputs(context, model[0], what, size);
+        CHECK_FAIL("%s, size %d: %s", s->what, (int)size, error.message);
+    compare_outputs(context, model[0], s, e->tolerance, size);
+    if (n == 0 && wanted_launches)
+      CHECK_INT_EQ(mock->launches - launches, wanted_launches);
   }
   mock->schedule = 0;
-  CHECK_INT_EQ(mock->recordings - recordings, recorded);
-  CHECK_INT_EQ(mock->replays - replays, recorded * (RUNS - 1));
+  CHECK_INT_EQ(mock->recordings - recordings, e->recorded);
+  CHECK_INT_EQ(mock->replays - replays, e->recorded * (RUNS - 1));
   for (int32_t i = 0; i < cyto_model_input_count(model[0]); i++)
     free(data[i]);
 }
@@ -106,20 +132,14 @@ static void close_both(cyto_model *const *model, cyto_context *const *context) {
   }
 }
 
-typedef struct search {
-  const char *what;
-  int64_t sizes[MAX_SIZES]; /* of dims that are not known; 0: no more */
-  const char *graph;
-} search;
-
-static void compare_all(const search *rows, int n, bool recorded) {
+static void compare_all(const search *rows, int n, const expected *e) {
   for (int i = 0; i < n; i++) {
     cyto_model *model[2] = {NULL, NULL};
     cyto_context *context[2] = {NULL, NULL};
     if (!open_both(rows[i].graph, model, context))
       CHECK_FAIL("%s: not compiled or not loaded", rows[i].what);
     for (int k = 0; k < MAX_SIZES && rows[i].sizes[k] && context[1]; k++)
-      compare_at(context, model, rows[i].what, rows[i].sizes[k], recorded);
+      compare_at(context, model, &rows[i], rows[i].sizes[k], e, e->launches ? e->launches[i][k] : 0);
     close_both(model, context);
   }
 }
@@ -158,7 +178,7 @@ static void test_topk(void) {
        "graph @g(%x: f32[2,n]) {\n  %v, %i = topk %x {axis=1, largest=0, "
        "sorted=1} : f32[2,n], i64[2,n]\n  return %i\n}\n"},
   };
-  compare_all(rows, CHECK_COUNT(rows), true);
+  compare_all(rows, CHECK_COUNT(rows), &(expected){true, 0, NULL});
 }
 
 static void test_nonzero(void) {
@@ -170,7 +190,7 @@ static void test_nonzero(void) {
        "  %t = transpose %x {perm=[1,0]}\n  %y = nonzero %t : i64[2,s]\n"
        "  %f = cast %y : f32[2,s]\n  return %y, %f\n}\n"},
   };
-  compare_all(rows, CHECK_COUNT(rows), false);
+  compare_all(rows, CHECK_COUNT(rows), &(expected){false, 0, NULL});
 }
 
 static void test_unique(void) {
@@ -190,7 +210,7 @@ static void test_unique(void) {
        "sym s = count(%y, 0)\ngraph @g(%x: f32[30,1]) {\n  %y, %i, %v, %c = unique %x {axis=0, "
        "sorted=1} : f32[s,1], i64[s], i64[30], i64[s]\n  return %y, %i, %v, %c\n}\n"},
   };
-  compare_all(rows, CHECK_COUNT(rows), false);
+  compare_all(rows, CHECK_COUNT(rows), &(expected){false, 0, NULL});
 }
 
 static void test_suppression(void) {
@@ -207,7 +227,27 @@ static void test_suppression(void) {
        "  @low = const f32[] {0.25}\n  %y = non_max_suppression %b, %p, @most, "
        "@iou, @low {center_point_box=1} : i64[s,3]\n  return %y\n}\n"},
   };
-  compare_all(rows, CHECK_COUNT(rows), false);
+  compare_all(rows, CHECK_COUNT(rows), &(expected){false, 0, NULL});
+}
+
+/* Short rows by one kernel, long ones by parts. */
+static void test_lengths(void) {
+  static const search rows[] = {
+      {"softmax", {300, 70000}, "graph @g(%x: f32[1,n]) {\n  %y = softmax %x {axis=1}\n  return %y\n}\n"},
+      {"log of softmax", {300, 65536}, "graph @g(%x: f32[1,n]) {\n  %y = log_softmax %x {axis=1}\n  return %y\n}\n"},
+      {"sum",
+       {3000, 132000},
+       "graph @g(%x: f32[n]) {\n  %a = abs %x\n  %s = reduce_sum %a {axes=[0], keepdims=1}\n  %y = sqrt %s\n"
+       "  return %y\n}\n"},
+      {"maximum across columns",
+       {300, 132000},
+       "graph @g(%x: f32[1,n,3]) {\n  %y = reduce_max %x {axes=[1], keepdims=0}\n  return %y\n}\n"},
+      {"normalisation of pictures",
+       {20, 140},
+       "graph @g(%x: f32[1,2,n,130]) {\n  %y = normalize %x {axes=[2,3], epsilon=0.001, rms=0}\n  return %y\n}\n"},
+  };
+  static const int launches[][MAX_SIZES] = {{1, 4}, {1, 4}, {1, 3}, {1, 3}, {1, 3}};
+  compare_all(rows, CHECK_COUNT(rows), &(expected){true, 1e-4f, launches});
 }
 
 static const check_test tests[] = {
@@ -216,6 +256,7 @@ static const check_test tests[] = {
     {"nonzero", test_nonzero},
     {"unique", test_unique},
     {"non-maximum suppression", test_suppression},
+    {"lengths", test_lengths},
 };
 
 int main(int argc, char **argv) {
