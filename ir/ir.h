@@ -19,6 +19,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "round.h"
+
 #define CY_MAX_RANK 12
 #define CY_MUST_USE __attribute__((warn_unused_result))
 

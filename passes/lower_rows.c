@@ -95,8 +95,8 @@ static bool cut_soft(const soft *s, soft_parts *out) {
   int64_t length;
   if (!s->l->o->busy_parts || !cy_dim_is_const(s->l->g, s->t->dim[s->axis], &length) || length < SOFT_ROW)
     return false;
-  int64_t each = (length + SOFT_PARTS - 1) / SOFT_PARTS;
-  each = each < SOFT_PART ? SOFT_PART : (each + SOFT_PART - 1) / SOFT_PART * SOFT_PART;
+  int64_t each = cy_ceil(length, SOFT_PARTS);
+  each = each < SOFT_PART ? SOFT_PART : cy_round_up(each, SOFT_PART);
   *out = (soft_parts){.whole = length / each, .each = each, .rest = length % each};
   return true;
 }

@@ -668,7 +668,7 @@ static void emit_panels(cy_cg *cg, const frame *f, V q0, V end, unsigned nv, V a
 /* Panels [q0, end) for the tile of rows at a; the last one has a kernel of its own where fewer vectors do. */
 static void emit_tile(cy_cg *cg, const frame *f, V q0, V end, V a, V start, V sums, V ldc) {
   const plan *p = f->p;
-  unsigned last = p->n ? (unsigned)((p->n % p->nr + cg->W - 1) / cg->W) : 0;
+  unsigned last = p->n ? (unsigned)cy_ceil(p->n % p->nr, cg->W) : 0;
   if (!last || last == p->tile.nv) {
     emit_panels(cg, f, q0, end, p->tile.nv, a, start, sums, ldc);
     return;

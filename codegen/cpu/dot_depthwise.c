@@ -53,9 +53,7 @@ int64_t cy_dot_depthwise_slot(int64_t n, int64_t lanes) {
 
 /* ---- the plan ---- */
 
-static int64_t whole_blocks(const cy_cg *cg, int64_t channels) {
-  return (channels + 2 * cg->W - 1) / (2 * cg->W) * (2 * cg->W);
-}
+static int64_t whole_blocks(const cy_cg *cg, int64_t channels) { return cy_round_up(channels, 2 * cg->W); }
 
 /* Input rows, or columns, behind `outputs` outputs. */
 static int64_t reach(const cy_axis *a, int64_t outputs) {

@@ -20,6 +20,8 @@
 #include <llvm-c/Core.h>
 #include <llvm-c/TargetMachine.h>
 
+#include "ir/round.h"
+
 typedef struct cy_cg {
   LLVMContextRef ctx;
   LLVMModuleRef module; /* being filled, see cy_cg_module() */
@@ -124,10 +126,6 @@ typedef struct cy_if {
 void cy_if_begin(cy_cg *cg, cy_if *s, LLVMValueRef cond);
 void cy_if_else(cy_cg *cg, cy_if *s); /* optional */
 void cy_if_end(cy_cg *cg, cy_if *s);
-
-/* ---- numbers known now; a >= 0, b > 0 ---- */
-static inline int64_t cy_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }               /* a / b, rounded up */
-static inline int64_t cy_round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; } /* to a multiple of b */
 
 /* ---- integers (i64 unless said otherwise); constants and identities are folded ---- */
 LLVMValueRef cy_i64(cy_cg *cg, int64_t v);
