@@ -8,7 +8,7 @@
  */
 #include "lower_int.h"
 
-static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
+#define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 
 /* An operand of the scores at the score's index, broadcast. Along the keys it is taken to have as many as there are, or
  * one, as its size says before it runs: lanes must lie side by side. */
@@ -254,7 +254,8 @@ static void lower_nest(cy_lowering *l, const cy_attention *a, cy_val anchor, cy_
 
   cy_local sum = local_set(&b, dtype, 0);
   cy_expr j = cy_kb_loop(&b, keys, false);
-  cy_kernel_set(k, held, weight(&b, cy_x_load(k, row, j), cy_x_local(k, top)));
+  cy_expr greatest = cy_x_local(k, top);
+  cy_kernel_set(k, held, weight(&b, cy_x_load(k, row, j), greatest));
   cy_kernel_store(k, row, j, cy_x_local(k, held));
   cy_kernel_accum(k, sum, CY_OP_add, cy_x_local(k, held));
   cy_kernel_end(k);

@@ -358,12 +358,12 @@ static V emit_row_copy(cy_cg *cg, const frame *f, const segment *s, V tap, V row
   } else {
     cy_loop l;
     cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_div(cg, have, cy_i64(cg, c->c)), cy_i64(cg, 1), NULL, 0);
-    cy_copy_floats(cg, cy_gepf(cg, body, cy_mulc(cg, l.iv, c->c)), cy_gep(cg, from, cy_mul(cg, l.iv, f->in_stride[2])),
-                   cy_i64(cg, c->c));
+    V pixel = cy_gep(cg, from, cy_mul(cg, l.iv, f->in_stride[2]));
+    cy_copy_floats(cg, cy_gepf(cg, body, cy_mulc(cg, l.iv, c->c)), pixel, cy_i64(cg, c->c));
     cy_loop_end(cg, &l, NULL);
   }
-  V done = cy_add(cg, left, have);
-  cy_fill_zero(cg, cy_gepf(cg, to, done), cy_sub(cg, width, done));
+  V done = cy_add(cg, left, have), rest = cy_sub(cg, width, done);
+  cy_fill_zero(cg, cy_gepf(cg, to, done), rest);
   return LLVMBuildPtrToInt(cg->b, to, cg->i64, "");
 }
 

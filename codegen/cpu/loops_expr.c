@@ -506,7 +506,8 @@ static V byte_sum(cy_lp *p, const cy_expr_info *x, bool varying) {
   const cy_expr_info *sum = cy_expr_of(p->k, x->arg[0]);
   T type = cy_lp_reg(p->cg, x->dtype, varying ? p->lanes : 1);
   V a = operand(p, sum->arg[0], varying), b = operand(p, sum->arg[1], varying);
-  return LLVMBuildAdd(p->cg->b, LLVMBuildTrunc(p->cg->b, a, type, ""), LLVMBuildTrunc(p->cg->b, b, type, ""), "");
+  b = LLVMBuildTrunc(p->cg->b, b, type, "");
+  return LLVMBuildAdd(p->cg->b, LLVMBuildTrunc(p->cg->b, a, type, ""), b, "");
 }
 
 static V compute(cy_lp *p, cy_expr e, bool varying) {
