@@ -174,6 +174,8 @@ cy_expr cy_x_op(cy_kernel *k, cy_op op, cy_dtype dtype, const cy_expr *args, int
 cy_expr cy_x_un(cy_kernel *k, cy_op op, cy_expr a);           /* result dtype by the op's rule */
 cy_expr cy_x_bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b);
 cy_expr cy_x_select(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
+#define cy_x_bin(k, op, a, b) CY_LAST_FIRST(cy_expr, a, b, cy_x_bin(k, op, x_, y_))
+#define cy_x_select(k, c, a, b) CY_LAST_FIRST3(cy_expr, c, a, b, cy_x_select(k, x_, y_, z_))
 /* The same where all that a and b load lies inside of the arguments, whatever c is: targets may load both. Has id 1. */
 cy_expr cy_x_select_either(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
 cy_expr cy_x_cast(cy_kernel *k, cy_expr a, cy_dtype dtype);

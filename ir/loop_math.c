@@ -18,11 +18,11 @@
 
 static cy_expr num(cy_kernel *k, double v) { return cy_x_const(k, CY_F32, v); }
 static cy_expr int32(cy_kernel *k, int64_t v) { return cy_x_int(k, CY_I32, v); }
-static cy_expr bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b) { return cy_x_bin(k, op, a, b); }
-static cy_expr add(cy_kernel *k, cy_expr a, cy_expr b) { return bin(k, CY_OP_add, a, b); }
-static cy_expr sub(cy_kernel *k, cy_expr a, cy_expr b) { return bin(k, CY_OP_sub, a, b); }
-static cy_expr mul(cy_kernel *k, cy_expr a, cy_expr b) { return bin(k, CY_OP_mul, a, b); }
-static cy_expr divide(cy_kernel *k, cy_expr a, cy_expr b) { return bin(k, CY_OP_div, a, b); }
+#define bin(k, op, a, b) cy_x_bin(k, op, a, b)
+#define add(k, a, b) cy_x_bin(k, CY_OP_add, a, b)
+#define sub(k, a, b) cy_x_bin(k, CY_OP_sub, a, b)
+#define mul(k, a, b) cy_x_bin(k, CY_OP_mul, a, b)
+#define divide(k, a, b) cy_x_bin(k, CY_OP_div, a, b)
 static cy_expr un(cy_kernel *k, cy_op op, cy_expr a) { return cy_x_un(k, op, a); }
 static cy_expr abs_of(cy_kernel *k, cy_expr a) { return un(k, CY_OP_abs, a); }
 
@@ -30,6 +30,7 @@ static cy_expr fma_of(cy_kernel *k, cy_expr a, cy_expr b, cy_expr c) {
   cy_expr args[3] = {a, b, c};
   return cy_x_op(k, CY_OP_fma, cy_expr_of(k, a)->dtype, args, 3);
 }
+#define fma_of(k, a, b, c) CY_LAST_FIRST3(cy_expr, a, b, c, fma_of(k, x_, y_, z_))
 
 static cy_expr bits(cy_kernel *k, cy_expr a, cy_dtype to) { return cy_x_op(k, CY_OP_bitcast, to, &a, 1); }
 
@@ -243,12 +244,14 @@ static cy_expr negate_if(cy_kernel *k, cy_expr c, cy_expr v) { return cy_x_selec
 
 static cy_expr sin_of(cy_kernel *k, cy_expr x) {
   angle a = reduce_angle(k, x);
-  return negate_if(k, in_quadrant(k, &a, 2, 3), cy_x_select(k, in_quadrant(k, &a, 1, 3), a.cosine, a.sine));
+  cy_expr v = cy_x_select(k, in_quadrant(k, &a, 1, 3), a.cosine, a.sine);
+  return negate_if(k, in_quadrant(k, &a, 2, 3), v);
 }
 
 static cy_expr cos_of(cy_kernel *k, cy_expr x) {
   angle a = reduce_angle(k, x);
-  return negate_if(k, in_quadrant(k, &a, 1, 2), cy_x_select(k, in_quadrant(k, &a, 1, 3), a.sine, a.cosine));
+  cy_expr v = cy_x_select(k, in_quadrant(k, &a, 1, 3), a.sine, a.cosine);
+  return negate_if(k, in_quadrant(k, &a, 1, 2), v);
 }
 
 static cy_expr tan_of(cy_kernel *k, cy_expr x) {
@@ -308,7 +311,8 @@ static cy_expr exp2_wide(cy_kernel *k, cy_expr t) {
   static const double c[] = {1, 0.6931472, 0.24022648, 0.055503596, 0.009618499, 0.001339097, 0.0001532931};
   t = bin(k, CY_OP_min, bin(k, CY_OP_max, t, cy_x_const(k, CY_F64, -152)), cy_x_const(k, CY_F64, 130));
   cy_expr n = un(k, CY_OP_round, t), r = cy_x_cast(k, sub(k, t, n), CY_F32);
-  return scale(k, poly(k, r, c, COUNT(c)), add(k, cy_x_cast(k, n, CY_F32), num(k, MAGIC)));
+  cy_expr n_magic = add(k, cy_x_cast(k, n, CY_F32), num(k, MAGIC));
+  return scale(k, poly(k, r, c, COUNT(c)), n_magic);
 }
 
 static cy_expr pow_of(cy_kernel *k, cy_expr x, cy_expr y) {

@@ -8,7 +8,7 @@
  */
 #include "lower_int.h"
 
-static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
+#define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 
 /* An operand of the scores at the score's index, broadcast. */
 static cy_expr at_score(cy_kb *b, const cy_attention *a, cy_val v, const cy_expr *idx) {
@@ -250,7 +250,8 @@ static void lower_nest(cy_lowering *l, const cy_attention *a, cy_val anchor, cy_
 
   cy_local sum = local_set(&b, dtype, 0);
   cy_expr j = cy_kb_loop(&b, keys, false);
-  cy_kernel_set(k, held, weight(&b, cy_x_load(k, row, j), cy_x_local(k, top)));
+  cy_expr greatest = cy_x_local(k, top);
+  cy_kernel_set(k, held, weight(&b, cy_x_load(k, row, j), greatest));
   cy_kernel_store(k, row, j, cy_x_local(k, held));
   cy_kernel_accum(k, sum, CY_OP_add, cy_x_local(k, held));
   cy_kernel_end(k);

@@ -10,7 +10,7 @@
 enum { MOST_REPEATS = 1 << 20 };
 
 static const cy_node_info *node_of(cy_kb *b, cy_node n) { return cy_node_of(b->l->g, n); }
-static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
+#define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 
 /* ---- gather ---- */
 
@@ -368,7 +368,7 @@ static cy_expr sample_index(cy_kb *b, const cy_node_info *n, cy_expr at, cy_dim 
     bool corners = cy_attr_get_int(n, CY_ATTR_align_corners, 0) != 0;
     cy_expr size = cy_x_cast(b->k, cy_x_dim(b->k, extent), CY_F32);
     cy_expr span = corners ? bin(b, CY_OP_sub, size, f32(b, 1)) : size;
-    cy_expr moved = reflect_coordinate(b, cy_x_cast(b->k, at, CY_F32), f32(b, corners ? 0 : -0.5), span);
+    cy_expr low = f32(b, corners ? 0 : -0.5), moved = reflect_coordinate(b, cy_x_cast(b->k, at, CY_F32), low, span);
     at = cy_x_cast(b->k, cy_x_un(b->k, CY_OP_round, moved), CY_I64);
   }
   return cy_lower_clamp(b, at, extent);
@@ -428,9 +428,10 @@ cy_expr cy_lower_grid_sample(cy_kb *b, cy_node node, uint32_t output, const cy_e
       continue; /* each of the taps is brought inside */
     if (padding == CY_SAMPLE_BORDER)
       coord[i] = bin(b, CY_OP_min, bin(b, CY_OP_max, coord[i], f32(b, 0)), bin(b, CY_OP_sub, size, f32(b, 1)));
-    else if (padding == CY_SAMPLE_REFLECTION)
-      coord[i] = reflect_coordinate(b, coord[i], f32(b, corners ? 0 : -0.5),
-                                    corners ? bin(b, CY_OP_sub, size, f32(b, 1)) : size);
+    if (padding == CY_SAMPLE_REFLECTION) {
+      cy_expr span = corners ? bin(b, CY_OP_sub, size, f32(b, 1)) : size;
+      coord[i] = reflect_coordinate(b, coord[i], f32(b, corners ? 0 : -0.5), span);
+    }
   }
   cy_expr value = sample_taps(b, n, coord, 0, in_idx, 0);
   return cy_x_cast(b->k, value, cy_compute_dtype((cy_dtype)cy_lower_type(b->l, n->out[0])->dtype));

@@ -7,7 +7,7 @@
 #include "lower_int.h"
 
 static const cy_node_info *node_of(cy_lowering *l, cy_node n) { return cy_node_of(l->g, n); }
-static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
+#define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 
 /* Grid variables for every axis of t that is not in `skip`. */
 static void grid_rows(cy_kb *b, const cy_type *t, const bool *skip, cy_expr *idx) {
@@ -87,7 +87,8 @@ static void soft_of_rows(const soft *s) {
   idx[s->axis] = cy_kb_loop(&b, extent, s->lanes);
   cy_expr at = in_output ? cy_kb_offset(&b, out, s->t->rank, idx) : idx[s->axis];
   e = kept ? cy_x_load(k, row, at) : s->log ? 0 : soft_exp(s, &b, idx, cy_x_local(k, max));
-  soft_finish(s, &b, idx, e, cy_x_local(k, max), cy_x_local(k, last));
+  cy_expr over = cy_x_local(k, last);
+  soft_finish(s, &b, idx, e, cy_x_local(k, max), over);
   cy_kernel_end(k);
   cy_kb_launch(&b, true);
 }
@@ -110,8 +111,8 @@ static bool cut_soft(const soft *s, soft_parts *out) {
   cy_dim_range(g, extent, &least, &most);
   if (!s->l->o->busy_parts || most < SOFT_ROW)
     return false;
-  if (least == most && (most + SOFT_PARTS - 1) / SOFT_PARTS > each)
-    each = ((most + SOFT_PARTS - 1) / SOFT_PARTS + SOFT_PART - 1) / SOFT_PART * SOFT_PART;
+  if (least == most && cy_ceil(most, SOFT_PARTS) > each)
+    each = cy_round_up(cy_ceil(most, SOFT_PARTS), SOFT_PART);
   out->each = cy_dim_const(g, each);
   out->whole = cy_dim_div(g, extent, out->each);
   out->rest = cy_dim_mod(g, extent, out->each);
@@ -197,8 +198,8 @@ static void soft_of_parts(const soft *s, soft_parts *p) {
   grid_rows(&b, s->t, none, idx);
   soft_row(s, idx, row);
   cy_expr top = cy_kb_load(&b, &p->top, s->dtype, p->rank, row);
-  soft_finish(s, &b, idx, s->log ? 0 : soft_exp(s, &b, idx, top), top,
-              cy_kb_load(&b, &p->last, s->dtype, p->rank, row));
+  cy_expr last = cy_kb_load(&b, &p->last, s->dtype, p->rank, row);
+  soft_finish(s, &b, idx, s->log ? 0 : soft_exp(s, &b, idx, top), top, last);
   cy_kb_launch(&b, true);
 }
 
@@ -348,7 +349,8 @@ static void norm_of_rows(const norm *m) {
   statistics(m, &b, &all, m->count, idx, &mean, &squares);
   cy_local scale = local_set(&b, m->dtype, scale_of(m, &b, cy_x_local(b.k, squares)));
   int loops = open_part(m, &b, &all, idx);
-  finish_element(m, &b, idx, cy_x_local(b.k, mean), cy_x_local(b.k, scale));
+  cy_expr factor = cy_x_local(b.k, scale);
+  finish_element(m, &b, idx, cy_x_local(b.k, mean), factor);
   close_row(&b, loops);
   cy_kb_launch(&b, true);
 }
@@ -467,8 +469,8 @@ static void norm_of_parts(const norm *m, int axis, cy_dim parts) {
   cy_kb_init(&b, l, norm_name(m));
   grid_rows(&b, m->t, none, idx);
   row_place(m, 0, idx, row);
-  finish_element(m, &b, idx, cy_kb_load(&b, &s.mean, m->dtype, s.rank - 1, row),
-                 cy_kb_load(&b, &s.scale, m->dtype, s.rank - 1, row));
+  cy_expr scale = cy_kb_load(&b, &s.scale, m->dtype, s.rank - 1, row);
+  finish_element(m, &b, idx, cy_kb_load(&b, &s.mean, m->dtype, s.rank - 1, row), scale);
   cy_kb_launch(&b, true);
 }
 

@@ -22,7 +22,7 @@ typedef struct unfold {
   cy_place rows, weights;              /* dense */
 } unfold;
 
-static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
+#define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 
 static bool takes(unfold *u) {
   cy_lowering *l = u->l;

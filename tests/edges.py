@@ -11,8 +11,8 @@ import shutil
 import numpy as np
 from onnx import TensorProto
 from onnx import helper as h
-from onnx import numpy_helper
 
+import graphs
 import lib
 import network
 
@@ -20,6 +20,7 @@ F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 f32, inf, nan = np.float32, np.inf, np.nan
 N = h.make_node
 LEVELS = ('-O0', '-O3')
+const = graphs.constant
 CASES, REFUSED = [], []
 
 
@@ -27,12 +28,7 @@ def port(name, value):
     """An input with a symbol of its own for every size; lists of integers, which are shapes and axes, have a known one."""
     value = np.asarray(value)
     known = value.dtype == np.int64 and value.ndim == 1
-    return h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(value.dtype),
-                                    [n if known else '%s%d' % (name, i) for i, n in enumerate(value.shape)])
-
-
-def const(name, value):
-    return numpy_helper.from_array(np.asarray(value), name)
+    return graphs.port(name, value.dtype, [n if known else '%s%d' % (name, i) for i, n in enumerate(value.shape)])
 
 
 def body(nodes, inputs, outputs, constants=()):
@@ -43,9 +39,8 @@ def body(nodes, inputs, outputs, constants=()):
 
 def model(nodes, feed, outputs, constants, opset):
     """outputs: names with their element types."""
-    graph = h.make_graph(nodes, 'g', [port(n, v) for n, v in feed.items()],
-                         [h.make_tensor_value_info(n, t, None) for n, t in outputs.items()], list(constants))
-    return h.make_model(graph, opset_imports=[h.make_opsetid('', opset)], ir_version=10)
+    return graphs.model_of(nodes, [port(n, v) for n, v in feed.items()], [graphs.port(n, t, None) for n, t in outputs.items()],
+                           constants, opset=opset)
 
 
 def case(name, nodes, feeds, outputs=None, constants=(), opset=21, oracle=None):

@@ -8,11 +8,9 @@ import os
 import shutil
 
 import numpy as np
-import onnx
 from onnx import TensorProto as T
-from onnx import helper as h
-from onnx import numpy_helper
 
+import graphs
 import lib
 import network
 
@@ -21,9 +19,10 @@ WIDTH = HEADS * SIZE
 FORMS = []
 
 
-class Graph:
+class Graph(graphs.Graph):
     def __init__(self):
-        self.nodes, self.weights, self.ports, self.feeds, self.rng = [], [], [], {}, np.random.default_rng(5)
+        super().__init__(5)
+        self.ports, self.feeds = [], {}
 
     def input(self, name, *dims, dtype=np.float32):
         """The first axis is only known when running."""
@@ -32,23 +31,14 @@ class Graph:
             self.feeds[name] = np.float32(x) if dtype == np.float32 else x > -0.5
             if dtype == bool:
                 self.feeds[name][..., 0] = True
-            self.ports.append(h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(np.dtype(dtype)), ['batch', *dims]))
+            self.ports.append(graphs.port(name, dtype, ['batch', *dims]))
         return name
 
     def const(self, values, dtype=np.float32):
-        self.weights.append(numpy_helper.from_array(np.asarray(values, dtype), 'c%d' % len(self.weights)))
-        return self.weights[-1].name
-
-    def ints(self, *values):
-        return self.const(values, np.int64)
+        return super().const(values, dtype)
 
     def weight(self, *dims):
         return self.const(self.rng.standard_normal(dims) / 4)
-
-    def op(self, kind, *inputs, outputs=1, **attributes):
-        names = ['v%d_%d' % (len(self.nodes), k) for k in range(outputs)]
-        self.nodes.append(h.make_node(kind, list(inputs), names, name='%s_%d' % (kind, len(self.nodes)), **attributes))
-        return names[0] if outputs == 1 else names
 
     def qkv(self):
         return [self.input(name, HEADS, ROWS, SIZE) for name in 'qkv']
@@ -58,10 +48,6 @@ class Graph:
 
     def finish(self, scores, v):
         return self.op('MatMul', self.op('Softmax', scores, axis=-1), v)
-
-    def save(self, path, y):
-        graph = h.make_graph(self.nodes, 'g', self.ports, [h.make_tensor_value_info(y, T.FLOAT, None)], self.weights)
-        onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid('', 17)], ir_version=8), path)
 
 
 def form(count):
@@ -294,17 +280,14 @@ def softmax_over_queries(g):
 
 
 def check(args, name, function, count):
-    import onnxruntime as ort
     work = os.path.join(args.build, 'spelled', name)
     shutil.rmtree(work, ignore_errors=True)
-    os.makedirs(os.path.join(work, 'in'))
+    os.makedirs(work)
     model, library, stats, g = os.path.join(work, 'm.onnx'), os.path.join(work, 'm.so'), os.path.join(work, 'm.json'), Graph()
-    g.save(model, function(g))
-    for k, port in enumerate(g.ports):
-        np.save(os.path.join(work, 'in', 'in_%d_%s.npy' % (k, port.name)), g.feeds[port.name])
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    want = ort.InferenceSession(model, options, providers=['CPUExecutionProvider']).run(None, g.feeds)[0]
+    y = function(g)
+    g.save(model, g.ports, [graphs.port(y, np.float32, None)])
+    network.save_inputs(os.path.join(work, 'in'), g.feeds)
+    want = network.ort_session(model, optimised=False).run(None, g.feeds)[0]
     why = network.compile_model(args, model, library, '-O3', ['-j', '1', '--stats=' + stats])
     why = why or network.execute(args, library, os.path.join(work, 'in'), os.path.join(work, 'out'), 2)
     if why:

@@ -220,7 +220,8 @@ static V real_minmax(cy_cg *cg, cy_op op, V a, V c) {
 static V real_mod(cy_cg *cg, V a, V c) {
   LLVMBuilderRef b = cg->b;
   V r = LLVMBuildFRem(b, a, c, ""), zero = real_like(a, 0);
-  V other = LLVMBuildXor(b, LLVMBuildFCmp(b, LLVMRealOLT, r, zero, ""), LLVMBuildFCmp(b, LLVMRealOLT, c, zero, ""), "");
+  V other = LLVMBuildFCmp(b, LLVMRealOLT, c, zero, "");
+  other = LLVMBuildXor(b, LLVMBuildFCmp(b, LLVMRealOLT, r, zero, ""), other, "");
   V fix = LLVMBuildAnd(b, other, LLVMBuildFCmp(b, LLVMRealONE, r, zero, ""), "");
   return LLVMBuildSelect(b, fix, LLVMBuildFAdd(b, r, c, ""), r, "");
 }
@@ -386,6 +387,11 @@ static V int_shift(cy_cg *cg, cy_op op, bool sgn, int bits, V a, V by) {
   return LLVMBuildSelect(b, inside, r, int_like(a, 0), "");
 }
 
+static V int_abs(cy_cg *cg, V a) {
+  V negated = LLVMBuildNeg(cg->b, a, "");
+  return LLVMBuildSelect(cg->b, LLVMBuildICmp(cg->b, LLVMIntSLT, a, int_like(a, 0), ""), negated, a, "");
+}
+
 static V int_sign(cy_cg *cg, bool sgn, V x) {
   LLVMBuilderRef b = cg->b;
   V zero = int_like(x, 0);
@@ -402,10 +408,7 @@ static V int_op(cy_cg *cg, cy_op op, cy_dtype t, V *a) {
   int bits = t == CY_BOOL ? 1 : bits_of(t);
   switch (op) {
   case CY_OP_neg: return LLVMBuildNeg(b, a[0], "");
-  case CY_OP_abs:
-    return sgn ? LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, a[0], int_like(a[0], 0), ""),
-                                 LLVMBuildNeg(b, a[0], ""), a[0], "")
-               : a[0];
+  case CY_OP_abs: return sgn ? int_abs(cg, a[0]) : a[0];
   case CY_OP_sign: return t == CY_BOOL ? a[0] : int_sign(cg, sgn, a[0]);
   case CY_OP_floor:
   case CY_OP_ceil:

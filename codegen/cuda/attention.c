@@ -91,7 +91,7 @@ static const shape matrix_shapes[] = {{64, 64, 4, 1, 2},
                    plain_shapes[] = {{64, 64, 0, 0, 0}, {64, 32, 0, 0, 0}, {32, 32, 0, 0, 0}, {32, 16, 0, 0, 0}},
                    plain_few[] = {{16, 64, 0, 0, 0}, {16, 32, 0, 0, 0}};
 
-static int up(int64_t n, int to) { return (int)((n + to - 1) / to * to); }
+static int up(int64_t n, int to) { return (int)cy_round_up(n, to); }
 static int elements(cy_dtype t) { return CHUNK * 8 / cy_dtype_of(t)->bits; } /* of a chunk */
 
 /* Chunks from row to row of a tile whose rows have `size` elements. */
@@ -141,7 +141,7 @@ static void share(const cy_machine *m, cy_kernel *k, const view *v, cy_cuda_form
   form->shares = shares > MOST_SHARES ? MOST_SHARES : (int)shares;
   form->blocks = cy_dim_muli(g, form->blocks, form->shares);
   form->share_elems = form->shares * heads * rows * (v->columns + 2);
-  form->combine_blocks = (heads * rows * v->columns + CY_CUDA_COMBINE_THREADS - 1) / CY_CUDA_COMBINE_THREADS;
+  form->combine_blocks = cy_ceil(heads * rows * v->columns, CY_CUDA_COMBINE_THREADS);
 }
 
 static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {

@@ -444,7 +444,7 @@ static void prepare_packed(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_fo
   cy_kernel_args(k, &args);
   plan->dead_arg = (int32_t)cy_kernel_contraction(k)->b;
   plan->reads_dead = loads_argument(k, cy_kernel_contraction(k)->b);
-  form->packed_k = (f.taps * f.depth + chunk - 1) / chunk * chunk;
+  form->packed_k = cy_round_up(f.taps * f.depth, chunk);
   form->packed_arg = cy_kernel_add_arg(k, CY_ARG_READ, args[plan->dead_arg].dtype, 0);
   plan->packed_arg = (int32_t)form->packed_arg;
 }

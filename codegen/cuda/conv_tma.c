@@ -26,7 +26,7 @@ static int64_t factor(const cy_contraction *c, const int64_t *of, int from_last)
 /* Are at most a quarter of the steps, or of the rows, filled up with zeros? */
 static bool is_mostly(double used, double of) { return of * 3 <= used * 4; }
 
-static double ceil_to(double v, int to) { return to * (double)(((int64_t)v + to - 1) / to); }
+static double ceil_to(double v, int to) { return (double)cy_round_up((int64_t)v, to); }
 
 /* The patch that covers the output with the least beyond its ends; of equal ones the widest. False: all cover too
  * much. */
