@@ -230,13 +230,13 @@ static V load_lanes(cy_lp *p, cy_karg arg, V offset, V by) {
 /* e's terms that vary along the lanes, and those that do not; NULL: there are none. */
 static void split_terms(cy_lp *p, cy_expr e, V *inout_varying, V *inout_uniform) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
-  bool varies = cy_lp_varies(p, e);
-  if (varies && x->op == CY_OP_add) {
+  bool in_lanes = varies(p, e);
+  if (in_lanes && x->op == CY_OP_add) {
     split_terms(p, x->arg[0], inout_varying, inout_uniform);
     split_terms(p, x->arg[1], inout_varying, inout_uniform);
     return;
   }
-  V *sum = varies ? inout_varying : inout_uniform, v = varies ? cy_lp_value(p, e) : cy_lp_uniform(p, e);
+  V *sum = in_lanes ? inout_varying : inout_uniform, v = in_lanes ? cy_lp_value(p, e) : cy_lp_uniform(p, e);
   *sum = *sum ? LLVMBuildAdd(p->cg->b, *sum, v, "") : v;
 }
 
