@@ -86,7 +86,8 @@ cy_expr cy_x_exp_below(cy_kernel *k, cy_expr x) {
     return un(k, CY_OP_exp, x);
   cy_expr least = num(k, -88), n_magic;
   cy_expr p = exp_parts(k, cy_x_select(k, bin(k, CY_OP_lt, x, least), least, x), MAGIC + 127, &n_magic);
-  cy_expr power = bits(k, bin(k, CY_OP_shl, bits(k, n_magic, CY_I32), int32(k, 23)), CY_F32); /* MAGIC's bits are gone */
+  cy_expr exponent = bin(k, CY_OP_shl, bits(k, n_magic, CY_I32), int32(k, 23)); /* MAGIC's own bits are gone then */
+  cy_expr power = bits(k, exponent, CY_F32);
   return fma_of(k, p, power, power);
 }
 

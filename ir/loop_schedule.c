@@ -8,8 +8,8 @@
  *     leave (the last strip may overlap the one before, so that any size has strips). Of elements of 8 to 32 bits, a
  *     loop along the axis that the store walks goes inside the lanes, which are what the loads walk: the target then
  *     exchanges elements between vectors.
- * A kernel that already has a lane loop keeps it. On request, where addresses take much arithmetic along the rows of what
- * is stored (resampling), the lanes go around a loop over rows: what is the same for all of them is computed once.
+ * A kernel that already has a lane loop keeps it. On request, where addresses take much arithmetic along the rows of
+ * what is stored (resampling), the lanes go around a loop over rows: what is the same for all of them is computed once.
  */
 #include "loop_axes.h"
 
@@ -344,8 +344,8 @@ static int ops_of(const cy_kernel *k, cy_expr e) {
   return x->op == CY_X_LOAD ? -1 : n;
 }
 
-/* Is a term of e, a sum of them, much arithmetic with v and the same for every u? Not where an index is loaded: elements
- * of a row that come from anywhere are better read row by row. */
+/* Is a term of e, a sum of them, much arithmetic with v and the same for every u? Not where an index is loaded:
+ * elements of a row that come from anywhere are better read row by row. */
 static bool has_address(const cy_kernel *k, cy_expr e, cy_var v, cy_var u) {
   const cy_expr_info *x = cy_expr_of(k, e);
   if (!cy_expr_uses_var(k, e, v))
@@ -381,7 +381,8 @@ void cy_kernel_share_addresses(cy_kernel *k) {
     return;
   cy_var u = k->grid[k->ngrid - 2], v = k->grid[k->ngrid - 1];
   survey s = cy_survey_make(k);
-  bool pays = s.access[0].regular && cy_dim_is(k->g, cy_survey_coef(&s, &s.access[0], v), 1) && shares_addresses(&s, v, u);
+  bool dense = s.access[0].regular && cy_dim_is(k->g, cy_survey_coef(&s, &s.access[0], v), 1);
+  bool pays = dense && shares_addresses(&s, v, u);
   cy_survey_free(&s);
   if (!pays)
     return;

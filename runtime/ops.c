@@ -361,7 +361,8 @@ int32_t cyrt_op_nonzero(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, 
     flags_read(in, begin, block, flags);
     for (int64_t i = 0; i < block && seen < count;) { /* what the block has of a row */
       int64_t first = seen, at = index[last], rest = in->dims[last] - at, end = block - i < rest ? block : i + rest;
-      for (int64_t *next = to + last * count; i < end && seen < count; i++) { /* without a branch, which would be a guess */
+      int64_t *next = to + last * count;
+      for (; i < end && seen < count; i++) { /* without a branch, which would be a guess */
         next[seen] = at++;
         seen += flags[i];
       }

@@ -132,7 +132,8 @@ def numbers():
         op('%s of 64 bits without sign' % operator, operator, large, np.array([3, 7, 2, 3], np.uint64), out=TensorProto.UINT64)
     op('remainders of negative numbers', 'Mod', np.array([-7, 7, -7, 7], np.int8), np.array([3, -3, -3, 3], np.int8),
        out=TensorProto.INT8)
-    op('powers of integers', 'Pow', np.array([3, -2, -1, -1, 1, 0, 7, 2, 5, -3]), np.array([4, 63, -3, -4, -9, 0, 18, -1, 1, 3]), out=I)
+    op('powers of integers', 'Pow', np.array([3, -2, -1, -1, 1, 0, 7, 2, 5, -3]),
+       np.array([4, 63, -3, -4, -9, 0, 18, -1, 1, 3]), out=I)
     op('sums that wrap', 'Add', np.array([127, -128], np.int8), np.array([1, -1], np.int8), out=TensorProto.INT8)
     op('numbers beyond f16', 'Cast', np.array([65519, 65520, 6e-8, 2e-8, nan, inf], f32), out=TensorProto.FLOAT16,
        to=TensorProto.FLOAT16)

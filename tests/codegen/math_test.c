@@ -148,6 +148,7 @@ static void test_pow(void) {
   }
 }
 
-static const check_test tests[] = {{"accuracy", test_accuracy}, {"corners", test_corners}, {"below", test_below}, {"pow", test_pow}};
+static const check_test tests[] = {
+    {"accuracy", test_accuracy}, {"corners", test_corners}, {"below", test_below}, {"pow", test_pow}};
 
 int main(int argc, char **argv) { return jit_main(argc, argv, tests, CHECK_COUNT(tests), &g, &j); }
