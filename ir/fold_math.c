@@ -4,11 +4,14 @@
  * Symbolic arithmetic must say what the tensor arithmetic would. It takes i32 and i64 as unbounded (shapes do not
  * overflow), narrower types and bool only where the bounds prove that nothing wraps, and floats while they stay
  * integers. Integer division truncates and dims round down: they agree where both operands cannot be negative, taking
- * input dims to be at least 1.
+ * input dims to be at least 1. Of a number that only smallest inputs make negative, as lengths behind convolutions are
+ * written, the model is required to have none when it runs.
  */
 #include "fold_int.h"
 
 #include <math.h>
+
+enum { LEAST_REQUIRED = -64 };
 
 /* ---- constants --------------------------------------------------------------------------------------------------- */
 
@@ -198,12 +201,24 @@ static cy_dim compare_dims(cy_graph *g, cy_op op, cy_dim a, cy_dim b) {
   }
 }
 
+/* Sizes make it negative only where they are small, and a requirement says that they are not. */
+static bool required_positive(cy_graph *g, cy_dim a) {
+  int64_t lo, hi;
+  cy_dim_range(g, a, &lo, &hi);
+  if (!g->recording || lo < LEAST_REQUIRED)
+    return false;
+  cy_graph_require(g, cy_dim_max(g, a, cy_dim_const(g, 0)), a, false);
+  return true;
+}
+
 static cy_dim divide(cy_graph *g, bool is_float, cy_dim a, cy_dim b) {
   if (cy_dim_is(g, b, 0))
     return is_float ? 0 : b;
   if (cy_dim_is(g, cy_dim_mod(g, a, b), 0))
     return cy_dim_div(g, a, b);
-  return !is_float && never_negative(g, a) && never_negative(g, b) ? cy_dim_div(g, a, b) : 0;
+  if (is_float || !never_negative(g, b))
+    return 0;
+  return never_negative(g, a) || required_positive(g, a) ? cy_dim_div(g, a, b) : 0;
 }
 
 static cy_dim sign_of(cy_graph *g, cy_dim a) {
