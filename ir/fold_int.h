@@ -34,4 +34,10 @@ bool cy_fold_reduce(fold *f, bool symbolic);
 bool cy_fold_arg(fold *f);
 bool cy_fold_cumulate(fold *f);
 
+typedef struct cy_quotient {
+  cy_val part[3]; /* a / b, and the integer beside it or 0 */
+  bool minus;     /* which is taken away */
+} cy_quotient;
+bool cy_fold_quotient(cy_graph *g, cy_val v, cy_quotient *out);
+
 #endif

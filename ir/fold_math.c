@@ -4,11 +4,15 @@
  * Symbolic arithmetic must say what the tensor arithmetic would. It takes i32 and i64 as unbounded (shapes do not
  * overflow), narrower types and bool only where the bounds prove that nothing wraps, and floats while they stay
  * integers. Integer division truncates and dims round down: they agree where both operands cannot be negative, taking
- * input dims to be at least 1.
+ * input dims to be at least 1. Of a number that only smallest inputs make negative, as lengths behind convolutions are
+ * written, the model is required to have none when it runs.
  */
 #include "fold_int.h"
 
 #include <math.h>
+#include <string.h>
+
+enum { LEAST_REQUIRED = -64 };
 
 /* ---- constants --------------------------------------------------------------------------------------------------- */
 
@@ -198,12 +202,24 @@ static cy_dim compare_dims(cy_graph *g, cy_op op, cy_dim a, cy_dim b) {
   }
 }
 
+/* Sizes make it negative only where they are small, and a requirement says that they are not. */
+static bool required_positive(cy_graph *g, cy_dim a) {
+  int64_t lo, hi;
+  cy_dim_range(g, a, &lo, &hi);
+  if (!g->recording || lo < LEAST_REQUIRED)
+    return false;
+  cy_graph_require(g, cy_dim_max(g, a, cy_dim_const(g, 0)), a, false);
+  return true;
+}
+
 static cy_dim divide(cy_graph *g, bool is_float, cy_dim a, cy_dim b) {
   if (cy_dim_is(g, b, 0))
     return is_float ? 0 : b;
   if (cy_dim_is(g, cy_dim_mod(g, a, b), 0))
     return cy_dim_div(g, a, b);
-  return !is_float && never_negative(g, a) && never_negative(g, b) ? cy_dim_div(g, a, b) : 0;
+  if (is_float || !never_negative(g, b))
+    return 0;
+  return never_negative(g, a) || required_positive(g, a) ? cy_dim_div(g, a, b) : 0;
 }
 
 static cy_dim sign_of(cy_graph *g, cy_dim a) {
@@ -263,31 +279,57 @@ static cy_dim cast_dim(cy_graph *g, cy_dtype to, cy_dim d) {
   return to == CY_BOOL ? compare_dims(g, CY_OP_ne, d, cy_dim_const(g, 0)) : d;
 }
 
-/* floor(a / b), ceil(a / b) on floats that hold integers: exact while the quotient's fraction is not lost, i.e. for any
- * shape. */
+/* v = a / b, plus or minus an integer: what it is made of. */
+bool cy_fold_quotient(cy_graph *g, cy_val v, cy_quotient *out) {
+  const cy_value *x = cy_value_of(g, v);
+  const cy_node_info *n = x->node ? &cy_node_slot_of(g, x->node)->n : NULL;
+  memset(out, 0, sizeof *out);
+  for (int k = 0; n && k < (n->op == CY_OP_add ? 2 : n->op == CY_OP_sub ? 1 : 0) && !out->part[2]; k++) {
+    const cy_value *inner = cy_value_of(g, n->in[k]);
+    uint32_t count;
+    if (!inner->node || cy_node_slot_of(g, inner->node)->n.op != CY_OP_div || !cy_value_elems(g, n->in[1 - k], &count))
+      continue;
+    out->part[2] = n->in[1 - k];
+    out->minus = n->op == CY_OP_sub;
+    n = &cy_node_slot_of(g, inner->node)->n;
+  }
+  if (!n || n->op != CY_OP_div)
+    return false;
+  out->part[0] = n->in[0];
+  out->part[1] = n->in[1];
+  return true;
+}
+
+/* floor(a / b + c), ceil(a / b + c) on floats that hold integers: exact while the quotient's fraction is not lost, i.e.
+ * for any shape. */
 static bool round_quotient(fold *f) {
-  const cy_node_info *div = &cy_node_slot_of(f->g, f->in[0].v->node)->n;
-  fold_in sides[2] = {{0}};
+  cy_graph *g = f->g;
+  cy_quotient q;
+  fold_in part[3] = {{0}};
   uint32_t n;
-  for (int k = 0; k < 2; k++) {
-    sides[k].v = cy_value_of(f->g, div->in[k]);
-    sides[k].rank = sides[k].v->type.rank;
-    sides[k].elems = cy_value_elems(f->g, div->in[k], &n);
-    if (!sides[k].elems)
+  if (!cy_fold_quotient(g, f->n->in[0], &q))
+    return false;
+  for (int k = 0; k < 3 && q.part[k]; k++) {
+    part[k].v = cy_value_of(g, q.part[k]);
+    part[k].rank = part[k].v->type.rank;
+    part[k].elems = cy_value_elems(g, q.part[k], &n);
+    if (!part[k].elems)
       return false;
-    for (int d = 0; d < sides[k].rank; d++)
-      if (!cy_dim_is_const(f->g, sides[k].v->type.dim[d], &sides[k].dim[d]))
+    for (int d = 0; d < part[k].rank; d++)
+      if (!cy_dim_is_const(g, part[k].v->type.dim[d], &part[k].dim[d]))
         return false;
   }
   for (uint64_t o = 0; o < f->count; o++) {
     int64_t idx[CY_MAX_RANK], lo, hi;
     cy_fold_unravel(o, f->rank, f->dim, idx);
-    cy_dim a = sides[0].elems[cy_fold_broadcast(f, &sides[0], idx)],
-           b = sides[1].elems[cy_fold_broadcast(f, &sides[1], idx)];
-    cy_dim_range(f->g, b, &lo, &hi);
+    cy_dim a = part[0].elems[cy_fold_broadcast(f, &part[0], idx)],
+           b = part[1].elems[cy_fold_broadcast(f, &part[1], idx)];
+    cy_dim c = part[2].elems ? part[2].elems[cy_fold_broadcast(f, &part[2], idx)] : cy_dim_const(g, 0);
+    cy_dim_range(g, b, &lo, &hi);
     if (lo < 0 || hi == 0)
       return false;
-    f->elems[o] = f->n->op == CY_OP_floor ? cy_dim_div(f->g, a, b) : cy_dim_cdiv(f->g, a, b);
+    cy_dim rounded = f->n->op == CY_OP_floor ? cy_dim_div(g, a, b) : cy_dim_cdiv(g, a, b);
+    f->elems[o] = q.minus ? cy_dim_sub(g, rounded, c) : cy_dim_add(g, rounded, c);
   }
   return true;
 }

@@ -330,11 +330,9 @@ static bool handles(cy_op op) {
 }
 
 /* floor and ceil look through a division of integers that leaves a fraction, see fold_math.c. */
-static bool rounds_quotient(const cy_graph *g, const cy_node_info *n) {
-  if (n->op != CY_OP_floor && n->op != CY_OP_ceil)
-    return false;
-  const cy_value *x = cy_value_of(g, n->in[0]);
-  return x->node && cy_node_slot_of(g, x->node)->n.op == CY_OP_div;
+static bool rounds_quotient(cy_graph *g, const cy_node_info *n) {
+  cy_quotient q;
+  return (n->op == CY_OP_floor || n->op == CY_OP_ceil) && cy_fold_quotient(g, n->in[0], &q);
 }
 
 static void set_const(cy_graph *g, cy_val v, const void *bytes, uint64_t size) {

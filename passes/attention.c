@@ -76,9 +76,20 @@ static bool like_shape(const cy_graph *g, const cy_type *a, const cy_type *b) {
   return true;
 }
 
-static bool same_rows(const cy_type *a, const cy_type *b) {
-  return a->rank >= 2 && b->rank >= 2 && a->dim[a->rank - 1] == b->dim[b->rank - 1] &&
-         a->dim[a->rank - 2] == b->dim[b->rank - 2];
+/* Does a reshape from a to b leave rows and keys alone? Numbers of keys may be written differently: where everything
+ * else agrees, so must they. */
+static bool same_rows(cy_graph *g, const cy_type *a, const cy_type *b) {
+  int64_t v;
+  if (a->rank < 2 || b->rank < 2 || a->dim[a->rank - 2] != b->dim[b->rank - 2])
+    return false;
+  cy_dim keys_a = a->dim[a->rank - 1], keys_b = b->dim[b->rank - 1], rows_a = cy_dim_const(g, 1), rows_b = rows_a;
+  if (keys_a == keys_b)
+    return true;
+  for (int i = 0; i < a->rank - 1; i++)
+    rows_a = cy_dim_mul(g, rows_a, a->dim[i]);
+  for (int i = 0; i < b->rank - 1; i++)
+    rows_b = cy_dim_mul(g, rows_b, b->dim[i]);
+  return rows_a == rows_b && !cy_dim_is_const(g, keys_a, &v) && !cy_dim_is_const(g, keys_b, &v);
 }
 
 static bool walk(match *m, cy_val v, int depth);
@@ -236,7 +247,7 @@ static bool walk(match *m, cy_val v, int depth) {
     m->floor = c * m->factor;
     return walk(m, n->in[0], depth + 1);
   case CY_OP_reshape:
-    return same_rows(cy_type_of(g, n->in[0]), cy_type_of(g, v)) && walk(m, n->in[0], depth + 1);
+    return same_rows(g, cy_type_of(g, n->in[0]), cy_type_of(g, v)) && walk(m, n->in[0], depth + 1);
   default:
     return false;
   }
@@ -500,7 +511,8 @@ static cy_val unguarded(const match *m, cy_val weights) {
 /* v, or what it is a view of that leaves rows alone and that nobody else reads. */
 static cy_val unviewed(const match *m, cy_val v) {
   const cy_node_info *n = cy_def_of(m->g, v, CY_OP_reshape);
-  while (n && cy_rewrite_single_use(m->rw, v) && same_rows(cy_type_of(m->g, n->in[0]), cy_type_of(m->g, n->out[0]))) {
+  while (n && cy_rewrite_single_use(m->rw, v) &&
+         same_rows(m->g, cy_type_of(m->g, n->in[0]), cy_type_of(m->g, n->out[0]))) {
     v = n->in[0];
     n = cy_def_of(m->g, v, CY_OP_reshape);
   }

@@ -223,6 +223,17 @@ def mask_of_one_key_when_running(g):
 
 
 @form(1)
+def length_behind_a_convolution(g):
+    """Its length is computed once more by the exporter, from the input's, by divisions of what could be negative."""
+    x = g.input('x', WIDTH)
+    rows = g.op('Div', g.op('Sub', g.op('Shape', x, start=0, end=1), g.ints(2)), g.ints(2))
+    dims = g.op('Concat', g.op('Add', rows, g.ints(1)), g.ints(-1, SIZE), axis=0)
+    y = g.op('Slice', x, g.ints(1), g.ints(1000), g.ints(0), g.ints(2))
+    q, k, v = (g.op('Transpose', g.op('Reshape', g.op('MatMul', y, g.weight(WIDTH, WIDTH)), dims), perm=[1, 0, 2]) for _ in 'qkv')
+    return g.finish(g.op('MatMul', q, g.op('Transpose', k, perm=[0, 2, 1])), v)
+
+
+@form(1)
 def softmax_in_steps(g):
     q, k, v = g.qkv()
     s = g.scores(q, k)

@@ -70,6 +70,27 @@ GRAPH_TEST(float_detours) { /* how exporters compute sizes of a resize */
   CHECK_STR_EQ(elems_text(half), "?");
   CHECK_STR_EQ(elems_text(cy_build_cast(g, cy_build_unary(g, CY_OP_floor, half), CY_I64)), "n/2,1,h/2,w/2");
   CHECK_STR_EQ(elems_text(cy_build_unary(g, CY_OP_ceil, half)), "(n+1)/2,2,(h+1)/2,(w+1)/2");
+  cy_val three = cy_build_scalar(g, CY_F32, 3), more = cy_build_binary(g, CY_OP_add, three, half);
+  CHECK_STR_EQ(elems_text(cy_build_unary(g, CY_OP_ceil, more)), "(n+1)/2+3,5,(h+1)/2+3,(w+1)/2+3");
+  CHECK_STR_EQ(elems_text(cy_build_unary(g, CY_OP_floor, cy_build_binary(g, CY_OP_sub, half, three))),
+               "n/2-3,-2,h/2-3,w/2-3");
+  CHECK_STR_EQ(elems_text(cy_build_unary(g, CY_OP_floor, cy_build_binary(g, CY_OP_sub, three, half))), "?");
+  CHECK_STR_EQ(elems_text(cy_build_unary(g, CY_OP_floor, cy_build_binary(g, CY_OP_add, half, half))), "?");
+}
+
+GRAPH_TEST(quotient_of_what_may_be_negative) { /* truncated; known where a requirement says that it is not negative */
+  cy_val s = cy_build_gather(g, shape_of(input("x", "f32[s]")), cy_build_ints(g, (const int64_t[]){0}, 1), 0);
+  cy_val two = cy_build_scalar_int(g, CY_I64, 2), four = cy_build_scalar_int(g, CY_I64, 4);
+  const cy_requirement *list;
+  CHECK_STR_EQ(elems_text(cy_build_binary(g, CY_OP_div, cy_build_binary(g, CY_OP_sub, s, two), four)), "?");
+  cy_graph_record(g, true);
+  CHECK_STR_EQ(elems_text(cy_build_binary(g, CY_OP_div, cy_build_binary(g, CY_OP_sub, s, two), four)), "(s+2)/4-1");
+  CHECK_INT_EQ(cy_graph_requirements(g, &list), 1);
+  CHECK_STR_EQ(elems_text(cy_build_binary(g, CY_OP_div, cy_build_binary(g, CY_OP_sub, two, s), four)), "?");
+  cy_val far = cy_build_scalar_int(g, CY_I64, 1000);
+  CHECK_STR_EQ(elems_text(cy_build_binary(g, CY_OP_div, cy_build_binary(g, CY_OP_sub, s, far), four)), "?");
+  CHECK_INT_EQ(cy_graph_requirements(g, &list), 1);
+  cy_graph_record(g, false);
 }
 
 GRAPH_TEST(becomes_constant) {
@@ -81,7 +102,10 @@ GRAPH_TEST(becomes_constant) {
 }
 
 int main(int argc, char **argv) {
-  static const check_test tests[] = {{"constants", constants}, {"shape_arithmetic", shape_arithmetic},
-                                     {"float_detours", float_detours}, {"becomes_constant", becomes_constant}};
+  static const check_test tests[] = {{"constants", constants},
+                                     {"shape_arithmetic", shape_arithmetic},
+                                     {"float_detours", float_detours},
+                                     {"quotient_of_what_may_be_negative", quotient_of_what_may_be_negative},
+                                     {"becomes_constant", becomes_constant}};
   return check_main(argc, argv, tests, CHECK_COUNT(tests));
 }
