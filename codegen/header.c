@@ -67,7 +67,8 @@ static char *identifier(cy_graph *g, char **ids, uint32_t i, const char *name) {
   return id;
 }
 
-char **cy_port_identifiers(cy_graph *g, const cy_port_info *ports, uint32_t n) {
+/* C identifiers of the model's inputs or outputs, unique; in the graph's arena. */
+static char **port_identifiers(cy_graph *g, const cy_port_info *ports, uint32_t n) {
   char **ids = CY_NEW_ARRAY(cy_graph_arena(g), char *, n + 1);
   for (uint32_t i = 0; i < n; i++)
     ids[i] = identifier(g, ids, i, cy_str_text(g, ports[i].name));
@@ -107,7 +108,7 @@ static void put_comment_text(FILE *f, const char *s) {
 }
 
 static void put_struct(FILE *f, cy_work *b, const char *what, const cy_port_info *ports, uint32_t n, bool input) {
-  char **ids = cy_port_identifiers(b->g, ports, n);
+  char **ids = port_identifiers(b->g, ports, n);
   fprintf(f, "typedef struct %s_%s {\n", b->name, what);
   for (uint32_t i = 0; i < n; i++) {
     const cy_value *v = cy_value_of(b->g, ports[i].value);
@@ -150,7 +151,7 @@ static uint32_t put_sizes(FILE *f, cy_work *b) {
 
 /* Macros for inputs and outputs of fixed shape: how many elements to provide. */
 static void put_counts(FILE *f, cy_work *b, const char *what, const cy_port_info *ports, uint32_t n) {
-  char **ids = cy_port_identifiers(b->g, ports, n);
+  char **ids = port_identifiers(b->g, ports, n);
   for (uint32_t i = 0; i < n; i++) {
     int64_t count;
     if (cy_dim_is_const(b->g, cy_type_elems(b->g, &cy_value_of(b->g, ports[i].value)->type), &count))

@@ -1,9 +1,9 @@
 /* kernels.c - the kernels of a program made ready for a target: plans, appended arguments, what is bound to them.
  *
  * In: a program from lowering. Out: one cy_kernel_plan per distinct kernel that some step launches; kernels and steps
- * extended by the arguments that the target asked for (packed weights, scratch, shifted views of arguments); and which
- * constants the library has to carry. Everything that later code only reads is computed here once (expanded math, list
- * of sizes), because the IR belongs to one thread.
+ * extended by the arguments that the target asked for (packed weights, scratch); and which constants the library has to
+ * carry. Everything that later code only reads is computed here once (expanded math, list of sizes), because the IR
+ * belongs to one thread.
  */
 #include "codegen/work.h"
 
@@ -56,7 +56,6 @@ static void name_kernel(cy_work *b, cy_kernel_plan *plan, uint32_t index) {
 
 static void prepare_kernel(cy_work *b, cy_kernel_plan *plan) {
   plan->dead_arg = plan->packed_arg = plan->scratch_arg = plan->shared_arg = -1;
-  plan->shifted_arg[0] = plan->shifted_arg[1] = -1;
   plan->algorithm = "loops";
   const cy_dim *dims;
   cy_kernel_expand_math(plan->kernel);
@@ -110,12 +109,6 @@ static void bind_launch(void *ctx, cy_step *s) {
   cy_kernel_plan *plan = cy_kernels_plan(b, s->kernel);
   if (plan->packed_arg >= 0)
     bind_packed(b, s, plan);
-  for (int i = 0; i < 2; i++)
-    if (plan->shifted_arg[i] >= 0) {
-      cy_bind bind = s->bind[plan->shifted_by[i]];
-      bind.offset = bind.offset ? cy_dim_add(b->g, bind.offset, plan->shift_offset[i]) : plan->shift_offset[i];
-      append_bind(b, s, (uint32_t)plan->shifted_arg[i], bind);
-    }
   if (plan->scratch_arg >= 0)
     append_bind(b, s, (uint32_t)plan->scratch_arg, scratch_bind(b));
   if (plan->shared_arg >= 0)

@@ -64,9 +64,6 @@ typedef struct cy_kernel_plan {
   bool reads_dead;         /* ... but is read elsewhere in the kernel, too */
   int32_t packed_arg;      /* appended: packed form of dead_arg's constant, or -1 */
   int32_t scratch_arg, shared_arg; /* appended: see cy_kernel_code, or -1 */
-  int32_t shifted_arg[2];  /* appended: the same buffer as argument shifted_by, from shift_offset on; or -1 */
-  int32_t shifted_by[2];
-  cy_dim shift_offset[2];  /* bytes */
   void *form;              /* the target's own notes, in the graph's arena */
   const char *algorithm;   /* for --explain */
   uint64_t weight;         /* estimate of the work to compile it */

@@ -78,8 +78,6 @@ int cy_link(cy_work *b);
 
 /* ---- header.c ---- */
 int cy_header_write(cy_work *b, const char *path);
-/* C identifiers of the model's inputs, outputs or input symbols, unique; in the graph's arena. */
-char **cy_port_identifiers(cy_graph *g, const cy_port_info *ports, uint32_t n);
 /* The input symbols in the order of frame->syms. */
 uint32_t cy_input_symbols(cy_graph *g, cy_sym **out_syms);
 

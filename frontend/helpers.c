@@ -180,8 +180,9 @@ cy_val cy_onnx_matmul(cy_importer *im, cy_val a, cy_val b, cy_dtype dtype) {
   if (ra == 0 || rb == 0)
     return cy_build_error(im->g, NULL, "expected operands of rank 1 or more, found %s and %s",
                           cy_type_text(im->g, cy_onnx_type(im, a)), cy_type_text(im->g, cy_onnx_type(im, b)));
-  cy_val y = cy_build_matmul(im->g, ra == 1 ? cy_build_unsqueeze(im->g, a, 0) : a,
-                             rb == 1 ? cy_build_unsqueeze(im->g, b, 1) : b, dtype);
+  b = rb == 1 ? cy_build_unsqueeze(im->g, b, 1) : b;
+  a = ra == 1 ? cy_build_unsqueeze(im->g, a, 0) : a;
+  cy_val y = cy_build_matmul(im->g, a, b, dtype);
   if (rb == 1 && y)
     y = cy_build_squeeze(im->g, y, cy_onnx_type(im, y)->rank - 1);
   if (ra == 1 && y)

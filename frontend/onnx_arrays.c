@@ -142,9 +142,8 @@ IMPORT(crop_and_resize) {
   if (!nearest) {
     cy_val part[2] = {cy_build_reshape(im->g, v.part, down, 4), cy_build_reshape(im->g, h.part, across, 4)};
     y = between(im, y, read_at(im, x, image, v.low, h.high, grid), part[1]);
-    cy_val below =
-        between(im, read_at(im, x, image, v.high, h.low, grid), read_at(im, x, image, v.high, h.high, grid), part[1]);
-    y = between(im, y, below, part[0]);
+    cy_val right = read_at(im, x, image, v.high, h.high, grid), left = read_at(im, x, image, v.high, h.low, grid);
+    y = between(im, y, between(im, left, right, part[1]), part[0]);
   }
   cy_val inside = BINARY(and, cy_build_reshape(im->g, v.inside, down, 4), cy_build_reshape(im->g, h.inside, across, 4));
   y = y && inside ? SELECT(inside, y, LIKE(y, cy_onnx_float(im, n, "extrapolation_value", 0))) : 0;

@@ -91,7 +91,7 @@ static bool read_groups(cy_importer *im, cy_val groups, int64_t k, int64_t block
   if (!groups)
     return true;
   const cy_type *t = cy_onnx_type(im, groups);
-  int64_t blocks = (k + block - 1) / block, given;
+  int64_t blocks = cy_ceil(k, block), given;
   if (t->rank != 1 || !cy_dtype_is_int(t->dtype) || !cy_dim_is_const(im->g, t->dim[0], &given) || given < k)
     return cy_build_error(im->g, "input 'g_idx'", "expected the block of each of %lld rows, found %s", (long long)k,
                           cy_type_text(im->g, t));
@@ -133,7 +133,7 @@ IMPORT(matmul_nbits) {
     if (!isfinite(scales[i]))
       return cy_build_error(im->g, "a scale", "expected finite numbers, found %g as element %u of %s", scales[i], i,
                             cy_type_text(im->g, cy_onnx_type(im, n->in[2])));
-  int64_t blocks = (k + block - 1) / block, zp_bytes = (blocks * bits + 7) / 8;
+  int64_t blocks = cy_ceil(k, block), zp_bytes = cy_ceil(blocks * bits, 8);
   cy_dim d[3] = {cy_dim_const(im->g, columns), cy_dim_const(im->g, blocks), cy_dim_const(im->g, block * bits / 8)};
   cy_dim per_block[3] = {d[0], d[1], cy_dim_const(im->g, 1)}, zp_dims[2] = {d[0], cy_dim_const(im->g, zp_bytes)};
   cy_val w = CAST(cy_onnx_unpack(im, cy_build_reshape(im->g, n->in[1], d, 3), bits, d, 3), dtype);
@@ -186,7 +186,7 @@ IMPORT(matmul_bnb4) {
         "and bytes, found %lld, %lld, %lld, %lld and %s",
         (long long)k, (long long)rows, (long long)block, (long long)kind,
         cy_type_text(im->g, cy_onnx_type(im, n->in[1])));
-  int64_t count = k * rows, bytes = (count + 1) / 2, blocks = (count + block - 1) / block;
+  int64_t count = k * rows, bytes = (count + 1) / 2, blocks = cy_ceil(count, block);
   cy_dim packed[2] = {cy_dim_const(im->g, bytes), cy_dim_const(im->g, 1)}, sixteen = cy_dim_const(im->g, 16);
   cy_dim pairs[2] = {packed[0], cy_dim_const(im->g, 2)}, codes = cy_dim_const(im->g, bytes * 2),
          all = cy_dim_const(im->g, count);

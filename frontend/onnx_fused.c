@@ -164,7 +164,8 @@ IMPORT(ms_group_norm) {
   const cy_type turned = *cy_onnx_type(im, y);
   y = cy_onnx_group_normalize(im, y, groups, cy_onnx_float(im, n, "epsilon", 1e-5));
   y = y ? cy_build_reshape(im->g, y, turned.dim, turned.rank) : 0;
-  y = per_channel(im, y, CAST(n->in[1], CY_F32), CAST(n->in[2], CY_F32), 1);
+  cy_val shift = CAST(n->in[2], CY_F32);
+  y = per_channel(im, y, CAST(n->in[1], CY_F32), shift, 1);
   y = last ? cy_onnx_turn_channels(im, y, true) : y;
   if (y && activation)
     y = SILU(y);

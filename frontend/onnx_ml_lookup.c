@@ -155,7 +155,8 @@ static cy_val find(cy_importer *im, cy_val x, cy_val keys) {
     return cy_build_error(im->g, NULL, "expected an input of the keys' type %s, found %s", cy_dtype_of(kt)->name,
                           cy_type_text(im->g, cy_onnx_type(im, x)));
   cy_dtype wide = ints ? CY_I64 : xt == CY_F64 || kt == CY_F64 ? CY_F64 : CY_F32;
-  return find_number(im, CAST(x, wide), CAST(keys, wide));
+  keys = CAST(keys, wide);
+  return find_number(im, CAST(x, wide), keys);
 }
 
 /* values[at], `otherwise` (a scalar) behind the last. */
@@ -202,7 +203,8 @@ IMPORT(label_encoder_1) {
   }
   at = CAST(at, CY_I64);
   cy_val outside = at ? BINARY(or, BINARY(lt, at, LIKE(at, 0)), BINARY(ge, at, LIKE(at, count))) : 0;
-  return SET(pick(im, classes, default_text(im, n), SELECT(outside, LIKE(at, count), at)));
+  at = SELECT(outside, LIKE(at, count), at);
+  return SET(pick(im, classes, default_text(im, n), at));
 }
 
 IMPORT(label_encoder) {

@@ -155,7 +155,8 @@ static cy_val square(cy_importer *im, cy_val v, uint32_t k) {
   if (!all[1] || !zero)
     return 0;
   cy_dim d[3] = {one[0], cy_dim_const(im->g, k), cy_dim_const(im->g, k)};
-  cy_val flat = cy_build_gather(im->g, cy_build_concat(im->g, all, 3, 1), cy_onnx_int_list(im, at, k * k), 1);
+  cy_val places = cy_onnx_int_list(im, at, k * k);
+  cy_val flat = cy_build_gather(im->g, cy_build_concat(im->g, all, 3, 1), places, 1);
   return flat ? cy_build_reshape(im->g, flat, d, 3) : 0;
 }
 

@@ -101,8 +101,12 @@ static cy_val activated(const moe *m, int activation, int64_t fusion) {
   cy_val y = expand(m, 0), other = m->w[2] ? expand(m, 2) : 0;
   if (!y || (m->w[2] && !other))
     return 0;
+  if (activation == SWIGLU && fusion) {
+    other = half(m, y, 1, fusion == 1);
+    y = half(m, y, 0, fusion == 1);
+  }
   if (activation == SWIGLU)
-    return fusion ? swiglu(m, half(m, y, 0, fusion == 1), half(m, y, 1, fusion == 1)) : swiglu(m, y, other);
+    return swiglu(m, y, other);
   if (activation == RELU)
     y = MAX(y, LIKE(y, 0));
   else if (activation == SILU)

@@ -357,7 +357,7 @@ IMPORT(lp_pool) {
     w.pad[i] = w.pad[w.rank + i] = num(im, 0);
     size *= (double)w.kernel[i];
   }
-  cy_val x = cy_build_pad(im->g, power(im, UNARY(abs, X), p), pads, CY_PAD_CONSTANT, LIKE(X, 0));
+  cy_val zero = LIKE(X, 0), x = cy_build_pad(im->g, power(im, UNARY(abs, X), p), pads, CY_PAD_CONSTANT, zero);
   return x && SET(power(im, MUL(average(im, x, &w, true), LIKE(X, size)), 1 / p));
 }
 

@@ -14,6 +14,13 @@ static cy_val scale_shift(cy_importer *im, cy_val y, cy_val scale, cy_val shift)
   return shift ? ADD(y, shift) : y;
 }
 
+/* The same for channels, which are axis 1. */
+static cy_val channels_scale_shift(cy_importer *im, cy_val y, cy_val scale, cy_val shift, int rank) {
+  shift = cy_onnx_channel(im, shift, rank, 1);
+  scale = cy_onnx_channel(im, scale, rank, 1);
+  return scale_shift(im, y, scale, shift);
+}
+
 /* An attribute says so since operator set 14; before, that the node has more outputs than one. Exporters write it to
  * standardise weights, too. */
 static bool batch_norm_trains(cy_importer *im, const cy_onnx_node *n) {
@@ -48,7 +55,7 @@ static bool batch_norm_training(cy_importer *im, const cy_onnx_node *n, double e
       return false;
   }
   cy_val y = DIV(d, UNARY(sqrt, ADD(var, LIKE(var, epsilon))));
-  return SET(scale_shift(im, y, cy_onnx_channel(im, n->in[1], t.rank, 1), cy_onnx_channel(im, n->in[2], t.rank, 1)));
+  return SET(channels_scale_shift(im, y, n->in[1], n->in[2], t.rank));
 }
 
 IMPORT(batch_norm) {
@@ -63,8 +70,7 @@ IMPORT(batch_norm) {
   cy_val shift = SUB(CAST(n->in[2], stat), MUL(n->in[3], scale));
   if (!scale || !shift)
     return false;
-  cy_val y =
-      scale_shift(im, CAST(X, stat), cy_onnx_channel(im, scale, t->rank, 1), cy_onnx_channel(im, shift, t->rank, 1));
+  cy_val y = channels_scale_shift(im, CAST(X, stat), scale, shift, t->rank);
   return SET(y ? CAST(y, dtype) : 0);
 }
 
@@ -76,7 +82,7 @@ IMPORT(instance_norm) {
   for (int i = 2; i < t->rank; i++)
     axes[i - 2] = i;
   cy_val y = cy_onnx_normalize(im, X, axes, (uint32_t)t->rank - 2, cy_onnx_float(im, n, "epsilon", 1e-5), false);
-  return SET(scale_shift(im, y, cy_onnx_channel(im, n->in[1], t->rank, 1), cy_onnx_channel(im, n->in[2], t->rank, 1)));
+  return SET(channels_scale_shift(im, y, n->in[1], n->in[2], t->rank));
 }
 
 static bool trailing_axes(cy_importer *im, const cy_onnx_node *n, int64_t *axes, uint32_t *out_n) {
@@ -149,11 +155,11 @@ IMPORT(group_norm) {
                           cy_type_text(im->g, &t));
   cy_val y = cy_onnx_group_normalize(im, X, groups, cy_onnx_float(im, n, "epsilon", 1e-5));
   if (n->since < 21) {
-    y = scale_shift(im, y, cy_onnx_channel(im, n->in[1], 3, 1), cy_onnx_channel(im, n->in[2], 3, 1));
+    y = channels_scale_shift(im, y, n->in[1], n->in[2], 3);
     return SET(cy_build_reshape(im->g, y, t.dim, t.rank));
   }
   y = cy_build_reshape(im->g, y, t.dim, t.rank);
-  return SET(scale_shift(im, y, cy_onnx_channel(im, n->in[1], t.rank, 1), cy_onnx_channel(im, n->in[2], t.rank, 1)));
+  return SET(channels_scale_shift(im, y, n->in[1], n->in[2], t.rank));
 }
 
 /* x / (bias + alpha * mean of squares over neighbouring channels) ^ beta; the mean is a pooling along the channels. */

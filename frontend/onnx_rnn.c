@@ -99,8 +99,10 @@ static cy_val input_product(const rnn *r, cy_val x, int d) {
   cy_val w = part(r, 1, d);
   if (!w)
     return 0;
-  if (r->quantised)
-    return cy_onnx_rounded_product(im, &r->xq, w, part(r, 8, d), part(r, 9, d));
+  if (r->quantised) {
+    cy_val zero = part(r, 9, d), scale = part(r, 8, d);
+    return cy_onnx_rounded_product(im, &r->xq, w, scale, zero);
+  }
   return cy_build_matmul(im->g, x, cy_build_transpose(im->g, w, swap), cy_onnx_type(im, x)->dtype);
 }
 

@@ -269,7 +269,7 @@ static const cy_dim *part_sizes(cy_importer *im, cy_val split, cy_dim whole, uin
     return NULL;
   if (!cy_dim_is_const(im->g, whole, &extent) || extent / each >= MAX_KNOWN)
     return NULL;
-  given = (extent + each - 1) / each;
+  given = cy_ceil(extent, each);
   cy_dim *sizes = CY_NEW_ARRAY(im->arena, cy_dim, given + 1);
   for (int64_t k = 0; k < given; k++)
     sizes[k] = cy_dim_const(im->g, k + 1 < given ? each : extent - k * each);

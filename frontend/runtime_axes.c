@@ -109,8 +109,8 @@ cy_val cy_onnx_insert_axes(cy_importer *im, cy_val x, cy_val mask, int rank) {
       ones[i] = num(im, 1);
     return cy_build_reshape(im->g, x, ones, rank);
   }
-  cy_val from = zeros_before(im, SUB(int_like(im, 1), mask));
-  cy_val old = cy_build_gather(im->g, cy_build_dims(im->g, t.dim, t.rank), MIN(from, int_like(im, t.rank - 1)), 0);
+  cy_val from = MIN(zeros_before(im, SUB(int_like(im, 1), mask)), int_like(im, t.rank - 1));
+  cy_val old = cy_build_gather(im->g, cy_build_dims(im->g, t.dim, t.rank), from, 0);
   const cy_dim *out = cy_onnx_sizes(im, SELECT(CAST(mask, CY_BOOL), int_like(im, 1), old));
   return out ? cy_build_reshape(im->g, x, out, rank) : 0;
 }

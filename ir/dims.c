@@ -32,6 +32,9 @@ static int64_t wrap_neg(int64_t a) { return (int64_t)(0 - (uint64_t)a); }
 
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
+/* Structural order of all three: < 0, 0, > 0. */
+static int compare(const cy_graph *g, cy_dim a, cy_dim b);
+
 static int compare_atoms(const cy_graph *g, uint32_t a, uint32_t b) {
   if (a == b)
     return 0;
@@ -40,8 +43,8 @@ static int compare_atoms(const cy_graph *g, uint32_t a, uint32_t b) {
     return x->kind < y->kind ? -1 : 1;
   if (x->kind == CY_ATOM_SYM)
     return x->sym < y->sym ? -1 : 1;
-  int c = cy_dim_compare(g, x->a, y->a);
-  return c ? c : cy_dim_compare(g, x->b, y->b);
+  int c = compare(g, x->a, y->a);
+  return c ? c : compare(g, x->b, y->b);
 }
 
 /* Graded lexicographic on the atoms; coefficients do not count. */
@@ -56,7 +59,7 @@ static int compare_terms(const cy_graph *g, const cy_term *a, const cy_term *b) 
   return 0;
 }
 
-int cy_dim_compare(const cy_graph *g, cy_dim a, cy_dim b) {
+static int compare(const cy_graph *g, cy_dim a, cy_dim b) {
   if (a == b)
     return 0;
   const cy_dim_slot *x = slot_of(g, a), *y = slot_of(g, b);
@@ -580,7 +583,7 @@ static void add_operand(cy_graph *g, cy_atom_kind kind, cy_dim d, operands *list
     return;
   }
   int at = n;
-  for (; at > 0 && cy_dim_compare(g, d, list->d[at - 1]) < 0; at--)
+  for (; at > 0 && compare(g, d, list->d[at - 1]) < 0; at--)
     list->d[at] = list->d[at - 1];
   list->d[at] = d;
   list->n++;

@@ -5,8 +5,7 @@
 #include "ir_int.h"
 
 /* dims.c */
-int cy_dim_compare(const cy_graph *g, cy_dim a, cy_dim b); /* structural order: < 0, 0, > 0 */
-cy_dim cy_dim_of_atom(cy_graph *g, uint32_t atom);         /* the dim that consists of this atom alone */
+cy_dim cy_dim_of_atom(cy_graph *g, uint32_t atom); /* the dim that consists of this atom alone */
 cy_dim cy_dim_binary(cy_graph *g, cy_atom_kind kind, cy_dim a, cy_dim b);
 int64_t cy_floor_div(int64_t a, int64_t b); /* x / 0 is 0 */
 int64_t cy_floor_mod(int64_t a, int64_t b);

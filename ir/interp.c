@@ -111,7 +111,7 @@ static void dot_add(dot *d, int64_t at_a, int64_t at_b) {
 static void dot_matmul(dot *d) {
   machine *m = d->m;
   const cy_contraction *c = &m->k->contraction;
-  int64_t a = size(m, c->a_offset), b = size(m, c->b_offset), n = size(m, c->k);
+  int64_t a = 0, b = 0, n = size(m, c->k);
   for (int i = 0; i < c->nbatch; i++) {
     a += m->var[c->out_var[i]] * size(m, c->a_batch[i]);
     b += m->var[c->out_var[i]] * size(m, c->b_batch[i]);
@@ -146,7 +146,7 @@ static void dot_conv(dot *d) {
   int64_t o = m->var[c->out_var[c->nspatial + 1]], group = o / cout, taps = 1, ci = size(m, c->x_channel), at;
   for (int i = 0; i < c->nspatial; i++)
     taps *= c->kernel[i];
-  int64_t base = size(m, c->a_offset) + m->var[c->out_var[0]] * size(m, c->x_image) + group * cin * ci;
+  int64_t base = m->var[c->out_var[0]] * size(m, c->x_image) + group * cin * ci;
   for (int64_t t = 0; t < taps; t++) {
     int64_t a = base, rest = t;
     bool inside = true;
@@ -160,7 +160,7 @@ static void dot_conv(dot *d) {
     }
     for (int64_t j = 0; inside && j < cin; j++) {
       int64_t w = c->kind == CY_CONTRACT_CONV ? o * cin + j : (group * cin + j) * cout + o % cout;
-      dot_add(d, a + j * ci, size(m, c->b_offset) + w * taps + t);
+      dot_add(d, a + j * ci, w * taps + t);
     }
   }
 }
@@ -181,9 +181,9 @@ static double product(machine *m, cy_karg a, int64_t at_a, int64_t step_a, cy_ka
   return sum;
 }
 
-static int64_t at_batch(machine *m, cy_dim offset, const cy_dim *strides) {
+static int64_t at_batch(machine *m, const cy_dim *strides) {
   const cy_contraction *c = &m->k->contraction;
-  int64_t at = size(m, offset);
+  int64_t at = 0;
   for (int i = 0; i < c->nbatch; i++)
     at += m->var[c->out_var[i]] * size(m, strides[i]);
   return at;
@@ -197,8 +197,8 @@ static cy_scalar rounded(machine *m, cy_local l, double v) {
 static void row_weights(machine *m, row *r) {
   const cy_contraction *c = &m->k->contraction;
   const cy_stmt *change = m->k->body, *weigh = change->next;
-  int64_t a = at_batch(m, c->a_offset, c->a_batch) + m->var[c->out_var[c->nbatch]] * size(m, c->a_m);
-  int64_t b = at_batch(m, c->b_offset, c->b_batch), step_a = size(m, c->a_k), step_b = size(m, c->b_k), n = size(m, c->k);
+  int64_t a = at_batch(m, c->a_batch) + m->var[c->out_var[c->nbatch]] * size(m, c->a_m);
+  int64_t b = at_batch(m, c->b_batch), step_a = size(m, c->a_k), step_b = size(m, c->b_k), n = size(m, c->k);
   double top = -__builtin_inf();
   for (int64_t j = 0; j < r->keys; j++) {
     m->local[c->score] = rounded(m, c->score, c->scale * product(m, c->a, a, step_a, c->b, b + j * size(m, c->b_n), step_b, n));
@@ -220,7 +220,7 @@ static void row_weights(machine *m, row *r) {
 
 static void run_attention(machine *m, row *r, int64_t task) {
   const cy_contraction *c = &m->k->contraction;
-  int64_t columns = size(m, c->n), v = at_batch(m, c->v_offset, c->v_batch) + m->var[c->out_var[c->nbatch + 1]] * size(m, c->v_n);
+  int64_t columns = size(m, c->n), v = at_batch(m, c->v_batch) + m->var[c->out_var[c->nbatch + 1]] * size(m, c->v_n);
   if (!r->weight) {
     r->keys = size(m, c->keys);
     r->weight = calloc((size_t)r->keys + 1, sizeof *r->weight);

@@ -19,6 +19,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "order.h"
+#include "round.h"
+
 #define CY_MAX_RANK 12
 #define CY_MUST_USE __attribute__((warn_unused_result))
 
@@ -76,6 +79,7 @@ static inline bool cy_op_is_ew(cy_op op) { return op >= CY_OP_neg && op <= CY_OP
 static inline bool cy_dtype_is_float(cy_dtype t) { return cy_dtype_of(t)->cls == 'F'; }
 static inline bool cy_dtype_is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; } /* integers of 8 bits */
 static inline bool cy_dtype_is_int(cy_dtype t) { return cy_dtype_of(t)->cls == 'I' || cy_dtype_of(t)->cls == 'U'; }
+void cy_dtype_int_range(cy_dtype t, double *out_min, double *out_max); /* of an integer; rounded beyond 53 bits */
 
 enum cy_pad_mode { CY_PAD_CONSTANT, CY_PAD_REFLECT, CY_PAD_EDGE, CY_PAD_WRAP };
 enum cy_combine { CY_COMBINE_SET, CY_COMBINE_ADD, CY_COMBINE_MUL, CY_COMBINE_MIN, CY_COMBINE_MAX };
@@ -392,6 +396,8 @@ cy_val cy_build_dim_scalar(cy_graph *g, cy_dim v);                    /* i64[] *
 cy_val cy_build_unary(cy_graph *g, cy_op op, cy_val x);
 cy_val cy_build_binary(cy_graph *g, cy_op op, cy_val a, cy_val b);
 cy_val cy_build_select(cy_graph *g, cy_val c, cy_val a, cy_val b);
+#define cy_build_binary(g, op, a, b) CY_LAST_FIRST(cy_val, a, b, cy_build_binary(g, op, x_, y_))
+#define cy_build_select(g, c, a, b) CY_LAST_FIRST3(cy_val, c, a, b, cy_build_select(g, x_, y_, z_))
 cy_val cy_build_cast(cy_graph *g, cy_val x, cy_dtype dtype);          /* x itself when it has that dtype */
 cy_val cy_build_like(cy_graph *g, cy_val x, double v);                /* scalar constant of x's dtype */
 cy_val cy_build_reshape(cy_graph *g, cy_val x, const cy_dim *dims, int rank);

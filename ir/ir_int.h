@@ -149,8 +149,7 @@ cy_attr_kind cy_attr_kind_in(cy_op op, cy_attr_key key);
 /* Next name of an op's attribute list: false at the end. */
 bool cy_op_attr_next(const char **list, cy_attr_key *out_key, bool *out_optional);
 
-/* scalar.c: rounding and conversion where `saturate` (of eight-bit floats) is given */
-double cy_scalar_round(cy_dtype dtype, double x, bool saturate);
+/* scalar.c: conversion where `saturate` (of eight-bit floats) is given */
 cy_scalar cy_scalar_convert(cy_dtype from, cy_dtype to, cy_scalar v, bool saturate);
 
 /* fold_small.c: only the symbolic part (sets elems) */

@@ -237,8 +237,6 @@ static void contraction_dims(cy_kernel *k) {
     return;
   for (int i = 0; i < c->nout_vars; i++)
     dim_add(k, cy_kernel_var(k, c->out_var[i])->extent);
-  dim_add(k, c->a_offset);
-  dim_add(k, c->b_offset);
   for (int i = 0; i < c->nbatch; i++) {
     dim_add(k, c->batch[i]);
     dim_add(k, c->a_batch[i]);
@@ -248,7 +246,7 @@ static void contraction_dims(cy_kernel *k) {
   for (size_t i = 0; i < sizeof matmul / sizeof *matmul; i++)
     dim_add(k, matmul[i]);
   if (c->kind == CY_CONTRACT_ATTENTION) {
-    const cy_dim attention[] = {c->v_offset, c->keys, c->v_k, c->v_n, c->past};
+    const cy_dim attention[] = {c->keys, c->v_k, c->v_n, c->past};
     for (size_t i = 0; i < sizeof attention / sizeof *attention; i++)
       dim_add(k, attention[i]);
     for (int i = 0; i < c->nbatch; i++)

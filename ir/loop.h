@@ -83,8 +83,8 @@ typedef enum cy_contraction_kind {
   CY_CONTRACT_ATTENTION
 } cy_contraction_kind;
 
-/* out[batch.., m, n] = sum_k a[batch.., m, k] * b[batch.., k, n], or a convolution with channels innermost. Offsets and strides are in
- * elements of the argument. Output index variables, in this order: matmul: batch.., m, n; convolution: image, spatial.., channel
+/* out[batch.., m, n] = sum_k a[batch.., m, k] * b[batch.., k, n], or a convolution with channels innermost. Operands begin
+ * where their arguments do; strides are in elements of the argument. Output index variables, in this order: matmul: batch.., m, n; convolution: image, spatial.., channel
  * (the absolute output channel). The last one is the natural vector axis.
  *
  * Attention: out[batch.., m, n] = sum_j w[m, j] * v[batch.., j, n] / sum_j w[m, j], j < keys, with weights from scores s[m, j] =
@@ -95,7 +95,6 @@ typedef enum cy_contraction_kind {
 typedef struct cy_contraction {
   cy_contraction_kind kind;
   cy_karg a, b;           /* activations, weights (or second factor) */
-  cy_dim a_offset, b_offset;
   cy_val b_const;         /* the constant behind b, 0 when b is computed at run time */
   cy_local acc;           /* read by the epilogue; dtype of the accumulation: f32, f64, i32 */
   bool has_a_zero, has_b_zero; /* integers: the sum is over (a - a_zero) * (b - b_zero); what padding adds is 0 */
@@ -109,7 +108,7 @@ typedef struct cy_contraction {
   cy_dim m, n, k, a_m, a_k, b_k, b_n;                                        /* extents, strides */
   /* attention, beside those of matmul; b_n: from key to key */
   cy_karg v;
-  cy_dim v_offset, v_batch[CY_MAX_BATCH], keys, v_k, v_n;
+  cy_dim v_batch[CY_MAX_BATCH], keys, v_k, v_n;
   double scale;
   cy_local score, top;
   cy_var key;
@@ -175,6 +174,8 @@ cy_expr cy_x_op(cy_kernel *k, cy_op op, cy_dtype dtype, const cy_expr *args, int
 cy_expr cy_x_un(cy_kernel *k, cy_op op, cy_expr a);           /* result dtype by the op's rule */
 cy_expr cy_x_bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b);
 cy_expr cy_x_select(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
+#define cy_x_bin(k, op, a, b) CY_LAST_FIRST(cy_expr, a, b, cy_x_bin(k, op, x_, y_))
+#define cy_x_select(k, c, a, b) CY_LAST_FIRST3(cy_expr, c, a, b, cy_x_select(k, x_, y_, z_))
 /* The same where all that a and b load lies inside of the arguments, whatever c is: targets may load both. Has id 1. */
 cy_expr cy_x_select_either(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b);
 cy_expr cy_x_cast(cy_kernel *k, cy_expr a, cy_dtype dtype);
@@ -211,15 +212,16 @@ bool cy_kernel_verify(cy_kernel *k, char *out_text, size_t capacity);
  * the whole kernel before codegen. f64 forms stay calls of libm. */
 void cy_kernel_expand_math(cy_kernel *k);
 
-/* loop_math.c: e^x for x <= 0 in f32, which is e^-87 for all below -87: the weights of a softmax. NaN stays. */
-cy_expr cy_x_exp_weight(cy_kernel *k, cy_expr x);
-
-/* loop_math.c: e^x for x <= 0: in f32 0 for all below -87, where e^x is hardly a normal number any more. NaN stays. */
+/* loop_math.c: e^x for x <= 0, the weights of a softmax: in f32 0 from about -87.7 on, where it is no normal number any more.
+ * NaN stays. */
 cy_expr cy_x_exp_below(cy_kernel *k, cy_expr x);
 
 /* loop_schedule.c: clean-up of the axes and the choice of lanes. Merges grid and loop axes that all accesses treat as one, drops
  * axes of extent 1, picks the lane loop (unit stride first), orders the grid. Run by lowering on plain loop kernels. */
 void cy_kernel_schedule(cy_kernel *k);
+/* loop_schedule.c, before cy_kernel_schedule(), for a target that has few lanes: puts a loop over rows inside of the lanes where much
+ * of the addresses is the same for all rows. */
+void cy_kernel_share_addresses(cy_kernel *k);
 
 /* loop_fold.c: makes batch axes along which B stands still part of the rows of a matrix product, where A allows it: a product of few
  * rows reads all of B for each of them. Run by lowering once the epilogue is there. */

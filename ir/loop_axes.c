@@ -102,13 +102,13 @@ void cy_survey_free(survey *s) {
 
 /* ---- axes of one element ---- */
 
-bool cy_var_is_one(const cy_kernel *k, cy_var v) { return cy_dim_is(k->g, cy_kernel_var(k, v)->extent, 1); }
+static bool is_one(const cy_kernel *k, cy_var v) { return cy_dim_is(k->g, cy_kernel_var(k, v)->extent, 1); }
 
 static void drop_loops(cy_kernel *k, cy_stmt **at) {
   while (*at) {
     cy_stmt *s = *at;
     drop_loops(k, &s->body);
-    if (s->kind == CY_S_FOR && cy_var_is_one(k, s->var)) { /* its variable was made as the constant 0 */
+    if (s->kind == CY_S_FOR && is_one(k, s->var)) { /* its variable was made as the constant 0 */
       cy_stmt **end = &s->body;
       while (*end)
         end = &(*end)->next;
@@ -124,7 +124,7 @@ static void drop_loops(cy_kernel *k, cy_stmt **at) {
 static void drop_grid(cy_kernel *k) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < k->ngrid; i++)
-    if (!cy_var_is_one(k, k->grid[i]))
+    if (!is_one(k, k->grid[i]))
       k->grid[n++] = k->grid[i];
   k->ngrid = n;
 }

@@ -39,7 +39,6 @@ cy_dim cy_survey_coef(const survey *s, const access *a, cy_var v); /* elements p
 bool cy_survey_mergeable(const survey *s, cy_var outer, cy_var inner);
 /* One variable for both: coef * (outer * extent(inner) + inner). Its uses change, grid and loops are the caller's. */
 cy_var cy_survey_merge(cy_kernel *k, cy_var outer, cy_var inner);
-bool cy_var_is_one(const cy_kernel *k, cy_var v); /* its extent is 1 */
 
 void cy_kernel_tidy_axes(cy_kernel *k); /* see loop_axes.c */
 

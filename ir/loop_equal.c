@@ -118,15 +118,14 @@ static void put_contraction(cy_words *w, const cy_contraction *c) {
     put(w, cy_kernel_var(w->k, c->out_var[i])->extent);
   }
   put(w, (uint64_t)c->nbatch << 32 | (uint64_t)c->nspatial);
-  const cy_dim d[] = {c->a_offset,    c->b_offset,     c->m,       c->n,        c->k,
-                      c->a_m,         c->a_k,          c->b_k,     c->b_n,      c->images,
-                      c->channels_in, c->channels_out, c->x_image, c->x_channel};
+  const cy_dim d[] = {c->m,   c->n,      c->k,           c->a_m,          c->a_k,     c->b_k,
+                      c->b_n, c->images, c->channels_in, c->channels_out, c->x_image, c->x_channel};
   put_dims(w, d, sizeof d / sizeof *d);
   put_dims(w, c->batch, c->nbatch);
   put_dims(w, c->a_batch, c->nbatch);
   put_dims(w, c->b_batch, c->nbatch);
   if (c->kind == CY_CONTRACT_ATTENTION) {
-    const cy_dim more[] = {c->v_offset, c->keys, c->v_k, c->v_n, c->past};
+    const cy_dim more[] = {c->keys, c->v_k, c->v_n, c->past};
     cy_scalar scale = {.f = c->scale};
     put(w, (uint64_t)c->v << 32 | c->key);
     put(w, (uint64_t)c->score << 32 | c->top);

@@ -259,7 +259,7 @@ cy_expr cy_x_un(cy_kernel *k, cy_op op, cy_expr a) {
   return cy_x_op(k, op, test ? CY_BOOL : (cy_dtype)cy_expr_of(k, a)->dtype, &a, 1);
 }
 
-cy_expr cy_x_bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b) {
+cy_expr (cy_x_bin)(cy_kernel *k, cy_op op, cy_expr a, cy_expr b) {
   cy_dtype ta = cy_expr_of(k, a)->dtype, tb = cy_expr_of(k, b)->dtype;
   if (op == CY_OP_pow && ta != tb)
     return pow_mixed(k, a, b);
@@ -269,7 +269,7 @@ cy_expr cy_x_bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b) {
   return cy_x_op(k, op, op >= CY_OP_eq && op <= CY_OP_ge ? CY_BOOL : ta, args, 2);
 }
 
-cy_expr cy_x_select(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b) {
+cy_expr (cy_x_select)(cy_kernel *k, cy_expr c, cy_expr a, cy_expr b) {
   cy_expr args[3] = {c, a, b};
   return cy_x_op(k, CY_OP_select, cy_expr_of(k, a)->dtype, args, 3);
 }

@@ -18,11 +18,11 @@
 
 static cy_expr num(cy_kernel *k, double v) { return cy_x_const(k, CY_F32, v); }
 static cy_expr int32(cy_kernel *k, int64_t v) { return cy_x_int(k, CY_I32, v); }
-static cy_expr bin(cy_kernel *k, cy_op op, cy_expr a, cy_expr b) { return cy_x_bin(k, op, a, b); }
-static cy_expr add(cy_kernel *k, cy_expr a, cy_expr b) { return bin(k, CY_OP_add, a, b); }
-static cy_expr sub(cy_kernel *k, cy_expr a, cy_expr b) { return bin(k, CY_OP_sub, a, b); }
-static cy_expr mul(cy_kernel *k, cy_expr a, cy_expr b) { return bin(k, CY_OP_mul, a, b); }
-static cy_expr divide(cy_kernel *k, cy_expr a, cy_expr b) { return bin(k, CY_OP_div, a, b); }
+#define bin(k, op, a, b) cy_x_bin(k, op, a, b)
+#define add(k, a, b) cy_x_bin(k, CY_OP_add, a, b)
+#define sub(k, a, b) cy_x_bin(k, CY_OP_sub, a, b)
+#define mul(k, a, b) cy_x_bin(k, CY_OP_mul, a, b)
+#define divide(k, a, b) cy_x_bin(k, CY_OP_div, a, b)
 static cy_expr un(cy_kernel *k, cy_op op, cy_expr a) { return cy_x_un(k, op, a); }
 static cy_expr abs_of(cy_kernel *k, cy_expr a) { return un(k, CY_OP_abs, a); }
 
@@ -30,6 +30,7 @@ static cy_expr fma_of(cy_kernel *k, cy_expr a, cy_expr b, cy_expr c) {
   cy_expr args[3] = {a, b, c};
   return cy_x_op(k, CY_OP_fma, cy_expr_of(k, a)->dtype, args, 3);
 }
+#define fma_of(k, a, b, c) CY_LAST_FIRST3(cy_expr, a, b, c, fma_of(k, x_, y_, z_))
 
 static cy_expr bits(cy_kernel *k, cy_expr a, cy_dtype to) { return cy_x_op(k, CY_OP_bitcast, to, &a, 1); }
 
@@ -69,33 +70,29 @@ static cy_expr scale(cy_kernel *k, cy_expr p, cy_expr n_magic) {
   return p;
 }
 
-/* e^x as p * 2^n with p between 0.7 and 1.42, n given as n + MAGIC; |x| up to 105. */
-static cy_expr exp_parts(cy_kernel *k, cy_expr x, cy_expr *out_n_magic) {
+/* e^x as (1 + p) * 2^n with 1 + p between 0.7 and 1.42, n given as n + magic; |x| up to 105. */
+static cy_expr exp_parts(cy_kernel *k, cy_expr x, double magic, cy_expr *out_n_magic) {
   static const double c[] = {0.49999994, 0.16666521, 0.04166827, 0.008368677, 0.0013820411}; /* (e^r - 1 - r) / r^2 */
-  cy_expr n_magic = fma_of(k, x, num(k, 1.4426950408889634), num(k, MAGIC)), n = sub(k, n_magic, num(k, MAGIC));
+  cy_expr n_magic = fma_of(k, x, num(k, 1.4426950408889634), num(k, magic)), n = sub(k, n_magic, num(k, magic));
   cy_expr r = fma_of(k, n, num(k, -0.693145751953125), x);
   r = fma_of(k, n, num(k, -1.4286068203094172e-6), r);
-  cy_expr p = fma_of(k, poly(k, r, c, COUNT(c)), mul(k, r, r), r);
   *out_n_magic = n_magic;
-  return add(k, p, num(k, 1));
+  return fma_of(k, poly(k, r, c, COUNT(c)), mul(k, r, r), r);
 }
 
-cy_expr cy_x_exp_weight(cy_kernel *k, cy_expr x) {
-  cy_expr least = num(k, -87), n_magic;
-  cy_expr p = exp_parts(k, cy_x_select(k, bin(k, CY_OP_lt, x, least), least, x), &n_magic);
-  cy_expr n = bin(k, CY_OP_shl, bits(k, n_magic, CY_I32), int32(k, 23)); /* MAGIC's own bits are gone then */
-  return bits(k, add(k, bits(k, p, CY_I32), n), CY_F32);
-}
-
+/* With MAGIC + 127 the low bits are an exponent, and 0 is that of 0: so far down x need be held. */
 cy_expr cy_x_exp_below(cy_kernel *k, cy_expr x) {
   if (cy_expr_of(k, x)->dtype != CY_F32)
     return un(k, CY_OP_exp, x);
-  return cy_x_select(k, bin(k, CY_OP_lt, x, num(k, -87)), num(k, 0), cy_x_exp_weight(k, x));
+  cy_expr least = num(k, -88), n_magic;
+  cy_expr p = exp_parts(k, cy_x_select(k, bin(k, CY_OP_lt, x, least), least, x), MAGIC + 127, &n_magic);
+  cy_expr power = bits(k, bin(k, CY_OP_shl, bits(k, n_magic, CY_I32), int32(k, 23)), CY_F32); /* MAGIC's bits are gone */
+  return fma_of(k, p, power, power);
 }
 
 static cy_expr exp_of(cy_kernel *k, cy_expr x) {
-  cy_expr n_magic, p = exp_parts(k, clamp(k, x, -105, 89.5), &n_magic);
-  return scale(k, p, n_magic);
+  cy_expr n_magic, p = exp_parts(k, clamp(k, x, -105, 89.5), MAGIC, &n_magic);
+  return scale(k, add(k, p, num(k, 1)), n_magic);
 }
 
 /* x = 2^e * (1 + f), 1 + f in [0.7071, 1.4142); e as f32. Denormals are scaled up first. */
@@ -247,12 +244,14 @@ static cy_expr negate_if(cy_kernel *k, cy_expr c, cy_expr v) { return cy_x_selec
 
 static cy_expr sin_of(cy_kernel *k, cy_expr x) {
   angle a = reduce_angle(k, x);
-  return negate_if(k, in_quadrant(k, &a, 2, 3), cy_x_select(k, in_quadrant(k, &a, 1, 3), a.cosine, a.sine));
+  cy_expr v = cy_x_select(k, in_quadrant(k, &a, 1, 3), a.cosine, a.sine);
+  return negate_if(k, in_quadrant(k, &a, 2, 3), v);
 }
 
 static cy_expr cos_of(cy_kernel *k, cy_expr x) {
   angle a = reduce_angle(k, x);
-  return negate_if(k, in_quadrant(k, &a, 1, 2), cy_x_select(k, in_quadrant(k, &a, 1, 3), a.sine, a.cosine));
+  cy_expr v = cy_x_select(k, in_quadrant(k, &a, 1, 3), a.sine, a.cosine);
+  return negate_if(k, in_quadrant(k, &a, 1, 2), v);
 }
 
 static cy_expr tan_of(cy_kernel *k, cy_expr x) {
@@ -312,7 +311,8 @@ static cy_expr exp2_wide(cy_kernel *k, cy_expr t) {
   static const double c[] = {1, 0.6931472, 0.24022648, 0.055503596, 0.009618499, 0.001339097, 0.0001532931};
   t = bin(k, CY_OP_min, bin(k, CY_OP_max, t, cy_x_const(k, CY_F64, -152)), cy_x_const(k, CY_F64, 130));
   cy_expr n = un(k, CY_OP_round, t), r = cy_x_cast(k, sub(k, t, n), CY_F32);
-  return scale(k, poly(k, r, c, COUNT(c)), add(k, cy_x_cast(k, n, CY_F32), num(k, MAGIC)));
+  cy_expr n_magic = add(k, cy_x_cast(k, n, CY_F32), num(k, MAGIC));
+  return scale(k, poly(k, r, c, COUNT(c)), n_magic);
 }
 
 static cy_expr pow_of(cy_kernel *k, cy_expr x, cy_expr y) {

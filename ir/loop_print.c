@@ -139,9 +139,8 @@ static void print_ints(FILE *out, const char *label, const int64_t *v, int n) {
 
 static void print_attention(cy_kernel *k, FILE *out) {
   const cy_contraction *c = &k->contraction;
-  const cy_dim keys[] = {c->keys}, strides[] = {c->v_k, c->v_n}, past[] = {c->past}, offset[] = {c->v_offset};
+  const cy_dim keys[] = {c->keys}, strides[] = {c->v_k, c->v_n}, past[] = {c->past};
   fprintf(out, " v=a%u score=t%u top=t%u key=i%u scale=%.9g", c->v, c->score, c->top, c->key, c->scale);
-  print_dims(k->g, out, "v_offset", offset, 1);
   print_dims(k->g, out, "keys", keys, 1);
   print_dims(k->g, out, "v_strides", strides, 2);
   print_dims(k->g, out, "v_batch", c->v_batch, c->nbatch);
@@ -165,8 +164,6 @@ static void print_contraction(cy_kernel *k, FILE *out) {
     fprintf(out, " a_zero=a%u", c->a_zero);
   if (c->has_b_zero)
     fprintf(out, " b_zero=a%u%s", c->b_zero, c->b_zero_step ? "[]" : "");
-  const cy_dim offsets[] = {c->a_offset, c->b_offset};
-  print_dims(k->g, out, "offsets", offsets, 2);
   if (c->kind == CY_CONTRACT_MATMUL || c->kind == CY_CONTRACT_ATTENTION) {
     const cy_dim mnk[] = {c->m, c->n, c->k}, strides[] = {c->a_m, c->a_k, c->b_k, c->b_n};
     print_dims(k->g, out, "mnk", mnk, 3);

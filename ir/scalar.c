@@ -46,7 +46,7 @@ static double round_e8m0(double x) {
   return m == 0.5 ? x : ldexp(1, e);
 }
 
-double cy_scalar_round(cy_dtype dtype, double x, bool saturate) {
+static double rounded(cy_dtype dtype, double x, bool saturate) {
   const format *f = &formats[dtype];
   if (dtype == CY_F32)
     return (float)x;
@@ -155,7 +155,7 @@ static uint64_t to_bits(cy_dtype dtype, cy_scalar v) {
     float f = (float)v.f;
     memcpy(&bits, &f, 4);
   } else {
-    bits = encode(dtype, cy_scalar_round(dtype, v.f, !isinf(v.f))); /* an infinity that a cast let through stays */
+    bits = encode(dtype, rounded(dtype, v.f, !isinf(v.f))); /* an infinity that a cast let through stays */
   }
   return bits;
 }
@@ -222,11 +222,11 @@ cy_scalar cy_scalar_convert(cy_dtype from, cy_dtype to, cy_scalar v, bool satura
     s.i = f->cls == 'F' ? v.f != 0 : v.i != 0;
   } else if (t->cls == 'F') {
     if (f->cls == 'F')
-      s.f = cy_scalar_round(to, v.f, saturate);
+      s.f = rounded(to, v.f, saturate);
     else if (to == CY_F32) /* in one step: 2^53 and beyond would round twice */
       s.f = f->cls == 'U' ? (float)v.u : (float)v.i;
     else
-      s.f = cy_scalar_round(to, f->cls == 'U' ? (double)v.u : (double)v.i, saturate);
+      s.f = rounded(to, f->cls == 'U' ? (double)v.u : (double)v.i, saturate);
   } else if (f->cls == 'F') {
     s = float_to_int(v.f, t);
   } else if (t->cls == 'I') {
@@ -391,7 +391,7 @@ cy_scalar cy_scalar_eval(cy_op op, cy_dtype in_dtype, cy_dtype out_dtype, const 
     return s;
   }
   if (t->cls == 'F') {
-    s.f = cy_scalar_round(out_dtype, float_op(op, args), true);
+    s.f = rounded(out_dtype, float_op(op, args), true);
     return s;
   }
   uint64_t r = int_op(op, args, t);

@@ -71,11 +71,11 @@ cy_val cy_build_iota(cy_graph *g, cy_dtype dtype, const cy_dim *dims, int rank, 
 
 cy_val cy_build_unary(cy_graph *g, cy_op op, cy_val x) { return cy_build(g, op, &x, 1, NULL, 0, NULL, 0); }
 
-cy_val cy_build_binary(cy_graph *g, cy_op op, cy_val a, cy_val b) {
+cy_val (cy_build_binary)(cy_graph *g, cy_op op, cy_val a, cy_val b) {
   return cy_build(g, op, (cy_val[]){a, b}, 2, NULL, 0, NULL, 0);
 }
 
-cy_val cy_build_select(cy_graph *g, cy_val c, cy_val a, cy_val b) {
+cy_val (cy_build_select)(cy_graph *g, cy_val c, cy_val a, cy_val b) {
   return cy_build(g, CY_OP_select, (cy_val[]){c, a, b}, 3, NULL, 0, NULL, 0);
 }
 

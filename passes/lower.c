@@ -211,7 +211,8 @@ cy_expr cy_kb_load(cy_kb *b, const cy_place *p, cy_dtype dtype, int rank, const 
 }
 
 void cy_kb_store(cy_kb *b, const cy_place *p, cy_dtype dtype, int rank, const cy_expr *idx, cy_expr value) {
-  cy_kernel_store(b->k, cy_kb_arg(b, p, dtype, CY_ARG_WRITE), cy_kb_offset(b, p, rank, idx), value);
+  cy_expr offset = cy_kb_offset(b, p, rank, idx);
+  cy_kernel_store(b->k, cy_kb_arg(b, p, dtype, CY_ARG_WRITE), offset, value);
 }
 
 cy_expr cy_kb_grid_index(cy_kb *b, cy_dim extent) {
@@ -229,6 +230,8 @@ cy_expr cy_kb_loop(cy_kb *b, cy_dim extent, bool lanes) {
 }
 
 void cy_kb_launch(cy_kb *b, bool schedule) {
+  if (schedule && b->l->o->level > 0 && b->l->o->cuts_rows)
+    cy_kernel_share_addresses(b->k);
   if (schedule)
     cy_kernel_schedule(b->k);
   cy_kernel_expand_math(b->k);
@@ -246,8 +249,9 @@ void cy_lower_copy(cy_lowering *l, const cy_place *from, const cy_place *to, con
   cy_expr idx[CY_MAX_RANK];
   for (int i = 0; i < t->rank; i++)
     idx[i] = cy_kb_grid_index(&b, t->dim[i]);
-  cy_expr value = cy_x_load(b.k, cy_kb_arg(&b, from, t->dtype, CY_ARG_READ), cy_kb_offset(&b, from, t->rank, idx));
-  cy_kb_store(&b, to, t->dtype, t->rank, idx, value);
+  cy_expr offset = cy_kb_offset(&b, from, t->rank, idx);
+  cy_karg arg = cy_kb_arg(&b, from, t->dtype, CY_ARG_READ);
+  cy_kb_store(&b, to, t->dtype, t->rank, idx, cy_x_load(b.k, arg, offset));
   cy_kb_launch(&b, true);
 }
 

@@ -8,16 +8,13 @@
  */
 #include "lower_int.h"
 
-static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
+#define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 
-/* An operand of the scores at the score's index, broadcast. Along the keys it is taken to have as many as there are, or
- * one, as its size says before it runs: lanes must lie side by side. */
+/* An operand of the scores at the score's index, broadcast. */
 static cy_expr at_score(cy_kb *b, const cy_attention *a, cy_val v, const cy_expr *idx) {
   const cy_type scores = cy_attention_scores(b->l->g, a), *t = cy_lower_type(b->l, v);
   cy_expr at[CY_MAX_RANK];
   cy_lower_broadcast(b, t, &scores, idx, at);
-  if (t->rank && !cy_dim_is(b->l->g, t->dim[t->rank - 1], 1))
-    at[t->rank - 1] = idx[scores.rank - 1];
   return cy_lower_at(b, v, at);
 }
 
@@ -50,8 +47,7 @@ static cy_expr changed_score(cy_kb *b, const cy_attention *a, int rank, const cy
 }
 
 static cy_expr weight(cy_kb *b, cy_expr s, cy_expr top) {
-  cy_expr below = bin(b, CY_OP_sub, s, top);
-  return cy_expr_of(b->k, s)->dtype == CY_F32 ? cy_x_exp_weight(b->k, below) : cy_x_un(b->k, CY_OP_exp, below);
+  return cy_x_exp_below(b->k, bin(b, CY_OP_sub, s, top));
 }
 
 /* ---- the contraction ---- */
@@ -128,7 +124,6 @@ static bool set_operands(cy_kb *b, const cy_attention *a, cy_expr *out_idx) {
   c->a = arg[0];
   c->b = arg[1];
   c->v = arg[2];
-  c->a_offset = c->b_offset = c->v_offset = cy_dim_const(l->g, 0); /* the launch binds where an operand begins */
   c->m = t[0]->dim[r - 2];
   c->k = t[0]->dim[r - 1];
   c->keys = t[1]->dim[r - 2];
@@ -255,7 +250,8 @@ static void lower_nest(cy_lowering *l, const cy_attention *a, cy_val anchor, cy_
 
   cy_local sum = local_set(&b, dtype, 0);
   cy_expr j = cy_kb_loop(&b, keys, false);
-  cy_kernel_set(k, held, weight(&b, cy_x_load(k, row, j), cy_x_local(k, top)));
+  cy_expr greatest = cy_x_local(k, top);
+  cy_kernel_set(k, held, weight(&b, cy_x_load(k, row, j), greatest));
   cy_kernel_store(k, row, j, cy_x_local(k, held));
   cy_kernel_accum(k, sum, CY_OP_add, cy_x_local(k, held));
   cy_kernel_end(k);

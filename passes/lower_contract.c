@@ -20,7 +20,6 @@ static void set_operands(cy_kb *b, const cy_node_info *n, cy_place **out_x, cy_p
   cy_place *x = cy_lower_place(l, n->in[0]), *w = cy_lower_place(l, n->in[1]);
   c->a = cy_kb_arg(b, x, (cy_dtype)cy_lower_type(l, n->in[0])->dtype, CY_ARG_READ);
   c->b = cy_kb_arg(b, w, (cy_dtype)cy_lower_type(l, n->in[1])->dtype, CY_ARG_READ);
-  c->a_offset = c->b_offset = cy_dim_const(l->g, 0); /* the launch binds where the operand begins */
   for (uint32_t k = 2; k < n->nin; k++) {
     if (!n->in[k])
       continue;

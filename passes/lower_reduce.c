@@ -7,7 +7,7 @@
 #include "lower_int.h"
 
 static const cy_node_info *node_of(cy_kb *b, cy_node n) { return cy_node_of(b->l->g, n); }
-static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
+#define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 
 static cy_expr neutral(cy_kb *b, cy_op op, cy_dtype dtype) {
   cy_scalar s = cy_scalar_neutral(op, dtype);

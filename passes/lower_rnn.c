@@ -222,7 +222,6 @@ static bool build_product(cy_lowering *l, cy_rnn *r, bool panels) {
   cy_contraction *c = cy_kernel_contraction(k);
   c->kind = CY_CONTRACT_MATMUL;
   c->a = cy_kb_arg(&r->b, &r->h_old, r->dtype, CY_ARG_READ);
-  c->a_offset = c->b_offset = cy_dim_const(l->g, 0);
   c->m = r->x->dim[1];
   c->k = c->a_m = r->hidden;
   c->a_k = cy_dim_const(l->g, 1);

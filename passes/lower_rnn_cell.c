@@ -12,7 +12,7 @@
 
 enum { MOST_SUMS = 8 }; /* vectors of sums: registers hold these, and fma's latency hides behind them */
 
-static cy_expr bin(cy_rnn *r, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(r->b.k, op, x, y); }
+#define bin(r, op, x, y) cy_x_bin((r)->b.k, op, x, y)
 static cy_expr number(cy_rnn *r, double v) { return cy_x_const(r->b.k, r->dtype, v); }
 static cy_expr load_at(cy_rnn *r, cy_karg arg, cy_expr i) { return cy_x_load(r->b.k, arg, i); }
 static cy_val input(const cy_rnn *r, uint32_t i) { return cy_rnn_input(r, i); }
@@ -201,8 +201,8 @@ static void round_state(cy_rnn *r, cy_karg state) {
   if (r->has_zero)
     cy_kernel_accum(k, total, CY_OP_add, bin(r, CY_OP_add, part[0], part[1]));
   cy_expr low = bin(r, CY_OP_and, part[0], cy_x_int(k, CY_I32, 0xffff));
-  cy_kernel_store(k, r->rounded, in_row(r, half, i),
-                  bin(r, CY_OP_or, low, bin(r, CY_OP_shl, part[1], cy_x_int(k, CY_I32, 16))));
+  cy_expr pair = bin(r, CY_OP_or, low, bin(r, CY_OP_shl, part[1], cy_x_int(k, CY_I32, 16)));
+  cy_kernel_store(k, r->rounded, in_row(r, half, i), pair);
   cy_kernel_end(k);
   cy_kernel_store(k, r->total, r->row, cy_x_local(k, total));
   cy_rnn_close_rows(r);
@@ -287,7 +287,8 @@ static void column_sums(cy_rnn *r, const column *columns, int n, cy_karg state) 
     set_row(r, cy_x_index(k, s % r->rows));
     cy_expr all = cy_x_local(k, sum[s]);
     cy_dim row = cy_dim_muli(r->b.l->g, r->gate_part, r->gates);
-    cy_kernel_store(k, r->gate, in_row(r, row, c->slot), r->pairs ? rescaled(r, all, c->j) : all);
+    all = r->pairs ? rescaled(r, all, c->j) : all;
+    cy_kernel_store(k, r->gate, in_row(r, row, c->slot), all);
   }
 }
 
@@ -383,7 +384,8 @@ static void lstm_step(cy_rnn *r) {
   cy_expr fresh = gate_value(r, 3, 1, u, 0);
   cy_kernel_set(k, c_new, bin(r, CY_OP_add, bin(r, CY_OP_mul, f, held), bin(r, CY_OP_mul, i, fresh)));
   cy_expr o = gate_value(r, 1, 0, u, peephole(r, 1, u.j, cy_x_local(k, c_new)));
-  store_state(r, u.j, bin(r, CY_OP_mul, o, activate(r, 2, cy_x_local(k, c_new))), cy_x_local(k, c_new));
+  cy_expr c = cy_x_local(k, c_new);
+  store_state(r, u.j, bin(r, CY_OP_mul, o, activate(r, 2, c)), c);
   cy_kernel_end(k);
   cy_rnn_close_rows(r);
 }

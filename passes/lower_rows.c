@@ -7,7 +7,7 @@
 #include "lower_int.h"
 
 static const cy_node_info *node_of(cy_lowering *l, cy_node n) { return cy_node_of(l->g, n); }
-static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
+#define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 
 /* Grid variables for every axis of t that is not in `skip`. */
 static void grid_rows(cy_kb *b, const cy_type *t, const bool *skip, cy_expr *idx) {
@@ -48,6 +48,16 @@ static void soft_finish(const soft *s, cy_kb *b, const cy_expr *idx, cy_expr e, 
   cy_lower_finish(b, s->target, s->anchor, idx, v);
 }
 
+enum { ROW_KEPT = 2048 };
+
+/* Are exponentials kept for the last pass in the output, rather than in scratch? Of long rows: three of them are more
+ * than the first cache holds. */
+static bool kept_in_output(const soft *s) {
+  int64_t length;
+  bool is_short = cy_dim_is_const(s->l->g, s->t->dim[s->axis], &length) && length < ROW_KEPT;
+  return !is_short && !s->l->o->busy_parts && s->target == s->anchor && s->t->dtype == s->dtype;
+}
+
 /* A task is a row. */
 static void soft_of_rows(const soft *s) {
   cy_kb b;
@@ -56,8 +66,9 @@ static void soft_of_rows(const soft *s) {
   cy_kb_init(&b, s->l, cy_op_of(s->n->op)->name);
   cy_kernel *k = b.k;
   grid_rows(&b, s->t, s->skip, idx);
-  bool kept = s->lanes && !s->log;
-  cy_karg row = kept ? cy_kb_scratch(&b, s->dtype, extent) : 0;
+  const cy_place *out = cy_lower_place(s->l, s->target);
+  bool kept = s->lanes && !s->log, in_output = kept && kept_in_output(s);
+  cy_karg row = in_output ? cy_kb_arg(&b, out, s->dtype, CY_ARG_WRITE) : kept ? cy_kb_scratch(&b, s->dtype, extent) : 0;
 
   cy_local max = local_set(&b, s->dtype, cy_x_const(k, s->dtype, -__builtin_inf()));
   idx[s->axis] = cy_kb_loop(&b, extent, s->lanes);
@@ -68,14 +79,16 @@ static void soft_of_rows(const soft *s) {
   idx[s->axis] = cy_kb_loop(&b, extent, s->lanes);
   e = soft_exp(s, &b, idx, cy_x_local(k, max));
   if (kept)
-    cy_kernel_store(k, row, idx[s->axis], e);
+    cy_kernel_store(k, row, in_output ? cy_kb_offset(&b, out, s->t->rank, idx) : idx[s->axis], e);
   cy_kernel_accum(k, sum, CY_OP_add, e);
   cy_kernel_end(k);
 
   cy_local last = local_set(&b, s->dtype, soft_last(s, &b, cy_x_local(k, sum)));
   idx[s->axis] = cy_kb_loop(&b, extent, s->lanes);
-  e = kept ? cy_x_load(k, row, idx[s->axis]) : s->log ? 0 : soft_exp(s, &b, idx, cy_x_local(k, max));
-  soft_finish(s, &b, idx, e, cy_x_local(k, max), cy_x_local(k, last));
+  cy_expr at = in_output ? cy_kb_offset(&b, out, s->t->rank, idx) : idx[s->axis];
+  e = kept ? cy_x_load(k, row, at) : s->log ? 0 : soft_exp(s, &b, idx, cy_x_local(k, max));
+  cy_expr over = cy_x_local(k, last);
+  soft_finish(s, &b, idx, e, cy_x_local(k, max), over);
   cy_kernel_end(k);
   cy_kb_launch(&b, true);
 }
@@ -98,8 +111,8 @@ static bool cut_soft(const soft *s, soft_parts *out) {
   cy_dim_range(g, extent, &least, &most);
   if (!s->l->o->busy_parts || most < SOFT_ROW)
     return false;
-  if (least == most && (most + SOFT_PARTS - 1) / SOFT_PARTS > each)
-    each = ((most + SOFT_PARTS - 1) / SOFT_PARTS + SOFT_PART - 1) / SOFT_PART * SOFT_PART;
+  if (least == most && cy_ceil(most, SOFT_PARTS) > each)
+    each = cy_round_up(cy_ceil(most, SOFT_PARTS), SOFT_PART);
   out->each = cy_dim_const(g, each);
   out->whole = cy_dim_div(g, extent, out->each);
   out->rest = cy_dim_mod(g, extent, out->each);
@@ -185,8 +198,8 @@ static void soft_of_parts(const soft *s, soft_parts *p) {
   grid_rows(&b, s->t, none, idx);
   soft_row(s, idx, row);
   cy_expr top = cy_kb_load(&b, &p->top, s->dtype, p->rank, row);
-  soft_finish(s, &b, idx, s->log ? 0 : soft_exp(s, &b, idx, top), top,
-              cy_kb_load(&b, &p->last, s->dtype, p->rank, row));
+  cy_expr last = cy_kb_load(&b, &p->last, s->dtype, p->rank, row);
+  soft_finish(s, &b, idx, s->log ? 0 : soft_exp(s, &b, idx, top), top, last);
   cy_kb_launch(&b, true);
 }
 
@@ -336,7 +349,8 @@ static void norm_of_rows(const norm *m) {
   statistics(m, &b, &all, m->count, idx, &mean, &squares);
   cy_local scale = local_set(&b, m->dtype, scale_of(m, &b, cy_x_local(b.k, squares)));
   int loops = open_part(m, &b, &all, idx);
-  finish_element(m, &b, idx, cy_x_local(b.k, mean), cy_x_local(b.k, scale));
+  cy_expr factor = cy_x_local(b.k, scale);
+  finish_element(m, &b, idx, cy_x_local(b.k, mean), factor);
   close_row(&b, loops);
   cy_kb_launch(&b, true);
 }
@@ -455,8 +469,8 @@ static void norm_of_parts(const norm *m, int axis, cy_dim parts) {
   cy_kb_init(&b, l, norm_name(m));
   grid_rows(&b, m->t, none, idx);
   row_place(m, 0, idx, row);
-  finish_element(m, &b, idx, cy_kb_load(&b, &s.mean, m->dtype, s.rank - 1, row),
-                 cy_kb_load(&b, &s.scale, m->dtype, s.rank - 1, row));
+  cy_expr scale = cy_kb_load(&b, &s.scale, m->dtype, s.rank - 1, row);
+  finish_element(m, &b, idx, cy_kb_load(&b, &s.mean, m->dtype, s.rank - 1, row), scale);
   cy_kb_launch(&b, true);
 }
 

@@ -22,7 +22,7 @@ typedef struct unfold {
   cy_place rows, weights;              /* dense */
 } unfold;
 
-static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
+#define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 
 static bool takes(unfold *u) {
   cy_lowering *l = u->l;
@@ -145,7 +145,6 @@ static bool build_product(unfold *u, cy_kb *b, cy_expr *idx) {
   c->kind = CY_CONTRACT_MATMUL;
   c->a = cy_kb_arg(b, &u->rows, CY_F32, CY_ARG_READ);
   c->b = cy_kb_arg(b, &u->weights, CY_F32, CY_ARG_READ);
-  c->a_offset = c->b_offset = zero;
   idx[0] = batch_axis(b, c, u->x->dim[0], u->rows.stride[0], zero);
   cy_expr group = batch_axis(b, c, cy_dim_const(g, u->group), u->rows.stride[1], u->weights.stride[0]);
   for (int i = 2; i < 2 + last; i++)

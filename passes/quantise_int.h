@@ -18,7 +18,6 @@ cy_val cy_quant_recurrence(cy_pass *p, cy_node id, bool keep);
 bool cy_quant_feeds_log(const cy_graph *g, const cy_uses *uses, cy_val v);
 #define CY_QUANT_LOG "its logarithm is taken, which shows small errors"
 bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *n);
-int cy_quant_out_axis(const cy_graph *g, const cy_node_info *n);    /* of the output: channels */
 int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n); /* of the weights: output channels */
 void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out);
 /* Takes over what was measured of layer l, which lies in block b; why it stays in float, or NULL. */

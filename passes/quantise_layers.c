@@ -99,7 +99,8 @@ bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *
   return false;
 }
 
-int cy_quant_out_axis(const cy_graph *g, const cy_node_info *n) {
+/* Of the output: channels. */
+static int out_axis(const cy_graph *g, const cy_node_info *n) {
   return n->op == CY_OP_matmul || n->op == CY_OP_recurrent ? cy_type_of(g, n->out[0])->rank - 1 : 1;
 }
 
@@ -138,7 +139,7 @@ void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out
   const cy_type *x = cy_type_of(g, n->in[0]), *w = cy_type_of(g, n->in[1]), *y = cy_type_of(g, n->out[0]);
   int64_t d[CY_MAX_RANK], channels;
   bool known = cy_type_static(g, w, d);
-  if (!cy_dim_is_const(g, y->dim[cy_quant_out_axis(g, n)], &channels))
+  if (!cy_dim_is_const(g, y->dim[out_axis(g, n)], &channels))
     channels = 1; /* nothing is told of them then */
   const char *name = cy_str_text(g, n->origin.name), *op = cy_str_text(g, n->origin.op);
   *out = (cy_quant_layer){.node = id,
@@ -286,7 +287,7 @@ cy_val cy_quant_recurrence(cy_pass *p, cy_node id, bool keep) {
 }
 
 cy_val cy_quant_along_channels(cy_graph *g, const cy_node_info *n, cy_val c) {
-  int rank = cy_type_of(g, n->out[0])->rank, axis = cy_quant_out_axis(g, n);
+  int rank = cy_type_of(g, n->out[0])->rank, axis = out_axis(g, n);
   cy_dim dims[CY_MAX_RANK];
   for (int i = axis; i < rank; i++)
     dims[i - axis] = i == axis ? cy_type_of(g, c)->dim[0] : cy_dim_const(g, 1);
@@ -325,7 +326,7 @@ void cy_quant_compare(cy_graph *g, cy_quant *q, uint32_t i, cy_val y, const cy_q
   const cy_node_info *n = cy_node_of(g, l->node);
   cy_val out = n->out[0], *sums = CY_NEW_ARRAY(q->arena, cy_val, 3 + 2 * (size_t)nends);
   uint32_t nsums = 0;
-  int axis = cy_quant_out_axis(g, n);
+  int axis = out_axis(g, n);
   const cy_dim one = cy_dim_const(g, 1), count = cy_type_elems(g, cy_type_of(g, out));
   add_squares(g, out, y, sums, &nsums);
   sums[nsums++] = cy_build_cast(g, cy_build_dim_scalar(g, cy_dim_div(g, count, cy_dim_const(g, l->channels))), CY_F32);

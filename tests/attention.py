@@ -17,8 +17,10 @@ import sys
 import numpy as np
 
 sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(os.path.dirname(os.path.abspath(__file__)), 'cuda')]
+import graphs
 import lib
 import mock
+import network
 
 # name: batch, heads of q, of k, rows, keys, size, columns; then options: symbols (sizes left open), scale, softcap, fill,
 # causal, past, window, bias and mask (shapes), lengths, layout 'bshd' (heads behind the sequence, read in place)
@@ -151,14 +153,10 @@ def run_case(args, case, dtype, level, threads, folder, env=None):
     code, _, err = lib.run([args.cytoc, graph, '-o', library, '-j', '1', '--verify', *level], env=env)
     if code:
         return 'compile: ' + lib.reason(err, code)
-    command = [args.cyto_run, library, '--output-dir', folder, '--threads', threads]
-    for name, data in feeds.items():
-        np.save(os.path.join(folder, name + '.npy'), data)
-        command += ['--input', '%s=%s' % (name, os.path.join(folder, name + '.npy'))]
-    code, _, err = lib.run(command, env=env)
+    code, err = network.run_feeds(args, folder, library, feeds, threads, env)
     if code:
         return 'run: ' + lib.reason(err, code)
-    return difference(np.load(os.path.join(folder, 'out_0_y.npy')), want, 1e-2 if '--fp16' in level else 1e-5)
+    return difference(network.output_of(folder, 0, 'y'), want, 1e-2 if '--fp16' in level else 1e-5)
 
 
 def arena_bytes(args, length, options, folder, env):
@@ -202,18 +200,17 @@ GQA = {
 
 def gqa_model(case, path):
     """A model of one GroupQueryAttention, and its inputs."""
-    import onnx
-    from onnx import TensorProto as T, helper
+    from onnx import helper
     b, h, g, s, before, d, attributes, options = case
     rng = np.random.RandomState(3)
     past, total = max(before), max(before) + s
     wide, thin = h * d, g * d
     feeds, names = {}, []
 
-    def add(name, array, kind=T.FLOAT):
+    def add(name, array):
         feeds[name] = array
         names.append(name)
-        return helper.make_tensor_value_info(name, kind, array.shape)
+        return graphs.port(name, array.dtype, array.shape)
     real = lambda *shape: rng.standard_normal(shape).astype(np.float32)
     ports = [add('query', real(b, s, wide + 2 * thin if options.get('packed') else wide))]
     if options.get('packed'):
@@ -224,26 +221,18 @@ def gqa_model(case, path):
         ports += [add('past_key', real(b, g, past, d)), add('past_value', real(b, g, past, d))]
     else:
         names += ['', '']
-    ports += [add('seqlens_k', np.array([n + s - 1 for n in before], np.int32), T.INT32),
-              add('total_sequence_length', np.array(total, np.int32), T.INT32)]
+    ports += [add('seqlens_k', np.array([n + s - 1 for n in before], np.int32)),
+              add('total_sequence_length', np.array(total, np.int32))]
     if attributes.get('do_rotary'):
         ports += [add('cos_cache', real(total + 3, d // 2)), add('sin_cache', real(total + 3, d // 2))]
     if options.get('bias'):
         names += [''] * (10 - len(names))
         ports.append(add('attention_bias', real(1, h, s, total)))
-    outputs = [helper.make_tensor_value_info(n, T.FLOAT, None) for n in ('y', 'present_key', 'present_value')]
+    outputs = [graphs.port(n, np.float32, None) for n in ('y', 'present_key', 'present_value')]
     node = helper.make_node('GroupQueryAttention', names, [o.name for o in outputs], domain='com.microsoft', num_heads=h,
                             kv_num_heads=g, **attributes)
-    save_model(path, node, ports, outputs)
+    graphs.save_model(path, [node], ports, outputs)
     return feeds
-
-
-def save_model(path, node, ports, outputs):
-    import onnx
-    from onnx import helper
-    graph = helper.make_graph([node], 'g', ports, outputs)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17), helper.make_opsetid('com.microsoft', 1)],
-                                ir_version=8), path)
 
 
 # QAttention: attributes; options
@@ -251,7 +240,7 @@ QATTENTION = {'qattention': ({}, {}), 'qattention_causal': ({'unidirectional': 1
 
 
 def qattention_model(case, path):
-    from onnx import TensorProto as T, helper
+    from onnx import helper
     attributes, options = case
     rng, b, s, hidden = np.random.RandomState(4), 2, 7, 32
     feeds = {'x': rng.randint(0, 256, (b, s, hidden)).astype(np.uint8),
@@ -261,38 +250,30 @@ def qattention_model(case, path):
              'zx': np.array(121, np.uint8), 'zw': np.array(0, np.int8)}
     if not options.get('mask'):
         del feeds['mask']
-    kinds = {np.dtype(np.uint8): T.UINT8, np.dtype(np.int8): T.INT8, np.dtype(np.int32): T.INT32}
-    ports = [helper.make_tensor_value_info(n, kinds.get(x.dtype, T.FLOAT), x.shape) for n, x in feeds.items()]
+    ports = [graphs.port(n, x.dtype, x.shape) for n, x in feeds.items()]
     names = [n if n in feeds else '' for n in ('x', 'w', 'bias', 'sx', 'sw', 'mask', 'zx', 'zw')]
     node = helper.make_node('QAttention', names, ['y'], domain='com.microsoft', num_heads=4, **attributes)
-    save_model(path, node, ports, [helper.make_tensor_value_info('y', T.FLOAT, None)])
+    graphs.save_model(path, [node], ports, [graphs.port('y', np.float32, None)])
     return feeds
 
 
 def run_operator(args, build, case, level, folder):
     """None, or how cytoc's outputs differ from ONNX Runtime's."""
-    import onnxruntime as ort
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     model, library = os.path.join(folder, 'm.onnx'), os.path.join(folder, 'm.so')
     feeds = build(case, model)
-    quiet = ort.SessionOptions()
-    quiet.log_severity_level = 3
-    session = ort.InferenceSession(model, quiet, providers=['CPUExecutionProvider'])
+    session = network.ort_session(model)
     want = session.run(None, feeds)
-    code, _, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', '--verify', level])
-    if code:
-        return 'compile: ' + lib.reason(err, code)
-    command = [args.cyto_run, library, '--output-dir', folder, '--threads', 1]
-    for name, data in feeds.items():
-        np.save(os.path.join(folder, name + '.npy'), data)
-        command += ['--input', '%s=%s' % (name, os.path.join(folder, name + '.npy'))]
-    code, _, err = lib.run(command)
+    why = network.compile_model(args, model, library, level, ['-j', '1', '--verify'])
+    if why:
+        return why
+    code, err = network.run_feeds(args, folder, library, feeds)
     if code:
         return 'run: ' + lib.reason(err, code)
     before = case[4] if build is gqa_model else []
     for i, port in enumerate(session.get_outputs()):
-        got = np.load(os.path.join(folder, 'out_%d_%s.npy' % (i, port.name)))
+        got = network.output_of(folder, i, port.name)
         if i and got.shape == want[i].shape:  # behind a sequence's own keys nothing is defined
             for row, n in enumerate(before):
                 got[row, :, n + case[3]:] = want[i][row, :, n + case[3]:] = 0

@@ -14,7 +14,9 @@ import time
 
 import numpy as np
 import onnx
+from onnx import helper as h
 
+import graphs
 import lib
 
 MODEL = os.path.join(lib.ROOT, 'examples', 'digits', 'digits.onnx')
@@ -227,8 +229,6 @@ def profile(folder, args):
 
 def values_model(path):
     """Strings, a map, a sequence of maps, an optional: in and out."""
-    import onnx
-    from onnx import helper as h
     string, real = h.make_tensor_type_proto(onnx.TensorProto.STRING, ['n']), h.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
     row = h.make_map_type_proto(onnx.TensorProto.STRING, real)
     nodes = [h.make_node('StringNormalizer', ['words'], ['upper'], case_change_action='UPPER', stopwords=['stop']),
@@ -240,26 +240,21 @@ def values_model(path):
     outputs = [h.make_value_info('upper', string), h.make_value_info('dense', h.make_tensor_type_proto(onnx.TensorProto.FLOAT, [1, 2])),
                h.make_value_info('rows', h.make_sequence_type_proto(h.make_map_type_proto(onnx.TensorProto.INT64, real))),
                h.make_value_info('same', h.make_optional_type_proto(string))]
-    graph = h.make_graph(nodes, 'values', inputs, outputs)
-    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid('', 18), h.make_opsetid('ai.onnx.ml', 3)], ir_version=9), path)
+    graphs.save_model(path, nodes, inputs, outputs, opset=18, domains=[('ai.onnx.ml', 3)])
 
 
 def known_values(folder, args):
     """Sequences and optional values that are known when compiling leave nothing to the runtime, at any level."""
-    import onnx
-    from onnx import helper as h
-    model = os.path.join(folder.root, 'known.onnx')
-    one, minus = h.make_tensor('one', onnx.TensorProto.INT64, [], [1]), h.make_tensor('minus', onnx.TensorProto.INT64, [], [-1])
-    tensor = [h.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ['n', 2]) for n in 'xyz']
+    constants = [graphs.constant('one', np.int64(1)), graphs.constant('minus', np.int64(-1))]
+    tensor = [graphs.port(n, np.float32, ['n', 2]) for n in 'xyz']
     nodes = [h.make_node('SequenceConstruct', ['x', 'y'], ['s']), h.make_node('SequenceInsert', ['s', 'x', 'one'], ['i']),
              h.make_node('SequenceErase', ['i', 'minus'], ['e']), h.make_node('SequenceAt', ['e', 'minus'], ['a']),
              h.make_node('SplitToSequence', ['a'], ['p'], axis=1), h.make_node('ConcatFromSequence', ['p'], ['c'], axis=1),
              h.make_node('Optional', ['c'], ['o']), h.make_node('OptionalHasElement', ['o'], ['has']),
              h.make_node('OptionalGetElement', ['o'], ['g']), h.make_node('SequenceLength', ['p'], ['count']),
              h.make_node('Cast', ['count'], ['f'], to=onnx.TensorProto.FLOAT), h.make_node('Mul', ['g', 'f'], ['z'])]
-    outputs = [tensor[2], h.make_tensor_value_info('has', onnx.TensorProto.BOOL, [])]
-    graph = h.make_graph(nodes, 'known', tensor[:2], outputs, [one, minus])
-    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid('', 18)], ir_version=9), model)
+    model = graphs.save_model(os.path.join(folder.root, 'known.onnx'), nodes, tensor[:2], [tensor[2], graphs.port('has', bool, [])],
+                              constants, opset=18)
     for level in ('-O0', '-O3'):
         code, out, err = lib.run([args.cytoc, model, level, '--emit=loops'], env=folder.env)
         if code or 'call ' in out or 'launch' not in out:
@@ -405,14 +400,11 @@ def full_device(folder, args):
 
 def attribute_not_looked_at(folder, args):
     """An attribute of com.microsoft's operators that no importer asks for is named; hints and zeros are not."""
-    port, number = onnx.helper.make_tensor_value_info, onnx.TensorProto
-    node = onnx.helper.make_node('MatMulNBits', ['x', 'w', 's'], ['y'], 'product', domain='com.microsoft', K=32, N=4, bits=4, block_size=16,
-                                 accuracy_level=4, later=0, newer=1)
-    graph = onnx.helper.make_graph([node], 'g', [port('x', number.FLOAT, [2, 32])], [port('y', number.FLOAT, [2, 4])], [
-        onnx.numpy_helper.from_array(np.ones(shape, kind), name) for name, shape, kind in (
-            ('w', (4, 2, 8), np.uint8), ('s', (4, 2), np.float32))])
-    model = os.path.join(folder.root, 'm.onnx')
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('com.microsoft', 1)], ir_version=8), model)
+    node = h.make_node('MatMulNBits', ['x', 'w', 's'], ['y'], 'product', domain='com.microsoft', K=32, N=4, bits=4, block_size=16,
+                       accuracy_level=4, later=0, newer=1)
+    constants = [graphs.constant('w', np.ones((4, 2, 8), np.uint8)), graphs.constant('s', np.ones((4, 2), np.float32))]
+    model = graphs.save_model(os.path.join(folder.root, 'm.onnx'), [node], [graphs.port('x', np.float32, [2, 32])],
+                              [graphs.port('y', np.float32, [2, 4])], constants)
     code, _, err = lib.run([args.cytoc, model, '-o', os.path.join(folder.out, 'm.so')], env=folder.env)
     named = re.findall(r"warning: .*'product'.*attribute '(\w+)' is not looked at", err)
     return None if code == 0 and named == ['newer'] else 'exit code %d, warnings of %s: %s' % (code, named, err)
@@ -421,15 +413,13 @@ def attribute_not_looked_at(folder, args):
 def branch_left_out(folder, args):
     """A branch that is wrong for the sizes at hand is left out with a warning; taking it is an error, and the context of
     the other branch is not harmed."""
-    node, port, number = onnx.helper.make_node, onnx.helper.make_tensor_value_info, onnx.TensorProto
-    branches = [onnx.helper.make_graph([node('MatMul', ['x', w], ['z'])], w, [], [port('z', number.FLOAT, [2, 3])])
+    port = graphs.port
+    branches = [h.make_graph([h.make_node('MatMul', ['x', w], ['z'])], w, [], [port('z', np.float32, [2, 3])])
                 for w in ('fits', 'not')]
-    graph = onnx.helper.make_graph(
-        [node('If', ['c'], ['y'], 'choice', then_branch=branches[0], else_branch=branches[1])], 'g',
-        [port('x', number.FLOAT, [2, 4]), port('c', number.BOOL, [])], [port('y', number.FLOAT, [2, 3])],
-        [onnx.numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in (('fits', (4, 3)), ('not', (5, 3)))])
+    node = h.make_node('If', ['c'], ['y'], 'choice', then_branch=branches[0], else_branch=branches[1])
+    constants = [graphs.constant(name, np.ones(shape, np.float32)) for name, shape in (('fits', (4, 3)), ('not', (5, 3)))]
     model, library = os.path.join(folder.root, 'm.onnx'), os.path.join(folder.out, 'm.so')
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('', 17)], ir_version=8), model)
+    graphs.save_model(model, [node], [port('x', np.float32, [2, 4]), port('c', bool, [])], [port('y', np.float32, [2, 3])], constants)
     code, _, err = lib.run([args.cytoc, model, '-o', library], env=folder.env)
     if code or not re.search(r"warning: graph 'not': node .*MatMul", err) or "the else branch is left out" not in err:
         return 'exit code %d, %s' % (code, err)
@@ -449,12 +439,9 @@ def fast_products(folder, args):
     depth, columns = 768, 1536
     random = np.random.default_rng(1)
     weights = random.standard_normal((depth, columns)).astype(np.float32)
-    port, number = onnx.helper.make_tensor_value_info, onnx.TensorProto
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node('MatMul', ['x', 'w'], ['y'])], 'g', [port('x', number.FLOAT, ['rows', depth])],
-        [port('y', number.FLOAT, ['rows', columns])], [onnx.numpy_helper.from_array(weights, 'w')])
     model, library = os.path.join(folder.root, 'm.onnx'), os.path.join(folder.out, 'm.so')
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('', 17)], ir_version=8), model)
+    graphs.save_model(model, [h.make_node('MatMul', ['x', 'w'], ['y'])], [graphs.port('x', np.float32, ['rows', depth])],
+                      [graphs.port('y', np.float32, ['rows', columns])], [graphs.constant('w', weights)])
     for options, wanted in ((['-O0'], False), (['--fast-algorithms=off'], False), (['--fast-algorithms=auto'], True), ([], True)):
         code, out, err = lib.run([args.cytoc, model, '-o', library, '--explain', *options], env=folder.env)
         if code or ('gemm strassen' in out) != wanted:
@@ -485,12 +472,9 @@ def large_weights(folder, args):
     with open(os.path.join(folder.root, 'data'), 'wb') as f:
         f.seek((rows - 1) * width * 4)
         f.write(np.arange(width, dtype=np.float32).tobytes())
-    port = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph([onnx.helper.make_node('Gather', ['table', 'i'], ['y'])], 'g',
-                                   [port('i', onnx.TensorProto.INT64, [2])],
-                                   [port('y', onnx.TensorProto.FLOAT, [2, width])], [table])
     model, library = os.path.join(folder.root, 'm.onnx'), os.path.join(folder.out, 'm.so')
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('', 17)], ir_version=8), model)
+    graphs.save_model(model, [h.make_node('Gather', ['table', 'i'], ['y'])], [graphs.port('i', np.int64, [2])],
+                      [graphs.port('y', np.float32, [2, width])], [table])
     stats = os.path.join(folder.root, 'stats.json')
     code, _, err = lib.run([args.cytoc, model, '-o', library, '--stats=' + stats], env=folder.env)
     if code:

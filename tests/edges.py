@@ -11,8 +11,8 @@ import shutil
 import numpy as np
 from onnx import TensorProto
 from onnx import helper as h
-from onnx import numpy_helper
 
+import graphs
 import lib
 import network
 
@@ -20,6 +20,7 @@ F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 f32, inf, nan = np.float32, np.inf, np.nan
 N = h.make_node
 LEVELS = ('-O0', '-O3')
+const = graphs.constant
 CASES, REFUSED = [], []
 
 
@@ -27,12 +28,7 @@ def port(name, value):
     """An input with a symbol of its own for every size; lists of integers, which are shapes and axes, have a known one."""
     value = np.asarray(value)
     known = value.dtype == np.int64 and value.ndim == 1
-    return h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(value.dtype),
-                                    [n if known else '%s%d' % (name, i) for i, n in enumerate(value.shape)])
-
-
-def const(name, value):
-    return numpy_helper.from_array(np.asarray(value), name)
+    return graphs.port(name, value.dtype, [n if known else '%s%d' % (name, i) for i, n in enumerate(value.shape)])
 
 
 def body(nodes, inputs, outputs, constants=()):
@@ -43,9 +39,8 @@ def body(nodes, inputs, outputs, constants=()):
 
 def model(nodes, feed, outputs, constants, opset):
     """outputs: names with their element types."""
-    graph = h.make_graph(nodes, 'g', [port(n, v) for n, v in feed.items()],
-                         [h.make_tensor_value_info(n, t, None) for n, t in outputs.items()], list(constants))
-    return h.make_model(graph, opset_imports=[h.make_opsetid('', opset)], ir_version=10)
+    return graphs.model_of(nodes, [port(n, v) for n, v in feed.items()], [graphs.port(n, t, None) for n, t in outputs.items()],
+                           constants, opset=opset)
 
 
 def case(name, nodes, feeds, outputs=None, constants=(), opset=21, oracle=None):
@@ -137,6 +132,7 @@ def numbers():
         op('%s of 64 bits without sign' % operator, operator, large, np.array([3, 7, 2, 3], np.uint64), out=TensorProto.UINT64)
     op('remainders of negative numbers', 'Mod', np.array([-7, 7, -7, 7], np.int8), np.array([3, -3, -3, 3], np.int8),
        out=TensorProto.INT8)
+    op('powers of integers', 'Pow', np.array([3, -2, -1, -1, 1, 0, 7, 2, 5, -3]), np.array([4, 63, -3, -4, -9, 0, 18, -1, 1, 3]), out=I)
     op('sums that wrap', 'Add', np.array([127, -128], np.int8), np.array([1, -1], np.int8), out=TensorProto.INT8)
     op('numbers beyond f16', 'Cast', np.array([65519, 65520, 6e-8, 2e-8, nan, inf], f32), out=TensorProto.FLOAT16,
        to=TensorProto.FLOAT16)
@@ -245,11 +241,12 @@ def crossings():
     """Transposes of sizes that no vector divides, known and not."""
     for dims, perm in (((3, 37, 21), [0, 2, 1]), ((19, 5, 130), [2, 1, 0]), ((2, 16, 33, 9), [0, 2, 3, 1]),
                        ((1, 300, 20), [0, 2, 1]), ((7, 3, 9), [2, 0, 1])):
-        x = np.arange(np.prod(dims), dtype=f32).reshape(dims)
-        op('transposed %s by %s' % (dims, perm), 'Transpose', x, perm=perm)
-        case('transposed %s by %s, known' % (dims, perm), [N('Reshape', ['x', 'dims'], ['t']),
-                                                           N('Transpose', ['t'], ['y'], perm=perm)],
-             [{'x': x}], constants=[const('dims', np.array(dims))])
+        for dtype in (f32, np.float16, np.uint8, np.int64):
+            x = np.arange(np.prod(dims)).reshape(dims).astype(dtype)
+            name, out = 'transposed %s by %s, %s' % (dims, perm, x.dtype), h.np_dtype_to_tensor_dtype(x.dtype)
+            op(name, 'Transpose', x, perm=perm, out=out)
+            case(name + ', known', [N('Reshape', ['x', 'dims'], ['t']), N('Transpose', ['t'], ['y'], perm=perm)],
+                 [{'x': x}], {'y': out}, constants=[const('dims', np.array(dims))])
 
 
 def computed_weights():

@@ -10,8 +10,8 @@ import shutil
 import numpy as np
 from onnx import TensorProto as T
 from onnx import helper as h
-from onnx import numpy_helper
 
+import graphs
 import lib
 import network
 
@@ -35,13 +35,11 @@ def node(kind, inputs, outputs, domain='', **attributes):
 
 def model(nodes, feed, outputs, constants=None, sizes=None, opset=21):
     """Sizes but the last are symbols, where `sizes` has no others."""
-    ports = [h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(x.dtype),
-                                      (sizes or {}).get(name) or
-                                      ['%s%d' % (name, i) if i + 1 < x.ndim else n for i, n in enumerate(x.shape)])
+    ports = [graphs.port(name, x.dtype, (sizes or {}).get(name) or
+                         ['%s%d' % (name, i) if i + 1 < x.ndim else n for i, n in enumerate(x.shape)])
              for name, x in feed.items()]
-    graph = h.make_graph(nodes, 'g', ports, [h.make_tensor_value_info(n, t, None) for n, t in outputs.items()],
-                         [numpy_helper.from_array(x, name) for name, x in (constants or {}).items()])
-    return h.make_model(graph, opset_imports=[h.make_opsetid('', opset), h.make_opsetid(MS, 1)], ir_version=10)
+    return graphs.model_of(nodes, ports, [graphs.port(n, t, None) for n, t in outputs.items()],
+                           [graphs.constant(name, x) for name, x in (constants or {}).items()], opset=opset)
 
 
 def case(name, kind, inputs, feed, outputs=None, pattern=None, constants=None, sizes=None, opset=None, **attributes):

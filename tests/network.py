@@ -25,6 +25,13 @@ def compile_model(args, model, library, level, extra=(), timeout=900):
     return '%s: compile: %s' % (level, lib.reason(err, code))
 
 
+def save_inputs(folder, feeds):
+    """Makes a folder of inputs of {name: array}."""
+    os.makedirs(folder, exist_ok=True)
+    for k, (name, value) in enumerate(feeds.items()):
+        np.save(os.path.join(folder, 'in_%d_%s.npy' % (k, lib.safe_name(name))), value)
+
+
 def execute(args, library, inputs, outputs, threads, timeout=900, env=None):
     """Runs a library on a folder of inputs; `outputs` is emptied first. None, or why there are no outputs."""
     shutil.rmtree(outputs, ignore_errors=True)
@@ -125,14 +132,14 @@ def output_of(folder, index, name):
     return np.array(value['data'], dtype=object).reshape(value['shape'])
 
 
-def run_feeds(args, folder, library, feeds, threads=1):
+def run_feeds(args, folder, library, feeds, threads=1, env=None):
     """(code, stderr) of one run on {name: array}; outputs come into the folder."""
     command = [args.cyto_run, library, '--threads', threads, '--output-dir', folder]
     for k, (name, value) in enumerate(feeds.items()):
         path = os.path.join(folder, 'feed_%d.npy' % k)
         np.save(path, value)
         command += ['--input', '%s=%s' % (name, path)]
-    code, _, err = lib.run(command)
+    code, _, err = lib.run(command, env=env)
     return code, err
 
 
@@ -159,11 +166,12 @@ def test_each(args, suite, folder, items, test, processes=2):
 
 # ---- ONNX Runtime beside it ----
 
-def ort_session(model, optimised=True):
+def ort_session(model, optimised=True, errors=True):
+    """model: a path, or bytes; errors: whether it prints those that it also raises."""
     import onnxruntime as ort
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 3 if errors else 4
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return ort.InferenceSession(model, options, providers=['CPUExecutionProvider'])

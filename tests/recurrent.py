@@ -11,9 +11,9 @@ import os
 import shutil
 
 import numpy as np
-import onnx
 from onnx import helper as h
 
+import graphs
 import lib
 import network
 
@@ -49,19 +49,19 @@ def recurrent_graph(op, hidden, attributes, optional, rng, batch_dim):
     first = attributes.get('layout', 0)
 
     def constant(name, *dims):
-        return onnx.numpy_helper.from_array((rng.standard_normal(dims) / hidden ** 0.5).astype(np.float32), name)
+        return graphs.constant(name, (rng.standard_normal(dims) / hidden ** 0.5).astype(np.float32))
     weights = [constant('w', both, gates * hidden, WIDTH), constant('r', both, gates * hidden, hidden),
                constant('b', both, 2 * gates * hidden)]
     x_dims = [batch_dim, 'length', WIDTH] if first else ['length', batch_dim, WIDTH]
     state_dims = [batch_dim, both, hidden] if first else [both, batch_dim, hidden]
-    ports = [h.make_tensor_value_info('x', onnx.TensorProto.FLOAT, x_dims)]
+    ports = [graphs.port('x', np.float32, x_dims)]
     inputs = ['x', 'w', 'r', 'b', '', '', '', '']
     if 'lengths' in optional:
-        ports.append(h.make_tensor_value_info('lengths', onnx.TensorProto.INT32, [batch_dim]))
+        ports.append(graphs.port('lengths', np.int32, [batch_dim]))
         inputs[4] = 'lengths'
     for at, name in ((5, 'h0'), (6, 'c0')):
         if 'initial' in optional and (name == 'h0' or op == 'LSTM'):
-            ports.append(h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, state_dims))
+            ports.append(graphs.port(name, np.float32, state_dims))
             inputs[at] = name
     if 'peepholes' in optional:
         weights.append(constant('p', both, 3 * hidden))
@@ -71,9 +71,7 @@ def recurrent_graph(op, hidden, attributes, optional, rng, batch_dim):
     outputs = ['y', 'y_h'] + ['y_c'] * (op == 'LSTM')
 
     def proto(nodes):
-        graph = h.make_graph(nodes, 'g', ports, [h.make_tensor_value_info(o, onnx.TensorProto.FLOAT, None) for o in outputs],
-                             weights)
-        return h.make_model(graph, opset_imports=[h.make_opsetid('', 17)], ir_version=8)
+        return graphs.model_of(nodes, ports, [graphs.port(o, np.float32, None) for o in outputs], weights)
     plain = {k: v for k, v in attributes.items() if k != 'layout'}
     swapped = [n + '_t' if n in ('x', 'h0', 'c0') else n for n in inputs]
     around = [h.make_node('Transpose', [n], [n + '_t'], perm=[1, 0, 2]) for n in inputs if n in ('x', 'h0', 'c0')]
@@ -159,16 +157,13 @@ def quantised(hidden, both, columns, dtype, zero, rng):
     matrix(WIDTH)
     matrix(hidden)
     b = (0.1 * rng.standard_normal((both, 8 * hidden))).astype(np.float32)
-    ports = [h.make_tensor_value_info('x', onnx.TensorProto.FLOAT, ['length', 'batch', WIDTH]),
-             h.make_tensor_value_info('h0', onnx.TensorProto.FLOAT, [both, 'batch', hidden])]
-    outputs = [h.make_tensor_value_info(o, onnx.TensorProto.FLOAT, None) for o in ('y', 'y_h', 'y_c')]
+    ports = [graphs.port('x', np.float32, ['length', 'batch', WIDTH]), graphs.port('h0', np.float32, [both, 'batch', hidden])]
+    outputs = [graphs.port(o, np.float32, None) for o in ('y', 'y_h', 'y_c')]
     options = {'hidden_size': hidden, 'direction': 'bidirectional' if both == 2 else 'forward'}
 
     def proto(op, inputs, domain, constants):
         node = h.make_node(op, inputs, ['y', 'y_h', 'y_c'], domain=domain, **options)
-        graph = h.make_graph([node], 'g', ports, outputs,
-                             [onnx.numpy_helper.from_array(v, n) for n, v in constants.items()])
-        return h.make_model(graph, opset_imports=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)], ir_version=8)
+        return graphs.model_of([node], ports, outputs, [graphs.constant(n, v) for n, v in constants.items()])
     (w, ws, wz), (r, rs, rz) = params
     start = ['x', 'w', 'r', 'b', '', 'h0', '']
     return (proto('DynamicQuantizeLSTM', [*start, '', 'ws', 'wz', 'rs', 'rz'], 'com.microsoft',

@@ -30,6 +30,7 @@ SUITES = [
     ('ml', 'tests/ml/run.py', False, False),
     ('qdq', 'tests/qdq/run.py', False, False),
     ('golden', 'tests/golden.py', True, False),
+    ('order', 'tests/order.py', False, False),
     ('spelled', 'tests/spelled.py', False, False),
     ('recurrent', 'tests/recurrent.py', False, False),
     ('examples', 'tests/examples.py', False, False),

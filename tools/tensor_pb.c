@@ -208,8 +208,9 @@ static int read_strings(span file, const char *path, host_tensor *tensor, char e
   return 0;
 }
 
-int tensor_pb_parse(const uint8_t *bytes, size_t size, const char *path, host_tensor *out_tensor,
-                    char error[TENSOR_ERROR_SIZE]) {
+/* TensorProto in memory. */
+static int parse_tensor(const uint8_t *bytes, size_t size, const char *path, host_tensor *out_tensor,
+                        char error[TENSOR_ERROR_SIZE]) {
   span file = {bytes, bytes + size};
   int status = -1;
   memset(out_tensor, 0, sizeof *out_tensor);
@@ -237,7 +238,7 @@ int tensor_pb_read(const char *path, host_tensor *out_tensor, char error[TENSOR_
   memset(out_tensor, 0, sizeof *out_tensor);
   if (file_read(path, &data, &bytes, error))
     return -1;
-  int status = tensor_pb_parse(data, bytes, path, out_tensor, error);
+  int status = parse_tensor(data, bytes, path, out_tensor, error);
   free(data);
   return status;
 }
@@ -361,7 +362,7 @@ static int value_parse(span s, const char *path, const cyto_type *type, cyto_val
     return map_parse(s, path, type, out, error);
   if (type->kind != CYTO_TENSOR)
     return items_parse(s, path, type, out, error);
-  if (tensor_pb_parse(s.at, (size_t)(s.end - s.at), path, &tensor, error))
+  if (parse_tensor(s.at, (size_t)(s.end - s.at), path, &tensor, error))
     return -1;
   host_value_take(out, &tensor);
   return 0;

@@ -29,8 +29,5 @@ void type_text(const cyto_type *type, char *out_text, size_t size);
 /* Room for `count` items, each of which is freed even when it was never filled. */
 int host_value_items(cyto_value *value, uint64_t count, char error[TENSOR_ERROR_SIZE]);
 void host_value_take(cyto_value *value, const host_tensor *tensor);
-/* TensorProto in memory. */
-int tensor_pb_parse(const uint8_t *bytes, size_t size, const char *path, host_tensor *out_tensor,
-                    char error[TENSOR_ERROR_SIZE]);
 
 #endif

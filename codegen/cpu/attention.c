@@ -189,7 +189,8 @@ static void pack_keys(cy_cg *cg, const work *w, V lo, V hi) {
   cy_if_begin(cg, &tail, cy_icmp(cg, LLVMIntSLT, valid, NR));
   cy_fill_zero(cg, to, cy_i64(cg, a->nr_k * a->d->size));
   cy_if_end(cg, &tail);
-  cy_emit_gather2(cg, to, NR, cy_gepf(cg, w->k, cy_mul(cg, j.iv, stride)), cy_size(cg, a->d->kd), stride, size, valid);
+  V step = cy_size(cg, a->d->kd);
+  cy_emit_gather2(cg, to, NR, cy_gepf(cg, w->k, cy_mul(cg, j.iv, stride)), step, stride, size, valid);
   cy_loop_end(cg, &j, NULL);
 }
 
@@ -301,8 +302,10 @@ typedef V combine(cy_cg *cg, V a, V b);
 static V sum_of(cy_cg *cg, V a, V b) { return LLVMBuildFAdd(cg->b, a, b, ""); }
 
 static V across(cy_cg *cg, V v, unsigned lanes, combine *op) {
-  for (unsigned n = lanes / 2; n >= 1; n /= 2)
-    v = op(cg, cy_some_lanes(cg, v, 0, n), cy_some_lanes(cg, v, n, n));
+  for (unsigned n = lanes / 2; n >= 1; n /= 2) {
+    V high = cy_some_lanes(cg, v, n, n);
+    v = op(cg, cy_some_lanes(cg, v, 0, n), high);
+  }
   return LLVMBuildExtractElement(cg->b, v, cy_i32(cg, 0), "");
 }
 

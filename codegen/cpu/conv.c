@@ -97,7 +97,8 @@ void cy_conv_axes(const cy_conv_desc *d, int part, cy_axis axis[3]) {
   }
 }
 
-V cy_axis_out(cy_cg *cg, const cy_axis *a) {
+/* How many outputs of this part lie along the axis. */
+static V outputs_along(cy_cg *cg, const cy_axis *a) {
   V out = cy_size(cg, a->out);
   return a->scale == 1 ? out : cy_div(cg, cy_addc(cg, out, a->scale - 1 - a->phase), cy_i64(cg, a->scale));
 }
@@ -235,21 +236,21 @@ cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *d, cy_conv_al
 /* Output rows: images times all axes but the last. */
 static V row_count(cy_cg *cg, const conv *c) {
   V rows = cy_size(cg, c->d->batch);
-  return cy_mul(cg, rows, cy_mul(cg, cy_axis_out(cg, &c->axis[0]), cy_axis_out(cg, &c->axis[1])));
+  return cy_mul(cg, rows, cy_mul(cg, outputs_along(cg, &c->axis[0]), outputs_along(cg, &c->axis[1])));
 }
 
 /* Pixels of a full task. */
 static V block_pixels(cy_cg *cg, const conv *c) {
   if (c->mode != MODE_RUNS_COPIED)
     return cy_i64(cg, c->blocks.mb);
-  return cy_mulc(cg, cy_axis_out(cg, &c->axis[2]), c->row_block);
+  return cy_mulc(cg, outputs_along(cg, &c->axis[2]), c->row_block);
 }
 
 static V pixel_blocks(cy_cg *cg, const conv *c) {
   V rows = row_count(cg, c);
   if (c->mode == MODE_RUNS_COPIED)
     return cy_ceil_div(cg, rows, cy_i64(cg, c->row_block));
-  return cy_ceil_div(cg, cy_mul(cg, rows, cy_axis_out(cg, &c->axis[2])), cy_i64(cg, c->blocks.mb));
+  return cy_ceil_div(cg, cy_mul(cg, rows, outputs_along(cg, &c->axis[2])), cy_i64(cg, c->blocks.mb));
 }
 
 static int64_t column_blocks(const conv *c) { return cy_ceil(panel_count(c), c->blocks.nb); }
@@ -273,7 +274,7 @@ static regions regions_of(cy_cg *cg, const conv *c) {
   r.table = cy_round64(cg, cy_mulc(cg, pixels, c->n_idx * 8));
   r.cbuf = cy_round64(cg, cy_add(cg, r.table, cy_mulc(cg, pixels, c->taps * 8)));
   r.rows = cy_add(cg, r.cbuf, cy_mulc(cg, pixels, single ? 0 : c->blocks.nb * c->nr * 4));
-  V width = cy_addc(cg, cy_mulc(cg, cy_addc(cg, cy_axis_out(cg, &c->axis[2]), -1), c->axis[2].step), c->axis[2].count);
+  V width = cy_addc(cg, cy_mulc(cg, cy_addc(cg, outputs_along(cg, &c->axis[2]), -1), c->axis[2].step), c->axis[2].count);
   r.padded_width = cy_mulc(cg, width, c->c);
   V copied = cy_mulc(cg, r.padded_width, c->mode == MODE_RUNS_COPIED ? c->row_block * c->taps * 4 : 0);
   r.end = cy_round64(cg, cy_add(cg, r.rows, copied));
@@ -357,12 +358,12 @@ static V emit_row_copy(cy_cg *cg, const frame *f, const segment *s, V tap, V row
   } else {
     cy_loop l;
     cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_div(cg, have, cy_i64(cg, c->c)), cy_i64(cg, 1), NULL, 0);
-    cy_copy_floats(cg, cy_gepf(cg, body, cy_mulc(cg, l.iv, c->c)), cy_gep(cg, from, cy_mul(cg, l.iv, f->in_stride[2])),
-                   cy_i64(cg, c->c));
+    V pixel = cy_gep(cg, from, cy_mul(cg, l.iv, f->in_stride[2]));
+    cy_copy_floats(cg, cy_gepf(cg, body, cy_mulc(cg, l.iv, c->c)), pixel, cy_i64(cg, c->c));
     cy_loop_end(cg, &l, NULL);
   }
-  V done = cy_add(cg, left, have);
-  cy_fill_zero(cg, cy_gepf(cg, to, done), cy_sub(cg, width, done));
+  V done = cy_add(cg, left, have), rest = cy_sub(cg, width, done);
+  cy_fill_zero(cg, cy_gepf(cg, to, done), rest);
   return LLVMBuildPtrToInt(cg->b, to, cg->i64, "");
 }
 
@@ -510,7 +511,7 @@ static void emit_part(cy_cg *cg, const conv *c, const char *name, int flags) {
   for (int i = 0; i < 3; i++) {
     f.in[i] = cy_size(cg, c->axis[i].in);
     f.in_stride[i] = cy_mulc(cg, cy_size(cg, c->axis[i].in_stride), 4);
-    f.out[i] = cy_axis_out(cg, &c->axis[i]);
+    f.out[i] = outputs_along(cg, &c->axis[i]);
   }
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);

@@ -25,8 +25,6 @@ void cy_conv_axes(const cy_conv_desc *desc, int part, cy_axis axis[3]);
 static inline int64_t cy_conv_images(const cy_conv_desc *desc) {
   return cy_csize_known(desc->batch) ? cy_csize_known(desc->batch) : 1;
 }
-/* How many outputs of this part lie along the axis. */
-V cy_axis_out(cy_cg *cg, const cy_axis *axis);
 
 void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
 /* Cycles on one core. unknown_pixels: what to take for outputs of unknown size. */

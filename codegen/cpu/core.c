@@ -6,6 +6,7 @@
  * prefetched a group of panels ahead, some bytes with every k, while the rows of a task pass over the group before.
  */
 #include "core.h"
+#include "ir/ir.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -161,7 +162,9 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
   memcpy(v, taps.out, carried * sizeof *v);
 }
 
-V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
+/* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate
+ * [, i64 skip] [, ptr ahead, i64 ahead_step]); bytes. */
+static V ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
   char name[60];
   static const char *const stored[] = {"", "_f16", "_bf16"};
   snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s", mr, nv * cg->W, stored[weights_of(flags)], flags & CY_UK_SKIP ? "_skip" : "",
@@ -249,11 +252,9 @@ void cy_kblock_choose(int64_t taps, int64_t c, int64_t *out_tap_block, int64_t *
   if (taps * c <= KC * 3 / 2) {
     *out_tap_block = taps;
   } else if (c <= KC) {
-    int64_t blocks = (taps * c + KC - 1) / KC;
-    *out_tap_block = (taps + blocks - 1) / blocks;
+    *out_tap_block = cy_ceil(taps, cy_ceil(taps * c, KC));
   } else if (c > KC * 3 / 2) {
-    int64_t blocks = (c + KC - 1) / KC;
-    *out_c_block = ((c + blocks - 1) / blocks + 7) / 8 * 8;
+    *out_c_block = cy_round_up(cy_ceil(c, cy_ceil(c, KC)), 8);
   }
 }
 
@@ -286,10 +287,10 @@ typedef struct choice {
 
 /* Calls the micro-kernel of mr rows, narrow for the last panel when its columns need fewer vectors. */
 static void call_kernel(cy_cg *cg, const choice *k, unsigned mr, V *args) {
-  V fn = cy_ukernel(cg, mr, k->tile.nv, k->flags);
+  V fn = ukernel(cg, mr, k->tile.nv, k->flags);
   LLVMTypeRef type = LLVMGlobalGetValueType(fn);
   if (k->tail_nv && k->tail_nv < k->tile.nv)
-    fn = cy_select(cg, k->lane_tail, cy_ukernel(cg, mr, k->tail_nv, k->flags), fn);
+    fn = cy_select(cg, k->lane_tail, ukernel(cg, mr, k->tail_nv, k->flags), fn);
   LLVMBuildCall2(cg->b, type, fn, args, ukernel_args(k->flags), "");
 }
 
@@ -350,7 +351,7 @@ static panel panel_of(cy_cg *cg, const cy_core *k, V b, V q) {
   panel p = {.b = b, .col = cy_mulc(cg, q, NR)};
   p.valid = cy_imin(cg, cy_i64(cg, NR), cy_sub(cg, k->n, p.col));
   if (cy_is_const(k->n, &n))
-    p.tail_nv = (unsigned)((n % NR + cg->W - 1) / cg->W);
+    p.tail_nv = (unsigned)cy_ceil(n % NR, cg->W);
   p.lane_tail = cy_icmp(cg, LLVMIntSLE, p.valid, cy_i64(cg, (int64_t)p.tail_nv * cg->W));
   return p;
 }
@@ -551,7 +552,7 @@ static void emit_inline_tiles(cy_cg *cg, const groups *g, V r, V q0, V end) {
     cy_if s;
     cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSGT, end, full));
     panel p = group_panel(cg, g, full);
-    unsigned nv = (unsigned)((n % NR + cg->W - 1) / cg->W), rest = (unsigned)(n % cg->W);
+    unsigned nv = (unsigned)cy_ceil(n % NR, cg->W), rest = (unsigned)(n % cg->W);
     emit_inline_tile(cg, k, &p, (shape){nv, rest ? rest : cg->W}, r);
     cy_if_end(cg, &s);
   }
@@ -690,6 +691,8 @@ V cy_scratch(cy_cg *cg, int slot, V worker_bytes) {
 }
 
 void cy_phase_add(cy_contract_info *info, const char *name, int64_t tasks) {
+  if (info->n_phases == CY_CONTRACT_PHASES)
+    cy_bug("kernel '%s' has more than %d phases", name, CY_CONTRACT_PHASES);
   cy_phase *p = &info->phase[info->n_phases++];
   snprintf(p->name, sizeof p->name, "%s", name);
   p->tasks = tasks;

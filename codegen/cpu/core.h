@@ -46,15 +46,13 @@ V cy_next_rows(cy_cg *cg, cy_tile tile, V left);
 
 /* ---- core.c ---- */
 
-/* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate
- * [, i64 skip] [, ptr ahead, i64 ahead_step]); bytes. */
+/* Kinds of micro-kernels. */
 enum {
   CY_UK_SKIP = 1, /* a tap whose entries all equal `skip` (the address of zeros) is not computed */
   CY_UK_AHEAD = 2, /* with every k, `ahead` is prefetched and moves on by ahead_step */
   CY_UK_F16 = 4,   /* B is stored as halves */
   CY_UK_BF16 = 8
 };
-V cy_ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags);
 /* Of a micro-kernel: one tap. For each k, mr broadcasts times nv vectors. v: sums, B's pointer, and with `ahead`, the
  * bytes from one prefetch to the next, where that is; they are replaced by their next values. */
 void cy_run_emit(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V ahead, V *v);

@@ -6,8 +6,7 @@
  * and 8-bit integers with i32 sums, empty products, convolutions whose weights are computed at run time (with enough
  * channels they are products by then, see passes/lower_unfold.c) or whose channels are not dense.
  *
- * Appended arguments, in this order: operands shifted to where they begin (where an offset is not 0), packed weights,
- * scratch per worker, shared scratch.
+ * Appended arguments, in this order: packed weights, scratch per worker, shared scratch.
  */
 #include "codegen/cpu/cpu.h"
 #include "codegen/cpu/dot.h"
@@ -116,9 +115,8 @@ static bool gemm_pack_plan(cy_kernel *k, const cy_contraction *c, form *f, int64
 /* Weights in half precision become floats in the micro-kernels: only packed ones, where one instruction does it. */
 static bool half_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c, cy_dtype b) {
   form f = {0};
-  int64_t matrices, offset;
-  if (c->kind == CY_CONTRACT_ATTENTION || !cy_machine_half_weights(m, b) || !c->b_const ||
-      (c->b_offset && !known(k, c->b_offset, &offset)))
+  int64_t matrices;
+  if (c->kind == CY_CONTRACT_ATTENTION || !cy_machine_half_weights(m, b) || !c->b_const)
     return false;
   return c->kind != CY_CONTRACT_MATMUL || gemm_pack_plan(k, c, &f, &matrices);
 }
@@ -139,8 +137,8 @@ bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
 
 static void set_slots(const cy_kernel_plan *plan, int *a, int *b, int *scratch, int *shared) {
   const cy_contraction *c = cy_kernel_contraction(plan->kernel);
-  *a = plan->shifted_arg[0] >= 0 ? plan->shifted_arg[0] : (int)c->a;
-  *b = plan->packed_arg >= 0 ? plan->packed_arg : plan->shifted_arg[1] >= 0 ? plan->shifted_arg[1] : (int)c->b;
+  *a = (int)c->a;
+  *b = plan->packed_arg >= 0 ? plan->packed_arg : (int)c->b;
   *scratch = plan->scratch_arg;
   *shared = plan->shared_arg;
 }
@@ -422,32 +420,17 @@ uint32_t cy_cpu_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int
   const form *f = plan->form;
   pack_form *mine = CY_NEW(arena, pack_form);
   *mine = f->pack;
-  mine->w_offset += offset;
+  mine->w_offset = offset;
   return cy_program_add_constant(p, v, (uint64_t)mine->bytes, pack_key(arena, mine), write_packed, mine, piece_count(mine));
 }
 
 /* ---- preparing ---- */
 
-static int64_t element_bytes(cy_kernel *k, cy_karg arg) { return cy_dtype_of(cy_kernel_arg_dtype(k, arg))->bits / 8; }
-
-/* May b be packed when compiling? out_matrices, out_offset (elements): of the constant. */
-static bool is_packed(cy_kernel *k, form *f, int64_t *out_matrices, int64_t *out_offset) {
+/* May b be packed when compiling? out_matrices: of the constant. */
+static bool is_packed(cy_kernel *k, form *f, int64_t *out_matrices) {
   const cy_contraction *c = cy_kernel_contraction(k);
   *out_matrices = 1;
-  *out_offset = 0;
-  return c->b_const && !c->has_b_zero && (!c->b_offset || known(k, c->b_offset, out_offset)) &&
-         (c->kind != CY_CONTRACT_MATMUL || gemm_pack_plan(k, c, f, out_matrices));
-}
-
-/* The generators want operands that begin where the pointer points. */
-static void shift_operand(cy_kernel_plan *plan, int which, cy_karg arg, cy_dim offset) {
-  cy_kernel *k = plan->kernel;
-  int64_t v;
-  if (!offset || (known(k, offset, &v) && v == 0))
-    return;
-  plan->shifted_by[which] = (int32_t)arg;
-  plan->shift_offset[which] = cy_dim_muli(cy_kernel_graph(k), offset, element_bytes(k, arg));
-  plan->shifted_arg[which] = (int32_t)cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
+  return c->b_const && !c->has_b_zero && (c->kind != CY_CONTRACT_MATMUL || gemm_pack_plan(k, c, f, out_matrices));
 }
 
 static const char *gemm_algorithm(const cy_cg *cg, const cy_gemm_desc *d) {
@@ -474,13 +457,11 @@ static bool is_dot(cy_kernel *k) {
 uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   form f = {0};
-  int64_t matrices, offset;
-  if (c->kind == CY_CONTRACT_NONE || c->kind == CY_CONTRACT_ATTENTION || !is_dot(k) ||
-      !is_packed(k, &f, &matrices, &offset))
+  int64_t matrices;
+  if (c->kind == CY_CONTRACT_NONE || c->kind == CY_CONTRACT_ATTENTION || !is_dot(k) || !is_packed(k, &f, &matrices))
     return 0;
-  cy_kernel_plan plan = {.kernel = k, .dead_arg = (int32_t)c->b, .packed_arg = -1, .shifted_arg = {-1, -1}};
+  cy_kernel_plan plan = {.kernel = k, .dead_arg = (int32_t)c->b, .packed_arg = -1};
   f.packed = f.dot = true;
-  f.pack.w_offset = offset * element_bytes(k, c->b);
   dot_form_choose(m, p, &plan, &f, matrices);
   return f.cut ? 1 + (uint64_t)f.again : 0;
 }
@@ -493,18 +474,14 @@ static void attention_prepare(cy_kernel_plan *plan) {
   plan->weight = 4000;
 }
 
-/* Appends what operands and scratch are bound to. offset: of B's weights in their constant, in elements. */
-static void append_arguments(cy_kernel_plan *plan, form *f, int64_t offset) {
+/* Appends what packed weights and scratch are bound to. */
+static void append_arguments(cy_kernel_plan *plan, bool packed) {
   cy_kernel *k = plan->kernel;
   const cy_contraction *c = cy_kernel_contraction(k);
-  shift_operand(plan, 0, c->a, c->a_offset);
-  if (f->packed) {
+  if (packed) {
     plan->dead_arg = (int32_t)c->b;
     plan->reads_dead = cy_kernel_loads(k, c->b);
     plan->packed_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
-    f->pack.w_offset = offset * element_bytes(k, c->b);
-  } else {
-    shift_operand(plan, 1, c->b, c->b_offset);
   }
   plan->scratch_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_SCRATCH, CY_F32, cy_dim_const(cy_kernel_graph(k), 0));
   plan->shared_arg = (int32_t)cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
@@ -543,18 +520,20 @@ void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan 
     return;
   }
   form *f = CY_NEW(cy_graph_arena(cy_kernel_graph(k)), form);
-  int64_t matrices, offset;
+  int64_t matrices;
   plan->form = f;
   plan->weight = 1500;
   f->dot = is_dot(k);
-  f->packed = is_packed(k, f, &matrices, &offset);
+  f->packed = is_packed(k, f, &matrices);
   if (c->kind != CY_CONTRACT_MATMUL && !f->packed)
     cy_bug("kernel '%s': a convolution whose weights cannot be packed", cy_kernel_name(k));
-  append_arguments(plan, f, offset);
+  append_arguments(plan, f->packed);
   plan->algorithm = f->dot ? dot_prepare(m, p, plan, f, matrices) : float_prepare(m->state, plan, f, matrices);
 }
 
 /* ---- emission ---- */
+
+_Static_assert(CY_CONTRACT_PHASES <= CY_MAX_PHASES, "every phase has a place in cy_kernel_code");
 
 static void take_code(const cy_contract_info *info, cy_kernel_code *code) {
   code->nphases = info->n_phases;

@@ -291,8 +291,8 @@ static void emit_unknown_row(cy_cg *cg, const dw *p, const line *l) {
   cy_loop x;
   cy_loop_begin(cg, &x, cy_i64(cg, 0), l->out_width, cy_i64(cg, p->tw), NULL, 0);
   V first = cy_addc(cg, cy_mulc(cg, x.iv, w->step), w->start), last = cy_addc(cg, first, p->columns - 1);
-  V in = LLVMBuildAnd(cg->b, cy_icmp(cg, LLVMIntSGE, first, cy_i64(cg, 0)), cy_icmp(cg, LLVMIntSLT, last, l->in_width),
-                      "");
+  V in = cy_icmp(cg, LLVMIntSLT, last, l->in_width);
+  in = LLVMBuildAnd(cg->b, cy_icmp(cg, LLVMIntSGE, first, cy_i64(cg, 0)), in, "");
   in = LLVMBuildAnd(cg->b, in, cy_icmp(cg, LLVMIntSLE, cy_addc(cg, x.iv, p->tw), l->out_width), "");
   cy_if s;
   cy_if_begin(cg, &s, in);

@@ -376,8 +376,8 @@ static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   V matrix = cy_div(cg, t.iv, blocks), p0 = cy_mulc(cg, cy_mod(cg, t.iv, blocks), TOGETHER);
   V at = cy_add(cg, cy_mul(cg, matrix, matrix_bytes(cg, p)), cy_mul(cg, p0, panel_bytes(cg, p)));
-  emit_pack_panels(cg, p, matrix, p0, cy_imin(cg, panels(cg, p), cy_addc(cg, p0, TOGETHER)),
-                   cy_gep(cg, cy_arg_ptr(cg, p->shared_slot), at));
+  V to = cy_gep(cg, cy_arg_ptr(cg, p->shared_slot), at);
+  emit_pack_panels(cg, p, matrix, p0, cy_imin(cg, panels(cg, p), cy_addc(cg, p0, TOGETHER)), to);
   cy_loop_end(cg, &t, NULL);
   cy_fn_end(cg, NULL);
 }
@@ -460,10 +460,12 @@ static void emit_gemm_row(cy_cg *cg, const frame *f, V row, V dst) {
   const cy_gemm_desc *g = &f->p->d->gemm;
   emit_row_end(cg, f, dst);
   V src = elements_on(cg, f->p, f->a, cy_mul(cg, cy_add(cg, f->row0, row), cy_size(cg, g->am)));
-  if (cy_csize_is(g->ak, 1) || cy_csize_is(g->k, 1))
+  if (cy_csize_is(g->ak, 1) || cy_csize_is(g->k, 1)) {
     cy_dot_run(cg, &f->convert, dst, src, k_size(cg, f->p));
-  else
-    cy_dot_gather(cg, &f->convert, dst, src, k_size(cg, f->p), cy_dot_source_bytes(cg, f->p->form, cy_size(cg, g->ak)));
+  } else {
+    V stride = cy_dot_source_bytes(cg, f->p->form, cy_size(cg, g->ak));
+    cy_dot_gather(cg, &f->convert, dst, src, k_size(cg, f->p), stride);
+  }
 }
 
 static V inside(cy_cg *cg, V i, const cy_axis *a) { return cy_icmp(cg, LLVMIntULT, i, cy_size(cg, a->in)); }
@@ -569,14 +571,16 @@ static void emit_inner_pixels(cy_cg *cg, const frame *f, const stretch *s, V a, 
 /* i1: do all taps along the axis lie inside for output o? */
 static V reaches_inside(cy_cg *cg, const cy_axis *a, V o) {
   V first = cy_addc(cg, cy_mulc(cg, o, a->step), a->start), last = cy_addc(cg, first, (a->count - 1) * a->inc);
-  return LLVMBuildAnd(cg->b, inside(cg, first, a), inside(cg, last, a), "");
+  V end = inside(cg, last, a);
+  return LLVMBuildAnd(cg->b, inside(cg, first, a), end, "");
 }
 
 /* The outer pixels one by one, the inner ones [a, b) faster. */
 static void emit_stretch(cy_cg *cg, const frame *f, const stretch *s) {
   const plan *p = f->p;
   const cy_axis *w = &p->axis[2];
-  V ok = LLVMBuildAnd(cg->b, reaches_inside(cg, &p->axis[0], s->o[0]), reaches_inside(cg, &p->axis[1], s->o[1]), "");
+  V ok = reaches_inside(cg, &p->axis[1], s->o[1]);
+  ok = LLVMBuildAnd(cg->b, reaches_inside(cg, &p->axis[0], s->o[0]), ok, "");
   V fit = cy_addc(cg, cy_size(cg, w->in), -w->start - w->count), step = cy_i64(cg, w->step), zero = cy_i64(cg, 0);
   V end = cy_select(cg, cy_icmp(cg, LLVMIntSGE, fit, zero), cy_addc(cg, cy_div(cg, fit, step), 1), zero);
   V a = cy_imin(cg, cy_imax(cg, s->x0, cy_i64(cg, (-w->start + w->step - 1) / w->step)), s->x1);
@@ -597,7 +601,8 @@ static void emit_stretches(cy_cg *cg, const frame *f, V count) {
   const plan *p = f->p;
   V width = cy_size(cg, p->axis[2].out), end = cy_add(cg, f->row0, count), image, o[3];
   cy_loop l;
-  cy_loop_begin(cg, &l, cy_div(cg, f->row0, width), cy_ceil_div(cg, end, width), cy_i64(cg, 1), NULL, 0);
+  V last = cy_ceil_div(cg, end, width);
+  cy_loop_begin(cg, &l, cy_div(cg, f->row0, width), last, cy_i64(cg, 1), NULL, 0);
   V from = cy_mul(cg, l.iv, width);
   split_pixel(cg, p, from, &image, o);
   stretch s = {image, {o[0], o[1]}, cy_sub(cg, from, f->row0), NULL, NULL};
@@ -668,7 +673,7 @@ static void emit_panels(cy_cg *cg, const frame *f, V q0, V end, unsigned nv, V a
 /* Panels [q0, end) for the tile of rows at a; the last one has a kernel of its own where fewer vectors do. */
 static void emit_tile(cy_cg *cg, const frame *f, V q0, V end, V a, V start, V sums, V ldc) {
   const plan *p = f->p;
-  unsigned last = p->n ? (unsigned)((p->n % p->nr + cg->W - 1) / cg->W) : 0;
+  unsigned last = p->n ? (unsigned)cy_ceil(p->n % p->nr, cg->W) : 0;
   if (!last || last == p->tile.nv) {
     emit_panels(cg, f, q0, end, p->tile.nv, a, start, sums, ldc);
     return;
@@ -678,7 +683,8 @@ static void emit_tile(cy_cg *cg, const frame *f, V q0, V end, V a, V start, V su
   if (p->n >= p->nr)
     emit_panels(cg, f, q0, wide, p->tile.nv, a, start, sums, ldc);
   cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSGT, end, full));
-  emit_panels(cg, f, full, end, last, a, cy_gep(cg, start, at), cy_gep(cg, sums, at), ldc);
+  sums = cy_gep(cg, sums, at);
+  emit_panels(cg, f, full, end, last, a, cy_gep(cg, start, at), sums, ldc);
   cy_if_end(cg, &s);
 }
 
@@ -702,8 +708,8 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   cy_loop_begin(cg, &r, cy_i64(cg, 0), count, MR, NULL, 0);
   V a = cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes));
   emit_tile(cg, f, g.iv, end, a, cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, g.iv, p0), p->nr * 4)), sums, ldc);
-  cy_epilogue_tile(cg, &epilogue, &index, sums, ldc, cy_imin(cg, MR, cy_sub(cg, count, r.iv)), r.iv, cols,
-                   cy_add(cg, f->col0, col), tail);
+  V col0 = cy_add(cg, f->col0, col), rows = cy_imin(cg, MR, cy_sub(cg, count, r.iv));
+  cy_epilogue_tile(cg, &epilogue, &index, sums, ldc, rows, r.iv, cols, col0, tail);
   cy_loop_end(cg, &r, NULL);
   cy_loop_end(cg, &g, NULL);
 }

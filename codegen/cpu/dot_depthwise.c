@@ -53,9 +53,7 @@ int64_t cy_dot_depthwise_slot(int64_t n, int64_t lanes) {
 
 /* ---- the plan ---- */
 
-static int64_t whole_blocks(const cy_cg *cg, int64_t channels) {
-  return (channels + 2 * cg->W - 1) / (2 * cg->W) * (2 * cg->W);
-}
+static int64_t whole_blocks(const cy_cg *cg, int64_t channels) { return cy_round_up(channels, 2 * cg->W); }
 
 /* Input rows, or columns, behind `outputs` outputs. */
 static int64_t reach(const cy_axis *a, int64_t outputs) {
@@ -144,8 +142,8 @@ static void emit_line(cy_cg *cg, const frame *f, V to, V from, V first, V end, i
   }
   cy_loop x;
   cy_loop_begin(cg, &x, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
-  cy_dot_run(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, x.iv, p->chunk * 2)),
-             cy_gep(cg, from, cy_mul(cg, x.iv, stride)), cy_i64(cg, channels));
+  V pixel = cy_gep(cg, from, cy_mul(cg, x.iv, stride));
+  cy_dot_run(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, x.iv, p->chunk * 2)), pixel, cy_i64(cg, channels));
   cy_loop_end(cg, &x, NULL);
 }
 
@@ -166,11 +164,11 @@ static void emit_copy(cy_cg *cg, const frame *f, V count, int64_t channels) {
   cy_if s;
   cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntULT, line, cy_size(cg, h->in)));
   cy_dot_blank(cg, &f->convert, to, cy_mul(cg, left, pixel));
-  emit_line(cg, f, cy_gep(cg, to, cy_mulc(cg, left, p->chunk * 2)),
-            cy_gep(cg, src, cy_mul(cg, line, cy_size(cg, h->in_stride))), cy_addc(cg, left, w->start),
-            cy_addc(cg, right, w->start), channels);
-  cy_dot_blank(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, right, p->chunk * 2)),
-               cy_mul(cg, cy_sub(cg, f->width, right), pixel));
+  V end = cy_addc(cg, right, w->start), begin = cy_addc(cg, left, w->start);
+  V from = cy_gep(cg, src, cy_mul(cg, line, cy_size(cg, h->in_stride)));
+  emit_line(cg, f, cy_gep(cg, to, cy_mulc(cg, left, p->chunk * 2)), from, begin, end, channels);
+  V blank = cy_mul(cg, cy_sub(cg, f->width, right), pixel);
+  cy_dot_blank(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, right, p->chunk * 2)), blank);
   cy_if_else(cg, &s);
   cy_dot_blank(cg, &f->convert, to, cy_mul(cg, f->width, pixel));
   cy_if_end(cg, &s);
@@ -216,9 +214,10 @@ static void emit_column(cy_cg *cg, const frame *f, tile *t, int64_t y, int64_t x
     int64_t from = x - k * w->inc;
     if (from < 0 || from % w->step || from / w->step >= TILE)
       continue;
-    for (int half = 0; !both[1] && half < 2; half++)
-      both[half] = interleave(cg, column_load(cg, f, t, y, x),
-                              column_load(cg, f, t, above ? y + 1 : y, above ? x : x + w->inc), half);
+    for (int half = 0; !both[1] && half < 2; half++) {
+      V second = column_load(cg, f, t, above ? y + 1 : y, above ? x : x + w->inc);
+      both[half] = interleave(cg, column_load(cg, f, t, y, x), second, half);
+    }
     int64_t pair = cy_dot_depthwise_pair(h->count, w->count, y, k, &place);
     for (int half = 0; half < 2; half++) {
       V weights = cy_load(cg, cg->vi, cy_gepc(cg, t->weights, (pair * width + half * cg->W) * 4), 4);

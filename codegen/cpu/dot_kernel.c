@@ -34,8 +34,8 @@ static V part(cy_cg *cg, V v, unsigned first, unsigned every, bool is_signed) {
 /* The products spelled out: for CPUs without the instruction, and to run its kernels in tests where there is none. */
 static V dot_spelled(cy_cg *cg, unsigned n, V acc, V a, V b, bool a_signed) {
   for (unsigned i = 0; i < n; i++) {
-    V product = LLVMBuildMul(cg->b, part(cg, a, i, n, a_signed), part(cg, b, i, n, true), "");
-    acc = LLVMBuildAdd(cg->b, acc, product, "");
+    V factor = part(cg, b, i, n, true);
+    acc = LLVMBuildAdd(cg->b, acc, LLVMBuildMul(cg->b, part(cg, a, i, n, a_signed), factor, ""), "");
   }
   return acc;
 }
@@ -72,8 +72,10 @@ V cy_dot_add(cy_cg *cg, cy_dot_form form, V acc, V a, V b) {
   if (form.cut)
     return add_cut(cg, acc, a, b);
   if (form.fours) {
-    if (cg->vnni_spelled)
-      return dot_spelled(cg, 4, acc, LLVMBuildBitCast(cg->b, a, vb, ""), LLVMBuildBitCast(cg->b, b, vb, ""), false);
+    if (cg->vnni_spelled) {
+      b = LLVMBuildBitCast(cg->b, b, vb, "");
+      return dot_spelled(cg, 4, acc, LLVMBuildBitCast(cg->b, a, vb, ""), b, false);
+    }
     V args[3] = {acc, a, b};
     LLVMTypeRef params[3] = {vi, vi, vi};
     const char *name = cg->W == 16 ? "llvm.x86.avx512.vpdpbusd.512" : "llvm.x86.avx512.vpdpbusd.256";

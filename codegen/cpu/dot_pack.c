@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t panels_of(const cy_dot_layout *l) { return (l->n + l->nr - 1) / l->nr; }
+static int64_t panels_of(const cy_dot_layout *l) { return cy_ceil(l->n, l->nr); }
 
 static int32_t weight_at(const cy_dot_source *s, int64_t at) {
   const uint8_t *p = (const uint8_t *)s->w + at * (s->bits / 8);
@@ -42,7 +42,7 @@ static int32_t pack_column(const cy_dot_layout *l, const cy_dot_source *s, int64
   return sum;
 }
 
-static int64_t groups_of(const cy_dot_layout *l) { return (l->taps * l->c + l->step - 1) / l->step; }
+static int64_t groups_of(const cy_dot_layout *l) { return cy_ceil(l->taps * l->c, l->step); }
 
 static int32_t *sums_of(const cy_dot_layout *l, int64_t matrix, void *out) {
   return (int32_t *)((char *)out + l->matrices * l->matrix_bytes) + matrix * panels_of(l) * l->nr;
@@ -100,7 +100,7 @@ static int64_t cut_panel(const cy_dot_layout *l, const cy_dot_source *s, int64_t
   return count;
 }
 
-int64_t cy_dot_head_bytes(int64_t panels, int64_t again) { return ((panels + 1 + again) * 4 + 63) / 64 * 64; }
+int64_t cy_dot_head_bytes(int64_t panels, int64_t again) { return cy_round_up((panels + 1 + again) * 4, 64); }
 
 int64_t cy_dot_again(const cy_dot_layout *l, const cy_dot_source *s) {
   int64_t most = 0;

@@ -36,13 +36,18 @@ static void emit_piece(cy_cg *cg, const cy_dot_rows *r, V dst, V src, unsigned l
   cy_store(cg, v, dst, 1);
 }
 
+/* The piece that begins with element `at` of both. */
+static void emit_piece_at(cy_cg *cg, const cy_dot_rows *r, V dst, V src, V at, unsigned lanes) {
+  V from = cy_gep(cg, src, cy_dot_source_bytes(cg, r->form, at));
+  emit_piece(cg, r, cy_gep(cg, dst, cy_dot_bytes(cg, r->form, at)), from, lanes);
+}
+
 /* Elements [from, to) in pieces of `lanes`, the last one ending at or before `to`. Returns where it ended. */
 static V emit_pieces(cy_cg *cg, const cy_dot_rows *r, V dst, V src, V from, V to, unsigned lanes) {
   V whole = cy_mulc(cg, cy_div(cg, cy_sub(cg, to, from), cy_i64(cg, lanes)), lanes), end = cy_add(cg, from, whole);
   cy_loop l;
   cy_loop_begin(cg, &l, from, end, cy_i64(cg, lanes), NULL, 0);
-  emit_piece(cg, r, cy_gep(cg, dst, cy_dot_bytes(cg, r->form, l.iv)),
-             cy_gep(cg, src, cy_dot_source_bytes(cg, r->form, l.iv)), lanes);
+  emit_piece_at(cg, r, dst, src, l.iv, lanes);
   cy_loop_end(cg, &l, NULL);
   return end;
 }
@@ -63,8 +68,7 @@ void cy_dot_run(cy_cg *cg, const cy_dot_rows *r, V dst, V src, V n) {
   while (at < count) {
     while (lanes > count - at)
       lanes /= 2;
-    emit_piece(cg, r, cy_gep(cg, dst, cy_dot_bytes(cg, r->form, cy_i64(cg, at))),
-               cy_gep(cg, src, cy_dot_source_bytes(cg, r->form, cy_i64(cg, at))), lanes);
+    emit_piece_at(cg, r, dst, src, cy_i64(cg, at), lanes);
     at += lanes;
   }
 }
@@ -72,7 +76,8 @@ void cy_dot_run(cy_cg *cg, const cy_dot_rows *r, V dst, V src, V n) {
 void cy_dot_gather(cy_cg *cg, const cy_dot_rows *r, V dst, V src, V n, V stride) {
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), n, cy_i64(cg, 1), NULL, 0);
-  emit_piece(cg, r, cy_gep(cg, dst, cy_dot_bytes(cg, r->form, l.iv)), cy_gep(cg, src, cy_mul(cg, l.iv, stride)), 1);
+  V from = cy_gep(cg, src, cy_mul(cg, l.iv, stride));
+  emit_piece(cg, r, cy_gep(cg, dst, cy_dot_bytes(cg, r->form, l.iv)), from, 1);
   cy_loop_end(cg, &l, NULL);
 }
 

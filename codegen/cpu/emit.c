@@ -424,49 +424,49 @@ static bool is(LLVMValueRef v, int64_t c) {
   return cy_is_const(v, &x) && x == c;
 }
 
-LLVMValueRef cy_add(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+LLVMValueRef (cy_add)(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
   return is(a, 0) ? b : is(b, 0) ? a : LLVMBuildNSWAdd(cg->b, a, b, "");
 }
-LLVMValueRef cy_sub(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+LLVMValueRef (cy_sub)(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
   return is(b, 0) ? a : LLVMBuildNSWSub(cg->b, a, b, "");
 }
-LLVMValueRef cy_mul(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+LLVMValueRef (cy_mul)(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
   if (is(a, 0) || is(b, 1))
     return a;
   return is(b, 0) || is(a, 1) ? b : LLVMBuildNSWMul(cg->b, a, b, "");
 }
 LLVMValueRef cy_addc(cy_cg *cg, LLVMValueRef a, int64_t c) { return cy_add(cg, a, cy_i64(cg, c)); }
 LLVMValueRef cy_mulc(cy_cg *cg, LLVMValueRef a, int64_t c) { return cy_mul(cg, a, cy_i64(cg, c)); }
-LLVMValueRef cy_div(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) { return is(b, 1) ? a : LLVMBuildUDiv(cg->b, a, b, ""); }
-LLVMValueRef cy_mod(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+LLVMValueRef (cy_div)(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) { return is(b, 1) ? a : LLVMBuildUDiv(cg->b, a, b, ""); }
+LLVMValueRef (cy_mod)(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
   return is(b, 1) ? cy_i64(cg, 0) : LLVMBuildURem(cg->b, a, b, "");
 }
-LLVMValueRef cy_ceil_div(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+LLVMValueRef (cy_ceil_div)(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
   return is(b, 1) ? a : cy_div(cg, cy_add(cg, a, cy_addc(cg, b, -1)), b);
 }
-LLVMValueRef cy_icmp(cy_cg *cg, LLVMIntPredicate p, LLVMValueRef a, LLVMValueRef b) {
+LLVMValueRef (cy_icmp)(cy_cg *cg, LLVMIntPredicate p, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildICmp(cg->b, p, a, b, "");
 }
-LLVMValueRef cy_select(cy_cg *cg, LLVMValueRef cond, LLVMValueRef a, LLVMValueRef b) {
+LLVMValueRef (cy_select)(cy_cg *cg, LLVMValueRef cond, LLVMValueRef a, LLVMValueRef b) {
   int64_t c;
   if (cy_is_const(cond, &c))
     return c ? a : b;
   return a == b ? a : LLVMBuildSelect(cg->b, cond, a, b, "");
 }
-LLVMValueRef cy_imin(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+LLVMValueRef (cy_imin)(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
   return cy_select(cg, cy_icmp(cg, LLVMIntSLT, a, b), a, b);
 }
-LLVMValueRef cy_imax(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+LLVMValueRef (cy_imax)(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
   return cy_select(cg, cy_icmp(cg, LLVMIntSGT, a, b), a, b);
 }
 
 /* ---- memory ---- */
 
-LLVMValueRef cy_gep(cy_cg *cg, LLVMValueRef p, LLVMValueRef bytes) {
+LLVMValueRef (cy_gep)(cy_cg *cg, LLVMValueRef p, LLVMValueRef bytes) {
   return is(bytes, 0) ? p : LLVMBuildGEP2(cg->b, cg->i8, p, &bytes, 1, "");
 }
 LLVMValueRef cy_gepc(cy_cg *cg, LLVMValueRef p, int64_t bytes) { return cy_gep(cg, p, cy_i64(cg, bytes)); }
-LLVMValueRef cy_gepf(cy_cg *cg, LLVMValueRef p, LLVMValueRef floats) {
+LLVMValueRef (cy_gepf)(cy_cg *cg, LLVMValueRef p, LLVMValueRef floats) {
   return is(floats, 0) ? p : LLVMBuildGEP2(cg->b, cg->f32, p, &floats, 1, "");
 }
 LLVMValueRef cy_load(cy_cg *cg, LLVMTypeRef type, LLVMValueRef p, unsigned align) {
@@ -474,7 +474,7 @@ LLVMValueRef cy_load(cy_cg *cg, LLVMTypeRef type, LLVMValueRef p, unsigned align
   LLVMSetAlignment(v, align);
   return v;
 }
-void cy_store(cy_cg *cg, LLVMValueRef v, LLVMValueRef p, unsigned align) {
+void (cy_store)(cy_cg *cg, LLVMValueRef v, LLVMValueRef p, unsigned align) {
   LLVMSetAlignment(LLVMBuildStore(cg->b, v, p), align);
 }
 LLVMTypeRef cy_vecf(cy_cg *cg, unsigned lanes) { return LLVMVectorType(cg->f32, lanes); }
@@ -515,7 +515,7 @@ LLVMValueRef cy_some_lanes(cy_cg *cg, LLVMValueRef v, unsigned first, unsigned n
   return cy_shuffle(cg, v, v, lanes, n);
 }
 
-LLVMValueRef cy_joined(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+LLVMValueRef (cy_joined)(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
   int lanes[256];
   unsigned n = 2 * LLVMGetVectorSize(LLVMTypeOf(a));
   for (unsigned i = 0; i < n; i++)
@@ -539,13 +539,13 @@ LLVMValueRef cy_splatf(cy_cg *cg, double v, unsigned lanes) {
   return LLVMConstVector(e, lanes);
 }
 
-LLVMValueRef cy_fma(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
+LLVMValueRef (cy_fma)(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
   LLVMValueRef v[3] = {a, b, c};
   if (cg->fma)
     return cy_intrinsic(cg, "llvm.fma", LLVMTypeOf(a), v, 3);
   return LLVMBuildFAdd(cg->b, LLVMBuildFMul(cg->b, a, b, ""), c, "");
 }
-LLVMValueRef cy_fmax(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
+LLVMValueRef (cy_fmax)(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
   return LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, LLVMRealOGT, a, b, ""), a, b, "");
 }
 

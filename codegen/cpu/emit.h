@@ -20,6 +20,9 @@
 #include <llvm-c/Core.h>
 #include <llvm-c/TargetMachine.h>
 
+#include "ir/order.h"
+#include "ir/round.h"
+
 typedef struct cy_cg {
   LLVMContextRef ctx;
   LLVMModuleRef module; /* being filled, see cy_cg_module() */
@@ -125,10 +128,6 @@ void cy_if_begin(cy_cg *cg, cy_if *s, LLVMValueRef cond);
 void cy_if_else(cy_cg *cg, cy_if *s); /* optional */
 void cy_if_end(cy_cg *cg, cy_if *s);
 
-/* ---- numbers known now; a >= 0, b > 0 ---- */
-static inline int64_t cy_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }               /* a / b, rounded up */
-static inline int64_t cy_round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; } /* to a multiple of b */
-
 /* ---- integers (i64 unless said otherwise); constants and identities are folded ---- */
 LLVMValueRef cy_i64(cy_cg *cg, int64_t v);
 LLVMValueRef cy_i32(cy_cg *cg, int32_t v);
@@ -169,5 +168,25 @@ LLVMValueRef cy_joined(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);              
 bool cy_is_vector(LLVMValueRef v);
 /* v[i] lane j <-> v[j] lane i, for a square of 8 x 8 floats. */
 void cy_transpose8(cy_cg *cg, LLVMValueRef v[8]);
+
+/* ---- nested calls of the above: see ir/order.h ---- */
+#define CY_EMIT2(a, b, call) CY_LAST_FIRST(LLVMValueRef, a, b, call)
+#define CY_EMIT3(a, b, c, call) CY_LAST_FIRST3(LLVMValueRef, a, b, c, call)
+#define cy_add(cg, a, b) CY_EMIT2(a, b, cy_add(cg, x_, y_))
+#define cy_sub(cg, a, b) CY_EMIT2(a, b, cy_sub(cg, x_, y_))
+#define cy_mul(cg, a, b) CY_EMIT2(a, b, cy_mul(cg, x_, y_))
+#define cy_div(cg, a, b) CY_EMIT2(a, b, cy_div(cg, x_, y_))
+#define cy_mod(cg, a, b) CY_EMIT2(a, b, cy_mod(cg, x_, y_))
+#define cy_ceil_div(cg, a, b) CY_EMIT2(a, b, cy_ceil_div(cg, x_, y_))
+#define cy_imin(cg, a, b) CY_EMIT2(a, b, cy_imin(cg, x_, y_))
+#define cy_imax(cg, a, b) CY_EMIT2(a, b, cy_imax(cg, x_, y_))
+#define cy_icmp(cg, pred, a, b) CY_EMIT2(a, b, cy_icmp(cg, pred, x_, y_))
+#define cy_select(cg, cond, a, b) CY_EMIT3(cond, a, b, cy_select(cg, x_, y_, z_))
+#define cy_gep(cg, p, bytes) CY_EMIT2(p, bytes, cy_gep(cg, x_, y_))
+#define cy_gepf(cg, p, floats) CY_EMIT2(p, floats, cy_gepf(cg, x_, y_))
+#define cy_store(cg, v, p, align) CY_EMIT2(v, p, cy_store(cg, x_, y_, align))
+#define cy_fma(cg, a, b, c) CY_EMIT3(a, b, c, cy_fma(cg, x_, y_, z_))
+#define cy_fmax(cg, a, b) CY_EMIT2(a, b, cy_fmax(cg, x_, y_))
+#define cy_joined(cg, a, b) CY_EMIT2(a, b, cy_joined(cg, x_, y_))
 
 #endif

@@ -261,7 +261,8 @@ static void emit_turn(cy_cg *cg, const gemm *g, const char *name) {
   V m = cy_size(cg, d->m), k = cy_size(cg, d->k), am = cy_size(cg, d->am);
   V to = cy_gepf(cg, cy_arg_ptr(cg, d->shared_slot), cy_mul(cg, row, k));
   V from = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), cy_mul(cg, row, am));
-  cy_emit_gather2(cg, to, k, from, am, cy_size(cg, d->ak), cy_sub(cg, cy_imin(cg, m, end), row), k);
+  V count = cy_sub(cg, cy_imin(cg, m, end), row);
+  cy_emit_gather2(cg, to, k, from, am, cy_size(cg, d->ak), count, k);
   cy_fn_end(cg, NULL);
 }
 
@@ -322,7 +323,8 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
   V a = a_at(cg, g, &p, p.row0);
   if (g->copy_a) {
     V copy = cy_gepc(cg, scratch, cbuf_bytes(g));
-    cy_emit_gather2(cg, copy, k, a, cy_size(cg, d->am), cy_size(cg, d->ak), rows, k);
+    V ak = cy_size(cg, d->ak);
+    cy_emit_gather2(cg, copy, k, a, cy_size(cg, d->am), ak, rows, k);
     a = copy;
   }
   cy_rows index = {row_index, &p, p.n + 1};
@@ -413,8 +415,10 @@ V cy_emit_dots8(cy_cg *cg, V a, V *col, V k) {
   cy_loop_end(cg, &l, v);
   for (int j = 0; j < 8; j++) {
     v[j] = l.out[j];
-    if (lanes == 16)
-      v[j] = LLVMBuildFAdd(cg->b, cy_some_lanes(cg, v[j], 0, 8), cy_some_lanes(cg, v[j], 8, 8), "");
+    if (lanes == 16) {
+      V high = cy_some_lanes(cg, v[j], 8, 8);
+      v[j] = LLVMBuildFAdd(cg->b, cy_some_lanes(cg, v[j], 0, 8), high, "");
+    }
   }
   cy_transpose8(cg, v);
   for (int j = 0; j < 8; j++)

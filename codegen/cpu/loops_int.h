@@ -60,7 +60,6 @@ V cy_lp_small_float_encode(cy_cg *cg, V v, cy_dtype t, unsigned n);
 /* loops_expr.c */
 void cy_lp_load_params(cy_lp *p); /* at the entry of a function, p->arg being set */
 void cy_lp_statement(cy_lp *p); /* forgets computed values: a new statement */
-bool cy_lp_varies(cy_lp *p, cy_expr e);
 V cy_lp_value(cy_lp *p, cy_expr e);   /* in the current number of lanes: uniform values are repeated */
 V cy_lp_uniform(cy_lp *p, cy_expr e); /* a scalar: of a uniform expression, or of the first lane of an affine one */
 void cy_lp_store(cy_lp *p, cy_karg arg, cy_expr offset, V value);

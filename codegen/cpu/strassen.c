@@ -45,7 +45,6 @@ enum {
 /* ---- sizes ---- */
 
 static int64_t half_of(int64_t k, int64_t k_block) { return (k < k_block ? k : k_block) / 2; }
-static int64_t blocks_of(int64_t k, int64_t k_block) { return (k + k_block - 1) / k_block; }
 static int64_t sum_bytes(cy_tile t, int64_t half) { return t.mr * half * 4; }
 /* Of a pair of tiles: its sums, and a flag in a cache line of its own. */
 static int64_t left_bytes(cy_tile t, int64_t half) { return LEFT_SUMS * sum_bytes(t, half) + 64; }
@@ -53,7 +52,7 @@ static int64_t right_bytes(const cy_cg *cg, cy_tile t, int64_t half) { return ha
 static int64_t group_of(int64_t nb) { return 2 * GROUP < nb ? 2 * GROUP : nb; } /* panels */
 
 int64_t cy_strassen_sums_bytes(cy_tile t, int64_t k, int64_t k_block) {
-  return blocks_of(k, k_block) * left_bytes(t, half_of(k, k_block));
+  return cy_ceil(k, k_block) * left_bytes(t, half_of(k, k_block));
 }
 
 /* Scratch, in this order: left sums, right sums, sums of a group. */
@@ -206,7 +205,7 @@ static void emit_right(cy_cg *cg, const frame *f, V q) {
 
 /* Arguments of their micro-kernel. */
 enum {
-  BASE, /* 2*MR rows, as of cy_ukernel */
+  BASE, /* 2*MR rows, as of a micro-kernel of core.c */
   TAB,
   LEFT,      /* the left sums of this pair of tiles */
   LEFT_ROW,  /* bytes of a row of one */
@@ -441,7 +440,7 @@ static frame frame_of(const cy_cg *cg, const cy_core *k) {
   return (frame){.k = k,
                  .nr = (int64_t)k->tile.nv * cg->W,
                  .half = half,
-                 .blocks = blocks_of(c, k->c_block),
+                 .blocks = cy_ceil(c, k->c_block),
                  .left_pair = left_bytes(k->tile, half)};
 }
 
@@ -538,7 +537,7 @@ static double plain_cycles(const shape *s, double rows, double panels) {
 /* Of a task of so many rows and panels. */
 static double fast_cycles(const shape *s, int64_t rows, double panels) {
   int64_t pair = 2 * s->tile.mr, pairs = rows / pair, rest = rows % pair;
-  double k = (double)s->k, columns = panels * s->tile.nv, blocks = (double)blocks_of(s->k, s->k_block);
+  double k = (double)s->k, columns = panels * s->tile.nv, blocks = (double)cy_ceil(s->k, s->k_block);
   double products = plain_cycles(s, (double)(pairs * pair), panels) * PRODUCTS / 8 * PLAIN_RATE / RATE;
   double sums = k * columns * RIGHT_SUM + (s->shared ? 0 : (double)rows * k / s->cg->W * LEFT_SUM);
   double plain = plain_cycles(s, rest && rest < 4 ? 4 : (double)rest, panels);
@@ -547,12 +546,12 @@ static double fast_cycles(const shape *s, int64_t rows, double panels) {
 
 /* What so many workers take, together, for tasks of these blocks. */
 static double work_cycles(const shape *s, cy_blocks b, bool fast, int64_t workers) {
-  int64_t rows = (s->rows + b.mb - 1) / b.mb, columns = (s->panels + b.nb - 1) / b.nb;
+  int64_t rows = cy_ceil(s->rows, b.mb), columns = cy_ceil(s->panels, b.nb);
   int64_t tasks = s->outer * rows * columns;
   double panels = (double)s->panels / (double)columns;
   double task = fast ? fast_cycles(s, s->rows / rows, panels) : plain_cycles(s, (double)s->rows / (double)rows, panels);
   double once = fast && s->shared ? (double)(s->outer * s->rows) * (double)s->k / s->cg->W * LEFT_SUM : 0;
-  return (double)((tasks + workers - 1) / workers * workers) * task + once;
+  return (double)cy_round_up(tasks, workers) * task + once;
 }
 
 /* The same for 1, 2, 4 and 8 workers. */
@@ -566,11 +565,11 @@ static double all_cycles(const shape *s, cy_blocks b, bool fast) {
 static cy_blocks blocks_choose(const shape *s) {
   int64_t pair = 2 * s->tile.mr, most = MOST_ROWS / pair * pair;
   int64_t panels = s->k > s->k_block ? MOST_PANELS / 2 : MOST_PANELS;
-  int64_t least = (s->rows + most - 1) / most;
+  int64_t least = cy_ceil(s->rows, most);
   cy_blocks best = {0};
   for (int64_t blocks = least; blocks <= 2 * least; blocks++)
     for (int64_t nb = 2; nb <= panels && nb <= s->panels + 1; nb += 2) {
-      cy_blocks b = {((s->rows + blocks - 1) / blocks + pair - 1) / pair * pair, nb};
+      cy_blocks b = {cy_round_up(cy_ceil(s->rows, blocks), pair), nb};
       if (!best.mb || all_cycles(s, b, true) < all_cycles(s, best, true))
         best = b;
     }
@@ -583,7 +582,7 @@ bool cy_strassen_choose(const cy_cg *cg, cy_tile t, int64_t outer, int64_t rows,
   if (cg->no_fast || k % 2 || panels < 4 || (rows && rows < 4 * t.mr))
     return false;
   shape s = {cg, t, outer ? outer : 1, rows ? rows : MOST_ROWS, panels, k, k, false};
-  s.k_block = ((k + blocks_of(k, most) - 1) / blocks_of(k, most) + 15) / 16 * 16;
+  s.k_block = cy_round_up(cy_ceil(k, cy_ceil(k, most)), 16);
   s.k_block = s.k_block < k ? s.k_block : k;
   s.shared = rows && outer && outer * rows * k * 4 <= MOST_SUMS;
   *out = (cy_strassen){blocks_choose(&s), s.k_block, s.shared};

@@ -381,7 +381,8 @@ static void emit_output_tile(cy_cg *cg, const wino *w, V table, V m, V col0, V h
   V cols = cy_imin(cg, cy_i64(cg, w->nr), cy_sub(cg, cy_i64(cg, d->cout), col0)), s[SPOT];
   cy_loop j, y;
   cy_loop_begin(cg, &j, cy_i64(cg, 0), cols, cy_i64(cg, cg->W), NULL, 0);
-  emit_unpatch(cg, w, cy_gepf(cg, m, j.iv), half, cy_gepf(cg, buffer, j.iv));
+  V to = cy_gepf(cg, buffer, j.iv);
+  emit_unpatch(cg, w, cy_gepf(cg, m, j.iv), half, to);
   cy_loop_end(cg, &j, NULL);
   for (int i = 0; i < SPOT; i++)
     s[i] = cy_load(cg, cg->i64, cy_gepc(cg, table, i * 8), 8);

@@ -91,7 +91,7 @@ static const shape matrix_shapes[] = {{64, 64, 4, 1, 2},
                    plain_shapes[] = {{64, 64, 0, 0, 0}, {64, 32, 0, 0, 0}, {32, 32, 0, 0, 0}, {32, 16, 0, 0, 0}},
                    plain_few[] = {{16, 64, 0, 0, 0}, {16, 32, 0, 0, 0}};
 
-static int up(int64_t n, int to) { return (int)((n + to - 1) / to * to); }
+static int up(int64_t n, int to) { return (int)cy_round_up(n, to); }
 static int elements(cy_dtype t) { return CHUNK * 8 / cy_dtype_of(t)->bits; } /* of a chunk */
 
 /* Chunks from row to row of a tile whose rows have `size` elements. */
@@ -141,7 +141,7 @@ static void share(const cy_machine *m, cy_kernel *k, const view *v, cy_cuda_form
   form->shares = shares > MOST_SHARES ? MOST_SHARES : (int)shares;
   form->blocks = cy_dim_muli(g, form->blocks, form->shares);
   form->share_elems = form->shares * heads * rows * (v->columns + 2);
-  form->combine_blocks = (heads * rows * v->columns + CY_CUDA_COMBINE_THREADS - 1) / CY_CUDA_COMBINE_THREADS;
+  form->combine_blocks = cy_ceil(heads * rows * v->columns, CY_CUDA_COMBINE_THREADS);
 }
 
 static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
@@ -193,10 +193,10 @@ static void print_scores(cy_cu_contract *q) {
 }
 
 /* i64 <symbol>_<name>_at(.., z, row): where a row of an operand begins. */
-static void print_place(cy_cu_contract *q, const char *head, cy_dim offset, cy_dim row, const cy_dim *batch) {
+static void print_place(cy_cu_contract *q, const char *head, cy_dim row, const cy_dim *batch) {
   cy_cu *p = q->p;
   cy_cu_function_open(q, head);
-  cy_cu_line(p, "i64 at = %s + (i64)row * %s;", cy_cu_dim(p, offset), cy_cu_dim(p, row));
+  cy_cu_line(p, "i64 at = (i64)row * %s;", cy_cu_dim(p, row));
   cy_cu_print_batch(q, batch);
   cy_cu_line(p, "return at;");
   cy_cu_function_close(q);
@@ -205,9 +205,9 @@ static void print_place(cy_cu_contract *q, const char *head, cy_dim offset, cy_d
 static void print_functions(cy_cu_contract *q) {
   const cy_contraction *c = q->c;
   print_scores(q);
-  print_place(q, "CY_INLINE i64 $S_q_at($P, int z, int row) {\n", c->a_offset, c->a_m, c->a_batch);
-  print_place(q, "CY_INLINE i64 $S_k_at($P, int z, int row) {\n", c->b_offset, c->b_n, c->b_batch);
-  print_place(q, "CY_INLINE i64 $S_v_at($P, int z, int row) {\n", c->v_offset, c->v_k, c->v_batch);
+  print_place(q, "CY_INLINE i64 $S_q_at($P, int z, int row) {\n", c->a_m, c->a_batch);
+  print_place(q, "CY_INLINE i64 $S_k_at($P, int z, int row) {\n", c->b_n, c->b_batch);
+  print_place(q, "CY_INLINE i64 $S_v_at($P, int z, int row) {\n", c->v_k, c->v_batch);
   cy_cu_contract_put(q);
 }
 
@@ -303,7 +303,7 @@ static bool weighs_by_exp(cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   const cy_stmt *set = cy_kernel_body(k)->next->body;
   cy_expr below = cy_x_bin(k, CY_OP_sub, cy_x_local(k, c->score), cy_x_local(k, c->top));
-  return set && !set->next && set->kind == CY_S_SET && set->value == cy_x_exp_weight(k, below);
+  return set && !set->next && set->kind == CY_S_SET && set->value == cy_x_exp_below(k, below);
 }
 
 static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
@@ -366,14 +366,13 @@ static const char end_of_constants[] =
     "#undef SCALE\n#undef MMA\n#undef PACK\n#undef PUT\n#undef BITS\n#undef WEIGH\n#undef EMPTY\n\n";
 
 /* const b1 wide_<name> = can 16 bytes of it be copied at once; its steps from row to row and element to element */
-static void print_operand(cy_cu_contract *q, const char *name, cy_karg arg, cy_dim offset, cy_dim row, cy_dim step,
-                          const cy_dim *batch) {
+static void print_operand(cy_cu_contract *q, const char *name, cy_karg arg, cy_dim row, cy_dim step, const cy_dim *batch) {
   cy_cu *p = q->p;
-  cy_dim strides[CY_MAX_BATCH + 2] = {offset, row};
+  cy_dim strides[CY_MAX_BATCH + 1] = {row};
   char wide[16];
   snprintf(wide, sizeof wide, "wide_%s", name);
-  memcpy(strides + 2, batch, (size_t)q->c->nbatch * sizeof *batch);
-  cy_cu_print_wide(p, wide, cy_dim_is(p->g, step, 1), strides, q->c->nbatch + 2, arg, elements(p->args[arg].dtype));
+  memcpy(strides + 1, batch, (size_t)q->c->nbatch * sizeof *batch);
+  cy_cu_print_wide(p, wide, cy_dim_is(p->g, step, 1), strides, q->c->nbatch + 1, arg, elements(p->args[arg].dtype));
   cy_cu_line(p, "const i64 %s_row = %s, %s_step = %s;", name, cy_cu_dim(p, row), name, cy_cu_dim(p, step));
 }
 
@@ -393,9 +392,9 @@ static void print_sizes(cy_cu_contract *q, const view *v) {
 
 static void print_operands(cy_cu_contract *q) {
   const cy_contraction *c = q->c;
-  print_operand(q, "q", c->a, c->a_offset, c->a_m, c->a_k, c->a_batch);
-  print_operand(q, "k", c->b, c->b_offset, c->b_n, c->b_k, c->b_batch);
-  print_operand(q, "v", c->v, c->v_offset, c->v_k, c->v_n, c->v_batch);
+  print_operand(q, "q", c->a, c->a_m, c->a_k, c->a_batch);
+  print_operand(q, "k", c->b, c->b_n, c->b_k, c->b_batch);
+  print_operand(q, "v", c->v, c->v_k, c->v_n, c->v_batch);
 }
 
 static void print_combine(cy_cu_contract *q, const view *v) {

@@ -167,8 +167,7 @@ static bool match_epilogue(matcher *m, const cy_stmt *store) {
 
 /* ---- the whole ---- */
 
-static bool put_operand(matcher *m, int which, cy_karg arg, cy_dim offset, const cy_dim *batch, cy_dim row,
-                        cy_dim step) {
+static bool put_operand(matcher *m, int which, cy_karg arg, const cy_dim *batch, cy_dim row, cy_dim step) {
   cy_dim strides[4] = {0, 0, row, cy_dim_const(m->g, 1)};
   bool of_rows = which == CYRT_ATTENTION_Q;
   if (!cy_dim_is(m->g, step, 1))
@@ -180,7 +179,7 @@ static bool put_operand(matcher *m, int which, cy_karg arg, cy_dim offset, const
       return false;
     strides[1] = along(m, m->head, batch);
   }
-  cy_cu_problem_tensor(m->k, m->field, which, arg, offset, strides);
+  cy_cu_problem_tensor(m->k, m->field, which, arg, cy_dim_const(m->g, 0), strides);
   return true;
 }
 
@@ -219,9 +218,9 @@ bool cy_cu_attention_match(cy_kernel *k, cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
   if ((t != CY_F16 && t != CY_BF16) || m.args[c->b].dtype != t || m.args[c->v].dtype != t || !find_axes(&m))
     return false;
   cy_cu_problem_init(m.g, CYRT_PROBLEM_ATTENTION, field);
-  if (!put_operand(&m, CYRT_ATTENTION_Q, c->a, c->a_offset, c->a_batch, c->a_m, c->a_k) ||
-      !put_operand(&m, CYRT_ATTENTION_K, c->b, c->b_offset, c->b_batch, c->b_n, c->b_k) ||
-      !put_operand(&m, CYRT_ATTENTION_V, c->v, c->v_offset, c->v_batch, c->v_k, c->v_n))
+  if (!put_operand(&m, CYRT_ATTENTION_Q, c->a, c->a_batch, c->a_m, c->a_k) ||
+      !put_operand(&m, CYRT_ATTENTION_K, c->b, c->b_batch, c->b_n, c->b_k) ||
+      !put_operand(&m, CYRT_ATTENTION_V, c->v, c->v_batch, c->v_k, c->v_n))
     return false;
   put_sizes(&m);
   return match_change(&m, change) && match_epilogue(&m, change->next->next);

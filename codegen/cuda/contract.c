@@ -140,7 +140,7 @@ void cy_cu_print_batch(cy_cu_contract *q, const cy_dim *strides) {
 
 static void print_row_matmul(cy_cu_contract *q) {
   const cy_contraction *c = q->c;
-  cy_cu_line(q->p, "i64 at = %s + (i64)m * %s;", cy_cu_dim(q->p, c->a_offset), cy_cu_dim(q->p, c->a_m));
+  cy_cu_line(q->p, "i64 at = (i64)m * %s;", cy_cu_dim(q->p, c->a_m));
   cy_cu_print_batch(q, c->a_batch);
   cy_cu_line(q->p, "r->base = at;");
 }
@@ -160,8 +160,8 @@ static void print_row_conv(cy_cu_contract *q) {
       cy_cu_line(p, "r->at[%d] = rest %% (int)%s + (int)%s;", i, out, pad);
     cy_cu_line(p, "rest /= (int)%s;", out);
   }
-  cy_cu_line(p, "r->base = %s + (i64)rest * %s + (i64)z * (%s / %lld) * %s;", cy_cu_dim(p, c->a_offset),
-             cy_cu_dim(p, c->x_image), cy_cu_dim(p, c->channels_in), (long long)c->group, cy_cu_dim(p, c->x_channel));
+  cy_cu_line(p, "r->base = (i64)rest * %s + (i64)z * (%s / %lld) * %s;", cy_cu_dim(p, c->x_image),
+             cy_cu_dim(p, c->channels_in), (long long)c->group, cy_cu_dim(p, c->x_channel));
   for (int i = 0; i < c->nspatial && is_forward(c); i++)
     cy_cu_line(p, "r->base += (i64)r->at[%d] * %s;", i, cy_cu_dim(p, c->x_spatial[i]));
   cy_cu_line(p, "if (!r->inside)");
@@ -255,8 +255,7 @@ static void print_b(cy_cu_contract *q) {
   if (p->form->packed_k) {
     cy_cu_line(p, "const i64 at = ((i64)z * %s + n) * %lld + k;", q->n, (long long)p->form->packed_k);
   } else if (!cy_cu_is_conv(c)) {
-    cy_cu_line(p, "i64 at = %s + (i64)k * %s + (i64)n * %s;", cy_cu_dim(p, c->b_offset), cy_cu_dim(p, c->b_k),
-               cy_cu_dim(p, c->b_n));
+    cy_cu_line(p, "i64 at = (i64)k * %s + (i64)n * %s;", cy_cu_dim(p, c->b_k), cy_cu_dim(p, c->b_n));
     cy_cu_print_batch(q, c->b_batch);
   } else {
     cy_cu_line(p, "const int depth = (int)(%s / %lld);", cy_cu_dim(p, c->channels_in), (long long)c->group);
@@ -265,7 +264,7 @@ static void print_b(cy_cu_contract *q) {
       cy_cu_line(p, "const i64 row = ((i64)z * %s + n) * depth + channel;", q->n);
     else
       cy_cu_line(p, "const i64 row = ((i64)z * depth + channel) * %s + n;", q->n);
-    cy_cu_line(p, "const i64 at = %s + row * %lld + tap;", cy_cu_dim(p, c->b_offset), (long long)cy_cu_taps(c));
+    cy_cu_line(p, "const i64 at = row * %lld + tap;", (long long)cy_cu_taps(c));
   }
   cy_cu_line(p, "return at;");
   cy_cu_function_close(q);
@@ -398,8 +397,7 @@ static bool fill_packing(cy_kernel *k, packing *f) {
   cy_kernel_args(k, &args);
   int64_t bits = cy_dtype_of(args[c->b].dtype)->bits, deep;
   *f = (packing){.groups = 1, .taps = 1, .bytes = bits / 8, .tap_s = 1};
-  if (!c->b_const || bits < 8 || !cy_dim_is_const(g, s.n, &f->columns) || !cy_dim_is_const(g, s.k, &deep) ||
-      !cy_dim_is_const(g, c->b_offset, &f->offset))
+  if (!c->b_const || bits < 8 || !cy_dim_is_const(g, s.n, &f->columns) || !cy_dim_is_const(g, s.k, &deep))
     return false;
   if (!cy_cu_is_conv(c)) {
     for (int i = 0; i < c->nbatch; i++)
@@ -446,7 +444,7 @@ static void prepare_packed(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_fo
   cy_kernel_args(k, &args);
   plan->dead_arg = (int32_t)cy_kernel_contraction(k)->b;
   plan->reads_dead = loads_argument(k, cy_kernel_contraction(k)->b);
-  form->packed_k = (f.taps * f.depth + chunk - 1) / chunk * chunk;
+  form->packed_k = cy_round_up(f.taps * f.depth, chunk);
   form->packed_arg = cy_kernel_add_arg(k, CY_ARG_READ, args[plan->dead_arg].dtype, 0);
   plan->packed_arg = (int32_t)form->packed_arg;
 }

@@ -213,8 +213,8 @@ bool cy_cu_conv_match(const cy_machine *machine, cy_kernel *k, const cy_cuda_for
   cy_dim none[CY_MAX_SPATIAL];
   for (int i = 0; i < CY_MAX_SPATIAL; i++)
     none[i] = cy_dim_const(m.g, 0);
-  put_tensor(&m, CYRT_CONV_X, c->a, c->a_offset, m.x_image, m.x_spatial);
-  put_tensor(&m, CYRT_CONV_W, cy_cu_b_arg(form, c), form->packed_k ? cy_dim_const(m.g, 0) : c->b_offset, none[0], none);
+  put_tensor(&m, CYRT_CONV_X, c->a, none[0], m.x_image, m.x_spatial);
+  put_tensor(&m, CYRT_CONV_W, cy_cu_b_arg(form, c), none[0], none[0], none);
   put_sizes(&m, t == CY_F32 && !machine->tf32);
   return true;
 }

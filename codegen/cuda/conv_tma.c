@@ -26,7 +26,7 @@ static int64_t factor(const cy_contraction *c, const int64_t *of, int from_last)
 /* Are at most a quarter of the steps, or of the rows, filled up with zeros? */
 static bool is_mostly(double used, double of) { return of * 3 <= used * 4; }
 
-static double ceil_to(double v, int to) { return to * (double)(((int64_t)v + to - 1) / to); }
+static double ceil_to(double v, int to) { return (double)cy_round_up((int64_t)v, to); }
 
 /* The patch that covers the output with the least beyond its ends; of equal ones the widest. False: all cover too
  * much. */
@@ -58,8 +58,8 @@ static cy_dim patches(cy_graph *g, const cy_contraction *c, const int patch[3]) 
 
 static bool takes(cy_graph *g, const cy_contraction *c, int depth) {
   int64_t channels;
-  if (c->group != 1 || !c->b_const || !cy_dim_is(g, c->x_channel, 1) || !cy_dim_is(g, c->a_offset, 0) ||
-      !cy_dim_is(g, c->b_offset, 0) || !cy_dim_is_const(g, c->channels_in, &channels))
+  if (c->group != 1 || !c->b_const || !cy_dim_is(g, c->x_channel, 1) ||
+      !cy_dim_is_const(g, c->channels_in, &channels))
     return false;
   for (int i = 0; i < c->nspatial; i++)
     if (c->stride[i] > MAX_STEP)

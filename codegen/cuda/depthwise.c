@@ -26,9 +26,9 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
   cy_dtype t = args[c->a].dtype;
-  return cy_cu_is_depthwise(g, c) && cy_dim_is_const(g, c->b_offset, NULL) && c->nspatial <= 2 &&
-         cy_cu_taps(c) <= MAX_TAPS && cy_dim_is(g, c->x_channel, 1) && (t == CY_F32 || t == CY_F16 || t == CY_BF16) &&
-         args[c->b].dtype == t && cy_kernel_local_dtype(k, c->acc) == CY_F32 && !c->has_a_zero && !c->has_b_zero;
+  return cy_cu_is_depthwise(g, c) && c->nspatial <= 2 && cy_cu_taps(c) <= MAX_TAPS &&
+         cy_dim_is(g, c->x_channel, 1) && (t == CY_F32 || t == CY_F16 || t == CY_BF16) && args[c->b].dtype == t &&
+         cy_kernel_local_dtype(k, c->acc) == CY_F32 && !c->has_a_zero && !c->has_b_zero;
 }
 
 static cy_dim ceil_of(cy_graph *g, cy_dim d, int by) { return cy_dim_cdiv(g, d, cy_dim_const(g, by)); }
@@ -82,7 +82,7 @@ static const char load_functions[] =
     "#endif\n"
     "  CY_UNROLL\n"
     "  for (int e = 0; e < V; e++)\n"
-    "    to[e] = c0 + e < C ? $B[PACKED ? tap * PACKED + c0 + e : B_OFFSET + (c0 + e) * (KH * KW) + tap] : 0;\n"
+    "    to[e] = c0 + e < C ? $B[PACKED ? tap * PACKED + c0 + e : (c0 + e) * (KH * KW) + tap] : 0;\n"
     "}\n\n";
 
 static const char body_text[] =
@@ -93,8 +93,8 @@ static const char body_text[] =
     "  const int c0 = (int)(number % chunks) * V, place = (int)(number / chunks);\n"
     "  const int ox = place % across * TW, oy = place / across % down * TH, image = place / across / down;\n"
     "  const int ix = ox * SW - pad_w, iy = oy * SH - pad_h;\n"
-    "  const b1 wide = c0 + V <= C && (u64)$A % 16 == 0 && (a_offset | step_image | step_h | step_w) % V == 0;\n"
-    "  const i64 base = a_offset + image * step_image + c0;\n"
+    "  const b1 wide = c0 + V <= C && (u64)$A % 16 == 0 && (step_image | step_h | step_w) % V == 0;\n"
+    "  const i64 base = image * step_image + c0;\n"
     "  f32 acc[TH][TW][V];\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < TH; i++)\n"
@@ -176,7 +176,7 @@ static void print_constants(cy_cu_contract *q) {
 
 static const char end_of_constants[] = "#undef TH\n#undef TW\n#undef V\n#undef NT\n#undef KH\n#undef KW\n#undef SH\n"
                                        "#undef SW\n#undef DH\n#undef DW\n#undef PACKED\n#undef PUT_CHUNK\n"
-                                       "#undef DECODE\n#undef B_OFFSET\n\n";
+                                       "#undef DECODE\n\n";
 
 static void print_sizes(cy_cu_contract *q) {
   cy_cu *p = q->p;
@@ -185,8 +185,7 @@ static void print_sizes(cy_cu_contract *q) {
   cy_cu_line(p, "const int images = (int)%s, C = (int)%s;", cy_cu_dim(p, c->images), cy_cu_dim(p, c->channels_out));
   cy_cu_line(p, "const int W = (int)%s, OW = (int)%s, pad_w = (int)%s;", cy_cu_dim(p, c->in[w]),
              cy_cu_dim(p, c->out[w]), cy_cu_dim(p, c->pad[w]));
-  cy_cu_line(p, "const i64 a_offset = %s, step_image = %s, step_w = %s;", cy_cu_dim(p, c->a_offset),
-             cy_cu_dim(p, c->x_image), cy_cu_dim(p, c->x_spatial[w]));
+  cy_cu_line(p, "const i64 step_image = %s, step_w = %s;", cy_cu_dim(p, c->x_image), cy_cu_dim(p, c->x_spatial[w]));
   if (w)
     cy_cu_line(p, "const int H = (int)%s, OH = (int)%s, pad_h = (int)%s;", cy_cu_dim(p, c->in[0]),
                cy_cu_dim(p, c->out[0]), cy_cu_dim(p, c->pad[0]));
@@ -201,7 +200,7 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract_begin(&q, p, symbol);
   cy_cu_decode(p->args[q.c->a].dtype, "v", decode, sizeof decode);
   print_constants(&q);
-  fprintf(p->out, "#define DECODE(v) %s\n#define B_OFFSET %s\n\n", decode, cy_cu_dim(p, q.c->b_offset));
+  fprintf(p->out, "#define DECODE(v) %s\n\n", decode);
   cy_cu_contract_text(&q, load_functions);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");

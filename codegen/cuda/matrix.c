@@ -140,14 +140,12 @@ static void add_stride(operand *o, cy_dim d) {
     o->strides[o->nstrides++] = d;
 }
 
-static operand matrix_operand(const cy_cu_contract *q, cy_dim offset, cy_dim along_k, cy_dim other,
-                              const cy_dim *batch) {
+static operand matrix_operand(const cy_cu_contract *q, cy_dim along_k, cy_dim other, const cy_dim *batch) {
   cy_graph *g = q->p->g;
   operand o = {0};
   bool halves = q->p->form->tile.k * 2 == ROW_BYTES;
   o.turned = halves && !cy_dim_is(g, along_k, 1) && cy_dim_is(g, other, 1);
   o.runs = o.turned || cy_dim_is(g, along_k, 1);
-  add_stride(&o, offset);
   add_stride(&o, o.turned ? along_k : other);
   for (int i = 0; i < q->c->nbatch; i++)
     add_stride(&o, batch[i]);
@@ -159,7 +157,6 @@ static operand image_operand(const cy_cu_contract *q, int64_t chunk) {
   const cy_contraction *c = q->c;
   cy_dim depth = cy_cu_per_group(g, c, c->channels_in);
   operand o = {.runs = cy_dim_is(g, c->x_channel, 1) && (cy_cu_taps(c) == 1 || multiple(g, depth, chunk))};
-  add_stride(&o, c->a_offset);
   add_stride(&o, c->x_image);
   if (c->group > 1)
     add_stride(&o, depth);
@@ -170,7 +167,7 @@ static operand image_operand(const cy_cu_contract *q, int64_t chunk) {
 
 static operand operand_a(const cy_cu_contract *q, int64_t chunk) {
   const cy_contraction *c = q->c;
-  return cy_cu_is_conv(c) ? image_operand(q, chunk) : matrix_operand(q, c->a_offset, c->a_k, c->a_m, c->a_batch);
+  return cy_cu_is_conv(c) ? image_operand(q, chunk) : matrix_operand(q, c->a_k, c->a_m, c->a_batch);
 }
 
 static operand operand_b(const cy_cu_contract *q) {
@@ -178,9 +175,8 @@ static operand operand_b(const cy_cu_contract *q) {
   if (q->p->form->packed_k)
     return (operand){.runs = true};
   if (!cy_cu_is_conv(c))
-    return matrix_operand(q, c->b_offset, c->b_k, c->b_n, c->b_batch);
+    return matrix_operand(q, c->b_k, c->b_n, c->b_batch);
   operand o = {.runs = c->kind == CY_CONTRACT_CONV && cy_cu_taps(c) == 1};
-  add_stride(&o, c->b_offset);
   add_stride(&o, cy_cu_per_group(q->p->g, c, c->channels_in));
   return o;
 }

@@ -29,8 +29,7 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   if (c->kind == CY_CONTRACT_CONV && !c->has_a_zero)
     cy_cu_conv_tma_schedule(m, k, form);
   if (c->kind != CY_CONTRACT_MATMUL || c->nbatch > 1 ||
-      !(cy_dim_is(g, c->a_k, 1) || (!cy_dtype_is_byte(t) && cy_dim_is(g, c->a_m, 1))) || !cy_dim_is(g, c->a_offset, 0) ||
-      !cy_dim_is(g, c->b_offset, 0))
+      !(cy_dim_is(g, c->a_k, 1) || (!cy_dtype_is_byte(t) && cy_dim_is(g, c->a_m, 1))))
     return;
   if (cy_cu_tiles_estimate(k, &s, BM, BN) * 4 < cy_cu_wanted_blocks(m) * 3 || cy_cu_estimate(g, s.m, BM) <= BM / 2 ||
       cy_cu_estimate(g, s.n, BN) <= BN / 2 || cy_cu_estimate(g, s.k, 4096) < LEAST_TURNS * cy_cu_tma_depth(t))

@@ -237,8 +237,6 @@ enum {
   VECTOR_BYTES = 16
 };
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 static void choose_group(const study *s, const cy_machine *m, cy_dim tasks, int64_t length, cy_cuda_form *f) {
   rows *r = s->r;
   int quarters = held_quarters(s);
@@ -247,7 +245,7 @@ static void choose_group(const study *s, const cy_machine *m, cy_dim tasks, int6
   const struct group *chosen = NULL;
   for (int i = 0; i < NGROUPS; i++) {
     const struct group *c = &groups[i];
-    int64_t chunks = ceil_div(length, (int64_t)c->threads * r->vector), words = chunks * r->vector * quarters / 4;
+    int64_t chunks = cy_ceil(length, (int64_t)c->threads * r->vector), words = chunks * r->vector * quarters / 4;
     bool holds = quarters ? words <= c->words : chunks <= (c->threads < WARP_SIZE ? 2 : LOOSE_CHUNKS);
     if (!holds || (few && !c->alone))
       continue;

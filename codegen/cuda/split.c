@@ -21,7 +21,7 @@ void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form)
   const cy_contraction *c = cy_kernel_contraction(k);
   const cy_karg_info *args;
   cy_cu_sizes s = cy_cu_sizes_of(k);
-  int64_t tiles = const_of(g, form->blocks), turns = (const_of(g, s.k) + form->tile.k - 1) / form->tile.k;
+  int64_t tiles = const_of(g, form->blocks), turns = cy_ceil(const_of(g, s.k), form->tile.k);
   int64_t results = const_of(g, s.m) * const_of(g, s.n) * const_of(g, s.z), wanted = cy_cu_wanted_blocks(m);
   cy_kernel_args(k, &args);
   int64_t bits = cy_dtype_of(args[c->a].dtype)->bits, sum_bits = cy_dtype_of(cy_kernel_local_dtype(k, c->acc))->bits;
@@ -34,12 +34,12 @@ void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form)
   shares = shares > MAX_SHARES ? MAX_SHARES : shares;
   if (shares < 2)
     return;
-  form->share_turns = (int)((turns + shares - 1) / shares);
-  form->shares = (int)((turns + form->share_turns - 1) / form->share_turns);
+  form->share_turns = (int)cy_ceil(turns, shares);
+  form->shares = (int)cy_ceil(turns, form->share_turns);
   form->blocks = cy_dim_muli(g, form->blocks, form->shares);
   form->share_elems = results * form->shares;
   int64_t each = (int64_t)CY_CUDA_COMBINE_THREADS * (form->vector ? form->vector : 1);
-  form->combine_blocks = (results + each - 1) / each;
+  form->combine_blocks = cy_ceil(results, each);
 }
 
 void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_form *form) {

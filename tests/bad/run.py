@@ -1,6 +1,6 @@
 """Bad input: every case must end in a diagnostic and exit code 1, with nothing left behind.
 
-In:  cases.py; the neg_* of ../shared/models; damaged copies of a good model; wrong use of cytoc and cyto-run.
+In:  cases.py and the files that it names; the neg_* of ../shared/models; damaged copies of a good model; wrong use of cytoc and cyto-run.
 Out: the closing line.
 
 Checked each time: the exit code, no signal and no sanitizer report, expected expressions on stderr, no output file, and
@@ -25,7 +25,10 @@ import onnx
 from onnx import TensorProto, helper as h
 
 import cases
+import graph_cases
 import lib
+import operator_cases
+import value_cases
 
 NEGATIVE = {  # what must be said about the shared ones
     'neg_bert_intent_slice_types': ['Slice'],

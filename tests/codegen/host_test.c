@@ -120,7 +120,6 @@ static cy_kernel *matmul_kernel(model *m, cy_dim rows, int64_t kk, int64_t n, cy
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
   c->b = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
   cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-  c->a_offset = c->b_offset = num(m, 0);
   c->b_const = w;
   c->acc = cy_kernel_add_local(k, CY_F32);
   c->m = rows;
@@ -318,7 +317,7 @@ static void test_conv(void) {
   output(&m, "y", CY_F32, num(&m, SIZE * SIZE), num(&m, COUT));
   cy_kernel *k = cy_kernel_create(m.g, "conv");
   cy_contraction *c = cy_kernel_contraction(k);
-  *c = (cy_contraction){.kind = CY_CONTRACT_CONV, .a_offset = num(&m, 0), .b_offset = num(&m, 0), .b_const = wv, .nspatial = 2,
+  *c = (cy_contraction){.kind = CY_CONTRACT_CONV, .b_const = wv, .nspatial = 2,
                         .group = 1, .images = num(&m, 1), .channels_in = num(&m, CIN), .channels_out = num(&m, COUT),
                         .x_image = num(&m, SIZE * SIZE * CIN), .x_channel = num(&m, 1)};
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);

@@ -280,7 +280,6 @@ static void add_matmul(const matmul_row *r, const integers *i) {
   c->m = named("m", r->m, r->symbolic, q);
   c->n = d(r->n);
   c->k = named("k", r->k, r->symbolic, q);
-  c->a_offset = c->b_offset = d(0);
   c->nbatch = r->batch > 1;
   c->batch[0] = d(r->batch);
   c->a_batch[0] = cy_dim_mul(g, c->m, c->k);
@@ -328,7 +327,6 @@ static void add_conv(const conv_row *r, const integers *ints) {
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, in, 0);
   c->b = cy_kernel_add_arg(k, CY_ARG_READ, ints ? ints->b : in, 0);
   cy_karg bias = cy_kernel_add_arg(k, CY_ARG_READ, acc, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, acc, 0);
-  c->a_offset = c->b_offset = d(0);
   c->nspatial = r->nspatial;
   c->images = d(r->images);
   c->group = r->group;

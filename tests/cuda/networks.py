@@ -22,6 +22,7 @@ import numpy as np
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
+import graphs
 import lib
 import mock
 import network
@@ -48,40 +49,18 @@ def resized(model, size, changes):
 
 def make(path):
     """A network of few operations and many results, whose products and attention are warpgroups' on sm_90a."""
-    import onnx
-    from onnx import helper as h, numpy_helper
-    rng, nodes, weights = np.random.default_rng(7), [], []
+    g = graphs.Graph(7)
 
-    def weight(name, *shape):
-        value = rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
-        weights.append(numpy_helper.from_array(value.astype(np.float32), name))
-        return name
-
-    def node(op, inputs, output, **attributes):
-        nodes.append(h.make_node(op, inputs, [output], name=output, **attributes))
-
-    def constant(name, value):
-        weights.append(numpy_helper.from_array(np.array(value), name))
-        return name
-    node('Conv', ['x', weight('w1', 64, 16, 3, 3), weight('b1', 64)], 'c1', pads=[1, 1, 1, 1])
-    node('Relu', ['c1'], 'r1')
-    node('Conv', ['r1', weight('w2', 64, 64, 1, 1), weight('b2', 64)], 'c2')
-    node('Add', ['c2', 'r1'], 'sum')
-    node('Relu', ['sum'], 'r2')
-    node('AveragePool', ['r2'], 'pool', kernel_shape=[8, 8], strides=[8, 8])
-    node('Reshape', ['pool', constant('flat', [64, 100])], 'columns')
-    node('Transpose', ['columns'], 'rows', perm=[1, 0])
-    for name in 'qkv':
-        node('MatMul', ['rows', weight('w' + name, 64, 64)], name)
-    node('Transpose', ['k'], 'kt', perm=[1, 0])
-    node('MatMul', ['q', 'kt'], 'scores')
-    node('Mul', ['scores', constant('scale', np.float32(0.125))], 'scaled')
-    node('Softmax', ['scaled'], 'weights', axis=-1)
-    node('MatMul', ['weights', 'v'], 'y')
-    graph = h.make_graph(nodes, 'warpgroups', [h.make_tensor_value_info('x', 1, [1, 16, 80, 80])],
-                         [h.make_tensor_value_info('y', 1, [100, 64])], weights)
-    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid('', 17)], ir_version=8), path)
-    return path
+    def weight(*shape):
+        return g.const(g.rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:])), np.float32)
+    x = g.op('Relu', g.op('Conv', 'x', weight(64, 16, 3, 3), weight(64), pads=[1, 1, 1, 1]))
+    x = g.op('Relu', g.op('Add', g.op('Conv', x, weight(64, 64, 1, 1), weight(64)), x))
+    x = g.op('AveragePool', x, kernel_shape=[8, 8], strides=[8, 8])
+    rows = g.op('Transpose', g.op('Reshape', x, g.ints(64, 100)), perm=[1, 0])
+    q, k, v = (g.op('MatMul', rows, weight(64, 64)) for _ in 'qkv')
+    scores = g.op('Mul', g.op('MatMul', q, g.op('Transpose', k, perm=[1, 0])), g.const(0.125, np.float32))
+    y = g.op('MatMul', g.op('Softmax', scores, axis=-1), v)
+    return g.save(path, [graphs.port('x', np.float32, [1, 16, 80, 80])], [graphs.port(y, np.float32, [100, 64])])
 
 
 def source(name, work):
@@ -112,17 +91,14 @@ def prepare(name, words, work):
         model = convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=True)
     onnx.save(model, compiled)
     session, feeds, rng = network.ort_session(plain), {}, np.random.default_rng(5)
-    for folder in ('in', 'ref'):
-        os.makedirs(os.path.join(work, folder))
     for k, port in enumerate(session.get_inputs()):
         dims = [d if isinstance(d, int) and d > 0 else 1 for d in port.shape]
         file = 'in_%d_%s.npy' % (k, lib.safe_name(port.name))
         stored = os.path.join(lib.SHARED, 'models', name, 'refio', file)
         feeds[port.name] = (np.load(stored) if os.path.exists(stored) and not sizes else
                             rng.standard_normal(dims).astype(np.float32))
-        np.save(os.path.join(work, 'in', file), feeds[port.name])
-    for k, (port, value) in enumerate(zip(session.get_outputs(), session.run(None, feeds))):
-        np.save(os.path.join(work, 'ref', 'out_%d_%s.npy' % (k, lib.safe_name(port.name))), value)
+    network.save_inputs(os.path.join(work, 'in'), feeds)
+    network.reference(session, feeds, os.path.join(work, 'ref'))
     return compiled
 
 

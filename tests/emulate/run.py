@@ -21,12 +21,13 @@ import onnx
 from onnx import TensorProto as T
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), 'random')]
+sys.path[:0] = [HERE, os.path.dirname(HERE), *(os.path.join(os.path.dirname(HERE), name) for name in ('random', 'quantise'))]
 import attention
 import generate
 import lib
 import machine
 import network
+import shared as quantise
 
 BASE = 'x86-64-v3'
 # Bochs's name for such a CPU, and what integers are multiplied by there. Bochs 2.7, Debian's, has the first two, which
@@ -48,7 +49,7 @@ def suite_module(name):
     return module
 
 
-qdq, quantise = suite_module('qdq'), suite_module('quantise')
+qdq = suite_module('qdq')
 
 # ---- models: a function: folder -> (path of a model in it, {input: array}), and what is done with it ----
 
@@ -239,10 +240,9 @@ class Job:
     def __init__(self, args, name):
         self.args, self.name, self.case, self.work = args, name, CASES[name], os.path.join(args.build, 'emulate', name)
         shutil.rmtree(self.work, ignore_errors=True)
-        os.makedirs(self.folder('in'))
+        os.makedirs(self.work)
         self.model, feeds = self.case.build(self.work)
-        for k, (port, value) in enumerate(feeds.items()):
-            np.save(os.path.join(self.folder('in'), 'in_%d_%s.npy' % (k, lib.safe_name(port))), value)
+        network.save_inputs(self.folder('in'), feeds)
 
     def folder(self, name):
         return os.path.join(self.work, name)

@@ -229,7 +229,7 @@ static cy_kernel *product(int64_t m, int64_t a_batch, int64_t a_m, int64_t out_b
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
   c->b = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
   cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-  c->a_offset = c->b_offset = c->b_batch[0] = d(0);
+  c->b_batch[0] = d(0);
   c->acc = cy_kernel_add_local(k, CY_F32);
   c->nbatch = 1;
   c->batch[0] = d(3);
@@ -301,7 +301,6 @@ static cy_kernel *pointwise(const pixels *p) {
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
   c->b = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0);
   cy_karg y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
-  c->a_offset = c->b_offset = d(0);
   c->acc = cy_kernel_add_local(k, CY_F32);
   c->nspatial = 2;
   c->group = 1;

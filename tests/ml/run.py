@@ -10,10 +10,11 @@ import shutil
 import sys
 
 import numpy as np
-import onnx
+from onnx import TensorProto
 from onnx import helper as h
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import graphs
 import lib
 import network
 
@@ -80,11 +81,10 @@ def check(args, folder, name, make):
     rng = np.random.default_rng(sum(name.encode()))
     attributes = make(rng)
     kind, strings = attributes.pop('op_type'), 'classlabels_strings' in attributes
-    label = [h.make_tensor_value_info('label', onnx.TensorProto.STRING if strings else onnx.TensorProto.INT64, None)]
-    ports = ([] if kind == 'SVMRegressor' else label) + [h.make_tensor_value_info('scores', onnx.TensorProto.FLOAT, None)]
+    label = [graphs.port('label', TensorProto.STRING if strings else np.int64, None)]
+    ports = ([] if kind == 'SVMRegressor' else label) + [graphs.port('scores', np.float32, None)]
     node = h.make_node(kind, ['x'], [p.name for p in ports], domain='ai.onnx.ml', **attributes)
-    graph = h.make_graph([node], 'g', [h.make_tensor_value_info('x', onnx.TensorProto.FLOAT, ['rows', FEATURES])], ports)
-    proto = h.make_model(graph, opset_imports=[h.make_opsetid('', 17), h.make_opsetid('ai.onnx.ml', 1)], ir_version=8)
+    proto = graphs.model_of([node], [graphs.port('x', np.float32, ['rows', FEATURES])], ports, domains=[('ai.onnx.ml', 1)])
     return network.beside_ort(args, folder, proto, [(threads, {'x': rng.standard_normal((rows, FEATURES)).astype(np.float32)})
                                                     for rows, threads in ((1, 1), (23, 2))], 1e-4)
 
@@ -92,13 +92,12 @@ def check(args, folder, name, make):
 def one_hot(args, folder):
     """zeros = 0: categories that are listed as always, another one is an error when running."""
     node = h.make_node('OneHotEncoder', ['x'], ['y'], domain='ai.onnx.ml', cats_int64s=[3, 5, 9], zeros=0)
-    graph = h.make_graph([node], 'g', [h.make_tensor_value_info('x', onnx.TensorProto.INT64, ['n'])],
-                         [h.make_tensor_value_info('y', onnx.TensorProto.FLOAT, None)])
     path, library = (os.path.join(folder, name) for name in ('m.onnx', 'm.so'))
-    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid('', 17), h.make_opsetid('ai.onnx.ml', 1)], ir_version=8), path)
-    code, _, err = lib.run([args.cytoc, path, '-o', library, '--verify'])
-    if code:
-        return lib.reason(err, code)
+    graphs.save_model(path, [node], [graphs.port('x', np.int64, ['n'])], [graphs.port('y', np.float32, None)],
+                      domains=[('ai.onnx.ml', 1)])
+    why = network.compile_model(args, path, library, '-O3', ['--verify'])
+    if why:
+        return why
     code, err = network.run_feeds(args, folder, library, {'x': np.array([5, 3, 9, 5])})
     if code:
         return lib.reason(err, code)

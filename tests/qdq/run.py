@@ -13,30 +13,26 @@ import numpy as np
 import onnx
 from onnx import TensorProto as T
 from onnx import helper as h
-from onnx import numpy_helper
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import graphs
 import lib
 import network
 
 CASES = []
 
 
-class Graph:
-    """Collects nodes, constants and inputs; every input is random."""
+class Graph(graphs.Graph):
+    """Every input is random."""
 
     def __init__(self, seed):
-        self.rng, self.nodes, self.inits, self.inputs, self.feeds, self.outputs = np.random.default_rng(seed), [], [], [], {}, []
+        super().__init__(seed)
+        self.inputs, self.feeds = [], {}
 
     def input(self, name, dims, dtype=np.float32, low=0, high=256):
         array = (self.rng.standard_normal(dims) if dtype == np.float32 else self.rng.integers(low, high, dims)).astype(dtype)
-        self.inputs.append(h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(np.dtype(dtype)), list(dims)))
+        self.inputs.append(graphs.port(name, dtype, list(dims)))
         self.feeds[name] = array
-        return name
-
-    def const(self, array, name=None):
-        name = name or 'c%d' % len(self.inits)
-        self.inits.append(numpy_helper.from_array(np.asarray(array), name))
         return name
 
     def f(self, v):
@@ -52,9 +48,7 @@ class Graph:
         return self.const(self.rng.integers(low, high, dims).astype(dtype))
 
     def op(self, kind, inputs, domain='', outputs=1, **attributes):
-        names = ['v%d_%d' % (len(self.nodes), k) for k in range(outputs)]
-        self.nodes.append(h.make_node(kind, inputs, names, domain=domain, name='n%d' % len(self.nodes), **attributes))
-        return names[0] if outputs == 1 else names
+        return super().op(kind, *inputs, domain=domain, outputs=outputs, **attributes)
 
     def ms(self, kind, inputs, outputs=1, **attributes):
         return self.op(kind, inputs, 'com.microsoft', outputs, **attributes)
@@ -66,10 +60,7 @@ class Graph:
         return self.op('QuantizeLinear', [x, scale, zero])
 
     def save(self, path, outputs, opset=17):
-        ports = [h.make_tensor_value_info(o, t, None) for o, t in outputs]
-        graph = h.make_graph(self.nodes, 'g', self.inputs, ports, self.inits)
-        model = h.make_model(graph, opset_imports=[h.make_opsetid('', opset), h.make_opsetid('com.microsoft', 1)], ir_version=9)
-        onnx.save(model, path)
+        super().save(path, self.inputs, [graphs.port(o, t, None) for o, t in outputs], opset=opset)
 
 
 def case(outputs, step=0, opset=17, kernel=None):
@@ -213,7 +204,7 @@ def gather_block_quantized_along(g):
     results, i = [], g.input('i', (3, 5), np.int64, -40, 40)
     for axis, dims in ((0, (40, 6)), (1, (2, 40, 3))):
         data = onnx.helper.make_tensor('d%d' % axis, T.INT4, dims, g.rng.integers(-8, 8, dims).ravel().tolist())
-        g.inits.append(data)
+        g.constants.append(data)
         blocks = [3 if k == axis else n for k, n in enumerate(dims)]
         scales = g.const((0.01 + g.rng.random(blocks)).astype(np.float32))
         results.append(g.ms('GatherBlockQuantized', [data.name, i, scales], gather_axis=axis, quantize_axis=axis, block_size=16))
@@ -309,8 +300,8 @@ def weight_only_blocks(g):
 
 def typed(g, array, dtype):
     """A constant of a type that numpy lacks, by its values."""
-    name = 'c%d' % len(g.inits)
-    g.inits.append(h.make_tensor(name, dtype, array.shape, array.ravel().tolist()))
+    name = 'c%d' % len(g.constants)
+    g.constants.append(h.make_tensor(name, dtype, array.shape, array.ravel().tolist()))
     return name
 
 
@@ -382,20 +373,15 @@ def differs(got, want, step):
 
 
 def test(args, name, function, outputs, step, opset, kernel, seed):
-    import onnxruntime as ort
     work = os.path.join(args.build, 'quant', name)
     shutil.rmtree(work, ignore_errors=True)
-    os.makedirs(os.path.join(work, 'in'))
+    os.makedirs(work)
     model, g = os.path.join(work, 'model.onnx'), Graph(seed)
     values = function(g)
     g.save(model, list(zip(values, outputs)), opset)
-    for k, (port, value) in enumerate(g.feeds.items()):
-        np.save(os.path.join(work, 'in', 'in_%d_%s.npy' % (k, port)), value)
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
+    network.save_inputs(os.path.join(work, 'in'), g.feeds)
     try:
-        want = ort.InferenceSession(model, options, providers=['CPUExecutionProvider']).run(None, g.feeds)
+        want = network.ort_session(model, optimised=False).run(None, g.feeds)
     except Exception as problem:
         return 'ONNX Runtime: ' + str(problem).splitlines()[0]
     for level in ('-O0', '-O3'):

@@ -1,145 +1,26 @@
-"""Quantisation of float models: accuracy on the trained example, all forms of samples, the QDQ files that are written; weights
-in half precision.
+"""Quantisation of float models: accuracy on the trained example, all forms of samples, what stays in float; the QDQ files that
+are written (qdq_files.py); weights in half precision (halves.py).
 
 In:  examples/digits, vit/vit.onnx (trained by vit/train.py on the same pictures), networks made here with fixed random
-     numbers. Out: the closing line.
+     numbers (shared.py). Out: the closing line.
 
-A float library of the same model is what errors are measured against, as signal-to-noise ratio in dB; QDQ files are
-judged by ONNX Runtime without its optimisations.
+A float library of the same model is what errors are measured against, as signal-to-noise ratio in dB.
 """
 import os
 import re
-import shutil
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
 import numpy as np
-import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
 
+import graphs
+import halves
 import lib
-
-# the networks here are too small to gain time by integers
-STATIC = ['--int8=static', '--int8-prefer=size']
-DIGITS = os.path.join(lib.ROOT, 'examples', 'digits')
-
-
-def snr(wanted, got):
-    wanted, got = np.float64(wanted), np.float64(got)
-    return 10 * np.log10((wanted ** 2).sum() / max(((wanted - got) ** 2).sum(), 1e-30))
-
-
-class Place:
-    def __init__(self, args, name):
-        self.args, self.root = args, os.path.join(args.build, 'quantise', name)
-        shutil.rmtree(self.root, ignore_errors=True)
-        os.makedirs(self.root)
-
-    def path(self, *names):
-        os.makedirs(os.path.dirname(os.path.join(self.root, *names)), exist_ok=True)
-        return os.path.join(self.root, *names)
-
-    def cytoc(self, *arguments):
-        code, out, err = lib.run([self.args.cytoc, *arguments])
-        if code:
-            raise RuntimeError(lib.reason(err, code))
-        return out + err
-
-    def library(self, model, name, *options):
-        self.cytoc(model, '-o', self.path(name + '.so'), *options)
-        return self.path(name + '.so')
-
-    def run(self, library, *inputs):
-        for k, x in enumerate(inputs):
-            np.save(self.path('in', 'in_%d_.npy' % k), x)
-        shutil.rmtree(self.path('out'), ignore_errors=True)
-        code, _, err = lib.run([self.args.cyto_run, library, '--inputs-dir', self.path('in'), '--output-dir', self.path('out')])
-        if code:
-            raise RuntimeError(lib.reason(err, code))
-        return [np.load(self.path('out', f)) for f in sorted(os.listdir(self.path('out')))]
-
-    def remove(self):
-        shutil.rmtree(self.root, ignore_errors=True)
-
-
-# ---- networks ------------------------------------------------------------------------------------------------------
-
-class Network:
-    """A model built line by line; weights are random with a fixed seed."""
-
-    def __init__(self, seed):
-        self.rng, self.nodes, self.weights = np.random.default_rng(seed), [], []
-
-    def weight(self, *shape, scale=None):
-        w = self.rng.standard_normal(shape) * (scale or (2 / np.prod(shape[1:])) ** 0.5)
-        self.weights.append(numpy_helper.from_array(np.float32(w), 'w%d' % len(self.weights)))
-        return self.weights[-1].name
-
-    def constant(self, values):
-        self.weights.append(numpy_helper.from_array(np.float32(values), 'w%d' % len(self.weights)))
-        return self.weights[-1].name
-
-    def op(self, op, *inputs, **attributes):
-        out = 'v%d' % len(self.nodes)
-        self.nodes.append(helper.make_node(op, list(inputs), [out], '%s_%d' % (op, len(self.nodes)), **attributes))
-        return out
-
-    def conv(self, x, c, o, k=3, **attributes):
-        group = attributes.get('group', 1)
-        return self.op('Conv', x, self.weight(o, c // group, k, k), self.weight(o, scale=0.1), pads=[k // 2] * 4, **attributes)
-
-    def save(self, path, inputs, outputs, opset=17):
-        def port(name, shape):
-            return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
-        graph = helper.make_graph(self.nodes, 'g', [port(n, s) for n, s in inputs], [port(n, s) for n, s in outputs], self.weights)
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', opset)], ir_version=8), path)
-        return path
-
-
-def residual(path, opset=17):
-    """Strided convolution, a residual block with a projection, pooling, concatenation, a depthwise layer, a classifier."""
-    n = Network(1)
-    x = n.op('Relu', n.conv('x', 3, 16, strides=[2, 2]))
-    y = n.op('Relu', n.conv(x, 16, 24))
-    x = n.op('Relu', n.op('Add', n.conv(y, 24, 24), n.conv(x, 16, 24, k=1)))
-    a = n.op('MaxPool', x, kernel_shape=[3, 3], strides=[1, 1], pads=[1] * 4)
-    x = n.op('Concat', a, n.op('Relu', n.conv(x, 24, 8)), axis=1)
-    g = n.conv(x, 32, 32, group=32)
-    x = n.op('Mul', g, n.op('Sigmoid', g))
-    x = n.op('Flatten', n.op('GlobalAveragePool', n.conv(x, 32, 40, k=1)))
-    n.op('Gemm', x, n.weight(40, 10), n.weight(10))
-    return n.save(path, [('x', ['batch', 3, 32, 32])], [(n.nodes[-1].output[0], ['batch', 10])], opset)
-
-
-def encoder(path):
-    """Two inputs, products of computed values, normalisation, gelu."""
-    n = Network(2)
-    x = n.op('Add', n.op('MatMul', 'x', n.weight(64, 96)), 'y')
-    q, k = n.op('MatMul', x, n.weight(96, 96)), n.op('MatMul', x, n.weight(96, 96))
-    s = n.op('Softmax', n.op('MatMul', q, n.op('Transpose', k, perm=[0, 2, 1])), axis=-1)
-    x = n.op('Add', x, n.op('MatMul', n.op('MatMul', s, x), n.weight(96, 96)))
-    x = n.op('LayerNormalization', x, n.weight(96, scale=1), axis=-1)
-    h = n.op('MatMul', x, n.weight(96, 256))
-    h = n.op('Mul', h, n.op('Sigmoid', h))
-    n.op('MatMul', h, n.weight(256, 32))
-    return n.save(path, [('x', ['batch', 'length', 64]), ('y', ['batch', 'length', 96])],
-                  [(n.nodes[-1].output[0], ['batch', 'length', 32])])
-
-
-def samples_of(shape, n, seed=3):
-    rng = np.random.default_rng(seed)
-    return [np.float32(rng.standard_normal(shape)) for _ in range(n)]
-
-
-# ---- tests ---------------------------------------------------------------------------------------------------------
-
-def digits(p):
-    """(images, labels): every third for calibration, all for testing."""
-    data = np.fromfile(os.path.join(DIGITS, 'digits.bin'), np.uint8).reshape(-1, 65)
-    return np.float32(data[:, 1:].reshape(-1, 1, 8, 8)) / 16, data[:, 0]
+import qdq_files
+from shared import DIGITS, STATIC, Network, Place, digits, encoder, residual, samples_of, snr
 
 
 def top1(p, library, images, labels):
@@ -153,8 +34,9 @@ def shifted(images, labels):
 
 
 def loses(p, model, least, options, pictures=lambda *test: test):
-    """Right answers of the static and of the dynamic library: at most 0.5 and 1 % fewer, of `least` layers in integers each."""
-    images, labels = digits(p)
+    """Right answers of the static and of the dynamic library: at most 0.5 and 1 % fewer, of `least` layers in integers each. Every
+    third picture is for calibration, all are for testing."""
+    images, labels = digits()
     np.savez(p.path('c.npz'), image=images[::3])
     images, labels = pictures(images, labels)
     wanted = top1(p, p.library(model, 'f'), images, labels)
@@ -249,7 +131,7 @@ def small_outputs(p):
     hidden = n.op('Add', n.conv('x', 16, 32, k=1), n.constant(40))
     n.conv(hidden, 32, 24, k=1)
     n.op('Tanh', n.conv(hidden, 32, 16))
-    weights = n.weights[-2]
+    weights = n.constants[-2]
     values = numpy_helper.to_array(weights)
     weights.CopyFrom(numpy_helper.from_array(values - values.mean((1, 2, 3), keepdims=True), weights.name))
     shape = ['batch', None, 12, 12]
@@ -357,11 +239,11 @@ def dynamic_limit(p):
     good = n.op('MatMul', 'x', n.weight(64, 96))
     big = n.rng.standard_normal(96) * 0 + 1
     big[5] = 1e4
-    n.weights.append(numpy_helper.from_array(np.float32(big), 'big'))
+    n.constants.append(graphs.constant('big', np.float32(big)))
     weights = n.weight(96, 80)
-    array = numpy_helper.to_array(n.weights[-1]).copy()
+    array = numpy_helper.to_array(n.constants[-1]).copy()
     array[5] = 0
-    n.weights[-1] = numpy_helper.from_array(array, weights)
+    n.constants[-1] = numpy_helper.from_array(array, weights)
     n.op('MatMul', n.op('Mul', good, 'big'), weights)
     model, x = n.save(p.path('m.onnx'), [('x', ['batch', 64])], [('v2', ['batch', 80])]), samples_of((7, 64), 1)[0]
     np.savez_compressed(p.path('c.npz'), x=samples_of((64,), 9))
@@ -410,8 +292,8 @@ def logarithms_stay_float(p):
 def spectra_stay_float(p):
     """The waves of a Fourier transform are constants but no weights: weak bins beside strong ones keep their precision."""
     n = Network(12)
-    window, step = n.constant(np.hanning(512)), numpy_helper.from_array(np.int64(256), 'step')
-    n.weights.append(step)
+    window, step = n.constant(np.hanning(512)), graphs.constant('step', np.int64(256))
+    n.constants.append(step)
     n.op('STFT', 'x', 'step', window, onesided=1)
     model = n.save(p.path('m.onnx'), [('x', ['batch', 4096, 1])], [('v0', None)])
     x = (np.sin(np.arange(4096) * 0.3) + 1e-4 * n.rng.standard_normal(4096)).astype(np.float32)[None, :, None]
@@ -427,14 +309,13 @@ def limit_in_branches(p):
     """Layers in a branch of an If can't be measured: with a limit they stay in float, without one they don't."""
     n = Network(12)
     w = n.weight(64, 96)
-    port = helper.make_tensor_value_info
+    port = graphs.port
     branches = {name: helper.make_graph(
         [helper.make_node('MatMul', ['x', w], [name + '_m'], name), helper.make_node(op, [name + '_m'], [name + '_y'])], name, [],
-        [port(name + '_y', onnx.TensorProto.FLOAT, [5, 96])]) for name, op in (('then', 'Relu'), ('else', 'Neg'))}
+        [port(name + '_y', np.float32, [5, 96])]) for name, op in (('then', 'Relu'), ('else', 'Neg'))}
     node = helper.make_node('If', ['c'], ['y'], then_branch=branches['then'], else_branch=branches['else'])
-    graph = helper.make_graph([node], 'g', [port('x', onnx.TensorProto.FLOAT, [5, 64]), port('c', onnx.TensorProto.BOOL, [])],
-                              [port('y', onnx.TensorProto.FLOAT, [5, 96])], n.weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8), p.path('m.onnx'))
+    graphs.save_model(p.path('m.onnx'), [node], [port('x', np.float32, [5, 64]), port('c', bool, [])], [port('y', np.float32, [5, 96])],
+                      n.constants)
     options = [p.path('m.onnx'), '-o', p.path('m.so'), '--int8', '--explain']
     if not re.search('2 of 2 layers in int8', p.cytoc(*options)):
         return 'the branches are not in integers'
@@ -498,126 +379,6 @@ def weights_refused(p):
     return None if 'no matrix product' in text else 'no warning for a model without products'
 
 
-def session(path):
-    o = onnxruntime.SessionOptions()
-    o.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(path, o)
-
-
-def qdq_file(p, make, feeds, calibration):
-    model, out = make(p.path('m.onnx')), p.path('m.qdq.onnx')
-    np.savez(p.path('c.npz'), **calibration)
-    p.cytoc('quantize', model, '-o', out, '--calibrate=' + p.path('c.npz'))
-    onnx.checker.check_model(out)
-    graph = onnx.load(out).graph
-    layers = [n for n in graph.node if n.op_type in ('Conv', 'Gemm') or n.op_type == 'MatMul' and 'weight' in n.input[1]]
-    plain = [n.name for n in layers if not all(re.search(r'_dequantized(_\d+)?$', x) for x in n.input[:2])]
-    if plain or not layers:
-        return 'not quantised: %s' % (plain or 'all')
-    wanted, got = session(model).run(None, feeds)[0], session(out).run(None, feeds)[0]
-    own = p.run(p.library(out, 'q'), *feeds.values())[0]
-    if snr(wanted, got) < 22:
-        return 'ONNX Runtime has %.1f dB' % snr(wanted, got)
-    return None if snr(got, own) > 35 else 'cytoc and ONNX Runtime agree to %.1f dB only' % snr(got, own)
-
-
-def qdq_residual(p):
-    return qdq_file(p, residual, {'x': samples_of((2, 3, 32, 32), 1, 9)[0]}, {'x': samples_of((3, 32, 32), 16)})
-
-
-def names_taken(path):
-    """residual(), whose values have names like those of what is put in."""
-    model = onnx.load(residual(path))
-    names = {'v%d' % i: name for i, name in enumerate(('x_scale', 'x_dequantized', 'x_quantized', 'x_scale_weight', 'x_zero_point',
-                                                       'x_dequantized_scale', 'x_dequantized_1'))}
-    for node in model.graph.node:
-        node.input[:] = [names.get(x, x) for x in node.input]
-        node.output[:] = [names.get(x, x) for x in node.output]
-    onnx.save(model, path)
-    return path
-
-
-def qdq_names(p):
-    return qdq_file(p, names_taken, {'x': samples_of((2, 3, 32, 32), 1, 9)[0]}, {'x': samples_of((3, 32, 32), 16)})
-
-
-def older(path, opset):
-    """What changed between operator sets 7 and 13, as the set at hand has it."""
-    n = Network(21)
-
-    def ints(*values):
-        n.weights.append(numpy_helper.from_array(np.int64(values), 'w%d' % len(n.weights)))
-        return n.weights[-1].name
-
-    def moved(since, op, x, **values):
-        """Attributes until `since`, then inputs."""
-        if opset < since:
-            return n.op(op, x, **values)
-        return n.op(op, x, *[ints(*np.ravel(v)) if isinstance(v, (int, list)) else n.constant(v) for v in values.values()])
-    x = moved(11, 'Pad', 'x', pads=[0, 0, 1, 1, 0, 0, 1, 1])
-    x = moved(11, 'Clip', n.conv(x, 3, 16), min=0.0, max=6.0)
-    x = n.op('Dropout', x, **({'ratio': 0.3} if opset < 12 else {}))
-    scales, half = (np.float32([1, 1, s, s]) for s in (2, 0.5))
-    if opset < 9:
-        x = n.op('Upsample', x, scales=scales)
-    elif opset < 10:
-        x = n.op('Upsample', x, n.constant(scales))
-    elif opset < 11:
-        x = n.op('Resize', n.op('Resize', n.op('Resize', x, n.constant(scales), mode='linear'), n.constant(half)), n.constant(scales))
-    else:
-        x = n.op('Resize', x, n.constant(np.float32([])), n.constant(scales))
-    x = moved(10, 'Slice', n.conv(x, 16, 24), starts=[1, 2], ends=[20, 30], axes=[2, 3])
-    x = n.conv(x, 24, 8)
-    x = n.op('Mul', x, n.op('Mul', n.op('Softmax', n.op('Mul', x, n.constant(0.3)), axis=2), n.constant(100)))
-    x = n.op('BatchNormalization', n.conv(x, 8, 8), *(n.constant(np.float32([v] * 8)) for v in (1, 0.1, 0, 1)),
-             **({'spatial': 1} if opset < 9 else {}))
-    x = moved(13, 'Squeeze', moved(13, 'ReduceSum', n.op('Relu', x), axes=[2]), axes=[2])
-    n.op('LogSoftmax', n.op('Gemm', n.op('Flatten', x), n.weight(224, 10, scale=0.02), n.weight(10)), axis=1)
-    return n.save(path, [('x', [1, 3, 16, 16])], [(n.nodes[-1].output[0], [1, 10])], opset)
-
-
-def qdq_older_operators(p):
-    """Models of all sets from 7 on; those of 13 and newer keep their set."""
-    for opset in (7, 8, 9, 10, 11, 12, 13):
-        why = qdq_file(p, lambda path: older(path, opset), {'x': samples_of((1, 3, 16, 16), 1, 9)[0]},
-                       {'x': samples_of((3, 16, 16), 16)})
-        if why:
-            return 'operator set %d: %s' % (opset, why)
-    return None
-
-
-def qdq_external(p):
-    """A model with tensor data in another file: in it comes, and out goes one. What lies outside of its folder is refused."""
-    def make(path):
-        model = onnx.load(residual(p.path('in_one_file.onnx')))
-        embedded = p.path('in', 'm.onnx')
-        onnx.save(model, embedded, save_as_external_data=True, location='weights.bin', size_threshold=64)
-        return embedded
-    x, path = samples_of((2, 3, 32, 32), 1, 9)[0], p.path('m.qdq.onnx')
-    why = qdq_file(p, make, {'x': x}, {'x': samples_of((3, 32, 32), 16)})
-    if why:
-        return why
-    if not os.path.exists(path + '.data') or os.path.getsize(path) > 30000:
-        return 'the data is not beside the model, which has %d bytes' % os.path.getsize(path)
-    outside = session(path).run(None, {'x': x})[0]
-    p.cytoc('quantize', p.path('in_one_file.onnx'), '-o', path, '--calibrate=' + p.path('c.npz'))
-    if not np.array_equal(outside, session(path).run(None, {'x': x})[0]):
-        return 'not the model that one file gives'
-    os.remove(path)
-    os.remove(path + '.data')
-    os.rename(p.path('in', 'weights.bin'), p.path('weights.bin'))
-    os.symlink(p.path('weights.bin'), p.path('in', 'weights.bin'))
-    code, _, err = lib.run([p.args.cytoc, 'quantize', p.path('in', 'm.onnx'), '-o', path, '--calibrate=' + p.path('c.npz')])
-    if code != 1 or 'symbolic link' not in err or os.path.exists(path) or os.path.exists(path + '.data'):
-        return 'exit code %d: %s' % (code, err)
-    return None
-
-
-def qdq_encoder(p):
-    feeds = {'x': samples_of((2, 5, 64), 1)[0], 'y': samples_of((2, 5, 96), 1, 5)[0]}
-    return qdq_file(p, encoder, feeds, {'x': samples_of((1, 7, 64), 4), 'y': samples_of((1, 7, 96), 4, 5)})
-
-
 def odd_activations(p):
     """Layers that read zeros only, or infinities, stay in float, and it is said; nothing to quantise is a warning."""
     n = Network(6)
@@ -641,102 +402,6 @@ def odd_activations(p):
     return None
 
 
-def half_digits(p):
-    """The trained example reads the same, from a library with weights of half the bytes, with inputs of either type."""
-    images, labels = digits(p)
-    wanted = p.run(p.library(os.path.join(DIGITS, 'digits.onnx'), 'f'), images)[0]
-    for option, dtype, least in (('--fp16', np.float16, 60), ('--bf16', None, 40)):
-        library = p.library(os.path.join(DIGITS, 'digits.onnx'), 'h', option)
-        got = p.run(library, images)[0]
-        right = [int((y.argmax(1) == labels).sum()) for y in (wanted, got)]
-        if right[0] != right[1] or snr(wanted, got) < least:
-            return '%s: %d right instead of %d, %.1f dB' % (option, right[1], right[0], snr(wanted, got))
-        if dtype:
-            got = p.run(p.library(os.path.join(DIGITS, 'digits.onnx'), 'io', option, '--half-io'), dtype(images))[0]
-            if got.dtype != dtype or snr(wanted, got) < least - 5:
-                return '%s --half-io: %s, %.1f dB' % (option, got.dtype, snr(wanted, got))
-    return None
-
-
-def half_networks(p):
-    """Every kind of product, with sizes known and not; the library is about half as large."""
-    n = Network(11)
-    x = n.op('Relu', n.conv('x', 16, 64))
-    x = n.op('Add', n.op('Relu', n.conv(x, 64, 64, k=1)), n.conv(x, 64, 64, group=64))
-    x = n.op('Relu', n.conv(x, 64, 96, group=2, strides=[2, 2]))
-    up = n.op('ConvTranspose', x, n.weight(96, 48, 2, 2), kernel_shape=[2, 2], strides=[2, 2])
-    n.op('MatMul', n.op('MatMul', up, n.weight(48, 16, 96)), n.op('Transpose', n.weight(80, 96), perm=[1, 0]))
-    image = n.save(p.path('image.onnx'), [('x', ['batch', 16, 16, 16])], [(n.nodes[-1].output[0], ['batch', 48, 16, 80])])
-    n = Network(13)
-    n.op('MatMul', n.op('Relu', 'x'), n.op('Transpose', n.weight(2112, 2048), perm=[1, 0]))  # packed from where it lies in the file
-    large = n.save(p.path('large.onnx'), [('x', ['batch', 2048])], [(n.nodes[-1].output[0], ['batch', 2112])])
-    for model, feeds in ((large, samples_of((3, 2048), 1)), (image, samples_of((3, 16, 16, 16), 1)),
-                         (encoder(p.path('text.onnx')), [samples_of((2, 5, 64), 1)[0], samples_of((2, 5, 96), 1, 5)[0]])):
-        wanted = p.run(p.library(model, 'f'), *feeds)[0]
-        full = float(re.search(r'weights ([0-9.]+) MB', p.cytoc(model, '-o', p.path('f.so'), '--stats')).group(1))
-        for option, least in (('--fp16', 60), ('--bf16', 42)):
-            got = p.run(p.library(model, 'h', option), *feeds)[0]
-            fixed = p.run(p.library(model, 'x', option, '--dim', '*=1'), *[x[:1] for x in feeds])[0] if len(feeds) == 1 else got
-            stored = float(re.search(r'weights ([0-9.]+) MB', p.cytoc(model, '-o', p.path('h.so'), '--stats', option)).group(1))
-            if snr(wanted, got) < least or snr(wanted[:len(fixed)], fixed) < least or stored > 0.55 * full:
-                return '%s %s: %.1f dB, of known sizes %.1f dB, %.2f MB of %.2f' % (
-                    option, model, snr(wanted, got), snr(wanted[:len(fixed)], fixed), stored, full)
-    return None
-
-
-def half_models(p):
-    """A model that comes in half precision keeps its weights so, but for the product that takes a normalisation's scale,
-    and computes what f32 weights of the same values do."""
-    model = onnx.load(encoder(p.path('f.onnx')))
-    graph = model.graph
-    rounded = [numpy_helper.to_array(w).astype(np.float16) for w in graph.initializer]
-    for w, values in zip(graph.initializer, rounded):
-        w.CopyFrom(numpy_helper.from_array(values, w.name))
-    for port in [*graph.input, *graph.output]:
-        port.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
-    onnx.save(model, p.path('h.onnx'))
-    x = [np.float16(samples_of((2, 5, 64), 1)[0]), np.float16(samples_of((2, 5, 96), 1, 5)[0])]
-    got = p.run(p.library(p.path('h.onnx'), 'h'), *x)[0]
-    wanted = p.run(p.library(p.path('h.onnx'), 'o', '-O0'), *x)[0]
-    stored, whole = (float(re.search(r'weights ([0-9.]+) MB', p.cytoc(p.path(m), '-o', p.path('s.so'), '--stats')).group(1))
-                     for m in ('h.onnx', 'f.onnx'))
-    if stored > 0.7 * whole:
-        return '%.2f MB of weights, %.2f in f32' % (stored, whole)
-    return None if got.dtype == np.float16 and snr(wanted, got) > 60 else '%s, %.1f dB' % (got.dtype, snr(wanted, got))
-
-
-def half_pairs(p):
-    """vdpbf16ps where the CPU has it, for products and the convolutions that Winograd or a kernel of their own does not do
-    faster; nowhere else."""
-    n = Network(15)
-    x = n.op('Relu', n.conv('x', 16, 64, strides=[2, 2]))
-    x = n.op('Relu', n.conv(x, 64, 256, k=1))
-    x = n.op('Relu', n.conv(x, 256, 64))  # by Winograd
-    x = n.op('Flatten', n.op('GlobalAveragePool', n.conv(n.conv(x, 64, 64, group=64), 64, 64, group=4)))
-    n.op('MatMul', x, n.weight(64, 200))
-    image = n.save(p.path('image.onnx'), [('x', [1, 16, 56, 56])], [(n.nodes[-1].output[0], [1, 200])])
-    text = encoder(p.path('text.onnx'))
-    model = onnx.load(text)
-    for w in model.graph.initializer:
-        bits = (numpy_helper.to_array(w).view(np.uint32) >> 16).astype(np.uint16)
-        w.CopyFrom(helper.make_tensor(w.name, onnx.TensorProto.BFLOAT16, bits.shape, bits.tobytes(), raw=True))
-    for port in [*model.graph.input, *model.graph.output]:
-        port.type.tensor_type.elem_type = onnx.TensorProto.BFLOAT16
-    onnx.save(model, p.path('halves.onnx'))
-    sizes = ['--dim', 'batch=2', '--dim', 'length=64']
-    for target, has in (('cooperlake', True), ('znver4', True), ('graniterapids', True), ('icelake-server', False)):
-        for model, options, kinds in ((image, ['--bf16'], {'conv bf16 pairs': 1, 'gemm bf16 pairs': 2}), (image, ['--fp16'], {}),
-                                      (image, [], {}), (text, ['--bf16', *sizes], {'gemm bf16 pairs': 5}),
-                                      (p.path('halves.onnx'), sizes, {'gemm bf16 pairs': 5})):
-            table = p.cytoc(model, '-o', '-', '--emit=asm', '--explain', '--target=' + target, *options)
-            found = {k: table.count(k) for k in ('conv bf16 pairs', 'gemm bf16 pairs') if k in table}
-            if found != (kinds if has else {}) or ('vdpbf16ps' in table) != bool(has and kinds):
-                return '%s %s %s: %s' % (target, os.path.basename(model), ' '.join(options), found)
-            if model == image and has and kinds and ('winograd f4x3 bf16' not in table or 'depthwise' not in table):
-                return 'Winograd and depthwise convolutions do not stay'
-    return None
-
-
 def smallest(p):
     """Layers of equal shape are one kernel, whatever their zero points. With --int8-prefer=size weights are not cut where parts
     of them would come again: other code, the same sums."""
@@ -757,11 +422,8 @@ def smallest(p):
         return '%.1f dB' % good
     w = np.random.default_rng(5).integers(-50, 50, (256, 64)).astype(np.int8)
     w[16:18, 3] = 120
-    product = helper.make_graph([helper.make_node('MatMulInteger', ['x', 'w'], ['y'], 'product')], 'g',
-                                [helper.make_tensor_value_info('x', onnx.TensorProto.UINT8, [40, 256])],
-                                [helper.make_tensor_value_info('y', onnx.TensorProto.INT32, [40, 64])],
-                                [numpy_helper.from_array(w, 'w')])
-    onnx.save(helper.make_model(product, opset_imports=[helper.make_opsetid('', 17)], ir_version=8), p.path('i.onnx'))
+    graphs.save_model(p.path('i.onnx'), [helper.make_node('MatMulInteger', ['x', 'w'], ['y'], 'product')],
+                      [graphs.port('x', np.uint8, [40, 256])], [graphs.port('y', np.int32, [40, 64])], [graphs.constant('w', w)])
     x = np.random.default_rng(6).integers(0, 256, (40, 256)).astype(np.uint8)
     for options, algorithm in (([], 'gemm int8 cut'), (['--int8', '--int8-prefer=size'], 'gemm int8 pairs')):
         if algorithm not in p.cytoc(p.path('i.onnx'), '-o', p.path('i.so'), '--target=x86-64-v3', '--explain', *options):
@@ -771,61 +433,11 @@ def smallest(p):
     return None
 
 
-def half_overflow(p):
-    """A constant beyond f16 is named and stays f32; bf16 takes it."""
-    n = Network(12)
-    w = n.weight(64, 64)
-    big = n.weight(64, 32, scale=1e6)
-    n.op('MatMul', n.op('MatMul', 'x', w), big)
-    model = n.save(p.path('m.onnx'), [('x', [4, 64])], [(n.nodes[-1].output[0], [4, 32])])
-    x = samples_of((4, 64), 1)[0]
-    wanted = p.run(p.library(model, 'f'), x)[0]
-    text = p.cytoc(model, '-o', p.path('h.so'), '--fp16')
-    if not re.search(r"warning: .*'%s' stays in f32.*65504.*--bf16" % big, text) or "'%s'" % w in text:
-        return 'not named: ' + text
-    if snr(wanted, p.run(p.path('h.so'), x)[0]) < 60:
-        return 'f16: %.1f dB' % snr(wanted, p.run(p.path('h.so'), x)[0])
-    text = p.cytoc(model, '-o', p.path('h.so'), '--bf16')
-    good = snr(wanted, p.run(p.path('h.so'), x)[0])
-    return None if good > 42 and 'warning' not in text else 'bf16: %.1f dB, %s' % (good, text)
-
-
-def half_limit(p):
-    """Products that cost more than allowed stay in f32, by measuring: one of weights whose differences count, one whose
-    weights are beyond f16, and on tensor cores one whose activations are."""
-    n = Network(14)
-    a = n.op('MatMul', 'x', n.weight(64, 48))
-    near = n.weight(48, 32)
-    n.weights[-1].CopyFrom(numpy_helper.from_array(np.float32(1000 + n.rng.standard_normal((48, 32)) / 100), near))
-    centred = n.op('Sub', a, n.op('ReduceMean', a, keepdims=1, axes=[1]))
-    b = n.op('MatMul', centred, near)
-    c = n.op('MatMul', b, n.weight(32, 16, scale=1e6))
-    n.op('MatMul', c, n.weight(16, 8))
-    model = n.save(p.path('m.onnx'), [('x', ['batch', 64])], [(n.nodes[-1].output[0], ['batch', 8])])
-    x = samples_of((8, 64), 1)[0]
-    wanted = p.run(p.library(model, 'f'), x)[0]
-
-    def verdicts(*options):
-        text = p.cytoc(model, '-o', p.path('h.so'), '--fp16', '--explain', *options)
-        return re.findall(r'^MatMul_\d+ .*  (\S.*)$', text, re.M), text
-    np.savez(p.path('c.npz'), x=x[None])
-    for options in ((), ('--calibrate=' + p.path('c.npz'),)):
-        found, text = verdicts('--half-max-error=1%', *options)
-        got = snr(wanted, p.run(p.path('h.so'), x)[0])
-        if found != ['f16', 'float: its error is over 1 %', 'float: its values are beyond half precision', 'f16'] or \
-                '2 of 4 layers in f16' not in text or got < 30:
-            return '%.1f dB, %s' % (got, text)
-    if snr(wanted, p.run(p.library(model, 'all', '--fp16'), x)[0]) > 10:
-        return 'the second product costs nothing'
-    found, text = verdicts('--half-max-error=1%', '--target=sm_80', '--emit=graph')
-    return None if found[2:] == ['float: its values are beyond half precision'] * 2 else text
-
-
-TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit, smallest, odd_activations, digits_top1,
-         transformer_top1, static_blocks, long_tails, streams_stay_float, whole_blocks_in_integers, skip_and_limit,
-         small_outputs, slow_layers, forms_of_samples, one_input_files, dynamic_rows, recurrences, dynamic_limit,
-         limit_in_branches, sizes, weights_only, weights_refused, logarithms_stay_float, spectra_stay_float,
-         qdq_residual, qdq_names, qdq_older_operators, qdq_external, qdq_encoder]
+TESTS = [*halves.TESTS, smallest, odd_activations, digits_top1, transformer_top1, static_blocks, long_tails, streams_stay_float,
+         whole_blocks_in_integers, skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files,
+         dynamic_rows, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
+         logarithms_stay_float, spectra_stay_float,
+         *qdq_files.TESTS]
 
 
 def main():

@@ -7,35 +7,22 @@ import os
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+import graphs
 import network
 
 IMAGE, MATRIX = (2, 3, 16, 26), (72, 64)
 
 
-class Maker:
-    def __init__(self):
-        self.nodes, self.constants, self.n = [], [], 0
-
-    def constant(self, array):
-        self.n += 1
-        self.constants.append(numpy_helper.from_array(np.asarray(array), 'c%d' % self.n))
-        return 'c%d' % self.n
-
-    def op(self, kind, *inputs, out=None, **attrs):
-        self.n += 1
-        self.nodes.append(helper.make_node(kind, list(inputs), [out or 'v%d' % self.n], **attrs))
-        return out or 'v%d' % self.n
-
+class Maker(graphs.Graph):
     def scale(self, x, channels, by, out=None):
-        return self.op('Conv', x, self.constant(np.full((channels, 1, 1, 1), by, np.float32)), group=channels, out=out)
+        return self.op('Conv', x, self.const(np.full((channels, 1, 1, 1), by, np.float32)), group=channels, out=out)
 
 
 def focus(m):
-    parts = [m.op('Slice', 'image', m.constant(np.int64([y, x])), m.constant(np.int64([99, 99])),
-                  m.constant(np.int64([2, 3])), m.constant(np.int64([2, 2]))) for x in (0, 1) for y in (0, 1)]
+    parts = [m.op('Slice', 'image', m.const(np.int64([y, x])), m.const(np.int64([99, 99])),
+                  m.const(np.int64([2, 3])), m.const(np.int64([2, 2]))) for x in (0, 1) for y in (0, 1)]
     m.scale(m.op('Concat', *parts, axis=1), 12, 2, 'focus')
 
 
@@ -50,29 +37,26 @@ def dense(m):
 def shuffle(m, name, groups, channels):
     x = m.scale(m.op('Concat', *['image'] * (channels // 3), axis=1), channels, 2)
     shape = [IMAGE[0], groups, channels // groups, *IMAGE[2:]]
-    x = m.op('Transpose', m.op('Reshape', x, m.constant(np.int64(shape))), perm=[0, 2, 1, 3, 4])
-    m.scale(m.op('Reshape', x, m.constant(np.int64([IMAGE[0], channels, *IMAGE[2:]]))), channels, 1, name)
+    x = m.op('Transpose', m.op('Reshape', x, m.const(np.int64(shape))), perm=[0, 2, 1, 3, 4])
+    m.scale(m.op('Reshape', x, m.const(np.int64([IMAGE[0], channels, *IMAGE[2:]]))), channels, 1, name)
 
 
 def pad(m):
-    x = m.op('Pad', m.scale('image', 3, 2), m.constant(np.int64([0, 1, 0, 0, 0, 10, 0, 0])), m.constant(np.float32(0.5)))
+    x = m.op('Pad', m.scale('image', 3, 2), m.const(np.int64([0, 1, 0, 0, 0, 10, 0, 0])), m.const(np.float32(0.5)))
     m.scale(x, 14, 1, 'padded')
 
 
 def make_model():
-    m = Maker()
+    m = Maker(0)
     focus(m)
     dense(m)
     shuffle(m, 'halves', 2, 18)
     shuffle(m, 'thirds', 3, 24)
     pad(m)
     m.op('Transpose', 'matrix', perm=[1, 0], out='across')
-    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-               for name in ('focus', 'dense', 'halves', 'thirds', 'padded', 'across')]
-    inputs = [helper.make_tensor_value_info('image', TensorProto.FLOAT, IMAGE),
-              helper.make_tensor_value_info('matrix', TensorProto.FLOAT, MATRIX)]
-    graph = helper.make_graph(m.nodes, 'copies', inputs, outputs, m.constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid('', 21)], ir_version=10)
+    outputs = [graphs.port(name, np.float32, None) for name in ('focus', 'dense', 'halves', 'thirds', 'padded', 'across')]
+    inputs = [graphs.port('image', np.float32, IMAGE), graphs.port('matrix', np.float32, MATRIX)]
+    return m.model(inputs, outputs, opset=21)
 
 
 def test(args):
@@ -82,8 +66,7 @@ def test(args):
     model, rng = make_model(), np.random.default_rng(1)
     onnx.save(model, path)
     feeds = {'image': rng.standard_normal(IMAGE).astype(np.float32), 'matrix': rng.random(MATRIX).astype(np.float32)}
-    for k, (name, array) in enumerate(feeds.items()):
-        np.save(os.path.join(work, 'in_%d_%s.npy' % (k, name)), array)
+    network.save_inputs(work, feeds)
     wanted = ReferenceEvaluator(model).run(None, feeds)
     for level in ('-O0', '-O3'):
         outputs = os.path.join(work, 'out' + level)

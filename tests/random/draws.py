@@ -6,16 +6,12 @@ are the same at every run in any case.
 import os
 
 import numpy as np
-import onnx
 from onnx import TensorProto, helper
 
+import graphs
 import network
 
 SHAPE = (200, 500)
-
-
-def value(name, kind, shape):
-    return helper.make_tensor_value_info(name, kind, shape)
 
 
 def make_model(path):
@@ -28,13 +24,13 @@ def make_model(path):
         helper.make_node('Multinomial', ['logits'], ['multinomial'], sample_size=5000),
         helper.make_node('Dropout', ['x', 'ratio', 'training'], ['dropout', 'mask'], seed=7),
     ]
-    inputs = [value('x', TensorProto.FLOAT, ['n', SHAPE[1]]), value('logits', TensorProto.FLOAT, [20, 4]),
-              value('ratio', TensorProto.FLOAT, []), value('training', TensorProto.BOOL, [])]
-    outputs = [value('uniform', 1, SHAPE), value('other', 1, ['n', 500]), value('normal', 1, SHAPE),
-               value('double', 11, ['n', 500]), value('bernoulli', 1, ['n', 500]), value('multinomial', 6, [20, 5000]),
-               value('dropout', 1, ['n', 500]), value('mask', 9, ['n', 500])]
-    graph = helper.make_graph(nodes, 'draws', inputs, outputs)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 21)], ir_version=10), path)
+    inputs = [graphs.port('x', np.float32, ['n', SHAPE[1]]), graphs.port('logits', np.float32, [20, 4]),
+              graphs.port('ratio', np.float32, []), graphs.port('training', bool, [])]
+    outputs = [graphs.port(name, dtype, shape) for name, dtype, shape in (
+        ('uniform', np.float32, SHAPE), ('other', np.float32, ['n', 500]), ('normal', np.float32, SHAPE),
+        ('double', np.float64, ['n', 500]), ('bernoulli', np.float32, ['n', 500]), ('multinomial', np.int32, [20, 5000]),
+        ('dropout', np.float32, ['n', 500]), ('mask', bool, ['n', 500]))]
+    graphs.save_model(path, nodes, inputs, outputs, opset=21)
 
 
 def wrong_moments(name, got, mean, deviation):
@@ -66,9 +62,8 @@ def test(args):
     model, library = os.path.join(work, 'model.onnx'), os.path.join(work, 'model.so')
     make_model(model)
     probabilities = np.tile(np.array([0.1, 0.2, 0.3, 0.4], np.float32), (20, 1))
-    inputs = [np.full(SHAPE, 0.3, np.float32), np.log(probabilities), np.float32(0.25), np.bool_(True)]
-    for k, (name, array) in enumerate(zip(('x', 'logits', 'ratio', 'training'), inputs)):
-        np.save(os.path.join(work, 'in_%d_%s.npy' % (k, name)), array)
+    network.save_inputs(work, {'x': np.full(SHAPE, 0.3, np.float32), 'logits': np.log(probabilities), 'ratio': np.float32(0.25),
+                               'training': np.bool_(True)})
     first = None
     for level in ('-O0', '-O3'):
         why = network.compile_model(args, model, library, level) or network.execute(args, library, work, work + '/out', 2)

@@ -25,21 +25,10 @@ import network
 LEVELS = ('-O0', '-O3')
 
 
-def run_ort(model, feeds, level):
-    import onnxruntime as ort
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    options.graph_optimization_level = level
-    return ort.InferenceSession(model, options, providers=['CPUExecutionProvider']).run(None, feeds)
-
-
 def expect(path, feeds):
     """ONNX Runtime's outputs and the relative RMS error that each may have; None when there are none to go by."""
-    import onnxruntime as ort
     try:
-        plain = run_ort(path, feeds, ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
-        other = run_ort(path, feeds, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
+        plain, other = (network.ort_session(path, optimised, errors=False).run(None, feeds) for optimised in (False, True))
     except Exception:  # its exceptions have no common class
         return None
     if not all(np.isfinite(v).all() for v in plain):
@@ -66,8 +55,7 @@ def test(args, seed):
     path = os.path.join(work, 'model.onnx')
     model, feeds = generate.generate(seed)
     onnx.save(model, path)
-    for k, (name, value) in enumerate(feeds.items()):
-        np.save(os.path.join(work, 'in_%d_%s.npy' % (k, name)), value)
+    network.save_inputs(work, feeds)
     expected, why = expect(path, feeds), None
     for level in LEVELS if expected else ():
         library, outputs = os.path.join(work, 'model.so'), os.path.join(work, 'out' + level)

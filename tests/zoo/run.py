@@ -14,8 +14,6 @@ import json
 import os
 import sys
 
-import numpy as np
-
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 import lib
@@ -59,13 +57,12 @@ def shapes(entry):
 
 
 def make_inputs(maker, entry, axes, folder):
-    os.makedirs(folder)
     feeds = {}
-    for k, port in enumerate(entry['inputs']):
+    for port in entry['inputs']:
         shape = [axes.get(axis, size) if isinstance(axis, str) else size
                  for axis, size in zip(port['shape'], port['test_shape'])]
         feeds[port['name']] = maker.make_input(port, 1, shape)
-        np.save(os.path.join(folder, 'in_%d_%s.npy' % (k, lib.safe_name(port['name']))), feeds[port['name']])
+    network.save_inputs(folder, feeds)
     return feeds
 
 

@@ -1,0 +1,296 @@
+"""Bad inputs of quantisation, com.microsoft's operators and attention."""
+import numpy as np
+from onnx import TensorProto as T
+from onnx import helper as h
+from onnx import numpy_helper
+
+from cases import case, port, save
+
+
+# ---- quantisation and other operators of com.microsoft ----
+
+def rescale(folder, kind='DequantizeLinear', scale=(0.5,), zero=(0,), zero_dtype=np.uint8, dims=(2, 6), opset=21, scale_dims=None, **attributes):
+    inits = [numpy_helper.from_array(np.array(scale, np.float32).reshape(scale_dims or np.shape(scale) or ()), 's')]
+    if zero is not None:
+        inits.append(numpy_helper.from_array(np.array(zero, zero_dtype).reshape(scale_dims or np.shape(zero) or ()), 'z'))
+    back = kind == 'QuantizeLinear'
+    node = h.make_node(kind, ['x', 's', 'z'][:1 + len(inits)], ['y'], name='n0', **attributes)
+    save(folder, [node], [port('x', dims, T.FLOAT if back else T.UINT8)], [port('y', dims, T.UINT8 if back else T.FLOAT)], inits, opset)
+
+
+@case(r"'n0'", r'scale.*positive finite.*found 0')
+def quantize_scale_zero(folder):
+    rescale(folder, 'QuantizeLinear', scale=0.0, zero=3)
+
+
+@case(r"'n0'", r'scale.*positive finite.*found -1')
+def dequantize_scale_negative(folder):
+    rescale(folder, scale=(0.5, -1.0), zero=(0, 0), axis=0)
+
+
+@case(r"'n0'", r'scale.*positive finite.*found inf')
+def dequantize_scale_infinite(folder):
+    rescale(folder, scale=float('inf'), zero=3)
+
+
+@case(r"'n0'", r'scale.*positive finite.*found -?nan')
+def quantize_scale_nan(folder):
+    rescale(folder, 'QuantizeLinear', scale=float('nan'), zero=3)
+
+
+@case(r"'n0'", r'zero point.*u8.*found i8')
+def dequantize_zero_point_dtype(folder):
+    rescale(folder, scale=0.5, zero=3, zero_dtype=np.int8)
+
+
+@case(r"'n0'", r'zero point.*i8.*found u8')
+def quantize_zero_point_against_output_dtype(folder):
+    rescale(folder, 'QuantizeLinear', scale=0.5, zero=3, output_dtype=T.INT8)
+
+
+@case(r"'n0'", r'axis 1.*found f32\[4\]')
+def dequantize_scales_of_axis(folder):
+    rescale(folder, scale=(1, 2, 3, 4), zero=(0, 0, 0, 0), axis=1)
+
+
+@case(r"'n0'", r'block_size.*blocks of 4 along axis 1')
+def dequantize_block_size(folder):
+    rescale(folder, scale=(1, 2, 3, 4, 5, 6), zero=(0,) * 6, scale_dims=(2, 3), axis=1, block_size=4)
+
+
+@case(r"'n0'", r'block_size.*found -2')
+def dequantize_block_size_negative(folder):
+    rescale(folder, scale=(1, 2, 3, 4, 5, 6), zero=(0,) * 6, scale_dims=(2, 3), axis=1, block_size=-2)
+
+
+@case(r"'n0'", r'zero point.*expected 0.*i32.*found 3')
+def dequantize_zero_point_of_i32(folder):
+    node = h.make_node('DequantizeLinear', ['x', 's', 'z'], ['y'], name='n0')
+    save(folder, [node], [port('x', (2, 6), T.INT32)], [port('y', (2, 6))],
+         [numpy_helper.from_array(np.float32(0.5), 's'), numpy_helper.from_array(np.int32(3), 'z')], 21)
+
+
+def matmul_nbits(folder, block, weights=(8, 2, 16), scales=(8, 2), scale=1.0):
+    inits = [numpy_helper.from_array(np.zeros(weights, np.uint8), 'w'), numpy_helper.from_array(np.full(scales, scale, np.float32), 's')]
+    node = h.make_node('MatMulNBits', ['x', 'w', 's'], ['y'], name='n0', domain='com.microsoft', K=64, N=8, bits=4, block_size=block)
+    save(folder, [node], [port('x', (2, 64))], [port('y', (2, 8))], inits,
+         opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
+
+
+@case(r"'n0'", r'block_size that is a power of two.*24')
+def matmul_nbits_block_size(folder):
+    matmul_nbits(folder, 24, (8, 3, 12), (8, 3))
+
+
+@case(r"'n0'", r'u8\[8,3,16\]')
+def matmul_nbits_blocks(folder):
+    matmul_nbits(folder, 32, (8, 3, 16))
+
+
+@case(r"'n0'", r'scale.*finite.*found -?nan')
+def matmul_nbits_scale(folder):
+    matmul_nbits(folder, 32, scale=float('nan'))
+
+
+def fused_op(folder, kind, ports, constants=None, outputs=1, **attributes):
+    """A node of com.microsoft; ports: name and dims of the inputs, '' for one that is absent."""
+    constants = constants or {}
+    node = h.make_node(kind, [name for name, _ in ports], ['y%d' % i for i in range(outputs)], name='n0', domain='com.microsoft', **attributes)
+    save(folder, [node], [port(name, dims) for name, dims in ports if name and name not in constants],
+         [h.make_tensor_value_info('y%d' % i, T.FLOAT, None) for i in range(outputs)],
+         [numpy_helper.from_array(x, name) for name, x in constants.items()],
+         opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
+
+
+@case(r"'n0'", r"'g_idx'.*2 blocks, found 2 as element 5")
+def matmul_nbits_groups(folder):
+    groups = np.zeros(32, np.int32)
+    groups[5] = 2
+    fused_op(folder, 'MatMulNBits', [('x', (2, 32)), ('w', 0), ('s', 0), ('', 0), ('g', 0)], {
+        'w': np.zeros((4, 2, 8), np.uint8), 's': np.ones((4, 2), np.float32), 'g': groups}, K=32, N=4, bits=4, block_size=16)
+
+
+@case(r"'n0'", r"'weight_prepacked'")
+def matmul_nbits_packed_for_a_device(folder):
+    fused_op(folder, 'MatMulNBits', [('x', (2, 32)), ('w', 0), ('s', 0)], {
+        'w': np.zeros((4, 2, 8), np.uint8), 's': np.ones((4, 2), np.float32)}, K=32, N=4, bits=4, block_size=16, weight_prepacked=1)
+
+
+@case(r"'n0'", r"'scales'.*block of 16 elements along axis 1, found f32\[3,3\]")
+def gather_blocks_scales(folder):
+    fused_op(folder, 'GatherBlockQuantized', [('w', 0), ('i', 0), ('s', (3, 3))], {
+        'w': np.zeros((3, 16), np.uint8), 'i': np.array([0, 2])}, quantize_axis=1, block_size=16, bits=4)
+
+
+@case(r"'n0'", r'as many rows of keys and values as of queries.*f32\[2,4,16\]')
+def shared_heads_rows(folder):
+    fused_op(folder, 'GroupQueryAttention', [('q', (2, 3, 32)), ('k', (2, 4, 16)), ('v', (2, 4, 16)), ('', 0), ('', 0), ('l', 0), ('t', 0)],
+             {'l': np.int32([2, 2]), 't': np.array(3, np.int32)}, 3, num_heads=2, kv_num_heads=1)
+
+
+@case(r"'n0'", r"'past_state'.*expected 2 elements.*f32\[2,3,1\]")
+def causal_conv_state(folder):
+    fused_op(folder, 'CausalConvWithState', [('x', (2, 3, 5)), ('w', (3, 1, 2)), ('', 0), ('s', (2, 3, 1))], outputs=2, dilation=2)
+
+
+@case(r"'n0'", r'three counts that add up to 4')
+def rotary_sections(folder):
+    fused_op(folder, 'MRotaryEmbedding', [('x', (1, 2, 3, 8)), ('p', 0), ('c', (9, 4)), ('s', (9, 4))], {'p': np.zeros((3, 1, 3), np.int64)},
+             mrope_section=[1, 1, 1])
+
+
+@case(r"'n0'", r'windows of 5 elements.*f32\[3,4\]')
+def windows_too_long(folder):
+    fused_op(folder, 'UnfoldTensor', [('x', (3, 4))], size=5)
+
+
+def integer_op(folder, kind, inputs, ports, domain='com.microsoft', **attributes):
+    node = h.make_node(kind, inputs, ['y'], name='n0', domain=domain, **attributes)
+    inits = [numpy_helper.from_array(np.float32(0.5), 's'), numpy_helper.from_array(np.float32(-0.5), 'bad'),
+             numpy_helper.from_array(np.uint8(3), 'z'), numpy_helper.from_array(np.int8(3), 'zi'),
+             numpy_helper.from_array(np.array([1, 2, 3], np.uint8), 'z3')]
+    save(folder, [node], ports, [port('y', (2, 3), T.UINT8)], [i for i in inits if i.name in inputs],
+         opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
+
+
+@case(r"'n0'", r'scale.*positive finite.*found -0.5')
+def qlinear_add_scale(folder):
+    integer_op(folder, 'QLinearAdd', ['x', 's', 'z', 'x', 'bad', 'z', 's', 'z'], [port('x', (2, 3), T.UINT8)])
+
+
+@case(r"'n0'", r'zero point.*u8.*found i8')
+def qlinear_add_zero_point(folder):
+    integer_op(folder, 'QLinearAdd', ['x', 's', 'z', 'x', 's', 'zi', 's', 'z'], [port('x', (2, 3), T.UINT8)])
+
+
+@case(r"'n0'", r'expected no zero point|expected input 3 of type i8')
+def matmul_integer_zero_point(folder):
+    integer_op(folder, 'MatMulInteger', ['x', 'w', 'z', 'z'], [port('x', (2, 4), T.UINT8), port('w', (4, 3), T.INT8)], domain='')
+
+
+@case(r"'n0'", r'zero points: expected 5, found 3')
+def matmul_integer_zero_points(folder):
+    integer_op(folder, 'MatMulInteger', ['x', 'w', 'z', 'z3'], [port('x', (2, 4), T.UINT8), port('w', (4, 5), T.UINT8)], domain='')
+
+
+@case(r"'n0'", r'block_size.*power of two')
+def gather_block_quantized_block_size(folder):
+    integer_op(folder, 'GatherBlockQuantized', ['x', 'i', 's'], [port('x', (2, 64), T.UINT8), port('i', (3,), T.INT64)], block_size=24, bits=8)
+
+
+@case(r"'n0'", r"'groups'.*3 groups do not fit f32\[1,8,4,4\]")
+def group_norm_groups(folder):
+    integer_op(folder, 'GroupNorm', ['x', 'c', 'c'], [port('x', (1, 8, 4, 4)), port('c', (4,))], groups=3, activation=0)
+
+
+@case(r"'n0'", r"'metric'.*cosine")
+def distance_metric(folder):
+    integer_op(folder, 'CDist', ['x', 'x'], [port('x', (3, 4))], metric='cosine')
+
+
+@case(r"'n0'", r"'activation'.*Mish")
+def fused_gemm_activation(folder):
+    integer_op(folder, 'FusedGemm', ['x', 'x'], [port('x', (3, 3))], activation='Mish')
+
+
+@case(r"'n0'", r"'max_distance'.*found 4")
+def relative_position_distance(folder):
+    integer_op(folder, 'RelativePositionBias', ['x', 'n', 'n'], [port('x', (32, 3)), port('n', (), T.INT64)], max_distance=4)
+
+
+LSTM_PORTS = [port('x', (5, 1, 4)), port('w', (1, 4, 12), T.INT8), port('r', (1, 3, 12), T.INT8)]
+
+
+@case(r"'n0'", r"'R_scale'.*expected a scale, found nothing")
+def dynamic_quantize_lstm_scale(folder):
+    integer_op(folder, 'DynamicQuantizeLSTM', ['x', 'w', 'r', '', '', '', '', '', 's'], LSTM_PORTS, hidden_size=3)
+
+
+@case(r"'n0'", r'W is \[directions, input, gates \* hidden\]')
+def dynamic_quantize_lstm_weights(folder):
+    integer_op(folder, 'DynamicQuantizeLSTM', ['x', 'w', 'r', '', '', '', '', '', 's', '', 's', ''],
+               [LSTM_PORTS[0], port('w', (1, 12, 4), T.INT8), LSTM_PORTS[2]], hidden_size=3)
+
+
+# ---- attention ----
+
+@case('heads', 'att')
+def attention_heads(d):
+    save(d, [h.make_node('Attention', ['q', 'k', 'k'], ['y'], name='att')],
+         [port('q', (1, 6, 5, 8)), port('k', (1, 4, 5, 8))], [port('y', (1, 6, 5, 8))], opset=23)
+
+
+@case('broadcasts to the scores', 'att')
+def attention_mask_shape(d):
+    save(d, [h.make_node('Attention', ['q', 'k', 'k', 'm'], ['y'], name='att')],
+         [port('q', (1, 2, 5, 8)), port('k', (1, 2, 7, 8)), port('m', (5, 6, 7))], [port('y', (1, 2, 5, 8))], opset=23)
+
+
+def grouped(d, change, more=(), **attributes):
+    """A GroupQueryAttention with one thing wrong. more: names of inputs behind the seventh."""
+    shapes = {'q': ((1, 3, 32), T.FLOAT), 'k': ((1, 3, 16), T.FLOAT), 'v': ((1, 3, 16), T.FLOAT),
+              'n': ((1,), T.INT32), 't': ((), T.INT32)}
+    shapes.update(change)
+    node = h.make_node('GroupQueryAttention', ['q', 'k', 'v', '', '', 'n', 't', *more], ['y', 'pk', 'pv'], name='gqa',
+                       domain='com.microsoft', **{'num_heads': 4, 'kv_num_heads': 2, **attributes})
+    save(d, [node], [port(n, *s) for n, s in shapes.items()], [port('y', (1, 3, 32))],
+         opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
+
+
+@case('kv_num_heads', 'gqa')
+def grouped_heads(d):
+    grouped(d, {}, kv_num_heads=3)
+
+
+@case('total_sequence_length', 'gqa')
+def grouped_total(d):
+    grouped(d, {'t': ((2,), T.INT32)})
+
+
+@case('seqlens_k', 'gqa')
+def grouped_lengths(d):
+    grouped(d, {'n': ((3,), T.INT32)})
+
+
+@case('attention_bias', r'found f32\[3,3\]', 'gqa')
+def grouped_bias(d):
+    grouped(d, {'b': ((3, 3), T.FLOAT)}, ['', '', '', 'b'])
+
+
+@case(r'3 elements of f32\[3\]', 'gqa')
+def grouped_sink(d):
+    grouped(d, {'s': ((3,), T.FLOAT)}, ['', '', '', '', 's'])
+
+
+def experts(d, w1=(4, 8, 16), w2=(4, 16, 8), **attributes):
+    """A MoE with one thing wrong."""
+    node = h.make_node('MoE', ['x', 'r', 'w1', '', 'w2'], ['y'], name='moe', domain='com.microsoft', **attributes)
+    save(d, [node], [port('x', (5, 16)), port('r', (5, 4)), port('w1', w1), port('w2', w2)], [port('y', (5, 16))],
+         opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft', 1)])
+
+
+@case('k = 5', 'moe')
+def experts_chosen(d):
+    experts(d, k=5)
+
+
+@case(r'f32\[4,8,17\]', 'moe')
+def experts_hidden(d):
+    experts(d, w1=(4, 8, 17))
+
+
+@case('swiglu without', 'moe')
+def experts_halves(d):
+    experts(d, activation_type='swiglu')
+
+
+@case('ORT_ENABLE_EXTENDED', 'n0')
+def order_of_a_cpu(d):
+    node = h.make_node('Conv', ['x', 'w'], ['y'], name='n0', domain='com.microsoft.nchwc')
+    save(d, [node], [port('x', (1, 8, 4, 4)), port('w', (8, 8, 3, 3))], [port('y', (1, 8, 2, 2))],
+         opsets=[h.make_opsetid('', 17), h.make_opsetid('com.microsoft.nchwc', 1)])
+
+
+@case('do_rotary', 'cos_cache', 'gqa')
+def grouped_rotary(d):
+    grouped(d, {}, do_rotary=1)
