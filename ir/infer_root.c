@@ -189,7 +189,11 @@ bool cy_infer_unique(infer *i) {
 
 bool cy_infer_non_max_suppression(infer *i) {
   const cy_type *t = out_type(i, 0);
-  if (!cy_check_rank(i, 0, 3, 3) || !cy_check_rank(i, 1, 3, 3))
+  const cy_type *boxes = in_type(i, 0), *scores = in_type(i, 1);
+  if (!cy_check_rank(i, 0, 3, 3) || !cy_check_rank(i, 1, 3, 3) ||
+      !cy_check_dim(i, "coordinates of a box", boxes->dim[2], cy_dim_const(i->g, 4)) ||
+      !cy_check_dim(i, "batches of scores", scores->dim[0], boxes->dim[0]) ||
+      !cy_check_dim(i, "boxes that have scores", scores->dim[2], boxes->dim[1]))
     return false;
   return (t->dtype == CY_I64 && t->rank == 2) || FAIL(i, "expected an output i64[count, 3], found %s", TEXT(i, t));
 }

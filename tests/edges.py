@@ -376,6 +376,9 @@ def shapes_that_do_not_fit():
             {'a': ones(6), 's': np.array([3, 2])})
     refused('top-k', '5 of 3 elements are asked for', [N('TopK', ['a', 'k'], ['y', 'i'])], {'a': ones(2, 3), 'k': np.array([5])},
             {'a': ones(2, 3), 'k': np.array([3])})
+    best = [N('NonMaxSuppression', ['b', 's', 'k'], ['z']), N('Cast', ['z'], ['y'], to=F)]
+    fits_boxes = {'b': ones(1, 3, 4), 's': ones(1, 1, 3), 'k': np.array([2])}
+    refused('boxes', 'sizes 4 and 3 should be equal', best, {**fits_boxes, 's': ones(1, 1, 4)}, fits_boxes)
     scatter = [N('ScatterND', ['a', 'i', 'u'], ['y'])]
     fits = {'a': ones(3, 4), 'i': np.array([[2, 1], [0, 3]]), 'u': np.array([5, 6], f32)}
     refused('coordinates', 'sizes 3 and 2 should be equal', scatter, {**fits, 'i': np.zeros((2, 3), np.int64)}, fits)

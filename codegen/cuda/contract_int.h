@@ -77,6 +77,9 @@ void cy_cu_split_begin(cy_cu_contract *q);
 void cy_cu_split_results(cy_cu_contract *q);
 void cy_cu_split_end(cy_cu_contract *q);
 
+/* ---- matrix.c ---- */
+void cy_cu_byte_constants(const cy_cu_contract *q); /* macros of 8-bit integers: sums of elements, the zero points */
+
 /* ---- matrix_tma.c ---- */
 /* Sets tma_blocks where such a kernel would have enough blocks; what it needs to know of B comes later. */
 void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);

@@ -471,8 +471,7 @@ static const char tile_loop[] =
     "#endif\n"
     "  CY_SYNC();\n";
 
-/* Of 8-bit integers: sums of elements, the zero points. */
-static void print_byte_constants(const cy_cu_contract *q) {
+void cy_cu_byte_constants(const cy_cu_contract *q) {
   const cy_contraction *c = q->c;
   FILE *f = q->p->out;
   const char *a = cy_dtype_of(q->p->args[c->a].dtype)->name, *b = cy_dtype_of(q->p->args[c->b].dtype)->name;
@@ -531,7 +530,7 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
   const char *b_name = cy_dtype_is_byte(type) ? cy_dtype_of(q->p->args[q->c->b].dtype)->name : "";
   fprintf(q->p->out, "#define MMA cy_mma_%s%s\n#define WGMMA cy_wgmma_%s%s_%d\n", name, b_name, name, b_name, t->n);
   if (cy_dtype_is_byte(type))
-    print_byte_constants(q);
+    cy_cu_byte_constants(q);
   else
     fprintf(q->p->out, "#define A_ZERO 0\n");
   fprintf(q->p->out, "#define PUT cy_chunk_put%d\n", bytes * 8);

@@ -7,8 +7,9 @@
  * or a stride is no multiple of 16 bytes.
  *
  * A factor lies in shared memory in its own direction: rows of 128 bytes of k, or, of halves, blocks of 64 m (n) with
- * rows of k, which wgmma turns. Zero points stay with matrix.c. Where the rows of a convolution's tiles come from is
- * told in conv_tma.c.
+ * rows of k, which wgmma turns. For zero points each thread adds up rows of both factors while products are on their
+ * way; the padding of a convolution is 0, so those of its first factor stay with matrix.c. Where the rows of a
+ * convolution's tiles come from is told in conv_tma.c.
  */
 #include "codegen/cuda/contract_int.h"
 
@@ -23,10 +24,9 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
   cy_kernel_args(k, &args);
   cy_dtype t = args[c->a].dtype;
-  if (!cy_cuda_has_warpgroups(m) || !(t == CY_F16 || t == CY_BF16 || cy_dtype_is_byte(t)) || form->shares || c->has_a_zero ||
-      c->has_b_zero)
+  if (!cy_cuda_has_warpgroups(m) || !(t == CY_F16 || t == CY_BF16 || cy_dtype_is_byte(t)) || form->shares)
     return;
-  if (c->kind == CY_CONTRACT_CONV)
+  if (c->kind == CY_CONTRACT_CONV && !c->has_a_zero)
     cy_cu_conv_tma_schedule(m, k, form);
   if (c->kind != CY_CONTRACT_MATMUL || c->nbatch > 1 ||
       !(cy_dim_is(g, c->a_k, 1) || (!cy_dtype_is_byte(t) && cy_dim_is(g, c->a_m, 1))))
@@ -82,6 +82,19 @@ void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_
 
 /* ---- printing ---- */
 
+/* A row of either factor, whatever the order of its chunks; neighbouring threads begin with different ones. */
+static const char sums_text[] =
+    "CY_INLINE i32 $S_tma_row(const unsigned char *row, b1 of_a, i32 sum) {\n"
+    "  CY_UNROLL\n"
+    "  for (int c = 0; c < 8; c++) {\n"
+    "    const cy_chunk v = ((const cy_chunk *)row)[(c + CY_TID) % 8];\n"
+    "    CY_UNROLL\n"
+    "    for (int w = 0; w < 4; w++)\n"
+    "      sum = of_a ? ADD_A(v.word[w], sum) : ADD_B(v.word[w], sum);\n"
+    "  }\n"
+    "  return sum;\n"
+    "}\n\n";
+
 static const char kernel_text[] =
     "  CY_DYNAMIC(memory);\n"
     "  CY_SHARED u64 full[STAGES], empty[STAGES];\n"
@@ -97,6 +110,9 @@ static const char kernel_text[] =
     "#endif\n"
     "  const int share = 0;\n"
     "  $T acc[BN / 2] CY_ALIGNED(8);\n"
+    "#if ZEROS\n"
+    "  i32 sum_a = 0, sum_b = 0;\n"
+    "#endif\n"
     "  if (CY_TID == 0) {\n"
     "    for (int s = 0; s < STAGES; s++) {\n"
     "      cy_barrier_init(&full[s], 1);\n"
@@ -146,6 +162,13 @@ static const char kernel_text[] =
     "        CY_WGMMA(WGMMA, A_TURNED, B_TURNED, acc, at_a, at_b);\n"
     "      }\n"
     "      cy_warpgroup_commit();\n"
+    "#if ZEROS\n"
+    "      if (CY_TID < BM)\n"
+    "        sum_a = $S_tma_row(tile + CY_TID * 128, 1, sum_a);\n"
+    "      if (CY_TID < BN)\n"
+    "        sum_b = $S_tma_row(b + CY_TID * 128, 0, sum_b);\n"
+    "      CY_SYNC_WARP();\n"
+    "#endif\n"
     "      cy_warpgroup_wait_previous();\n"
     "      if (t > 0 && CY_TID % 32 == 0)\n"
     "        cy_barrier_arrive(&empty[(t - 1) % STAGES]);\n"
@@ -154,10 +177,26 @@ static const char kernel_text[] =
     "  }\n"
     "  CY_SYNC();\n"
     "  $T *const results = ($T *)memory;\n"
+    "#if ZEROS\n"
+    "  i32 *const all = (i32 *)results + BM * BN;\n"
+    "  const u32 za = (u32)(A_ZERO);\n"
+    "  if (CY_TID < BM)\n"
+    "    all[CY_TID] = sum_a;\n"
+    "  if (CY_TID < BN)\n"
+    "    all[BM + CY_TID] = sum_b;\n"
+    "  CY_SYNC();\n"
+    "#endif\n"
     "  if (CY_TID < CONSUMERS)\n"
     "    CY_UNROLL\n"
     "    for (int i = 0; i < BN / 2; i += 2) {\n"
     "      const int m = CY_TID / 32 * 16 + CY_TID % 32 / 4 + i % 4 * 4, n = i / 4 * 8 + CY_TID % 4 * 2;\n"
+    "#if ZEROS\n"
+    "      CY_UNROLL\n"
+    "      for (int u = 0; u < 2; u++) {\n"
+    "        const u32 zb = n0 + n + u < N ? (u32)(B_ZERO(z, n0 + n + u)) : 0;\n"
+    "        acc[i + u] -= (i32)(za * (u32)all[BM + n + u] + zb * ((u32)all[m] - (u32)K * za));\n"
+    "      }\n"
+    "#endif\n"
     "      cy_move8(&results[m * BN + (n ^ (m & 3) << 3)], &acc[i]);\n"
     "    }\n"
     "  CY_SYNC();\n";
@@ -169,13 +208,17 @@ void cy_cu_tma_print(cy_cu_contract *q) {
     return;
   cy_cuda_tma_tensor(p->k, p->form, false, &a);
   cy_cuda_tma_tensor(p->k, p->form, true, &b);
-  bool conv = cy_cu_is_conv(q->c);
-  fputs("#if CY_WARPGROUPS\n", p->out);
+  bool conv = cy_cu_is_conv(q->c), zeros = q->c->has_a_zero || q->c->has_b_zero;
+  fprintf(p->out, "#if CY_WARPGROUPS\n#define ZEROS %d\n", zeros);
   fprintf(p->out, "#define WGMMA cy_wgmma_%s%s_%d\n#define PATCHES %d\n#define ROW_OF(m) ", cy_dtype_of(a.type)->name,
           cy_dtype_is_byte(a.type) ? cy_dtype_of(b.type)->name : "", p->form->tma_n, conv);
   cy_cu_contract_text(q, conv ? "$S_row_of($N, x0, y0, z0, i0, m)\n" : "(m0 + (m))\n");
   if (conv)
     cy_cu_conv_tma_functions(q);
+  if (zeros) {
+    cy_cu_byte_constants(q);
+    cy_cu_contract_text(q, sums_text);
+  }
   fprintf(p->out, "CY_KERNEL(%d) ", CY_CUDA_TMA_THREADS);
   cy_cu_function_open(q, "$S_tma($P, CY_MAP map_a, CY_MAP map_b) {\n");
   int stage = (BM + p->form->tma_n) * CY_CU_TMA_ROW_BYTES;
@@ -192,5 +235,7 @@ void cy_cu_tma_print(cy_cu_contract *q) {
   cy_cu_contract_text(q, kernel_text);
   cy_cu_split_results(q);
   cy_cu_function_close(q);
-  fputs("#undef WGMMA\n#undef PATCHES\n#undef ROW_OF\n#endif\n\n", p->out);
+  fputs("#undef WGMMA\n#undef PATCHES\n#undef ROW_OF\n#undef ZEROS\n#undef ADD_A\n#undef ADD_B\n#undef A_ZERO\n"
+        "#undef B_ZERO\n#endif\n\n",
+        p->out);
 }

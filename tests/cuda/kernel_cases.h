@@ -408,9 +408,9 @@ static void add_tensors(void) {
       {{1, 72, 136, 136, true, false, false, CY_F16, CY_F32, false, true}, {0}},
       {{2, 128, 136, 128, true, true, false, CY_BF16, CY_F32, false, true}, {0}},
       {{1, 136, 136, 272, false, true, false, CY_I8, CY_I32, false, true}, {CY_I8, false, 0}},
-      {{1, 72, 264, 656, false, true, true, CY_U8, CY_I32, false, true}, {CY_I8, false, 0}},
-      {{2, 128, 136, 256, false, true, false, CY_I8, CY_I32, false, true}, {CY_U8, false, 0}},
-      {{1, 80, 136, 288, false, true, false, CY_U8, CY_I32, false, true}, {CY_U8, false, 0}},
+      {{1, 72, 264, 656, false, true, true, CY_U8, CY_I32, false, true}, {CY_I8, true, 0}},
+      {{2, 128, 136, 256, false, true, false, CY_I8, CY_I32, false, true}, {CY_U8, false, 2}},
+      {{1, 80, 136, 288, false, true, false, CY_U8, CY_I32, false, true}, {CY_U8, true, 1}},
   };
   for (size_t i = 0; i < CHECK_COUNT(products); i++) {
     add_matmul(&products[i].row, cy_dtype_is_float(products[i].row.in) ? NULL : &products[i].ints);
@@ -428,7 +428,7 @@ static void add_tensors(void) {
       {{CY_CONTRACT_CONV, 1, 64, 36, 1, 3, {2, 7, 16}, {2, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 0, 0}, false, CY_F16}, {0}},
       {{CY_CONTRACT_CONV, 1, 96, 136, 1, 2, {13, 25}, {1, 1}, {2, 2}, {1, 1}, {0, 1}, false, CY_F16}, {0}},
       {{CY_CONTRACT_CONV, 1, 112, 36, 1, 2, {7, 13}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, false, CY_I8}, {CY_I8, false, 0}},
-      {{CY_CONTRACT_CONV, 1, 128, 40, 1, 2, {15, 15}, {2, 1}, {1, 1}, {2, 1}, {1, 0}, false, CY_U8}, {CY_I8, false, 0}},
+      {{CY_CONTRACT_CONV, 1, 128, 40, 1, 2, {15, 15}, {2, 1}, {1, 1}, {2, 1}, {1, 0}, false, CY_U8}, {CY_I8, false, 2}},
   };
   for (size_t i = 0; i < CHECK_COUNT(convs); i++) {
     add_conv(&convs[i].row, cy_dtype_is_float(convs[i].row.dtype) ? NULL : &convs[i].ints);
