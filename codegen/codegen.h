@@ -37,6 +37,7 @@ typedef enum cy_cudnn_use { CY_CUDNN_AUTO, CY_CUDNN_OFF, CY_CUDNN_REQUIRE } cy_c
 bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use); /* false: the target has no cuDNN */
 int64_t cy_machine_busy_parts(const cy_machine *m); /* see cy_pass_options */
 bool cy_machine_cuts_rows(const cy_machine *m);     /* see cy_target */
+bool cy_machine_has_device(const cy_machine *m);    /* see cy_target.device */
 /* Multiplies f32 as written from now on, without the algorithms that take fewer multiplications and round a little more
  * (Strassen's for products, Winograd's for convolutions). False: the target has none. */
 bool cy_machine_forgo_fast(cy_machine *m);

@@ -67,20 +67,32 @@ static void print_sizes(cy_work *b, const int64_t *syms, FILE *out) {
 
 typedef struct row_list {
   const cy_work *b;
+  const int64_t *syms;
   row *rows;
   uint32_t n;
+  uint8_t *by_sizes; /* [symbols] what a branch on it does: 0 is not known, 1 the first way, 2 the other one */
 } row_list;
 
-static void note_launch(void *ctx, cy_step *s) {
-  row_list *l = ctx;
+static void note_launch(row_list *l, const cy_step *s, bool runs) {
   uint32_t i = 0;
-  if (s->kind != CY_STEP_LAUNCH)
-    return;
   while (i < l->n && l->rows[i].plan->kernel != s->kernel)
     i++;
   if (i == l->n)
     l->rows[l->n++] = (row){.plan = cy_kernels_plan(l->b, s->kernel), .launch = s};
-  l->rows[i].launches++;
+  l->rows[i].launches += runs;
+}
+
+/* Branches by sizes go the way of the sizes assumed, of others both ways count. */
+static void note_steps(row_list *l, const cy_step *s, bool runs) {
+  for (; s; s = s->next) {
+    int way = s->kind == CY_STEP_IF ? l->by_sizes[s->sym] : 0;
+    if (s->kind == CY_STEP_LAUNCH)
+      note_launch(l, s, runs);
+    if (s->kind == CY_STEP_SET)
+      l->by_sizes[s->sym] = cy_dim_eval(l->b->g, s->limit, l->syms) ? 1 : 2;
+    note_steps(l, s->then_steps, runs && way != 2);
+    note_steps(l, s->else_steps, runs && way != 1);
+  }
 }
 
 /* How many of the operations counted an algorithm does in the time of one in f32: by saving some, or doing two products
@@ -217,10 +229,10 @@ void cy_explain(cy_work *b, FILE *out) {
   print_peak(b, rate, out);
   int64_t *syms = guess_sizes(b);
   print_sizes(b, syms, out);
-  row_list list = {b, calloc(b->nplans + 1, sizeof(row)), 0};
-  if (!list.rows)
+  row_list list = {b, syms, calloc(b->nplans + 1, sizeof(row)), 0, calloc(cy_sym_count(b->g) + 1, 1)};
+  if (!list.rows || !list.by_sizes)
     abort();
-  cy_steps_visit(b->p->steps, note_launch, &list);
+  note_steps(&list, b->p->steps, true);
   fprintf(out, "%-34s %4s  %-24s %-6s %10s %9s %12s  %s\n", "kernel", "runs", "algorithm", "layout", "MFLOP", "MB",
           "floor us", "ops fused");
   for (row *r = list.rows; r < list.rows + list.n; r++) {
@@ -233,5 +245,6 @@ void cy_explain(cy_work *b, FILE *out) {
   fprintf(out, "%-34s %4s  %-24s %-6s %10.3f %9.3f %12.2f\n", "all launches", "", "", "", flops / 1e6, bytes / 1e6,
           floor_s * 1e6);
   free(list.rows);
+  free(list.by_sizes);
   free(syms);
 }

@@ -256,8 +256,10 @@ static void see_symbol(void *ctx, cy_sym s) {
 
 static void check_requirement(cy_host *h, const cy_requirement *r) {
   cy_cg *cg = h->cg;
-  LLVMValueRef a = cy_host_dim(h, r->a), b = cy_host_dim(h, r->b), bad = cy_icmp(cg, LLVMIntNE, a, b);
-  if (r->or_one) { /* different, and neither is 1; or the other is 0 and not known to be: their maximum is taken then */
+  LLVMValueRef a = cy_host_dim(h, r->a), b = cy_host_dim(h, r->b);
+  LLVMValueRef bad = cy_icmp(cg, r->kind == CY_REQUIRE_AT_MOST ? LLVMIntSGT : LLVMIntNE, a, b);
+  if (r->kind == CY_REQUIRE_BROADCAST) { /* different, and neither is 1; or the other is 0 and not known to be: their
+                                          * maximum is taken then */
     bool known_0 = cy_dim_is(h->g, r->a, 0) || cy_dim_is(h->g, r->b, 0);
     LLVMValueRef not_a = cy_icmp(cg, LLVMIntNE, a, cy_i64(cg, 1)), not_b = cy_icmp(cg, LLVMIntNE, b, cy_i64(cg, 1));
     LLVMValueRef wrong = LLVMBuildAnd(cg->b, not_a, not_b, ""),
@@ -267,10 +269,15 @@ static void check_requirement(cy_host *h, const cy_requirement *r) {
   const char *name = cy_str_text(h->g, r->origin.name), *op = cy_str_text(h->g, r->origin.op);
   const char *where = *name ? name : cy_arena_printf(cy_graph_arena(h->g), "#%d, %s", (int)r->origin.index, op);
   LLVMValueRef args[3] = {cy_host_text(h, where), a, b};
-  fail_if(h, bad,
-          r->or_one ? "node '%s': sizes %lld and %lld do not broadcast: the shapes of the inputs do not fit each other"
-                    : "node '%s': sizes %lld and %lld should be equal: the shapes of the inputs do not fit each other",
-          args);
+  static const char *const text[] = {
+      [CY_REQUIRE_EQUAL] =
+          "node '%s': sizes %lld and %lld should be equal: the shapes of the inputs do not fit each other",
+      [CY_REQUIRE_BROADCAST] =
+          "node '%s': sizes %lld and %lld do not broadcast: the shapes of the inputs do not fit each other",
+      [CY_REQUIRE_AT_MOST] =
+          "node '%s': %lld of %lld elements are asked for: the shapes of the inputs do not fit each other",
+  };
+  fail_if(h, bad, text[r->kind], args);
 }
 
 void cy_host_requirements(cy_host *h) {

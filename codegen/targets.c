@@ -56,6 +56,8 @@ int64_t cy_machine_busy_parts(const cy_machine *m) { return m->target->busy_part
 
 bool cy_machine_cuts_rows(const cy_machine *m) { return m->target->cuts_rows; }
 
+bool cy_machine_has_device(const cy_machine *m) { return m->target->device; }
+
 int64_t cy_machine_most_head(const cy_machine *m) { return m->target->most_head; }
 
 int64_t cy_machine_tile_columns(const cy_machine *m) { return m->tile_columns; }

@@ -238,19 +238,21 @@ uint64_t cy_dtype_bytes(cy_dtype dtype, uint64_t count) { return (count * (uint6
 
 void cy_graph_record(cy_graph *g, bool on) { g->recording = on; }
 
-void cy_graph_require(cy_graph *g, cy_dim a, cy_dim b, bool or_one) {
+void cy_graph_require(cy_graph *g, cy_dim a, cy_dim b, cy_require kind) {
   int64_t x, y;
   bool numbers = cy_dim_is_const(g, a, &x) && cy_dim_is_const(g, b, &y);
-  if (!g->recording || a == b || numbers || (or_one && (cy_dim_is(g, a, 1) || cy_dim_is(g, b, 1))))
+  if (!g->recording || a == b || numbers ||
+      (kind == CY_REQUIRE_BROADCAST && (cy_dim_is(g, a, 1) || cy_dim_is(g, b, 1))) ||
+      (kind == CY_REQUIRE_AT_MOST && cy_dim_le(g, a, b)))
     return;
   for (uint32_t i = 0; i < g->nrequirements; i++) {
     const cy_requirement *r = &g->requirements[i];
-    if (r->a == a && r->b == b && r->or_one == or_one && (r->block == 1 || r->block == g->in_block))
+    if (r->a == a && r->b == b && r->kind == kind && (r->block == 1 || r->block == g->in_block))
       return;
   }
   g->requirements =
       cy_arena_grow(g->arena, g->requirements, g->nrequirements, &g->requirements_cap, sizeof *g->requirements);
-  g->requirements[g->nrequirements++] = (cy_requirement){a, b, g->in_block, or_one, g->origin};
+  g->requirements[g->nrequirements++] = (cy_requirement){a, b, g->in_block, kind, g->origin};
 }
 
 uint32_t cy_graph_requirements(const cy_graph *g, const cy_requirement **out_list) {

@@ -17,13 +17,13 @@ bool cy_dims_clash(const infer *i, cy_dim a, cy_dim b) {
 bool cy_dims_differ(infer *i, cy_dim a, cy_dim b) {
   if (cy_dims_clash(i, a, b))
     return true;
-  cy_graph_require(i->g, a, b, false);
+  cy_graph_require(i->g, a, b, CY_REQUIRE_EQUAL);
   return false;
 }
 
 int cy_infer_broadcast(infer *i, const cy_type *a, const cy_type *b, cy_dim *out_dims) {
   for (int x = a->rank - 1, y = b->rank - 1; x >= 0 && y >= 0; x--, y--)
-    cy_graph_require(i->g, a->dim[x], b->dim[y], true);
+    cy_graph_require(i->g, a->dim[x], b->dim[y], CY_REQUIRE_BROADCAST);
   return cy_build_broadcast(i->g, a, b, out_dims);
 }
 
@@ -142,7 +142,7 @@ bool cy_infer_reshape(infer *i) {
   if (is_const(i, have, &a) && is_const(i, want, &b) && a != b)
     return FAIL(i, "cannot give the %lld elements of %s the shape of %s (%lld)", (long long)a, TEXT(i, in_type(i, 0)),
                 TEXT(i, out_type(i, 0)), (long long)b);
-  cy_graph_require(i->g, have, want, false);
+  cy_graph_require(i->g, have, want, CY_REQUIRE_EQUAL);
   return true;
 }
 
@@ -173,7 +173,7 @@ bool cy_infer_expand(infer *i) {
     if (cy_dims_clash(i, x->dim[k], t->dim[k + grow]) && !cy_dim_is(i->g, x->dim[k], 1))
       grow = -1;
     else
-      cy_graph_require(i->g, x->dim[k], t->dim[k + grow], true);
+      cy_graph_require(i->g, x->dim[k], t->dim[k + grow], CY_REQUIRE_BROADCAST);
   return grow >= 0 || FAIL(i, "cannot expand %s to %s", TEXT(i, x), TEXT(i, t));
 }
 

@@ -161,6 +161,7 @@ bool cy_infer_topk(infer *i) {
   if (is_const(i, t.dim[axis], &k) && is_const(i, x->dim[axis], &d) && (k < 0 || k > d))
     return FAIL(i, "expected at most the %lld elements of axis %lld, found k = %lld", (long long)d, (long long)axis,
                 (long long)k);
+  cy_graph_require(i->g, t.dim[axis], x->dim[axis], CY_REQUIRE_AT_MOST);
   t.dtype = x->dtype;
   set_type(i, 0, t);
   t.dtype = CY_I64;

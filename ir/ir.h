@@ -79,6 +79,7 @@ static inline bool cy_op_is_ew(cy_op op) { return op >= CY_OP_neg && op <= CY_OP
 static inline bool cy_dtype_is_float(cy_dtype t) { return cy_dtype_of(t)->cls == 'F'; }
 static inline bool cy_dtype_is_byte(cy_dtype t) { return t == CY_I8 || t == CY_U8; } /* integers of 8 bits */
 static inline bool cy_dtype_is_int(cy_dtype t) { return cy_dtype_of(t)->cls == 'I' || cy_dtype_of(t)->cls == 'U'; }
+void cy_dtype_int_range(cy_dtype t, double *out_min, double *out_max); /* of an integer; rounded beyond 53 bits */
 
 enum cy_pad_mode { CY_PAD_CONSTANT, CY_PAD_REFLECT, CY_PAD_EDGE, CY_PAD_WRAP };
 enum cy_combine { CY_COMBINE_SET, CY_COMBINE_ADD, CY_COMBINE_MUL, CY_COMBINE_MIN, CY_COMBINE_MAX };
@@ -321,10 +322,15 @@ uint32_t cy_block_count(const cy_graph *g);
 
 /* What sizes must fulfil for a node: found by shape inference between cy_graph_record(g, true) and (g, false), where dims
  * are not numbers; checked by the library when it runs the node's block. Not part of the text form. */
+typedef enum cy_require {
+  CY_REQUIRE_EQUAL,
+  CY_REQUIRE_BROADCAST, /* equal, or one of them is 1 while the other is not 0 (but for a 0 known at once) */
+  CY_REQUIRE_AT_MOST    /* a <= b */
+} cy_require;
 typedef struct cy_requirement {
   cy_dim a, b;
   cy_block block;
-  bool or_one; /* one of them may be 1 while the other is not 0 (but for a 0 known at once), else they are equal */
+  cy_require kind;
   cy_origin origin;
 } cy_requirement;
 void cy_graph_record(cy_graph *g, bool on);

@@ -212,15 +212,16 @@ bool cy_kernel_verify(cy_kernel *k, char *out_text, size_t capacity);
  * the whole kernel before codegen. f64 forms stay calls of libm. */
 void cy_kernel_expand_math(cy_kernel *k);
 
-/* loop_math.c: e^x for x <= 0 in f32, which is e^-87 for all below -87: the weights of a softmax. NaN stays. */
-cy_expr cy_x_exp_weight(cy_kernel *k, cy_expr x);
-
-/* loop_math.c: e^x for x <= 0: in f32 0 for all below -87, where e^x is hardly a normal number any more. NaN stays. */
+/* loop_math.c: e^x for x <= 0, the weights of a softmax: in f32 0 from about -87.7 on, where it is no normal number any more.
+ * NaN stays. */
 cy_expr cy_x_exp_below(cy_kernel *k, cy_expr x);
 
 /* loop_schedule.c: clean-up of the axes and the choice of lanes. Merges grid and loop axes that all accesses treat as one, drops
  * axes of extent 1, picks the lane loop (unit stride first), orders the grid. Run by lowering on plain loop kernels. */
 void cy_kernel_schedule(cy_kernel *k);
+/* loop_schedule.c, before cy_kernel_schedule(), for a target that has few lanes: puts a loop over rows inside of the lanes where much
+ * of the addresses is the same for all rows. */
+void cy_kernel_share_addresses(cy_kernel *k);
 
 /* loop_fold.c: makes batch axes along which B stands still part of the rows of a matrix product, where A allows it: a product of few
  * rows reads all of B for each of them. Run by lowering once the epilogue is there. */

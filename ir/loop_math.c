@@ -70,33 +70,29 @@ static cy_expr scale(cy_kernel *k, cy_expr p, cy_expr n_magic) {
   return p;
 }
 
-/* e^x as p * 2^n with p between 0.7 and 1.42, n given as n + MAGIC; |x| up to 105. */
-static cy_expr exp_parts(cy_kernel *k, cy_expr x, cy_expr *out_n_magic) {
+/* e^x as (1 + p) * 2^n with 1 + p between 0.7 and 1.42, n given as n + magic; |x| up to 105. */
+static cy_expr exp_parts(cy_kernel *k, cy_expr x, double magic, cy_expr *out_n_magic) {
   static const double c[] = {0.49999994, 0.16666521, 0.04166827, 0.008368677, 0.0013820411}; /* (e^r - 1 - r) / r^2 */
-  cy_expr n_magic = fma_of(k, x, num(k, 1.4426950408889634), num(k, MAGIC)), n = sub(k, n_magic, num(k, MAGIC));
+  cy_expr n_magic = fma_of(k, x, num(k, 1.4426950408889634), num(k, magic)), n = sub(k, n_magic, num(k, magic));
   cy_expr r = fma_of(k, n, num(k, -0.693145751953125), x);
   r = fma_of(k, n, num(k, -1.4286068203094172e-6), r);
-  cy_expr p = fma_of(k, poly(k, r, c, COUNT(c)), mul(k, r, r), r);
   *out_n_magic = n_magic;
-  return add(k, p, num(k, 1));
+  return fma_of(k, poly(k, r, c, COUNT(c)), mul(k, r, r), r);
 }
 
-cy_expr cy_x_exp_weight(cy_kernel *k, cy_expr x) {
-  cy_expr least = num(k, -87), n_magic;
-  cy_expr p = exp_parts(k, cy_x_select(k, bin(k, CY_OP_lt, x, least), least, x), &n_magic);
-  cy_expr n = bin(k, CY_OP_shl, bits(k, n_magic, CY_I32), int32(k, 23)); /* MAGIC's own bits are gone then */
-  return bits(k, add(k, bits(k, p, CY_I32), n), CY_F32);
-}
-
+/* With MAGIC + 127 the low bits are an exponent, and 0 is that of 0: so far down x need be held. */
 cy_expr cy_x_exp_below(cy_kernel *k, cy_expr x) {
   if (cy_expr_of(k, x)->dtype != CY_F32)
     return un(k, CY_OP_exp, x);
-  return cy_x_select(k, bin(k, CY_OP_lt, x, num(k, -87)), num(k, 0), cy_x_exp_weight(k, x));
+  cy_expr least = num(k, -88), n_magic;
+  cy_expr p = exp_parts(k, cy_x_select(k, bin(k, CY_OP_lt, x, least), least, x), MAGIC + 127, &n_magic);
+  cy_expr power = bits(k, bin(k, CY_OP_shl, bits(k, n_magic, CY_I32), int32(k, 23)), CY_F32); /* MAGIC's bits are gone */
+  return fma_of(k, p, power, power);
 }
 
 static cy_expr exp_of(cy_kernel *k, cy_expr x) {
-  cy_expr n_magic, p = exp_parts(k, clamp(k, x, -105, 89.5), &n_magic);
-  return scale(k, p, n_magic);
+  cy_expr n_magic, p = exp_parts(k, clamp(k, x, -105, 89.5), MAGIC, &n_magic);
+  return scale(k, add(k, p, num(k, 1)), n_magic);
 }
 
 /* x = 2^e * (1 + f), 1 + f in [0.7071, 1.4142); e as f32. Denormals are scaled up first. */

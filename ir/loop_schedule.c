@@ -5,17 +5,18 @@
  *     which then becomes the grid's own lanes (one variable) or an inner lane loop around the body; or the innermost
  *     reductions;
  *   - a copy that crosses axes (a transpose) cut into strips, so that the cache lines it reads are used up before they
- *     leave (the last strip may overlap the one before, so that any size has strips). Of 32-bit elements, a loop along
- *     the axis that the store walks goes inside the lanes, which are what the loads walk: the target then exchanges
- *     elements between vectors.
- * A kernel that already has a lane loop keeps it.
+ *     leave (the last strip may overlap the one before, so that any size has strips). Of elements of 8 to 32 bits, a
+ *     loop along the axis that the store walks goes inside the lanes, which are what the loads walk: the target then
+ *     exchanges elements between vectors.
+ * A kernel that already has a lane loop keeps it. On request, where addresses take much arithmetic along the rows of what
+ * is stored (resampling), the lanes go around a loop over rows: what is the same for all of them is computed once.
  */
 #include "loop_axes.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum { LANES = 8, STRIP = 16, LONG_STRIP = 128, FEW_ROWS = 16, BLOCK = 2048 };
+enum { LANES = 8, STRIP = 16, LONG_STRIP = 128, FEW_ROWS = 16, BLOCK = 2048, LINE_BITS = 512, VECTOR_BITS = 256 };
 
 /* ---- lanes ---- */
 
@@ -222,22 +223,37 @@ static bool loads_walk(const survey *s, cy_var v) {
   return walks;
 }
 
-/* Are 2 to 4 bytes, along `store`, put behind one another for every turn of `loads`? */
-static bool joins_bytes(const survey *s, cy_var loads, cy_var store) {
+/* Are 2 to 4 elements, along `store`, put behind one another for every turn of `loads`? */
+static bool joins(const survey *s, cy_var loads, cy_var store) {
   int64_t c, n;
   return cy_dim_is_const(s->k->g, cy_kernel_var(s->k, store)->extent, &n) && n >= 2 && n <= 4 &&
          coef_known(s, &s->access[0], loads, &c) && c == n;
 }
 
-/* The axes of a kernel that is nothing but one store of 32-bit elements, or of bytes that it joins: what its loads
- * walk, what the store walks. */
+/* Are all arguments of elements of so many bits? */
+static bool only_of(const cy_kernel *k, int bits) {
+  for (uint32_t i = 0; i < k->nargs; i++)
+    if (cy_dtype_of(k->args[i].dtype)->bits != bits)
+      return false;
+  return true;
+}
+
+/* Do vectors hold enough of the elements that are stored for the target to exchange them? */
+static bool exchanges(const survey *s, cy_var loads, cy_var store) {
+  int bits = cy_dtype_of(s->k->args[s->k->body->arg].dtype)->bits;
+  if (bits >= 32)
+    return bits == 32;
+  return bits >= 8 && (joins(s, loads, store) || only_of(s->k, bits));
+}
+
+/* The axes of a kernel that is nothing but one store that the target makes across the lanes: what its loads walk, what
+ * the store walks. */
 static bool crossed_axes(const survey *s, cy_var *out_loads, cy_var *out_store) {
   cy_kernel *k = s->k;
   const cy_stmt *st = k->body;
   *out_loads = *out_store = 0;
   if (!st || st->next || st->kind != CY_S_STORE)
     return false;
-  int bits = cy_dtype_of(k->args[st->arg].dtype)->bits;
   for (uint32_t i = 0; i < s->naccess; i++)
     if (!s->access[i].regular || s->access[i].at.rest)
       return false;
@@ -247,12 +263,12 @@ static bool crossed_axes(const survey *s, cy_var *out_loads, cy_var *out_store) 
     else if (loads_walk(s, k->grid[i]))
       *out_loads = k->grid[i];
   }
-  return *out_loads && *out_store && transposes(s, *out_loads, *out_store) && (bits == 32 || (bits == 8 && joins_bytes(s, *out_loads, *out_store)));
+  return *out_loads && *out_store && transposes(s, *out_loads, *out_store) && exchanges(s, *out_loads, *out_store);
 }
 
-/* The largest multiple of LANES that divides n and is no greater than `most`, 0 when there is none. */
-static int64_t strip_of(int64_t n, int64_t most) {
-  for (int64_t d = most / LANES * LANES; d > 0; d -= LANES)
+/* The largest multiple of `lanes` that divides n and is no greater than `most`, 0 when there is none. */
+static int64_t strip_of(int64_t n, int64_t most, int64_t lanes) {
+  for (int64_t d = most / lanes * lanes; d > 0; d -= lanes)
     if (n % d == 0)
       return d;
   return 0;
@@ -264,11 +280,12 @@ static bool cross_on_grid(cy_kernel *k, const survey *s) {
   int64_t n = 0, rows = 0; /* 0: a symbol */
   if (!crossed_axes(s, &loads, &store))
     return false;
+  int bits = cy_dtype_of(k->args[k->body->arg].dtype)->bits, line = LINE_BITS / bits, turns = bits == 8 ? 16 : LANES;
   bool known = cy_dim_is_const(k->g, cy_kernel_var(k, loads)->extent, &n);
-  if (known && n < LANES)
+  if (known && n < (joins(s, loads, store) ? LANES : turns))
     return false;
   bool few = cy_dim_is_const(k->g, cy_kernel_var(k, store)->extent, &rows) && rows <= STRIP;
-  int64_t most = few ? LONG_STRIP : STRIP, strip = known ? strip_of(n, most) : 0;
+  int64_t most = few ? LONG_STRIP : line, strip = known ? strip_of(n, most, VECTOR_BITS / bits) : 0;
   if (!strip && (!known || n > LONG_STRIP))
     loads = split_over(k, loads, most, k->ngrid - 1);
   else if (strip && strip < n)
@@ -278,7 +295,7 @@ static bool cross_on_grid(cy_kernel *k, const survey *s) {
   if (few)
     grid_remove(k, store);
   else /* fastest: successive tasks use the rest of the lines */
-    store = (rows && rows % LANES == 0 ? split : split_over)(k, store, LANES, k->ngrid - 1);
+    store = (rows && rows % turns == 0 ? split : split_over)(k, store, turns, k->ngrid - 1);
   wrap_in_loop(k, store, false);
   wrap_in_loop(k, loads, true);
   return true;
@@ -310,6 +327,68 @@ static void choose_lanes(cy_kernel *k) {
     find_reductions(k->body, is_reduction, true);
   free(is_reduction);
   cy_survey_free(&s);
+}
+
+/* ---- addresses for several rows ---- */
+
+enum { ADDRESS_OPS = 4, ROWS = 32, COLUMNS = 64, LEAST_ROWS = 4 };
+
+/* Operations of e, or a negative number where it loads anything. */
+static int ops_of(const cy_kernel *k, cy_expr e) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  int n = x->n > 0;
+  for (int i = 0; i < x->n && n >= 0; i++) {
+    int inside = ops_of(k, x->arg[i]);
+    n = inside < 0 ? inside : n + inside;
+  }
+  return x->op == CY_X_LOAD ? -1 : n;
+}
+
+/* Is a term of e, a sum of them, much arithmetic with v and the same for every u? Not where an index is loaded: elements
+ * of a row that come from anywhere are better read row by row. */
+static bool has_address(const cy_kernel *k, cy_expr e, cy_var v, cy_var u) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  if (!cy_expr_uses_var(k, e, v))
+    return false;
+  if (x->op == CY_OP_add || x->op == CY_OP_sub || x->op == CY_OP_mul)
+    return has_address(k, x->arg[0], v, u) || has_address(k, x->arg[1], v, u);
+  return !cy_expr_uses_var(k, e, u) && ops_of(k, e) >= ADDRESS_OPS;
+}
+
+static bool shares_addresses(const survey *s, cy_var v, cy_var u) {
+  int64_t n;
+  if (cy_dim_is_const(s->k->g, cy_kernel_var(s->k, u)->extent, &n) && n < LEAST_ROWS)
+    return false;
+  for (uint32_t i = 1; i < s->naccess; i++)
+    if (s->access[i].regular && s->access[i].at.rest && has_address(s->k, s->access[i].at.rest, v, u))
+      return true;
+  return false;
+}
+
+/* A part of v, the rest of which goes into the grid; all of it where it is not much more. */
+static cy_var part_of(cy_kernel *k, cy_var v, int64_t block) {
+  int64_t n;
+  if (!cy_dim_is_const(k->g, cy_kernel_var(k, v)->extent, &n) || n > block + block / 2)
+    return split_over(k, v, block, k->ngrid - 1);
+  grid_remove(k, v);
+  return v;
+}
+
+void cy_kernel_share_addresses(cy_kernel *k) {
+  cy_kernel_tidy_axes(k);
+  const cy_stmt *st = k->body;
+  if (!st || st->next || st->kind != CY_S_STORE || k->ngrid < 2)
+    return;
+  cy_var u = k->grid[k->ngrid - 2], v = k->grid[k->ngrid - 1];
+  survey s = cy_survey_make(k);
+  bool pays = s.access[0].regular && cy_dim_is(k->g, cy_survey_coef(&s, &s.access[0], v), 1) && shares_addresses(&s, v, u);
+  cy_survey_free(&s);
+  if (!pays)
+    return;
+  u = part_of(k, u, ROWS);
+  v = part_of(k, v, COLUMNS);
+  wrap_in_loop(k, u, false);
+  wrap_in_loop(k, v, true);
 }
 
 /* ---- the schedule ---- */

@@ -5,6 +5,8 @@
  */
 #include "ir_int.h"
 
+#include <math.h>
+
 static const cy_dtype_info dtypes[CY_DTYPE_COUNT] = {
 #define DTYPE(id, name, onnx, bits, cls) {name, onnx, bits, cls},
 #include "dtypes.def"
@@ -71,6 +73,13 @@ cy_op cy_op_by_name(const char *name, size_t len) {
     if (same(raw_ops[i].name, name, len))
       return (cy_op)i;
   return CY_OP_NONE;
+}
+
+void cy_dtype_int_range(cy_dtype t, double *out_min, double *out_max) {
+  int bits = cy_dtype_of(t)->bits;
+  bool is_signed = cy_dtype_of(t)->cls == 'I';
+  *out_min = is_signed ? -ldexp(1, bits - 1) : 0;
+  *out_max = ldexp(1, is_signed ? bits - 1 : bits) - 1;
 }
 
 cy_dtype cy_dtype_by_name(const char *name, size_t len) {

@@ -1,8 +1,8 @@
 /* fold.c - computes what depends on constants only, at any size: scaled, transposed, sliced, dequantised weights.
  *
- * In:  a swept graph. Out: no element-wise op, view, reduction or dequantisation on constants alone, unless its result
- * would be much larger than what it is made of (an expanded constant is cheaper to expand again than to store) and is
- * no convolution's weights. Tables are computed all the same, up to TABLE_BYTES: what sines, powers and the like of
+ * In:  a swept graph. Out: no element-wise op, view, reduction, dequantisation, gather, softmax or matrix product of f32
+ * (up to MAX_PRODUCTS multiplications) on constants alone, unless its result would be much larger than what it is made
+ * of (an expanded constant is cheaper to expand again than to store) and is no convolution's weights. Tables are computed all the same, up to TABLE_BYTES: what sines, powers and the like of
  * constants and indices alone give (the waves of a Fourier transform, positions, a resampler's filters) is cheaper to
  * read.
  *
@@ -25,6 +25,7 @@ enum {
   GROWTH_FREE = 1 << 16,
   TABLE_BYTES = 1 << 25,
   LARGE_WEIGHTS = 1 << 24,
+  MAX_PRODUCTS = 1 << 28,
   DEAR = 8 /* operations per element */
 };
 static const uint64_t max_bytes = (uint64_t)4 << 30;
@@ -214,6 +215,40 @@ static void reduce_row(const job *j, uint64_t first, const int64_t *at) {
   }
 }
 
+/* Operand 1 is the matrix on the right; red_stride[k] is operand k's step along the axis that is summed over. */
+static void product_row(const job *j, uint64_t first, const int64_t *at) {
+  const cy_data_f32 *a = (const cy_data_f32 *)(const void *)j->in[0].bytes + at[0],
+                    *b = (const cy_data_f32 *)(const void *)j->in[1].bytes + at[1];
+  float *out = (float *)(void *)j->out + first;
+  for (int64_t begin = 0; begin < j->row; begin += STRIP) {
+    int64_t n = j->row - begin < STRIP ? j->row - begin : STRIP;
+    double acc[STRIP] = {0};
+    for (int64_t k = 0; k < j->red_count; k++) {
+      double x = a[k * j->red_stride[0]];
+      const cy_data_f32 *row = b + k * j->red_stride[1] + begin;
+      for (int64_t i = 0; i < n; i++)
+        acc[i] += x * (double)row[i];
+    }
+    for (int64_t i = 0; i < n; i++)
+      out[begin + i] = (float)acc[i];
+  }
+}
+
+/* Rows run along the axis of the softmax, wherever it stands; operand 1 is where they are written. */
+static void softmax_row(const job *j, uint64_t first, const int64_t *at) {
+  (void)first;
+  int64_t step = j->in[0].stride[j->rank - 1];
+  double greatest = load_float(&j->in[0], at[0]), sum = 0;
+  for (int64_t i = 1; i < j->row; i++)
+    greatest = combine(CY_OP_reduce_max, greatest, load_float(&j->in[0], at[0] + i * step));
+  for (int64_t i = 0; i < j->row; i++)
+    sum += exp(load_float(&j->in[0], at[0] + i * step) - greatest);
+  for (int64_t i = 0; i < j->row; i++) {
+    double e = exp(load_float(&j->in[0], at[0] + i * step) - greatest);
+    cy_scalar_store(j->out, j->dtype, (uint64_t)(at[1] + i * step), (cy_scalar){.f = e / sum});
+  }
+}
+
 /* ---- what to compute -------------------------------------------------------------------------------------------- */
 
 static void dense_strides(const int64_t *dim, int rank, int64_t *out) {
@@ -321,6 +356,46 @@ static bool set_dequantize(const cy_graph *g, const cy_node_info *n, job *j) {
   return true;
 }
 
+static bool set_product(const cy_graph *g, const cy_node_info *n, job *j) {
+  int64_t dim[CY_MAX_RANK];
+  for (uint32_t k = 0; k < 2; k++)
+    if (!broadcast(g, n->in[k], j, &j->in[k]) || j->in[k].dtype != CY_F32)
+      return false;
+  const cy_type *t = cy_type_of(g, n->in[0]);
+  if (n->nin != 2 || j->dtype != CY_F32 || !cy_type_static(g, t, dim))
+    return false;
+  j->nred = 1;
+  j->red_count = dim[t->rank - 1];
+  j->red_stride[0] = 1;
+  j->red_stride[1] = j->row;
+  j->in[0].stride[j->rank - 1] = j->in[1].stride[j->rank - 2] = 0;
+  j->in[0].stride[j->rank - 2] = j->red_count;
+  j->in[1].stride[j->rank - 1] = 1;
+  j->run_row = product_row;
+  return j->rows * (uint64_t)j->row <= MAX_PRODUCTS / (uint64_t)(j->red_count ? j->red_count : 1);
+}
+
+static bool set_softmax(const cy_graph *g, const cy_node_info *n, job *j) {
+  int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 0), stride[CY_MAX_RANK];
+  if (!cy_dtype_is_float(j->dtype) || !cy_type_of(g, n->in[0])->rank)
+    return false;
+  dense_strides(j->dim, j->rank, stride);
+  j->in[0] = (operand){.bytes = cy_value_of(g, n->in[0])->data.bytes, .dtype = j->dtype};
+  memcpy(j->in[0].stride, stride, sizeof stride);
+  int last = j->rank - 1;
+  int64_t extent = j->dim[axis];
+  j->in[0].stride[axis] = stride[last];
+  j->in[0].stride[last] = stride[axis];
+  j->dim[axis] = j->dim[last];
+  j->dim[last] = extent;
+  j->rows = j->rows * (uint64_t)j->row / (uint64_t)extent;
+  j->row = extent;
+  j->nin = 2;
+  j->in[1] = j->in[0];
+  j->run_row = softmax_row;
+  return true;
+}
+
 static bool set_job(cy_graph *g, const cy_node_info *n, job *j) {
   switch (n->op) {
   case CY_OP_transpose:
@@ -334,6 +409,10 @@ static bool set_job(cy_graph *g, const cy_node_info *n, job *j) {
     return set_reduce(g, n, j);
   case CY_OP_dequantize:
     return set_dequantize(g, n, j);
+  case CY_OP_matmul:
+    return set_product(g, n, j);
+  case CY_OP_softmax:
+    return set_softmax(g, n, j);
   case CY_OP_iota:
     j->nin = 1;
     j->in[0] = (operand){.dtype = j->dtype};
@@ -442,6 +521,31 @@ static cy_val concat_bytes(cy_graph *g, const cy_node_info *n) {
   return out;
 }
 
+/* Indices as the op has them: negative ones count from the end, what is outside is clamped. */
+static cy_val gather_bytes(cy_graph *g, const cy_node_info *n) {
+  const cy_value *x = cy_value_of(g, n->in[0]), *index = cy_value_of(g, n->in[1]);
+  int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 0), dim[CY_MAX_RANK];
+  uint64_t inner = (uint64_t)cy_dtype_of((cy_dtype)x->type.dtype)->bits / 8, outer = 1;
+  uint64_t count = cy_type_count(g, &index->type);
+  if (!inner || !cy_type_static(g, &x->type, dim) || !dim[axis])
+    return 0;
+  for (int i = 0; i < x->type.rank; i++)
+    *(i < axis ? &outer : &inner) *= i == axis ? 1 : (uint64_t)dim[i];
+  cy_val out;
+  unsigned char *to = cy_const_new(g, cy_type_of(g, n->out[0]), &out);
+  x = cy_value_of(g, n->in[0]);
+  index = cy_value_of(g, n->in[1]);
+  for (uint64_t o = 0; o < outer; o++)
+    for (uint64_t i = 0; i < count; i++) {
+      int64_t at = cy_scalar_load(index->data.bytes, (cy_dtype)index->type.dtype, i).i;
+      at += at < 0 ? dim[axis] : 0;
+      at = at < 0 ? 0 : at >= dim[axis] ? dim[axis] - 1 : at;
+      memcpy(to + (o * count + i) * inner,
+             (const unsigned char *)x->data.bytes + (o * (uint64_t)dim[axis] + (uint64_t)at) * inner, inner);
+    }
+  return out;
+}
+
 /* Packing reads weights by strides: transposing large ones first would cost their size in memory once more. */
 static bool packs_as_view(const cy_graph *g, const cy_uses *uses, const cy_node_info *n) {
   if (n->op != CY_OP_transpose || cy_value_of(g, n->in[0])->data.size < LARGE_WEIGHTS)
@@ -478,6 +582,8 @@ static cy_val evaluate(cy_graph *g, const cy_node_info *n) {
   }
   if (n->op == CY_OP_concat)
     return concat_bytes(g, n);
+  if (n->op == CY_OP_gather)
+    return gather_bytes(g, n);
   cy_type_static(g, t, j.dim);
   if (!j.rank) { /* one row of one element */
     j.rank = 1;

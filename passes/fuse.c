@@ -134,9 +134,50 @@ static bool can_anchor(const cy_node_info *n) {
 
 static uint32_t use_count(const fuser *f, cy_val v) { return f->uses.start[v + 1] - f->uses.start[v]; }
 
-/* Eight bits that several read, a contraction among them as a rule: the chain of a network's residuals ends there. */
-static bool ends_kernel(const fuser *f, const cy_node_info *n) {
-  return n->op == CY_OP_quantize && use_count(f, n->out[0]) > 1;
+/* How often user n reads each element of input k when it is inlined there: 0: must be stored, 1, or several. */
+static int reads_of(const cy_node_info *n, uint32_t k) {
+  switch (n->op) {
+  case CY_OP_softmax:
+  case CY_OP_log_softmax:
+  case CY_OP_normalize:
+    return 3;
+  case CY_OP_quantize:
+  case CY_OP_dequantize:
+    return k == 0;
+  case CY_OP_attention:
+    return k > 2; /* bias and masks, once per score */
+  case CY_OP_gather:
+  case CY_OP_gather_elements:
+    return k == 1 ? 3 : 0;
+  case CY_OP_reshape:
+  case CY_OP_transpose:
+  case CY_OP_expand:
+  case CY_OP_slice:
+  case CY_OP_identity:
+    return 1;
+  default:
+    return class_of(n) == CY_CLASS_EW || class_of(n) == CY_CLASS_REDUCE;
+  }
+}
+
+/* Pools and resizing read an element several times; converting it each time costs less than storing four times the bytes. */
+static bool converts_while_reading(const cy_node_info *n, uint32_t k, const cy_node_info *d) {
+  bool reads = n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg || n->op == CY_OP_resize;
+  return reads && k == 0 && d->op == CY_OP_dequantize;
+}
+
+/* Is what d gives stored whatever is decided: a result, or an operand of an operation that reads memory? Chains end there. */
+static bool ends_kernel(const fuser *f, const cy_node_info *d) {
+  cy_val v = d->out[0];
+  for (uint32_t i = f->uses.start[v]; i < f->uses.start[v + 1]; i++) {
+    if (!f->uses.list[i])
+      return true;
+    const cy_node_info *user = cy_node_of(f->g, f->uses.list[i]);
+    for (uint32_t k = 0; k < user->nin; k++)
+      if (user->in[k] == v && !reads_of(user, k) && !converts_while_reading(user, k, d))
+        return true;
+  }
+  return false;
 }
 
 /* Forward: what a value would cost if everything that can be was inlined into it; cuts expressions that grow too large.
@@ -257,38 +298,6 @@ static void epilogues(fuser *f, cy_block b) {
 }
 
 /* ---- step 2: prologues and chains ------------------------------------------------------------------------------- */
-
-/* How often user n reads each element of input k when it is inlined there: 0: must be stored, 1, or several. */
-static int reads_of(const cy_node_info *n, uint32_t k) {
-  switch (n->op) {
-  case CY_OP_softmax:
-  case CY_OP_log_softmax:
-  case CY_OP_normalize:
-    return 3;
-  case CY_OP_quantize:
-  case CY_OP_dequantize:
-    return k == 0;
-  case CY_OP_attention:
-    return k > 2; /* bias and masks, once per score */
-  case CY_OP_gather:
-  case CY_OP_gather_elements:
-    return k == 1 ? 3 : 0;
-  case CY_OP_reshape:
-  case CY_OP_transpose:
-  case CY_OP_expand:
-  case CY_OP_slice:
-  case CY_OP_identity:
-    return 1;
-  default:
-    return class_of(n) == CY_CLASS_EW || class_of(n) == CY_CLASS_REDUCE;
-  }
-}
-
-/* Pools and resizing read an element several times; converting it each time costs less than storing four times the bytes. */
-static bool converts_while_reading(const cy_node_info *n, uint32_t k, const cy_node_info *d) {
-  bool reads = n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg || n->op == CY_OP_resize;
-  return reads && k == 0 && d->op == CY_OP_dequantize;
-}
 
 /* Is it better to compute v (by d) inside the kernel that materialises view n than to store v and let n be strides of
  * it? */

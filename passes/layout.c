@@ -6,7 +6,8 @@
  *
  * What wants what: convolutions, pools and interpolation of some channels read and write channels-last (pools most of
  * whose windows stay inside follow their input); model inputs, outputs, block results, runtime calls and control flow are
- * row-major; a reshape that merges axes reads row-major; everything else takes any order, kernels read through strides.
+ * row-major; a reshape that merges axes reads row-major, and so does a gather of many rows that would not be dense;
+ * everything else takes any order, kernels read through strides.
  * A transpose is then only another name for the same memory, if its input lies the right way: so its output is given
  * the layout that makes it a view, and a wish behind it is handed to what computes its input (which is how the heads of
  * attention are split and joined, and how graphs exported with channels last lose their transposes).
@@ -14,6 +15,10 @@
  * rest.
  *   2. Forwards: choices. A value takes the order of its largest input if that is not row-major, else the wish, else
  * row-major. Needs that aren't met get their identity node.
+ * Rows of a product's first factor should be dense, or each product copies them: what products read, and what is added
+ * or normalised on the way there, passes on no wish of borders for another order, and where orders meet, or rows are
+ * gone through in any case, it becomes row-major. So the residual stream of a transformer is turned once, where it
+ * begins.
  */
 #include "pass_int.h"
 
@@ -34,6 +39,7 @@ typedef struct chooser {
   cy_pass *p;
   cy_graph *g;
   wish *wishes; /* [value], of those that exist at the start */
+  bool *rows;   /* [value], likewise: a product sums along its last axis, or that of what is computed from it */
   uint32_t nvalues;
   cy_val *moved; /* [value]: its copy in another layout */
 } chooser;
@@ -130,6 +136,17 @@ static bool interpolates(const cy_graph *g, const cy_node_info *n) {
   int64_t channels;
   return x->rank >= 3 && x->dim[0] == y->dim[0] && x->dim[1] == y->dim[1] && cy_dim_is_const(g, x->dim[1], &channels) &&
          channels >= LEAST_CHANNELS;
+}
+
+/* Gathers rows, as many as its input has or more: they are worth making dense. */
+static bool gathers_rows(cy_graph *g, const cy_node_info *n) {
+  int64_t columns;
+  if (n->op != CY_OP_gather)
+    return false;
+  const cy_type *t = cy_type_of(g, n->in[0]);
+  int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 0);
+  return axis + 1 < t->rank && cy_dim_is_const(g, t->dim[t->rank - 1], &columns) && columns >= LEAST_CHANNELS &&
+         cy_dim_le(g, t->dim[axis], cy_type_elems(g, cy_type_of(g, n->in[1])));
 }
 
 /* Reads and writes memory as a whole, in row-major order. */
@@ -253,9 +270,42 @@ static void ask(chooser *c, cy_val v, int weight, const order *o) {
   c->wishes[v] = (wish){weight, *o};
 }
 
+/* Is the last axis the one that lies closest in memory? Axes of length 1 don't matter. */
+static bool dense_rows(const cy_graph *g, const cy_type *t, const order *o) {
+  int i = t->rank - 1, last = t->rank - 1;
+  while (i > 0 && cy_dim_is(g, t->dim[o->axis[i]], 1))
+    i--;
+  while (last > 0 && cy_dim_is(g, t->dim[last], 1))
+    last--;
+  return !t->rank || o->axis[i] == last;
+}
+
+static bool goes_through_rows(const cy_node_info *n, int rank) {
+  bool reduced[CY_MAX_RANK];
+  if (n->op == CY_OP_softmax)
+    return cy_attr_get_int(n, CY_ATTR_axis, 0) == rank - 1;
+  return n->op == CY_OP_normalize && cy_axes_of(n, rank, reduced) && reduced[rank - 1];
+}
+
+static void mark_rows(chooser *c, const cy_node_info *n) {
+  if (n->op == CY_OP_matmul)
+    c->rows[n->in[0]] = true;
+  if (n->nout != 1 || !c->rows[n->out[0]])
+    return;
+  const cy_type *t = cy_type_of(c->g, n->out[0]);
+  if (!dense_rows(c->g, t, &c->wishes[n->out[0]].o) && c->wishes[n->out[0]].weight == 1)
+    c->wishes[n->out[0]].weight = 0;
+  if (cy_op_of((cy_op)n->op)->cls != CY_CLASS_EW && !goes_through_rows(n, t->rank))
+    return;
+  for (uint32_t k = 0; k < n->nin; k++)
+    if (n->in[k] && cy_same_shape(cy_type_of(c->g, n->in[k]), t))
+      c->rows[n->in[k]] = true;
+}
+
 static void ask_inputs(chooser *c, const cy_node_info *n) {
   cy_graph *g = c->g;
   order plain = row_major();
+  mark_rows(c, n);
   const wish *w = n->nout ? &c->wishes[n->out[0]] : NULL;
   if (pools_rows(g, n)) {
     const cy_type *t = cy_type_of(g, n->in[0]);
@@ -265,6 +315,8 @@ static void ask_inputs(chooser *c, const cy_node_info *n) {
   } else if (wants_channels_last(n) || interpolates(g, n)) {
     order o = channels_last(cy_type_of(g, n->in[0])->rank);
     ask(c, n->in[0], 2, &o);
+  } else if (gathers_rows(g, n)) {
+    ask(c, n->in[0], 1, &plain);
   } else if (wants_row_major(n)) {
     for (uint32_t k = 0; k < n->nin; k++)
       ask(c, n->in[k], 1, &plain);
@@ -371,6 +423,23 @@ static bool inherited(const chooser *c, const cy_node_info *n, order *out) {
   return false;
 }
 
+/* Should n's output, which products read by rows, rather be row-major than inherit order o? */
+static bool turns_rows(const chooser *c, const cy_node_info *n, const order *o) {
+  cy_graph *g = c->g;
+  cy_val out = n->out[0];
+  const cy_type *t = cy_type_of(g, out);
+  if (n->nout != 1 || out > c->nvalues || !c->rows[out] || c->wishes[out].weight == 2 || dense_rows(g, t, o))
+    return false;
+  if (goes_through_rows(n, t->rank))
+    return true;
+  for (uint32_t k = 0; k < n->nin && cy_op_of((cy_op)n->op)->cls == CY_CLASS_EW; k++) {
+    const cy_value *v = cy_value_of(g, n->in[k]);
+    if (!v->data.bytes && cy_same_shape(&v->type, t) && cy_layout_is_row_major(v))
+      return true;
+  }
+  return false;
+}
+
 static void choose_reshape(chooser *c, cy_node id) {
   cy_graph *g = c->g;
   const cy_node_info *n = cy_node_of(g, id);
@@ -400,6 +469,8 @@ static void choose_node(chooser *c, cy_node id) {
   order plain = row_major(), o = plain, in = n->nin && n->in[0] ? get(c, n->in[0]) : plain;
   if (pools_rows(g, n) && is_row_major(c, cy_type_of(g, n->in[0]), &in))
     return;
+  if (gathers_rows(g, n) && in.axis[cy_type_of(g, n->in[0])->rank - 1] == cy_attr_get_int(n, CY_ATTR_axis, 0))
+    need(c, id, 0, &plain);
   if (wants_channels_last(n) || interpolates(g, n)) {
     o = channels_last(cy_type_of(g, n->out[0])->rank);
     need(c, id, 0, &o);
@@ -415,7 +486,7 @@ static void choose_node(chooser *c, cy_node id) {
     o = through_transpose(perm, (int)rank, &in);
     set(c, n->out[0], &o);
   } else if (keeps_axes(n) && !mostly_plain(c, n) && inherited(c, n, &o)) {
-    set(c, n->out[0], &o);
+    set(c, n->out[0], turns_rows(c, n, &o) ? &plain : &o);
   } else if (w->weight && !is_strided_view(n) && n->nout == 1) {
     set(c, n->out[0], &w->o);
   }
@@ -457,6 +528,7 @@ static void choose_block(chooser *c, cy_block b) {
 int cy_pass_layout(cy_pass *p) {
   chooser c = {.p = p, .g = p->g, .nvalues = cy_value_count(p->g)};
   c.wishes = CY_NEW_ARRAY(p->scratch, wish, c.nvalues + 1);
+  c.rows = CY_NEW_ARRAY(p->scratch, bool, c.nvalues + 1);
   c.moved = CY_NEW_ARRAY(p->scratch, cy_val, c.nvalues + 1);
   for (cy_val v = 1; v <= c.nvalues; v++)
     cy_layout_reset(cy_value_of(p->g, v));

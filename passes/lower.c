@@ -230,6 +230,8 @@ cy_expr cy_kb_loop(cy_kb *b, cy_dim extent, bool lanes) {
 }
 
 void cy_kb_launch(cy_kb *b, bool schedule) {
+  if (schedule && b->l->o->level > 0 && b->l->o->cuts_rows)
+    cy_kernel_share_addresses(b->k);
   if (schedule)
     cy_kernel_schedule(b->k);
   cy_kernel_expand_math(b->k);
@@ -397,6 +399,15 @@ void cy_lower_plain(cy_lowering *l, cy_val anchor, cy_val target, const char *na
   cy_kb_launch(&b, true);
 }
 
+void cy_lower_read(cy_lowering *l, const cy_place *p, cy_dtype dtype, cy_sym sym) {
+  cy_step *s = cy_lower_step(l, CY_STEP_READ);
+  s->bind = CY_NEW(cy_graph_arena(l->g), cy_bind);
+  *s->bind = cy_lower_bind(l, p, dtype);
+  s->nbind = 1;
+  s->dtype = dtype;
+  s->sym = sym;
+}
+
 /* Symbols whose value stands in v can be read now. */
 void cy_lower_read_symbols(cy_lowering *l, cy_val v) {
   const cy_type *t = cy_lower_type(l, v);
@@ -409,12 +420,7 @@ void cy_lower_read_symbols(cy_lowering *l, cy_val v) {
         extent = 1;
       at.offset = cy_dim_add(l->g, at.offset, cy_dim_muli(l->g, at.stride[axis], rest % extent));
     }
-    cy_step *step = cy_lower_step(l, CY_STEP_READ);
-    step->bind = CY_NEW(cy_graph_arena(l->g), cy_bind);
-    *step->bind = cy_lower_bind(l, &at, t->dtype);
-    step->nbind = 1;
-    step->dtype = t->dtype;
-    step->sym = l->sym_list[i];
+    cy_lower_read(l, &at, (cy_dtype)t->dtype, l->sym_list[i]);
   }
 }
 
@@ -426,7 +432,7 @@ static void lower_value(cy_lowering *l, cy_node node, cy_val v) {
   cy_root_fn fn = cy_lower_root_of(root ? cy_node_of(l->g, root)->op : n->op);
   if (fn)
     fn(l, root ? root : node, anchor ? anchor : v, v);
-  else
+  else if (!root || !cy_lower_parted_reduce(l, root, anchor, v))
     cy_lower_plain(l, anchor, v, cy_op_of(root ? cy_node_of(l->g, root)->op : n->op)->name, NULL);
 }
 
@@ -438,7 +444,8 @@ static void lower_node(cy_lowering *l, cy_node node) {
   } else if (n->op == CY_OP_loop) {
     cy_lower_loop(l, node);
   } else if (cy_op_of(n->op)->cls == CY_CLASS_CALL) {
-    cy_lower_call(l, node);
+    if (!l->o->searches || !cy_lower_search(l, node))
+      cy_lower_call(l, node);
   } else if (n->op == CY_OP_recurrent) { /* one kernel, three outputs */
     cy_lower_recurrent(l, node, n->out[0], n->out[0]);
   } else {

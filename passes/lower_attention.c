@@ -50,8 +50,7 @@ static cy_expr changed_score(cy_kb *b, const cy_attention *a, int rank, const cy
 }
 
 static cy_expr weight(cy_kb *b, cy_expr s, cy_expr top) {
-  cy_expr below = bin(b, CY_OP_sub, s, top);
-  return cy_expr_of(b->k, s)->dtype == CY_F32 ? cy_x_exp_weight(b->k, below) : cy_x_un(b->k, CY_OP_exp, below);
+  return cy_x_exp_below(b->k, bin(b, CY_OP_sub, s, top));
 }
 
 /* ---- the contraction ---- */

@@ -6,15 +6,10 @@
  */
 #include "lower_int.h"
 
-static cy_sym read_scalar(cy_lowering *l, cy_val v) {
-  cy_dtype dtype = (cy_dtype)cy_lower_type(l, v)->dtype;
-  cy_step *s = cy_lower_step(l, CY_STEP_READ);
-  s->bind = CY_NEW(cy_graph_arena(l->g), cy_bind);
-  *s->bind = cy_lower_bind(l, cy_lower_place(l, v), dtype);
-  s->nbind = 1;
-  s->dtype = dtype;
-  s->sym = cy_sym_new(l->g, NULL, CY_SYM_FREE);
-  return s->sym;
+cy_sym cy_lower_read_scalar(cy_lowering *l, cy_val v) {
+  cy_sym sym = cy_sym_new(l->g, NULL, CY_SYM_FREE);
+  cy_lower_read(l, cy_lower_place(l, v), (cy_dtype)cy_lower_type(l, v)->dtype, sym);
+  return sym;
 }
 
 static void set_symbol(cy_lowering *l, cy_sym sym, cy_dim value) {
@@ -23,8 +18,7 @@ static void set_symbol(cy_lowering *l, cy_sym sym, cy_dim value) {
   s->limit = value;
 }
 
-/* Where d is nothing but a symbol of kind COUNT of value v: that symbol. */
-static cy_sym count_symbol(cy_lowering *l, cy_dim d, cy_val v) {
+cy_sym cy_lower_count_symbol(cy_lowering *l, cy_dim d, cy_val v) {
   const cy_term *terms;
   if (cy_dim_terms(l->g, d, &terms) != 1 || terms[0].coef != 1 || terms[0].natoms != 1)
     return 0;
@@ -52,7 +46,7 @@ static void move_place(cy_lowering *l, cy_val v, const cy_type *ft, cy_place sou
     }
     cy_sym staged[CY_MAX_RANK] = {0}, syms[CY_MAX_RANK] = {0};
     for (int i = 0; i < t->rank; i++) {
-      syms[i] = count_symbol(l, t->dim[i], v);
+      syms[i] = cy_lower_count_symbol(l, t->dim[i], v);
       if (!syms[i])
         continue;
       staged[i] = cy_sym_new(l->g, NULL, CY_SYM_FREE);
@@ -75,7 +69,7 @@ static void move_into(cy_lowering *l, cy_val v, cy_val from) {
 void cy_lower_if(cy_lowering *l, cy_node node) {
   const cy_node_info *n = cy_node_of(l->g, node);
   static const cy_attr_key keys[2] = {CY_ATTR_then, CY_ATTR_else};
-  cy_sym cond = read_scalar(l, n->in[0]);
+  cy_sym cond = cy_lower_read_scalar(l, n->in[0]);
   for (uint32_t i = 0; i < n->nout; i++)
     place_joined(l, n->out[i]);
   cy_step *step = cy_lower_step(l, CY_STEP_IF);
@@ -105,6 +99,14 @@ void cy_lower_branch(cy_lowering *l, cy_dim d, cy_branch *out) {
   l->tail = &out->step->then_steps;
 }
 
+bool cy_lower_branch_from(cy_lowering *l, cy_dim d, int64_t least, cy_branch *out) {
+  int64_t lo, hi;
+  cy_dim_range(l->g, d, &lo, &hi);
+  if (lo < least)
+    cy_lower_branch(l, cy_dim_div(l->g, d, cy_dim_const(l->g, least)), out);
+  return lo >= least;
+}
+
 void cy_lower_otherwise(cy_lowering *l, cy_branch *b) { l->tail = &b->step->else_steps; }
 
 void cy_lower_join(cy_lowering *l, cy_branch *b) { l->tail = b->after; }
@@ -125,7 +127,7 @@ static cy_dim trip_limit(cy_lowering *l, const cy_node_info *n) {
   if (!n->in[0])
     return cy_dim_const(l->g, INT64_MAX);
   const cy_dim *known = cy_value_elems(l->g, n->in[0], &count);
-  cy_dim limit = known ? known[0] : cy_dim_sym(l->g, read_scalar(l, n->in[0]));
+  cy_dim limit = known ? known[0] : cy_dim_sym(l->g, cy_lower_read_scalar(l, n->in[0]));
   return cy_dim_max(l->g, limit, cy_dim_const(l->g, 0));
 }
 
@@ -134,13 +136,13 @@ static cy_dim trip_limit(cy_lowering *l, const cy_node_info *n) {
  * tells are those of the first turn. */
 static void place_scan(cy_lowering *l, cy_val v, cy_dim limit) {
   const cy_type *t = cy_lower_type(l, v);
-  cy_sym turns = count_symbol(l, t->dim[0], v);
+  cy_sym turns = cy_lower_count_symbol(l, t->dim[0], v);
   place_joined(l, v);
   if (turns)
     set_symbol(l, turns, cy_dim_min(l->g, limit, cy_dim_const(l->g, FIRST_TURNS)));
   for (int i = 1; i < t->rank; i++)
-    if (count_symbol(l, t->dim[i], v))
-      set_symbol(l, count_symbol(l, t->dim[i], v), cy_dim_const(l->g, 0));
+    if (cy_lower_count_symbol(l, t->dim[i], v))
+      set_symbol(l, cy_lower_count_symbol(l, t->dim[i], v), cy_dim_const(l->g, 0));
   cy_lower_size(l, &l->place[v]);
 }
 
@@ -149,15 +151,15 @@ static void size_scan(cy_lowering *l, cy_val v, const cy_type *ft, cy_sym counte
   const cy_type *t = cy_lower_type(l, v);
   bool unknown = false;
   for (int i = 1; i < t->rank; i++)
-    unknown |= count_symbol(l, t->dim[i], v) != 0;
+    unknown |= cy_lower_count_symbol(l, t->dim[i], v) != 0;
   if (!unknown)
     return;
   cy_dim one = cy_dim_const(l->g, 1);
   cy_branch first;
   cy_lower_branch(l, cy_dim_sub(l->g, one, cy_dim_min(l->g, one, cy_dim_sym(l->g, counter))), &first);
   for (int i = 1; i < t->rank; i++)
-    if (count_symbol(l, t->dim[i], v))
-      set_symbol(l, count_symbol(l, t->dim[i], v), ft->dim[i - 1]);
+    if (cy_lower_count_symbol(l, t->dim[i], v))
+      set_symbol(l, cy_lower_count_symbol(l, t->dim[i], v), ft->dim[i - 1]);
   cy_lower_size(l, &l->place[v]);
   cy_lower_join(l, &first);
 }
@@ -166,7 +168,7 @@ static void size_scan(cy_lowering *l, cy_val v, const cy_type *ft, cy_sym counte
 static void grow_scan(cy_lowering *l, cy_val v, cy_dim limit, cy_sym counter) {
   cy_graph *g = l->g;
   const cy_type *t = cy_lower_type(l, v);
-  cy_sym turns = count_symbol(l, t->dim[0], v);
+  cy_sym turns = cy_lower_count_symbol(l, t->dim[0], v);
   if (!turns)
     return;
   cy_sym used = cy_sym_new(g, NULL, CY_SYM_FREE);
@@ -224,9 +226,10 @@ static turn keep_sizes(cy_lowering *l, const cy_block_info *body) {
   for (uint32_t k = 0; k < body->nparams; k++) {
     const cy_type *t = cy_lower_type(l, body->params[k]);
     for (int i = 0; i < t->rank; i++) {
-      cy_sym sym = count_symbol(l, t->dim[i], body->params[k]), copy = sym ? cy_sym_new(l->g, NULL, CY_SYM_FREE) : 0;
+      cy_sym sym = cy_lower_count_symbol(l, t->dim[i], body->params[k]);
       if (!sym)
         continue;
+      cy_sym copy = cy_sym_new(l->g, NULL, CY_SYM_FREE);
       set_symbol(l, copy, t->dim[i]);
       kept.sym[kept.n] = sym;
       kept.kept[kept.n++] = cy_dim_sym(l->g, copy);
@@ -265,7 +268,7 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
   cy_dim limit = trip_limit(l, n);
   cy_sym cond = cy_sym_new(l->g, NULL, CY_SYM_FREE), counter = cy_sym_new(l->g, NULL, CY_SYM_FREE);
   if (n->in[1]) {
-    cy_sym given = read_scalar(l, n->in[1]);
+    cy_sym given = cy_lower_read_scalar(l, n->in[1]);
     set_symbol(l, cond, cy_dim_sym(l->g, given));
   } else {
     set_symbol(l, cond, cy_dim_const(l->g, 1));
@@ -292,7 +295,7 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
   cy_lower_steps(l, step->then_block);
   for (uint32_t i = carried; i < n->nout; i++)
     append_scan(l, n->out[i], body->results[1 + i], limit, counter);
-  cy_sym go_on = read_scalar(l, body->results[0]);
+  cy_sym go_on = cy_lower_read_scalar(l, body->results[0]);
   move_carried(l, body, carried);
   set_symbol(l, cond, cy_dim_sym(l->g, go_on));
   l->tail = after;
@@ -301,7 +304,7 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
   for (uint32_t i = 0; i < n->nout; i++) {
     cy_val v = n->out[i];
     if (i >= carried) {
-      cy_sym turns = count_symbol(l, cy_lower_type(l, v)->dim[0], v);
+      cy_sym turns = cy_lower_count_symbol(l, cy_lower_type(l, v)->dim[0], v);
       if (turns)
         set_symbol(l, turns, cy_dim_sym(l->g, counter));
       continue;
@@ -313,8 +316,7 @@ void cy_lower_loop(cy_lowering *l, cy_node node) {
 
 /* ---- runtime calls ---- */
 
-/* What the runtime sees: dense, row-major. */
-static cy_call_tensor dense_operand(cy_lowering *l, cy_val v) {
+cy_place cy_lower_dense(cy_lowering *l, cy_val v) {
   const cy_type *t = cy_lower_type(l, v);
   cy_place p = *cy_lower_place(l, v);
   if (!cy_lower_is_contiguous(l, &p, t)) {
@@ -322,6 +324,12 @@ static cy_call_tensor dense_operand(cy_lowering *l, cy_val v) {
     cy_lower_copy(l, &p, &dense, t);
     p = dense;
   }
+  return p;
+}
+
+static cy_call_tensor operand(cy_lowering *l, cy_val v) {
+  const cy_type *t = cy_lower_type(l, v);
+  cy_place p = cy_lower_dense(l, v);
   return (cy_call_tensor){cy_lower_bind(l, &p, (cy_dtype)t->dtype), *t};
 }
 
@@ -358,7 +366,7 @@ void cy_lower_call(cy_lowering *l, cy_node node) {
                  *out = CY_NEW_ARRAY(arena, cy_call_tensor, n->nout);
   for (uint32_t i = 0; i < n->nin; i++)
     if (n->in[i])
-      in[i] = dense_operand(l, n->in[i]);
+      in[i] = operand(l, n->in[i]);
   for (uint32_t i = 0; i < n->nout; i++) {
     const cy_type *t = cy_lower_type(l, n->out[i]);
     place_joined(l, n->out[i]);

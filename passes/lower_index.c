@@ -94,11 +94,14 @@ static void cubic_weights(cy_kb *b, cy_expr t, double a, cy_expr *out) {
   }
 }
 
+/* A whole number as an index that is clamped next, which i32 holds or saturates to: vectors have no conversion to i64. */
+static cy_expr index_of(cy_kb *b, cy_expr x) { return cy_x_cast(b->k, cy_x_cast(b->k, x, CY_I32), CY_I64); }
+
 /* Taps around floor(x), x in source coordinates (f32). */
 static taps interpolate(cy_kb *b, cy_expr x, cy_dim extent, int mode, double cubic_a, bool exclude_outside) {
   taps r = {.n = mode == CY_RESIZE_CUBIC ? 4 : 2};
   cy_expr base = cy_x_un(b->k, CY_OP_floor, x), t = bin(b, CY_OP_sub, x, base);
-  cy_expr first = cy_x_cast(b->k, base, CY_I64);
+  cy_expr first = index_of(b, base);
   if (mode == CY_RESIZE_CUBIC) {
     cubic_weights(b, t, cubic_a, r.weight);
   } else {
@@ -327,7 +330,7 @@ cy_expr cy_lower_resize(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
       outside = outside ? bin(b, CY_OP_or, outside, out_of) : out_of;
     }
     if (mode == CY_RESIZE_NEAREST) {
-      cy_expr at = cy_x_cast(b->k, nearest_index(b, coord[i], cy_attr_get_int(n, CY_ATTR_nearest, 0), dtype), CY_I64);
+      cy_expr at = index_of(b, nearest_index(b, coord[i], cy_attr_get_int(n, CY_ATTR_nearest, 0), dtype));
       t[i].index[0] = cy_lower_clamp(b, at, in->dim[i]);
     } else {
       t[i] = interpolate(b, coord[i], in->dim[i], mode, cy_attr_get_float(n, CY_ATTR_cubic_a, -0.75),
@@ -461,9 +464,8 @@ cy_expr cy_lower_quantize(cy_kb *b, cy_node node, uint32_t output, const cy_expr
   cy_expr q = bin(b, CY_OP_div, x, scale);
   if (cy_dtype_is_float(out))
     return cy_x_cast(b->k, cy_x_cast(b->k, q, out), compute); /* float8 has zero point 0 */
-  int bits = cy_dtype_of(out)->bits;
-  bool is_signed = cy_dtype_of(out)->cls == 'I';
-  double low = is_signed ? -ldexp(1, bits - 1) : 0, high = (is_signed ? ldexp(1, bits - 1) : ldexp(1, bits)) - 1, zero = 0;
+  double low, high, zero = 0;
+  cy_dtype_int_range(out, &low, &high);
   cy_val zp = n->nin > 2 ? n->in[2] : 0;
   if (!zp || (cy_value_is_const(b->l->g, zp) && cy_value_is_splat(b->l->g, zp, &zero))) {
     /* bounds are whole numbers, so that rounding behind them gives the same and is one with the conversion */

@@ -92,6 +92,7 @@ cy_expr cy_lower_at(cy_kb *b, cy_val v, const cy_expr *idx);
 cy_expr cy_lower_def(cy_kb *b, cy_val v, const cy_expr *idx);
 /* The kernel's result: element idx of target, given that anchor's element is `value`, stored to target's place. */
 void cy_lower_finish(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx, cy_expr value);
+void cy_lower_read(cy_lowering *l, const cy_place *p, cy_dtype dtype, cy_sym sym); /* sym = the first element there */
 void cy_lower_read_symbols(cy_lowering *l, cy_val v);               /* sets the symbols whose value stands in v */
 void cy_lower_steps(cy_lowering *l, cy_block block);                /* appends the steps of all nodes of a block */
 
@@ -108,6 +109,9 @@ cy_expr cy_lower_gather_nd(cy_kb *b, cy_node n, uint32_t output, const cy_expr *
 cy_expr cy_lower_quantize(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_dequantize(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_reduce(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
+/* Steps for a reduction of rows whose length only the run tells, by parts where they turn out to be long; false: the
+ * plain kernel is all that it takes. */
+bool cy_lower_parted_reduce(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);
 cy_expr cy_lower_arg_reduce(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_pool(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_matmul_naive(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
@@ -135,14 +139,41 @@ bool cy_lower_view(cy_lowering *l, cy_node n);                      /* places n'
 bool cy_lower_grows(cy_graph *g, cy_dim a, cy_dim b);
 /* Where the output of a view of stored memory would lie; false when it needs a copy. */
 bool cy_lower_view_place(cy_lowering *l, const cy_node_info *n, cy_place *out);
-void cy_lower_if(cy_lowering *l, cy_node n);                        /* lower_control.c */
+cy_sym cy_lower_read_scalar(cy_lowering *l, cy_val v);              /* lower_control.c: a new symbol, whose value is v's element */
+cy_sym cy_lower_count_symbol(cy_lowering *l, cy_dim d, cy_val v);   /* d if it is nothing but a symbol of kind COUNT of value v, else 0 */
+cy_place cy_lower_dense(cy_lowering *l, cy_val v);                  /* where v lies row-major: its place, or a copy */
+void cy_lower_if(cy_lowering *l, cy_node n);
 void cy_lower_loop(cy_lowering *l, cy_node n);
 void cy_lower_call(cy_lowering *l, cy_node n);
+/* lower_sort.c: rows of keys, whole numbers, and what sorting makes of them. */
+typedef struct cy_lower_rows {
+  cy_place place; /* [rows][n] */
+  cy_dtype type;  /* CY_I32 or CY_I64 */
+  cy_dim rows, n;
+} cy_lower_rows;
+typedef struct cy_lower_sorted {
+  cy_place key, at; /* [rows][..]: the first keys in rising order, equal ones as they stood; where in the row each stood */
+  cy_dtype type, at_type; /* CY_I32 or CY_I64 */
+} cy_lower_sorted;
+typedef void cy_lower_taker(cy_lowering *l, const cy_lower_sorted *s, void *ctx);
+cy_dtype cy_lower_key_type(cy_dtype element);
+/* Rises as the elements do, or (falling) as they fall; NaN is larger than everything, -0 is 0. */
+cy_expr cy_lower_key(cy_kb *b, cy_expr x, bool falling);
+/* Sorts rows whole. */
+cy_lower_sorted cy_lower_sort_all(cy_lowering *l, const cy_lower_rows *rows);
+/* Sorts at least the first k of each row; then `take` appends what is to be done with them: once for each way that the
+ * program can take, which depends on n. */
+void cy_lower_sort(cy_lowering *l, const cy_lower_rows *rows, cy_dim k, cy_lower_taker *take, void *ctx);
+void cy_lower_topk(cy_lowering *l, const cy_node_info *n);
+/* lower_search.c: as kernels, where the target wants that; false: this one has none. */
+bool cy_lower_search(cy_lowering *l, cy_node n);
 /* Steps that are done where d, a size, is not 0 when the program runs, then those that are done otherwise. */
 typedef struct cy_branch {
   cy_step *step, **after;
 } cy_branch;
 void cy_lower_branch(cy_lowering *l, cy_dim d, cy_branch *out);
+/* The same where d is at least that, which must be positive; true: it is certain, there is no branch. */
+bool cy_lower_branch_from(cy_lowering *l, cy_dim d, int64_t least, cy_branch *out);
 void cy_lower_otherwise(cy_lowering *l, cy_branch *b);
 void cy_lower_join(cy_lowering *l, cy_branch *b);
 

@@ -62,6 +62,127 @@ cy_expr cy_lower_reduce(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
   return cy_x_local(b->k, acc);
 }
 
+/* ---- rows whose length only the run tells ---- */
+
+enum { LEAST_ROW = 1 << 17, PART = 1 << 12 }; /* elements, as in long_sums.c */
+
+typedef struct parted {
+  cy_lowering *l;
+  const cy_node_info *n;
+  const cy_type *in;
+  bool reduced[CY_MAX_RANK], keep;
+  int axis;           /* is cut: */
+  cy_dim whole, rest; /* parts of PART elements, and what is behind them, perhaps nothing */
+  cy_dtype dtype;
+  cy_op op;
+  cy_place sums; /* [results.., parts] */
+} parted;
+
+/* Is there an axis to cut, and may there be few results of many elements? *out_when: not 0 where that is so. */
+static bool cut_reduction(parted *p, cy_dim *out_when) {
+  cy_graph *g = p->l->g;
+  const cy_attr *axes = cy_attr_find(p->n, CY_ATTR_axes);
+  int64_t enough = p->l->o->busy_parts / 2, least, most;
+  cy_dim length = cy_dim_const(g, 1), results = length;
+  p->axis = -1;
+  for (uint32_t i = 0; i < axes->n; i++)
+    p->reduced[axes->ints[i]] = true;
+  for (int i = 0; i < p->in->rank; i++) {
+    cy_dim *of = p->reduced[i] ? &length : &results;
+    *of = cy_dim_mul(g, *of, p->in->dim[i]);
+    if (p->reduced[i] && !cy_dim_is_const(g, p->in->dim[i], NULL))
+      p->axis = i;
+  }
+  if (p->axis < 0)
+    return false;
+  cy_dim_range(g, length, &least, &most);
+  if (most < LEAST_ROW)
+    return false;
+  cy_dim_range(g, results, &least, &most);
+  if (least > enough)
+    return false;
+  cy_dim few = cy_dim_max(g, cy_dim_sub(g, cy_dim_const(g, enough + 1), results), cy_dim_const(g, 0));
+  *out_when = cy_dim_mul(g, cy_dim_div(g, length, cy_dim_const(g, LEAST_ROW)), few);
+  return true;
+}
+
+/* Of `count` parts from `first` on, of `each` elements. */
+static void reduce_parts(const parted *p, cy_dim first, cy_dim count, cy_dim each) {
+  cy_kb b;
+  cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK + 1];
+  int rank = 0, loops = 0;
+  cy_kb_init(&b, p->l, cy_op_of((cy_op)p->n->op)->name);
+  for (int i = 0; i < p->in->rank; i++)
+    if (!p->reduced[i])
+      at[rank++] = idx[i] = cy_kb_grid_index(&b, p->in->dim[i]);
+  at[rank] = bin(&b, CY_OP_add, cy_kb_grid_index(&b, count), cy_x_dim(b.k, first));
+  cy_local acc = accumulator(&b, p->op, p->dtype);
+  for (int i = 0; i < p->in->rank; i++) {
+    if (!p->reduced[i])
+      continue;
+    idx[i] = cy_kb_loop(&b, i == p->axis ? each : p->in->dim[i], false);
+    loops++;
+    if (i == p->axis)
+      idx[i] = bin(&b, CY_OP_add, bin(&b, CY_OP_mul, at[rank], cy_x_index(b.k, PART)), idx[i]);
+  }
+  cy_kernel_accum(b.k, acc, p->op, cy_lower_at(&b, p->n->in[0], idx));
+  while (loops--)
+    cy_kernel_end(b.k);
+  cy_kb_store(&b, &p->sums, p->dtype, rank + 1, at, cy_x_local(b.k, acc));
+  cy_kb_launch(&b, true);
+}
+
+static void join_parts(const parted *p, cy_dim parts, cy_val anchor, cy_val target) {
+  const cy_type *t = cy_lower_type(p->l, target);
+  cy_kb b;
+  cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK + 1];
+  int rank = 0;
+  cy_kb_init(&b, p->l, cy_op_of((cy_op)p->n->op)->name);
+  for (int i = 0; i < t->rank; i++)
+    idx[i] = cy_kb_grid_index(&b, t->dim[i]);
+  for (int i = 0, o = 0; i < p->in->rank; i++) {
+    if (!p->reduced[i])
+      at[rank++] = idx[o];
+    o += !p->reduced[i] || p->keep;
+  }
+  cy_local acc = accumulator(&b, p->op, p->dtype);
+  at[rank] = cy_kb_loop(&b, parts, false);
+  cy_kernel_accum(b.k, acc, p->op, cy_kb_load(&b, &p->sums, p->dtype, rank + 1, at));
+  cy_kernel_end(b.k);
+  cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, acc));
+  cy_kb_launch(&b, true);
+}
+
+bool cy_lower_parted_reduce(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+  cy_graph *g = l->g;
+  const cy_node_info *n = cy_node_of(g, root);
+  if (!l->o->busy_parts || n->op < CY_OP_reduce_sum || n->op > CY_OP_reduce_max)
+    return false;
+  parted p = {.l = l, .n = n, .in = cy_lower_type(l, n->in[0]), .keep = cy_attr_get_int(n, CY_ATTR_keepdims, 0) != 0};
+  cy_dim when, dims[CY_MAX_RANK + 1], one = cy_dim_const(g, 1), each = cy_dim_const(g, PART);
+  if (!cut_reduction(&p, &when))
+    return false;
+  p.dtype = cy_compute_dtype((cy_dtype)p.in->dtype);
+  p.op = reduce_op((cy_op)n->op, p.dtype);
+  p.whole = cy_dim_div(g, p.in->dim[p.axis], each);
+  p.rest = cy_dim_mod(g, p.in->dim[p.axis], each);
+  cy_branch parts;
+  cy_lower_branch(l, when, &parts);
+  int rank = 0;
+  for (int i = 0; i < p.in->rank; i++)
+    if (!p.reduced[i])
+      dims[rank++] = p.in->dim[i];
+  dims[rank] = cy_dim_add(g, p.whole, one);
+  p.sums = cy_lower_temp(l, p.dtype, dims, rank + 1);
+  reduce_parts(&p, cy_dim_const(g, 0), p.whole, each);
+  reduce_parts(&p, p.whole, one, p.rest);
+  join_parts(&p, dims[rank], anchor, target);
+  cy_lower_otherwise(l, &parts);
+  cy_lower_plain(l, anchor, target, cy_op_of((cy_op)n->op)->name, NULL);
+  cy_lower_join(l, &parts);
+  return true;
+}
+
 enum { LEAST_VECTOR = 8 };
 
 /* Do the elements that an argmax along `axis` compares lie side by side, and are they enough for vectors? */

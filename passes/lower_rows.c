@@ -48,6 +48,16 @@ static void soft_finish(const soft *s, cy_kb *b, const cy_expr *idx, cy_expr e, 
   cy_lower_finish(b, s->target, s->anchor, idx, v);
 }
 
+enum { ROW_KEPT = 2048 };
+
+/* Are exponentials kept for the last pass in the output, rather than in scratch? Of long rows: three of them are more
+ * than the first cache holds. */
+static bool kept_in_output(const soft *s) {
+  int64_t length;
+  bool is_short = cy_dim_is_const(s->l->g, s->t->dim[s->axis], &length) && length < ROW_KEPT;
+  return !is_short && !s->l->o->busy_parts && s->target == s->anchor && s->t->dtype == s->dtype;
+}
+
 /* A task is a row. */
 static void soft_of_rows(const soft *s) {
   cy_kb b;
@@ -56,8 +66,9 @@ static void soft_of_rows(const soft *s) {
   cy_kb_init(&b, s->l, cy_op_of(s->n->op)->name);
   cy_kernel *k = b.k;
   grid_rows(&b, s->t, s->skip, idx);
-  bool kept = s->lanes && !s->log;
-  cy_karg row = kept ? cy_kb_scratch(&b, s->dtype, extent) : 0;
+  const cy_place *out = cy_lower_place(s->l, s->target);
+  bool kept = s->lanes && !s->log, in_output = kept && kept_in_output(s);
+  cy_karg row = in_output ? cy_kb_arg(&b, out, s->dtype, CY_ARG_WRITE) : kept ? cy_kb_scratch(&b, s->dtype, extent) : 0;
 
   cy_local max = local_set(&b, s->dtype, cy_x_const(k, s->dtype, -__builtin_inf()));
   idx[s->axis] = cy_kb_loop(&b, extent, s->lanes);
@@ -68,13 +79,14 @@ static void soft_of_rows(const soft *s) {
   idx[s->axis] = cy_kb_loop(&b, extent, s->lanes);
   e = soft_exp(s, &b, idx, cy_x_local(k, max));
   if (kept)
-    cy_kernel_store(k, row, idx[s->axis], e);
+    cy_kernel_store(k, row, in_output ? cy_kb_offset(&b, out, s->t->rank, idx) : idx[s->axis], e);
   cy_kernel_accum(k, sum, CY_OP_add, e);
   cy_kernel_end(k);
 
   cy_local last = local_set(&b, s->dtype, soft_last(s, &b, cy_x_local(k, sum)));
   idx[s->axis] = cy_kb_loop(&b, extent, s->lanes);
-  e = kept ? cy_x_load(k, row, idx[s->axis]) : s->log ? 0 : soft_exp(s, &b, idx, cy_x_local(k, max));
+  cy_expr at = in_output ? cy_kb_offset(&b, out, s->t->rank, idx) : idx[s->axis];
+  e = kept ? cy_x_load(k, row, at) : s->log ? 0 : soft_exp(s, &b, idx, cy_x_local(k, max));
   cy_expr over = cy_x_local(k, last);
   soft_finish(s, &b, idx, e, cy_x_local(k, max), over);
   cy_kernel_end(k);
@@ -86,19 +98,24 @@ enum { SOFT_ROW = 1 << 16, SOFT_PART = 1 << 12, SOFT_PARTS = 1 << 10 };
 /* Rows cut into `whole` parts of `each` elements and one of `rest`, which may be 0. Of parts, [rows.., parts]: the
  * greatest element and the sum of exponentials below it; of rows: the same, the sum as soft_last(). */
 typedef struct soft_parts {
-  int64_t whole, each, rest;
+  cy_dim whole, each, rest;
   int rank; /* of those of rows */
   cy_place tops, sums, top, last;
 } soft_parts;
 
-/* Is a row more than a block of a device holds, so that one block would read it again and again while others idle? */
+/* May a row be more than a block of a device holds, so that one block would read it again and again while others idle? */
 static bool cut_soft(const soft *s, soft_parts *out) {
-  int64_t length;
-  if (!s->l->o->busy_parts || !cy_dim_is_const(s->l->g, s->t->dim[s->axis], &length) || length < SOFT_ROW)
+  cy_graph *g = s->l->g;
+  cy_dim extent = s->t->dim[s->axis];
+  int64_t least, most, each = SOFT_PART;
+  cy_dim_range(g, extent, &least, &most);
+  if (!s->l->o->busy_parts || most < SOFT_ROW)
     return false;
-  int64_t each = cy_ceil(length, SOFT_PARTS);
-  each = each < SOFT_PART ? SOFT_PART : cy_round_up(each, SOFT_PART);
-  *out = (soft_parts){.whole = length / each, .each = each, .rest = length % each};
+  if (least == most && cy_ceil(most, SOFT_PARTS) > each)
+    each = cy_round_up(cy_ceil(most, SOFT_PARTS), SOFT_PART);
+  out->each = cy_dim_const(g, each);
+  out->whole = cy_dim_div(g, extent, out->each);
+  out->rest = cy_dim_mod(g, extent, out->each);
   return true;
 }
 
@@ -110,24 +127,23 @@ static int soft_row(const soft *s, const cy_expr *idx, cy_expr *out) {
   return rank;
 }
 
-/* Of `count` parts from `first` on. A part of nothing but -inf is one whose sum is 0: its maximum is taken to be the
- * least number, which stays below that of any other part. */
-static void soft_make_parts(const soft *s, const soft_parts *p, int64_t first, int64_t count, int64_t each) {
-  cy_graph *g = s->l->g;
+/* Of `count` parts from `first` on. A part of nothing, or of nothing but -inf, is one whose sum is 0: its maximum is
+ * taken to be the least number, which stays below that of any other part. */
+static void soft_make_parts(const soft *s, const soft_parts *p, cy_dim first, cy_dim count, cy_dim each) {
   cy_kb b;
   cy_expr idx[CY_MAX_RANK], at[CY_MAX_RANK];
   cy_kb_init(&b, s->l, cy_op_of(s->n->op)->name);
   cy_kernel *k = b.k;
   grid_rows(&b, s->t, s->skip, idx);
-  cy_expr number = bin(&b, CY_OP_add, cy_kb_grid_index(&b, cy_dim_const(g, count)), cy_x_index(k, first));
-  cy_expr begin = bin(&b, CY_OP_mul, number, cy_x_index(k, p->each));
+  cy_expr number = bin(&b, CY_OP_add, cy_kb_grid_index(&b, count), cy_x_dim(k, first));
+  cy_expr begin = bin(&b, CY_OP_mul, number, cy_x_dim(k, p->each));
   double least = s->dtype == CY_F64 ? -__DBL_MAX__ : -__FLT_MAX__;
   cy_local top = local_set(&b, s->dtype, cy_x_const(k, s->dtype, least));
-  idx[s->axis] = bin(&b, CY_OP_add, begin, cy_kb_loop(&b, cy_dim_const(g, each), s->lanes));
+  idx[s->axis] = bin(&b, CY_OP_add, begin, cy_kb_loop(&b, each, s->lanes));
   cy_kernel_accum(k, top, CY_OP_max, soft_at(s, &b, idx));
   cy_kernel_end(k);
   cy_local sum = local_set(&b, s->dtype, cy_x_const(k, s->dtype, 0));
-  idx[s->axis] = bin(&b, CY_OP_add, begin, cy_kb_loop(&b, cy_dim_const(g, each), s->lanes));
+  idx[s->axis] = bin(&b, CY_OP_add, begin, cy_kb_loop(&b, each, s->lanes));
   cy_kernel_accum(k, sum, CY_OP_add, soft_exp(s, &b, idx, cy_x_local(k, top)));
   cy_kernel_end(k);
   at[soft_row(s, idx, at)] = number;
@@ -164,7 +180,8 @@ static void soft_of_parts(const soft *s, soft_parts *p) {
   cy_lowering *l = s->l;
   cy_kb b;
   cy_expr idx[CY_MAX_RANK], row[CY_MAX_RANK];
-  cy_dim dims[CY_MAX_RANK], parts = cy_dim_const(l->g, p->whole + (p->rest > 0));
+  bool rest = !cy_dim_is(l->g, p->rest, 0);
+  cy_dim dims[CY_MAX_RANK], one = cy_dim_const(l->g, 1), parts = rest ? cy_dim_add(l->g, p->whole, one) : p->whole;
   for (int i = 0; i < s->t->rank; i++)
     if (i != s->axis)
       dims[p->rank++] = s->t->dim[i];
@@ -173,9 +190,9 @@ static void soft_of_parts(const soft *s, soft_parts *p) {
   p->sums = cy_lower_temp(l, s->dtype, dims, p->rank + 1);
   p->top = cy_lower_temp(l, s->dtype, dims, p->rank);
   p->last = cy_lower_temp(l, s->dtype, dims, p->rank);
-  soft_make_parts(s, p, 0, p->whole, p->each);
-  if (p->rest)
-    soft_make_parts(s, p, p->whole, 1, p->rest);
+  soft_make_parts(s, p, cy_dim_const(l->g, 0), p->whole, p->each);
+  if (rest)
+    soft_make_parts(s, p, p->whole, one, p->rest);
   soft_join_parts(s, p, parts);
   cy_kb_init(&b, l, cy_op_of(s->n->op)->name);
   grid_rows(&b, s->t, none, idx);
@@ -195,14 +212,22 @@ static void lower_softmax(cy_lowering *l, cy_node root, cy_val anchor, cy_val ta
             .anchor = anchor,
             .axis = (int)cy_attr_get_int(n, CY_ATTR_axis, -1),
             .log = n->op == CY_OP_log_softmax};
-  soft_parts parts;
+  soft_parts parts = {0};
   s.dtype = cy_compute_dtype((cy_dtype)s.t->dtype);
   s.skip[s.axis] = true;
   s.lanes = cy_dim_is(l->g, cy_lower_place(l, target)->stride[s.axis], 1);
-  if (cut_soft(&s, &parts))
-    soft_of_parts(&s, &parts);
-  else
+  if (!cut_soft(&s, &parts)) {
     soft_of_rows(&s);
+    return;
+  }
+  cy_branch cut;
+  bool always = cy_lower_branch_from(l, s.t->dim[s.axis], SOFT_ROW, &cut);
+  soft_of_parts(&s, &parts);
+  if (always)
+    return;
+  cy_lower_otherwise(l, &cut);
+  soft_of_rows(&s);
+  cy_lower_join(l, &cut);
 }
 
 /* Opens loops over the reduced axes; returns how many. The innermost one is vectorised when it is contiguous. */
@@ -332,14 +357,14 @@ static void norm_of_rows(const norm *m) {
 
 enum { LEAST_ROW = 1 << 14, LEAST_PART = 1 << 11, MOST_PARTS = 256, LEAST_PARTS = 8, ENOUGH_ROWS = 64 };
 
-/* Are rows so long that their statistics are better made part by part? Of rows that lanes are not along, lest a sum of
- * f32 has too many terms one after the other, and few tasks are all there is; of others for the tasks alone. *out_axis
- * is cut into *out_parts. */
+/* Are rows, or may they be, so long that their statistics are better made part by part? Of rows that lanes are not
+ * along, lest a sum of f32 has too many terms one after the other, and few tasks are all there is; of others for the
+ * tasks alone: where lengths are not known, on devices by lines. *out_axis is cut into *out_parts. */
 static bool cut_row(const norm *m, int *out_axis, cy_dim *out_parts) {
   cy_graph *g = m->l->g;
   int64_t length = 0, rows = 1, extent;
   bool known = cy_dim_is_const(g, m->count, &length);
-  if (m->l->o->level == 0 || (known && length < LEAST_ROW) || (m->lanes && !known))
+  if (m->l->o->level == 0 || (known && length < LEAST_ROW) || (m->lanes && !known && !m->l->o->busy_parts))
     return false;
   for (int i = 0; i < m->t->rank; i++)
     if (!m->reduced[i])
@@ -351,7 +376,10 @@ static bool cut_row(const norm *m, int *out_axis, cy_dim *out_parts) {
       continue;
     *out_axis = i;
     *out_parts = m->t->dim[i];
-    if (!cy_dim_is_const(g, m->t->dim[i], &extent))
+    bool fixed = cy_dim_is_const(g, m->t->dim[i], &extent);
+    if (m->lanes && !known)
+      return *out_parts != m->count && (!fixed || extent >= LEAST_PARTS);
+    if (!fixed)
       return true;
     int64_t parts = extent < MOST_PARTS ? extent : MOST_PARTS;
     while (parts >= LEAST_PARTS && (extent % parts || (known && length / parts < LEAST_PART)))
@@ -450,10 +478,18 @@ static void lower_normalize(cy_lowering *l, cy_node root, cy_val anchor, cy_val 
   norm m = norm_of(l, root, anchor, target);
   int axis;
   cy_dim parts;
-  if (cut_row(&m, &axis, &parts))
-    norm_of_parts(&m, axis, parts);
-  else
+  if (!cut_row(&m, &axis, &parts)) {
     norm_of_rows(&m);
+    return;
+  }
+  cy_branch cut;
+  bool always = !m.lanes || cy_lower_branch_from(l, m.count, LEAST_ROW, &cut);
+  norm_of_parts(&m, axis, parts);
+  if (always)
+    return;
+  cy_lower_otherwise(l, &cut);
+  norm_of_rows(&m);
+  cy_lower_join(l, &cut);
 }
 
 static void lower_cumulative(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {

@@ -231,6 +231,14 @@ static cy_val cast_chain(cy_rewrite *rw, const cy_node_info *n) {
 
 /* ---- min, max --------------------------------------------------------------------------------------------------- */
 
+/* Is every number of the type at least c (max), or at most? Of floats NaN aside, which both operations hand on. */
+static bool type_implies(cy_dtype t, double c, bool max) {
+  double low = -INFINITY, high = INFINITY;
+  if (cy_dtype_is_int(t))
+    cy_dtype_int_range(t, &low, &high);
+  return max ? c <= low : c >= high;
+}
+
 /* max(max(x, c), d), max(min(max(x, a), b), c) with a >= c: bounds that can't act any more, or merge. */
 static cy_val bounds(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
@@ -238,7 +246,7 @@ static cy_val bounds(cy_rewrite *rw, const cy_node_info *n) {
   bool max = n->op == CY_OP_max;
   if (!splat(rw, n->in[1], &c))
     return 0;
-  if (isinf(c) && is_float(rw, n->in[0]) && (c < 0) == max)
+  if (type_implies(dtype_of(rw, n->in[0]), c, max))
     return n->in[0];
   const cy_node_info *d = cy_def_of(g, n->in[0], (cy_op)n->op);
   if (d && splat(rw, d->in[1], &a)) {
@@ -293,11 +301,11 @@ static cy_val drop_expand(cy_rewrite *rw, const cy_node_info *n) {
   return 0;
 }
 
-/* ---- the set ---------------------------------------------------------------------------------------------------- */
-
 /* ---- pooling ---------------------------------------------------------------------------------------------------- */
 
-/* The maximum over a large window: along the last axis first, then along the others. 5x5: 10 comparisons instead of 25. */
+/* The maximum, or average, over a large window: along the last axis first, then along the others. 5x5: 10 comparisons
+ * instead of 25. Which elements of a window lie inside is the same along an axis wherever it is along the others, so
+ * averages divide by the right counts; what lies between is not rounded to less than f32. */
 static cy_val pool_by_axes(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   cy_val x = n->in[0];
@@ -311,9 +319,13 @@ static cy_val pool_by_axes(cy_rewrite *rw, const cy_node_info *n) {
     others *= kernel[i];
     skipped *= stride[i]; /* rows that the first step computes for each row of the result */
   }
-  bool indices = n->nout > 1 && (n->out[1] > rw->nvalues || rw->uses.start[n->out[1]] != rw->uses.start[n->out[1] + 1]);
-  if (indices || !pads || others == 1 || kernel[last] * skipped + others + 3 >= kernel[last] * others)
+  bool average = n->op == CY_OP_pool_avg;
+  if (average && to.dtype != CY_F32 && to.dtype != CY_F64)
     return 0;
+  bool indices = n->nout > 1 && (n->out[1] > rw->nvalues || rw->uses.start[n->out[1]] != rw->uses.start[n->out[1] + 1]);
+  int64_t apart = kernel[last] * skipped + others + 3, together = kernel[last] * others;
+  if (indices || !pads || others == 1 || (average ? apart * 3 >= together * 2 : apart >= together))
+    return 0; /* averages divide twice then, and what lies inside is asked twice */
   half.dim[last + 2] = to.dim[last + 2];
   for (int step = 0; step < 2; step++) {
     int64_t list[3][CY_MAX_RANK];
@@ -328,11 +340,14 @@ static cy_val pool_by_axes(cy_rewrite *rw, const cy_node_info *n) {
     }
     cy_attr a[5] = {cy_attr_ints(CY_ATTR_kernel, list[0], rank), cy_attr_ints(CY_ATTR_strides, list[1], rank),
                     cy_attr_ints(CY_ATTR_pads, pad, npads), cy_attr_ints(CY_ATTR_dilations, list[2], rank),
-                    cy_attr_int(CY_ATTR_storage_order, 0)};
-    x = cy_build(g, CY_OP_pool_max, &x, 1, a, 5, step ? &to : &half, 1);
+                    average ? cy_attr_int(CY_ATTR_count_include_pad, cy_attr_get_int(n, CY_ATTR_count_include_pad, 0))
+                            : cy_attr_int(CY_ATTR_storage_order, 0)};
+    x = cy_build(g, (cy_op)n->op, &x, 1, a, 5, step ? &to : &half, 1);
   }
   return x;
 }
+
+/* ---- the set ---------------------------------------------------------------------------------------------------- */
 
 static const cy_rule rules[] = {
     {CY_RULE_ANY_EW, "constant second", const_second},
@@ -371,6 +386,7 @@ static const cy_rule rules[] = {
     {CY_OP_max, "bounds", bounds},
     {CY_OP_max, "relu of positive", relu_of_positive},
     {CY_OP_pool_max, "pool by axes", pool_by_axes},
+    {CY_OP_pool_avg, "pool by axes", pool_by_axes},
 };
 
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */

@@ -34,30 +34,47 @@ static uint64_t key_of_double(double value) {
 
 static uint64_t key_of_signed(int64_t value) { return (uint64_t)value ^ (uint64_t)1 << 63; }
 
-/* dtype, its C type, the key of a value v. */
+/* dtype, its C type, the key of a value v, whether v is not zero. */
 #define KEY_ROWS(X)                                                                                                    \
-  X(CYTO_F32, float, key_of_float(v))                                                                                  \
-  X(CYTO_F64, double, key_of_double(v))                                                                                \
-  X(CYTO_F16, uint16_t, key_of_float(cyrt_f16_to_f32(v)))                                                              \
-  X(CYTO_BF16, uint16_t, key_of_float(cyrt_bf16_to_f32(v)))                                                            \
-  X(CYTO_I8, int8_t, key_of_signed(v))                                                                                 \
-  X(CYTO_I16, int16_t, key_of_signed(v))                                                                               \
-  X(CYTO_I32, int32_t, key_of_signed(v))                                                                               \
-  X(CYTO_I64, int64_t, key_of_signed(v))                                                                               \
-  X(CYTO_U8, uint8_t, v)                                                                                               \
-  X(CYTO_BOOL, uint8_t, v)                                                                                             \
-  X(CYTO_U16, uint16_t, v)                                                                                             \
-  X(CYTO_U32, uint32_t, v)                                                                                             \
-  X(CYTO_U64, uint64_t, v)
+  X(CYTO_F32, float, key_of_float(v), v != 0)                                                                          \
+  X(CYTO_F64, double, key_of_double(v), v != 0)                                                                        \
+  X(CYTO_F16, uint16_t, key_of_float(cyrt_f16_to_f32(v)), (v & 0x7fff) != 0)                                           \
+  X(CYTO_BF16, uint16_t, key_of_float(cyrt_bf16_to_f32(v)), (v & 0x7fff) != 0)                                         \
+  X(CYTO_I8, int8_t, key_of_signed(v), v != 0)                                                                         \
+  X(CYTO_I16, int16_t, key_of_signed(v), v != 0)                                                                       \
+  X(CYTO_I32, int32_t, key_of_signed(v), v != 0)                                                                       \
+  X(CYTO_I64, int64_t, key_of_signed(v), v != 0)                                                                       \
+  X(CYTO_U8, uint8_t, v, v != 0)                                                                                       \
+  X(CYTO_BOOL, uint8_t, v, v != 0)                                                                                     \
+  X(CYTO_U16, uint16_t, v, v != 0)                                                                                     \
+  X(CYTO_U32, uint32_t, v, v != 0)                                                                                     \
+  X(CYTO_U64, uint64_t, v, v != 0)
 
 /* The keys of n elements from `base` on, `stride` apart: one switch for all of them. */
 static void keys_read(const cyrt_tensor *in, int64_t base, int64_t stride, int64_t n, uint64_t *out_keys) {
   switch (in->dtype) {
-#define X(dtype_, type, key)                                                                                           \
+#define X(dtype_, type, key, some)                                                                                     \
   case dtype_:                                                                                                         \
     for (int64_t i = 0; i < n; i++) {                                                                                  \
       type v = ((const type *)in->data)[base + i * stride];                                                            \
       out_keys[i] = (key);                                                                                             \
+    }                                                                                                                  \
+    break;
+    KEY_ROWS(X)
+#undef X
+  default:
+    break; /* check_dtype() came before */
+  }
+}
+
+/* 1 for each of n elements from `begin` on that is not zero, else 0. */
+static void flags_read(const cyrt_tensor *in, int64_t begin, int64_t n, uint8_t *out_flags) {
+  switch (in->dtype) {
+#define X(dtype_, type, key, some)                                                                                     \
+  case dtype_:                                                                                                         \
+    for (int64_t i = 0; i < n; i++) {                                                                                  \
+      type v = ((const type *)in->data)[begin + i];                                                                    \
+      out_flags[i] = (some);                                                                                           \
     }                                                                                                                  \
     break;
     KEY_ROWS(X)
@@ -75,7 +92,7 @@ static uint64_t key_at(const cyrt_tensor *in, int64_t i) {
 
 static int32_t check_dtype(cyrt_frame *frame, const char *op, int32_t dtype) {
   switch (dtype) {
-#define X(dtype_, type, key) case dtype_:
+#define X(dtype_, type, key, some) case dtype_:
     KEY_ROWS(X)
 #undef X
     return CYTO_OK;
@@ -307,20 +324,16 @@ int32_t cyrt_op_topk(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyr
 
 /* ---- nonzero ---- */
 
-static uint64_t key_of_zero(int32_t dtype) {
-  static const uint64_t zero;
-  cyrt_tensor tensor = {.data = (void *)&zero, .dtype = dtype};
-  return key_at(&tensor, 0);
-}
-
 static int64_t nonzero_count(const cyrt_tensor *in, int64_t n) {
-  uint64_t zero = key_of_zero(in->dtype), keys[KEY_BLOCK];
+  uint8_t flags[KEY_BLOCK];
   int64_t found = 0;
   for (int64_t begin = 0; begin < n; begin += KEY_BLOCK) {
     int64_t count = n - begin < KEY_BLOCK ? n - begin : KEY_BLOCK;
-    keys_read(in, begin, 1, count, keys);
+    uint32_t some = 0;
+    flags_read(in, begin, count, flags);
     for (int64_t i = 0; i < count; i++)
-      found += keys[i] != zero;
+      some += flags[i];
+    found += some;
   }
   return found;
 }
@@ -342,16 +355,17 @@ int32_t cyrt_op_nonzero(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, 
     return CYTO_OK;
   int32_t last = in->rank - 1;
   int64_t *to = out->data, count = out->dims[1];
-  uint64_t zero = key_of_zero(in->dtype), keys[KEY_BLOCK];
+  uint8_t flags[KEY_BLOCK];
   for (int64_t begin = 0; begin < n && seen < count; begin += KEY_BLOCK) {
     int64_t block = n - begin < KEY_BLOCK ? n - begin : KEY_BLOCK;
-    keys_read(in, begin, 1, block, keys);
+    flags_read(in, begin, block, flags);
     for (int64_t i = 0; i < block && seen < count;) { /* what the block has of a row */
-      int64_t first = seen, rest = in->dims[last] - index[last], end = block - i < rest ? block : i + rest;
-      for (; i < end && seen < count; i++) { /* without a branch, which would be a guess */
-        to[last * count + seen] = index[last]++;
-        seen += keys[i] != zero;
+      int64_t first = seen, at = index[last], rest = in->dims[last] - at, end = block - i < rest ? block : i + rest;
+      for (int64_t *next = to + last * count; i < end && seen < count; i++) { /* without a branch, which would be a guess */
+        next[seen] = at++;
+        seen += flags[i];
       }
+      index[last] = at;
       for (int32_t axis = 0; axis < last; axis++)
         for (int64_t k = first; k < seen; k++)
           to[axis * count + k] = index[axis];
@@ -434,36 +448,60 @@ static int64_t *sort_items(const unique_view *v, int64_t *from, int64_t *to) {
   return from;
 }
 
-/* Single elements sort as pairs, subtensors by comparing. Both orders are stable, so a group's first member comes
- * first. */
-static int64_t *order_items(const unique_view *v, void *scratch) {
-  int64_t *order = scratch;
-  if (v->outer * v->inner == 1) {
-    pair *pairs = scratch;
-    for (int64_t i = 0; i < v->n; i++)
-      pairs[i] = (pair){item_key(v, i, 0), i};
-    sort_first(pairs, v->n, v->n);
-    for (int64_t i = 0; i < v->n; i++)
-      order[i] = pairs[i].index; /* never ahead of what is read */
-    return order;
+/* Sorts n pairs by their keys, stably: byte by byte, but for bytes that all keys have in common. Returns where they are
+ * then, in `pairs` or in `other`. */
+static pair *sort_bytes(pair *pairs, pair *other, int64_t n) {
+  for (int shift = 0; shift < 64; shift += 8) {
+    int64_t begin[256] = {0}, sum = 0;
+    for (int64_t i = 0; i < n; i++)
+      begin[pairs[i].key >> shift & 255]++;
+    if (begin[pairs[0].key >> shift & 255] == n)
+      continue;
+    for (int byte = 0; byte < 256; byte++) {
+      int64_t count = begin[byte];
+      begin[byte] = sum;
+      sum += count;
+    }
+    for (int64_t i = 0; i < n; i++)
+      other[begin[pairs[i].key >> shift & 255]++] = pairs[i];
+    pair *swapped = pairs;
+    pairs = other;
+    other = swapped;
   }
-  for (int64_t i = 0; i < v->n; i++)
-    order[i] = i;
-  return sort_items(v, order, order + v->n);
+  return pairs;
 }
 
-/* Numbers the groups along `order`. */
-static void group_items(const unique_view *v, const int64_t *order, unique_result *r) {
-  r->groups = 0;
-  for (int64_t i = 0; i < v->n; i++) {
-    if (!i || item_compare(v, order[i - 1], order[i])) {
-      r->first[r->groups] = order[i];
-      r->counts[r->groups++] = 0;
-    }
-    r->inverse[order[i]] = r->groups - 1;
-    r->counts[r->groups - 1]++;
+/* The next item is `item`, and begins a group if `fresh`. */
+static void group_item(unique_result *r, int64_t item, int fresh) {
+  if (fresh) {
+    r->first[r->groups] = item;
+    r->counts[r->groups++] = 0;
   }
-  r->block[0] = r->groups;
+  r->inverse[item] = r->groups - 1;
+  r->counts[r->groups - 1]++;
+}
+
+/* Numbers the groups of single elements; scratch has room for two pairs each. */
+static void group_elements(const unique_view *v, pair *scratch, unique_result *r) {
+  uint64_t keys[KEY_BLOCK];
+  for (int64_t begin = 0; begin < v->n; begin += KEY_BLOCK) {
+    int64_t count = v->n - begin < KEY_BLOCK ? v->n - begin : KEY_BLOCK;
+    keys_read(v->in, begin, 1, count, keys);
+    for (int64_t i = 0; i < count; i++)
+      scratch[begin + i] = (pair){keys[i], begin + i};
+  }
+  const pair *sorted = v->n ? sort_bytes(scratch, scratch + v->n, v->n) : scratch;
+  for (int64_t i = 0; i < v->n; i++)
+    group_item(r, sorted[i].index, !i || sorted[i].key != sorted[i - 1].key);
+}
+
+/* The same of subtensors. Both orders are stable, so a group's first member comes first. */
+static void group_items(const unique_view *v, int64_t *scratch, unique_result *r) {
+  for (int64_t i = 0; i < v->n; i++)
+    scratch[i] = i;
+  const int64_t *order = sort_items(v, scratch, scratch + v->n);
+  for (int64_t i = 0; i < v->n; i++)
+    group_item(r, order[i], !i || item_compare(v, order[i - 1], order[i]));
 }
 
 /* Renumbers groups by their first item; scratch has room for two numbers per group. */
@@ -492,7 +530,7 @@ static void unique_tables(unique_result *r, int64_t n) {
 }
 
 static int32_t unique_find(cyrt_frame *frame, const unique_view *v, int sorted, unique_result *r) {
-  uint64_t scratch_bytes = (uint64_t)v->n * sizeof(pair);
+  uint64_t scratch_bytes = (uint64_t)v->n * 2 * sizeof(pair);
   void *scratch = cyrt_scratch_alloc(frame, scratch_bytes);
   r->bytes = ((uint64_t)v->n * 3 + 1) * sizeof(int64_t);
   r->block = scratch ? cyrt_scratch_alloc(frame, r->bytes) : NULL;
@@ -502,7 +540,11 @@ static int32_t unique_find(cyrt_frame *frame, const unique_view *v, int sorted, 
   }
   r->block[0] = 0;
   unique_tables(r, v->n);
-  group_items(v, order_items(v, scratch), r);
+  if (v->outer * v->inner == 1)
+    group_elements(v, scratch, r);
+  else
+    group_items(v, scratch, r);
+  r->block[0] = r->groups;
   if (!sorted)
     groups_by_occurrence(v, r, scratch);
   cyrt_scratch_free(frame, scratch, scratch_bytes);

@@ -132,6 +132,7 @@ def numbers():
         op('%s of 64 bits without sign' % operator, operator, large, np.array([3, 7, 2, 3], np.uint64), out=TensorProto.UINT64)
     op('remainders of negative numbers', 'Mod', np.array([-7, 7, -7, 7], np.int8), np.array([3, -3, -3, 3], np.int8),
        out=TensorProto.INT8)
+    op('powers of integers', 'Pow', np.array([3, -2, -1, -1, 1, 0, 7, 2, 5, -3]), np.array([4, 63, -3, -4, -9, 0, 18, -1, 1, 3]), out=I)
     op('sums that wrap', 'Add', np.array([127, -128], np.int8), np.array([1, -1], np.int8), out=TensorProto.INT8)
     op('numbers beyond f16', 'Cast', np.array([65519, 65520, 6e-8, 2e-8, nan, inf], f32), out=TensorProto.FLOAT16,
        to=TensorProto.FLOAT16)
@@ -240,11 +241,12 @@ def crossings():
     """Transposes of sizes that no vector divides, known and not."""
     for dims, perm in (((3, 37, 21), [0, 2, 1]), ((19, 5, 130), [2, 1, 0]), ((2, 16, 33, 9), [0, 2, 3, 1]),
                        ((1, 300, 20), [0, 2, 1]), ((7, 3, 9), [2, 0, 1])):
-        x = np.arange(np.prod(dims), dtype=f32).reshape(dims)
-        op('transposed %s by %s' % (dims, perm), 'Transpose', x, perm=perm)
-        case('transposed %s by %s, known' % (dims, perm), [N('Reshape', ['x', 'dims'], ['t']),
-                                                           N('Transpose', ['t'], ['y'], perm=perm)],
-             [{'x': x}], constants=[const('dims', np.array(dims))])
+        for dtype in (f32, np.float16, np.uint8, np.int64):
+            x = np.arange(np.prod(dims)).reshape(dims).astype(dtype)
+            name, out = 'transposed %s by %s, %s' % (dims, perm, x.dtype), h.np_dtype_to_tensor_dtype(x.dtype)
+            op(name, 'Transpose', x, perm=perm, out=out)
+            case(name + ', known', [N('Reshape', ['x', 'dims'], ['t']), N('Transpose', ['t'], ['y'], perm=perm)],
+                 [{'x': x}], {'y': out}, constants=[const('dims', np.array(dims))])
 
 
 def computed_weights():
@@ -371,6 +373,8 @@ def shapes_that_do_not_fit():
             {'a': ones(2, 3), 'b': ones(1, 3)})
     refused('reshape', 'sizes 6 and 8 should be equal', [N('Reshape', ['a', 's'], ['y'])], {'a': ones(6), 's': np.array([4, 2])},
             {'a': ones(6), 's': np.array([3, 2])})
+    refused('top-k', '5 of 3 elements are asked for', [N('TopK', ['a', 'k'], ['y', 'i'])], {'a': ones(2, 3), 'k': np.array([5])},
+            {'a': ones(2, 3), 'k': np.array([3])})
     scatter = [N('ScatterND', ['a', 'i', 'u'], ['y'])]
     fits = {'a': ones(3, 4), 'i': np.array([[2, 1], [0, 3]]), 'u': np.array([5, 6], f32)}
     refused('coordinates', 'sizes 3 and 2 should be equal', scatter, {**fits, 'i': np.zeros((2, 3), np.int64)}, fits)

@@ -166,6 +166,8 @@ static const crossing crossings[] = {
     {CY_F32, 21, 2, 2, 1}, {CY_F32, 16, 3, 3, 1},   {CY_F32, 21, 3, 12, 2}, {CY_I32, 19, 4, 4, 1}, {CY_F32, 8, 5, 6, 1},
     {CY_F32, 40, 8, 8, 1}, {CY_F32, 13, 19, 19, 2}, {CY_F32, 5, 3, 3, 1},   {CY_F64, 21, 3, 3, 2}, {CY_U8, 70, 3, 3, 2},
     {CY_U8, 64, 2, 2, 1},  {CY_I8, 37, 4, 4, 1},    {CY_U8, 20, 3, 4, 1},   {CY_U8, 16, 5, 5, 1},
+    {CY_U8, 64, 16, 40, 1}, {CY_I8, 35, 21, 33, 2}, {CY_U8, 9, 16, 16, 1},  {CY_I16, 37, 13, 13, 1}, {CY_U16, 16, 8, 19, 2},
+    {CY_F16, 24, 8, 19, 1}, {CY_F16, 21, 3, 3, 1},  {CY_BF16, 40, 16, 17, 1},
 };
 static inline cy_kernel *crossing_kernel(const crossing *c) {
   cy_kernel *k = cy_kernel_create(g, "crossing");

@@ -392,18 +392,26 @@ static unsigned wide_lanes(const lane_loop *l, V count) {
   return lanes * times;
 }
 
+/* Whole turns of so many lanes from lo on; returns where they stopped. */
+static V wide_pieces(lane_loop *l, unsigned lanes, V lo, V hi) {
+  l->lanes = lanes;
+  open_parts(l);
+  V at = lane_pieces(l, lo, lo, hi, false);
+  close_parts(l);
+  return at;
+}
+
 /* Runs body for var in [lo, hi), hi >= lo, vectorised along var. */
 static void emit_lanes(cy_lp *p, cy_var var, const cy_stmt *body, V lo, V hi) {
   lane_loop l = {.p = p, .body = body, .info = lane_scan(p, body), .var = var};
   V count = cy_sub(p->cg, hi, lo), at = lo;
-  unsigned lanes = l.lanes = lane_width(p, &l.info, count);
+  unsigned lanes = l.lanes = lane_width(p, &l.info, count), wide = wide_lanes(&l, count);
+  int64_t known;
   l.copies = 1;
-  l.lanes = wide_lanes(&l, count);
-  if (l.lanes > lanes) {
-    open_parts(&l);
-    at = lane_pieces(&l, lo, lo, hi, false);
-    close_parts(&l);
-  }
+  if (wide > lanes)
+    at = wide_pieces(&l, wide, at, hi);
+  if (wide >= WIDE * lanes && l.info.loops && !cy_is_const(count, &known)) /* fewer may be all there are */
+    at = wide_pieces(&l, wide / 2, at, hi);
   l.lanes = lanes;
   copies_choose(&l, count);
   open_parts(&l);
@@ -687,13 +695,29 @@ cy_scores cy_cpu_scores_of(const cy_epilogue *e) {
   return (cy_scores){changes ? scores_change : NULL, scores_weigh, e->ctx};
 }
 
-/* Operations on floats for one element. */
-static int arithmetic(cy_kernel *k) {
+static int arithmetic_of(const cy_kernel *k, cy_expr e, uint8_t *seen) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  if (seen[e])
+    return 0;
+  seen[e] = 1;
+  int n = x->op != CY_X_LOAD && x->n > 0 && cy_dtype_is_float(x->dtype);
+  for (int i = 0; i < x->n; i++)
+    n += arithmetic_of(k, x->arg[i], seen);
+  return n;
+}
+
+static int arithmetic_in(const cy_kernel *k, const cy_stmt *s, uint8_t *seen) {
   int n = 0;
-  for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
-    const cy_expr_info *x = cy_expr_of(k, e);
-    n += x->op != CY_X_LOAD && x->n > 0 && cy_dtype_is_float(x->dtype);
-  }
+  for (; s; s = s->next)
+    n += (s->value ? arithmetic_of(k, s->value, seen) : 0) + arithmetic_in(k, s->body, seen);
+  return n;
+}
+
+/* Operations on floats for one element; a kernel has expressions that nothing uses any more, too. */
+static int arithmetic(const cy_kernel *k) {
+  uint8_t *seen = zeroed(cy_expr_count(k) + 1, 1);
+  int n = arithmetic_in(k, cy_kernel_body(k), seen);
+  free(seen);
   return n;
 }
 

@@ -1,14 +1,15 @@
 /* loops_cross.c - stores that run across the lanes: a vector holds what belongs to different rows of memory.
  *
- * In: a short loop inside a lane loop, around one store of 32-bit elements that moves by one element per turn of the
- * loop, and by something else per lane (a transpose, an interleaving of channels). Out: up to eight turns at once,
- * whose vectors exchange their elements, so that every lane stores its turns as one piece. What is exchanged stays
- * within groups of four lanes until the pieces are put together: crossing these groups costs more. Bytes are taken,
- * too, where 2 to 4 turns are all there are between one lane and the next (a picture's channels).
+ * In: a short loop inside a lane loop, around one store of elements that moves by one element per turn of the loop, and
+ * by something else per lane (a transpose, an interleaving of channels). Out: as many turns at once as fill what a lane
+ * stores (32 bytes, or 16 of elements below 32 bits), whose vectors exchange their elements, so that every lane stores
+ * its turns as one piece. What is exchanged stays within groups of 16 bytes until the pieces are put together: crossing
+ * these groups costs more. Small elements of 2 to 4 turns that are all there is between one lane and the next (a
+ * picture's channels) become one vector instead.
  */
 #include "codegen/cpu/loops_int.h"
 
-enum { GROUP = 4, TURNS = 8, MOST_LANES = 64, MOST_BYTES = 4 };
+enum { GROUP_BYTES = 16, GROUP = 4, MOST_TURNS = 16, MOST_LANES = 64, MOST_JOINED = 4 };
 
 /* How far e moves with variable v, where that is a constant. */
 static bool coefficient(const cy_kernel *k, cy_expr e, cy_var v, int64_t *out) {
@@ -29,19 +30,26 @@ static bool coefficient(const cy_kernel *k, cy_expr e, cy_var v, int64_t *out) {
   return factor->op == CY_X_CONST;
 }
 
+static int bits_of(const cy_lp *p, const cy_stmt *s) { return cy_dtype_of(p->args[s->arg].dtype)->bits; }
+
+/* Do the pieces of neighbouring lanes, `turns` small elements each, follow each other? */
+static bool joins_small(int bits, int64_t turns, V step) {
+  int64_t by;
+  return bits < 32 && turns >= 2 && turns <= MOST_JOINED && cy_is_const(step, &by) && by == turns;
+}
+
 bool cy_lp_crosses(cy_lp *p, const cy_stmt *loop) {
   const cy_stmt *s = loop->body;
-  int64_t by, turns;
+  int64_t by, turns = 0;
   V step;
-  if (p->lanes < GROUP || !s || s->next || s->kind != CY_S_STORE)
+  if (p->lanes < GROUP || !s || s->next || s->kind != CY_S_STORE || bits_of(p, s) < 8 ||
+      !coefficient(p->k, s->offset, loop->var, &by) || by != 1 || !cy_lp_affine(p, s->offset, &step) || !step)
     return false;
-  if (cy_dtype_of(p->args[s->arg].dtype)->bits == 8) {
-    return cy_is_const(cy_lp_dim(p, cy_kernel_var(p->k, loop->var)->extent), &turns) && turns >= 2 &&
-           turns <= MOST_BYTES && coefficient(p->k, s->offset, loop->var, &by) && by == 1 &&
-           cy_lp_affine(p, s->offset, &step) && step && cy_is_const(step, &by) && by == turns;
-  }
-  return cy_dtype_of(p->args[s->arg].dtype)->bits == 32 && coefficient(p->k, s->offset, loop->var, &by) && by == 1 &&
-         cy_lp_affine(p, s->offset, &step) && step && !(cy_is_const(step, &by) && by >= -1 && by <= 1);
+  if (cy_is_const(cy_lp_dim(p, cy_kernel_var(p->k, loop->var)->extent), &turns) &&
+      joins_small(bits_of(p, s), turns, step))
+    return true;
+  return p->lanes * (unsigned)bits_of(p, s) >= 8 * GROUP_BYTES && bits_of(p, s) <= 32 &&
+         !(cy_is_const(step, &by) && by >= -1 && by <= 1);
 }
 
 /* Elements e[0 .. n) of a and b (b's count from p->lanes on) in every group of four. */
@@ -64,32 +72,45 @@ static V two_groups(cy_lp *p, V a, int ga, V b, int gb) {
   return cy_shuffle(p->cg, a, b, order, 2 * GROUP);
 }
 
-/* out[i], group g: v[0 .. 4) of lane 4 * g + i. */
-static void exchange(cy_lp *p, const V *v, V *out) {
-  static const int low[] = {0, 4, 1, 5}, high[] = {2, 6, 3, 7}, first[] = {0, 1, 4, 5}, second[] = {2, 3, 6, 7};
-  V ab_low = in_groups(p, v[0], v[1], low), ab_high = in_groups(p, v[0], v[1], high);
-  V cd_low = in_groups(p, v[2], v[3], low), cd_high = in_groups(p, v[2], v[3], high);
-  out[0] = in_groups(p, ab_low, cd_low, first);
-  out[1] = in_groups(p, ab_low, cd_low, second);
-  out[2] = in_groups(p, ab_high, cd_high, first);
-  out[3] = in_groups(p, ab_high, cd_high, second);
+/* In every group of so many lanes elements of a and b by turns: of their first halves, or their second ones. */
+static V by_turns(cy_lp *p, V a, V b, unsigned group, bool second) {
+  int order[MOST_LANES];
+  for (unsigned i = 0; i < p->lanes; i++)
+    order[i] = (int)(i - i % group + (second ? group / 2 : 0) + i % group / 2 + (i % 2 ? p->lanes : 0));
+  return cy_shuffle(p->cg, a, b, order, p->lanes);
 }
 
+/* out[i], group g: v[0 .. group) of lane group * g + i. */
+static void exchange(cy_lp *p, const V *v, unsigned group, V *out) {
+  V from[MOST_TURNS];
+  for (unsigned i = 0; i < group; i++)
+    out[i] = v[i];
+  for (unsigned n = group; n > 1; n /= 2) {
+    for (unsigned i = 0; i < group; i++)
+      from[i] = out[i];
+    for (unsigned i = 0; i < group; i++)
+      out[i] = by_turns(p, from[i / 2], from[i / 2 + group / 2], group, i % 2);
+  }
+}
+
+/* How many turns fill a piece. */
+static unsigned turns_of_piece(unsigned bytes) { return (bytes < 4 ? 1 : 2) * GROUP_BYTES / bytes; }
+
 /* Lane by lane `turns` elements, a step apart. */
-static void store_pieces(cy_lp *p, V *v, unsigned turns, V at, V step) {
-  static const int order[TURNS] = {0, 1, 2, 3, 4, 5, 6, 7};
-  V rows[TURNS];
-  for (unsigned i = turns; i < TURNS; i++)
+static void store_pieces(cy_lp *p, V *v, unsigned turns, V at, V step, unsigned bytes) {
+  unsigned group = GROUP_BYTES / bytes;
+  V rows[MOST_TURNS];
+  int order[MOST_TURNS];
+  for (unsigned i = turns; i < turns_of_piece(bytes); i++)
     v[i] = LLVMGetPoison(LLVMTypeOf(v[0]));
-  exchange(p, v, rows);
-  if (turns > GROUP)
-    exchange(p, v + GROUP, rows + GROUP);
+  for (unsigned i = 0; i < turns; i += group)
+    exchange(p, v + i, group, rows + i);
   for (unsigned lane = 0; lane < p->lanes; lane++) {
-    int i = (int)(lane % GROUP), g = (int)(lane / GROUP);
-    V piece = two_groups(p, rows[i], g, turns > GROUP ? rows[GROUP + i] : rows[i], g);
-    if (turns < TURNS)
-      piece = cy_shuffle(p->cg, piece, piece, order, turns);
-    cy_store(p->cg, piece, cy_gep(p->cg, at, cy_mulc(p->cg, step, 4 * (int64_t)lane)), 4);
+    unsigned row = lane % group, first = lane / group * group;
+    for (unsigned i = 0; i < turns; i++)
+      order[i] = (int)(i < group ? first + i : p->lanes + first + i - group);
+    V piece = cy_shuffle(p->cg, rows[row], turns > group ? rows[group + row] : rows[row], order, turns);
+    cy_store(p->cg, piece, cy_gep(p->cg, at, cy_mulc(p->cg, step, (int64_t)bytes * lane)), bytes);
   }
 }
 
@@ -119,9 +140,9 @@ static void store_joined(cy_lp *p, const V *v, unsigned turns, V at) {
   }
 }
 
-/* The same of bytes: one shuffle, which LLVM knows how to take apart. */
-static void store_bytes(cy_lp *p, const V *v, unsigned turns, V at) {
-  int order[MOST_BYTES * MOST_LANES];
+/* The same of small elements: one shuffle, which LLVM knows how to take apart. */
+static void store_small(cy_lp *p, const V *v, unsigned turns, V at, unsigned bytes) {
+  int order[MOST_JOINED * MOST_LANES];
   V half[2];
   for (unsigned i = 0; i < 2 * p->lanes; i++)
     order[i] = (int)i;
@@ -131,41 +152,48 @@ static void store_bytes(cy_lp *p, const V *v, unsigned turns, V at) {
   }
   for (unsigned i = 0; i < turns * p->lanes; i++)
     order[i] = (int)(i % turns * p->lanes + i / turns);
-  cy_store(p->cg, cy_shuffle(p->cg, half[0], half[1], order, turns * p->lanes), at, 1);
+  cy_store(p->cg, cy_shuffle(p->cg, half[0], half[1], order, turns * p->lanes), at, bytes);
+}
+
+/* Halves as integers: LLVM knows more ways to exchange those. */
+static V as_stored(cy_lp *p, V v, cy_dtype t) {
+  return t == CY_F16 ? LLVMBuildBitCast(p->cg->b, v, LLVMVectorType(p->cg->i16, p->lanes), "") : v;
 }
 
 /* `turns` turns from `first` on. */
 static void emit_turns(cy_lp *p, const cy_stmt *loop, V first, unsigned turns) {
   const cy_stmt *s = loop->body;
   cy_dtype t = p->args[s->arg].dtype;
-  V v[TURNS], step;
+  unsigned bytes = cy_lp_bytes(t);
+  V v[MOST_TURNS], step;
   int64_t by;
   for (unsigned i = 0; i < turns; i++) {
     p->var[loop->var] = cy_addc(p->cg, first, i);
     cy_lp_statement(p);
-    v[i] = cy_lp_to_mem(p->cg, cy_lp_value(p, s->value), t, p->lanes);
+    v[i] = as_stored(p, cy_lp_to_mem(p->cg, cy_lp_value(p, s->value), t, p->lanes), t);
   }
   p->var[loop->var] = first;
   cy_lp_statement(p);
   cy_lp_affine(p, s->offset, &step);
-  V at = cy_gep(p->cg, p->arg[s->arg], cy_mulc(p->cg, cy_lp_uniform(p, s->offset), cy_lp_bytes(t)));
-  if (cy_lp_bytes(t) == 1)
-    store_bytes(p, v, turns, at);
+  V at = cy_gep(p->cg, p->arg[s->arg], cy_mulc(p->cg, cy_lp_uniform(p, s->offset), bytes));
+  if (joins_small((int)bytes * 8, turns, step))
+    store_small(p, v, turns, at, bytes);
   else if ((turns == 2 || turns == 3) && cy_is_const(step, &by) && by == turns)
     store_joined(p, v, turns, at);
   else
-    store_pieces(p, v, turns, at, step);
+    store_pieces(p, v, turns, at, step, bytes);
 }
 
 void cy_lp_cross(cy_lp *p, const cy_stmt *loop, V n) {
   cy_cg *cg = p->cg;
-  V eight = cy_i64(cg, TURNS), whole = cy_mul(cg, cy_div(cg, n, eight), eight);
+  unsigned at_once = turns_of_piece(cy_lp_bytes(p->args[loop->body->arg].dtype));
+  V step = cy_i64(cg, at_once), whole = cy_mul(cg, cy_div(cg, n, step), step);
   int64_t known, end;
   bool fixed = cy_is_const(n, &known) && cy_is_const(whole, &end);
   cy_loop l;
   if (!fixed || end > 0) {
-    cy_loop_begin(cg, &l, cy_i64(cg, 0), whole, eight, NULL, 0);
-    emit_turns(p, loop, l.iv, TURNS);
+    cy_loop_begin(cg, &l, cy_i64(cg, 0), whole, step, NULL, 0);
+    emit_turns(p, loop, l.iv, at_once);
     cy_loop_end(cg, &l, NULL);
   }
   if (fixed) {

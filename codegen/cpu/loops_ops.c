@@ -270,6 +270,36 @@ static V int_minmax(cy_cg *cg, cy_op op, bool sgn, V a, V c) {
   return LLVMBuildSelect(cg->b, less, op == CY_OP_min ? a : c, op == CY_OP_min ? c : a, "");
 }
 
+/* May a quotient of vectors be one of floats, cut off? A quotient that is no whole number is at least 1 / d away from
+ * one, which rounding does not bridge: in f64 for 32 bits, in f32 for 16. There are no instructions for integers, but
+ * LLVM knows better for constant divisors. */
+static bool divides_by_floats(bool sgn, V d) {
+  T t = LLVMTypeOf(d);
+  if (!cy_is_vector(d) || LLVMIsConstant(d))
+    return false;
+  unsigned bits = LLVMGetIntTypeWidth(lane_type(t));
+  return bits <= 16 || (bits == 32 && sgn);
+}
+
+static V quotient(cy_cg *cg, bool sgn, V a, V d) {
+  LLVMBuilderRef b = cg->b;
+  if (!divides_by_floats(sgn, d))
+    return sgn ? LLVMBuildSDiv(b, a, d, "") : LLVMBuildUDiv(b, a, d, "");
+  T t = LLVMTypeOf(d), wide = LLVMVectorType(cg->i32, LLVMGetVectorSize(t));
+  T real = LLVMVectorType(LLVMGetIntTypeWidth(lane_type(t)) == 32 ? cg->f64 : cg->f32, LLVMGetVectorSize(t));
+  V x = LLVMBuildSIToFP(b, LLVMBuildIntCast2(b, a, wide, sgn, ""), real, "");
+  V y = LLVMBuildSIToFP(b, LLVMBuildIntCast2(b, d, wide, sgn, ""), real, "");
+  return LLVMBuildIntCast2(b, LLVMBuildFPToSI(b, LLVMBuildFDiv(b, x, y, ""), wide, ""), t, sgn, "");
+}
+
+/* The rest of a division whose quotient vectors have by floats; else LLVM's own. */
+static V rest(cy_cg *cg, bool sgn, V a, V d) {
+  LLVMBuilderRef b = cg->b;
+  if (divides_by_floats(sgn, d))
+    return LLVMBuildSub(b, a, LLVMBuildMul(b, quotient(cg, sgn, a, d), d, ""), "");
+  return sgn ? LLVMBuildSRem(b, a, d, "") : LLVMBuildURem(b, a, d, "");
+}
+
 /* Divisors 0 (and -1, where the quotient may overflow) are replaced by 1 and the result is chosen afterwards. */
 static V int_divide(cy_cg *cg, cy_op op, bool sgn, V a, V d) {
   LLVMBuilderRef b = cg->b;
@@ -280,7 +310,7 @@ static V int_divide(cy_cg *cg, cy_op op, bool sgn, V a, V d) {
   V risky = sgn ? LLVMBuildOr(b, is0, is1, "") : is0;
   V safe = plain ? d : LLVMBuildSelect(b, risky, one, d, "");
   if (op == CY_OP_div) {
-    V q = sgn ? LLVMBuildSDiv(b, a, safe, "") : LLVMBuildUDiv(b, a, safe, "");
+    V q = quotient(cg, sgn, a, safe);
     if (plain)
       return q;
     if (sgn)
@@ -288,8 +318,8 @@ static V int_divide(cy_cg *cg, cy_op op, bool sgn, V a, V d) {
     return LLVMBuildSelect(b, is0, zero, q, "");
   }
   if (!sgn)
-    return LLVMBuildURem(b, a, safe, ""); /* x mod 1 = 0, which is also what x mod 0 is */
-  V r = LLVMBuildSRem(b, a, safe, "");
+    return rest(cg, sgn, a, safe); /* x mod 1 = 0, which is also what x mod 0 is */
+  V r = rest(cg, sgn, a, safe);
   if (op == CY_OP_fmod)
     return r;
   V other = LLVMBuildICmp(b, LLVMIntSLT, LLVMBuildXor(b, r, safe, ""), zero, "");
@@ -297,19 +327,51 @@ static V int_divide(cy_cg *cg, cy_op op, bool sgn, V a, V d) {
   return LLVMBuildSelect(b, fix, LLVMBuildAdd(b, r, safe, ""), r, "");
 }
 
+typedef struct power {
+  V result, square, exponent; /* what is left of it */
+} power;
+
+/* One bit of the exponent. */
+static power power_turn(cy_cg *cg, power p) {
+  LLVMBuilderRef b = cg->b;
+  V one = int_like(p.square, 1);
+  V take = LLVMBuildICmp(b, LLVMIntNE, LLVMBuildAnd(b, p.exponent, one, ""), int_like(one, 0), "");
+  return (power){LLVMBuildSelect(b, take, LLVMBuildMul(b, p.result, p.square, ""), p.result, ""),
+                 LLVMBuildMul(b, p.square, p.square, ""), LLVMBuildLShr(b, p.exponent, one, "")};
+}
+
+/* How many bits the largest exponent of all lanes has. */
+static V exponent_bits(cy_cg *cg, V exponent) {
+  V all = exponent, top[2] = {NULL, LLVMConstNull(cg->i1)};
+  if (cy_is_vector(exponent))
+    all = cy_intrinsic(cg, "llvm.vector.reduce.or", LLVMTypeOf(exponent), &exponent, 1);
+  top[0] = all;
+  T type = LLVMTypeOf(all);
+  V zeros = LLVMBuildZExt(cg->b, cy_intrinsic_of(cg, "llvm.ctlz", &type, 1, top, 2), cg->i64, "");
+  return cy_sub(cg, cy_i64(cg, LLVMGetIntTypeWidth(type)), zeros);
+}
+
+/* As many turns as the exponents at hand need; those that are known are laid out flat, for LLVM to simplify. */
 static V int_power(cy_cg *cg, bool sgn, int bits, V base, V exponent) {
   LLVMBuilderRef b = cg->b;
-  V one = int_like(base, 1), zero = int_like(base, 0), minus = LLVMConstAllOnes(LLVMTypeOf(base)), r = one;
-  V square = base, e = exponent, odd = LLVMBuildAnd(b, e, one, "");
-  for (int i = 0; i < bits; i++) {
-    V take = LLVMBuildICmp(b, LLVMIntNE, LLVMBuildAnd(b, e, one, ""), zero, "");
-    r = LLVMBuildSelect(b, take, LLVMBuildMul(b, r, square, ""), r, "");
-    square = LLVMBuildMul(b, square, square, "");
-    e = LLVMBuildLShr(b, e, one, "");
+  V one = int_like(base, 1), zero = int_like(base, 0), minus = LLVMConstAllOnes(LLVMTypeOf(base)), r;
+  power p = {one, base, exponent};
+  if (LLVMIsConstant(exponent)) {
+    for (int i = 0; i < bits; i++)
+      p = power_turn(cg, p);
+    r = p.result;
+  } else {
+    cy_loop l;
+    V init[3] = {p.result, p.square, p.exponent};
+    cy_loop_begin(cg, &l, cy_i64(cg, 0), exponent_bits(cg, exponent), cy_i64(cg, 1), init, 3);
+    p = power_turn(cg, (power){l.v[0], l.v[1], l.v[2]});
+    cy_loop_end(cg, &l, (V[]){p.result, p.square, p.exponent});
+    r = l.out[0];
   }
   if (!sgn)
     return r;
-  V flip = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntNE, odd, zero, ""), minus, one, "");
+  V odd = LLVMBuildICmp(b, LLVMIntNE, LLVMBuildAnd(b, exponent, one, ""), zero, "");
+  V flip = LLVMBuildSelect(b, odd, minus, one, "");
   V low = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntEQ, base, minus, ""), flip, zero, "");
   low = LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntEQ, base, one, ""), one, low, "");
   return LLVMBuildSelect(b, LLVMBuildICmp(b, LLVMIntSLT, exponent, zero, ""), low, r, "");
@@ -425,7 +487,8 @@ static V real_to_int(cy_cg *cg, V x, cy_dtype t, unsigned n) {
     return saturated(cg, x, reg, sgn);
   if (bits < 8)
     return wrap_small(cg, LLVMBuildTrunc(b, real_to_int(cg, x, CY_I32, n), reg, ""), t);
-  double lo = sgn ? -ldexp(1, bits - 1) : 0, hi = ldexp(1, sgn ? bits - 1 : bits) - 1;
+  double lo, hi;
+  cy_dtype_int_range(t, &lo, &hi);
   x = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""), real_like(x, 0), x, "");
   x = real_minmax(cg, CY_OP_min, real_minmax(cg, CY_OP_max, x, real_like(x, lo)), real_like(x, hi));
   V v = LLVMBuildFPToSI(b, x, lanes_of(cg->i32, n), "");

@@ -303,7 +303,7 @@ static bool weighs_by_exp(cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   const cy_stmt *set = cy_kernel_body(k)->next->body;
   cy_expr below = cy_x_bin(k, CY_OP_sub, cy_x_local(k, c->score), cy_x_local(k, c->top));
-  return set && !set->next && set->kind == CY_S_SET && set->value == cy_x_exp_weight(k, below);
+  return set && !set->next && set->kind == CY_S_SET && set->value == cy_x_exp_below(k, below);
 }
 
 static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {

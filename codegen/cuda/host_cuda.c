@@ -131,10 +131,11 @@ static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const cha
   return LLVMConstStructInContext(h->cg->ctx, row, 10, 0);
 }
 
-/* Do equal input sizes always mean the same launches? */
+/* Do equal input sizes always mean the same launches? Symbols are set from sizes as long as none is read. */
 static bool replayable(const cy_step *s) {
   for (; s; s = s->next)
-    if (s->kind != CY_STEP_LAUNCH && s->kind != CY_STEP_SET)
+    if ((s->kind != CY_STEP_LAUNCH && s->kind != CY_STEP_SET && s->kind != CY_STEP_IF) ||
+        !replayable(s->then_steps) || !replayable(s->else_steps))
       return false;
   return true;
 }

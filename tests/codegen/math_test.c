@@ -106,6 +106,30 @@ static void test_corners(void) {
   }
 }
 
+/* The weights of a softmax: accurate while they are normal numbers, 0 where they are none, NaN of NaN. */
+static void test_below(void) {
+  enum { N = 4096, ODD = 4 };
+  static float x[N], y[N];
+  static const float odd[ODD] = {NAN, -INFINITY, -3e38f, -88};
+  cyrt_slot slots[2] = {{x}, {y}};
+  cy_kernel *k = cy_kernel_create(g, "below");
+  cy_karg from = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), to = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+  cy_var i = cy_kernel_add_var(k, d(N));
+  cy_kernel_add_grid(k, i);
+  cy_kernel_set_grid_lanes(k, true);
+  cy_kernel_store(k, to, cy_x_var(k, i), cy_x_exp_below(k, cy_x_load(k, from, cy_x_var(k, i))));
+  for (int n = 0; n < N; n++)
+    x[n] = n < ODD ? odd[n] : -87.3f * (float)(n - ODD) / (N - ODD);
+  jit_kernel(j, k)(slots, 0, N, 0);
+  CHECK(isnan(y[0]));
+  for (int n = 1; n < ODD; n++)
+    CHECK(y[n] == 0);
+  CHECK(y[ODD] == 1);
+  for (int n = ODD; n < N; n++)
+    if (ulps(y[n], exp((double)x[n])) > 2)
+      CHECK_FAIL("e^%.9g is %.9g", x[n], y[n]);
+}
+
 static void test_pow(void) {
   static const float v[] = {0,      -0.0f,  1,      -1,       2,         -2,  0.5f,   -0.5f, 3,   -3,
                             10.25f, 1e-20f, -1e10f, INFINITY, -INFINITY, NAN, 1e-42f, 37,    -38, 0.9999f};
@@ -124,6 +148,6 @@ static void test_pow(void) {
   }
 }
 
-static const check_test tests[] = {{"accuracy", test_accuracy}, {"corners", test_corners}, {"pow", test_pow}};
+static const check_test tests[] = {{"accuracy", test_accuracy}, {"corners", test_corners}, {"below", test_below}, {"pow", test_pow}};
 
 int main(int argc, char **argv) { return jit_main(argc, argv, tests, CHECK_COUNT(tests), &g, &j); }

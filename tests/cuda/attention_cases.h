@@ -80,7 +80,7 @@ static void attention_scores(cy_kernel *k, const attention_row *r, kernel_case *
     cy_kernel_set(k, c->score, s);
   cy_kernel_end(k);
   cy_kernel_for(k, c->key, true);
-  cy_kernel_set(k, c->score, r->what & PLAIN_WEIGHT ? cy_x_un(k, CY_OP_exp, below) : cy_x_exp_weight(k, below));
+  cy_kernel_set(k, c->score, r->what & PLAIN_WEIGHT ? cy_x_un(k, CY_OP_exp, below) : cy_x_exp_below(k, below));
   cy_kernel_end(k);
 }
 

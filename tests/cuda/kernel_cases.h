@@ -7,6 +7,7 @@
 #define KERNEL_CASES_H
 
 #include "codegen/cuda/cuda_int.h"
+#include "passes/lower.h"
 #include "tests/check.h"
 #include "tests/kernels.h"
 
@@ -536,6 +537,26 @@ static void add_contractions(void) {
 
 #include "tests/cuda/attention_cases.h"
 
+static cy_graph *searches;
+
+/* What operators that sort and search become. They want contents that fit each other: search_test.c runs them. */
+static void add_searches(void) {
+  static const char text[] =
+      "sym a = count(%n, 1)\nsym b = count(%u, 0)\nsym c = count(%p, 0)\ngraph @g(%x: f32[2,n], %y: f32[2,90000], "
+      "%z: f64[900], %b: f32[2,700,4], %s: f32[2,3,700]) {\n  @most = const i64[1] {1100}\n"
+      "  @iou = const f32[1] {0.5}\n  %v, %i = topk %x {axis=1, largest=1, sorted=1} : f32[2,9], i64[2,9]\n"
+      "  %n = nonzero %y : i64[2,a]\n  %u, %f, %g, %h = unique %z {sorted=0} : f64[b], i64[b], i64[900], i64[b]\n"
+      "  %p = non_max_suppression %b, %s, @most, @iou {center_point_box=1} : i64[c,3]\n"
+      "  return %v, %i, %n, %u, %f, %g, %h, %p\n}\n";
+  const cy_lower_options options = {.level = 2, .searches = true, .verify = true};
+  searches = cy_graph_parse(text, strlen(text), "searches", cy_graph_diag(g));
+  cy_program *p = searches ? cy_lower(searches, &options) : NULL;
+  if (!p)
+    abort();
+  for (uint32_t i = 0; i < p->nkernels; i++)
+    add_case(p->kernels[i], "search %s", cy_kernel_name(p->kernels[i]));
+}
+
 static void add_all_cases(void) {
   add_ops();
   add_casts();
@@ -546,6 +567,7 @@ static void add_all_cases(void) {
   add_rows();
   set_elems(add_case(index_kernel(), "index"), 150, 50, 250, 250);
   set_elems(add_case(window_kernel(), "window"), 120, 6 * 19, 0, 0);
+  add_searches();
   add_contractions();
   add_tensors();
   add_integers();
@@ -573,6 +595,7 @@ static void print_case(FILE *f, int i) {
 static void free_cases(void) {
   for (int i = 0; i < ncases; i++)
     free(cases[i].syms);
+  cy_graph_destroy(searches);
 }
 
 #endif

@@ -1,8 +1,9 @@
 """Networks as CUDA models, without a GPU: small ones, and CNNs at reduced size, as they are and in half precision.
 
 In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, or `made` (make()), and what is done with it: a
-     size of the first input (1x3x32x32), `half` (converted to f16), `cpu` (see below), an architecture other than sm_80,
-     has:PATTERN that --explain must show, options for cytoc; --int8=static is calibrated on the inputs.
+     size of the first input (1x3x32x32), behind it sizes in constants that change with it (320>32), `half` (converted to
+     f16), `cpu` (see below), an architecture other than sm_80, has:PATTERN that --explain must show, options for cytoc;
+     --int8=static is calibrated on the inputs.
 Out: the closing line; a line for each network.
 
 Inputs are those that lie beside a network of ../shared/models, else random. The reference is ONNX Runtime on the network in
@@ -27,11 +28,19 @@ import mock
 import network
 
 
-def resized(model, size):
-    """The first input gets another size; what was inferred from the old one is dropped."""
+def resized(model, size, changes):
+    """The first input gets another size; what was inferred from the old one is dropped. changes: {size: new size}, for those that
+    the exporter wrote into constants."""
+    from onnx import numpy_helper
     shape = model.graph.input[0].type.tensor_type.shape
     for dim, n in zip(shape.dim, size):
         dim.dim_value = n
+    constants = list(model.graph.initializer) + [n.attribute[0].t for n in model.graph.node if n.op_type == 'Constant']
+    for tensor in constants if changes else ():
+        value = numpy_helper.to_array(tensor)
+        if value.dtype == np.int64:
+            value = np.vectorize(lambda n: changes.get(n, n), otypes=[np.int64])(value)
+            tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
     del model.graph.value_info[:]
     for port in model.graph.output:
         port.type.tensor_type.ClearField('shape')
@@ -74,7 +83,7 @@ def prepare(name, words, work):
     model = onnx.load(source(name, work))
     sizes = [w for w in words if w[0].isdigit()]
     if sizes:
-        model = resized(model, [int(n) for n in sizes[0].split('x')])
+        model = resized(model, [int(n) for n in sizes[0].split('x')], dict(map(int, w.split('>')) for w in sizes[1:]))
     plain, compiled = os.path.join(work, 'f32.onnx'), os.path.join(work, 'model.onnx')
     onnx.save(model, plain)
     if 'half' in words:

@@ -36,7 +36,7 @@ static bool stack_allowed(void *ctx, const char *function) {
 }
 
 static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch arch) {
-  static const char *const loops[] = {"strides", "crossing", "reduce", "softmax", "index", "window", "rows"};
+  static const char *const loops[] = {"strides", "crossing", "reduce", "softmax", "index", "window", "rows", "search"};
   bool contraction = !strncmp(c->what, "matmul", 6) || !strncmp(c->what, "conv", 4), loop = false;
   if (!strncmp(c->what, "attention", 9))
     return *what == 'a' && c->form->least_arch <= arch.number;
@@ -49,7 +49,7 @@ static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch a
   if (*what == 'm' || *what == 'i')
     return c->form->stages && c->form->least_arch <= arch.number && c->ints == (*what == 'i');
   if (*what == 'l')
-    return loop && (strncmp(c->what, "rows", 4) ? i % 7 == 0 : i % 3 == 0);
+    return loop && i % (!strncmp(c->what, "search", 6) ? 2 : !strncmp(c->what, "rows", 4) ? 3 : 7) == 0;
   bool angle = !strncmp(c->what, "sin ", 4) || !strncmp(c->what, "cos ", 4) || !strncmp(c->what, "tan ", 4);
   return !contraction && !loop && !angle && i % 32 == 0;
 }

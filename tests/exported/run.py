@@ -2,7 +2,8 @@
 
 In:  NAME.onnx, whose large weights are recipes: a tensor without data and the doc_string "refill KIND MEAN STD", KIND
      being normal or positive. index.json: for each network the exporter, the ranges of its inputs and the values of its
-     symbolic dims, one set for each run. README.md says how to add a network. passing.txt: the names that must pass.
+     symbolic dims, one set for each run; `integers`: quantised. README.md says how to add a network. passing.txt: the
+     names that must pass.
 Out: a line for each network; the closing line.
 
 One library serves all sets of dims, at -O3 with one and two threads.
@@ -10,6 +11,7 @@ One library serves all sets of dims, at -O3 with one and two threads.
 import functools
 import json
 import os
+import re
 import sys
 import zlib
 
@@ -56,7 +58,7 @@ def make_input(port, dims, given, draw):
 
 
 def references(entry, model, work):
-    session, found = network.ort_session(model), []
+    session, found = network.ort_session(model, optimised=not entry.get('integers')), []
     for i, dims in enumerate(entry['dims']):
         inputs, expected = os.path.join(work, 'in%d' % i), os.path.join(work, 'ref%d' % i)
         os.makedirs(inputs)
@@ -69,6 +71,12 @@ def references(entry, model, work):
     return found
 
 
+def float_kernel(args, model, library):
+    """The line of --explain of the first product or convolution that is not one of integers, or None."""
+    lines = lib.run([args.cytoc, model, '-o', library, '--explain'])[1].splitlines()
+    return next(('in floats: ' + line for line in lines if re.search(r'_(conv|matmul)\S* ', line) and ' int8 ' not in line), None)
+
+
 def test(args, name, work, entry):
     model = os.path.join(work, name + '.onnx')
     proto = onnx.load(os.path.join(HERE, name + '.onnx'))
@@ -78,6 +86,9 @@ def test(args, name, work, entry):
     for level, threads in (('-O3', (1, 2)), ('-O0', (1,))):
         library, outputs = os.path.join(work, 'model%s.so' % level), os.path.join(work, 'out')
         why = network.compile_model(args, model, library, level, ['-j', '1'])
+        if why:
+            return why
+        why = float_kernel(args, model, library) if level == '-O3' and entry.get('integers') else None
         if why:
             return why
         for i, (inputs, expected, feeds) in enumerate(cases):

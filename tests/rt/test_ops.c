@@ -191,7 +191,7 @@ static void test_nonzero(void) {
 
 typedef struct unique_out {
   cyrt_tensor t[4];
-  int64_t space[4][400];
+  int64_t space[4][1000];
 } unique_out;
 
 /* Both calls; `frame` may have a context. */
@@ -229,6 +229,26 @@ static void test_unique_flat(void) {
       for (int64_t i = 0; i < 90; i++)
         CHECK(value_at(o.space[0], dtypes[d], o.space[2][i]) == value_at(data, dtypes[d], i));
     }
+}
+
+/* Numbers that differ in all their bytes, of both signs, each four times. */
+static void test_unique_wide(void) {
+  enum { N = 1000, GROUPS = 250 };
+  cyrt_frame frame = make_frame(1);
+  static unique_out o;
+  static int64_t data[N];
+  cyrt_tensor in = {data, CYTO_I64, 1, {N}};
+  for (int64_t i = 0; i < N; i++)
+    data[i] = (int64_t)((uint64_t)(i % GROUPS + 1) * 0x9e3779b97f4a7c15u);
+  unique_run(&frame, &in, 0, 0, 1, &o);
+  CHECK_INT_EQ(o.t[0].dims[0], GROUPS);
+  for (int64_t g = 0; g < GROUPS; g++) {
+    CHECK(!g || o.space[0][g - 1] < o.space[0][g]);
+    CHECK_INT_EQ(o.space[3][g], N / GROUPS);
+    CHECK(o.space[1][g] < GROUPS && data[o.space[1][g]] == o.space[0][g]);
+  }
+  for (int64_t i = 0; i < N; i++)
+    CHECK(o.space[0][o.space[2][i]] == data[i]);
 }
 
 /* The standard's own example with an axis, and one along the second axis. */
@@ -462,6 +482,7 @@ int main(int argc, char **argv) {
       {"topk_errors", test_topk_errors},
       {"nonzero", test_nonzero},
       {"unique_flat", test_unique_flat},
+      {"unique_wide", test_unique_wide},
       {"unique_axis", test_unique_axis},
       {"nms_fixed", test_nms_fixed},
       {"nms_random", test_nms_random},

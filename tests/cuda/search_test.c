@@ -1,0 +1,268 @@
+/* search_test.c - top-k, NonZero, Unique and non-maximum suppression as kernels, and rows whose length only the run
+ * tells: CUDA models on the mock driver.
+ *
+ * The reference is the same model for a CPU, where functions of the runtime search: results must be equal byte for
+ * byte, under each schedule of threads. Inputs have many equal elements, zeros of both signs and NaN; sizes are such
+ * that rows are one part, several parts, and parts that are merged twice. What does not depend on data is recorded.
+ */
+#include "tests/cuda/models.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+enum { RUNS = 3, MAX_INPUTS = 2, MAX_SIZES = 4 };
+
+static unsigned seed = 1;
+
+static unsigned next_random(void) {
+  seed = seed * 1664525u + 1013904223u;
+  return seed >> 8;
+}
+
+typedef struct search {
+  const char *what;
+  int64_t sizes[MAX_SIZES]; /* of dims that are not known; 0: no more */
+  const char *graph;
+} search;
+
+typedef struct expected {
+  bool recorded;
+  float tolerance;                  /* 0: all bytes are compared; else f32 without NaN */
+  const int (*launches)[MAX_SIZES]; /* of each row and size; NULL: any number */
+} expected;
+
+static void fill(float *x, int64_t n, bool numbers) {
+  for (int64_t i = 0; i < n; i++) {
+    unsigned r = next_random() % 400;
+    x[i] = r < 8 && !numbers ? NAN : r < 40 ? 0.f : r < 60 ? -0.f : (float)(int)(next_random() % 64) / 8.f - 3.f;
+  }
+}
+
+/* Binds the inputs, dims that are not known having `size` elements, and runs. */
+static cyto_status run(cyto_context *context, const cyto_model *model, int64_t size, float *const *data,
+                       cyto_error *error) {
+  cyto_status status = CYTO_OK;
+  for (int32_t i = 0; i < cyto_model_input_count(model) && !status; i++) {
+    cyto_port port;
+    int64_t dims[CYTO_MAX_RANK];
+    cyto_model_input(model, i, &port);
+    for (int k = 0; k < port.rank; k++)
+      dims[k] = port.dims[k] < 0 ? size : port.dims[k];
+    status = cyto_bind_input(context, i, CYTO_F32, port.rank, dims, data[i], error);
+  }
+  return status ? status : cyto_run(context, error);
+}
+
+static int64_t elements(const cyto_model *model, int32_t input, int64_t size) {
+  cyto_port port;
+  int64_t n = 1;
+  cyto_model_input(model, input, &port);
+  for (int k = 0; k < port.rank; k++)
+    n *= port.dims[k] < 0 ? size : port.dims[k];
+  return n;
+}
+
+static bool equal(const cyto_tensor *a, const cyto_tensor *b, float tolerance) {
+  if (a->bytes != b->bytes || !tolerance)
+    return a->bytes == b->bytes && !memcmp(a->data, b->data, a->bytes);
+  const float *x = a->data, *y = b->data;
+  for (uint64_t i = 0; i < a->bytes / 4; i++)
+    if (!(fabsf(x[i] - y[i]) <= tolerance * (1 + fabsf(y[i]))))
+      return false;
+  return true;
+}
+
+static void compare_outputs(cyto_context *const *context, const cyto_model *model, const search *s, float tolerance,
+                            int64_t size) {
+  for (int32_t i = 0; i < cyto_model_output_count(model); i++) {
+    cyto_tensor a, b;
+    cyto_error error;
+    CHECK_REQUIRE(!cyto_output(context[0], i, &a, &error) && !cyto_output(context[1], i, &b, &error));
+    if (!equal(&a, &b, tolerance))
+      CHECK_FAIL("%s, size %d: output %d differs (%d bytes, expected %d)", s->what, (int)size, (int)i, (int)a.bytes,
+                 (int)b.bytes);
+  }
+}
+
+static void compare_at(cyto_context *const *context, cyto_model *const *model, const search *s, int64_t size,
+                       const expected *e, int wanted_launches) {
+  float *data[MAX_INPUTS];
+  int recordings = mock->recordings, replays = mock->replays, launches = mock->launches;
+  cyto_error error;
+  for (int32_t i = 0; i < cyto_model_input_count(model[0]); i++)
+    data[i] = malloc((size_t)elements(model[0], i, size) * sizeof(float) + 1);
+  for (int n = 0; n < RUNS; n++) {
+    for (int32_t i = 0; i < cyto_model_input_count(model[0]); i++)
+      fill(data[i], elements(model[0], i, size), e->tolerance > 0);
+    mock->schedule = n;
+    for (int side = 0; side < 2; side++)
+      if (run(context[side], model[side], size, data, &error))
+        CHECK_FAIL("%s, size %d: %s", s->what, (int)size, error.message);
+    compare_outputs(context, model[0], s, e->tolerance, size);
+    if (n == 0 && wanted_launches)
+      CHECK_INT_EQ(mock->launches - launches, wanted_launches);
+  }
+  mock->schedule = 0;
+  CHECK_INT_EQ(mock->recordings - recordings, e->recorded);
+  CHECK_INT_EQ(mock->replays - replays, e->recorded * (RUNS - 1));
+  for (int32_t i = 0; i < cyto_model_input_count(model[0]); i++)
+    free(data[i]);
+}
+
+static bool open_both(const char *graph, cyto_model **model, cyto_context **context) {
+  static const char *const options[] = {"--target=sm_89", "--target=native -O0"}, *const names[] = {"p.so", "q.so"};
+  char command[200];
+  cyto_error error;
+  write_file("graph.txt", graph, strlen(graph));
+  for (int i = 0; i < 2; i++) {
+    snprintf(command, sizeof command, "%%s/cytoc %%s -o %%s %s", options[i]);
+    if (run_command(command, build, path_of("graph.txt"), path_of(names[i])))
+      return false;
+    model[i] = load(names[i]);
+    if (!model[i] || cyto_context_create(model[i], NULL, &context[i], &error))
+      return false;
+  }
+  return true;
+}
+
+static void close_both(cyto_model *const *model, cyto_context *const *context) {
+  for (int i = 0; i < 2; i++) {
+    cyto_context_destroy(context[i]);
+    cyto_model_unload(model[i]);
+  }
+}
+
+static void compare_all(const search *rows, int n, const expected *e) {
+  for (int i = 0; i < n; i++) {
+    cyto_model *model[2] = {NULL, NULL};
+    cyto_context *context[2] = {NULL, NULL};
+    if (!open_both(rows[i].graph, model, context))
+      CHECK_FAIL("%s: not compiled or not loaded", rows[i].what);
+    for (int k = 0; k < MAX_SIZES && rows[i].sizes[k] && context[1]; k++)
+      compare_at(context, model, &rows[i], rows[i].sizes[k], e, e->launches ? e->launches[i][k] : 0);
+    close_both(model, context);
+  }
+}
+
+static void test_topk(void) {
+  static const search rows[] = {
+      {"rows of one part",
+       {1},
+       "graph @g(%x: f32[3,40]) {\n  %v, %i = topk %x {axis=1, largest=1, sorted=1} : "
+       "f32[3,7], i64[3,7]\n  return %v, %i\n}\n"},
+      {"many of several parts",
+       {1},
+       "graph @g(%x: f32[2,1400]) {\n  %v, %i = topk %x {axis=1, largest=0, sorted=1} : "
+       "f32[2,1390], i64[2,1390]\n  return %v, %i\n}\n"},
+      {"halves, another axis",
+       {1},
+       "graph @g(%x: f32[700,3]) {\n  %h = cast %x : f16[700,3]\n"
+       "  %v, %i = topk %h {axis=0, largest=1, sorted=1} : f16[5,3], i64[5,3]\n"
+       "  return %v, %i\n}\n"},
+      {"u64",
+       {1},
+       "graph @g(%x: f32[600]) {\n  @many = const f32[] {1e15}\n  %m = mul %x, @many\n"
+       "  %l = cast %m : i64[600]\n  %u = bitcast %l : u64[600]\n"
+       "  %v, %i = topk %u {axis=0, largest=1, sorted=1} : u64[600], i64[600]\n  return %v, %i\n}\n"},
+      {"merged twice",
+       {1},
+       "graph @g(%x: f32[33000]) {\n  %d = cast %x : f64[33000]\n"
+       "  %v, %i = topk %d {axis=0, largest=1, sorted=1} : f64[600], i64[600]\n"
+       "  return %v, %i\n}\n"},
+      {"rows of any length",
+       {40, 600, 33000},
+       "graph @g(%x: f32[2,n]) {\n  %v, %i = topk %x {axis=1, largest=1, "
+       "sorted=1} : f32[2,9], i64[2,9]\n  return %v, %i\n}\n"},
+      {"all of rows of any length",
+       {9, 1300},
+       "graph @g(%x: f32[2,n]) {\n  %v, %i = topk %x {axis=1, largest=0, "
+       "sorted=1} : f32[2,n], i64[2,n]\n  return %i\n}\n"},
+  };
+  compare_all(rows, CHECK_COUNT(rows), &(expected){true, 0, NULL});
+}
+
+static void test_nonzero(void) {
+  static const search rows[] = {
+      {"a few", {1}, "sym s = count(%y, 1)\ngraph @g(%x: f32[3,40]) {\n  %y = nonzero %x : i64[2,s]\n  return %y\n}\n"},
+      {"any number, turned",
+       {1, 30, 20000},
+       "sym s = count(%y, 1)\ngraph @g(%x: f32[n,7]) {\n"
+       "  %t = transpose %x {perm=[1,0]}\n  %y = nonzero %t : i64[2,s]\n"
+       "  %f = cast %y : f32[2,s]\n  return %y, %f\n}\n"},
+  };
+  compare_all(rows, CHECK_COUNT(rows), &(expected){false, 0, NULL});
+}
+
+static void test_unique(void) {
+  static const search rows[] = {
+      {"sorted",
+       {1},
+       "sym s = count(%y, 0)\ngraph @g(%x: f32[3,400]) {\n  %y, %i, %v, %c = unique %x {sorted=1} : "
+       "f32[s], i64[s], i64[1200], i64[s]\n  return %y, %i, %v, %c\n}\n"},
+      {"as they come",
+       {1, 600, 5000},
+       "sym s = count(%y, 0)\ngraph @g(%x: f32[n]) {\n  @ten = const f32[] {10}\n"
+       "  %m = mul %x, @ten\n  %l = cast %m : i32[n]\n"
+       "  %y, %i, %v, %c = unique %l {sorted=0} : i32[s], i64[s], i64[n], i64[s]\n"
+       "  return %y, %i, %v, %c\n}\n"},
+      {"along an axis",
+       {1},
+       "sym s = count(%y, 0)\ngraph @g(%x: f32[30,1]) {\n  %y, %i, %v, %c = unique %x {axis=0, "
+       "sorted=1} : f32[s,1], i64[s], i64[30], i64[s]\n  return %y, %i, %v, %c\n}\n"},
+  };
+  compare_all(rows, CHECK_COUNT(rows), &(expected){false, 0, NULL});
+}
+
+static void test_suppression(void) {
+  static const search rows[] = {
+      {"corners",
+       {1},
+       "sym s = count(%y, 0)\ngraph @g(%b: f32[2,60,4], %p: f32[2,3,60]) {\n  @most = const i64[1] {7}\n"
+       "  @iou = const f32[1] {0.3}\n  %y = non_max_suppression %b, %p, @most, @iou "
+       "{center_point_box=0} : i64[s,3]\n  return %y\n}\n"},
+      {"centres, any number",
+       {1, 40, 700},
+       "sym s = count(%y, 0)\ngraph @g(%b: f32[1,n,4], %p: f32[1,2,n]) {\n"
+       "  @most = const i64[] {1100}\n  @iou = const f32[] {0.5}\n"
+       "  @low = const f32[] {0.25}\n  %y = non_max_suppression %b, %p, @most, "
+       "@iou, @low {center_point_box=1} : i64[s,3]\n  return %y\n}\n"},
+  };
+  compare_all(rows, CHECK_COUNT(rows), &(expected){false, 0, NULL});
+}
+
+/* Short rows by one kernel, long ones by parts. */
+static void test_lengths(void) {
+  static const search rows[] = {
+      {"softmax", {300, 70000}, "graph @g(%x: f32[1,n]) {\n  %y = softmax %x {axis=1}\n  return %y\n}\n"},
+      {"log of softmax", {300, 65536}, "graph @g(%x: f32[1,n]) {\n  %y = log_softmax %x {axis=1}\n  return %y\n}\n"},
+      {"sum",
+       {3000, 132000},
+       "graph @g(%x: f32[n]) {\n  %a = abs %x\n  %s = reduce_sum %a {axes=[0], keepdims=1}\n  %y = sqrt %s\n"
+       "  return %y\n}\n"},
+      {"maximum across columns",
+       {300, 132000},
+       "graph @g(%x: f32[1,n,3]) {\n  %y = reduce_max %x {axes=[1], keepdims=0}\n  return %y\n}\n"},
+      {"normalisation of pictures",
+       {20, 140},
+       "graph @g(%x: f32[1,2,n,130]) {\n  %y = normalize %x {axes=[2,3], epsilon=0.001, rms=0}\n  return %y\n}\n"},
+  };
+  static const int launches[][MAX_SIZES] = {{1, 4}, {1, 4}, {1, 3}, {1, 3}, {1, 3}};
+  compare_all(rows, CHECK_COUNT(rows), &(expected){true, 1e-4f, launches});
+}
+
+static const check_test tests[] = {
+    {"open mock", open_mock},
+    {"topk", test_topk},
+    {"nonzero", test_nonzero},
+    {"unique", test_unique},
+    {"non-maximum suppression", test_suppression},
+    {"lengths", test_lengths},
+};
+
+int main(int argc, char **argv) {
+  if (!models_begin(argv[0], CHECK_COUNT(tests)))
+    return models_rc;
+  int rc = check_main(argc, argv, tests, CHECK_COUNT(tests));
+  run_command("rm -rf %s%s%s", dir, "", "");
+  return rc;
+}
