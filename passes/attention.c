@@ -4,24 +4,27 @@
  *
  * From the product with v backwards: softmax along the last axis, and from there up to the product of q and k any
  * number of
- *   scales, additions of something that broadcasts, selects against a constant, softcap (c * tanh(s / c)), and
- *   reshapes that leave rows and keys alone (nn.MultiheadAttention, shifted windows).
+ *   scales, additions of something that broadcasts, selects against a constant, softcap (c * tanh(s / c)), reshapes
+ *   that leave rows and keys alone (nn.MultiheadAttention, shifted windows), and a largest of a number so low that it
+ *   only keeps masks finite, which biases take instead.
  * Each value in between has one reader: otherwise the scores would be computed twice. Scales outside of a bias multiply
  * it; factors of q and k, also behind views, join the scale. Where reshapes split batch axes, attention is computed in
  * the finest of the shapes. Repeated heads of k and v (reshape, expand, reshape) are looked through. Masks that are
- * triangles of constants become causality, which costs nothing and saves half. Scores times a constant of zeros and
- * ones, plus a number where it is zero, are masked by that number. The product may also be written the other way round,
- * v^T times transposed weights.
+ * triangles of constants become causality, which costs nothing and saves half. Scores times zeros and ones of a
+ * constant, or of a slice of one, plus a number where it is zero, are masked by that number. The product may also be
+ * written the other way round, v^T times transposed weights.
+ *
+ * A finite fill with a bias behind it is a bias itself if it is so low that no score changes it.
  *
  * Weights that are NaN may be made 0, as exporters do for rows that see no key: softmax makes all of a row NaN or
  * nothing, so the result is looked at instead. (Only where v itself is not finite, and the product NaN for that, does 0
- * stand in its place.)
+ * stand in its place.) Masked weights may be made 0 for the same reason: their scores become -inf.
  *
  * Where products multiply halves and add up in f32 (half.c), weights are rounded in front of the second product; such
  * attention is found only if one kernel does it.
  *
- * Refused: anything else between the products, other axes of softmax, batch axes along which q is repeated, a finite
- * fill with a bias behind it.
+ * Refused: anything else between the products, other axes of softmax, batch axes along which q is repeated, another
+ * finite fill with a bias behind it.
  */
 #include "pass_int.h"
 
@@ -30,12 +33,14 @@
 
 enum { MAX_BIASES = 4, MAX_DEPTH = 16 };
 static const double hidden = -1e9; /* what is added to scores that shall not count; no score is that large */
+static const double lowest = -1e30; /* a sum of this or less and a score is this: rounding takes the score away */
 
 /* Something of the scores, valid in the shape that they had there. */
 typedef struct addend {
   cy_val v;
   cy_type view;
   double factor;
+  double low; /* of a bias that is this where v, a mask, is false (factor < 0: true), else 0; 0: v holds numbers */
 } addend;
 
 typedef struct match {
@@ -48,6 +53,7 @@ typedef struct match {
   addend mask[MAX_BIASES]; /* factor: 1 where true means seen, -1 where it means hidden */
   int nmask;
   double fill;   /* of masked scores */
+  double floor;  /* what scores are at least; 0: anything */
   double factor; /* outside of where the walk is */
   double softcap;
 } match;
@@ -85,7 +91,7 @@ static bool walk_addition(match *m, const cy_node_info *n, int which, int depth)
       cy_type_of(g, b)->rank > cy_type_of(g, s)->rank || s == b)
     return false;
   match before = *m;
-  m->bias[m->nbias++] = (addend){b, *cy_type_of(g, s), m->factor * sign};
+  m->bias[m->nbias++] = (addend){b, *cy_type_of(g, s), m->factor * sign, 0};
   if (walk(m, s, depth + 1))
     return true;
   *m = before;
@@ -101,15 +107,68 @@ static bool walk_select(match *m, const cy_node_info *n, int depth) {
         !like_shape(g, cy_type_of(g, s), cy_type_of(g, n->out[0])))
       continue;
     fill *= m->factor;
+    addend mask = {n->in[0], *cy_type_of(g, s), which == 1 ? 1 : -1, 0};
     bool finite = fill != -INFINITY;
-    if (m->factor <= 0 || m->softcap != 0 || (finite && m->nbias) || (m->nmask && fill != m->fill) || isnan(fill) ||
-        fill == 0)
+    if (m->factor <= 0 || m->softcap != 0 || isnan(fill) || fill == 0)
       return false;
-    m->fill = fill;
-    m->mask[m->nmask++] = (addend){n->in[0], *cy_type_of(g, s), which == 1 ? 1 : -1};
+    if (finite && m->nbias) {
+      if (fill > lowest || m->nbias == MAX_BIASES || m->nmask)
+        return false;
+      mask.low = fill;
+      m->bias[m->nbias++] = mask;
+    } else {
+      if (m->nmask && fill != m->fill)
+        return false;
+      m->fill = fill;
+      m->mask[m->nmask++] = mask;
+    }
     return walk(m, s, depth + 1);
   }
   return false;
+}
+
+/* The constant that is true where ones is 1. */
+static cy_val seen_at_ones(cy_graph *g, const cy_value *ones) {
+  const cy_data_f32 *one = ones->data.bytes;
+  int64_t count = cy_type_count(g, &ones->type);
+  cy_type t = ones->type;
+  cy_val mask;
+  t.dtype = CY_BOOL;
+  bool *see = cy_const_new(g, &t, &mask);
+  for (int64_t i = 0; i < count; i++)
+    see[i] = one[i] == 1;
+  return mask;
+}
+
+/* s * ones + (1 - ones) * c, ones a slice of a constant of zeros and ones: masked by c. */
+static bool walk_sliced_product(match *m, const cy_node_info *n, int depth) {
+  cy_graph *g = m->g;
+  const cy_node_info *bias = m->nbias == 1 ? cy_def_of(g, m->bias[0].v, CY_OP_mul) : NULL;
+  const cy_node_info *rest = bias ? cy_def_of(g, bias->in[0], CY_OP_sub) : NULL;
+  double fill;
+  if (m->factor <= 0 || m->softcap != 0 || m->nmask || m->bias[0].low != 0 || !rest ||
+      !cy_splat_is(g, rest->in[0], 1) || !scalar_const(g, bias->in[1], &fill))
+    return false;
+  int at = n->in[1] == rest->in[1] ? 1 : 0;
+  const cy_node_info *slice = cy_def_of(g, n->in[at], CY_OP_slice);
+  const cy_value *ones = slice ? cy_value_of(g, slice->in[0]) : NULL;
+  cy_val s = n->in[1 - at];
+  fill *= m->bias[0].factor;
+  if (n->in[at] != rest->in[1] || !ones || !ones->data.bytes || ones->type.dtype != CY_F32 || !(fill < 0) ||
+      !like_shape(g, cy_type_of(g, s), cy_type_of(g, n->out[0])))
+    return false;
+  int64_t count = cy_type_count(g, &ones->type);
+  const cy_data_f32 *one = ones->data.bytes;
+  for (int64_t i = 0; i < count; i++)
+    if (one[i] != 0 && one[i] != 1)
+      return false;
+  uint32_t rank;
+  cy_val mask = cy_build_slice(g, seen_at_ones(g, ones), cy_attr_dim_list(slice, CY_ATTR_starts, &rank),
+                               cy_attr_list(slice, CY_ATTR_steps, &rank), cy_type_of(g, slice->out[0])->dim);
+  m->nbias = 0;
+  m->fill = fill;
+  m->mask[m->nmask++] = (addend){mask, *cy_type_of(g, s), 1, 0};
+  return walk(m, s, depth + 1);
 }
 
 /* s * ones + b: constants ones, of zeros and ones, and b, alone outside, a number where they are zero, else 0. */
@@ -117,9 +176,9 @@ static bool walk_product(match *m, const cy_node_info *n, int depth) {
   cy_graph *g = m->g;
   int at = cy_value_of(g, n->in[1])->data.bytes ? 1 : 0;
   const cy_value *ones = cy_value_of(g, n->in[at]), *b = m->nbias == 1 ? cy_value_of(g, m->bias[0].v) : NULL;
-  if (m->factor <= 0 || m->softcap != 0 || m->nmask || !b || !b->data.bytes || !ones->data.bytes ||
-      b->type.dtype != CY_F32 || ones->type.dtype != CY_F32 || !cy_same_shape(&b->type, &ones->type) ||
-      !like_shape(g, cy_type_of(g, n->in[1 - at]), cy_type_of(g, n->out[0])))
+  if (m->factor <= 0 || m->softcap != 0 || m->nmask || !b || m->bias[0].low != 0 || !b->data.bytes ||
+      !ones->data.bytes || b->type.dtype != CY_F32 || ones->type.dtype != CY_F32 ||
+      !cy_same_shape(&b->type, &ones->type) || !like_shape(g, cy_type_of(g, n->in[1 - at]), cy_type_of(g, n->out[0])))
     return false;
   int64_t count = cy_type_count(g, &b->type);
   const cy_data_f32 *one = ones->data.bytes, *add = b->data.bytes;
@@ -133,15 +192,9 @@ static bool walk_product(match *m, const cy_node_info *n, int depth) {
   }
   if (fill == 0)
     return false;
-  cy_type t = ones->type;
-  cy_val mask;
-  t.dtype = CY_BOOL;
-  bool *see = cy_const_new(g, &t, &mask);
-  for (int64_t i = 0; i < count; i++)
-    see[i] = one[i] == 1;
   m->nbias = 0;
   m->fill = fill * m->bias[0].factor;
-  m->mask[m->nmask++] = (addend){mask, *cy_type_of(g, n->in[1 - at]), 1};
+  m->mask[m->nmask++] = (addend){seen_at_ones(g, ones), *cy_type_of(g, n->in[1 - at]), 1, 0};
   return walk(m, n->in[1 - at], depth + 1);
 }
 
@@ -163,7 +216,7 @@ static bool walk(match *m, cy_val v, int depth) {
         m->factor *= n->op == CY_OP_mul ? c : 1 / c;
         return walk(m, n->in[k], depth + 1);
       }
-    return n->op == CY_OP_mul && walk_product(m, n, depth);
+    return n->op == CY_OP_mul && (walk_product(m, n, depth) || walk_sliced_product(m, n, depth));
   case CY_OP_add:
     return walk_addition(m, n, 0, depth) || walk_addition(m, n, 1, depth);
   case CY_OP_sub:
@@ -176,6 +229,12 @@ static bool walk(match *m, cy_val v, int depth) {
     m->softcap = m->factor;
     m->factor = 1;
     return walk(m, n->in[0], depth + 1) && m->scores;
+  case CY_OP_max:
+    if (!scalar_const(g, n->in[1], &c) || !(c * m->factor <= lowest) || m->factor <= 0 || m->softcap != 0 || m->nbias ||
+        m->nmask || m->floor != 0 || !cy_same_shape(cy_type_of(g, n->in[0]), cy_type_of(g, v)))
+      return false;
+    m->floor = c * m->factor;
+    return walk(m, n->in[0], depth + 1);
   case CY_OP_reshape:
     return same_rows(cy_type_of(g, n->in[0]), cy_type_of(g, v)) && walk(m, n->in[0], depth + 1);
   default:
@@ -380,10 +439,14 @@ static bool keep_operand(match *m, cy_attention *a, const addend *x, const cy_ty
     return true;
   }
   cy_val v = reviewed(g, x->v, &x->view, view);
-  if (v && is_mask && x->factor < 0)
+  if (v && x->low != 0) {
+    cy_val like = m->scores->out[0], zero = cy_build_like(g, like, 0), low = cy_build_like(g, like, x->low);
+    v = cy_build_select(g, v, x->factor > 0 ? zero : low, x->factor > 0 ? low : zero);
+  } else if (v && is_mask && x->factor < 0) {
     v = cy_build_unary(g, CY_OP_not, v);
-  if (v && !is_mask && x->factor != 1)
+  } else if (v && !is_mask && x->factor != 1) {
     v = cy_build_binary(g, CY_OP_mul, v, cy_build_like(g, v, x->factor));
+  }
   cy_val *slot = is_mask ? &a->mask : &a->bias;
   if (v && *slot)
     v = cy_build_binary(g, is_mask ? CY_OP_and : CY_OP_add, *slot, v);
@@ -434,16 +497,40 @@ static cy_val unguarded(const match *m, cy_val weights) {
   return p;
 }
 
+/* v, or what it is a view of that leaves rows alone and that nobody else reads. */
+static cy_val unviewed(const match *m, cy_val v) {
+  const cy_node_info *n = cy_def_of(m->g, v, CY_OP_reshape);
+  while (n && cy_rewrite_single_use(m->rw, v) && same_rows(cy_type_of(m->g, n->in[0]), cy_type_of(m->g, n->out[0]))) {
+    v = n->in[0];
+    n = cy_def_of(m->g, v, CY_OP_reshape);
+  }
+  return v;
+}
+
+/* select(mask, 0, softmax(select(mask, low, s))), of a softmax that nobody else reads: the softmax; else the weights. */
+static cy_val unmasked(const match *m, cy_val weights) {
+  cy_graph *g = m->g;
+  const cy_node_info *n = cy_def_of(g, weights, CY_OP_select);
+  double fill;
+  for (int which = 1; n && which <= 2 && cy_rewrite_single_use(m->rw, weights); which++) {
+    const cy_node_info *soft = cy_splat_is(g, n->in[which], 0) ? cy_def_of(g, n->in[3 - which], CY_OP_softmax) : NULL;
+    const cy_node_info *fills = soft ? cy_def_of(g, soft->in[0], CY_OP_select) : NULL;
+    if (fills && fills->in[0] == n->in[0] && scalar_const(g, fills->in[which], &fill) && fill <= hidden &&
+        cy_rewrite_single_use(m->rw, soft->out[0]) &&
+        cy_same_shape(cy_type_of(g, soft->out[0]), cy_type_of(g, weights)))
+      return soft->out[0];
+  }
+  return weights;
+}
+
 /* weights (the second product's factor, softmax behind reshapes) * v, of type `result`; v as [.., t, e]. */
 static cy_val attention(cy_rewrite *rw, cy_val weights, cy_val v, const cy_type *result) {
   cy_graph *g = rw->g;
   match m = {.rw = rw, .g = g, .factor = 1};
-  cy_val wide = unrounded(&m, weights, v, result), plain = unguarded(&m, wide);
-  bool halves = wide != weights, guarded = plain != wide;
-  const cy_node_info *soft = cy_def(g, plain);
-  while (soft && soft->op == CY_OP_reshape && cy_rewrite_single_use(rw, soft->out[0]) &&
-         same_rows(cy_type_of(g, soft->in[0]), cy_type_of(g, soft->out[0])))
-    soft = cy_def(g, soft->in[0]);
+  cy_val wide = unrounded(&m, weights, v, result), rows = unviewed(&m, wide), whole = unmasked(&m, rows);
+  cy_val plain = unguarded(&m, whole);
+  bool halves = wide != weights, masked = whole != rows, guarded = masked || plain != whole;
+  const cy_node_info *soft = cy_def(g, unviewed(&m, plain));
   if (!soft || soft->op != CY_OP_softmax ||
       (!(guarded && soft->out[0] == plain) && !cy_rewrite_single_use(rw, soft->out[0])))
     return 0;
@@ -452,6 +539,9 @@ static cy_val attention(cy_rewrite *rw, cy_val weights, cy_val v, const cy_type 
       !walk(&m, soft->in[0], 0) || cy_type_of(g, m.scores->in[0])->dtype != (halves ? cy_type_of(g, v) : w)->dtype ||
       (halves && !cy_attention_fits(rw->pass, cy_type_of(g, m.scores->in[0]), cy_type_of(g, v))))
     return 0;
+  if (masked && m.nmask != 1)
+    return 0;
+  m.fill = masked ? -INFINITY : m.fill;
   const cy_type scores = *cy_type_of(g, m.scores->out[0]), view = finest(&m, w, result);
   cy_val q = m.scores->in[0], k = m.scores->in[1];
   if (!batch_fits(g, cy_type_of(g, q), &scores, false) || !batch_fits(g, cy_type_of(g, k), &scores, true) ||
@@ -469,14 +559,18 @@ static cy_val attention(cy_rewrite *rw, cy_val weights, cy_val v, const cy_type 
   a.q = reviewed(g, q, &scores, &view);
   a.k = k == single_k ? k : reviewed(g, k, &scores, &view);
   a.v = v == single_v ? v : reviewed(g, v, result, &view);
+  if (!a.q || !a.k || !a.v)
+    return 0;
   for (int i = 0; i < m.nbias; i++)
     if (!keep_operand(&m, &a, &m.bias[i], &view, false))
       return 0;
   for (int i = 0; i < m.nmask; i++)
     if (!keep_operand(&m, &a, &m.mask[i], &view, true))
       return 0;
-  if (!a.q || !a.k || !a.v)
-    return 0;
+  if (m.floor != 0) {
+    a.bias = a.bias ? cy_build_binary(g, CY_OP_max, a.bias, cy_build_like(g, a.bias, m.floor)) : 0;
+    a.fill = a.fill < m.floor ? m.floor : a.fill;
+  }
   a.q = with_batch(g, a.q);
   a.k = with_batch(g, a.k);
   a.v = with_batch(g, a.v);

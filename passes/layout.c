@@ -24,7 +24,7 @@
 
 #include <string.h>
 
-enum { LEAST_CHANNELS = 8 };
+enum { LEAST_CHANNELS = 8, ENOUGH_ROWS = 32 };
 
 typedef struct order {
   uint8_t axis[CY_MAX_RANK]; /* physical, outermost first */
@@ -354,6 +354,28 @@ static void collect_wishes(chooser *c) {
 
 /* ---- forwards: choices ------------------------------------------------------------------------------------------ */
 
+/* n is a product with one matrix of constants, whose rows would no longer be one axis if it wrote in order `out`: a
+ * kernel would go through the matrix for every few of them. */
+static bool parts_rows(const chooser *c, const cy_node_info *n, const order *in, const order *out) {
+  cy_graph *g = c->g;
+  const cy_type *t = cy_type_of(g, n->out[0]);
+  int r = t->rank, at = 0;
+  int64_t rows;
+  if (n->op != CY_OP_matmul || r < 3 || !cy_value_of(g, n->in[1])->data.bytes || cy_type_of(g, n->in[1])->rank != 2 ||
+      in->axis[r - 1] != r - 1 || (cy_dim_is_const(g, t->dim[r - 2], &rows) && rows >= ENOUGH_ROWS))
+    return false;
+  for (int k = 0; k < r - 1; k++) {
+    int a = in->axis[k];
+    if (cy_dim_is(g, t->dim[a], 1))
+      continue;
+    while (out->axis[at] == r - 1 || cy_dim_is(g, t->dim[out->axis[at]], 1))
+      at++;
+    if (out->axis[at++] != a)
+      return true;
+  }
+  return false;
+}
+
 /* v as an identity node in order o; inserted where the builder stands. */
 static cy_val move(chooser *c, cy_val v, const order *o) {
   cy_graph *g = c->g;
@@ -487,6 +509,8 @@ static void choose_node(chooser *c, cy_node id) {
     set(c, n->out[0], &o);
   } else if (keeps_axes(n) && !mostly_plain(c, n) && inherited(c, n, &o)) {
     set(c, n->out[0], turns_rows(c, n, &o) ? &plain : &o);
+  } else if (parts_rows(c, n, &in, w->weight ? &w->o : &plain)) {
+    set(c, n->out[0], &in);
   } else if (w->weight && !is_strided_view(n) && n->nout == 1) {
     set(c, n->out[0], &w->o);
   }

@@ -10,14 +10,11 @@
 
 #define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 
-/* An operand of the scores at the score's index, broadcast. Along the keys it is taken to have as many as there are, or
- * one, as its size says before it runs: lanes must lie side by side. */
+/* An operand of the scores at the score's index, broadcast. */
 static cy_expr at_score(cy_kb *b, const cy_attention *a, cy_val v, const cy_expr *idx) {
   const cy_type scores = cy_attention_scores(b->l->g, a), *t = cy_lower_type(b->l, v);
   cy_expr at[CY_MAX_RANK];
   cy_lower_broadcast(b, t, &scores, idx, at);
-  if (t->rank && !cy_dim_is(b->l->g, t->dim[t->rank - 1], 1))
-    at[t->rank - 1] = idx[scores.rank - 1];
   return cy_lower_at(b, v, at);
 }
 

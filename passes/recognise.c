@@ -7,7 +7,8 @@
  * A pattern is only taken as a whole: all reductions over the same axes, of the same value, epsilon a constant of one
  * element, the count the true number of elements. The inner values must have no other readers, or their work would be
  * done twice. Softmax is only recognised with the maximum subtracted: without it the spelled form overflows where
- * softmax does not, and that difference is the model's own. Activations like x * sigmoid(x) stay as they are: fusion
+ * softmax does not, and that difference is the model's own. In front of softmax a maximum over its axis at least, less
+ * which the rows are taken, changes nothing, and is left out. Activations like x * sigmoid(x) stay as they are: fusion
  * makes them free.
  */
 #include "pass_int.h"
@@ -125,6 +126,41 @@ static cy_val build_rows(cy_graph *g, cy_op op, cy_val x, int64_t axis) {
   return x ? cy_build(g, op, &x, 1, &a, 1, NULL, 0) : 0;
 }
 
+/* m is one number for each row of x along `axis`, or for several: their maximum. */
+static bool is_row_max(cy_graph *g, cy_val m, cy_val x, int64_t axis) {
+  const cy_type *t = cy_type_of(g, x);
+  const cy_node_info *view = cy_def_of(g, m, CY_OP_reshape);
+  const cy_node_info *max = cy_def_of(g, view ? view->in[0] : m, CY_OP_reduce_max);
+  bool axes[CY_MAX_RANK];
+  if (!max || max->in[0] != x || !cy_axes_of(max, t->rank, axes) || !axes[axis])
+    return false;
+  const cy_type *now = cy_type_of(g, m);
+  if (now->rank == 0)
+    return true;
+  for (int i = 0; i < t->rank; i++)
+    if (now->rank != t->rank || !(axes[i] ? cy_dim_is(g, now->dim[i], 1) : now->dim[i] == t->dim[i]))
+      return false;
+  return true;
+}
+
+/* softmax((x - max(x)) * c) = softmax(x * c): softmax takes the maximum away itself */
+static cy_val shifted_softmax(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, -1);
+  const cy_node_info *scale = cy_def(g, n->in[0]);
+  bool scaled = scale && (scale->op == CY_OP_mul || scale->op == CY_OP_div);
+  double c;
+  if (scaled && !(cy_value_is_const(g, scale->in[1]) && cy_value_is_splat(g, scale->in[1], &c) && c > 0))
+    return 0;
+  const cy_node_info *sub = scaled ? cy_def_of(g, scale->in[0], CY_OP_sub) : cy_def_of(g, n->in[0], CY_OP_sub);
+  axis += axis < 0 ? cy_type_of(g, n->in[0])->rank : 0;
+  if (!sub || !cy_same_shape(cy_type_of(g, sub->in[0]), cy_type_of(g, n->in[0])) ||
+      !is_row_max(g, sub->in[1], sub->in[0], axis))
+    return 0;
+  return build_rows(g, CY_OP_softmax,
+                    scaled ? cy_build_binary(g, (cy_op)scale->op, sub->in[0], scale->in[1]) : sub->in[0], axis);
+}
+
 /* exp(x - max) / sum(exp(x - max)) */
 static cy_val spelled_softmax(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
@@ -157,6 +193,7 @@ static cy_val log_of_softmax(cy_rewrite *rw, const cy_node_info *n) {
 static const cy_rule rules[] = {
     {CY_OP_div, "normalize", divided},
     {CY_OP_div, "softmax", spelled_softmax},
+    {CY_OP_softmax, "softmax of a maximum taken away", shifted_softmax},
     {CY_OP_mul, "normalize", multiplied},
     {CY_OP_sub, "log_softmax", spelled_log_softmax},
     {CY_OP_log, "log of softmax", log_of_softmax},

@@ -122,6 +122,107 @@ def scores_times_halves(g):
 
 
 @form(1)
+def scores_times_sliced_mask(g):
+    """The same, the triangle cut to the number of rows, here `batch`, when it runs."""
+    q, k, v = rows_of_batch(g)
+    m = sliced(g, np.tril(np.ones((4 * BATCH, 4 * BATCH))))
+    s = g.op('Mul', g.op('MatMul', q, g.op('Transpose', k, perm=[1, 0])), g.const(SIZE ** -0.5))
+    return g.finish(g.op('Sub', g.op('Mul', s, m), g.op('Mul', g.op('Sub', g.const(1), m), g.const(1e4))), v)
+
+
+def rows_of_batch(g):
+    return [g.input(name, SIZE) for name in 'qkv']
+
+
+def sliced(g, table, dtype=np.float32):
+    rows = g.op('Shape', 'q', start=0, end=1)
+    return g.op('Slice', g.const(table, dtype), g.ints(0, 0), g.op('Concat', rows, rows, axis=0), g.ints(0, 1))
+
+
+LOWEST = float(np.finfo(np.float32).min)
+
+
+@form(1)
+def lowest_fill_below_mask(g):
+    """As GPT-Neo writes it: a triangle fills with the lowest number, then a mask is added."""
+    q, k, v = rows_of_batch(g)
+    s = g.op('MatMul', q, g.op('Transpose', k, perm=[1, 0]))
+    s = g.op('Where', sliced(g, np.tril(np.ones((4 * BATCH, 4 * BATCH))), bool), s, g.const(LOWEST))
+    return g.finish(g.op('Add', s, g.op('Mul', g.input('m', 1), g.const(-3))), v)
+
+
+@form(1)
+def lowest_fill_below_bias(g):
+    """The second row sees no key: all its scores are the lowest number and so equal, but for the one of a large bias."""
+    q, k, v = g.qkv()
+    m = g.input('m', 1, ROWS, ROWS, dtype=bool)
+    g.feeds[m][0, :, 1] = False
+    bias = np.zeros((ROWS, ROWS))
+    bias[1, 3] = -LOWEST / 2
+    return g.finish(g.op('Add', g.op('Where', m, g.scores(q, k), g.const(LOWEST)), g.const(bias)), v)
+
+
+@form(1)
+def kept_finite(g):
+    """As XGLM writes it: masks may add up to -inf, which a largest with the lowest number makes finite again."""
+    q, k, v = g.qkv()
+    m = g.op('Mul', g.op('Cast', g.input('m', 1, ROWS, ROWS, dtype=bool), to=T.FLOAT), g.const(LOWEST))
+    s = g.op('Add', g.scores(q, k), g.op('Add', m, m))
+    return g.finish(g.op('Max', s, g.const(LOWEST)), v)
+
+
+@form(0)
+def kept_above_a_score(g):
+    q, k, v = g.qkv()
+    return g.finish(g.op('Max', g.scores(q, k), g.const(-0.5)), v)
+
+
+@form(1)
+def maximum_taken_away(g):
+    """As LayoutLMv3 writes it."""
+    q, k, v = g.qkv()
+    s = g.op('Div', g.scores(q, k), g.const(32))
+    s = g.op('Sub', s, g.op('Unsqueeze', g.op('ReduceMax', s, axes=[3], keepdims=0), g.ints(3)))
+    return g.finish(g.op('Mul', s, g.const(32)), v)
+
+
+@form(0)
+def maximum_of_columns_taken_away(g):
+    q, k, v = g.qkv()
+    s = g.scores(q, k)
+    return g.finish(g.op('Sub', s, g.op('ReduceMax', s, axes=[2], keepdims=1)), v)
+
+
+def zeroed(g, instead):
+    """As DeBERTa's softmax: weights of masked scores are made 0, also of the second row, which sees no key."""
+    q, k, v = g.qkv()
+    m = g.input('m', 1, ROWS, ROWS, dtype=bool)
+    g.feeds[m][0, :, 1] = False
+    hide = g.op('Not', m)
+    p = g.op('Softmax', g.op('Where', hide, g.const(LOWEST), g.scores(q, k)), axis=-1)
+    return g.op('MatMul', g.op('Where', hide, g.const(instead), p), v)
+
+
+@form(1)
+def masked_weights_zeroed(g):
+    return zeroed(g, 0)
+
+
+@form(0)
+def masked_weights_not_zero(g):
+    return zeroed(g, 0.5)
+
+
+@form(1)
+def mask_of_one_key_when_running(g):
+    """Every fourth element of a mask is as long as the keys only by the promise of its size: it is one element here."""
+    q, k, v = rows_of_batch(g)
+    m = g.op('Slice', g.input('m', 1), g.ints(0), g.ints(1000), g.ints(0), g.ints(4))
+    s = g.op('MatMul', q, g.op('Transpose', k, perm=[1, 0]))
+    return g.finish(g.op('Add', s, g.op('Transpose', m, perm=[1, 0])), v)
+
+
+@form(1)
 def softmax_in_steps(g):
     q, k, v = g.qkv()
     s = g.scores(q, k)

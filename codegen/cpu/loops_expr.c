@@ -49,7 +49,7 @@ static V remember(cy_lp *p, cy_expr e, V v, bool varying, uint32_t forgotten) {
   return v;
 }
 
-static bool is_varying(cy_lp *p, cy_expr e) {
+static bool varies(cy_lp *p, cy_expr e) {
   if (p->lanes == 1)
     return false;
   if (p->vary[e])
@@ -57,7 +57,7 @@ static bool is_varying(cy_lp *p, cy_expr e) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
   bool yes = (x->op == CY_X_VAR && x->id == p->lane) || (x->op == CY_X_LOCAL && p->lane_slot[x->id]);
   for (int i = 0; i < x->n; i++)
-    yes |= is_varying(p, x->arg[i]);
+    yes |= varies(p, x->arg[i]);
   p->vary[e] = yes ? 2 : 1;
   return yes;
 }
@@ -90,7 +90,7 @@ static bool is_flag(const cy_lp *p, cy_expr e) {
 }
 
 static step step_of(cy_lp *p, cy_expr e) {
-  if (!is_varying(p, e))
+  if (!varies(p, e))
     return (step){.affine = true};
   const cy_expr_info *x = cy_expr_of(p->k, e);
   if (x->op == CY_X_VAR)
@@ -230,13 +230,13 @@ static V load_lanes(cy_lp *p, cy_karg arg, V offset, V by) {
 /* e's terms that vary along the lanes, and those that do not; NULL: there are none. */
 static void split_terms(cy_lp *p, cy_expr e, V *inout_varying, V *inout_uniform) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
-  bool varies = is_varying(p, e);
-  if (varies && x->op == CY_OP_add) {
+  bool in_lanes = varies(p, e);
+  if (in_lanes && x->op == CY_OP_add) {
     split_terms(p, x->arg[0], inout_varying, inout_uniform);
     split_terms(p, x->arg[1], inout_varying, inout_uniform);
     return;
   }
-  V *sum = varies ? inout_varying : inout_uniform, v = varies ? cy_lp_value(p, e) : cy_lp_uniform(p, e);
+  V *sum = in_lanes ? inout_varying : inout_uniform, v = in_lanes ? cy_lp_value(p, e) : cy_lp_uniform(p, e);
   *sum = *sum ? LLVMBuildAdd(p->cg->b, *sum, v, "") : v;
 }
 
@@ -339,7 +339,7 @@ void cy_lp_store(cy_lp *p, cy_karg arg, cy_expr offset, V value) {
   cy_cg *cg = p->cg;
   cy_dtype t = p->args[arg].dtype;
   V raw = cy_lp_to_mem(cg, value, t, p->lanes);
-  if (p->lanes == 1 || !is_varying(p, offset)) { /* all lanes to one place: the last one stays */
+  if (p->lanes == 1 || !varies(p, offset)) { /* all lanes to one place: the last one stays */
     raw = cy_lp_lane(cg, raw, p->lanes - 1, p->lanes);
     store_one(p, arg, cy_lp_uniform(p, offset), raw);
     return;
@@ -384,7 +384,7 @@ static V guarded(cy_lp *p, cy_expr e, V cond, bool varying) {
 
 static V select_value(cy_lp *p, const cy_expr_info *x, bool varying) {
   cy_cg *cg = p->cg;
-  V cond = is_varying(p, x->arg[0]) && varying ? cy_lp_value(p, x->arg[0]) : cy_lp_uniform(p, x->arg[0]);
+  V cond = varies(p, x->arg[0]) && varying ? cy_lp_value(p, x->arg[0]) : cy_lp_uniform(p, x->arg[0]);
   if (x->id)
     return cy_select(cg, cond, operand(p, x->arg[1], varying), operand(p, x->arg[2], varying));
   V a = guarded(p, x->arg[1], cond, varying);
@@ -591,7 +591,7 @@ V cy_lp_value(cy_lp *p, cy_expr e) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
   if (x->op == CY_X_CONST)
     v = cy_lp_const(p->cg, x->dtype, x->c, p->lanes);
-  else if (is_varying(p, e))
+  else if (varies(p, e))
     v = compute(p, e, true);
   else
     v = cy_splat(p->cg, cy_lp_uniform(p, e), p->lanes);
