@@ -9,8 +9,8 @@
 
 enum { PART = 64, FEW = 1024, DEEPEST = 3, MOST_BITS = 40 };
 
-static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
-static cy_expr add(cy_kb *b, cy_expr x, cy_expr y) { return bin(b, CY_OP_add, x, y); }
+#define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
+#define add(b, x, y) bin(b, CY_OP_add, x, y)
 static cy_expr local(cy_kb *b, cy_local l) { return cy_x_local(b->k, l); }
 
 static cy_local local_set(cy_kb *b, cy_dtype dtype, cy_expr v) {
@@ -23,6 +23,7 @@ static cy_expr load(cy_kb *b, const cy_place *p, cy_dtype type, cy_expr at) { re
 static void store(cy_kb *b, const cy_place *p, cy_dtype type, cy_expr at, cy_expr value) {
   cy_kb_store(b, p, type, 1, &at, value);
 }
+#define store(b, p, type, at, value) CY_LAST_FIRST(cy_expr, at, value, store(b, p, type, x_, y_))
 
 static cy_place list_of(cy_lowering *l, cy_dtype type, cy_dim n) { return cy_lower_temp(l, type, &n, 1); }
 

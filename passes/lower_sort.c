@@ -14,7 +14,7 @@
 
 enum { PART = 512, MERGED = 64 };
 
-static cy_expr bin(cy_kb *b, cy_op op, cy_expr x, cy_expr y) { return cy_x_bin(b->k, op, x, y); }
+#define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 
 /* ---- keys ---- */
 
@@ -120,7 +120,8 @@ static runs sort_parts(const sorting *s) {
   cy_kernel_set(k, smaller, cy_x_int(k, s->at_type, 0));
   cy_expr j = bin(&b, CY_OP_add, first, cy_kb_loop(&b, turns, false));
   cy_expr inside = whole ? j : cy_lower_clamp(&b, j, n);
-  cy_expr counts = before(&b, load(&b, &s->from->place, s->from->type, row, inside), mine, bin(&b, CY_OP_lt, j, i));
+  cy_expr earlier = bin(&b, CY_OP_lt, j, i), theirs = load(&b, &s->from->place, s->from->type, row, inside);
+  cy_expr counts = before(&b, theirs, mine, earlier);
   if (!whole)
     counts = bin(&b, CY_OP_and, counts, bin(&b, CY_OP_lt, j, cy_x_dim(k, n)));
   cy_kernel_accum(k, smaller, CY_OP_add, cy_x_cast(k, counts, s->at_type));

@@ -9,6 +9,7 @@ that fails is a failure. A name that is not in it counts as passed when it passe
 skipped, with its reason in the report, when it does not: so the list may only grow.
 """
 import argparse
+import importlib.util
 import os
 import re
 import subprocess
@@ -136,6 +137,15 @@ def difference(name, got, want, limit):
         return '%s: %d of %d elements differ' % (name, wrong, want.size) if wrong else None
     e = rel_rms(got, want)
     return None if e <= limit else '%s: relative RMS error %.3g, limit %.3g' % (name, e, limit)
+
+
+def load_module(path):
+    """A module that is not where Python looks, or whose name another one has."""
+    name = os.path.splitext(os.path.relpath(path, ROOT))[0].replace(os.sep, '.')
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def safe_name(name):

@@ -8,7 +8,6 @@ relative RMS error of 1e-4 beside what -O0 computes, or, with options that chang
 What the CPU of this machine can run runs on it, the rest in an emulator (machine.py); without one it is skipped.
 """
 import glob
-import importlib.util
 import os
 import re
 import shutil
@@ -41,15 +40,7 @@ NETWORKS = {'mobilenetv2_qdq': True, 'edgetpu_block_qdq_u8': True, 'blazeface_sh
             'silero_vad_v5_ifless': False, 'bert_toy': False}  # of ../shared/models, and whether results are exact
 
 
-def suite_module(name):
-    """tests/NAME/run.py."""
-    spec = importlib.util.spec_from_file_location(name, os.path.join(os.path.dirname(HERE), name, 'run.py'))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-qdq = suite_module('qdq')
+qdq = lib.load_module(os.path.join(os.path.dirname(HERE), 'qdq', 'run.py'))
 
 # ---- models: a function: folder -> (path of a model in it, {input: array}), and what is done with it ----
 

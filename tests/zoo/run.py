@@ -9,7 +9,6 @@ The relative RMS error of each output may be 1e-4; where ONNX Runtime's own leve
 three times their difference, at most 1e-3. Files made here are large and deleted after each network.
 """
 import functools
-import importlib.util
 import json
 import os
 import sys
@@ -25,13 +24,6 @@ ATTENTIONS = {'vit_b_16': 12, 'bert_base': 12, 'distilbert_cls': 6, 'gpt2_small'
               'whisper_tiny_encoder': 4, 'whisper_tiny_decoder': 8, 'conformer_ctc': 6, 'torch_transformer_encoder': 6,
               'tfswa_unet': 10, 'ddpm_unet_cifar': 6}
 EAGER_GMAC, EAGER_PARAMS = 1.0, 15e6  # eager runs of larger networks would take minutes
-
-
-def load_module(path):
-    spec = importlib.util.spec_from_file_location('materialize', path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def second_shape(entry):
@@ -109,7 +101,7 @@ def main():
     if not os.path.exists(os.path.join(ZOO, 'index.json')):
         suite.skip('zoo', 'there are no networks in %s' % ZOO)
         suite.done('networks')
-    maker = load_module(os.path.join(ZOO, 'materialize.py'))
+    maker = lib.load_module(os.path.join(ZOO, 'materialize.py'))
     with open(os.path.join(ZOO, 'index.json'), encoding='utf-8') as f:
         entries = [(e['name'], e) for e in json.load(f)['models'] if args.wanted(e['name'])]
     if args.variant != 'release':  # sanitizers slow compiling down; the large networks add no new paths
