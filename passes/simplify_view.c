@@ -446,6 +446,66 @@ static cy_val reduce_reduce(cy_rewrite *rw, const cy_node_info *n) {
 
 /* ---- the set ---------------------------------------------------------------------------------------------------- */
 
+/* A transposed convolution of stride s falls into s parts an axis, each with a kernel of its own. Where they are more than
+ * MOST_PARTS and do not overlap, the kernel being as long as the stride, all of them are one product: a convolution of
+ * one tap, whose channels are then dealt out as pixels. */
+enum { MOST_PARTS = 8 };
+
+static bool deals_out(cy_graph *g, const cy_node_info *n, const cy_type *x, const cy_type *w, const cy_type *y) {
+  uint32_t count;
+  const int64_t *strides = cy_attr_list(n, CY_ATTR_strides, &count), *pads = cy_attr_list(n, CY_ATTR_pads, &count),
+                *dilations = cy_attr_list(n, CY_ATTR_dilations, &count);
+  int spatial = x->rank - 2;
+  int64_t parts = 1;
+  if (cy_attr_get_int(n, CY_ATTR_group, 1) != 1 || 2 + 2 * spatial > CY_MAX_RANK)
+    return false;
+  for (int i = 0; i < spatial; i++) {
+    if (!cy_dim_is(g, w->dim[2 + i], strides[i]) || pads[i] || pads[spatial + i] || (dilations && dilations[i] != 1) ||
+        y->dim[2 + i] != cy_dim_muli(g, x->dim[2 + i], strides[i]))
+      return false;
+    parts *= strides[i];
+  }
+  return parts > MOST_PARTS;
+}
+
+static cy_val deal_out(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  const cy_type x = *type_of(rw, n->in[0]), w = *type_of(rw, n->in[1]), y = *type_of(rw, n->out[0]);
+  if (!cy_value_is_const(g, n->in[1]) || n->nin > 2 || !deals_out(g, n, &x, &w, &y))
+    return 0;
+  int s = x.rank - 2;
+  int64_t perm[CY_MAX_RANK], ones[CY_MAX_RANK], zeros[CY_MAX_RANK] = {0};
+  cy_dim places[CY_MAX_RANK], one[CY_MAX_RANK];
+  cy_type to = y;
+  to.dim[1] = w.dim[1];
+  one[1] = w.dim[0];
+  places[0] = x.dim[0];
+  places[1 + s] = w.dim[1];
+  for (int i = 0; i < s; i++) {
+    perm[i] = 2 + i;
+    ones[i] = 1;
+    one[2 + i] = cy_dim_const(g, 1);
+    places[1 + i] = w.dim[2 + i];
+    places[2 + s + i] = to.dim[2 + i] = x.dim[2 + i];
+    to.dim[1] = cy_dim_mul(g, to.dim[1], w.dim[2 + i]);
+  }
+  perm[s] = 1;
+  perm[s + 1] = 0;
+  one[0] = to.dim[1];
+  cy_val weights = cy_build_reshape(g, cy_build_transpose(g, n->in[1], perm), one, w.rank);
+  cy_attr a[4] = {cy_attr_ints(CY_ATTR_strides, ones, (uint32_t)s), cy_attr_ints(CY_ATTR_pads, zeros, 2 * (uint32_t)s),
+                  cy_attr_ints(CY_ATTR_dilations, ones, (uint32_t)s), cy_attr_int(CY_ATTR_group, 1)};
+  cy_val in[2] = {n->in[0], weights}, all = cy_build(g, CY_OP_conv, in, 2, a, 4, &to, 1);
+  perm[0] = 0;
+  perm[1] = 1 + s;
+  for (int i = 0; i < s; i++) {
+    perm[2 + 2 * i] = 2 + s + i;
+    perm[3 + 2 * i] = 1 + i;
+  }
+  all = cy_build_transpose(g, cy_build_reshape(g, all, places, 2 + 2 * s), perm);
+  return cy_build_reshape(g, all, y.dim, y.rank);
+}
+
 static const cy_rule rules[] = {
     {CY_OP_identity, "identity", identity},
     {CY_OP_reshape, "reshape to the same", same_type},
@@ -459,6 +519,7 @@ static const cy_rule rules[] = {
     {CY_OP_slice, "slice slice", slice_slice},
     {CY_OP_slice, "slice concat", slice_concat},
     {CY_OP_gather, "gather of a stretch", gather_slice},
+    {CY_OP_conv_transpose, "pixels dealt out", deal_out},
     {CY_OP_concat, "concat of one", concat_one},
     {CY_OP_concat, "concat concat", concat_flat},
     {CY_OP_concat, "concat slices", concat_slices},
