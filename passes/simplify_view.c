@@ -447,9 +447,10 @@ static cy_val reduce_reduce(cy_rewrite *rw, const cy_node_info *n) {
 /* ---- the set ---------------------------------------------------------------------------------------------------- */
 
 /* A transposed convolution of stride s falls into s parts an axis, each with a kernel of its own. Where they are more
- * than MOST_PARTS, and the kernel is as long as `taps` strides, all of them are one product: a convolution of so many
- * taps, whose channels are then dealt out as pixels, of which padding cuts some off. */
-enum { MOST_PARTS = 8 };
+ * than MOST_PARTS, or have so few channels that vectors would be mostly empty, and the kernel is as long as `taps`
+ * strides, all of them are one product: a convolution of so many taps, whose channels are then dealt out as pixels, of
+ * which padding cuts some off. */
+enum { MOST_PARTS = 8, FEW_CHANNELS = 8 };
 
 static bool deals_out(cy_graph *g, const cy_node_info *n, const cy_type *x, const cy_type *w, const cy_type *y,
                       int64_t *out_taps) {
@@ -470,7 +471,7 @@ static bool deals_out(cy_graph *g, const cy_node_info *n, const cy_type *x, cons
     if (!cy_dim_le(g, cy_dim_addi(g, y->dim[2 + i], pads[i]), all))
       return false;
   }
-  return parts > MOST_PARTS;
+  return parts > MOST_PARTS || (parts > 1 && cy_dim_le(g, w->dim[1], cy_dim_const(g, FEW_CHANNELS - 1)));
 }
 
 /* [in, out, taps * strides ..] as a convolution's [strides .. * out, in, taps ..], whose taps run backwards. */
