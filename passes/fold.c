@@ -1,10 +1,10 @@
 /* fold.c - computes what depends on constants only, at any size: scaled, transposed, sliced, dequantised weights.
  *
- * In:  a swept graph. Out: no element-wise op, view, reduction, dequantisation, gather, softmax or matrix product of f32
- * (up to MAX_PRODUCTS multiplications) on constants alone, unless its result would be much larger than what it is made
- * of (an expanded constant is cheaper to expand again than to store) and is no convolution's weights. Tables are computed all the same, up to TABLE_BYTES: what sines, powers and the like of
- * constants and indices alone give (the waves of a Fourier transform, positions, a resampler's filters) is cheaper to
- * read.
+ * In:  a swept graph. Out: no element-wise op, view, reduction, dequantisation, gather, softmax or matrix product of
+ * f32 (up to MAX_PRODUCTS multiplications) on constants alone, unless its result would be much larger than what it is
+ * made of (an expanded constant is cheaper to expand again than to store) and is no convolution's weights. Tables are
+ * computed all the same, up to TABLE_BYTES: what sines, powers and the like of constants and indices alone give (the
+ * waves of a Fourier transform, positions, a resampler's filters) is cheaper to read.
  *
  * Small ones are folded while building (cy_fold_small); here sizes matter. Results are split into rows along the last
  * axis, and rows among threads. Common forms (f32 arithmetic, views of whole elements) run as plain loops, the rest

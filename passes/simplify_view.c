@@ -446,6 +446,91 @@ static cy_val reduce_reduce(cy_rewrite *rw, const cy_node_info *n) {
 
 /* ---- the set ---------------------------------------------------------------------------------------------------- */
 
+/* A transposed convolution of stride s falls into s parts an axis, each with a kernel of its own. Where they are more
+ * than MOST_PARTS, or have so few channels that vectors would be mostly empty, and the kernel is as long as `taps`
+ * strides, all of them are one product: a convolution of so many taps, whose channels are then dealt out as pixels, of
+ * which padding cuts some off. */
+enum { MOST_PARTS = 8, FEW_CHANNELS = 8 };
+
+static bool deals_out(cy_graph *g, const cy_node_info *n, const cy_type *x, const cy_type *w, const cy_type *y,
+                      int64_t *out_taps) {
+  uint32_t count;
+  const int64_t *strides = cy_attr_list(n, CY_ATTR_strides, &count), *pads = cy_attr_list(n, CY_ATTR_pads, &count),
+                *dilations = cy_attr_list(n, CY_ATTR_dilations, &count);
+  int spatial = x->rank - 2;
+  int64_t parts = 1, kernel;
+  if (cy_attr_get_int(n, CY_ATTR_group, 1) != 1 || 2 + 2 * spatial > CY_MAX_RANK)
+    return false;
+  for (int i = 0; i < spatial; i++) {
+    if (!cy_dim_is_const(g, w->dim[2 + i], &kernel) || kernel < 1 || kernel % strides[i] || pads[i] < 0 ||
+        (dilations && dilations[i] != 1))
+      return false;
+    out_taps[i] = kernel / strides[i];
+    parts *= strides[i];
+    cy_dim all = cy_dim_muli(g, cy_dim_addi(g, x->dim[2 + i], out_taps[i] - 1), strides[i]);
+    if (!cy_dim_le(g, cy_dim_addi(g, y->dim[2 + i], pads[i]), all))
+      return false;
+  }
+  return parts > MOST_PARTS || (parts > 1 && cy_dim_le(g, w->dim[1], cy_dim_const(g, FEW_CHANNELS - 1)));
+}
+
+/* [in, out, taps * strides ..] as a convolution's [strides .. * out, in, taps ..], whose taps run backwards. */
+static cy_val dealt_weights(cy_graph *g, cy_val v, const int64_t *strides, const int64_t *taps, cy_dim channels) {
+  const cy_type w = *cy_type_of(g, v);
+  int s = w.rank - 2;
+  int64_t perm[CY_MAX_RANK], steps[CY_MAX_RANK];
+  cy_dim split[CY_MAX_RANK] = {w.dim[0], w.dim[1]}, to[CY_MAX_RANK] = {channels, w.dim[0]}, starts[CY_MAX_RANK];
+  for (int i = 0; i < s; i++) {
+    split[2 + 2 * i] = to[2 + i] = cy_dim_const(g, taps[i]);
+    split[3 + 2 * i] = cy_dim_const(g, strides[i]);
+    perm[i] = 3 + 2 * i;
+    perm[s + 2 + i] = 2 + 2 * i;
+  }
+  perm[s] = 1;
+  perm[s + 1] = 0;
+  v = cy_build_transpose(g, cy_build_reshape(g, v, split, 2 + 2 * s), perm);
+  v = cy_build_reshape(g, v, to, w.rank);
+  for (int i = 0; i < w.rank; i++) {
+    steps[i] = i < 2 ? 1 : -1;
+    starts[i] = cy_dim_const(g, i < 2 ? 0 : taps[i - 2] - 1);
+  }
+  return cy_build_slice(g, v, starts, steps, to);
+}
+
+static cy_val deal_out(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  const cy_type x = *type_of(rw, n->in[0]), w = *type_of(rw, n->in[1]), y = *type_of(rw, n->out[0]);
+  int64_t taps[CY_MAX_RANK], perm[CY_MAX_RANK] = {0}, ones[CY_MAX_RANK], edge[2 * CY_MAX_RANK];
+  if (!cy_value_is_const(g, n->in[1]) || n->nin > 2 || !deals_out(g, n, &x, &w, &y, taps))
+    return 0;
+  uint32_t s, count;
+  const int64_t *strides = cy_attr_list(n, CY_ATTR_strides, &s), *pads = cy_attr_list(n, CY_ATTR_pads, &count);
+  cy_dim places[CY_MAX_RANK], whole[CY_MAX_RANK] = {y.dim[0], y.dim[1]}, starts[CY_MAX_RANK];
+  cy_type to = y;
+  to.dim[1] = w.dim[1];
+  places[0] = x.dim[0];
+  places[1 + s] = w.dim[1];
+  perm[1] = 1 + (int64_t)s;
+  starts[0] = starts[1] = cy_dim_const(g, 0);
+  for (uint32_t i = 0; i < s; i++) {
+    ones[i] = 1;
+    edge[i] = edge[s + i] = taps[i] - 1;
+    to.dim[1] = cy_dim_muli(g, to.dim[1], strides[i]);
+    to.dim[2 + i] = places[2 + s + i] = cy_dim_addi(g, x.dim[2 + i], taps[i] - 1);
+    places[1 + i] = cy_dim_const(g, strides[i]);
+    whole[2 + i] = cy_dim_muli(g, to.dim[2 + i], strides[i]);
+    starts[2 + i] = cy_dim_const(g, pads[i]);
+    perm[2 + 2 * i] = 2 + (int64_t)(s + i);
+    perm[3 + 2 * i] = 1 + (int64_t)i;
+  }
+  cy_attr a[4] = {cy_attr_ints(CY_ATTR_strides, ones, s), cy_attr_ints(CY_ATTR_pads, edge, 2 * s),
+                  cy_attr_ints(CY_ATTR_dilations, ones, s), cy_attr_int(CY_ATTR_group, 1)};
+  cy_val in[2] = {n->in[0], dealt_weights(g, n->in[1], strides, taps, to.dim[1])};
+  cy_val all = cy_build(g, CY_OP_conv, in, 2, a, 4, &to, 1);
+  all = cy_build_transpose(g, cy_build_reshape(g, all, places, 2 + 2 * (int)s), perm);
+  return cy_build_slice(g, cy_build_reshape(g, all, whole, y.rank), starts, NULL, y.dim);
+}
+
 static const cy_rule rules[] = {
     {CY_OP_identity, "identity", identity},
     {CY_OP_reshape, "reshape to the same", same_type},
@@ -459,6 +544,7 @@ static const cy_rule rules[] = {
     {CY_OP_slice, "slice slice", slice_slice},
     {CY_OP_slice, "slice concat", slice_concat},
     {CY_OP_gather, "gather of a stretch", gather_slice},
+    {CY_OP_conv_transpose, "pixels dealt out", deal_out},
     {CY_OP_concat, "concat of one", concat_one},
     {CY_OP_concat, "concat concat", concat_flat},
     {CY_OP_concat, "concat slices", concat_slices},

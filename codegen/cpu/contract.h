@@ -69,12 +69,14 @@ static inline int64_t cy_weight_bytes(cy_weights w) { return w == CY_WEIGHTS_F32
 /* Panels of NR output columns; inside a block of K, the NR values of each k lie together:
  *   [group][K block][panel][k in block][NR], columns beyond n are zero.
  * K runs over taps, then channels; its blocks are tap_block whole taps, or c_block channels of one tap. */
+enum { CY_TAP_CHANNELS = 32 };
 typedef struct cy_pack_layout {
   int64_t groups, n, taps, c; /* per group */
   int64_t tap_block, c_block;
   unsigned nr;
   int merged;    /* so many groups of the source are one group here, block-diagonally */
-  int winograd;  /* 1: [panel][channel][tap][NR], floats divided by 36 */
+  int winograd;  /* 1: [panel][channel][tap][NR]; 2: [panel][block][tap][channel][NR], CY_TAP_CHANNELS a block, the rest
+                    in the last; floats are divided by 36 */
   int depthwise; /* 1: [tap][input of a group][output channel], channels padded to nr */
   cy_weights weights;
   int64_t bytes;

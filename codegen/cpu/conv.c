@@ -595,7 +595,7 @@ static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
   conv c = plan(cg, d, 0);
   double pixels = (double)pixels_of(&c, cy_conv_images(d));
   double weights = (double)(c.taps * c.klen * c.n) * (double)c.groups;
-  double work = (pixels > 0 ? pixels : UNKNOWN_PIXELS) * weights / (2.0 * cg->W * 0.93);
+  double work = cy_plain_cycles(cg, (pixels > 0 ? pixels : UNKNOWN_PIXELS) * weights);
   for (int i = 0; i < 3; i++)
     work *= c.axis[i].inc > 1 ? inside_share(&c.axis[i]) : 1;
   double loads = weights * (double)cy_weight_bytes(d->weights) / CY_BYTES_PER_CYCLE;

@@ -101,7 +101,8 @@ void cy_core_emit(cy_cg *cg, const cy_core *core);
 /* Does K fit one block for sure? Then cbuf may be NULL. */
 bool cy_core_single(const cy_core *core);
 
-/* A product without epilogue: c[rows][nv vectors] = a[rows][k] * b, packed. tab: cy_row_table of tile.mr rows. */
+/* A product without epilogue: c[rows][nv vectors] = a[rows][k] * b, packed. tab: cy_row_table of tile.mr rows. With
+ * taps, the sum of so many products, whose entries in tab are tab_stride bytes apart. */
 typedef struct cy_product {
   cy_tile tile;
   V rows, a, b, c, tab, k;
@@ -110,7 +111,8 @@ typedef struct cy_product {
   bool whole_tab; /* tab has an entry for every row, and row_bytes is 0 */
   V ahead;      /* the a of a product to come, of dense rows, prefetched meanwhile; NULL: nothing */
   unsigned tails;
-  int64_t row_bytes, ldc; /* bytes between rows of a and of c */
+  int64_t taps, tab_stride; /* 0: one tap */
+  int64_t row_bytes, ldc;   /* bytes between rows of a and of c */
 } cy_product;
 void cy_product_emit(cy_cg *cg, const cy_product *product);
 /* gemm.c: dot products of k floats at a with eight others: <8 x float>. */

@@ -13,6 +13,9 @@
  * from memory would take longer than making them. Blocks of tiles run across rows and images. A patch reads through 36
  * addresses, those outside the picture pointing at zeros, so borders need no copy. Points lie 64 bytes more than a
  * round number apart: else 36 streams would fall into the same cache set.
+ * Where only running tells the size of the picture, a few outputs (up to FEW, of a deep layer that sees a small image)
+ * would pay for the points of all filters, and are computed plainly instead, block of channels by block, tap by tap.
+ * For both forms, weights lie in that order then.
  */
 #include "conv_int.h"
 #include <stdio.h>
@@ -24,6 +27,7 @@
 #define MOST_BYTES (4 << 20)   /* of V in a worker's scratch */
 #define SHARED_BYTES (8 << 20) /* of V made by a phase of its own */
 #define FILTERS_AHEAD 2048     /* bytes from the filters that are transformed to those that are prefetched */
+#define FEW 64                 /* outputs that may be computed plainly */
 
 typedef struct wino {
   const cy_conv_desc *d;
@@ -31,6 +35,7 @@ typedef struct wino {
   cy_tile tile;
   int64_t nr, panels, tiles, nb; /* tiles and panels of a task, at most */
   int64_t c, cb;                 /* channels, those of a block */
+  bool by_tap;                   /* there may be few outputs: cy_pack_layout.winograd is 2 */
   bool shared;                   /* V of all tiles is made by a phase of its own */
   int64_t v_tiles;               /* tiles of V */
 } wino;
@@ -123,6 +128,7 @@ static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
   w.tile = tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = cy_ceil(d->cout, w.nr);
+  w.by_tap = !total && d->weights == CY_WEIGHTS_F32;
   w.shared = total && POINT_BYTES * total * w.c <= SHARED_BYTES;
   int64_t most = most_tiles(cg, &w), image = known_tiles(d, 1);
   blocks_choose(cg, &w, total ? total : image ? image : 16 * most);
@@ -141,7 +147,7 @@ cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
                           .c = w.c,
                           .tap_block = TAPS,
                           .c_block = w.c,
-                          .winograd = 1,
+                          .winograd = w.by_tap ? 2 : 1,
                           .nr = (unsigned)w.nr,
                           .merged = 1,
                           .weights = d->weights,
@@ -157,6 +163,10 @@ double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_p
 
 /* ---- sizes ---- */
 
+static V output_count(cy_cg *cg, const wino *w) {
+  return cy_mul(cg, cy_size(cg, w->d->batch), cy_mul(cg, cy_size(cg, w->d->out[0]), cy_size(cg, w->d->out[1])));
+}
+
 /* Of the largest of the pictures that dilation makes, and of all of them. */
 static V picture_tiles(cy_cg *cg, const wino *w, int axis) {
   V rows = cy_ceil_div(cg, cy_size(cg, w->axis[axis].out), cy_i64(cg, w->axis[axis].inc));
@@ -169,10 +179,24 @@ static V tiles_along(cy_cg *cg, const wino *w, int axis) {
 static V tile_count(cy_cg *cg, const wino *w) {
   return cy_mul(cg, cy_size(cg, w->d->batch), cy_mul(cg, tiles_along(cg, w, 1), tiles_along(cg, w, 2)));
 }
+
+/* i1: are there so few outputs that all their products take no longer than the filters' points? By the costs above, in
+ * thousandths of what an output takes. */
+static V is_few(cy_cg *cg, const wino *w) {
+  int64_t columns = w->panels * w->nr;
+  double output = cy_plain_cycles(cg, (double)(TAPS * w->c * columns)), fixed = task_cost(cg->W, 0, columns, w->c);
+  double tile = (task_cost(cg->W, 6, columns, w->c) - fixed) / 6 + input_cost(cg->W, 1, w->c);
+  V outputs = output_count(cg, w), most = cy_mulc(cg, tile_count(cg, w), (int64_t)(1000 * tile / output));
+  most = cy_addc(cg, most, (int64_t)(1000 * fixed / output));
+  V cheap = cy_icmp(cg, LLVMIntSLE, cy_mulc(cg, outputs, 1000), most);
+  return LLVMBuildAnd(cg->b, cheap, cy_icmp(cg, LLVMIntSLE, outputs, cy_i64(cg, FEW)), "");
+}
+
 static int64_t column_blocks(const wino *w) { return cy_ceil(w->panels, w->nb); }
 static V task_count(cy_cg *cg, void *ctx) {
   const wino *w = ctx;
-  return cy_mulc(cg, cy_ceil_div(cg, tile_count(cg, w), cy_i64(cg, w->tiles)), column_blocks(w));
+  V many = cy_mulc(cg, cy_ceil_div(cg, tile_count(cg, w), cy_i64(cg, w->tiles)), column_blocks(w));
+  return w->by_tap ? cy_select(cg, is_few(cg, w), cy_i64(cg, w->panels), many) : many;
 }
 /* Floats of a point: of V in a block of channels, of U, of M; with a cache line more. */
 static int64_t v_floats(const wino *w) { return w->v_tiles * w->cb + 16; }
@@ -259,23 +283,24 @@ static V tile_outputs(cy_cg *cg, const wino *w, int axis, V at) {
   return cy_imin(cg, cy_i64(cg, 4), cy_div(cg, left, cy_i64(cg, w->axis[axis].inc)));
 }
 
-/* The 36 addresses of a patch, as i64 in `table`. */
-static void emit_addresses(cy_cg *cg, const wino *w, const spot *s, V table) {
+/* The addresses of a patch of side x side inputs, as i64 in `table`, `apart` bytes from each other. */
+static void emit_addresses(cy_cg *cg, const wino *w, const spot *s, int side, V table, int64_t apart) {
   const cy_conv_desc *d = w->d;
   V zeros = LLVMBuildPtrToInt(cg->b, cy_zeros(cg, w->c * 4), cg->i64, ""), column[6], column_ok[6];
   V image = LLVMBuildPtrToInt(cg->b, cy_arg_ptr(cg, d->a_slot), cg->i64, "");
   image = cy_add(cg, image, cy_mul(cg, s->n, cy_mulc(cg, cy_size(cg, d->in_n), 4)));
-  for (int x = 0; x < 6; x++) {
+  for (int x = 0; x < side; x++) {
     V iw = cy_addc(cg, s->ow, x * d->dilation[1] - d->pad[1]);
     column_ok[x] = cy_icmp(cg, LLVMIntULT, iw, cy_size(cg, d->in[1]));
     column[x] = cy_mul(cg, iw, cy_mulc(cg, cy_size(cg, d->in_s[1]), 4));
   }
-  for (int y = 0; y < 6; y++) {
+  for (int y = 0; y < side; y++) {
     V ih = cy_addc(cg, s->oh, y * d->dilation[0] - d->pad[0]), ok = cy_icmp(cg, LLVMIntULT, ih, cy_size(cg, d->in[0]));
     V row = cy_add(cg, image, cy_mul(cg, ih, cy_mulc(cg, cy_size(cg, d->in_s[0]), 4)));
-    for (int x = 0; x < 6; x++) {
+    for (int x = 0; x < side; x++) {
       V both = LLVMBuildAnd(cg->b, ok, column_ok[x], "");
-      cy_store(cg, cy_select(cg, both, cy_add(cg, row, column[x]), zeros), cy_gepc(cg, table, (y * 6 + x) * 8), 8);
+      V address = cy_select(cg, both, cy_add(cg, row, column[x]), zeros);
+      cy_store(cg, address, cy_gepc(cg, table, (y * side + x) * apart), 8);
     }
   }
 }
@@ -333,7 +358,7 @@ static void emit_input(cy_cg *cg, const wino *w, V first, V count, V points) {
   int64_t whole = w->c / cg->W * cg->W;
   cy_loop_begin(cg, &t, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
   spot s = emit_spot(cg, w, cy_add(cg, first, t.iv));
-  emit_addresses(cg, w, &s, table);
+  emit_addresses(cg, w, &s, 6, table, 8);
   if (whole) {
     cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, whole), cy_i64(cg, cg->W), NULL, 0);
     emit_patch(cg, w, table, c.iv, cg->W, half, v_at(cg, w, points, t.iv, c.iv));
@@ -414,12 +439,12 @@ typedef struct task {
   V tab;            /* entries of rows for the micro-kernels */
 } task;
 
-/* A vector of columns: 9 taps at `from` to 36 points. */
-static void emit_filter(cy_cg *cg, const wino *w, V from, V to) {
+/* A vector of columns: 9 taps, each `apart` bytes behind the one before, to 36 points. */
+static void emit_filter(cy_cg *cg, const wino *w, V from, V apart, V to) {
   V g[TAPS], half[3][6], row[6];
   cy_weights weights = w->d->weights;
   for (int t = 0; t < TAPS; t++) {
-    g[t] = cy_weights_load(cg, weights, cy_gepc(cg, from, t * w->nr * cy_weight_bytes(weights)));
+    g[t] = cy_weights_load(cg, weights, cy_gep(cg, from, cy_mulc(cg, apart, t)));
     if (weights != CY_WEIGHTS_F32)
       g[t] = LLVMBuildFMul(cg->b, g[t], cy_splatf(cg, 1.0 / 36, cg->W), "");
   }
@@ -434,26 +459,38 @@ static void emit_filter(cy_cg *cg, const wino *w, V from, V to) {
 
 /* Filters come from memory at half the speed at which they are transformed, unless they are asked for in time. They lie
  * in the order in which they are read, those of the next block and panel, too. */
-static void emit_filters_ahead(cy_cg *cg, V from, int64_t bytes) {
-  for (int64_t line = 0; line < bytes; line += 64)
-    cy_prefetch(cg, cy_gepc(cg, from, FILTERS_AHEAD + line));
+static void emit_filters_ahead(cy_cg *cg, const wino *w, V from) {
+  int64_t filter = TAPS * w->nr * cy_weight_bytes(w->d->weights);
+  for (int64_t line = 0; line < filter; line += 64)
+    cy_prefetch(cg, cy_gepc(cg, from, (w->by_tap ? CY_TAP_CHANNELS * filter : FILTERS_AHEAD) + line));
 }
 
-/* U of channels [c0, c0 + n) of panel q. The weights lie as [panel][channel][tap][NR]. */
+/* How many channels, from c on, a block has whose weights lie tap by tap. */
+static V tap_channels(cy_cg *cg, const wino *w, V c) {
+  if (w->c % CY_TAP_CHANNELS == 0)
+    return cy_i64(cg, CY_TAP_CHANNELS);
+  return cy_imin(cg, cy_i64(cg, CY_TAP_CHANNELS), cy_sub(cg, cy_i64(cg, w->c), c));
+}
+
+/* U of channels [c0, c0 + n) of panel q. */
 static void emit_filters(cy_cg *cg, const task *t, V q, V c0, V n) {
   const wino *w = t->w;
   int64_t bytes = cy_weight_bytes(w->d->weights), row = w->nr * bytes;
-  cy_loop c, j;
-  V before = cy_add(cg, cy_mulc(cg, q, w->c), c0), from = cy_arg_ptr(cg, w->d->b_slot);
-  from = cy_gep(cg, from, cy_mulc(cg, before, TAPS * row));
-  cy_loop_begin(cg, &c, cy_i64(cg, 0), n, cy_i64(cg, 1), NULL, 0);
-  V filters = cy_gep(cg, from, cy_mulc(cg, c.iv, TAPS * row));
-  emit_filters_ahead(cg, filters, TAPS * row);
+  cy_loop i, j;
+  V panel = cy_gep(cg, cy_arg_ptr(cg, w->d->b_slot), cy_mulc(cg, q, w->c * TAPS * row));
+  cy_loop_begin(cg, &i, cy_i64(cg, 0), n, cy_i64(cg, 1), NULL, 0);
+  V c = cy_add(cg, c0, i.iv), filters = cy_gep(cg, panel, cy_mulc(cg, c, TAPS * row)), apart = cy_i64(cg, row);
+  emit_filters_ahead(cg, w, filters);
+  if (w->by_tap) {
+    V within = cy_mod(cg, c, cy_i64(cg, CY_TAP_CHANNELS));
+    filters = cy_gep(cg, filters, cy_mulc(cg, within, (1 - TAPS) * row));
+    apart = cy_mulc(cg, tap_channels(cg, w, cy_sub(cg, c, within)), row);
+  }
   cy_loop_begin(cg, &j, cy_i64(cg, 0), cy_i64(cg, w->nr), cy_i64(cg, cg->W), NULL, 0);
   V at = cy_gep(cg, filters, cy_mulc(cg, j.iv, bytes));
-  emit_filter(cg, w, at, cy_gepf(cg, t->u, cy_add(cg, cy_mulc(cg, c.iv, w->nr), j.iv)));
+  emit_filter(cg, w, at, apart, cy_gepf(cg, t->u, cy_add(cg, cy_mulc(cg, i.iv, w->nr), j.iv)));
   cy_loop_end(cg, &j, NULL);
-  cy_loop_end(cg, &c, NULL);
+  cy_loop_end(cg, &i, NULL);
 }
 
 /* M += V * U over channels [c0, c0 + n). V of all tiles is larger than the second-level cache and its rows are short,
@@ -520,6 +557,67 @@ static void emit_task(cy_cg *cg, task *t, V number) {
   cy_loop_end(cg, &q, NULL);
 }
 
+/* ---- few outputs ---- */
+
+static spot few_spot(cy_cg *cg, const wino *w, V output) {
+  V row = cy_div(cg, output, cy_size(cg, w->d->out[1])), height = cy_size(cg, w->d->out[0]);
+  return (spot){cy_div(cg, row, height), cy_mod(cg, row, height), cy_mod(cg, output, cy_size(cg, w->d->out[1]))};
+}
+
+static void few_index(void *ctx, cy_cg *cg, V row, V *idx) {
+  spot s = few_spot(cg, ctx, row);
+  idx[0] = s.n;
+  idx[1] = s.oh;
+  idx[2] = s.ow;
+}
+
+/* Sums of panel q, M[output][NR]. table: where each tap of each output is read. Weights are 36 times as large. */
+static void emit_few_sums(cy_cg *cg, const task *t, V q, V outputs, V table) {
+  const wino *w = t->w;
+  int64_t row = w->nr * 4;
+  V panel = cy_gep(cg, cy_arg_ptr(cg, w->d->b_slot), cy_mulc(cg, q, w->c * TAPS * row));
+  cy_loop c, i;
+  cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, w->c), cy_i64(cg, CY_TAP_CHANNELS), NULL, 0);
+  cy_product p = {.tile = w->tile,
+                  .rows = outputs,
+                  .tails = cy_tails(w->tile, 0, FEW),
+                  .taps = TAPS,
+                  .a = LLVMBuildIntToPtr(cg->b, cy_mulc(cg, c.iv, 4), cg->ptr, ""),
+                  .b = cy_gep(cg, panel, cy_mulc(cg, c.iv, TAPS * row)),
+                  .c = t->m,
+                  .tab = table,
+                  .tab_stride = FEW * 8,
+                  .whole_tab = true,
+                  .ldc = row,
+                  .k = tap_channels(cg, w, c.iv),
+                  .accumulate = cy_icmp(cg, LLVMIntNE, c.iv, cy_i64(cg, 0))};
+  cy_product_emit(cg, &p);
+  cy_loop_end(cg, &c, NULL);
+  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_mulc(cg, outputs, w->nr), cy_i64(cg, cg->W), NULL, 0);
+  V at = cy_gepf(cg, t->m, i.iv), sum = cy_load(cg, cg->vf, at, 4);
+  cy_store(cg, LLVMBuildFMul(cg->b, sum, cy_splatf(cg, 36, cg->W), ""), at, 4);
+  cy_loop_end(cg, &i, NULL);
+}
+
+/* The table is smaller than V, M than that of a task's tiles. */
+static void emit_few(cy_cg *cg, const task *t) {
+  const wino *w = t->w;
+  const cy_conv_desc *d = w->d;
+  V outputs = output_count(cg, w), table = t->v;
+  cy_rows rows = {few_index, (void *)w, 3};
+  cy_loop p, q;
+  cy_loop_begin(cg, &p, cy_i64(cg, 0), outputs, cy_i64(cg, 1), NULL, 0);
+  spot s = few_spot(cg, w, p.iv);
+  emit_addresses(cg, w, &s, 3, cy_gep(cg, table, cy_mulc(cg, p.iv, 8)), FEW * 8);
+  cy_loop_end(cg, &p, NULL);
+  cy_loop_begin(cg, &q, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  emit_few_sums(cg, t, q.iv, outputs, table);
+  V col0 = cy_mulc(cg, q.iv, w->nr), cols = cy_imin(cg, cy_i64(cg, w->nr), cy_sub(cg, cy_i64(cg, d->cout), col0));
+  cy_epilogue_tile(cg, &d->epilogue, &rows, t->m, cy_i64(cg, w->nr * 4), outputs, cy_i64(cg, 0), cols, col0,
+                   (unsigned)(d->cout % cg->W));
+  cy_loop_end(cg, &q, NULL);
+}
+
 void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) {
   wino w = plan(cg, d);
   if (w.shared)
@@ -532,9 +630,17 @@ void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) 
   t.spots = cy_gepc(cg, t.m, POINTS * m_floats(&w) * 4);
   t.tab = cy_row_table(cg, w.tile.mr, cy_i64(cg, w.cb * 4));
   cy_loop i;
+  cy_if few;
+  if (w.by_tap) {
+    cy_if_begin(cg, &few, is_few(cg, &w));
+    emit_few(cg, &t);
+    cy_if_else(cg, &few);
+  }
   cy_loop_begin(cg, &i, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_task(cg, &t, i.iv);
   cy_loop_end(cg, &i, NULL);
+  if (w.by_tap)
+    cy_if_end(cg, &few);
   cy_fn_end(cg, NULL);
   cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, &w));
   info->worker_bytes = worker_bytes(&w);
