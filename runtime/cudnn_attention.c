@@ -31,8 +31,9 @@ static int takes(const cyrt_cuda_problem *p) {
     return 0;
   if (a->window && (a->window < 0 || a->window > INT32_MAX || a->rows + a->past - a->window >= a->keys))
     return 0;
-  if ((p->tensor[CYRT_ATTENTION_BIAS].slot >= 0 || p->tensor[CYRT_ATTENTION_MASK].slot >= 0) && a->keys % WIDE)
-    return 0;
+  for (int i = CYRT_ATTENTION_BIAS; i <= CYRT_ATTENTION_MASK; i++)
+    if (p->tensor[i].slot >= 0 && (a->keys % WIDE || p->tensor[i].stride[3] != 1))
+      return 0;
   return is_wide(&p->tensor[CYRT_ATTENTION_Q], of_rows) && is_wide(&p->tensor[CYRT_PROBLEM_OUT], of_rows) &&
          is_wide(&p->tensor[CYRT_ATTENTION_K], of_keys) && is_wide(&p->tensor[CYRT_ATTENTION_V], of_keys);
 }

@@ -305,7 +305,7 @@ extern const struct cyrt_cuda_cudnn cyrt_cuda_cudnn __attribute__((visibility("h
 typedef struct cyrt_cuda_tensor { /* counted in elements; neighbours: channels, columns of a head, keys of a bias */
   int64_t slot;                   /* the kernel's slot with its pointer; -1: there is none */
   int64_t dtype, offset;          /* cyto_dtype; the first element */
-  int64_t stride[4];              /* convolution: image, spatial..; attention: batch, head, row or key; 0: all the same */
+  int64_t stride[4]; /* convolution: image, spatial..; attention: batch, head, row (key), neighbours; 0: all the same */
 } cyrt_cuda_tensor;
 enum { CYRT_PROBLEM_TENSORS = 6, CYRT_PROBLEM_OUT = 5 };
 enum { CYRT_CONV_X, CYRT_CONV_W, CYRT_CONV_BIAS, CYRT_CONV_RESIDUAL, CYRT_CONV_Y = CYRT_PROBLEM_OUT };

@@ -68,7 +68,7 @@ static void put_float(const matcher *m, size_t at, double v) {
 
 /* ---- what the body reads and writes ---- */
 
-/* Strides of an element offset along batch axes, rows and the last axis. */
+/* Strides of an element offset along batches, heads, rows and the last axis. */
 static bool strides_of(const matcher *m, cy_expr offset, cy_var last, cy_dim *out_base, cy_dim out[4]) {
   cy_affine a;
   cy_dim strides[CY_MAX_BATCH + 2];
@@ -89,12 +89,16 @@ static bool strides_of(const matcher *m, cy_expr offset, cy_var last, cy_dim *ou
   *out_base = a.base;
   out[2] = strides[rows];
   out[3] = strides[rows + 1];
-  return cy_dim_is(m->g, out[3], 1) && head_strides(m, strides, out);
+  return head_strides(m, strides, out);
 }
 
+/* Elements of a bias or a mask lie side by side along the keys, as far as is known: sizes that only running tells may make
+ * them one for all keys, which the runtime refuses. */
 static bool match_tensor(matcher *m, int which, cy_karg arg, cy_expr offset, cy_var last) {
   cy_dim base, strides[4];
-  if (!strides_of(m, offset, last, &base, strides))
+  int64_t step;
+  if (!strides_of(m, offset, last, &base, strides) ||
+      (cy_dim_is_const(m->g, strides[3], &step) ? step != 1 : which == CYRT_PROBLEM_OUT))
     return false;
   cy_cu_problem_tensor(m->k, m->field, which, arg, base, strides);
   return true;

@@ -620,6 +620,19 @@ static cyrt_cuda_problem attention(int64_t dtype, int bias, int causal, int64_t 
   return p;
 }
 
+/* Sizes that only running tells, and that no engine is asked about. */
+static void test_refused_attention(void) {
+  cyrt_cuda_problem p = attention(CYTO_F16, 1, 0, 0, 4, 0, 0);
+  CHECK(cyrt_cudnn_kind(&p)->takes(&p));
+  p.tensor[CYRT_ATTENTION_BIAS].stride[3] = 0; /* one number for all keys */
+  CHECK(!cyrt_cudnn_kind(&p)->takes(&p));
+  p = attention(CYTO_F16, 1, 0, 0, 4, 0, 0);
+  p.attention.keys = 41;
+  CHECK(!cyrt_cudnn_kind(&p)->takes(&p));
+  p = attention(CYTO_F16, 0, 1, -1, 4, 0, 0);
+  CHECK(!cyrt_cudnn_kind(&p)->takes(&p));
+}
+
 enum { PASSED, FAILED, ABSENT };
 
 static void check_graph(const cudnn *lib, const cyrt_cuda_problem *p, int wrong) {
@@ -690,6 +703,7 @@ static void open_mock_cudnn(void) {
 static const check_test tests[] = {
     {"open mock", open_mock},
     {"places", test_places},
+    {"attention of refused sizes", test_refused_attention},
     {"graphs of the real library", test_real_graphs},
     {"open mock of cuDNN", open_mock_cudnn},
     {"results", test_results},
