@@ -50,35 +50,31 @@ static uint64_t key_of_signed(int64_t value) { return (uint64_t)value ^ (uint64_
   X(CYTO_U32, uint32_t, v, v != 0)                                                                                     \
   X(CYTO_U64, uint64_t, v, v != 0)
 
-/* The keys of n elements from `base` on, `stride` apart: one switch for all of them. */
-static void keys_read(const cyrt_tensor *in, int64_t base, int64_t stride, int64_t n, uint64_t *out_keys) {
-  switch (in->dtype) {
-#define X(dtype_, type, key, some)                                                                                     \
+/* A row of the switch below: out[i] = value of element base + i * stride. */
+#define EACH(dtype_, type, value)                                                                                      \
   case dtype_:                                                                                                         \
     for (int64_t i = 0; i < n; i++) {                                                                                  \
       type v = ((const type *)in->data)[base + i * stride];                                                            \
-      out_keys[i] = (key);                                                                                             \
+      out[i] = (value);                                                                                                \
     }                                                                                                                  \
     break;
-    KEY_ROWS(X)
-#undef X
+#define EACH_KEY(dtype_, type, key, some) EACH(dtype_, type, key)
+#define EACH_SOME(dtype_, type, key, some) EACH(dtype_, type, some)
+
+/* The keys of n elements from `base` on, `stride` apart: one switch for all of them. */
+static void keys_read(const cyrt_tensor *in, int64_t base, int64_t stride, int64_t n, uint64_t *out) {
+  switch (in->dtype) {
+    KEY_ROWS(EACH_KEY)
   default:
     break; /* check_dtype() came before */
   }
 }
 
-/* 1 for each of n elements from `begin` on that is not zero, else 0. */
-static void flags_read(const cyrt_tensor *in, int64_t begin, int64_t n, uint8_t *out_flags) {
+/* 1 for each of n elements from `base` on that is not zero, else 0. */
+static void flags_read(const cyrt_tensor *in, int64_t base, int64_t n, uint8_t *out) {
+  enum { stride = 1 };
   switch (in->dtype) {
-#define X(dtype_, type, key, some)                                                                                     \
-  case dtype_:                                                                                                         \
-    for (int64_t i = 0; i < n; i++) {                                                                                  \
-      type v = ((const type *)in->data)[begin + i];                                                                    \
-      out_flags[i] = (some);                                                                                           \
-    }                                                                                                                  \
-    break;
-    KEY_ROWS(X)
-#undef X
+    KEY_ROWS(EACH_SOME)
   default:
     break; /* check_dtype() came before */
   }
