@@ -208,7 +208,7 @@ static bool required_positive(cy_graph *g, cy_dim a) {
   cy_dim_range(g, a, &lo, &hi);
   if (!g->recording || lo < LEAST_REQUIRED)
     return false;
-  cy_graph_require(g, cy_dim_max(g, a, cy_dim_const(g, 0)), a, false);
+  cy_graph_require(g, cy_dim_max(g, a, cy_dim_const(g, 0)), a, CY_REQUIRE_EQUAL);
   return true;
 }
 
