@@ -383,19 +383,22 @@ cy_expr cy_expr_rewrite(cy_kernel *k, cy_expr e, cy_rewrite *r) {
   return out;
 }
 
-/* Operands have smaller ids than their users: one downward sweep visits each expression below e once. */
+/* Operands have smaller ids than their users: one downward sweep visits each expression once. */
+void cy_expr_mark(const cy_kernel *k, cy_expr e, bool *inout_marks) {
+  inout_marks[e] = true;
+  for (cy_expr i = e; i > 0; i--)
+    for (int j = 0; inout_marks[i] && j < k->exprs[i].n; j++)
+      inout_marks[k->exprs[i].arg[j]] = true;
+}
+
 bool cy_expr_uses_var(const cy_kernel *k, cy_expr e, cy_var v) {
-  bool small[512] = {0}, *need = e < 512 ? small : calloc(e + 1, sizeof *need), found = false;
-  if (!need)
+  bool small[512] = {0}, *marks = e < 512 ? small : calloc(e + 1, sizeof *marks), found = false;
+  if (!marks)
     cy_bug("out of memory");
-  need[e] = true;
-  for (cy_expr i = e; i > 0 && !found; i--) {
-    const cy_expr_info *x = &k->exprs[i];
-    found = need[i] && x->op == CY_X_VAR && x->id == v;
-    for (int j = 0; need[i] && j < x->n; j++)
-      need[x->arg[j]] = true;
-  }
-  if (need != small)
-    free(need);
+  cy_expr_mark(k, e, marks);
+  for (cy_expr i = e; i > 0 && !found; i--)
+    found = marks[i] && k->exprs[i].op == CY_X_VAR && k->exprs[i].id == v;
+  if (marks != small)
+    free(marks);
   return found;
 }

@@ -333,15 +333,19 @@ static void choose_lanes(cy_kernel *k) {
 
 enum { ADDRESS_OPS = 4, ROWS = 32, COLUMNS = 64, LEAST_ROWS = 4 };
 
-/* Operations of e, or a negative number where it loads anything. */
-static int ops_of(const cy_kernel *k, cy_expr e) {
-  const cy_expr_info *x = cy_expr_of(k, e);
-  int n = x->n > 0;
-  for (int i = 0; i < x->n && n >= 0; i++) {
-    int inside = ops_of(k, x->arg[i]);
-    n = inside < 0 ? inside : n + inside;
+/* Is e ADDRESS_OPS operations or more, none of which loads anything? */
+static bool is_arithmetic(const cy_kernel *k, cy_expr e) {
+  bool *marks = calloc(e + 1, sizeof *marks), loads = false;
+  int ops = 0;
+  if (!marks)
+    cy_bug("out of memory");
+  cy_expr_mark(k, e, marks);
+  for (cy_expr i = e; i > 0 && !loads; i--) {
+    ops += marks[i] && k->exprs[i].n > 0;
+    loads = marks[i] && k->exprs[i].op == CY_X_LOAD;
   }
-  return x->op == CY_X_LOAD ? -1 : n;
+  free(marks);
+  return !loads && ops >= ADDRESS_OPS;
 }
 
 /* Is a term of e, a sum of them, much arithmetic with v and the same for every u? Not where an index is loaded:
@@ -352,7 +356,7 @@ static bool has_address(const cy_kernel *k, cy_expr e, cy_var v, cy_var u) {
     return false;
   if (x->op == CY_OP_add || x->op == CY_OP_sub || x->op == CY_OP_mul)
     return has_address(k, x->arg[0], v, u) || has_address(k, x->arg[1], v, u);
-  return !cy_expr_uses_var(k, e, u) && ops_of(k, e) >= ADDRESS_OPS;
+  return !cy_expr_uses_var(k, e, u) && is_arithmetic(k, e);
 }
 
 static bool shares_addresses(const survey *s, cy_var v, cy_var u) {

@@ -695,29 +695,24 @@ cy_scores cy_cpu_scores_of(const cy_epilogue *e) {
   return (cy_scores){changes ? scores_change : NULL, scores_weigh, e->ctx};
 }
 
-static int arithmetic_of(const cy_kernel *k, cy_expr e, uint8_t *seen) {
-  const cy_expr_info *x = cy_expr_of(k, e);
-  if (seen[e])
-    return 0;
-  seen[e] = 1;
-  int n = x->op != CY_X_LOAD && x->n > 0 && cy_dtype_is_float(x->dtype);
-  for (int i = 0; i < x->n; i++)
-    n += arithmetic_of(k, x->arg[i], seen);
-  return n;
-}
-
-static int arithmetic_in(const cy_kernel *k, const cy_stmt *s, uint8_t *seen) {
-  int n = 0;
-  for (; s; s = s->next)
-    n += (s->value ? arithmetic_of(k, s->value, seen) : 0) + arithmetic_in(k, s->body, seen);
-  return n;
+static void mark_values(const cy_kernel *k, const cy_stmt *s, bool *marks) {
+  for (; s; s = s->next) {
+    if (s->value)
+      cy_expr_mark(k, s->value, marks);
+    mark_values(k, s->body, marks);
+  }
 }
 
 /* Operations on floats for one element; a kernel has expressions that nothing uses any more, too. */
 static int arithmetic(const cy_kernel *k) {
-  uint8_t *seen = zeroed(cy_expr_count(k) + 1, 1);
-  int n = arithmetic_in(k, cy_kernel_body(k), seen);
-  free(seen);
+  bool *marks = zeroed(cy_expr_count(k) + 1, sizeof *marks);
+  int n = 0;
+  mark_values(k, cy_kernel_body(k), marks);
+  for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
+    const cy_expr_info *x = cy_expr_of(k, e);
+    n += marks[e] && x->op != CY_X_LOAD && x->n > 0 && cy_dtype_is_float(x->dtype);
+  }
+  free(marks);
   return n;
 }
 
