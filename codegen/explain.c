@@ -18,8 +18,6 @@
 
 enum { TEXT = 200, TYPICAL_SIZE = 64 };
 static const double cache_bytes = 8e6, bytes_per_cycle_cached = 16, bytes_per_cycle_memory = 5;
-static const double winograd_saving = 4; /* F(4x4,3x3): 36 multiplications for 144 */
-static const double strassen_saving = 8 / 7.0;
 
 typedef struct row {
   const cy_kernel_plan *plan;
@@ -95,14 +93,19 @@ static void note_steps(row_list *l, const cy_step *s, bool runs) {
   }
 }
 
-/* How many of the operations counted an algorithm does in the time of one in f32: by saving some, or doing two products
- * of 16 bits or four of 8 in a lane. */
+/* How many of the operations counted an algorithm does in the time of one in f32: by saving some, by doing two products
+ * of 16 bits or four of 8 in a lane, or, AMX, 16 rows of them at half the rate. */
 static double advantage(const char *algorithm) {
-  if (strstr(algorithm, "winograd"))
-    return winograd_saving;
-  if (strstr(algorithm, "strassen"))
-    return strassen_saving;
-  return strstr(algorithm, "int8 fours") ? 4 : strstr(algorithm, "int8") || strstr(algorithm, "bf16 pairs") ? 2 : 1;
+  static const struct {
+    const char *name;
+    double times;
+  } known[] = {{"winograd", 4}, /* F(4x4,3x3): 36 multiplications for 144 */
+               {"strassen", 8.0 / 7}, {"int8 amx", 32}, {"bf16 amx", 16},
+               {"int8 fours", 4},     {"int8", 2},      {"bf16 pairs", 2}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (strstr(algorithm, known[i].name))
+      return known[i].times;
+  return 1;
 }
 
 /* On a device "cycles" are nanoseconds. */

@@ -1,7 +1,7 @@
 /* cpu.c - what the processor can do and how much of it this process may use.
  *
  * Features carry LLVM's names, which is what the compiler writes into cyrt_model.features. A feature counts only when
- * the operating system also saves its registers (XCR0). A name that is not in the table counts as lacking: refusing to
+ * the operating system also saves its registers (XCR0), those of AMX if the process asks for it, as is done here. A name that is not in the table counts as lacking: refusing to
  * load is better than an illegal instruction in the middle of a run.
  */
 #define _GNU_SOURCE
@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* ---- features ---- */
 
@@ -116,6 +118,13 @@ static uint64_t os_saved_state(void) {
   return (uint64_t)high << 32 | low;
 }
 
+/* Linux gives a process the registers of AMX when it asks for them (arch_prctl, ARCH_REQ_XCOMP_PERM), once for all its
+ * threads; asking again does no harm. It refuses where a thread's stack for signals could not hold them. */
+static int tiles_granted(void) {
+  enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+  return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+
 static int feature_present(const char *name, size_t length) {
   for (size_t i = 0; i < sizeof features_known / sizeof features_known[0]; i++) {
     const feature_row *row = &features_known[i];
@@ -124,7 +133,8 @@ static int feature_present(const char *name, size_t length) {
       continue;
     if (!__get_cpuid_count(row->leaf, row->subleaf, &regs[EAX], &regs[EBX], &regs[ECX], &regs[EDX]))
       return 0;
-    return (regs[row->reg] >> row->bit & 1) && (os_saved_state() & row->state) == row->state;
+    return (regs[row->reg] >> row->bit & 1) && (os_saved_state() & row->state) == row->state &&
+           (row->state != AMX_STATE || tiles_granted());
   }
   return 0;
 }

@@ -4,9 +4,10 @@ that become one, against ONNX Runtime.
 In:  build/cytoc, build/cyto-run; names to restrict it to. Out: a line for each failure, the closing line.
 
 Each case is a graph in text form with one attention node, compiled as a kernel of its own (-O3), as products and softmax
-(f64, of which there is no kernel), eagerly (-O0), and for CUDA, behind the shim of tests/cuda. Sizes that are symbols in
-the graph are set when it runs. The largest error may be 1e-5 of the largest value, with --fp16 1e-2; NaN must stand where
-the reference has it. The memory of a kernel of its own grows with the length, not with its square.
+(f64, of which there is no kernel), eagerly (-O0), with --bf16, which AMX multiplies where the CPU has it, and for CUDA,
+behind the shim of tests/cuda. Sizes that are symbols in the graph are set when it runs. The largest error may be 1e-5 of
+the largest value, with --fp16 1e-2, with --bf16 3e-2; NaN must stand where the reference has it. The memory of a kernel
+of its own grows with the length, not with its square.
 """
 import json
 import math
@@ -156,7 +157,8 @@ def run_case(args, case, dtype, level, threads, folder, env=None):
     code, err = network.run_feeds(args, folder, library, feeds, threads, env)
     if code:
         return 'run: ' + lib.reason(err, code)
-    return difference(network.output_of(folder, 0, 'y'), want, 1e-2 if '--fp16' in level else 1e-5)
+    share = 3e-2 if '--bf16' in level else 1e-2 if '--fp16' in level else 1e-5
+    return difference(network.output_of(folder, 0, 'y'), want, share)
 
 
 def arena_bytes(args, length, options, folder, env):
@@ -299,7 +301,8 @@ def main():
         if args.wanted(form):
             suite.result(form, test_memory(args, options, folder, other))
     for name, case in CASES.items():
-        forms = [('fused', 'f32', ['-O3'], 1), ('fused on 2 threads', 'f32', ['-O3'], 2), ('eager', 'f32', ['-O0'], 1)]
+        forms = [('fused', 'f32', ['-O3'], 1), ('fused on 2 threads', 'f32', ['-O3'], 2), ('eager', 'f32', ['-O0'], 1),
+                 ('bf16', 'f32', ['--bf16'], 2)]
         if case[3] * case[4] < 100000:
             forms.append(('double', 'f64', ['-O3'], 1))
         for form, dtype, level, threads in forms:

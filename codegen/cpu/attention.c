@@ -9,29 +9,17 @@
  * a window hide from all rows of a block are not looked at. Up to four rows are not worth packing: their scores are dot
  * products, and the values are read where they are.
  * Memory per worker grows with the number of keys, not with its square.
+ * Where q, k and v are bf16, attention_amx.c packs and multiplies, by blocks of 32 rows; scores are f32, weights are
+ * rounded to bf16 where values are multiplied by them, their sum is that of f32.
  */
-#include "core.h"
+#include "attention_int.h"
+#include "dot.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { FEW = 4, BLOCK_TILES = 6, WANTED_TASKS = 24, LEAST_ROWS = 64, UNKNOWN_ROWS = 256, WIDE = 4 };
-
-typedef struct att {
-  const cy_attention_desc *d;
-  int shared;           /* trailing batch axes of one key head */
-  cy_tile qk, pv;       /* tiles of the two products */
-  int64_t nr_k, nr_v;   /* panel widths */
-  int64_t rows, keys;   /* known numbers of a key head, or 0 */
-  int64_t block, chunk; /* rows at once; rows of a task */
-  int64_t tile;         /* keys at once, a multiple of nr_k */
-  bool tiled;           /* there may be several tiles */
-  int64_t ld_s, ld_o;   /* floats between rows of scores and outputs */
-  int64_t panels_v;
-  bool few, many; /* forms to emit: rows up to FEW, more */
-} att;
-
 
 /* ---- the plan ---- */
 
@@ -71,6 +59,8 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
          cy_csize_is(d->v_batch[d->n_batch - 1 - a.shared], 0))
     a.shared++;
   plan_rows(cg, &a);
+  if (d->bf16)
+    cy_attention_amx_plan(&a);
   a.nr_k = (int64_t)a.qk.nv * cg->W;
   a.nr_v = (int64_t)a.pv.nv * cg->W;
   int64_t most = cg->l2_bytes / 3 / (a.block * 4) / a.nr_k * a.nr_k;
@@ -83,6 +73,7 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
   a.panels_v = cy_ceil(d->columns, a.nr_v);
   a.ld_s = a.tile + 2 * cg->W; /* room for a vector behind the last key, and no power of two */
   a.ld_o = a.panels_v * a.nr_v;
+  a.ld_w = a.tile + 32;
   return a;
 }
 
@@ -106,19 +97,28 @@ static V panels_k(cy_cg *cg, const att *a) { return cy_ceil_div(cg, cy_size(cg, 
 
 /* Scratch: packed keys, packed values, then queries, scores and outputs of a block; bytes. */
 typedef struct areas {
-  V keys, values, queries, scores, outputs, end;
+  V keys, values, queries, scores, outputs, weights, end;
 } areas;
 
 static areas place_areas(cy_cg *cg, const att *a) {
   const cy_attention_desc *d = a->d;
   areas r = {.keys = cy_i64(cg, 0)};
+  if (a->amx) {
+    r.values = cy_round64(cg, cy_attention_amx_keys_bytes(cg, a));
+    r.queries = cy_add(cg, r.values, cy_round64(cg, cy_attention_amx_values_bytes(cg, a)));
+    r.scores = cy_addc(cg, r.queries, a->block * a->filled * 2);
+    r.outputs = cy_addc(cg, r.scores, cy_round_up(a->block * a->ld_s * 4, 64));
+    r.weights = cy_addc(cg, r.outputs, cy_round_up(a->block * a->ld_o * 4, 64));
+    r.end = cy_addc(cg, r.weights, cy_round_up(a->block * a->ld_w * 2, 64));
+    return r;
+  }
   V some = cy_i64(cg, a->many);
   r.values = cy_round64(cg, cy_mul(cg, some, cy_mulc(cg, panels_k(cg, a), a->nr_k * d->size * 4)));
   r.queries = cy_add(cg, r.values,
                      cy_round64(cg, cy_mul(cg, some, cy_mulc(cg, cy_size(cg, d->keys), a->panels_v * a->nr_v * 4))));
   r.scores = cy_addc(cg, r.queries, cy_round_up(a->block * d->size * 4, 64));
   r.outputs = cy_addc(cg, r.scores, cy_round_up(a->block * a->ld_s * 4, 64));
-  r.end = cy_addc(cg, r.outputs, cy_round_up(a->block * a->ld_o * 4, 64));
+  r.weights = r.end = cy_addc(cg, r.outputs, cy_round_up(a->block * a->ld_o * 4, 64));
   return r;
 }
 
@@ -126,21 +126,7 @@ static V worker_bytes(cy_cg *cg, void *ctx) { return place_areas(cg, ctx).end; }
 
 /* ---- one task's place ---- */
 
-typedef struct work {
-  const att *a;
-  V idx[CY_GEMM_BATCH];                           /* outer batch indices */
-  V keys_at, values_at, queries, scores, outputs; /* scratch */
-  V k, v;                                         /* operands of this head */
-  V tab_q, tab_s;                                 /* row tables */
-  V top, sum;                                     /* of the rows of a block, on the stack */
-  V rows_fn;                                      /* changes and weighs the scores of a block */
-  V empty;                                        /* what one over the sum is for rows that see no key */
-  V row0, rows;                                   /* of the block */
-  V inverse;                                      /* of the sum of the epilogue's row */
-} work;
-
-/* Row r of the run: its batch and row indices. */
-static void row_indices(cy_cg *cg, const work *w, V r, V *idx) {
+void cy_attention_row_indices(cy_cg *cg, const work *w, V r, V *idx) {
   const cy_attention_desc *d = w->a->d;
   int outer = d->n_batch - w->a->shared;
   memcpy(idx, w->idx, (size_t)outer * sizeof *idx);
@@ -213,11 +199,15 @@ static void pack_values(cy_cg *cg, const work *w, V lo, V hi) {
 /* The block's queries, scaled. */
 static void copy_queries(cy_cg *cg, const work *w) {
   const cy_attention_desc *d = w->a->d;
+  if (w->a->amx) {
+    cy_attention_amx_queries(cg, w);
+    return;
+  }
   int64_t whole = cy_csize_is(d->qd, 1) ? d->size / cg->W * cg->W : 0;
   V base = cy_arg_ptr(cg, d->q_slot), idx[CY_GEMM_BATCH + 1], step = cy_size(cg, d->qd);
   cy_loop r, l;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
-  row_indices(cg, w, cy_add(cg, w->row0, r.iv), idx);
+  cy_attention_row_indices(cg, w, cy_add(cg, w->row0, r.iv), idx);
   V at = cy_add(cg, cy_batch_offset(cg, idx, d->q_batch, d->n_batch), cy_mul(cg, idx[d->n_batch], cy_size(cg, d->qm)));
   V from = cy_gepf(cg, base, at), to = cy_gepf(cg, w->queries, cy_mulc(cg, r.iv, d->size));
   for (int part = 0; part < 2; part++) {
@@ -312,16 +302,23 @@ static V across(cy_cg *cg, V v, unsigned lanes, combine *op) {
 /* One row of scores being worked on: n of them at s, of keys from j0 on. */
 typedef struct line {
   V s, j0, n;
+  V weights; /* as bf16: amx */
   V idx[CY_GEMM_BATCH + 2];
 } line;
+
+/* Are scores not yet what the softmax takes? */
+static bool changes(const att *a) { return a->d->scores.change || a->amx; }
 
 static V changed(cy_cg *cg, const work *w, line *l, V at, unsigned lanes) {
   const cy_attention_desc *d = w->a->d;
   V p = cy_gepf(cg, l->s, at), v = cy_load(cg, cy_vecf(cg, lanes), p, 4);
-  if (!d->scores.change)
+  if (!changes(w->a))
     return v;
+  if (w->a->amx)
+    v = LLVMBuildFMul(cg->b, v, cy_splatf(cg, d->scale, lanes), "");
   l->idx[d->n_batch + 1] = cy_add(cg, l->j0, at);
-  v = d->scores.change(d->scores.ctx, cg, v, lanes, l->idx);
+  if (d->scores.change)
+    v = d->scores.change(d->scores.ctx, cg, v, lanes, l->idx);
   cy_store(cg, v, p, 4);
   return v;
 }
@@ -348,9 +345,9 @@ static V change_rest(cy_cg *cg, const work *w, line *l, V from, V best) {
   cy_if some;
   LLVMBasicBlockRef before = LLVMGetInsertBlock(cg->b);
   cy_if_begin(cg, &some, cy_icmp(cg, LLVMIntSLT, from, l->n));
-  if (w->a->d->scores.change && cy_is_const(l->n, &n)) {
+  if (changes(w->a) && cy_is_const(l->n, &n)) {
     changed(cg, w, l, from, (unsigned)(n % W));
-  } else if (w->a->d->scores.change) {
+  } else if (changes(w->a)) {
     cy_loop j;
     cy_loop_begin(cg, &j, from, l->n, cy_i64(cg, 1), NULL, 0);
     changed(cg, w, l, j.iv, 1);
@@ -384,9 +381,14 @@ static V weigh_line(cy_cg *cg, const work *w, const line *l, V top) {
   cy_loop j;
   cy_loop_begin(cg, &j, cy_i64(cg, 0), l->n, cy_i64(cg, cg->W), &sum, 1);
   V p = cy_gepf(cg, l->s, j.iv), v = s->weigh(s->ctx, cg, cy_load(cg, cg->vf, p, 4), top, cg->W);
-  cy_store(cg, v, p, 4);
+  if (w->a->amx)
+    cy_attention_amx_weights(cg, l->weights, j.iv, v);
+  else
+    cy_store(cg, v, p, 4);
   v = LLVMBuildFAdd(cg->b, v, j.v[0], "");
   cy_loop_end(cg, &j, &v);
+  if (w->a->amx)
+    cy_attention_amx_weights_end(cg, l->weights, l->n);
   return across(cg, j.out[0], cg->W, sum_of);
 }
 
@@ -406,7 +408,9 @@ static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
   cy_loop r;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
   line l = {.s = cy_gepf(cg, w->scores, cy_mulc(cg, r.iv, a->ld_s)), .j0 = j0, .n = n};
-  row_indices(cg, w, cy_add(cg, w->row0, r.iv), l.idx);
+  if (a->amx)
+    l.weights = cy_gep(cg, w->weights, cy_mulc(cg, r.iv, a->ld_w * 2));
+  cy_attention_row_indices(cg, w, cy_add(cg, w->row0, r.iv), l.idx);
   V top = top_of_line(cg, w, &l), at_top = cy_gepf(cg, w->top, r.iv), at_sum = cy_gepf(cg, w->sum, r.iv);
   if (a->tiled) {
     V infinity = LLVMConstReal(cg->f32, -INFINITY), zero = LLVMConstReal(cg->f32, 0);
@@ -432,14 +436,14 @@ static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
 
 /* The softmax of a block is a function of its own: beside the calls of the micro-kernels the constants of its
  * polynomial would be loaded again after each. Parameters: kernel arguments, scores, outputs, top, sum, rows, row0, j0,
- * n, first, outer indices. */
-enum { ROWS_PARAMS = 10 };
+ * n, first, weights, outer indices. */
+enum { ROWS_PARAMS = 11 };
 
 static V emit_rows_fn(cy_cg *cg, const att *a) {
   const cy_attention_desc *d = a->d;
   int outer = d->n_batch - a->shared;
-  LLVMTypeRef params[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->ptr,
-                                                     cg->i64, cg->i64, cg->i64, cg->i64, cg->i1};
+  LLVMTypeRef params[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64,
+                                                     cg->i64, cg->i64, cg->i64, cg->i1,  cg->ptr};
   for (int i = 0; i < outer; i++)
     params[ROWS_PARAMS + i] = cg->i64;
   char name[160];
@@ -454,7 +458,8 @@ static V emit_rows_fn(cy_cg *cg, const att *a) {
             .top = LLVMGetParam(fn, 3),
             .sum = LLVMGetParam(fn, 4),
             .rows = LLVMGetParam(fn, 5),
-            .row0 = LLVMGetParam(fn, 6)};
+            .row0 = LLVMGetParam(fn, 6),
+            .weights = LLVMGetParam(fn, 10)};
   for (int i = 0; i < outer; i++)
     w.idx[i] = LLVMGetParam(fn, (unsigned)(ROWS_PARAMS + i));
   bool all = a->keys && !a->tiled && !d->causal && !d->window; /* always the same keys */
@@ -466,8 +471,8 @@ static V emit_rows_fn(cy_cg *cg, const att *a) {
 
 static void call_rows_fn(cy_cg *cg, const work *w, V j0, V n, V first) {
   int outer = w->a->d->n_batch - w->a->shared;
-  V args[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->args, w->scores, w->outputs, w->top, w->sum,
-                                         w->rows,  w->row0,   j0,         n,      first};
+  V args[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->args, w->scores, w->outputs, w->top, w->sum,    w->rows,
+                                         w->row0,  j0,        n,          first,  w->weights};
   memcpy(args + ROWS_PARAMS, w->idx, (size_t)outer * sizeof *args);
   cy_call(cg, w->rows_fn, args, (unsigned)(ROWS_PARAMS + outer));
 }
@@ -476,7 +481,7 @@ static void call_rows_fn(cy_cg *cg, const work *w, V j0, V n, V first) {
 
 static void out_row(void *ctx, cy_cg *cg, V row, V *idx) {
   work *w = ctx;
-  row_indices(cg, w, cy_add(cg, w->row0, row), idx);
+  cy_attention_row_indices(cg, w, cy_add(cg, w->row0, row), idx);
   V top = cy_load(cg, cg->f32, cy_gepf(cg, w->top, row), 4), sum = cy_load(cg, cg->f32, cy_gepf(cg, w->sum, row), 4);
   V none = LLVMBuildFCmp(cg->b, LLVMRealOEQ, top, LLVMConstReal(cg->f32, -INFINITY), "");
   w->inverse = LLVMBuildSelect(cg->b, none, w->empty, LLVMBuildFDiv(cg->b, LLVMConstReal(cg->f32, 1), sum, ""), "");
@@ -524,9 +529,13 @@ static void emit_block(cy_cg *cg, work *w, V end, bool few) {
   if (few)
     dot_keys(cg, w, j0, n);
   else
-    multiply_keys(cg, w, j0, n);
+    (a->amx ? cy_attention_amx_scores : multiply_keys)(cg, w, j0, n);
   call_rows_fn(cg, w, j0, n, first);
-  multiply_values(cg, w, j0, n, LLVMBuildNot(cg->b, first, ""), few);
+  V later = LLVMBuildNot(cg->b, first, "");
+  if (a->amx)
+    cy_attention_amx_outputs(cg, w, j0, n, later);
+  else
+    multiply_values(cg, w, j0, n, later, few);
   if (a->tiled)
     cy_loop_end(cg, &j, NULL);
   finish(cg, w);
@@ -541,8 +550,12 @@ static void emit_rows(cy_cg *cg, work *w, V begin, V end, bool few) {
     return;
   }
   key_range(cg, w, begin, end, &lo, &hi);
-  pack_keys(cg, w, lo, hi);
-  pack_values(cg, w, lo, hi);
+  if (w->a->amx) {
+    cy_attention_amx_pack(cg, w, lo, hi);
+  } else {
+    pack_keys(cg, w, lo, hi);
+    pack_values(cg, w, lo, hi);
+  }
   cy_loop_begin(cg, &b, begin, end, cy_i64(cg, w->a->block), NULL, 0);
   w->row0 = b.iv;
   emit_block(cg, w, end, false);
@@ -556,8 +569,9 @@ static void emit_task(cy_cg *cg, work *w, V task) {
   V chunks = chunk_count(cg, a), flat = cy_div(cg, task, chunks), rows = row_count(cg, a);
   V begin = cy_mulc(cg, cy_mod(cg, task, chunks), a->chunk), end = cy_imin(cg, rows, cy_addc(cg, begin, a->chunk));
   cy_batch_split(cg, d->batch, outer, flat, w->idx);
-  w->k = cy_gepf(cg, cy_arg_ptr(cg, d->k_slot), cy_batch_offset(cg, w->idx, d->k_batch, outer));
-  w->v = cy_gepf(cg, cy_arg_ptr(cg, d->v_slot), cy_batch_offset(cg, w->idx, d->v_batch, outer));
+  int64_t size = a->amx ? 2 : 4;
+  w->k = cy_gep(cg, cy_arg_ptr(cg, d->k_slot), cy_mulc(cg, cy_batch_offset(cg, w->idx, d->k_batch, outer), size));
+  w->v = cy_gep(cg, cy_arg_ptr(cg, d->v_slot), cy_mulc(cg, cy_batch_offset(cg, w->idx, d->v_batch, outer), size));
   if (!a->few || !a->many) {
     emit_rows(cg, w, begin, end, a->few);
     return;
@@ -584,14 +598,19 @@ static void emit_entry(cy_cg *cg, const att *a) {
   w.outputs = cy_gep(cg, scratch, at.outputs);
   w.top = cy_alloca(cg, a->block * 4);
   w.sum = cy_alloca(cg, a->block * 4);
-  w.tab_q = cy_row_table(cg, a->qk.mr, cy_i64(cg, d->size * 4));
-  w.tab_s = cy_row_table(cg, a->pv.mr > FEW ? a->pv.mr : FEW, cy_i64(cg, a->ld_s * 4));
+  w.weights = cy_gep(cg, scratch, at.weights);
+  w.tab_q = cy_row_table(cg, a->qk.mr, cy_i64(cg, a->amx ? a->filled * 2 : d->size * 4));
+  w.tab_s = cy_row_table(cg, a->pv.mr > FEW ? a->pv.mr : FEW, cy_i64(cg, a->amx ? a->ld_w * 2 : a->ld_s * 4));
   V any = cy_icmp(cg, LLVMIntSGT, cy_size(cg, d->keys), cy_i64(cg, 0));
   w.empty = LLVMBuildSelect(cg->b, any, LLVMConstReal(cg->f32, NAN), LLVMConstReal(cg->f32, 0), "");
+  if (a->amx)
+    cy_dot_amx_begin(cg);
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_task(cg, &w, t.iv);
   cy_loop_end(cg, &t, NULL);
+  if (a->amx)
+    cy_dot_amx_end(cg);
   cy_fn_end(cg, NULL);
 }
 

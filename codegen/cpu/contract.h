@@ -182,6 +182,7 @@ typedef struct cy_attention_desc {
   cy_csize qm, qd, kj, kd, vj, vn; /* strides: rows, elements */
   int q_slot, k_slot, v_slot, scratch_slot;
   double scale;
+  bool bf16;   /* q, k and v, multiplied by AMX; else f32 */
   bool causal; /* keys beyond row + past may be left out */
   int64_t window;
   cy_csize past;

@@ -98,16 +98,17 @@ static bool dot_supported(cy_kernel *k, const cy_contraction *c, cy_dtype a, cy_
 
 static bool bf16_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c, cy_dtype a, cy_dtype b) {
   const cy_cg *cg = m->state;
-  return cg->bf16_dot && a == CY_BF16 && b == CY_BF16 && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
-         (c->kind == CY_CONTRACT_MATMUL || c->kind == CY_CONTRACT_CONV);
+  return (cg->bf16_dot || cg->amx_bf16) && a == CY_BF16 && b == CY_BF16 && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
+         (c->kind == CY_CONTRACT_MATMUL || c->kind == CY_CONTRACT_CONV ||
+          (c->kind == CY_CONTRACT_ATTENTION && cg->amx_bf16));
 }
 
 /* Heads of a known size, up to what a block's scratch is planned for. */
 static bool attention_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c) {
   int64_t size, columns, most = m->target->most_head;
   return known(k, c->k, &size) && known(k, c->n, &columns) && size > 0 && size <= most && columns > 0 &&
-         columns <= most && cy_kernel_arg_dtype(k, c->v) == CY_F32 && positive_or_symbolic(k, c->keys) &&
-         matmul_supported(k, c);
+         columns <= most && cy_kernel_arg_dtype(k, c->v) == cy_kernel_arg_dtype(k, c->a) &&
+         positive_or_symbolic(k, c->keys) && matmul_supported(k, c);
 }
 
 static bool gemm_pack_plan(cy_kernel *k, const cy_contraction *c, form *f, int64_t *out_matrices);
@@ -187,6 +188,7 @@ static cy_attention_desc attention_desc(const cy_kernel_plan *plan) {
                          .v_slot = (int)c->v,
                          .scratch_slot = plan->scratch_arg,
                          .scale = c->scale,
+                         .bf16 = cy_kernel_arg_dtype(k, c->a) == CY_BF16,
                          .causal = c->causal,
                          .window = c->window,
                          .past = size_of(k, c->past)};
@@ -470,7 +472,8 @@ static void attention_prepare(cy_kernel_plan *plan) {
   cy_dim none = cy_dim_const(cy_kernel_graph(plan->kernel), 0);
   plan->form = CY_NEW(cy_graph_arena(cy_kernel_graph(plan->kernel)), form); /* nothing to decide */
   plan->scratch_arg = (int32_t)cy_kernel_add_arg(plan->kernel, CY_ARG_SCRATCH, CY_F32, none);
-  plan->algorithm = "attention";
+  bool bf16 = cy_kernel_arg_dtype(plan->kernel, cy_kernel_contraction(plan->kernel)->a) == CY_BF16;
+  plan->algorithm = bf16 ? "attention bf16 amx" : "attention";
   plan->weight = 4000;
 }
 

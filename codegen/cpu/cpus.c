@@ -13,6 +13,7 @@
 #define LEVEL2 "cx16,popcnt,sahf,sse3,ssse3,sse4.1,sse4.2"
 #define LEVEL3 LEVEL2 ",avx,avx2,bmi,bmi2,f16c,fma,lzcnt,movbe,xsave"
 #define LEVEL4 LEVEL3 ",avx512f,avx512bw,avx512cd,avx512dq,avx512vl"
+#define AMX ",amx-tile,amx-int8,amx-bf16"
 #define ICELAKE LEVEL4 ",avx512vnni,avx512vbmi,avx512vbmi2,avx512ifma,avx512bitalg,avx512vpopcntdq,gfni"
 
 static const struct {
@@ -34,9 +35,9 @@ static const struct {
     {"icelake-client", ICELAKE ",adx"},
     {"icelake-server", ICELAKE ",adx"},
     {"tigerlake", ICELAKE ",adx"},
-    {"sapphirerapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni"},
-    {"emeraldrapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni"},
-    {"graniterapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni"},
+    {"sapphirerapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX},
+    {"emeraldrapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX},
+    {"graniterapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX},
     {"znver1", LEVEL3 ",adx"},
     {"znver2", LEVEL3 ",adx"},
     {"znver3", LEVEL3 ",adx"},
@@ -44,14 +45,16 @@ static const struct {
     {"znver5", ICELAKE ",adx,avx512bf16,avxvnni"},
 };
 
-/* Of all that a machine may have, the features that LLVM uses by itself in code like ours. */
-static const char *const used[] = {
-    "cx16",       "popcnt",     "sahf",        "sse3",       "ssse3",        "sse4.1",
-    "sse4.2",     "avx",        "avx2",        "bmi",        "bmi2",         "f16c",
-    "fma",        "lzcnt",      "movbe",       "xsave",      "adx",          "gfni",
-    "avxvnni",    "avx512f",    "avx512bw",    "avx512cd",   "avx512dq",     "avx512vl",
-    "avx512vnni", "avx512vbmi", "avx512vbmi2", "avx512ifma", "avx512bitalg", "avx512vpopcntdq",
-    "avx512bf16", "avx512fp16", "fma4",        "xop",        "tbm"};
+/* Of all that a machine may have, the features that LLVM uses by itself in code like ours, and those that generators
+ * use. */
+static const char *const used[] = {"cx16",       "popcnt",      "sahf",       "sse3",         "ssse3",
+                                   "sse4.1",     "sse4.2",      "avx",        "avx2",         "bmi",
+                                   "bmi2",       "f16c",        "fma",        "lzcnt",        "movbe",
+                                   "xsave",      "adx",         "gfni",       "avxvnni",      "avx512f",
+                                   "avx512bw",   "avx512cd",    "avx512dq",   "avx512vl",     "avx512vnni",
+                                   "avx512vbmi", "avx512vbmi2", "avx512ifma", "avx512bitalg", "avx512vpopcntdq",
+                                   "avx512bf16", "avx512fp16",  "amx-tile",   "amx-int8",     "amx-bf16",
+                                   "fma4",       "xop",         "tbm"};
 
 const char *cy_cpu_features(const char *name) {
   for (size_t i = 0; i < sizeof cpus / sizeof cpus[0]; i++)

@@ -108,7 +108,8 @@ static bool read_once(const plan *p) {
 
 /* Panels done for a tile of rows before the next: their weights stay in the second-level cache. */
 static int64_t group_choose(const plan *p) {
-  int64_t bytes = (p->k ? p->k : 512) * p->nr * (p->form.wide ? 2 : 1), group = 160 * 1024 / bytes, most = 256 / p->nr;
+  int64_t bytes = (p->k ? p->k : 512) * p->nr * (p->form.wide ? 2 : 1), group = 160 * 1024 / bytes;
+  int64_t most = (p->form.amx ? 128 : 256) / p->nr; /* sums of a tile's rows stay in the first-level cache */
   group = group < most ? group : most;
   group = group < p->nb ? group : p->nb;
   return group < 1 ? 1 : group / p->unit * p->unit;
@@ -119,6 +120,21 @@ static int64_t unit_choose(const cy_cg *cg, const plan *p) {
   int64_t wide = WIDE * (int64_t)cg->W, unit = wide / p->nr;
   bool fills = p->packed && !p->fresh && !p->form.bf16 && p->n && p->n % wide == 0 && wide % p->nr == 0;
   return fills && group_choose(p) >= unit ? unit : 1;
+}
+
+/* Do rows lie in memory as they would in scratch, all of them one run? */
+static bool rows_as_wanted(const plan *p) { return p->dense && p->k % (p->form.step * p->form.together) == 0; }
+
+/* Tiles read rows at any distance: then they do so where these lie, except for a last tile that is not full. */
+static bool rows_in_place(const plan *p) {
+  return p->form.amx && rows_as_wanted(p) && !(p->form.fours && p->d->a_signed);
+}
+
+enum { WORTH_A_TILE = 24 }; /* k: less of it would leave most of a tile of k empty */
+
+static bool amx_fits(const cy_cg *cg, const plan *p) {
+  bool worth = !p->k || p->k >= WORTH_A_TILE;
+  return p->form.bf16 ? cg->amx_bf16 : p->form.fours && cg->amx_int8 && worth;
 }
 
 static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
@@ -138,15 +154,20 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
     plan_conv(&p);
   else
     plan_gemm(&p);
-  p.tile = cy_tile_choose(cg, p.rows, p.n);
-  if (p.rows != 1)
+  p.form.amx = amx_fits(cg, &p);
+  p.form.together = p.form.amx ? CY_AMX_GROUPS : 1;
+  p.tile = p.form.amx ? cy_dot_amx_tile(p.rows, p.n) : cy_tile_choose(cg, p.rows, p.n);
+  if (p.rows != 1 && !p.form.amx)
     p.tile.mr = tile_rows(cg, &p);
   p.nr = (int64_t)p.tile.nv * cg->W;
   int64_t k = p.k ? p.k : 512, most = 192 * 1024 / (k * 2) / p.tile.mr * p.tile.mr;
   int64_t likely = p.rows ? p.rows : p.image, panels = p.n ? cy_ceil(p.n, p.nr) : 0;
   cy_blocks b = cy_blocks_choose(cg, p.tile, p.groups, likely, panels, (k + 1) / 2);
+  b.mb = b.mb <= most ? b.mb : most > p.tile.mr ? most : p.tile.mr;
+  if (p.form.amx)
+    b = cy_dot_amx_blocks(p.tile, p.groups, likely, panels, cy_ceil(k, p.form.step) * 4, !rows_in_place(&p));
   p.nb = b.nb;
-  p.mb = b.mb <= most ? b.mb : most > p.tile.mr ? most : p.tile.mr;
+  p.mb = b.mb;
   p.fresh = read_once(&p);
   p.unit = 1;
   if (p.fresh) { /* panels wait in the second-level cache */
@@ -169,11 +190,12 @@ cy_dot_layout cy_dot_layout_of(const cy_cg *cg, const cy_dot_desc *d, int64_t ma
                      .c = p.c,
                      .nr = (unsigned)p.nr,
                      .step = p.form.step,
+                     .together = p.form.together,
                      .wide = p.form.wide,
                      .sums = p.form.fours,
                      .cut = d->cut,
                      .again = d->again};
-  int64_t panels = cy_ceil(l.n, p.nr), groups = cy_ceil(p.k, l.step);
+  int64_t panels = cy_ceil(l.n, p.nr), groups = cy_round_up(cy_ceil(p.k, l.step), l.together);
   l.matrix_bytes = (panels * groups + l.again) * cy_dot_group_bytes(p.form, p.nr);
   l.matrix_bytes += l.cut ? cy_dot_head_bytes(panels, l.again) : 0;
   l.bytes = matrices * (l.matrix_bytes + (l.sums ? panels * p.nr * 4 : 0));
@@ -194,11 +216,13 @@ bool cy_dot_cut_pays(const cy_dot_layout *l, int64_t again) {
 }
 
 const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *d) {
-  if (d->bf16)
-    return d->conv ? "conv bf16 pairs" : "gemm bf16 pairs";
-  if (cy_dot_depthwise_possible(d))
+  if (!d->bf16 && cy_dot_depthwise_possible(d))
     return "conv int8 depthwise";
   plan p = plan_of(cg, d);
+  if (p.form.amx)
+    return d->bf16 ? (d->conv ? "conv bf16 amx" : "gemm bf16 amx") : d->conv ? "conv int8 amx" : "gemm int8 amx";
+  if (d->bf16)
+    return d->conv ? "conv bf16 pairs" : "gemm bf16 pairs";
   if (d->conv)
     return p.form.cut ? "conv int8 cut" : p.form.fours ? "conv int8 fours" : "conv int8 pairs";
   return p.form.cut ? "gemm int8 cut" : p.form.fours ? "gemm int8 fours" : p.packed ? "gemm int8 pairs" : "gemm int8";
@@ -207,8 +231,21 @@ const char *cy_dot_algorithm(const cy_cg *cg, const cy_dot_desc *d) {
 /* ---- sizes ---- */
 
 static V k_size(cy_cg *cg, const plan *p) { return p->d->conv ? cy_i64(cg, p->k) : cy_size(cg, p->d->gemm.k); }
-static V k_groups(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, k_size(cg, p), cy_i64(cg, p->form.step)); }
-static V row_bytes(cy_cg *cg, const plan *p) { return cy_mulc(cg, k_groups(cg, p), 4); }
+/* Groups of k that there are; with those that fill up the last tile. */
+static V k_filled(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, k_size(cg, p), cy_i64(cg, p->form.step)); }
+static V k_groups(cy_cg *cg, const plan *p) {
+  return cy_mulc(cg, cy_ceil_div(cg, k_filled(cg, p), cy_i64(cg, p->form.together)), p->form.together);
+}
+
+/* Between rows in scratch. Those of a tile do not all fall into the same sets of the first-level cache, except where
+ * they lie as wanted anyway. */
+static V row_bytes(cy_cg *cg, const plan *p) {
+  V bytes = cy_mulc(cg, k_groups(cg, p), 4);
+  if (!p->form.amx || rows_as_wanted(p))
+    return bytes;
+  V together = cy_icmp(cg, LLVMIntEQ, cy_mod(cg, bytes, cy_i64(cg, 1024)), cy_i64(cg, 0));
+  return cy_select(cg, together, cy_addc(cg, bytes, 64), bytes);
+}
 static V columns(cy_cg *cg, const plan *p) { return p->d->conv ? cy_i64(cg, p->n) : cy_size(cg, p->d->gemm.n); }
 static V panels(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, columns(cg, p), cy_i64(cg, p->nr)); }
 
@@ -353,7 +390,7 @@ static void emit_pack_panels(cy_cg *cg, const plan *p, V matrix, V p0, V p1, V d
   packer q = {.p = p, .k = k_size(cg, p), .bk = cy_size(cg, g->bk), .bn = cy_size(cg, g->bn)};
   V from = cy_gemm_b_offset(cg, g, matrix);
   cy_loop k, t;
-  cy_loop_begin(cg, &k, cy_i64(cg, 0), k_groups(cg, p), cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &k, cy_i64(cg, 0), k_filled(cg, p), cy_i64(cg, 1), NULL, 0);
   cy_loop_begin(cg, &t, p0, p1, cy_i64(cg, 1), NULL, 0);
   q.col = cy_mulc(cg, t.iv, p->nr);
   V at = cy_add(cg, from, cy_mul(cg, q.col, q.bn));
@@ -367,6 +404,14 @@ static void emit_pack_panels(cy_cg *cg, const plan *p, V matrix, V p0, V p1, V d
   emit_pack_group(cg, &q, k.iv);
   cy_loop_end(cg, &t, NULL);
   cy_loop_end(cg, &k, NULL);
+  if (p->form.together == 1 || (p->k && p->k % (p->form.step * p->form.together) == 0))
+    return;
+  cy_loop_begin(cg, &t, p0, p1, cy_i64(cg, 1), NULL, 0); /* what fills up the last tile of k */
+  V filled = cy_mulc(cg, k_filled(cg, p), cy_dot_group_bytes(p->form, p->nr)), bytes = panel_bytes(cg, p);
+  V rest = cy_gep(cg, dst, cy_add(cg, cy_mul(cg, cy_sub(cg, t.iv, p0), bytes), filled));
+  V empty = cy_sub(cg, bytes, filled);
+  LLVMBuildMemSet(cg->b, rest, LLVMConstNull(cg->i8), empty, 4);
+  cy_loop_end(cg, &t, NULL);
 }
 
 static void emit_pack(cy_cg *cg, const plan *p, const char *name) {
@@ -450,10 +495,15 @@ static void find_operands(cy_cg *cg, frame *f) {
 
 /* ---- rows of a ---- */
 
-/* What stands behind an odd k meets a zero of b, but NaN times zero is none. */
+/* What stands behind the last k meets zeros of b, but NaN times zero is none. Called before the rest of the row is
+ * written. */
 static void emit_row_end(cy_cg *cg, const frame *f, V dst) {
-  if (f->p->form.bf16 && (!f->p->k || f->p->k % 2))
-    cy_store(cg, LLVMConstNull(cg->i32), cy_gep(cg, dst, cy_addc(cg, f->row_bytes, -4)), 4);
+  const plan *p = f->p;
+  if (!p->form.bf16 || (p->k && p->k % (p->form.step * p->form.together) == 0))
+    return;
+  V last = p->k ? cy_i64(cg, p->k / 2 * 4) : cy_mulc(cg, cy_div(cg, k_size(cg, p), cy_i64(cg, 2)), 4);
+  V end = cy_mulc(cg, k_groups(cg, p), 4), to = cy_gep(cg, dst, last), bytes = cy_sub(cg, end, last);
+  LLVMBuildMemSet(cg->b, to, LLVMConstNull(cg->i8), bytes, 4);
 }
 
 static void emit_gemm_row(cy_cg *cg, const frame *f, V row, V dst) {
@@ -612,11 +662,17 @@ static void emit_stretches(cy_cg *cg, const frame *f, V count) {
   cy_loop_end(cg, &l, NULL);
 }
 
+static V rows_in_whole_tiles(cy_cg *cg, const plan *p, V count) {
+  return cy_mulc(cg, cy_div(cg, count, cy_i64(cg, p->tile.mr)), p->tile.mr);
+}
+
 static void emit_rows(cy_cg *cg, const frame *f, V count) {
   const plan *p = f->p;
-  if (p->dense && p->k % p->form.step == 0) {
-    V src = elements_on(cg, p, f->a, cy_mulc(cg, f->row0, p->k));
-    cy_dot_run(cg, &f->convert, f->scratch, src, cy_mulc(cg, count, p->k));
+  if (rows_as_wanted(p)) {
+    V from = rows_in_place(p) ? rows_in_whole_tiles(cg, p, count) : cy_i64(cg, 0);
+    V src = elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, from), p->k));
+    V dst = cy_gep(cg, f->scratch, cy_mul(cg, from, f->row_bytes));
+    cy_dot_run(cg, &f->convert, dst, src, cy_mulc(cg, cy_sub(cg, count, from), p->k));
     return;
   }
   if (taps_dense(p)) {
@@ -635,10 +691,21 @@ static void emit_rows(cy_cg *cg, const frame *f, V count) {
 
 /* ---- the product of a task ---- */
 
+/* The epilogue of fours and pairs. */
+typedef struct finish {
+  const cy_epilogue *inner;
+  unsigned column; /* which of the indices */
+  V start;         /* what is still to be added to the sums, from output index 0 on; NULL: nothing */
+} finish;
+
 /* The epilogue on i32 sums, which come as bits of floats; those of bf16 are floats. */
 static void finish_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
-  const cy_epilogue *inner = ctx;
-  inner->emit(inner->ctx, cg, LLVMBuildBitCast(cg->b, acc, LLVMVectorType(cg->i32, lanes), ""), lanes, idx);
+  const finish *f = ctx;
+  LLVMTypeRef type = LLVMVectorType(cg->i32, lanes);
+  V sums = LLVMBuildBitCast(cg->b, acc, type, "");
+  if (f->start)
+    sums = LLVMBuildAdd(cg->b, sums, cy_load(cg, type, cy_gep(cg, f->start, cy_mulc(cg, idx[f->column], 4)), 4), "");
+  f->inner->emit(f->inner->ctx, cg, sums, lanes, idx);
 }
 
 /* What the sums of panels [p0, p1) begin with: less what zero point and shift will add. */
@@ -657,34 +724,51 @@ static const cy_epilogue *epilogue_of(const plan *p) {
   return p->d->conv ? &p->d->window.epilogue : &p->d->gemm.epilogue;
 }
 
+/* The micro-kernel for a tile of which there are so many rows. */
+static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, LLVMTypeRef *type) {
+  V fn = p->form.amx ? cy_dot_amx_kernel(cg, p->form, p->tile.mr, nv, p->nr, false)
+                     : cy_dot_kernel(cg, p->form, p->tile.mr, nv, p->nr);
+  *type = LLVMGlobalGetValueType(fn);
+  if (!p->form.amx || p->tile.mr == CY_AMX_ROWS)
+    return fn;
+  V few = cy_icmp(cg, LLVMIntSLE, rows, cy_i64(cg, CY_AMX_ROWS));
+  return cy_select(cg, few, cy_dot_amx_kernel(cg, p->form, CY_AMX_ROWS, nv, p->nr, false), fn);
+}
+
+/* A tile of rows of a, and where its sums go. */
+typedef struct rows_tile {
+  V a, rows, sums, ldc;
+} rows_tile;
+
 /* Panels [q0, end) for a tile of rows. start, c: of panel q0. */
-static void emit_panels(cy_cg *cg, const frame *f, V q0, V end, unsigned nv, V a, V start, V c, V ldc) {
+static void emit_panels(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V end, unsigned nv, V start, V c) {
   const plan *p = f->p;
-  V fn = cy_dot_kernel(cg, p->form, p->tile.mr, nv, p->nr), b = cy_gep(cg, f->b, cy_mul(cg, q0, f->panel_bytes));
+  LLVMTypeRef type;
+  V fn = kernel_of(cg, p, t->rows, nv, &type), b = cy_gep(cg, f->b, cy_mul(cg, q0, f->panel_bytes));
   V first = cy_gep(cg, f->first, cy_mulc(cg, q0, 4));
   if (p->form.cut) {
     V before = LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, first, 4), cg->i64, "");
     b = cy_gep(cg, b, cy_mulc(cg, before, cy_dot_group_bytes(p->form, p->nr)));
   }
-  V args[] = {a, f->row_table, b, c, ldc, k_groups(cg, p), cy_sub(cg, end, q0), start, first, f->again};
-  LLVMBuildCall2(cg->b, LLVMGlobalGetValueType(fn), fn, args, sizeof args / sizeof *args, "");
+  V args[] = {t->a, f->row_table, b, c, t->ldc, k_groups(cg, p), cy_sub(cg, end, q0), start, first, f->again};
+  LLVMBuildCall2(cg->b, type, fn, args, sizeof args / sizeof *args, "");
 }
 
-/* Panels [q0, end) for the tile of rows at a; the last one has a kernel of its own where fewer vectors do. */
-static void emit_tile(cy_cg *cg, const frame *f, V q0, V end, V a, V start, V sums, V ldc) {
+/* Panels [q0, end) for a tile of rows; the last one has a kernel of its own where fewer vectors do. */
+static void emit_tile(cy_cg *cg, const frame *f, const rows_tile *t, V q0, V end, V start) {
   const plan *p = f->p;
   unsigned last = p->n ? (unsigned)cy_ceil(p->n % p->nr, cg->W) : 0;
   if (!last || last == p->tile.nv) {
-    emit_panels(cg, f, q0, end, p->tile.nv, a, start, sums, ldc);
+    emit_panels(cg, f, t, q0, end, p->tile.nv, start, t->sums);
     return;
   }
   V full = cy_i64(cg, p->n / p->nr), wide = cy_imin(cg, end, full), at = cy_mulc(cg, cy_sub(cg, full, q0), p->nr * 4);
   cy_if s;
   if (p->n >= p->nr)
-    emit_panels(cg, f, q0, wide, p->tile.nv, a, start, sums, ldc);
+    emit_panels(cg, f, t, q0, wide, p->tile.nv, start, t->sums);
   cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSGT, end, full));
-  sums = cy_gep(cg, sums, at);
-  emit_panels(cg, f, full, end, last, a, cy_gep(cg, start, at), sums, ldc);
+  start = cy_gep(cg, start, at);
+  emit_panels(cg, f, t, full, end, last, start, cy_gep(cg, t->sums, at));
   cy_if_end(cg, &s);
 }
 
@@ -693,22 +777,30 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   int64_t group = group_choose(p);
   V ldc = cy_i64(cg, group * p->nr * 4), sums = cy_alloca(cg, p->tile.mr * group * p->nr * 4),
     MR = cy_i64(cg, p->tile.mr);
-  cy_epilogue epilogue = *epilogue_of(p);
-  if (!p->form.bf16)
-    epilogue = (cy_epilogue){
-        .emit = finish_emit, .ctx = (void *)epilogue_of(p), .wide = p->n >= WIDE * (int64_t)cg->W ? WIDE : 0};
-  epilogue.all_wide = epilogue.wide && p->unit * p->nr % (WIDE * cg->W) == 0 && p->n % (WIDE * cg->W) == 0;
   cy_rows index = {row_index, (void *)f,
                    p->d->conv ? 1 + (unsigned)p->d->window.n_spatial : (unsigned)p->d->gemm.n_batch + 1};
+  cy_epilogue epilogue = *epilogue_of(p);
+  finish ints = {epilogue_of(p), index.n_idx, NULL};
+  if (p->form.amx && p->form.fours) {
+    V before = cy_add(cg, f->col0, cy_mulc(cg, p0, p->nr));
+    ints.start = cy_gep(cg, f->start, cy_mulc(cg, before, -4));
+  }
+  if (!p->form.bf16)
+    epilogue = (cy_epilogue){.emit = finish_emit, .ctx = &ints, .wide = p->n >= WIDE * (int64_t)cg->W ? WIDE : 0};
+  epilogue.all_wide = epilogue.wide && p->unit * p->nr % (WIDE * cg->W) == 0 && p->n % (WIDE * cg->W) == 0;
   unsigned tail = p->n ? (unsigned)(p->n % cg->W) : cg->W;
   cy_loop g, r;
   cy_loop_begin(cg, &g, p0, p1, cy_i64(cg, group), NULL, 0);
   V end = cy_imin(cg, p1, cy_addc(cg, g.iv, group)), col = cy_mulc(cg, g.iv, p->nr);
   V cols = cy_sub(cg, cy_imin(cg, columns(cg, p), cy_mulc(cg, end, p->nr)), col);
   cy_loop_begin(cg, &r, cy_i64(cg, 0), count, MR, NULL, 0);
-  V a = cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes));
-  emit_tile(cg, f, g.iv, end, a, cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, g.iv, p0), p->nr * 4)), sums, ldc);
   V col0 = cy_add(cg, f->col0, col), rows = cy_imin(cg, MR, cy_sub(cg, count, r.iv));
+  rows_tile t = {cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes)), rows, sums, ldc};
+  if (rows_in_place(p)) {
+    V there = elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, r.iv), p->k));
+    t.a = cy_select(cg, cy_icmp(cg, LLVMIntEQ, rows, MR), there, t.a);
+  }
+  emit_tile(cg, f, &t, g.iv, end, cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, g.iv, p0), p->nr * 4)));
   cy_epilogue_tile(cg, &epilogue, &index, sums, ldc, rows, r.iv, cols, col0, tail);
   cy_loop_end(cg, &r, NULL);
   cy_loop_end(cg, &g, NULL);
@@ -768,10 +860,14 @@ void cy_dot_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
   f.row_table = cy_row_table(cg, p.tile.mr, f.row_bytes);
   f.panel_bytes = panel_bytes(cg, &p);
   f.start = cy_alloca(cg, p.form.fours ? p.nb * p.nr * 4 : 4);
+  if (p.form.amx)
+    cy_dot_amx_begin(cg);
   cy_loop t;
   cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_task(cg, &f, t.iv);
   cy_loop_end(cg, &t, NULL);
+  if (p.form.amx)
+    cy_dot_amx_end(cg);
   cy_fn_end(cg, NULL);
   cy_phase_add(info, p.name, cy_size_fn(cg, p.name, "_tasks", task_count, &p));
   info->worker_bytes = cy_size_fn(cg, p.name, "_worker_bytes", worker_bytes, &p);

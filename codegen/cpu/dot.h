@@ -13,6 +13,8 @@
  *           few do, this takes less time than pairs; whether they do, the weights tell (cy_dot_again)
  *   bf16    a and b as bf16 in the places of pairs, vdpbf16ps, which takes denormals for zeros and adds the products of
  *           a pair one after the other: where the CPU has it (cg->bf16_dot)
+ * Where the CPU has AMX, fours and bf16 are multiplied by it, 16 rows by 16 columns by 16 groups of k at a time
+ * (dot_amx.c); k is then filled up to whole tiles.
  * A task copies its rows of a into scratch in the form wanted, [row][k], padding included; micro-kernels then read
  * nothing but rows at equal distances and packed panels of b.
  */
@@ -43,6 +45,7 @@ typedef struct cy_dot_layout {
   int64_t row_taps;             /* depthwise: taps of a kernel row */
   unsigned nr, step;            /* step: 2 or 4 values of k lie together */
   bool wide, sums, depthwise;   /* i16; i32[matrix][panels * nr] behind the rest; see dot_depthwise.c */
+  unsigned together;            /* groups of k: there are a multiple of so many */
   bool cut;
   int64_t again;
   int64_t matrix_bytes, bytes;
@@ -81,7 +84,8 @@ int64_t cy_dot_depthwise_slot(int64_t n, int64_t lanes);
 
 typedef struct cy_dot_form {
   bool fours, wide, cut, bf16; /* wide: b is packed in 16 bits; cut: fours, too; bf16: wide, too */
-  unsigned step;
+  bool amx;                    /* fours or bf16 */
+  unsigned step, together;     /* k of a group; groups come by so many */
 } cy_dot_form;
 
 /* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again): for
@@ -89,6 +93,17 @@ typedef struct cy_dot_form {
  * sums begin with, for fours; first, again: of cut weights, from the first of the panels on, and from the beginning.
  */
 V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr);
+/* The same for a form that is amx: mr is 16 or 32, and mr / 16 * nv at most 4; rows follow each other at the distance of
+ * the second one, and there are 16 or 32, of whatever content; groups is a multiple of 16; start is not read, sums begin
+ * with 0 or, onto, with what c holds. A thread calls it between cy_dot_amx_begin and cy_dot_amx_end. */
+V cy_dot_amx_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto);
+void cy_dot_amx_begin(cy_cg *cg);
+void cy_dot_amx_end(cy_cg *cg);
+enum { CY_AMX_ROWS = 16, CY_AMX_GROUPS = 16 }; /* of a tile */
+/* What its tasks are made of; as for cy_tile_choose and cy_blocks_choose. row_bytes: a row's k; copied: to scratch. */
+cy_tile cy_dot_amx_tile(int64_t rows, int64_t n);
+cy_blocks cy_dot_amx_blocks(cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t row_bytes, bool copied);
+V cy_dot_kernel_begin(cy_cg *cg, const char *name); /* begins one of either kind */
 /* Bytes of a panel's NR columns for one group of `step` k. */
 int64_t cy_dot_group_bytes(cy_dot_form form, int64_t nr);
 /* acc + a * b over the pairs or fours of each lane, all as <W x i32>; of bf16, acc are the bits of floats. */

@@ -14,14 +14,6 @@
 
 int64_t cy_dot_group_bytes(cy_dot_form f, int64_t nr) { return nr * f.step * (f.wide ? 2 : 1); }
 
-static V intrinsic(cy_cg *cg, const char *name, LLVMTypeRef ret, LLVMTypeRef *params, V *args, unsigned n) {
-  V fn = LLVMGetNamedFunction(cg->module, name);
-  LLVMTypeRef type = LLVMFunctionType(ret, params, n, 0);
-  if (!fn)
-    fn = LLVMAddFunction(cg->module, name, type);
-  return LLVMBuildCall2(cg->b, type, fn, args, n, "");
-}
-
 /* Every `every`-th lane of v from `first` on, as i32. */
 static V part(cy_cg *cg, V v, unsigned first, unsigned every, bool is_signed) {
   int lanes[64];
@@ -43,30 +35,29 @@ static V dot_spelled(cy_cg *cg, unsigned n, V acc, V a, V b, bool a_signed) {
 /* acc + the sums of pairs of i16. */
 static V add_pairs(cy_cg *cg, V acc, V a, V b) {
   V args[2] = {a, b};
-  LLVMTypeRef vh = LLVMVectorType(cg->i16, 2 * cg->W), params[2] = {vh, vh};
   const char *name = cg->W == 16 ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd";
-  return LLVMBuildAdd(cg->b, acc, intrinsic(cg, name, cg->vi, params, args, 2), "");
+  return LLVMBuildAdd(cg->b, acc, cy_intrinsic_of(cg, name, NULL, 0, args, 2), "");
 }
 
 /* acc + a * b, no sum of a pair of products being more than 16 bits hold. */
 static V add_cut(cy_cg *cg, V acc, V a, V b) {
-  LLVMTypeRef vb = LLVMVectorType(cg->i8, 4 * cg->W), vh = LLVMVectorType(cg->i16, 2 * cg->W), params[2] = {vb, vb};
+  LLVMTypeRef vb = LLVMVectorType(cg->i8, 4 * cg->W);
   V args[2] = {LLVMBuildBitCast(cg->b, a, vb, ""), LLVMBuildBitCast(cg->b, b, vb, "")};
   const char *name = cg->W == 16 ? "llvm.x86.avx512.pmaddubs.w.512" : "llvm.x86.avx2.pmadd.ub.sw";
   V ones = cy_splat(cg, LLVMConstInt(cg->i16, 1, 0), 2 * cg->W);
-  return add_pairs(cg, acc, intrinsic(cg, name, vh, params, args, 2), ones);
+  return add_pairs(cg, acc, cy_intrinsic_of(cg, name, NULL, 0, args, 2), ones);
 }
 
 static V add_bf16(cy_cg *cg, V acc, V a, V b) {
-  LLVMTypeRef pairs = LLVMVectorType(cg->bf16, 2 * cg->W), params[3] = {cg->vf, pairs, pairs};
+  LLVMTypeRef pairs = LLVMVectorType(cg->bf16, 2 * cg->W);
   V args[3] = {LLVMBuildBitCast(cg->b, acc, cg->vf, ""), LLVMBuildBitCast(cg->b, a, pairs, ""),
                LLVMBuildBitCast(cg->b, b, pairs, "")};
-  V sum = intrinsic(cg, "llvm.x86.avx512bf16.dpbf16ps.512", cg->vf, params, args, 3);
+  V sum = cy_intrinsic_of(cg, "llvm.x86.avx512bf16.dpbf16ps.512", NULL, 0, args, 3);
   return LLVMBuildBitCast(cg->b, sum, cg->vi, "");
 }
 
 V cy_dot_add(cy_cg *cg, cy_dot_form form, V acc, V a, V b) {
-  LLVMTypeRef vb = LLVMVectorType(cg->i8, 4 * cg->W), vh = LLVMVectorType(cg->i16, 2 * cg->W), vi = cg->vi;
+  LLVMTypeRef vb = LLVMVectorType(cg->i8, 4 * cg->W), vh = LLVMVectorType(cg->i16, 2 * cg->W);
   if (form.bf16)
     return add_bf16(cg, acc, a, b);
   if (form.cut)
@@ -77,9 +68,8 @@ V cy_dot_add(cy_cg *cg, cy_dot_form form, V acc, V a, V b) {
       return dot_spelled(cg, 4, acc, LLVMBuildBitCast(cg->b, a, vb, ""), b, false);
     }
     V args[3] = {acc, a, b};
-    LLVMTypeRef params[3] = {vi, vi, vi};
     const char *name = cg->W == 16 ? "llvm.x86.avx512.vpdpbusd.512" : "llvm.x86.avx512.vpdpbusd.256";
-    return intrinsic(cg, name, vi, params, args, 3);
+    return cy_intrinsic_of(cg, name, NULL, 0, args, 3);
   }
   V args[2] = {LLVMBuildBitCast(cg->b, a, vh, ""), LLVMBuildBitCast(cg->b, b, vh, "")};
   if (!cg->avx2)
@@ -96,7 +86,11 @@ static V load_b(cy_cg *cg, cy_dot_form form, V p) {
   return LLVMBuildBitCast(cg->b, v, cg->vi, "");
 }
 
-enum { KERNEL_ARGS = 10 };
+V cy_dot_kernel_begin(cy_cg *cg, const char *name) {
+  LLVMTypeRef params[] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64, cg->i64, cg->ptr, cg->ptr, cg->ptr};
+  return cy_fn_begin(cg, name, cg->voidt, params, sizeof params / sizeof *params,
+                     CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
+}
 
 /* What a loop over groups of k goes through. */
 typedef struct kernel {
@@ -170,9 +164,7 @@ V cy_dot_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t n
   if (fn)
     return fn;
   cy_fn_state state = cy_fn_save(cg);
-  LLVMTypeRef params[KERNEL_ARGS] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64,
-                                     cg->i64, cg->i64, cg->ptr, cg->ptr, cg->ptr};
-  fn = cy_fn_begin(cg, name, cg->voidt, params, KERNEL_ARGS, CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
+  fn = cy_dot_kernel_begin(cg, name);
   kernel k = {form, mr, nv, nr, {NULL}};
   for (unsigned i = 0; i < mr; i++) /* from memory: else LLVM makes one address of the one before, mr additions each */
     k.row[i] = cy_gep(cg, LLVMGetParam(fn, 0), cy_load(cg, cg->i64, cy_gepc(cg, LLVMGetParam(fn, 1), 8 * i), 8));

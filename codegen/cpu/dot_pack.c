@@ -42,7 +42,7 @@ static int32_t pack_column(const cy_dot_layout *l, const cy_dot_source *s, int64
   return sum;
 }
 
-static int64_t groups_of(const cy_dot_layout *l) { return cy_ceil(l->taps * l->c, l->step); }
+static int64_t groups_of(const cy_dot_layout *l) { return cy_round_up(cy_ceil(l->taps * l->c, l->step), l->together); }
 
 static int32_t *sums_of(const cy_dot_layout *l, int64_t matrix, void *out) {
   return (int32_t *)((char *)out + l->matrices * l->matrix_bytes) + matrix * panels_of(l) * l->nr;

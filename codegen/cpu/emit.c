@@ -40,7 +40,10 @@ static void cpu_describe(cy_cg *cg) {
   cg->avx512 = cy_cg_has(cg, "avx512f") && cy_cg_has(cg, "avx512vl");
   cg->avx2 = cg->avx512 || cy_cg_has(cg, "avx2");
   cg->vnni = cy_cg_has(cg, cg->avx512 ? "avx512vnni" : "avxvnni");
-  cg->bf16_dot = cg->avx512 && cy_cg_has(cg, "avx512bf16");
+  bool tiles = cg->avx512 && cy_cg_has(cg, "amx-tile");
+  cg->amx_int8 = tiles && cg->vnni && cy_cg_has(cg, "amx-int8");
+  cg->amx_bf16 = tiles && cy_cg_has(cg, "amx-bf16");
+  cg->bf16_dot = cg->avx512 && cy_cg_has(cg, "avx512bf16") && !cg->amx_bf16; /* four times an fma on Sapphire Rapids */
   cg->fma = cy_cg_has(cg, "fma");
   cg->W = cg->avx512 ? 16 : cg->avx2 ? 8 : 4;
   cg->l2_bytes = cg->avx512 ? 1 << 20 : 512 << 10;

@@ -33,7 +33,8 @@ typedef struct cy_cg {
   LLVMTypeRef vi;  /* <W x i32> */
   unsigned W;      /* f32 lanes of a vector register */
   bool fma, avx2, avx512, vnni;
-  bool bf16_dot;     /* vdpbf16ps on vectors of 512 bits */
+  bool bf16_dot;           /* vdpbf16ps on vectors of 512 bits, where nothing is faster */
+  bool amx_int8, amx_bf16; /* products of tiles, see dot_amx.c */
   bool vnni_spelled; /* tests: what vpdpbusd does, in plain instructions */
   bool no_fast;      /* algorithms of fewer multiplications are not wanted: see cy_machine_forgo_fast */
   int64_t l2_bytes;           /* per core; what block sizes are chosen for */

@@ -20,7 +20,7 @@ static const double FLOAT_DEPTHWISE = 0.3, INT_DEPTHWISE = 0.33, INT_DEPTHWISE_T
  * its state takes to be rounded in a step. */
 static const double FLOAT_WEIGHTS = 7, BATCHED_WEIGHTS = 14, INT_WEIGHTS = 20, ROUNDED_UNIT = 1;
 
-enum { WORTH_PACKING = 32 }; /* rows */
+enum { WORTH_PACKING = 32, WORTH_TILES = 8 }; /* rows */
 
 static const cy_type *type_of(const cy_graph *g, cy_val v) { return &cy_value_of(g, v)->type; }
 
@@ -34,6 +34,8 @@ typedef enum form { FLOATS, BYTES, BF16 } form;
 /* Products per cycle of kernels that take groups of k: pairs of bytes need an addition each where fma has its own, and
  * do not keep both pipes busy. */
 static double rate_of(const cy_cg *cg, form f) {
+  if (f == BF16 ? cg->amx_bf16 : cg->amx_int8)
+    return 2.0 * cg->W * (f == BF16 ? 16 : 32) * 0.6;
   return 2.0 * cg->W * (f == BF16 ? 2 * 0.93 : cg->vnni ? 4 * 0.9 : 1.5);
 }
 
@@ -143,13 +145,23 @@ static bool packing_pays(const cy_graph *g, const cy_node_info *n, const int64_t
          (n->op == CY_OP_matmul && y->rank > 1 && dim_of(g, y->dim[y->rank - 2], sizes) >= WORTH_PACKING);
 }
 
+/* Attention of few rows waits for its keys, which are not worth packing. */
+static bool attention_pays(const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
+  const cy_type *q = type_of(g, n->in[0]);
+  int64_t rows;
+  bool known = cy_dim_is_const(g, q->dim[q->rank - 2], &rows);
+  return known ? rows >= WORTH_TILES : !cy_attention_of(n).past && dim_of(g, q->dim[q->rank - 2], sizes) >= WORTH_TILES;
+}
+
 bool cy_cpu_half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, const cy_node_info *n,
                          const int64_t *sizes) {
   const cy_cg *cg = m->state;
-  if (half != CY_BF16 || !cg->bf16_dot)
+  if (half != CY_BF16 || (!cg->bf16_dot && !cg->amx_bf16))
     return false;
   if (!n)
     return true;
+  if (n->op == CY_OP_attention)
+    return cg->amx_bf16 && attention_pays(g, n, sizes);
   if ((n->op != CY_OP_matmul && n->op != CY_OP_conv) || cy_attr_get_int(n, CY_ATTR_group, 1) != 1 ||
       !packing_pays(g, n, sizes))
     return false;

@@ -4,15 +4,19 @@
  * dot_test            every case as pairs, as fours with vpdpbusd spelled out, so that packing, corrections and
  *                      padding of that form run on machines without it, and with cut weights, where the machine has
  *                      no vpdpbusd; as bf16, all numbers and sums being small integers, in the code for a CPU that
- *                      has vdpbf16ps, put in its place a function that does the same; the instructions chosen for
- *                      several CPUs
+ *                      has vdpbf16ps, put in its place a function that does the same; bytes and bf16 once more for a
+ *                      CPU with AMX, with functions in the place of its instructions (tile_functions.h); the
+ *                      instructions chosen for several CPUs
  * dot_test --bench    Gop/s of products and convolutions
  * dot_test FILTER     only cases whose line contains FILTER
  * Weights and inputs take the extreme values often: that is where 16-bit sums would overflow or saturate.
  */
-#include "contract_jit.h"
+#include "tile_functions.h"
 
 #include "codegen/cpu/dot.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
 
 typedef struct dot_case {
   char kind;          /* 'p' product, packed b; 'r' product, b packed at run time; 'c' convolution */
@@ -44,6 +48,7 @@ static const dot_case cases[] = {
     {.kind = 'p', .a = 'u', .b = 's', .turned = 3, .a_zero = 9, .m = 37, .n = 21, .k = 45},
     {.kind = 'p', .a = 's', .b = 's', .turned = 4, .a_zero = 9, .m = 9, .n = 21, .k = 45},
     {.kind = 'p', .a = 'u', .b = 's', .a_zero = 9, .m = 1, .n = 1000, .k = 1280},
+    {.kind = 'p', .a = 'u', .b = 's', .a_zero = 9, .m = 50, .n = 40, .k = 2048},
     {.kind = 'r', .a = 'u', .b = 's', .a_zero = 1, .b_zero = 1, .m = 3, .n = 5, .k = 7},
     {.kind = 'r', .a = 'u', .b = 'u', .a_zero = 128, .b_zero = 2, .m = 40, .n = 77, .k = 65},
     {.kind = 'r', .a = 's', .b = 's', .turned = 2, .b_zero = 2, .m = 19, .n = 64, .k = 64},
@@ -256,7 +261,9 @@ static int32_t conv_at(const setup *s, const dot_case *c, int64_t i) {
   return sum;
 }
 
-typedef enum form { PAIRS, FOURS, CUT, BF16 } form;
+typedef enum form { PAIRS, FOURS, CUT, BF16, TILES, BF16_TILES } form;
+
+static bool is_bf16(form as) { return as == BF16 || as == BF16_TILES; }
 
 /* ---- vdpbf16ps on a CPU without it ---- */
 
@@ -268,17 +275,9 @@ static LLVMValueRef every_other(cy_cg *cg, LLVMValueRef v, int first) {
   return LLVMBuildFPExt(cg->b, cy_shuffle(cg, v, v, lanes, 16), cy_vecf(cg, 16), "");
 }
 
-/* Makes the instruction of cg's module a function: the products of odd elements are added first, each sum rounded to
- * nearest even. (That it flushes denormals does not show here.) The module is then for this machine. */
-static void replace_instruction(cy_cg *cg) {
-  char *error = NULL;
-  cy_cg *host = cy_cg_create("native", &error);
-  if (!host)
-    die("native", error);
-  LLVMTargetMachineRef other = cg->tm;
-  cg->tm = host->tm;
-  host->tm = other;
-  cy_cg_destroy(host);
+/* The products of odd elements are added first, each sum rounded to nearest even. (That the instruction flushes
+ * denormals does not show here.) */
+static void replace_bf16(cy_cg *cg) {
   LLVMValueRef fn = LLVMGetNamedFunction(cg->module, "llvm.x86.avx512bf16.dpbf16ps.512");
   if (!fn)
     die("bf16", "the code has no vdpbf16ps");
@@ -289,7 +288,23 @@ static void replace_instruction(cy_cg *cg) {
   for (int first = 1; first >= 0; first--)
     sum = cy_fma(cg, every_other(cg, a, first), every_other(cg, b, first), sum);
   LLVMBuildRet(cg->b, sum);
-  for (fn = LLVMGetFirstFunction(cg->module); fn; fn = LLVMGetNextFunction(fn)) {
+}
+
+/* Makes a module that is for another CPU one for this machine, with functions for the instructions that it may lack. */
+static void replace_instructions(cy_cg *cg, form as) {
+  char *error = NULL;
+  cy_cg *host = cy_cg_create("native", &error);
+  if (!host)
+    die("native", error);
+  LLVMTargetMachineRef other = cg->tm;
+  cg->tm = host->tm;
+  host->tm = other;
+  cy_cg_destroy(host);
+  if (as == BF16)
+    replace_bf16(cg);
+  else if (!tile_functions_replace(cg->module) && as == BF16_TILES)
+    die("bf16", "the code has no tiles");
+  for (LLVMValueRef fn = LLVMGetFirstFunction(cg->module); fn; fn = LLVMGetNextFunction(fn)) {
     LLVMRemoveStringAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, "target-cpu", 10);
     LLVMRemoveStringAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, "target-features", 15);
   }
@@ -306,7 +321,8 @@ static setup *setup_begin(const dot_case *c, const char *cpu, form as) {
   s->j.cg = cy_cg_create(cpu, &error);
   if (!s->j.cg)
     die("cpu", error);
-  s->j.cg->vnni_spelled = as == FOURS;
+  s->j.cg->vnni_spelled = as == FOURS || as == TILES;
+  s->j.cg->amx_int8 = s->j.cg->amx_int8 && as != FOURS;
   cy_cg_module(s->j.cg, "int8");
   s->d = (cy_dot_desc){.a_signed = c->a == 's',
                        .b_signed = c->b != 'u',
@@ -356,17 +372,18 @@ static void setup_end(setup *s) {
 }
 
 static void run_case(const dot_case *c, form as, int workers) {
-  static const char *const names[] = {"pairs", "fours", "cut", "bf16"};
-  setup *s = setup_begin(c, as == BF16 ? "sapphirerapids" : "native", as);
-  if (as == BF16)
-    replace_instruction(s->j.cg);
+  static const char *const names[] = {"pairs", "fours", "cut", "bf16", "tiles", "bf16 tiles"};
+  setup *s = setup_begin(c, as == BF16 ? "znver4" : as > BF16 ? "sapphirerapids" : "native", as);
+  if (as >= BF16)
+    replace_instructions(s->j.cg, as);
   job_link(&s->j);
+  tile_functions_define(s->j.jit);
   job_prepare(&s->j, c->kind == 'c' ? "conv" : "product", workers);
   memset(s->j.scratch, 0xff, (size_t)(s->j.worker_bytes * workers)); /* NaN, as bf16 */
   memset(s->j.shared, 0xff, (size_t)s->j.shared_bytes);
   job_run(&s->j);
   int64_t wrong = -1;
-  for (int64_t i = 0; as == BF16 && i < s->n_out; i++) {
+  for (int64_t i = 0; is_bf16(as) && i < s->n_out; i++) {
     float f;
     memcpy(&f, &s->out[i], sizeof f);
     s->out[i] = f == (float)(int32_t)f ? (int32_t)f : INT32_MAX;
@@ -393,7 +410,7 @@ static void run_case(const dot_case *c, form as, int workers) {
 
 static void expect(const char *cpu, form as, const char *want, const char *unwanted) {
   dot_case c = {.kind = 'p', .a = 's', .b = 's', .a_zero = 3, .m = 64, .n = 64, .k = 64};
-  if (as == BF16)
+  if (is_bf16(as))
     c = (dot_case){.kind = 'p', .a = 'f', .b = 'f', .m = 64, .n = 64, .k = 64};
   setup *s = setup_begin(&c, cpu, as);
   char *error = NULL;
@@ -437,7 +454,9 @@ static const dot_case benches[] = {
     {.kind = 'p', .a = 'u', .b = 's', .a_zero = 3, .m = 1, .n = 1000, .k = 1280},
     {.kind = 'r', .a = 'u', .b = 's', .a_zero = 3, .b_zero = 2, .m = 128, .n = 768, .k = 768},
     {.kind = 'r', .a = 'u', .b = 's', .a_zero = 3, .b_zero = 2, .m = 8, .n = 2304, .k = 768},
+    {.kind = 'p', .a = 'f', .b = 'f', .m = 197, .n = 3072, .k = 768},
     CONV('u', 's', 3, 1, 64, 64, 56, 56, 3, 3, 1, 1),
+    CONV('u', 's', 3, 1, 512, 512, 7, 7, 3, 3, 1, 1),
     CONV('u', 's', 3, 1, 32, 3, 244, 244, 3, 3, 2, 1),
     CONV('u', 's', 3, 1, 96, 16, 122, 122, 1, 1, 1, 0),
     CONV('u', 's', 3, 1, 24, 144, 61, 61, 1, 1, 1, 0),
@@ -445,6 +464,7 @@ static const dot_case benches[] = {
 };
 
 int main(int argc, char **argv) {
+  syscall(SYS_arch_prctl, 0x1023, 18); /* ARCH_REQ_XCOMP_PERM, tiles: "native" uses them where there are any */
   if (argc > 1 && !strcmp(argv[1], "--bench")) {
     mild = true;
     for (size_t i = 0; i < sizeof benches / sizeof benches[0]; i++)
@@ -454,9 +474,9 @@ int main(int argc, char **argv) {
     return 0;
   }
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-    for (form as = PAIRS; as <= BF16; as++) {
+    for (form as = PAIRS; as <= BF16_TILES; as++) {
       dot_case c = cases[i];
-      if (as == BF16) {
+      if (is_bf16(as)) {
         c.a = c.b = 'f';
         c.a_zero = c.b_zero = 0;
       }
@@ -467,8 +487,10 @@ int main(int argc, char **argv) {
     expect("x86-64-v3", PAIRS, "vpmaddwd\t%ymm", "zmm");
     expect("x86-64-v3", CUT, "vpmaddubsw\t", "zmm");
     expect("x86-64-v4", PAIRS, "vpmaddwd\t%zmm", "vpdpbusd");
-    expect("sapphirerapids", PAIRS, "vpdpbusd\t", "vpmaddwd");
-    expect("sapphirerapids", CUT, "vpdpbusd\t", "vpmaddubsw");
+    expect("icelake-server", PAIRS, "vpdpbusd\t", "vpmaddwd");
+    expect("icelake-server", CUT, "vpdpbusd\t", "vpmaddubsw");
+    expect("sapphirerapids", TILES, "tdpbusd\t", "vpdpbusd");
+    expect("sapphirerapids", BF16_TILES, "tdpbf16ps\t", "vdpbf16ps");
     expect("alderlake", PAIRS, "vpdpbusd\t", "zmm");
     expect("cooperlake", BF16, "vdpbf16ps\t", "vpmaddwd");
     expect("znver4", BF16, "vdpbf16ps\t", "vfmadd");

@@ -1,4 +1,4 @@
-"""One model, compiled for several instruction sets: AVX2, AVX-512, AVX-512 with VNNI, AVX-VNNI.
+"""One model, compiled for several instruction sets: AVX2, AVX-512, AVX-512 with VNNI, AMX, AVX-VNNI.
 
 In:  models made here and by other suites, the examples, and where they are, networks of ../shared/models.
 Out: the closing line; a line for each instruction set with its time.
@@ -33,7 +33,7 @@ BASE = 'x86-64-v3'
 # are skipped where they cannot run; the others are for where they can.
 TARGETS = {'x86-64-v4': ('corei7_skylake_x', r'vpmaddwd .*%zmm'),
            'icelake-server': ('corei7_icelake_u', r'vpdpbusd .*%zmm'),
-           'sapphirerapids': ('sapphire_rapids', r'vpdpbusd .*%zmm'), 'alderlake': ('arrow_lake', r'vpdpbusd .*%ymm')}
+           'sapphirerapids': ('sapphire_rapids', r'tdpbusd '), 'alderlake': ('arrow_lake', r'vpdpbusd .*%ymm')}
 ALWAYS = ('x86-64-v4', 'icelake-server')
 
 NETWORKS = {'mobilenetv2_qdq': True, 'edgetpu_block_qdq_u8': True, 'blazeface_short': False,

@@ -41,11 +41,13 @@ def half_networks(p):
     for model, feeds in ((large, samples_of((3, 2048), 1)), (image, samples_of((3, 16, 16, 16), 1)),
                          (encoder(p.path('text.onnx')), [samples_of((2, 5, 64), 1)[0], samples_of((2, 5, 96), 1, 5)[0]])):
         wanted = p.run(p.library(model, 'f'), *feeds)[0]
-        full = float(re.search(r'weights ([0-9.]+) MB', p.cytoc(model, '-o', p.path('f.so'), '--stats')).group(1))
+        size = lambda *options: float(re.search(r'weights ([0-9.]+) MB', p.cytoc(
+            model, '-o', p.path('s.so'), '--stats', '--target=x86-64-v3', *options)).group(1))  # AMX fills up tiles
+        full = size()
         for option, least in (('--fp16', 60), ('--bf16', 42)):
             got = p.run(p.library(model, 'h', option), *feeds)[0]
             fixed = p.run(p.library(model, 'x', option, '--dim', '*=1'), *[x[:1] for x in feeds])[0] if len(feeds) == 1 else got
-            stored = float(re.search(r'weights ([0-9.]+) MB', p.cytoc(model, '-o', p.path('h.so'), '--stats', option)).group(1))
+            stored = size(option)
             if snr(wanted, got) < least or snr(wanted[:len(fixed)], fixed) < least or stored > 0.55 * full:
                 return '%s %s: %.1f dB, of known sizes %.1f dB, %.2f MB of %.2f' % (
                     option, model, snr(wanted, got), snr(wanted[:len(fixed)], fixed), stored, full)
@@ -74,7 +76,7 @@ def half_models(p):
 
 
 def half_pairs(p):
-    """vdpbf16ps where the CPU has it, for products and the convolutions that Winograd or a kernel of their own does not do
+    """vdpbf16ps or AMX where the CPU has it, for products and the convolutions that Winograd or a kernel of their own does not do
     faster; nowhere else."""
     n = Network(15)
     x = n.op('Relu', n.conv('x', 16, 64, strides=[2, 2]))
@@ -92,16 +94,21 @@ def half_pairs(p):
         port.type.tensor_type.elem_type = onnx.TensorProto.BFLOAT16
     onnx.save(model, p.path('halves.onnx'))
     sizes = ['--dim', 'batch=2', '--dim', 'length=64']
-    for target, has in (('cooperlake', True), ('znver4', True), ('graniterapids', True), ('icelake-server', False)):
-        for model, options, kinds in ((image, ['--bf16'], {'conv bf16 pairs': 1, 'gemm bf16 pairs': 2}), (image, ['--fp16'], {}),
-                                      (image, [], {}), (text, ['--bf16', *sizes], {'gemm bf16 pairs': 5}),
-                                      (p.path('halves.onnx'), sizes, {'gemm bf16 pairs': 5})):
+    for target, way, instruction in (('cooperlake', 'pairs', 'vdpbf16ps'), ('znver4', 'pairs', 'vdpbf16ps'),
+                                     ('graniterapids', 'amx', 'tdpbf16ps'), ('icelake-server', None, 'bf16ps')):
+        conv, gemm = 'conv bf16 %s' % way, 'gemm bf16 %s' % way
+        convs = 2 if way == 'amx' else 1  # Winograd is faster than pairs
+        for model, options, kinds in ((image, ['--bf16'], {conv: convs, gemm: 2}), (image, ['--fp16'], {}),
+                                      (image, [], {}), (text, ['--bf16', *sizes], {gemm: 5}),
+                                      (p.path('halves.onnx'), sizes, {gemm: 5})):
             table = p.cytoc(model, '-o', '-', '--emit=asm', '--explain', '--target=' + target, *options)
-            found = {k: table.count(k) for k in ('conv bf16 pairs', 'gemm bf16 pairs') if k in table}
-            if found != (kinds if has else {}) or ('vdpbf16ps' in table) != bool(has and kinds):
+            found = {k: table.count(k) for k in (conv, gemm) if k in table}
+            if found != (kinds if way else {}) or (instruction in table) != bool(way and kinds):
                 return '%s %s %s: %s' % (target, os.path.basename(model), ' '.join(options), found)
-            if model == image and has and kinds and ('winograd f4x3 bf16' not in table or 'depthwise' not in table):
+            if model == image and way == 'pairs' and kinds and ('winograd f4x3 bf16' not in table or 'depthwise' not in table):
                 return 'Winograd and depthwise convolutions do not stay'
+            if ('attention bf16 amx' in table) != (way == 'amx' and model != image):
+                return '%s: attention is not where it is expected' % target
     return None
 
 

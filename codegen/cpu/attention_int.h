@@ -1,0 +1,57 @@
+/* attention_int.h - what attention.c and attention_amx.c share: the plan, and a task's place. */
+#ifndef CY_CPU_ATTENTION_INT_H
+#define CY_CPU_ATTENTION_INT_H
+
+#include "core.h"
+
+typedef struct att {
+  const cy_attention_desc *d;
+  int shared;           /* trailing batch axes of one key head */
+  cy_tile qk, pv;       /* tiles of the two products */
+  int64_t nr_k, nr_v;   /* panel widths */
+  int64_t rows, keys;   /* known numbers of a key head, or 0 */
+  int64_t block, chunk; /* rows at once; rows of a task */
+  int64_t tile;         /* keys at once, a multiple of nr_k */
+  bool tiled;           /* there may be several tiles */
+  int64_t ld_s, ld_o;   /* floats between rows of scores and outputs */
+  int64_t panels_v;
+  bool few, many; /* forms to emit: rows up to FEW, more */
+  bool amx;       /* q, k, v are bf16, multiplied by tiles; the four below are of this form */
+  int64_t filled; /* elements of a head in scratch, whole tiles */
+  int64_t ld_w;   /* bf16 between rows of weights */
+} att;
+
+typedef struct work {
+  const att *a;
+  V idx[CY_GEMM_BATCH];                           /* outer batch indices */
+  V keys_at, values_at, queries, scores, outputs; /* scratch */
+  V k, v;                                         /* operands of this head */
+  V weights;                                      /* scratch, as bf16: amx */
+  V tab_q, tab_s;                                 /* row tables; amx: of tab_s, weights */
+  V top, sum;                                     /* of the rows of a block, on the stack */
+  V rows_fn;                                      /* changes and weighs the scores of a block */
+  V empty;                                        /* what one over the sum is for rows that see no key */
+  V row0, rows;                                   /* of the block */
+  V inverse;                                      /* of the sum of the epilogue's row */
+} work;
+
+/* ---- attention.c ---- */
+/* Row r of the run: its batch and row indices. */
+void cy_attention_row_indices(cy_cg *cg, const work *w, V r, V *idx);
+
+/* ---- attention_amx.c: what is different where bf16 are multiplied by AMX ---- */
+void cy_attention_amx_plan(att *a);
+/* Bytes of a worker's areas. */
+V cy_attention_amx_keys_bytes(cy_cg *cg, const att *a);
+V cy_attention_amx_values_bytes(cy_cg *cg, const att *a);
+/* Keys and values [lo, hi) into scratch, lo being a multiple of nr_k. */
+void cy_attention_amx_pack(cy_cg *cg, const work *w, V lo, V hi);
+void cy_attention_amx_queries(cy_cg *cg, const work *w);
+/* Scores, not scaled yet, of keys [j0, j0 + n), and (+)= outputs; j0 is a multiple of nr_k. */
+void cy_attention_amx_scores(cy_cg *cg, const work *w, V j0, V n);
+void cy_attention_amx_outputs(cy_cg *cg, const work *w, V j0, V n, V accumulate);
+/* 16 weights of a row, and zeros behind its last vector. */
+void cy_attention_amx_weights(cy_cg *cg, V row, V at, V v);
+void cy_attention_amx_weights_end(cy_cg *cg, V row, V n);
+
+#endif

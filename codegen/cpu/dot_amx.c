@@ -1,0 +1,151 @@
+/* dot_amx.c - micro-kernels of contractions by AMX: tiles of 16 rows by 16 columns of sums, over all of k.
+ *
+ * Comes in: what dot_kernel.c's kernels take, rows of a in scratch and packed panels of b, k filled up to whole tiles.
+ * Goes out: sums in memory, for the epilogue. A tile register has 16 rows of 64 bytes: of a, 16 rows' next 16 groups
+ * of k; of b, as it is packed, 16 groups of 16 columns. An instruction multiplies two such tiles in 16 cycles and waits
+ * for the sums of the one before for 52: four tiles of sums keep it busy, and two rows by two columns of them load
+ * least. tdpbusd adds up exactly what vpdpbusd does, and so do sums not depend on which of the two a CPU has;
+ * tdpbf16ps takes denormals for zeros.
+ */
+#include "dot.h"
+
+#include <stdio.h>
+
+enum { A_TILE = 4, B_TILE = 6, TILE_BYTES = 64, TILE_VECTOR = 64 }; /* tiles below A_TILE hold sums */
+
+static void tile_call(cy_cg *cg, const char *name, V *args, unsigned n) { cy_intrinsic_of(cg, name, NULL, 0, args, n); }
+static V number(cy_cg *cg, unsigned tile) { return LLVMConstInt(cg->i8, tile, 0); }
+
+static void tile_load(cy_cg *cg, unsigned tile, V p, V stride) {
+  V args[3] = {number(cg, tile), p, stride};
+  tile_call(cg, "llvm.x86.tileloadd64", args, 3);
+}
+
+static void tile_multiply(cy_cg *cg, cy_dot_form form, unsigned sums, unsigned a, unsigned b) {
+  V args[3] = {number(cg, sums), number(cg, a), number(cg, b)};
+  tile_call(cg, form.bf16 ? "llvm.x86.tdpbf16ps" : "llvm.x86.tdpbusd", args, 3);
+}
+
+/* All tiles are of full size. The configuration (Intel's manual, LDTILECFG): the palette, from byte 16 on u16 bytes of a
+ * row, from byte 48 on u8 rows. */
+void cy_dot_amx_begin(cy_cg *cg) {
+  static const uint64_t words[8] = {1, 0, 0x0040004000400040u, 0x0040004000400040u, 0, 0, 0x1010101010101010u, 0};
+  V config = cy_alloca(cg, sizeof words);
+  for (int i = 0; i < 8; i++)
+    cy_store(cg, LLVMConstInt(cg->i64, words[i], 0), cy_gepc(cg, config, i * 8), 8);
+  tile_call(cg, "llvm.x86.ldtilecfg", &config, 1);
+}
+
+/* From here on the operating system has no tiles to save. */
+void cy_dot_amx_end(cy_cg *cg) { tile_call(cg, "llvm.x86.tilerelease", NULL, 0); }
+
+/* ---- what tasks are made of ---- */
+
+cy_tile cy_dot_amx_tile(int64_t rows, int64_t n) {
+  bool few = rows && rows <= CY_AMX_ROWS;
+  unsigned most = few ? 4 : 2; /* enough sums to keep it busy */
+  int64_t need = n ? cy_ceil(n, 16) : most;
+  return (cy_tile){few ? CY_AMX_ROWS : 2 * CY_AMX_ROWS, need < most ? (unsigned)need : most};
+}
+
+/* Nanoseconds of a task, about, on Sapphire Rapids: rows are copied at 32 bytes/ns, weights come from a cache at 20,
+ * tiles of sums take 16 cycles for each of k, and 16 sums 4 ns in an epilogue. */
+static double task_ns(cy_tile tile, double rows, double panels, double row_bytes, bool copied) {
+  double columns = panels * tile.nv * 16, tiles = (double)cy_ceil((int64_t)rows, CY_AMX_ROWS) * columns / 16;
+  double copies = copied ? rows * (row_bytes / 32 + 4) : 0;
+  return 300 + copies + columns * row_bytes / 20 + tiles * row_bytes / 64 * 8 + rows * columns / 16 * 4;
+}
+
+/* Blocks such that 1, 2, 4 and 8 workers wait least for the one with the most tasks. */
+cy_blocks cy_dot_amx_blocks(cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t row_bytes, bool copied) {
+  enum { USUAL_ROWS = 1024, SCRATCH = 512 << 10, MOST_ROWS = 512 };
+  int64_t all = rows ? rows : USUAL_ROWS, most = SCRATCH / row_bytes;
+  most = most > MOST_ROWS ? MOST_ROWS : most;
+  cy_blocks best = {tile.mr, 1};
+  double least = 0;
+  for (int64_t mb = tile.mr; mb == tile.mr || (mb <= most && mb - tile.mr < all); mb += tile.mr)
+    for (int64_t splits = 1; splits <= panels; splits++) {
+      int64_t nb = cy_ceil(panels, splits), blocks = cy_ceil(all, mb), tasks = outer * blocks * splits;
+      double ns = task_ns(tile, (double)all / (double)blocks, (double)nb, (double)row_bytes, copied), cost = 0;
+      for (int64_t workers = 1; workers <= 8; workers *= 2)
+        cost += (double)(cy_ceil(tasks, workers) * workers) * ns;
+      if (least == 0 || cost < least) {
+        least = cost;
+        best = (cy_blocks){mb, nb};
+      }
+    }
+  return best;
+}
+
+/* ---- code ---- */
+
+typedef struct kernel {
+  cy_dot_form form;
+  unsigned ma, nv; /* tiles down and across */
+  int64_t nr;
+  bool onto;
+  V a, stride, below; /* rows; bytes to the next; bytes to the next 16 */
+} kernel;
+
+static unsigned sums_tile(const kernel *k, unsigned i, unsigned j) { return i * k->nv + j; }
+
+/* One tile of k: rows `at` bytes from where they begin, columns at b. */
+static void emit_step(cy_cg *cg, const kernel *k, V b, V at) {
+  V row = cy_gep(cg, k->a, at), b_stride = cy_i64(cg, cy_dot_group_bytes(k->form, k->nr));
+  for (unsigned i = 0; i < k->ma; i++) {
+    tile_load(cg, A_TILE + i, row, k->stride);
+    row = cy_gep(cg, row, k->below);
+    for (unsigned j = 0; j < k->nv; j++) {
+      if (i == 0)
+        tile_load(cg, B_TILE + j % 2, cy_gepc(cg, b, j * TILE_VECTOR), b_stride);
+      tile_multiply(cg, k->form, sums_tile(k, i, j), A_TILE + i, B_TILE + j % 2);
+    }
+  }
+}
+
+/* A panel: all of k, its place in c. */
+static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q) {
+  V at = cy_mulc(cg, q, k->nr * 4), ldc = LLVMGetParam(fn, 4), groups = LLVMGetParam(fn, 5);
+  V c = cy_gep(cg, LLVMGetParam(fn, 3), at);
+  int64_t group = cy_dot_group_bytes(k->form, k->nr);
+  V b = cy_gep(cg, LLVMGetParam(fn, 2), cy_mul(cg, q, cy_mulc(cg, groups, group)));
+  for (unsigned i = 0; i < k->ma; i++)
+    for (unsigned j = 0; j < k->nv; j++) {
+      V sums = number(cg, sums_tile(k, i, j));
+      V at_c = cy_gepc(cg, cy_gep(cg, c, cy_mulc(cg, ldc, i * CY_AMX_ROWS)), j * TILE_VECTOR);
+      if (k->onto)
+        tile_load(cg, sums_tile(k, i, j), at_c, ldc);
+      else
+        tile_call(cg, "llvm.x86.tilezero", &sums, 1);
+    }
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_div(cg, groups, cy_i64(cg, CY_AMX_GROUPS)), cy_i64(cg, 1), &b, 1);
+  emit_step(cg, k, l.v[0], cy_mulc(cg, l.iv, TILE_BYTES));
+  b = cy_gepc(cg, l.v[0], CY_AMX_GROUPS * group);
+  cy_loop_end(cg, &l, &b);
+  for (unsigned i = 0; i < k->ma; i++, c = cy_gep(cg, c, cy_mulc(cg, ldc, CY_AMX_ROWS)))
+    for (unsigned j = 0; j < k->nv; j++) {
+      V args[3] = {number(cg, sums_tile(k, i, j)), cy_gepc(cg, c, j * TILE_VECTOR), ldc};
+      tile_call(cg, "llvm.x86.tilestored64", args, 3);
+    }
+}
+
+V cy_dot_amx_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto) {
+  char name[64];
+  snprintf(name, sizeof name, "cyk_amx_%s_%ux%u_%lld%s", form.bf16 ? "bf16" : "u8s8", mr, nv * cg->W, (long long)nr,
+           onto ? "_onto" : "");
+  V fn = cy_shared_find(cg, name);
+  if (fn)
+    return fn;
+  cy_fn_state state = cy_fn_save(cg);
+  fn = cy_dot_kernel_begin(cg, name);
+  V stride = cy_load(cg, cg->i64, cy_gepc(cg, LLVMGetParam(fn, 1), 8), 8);
+  kernel k = {form, mr / CY_AMX_ROWS, nv, nr, onto, LLVMGetParam(fn, 0), stride, cy_mulc(cg, stride, CY_AMX_ROWS)};
+  cy_loop q;
+  cy_loop_begin(cg, &q, cy_i64(cg, 0), LLVMGetParam(fn, 6), cy_i64(cg, 1), NULL, 0);
+  emit_panel(cg, &k, fn, q.iv);
+  cy_loop_end(cg, &q, NULL);
+  cy_fn_end(cg, NULL);
+  cy_fn_restore(cg, state);
+  return fn;
+}
