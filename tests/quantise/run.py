@@ -163,8 +163,15 @@ def slow_layers(p):
         return 'no estimate of a gain: ' + table[-600:]
     if '4 of 4 layers in int8' not in p.cytoc(*options, '--target=x86-64-v3', '--int8-prefer=size'):
         return '--int8-prefer=size leaves layers in float'
-    table = p.cytoc(*options, '--target=sapphirerapids')
-    return None if re.search(r'^Conv_6 .* int8$', table, re.M) else 'with VNNI a dense layer stays in float: ' + table[-600:]
+    n = Network(9)
+    n.conv(n.op('Relu', n.conv('x', 64, 64)), 64, 64)  # where Winograd gains least on wide vectors
+    n.save(p.path('m.onnx'), [('x', [1, 64, 56, 56])], [(n.nodes[-1].output[0], [1, 64, 56, 56])])
+    np.savez(p.path('c.npz'), x=samples_of((64, 56, 56), 2))
+    for target, wanted in (('x86-64-v3', 'float: no gain'), ('x86-64-v4', 'float: no gain'), ('icelake-server', 'int8')):
+        table = p.cytoc(*options, '--target=' + target)
+        if re.findall(r'^Conv_[02] .* (int8|float: no gain)$', table, re.M) != [wanted] * 2:
+            return '%s, not %s: %s' % (target, wanted, table[-600:])
+    return None
 
 
 def forms_of_samples(p):
