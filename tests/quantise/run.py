@@ -174,6 +174,22 @@ def slow_layers(p):
     return None
 
 
+def turned_weights(p):
+    """Large ones that the product reads by columns, which float packs without turning them."""
+    n = Network(10)
+    n.op('Gemm', 'x', n.weight(2100, 2048), transB=1)
+    model = n.save(p.path('m.onnx'), [('x', [1, 2048])], [(n.nodes[-1].output[0], [1, 2100])])
+    x = samples_of((1, 2048), 1)[0]
+    np.savez(p.path('c.npz'), x=np.stack([x] * 2)[:, 0])
+    wanted = p.run(p.library(model, 'f'), x)[0]
+    for options in (['--int8'], ['--int8', '--calibrate=' + p.path('c.npz')], ['--weights=int8']):
+        got = p.run(p.library(model, 'q', *options), x)[0]
+        size, good = os.path.getsize(p.path('q.so')), snr(wanted, got)
+        if size > 6e6 or good < 35:
+            return '%s: %.1f MB, %.1f dB' % (options[0], size / 1e6, good)
+    return None
+
+
 def forms_of_samples(p):
     """The same samples give the same library, however they are stored."""
     model, xs, ys = encoder(p.path('m.onnx')), samples_of((1, 7, 64), 3), samples_of((1, 7, 96), 3, 4)
@@ -441,7 +457,7 @@ def smallest(p):
 
 
 TESTS = [*halves.TESTS, smallest, odd_activations, digits_top1, transformer_top1, static_blocks, long_tails, streams_stay_float,
-         whole_blocks_in_integers, skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files,
+         whole_blocks_in_integers, skip_and_limit, small_outputs, slow_layers, turned_weights, forms_of_samples, one_input_files,
          dynamic_rows, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
          logarithms_stay_float, spectra_stay_float,
          *qdq_files.TESTS]
