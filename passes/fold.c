@@ -12,6 +12,7 @@
  * reshape shares its bytes.
  */
 #include "pass_int.h"
+#include "quantise.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -546,9 +547,16 @@ static cy_val gather_bytes(cy_graph *g, const cy_node_info *n) {
   return out;
 }
 
+/* Will weights become integers, which are made of constants only? */
+static bool makes_integers(const cy_pass_options *o) {
+  bool layers = o->quant && o->quant->mode != CY_QUANT_HALF && o->quant->mode != CY_QUANT_MEASURE_HALF;
+  return layers || (o->weights && o->weights->bits);
+}
+
 /* Packing reads weights by strides: transposing large ones first would cost their size in memory once more. */
-static bool packs_as_view(const cy_graph *g, const cy_uses *uses, const cy_node_info *n) {
-  if (n->op != CY_OP_transpose || cy_value_of(g, n->in[0])->data.size < LARGE_WEIGHTS)
+static bool packs_as_view(const cy_pass *p, const cy_uses *uses, const cy_node_info *n) {
+  const cy_graph *g = p->g;
+  if (n->op != CY_OP_transpose || makes_integers(p->options) || cy_value_of(g, n->in[0])->data.size < LARGE_WEIGHTS)
     return false;
   cy_val v = n->out[0];
   for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++) {
@@ -608,7 +616,7 @@ int cy_pass_fold(cy_pass *p) {
   for (cy_block b = 1; b <= cy_block_count(g); b++)
     for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
       const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
-      if (!all_const(g, n, &in_bytes) || packs_as_view(g, &uses, n))
+      if (!all_const(g, n, &in_bytes) || packs_as_view(p, &uses, n))
         continue;
       cy_val v = n->out[0];
       bool everywhere = t.dear[v] || !grows(g, n, in_bytes) || feeds_conv(g, &uses, v);

@@ -2,19 +2,36 @@
  * leave layers in float that they would make slower.
  *
  * In:  a conv, matmul or recurrent of the graph with constant weights, before kernels exist. Out: cycles; the algorithm
- * is the one that the generators will choose. The figures behind the rates are measured on Zen 3 (cycles, vectors of 8
- * floats; wider ones take them in proportion), and hold for the layer without what fusion puts into it, an activation
- * or a residual sum, which both forms compute alike. Rounding the result to 8 bits is not in it either: whether that is
- * needed depends on the layers around. For bf16 nothing is measured but the rate of the instruction.
+ * is the one that the generators will choose. The figures behind the rates are measured on Zen 3 and, for vectors of 16
+ * floats, Sapphire Rapids, both in cycles per 8 floats, and hold for the layer without what fusion puts into it, an
+ * activation or a residual sum, which both forms compute alike. Rounding the result to 8 bits is not in it either:
+ * whether that is needed depends on the layers around. For bf16 nothing is measured but the rate of the instruction.
  */
 #include "codegen/cpu/cpu.h"
 #include "codegen/cpu/dot.h"
 
-/* Per output: to store a sum, from registers, and from integers in memory. Per element of a row that is copied for the
- * integer kernels, as i16 and as u8; per run of elements that lie side by side there. */
-static const double FLOAT_OUTPUT = 0.1, INT_OUTPUT = 0.5, WIDENED = 0.12, COPIED = 0.04, RUN = 11;
-/* Depthwise, per output, and for integers per input element, which is widened. */
-static const double FLOAT_DEPTHWISE = 0.3, INT_DEPTHWISE = 0.33, INT_DEPTHWISE_TAP = 0.075, INT_DEPTHWISE_INPUT = 0.15;
+/* Per output: to store a sum from integers in memory. Per element of a row that is copied for the integer kernels, as
+ * i16 and as u8. */
+static const double INT_OUTPUT = 0.5, WIDENED = 0.12, COPIED = 0.04;
+/* Depthwise, of integers: per output and tap. */
+static const double INT_DEPTHWISE = 0.33, INT_DEPTHWISE_TAP = 0.075;
+
+/* What differs by more than the width of vectors. */
+typedef struct rates {
+  double plain, winograd;                        /* products of floats: times what the generators' estimates say */
+  double pairs;                                  /* of bytes, times the rate of one fma per cycle and pipe */
+  double float_output;                           /* to store a sum from registers */
+  double run;                                    /* per run of elements side by side in a row that is copied */
+  double float_depthwise, float_depthwise_input; /* per output, per input element */
+  double int_depthwise_input;                    /* which is widened */
+} rates;
+
+/* Caches do not keep up with vectors of 16 floats; Winograd's transforms read and write most. */
+static const rates *rates_of(const cy_cg *cg) {
+  static const rates vectors_of_8 = {1, 1, 1.5, 0.1, 11, 0.3, 0, 0.15},
+                     vectors_of_16 = {1.35, 2, 0.9, 0.6, 5, 0.5, 0.6, 0.6};
+  return cg->avx512 ? &vectors_of_16 : &vectors_of_8;
+}
 
 /* Of a recurrence: weights per cycle, in float also where a product serves several batch elements, and what a unit of
  * its state takes to be rounded in a step. */
@@ -36,7 +53,7 @@ typedef enum form { FLOATS, BYTES, BF16 } form;
 static double rate_of(const cy_cg *cg, form f) {
   if (f == BF16 ? cg->amx_bf16 : cg->amx_int8)
     return 2.0 * cg->W * (f == BF16 ? 16 : 32) * 0.6;
-  return 2.0 * cg->W * (f == BF16 ? 2 * 0.93 : cg->vnni ? 4 * 0.9 : 1.5);
+  return 2.0 * cg->W * (f == BF16 ? 2 * 0.93 / rates_of(cg)->plain : cg->vnni ? 4 * 0.9 : rates_of(cg)->pairs);
 }
 
 static double larger(double a, double b) { return a > b ? a : b; }
@@ -45,7 +62,7 @@ static double larger(double a, double b) { return a > b ? a : b; }
 static double grouped_product(const cy_cg *cg, form f, double rows, double depth, double n, double runs) {
   double columns = (double)cy_round_up((int64_t)n, cg->W), wide = 8.0 / cg->W;
   double work = rows * depth * columns / rate_of(cg, f), loads = depth * n * (f == BF16 ? 2 : 1) / CY_BYTES_PER_CYCLE;
-  double copies = rows * (depth * (f == BYTES && cg->vnni ? COPIED : WIDENED) * wide + runs * RUN);
+  double copies = rows * (depth * (f == BYTES && cg->vnni ? COPIED : WIDENED) * wide + runs * rates_of(cg)->run);
   return larger(work, loads) + copies + rows * n * INT_OUTPUT * wide;
 }
 
@@ -57,8 +74,8 @@ static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_in
     rows *= (double)dim_of(g, y->dim[i], sizes);
   if (f != FLOATS)
     return grouped_product(cg, f, rows, depth, columns, 0);
-  double work = rows * depth * columns / (2.0 * cg->W * 0.93), loads = depth * columns * 4 / CY_BYTES_PER_CYCLE;
-  return larger(work, loads) + rows * columns * FLOAT_OUTPUT * 8 / cg->W;
+  double work = cy_plain_cycles(cg, rows * depth * columns), loads = depth * columns * 4 / CY_BYTES_PER_CYCLE;
+  return larger(work, loads) * rates_of(cg)->plain + rows * columns * rates_of(cg)->float_output * 8 / cg->W;
 }
 
 static cy_conv_desc describe(const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
@@ -96,14 +113,18 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
     strides *= (double)d.stride[i];
   }
   double outputs = pixels * (double)d.cout;
+  const rates *r = rates_of(cg);
+  cy_conv_algo algorithm = cy_conv_choose(cg, &d);
   cy_dot_desc integers = {
       .conv = true, .window = d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
-  if (f == FLOATS && cy_conv_choose(cg, &d) == CY_CONV_DEPTHWISE)
-    return outputs * (taps / (2.0 * cg->W * 0.93) + FLOAT_DEPTHWISE * wide);
+  if (f == FLOATS && algorithm == CY_CONV_DEPTHWISE)
+    return cy_plain_cycles(cg, outputs * taps) +
+           outputs * (r->float_depthwise + r->float_depthwise_input * strides) * wide;
   if (f == FLOATS)
-    return cy_conv_cost(cg, &d) + outputs * FLOAT_OUTPUT * wide;
+    return cy_conv_cost(cg, &d) * (algorithm == CY_CONV_WINOGRAD ? r->winograd : r->plain) +
+           outputs * r->float_output * wide;
   if (f == BYTES && cy_dot_depthwise_possible(&integers))
-    return outputs * (INT_DEPTHWISE + INT_DEPTHWISE_TAP * taps + INT_DEPTHWISE_INPUT * strides) * wide;
+    return outputs * (INT_DEPTHWISE + INT_DEPTHWISE_TAP * taps + r->int_depthwise_input * strides) * wide;
   double channels = (double)(d.cin / d.groups), last = (double)d.kernel[d.n_spatial - 1];
   return (double)d.groups *
          grouped_product(cg, f, pixels, taps * channels, (double)(d.cout / d.groups), taps > 1 ? taps / last : 0);

@@ -3,7 +3,8 @@
 In:  examples/digits and, where present, trained networks of ../shared/models. Inputs are made here: pictures of slow light
      with edges (1/f noise and rectangles), sounds (voiced pulses in noise), bytes of this repository's files; 16 samples to
      calibrate with and 4 others to judge by. Options of cytoc that follow the names are passed on to static quantisation.
-Out: a row per network: signal-to-noise ratio of the outputs or right answers, library sizes, times.
+Out: a row per network: signal-to-noise ratio of the outputs or right answers, library sizes, times; the table of
+     int8_networks.py, times beside ONNX Runtime.
 """
 import argparse
 import datetime
@@ -18,6 +19,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 
 import numpy as np
 
+import int8_networks
 import lib
 
 CALIBRATE, TEST, REPEAT = 16, 4, 15
@@ -199,6 +201,7 @@ def main():
             print(' | '.join(rows[-1]), flush=True)
     text = '\n'.join(digits(args, *network) for network in DIGITS) if not args.names else ''
     print(text)
+    beside = int8_networks.rows(args, picture, extra)
     if not args.write:
         return
     with open(os.path.join(HERE, 'RESULTS-int8.md'), 'w', encoding='utf-8') as f:
@@ -208,7 +211,11 @@ def main():
                 '--int8-prefer=size, the library and its weights alone; where a model comes in f16, so are the weights of\nits '
                 'float library.\n\n' %
                 (' ' + ' '.join(extra) if extra else '', cpu_name(), datetime.date.today(), REPEAT * TEST, TEST, CALIBRATE))
-        f.write('\n'.join('| %s |' % ' | '.join(r) for r in rows) + '\n\n%s\n' % text)
+        lines = lambda table: '\n'.join('| %s |' % ' | '.join(r) for r in table)
+        f.write(lines(rows) + '\n\n%s\n' % text)
+        f.write('\n## Beside ONNX Runtime\n\nOne thread, medians of %d processes, contenders taking turns; speed: our float library = 1. '
+                'Weights of the larger\nnetworks and all samples are random. QDQ: the same network by `cytoc quantize`, which '
+                'ONNX Runtime computes in\nintegers where it can.\n\n%s\n' % (int8_networks.ROUNDS, lines(beside)))
 
 
 if __name__ == '__main__':

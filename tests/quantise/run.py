@@ -163,8 +163,31 @@ def slow_layers(p):
         return 'no estimate of a gain: ' + table[-600:]
     if '4 of 4 layers in int8' not in p.cytoc(*options, '--target=x86-64-v3', '--int8-prefer=size'):
         return '--int8-prefer=size leaves layers in float'
-    table = p.cytoc(*options, '--target=sapphirerapids')
-    return None if re.search(r'^Conv_6 .* int8$', table, re.M) else 'with VNNI a dense layer stays in float: ' + table[-600:]
+    n = Network(9)
+    n.conv(n.op('Relu', n.conv('x', 64, 64)), 64, 64)  # where Winograd gains least on wide vectors
+    n.save(p.path('m.onnx'), [('x', [1, 64, 56, 56])], [(n.nodes[-1].output[0], [1, 64, 56, 56])])
+    np.savez(p.path('c.npz'), x=samples_of((64, 56, 56), 2))
+    for target, wanted in (('x86-64-v3', 'float: no gain'), ('x86-64-v4', 'float: no gain'), ('icelake-server', 'int8')):
+        table = p.cytoc(*options, '--target=' + target)
+        if re.findall(r'^Conv_[02] .* (int8|float: no gain)$', table, re.M) != [wanted] * 2:
+            return '%s, not %s: %s' % (target, wanted, table[-600:])
+    return None
+
+
+def turned_weights(p):
+    """Large ones that the product reads by columns, which float packs without turning them."""
+    n = Network(10)
+    n.op('Gemm', 'x', n.weight(2100, 2048), transB=1)
+    model = n.save(p.path('m.onnx'), [('x', [1, 2048])], [(n.nodes[-1].output[0], [1, 2100])])
+    x = samples_of((1, 2048), 1)[0]
+    np.savez(p.path('c.npz'), x=np.stack([x] * 2)[:, 0])
+    wanted = p.run(p.library(model, 'f'), x)[0]
+    for options in (['--int8'], ['--int8', '--calibrate=' + p.path('c.npz')], ['--weights=int8']):
+        got = p.run(p.library(model, 'q', *options), x)[0]
+        size, good = os.path.getsize(p.path('q.so')), snr(wanted, got)
+        if size > 6e6 or good < 35:
+            return '%s: %.1f MB, %.1f dB' % (options[0], size / 1e6, good)
+    return None
 
 
 def forms_of_samples(p):
@@ -434,7 +457,7 @@ def smallest(p):
 
 
 TESTS = [*halves.TESTS, smallest, odd_activations, digits_top1, transformer_top1, static_blocks, long_tails, streams_stay_float,
-         whole_blocks_in_integers, skip_and_limit, small_outputs, slow_layers, forms_of_samples, one_input_files,
+         whole_blocks_in_integers, skip_and_limit, small_outputs, slow_layers, turned_weights, forms_of_samples, one_input_files,
          dynamic_rows, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
          logarithms_stay_float, spectra_stay_float,
          *qdq_files.TESTS]
