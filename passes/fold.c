@@ -6,8 +6,8 @@
  * computed all the same, up to TABLE_BYTES: what sines, powers and the like of constants and indices alone give (the
  * waves of a Fourier transform, positions, a resampler's filters) is cheaper to read.
  *
- * Pass `fold_quantised` computes only what stands in front of quantize and dequantize: weights that come in floats with both
- * behind them (as training that knows of quantisation exports them), scales. Dequantised, `fold` would make floats of them.
+ * Pass `fold_quantised` computes only what stands in front of quantize and dequantize: weights that come in floats with
+ * both behind them (as training that knows of quantisation exports them), scales. `fold` would make floats of them.
  *
  * Small ones are folded while building (cy_fold_small); here sizes matter. Results are split into rows along the last
  * axis, and rows among threads. Common forms (f32 arithmetic, views of whole elements) run as plain loops, the rest
@@ -187,7 +187,8 @@ static void quantize_row(const job *j, uint64_t first, const int64_t *at) {
       v[k] = as_double(j->in[k].dtype, cy_scalar_load(j->in[k].bytes, j->in[k].dtype, index));
     }
     double q = (double)rintf((float)v[0] / (float)v[1]) + v[2];
-    cy_scalar_store(j->out, j->dtype, first + (uint64_t)i, (cy_scalar){.i = (int64_t)(!(q > low) ? low : fmin(q, high))});
+    q = q > low ? fmin(q, high) : low;
+    cy_scalar_store(j->out, j->dtype, first + (uint64_t)i, (cy_scalar){.i = (int64_t)q});
   }
 }
 
@@ -353,8 +354,8 @@ static bool set_reduce(const cy_graph *g, const cy_node_info *n, job *j) {
   return j->red_count > 0;
 }
 
-/* quantize, dequantize, between f32 or f16 and integers of at most 16 bits. Scale and zero point: scalars, or along an axis.
- * Blocked ones stay. */
+/* quantize, dequantize, between f32 or f16 and integers of at most 16 bits. Scale and zero point: scalars, or along an
+ * axis. Blocked ones stay. */
 static bool set_rescale(const cy_graph *g, const cy_node_info *n, job *j) {
   int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 1);
   axis += axis < 0 ? j->rank : 0;
