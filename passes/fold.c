@@ -92,6 +92,8 @@ static void run_job(const job *j) {
     n = MAX_THREADS;
   if (n > j->rows)
     n = j->rows;
+  if (cy_dtype_of(j->dtype)->bits < 8) /* rows may share a byte */
+    n = 1;
   pthread_t thread[MAX_THREADS];
   bool started[MAX_THREADS] = {false};
   share s[MAX_THREADS];
@@ -597,7 +599,7 @@ static cy_val evaluate(cy_graph *g, const cy_node_info *n) {
   const cy_type *t = cy_type_of(g, n->out[0]);
   job j = {.op = (cy_op)n->op, .rank = t->rank, .dtype = (cy_dtype)t->dtype, .nin = (int)n->nin};
   uint64_t count = cy_type_count(g, t), bytes = count * (uint64_t)cy_dtype_of(j.dtype)->bits / 8;
-  if (!count || bytes > max_bytes || cy_dtype_of(j.dtype)->bits < 8)
+  if (!count || bytes > max_bytes)
     return 0;
   if (n->op == CY_OP_reshape || n->op == CY_OP_identity) {
     const cy_data *d = &cy_value_of(g, n->in[0])->data;

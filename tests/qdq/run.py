@@ -327,6 +327,15 @@ def scales_of_both_signs(g):
     return [least, g.q(y, g.f(0.05), g.u8(3))]
 
 
+@case([T.FLOAT], opset=21, kernel='int8')
+def weights_of_four_bits_from_floats(g):
+    """What is quantised in the graph is a constant all the same."""
+    scale, zero = g.const((0.1 + 0.1 * g.rng.random(24)).astype(np.float32)), typed(g, np.zeros(24, int), T.INT4)
+    w = g.const(g.rng.standard_normal((24, 16, 3, 3)).astype(np.float32))
+    w = g.dq(g.op('QuantizeLinear', [w, scale, zero], axis=0), scale, zero, axis=0)
+    return [g.op('Conv', [g.dq(g.input('x', (1, 16, 9, 9), np.uint8), g.f(0.02), g.u8(128)), w])]
+
+
 @case([T.FLOAT] * 2, opset=21)
 def sixteen_bits(g):
     """u16 activations and s16 weights, as they are exported where eight bits lose too much; a convolution and a product."""
