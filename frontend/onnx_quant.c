@@ -23,16 +23,19 @@ static cy_val per_tensor(cy_importer *im, cy_val v) {
 
 /* ---- checks ---- */
 
-/* Scales must be positive numbers, where they are known. */
-static bool check_scale(cy_importer *im, cy_val scale) {
+/* Scales must be finite numbers, where they are known, and positive, except where they only multiply: weights of 4 bits
+ * have negative ones where the element of largest magnitude is positive, so that it becomes -8, and blocks of zeros 0. */
+static bool check_scales(cy_importer *im, cy_val scale, bool multiplies) {
   uint32_t count;
   const double *v = scale ? cy_value_floats(im->g, scale, &count) : NULL;
   for (uint32_t i = 0; v && i < count; i++)
-    if (!(v[i] > 0) || isinf(v[i]))
-      return cy_build_error(im->g, "a scale", "expected positive finite numbers, found %g as element %u of %s", v[i], i,
-                            cy_type_text(im->g, cy_onnx_type(im, scale)));
+    if ((!multiplies && !(v[i] > 0)) || !isfinite(v[i]))
+      return cy_build_error(im->g, "a scale", "expected %sfinite numbers, found %g as element %u of %s",
+                            multiplies ? "" : "positive ", v[i], i, cy_type_text(im->g, cy_onnx_type(im, scale)));
   return scale != 0;
 }
+
+static bool check_scale(cy_importer *im, cy_val scale) { return check_scales(im, scale, false); }
 
 /* A zero point has the type of what it belongs to. */
 static bool check_zero(cy_importer *im, cy_val zero, cy_dtype dtype) {
@@ -62,7 +65,8 @@ static bool check_shape(cy_importer *im, const cy_type *t, cy_val v, int axis, i
 }
 
 /* Axis, block size and inputs of quantize and dequantize. */
-static bool rescale_inputs(cy_importer *im, const cy_onnx_node *n, cy_val *in, int *out_axis, int64_t *out_block) {
+static bool rescale_inputs(cy_importer *im, const cy_onnx_node *n, bool multiplies, cy_val *in, int *out_axis,
+                           int64_t *out_block) {
   const cy_type *t = cy_onnx_type(im, X);
   *out_block = cy_onnx_int(im, n, "block_size", 0);
   *out_axis = 0;
@@ -71,7 +75,7 @@ static bool rescale_inputs(cy_importer *im, const cy_onnx_node *n, cy_val *in, i
   in[0] = X;
   in[1] = *out_block ? n->in[1] : per_tensor(im, n->in[1]);
   in[2] = n->in[2] && !*out_block ? per_tensor(im, n->in[2]) : n->in[2];
-  if (!check_scale(im, in[1]))
+  if (!check_scales(im, in[1], multiplies))
     return false;
   if (!cy_onnx_type(im, in[1])->rank)
     return true;
@@ -99,7 +103,7 @@ IMPORT(quantize_linear) {
   int axis;
   int64_t block;
   cy_dtype dtype;
-  if (!rescale_inputs(im, n, in, &axis, &block) ||
+  if (!rescale_inputs(im, n, false, in, &axis, &block) ||
       !output_dtype(im, n, in[2] ? (cy_dtype)cy_onnx_type(im, in[2])->dtype : CY_U8, &dtype) ||
       !check_zero(im, in[2], dtype))
     return false;
@@ -111,7 +115,7 @@ IMPORT(dequantize_linear) {
   int axis;
   int64_t block;
   cy_dtype dtype;
-  if (!rescale_inputs(im, n, in, &axis, &block) || !output_dtype(im, n, cy_onnx_type(im, in[1])->dtype, &dtype) ||
+  if (!rescale_inputs(im, n, true, in, &axis, &block) || !output_dtype(im, n, cy_onnx_type(im, in[1])->dtype, &dtype) ||
       !check_zero(im, in[2], (cy_dtype)cy_onnx_type(im, X)->dtype))
     return false;
   const cy_type *t = cy_onnx_type(im, X);

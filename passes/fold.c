@@ -1,10 +1,13 @@
 /* fold.c - computes what depends on constants only, at any size: scaled, transposed, sliced, dequantised weights.
  *
- * In:  a swept graph. Out: no element-wise op, view, reduction, dequantisation, gather, softmax or matrix product of
+ * In:  a swept graph. Out: no element-wise op, view, reduction, quantisation, gather, softmax or matrix product of
  * f32 (up to MAX_PRODUCTS multiplications) on constants alone, unless its result would be much larger than what it is
  * made of (an expanded constant is cheaper to expand again than to store) and is no convolution's weights. Tables are
  * computed all the same, up to TABLE_BYTES: what sines, powers and the like of constants and indices alone give (the
  * waves of a Fourier transform, positions, a resampler's filters) is cheaper to read.
+ *
+ * Pass `fold_quantised` computes only what stands in front of quantize and dequantize: weights that come in floats with
+ * both behind them (as training that knows of quantisation exports them), scales. `fold` would make floats of them.
  *
  * Small ones are folded while building (cy_fold_small); here sizes matter. Results are split into rows along the last
  * axis, and rows among threads. Common forms (f32 arithmetic, views of whole elements) run as plain loops, the rest
@@ -90,6 +93,8 @@ static void run_job(const job *j) {
     n = MAX_THREADS;
   if (n > j->rows)
     n = j->rows;
+  if (cy_dtype_of(j->dtype)->bits < 8) /* rows may share a byte */
+    n = 1;
   pthread_t thread[MAX_THREADS];
   bool started[MAX_THREADS] = {false};
   share s[MAX_THREADS];
@@ -171,6 +176,22 @@ static void dequantize_row(const job *j, uint64_t first, const int64_t *at) {
     }
     cy_scalar r = {.f = (double)((float)(v[0] - v[2]) * (float)v[1])};
     cy_scalar_store(j->out, j->dtype, first + (uint64_t)i, r);
+  }
+}
+
+/* round(x / scale) + zero point, clamped to the range of the output's type; a bound stands for NaN */
+static void quantize_row(const job *j, uint64_t first, const int64_t *at) {
+  double low, high;
+  cy_dtype_int_range(j->dtype, &low, &high);
+  for (int64_t i = 0; i < j->row; i++) {
+    double v[3] = {0};
+    for (int k = 0; k < j->nin; k++) {
+      uint64_t index = (uint64_t)(at[k] + i * j->in[k].stride[j->rank - 1]);
+      v[k] = as_double(j->in[k].dtype, cy_scalar_load(j->in[k].bytes, j->in[k].dtype, index));
+    }
+    double q = (double)rintf((float)v[0] / (float)v[1]) + v[2];
+    q = q > low ? fmin(q, high) : low;
+    cy_scalar_store(j->out, j->dtype, first + (uint64_t)i, (cy_scalar){.i = (int64_t)q});
   }
 }
 
@@ -336,13 +357,16 @@ static bool set_reduce(const cy_graph *g, const cy_node_info *n, job *j) {
   return j->red_count > 0;
 }
 
-/* Scale and zero point: scalars, or along an axis. Blocked ones stay. */
-static bool set_dequantize(const cy_graph *g, const cy_node_info *n, job *j) {
+/* quantize, dequantize, between f32 or f16 and integers of at most 16 bits. Scale and zero point: scalars, or along an
+ * axis. Blocked ones stay. */
+static bool set_rescale(const cy_graph *g, const cy_node_info *n, job *j) {
   int64_t axis = cy_attr_get_int(n, CY_ATTR_axis, 1);
   axis += axis < 0 ? j->rank : 0;
-  if (cy_attr_get_int(n, CY_ATTR_block_size, 0) || !broadcast(g, n->in[0], j, &j->in[0]) ||
-      (j->dtype != CY_F32 && j->dtype != CY_F16) || !cy_dtype_is_int(j->in[0].dtype) ||
-      cy_dtype_of(j->in[0].dtype)->bits > 16)
+  if (cy_attr_get_int(n, CY_ATTR_block_size, 0) || !broadcast(g, n->in[0], j, &j->in[0]))
+    return false;
+  bool down = n->op == CY_OP_quantize;
+  cy_dtype real = down ? j->in[0].dtype : j->dtype, whole = down ? j->dtype : j->in[0].dtype;
+  if ((real != CY_F32 && real != CY_F16) || !cy_dtype_is_int(whole) || cy_dtype_of(whole)->bits > 16)
     return false;
   for (uint32_t k = 1; k < n->nin; k++) {
     const cy_value *v = cy_value_of(g, n->in[k]);
@@ -353,7 +377,7 @@ static bool set_dequantize(const cy_graph *g, const cy_node_info *n, job *j) {
     if (!one)
       j->in[k].stride[axis] = 1;
   }
-  j->run_row = dequantize_row;
+  j->run_row = down ? quantize_row : dequantize_row;
   return true;
 }
 
@@ -408,8 +432,9 @@ static bool set_job(cy_graph *g, const cy_node_info *n, job *j) {
   case CY_OP_reduce_min:
   case CY_OP_reduce_max:
     return set_reduce(g, n, j);
+  case CY_OP_quantize:
   case CY_OP_dequantize:
-    return set_dequantize(g, n, j);
+    return set_rescale(g, n, j);
   case CY_OP_matmul:
     return set_product(g, n, j);
   case CY_OP_softmax:
@@ -582,7 +607,7 @@ static cy_val evaluate(cy_graph *g, const cy_node_info *n) {
   const cy_type *t = cy_type_of(g, n->out[0]);
   job j = {.op = (cy_op)n->op, .rank = t->rank, .dtype = (cy_dtype)t->dtype, .nin = (int)n->nin};
   uint64_t count = cy_type_count(g, t), bytes = count * (uint64_t)cy_dtype_of(j.dtype)->bits / 8;
-  if (!count || bytes > max_bytes || cy_dtype_of(j.dtype)->bits < 8)
+  if (!count || bytes > max_bytes)
     return 0;
   if (n->op == CY_OP_reshape || n->op == CY_OP_identity) {
     const cy_data *d = &cy_value_of(g, n->in[0])->data;
@@ -633,5 +658,53 @@ int cy_pass_fold(cy_pass *p) {
   cy_graph_sweep(g);
   cy_pass_count(p, "folded", folded);
   cy_pass_count(p, "bytes", written);
+  return 0;
+}
+
+/* What is made of constants alone and read by a quantize or dequantize: weights, scales and zero points, and all that
+ * these are made of. The result of such a quantize itself, too. */
+static bool *find_quantised(cy_pass *p) {
+  cy_graph *g = p->g;
+  uint32_t count = cy_value_count(g) + 1;
+  bool *known = CY_NEW_ARRAY(p->scratch, bool, count), *needed = CY_NEW_ARRAY(p->scratch, bool, count);
+  for (cy_block b = 1; b <= cy_block_count(g); b++)
+    for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
+      const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
+      bool all = n->nin && n->nout == 1;
+      for (uint32_t k = 0; k < n->nin; k++)
+        all = all && (!n->in[k] || known[n->in[k]] || cy_value_of(g, n->in[k])->data.bytes);
+      if (all)
+        known[n->out[0]] = true;
+    }
+  for (cy_block b = cy_block_count(g); b >= 1; b--)
+    for (uint32_t i = cy_block_of(g, b)->nnodes; i-- > 0;) {
+      const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
+      bool rescales = n->op == CY_OP_quantize || n->op == CY_OP_dequantize;
+      if (n->op == CY_OP_quantize)
+        needed[n->out[0]] = known[n->out[0]];
+      for (uint32_t k = 0; k < n->nin && n->nout == 1 && (rescales || needed[n->out[0]]); k++)
+        needed[n->in[k]] |= known[n->in[k]];
+    }
+  return needed;
+}
+
+/* requires: swept   establishes: swept   breaks: unique, placed, fused */
+int cy_pass_fold_quantised(cy_pass *p) {
+  cy_graph *g = p->g;
+  uint64_t folded = 0, in_bytes;
+  const bool *needed = find_quantised(p);
+  for (cy_block b = 1; b <= cy_block_count(g); b++)
+    for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
+      const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
+      if (n->nout != 1 || !needed[n->out[0]] || !all_const(g, n, &in_bytes) || grows(g, n, in_bytes))
+        continue;
+      cy_val by = evaluate(g, n);
+      if (!by)
+        continue;
+      cy_graph_replace(g, n->out[0], by);
+      folded++;
+    }
+  cy_graph_sweep(g);
+  cy_pass_count(p, "folded", folded);
   return 0;
 }

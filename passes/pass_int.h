@@ -34,6 +34,7 @@ int cy_pass_recognise(cy_pass *p);
 int cy_pass_attention(cy_pass *p);
 int cy_pass_attention_plain(cy_pass *p);
 int cy_pass_fold(cy_pass *p);
+int cy_pass_fold_quantised(cy_pass *p);
 int cy_pass_contractions(cy_pass *p);
 int cy_pass_fold_affine(cy_pass *p);
 int cy_pass_quantise(cy_pass *p);

@@ -24,11 +24,11 @@ def quantize_scale_zero(folder):
 
 
 @case(r"'n0'", r'scale.*positive finite.*found -1')
-def dequantize_scale_negative(folder):
-    rescale(folder, scale=(0.5, -1.0), zero=(0, 0), axis=0)
+def quantize_scale_negative(folder):
+    rescale(folder, 'QuantizeLinear', scale=(0.5, -1.0), zero=(0, 0), axis=0)
 
 
-@case(r"'n0'", r'scale.*positive finite.*found inf')
+@case(r"'n0'", r'scale.*expected finite.*found inf')
 def dequantize_scale_infinite(folder):
     rescale(folder, scale=float('inf'), zero=3)
 

@@ -307,14 +307,33 @@ def typed(g, array, dtype):
 
 @case([T.FLOAT] * 4, opset=21)
 def weights_of_four_bits(g):
-    """Of both signs, by axis with zero points and by blocks; what is in the product of floats is not rounded any more."""
+    """By axis with zero points and by blocks, scales of both signs and 0; what is in the product of floats is not rounded any more."""
     results, x = [], g.input('x', (3, 64))
     for dtype, low, high in ((T.INT4, -8, 8), (T.UINT4, 0, 16)):
         w = g.rng.integers(low, high, (64, 24))
         for dims, options in (((24,), {'axis': 1}), ((4, 24), {'axis': 0, 'block_size': 16})):
-            scale, zero = (0.01 + 0.01 * g.rng.random(dims)).astype(np.float32), g.rng.integers(low, high, dims)
-            results.append(g.op('MatMul', [x, g.op('DequantizeLinear', [typed(g, w, dtype), g.const(scale), typed(g, zero, dtype)], **options)]))
+            scale, zero = (0.01 + 0.01 * g.rng.random(dims)) * g.rng.choice([-1, 0, 1], dims, p=[0.45, 0.1, 0.45]), g.rng.integers(low, high, dims)
+            results.append(g.op('MatMul', [x, g.op('DequantizeLinear', [typed(g, w, dtype), g.const(scale.astype(np.float32)), typed(g, zero, dtype)], **options)]))
     return results
+
+
+@case([T.FLOAT, T.UINT8], opset=21, kernel='int8')
+def scales_of_both_signs(g):
+    """Negative scales of what is dequantised turn the order of its elements round."""
+    x = g.input('x', (2, 8, 9, 7), np.uint8)
+    scale = g.const((0.01 * g.rng.choice([-1, 1], 12)).astype(np.float32))
+    y = g.op('Relu', [g.op('Conv', [g.dq(x, g.f(0.02), g.u8(128)), g.dq(g.weights((12, 8, 3, 3)), scale, axis=0)])])
+    least = g.op('MaxPool', [g.dq(x, g.f(-0.02), g.u8(128))], kernel_shape=[3, 3])
+    return [least, g.q(y, g.f(0.05), g.u8(3))]
+
+
+@case([T.FLOAT], opset=21, kernel='int8')
+def weights_of_four_bits_from_floats(g):
+    """What is quantised in the graph is a constant all the same."""
+    scale, zero = g.const((0.1 + 0.1 * g.rng.random(24)).astype(np.float32)), typed(g, np.zeros(24, int), T.INT4)
+    w = g.const(g.rng.standard_normal((24, 16, 3, 3)).astype(np.float32))
+    w = g.dq(g.op('QuantizeLinear', [w, scale, zero], axis=0), scale, zero, axis=0)
+    return [g.op('Conv', [g.dq(g.input('x', (1, 16, 9, 9), np.uint8), g.f(0.02), g.u8(128)), w])]
 
 
 @case([T.FLOAT] * 2, opset=21)
