@@ -434,16 +434,18 @@ def branch_left_out(folder, args):
 
 
 def fast_products(folder, args):
-    """Strassen's algorithm where rows are many, told by --explain; not at -O0, nor with --fast-algorithms=off. One library
-    serves few and many rows."""
+    """Strassen's algorithm where rows are many, told by --explain; not at -O0, nor with --fast-algorithms=off, nor with
+    AVX-512. One library serves few and many rows."""
     depth, columns = 768, 1536
     random = np.random.default_rng(1)
     weights = random.standard_normal((depth, columns)).astype(np.float32)
     model, library = os.path.join(folder.root, 'm.onnx'), os.path.join(folder.out, 'm.so')
     graphs.save_model(model, [h.make_node('MatMul', ['x', 'w'], ['y'])], [graphs.port('x', np.float32, ['rows', depth])],
                       [graphs.port('y', np.float32, ['rows', columns])], [graphs.constant('w', weights)])
-    for options, wanted in ((['-O0'], False), (['--fast-algorithms=off'], False), (['--fast-algorithms=auto'], True), ([], True)):
-        code, out, err = lib.run([args.cytoc, model, '-o', library, '--explain', *options], env=folder.env)
+    for options, wanted in ((['-O0'], False), (['--fast-algorithms=off'], False), (['--target=x86-64-v4'], False),
+                            (['--fast-algorithms=auto'], True), ([], True)):
+        code, out, err = lib.run([args.cytoc, model, '-o', library, '--explain', '--target=x86-64-v3', *options],
+                                 env=folder.env)
         if code or ('gemm strassen' in out) != wanted:
             return '%s: exit code %d, %s' % (' '.join(options), code, out + err)
     for rows in (5, 95, 96, 300):

@@ -65,6 +65,35 @@ void cy_run_emit(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const 
   memcpy(v, l.out, carried * sizeof *v);
 }
 
+/* The same without prefetching, for rows that read weights from memory and have no others to share them with: from
+ * STREAMS places of a panel at once. The hardware prefetches each of some streams as far ahead as it does a single one:
+ * 19 GB/s instead of 12 on a core of Sapphire Rapids. */
+static void emit_streams(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V *v) {
+  enum { STREAMS = 4 };
+  unsigned n = mr * nv;
+  V each = cy_div(cg, klen, cy_i64(cg, STREAMS)), done = cy_mulc(cg, each, STREAMS), rest[16];
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), each, cy_i64(cg, 1), v, n + 1);
+  memcpy(v, l.v, n * sizeof *v);
+  for (int s = 0; s < STREAMS; s++) {
+    V k = cy_add(cg, l.iv, cy_mulc(cg, each, s)), at = cy_gep(cg, l.v[n], cy_mul(cg, ldb, cy_mulc(cg, each, s))), b[16];
+    for (unsigned j = 0; j < nv; j++)
+      b[j] = cy_weights_load(cg, weights, cy_gepc(cg, at, (int64_t)j * cg->W * cy_weight_bytes(weights)));
+    for (unsigned i = 0; i < mr; i++) {
+      V a = cy_splat(cg, cy_load(cg, cg->f32, cy_gepf(cg, row[i], k), 4), cg->W);
+      for (unsigned j = 0; j < nv; j++)
+        v[i * nv + j] = cy_fma(cg, a, b[j], v[i * nv + j]);
+    }
+  }
+  v[n] = cy_gep(cg, l.v[n], ldb);
+  cy_loop_end(cg, &l, v);
+  memcpy(v, l.out, n * sizeof *v);
+  v[n] = cy_gep(cg, l.out[n], cy_mul(cg, ldb, cy_mulc(cg, each, STREAMS - 1)));
+  for (unsigned i = 0; i < mr; i++)
+    rest[i] = cy_gepf(cg, row[i], done);
+  cy_run_emit(cg, mr, nv, weights, rest, cy_sub(cg, klen, done), ldb, NULL, v);
+}
+
 /* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than
  * there are. */
 static void emit_fence(cy_cg *cg) {
@@ -154,7 +183,10 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
   memcpy(v, taps.v, carried * sizeof *v);
   if (skip) /* no step of k, only on to the next tap's weights */
     klen = cy_select(cg, all_skipped(cg, mr, tab, skip), cy_i64(cg, 0), full);
-  cy_run_emit(cg, mr, nv, weights_of(flags), row, klen, ldb, ahead, v);
+  if (flags & CY_UK_STREAMS)
+    emit_streams(cg, mr, nv, weights_of(flags), row, klen, ldb, v);
+  else
+    cy_run_emit(cg, mr, nv, weights_of(flags), row, klen, ldb, ahead, v);
   if (skip)
     v[n] = cy_gep(cg, taps.v[n], cy_mul(cg, full, ldb));
   v[carried] = cy_gep(cg, tab, LLVMGetParam(fn, 2));
@@ -167,8 +199,8 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
 static V ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
   char name[60];
   static const char *const stored[] = {"", "_f16", "_bf16"};
-  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s", mr, nv * cg->W, stored[weights_of(flags)], flags & CY_UK_SKIP ? "_skip" : "",
-           flags & CY_UK_AHEAD ? "_ahead" : "");
+  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s%s", mr, nv * cg->W, stored[weights_of(flags)],
+           flags & CY_UK_SKIP ? "_skip" : "", flags & CY_UK_AHEAD ? "_ahead" : "", flags & CY_UK_STREAMS ? "_streams" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;
@@ -282,15 +314,17 @@ typedef struct choice {
   cy_tile tile;
   unsigned tails, tail_nv;
   V lane_tail;
-  int flags; /* CY_UK_* */
+  int flags;               /* CY_UK_* */
+  unsigned streaming_rows; /* kernels of up to so many rows: CY_UK_STREAMS, too */
 } choice;
 
 /* Calls the micro-kernel of mr rows, narrow for the last panel when its columns need fewer vectors. */
 static void call_kernel(cy_cg *cg, const choice *k, unsigned mr, V *args) {
-  V fn = ukernel(cg, mr, k->tile.nv, k->flags);
+  int flags = k->flags | (mr <= k->streaming_rows ? CY_UK_STREAMS : 0);
+  V fn = ukernel(cg, mr, k->tile.nv, flags);
   LLVMTypeRef type = LLVMGlobalGetValueType(fn);
   if (k->tail_nv && k->tail_nv < k->tile.nv)
-    fn = cy_select(cg, k->lane_tail, ukernel(cg, mr, k->tail_nv, k->flags), fn);
+    fn = cy_select(cg, k->lane_tail, ukernel(cg, mr, k->tail_nv, flags), fn);
   LLVMBuildCall2(cg->b, type, fn, args, ukernel_args(k->flags), "");
 }
 
@@ -317,6 +351,22 @@ static void emit_tile_call(cy_cg *cg, const choice *k, V mr, V *args) {
   LLVMPositionBuilderAtEnd(cg->b, join);
 }
 
+/* Are the weights so many that they come from beyond the second-level cache? */
+static bool worth_prefetching(const cy_cg *cg, const cy_core *k) {
+  int64_t taps, c, panels;
+  if (k->in_place || !cy_is_const(k->taps, &taps) || !cy_is_const(k->c, &c) || !cy_is_const(k->panels, &panels))
+    return false;
+  return taps * c * panels * row_bytes(cg, k) >= CY_MANY_WEIGHTS;
+}
+
+/* Tiles of up to so many rows, which are or may be all there are, read such weights as streams. */
+static unsigned streaming_rows(const cy_cg *cg, const cy_core *k) {
+  int64_t rows;
+  if (!cg->avx512 || !worth_prefetching(cg, k))
+    return 0;
+  return cy_is_const(k->rows, &rows) && rows <= k->tile.mr ? k->tile.mr : 2;
+}
+
 /* One micro-kernel call: row r of tile row count mr, panel p, result to c. */
 static void emit_product(cy_cg *cg, const cy_core *k, const kblock *kb, const panel *p, V r, V mr, V c) {
   V tab = cy_gep(cg, k->tab, cy_add(cg, cy_mul(cg, kb->t0, k->tab_stride), cy_mulc(cg, r, 8)));
@@ -330,7 +380,7 @@ static void emit_product(cy_cg *cg, const cy_core *k, const kblock *kb, const pa
                                kb->taps,
                                kb->c,
                                kb->accumulate};
-  choice from = {k->tile, k->tails, p->tail_nv, p->lane_tail, weights_flag(k->weights)};
+  choice from = {k->tile, k->tails, p->tail_nv, p->lane_tail, weights_flag(k->weights), streaming_rows(cg, k)};
   unsigned n = UKERNEL_ARGS;
   if (k->skip) {
     from.flags |= CY_UK_SKIP;
@@ -454,14 +504,6 @@ static int64_t group_choose(const cy_cg *cg, const cy_core *k) {
   if (group > k->cbuf_panels)
     group = k->cbuf_panels;
   return group < 1 || k->in_place ? 1 : group;
-}
-
-/* Are the weights so many that they come from beyond the second-level cache? */
-static bool worth_prefetching(const cy_cg *cg, const cy_core *k) {
-  int64_t taps, c, panels;
-  if (k->in_place || !cy_is_const(k->taps, &taps) || !cy_is_const(k->c, &c) || !cy_is_const(k->panels, &panels))
-    return false;
-  return taps * c * panels * row_bytes(cg, k) >= CY_MANY_WEIGHTS;
 }
 
 /* The groups of panels of a task, as emit_groups goes through them. */
@@ -636,7 +678,7 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
 
 void cy_product_emit(cy_cg *cg, const cy_product *p) {
   V zero = cy_i64(cg, 0), MR = cy_i64(cg, p->tile.mr), a = LLVMBuildPtrToInt(cg->b, p->a, cg->i64, "");
-  choice from = {p->tile, p->tails, 0, NULL, p->ahead ? CY_UK_AHEAD : 0};
+  choice from = {p->tile, p->tails, 0, NULL, p->ahead ? CY_UK_AHEAD : 0, 0};
   cy_loop r;
   cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
   V args[UKERNEL_MOST_ARGS] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)),

@@ -51,7 +51,8 @@ enum {
   CY_UK_SKIP = 1, /* a tap whose entries all equal `skip` (the address of zeros) is not computed */
   CY_UK_AHEAD = 2, /* with every k, `ahead` is prefetched and moves on by ahead_step */
   CY_UK_F16 = 4,   /* B is stored as halves */
-  CY_UK_BF16 = 8
+  CY_UK_BF16 = 8,
+  CY_UK_STREAMS = 16 /* weights come from memory, for few rows */
 };
 /* Of a micro-kernel: one tap. For each k, mr broadcasts times nv vectors. v: sums, B's pointer, and with `ahead`, the
  * bytes from one prefetch to the next, where that is; they are replaced by their next values. */

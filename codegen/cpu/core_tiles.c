@@ -23,20 +23,31 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   return t;
 }
 
-/* Blocks of half to full size such that 1, 2, 4 and 8 workers wait least for the one with the most tasks, against what
- * a task costs: 300 ns, and weights and rows read once more. panel: multiplications of a row and panel. */
-static cy_blocks blocks_even(cy_tile tile, cy_blocks most, int64_t outer, int64_t rows, int64_t panels, double panel) {
+/* What a task costs: 300 ns, its products, and reading its weights, as much as so many rows of products. Workers that
+ * are done wait for part of another's task. */
+typedef struct price {
+  double weights, per_ns, wait;
+} price;
+
+/* With AVX-512, products are so fast that weights, from beyond the second-level cache, had better be read few times than
+ * be shared out finely (bert_base, 128 rows, on Sapphire Rapids: a tenth of the time). */
+static const price ymm_price = {2, 50, 0}, zmm_price = {6, 70, 0.5};
+
+/* Blocks of `least` to `most` such that 1, 2, 4 and 8 workers take least time. panel: multiplications of a row and
+ * panel. */
+static cy_blocks blocks_even(cy_tile tile, const price *p, cy_blocks least, cy_blocks most, int64_t outer, int64_t rows,
+                             int64_t panels, double panel) {
   cy_blocks best = most;
-  double least = 1e300;
-  for (int64_t mb = most.mb; mb > 0 && mb * 2 >= most.mb; mb -= tile.mr)
-    for (int64_t nb = most.nb; nb > 0 && nb * 2 >= most.nb; nb--) {
+  double best_cost = 1e300;
+  for (int64_t mb = most.mb; mb >= least.mb; mb -= tile.mr)
+    for (int64_t nb = most.nb; nb >= least.nb; nb--) {
       int64_t blocks = cy_ceil(rows, mb), splits = cy_ceil(panels, nb), tasks = outer * blocks * splits;
       double r = (double)rows / (double)blocks, n = (double)panels / (double)splits, sum = 0;
       for (int64_t workers = 1; workers <= 8; workers *= 2)
-        sum += (double)(cy_ceil(tasks, workers) * workers);
-      double cost = sum * ((r + 2) * (n + 0.05) * panel / 50 + 300);
-      if (cost < least) {
-        least = cost;
+        sum += (double)cy_round_up(tasks, workers) + (double)(workers - 1) * p->wait;
+      double cost = sum * ((r + p->weights) * (n + 0.05) * panel / p->per_ns + 300);
+      if (cost < best_cost) {
+        best_cost = cost;
         best = (cy_blocks){mb, nb};
       }
     }
@@ -51,10 +62,14 @@ cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t
     mb = 144 / tile.mr * tile.mr;
   int64_t m = rows ? rows : 4 * mb;
   int64_t p = panels ? panels : 4 * nb;
-  if (rows) {
-    mb = cy_round_up(cy_ceil(rows, cy_ceil(rows, mb)), tile.mr);
-  }
+  double panel = (double)(nr * k);
   nb = nb < p ? nb : p;
+  if (rows && cg->avx512) {
+    mb = cy_round_up(rows < mb ? rows : mb, tile.mr);
+    return blocks_even(tile, &zmm_price, (cy_blocks){tile.mr, 1}, (cy_blocks){mb, nb}, outer, rows, p, panel);
+  }
+  if (rows)
+    mb = cy_round_up(cy_ceil(rows, cy_ceil(rows, mb)), tile.mr);
   for (;;) {
     int64_t tasks = outer * cy_ceil(m, mb) * cy_ceil(p, nb), columns = nb * nr;
     int64_t r = mb < m ? mb : m;
@@ -66,8 +81,8 @@ cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t
     else
       mb = (mb / tile.mr + 1) / 2 * tile.mr;
   }
-  cy_blocks most = {mb, nb};
-  return rows ? blocks_even(tile, most, outer, rows, p, (double)(nr * k)) : most;
+  cy_blocks least = {cy_ceil(mb, 2), cy_ceil(nb, 2)}, most = {mb, nb};
+  return rows ? blocks_even(tile, &ymm_price, least, most, outer, rows, p, panel) : most;
 }
 
 /* Cycles per k of a tile of mr rows: fma at two a cycle, but no less than their latency. */

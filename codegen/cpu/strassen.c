@@ -517,7 +517,8 @@ void cy_strassen_emit(cy_cg *cg, const cy_core *k, const cy_strassen *s, V scrat
 
 /* ---- the choice ---- */
 
-/* Cycles on one core, of vectors of W floats, measured on Zen 3. The share of the peak that the micro-kernel reaches is
+/* Not with AVX-512: two of its FMAs a cycle leave the sums no time, they gain or lose up to 2 % of a network (Sapphire
+ * Rapids), and round more for it. Cycles on one core, of vectors of W floats, measured on Zen 3. The share of the peak that the micro-kernel reaches is
  * less here, where it finds neither factor in the first-level cache. Sums are counted by vectors stored; PAIR: what a
  * pair of tiles and of panels takes besides, to begin and end sums. */
 static const double PLAIN_RATE = 0.945, RATE = 0.93, RIGHT_SUM = 2.5, LEFT_SUM = 4, PAIR = 250;
@@ -579,7 +580,7 @@ static cy_blocks blocks_choose(const shape *s) {
 bool cy_strassen_choose(const cy_cg *cg, cy_tile t, int64_t outer, int64_t rows, int64_t panels, int64_t k,
                         cy_blocks plain, cy_strassen *out) {
   const int64_t most = 768;
-  if (cg->no_fast || k % 2 || panels < 4 || (rows && rows < 4 * t.mr))
+  if (cg->no_fast || cg->avx512 || k % 2 || panels < 4 || (rows && rows < 4 * t.mr))
     return false;
   shape s = {cg, t, outer ? outer : 1, rows ? rows : MOST_ROWS, panels, k, k, false};
   s.k_block = cy_round_up(cy_ceil(k, cy_ceil(k, most)), 16);

@@ -80,6 +80,13 @@ static const gemm_case gemm_cases[] = {
     {GEMM_PACKED, 1, 1, 96, 130, 770, 1, 0, 3},
     {GEMM_PACKED, 2, 1, 205, 256, 1600, 1, 0, 3},
     {GEMM_PACKED, 1, 1, 197, 256, 769, 0, 0, 0},
+    /* weights read as streams: whole and partial last panels, depths that no four streams share evenly, rows that only
+     * running tells */
+    {GEMM_PACKED, 1, 1, 1, 400, 301, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 2, 256, 1030, 0, 0, 0},
+    {GEMM_PACKED, 1, 1, 5, 300, 515, 0, 0, 0},
+    {GEMM_PACKED, 2, 1, 1, 310, 770, 1, 0, 3},
+    {GEMM_PACKED, 1, 1, 8, 310, 771, 1, 0, 3},
     {GEMM_PACKED_TN, 1, 1, 197, 272, 768, 0, 0, 0},
     {GEMM_PACKED_TN, 1, 1, 121, 320, 1602, 0, 0, 0},
     {GEMM_PACKED_TN, 1, 1, 197, 400, 37, 0, 0, 0},
