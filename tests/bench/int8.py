@@ -201,7 +201,7 @@ def main():
             print(' | '.join(rows[-1]), flush=True)
     text = '\n'.join(digits(args, *network) for network in DIGITS) if not args.names else ''
     print(text)
-    beside = int8_networks.rows(args, picture, extra)
+    convolutional, products = int8_networks.tables(args, picture, extra)
     if not args.write:
         return
     with open(os.path.join(HERE, 'RESULTS-int8.md'), 'w', encoding='utf-8') as f:
@@ -215,7 +215,8 @@ def main():
         f.write(lines(rows) + '\n\n%s\n' % text)
         f.write('\n## Beside ONNX Runtime\n\nOne thread, medians of %d processes, contenders taking turns; speed: our float library = 1. '
                 'Weights of the larger\nnetworks and all samples are random. QDQ: the same network by `cytoc quantize`, which '
-                'ONNX Runtime computes in\nintegers where it can.\n\n%s\n' % (int8_networks.ROUNDS, lines(beside)))
+                'ONNX Runtime computes in\nintegers where it can.\n\n%s\n\n%s\n' %
+                (int8_networks.ROUNDS, lines(convolutional), lines(products)))
 
 
 if __name__ == '__main__':

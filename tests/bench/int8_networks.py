@@ -1,9 +1,10 @@
-"""Times of convolutional networks quantised by --int8=static beside ONNX Runtime: a table of RESULTS-int8.md.
+"""Times of networks in integers and in bf16 beside ONNX Runtime: two tables of RESULTS-int8.md.
 
 In:  networks of ../shared/zoo, which get random weights, and of ../shared/models; what makes their samples (int8.py).
-Out: a row per network: our float library, our static one, ONNX Runtime with the model and with what `cytoc quantize`
-     makes of it. Contenders take turns, a process each time, and every figure is a median over ROUNDS processes of the
-     median of their runs. One thread.
+Out: a row per convolutional network: our float library, our static one, ONNX Runtime with the model and with what
+     `cytoc quantize` makes of it; a row per network of products: our float library, --int8, --bf16, ONNX Runtime.
+     Contenders take turns, a process each time, and every figure is a median over ROUNDS processes of the median of
+     their runs. One thread.
 """
 import json
 import os
@@ -15,10 +16,13 @@ import sys
 import numpy as np
 
 import lib
+import run as floats
 
 NETWORKS = {'resnet50': (-2, 2), 'densenet121': (-2, 2), 'vgg16': (-2, 2), 'mobilenet_v2': (-2, 2), 'yolox_nano': (0, 255)}
 ROUNDS, SECONDS, SAMPLES = 5, 0.5, 4
+PRODUCTS = ('vit_b_16', 'bert_base', 'gpt2_small', 'whisper_tiny_encoder', 'tfswa_unet', 'mlp_mixer_s16')
 HEAD = ['network', 'float ms', 'static: layers', 'ms', 'speed', 'ONNX Runtime: float ms', 'speed', 'QDQ ms', 'speed']
+PRODUCTS_HEAD = ['network', 'float ms', '--int8 ms', 'speed', '--bf16 ms', 'speed', 'ONNX Runtime: float ms', 'speed']
 
 
 def zoo_entry(name):
@@ -36,36 +40,52 @@ def run(command):
     return out
 
 
+def value(port, rng):
+    """An input of a network of the zoo."""
+    low, high, shape = port['lo'], port['hi'], port['test_shape']
+    if port['gen'] == 'int':
+        return rng.integers(low, high + 1, shape)
+    if port['gen'] in ('prefix', 'ones'):
+        return np.ones(shape, np.int64)
+    return np.float32(rng.uniform(low, high, shape) if port['gen'] == 'uniform' else rng.standard_normal(shape))
+
+
 class Network:
-    def __init__(self, args, name, picture):
-        """picture: function: generator of random numbers, shape -> sample."""
+    def __init__(self, args, name):
         self.args, self.root, self.options = args, os.path.join(args.build, 'int8', name), []
         shutil.rmtree(self.root, ignore_errors=True)
         os.makedirs(self.path('samples'))
-        entry, self.model = zoo_entry(name), os.path.join(lib.SHARED, 'models', name, 'model.onnx')
-        if entry:
-            self.model, port = self.path('model.onnx'), entry['inputs'][0]
-            zoo = os.path.join(lib.SHARED, 'zoo')
-            run([sys.executable, os.path.join(zoo, 'materialize.py'), os.path.join(zoo, entry['file']), self.model])
-            shape = port['test_shape']
-            if shape != port['shape']:
-                self.options = ['--shape', port['name'] + '=' + 'x'.join(map(str, shape))]
-        else:
-            shape = (1, 3, 416, 416)
-        rng = np.random.default_rng(1)
-        for i in range(SAMPLES):
-            np.save(self.path('samples', 's%d.npy' % i), picture(rng, shape))
+        os.makedirs(self.path('inputs'))
+        self.entry, self.model = zoo_entry(name), os.path.join(lib.SHARED, 'models', name, 'model.onnx')
+        if self.entry:
+            zoo, self.model = os.path.join(lib.SHARED, 'zoo'), self.path('model.onnx')
+            run([sys.executable, os.path.join(zoo, 'materialize.py'), os.path.join(zoo, self.entry['file']), self.model])
+            self.options = floats.zoo_options(self.entry)
+        self.shapes = ['--shape=' + word for flag, word in zip(self.options, self.options[1:]) if flag == '--shape']
 
     def path(self, *names):
         return os.path.join(self.root, *names)
 
+    def add_samples(self, picture):
+        """To calibrate with; the first is what is run. picture: function: generator of random numbers, shape -> sample."""
+        rng = np.random.default_rng(1)
+        shape = self.entry['inputs'][0]['test_shape'] if self.entry else (1, 3, 416, 416)
+        for i in range(SAMPLES):
+            np.save(self.path('samples', 's%d.npy' % i), picture(rng, shape))
+        shutil.copy(self.path('samples', 's0.npy'), self.path('inputs', 'in_0_.npy'))
+
+    def add_inputs(self):
+        rng = np.random.default_rng(1)
+        for k, port in enumerate(self.entry['inputs']):
+            np.save(self.path('inputs', 'in_%d_.npy' % k), value(port, rng))
+
     def compile(self, name, *options):
         """(library, what cytoc said)"""
-        return self.path(name), run([self.args.cytoc, self.model, '-o', self.path(name), *self.options, '--explain', *options])
+        return self.path(name), run([self.args.cytoc, self.model, '-o', self.path(name), '--explain', *self.shapes, *options])
 
     def ours(self, library):
         def measure(repeat):
-            text = run([self.args.cyto_run, library, '--random', '1', '--threads', '1', '--repeat', str(repeat)])
+            text = run([self.args.cyto_run, library, '--inputs-dir', self.path('inputs'), '--threads', '1', '--repeat', str(repeat)])
             return float(re.search(r'runs: min [0-9.]+ ms, median ([0-9.]+)', text).group(1))
         repeat = max(3, int(SECONDS * 1e3 / max(measure(3), 0.01)))
         return lambda: measure(repeat)
@@ -74,31 +94,52 @@ class Network:
         command = [sys.executable, os.path.join(lib.ROOT, 'tools', 'bench_ort.py'), model, '1', str(SECONDS), '1', *self.options]
         return lambda: float(run(command).split()[2])
 
-    def row(self, name, extra):
-        calibrate = '--calibrate=' + self.path('samples')
-        target = [option for option in extra if option.startswith('--target=')]
-        floats, _ = self.compile('float.so', *target)
-        static, table = self.compile('static.so', '--int8=static', calibrate, *extra)
-        run([self.args.cytoc, 'quantize', self.model, '-o', self.path('qdq.onnx'), calibrate, *self.options])
-        contenders = [self.ours(floats), self.ours(static), self.theirs(self.model), self.theirs(self.path('qdq.onnx'))]
-        rounds = [[measure() for measure in contenders] for _ in range(ROUNDS)]
-        times = [statistics.median(column) for column in zip(*rounds)]
-        cells = [name, '%.1f' % times[0], '/'.join(re.search(r'(\d+) of (\d+) layers in int8', table).groups())]
-        for time in times[1:]:
-            cells += ['%.1f' % time, '%.2f' % (times[0] / time)]
-        shutil.rmtree(self.root, ignore_errors=True)
-        return cells
+
+def cells(name, contenders, notes=()):
+    """A row: the name, the first contender's time; of the others notes, if any, time and how many times as fast."""
+    rounds = [[measure() for measure in contenders] for _ in range(ROUNDS)]
+    times = [statistics.median(column) for column in zip(*rounds)]
+    found = [name, '%.1f' % times[0], *notes]
+    for time in times[1:]:
+        found += ['%.1f' % time, '%.2f' % (times[0] / time)]
+    return found
 
 
-def rows(args, picture, extra):
-    """The table's cells, HEAD first. picture: function: low, high -> what makes a sample."""
-    found = [HEAD, ['---'] + ['---:'] * (len(HEAD) - 1)]
-    for name, (low, high) in NETWORKS.items():
+def static_row(args, name, picture, extra):
+    n = Network(args, name)
+    n.add_samples(picture)
+    calibrate = '--calibrate=' + n.path('samples')
+    plain, _ = n.compile('float.so', *(option for option in extra if option.startswith('--target=')))
+    static, table = n.compile('static.so', '--int8=static', calibrate, *extra)
+    run([args.cytoc, 'quantize', n.model, '-o', n.path('qdq.onnx'), calibrate, *n.shapes])
+    layers = '/'.join(re.search(r'(\d+) of (\d+) layers in int8', table).groups())
+    return cells(name, [n.ours(plain), n.ours(static), n.theirs(n.model), n.theirs(n.path('qdq.onnx'))], [layers])
+
+
+def products_row(args, name, extra):
+    n = Network(args, name)
+    n.add_inputs()
+    target = [option for option in extra if option.startswith('--target=')]
+    made = [n.compile('%d.so' % i, *target, *option)[0] for i, option in enumerate(([], ['--int8'], ['--bf16']))]
+    return cells(name, [*(n.ours(library) for library in made), n.theirs(n.model)])
+
+
+def table(args, head, names, make):
+    """Its cells, `head` first; make: function: name -> row."""
+    found = [head, ['---'] + ['---:'] * (len(head) - 1)]
+    for name in names:
         there = zoo_entry(name) or os.path.exists(os.path.join(lib.SHARED, 'models', name, 'model.onnx'))
         if there and (not args.names or name in args.names):
             try:
-                found.append(Network(args, name, picture(low, high)).row(name, extra))
+                found.append(make(name))
             except RuntimeError as e:
-                found.append([name, str(e).replace('|', '/')] + [''] * (len(HEAD) - 2))
+                found.append([name, str(e).replace('|', '/')] + [''] * (len(head) - 2))
+            shutil.rmtree(os.path.join(args.build, 'int8', name), ignore_errors=True)
             print(' | '.join(found[-1]), flush=True)
     return found
+
+
+def tables(args, picture, extra):
+    """Of convolutional networks, and of networks of products. picture: function: low, high -> what makes a sample."""
+    return (table(args, HEAD, NETWORKS, lambda name: static_row(args, name, picture(*NETWORKS[name]), extra)),
+            table(args, PRODUCTS_HEAD, PRODUCTS, lambda name: products_row(args, name, extra)))

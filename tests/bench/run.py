@@ -34,6 +34,17 @@ def models(args):
             yield os.path.join(os.path.dirname(path), 'model.onnx'), options
 
 
+def zoo_options(entry):
+    """cyto-bench's options for the sizes that a network of the zoo leaves open, and for the values of its inputs."""
+    options = []
+    for port in entry['inputs']:
+        if any(isinstance(d, str) for d in port['shape']):
+            options += ['--shape', '%s=%s' % (port['name'], 'x'.join(map(str, port['test_shape'])))]
+        if port['gen'] in ('int', 'uniform', 'perm', 'permprefix') and port['lo'] is not None:
+            options += ['--range', '%s=%g:%g' % (port['name'], port['lo'], port['hi'])]
+    return options
+
+
 def zoo(args, folder):
     index = os.path.join(lib.SHARED, 'zoo', 'index.json')
     if not os.path.exists(index):
@@ -46,13 +57,7 @@ def zoo(args, folder):
         path = os.path.join(folder, entry['file'])
         subprocess.run([sys.executable, os.path.join(lib.SHARED, 'zoo', 'materialize.py'),
                         os.path.join(lib.SHARED, 'zoo', entry['file']), path], check=True)
-        options = []
-        for port in entry['inputs']:
-            if any(isinstance(d, str) for d in port['shape']):
-                options += ['--shape', '%s=%s' % (port['name'], 'x'.join(map(str, port['test_shape'])))]
-            if port['gen'] in ('int', 'uniform', 'perm', 'permprefix') and port['lo'] is not None:
-                options += ['--range', '%s=%g:%g' % (port['name'], port['lo'], port['hi'])]
-        yield path, options
+        yield path, zoo_options(entry)
 
 
 def main():
