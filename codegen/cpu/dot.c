@@ -162,10 +162,13 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   p.nr = (int64_t)p.tile.nv * cg->W;
   int64_t k = p.k ? p.k : 512, most = 192 * 1024 / (k * 2) / p.tile.mr * p.tile.mr;
   int64_t likely = p.rows ? p.rows : p.image, panels = p.n ? cy_ceil(p.n, p.nr) : 0;
-  cy_blocks b = cy_blocks_choose(cg, p.tile, p.groups, likely, panels, (k + 1) / 2);
-  b.mb = b.mb <= most ? b.mb : most > p.tile.mr ? most : p.tile.mr;
-  if (p.form.amx)
+  cy_blocks b;
+  if (p.form.amx) {
     b = cy_dot_amx_blocks(p.tile, p.groups, likely, panels, cy_ceil(k, p.form.step) * 4, !rows_in_place(&p));
+  } else {
+    b = cy_blocks_choose(cg, p.tile, p.groups, likely, panels, (k + 1) / 2);
+    b.mb = b.mb <= most ? b.mb : most > p.tile.mr ? most : p.tile.mr;
+  }
   p.nb = b.nb;
   p.mb = b.mb;
   p.fresh = read_once(&p);

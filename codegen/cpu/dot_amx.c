@@ -58,13 +58,14 @@ static double task_ns(cy_tile tile, double rows, double panels, double row_bytes
 
 /* Blocks such that 1, 2, 4 and 8 workers wait least for the one with the most tasks. */
 cy_blocks cy_dot_amx_blocks(cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t row_bytes, bool copied) {
-  enum { USUAL_ROWS = 1024, SCRATCH = 512 << 10, MOST_ROWS = 512 };
+  enum { USUAL_ROWS = 1024, USUAL_PANELS = 16, SCRATCH = 512 << 10, MOST_ROWS = 512, MOST_PANELS = 128 };
   int64_t all = rows ? rows : USUAL_ROWS, most = SCRATCH / row_bytes;
   most = most > MOST_ROWS ? MOST_ROWS : most;
+  panels = panels ? panels : USUAL_PANELS;
   cy_blocks best = {tile.mr, 1};
   double least = 0;
   for (int64_t mb = tile.mr; mb == tile.mr || (mb <= most && mb - tile.mr < all); mb += tile.mr)
-    for (int64_t splits = 1; splits <= panels; splits++) {
+    for (int64_t splits = cy_ceil(panels, MOST_PANELS); splits <= panels; splits++) {
       int64_t nb = cy_ceil(panels, splits), blocks = cy_ceil(all, mb), tasks = outer * blocks * splits;
       double ns = task_ns(tile, (double)all / (double)blocks, (double)nb, (double)row_bytes, copied), cost = 0;
       for (int64_t workers = 1; workers <= 8; workers *= 2)
