@@ -1,6 +1,7 @@
 """Writes README's speed table and its picture, speed.svg, from the newest figures of each network in RESULTS.md.
 
-In:  RESULTS.md, written by run.py with --against ort; ROWS below: which networks README shows, and what to call them.
+In:  RESULTS.md, written by run.py with --against ort; below, ROWS: which networks README shows, and what to call them,
+     and MACHINES: on which CPUs.
 Out: the lines between README's "speed:begin" and "speed:end", and tests/bench/speed.svg.
 """
 import os
@@ -19,25 +20,31 @@ ROWS = {
     'silero_vad_v5_ifless': '', 'gtcrn': 'speech enhancement', 'mobilenetv2_qdq': 'int8',
 }
 
+# How RESULTS.md names the CPU: what README says, and the picture.
+MACHINES = {'AMD EPYC': ('AMD EPYC (Zen 3)', 'AVX2'),
+            'Intel(R) Xeon(R) Processor': ('Intel Xeon (Sapphire Rapids)', 'AVX-512')}
+
 BAR, GAP, ROW = 7, 1, 22                 # pixels: height of a bar, space between the two of a row, height of a row
 LEFT, SCALE, LONGEST = 190, 105, 4.5     # pixels of names, pixels per 1x, where bars are cut
 
 
 def newest():
-    """{(network, threads, contender): median ms}; later sections replace earlier ones."""
-    found = {}
+    """{(CPU, network, threads, contender): median ms}; later sections replace earlier ones."""
+    found, cpu = {}, None
     with open(os.path.join(HERE, 'RESULTS.md'), encoding='utf-8') as f:
         for line in f:
+            head = re.match(r'(.*), \d+ CPUs?\. `', line)
+            cpu = head[1] if head else cpu
             cells = [c.strip() for c in line.strip().strip('|').split('|')]
             if len(cells) == 11 and cells[2].isdigit():  # the columns that cyto-bench writes
-                found[cells[0], int(cells[2]), cells[3]] = float(cells[4])
+                found[cpu, cells[0], int(cells[2]), cells[3]] = float(cells[4])
     return found
 
 
 def times(found):
-    """[(network, note, [(our ms, ONNX Runtime's ms) at one and at two threads])]"""
-    return [(name, note, [(found[name, n, 'compiled -O3'], found[name, n, 'ONNX Runtime']) for n in (1, 2)])
-            for name, note in ROWS.items()]
+    """[(network, note, [[(our ms, ONNX Runtime's ms) at one and at two threads] for each of MACHINES])]"""
+    return [(name, note, [[(found[cpu, name, n, 'compiled -O3'], found[cpu, name, n, 'ONNX Runtime']) for n in (1, 2)]
+                          for cpu in MACHINES]) for name, note in ROWS.items()]
 
 
 def number(ms):
@@ -45,12 +52,13 @@ def number(ms):
 
 
 def table(rows):
-    lines = ['| network | 1 thread: cytoc | ONNX Runtime | ratio | 2 threads: cytoc | ONNX Runtime | ratio |',
-             '|---|---:|---:|---:|---:|---:|---:|']
-    for name, note, pairs in rows:
+    lines = ['| network | ' + ' | '.join('%s, %d thread%s: ms | speed' % (name, n, 's'[:n > 1])
+                                        for name, _ in MACHINES.values() for n in (1, 2)) + ' |',
+             '|---|' + 4 * len(MACHINES) * '---:|']
+    for name, note, machines in rows:
         cells = [name + (' (%s)' % note if note else '')]
-        for ours, theirs in pairs:
-            cells += [number(ours), number(theirs), '%.2fx' % (theirs / ours)]
+        for ours, theirs in sum(machines, []):
+            cells += [number(ours), '%.2fx' % (theirs / ours)]
         lines.append('| ' + ' | '.join(cells) + ' |')
     return '\n'.join(lines)
 
@@ -63,19 +71,21 @@ def bar(y, ratio, style):
 
 def picture(rows):
     """Bars of speed over ONNX Runtime's, fastest first."""
-    rows = sorted(rows, key=lambda row: -row[2][0][1] / row[2][0][0])
+    rows = sorted(rows, key=lambda row: -row[2][0][0][1] / row[2][0][0][0])
     high = 52 + ROW * len(rows)
     out = ['<svg xmlns="http://www.w3.org/2000/svg" width="760" height="%d" font-family="sans-serif">' % high,
            '<style>text{font-size:9px;fill:#555}.t{font-size:13px;fill:#222}.n{font-size:12px;fill:#222;text-anchor:end}'
            '.a{fill:#2563a8}.b{fill:#8fb8de}.l{stroke:#c0392b;stroke-dasharray:4 3}</style>',
            '<rect width="760" height="%d" fill="#fff"/>' % high,
-           '<text class="t" x="12" y="20">Runs per second, ONNX Runtime 1.30 = 1 (batch 1, AVX2)</text>',
-           '<rect class="a" x="500" y="12" width="10" height="8"/><text class="t" x="516" y="20">1 thread</text>',
-           '<rect class="b" x="600" y="12" width="10" height="8"/><text class="t" x="616" y="20">2 threads</text>']
-    for i, (name, _, pairs) in enumerate(rows):
+           '<text class="t" x="12" y="20">Runs per second, ONNX Runtime 1.30 = 1 (batch 1, one thread)</text>']
+    for i, ((_, name), style) in enumerate(zip(MACHINES.values(), 'ab')):
+        out.append('<rect class="%s" x="%d" y="12" width="10" height="8"/><text class="t" x="%d" y="20">%s</text>' %
+                   (style, 500 + 100 * i, 516 + 100 * i, name))
+    for i, (name, _, machines) in enumerate(rows):
         y = 40 + ROW * i
         out.append('<text class="n" x="%d" y="%d">%s</text>' % (LEFT - 8, y + 12, name))
-        out += [bar(y + k * (BAR + GAP), theirs / ours, style) for k, ((ours, theirs), style) in enumerate(zip(pairs, 'ab'))]
+        out += [bar(y + k * (BAR + GAP), theirs / ours, style) for k, ((ours, theirs), style) in
+                enumerate(zip([pairs[0] for pairs in machines], 'ab'))]
     out.append('<line class="l" x1="%d" y1="32" x2="%d" y2="%d"/>' % (LEFT + SCALE, LEFT + SCALE, high - 12))
     return '\n'.join(out + ['</svg>', ''])
 
