@@ -34,6 +34,7 @@ typedef struct fuser {
   cy_node *kernel;  /* [node]: the node whose output the kernel stores that computes this one; 0: several */
   bool *pinned;     /* [value]: stored, decided */
   uint32_t *member; /* [node]: mark of the epilogue being gathered */
+  uint32_t *place;  /* [node]: in its block */
   uint16_t *cost;   /* [value]: operations per element, if its single-use inputs are inlined */
   uint16_t *visits; /* [value]: composing steps, if all its element-wise inputs are inlined */
   uint16_t *loads;  /* [value]: operands, likewise */
@@ -187,6 +188,7 @@ static void estimate(fuser *f) {
   for (cy_block b = 1; b <= cy_block_count(g); b++)
     for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
       const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
+      f->place[cy_block_of(g, b)->nodes[i]] = i;
       uint32_t cost = (uint32_t)cy_fuse_op_cost((cy_op)n->op), visits = 1, loads = 0;
       for (uint32_t k = 0; k < n->nin; k++) {
         const cy_node_info *d = cy_def(g, n->in[k]);
@@ -230,17 +232,20 @@ static bool is_closed(const fuser *f, cy_val v) {
   return use_count(f, v) > 0;
 }
 
-/* The first node after the members, in the order of ids of the uses, that can join; 0: none. */
+/* The first user of the members, in the order of the block, that can join; 0: none. Those that a value is made of come
+ * before those that read it: gelu is whole before the two that round it join, which would leave by two ways. */
 static cy_node next_member(const fuser *f, const cy_node *members, int n, cy_block block, const cy_type *t) {
+  cy_node first = 0;
   for (int i = 0; i < n; i++) {
     cy_val v = cy_node_of(f->g, members[i])->out[0];
     for (uint32_t k = f->uses.start[v]; k < f->uses.start[v + 1]; k++) {
       cy_node u = f->uses.list[k];
-      if (u && f->member[u] != f->mark && !f->kernel[u] && can_join(f, cy_node_of(f->g, u), block, t))
-        return u;
+      if (u && f->member[u] != f->mark && !f->kernel[u] && (!first || f->place[u] < f->place[first]) &&
+          can_join(f, cy_node_of(f->g, u), block, t))
+        first = u;
     }
   }
-  return 0;
+  return first;
 }
 
 /* Eight bits are stored rather than what they stand for, where a choice is. */
@@ -433,6 +438,7 @@ int cy_pass_fuse(cy_pass *p) {
   f.kernel = CY_NEW_ARRAY(p->scratch, cy_node, nn);
   f.pinned = CY_NEW_ARRAY(p->scratch, bool, nv);
   f.member = CY_NEW_ARRAY(p->scratch, uint32_t, nn);
+  f.place = CY_NEW_ARRAY(p->scratch, uint32_t, nn);
   f.cost = CY_NEW_ARRAY(p->scratch, uint16_t, nv);
   f.visits = CY_NEW_ARRAY(p->scratch, uint16_t, nv);
   f.loads = CY_NEW_ARRAY(p->scratch, uint16_t, nv);
