@@ -336,6 +336,30 @@ def weights_of_four_bits_from_floats(g):
     return [g.op('Conv', [g.dq(g.input('x', (1, 16, 9, 9), np.uint8), g.f(0.02), g.u8(128)), w])]
 
 
+def half(v):
+    return np.asarray(v, np.float16)
+
+
+@case([T.UINT8], step=1, opset=21, kernel='int8')
+def half_precision_scales(g):
+    """As engines for GPUs want models of halves: ONNX Runtime rounds what is quantised to half, which we do not."""
+    scale = g.const(half(0.01 + 0.01 * g.rng.random(24)))
+    w = g.const(half(g.rng.standard_normal((24, 16, 3, 3))))
+    w = g.dq(g.op('QuantizeLinear', [w, scale, g.const(np.zeros(24, np.int8))], axis=0), scale, g.const(np.zeros(24, np.int8)), axis=0)
+    x = g.dq(g.input('x', (1, 16, 9, 9), np.uint8), g.const(half(0.02)), g.u8(128))
+    return [g.q(g.op('Relu', [g.op('Conv', [x, w])]), g.const(half(0.25)), g.u8(0))]
+
+
+@case([T.UINT8], step=1, opset=21, kernel='int8')
+def half_precision_casts(g):
+    """As converters to half precision write it that leave quantisation in f32."""
+    def halved(x):
+        return g.op('Cast', [x], to=T.FLOAT16)
+    x = halved(g.dq(g.input('x', (9, 64), np.uint8), g.f(0.02), g.u8(128)))
+    w = g.op('Transpose', [halved(g.dq(g.weights((24, 64)), g.const((0.01 + 0.01 * g.rng.random(24)).astype(np.float32)), axis=0))], perm=[1, 0])
+    return [g.q(g.op('Cast', [g.op('MatMul', [x, w])], to=T.FLOAT), g.f(0.25), g.u8(128))]
+
+
 @case([T.FLOAT] * 2, opset=21)
 def sixteen_bits(g):
     """u16 activations and s16 weights, as they are exported where eight bits lose too much; a convolution and a product."""
