@@ -8,7 +8,8 @@
  *                 weights lose their zero point: s8 where that fits, else i16. So do those of products that come as
  *                 integers.
  *   moving        dequantize moves down through views, maximum pools, and concatenations of equal scales, so that 8
- *                 bits are moved; at its end, quantize(dequantize(x)) with equal parameters is x.
+ *                 bits are moved; at its end, quantize(dequantize(x)) with equal parameters is x. Where scales differ by
+ *                 channel (weights), through views that keep the channels apart.
  *   requantise    the division of a quantize by its constant scale moves into the constants behind it: scales, biases,
  *                 bounds. What is left is one fma, a clamp and a conversion per element.
  *   factors       factors per channel in front of a quantize move there likewise.
@@ -184,14 +185,34 @@ static cy_val integer_weights(cy_rewrite *rw, const cy_node_info *n) {
 
 /* ---- data movement ---- */
 
-/* Dequantize q as d did. */
-static cy_val dequantize_as(cy_graph *g, const cy_node_info *d, cy_val q) {
+/* Dequantize q as d did; axis: along which parameters differ, now. */
+static cy_val dequantize_as(cy_graph *g, const cy_node_info *d, cy_val q, int axis) {
   if (!q)
     return 0;
   cy_val in[3] = {q, d->in[1], d->nin > 2 ? d->in[2] : 0};
   cy_type type = *cy_type_of(g, q);
+  cy_attr attrs[2] = {cy_attr_int(CY_ATTR_axis, axis < 0 ? 0 : axis), cy_attr_int(CY_ATTR_block_size, 0)};
   type.dtype = cy_type_of(g, d->out[0])->dtype;
-  return cy_build(g, CY_OP_dequantize, in, d->nin, d->attrs, d->nattrs, &type, 1);
+  return cy_build(g, CY_OP_dequantize, in, d->nin, attrs, 2, &type, 1);
+}
+
+/* Where view n puts this axis of its operand; -1: nowhere as a whole. */
+static int axis_behind(const cy_graph *g, const cy_node_info *n, int axis) {
+  const cy_type *from = cy_type_of(g, n->in[0]), *to = cy_type_of(g, n->out[0]);
+  int64_t before[CY_MAX_RANK], behind[CY_MAX_RANK], inner = 1, at = 1;
+  uint32_t rank;
+  const int64_t *perm = n->op == CY_OP_transpose ? cy_attr_list(n, CY_ATTR_perm, &rank) : NULL;
+  for (int i = 0; perm && i < from->rank; i++)
+    if (perm[i] == axis)
+      return i;
+  if (n->op != CY_OP_reshape || !cy_type_static(g, from, before) || !cy_type_static(g, to, behind))
+    return -1;
+  for (int i = axis + 1; i < from->rank; i++)
+    inner *= before[i];
+  for (int i = to->rank - 1; i >= 0; at *= behind[i--])
+    if (at == inner && behind[i] == before[axis])
+      return i;
+  return -1;
 }
 
 static bool equal_constants(const cy_graph *g, cy_val a, cy_val b) {
@@ -207,13 +228,18 @@ static bool positive(cy_graph *g, cy_val scale, double *out) {
   return cy_value_is_const(g, scale) && cy_value_is_splat(g, scale, out) && *out > 0 && isfinite(*out);
 }
 
-/* Views and the like: op(dequantize(q), rest..) = dequantize(op(q, rest..)). */
+/* Views and the like: op(dequantize(q), rest..) = dequantize(op(q, rest..)). Of constants the view is computed at once:
+ * contractions take them as weights. */
 static cy_val moved(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   source s;
   double scale;
-  const cy_node_info *d = per_tensor(g, n->in[0], &s);
-  if (!d || (n->op == CY_OP_pool_max && (!positive(g, s.scale, &scale) || cy_type_of(g, n->out[0])->rank > 5)))
+  const cy_node_info *d = cy_def_of(g, n->in[0], CY_OP_dequantize);
+  if (!d || !read_source(g, d, &s) || !is_byte(g, s.x))
+    return 0;
+  int axis = s.axis < 0 ? -1 : axis_behind(g, n, s.axis);
+  if ((s.axis >= 0 && axis < 0) ||
+      (n->op == CY_OP_pool_max && (!positive(g, s.scale, &scale) || cy_type_of(g, n->out[0])->rank > 5)))
     return 0;
   cy_val in[4] = {s.x};
   if (n->nin > 4)
@@ -225,8 +251,9 @@ static cy_val moved(cy_rewrite *rw, const cy_node_info *n) {
   if (n->nout > 1)
     type[1] = *cy_type_of(g, n->out[1]);
   bool typed = cy_op_of((cy_op)n->op)->typed;
-  return dequantize_as(
-      g, d, cy_build(g, (cy_op)n->op, in, n->nin, n->attrs, n->nattrs, typed ? type : NULL, typed ? n->nout : 0));
+  cy_val q = cy_build(g, (cy_op)n->op, in, n->nin, n->attrs, n->nattrs, typed ? type : NULL, typed ? n->nout : 0);
+  cy_val computed = q && cy_value_of(g, s.x)->data.bytes && cy_def(g, q) ? cy_fold_node(g, cy_def(g, q)) : 0;
+  return dequantize_as(g, d, computed ? computed : q, axis);
 }
 
 static cy_val moved_concat(cy_rewrite *rw, const cy_node_info *n) {
@@ -240,7 +267,7 @@ static cy_val moved_concat(cy_rewrite *rw, const cy_node_info *n) {
       return 0;
     in[i] = s.x;
   }
-  return d ? dequantize_as(g, d, cy_build(g, CY_OP_concat, in, n->nin, n->attrs, n->nattrs, NULL, 0)) : 0;
+  return d ? dequantize_as(g, d, cy_build(g, CY_OP_concat, in, n->nin, n->attrs, n->nattrs, NULL, 0), -1) : 0;
 }
 
 /* quantize(dequantize(x)) with equal parameters: an integer times a scale over the same scale rounds to itself. */

@@ -360,6 +360,14 @@ def half_precision_casts(g):
     return [g.q(g.op('Cast', [g.op('MatMul', [x, w])], to=T.FLOAT), g.f(0.25), g.u8(128))]
 
 
+@case([T.UINT8], kernel='int8 depthwise')
+def weights_transposed(g):
+    """Channels last, as TensorFlow has weights; scales stay with their channels."""
+    scale = g.const((0.01 + 0.01 * g.rng.random(24)).astype(np.float32))
+    w = g.op('Transpose', [g.dq(g.weights((3, 3, 24, 1)), scale, axis=2)], perm=[2, 3, 0, 1])
+    return [g.q(g.op('Conv', [g.dq(g.input('x', (1, 24, 9, 9), np.uint8), g.f(0.02), g.u8(128)), w], group=24), g.f(0.05), g.u8(100))]
+
+
 @case([T.FLOAT] * 2, opset=21)
 def sixteen_bits(g):
     """u16 activations and s16 weights, as they are exported where eight bits lose too much; a convolution and a product."""
