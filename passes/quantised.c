@@ -7,8 +7,8 @@
  *                 operand's scale and zero point are scalars, the right one's may be per output channel. Constant
  *                 weights lose their zero point: s8 where that fits, else i16. So do those of products that come as
  *                 integers.
- *   moving        dequantize moves down through views, maximum pools, and concatenations of equal scales, so that 8
- *                 bits are moved; at its end, quantize(dequantize(x)) with equal parameters is x. Where scales differ by
+ *   moving        dequantize moves down through views, maximum pools, resizing to the nearest element, and
+ *                 concatenations of equal scales, so that 8 bits are moved; at its end, quantize(dequantize(x)) with equal parameters is x. Where scales differ by
  *                 channel (weights), through views that keep the channels apart.
  *   requantise    the division of a quantize by its constant scale moves into the constants behind it: scales, biases,
  *                 bounds. What is left is one fma, a clamp and a conversion per element.
@@ -228,18 +228,27 @@ static bool positive(cy_graph *g, cy_val scale, double *out) {
   return cy_value_is_const(g, scale) && cy_value_is_splat(g, scale, out) && *out > 0 && isfinite(*out);
 }
 
+/* Is every element of n's result one of its operand's, in bytes as in floats? */
+static bool only_moves(cy_graph *g, const cy_node_info *n, const source *s) {
+  double scale;
+  if (n->op == CY_OP_pool_max)
+    return positive(g, s->scale, &scale) && cy_type_of(g, n->out[0])->rank <= 5;
+  if (n->op == CY_OP_resize) /* a region cropped has a value of its own outside */
+    return cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_NEAREST) == CY_RESIZE_NEAREST &&
+           cy_attr_get_int(n, CY_ATTR_coord, CY_COORD_HALF_PIXEL) != CY_COORD_TF_CROP;
+  return true;
+}
+
 /* Views and the like: op(dequantize(q), rest..) = dequantize(op(q, rest..)). Of constants the view is computed at once:
  * contractions take them as weights. */
 static cy_val moved(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   source s;
-  double scale;
   const cy_node_info *d = cy_def_of(g, n->in[0], CY_OP_dequantize);
-  if (!d || !read_source(g, d, &s) || !is_byte(g, s.x))
+  if (!d || !read_source(g, d, &s) || !is_byte(g, s.x) || !only_moves(g, n, &s))
     return 0;
   int axis = s.axis < 0 ? -1 : axis_behind(g, n, s.axis);
-  if ((s.axis >= 0 && axis < 0) ||
-      (n->op == CY_OP_pool_max && (!positive(g, s.scale, &scale) || cy_type_of(g, n->out[0])->rank > 5)))
+  if (s.axis >= 0 && axis < 0)
     return 0;
   cy_val in[4] = {s.x};
   if (n->nin > 4)
@@ -505,6 +514,7 @@ static const cy_rule rules[] = {
     {CY_OP_expand, "moving", moved},
     {CY_OP_gather, "moving", moved},
     {CY_OP_pool_max, "moving", moved},
+    {CY_OP_resize, "moving", moved},
     {CY_OP_concat, "moving", moved_concat},
     {CY_OP_quantize, "back", back},
     {CY_OP_quantize, "clamp", clamp},

@@ -368,6 +368,17 @@ def weights_transposed(g):
     return [g.q(g.op('Conv', [g.dq(g.input('x', (1, 24, 9, 9), np.uint8), g.f(0.02), g.u8(128)), w], group=24), g.f(0.05), g.u8(100))]
 
 
+@case([T.UINT8] * 3)
+def resized(g):
+    """To the nearest element, by whole factors and others, bytes are moved; linearly, and cropped, they are not."""
+    x, results = g.dq(g.input('x', (1, 5, 7, 9), np.uint8), g.f(0.02), g.u8(128)), []
+    for scale, options in ((2, {'mode': 'nearest', 'coordinate_transformation_mode': 'asymmetric', 'nearest_mode': 'floor'}), (1.7, {'mode': 'nearest'}),
+                           (2, {'mode': 'linear'})):
+        y = g.op('Resize', [x, '', g.const(np.array([1, 1, scale, scale], np.float32))], **options)
+        results.append(g.q(y, g.f(0.02), g.u8(128)))
+    return results
+
+
 @case([T.FLOAT] * 2, opset=21)
 def sixteen_bits(g):
     """u16 activations and s16 weights, as they are exported where eight bits lose too much; a convolution and a product."""
