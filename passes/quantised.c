@@ -8,8 +8,9 @@
  *                 weights lose their zero point: s8 where that fits, else i16. So do those of products that come as
  *                 integers.
  *   moving        dequantize moves down through views, maximum pools, resizing to the nearest element, and
- *                 concatenations of equal scales, so that 8 bits are moved; at its end, quantize(dequantize(x)) with equal parameters is x. Where scales differ by
- *                 channel (weights), through views that keep the channels apart.
+ *                 concatenations of equal scales, so that 8 bits are moved; at its end, quantize(dequantize(x)) with
+ *                 equal parameters is x. Where scales differ by channel (weights), through views that keep the channels
+ *                 apart. quantize moves up through concatenations of what is dequantised.
  *   requantise    the division of a quantize by its constant scale moves into the constants behind it: scales, biases,
  *                 bounds. What is left is one fma, a clamp and a conversion per element.
  *   factors       factors per channel in front of a quantize move there likewise.
@@ -292,6 +293,27 @@ static cy_val back(cy_rewrite *rw, const cy_node_info *n) {
   return s.x;
 }
 
+/* quantize(concat(dequantize(a), ..)), of different scales: what is joined is quantised, so that bytes are. */
+static cy_val pieces(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  source s;
+  const cy_node_info *c = cy_def_of(g, n->in[0], CY_OP_concat);
+  if (!c || cy_attr_get_int(n, CY_ATTR_block_size, 0) || !is_byte(g, n->out[0]) || !is_single(g, n->in[1]) ||
+      (n->nin > 2 && n->in[2] && !is_single(g, n->in[2])) || !cy_rewrite_single_use(rw, n->in[0]))
+    return 0;
+  for (uint32_t i = 0; i < c->nin; i++)
+    if (!per_tensor(g, c->in[i], &s))
+      return 0;
+  cy_val *in = CY_NEW_ARRAY(rw->pass->scratch, cy_val, c->nin);
+  for (uint32_t i = 0; i < c->nin; i++) {
+    cy_val q[3] = {c->in[i], n->in[1], n->nin > 2 ? n->in[2] : 0};
+    cy_type type = *cy_type_of(g, c->in[i]);
+    type.dtype = cy_type_of(g, n->out[0])->dtype;
+    in[i] = cy_build(g, CY_OP_quantize, q, n->nin, n->attrs, n->nattrs, &type, 1);
+  }
+  return cy_build(g, CY_OP_concat, in, c->nin, c->attrs, c->nattrs, NULL, 0);
+}
+
 /* ---- requantising ---- */
 
 /* Can x be had times a constant, one that differs by channel where `many`, by changing constants only? Depth-limited;
@@ -517,6 +539,7 @@ static const cy_rule rules[] = {
     {CY_OP_resize, "moving", moved},
     {CY_OP_concat, "moving", moved_concat},
     {CY_OP_quantize, "back", back},
+    {CY_OP_quantize, "moving", pieces},
     {CY_OP_quantize, "clamp", clamp},
     {CY_OP_quantize, "factors", factors},
     {CY_OP_quantize, "requantise", requantise},

@@ -379,6 +379,16 @@ def resized(g):
     return results
 
 
+@case([T.UINT8] * 2)
+def joined(g):
+    """Scales differ among what is joined: one is that of the result, one is not; the last is quantised to another type."""
+    x, y = (g.input(name, (2, n, 7, 5), np.uint8) for name, n in (('x', 5), ('y', 8)))
+    both = [g.dq(x, g.f(0.02), g.u8(128)), g.dq(y, g.f(0.031), g.u8(100))]
+    z = g.op('Relu', [g.dq(g.input('z', (2, 4, 7, 5), np.int8, -128, 128), g.f(0.02), g.i8(5))])
+    z = g.dq(g.q(z, g.f(0.011), g.i8(-120)), g.f(0.011), g.i8(-120))
+    return [g.q(g.op('Concat', both, axis=1), g.f(0.031), g.u8(100)), g.q(g.op('Concat', [*both, z], axis=1), g.f(0.04), g.u8(90))]
+
+
 @case([T.FLOAT] * 2, opset=21)
 def sixteen_bits(g):
     """u16 activations and s16 weights, as they are exported where eight bits lose too much; a convolution and a product."""
