@@ -632,6 +632,11 @@ static cy_val evaluate(cy_graph *g, const cy_node_info *n) {
   return out;
 }
 
+cy_val cy_fold_node(cy_graph *g, const cy_node_info *n) {
+  uint64_t in_bytes;
+  return all_const(g, n, &in_bytes) && !grows(g, n, in_bytes) ? evaluate(g, n) : 0;
+}
+
 /* requires: swept   establishes: swept, folded   breaks: unique, placed, fused */
 int cy_pass_fold(cy_pass *p) {
   cy_graph *g = p->g;
@@ -691,14 +696,12 @@ static bool *find_quantised(cy_pass *p) {
 /* requires: swept   establishes: swept   breaks: unique, placed, fused */
 int cy_pass_fold_quantised(cy_pass *p) {
   cy_graph *g = p->g;
-  uint64_t folded = 0, in_bytes;
+  uint64_t folded = 0;
   const bool *needed = find_quantised(p);
   for (cy_block b = 1; b <= cy_block_count(g); b++)
     for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
       const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
-      if (n->nout != 1 || !needed[n->out[0]] || !all_const(g, n, &in_bytes) || grows(g, n, in_bytes))
-        continue;
-      cy_val by = evaluate(g, n);
+      cy_val by = n->nout == 1 && needed[n->out[0]] ? cy_fold_node(g, n) : 0;
       if (!by)
         continue;
       cy_graph_replace(g, n->out[0], by);

@@ -9,6 +9,9 @@
  * and folded by fold, so weights are stored as f32. Data movement on a constant (an embedding looked up) stays half and
  * is cast behind, where less is left to cast.
  *
+ * What a dequantize of 8 bits gives is not rounded either, even where the model casts it (converters to half precision
+ * leave quantisation in f32, between casts): products of it are those of integers then (quantised.c).
+ *
  * For targets that multiply halves and add up in f32 (cy_pass_options.half_factors), products, convolutions and
  * attention keep their half operands, where that is faster, and only their results are f32. What a product reads lies
  * in memory as half: its other readers take that, too, rounded as the model says, instead of having it stored twice.
@@ -68,29 +71,46 @@ static bool moves_only(const cy_node_info *n) {
   return cls == CY_CLASS_VIEW || n->op == CY_OP_gather || n->op == CY_OP_gather_elements || n->op == CY_OP_gather_nd;
 }
 
+/* Does n dequantize integers of at most 8 bits? */
+static bool dequantizes(const cy_graph *g, const cy_node_info *n) {
+  cy_dtype from = n->op == CY_OP_dequantize ? (cy_dtype)cy_type_of(g, n->in[0])->dtype : CY_NONE;
+  return n->op == CY_OP_dequantize && cy_dtype_is_int(from) && cy_dtype_of(from)->bits <= 8;
+}
+
+/* Is v what such a dequantize gives, maybe moved or cast? */
+static bool is_dequantised(const cy_graph *g, cy_val v) {
+  const cy_node_info *n = cy_def(g, v);
+  while (n && (n->op == CY_OP_transpose || n->op == CY_OP_reshape || n->op == CY_OP_cast))
+    n = cy_def(g, n->in[0]);
+  return n && dequantizes(g, n);
+}
+
 /* Does product n multiply v's halves as they are; n NULL: might any product? */
 static bool factors_stay(const widening *w, cy_val v, const cy_node_info *n) {
   const cy_pass_options *o = w->p->options;
   return o->half_factors && o->half_factors(o->target, (cy_dtype)cy_type_of(w->g, v)->dtype, w->g, n, w->sizes);
 }
 
-static bool is_product(const cy_node_info *n) {
-  return n->op == CY_OP_matmul || n->op == CY_OP_conv || n->op == CY_OP_conv_transpose;
+/* One of floats, as far as is known yet. */
+static bool is_product(const cy_graph *g, const cy_node_info *n) {
+  if (n->op != CY_OP_matmul && n->op != CY_OP_conv && n->op != CY_OP_conv_transpose)
+    return false;
+  return n->op == CY_OP_conv_transpose || !is_dequantised(g, n->in[0]) || !is_dequantised(g, n->in[1]);
 }
 
 /* A product that multiplies halves as they are; attention, if one kernel does it: its first three operands are factors.
  */
 static bool multiplies_halves(const widening *w, const cy_node_info *n) {
   const cy_graph *g = w->g;
-  if (!(is_product(n) || n->op == CY_OP_attention) || !is_half(g, n->in[0]) ||
+  if (!(is_product(g, n) || n->op == CY_OP_attention) || !is_half(g, n->in[0]) ||
       cy_type_of(g, n->in[0])->dtype != cy_type_of(g, n->in[1])->dtype || !factors_stay(w, n->in[0], n))
     return false;
-  return is_product(n) || cy_attention_fits(w->p, cy_type_of(g, n->in[0]), cy_type_of(g, n->in[2]));
+  return is_product(g, n) || cy_attention_fits(w->p, cy_type_of(g, n->in[0]), cy_type_of(g, n->in[2]));
 }
 
 /* Does n, if it reads v, which is half, read it as a factor? */
 static bool is_factor_of(const widening *w, cy_val v, const cy_node_info *n) {
-  return (is_product(n) && factors_stay(w, v, n)) || multiplies_halves(w, n);
+  return (is_product(w->g, n) && factors_stay(w, v, n)) || multiplies_halves(w, n);
 }
 
 /* May readers of v take its value before it was rounded? */
@@ -104,15 +124,14 @@ static bool keeps_wide(const widening *w, cy_val v) {
 /* Is n computed in f32? */
 static bool wants(widening *w, const cy_node_info *n) {
   const cy_graph *g = w->g;
-  bool half = false, factors = false;
+  bool half = n->op == CY_OP_dequantize && is_half(g, n->out[0]), factors = false;
   for (uint32_t i = 0; i < n->nin; i++)
     if (is_half(g, n->in[i])) {
       half = true;
-      factors |= factors_stay(w, n->in[i], NULL);
+      factors |= factors_stay(w, n->in[i], NULL) && !is_dequantised(g, n->in[i]);
     }
   cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
-  if (!half || cls == CY_CLASS_CALL || cls == CY_CLASS_CTRL || n->op == CY_OP_bitcast || n->op == CY_OP_quantize ||
-      n->op == CY_OP_dequantize)
+  if (!half || cls == CY_CLASS_CALL || cls == CY_CLASS_CTRL || n->op == CY_OP_bitcast)
     return false;
   if (!moves_only(n))
     return true;
@@ -172,6 +191,9 @@ static void widen_block(widening *w, cy_block b) {
     for (int k = 0; k < node->nattrs; k++)
       if (node->attrs[k].kind == CY_KIND_BLOCK)
         widen_block(w, node->attrs[k].block);
+    const cy_node_info *before = node->op == CY_OP_cast && is_half(g, node->out[0]) ? cy_def(g, node->in[0]) : NULL;
+    if (before && dequantizes(g, before) && cy_type_of(g, node->in[0])->dtype == CY_F32 && keeps_wide(w, node->out[0]))
+      *wide_of(w, node->out[0]) = (wide){node->in[0], b};
     if (wants(w, node))
       widen_node(w, nodes[i]);
   }

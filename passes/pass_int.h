@@ -71,6 +71,9 @@ bool cy_rewrite_single_use(const cy_rewrite *rw, cy_val v); /* false for values 
 bool cy_rewrite_is_result(const cy_rewrite *rw, cy_val v);  /* a model output, block result, or read by a symbol */
 void cy_rewrite_origin(cy_pass *p, const cy_node_info *n);  /* nodes built from now on come from n and this pass */
 
+/* ---- fold.c ---- */
+cy_val cy_fold_node(cy_graph *g, const cy_node_info *n); /* the constant that n computes; 0: not of constants, or too large */
+
 /* ---- query.c ---- */
 cy_node_info *cy_def(const cy_graph *g, cy_val v);              /* the defining node or NULL */
 cy_node_info *cy_def_of(const cy_graph *g, cy_val v, cy_op op); /* .. if it is an `op` */

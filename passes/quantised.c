@@ -7,8 +7,10 @@
  *                 operand's scale and zero point are scalars, the right one's may be per output channel. Constant
  *                 weights lose their zero point: s8 where that fits, else i16. So do those of products that come as
  *                 integers.
- *   moving        dequantize moves down through views, maximum pools, and concatenations of equal scales, so that 8
- *                 bits are moved; at its end, quantize(dequantize(x)) with equal parameters is x.
+ *   moving        dequantize moves down through views, maximum pools, resizing to the nearest element, and
+ *                 concatenations of equal scales, so that 8 bits are moved; at its end, quantize(dequantize(x)) with
+ *                 equal parameters is x. Where scales differ by channel (weights), through views that keep the channels
+ *                 apart. quantize moves up through concatenations of what is dequantised.
  *   requantise    the division of a quantize by its constant scale moves into the constants behind it: scales, biases,
  *                 bounds. What is left is one fma, a clamp and a conversion per element.
  *   factors       factors per channel in front of a quantize move there likewise.
@@ -184,14 +186,34 @@ static cy_val integer_weights(cy_rewrite *rw, const cy_node_info *n) {
 
 /* ---- data movement ---- */
 
-/* Dequantize q as d did. */
-static cy_val dequantize_as(cy_graph *g, const cy_node_info *d, cy_val q) {
+/* Dequantize q as d did; axis: along which parameters differ, now. */
+static cy_val dequantize_as(cy_graph *g, const cy_node_info *d, cy_val q, int axis) {
   if (!q)
     return 0;
   cy_val in[3] = {q, d->in[1], d->nin > 2 ? d->in[2] : 0};
   cy_type type = *cy_type_of(g, q);
+  cy_attr attrs[2] = {cy_attr_int(CY_ATTR_axis, axis < 0 ? 0 : axis), cy_attr_int(CY_ATTR_block_size, 0)};
   type.dtype = cy_type_of(g, d->out[0])->dtype;
-  return cy_build(g, CY_OP_dequantize, in, d->nin, d->attrs, d->nattrs, &type, 1);
+  return cy_build(g, CY_OP_dequantize, in, d->nin, attrs, 2, &type, 1);
+}
+
+/* Where view n puts this axis of its operand; -1: nowhere as a whole. */
+static int axis_behind(const cy_graph *g, const cy_node_info *n, int axis) {
+  const cy_type *from = cy_type_of(g, n->in[0]), *to = cy_type_of(g, n->out[0]);
+  int64_t before[CY_MAX_RANK], behind[CY_MAX_RANK], inner = 1, at = 1;
+  uint32_t rank;
+  const int64_t *perm = n->op == CY_OP_transpose ? cy_attr_list(n, CY_ATTR_perm, &rank) : NULL;
+  for (int i = 0; perm && i < from->rank; i++)
+    if (perm[i] == axis)
+      return i;
+  if (n->op != CY_OP_reshape || !cy_type_static(g, from, before) || !cy_type_static(g, to, behind))
+    return -1;
+  for (int i = axis + 1; i < from->rank; i++)
+    inner *= before[i];
+  for (int i = to->rank - 1; i >= 0; at *= behind[i--])
+    if (at == inner && behind[i] == before[axis])
+      return i;
+  return -1;
 }
 
 static bool equal_constants(const cy_graph *g, cy_val a, cy_val b) {
@@ -207,13 +229,27 @@ static bool positive(cy_graph *g, cy_val scale, double *out) {
   return cy_value_is_const(g, scale) && cy_value_is_splat(g, scale, out) && *out > 0 && isfinite(*out);
 }
 
-/* Views and the like: op(dequantize(q), rest..) = dequantize(op(q, rest..)). */
+/* Is every element of n's result one of its operand's, in bytes as in floats? */
+static bool only_moves(cy_graph *g, const cy_node_info *n, const source *s) {
+  double scale;
+  if (n->op == CY_OP_pool_max)
+    return positive(g, s->scale, &scale) && cy_type_of(g, n->out[0])->rank <= 5;
+  if (n->op == CY_OP_resize) /* a region cropped has a value of its own outside */
+    return cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_NEAREST) == CY_RESIZE_NEAREST &&
+           cy_attr_get_int(n, CY_ATTR_coord, CY_COORD_HALF_PIXEL) != CY_COORD_TF_CROP;
+  return true;
+}
+
+/* Views and the like: op(dequantize(q), rest..) = dequantize(op(q, rest..)). Of constants the view is computed at once:
+ * contractions take them as weights. */
 static cy_val moved(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   source s;
-  double scale;
-  const cy_node_info *d = per_tensor(g, n->in[0], &s);
-  if (!d || (n->op == CY_OP_pool_max && (!positive(g, s.scale, &scale) || cy_type_of(g, n->out[0])->rank > 5)))
+  const cy_node_info *d = cy_def_of(g, n->in[0], CY_OP_dequantize);
+  if (!d || !read_source(g, d, &s) || !is_byte(g, s.x) || !only_moves(g, n, &s))
+    return 0;
+  int axis = s.axis < 0 ? -1 : axis_behind(g, n, s.axis);
+  if (s.axis >= 0 && axis < 0)
     return 0;
   cy_val in[4] = {s.x};
   if (n->nin > 4)
@@ -225,8 +261,9 @@ static cy_val moved(cy_rewrite *rw, const cy_node_info *n) {
   if (n->nout > 1)
     type[1] = *cy_type_of(g, n->out[1]);
   bool typed = cy_op_of((cy_op)n->op)->typed;
-  return dequantize_as(
-      g, d, cy_build(g, (cy_op)n->op, in, n->nin, n->attrs, n->nattrs, typed ? type : NULL, typed ? n->nout : 0));
+  cy_val q = cy_build(g, (cy_op)n->op, in, n->nin, n->attrs, n->nattrs, typed ? type : NULL, typed ? n->nout : 0);
+  cy_val computed = q && cy_value_of(g, s.x)->data.bytes && cy_def(g, q) ? cy_fold_node(g, cy_def(g, q)) : 0;
+  return dequantize_as(g, d, computed ? computed : q, axis);
 }
 
 static cy_val moved_concat(cy_rewrite *rw, const cy_node_info *n) {
@@ -240,7 +277,7 @@ static cy_val moved_concat(cy_rewrite *rw, const cy_node_info *n) {
       return 0;
     in[i] = s.x;
   }
-  return d ? dequantize_as(g, d, cy_build(g, CY_OP_concat, in, n->nin, n->attrs, n->nattrs, NULL, 0)) : 0;
+  return d ? dequantize_as(g, d, cy_build(g, CY_OP_concat, in, n->nin, n->attrs, n->nattrs, NULL, 0), -1) : 0;
 }
 
 /* quantize(dequantize(x)) with equal parameters: an integer times a scale over the same scale rounds to itself. */
@@ -254,6 +291,27 @@ static cy_val back(cy_rewrite *rw, const cy_node_info *n) {
       scale > 1e30 || !equal_constants(g, s.scale, n->in[1]) || !equal_constants(g, s.zero, zero))
     return 0;
   return s.x;
+}
+
+/* quantize(concat(dequantize(a), ..)), of different scales: what is joined is quantised, so that bytes are. */
+static cy_val pieces(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  source s;
+  const cy_node_info *c = cy_def_of(g, n->in[0], CY_OP_concat);
+  if (!c || cy_attr_get_int(n, CY_ATTR_block_size, 0) || !is_byte(g, n->out[0]) || !is_single(g, n->in[1]) ||
+      (n->nin > 2 && n->in[2] && !is_single(g, n->in[2])) || !cy_rewrite_single_use(rw, n->in[0]))
+    return 0;
+  for (uint32_t i = 0; i < c->nin; i++)
+    if (!per_tensor(g, c->in[i], &s))
+      return 0;
+  cy_val *in = CY_NEW_ARRAY(rw->pass->scratch, cy_val, c->nin);
+  for (uint32_t i = 0; i < c->nin; i++) {
+    cy_val q[3] = {c->in[i], n->in[1], n->nin > 2 ? n->in[2] : 0};
+    cy_type type = *cy_type_of(g, c->in[i]);
+    type.dtype = cy_type_of(g, n->out[0])->dtype;
+    in[i] = cy_build(g, CY_OP_quantize, q, n->nin, n->attrs, n->nattrs, &type, 1);
+  }
+  return cy_build(g, CY_OP_concat, in, c->nin, c->attrs, c->nattrs, NULL, 0);
 }
 
 /* ---- requantising ---- */
@@ -478,8 +536,10 @@ static const cy_rule rules[] = {
     {CY_OP_expand, "moving", moved},
     {CY_OP_gather, "moving", moved},
     {CY_OP_pool_max, "moving", moved},
+    {CY_OP_resize, "moving", moved},
     {CY_OP_concat, "moving", moved_concat},
     {CY_OP_quantize, "back", back},
+    {CY_OP_quantize, "moving", pieces},
     {CY_OP_quantize, "clamp", clamp},
     {CY_OP_quantize, "factors", factors},
     {CY_OP_quantize, "requantise", requantise},

@@ -336,6 +336,59 @@ def weights_of_four_bits_from_floats(g):
     return [g.op('Conv', [g.dq(g.input('x', (1, 16, 9, 9), np.uint8), g.f(0.02), g.u8(128)), w])]
 
 
+def half(v):
+    return np.asarray(v, np.float16)
+
+
+@case([T.UINT8], step=1, opset=21, kernel='int8')
+def half_precision_scales(g):
+    """As engines for GPUs want models of halves: ONNX Runtime rounds what is quantised to half, which we do not."""
+    scale = g.const(half(0.01 + 0.01 * g.rng.random(24)))
+    w = g.const(half(g.rng.standard_normal((24, 16, 3, 3))))
+    w = g.dq(g.op('QuantizeLinear', [w, scale, g.const(np.zeros(24, np.int8))], axis=0), scale, g.const(np.zeros(24, np.int8)), axis=0)
+    x = g.dq(g.input('x', (1, 16, 9, 9), np.uint8), g.const(half(0.02)), g.u8(128))
+    return [g.q(g.op('Relu', [g.op('Conv', [x, w])]), g.const(half(0.25)), g.u8(0))]
+
+
+@case([T.UINT8], step=1, opset=21, kernel='int8')
+def half_precision_casts(g):
+    """As converters to half precision write it that leave quantisation in f32."""
+    def halved(x):
+        return g.op('Cast', [x], to=T.FLOAT16)
+    x = halved(g.dq(g.input('x', (9, 64), np.uint8), g.f(0.02), g.u8(128)))
+    w = g.op('Transpose', [halved(g.dq(g.weights((24, 64)), g.const((0.01 + 0.01 * g.rng.random(24)).astype(np.float32)), axis=0))], perm=[1, 0])
+    return [g.q(g.op('Cast', [g.op('MatMul', [x, w])], to=T.FLOAT), g.f(0.25), g.u8(128))]
+
+
+@case([T.UINT8], kernel='int8 depthwise')
+def weights_transposed(g):
+    """Channels last, as TensorFlow has weights; scales stay with their channels."""
+    scale = g.const((0.01 + 0.01 * g.rng.random(24)).astype(np.float32))
+    w = g.op('Transpose', [g.dq(g.weights((3, 3, 24, 1)), scale, axis=2)], perm=[2, 3, 0, 1])
+    return [g.q(g.op('Conv', [g.dq(g.input('x', (1, 24, 9, 9), np.uint8), g.f(0.02), g.u8(128)), w], group=24), g.f(0.05), g.u8(100))]
+
+
+@case([T.UINT8] * 3)
+def resized(g):
+    """To the nearest element, by whole factors and others, bytes are moved; linearly, and cropped, they are not."""
+    x, results = g.dq(g.input('x', (1, 5, 7, 9), np.uint8), g.f(0.02), g.u8(128)), []
+    for scale, options in ((2, {'mode': 'nearest', 'coordinate_transformation_mode': 'asymmetric', 'nearest_mode': 'floor'}), (1.7, {'mode': 'nearest'}),
+                           (2, {'mode': 'linear'})):
+        y = g.op('Resize', [x, '', g.const(np.array([1, 1, scale, scale], np.float32))], **options)
+        results.append(g.q(y, g.f(0.02), g.u8(128)))
+    return results
+
+
+@case([T.UINT8] * 2)
+def joined(g):
+    """Scales differ among what is joined: one is that of the result, one is not; the last is quantised to another type."""
+    x, y = (g.input(name, (2, n, 7, 5), np.uint8) for name, n in (('x', 5), ('y', 8)))
+    both = [g.dq(x, g.f(0.02), g.u8(128)), g.dq(y, g.f(0.031), g.u8(100))]
+    z = g.op('Relu', [g.dq(g.input('z', (2, 4, 7, 5), np.int8, -128, 128), g.f(0.02), g.i8(5))])
+    z = g.dq(g.q(z, g.f(0.011), g.i8(-120)), g.f(0.011), g.i8(-120))
+    return [g.q(g.op('Concat', both, axis=1), g.f(0.031), g.u8(100)), g.q(g.op('Concat', [*both, z], axis=1), g.f(0.04), g.u8(90))]
+
+
 @case([T.FLOAT] * 2, opset=21)
 def sixteen_bits(g):
     """u16 activations and s16 weights, as they are exported where eight bits lose too much; a convolution and a product."""
