@@ -109,6 +109,18 @@ int64_t cy_dot_group_bytes(cy_dot_form form, int64_t nr);
 /* acc + a * b over the pairs or fours of each lane, all as <W x i32>; of bf16, acc are the bits of floats. */
 V cy_dot_add(cy_cg *cg, cy_dot_form form, V acc, V a, V b);
 
+/* ---- dot_fresh.c ---- */
+
+typedef struct cy_dot_fresh {
+  const cy_dot_desc *d;
+  cy_dot_form form;
+  int b_slot;
+  int64_t n, k, nr;              /* n, k: 0 when not known */
+  V columns, depth, panel_bytes; /* n and k as they are, bytes of a packed panel */
+} cy_dot_fresh;
+/* Packs panels [p0, p1) of the matrix of this number to dst. */
+void cy_dot_fresh_emit(cy_cg *cg, const cy_dot_fresh *fresh, V matrix, V p0, V p1, V dst);
+
 /* ---- dot_rows.c: a's elements on their way to scratch ---- */
 
 typedef struct cy_dot_rows {
