@@ -83,6 +83,7 @@ ROWS = [
     ('half io', [MODEL, '--bf16', '--half-io', '--emit=graph'], 0, [r'%image: bf16\[', r': bf16\[batch,10\]'], [], None),
     ('half io alone', [MODEL, '--half-io', '-o', '%s/m.so'], 1, ['--half-io', '--fp16'], [], None),
     ('half limit alone', [MODEL, '--half-max-error=1%', '-o', '%s/m.so'], 1, ['--half-max-error', '--fp16'], [], None),
+    ('half limit beside int8', [MODEL, '--bf16', '--int8', '--half-max-error=1%', '-o', '%s/m.so'], 1, ['--half-max-error', '--int8'], [], None),
     ('half limit no number', [MODEL, '--fp16', '--half-max-error=few', '-o', '%s/m.so'], 1, ['few', 'percentage'], [], None),
     ('half limit', [MODEL, '--bf16', '--half-max-error=5%', '--explain', '-o', '%s/m.so'], 0, ['bf16 kcyc', 'layers in bf16'], ['m.h', 'm.so'], None),
     ('fp16 and bf16', [MODEL, '--fp16', '--bf16', '-o', '%s/m.so'], 1, ['exclude each other'], [], None),

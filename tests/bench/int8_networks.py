@@ -2,7 +2,7 @@
 
 In:  networks of ../shared/zoo, which get random weights, and of ../shared/models; what makes their samples (int8.py).
 Out: a row per convolutional network: our float library, our static one, ONNX Runtime with the model and with what
-     `cytoc quantize` makes of it; a row per network of products: our float library, --int8, --bf16, ONNX Runtime.
+     `cytoc quantize` makes of it; a row per network of products: our float library, --int8, --bf16, both, ONNX Runtime.
      Contenders take turns, a process each time, and every figure is a median over ROUNDS processes of the median of
      their runs. One thread.
 """
@@ -22,7 +22,8 @@ NETWORKS = {'resnet50': (-2, 2), 'densenet121': (-2, 2), 'vgg16': (-2, 2), 'mobi
 ROUNDS, SECONDS, SAMPLES = 5, 0.5, 4
 PRODUCTS = ('vit_b_16', 'bert_base', 'gpt2_small', 'whisper_tiny_encoder', 'tfswa_unet', 'mlp_mixer_s16')
 HEAD = ['network', 'float ms', 'static: layers', 'ms', 'speed', 'ONNX Runtime: float ms', 'speed', 'QDQ ms', 'speed']
-PRODUCTS_HEAD = ['network', 'float ms', '--int8 ms', 'speed', '--bf16 ms', 'speed', 'ONNX Runtime: float ms', 'speed']
+PRODUCTS_HEAD = ['network', 'float ms', '--int8 ms', 'speed', '--bf16 ms', 'speed', '--int8 --bf16 ms', 'speed',
+                 'ONNX Runtime: float ms', 'speed']
 
 
 def zoo_entry(name):
@@ -120,7 +121,7 @@ def products_row(args, name, extra):
     n = Network(args, name)
     n.add_inputs()
     target = [option for option in extra if option.startswith('--target=')]
-    made = [n.compile('%d.so' % i, *target, *option)[0] for i, option in enumerate(([], ['--int8'], ['--bf16']))]
+    made = [n.compile('%d.so' % i, *target, *option)[0] for i, option in enumerate(([], ['--int8'], ['--bf16'], ['--int8', '--bf16']))]
     return cells(name, [*(n.ours(library) for library in made), n.theirs(n.model)])
 
 

@@ -112,6 +112,21 @@ def half_pairs(p):
     return None
 
 
+def half_beside_int8(p):
+    """With --int8, what integers leave in float is in half precision; accuracy is that of integers."""
+    model, sizes = encoder(p.path('text.onnx')), ['--dim', 'batch=2', '--dim', 'length=64']
+    x = samples_of((2, 5, 64), 1)[0], samples_of((2, 5, 96), 1, 5)[0]
+    for target, kinds in (('graniterapids', ('gemm int8 amx', 'attention bf16 amx')), ('x86-64-v3', ('gemm int8', 'attention '))):
+        table = p.cytoc(model, '-o', '-', '--emit=asm', '--explain', '--target=' + target, '--int8', '--bf16', *sizes)
+        if any(kind not in table for kind in kinds):
+            return '%s: no %s' % (target, ' or no '.join(kinds))
+    wanted, ints, both = (p.run(p.library(model, name, *options), *x)[0]
+                          for name, options in (('f', ()), ('i', ('--int8',)), ('b', ('--int8', '--bf16'))))
+    if snr(wanted, both) < min(snr(wanted, ints), 42) - 3:
+        return '%.1f dB, with integers alone %.1f' % (snr(wanted, both), snr(wanted, ints))
+    return None
+
+
 def half_overflow(p):
     """A constant beyond f16 is named and stays f32; bf16 takes it."""
     n = Network(12)
@@ -162,4 +177,4 @@ def half_limit(p):
     return None if found[2:] == ['float: its values are beyond half precision'] * 2 else text
 
 
-TESTS = [half_digits, half_networks, half_models, half_pairs, half_overflow, half_limit]
+TESTS = [half_digits, half_networks, half_beside_int8, half_models, half_pairs, half_overflow, half_limit]
