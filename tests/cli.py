@@ -111,7 +111,7 @@ ROWS = [
     ('explain', [MODEL, '--explain', '-o', '%s/m.so'], 0,
      ['kernel +runs +algorithm +layout +MFLOP +MB +floor us +ops', 'conv (direct|winograd).* conv add max', 'nhwc', 'all launches'],
      ['m.h', 'm.so'], None),
-    ('winograd', [MODEL, '--dim', 'batch=1', '--fast-algorithms=auto', '--explain', '-o', '%s/m.so'], 0, ['conv winograd'], ['m.h', 'm.so'], None),
+    ('winograd', [MODEL, '--dim', 'batch=1', '--target=x86-64-v3', '--fast-algorithms=auto', '--explain', '-o', '%s/m.so'], 0, ['conv winograd'], ['m.h', 'm.so'], None),
     ('no winograd', [MODEL, '--dim', 'batch=1', '--fast-algorithms=off', '--explain', '-o', '%s/m.so'], 0, ['(?s)\\A(?!.*winograd).*conv direct'], ['m.h', 'm.so'], None),
     ('fast algorithms unknown', [MODEL, '--fast-algorithms=on', '-o', '%s/m.so'], 1, ["auto or off, found 'on'"], [], None),
     ('fast algorithms of a device', [MODEL, '--fast-algorithms=off', '--target=sm_80', '-o', '%s/m.so'], 1, ['for CPUs', '--cudnn=off'], [], None),
