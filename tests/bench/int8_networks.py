@@ -19,7 +19,7 @@ import lib
 import run as floats
 
 NETWORKS = {'resnet50': (-2, 2), 'densenet121': (-2, 2), 'vgg16': (-2, 2), 'mobilenet_v2': (-2, 2), 'yolox_nano': (0, 255)}
-ROUNDS, SECONDS, SAMPLES = 5, 0.5, 4
+ROUNDS, SECONDS, SAMPLES = 5, 0.25, 4
 PRODUCTS = ('vit_b_16', 'bert_base', 'gpt2_small', 'whisper_tiny_encoder', 'tfswa_unet', 'mlp_mixer_s16')
 HEAD = ['network', 'float ms', 'static: layers', 'ms', 'speed', 'ONNX Runtime: float ms', 'speed', 'QDQ ms', 'speed']
 PRODUCTS_HEAD = ['network', 'float ms', '--int8 ms', 'speed', '--bf16 ms', 'speed', '--int8 --bf16 ms', 'speed',

@@ -1,7 +1,7 @@
 """Writes README's speed table and its picture, speed.svg, from the newest figures of each network in RESULTS.md.
 
 In:  RESULTS.md, written by run.py with --against ort; below, ROWS: which networks README shows, and what to call them,
-     and MACHINES: on which CPUs.
+     and MACHINES: on which CPUs, where there are figures of all of these.
 Out: the lines between README's "speed:begin" and "speed:end", and tests/bench/speed.svg.
 """
 import os
@@ -41,20 +41,20 @@ def newest():
     return found
 
 
-def times(found):
-    """[(network, note, [[(our ms, ONNX Runtime's ms) at one and at two threads] for each of MACHINES])]"""
+def times(found, machines):
+    """[(network, note, [[(our ms, ONNX Runtime's ms) at one and at two threads] for each machine])]"""
     return [(name, note, [[(found[cpu, name, n, 'compiled -O3'], found[cpu, name, n, 'ONNX Runtime']) for n in (1, 2)]
-                          for cpu in MACHINES]) for name, note in ROWS.items()]
+                          for cpu in machines]) for name, note in ROWS.items()]
 
 
 def number(ms):
     return '%.0f' % ms if ms >= 200 else '%.1f' % ms if ms >= 20 else '%.2f' % ms if ms >= 0.1 else '%.3f' % ms
 
 
-def table(rows):
+def table(rows, labels):
     lines = ['| network | ' + ' | '.join('%s, %d thread%s: ms | speed' % (name, n, 's'[:n > 1])
-                                        for name, _ in MACHINES.values() for n in (1, 2)) + ' |',
-             '|---|' + 4 * len(MACHINES) * '---:|']
+                                        for name, _ in labels for n in (1, 2)) + ' |',
+             '|---|' + 4 * len(labels) * '---:|']
     for name, note, machines in rows:
         cells = [name + (' (%s)' % note if note else '')]
         for ours, theirs in sum(machines, []):
@@ -69,7 +69,7 @@ def bar(y, ratio, style):
     return out + '<text x="%.1f" y="%d">%.2f</text>' % (LEFT + wide + 4, y + BAR, ratio)
 
 
-def picture(rows):
+def picture(rows, labels):
     """Bars of speed over ONNX Runtime's, fastest first."""
     rows = sorted(rows, key=lambda row: -row[2][0][0][1] / row[2][0][0][0])
     high = 52 + ROW * len(rows)
@@ -78,7 +78,7 @@ def picture(rows):
            '.a{fill:#2563a8}.b{fill:#8fb8de}.l{stroke:#c0392b;stroke-dasharray:4 3}</style>',
            '<rect width="760" height="%d" fill="#fff"/>' % high,
            '<text class="t" x="12" y="20">Runs per second, ONNX Runtime 1.30 = 1 (batch 1, one thread)</text>']
-    for i, ((_, name), style) in enumerate(zip(MACHINES.values(), 'ab')):
+    for i, ((_, name), style) in enumerate(zip(labels, 'ab')):
         out.append('<rect class="%s" x="%d" y="12" width="10" height="8"/><text class="t" x="%d" y="20">%s</text>' %
                    (style, 500 + 100 * i, 516 + 100 * i, name))
     for i, (name, _, machines) in enumerate(rows):
@@ -91,12 +91,14 @@ def picture(rows):
 
 
 def main():
-    rows = times(newest())
+    found = newest()
+    machines = [cpu for cpu in MACHINES if all((cpu, name, 2, 'ONNX Runtime') in found for name in ROWS)]
+    rows, labels = times(found, machines), [MACHINES[cpu] for cpu in machines]
     with open(os.path.join(HERE, 'speed.svg'), 'w', encoding='utf-8') as f:
-        f.write(picture(rows))
+        f.write(picture(rows, labels))
     with open(README, encoding='utf-8') as f:
         text = f.read()
-    text, count = re.subn(r'(<!-- speed:begin -->\n).*?(\n<!-- speed:end -->)', lambda m: m[1] + table(rows) + m[2], text, flags=re.S)
+    text, count = re.subn(r'(<!-- speed:begin -->\n).*?(\n<!-- speed:end -->)', lambda m: m[1] + table(rows, labels) + m[2], text, flags=re.S)
     if count != 1:
         raise SystemExit('README.md: the two lines "speed:begin" and "speed:end" were not found')
     with open(README, 'w', encoding='utf-8') as f:
