@@ -16,7 +16,7 @@ typedef struct att {
   int64_t ld_s, ld_o;   /* floats between rows of scores and outputs */
   int64_t panels_v;
   bool few, many; /* forms to emit: rows up to FEW, more */
-  bool amx;       /* q, k, v are bf16, multiplied by tiles; the four below are of this form */
+  bool amx;       /* q, k, v are bf16, multiplied by tiles; of this form: */
   int64_t filled; /* elements of a head in scratch, whole tiles */
   int64_t ld_w;   /* bf16 between rows of weights */
 } att;
