@@ -158,7 +158,6 @@ static bool wants_row_major(const cy_node_info *n) {
   case CY_OP_scatter_nd:
   case CY_OP_cumsum:
   case CY_OP_cumprod:
-  case CY_OP_bitcast:
     return true;
   default:
     return cls == CY_CLASS_CALL || cls == CY_CLASS_CTRL;
@@ -183,7 +182,7 @@ static bool keeps_axes(const cy_node_info *n) {
   case CY_OP_normalize:
     return true;
   default:
-    return (cls == CY_CLASS_EW && n->op != CY_OP_bitcast) || cls == CY_CLASS_REDUCE;
+    return cls == CY_CLASS_EW || cls == CY_CLASS_REDUCE;
   }
 }
 

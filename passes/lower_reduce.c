@@ -47,15 +47,17 @@ cy_expr cy_lower_reduce(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
   cy_local acc = accumulator(b, op, dtype);
   cy_expr in_idx[CY_MAX_RANK];
   int loops = 0;
-  for (int i = 0, o = 0; i < in->rank; i++) {
-    if (!reduced[i]) {
+  for (int i = 0, o = 0; i < in->rank; i++)
+    if (!reduced[i])
       in_idx[i] = idx[o++];
-      continue;
+    else
+      o += keep;
+  const uint8_t *layout = cy_value_of(b->l->g, n->in[0])->layout; /* loops as memory has them may become one */
+  for (int i = 0; i < in->rank; i++)
+    if (reduced[layout[i]]) {
+      in_idx[layout[i]] = cy_kb_loop(b, in->dim[layout[i]], false);
+      loops++;
     }
-    o += keep;
-    in_idx[i] = cy_kb_loop(b, in->dim[i], false);
-    loops++;
-  }
   cy_kernel_accum(b->k, acc, op, cy_lower_at(b, n->in[0], in_idx));
   while (loops--)
     cy_kernel_end(b->k);
