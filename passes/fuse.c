@@ -167,13 +167,24 @@ static bool converts_while_reading(const cy_node_info *n, uint32_t k, const cy_n
   return reads && k == 0 && d->op == CY_OP_dequantize;
 }
 
-/* Is what d gives stored whatever is decided: a result, or an operand of an operation that reads memory? Chains end there. */
+/* A reduction, or what only that reads? */
+static bool is_reduced(const fuser *f, const cy_node_info *n) {
+  while (class_of(n) == CY_CLASS_EW && use_count(f, n->out[0]) == 1 && f->uses.list[f->uses.start[n->out[0]]])
+    n = cy_node_of(f->g, f->uses.list[f->uses.start[n->out[0]]]);
+  return class_of(n) == CY_CLASS_REDUCE;
+}
+
+/* Is what d gives stored whatever is decided: a result, an operand of an operation that reads memory, or what both a
+ * reduction and another kernel read and neither computes for itself? Chains end there. */
 static bool ends_kernel(const fuser *f, const cy_node_info *d) {
   cy_val v = d->out[0];
+  bool several = use_count(f, v) > 1 && (f->cost[v] > FREE || f->loads[v] > 1);
   for (uint32_t i = f->uses.start[v]; i < f->uses.start[v + 1]; i++) {
     if (!f->uses.list[i])
       return true;
     const cy_node_info *user = cy_node_of(f->g, f->uses.list[i]);
+    if (several && is_reduced(f, user))
+      return true;
     for (uint32_t k = 0; k < user->nin; k++)
       if (user->in[k] == v && !reads_of(user, k) && !converts_while_reading(user, k, d))
         return true;
