@@ -60,6 +60,15 @@ void cy_quant_choose(cy_arena *scratch, const int64_t *gain, uint32_t nitems, co
 cy_quant_end *cy_quant_ends(cy_pass *p, const cy_node *nodes, uint32_t nnodes, uint32_t noutputs, cy_val from,
                             cy_val to, uint32_t *out_count);
 
+/* ---- quantise_round.c ---- */
+typedef struct cy_quant_rounded {
+  cy_val x, ints, scale; /* scale: per row or per image */
+  cy_block block;
+  bool images;
+} cy_quant_rounded;
+/* x [.., k], or [n, c, s..] with `images`, rounded to 8 bits by what it holds when the model runs; built here. */
+cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, bool images, const int64_t *sizes);
+
 /* ---- quantise_dynamic.c ---- */
 void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first); /* blocks from `first` on; adds to q->layer */
 

@@ -10,9 +10,9 @@
 #include "codegen/cpu/cpu.h"
 #include "codegen/cpu/dot.h"
 
-/* Per output: to store a sum from integers in memory. Per element of a row that is copied for the integer kernels, as
- * i16 and as u8. */
-static const double INT_OUTPUT = 0.5, WIDENED = 0.12, COPIED = 0.04;
+/* Per output: to store a sum of bf16 in memory. Per element of a row that is copied for the kernels of groups, as i16
+ * and as u8. */
+static const double BF16_OUTPUT = 0.5, WIDENED = 0.12, COPIED = 0.04;
 /* Depthwise, of integers: per output and tap. */
 static const double INT_DEPTHWISE = 0.33, INT_DEPTHWISE_TAP = 0.075;
 
@@ -21,6 +21,7 @@ typedef struct rates {
   double plain, winograd;                        /* products of floats: times what the generators' estimates say */
   double pairs;                                  /* of bytes, times the rate of one fma per cycle and pipe */
   double float_output;                           /* to store a sum from registers */
+  double int_output;                             /* .. of integers, from memory */
   double run;                                    /* per run of elements side by side in a row that is copied */
   double float_depthwise, float_depthwise_input; /* per output, per input element */
   double int_depthwise_input;                    /* which is widened */
@@ -28,8 +29,8 @@ typedef struct rates {
 
 /* Caches do not keep up with vectors of 16 floats; Winograd's transforms read and write most. */
 static const rates *rates_of(const cy_cg *cg) {
-  static const rates vectors_of_8 = {1, 1, 1.5, 0.1, 11, 0.3, 0, 0.15},
-                     vectors_of_16 = {1.35, 2, 0.9, 0.6, 5, 0.5, 0.6, 0.6};
+  static const rates vectors_of_8 = {1, 1, 1.5, 0.1, 0.5, 11, 0.3, 0, 0.15},
+                     vectors_of_16 = {1.35, 2, 0.9, 0.6, 1.2, 5, 0.5, 0.6, 0.6};
   return cg->avx512 ? &vectors_of_16 : &vectors_of_8;
 }
 
@@ -60,10 +61,14 @@ static double larger(double a, double b) { return a > b ? a : b; }
 
 /* A product of `rows` rows of `depth` with weights of `n` columns, whose rows are copied in `runs` pieces. */
 static double grouped_product(const cy_cg *cg, form f, double rows, double depth, double n, double runs) {
+  bool amx = f == BF16 ? cg->amx_bf16 : cg->amx_int8;
   double columns = (double)cy_round_up((int64_t)n, cg->W), wide = 8.0 / cg->W;
-  double work = rows * depth * columns / rate_of(cg, f), loads = depth * n * (f == BF16 ? 2 : 1) / CY_BYTES_PER_CYCLE;
+  int64_t whole = amx ? CY_AMX_GROUPS * (f == BF16 ? 2 : 4) : 1; /* of a tile's depth */
+  double work = rows * (double)cy_round_up((int64_t)depth, whole) * columns / rate_of(cg, f),
+         loads = depth * n * (f == BF16 ? 2 : 1) / CY_BYTES_PER_CYCLE;
   double copies = rows * (depth * (f == BYTES && cg->vnni ? COPIED : WIDENED) * wide + runs * rates_of(cg)->run);
-  return larger(work, loads) + copies + rows * n * INT_OUTPUT * wide;
+  double output = f == BYTES ? rates_of(cg)->int_output : BF16_OUTPUT;
+  return larger(work, loads) + copies + rows * n * output * wide;
 }
 
 static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {

@@ -178,9 +178,22 @@ def convolutions_of_floats(folder):
     return n.save(os.path.join(folder, 'm.onnx'), inputs, outputs), {'x': quantise.samples_of((1, 5, 45, 38), 1)[0]}
 
 
+def dynamic_convolutions(folder):
+    """Strided from few channels, dense, grouped, depthwise, a residual sum, a dilated one: two images, signed and not."""
+    n = quantise.Network(7)
+    x = n.op('Relu', n.conv('x', 3, 40, k=5, strides=[2, 2]))
+    y = n.op('Relu', n.conv(x, 40, 72))
+    x = n.op('Add', n.conv(y, 72, 72, group=6), n.conv(x, 40, 72, k=1))
+    x = n.conv(n.op('Relu', n.conv(x, 72, 72, group=72)), 72, 96, k=1)
+    x = n.op('Conv', x, n.weight(33, 96, 3, 3), dilations=[2, 2])
+    path = n.save(os.path.join(folder, 'm.onnx'), [('x', [2, 3, 37, 30])], [(x, [2, 33, 15, 11])])
+    return path, {'x': quantise.samples_of((2, 3, 37, 30), 1)[0]}
+
+
 for how in ('int8', 'int4', 'int8,asymmetric', 'int4,asymmetric,block=32'):
     CASES['weights_' + how] = Case(perceptron(1), ['--weights=' + how])
 CASES['dynamic'] = Case(perceptron(19), ['--int8=dynamic'], exact=True)
+CASES['dynamic_convolutions'] = Case(dynamic_convolutions, ['--int8=dynamic', '--int8-prefer=size'], exact=True)
 CASES['static'] = Case(residual, [*quantise.STATIC, '--calibrate=FOLDER/samples.npz'], exact=True)
 for build in (products_of_floats, convolutions_of_floats):
     CASES[build.__name__] = Case(build)

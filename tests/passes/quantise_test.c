@@ -140,6 +140,57 @@ static void test_dynamic(void) {
   cy_quant_deinit(&q);
 }
 
+static const char convolutions_text[] =
+    "sym n\nsym w\n"
+    "graph @g(%x: f32[n,32,8,w], %z: f32[1,1,3,3,3,3]) {\n"
+    "  @w = const f32[32,32,3,3] data(1)\n  @d = const f32[32,1,3,3] data(2)\n  @v = const f32[8,1,3,3,3,3] data(3)\n"
+    "  @zero = const f32[] {0}\n"
+    "  %a = conv %x, @w {strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=1} : f32[n,32,8,w]  ; from \"first\"\n"
+    "  %b = conv %x, @d {strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=32} : f32[n,32,8,w]  ; from \"deep\"\n"
+    "  %c = max %b, @zero : f32[n,32,8,w]\n"
+    "  %e = conv %c, @w {strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=1} : f32[n,32,8,w]  ; from \"third\"\n"
+    "  %f = conv %z, @v {strides=[1,1,1,1], pads=[0,0,0,0,0,0,0,0], dilations=[1,1,1,1], group=1} : f32[1,8,1,1,1,1]"
+    "  ; from \"fourth\"\n"
+    "  return %a, %e, %f\n}\n";
+
+/* Integers take half as long as floats, where the kernel is not of one channel. */
+static double half(const void *target, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints) {
+  (void)target, (void)sizes;
+  return ints && !cy_dim_is(g, cy_value_of(g, n->in[1])->type.dim[1], 1) ? 1e9 : 2e9;
+}
+
+/* A scale per image, bits reduced slice by slice; 255 steps behind a ReLU; layers of one x share what is rounded. */
+static void test_dynamic_convolutions(void) {
+  cy_quant q;
+  cy_quant_init(&q, CY_QUANT_DYNAMIC);
+  q.smallest = true;
+  char *out = run(&q, convolutions_text);
+  CHECK(q.nlayers == 4 && !q.layer[0].keep && !q.layer[1].keep && !q.layer[2].keep);
+  CHECK(q.nlayers == 4 && q.layer[3].keep && strstr(q.layer[3].keep, "axes"));
+  CHECK(count(out, "{axes=[1,2], keepdims=1} : i32[n,1,1,w]") == 2); /* w may be the longer */
+  CHECK(count(out, "{axes=[3], keepdims=1} : i32[n,1,1,1]") == 2);
+  CHECK(count(out, ": i8[n,32,8,w]") == 1 && count(out, ": u8[n,32,8,w]") == 1 &&
+        count(out, ": i32[n,32,8,w]") == 3 + 2);
+  free(out);
+  q.smallest = false;
+  out = run(&q, convolutions_text); /* nothing is known of time: dense ones only */
+  CHECK(!q.layer[4].keep && q.layer[5].keep && !q.layer[6].keep);
+  free(out);
+  q.cycles = half;
+  out = run(&q, convolutions_text);
+  CHECK(!q.layer[8].keep && q.layer[9].keep && !strcmp(q.layer[9].keep, CY_QUANT_NO_GAIN) && !q.layer[10].keep);
+  CHECK(q.layer[8].cycles[0] == 2e9 && q.layer[8].cycles[1] > 1e9); /* rounding is in it */
+  free(out);
+  cy_quant_deinit(&q);
+  cy_quant_init(&q, CY_QUANT_MEASURE_DYNAMIC);
+  q.skip = "third";
+  q.smallest = true;
+  out = run(&q, convolutions_text);
+  CHECK(count(out, "cytoc.quantise.sums") == 2 && q.layer[2].keep && count(out, "const f32[32,32,3,3]") == 1);
+  free(out);
+  cy_quant_deinit(&q);
+}
+
 static void test_numbers(void) {
   float scale, scales[2];
   int zero;
@@ -202,6 +253,7 @@ int main(int argc, char **argv) {
                                      {"skip", test_skip},
                                      {"nothing", test_nothing},
                                      {"dynamic", test_dynamic},
+                                     {"dynamic_convolutions", test_dynamic_convolutions},
                                      {"numbers", test_numbers},
                                      {"choose", test_choose}};
   diag = cy_diag_create();

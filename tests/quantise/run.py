@@ -50,7 +50,7 @@ def loses(p, model, least, options, pictures=lambda *test: test):
 
 
 def digits_top1(p):
-    return loses(p, os.path.join(DIGITS, 'digits.onnx'), {'static': 4, 'dynamic': 0}, [])
+    return loses(p, os.path.join(DIGITS, 'digits.onnx'), {'static': 4, 'dynamic': 3}, ['--int8-prefer=size'])
 
 
 def transformer_top1(p):
@@ -232,6 +232,73 @@ def dynamic_rows(p):
     return None if worst > 20 else 'a row has %.1f dB only' % worst
 
 
+def dynamic_images(p):
+    """A scale per image: those of very different size keep their own precision, whatever lies beside them in the batch; one
+    of zeros stays one, NaN stays where it is. In one, two and three dimensions, symbolic sizes, padding that differs by side;
+    strided, dilated, grouped, depthwise, behind a ReLU and not."""
+    for sizes, ways in (((50,), ({'pads': [2, 1]}, {'strides': [2]}, {'group': 4})),
+                        ((11, 14), ({'pads': [0, 1, 2, 1]}, {'strides': [2, 1], 'pads': [1] * 4}, {'group': 16, 'pads': [1] * 4})),
+                        ((6, 8, 11), ({'pads': [1] * 6}, {'dilations': [1, 2, 2]}, {'group': 2}))):
+        n, rank = Network(19), len(sizes)
+        x = 'x'
+        for k, way in enumerate(ways):
+            x = n.op('Conv', x, n.weight(16, 16 // way.get('group', 1), *[3] * rank), n.weight(16, scale=0.1), **way)
+            x = n.op('Relu', x) if k == 1 else x
+        names = ['batch', 16] + ['size%d' % i for i in range(rank)]
+        model = n.save(p.path('m.onnx'), [('x', names)], [(x, ['batch', 16] + [None] * rank)])
+        x = samples_of((4, 16, *sizes), 1)[0]
+        x[1] *= 1e-4
+        x[2] = 0
+        text = p.cytoc(model, '-o', p.path('q.so'), '--int8', '--int8-prefer=size', '--explain')
+        if '3 of 3 layers in int8' not in text:
+            return text[-700:]
+        wanted, got = p.run(p.library(model, 'f'), x)[0], p.run(p.path('q.so'), x)[0]
+        worst = min(snr(wanted[i], got[i]) for i in range(4))
+        if worst < 30:
+            return '%d dimensions: an image has %.1f dB only' % (rank, worst)
+        if not all(np.array_equal(got[i:i + 1], p.run(p.path('q.so'), x[i:i + 1])[0]) for i in range(4)):
+            return '%d dimensions: an image depends on those beside it' % rank
+        x[3].reshape(-1)[7] = np.nan
+        odd = p.run(p.path('q.so'), x)[0]
+        if not np.array_equal(odd[:3], got[:3]) or not np.isnan(odd[3]).any():
+            return '%d dimensions: NaN does not stay where it is' % rank
+    return None
+
+
+def dynamic_steps(p):
+    """What is never negative has 255 steps, not 127: error a quarter in power. What only seems so has not."""
+    found = []
+    for op, attributes, least in (('Relu', {}, 36), ('Sigmoid', {}, 36), ('LeakyRelu', {'alpha': 0.9}, 30)):
+        n = Network(20)
+        n.op('Conv', n.op(op, 'x', **attributes), n.weight(32, 64, 1, 1))
+        model = n.save(p.path('m.onnx'), [('x', [2, 64, 9, 9])], [('v1', [2, 32, 9, 9])])
+        x = np.float32(np.random.default_rng(3).uniform(-1, 1, (2, 64, 9, 9)))
+        text = p.cytoc(model, '--int8', '--int8-prefer=size', '--stop-after=quantise')
+        if ('u8' in text) != (op != 'LeakyRelu'):
+            return '%s: %s' % (op, text[-700:])
+        found.append(snr(p.run(p.library(model, 'f'), x)[0], p.run(p.library(model, 'q', '--int8', '--int8-prefer=size'), x)[0]))
+        if found[-1] < least:
+            return '%s: %.1f dB' % (op, found[-1])
+    return None
+
+
+def dynamic_slow_layers(p):
+    """Convolutions that gain less than rounding costs, depthwise ones and those of few channels, stay in float; with VNNI dense
+    ones do not."""
+    n = Network(22)
+    x = n.op('Relu', n.conv('x', 3, 16))
+    x = n.op('Relu', n.conv(x, 16, 16, group=16))
+    x = n.op('Relu', n.conv(x, 16, 256, k=1))
+    x = n.op('Relu', n.conv(x, 256, 256))
+    model = n.save(p.path('m.onnx'), [('x', [1, 3, 28, 28])], [(x, [1, 256, 28, 28])])
+    for target, dense in (('x86-64-v3', 'float: no gain'), ('icelake-server', 'int8')):
+        table = p.cytoc(model, '-o', p.path('m.so'), '--int8', '--explain', '--target=' + target)
+        verdicts = dict(re.findall(r'^(Conv_[0246]) .* (int8|float: no gain)$', table, re.M))
+        if [verdicts.get(k) for k in ('Conv_2', 'Conv_6')] != ['float: no gain', dense]:
+            return '%s: %s' % (target, table[-700:])
+    return None
+
+
 def recurrences(p):
     """Recurrent weights in 8 bits, by --int8 and --weights=int8, of every cell; none of few weights, or of an odd number
     of units; errors are measured."""
@@ -282,7 +349,17 @@ def dynamic_limit(p):
             return 'the layer over the limit is not in float'
     if 'nothing was quantised' not in p.cytoc(*options, '--int8-max-error=0.0001%'):
         return 'no warning although every error is over the limit'
-    return 'measured without a limit' if re.search(r'[0-9] +int8$', p.cytoc(*options), re.M) else None
+    if re.search(r'[0-9] +int8$', p.cytoc(*options), re.M):
+        return 'measured without a limit'
+    n = Network(11)
+    x = n.op('Mul', n.conv('x', 16, 64), n.constant(big[:64, None, None]))
+    weights = n.rng.standard_normal((32, 64, 1, 1))
+    weights[:, 5] = 0
+    n.op('Conv', x, n.constant(weights))
+    model = n.save(p.path('c.onnx'), [('x', ['batch', 16, 12, 12])], [('v2', ['batch', 32, 12, 12])])
+    table = p.cytoc(model, '-o', p.path('m.so'), '--int8=dynamic', '--explain', '--int8-prefer=size', '--int8-max-error=5%')
+    return None if re.findall(r'^\w+_[012] .* [0-9.]+ +(int8|float: its error is over 5 %)$', table, re.M) == [
+        'int8', 'float: its error is over 5 %'] else table[-600:]
 
 
 def logarithms_stay_float(p):
@@ -301,10 +378,10 @@ def logarithms_stay_float(p):
     x = (np.sin(np.arange(8192) * 0.3) + 1e-3 * n.rng.standard_normal(8192)).astype(np.float32)[None, None]
     np.savez(p.path('c.npz'), x=x)
     wanted = p.run(p.library(model, 'f'), x)
-    for options, layers in ((['--int8=dynamic', '--int8-prefer=size'], 3), ([*STATIC, '--calibrate=' + p.path('c.npz')], 5)):
+    for options in ['--int8=dynamic', '--int8-prefer=size'], [*STATIC, '--calibrate=' + p.path('c.npz')]:
         text = p.cytoc(model, '-o', p.path('q.so'), '--explain', *options)
         kept = re.findall(r'^(\w+) .* float: its logarithm is taken', text, re.M)
-        if sorted(kept) != sorted(['MatMul_6'] + ['Conv_0', 'Conv_1'] * (layers == 5)) or '2 of 5 layers' not in text:
+        if sorted(kept) != ['Conv_0', 'Conv_1', 'MatMul_6'] or '2 of 5 layers' not in text:
             return '%s: %s in %s' % (options, kept, text[-900:])
         got = [snr(a, b) for a, b in zip(wanted, p.run(p.path('q.so'), x))]
         if got[0] < 25 or got[1] < 80:
@@ -329,21 +406,27 @@ def spectra_stay_float(p):
 
 
 def limit_in_branches(p):
-    """Layers in a branch of an If can't be measured: with a limit they stay in float, without one they don't."""
-    n = Network(12)
-    w = n.weight(64, 96)
+    """Layers in a branch of an If can't be measured: with a limit they stay in float, without one they don't, with samples
+    neither."""
     port = graphs.port
-    branches = {name: helper.make_graph(
-        [helper.make_node('MatMul', ['x', w], [name + '_m'], name), helper.make_node(op, [name + '_m'], [name + '_y'])], name, [],
-        [port(name + '_y', np.float32, [5, 96])]) for name, op in (('then', 'Relu'), ('else', 'Neg'))}
-    node = helper.make_node('If', ['c'], ['y'], then_branch=branches['then'], else_branch=branches['else'])
-    graphs.save_model(p.path('m.onnx'), [node], [port('x', np.float32, [5, 64]), port('c', bool, [])], [port('y', np.float32, [5, 96])],
-                      n.constants)
-    options = [p.path('m.onnx'), '-o', p.path('m.so'), '--int8', '--explain']
-    if not re.search('2 of 2 layers in int8', p.cytoc(*options)):
-        return 'the branches are not in integers'
-    table = p.cytoc(*options, '--int8-max-error=5%')
-    return None if len(re.findall('cannot be measured inside control flow', table)) > 1 else table[-600:]
+    for layer, weights, ins, outs in (('MatMul', (64, 96), [5, 64], [5, 96]), ('Conv', (96, 64, 1, 1), [1, 64, 20, 20], [1, 96, 20, 20])):
+        n = Network(12)
+        w = n.weight(*weights)
+        branches = {name: helper.make_graph(
+            [helper.make_node(layer, ['x', w], [name + '_m'], name), helper.make_node(op, [name + '_m'], [name + '_y'])], name, [],
+            [port(name + '_y', np.float32, outs)]) for name, op in (('then', 'Relu'), ('else', 'Neg'))}
+        node = helper.make_node('If', ['c'], ['y'], then_branch=branches['then'], else_branch=branches['else'])
+        graphs.save_model(p.path('m.onnx'), [node], [port('x', np.float32, ins), port('c', bool, [])], [port('y', np.float32, outs)],
+                          n.constants)
+        np.savez(p.path('c.npz'), x=samples_of(ins, 1)[0][None], c=np.array([True]))
+        options = [p.path('m.onnx'), '-o', p.path('m.so'), '--explain', '--int8-prefer=size']
+        for how in ['--int8'], ['--int8=static', '--calibrate=' + p.path('c.npz')]:
+            if not re.search('2 of 2 layers in int8', p.cytoc(*options, *how)):
+                return '%s, %s: the branches are not in integers' % (layer, how[0])
+        table = p.cytoc(*options, '--int8', '--int8-max-error=5%')
+        if len(re.findall('cannot be measured inside control flow', table)) < 2:
+            return table[-600:]
+    return None
 
 
 def sizes(p):
@@ -458,7 +541,7 @@ def smallest(p):
 
 TESTS = [*halves.TESTS, smallest, odd_activations, digits_top1, transformer_top1, static_blocks, long_tails, streams_stay_float,
          whole_blocks_in_integers, skip_and_limit, small_outputs, slow_layers, turned_weights, forms_of_samples, one_input_files,
-         dynamic_rows, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
+         dynamic_rows, dynamic_images, dynamic_steps, dynamic_slow_layers, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
          logarithms_stay_float, spectra_stay_float,
          *qdq_files.TESTS]
 

@@ -1,0 +1,115 @@
+/* quantise_round.c - activations that become integers when the model runs, for dynamic quantisation.
+ *
+ * In:  x in f32, and what will read it. Out: its integers, and a scale to multiply with what is made of them:
+ *
+ *   for products       one scale per row        s8
+ *   for convolutions   one scale per image      s8, or u8 where the graph says that no element is negative: those
+ *                                               behind a ReLU have 255 steps then, and not 127
+ *
+ *   most = reduce_max(|x|)       NaN if x has one
+ *   ints = cast(round(x * (127 / most)))
+ *
+ * A row or an image of zeros stays zeros; so does padding, 0 being an integer. No scale reaches over the batch: what
+ * comes out for an image does not depend on the images beside it. An image is reduced in two steps, to a number per
+ * slice along its longest axis first: those are tasks of their own. The largest of several numbers has no order, so
+ * that all targets get the same scale.
+ */
+#include "quantise_int.h"
+
+#include <string.h>
+
+/* Can no element of v be negative? */
+static bool never_negative(cy_graph *g, cy_val v, int depth) {
+  const cy_node_info *n = cy_def(g, v);
+  double splat;
+  if (cy_value_is_const(g, v))
+    return cy_value_is_splat(g, v, &splat) && splat >= 0;
+  if (!n || !depth)
+    return false;
+#define IS(k) never_negative(g, n->in[k], depth - 1)
+  switch (n->op) {
+  case CY_OP_abs:
+  case CY_OP_exp:
+  case CY_OP_sqrt:
+  case CY_OP_sigmoid:
+  case CY_OP_softmax:
+    return true;
+  case CY_OP_max:
+    return IS(0) || IS(1);
+  case CY_OP_mul:
+    return n->in[0] == n->in[1] || (IS(0) && IS(1));
+  case CY_OP_min:
+  case CY_OP_add:
+  case CY_OP_div:
+    return IS(0) && IS(1);
+  case CY_OP_select:
+    return IS(1) && IS(2);
+  case CY_OP_resize:
+    return cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_CUBIC) != CY_RESIZE_CUBIC &&
+           cy_attr_get_int(n, CY_ATTR_coord, CY_COORD_TF_CROP) != CY_COORD_TF_CROP && IS(0);
+  case CY_OP_concat:
+    for (uint32_t k = 0; k < n->nin; k++)
+      if (!IS(k))
+        return false;
+    return true;
+  case CY_OP_pad:
+    return IS(0) && (n->nin < 2 || !n->in[1] || IS(1));
+  case CY_OP_reshape:
+  case CY_OP_transpose:
+  case CY_OP_expand:
+  case CY_OP_slice:
+  case CY_OP_identity:
+  case CY_OP_gather:
+  case CY_OP_reduce_sum:
+  case CY_OP_reduce_min:
+  case CY_OP_reduce_max:
+  case CY_OP_pool_max:
+  case CY_OP_pool_avg:
+    return IS(0);
+  default:
+    return false;
+  }
+#undef IS
+}
+
+/* The largest element of every row, behind it in place of the row. */
+static cy_val most_of_rows(cy_graph *g, cy_val x) {
+  int64_t last = cy_type_of(g, x)->rank - 1;
+  return cy_build_reduce(g, CY_OP_reduce_max, x, &last, 1, true);
+}
+
+/* .. and of every image [n, c, s..]. */
+static cy_val most_of_images(cy_graph *g, cy_val x, const int64_t *sizes) {
+  const cy_type *t = cy_type_of(g, x);
+  int64_t axes[CY_MAX_RANK], longest = 2;
+  uint32_t n = 0;
+  for (int i = 3; i < t->rank; i++)
+    if (cy_dim_eval(g, t->dim[i], sizes) > cy_dim_eval(g, t->dim[longest], sizes))
+      longest = i;
+  for (int i = 1; i < t->rank; i++)
+    if (i != longest)
+      axes[n++] = i;
+  cy_val slices = cy_build_reduce(g, CY_OP_reduce_max, x, axes, n, true);
+  return cy_build_reduce(g, CY_OP_reduce_max, slices, &longest, 1, true);
+}
+
+static cy_val as(cy_graph *g, cy_val x, cy_dtype dtype) {
+  cy_type t = *cy_type_of(g, x);
+  t.dtype = (uint8_t)dtype;
+  return cy_build(g, CY_OP_bitcast, &x, 1, NULL, 0, &t, 1);
+}
+
+cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, bool images, const int64_t *sizes) {
+  enum { DEPTH = 12 };
+  bool positive = images && never_negative(g, x, DEPTH);
+  double steps = positive ? 255 : 127;
+  cy_val bits = as(g, cy_build_unary(g, CY_OP_abs, x), CY_I32);
+  cy_val most = as(g, images ? most_of_images(g, bits, sizes) : most_of_rows(g, bits), CY_F32);
+  most = cy_build_binary(g, CY_OP_max, most, cy_build_scalar(g, CY_F32, 1e-30));
+  cy_val up = cy_build_binary(g, CY_OP_div, cy_build_scalar(g, CY_F32, steps), most);
+  cy_val whole = cy_build_unary(g, CY_OP_round, cy_build_binary(g, CY_OP_mul, x, up));
+  return (cy_quant_rounded){.x = x,
+                            .ints = cy_build_cast(g, whole, positive ? CY_U8 : CY_I8),
+                            .scale = cy_build_binary(g, CY_OP_mul, most, cy_build_scalar(g, CY_F32, 1 / steps)),
+                            .images = images};
+}
