@@ -1,8 +1,8 @@
 """Times of networks in integers and in bf16 beside ONNX Runtime: two tables of RESULTS-int8.md.
 
 In:  networks of ../shared/zoo, which get random weights, and of ../shared/models; what makes their samples (int8.py).
-Out: a row per convolutional network: our float library, our static one, ONNX Runtime with the model and with what
-     `cytoc quantize` makes of it; a row per network of products: our float library, --int8, --bf16, both, ONNX Runtime.
+Out: a row per convolutional network: our float library, --int8 without samples, our static one, ONNX Runtime with the
+     model and with what `cytoc quantize` makes of it; a row per network of products: our float library, --int8, --bf16, both, ONNX Runtime.
      Contenders take turns, a process each time, and every figure is a median over ROUNDS processes of the median of
      their runs. One thread.
 """
@@ -21,7 +21,7 @@ import run as floats
 NETWORKS = {'resnet50': (-2, 2), 'densenet121': (-2, 2), 'vgg16': (-2, 2), 'mobilenet_v2': (-2, 2), 'yolox_nano': (0, 255)}
 ROUNDS, SECONDS, SAMPLES = 5, 0.25, 4
 PRODUCTS = ('vit_b_16', 'bert_base', 'gpt2_small', 'whisper_tiny_encoder', 'tfswa_unet', 'mlp_mixer_s16')
-HEAD = ['network', 'float ms', 'static: layers', 'ms', 'speed', 'ONNX Runtime: float ms', 'speed', 'QDQ ms', 'speed']
+HEAD = ['network', 'float ms', '--int8: layers', 'static: layers', '--int8 ms', 'speed', 'static ms', 'speed', 'ONNX Runtime: float ms', 'speed', 'QDQ ms', 'speed']
 PRODUCTS_HEAD = ['network', 'float ms', '--int8 ms', 'speed', '--bf16 ms', 'speed', '--int8 --bf16 ms', 'speed',
                  'ONNX Runtime: float ms', 'speed']
 
@@ -111,10 +111,11 @@ def static_row(args, name, picture, extra):
     n.add_samples(picture)
     calibrate = '--calibrate=' + n.path('samples')
     plain, _ = n.compile('float.so', *(option for option in extra if option.startswith('--target=')))
-    static, table = n.compile('static.so', '--int8=static', calibrate, *extra)
+    made = [n.compile('dynamic.so', '--int8=dynamic', *extra), n.compile('static.so', '--int8=static', calibrate, *extra)]
     run([args.cytoc, 'quantize', n.model, '-o', n.path('qdq.onnx'), calibrate, *n.shapes])
-    layers = '/'.join(re.search(r'(\d+) of (\d+) layers in int8', table).groups())
-    return cells(name, [n.ours(plain), n.ours(static), n.theirs(n.model), n.theirs(n.path('qdq.onnx'))], [layers])
+    layers = ['/'.join(re.search(r'(\d+) of (\d+) layers in int8', table).groups()) for _, table in made]
+    return cells(name, [*(n.ours(library) for library in [plain, *(m[0] for m in made)]), n.theirs(n.model),
+                        n.theirs(n.path('qdq.onnx'))], layers)
 
 
 def products_row(args, name, extra):
