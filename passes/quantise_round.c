@@ -6,22 +6,23 @@
  *   for convolutions   one scale per image      s8, or u8 where the graph says that no element is negative: those
  *                                               behind a ReLU have 255 steps then, and not 127
  *
- *   most = reduce_max(|x|)       NaN if x has one
+ *   most = reduce_max(|x|)       of the bits, which have the same order; NaN is above all of them
  *   ints = cast(round(x * (127 / most)))
  *
  * A row or an image of zeros stays zeros; so does padding, 0 being an integer. No scale reaches over the batch: what
  * comes out for an image does not depend on the images beside it. An image is reduced in two steps, to a number per
- * slice along its longest axis first: those are tasks of their own. The largest of several numbers has no order, so
- * that all targets get the same scale.
+ * slice first: those are tasks of their own. The largest of several numbers has no order, so that all targets get the
+ * same scale.
  */
 #include "quantise_int.h"
-
-#include <string.h>
 
 /* Can no element of v be negative? */
 static bool never_negative(cy_graph *g, cy_val v, int depth) {
   const cy_node_info *n = cy_def(g, v);
+  cy_dtype t = (cy_dtype)cy_type_of(g, v)->dtype;
   double splat;
+  if (!cy_dtype_is_float(t)) /* sums of signed integers may wrap */
+    return cy_dtype_of(t)->cls == 'U';
   if (cy_value_is_const(g, v))
     return cy_value_is_splat(g, v, &splat) && splat >= 0;
   if (!n || !depth)
@@ -54,6 +55,7 @@ static bool never_negative(cy_graph *g, cy_val v, int depth) {
     return true;
   case CY_OP_pad:
     return IS(0) && (n->nin < 2 || !n->in[1] || IS(1));
+  case CY_OP_cast:
   case CY_OP_reshape:
   case CY_OP_transpose:
   case CY_OP_expand:
@@ -78,19 +80,27 @@ static cy_val most_of_rows(cy_graph *g, cy_val x) {
   return cy_build_reduce(g, CY_OP_reduce_max, x, &last, 1, true);
 }
 
-/* .. and of every image [n, c, s..]. */
+/* The axis of images [n, c, s..] that they are cut into slices along: the outermost with enough of them, else the
+ * longest. */
+static int64_t slice_axis(cy_graph *g, const cy_type *t, const int64_t *sizes) {
+  enum { ENOUGH = 16 };
+  int64_t best = 2, most = cy_dim_eval(g, t->dim[2], sizes);
+  for (int i = 3; i < t->rank && most < ENOUGH; i++)
+    if (cy_dim_eval(g, t->dim[i], sizes) > most)
+      most = cy_dim_eval(g, t->dim[best = i], sizes);
+  return best;
+}
+
+/* .. and of every image. */
 static cy_val most_of_images(cy_graph *g, cy_val x, const int64_t *sizes) {
   const cy_type *t = cy_type_of(g, x);
-  int64_t axes[CY_MAX_RANK], longest = 2;
+  int64_t axes[CY_MAX_RANK], cut = slice_axis(g, t, sizes);
   uint32_t n = 0;
-  for (int i = 3; i < t->rank; i++)
-    if (cy_dim_eval(g, t->dim[i], sizes) > cy_dim_eval(g, t->dim[longest], sizes))
-      longest = i;
   for (int i = 1; i < t->rank; i++)
-    if (i != longest)
+    if (i != cut)
       axes[n++] = i;
   cy_val slices = cy_build_reduce(g, CY_OP_reduce_max, x, axes, n, true);
-  return cy_build_reduce(g, CY_OP_reduce_max, slices, &longest, 1, true);
+  return cy_build_reduce(g, CY_OP_reduce_max, slices, &cut, 1, true);
 }
 
 static cy_val as(cy_graph *g, cy_val x, cy_dtype dtype) {

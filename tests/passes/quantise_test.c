@@ -191,6 +191,37 @@ static void test_dynamic_convolutions(void) {
   cy_quant_deinit(&q);
 }
 
+/* 255 steps where the sign is sure: of bytes, of a sum of what a sigmoid and a clip give; not of a product of integers,
+ * which may wrap, nor where one part may be negative. */
+static void test_signs(void) {
+  static const struct {
+    const char *made, *type;
+  } cases[] = {{"%y = cast %u : f32[1,8,4,4]", "u8"},
+               {"%s = sigmoid %x\n  %m = max %x, @zero\n  %c = min %m, @six\n  %y = add %s, %c", "u8"},
+               {"%y = mul %x, %x", "u8"},
+               {"%q = mul %i, %i\n  %y = cast %q : f32[1,8,4,4]", "i8"},
+               {"%m = max %x, @zero\n  %y = sub %m, @six", "i8"},
+               {"%m = max %x, @zero\n  %y = concat %m, %x {axis=1}", "i8"}};
+  for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+    char text[1024], wanted[32];
+    int channels = strstr(cases[k].made, "concat") ? 16 : 8;
+    snprintf(text, sizeof text,
+             "graph @g(%%x: f32[1,8,4,4], %%u: u8[1,8,4,4], %%i: i32[1,8,4,4]) {\n  @w = const f32[8,%d,1,1] data(1)\n"
+             "  @zero = const f32[] {0}\n  @six = const f32[] {6}\n  %s\n"
+             "  %%z = conv %%y, @w {strides=[1,1], pads=[0,0,0,0], dilations=[1,1], group=1} : f32[1,8,4,4]\n"
+             "  return %%z\n}\n",
+             channels, cases[k].made);
+    cy_quant q;
+    cy_quant_init(&q, CY_QUANT_DYNAMIC);
+    q.smallest = true;
+    char *out = run(&q, text);
+    snprintf(wanted, sizeof wanted, " : %s[1,%d,4,4]\n", cases[k].type, channels);
+    CHECK(count(out, wanted) == 1);
+    free(out);
+    cy_quant_deinit(&q);
+  }
+}
+
 static void test_numbers(void) {
   float scale, scales[2];
   int zero;
@@ -254,6 +285,7 @@ int main(int argc, char **argv) {
                                      {"nothing", test_nothing},
                                      {"dynamic", test_dynamic},
                                      {"dynamic_convolutions", test_dynamic_convolutions},
+                                     {"signs", test_signs},
                                      {"numbers", test_numbers},
                                      {"choose", test_choose}};
   diag = cy_diag_create();
