@@ -47,7 +47,7 @@ static void cpu_describe(cy_cg *cg) {
   cg->bf16_dot = cg->avx512 && cy_cg_has(cg, "avx512bf16") && !cy_cg_has(cg, "avx512fp16");
   cg->fma = cy_cg_has(cg, "fma");
   cg->W = cg->avx512 ? 16 : cg->avx2 ? 8 : 4;
-  cg->l2_bytes = cg->avx512 ? 1 << 20 : 512 << 10;
+  cg->l2_bytes = cy_cpu_l2_bytes(cg->cpu, cg->avx512);
 }
 
 static void types_init(cy_cg *cg) {

@@ -55,6 +55,7 @@ void cy_cg_module(cy_cg *cg, const char *name);
 
 /* ---- cpus.c ---- */
 const char *cy_cpu_features(const char *name); /* that code for this CPU may use, comma separated; NULL: not known */
+int64_t cy_cpu_l2_bytes(const char *name, bool avx512); /* of its second-level cache, per core */
 char *cy_cpu_features_on(const char *list);    /* the same of a machine with "+a,-b,.."; free() it */
 
 /* ---- finishing a module (all return 0, or -1 with a malloc'ed text in *out_error) ---- */
