@@ -13,8 +13,9 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   cy_tile t = cg->avx512 ? (cy_tile){6, 4} : (cy_tile){6, 2};
   if (rows > 0 && rows < most)
     t = cg->avx512 ? zmm[rows - 1] : ymm[rows - 1];
-  else if (cg->avx512 && rows > 0 && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) && rows < 64)
-    t = (cy_tile){rows % 8 ? 7 : 8, 2};
+  else if (cg->avx512 && rows > 0 && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) &&
+           (rows < 24 || (rows < 64 && n < 512)))
+    t.nv = 2; /* by eights; more rows read wider panels less often, where columns are enough to share out */
   int64_t need = n ? cy_ceil(n, cg->W) : t.nv;
   if (need < t.nv)
     t.nv = (unsigned)need;
