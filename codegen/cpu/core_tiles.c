@@ -86,6 +86,22 @@ cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t
   return rows ? blocks_even(tile, &ymm_price, least, most, outer, rows, p, panel) : most;
 }
 
+/* With AVX-512 so long a panel is half of the least second-level cache, and sums leave the registers less often. Halves
+ * become floats panel by panel, on the stack. */
+void cy_kblock_choose(const cy_cg *cg, cy_weights weights, int64_t taps, int64_t c, int64_t *out_tap_block,
+                      int64_t *out_c_block) {
+  const int64_t KC = cg->avx512 && weights == CY_WEIGHTS_F32 ? 1024 : 512;
+  *out_tap_block = 1;
+  *out_c_block = c;
+  if (taps * c <= KC * 3 / 2) {
+    *out_tap_block = taps;
+  } else if (c <= KC) {
+    *out_tap_block = cy_ceil(taps, cy_ceil(taps * c, KC));
+  } else if (c > KC * 3 / 2) {
+    *out_c_block = cy_round_up(cy_ceil(c, cy_ceil(c, KC)), 8);
+  }
+}
+
 /* Cycles per k of a tile of mr rows: fma at two a cycle, but no less than their latency. */
 static unsigned tile_cycles(unsigned mr, unsigned nv) {
   unsigned n = (mr * nv + 1) / 2;

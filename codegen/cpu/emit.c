@@ -473,6 +473,12 @@ LLVMValueRef cy_gepc(cy_cg *cg, LLVMValueRef p, int64_t bytes) { return cy_gep(c
 LLVMValueRef (cy_gepf)(cy_cg *cg, LLVMValueRef p, LLVMValueRef floats) {
   return is(floats, 0) ? p : LLVMBuildGEP2(cg->b, cg->f32, p, &floats, 1, "");
 }
+void cy_prefetch(cy_cg *cg, LLVMValueRef p, bool write, cy_cache cache) {
+  LLVMValueRef args[4] = {p, cy_i32(cg, write), cy_i32(cg, (int)cache), cy_i32(cg, 1)}; /* 1: data */
+  unsigned id = LLVMLookupIntrinsicID("llvm.prefetch", strlen("llvm.prefetch"));
+  cy_call(cg, LLVMGetIntrinsicDeclaration(cg->module, id, &cg->ptr, 1), args, 4);
+}
+
 LLVMValueRef cy_load(cy_cg *cg, LLVMTypeRef type, LLVMValueRef p, unsigned align) {
   LLVMValueRef v = LLVMBuildLoad2(cg->b, type, p, "");
   LLVMSetAlignment(v, align);
