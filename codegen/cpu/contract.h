@@ -31,11 +31,14 @@ static inline bool cy_csize_is(cy_csize s, int64_t v) { return s.slot < 0 && s.v
 /* What happens to finished values. `emit` gets acc, a vector of 1 .. W valid lanes, and the output index of its first
  * lane; the last index is the vector axis. It must store the result itself. `begin` (optional) is called at the entry
  * of every function that will call `emit`: the place to load what does not change (cg->args is set). A function may be
- * opened several times. */
+ * opened several times. `ahead` (optional) prefetches what `emit` will load from a cache line at that index, but what
+ * all rows share, and with `stores` the line that it will write. */
 typedef struct cy_epilogue {
   void (*begin)(void *ctx, cy_cg *cg);
   void (*emit)(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx);
+  void (*ahead)(void *ctx, cy_cg *cg, const LLVMValueRef *idx, bool stores);
   void *ctx;
+  bool reads; /* is there anything for `ahead` but what is written? */
   bool heavy; /* so much arithmetic that it is better done in a loop of its own than for sums in registers */
   unsigned wide; /* vectors of wide * W lanes suit `emit` better, where that many remain; 0: W */
   bool all_wide; /* columns always come in multiples of that */

@@ -173,7 +173,7 @@ static conv plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
   c.klen = c.c * (c.mode == MODE_PIXELS ? 1 : c.axis[2].count);
   c.tile = cy_tile_choose(cg, known_pixels(&c), c.n);
   c.nr = (int64_t)c.tile.nv * cg->W;
-  cy_kblock_choose(c.taps, c.klen, &c.tap_block, &c.c_block);
+  cy_kblock_choose(cg, d->weights, c.taps, c.klen, &c.tap_block, &c.c_block);
   if (c.mode != MODE_PIXELS)
     c.c_block = c.klen;
   if (c.taps == 0)

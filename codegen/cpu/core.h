@@ -41,6 +41,9 @@ cy_share cy_share_rows(cy_cg *cg, cy_tile tile, V rows, int64_t mb, V i);
 /* The set for cy_core.tails: for cy_share_rows (rows: 0 when unknown); for blocks of mb, the last one what remains. */
 unsigned cy_share_tails(cy_tile tile, int64_t rows, int64_t mb);
 unsigned cy_tails(cy_tile tile, int64_t rows, int64_t mb);
+/* K blocks of about 512 values, or 1024. */
+void cy_kblock_choose(const cy_cg *cg, cy_weights weights, int64_t taps, int64_t c, int64_t *out_tap_block,
+                      int64_t *out_c_block);
 /* Rows of the next tile when `left` remain. */
 V cy_next_rows(cy_cg *cg, cy_tile tile, V left);
 
@@ -57,8 +60,6 @@ enum {
 /* Of a micro-kernel: one tap. For each k, mr broadcasts times nv vectors. v: sums, B's pointer, and with `ahead`, the
  * bytes from one prefetch to the next, where that is; they are replaced by their next values. */
 void cy_run_emit(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V ahead, V *v);
-/* Brings a cache line that will be read into the second-level cache. */
-void cy_prefetch(cy_cg *cg, V p);
 /* A vector of weights stored so, as floats. */
 V cy_weights_load(cy_cg *cg, cy_weights weights, V at);
 
@@ -88,6 +89,7 @@ typedef struct cy_core {
   V tab, tab_stride; /* entry of (tap, row): tab + tap*tab_stride + 8*row */
   V base;            /* i64 added to every entry */
   int64_t row_bytes; /* entries are rows * row_bytes, the last of the epilogue's indices counts the rows; 0: not so */
+  int64_t a_bytes;   /* of A, the rows of all tasks; 0: unknown */
   V skip;            /* the entry of rows that are zero, to skip taps outside a picture; NULL: there are none */
   V taps, c;         /* K is taps runs of c floats */
   int64_t tap_block, c_block;
@@ -118,8 +120,6 @@ typedef struct cy_product {
 void cy_product_emit(cy_cg *cg, const cy_product *product);
 /* gemm.c: dot products of k floats at a with eight others: <8 x float>. */
 V cy_emit_dots8(cy_cg *cg, V a, V *col, V k);
-/* On the stack: entry r is r * stride. */
-V cy_row_table(cy_cg *cg, int64_t rows, V stride_bytes);
 
 /* ---- strassen.c ---- */
 
@@ -147,9 +147,6 @@ void cy_strassen_emit(cy_cg *cg, const cy_core *core, const cy_strassen *s, V sc
 int64_t cy_strassen_sums_bytes(cy_tile tile, int64_t k, int64_t k_block);
 void cy_strassen_sums_emit(cy_cg *cg, const cy_core *core, V to);
 
-/* K blocks of about 512 values. */
-void cy_kblock_choose(int64_t taps, int64_t c, int64_t *out_tap_block, int64_t *out_c_block);
-
 /* ---- batch.c: `n` batch axes, outermost first ---- */
 
 V cy_batch_count(cy_cg *cg, const cy_csize *sizes, int n);
@@ -161,8 +158,10 @@ V cy_gemm_b_count(cy_cg *cg, const cy_gemm_desc *desc);
 V cy_gemm_b_number(cy_cg *cg, const cy_gemm_desc *desc, const V *idx);
 V cy_gemm_b_offset(cy_cg *cg, const cy_gemm_desc *desc, V number);
 
-/* ---- task functions ---- */
+/* ---- core_tasks.c ---- */
 
+/* On the stack: entry r is r * stride. */
+V cy_row_table(cy_cg *cg, int64_t rows, V stride_bytes);
 V cy_size(cy_cg *cg, cy_csize s);
 /* Emits `i64 <name><suffix>(ptr args)` returning formula(); returns the value when it is constant (no function then),
  * or -1. */

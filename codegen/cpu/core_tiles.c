@@ -13,8 +13,9 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   cy_tile t = cg->avx512 ? (cy_tile){6, 4} : (cy_tile){6, 2};
   if (rows > 0 && rows < most)
     t = cg->avx512 ? zmm[rows - 1] : ymm[rows - 1];
-  else if (cg->avx512 && rows > 0 && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) && rows < 64)
-    t = (cy_tile){rows % 8 ? 7 : 8, 2};
+  else if (cg->avx512 && rows > 0 && rows % 6 && (rows % 8 == 0 || rows % 7 == 0) &&
+           (rows < 24 || (rows < 64 && n < 512)))
+    t.nv = 2; /* by eights; more rows read wider panels less often, where columns are enough to share out */
   int64_t need = n ? cy_ceil(n, cg->W) : t.nv;
   if (need < t.nv)
     t.nv = (unsigned)need;
@@ -83,6 +84,22 @@ cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t
   }
   cy_blocks least = {cy_ceil(mb, 2), cy_ceil(nb, 2)}, most = {mb, nb};
   return rows ? blocks_even(tile, &ymm_price, least, most, outer, rows, p, panel) : most;
+}
+
+/* With AVX-512 so long a panel is half of the least second-level cache, and sums leave the registers less often. Halves
+ * become floats panel by panel, on the stack. */
+void cy_kblock_choose(const cy_cg *cg, cy_weights weights, int64_t taps, int64_t c, int64_t *out_tap_block,
+                      int64_t *out_c_block) {
+  const int64_t KC = cg->avx512 && weights == CY_WEIGHTS_F32 ? 1024 : 512;
+  *out_tap_block = 1;
+  *out_c_block = c;
+  if (taps * c <= KC * 3 / 2) {
+    *out_tap_block = taps;
+  } else if (c <= KC) {
+    *out_tap_block = cy_ceil(taps, cy_ceil(taps * c, KC));
+  } else if (c > KC * 3 / 2) {
+    *out_c_block = cy_round_up(cy_ceil(c, cy_ceil(c, KC)), 8);
+  }
 }
 
 /* Cycles per k of a tile of mr rows: fma at two a cycle, but no less than their latency. */

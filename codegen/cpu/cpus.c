@@ -2,7 +2,7 @@
  *
  * Code for a CPU uses what that CPU has: the level of the architecture it implements, and what it has beyond. The same
  * list decides which instructions the generators choose (cy_cg_has), and is checked when a model is loaded. A further
- * CPU is one row.
+ * CPU is one row. Beside it stands the size of its second-level cache, which block sizes are chosen for.
  */
 #include "emit.h"
 
@@ -18,31 +18,32 @@
 
 static const struct {
   const char *name, *features;
+  int64_t l2_kb; /* 0: what is usual */
 } cpus[] = {
-    {"x86-64", ""},
-    {"x86-64-v2", LEVEL2},
-    {"x86-64-v3", LEVEL3},
-    {"x86-64-v4", LEVEL4},
-    {"nehalem", LEVEL2},
-    {"sandybridge", LEVEL2 ",avx,xsave"},
-    {"haswell", LEVEL3},
-    {"broadwell", LEVEL3 ",adx"},
-    {"skylake", LEVEL3 ",adx"},
-    {"alderlake", LEVEL3 ",adx,avxvnni,gfni"},
-    {"skylake-avx512", LEVEL4 ",adx"},
-    {"cascadelake", LEVEL4 ",adx,avx512vnni"},
-    {"cooperlake", LEVEL4 ",adx,avx512vnni,avx512bf16"},
-    {"icelake-client", ICELAKE ",adx"},
-    {"icelake-server", ICELAKE ",adx"},
-    {"tigerlake", ICELAKE ",adx"},
-    {"sapphirerapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX},
-    {"emeraldrapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX},
-    {"graniterapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX},
-    {"znver1", LEVEL3 ",adx"},
-    {"znver2", LEVEL3 ",adx"},
-    {"znver3", LEVEL3 ",adx"},
-    {"znver4", ICELAKE ",adx,avx512bf16"},
-    {"znver5", ICELAKE ",adx,avx512bf16,avxvnni"},
+    {"x86-64", "", 0},
+    {"x86-64-v2", LEVEL2, 0},
+    {"x86-64-v3", LEVEL3, 0},
+    {"x86-64-v4", LEVEL4, 0},
+    {"nehalem", LEVEL2, 0},
+    {"sandybridge", LEVEL2 ",avx,xsave", 0},
+    {"haswell", LEVEL3, 0},
+    {"broadwell", LEVEL3 ",adx", 0},
+    {"skylake", LEVEL3 ",adx", 0},
+    {"alderlake", LEVEL3 ",adx,avxvnni,gfni", 0},
+    {"skylake-avx512", LEVEL4 ",adx", 0},
+    {"cascadelake", LEVEL4 ",adx,avx512vnni", 0},
+    {"cooperlake", LEVEL4 ",adx,avx512vnni,avx512bf16", 0},
+    {"icelake-client", ICELAKE ",adx", 512},
+    {"icelake-server", ICELAKE ",adx", 1280},
+    {"tigerlake", ICELAKE ",adx", 1280},
+    {"sapphirerapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048},
+    {"emeraldrapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048},
+    {"graniterapids", ICELAKE ",adx,avx512bf16,avx512fp16,avxvnni" AMX, 2048},
+    {"znver1", LEVEL3 ",adx", 0},
+    {"znver2", LEVEL3 ",adx", 0},
+    {"znver3", LEVEL3 ",adx", 0},
+    {"znver4", ICELAKE ",adx,avx512bf16", 0},
+    {"znver5", ICELAKE ",adx,avx512bf16,avxvnni", 0},
 };
 
 /* Of all that a machine may have, the features that LLVM uses by itself in code like ours, and those that generators
@@ -61,6 +62,13 @@ const char *cy_cpu_features(const char *name) {
     if (strcmp(cpus[i].name, name) == 0)
       return cpus[i].features;
   return NULL;
+}
+
+int64_t cy_cpu_l2_bytes(const char *name, bool avx512) {
+  for (size_t i = 0; i < sizeof cpus / sizeof cpus[0]; i++)
+    if (strcmp(cpus[i].name, name) == 0 && cpus[i].l2_kb)
+      return cpus[i].l2_kb << 10;
+  return avx512 ? 1 << 20 : 512 << 10;
 }
 
 /* In a list of features that are on and off, "+a,-b": is `name` on? */

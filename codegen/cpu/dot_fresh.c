@@ -108,7 +108,7 @@ void cy_dot_fresh_emit(cy_cg *cg, const cy_dot_fresh *p, V matrix, V p0, V p1, V
   q.dst = cy_gep(cg, dst, cy_mul(cg, cy_sub(cg, t.iv, p0), p->panel_bytes));
   for (int i = 0; i < 2; i++) { /* rows of b lie too far apart for the hardware to foresee */
     V ahead = cy_mul(cg, cy_addc(cg, cy_mulc(cg, k.iv, 2), ROWS_AHEAD + i), q.bk);
-    cy_prefetch(cg, cy_gep(cg, q.src, cy_mulc(cg, ahead, p->d->b_bits / 8)));
+    cy_prefetch(cg, cy_gep(cg, q.src, cy_mulc(cg, ahead, p->d->b_bits / 8)), false, CY_SECOND_LEVEL);
   }
   q.valid = full ? cy_i64(cg, p->nr) : cy_imin(cg, cy_i64(cg, p->nr), cy_sub(cg, p->columns, q.col));
   emit_pack_group(cg, &q, k.iv);

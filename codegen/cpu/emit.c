@@ -47,7 +47,7 @@ static void cpu_describe(cy_cg *cg) {
   cg->bf16_dot = cg->avx512 && cy_cg_has(cg, "avx512bf16") && !cy_cg_has(cg, "avx512fp16");
   cg->fma = cy_cg_has(cg, "fma");
   cg->W = cg->avx512 ? 16 : cg->avx2 ? 8 : 4;
-  cg->l2_bytes = cg->avx512 ? 1 << 20 : 512 << 10;
+  cg->l2_bytes = cy_cpu_l2_bytes(cg->cpu, cg->avx512);
 }
 
 static void types_init(cy_cg *cg) {
@@ -473,6 +473,12 @@ LLVMValueRef cy_gepc(cy_cg *cg, LLVMValueRef p, int64_t bytes) { return cy_gep(c
 LLVMValueRef (cy_gepf)(cy_cg *cg, LLVMValueRef p, LLVMValueRef floats) {
   return is(floats, 0) ? p : LLVMBuildGEP2(cg->b, cg->f32, p, &floats, 1, "");
 }
+void cy_prefetch(cy_cg *cg, LLVMValueRef p, bool write, cy_cache cache) {
+  LLVMValueRef args[4] = {p, cy_i32(cg, write), cy_i32(cg, (int)cache), cy_i32(cg, 1)}; /* 1: data */
+  unsigned id = LLVMLookupIntrinsicID("llvm.prefetch", strlen("llvm.prefetch"));
+  cy_call(cg, LLVMGetIntrinsicDeclaration(cg->module, id, &cg->ptr, 1), args, 4);
+}
+
 LLVMValueRef cy_load(cy_cg *cg, LLVMTypeRef type, LLVMValueRef p, unsigned align) {
   LLVMValueRef v = LLVMBuildLoad2(cg->b, type, p, "");
   LLVMSetAlignment(v, align);

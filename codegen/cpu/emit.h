@@ -55,6 +55,7 @@ void cy_cg_module(cy_cg *cg, const char *name);
 
 /* ---- cpus.c ---- */
 const char *cy_cpu_features(const char *name); /* that code for this CPU may use, comma separated; NULL: not known */
+int64_t cy_cpu_l2_bytes(const char *name, bool avx512); /* of its second-level cache, per core */
 char *cy_cpu_features_on(const char *list);    /* the same of a machine with "+a,-b,.."; free() it */
 
 /* ---- finishing a module (all return 0, or -1 with a malloc'ed text in *out_error) ---- */
@@ -151,6 +152,9 @@ LLVMValueRef cy_gep(cy_cg *cg, LLVMValueRef p, LLVMValueRef bytes);
 LLVMValueRef cy_gepc(cy_cg *cg, LLVMValueRef p, int64_t bytes);
 LLVMValueRef cy_gepf(cy_cg *cg, LLVMValueRef p, LLVMValueRef floats); /* p + 4 * floats */
 LLVMValueRef cy_load(cy_cg *cg, LLVMTypeRef type, LLVMValueRef p, unsigned align);
+/* Brings a cache line that will be read, or written, into a cache; p may be any address. */
+typedef enum cy_cache { CY_SECOND_LEVEL = 2, CY_FIRST_LEVEL = 3 } cy_cache; /* numbers of llvm.prefetch */
+void cy_prefetch(cy_cg *cg, LLVMValueRef p, bool write, cy_cache cache);
 void cy_store(cy_cg *cg, LLVMValueRef v, LLVMValueRef p, unsigned align);
 /* <lanes x float>; one lane is a vector too. */
 LLVMTypeRef cy_vecf(cy_cg *cg, unsigned lanes);

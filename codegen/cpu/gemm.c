@@ -68,7 +68,7 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
   int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n), k = cy_csize_known(d->k), taps, c = k ? k : 1 << 20;
   g.tile = cy_tile_choose(cg, m, n);
   g.nr = (int64_t)g.tile.nv * cg->W;
-  cy_kblock_choose(1, c, &taps, &g.k_block);
+  cy_kblock_choose(cg, d->weights, 1, c, &taps, &g.k_block);
   if (!k)
     g.k_block = 512;
   else if (m && m <= g.tile.mr)
@@ -344,6 +344,7 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
                   .tab_stride = cy_i64(cg, 0),
                   .base = LLVMBuildPtrToInt(cg->b, a, cg->i64, ""),
                   .row_bytes = cy_csize_known(row_stride(g)) * 4,
+                  .a_bytes = m_known * cy_csize_known(row_stride(g)) * 4,
                   .taps = cy_i64(cg, 1),
                   .c = k,
                   .tap_block = 1,

@@ -695,25 +695,23 @@ cy_scores cy_cpu_scores_of(const cy_epilogue *e) {
   return (cy_scores){changes ? scores_change : NULL, scores_weigh, e->ctx};
 }
 
-static void mark_values(const cy_kernel *k, const cy_stmt *s, bool *marks) {
-  for (; s; s = s->next) {
-    if (s->value)
-      cy_expr_mark(k, s->value, marks);
-    mark_values(k, s->body, marks);
-  }
-}
-
 /* Operations on floats for one element; a kernel has expressions that nothing uses any more, too. */
 static int arithmetic(const cy_kernel *k) {
   bool *marks = zeroed(cy_expr_count(k) + 1, sizeof *marks);
   int n = 0;
-  mark_values(k, cy_kernel_body(k), marks);
+  cy_lp_mark(k, cy_kernel_body(k), marks);
   for (cy_expr e = 1; e <= cy_expr_count(k); e++) {
     const cy_expr_info *x = cy_expr_of(k, e);
     n += marks[e] && x->op != CY_X_LOAD && x->n > 0 && cy_dtype_is_float(x->dtype);
   }
   free(marks);
   return n;
+}
+
+static void epilogue_ahead(void *ctx, cy_cg *cg, const V *idx, bool stores) {
+  (void)cg;
+  epilogue *e = ctx;
+  cy_lp_ahead(&e->lp, idx, stores);
 }
 
 /* Long chains of arithmetic wait for each other less when several vectors go through them side by side. */
@@ -725,8 +723,14 @@ cy_epilogue cy_cpu_epilogue_create(const cy_cg *cg, cy_kernel *k) {
   e->k = k;
   bool heavy = arithmetic(k) > 10,
        many = cy_dim_is_const(cy_kernel_graph(k), columns, &n) && n >= WIDE * (int64_t)cg->W;
-  return (cy_epilogue){
-      .begin = epilogue_begin, .emit = epilogue_emit, .ctx = e, .heavy = heavy, .wide = heavy && many ? WIDE : 0};
+  bool plain = c->kind != CY_CONTRACT_ATTENTION;
+  return (cy_epilogue){.begin = epilogue_begin,
+                       .emit = epilogue_emit,
+                       .ahead = plain ? epilogue_ahead : NULL,
+                       .ctx = e,
+                       .reads = plain && cy_lp_reads_ahead(k),
+                       .heavy = heavy,
+                       .wide = heavy && many ? WIDE : 0};
 }
 
 void cy_cpu_epilogue_destroy(cy_epilogue *e) {

@@ -148,7 +148,7 @@ static V emit_left_rows(cy_cg *cg, const frame *f, const V row[2], const V next[
   cy_loop j, rest;
   cy_loop_begin(cg, &j, cy_i64(cg, 0), whole, cy_i64(cg, cg->W), most, 2);
   for (int p = 0; p < 4; p++)
-    cy_prefetch(cg, cy_gepf(cg, next[p / 2], p % 2 ? cy_add(cg, j.iv, f->h) : j.iv));
+    cy_prefetch(cg, cy_gepf(cg, next[p / 2], p % 2 ? cy_add(cg, j.iv, f->h) : j.iv), false, CY_SECOND_LEVEL);
   memcpy(most, j.v, sizeof most);
   emit_left_piece(cg, f, row, to, j.iv, cg->W, most);
   cy_loop_end(cg, &j, most);

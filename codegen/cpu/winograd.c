@@ -463,7 +463,8 @@ static void emit_filter(cy_cg *cg, const wino *w, V from, V apart, V to) {
 static void emit_filters_ahead(cy_cg *cg, const wino *w, V from) {
   int64_t filter = TAPS * w->nr * cy_weight_bytes(w->d->weights);
   for (int64_t line = 0; line < filter; line += 64)
-    cy_prefetch(cg, cy_gepc(cg, from, (w->by_tap ? CY_TAP_CHANNELS * filter : FILTERS_AHEAD) + line));
+    cy_prefetch(cg, cy_gepc(cg, from, (w->by_tap ? CY_TAP_CHANNELS * filter : FILTERS_AHEAD) + line), false,
+                CY_SECOND_LEVEL);
 }
 
 /* How many channels, from c on, a block has whose weights lie tap by tap. */

@@ -176,13 +176,25 @@ static inline void store_begin(void *ctx, cy_cg *cg) {
     s->s[i] = s->stride[i].slot < 0 ? cy_i64(cg, s->stride[i].value) : cy_arg_size(cg, s->stride[i].slot);
 }
 
-static inline void store_emit(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx) {
-  store *s = ctx;
+static inline LLVMValueRef store_at(const store *s, cy_cg *cg, const LLVMValueRef *idx) {
   LLVMValueRef at = cy_i64(cg, 0);
   for (int i = 0; i < s->n_idx; i++)
     at = cy_add(cg, at, cy_mul(cg, idx[i], s->s[i]));
+  return cy_gepf(cg, s->out, at);
+}
+
+static inline void store_emit(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx) {
+  store *s = ctx;
   LLVMValueRef bias = cy_load(cg, cy_vecf(cg, lanes), cy_gepf(cg, s->bias, idx[s->n_idx - 1]), 4);
-  cy_store(cg, LLVMBuildFAdd(cg->b, acc, bias, ""), cy_gepf(cg, s->out, at), 4);
+  cy_store(cg, LLVMBuildFAdd(cg->b, acc, bias, ""), store_at(s, cg, idx), 4);
+}
+
+static inline void store_ahead(void *ctx, cy_cg *cg, const LLVMValueRef *idx, bool stores) {
+  cy_prefetch(cg, store_at(ctx, cg, idx), stores, CY_FIRST_LEVEL);
+}
+
+static inline cy_epilogue store_epilogue(store *s) {
+  return (cy_epilogue){.begin = store_begin, .emit = store_emit, .ahead = store_ahead, .ctx = s, .reads = true};
 }
 
 /* ---- buffers ---- */

@@ -192,7 +192,7 @@ static void gemm_setup_begin(gemm_setup *g, const gemm_case *c) {
                         .shared_slot = 5,
                         .b_packed = packed,
                         .weights = packed ? stored : CY_WEIGHTS_F32,
-                        .epilogue = {store_begin, store_emit, &g->epilogue}};
+                        .epilogue = store_epilogue(&g->epilogue)};
   for (int i = 0; i < 2; i++) {
     g->d.batch[i] = size_of(j, &slot, dyn > 0, i ? c->b1 : c->b0);
     g->d.a_batch[i] = s->a[i] ? size_of(j, &slot, dyn > 0, s->a[i]) : cy_cconst(0);
@@ -413,7 +413,7 @@ static void conv_setup_begin(conv_setup *g, const conv_case *c) {
                       .shared_slot = 5,
                       .batch = size_of(j, &slot, dyn, c->batch),
                       .in_n = size_of(j, &slot, dyn, s->in[0] * s->in[1] * s->in[2] * s->pixel),
-                      .epilogue = {store_begin, store_emit, &g->epilogue}};
+                      .epilogue = store_epilogue(&g->epilogue)};
   g->epilogue = (store){.n_idx = c->n_spatial + 2, .out_slot = 2, .bias_slot = 3};
   int64_t in_stride = s->pixel, out_stride = c->cout;
   for (int i = c->n_spatial - 1; i >= 0; i--) {

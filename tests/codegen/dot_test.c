@@ -180,7 +180,7 @@ static cy_dot_source product_setup(setup *s, const dot_case *c) {
                              .scratch_slot = SCRATCH_SLOT,
                              .shared_slot = SHARED_SLOT,
                              .b_packed = c->kind == 'p',
-                             .epilogue = {NULL, keep_emit, s}};
+                             .epilogue = {.emit = keep_emit, .ctx = s}};
   cy_gemm_desc *g = &s->d.gemm;
   g->batch[0] = size_of(s, m, b0);
   g->a_batch[0] = size_of(s, m, c->m * c->k);
@@ -213,7 +213,7 @@ static cy_dot_source conv_setup(setup *s, const dot_case *c) {
                                .b_slot = B_SLOT,
                                .scratch_slot = SCRATCH_SLOT,
                                .shared_slot = SHARED_SLOT,
-                               .epilogue = {NULL, keep_emit, s},
+                               .epilogue = {.emit = keep_emit, .ctx = s},
                                .kernel = {c->kh, c->kw},
                                .stride = {c->stride, c->stride},
                                .dilation = {dilation_of(c), dilation_of(c)},
