@@ -564,7 +564,8 @@ static panel group_panel(cy_cg *cg, const groups *g, V r, V mr, V q0, V q) {
 
 /* Bytes per k of the next tile's rows that each panel prefetches, where the hardware, which has to find each tile's
  * rows anew, would come too late: rows that lie behind each other, of a matrix that the second-level cache does not
- * hold. NULL: not worth it. Only tried with AVX-512. */
+ * hold, few panels being multiplied by each tile; more hide the wait, and the prefetches themselves take 2 % (tfswa_unet).
+ * NULL: not worth it. Only tried with AVX-512. */
 static V rows_step_choose(cy_cg *cg, const cy_core *k, int64_t group) {
   int64_t c, panels, rows;
   if (!cg->avx512 || k->in_place || !cy_core_single(k) || !cy_is_const(k->c, &c) || c <= UNROLLED ||
@@ -574,7 +575,7 @@ static V rows_step_choose(cy_cg *cg, const cy_core *k, int64_t group) {
     return NULL;
   if (cy_is_const(k->panels, &panels) && panels < group)
     group = panels;
-  return cy_i64(cg, cy_ceil(k->tile.mr * 4, group));
+  return group <= 2 ? cy_i64(cg, cy_ceil(k->tile.mr * 4, group)) : NULL;
 }
 
 /* ---- halves made floats for a whole group ---- */
