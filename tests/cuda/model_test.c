@@ -428,10 +428,12 @@ static void test_errors(void) {
               {803, CYTO_NO_DEVICE, "reboot"},
               {804, CYTO_NO_DEVICE, "compatibility libraries"},
               {999, CYTO_RUNTIME_FAILURE, "cuInit"}},
-    loading[] = {{209, CYTO_BAD_LIBRARY, "the model has no code for this device: compile it with"},
-                 {2, CYTO_OUT_OF_MEMORY, "cuModuleLoadData: CUDA_ERROR_OUT_OF_MEMORY (2): 4294967296 bytes of the "},
-                 {218, CYTO_BAD_LIBRARY, "the driver cannot translate the model's PTX"},
-                 {222, CYTO_BAD_LIBRARY, "the model's PTX is newer than the driver: update the driver"}};
+    loading[] = {
+        {200, CYTO_BAD_LIBRARY, "are of a newer CUDA than the driver's: update the driver, or compile with an older"},
+        {209, CYTO_BAD_LIBRARY, "the model has no code for this device: compile it with"},
+        {2, CYTO_OUT_OF_MEMORY, "cuModuleLoadData: CUDA_ERROR_OUT_OF_MEMORY (2): 4294967296 bytes of the "},
+        {218, CYTO_BAD_LIBRARY, "the driver cannot translate the model's PTX"},
+        {222, CYTO_BAD_LIBRARY, "the model's PTX is newer than the driver: update the driver"}};
   for (int i = 0; i < CHECK_COUNT(init); i++) {
     mock->init_code = init[i].code;
     expect_error(NULL, init[i].status, init[i].text);
