@@ -19,11 +19,11 @@ static int32_t type_of(const cyrt_cuda_box *t) {
 
 static int64_t element_of(const cyrt_cuda_box *t) { return type_of(t) == TYPE_U8 ? 1 : 2; }
 
-/* Pointers and strides are multiples of 16 bytes, sizes fit 32 bits. */
+/* Pointers and strides are multiples of 16 bytes, sizes are 2^31 at most. */
 static int fits(const cyrt_cuda_box *t, uint64_t address) {
   int ok = address % ALIGN == 0;
   for (int i = 0; i < t->rank; i++)
-    ok &= t->extent[i] > 0 && t->extent[i] <= UINT32_MAX;
+    ok &= t->extent[i] > 0 && t->extent[i] <= (int64_t)1 << 31;
   for (int i = 0; i + 1 < t->rank; i++)
     ok &= t->stride[i] > 0 && t->stride[i] * element_of(t) % ALIGN == 0 && t->stride[i] < (int64_t)1 << 39;
   return ok;

@@ -230,28 +230,29 @@ static void print_window(cy_cu_contract *q) {
 
 static void print_a(cy_cu_contract *q) {
   print_tap(q);
-  cy_cu_function_open(q, "CY_INLINE i64 $S_a_tap($P, const $S_row *r, const $S_tap *t) {\n");
+  cy_cu_function_open(q, "CY_INLINE i64 $S_a_tap($P, const $S_row *r, const $S_tap *t, b1 *out_inside) {\n");
   cy_cu_line(q->p, "b1 inside = t->inside;");
   cy_cu_line(q->p, "i64 at = r->base + t->offset;");
   if (cy_cu_is_conv(q->c))
     print_window(q);
   else
     cy_cu_line(q->p, "inside &= r->inside;");
-  cy_cu_line(q->p, "return inside ? at : -1;");
+  cy_cu_line(q->p, "*out_inside = inside;");
+  cy_cu_line(q->p, "return at;");
   cy_cu_function_close(q);
   cy_cu_contract_text(q, "CY_INLINE i64 $S_a_at($P, const $S_row *r, int k) {\n"
                          "  $S_tap t;\n"
+                         "  b1 inside;\n"
                          "  $S_tap_at($N, k, k, &t);\n"
-                         "  return $S_a_tap($N, r, &t);\n"
+                         "  const i64 at = $S_a_tap($N, r, &t, &inside);\n"
+                         "  return inside ? at : -1;\n"
                          "}\n\n");
 }
 
 static void print_b(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
-  cy_cu_function_open(q, "CY_INLINE i64 $S_b_at($P, int z, int k, int n) {\n");
-  cy_cu_line(p, "if (k >= %s || n >= %s)", q->k, q->n);
-  cy_cu_line(p, "  return -1;");
+  cy_cu_function_open(q, "CY_INLINE i64 $S_b_inside($P, int z, int k, int n) {\n");
   if (p->form->packed_k) {
     cy_cu_line(p, "const i64 at = ((i64)z * %s + n) * %lld + k;", q->n, (long long)p->form->packed_k);
   } else if (!cy_cu_is_conv(c)) {
@@ -267,6 +268,10 @@ static void print_b(cy_cu_contract *q) {
     cy_cu_line(p, "const i64 at = row * %lld + tap;", (long long)cy_cu_taps(c));
   }
   cy_cu_line(p, "return at;");
+  cy_cu_function_close(q);
+  cy_cu_function_open(q, "CY_INLINE i64 $S_b_at($P, int z, int k, int n) {\n");
+  cy_cu_line(p, "return k < %s && n < %s ? ", q->k, q->n);
+  cy_cu_contract_text(q, "$S_b_inside($N, z, k, n) : -1;\n");
   cy_cu_function_close(q);
 }
 

@@ -6,9 +6,9 @@
  *
  *   <symbol>_at    fixes what of an element of A does not depend on k, in a <symbol>_row,
  *   <symbol>_tap_at   .. what depends on k alone, in a <symbol>_tap; k0: where the tile of k begins
- *   <symbol>_a_tap    offset of A's element in its argument, -1 when it is a zero of the padding or outside
- *   <symbol>_a_at     .. from the row and k
- *   <symbol>_b_at  the same of B's element (z, k, n)
+ *   <symbol>_a_tap    offset of A's element in its argument, and whether it is inside: no zero of the padding
+ *   <symbol>_a_at     .. from the row and k; -1 when it is outside
+ *   <symbol>_b_at  the same of B's element (z, k, n); <symbol>_b_inside where it is known to be inside
  *   <symbol>_put   runs the epilogue for one result,
  *   <symbol>_put_chunk   .. for form->vector neighbours along n, where that can be
  *

@@ -187,10 +187,11 @@ static operand operand_b(const cy_cu_contract *q) {
 static const char chunk_functions[] =
     "CY_INLINE void $S_chunk_a($P, b1 wide, int z, int m, int M, const $S_row *r, const $S_tap *tap, int k, int K, "
     "cy_chunk *to) {\n"
-    "  const i64 at = A_RUNS ? $S_a_tap($N, r, tap) : 0;\n"
-    "  const int left = A_TURNED ? M - m : WHOLE_K && A_RUNS ? CH : K - k, n = at < 0 ? 0 : left < CH ? left : CH;\n"
+    "  b1 inside = 1;\n"
+    "  const i64 at = A_RUNS ? $S_a_tap($N, r, tap, &inside) : 0;\n"
+    "  const int left = A_RUNS && A_WHOLE ? CH : A_TURNED ? M - m : K - k, n = !inside ? 0 : left < CH ? left : CH;\n"
     "  cy_chunk v = {{0, 0, 0, 0}};\n"
-    "  if (A_FILLED && A_RUNS && at < 0) {\n"
+    "  if (A_FILLED && A_RUNS && !inside) {\n"
     "    CY_UNROLL\n"
     "    for (int e = 0; e < CH; e++)\n"
     "      PUT(&v, e, k + e < K ? BITS(A_ZERO) : 0);\n"
@@ -198,22 +199,29 @@ static const char chunk_functions[] =
     "    return;\n"
     "  }\n"
     "  if (wide) {\n"
-    "    cy_copy_async(to, at < 0 ? $A : $A + at, n * EB);\n"
+    "    if (A_WHOLE)\n"
+    "      cy_copy_async_if(to, $A + at, inside);\n"
+    "    else\n"
+    "      cy_copy_async(to, inside ? $A + at : $A, n * EB);\n"
     "    return;\n"
     "  }\n"
     "  CY_UNROLL\n"
     "  for (int e = 0; e < CH; e++) {\n"
-    "    const i64 own = A_RUNS ? at + e : $S_a_at($N, r, k + e);\n"
+    "    const i64 own = !A_RUNS ? $S_a_at($N, r, k + e) : inside ? at + e : -1;\n"
     "    if (e < n && (own >= 0 || A_FILLED))\n"
     "      PUT(&v, e, own >= 0 ? BITS($A[own]) : BITS(A_ZERO));\n"
     "  }\n"
     "  cy_chunk_store(to, v);\n"
     "}\n\n"
     "CY_INLINE void $S_chunk_b($P, b1 wide, int z, int n, int N, int k, int K, cy_chunk *to) {\n"
-    "  const i64 at = B_RUNS ? $S_b_at($N, z, k, n) : 0;\n"
-    "  const int left = B_TURNED ? N - n : WHOLE_K ? CH : K - k, count = at < 0 ? 0 : left < CH ? left : CH;\n"
+    "  const b1 inside = (FULL_K || k < K) && n < N;\n"
+    "  const i64 at = B_RUNS ? $S_b_inside($N, z, k, n) : 0;\n"
+    "  const int left = B_WHOLE ? CH : B_TURNED ? N - n : K - k, count = !inside ? 0 : left < CH ? left : CH;\n"
     "  if (wide) {\n"
-    "    cy_copy_async(to, at < 0 ? $B : $B + at, count * EB);\n"
+    "    if (B_WHOLE)\n"
+    "      cy_copy_async_if(to, $B + at, inside);\n"
+    "    else\n"
+    "      cy_copy_async(to, inside ? $B + at : $B, count * EB);\n"
     "    return;\n"
     "  }\n"
     "  cy_chunk v = {{0, 0, 0, 0}};\n"
@@ -237,6 +245,8 @@ static const char load_function[] =
     "    const int m = m0 + (A_TURNED ? c * CH : row), k = k0 + (A_TURNED ? row : c * CH);\n"
     "    $S_tap tap;\n"
     "    $S_tap_at($N, k0, k, &tap);\n"
+    "    if (FULL_K)\n"
+    "      tap.inside = 1;\n"
     "    $S_chunk_a($N, wide_a, z, m, M, &rows[A_TURNED ? 0 : i], &tap, k, K, &sa[cy_place(row, c, A_CHUNKS, A_TILE / "
     "A_CHUNKS)]);\n"
     "  }\n"
@@ -393,6 +403,40 @@ static const char warpgroup_function[] =
     "}\n"
     "#endif\n\n";
 
+/* All steps of k. The kernel has it twice: copying by 16 bytes alone needs a third of the instructions. */
+static const char turns_function[] =
+    "CY_INLINE void $S_turns($P, b1 wide_a, b1 wide_b, int z, int m0, int n0, int M, int N, int K, const $S_row *rows, "
+    "int begin, int turns, int wm, int wn, cy_chunk *tiles, $T acc[WM / FM][WN / 8][FE], $S_sums *sums) {\n"
+    "  for (int t = 0; t < STAGES - 1; t++) {\n"
+    "    if (t < turns)\n"
+    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + t) * BK, tiles + t * TILE);\n"
+    "    cy_copy_commit();\n"
+    "  }\n"
+    "  for (int t = 0; t < turns; t++) {\n"
+    "    CY_COPY_WAIT(STAGES - 2);\n"
+    "#if WARPGROUPS\n"
+    "    cy_publish();\n"
+    "    CY_SYNC();\n"
+    "    $S_multiply_begin(tiles + t % STAGES * TILE, acc);\n"
+    "#else\n"
+    "    CY_SYNC();\n"
+    "#endif\n"
+    "    const int next = t + STAGES - 1;\n"
+    "    if (next < turns)\n"
+    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + next) * BK, tiles + next % STAGES * TILE);\n"
+    "    cy_copy_commit();\n"
+    "#if WARPGROUPS\n"
+    "#if ZEROS\n"
+    "    if (CY_TID < BM + BN)\n"
+    "      sums->a[0][0] = $S_add_row(tiles + t % STAGES * TILE, sums->a[0][0]);\n"
+    "#endif\n"
+    "    cy_warpgroup_wait();\n"
+    "#else\n"
+    "    $S_multiply(tiles + t % STAGES * TILE, wm, wn, acc, sums);\n"
+    "#endif\n"
+    "  }\n"
+    "}\n\n";
+
 /* Blocks that run at the same time share rows of A and columns of B: they are numbered in strips of RASTER rows. */
 static const char tile_loop[] =
     "  CY_DYNAMIC(memory);\n"
@@ -419,34 +463,10 @@ static const char tile_loop[] =
     "      CY_UNROLL\n"
     "      for (int e = 0; e < FE; e++)\n"
     "        acc[i][j][e] = 0;\n"
-    "  for (int t = 0; t < STAGES - 1; t++) {\n"
-    "    if (t < turns)\n"
-    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + t) * BK, tiles + t * TILE);\n"
-    "    cy_copy_commit();\n"
-    "  }\n"
-    "  for (int t = 0; t < turns; t++) {\n"
-    "    CY_COPY_WAIT(STAGES - 2);\n"
-    "#if WARPGROUPS\n"
-    "    cy_publish();\n"
-    "    CY_SYNC();\n"
-    "    $S_multiply_begin(tiles + t % STAGES * TILE, acc);\n"
-    "#else\n"
-    "    CY_SYNC();\n"
-    "#endif\n"
-    "    const int next = t + STAGES - 1;\n"
-    "    if (next < turns)\n"
-    "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + next) * BK, tiles + next % STAGES * TILE);\n"
-    "    cy_copy_commit();\n"
-    "#if WARPGROUPS\n"
-    "#if ZEROS\n"
-    "    if (CY_TID < BM + BN)\n"
-    "      sums.a[0][0] = $S_add_row(tiles + t % STAGES * TILE, sums.a[0][0]);\n"
-    "#endif\n"
-    "    cy_warpgroup_wait();\n"
-    "#else\n"
-    "    $S_multiply(tiles + t % STAGES * TILE, wm, wn, acc, &sums);\n"
-    "#endif\n"
-    "  }\n"
+    "  if (wide_a && wide_b)\n"
+    "    $S_turns($N, 1, 1, z, m0, n0, M, N, K, rows, begin, turns, wm, wn, tiles, acc, &sums);\n"
+    "  else\n"
+    "    $S_turns($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, begin, turns, wm, wn, tiles, acc, &sums);\n"
     "  CY_COPY_WAIT(0);\n"
     "  CY_SYNC();\n"
     "#if ZEROS\n"
@@ -495,6 +515,7 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
   int bytes = cy_dtype_of(type)->bits / 8, chunk = CHUNK / bytes;
   int a_row = a->turned ? t->m / chunk : t->k / chunk, b_row = b->turned ? t->n / chunk : t->k / chunk;
   int a_tile = t->m * t->k / chunk, b_tile = t->n * t->k / chunk;
+  cy_cu_sizes s = cy_cu_sizes_of(q->p->k);
   const struct {
     const char *name;
     int value;
@@ -519,7 +540,9 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
               {"B_TILE", b_tile},
               {"TILE", a_tile + b_tile},
               {"ZEROS", q->c->has_a_zero || q->c->has_b_zero},
-              {"WHOLE_K", multiple(q->p->g, cy_cu_sizes_of(q->p->k).k, chunk)},
+              {"FULL_K", multiple(q->p->g, s.k, t->k)},
+              {"A_WHOLE", multiple(q->p->g, a->turned ? s.m : s.k, chunk)}, /* no chunk has an end of its rows inside */
+              {"B_WHOLE", multiple(q->p->g, b->turned ? s.n : s.k, chunk)},
               {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
               {"A_ROWS", a->turned ? 1 : a_tile / form->threads}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -537,14 +560,15 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
   fprintf(q->p->out, "#define BITS(v) %s\n\n", type == CY_F32 ? "cy_bits_f32(v)" : "(v)");
 }
 
-static const char end_of_constants[] = "#undef BM\n#undef BN\n#undef BK\n#undef WM\n#undef WN\n#undef NT\n#undef EB\n"
-                                       "#undef CH\n#undef STEPS\n#undef STAGES\n#undef RASTER\n#undef A_TURNED\n"
-                                       "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
-                                       "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
-                                       "#undef MMA\n#undef PUT\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
-                                       "#undef ROW_OF\n#undef ZEROS\n#undef WHOLE_K\n#undef FM\n#undef FE\n#undef "
-                                       "A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
-                                       "#undef ADD_B\n\n";
+static const char end_of_constants[] =
+    "#undef BM\n#undef BN\n#undef BK\n#undef WM\n#undef WN\n#undef NT\n#undef EB\n"
+    "#undef CH\n#undef STEPS\n#undef STAGES\n#undef RASTER\n#undef A_TURNED\n"
+    "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
+    "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
+    "#undef MMA\n#undef PUT\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
+    "#undef ROW_OF\n#undef ZEROS\n#undef FULL_K\n#undef A_WHOLE\n#undef B_WHOLE\n#undef FM\n#undef FE\n#undef "
+    "A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
+    "#undef ADD_B\n\n";
 
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
@@ -564,6 +588,7 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract_text(&q, p->form->stages ? multiply_function : multiply_singles);
   fputs("#endif\n", p->out);
   cy_cu_contract_text(&q, warpgroup_function);
+  cy_cu_contract_text(&q, turns_function);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");
   fputs("#define ROW_OF(m) (m0 + (m))\n", p->out);

@@ -35,6 +35,17 @@ CY_INLINE void cy_copy_async(cy_chunk *to, const void *from, int bytes) {
   *to = v;
 #endif
 }
+/* All 16, or zeros: then `from` may point anywhere. */
+CY_INLINE void cy_copy_async_if(cy_chunk *to, const void *from, b1 inside) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("{.reg .pred p; setp.eq.u32 p, %2, 0; cp.async.cg.shared.global [%0], [%1], 16, p;}" ::"r"(
+                   cy_shared_address(to)),
+               "l"(from), "r"((u32)inside)
+               : "memory");
+#else
+  cy_copy_async(to, from, inside ? 16 : 0);
+#endif
+}
 CY_INLINE void cy_chunk_store(cy_chunk *to, cy_chunk v) { *to = v; }
 CY_INLINE void cy_copy_commit() {
 #if __CUDA_ARCH__ >= 800

@@ -100,6 +100,10 @@ static bool launch_tensors(const kernel_case *c, const char *symbol, case_memory
       m->step[i] = (uint8_t)t.step[i];
     }
     slots[n + b] = (uint64_t)(uintptr_t)m;
+    if (!shim_map_valid(m, t.rank)) {
+      fprintf(stderr, "%s: no driver makes such a tensor map of its factor %d\n", c->what, b);
+      return false;
+    }
   }
   return shim_launch(name, CY_CUDA_TMA_THREADS, cy_dim_eval(g, c->form->tma_blocks, c->syms), CY_CUDA_TMA_SHARED, slots,
                      n + 2);

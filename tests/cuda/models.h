@@ -34,7 +34,7 @@ static const char *path_of(const char *name) {
   return p;
 }
 
-static void write_file(const char *name, const char *bytes, size_t n) {
+static inline void write_file(const char *name, const char *bytes, size_t n) {
   FILE *f = fopen(path_of(name), "wb");
   if (!f || fwrite(bytes, 1, n, f) != n)
     CHECK_FAIL("%s cannot be written", name);
@@ -42,7 +42,20 @@ static void write_file(const char *name, const char *bytes, size_t n) {
     fclose(f);
 }
 
-static cyto_model *load(const char *name) {
+static inline char *read_file(const char *name, size_t *out_bytes) {
+  FILE *f = fopen(path_of(name), "rb");
+  char *bytes = NULL;
+  if (f && !fseek(f, 0, SEEK_END) && (bytes = malloc((size_t)ftell(f)))) {
+    *out_bytes = (size_t)ftell(f);
+    rewind(f);
+    *out_bytes = fread(bytes, 1, *out_bytes, f);
+  }
+  if (f)
+    fclose(f);
+  return bytes;
+}
+
+static inline cyto_model *load(const char *name) {
   cyto_model *model = NULL;
   cyto_error error;
   if (cyto_model_load(path_of(name), &model, &error))
@@ -50,7 +63,7 @@ static cyto_model *load(const char *name) {
   return model;
 }
 
-static void open_mock(void) {
+static inline void open_mock(void) {
   char path[PATH_MAX + 40];
   snprintf(path, sizeof path, "%s/tests/cuda/mock/libcuda.so.1", build);
   driver = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* the runtime's dlopen("libcuda.so.1") finds it by its soname */

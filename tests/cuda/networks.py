@@ -1,19 +1,23 @@
 """Networks as CUDA models, without a GPU: small ones, and CNNs at reduced size, as they are and in half precision.
 
 In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, or `made` (make()), and what is done with it: a
-     size of the first input (1x3x32x32), behind it sizes in constants that change with it (320>32), `half` (converted to
-     f16), `cpu` (see below), an architecture other than sm_80, has:PATTERN that --explain must show, options for cytoc;
-     --int8=static is calibrated on the inputs.
+     size of the first input (1x3x32x32), behind it sizes in constants that change with it (320>32), those of sizes that
+     only the run tells (batch=2; else 1), until:TENSOR where it ends, `half` (converted to f16), `cpu` (see below), an
+     architecture other than sm_80, has:PATTERN that --explain must show, options for cytoc; --int8=static is calibrated
+     on the inputs.
 Out: the closing line; a line for each network.
 
-Inputs are those that lie beside a network of ../shared/models, else random. The reference is ONNX Runtime on the network in
-f32. f16 (and --fp16) results may be a relative RMS error of 2e-2 away, f32 ones 1e-4, with --tf32 5e-3. `cpu`: the
-reference is the network compiled for a CPU with the same options, 1e-2 away at most: integer arithmetic is exact, but
-where floats that were added up in another order are rounded to integers, results differ by a step.
+Inputs are those that lie beside a network of ../shared/models, else random, as ../shared/zoo/index.json says. The
+reference is ONNX Runtime on the network in f32. f16 (and --fp16) results may be a relative RMS error of 2e-2 away, f32
+ones 1e-4, with --tf32 5e-3. `cpu`: the reference is the network compiled for a CPU with the same options, 1e-2 away at
+most: integer arithmetic is exact, but where floats that were added up in another order are rounded to integers,
+results differ by a step.
 (--int8-prefer=size goes with it: by default a CPU keeps other layers in float than a GPU.)
 With --device the networks run on the machine's device.
 """
 import functools
+import importlib.util
+import json
 import os
 import re
 import sys
@@ -26,6 +30,8 @@ import graphs
 import lib
 import mock
 import network
+
+ZOO = os.path.join(lib.SHARED, 'zoo')
 
 
 def resized(model, size, changes):
@@ -47,6 +53,34 @@ def resized(model, size, changes):
     return model
 
 
+def used(node):
+    """Names that a node reads, its bodies included."""
+    names = set(node.input)
+    for attribute in node.attribute:
+        for body in [attribute.g, *attribute.graphs]:
+            for inner in body.node:
+                names |= used(inner)
+    return names
+
+
+def cut(model, name):
+    """The network ends at this tensor; what it does not need is dropped."""
+    from onnx import helper
+    graph, needed, kept = model.graph, {name}, []
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            needed |= used(node)
+            kept.insert(0, node)
+    rest = {'node': kept,
+            'initializer': [t for t in graph.initializer if t.name in needed],
+            'input': [port for port in graph.input if port.name in needed],
+            'output': [helper.make_tensor_value_info(name, 1, None)]}
+    for field, values in rest.items():
+        del getattr(graph, field)[:]
+        getattr(graph, field).extend(values)
+    return model
+
+
 def make(path):
     """A network of few operations and many results, whose products and attention are warpgroups' on sm_90a."""
     g = graphs.Graph(7)
@@ -63,24 +97,46 @@ def make(path):
     return g.save(path, [graphs.port('x', np.float32, [1, 16, 80, 80])], [graphs.port(y, np.float32, [100, 64])])
 
 
-def source(name, work):
-    """Path of a network with weights."""
-    if name == 'made':
-        return make(os.path.join(work, 'made.onnx'))
+def source(name, work, until):
+    """The network, with weights."""
+    import onnx
     path = os.path.join(lib.SHARED, 'models', name, 'model.onnx')
-    if os.path.exists(path):
-        return path
-    zoo, out = os.path.join(lib.SHARED, 'zoo'), os.path.join(work, 'filled.onnx')
-    code, _, err = lib.run([sys.executable, os.path.join(zoo, 'materialize.py'), os.path.join(zoo, name + '.onnx'), out])
-    if code:
-        raise RuntimeError(lib.reason(err, code))
-    return out
+    model = onnx.load(make(os.path.join(work, 'made.onnx')) if name == 'made' else
+                      path if os.path.exists(path) else os.path.join(ZOO, name + '.onnx'))
+    model = cut(model, until) if until else model
+    return zoo().materialize(model) if in_zoo(name) else model
+
+
+def in_zoo(name):
+    return os.path.exists(os.path.join(ZOO, name + '.onnx'))
+
+
+@functools.cache
+def zoo():
+    """The module that fills stripped networks and makes their inputs."""
+    spec = importlib.util.spec_from_file_location('materialize', os.path.join(ZOO, 'materialize.py'))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def make_feed(name, k, port, sizes, is_resized):
+    """An input: one that is stored, else random. sizes: {name: size} of those that the network leaves open."""
+    dims = [d if isinstance(d, int) and d > 0 else sizes.get(d, 1) for d in port.shape]
+    if in_zoo(name):
+        with open(os.path.join(ZOO, 'index.json'), encoding='utf-8') as f:
+            model = next(m for m in json.load(f)['models'] if m['name'] == name)
+        return zoo().make_input(next(row for row in model['inputs'] if row['name'] == port.name), shape=dims)
+    stored = os.path.join(lib.SHARED, 'models', name, 'refio', 'in_%d_%s.npy' % (k, lib.safe_name(port.name)))
+    if os.path.exists(stored) and not is_resized:
+        return np.load(stored)
+    return np.random.default_rng(5 + k).standard_normal(dims).astype(np.float32)
 
 
 def prepare(name, words, work):
     """Writes f32.onnx, model.onnx (what is compiled), the inputs and ONNX Runtime's outputs."""
     import onnx
-    model = onnx.load(source(name, work))
+    model = source(name, work, next((w[6:] for w in words if w.startswith('until:')), None))
     sizes = [w for w in words if w[0].isdigit()]
     if sizes:
         model = resized(model, [int(n) for n in sizes[0].split('x')], dict(map(int, w.split('>')) for w in sizes[1:]))
@@ -90,13 +146,9 @@ def prepare(name, words, work):
         from onnxruntime.transformers.float16 import convert_float_to_float16
         model = convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=True)
     onnx.save(model, compiled)
-    session, feeds, rng = network.ort_session(plain), {}, np.random.default_rng(5)
-    for k, port in enumerate(session.get_inputs()):
-        dims = [d if isinstance(d, int) and d > 0 else 1 for d in port.shape]
-        file = 'in_%d_%s.npy' % (k, lib.safe_name(port.name))
-        stored = os.path.join(lib.SHARED, 'models', name, 'refio', file)
-        feeds[port.name] = (np.load(stored) if os.path.exists(stored) and not sizes else
-                            rng.standard_normal(dims).astype(np.float32))
+    session = network.ort_session(plain)
+    named = {w.split('=')[0]: int(w.split('=')[1]) for w in words if re.fullmatch(r'\w+=\d+', w)}
+    feeds = {port.name: make_feed(name, k, port, named, bool(sizes)) for k, port in enumerate(session.get_inputs())}
     network.save_inputs(os.path.join(work, 'in'), feeds)
     network.reference(session, feeds, os.path.join(work, 'ref'))
     return compiled

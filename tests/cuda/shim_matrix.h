@@ -66,9 +66,11 @@ static void cy_copy_async(cy_chunk *to, const void *from, int bytes) {
   shim_copy *c = &q->copy[q->n++];
   c->to = to;
   memset(c->bytes, 0, 16);
-  memcpy(c->bytes, from, (size_t)bytes);
+  if (bytes)
+    memcpy(c->bytes, from, (size_t)bytes);
   memset(to, 0xff, 16);
 }
+static void cy_copy_async_if(cy_chunk *to, const void *from, b1 inside) { cy_copy_async(to, from, inside ? 16 : 0); }
 static void cy_copy_commit(void) {
   shim_queue *q = shim_my_queue();
   if (q->ngroups == SHIM_GROUPS)
