@@ -22,7 +22,7 @@
  * side of a tie between two steps. Refused: operands of other types than s8 and u8 (4-bit constants are widened),
  * scales that differ along other axes, sums that may leave 31 bits.
  */
-#include "pass_int.h"
+#include "quantise_int.h"
 
 #include <math.h>
 #include <string.h>
@@ -480,7 +480,7 @@ static uint64_t parameter_of(const walk *w, uint64_t i) {
   return w->block ? (outer * w->blocks + at / w->block) * w->inner + i % w->inner : at;
 }
 
-/* Weights and biases that no integer contraction took: f32 as dequantize defines it. */
+/* Weights and biases that no integer contraction took, nor shall be read as integers: f32 as dequantize defines it. */
 static cy_val constant(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   const cy_type *t = cy_type_of(g, n->in[0]);
@@ -491,7 +491,8 @@ static cy_val constant(cy_rewrite *rw, const cy_node_info *n) {
   int64_t dims[CY_MAX_RANK], axis = cy_attr_get_int(n, CY_ATTR_axis, 0),
                              block = cy_attr_get_int(n, CY_ATTR_block_size, 0);
   if (!count || (cls != 'I' && cls != 'U') || cy_dtype_of(from)->bits > 32 || to != CY_F32 ||
-      !cy_type_static(g, t, dims) || cy_type_of(g, n->in[1])->dtype != CY_F32)
+      !cy_type_static(g, t, dims) || cy_type_of(g, n->in[1])->dtype != CY_F32 ||
+      (n->out[0] <= rw->nvalues && cy_weights_stay(rw->pass, n, &rw->uses)))
     return 0;
   const void *x = cy_value_of(g, n->in[0])->data.bytes, *s = cy_value_of(g, n->in[1])->data.bytes;
   const void *z = zero ? cy_value_of(g, zero)->data.bytes : NULL;
