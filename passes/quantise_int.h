@@ -76,6 +76,10 @@ bool cy_weights_stay(const cy_pass *p, const cy_node_info *n, const cy_uses *use
 void cy_weights_given_column(const cy_weight_blocks *s, const void *given, uint64_t b, uint64_t c,
                              cy_weight_column *out);
 
+/* ---- weights_grid.c ---- */
+/* The constant w of f32 as s8 times a scale for each of `axis`; 0: its elements are no multiples of such scales. */
+cy_val cy_weights_on_grid(cy_graph *g, cy_val w, int axis, cy_val *out_scale);
+
 /* ---- quantise_choose.c ---- */
 #define CY_QUANT_MUST ((int64_t)1 << 60)
 typedef struct cy_quant_need {

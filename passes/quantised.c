@@ -6,7 +6,7 @@
  *   contraction   conv or matmul of two dequantised operands becomes one of their integers, times both scales. The left
  *                 operand's scale and zero point are scalars, the right one's may be per output channel. Constant
  *                 weights lose their zero point: s8 where that fits, else i16. So do those of products that come as
- *                 integers.
+ *                 integers. Weights that were folded to floats become the integers again that they are multiples of.
  *   moving        dequantize moves down through views, maximum pools, resizing to the nearest element, and
  *                 concatenations of equal scales, so that 8 bits are moved; at its end, quantize(dequantize(x)) with
  *                 equal parameters is x. Where scales differ by channel (weights), through views that keep the channels
@@ -104,10 +104,33 @@ static cy_val without_zero(cy_graph *g, const source *s) {
   }
 }
 
+/* A scale for each output channel of conv n, or a single one, shaped to broadcast along them. */
+static cy_val along_channels(cy_graph *g, const cy_node_info *n, cy_val scale) {
+  int spatial = cy_type_of(g, n->out[0])->rank - 2;
+  if (n->op != CY_OP_conv || !cy_type_of(g, scale)->rank)
+    return scale;
+  cy_dim dims[CY_MAX_RANK] = {cy_type_of(g, scale)->dim[0]};
+  for (int i = 1; i <= spatial; i++)
+    dims[i] = cy_dim_const(g, 1);
+  return cy_build_reshape(g, scale, dims, spatial + 1);
+}
+
+/* The right operand: a constant in floats that are multiples of steps, as folded ones are. */
+static bool right_floats(cy_graph *g, const cy_node_info *n, cy_val *in, cy_val *scale) {
+  int rank = cy_type_of(g, n->in[1])->rank;
+  if (n->op == CY_OP_matmul && rank != 2)
+    return false;
+  *in = cy_weights_on_grid(g, n->in[1], n->op == CY_OP_conv ? 0 : 1, scale);
+  *scale = *in ? along_channels(g, n, *scale) : 0;
+  return *in != 0;
+}
+
 /* The right operand: a dequantize, maybe transposed. `in` becomes the integers and their zero point, or 0; scale is
  * reshaped to broadcast along the output's channels. */
 static bool right_operand(cy_graph *g, const cy_node_info *n, cy_val *in, cy_val *zero, cy_val *scale) {
   bool conv = n->op == CY_OP_conv;
+  if (cy_value_is_const(g, n->in[1]))
+    return right_floats(g, n, in, scale);
   const cy_node_info *turn = cy_def_of(g, n->in[1], CY_OP_transpose);
   const cy_node_info *d = cy_def_of(g, turn ? turn->in[0] : n->in[1], CY_OP_dequantize);
   source s;
@@ -127,13 +150,7 @@ static bool right_operand(cy_graph *g, const cy_node_info *n, cy_val *in, cy_val
   if (turn)
     *in = cy_build_transpose(g, *in, perm);
   *scale = is_single(g, s.scale) ? scalar(g, s.scale) : s.scale;
-  int spatial = cy_type_of(g, n->out[0])->rank - 2;
-  if (conv && cy_type_of(g, *scale)->rank) {
-    cy_dim dims[CY_MAX_RANK] = {cy_type_of(g, *scale)->dim[0]};
-    for (int i = 1; i <= spatial; i++)
-      dims[i] = cy_dim_const(g, 1);
-    *scale = cy_build_reshape(g, *scale, dims, spatial + 1);
-  }
+  *scale = along_channels(g, n, *scale);
   return *in && *scale;
 }
 
