@@ -7,7 +7,7 @@
  *                 operand's scale and zero point are scalars, the right one's may be per output channel. Constant
  *                 weights lose their zero point: s8 where that fits, else i16. So do those of products that come as
  *                 integers. Weights that were folded to floats become the integers again that they are multiples of.
- *   moving        dequantize moves down through views, maximum pools, resizing to the nearest element, and
+ *   moving        dequantize moves down through views, maximum pools, resizing to the nearest element, padding, and
  *                 concatenations of equal scales, so that 8 bits are moved; at its end, quantize(dequantize(x)) with
  *                 equal parameters is x. Where scales differ by channel (weights), through views that keep the channels
  *                 apart. quantize moves up through concatenations of what is dequantised.
@@ -283,6 +283,23 @@ static cy_val moved(cy_rewrite *rw, const cy_node_info *n) {
   return dequantize_as(g, d, computed ? computed : q, axis);
 }
 
+/* Padding by a number that one of the integers stands for, as one does for 0; padding by elements of x. */
+static cy_val moved_pad(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  source s;
+  double scale, zero = 0, fill = 0;
+  const cy_node_info *d = per_tensor(g, n->in[0], &s);
+  if (!d || !positive(g, s.scale, &scale) ||
+      (s.zero && !(cy_value_is_const(g, s.zero) && cy_value_is_splat(g, s.zero, &zero))) ||
+      (n->nin > 1 && n->in[1] && !(cy_value_is_const(g, n->in[1]) && cy_value_is_splat(g, n->in[1], &fill))))
+    return 0;
+  double q = rint(fill / scale) + zero, least = cy_type_of(g, s.x)->dtype == CY_I8 ? -128 : 0;
+  if (!(q >= least && q <= least + 255) || (float)((float)(q - zero) * (float)scale) != (float)fill)
+    return 0;
+  cy_val in[2] = {s.x, cy_build_scalar_int(g, (cy_dtype)cy_type_of(g, s.x)->dtype, (int64_t)q)};
+  return dequantize_as(g, d, cy_build(g, CY_OP_pad, in, 2, n->attrs, n->nattrs, NULL, 0), -1);
+}
+
 static cy_val moved_concat(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   source first, s;
@@ -544,23 +561,15 @@ static const cy_rule constants[] = {
 };
 
 static const cy_rule rules[] = {
-    {CY_OP_conv, "contraction", contraction},
-    {CY_OP_matmul, "contraction", contraction},
-    {CY_OP_conv, "weights", integer_weights},
-    {CY_OP_matmul, "weights", integer_weights},
-    {CY_OP_reshape, "moving", moved},
-    {CY_OP_transpose, "moving", moved},
-    {CY_OP_slice, "moving", moved},
-    {CY_OP_expand, "moving", moved},
-    {CY_OP_gather, "moving", moved},
-    {CY_OP_pool_max, "moving", moved},
-    {CY_OP_resize, "moving", moved},
-    {CY_OP_concat, "moving", moved_concat},
-    {CY_OP_quantize, "back", back},
-    {CY_OP_quantize, "moving", pieces},
-    {CY_OP_quantize, "clamp", clamp},
-    {CY_OP_quantize, "factors", factors},
-    {CY_OP_quantize, "requantise", requantise},
+    {CY_OP_conv, "contraction", contraction}, {CY_OP_matmul, "contraction", contraction},
+    {CY_OP_conv, "weights", integer_weights}, {CY_OP_matmul, "weights", integer_weights},
+    {CY_OP_reshape, "moving", moved},         {CY_OP_transpose, "moving", moved},
+    {CY_OP_slice, "moving", moved},           {CY_OP_expand, "moving", moved},
+    {CY_OP_gather, "moving", moved},          {CY_OP_pool_max, "moving", moved},
+    {CY_OP_resize, "moving", moved},          {CY_OP_pad, "moving", moved_pad},
+    {CY_OP_concat, "moving", moved_concat},   {CY_OP_quantize, "back", back},
+    {CY_OP_quantize, "moving", pieces},       {CY_OP_quantize, "clamp", clamp},
+    {CY_OP_quantize, "factors", factors},     {CY_OP_quantize, "requantise", requantise},
 };
 
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
