@@ -109,6 +109,38 @@ static bool read_groups(cy_importer *im, cy_val groups, int64_t k, int64_t block
   return usual || *out;
 }
 
+/* Codes w [n, k] with a scale and a zero point (0: the middle of their range) for every `block` of a row. */
+static cy_val blockwise(cy_importer *im, cy_val w, cy_val scale, cy_val zero, int64_t bits, int64_t block,
+                        cy_dtype dtype) {
+  cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, 1), cy_attr_int(CY_ATTR_block_size, block)};
+  if (!zero)
+    w = CAST(SUB(CAST(w, CY_I16), cy_build_scalar_int(im->g, CY_I16, 1 << (bits - 1))), CY_I8);
+  if (!w || !scale)
+    return 0;
+  cy_type type = *cy_onnx_type(im, w);
+  type.dtype = dtype;
+  return cy_build(im->g, CY_OP_dequantize, (cy_val[]){w, scale, zero}, zero ? 3 : 2, a, 2, &type, 1);
+}
+
+/* The same where rows of weights may have any block's scale (groups, else 0) and zero points are no codes. */
+static cy_val spelled_out(cy_importer *im, cy_val w, cy_val scale, cy_val zero, cy_val groups, int64_t k,
+                          cy_dim blocks) {
+  if (!w || !scale || !zero)
+    return 0;
+  const cy_type t = *cy_onnx_type(im, w);
+  bool many = cy_onnx_type(im, zero)->rank != 0;
+  w = CAST(w, cy_onnx_type(im, scale)->dtype);
+  if (groups) { /* a scale for each row of weights */
+    w = cy_build_slice_axis(im->g, w, 1, cy_dim_const(im->g, 0), cy_dim_const(im->g, k));
+    zero = many ? cy_build_gather(im->g, zero, groups, 1) : zero;
+    return MUL(SUB(w, zero), cy_build_gather(im->g, scale, groups, 1));
+  }
+  cy_dim each[3] = {t.dim[0], blocks, cy_dim_div(im->g, t.dim[1], blocks)};
+  zero = many ? cy_build_unsqueeze(im->g, zero, 2) : zero;
+  w = MUL(SUB(cy_build_reshape(im->g, w, each, 3), zero), cy_build_unsqueeze(im->g, scale, 2));
+  return cy_build_reshape(im->g, w, t.dim, 2);
+}
+
 /* Packed 2-, 4- or 8-bit weights B [n, blocks, bytes], scales and zero points per block: dequantised, then a matrix
  * product. */
 IMPORT(matmul_nbits) {
@@ -135,28 +167,23 @@ IMPORT(matmul_nbits) {
                             cy_type_text(im->g, cy_onnx_type(im, n->in[2])));
   int64_t blocks = cy_ceil(k, block), zp_bytes = cy_ceil(blocks * bits, 8);
   cy_dim d[3] = {cy_dim_const(im->g, columns), cy_dim_const(im->g, blocks), cy_dim_const(im->g, block * bits / 8)};
-  cy_dim per_block[3] = {d[0], d[1], cy_dim_const(im->g, 1)}, zp_dims[2] = {d[0], cy_dim_const(im->g, zp_bytes)};
-  cy_val w = CAST(cy_onnx_unpack(im, cy_build_reshape(im->g, n->in[1], d, 3), bits, d, 3), dtype);
-  cy_val scale = cy_build_reshape(im->g, n->in[2], per_block, 3), zp = LIKE(X, (double)(1 << (bits - 1)));
-  if (n->in[3] && cy_onnx_type(im, n->in[3])->dtype == CY_U8) {
-    cy_val all = cy_onnx_unpack(im, cy_build_reshape(im->g, n->in[3], zp_dims, 2), bits, zp_dims, 2);
-    all = cy_build_slice_axis(im->g, all, 1, cy_dim_const(im->g, 0), d[1]);
-    zp = CAST(cy_build_reshape(im->g, all, per_block, 3), dtype);
-  } else if (n->in[3]) {
-    zp = cy_build_reshape(im->g, n->in[3], per_block, 3);
+  cy_dim zp_dims[2] = {d[0], cy_dim_const(im->g, zp_bytes)};
+  cy_val w = cy_onnx_unpack(im, cy_build_reshape(im->g, n->in[1], d, 3), bits, d, 3), zp = n->in[3];
+  cy_val scale = cy_build_reshape(im->g, n->in[2], d, 2);
+  bool codes = zp && cy_onnx_type(im, zp)->dtype == CY_U8;
+  if (codes) {
+    zp = cy_onnx_unpack(im, cy_build_reshape(im->g, zp, zp_dims, 2), bits, zp_dims, 2);
+    zp = cy_build_slice_axis(im->g, zp, 1, cy_dim_const(im->g, 0), d[1]);
+  } else if (zp) {
+    zp = cy_build_reshape(im->g, zp, d, 2);
   }
   cy_dim flat[2] = {d[0], cy_dim_const(im->g, blocks * block)};
-  if (groups) { /* a row of scales for each row of weights */
-    w = cy_build_reshape(im->g, w, flat, 2);
-    scale = cy_build_gather(im->g, cy_build_reshape(im->g, scale, d, 2), groups, 1);
-    if (zp && cy_onnx_type(im, zp)->rank)
-      zp = cy_build_gather(im->g, cy_build_reshape(im->g, zp, d, 2), groups, 1);
-    w = w ? cy_build_slice_axis(im->g, w, 1, cy_dim_const(im->g, 0), cy_dim_const(im->g, k)) : 0;
-    w = MUL(SUB(w, zp), scale);
-  } else {
-    w = cy_build_reshape(im->g, MUL(SUB(w, zp), scale), flat, 2);
-    w = cy_build_slice_axis(im->g, w, 1, cy_dim_const(im->g, 0), cy_dim_const(im->g, k));
-  }
+  w = cy_build_reshape(im->g, w, flat, 2);
+  if (groups || (zp && !codes))
+    w = spelled_out(im, w, scale, zp ? CAST(zp, dtype) : LIKE(X, (double)(1 << (bits - 1))), groups, k, d[1]);
+  else
+    w = blockwise(im, w, scale, zp, bits, block, dtype);
+  w = w && !groups ? cy_build_slice_axis(im->g, w, 1, cy_dim_const(im->g, 0), cy_dim_const(im->g, k)) : w;
   const int64_t swap[2] = {1, 0};
   cy_val y = cy_onnx_matmul(im, X, cy_build_transpose(im->g, w, swap), dtype);
   return SET(n->in[5] ? ADD(y, n->in[5]) : y);

@@ -8,11 +8,12 @@
  *   that leave rows and keys alone (nn.MultiheadAttention, shifted windows), and a largest of a number so low that it
  *   only keeps masks finite, which biases take instead.
  * Each value in between has one reader: otherwise the scores would be computed twice. Scales outside of a bias multiply
- * it; factors of q and k, also behind views, join the scale. Where reshapes split batch axes, attention is computed in
- * the finest of the shapes. Repeated heads of k and v (reshape, expand, reshape) are looked through. Masks that are
- * triangles of constants become causality, which costs nothing and saves half. Scores times zeros and ones of a
- * constant, or of a slice of one, plus a number where it is zero, are masked by that number. The product may also be
- * written the other way round, v^T times transposed weights.
+ * it; factors of heads or rows (cosine attention's, Swin v2) become q's, if no bias or mask is inside; factors of q and
+ * k, also behind views, join the scale. Where reshapes split batch axes, attention is computed in the finest of the
+ * shapes. Repeated heads of k and v (reshape, expand, reshape) are looked through. Masks that are triangles of
+ * constants become causality, which costs nothing and saves half. Scores times zeros and ones of a constant, or of a
+ * slice of one, plus a number where it is zero, are masked by that number. The product may also be written the other
+ * way round, v^T times transposed weights.
  *
  * A finite fill with a bias behind it is a bias itself if it is so low that no score changes it.
  *
@@ -52,6 +53,7 @@ typedef struct match {
   int nbias;
   addend mask[MAX_BIASES]; /* factor: 1 where true means seen, -1 where it means hidden */
   int nmask;
+  addend rows; /* factors of heads or rows: one for all keys; v 0: none. What the walk finds from there on is inside */
   double fill;   /* of masked scores */
   double floor;  /* what scores are at least; 0: anything */
   double factor; /* outside of where the walk is */
@@ -209,10 +211,30 @@ static bool walk_product(match *m, const cy_node_info *n, int depth) {
   return walk(m, n->in[1 - at], depth + 1);
 }
 
+/* s * c, c one number for all keys: q's rows take it. */
+static bool walk_rows(match *m, const cy_node_info *n, int depth) {
+  cy_graph *g = m->g;
+  for (int k = 0; k < 2; k++) {
+    cy_val s = n->in[k], c = n->in[1 - k];
+    const cy_type *t = cy_type_of(g, c), *scores = cy_type_of(g, s);
+    if (s == c || t->rank < 2 || t->rank > scores->rank || !cy_dim_is(g, t->dim[t->rank - 1], 1) ||
+        !like_shape(g, scores, cy_type_of(g, n->out[0])))
+      continue;
+    match before = *m;
+    m->rows = (addend){c, *scores, 1, 0};
+    if (walk(m, s, depth + 1))
+      return true;
+    *m = before;
+  }
+  return false;
+}
+
 static bool walk(match *m, cy_val v, int depth) {
   cy_graph *g = m->g;
   const cy_node_info *n = cy_def(g, v);
   double c;
+  if (m->rows.v && n && n->op != CY_OP_matmul && n->op != CY_OP_mul && n->op != CY_OP_div && n->op != CY_OP_reshape)
+    return false;
   if (!n || depth > MAX_DEPTH || !cy_rewrite_single_use(m->rw, v) || cy_rewrite_is_result(m->rw, v))
     return false;
   m->view = *cy_type_of(g, v);
@@ -227,7 +249,8 @@ static bool walk(match *m, cy_val v, int depth) {
         m->factor *= n->op == CY_OP_mul ? c : 1 / c;
         return walk(m, n->in[k], depth + 1);
       }
-    return n->op == CY_OP_mul && (walk_product(m, n, depth) || walk_sliced_product(m, n, depth));
+    return n->op == CY_OP_mul && !m->rows.v &&
+           (walk_product(m, n, depth) || walk_sliced_product(m, n, depth) || walk_rows(m, n, depth));
   case CY_OP_add:
     return walk_addition(m, n, 0, depth) || walk_addition(m, n, 1, depth);
   case CY_OP_sub:
@@ -571,6 +594,11 @@ static cy_val attention(cy_rewrite *rw, cy_val weights, cy_val v, const cy_type 
   a.q = reviewed(g, q, &scores, &view);
   a.k = k == single_k ? k : reviewed(g, k, &scores, &view);
   a.v = v == single_v ? v : reviewed(g, v, result, &view);
+  if (a.q && m.rows.v) {
+    cy_val rows = reviewed(g, m.rows.v, &m.rows.view, &view);
+    bool same = rows && cy_type_of(g, rows)->dtype == cy_type_of(g, a.q)->dtype;
+    a.q = same ? cy_build_binary(g, CY_OP_mul, a.q, rows) : 0;
+  }
   if (!a.q || !a.k || !a.v)
     return 0;
   for (int i = 0; i < m.nbias; i++)

@@ -15,7 +15,7 @@
  * reshape shares its bytes.
  */
 #include "pass_int.h"
-#include "quantise.h"
+#include "quantise_int.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -646,7 +646,7 @@ int cy_pass_fold(cy_pass *p) {
   for (cy_block b = 1; b <= cy_block_count(g); b++)
     for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
       const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
-      if (!all_const(g, n, &in_bytes) || packs_as_view(p, &uses, n))
+      if (!all_const(g, n, &in_bytes) || packs_as_view(p, &uses, n) || cy_weights_stay(p, n, &uses))
         continue;
       cy_val v = n->out[0];
       bool everywhere = t.dear[v] || !grows(g, n, in_bytes) || feeds_conv(g, &uses, v);

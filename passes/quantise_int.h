@@ -44,6 +44,42 @@ const int64_t *cy_quant_sizes(const cy_graph *g, cy_arena *arena);
 double cy_quant_elements(const cy_graph *g, cy_val v, const int64_t *sizes);
 #define CY_QUANT_NO_GAIN "no gain"
 
+/* ---- quantise_weights.c, weights_given.c ---- */
+enum { CY_WEIGHTS_FEW_ROWS = 2 };
+/* A matrix [k, n] of integers whose scales hold for `block` rows of a column. */
+typedef struct cy_weight_blocks {
+  int bits;                    /* 8 or 4 */
+  bool zeros;                  /* every block has a zero point of its own */
+  int zero;                    /* else: of all */
+  uint64_t k, n, block, count; /* count: of blocks */
+} cy_weight_blocks;
+/* One column of a block. Codes are unsigned, of 8 bits without a zero point signed. */
+typedef struct cy_weight_column {
+  int *code; /* [block] */
+  float scale;
+  int zero;
+} cy_weight_column;
+typedef void (*cy_weight_reader)(const cy_weight_blocks *s, const void *from, uint64_t b, uint64_t c,
+                                 cy_weight_column *out);
+/* Integers that a model gives, as dequantize reads them: q is [k, n], or [n, k] where turned. */
+typedef struct cy_given_weights {
+  cy_weight_blocks blocks;
+  const cy_value *q, *scale, *zero; /* zero: NULL */
+  bool turned;
+  uint64_t scale_step[2], zero_step[2]; /* elements from block to block, from column to column */
+  int more;                             /* added to codes and zero points to make them unsigned */
+} cy_given_weights;
+/* Is n a product of few rows that reads such weights? They must stay as they are until pass `weights`. */
+bool cy_weights_given(const cy_pass *p, const cy_node_info *n, const cy_uses *uses, cy_given_weights *out);
+/* Do all readers of a dequantize's result, or of its transpose, read it so? */
+bool cy_weights_stay(const cy_pass *p, const cy_node_info *n, const cy_uses *uses);
+void cy_weights_given_column(const cy_weight_blocks *s, const void *given, uint64_t b, uint64_t c,
+                             cy_weight_column *out);
+
+/* ---- weights_grid.c ---- */
+/* The constant w of f32 as s8 times a scale for each of `axis`; 0: its elements are no multiples of such scales. */
+cy_val cy_weights_on_grid(cy_graph *g, cy_val w, int axis, cy_val *out_scale);
+
 /* ---- quantise_choose.c ---- */
 #define CY_QUANT_MUST ((int64_t)1 << 60)
 typedef struct cy_quant_need {

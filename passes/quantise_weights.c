@@ -1,7 +1,8 @@
 /* quantise_weights.c - weight-only quantisation: the constants of matrix products in 8 or 4 bits, arithmetic in f32.
  *
- * In:  a folded graph. Out: matmul(x, w) with a large constant w [k, n] in f32 reads integers instead, q [k / block,
- * block, n], with a scale for every block of rows and column (all rows are one block where blocks do not divide k):
+ * In:  a folded graph. Out: matmul(x, w) with a large constant w [k, n] in f32 reads integers instead, where asked, or
+ * those that the model itself has (weights_given.c): q [k / block, block, n], with a scale for every block of rows and
+ * column (all rows are one block where blocks do not divide k):
  *
  *   sum over blocks of scale * (sum over the block of x * q - zero * sum over the block of x)
  *
@@ -9,9 +10,9 @@
  * has few rows. More rows would make f32 of every weight many times over, or once into memory, which takes longer than
  * reading the f32 weights did: such products stay as they are, and so do those whose rows are known only at run time.
  *
- * 8 bits are s8, or u8 with zero points (asymmetric). 4 bits are u8 with two rows in each: row i of a block in the
- * lower half, row i + block / 2 in the upper one, so that taking them apart is two operations on whole vectors; their
- * zero is 8, or zero points. Nothing behind this pass may fold these constants back to f32.
+ * 8 bits are s8, or u8 with zero points. 4 bits are u8 with two rows in each: row i of a block in the lower half, row
+ * i + block / 2 in the upper one, so that taking them apart is two operations on whole vectors; their zero is one number,
+ * or zero points. Nothing behind this pass may fold these constants back to f32.
  *
  * Where 8 bits are asked for, the recurrent weights of RNN, GRU and LSTM become s8 with one scale per row, whatever the
  * batch: the cell's own kernels read them so (lower_rnn.c).
@@ -23,13 +24,7 @@
 
 #include <math.h>
 
-enum { LEAST_WEIGHTS = 1 << 14, FEW_ROWS = 2 };
-
-typedef struct blocks {
-  int bits;
-  bool zeros;                  /* asymmetric */
-  uint64_t k, n, block, count; /* count: of blocks */
-} blocks;
+enum { LEAST_WEIGHTS = 1 << 14 };
 
 /* Integers behind a product: q as f32 in up to two halves of each block, scale and zero [count, n]; zero 0: none. */
 typedef struct small_weights {
@@ -37,10 +32,9 @@ typedef struct small_weights {
   int halves;
 } small_weights;
 
-static int offset_of(const blocks *s) { return s->bits == 4 ? 8 : 0; }
-
-/* Scale of one column of a block, and the zero point of an asymmetric one. */
-static void find_scale(const blocks *s, const cy_data_f32 *w, float *out_scale, int *out_zero) {
+/* Rounds column c of block b, of f32. */
+static void round_column(const cy_weight_blocks *s, const void *from, uint64_t b, uint64_t c, cy_weight_column *out) {
+  const cy_data_f32 *w = (const cy_data_f32 *)from + b * s->block * s->n + c;
   double low = 0, high = 0;
   int top = (1 << s->bits) - 1, most = top / 2;
   for (uint64_t i = 0; i < s->block; i++) {
@@ -49,33 +43,31 @@ static void find_scale(const blocks *s, const cy_data_f32 *w, float *out_scale, 
     high = x > high ? x : high;
   }
   double step = s->zeros ? (high - low) / top : fmax(high, -low) / most;
-  *out_scale = step >= 1e-30 ? (float)step : 1;
-  *out_zero = s->zeros ? (int)fmin(fmax(rint(-low / *out_scale), 0), top) : offset_of(s);
+  out->scale = step >= 1e-30 ? (float)step : 1;
+  out->zero = s->zeros ? (int)fmin(fmax(rint(-low / out->scale), 0), top) : s->zero;
+  int least = s->zeros ? 0 : s->zero - most;
+  for (uint64_t i = 0; i < s->block; i++)
+    out->code[i] = (int)fmin(fmax(rint(w[i * s->n] / out->scale) + out->zero, least), least + top - !s->zeros);
 }
 
-/* The column at w as integers; q has `block` rows, or half of them with two values each. */
-static void round_column(const blocks *s, const cy_data_f32 *w, float scale, int zero, uint8_t *q) {
-  int low = s->zeros ? 0 : s->bits == 4 ? 1 : -127, high = s->zeros || s->bits == 4 ? (1 << s->bits) - 1 : 127;
-  for (uint64_t i = 0; i < s->block; i++) {
-    int v = (int)fmin(fmax(rint(w[i * s->n] / scale) + zero, low), high);
-    if (s->bits == 8)
-      q[i * s->n] = (uint8_t)v;
-    else if (i < s->block / 2)
-      q[i * s->n] = (uint8_t)v;
-    else
-      q[(i - s->block / 2) * s->n] |= (uint8_t)(v << 4);
-  }
-}
-
-static void round_all(const blocks *s, const cy_data_f32 *w, uint8_t *q, float *scale, uint8_t *zero) {
+/* Puts a column where it belongs in q; two codes share a byte of 4 bits. */
+static void store_column(const cy_weight_blocks *s, const int *code, uint8_t *q) {
   uint64_t rows = s->bits == 8 ? s->block : s->block / 2;
-  for (uint64_t b = 0; b < s->count; b++)
-    for (uint64_t c = 0; c < s->n; c++) {
-      int z;
-      find_scale(s, w + b * s->block * s->n + c, &scale[b * s->n + c], &z);
-      round_column(s, w + b * s->block * s->n + c, scale[b * s->n + c], z, q + b * rows * s->n + c);
+  for (uint64_t i = 0; i < rows; i++)
+    q[i * s->n] = (uint8_t)(s->bits == 8 ? code[i] : code[i] | code[i + rows] << 4);
+}
+
+static void store_all(cy_pass *p, const cy_weight_blocks *s, cy_weight_reader read, const void *from, uint8_t *q,
+                      float *scale, uint8_t *zero) {
+  uint64_t rows = s->bits == 8 ? s->block : s->block / 2;
+  cy_weight_column column = {.code = CY_NEW_ARRAY(p->scratch, int, s->block)};
+  for (uint64_t c = 0; c < s->n; c++)
+    for (uint64_t b = 0; b < s->count; b++) {
+      read(s, from, b, c, &column);
+      store_column(s, column.code, q + b * rows * s->n + c);
+      scale[b * s->n + c] = column.scale;
       if (zero)
-        zero[b * s->n + c] = (uint8_t)z;
+        zero[b * s->n + c] = (uint8_t)column.zero;
     }
 }
 
@@ -89,21 +81,21 @@ static cy_val new_constant(cy_graph *g, cy_dtype dtype, const uint64_t *dims, in
   return v;
 }
 
-static small_weights make_weights(cy_graph *g, const blocks *s, cy_val v) {
-  const cy_data_f32 *w = cy_value_of(g, v)->data.bytes;
+static small_weights make_weights(cy_pass *p, const cy_weight_blocks *s, cy_weight_reader read, const void *from) {
+  cy_graph *g = p->g;
   uint64_t dims[3] = {s->count, s->bits == 8 ? s->block : s->block / 2, s->n}, flat[2] = {s->count, s->n};
   small_weights out = {.halves = s->bits == 8 ? 1 : 2};
   uint8_t *q, *zero = NULL;
   float *scale;
-  cy_val ints = new_constant(g, s->bits == 8 && !s->zeros ? CY_I8 : CY_U8, dims, 3, &q);
+  cy_val ints = new_constant(g, s->bits == 8 && !s->zeros && !s->zero ? CY_I8 : CY_U8, dims, 3, &q);
   out.scale = new_constant(g, CY_F32, flat, 2, &scale);
   if (s->zeros)
     out.zero = new_constant(g, CY_U8, flat, 2, &zero);
-  round_all(s, w, q, scale, zero);
+  store_all(p, s, read, from, q, scale, zero);
   if (out.zero)
     out.zero = cy_build_cast(g, out.zero, CY_F32);
-  else if (offset_of(s))
-    out.zero = cy_build_scalar(g, CY_F32, offset_of(s));
+  else if (s->zero)
+    out.zero = cy_build_scalar(g, CY_F32, s->zero);
   if (out.halves == 1) {
     out.half[0] = cy_build_cast(g, ints, CY_F32);
     return out;
@@ -115,7 +107,7 @@ static small_weights make_weights(cy_graph *g, const blocks *s, cy_val v) {
 }
 
 /* For few rows: x [rows, k] as [rows, count, halves, block / halves, 1]. */
-static cy_val sum_blocks(cy_graph *g, const blocks *s, const small_weights *w, cy_val x, uint64_t rows,
+static cy_val sum_blocks(cy_graph *g, const cy_weight_blocks *s, const small_weights *w, cy_val x, uint64_t rows,
                          const cy_type *out) {
   int64_t in_block = 2, in_halves[2] = {2, 3}, blocks = 1;
   uint64_t size[5] = {rows, s->count, (uint64_t)w->halves, s->block / (uint64_t)w->halves, 1};
@@ -158,15 +150,18 @@ static const char *why_not_recurrence(cy_pass *p, const cy_node_info *n) {
 }
 
 /* Why product n stays as it is; NULL: it does not, and its blocks are set. */
-static const char *why_not(cy_pass *p, const cy_node_info *n, blocks *out) {
+static const char *why_not(cy_pass *p, const cy_node_info *n, cy_weight_blocks *out) {
   const cy_graph *g = p->g;
   const cy_weight_options *o = p->options->weights;
   const cy_type *t = cy_type_of(g, n->in[1]);
   int64_t d[CY_MAX_RANK];
   uint64_t count = cy_type_count(g, t), rows;
   cy_type_static(g, t, d);
-  *out =
-      (blocks){.bits = o->bits, .zeros = o->asymmetric, .k = (uint64_t)d[t->rank - 2], .n = (uint64_t)d[t->rank - 1]};
+  *out = (cy_weight_blocks){.bits = o->bits,
+                            .zeros = o->asymmetric,
+                            .zero = o->bits == 4 ? 8 : 0,
+                            .k = (uint64_t)d[t->rank - 2],
+                            .n = (uint64_t)d[t->rank - 1]};
   out->block = o->block && out->k % (uint64_t)o->block == 0 ? (uint64_t)o->block : out->k;
   out->count = out->k / out->block;
   rows = cy_type_count(g, cy_type_of(g, n->in[0])) / out->k;
@@ -180,17 +175,17 @@ static const char *why_not(cy_pass *p, const cy_node_info *n, blocks *out) {
     return "weights are not finite";
   if (!rows)
     return "its number of rows is not known: fix it by --dim or --shape";
-  return rows <= FEW_ROWS ? NULL : "more than two rows: it would be slower";
+  return rows <= CY_WEIGHTS_FEW_ROWS ? NULL : "more than two rows: it would be slower";
 }
 
-static void shrink(cy_pass *p, cy_node id, const blocks *s) {
+static void shrink(cy_pass *p, cy_node id, const cy_weight_blocks *s, cy_weight_reader read, const void *from) {
   cy_graph *g = p->g;
   cy_node_info *n = cy_node_of(g, id);
   uint64_t rows = cy_type_count(g, cy_type_of(g, n->in[0])) / s->k;
   cy_type out = *cy_type_of(g, n->out[0]);
   cy_build_before(g, id);
   cy_rewrite_origin(p, n);
-  small_weights w = make_weights(g, s, n->in[1]);
+  small_weights w = make_weights(p, s, read, from);
   cy_graph_replace(g, n->out[0], sum_blocks(g, s, &w, n->in[0], rows, &out));
   cy_pass_count(p, "weights summed by blocks", 1);
 }
@@ -208,30 +203,40 @@ static void report(cy_pass *p, cy_node id, const char *keep) {
   l->keep = keep;
 }
 
+/* What is asked for. */
+static void visit(cy_pass *p, cy_node id) {
+  const cy_graph *g = p->g;
+  const cy_node_info *n = cy_node_of(g, id);
+  cy_weight_blocks s;
+  bool recurrence = cy_quant_is_recurrence(g, n);
+  if (!recurrence && (n->op != CY_OP_matmul || !cy_quant_eligible(g, n)))
+    return;
+  const char *keep = recurrence ? why_not_recurrence(p, n) : why_not(p, n, &s);
+  if (p->options->weights->report)
+    report(p, id, keep);
+  if (!keep && recurrence)
+    shrink_recurrence(p, id);
+  else if (!keep)
+    shrink(p, id, &s, round_column, cy_value_of(g, n->in[1])->data.bytes);
+}
+
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */
 int cy_pass_weights(cy_pass *p) {
   cy_graph *g = p->g;
-  if (!p->options->weights || !p->options->weights->bits)
-    return 0;
-  cy_quant *q = p->options->weights->report;
+  bool asked = p->options->weights && p->options->weights->bits;
+  cy_quant *q = asked ? p->options->weights->report : NULL;
+  cy_uses uses = cy_graph_uses(g, p->scratch);
   if (q)
     q->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, cy_node_count(g) + 1);
   for (cy_block b = 1; b <= cy_block_count(g); b++) {
     uint32_t count;
     const cy_node *nodes = cy_pass_walk(p, b, &count);
     for (uint32_t i = 0; i < count; i++) {
-      const cy_node_info *n = cy_node_of(g, nodes[i]);
-      blocks s;
-      bool recurrence = cy_quant_is_recurrence(g, n);
-      if (!recurrence && (n->op != CY_OP_matmul || !cy_quant_eligible(g, n)))
-        continue;
-      const char *keep = recurrence ? why_not_recurrence(p, n) : why_not(p, n, &s);
-      if (q)
-        report(p, nodes[i], keep);
-      if (!keep && recurrence)
-        shrink_recurrence(p, nodes[i]);
-      else if (!keep)
-        shrink(p, nodes[i], &s);
+      cy_given_weights given;
+      if (cy_weights_given(p, cy_node_of(g, nodes[i]), &uses, &given))
+        shrink(p, nodes[i], &given.blocks, cy_weights_given_column, &given);
+      else if (asked)
+        visit(p, nodes[i]);
     }
   }
   cy_build_in(g, 1);

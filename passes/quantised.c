@@ -6,8 +6,8 @@
  *   contraction   conv or matmul of two dequantised operands becomes one of their integers, times both scales. The left
  *                 operand's scale and zero point are scalars, the right one's may be per output channel. Constant
  *                 weights lose their zero point: s8 where that fits, else i16. So do those of products that come as
- *                 integers.
- *   moving        dequantize moves down through views, maximum pools, resizing to the nearest element, and
+ *                 integers. Weights that were folded to floats become the integers again that they are multiples of.
+ *   moving        dequantize moves down through views, maximum pools, resizing to the nearest element, padding, and
  *                 concatenations of equal scales, so that 8 bits are moved; at its end, quantize(dequantize(x)) with
  *                 equal parameters is x. Where scales differ by channel (weights), through views that keep the channels
  *                 apart. quantize moves up through concatenations of what is dequantised.
@@ -22,7 +22,7 @@
  * side of a tie between two steps. Refused: operands of other types than s8 and u8 (4-bit constants are widened),
  * scales that differ along other axes, sums that may leave 31 bits.
  */
-#include "pass_int.h"
+#include "quantise_int.h"
 
 #include <math.h>
 #include <string.h>
@@ -104,10 +104,33 @@ static cy_val without_zero(cy_graph *g, const source *s) {
   }
 }
 
+/* A scale for each output channel of conv n, or a single one, shaped to broadcast along them. */
+static cy_val along_channels(cy_graph *g, const cy_node_info *n, cy_val scale) {
+  int spatial = cy_type_of(g, n->out[0])->rank - 2;
+  if (n->op != CY_OP_conv || !cy_type_of(g, scale)->rank)
+    return scale;
+  cy_dim dims[CY_MAX_RANK] = {cy_type_of(g, scale)->dim[0]};
+  for (int i = 1; i <= spatial; i++)
+    dims[i] = cy_dim_const(g, 1);
+  return cy_build_reshape(g, scale, dims, spatial + 1);
+}
+
+/* The right operand: a constant in floats that are multiples of steps, as folded ones are. */
+static bool right_floats(cy_graph *g, const cy_node_info *n, cy_val *in, cy_val *scale) {
+  int rank = cy_type_of(g, n->in[1])->rank;
+  if (n->op == CY_OP_matmul && rank != 2)
+    return false;
+  *in = cy_weights_on_grid(g, n->in[1], n->op == CY_OP_conv ? 0 : 1, scale);
+  *scale = *in ? along_channels(g, n, *scale) : 0;
+  return *in != 0;
+}
+
 /* The right operand: a dequantize, maybe transposed. `in` becomes the integers and their zero point, or 0; scale is
  * reshaped to broadcast along the output's channels. */
 static bool right_operand(cy_graph *g, const cy_node_info *n, cy_val *in, cy_val *zero, cy_val *scale) {
   bool conv = n->op == CY_OP_conv;
+  if (cy_value_is_const(g, n->in[1]))
+    return right_floats(g, n, in, scale);
   const cy_node_info *turn = cy_def_of(g, n->in[1], CY_OP_transpose);
   const cy_node_info *d = cy_def_of(g, turn ? turn->in[0] : n->in[1], CY_OP_dequantize);
   source s;
@@ -127,13 +150,7 @@ static bool right_operand(cy_graph *g, const cy_node_info *n, cy_val *in, cy_val
   if (turn)
     *in = cy_build_transpose(g, *in, perm);
   *scale = is_single(g, s.scale) ? scalar(g, s.scale) : s.scale;
-  int spatial = cy_type_of(g, n->out[0])->rank - 2;
-  if (conv && cy_type_of(g, *scale)->rank) {
-    cy_dim dims[CY_MAX_RANK] = {cy_type_of(g, *scale)->dim[0]};
-    for (int i = 1; i <= spatial; i++)
-      dims[i] = cy_dim_const(g, 1);
-    *scale = cy_build_reshape(g, *scale, dims, spatial + 1);
-  }
+  *scale = along_channels(g, n, *scale);
   return *in && *scale;
 }
 
@@ -264,6 +281,23 @@ static cy_val moved(cy_rewrite *rw, const cy_node_info *n) {
   cy_val q = cy_build(g, (cy_op)n->op, in, n->nin, n->attrs, n->nattrs, typed ? type : NULL, typed ? n->nout : 0);
   cy_val computed = q && cy_value_of(g, s.x)->data.bytes && cy_def(g, q) ? cy_fold_node(g, cy_def(g, q)) : 0;
   return dequantize_as(g, d, computed ? computed : q, axis);
+}
+
+/* Padding by a number that one of the integers stands for, as one does for 0; padding by elements of x. */
+static cy_val moved_pad(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  source s;
+  double scale, zero = 0, fill = 0;
+  const cy_node_info *d = per_tensor(g, n->in[0], &s);
+  if (!d || !positive(g, s.scale, &scale) ||
+      (s.zero && !(cy_value_is_const(g, s.zero) && cy_value_is_splat(g, s.zero, &zero))) ||
+      (n->nin > 1 && n->in[1] && !(cy_value_is_const(g, n->in[1]) && cy_value_is_splat(g, n->in[1], &fill))))
+    return 0;
+  double q = rint(fill / scale) + zero, least = cy_type_of(g, s.x)->dtype == CY_I8 ? -128 : 0;
+  if (!(q >= least && q <= least + 255) || (float)((float)(q - zero) * (float)scale) != (float)fill)
+    return 0;
+  cy_val in[2] = {s.x, cy_build_scalar_int(g, (cy_dtype)cy_type_of(g, s.x)->dtype, (int64_t)q)};
+  return dequantize_as(g, d, cy_build(g, CY_OP_pad, in, 2, n->attrs, n->nattrs, NULL, 0), -1);
 }
 
 static cy_val moved_concat(cy_rewrite *rw, const cy_node_info *n) {
@@ -480,7 +514,7 @@ static uint64_t parameter_of(const walk *w, uint64_t i) {
   return w->block ? (outer * w->blocks + at / w->block) * w->inner + i % w->inner : at;
 }
 
-/* Weights and biases that no integer contraction took: f32 as dequantize defines it. */
+/* Weights and biases that no integer contraction took, nor shall be read as integers: f32 as dequantize defines it. */
 static cy_val constant(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   const cy_type *t = cy_type_of(g, n->in[0]);
@@ -491,7 +525,8 @@ static cy_val constant(cy_rewrite *rw, const cy_node_info *n) {
   int64_t dims[CY_MAX_RANK], axis = cy_attr_get_int(n, CY_ATTR_axis, 0),
                              block = cy_attr_get_int(n, CY_ATTR_block_size, 0);
   if (!count || (cls != 'I' && cls != 'U') || cy_dtype_of(from)->bits > 32 || to != CY_F32 ||
-      !cy_type_static(g, t, dims) || cy_type_of(g, n->in[1])->dtype != CY_F32)
+      !cy_type_static(g, t, dims) || cy_type_of(g, n->in[1])->dtype != CY_F32 ||
+      (n->out[0] <= rw->nvalues && cy_weights_stay(rw->pass, n, &rw->uses)))
     return 0;
   const void *x = cy_value_of(g, n->in[0])->data.bytes, *s = cy_value_of(g, n->in[1])->data.bytes;
   const void *z = zero ? cy_value_of(g, zero)->data.bytes : NULL;
@@ -526,23 +561,15 @@ static const cy_rule constants[] = {
 };
 
 static const cy_rule rules[] = {
-    {CY_OP_conv, "contraction", contraction},
-    {CY_OP_matmul, "contraction", contraction},
-    {CY_OP_conv, "weights", integer_weights},
-    {CY_OP_matmul, "weights", integer_weights},
-    {CY_OP_reshape, "moving", moved},
-    {CY_OP_transpose, "moving", moved},
-    {CY_OP_slice, "moving", moved},
-    {CY_OP_expand, "moving", moved},
-    {CY_OP_gather, "moving", moved},
-    {CY_OP_pool_max, "moving", moved},
-    {CY_OP_resize, "moving", moved},
-    {CY_OP_concat, "moving", moved_concat},
-    {CY_OP_quantize, "back", back},
-    {CY_OP_quantize, "moving", pieces},
-    {CY_OP_quantize, "clamp", clamp},
-    {CY_OP_quantize, "factors", factors},
-    {CY_OP_quantize, "requantise", requantise},
+    {CY_OP_conv, "contraction", contraction}, {CY_OP_matmul, "contraction", contraction},
+    {CY_OP_conv, "weights", integer_weights}, {CY_OP_matmul, "weights", integer_weights},
+    {CY_OP_reshape, "moving", moved},         {CY_OP_transpose, "moving", moved},
+    {CY_OP_slice, "moving", moved},           {CY_OP_expand, "moving", moved},
+    {CY_OP_gather, "moving", moved},          {CY_OP_pool_max, "moving", moved},
+    {CY_OP_resize, "moving", moved},          {CY_OP_pad, "moving", moved_pad},
+    {CY_OP_concat, "moving", moved_concat},   {CY_OP_quantize, "back", back},
+    {CY_OP_quantize, "moving", pieces},       {CY_OP_quantize, "clamp", clamp},
+    {CY_OP_quantize, "factors", factors},     {CY_OP_quantize, "requantise", requantise},
 };
 
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */

@@ -171,6 +171,28 @@ def kept_finite(g):
     return g.finish(g.op('Max', s, g.const(LOWEST)), v)
 
 
+def cosine(g, *scale):
+    """As Swin Transformer v2 writes it: unit vectors, a factor, a bias."""
+    q, k, v = (g.op('LpNormalization', t, axis=-1, p=2) if t != 'v' else t for t in g.qkv())
+    s = g.op('Mul', g.op('MatMul', q, g.op('Transpose', k, perm=[0, 1, 3, 2])), g.const(np.exp(g.rng.standard_normal(scale))))
+    return g.finish(g.op('Add', s, g.weight(HEADS, ROWS, ROWS)), v)
+
+
+@form(1)
+def factor_per_head(g):
+    return cosine(g, HEADS, 1, 1)
+
+
+@form(1)
+def factor_per_row(g):
+    return cosine(g, ROWS, 1)
+
+
+@form(0)
+def factor_per_key(g):
+    return cosine(g, HEADS, 1, ROWS)
+
+
 @form(0)
 def kept_above_a_score(g):
     q, k, v = g.qkv()

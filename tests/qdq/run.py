@@ -231,6 +231,22 @@ def matmul_nbits(g):
     return results
 
 
+@case([T.FLOAT] * 5, opset=21, kernel='reduce_sum mul')
+def weights_in_integers(g):
+    """One row reads the integers themselves: by blocks or channels, as they lie or turned, with and without zero points."""
+    k, n, block = 1024, 640, 32
+    x = g.input('x', (1, k))
+    w, turned = g.weights((k, n), -8, 8), g.weights((n, k), -120, 100)
+    scale = lambda *dims: g.const((0.001 + 0.002 * g.rng.random(dims)).astype(np.float32))
+    transposed = lambda v: g.op('Transpose', [v], perm=[1, 0])
+    return [g.op('MatMul', [x, v]) for v in (
+        g.dq(w, scale(k // block, n), g.weights((k // block, n), -8, 8), axis=0, block_size=block),
+        transposed(g.dq(turned, scale(n, k // block), axis=1, block_size=block)),
+        g.dq(g.weights((k, n), 0, 256, np.uint8), scale(n), g.weights((n,), 0, 256, np.uint8), axis=1),
+        transposed(g.dq(turned, scale(n), axis=0)),
+        g.dq(g.weights((k, n), 0, 256, np.uint8), g.f(0.002), g.u8(128)))]
+
+
 def conv(g, x, scale, zero, dims, out, **attributes):
     """A convolution between dequantize and quantize: weights per channel, bias in i32."""
     sw = (0.002 + 0.004 * g.rng.random(dims[0])).astype(np.float32)

@@ -1,0 +1,160 @@
+/* weights_given.c - weights that a model itself has in integers, for products of f32 with few rows: 4- and 8-bit language
+ * models (MatMulNBits; DequantizeLinear by blocks or channels).
+ *
+ * In:  matmul(x, w), w dequantize(constants), maybe transposed, whose scales hold for blocks of rows and one column.
+ * Out: nothing yet. `fold` and `requantise`, which would make f32 of w, ask cy_weights_stay(); pass `weights` sums the
+ * integers, which says the same as the model does and reads a quarter or an eighth of the bytes.
+ *
+ * Refused: more rows than few, or not known, for which f32 weights are faster; weights that a cache would hold in f32, too;
+ * w that is read by anything else and would be stored twice; scales along rows; products of quantised activations; and
+ * everything where layers shall be quantised (--int8), which needs weights in f32.
+ */
+#include "quantise_int.h"
+
+#include <string.h>
+
+enum { LEAST_WEIGHTS = 1 << 19 }; /* for one row; products of two gain less */
+
+/* From a block to the next, and from a column to the next, of a scale or zero point. False: they differ along rows. */
+static bool find_steps(const cy_graph *g, const cy_node_info *d, const cy_value *v, cy_given_weights *w,
+                       uint64_t *step) {
+  uint64_t elements = cy_type_count(g, &v->type);
+  bool rows = cy_attr_get_int(d, CY_ATTR_axis, 0) == (w->turned ? 1 : 0);
+  int64_t block = cy_attr_get_int(d, CY_ATTR_block_size, 0);
+  step[0] = step[1] = 0;
+  if (elements == 1)
+    return true;
+  if (!block) {
+    step[1] = 1;
+    return !rows && elements == w->blocks.n;
+  }
+  w->blocks.block = (uint64_t)block;
+  if (!rows || w->blocks.k % (uint64_t)block)
+    return false;
+  w->blocks.count = w->blocks.k / (uint64_t)block;
+  step[0] = w->turned ? 1 : w->blocks.n;
+  step[1] = w->turned ? w->blocks.count : 1;
+  return elements == w->blocks.count * w->blocks.n;
+}
+
+/* The least and the greatest of all codes or zero points. */
+static void find_range(const cy_graph *g, const cy_value *v, int64_t *low, int64_t *high) {
+  uint64_t count = cy_type_count(g, &v->type);
+  for (uint64_t i = 0; i < count; i++) {
+    int64_t x = cy_scalar_load(v->data.bytes, (cy_dtype)v->type.dtype, i).i;
+    *low = x < *low ? x : *low;
+    *high = x > *high ? x : *high;
+  }
+}
+
+/* How codes are stored: in 4 bits where all fit. */
+static void choose_codes(const cy_graph *g, cy_given_weights *w) {
+  int64_t low = 0, high = 0, least = 255, most = -128;
+  find_range(g, w->q, &low, &high);
+  if (w->zero) {
+    find_range(g, w->zero, &low, &high);
+    find_range(g, w->zero, &least, &most);
+  }
+  int zero = w->zero ? (int)least : 0;
+  w->blocks.zeros = w->zero && least != most;
+  w->blocks.bits = w->blocks.block % 2 == 0 && low >= (high < 8 ? -8 : 0) && high <= 15 ? 4 : 8;
+  if (w->blocks.bits == 4)
+    w->more = low < 0 ? 8 : 0;
+  else if (w->blocks.zeros)
+    w->more = low < 0 ? 128 : 0;
+  else
+    w->more = low - zero >= -128 && high - zero <= 127 ? -zero : low < 0 ? 128 : 0;
+  w->blocks.zero = w->blocks.zeros ? 0 : zero + w->more;
+}
+
+static bool is_dense(const cy_graph *g, const cy_value *v, const char *classes, int bits) {
+  const cy_dtype_info *t = cy_dtype_of((cy_dtype)v->type.dtype);
+  return v->data.bytes && strchr(classes, t->cls) && t->bits <= bits && cy_type_count(g, &v->type);
+}
+
+/* What dequantize d reads, as weights [k, n]. */
+static bool read_matrix(const cy_graph *g, const cy_node_info *d, bool turned, cy_given_weights *w) {
+  int64_t dim[CY_MAX_RANK];
+  cy_val zero = d->nin > 2 ? d->in[2] : 0;
+  *w = (cy_given_weights){.q = cy_value_of(g, d->in[0]), .scale = cy_value_of(g, d->in[1]), .turned = turned};
+  w->zero = zero ? cy_value_of(g, zero) : NULL;
+  if (w->q->type.rank != 2 || !cy_type_static(g, &w->q->type, dim) || !is_dense(g, w->q, "IU", 8) ||
+      w->scale->type.dtype != CY_F32 || !is_dense(g, w->scale, "F", 32) || (zero && !is_dense(g, w->zero, "IU", 8)) ||
+      cy_type_of(g, d->out[0])->dtype != CY_F32)
+    return false;
+  w->blocks.k = w->blocks.block = (uint64_t)dim[turned];
+  w->blocks.n = (uint64_t)dim[!turned];
+  w->blocks.count = 1;
+  return find_steps(g, d, w->scale, w, w->scale_step) && (!zero || find_steps(g, d, w->zero, w, w->zero_step));
+}
+
+/* Is n a product of f32 with few rows, and v its second factor only? */
+static bool is_product(const cy_graph *g, const cy_node_info *n, cy_val v) {
+  const cy_type *x = n->op == CY_OP_matmul ? cy_type_of(g, n->in[0]) : NULL, *w = cy_type_of(g, v);
+  int64_t k;
+  if (!x || n->in[1] != v || n->in[0] == v || x->dtype != CY_F32 || cy_def_of(g, n->in[0], CY_OP_dequantize) ||
+      cy_type_of(g, n->out[0])->dtype != CY_F32 || !cy_dim_is_const(g, w->dim[0], &k) || k < 1)
+    return false;
+  uint64_t rows = cy_type_count(g, x) / (uint64_t)k;
+  return rows && rows <= CY_WEIGHTS_FEW_ROWS && cy_type_count(g, w) >= rows * rows * LEAST_WEIGHTS;
+}
+
+static bool turns(const cy_node_info *n) {
+  uint32_t rank;
+  const int64_t *perm = n->op == CY_OP_transpose ? cy_attr_list(n, CY_ATTR_perm, &rank) : NULL;
+  return perm && rank == 2 && perm[0] == 1;
+}
+
+/* Is v read by such products alone? Else *out_turned: by transposes, whose results are. */
+static bool read_by_products(const cy_graph *g, const cy_uses *uses, cy_val v, bool *out_turned) {
+  bool some = uses->start[v] < uses->start[v + 1];
+  *out_turned = false;
+  for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++) {
+    const cy_node_info *n = uses->list[i] ? cy_node_of(g, uses->list[i]) : NULL;
+    if (!n || (i > uses->start[v] && turns(n) != *out_turned))
+      return false;
+    *out_turned = turns(n);
+    bool again;
+    if (*out_turned ? !read_by_products(g, uses, n->out[0], &again) || again : !is_product(g, n, v))
+      return false;
+  }
+  return some;
+}
+
+static bool asked_for_layers(const cy_pass *p) {
+  const cy_quant *q = p->options->quant;
+  return q && q->mode != CY_QUANT_HALF && q->mode != CY_QUANT_MEASURE_HALF;
+}
+
+bool cy_weights_stay(const cy_pass *p, const cy_node_info *n, const cy_uses *uses) {
+  cy_given_weights w;
+  bool turned;
+  return n->op == CY_OP_dequantize && cy_type_of(p->g, n->out[0])->rank == 2 && !asked_for_layers(p) &&
+         read_by_products(p->g, uses, n->out[0], &turned) && read_matrix(p->g, n, turned, &w);
+}
+
+bool cy_weights_given(const cy_pass *p, const cy_node_info *n, const cy_uses *uses, cy_given_weights *out) {
+  const cy_graph *g = p->g;
+  const cy_node_info *turn = n->op == CY_OP_matmul ? cy_def_of(g, n->in[1], CY_OP_transpose) : NULL;
+  const cy_node_info *d = n->op == CY_OP_matmul ? cy_def_of(g, turn ? turn->in[0] : n->in[1], CY_OP_dequantize) : NULL;
+  if (!d || !cy_weights_stay(p, d, uses) || !read_matrix(g, d, turn != NULL, out))
+    return false;
+  choose_codes(g, out);
+  return true;
+}
+
+void cy_weights_given_column(const cy_weight_blocks *s, const void *given, uint64_t b, uint64_t c,
+                             cy_weight_column *out) {
+  const cy_given_weights *w = given;
+  const cy_data_f32 *scale = w->scale->data.bytes;
+  uint64_t first = w->turned ? c * s->k + b * s->block : b * s->block * s->n + c, step = w->turned ? 1 : s->n;
+  for (uint64_t i = 0; i < s->block; i++)
+    out->code[i] = (int)cy_scalar_load(w->q->data.bytes, (cy_dtype)w->q->type.dtype, first + i * step).i + w->more;
+  out->scale = scale[b * w->scale_step[0] + c * w->scale_step[1]];
+  out->zero = s->zero;
+  if (s->zeros)
+    out->zero = (int)cy_scalar_load(w->zero->data.bytes, (cy_dtype)w->zero->type.dtype,
+                                    b * w->zero_step[0] + c * w->zero_step[1])
+                    .i +
+                w->more;
+}
