@@ -8,9 +8,9 @@
  *
  * Which tensors: what layers (contractions with constant weights) read. From there backwards through the element-wise
  * ops that will be computed in the kernel of the contraction, pooling or so behind them ("host"): whatever else
- * these read from memory, the other branch of a residual sum, is quantised too, but where the host is a matrix product:
- * the stream that a transformer adds to goes through all of its layers, and would be rounded by each of them. So
- * element-wise ops read what products round as it was before. If the host moves or pools data, so is what it reads. Ops that only move elements (and maximum pooling, which commutes with rounding) are rebuilt on the
+ * these read from memory, the other branch of a residual sum, is quantised too, but where the host is a matrix product, or
+ * there is none in front of one: the stream that a transformer adds to goes through all of its layers, and would be
+ * rounded by each of them. So element-wise ops read what products round as it was before. If the host moves or pools data, so is what it reads. Ops that only move elements (and maximum pooling, which commutes with rounding) are rebuilt on the
  * integers and share one scale with what they read.
  */
 #include "quantise_int.h"
@@ -170,13 +170,21 @@ static cy_val host_of(const placer *s, const leaves *l, cy_val v) {
   return host;
 }
 
+/* Does a matrix product in integers read v? */
+static bool read_by_product(const placer *s, cy_val v) {
+  for (uint32_t i = 0; i < s->q->nlayers; i++)
+    if (s->q->layer[i].input == v && !s->q->layer[i].keep && cy_node_of(s->g, s->q->layer[i].node)->op == CY_OP_matmul)
+      return true;
+  return false;
+}
+
 /* The tensors that v's kernel reads and that are quantised if v is. */
 static void needed_by(placer *s, cy_val v, leaves *out) {
   cy_graph *g = s->g;
   leaves l = {.n = 0};
   walk_cone(s, v, &l);
   cy_val host = host_of(s, &l, v);
-  bool product = host && cy_def_of(g, host, CY_OP_matmul);
+  bool product = host ? cy_def_of(g, host, CY_OP_matmul) != 0 : read_by_product(s, v);
   for (uint32_t i = 0; i < l.n && !product; i++)
     if (l.list[i] != host && l.list[i] != v && cy_same_shape(cy_type_of(g, l.list[i]), cy_type_of(g, v)) &&
         !is_normalised(s, l.list[i]) && !cy_quant_feeds_log(g, &s->uses, l.list[i]))
@@ -504,14 +512,6 @@ static const cy_quant_layer *layer_at(const placer *s, cy_node id) {
     if (s->q->layer[i].node == id)
       return &s->q->layer[i];
   return NULL;
-}
-
-/* Does a matrix product in integers read v? */
-static bool read_by_product(const placer *s, cy_val v) {
-  for (uint32_t i = 0; i < s->q->nlayers; i++)
-    if (s->q->layer[i].input == v && !s->q->layer[i].keep && cy_node_of(s->g, s->q->layer[i].node)->op == CY_OP_matmul)
-      return true;
-  return false;
 }
 
 /* Has every reader of tensor t's value in the graph as it was, but the model's outputs and block results, read the

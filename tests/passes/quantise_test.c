@@ -117,6 +117,20 @@ static void test_skip(void) {
   cy_quant_deinit(&q);
 }
 
+/* What products read is rounded, not the sum that runs beside them, also when only element-wise ops lie between. */
+static void test_stream(void) {
+  static const char text[] =
+      "graph @g(%x: f32[n,64]) {\n  @w = const f32[64,64] data(1)\n  @v = const f32[64,64] data(2)\n"
+      "  @s = const f32[64] data(3)\n  %a = mul %x, @s : f32[n,64]\n  %b = matmul %a, @w : f32[n,64]\n"
+      "  %c = add %b, %x : f32[n,64]  ; from \"sum\"\n  %d = mul %c, @s : f32[n,64]\n"
+      "  %e = matmul %d, @v : f32[n,64]\n  %f = add %e, %c : f32[n,64]\n  return %f\n}\n";
+  cy_quant q;
+  cy_quant_init(&q, CY_QUANT_OBSERVE);
+  free(run(&q, text));
+  CHECK(q.nlayers == 2 && q.ntensors == 2 && named(&q, "a") && named(&q, "d"));
+  cy_quant_deinit(&q);
+}
+
 static void test_nothing(void) {
   cy_quant q;
   cy_quant_init(&q, CY_QUANT_OBSERVE);
@@ -200,6 +214,7 @@ static void test_choose(void) {
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"residual_block", test_residual_block},
                                      {"skip", test_skip},
+                                     {"stream", test_stream},
                                      {"nothing", test_nothing},
                                      {"dynamic", test_dynamic},
                                      {"numbers", test_numbers},
