@@ -234,9 +234,11 @@ static void count(void *ctx, uint32_t c, const float *x, uint64_t n) {
 static int see_histograms(recorder *r, int sample, void *ctx) {
   (void)sample;
   observed *o = ctx;
-  for (o->now = 0; o->now < r->q->ntensors; o->now++)
+  for (o->now = 0; o->now < r->q->ntensors; o->now++) {
     if (!o->odd[o->now] && each_run(r, o->now, count, o))
       return -1;
+    range_end_sample(&o->whole[o->now]);
+  }
   return 0;
 }
 
