@@ -619,8 +619,8 @@ static void apply(placer *s) {
 
 /* ---- measuring -------------------------------------------------------------------------------------------------- */
 
-/* Layer i once more, quantised by itself, and how its output differs. */
-static void measure_layer(placer *s, uint32_t i, uint32_t noutputs) {
+/* Layer i once more, quantised by itself; built behind it. */
+static cy_val quantised_layer(placer *s, uint32_t i) {
   cy_graph *g = s->g;
   cy_quant_layer *l = &s->q->layer[i];
   const cy_node_info *n = cy_node_of(g, l->node);
@@ -632,20 +632,41 @@ static void measure_layer(placer *s, uint32_t i, uint32_t noutputs) {
   build_behind(s, n->out[0]);
   cy_val sv = cy_build_scalar(g, CY_F32, scale), zv = cy_build_scalar_int(g, CY_U8, zero);
   cy_val in[2] = {rescale(g, CY_OP_dequantize, quantised(s, q_tensor(s, l->input), sv, zv), sv, zv, 0, CY_F32), w};
-  cy_val y = cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
-  cy_build_in(g, 1);
-  uint32_t nends;
-  const cy_quant_end *ends = cy_quant_ends(s->p, s->nodes, s->nnodes, noutputs, n->out[0], y, &nends);
-  cy_quant_compare(g, s->q, i, y, ends, nends);
+  return cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
 }
 
+/* How the output of each layer differs when it is quantised by itself. */
 static void measure(placer *s) {
   const cy_port_info *ports;
   uint32_t noutputs = cy_graph_outputs(s->g, &ports); /* of the model itself */
   share_scales(s);
-  for (uint32_t i = 0; i < s->q->nlayers; i++)
-    if (!s->q->layer[i].keep)
-      measure_layer(s, i, noutputs);
+  for (uint32_t i = 0; i < s->q->nlayers; i++) {
+    cy_node_info *n = cy_node_of(s->g, s->q->layer[i].node);
+    if (s->q->layer[i].keep)
+      continue;
+    cy_val from = n->out[0], y = quantised_layer(s, i);
+    uint32_t nends;
+    cy_build_in(s->g, 1);
+    const cy_quant_end *ends = cy_quant_ends(s->p, s->nodes, s->nnodes, noutputs, from, y, &nends);
+    cy_quant_compare(s->g, s->q, i, y, ends, nends);
+  }
+}
+
+/* Each layer quantised, with its bias corrected, when its number is chosen. */
+static void single(placer *s) {
+  cy_quant_singles made;
+  share_scales(s);
+  cy_quant_singles_start(s->p, &made, s->q->nlayers);
+  for (uint32_t i = 0; i < s->q->nlayers; i++) {
+    const cy_quant_layer *l = &s->q->layer[i];
+    if (l->keep)
+      continue;
+    cy_val y = quantised_layer(s, i);
+    if (l->correct)
+      y = cy_build_binary(s->g, CY_OP_add, y, channel_constant(s, cy_node_of(s->g, l->node), l->correct, l->channels));
+    cy_quant_single(s->p, &made, i, l->node, y);
+  }
+  cy_quant_singles_end(s->p, &made);
 }
 
 /* ---- the pass --------------------------------------------------------------------------------------------------- */
@@ -679,7 +700,7 @@ int cy_pass_quantise(cy_pass *p) {
   cy_quant *q = p->options->quant;
   if (!q || q->mode == CY_QUANT_HALF || q->mode == CY_QUANT_MEASURE_HALF)
     return 0;
-  if (q->mode == CY_QUANT_DYNAMIC || q->mode == CY_QUANT_MEASURE_DYNAMIC) {
+  if (!cy_quant_is_static(q->mode)) {
     cy_quant_dynamic(p, q, 1);
     cy_build_in(p->g, 1);
     cy_graph_sweep(p->g);
@@ -696,6 +717,8 @@ int cy_pass_quantise(cy_pass *p) {
     observe(&s);
   else if (q->mode == CY_QUANT_MEASURE)
     measure(&s);
+  else if (q->mode == CY_QUANT_SINGLE)
+    single(&s);
   else
     apply(&s);
   if (q->mode == CY_QUANT_STATIC) /* bodies of loops and branches: their tensors can't be observed from outside */

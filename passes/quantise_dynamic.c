@@ -102,7 +102,10 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
   q->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, q->nlayers + most + 1);
   if (q->nlayers)
     memcpy(q->layer, before, q->nlayers * sizeof *before);
-  bool measure = q->mode == CY_QUANT_MEASURE_DYNAMIC;
+  bool single = q->mode == CY_QUANT_SINGLE_DYNAMIC, measure = single || q->mode == CY_QUANT_MEASURE_DYNAMIC;
+  cy_quant_singles made;
+  if (single)
+    cy_quant_singles_start(p, &made, most);
   cy_uses uses = cy_graph_uses(g, p->scratch); /* as they are before any product is replaced */
   const int64_t *sizes = cy_quant_sizes(g, p->scratch);
   for (cy_block b = first; b <= (measure ? 1 : cy_block_count(g)); b++) {
@@ -127,11 +130,15 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
       else
         cy_build_before(g, nodes[measure ? i + 1 : i]);
       cy_val y = recurrence ? cy_quant_recurrence(p, nodes[i], measure) : integer_product(p, nodes[i], known, &nknown);
-      if (measure)
+      if (single)
+        cy_quant_single(p, &made, (uint32_t)(l - q->layer), nodes[i], y);
+      else if (measure)
         cy_quant_compare(g, q, (uint32_t)(l - q->layer), y, NULL, 0);
       else if (!recurrence)
         cy_graph_replace(g, cy_node_of(g, nodes[i])->out[0], y);
       cy_pass_count(p, "layers", 1);
     }
   }
+  if (single)
+    cy_quant_singles_end(p, &made);
 }

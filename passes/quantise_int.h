@@ -60,6 +60,21 @@ void cy_quant_choose(cy_arena *scratch, const int64_t *gain, uint32_t nitems, co
 cy_quant_end *cy_quant_ends(cy_pass *p, const cy_node *nodes, uint32_t nnodes, uint32_t noutputs, cy_val from,
                             cy_val to, uint32_t *out_count);
 
+/* ---- quantise_single.c ---- */
+enum { CY_QUANT_MOST_OUTPUTS = 3 }; /* of a layer: those of a recurrence */
+typedef struct cy_quant_singles {
+  cy_val number; /* the input */
+  struct {
+    cy_val old, now;
+  } * made; /* [nmade]: what puts values in the place of others */
+  uint32_t nmade;
+} cy_quant_singles;
+void cy_quant_singles_start(cy_pass *p, cy_quant_singles *s, uint32_t nlayers);
+/* For layer i, node id: y and what follows it if the node has more outputs, where that number is chosen. Built here. */
+void cy_quant_single(cy_pass *p, cy_quant_singles *s, uint32_t i, cy_node id, cy_val y);
+/* When all have been built: readers get the new values. */
+void cy_quant_singles_end(cy_pass *p, const cy_quant_singles *s);
+
 /* ---- quantise_dynamic.c ---- */
 void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first); /* blocks from `first` on; adds to q->layer */
 

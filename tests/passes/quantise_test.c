@@ -92,6 +92,12 @@ static void test_residual_block(void) {
   CHECK(count(text, "cytoc.quantise.sums") == 3 && count(text, "cytoc.quantise.differences") == 3);
   free(text);
 
+  q.mode = CY_QUANT_SINGLE;
+  text = run(&q, block_text);
+  CHECK(count(text, "i64[])") == 1 && count(text, "= select ") == 3 && count(text, "= eq ") == 3);
+  CHECK(count(text, "= conv ") == 4 && count(text, "= matmul ") == 2); /* each once more */
+  free(text);
+
   q.mode = CY_QUANT_STATIC;
   text = run(&q, block_text);
   CHECK(count(text, "= quantize") == 3); /* x, b, d: what e and f hold moves as integers */
