@@ -22,7 +22,7 @@
 /* The ratio to reach where it is not reached: samples are those the ranges were chosen by, others do a little worse. */
 static const double MARGIN_DB = 1;
 static const double MOST_LOST = 0.25, MOST_ADDED = 0.5; /* of the time that integers gain; of that which they take */
-static const double SINGLES_CYCLES = 3e10; /* for what layers do one at a time, as estimated, on one core */
+static const double SINGLES_CYCLES = 1e10; /* for what layers do one at a time, as estimated, on one core */
 enum { MOST_ROUNDS = 4 };
 enum { MOST_BYTES = 1 << 28 }; /* of outputs that are remembered */
 
@@ -356,11 +356,12 @@ static int improve(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
   before.output = cy_arena_copy(r->q->arena, w->output, (w->noutputs + 1) * sizeof *w->output);
   if (run_singles(w, r, mode))
     return -1;
-  bool cheap = true;
-  for (int round = 0; round < MOST_ROUNDS && !all_hold(w, db) && cheap; round++) {
+  for (int round = 0; round < MOST_ROUNDS && !all_hold(w, db); round++) {
+    double until_now = lost;
     correct(w);
-    cheap = give_up_layers(w, r, db + MARGIN_DB, &lost, most);
-    if (cheap && run_whole(w, r, mode))
+    if (!give_up_layers(w, r, db + MARGIN_DB, &lost, most) || lost == until_now)
+      break;
+    if (run_whole(w, r, mode))
       return -1;
   }
   if (!r->how->firm_snr && !all_hold(w, db)) {
