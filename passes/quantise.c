@@ -8,9 +8,9 @@
  *
  * Which tensors: what layers (contractions with constant weights) read. From there backwards through the element-wise
  * ops that will be computed in the kernel of the contraction, pooling or so behind them ("host"): whatever else
- * these read from memory, the other branch of a residual sum, is quantised too, but where the host is a matrix product:
- * the stream that a transformer adds to goes through all of its layers, and would be rounded by each of them. So
- * element-wise ops read what products round as it was before. If the host moves or pools data, so is what it reads. Ops that only move elements (and maximum pooling, which commutes with rounding) are rebuilt on the
+ * these read from memory, the other branch of a residual sum, is quantised too, but where the host is a matrix product, or
+ * there is none in front of one: the stream that a transformer adds to goes through all of its layers, and would be
+ * rounded by each of them. So element-wise ops read what products round as it was before. If the host moves or pools data, so is what it reads. Ops that only move elements (and maximum pooling, which commutes with rounding) are rebuilt on the
  * integers and share one scale with what they read.
  */
 #include "quantise_int.h"
@@ -170,13 +170,21 @@ static cy_val host_of(const placer *s, const leaves *l, cy_val v) {
   return host;
 }
 
+/* Does a matrix product in integers read v? */
+static bool read_by_product(const placer *s, cy_val v) {
+  for (uint32_t i = 0; i < s->q->nlayers; i++)
+    if (s->q->layer[i].input == v && !s->q->layer[i].keep && cy_node_of(s->g, s->q->layer[i].node)->op == CY_OP_matmul)
+      return true;
+  return false;
+}
+
 /* The tensors that v's kernel reads and that are quantised if v is. */
 static void needed_by(placer *s, cy_val v, leaves *out) {
   cy_graph *g = s->g;
   leaves l = {.n = 0};
   walk_cone(s, v, &l);
   cy_val host = host_of(s, &l, v);
-  bool product = host && cy_def_of(g, host, CY_OP_matmul);
+  bool product = host ? cy_def_of(g, host, CY_OP_matmul) != 0 : read_by_product(s, v);
   for (uint32_t i = 0; i < l.n && !product; i++)
     if (l.list[i] != host && l.list[i] != v && cy_same_shape(cy_type_of(g, l.list[i]), cy_type_of(g, v)) &&
         !is_normalised(s, l.list[i]) && !cy_quant_feeds_log(g, &s->uses, l.list[i]))
@@ -506,14 +514,6 @@ static const cy_quant_layer *layer_at(const placer *s, cy_node id) {
   return NULL;
 }
 
-/* Does a matrix product in integers read v? */
-static bool read_by_product(const placer *s, cy_val v) {
-  for (uint32_t i = 0; i < s->q->nlayers; i++)
-    if (s->q->layer[i].input == v && !s->q->layer[i].keep && cy_node_of(s->g, s->q->layer[i].node)->op == CY_OP_matmul)
-      return true;
-  return false;
-}
-
 /* Has every reader of tensor t's value in the graph as it was, but the model's outputs and block results, read the
  * integers' value: layers as it is, as their weights have the balance, others multiplied by that. Layers that are in
  * float for their precision read what was there before, as element-wise ops beside products do, and those in front of
@@ -619,8 +619,8 @@ static void apply(placer *s) {
 
 /* ---- measuring -------------------------------------------------------------------------------------------------- */
 
-/* Layer i once more, quantised by itself, and how its output differs. */
-static void measure_layer(placer *s, uint32_t i, uint32_t noutputs) {
+/* Layer i once more, quantised by itself; built behind it. */
+static cy_val quantised_layer(placer *s, uint32_t i) {
   cy_graph *g = s->g;
   cy_quant_layer *l = &s->q->layer[i];
   const cy_node_info *n = cy_node_of(g, l->node);
@@ -632,20 +632,41 @@ static void measure_layer(placer *s, uint32_t i, uint32_t noutputs) {
   build_behind(s, n->out[0]);
   cy_val sv = cy_build_scalar(g, CY_F32, scale), zv = cy_build_scalar_int(g, CY_U8, zero);
   cy_val in[2] = {rescale(g, CY_OP_dequantize, quantised(s, q_tensor(s, l->input), sv, zv), sv, zv, 0, CY_F32), w};
-  cy_val y = cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
-  cy_build_in(g, 1);
-  uint32_t nends;
-  const cy_quant_end *ends = cy_quant_ends(s->p, s->nodes, s->nnodes, noutputs, n->out[0], y, &nends);
-  cy_quant_compare(g, s->q, i, y, ends, nends);
+  return cy_build(g, (cy_op)n->op, in, 2, n->attrs, n->nattrs, cy_type_of(g, n->out[0]), 1);
 }
 
+/* How the output of each layer differs when it is quantised by itself. */
 static void measure(placer *s) {
   const cy_port_info *ports;
   uint32_t noutputs = cy_graph_outputs(s->g, &ports); /* of the model itself */
   share_scales(s);
-  for (uint32_t i = 0; i < s->q->nlayers; i++)
-    if (!s->q->layer[i].keep)
-      measure_layer(s, i, noutputs);
+  for (uint32_t i = 0; i < s->q->nlayers; i++) {
+    cy_node_info *n = cy_node_of(s->g, s->q->layer[i].node);
+    if (s->q->layer[i].keep)
+      continue;
+    cy_val from = n->out[0], y = quantised_layer(s, i);
+    uint32_t nends;
+    cy_build_in(s->g, 1);
+    const cy_quant_end *ends = cy_quant_ends(s->p, s->nodes, s->nnodes, noutputs, from, y, &nends);
+    cy_quant_compare(s->g, s->q, i, y, ends, nends);
+  }
+}
+
+/* Each layer quantised, with its bias corrected, when its number is chosen. */
+static void single(placer *s) {
+  cy_quant_singles made;
+  share_scales(s);
+  cy_quant_singles_start(s->p, &made, s->q->nlayers);
+  for (uint32_t i = 0; i < s->q->nlayers; i++) {
+    const cy_quant_layer *l = &s->q->layer[i];
+    if (l->keep)
+      continue;
+    cy_val y = quantised_layer(s, i);
+    if (l->correct)
+      y = cy_build_binary(s->g, CY_OP_add, y, channel_constant(s, cy_node_of(s->g, l->node), l->correct, l->channels));
+    cy_quant_single(s->p, &made, i, l->node, y);
+  }
+  cy_quant_singles_end(s->p, &made);
 }
 
 /* ---- the pass --------------------------------------------------------------------------------------------------- */
@@ -679,7 +700,7 @@ int cy_pass_quantise(cy_pass *p) {
   cy_quant *q = p->options->quant;
   if (!q || q->mode == CY_QUANT_HALF || q->mode == CY_QUANT_MEASURE_HALF)
     return 0;
-  if (q->mode == CY_QUANT_DYNAMIC || q->mode == CY_QUANT_MEASURE_DYNAMIC) {
+  if (!cy_quant_is_static(q->mode)) {
     cy_quant_dynamic(p, q, 1);
     cy_build_in(p->g, 1);
     cy_graph_sweep(p->g);
@@ -696,6 +717,8 @@ int cy_pass_quantise(cy_pass *p) {
     observe(&s);
   else if (q->mode == CY_QUANT_MEASURE)
     measure(&s);
+  else if (q->mode == CY_QUANT_SINGLE)
+    single(&s);
   else
     apply(&s);
   if (q->mode == CY_QUANT_STATIC) /* bodies of loops and branches: their tensors can't be observed from outside */

@@ -8,9 +8,11 @@
  *             compiles and runs that model on samples and fills in the ranges.
  *   MEASURE   adds, per layer, what quantising it alone does: the sum of squared differences, that of squared values,
  *             and per output channel the sum of differences. The caller runs it and fills in errors and corrections.
+ *   SINGLE    adds an input, the last: a number. The layer of that number is quantised, all others are in float, so that
+ *             one library tells what each does to the model's outputs.
  *   STATIC    inserts quantize and dequantize around the layers that are not kept in float.
- *   DYNAMIC   needs none of these: weights become integers now, activations when the model runs. MEASURE_DYNAMIC adds
- *             what MEASURE does for the layers of DYNAMIC.
+ *   DYNAMIC   needs none of these: weights become integers now, activations when the model runs. MEASURE_DYNAMIC and
+ *             SINGLE_DYNAMIC do what MEASURE and SINGLE do for the layers of DYNAMIC.
  *
  * HALF and MEASURE_HALF are the same for products in half precision, which the pass `to_half` makes.
  *
@@ -24,12 +26,16 @@
 typedef enum cy_quant_mode {
   CY_QUANT_OBSERVE,
   CY_QUANT_MEASURE,
+  CY_QUANT_SINGLE,
   CY_QUANT_STATIC,
   CY_QUANT_DYNAMIC,
   CY_QUANT_MEASURE_DYNAMIC,
+  CY_QUANT_SINGLE_DYNAMIC,
   CY_QUANT_HALF,
   CY_QUANT_MEASURE_HALF
 } cy_quant_mode;
+
+static inline bool cy_quant_is_static(cy_quant_mode mode) { return mode <= CY_QUANT_STATIC; }
 
 /* An activation: u8, one scale and zero point. Where channels differ much in range, they are brought closer together
  * first: the tensor holds x / balance[channel], and the weights of its readers are multiplied by balance[channel]. */
@@ -66,6 +72,13 @@ typedef struct cy_quant_layer {
   bool precise;         /* its error is why: so what it reads is not rounded either, even if others have it so */
 } cy_quant_layer;
 
+/* An output of the model on samples, as it is and as the quantised model has it. */
+typedef struct cy_quant_output {
+  const char *name;
+  double signal, noise; /* sums of squares: of its values, of the differences */
+  const char *odd;      /* why these tell nothing; NULL: they do */
+} cy_quant_output;
+
 typedef struct cy_quant {
   cy_quant_mode mode;
   /* What node n takes in float or in integers, as cy_machine_layer_cycles(); NULL: nothing is known of time. */
@@ -79,6 +92,8 @@ typedef struct cy_quant {
   uint32_t ntensors, nlayers;
   const cy_quant_layer *measured; /* DYNAMIC, HALF: the layers that were measured, whose `keep` and `error` hold */
   uint32_t nmeasured;
+  const cy_quant_output *output; /* of the quantised model, if it was run */
+  uint32_t noutputs;
   bool limited; /* errors are limited: layers that can't be measured, those in control flow, stay in float */
 } cy_quant;
 

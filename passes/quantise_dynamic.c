@@ -50,6 +50,7 @@ typedef struct dynamic {
   const int64_t *sizes;    /* [symbol]: to estimate with */
   cy_quant_rounded *known; /* what has been rounded */
   uint32_t nknown;
+  cy_quant_singles *single; /* NULL: layers are not quantised one at a time */
 } dynamic;
 
 static const cy_quant_rounded *rounded(dynamic *s, const cy_node_info *n) {
@@ -122,7 +123,9 @@ static const char *reason(const dynamic *s, cy_quant_layer *l, const cy_node_inf
 static void replace(dynamic *s, cy_node id, uint32_t layer, bool measure) {
   bool recurrence = cy_quant_is_recurrence(s->g, cy_node_of(s->g, id));
   cy_val y = recurrence ? cy_quant_recurrence(s->p, id, measure) : contraction(s, id);
-  if (measure)
+  if (s->single)
+    cy_quant_single(s->p, s->single, layer, id, y);
+  else if (measure)
     cy_quant_compare(s->g, s->q, layer, y, NULL, 0);
   else if (!recurrence)
     cy_graph_replace(s->g, cy_node_of(s->g, id)->out[0], y);
@@ -138,7 +141,12 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
   q->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, q->nlayers + most + 1);
   if (q->nlayers)
     memcpy(q->layer, before, q->nlayers * sizeof *before);
-  bool measure = q->mode == CY_QUANT_MEASURE_DYNAMIC;
+  bool single = q->mode == CY_QUANT_SINGLE_DYNAMIC, measure = single || q->mode == CY_QUANT_MEASURE_DYNAMIC;
+  cy_quant_singles made;
+  if (single) {
+    cy_quant_singles_start(p, &made, most);
+    s.single = &made;
+  }
   for (cy_block b = first; b <= (measure ? 1 : cy_block_count(g)); b++) {
     uint32_t count;
     const cy_node *nodes = cy_pass_walk(p, b, &count);
@@ -164,4 +172,6 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
       replace(&s, nodes[i], (uint32_t)(l - q->layer), measure);
     }
   }
+  if (single)
+    cy_quant_singles_end(p, &made);
 }

@@ -105,6 +105,21 @@ typedef struct cy_quant_rounded {
 /* x [.., k], or [n, c, s..] with `images`, rounded to 8 bits by what it holds when the model runs; built here. */
 cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, bool images, const int64_t *sizes);
 
+/* ---- quantise_single.c ---- */
+enum { CY_QUANT_MOST_OUTPUTS = 3 }; /* of a layer: those of a recurrence */
+typedef struct cy_quant_singles {
+  cy_val number; /* the input */
+  struct {
+    cy_val old, now;
+  } * made; /* [nmade]: what puts values in the place of others */
+  uint32_t nmade;
+} cy_quant_singles;
+void cy_quant_singles_start(cy_pass *p, cy_quant_singles *s, uint32_t nlayers);
+/* For layer i, node id: y and what follows it if the node has more outputs, where that number is chosen. Built here. */
+void cy_quant_single(cy_pass *p, cy_quant_singles *s, uint32_t i, cy_node id, cy_val y);
+/* When all have been built: readers get the new values. */
+void cy_quant_singles_end(cy_pass *p, const cy_quant_singles *s);
+
 /* ---- quantise_dynamic.c ---- */
 void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first); /* blocks from `first` on; adds to q->layer */
 

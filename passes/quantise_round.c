@@ -36,7 +36,7 @@ static bool never_negative(cy_graph *g, cy_val v, int depth) {
   case CY_OP_softmax:
     return true;
   case CY_OP_max:
-    return IS(0) || IS(1);
+    return IS(1) || IS(0); /* constants come second */
   case CY_OP_mul:
     return n->in[0] == n->in[1] || (IS(0) && IS(1));
   case CY_OP_min:

@@ -7,6 +7,7 @@
 #include "cytoc_options.h"
 #include "cytoc_quantise.h"
 #include "cytoc_report.h"
+#include "cytoc_whole.h"
 #include "frontend/frontend.h"
 #include "ir/loop.h"
 #include "passes/memplan.h"
@@ -222,11 +223,23 @@ static int check_emit(session *s) {
 
 static cy_graph *read_again(void *ctx) { return read_model(ctx); }
 
+/* What outputs shall have where nothing is said but there are samples; and more than integers give. */
+static const double MIN_DECIBELS = 25, MOST_DECIBELS = 200;
+
 /* "1%" or "1": percent; < 0 when it is no number. */
 static double percent(const char *text) {
   char *end;
   double v = strtod(text, &end);
   return end == text || !(v >= 0) || (*end && strcmp(end, "%")) ? -1 : v / 100;
+}
+
+/* "25", "25dB"; 0 for "off", < 0 when it is neither. */
+static double decibels(const char *text) {
+  char *end;
+  double v = strtod(text, &end);
+  return !strcmp(text, "off")                                                            ? 0
+         : end == text || !(v >= 0 && v <= MOST_DECIBELS) || (*end && strcmp(end, "dB")) ? -1
+                                                                                         : v;
 }
 
 static cytoc_quantise calibration(session *s) {
@@ -239,6 +252,10 @@ static cytoc_quantise calibration(session *s) {
                           .disable = o->disable,
                           .method = range_method_of(o->calibration ? o->calibration : "mse"),
                           .max_error = limit ? percent(limit) : 0,
+                          .min_snr = o->int8_min_snr ? decibels(o->int8_min_snr)
+                                     : o->calibrate  ? MIN_DECIBELS
+                                                     : 0,
+                          .firm_snr = o->int8_min_snr,
                           .opt_level = o->opt_level,
                           .jobs = o->jobs};
 }
@@ -262,9 +279,9 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   q->smallest = prefers_size(o);
   q->skip = o->int8_skip;
   q->limited = o->int8_max_error || o->half_max_error;
-  if (q->mode == CY_QUANT_DYNAMIC && !q->limited)
-    return 0;
   cytoc_quantise how = calibration(s);
+  if (q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
+    return 0;
   if (q->mode == CY_QUANT_HALF)
     how.half = (cy_pass_options){.half = passes->half,
                                  .half_factors = passes->half_factors,
@@ -288,26 +305,31 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
   *out_mode = is_static ? CY_QUANT_STATIC : CY_QUANT_DYNAMIC;
   if (!o->int8 && o->half_max_error) {
     *out_mode = CY_QUANT_HALF;
-    return o->calibration || o->int8_skip || o->int8_max_error || o->int8_prefer
+    return o->calibration || o->int8_skip || o->int8_max_error || o->int8_min_snr || o->int8_prefer
                ? bad_option(s,
-                            "options '--calibration', '--int8-skip', '--int8-max-error' and '--int8-prefer' belong to "
-                            "'--int8'%s",
+                            "options '--calibration', '--int8-skip', '--int8-max-error', '--int8-min-snr' and "
+                            "'--int8-prefer' belong to '--int8'%s",
                             "")
                : 0;
   }
   if (!o->int8)
-    return o->calibrate || o->calibration || o->int8_skip || o->int8_max_error || o->int8_prefer
+    return o->calibrate || o->calibration || o->int8_skip || o->int8_max_error || o->int8_min_snr || o->int8_prefer
                ? bad_option(s,
-                            "options '--calibrate', '--calibration', '--int8-skip', '--int8-max-error' and "
-                            "'--int8-prefer' belong to '--int8'%s",
+                            "options '--calibrate', '--calibration', '--int8-skip', '--int8-max-error', "
+                            "'--int8-min-snr' and '--int8-prefer' belong to '--int8'%s",
                             "")
                : 0;
   if (!is_static && *o->int8 && strcmp(o->int8, "dynamic"))
     return bad_option(s, "option '--int8' expects static or dynamic, found '%s'", o->int8);
   if (is_static && !o->calibrate)
     return bad_option(s, "option '--int8=static' needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s", "");
-  if (!is_static && o->calibrate && !o->int8_max_error)
-    return bad_option(s, "option '--calibrate' has no use with '--int8=dynamic' but for '--int8-max-error'%s", "");
+  if (o->int8_min_snr && decibels(o->int8_min_snr) < 0)
+    return bad_option(s, "option '--int8-min-snr' expects decibels such as 25, or off, found '%s'", o->int8_min_snr);
+  if (!is_static && o->calibrate && !o->int8_max_error && !(o->int8_min_snr && decibels(o->int8_min_snr) > 0))
+    return bad_option(s,
+                      "option '--calibrate' has no use with '--int8=dynamic' but for '--int8-max-error' and "
+                      "'--int8-min-snr'%s",
+                      "");
   if (check_calibration(s))
     return -1;
   if (o->int8_max_error && percent(o->int8_max_error) < 0)
@@ -374,10 +396,15 @@ static int check_half_target(session *s, const cy_machine *machine) {
 
 /* What became of the layers of --int8, and of the products of --weights; NULL: not asked for. */
 static void report_quantised(session *s, const cy_quant *quant, const cy_quant *small) {
-  if (quant)
+  if (quant) {
+    cytoc_quantise how = calibration(s);
     cytoc_quantise_check(quant, s->diag);
-  if (quant && s->o->explain)
+    cytoc_whole_check(&how, quant);
+  }
+  if (quant && s->o->explain) {
     cytoc_quantise_table(quant, s->o->int8 ? "int8" : cy_dtype_of(half_of(s->o))->name, stdout);
+    cytoc_whole_table(quant, stdout);
+  }
   if (small)
     cytoc_weights_check(small, s->diag);
   if (small && s->o->explain)

@@ -24,7 +24,7 @@ typedef struct cytoc_options {
   const char *weights;          /* "int8", "int4,block=32,asymmetric" */
   bool fp16, bf16, half_io;
   const char *int8;             /* "": by whether there are samples; "static", "dynamic"; NULL: float */
-  const char *calibrate, *calibration, *int8_skip, *int8_max_error, *int8_prefer, *half_max_error;
+  const char *calibrate, *calibration, *int8_skip, *int8_max_error, *int8_min_snr, *int8_prefer, *half_max_error;
   const char *batch; /* list of command lines to run instead */
   bool tf32;
   const char *fast_algorithms; /* "auto", "off"; NULL: auto */

@@ -1,5 +1,4 @@
-/* cytoc_quantise.c - calibration: the model, compiled for this machine with more outputs, is loaded into this process
- * and run on samples.
+/* cytoc_quantise.c - calibration: the model with more outputs is run on samples (recorder.h).
  *
  * In:  how to read the model, and samples. Out: a cy_quant with the range of every tensor and the error of every layer.
  *
@@ -7,177 +6,21 @@
  *                range is just these, once more for histograms between them
  *   2. measure   a library that computes each layer twice, in float and quantised, and puts out their differences:
  *                errors decide which layers stay in float, mean differences per channel become corrections of the bias
+ *   3. compare   the quantised library as a whole, beside what the second one's outputs are (cytoc_whole.c)
  *
- * Dynamic quantisation and half precision have no ranges to choose: only the second step is done, if errors are
- * limited, and on random numbers where there are no samples.
- *
- * Whatever the target is, this machine's CPU runs it. Libraries lie in TMPDIR for the moment between linking and
- * loading.
+ * Dynamic quantisation and half precision have no ranges to choose: the first step is left out, and the others are for
+ * limits that were asked for, on random numbers where there are no samples.
  */
 #define _GNU_SOURCE
 #include "cytoc_quantise.h"
 
-#include "codegen/target.h"
-#include "codegen/temps.h"
-#include "passes/memplan.h"
-#include "passes/passes.h"
-#include "tools/lower_options.h"
+#include "cytoc_whole.h"
+#include "recorder.h"
 
+#include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-typedef struct recorder {
-  const cytoc_quantise *how;
-  cy_quant *q;
-  cyto_model *model;
-  cyto_context *context;
-  sample_set *samples;
-  host_tensor *inputs;
-  int32_t ninputs;
-  bool plain; /* the model comes with its tensors as outputs */
-} recorder;
-
-enum { RANDOM_SAMPLES = 4 };
-
-static int complain(const recorder *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int complain(const recorder *r, const char *format, ...) {
-  char text[1200];
-  va_list args;
-  va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  cy_diag_add(r->how->diag, CY_ERROR, NULL, "calibration: %s", text);
-  return -1;
-}
-
-/* ---- compiling and loading -------------------------------------------------------------------------------------- */
-
-/* Is there anything to see when the model runs? */
-static bool has_work(const cy_quant *q) {
-  if (q->mode != CY_QUANT_MEASURE_DYNAMIC && q->mode != CY_QUANT_MEASURE_HALF)
-    return q->ntensors > 0;
-  for (uint32_t i = 0; i < q->nlayers; i++)
-    if (!q->layer[i].keep)
-      return true;
-  return false;
-}
-
-static int build(const recorder *r, cy_machine *machine, const char *path) {
-  cy_graph *g = r->how->read(r->how->ctx);
-  cy_pass_options passes = r->how->half;
-  passes.opt_level = r->how->opt_level;
-  passes.disable = r->how->disable;
-  passes.quant = r->plain ? NULL : r->q;
-  passes.most_head = cy_machine_most_head(machine);
-  int status = g ? cy_passes_run(g, &passes, NULL) : -1;
-  if (!status && has_work(r->q)) {
-    cy_lower_options lower = lower_options_of(machine, r->how->opt_level);
-    cy_program *p = cy_lower(g, &lower);
-    cy_codegen_options c = {.machine = machine,
-                            .emit = CY_EMIT_SO,
-                            .output = path,
-                            .header = "",
-                            .name = "recorder",
-                            .share_kernels = true,
-                            .jobs = r->how->jobs,
-                            .plan_memory = cy_plan_memory,
-                            .diag = r->how->diag};
-    status = p ? cy_codegen(p, &c) : -1;
-  }
-  if (g)
-    cy_graph_destroy(g);
-  return status;
-}
-
-static int load(recorder *r, const char *path) {
-  cyto_error error;
-  if (cyto_model_load(path, &r->model, &error) || cyto_context_create(r->model, NULL, &r->context, &error))
-    return complain(r, "%s", error.message);
-  return 0;
-}
-
-static void unload(recorder *r) {
-  cyto_context_destroy(r->context);
-  cyto_model_unload(r->model);
-  r->context = NULL;
-  r->model = NULL;
-}
-
-/* Compiles the model in the mode that q has, and opens it. */
-static int start(recorder *r) {
-  cy_machine *machine = cy_machine_open("native", r->how->diag);
-  cy_temps *temps = machine ? cy_temps_create(r->how->diag) : NULL;
-  int status = -1;
-  if (temps) {
-    const char *path = cy_temps_file(temps, "recorder.so");
-    cy_temps_file(temps, "recorder.so.weights"); /* written when the model is large */
-    status = build(r, machine, path);
-    if (!status && has_work(r->q))
-      status = load(r, path);
-  }
-  cy_temps_destroy(temps);
-  if (machine)
-    cy_machine_close(machine);
-  return status;
-}
-
-/* ---- running ---------------------------------------------------------------------------------------------------- */
-
-static bool has_nan(const host_tensor *t) {
-  bool odd = false;
-  for (int64_t i = 0, n = t->dtype == CYTO_F32 && t->data ? host_tensor_count(t) : 0; i < n; i++)
-    odd |= isnan(((const float *)t->data)[i]);
-  return odd;
-}
-
-static int run_sample(recorder *r, int i) {
-  char text[TENSOR_ERROR_SIZE];
-  cyto_error error;
-  if (samples_read(r->samples, i, r->inputs, text))
-    return complain(r, "%s", text);
-  for (int32_t k = 0; k < r->ninputs; k++) {
-    const host_tensor *t = &r->inputs[k];
-    cyto_port port;
-    cyto_model_input(r->model, k, &port);
-    if (has_nan(t))
-      return complain(r, "'%s': the sample for input '%s' has NaN in it", samples_name(r->samples, i), port.name);
-    if (cyto_bind_input(r->context, k, t->dtype, t->rank, t->dims, t->data, &error))
-      return complain(r, "'%s': %s", samples_name(r->samples, i), error.message);
-  }
-  if (cyto_run(r->context, &error))
-    return complain(r, "'%s': %s", samples_name(r->samples, i), error.message);
-  return 0;
-}
-
-static void free_inputs(recorder *r) {
-  for (int32_t k = 0; k < r->ninputs; k++)
-    host_tensor_free(&r->inputs[k]);
-}
-
-/* Runs all samples; visit sees the outputs of each. */
-static int run_all(recorder *r, const char *what, int (*visit)(recorder *r, int sample, void *ctx), void *ctx) {
-  int n = samples_count(r->samples), status = 0;
-  bool terminal = isatty(STDERR_FILENO);
-  for (int i = 0; i < n && !status; i++) {
-    if (terminal)
-      fprintf(stderr, "\r\033[Kcytoc: %s, sample %d of %d", what, i + 1, n);
-    status = run_sample(r, i);
-    if (!status)
-      status = visit(r, i, ctx);
-    free_inputs(r);
-  }
-  if (terminal)
-    fputs("\r\033[K", stderr);
-  return status;
-}
-
-static int output(recorder *r, uint32_t index, cyto_tensor *out) {
-  cyto_error error;
-  return cyto_output(r->context, (int32_t)index, out, &error) ? complain(r, "%s", error.message) : 0;
-}
 
 /* A tensor as [outer][channels][inner]; calls visit for each run of `inner` values. */
 static int each_run(recorder *r, uint32_t t, void (*visit)(void *ctx, uint32_t channel, const float *x, uint64_t n),
@@ -185,7 +28,7 @@ static int each_run(recorder *r, uint32_t t, void (*visit)(void *ctx, uint32_t c
   const cy_quant_tensor *x = &r->q->tensor[t];
   cyto_tensor data;
   uint64_t inner = 1;
-  if (output(r, x->output, &data))
+  if (recorder_output(r, x->output, &data))
     return -1;
   uint64_t count = data.bytes / sizeof(float);
   for (int32_t i = x->axis + 1; x->axis >= 0 && i < data.rank; i++)
@@ -234,9 +77,11 @@ static void count(void *ctx, uint32_t c, const float *x, uint64_t n) {
 static int see_histograms(recorder *r, int sample, void *ctx) {
   (void)sample;
   observed *o = ctx;
-  for (o->now = 0; o->now < r->q->ntensors; o->now++)
+  for (o->now = 0; o->now < r->q->ntensors; o->now++) {
     if (!o->odd[o->now] && each_run(r, o->now, count, o))
       return -1;
+    range_end_sample(&o->whole[o->now]);
+  }
   return 0;
 }
 
@@ -263,14 +108,14 @@ static void balance(recorder *r, observed *o) {
 
 static int observe(recorder *r, observed *o) {
   uint32_t n = r->q->ntensors;
-  if (run_all(r, "calibrating", see_extremes, o))
+  if (recorder_run(r, "calibrating", INT_MAX, see_extremes, o))
     return -1;
   balance(r, o);
   if (r->how->method == RANGE_MINMAX)
     return 0;
   for (uint32_t t = 0; t < n; t++)
     o->whole[t].bins = CY_NEW_ARRAY(r->q->arena, uint64_t, RANGE_BINS);
-  return run_all(r, "counting", see_histograms, o);
+  return recorder_run(r, "counting", INT_MAX, see_histograms, o);
 }
 
 /* Layers whose input can't be quantised stay in float. */
@@ -317,15 +162,22 @@ typedef struct measured {
  * signal-to-noise ratio of 26 dB. */
 static const double MOST_AT_END = 0.05;
 
+typedef struct measuring {
+  measured *layer;    /* [nlayers] */
+  cytoc_whole *whole; /* NULL: the whole is not compared */
+} measuring;
+
 static int see_errors(recorder *r, int sample, void *ctx) {
-  (void)sample;
+  const measuring *now = ctx;
+  if (now->whole && cytoc_whole_remember(now->whole, r, sample))
+    return -1;
   for (uint32_t i = 0; i < r->q->nlayers; i++) {
-    measured *m = (measured *)ctx + i;
+    measured *m = &now->layer[i];
     const cy_quant_layer *l = &r->q->layer[i];
     cyto_tensor sums, differences;
     if (l->keep)
       continue;
-    if (output(r, l->output, &sums) || output(r, l->output + 1, &differences))
+    if (recorder_output(r, l->output, &sums) || recorder_output(r, l->output + 1, &differences))
       return -1;
     m->error += ((const float *)sums.data)[0];
     m->reference += ((const float *)sums.data)[1];
@@ -366,7 +218,7 @@ static void judge(const recorder *r, cy_quant_layer *l, const measured *m) {
 }
 
 /* Runs the model that measures, which is open. */
-static int find_errors(recorder *r) {
+static int find_errors(recorder *r, cytoc_whole *whole) {
   cy_quant *q = r->q;
   measured *m = CY_NEW_ARRAY(q->arena, measured, q->nlayers + 1);
   for (uint32_t i = 0; i < q->nlayers; i++) {
@@ -374,7 +226,8 @@ static int find_errors(recorder *r) {
     m[i].end = cy_arena_alloc(q->arena, (q->layer[i].nends + 1) * sizeof *m[i].end);
     memset(m[i].end, 0, (q->layer[i].nends + 1) * sizeof *m[i].end);
   }
-  if (run_all(r, "measuring", see_errors, m))
+  measuring now = {.layer = m, .whole = whole};
+  if (recorder_run(r, "measuring", INT_MAX, see_errors, &now))
     return -1;
   for (uint32_t i = 0; i < q->nlayers; i++)
     if (!q->layer[i].keep)
@@ -384,34 +237,36 @@ static int find_errors(recorder *r) {
 
 /* ---- all of it -------------------------------------------------------------------------------------------------- */
 
-static int open_samples(recorder *r) {
-  char text[TENSOR_ERROR_SIZE];
-  r->ninputs = cyto_model_input_count(r->model);
-  r->inputs = calloc((size_t)r->ninputs + 1, sizeof *r->inputs);
-  if (r->inputs)
-    r->samples = r->how->samples ? samples_open(r->how->samples, r->model, text)
-                                 : samples_random(r->model, RANDOM_SAMPLES, text);
-  return r->samples ? 0 : complain(r, "%s", r->inputs ? text : "no memory");
+/* Errors of layers and of the whole, with the model open that measures. `mode`: what follows. */
+static int find_all_errors(recorder *r, cy_quant_mode mode) {
+  cytoc_whole *whole = r->how->min_snr > 0 && mode != CY_QUANT_HALF ? cytoc_whole_create(r) : NULL;
+  int status = find_errors(r, whole);
+  recorder_stop(r);
+  r->q->mode = mode;
+  if (!cy_quant_is_static(mode)) {
+    r->q->measured = r->q->layer;
+    r->q->nmeasured = r->q->nlayers;
+    r->q->layer = NULL;
+    r->q->nlayers = 0;
+  }
+  if (!status && whole)
+    status = cytoc_whole_compare(whole, r);
+  cytoc_whole_destroy(whole);
+  return status;
 }
 
 static int run(recorder *r) {
-  int status = start(r);
-  if (!status && r->q->ntensors)
-    status = open_samples(r);
-  if (!status && r->q->ntensors)
-    status = choose_ranges(r);
-  cyto_model *observer = r->model; /* samples look inputs up in it */
-  cyto_context_destroy(r->context);
-  r->context = NULL;
-  r->model = NULL;
+  int status = recorder_start(r);
+  if (!status && r->model)
+    status = recorder_open_samples(r) || choose_ranges(r) ? -1 : 0;
+  recorder_stop(r);
   if (!status && !r->plain && r->q->ntensors) {
     r->q->mode = CY_QUANT_MEASURE;
-    status = start(r) || find_errors(r) ? -1 : 0;
+    status = recorder_start(r);
+    if (!status && r->model)
+      status = find_all_errors(r, CY_QUANT_STATIC);
   }
-  unload(r);
-  samples_close(r->samples);
-  cyto_model_unload(observer);
-  free(r->inputs);
+  recorder_close(r);
   return status;
 }
 
@@ -432,18 +287,14 @@ int cytoc_measure(const cytoc_quantise *how, cy_quant *q) {
   recorder r = {.how = how, .q = q};
   cy_quant_mode mode = q->mode;
   q->mode = mode == CY_QUANT_HALF ? CY_QUANT_MEASURE_HALF : CY_QUANT_MEASURE_DYNAMIC;
-  int status = start(&r);
-  if (!status && has_work(q)) {
-    status = open_samples(&r) || find_errors(&r) ? -1 : 0;
+  int status = recorder_start(&r);
+  if (!status && r.model) {
+    status = recorder_open_samples(&r) || find_all_errors(&r, mode) ? -1 : 0;
     if (status && !how->samples)
-      complain(&r, "layers cannot be measured on random numbers: give samples of the inputs by --calibrate");
+      recorder_fail(&r, "layers cannot be measured on random numbers: give samples of the inputs by --calibrate");
   }
-  samples_close(r.samples);
-  unload(&r);
-  free(r.inputs);
+  recorder_close(&r);
   q->mode = mode;
-  q->measured = q->layer;
-  q->nmeasured = q->nlayers;
   q->layer = NULL;
   q->nlayers = 0;
   return status;

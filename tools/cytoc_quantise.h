@@ -16,6 +16,8 @@ typedef struct cytoc_quantise {
   const char *disable; /* passes */
   range_method method;
   double max_error; /* layers over it stay in float; <= 0: no limit */
+  double min_snr;   /* dB; layers stay in float until outputs have it; <= 0: outputs are not compared with float */
+  bool firm_snr;    /* .. whatever time that costs */
   int opt_level, jobs;
   cy_pass_options half; /* for CY_QUANT_HALF: how the passes are run; opt_level, disable and quant are set here */
 } cytoc_quantise;

@@ -5,10 +5,11 @@
  *
  *   minmax       everything that was seen
  *   percentile   all but one value in 20,000 at either end
- *   mse          the least mean squared difference between values and their rounded ones
+ *   mse          the least mean squared difference between values and their rounded ones, of samples to come, too
  *   entropy      the least Kullback-Leibler divergence of the distribution of rounded values from that of values
  *
- * The last two try candidates that shrink both ends towards 0, by 1/64 of the range at a time; 0 stays inside.
+ * The last two try candidates that shrink both ends towards 0, by 1/64 of the range at a time; 0 stays inside. mse
+ * starts from extremes that samples to come may have: what a tensor of few values had on few samples is no limit.
  */
 #include "calibrate.h"
 
@@ -48,8 +49,32 @@ static double bin_width(const range_stats *r) { return (r->high - r->low) / RANG
 void range_count(range_stats *r, const float *x, uint64_t n, double factor) {
   double w = bin_width(r), scale = w > 0 ? 1 / w : 0;
   for (uint64_t i = 0; i < n; i++) {
-    int64_t b = (int64_t)((x[i] * factor - r->low) * scale);
+    double v = x[i] * factor;
+    int64_t b = (int64_t)((v - r->low) * scale);
     r->bins[b < 0 ? 0 : b >= RANGE_BINS ? RANGE_BINS - 1 : b]++;
+    r->now[0] = v < r->now[0] ? v : r->now[0];
+    r->now[1] = v > r->now[1] ? v : r->now[1];
+  }
+}
+
+void range_end_sample(range_stats *r) {
+  for (int i = 0; i < 2; i++) {
+    r->sum[i] += r->now[i];
+    r->squares[i] += r->now[i] * r->now[i];
+    r->now[i] = 0;
+  }
+  r->samples++;
+}
+
+/* The extremes that a further sample may have: beyond all that were seen by HEADROOM times the standard deviation of
+ * those of each sample. Few samples of few values tell little of them; many, or large pictures, differ little. */
+static void expect(const range_stats *r, double out[2]) {
+  static const double HEADROOM = 2;
+  for (int i = 0; i < 2; i++) {
+    double mean = r->samples ? r->sum[i] / r->samples : 0;
+    double variance = r->samples > 1 ? (r->squares[i] - mean * r->sum[i]) / (r->samples - 1) : 0;
+    double beyond = variance > 0 ? HEADROOM * sqrt(variance) : 0;
+    out[i] = i ? fmax(r->high, 0) + beyond : fmin(r->low, 0) - beyond;
   }
 }
 
@@ -64,9 +89,11 @@ static void percentile(const range_stats *r, double *low, double *high) {
   *high = r->low + (last + 1) * bin_width(r);
 }
 
-/* Mean squared error of rounding: s^2/12 inside, the distance to the end outside. */
+/* Mean squared error of rounding: s^2/12 inside, the distance to the end outside, once for extremes to be expected. */
 static double squared_error(const range_stats *r, double low, double high) {
-  double step = (high - low) / STEPS, inside = step * step / 12, sum = 0, w = bin_width(r);
+  double step = (high - low) / STEPS, inside = step * step / 12, w = bin_width(r), end[2];
+  expect(r, end);
+  double below = fmax(low - end[0], 0), above = fmax(end[1] - high, 0), sum = below * below + above * above;
   for (int b = 0; b < RANGE_BINS; b++) {
     double x = r->low + (b + 0.5) * w, d = x < low ? low - x : x > high ? x - high : 0;
     sum += (double)r->bins[b] * (d > 0 ? d * d : inside);
@@ -107,9 +134,9 @@ static double divergence(const range_stats *r, double low, double high) {
   return inside > 0 ? sum : INFINITY;
 }
 
-static void search(const range_stats *r, double (*cost)(const range_stats *, double, double), double *low,
-                   double *high) {
-  double l = r->low < 0 ? r->low : 0, h = r->high > 0 ? r->high : 0, best = INFINITY;
+static void search(const range_stats *r, double (*cost)(const range_stats *, double, double), double l, double h,
+                   double *low, double *high) {
+  double best = INFINITY;
   for (int i = 0; i < CANDIDATES; i++) {
     double shrink = 1 - (double)i / GRAIN, c = cost(r, l * shrink, h * shrink);
     if (c < best) {
@@ -125,10 +152,12 @@ void range_choose(const range_stats *r, range_method method, double *out_low, do
   *out_high = r->high;
   if (!r->seen || !r->bins || !(bin_width(r) > 0))
     return;
+  double end[2];
+  expect(r, end);
   if (method == RANGE_PERCENTILE)
     percentile(r, out_low, out_high);
   else if (method == RANGE_MSE)
-    search(r, squared_error, out_low, out_high);
+    search(r, squared_error, end[0], end[1], out_low, out_high);
   else if (method == RANGE_ENTROPY)
-    search(r, divergence, out_low, out_high);
+    search(r, divergence, fmin(r->low, 0), fmax(r->high, 0), out_low, out_high);
 }

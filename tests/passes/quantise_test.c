@@ -92,6 +92,12 @@ static void test_residual_block(void) {
   CHECK(count(text, "cytoc.quantise.sums") == 3 && count(text, "cytoc.quantise.differences") == 3);
   free(text);
 
+  q.mode = CY_QUANT_SINGLE;
+  text = run(&q, block_text);
+  CHECK(count(text, "i64[])") == 1 && count(text, "= select ") == 3 && count(text, "= eq ") == 3);
+  CHECK(count(text, "= conv ") == 4 && count(text, "= matmul ") == 2); /* each once more */
+  free(text);
+
   q.mode = CY_QUANT_STATIC;
   text = run(&q, block_text);
   CHECK(count(text, "= quantize") == 3); /* x, b, d: what e and f hold moves as integers */
@@ -114,6 +120,20 @@ static void test_skip(void) {
   q.skip = "sec*,third";
   free(run(&q, block_text));
   CHECK(q.nlayers == 3 && !q.layer[0].keep && q.layer[1].keep && q.layer[2].keep && q.ntensors == 1);
+  cy_quant_deinit(&q);
+}
+
+/* What products read is rounded, not the sum that runs beside them, also when only element-wise ops lie between. */
+static void test_stream(void) {
+  static const char text[] =
+      "graph @g(%x: f32[n,64]) {\n  @w = const f32[64,64] data(1)\n  @v = const f32[64,64] data(2)\n"
+      "  @s = const f32[64] data(3)\n  %a = mul %x, @s : f32[n,64]\n  %b = matmul %a, @w : f32[n,64]\n"
+      "  %c = add %b, %x : f32[n,64]  ; from \"sum\"\n  %d = mul %c, @s : f32[n,64]\n"
+      "  %e = matmul %d, @v : f32[n,64]\n  %f = add %e, %c : f32[n,64]\n  return %f\n}\n";
+  cy_quant q;
+  cy_quant_init(&q, CY_QUANT_OBSERVE);
+  free(run(&q, text));
+  CHECK(q.nlayers == 2 && q.ntensors == 2 && named(&q, "a") && named(&q, "d"));
   cy_quant_deinit(&q);
 }
 
@@ -282,6 +302,7 @@ static void test_choose(void) {
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"residual_block", test_residual_block},
                                      {"skip", test_skip},
+                                     {"stream", test_stream},
                                      {"nothing", test_nothing},
                                      {"dynamic", test_dynamic},
                                      {"dynamic_convolutions", test_dynamic_convolutions},

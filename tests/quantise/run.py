@@ -1,5 +1,5 @@
 """Quantisation of float models: accuracy on the trained example, all forms of samples, what stays in float; the QDQ files that
-are written (qdq_files.py); weights in half precision (halves.py).
+are written (qdq_files.py); weights in half precision (halves.py); the outputs of the whole (whole.py).
 
 In:  examples/digits, vit/vit.onnx (trained by vit/train.py on the same pictures), networks made here with fixed random
      numbers (shared.py). Out: the closing line.
@@ -20,6 +20,7 @@ import graphs
 import halves
 import lib
 import qdq_files
+import whole
 from shared import DIGITS, STATIC, Network, Place, digits, encoder, residual, samples_of, snr
 
 
@@ -543,7 +544,7 @@ TESTS = [*halves.TESTS, smallest, odd_activations, digits_top1, transformer_top1
          whole_blocks_in_integers, skip_and_limit, small_outputs, slow_layers, turned_weights, forms_of_samples, one_input_files,
          dynamic_rows, dynamic_images, dynamic_steps, dynamic_slow_layers, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
          logarithms_stay_float, spectra_stay_float,
-         *qdq_files.TESTS]
+         *whole.TESTS, *qdq_files.TESTS]
 
 
 def main():

@@ -1,0 +1,43 @@
+/* quantise_single.c - a model that quantises one of its layers, chosen when it runs.
+ *
+ * In:  layers, and for each its output in integers. Out: a further input of the model, a number; where it is a layer's, that
+ * layer's outputs are those in integers, else those in float. Compiling the model once for each layer would tell the
+ * same, but takes longer than running all of them.
+ *
+ * Values are put in the place of others when all are built: until then everything reads the graph as it was.
+ */
+#include "quantise_int.h"
+
+void cy_quant_singles_start(cy_pass *p, cy_quant_singles *s, uint32_t nlayers) {
+  const cy_type scalar = cy_type_make(CY_I64, 0, NULL);
+  *s = (cy_quant_singles){.number = cy_graph_add_input(p->g, "cytoc.quantise.layer", &scalar)};
+  s->made = cy_arena_alloc(p->scratch, (CY_QUANT_MOST_OUTPUTS * (size_t)nlayers + 1) * sizeof *s->made);
+}
+
+/* The node once more, in float. */
+static cy_val again(cy_pass *p, cy_node id) {
+  const cy_node_info *n = cy_node_of(p->g, id);
+  cy_val *in = CY_NEW_ARRAY(p->scratch, cy_val, n->nin + 1);
+  cy_type *types = CY_NEW_ARRAY(p->scratch, cy_type, n->nout + 1);
+  for (uint32_t k = 0; k < n->nin; k++)
+    in[k] = n->in[k];
+  for (uint32_t k = 0; k < n->nout; k++)
+    types[k] = *cy_type_of(p->g, n->out[k]);
+  bool typed = cy_op_of((cy_op)n->op)->typed;
+  return cy_build(p->g, (cy_op)n->op, in, n->nin, n->attrs, n->nattrs, typed ? types : NULL, n->nout);
+}
+
+void cy_quant_single(cy_pass *p, cy_quant_singles *s, uint32_t i, cy_node id, cy_val y) {
+  cy_graph *g = p->g;
+  cy_val chosen = cy_build_binary(g, CY_OP_eq, s->number, cy_build_scalar_int(g, CY_I64, i)), plain = again(p, id);
+  for (uint32_t k = 0; k < cy_node_of(g, id)->nout && k < CY_QUANT_MOST_OUTPUTS; k++) {
+    cy_val with = k ? cy_build_output(g, y, k) : y, without = cy_build_output(g, plain, k);
+    s->made[s->nmade].old = cy_node_of(g, id)->out[k];
+    s->made[s->nmade++].now = cy_build_select(g, chosen, with, without);
+  }
+}
+
+void cy_quant_singles_end(cy_pass *p, const cy_quant_singles *s) {
+  for (uint32_t i = 0; i < s->nmade; i++)
+    cy_graph_replace(p->g, s->made[i].old, s->made[i].now);
+}

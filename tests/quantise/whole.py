@@ -1,0 +1,139 @@
+"""The outputs of the whole model: their signal-to-noise ratio, and layers that stay in float for it (--int8-min-snr)."""
+import os
+import re
+
+import numpy as np
+from onnx import TensorProto
+
+import graphs
+from shared import STATIC, Network, samples_of, snr
+
+
+def chaotic(path, large=0):
+    """tanh(W x) over and over, where a small difference grows with every layer; no layer by itself does much wrong. At the end
+    `large` products that take most of the time and do no harm."""
+    n, x, width = Network(17), 'x', 64
+    for _ in range(6):
+        x = n.op('Tanh', n.op('MatMul', x, n.weight(width, width, scale=3 / width ** 0.5)))
+    for _ in range(large):
+        x, width = n.op('MatMul', x, n.weight(width, 512, scale=width ** -0.5)), 512
+    return n.save(path, [('x', ['batch', 64])], [(x, ['batch', width])])
+
+
+def reported(text, name):
+    """The ratio of an output in the table; None: there is none."""
+    found = re.search(r"^output '%s': signal-to-noise ratio (-?[0-9.]+) dB$" % name, text, re.M)
+    return float(found.group(1)) if found else None
+
+
+def in_integers(text):
+    return int(re.search(r'^(\d+) of \d+ layers in int8', text, re.M).group(1))
+
+
+def whole_errors(p):
+    """Layers that are all good enough by themselves, and a whole that is not: as few as needed stay in float, whatever the
+    limit, until the whole is; the figure in the table is what the library has on these samples, nearly on others."""
+    model, xs = chaotic(p.path('m.onnx')), samples_of((64,), 48)
+    np.savez(p.path('c.npz'), x=np.stack(xs[:24]))
+    options = [model, '-o', p.path('m.so'), *STATIC, '--calibrate=' + p.path('c.npz'), '--explain']
+    wanted, before = p.run(p.library(model, 'f'), np.stack(xs))[0], None
+    for limit, kept in (('off', 0), ('25', None), ('35dB', None)):
+        text = p.cytoc(*options, '--int8-min-snr=' + limit)
+        rows = re.findall(r'^MatMul_\d+ .* ([0-9.]+) +(int8|float: for output \'v11\', which had [0-9.]+ dB)$', text, re.M)
+        if len(rows) != 6 or any(not 0.1 < float(error) < 3 for error, _ in rows):
+            return '--int8-min-snr=%s: rows %s in %s' % (limit, rows, text[-900:])
+        got, ratio = p.run(p.path('m.so'), np.stack(xs))[0], reported(text, 'v11')
+        seen, others = snr(wanted[:24], got[:24]), snr(wanted[24:], got[24:])
+        if limit == 'off':
+            if ratio is not None or seen > 24:
+                return 'the network is no test: %.1f dB, table %s' % (seen, ratio)
+        elif ratio is None or abs(ratio - seen) > 0.1 or seen < float(limit[:2]) or others < float(limit[:2]) - 4:
+            return '--int8-min-snr=%s: %s dB in the table, %.1f on the samples, %.1f on others' % (limit, ratio, seen, others)
+        layers = in_integers(text)
+        if before is not None and not 0 < layers < before or 'warning' in text:
+            return '--int8-min-snr=%s: %d layers in integers, before %s: %s' % (limit, layers, before, text[-600:])
+        before = layers
+    return None
+
+
+def whole_by_default(p):
+    """25 dB are the default where that is cheap; the same bytes each time."""
+    model, found = chaotic(p.path('m.onnx'), large=3), []
+    np.savez(p.path('c.npz'), x=np.stack(samples_of((64,), 24)))
+    options = [model, *STATIC, '--calibrate=' + p.path('c.npz'), '--explain']
+    for more in ([], ['-j', '1'], ['--int8-min-snr=off']):
+        text = p.cytoc(*options, '-o', p.path('m.so'), *more)
+        with open(p.path('m.so'), 'rb') as f:
+            found.append((in_integers(text), f.read()))
+    if found[0] != found[1]:
+        return 'different libraries: %d and %d layers in integers' % (found[0][0], found[1][0])
+    return None if 5 <= found[0][0] < found[2][0] == 9 else 'layers in integers: %s' % [layers for layers, _ in found]
+
+
+def whole_too_dear(p):
+    """Where most of the gain would go, nothing changes and a warning says what to do, which then helps."""
+    n = Network(18)
+    big = n.op('Sin', n.op('MatMul', 'x', n.weight(256, 256, scale=1.5)))
+    n.op('Gemm', big, n.weight(256, 16))
+    model = n.save(p.path('m.onnx'), [('x', ['batch', 256])], [('v2', ['batch', 16])])
+    np.savez(p.path('c.npz'), x=np.stack(samples_of((256,), 16)))
+    options = [model, '-o', p.path('m.so'), *STATIC, '--calibrate=' + p.path('c.npz'), '--explain']
+    text = p.cytoc(*options)
+    if not re.search(r"warning: output 'v2' has .* dB .*--int8-min-snr=25", text) or in_integers(text) != 2:
+        return text[-900:]
+    text = p.cytoc(*options, '--int8-min-snr=25')
+    if 'warning' in text or in_integers(text) != 1 or reported(text, 'v2') < 25:
+        return text[-900:]
+    text = p.cytoc(*options, '--int8-min-snr=199')
+    return None if 'nothing was quantised' in text and "output 'v2': as in float" in text else text[-900:]
+
+
+def whole_odd_outputs(p):
+    """Outputs that tell nothing: integers, always 0, of a size that depends on values; infinities in one that does tell."""
+    n = Network(19)
+    y = n.op('MatMul', n.op('Relu', n.op('MatMul', 'x', n.weight(64, 64))), n.weight(64, 32))
+    n.op('ArgMax', y, axis=1)                                                     # v3
+    n.op('Sub', n.op('Abs', y), n.op('Max', y, n.op('Neg', y)))                   # v7: 0
+    n.op('Cast', n.op('NonZero', n.op('Relu', y)), to=TensorProto.FLOAT)          # v10
+    n.op('Where', n.op('Less', 'x', n.constant(-1.0)), n.constant(-np.inf), 'x')  # v12: as in float
+    n.op('Where', n.op('Less', n.op('MatMul', 'x', n.weight(64, 32)), n.constant(-1e9)), y, n.op('Log', n.constant(0.0)))
+    ports = [('v2', np.float32, ['batch', 32]), ('v3', np.int64, ['batch', 1]), ('v7', np.float32, ['batch', 32]),
+             ('v10', np.float32, [2, None]), ('v12', np.float32, ['batch', 64]), ('v16', np.float32, ['batch', 32])]
+    model = p.path('m.onnx')
+    graphs.Graph.save(n, model, [graphs.port('x', np.float32, ['batch', 64])], [graphs.port(*port) for port in ports], opset=17)
+    np.savez(p.path('c.npz'), x=np.stack(samples_of((64,), 16)))
+    text = p.cytoc(model, '-o', p.path('m.so'), *STATIC, '--calibrate=' + p.path('c.npz'), '--explain')
+    for expression in (r"'v2': signal-to-noise ratio [34]\d\.\d dB", "'v3': not compared with float: no floats",
+                       "'v7': (as in float|not compared with float: always 0 in float)",
+                       "'v10': not compared with float: its size follows from values", "'v12': as in float", "'v16': as in float"):
+        if not re.search('^output ' + expression + '$', text, re.M):
+            return "nothing like '%s' in: %s" % (expression, text[-900:])
+    return text if 'warning' in text else None
+
+
+def whole_dynamic(p):
+    """Only if asked for, on random numbers or samples; a recurrence among the layers."""
+    n = Network(20)
+    x = n.op('Tanh', n.op('MatMul', 'x', n.weight(64, 64, scale=0.4)))
+    b = n.constant(0.1 * n.rng.standard_normal((1, 512)))
+    n.op('LSTM', x, n.weight(1, 256, 64, scale=0.4), n.weight(1, 256, 64, scale=0.3), b, hidden_size=64)
+    x = n.op('Tanh', n.op('MatMul', n.op('Squeeze', 'v2', n.ints(1)), n.weight(64, 64, scale=0.4)))
+    model = n.save(p.path('m.onnx'), [('x', ['length', 'batch', 64])], [(x, ['length', 'batch', 64])])
+    xs = samples_of((6, 2, 64), 4)
+    np.savez(p.path('c.npz'), x=np.stack(xs))
+    options = [model, '-o', p.path('m.so'), '--int8=dynamic', '--int8-prefer=size', '--explain']
+    text = p.cytoc(*options)
+    if 'signal-to-noise' in text:
+        return 'measured though nobody asked: ' + text[-600:]
+    wanted, layers = p.run(p.library(model, 'f'), xs[0])[0], in_integers(text)
+    plain = snr(wanted, p.run(p.path('m.so'), xs[0])[0])
+    for more in ([], ['--calibrate=' + p.path('c.npz')]):
+        least = int(reported(p.cytoc(*options, '--int8-min-snr=1', *more), x)) + 4
+        text = p.cytoc(*options, '--int8-min-snr=%d' % least, *more)
+        got, ratio = snr(wanted, p.run(p.path('m.so'), xs[0])[0]), reported(text, x)
+        if ratio < least or got < plain + 1.5 or not 0 < in_integers(text) < layers:
+            return '%s: %s dB, %.1f before, %.1f now: %s' % (more, ratio, plain, got, text[-900:])
+    return None
+
+
+TESTS = [whole_errors, whole_by_default, whole_too_dear, whole_odd_outputs, whole_dynamic]

@@ -1,0 +1,422 @@
+/* cytoc_whole.c - what quantising does to the outputs of the whole model, and which layers stay in float for them.
+ *
+ * In:  a cy_quant whose layers have been measured, each by itself, and the outputs that the float model had on samples.
+ * Out: the signal-to-noise ratio of every output of floats, and, where one is under the limit, layers in float.
+ *
+ * Errors of many layers add up, though each is under its own limit. So the quantised model runs once. Is that not good
+ * enough, then a library that quantises one layer at a time tells what each does to the outputs, and what is measured of
+ * the whole is taken for the sum of that, times a factor: rounding errors of different layers know nothing of each
+ * other. The layers that do most harm for the time they gain stay in float until the sum is small enough; then the
+ * model runs again, which corrects the factor.
+ *
+ * Without a limit of the user's own, time counts as well: no more than a share of what was gained is given up, nor of what
+ * is left added, as labels seldom mind errors at which a picture would show them. Then all layers stay as they were.
+ */
+#include "cytoc_whole.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The ratio to reach where it is not reached: samples are those the ranges were chosen by, others do a little worse. */
+static const double MARGIN_DB = 1;
+static const double MOST_LOST = 0.25, MOST_ADDED = 0.5; /* of the time that integers gain; of that which they take */
+static const double SINGLES_CYCLES = 1e10; /* for what layers do one at a time, as estimated, on one core */
+enum { MOST_ROUNDS = 4 };
+enum { MOST_BYTES = 1 << 28 }; /* of outputs that are remembered */
+
+typedef struct values {
+  float *value;
+  uint64_t count;
+} values;
+
+struct cytoc_whole {
+  uint32_t noutputs, nlayers;
+  cy_quant_output *output; /* [noutputs] */
+  values *reference;       /* [sample][noutputs]: of the float model */
+  int nsamples;
+  uint64_t bytes;
+  cy_quant_layer *layer; /* [nlayers]: as they were measured, with those in float for outputs */
+  cy_quant_tensor *tensor;
+  uint32_t ntensors;
+  bool *ints;    /* [nlayers]: in integers, when the model ran last */
+  double *alone; /* [nlayers][noutputs]: noise over signal of a layer by itself */
+  double *times; /* [noutputs]: the noise of the whole over the sum of those */
+};
+
+/* ---- outputs ---------------------------------------------------------------------------------------------------- */
+
+static bool is_float(int32_t dtype) {
+  return dtype == CYTO_F32 || dtype == CYTO_F64 || dtype == CYTO_F16 || dtype == CYTO_BF16;
+}
+
+/* Outputs of the model itself, which come before those that measure. */
+static uint32_t own_outputs(const recorder *r) {
+  uint32_t n = (uint32_t)cyto_model_output_count(r->model);
+  for (uint32_t i = 0; i < r->q->nlayers; i++)
+    if (!r->q->layer[i].keep && r->q->layer[i].output < n)
+      n = r->q->layer[i].output;
+  return n;
+}
+
+cytoc_whole *cytoc_whole_create(const recorder *r) {
+  cytoc_whole *w = calloc(1, sizeof *w);
+  bool any = false;
+  if (!w)
+    return NULL;
+  w->noutputs = own_outputs(r);
+  w->output = CY_NEW_ARRAY(r->q->arena, cy_quant_output, w->noutputs + 1);
+  for (uint32_t k = 0; k < w->noutputs; k++) {
+    cyto_port port;
+    cyto_model_output(r->model, (int32_t)k, &port);
+    w->output[k].name = cy_arena_printf(r->q->arena, "%s", port.name);
+    w->output[k].odd = is_float(port.dtype) ? NULL : "no floats";
+    any |= !w->output[k].odd;
+  }
+  w->reference = any ? calloc((size_t)samples_count(r->samples) * w->noutputs + 1, sizeof *w->reference) : NULL;
+  if (w->reference)
+    return w;
+  cytoc_whole_destroy(w);
+  return NULL;
+}
+
+void cytoc_whole_destroy(cytoc_whole *w) {
+  for (int i = 0; w && w->reference && i < w->nsamples; i++)
+    for (uint32_t k = 0; k < w->noutputs; k++)
+      free(w->reference[(size_t)i * w->noutputs + k].value);
+  if (w)
+    free(w->reference);
+  free(w);
+}
+
+static double value_at(const cyto_tensor *t, uint64_t i) {
+  host_tensor h = {.dtype = t->dtype, .rank = 0, .data = t->data, .bytes = t->bytes};
+  return t->dtype == CYTO_F32 ? (double)((const float *)t->data)[i] : host_tensor_get(&h, (int64_t)i);
+}
+
+static uint64_t count_of(const cyto_tensor *t) {
+  uint64_t n = 1;
+  for (int32_t i = 0; i < t->rank; i++)
+    n *= (uint64_t)t->dims[i];
+  return n;
+}
+
+int cytoc_whole_remember(cytoc_whole *w, recorder *r, int sample) {
+  if (w->bytes > MOST_BYTES || sample != w->nsamples)
+    return 0;
+  w->nsamples++;
+  for (uint32_t k = 0; k < w->noutputs; k++) {
+    values *v = &w->reference[(size_t)sample * w->noutputs + k];
+    cyto_tensor t;
+    if (w->output[k].odd)
+      continue;
+    if (recorder_output(r, k, &t))
+      return -1;
+    v->count = count_of(&t);
+    v->value = malloc((v->count + 1) * sizeof *v->value);
+    if (!v->value)
+      return recorder_fail(r, "no memory");
+    for (uint64_t i = 0; i < v->count; i++)
+      v->value[i] = (float)value_at(&t, i);
+    w->bytes += v->count * sizeof *v->value;
+  }
+  return 0;
+}
+
+/* Adds how output k of the model that has just run differs from what float had on the sample. Values that are not finite
+ * there, such as a mask's, tell nothing. */
+static int add_difference(recorder *r, const cytoc_whole *w, int sample, uint32_t k, cy_quant_output *out) {
+  const values *v = &w->reference[(size_t)sample * w->noutputs + k];
+  cyto_tensor t;
+  if (out->odd)
+    return 0;
+  if (recorder_output(r, k, &t))
+    return -1;
+  if (count_of(&t) != v->count)
+    out->odd = "its size follows from values";
+  for (uint64_t i = 0; i < v->count && !out->odd; i++) {
+    double x = v->value[i], y = value_at(&t, i);
+    if (!isfinite(x))
+      continue;
+    out->signal += x * x;
+    out->noise += isfinite(y) ? (y - x) * (y - x) : INFINITY;
+  }
+  return 0;
+}
+
+static int see_outputs(recorder *r, int sample, void *ctx) {
+  cytoc_whole *w = ctx;
+  for (uint32_t k = 0; k < w->noutputs; k++)
+    if (add_difference(r, w, sample, k, &w->output[k]))
+      return -1;
+  return 0;
+}
+
+/* Does this noise over the signal hold the ratio? */
+static bool holds(const cy_quant_output *o, double noise, double db) { return o->odd || noise <= pow(10, -db / 10); }
+
+static double noise_of(const cy_quant_output *o) { return o->noise > 0 ? o->noise / o->signal : 0; }
+
+static double decibels(const cy_quant_output *o) { return -10 * log10(noise_of(o)); }
+
+static bool all_hold(const cytoc_whole *w, double db) {
+  for (uint32_t k = 0; k < w->noutputs; k++)
+    if (!holds(&w->output[k], noise_of(&w->output[k]), db))
+      return false;
+  return true;
+}
+
+/* ---- running ---------------------------------------------------------------------------------------------------- */
+
+/* Everything as it was measured, for a further time through the passes, which change it. */
+static void restore(const cytoc_whole *w, cy_quant *q, cy_quant_mode mode) {
+  cy_quant_layer *layer = cy_arena_copy(q->arena, w->layer, (w->nlayers + 1) * sizeof *layer);
+  q->mode = mode;
+  q->layer = cy_quant_is_static(mode) ? layer : NULL;
+  q->nlayers = cy_quant_is_static(mode) ? w->nlayers : 0;
+  q->measured = cy_quant_is_static(mode) ? NULL : layer;
+  q->nmeasured = cy_quant_is_static(mode) ? 0 : w->nlayers;
+  q->tensor = cy_arena_copy(q->arena, w->tensor, (w->ntensors + 1) * sizeof *q->tensor);
+  q->ntensors = w->ntensors;
+}
+
+static void save(cytoc_whole *w, cy_quant *q) {
+  const cy_quant_layer *layer = cy_quant_is_static(q->mode) ? q->layer : q->measured;
+  w->nlayers = cy_quant_is_static(q->mode) ? q->nlayers : q->nmeasured;
+  w->layer = CY_NEW_ARRAY(q->arena, cy_quant_layer, w->nlayers + 1);
+  if (w->nlayers)
+    memcpy(w->layer, layer, w->nlayers * sizeof *layer);
+  w->ntensors = q->ntensors;
+  w->tensor = CY_NEW_ARRAY(q->arena, cy_quant_tensor, w->ntensors + 1);
+  if (w->ntensors)
+    memcpy(w->tensor, q->tensor, w->ntensors * sizeof *w->tensor);
+  w->ints = CY_NEW_ARRAY(q->arena, bool, w->nlayers + 1);
+  w->alone = CY_NEW_ARRAY(q->arena, double, (size_t)w->nlayers * w->noutputs + 1);
+  w->times = CY_NEW_ARRAY(q->arena, double, w->noutputs + 1);
+}
+
+/* The quantised model on all samples. */
+static int run_whole(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
+  restore(w, r->q, mode);
+  for (uint32_t k = 0; k < w->noutputs; k++)
+    w->output[k].signal = w->output[k].noise = 0;
+  int status = recorder_start(r);
+  for (uint32_t i = 0; i < w->nlayers && !status; i++)
+    w->ints[i] = !r->q->layer[i].keep;
+  if (!status && r->model)
+    status = recorder_run(r, "comparing", w->nsamples, see_outputs, w);
+  recorder_stop(r);
+  for (uint32_t k = 0; k < w->noutputs; k++)
+    if (!w->output[k].odd && w->output[k].noise > 0 && !(w->output[k].signal > 0))
+      w->output[k].odd = "always 0 in float";
+  return status;
+}
+
+/* ---- each layer by itself --------------------------------------------------------------------------------------- */
+
+typedef struct singles {
+  cytoc_whole *w;
+  int64_t number;        /* the library's further input: which layer is quantised */
+  cy_quant_output *sums; /* [nlayers][noutputs] */
+} singles;
+
+static int see_singles(recorder *r, int sample, void *ctx) {
+  singles *s = ctx;
+  const cytoc_whole *w = s->w;
+  cyto_error error;
+  for (uint32_t i = 0; i < w->nlayers; i++) {
+    s->number = i;
+    if (!w->ints[i])
+      continue;
+    if (cyto_run(r->context, &error))
+      return recorder_fail(r, "%s", error.message);
+    for (uint32_t k = 0; k < w->noutputs; k++)
+      if (add_difference(r, w, sample, k, &s->sums[(size_t)i * w->noutputs + k]))
+        return -1;
+  }
+  s->number = -1;
+  return 0;
+}
+
+/* What counts for time: estimated cycles, where there is an estimate, for both forms of layer l, or that gained. */
+static double cycles_of(const cy_quant_layer *l) {
+  return l->cycles[0] > 0 ? l->cycles[0] + l->cycles[1] : l->macs / 8;
+}
+
+static double gain_of(const cy_quant_layer *l) {
+  double gain = l->cycles[0] > 0 ? l->cycles[0] - l->cycles[1] : l->macs;
+  return gain > 1 ? gain : 1;
+}
+
+/* The most time that may be given up, as gain_of() has it. */
+static double most_lost(const cytoc_whole *w, bool firm) {
+  double gained = 0, taken = 0;
+  for (uint32_t i = 0; i < w->nlayers; i++) {
+    gained += w->ints[i] ? gain_of(&w->layer[i]) : 0;
+    taken += w->layer[i].cycles[w->ints[i]];
+  }
+  return firm ? INFINITY : taken > 0 ? fmin(gained * MOST_LOST, taken * MOST_ADDED) : gained * MOST_LOST;
+}
+
+static int few_samples(const cytoc_whole *w) {
+  double once = 1, runs = 0;
+  for (uint32_t i = 0; i < w->nlayers; i++) {
+    once += cycles_of(&w->layer[i]);
+    runs += w->ints[i];
+  }
+  double most = SINGLES_CYCLES / (once * (runs + 1));
+  return most < 1 ? 1 : most < w->nsamples ? (int)most : w->nsamples;
+}
+
+/* Finds w->alone. */
+static int run_singles(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
+  size_t n = (size_t)w->nlayers * w->noutputs;
+  singles s = {.w = w, .number = -1, .sums = CY_NEW_ARRAY(r->q->arena, cy_quant_output, n + 1)};
+  cyto_error error;
+  for (size_t i = 0; i < n; i++)
+    s.sums[i].odd = w->output[i % w->noutputs].odd;
+  restore(w, r->q, cy_quant_is_static(mode) ? CY_QUANT_SINGLE : CY_QUANT_SINGLE_DYNAMIC);
+  int status = recorder_start(r);
+  if (!status && cyto_bind_input(r->context, r->ninputs, CYTO_I64, 0, NULL, &s.number, &error))
+    status = recorder_fail(r, "%s", error.message);
+  if (!status)
+    status = recorder_run(r, "comparing layers", few_samples(w), see_singles, &s);
+  recorder_stop(r);
+  for (size_t i = 0; i < n; i++)
+    w->alone[i] = s.sums[i].odd || !(s.sums[i].signal > 0) ? 0 : noise_of(&s.sums[i]);
+  return status;
+}
+
+/* ---- which layers ----------------------------------------------------------------------------------------------- */
+
+/* The noise that output k would have with what is in integers now. */
+static double expected(const cytoc_whole *w, uint32_t k) {
+  double sum = 0;
+  for (uint32_t i = 0; i < w->nlayers; i++)
+    sum += w->ints[i] ? w->alone[(size_t)i * w->noutputs + k] : 0;
+  return sum * w->times[k];
+}
+
+/* Makes the expected noise that which was measured. */
+static void correct(cytoc_whole *w) {
+  for (uint32_t k = 0; k < w->noutputs; k++) {
+    w->times[k] = 1;
+    double sum = expected(w, k);
+    w->times[k] = sum > 0 && isfinite(noise_of(&w->output[k])) ? noise_of(&w->output[k]) / sum : 1;
+  }
+}
+
+/* The layer that does most harm, to the outputs that are expected to have less than db, for the time it gains. Returns
+ * nlayers when all outputs have it, or no layer does harm. */
+static uint32_t worst(const cytoc_whole *w, double db, bool *bad, uint32_t *out_for) {
+  uint32_t best = w->nlayers;
+  double most = 0;
+  for (uint32_t k = 0; k < w->noutputs; k++)
+    bad[k] = !holds(&w->output[k], expected(w, k), db);
+  for (uint32_t i = 0; i < w->nlayers; i++) {
+    double harm = 0, largest = 0;
+    uint32_t where = 0;
+    for (uint32_t k = 0; k < w->noutputs && w->ints[i]; k++) {
+      double own = bad[k] ? w->alone[(size_t)i * w->noutputs + k] * w->times[k] : 0;
+      harm += own;
+      if (own > largest)
+        largest = own, where = k;
+    }
+    if (harm / gain_of(&w->layer[i]) > most) {
+      most = harm / gain_of(&w->layer[i]);
+      best = i;
+      *out_for = where;
+    }
+  }
+  return best;
+}
+
+/* Chooses further layers to be in float. False: it would cost more time than `most`. */
+static bool give_up_layers(cytoc_whole *w, const recorder *r, double db, double *lost, double most) {
+  bool *bad = CY_NEW_ARRAY(r->q->arena, bool, w->noutputs + 1);
+  for (uint32_t k = 0, i; (i = worst(w, db, bad, &k)) < w->nlayers;) {
+    cy_quant_layer *l = &w->layer[i];
+    *lost += gain_of(l);
+    if (*lost > most)
+      return false;
+    l->keep =
+        cy_arena_printf(r->q->arena, "for output '%s', which had %.1f dB", w->output[k].name, decibels(&w->output[k]));
+    l->precise = true;
+    w->ints[i] = false;
+  }
+  return true;
+}
+
+/* Puts layers back until all outputs hold. */
+static int improve(cytoc_whole *w, recorder *r, cy_quant_mode mode) {
+  double db = r->how->min_snr, lost = 0, most = most_lost(w, r->how->firm_snr);
+  cytoc_whole before = *w;
+  before.layer = cy_arena_copy(r->q->arena, w->layer, (w->nlayers + 1) * sizeof *w->layer);
+  before.output = cy_arena_copy(r->q->arena, w->output, (w->noutputs + 1) * sizeof *w->output);
+  if (run_singles(w, r, mode))
+    return -1;
+  for (int round = 0; round < MOST_ROUNDS && !all_hold(w, db); round++) {
+    double until_now = lost;
+    correct(w);
+    if (!give_up_layers(w, r, db + MARGIN_DB, &lost, most) || lost == until_now)
+      break;
+    if (run_whole(w, r, mode))
+      return -1;
+  }
+  if (!r->how->firm_snr && !all_hold(w, db)) {
+    w->layer = before.layer;
+    w->output = before.output;
+  }
+  return 0;
+}
+
+int cytoc_whole_compare(cytoc_whole *w, recorder *r) {
+  cy_quant *q = r->q;
+  cy_quant_mode mode = q->mode;
+  save(w, q);
+  int status = run_whole(w, r, mode);
+  if (!status && !all_hold(w, r->how->min_snr))
+    status = improve(w, r, mode);
+  restore(w, q, mode);
+  q->output = w->output;
+  q->noutputs = w->noutputs;
+  return status;
+}
+
+/* ---- telling ---------------------------------------------------------------------------------------------------- */
+
+void cytoc_whole_check(const cytoc_quantise *how, const cy_quant *q) {
+  double db = how->min_snr;
+  for (uint32_t k = 0; k < q->noutputs; k++) {
+    const cy_quant_output *o = &q->output[k];
+    if (holds(o, noise_of(o), db))
+      continue;
+    if (how->firm_snr)
+      cy_diag_add(
+          how->diag, CY_WARNING, NULL,
+          "output '%s' has a signal-to-noise ratio of %.1f dB on the samples, less than --int8-min-snr=%g, with "
+          "all the layers in float that were found to help: leave more of them in float by --int8-max-error or "
+          "--int8-skip (--explain lists them), or be content with less",
+          o->name, decibels(o), db);
+    else
+      cy_diag_add(
+          how->diag, CY_WARNING, NULL,
+          "output '%s' has a signal-to-noise ratio of %.1f dB on the samples; %g dB would cost much of the time "
+          "that integers gain. If it is labels that count, see how many are right; for an output more exact but "
+          "slower, give --int8-min-snr=%g; --int8-min-snr=off leaves this unchecked",
+          o->name, decibels(o), db, db);
+  }
+}
+
+void cytoc_whole_table(const cy_quant *q, FILE *out) {
+  for (uint32_t k = 0; k < q->noutputs; k++) {
+    const cy_quant_output *o = &q->output[k];
+    if (o->odd)
+      fprintf(out, "output '%s': not compared with float: %s\n", o->name, o->odd);
+    else if (o->noise > 0)
+      fprintf(out, "output '%s': signal-to-noise ratio %.1f dB\n", o->name, decibels(o));
+    else
+      fprintf(out, "output '%s': as in float\n", o->name);
+  }
+}

@@ -1,0 +1,21 @@
+/* cytoc_whole.h - the outputs of the whole model, quantised beside float; see cytoc_whole.c. */
+#ifndef CYTOC_WHOLE_H
+#define CYTOC_WHOLE_H
+
+#include "recorder.h"
+
+typedef struct cytoc_whole cytoc_whole;
+/* For the model that r has opened, which measures and has not run. NULL: there are no outputs to compare, or no memory. */
+cytoc_whole *cytoc_whole_create(const recorder *r);
+/* Keeps the outputs of the sample that r has just run. 0, or -1 after a diagnostic. */
+int cytoc_whole_remember(cytoc_whole *w, recorder *r, int sample);
+/* Runs the quantised model, sets r->q->output, and leaves layers in float until outputs hold r->how->min_snr. Nothing is
+ * open when it is called; r->q->mode is CY_QUANT_STATIC, or _DYNAMIC with its measured layers. */
+int cytoc_whole_compare(cytoc_whole *w, recorder *r);
+void cytoc_whole_destroy(cytoc_whole *w);
+/* Files a warning for each output that does not hold the limit. */
+void cytoc_whole_check(const cytoc_quantise *how, const cy_quant *q);
+/* A row per output: its signal-to-noise ratio. */
+void cytoc_whole_table(const cy_quant *q, FILE *out);
+
+#endif

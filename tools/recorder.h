@@ -1,0 +1,31 @@
+/* recorder.h - the model compiled for this machine as a cy_quant says, and run on samples; see recorder.c. */
+#ifndef RECORDER_H
+#define RECORDER_H
+
+#include "cytoc_quantise.h"
+
+typedef struct recorder {
+  const cytoc_quantise *how;
+  cy_quant *q;
+  cyto_model *model; /* NULL: there is nothing to run, as nothing is quantised */
+  cyto_context *context;
+  cyto_model *known; /* that samples were opened for, which stays until recorder_close() */
+  sample_set *samples;
+  host_tensor *inputs; /* [ninputs]: of the sample at hand */
+  int32_t ninputs;     /* of the model itself, which come first */
+  bool plain;          /* the model comes with its tensors as outputs */
+} recorder;
+
+/* Files an error; -1. */
+int recorder_fail(const recorder *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Compiles the model in the mode that q has, and opens it. */
+int recorder_start(recorder *r);
+void recorder_stop(recorder *r);
+/* Opens the samples that r->how names, or random ones, for the model that is open. */
+int recorder_open_samples(recorder *r);
+void recorder_close(recorder *r);
+/* Runs the first `most` samples (all, if there are fewer); visit sees the outputs of each. `what`: for the terminal. */
+int recorder_run(recorder *r, const char *what, int most, int (*visit)(recorder *r, int sample, void *ctx), void *ctx);
+int recorder_output(recorder *r, uint32_t index, cyto_tensor *out);
+
+#endif
