@@ -7,11 +7,12 @@
  * same.
  *
  * Which tensors: what layers (contractions with constant weights) read. From there backwards through the element-wise
- * ops that will be computed in the kernel of the contraction, pooling or so behind them ("host"): whatever else
- * these read from memory, the other branch of a residual sum, is quantised too, but where the host is a matrix product, or
+ * ops that will be computed in the kernel of the contraction, pooling or so behind them ("host"): whatever else these
+ * read from memory, the other branch of a residual sum, is quantised too, but where the host is a matrix product, or
  * there is none in front of one: the stream that a transformer adds to goes through all of its layers, and would be
- * rounded by each of them. So element-wise ops read what products round as it was before. If the host moves or pools data, so is what it reads. Ops that only move elements (and maximum pooling, which commutes with rounding) are rebuilt on the
- * integers and share one scale with what they read.
+ * rounded by each of them. So element-wise ops read what products round as it was before. If the host moves or pools
+ * data, so is what it reads. Ops that only move elements (and maximum pooling, which commutes with rounding) are
+ * rebuilt on the integers and share one scale with what they read.
  */
 #include "quantise_int.h"
 

@@ -1,8 +1,8 @@
 /* quantise_single.c - a model that quantises one of its layers, chosen when it runs.
  *
- * In:  layers, and for each its output in integers. Out: a further input of the model, a number; where it is a layer's, that
- * layer's outputs are those in integers, else those in float. Compiling the model once for each layer would tell the
- * same, but takes longer than running all of them.
+ * In:  layers, and for each its output in integers. Out: a further input of the model, a number; where it is a
+ * layer's, that layer's outputs are those in integers, else those in float. Compiling the model once for each layer
+ * would tell the same, but takes longer than running all of them.
  *
  * Values are put in the place of others when all are built: until then everything reads the graph as it was.
  */
