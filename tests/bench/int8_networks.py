@@ -2,7 +2,8 @@
 
 In:  networks of ../shared/zoo, which get random weights, and of ../shared/models; what makes their samples (int8.py).
 Out: a row per convolutional network: our float library, --int8 without samples, our static one, ONNX Runtime with the
-     model and with what `cytoc quantize` makes of it; a row per network of products: our float library, --int8, --bf16, both, ONNX Runtime.
+     model and with what `cytoc quantize` makes of it; a row per network of products: our float library, --int8,
+     --bf16, both, ONNX Runtime.
      Contenders take turns, a process each time, and every figure is a median over ROUNDS processes of the median of
      their runs. One thread.
 """
@@ -21,7 +22,8 @@ import run as floats
 NETWORKS = {'resnet50': (-2, 2), 'densenet121': (-2, 2), 'vgg16': (-2, 2), 'mobilenet_v2': (-2, 2), 'yolox_nano': (0, 255)}
 ROUNDS, SECONDS, SAMPLES = 5, 0.25, 4
 PRODUCTS = ('vit_b_16', 'bert_base', 'gpt2_small', 'whisper_tiny_encoder', 'tfswa_unet', 'mlp_mixer_s16')
-HEAD = ['network', 'float ms', '--int8: layers', 'static: layers', '--int8 ms', 'speed', 'static ms', 'speed', 'ONNX Runtime: float ms', 'speed', 'QDQ ms', 'speed']
+HEAD = ['network', 'float ms', '--int8: layers', 'static: layers', '--int8 ms', 'speed', 'static ms', 'speed',
+        'ONNX Runtime: float ms', 'speed', 'QDQ ms', 'speed']
 PRODUCTS_HEAD = ['network', 'float ms', '--int8 ms', 'speed', '--bf16 ms', 'speed', '--int8 --bf16 ms', 'speed',
                  'ONNX Runtime: float ms', 'speed']
 
