@@ -20,9 +20,8 @@ static const struct {
      "no CUDA device is visible: check `nvidia-smi`, CUDA_VISIBLE_DEVICES, and that a container was given a GPU"},
     {101, CYTO_INVALID_ARGUMENT, "there is no device of this number"},
     {200, CYTO_BAD_LIBRARY,
-     "the model's kernels are of a newer CUDA than the driver's: update the driver, or compile with an older NVRTC "
-     "(pip: "
-     "nvidia-cuda-nvrtc-cu12)"},
+     "the model's kernels are of a newer CUDA than the driver's: update the driver, or compile with an older NVRTC, "
+     "as pip install nvidia-cuda-nvrtc-cu12 has it"},
     {209, CYTO_BAD_LIBRARY, "the model has no code for this device: compile it with the device's --target=sm_.."},
     {218, CYTO_BAD_LIBRARY, "the driver cannot translate the model's PTX"},
     {222, CYTO_BAD_LIBRARY,

@@ -612,10 +612,10 @@ static void test_long_rows(void) {
       {"  %y = normalize %r {axes=[1], epsilon=0.001, rms=1}\n  return %y\n}\n", 1 + 3},
       {"  %k = eq %i, @none\n  %f = eq %b, @one\n  %fk = and %k, %f\n  %q = select %fk, @not, %v\n"
        "  %a = argmax %q {axis=1, keepdims=0, select_last=0}\n  %y = cast %a : f32[3]\n  return %y\n}\n",
-       3 + 1},
+       2 + 1},
       {"  %k = eq %i, @part\n  %q = select %k, @not, %v\n"
        "  %a = argmin %q {axis=1, keepdims=1, select_last=1}\n  %y = cast %a : f32[3,1]\n  return %y\n}\n",
-       3 + 1},
+       2 + 1},
       {"  %p = mul %r, @ten\n  %q = cast %p : i8[3,70000]\n"
        "  %a = argmax %q {axis=1, keepdims=0, select_last=0}\n  %y = cast %a : f32[3]\n  return %y\n}\n",
        1 + 1},
@@ -624,7 +624,7 @@ static void test_long_rows(void) {
        1 + 1},
       {"  %n = min %r, @zero\n  %z = select %e, @zero, %n\n  %h = neg %z\n  %q = select %e, @zero, %h\n" /* 0 and -0 */
        "  %a = argmin %q {axis=1, keepdims=0, select_last=1}\n  %y = cast %a : f32[3]\n  return %y\n}\n",
-       3 + 1},
+       2 + 1},
   };
   for (int i = 0; i < CHECK_COUNT(rows); i++) {
     char graph[2000];
