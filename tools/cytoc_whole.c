@@ -10,8 +10,8 @@
  * model runs again, which corrects the factor.
  *
  * Without a limit of the user's own, time counts as well: no more than a share of what was gained is given up, nor of
- * what is left added, as labels seldom mind errors at which a picture would show them. Where that is too little, or the
- * smallest library is wanted, all layers stay as they were.
+ * what is left added, as labels seldom mind errors at which a picture would show them. Where that is too little, all
+ * layers stay as they were.
  */
 #include "cytoc_whole.h"
 
@@ -23,7 +23,7 @@
 /* The ratio to reach where it is not reached: samples are those the ranges were chosen by, others do a little worse. */
 static const double MARGIN_DB = 1;
 static const double MOST_LOST = 0.4, MOST_ADDED = 0.5; /* of the time that integers gain; of that which they take */
-static const double SINGLES_CYCLES = 1e10; /* for what layers do one at a time, as estimated, on one core */
+static const double SINGLES_CYCLES = 1e10;             /* for what layers do one at a time, as estimated, on one core */
 enum { MOST_ROUNDS = 4 };
 enum { MOST_BYTES = 1 << 28 }; /* of outputs that are remembered */
 
@@ -377,7 +377,7 @@ int cytoc_whole_compare(cytoc_whole *w, recorder *r) {
   cy_quant_mode mode = q->mode;
   save(w, q);
   int status = run_whole(w, r, mode);
-  if (!status && !all_hold(w, r->how->min_snr) && (r->how->firm_snr || !q->smallest))
+  if (!status && !all_hold(w, r->how->min_snr))
     status = improve(w, r, mode);
   restore(w, q, mode);
   q->output = w->output;
@@ -401,12 +401,11 @@ void cytoc_whole_check(const cytoc_quantise *how, const cy_quant *q) {
           "--int8-skip (--explain lists them), or be content with less",
           o->name, decibels(o), db);
     else
-      cy_diag_add(
-          how->diag, CY_WARNING, NULL,
-          "output '%s' has a signal-to-noise ratio of %.1f dB on the samples; %g dB would cost much of what "
-          "integers gain. If it is labels that count, see how many are right; for an output more exact but "
-          "slower, give --int8-min-snr=%g; --int8-min-snr=off leaves this unchecked",
-          o->name, decibels(o), db, db);
+      cy_diag_add(how->diag, CY_WARNING, NULL,
+                  "output '%s' has a signal-to-noise ratio of %.1f dB on the samples; %g dB would cost much of what "
+                  "integers gain. If it is labels that count, see how many are right; for an output more exact but "
+                  "slower, give --int8-min-snr=%g; --int8-min-snr=off leaves this unchecked",
+                  o->name, decibels(o), db, db);
   }
 }
 
