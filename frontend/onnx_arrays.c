@@ -234,10 +234,9 @@ IMPORT(murmur_hash) {
     return cy_build_error(im->g, NULL, "hashes of numbers of 32 and 64 bits are supported, found %s",
                           cy_type_text(im->g, &t));
   cy_val seed = word(im, (uint32_t)cy_onnx_int(im, n, "seed", 0)), h, x = X;
-  cy_type as = t;
-  as.dtype = bits == 64 ? CY_U64 : CY_U32;
-  if (t.dtype != as.dtype)
-    x = cy_build(im->g, CY_OP_bitcast, &X, 1, NULL, 0, &as, 1);
+  cy_dtype as = bits == 64 ? CY_U64 : CY_U32;
+  if (t.dtype != as)
+    x = cy_build_bitcast(im->g, X, as);
   if (bits == 64) {
     h = hash_word(im, seed, CAST(BINARY(and, x, cy_build_scalar_int(im->g, CY_U64, UINT32_MAX)), CY_U32));
     h = hash_word(im, h, CAST(BINARY(shr, x, cy_build_scalar_int(im->g, CY_U64, 32)), CY_U32));
@@ -247,9 +246,7 @@ IMPORT(murmur_hash) {
   h = mix_shifted(im, BINARY(xor, h, word(im, (uint32_t)bits / 8)), 16);
   h = mix_shifted(im, MUL(h, word(im, 0x85ebca6b)), 13);
   h = mix_shifted(im, MUL(h, word(im, 0xc2b2ae35)), 16);
-  if (h && !cy_onnx_int(im, n, "positive", 1)) {
-    as.dtype = CY_I32;
-    h = cy_build(im->g, CY_OP_bitcast, &h, 1, NULL, 0, &as, 1);
-  }
+  if (!cy_onnx_int(im, n, "positive", 1))
+    h = cy_build_bitcast(im->g, h, CY_I32);
   return SET(h);
 }

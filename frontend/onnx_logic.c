@@ -62,8 +62,7 @@ IMPORT(bitcast) {
   if (cy_dtype_of(to)->bits != cy_dtype_of(t->dtype)->bits)
     return cy_build_error(im->g, "attribute 'to'", "expected an element type of %d bits, found %s",
                           cy_dtype_of(t->dtype)->bits, cy_dtype_of(to)->name);
-  cy_type type = cy_type_make(to, t->rank, t->dim);
-  return SET(cy_build(im->g, CY_OP_bitcast, &X, 1, NULL, 0, &type, 1));
+  return SET(cy_build_bitcast(im->g, X, to));
 }
 
 #define ATTR(T, name) cy_onnx_attr(im, n, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__##T)

@@ -83,9 +83,7 @@ static cy_val find_text(cy_importer *im, cy_val x, cy_val keys) {
     table[i] = (int64_t)n; /* the last one: of all texts that are numbered later */
   for (uint64_t i = n; i-- > 0;)
     table[element(im, keys, i).u] = (int64_t)i;
-  const cy_type *t = cy_onnx_type(im, x);
-  cy_type as_int = cy_type_make(CY_I32, t->rank, t->dim);
-  cy_val number = cy_build(g, CY_OP_bitcast, &x, 1, NULL, 0, &as_int, 1);
+  cy_val number = cy_build_bitcast(g, x, CY_I32);
   number = CAST(MIN(number, LIKE(number, (double)size)), CY_I64);
   return cy_build_gather(g, cy_onnx_int_list(im, table, (uint32_t)size + 1), number, 0);
 }

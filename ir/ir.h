@@ -399,6 +399,7 @@ cy_val cy_build_select(cy_graph *g, cy_val c, cy_val a, cy_val b);
 #define cy_build_binary(g, op, a, b) CY_LAST_FIRST(cy_val, a, b, cy_build_binary(g, op, x_, y_))
 #define cy_build_select(g, c, a, b) CY_LAST_FIRST3(cy_val, c, a, b, cy_build_select(g, x_, y_, z_))
 cy_val cy_build_cast(cy_graph *g, cy_val x, cy_dtype dtype);          /* x itself when it has that dtype */
+cy_val cy_build_bitcast(cy_graph *g, cy_val x, cy_dtype dtype);       /* of as many bits */
 cy_val cy_build_like(cy_graph *g, cy_val x, double v);                /* scalar constant of x's dtype */
 cy_val cy_build_reshape(cy_graph *g, cy_val x, const cy_dim *dims, int rank);
 cy_val cy_build_expand(cy_graph *g, cy_val x, const cy_dim *dims, int rank);

@@ -87,6 +87,14 @@ cy_val cy_build_cast(cy_graph *g, cy_val x, cy_dtype dtype) {
   return cy_build(g, CY_OP_cast, &x, 1, NULL, 0, &type, 1);
 }
 
+cy_val cy_build_bitcast(cy_graph *g, cy_val x, cy_dtype dtype) {
+  if (!x)
+    return 0;
+  cy_type type = cy_value_of(g, x)->type;
+  type.dtype = (uint8_t)dtype;
+  return cy_build(g, CY_OP_bitcast, &x, 1, NULL, 0, &type, 1);
+}
+
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 
 static int rank_of(const cy_graph *g, cy_val x) { return cy_value_of(g, x)->type.rank; }

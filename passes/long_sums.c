@@ -137,23 +137,17 @@ static cy_val scalar_like(cy_graph *g, cy_val x, uint64_t v) {
   return cy_build_scalar_int(g, (cy_dtype)cy_type_of(g, x)->dtype, (int64_t)v);
 }
 
-static cy_val bits_of(cy_graph *g, cy_val x, cy_dtype dtype) {
-  cy_type t = *cy_type_of(g, x);
-  t.dtype = (uint8_t)dtype;
-  return cy_build(g, CY_OP_bitcast, &x, 1, NULL, 0, &t, 1);
-}
-
 /* u32 in the order of x, or in the opposite one. NaN is below everything; a sum with 0 makes one zero of both. */
 static cy_val in_order(cy_graph *g, cy_val x, bool opposite) {
   cy_dtype t = (cy_dtype)cy_type_of(g, x)->dtype;
   bool real = cy_dtype_is_float(t), has_sign = real || cy_dtype_of(t)->cls == 'I';
   cy_val v = cy_build_cast(g, x, real ? CY_F32 : has_sign ? CY_I32 : CY_U32);
-  v = real ? bits_of(g, cy_build_binary(g, CY_OP_add, v, cy_build_like(g, v, 0)), CY_I32) : v;
-  cy_val key = has_sign ? bits_of(g, v, CY_U32) : v, high = scalar_like(g, key, UINT64_C(1) << 31);
+  v = real ? cy_build_bitcast(g, cy_build_binary(g, CY_OP_add, v, cy_build_like(g, v, 0)), CY_I32) : v;
+  cy_val key = has_sign ? cy_build_bitcast(g, v, CY_U32) : v, high = scalar_like(g, key, UINT64_C(1) << 31);
   cy_val sign = real ? cy_build_binary(g, CY_OP_shr, v, scalar_like(g, v, 31)) : 0; /* all bits of negative ones */
   if (has_sign)
     key = cy_build_binary(g, CY_OP_xor, key,
-                          real ? cy_build_binary(g, CY_OP_or, bits_of(g, sign, CY_U32), high) : high);
+                          real ? cy_build_binary(g, CY_OP_or, cy_build_bitcast(g, sign, CY_U32), high) : high);
   key = opposite ? cy_build_unary(g, CY_OP_not, key) : key;
   cy_val least = scalar_like(g, key, 0);
   return real ? cy_build_select(g, cy_build_binary(g, CY_OP_eq, x, x), key, least) : key;

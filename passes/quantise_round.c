@@ -103,18 +103,12 @@ static cy_val most_of_images(cy_graph *g, cy_val x, const int64_t *sizes) {
   return cy_build_reduce(g, CY_OP_reduce_max, slices, &cut, 1, true);
 }
 
-static cy_val as(cy_graph *g, cy_val x, cy_dtype dtype) {
-  cy_type t = *cy_type_of(g, x);
-  t.dtype = (uint8_t)dtype;
-  return cy_build(g, CY_OP_bitcast, &x, 1, NULL, 0, &t, 1);
-}
-
 cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, bool images, const int64_t *sizes) {
   enum { DEPTH = 12 };
   bool positive = images && never_negative(g, x, DEPTH);
   double steps = positive ? 255 : 127;
-  cy_val bits = as(g, cy_build_unary(g, CY_OP_abs, x), CY_I32);
-  cy_val most = as(g, images ? most_of_images(g, bits, sizes) : most_of_rows(g, bits), CY_F32);
+  cy_val bits = cy_build_bitcast(g, cy_build_unary(g, CY_OP_abs, x), CY_I32);
+  cy_val most = cy_build_bitcast(g, images ? most_of_images(g, bits, sizes) : most_of_rows(g, bits), CY_F32);
   most = cy_build_binary(g, CY_OP_max, most, cy_build_scalar(g, CY_F32, 1e-30));
   cy_val up = cy_build_binary(g, CY_OP_div, cy_build_scalar(g, CY_F32, steps), most);
   cy_val whole = cy_build_unary(g, CY_OP_round, cy_build_binary(g, CY_OP_mul, x, up));

@@ -104,15 +104,10 @@ static cy_val without_zero(cy_graph *g, const source *s) {
   }
 }
 
-/* A scale for each output channel of conv n, or a single one, shaped to broadcast along them. */
+/* A scale for each output channel of n, or a single one, shaped to broadcast along them. */
 static cy_val along_channels(cy_graph *g, const cy_node_info *n, cy_val scale) {
-  int spatial = cy_type_of(g, n->out[0])->rank - 2;
-  if (n->op != CY_OP_conv || !cy_type_of(g, scale)->rank)
-    return scale;
-  cy_dim dims[CY_MAX_RANK] = {cy_type_of(g, scale)->dim[0]};
-  for (int i = 1; i <= spatial; i++)
-    dims[i] = cy_dim_const(g, 1);
-  return cy_build_reshape(g, scale, dims, spatial + 1);
+  bool each = n->op == CY_OP_conv && cy_type_of(g, scale)->rank;
+  return each ? cy_quant_along_channels(g, n, scale) : scale;
 }
 
 /* The right operand: a constant in floats that are multiples of steps, as folded ones are. */

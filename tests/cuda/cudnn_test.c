@@ -728,14 +728,12 @@ static const check_test tests[] = {
     {"options", test_options},
 };
 
-int main(int argc, char **argv) {
-  if (!models_begin(argv[0], CHECK_COUNT(tests)))
-    return models_rc;
+static int prepare(void) {
   snprintf(folder, sizeof folder, "%s/tests/cuda/mock/cudnn", build);
   snprintf(cache, sizeof cache, "%s/choices", dir);
   setenv("CYTO_CUDNN", folder, 1);
   setenv("XDG_CACHE_HOME", cache, 1);
-  int rc = check_main(argc, argv, tests, CHECK_COUNT(tests));
-  run_command("rm -rf %s%s%s", dir, "", "");
-  return rc;
+  return 0;
 }
+
+int main(int argc, char **argv) { return models_main(argc, argv, tests, CHECK_COUNT(tests), prepare); }

@@ -657,16 +657,13 @@ static const check_test tests[] = {
     {"large weights", test_large_weights},
 };
 
-int main(int argc, char **argv) {
-  if (!models_begin(argv[0], CHECK_COUNT(tests)))
-    return models_rc;
+static int prepare(void) {
   int rc = run_command("%s/cytoc examples/digits/digits.onnx -o %s --target=%s", build, path_of("cuda.so"),
                        "sm_80,sm_90a --cudnn=off") ||
            run_command("%s/cytoc examples/digits/digits.onnx -o %s --target=%s", build, path_of("cpu.so"), "native");
   if (rc)
     fprintf(stderr, "cytoc failed\n");
-  else
-    rc = check_main(argc, argv, tests, CHECK_COUNT(tests));
-  run_command("rm -rf %s%s%s", dir, "", "");
   return rc;
 }
+
+int main(int argc, char **argv) { return models_main(argc, argv, tests, CHECK_COUNT(tests), prepare); }

@@ -18,7 +18,6 @@
 static char build[PATH_MAX], dir[CHECK_PATH];
 static mock_cuda_state *mock;
 static void *driver;
-static int models_rc;
 
 static int run_command(const char *format, const char *a, const char *b, const char *c) {
   char command[3 * PATH_MAX];
@@ -77,13 +76,11 @@ static inline void open_mock(void) {
   mock = get();
 }
 
-/* Fills build and dir. False: there is nothing to run, and the program ends with models_rc. */
-static int models_begin(const char *program, int n_tests) {
+/* main() of a program: fills build and dir, runs the tests when prepare (NULL: nothing) has given 0, and cleans up. */
+static int models_main(int argc, char **argv, const check_test *tests, int n_tests, int (*prepare)(void)) {
   char self[PATH_MAX], home[PATH_MAX + 40];
-  models_rc = 1;
-  if (!realpath(program, self) || !check_folder("cyto-cuda", dir))
-    return 0;
-  models_rc = 0;
+  if (!realpath(argv[0], self) || !check_folder("cyto-cuda", dir))
+    return 1;
   snprintf(build, sizeof build, "%s", dirname(dirname(dirname(self))));
   if (system("cc --version >/dev/null 2>&1")) {
     printf("no C compiler to run kernels with\n0 passed, 0 failed, %d skipped\n", n_tests);
@@ -94,7 +91,11 @@ static int models_begin(const char *program, int n_tests) {
   snprintf(home, sizeof home, "%s/tests/cuda/mock/cache", build);
   run_command("mkdir -p %s%s%s", home, "", "");
   setenv("CY_MOCK_CACHE", home, 1);
-  return 1;
+  int rc = prepare ? prepare() : 0;
+  if (!rc)
+    rc = check_main(argc, argv, tests, n_tests);
+  run_command("rm -rf %s%s%s", dir, "", "");
+  return rc;
 }
 
 #endif

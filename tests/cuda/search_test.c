@@ -259,10 +259,4 @@ static const check_test tests[] = {
     {"lengths", test_lengths},
 };
 
-int main(int argc, char **argv) {
-  if (!models_begin(argv[0], CHECK_COUNT(tests)))
-    return models_rc;
-  int rc = check_main(argc, argv, tests, CHECK_COUNT(tests));
-  run_command("rm -rf %s%s%s", dir, "", "");
-  return rc;
-}
+int main(int argc, char **argv) { return models_main(argc, argv, tests, CHECK_COUNT(tests), NULL); }

@@ -185,10 +185,4 @@ static const check_test tests[] = {
     {"bench", test_bench},
 };
 
-int main(int argc, char **argv) {
-  if (!models_begin(argv[0], CHECK_COUNT(tests)))
-    return models_rc;
-  int rc = check_main(argc, argv, tests, CHECK_COUNT(tests));
-  run_command("rm -rf %s%s%s", dir, "", "");
-  return rc;
-}
+int main(int argc, char **argv) { return models_main(argc, argv, tests, CHECK_COUNT(tests), NULL); }
