@@ -16,64 +16,6 @@
  */
 #include "quantise_int.h"
 
-/* Can no element of v be negative? */
-static bool never_negative(cy_graph *g, cy_val v, int depth) {
-  const cy_node_info *n = cy_def(g, v);
-  cy_dtype t = (cy_dtype)cy_type_of(g, v)->dtype;
-  double splat;
-  if (!cy_dtype_is_float(t)) /* sums of signed integers may wrap */
-    return cy_dtype_of(t)->cls == 'U';
-  if (cy_value_is_const(g, v))
-    return cy_value_is_splat(g, v, &splat) && splat >= 0;
-  if (!n || !depth)
-    return false;
-#define IS(k) never_negative(g, n->in[k], depth - 1)
-  switch (n->op) {
-  case CY_OP_abs:
-  case CY_OP_exp:
-  case CY_OP_sqrt:
-  case CY_OP_sigmoid:
-  case CY_OP_softmax:
-    return true;
-  case CY_OP_max:
-    return IS(1) || IS(0); /* constants come second */
-  case CY_OP_mul:
-    return n->in[0] == n->in[1] || (IS(0) && IS(1));
-  case CY_OP_min:
-  case CY_OP_add:
-  case CY_OP_div:
-    return IS(0) && IS(1);
-  case CY_OP_select:
-    return IS(1) && IS(2);
-  case CY_OP_resize:
-    return cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_CUBIC) != CY_RESIZE_CUBIC &&
-           cy_attr_get_int(n, CY_ATTR_coord, CY_COORD_TF_CROP) != CY_COORD_TF_CROP && IS(0);
-  case CY_OP_concat:
-    for (uint32_t k = 0; k < n->nin; k++)
-      if (!IS(k))
-        return false;
-    return true;
-  case CY_OP_pad:
-    return IS(0) && (n->nin < 2 || !n->in[1] || IS(1));
-  case CY_OP_cast:
-  case CY_OP_reshape:
-  case CY_OP_transpose:
-  case CY_OP_expand:
-  case CY_OP_slice:
-  case CY_OP_identity:
-  case CY_OP_gather:
-  case CY_OP_reduce_sum:
-  case CY_OP_reduce_min:
-  case CY_OP_reduce_max:
-  case CY_OP_pool_max:
-  case CY_OP_pool_avg:
-    return IS(0);
-  default:
-    return false;
-  }
-#undef IS
-}
-
 /* The largest element of every row, behind it in place of the row. */
 static cy_val most_of_rows(cy_graph *g, cy_val x) {
   int64_t last = cy_type_of(g, x)->rank - 1;
@@ -104,8 +46,7 @@ static cy_val most_of_images(cy_graph *g, cy_val x, const int64_t *sizes) {
 }
 
 cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, bool images, const int64_t *sizes) {
-  enum { DEPTH = 12 };
-  bool positive = images && never_negative(g, x, DEPTH);
+  bool positive = images && cy_never_negative(g, x);
   double steps = positive ? 255 : 127;
   cy_val bits = cy_build_bitcast(g, cy_build_unary(g, CY_OP_abs, x), CY_I32);
   cy_val most = cy_build_bitcast(g, images ? most_of_images(g, bits, sizes) : most_of_rows(g, bits), CY_F32);

@@ -142,3 +142,65 @@ void *cy_const_new(cy_graph *g, const cy_type *type, cy_val *out) {
   *out = cy_build_const(g, type, bytes, size);
   return bytes;
 }
+
+static bool never_negative(cy_graph *g, cy_val v, int depth) {
+  const cy_node_info *n = cy_def(g, v);
+  cy_dtype t = (cy_dtype)cy_type_of(g, v)->dtype;
+  double splat;
+  if (!cy_dtype_is_float(t)) /* sums of signed integers may wrap */
+    return cy_dtype_of(t)->cls == 'U';
+  if (cy_value_is_const(g, v))
+    return cy_value_is_splat(g, v, &splat) && splat >= 0;
+  if (!n || !depth)
+    return false;
+#define IS(k) never_negative(g, n->in[k], depth - 1)
+  switch (n->op) {
+  case CY_OP_abs:
+  case CY_OP_exp:
+  case CY_OP_sqrt:
+  case CY_OP_sigmoid:
+  case CY_OP_softmax:
+    return true;
+  case CY_OP_max:
+    return IS(1) || IS(0); /* constants come second */
+  case CY_OP_mul:
+    return n->in[0] == n->in[1] || (IS(0) && IS(1));
+  case CY_OP_min:
+  case CY_OP_add: /* not div: 1 / -0 */
+    return IS(0) && IS(1);
+  case CY_OP_select:
+    return IS(1) && IS(2);
+  case CY_OP_resize:
+    return cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_CUBIC) != CY_RESIZE_CUBIC &&
+           cy_attr_get_int(n, CY_ATTR_coord, CY_COORD_TF_CROP) != CY_COORD_TF_CROP && IS(0);
+  case CY_OP_concat:
+    for (uint32_t k = 0; k < n->nin; k++)
+      if (!IS(k))
+        return false;
+    return true;
+  case CY_OP_reduce_max: /* of nothing: -inf */
+    return cy_type_count(g, cy_type_of(g, n->in[0])) && IS(0);
+  case CY_OP_pad:
+    return IS(0) && (n->nin < 2 || !n->in[1] || IS(1));
+  case CY_OP_cast:
+  case CY_OP_reshape:
+  case CY_OP_transpose:
+  case CY_OP_expand:
+  case CY_OP_slice:
+  case CY_OP_identity:
+  case CY_OP_gather:
+  case CY_OP_reduce_sum:
+  case CY_OP_reduce_min:
+  case CY_OP_pool_max:
+  case CY_OP_pool_avg:
+    return IS(0);
+  default:
+    return false;
+  }
+#undef IS
+}
+
+bool cy_never_negative(cy_graph *g, cy_val v) {
+  enum { DEPTH = 12 };
+  return never_negative(g, v, DEPTH);
+}

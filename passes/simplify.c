@@ -261,12 +261,9 @@ static cy_val bounds(cy_rewrite *rw, const cy_node_info *n) {
   return 0;
 }
 
-/* max(neg-free non-negative, 0): relu of something that can't be negative */
+/* max(x, 0): relu of something that can't be negative */
 static cy_val relu_of_positive(cy_rewrite *rw, const cy_node_info *n) {
-  const cy_node_info *d = cy_def(rw->g, n->in[0]);
-  bool positive = d && (d->op == CY_OP_sigmoid || d->op == CY_OP_exp || d->op == CY_OP_sqrt ||
-                        (d->op == CY_OP_abs && is_float(rw, n->in[0])));
-  return positive && cy_splat_is(rw->g, n->in[1], 0) ? n->in[0] : 0;
+  return cy_splat_is(rw->g, n->in[1], 0) && cy_never_negative(rw->g, n->in[0]) ? n->in[0] : 0;
 }
 
 /* ---- expand in front of an op that broadcasts anyway ------------------------------------------------------------ */
