@@ -13,6 +13,7 @@
  * from memory would take longer than making them. Blocks of tiles run across rows and images. A patch reads through 36
  * addresses, those outside the picture pointing at zeros, so borders need no copy. Points lie 64 bytes more than a
  * round number apart: else 36 streams would fall into the same cache set.
+ * Where tiles are few and registers many, points of filters are not even stored: winograd_rows.c.
  * Where only running tells the size of the picture, a few outputs (up to FEW, of a deep layer that sees a small image)
  * would pay for the points of all filters, and are computed plainly instead, block of channels by block, tap by tap.
  * For both forms, weights lie in that order then.
@@ -27,6 +28,7 @@
 #define MOST_BYTES (4 << 20)   /* of V in a worker's scratch */
 #define SHARED_BYTES (8 << 20) /* of V made by a phase of its own */
 #define FILTERS_AHEAD 2048     /* bytes from the filters that are transformed to those that are prefetched */
+#define ROWS_MOST_TILES 8      /* that winograd_rows.c is faster for */
 #define FEW 64                 /* outputs that may be computed plainly */
 
 typedef struct wino {
@@ -36,6 +38,7 @@ typedef struct wino {
   int64_t nr, panels, tiles, nb; /* tiles and panels of a task, at most */
   int64_t c, cb;                 /* channels, those of a block */
   bool by_tap;                   /* there may be few outputs: cy_pack_layout.winograd is 2 */
+  bool rows;                     /* few tiles: winograd_rows.c makes M */
   bool shared;                   /* V of all tiles is made by a phase of its own */
   int64_t v_tiles;               /* tiles of V */
 } wino;
@@ -83,6 +86,13 @@ static double task_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c) {
   return (18 * rows + (W == 16 ? 240 : 100)) * each + (double)tiles * 150 * (double)columns / W;
 }
 
+/* The same where winograd_rows.c makes M (Sapphire Rapids): points of filters for every few tiles. */
+static double rows_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c) {
+  double each = (double)(c * columns) / W, loads = TAPS * 4 * W / CY_BYTES_PER_CYCLE;
+  double work = 24 * (double)tiles + 36 * (double)cy_ceil(tiles, CY_ROWS_TILES);
+  return (work > loads ? work : loads) * each + (double)tiles * 150 * (double)columns / W;
+}
+
 /* Tiles of a task at most: M of a panel leaves room for U in the second-level cache, V is not large either. */
 static int64_t most_tiles(const cy_cg *cg, const wino *w) {
   int64_t most = cg->l2_bytes * 9 / 20 / (POINT_BYTES * w->nr), fit = MOST_BYTES / (POINT_BYTES * w->c);
@@ -126,7 +136,8 @@ static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
   wino w = {.d = d, .c = d->cin};
   cy_conv_axes(d, 0, w.axis);
   int64_t total = known_tiles(d, cy_csize_known(d->batch));
-  w.tile = tile_choose(cg, total, d->cout);
+  w.rows = cg->avx512 && total && total <= ROWS_MOST_TILES && d->weights == CY_WEIGHTS_F32;
+  w.tile = w.rows ? (cy_tile){1, 1} : tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = cy_ceil(d->cout, w.nr);
   w.by_tap = !total && d->weights == CY_WEIGHTS_F32;
@@ -134,9 +145,13 @@ static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
   int64_t most = most_tiles(cg, &w), image = known_tiles(d, 1);
   blocks_choose(cg, &w, total ? total : image ? image : 16 * most);
   w.tiles = total ? w.tiles : most;
+  if (w.rows) {
+    w.tiles = total;
+    w.nb = 1;
+  }
   w.v_tiles = w.shared ? total : w.tiles;
   int64_t block = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w.nr), blocks = cy_ceil(w.c, block);
-  w.cb = cy_round_up(cy_ceil(w.c, blocks), cg->W); /* no vector lies in two blocks */
+  w.cb = w.rows ? CY_ROWS_CHANNELS : cy_round_up(cy_ceil(w.c, blocks), cg->W); /* no vector lies in two blocks */
   return w;
 }
 
@@ -159,7 +174,8 @@ double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_p
   wino w = plan(cg, d);
   int64_t tiles = known_tiles(d, cy_conv_images(d));
   tiles = tiles ? tiles : (int64_t)unknown_tiles(d, unknown_pixels);
-  return task_cost(cg->W, tiles, w.panels * w.nr, w.c) + input_cost(cg->W, tiles, w.c);
+  double task = w.rows ? rows_cost(cg->W, tiles, w.panels * w.nr, w.c) : task_cost(cg->W, tiles, w.panels * w.nr, w.c);
+  return task + input_cost(cg->W, tiles, w.c);
 }
 
 /* ---- sizes ---- */
@@ -201,7 +217,7 @@ static V task_count(cy_cg *cg, void *ctx) {
 }
 /* Floats of a point: of V in a block of channels, of U, of M; with a cache line more. */
 static int64_t v_floats(const wino *w) { return w->v_tiles * w->cb + 16; }
-static int64_t u_floats(const wino *w) { return w->nr * w->cb + 16; }
+static int64_t u_floats(const wino *w) { return w->rows ? 0 : w->nr * w->cb + 16; }
 static int64_t m_floats(const wino *w) { return w->tiles * w->nr + 16; }
 static int64_t v_blocks(const wino *w) { return cy_ceil(w->c, w->cb); }
 static int64_t v_bytes(const wino *w) { return POINTS * v_blocks(w) * v_floats(w) * 4; }
@@ -245,8 +261,7 @@ static void transform_out(cy_cg *cg, const V m[6], V out[4]) {
   out[3] = mad(cg, 6, m[5], mad(cg, 2, d2, d1));
 }
 
-/* One axis of the filter transform: 3 values to 6. */
-static void transform_filter(cy_cg *cg, const V g[3], V out[6]) {
+void cy_winograd_filter(cy_cg *cg, const V g[3], V out[6]) {
   V ends = fadd(cg, g[0], g[2]), wide = mad(cg, 4, g[2], g[0]);
   out[0] = g[0];
   out[1] = fadd(cg, ends, g[1]);
@@ -450,9 +465,9 @@ static void emit_filter(cy_cg *cg, const wino *w, V from, V apart, V to) {
       g[t] = LLVMBuildFMul(cg->b, g[t], cy_splatf(cg, 1.0 / 36, cg->W), "");
   }
   for (int x = 0; x < 3; x++)
-    transform_filter(cg, (V[3]){g[x], g[3 + x], g[6 + x]}, half[x]);
+    cy_winograd_filter(cg, (V[3]){g[x], g[3 + x], g[6 + x]}, half[x]);
   for (int y = 0; y < 6; y++) {
-    transform_filter(cg, (V[3]){half[0][y], half[1][y], half[2][y]}, row);
+    cy_winograd_filter(cg, (V[3]){half[0][y], half[1][y], half[2][y]}, row);
     for (int x = 0; x < 6; x++)
       cy_store(cg, row[x], cy_gepc(cg, to, (y * 6 + x) * u_floats(w) * 4), 4);
   }
@@ -520,14 +535,36 @@ static void emit_products(cy_cg *cg, const task *t, V c0, V n) {
   cy_loop_end(cg, &e, NULL);
 }
 
+/* Both at once, where tiles are few. */
+static void emit_rows(cy_cg *cg, const task *t, V q, V c0, V n) {
+  const wino *w = t->w;
+  int64_t filter = TAPS * w->nr * 4;
+  V block = cy_mulc(cg, cy_div(cg, c0, cy_i64(cg, w->cb)), POINTS * v_floats(w) * 4);
+  V filters = cy_gep(cg, cy_arg_ptr(cg, w->d->b_slot), cy_mulc(cg, cy_add(cg, cy_mulc(cg, q, w->c), c0), filter));
+  cy_winograd_rows p = {.tiles = w->tiles,
+                        .v = cy_gep(cg, t->v, block),
+                        .filters = filters,
+                        .m = t->m,
+                        .v_point = v_floats(w) * 4,
+                        .m_point = m_floats(w) * 4,
+                        .channels = n,
+                        .accumulate = cy_icmp(cg, LLVMIntNE, c0, cy_i64(cg, 0)),
+                        .ahead = cy_gep(cg, filters, cy_mulc(cg, n, filter))};
+  cy_winograd_rows_emit(cg, &p);
+}
+
 /* M of panel q, over all channels. */
 static void emit_sums(cy_cg *cg, const task *t, V q) {
   const wino *w = t->w;
   cy_loop c;
   cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, w->c), cy_i64(cg, w->cb), NULL, 0);
   V n = cy_imin(cg, cy_i64(cg, w->cb), cy_sub(cg, cy_i64(cg, w->c), c.iv));
-  emit_filters(cg, t, q, c.iv, n);
-  emit_products(cg, t, c.iv, n);
+  if (w->rows) {
+    emit_rows(cg, t, q, c.iv, n);
+  } else {
+    emit_filters(cg, t, q, c.iv, n);
+    emit_products(cg, t, c.iv, n);
+  }
   cy_loop_end(cg, &c, NULL);
 }
 
