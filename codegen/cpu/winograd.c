@@ -6,7 +6,8 @@
  *   1. 6x6 patches become 36 points, V[block of channels][36][tile][channel]. A task does so for its tiles in the
  * worker's scratch; where V of all tiles is small, a phase of its own does it once for all tasks, in shared scratch.
  *   2. Panel by panel, block of channels by block of channels: 3x3 filters become 36 points, U[36][channel][NR], and
- *      M[36][tile][NR] += V * U by the micro-kernels of core.c.
+ *      M[36][tile][NR] += V * U by the micro-kernels of core.c. Where all of U is small, it is made once for all
+ *      tasks of a call.
  *   3. M becomes 4x4 outputs, cut at the picture's edge, which are handed to the epilogue.
  * U and M of a panel stay in the second-level cache. Filters are transformed here and not while compiling, since their
  * points are four times the weights: many tiles pay for the arithmetic, and where tiles are few, bringing the points
@@ -38,6 +39,7 @@ typedef struct wino {
   int64_t nr, panels, tiles, nb; /* tiles and panels of a task, at most */
   int64_t c, cb;                 /* channels, those of a block */
   bool by_tap;                   /* there may be few outputs: cy_pack_layout.winograd is 2 */
+  bool filters_once;             /* U is made for all tasks of a call at once */
   bool rows;                     /* few tiles: winograd_rows.c makes M */
   bool shared;                   /* V of all tiles is made by a phase of its own */
   int64_t v_tiles;               /* tiles of V */
@@ -76,27 +78,36 @@ static double unknown_tiles(const cy_conv_desc *d, double pixels) {
   return pixels * each / 3;
 }
 
-/* Cycles on vectors of W floats, measured on Zen 3: of the input transform, of the rest of a task. A filter takes 50
- * cycles of arithmetic and as many to push its points out of the first-level cache, with AVX-512
- * (Sapphire Rapids) 240 in all. */
-static double input_cost(unsigned W, int64_t tiles, int64_t c) { return (double)tiles * 150 * (double)c / W; }
+/* Cycles on vectors of W floats, measured on Zen 3, with AVX-512 on Sapphire Rapids: of the input transform, of the
+ * rest of a task. Of a filter, 50 are arithmetic, the others push its points out of the first-level cache. */
+static double input_cost(unsigned W, int64_t tiles, int64_t c) {
+  return (double)tiles * (W == 16 ? 300 : 150) * (double)c / W;
+}
+static double output_cost(unsigned W, int64_t tiles, int64_t columns) {
+  return (double)tiles * (W == 16 ? 200 : 150) * (double)columns / W;
+}
 static double task_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c) {
   static const double tail[6] = {0, 2, 2, 3, 4, 5}; /* see next_rows in core.c */
   double rows = (double)(tiles / 6 * 6) + tail[tiles % 6], each = (double)(c * columns) / W;
-  return (18 * rows + (W == 16 ? 240 : 100)) * each + (double)tiles * 150 * (double)columns / W;
+  return (18 * rows + (W == 16 ? 240 : 100)) * each + output_cost(W, tiles, columns);
 }
 
 /* The same where winograd_rows.c makes M (Sapphire Rapids): points of filters for every few tiles. */
 static double rows_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c) {
   double each = (double)(c * columns) / W, loads = TAPS * 4 * W / CY_BYTES_PER_CYCLE;
   double work = 24 * (double)tiles + 36 * (double)cy_ceil(tiles, CY_ROWS_TILES);
-  return (work > loads ? work : loads) * each + (double)tiles * 150 * (double)columns / W;
+  return (work > loads ? work : loads) * each + output_cost(W, tiles, columns);
 }
 
-/* Tiles of a task at most: M of a panel leaves room for U in the second-level cache, V is not large either. */
+/* Tiles of a task at most: M of a panel leaves room for U in the second-level cache, V is not large either. With
+ * AVX-512, what comes from the third level takes longer than the arithmetic: V stays in the second level then, if tiles
+ * enough to pay for their filters leave it there, and where U is made once, V and M leave its place alone. */
 static int64_t most_tiles(const cy_cg *cg, const wino *w) {
-  int64_t most = cg->l2_bytes * 9 / 20 / (POINT_BYTES * w->nr), fit = MOST_BYTES / (POINT_BYTES * w->c);
-  return w->shared || fit > most ? most : fit < 24 ? 24 : fit;
+  int64_t most = cg->l2_bytes * 9 / 20 / (POINT_BYTES * w->nr), least = cg->avx512 ? 48 : 24;
+  int64_t fit = (cg->avx512 ? cg->l2_bytes * 6 / 10 : MOST_BYTES) / (POINT_BYTES * w->c);
+  if (w->filters_once)
+    return cg->l2_bytes / 4 / (POINT_BYTES * (w->c + w->nr));
+  return w->shared || fit > most ? most : fit < least ? least : fit;
 }
 
 /* The block sizes that are best on average for 1, 2, 4 and 8 workers. */
@@ -141,7 +152,10 @@ static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = cy_ceil(d->cout, w.nr);
   w.by_tap = !total && d->weights == CY_WEIGHTS_F32;
-  w.shared = total && POINT_BYTES * total * w.c <= SHARED_BYTES;
+  int64_t block = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w.nr), blocks = cy_ceil(w.c, block);
+  w.cb = w.rows ? CY_ROWS_CHANNELS : cy_round_up(cy_ceil(w.c, blocks), cg->W); /* no vector lies in two blocks */
+  w.filters_once = cg->avx512 && !w.rows && w.panels == 1 && blocks == 1;
+  w.shared = total && POINT_BYTES * total * w.c <= SHARED_BYTES && !w.filters_once;
   int64_t most = most_tiles(cg, &w), image = known_tiles(d, 1);
   blocks_choose(cg, &w, total ? total : image ? image : 16 * most);
   w.tiles = total ? w.tiles : most;
@@ -150,8 +164,6 @@ static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
     w.nb = 1;
   }
   w.v_tiles = w.shared ? total : w.tiles;
-  int64_t block = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w.nr), blocks = cy_ceil(w.c, block);
-  w.cb = w.rows ? CY_ROWS_CHANNELS : cy_round_up(cy_ceil(w.c, blocks), cg->W); /* no vector lies in two blocks */
   return w;
 }
 
@@ -562,7 +574,8 @@ static void emit_sums(cy_cg *cg, const task *t, V q) {
   if (w->rows) {
     emit_rows(cg, t, q, c.iv, n);
   } else {
-    emit_filters(cg, t, q, c.iv, n);
+    if (!w->filters_once)
+      emit_filters(cg, t, q, c.iv, n);
     emit_products(cg, t, c.iv, n);
   }
   cy_loop_end(cg, &c, NULL);
@@ -675,6 +688,8 @@ void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) 
     emit_few(cg, &t);
     cy_if_else(cg, &few);
   }
+  if (w.filters_once)
+    emit_filters(cg, &t, cy_i64(cg, 0), cy_i64(cg, 0), cy_i64(cg, w.c));
   cy_loop_begin(cg, &i, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_task(cg, &t, i.iv);
   cy_loop_end(cg, &i, NULL);
