@@ -1,4 +1,4 @@
-/* conv_int.h - what conv.c, winograd.c and depthwise.c share.
+/* conv_int.h - what conv.c, winograd*.c and depthwise.c share.
  *
  * A convolution is seen with three spatial axes, absent outer ones having size 1. A transposed convolution with strides
  * falls into parts, one per sub-pixel phase, each of which is a plain convolution of stride 1 over a subset of the taps
@@ -34,6 +34,24 @@ void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out
 double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *desc, double unknown_pixels);
 cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *desc);
 bool cy_winograd_possible(const cy_conv_desc *desc);
+/* One axis of the filter transform: 3 values to 6. */
+void cy_winograd_filter(cy_cg *cg, const LLVMValueRef g[3], LLVMValueRef out[6]);
+
+/* ---- winograd_rows.c ---- */
+
+/* M[36][tile][W] of a vector of output channels, of a block of up to CY_ROWS_CHANNELS channels, of filters
+ * [channel][9][W], of V[36][tile][CY_ROWS_CHANNELS]. At a time, CY_ROWS_TILES tiles. */
+enum { CY_ROWS_CHANNELS = 32, CY_ROWS_TILES = 4 };
+typedef struct cy_winograd_rows {
+  int64_t tiles;
+  LLVMValueRef v, filters, m;
+  int64_t v_point, m_point; /* bytes from point to point */
+  LLVMValueRef channels;
+  LLVMValueRef accumulate; /* i1 */
+  LLVMValueRef ahead;      /* the filters behind these */
+} cy_winograd_rows;
+void cy_winograd_rows_emit(cy_cg *cg, const cy_winograd_rows *p);
+
 void cy_depthwise_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
 cy_pack_layout cy_depthwise_layout(const cy_cg *cg, const cy_conv_desc *desc);
 bool cy_depthwise_possible(const cy_cg *cg, const cy_conv_desc *desc);

@@ -115,8 +115,7 @@ static void emit_steps(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, 
   }
 }
 
-/* The starting sums: zero, or what C holds when accumulating. */
-static void emit_start(cy_cg *cg, unsigned mr, unsigned nv, V c, V ldc, V accumulate, V *v) {
+void cy_sums_begin(cy_cg *cg, unsigned mr, unsigned nv, V c, V ldc, V accumulate, V *v) {
   V zero = LLVMConstNull(cg->vf), loaded[CY_LOOP_MAX];
   LLVMBasicBlockRef before = LLVMGetInsertBlock(cg->b);
   cy_if s;
@@ -132,6 +131,12 @@ static void emit_start(cy_cg *cg, unsigned mr, unsigned nv, V c, V ldc, V accumu
     LLVMAddIncoming(v[i], &zero, &before, 1);
     LLVMAddIncoming(v[i], &loaded[i], &then, 1);
   }
+}
+
+void cy_sums_store(cy_cg *cg, unsigned mr, unsigned nv, V c, V ldc, const V *v) {
+  for (unsigned i = 0; i < mr; i++, c = cy_gep(cg, c, ldc))
+    for (unsigned j = 0; j < nv; j++)
+      cy_store(cg, v[i * nv + j], cy_gepc(cg, c, (int64_t)j * cg->W * 4), 4);
 }
 
 /* i1: do all rows of a tap read what is to be skipped? */
@@ -206,15 +211,13 @@ static V ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
   fn = cy_fn_begin(cg, name, cg->voidt, params, ukernel_args(flags), CY_FN_SHARED | CY_FN_NOINLINE | CY_FN_NOALIAS);
   V c = LLVMGetParam(fn, 5), ldc = LLVMGetParam(fn, 6), v[CY_LOOP_MAX];
   unsigned n = mr * nv;
-  emit_start(cg, mr, nv, c, ldc, LLVMGetParam(fn, 9), v);
+  cy_sums_begin(cg, mr, nv, c, ldc, LLVMGetParam(fn, 9), v);
   v[n] = LLVMGetParam(fn, 3);
   if (flags & CY_UK_AHEAD)
     v[n + 1] = LLVMGetParam(fn, ukernel_args(flags) - 2);
   v[n + 1 + (flags & CY_UK_AHEAD ? 1 : 0)] = LLVMGetParam(fn, 1);
   emit_taps(cg, fn, mr, nv, flags, v);
-  for (unsigned i = 0; i < mr; i++, c = cy_gep(cg, c, ldc))
-    for (unsigned j = 0; j < nv; j++)
-      cy_store(cg, v[i * nv + j], cy_gepc(cg, c, (int64_t)j * cg->W * 4), 4);
+  cy_sums_store(cg, mr, nv, c, ldc, v);
   cy_fn_end(cg, NULL);
   cy_fn_restore(cg, state);
   return fn;

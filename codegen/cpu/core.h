@@ -60,6 +60,10 @@ enum {
 /* Of a micro-kernel: one tap. For each k, mr broadcasts times nv vectors. v: sums, B's pointer, and with `ahead`, the
  * bytes from one prefetch to the next, where that is; they are replaced by their next values. */
 void cy_run_emit(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V ahead, V *v);
+/* The sums of mr rows of nv vectors, rows ldc bytes apart: zero at first, or what C holds when accumulating; and their
+ * way back to C. */
+void cy_sums_begin(cy_cg *cg, unsigned mr, unsigned nv, V c, V ldc, V accumulate, V *v);
+void cy_sums_store(cy_cg *cg, unsigned mr, unsigned nv, V c, V ldc, const V *v);
 /* A vector of weights stored so, as floats. */
 V cy_weights_load(cy_cg *cg, cy_weights weights, V at);
 

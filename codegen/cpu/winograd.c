@@ -6,13 +6,15 @@
  *   1. 6x6 patches become 36 points, V[block of channels][36][tile][channel]. A task does so for its tiles in the
  * worker's scratch; where V of all tiles is small, a phase of its own does it once for all tasks, in shared scratch.
  *   2. Panel by panel, block of channels by block of channels: 3x3 filters become 36 points, U[36][channel][NR], and
- *      M[36][tile][NR] += V * U by the micro-kernels of core.c.
+ *      M[36][tile][NR] += V * U by the micro-kernels of core.c. Where all of U is small, it is made once for all
+ *      tasks of a call.
  *   3. M becomes 4x4 outputs, cut at the picture's edge, which are handed to the epilogue.
  * U and M of a panel stay in the second-level cache. Filters are transformed here and not while compiling, since their
  * points are four times the weights: many tiles pay for the arithmetic, and where tiles are few, bringing the points
  * from memory would take longer than making them. Blocks of tiles run across rows and images. A patch reads through 36
  * addresses, those outside the picture pointing at zeros, so borders need no copy. Points lie 64 bytes more than a
  * round number apart: else 36 streams would fall into the same cache set.
+ * Where tiles are few and registers many, points of filters are not even stored: winograd_rows.c.
  * Where only running tells the size of the picture, a few outputs (up to FEW, of a deep layer that sees a small image)
  * would pay for the points of all filters, and are computed plainly instead, block of channels by block, tap by tap.
  * For both forms, weights lie in that order then.
@@ -27,6 +29,7 @@
 #define MOST_BYTES (4 << 20)   /* of V in a worker's scratch */
 #define SHARED_BYTES (8 << 20) /* of V made by a phase of its own */
 #define FILTERS_AHEAD 2048     /* bytes from the filters that are transformed to those that are prefetched */
+#define ROWS_MOST_TILES 8      /* that winograd_rows.c is faster for */
 #define FEW 64                 /* outputs that may be computed plainly */
 
 typedef struct wino {
@@ -36,6 +39,8 @@ typedef struct wino {
   int64_t nr, panels, tiles, nb; /* tiles and panels of a task, at most */
   int64_t c, cb;                 /* channels, those of a block */
   bool by_tap;                   /* there may be few outputs: cy_pack_layout.winograd is 2 */
+  bool filters_once;             /* U is made for all tasks of a call at once */
+  bool rows;                     /* few tiles: winograd_rows.c makes M */
   bool shared;                   /* V of all tiles is made by a phase of its own */
   int64_t v_tiles;               /* tiles of V */
 } wino;
@@ -73,20 +78,36 @@ static double unknown_tiles(const cy_conv_desc *d, double pixels) {
   return pixels * each / 3;
 }
 
-/* Cycles on vectors of W floats, measured on Zen 3: of the input transform, of the rest of a task. A filter takes 50
- * cycles of arithmetic and as many to push its points out of the first-level cache, with AVX-512
- * (Sapphire Rapids) 240 in all. */
-static double input_cost(unsigned W, int64_t tiles, int64_t c) { return (double)tiles * 150 * (double)c / W; }
+/* Cycles on vectors of W floats, measured on Zen 3, with AVX-512 on Sapphire Rapids: of the input transform, of the
+ * rest of a task. Of a filter, 50 are arithmetic, the others push its points out of the first-level cache. */
+static double input_cost(unsigned W, int64_t tiles, int64_t c) {
+  return (double)tiles * (W == 16 ? 300 : 150) * (double)c / W;
+}
+static double output_cost(unsigned W, int64_t tiles, int64_t columns) {
+  return (double)tiles * (W == 16 ? 200 : 150) * (double)columns / W;
+}
 static double task_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c) {
   static const double tail[6] = {0, 2, 2, 3, 4, 5}; /* see next_rows in core.c */
   double rows = (double)(tiles / 6 * 6) + tail[tiles % 6], each = (double)(c * columns) / W;
-  return (18 * rows + (W == 16 ? 240 : 100)) * each + (double)tiles * 150 * (double)columns / W;
+  return (18 * rows + (W == 16 ? 240 : 100)) * each + output_cost(W, tiles, columns);
 }
 
-/* Tiles of a task at most: M of a panel leaves room for U in the second-level cache, V is not large either. */
+/* The same where winograd_rows.c makes M (Sapphire Rapids): points of filters for every few tiles. */
+static double rows_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c) {
+  double each = (double)(c * columns) / W, loads = TAPS * 4 * W / CY_BYTES_PER_CYCLE;
+  double work = 24 * (double)tiles + 36 * (double)cy_ceil(tiles, CY_ROWS_TILES);
+  return (work > loads ? work : loads) * each + output_cost(W, tiles, columns);
+}
+
+/* Tiles of a task at most: M of a panel leaves room for U in the second-level cache, V is not large either. With
+ * AVX-512, what comes from the third level takes longer than the arithmetic: V stays in the second level then, if tiles
+ * enough to pay for their filters leave it there, and where U is made once, V and M leave its place alone. */
 static int64_t most_tiles(const cy_cg *cg, const wino *w) {
-  int64_t most = cg->l2_bytes * 9 / 20 / (POINT_BYTES * w->nr), fit = MOST_BYTES / (POINT_BYTES * w->c);
-  return w->shared || fit > most ? most : fit < 24 ? 24 : fit;
+  int64_t most = cg->l2_bytes * 9 / 20 / (POINT_BYTES * w->nr), least = cg->avx512 ? 48 : 24;
+  int64_t fit = (cg->avx512 ? cg->l2_bytes * 6 / 10 : MOST_BYTES) / (POINT_BYTES * w->c);
+  if (w->filters_once)
+    return cg->l2_bytes / 4 / (POINT_BYTES * (w->c + w->nr));
+  return w->shared || fit > most ? most : fit < least ? least : fit;
 }
 
 /* The block sizes that are best on average for 1, 2, 4 and 8 workers. */
@@ -126,17 +147,23 @@ static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
   wino w = {.d = d, .c = d->cin};
   cy_conv_axes(d, 0, w.axis);
   int64_t total = known_tiles(d, cy_csize_known(d->batch));
-  w.tile = tile_choose(cg, total, d->cout);
+  w.rows = cg->avx512 && total && total <= ROWS_MOST_TILES && d->weights == CY_WEIGHTS_F32;
+  w.tile = w.rows ? (cy_tile){1, 1} : tile_choose(cg, total, d->cout);
   w.nr = (int64_t)w.tile.nv * cg->W;
   w.panels = cy_ceil(d->cout, w.nr);
   w.by_tap = !total && d->weights == CY_WEIGHTS_F32;
-  w.shared = total && POINT_BYTES * total * w.c <= SHARED_BYTES;
+  int64_t block = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w.nr), blocks = cy_ceil(w.c, block);
+  w.cb = w.rows ? CY_ROWS_CHANNELS : cy_round_up(cy_ceil(w.c, blocks), cg->W); /* no vector lies in two blocks */
+  w.filters_once = cg->avx512 && !w.rows && w.panels == 1 && blocks == 1;
+  w.shared = total && POINT_BYTES * total * w.c <= SHARED_BYTES && !w.filters_once;
   int64_t most = most_tiles(cg, &w), image = known_tiles(d, 1);
   blocks_choose(cg, &w, total ? total : image ? image : 16 * most);
   w.tiles = total ? w.tiles : most;
+  if (w.rows) {
+    w.tiles = total;
+    w.nb = 1;
+  }
   w.v_tiles = w.shared ? total : w.tiles;
-  int64_t block = cg->l2_bytes * 3 / 10 / (POINT_BYTES * w.nr), blocks = cy_ceil(w.c, block);
-  w.cb = cy_round_up(cy_ceil(w.c, blocks), cg->W); /* no vector lies in two blocks */
   return w;
 }
 
@@ -159,7 +186,8 @@ double cy_winograd_cost(const cy_cg *cg, const cy_conv_desc *d, double unknown_p
   wino w = plan(cg, d);
   int64_t tiles = known_tiles(d, cy_conv_images(d));
   tiles = tiles ? tiles : (int64_t)unknown_tiles(d, unknown_pixels);
-  return task_cost(cg->W, tiles, w.panels * w.nr, w.c) + input_cost(cg->W, tiles, w.c);
+  double task = w.rows ? rows_cost(cg->W, tiles, w.panels * w.nr, w.c) : task_cost(cg->W, tiles, w.panels * w.nr, w.c);
+  return task + input_cost(cg->W, tiles, w.c);
 }
 
 /* ---- sizes ---- */
@@ -201,7 +229,7 @@ static V task_count(cy_cg *cg, void *ctx) {
 }
 /* Floats of a point: of V in a block of channels, of U, of M; with a cache line more. */
 static int64_t v_floats(const wino *w) { return w->v_tiles * w->cb + 16; }
-static int64_t u_floats(const wino *w) { return w->nr * w->cb + 16; }
+static int64_t u_floats(const wino *w) { return w->rows ? 0 : w->nr * w->cb + 16; }
 static int64_t m_floats(const wino *w) { return w->tiles * w->nr + 16; }
 static int64_t v_blocks(const wino *w) { return cy_ceil(w->c, w->cb); }
 static int64_t v_bytes(const wino *w) { return POINTS * v_blocks(w) * v_floats(w) * 4; }
@@ -245,8 +273,7 @@ static void transform_out(cy_cg *cg, const V m[6], V out[4]) {
   out[3] = mad(cg, 6, m[5], mad(cg, 2, d2, d1));
 }
 
-/* One axis of the filter transform: 3 values to 6. */
-static void transform_filter(cy_cg *cg, const V g[3], V out[6]) {
+void cy_winograd_filter(cy_cg *cg, const V g[3], V out[6]) {
   V ends = fadd(cg, g[0], g[2]), wide = mad(cg, 4, g[2], g[0]);
   out[0] = g[0];
   out[1] = fadd(cg, ends, g[1]);
@@ -450,9 +477,9 @@ static void emit_filter(cy_cg *cg, const wino *w, V from, V apart, V to) {
       g[t] = LLVMBuildFMul(cg->b, g[t], cy_splatf(cg, 1.0 / 36, cg->W), "");
   }
   for (int x = 0; x < 3; x++)
-    transform_filter(cg, (V[3]){g[x], g[3 + x], g[6 + x]}, half[x]);
+    cy_winograd_filter(cg, (V[3]){g[x], g[3 + x], g[6 + x]}, half[x]);
   for (int y = 0; y < 6; y++) {
-    transform_filter(cg, (V[3]){half[0][y], half[1][y], half[2][y]}, row);
+    cy_winograd_filter(cg, (V[3]){half[0][y], half[1][y], half[2][y]}, row);
     for (int x = 0; x < 6; x++)
       cy_store(cg, row[x], cy_gepc(cg, to, (y * 6 + x) * u_floats(w) * 4), 4);
   }
@@ -520,14 +547,37 @@ static void emit_products(cy_cg *cg, const task *t, V c0, V n) {
   cy_loop_end(cg, &e, NULL);
 }
 
+/* Both at once, where tiles are few. */
+static void emit_rows(cy_cg *cg, const task *t, V q, V c0, V n) {
+  const wino *w = t->w;
+  int64_t filter = TAPS * w->nr * 4;
+  V block = cy_mulc(cg, cy_div(cg, c0, cy_i64(cg, w->cb)), POINTS * v_floats(w) * 4);
+  V filters = cy_gep(cg, cy_arg_ptr(cg, w->d->b_slot), cy_mulc(cg, cy_add(cg, cy_mulc(cg, q, w->c), c0), filter));
+  cy_winograd_rows p = {.tiles = w->tiles,
+                        .v = cy_gep(cg, t->v, block),
+                        .filters = filters,
+                        .m = t->m,
+                        .v_point = v_floats(w) * 4,
+                        .m_point = m_floats(w) * 4,
+                        .channels = n,
+                        .accumulate = cy_icmp(cg, LLVMIntNE, c0, cy_i64(cg, 0)),
+                        .ahead = cy_gep(cg, filters, cy_mulc(cg, n, filter))};
+  cy_winograd_rows_emit(cg, &p);
+}
+
 /* M of panel q, over all channels. */
 static void emit_sums(cy_cg *cg, const task *t, V q) {
   const wino *w = t->w;
   cy_loop c;
   cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, w->c), cy_i64(cg, w->cb), NULL, 0);
   V n = cy_imin(cg, cy_i64(cg, w->cb), cy_sub(cg, cy_i64(cg, w->c), c.iv));
-  emit_filters(cg, t, q, c.iv, n);
-  emit_products(cg, t, c.iv, n);
+  if (w->rows) {
+    emit_rows(cg, t, q, c.iv, n);
+  } else {
+    if (!w->filters_once)
+      emit_filters(cg, t, q, c.iv, n);
+    emit_products(cg, t, c.iv, n);
+  }
   cy_loop_end(cg, &c, NULL);
 }
 
@@ -638,6 +688,8 @@ void cy_winograd_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) 
     emit_few(cg, &t);
     cy_if_else(cg, &few);
   }
+  if (w.filters_once)
+    emit_filters(cg, &t, cy_i64(cg, 0), cy_i64(cg, 0), cy_i64(cg, w.c));
   cy_loop_begin(cg, &i, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_task(cg, &t, i.iv);
   cy_loop_end(cg, &i, NULL);
