@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 enum { FRESH_BYTES = 128 * 1024, TOGETHER = 4 }; /* TOGETHER: panels that a task packs */
+enum { FAR_BYTES = 32 * 1024 }; /* weights that the first-level cache does not keep beside other data */
 enum { WIDE = 4 }; /* vectors of sums that epilogues take at once, where there are so many */
 
 typedef struct plan {
@@ -155,6 +156,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   else
     plan_gemm(&p);
   p.form.amx = amx_fits(cg, &p);
+  p.form.far = p.form.amx && p.packed && p.n * p.k * (d->bf16 ? 2 : 1) >= FAR_BYTES;
   p.form.together = p.form.amx ? CY_AMX_GROUPS : 1;
   p.tile = p.form.amx ? cy_dot_amx_tile(p.rows, p.n) : cy_tile_choose(cg, p.rows, p.n);
   if (p.rows != 1 && !p.form.amx)

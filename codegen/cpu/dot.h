@@ -85,6 +85,7 @@ int64_t cy_dot_depthwise_slot(int64_t n, int64_t lanes);
 typedef struct cy_dot_form {
   bool fours, wide, cut, bf16; /* wide: b is packed in 16 bits; cut: fours, too; bf16: wide, too */
   bool amx;                    /* fours or bf16 */
+  bool far;                    /* amx: b lies beyond the first-level cache */
   unsigned step, together;     /* k of a group; groups come by so many */
 } cy_dot_form;
 
