@@ -13,7 +13,7 @@
 
 enum { FRESH_BYTES = 128 * 1024, TOGETHER = 4 }; /* TOGETHER: panels that a task packs */
 enum { FAR_BYTES = 32 * 1024 }; /* weights that the first-level cache does not keep beside other data */
-enum { WIDE = 4 }; /* vectors of sums that epilogues take at once, where there are so many */
+enum { WIDE = CY_DOT_WIDE };
 
 typedef struct plan {
   const cy_dot_desc *d;
@@ -687,7 +687,7 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
     ints.start = cy_gep(cg, f->start, cy_mulc(cg, before, -4));
   }
   if (!p->form.bf16)
-    epilogue = (cy_epilogue){.emit = finish_emit, .ctx = &ints, .wide = p->n >= WIDE * (int64_t)cg->W ? WIDE : 0};
+    epilogue = (cy_epilogue){.emit = finish_emit, .ctx = &ints, .wide = cy_dot_wide(cg, p->n)};
   epilogue.all_wide = epilogue.wide && p->unit * p->nr % (WIDE * cg->W) == 0 && p->n % (WIDE * cg->W) == 0;
   unsigned tail = p->n ? (unsigned)(p->n % cg->W) : cg->W;
   cy_loop g, r;

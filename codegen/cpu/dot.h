@@ -80,6 +80,12 @@ int64_t cy_dot_depthwise_pair(int64_t height, int64_t width, int64_t y, int64_t 
 /* The i32 slot of channel n's pair of weights, for vectors of `lanes` i32. */
 int64_t cy_dot_depthwise_slot(int64_t n, int64_t lanes);
 
+/* Vectors of sums of bytes that an epilogue takes at once, where there are n columns. */
+enum { CY_DOT_WIDE = 4 };
+static inline unsigned cy_dot_wide(const cy_cg *cg, int64_t n) {
+  return n >= CY_DOT_WIDE * (int64_t)cg->W ? CY_DOT_WIDE : cg->avx512 && n >= 2 * (int64_t)cg->W ? 2 : 0;
+}
+
 /* ---- dot_kernel.c ---- */
 
 typedef struct cy_dot_form {

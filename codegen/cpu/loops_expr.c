@@ -478,10 +478,11 @@ static cy_expr bounded(const cy_kernel *k, cy_expr e, cy_op op, double bound) {
   return 0;
 }
 
-/* cast<u8>(cast<i32>(round(min(max(v, 0), 255)))), or without `round`, v being whole, in vectors that fill one of bytes:
- * v, else 0. */
+/* cast<u8>(cast<i32>(round(min(max(v, 0), 255)))), or without `round`, v being whole, in vectors that fill one of bytes,
+ * with AVX-512, where storing the bytes of i32 is slow, also in shorter ones: v, else 0. */
 static cy_expr is_byte_rounding(const cy_lp *p, const cy_expr_info *x, bool varying) {
-  bool fits = varying && p->cg->avx2 && !p->cg->avx512 && p->lanes == 4 * p->cg->W;
+  unsigned vectors = p->lanes % p->cg->W ? 0 : p->lanes / p->cg->W;
+  bool fits = varying && p->cg->avx2 && (vectors == 4 || (p->cg->avx512 && (vectors == 1 || vectors == 2)));
   if (!fits || x->op != CY_OP_cast || x->dtype != CY_U8 || x->id)
     return 0;
   cy_expr from = rounding_cast_of(p->k, cy_expr_of(p->k, x->arg[0]));
@@ -492,22 +493,27 @@ static cy_expr is_byte_rounding(const cy_lp *p, const cy_expr_info *x, bool vary
 }
 
 /* That with instructions that saturate, so that the lower bound needs none of its own: below it, and for NaN, the
- * conversion gives negative numbers. Two vectors become one 128 bits at a time, which one permutation puts right. */
+ * conversion gives negative numbers. Two vectors become one 128 bits at a time, which one permutation puts right; of
+ * fewer than four, some come twice. */
 static V byte_rounding(cy_lp *p, cy_expr from) {
   cy_cg *cg = p->cg;
-  unsigned W = cg->W;
+  unsigned W = cg->W, vectors = p->lanes / W, quarter = W / 4;
+  const char *words = W == 16 ? "llvm.x86.avx512.packssdw.512" : "llvm.x86.avx2.packssdw";
+  const char *to_bytes = W == 16 ? "llvm.x86.avx512.packuswb.512" : "llvm.x86.avx2.packuswb";
   V top[2] = {cy_lp_value(p, from), cy_lp_const(cg, CY_F32, (cy_scalar){.f = 255}, p->lanes)};
   V v = cy_lp_op(cg, CY_OP_min, CY_F32, CY_F32, top, 2, p->lanes), part[4], half[2];
   T types[2] = {LLVMVectorType(cg->i32, p->lanes), LLVMTypeOf(v)};
   v = cy_intrinsic_of(cg, "llvm.lrint", types, 2, &v, 1);
   for (unsigned i = 0; i < 4; i++)
-    part[i] = cy_some_lanes(cg, v, i * W, W);
+    part[i] = i < vectors ? cy_some_lanes(cg, v, i * W, W) : part[i - vectors];
   for (int i = 0; i < 2; i++)
-    half[i] = cy_intrinsic_of(cg, "llvm.x86.avx2.packssdw", NULL, 0, part + 2 * i, 2);
-  V bytes = cy_intrinsic_of(cg, "llvm.x86.avx2.packuswb", NULL, 0, half, 2);
-  static const int order[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    half[i] = i && vectors < 4 ? half[0] : cy_intrinsic_of(cg, words, NULL, 0, part + 2 * i, 2);
+  V bytes = cy_intrinsic_of(cg, to_bytes, NULL, 0, half, 2);
+  int order[16];
+  for (unsigned i = 0; i < vectors * quarter; i++) /* of 4 bytes */
+    order[i] = (int)(i % quarter * 4 + i / quarter);
   bytes = LLVMBuildBitCast(cg->b, bytes, cg->vi, "");
-  bytes = cy_shuffle(cg, bytes, bytes, order, W);
+  bytes = cy_shuffle(cg, bytes, bytes, order, vectors * quarter);
   return LLVMBuildBitCast(cg->b, bytes, LLVMVectorType(cg->i8, p->lanes), "");
 }
 
