@@ -247,10 +247,10 @@ void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c,
   piece p = {e, idx, rows->n_idx, cy_gep(cg, c, cy_mul(cg, r.iv, ldc)), col0};
   cy_loop j;
   V from = cy_i64(cg, 0);
-  if (e->wide > 1) {
-    V lanes = cy_i64(cg, e->wide * W), end = cy_mul(cg, cy_div(cg, cols, lanes), lanes);
+  for (unsigned wide = e->wide; wide > 1; wide = cg->avx512 && !e->all_wide ? wide / 2 : 0) {
+    V lanes = cy_i64(cg, wide * W), end = cy_mul(cg, cy_div(cg, cols, lanes), lanes);
     cy_loop_begin(cg, &j, from, end, lanes, NULL, 0);
-    emit_piece(cg, &p, j.iv, e->wide * W);
+    emit_piece(cg, &p, j.iv, wide * W);
     cy_loop_end(cg, &j, NULL);
     from = end;
   }

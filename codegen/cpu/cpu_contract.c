@@ -401,10 +401,11 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
                       (long long)f->source.ns, (long long)f->source.ts, (long long)f->source.cs);
   if (f->bits) {
     const cy_dot_layout *l = &f->dot;
-    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %lld %u %u %d %d %d %lld", key, f->bits,
+    key = cy_arena_printf(arena, "%s|int%u%c %lld %lld %lld %lld %lld %u %u %d %d %d %lld %lld %lld %lld", key, f->bits,
                           f->is_signed ? 's' : 'u', (long long)l->matrices, (long long)l->n, (long long)l->taps,
                           (long long)l->row_taps, (long long)l->c, l->nr, l->step, l->wide * 2 + l->sums, l->depthwise,
-                          l->cut, (long long)l->again);
+                          l->cut, (long long)l->again, (long long)l->band.outputs, (long long)l->band.step,
+                          (long long)l->band.inc);
   }
   for (int i = 0; i < f->nparts; i++) {
     const cy_pack_layout *l = &f->parts[i].layout;

@@ -12,7 +12,8 @@
 #include <stdio.h>
 
 enum { FRESH_BYTES = 128 * 1024, TOGETHER = 4 }; /* TOGETHER: panels that a task packs */
-enum { WIDE = 4 }; /* vectors of sums that epilogues take at once, where there are so many */
+enum { FAR_BYTES = 32 * 1024 }; /* weights that the first-level cache does not keep beside other data */
+enum { WIDE = CY_DOT_WIDE };
 
 typedef struct plan {
   const cy_dot_desc *d;
@@ -155,6 +156,7 @@ static plan plan_of(const cy_cg *cg, const cy_dot_desc *d) {
   else
     plan_gemm(&p);
   p.form.amx = amx_fits(cg, &p);
+  p.form.far = p.form.amx && p.packed && p.n * p.k * (d->bf16 ? 2 : 1) >= FAR_BYTES;
   p.form.together = p.form.amx ? CY_AMX_GROUPS : 1;
   p.tile = p.form.amx ? cy_dot_amx_tile(p.rows, p.n) : cy_tile_choose(cg, p.rows, p.n);
   if (p.rows != 1 && !p.form.amx)
@@ -685,7 +687,7 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
     ints.start = cy_gep(cg, f->start, cy_mulc(cg, before, -4));
   }
   if (!p->form.bf16)
-    epilogue = (cy_epilogue){.emit = finish_emit, .ctx = &ints, .wide = p->n >= WIDE * (int64_t)cg->W ? WIDE : 0};
+    epilogue = (cy_epilogue){.emit = finish_emit, .ctx = &ints, .wide = cy_dot_wide(cg, p->n)};
   epilogue.all_wide = epilogue.wide && p->unit * p->nr % (WIDE * cg->W) == 0 && p->n % (WIDE * cg->W) == 0;
   unsigned tail = p->n ? (unsigned)(p->n % cg->W) : cg->W;
   cy_loop g, r;

@@ -13,6 +13,7 @@
  *           few do, this takes less time than pairs; whether they do, the weights tell (cy_dot_again)
  *   bf16    a and b as bf16 in the places of pairs, vdpbf16ps, which takes denormals for zeros and adds the products of
  *           a pair one after the other: where the CPU has it (cg->bf16_dot)
+ * A filter per channel is applied by pairs (dot_depthwise.c) or fours (dot_bands.c).
  * Where the CPU has AMX, fours and bf16 are multiplied by it, 16 rows by 16 columns by 16 groups of k at a time
  * (dot_amx.c); k is then filled up to whole tiles.
  * A task copies its rows of a into scratch in the form wanted, [row][k], padding included; micro-kernels then read
@@ -40,6 +41,19 @@ typedef struct cy_dot_desc {
  * matrix begins with i32 first[panels + 1]: how many groups come again in the panels before; i32 offset[again]: their
  * places in a row of a, in bytes; up to a whole cache line. ---- */
 
+/* Depthwise by fours: a few output rows, and the input rows that they read, which come in groups of four. */
+enum { CY_BAND_ROWS = 16, CY_BAND_USES = 16 };
+typedef struct cy_dot_use { /* of a group by an output row */
+  int output, group;
+  int tap[4]; /* row of the kernel that meets each of the group's rows, -1: none does */
+} cy_dot_use;
+typedef struct cy_dot_band {
+  int64_t outputs, step, inc; /* outputs: 0: another form */
+  int rows, groups, uses;
+  int64_t row[CY_BAND_ROWS]; /* from the first one on */
+  cy_dot_use use[CY_BAND_USES];
+} cy_dot_band;
+
 typedef struct cy_dot_layout {
   int64_t matrices, n, taps, c; /* k runs over taps, then channels */
   int64_t row_taps;             /* depthwise: taps of a kernel row */
@@ -48,6 +62,7 @@ typedef struct cy_dot_layout {
   unsigned together;            /* groups of k: there are a multiple of so many */
   bool cut;
   int64_t again;
+  cy_dot_band band; /* depthwise by fours: [block of nr channels][vector][use][tap of a row][step], then the sums */
   int64_t matrix_bytes, bytes;
 } cy_dot_layout;
 
@@ -80,11 +95,23 @@ int64_t cy_dot_depthwise_pair(int64_t height, int64_t width, int64_t y, int64_t 
 /* The i32 slot of channel n's pair of weights, for vectors of `lanes` i32. */
 int64_t cy_dot_depthwise_slot(int64_t n, int64_t lanes);
 
+/* ---- dot_bands.c: the same by fours ---- */
+bool cy_dot_bands_possible(const cy_cg *cg, const cy_dot_desc *desc);
+cy_dot_layout cy_dot_bands_layout(const cy_cg *cg, const cy_dot_desc *desc);
+void cy_dot_bands_emit(cy_cg *cg, const cy_dot_desc *desc, cy_contract_info *out_info);
+
+/* Vectors of sums of bytes that an epilogue takes at once, where there are n columns. */
+enum { CY_DOT_WIDE = 4 };
+static inline unsigned cy_dot_wide(const cy_cg *cg, int64_t n) {
+  return n >= CY_DOT_WIDE * (int64_t)cg->W ? CY_DOT_WIDE : cg->avx512 && n >= 2 * (int64_t)cg->W ? 2 : 0;
+}
+
 /* ---- dot_kernel.c ---- */
 
 typedef struct cy_dot_form {
   bool fours, wide, cut, bf16; /* wide: b is packed in 16 bits; cut: fours, too; bf16: wide, too */
   bool amx;                    /* fours or bf16 */
+  bool far;                    /* amx: b lies beyond the first-level cache */
   unsigned step, together;     /* k of a group; groups come by so many */
 } cy_dot_form;
 

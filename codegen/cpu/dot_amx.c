@@ -11,7 +11,8 @@
 
 #include <stdio.h>
 
-enum { A_TILE = 4, B_TILE = 6, TILE_BYTES = 64, TILE_VECTOR = 64 }; /* tiles below A_TILE hold sums */
+enum { A_TILE = 4, B_TILE = 6, TILE_BYTES = 64, TILE_VECTOR = 64 };
+enum { AHEAD = 4096 }; /* bytes */ /* tiles below A_TILE hold sums */
 
 static void tile_call(cy_cg *cg, const char *name, V *args, unsigned n) { cy_intrinsic_of(cg, name, NULL, 0, args, n); }
 static V number(cy_cg *cg, unsigned tile) { return LLVMConstInt(cg->i8, tile, 0); }
@@ -90,9 +91,18 @@ typedef struct kernel {
 
 static unsigned sums_tile(const kernel *k, unsigned i, unsigned j) { return i * k->nv + j; }
 
+/* Columns of steps to come: tile loads, too few of which are on their way at a time, wait for each other's misses. */
+static void emit_ahead(cy_cg *cg, const kernel *k, V b) {
+  int64_t bytes = CY_AMX_GROUPS * cy_dot_group_bytes(k->form, k->nr);
+  for (int64_t line = 0; line < bytes; line += 64)
+    cy_prefetch(cg, cy_gepc(cg, b, AHEAD + line), false, CY_FIRST_LEVEL);
+}
+
 /* One tile of k: rows `at` bytes from where they begin, columns at b. */
 static void emit_step(cy_cg *cg, const kernel *k, V b, V at) {
   V row = cy_gep(cg, k->a, at), b_stride = cy_i64(cg, cy_dot_group_bytes(k->form, k->nr));
+  if (k->form.far)
+    emit_ahead(cg, k, b);
   for (unsigned i = 0; i < k->ma; i++) {
     tile_load(cg, A_TILE + i, row, k->stride);
     row = cy_gep(cg, row, k->below);
@@ -133,8 +143,8 @@ static void emit_panel(cy_cg *cg, const kernel *k, V fn, V q) {
 
 V cy_dot_amx_kernel(cy_cg *cg, cy_dot_form form, unsigned mr, unsigned nv, int64_t nr, bool onto) {
   char name[64];
-  snprintf(name, sizeof name, "cyk_amx_%s_%ux%u_%lld%s", form.bf16 ? "bf16" : "u8s8", mr, nv * cg->W, (long long)nr,
-           onto ? "_onto" : "");
+  snprintf(name, sizeof name, "cyk_amx_%s_%ux%u_%lld%s%s", form.bf16 ? "bf16" : "u8s8", mr, nv * cg->W, (long long)nr,
+           onto ? "_onto" : "", form.far ? "_far" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;

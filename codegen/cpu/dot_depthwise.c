@@ -1,4 +1,5 @@
-/* dot_depthwise.c - convolution of each channel of 8-bit integers with its own filter.
+/* dot_depthwise.c - convolution of each channel of 8-bit integers with its own filter, by pairs; dot_bands.c does it
+ * by fours where the CPU has the instruction.
  *
  * Comes in: a cy_dot_desc with cy_dot_depthwise_possible. Goes out: one phase, a task being some output rows of an
  * image. At most CHUNK channels at a time, the input rows that a task needs are copied to scratch as i16 less the zero
@@ -84,6 +85,8 @@ static dw plan(const cy_cg *cg, const cy_dot_desc *d) {
 }
 
 cy_dot_layout cy_dot_depthwise_layout(const cy_cg *cg, const cy_dot_desc *d) {
+  if (cy_dot_bands_possible(cg, d))
+    return cy_dot_bands_layout(cg, d);
   dw p = plan(cg, d);
   return (cy_dot_layout){.matrices = 1,
                          .n = p.c,
@@ -332,6 +335,10 @@ static V wide_weights(cy_cg *cg, const dw *p, V scratch) {
 }
 
 void cy_dot_depthwise_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
+  if (cy_dot_bands_possible(cg, d)) {
+    cy_dot_bands_emit(cg, d, info);
+    return;
+  }
   dw p = plan(cg, d);
   cy_kernel_begin(cg, p.w->name, 0);
   if (p.w->epilogue.begin)

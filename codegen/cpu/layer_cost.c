@@ -15,6 +15,8 @@
 static const double BF16_OUTPUT = 0.5, WIDENED = 0.12, COPIED = 0.04;
 /* Depthwise, of integers: per output and tap. */
 static const double INT_DEPTHWISE = 0.33, INT_DEPTHWISE_TAP = 0.075;
+/* .. by fours: and input element. */
+static const double BANDS = 0.35, BANDS_TAP = 0.02, BANDS_INPUT = 0.3;
 
 /* What differs by more than the width of vectors. */
 typedef struct rates {
@@ -128,6 +130,8 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
   if (f == FLOATS)
     return cy_conv_cost(cg, &d) * (algorithm == CY_CONV_WINOGRAD ? r->winograd : r->plain) +
            outputs * r->float_output * wide;
+  if (f == BYTES && cy_dot_bands_possible(cg, &integers))
+    return outputs * (BANDS + BANDS_TAP * taps + BANDS_INPUT * strides) * wide;
   if (f == BYTES && cy_dot_depthwise_possible(&integers))
     return outputs * (INT_DEPTHWISE + INT_DEPTHWISE_TAP * taps + r->int_depthwise_input * strides) * wide;
   double channels = (double)(d.cin / d.groups), last = (double)d.kernel[d.n_spatial - 1];

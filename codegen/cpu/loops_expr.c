@@ -478,11 +478,15 @@ static cy_expr bounded(const cy_kernel *k, cy_expr e, cy_op op, double bound) {
   return 0;
 }
 
-/* cast<u8>(cast<i32>(round(min(max(v, 0), 255)))), or without `round`, v being whole, in vectors that fill one of bytes:
- * v, else 0. */
+/* Do vectors fill one of bytes? With AVX-512, where truncating i32 takes longer than packing, also a part of one. */
+static bool fills_bytes(const cy_lp *p, bool varying) {
+  unsigned vectors = p->lanes % p->cg->W ? 0 : p->lanes / p->cg->W;
+  return varying && p->cg->avx2 && (vectors == 4 || (p->cg->avx512 && (vectors == 1 || vectors == 2)));
+}
+
+/* cast<u8>(cast<i32>(round(min(max(v, 0), 255)))), or without `round`, v being whole: v, else 0. */
 static cy_expr is_byte_rounding(const cy_lp *p, const cy_expr_info *x, bool varying) {
-  bool fits = varying && p->cg->avx2 && !p->cg->avx512 && p->lanes == 4 * p->cg->W;
-  if (!fits || x->op != CY_OP_cast || x->dtype != CY_U8 || x->id)
+  if (!fills_bytes(p, varying) || x->op != CY_OP_cast || x->dtype != CY_U8 || x->id)
     return 0;
   cy_expr from = rounding_cast_of(p->k, cy_expr_of(p->k, x->arg[0]));
   if (!from)
@@ -491,24 +495,80 @@ static cy_expr is_byte_rounding(const cy_lp *p, const cy_expr_info *x, bool vary
   return top ? bounded(p->k, top, CY_OP_max, 0) : 0;
 }
 
-/* That with instructions that saturate, so that the lower bound needs none of its own: below it, and for NaN, the
- * conversion gives negative numbers. Two vectors become one 128 bits at a time, which one permutation puts right. */
-static V byte_rounding(cy_lp *p, cy_expr from) {
+/* The other operand of op(e, constant) where 16 bits hold the constant; 0: e is something else. */
+static cy_expr word_bounded(const cy_kernel *k, cy_expr e, cy_op op) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  for (int i = 0; i < 2 && x->op == op; i++) {
+    const cy_expr_info *c = cy_expr_of(k, x->arg[i]);
+    if (c->op == CY_X_CONST && fabs(c->c.f) <= INT16_MAX)
+      return x->arg[1 - i];
+  }
+  return 0;
+}
+
+static bool word_clamped(const cy_kernel *k, cy_expr e, cy_op outer, cy_op inner) {
+  cy_expr bounded_once = word_bounded(k, e, outer);
+  return bounded_once && word_bounded(k, bounded_once, inner);
+}
+
+/* cast<u8>(cast<i32>(round(v)) + number) with v clamped to what 16 bits hold, as a quantize with a zero point has it,
+ * or without the number or `round`: v, else 0. */
+static cy_expr is_byte_truncation(const cy_lp *p, const cy_expr_info *x, bool varying, cy_expr *out_number) {
+  const cy_kernel *k = p->k;
+  *out_number = 0;
+  if (!p->cg->avx512 || !fills_bytes(p, varying) || x->op != CY_OP_cast || !cy_dtype_is_byte(x->dtype) || x->id)
+    return 0;
+  cy_expr rounded = x->arg[0];
+  const cy_expr_info *sum = cy_expr_of(k, rounded);
+  for (int i = 0; i < 2 && !*out_number && sum->op == CY_OP_add; i++)
+    if (cy_expr_of(k, sum->arg[i])->op == CY_X_CONST) {
+      *out_number = sum->arg[i];
+      rounded = sum->arg[1 - i];
+    }
+  cy_expr from = rounding_cast_of(k, cy_expr_of(k, rounded));
+  bool fits = from && (word_clamped(k, from, CY_OP_min, CY_OP_max) || word_clamped(k, from, CY_OP_max, CY_OP_min));
+  return fits ? from : 0;
+}
+
+/* v, floats, rounded to 16 bits and from there to u8, each time with saturation, or to their low byte. Two vectors
+ * become one 128 bits at a time, which one permutation puts right; of fewer than four, some come twice. */
+static V packed_bytes(cy_lp *p, V v, bool low_byte) {
   cy_cg *cg = p->cg;
-  unsigned W = cg->W;
-  V top[2] = {cy_lp_value(p, from), cy_lp_const(cg, CY_F32, (cy_scalar){.f = 255}, p->lanes)};
-  V v = cy_lp_op(cg, CY_OP_min, CY_F32, CY_F32, top, 2, p->lanes), part[4], half[2];
+  unsigned W = cg->W, vectors = p->lanes / W, quarter = W / 4;
+  const char *words = W == 16 ? "llvm.x86.avx512.packssdw.512" : "llvm.x86.avx2.packssdw";
+  const char *to_bytes = W == 16 ? "llvm.x86.avx512.packuswb.512" : "llvm.x86.avx2.packuswb";
   T types[2] = {LLVMVectorType(cg->i32, p->lanes), LLVMTypeOf(v)};
+  V part[4], half[2];
   v = cy_intrinsic_of(cg, "llvm.lrint", types, 2, &v, 1);
   for (unsigned i = 0; i < 4; i++)
-    part[i] = cy_some_lanes(cg, v, i * W, W);
-  for (int i = 0; i < 2; i++)
-    half[i] = cy_intrinsic_of(cg, "llvm.x86.avx2.packssdw", NULL, 0, part + 2 * i, 2);
-  V bytes = cy_intrinsic_of(cg, "llvm.x86.avx2.packuswb", NULL, 0, half, 2);
-  static const int order[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    part[i] = i < vectors ? cy_some_lanes(cg, v, i * W, W) : part[i - vectors];
+  for (int i = 0; i < 2; i++) {
+    half[i] = cy_intrinsic_of(cg, words, NULL, 0, part + 2 * i, 2);
+    if (low_byte)
+      half[i] = LLVMBuildAnd(cg->b, half[i], cy_splat(cg, LLVMConstInt(cg->i16, 255, 0), 2 * W), "");
+  }
+  V bytes = cy_intrinsic_of(cg, to_bytes, NULL, 0, half, 2);
+  int order[16];
+  for (unsigned i = 0; i < vectors * quarter; i++) /* of 4 bytes */
+    order[i] = (int)(i % quarter * 4 + i / quarter);
   bytes = LLVMBuildBitCast(cg->b, bytes, cg->vi, "");
-  bytes = cy_shuffle(cg, bytes, bytes, order, W);
+  bytes = cy_shuffle(cg, bytes, bytes, order, vectors * quarter);
   return LLVMBuildBitCast(cg->b, bytes, LLVMVectorType(cg->i8, p->lanes), "");
+}
+
+/* Saturation spares the lower bound: below it, and for NaN, the conversion gives negative numbers. */
+static V byte_rounding(cy_lp *p, cy_expr from) {
+  V top[2] = {cy_lp_value(p, from), cy_lp_const(p->cg, CY_F32, (cy_scalar){.f = 255}, p->lanes)};
+  return packed_bytes(p, cy_lp_op(p->cg, CY_OP_min, CY_F32, CY_F32, top, 2, p->lanes), false);
+}
+
+/* The low byte of what NaN becomes is 0 in 16 bits, too. */
+static V byte_truncation(cy_lp *p, cy_expr from, cy_expr number) {
+  V v = packed_bytes(p, cy_lp_value(p, from), true);
+  if (!number)
+    return v;
+  V added = LLVMConstInt(p->cg->i8, (uint64_t)cy_expr_of(p->k, number)->c.i & 255, 0);
+  return LLVMBuildAdd(p->cg->b, v, cy_splat(p->cg, added, p->lanes), "");
 }
 
 /* Pairs in vectors of W to 64 lanes, for W of which one instruction multiplies and adds. */
@@ -550,8 +610,11 @@ static V compute(cy_lp *p, cy_expr e, bool varying) {
   const cy_expr_info *x = cy_expr_of(p->k, e);
   V a[3];
   cy_expr byte = is_byte_rounding(p, x, varying), rounded = rounding_cast_of(p->k, x), w, h;
+  cy_expr number, low = byte ? 0 : is_byte_truncation(p, x, varying, &number);
   if (byte)
     return byte_rounding(p, byte);
+  if (low)
+    return byte_truncation(p, low, number);
   if (varying && p->cg->avx2 && p->lanes % p->cg->W == 0 && cy_x_is_pairs(p->k, e, &w, &h))
     return pairs(p, w, h);
   switch (x->op) {

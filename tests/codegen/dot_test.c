@@ -66,6 +66,13 @@ static const dot_case cases[] = {
     CONV('s', 's', -128, 2, 24, 24, 11, 9, 3, 3, 2, 1, .groups = 24),
     CONV('u', 'w', 3, 1, 19, 19, 9, 9, 5, 5, 1, 2, .groups = 19),
     CONV('u', 's', 99, 2, 40, 40, 13, 10, 3, 3, 1, 1, .dynamic = 1, .groups = 40),
+    CONV('u', 's', 130, 1, 160, 160, 15, 14, 3, 3, 1, 1, .groups = 160),
+    CONV('s', 's', -7, 1, 71, 71, 13, 12, 5, 5, 1, 2, .groups = 71),
+    CONV('u', 's', 5, 1, 48, 48, 17, 9, 5, 3, 2, 1, .groups = 48),
+    CONV('u', 's', 200, 1, 34, 34, 12, 12, 3, 3, 1, 2, .dilation = 2, .groups = 34),
+    CONV('u', 's', 200, 1, 20, 20, 3, 2, 7, 7, 1, 3, .groups = 20),
+    CONV('s', 's', 9, 2, 66, 66, 9, 40, 3, 3, 2, 0, .dynamic = 1, .groups = 66),
+    CONV('u', 's', 1, 1, 16, 16, 20, 5, 17, 2, 1, 0, .groups = 16),
 };
 
 enum { A_SLOT, B_SLOT, OUT_SLOT, SCRATCH_SLOT, SHARED_SLOT, A_ZERO_SLOT, B_ZERO_SLOT, FIRST_SIZE };

@@ -77,7 +77,8 @@ static void test_rounding(void) {
     cy_dtype to;
     double low, high;
     int64_t zero;
-  } forms[] = {{CY_U8, 0, 255, 0}, {CY_U8, -3, 252, 3}, {CY_U8, 0, 200, 0}, {CY_I8, -128, 127, 0}};
+  } forms[] = {
+      {CY_U8, 0, 255, 0}, {CY_U8, -3, 252, 3}, {CY_U8, 0, 200, 0}, {CY_I8, -128, 127, 0}, {CY_I8, -118, 137, -10}};
   static const double odd[] = {NAN, INFINITY, -INFINITY, 1e30, -1e30, 254.5, 255.5, -0.5};
   for (size_t m = 0; m < CHECK_COUNT(forms) * CHECK_COUNT(odd); m++) {
     size_t n = m % CHECK_COUNT(forms);

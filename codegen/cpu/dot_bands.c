@@ -1,0 +1,425 @@
+/* dot_bands.c - convolution of each channel of 8-bit integers with its own filter, by instructions that add up fours.
+ *
+ * Comes in: a cy_dot_desc with cy_dot_bands_possible. Goes out: one phase, a task being some bands of an image. A band
+ * is a few output rows and the input rows that they read, in groups of four: the u8 of four rows are interleaved, so
+ * that one vpdpbusd does up to four taps of a kernel column for a vector of channels. What is interleaved once serves
+ * all output rows of the band and all columns of the kernel. Padding is the zero point, which takes its share in what
+ * the sums begin with; see fours in dot.h.
+ * For a block of 4 * W channels at a time, the band's groups go to scratch as [group][vector][column][W][4], a tile of
+ * outputs is summed up vector by vector, and the epilogue gets the channels of the block in their own order:
+ * interleaving works on 128 bits at a time, for which they are permuted as they are loaded.
+ */
+#include "dot.h"
+
+enum { MOST_OUTPUTS = 4, MOST_SUMS = 16 };            /* of a band; registers of a tile */
+enum { TASK_NS = 20000, WORTH_SHARING = 4000 };       /* WORTH_SHARING: ns of a picture */
+enum { VECTORS = CY_DOT_WIDE };                       /* of a block */
+static const double INTERLEAVED = 12, MULTIPLIED = 2; /* cycles of a block's column and group; of a use and tap */
+static const double OUTPUTS_PER_NS = 4;               /* about */
+
+typedef struct bands {
+  const cy_dot_desc *d;
+  const cy_conv_desc *w;
+  cy_axis axis[3];
+  cy_dot_band band;
+  int64_t c, tile, per_task; /* tile: outputs of a row; bands of a task */
+  cy_dot_form form;
+} bands;
+
+/* ---- the plan ---- */
+
+static int place_of(const cy_dot_band *b, int64_t row) {
+  int i = 0;
+  while (i < b->rows && b->row[i] < row)
+    i++;
+  return i;
+}
+
+static bool add_row(cy_dot_band *b, int64_t row) {
+  int at = place_of(b, row);
+  if (at < b->rows && b->row[at] == row)
+    return true;
+  if (b->rows == CY_BAND_ROWS)
+    return false;
+  for (int i = b->rows++; i > at; i--)
+    b->row[i] = b->row[i - 1];
+  b->row[at] = row;
+  return true;
+}
+
+/* false: more input rows than a band may have. */
+static bool band_of(int64_t outputs, int64_t height, int64_t step, int64_t inc, cy_dot_band *b) {
+  *b = (cy_dot_band){.outputs = outputs, .step = step, .inc = inc};
+  for (int64_t i = 0; i < outputs * height; i++)
+    if (!add_row(b, i / height * step + i % height * inc))
+      return false;
+  b->groups = (int)cy_ceil(b->rows, 4);
+  for (int64_t o = 0; o < outputs; o++)
+    for (int g = 0; g < b->groups; g++) {
+      cy_dot_use use = {(int)o, g, {-1, -1, -1, -1}};
+      bool any = false;
+      for (int64_t k = 0; k < height; k++) {
+        int at = place_of(b, o * step + k * inc);
+        if (at / 4 == g) {
+          use.tap[at % 4] = (int)k;
+          any = true;
+        }
+      }
+      if (any)
+        b->use[b->uses++] = use;
+    }
+  return true;
+}
+
+/* The band that takes the least time for an output row. */
+static bool band_choose(const cy_axis *h, const cy_axis *w, cy_dot_band *best) {
+  int64_t height = cy_csize_known(h->out);
+  double least = 0;
+  for (int64_t outputs = 1; outputs <= MOST_OUTPUTS && (!height || outputs <= height); outputs++) {
+    cy_dot_band b;
+    if (!band_of(outputs, h->count, h->step, h->inc, &b))
+      break;
+    double cycles = INTERLEAVED * b.groups * (double)w->step + MULTIPLIED * b.uses * (double)w->count;
+    double blocks = height ? (double)cy_ceil(height, outputs) : 1.0 / (double)outputs;
+    if (least == 0 || cycles * blocks < least) {
+      least = cycles * blocks;
+      *best = b;
+    }
+  }
+  return least > 0;
+}
+
+bool cy_dot_bands_possible(const cy_cg *cg, const cy_dot_desc *d) {
+  cy_axis axis[3];
+  cy_dot_band b;
+  if (!(cg->vnni || cg->vnni_spelled) || d->b_bits != 8 || !d->b_signed || !cy_dot_depthwise_possible(d))
+    return false;
+  cy_conv_axes(&d->window, 0, axis);
+  return axis[1].count > 1 && band_choose(&axis[1], &axis[2], &b);
+}
+
+/* Outputs of a row that are summed up together: few of the last tile's idle. */
+static int64_t tile_choose(const cy_dot_band *b, int64_t width) {
+  int64_t most = MOST_SUMS / b->outputs < 8 ? MOST_SUMS / b->outputs : 8, best = most;
+  for (int64_t t = most; width && t > most / 2; t--)
+    if (cy_round_up(width, t) < cy_round_up(width, best))
+      best = t;
+  return best;
+}
+
+static bands plan(const cy_dot_desc *d) {
+  bands p = {.d = d, .w = &d->window, .c = d->window.cin, .form = {.fours = true, .step = 4}};
+  cy_conv_axes(p.w, 0, p.axis);
+  band_choose(&p.axis[1], &p.axis[2], &p.band);
+  int64_t width = cy_csize_known(p.axis[2].out), height = cy_csize_known(p.axis[1].out);
+  p.tile = tile_choose(&p.band, width);
+  double ns = (double)((width ? width : 64) * p.c * p.band.outputs) / OUTPUTS_PER_NS;
+  int64_t all = height ? cy_ceil(height, p.band.outputs) : 0;
+  p.per_task = 1 + (int64_t)(TASK_NS / (ns + 1));
+  if (all && ns * (double)all > WORTH_SHARING && p.per_task > (all + 1) / 2)
+    p.per_task = (all + 1) / 2;
+  if (all) /* evenly */
+    p.per_task = cy_ceil(all, cy_ceil(all, p.per_task));
+  return p;
+}
+
+static int64_t block_channels(const cy_cg *cg) { return VECTORS * (int64_t)cg->W; }
+static int64_t vector_weights(const cy_cg *cg, const bands *p) { return p->band.uses * p->axis[2].count * cg->W * 4; }
+static int64_t all_weights(const cy_cg *cg, const bands *p) {
+  return cy_ceil(p->c, block_channels(cg)) * VECTORS * vector_weights(cg, p);
+}
+
+cy_dot_layout cy_dot_bands_layout(const cy_cg *cg, const cy_dot_desc *d) {
+  bands p = plan(d);
+  int64_t bytes = all_weights(cg, &p);
+  return (cy_dot_layout){.matrices = 1,
+                         .n = p.c,
+                         .taps = p.axis[1].count * p.axis[2].count,
+                         .c = 1,
+                         .nr = (unsigned)block_channels(cg),
+                         .step = 4,
+                         .row_taps = p.axis[2].count,
+                         .sums = true,
+                         .depthwise = true,
+                         .band = p.band,
+                         .matrix_bytes = bytes,
+                         .bytes = bytes + cy_round_up(p.c, block_channels(cg)) * 4};
+}
+
+static V band_count(cy_cg *cg, const bands *p) {
+  return cy_ceil_div(cg, cy_size(cg, p->axis[1].out), cy_i64(cg, p->band.outputs));
+}
+static V band_blocks(cy_cg *cg, const bands *p) { return cy_ceil_div(cg, band_count(cg, p), cy_i64(cg, p->per_task)); }
+static V task_count(cy_cg *cg, void *ctx) {
+  const bands *p = ctx;
+  V images = cy_mul(cg, cy_size(cg, p->w->batch), cy_size(cg, p->axis[0].out));
+  return cy_mul(cg, images, band_blocks(cg, p));
+}
+
+/* Columns in scratch: enough for whole tiles. */
+static V scratch_width(cy_cg *cg, const bands *p) {
+  const cy_axis *a = &p->axis[2];
+  V outputs = cy_mulc(cg, cy_ceil_div(cg, cy_size(cg, a->out), cy_i64(cg, p->tile)), p->tile);
+  return cy_addc(cg, cy_mulc(cg, outputs, a->step), (a->count - 1) * a->inc + 1 - a->step);
+}
+
+static V worker_bytes(cy_cg *cg, void *ctx) {
+  const bands *p = ctx;
+  return cy_mulc(cg, scratch_width(cg, p), p->band.groups * VECTORS * block_channels(cg));
+}
+
+/* ---- emission ---- */
+
+typedef struct frame {
+  const bands *p;
+  cy_dot_rows convert;
+  V scratch, width, vector_bytes;  /* vector_bytes: of all columns of a group's vector */
+  V blank, start, buffer, weights; /* a pixel that counts as 0; of the block: what sums begin with; sums of a tile */
+  V left, right;                   /* columns of scratch that are in the picture */
+  V image, depth, y0, c0;          /* of the task, the band, and the block */
+} frame;
+
+static V bytes_at(cy_cg *cg, V p) { return cy_load(cg, LLVMVectorType(cg->i8, 4 * cg->W), p, 1); }
+
+/* The block's channels of a pixel, of which so many exist. */
+static V pixel_load(cy_cg *cg, V from, int64_t channels) {
+  unsigned lanes = 4 * cg->W, unit = channels % 4 ? 1 : 4;
+  if (channels == (int64_t)lanes)
+    return bytes_at(cg, from);
+  LLVMTypeRef type = unit == 4 ? cg->vi : LLVMVectorType(cg->i8, lanes), types[2] = {type, cg->ptr};
+  V there[64];
+  for (unsigned i = 0; i < lanes / unit; i++)
+    there[i] = LLVMConstInt(cg->i1, (int64_t)(i * unit) < channels, 0);
+  V args[4] = {from, cy_i32(cg, 1), LLVMConstVector(there, lanes / unit), LLVMConstNull(type)};
+  V v = cy_intrinsic_of(cg, "llvm.masked.load", types, 2, args, 4);
+  return LLVMBuildBitCast(cg->b, v, LLVMVectorType(cg->i8, lanes), "");
+}
+
+/* .. as u8, in an order that interleaving turns into their own. */
+static V pixel_of(cy_cg *cg, const frame *f, V from, int64_t channels) {
+  int order[16], parts = (int)cg->W / 4; /* of 128 bits */
+  V v = pixel_load(cg, from, channels);
+  if (f->convert.is_signed)
+    v = LLVMBuildXor(cg->b, v, cy_splat(cg, LLVMConstInt(cg->i8, 0x80, 0), 4 * cg->W), "");
+  for (int i = 0; i < (int)cg->W; i++)
+    order[i] = i % 4 * parts + i / 4;
+  V words = LLVMBuildBitCast(cg->b, v, cg->vi, "");
+  return cy_shuffle(cg, words, words, order, cg->W);
+}
+
+/* Elements of `size` bytes from the lower (half 0) or upper 64 of each 128 bits of a and b in turn. */
+static V interleave(cy_cg *cg, V a, V b, unsigned size, int half) {
+  LLVMTypeRef type = LLVMVectorType(size == 1 ? cg->i8 : cg->i16, 4 * cg->W / size);
+  int lanes[64], n = (int)(4 * cg->W / size), part = (int)(16 / size);
+  for (int i = 0; i < n; i++)
+    lanes[i] = i / part * part + half * part / 2 + i % part / 2 + (i & 1 ? n : 0);
+  V x = LLVMBuildBitCast(cg->b, a, type, "");
+  return cy_shuffle(cg, x, LLVMBuildBitCast(cg->b, b, type, ""), lanes, (unsigned)n);
+}
+
+/* Columns of a group to scratch. Rows that do not exist are read from the blank pixel again and again. */
+static void emit_group(cy_cg *cg, const frame *f, int g, int64_t channels) {
+  const bands *p = f->p;
+  const cy_axis *h = &p->axis[1], *w = &p->axis[2];
+  V stride = cy_size(cg, w->in_stride), none = cy_i64(cg, 0), row[4], next[4], v[4];
+  V src = cy_gep(cg, cy_arg_ptr(cg, p->w->a_slot), cy_mul(cg, f->image, cy_size(cg, p->w->in_n)));
+  src = cy_gep(cg, src, cy_add(cg, cy_mul(cg, f->depth, cy_size(cg, p->axis[0].in_stride)), f->c0));
+  src = cy_gep(cg, src, cy_mul(cg, cy_addc(cg, f->left, w->start), stride));
+  V top = cy_addc(cg, cy_mulc(cg, f->y0, h->step), h->start), steps[4];
+  for (int i = 0; i < 4; i++) {
+    row[i] = f->blank;
+    steps[i] = none;
+    if (4 * g + i >= p->band.rows)
+      continue;
+    V line = cy_addc(cg, top, p->band.row[4 * g + i]), there = cy_icmp(cg, LLVMIntULT, line, cy_size(cg, h->in));
+    row[i] = cy_select(cg, there, cy_gep(cg, src, cy_mul(cg, line, cy_size(cg, h->in_stride))), f->blank);
+    steps[i] = cy_select(cg, there, stride, none);
+  }
+  V to = cy_gep(cg, f->scratch, cy_mulc(cg, f->vector_bytes, g * VECTORS));
+  cy_loop x;
+  cy_loop_begin(cg, &x, f->left, f->right, cy_i64(cg, 1), row, 4);
+  for (int i = 0; i < 4; i++) {
+    v[i] = pixel_of(cg, f, x.v[i], channels);
+    next[i] = cy_gep(cg, x.v[i], steps[i]);
+  }
+  V column = cy_gep(cg, to, cy_mulc(cg, x.iv, block_channels(cg)));
+  for (int i = 0; i * (int)cg->W < channels; i++) {
+    V upper = interleave(cg, v[0], v[1], 1, i / 2), lower = interleave(cg, v[2], v[3], 1, i / 2);
+    cy_store(cg, interleave(cg, upper, lower, 2, i % 2), cy_gep(cg, column, cy_mulc(cg, f->vector_bytes, i)), 64);
+  }
+  cy_loop_end(cg, &x, next);
+}
+
+/* Columns [first, end) of all groups, which lie beside the picture, whatever the band. */
+static void emit_border(cy_cg *cg, const frame *f, V first, V end) {
+  V bytes = cy_mulc(cg, cy_sub(cg, end, first), block_channels(cg));
+  V to = cy_gep(cg, f->scratch, cy_mulc(cg, first, block_channels(cg)));
+  for (int i = 0; i < f->p->band.groups * VECTORS; i++)
+    cy_dot_blank(cg, &f->convert, cy_gep(cg, to, cy_mulc(cg, f->vector_bytes, i)), bytes);
+}
+
+/* The sums of a tile for a vector of channels. at: scratch of its first column. */
+static void emit_sums(cy_cg *cg, const frame *f, V at, V vector, V weights) {
+  const bands *p = f->p;
+  const cy_axis *w = &p->axis[2];
+  V sums[MOST_SUMS], bytes = cy_i64(cg, vector_weights(cg, p));
+  V begin = cy_load(cg, cg->vi, cy_gep(cg, f->start, cy_mulc(cg, vector, cg->W * 4)), 4);
+  at = cy_gep(cg, at, cy_mul(cg, vector, f->vector_bytes));
+  weights = cy_gep(cg, weights, cy_mul(cg, vector, bytes));
+  for (int64_t i = 0; i < p->band.outputs * p->tile; i++)
+    sums[i] = begin;
+  for (int64_t x = 0; x <= (p->tile - 1) * w->step + (w->count - 1) * w->inc; x++)
+    for (int g = 0; g < p->band.groups; g++) {
+      V column = cy_gepc(cg, cy_gep(cg, at, cy_mulc(cg, f->vector_bytes, g * VECTORS)), x * block_channels(cg)),
+        a = NULL;
+      for (int u = 0; u < p->band.uses; u++)
+        for (int64_t k = 0; p->band.use[u].group == g && k < w->count; k++) {
+          int64_t from = x - k * w->inc;
+          if (from < 0 || from % w->step || from / w->step >= p->tile)
+            continue;
+          a = a ? a : cy_load(cg, cg->vi, column, 4);
+          V b = cy_load(cg, cg->vi, cy_gepc(cg, weights, (u * w->count + k) * cg->W * 4), 4);
+          V *sum = &sums[p->band.use[u].output * p->tile + from / w->step];
+          *sum = cy_dot_add(cg, p->form, *sum, a, b);
+        }
+    }
+  V to = cy_gep(cg, f->buffer, cy_mulc(cg, vector, cg->W * 4));
+  for (int64_t i = 0; i < p->band.outputs * p->tile; i++)
+    cy_store(cg, sums[i], cy_gepc(cg, to, i * block_channels(cg) * 4), 4);
+}
+
+typedef struct place {
+  const frame *f;
+  V y, x0;
+} place;
+
+static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
+  const place *at = ctx;
+  int n = 0, spatial = at->f->p->w->n_spatial;
+  idx[n++] = at->f->image;
+  if (spatial == 3)
+    idx[n++] = at->f->depth;
+  if (spatial >= 2)
+    idx[n++] = at->y;
+  idx[n] = cy_add(cg, at->x0, row);
+}
+
+/* The sums lie in the buffer as bits of floats; see dot.c. */
+static void as_integers(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
+  const cy_epilogue *inner = ctx;
+  inner->emit(inner->ctx, cg, LLVMBuildBitCast(cg->b, acc, LLVMVectorType(cg->i32, lanes), ""), lanes, idx);
+}
+
+/* The epilogue of a tile, of which so many rows and columns exist. */
+static void emit_tile_end(cy_cg *cg, const frame *f, V x0, V rows, V columns, int64_t channels) {
+  const bands *p = f->p;
+  bool whole = channels == block_channels(cg);
+  cy_epilogue epilogue = {
+      .emit = as_integers, .ctx = (void *)&p->w->epilogue, .wide = cy_dot_wide(cg, channels), .all_wide = whole};
+  V row_bytes = cy_i64(cg, block_channels(cg) * 4);
+  cy_loop r;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), rows, cy_i64(cg, 1), NULL, 0);
+  place where = {f, cy_add(cg, f->y0, r.iv), x0};
+  cy_rows index = {row_index, &where, (unsigned)p->w->n_spatial + 1};
+  V sums = cy_gep(cg, f->buffer, cy_mulc(cg, r.iv, p->tile * block_channels(cg) * 4));
+  cy_epilogue_tile(cg, &epilogue, &index, sums, row_bytes, columns, cy_i64(cg, 0), cy_i64(cg, channels), f->c0,
+                   (unsigned)(channels % cg->W));
+  cy_loop_end(cg, &r, NULL);
+}
+
+static void emit_band(cy_cg *cg, const frame *f, V weights, int64_t channels) {
+  const bands *p = f->p;
+  V out = cy_size(cg, p->axis[2].out), height = cy_size(cg, p->axis[1].out);
+  V rows = cy_imin(cg, cy_i64(cg, p->band.outputs), cy_sub(cg, height, f->y0));
+  cy_loop x, v;
+  for (int g = 0; g < p->band.groups; g++)
+    emit_group(cg, f, g, channels);
+  cy_loop_begin(cg, &x, cy_i64(cg, 0), out, cy_i64(cg, p->tile), NULL, 0);
+  V at = cy_gep(cg, f->scratch, cy_mulc(cg, x.iv, p->axis[2].step * block_channels(cg)));
+  cy_loop_begin(cg, &v, cy_i64(cg, 0), cy_i64(cg, cy_ceil(channels, cg->W)), cy_i64(cg, 1), NULL, 0);
+  emit_sums(cg, f, at, v.iv, weights);
+  cy_loop_end(cg, &v, NULL);
+  V columns = cy_imin(cg, cy_i64(cg, p->tile), cy_sub(cg, out, x.iv));
+  emit_tile_end(cg, f, x.iv, rows, columns, channels);
+  cy_loop_end(cg, &x, NULL);
+}
+
+/* What the block's sums begin with: less what the zero point will add. */
+static void emit_start(cy_cg *cg, const frame *f) {
+  V zero = cy_splat(cg, LLVMBuildNeg(cg->b, LLVMBuildZExt(cg->b, f->convert.zero, cg->i32, ""), ""), cg->W);
+  V sums = cy_gep(cg, cy_gepc(cg, f->weights, all_weights(cg, f->p)), cy_mulc(cg, f->c0, 4));
+  for (unsigned i = 0; i < VECTORS; i++) {
+    V v = cy_load(cg, cg->vi, cy_gepc(cg, sums, i * cg->W * 4), 4);
+    cy_store(cg, LLVMBuildMul(cg->b, zero, v, ""), cy_gepc(cg, f->start, i * cg->W * 4), 4);
+  }
+}
+
+/* A block's channels of bands [first, end). */
+static void emit_block(cy_cg *cg, frame *f, V first, V end, int64_t channels) {
+  const bands *p = f->p;
+  V number = cy_div(cg, f->c0, cy_i64(cg, block_channels(cg)));
+  V weights = cy_gep(cg, f->weights, cy_mulc(cg, number, VECTORS * vector_weights(cg, p)));
+  cy_loop b;
+  emit_start(cg, f);
+  cy_loop_begin(cg, &b, first, end, cy_i64(cg, 1), NULL, 0);
+  f->y0 = cy_mulc(cg, b.iv, p->band.outputs);
+  emit_band(cg, f, weights, channels);
+  cy_loop_end(cg, &b, NULL);
+}
+
+static void emit_task(cy_cg *cg, frame *f, V task) {
+  const bands *p = f->p;
+  V blocks = band_blocks(cg, p), image = cy_div(cg, task, blocks), depth = cy_size(cg, p->axis[0].out);
+  V first = cy_mulc(cg, cy_mod(cg, task, blocks), p->per_task);
+  V end = cy_imin(cg, cy_addc(cg, first, p->per_task), band_count(cg, p));
+  int64_t block = block_channels(cg), whole = p->c / block * block;
+  f->image = cy_div(cg, image, depth);
+  f->depth = cy_mod(cg, image, depth);
+  cy_loop c;
+  if (whole) {
+    cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, whole), cy_i64(cg, block), NULL, 0);
+    f->c0 = c.iv;
+    emit_block(cg, f, first, end, block);
+    cy_loop_end(cg, &c, NULL);
+  }
+  if (whole < p->c) {
+    f->c0 = cy_i64(cg, whole);
+    emit_block(cg, f, first, end, p->c - whole);
+  }
+}
+
+/* Scratch column x is input column x + start. */
+static void emit_borders(cy_cg *cg, frame *f) {
+  const cy_axis *w = &f->p->axis[2];
+  f->left = cy_imin(cg, cy_i64(cg, w->start < 0 ? -w->start : 0), f->width);
+  f->right = cy_imax(cg, f->left, cy_imin(cg, f->width, cy_addc(cg, cy_size(cg, w->in), -w->start)));
+  emit_border(cg, f, cy_i64(cg, 0), f->left);
+  emit_border(cg, f, f->right, f->width);
+}
+
+void cy_dot_bands_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *info) {
+  bands p = plan(d);
+  int64_t block = block_channels(cg);
+  cy_kernel_begin(cg, p.w->name, 0);
+  cy_epilogue_open(&p.w->epilogue, cg);
+  frame f = {.p = &p, .convert = cy_dot_rows_begin(cg, p.form, d), .width = scratch_width(cg, &p)};
+  f.scratch = cy_scratch(cg, p.w->scratch_slot, worker_bytes(cg, &p));
+  f.vector_bytes = cy_mulc(cg, f.width, block);
+  f.blank = cy_alloca(cg, block);
+  f.start = cy_alloca(cg, block * 4);
+  f.buffer = cy_alloca(cg, p.band.outputs * p.tile * block * 4);
+  f.weights = cy_arg_ptr(cg, p.w->b_slot);
+  V zero = f.convert.zero, shift = LLVMConstInt(cg->i8, 0x80, 0);
+  zero = f.convert.is_signed ? LLVMBuildXor(cg->b, zero, shift, "") : zero;
+  LLVMBuildMemSet(cg->b, f.blank, zero, cy_i64(cg, block), 64);
+  emit_borders(cg, &f);
+  cy_loop t;
+  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  emit_task(cg, &f, t.iv);
+  cy_loop_end(cg, &t, NULL);
+  cy_fn_end(cg, NULL);
+  info->n_phases = 0;
+  cy_phase_add(info, p.w->name, cy_size_fn(cg, p.w->name, "_tasks", task_count, &p));
+  info->worker_bytes = cy_size_fn(cg, p.w->name, "_worker_bytes", worker_bytes, &p);
+  info->shared_bytes = 0;
+}
