@@ -61,6 +61,7 @@ typedef struct cy_quant_layer {
   double macs;           /* multiplications per run; 0: depends on the inputs' sizes */
   double cycles[2];      /* on one core of the target, in float and in integers; 0: not known */
   bool depthwise;        /* a filter per channel */
+  const char *form;      /* what it becomes in the place of 8-bit integers; NULL: it becomes these */
   uint32_t output; /* MEASURE: number of the first of two model outputs, f32: [3 + 2 * nends] the sum of squared
                       differences, that of squared values, elements per channel, and both sums for every end;
                       [channels] the sums of differences */

@@ -8,6 +8,7 @@
  *   y           = cast<f32>(matmul or conv(ints, wq)) * scale * wscale[channel]
  *
  * which fusion makes kernels of: the largest elements, the rounding, the contraction with both scales in its epilogue.
+ * Attention, which has no weights, multiplies bf16 where the target gains by that.
  * Layers that read the same x share the first two. The recurrent weights of RNN, GRU and LSTM become integers as well,
  * a scale per row: a step reads all of them, and rounds its state to 16 bits.
  *
@@ -24,6 +25,8 @@ enum { MIN_DEPTH = 32, MIN_WIDTH = 16, MIN_WEIGHTS = 4096 };
 enum { MOST_DEPTH = 65000, MOST_RANK = 5 };
 
 static const char *why_not(cy_pass *p, const cy_node_info *n) {
+  if (n->op == CY_OP_attention)
+    return NULL;
   const cy_type *w = cy_type_of(p->g, n->in[1]);
   int64_t d[CY_MAX_RANK], depth = 1;
   cy_type_static(p->g, w, d);
@@ -69,6 +72,8 @@ static const cy_quant_rounded *rounded(dynamic *s, const cy_node_info *n) {
 static cy_val contraction(dynamic *s, cy_node id) {
   cy_graph *g = s->g;
   const cy_node_info *n = cy_node_of(g, id);
+  if (n->op == CY_OP_attention)
+    return cy_quant_attention(s->p, n);
   cy_rewrite_origin(s->p, n);
   const cy_quant_rounded *x = rounded(s, n);
   cy_val scale, in[2] = {x->ints, cy_quant_weights(s->p, n, NULL, &scale)};
@@ -152,12 +157,12 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
     const cy_node *nodes = cy_pass_walk(p, b, &count);
     for (uint32_t i = 0; i < count; i++) {
       const cy_node_info *n = cy_node_of(g, nodes[i]);
-      if (!cy_quant_eligible(g, n) && !cy_quant_is_recurrence(g, n))
+      if (!cy_quant_eligible(g, n) && !cy_quant_is_recurrence(g, n) && !cy_quant_is_attention(p, q, n, s.sizes))
         continue;
       cy_quant_layer *l = &q->layer[q->nlayers++];
       cy_quant_describe(q, g, nodes[i], l);
       cy_quant_cycles(q, g, n, s.sizes, l->cycles);
-      if (l->cycles[1] > 0 && n->op != CY_OP_recurrent)
+      if (l->cycles[1] > 0 && n->op != CY_OP_recurrent && n->op != CY_OP_attention)
         l->cycles[1] += rounding_cycles(&s, n);
       if (!l->keep)
         l->keep = reason(&s, l, n, b);

@@ -10,6 +10,10 @@
 bool cy_quant_eligible(const cy_graph *g,
                        const cy_node_info *n); /* f32 contraction of computed values with constant weights */
 bool cy_quant_is_recurrence(const cy_graph *g, const cy_node_info *n); /* f32 with constant weights that can be s8 */
+/* f32 attention that the target multiplies as bf16, and knows the time of. sizes: cy_quant_sizes(). */
+bool cy_quant_is_attention(const cy_pass *p, const cy_quant *q, const cy_node_info *n, const int64_t *sizes);
+/* What attention n puts out when it reads its q, k and v as bf16; built here. */
+cy_val cy_quant_attention(cy_pass *p, const cy_node_info *n);
 /* Replaces the recurrence `id` by that of s8 weights with a scale per row, built here; with `keep` only builds it. Its
  * first output. */
 cy_val cy_quant_recurrence(cy_pass *p, cy_node id, bool keep);

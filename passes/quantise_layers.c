@@ -42,6 +42,26 @@ bool cy_quant_is_recurrence(const cy_graph *g, const cy_node_info *n) {
          cy_attr_get_int(n, CY_ATTR_hidden, 1) % 2 == 0;
 }
 
+bool cy_quant_is_attention(const cy_pass *p, const cy_quant *q, const cy_node_info *n, const int64_t *sizes) {
+  const cy_pass_options *o = p->options;
+  double cycles[2];
+  if (n->op != CY_OP_attention || cy_type_of(p->g, n->in[0])->dtype != CY_F32 || !o->half_factors ||
+      !o->half_factors(o->target, CY_BF16, p->g, n, sizes))
+    return false;
+  cy_quant_cycles(q, p->g, n, sizes, cycles);
+  return cycles[1] > 0;
+}
+
+cy_val cy_quant_attention(cy_pass *p, const cy_node_info *n) {
+  cy_attention a = cy_attention_of(n);
+  cy_val *factor[] = {&a.q, &a.k, &a.v};
+  cy_rewrite_origin(p, n);
+  for (int i = 0; i < 3; i++)
+    *factor[i] = cy_build_cast(p->g, *factor[i], CY_BF16);
+  a.wide = true;
+  return cy_build_attention(p->g, &a);
+}
+
 /* Does n, reading x, hand on what is small beside the rest of it as such, so that a logarithm would show it? */
 static bool keeps_small(const cy_graph *g, const cy_node_info *n) {
   switch (n->op) {
@@ -101,7 +121,9 @@ bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *
 
 /* Of the output: channels. */
 static int out_axis(const cy_graph *g, const cy_node_info *n) {
-  return n->op == CY_OP_matmul || n->op == CY_OP_recurrent ? cy_type_of(g, n->out[0])->rank - 1 : 1;
+  return n->op == CY_OP_matmul || n->op == CY_OP_recurrent || n->op == CY_OP_attention
+             ? cy_type_of(g, n->out[0])->rank - 1
+             : 1;
 }
 
 int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n) {
@@ -112,6 +134,8 @@ int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n) {
 static const char *shape_text(cy_quant *q, const cy_node_info *n, const int64_t *w, int rank) {
   if (!w)
     return "computed";
+  if (n->op == CY_OP_attention)
+    return cy_arena_printf(q->arena, "heads of %lld", (long long)w[rank - 1]);
   if (n->op == CY_OP_matmul)
     return cy_arena_printf(q->arena, "%lld->%lld", (long long)w[rank - 2], (long long)w[rank - 1]);
   if (n->op == CY_OP_recurrent)
@@ -149,12 +173,14 @@ void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out
                           .shape = shape_text(q, n, known ? d : NULL, w->rank),
                           .input = n->in[0],
                           .channels = (uint32_t)channels,
+                          .form = n->op == CY_OP_attention ? "bf16" : NULL,
                           .depthwise = known && n->op == CY_OP_conv && d[1] == 1 && d[0] > 1,
                           .error = -1};
   const cy_data *weights = &cy_value_of(g, n->in[1])->data;
   if (weights->bytes && !all_finite(weights))
     out->keep = "weights are not finite";
   uint64_t each = !known || !d[0]            ? 0
+                  : n->op == CY_OP_attention ? (uint64_t)(d[w->rank - 2] + d[w->rank - 2] * d[w->rank - 1] / channels)
                   : n->op == CY_OP_matmul    ? (uint64_t)d[w->rank - 2]
                   : n->op == CY_OP_recurrent ? (uint64_t)d[0]
                                              : cy_type_count(g, w) / (uint64_t)d[0];

@@ -282,11 +282,11 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   cytoc_quantise how = calibration(s);
   if (q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
     return 0;
-  if (q->mode == CY_QUANT_HALF)
-    how.half = (cy_pass_options){.half = passes->half,
-                                 .half_factors = passes->half_factors,
-                                 .target = passes->target,
-                                 .half_weights = passes->half_weights};
+  how.half = (cy_pass_options){.half_factors = passes->half_factors, .target = passes->target};
+  if (q->mode == CY_QUANT_HALF) {
+    how.half.half = passes->half;
+    how.half.half_weights = passes->half_weights;
+  }
   cytoc_report_stage(&s->report, "calibrate");
   return q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
 }

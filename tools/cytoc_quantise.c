@@ -319,6 +319,7 @@ static void kilocycles(double cycles, char out[32]) { snprintf(out, 32, cycles >
 
 void cytoc_quantise_table(const cy_quant *q, const char *what, FILE *out) {
   uint32_t kept = 0;
+  const char *other = NULL;
   double all = 0, ints = 0, cycles[2] = {0, 0};
   fprintf(out, "%-40s %-20s %8s %11s %6s kcyc %9s  %s\n", "layer", "shape", "MFLOP", "float kcyc", what, "error %",
           "verdict");
@@ -332,14 +333,19 @@ void cytoc_quantise_table(const cy_quant *q, const char *what, FILE *out) {
     if (l->error >= 0)
       snprintf(error, sizeof error, "%.2f", l->error * 100);
     fprintf(out, "%-40.40s %-20s %8s %11s %11s %9s  %s%s\n", l->name, l->shape, work, slow, fast, error,
-            l->keep ? "float: " : what, l->keep ? l->keep : "");
+            l->keep   ? "float: "
+            : l->form ? l->form
+                      : what,
+            l->keep ? l->keep : "");
+    other = l->form && !l->keep ? l->form : other;
     kept += l->keep != NULL;
     all += l->macs;
     ints += l->keep ? 0 : l->macs;
     cycles[0] += l->cycles[0];
     cycles[1] += l->cycles[l->keep ? 0 : 1];
   }
-  fprintf(out, "%u of %u layers in %s", q->nlayers - kept, q->nlayers, what);
+  fprintf(out, "%u of %u layers in %s%s%s", q->nlayers - kept, q->nlayers, what, other ? " or " : "",
+          other ? other : "");
   if (all > 0)
     fprintf(out, ", %.1f %% of their arithmetic", 100 * ints / all);
   if (cycles[0] > 0)

@@ -19,7 +19,7 @@ typedef struct cytoc_quantise {
   double min_snr;   /* dB; layers stay in float until outputs have it; <= 0: outputs are not compared with float */
   bool firm_snr;    /* .. whatever time that costs */
   int opt_level, jobs;
-  cy_pass_options half; /* for CY_QUANT_HALF: how the passes are run; opt_level, disable and quant are set here */
+  cy_pass_options half; /* what the target does with halves; opt_level, disable and quant are set here */
 } cytoc_quantise;
 
 /* Fills q (made by cy_quant_init, q->skip set) for CY_QUANT_STATIC. 0, or -1 after a diagnostic. With nothing to

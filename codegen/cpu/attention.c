@@ -53,6 +53,19 @@ static void plan_rows(const cy_cg *cg, att *a) {
   a->chunk = cy_round_up(cy_ceil(rows, parts > 1 ? parts : 1), a->block);
 }
 
+/* Scores that nothing else changes are multiplied on their way: with the queries, or, where these are read as they are,
+ * when scores become weights, if that leaves the greatest the greatest. */
+static void plan_scales(const cy_cg *cg, att *a) {
+  const double scale = a->d->scale, log2_e = 1.4426950408889634;
+  bool powers = cg->avx512 && cy_cg_has(cg, "avx512dq"), changed = a->d->scores.change;
+  bool late = powers && !changed && scale > 0;
+  a->queries_stay = late && !a->amx && !a->shared && cy_csize_is(a->d->qd, 1) && cy_csize_known(a->d->qm);
+  late = late && (a->amx || a->queries_stay);
+  a->unit = !powers ? 0 : late ? scale * log2_e : changed || a->amx ? log2_e : 1;
+  a->scale_s = a->amx && !late ? scale : 1;
+  a->scale_q = a->amx || late ? 1 : a->unit == 1 ? scale * log2_e : scale;
+}
+
 static att plan(const cy_cg *cg, const cy_attention_desc *d) {
   att a = {.d = d, .keys = cy_csize_known(d->keys)};
   while (a.shared < d->n_batch && cy_csize_is(d->k_batch[d->n_batch - 1 - a.shared], 0) &&
@@ -61,6 +74,7 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
   plan_rows(cg, &a);
   if (d->bf16)
     cy_attention_amx_plan(&a);
+  plan_scales(cg, &a);
   a.nr_k = (int64_t)a.qk.nv * cg->W;
   a.nr_v = (int64_t)a.pv.nv * cg->W;
   int64_t most = cg->l2_bytes / 3 / (a.block * 4) / a.nr_k * a.nr_k;
@@ -71,6 +85,7 @@ static att plan(const cy_cg *cg, const cy_attention_desc *d) {
   }
   a.tiled = !a.keys || a.keys > a.tile;
   a.panels_v = cy_ceil(d->columns, a.nr_v);
+  a.values_stay = !a.amx && d->columns == a.nr_v && cy_csize_is(d->vn, 1) && cy_csize_is(d->vj, a.nr_v);
   a.ld_s = a.tile + 2 * cg->W; /* room for a vector behind the last key, and no power of two */
   a.ld_o = a.panels_v * a.nr_v;
   a.ld_w = a.tile + 32;
@@ -115,7 +130,8 @@ static areas place_areas(cy_cg *cg, const att *a) {
   V some = cy_i64(cg, a->many);
   r.values = cy_round64(cg, cy_mul(cg, some, cy_mulc(cg, panels_k(cg, a), a->nr_k * d->size * 4)));
   r.queries = cy_add(cg, r.values,
-                     cy_round64(cg, cy_mul(cg, some, cy_mulc(cg, cy_size(cg, d->keys), a->panels_v * a->nr_v * 4))));
+                     cy_round64(cg, cy_mul(cg, cy_i64(cg, a->many && !a->values_stay),
+                                           cy_mulc(cg, cy_size(cg, d->keys), a->panels_v * a->nr_v * 4))));
   r.scores = cy_addc(cg, r.queries, cy_round_up(a->block * d->size * 4, 64));
   r.outputs = cy_addc(cg, r.scores, cy_round_up(a->block * a->ld_s * 4, 64));
   r.weights = r.end = cy_addc(cg, r.outputs, cy_round_up(a->block * a->ld_o * 4, 64));
@@ -196,6 +212,16 @@ static void pack_values(cy_cg *cg, const work *w, V lo, V hi) {
   }
 }
 
+/* Where row r of the run lies; floats. */
+static V query_row(cy_cg *cg, const work *w, V r) {
+  const cy_attention_desc *d = w->a->d;
+  V idx[CY_GEMM_BATCH + 1];
+  cy_attention_row_indices(cg, w, r, idx);
+  V at = cy_batch_offset(cg, idx, d->q_batch, d->n_batch), row = cy_mul(cg, idx[d->n_batch], cy_size(cg, d->qm));
+  V base = cy_arg_ptr(cg, d->q_slot);
+  return cy_gepf(cg, base, cy_add(cg, at, row));
+}
+
 /* The block's queries, scaled. */
 static void copy_queries(cy_cg *cg, const work *w) {
   const cy_attention_desc *d = w->a->d;
@@ -204,17 +230,15 @@ static void copy_queries(cy_cg *cg, const work *w) {
     return;
   }
   int64_t whole = cy_csize_is(d->qd, 1) ? d->size / cg->W * cg->W : 0;
-  V base = cy_arg_ptr(cg, d->q_slot), idx[CY_GEMM_BATCH + 1], step = cy_size(cg, d->qd);
+  V step = cy_size(cg, d->qd);
   cy_loop r, l;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
-  cy_attention_row_indices(cg, w, cy_add(cg, w->row0, r.iv), idx);
-  V at = cy_add(cg, cy_batch_offset(cg, idx, d->q_batch, d->n_batch), cy_mul(cg, idx[d->n_batch], cy_size(cg, d->qm)));
-  V from = cy_gepf(cg, base, at), to = cy_gepf(cg, w->queries, cy_mulc(cg, r.iv, d->size));
+  V from = query_row(cg, w, cy_add(cg, w->row0, r.iv)), to = cy_gepf(cg, w->queries, cy_mulc(cg, r.iv, d->size));
   for (int part = 0; part < 2; part++) {
     int64_t lo = part ? whole : 0, hi = part ? d->size : whole;
     if (lo == hi)
       continue;
-    V scale = part ? LLVMConstReal(cg->f32, d->scale) : cy_splatf(cg, d->scale, cg->W);
+    V scale = part ? LLVMConstReal(cg->f32, w->a->scale_q) : cy_splatf(cg, w->a->scale_q, cg->W);
     cy_loop_begin(cg, &l, cy_i64(cg, lo), cy_i64(cg, hi), cy_i64(cg, part ? 1 : cg->W), NULL, 0);
     V x = cy_load(cg, part ? cg->f32 : cg->vf, cy_gepf(cg, from, part ? cy_mul(cg, l.iv, step) : l.iv), 4);
     cy_store(cg, LLVMBuildFMul(cg->b, x, scale, ""), cy_gepf(cg, to, l.iv), 4);
@@ -224,6 +248,10 @@ static void copy_queries(cy_cg *cg, const work *w) {
 }
 
 /* ---- the products ---- */
+
+static int64_t query_bytes(const att *a) {
+  return a->amx ? a->filled * 2 : (a->queries_stay ? cy_csize_known(a->d->qm) : a->d->size) * 4;
+}
 
 static void multiply_keys(cy_cg *cg, const work *w, V j0, V n) {
   const att *a = w->a;
@@ -237,7 +265,7 @@ static void multiply_keys(cy_cg *cg, const work *w, V j0, V n) {
                         .tab = w->tab_q,
                         .k = cy_i64(cg, a->d->size),
                         .tails = cy_tails(a->qk, a->rows, a->block),
-                        .row_bytes = a->d->size * 4,
+                        .row_bytes = query_bytes(a),
                         .ldc = a->ld_s * 4};
   cy_product_emit(cg, &product);
   cy_loop_end(cg, &p, NULL);
@@ -307,15 +335,15 @@ typedef struct line {
 } line;
 
 /* Are scores not yet what the softmax takes? */
-static bool changes(const att *a) { return a->d->scores.change || a->amx; }
+static bool changes(const att *a) { return a->d->scores.change || a->scale_s != 1; }
 
 static V changed(cy_cg *cg, const work *w, line *l, V at, unsigned lanes) {
   const cy_attention_desc *d = w->a->d;
   V p = cy_gepf(cg, l->s, at), v = cy_load(cg, cy_vecf(cg, lanes), p, 4);
   if (!changes(w->a))
     return v;
-  if (w->a->amx)
-    v = LLVMBuildFMul(cg->b, v, cy_splatf(cg, d->scale, lanes), "");
+  if (w->a->scale_s != 1)
+    v = LLVMBuildFMul(cg->b, v, cy_splatf(cg, w->a->scale_s, lanes), "");
   l->idx[d->n_batch + 1] = cy_add(cg, l->j0, at);
   if (d->scores.change)
     v = d->scores.change(d->scores.ctx, cg, v, lanes, l->idx);
@@ -374,13 +402,49 @@ static V top_of_line(cy_cg *cg, const work *w, line *l) {
   return across(cg, change_rest(cg, w, l, at, best), W, cy_fmax);
 }
 
+/* 2^y for y <= 0, in vectors of 16; 0 where it would be denormal. The polynomial is 2^f, 0 <= f < 1, its relative error
+ * 7e-5 where weights are rounded to bf16, else 8e-8. */
+static V power_of_two(cy_cg *cg, V y, bool rough) {
+  static const double few[] = {0.0780245215, 0.226067156, 0.695833564, 0.999925196},
+                      all[] = {0.00187757669, 0.00898933969, 0.0558263175, 0.240153611, 0.693153083, 0.99999994};
+  enum { FLOOR = 9, LANES = 16 };
+  const double *c = rough ? few : all;
+  size_t n = rough ? sizeof few / sizeof *few : sizeof all / sizeof *all;
+  V none = LLVMConstNull(cg->vf), any = LLVMConstAllOnes(cg->i16), current = cy_i32(cg, 4);
+  V fraction[] = {y, cy_i32(cg, FLOOR), none, any, current};
+  V f = cy_intrinsic_of(cg, "llvm.x86.avx512.mask.reduce.ps.512", NULL, 0, fraction, 5), p = cy_splatf(cg, c[0], LANES);
+  for (size_t i = 1; i < n; i++)
+    p = cy_fma(cg, p, f, cy_splatf(cg, c[i], LANES));
+  V normal = LLVMBuildFCmp(cg->b, LLVMRealUGE, y, cy_splatf(cg, -126, LANES), "");
+  V power[] = {p, y, none, LLVMBuildBitCast(cg->b, normal, cg->i16, ""), current};
+  return cy_intrinsic_of(cg, "llvm.x86.avx512.mask.scalef.ps.512", NULL, 0, power, 5);
+}
+
+/* Of W scores. The difference is multiplied, not each: the lowest fill times log2(e) would be infinite. */
+static V weights_of(cy_cg *cg, const att *a, V scores, V top) {
+  const cy_scores *s = &a->d->scores;
+  if (a->unit == 0)
+    return s->weigh(s->ctx, cg, scores, top, cg->W);
+  V y = LLVMBuildFSub(cg->b, scores, cy_splat(cg, top, cg->W), "");
+  if (a->unit != 1)
+    y = LLVMBuildFMul(cg->b, y, cy_splatf(cg, a->unit, cg->W), "");
+  return power_of_two(cg, y, a->amx);
+}
+
+static V weight_of(cy_cg *cg, const att *a, V score, V top) {
+  const cy_scores *s = &a->d->scores;
+  if (a->unit == 0)
+    return s->weigh(s->ctx, cg, score, top, 1);
+  V all = cy_splat(cg, score, cg->W);
+  return LLVMBuildExtractElement(cg->b, weights_of(cg, a, all, top), cy_i32(cg, 0), "");
+}
+
 /* Scores become weights, up to the end of the last vector; returns their sum. */
 static V weigh_line(cy_cg *cg, const work *w, const line *l, V top) {
-  const cy_scores *s = &w->a->d->scores;
   V sum = LLVMConstNull(cg->vf);
   cy_loop j;
   cy_loop_begin(cg, &j, cy_i64(cg, 0), l->n, cy_i64(cg, cg->W), &sum, 1);
-  V p = cy_gepf(cg, l->s, j.iv), v = s->weigh(s->ctx, cg, cy_load(cg, cg->vf, p, 4), top, cg->W);
+  V p = cy_gepf(cg, l->s, j.iv), v = weights_of(cg, w->a, cy_load(cg, cg->vf, p, 4), top);
   if (w->a->amx)
     cy_attention_amx_weights(cg, l->weights, j.iv, v);
   else
@@ -404,7 +468,6 @@ static void scale_outputs(cy_cg *cg, const work *w, V row, V by) {
 /* Weights of the block's rows for keys [j0, j0 + n); `first`: i1, no tile before. */
 static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
   const att *a = w->a;
-  const cy_scores *s = &a->d->scores;
   cy_loop r;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
   line l = {.s = cy_gepf(cg, w->scores, cy_mulc(cg, r.iv, a->ld_s)), .j0 = j0, .n = n};
@@ -420,7 +483,7 @@ static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
     cy_store(cg, top, at_top, 4);
     /* a row that has seen no key yet: its weights are as good as zero */
     V safe = LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, LLVMRealOEQ, top, infinity, ""), zero, top, "");
-    V down = s->weigh(s->ctx, cg, old, safe, 1);
+    V down = weight_of(cg, a, old, safe);
     cy_if later;
     cy_if_begin(cg, &later, LLVMBuildNot(cg->b, first, ""));
     scale_outputs(cg, w, r.iv, down);
@@ -508,7 +571,11 @@ static void emit_block(cy_cg *cg, work *w, V end, bool few) {
   V lo, hi, tile = cy_i64(cg, a->tile), zero = cy_i64(cg, 0);
   w->rows = cy_imin(cg, cy_i64(cg, a->block), cy_sub(cg, end, w->row0));
   key_range(cg, w, w->row0, cy_add(cg, w->row0, w->rows), &lo, &hi);
-  copy_queries(cg, w);
+  w->queries = w->query_area;
+  if (a->queries_stay && !few)
+    w->queries = query_row(cg, w, w->row0);
+  else
+    copy_queries(cg, w);
   int64_t keys;
   if (!cy_is_const(hi, &keys)) { /* no key at all: a sum of nothing */
     cy_if nothing;
@@ -554,7 +621,11 @@ static void emit_rows(cy_cg *cg, work *w, V begin, V end, bool few) {
     cy_attention_amx_pack(cg, w, lo, hi);
   } else {
     pack_keys(cg, w, lo, hi);
-    pack_values(cg, w, lo, hi);
+    w->values_at = w->value_area;
+    if (w->a->values_stay)
+      w->values_at = w->v;
+    else
+      pack_values(cg, w, lo, hi);
   }
   cy_loop_begin(cg, &b, begin, end, cy_i64(cg, w->a->block), NULL, 0);
   w->row0 = b.iv;
@@ -592,14 +663,14 @@ static void emit_entry(cy_cg *cg, const att *a) {
   areas at = place_areas(cg, a);
   V scratch = cy_scratch(cg, d->scratch_slot, at.end);
   w.keys_at = cy_gep(cg, scratch, at.keys);
-  w.values_at = cy_gep(cg, scratch, at.values);
-  w.queries = cy_gep(cg, scratch, at.queries);
+  w.value_area = w.values_at = cy_gep(cg, scratch, at.values);
+  w.query_area = w.queries = cy_gep(cg, scratch, at.queries);
   w.scores = cy_gep(cg, scratch, at.scores);
   w.outputs = cy_gep(cg, scratch, at.outputs);
   w.top = cy_alloca(cg, a->block * 4);
   w.sum = cy_alloca(cg, a->block * 4);
   w.weights = cy_gep(cg, scratch, at.weights);
-  w.tab_q = cy_row_table(cg, a->qk.mr, cy_i64(cg, a->amx ? a->filled * 2 : d->size * 4));
+  w.tab_q = cy_row_table(cg, a->qk.mr, cy_i64(cg, query_bytes(a)));
   w.tab_s = cy_row_table(cg, a->pv.mr > FEW ? a->pv.mr : FEW, cy_i64(cg, a->amx ? a->ld_w * 2 : a->ld_s * 4));
   V any = cy_icmp(cg, LLVMIntSGT, cy_size(cg, d->keys), cy_i64(cg, 0));
   w.empty = LLVMBuildSelect(cg->b, any, LLVMConstReal(cg->f32, NAN), LLVMConstReal(cg->f32, 0), "");

@@ -19,12 +19,18 @@ typedef struct att {
   bool amx;       /* q, k, v are bf16, multiplied by tiles; of this form: */
   int64_t filled; /* elements of a head in scratch, whole tiles */
   int64_t ld_w;   /* bf16 between rows of weights */
+  /* Operands that lie as the products of many rows want them; not scaled, and no panels to make. */
+  bool queries_stay, values_stay;
+  /* What queries, and scores that come from memory, are multiplied by; what a score's weight is a power of two by, 0:
+   * weights are the descriptor's. */
+  double scale_q, scale_s, unit;
 } att;
 
 typedef struct work {
   const att *a;
   V idx[CY_GEMM_BATCH];                           /* outer batch indices */
-  V keys_at, values_at, queries, scores, outputs; /* scratch */
+  V keys_at, value_area, query_area, scores, outputs; /* scratch */
+  V values_at, queries;                               /* the areas or, where they stay, the operands themselves */
   V k, v;                                         /* operands of this head */
   V weights;                                      /* scratch, as bf16: amx */
   V tab_q, tab_s;                                 /* row tables; amx: of tab_s, weights */

@@ -127,6 +127,37 @@ def half_beside_int8(p):
     return None
 
 
+def attention_beside_int8(p):
+    """--int8 rounds what attention multiplies to bf16 where AMX does that; it is a layer like others, to be skipped or measured."""
+    model, sizes = encoder(p.path('text.onnx')), ['--dim', 'batch=2', '--dim', 'length=64']
+    for target, expected in (('graniterapids', True), ('icelake-server', False), ('x86-64-v3', False)):
+        table = p.cytoc(model, '-o', '-', '--emit=asm', '--explain', '--target=' + target, '--int8', *sizes)
+        rows = re.findall(r'^(\S+) +heads of .* bf16$', table, re.M)
+        if bool(rows) != expected or ('attention bf16 amx' in table) != expected or ('in int8 or bf16' in table) != expected:
+            return '%s: %s' % (target, rows)
+        if expected:
+            skip = '--int8-skip=' + ','.join(rows)
+            table = p.cytoc(model, '-o', '-', '--emit=asm', '--explain', '--target=' + target, '--int8', skip, *sizes)
+            if 'attention bf16' in table or 'heads of' not in table or 'float: skipped as asked' not in table:
+                return 'not skipped: ' + skip
+    short = p.cytoc(model, '-o', '-', '--emit=asm', '--explain', '--target=graniterapids', '--int8', '--dim', 'batch=2',
+                    '--dim', 'length=8')
+    if 'attention bf16' in short or not re.search('heads of .* float: no gain', short):
+        return 'eight rows do not stay in float'
+    if 'amx_bf16' not in open('/proc/cpuinfo', encoding='utf-8').read():
+        return None
+    x = samples_of((2, 64, 64), 1)[0], samples_of((2, 64, 96), 1, 5)[0]
+    wanted = p.run(p.library(model, 'f', *sizes), *x)[0]
+    ints = p.run(p.library(model, 'i', '--int8', skip, *sizes), *x)[0]
+    both = p.run(p.library(model, 'b', '--int8', *sizes), *x)[0]
+    table = p.cytoc(model, '-o', p.path('m.so'), '--int8', '--int8-max-error=0.0001%', '--explain', *sizes)
+    if not re.search(r'heads of .* float: its error', table):
+        return 'not measured: ' + table
+    if np.array_equal(ints, both) or snr(wanted, both) < snr(wanted, ints) - 1:
+        return '%.1f dB, with attention in f32 %.1f' % (snr(wanted, both), snr(wanted, ints))
+    return None
+
+
 def half_overflow(p):
     """A constant beyond f16 is named and stays f32; bf16 takes it."""
     n = Network(12)
@@ -177,4 +208,4 @@ def half_limit(p):
     return None if found[2:] == ['float: its values are beyond half precision'] * 2 else text
 
 
-TESTS = [half_digits, half_networks, half_beside_int8, half_models, half_pairs, half_overflow, half_limit]
+TESTS = [half_digits, half_networks, half_beside_int8, attention_beside_int8, half_models, half_pairs, half_overflow, half_limit]
