@@ -76,6 +76,8 @@ bool cy_machine_half_weights(const cy_machine *m, cy_dtype half) {
   return m->target->half_weights && m->target->half_weights(m, half);
 }
 
+bool cy_machine_block_weights(const cy_machine *m) { return m->target->block_weights; }
+
 bool cy_machine_allow_tf32(cy_machine *m) { return m->tf32 = m->target->tf32; }
 
 bool cy_machine_set_cudnn(cy_machine *m, cy_cudnn_use use) {

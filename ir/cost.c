@@ -94,6 +94,10 @@ static void count_contraction(counter *c, double outputs) {
     depth = eval(c, t->k);
     a = eval(c, t->m) * depth;
     b = eval(c, t->n) * depth;
+    if (t->b_bits) {
+      note(&c->read[t->b_scale], b / (double)t->b_block);
+      b *= t->b_bits / 8.0;
+    }
     for (int i = 0; i < t->nbatch; i++) {
       a *= cy_dim_is(c->k->g, t->a_batch[i], 0) ? 1 : eval(c, t->batch[i]);
       b *= cy_dim_is(c->k->g, t->b_batch[i], 0) ? 1 : eval(c, t->batch[i]);

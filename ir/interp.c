@@ -108,6 +108,21 @@ static void dot_add(dot *d, int64_t at_a, int64_t at_b) {
     d->i += (a.u - d->a_zero) * (b.u - d->b_zero);
 }
 
+/* Row k of b in column n, where b is in integers with scales. */
+static double block_weight(machine *m, int64_t k, int64_t n) {
+  const cy_contraction *c = &m->k->contraction;
+  int64_t columns = size(m, c->n), block = k / c->b_block, i = k % c->b_block, rows = c->b_block * c->b_bits / 8;
+  cy_dtype t = m->k->args[c->b].dtype;
+  cy_scalar q = cy_scalar_load(m->args[c->b], t, (uint64_t)((block * rows + i % rows) * size(m, c->b_k) + n));
+  int64_t code = t == CY_I8 ? q.i : (int64_t)q.u, zero = c->b_middle;
+  uint64_t at = (uint64_t)(block * columns + n);
+  if (c->b_bits == 4)
+    code = i < rows ? code & 15 : code >> 4;
+  if (c->has_b_zero)
+    zero = (int64_t)cy_scalar_load(m->args[c->b_zero], CY_U8, at).u;
+  return (double)(code - zero) * cy_scalar_load(m->args[c->b_scale], CY_F32, at).f;
+}
+
 static void dot_matmul(dot *d) {
   machine *m = d->m;
   const cy_contraction *c = &m->k->contraction;
@@ -120,7 +135,11 @@ static void dot_matmul(dot *d) {
   b += m->var[c->out_var[c->nbatch + 1]] * size(m, c->b_n);
   int64_t step_a = size(m, c->a_k), step_b = size(m, c->b_k);
   for (int64_t i = 0; i < n; i++)
-    dot_add(d, a + i * step_a, b + i * step_b);
+    if (c->b_bits)
+      d->f += cy_scalar_load(m->args[c->a], d->ta, (uint64_t)(a + i * step_a)).f *
+              block_weight(m, i, m->var[c->out_var[c->nbatch + 1]]);
+    else
+      dot_add(d, a + i * step_a, b + i * step_b);
 }
 
 /* Where kernel position `tap` of an axis reads for output `o`: false outside of the input. */
@@ -245,7 +264,7 @@ static void run_contraction(machine *m) {
   int64_t column = m->var[c->out_var[c->nout_vars - 1]];
   if (c->has_a_zero)
     d.a_zero = cy_scalar_load(m->args[c->a_zero], d.ta, 0).u;
-  if (c->has_b_zero)
+  if (c->has_b_zero && !c->b_bits)
     d.b_zero = cy_scalar_load(m->args[c->b_zero], d.tb, (uint64_t)(column * c->b_zero_step)).u;
   if (c->kind == CY_CONTRACT_MATMUL)
     dot_matmul(&d);

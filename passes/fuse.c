@@ -119,6 +119,7 @@ static bool is_pure_view(const cy_node_info *n) {
 static bool can_anchor(const cy_node_info *n) {
   switch (n->op) {
   case CY_OP_matmul:
+  case CY_OP_matmul_blocks:
   case CY_OP_conv:
   case CY_OP_conv_transpose:
   case CY_OP_pool_max:

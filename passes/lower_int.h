@@ -128,6 +128,7 @@ void cy_lower_recurrent(cy_lowering *l, cy_node root, cy_val anchor, cy_val targ
 void cy_lower_contraction(cy_lowering *l, cy_node root, cy_val anchor, cy_val target); /* lower_contract.c */
 bool cy_lower_unfolded(cy_lowering *l, cy_node root, cy_val anchor,
                        cy_val target); /* lower_unfold.c; false: not one for it */
+void cy_lower_matmul_blocks(cy_lowering *l, cy_node root, cy_val anchor, cy_val target); /* lower_blocks.c */
 void cy_lower_attention(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);   /* lower_attention.c */
 void cy_lower_concat(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);      /* lower_memory.c */
 void cy_lower_pad(cy_lowering *l, cy_node root, cy_val anchor, cy_val target);         /* lower_pieces.c */

@@ -620,6 +620,8 @@ cy_root_fn cy_lower_root_of(cy_op op) {
   case CY_OP_conv:
   case CY_OP_conv_transpose:
     return cy_lower_contraction;
+  case CY_OP_matmul_blocks:
+    return cy_lower_matmul_blocks;
   case CY_OP_attention:
     return cy_lower_attention;
   case CY_OP_concat:

@@ -56,7 +56,10 @@ typedef struct cy_weight_blocks {
   bool zeros;                  /* every block has a zero point of its own */
   int zero;                    /* else: of all */
   uint64_t k, n, block, count; /* count: of blocks */
+  uint64_t split;              /* parts that each block is stored in, with the same scale */
 } cy_weight_blocks;
+/* Sets `split`; false: these cannot be stored. */
+bool cy_weights_split(cy_weight_blocks *s);
 /* One column of a block. Codes are unsigned, of 8 bits without a zero point signed. */
 typedef struct cy_weight_column {
   int *code; /* [block] */

@@ -4,11 +4,12 @@
  * those that the model itself has (weights_given.c): q [k / block, block, n], with a scale for every block of rows and
  * column (all rows are one block where blocks do not divide k):
  *
- *   sum over blocks of scale * (sum over the block of x * q - zero * sum over the block of x)
+ *   matmul_blocks(x, q, scale, zero) = sum over k of x * (q - zero) * scale
  *
- * a reduction that reads each weight once, a quarter or an eighth of the bytes, which is what decides its time when x
- * has few rows. More rows would make f32 of every weight many times over, or once into memory, which takes longer than
- * reading the f32 weights did: such products stay as they are, and so do those whose rows are known only at run time.
+ * a quarter or an eighth of the bytes. With few rows what decides the time is how fast the weights are read; with more,
+ * making floats of them once for all rows costs little (lower_blocks.c has both forms). A target that has the first one
+ * only keeps f32 weights for more rows, and for rows known only at run time. Blocks of more than 128 rows are stored in
+ * parts of equal scales.
  *
  * 8 bits are s8, or u8 with zero points. 4 bits are u8 with two rows in each: row i of a block in the lower half, row
  * i + block / 2 in the upper one, so that taking them apart is two operations on whole vectors; their zero is one number,
@@ -24,13 +25,11 @@
 
 #include <math.h>
 
-enum { LEAST_WEIGHTS = 1 << 14 };
-
-/* Integers behind a product: q as f32 in up to two halves of each block, scale and zero [count, n]; zero 0: none. */
-typedef struct small_weights {
-  cy_val half[2], scale, zero;
-  int halves;
-} small_weights;
+enum {
+  LEAST_WEIGHTS = 1 << 14,
+  MOST_ROWS = 128, /* of a block as it is stored: products of many rows make floats of no less of a column at a time */
+  LEAST_ROWS = 16
+};
 
 /* Rounds column c of block b, of f32. */
 static void round_column(const cy_weight_blocks *s, const void *from, uint64_t b, uint64_t c, cy_weight_column *out) {
@@ -50,25 +49,46 @@ static void round_column(const cy_weight_blocks *s, const void *from, uint64_t b
     out->code[i] = (int)fmin(fmax(rint(w[i * s->n] / out->scale) + out->zero, least), least + top - !s->zeros);
 }
 
-/* Puts a column where it belongs in q; two codes share a byte of 4 bits. */
-static void store_column(const cy_weight_blocks *s, const int *code, uint8_t *q) {
-  uint64_t rows = s->bits == 8 ? s->block : s->block / 2;
+/* Puts `part` codes of a column where they belong in q; two share a byte of 4 bits. */
+static void store_part(const cy_weight_blocks *s, const int *code, uint64_t part, uint8_t *q) {
+  uint64_t rows = s->bits == 8 ? part : part / 2;
   for (uint64_t i = 0; i < rows; i++)
     q[i * s->n] = (uint8_t)(s->bits == 8 ? code[i] : code[i] | code[i + rows] << 4);
 }
 
+bool cy_weights_split(cy_weight_blocks *s) {
+  for (uint64_t split = 1; split <= s->block; split++)
+    if (s->block % split == 0 && s->block / split <= MOST_ROWS && (s->bits == 8 || s->block / split % 2 == 0)) {
+      s->split = split;
+      return s->block / split >= LEAST_ROWS || s->block < LEAST_ROWS;
+    }
+  return false;
+}
+
+/* Column c of block b, stored in `split` parts of equal scales. */
+static void store_column(const cy_weight_blocks *s, const cy_weight_column *from, uint64_t b, uint64_t c, uint8_t *q,
+                         float *scale, uint8_t *zero) {
+  uint64_t part = s->block / s->split, bytes = s->bits == 8 ? part : part / 2;
+  for (uint64_t i = 0; i < s->split; i++) {
+    uint64_t at = b * s->split + i;
+    store_part(s, from->code + i * part, part, q + at * bytes * s->n + c);
+    scale[at * s->n + c] = from->scale;
+    if (zero)
+      zero[at * s->n + c] = (uint8_t)from->zero;
+  }
+}
+
+/* Columns that share cache lines go together. */
 static void store_all(cy_pass *p, const cy_weight_blocks *s, cy_weight_reader read, const void *from, uint8_t *q,
                       float *scale, uint8_t *zero) {
-  uint64_t rows = s->bits == 8 ? s->block : s->block / 2;
+  enum { LINE = 64 };
   cy_weight_column column = {.code = CY_NEW_ARRAY(p->scratch, int, s->block)};
-  for (uint64_t c = 0; c < s->n; c++)
-    for (uint64_t b = 0; b < s->count; b++) {
-      read(s, from, b, c, &column);
-      store_column(s, column.code, q + b * rows * s->n + c);
-      scale[b * s->n + c] = column.scale;
-      if (zero)
-        zero[b * s->n + c] = (uint8_t)column.zero;
-    }
+  for (uint64_t c0 = 0; c0 < s->n; c0 += LINE)
+    for (uint64_t b = 0; b < s->count; b++)
+      for (uint64_t c = c0; c < s->n && c < c0 + LINE; c++) {
+        read(s, from, b, c, &column);
+        store_column(s, &column, b, c, q, scale, zero);
+      }
 }
 
 static cy_val new_constant(cy_graph *g, cy_dtype dtype, const uint64_t *dims, int rank, void *out) {
@@ -81,55 +101,23 @@ static cy_val new_constant(cy_graph *g, cy_dtype dtype, const uint64_t *dims, in
   return v;
 }
 
-static small_weights make_weights(cy_pass *p, const cy_weight_blocks *s, cy_weight_reader read, const void *from) {
+/* The product of x with them. */
+static cy_val multiply_blocks(cy_pass *p, cy_val x, const cy_weight_blocks *s, cy_weight_reader read,
+                              const void *from) {
   cy_graph *g = p->g;
-  uint64_t dims[3] = {s->count, s->bits == 8 ? s->block : s->block / 2, s->n}, flat[2] = {s->count, s->n};
-  small_weights out = {.halves = s->bits == 8 ? 1 : 2};
+  uint64_t count = s->count * s->split, dims[3] = {count, s->k / count * (uint64_t)s->bits / 8, s->n};
+  const uint64_t flat[2] = {count, s->n};
   uint8_t *q, *zero = NULL;
   float *scale;
-  cy_val ints = new_constant(g, s->bits == 8 && !s->zeros && !s->zero ? CY_I8 : CY_U8, dims, 3, &q);
-  out.scale = new_constant(g, CY_F32, flat, 2, &scale);
+  cy_val in[4] = {x};
+  in[1] = new_constant(g, s->bits == 8 && !s->zeros && !s->zero ? CY_I8 : CY_U8, dims, 3, &q);
+  in[2] = new_constant(g, CY_F32, flat, 2, &scale);
   if (s->zeros)
-    out.zero = new_constant(g, CY_U8, flat, 2, &zero);
-  store_all(p, s, read, from, q, scale, zero);
-  if (out.zero)
-    out.zero = cy_build_cast(g, out.zero, CY_F32);
+    in[3] = new_constant(g, CY_U8, flat, 2, &zero);
   else if (s->zero)
-    out.zero = cy_build_scalar(g, CY_F32, s->zero);
-  if (out.halves == 1) {
-    out.half[0] = cy_build_cast(g, ints, CY_F32);
-    return out;
-  }
-  cy_val low = cy_build_binary(g, CY_OP_and, ints, cy_build_scalar_int(g, CY_U8, 15));
-  out.half[0] = cy_build_cast(g, low, CY_F32);
-  out.half[1] = cy_build_cast(g, cy_build_binary(g, CY_OP_shr, ints, cy_build_scalar_int(g, CY_U8, 4)), CY_F32);
-  return out;
-}
-
-/* For few rows: x [rows, k] as [rows, count, halves, block / halves, 1]. */
-static cy_val sum_blocks(cy_graph *g, const cy_weight_blocks *s, const small_weights *w, cy_val x, uint64_t rows,
-                         const cy_type *out) {
-  int64_t in_block = 2, in_halves[2] = {2, 3}, blocks = 1;
-  uint64_t size[5] = {rows, s->count, (uint64_t)w->halves, s->block / (uint64_t)w->halves, 1};
-  cy_dim d[5], part[4];
-  for (int i = 0; i < 5; i++)
-    d[i] = cy_dim_const(g, (int64_t)size[i]);
-  for (int i = 0; i < 4; i++)
-    part[i] = d[i < 2 ? i : i + 1];
-  cy_val split = cy_build_reshape(g, x, d, 5), sum = 0;
-  for (int h = 0; h < w->halves; h++) {
-    cy_val one = cy_build_slice_axis(g, split, 2, cy_dim_const(g, h), cy_dim_const(g, 1));
-    cy_val product = cy_build_binary(g, CY_OP_mul, cy_build_reshape(g, one, part, 4), w->half[h]);
-    sum = sum ? cy_build_binary(g, CY_OP_add, sum, product) : product;
-  }
-  sum = cy_build_reduce(g, CY_OP_reduce_sum, sum, &in_block, 1, false);
-  if (w->zero) {
-    cy_val xs = cy_build_reduce(g, CY_OP_reduce_sum, split, in_halves, 2, false); /* [rows, count, 1] */
-    sum = cy_build_binary(g, CY_OP_sub, sum, cy_build_binary(g, CY_OP_mul, xs, w->zero));
-  }
-  sum = cy_build_binary(g, CY_OP_mul, sum, w->scale);
-  sum = cy_build_reduce(g, CY_OP_reduce_sum, sum, &blocks, 1, false);
-  return cy_build_reshape(g, sum, out->dim, out->rank);
+    in[3] = cy_build_scalar_int(g, CY_U8, s->zero);
+  store_all(p, s, read, from, q, scale, zero);
+  return cy_build(g, CY_OP_matmul_blocks, in, in[3] ? 4 : 3, NULL, 0, NULL, 0);
 }
 
 static bool is_finite(const cy_data *d) {
@@ -169,25 +157,24 @@ static const char *why_not(cy_pass *p, const cy_node_info *n, cy_weight_blocks *
     return "a stack of matrices";
   if (count < LEAST_WEIGHTS)
     return "too small to gain";
-  if (o->bits != 8 && out->block % 2)
-    return "an odd number of rows in each block";
+  if (!cy_weights_split(out))
+    return out->bits != 8 && out->block % 2 ? "an odd number of rows in each block"
+                                            : "rows that cannot be cut into blocks of up to 128";
   if (!is_finite(&cy_value_of(g, n->in[1])->data))
     return "weights are not finite";
-  if (!rows)
-    return "its number of rows is not known: fix it by --dim or --shape";
-  return rows <= CY_WEIGHTS_FEW_ROWS ? NULL : "more than two rows: it would be slower";
+  if (p->options->block_weights || (rows && rows <= CY_WEIGHTS_FEW_ROWS))
+    return NULL;
+  return rows ? "more than two rows: it would be slower"
+              : "its number of rows is not known: fix it by --dim or --shape";
 }
 
 static void shrink(cy_pass *p, cy_node id, const cy_weight_blocks *s, cy_weight_reader read, const void *from) {
   cy_graph *g = p->g;
   cy_node_info *n = cy_node_of(g, id);
-  uint64_t rows = cy_type_count(g, cy_type_of(g, n->in[0])) / s->k;
-  cy_type out = *cy_type_of(g, n->out[0]);
   cy_build_before(g, id);
   cy_rewrite_origin(p, n);
-  small_weights w = make_weights(p, s, read, from);
-  cy_graph_replace(g, n->out[0], sum_blocks(g, s, &w, n->in[0], rows, &out));
-  cy_pass_count(p, "weights summed by blocks", 1);
+  cy_graph_replace(g, n->out[0], multiply_blocks(p, n->in[0], s, read, from));
+  cy_pass_count(p, "weights in integers", 1);
 }
 
 static void shrink_recurrence(cy_pass *p, cy_node id) {

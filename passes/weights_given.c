@@ -1,19 +1,22 @@
-/* weights_given.c - weights that a model itself has in integers, for products of f32 with few rows: 4- and 8-bit language
- * models (MatMulNBits; DequantizeLinear by blocks or channels).
+/* weights_given.c - weights that a model itself has in integers, for products of f32: 4- and 8-bit language models
+ * (MatMulNBits; DequantizeLinear by blocks or channels).
  *
  * In:  matmul(x, w), w dequantize(constants), maybe transposed, whose scales hold for blocks of rows and one column.
- * Out: nothing yet. `fold` and `requantise`, which would make f32 of w, ask cy_weights_stay(); pass `weights` sums the
- * integers, which says the same as the model does and reads a quarter or an eighth of the bytes.
+ * Out: nothing yet. `fold` and `requantise`, which would make f32 of w, ask cy_weights_stay(); pass `weights` makes
+ * products of the integers, which say the same as the model does and take a quarter or an eighth of the bytes.
  *
- * Refused: more rows than few, or not known, for which f32 weights are faster; weights that a cache would hold in f32, too;
- * w that is read by anything else and would be stored twice; scales along rows; products of quantised activations; and
+ * Refused: weights that a cache would hold in f32, too; where the target has no contractions of such weights, more rows
+ * than few, or not known, for which f32 weights are faster; blocks that have no storable parts (cy_weights_split); w that is read by anything else and would be stored twice; scales along rows; products of quantised activations; and
  * everything where layers shall be quantised (--int8), which needs weights in f32.
  */
 #include "quantise_int.h"
 
 #include <string.h>
 
-enum { LEAST_WEIGHTS = 1 << 19 }; /* for one row; products of two gain less */
+enum {
+  LEAST_WEIGHTS = 1 << 18, /* what a cache has room for beside all the others, in floats */
+  LEAST_FOR_ROW = 1 << 19  /* of plain kernels, which gain less with two rows */
+};
 
 /* From a block to the next, and from a column to the next, of a scale or zero point. False: they differ along rows. */
 static bool find_steps(const cy_graph *g, const cy_node_info *d, const cy_value *v, cy_given_weights *w,
@@ -57,7 +60,11 @@ static void choose_codes(const cy_graph *g, cy_given_weights *w) {
   }
   int zero = w->zero ? (int)least : 0;
   w->blocks.zeros = w->zero && least != most;
-  w->blocks.bits = w->blocks.block % 2 == 0 && low >= (high < 8 ? -8 : 0) && high <= 15 ? 4 : 8;
+  w->blocks.bits = 4;
+  if (low < (high < 8 ? -8 : 0) || high > 15 || !cy_weights_split(&w->blocks)) {
+    w->blocks.bits = 8;
+    cy_weights_split(&w->blocks);
+  }
   if (w->blocks.bits == 4)
     w->more = low < 0 ? 8 : 0;
   else if (w->blocks.zeros)
@@ -85,18 +92,23 @@ static bool read_matrix(const cy_graph *g, const cy_node_info *d, bool turned, c
   w->blocks.k = w->blocks.block = (uint64_t)dim[turned];
   w->blocks.n = (uint64_t)dim[!turned];
   w->blocks.count = 1;
-  return find_steps(g, d, w->scale, w, w->scale_step) && (!zero || find_steps(g, d, w->zero, w, w->zero_step));
+  w->blocks.bits = 8;
+  return find_steps(g, d, w->scale, w, w->scale_step) && (!zero || find_steps(g, d, w->zero, w, w->zero_step)) &&
+         cy_weights_split(&w->blocks);
 }
 
-/* Is n a product of f32 with few rows, and v its second factor only? */
-static bool is_product(const cy_graph *g, const cy_node_info *n, cy_val v) {
+/* Is n a product of f32 that can read integers, and v its second factor only? */
+static bool is_product(const cy_pass *p, const cy_node_info *n, cy_val v) {
+  const cy_graph *g = p->g;
   const cy_type *x = n->op == CY_OP_matmul ? cy_type_of(g, n->in[0]) : NULL, *w = cy_type_of(g, v);
   int64_t k;
   if (!x || n->in[1] != v || n->in[0] == v || x->dtype != CY_F32 || cy_def_of(g, n->in[0], CY_OP_dequantize) ||
       cy_type_of(g, n->out[0])->dtype != CY_F32 || !cy_dim_is_const(g, w->dim[0], &k) || k < 1)
     return false;
   uint64_t rows = cy_type_count(g, x) / (uint64_t)k;
-  return rows && rows <= CY_WEIGHTS_FEW_ROWS && cy_type_count(g, w) >= rows * rows * LEAST_WEIGHTS;
+  if (p->options->block_weights)
+    return cy_type_count(g, w) >= LEAST_WEIGHTS;
+  return rows && rows <= CY_WEIGHTS_FEW_ROWS && cy_type_count(g, w) >= rows * rows * LEAST_FOR_ROW;
 }
 
 static bool turns(const cy_node_info *n) {
@@ -106,7 +118,8 @@ static bool turns(const cy_node_info *n) {
 }
 
 /* Is v read by such products alone? Else *out_turned: by transposes, whose results are. */
-static bool read_by_products(const cy_graph *g, const cy_uses *uses, cy_val v, bool *out_turned) {
+static bool read_by_products(const cy_pass *p, const cy_uses *uses, cy_val v, bool *out_turned) {
+  const cy_graph *g = p->g;
   bool some = uses->start[v] < uses->start[v + 1];
   *out_turned = false;
   for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++) {
@@ -115,7 +128,7 @@ static bool read_by_products(const cy_graph *g, const cy_uses *uses, cy_val v, b
       return false;
     *out_turned = turns(n);
     bool again;
-    if (*out_turned ? !read_by_products(g, uses, n->out[0], &again) || again : !is_product(g, n, v))
+    if (*out_turned ? !read_by_products(p, uses, n->out[0], &again) || again : !is_product(p, n, v))
       return false;
   }
   return some;
@@ -130,7 +143,7 @@ bool cy_weights_stay(const cy_pass *p, const cy_node_info *n, const cy_uses *use
   cy_given_weights w;
   bool turned;
   return n->op == CY_OP_dequantize && cy_type_of(p->g, n->out[0])->rank == 2 && !asked_for_layers(p) &&
-         read_by_products(p->g, uses, n->out[0], &turned) && read_matrix(p->g, n, turned, &w);
+         read_by_products(p, uses, n->out[0], &turned) && read_matrix(p->g, n, turned, &w);
 }
 
 bool cy_weights_given(const cy_pass *p, const cy_node_info *n, const cy_uses *uses, cy_given_weights *out) {

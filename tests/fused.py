@@ -384,7 +384,7 @@ def four_bits(rows=24, depth=70):
         case('rows of any block' + ', zero points' * len(zero), 'MatMulNBits', 'x w s %s g b' % ''.join(zero), x, constants={
             'w': byte(rows, 3, 16), 's': abs(real(rows, 3)), 'g': rng.integers(0, 3, depth).astype(np.int32), 'b': real(rows), **zero},
              K=depth, N=rows, bits=4, block_size=32)
-    for rows in (1, 2, 3):  # few of them read large weights as they are
+    for rows in (1, 2, 3, 19):  # few of them multiply large weights as they are, more make floats of panels
         for bits, block in ((4, 32), (4, 256), (8, 128), (2, 16)):
             k, columns = 1024, 2048 if rows == 2 else 576
             weights = {'w': byte(columns, k // block, block * bits // 8), 's': abs(real(columns, k // block)) / 64}

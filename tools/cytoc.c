@@ -286,6 +286,7 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   if (q->mode == CY_QUANT_HALF) {
     how.half.half = passes->half;
     how.half.half_weights = passes->half_weights;
+    how.half.block_weights = passes->block_weights;
   }
   cytoc_report_stage(&s->report, "calibrate");
   return q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
@@ -423,6 +424,7 @@ static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *ma
                            .half_factors = half_factors,
                            .target = machine,
                            .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
+                           .block_weights = cy_machine_block_weights(machine),
                            .half = half_of(o),
                            .half_io = o->half_io,
                            .exact_f16 = !half_of(o) && cy_machine_half_weights(machine, CY_F16),

@@ -116,6 +116,14 @@ typedef struct cy_gemm_desc {
   int a_slot, b_slot, scratch_slot, shared_slot;
   bool b_packed; /* args[b_slot] is what cy_pack_run wrote; n and k must be constant */
   cy_weights weights; /* of a packed B */
+  /* B in integers with scales, as cy_int_weights in core.h has them; n and k must be constant, one matrix for all
+   * batches. bits 0: it is not. */
+  struct {
+    int bits;
+    bool is_signed;
+    int64_t block, middle;
+    int scale_slot, zero_slot; /* zero_slot -1: middle */
+  } ints;
   cy_epilogue epilogue;
 } cy_gemm_desc;
 

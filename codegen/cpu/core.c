@@ -341,7 +341,8 @@ static void emit_tile_call(cy_cg *cg, const choice *k, V mr, V *args) {
 /* Are the weights so many that they come from beyond the second-level cache? */
 static bool worth_prefetching(const cy_cg *cg, const cy_core *k) {
   int64_t taps, c, panels;
-  if (k->in_place || !cy_is_const(k->taps, &taps) || !cy_is_const(k->c, &c) || !cy_is_const(k->panels, &panels))
+  if (k->in_place || k->ints.bits || !cy_is_const(k->taps, &taps) || !cy_is_const(k->c, &c) ||
+      !cy_is_const(k->panels, &panels))
     return false;
   return taps * c * panels * row_bytes(cg, k) >= CY_MANY_WEIGHTS;
 }
@@ -510,7 +511,7 @@ static void emit_inline_tile(cy_cg *cg, const cy_core *k, const panel *p, shape 
 /* Panels done for a tile of rows before the next: their weights stay in the second-level cache, their sums in the
  * first. */
 static int64_t group_choose(const cy_cg *cg, const cy_core *k) {
-  const int64_t cache = 160 * 1024, columns = 256;
+  const int64_t cache = k->ints.bits ? CY_INTS_BYTES : 160 * 1024, columns = 256;
   int64_t taps = 0, c = 0, NR = (int64_t)k->tile.nv * cg->W;
   cy_is_const(k->taps, &taps);
   cy_is_const(k->c, &c);
@@ -581,39 +582,6 @@ static V rows_step_choose(cy_cg *cg, const cy_core *k, int64_t group) {
   return group <= 2 ? cy_i64(cg, cy_ceil(k->tile.mr * 4, group)) : NULL;
 }
 
-/* ---- halves made floats for a whole group ---- */
-
-enum { MOST_WIDENED = 256 * 1024 };
-
-/* Rows of weights in a panel of a K block, at most. */
-static int64_t block_depth(const cy_core *k) {
-  int64_t taps = 0, c = 0;
-  cy_is_const(k->taps, &taps);
-  cy_is_const(k->c, &c);
-  return (taps < k->tap_block ? taps : k->tap_block) * (c < k->c_block ? c : k->c_block);
-}
-
-/* With AVX-512 a conversion takes the ports that fma does, a sixth of a tile's time and more: better done once for all rows. */
-static bool worth_widening(const cy_cg *cg, const cy_core *k) {
-  int64_t bytes = block_depth(k) * k->tile.nv * cg->W * 4;
-  return k->weights != CY_WEIGHTS_F32 && cg->avx512 && k->tile.mr >= 6 && bytes && bytes <= MOST_WIDENED;
-}
-
-/* Panels [q0, end) of g as floats at `to`, one after the other. */
-static void emit_widening(cy_cg *cg, const groups *g, V q0, V end, V to) {
-  const cy_core *k = g->k;
-  V depth = cy_mul(cg, g->kb->taps, g->kb->c), rows = cy_mul(cg, cy_sub(cg, end, q0), depth);
-  V from = cy_gep(cg, g->b, cy_mul(cg, q0, g->panel_bytes));
-  cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), rows, cy_i64(cg, 1), NULL, 0);
-  V source = cy_gep(cg, from, cy_mul(cg, l.iv, k->ldb)), target = cy_gep(cg, to, cy_mulc(cg, l.iv, k->tile.nv * cg->W * 4));
-  for (unsigned j = 0; j < k->tile.nv; j++) {
-    V v = cy_weights_load(cg, k->weights, cy_gepc(cg, source, (int64_t)j * cg->W * cy_weight_bytes(k->weights)));
-    cy_store(cg, v, cy_gepc(cg, target, (int64_t)j * cg->W * 4), 4);
-  }
-  cy_loop_end(cg, &l, NULL);
-}
-
 /* What the epilogue will read for a panel of tile r, of mr rows. Asking for what it will write, too, made products with a
  * gelu behind them 3 % slower. Only tried with AVX-512. */
 static void emit_output_ahead(cy_cg *cg, const groups *g, const panel *p, V r, V mr) {
@@ -682,7 +650,7 @@ static void emit_inline_tiles(cy_cg *cg, const groups *g, V r, V q0, V end) {
  * of each row: what it loads and stores then lies in streams that the hardware prefetches. */
 static void emit_groups(cy_cg *cg, const cy_core *stored, const kblock *kb, V b, V panel_bytes) {
   cy_core floats = *stored;
-  bool widened = worth_widening(cg, stored), single = cy_core_single(stored);
+  bool widened = cy_widens(cg, stored), single = cy_core_single(stored);
   const cy_core *k = widened ? &floats : stored;
   if (widened) {
     floats.weights = CY_WEIGHTS_F32;
@@ -692,10 +660,9 @@ static void emit_groups(cy_cg *cg, const cy_core *stored, const kblock *kb, V b,
   groups all = {.k = k, .kb = kb, .b = b, .panel_bytes = panel_bytes, .group = group_choose(cg, k)};
   V ldc = cy_i64(cg, (single ? all.group : k->cbuf_panels) * NR * 4);
   V sums = single ? cy_alloca(cg, MR * all.group * NR * 4) : k->cbuf;
-  groups halves = {.k = stored, .kb = kb, .b = b, .panel_bytes = panel_bytes, .group = all.group};
   V copy = NULL;
   if (widened) {
-    copy = cy_alloca(cg, block_depth(k) * NR * 4 * all.group);
+    copy = cy_alloca(cg, cy_block_depth(k) * NR * 4 * all.group);
     all.panel_bytes = cy_mulc(cg, cy_mul(cg, kb->taps, kb->c), NR * 4);
   } else if (worth_prefetching(cg, k)) {
     V tiles = cy_div(cg, cy_addc(cg, k->rows, MR - 1), cy_i64(cg, MR));
@@ -707,7 +674,16 @@ static void emit_groups(cy_cg *cg, const cy_core *stored, const kblock *kb, V b,
   cy_loop_begin(cg, &g, k->p0, k->p1, cy_i64(cg, all.group), NULL, 0);
   V end = cy_imin(cg, k->p1, cy_addc(cg, g.iv, all.group));
   if (widened) {
-    emit_widening(cg, &halves, g.iv, end, copy);
+    const cy_widening w = {.core = stored,
+                           .c0 = kb->c0,
+                           .taps = kb->taps,
+                           .c = kb->c,
+                           .from = cy_gep(cg, b, cy_mul(cg, g.iv, panel_bytes)),
+                           .q0 = g.iv,
+                           .end = end,
+                           .next = cy_i64(cg, all.group * NR),
+                           .to = copy};
+    cy_widen_emit(cg, &w);
     all.b = cy_gep(cg, copy, cy_sub(cg, cy_i64(cg, 0), cy_mul(cg, g.iv, all.panel_bytes)));
   }
   cy_loop_begin(cg, &r, cy_i64(cg, 0), k->rows, cy_i64(cg, MR), NULL, 0);

@@ -80,11 +80,24 @@ typedef struct cy_rows {
 void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c, V ldc, V mr, V row0, V cols, V col0,
                       unsigned tail_lanes);
 
+/* Floats that are made of weights in integers at a time: panels of CY_INTS_ROWS rows, about, that together stay in the
+ * first-level cache. Larger ones, in the second-level cache, made products of 3 rows a third slower, those of 128 no
+ * faster (Sapphire Rapids, 4096x4096 in 4 bits). */
+enum { CY_INTS_ROWS = 128, CY_INTS_BYTES = 32 * 1024 };
+/* Weights in integers, [rows of bytes][n]: 4 bits have rows i and i + block / 2 of a block in one byte. */
+typedef struct cy_int_weights {
+  int bits; /* 8 or 4; 0: there are none */
+  bool is_signed;
+  int64_t block, middle; /* rows that share a scale; what stands for zero, but where .. */
+  V scales, zeros;       /* .. zeros are not NULL; both [blocks][n] */
+} cy_int_weights;
+
 typedef struct cy_core {
   cy_tile tile;
   V b;   /* packed weights of this group, or B in place */
   V ldb; /* bytes between k of B; those of NR weights when packed */
   cy_weights weights; /* of packed B */
+  cy_int_weights ints; /* .. or of one that is not packed, and becomes panels of floats block by block */
   bool in_place;
   V n, panels;       /* columns and their panels */
   V p0, p1;          /* the panels to do */
@@ -107,6 +120,22 @@ typedef struct cy_core {
 void cy_core_emit(cy_cg *cg, const cy_core *core);
 /* Does K fit one block for sure? Then cbuf may be NULL. */
 bool cy_core_single(const cy_core *core);
+
+/* ---- core_widen.c ---- */
+
+/* Rows of weights in a panel of a K block, at most. */
+int64_t cy_block_depth(const cy_core *core);
+/* Are weights made floats for a whole group of panels? */
+bool cy_widens(const cy_cg *cg, const cy_core *core);
+/* Panels [q0, end) of `taps` of c rows from c0 on, whose packed halves lie at `from`: as floats to `to`, one behind the
+ * other. next: columns from one group of panels to the next. */
+typedef struct cy_widening {
+  const cy_core *core;
+  V c0, taps, c, from, q0, end, next, to;
+} cy_widening;
+void cy_widen_emit(cy_cg *cg, const cy_widening *widening);
+
+/* ---- core.c again ---- */
 
 /* A product without epilogue: c[rows][nv vectors] = a[rows][k] * b, packed. tab: cy_row_table of tile.mr rows. With
  * taps, the sum of so many products, whose entries in tab are tab_stride bytes apart. */

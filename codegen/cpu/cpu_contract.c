@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PARTS = 64 };
+enum { MAX_PARTS = 64, MOST_BLOCK = 256 };
 
 /* How weights are packed: what write() needs, without the generators. */
 typedef struct part {
@@ -122,9 +122,18 @@ static bool half_supported(const cy_machine *m, cy_kernel *k, const cy_contracti
   return c->kind != CY_CONTRACT_MATMUL || gemm_pack_plan(k, c, &f, &matrices);
 }
 
+/* Weights in integers with scales; what a panel has of them begins and ends with a block. */
+static bool blocks_supported(cy_kernel *k, const cy_contraction *c, cy_dtype a, cy_dtype b) {
+  int64_t n, rows;
+  return a == CY_F32 && cy_dtype_is_byte(b) && known(k, c->n, &n) && known(k, c->k, &rows) &&
+         c->b_block <= MOST_BLOCK && matmul_supported(k, c);
+}
+
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_dtype a = cy_kernel_arg_dtype(k, c->a), b = cy_kernel_arg_dtype(k, c->b);
+  if (c->b_bits)
+    return blocks_supported(k, c, a, b);
   bool floats = a == CY_F32 && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
                 (b == CY_F32 || half_supported(m, k, c, b));
   if (!floats && !bf16_supported(m, k, c, a, b) && !dot_supported(k, c, a, b))
@@ -167,6 +176,12 @@ static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const form *f) {
   d.bk = size_of(k, c->b_k);
   d.bn = size_of(k, c->b_n);
   set_slots(plan, &d.a_slot, &d.b_slot, &d.scratch_slot, &d.shared_slot);
+  d.ints.bits = c->b_bits;
+  d.ints.is_signed = cy_kernel_arg_dtype(k, c->b) == CY_I8;
+  d.ints.block = c->b_block;
+  d.ints.middle = c->b_middle;
+  d.ints.scale_slot = (int)c->b_scale;
+  d.ints.zero_slot = c->has_b_zero ? (int)c->b_zero : -1;
   return d;
 }
 
@@ -508,6 +523,8 @@ static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f,
     cy_gemm_desc d = gemm_desc(plan, f);
     if (f->packed)
       gemm_pack_form(cg, plan, arena, f, matrices);
+    if (d.ints.bits)
+      return cy_arena_printf(arena, "gemm int%d weights", d.ints.bits);
     name = gemm_algorithm(cg, &d);
   } else {
     conv_pack_form(cg, plan, arena, f);

@@ -22,7 +22,7 @@ enum { SHARED_BYTES = 1 << 20 };
 /* Bytes of A, at most, that are made dense along k for all tasks. */
 enum { MOST_TURNED = 4 << 20 };
 
-typedef enum form { FORM_PACKED, FORM_RUNTIME_PACK, FORM_IN_PLACE, FORM_DOTS } form;
+typedef enum form { FORM_PACKED, FORM_RUNTIME_PACK, FORM_IN_PLACE, FORM_DOTS, FORM_INTS } form;
 
 typedef struct gemm {
   const cy_gemm_desc *d;
@@ -54,6 +54,8 @@ static bool known_all(const cy_gemm_desc *d) {
 
 static form form_choose(const cy_cg *cg, const cy_gemm_desc *d) {
   int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n);
+  if (d->ints.bits)
+    return FORM_INTS;
   if (d->b_packed)
     return FORM_PACKED;
   if (cy_csize_is(d->bn, 1) && n && n % cg->W == 0 && ((m && m <= 64) || n <= 128))
@@ -71,6 +73,8 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
   cy_kblock_choose(cg, d->weights, 1, c, &taps, &g.k_block);
   if (!k)
     g.k_block = 512;
+  else if (g.form == FORM_INTS)
+    g.k_block = d->ints.block < CY_INTS_ROWS ? CY_INTS_ROWS / d->ints.block * d->ints.block : d->ints.block;
   else if (m && m <= g.tile.mr)
     g.k_block = k; /* nothing to keep in cache: no row reads B a second time */
   int64_t panels = n ? cy_ceil(n, g.nr) : 0;
@@ -239,6 +243,8 @@ static void emit_pack(cy_cg *cg, const gemm *g, const char *name) {
 
 static V emit_b_base(cy_cg *cg, const gemm *g, const place *p) {
   const cy_gemm_desc *d = g->d;
+  if (g->form == FORM_INTS)
+    return cy_arg_ptr(cg, d->b_slot);
   if (g->form == FORM_IN_PLACE)
     return cy_gepf(cg, cy_arg_ptr(cg, d->b_slot), offset_of(cg, g, p, d->b_batch));
   V all = cy_arg_ptr(cg, g->form == FORM_PACKED ? d->b_slot : d->shared_slot);
@@ -355,6 +361,13 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
                   .tail_lanes = n ? (unsigned)(n % cg->W) : cg->W,
                   .epilogue = &d->epilogue,
                   .index = &index};
+  if (g->form == FORM_INTS)
+    core.ints = (cy_int_weights){.bits = d->ints.bits,
+                                 .is_signed = d->ints.is_signed,
+                                 .block = d->ints.block,
+                                 .middle = d->ints.middle,
+                                 .scales = cy_arg_ptr(cg, d->ints.scale_slot),
+                                 .zeros = d->ints.zero_slot < 0 ? NULL : cy_arg_ptr(cg, d->ints.zero_slot)};
   core.ldb = core.in_place ? cy_mulc(cg, cy_size(cg, d->bk), 4) : cy_i64(cg, g->nr * cy_weight_bytes(d->weights));
   if (g->strassen) {
     V sums = shares_sums(g) ? sums_at(cg, g, flat, p.row0) : NULL;

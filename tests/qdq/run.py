@@ -231,7 +231,7 @@ def matmul_nbits(g):
     return results
 
 
-@case([T.FLOAT] * 5, opset=21, kernel='reduce_sum mul')
+@case([T.FLOAT] * 5, opset=21, kernel='add_blocks')
 def weights_in_integers(g):
     """One row reads the integers themselves: by blocks or channels, as they lie or turned, with and without zero points."""
     k, n, block = 1024, 640, 32

@@ -1,0 +1,150 @@
+/* blocks_test.c - products with weights in integers (core_widen.c) against sums in double precision, in the code for this
+ * CPU and for AVX2: 4 and 8 bits, signed, with a zero for all and with zero points, panels that are not full, and rows
+ * that only running tells. Weights, scales and zero points end where a page ends behind which nothing may be read.
+ */
+#include "contract_jit.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+typedef struct blocks_case {
+  int bits, is_signed, zeros;
+  int64_t middle, block, m, n, k;
+  int dynamic; /* m comes from a slot */
+  int turned;  /* A is [k][m] */
+} blocks_case;
+
+static const blocks_case cases[] = {
+    {4, 0, 0, 8, 32, 3, 64, 64, 0, 0},      {4, 0, 1, 0, 32, 17, 96, 320, 0, 0},
+    {4, 0, 0, 0, 128, 1, 517, 256, 0, 0},   {4, 0, 1, 0, 50, 40, 131, 250, 1, 0},
+    {4, 0, 0, 8, 2, 5, 33, 6, 0, 0},        {4, 0, 0, 3, 256, 150, 1030, 512, 1, 0},
+    {8, 1, 0, 0, 64, 2, 80, 192, 0, 0},     {8, 0, 0, 128, 32, 130, 47, 96, 0, 0},
+    {8, 0, 1, 0, 128, 200, 300, 384, 1, 0}, {8, 1, 0, 0, 1, 9, 16, 7, 0, 0},
+    {8, 0, 1, 0, 97, 33, 7, 194, 0, 1},     {4, 0, 1, 0, 32, 70, 200, 160, 1, 1},
+};
+
+/* The last bytes of a page, in front of one that cannot be read. */
+static void *before_hole(size_t bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+  char *p = mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED || mprotect(p + whole, page, PROT_NONE))
+    die("mmap", "no memory");
+  return p + whole - bytes;
+}
+
+static void free_before_hole(void *p, size_t bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+  munmap((char *)p + bytes - whole, whole + page);
+}
+
+typedef struct setup {
+  job j;
+  cy_gemm_desc d;
+  store epilogue;
+  float *a, *bias, *out, *scale;
+  uint8_t *q, *zero;
+  size_t n_q, n_scale;
+} setup;
+
+static double weight(const setup *s, const blocks_case *c, int64_t k, int64_t n) {
+  int64_t rows = c->block * c->bits / 8, b = k / c->block, i = k % c->block;
+  uint8_t byte = s->q[(b * rows + i % rows) * c->n + n];
+  int code = c->is_signed ? (int8_t)byte : byte;
+  if (c->bits == 4)
+    code = i < rows ? byte & 15 : byte >> 4;
+  return (double)(code - (c->zeros ? s->zero[b * c->n + n] : c->middle)) * s->scale[b * c->n + n];
+}
+
+static double error_of(const setup *s, const blocks_case *c) {
+  double e = 0, all = 1e-30;
+  for (int64_t m = 0; m < c->m; m++)
+    for (int64_t n = 0; n < c->n; n++) {
+      double sum = s->bias[n];
+      for (int64_t k = 0; k < c->k; k++)
+        sum += s->a[c->turned ? k * c->m + m : m * c->k + k] * weight(s, c, k, n);
+      double d = s->out[m * c->n + n] - sum;
+      e += d * d;
+      all += sum * sum;
+    }
+  return sqrt(e / all);
+}
+
+static void begin(setup *s, const blocks_case *c, const char *cpu) {
+  char *error = NULL;
+  *s = (setup){.j = {.cg = cy_cg_create(cpu, &error), .scratch_slot = 5, .shared_slot = 6}};
+  if (!s->j.cg)
+    die(cpu, error);
+  cy_cg_module(s->j.cg, "blocks");
+  s->n_q = (size_t)(c->k * c->n * c->bits / 8);
+  s->n_scale = (size_t)(c->k / c->block * c->n);
+  s->a = random_floats(c->m * c->k);
+  s->bias = random_floats(c->n);
+  s->out = nan_floats(c->m * c->n);
+  s->q = before_hole(s->n_q);
+  s->scale = before_hole(s->n_scale * sizeof(float));
+  s->zero = before_hole(s->n_scale);
+  for (size_t i = 0; i < s->n_q; i++)
+    s->q[i] = (uint8_t)(random_float() * 127 + 128);
+  for (size_t i = 0; i < s->n_scale; i++) {
+    s->scale[i] = random_float() + 1.5f;
+    s->zero[i] = (uint8_t)((random_float() + 1) * (c->bits == 4 ? 7 : 127));
+  }
+  void *const ptr[] = {s->a, s->q, s->out, s->bias, s->scale};
+  for (int i = 0; i < 5; i++)
+    s->j.args[i].ptr = ptr[i];
+  s->j.args[7].ptr = s->zero;
+  s->j.args[8].size = c->m;
+  s->epilogue = (store){.n_idx = 2, .stride = {cy_cconst(c->n), cy_cconst(1)}, .out_slot = 2, .bias_slot = 3};
+  s->d = (cy_gemm_desc){.name = "blocks",
+                        .m = c->dynamic ? cy_cslot(8) : cy_cconst(c->m),
+                        .n = cy_cconst(c->n),
+                        .k = cy_cconst(c->k),
+                        .am = cy_cconst(c->turned ? 1 : c->k),
+                        .ak = c->turned && c->dynamic ? cy_cslot(8) : cy_cconst(c->turned ? c->m : 1),
+                        .bk = cy_cconst(c->n),
+                        .bn = cy_cconst(1),
+                        .a_slot = 0,
+                        .b_slot = 1,
+                        .scratch_slot = 5,
+                        .shared_slot = 6,
+                        .ints = {c->bits, c->is_signed, c->block, c->middle, 4, c->zeros ? 7 : -1},
+                        .epilogue = store_epilogue(&s->epilogue)};
+}
+
+static void end(setup *s) {
+  guarded_free((char *)s->a);
+  guarded_free((char *)s->bias);
+  guarded_free((char *)s->out);
+  free_before_hole(s->q, s->n_q);
+  free_before_hole(s->scale, s->n_scale * sizeof(float));
+  free_before_hole(s->zero, s->n_scale);
+  job_end(&s->j);
+}
+
+static bool check(const blocks_case *c, const char *cpu) {
+  setup s;
+  begin(&s, c, cpu);
+  cy_gemm_emit(s.j.cg, &s.d, &s.j.info);
+  job_link(&s.j);
+  job_prepare(&s.j, "blocks", 3);
+  memset(s.j.scratch, 0xff, (size_t)(s.j.worker_bytes * 3));
+  job_run(&s.j);
+  double error = error_of(&s, c);
+  bool ok = error < 2e-6 && guard_ok((char *)s.out, c->m * c->n * 4) && guard_ok(s.j.scratch, s.j.worker_bytes * 3);
+  if (!ok)
+    printf("FAILED %s: %d bits, signed %d, zeros %d, block %lld, m %lld, n %lld, k %lld, dynamic %d: error %g\n", cpu,
+           c->bits, c->is_signed, c->zeros, (long long)c->block, (long long)c->m, (long long)c->n, (long long)c->k,
+           c->dynamic, error);
+  end(&s);
+  return ok;
+}
+
+int main(void) {
+  static const char *const cpus[] = {"native", "x86-64-v3"};
+  int run = 0, passed = 0;
+  for (int cpu = 0; cpu < 2; cpu++)
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++, run++)
+      passed += check(&cases[i], cpus[cpu]);
+  printf("%d passed, %d failed, 0 skipped\n", passed, run - passed);
+  return passed != run;
+}

@@ -1,0 +1,113 @@
+"""Products with weights in integers at any number of rows: one library, one copy of the weights."""
+import os
+import re
+
+import numpy as np
+
+from shared import Network, snr
+
+ROWS = ((1, 1), (2, 1), (1, 2), (1, 3), (17, 1), (2, 64), (1, 333))
+
+
+def unpacked(q, bits):
+    return q if bits == 8 else np.stack([q & 15, q >> 4], -1).reshape(*q.shape[:-1], -1)
+
+
+class Weights:
+    """Those of a MatMulNBits: what the node reads, and the floats that they stand for."""
+
+    def __init__(self, rng, k, n, bits, block, zeros):
+        count = k // block
+        self.k, self.n, self.bits, self.block = k, n, bits, block
+        self.q = rng.integers(0, 256, (n, count, block * bits // 8)).astype(np.uint8)
+        self.scale = (rng.random((n, count)) * 0.01 + 0.001).astype(np.float32)
+        zero = np.full((n, count), 1 << bits - 1)
+        self.zero = rng.integers(0, 256, (n, -(-count * bits // 8))).astype(np.uint8) if zeros else None
+        if zeros:
+            zero = unpacked(self.zero, bits)[:, :count]
+        codes = unpacked(self.q, bits).astype(np.float64)
+        self.floats = ((codes - zero[:, :, None]) * self.scale[:, :, None]).reshape(n, k).T
+
+    def product(self, g, x):
+        more = [g.const(self.zero)] if self.zero is not None else []
+        inputs = [x, g.const(self.q), g.const(self.scale), *more]
+        return g.op('MatMulNBits', *inputs, domain='com.microsoft', K=self.k, N=self.n, bits=self.bits, block_size=self.block)
+
+
+def compare(p, model, wanted_of, k, options=(), least=100):
+    """At all numbers of rows, at -O0, -O3 and for AVX2."""
+    for name, more in (('o3', []), ('o0', ['-O0']), ('avx2', ['--target=x86-64-v3'])):
+        library = p.library(model, name, *more, *(options if more != ['-O0'] else []))
+        for rows in ROWS:
+            x = np.random.default_rng(7).standard_normal((*rows, k)).astype(np.float32)
+            got, wanted = p.run(library, x)[0], wanted_of(np.float64(x))
+            if got.shape != wanted.shape or not snr(wanted, got) > least:
+                return '%s, rows %s: %s, %.1f dB' % (name, rows, got.shape, snr(wanted, got))
+    return None
+
+
+def given_rows(p):
+    """4 and 8 bits, by 32 and by 128 (stored by 128) and 256 (stored in two), with and without zero points, a last panel that is not
+    full, behind it a bias, a function and a sum."""
+    for bits, block, zeros, n in ((4, 32, True, 517), (4, 256, False, 520), (8, 128, True, 768), (8, 32, False, 1030)):
+        g, k = Network(3), 1024
+        w = Weights(g.rng, k, n, bits, block, zeros)
+        bias = g.rng.standard_normal(n).astype(np.float32)
+        y = g.op('Add', w.product(g, 'x'), g.const(bias))
+        y = g.op('Add', g.op('Tanh', y), g.op('Mul', y, g.const(np.float32(0.5))))
+        model = g.save(p.path('m.onnx'), [('x', ['batch', 'rows', k])], [(y, ['batch', 'rows', n])])
+
+        def wanted(x):
+            y = x @ w.floats + bias
+            return np.tanh(y) + y / 2
+        why = compare(p, model, wanted, k)
+        if why:
+            return '%d bits by %d: %s' % (bits, block, why)
+        text = p.cytoc(model, '-o', p.path('q.so'), '--explain')
+        if 'gemm int%d weights' % bits not in text or 'add_blocks' not in text:
+            return 'not both forms: ' + text
+        expected = k * n * (bits / 8 + (5 if zeros else 4) / min(block, 128)) + 4 * n
+        stored = float(re.search(r'weights ([0-9.]+) MB', p.cytoc(model, '-o', p.path('q.so'), '--stats')).group(1)) * 1e6
+        if not 0.98 * expected < stored < 1.02 * expected + 6000 or os.path.getsize(p.path('q.so')) > stored + 120000:
+            return '%d bits by %d: %d bytes of weights, expected %d; %d in all' % (bits, block, stored, expected, os.path.getsize(p.path('q.so')))
+    return None
+
+
+def dequantised_rows(p):
+    """DequantizeLinear by channels, as it lies and turned; read by two products; of a transposed input."""
+    g, k, n = Network(4), 640, 768
+    q, z = g.rng.integers(-128, 128, (n, k)).astype(np.int8), g.rng.integers(-9, 9, n).astype(np.int8)
+    s = (g.rng.random(n) * 0.01 + 0.001).astype(np.float32)
+    w = g.op('Transpose', g.op('DequantizeLinear', g.const(q), g.const(s), g.const(z), axis=0), perm=[1, 0])
+    v = g.op('DequantizeLinear', g.const(np.ascontiguousarray(q.T)), g.const(s), axis=1)
+    turned = g.op('Transpose', g.op('Relu', g.op('Transpose', 'x', perm=[0, 2, 1])), perm=[0, 2, 1])
+    y = g.op('Sub', g.op('MatMul', 'x', w), g.op('MatMul', turned, v))
+    model = g.save(p.path('m.onnx'), [('x', ['batch', 'rows', k])], [(y, ['batch', 'rows', n])])
+    floats = (q.astype(np.float64) - z[:, None]).T * s, q.T.astype(np.float64) * s
+    why = compare(p, model, lambda x: x @ floats[0] - np.maximum(x, 0) @ floats[1], k)
+    return why or (None if os.path.getsize(p.path('o3.so')) < 2.2 * k * n else '%d bytes' % os.path.getsize(p.path('o3.so')))
+
+
+def own_rows(p):
+    """Weights that --weights rounds, the rows symbols, or fixed and many; two products in a row."""
+    for form, least, share in (('int8', 38, 0.29), ('int8,asymmetric', 38, 0.29), ('int4,block=32', 16, 0.17), ('int4,asymmetric', 15, 0.2)):
+        for dims in ([], ['--dim', 'batch=1', '--dim', 'rows=40']):
+            g = Network(5)
+            a, b = g.rng.standard_normal((384, 640)) / 20, g.rng.standard_normal((640, 250)) / 25
+            y = g.op('MatMul', g.op('Relu', g.op('MatMul', 'x', g.constant(a))), g.constant(b))
+            model = g.save(p.path('m.onnx'), [('x', ['batch', 'rows', 384])], [(y, ['batch', 'rows', 250])])
+            wanted = lambda x: np.maximum(x @ a, 0) @ b
+            library = p.library(model, 'q', '--weights=' + form, *dims)
+            for rows in ROWS if not dims else ((1, 40),):
+                x = np.random.default_rng(7).standard_normal((*rows, 384)).astype(np.float32)
+                good = snr(wanted(np.float64(x)), p.run(library, x)[0])
+                if not good > least:
+                    return '%s %s, rows %s: %.1f dB' % (form, dims, rows, good)
+            text = p.cytoc(model, '-o', p.path('q.so'), '--weights=' + form, '--stats', '--explain', *dims)
+            stored = float(re.search(r'weights ([0-9.]+) MB', text).group(1)) / (4e-6 * 640 * (384 + 250))
+            if stored > share or 'gemm int%s weights' % form[3] not in text:
+                return '%s %s: %.3f of the bytes: %s' % (form, dims, stored, text)
+    return None
+
+
+TESTS = [given_rows, dequantised_rows, own_rows]
