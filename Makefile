@@ -222,19 +222,28 @@ $(call ctest_bin,$(SRC_device)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB) $(
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -Wl,--as-needed -o $@ $^ $(COMPILER_LIBS) $(RUNTIME_LIBS)
 
+# What every library of kernels behind the shim is linked with.
+SHIM_OBJECT := $O/tests/cuda/mock/shim.o
+$(SHIM_OBJECT): tests/cuda/shim.c tests/cuda/shim_matrix.c tests/cuda/shim_tensor.c tests/cuda/shim.h tests/cuda/shim_map.h \
+  codegen/cuda/prelude.cuh
+	$(call say,CC,$@)
+	$Q mkdir -p $(@D) && $(CC) -I. -std=gnu11 -O2 $(WARN) $(SANFLAGS) -fPIC -fvisibility=hidden -r -nostdlib -o $@ $(filter %.c,$^)
+$O/tests/cuda/kernels_test: | $(SHIM_OBJECT)
+$O/obj/tests/cuda/kernels_test.o: CPPFLAGS += -DCY_SHIM_OBJECT='"$(SHIM_OBJECT)"'
+
 # The CUDA runtime's test: whole models, with mocks of NVIDIA's libraries under their names.
 CUDA_MOCKS := $O/tests/cuda/mock/libcuda.so.1 $O/tests/cuda/mock/lib64/libnvrtc.so.13 $O/tests/cuda/mock/cudnn/libcudnn.so.9
 $(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) | $(CUDA_MOCKS) $O/cytoc $O/cyto-run $O/cyto-bench
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
-$O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock_cuda.c tests/cuda/mock_cuda.h tests/cuda/shim_map.h tests/check.h
+$O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock_cuda.c tests/cuda/mock_cuda.h tests/cuda/shim_map.h tests/check.h | $(SHIM_OBJECT)
 $O/tests/cuda/mock/lib64/libnvrtc.so.13: tests/cuda/mock_nvrtc.c
 $O/tests/cuda/mock/cudnn/libcudnn.so.9: tests/cuda/mock_cudnn.c tests/cuda/mock_cudnn.h tests/cuda/mock_cuda.h runtime/half.h \
   runtime/cudnn_numbers.h
 $(CUDA_MOCKS):
 	$(call say,LINK,$@)
-	$Q mkdir -p $(@D) && $(CC) -I. -Iruntime -std=gnu11 -O1 -g $(WARN) $(SANFLAGS) -fPIC -shared -Wl,-soname,$(@F) -o $@ $< -ldl -lm
+	$Q mkdir -p $(@D) && $(CC) -I. -Iruntime -std=gnu11 -O1 -g $(WARN) $(SANFLAGS) -DCY_SHIM_OBJECT='"$(SHIM_OBJECT)"' -fPIC -shared -Wl,-soname,$(@F) -o $@ $< -ldl -lm
 
 $(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LIB)
 	$(call say,LINK,$@)

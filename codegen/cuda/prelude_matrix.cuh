@@ -5,7 +5,7 @@
  * 16 columns, there a copy is done at once and a product is two. The types are told by the bits that they multiply: f16
  * and bf16 in pairs, tf32 in single words, the accumulators are f32; 8-bit integers in fours, accumulated in i32. sm_90a has products of 64 rows whose factors stay in
  * shared memory. Anywhere else the includer has defined the same
- * names (tests/cuda/shim_matrix.h). A tile in shared memory is rows of 16-byte chunks; cy_place() permutes the chunks
+ * names (tests/cuda/shim.h). A tile in shared memory is rows of 16-byte chunks; cy_place() permutes the chunks
  * of a row so that the eight addresses of a matrix lie in different banks.
  */
 typedef struct cy_chunk {

@@ -13,8 +13,8 @@ typedef struct case_memory {
   void *got[MAX_ARGS], *want[MAX_ARGS];
   size_t bytes[MAX_ARGS];
 } case_memory;
-/* Runs the kernel on memory->got; false after a message. */
-typedef bool case_launch(const kernel_case *c, const char *symbol, case_memory *memory, int64_t blocks,
+/* Runs the kernel on memory->got, for the turn'th time; false after a message. */
+typedef bool case_launch(const kernel_case *c, const char *symbol, int turn, case_memory *memory, int64_t blocks,
                          const uint64_t *sizes, int nsizes);
 
 static uint64_t seed = 1;
@@ -122,24 +122,45 @@ static void case_tensor(const kernel_case *c, bool b, cy_cuda_tensor *t, uint64_
         i + 1 < t->rank ? (uint64_t)(cy_dim_eval(g, t->stride[i], c->syms) * cy_dtype_of(t->type)->bits / 8) : 0;
 }
 
-/* How many results are wrong. */
-static int case_run(const kernel_case *c, const char *symbol, case_launch *launch_case) {
+/* What the kernel writes is as it was before it ran. */
+static void forget_results(const kernel_case *c, case_memory *m) {
   const cy_karg_info *args;
+  cy_kernel_args(c->k, &args);
+  for (int i = 0; i < m->n; i++)
+    if (args[i].kind != CY_ARG_READ)
+      memset(m->got[i], 0xff, m->bytes[i]);
+}
+
+static int compare_results(const kernel_case *c, const case_memory *m) {
+  const cy_karg_info *args;
+  int bad = 0;
+  cy_kernel_args(c->k, &args);
+  for (int i = 0; i < m->n; i++) {
+    bool between = c->form->shares && i == (int)c->form->share_arg; /* of two kernels: nobody's result */
+    if (args[i].kind == CY_ARG_WRITE && !between)
+      bad += compare(c, (uint32_t)i, args[i].dtype, m->got[i], m->want[i]);
+  }
+  return bad;
+}
+
+/* How many results are wrong, in the first of so many turns in which some are; the interpreter runs once. */
+static int case_run(const kernel_case *c, const char *symbol, int turns, case_launch *launch_case) {
   const cy_dim *dims;
   uint64_t sizes[48];
   case_memory m;
   int64_t blocks = blocks_for(c);
   uint32_t ndims = cy_kernel_dims(c->k, &dims);
-  cy_kernel_args(c->k, &args);
+  int bad = 0;
   fill_memory(c, blocks, &m);
   for (uint32_t i = 0; i < ndims; i++)
     sizes[i] = (uint64_t)cy_dim_eval(g, dims[i], c->syms);
-  int bad = !launch_case(c, symbol, &m, blocks, sizes, (int)ndims);
   cy_kernel_interpret(c->k, m.want, c->syms, 0, cy_kernel_tasks_eval(c->k, c->syms));
+  for (int turn = 0; turn < turns && !bad; turn++) {
+    if (turn)
+      forget_results(c, &m);
+    bad = !launch_case(c, symbol, turn, &m, blocks, sizes, (int)ndims) + compare_results(c, &m);
+  }
   for (int i = 0; i < m.n; i++) {
-    bool between = c->form->shares && i == (int)c->form->share_arg; /* of two kernels: nobody's result */
-    if (args[i].kind == CY_ARG_WRITE && !between)
-      bad += compare(c, (uint32_t)i, args[i].dtype, m.got[i], m.want[i]);
     free(m.got[i]);
     free(m.want[i]);
   }

@@ -196,12 +196,13 @@ static bool launch_tensors(const kernel_case *c, const char *symbol, const uint6
 }
 
 /* A case_launch: arguments go to the device and back. */
-static bool launch_on_device(const kernel_case *c, const char *symbol, case_memory *memory, int64_t blocks,
+static bool launch_on_device(const kernel_case *c, const char *symbol, int turn, case_memory *memory, int64_t blocks,
                              const uint64_t *sizes, int nsizes) {
   void *params[50];
   uint64_t slots[48];
   int n = 0;
   bool ok = true;
+  (void)turn;
   for (; n < memory->n; n++) {
     slots[n] = 0;
     ok = ok && said(driver.mem_alloc(&slots[n], memory->bytes[n] + 1), "cuMemAlloc") &&
@@ -232,7 +233,7 @@ static void run_cases(bool matrix) {
         (tensors && !cases[i].form->tma_blocks))
       continue;
     snprintf(symbol, sizeof symbol, "case%d", i);
-    int bad = case_run(&cases[i], symbol, launch_on_device);
+    int bad = case_run(&cases[i], symbol, 1, launch_on_device);
     if (bad)
       CHECK_FAIL("%s (kernel %s): %d wrong", cases[i].what, symbol, bad);
   }

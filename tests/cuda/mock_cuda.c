@@ -458,19 +458,10 @@ static uint64_t hash(uint64_t h, const char *text) {
   return h;
 }
 
-/* Moves a file between file systems; others see it as a whole or not at all. */
-static void rename_into(const char *from, const char *to) {
-  char command[2000];
-  snprintf(command, sizeof command, "cp '%s' '%s.%d' && mv '%s.%d' '%s'", from, to, (int)getpid(), to, (int)getpid(),
-           to);
-  if (system(command))
-    fprintf(stderr, "mock: '%s' cannot be kept\n", to);
-}
-
 /* The place of the compiled text in the folder of the environment's CY_MOCK_CACHE; "" without one. */
 static void cached(const char *image, char *out, size_t capacity) {
-  static const char *const shims[] = {"tests/cuda/shim.h", "tests/cuda/shim_matrix.h", "tests/cuda/shim_tensor.h",
-                                      "tests/cuda/shim_map.h"};
+  static const char *const shims[] = {"tests/cuda/shim.h", "tests/cuda/shim_map.h", "tests/cuda/shim.c",
+                                      "tests/cuda/shim_matrix.c", "tests/cuda/shim_tensor.c"};
   const char *folder = getenv("CY_MOCK_CACHE");
   static uint64_t h;
   static char text[1 << 16];
@@ -489,30 +480,46 @@ static void cached(const char *image, char *out, size_t capacity) {
            (unsigned long long)hash(hash(h, mock.capability == 90 ? SANITIZE "warpgroups" : SANITIZE), image));
 }
 
+static int compile(const char *image, const char *to) {
+  char command[1000];
+  snprintf(command, sizeof command,
+           "cc -std=gnu11 -O1 -w -fno-strict-aliasing %s -DCY_WARPGROUPS=%d -shared -fPIC -pipe -I. -include "
+           "tests/cuda/shim.h -o '%s' -x c - -x none " CY_SHIM_OBJECT " -lm",
+           SANITIZE, mock.capability == 90, to);
+  FILE *cc = popen(command, "w");
+  if (!cc)
+    return 0;
+  fputs(image, cc);
+  return pclose(cc) == 0;
+}
+
+/* Opens the compiled text; others that compile it at the same time see a file as a whole or not at all. */
+static void *load(const char *image) {
+  char dir[CHECK_PATH] = "", path[CHECK_PATH + 400], unfinished[sizeof path + 12];
+  cached(image, path, sizeof path);
+  if (!*path) {
+    if (!check_folder("cyto-mock", dir))
+      return NULL;
+    snprintf(path, sizeof path, "%s/k.so", dir);
+  }
+  snprintf(unfinished, sizeof unfinished, "%s.%d", path, (int)getpid());
+  int ok = !access(path, R_OK) || (compile(image, unfinished) && !rename(unfinished, path));
+  void *library = ok ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+  if (*dir) {
+    unlink(path);
+    rmdir(dir);
+  }
+  return library;
+}
+
 int cuModuleLoadData(void **out, const void *image) {
-  char dir[CHECK_PATH], path[CHECK_PATH + 8], command[1000], keep[400];
   if (mock.load_code)
     return mock.load_code;
-  if (strncmp(image, "/* prelude.cuh", 14) || !check_folder("cyto-mock", dir))
+  void *library = strncmp(image, "/* prelude.cuh", 14) ? NULL : load(image);
+  if (!library)
     return NO_BINARY;
-  snprintf(path, sizeof path, "%s/k.c", dir);
-  FILE *f = fopen(path, "w");
-  fputs(image, f);
-  fclose(f);
-  snprintf(command, sizeof command,
-           "cc -std=gnu11 -O1 -w -fno-strict-aliasing %s -DCY_WARPGROUPS=%d -shared -fPIC -I. -include "
-           "tests/cuda/shim.h -o '%s/k.so' '%s' -lm",
-           SANITIZE, mock.capability == 90, dir, path);
-  cached(image, keep, sizeof keep);
-  int failed = *keep && !access(keep, R_OK) ? 0 : system(command);
-  snprintf(path, sizeof path, "%s/k.so", dir);
-  if (*keep && !failed && access(keep, R_OK))
-    rename_into(path, keep);
   module *m = calloc(1, sizeof *m);
-  m->library = failed ? NULL : dlopen(*keep ? keep : path, RTLD_NOW | RTLD_LOCAL);
-  snprintf(command, sizeof command, "rm -rf '%s'", dir);
-  if (system(command) || !m->library)
-    return NO_BINARY;
+  m->library = library;
   void *launch = dlsym(m->library, "cy_shim_launch");
   memcpy(&m->launch, &launch, sizeof launch);
   m->source = strdup(image);

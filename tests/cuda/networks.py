@@ -36,7 +36,7 @@ ZOO = os.path.join(lib.SHARED, 'zoo')
 
 def resized(model, size, changes):
     """The first input gets another size; what was inferred from the old one is dropped. changes: {size: new size}, for those that
-    the exporter wrote into constants."""
+    the exporter wrote into constants, and those of tables (positions of a transformer) that are cut to them."""
     from onnx import numpy_helper
     shape = model.graph.input[0].type.tensor_type.shape
     for dim, n in zip(shape.dim, size):
@@ -46,7 +46,8 @@ def resized(model, size, changes):
         value = numpy_helper.to_array(tensor)
         if value.dtype == np.int64:
             value = np.vectorize(lambda n: changes.get(n, n), otypes=[np.int64])(value)
-            tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
+        value = value[tuple(slice(changes.get(n)) for n in value.shape)]
+        tensor.CopyFrom(numpy_helper.from_array(np.array(value), tensor.name))
     del model.graph.value_info[:]
     for port in model.graph.output:
         port.type.tensor_type.ClearField('shape')

@@ -1,17 +1,17 @@
 /* shim.h - CUDA kernels as GNU C: one fiber per thread, one block at a time, on one CPU thread (x86-64).
  *
- * Included in front of codegen/cuda/prelude.cuh and generated kernels; defines what the prelude expects outside of
- * CUDA. A fiber runs until it waits at a barrier; cy_shim_launch() then goes on with another one. The order is the
- * schedule's, because a missing barrier shows only in some orders:
- *   0  threads in turn      1  one warp as far as it gets, warps in random order      2  random threads, some left out
- * Shared memory starts as all ones (NaN) in every block. When no thread can go on, the launch ends with -1: a barrier
- * that not all threads reach.
+ * Included in front of codegen/cuda/prelude.cuh and generated kernels; declares what the prelude expects outside of
+ * CUDA. What is no matter of a line is compiled once, into an object that each library of kernels is linked with:
+ * shim.c (fibers, barriers, launches), shim_matrix.c and shim_tensor.c (matrix instructions and asynchronous copies).
  */
+#ifndef SHIM_H
+#define SHIM_H
+
+#include "tests/cuda/shim_map.h"
+
 #include <math.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 typedef int8_t i8;
 typedef uint8_t u8;
@@ -39,7 +39,7 @@ typedef double f64;
 
 /* ---- fibers ---- */
 
-enum { SHIM_READY, SHIM_WARP, SHIM_BLOCK, SHIM_BARRIER, SHIM_DONE, SHIM_THREADS = 1024, SHIM_STACK = 256 << 10 };
+enum { SHIM_READY, SHIM_WARP, SHIM_BLOCK, SHIM_BARRIER, SHIM_DONE, SHIM_THREADS = 1024 };
 
 typedef struct shim_fiber {
   void *stack_pointer, *fake_stack;
@@ -49,167 +49,11 @@ typedef struct shim_fiber {
   int phase;
 } shim_fiber;
 
-extern char __start_cy_shared[] __attribute__((weak)), __stop_cy_shared[] __attribute__((weak));
-static shim_fiber shim_fibers[SHIM_THREADS], *shim_now;
-static void *shim_main;
-static unsigned char *shim_dynamic; /* shared memory that the launch asked for */
-static i64 shim_block, shim_blocks;
-static u32 shim_exchange[SHIM_THREADS];
-static unsigned shim_seed;
-static void (*shim_kernel)();
-static const u64 *shim_slots;
-
-void shim_switch(void **from, void *to);
-__asm__(".text\n"
-        ".type shim_switch, @function\n"
-        "shim_switch:\n"
-        "  push %rbp\n  push %rbx\n  push %r12\n  push %r13\n  push %r14\n  push %r15\n"
-        "  mov %rsp, (%rdi)\n  mov %rsi, %rsp\n"
-        "  pop %r15\n  pop %r14\n  pop %r13\n  pop %r12\n  pop %rbx\n  pop %rbp\n  ret\n");
-
-#ifdef __SANITIZE_ADDRESS__
-void __sanitizer_start_switch_fiber(void **save, const void *bottom, size_t size);
-void __sanitizer_finish_switch_fiber(void *saved, const void **bottom, size_t *size);
-static const void *shim_main_bottom;
-static size_t shim_main_size;
-#define SHIM_LEAVE(save, bottom, size) __sanitizer_start_switch_fiber(save, bottom, size)
-#define SHIM_ARRIVE(saved, bottom, size) __sanitizer_finish_switch_fiber(saved, bottom, size)
-#else
-#define SHIM_LEAVE(save, bottom, size) (void)0
-#define SHIM_ARRIVE(saved, bottom, size) (void)0
-#endif
-
-static void shim_to_main(int state) {
-  shim_fiber *f = shim_now;
-  f->state = state;
-  SHIM_LEAVE(state == SHIM_DONE ? NULL : &f->fake_stack, shim_main_bottom, shim_main_size);
-  shim_switch(&f->stack_pointer, shim_main);
-  SHIM_ARRIVE(f->fake_stack, &shim_main_bottom, &shim_main_size);
-}
-
-static void shim_wait(int state) { shim_to_main(state); }
-
-#define SHIM_SLOTS(x)                                                                                                  \
-  x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], x[10], x[11], x[12], x[13], x[14], x[15], x[16], x[17],  \
-      x[18], x[19], x[20], x[21], x[22], x[23], x[24], x[25], x[26], x[27], x[28], x[29], x[30], x[31], x[32], x[33],  \
-      x[34], x[35], x[36], x[37], x[38], x[39], x[40], x[41], x[42], x[43], x[44], x[45], x[46], x[47]
-enum { SHIM_MAX_SLOTS = 48 };
-
-static void shim_entry(void) {
-  SHIM_ARRIVE(NULL, &shim_main_bottom, &shim_main_size);
-  shim_kernel(
-      SHIM_SLOTS(shim_slots)); /* pointers and 64-bit integers are passed alike; what is too much is not looked at */
-  shim_to_main(SHIM_DONE);
-}
-
-static void shim_start(shim_fiber *f, int number) {
-  if (!f->stack)
-    f->stack = mmap(NULL, SHIM_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  u64 *top = (u64 *)(f->stack + SHIM_STACK - 64);
-  top[-1] = 0; /* where shim_entry() would return to; keeps the stack aligned as after a call */
-  top[-2] = (u64)(uintptr_t)shim_entry;
-  f->stack_pointer = top - 8;
-  f->number = number;
-  f->state = SHIM_READY;
-}
-
-static int shim_barrier_done(const shim_fiber *f);
-
-static void shim_run(shim_fiber *f) {
-  void *fake = NULL;
-  (void)fake;
-  if (f->state == SHIM_BARRIER && shim_barrier_done(f))
-    f->state = SHIM_READY;
-  if (f->state != SHIM_READY)
-    return;
-  shim_now = f;
-  SHIM_LEAVE(&fake, f->stack, SHIM_STACK);
-  shim_switch(&shim_main, f->stack_pointer);
-  SHIM_ARRIVE(fake, NULL, NULL);
-}
-
-/* ---- barriers and schedules ---- */
-
-static unsigned shim_random(void) {
-  shim_seed = shim_seed * 1664525u + 1013904223u;
-  return shim_seed >> 8;
-}
-
-/* Threads [from, to) that all wait in `state` or are done go on. */
-static int shim_release(int from, int to, int state) {
-  int waiting = 0;
-  for (int i = from; i < to; i++) {
-    if (shim_fibers[i].state != state && shim_fibers[i].state != SHIM_DONE)
-      return 0;
-    waiting += shim_fibers[i].state == state;
-  }
-  for (int i = from; waiting && i < to; i++)
-    if (shim_fibers[i].state == state)
-      shim_fibers[i].state = SHIM_READY;
-  return waiting;
-}
-
-static int shim_pass(int threads, int schedule) {
-  int warps = (threads + 31) / 32, progress = 0, first = schedule ? (int)(shim_random() % (unsigned)warps) : 0;
-  int step = schedule && warps % 2 ? 2 : 1; /* an order of the warps */
-  for (int w = 0; w < warps; w++) {
-    int from = (first + w * step) % warps * 32, to = from + 32 < threads ? from + 32 : threads;
-    do {
-      for (int i = from; i < to; i++) {
-        int n = schedule ? from + (i - from + (int)(shim_random() % 32)) % (to - from) : i;
-        if (schedule == 2 && shim_random() % 2)
-          continue;
-        shim_run(&shim_fibers[n]);
-      }
-      for (int i = from; schedule < 2 && i < to; i++)
-        shim_run(&shim_fibers[i]);
-      progress = shim_release(from, to, SHIM_WARP);
-    } while (progress && schedule == 1);
-  }
-  return shim_release(0, threads, SHIM_BLOCK);
-}
-
-static int shim_ended(int threads, int *out_stuck) {
-  int done = 0, ready = 0;
-  for (int i = 0; i < threads; i++) {
-    done += shim_fibers[i].state == SHIM_DONE;
-    ready += shim_fibers[i].state == SHIM_READY ||
-             (shim_fibers[i].state == SHIM_BARRIER && shim_barrier_done(&shim_fibers[i]));
-  }
-  *out_stuck = !ready && done < threads;
-  return done == threads;
-}
-
-static void shim_forget_copies(void);
-static void shim_forget_barriers(void);
-
-__attribute__((visibility("default"))) int cy_shim_launch(void (*kernel)(), int threads, i64 blocks, int shared,
-                                                          const u64 *slots, int nslots, int schedule, unsigned seed) {
-  u64 all[SHIM_MAX_SLOTS] = {0};
-  int stuck = 0;
-  void *dynamic = NULL;
-  if (threads > SHIM_THREADS || nslots > SHIM_MAX_SLOTS || posix_memalign(&dynamic, 1024, shared ? (size_t)shared : 1))
-    return -1;
-  shim_dynamic = dynamic;
-  memcpy(all, slots, (size_t)nslots * sizeof *slots);
-  shim_kernel = kernel;
-  shim_slots = all;
-  shim_blocks = blocks;
-  shim_seed = seed;
-  for (shim_block = 0; shim_block < blocks && !stuck; shim_block++) {
-    memset(shim_dynamic, 0xff, (size_t)shared);
-    shim_forget_copies();
-    shim_forget_barriers();
-    if (__start_cy_shared)
-      memset(__start_cy_shared, 0xff, (size_t)(__stop_cy_shared - __start_cy_shared));
-    for (int i = 0; i < threads; i++)
-      shim_start(&shim_fibers[i], i);
-    while (!shim_ended(threads, &stuck) && !stuck)
-      shim_pass(threads, schedule);
-  }
-  free(dynamic);
-  return stuck ? -1 : 0;
-}
+#pragma GCC visibility push(hidden)
+extern shim_fiber *shim_now;
+extern unsigned char *shim_dynamic; /* shared memory that the launch asked for */
+extern i64 shim_block, shim_blocks;
+void shim_wait(int state); /* until others come */
 
 /* ---- what the prelude expects ---- */
 
@@ -244,15 +88,101 @@ CY_INLINE u16 cy_enc_f16(f32 v) {
   memcpy(&b, &h, 2);
   return b;
 }
-/* The second barrier keeps a fast thread from overwriting what a slow one has yet to read. */
-static u32 cy_shfl32(u32 v, int mask) {
-  int me = CY_TID;
-  shim_exchange[me] = v;
-  CY_SYNC_WARP();
-  u32 other = shim_exchange[(me & ~31) | ((me ^ mask) & 31)];
-  CY_SYNC_WARP();
-  return other;
-}
+u32 cy_shfl32(u32 v, int mask);
 CY_INLINE void cy_put_bits(u32 *word, u32 mask, u32 bits) { *word = (*word & ~mask) | bits; }
 
-#include "tests/cuda/shim_matrix.h"
+/* ---- shim_matrix.c ---- */
+
+typedef struct cy_chunk cy_chunk;
+#define CY_DYNAMIC(name) unsigned char *const name = shim_dynamic
+#define cy_chunk_store(to, v) (*(to) = (v), shim_written(to))
+void shim_written(const void *chunk); /* by the thread at hand, who has yet to publish it */
+void cy_copy_async(cy_chunk *to, const void *from, int bytes);
+void cy_copy_async_if(cy_chunk *to, const void *from, b1 inside);
+void cy_copy_commit(void);
+void CY_COPY_WAIT(int n);
+void cy_load_matrix(u32 *r, const cy_chunk *row);
+void cy_load_matrix_turned(u32 *r, const cy_chunk *row);
+void cy_mma_f16(f32 *c, const u32 *a, const u32 *b);
+void cy_mma_bf16(f32 *c, const u32 *a, const u32 *b);
+void cy_mma_tf32(f32 *c, const u32 *a, const u32 *b);
+void cy_mma_i8i8(i32 *c, const u32 *a, const u32 *b);
+void cy_mma_i8u8(i32 *c, const u32 *a, const u32 *b);
+void cy_mma_u8i8(i32 *c, const u32 *a, const u32 *b);
+void cy_mma_u8u8(i32 *c, const u32 *a, const u32 *b);
+i32 cy_add_i8(u32 word, i32 sum);
+i32 cy_add_u8(u32 word, i32 sum);
+u32 cy_pack_f16(f32 a, f32 b);
+u32 cy_pack_bf16(f32 a, f32 b);
+f32 cy_exp_weight(f32 x);
+
+/* ---- products of warpgroups (kernels compiled with CY_WARPGROUPS 1) ---- */
+
+#ifndef CY_WARPGROUPS
+#define CY_WARPGROUPS 0
+#endif
+u64 cy_matrix_at(const unsigned char *p, int row_bytes, int rows, int blocks);
+void cy_publish(void);
+void cy_warpgroup_commit(void);
+void cy_warpgroup_wait(void);
+void cy_warpgroup_wait_previous(void);
+f32 shim_f16(u32 word, int half);
+f32 shim_bf16(u32 word, int half);
+u32 shim_i8(u32 word, int i);
+u32 shim_u8(u32 word, int i);
+void shim_wgmma(int columns, f32 (*value)(u32, int), int turn_a, int turn_b, f32 *d, u64 a, u64 b);
+void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, int), int turn_a, int turn_b, i32 *d,
+                      u64 a, u64 b);
+void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, u64 b);
+CY_INLINE void cy_warpgroup_begin(void) {}
+CY_INLINE void cy_keep(f32 *d, int n) { (void)d, (void)n; }
+CY_INLINE void cy_keep_words(u32 *d, int n) { (void)d, (void)n; }
+#define CY_WGMMA(name, turn_a, turn_b, d, a, b) name(turn_a, turn_b, d, a, b)
+#define cy_wgmma_f16_32(...) shim_wgmma(32, shim_f16, __VA_ARGS__)
+#define cy_wgmma_f16_64(...) shim_wgmma(64, shim_f16, __VA_ARGS__)
+#define cy_wgmma_f16_128(...) shim_wgmma(128, shim_f16, __VA_ARGS__)
+#define cy_wgmma_f16_256(...) shim_wgmma(256, shim_f16, __VA_ARGS__)
+#define cy_wgmma_bf16_32(...) shim_wgmma(32, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_bf16_64(...) shim_wgmma(64, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_bf16_128(...) shim_wgmma(128, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_bf16_256(...) shim_wgmma(256, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_held_f16_64(...) shim_wgmma_held(64, shim_f16, __VA_ARGS__)
+#define cy_wgmma_held_f16_128(...) shim_wgmma_held(128, shim_f16, __VA_ARGS__)
+#define cy_wgmma_held_bf16_64(...) shim_wgmma_held(64, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_held_bf16_128(...) shim_wgmma_held(128, shim_bf16, __VA_ARGS__)
+#define cy_wgmma_i8i8_64(...) shim_wgmma_bytes(64, shim_i8, shim_i8, __VA_ARGS__)
+#define cy_wgmma_i8i8_128(...) shim_wgmma_bytes(128, shim_i8, shim_i8, __VA_ARGS__)
+#define cy_wgmma_i8i8_256(...) shim_wgmma_bytes(256, shim_i8, shim_i8, __VA_ARGS__)
+#define cy_wgmma_i8u8_64(...) shim_wgmma_bytes(64, shim_i8, shim_u8, __VA_ARGS__)
+#define cy_wgmma_i8u8_128(...) shim_wgmma_bytes(128, shim_i8, shim_u8, __VA_ARGS__)
+#define cy_wgmma_i8u8_256(...) shim_wgmma_bytes(256, shim_i8, shim_u8, __VA_ARGS__)
+#define cy_wgmma_u8i8_64(...) shim_wgmma_bytes(64, shim_u8, shim_i8, __VA_ARGS__)
+#define cy_wgmma_u8i8_128(...) shim_wgmma_bytes(128, shim_u8, shim_i8, __VA_ARGS__)
+#define cy_wgmma_u8i8_256(...) shim_wgmma_bytes(256, shim_u8, shim_i8, __VA_ARGS__)
+#define cy_wgmma_u8u8_64(...) shim_wgmma_bytes(64, shim_u8, shim_u8, __VA_ARGS__)
+#define cy_wgmma_u8u8_128(...) shim_wgmma_bytes(128, shim_u8, shim_u8, __VA_ARGS__)
+#define cy_wgmma_u8u8_256(...) shim_wgmma_bytes(256, shim_u8, shim_u8, __VA_ARGS__)
+
+/* ---- shim_tensor.c ---- */
+
+typedef shim_map cy_tensor_map;
+#define CY_MAP const cy_tensor_map *
+void cy_barrier_init(u64 *barrier, int arrivals);
+void cy_barrier_arrive(u64 *barrier);
+void cy_barrier_expect(u64 *barrier, int bytes);
+void cy_barrier_wait(u64 *barrier, int phase);
+void cy_tensor_load(void *to, const cy_tensor_map *map, int c, int x, int y, int z, int i, u64 *barrier);
+CY_INLINE void cy_barrier_publish(void) {}
+#define CY_TENSOR_LOAD(batched, to, map, x, y, z, barrier) cy_tensor_load(to, map, x, y, batched ? z : 0, 0, 0, barrier)
+#define CY_TENSOR_LOAD_5 cy_tensor_load
+
+/* ---- among the files of the shim ---- */
+
+void shim_to_main(int state);
+void shim_forget_copies(void);
+void shim_forget_barriers(void);
+int shim_barrier_done(const shim_fiber *f); /* has the phase that it waits for ended? */
+void shim_landed(const unsigned char *chunk);
+#pragma GCC visibility pop
+
+#endif

@@ -1,4 +1,4 @@
-/* shim_matrix.h - matrix instructions and asynchronous copies behind the shim (shim.h).
+/* shim_matrix.c - matrix instructions and asynchronous copies behind the shim (shim.h).
  *
  * A copy begins with its target poisoned (NaN in every format) and lands when its thread waits for its group: reading
  * too early, or overwriting a tile that is still read, gives NaN. Fragments are laid out as the PTX manual tells: a
@@ -7,6 +7,12 @@
  * its writer has not published by a fence is NaN to them, other numbers where they are of integers; so is the result
  * of a product whose factor in registers has changed in the meantime.
  */
+#include "tests/cuda/shim.h"
+
+#include "codegen/cuda/prelude.cuh"
+
+#include <stdlib.h>
+
 typedef struct shim_copy {
   void *to;
   u8 bytes[16];
@@ -32,8 +38,6 @@ static shim_queue *shim_queues; /* [SHIM_THREADS], made when first needed */
 
 static u16 shim_writer[(228 << 10) / 16]; /* by chunk of dynamic shared memory */
 
-#define CY_DYNAMIC(name) unsigned char *const name = shim_dynamic
-
 static shim_queue *shim_my_queue(void) {
   if (!shim_queues)
     shim_queues = calloc(SHIM_THREADS, sizeof *shim_queues);
@@ -43,7 +47,7 @@ static shim_queue *shim_my_queue(void) {
 /* When the module is unloaded: it alone knows of them. */
 __attribute__((destructor)) static void shim_free_queues(void) { free(shim_queues); }
 
-static void shim_forget_copies(void) {
+void shim_forget_copies(void) {
   for (int i = 0; shim_queues && i < SHIM_THREADS; i++)
     shim_queues[i].n = shim_queues[i].ngroups = shim_queues[i].nproducts = shim_queues[i].committed =
         shim_queues[i].previous = 0;
@@ -51,15 +55,14 @@ static void shim_forget_copies(void) {
 }
 
 /* Who wrote a chunk and did not publish it yet: thread + 1. */
-static void shim_written(const void *chunk) {
+void shim_written(const void *chunk) {
   size_t at = (size_t)((const unsigned char *)chunk - shim_dynamic) / 16;
   if (at < sizeof shim_writer / sizeof *shim_writer)
     shim_writer[at] = (u16)(CY_TID + 1);
 }
+void shim_landed(const unsigned char *chunk) { shim_writer[(chunk - shim_dynamic) / 16] = 0; }
 
-typedef struct cy_chunk cy_chunk;
-#define cy_chunk_store(to, v) (*(to) = (v), shim_written(to))
-static void cy_copy_async(cy_chunk *to, const void *from, int bytes) {
+void cy_copy_async(cy_chunk *to, const void *from, int bytes) {
   shim_queue *q = shim_my_queue();
   if (q->n == SHIM_COPIES || ((uintptr_t)to | (bytes ? (uintptr_t)from : 0)) % 16 || bytes < 0 || bytes > 16)
     abort();
@@ -70,14 +73,14 @@ static void cy_copy_async(cy_chunk *to, const void *from, int bytes) {
     memcpy(c->bytes, from, (size_t)bytes);
   memset(to, 0xff, 16);
 }
-static void cy_copy_async_if(cy_chunk *to, const void *from, b1 inside) { cy_copy_async(to, from, inside ? 16 : 0); }
-static void cy_copy_commit(void) {
+void cy_copy_async_if(cy_chunk *to, const void *from, b1 inside) { cy_copy_async(to, from, inside ? 16 : 0); }
+void cy_copy_commit(void) {
   shim_queue *q = shim_my_queue();
   if (q->ngroups == SHIM_GROUPS)
     abort();
   q->group_end[q->ngroups++] = q->n;
 }
-static void CY_COPY_WAIT(int n) {
+void CY_COPY_WAIT(int n) {
   shim_queue *q = shim_my_queue();
   int landed = q->ngroups - n, end = landed > 0 ? q->group_end[landed - 1] : 0;
   if (landed <= 0)
@@ -113,11 +116,11 @@ static void shim_load_matrix(u32 *r, const void *row, int turned) {
   }
   CY_SYNC_WARP();
 }
-static void cy_load_matrix(u32 *r, const cy_chunk *row) { shim_load_matrix(r, row, 0); }
-static void cy_load_matrix_turned(u32 *r, const cy_chunk *row) { shim_load_matrix(r, row, 1); }
+void cy_load_matrix(u32 *r, const cy_chunk *row) { shim_load_matrix(r, row, 0); }
+void cy_load_matrix_turned(u32 *r, const cy_chunk *row) { shim_load_matrix(r, row, 1); }
 
-static f32 shim_f16(u32 word, int half) { return cy_dec_f16((u16)(word >> half * 16)); }
-static f32 shim_bf16(u32 word, int half) { return cy_f32_bits(word >> half * 16 << 16); }
+f32 shim_f16(u32 word, int half) { return cy_dec_f16((u16)(word >> half * 16)); }
+f32 shim_bf16(u32 word, int half) { return cy_f32_bits(word >> half * 16 << 16); }
 /* Rounded to 10 bits of mantissa, ties away from zero. */
 static f32 shim_tf32(u32 word, int half) {
   (void)half;
@@ -146,17 +149,16 @@ static void shim_mma(f32 *c, const u32 *a, const u32 *b, int per_word, f32 (*val
     }
   CY_SYNC_WARP();
 }
-static void cy_mma_f16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_f16); }
-static void cy_mma_bf16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_bf16); }
-static void cy_mma_tf32(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 1, shim_tf32); }
+void cy_mma_f16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_f16); }
+void cy_mma_bf16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_bf16); }
+void cy_mma_tf32(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 1, shim_tf32); }
 
-static u32 cy_pack_f16(f32 a, f32 b) { return cy_enc_f16(a) | (u32)cy_enc_f16(b) << 16; }
-CY_INLINE u16 cy_enc_bf16(f32 v); /* prelude.cuh */
-static u32 cy_pack_bf16(f32 a, f32 b) { return cy_enc_bf16(a) | (u32)cy_enc_bf16(b) << 16; }
-static f32 cy_exp_weight(f32 x) { return exp2f(x * 1.4426950408889634f); }
+u32 cy_pack_f16(f32 a, f32 b) { return cy_enc_f16(a) | (u32)cy_enc_f16(b) << 16; }
+u32 cy_pack_bf16(f32 a, f32 b) { return cy_enc_bf16(a) | (u32)cy_enc_bf16(b) << 16; }
+f32 cy_exp_weight(f32 x) { return exp2f(x * 1.4426950408889634f); }
 
-static u32 shim_i8(u32 word, int i) { return (u32)(i8)(word >> i * 8); }
-static u32 shim_u8(u32 word, int i) { return (u8)(word >> i * 8); }
+u32 shim_i8(u32 word, int i) { return (u32)(i8)(word >> i * 8); }
+u32 shim_u8(u32 word, int i) { return (u8)(word >> i * 8); }
 static void shim_mma_bytes(i32 *c, const u32 *a, const u32 *b, u32 (*of_a)(u32, int), u32 (*of_b)(u32, int)) {
   u32 x, y;
   shim_meet(a, b);
@@ -168,36 +170,31 @@ static void shim_mma_bytes(i32 *c, const u32 *a, const u32 *b, u32 (*of_a)(u32, 
     }
   CY_SYNC_WARP();
 }
-static void cy_mma_i8i8(i32 *c, const u32 *a, const u32 *b) { shim_mma_bytes(c, a, b, shim_i8, shim_i8); }
-static void cy_mma_i8u8(i32 *c, const u32 *a, const u32 *b) { shim_mma_bytes(c, a, b, shim_i8, shim_u8); }
-static void cy_mma_u8i8(i32 *c, const u32 *a, const u32 *b) { shim_mma_bytes(c, a, b, shim_u8, shim_i8); }
-static void cy_mma_u8u8(i32 *c, const u32 *a, const u32 *b) { shim_mma_bytes(c, a, b, shim_u8, shim_u8); }
-static i32 cy_add_i8(u32 word, i32 sum) {
+void cy_mma_i8i8(i32 *c, const u32 *a, const u32 *b) { shim_mma_bytes(c, a, b, shim_i8, shim_i8); }
+void cy_mma_i8u8(i32 *c, const u32 *a, const u32 *b) { shim_mma_bytes(c, a, b, shim_i8, shim_u8); }
+void cy_mma_u8i8(i32 *c, const u32 *a, const u32 *b) { shim_mma_bytes(c, a, b, shim_u8, shim_i8); }
+void cy_mma_u8u8(i32 *c, const u32 *a, const u32 *b) { shim_mma_bytes(c, a, b, shim_u8, shim_u8); }
+i32 cy_add_i8(u32 word, i32 sum) {
   return (i32)((u32)sum + shim_i8(word, 0) + shim_i8(word, 1) + shim_i8(word, 2) + shim_i8(word, 3));
 }
-static i32 cy_add_u8(u32 word, i32 sum) {
+i32 cy_add_u8(u32 word, i32 sum) {
   return (i32)((u32)sum + shim_u8(word, 0) + shim_u8(word, 1) + shim_u8(word, 2) + shim_u8(word, 3));
 }
 
-/* ---- products of warpgroups (shim compiled with CY_WARPGROUPS 1) ---- */
+/* ---- products of warpgroups ---- */
 
-#ifndef CY_WARPGROUPS
-#define CY_WARPGROUPS 0
-#endif
-
-static u64 cy_matrix_at(const unsigned char *p, int row_bytes, int rows, int blocks) {
+u64 cy_matrix_at(const unsigned char *p, int row_bytes, int rows, int blocks) {
   u64 at = (u64)(p - shim_dynamic);
   if (at % 16 || at >= 1 << 18 || rows % 16 || blocks % 16)
     abort();
   return at >> 4 | (u64)(blocks >> 4) << 16 | (u64)(rows >> 4) << 32 | (u64)(row_bytes == 128 ? 1 : 2) << 62;
 }
-static void cy_publish(void) {
+void cy_publish(void) {
   for (size_t i = 0; i < sizeof shim_writer / sizeof *shim_writer; i++)
     if (shim_writer[i] == CY_TID + 1)
       shim_writer[i] = 0;
 }
-static void cy_warpgroup_begin(void) {}
-static void cy_warpgroup_commit(void) {
+void cy_warpgroup_commit(void) {
   shim_queue *q = shim_my_queue();
   q->previous = q->committed;
   q->committed = q->nproducts;
@@ -217,9 +214,6 @@ static u32 shim_factor(u64 matrix, int turned, int row, int k, int size) {
   memcpy(&v, shim_dynamic + at, (size_t)size);
   return !shim_writer[at / 16] ? v : size == 1 ? v ^ 0x5a : 0xffff;
 }
-static u32 shim_factor_a(const shim_product *p, int half, int row, int k) {
-  return p->held ? p->row[half][k / 2] >> k % 2 * 16 & 0xffff : shim_factor(p->a, p->turn_a, row, k, 2);
-}
 static shim_product *shim_order(int columns, void *d, u64 a, u64 b) {
   shim_queue *q = shim_my_queue();
   if (q->nproducts == SHIM_PRODUCTS)
@@ -233,13 +227,13 @@ static shim_product *shim_order(int columns, void *d, u64 a, u64 b) {
     p->d[i] = 0xffbadbad;
   return p;
 }
-static void shim_wgmma(int columns, f32 (*value)(u32, int), int turn_a, int turn_b, f32 *d, u64 a, u64 b) {
+void shim_wgmma(int columns, f32 (*value)(u32, int), int turn_a, int turn_b, f32 *d, u64 a, u64 b) {
   shim_product *p = shim_order(columns, d, a, b);
   p->turn_a = turn_a;
   p->turn_b = turn_b;
   p->value = value;
 }
-static void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, int), int turn_a, int turn_b,
+void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, int), int turn_a, int turn_b,
                              i32 *d, u64 a, u64 b) {
   shim_product *p = shim_order(columns, d, a, b);
   if (turn_a || turn_b)
@@ -248,7 +242,7 @@ static void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)
   p->byte_b = byte_b;
 }
 /* Words w of rows l / 4 and l / 4 + 8 lie where mma has them. */
-static void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, u64 b) {
+void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, u64 b) {
   int lane = CY_TID % 32, first = CY_TID - lane + lane / 4 * 4;
   shim_product *p = shim_order(columns, d, 0, b);
   p->turn_b = 1;
@@ -261,65 +255,47 @@ static void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u
     p->row[w / 8][w % 8] = shim_a[first + w % 4][w % 8 / 4 * 2 + w / 8];
   CY_SYNC_WARP();
 }
-/* Adds what a product makes of result (row, column); half: which of the rows of a thread. */
-static u32 shim_product_add(const shim_product *p, u32 sum, int half, int row, int column) {
-  f32 v = cy_f32_bits(sum);
-  if (p->held && memcmp(p->held, p->held_was, sizeof p->held_was))
-    return 0xffffffff;
-  if (p->byte_a)
-    for (int k = 0; k < 32; k++)
-      sum += p->byte_a(shim_factor(p->a, 0, row, k, 1), 0) * p->byte_b(shim_factor(p->b, 0, column, k, 1), 0);
-  else
-    for (int k = 0; k < 16; k++)
-      v += p->value(shim_factor_a(p, half, row, k), 0) * p->value(shim_factor(p->b, p->turn_b, column, k, 2), 0);
-  return p->byte_a ? sum : cy_bits_f32(v);
+/* Element k of row `row` of A or (of_a false) column `row` of B: the number, of floats as f32. half: which of the rows
+ * of a thread that is. */
+static u32 shim_decoded(const shim_product *p, int of_a, int half, int row, int k) {
+  u32 raw = of_a && p->held ? p->row[half][k / 2] >> k % 2 * 16 & 0xffff
+                            : shim_factor(of_a ? p->a : p->b, of_a ? p->turn_a : p->turn_b, row, k, p->byte_a ? 1 : 2);
+  return p->byte_a ? (of_a ? p->byte_a : p->byte_b)(raw, 0) : cy_bits_f32(p->value(raw, 0));
+}
+/* Adds a product to this thread's results: of rows `row` and `row` + 8, columns `column` and `column` + 1 of every 8. */
+static void shim_product_add(const shim_product *p, int row, int column, u32 *sum) {
+  int depth = p->byte_a ? 32 : 16, changed = p->held && memcmp(p->held, p->held_was, sizeof p->held_was);
+  u32 x[2][32], y[32];
+  for (int k = 0; k < depth * 2; k++)
+    x[k / depth][k % depth] = shim_decoded(p, 1, k / depth, row + k / depth * 8, k % depth);
+  for (int j = 0; j < p->columns / 4; j++) {
+    for (int k = 0; k < depth; k++)
+      y[k] = shim_decoded(p, 0, 0, column + j / 2 * 8 + j % 2, k);
+    for (int half = 0; half < 2; half++) {
+      u32 *v = &sum[j / 2 * 4 + half * 2 + j % 2];
+      for (int k = 0; k < depth; k++)
+        *v = p->byte_a ? *v + x[half][k] * y[k]
+                       : cy_bits_f32(cy_f32_bits(*v) + cy_f32_bits(x[half][k]) * cy_f32_bits(y[k]));
+      if (changed)
+        *v = 0xffffffff;
+    }
+  }
 }
 /* The first n products are done; what comes behind goes on from their results, which stay poisoned until then. */
 static void shim_finish(int n) {
   shim_queue *q = shim_my_queue();
-  int lane = CY_TID % 32, warp = CY_TID / 32 % 4, columns = n ? q->product[0].columns / 2 : 0;
-  u32 *sum = n < q->nproducts ? q->product[n].was : q->product[0].d;
-  for (int i = 0; i < columns; i++) {
-    int half = i % 4 / 2, row = warp * 16 + lane / 4 + half * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-    u32 v = q->product[0].was[i];
-    for (const shim_product *p = q->product; p < q->product + n; p++)
-      v = shim_product_add(p, v, half, row, column);
-    sum[i] = v;
-  }
+  int lane = CY_TID % 32, warp = CY_TID / 32 % 4;
+  size_t bytes = n ? (size_t)q->product[0].columns / 2 * sizeof(u32) : 0;
+  u32 sum[128];
+  memcpy(sum, q->product[0].was, bytes);
+  for (const shim_product *p = q->product; p < q->product + n; p++)
+    shim_product_add(p, warp * 16 + lane / 4, lane % 4 * 2, sum);
+  memcpy(n < q->nproducts ? q->product[n].was : q->product[0].d, sum, bytes);
   memmove(q->product, q->product + n, (size_t)(q->nproducts - n) * sizeof *q->product);
   q->nproducts -= n;
   q->committed -= n;
   q->previous = 0;
   CY_SYNC_WARP(); /* a warp waits together */
 }
-static void cy_warpgroup_wait(void) { shim_finish(shim_my_queue()->committed); }
-static void cy_warpgroup_wait_previous(void) { shim_finish(shim_my_queue()->previous); }
-static void cy_keep(f32 *d, int n) { (void)d, (void)n; }
-static void cy_keep_words(u32 *d, int n) { (void)d, (void)n; }
-#define CY_WGMMA(name, turn_a, turn_b, d, a, b) name(turn_a, turn_b, d, a, b)
-#define cy_wgmma_f16_32(...) shim_wgmma(32, shim_f16, __VA_ARGS__)
-#define cy_wgmma_f16_64(...) shim_wgmma(64, shim_f16, __VA_ARGS__)
-#define cy_wgmma_f16_128(...) shim_wgmma(128, shim_f16, __VA_ARGS__)
-#define cy_wgmma_f16_256(...) shim_wgmma(256, shim_f16, __VA_ARGS__)
-#define cy_wgmma_bf16_32(...) shim_wgmma(32, shim_bf16, __VA_ARGS__)
-#define cy_wgmma_bf16_64(...) shim_wgmma(64, shim_bf16, __VA_ARGS__)
-#define cy_wgmma_bf16_128(...) shim_wgmma(128, shim_bf16, __VA_ARGS__)
-#define cy_wgmma_bf16_256(...) shim_wgmma(256, shim_bf16, __VA_ARGS__)
-#define cy_wgmma_held_f16_64(...) shim_wgmma_held(64, shim_f16, __VA_ARGS__)
-#define cy_wgmma_held_f16_128(...) shim_wgmma_held(128, shim_f16, __VA_ARGS__)
-#define cy_wgmma_held_bf16_64(...) shim_wgmma_held(64, shim_bf16, __VA_ARGS__)
-#define cy_wgmma_held_bf16_128(...) shim_wgmma_held(128, shim_bf16, __VA_ARGS__)
-#define cy_wgmma_i8i8_64(...) shim_wgmma_bytes(64, shim_i8, shim_i8, __VA_ARGS__)
-#define cy_wgmma_i8i8_128(...) shim_wgmma_bytes(128, shim_i8, shim_i8, __VA_ARGS__)
-#define cy_wgmma_i8i8_256(...) shim_wgmma_bytes(256, shim_i8, shim_i8, __VA_ARGS__)
-#define cy_wgmma_i8u8_64(...) shim_wgmma_bytes(64, shim_i8, shim_u8, __VA_ARGS__)
-#define cy_wgmma_i8u8_128(...) shim_wgmma_bytes(128, shim_i8, shim_u8, __VA_ARGS__)
-#define cy_wgmma_i8u8_256(...) shim_wgmma_bytes(256, shim_i8, shim_u8, __VA_ARGS__)
-#define cy_wgmma_u8i8_64(...) shim_wgmma_bytes(64, shim_u8, shim_i8, __VA_ARGS__)
-#define cy_wgmma_u8i8_128(...) shim_wgmma_bytes(128, shim_u8, shim_i8, __VA_ARGS__)
-#define cy_wgmma_u8i8_256(...) shim_wgmma_bytes(256, shim_u8, shim_i8, __VA_ARGS__)
-#define cy_wgmma_u8u8_64(...) shim_wgmma_bytes(64, shim_u8, shim_u8, __VA_ARGS__)
-#define cy_wgmma_u8u8_128(...) shim_wgmma_bytes(128, shim_u8, shim_u8, __VA_ARGS__)
-#define cy_wgmma_u8u8_256(...) shim_wgmma_bytes(256, shim_u8, shim_u8, __VA_ARGS__)
-
-#include "tests/cuda/shim_tensor.h"
+void cy_warpgroup_wait(void) { shim_finish(shim_my_queue()->committed); }
+void cy_warpgroup_wait_previous(void) { shim_finish(shim_my_queue()->previous); }

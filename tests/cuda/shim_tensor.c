@@ -1,14 +1,13 @@
-/* shim_tensor.h - barriers in shared memory and copies by tensor maps behind the shim (shim.h).
+/* shim_tensor.c - barriers in shared memory and copies by tensor maps behind the shim (shim.h).
  *
  * A copy poisons its target when it is ordered (NaN) and lands when somebody waits for its barrier and all arrivals are
  * there: reading too early, or ordering a copy over a tile that is still read, gives NaN. Landed bytes need no fence to
  * be seen by products. A barrier counts as PTX tells: a phase ends with its last arrival and its last byte; a phase
  * that waits for more or fewer bytes than come never ends, which the launch reports.
  */
-#include "tests/cuda/shim_map.h"
+#include "tests/cuda/shim.h"
 
-typedef shim_map cy_tensor_map;
-#define CY_MAP const cy_tensor_map *
+#include <stdlib.h>
 
 enum { SHIM_BARRIERS = 16, SHIM_TENSORS = 64 };
 static struct shim_barrier {
@@ -24,7 +23,7 @@ static struct shim_tensor {
 } shim_tensors[SHIM_TENSORS];
 static int shim_nbarriers, shim_ntensors;
 
-static void shim_forget_barriers(void) { shim_nbarriers = shim_ntensors = 0; }
+void shim_forget_barriers(void) { shim_nbarriers = shim_ntensors = 0; }
 
 static struct shim_barrier *shim_barrier_of(const u64 *at) {
   for (int i = 0; i < shim_nbarriers; i++)
@@ -33,12 +32,11 @@ static struct shim_barrier *shim_barrier_of(const u64 *at) {
   abort();
 }
 
-static void cy_barrier_init(u64 *barrier, int arrivals) {
+void cy_barrier_init(u64 *barrier, int arrivals) {
   if (shim_nbarriers == SHIM_BARRIERS || (uintptr_t)barrier % 8)
     abort();
   shim_barriers[shim_nbarriers++] = (struct shim_barrier){.at = barrier, .arrivals = arrivals, .left = arrivals};
 }
-static void cy_barrier_publish(void) {}
 
 static i64 shim_box_bytes(const shim_map *m) {
   i64 n = m->bytes;
@@ -64,7 +62,7 @@ static void shim_land(const struct shim_tensor *t) {
       memcpy(shim_dynamic + to, (const char *)(uintptr_t)m->address + from, m->bytes);
     else
       memset(shim_dynamic + to, 0, m->bytes);
-    shim_writer[to / 16] = 0;
+    shim_landed(shim_dynamic + to);
   }
 }
 
@@ -83,27 +81,26 @@ static void shim_advance(struct shim_barrier *b) {
   b->left = b->arrivals;
   b->phase++;
 }
-static void cy_barrier_arrive(u64 *barrier) {
+void cy_barrier_arrive(u64 *barrier) {
   struct shim_barrier *b = shim_barrier_of(barrier);
   if (--b->left < 0)
     abort();
   if (!b->bytes)
     shim_advance(b);
 }
-static void cy_barrier_expect(u64 *barrier, int bytes) {
+void cy_barrier_expect(u64 *barrier, int bytes) {
   shim_barrier_of(barrier)->bytes += bytes;
   cy_barrier_arrive(barrier);
 }
 
-/* Has the phase that the fiber waits for ended? */
-static int shim_barrier_done(const shim_fiber *f) {
+int shim_barrier_done(const shim_fiber *f) {
   struct shim_barrier *b = shim_barrier_of(f->barrier);
   if (b->phase == f->phase)
     shim_advance(b);
   return b->phase != f->phase;
 }
 /* By parity, as the device has it: the phase is the current one or the one before. */
-static void cy_barrier_wait(u64 *barrier, int phase) {
+void cy_barrier_wait(u64 *barrier, int phase) {
   struct shim_barrier *b = shim_barrier_of(barrier);
   if ((b->phase & 1) != (phase & 1))
     return;
@@ -112,11 +109,9 @@ static void cy_barrier_wait(u64 *barrier, int phase) {
   shim_to_main(SHIM_BARRIER);
 }
 
-static void cy_tensor_load(void *to, const cy_tensor_map *map, int c, int x, int y, int z, int i, u64 *barrier) {
+void cy_tensor_load(void *to, const cy_tensor_map *map, int c, int x, int y, int z, int i, u64 *barrier) {
   if (shim_ntensors == SHIM_TENSORS || (uintptr_t)((unsigned char *)to - shim_dynamic) % 1024)
     abort();
   memset(to, 0xff, (size_t)shim_box_bytes(map));
   shim_tensors[shim_ntensors++] = (struct shim_tensor){shim_barrier_of(barrier), to, map, {c, x, y, z, i}};
 }
-#define CY_TENSOR_LOAD(batched, to, map, x, y, z, barrier) cy_tensor_load(to, map, x, y, batched ? z : 0, 0, 0, barrier)
-#define CY_TENSOR_LOAD_5 cy_tensor_load

@@ -1,0 +1,184 @@
+/* shim.c - the threads of a block as fibers; barriers, schedules, launches.
+ *
+ * A fiber runs until it waits at a barrier; cy_shim_launch() then goes on with another one. The order is the
+ * schedule's, because a missing barrier shows only in some orders:
+ *   0  threads in turn      1  one warp as far as it gets, warps in random order      2  random threads, some left out
+ * Shared memory starts as all ones (NaN) in every block. When no thread can go on, the launch ends with -1: a barrier
+ * that not all threads reach.
+ */
+#define _GNU_SOURCE
+#include "tests/cuda/shim.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+enum { SHIM_STACK = 256 << 10 };
+
+extern char __start_cy_shared[] __attribute__((weak, visibility("hidden"))),
+    __stop_cy_shared[] __attribute__((weak, visibility("hidden")));
+shim_fiber *shim_now;
+unsigned char *shim_dynamic;
+i64 shim_block, shim_blocks;
+static shim_fiber shim_fibers[SHIM_THREADS];
+static void *shim_main;
+static u32 shim_exchange[SHIM_THREADS];
+static unsigned shim_seed;
+static void (*shim_kernel)();
+static const u64 *shim_slots;
+
+void shim_switch(void **from, void *to);
+__asm__(".text\n"
+        ".type shim_switch, @function\n"
+        "shim_switch:\n"
+        "  push %rbp\n  push %rbx\n  push %r12\n  push %r13\n  push %r14\n  push %r15\n"
+        "  mov %rsp, (%rdi)\n  mov %rsi, %rsp\n"
+        "  pop %r15\n  pop %r14\n  pop %r13\n  pop %r12\n  pop %rbx\n  pop %rbp\n  ret\n");
+
+#ifdef __SANITIZE_ADDRESS__
+void __sanitizer_start_switch_fiber(void **save, const void *bottom, size_t size);
+void __sanitizer_finish_switch_fiber(void *saved, const void **bottom, size_t *size);
+static const void *shim_main_bottom;
+static size_t shim_main_size;
+#define SHIM_LEAVE(save, bottom, size) __sanitizer_start_switch_fiber(save, bottom, size)
+#define SHIM_ARRIVE(saved, bottom, size) __sanitizer_finish_switch_fiber(saved, bottom, size)
+#else
+#define SHIM_LEAVE(save, bottom, size) (void)0
+#define SHIM_ARRIVE(saved, bottom, size) (void)0
+#endif
+
+void shim_to_main(int state) {
+  shim_fiber *f = shim_now;
+  f->state = state;
+  SHIM_LEAVE(state == SHIM_DONE ? NULL : &f->fake_stack, shim_main_bottom, shim_main_size);
+  shim_switch(&f->stack_pointer, shim_main);
+  SHIM_ARRIVE(f->fake_stack, &shim_main_bottom, &shim_main_size);
+}
+
+void shim_wait(int state) { shim_to_main(state); }
+
+#define SHIM_SLOTS(x)                                                                                                  \
+  x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], x[8], x[9], x[10], x[11], x[12], x[13], x[14], x[15], x[16], x[17],  \
+      x[18], x[19], x[20], x[21], x[22], x[23], x[24], x[25], x[26], x[27], x[28], x[29], x[30], x[31], x[32], x[33],  \
+      x[34], x[35], x[36], x[37], x[38], x[39], x[40], x[41], x[42], x[43], x[44], x[45], x[46], x[47]
+enum { SHIM_MAX_SLOTS = 48 };
+
+static void shim_entry(void) {
+  SHIM_ARRIVE(NULL, &shim_main_bottom, &shim_main_size);
+  shim_kernel(
+      SHIM_SLOTS(shim_slots)); /* pointers and 64-bit integers are passed alike; what is too much is not looked at */
+  shim_to_main(SHIM_DONE);
+}
+
+static void shim_start(shim_fiber *f, int number) {
+  if (!f->stack)
+    f->stack = mmap(NULL, SHIM_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  u64 *top = (u64 *)(f->stack + SHIM_STACK - 64);
+  top[-1] = 0; /* where shim_entry() would return to; keeps the stack aligned as after a call */
+  top[-2] = (u64)(uintptr_t)shim_entry;
+  f->stack_pointer = top - 8;
+  f->number = number;
+  f->state = SHIM_READY;
+}
+
+static void shim_run(shim_fiber *f) {
+  void *fake = NULL;
+  (void)fake;
+  if (f->state == SHIM_BARRIER && shim_barrier_done(f))
+    f->state = SHIM_READY;
+  if (f->state != SHIM_READY)
+    return;
+  shim_now = f;
+  SHIM_LEAVE(&fake, f->stack, SHIM_STACK);
+  shim_switch(&shim_main, f->stack_pointer);
+  SHIM_ARRIVE(fake, NULL, NULL);
+}
+
+/* ---- barriers and schedules ---- */
+
+static unsigned shim_random(void) {
+  shim_seed = shim_seed * 1664525u + 1013904223u;
+  return shim_seed >> 8;
+}
+
+/* Threads [from, to) that all wait in `state` or are done go on. */
+static int shim_release(int from, int to, int state) {
+  int waiting = 0;
+  for (int i = from; i < to; i++) {
+    if (shim_fibers[i].state != state && shim_fibers[i].state != SHIM_DONE)
+      return 0;
+    waiting += shim_fibers[i].state == state;
+  }
+  for (int i = from; waiting && i < to; i++)
+    if (shim_fibers[i].state == state)
+      shim_fibers[i].state = SHIM_READY;
+  return waiting;
+}
+
+static int shim_pass(int threads, int schedule) {
+  int warps = (threads + 31) / 32, progress = 0, first = schedule ? (int)(shim_random() % (unsigned)warps) : 0;
+  int step = schedule && warps % 2 ? 2 : 1; /* an order of the warps */
+  for (int w = 0; w < warps; w++) {
+    int from = (first + w * step) % warps * 32, to = from + 32 < threads ? from + 32 : threads;
+    do {
+      for (int i = from; i < to; i++) {
+        int n = schedule ? from + (i - from + (int)(shim_random() % 32)) % (to - from) : i;
+        if (schedule == 2 && shim_random() % 2)
+          continue;
+        shim_run(&shim_fibers[n]);
+      }
+      for (int i = from; schedule < 2 && i < to; i++)
+        shim_run(&shim_fibers[i]);
+      progress = shim_release(from, to, SHIM_WARP);
+    } while (progress && schedule == 1);
+  }
+  return shim_release(0, threads, SHIM_BLOCK);
+}
+
+static int shim_ended(int threads, int *out_stuck) {
+  int done = 0, ready = 0;
+  for (int i = 0; i < threads; i++) {
+    done += shim_fibers[i].state == SHIM_DONE;
+    ready += shim_fibers[i].state == SHIM_READY ||
+             (shim_fibers[i].state == SHIM_BARRIER && shim_barrier_done(&shim_fibers[i]));
+  }
+  *out_stuck = !ready && done < threads;
+  return done == threads;
+}
+
+__attribute__((visibility("default"))) int cy_shim_launch(void (*kernel)(), int threads, i64 blocks, int shared,
+                                                          const u64 *slots, int nslots, int schedule, unsigned seed) {
+  u64 all[SHIM_MAX_SLOTS] = {0};
+  int stuck = 0;
+  void *dynamic = NULL;
+  if (threads > SHIM_THREADS || nslots > SHIM_MAX_SLOTS || posix_memalign(&dynamic, 1024, shared ? (size_t)shared : 1))
+    return -1;
+  shim_dynamic = dynamic;
+  memcpy(all, slots, (size_t)nslots * sizeof *slots);
+  shim_kernel = kernel;
+  shim_slots = all;
+  shim_blocks = blocks;
+  shim_seed = seed;
+  for (shim_block = 0; shim_block < blocks && !stuck; shim_block++) {
+    memset(shim_dynamic, 0xff, (size_t)shared);
+    shim_forget_copies();
+    shim_forget_barriers();
+    if (__start_cy_shared)
+      memset(__start_cy_shared, 0xff, (size_t)(__stop_cy_shared - __start_cy_shared));
+    for (int i = 0; i < threads; i++)
+      shim_start(&shim_fibers[i], i);
+    while (!shim_ended(threads, &stuck) && !stuck)
+      shim_pass(threads, schedule);
+  }
+  free(dynamic);
+  return stuck ? -1 : 0;
+}
+
+/* The second barrier keeps a fast thread from overwriting what a slow one has yet to read. */
+u32 cy_shfl32(u32 v, int mask) {
+  int me = CY_TID;
+  shim_exchange[me] = v;
+  CY_SYNC_WARP();
+  u32 other = shim_exchange[(me & ~31) | ((me ^ mask) & 31)];
+  CY_SYNC_WARP();
+  return other;
+}
