@@ -6,6 +6,10 @@
  * put behind its sequence's own: element j of it is a gather from [past, new]. What lies behind a sequence's keys is
  * not defined, and hidden by a mask. The causal attribute holds for the longest sequence: it only says what need not be
  * looked at.
+ *
+ * A cache that slides holds no more keys than its capacity C, of a window of W: after T tokens the last T of them, or,
+ * once these are too many, what is left when G = C - W + 1 at a time have gone. Queries look at what was there with the
+ * new keys behind it, from where what stays moves to the front.
  */
 #include "frontend/import_int.h"
 
@@ -18,7 +22,9 @@ typedef struct gqa {
   int64_t heads, shared;
   cy_dim batch, rows, size, capacity; /* capacity: keys of past */
   cy_dim longest, total;              /* keys of the longest sequence; of present */
-  cy_val before, length;              /* i64 [b, 1, 1, 1]: keys of past that count; keys there are then */
+  cy_val first;                       /* i64 [b, 1, 1, 1]: place of the first query in its sequence */
+  cy_val before, length;              /* the same: keys of past that count; keys there are then */
+  cy_val kept;                        /* the same, of a cache that slides: how many of these it keeps; else 0 */
   bool borrowed;                      /* no new keys and values: all are past, of another layer */
 } gqa;
 
@@ -84,15 +90,44 @@ static bool read_lengths(cy_importer *im, const cy_onnx_node *n, gqa *a) {
   cy_val prompt = BINARY(eq, cy_build_dim_scalar(im->g, a->rows), CAST(one, CY_I64));
   a->length = length ? ADD(length, cy_build_scalar_int(im->g, CY_I64, 1)) : 0;
   cy_val before = a->length ? SUB(a->length, cy_build_dim_scalar(im->g, a->rows)) : 0;
-  a->before = before ? SELECT(prompt, zero, before) : 0;
+  a->first = a->before = before ? SELECT(prompt, zero, before) : 0;
   return a->before != 0;
+}
+
+/* How many of so many tokens are in a cache that slides. */
+static cy_val resident(cy_importer *im, const gqa *a, cy_val tokens, int64_t window) {
+  cy_val capacity = cy_build_dim_scalar(im->g, a->capacity), last = cy_build_scalar_int(im->g, CY_I64, window - 1);
+  cy_val step = MAX(SUB(capacity, last), cy_build_scalar_int(im->g, CY_I64, 1));
+  cy_val gone = MUL(DIV(SUB(tokens, cy_build_scalar_int(im->g, CY_I64, window)), step), step);
+  return SELECT(BINARY(le, tokens, capacity), tokens, SUB(tokens, gone));
+}
+
+/* Makes a cache that slides one of `total` places, by what there is in it. */
+static bool read_slide(cy_importer *im, const cy_onnx_node *n, gqa *a, int64_t window) {
+  if (!cy_onnx_int(im, n, "sliding_window_cache", 0))
+    return true;
+  int64_t capacity;
+  if (!n->in[3] || window < 1 || a->borrowed)
+    return cy_build_error(im->g, "attribute 'sliding_window_cache'",
+                          "expected past_key, new keys and a local_window_size of 1 or more");
+  if (n->in[10] || cy_onnx_int(im, n, "qk_output", 0) > 0)
+    return cy_build_error(im->g, "attribute 'sliding_window_cache'",
+                          "attention_bias and qk_output are not supported with it");
+  if (cy_dim_is_const(im->g, a->capacity, &capacity) && capacity < window)
+    return cy_build_error(im->g, "input 'past_key'", "expected room for a window of %lld keys, found %lld",
+                          (long long)window, (long long)capacity);
+  a->total = cy_dim_add(im->g, a->capacity, a->rows);
+  a->kept = resident(im, a, a->length, window);
+  a->before = resident(im, a, a->before, window);
+  a->length = a->before ? ADD(a->before, cy_build_dim_scalar(im->g, a->rows)) : 0;
+  return a->kept && a->length;
 }
 
 /* x [b, h, s, d], turned by the positions of its tokens. */
 static cy_val turn(cy_importer *im, const cy_onnx_node *n, const gqa *a, cy_val x) {
   cy_dim line[2] = {num(im, 1), a->rows}, flat[2] = {a->batch, num(im, 1)};
   cy_val at =
-      n->in[9] ? n->in[9] : ADD(cy_build_iota(im->g, CY_I64, line, 2, 1), cy_build_reshape(im->g, a->before, flat, 2));
+      n->in[9] ? n->in[9] : ADD(cy_build_iota(im->g, CY_I64, line, 2, 1), cy_build_reshape(im->g, a->first, flat, 2));
   cy_val cosine = at ? cy_build_gather(im->g, n->in[7], at, 0) : 0,
          sine = at ? cy_build_gather(im->g, n->in[8], at, 0) : 0;
   if (!cosine || !sine)
@@ -103,29 +138,44 @@ static cy_val turn(cy_importer *im, const cy_onnx_node *n, const gqa *a, cy_val 
   return x ? cy_onnx_move_axis(im, x, 2, 1) : 0;
 }
 
-/* Keys (or values) after this call, [b, h, total, d]; zeros behind those of the longest prompt's rows. */
-static cy_val present(cy_importer *im, const gqa *a, cy_val past, cy_val now) {
+/* Places `from`, i64 [b, t, 1], of the tokens of x [b, h, s, d]; zeros from element `count` on. */
+static cy_val tokens_at(cy_importer *im, cy_val x, cy_val from, cy_val count) {
   static const int64_t swap[4] = {0, 2, 1, 3};
+  if (!x || !from || !count)
+    return 0;
+  cy_dim along[4] = {num(im, 1), num(im, 1), dim_of(im, from, 1), num(im, 1)};
+  from = MIN(from, cy_build_dim_scalar(im->g, cy_dim_addi(im->g, dim_of(im, x, 2), -1)));
+  cy_val in[2] = {cy_build_transpose(im->g, x, swap), from};
+  cy_attr dims = cy_attr_int(CY_ATTR_batch_dims, 1);
+  cy_val y = in[0] && from ? cy_build(im->g, CY_OP_gather_nd, in, 2, &dims, 1, NULL, 0) : 0;
+  y = y ? cy_build_transpose(im->g, y, swap) : 0;
+  cy_val written = BINARY(lt, cy_build_iota(im->g, CY_I64, along, 4, 2), count);
+  return y && written ? SELECT(written, y, LIKE(y, 0)) : 0;
+}
+
+/* Keys (or values) of this call, [b, h, total, d]; zeros behind those of the longest prompt's rows. */
+static cy_val present(cy_importer *im, const gqa *a, cy_val past, cy_val now) {
   if (a->borrowed) {
     cy_dim d[4] = {a->batch, num(im, a->shared), a->total, dim_of(im, past, 3)};
     return cy_build_reshape(im->g, past, d, 4);
   }
   cy_val both[2] = {past, now}, all = past ? cy_build_concat(im->g, both, 2, 2) : now;
   cy_dim line[3] = {num(im, 1), a->total, num(im, 1)}, flat[3] = {a->batch, num(im, 1), num(im, 1)};
-  cy_dim last = cy_dim_addi(im->g, cy_dim_add(im->g, a->capacity, a->rows), -1);
   cy_val j = cy_build_iota(im->g, CY_I64, line, 3, 1), before = cy_build_reshape(im->g, a->before, flat, 3);
   if (!all || !j || !before)
     return 0;
   cy_val shift = SUB(cy_build_dim_scalar(im->g, a->capacity), before); /* of the new ones, in [past, new] */
-  cy_val from = MIN(SELECT(BINARY(lt, j, before), j, ADD(j, shift)), cy_build_dim_scalar(im->g, last));
-  cy_val in[2] = {cy_build_transpose(im->g, all, swap), from};
-  cy_attr dims = cy_attr_int(CY_ATTR_batch_dims, 1);
-  cy_val y = in[0] && from ? cy_build(im->g, CY_OP_gather_nd, in, 2, &dims, 1, NULL, 0) : 0;
-  y = y ? cy_build_transpose(im->g, y, swap) : 0;
-  cy_dim along[4] = {num(im, 1), num(im, 1), a->total, num(im, 1)};
-  cy_val written =
-      BINARY(lt, cy_build_iota(im->g, CY_I64, along, 4, 2), ADD(a->before, cy_build_dim_scalar(im->g, a->rows)));
-  return y && written ? SELECT(written, y, LIKE(y, 0)) : 0;
+  cy_val from = SELECT(BINARY(lt, j, before), j, ADD(j, shift));
+  return tokens_at(im, all, from, ADD(a->before, cy_build_dim_scalar(im->g, a->rows)));
+}
+
+/* What the cache keeps of x, the keys (or values) of this call. */
+static cy_val kept(cy_importer *im, const gqa *a, cy_val x) {
+  if (!a->kept)
+    return x;
+  cy_dim line[3] = {num(im, 1), a->capacity, num(im, 1)}, flat[3] = {a->batch, num(im, 1), num(im, 1)};
+  cy_val gone = cy_build_reshape(im->g, SUB(a->length, a->kept), flat, 3);
+  return gone ? tokens_at(im, x, ADD(cy_build_iota(im->g, CY_I64, line, 3, 1), gone), a->kept) : 0;
 }
 
 /* ---- caches of integers ---- */
@@ -231,8 +281,6 @@ static bool add_sink(cy_importer *im, const gqa *a, cy_val sink, cy_attention *o
 static bool check_inputs(cy_importer *im, const cy_onnx_node *n, bool rotary) {
   if (!n->in[5] || !n->in[6] || !n->in[3] != !n->in[4])
     return cy_build_error(im->g, NULL, "expected seqlens_k, total_sequence_length, and past_key with past_value");
-  if (cy_onnx_int(im, n, "sliding_window_cache", 0))
-    return cy_build_error(im->g, "attribute 'sliding_window_cache'", "caches that slide are not supported");
   if (n->in[10] && cy_onnx_type(im, n->in[10])->rank != 4)
     return cy_build_error(im->g, "input 'attention_bias'", "expected [batch, heads, sequence, keys], found %s",
                           cy_type_text(im->g, cy_onnx_type(im, n->in[10])));
@@ -266,7 +314,7 @@ IMPORT(group_query_attention) {
   bool rotary = cy_onnx_int(im, n, "do_rotary", 0) != 0, causal = cy_onnx_int(im, n, "causal", 1) != 0;
   cy_dtype dtype = cy_onnx_type(im, X)->dtype;
   if (!check_inputs(im, n, rotary) || !split_inputs(im, n, &a) || !read_lengths(im, n, &a) ||
-      !read_storage(im, n, "k_quant_type", n->in[12], n->in[3], &keys) ||
+      !read_slide(im, n, &a, window) || !read_storage(im, n, "k_quant_type", n->in[12], n->in[3], &keys) ||
       !read_storage(im, n, "v_quant_type", n->in[13], n->in[4], &values))
     return false;
   double scale = cy_onnx_float(im, n, "scale", 0);
@@ -294,8 +342,8 @@ IMPORT(group_query_attention) {
                      .past = cy_dim_sub(im->g, a.total, a.rows)};
   if (!op.k || !op.v || !op.mask)
     return false;
-  cy_importer_set(im, n, 1, now[0]);
-  cy_importer_set(im, n, 2, now[1]);
+  cy_importer_set(im, n, 1, kept(im, &a, now[0]));
+  cy_importer_set(im, n, 2, kept(im, &a, now[1]));
   if (op.bias) { /* for the keys there are; the cache may be longer */
     cy_dim more = cy_dim_max(im->g, num(im, 0), cy_dim_sub(im->g, a.total, dim_of(im, op.bias, 3)));
     if (!cy_dim_is(im->g, more, 0) && !(op.bias = grown(im, op.bias, 3, false, more, LIKE(op.bias, 0))))

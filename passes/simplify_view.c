@@ -36,6 +36,36 @@ static cy_val reshape_reshape(cy_rewrite *rw, const cy_node_info *n) {
   return d ? cy_build_reshape(rw->g, d->in[0], t->dim, t->rank) : 0;
 }
 
+/* Batch axes made one for a product of matrices, which are swapped, and several again behind that: the swap needs no
+ * such views. */
+static cy_val unmerged_transpose(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  const cy_node_info *d = cy_def_of(g, n->in[0], CY_OP_transpose);
+  if (!d || perm_of(d)[0] != 0 || !cy_def_of(g, d->in[0], CY_OP_reshape) || !cy_rewrite_single_use(rw, n->in[0]))
+    return 0;
+  const cy_type *from = type_of(rw, d->in[0]), *turned = type_of(rw, n->in[0]), *to = type_of(rw, n->out[0]);
+  const int64_t *old = perm_of(d);
+  int batch = to->rank - from->rank + 1;
+  int64_t perm[CY_MAX_RANK];
+  cy_dim dims[CY_MAX_RANK], all = cy_dim_const(g, 1);
+  if (batch < 2)
+    return 0;
+  for (int i = 0; i < batch; i++) {
+    perm[i] = i;
+    dims[i] = to->dim[i];
+    all = cy_dim_mul(g, all, dims[i]);
+  }
+  if (all != from->dim[0])
+    return 0;
+  for (int i = 1; i < from->rank; i++) {
+    if (to->dim[batch - 1 + i] != turned->dim[i])
+      return 0;
+    perm[batch - 1 + i] = batch - 1 + old[i];
+    dims[batch - 1 + i] = from->dim[i];
+  }
+  return cy_build_transpose(g, cy_build_reshape(g, d->in[0], dims, to->rank), perm);
+}
+
 static cy_val expand_expand(cy_rewrite *rw, const cy_node_info *n) {
   const cy_node_info *d = cy_def_of(rw->g, n->in[0], CY_OP_expand);
   const cy_type *t = type_of(rw, n->out[0]);
@@ -535,6 +565,7 @@ static const cy_rule rules[] = {
     {CY_OP_identity, "identity", identity},
     {CY_OP_reshape, "reshape to the same", same_type},
     {CY_OP_reshape, "reshape reshape", reshape_reshape},
+    {CY_OP_reshape, "reshape transpose reshape", unmerged_transpose},
     {CY_OP_expand, "expand to the same", same_type},
     {CY_OP_expand, "expand expand", expand_expand},
     {CY_OP_expand, "expand adds units", expand_as_reshape},

@@ -176,6 +176,33 @@ def shared_heads(heads=4, kept=2, size=8, batch=2):
              norms + [node('GroupQueryAttention', 'q3 k3 v pk pv lengths total', ' '.join(outputs), MS, **counts)], constants, **counts)
 
 
+def sliding_caches(heads=4, kept=2, size=16, window=4):
+    """Caches no longer than the window, and one with room for 3 more, from which 4 keys go at a time."""
+    outputs, counts = {'y': T.FLOAT, 'present_k': T.FLOAT, 'present_v': T.FLOAT}, {'num_heads': heads, 'kv_num_heads': kept}
+
+    def feed_of(batch, tokens, capacity):
+        return {'q': real(batch, tokens, heads * size), 'k': real(batch, tokens, kept * size), 'v': real(batch, tokens, kept * size),
+                'pk': real(batch, kept, capacity, size), 'pv': real(batch, kept, capacity, size)}
+
+    for tokens, before in ((5, 0), (1, 3), (1, 9)):
+        constants = {'lengths': np.full(2, tokens + before - 1, np.int32), 'total': np.array(tokens + before, np.int32),
+                     'cos': real(16, size // 2), 'sin': real(16, size // 2), 'sink': real(heads)}
+        case('sliding cache, %d tokens of %d' % (tokens, before + tokens), 'GroupQueryAttention', 'q k v pk pv lengths total cos sin   sink',
+             feed_of(2, tokens, window), outputs, constants=constants, do_rotary=1, local_window_size=window, sliding_window_cache=1,
+             **counts)
+    for before, there, tokens, stay in ((9, 5, 1, 6), (9, 5, 3, 4), (6, 6, 1, 7), (3, 3, 9, 4)):
+        constants = {'lengths': np.array([tokens + before - 1], np.int32), 'total': np.array(tokens + before, np.int32),
+                     'lengths2': np.array([tokens + there - 1], np.int32), 'total2': np.array(tokens + there, np.int32),
+                     'zero': np.array([0]), 'two': np.array([2]), 'there': np.array([there]), 'end': np.array([tokens + there]),
+                     'gone': np.array([tokens + there - stay]), 'pads': np.array([0] * 6 + [7 - stay, 0])}
+        pattern = [node('Slice', 'p%s zero there two' % n, 'r' + n) for n in 'kv']
+        pattern += [node('GroupQueryAttention', 'q k v rk rv lengths2 total2', 'y all_k all_v', MS, local_window_size=window, **counts)]
+        pattern += [step for n in 'kv' for step in (node('Slice', 'all_%s gone end two' % n, 'stay_' + n),
+                                                    node('Pad', 'stay_%s pads' % n, 'present_' + n))]
+        case('sliding cache with room, %d tokens behind %d' % (tokens, before), 'GroupQueryAttention', 'q k v pk pv lengths total',
+             feed_of(1, tokens, 7), outputs, pattern, constants, local_window_size=window, sliding_window_cache=1, **counts)
+
+
 def experts(tokens=5, hidden=32, width=16, count=4):
     feed = {'x': real(tokens, hidden), 'r': real(tokens, count)}
     for name, wide, given in (('relu', 1, {'k': 1}), ('silu', 1, {'k': 2}), ('gelu', 1, {'k': 2, 'normalize_routing_weights': 1}),
@@ -435,7 +462,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'fused')
-    for group in (products, channels_last, diffusion, attention, shared_heads, experts, text, sisters, attentions,
+    for group in (products, channels_last, diffusion, attention, shared_heads, sliding_caches, experts, text, sisters, attentions,
                   cached, recurrences, gates, four_bits, early, arrays):
         group()
     for name, *rest in CASES:

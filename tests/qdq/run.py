@@ -286,6 +286,22 @@ def qdq_float_kernels(g):
     return [g.q(a, g.f(0.013), g.u8(120)), g.q(r, g.f(0.019), g.u8(127)), g.q(s, g.f(1 / 256), g.u8(0))]
 
 
+@case([T.UINT8, T.UINT8, T.UINT8])
+def qdq_transposed_convolutions(g):
+    """These stay in f32 between bytes: weights with a scale per output channel, which is axis 1, or one for all."""
+    x = g.dq(g.q(g.input('x', (2, 6, 7, 5)), g.f(0.02), g.u8(128)), g.f(0.02), g.u8(128))
+    sw = (0.002 + 0.004 * g.rng.random(10)).astype(np.float32)
+    bias = g.dq(g.const(g.rng.integers(-3000, 3000, 10).astype(np.int32)), g.const((sw * np.float32(0.02)).astype(np.float32)),
+                g.const(np.zeros(10, np.int32)), axis=0)
+    dealt = g.dq(g.weights((6, 10, 2, 2)), g.const(sw), g.const(np.zeros(10, np.int8)), axis=1)
+    lapped = g.dq(g.weights((6, 10, 4, 3)), g.f(0.003), g.const(np.int8(0)))
+    grouped = g.dq(g.weights((6, 4, 3, 3)), g.f(0.004), g.const(np.int8(0)))
+    a = g.op('Relu', [g.op('ConvTranspose', [x, dealt, bias], strides=[2, 2])])
+    b = g.op('ConvTranspose', [x, lapped, bias], strides=[2, 1], pads=[1, 1, 1, 1])
+    c = g.op('ConvTranspose', [x, grouped], strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1], group=2)
+    return [g.q(a, g.f(0.012), g.u8(0)), g.q(b, g.f(0.03), g.u8(128)), g.q(c, g.f(0.02), g.u8(125))]
+
+
 @case([T.INT32, T.INT32])
 def integer_ops(g):
     """Convolution and product of integers with zero points on both sides, padding standing for the left one."""
