@@ -37,24 +37,26 @@ bool cy_infer_matmul(infer *i) {
 }
 
 bool cy_infer_matmul_blocks(infer *i) {
-  if (!cy_check_rank(i, 0, 2, CY_MAX_RANK) || !cy_check_rank(i, 1, 3, 3) || !cy_check_rank(i, 2, 2, 2) ||
+  if (!cy_check_rank(i, 0, 2, CY_MAX_RANK) || !cy_check_rank(i, 1, 4, 4) || !cy_check_rank(i, 2, 2, 2) ||
       !cy_check_dtype(i, 0, CY_F32) || !cy_check_dtype(i, 2, CY_F32))
     return false;
   const cy_type *x = in_type(i, 0), *w = in_type(i, 1), *scale = in_type(i, 2);
-  int64_t blocks, rows, k;
+  int64_t blocks, rows, k, last;
+  cy_dim n = cy_dim_mul(i->g, w->dim[1], w->dim[3]);
   bool bytes = w->dtype == CY_U8 || w->dtype == CY_I8;
-  bool known = is_const(i, x->dim[x->rank - 1], &k) && is_const(i, w->dim[0], &blocks) && is_const(i, w->dim[1], &rows);
+  bool known = is_const(i, x->dim[x->rank - 1], &k) && is_const(i, w->dim[0], &blocks) &&
+               is_const(i, w->dim[2], &rows) && is_const(i, n, &last);
   if (!bytes || !known || (blocks * rows != k && (blocks * rows * 2 != k || w->dtype != CY_U8)))
     return FAIL(i, "expected 8-bit weights with a row for each column of x, or u8 with two in each, found %s and %s",
                 TEXT(i, x), TEXT(i, w));
-  if (!cy_check_dim(i, "scales", scale->dim[0], w->dim[0]) || !cy_check_dim(i, "scales", scale->dim[1], w->dim[2]))
+  if (!cy_check_dim(i, "scales", scale->dim[0], w->dim[0]) || !cy_check_dim(i, "scales", scale->dim[1], n))
     return false;
   const cy_type *zero = has_in(i, 3) ? in_type(i, 3) : NULL;
-  bool each = zero && zero->rank == 2 && zero->dim[0] == w->dim[0] && zero->dim[1] == w->dim[2];
+  bool each = zero && zero->rank == 2 && zero->dim[0] == w->dim[0] && zero->dim[1] == n;
   if (zero && (zero->dtype != CY_U8 || w->dtype != CY_U8 || (zero->rank && !each)))
     return FAIL(i, "expected zero points of u8 weights, one or as many as scales, found %s", TEXT(i, zero));
   cy_type t = *x;
-  t.dim[t.rank - 1] = w->dim[2];
+  t.dim[t.rank - 1] = n;
   return set_type(i, 0, t);
 }
 

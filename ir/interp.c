@@ -111,9 +111,11 @@ static void dot_add(dot *d, int64_t at_a, int64_t at_b) {
 /* Row k of b in column n, where b is in integers with scales. */
 static double block_weight(machine *m, int64_t k, int64_t n) {
   const cy_contraction *c = &m->k->contraction;
-  int64_t columns = size(m, c->n), block = k / c->b_block, i = k % c->b_block, rows = c->b_block * c->b_bits / 8;
+  int64_t columns = size(m, c->n), block = k / c->b_block, i = k % c->b_block, rows = c->b_block * c->b_bits / 8,
+          tile = size(m, c->b_k);
   cy_dtype t = m->k->args[c->b].dtype;
-  cy_scalar q = cy_scalar_load(m->args[c->b], t, (uint64_t)((block * rows + i % rows) * size(m, c->b_k) + n));
+  cy_scalar q = cy_scalar_load(m->args[c->b], t,
+                               (uint64_t)(block * rows * columns + (n / tile * rows + i % rows) * tile + n % tile));
   int64_t code = t == CY_I8 ? q.i : (int64_t)q.u, zero = c->b_middle;
   uint64_t at = (uint64_t)(block * columns + n);
   if (c->b_bits == 4)

@@ -104,8 +104,8 @@ typedef struct cy_contraction {
   int nout_vars;
   /* Weights in integers, a and sums in f32: b is (b - zero) * scale, by blocks of b_block rows, an even number of which
    * lies in a byte each two where b_bits is 4: i of a block in the lower half, i + b_block / 2 in the upper one. scale, and
-   * b_zero of u8 where it is not b_middle for all, are [blocks, n] without gaps. b_n is 1, b_k from byte to byte. b_bits 0:
-   * b is what it says. */
+   * b_zero of u8 where it is not b_middle for all, are [blocks, n] without gaps, b is [blocks, n / b_k, rows of bytes, b_k]. b_bits 0: it is
+   * what it says. */
   int b_bits;
   int64_t b_block, b_middle;
   cy_karg b_scale;

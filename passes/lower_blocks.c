@@ -13,25 +13,24 @@
 
 #include <stdint.h>
 
-enum { FEW_ROWS = 2 };
-
 #define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 
 typedef struct blocks {
   cy_lowering *l;
-  const cy_node_info *n;
+  const cy_node_info *node;
   const cy_type *x, *w;
   cy_val zero; /* of every block; 0: `middle` is that of all */
   int64_t middle, bits;
-  cy_dim block, half; /* rows of a block; rows of bytes */
-  cy_dim rows, few;   /* of x; where they are few */
+  cy_dim block, half;  /* rows of a block; rows of bytes */
+  cy_dim n, rows, few; /* columns; rows of x; where they are few */
 } blocks;
 
 static blocks blocks_of(cy_lowering *l, const cy_node_info *n) {
-  blocks s = {.l = l, .n = n, .x = cy_lower_type(l, n->in[0]), .w = cy_lower_type(l, n->in[1])};
-  cy_dim rows = cy_dim_mul(l->g, s.w->dim[0], s.w->dim[1]);
+  blocks s = {.l = l, .node = n, .x = cy_lower_type(l, n->in[0]), .w = cy_lower_type(l, n->in[1])};
+  cy_dim rows = cy_dim_mul(l->g, s.w->dim[0], s.w->dim[2]);
   s.bits = rows == s.x->dim[s.x->rank - 1] ? 8 : 4;
-  s.half = s.w->dim[1];
+  s.half = s.w->dim[2];
+  s.n = cy_dim_mul(l->g, s.w->dim[1], s.w->dim[3]);
   s.block = cy_dim_muli(l->g, s.half, 8 / s.bits);
   s.rows = cy_dim_const(l->g, 1);
   for (int i = 0; i < s.x->rank - 1; i++)
@@ -45,6 +44,9 @@ static blocks blocks_of(cy_lowering *l, const cy_node_info *n) {
     s.middle = cy_scalar_load(zero->data.bytes, (cy_dtype)zero->type.dtype, 0).i;
   return s;
 }
+
+/* Up to so many rows are few; tiles are read so well that already two rows are better a contraction. */
+static int64_t few_rows_of(const blocks *s) { return cy_dim_is(s->l->g, s->w->dim[1], 1) ? 2 : 1; }
 
 static cy_local sum_begin(cy_kb *b) {
   cy_local sum = cy_kernel_add_local(b->k, CY_F32);
@@ -66,7 +68,7 @@ static cy_expr grid_rows(cy_kb *b, const blocks *s, cy_expr *idx) {
 static cy_expr x_at(cy_kb *b, const blocks *s, cy_expr *idx, cy_expr block, cy_expr i, cy_dim behind) {
   cy_expr at = bin(b, CY_OP_add, bin(b, CY_OP_mul, block, cy_x_dim(b->k, s->block)), i);
   idx[s->x->rank - 1] = behind ? bin(b, CY_OP_add, at, cy_x_dim(b->k, behind)) : at;
-  return cy_lower_at(b, s->n->in[0], idx);
+  return cy_lower_at(b, s->node->in[0], idx);
 }
 
 /* zero * the sum of x over each block: [rows, blocks]; where zeros differ, the sum alone. */
@@ -92,19 +94,27 @@ static cy_place sum_x(const blocks *s) {
 
 /* x * w of one row of bytes. */
 static cy_expr multiply(cy_kb *b, const blocks *s, cy_expr *idx, const cy_expr *w_idx) {
-  cy_expr w = cy_lower_at(b, s->n->in[1], w_idx), x = x_at(b, s, idx, w_idx[0], w_idx[1], 0);
+  cy_expr w = cy_lower_at(b, s->node->in[1], w_idx), x = x_at(b, s, idx, w_idx[0], w_idx[2], 0);
   if (s->bits == 8)
     return bin(b, CY_OP_mul, x, cy_x_cast(b->k, w, CY_F32));
   cy_expr low = bin(b, CY_OP_mul, x, cy_x_cast(b->k, bin(b, CY_OP_and, w, cy_x_int(b->k, CY_U8, 15)), CY_F32));
   cy_expr high = cy_x_cast(b->k, bin(b, CY_OP_shr, w, cy_x_int(b->k, CY_U8, 4)), CY_F32);
-  return bin(b, CY_OP_add, low, bin(b, CY_OP_mul, x_at(b, s, idx, w_idx[0], w_idx[1], s->half), high));
+  return bin(b, CY_OP_add, low, bin(b, CY_OP_mul, x_at(b, s, idx, w_idx[0], w_idx[2], s->half), high));
 }
 
-/* The sum over block w_idx[0] in column w_idx[2] of row idx, the `row`th. sums: NULL where zero is 0. */
-static cy_expr sum_block(cy_kb *b, const blocks *s, cy_expr row, cy_expr *idx, cy_expr *w_idx, const cy_place *sums) {
-  const cy_expr column[2] = {w_idx[0], w_idx[2]}, at[2] = {row, w_idx[0]};
+/* Grid axes of columns, to w_idx. The number of the column. */
+static cy_expr grid_columns(cy_kb *b, const blocks *s, cy_expr *w_idx) {
+  w_idx[1] = cy_kb_grid_index(b, s->w->dim[1]);
+  w_idx[3] = cy_kb_grid_index(b, s->w->dim[3]);
+  return bin(b, CY_OP_add, bin(b, CY_OP_mul, w_idx[1], cy_x_dim(b->k, s->w->dim[3])), w_idx[3]);
+}
+
+/* The sum over block w_idx[0] in column n of row idx, the `row`th. sums: NULL where zero is 0. */
+static cy_expr sum_block(cy_kb *b, const blocks *s, cy_expr row, cy_expr *idx, cy_expr *w_idx, cy_expr n,
+                         const cy_place *sums) {
+  const cy_expr column[2] = {w_idx[0], n}, at[2] = {row, w_idx[0]};
   cy_local sum = sum_begin(b);
-  w_idx[1] = cy_kb_loop(b, s->half, false);
+  w_idx[2] = cy_kb_loop(b, s->half, false);
   cy_kernel_accum(b->k, sum, CY_OP_add, multiply(b, s, idx, w_idx));
   cy_kernel_end(b->k);
   cy_expr all = cy_x_local(b->k, sum), less = sums ? cy_kb_load(b, sums, CY_F32, 2, at) : 0;
@@ -112,20 +122,20 @@ static cy_expr sum_block(cy_kb *b, const blocks *s, cy_expr row, cy_expr *idx, c
     less = bin(b, CY_OP_mul, less, cy_x_cast(b->k, cy_lower_at(b, s->zero, column), CY_F32));
   if (sums)
     all = bin(b, CY_OP_sub, all, less);
-  return bin(b, CY_OP_mul, all, cy_lower_at(b, s->n->in[2], column));
+  return bin(b, CY_OP_mul, all, cy_lower_at(b, s->node->in[2], column));
 }
 
 /* [rows, blocks, n] */
 static cy_place multiply_blocks(const blocks *s, const cy_place *sums) {
-  const cy_dim dims[3] = {s->few, s->w->dim[0], s->w->dim[2]};
+  const cy_dim dims[3] = {s->few, s->w->dim[0], s->n};
   cy_place to = cy_lower_temp(s->l, CY_F32, dims, 3);
-  cy_expr idx[CY_MAX_RANK], at[3], w_idx[3];
+  cy_expr idx[CY_MAX_RANK], at[3], w_idx[4];
   cy_kb b;
   cy_kb_init(&b, s->l, "matmul_blocks");
   at[0] = grid_rows(&b, s, idx);
   at[1] = w_idx[0] = cy_kb_grid_index(&b, dims[1]);
-  at[2] = w_idx[2] = cy_kb_grid_index(&b, dims[2]);
-  cy_kb_store(&b, &to, CY_F32, 3, at, sum_block(&b, s, at[0], idx, w_idx, sums));
+  at[2] = grid_columns(&b, s, w_idx);
+  cy_kb_store(&b, &to, CY_F32, 3, at, sum_block(&b, s, at[0], idx, w_idx, at[2], sums));
   cy_kb_launch(&b, true);
   return to;
 }
@@ -140,15 +150,15 @@ static void few_rows(blocks *s, int64_t most, cy_val anchor, cy_val target) {
     sums = sum_x(s);
   if (!single)
     parts = multiply_blocks(s, zeros ? &sums : NULL);
-  cy_expr idx[CY_MAX_RANK], at[3], w_idx[3];
+  cy_expr idx[CY_MAX_RANK], at[3], w_idx[4];
   cy_kb b;
   cy_kb_init(&b, s->l, single ? "matmul_blocks" : "add_blocks");
   at[0] = grid_rows(&b, s, idx);
-  at[2] = w_idx[2] = cy_kb_grid_index(&b, s->w->dim[2]);
+  at[2] = single ? grid_columns(&b, s, w_idx) : cy_kb_grid_index(&b, s->n);
   cy_expr all;
   if (single) {
     w_idx[0] = cy_x_index(b.k, 0);
-    all = sum_block(&b, s, at[0], idx, w_idx, zeros ? &sums : NULL);
+    all = sum_block(&b, s, at[0], idx, w_idx, at[2], zeros ? &sums : NULL);
   } else {
     cy_local sum = sum_begin(&b);
     at[1] = cy_kb_loop(&b, s->w->dim[0], false);
@@ -156,7 +166,7 @@ static void few_rows(blocks *s, int64_t most, cy_val anchor, cy_val target) {
     cy_kernel_end(b.k);
     all = cy_x_local(b.k, sum);
   }
-  idx[s->x->rank - 1] = w_idx[2];
+  idx[s->x->rank - 1] = at[2];
   cy_lower_finish(&b, target, anchor, idx, all);
   cy_kb_launch(&b, true);
 }
@@ -169,12 +179,12 @@ static bool build_product(cy_kb *b, const blocks *s, cy_expr *out_idx) {
     return false;
   cy_kb_init(b, l, "matmul_blocks");
   cy_contraction *c = cy_kernel_contraction(b->k);
-  const cy_place *x = cy_lower_place(l, s->n->in[0]);
+  const cy_place *x = cy_lower_place(l, s->node->in[0]);
   int rank = s->x->rank;
   c->kind = CY_CONTRACT_MATMUL;
   c->a = cy_kb_arg(b, x, CY_F32, CY_ARG_READ);
-  c->b = cy_kb_arg(b, cy_lower_place(l, s->n->in[1]), (cy_dtype)s->w->dtype, CY_ARG_READ);
-  c->b_scale = cy_kb_arg(b, cy_lower_place(l, s->n->in[2]), CY_F32, CY_ARG_READ);
+  c->b = cy_kb_arg(b, cy_lower_place(l, s->node->in[1]), (cy_dtype)s->w->dtype, CY_ARG_READ);
+  c->b_scale = cy_kb_arg(b, cy_lower_place(l, s->node->in[2]), CY_F32, CY_ARG_READ);
   c->has_b_zero = s->zero != 0;
   if (s->zero)
     c->b_zero = cy_kb_arg(b, cy_lower_place(l, s->zero), CY_U8, CY_ARG_READ);
@@ -182,7 +192,7 @@ static bool build_product(cy_kb *b, const blocks *s, cy_expr *out_idx) {
   c->b_middle = s->middle;
   cy_dim_is_const(g, s->block, &c->b_block);
   for (int i = 0; i < rank; i++) {
-    cy_dim extent = i == rank - 1 ? s->w->dim[2] : s->x->dim[i];
+    cy_dim extent = i == rank - 1 ? s->n : s->x->dim[i];
     if (i < rank - 2 && cy_dim_is(g, extent, 1)) {
       out_idx[i] = cy_x_index(b->k, 0);
       continue;
@@ -197,7 +207,8 @@ static bool build_product(cy_kb *b, const blocks *s, cy_expr *out_idx) {
   }
   c->m = s->x->dim[rank - 2];
   c->k = s->x->dim[rank - 1];
-  c->n = c->b_k = s->w->dim[2];
+  c->n = s->n;
+  c->b_k = s->w->dim[3];
   c->a_m = x->stride[rank - 2];
   c->a_k = x->stride[rank - 1];
   c->b_n = cy_dim_const(g, 1);
@@ -207,22 +218,22 @@ static bool build_product(cy_kb *b, const blocks *s, cy_expr *out_idx) {
 
 void cy_lower_matmul_blocks(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   blocks s = blocks_of(l, cy_node_of(l->g, root));
-  int64_t least, most;
+  int64_t least, most, few = few_rows_of(&s);
   cy_dim_range(l->g, s.rows, &least, &most);
   cy_expr idx[CY_MAX_RANK];
   cy_kb b;
-  if (most <= FEW_ROWS || !build_product(&b, &s, idx)) {
+  if (most <= few || !build_product(&b, &s, idx)) {
     few_rows(&s, INT64_MAX, anchor, target);
     return;
   }
   cy_branch many;
-  bool always = cy_lower_branch_from(l, s.rows, FEW_ROWS + 1, &many);
+  bool always = cy_lower_branch_from(l, s.rows, few + 1, &many);
   cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, cy_kernel_contraction(b.k)->acc));
   cy_kernel_fold_batches(b.k);
   cy_kb_launch(&b, false);
   if (always)
     return;
   cy_lower_otherwise(l, &many);
-  few_rows(&s, FEW_ROWS, anchor, target);
+  few_rows(&s, few, anchor, target);
   cy_lower_join(l, &many);
 }

@@ -56,6 +56,7 @@ typedef struct cy_weight_blocks {
   bool zeros;                  /* every block has a zero point of its own */
   int zero;                    /* else: of all */
   uint64_t k, n, block, count; /* count: of blocks */
+  uint64_t tile;               /* columns that lie together for all rows of a block */
   uint64_t split;              /* parts that each block is stored in, with the same scale */
 } cy_weight_blocks;
 /* Sets `split`; false: these cannot be stored. */

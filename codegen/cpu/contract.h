@@ -121,7 +121,7 @@ typedef struct cy_gemm_desc {
   struct {
     int bits;
     bool is_signed;
-    int64_t block, middle;
+    int64_t tile, block, middle;
     int scale_slot, zero_slot; /* zero_slot -1: middle */
   } ints;
   cy_epilogue epilogue;

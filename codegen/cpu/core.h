@@ -84,11 +84,11 @@ void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c,
  * first-level cache. Larger ones, in the second-level cache, made products of 3 rows a third slower, those of 128 no
  * faster (Sapphire Rapids, 4096x4096 in 4 bits). */
 enum { CY_INTS_ROWS = 128, CY_INTS_BYTES = 32 * 1024 };
-/* Weights in integers, [rows of bytes][n]: 4 bits have rows i and i + block / 2 of a block in one byte. */
+/* Weights in integers, [blocks][n / tile][rows of bytes][tile]: 4 bits have rows i and i + block / 2 of a block in one byte. */
 typedef struct cy_int_weights {
   int bits; /* 8 or 4; 0: there are none */
   bool is_signed;
-  int64_t block, middle; /* rows that share a scale; what stands for zero, but where .. */
+  int64_t tile, block, middle; /* columns; rows that share a scale; what stands for zero, but where .. */
   V scales, zeros;       /* .. zeros are not NULL; both [blocks][n] */
 } cy_int_weights;
 

@@ -4,7 +4,7 @@
  * Halves: with AVX-512 a conversion takes the ports that fma does, a sixth of a tile's time and more. Integers, whose
  * scales hold for blocks of rows, are not packed: the same bytes serve kernels for few rows, which read whole rows of
  * them (passes/lower_blocks.c). A group reads a run of each row, a cache line where panels are that wide, and asks for
- * those of the next group, which lie too far apart for the hardware to guess.
+ * those of the next group.
  */
 #include "core.h"
 
@@ -97,24 +97,34 @@ static void store_floats(cy_cg *cg, const cy_core *k, const piece *p, V row, con
   }
 }
 
+/* Where the codes of a block's first row begin in a column, of which no vector leaves a tile. */
+static V codes_at(cy_cg *cg, const cy_core *k, const piece *p, V col) {
+  int64_t bytes = k->ints.block * k->ints.bits / 8;
+  V tile = cy_i64(cg, k->ints.tile), before = cy_mul(cg, cy_div(cg, col, tile), cy_i64(cg, bytes * k->ints.tile));
+  V at = cy_add(cg, cy_mul(cg, cy_mulc(cg, p->block, bytes), k->n), before);
+  return cy_gep(cg, cy_gep(cg, k->b, at), cy_mod(cg, col, tile));
+}
+
 static void emit_piece(cy_cg *cg, const cy_widening *w, const piece *p) {
   const cy_core *k = w->core;
   const cy_int_weights *s = &k->ints;
   int64_t bytes = s->block * s->bits / 8;
   V scale[8], shift[8], code[8], high[8];
   load_scales(cg, w, p, scale, shift);
-  V from = cy_gep(cg, cy_gep(cg, k->b, cy_mul(cg, cy_mulc(cg, p->block, bytes), k->n)), p->col);
+  V from[8], ahead = codes_at(cg, k, p, cy_add(cg, p->col, w->next));
+  for (unsigned j = 0; j < p->vectors; j++)
+    from[j] = codes_at(cg, k, p, cy_addc(cg, p->col, (int64_t)j * cg->W));
   cy_loop i;
   cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, bytes), cy_i64(cg, 1), NULL, 0);
-  V row = cy_gep(cg, from, cy_mul(cg, i.iv, k->n));
+  V row = cy_mulc(cg, i.iv, s->tile);
   for (unsigned j = 0; j < p->vectors; j++) {
-    code[j] = load_lanes(cg, cg->i8, cy_gepc(cg, row, (int64_t)j * cg->W), lanes_of(cg, p, j));
+    code[j] = load_lanes(cg, cg->i8, cy_gep(cg, from[j], row), lanes_of(cg, p, j));
     if (s->bits == 8)
       continue;
     high[j] = LLVMBuildLShr(cg->b, code[j], splat_i8(cg, 4), "");
     code[j] = LLVMBuildAnd(cg->b, code[j], splat_i8(cg, 15), "");
   }
-  cy_prefetch(cg, cy_gep(cg, row, w->next), false, CY_SECOND_LEVEL);
+  cy_prefetch(cg, cy_gep(cg, ahead, row), false, CY_SECOND_LEVEL);
   store_floats(cg, k, p, i.iv, code, scale, shift);
   if (s->bits == 4)
     store_floats(cg, k, p, cy_addc(cg, i.iv, bytes), high, scale, shift);

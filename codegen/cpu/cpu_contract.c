@@ -178,6 +178,7 @@ static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const form *f) {
   set_slots(plan, &d.a_slot, &d.b_slot, &d.scratch_slot, &d.shared_slot);
   d.ints.bits = c->b_bits;
   d.ints.is_signed = cy_kernel_arg_dtype(k, c->b) == CY_I8;
+  d.ints.tile = cy_csize_known(d.bk);
   d.ints.block = c->b_block;
   d.ints.middle = c->b_middle;
   d.ints.scale_slot = (int)c->b_scale;

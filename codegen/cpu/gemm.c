@@ -364,6 +364,7 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
   if (g->form == FORM_INTS)
     core.ints = (cy_int_weights){.bits = d->ints.bits,
                                  .is_signed = d->ints.is_signed,
+                                 .tile = d->ints.tile,
                                  .block = d->ints.block,
                                  .middle = d->ints.middle,
                                  .scales = cy_arg_ptr(cg, d->ints.scale_slot),

@@ -16,6 +16,7 @@ typedef struct blocks_case {
 
 static const blocks_case cases[] = {
     {4, 0, 0, 8, 32, 3, 64, 64, 0, 0},      {4, 0, 1, 0, 32, 17, 96, 320, 0, 0},
+    {4, 0, 1, 0, 32, 7, 192, 320, 0, 0},    {8, 1, 0, 0, 16, 2, 640, 320, 0, 0},
     {4, 0, 0, 0, 128, 1, 517, 256, 0, 0},   {4, 0, 1, 0, 50, 40, 131, 250, 1, 0},
     {4, 0, 0, 8, 2, 5, 33, 6, 0, 0},        {4, 0, 0, 3, 256, 150, 1030, 512, 1, 0},
     {8, 1, 0, 0, 64, 2, 80, 192, 0, 0},     {8, 0, 0, 128, 32, 130, 47, 96, 0, 0},
@@ -46,9 +47,12 @@ typedef struct setup {
   size_t n_q, n_scale;
 } setup;
 
+static int64_t tile_of(const blocks_case *c) { return c->n % 64 ? c->n : 64; }
+
 static double weight(const setup *s, const blocks_case *c, int64_t k, int64_t n) {
   int64_t rows = c->block * c->bits / 8, b = k / c->block, i = k % c->block;
-  uint8_t byte = s->q[(b * rows + i % rows) * c->n + n];
+  int64_t tile = tile_of(c);
+  uint8_t byte = s->q[b * rows * c->n + (n / tile * rows + i % rows) * tile + n % tile];
   int code = c->is_signed ? (int8_t)byte : byte;
   if (c->bits == 4)
     code = i < rows ? byte & 15 : byte >> 4;
@@ -101,13 +105,13 @@ static void begin(setup *s, const blocks_case *c, const char *cpu) {
                         .k = cy_cconst(c->k),
                         .am = cy_cconst(c->turned ? 1 : c->k),
                         .ak = c->turned && c->dynamic ? cy_cslot(8) : cy_cconst(c->turned ? c->m : 1),
-                        .bk = cy_cconst(c->n),
+                        .bk = cy_cconst(tile_of(c)),
                         .bn = cy_cconst(1),
                         .a_slot = 0,
                         .b_slot = 1,
                         .scratch_slot = 5,
                         .shared_slot = 6,
-                        .ints = {c->bits, c->is_signed, c->block, c->middle, 4, c->zeros ? 7 : -1},
+                        .ints = {c->bits, c->is_signed, tile_of(c), c->block, c->middle, 4, c->zeros ? 7 : -1},
                         .epilogue = store_epilogue(&s->epilogue)};
 }
 
