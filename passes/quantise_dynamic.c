@@ -86,8 +86,8 @@ static cy_val contraction(dynamic *s, cy_node id) {
 
 /* Cycles per element: to find a row's largest element, and to round it, measured on Zen 3; to find an image's, measured
  * on Sapphire Rapids, 0.6 to 1.1. And what integers have to gain, as estimates are no better: those of convolutions
- * leave out more. */
-static const double ROUNDING = 0.7, MARGIN = 1.03, IMAGE_ROUNDING = 0.9, CONV_MARGIN = 1.25;
+ * and attention leave out more. */
+static const double ROUNDING = 0.7, MARGIN = 1.03, IMAGE_ROUNDING = 0.9, WIDE_MARGIN = 1.25;
 
 /* Layer n's share of rounding what it reads. */
 static double rounding_cycles(const dynamic *s, const cy_node_info *n) {
@@ -113,7 +113,7 @@ static bool is_dense(const dynamic *s, const cy_node_info *n) {
 static bool gains(const dynamic *s, const cy_quant_layer *l, const cy_node_info *n) {
   if (l->cycles[0] <= 0)
     return n->op != CY_OP_conv || is_dense(s, n);
-  return l->cycles[0] > l->cycles[1] * (n->op == CY_OP_conv ? CONV_MARGIN : MARGIN);
+  return l->cycles[0] > l->cycles[1] * (n->op == CY_OP_conv || n->op == CY_OP_attention ? WIDE_MARGIN : MARGIN);
 }
 
 /* Why layer l, node n of block b, stays in float; NULL: it does not. */

@@ -134,8 +134,6 @@ int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n) {
 static const char *shape_text(cy_quant *q, const cy_node_info *n, const int64_t *w, int rank) {
   if (!w)
     return "computed";
-  if (n->op == CY_OP_attention)
-    return cy_arena_printf(q->arena, "heads of %lld", (long long)w[rank - 1]);
   if (n->op == CY_OP_matmul)
     return cy_arena_printf(q->arena, "%lld->%lld", (long long)w[rank - 2], (long long)w[rank - 1]);
   if (n->op == CY_OP_recurrent)
@@ -148,6 +146,13 @@ static const char *shape_text(cy_quant *q, const cy_node_info *n, const int64_t 
   return cy_arena_printf(q->arena, group > 1 ? "%s %lld->%lld /%lld" : "%s %lld->%lld", kernel,
                          (long long)(n->op == CY_OP_conv ? w[1] * group : w[0]),
                          (long long)(n->op == CY_OP_conv ? w[0] : w[1] * group), (long long)group);
+}
+
+/* Of attention: their size is always known. */
+static const char *heads_text(cy_quant *q, const cy_graph *g, const cy_type *k) {
+  int64_t size = 0;
+  cy_dim_is_const(g, k->dim[k->rank - 1], &size);
+  return cy_arena_printf(q->arena, "heads of %lld", (long long)size);
 }
 
 static bool all_finite(const cy_data *data) {
@@ -170,7 +175,8 @@ void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out
                           .name = *name ? cy_arena_printf(q->arena, "%s", name)
                                         : cy_arena_printf(q->arena, "%s %d", op, (int)n->origin.index),
                           .op = cy_arena_printf(q->arena, "%s", op),
-                          .shape = shape_text(q, n, known ? d : NULL, w->rank),
+                          .shape = n->op == CY_OP_attention ? heads_text(q, g, w)
+                                                            : shape_text(q, n, known ? d : NULL, w->rank),
                           .input = n->in[0],
                           .channels = (uint32_t)channels,
                           .form = n->op == CY_OP_attention ? "bf16" : NULL,

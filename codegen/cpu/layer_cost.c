@@ -13,9 +13,9 @@
 /* Per output: to store a sum of bf16 in memory. Per element of a row that is copied for the kernels of groups, as i16
  * and as u8. */
 static const double BF16_OUTPUT = 0.5, WIDENED = 0.12, COPIED = 0.04;
-/* Attention: per score, besides the products, and per element of q, k and v, which is rounded. Measured on Sapphire
- * Rapids. */
-static const double FLOAT_SCORE = 1.6, BF16_SCORE = 1.2, ROUNDED_FACTOR = 0.5;
+/* Attention: per score, besides the products, per element of q, k and v, which is rounded, and for the kernels that do
+ * that. Measured on Sapphire Rapids. */
+static const double FLOAT_SCORE = 1.6, BF16_SCORE = 1.2, ROUNDED_FACTOR = 1, BF16_ATTENTION = 1500;
 /* Depthwise, of integers: per output and tap. */
 static const double INT_DEPTHWISE = 0.33, INT_DEPTHWISE_TAP = 0.075;
 /* .. by fours: and input element. */
@@ -152,25 +152,27 @@ static double recurrent_cycles(const cy_graph *g, const cy_node_info *n, const i
   return steps * (weights / INT_WEIGHTS + units * ROUNDED_UNIT);
 }
 
-/* f not FLOATS: of q, k and v as bf16. */
+/* f not FLOATS: of q, k and v as bf16, in whole tiles. */
 static double attention_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                                form f) {
-  const cy_type *t[] = {type_of(g, n->in[0]), type_of(g, n->in[1]), type_of(g, n->in[2])};
-  double count[3], wide = 8.0 / cg->W; /* of rows of heads */
-  for (int k = 0; k < 3; k++) {
-    count[k] = 1;
-    for (int i = 0; i + 1 < t[k]->rank; i++)
-      count[k] *= (double)dim_of(g, t[k]->dim[i], sizes);
+  enum { ROWS, SIZE, KEYS, COLUMNS };
+  const cy_type *q = type_of(g, n->in[0]), *v = type_of(g, n->in[2]);
+  const cy_dim dims[] = {q->dim[q->rank - 2], q->dim[q->rank - 1], v->dim[v->rank - 2], v->dim[v->rank - 1]};
+  double heads = 1, d[4], whole[4], wide = 8.0 / cg->W;
+  for (int i = 0; i + 2 < q->rank; i++)
+    heads *= (double)dim_of(g, q->dim[i], sizes);
+  for (int i = 0; i < 4; i++) {
+    d[i] = (double)dim_of(g, dims[i], sizes);
+    whole[i] = (double)cy_round_up((int64_t)d[i], 2 * CY_AMX_ROWS);
   }
-  double size[3], scores = count[0] * (double)dim_of(g, t[1]->dim[t[1]->rank - 2], sizes), factors = 0;
-  for (int k = 0; k < 3; k++) {
-    size[k] = (double)dim_of(g, t[k]->dim[t[k]->rank - 1], sizes);
-    factors += count[k] * size[k];
-  }
-  double products = scores * (size[0] + size[2]);
   if (f == FLOATS)
-    return cy_plain_cycles(cg, products) * rates_of(cg)->plain + scores * FLOAT_SCORE * wide;
-  return products / rate_of(cg, BF16) + scores * BF16_SCORE * wide + factors * ROUNDED_FACTOR * wide;
+    return heads * d[ROWS] * d[KEYS] *
+           (cy_plain_cycles(cg, d[SIZE] + d[COLUMNS]) * rates_of(cg)->plain + FLOAT_SCORE * wide);
+  double factors = d[ROWS] * d[SIZE] + d[KEYS] * (d[SIZE] + d[COLUMNS]);
+  double products = whole[ROWS] * whole[KEYS] * (whole[SIZE] + whole[COLUMNS]);
+  return heads *
+             (products / rate_of(cg, BF16) + d[ROWS] * d[KEYS] * BF16_SCORE * wide + factors * ROUNDED_FACTOR * wide) +
+         BF16_ATTENTION;
 }
 
 static double cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, form f) {
