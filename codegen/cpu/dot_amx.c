@@ -11,8 +11,8 @@
 
 #include <stdio.h>
 
-enum { A_TILE = 4, B_TILE = 6, TILE_BYTES = 64, TILE_VECTOR = 64 };
-enum { AHEAD = 4096 }; /* bytes */ /* tiles below A_TILE hold sums */
+enum { A_TILE = 4, B_TILE = 6, TILE_BYTES = 64, TILE_VECTOR = 64 }; /* tiles below A_TILE hold sums */
+enum { AHEAD = 4096 };                                              /* bytes */
 
 static void tile_call(cy_cg *cg, const char *name, V *args, unsigned n) { cy_intrinsic_of(cg, name, NULL, 0, args, n); }
 static V number(cy_cg *cg, unsigned tile) { return LLVMConstInt(cg->i8, tile, 0); }
