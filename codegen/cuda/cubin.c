@@ -11,7 +11,7 @@
 enum { LDG = 0x981, STG = 0x986, LDG_75 = 0x381, STG_75 = 0x386, SIZE_16 = 6 };
 static const char code_prefix[] = ".text.";
 
-static void count(const char *code, uint64_t bytes, unsigned counts[CY_CUDA_OPCODES]) {
+void cy_cubin_count(const char *code, uint64_t bytes, unsigned counts[CY_CUDA_OPCODES]) {
   for (uint64_t at = 0; at + 16 <= bytes; at += 16) {
     uint64_t word[2];
     memcpy(word, code + at, sizeof word);
@@ -34,12 +34,10 @@ int cy_cubin_visit(const char *bytes, size_t size, cy_cubin_visitor *visit, void
   const char *names = bytes + sections[head.e_shstrndx].sh_offset;
   int functions = 0;
   for (int i = 0; i < head.e_shnum; i++) {
-    unsigned counts[CY_CUDA_OPCODES] = {0};
     const char *name = names + sections[i].sh_name;
     if (strncmp(name, code_prefix, sizeof code_prefix - 1))
       continue;
-    count(bytes + sections[i].sh_offset, sections[i].sh_size, counts);
-    visit(ctx, name + sizeof code_prefix - 1, counts);
+    visit(ctx, name + sizeof code_prefix - 1, bytes + sections[i].sh_offset, sections[i].sh_size);
     functions++;
   }
   return functions;

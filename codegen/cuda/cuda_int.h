@@ -273,9 +273,11 @@ static inline int cy_cuda_matrix_opcode(const cy_cuda_form *form, bool integers,
     return integers ? CY_CUDA_IGMMA : CY_CUDA_HGMMA;
   return integers ? CY_CUDA_IMMA : CY_CUDA_HMMA;
 }
-typedef void cy_cubin_visitor(void *ctx, const char *function, const unsigned counts[CY_CUDA_OPCODES]);
-/* Calls `visit` for each function with how often it has each opcode; how many there are. Other files have none. */
+typedef void cy_cubin_visitor(void *ctx, const char *function, const char *code, uint64_t bytes);
+/* Calls `visit` for each function with its instructions; how many functions there are. Other files have none. */
 int cy_cubin_visit(const char *bytes, size_t size, cy_cubin_visitor *visit, void *ctx);
+/* Adds how often each opcode occurs. */
+void cy_cubin_count(const char *code, uint64_t bytes, unsigned counts[CY_CUDA_OPCODES]);
 
 /* ---- cuda.c ---- */
 /* prelude.S: in front of all kernels; behind it in front of those with matrix instructions */

@@ -403,7 +403,8 @@ static const char warpgroup_function[] =
     "}\n"
     "#endif\n\n";
 
-/* All steps of k. The kernel has it twice: copying by 16 bytes alone needs a third of the instructions. */
+/* All steps of k. The kernel has it twice: copying by 16 bytes alone needs a third of the instructions. Unrolled, which
+ * a compiler does where it knows how many there are, the addresses of all steps take up all registers. */
 static const char turns_function[] =
     "CY_INLINE void $S_turns($P, b1 wide_a, b1 wide_b, int z, int m0, int n0, int M, int N, int K, const $S_row *rows, "
     "int begin, int turns, int wm, int wn, cy_chunk *tiles, $T acc[WM / FM][WN / 8][FE], $S_sums *sums) {\n"
@@ -412,6 +413,7 @@ static const char turns_function[] =
     "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + t) * BK, tiles + t * TILE);\n"
     "    cy_copy_commit();\n"
     "  }\n"
+    "  CY_UNROLL_BY(1)\n"
     "  for (int t = 0; t < turns; t++) {\n"
     "    CY_COPY_WAIT(STAGES - 2);\n"
     "#if WARPGROUPS\n"

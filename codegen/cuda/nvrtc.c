@@ -251,9 +251,11 @@ typedef struct search {
   char *missing;
 } search;
 
-static void visit(void *ctx, const char *function, const unsigned counts[CY_CUDA_OPCODES]) {
+static void visit(void *ctx, const char *function, const char *code, uint64_t bytes) {
   search *s = ctx;
+  unsigned counts[CY_CUDA_OPCODES] = {0};
   int wanted = s->check->wants_matrix(s->check->ctx, function, s->arch);
+  cy_cubin_count(code, bytes, counts);
   if (!s->missing && wanted && !counts[wanted])
     s->missing = format("kernel '%s' was compiled without matrix instructions: a bug in cytoc", function);
 }

@@ -1,7 +1,8 @@
 """Networks as CUDA models, without a GPU: small ones, and CNNs at reduced size, as they are and in half precision.
 
 In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, or `made` (make()), and what is done with it: a
-     size of the first input (1x3x32x32), behind it sizes in constants that change with it (320>32), those of sizes that
+     size of the first input (1x3x32x32), behind it sizes in constants that change with it (320>32), of
+     tables that are cut, too (table:197>10), those of sizes that
      only the run tells (batch=2; else 1), until:TENSOR where it ends, `half` (converted to f16), `cpu` (see below), an
      architecture other than sm_80, has:PATTERN that --explain must show, options for cytoc; --int8=static is calibrated
      on the inputs.
@@ -34,9 +35,9 @@ import network
 ZOO = os.path.join(lib.SHARED, 'zoo')
 
 
-def resized(model, size, changes):
+def resized(model, size, changes, tables):
     """The first input gets another size; what was inferred from the old one is dropped. changes: {size: new size}, for those that
-    the exporter wrote into constants, and those of tables (positions of a transformer) that are cut to them."""
+    the exporter wrote into constants; tables: those to which tables (positions of a transformer) are cut."""
     from onnx import numpy_helper
     shape = model.graph.input[0].type.tensor_type.shape
     for dim, n in zip(shape.dim, size):
@@ -46,7 +47,7 @@ def resized(model, size, changes):
         value = numpy_helper.to_array(tensor)
         if value.dtype == np.int64:
             value = np.vectorize(lambda n: changes.get(n, n), otypes=[np.int64])(value)
-        value = value[tuple(slice(changes.get(n)) for n in value.shape)]
+        value = value[tuple(slice(tables.get(n)) for n in value.shape)]
         tensor.CopyFrom(numpy_helper.from_array(np.array(value), tensor.name))
     del model.graph.value_info[:]
     for port in model.graph.output:
@@ -140,7 +141,9 @@ def prepare(name, words, work):
     model = source(name, work, next((w[6:] for w in words if w.startswith('until:')), None))
     sizes = [w for w in words if w[0].isdigit()]
     if sizes:
-        model = resized(model, [int(n) for n in sizes[0].split('x')], dict(map(int, w.split('>')) for w in sizes[1:]))
+        tables = dict(map(int, w[6:].split('>')) for w in words if w.startswith('table:'))
+        changes = dict(map(int, w.split('>')) for w in sizes[1:])
+        model = resized(model, [int(n) for n in sizes[0].split('x')], changes | tables, tables)
     plain, compiled = os.path.join(work, 'f32.onnx'), os.path.join(work, 'model.onnx')
     onnx.save(model, plain)
     if 'half' in words:

@@ -5,6 +5,7 @@
  * that log: an instruction has 16 bytes, its low 12 bits are the opcode; loads and stores of local memory must not
  * occur, products must be made of fused multiply-adds or of the matrix instructions that the architecture has, and
  * neighbouring elements of global memory must be moved 16 bytes at a time.
+ * The main loops of large products are found, and must not have more other instructions than were once enough.
  * Architectures whose code is that of another one get every third kernel. Each is compiled by a process of its own, as
  * many at once as there are processors. Without NVRTC the tests are skipped, with cytoc's own words.
  */
@@ -19,12 +20,151 @@ static char *missing;
 
 /* ---- reading cubins ---- */
 
-/* Adds up the opcodes of all functions: a cy_cubin_visitor. */
-static void add_up(void *ctx, const char *function, const unsigned counts[CY_CUDA_OPCODES]) {
-  unsigned *sums = ctx;
-  (void)function;
-  for (int i = 0; i < CY_CUDA_OPCODES; i++)
-    sums[i] += counts[i];
+/* The flow of control in a function, by instruction. */
+typedef struct flow {
+  int n, *jump; /* to which an instruction may lead besides the next one; -1: to none */
+  bool *ends;   /* .. and it does not lead to the next one */
+  bool *in;     /* of the loop at hand */
+} flow;
+
+enum { BRA = 0x947, BRA_UNIFORM = 0x547, EXIT = 0x94d, RET = 0x950, ALWAYS = 7 };
+
+/* How far from the next instruction a branch leads, in instructions. Since sm_90 the low byte stands apart. */
+static int distance_of(uint64_t word, int arch) {
+  int high = (int)(int32_t)(word >> 32);
+  return (arch < 90 ? high : (high >> 2) * 1024 + (int)(word >> 16 & 0xff) * 4) / 16;
+}
+
+static void read_flow(const char *code, uint64_t bytes, int arch, flow *f) {
+  f->n = (int)(bytes / 16);
+  f->jump = malloc((size_t)f->n * sizeof *f->jump);
+  f->ends = calloc((size_t)f->n, sizeof *f->ends);
+  f->in = malloc((size_t)f->n * sizeof *f->in);
+  for (int i = 0; i < f->n; i++) {
+    uint64_t word[2];
+    memcpy(word, code + i * 16, sizeof word);
+    int opcode = (int)(word[0] & 0xfff);
+    bool branch = opcode == BRA || opcode == BRA_UNIFORM, always = (word[0] >> 12 & 15) == ALWAYS;
+    int to = branch ? i + 1 + distance_of(word[0], arch) : -1;
+    f->jump[i] = to >= 0 && to < f->n ? to : -1;
+    f->ends[i] = always && (opcode == EXIT || opcode == RET || (opcode == BRA && (word[1] >> 23 & 15) == ALWAYS));
+  }
+}
+
+static void free_flow(flow *f) {
+  free(f->jump);
+  free(f->ends);
+  free(f->in);
+}
+
+/* The loop that a jump from `last` back to `first` closes: from where `last` can be reached without `first`. False: it
+ * can be entered elsewhere, and so is none. */
+static bool find_loop(flow *f, int first, int last) {
+  bool more = true;
+  memset(f->in, 0, (size_t)f->n * sizeof *f->in);
+  f->in[first] = f->in[last] = true;
+  while (more) {
+    more = false;
+    for (int i = f->n - 1; i >= 0; i--)
+      if (!f->in[i] && ((f->jump[i] >= 0 && f->jump[i] != first && f->in[f->jump[i]]) ||
+                        (!f->ends[i] && i + 1 < f->n && i + 1 != first && f->in[i + 1])))
+        f->in[i] = more = true;
+  }
+  return first == 0 || !f->in[0];
+}
+
+/* What a loop multiplies by: matrix instructions, else fused multiply-adds. */
+static unsigned products_of(const unsigned counts[CY_CUDA_OPCODES]) {
+  unsigned n = counts[CY_CUDA_HMMA] + counts[CY_CUDA_IMMA] + counts[CY_CUDA_HGMMA] + counts[CY_CUDA_IGMMA];
+  return n ? n : counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT];
+}
+
+/* The loop in which a function spends its time: of those with at least half as many products as any, the one with the
+ * fewest other instructions for each. No products: there is none. */
+typedef struct main_loop {
+  unsigned products, others;
+} main_loop;
+
+static main_loop find_main_loop(const char *code, uint64_t bytes, int arch) {
+  main_loop best = {0, 0};
+  flow f;
+  read_flow(code, bytes, arch, &f);
+  for (int i = 0; i < f.n; i++) {
+    unsigned counts[CY_CUDA_OPCODES] = {0}, all = 0;
+    if (f.jump[i] < 0 || f.jump[i] >= i || !find_loop(&f, f.jump[i], i))
+      continue;
+    for (int k = 0; k < f.n; k++)
+      if (f.in[k]) {
+        cy_cubin_count(code + k * 16, 16, counts);
+        all++;
+      }
+    unsigned n = products_of(counts);
+    if (n > best.products * 2 || (n * 2 >= best.products && n && (all - n) * best.products < best.others * n))
+      best = (main_loop){n, all - n};
+  }
+  free_flow(&f);
+  return best;
+}
+
+/* Products as large as a network has them, which only this test compiles, and how many other instructions their main loops
+ * may have for 100 products: on sm_80, on sm_120, and on sm_90a, where one product of a warpgroup is dozens of others'; the
+ * kernel that reads by tensor maps apart: a tenth more than they had when this was written. An address more for each product is seen here and nowhere else without a GPU. */
+enum { LARGE_80, LARGE_120, LARGE_90A, LARGE_TMA, LARGE_COLUMNS };
+static const struct {
+  matmul_row product;
+  conv_row conv; /* where it has images */
+  integers ints;
+  int most[LARGE_COLUMNS]; /* 0: there is no such kernel */
+} large[] = {
+    {{1, 2048, 2048, 2048, false, true, false, CY_F16, CY_F32, false, false}, {0}, {0}, {230, 300, 4200, 2500}},
+    {{1, 2048, 2048, 2048, false, false, false, CY_BF16, CY_F32, false, false}, {0}, {0}, {240, 340, 4500, 2500}},
+    {{1, 2048, 2048, 2048, false, true, false, CY_F32, CY_F32, true, false}, {0}, {0}, {570, 580, 590, 0}},
+    {{1, 2048, 2048, 2048, false, true, false, CY_F32, CY_F32, false, false}, {0}, {0}, {20, 15, 25, 0}},
+    {{1, 2048, 2048, 2048, false, true, false, CY_I8, CY_I32, false, false},
+     {0},
+     {CY_I8, false, 0},
+     {230, 290, 4200, 2400}},
+    {{0},
+     {CY_CONTRACT_CONV, 8, 64, 64, 1, 2, {56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F16},
+     {0},
+     {670, 670, 6000, 2400}},
+    {{0},
+     {CY_CONTRACT_CONV, 8, 3, 64, 1, 2, {224, 224}, {7, 7}, {2, 2}, {1, 1}, {3, 3}, false, CY_F16},
+     {0},
+     {6800, 4800, 56000, 0}},
+    {{0},
+     {CY_CONTRACT_CONV, 8, 64, 64, 1, 2, {56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F32},
+     {0},
+     {80, 65, 95, 0}},
+};
+static int first_large = MAX_CASES;
+
+static void add_large(void) {
+  static cy_cuda_machine machine = {.arch = {{80, 0}, {90, 'a'}, {120, 0}}, .narch = 3, .wanted_blocks = 64};
+  first_large = ncases;
+  for (int i = 0; i < CHECK_COUNT(large); i++) {
+    bool conv = large[i].conv.images, ints = !cy_dtype_is_float(conv ? large[i].conv.dtype : large[i].product.in);
+    if (conv)
+      add_conv(&large[i].conv, ints ? &large[i].ints : NULL);
+    else
+      add_matmul(&large[i].product, ints ? &large[i].ints : NULL);
+    cases[ncases - 1].machine.state = &machine;
+  }
+}
+
+/* What is added up over all functions, and the main loops of the large products: a cy_cubin_visitor's. */
+typedef struct all_functions {
+  unsigned counts[CY_CUDA_OPCODES];
+  main_loop loop[CHECK_COUNT(large)][2]; /* of the kernel, of the one by tensor maps */
+  int arch;
+} all_functions;
+
+static void add_up(void *ctx, const char *function, const char *code, uint64_t bytes) {
+  all_functions *all = ctx;
+  int i = atoi(function + strlen("case")) - first_large;
+  cy_cubin_count(code, bytes, all->counts);
+  if (i >= 0 && !strstr(function, "_combine"))
+    all->loop[i][strstr(function, "_tma") != NULL] = find_main_loop(code, bytes, all->arch);
 }
 
 /* ---- compiling ---- */
@@ -38,6 +178,8 @@ static bool stack_allowed(void *ctx, const char *function) {
 static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch arch) {
   static const char *const loops[] = {"strides", "crossing", "reduce", "softmax", "index", "window", "rows", "search"};
   bool contraction = !strncmp(c->what, "matmul", 6) || !strncmp(c->what, "conv", 4), loop = false;
+  if (i >= first_large || *what == 'p')
+    return i >= first_large && *what == 'p';
   if (!strncmp(c->what, "attention", 9))
     return *what == 'a' && c->form->least_arch <= arch.number;
   if (*what == 'a')
@@ -60,11 +202,12 @@ static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
   int i = atoi(function + strlen("case"));
   if (!strchr("mia", *what) || !strcmp(tail, "_combine") || !cases[i].form->stages)
     return 0;
-  return !strcmp(tail, "_tma") ? *what == 'i' ? CY_CUDA_IGMMA : CY_CUDA_HGMMA : cy_cuda_matrix_opcode(cases[i].form, *what == 'i', arch);
+  return !strcmp(tail, "_tma") ? *what == 'i' ? CY_CUDA_IGMMA : CY_CUDA_HGMMA
+                               : cy_cuda_matrix_opcode(cases[i].form, *what == 'i', arch);
 }
 
 typedef struct compiled {
-  unsigned counts[CY_CUDA_OPCODES];
+  all_functions all;
   int functions, printed, tensors; /* in the cubin; kernels in its source, those that read by tensor maps */
   char error[600];
 } compiled;
@@ -81,7 +224,8 @@ static void compile_for(const char *what, const target_arch *t, compiled *out) {
   FILE *f = open_memstream(&text, &size);
   cy_cuda_image image;
   cy_nvrtc_check check = {stack_allowed, wants_matrix, (void *)what};
-  fprintf(f, "%s%s", cy_cuda_prelude, strchr("mcia", *what) ? cy_cuda_prelude_matrix : "");
+  out->all.arch = t->arch.number;
+  fprintf(f, "%s%s", cy_cuda_prelude, strchr("mciap", *what) ? cy_cuda_prelude_matrix : "");
   for (int i = 0; i < ncases; i++)
     if (wanted(&cases[i], i, what, t->arch) && (!t->part || count++ % 3 == 0)) {
       print_case(f, i);
@@ -93,7 +237,7 @@ static void compile_for(const char *what, const target_arch *t, compiled *out) {
   if (cy_nvrtc_compile(nvrtc, text, t->arch, false, &check, &image, &error))
     snprintf(out->error, sizeof out->error, "%s", error);
   else
-    out->functions = cy_cubin_visit(image.bytes, image.size, add_up, out->counts);
+    out->functions = cy_cubin_visit(image.bytes, image.size, add_up, &out->all);
   free(error);
   free(text);
   free(image.bytes);
@@ -132,7 +276,7 @@ static const target_arch archs[] = {{{75, 0}, false}, {{80, 0}, false}, {{90, 'a
 static int compiled_for[CHECK_COUNT(archs)]; /* kernels */
 
 static void check_result(const char *what, const target_arch *t, const compiled *c) {
-  const unsigned *counts = c->counts;
+  const unsigned *counts = c->all.counts;
   bool groups = t->arch.suffix, copies = t->arch.number >= 80;
   unsigned ffma = counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT];
   /* how many there must be: of the largest number that any architecture is fine with, and of parts */
@@ -170,6 +314,33 @@ static void check_result(const char *what, const target_arch *t, const compiled 
   if (*what == 'i') {
     CHECK(counts[CY_CUDA_IMMA] > some && !counts[CY_CUDA_HMMA]);
     CHECK(groups ? counts[CY_CUDA_IGMMA] > few / 2 : !counts[CY_CUDA_IGMMA]);
+  }
+}
+
+static void check_loop(const target_arch *t, int i, bool tma, const main_loop *loop) {
+  int column = tma ? LARGE_TMA : t->arch.suffix ? LARGE_90A : t->arch.number >= 100 ? LARGE_120 : LARGE_80;
+  int most = large[i].most[column], others = loop->products ? (int)(loop->others * 100 / loop->products) : 0;
+  if (!most)
+    CHECK_INT_EQ(loop->products, 0);
+  else if (!loop->products || others > most)
+    CHECK_FAIL("sm_%d%.1s: %s%s has %u other instructions for %u products in its main loop: %d for 100, not %d at most",
+               t->arch.number, &t->arch.suffix, cases[first_large + i].what, tma ? " (tensors)" : "", loop->others,
+               loop->products, others, most);
+}
+
+static void test_loops_of_products(void) {
+  static const target_arch where[] = {{{80, 0}, false}, {{120, 0}, false}, {{90, 'a'}, false}};
+  static compiled result;
+  if (!nvrtc)
+    CHECK_SKIP(missing);
+  for (int a = 0; a < CHECK_COUNT(where); a++) {
+    memset(&result, 0, sizeof result);
+    compile_for("products", &where[a], &result);
+    if (*result.error)
+      CHECK_FAIL("sm_%d: %s", where[a].arch.number, result.error);
+    for (int i = 0; !*result.error && i < CHECK_COUNT(large); i++)
+      for (int tma = 0; tma < (where[a].arch.suffix ? 2 : 1); tma++)
+        check_loop(&where[a], i, tma, &result.all.loop[i][tma]);
   }
 }
 
@@ -292,6 +463,7 @@ static const check_test tests[] = {
     {"matrix", test_matrix},
     {"integers", test_integers},
     {"attention", test_attention},
+    {"large products", test_loops_of_products},
     {"missing matrix", test_missing_matrix},
     {"stack", test_stack},
     {"reproducible", test_reproducible},
@@ -303,6 +475,7 @@ int main(int argc, char **argv) {
   g = cy_graph_create(diag, "test");
   nvrtc = cy_nvrtc_open(&missing);
   add_all_cases();
+  add_large();
   schedule_cases();
   int rc = check_main(argc, argv, tests, CHECK_COUNT(tests));
   for (int a = 0; nvrtc && a < CHECK_COUNT(archs); a++)
