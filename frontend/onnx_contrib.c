@@ -73,6 +73,8 @@ IMPORT(embed_layer_norm) {
 
 cy_val cy_onnx_unpack(cy_importer *im, cy_val packed, int64_t bits, const cy_dim *dims, int rank) {
   int64_t per = 8 / bits;
+  if (per == 1)
+    return cy_build_reshape(im->g, packed, dims, rank);
   cy_dim parts[CY_MAX_RANK], grown[CY_MAX_RANK];
   memcpy(grown, dims, sizeof(cy_dim) * (size_t)rank);
   memcpy(parts, dims, sizeof(cy_dim) * (size_t)rank);
@@ -109,17 +111,28 @@ static bool read_groups(cy_importer *im, cy_val groups, int64_t k, int64_t block
   return usual || *out;
 }
 
+/* The codes of B, of dims [n, blocks, bytes], as a matrix of dims `flat`. Constants stay as they lie: so do tensors of
+ * u4 and u2. */
+static cy_val codes_of(cy_importer *im, cy_val b, int64_t bits, const cy_dim *dims, const cy_dim *flat) {
+  cy_val packed = cy_build_reshape(im->g, b, dims, 3);
+  cy_data data = cy_value_of(im->g, b)->data;
+  if (packed && bits < 8 && data.bytes && cy_onnx_type(im, b)->dtype == CY_U8) {
+    cy_type t = cy_type_make(bits == 4 ? CY_U4 : CY_U2, 2, flat);
+    return cy_build_const(im->g, &t, data.bytes, data.size);
+  }
+  return cy_build_reshape(im->g, cy_onnx_unpack(im, packed, bits, dims, 3), flat, 2);
+}
+
 /* Codes w [n, k] with a scale and a zero point (0: the middle of their range) for every `block` of a row. */
 static cy_val blockwise(cy_importer *im, cy_val w, cy_val scale, cy_val zero, int64_t bits, int64_t block,
                         cy_dtype dtype) {
   cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, 1), cy_attr_int(CY_ATTR_block_size, block)};
-  if (!zero)
-    w = CAST(SUB(CAST(w, CY_I16), cy_build_scalar_int(im->g, CY_I16, 1 << (bits - 1))), CY_I8);
   if (!w || !scale)
     return 0;
   cy_type type = *cy_onnx_type(im, w);
+  zero = zero ? CAST(zero, (cy_dtype)type.dtype) : cy_build_scalar_int(im->g, (cy_dtype)type.dtype, 1 << (bits - 1));
   type.dtype = dtype;
-  return cy_build(im->g, CY_OP_dequantize, (cy_val[]){w, scale, zero}, zero ? 3 : 2, a, 2, &type, 1);
+  return zero ? cy_build(im->g, CY_OP_dequantize, (cy_val[]){w, scale, zero}, 3, a, 2, &type, 1) : 0;
 }
 
 /* The same where rows of weights may have any block's scale (groups, else 0) and zero points are no codes. */
@@ -168,7 +181,8 @@ IMPORT(matmul_nbits) {
   int64_t blocks = cy_ceil(k, block), zp_bytes = cy_ceil(blocks * bits, 8);
   cy_dim d[3] = {cy_dim_const(im->g, columns), cy_dim_const(im->g, blocks), cy_dim_const(im->g, block * bits / 8)};
   cy_dim zp_dims[2] = {d[0], cy_dim_const(im->g, zp_bytes)};
-  cy_val w = cy_onnx_unpack(im, cy_build_reshape(im->g, n->in[1], d, 3), bits, d, 3), zp = n->in[3];
+  cy_dim flat[2] = {d[0], cy_dim_const(im->g, blocks * block)};
+  cy_val w = codes_of(im, n->in[1], bits, d, flat), zp = n->in[3];
   cy_val scale = cy_build_reshape(im->g, n->in[2], d, 2);
   bool codes = zp && cy_onnx_type(im, zp)->dtype == CY_U8;
   if (codes) {
@@ -177,8 +191,6 @@ IMPORT(matmul_nbits) {
   } else if (zp) {
     zp = cy_build_reshape(im->g, zp, d, 2);
   }
-  cy_dim flat[2] = {d[0], cy_dim_const(im->g, blocks * block)};
-  w = cy_build_reshape(im->g, w, flat, 2);
   if (groups || (zp && !codes))
     w = spelled_out(im, w, scale, zp ? CAST(zp, dtype) : LIKE(X, (double)(1 << (bits - 1))), groups, k, d[1]);
   else

@@ -89,7 +89,7 @@ typedef struct cy_int_weights {
   int bits; /* 8 or 4; 0: there are none */
   bool is_signed;
   int64_t tile, block, middle; /* columns; rows that share a scale; what stands for zero, but where .. */
-  V scales, zeros;       /* .. zeros are not NULL; both [blocks][n] */
+  V scales, zeros;             /* .. zeros are not NULL; both [blocks][n] */
 } cy_int_weights;
 
 typedef struct cy_core {

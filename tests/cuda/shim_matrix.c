@@ -233,8 +233,8 @@ void shim_wgmma(int columns, f32 (*value)(u32, int), int turn_a, int turn_b, f32
   p->turn_b = turn_b;
   p->value = value;
 }
-void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, int), int turn_a, int turn_b,
-                             i32 *d, u64 a, u64 b) {
+void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, int), int turn_a, int turn_b, i32 *d,
+                      u64 a, u64 b) {
   shim_product *p = shim_order(columns, d, a, b);
   if (turn_a || turn_b)
     abort();

@@ -66,6 +66,9 @@ def given_rows(p):
         text = p.cytoc(model, '-o', p.path('q.so'), '--explain')
         if 'gemm int%d weights' % bits not in text or 'add_blocks' not in text:
             return 'not both forms: ' + text
+        graph = p.cytoc(model, '-o', '-', '--emit=graph', '-O0')
+        if len(re.findall('= shr', graph)) != (zeros and bits == 4) or 'u%d[%d,%d]' % (bits, n, k) not in graph:
+            return 'weights are unpacked element by element: ' + graph
         expected = k * n * (bits / 8 + (5 if zeros else 4) / min(block, 128)) + 4 * n
         stored = float(re.search(r'weights ([0-9.]+) MB', p.cytoc(model, '-o', p.path('q.so'), '--stats')).group(1)) * 1e6
         if not 0.98 * expected < stored < 1.02 * expected + 6000 or os.path.getsize(p.path('q.so')) > stored + 120000:
