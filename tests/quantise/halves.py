@@ -84,7 +84,7 @@ def half_pairs(p):
     x = n.op('Relu', n.conv(x, 256, 64))  # by Winograd
     x = n.op('Flatten', n.op('GlobalAveragePool', n.conv(n.conv(x, 64, 64, group=64), 64, 64, group=4)))
     n.op('MatMul', x, n.weight(64, 200))
-    image = n.save(p.path('image.onnx'), [('x', [1, 16, 56, 56])], [(n.nodes[-1].output[0], [1, 200])])
+    image = n.save(p.path('image.onnx'), [('x', [1, 16, 112, 112])], [(n.nodes[-1].output[0], [1, 200])])
     text = encoder(p.path('text.onnx'))
     model = onnx.load(text)
     for w in model.graph.initializer:
