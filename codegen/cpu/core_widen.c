@@ -52,24 +52,16 @@ static unsigned lanes_of(const cy_cg *cg, const piece *p, unsigned j) { return j
 
 /* So many elements of a vector of `type`, as W; those behind are not read. */
 static V load_lanes(cy_cg *cg, LLVMTypeRef type, V at, unsigned lanes) {
-  static const int order[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   V v = cy_load(cg, LLVMVectorType(type, lanes), at, 1);
   int some[16];
   for (unsigned i = 0; i < cg->W; i++)
-    some[i] = order[i < lanes ? i : 0];
+    some[i] = i < lanes ? (int)i : 0;
   return lanes == cg->W ? v : cy_shuffle(cg, v, v, some, cg->W);
 }
 
 static V floats_of(cy_cg *cg, V ints, bool is_signed) {
   V wide = is_signed ? LLVMBuildSExt(cg->b, ints, cg->vi, "") : LLVMBuildZExt(cg->b, ints, cg->vi, "");
   return LLVMBuildSIToFP(cg->b, wide, cg->vf, "");
-}
-
-static V splat_i8(cy_cg *cg, int v) {
-  V lanes[16];
-  for (unsigned i = 0; i < cg->W; i++)
-    lanes[i] = LLVMConstInt(cg->i8, (unsigned long long)v, 0);
-  return LLVMConstVector(lanes, cg->W);
 }
 
 /* What each vector of a block is multiplied by, and what is then added: -zero * scale. */
@@ -114,6 +106,7 @@ static void emit_piece(cy_cg *cg, const cy_widening *w, const piece *p) {
   V from[8], ahead = codes_at(cg, k, p, cy_add(cg, p->col, w->next));
   for (unsigned j = 0; j < p->vectors; j++)
     from[j] = codes_at(cg, k, p, cy_addc(cg, p->col, (int64_t)j * cg->W));
+  V four = cy_splat(cg, LLVMConstInt(cg->i8, 4, 0), cg->W), low = cy_splat(cg, LLVMConstInt(cg->i8, 15, 0), cg->W);
   cy_loop i;
   cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, bytes), cy_i64(cg, 1), NULL, 0);
   V row = cy_mulc(cg, i.iv, s->tile);
@@ -121,8 +114,8 @@ static void emit_piece(cy_cg *cg, const cy_widening *w, const piece *p) {
     code[j] = load_lanes(cg, cg->i8, cy_gep(cg, from[j], row), lanes_of(cg, p, j));
     if (s->bits == 8)
       continue;
-    high[j] = LLVMBuildLShr(cg->b, code[j], splat_i8(cg, 4), "");
-    code[j] = LLVMBuildAnd(cg->b, code[j], splat_i8(cg, 15), "");
+    high[j] = LLVMBuildLShr(cg->b, code[j], four, "");
+    code[j] = LLVMBuildAnd(cg->b, code[j], low, "");
   }
   cy_prefetch(cg, cy_gep(cg, ahead, row), false, CY_SECOND_LEVEL);
   store_floats(cg, k, p, i.iv, code, scale, shift);
