@@ -79,21 +79,16 @@ cy_val (cy_build_select)(cy_graph *g, cy_val c, cy_val a, cy_val b) {
   return cy_build(g, CY_OP_select, (cy_val[]){c, a, b}, 3, NULL, 0, NULL, 0);
 }
 
-cy_val cy_build_cast(cy_graph *g, cy_val x, cy_dtype dtype) {
+static cy_val retyped(cy_graph *g, cy_op op, cy_val x, cy_dtype dtype) {
   if (!x)
     return 0;
   cy_type type = cy_value_of(g, x)->type;
   type.dtype = (uint8_t)dtype;
-  return cy_build(g, CY_OP_cast, &x, 1, NULL, 0, &type, 1);
+  return cy_build(g, op, &x, 1, NULL, 0, &type, 1);
 }
 
-cy_val cy_build_bitcast(cy_graph *g, cy_val x, cy_dtype dtype) {
-  if (!x)
-    return 0;
-  cy_type type = cy_value_of(g, x)->type;
-  type.dtype = (uint8_t)dtype;
-  return cy_build(g, CY_OP_bitcast, &x, 1, NULL, 0, &type, 1);
-}
+cy_val cy_build_cast(cy_graph *g, cy_val x, cy_dtype dtype) { return retyped(g, CY_OP_cast, x, dtype); }
+cy_val cy_build_bitcast(cy_graph *g, cy_val x, cy_dtype dtype) { return retyped(g, CY_OP_bitcast, x, dtype); }
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 

@@ -100,6 +100,15 @@ bool cy_dot_bands_possible(const cy_cg *cg, const cy_dot_desc *desc);
 cy_dot_layout cy_dot_bands_layout(const cy_cg *cg, const cy_dot_desc *desc);
 void cy_dot_bands_emit(cy_cg *cg, const cy_dot_desc *desc, cy_contract_info *out_info);
 
+/* Outputs of a row of an image from x0 on, as an epilogue's rows. */
+typedef struct cy_dot_line {
+  int spatial; /* axes */
+  LLVMValueRef image, depth, y, x0;
+} cy_dot_line;
+cy_rows cy_dot_line_rows(cy_dot_line *line);
+/* An epilogue for sums that lie in memory as bits of floats, which calls that of integers, ctx; see dot.c. */
+void cy_dot_as_integers(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx);
+
 /* Vectors of sums of bytes that an epilogue takes at once, where there are n columns. */
 enum { CY_DOT_WIDE = 4 };
 static inline unsigned cy_dot_wide(const cy_cg *cg, int64_t n) {

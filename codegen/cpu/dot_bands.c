@@ -288,39 +288,17 @@ static void emit_sums(cy_cg *cg, const frame *f, V at, V vector, V weights) {
     cy_store(cg, sums[i], cy_gepc(cg, to, i * block_channels(cg) * 4), 4);
 }
 
-typedef struct place {
-  const frame *f;
-  V y, x0;
-} place;
-
-static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
-  const place *at = ctx;
-  int n = 0, spatial = at->f->p->w->n_spatial;
-  idx[n++] = at->f->image;
-  if (spatial == 3)
-    idx[n++] = at->f->depth;
-  if (spatial >= 2)
-    idx[n++] = at->y;
-  idx[n] = cy_add(cg, at->x0, row);
-}
-
-/* The sums lie in the buffer as bits of floats; see dot.c. */
-static void as_integers(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
-  const cy_epilogue *inner = ctx;
-  inner->emit(inner->ctx, cg, LLVMBuildBitCast(cg->b, acc, LLVMVectorType(cg->i32, lanes), ""), lanes, idx);
-}
-
 /* The epilogue of a tile, of which so many rows and columns exist. */
 static void emit_tile_end(cy_cg *cg, const frame *f, V x0, V rows, V columns, int64_t channels) {
   const bands *p = f->p;
   bool whole = channels == block_channels(cg);
   cy_epilogue epilogue = {
-      .emit = as_integers, .ctx = (void *)&p->w->epilogue, .wide = cy_dot_wide(cg, channels), .all_wide = whole};
+      .emit = cy_dot_as_integers, .ctx = (void *)&p->w->epilogue, .wide = cy_dot_wide(cg, channels), .all_wide = whole};
   V row_bytes = cy_i64(cg, block_channels(cg) * 4);
   cy_loop r;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), rows, cy_i64(cg, 1), NULL, 0);
-  place where = {f, cy_add(cg, f->y0, r.iv), x0};
-  cy_rows index = {row_index, &where, (unsigned)p->w->n_spatial + 1};
+  cy_dot_line line = {p->w->n_spatial, f->image, f->depth, cy_add(cg, f->y0, r.iv), x0};
+  cy_rows index = cy_dot_line_rows(&line);
   V sums = cy_gep(cg, f->buffer, cy_mulc(cg, r.iv, p->tile * block_channels(cg) * 4));
   cy_epilogue_tile(cg, &epilogue, &index, sums, row_bytes, columns, cy_i64(cg, 0), cy_i64(cg, channels), f->c0,
                    (unsigned)(channels % cg->W));

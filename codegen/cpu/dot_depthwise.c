@@ -246,24 +246,20 @@ static void emit_sums(cy_cg *cg, const frame *f, V at, V channel) {
                cy_gepc(cg, cy_gep(cg, f->buffer, cy_mulc(cg, channel, 4)), (i * CHUNK + half * cg->W) * 4), 4);
 }
 
-typedef struct place {
-  const frame *f;
-  V y, x0;
-} place;
-
-static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
-  const place *at = ctx;
-  int n = 0, spatial = at->f->p->w->n_spatial;
-  idx[n++] = at->f->image;
-  if (spatial == 3)
-    idx[n++] = at->f->depth;
-  if (spatial >= 2)
+static void line_index(void *ctx, cy_cg *cg, V row, V *idx) {
+  const cy_dot_line *at = ctx;
+  int n = 0;
+  idx[n++] = at->image;
+  if (at->spatial == 3)
+    idx[n++] = at->depth;
+  if (at->spatial >= 2)
     idx[n++] = at->y;
   idx[n] = cy_add(cg, at->x0, row);
 }
 
-/* The sums lie in the buffer as bits of floats; see dot.c. */
-static void as_integers(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
+cy_rows cy_dot_line_rows(cy_dot_line *line) { return (cy_rows){line_index, line, (unsigned)line->spatial + 1}; }
+
+void cy_dot_as_integers(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
   const cy_epilogue *inner = ctx;
   inner->emit(inner->ctx, cg, LLVMBuildBitCast(cg->b, acc, LLVMVectorType(cg->i32, lanes), ""), lanes, idx);
 }
@@ -279,10 +275,10 @@ static void emit_output_row(cy_cg *cg, const frame *f, V y, int64_t channels) {
   cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, channels), cy_i64(cg, 2 * cg->W), NULL, 0);
   emit_sums(cg, f, at, c.iv);
   cy_loop_end(cg, &c, NULL);
-  place where = {f, cy_add(cg, f->y0, y), x.iv};
-  cy_rows rows = {row_index, &where, (unsigned)p->w->n_spatial + 1};
+  cy_dot_line line = {p->w->n_spatial, f->image, f->depth, cy_add(cg, f->y0, y), x.iv};
+  cy_rows rows = cy_dot_line_rows(&line);
   cy_epilogue epilogue = {
-      .emit = as_integers, .ctx = (void *)&p->w->epilogue, .wide = p->c >= 4 * (int64_t)cg->W ? 4 : 0};
+      .emit = cy_dot_as_integers, .ctx = (void *)&p->w->epilogue, .wide = p->c >= 4 * (int64_t)cg->W ? 4 : 0};
   V count = cy_imin(cg, cy_i64(cg, TILE), cy_sub(cg, out, x.iv));
   cy_epilogue_tile(cg, &epilogue, &rows, f->buffer, cy_i64(cg, CHUNK * 4), count, cy_i64(cg, 0), cy_i64(cg, channels),
                    f->c0, (unsigned)(p->c % cg->W));
