@@ -6,7 +6,8 @@
  * products of the integers, which say the same as the model does and take a quarter or an eighth of the bytes.
  *
  * Refused: weights that a cache would hold in f32, too; where the target has no contractions of such weights, more rows
- * than few, or not known, for which f32 weights are faster; blocks that have no storable parts (cy_weights_split); w that is read by anything else and would be stored twice; scales along rows; products of quantised activations; and
+ * than few, or not known, for which f32 weights are faster; blocks that have no storable parts (cy_weights_split); w that
+ * is read by anything else and would be stored twice; scales along rows; products of quantised activations; and
  * everything where layers shall be quantised (--int8), which needs weights in f32.
  */
 #include "quantise_int.h"

@@ -337,8 +337,7 @@ void cy_dot_depthwise_emit(cy_cg *cg, const cy_dot_desc *d, cy_contract_info *in
   }
   dw p = plan(cg, d);
   cy_kernel_begin(cg, p.w->name, 0);
-  if (p.w->epilogue.begin)
-    p.w->epilogue.begin(p.w->epilogue.ctx, cg);
+  cy_epilogue_open(&p.w->epilogue, cg);
   frame f = {.p = &p, .convert = cy_dot_rows_begin(cg, p.form, d), .width = scratch_width(cg, &p)};
   f.scratch = cy_scratch(cg, p.w->scratch_slot, worker_bytes(cg, &p));
   f.row_bytes = cy_mulc(cg, f.width, p.chunk * 2);
