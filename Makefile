@@ -227,7 +227,7 @@ SHIM_OBJECT := $O/tests/cuda/mock/shim.o
 $(SHIM_OBJECT): tests/cuda/shim.c tests/cuda/shim_matrix.c tests/cuda/shim_tensor.c tests/cuda/shim.h tests/cuda/shim_map.h \
   codegen/cuda/prelude.cuh
 	$(call say,CC,$@)
-	$Q mkdir -p $(@D) && $(CC) -I. -std=gnu11 -O2 $(WARN) $(SANFLAGS) -fPIC -fvisibility=hidden -r -nostdlib -o $@ $(filter %.c,$^)
+	$Q mkdir -p $(@D) && $(CC) -I. -std=gnu11 -mf16c -O2 $(WARN) $(SANFLAGS) -fPIC -fvisibility=hidden -r -nostdlib -o $@ $(filter %.c,$^)
 $O/tests/cuda/kernels_test: | $(SHIM_OBJECT)
 $O/obj/tests/cuda/kernels_test.o: CPPFLAGS += -DCY_SHIM_OBJECT='"$(SHIM_OBJECT)"'
 
@@ -243,7 +243,7 @@ $O/tests/cuda/mock/cudnn/libcudnn.so.9: tests/cuda/mock_cudnn.c tests/cuda/mock_
   runtime/cudnn_numbers.h
 $(CUDA_MOCKS):
 	$(call say,LINK,$@)
-	$Q mkdir -p $(@D) && $(CC) -I. -Iruntime -std=gnu11 -O1 -g $(WARN) $(SANFLAGS) -DCY_SHIM_OBJECT='"$(SHIM_OBJECT)"' -fPIC -shared -Wl,-soname,$(@F) -o $@ $< -ldl -lm
+	$Q mkdir -p $(@D) && $(CC) -I. -Iruntime -std=gnu11 -O2 -g $(WARN) $(SANFLAGS) -DCY_SHIM_OBJECT='"$(SHIM_OBJECT)"' -fPIC -shared -Wl,-soname,$(@F) -o $@ $< -ldl -lm
 
 $(RT_MODELS:%=$O/tests/rt/%.so): $O/tests/rt/%.so: tests/rt/model.c $(RUNTIME_LIB)
 	$(call say,LINK,$@)
@@ -261,11 +261,15 @@ $(EMULATOR_ROM): tests/emulate/boot.S tests/emulate/kernel.c tests/emulate/rom.l
 	  -fcf-protection=none -fno-asynchronous-unwind-tables -nostdlib -static -no-pie -Wl,-T,tests/emulate/rom.ld \
 	  -Wl,--build-id=none -Wl,--oformat=binary -o $@ $(filter-out %.ld,$^)
 
-# The compiler carries the runtime library and the prelude of CUDA kernels as bytes.
+# The compiler carries the runtime library, libc's names for the linker and the prelude of CUDA kernels as bytes.
+LIBC_STUB := $O/obj/codegen/libc.stub
 $O/obj/codegen/cuda/prelude.o: codegen/cuda/prelude.cuh codegen/cuda/prelude_matrix.cuh
-$O/obj/codegen/%.o: codegen/%.S $(RUNTIME_LIB)
+$(LIBC_STUB): tools/libc_stub.sh $(RUNTIME_LIB)
+	$(call say,STUB,$@)
+	$Q mkdir -p $(@D) && CC='$(CC)' tools/libc_stub.sh $@ $(RUNTIME_LIB)
+$O/obj/codegen/%.o: codegen/%.S $(RUNTIME_LIB) $(LIBC_STUB)
 	$(call say,AS,$<)
-	$Q mkdir -p $(@D) && $(CC) -DCY_RUNTIME_ARCHIVE='"$(RUNTIME_LIB)"' -c -o $@ $<
+	$Q mkdir -p $(@D) && $(CC) -DCY_RUNTIME_ARCHIVE='"$(RUNTIME_LIB)"' -DCY_LIBC_STUB='"$(LIBC_STUB)"' -c -o $@ $<
 
 $O/obj/%.o: %.c | $B/gen/onnx.pb-c.h
 	$(call say,CC,$<)

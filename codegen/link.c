@@ -1,9 +1,9 @@
 /* link.c - objects to the file that was asked for.
  *
- * In: object files of the host program, kernels and weights; the runtime archive embedded in this binary
- * (runtime_blob.S). Out: a shared library by `ld -shared`, an archive by `ar`, an object by `ld -r`, or texts put
- * together. The C library is linked by the path under which this very process runs it, so no development files are
- * needed. No build ids and no timestamps: equal inputs give equal bytes.
+ * In: object files of the host program, kernels and weights; the runtime archive and the names of libc embedded in
+ * this binary (link_files.S). Out: a shared library by `ld -shared`, an archive by `ar`, an object by `ld -r`, or texts
+ * put together. libm is linked by the path under which this very process runs it, so no development files are needed.
+ * No build ids and no timestamps: equal inputs give equal bytes.
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"
@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern const char cy_runtime_archive[], cy_runtime_archive_end[];
+extern const char cy_runtime_archive[], cy_runtime_archive_end[], cy_libc_stub[], cy_libc_stub_end[];
 
 /* ---- running tools ---- */
 
@@ -103,6 +103,10 @@ static int write_runtime(cy_work *b, const char *path) {
   return write_file(b, path, cy_runtime_archive, (size_t)(cy_runtime_archive_end - cy_runtime_archive));
 }
 
+static int write_libc_stub(cy_work *b, const char *path) {
+  return write_file(b, path, cy_libc_stub, (size_t)(cy_libc_stub_end - cy_libc_stub));
+}
+
 /* The path of the library that has this function, as loaded by this process. */
 static const char *library_of(void *function) {
   Dl_info info;
@@ -161,11 +165,11 @@ static const char layout[] =
 static int link_shared(cy_work *b, const char *near) {
   char script[600];
   const char *script_path = cy_temps_file(b->temps, "exports"), *layout_path = cy_temps_file(b->temps, "layout");
-  const char *runtime = cy_temps_file(b->temps, "libcyto.a");
+  const char *runtime = cy_temps_file(b->temps, "libcyto.a"), *libc = cy_temps_file(b->temps, "libc.so");
   int n = snprintf(script, sizeof script,
                    "{ global: cyto_model_query;%s %s_run; %s_model; cyrt_process_pool; local: *; };\n",
                    b->o->profile ? " " CYTO_MODEL_PROFILE ";" : "", b->name, b->name);
-  if (write_file(b, script_path, script, (size_t)n) || write_runtime(b, runtime) ||
+  if (write_file(b, script_path, script, (size_t)n) || write_runtime(b, runtime) || write_libc_stub(b, libc) ||
       write_file(b, layout_path, layout, sizeof layout - 1))
     return -1;
   static const char *const flags[] = {
@@ -192,11 +196,10 @@ static int link_shared(cy_work *b, const char *near) {
   add(&c, b->query_object);
   add(&c, runtime);
   double (*math)(double) = exp;
-  const char *libc = library_of((void *)(uintptr_t)&posix_spawnp), *libm = library_of((void *)(uintptr_t)math);
+  const char *libm = library_of((void *)(uintptr_t)math);
   if (libm)
     add(&c, libm);
-  if (libc && (!libm || strcmp(libc, libm)))
-    add(&c, libc);
+  add(&c, libc);
   return run_tool(b, linkers, &c, "binutils");
 }
 

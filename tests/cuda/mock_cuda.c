@@ -483,8 +483,9 @@ static void cached(const char *image, char *out, size_t capacity) {
 static int compile(const char *image, const char *to) {
   char command[1000];
   snprintf(command, sizeof command,
-           "cc -std=gnu11 -O1 -w -fno-strict-aliasing %s -DCY_WARPGROUPS=%d -shared -fPIC -pipe -I. -include "
-           "tests/cuda/shim.h -o '%s' -x c - -x none " CY_SHIM_OBJECT " -lm",
+           "cc -std=gnu11 -mf16c -O1 -w -fno-strict-aliasing %s -DCY_WARPGROUPS=%d -shared -nostdlib -fPIC -pipe -I. "
+           "-include "
+           "tests/cuda/shim.h -o '%s' -x c - -x none " CY_SHIM_OBJECT " -lm -lgcc",
            SANITIZE, mock.capability == 90, to);
   FILE *cc = popen(command, "w");
   if (!cc)

@@ -43,7 +43,7 @@ def seed(args, target):
 
 
 def main():
-    args = lib.arguments(__doc__, seconds={'type': int, 'default': 60})
+    args = lib.arguments(__doc__, seconds={'type': int, 'default': 20})
     suite = lib.Suite(args)
     targets = [os.path.basename(p)[:-2] for p in sorted(glob.glob('tests/fuzz/*.c'))]
     clang = find_clang(args) if args.variant == 'release' else None
