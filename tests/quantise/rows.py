@@ -113,4 +113,26 @@ def own_rows(p):
     return None
 
 
-TESTS = [given_rows, dequantised_rows, own_rows]
+def rounded_rows(p):
+    """--bf16 rounds both factors where tiles multiply them, for more than one row, and changes nothing on other CPUs."""
+    k, n = 1024, 576
+    for bits, options in ((4, []), (8, []), (0, ['--weights=int8,block=64'])):
+        g = Network(6)
+        w = Weights(g.rng, k, n, bits, 32, True) if bits else g.rng.standard_normal((k, n)).astype(np.float32)
+        y = w.product(g, 'x') if bits else g.op('MatMul', 'x', g.constant(w))
+        model = g.save(p.path('m.onnx'), [('x', ['batch', 'rows', k])], [(y, ['batch', 'rows', n])])
+        library, exact = p.library(model, 'h', '--bf16', *options), p.library(model, 'q', *options)
+        tiles = 'bf16 amx' in p.cytoc(model, '-o', p.path('t.so'), '--bf16', '--explain', *options)
+        for rows in ROWS:
+            x = np.random.default_rng(7).standard_normal((*rows, k)).astype(np.float32)
+            good, least = snr(p.run(exact, x)[0], p.run(library, x)[0]), 45 if tiles and rows != (1, 1) else 100
+            if not good > least or (least == 45 and good > 60):
+                return '%d bits, rows %s: %.1f dB' % (bits, rows, good)
+        for target, rounds in (('sapphirerapids', True), ('x86-64-v3', False), ('znver4', False)):
+            text = p.cytoc(model, '-o', p.path('t.so'), '--bf16', '--explain', '--target=' + target, *options)
+            if not re.search('gemm int%d weights%s' % (bits or 8, ' bf16 amx' if rounds else '  '), text):
+                return '%s: %s' % (target, text)
+    return None
+
+
+TESTS = [given_rows, dequantised_rows, own_rows, rounded_rows]
