@@ -3,6 +3,7 @@ import os
 import re
 
 import numpy as np
+from onnx import TensorProto, helper
 
 from shared import Network, snr
 
@@ -91,6 +92,32 @@ def dequantised_rows(p):
     return why or (None if os.path.getsize(p.path('o3.so')) < 2.2 * k * n else '%d bytes' % os.path.getsize(p.path('o3.so')))
 
 
+def spelled_rows(p):
+    """What exporters write instead of DequantizeLinear, as torchao has it: by blocks and by channels; in f16 or f32."""
+    k, n, block = 512, 640, 32
+    rng = np.random.default_rng(8)
+    q, z = rng.integers(-8, 8, (n, k)).astype(np.int8), rng.integers(-4, 4, (n, k // block, 1)).astype(np.int8)
+    s = (rng.random((n, k // block, 1)) * 0.01 + 0.001).astype(np.float16)
+    by_blocks = ((q.reshape(n, -1, block) - z.astype(np.float64)) * s).reshape(n, k)
+    by_channels = (q - z[:, 0].astype(np.float64)) * s[:, 0]
+    for dtype, least in ((np.float32, 100), (np.float16, 55)):
+        g, to = Network(8), helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        cast = lambda v, to: g.op('Cast', v, to=to)
+        codes = g.op('Reshape', g.const(q), g.const(np.array([n, k // block, block])))
+        codes = cast(g.op('Sub', cast(codes, TensorProto.INT32), cast(g.const(z), TensorProto.INT32)), to)
+        w = g.op('Reshape', g.op('Mul', codes, g.const(s.astype(dtype))), g.const(np.array([n, k])))
+        v = g.op('Sub', cast(g.const(q), to), g.const(z[:, 0].astype(dtype)))
+        v = g.op('Mul', v, g.const(s[:, 0].astype(dtype)))
+        turned = [g.op('Transpose', m, perm=[1, 0]) for m in (w, v)]
+        x = cast('x', to)
+        y = g.op('Add', cast(g.op('MatMul', x, turned[0]), 1), cast(g.op('MatMul', g.op('Neg', x), turned[1]), 1))
+        model = g.save(p.path('m.onnx'), [('x', ['batch', 'rows', k])], [(y, ['batch', 'rows', n])])
+        why = compare(p, model, lambda x: x @ (by_blocks - by_channels).T, k, least=least)
+        if why or os.path.getsize(p.path('o3.so')) > 1.5 * k * n:
+            return '%s: %s, %d bytes' % (dtype.__name__, why, os.path.getsize(p.path('o3.so')))
+    return None
+
+
 def own_rows(p):
     """Weights that --weights rounds, the rows symbols, or fixed and many; two products in a row."""
     for form, least, share in (('int8', 38, 0.29), ('int8,asymmetric', 38, 0.29), ('int4,block=32', 16, 0.17), ('int4,asymmetric', 15, 0.2)):
@@ -135,4 +162,4 @@ def rounded_rows(p):
     return None
 
 
-TESTS = [given_rows, dequantised_rows, own_rows, rounded_rows]
+TESTS = [given_rows, dequantised_rows, spelled_rows, own_rows, rounded_rows]
