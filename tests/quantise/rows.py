@@ -118,6 +118,28 @@ def spelled_rows(p):
     return None
 
 
+def experts(p):
+    """QMoE: the matrices of all experts stay in integers, by channels and by blocks."""
+    count, hidden, width = 3, 256, 384
+    for block, bits in ((0, 4), (64, 8)):
+        g = Network(9)
+        constants = []
+        for to, depth in ((width, hidden), (hidden, width)):
+            shape = (count, to, depth // block) if block else (count, to)
+            constants.append(g.const(g.rng.integers(0, 256, (count, to, depth * bits // 8)).astype(np.uint8)))
+            constants.append(g.const((g.rng.random(shape) * 0.01 + 0.001).astype(np.float32)))
+        y = g.op('QMoE', 'x', 'r', *constants[:2], '', *constants[2:], domain='com.microsoft', k=2, expert_weight_bits=bits,
+                 activation_type='silu', **({'block_size': block} if block else {}))
+        model = g.save(p.path('m.onnx'), [('x', ['rows', hidden]), ('r', ['rows', count])], [(y, ['rows', hidden])])
+        inputs = [np.random.default_rng(7).standard_normal((5, n)).astype(np.float32) for n in (hidden, count)]
+        plain, library = p.library(model, 'o0', '-O0'), p.library(model, 'o3')
+        good = snr(p.run(plain, *inputs)[0], p.run(library, *inputs)[0])
+        text = p.cytoc(model, '-o', p.path('q.so'), '--explain')
+        if not good > 100 or len(re.findall('gemm int%d weights' % bits, text)) != 2:
+            return '%d bits: %.1f dB, %s' % (bits, good, text)
+    return None
+
+
 def own_rows(p):
     """Weights that --weights rounds, the rows symbols, or fixed and many; two products in a row."""
     for form, least, share in (('int8', 38, 0.29), ('int8,asymmetric', 38, 0.29), ('int4,block=32', 16, 0.17), ('int4,asymmetric', 15, 0.2)):
@@ -162,4 +184,4 @@ def rounded_rows(p):
     return None
 
 
-TESTS = [given_rows, dequantised_rows, spelled_rows, own_rows, rounded_rows]
+TESTS = [given_rows, dequantised_rows, spelled_rows, experts, own_rows, rounded_rows]
