@@ -14,6 +14,7 @@ typedef struct moe {
   cy_importer *im;
   const cy_onnx_node *n;
   cy_val w[3], b[3]; /* of fc1 [experts, width or 2 * width, hidden], fc2 [experts, hidden, width], fc3 as fc1 */
+  cy_val scale[3], zero[3]; /* where w are codes: [experts, to, blocks], zero also one for all */
   cy_val weights;    /* [tokens, experts]: what counts where the scores only choose, or 0 */
   bool normalise;    /* weights of the chosen sum to 1 */
   cy_val x, gates;   /* [tokens, hidden], [tokens, experts] */
@@ -45,28 +46,56 @@ static cy_val gates(const moe *m, cy_val scores, int64_t k) {
   return spread ? cy_build_reduce(im->g, CY_OP_reduce_sum, spread, &last, 1, false) : 0;
 }
 
+/* Of all experts, [experts, to, from], as one matrix [experts * to, from]; of fc2, [experts * from, to]. */
+static cy_val together(const moe *m, cy_val v, int which) {
+  static const int64_t turn[3] = {0, 2, 1};
+  cy_importer *im = m->im;
+  v = v && which == 1 ? cy_build_transpose(im->g, v, turn) : v;
+  if (!v)
+    return 0;
+  const cy_type t = *cy_onnx_type(im, v);
+  const cy_dim flat[2] = {cy_dim_mul(im->g, t.dim[0], t.dim[1]), t.dim[2]};
+  return cy_build_reshape(im->g, v, flat, 2);
+}
+
+/* Weights of all experts together. Codes stay what they are: products may read them so. */
+static cy_val matrix(const moe *m, int which) {
+  cy_importer *im = m->im;
+  cy_val w = together(m, m->w[which], which), zero = m->zero[which];
+  if (!w || !m->scale[which])
+    return w;
+  cy_type t = *cy_onnx_type(im, w);
+  cy_dim rows = cy_onnx_type(im, m->w[which])->dim[2], blocks = cy_onnx_type(im, m->scale[which])->dim[2];
+  int64_t block;
+  if (!cy_dim_is_const(im->g, cy_dim_div(im->g, rows, blocks), &block))
+    return cy_build_error(im->g, "expert scales", "expected sizes that are known, found %s",
+                          cy_type_text(im->g, cy_onnx_type(im, m->scale[which])));
+  const cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, which == 1 ? 0 : 1), cy_attr_int(CY_ATTR_block_size, block)};
+  zero = cy_onnx_type(im, zero)->rank ? together(m, zero, which) : zero;
+  cy_val in[3] = {w, together(m, m->scale[which], which), zero};
+  t.dtype = (uint8_t)cy_onnx_type(im, m->x)->dtype;
+  return in[1] && in[2] ? cy_build(im->g, CY_OP_dequantize, in, 3, a, 2, &t, 1) : 0;
+}
+
 /* x times matrix `which` of all experts, plus bias: [tokens, experts, rows]. */
 static cy_val expand(const moe *m, int which) {
   static const int64_t swap[2] = {1, 0};
   cy_importer *im = m->im;
-  cy_dim rows = cy_onnx_type(im, m->w[which])->dim[1], all = cy_dim_mul(im->g, m->experts, rows);
-  cy_dim flat[2] = {all, m->hidden}, apart[3] = {m->tokens, m->experts, rows};
-  cy_val w = cy_build_transpose(im->g, cy_build_reshape(im->g, m->w[which], flat, 2), swap);
-  cy_val y = w ? cy_build_matmul(im->g, m->x, w, cy_onnx_type(im, m->x)->dtype) : 0;
+  cy_dim rows = cy_onnx_type(im, m->w[which])->dim[1], apart[3] = {m->tokens, m->experts, rows};
+  cy_val w = matrix(m, which), y = w ? cy_build_transpose(im->g, w, swap) : 0;
+  y = y ? cy_build_matmul(im->g, m->x, y, cy_onnx_type(im, m->x)->dtype) : 0;
   y = y ? cy_build_reshape(im->g, y, apart, 3) : 0;
   return y && m->b[which] ? ADD(y, m->b[which]) : y;
 }
 
 /* Results of experts in between, weighted, times all matrices of fc2: [tokens, hidden]. */
 static cy_val contract(const moe *m, cy_val h) {
-  static const int64_t turn[3] = {0, 2, 1};
   cy_importer *im = m->im;
-  cy_dim all = cy_dim_mul(im->g, m->experts, m->width), in[2] = {m->tokens, all}, flat[2] = {all, m->hidden};
+  cy_dim in[2] = {m->tokens, cy_dim_mul(im->g, m->experts, m->width)};
   cy_dtype dtype = cy_onnx_type(im, m->x)->dtype;
   h = MUL(h, cy_build_unsqueeze(im->g, m->gates, 2));
-  cy_val w = cy_build_transpose(im->g, m->w[1], turn);
-  w = w ? cy_build_reshape(im->g, w, flat, 2) : 0;
-  cy_val y = h && w ? cy_build_matmul(im->g, cy_build_reshape(im->g, h, in, 2), w, dtype) : 0;
+  cy_val w = h ? matrix(m, 1) : 0;
+  cy_val y = w ? cy_build_matmul(im->g, cy_build_reshape(im->g, h, in, 2), w, dtype) : 0;
   return y && m->b[1] ? ADD(y, cy_build_matmul(im->g, m->gates, m->b[1], dtype)) : y;
 }
 
@@ -155,32 +184,29 @@ IMPORT(moe) {
   return n->in[4] ? mix(&m) : cy_build_error(im->g, "input 'fc2_experts_weights'", "expected the second matrices");
 }
 
-/* q [experts, to, from * bits / 8] with scales and zero points [experts, to] or, by blocks, [experts, to, blocks]. */
-static cy_val dequantised(cy_importer *im, cy_val q, cy_val scale, cy_val zero, int64_t bits, cy_dtype dtype) {
+/* Codes q [experts, to, from * bits / 8] of matrix i, scales and zero points [experts, to] or, by blocks, [experts, to,
+ * blocks]. */
+static bool read_codes(moe *m, int i, cy_val q, cy_val scale, cy_val zero, int64_t bits, cy_dtype dtype) {
+  cy_importer *im = m->im;
   if (!q || !scale || cy_onnx_type(im, q)->rank != 3 || cy_onnx_type(im, q)->dtype != CY_U8)
     return cy_build_error(im->g, "expert weights", "expected bytes [experts, to, from] with scales");
   const cy_type tq = *cy_onnx_type(im, q), ts = *cy_onnx_type(im, scale);
-  cy_dim one = cy_dim_const(im->g, 1);
-  cy_val w = cy_onnx_unpack(im, q, bits, tq.dim, 3), z = 0;
-  if (!w || (ts.rank != 2 && ts.rank != 3))
-    return w ? cy_build_error(im->g, "expert scales", "expected [experts, to] or [experts, to, blocks], found %s",
-                              cy_type_text(im->g, &ts))
-             : 0;
-  const cy_type tw = *cy_onnx_type(im, w);
-  cy_dim blocks = ts.rank == 3 ? ts.dim[2] : one;
-  cy_dim apart[4] = {tw.dim[0], tw.dim[1], blocks, cy_dim_div(im->g, tw.dim[2], blocks)};
-  cy_dim each[4] = {tw.dim[0], tw.dim[1], blocks, one};
+  if (!(m->w[i] = cy_onnx_unpack(im, q, bits, tq.dim, 3)))
+    return false;
+  if (ts.rank != 2 && ts.rank != 3)
+    return cy_build_error(im->g, "expert scales", "expected [experts, to] or [experts, to, blocks], found %s",
+                          cy_type_text(im->g, &ts));
+  const cy_dim each[3] = {tq.dim[0], tq.dim[1], ts.rank == 3 ? ts.dim[2] : cy_dim_const(im->g, 1)};
+  m->scale[i] = cy_build_reshape(im->g, CAST(scale, dtype), each, 3);
   if (zero) {
     const cy_type tz = *cy_onnx_type(im, zero);
     zero = cy_onnx_unpack(im, zero, bits, tz.dim, tz.rank);
-    z = zero ? cy_build_slice_axis(im->g, zero, tz.rank - 1, cy_dim_const(im->g, 0), ts.dim[ts.rank - 1]) : 0;
-    z = z ? cy_build_reshape(im->g, CAST(z, dtype), each, 4) : 0;
+    zero = zero ? cy_build_slice_axis(im->g, zero, tz.rank - 1, cy_dim_const(im->g, 0), ts.dim[ts.rank - 1]) : 0;
+    m->zero[i] = zero ? cy_build_reshape(im->g, zero, each, 3) : 0;
   } else {
-    z = cy_build_scalar(im->g, dtype, (double)(1 << (bits - 1)));
+    m->zero[i] = cy_build_scalar_int(im->g, CY_U8, 1 << (bits - 1));
   }
-  w = SUB(CAST(cy_build_reshape(im->g, w, apart, 4), dtype), z);
-  w = w ? MUL(w, cy_build_reshape(im->g, CAST(scale, dtype), each, 4)) : 0;
-  return w ? cy_build_reshape(im->g, w, tw.dim, 3) : 0;
+  return m->scale[i] && m->zero[i];
 }
 
 /* Weight, scale, bias of fc1 to fc3 from input 2 on, then their zero points and router_weights. As in ONNX Runtime, the
@@ -203,7 +229,7 @@ IMPORT(qmoe) {
       return cy_build_error(im->g, NULL, "expected weights of 2, 4 or 8 bits, found %lld", (long long)own);
     if (i == 2 && !n->in[8])
       break;
-    if (!(m.w[i] = dequantised(im, n->in[2 + 3 * i], n->in[3 + 3 * i], n->in[11 + i], own, dtype)))
+    if (!read_codes(&m, (int)i, n->in[2 + 3 * i], n->in[3 + 3 * i], n->in[11 + i], own, dtype))
       return false;
     m.b[i] = n->in[4 + 3 * i];
   }

@@ -125,6 +125,14 @@ static double block_weight(machine *m, int64_t k, int64_t n) {
   return (double)(code - zero) * cy_scalar_load(m->args[c->b_scale], CY_F32, at).f;
 }
 
+static double as_factor(const cy_contraction *c, double v) {
+  uint16_t half;
+  if (!c->b_half)
+    return v;
+  cy_scalar_store(&half, c->b_half, 0, (cy_scalar){.f = v});
+  return cy_scalar_load(&half, c->b_half, 0).f;
+}
+
 static void dot_matmul(dot *d) {
   machine *m = d->m;
   const cy_contraction *c = &m->k->contraction;
@@ -138,8 +146,8 @@ static void dot_matmul(dot *d) {
   int64_t step_a = size(m, c->a_k), step_b = size(m, c->b_k);
   for (int64_t i = 0; i < n; i++)
     if (c->b_bits)
-      d->f += cy_scalar_load(m->args[c->a], d->ta, (uint64_t)(a + i * step_a)).f *
-              block_weight(m, i, m->var[c->out_var[c->nbatch + 1]]);
+      d->f += as_factor(c, cy_scalar_load(m->args[c->a], d->ta, (uint64_t)(a + i * step_a)).f) *
+              as_factor(c, block_weight(m, i, m->var[c->out_var[c->nbatch + 1]]));
     else
       dot_add(d, a + i * step_a, b + i * step_b);
 }

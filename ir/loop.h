@@ -109,6 +109,7 @@ typedef struct cy_contraction {
   int b_bits;
   int64_t b_block, b_middle;
   cy_karg b_scale;
+  cy_dtype b_half; /* what a and b are rounded to; CY_NONE: nothing */
   /* matmul */
   int nbatch;
   cy_dim batch[CY_MAX_BATCH], a_batch[CY_MAX_BATCH], b_batch[CY_MAX_BATCH]; /* extents, strides (0: broadcast) */

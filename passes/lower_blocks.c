@@ -8,6 +8,7 @@
  *
  * For more, a contraction, for which the target makes floats of a panel of weights at a time. Where the number of rows
  * is only known when the program runs, it has both. Targets without such a contraction, and level 0, have the first.
+ * Where the op allows it, a contraction multiplies rounded factors, if the target has one that does; few rows never.
  */
 #include "lower_int.h"
 
@@ -171,6 +172,16 @@ static void few_rows(blocks *s, int64_t most, cy_val anchor, cy_val target) {
   cy_kb_launch(&b, true);
 }
 
+/* Does the target have a generator? One that rounds factors, where the op allows that, comes first. */
+static bool has_generator(cy_lowering *l, cy_kernel *k, cy_dtype half) {
+  cy_contraction *c = cy_kernel_contraction(k);
+  c->b_half = half;
+  if (half && l->o->supports(l->o->target, k))
+    return true;
+  c->b_half = CY_NONE;
+  return l->o->supports(l->o->target, k);
+}
+
 /* The contraction, but for what becomes of its sums. False: the target has no generator for it. */
 static bool build_product(cy_kb *b, const blocks *s, cy_expr *out_idx) {
   cy_lowering *l = s->l;
@@ -213,7 +224,7 @@ static bool build_product(cy_kb *b, const blocks *s, cy_expr *out_idx) {
   c->a_k = x->stride[rank - 1];
   c->b_n = cy_dim_const(g, 1);
   c->acc = cy_kernel_add_local(b->k, CY_F32);
-  return l->o->supports(l->o->target, b->k);
+  return has_generator(l, b->k, (cy_dtype)cy_attr_get_int(s->node, CY_ATTR_half, CY_NONE));
 }
 
 void cy_lower_matmul_blocks(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {

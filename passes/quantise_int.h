@@ -79,7 +79,9 @@ typedef struct cy_given_weights {
 } cy_given_weights;
 /* Is n a product of few rows that reads such weights? They must stay as they are until pass `weights`. */
 bool cy_weights_given(const cy_pass *p, const cy_node_info *n, const cy_uses *uses, cy_given_weights *out);
-/* Do all readers of a dequantize's result, or of its transpose, read it so? */
+/* Do all readers of such a matrix in f32, or of its transpose, multiply it so? */
+bool cy_weights_wanted(const cy_pass *p, cy_val v, const cy_uses *uses);
+/* Is n a dequantize whose result is read so? */
 bool cy_weights_stay(const cy_pass *p, const cy_node_info *n, const cy_uses *uses);
 void cy_weights_given_column(const cy_weight_blocks *s, const void *given, uint64_t b, uint64_t c,
                              cy_weight_column *out);

@@ -51,9 +51,9 @@ static void round_column(const cy_weight_blocks *s, const void *from, uint64_t b
 }
 
 /* A cache line of columns, where these divide the matrix and there are contractions: they read 64 x 128 codes at a time,
- * twice as fast as from rows that lie a page apart. One row of x reads 8 bits a sixth slower so, 4 bits about as fast. */
+ * twice as fast as from rows that lie a page apart. */
 static uint64_t columns_of_tile(const cy_pass *p, const cy_weight_blocks *s) {
-  return p->options->block_weights && s->bits == 4 && s->n % LINE == 0 ? LINE : s->n;
+  return p->options->block_weights && s->n % LINE == 0 ? LINE : s->n;
 }
 
 /* Puts `part` codes of a column where they belong in q; two share a byte of 4 bits. */

@@ -229,6 +229,23 @@ static void narrow_product(narrowing *s, cy_node id, cy_node next) {
   cy_pass_count(s->p, "products", 1);
 }
 
+/* Weights in integers stay as they are: kernels round both factors where that is faster. */
+static void narrow_blocks(narrowing *s, cy_node id) {
+  cy_graph *g = s->g;
+  cy_node_info *n = cy_node_of(g, id);
+  const cy_pass_options *o = s->p->options;
+  if (s->exact || s->q || !o->half_factors || !o->half_factors(o->target, s->half, g, n, s->sizes))
+    return;
+  const cy_attr half = cy_attr_int(CY_ATTR_half, s->half);
+  cy_val in[4] = {0}, out = n->out[0];
+  uint32_t count = n->nin;
+  memcpy(in, n->in, count * sizeof *in);
+  cy_build_before(g, id);
+  cy_rewrite_origin(s->p, n);
+  cy_graph_replace(g, out, cy_build(g, CY_OP_matmul_blocks, in, count, &half, 1, NULL, 0));
+  cy_pass_count(s->p, "products", 1);
+}
+
 /* In the order of execution: blocks inside a node before what stands behind it. */
 static void narrow_block(narrowing *s, cy_block b) {
   cy_graph *g = s->g;
@@ -241,7 +258,10 @@ static void narrow_block(narrowing *s, cy_block b) {
     for (int k = 0; k < n->nattrs; k++)
       if (n->attrs[k].kind == CY_KIND_BLOCK)
         narrow_block(s, n->attrs[k].block);
-    narrow_product(s, nodes[i], i + 1 < count ? nodes[i + 1] : 0);
+    if (n->op == CY_OP_matmul_blocks)
+      narrow_blocks(s, nodes[i]);
+    else
+      narrow_product(s, nodes[i], i + 1 < count ? nodes[i + 1] : 0);
   }
 }
 

@@ -1,5 +1,6 @@
 /* weights_given.c - weights that a model itself has in integers, for products of f32: 4- and 8-bit language models
- * (MatMulNBits; DequantizeLinear by blocks or channels).
+
+ * (MatMulNBits; DequantizeLinear by blocks or channels; what weights_spelled.c finds).
  *
  * In:  matmul(x, w), w dequantize(constants), maybe transposed, whose scales hold for blocks of rows and one column.
  * Out: nothing yet. `fold` and `requantise`, which would make f32 of w, ask cy_weights_stay(); pass `weights` makes
@@ -138,6 +139,11 @@ static bool read_by_products(const cy_pass *p, const cy_uses *uses, cy_val v, bo
 static bool asked_for_layers(const cy_pass *p) {
   const cy_quant *q = p->options->quant;
   return q && q->mode != CY_QUANT_HALF && q->mode != CY_QUANT_MEASURE_HALF;
+}
+
+bool cy_weights_wanted(const cy_pass *p, cy_val v, const cy_uses *uses) {
+  bool turned;
+  return !asked_for_layers(p) && read_by_products(p, uses, v, &turned);
 }
 
 bool cy_weights_stay(const cy_pass *p, const cy_node_info *n, const cy_uses *uses) {

@@ -376,8 +376,6 @@ static int check_half(session *s) {
   const char *name = o->fp16 ? "--fp16" : "--bf16";
   if (o->fp16 && o->bf16)
     return bad_option(s, "options '--fp16' and '--bf16' exclude each other%s", "");
-  if (o->weights)
-    return bad_option(s, "option '%s' cannot be combined with '--weights': each stores the same weights in its own way", name);
   if (o->int8 && o->half_max_error)
     return bad_option(s, "option '--half-max-error' cannot be combined with '--int8': '%s' then is for what integers leave in float", name);
   return o->opt_level ? 0 : bad_option(s, "option '%s' needs -O1 or more: at -O0 no pass changes the graph", name);

@@ -120,7 +120,7 @@ typedef struct cy_gemm_desc {
    * batches. bits 0: it is not. */
   struct {
     int bits;
-    bool is_signed;
+    bool is_signed, bf16; /* bf16: both factors are rounded so: see dot_blocks.c */
     int64_t tile, block, middle;
     int scale_slot, zero_slot; /* zero_slot -1: middle */
   } ints;

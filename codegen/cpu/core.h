@@ -87,10 +87,11 @@ enum { CY_INTS_ROWS = 128, CY_INTS_BYTES = 32 * 1024 };
 /* Weights in integers, [blocks][n / tile][rows of bytes][tile]: 4 bits have rows i and i + block / 2 of a block in one byte. */
 typedef struct cy_int_weights {
   int bits; /* 8 or 4; 0: there are none */
-  bool is_signed;
+  bool is_signed, bf16;        /* bf16: they become that: see cy_widen_emit */
   int64_t tile, block, middle; /* columns; rows that share a scale; what stands for zero, but where .. */
   V scales, zeros;             /* .. zeros are not NULL; both [blocks][n] */
 } cy_int_weights;
+cy_int_weights cy_gemm_ints(cy_cg *cg, const cy_gemm_desc *desc); /* gemm.c: those of a product, where it has some */
 
 typedef struct cy_core {
   cy_tile tile;
@@ -128,12 +129,15 @@ int64_t cy_block_depth(const cy_core *core);
 /* Are weights made floats for a whole group of panels? */
 bool cy_widens(const cy_cg *cg, const cy_core *core);
 /* Panels [q0, end) of `taps` of c rows from c0 on, whose packed halves lie at `from`: as floats to `to`, one behind the
- * other. next: columns from one group of panels to the next. */
+ * other. next: columns from one group of panels to the next. Integers become bf16, where so wanted, in pairs: those of
+ * rows i and i + block / 2 of a block lie side by side. Of the core, it takes tile, b, ints and n then. */
 typedef struct cy_widening {
   const cy_core *core;
   V c0, taps, c, from, q0, end, next, to;
 } cy_widening;
 void cy_widen_emit(cy_cg *cg, const cy_widening *widening);
+/* Lanes of two vectors of up to 16 floats in turn, as bf16, where the CPU has AVX512-BF16. */
+V cy_bf16_pairs(cy_cg *cg, V first, V second, unsigned lanes);
 
 /* ---- core.c again ---- */
 

@@ -59,10 +59,10 @@ static V load_lanes(cy_cg *cg, LLVMTypeRef type, V at, unsigned lanes) {
   return lanes == cg->W ? v : cy_shuffle(cg, v, v, some, cg->W);
 }
 
-static V floats_of(cy_cg *cg, V ints, bool is_signed) {
-  V wide = is_signed ? LLVMBuildSExt(cg->b, ints, cg->vi, "") : LLVMBuildZExt(cg->b, ints, cg->vi, "");
-  return LLVMBuildSIToFP(cg->b, wide, cg->vf, "");
+static V wide_of(cy_cg *cg, V ints, bool is_signed) {
+  return is_signed ? LLVMBuildSExt(cg->b, ints, cg->vi, "") : LLVMBuildZExt(cg->b, ints, cg->vi, "");
 }
+static V floats_of(cy_cg *cg, V wide) { return LLVMBuildSIToFP(cg->b, wide, cg->vf, ""); }
 
 /* What each vector of a block is multiplied by, and what is then added: -zero * scale. */
 static void load_scales(cy_cg *cg, const cy_widening *w, const piece *p, V *scale, V *shift) {
@@ -73,18 +73,47 @@ static void load_scales(cy_cg *cg, const cy_widening *w, const piece *p, V *scal
     cy_prefetch(cg, cy_gepf(cg, s->scales, cy_add(cg, at, w->next)), false, CY_SECOND_LEVEL);
     scale[j] = load_lanes(cg, cg->f32, cy_gepf(cg, s->scales, at), lanes_of(cg, p, j));
     if (s->zeros)
-      zero = floats_of(cg, load_lanes(cg, cg->i8, cy_gep(cg, s->zeros, at), lanes_of(cg, p, j)), false);
+      zero = floats_of(cg, wide_of(cg, load_lanes(cg, cg->i8, cy_gep(cg, s->zeros, at), lanes_of(cg, p, j)), false));
     shift[j] = LLVMBuildFNeg(cg->b, LLVMBuildFMul(cg->b, zero, scale[j], ""), "");
   }
 }
+
+/* What the weights of a row are, by their codes. */
+static V scaled(cy_cg *cg, V code, V scale, V shift) { return cy_fma(cg, floats_of(cg, code), scale, shift); }
 
 static void store_floats(cy_cg *cg, const cy_core *k, const piece *p, V row, const V *code, const V *scale,
                          const V *shift) {
   V to = cy_gepf(cg, p->to, cy_mulc(cg, row, (int64_t)k->tile.nv * cg->W));
   for (unsigned j = 0; j < k->tile.nv; j++) {
-    V v = LLVMConstNull(cg->vf);
-    if (j < p->vectors)
-      v = cy_fma(cg, floats_of(cg, code[j], k->ints.is_signed), scale[j], shift[j]);
+    V v = j < p->vectors ? scaled(cg, code[j], scale[j], shift[j]) : LLVMConstNull(cg->vf);
+    cy_store(cg, v, cy_gepc(cg, to, (int64_t)j * cg->W * 4), 4);
+  }
+}
+
+V cy_bf16_pairs(cy_cg *cg, V first, V second, unsigned lanes) {
+  V args[2] = {second, first};
+  int fill[16], mix[32];
+  for (unsigned i = 0; i < 16; i++) {
+    fill[i] = i < lanes ? (int)i : 0;
+    mix[2 * i] = (int)i;
+    mix[2 * i + 1] = 16 + (int)i;
+  }
+  for (int i = 0; i < 2 && lanes < 16; i++)
+    args[i] = cy_shuffle(cg, args[i], args[i], fill, 16);
+  V halves = cy_intrinsic_of(cg, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", NULL, 0, args, 2);
+  halves = LLVMBuildBitCast(cg->b, halves, LLVMVectorType(cg->i16, 32), "");
+  return cy_shuffle(cg, halves, halves, mix, 2 * lanes);
+}
+
+static void store_pairs(cy_cg *cg, const cy_core *k, const piece *p, V pair, const V *code, const V *high,
+                        const V *scale, const V *shift) {
+  V to = cy_gepf(cg, p->to, cy_mulc(cg, pair, (int64_t)k->tile.nv * cg->W));
+  for (unsigned j = 0; j < k->tile.nv; j++) {
+    V v = LLVMConstNull(cg->vi);
+    if (j < p->vectors) {
+      V first = scaled(cg, code[j], scale[j], shift[j]);
+      v = cy_bf16_pairs(cg, first, scaled(cg, high[j], scale[j], shift[j]), cg->W);
+    }
     cy_store(cg, v, cy_gepc(cg, to, (int64_t)j * cg->W * 4), 4);
   }
 }
@@ -97,46 +126,62 @@ static V codes_at(cy_cg *cg, const cy_core *k, const piece *p, V col) {
   return cy_gep(cg, cy_gep(cg, k->b, at), cy_mod(cg, col, tile));
 }
 
+/* Codes of a row of bytes, and an order for those of the next group of panels, `ahead`. */
+static void load_codes(cy_cg *cg, const cy_core *k, const piece *p, const V *from, V ahead, V row, V *code) {
+  V at = cy_mulc(cg, row, k->ints.tile);
+  for (unsigned j = 0; j < p->vectors; j++)
+    code[j] = wide_of(cg, load_lanes(cg, cg->i8, cy_gep(cg, from[j], at), lanes_of(cg, p, j)), k->ints.is_signed);
+  cy_prefetch(cg, cy_gep(cg, ahead, at), false, CY_SECOND_LEVEL);
+}
+
+static void split_codes(cy_cg *cg, const piece *p, V *code, V *high) {
+  V four = cy_splat(cg, cy_i32(cg, 4), cg->W), low = cy_splat(cg, cy_i32(cg, 15), cg->W);
+  for (unsigned j = 0; j < p->vectors; j++) {
+    high[j] = LLVMBuildLShr(cg->b, code[j], four, "");
+    code[j] = LLVMBuildAnd(cg->b, code[j], low, "");
+  }
+}
+
 static void emit_piece(cy_cg *cg, const cy_widening *w, const piece *p) {
   const cy_core *k = w->core;
   const cy_int_weights *s = &k->ints;
-  int64_t bytes = s->block * s->bits / 8;
+  bool together = s->bits == 4 || s->bf16; /* row i and that half a block on */
+  int64_t rows = together ? s->block / 2 : s->block;
   V scale[8], shift[8], code[8], high[8];
   load_scales(cg, w, p, scale, shift);
   V from[8], ahead = codes_at(cg, k, p, cy_add(cg, p->col, w->next));
   for (unsigned j = 0; j < p->vectors; j++)
     from[j] = codes_at(cg, k, p, cy_addc(cg, p->col, (int64_t)j * cg->W));
-  V four = cy_splat(cg, LLVMConstInt(cg->i8, 4, 0), cg->W), low = cy_splat(cg, LLVMConstInt(cg->i8, 15, 0), cg->W);
   cy_loop i;
-  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, bytes), cy_i64(cg, 1), NULL, 0);
-  V row = cy_mulc(cg, i.iv, s->tile);
-  for (unsigned j = 0; j < p->vectors; j++) {
-    code[j] = load_lanes(cg, cg->i8, cy_gep(cg, from[j], row), lanes_of(cg, p, j));
-    if (s->bits == 8)
-      continue;
-    high[j] = LLVMBuildLShr(cg->b, code[j], four, "");
-    code[j] = LLVMBuildAnd(cg->b, code[j], low, "");
-  }
-  cy_prefetch(cg, cy_gep(cg, ahead, row), false, CY_SECOND_LEVEL);
-  store_floats(cg, k, p, i.iv, code, scale, shift);
+  cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, rows), cy_i64(cg, 1), NULL, 0);
+  load_codes(cg, k, p, from, ahead, i.iv, code);
   if (s->bits == 4)
-    store_floats(cg, k, p, cy_addc(cg, i.iv, bytes), high, scale, shift);
+    split_codes(cg, p, code, high);
+  else if (together)
+    load_codes(cg, k, p, from, ahead, cy_addc(cg, i.iv, rows), high);
+  if (s->bf16) {
+    store_pairs(cg, k, p, i.iv, code, high, scale, shift);
+  } else {
+    store_floats(cg, k, p, i.iv, code, scale, shift);
+    if (together)
+      store_floats(cg, k, p, cy_addc(cg, i.iv, rows), high, scale, shift);
+  }
   cy_loop_end(cg, &i, NULL);
 }
 
 static void emit_ints(cy_cg *cg, const cy_widening *w) {
   const cy_core *k = w->core;
-  int64_t NR = (int64_t)k->tile.nv * cg->W, block = k->ints.block, n = 0;
+  int64_t NR = (int64_t)k->tile.nv * cg->W, block = k->ints.block, size = k->ints.bf16 ? 2 : 4, n = 0;
   cy_is_const(k->n, &n);
   V first = cy_div(cg, w->c0, cy_i64(cg, block)), full = cy_i64(cg, n / NR);
   cy_loop b, q;
   cy_loop_begin(cg, &b, cy_i64(cg, 0), cy_div(cg, w->c, cy_i64(cg, block)), cy_i64(cg, 1), NULL, 0);
   piece p = {.vectors = k->tile.nv, .lanes = cg->W, .block = cy_add(cg, first, b.iv)};
-  V row = cy_gepf(cg, w->to, cy_mulc(cg, b.iv, block * NR)), panel = cy_mulc(cg, w->c, NR);
+  V row = cy_gep(cg, w->to, cy_mulc(cg, b.iv, block * NR * size)), panel = cy_mulc(cg, w->c, NR * size);
   if (n >= NR) {
     cy_loop_begin(cg, &q, w->q0, cy_imin(cg, w->end, full), cy_i64(cg, 1), NULL, 0);
     p.col = cy_mulc(cg, q.iv, NR);
-    p.to = cy_gepf(cg, row, cy_mul(cg, cy_sub(cg, q.iv, w->q0), panel));
+    p.to = cy_gep(cg, row, cy_mul(cg, cy_sub(cg, q.iv, w->q0), panel));
     emit_piece(cg, w, &p);
     cy_loop_end(cg, &q, NULL);
   }
@@ -146,7 +191,7 @@ static void emit_ints(cy_cg *cg, const cy_widening *w) {
     p.vectors = (unsigned)cy_ceil(n % NR, cg->W);
     p.lanes = n % cg->W ? (unsigned)(n % cg->W) : cg->W;
     p.col = cy_mulc(cg, full, NR);
-    p.to = cy_gepf(cg, row, cy_mul(cg, cy_sub(cg, full, w->q0), panel));
+    p.to = cy_gep(cg, row, cy_mul(cg, cy_sub(cg, full, w->q0), panel));
     emit_piece(cg, w, &p);
     cy_if_end(cg, &last);
   }

@@ -123,17 +123,18 @@ static bool half_supported(const cy_machine *m, cy_kernel *k, const cy_contracti
 }
 
 /* Weights in integers with scales; what a panel has of them begins and ends with a block. */
-static bool blocks_supported(cy_kernel *k, const cy_contraction *c, cy_dtype a, cy_dtype b) {
+static bool blocks_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c, cy_dtype a, cy_dtype b) {
   int64_t n, rows;
   return a == CY_F32 && cy_dtype_is_byte(b) && known(k, c->n, &n) && known(k, c->k, &rows) &&
-         c->b_block <= MOST_BLOCK && matmul_supported(k, c);
+         c->b_block <= MOST_BLOCK && matmul_supported(k, c) &&
+         (!c->b_half || (c->b_half == CY_BF16 && cy_dot_blocks_possible(m->state, c->b_block, rows)));
 }
 
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_dtype a = cy_kernel_arg_dtype(k, c->a), b = cy_kernel_arg_dtype(k, c->b);
   if (c->b_bits)
-    return blocks_supported(k, c, a, b);
+    return blocks_supported(m, k, c, a, b);
   bool floats = a == CY_F32 && cy_kernel_local_dtype(k, c->acc) == CY_F32 &&
                 (b == CY_F32 || half_supported(m, k, c, b));
   if (!floats && !bf16_supported(m, k, c, a, b) && !dot_supported(k, c, a, b))
@@ -178,6 +179,7 @@ static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const form *f) {
   set_slots(plan, &d.a_slot, &d.b_slot, &d.scratch_slot, &d.shared_slot);
   d.ints.bits = c->b_bits;
   d.ints.is_signed = cy_kernel_arg_dtype(k, c->b) == CY_I8;
+  d.ints.bf16 = c->b_half == CY_BF16;
   d.ints.tile = cy_csize_known(d.bk);
   d.ints.block = c->b_block;
   d.ints.middle = c->b_middle;
@@ -525,7 +527,7 @@ static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f,
     if (f->packed)
       gemm_pack_form(cg, plan, arena, f, matrices);
     if (d.ints.bits)
-      return cy_arena_printf(arena, "gemm int%d weights", d.ints.bits);
+      return cy_arena_printf(arena, "gemm int%d weights%s", d.ints.bits, d.ints.bf16 ? " bf16 amx" : "");
     name = gemm_algorithm(cg, &d);
   } else {
     conv_pack_form(cg, plan, arena, f);
@@ -584,7 +586,7 @@ void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan) {
   } else if (kind == CY_CONTRACT_MATMUL) {
     cy_gemm_desc d = gemm_desc(plan, f);
     d.epilogue = epilogue;
-    cy_gemm_emit(cg, &d, &info);
+    (d.ints.bf16 ? cy_dot_blocks_emit : cy_gemm_emit)(cg, &d, &info);
   } else {
     cy_conv_desc d = conv_desc(plan);
     d.epilogue = epilogue;

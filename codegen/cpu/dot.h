@@ -145,6 +145,12 @@ int64_t cy_dot_group_bytes(cy_dot_form form, int64_t nr);
 /* acc + a * b over the pairs or fours of each lane, all as <W x i32>; of bf16, acc are the bits of floats. */
 V cy_dot_add(cy_cg *cg, cy_dot_form form, V acc, V a, V b);
 
+/* ---- dot_blocks.c ---- */
+
+/* Can weights in integers, in blocks of so many rows, become bf16 for AMX? */
+bool cy_dot_blocks_possible(const cy_cg *cg, int64_t block, int64_t k);
+void cy_dot_blocks_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
+
 /* ---- dot_fresh.c ---- */
 
 typedef struct cy_dot_fresh {

@@ -313,6 +313,17 @@ static void emit_sums(cy_cg *cg, const gemm *g, const char *name) {
 
 /* ---- the blocked form ---- */
 
+cy_int_weights cy_gemm_ints(cy_cg *cg, const cy_gemm_desc *d) {
+  return (cy_int_weights){.bits = d->ints.bits,
+                          .is_signed = d->ints.is_signed,
+                          .bf16 = d->ints.bf16,
+                          .tile = d->ints.tile,
+                          .block = d->ints.block,
+                          .middle = d->ints.middle,
+                          .scales = cy_arg_ptr(cg, d->ints.scale_slot),
+                          .zeros = d->ints.zero_slot < 0 ? NULL : cy_arg_ptr(cg, d->ints.zero_slot)};
+}
+
 static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
   const cy_gemm_desc *d = g->d;
   V rb = row_blocks(cg, g), cb = column_blocks(cg, g), both = cy_mul(cg, rb, cb), m = cy_size(cg, d->m);
@@ -362,13 +373,7 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
                   .epilogue = &d->epilogue,
                   .index = &index};
   if (g->form == FORM_INTS)
-    core.ints = (cy_int_weights){.bits = d->ints.bits,
-                                 .is_signed = d->ints.is_signed,
-                                 .tile = d->ints.tile,
-                                 .block = d->ints.block,
-                                 .middle = d->ints.middle,
-                                 .scales = cy_arg_ptr(cg, d->ints.scale_slot),
-                                 .zeros = d->ints.zero_slot < 0 ? NULL : cy_arg_ptr(cg, d->ints.zero_slot)};
+    core.ints = cy_gemm_ints(cg, d);
   core.ldb = core.in_place ? cy_mulc(cg, cy_size(cg, d->bk), 4) : cy_i64(cg, g->nr * cy_weight_bytes(d->weights));
   if (g->strassen) {
     V sums = shares_sums(g) ? sums_at(cg, g, flat, p.row0) : NULL;

@@ -219,6 +219,8 @@ bool cy_cpu_half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, 
     return true;
   if (n->op == CY_OP_attention)
     return cg->amx_bf16 && attention_pays(g, n, sizes);
+  if (n->op == CY_OP_matmul_blocks)
+    return cg->amx_bf16;
   if ((n->op != CY_OP_matmul && n->op != CY_OP_conv) || cy_attr_get_int(n, CY_ATTR_group, 1) != 1 ||
       !packing_pays(g, n, sizes))
     return false;

@@ -496,6 +496,8 @@ static void emit_for(cy_lp *p, const cy_stmt *s) {
     cy_loop loop;
     cy_loop_begin(p->cg, &loop, cy_i64(p->cg, 0), n, cy_i64(p->cg, 1), NULL, 0);
     p->var[s->var] = loop.iv;
+    cy_lp_statement(p);
+    cy_lp_stream(p, s);
     emit_list(p, s->body);
     cy_loop_end(p->cg, &loop, NULL);
   }

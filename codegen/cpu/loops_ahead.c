@@ -1,7 +1,9 @@
-/* loops_ahead.c - prefetches what the body of a contraction kernel will read and write.
+/* loops_ahead.c - prefetches what the body of a contraction kernel will read and write, and what loops stream.
  *
  * In: the index of an output. Out: a prefetch for each load, and store, that lies side by side along the columns and
  * elsewhere for each row (a residual sum, not a bias), if nothing has to be loaded to know where.
+ * In: a loop that reads bytes line by line (weights in tiles). Out: a prefetch of a line far ahead in every turn, since
+ * the hardware stops where a page ends: 16 MB at 13 GB/s instead of 7 (Sapphire Rapids).
  */
 #include "codegen/cpu/loops_int.h"
 
@@ -63,13 +65,43 @@ void cy_lp_ahead(cy_lp *p, const V *idx, bool stores) {
   memset(p->vary, 0, p->nexprs);
   for (cy_expr e = 1; some && e <= cy_expr_count(p->k); e++)
     if (loads[e])
-      cy_lp_prefetch(p, cy_expr_of(p->k, e)->id, cy_expr_of(p->k, e)->arg[0], false);
+      cy_lp_prefetch(p, cy_expr_of(p->k, e)->id, cy_expr_of(p->k, e)->arg[0], 0, false);
   for (const cy_stmt *s = stores ? cy_kernel_body(p->k) : NULL; s; s = s->next)
     if (s->kind == CY_S_STORE && is_worth(p->k, s->arg, s->offset))
-      cy_lp_prefetch(p, s->arg, s->offset, true);
+      cy_lp_prefetch(p, s->arg, s->offset, 0, true);
   cy_lp_statement(p);
   p->lanes = 1;
   p->lane = 0;
   memset(p->vary, 0, p->nexprs);
   free(loads);
+}
+
+enum { STREAM_LINE = 64, STREAM_AHEAD = 8192 };
+
+/* Does a load of one cache line begin where that of the turn before ended? */
+static bool is_stream(cy_lp *p, const cy_expr_info *x, cy_var turn) {
+  cy_affine a;
+  if (x->op != CY_X_LOAD || cy_lp_bytes(x->dtype) != 1 || cy_lp_packed(x->dtype) ||
+      !cy_expr_affine(p->k, x->arg[0], &a) || a.rest)
+    return false;
+  for (int i = 0; i < a.n; i++)
+    if (a.var[i] == turn)
+      return cy_dim_is(cy_kernel_graph(p->k), a.coef[i], STREAM_LINE);
+  return false;
+}
+
+void cy_lp_stream(cy_lp *p, const cy_stmt *loop) {
+  if (p->lanes != STREAM_LINE || p->guard)
+    return;
+  cy_expr count = cy_expr_count(p->k);
+  bool *marks = calloc(count + 1, sizeof *marks);
+  if (!marks)
+    abort();
+  cy_lp_mark(p->k, loop->body, marks);
+  for (cy_expr e = 1; e <= count; e++) {
+    const cy_expr_info x = *cy_expr_of(p->k, e);
+    if (marks[e] && is_stream(p, &x, loop->var))
+      cy_lp_prefetch(p, x.id, x.arg[0], STREAM_AHEAD, false);
+  }
+  free(marks);
 }

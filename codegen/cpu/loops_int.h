@@ -63,7 +63,8 @@ void cy_lp_statement(cy_lp *p); /* forgets computed values: a new statement */
 V cy_lp_value(cy_lp *p, cy_expr e);   /* in the current number of lanes: uniform values are repeated */
 V cy_lp_uniform(cy_lp *p, cy_expr e); /* a scalar: of a uniform expression, or of the first lane of an affine one */
 void cy_lp_store(cy_lp *p, cy_karg arg, cy_expr offset, V value);
-void cy_lp_prefetch(cy_lp *p, cy_karg arg, cy_expr offset, bool write); /* only where lanes lie side by side */
+/* What lies so many bytes behind an element; only where lanes lie side by side. */
+void cy_lp_prefetch(cy_lp *p, cy_karg arg, cy_expr offset, int64_t ahead, bool write);
 V cy_lp_dim(cy_lp *p, cy_dim d);
 bool cy_lp_affine(cy_lp *p, cy_expr e, V *out_step); /* does e move by one step per lane? NULL: it does not move */
 V cy_lp_lane_numbers(cy_lp *p, V first); /* first, first + 1, .. */
@@ -72,6 +73,7 @@ V cy_lp_lane_numbers(cy_lp *p, V first); /* first, first + 1, .. */
 void cy_lp_mark(const cy_kernel *k, const cy_stmt *s, bool *marks); /* expressions that statements use */
 bool cy_lp_reads_ahead(cy_kernel *k);                               /* is there a load to be prefetched? */
 void cy_lp_ahead(cy_lp *p, const V *idx, bool stores);
+void cy_lp_stream(cy_lp *p, const cy_stmt *loop); /* in a turn of a loop inside a lane loop */
 
 /* loops_cross.c */
 bool cy_lp_crosses(cy_lp *p, const cy_stmt *loop);    /* does a loop inside a lane loop store across the lanes? */

@@ -1,8 +1,11 @@
 /* blocks_test.c - products with weights in integers (core_widen.c) against sums in double precision, in the code for this
- * CPU and for AVX2: 4 and 8 bits, signed, with a zero for all and with zero points, panels that are not full, and rows
+ * CPU and for AVX2, and of factors rounded to bf16 (dot_blocks.c) for one with AMX, functions being in the place of
+ * instructions (tile_functions.h): 4 and 8 bits, signed, with a zero for all and with zero points, panels that are not full, and rows
  * that only running tells. Weights, scales and zero points end where a page ends behind which nothing may be read.
  */
-#include "contract_jit.h"
+#include "tile_functions.h"
+
+#include "codegen/cpu/dot.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,7 +25,10 @@ static const blocks_case cases[] = {
     {8, 1, 0, 0, 64, 2, 80, 192, 0, 0},     {8, 0, 0, 128, 32, 130, 47, 96, 0, 0},
     {8, 0, 1, 0, 128, 200, 300, 384, 1, 0}, {8, 1, 0, 0, 1, 9, 16, 7, 0, 0},
     {8, 0, 1, 0, 97, 33, 7, 194, 0, 1},     {4, 0, 1, 0, 32, 70, 200, 160, 1, 1},
+    {8, 1, 0, 0, 64, 17, 128, 512, 0, 0},   {4, 0, 1, 0, 16, 600, 40, 64, 1, 0},
 };
+
+#define TILES "sapphirerapids"
 
 /* The last bytes of a page, in front of one that cannot be read. */
 static void *before_hole(size_t bytes) {
@@ -40,6 +46,7 @@ static void free_before_hole(void *p, size_t bytes) {
 
 typedef struct setup {
   job j;
+  bool bf16;
   cy_gemm_desc d;
   store epilogue;
   float *a, *bias, *out, *scale;
@@ -49,6 +56,14 @@ typedef struct setup {
 
 static int64_t tile_of(const blocks_case *c) { return c->n % 64 ? c->n : 64; }
 
+static float as_bf16(float v) {
+  uint32_t u;
+  memcpy(&u, &v, sizeof u);
+  u = (u + 0x7fff + (u >> 16 & 1)) & 0xffff0000u;
+  memcpy(&v, &u, sizeof v);
+  return v;
+}
+
 static double weight(const setup *s, const blocks_case *c, int64_t k, int64_t n) {
   int64_t rows = c->block * c->bits / 8, b = k / c->block, i = k % c->block;
   int64_t tile = tile_of(c);
@@ -56,26 +71,38 @@ static double weight(const setup *s, const blocks_case *c, int64_t k, int64_t n)
   int code = c->is_signed ? (int8_t)byte : byte;
   if (c->bits == 4)
     code = i < rows ? byte & 15 : byte >> 4;
-  return (double)(code - (c->zeros ? s->zero[b * c->n + n] : c->middle)) * s->scale[b * c->n + n];
+  int64_t zero = c->zeros ? s->zero[b * c->n + n] : c->middle;
+  float scale = s->scale[b * c->n + n];
+  return s->bf16 ? as_bf16(fmaf((float)code, scale, -((float)zero * scale))) : (double)(code - zero) * scale;
+}
+
+static double factor(const setup *s, const blocks_case *c, int64_t m, int64_t k) {
+  float a = s->a[c->turned ? k * c->m + m : m * c->k + k];
+  return s->bf16 ? as_bf16(a) : a;
 }
 
 static double error_of(const setup *s, const blocks_case *c) {
-  double e = 0, all = 1e-30;
+  double e = 0, all = 1e-30, *w = malloc((size_t)(c->k * c->n) * sizeof *w);
+  if (!w)
+    die("malloc", "no memory");
+  for (int64_t i = 0; i < c->k * c->n; i++)
+    w[i] = weight(s, c, i % c->k, i / c->k);
   for (int64_t m = 0; m < c->m; m++)
     for (int64_t n = 0; n < c->n; n++) {
       double sum = s->bias[n];
       for (int64_t k = 0; k < c->k; k++)
-        sum += s->a[c->turned ? k * c->m + m : m * c->k + k] * weight(s, c, k, n);
+        sum += factor(s, c, m, k) * w[n * c->k + k];
       double d = s->out[m * c->n + n] - sum;
       e += d * d;
       all += sum * sum;
     }
+  free(w);
   return sqrt(e / all);
 }
 
-static void begin(setup *s, const blocks_case *c, const char *cpu) {
+static void begin(setup *s, const blocks_case *c, const char *cpu, bool bf16) {
   char *error = NULL;
-  *s = (setup){.j = {.cg = cy_cg_create(cpu, &error), .scratch_slot = 5, .shared_slot = 6}};
+  *s = (setup){.bf16 = bf16, .j = {.cg = cy_cg_create(cpu, &error), .scratch_slot = 5, .shared_slot = 6}};
   if (!s->j.cg)
     die(cpu, error);
   cy_cg_module(s->j.cg, "blocks");
@@ -111,7 +138,7 @@ static void begin(setup *s, const blocks_case *c, const char *cpu) {
                         .b_slot = 1,
                         .scratch_slot = 5,
                         .shared_slot = 6,
-                        .ints = {c->bits, c->is_signed, tile_of(c), c->block, c->middle, 4, c->zeros ? 7 : -1},
+                        .ints = {c->bits, c->is_signed, s->bf16, tile_of(c), c->block, c->middle, 4, c->zeros ? 7 : -1},
                         .epilogue = store_epilogue(&s->epilogue)};
 }
 
@@ -125,22 +152,64 @@ static void end(setup *s) {
   job_end(&s->j);
 }
 
-static bool check(const blocks_case *c, const char *cpu) {
+/* Puts a function in the place of the instruction that rounds two vectors of floats. */
+static void replace_rounding(cy_cg *cg) {
+  LLVMValueRef fn = LLVMGetNamedFunction(cg->module, "llvm.x86.avx512bf16.cvtne2ps2bf16.512"), half[2];
+  LLVMTypeRef ints = LLVMVectorType(cg->i32, 16), halves = LLVMVectorType(cg->i16, 16);
+  if (!fn)
+    die("bf16", "the code rounds nothing");
+  LLVMSetValueName2(fn, "round_bf16", 10);
+  LLVMSetLinkage(fn, LLVMInternalLinkage);
+  LLVMPositionBuilderAtEnd(cg->b, LLVMAppendBasicBlockInContext(cg->ctx, fn, ""));
+  for (unsigned i = 0; i < 2; i++) {
+    LLVMValueRef bits = LLVMBuildBitCast(cg->b, LLVMGetParam(fn, 1 - i), ints, ""),
+                 by = cy_splat(cg, cy_i32(cg, 16), 16);
+    LLVMValueRef odd = LLVMBuildAnd(cg->b, LLVMBuildLShr(cg->b, bits, by, ""), cy_splat(cg, cy_i32(cg, 1), 16), "");
+    bits = LLVMBuildAdd(cg->b, LLVMBuildAdd(cg->b, bits, odd, ""), cy_splat(cg, cy_i32(cg, 0x7fff), 16), "");
+    half[i] = LLVMBuildTrunc(cg->b, LLVMBuildLShr(cg->b, bits, by, ""), halves, "");
+  }
+  LLVMBuildRet(cg->b, LLVMBuildBitCast(cg->b, cy_joined(cg, half[0], half[1]), LLVMVectorType(cg->bf16, 32), ""));
+}
+
+static void emit(setup *s) {
+  if (!s->bf16) {
+    cy_gemm_emit(s->j.cg, &s->d, &s->j.info);
+    return;
+  }
+  cy_dot_blocks_emit(s->j.cg, &s->d, &s->j.info);
+  replace_rounding(s->j.cg);
+  if (!tile_functions_replace(s->j.cg->module))
+    die("bf16", "the code has no tiles");
+  code_for_this_cpu(s->j.cg);
+}
+
+static bool check(const blocks_case *c, const char *cpu, bool bf16) {
   setup s;
-  begin(&s, c, cpu);
-  cy_gemm_emit(s.j.cg, &s.d, &s.j.info);
+  begin(&s, c, cpu, bf16);
+  emit(&s);
   job_link(&s.j);
+  tile_functions_define(s.j.jit);
   job_prepare(&s.j, "blocks", 3);
   memset(s.j.scratch, 0xff, (size_t)(s.j.worker_bytes * 3));
+  memset(s.j.shared, 0xff, (size_t)s.j.shared_bytes);
   job_run(&s.j);
   double error = error_of(&s, c);
-  bool ok = error < 2e-6 && guard_ok((char *)s.out, c->m * c->n * 4) && guard_ok(s.j.scratch, s.j.worker_bytes * 3);
+  bool ok = error < 2e-6 && guard_ok((char *)s.out, c->m * c->n * 4) && guard_ok(s.j.scratch, s.j.worker_bytes * 3) &&
+            guard_ok(s.j.shared, s.j.shared_bytes);
   if (!ok)
-    printf("FAILED %s: %d bits, signed %d, zeros %d, block %lld, m %lld, n %lld, k %lld, dynamic %d: error %g\n", cpu,
-           c->bits, c->is_signed, c->zeros, (long long)c->block, (long long)c->m, (long long)c->n, (long long)c->k,
-           c->dynamic, error);
+    printf("FAILED %s%s: %d bits, signed %d, zeros %d, block %lld, m %lld, n %lld, k %lld, dynamic %d: error %g\n", cpu,
+           bf16 ? ", bf16" : "", c->bits, c->is_signed, c->zeros, (long long)c->block, (long long)c->m, (long long)c->n,
+           (long long)c->k, c->dynamic, error);
   end(&s);
   return ok;
+}
+
+/* Does code for a CPU with AMX round weights in such blocks? */
+static bool rounds_blocks(const blocks_case *c) {
+  cy_cg *cg = cy_cg_create(TILES, NULL);
+  bool yes = cg && cy_dot_blocks_possible(cg, c->block, c->k);
+  cy_cg_destroy(cg);
+  return yes;
 }
 
 int main(void) {
@@ -148,7 +217,12 @@ int main(void) {
   int run = 0, passed = 0;
   for (int cpu = 0; cpu < 2; cpu++)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++, run++)
-      passed += check(&cases[i], cpus[cpu]);
+      passed += check(&cases[i], cpus[cpu], false);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    if (rounds_blocks(&cases[i])) {
+      run++;
+      passed += check(&cases[i], TILES, true);
+    }
   printf("%d passed, %d failed, 0 skipped\n", passed, run - passed);
   return passed != run;
 }

@@ -299,22 +299,11 @@ static void replace_bf16(cy_cg *cg) {
 
 /* Makes a module that is for another CPU one for this machine, with functions for the instructions that it may lack. */
 static void replace_instructions(cy_cg *cg, form as) {
-  char *error = NULL;
-  cy_cg *host = cy_cg_create("native", &error);
-  if (!host)
-    die("native", error);
-  LLVMTargetMachineRef other = cg->tm;
-  cg->tm = host->tm;
-  host->tm = other;
-  cy_cg_destroy(host);
   if (as == BF16)
     replace_bf16(cg);
   else if (!tile_functions_replace(cg->module) && as == BF16_TILES)
     die("bf16", "the code has no tiles");
-  for (LLVMValueRef fn = LLVMGetFirstFunction(cg->module); fn; fn = LLVMGetNextFunction(fn)) {
-    LLVMRemoveStringAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, "target-cpu", 10);
-    LLVMRemoveStringAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, "target-features", 15);
-  }
+  code_for_this_cpu(cg);
 }
 
 static setup *setup_begin(const dot_case *c, const char *cpu, form as) {

@@ -1,8 +1,9 @@
-/* tile_functions.h - AMX in plain C, for running code that was made for it on a CPU without it; for dot_test.c.
+/* tile_functions.h - AMX in plain C, for running code that was made for it on a CPU without it; for dot_test.c
+ * and blocks_test.c.
  *
  * tile_functions_replace() puts the functions below in the place of the instructions in a module. They follow Intel's
  * manual (Software Developer's Manual, volume 2), for tiles of any configuration; what the manual calls an error ends
- * the test.
+ * the test. code_for_this_cpu() then makes the module one for the machine at hand.
  */
 #ifndef TILE_FUNCTIONS_H
 #define TILE_FUNCTIONS_H
@@ -105,6 +106,22 @@ static int tile_functions_replace(LLVMModuleRef module) {
       LLVMRemoveEnumAttributeAtIndex(fn, p, immarg);
   }
   return found;
+}
+
+/* The module's code is for this machine, whatever it was emitted for. */
+static void code_for_this_cpu(cy_cg *cg) {
+  char *error = NULL;
+  cy_cg *host = cy_cg_create("native", &error);
+  if (!host)
+    die("native", error);
+  LLVMTargetMachineRef other = cg->tm;
+  cg->tm = host->tm;
+  host->tm = other;
+  cy_cg_destroy(host);
+  for (LLVMValueRef fn = LLVMGetFirstFunction(cg->module); fn; fn = LLVMGetNextFunction(fn)) {
+    LLVMRemoveStringAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, "target-cpu", 10);
+    LLVMRemoveStringAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, "target-features", 15);
+  }
 }
 
 /* Lets code of the JIT call them. */

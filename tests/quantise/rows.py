@@ -3,6 +3,7 @@ import os
 import re
 
 import numpy as np
+from onnx import TensorProto, helper
 
 from shared import Network, snr
 
@@ -91,6 +92,54 @@ def dequantised_rows(p):
     return why or (None if os.path.getsize(p.path('o3.so')) < 2.2 * k * n else '%d bytes' % os.path.getsize(p.path('o3.so')))
 
 
+def spelled_rows(p):
+    """What exporters write instead of DequantizeLinear, as torchao has it: by blocks and by channels; in f16 or f32."""
+    k, n, block = 512, 640, 32
+    rng = np.random.default_rng(8)
+    q, z = rng.integers(-8, 8, (n, k)).astype(np.int8), rng.integers(-4, 4, (n, k // block, 1)).astype(np.int8)
+    s = (rng.random((n, k // block, 1)) * 0.01 + 0.001).astype(np.float16)
+    by_blocks = ((q.reshape(n, -1, block) - z.astype(np.float64)) * s).reshape(n, k)
+    by_channels = (q - z[:, 0].astype(np.float64)) * s[:, 0]
+    for dtype, least in ((np.float32, 100), (np.float16, 55)):
+        g, to = Network(8), helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        cast = lambda v, to: g.op('Cast', v, to=to)
+        codes = g.op('Reshape', g.const(q), g.const(np.array([n, k // block, block])))
+        codes = cast(g.op('Sub', cast(codes, TensorProto.INT32), cast(g.const(z), TensorProto.INT32)), to)
+        w = g.op('Reshape', g.op('Mul', codes, g.const(s.astype(dtype))), g.const(np.array([n, k])))
+        v = g.op('Sub', cast(g.const(q), to), g.const(z[:, 0].astype(dtype)))
+        v = g.op('Mul', v, g.const(s[:, 0].astype(dtype)))
+        turned = [g.op('Transpose', m, perm=[1, 0]) for m in (w, v)]
+        x = cast('x', to)
+        y = g.op('Add', cast(g.op('MatMul', x, turned[0]), 1), cast(g.op('MatMul', g.op('Neg', x), turned[1]), 1))
+        model = g.save(p.path('m.onnx'), [('x', ['batch', 'rows', k])], [(y, ['batch', 'rows', n])])
+        why = compare(p, model, lambda x: x @ (by_blocks - by_channels).T, k, least=least)
+        if why or os.path.getsize(p.path('o3.so')) > 1.5 * k * n:
+            return '%s: %s, %d bytes' % (dtype.__name__, why, os.path.getsize(p.path('o3.so')))
+    return None
+
+
+def experts(p):
+    """QMoE: the matrices of all experts stay in integers, by channels and by blocks."""
+    count, hidden, width = 3, 256, 384
+    for block, bits in ((0, 4), (64, 8)):
+        g = Network(9)
+        constants = []
+        for to, depth in ((width, hidden), (hidden, width)):
+            shape = (count, to, depth // block) if block else (count, to)
+            constants.append(g.const(g.rng.integers(0, 256, (count, to, depth * bits // 8)).astype(np.uint8)))
+            constants.append(g.const((g.rng.random(shape) * 0.01 + 0.001).astype(np.float32)))
+        y = g.op('QMoE', 'x', 'r', *constants[:2], '', *constants[2:], domain='com.microsoft', k=2, expert_weight_bits=bits,
+                 activation_type='silu', **({'block_size': block} if block else {}))
+        model = g.save(p.path('m.onnx'), [('x', ['rows', hidden]), ('r', ['rows', count])], [(y, ['rows', hidden])])
+        inputs = [np.random.default_rng(7).standard_normal((5, n)).astype(np.float32) for n in (hidden, count)]
+        plain, library = p.library(model, 'o0', '-O0'), p.library(model, 'o3')
+        good = snr(p.run(plain, *inputs)[0], p.run(library, *inputs)[0])
+        text = p.cytoc(model, '-o', p.path('q.so'), '--explain')
+        if not good > 100 or len(re.findall('gemm int%d weights' % bits, text)) != 2:
+            return '%d bits: %.1f dB, %s' % (bits, good, text)
+    return None
+
+
 def own_rows(p):
     """Weights that --weights rounds, the rows symbols, or fixed and many; two products in a row."""
     for form, least, share in (('int8', 38, 0.29), ('int8,asymmetric', 38, 0.29), ('int4,block=32', 16, 0.17), ('int4,asymmetric', 15, 0.2)):
@@ -113,4 +162,26 @@ def own_rows(p):
     return None
 
 
-TESTS = [given_rows, dequantised_rows, own_rows]
+def rounded_rows(p):
+    """--bf16 rounds both factors where tiles multiply them, for more than one row, and changes nothing on other CPUs."""
+    k, n = 1024, 576
+    for bits, options in ((4, []), (8, []), (0, ['--weights=int8,block=64'])):
+        g = Network(6)
+        w = Weights(g.rng, k, n, bits, 32, True) if bits else g.rng.standard_normal((k, n)).astype(np.float32)
+        y = w.product(g, 'x') if bits else g.op('MatMul', 'x', g.constant(w))
+        model = g.save(p.path('m.onnx'), [('x', ['batch', 'rows', k])], [(y, ['batch', 'rows', n])])
+        library, exact = p.library(model, 'h', '--bf16', *options), p.library(model, 'q', *options)
+        tiles = 'bf16 amx' in p.cytoc(model, '-o', p.path('t.so'), '--bf16', '--explain', *options)
+        for rows in ROWS:
+            x = np.random.default_rng(7).standard_normal((*rows, k)).astype(np.float32)
+            good, least = snr(p.run(exact, x)[0], p.run(library, x)[0]), 45 if tiles and rows != (1, 1) else 100
+            if not good > least or (least == 45 and good > 60):
+                return '%d bits, rows %s: %.1f dB' % (bits, rows, good)
+        for target, rounds in (('sapphirerapids', True), ('x86-64-v3', False), ('znver4', False)):
+            text = p.cytoc(model, '-o', p.path('t.so'), '--bf16', '--explain', '--target=' + target, *options)
+            if not re.search('gemm int%d weights%s' % (bits or 8, ' bf16 amx' if rounds else '  '), text):
+                return '%s: %s' % (target, text)
+    return None
+
+
+TESTS = [given_rows, dequantised_rows, spelled_rows, experts, own_rows, rounded_rows]
