@@ -362,8 +362,8 @@ typedef struct conv_setup {
 static void conv_pack(conv_setup *g, const conv_case *c) {
   cy_cg *cg = g->j.cg;
   int64_t total = 0, offset, cgroup = c->cin / c->groups;
-  int32_t map[cy_conv_taps(&g->d)];
-  int parts = cy_conv_parts(&g->d, c->algo);
+  int32_t map[cy_conv_map_size(cg, &g->d)];
+  int parts = cy_conv_parts(cg, &g->d, c->algo);
   for (int i = 0; i < parts; i++) {
     cy_pack_layout l = cy_conv_layout(cg, &g->d, c->algo, i, &offset, map);
     total = offset + l.bytes;
