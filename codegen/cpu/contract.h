@@ -79,6 +79,7 @@ typedef struct cy_pack_layout {
   unsigned nr;
   int places;    /* so many outputs' columns lie side by side, each with taps of its own: tap_map; 0: one */
   int merged;    /* so many groups of the source are one group here, block-diagonally */
+  int depth;     /* so many taps of an outer axis count as channels, [depth][c / depth]; 0: one */
   int winograd;  /* 1: [panel][channel][tap][NR]; 2: [panel][block][tap][channel][NR], CY_TAP_CHANNELS a block, the rest
                     in the last; floats are divided by 36 */
   int depthwise; /* 1: [tap][input of a group][output channel], channels padded to nr */

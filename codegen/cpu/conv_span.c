@@ -78,7 +78,7 @@ cy_span cy_span_choose(const cy_cg *cg, const cy_conv_desc *d) {
   cy_span best = {.along = {1, 1, 1}, .count = 1}, s;
   int64_t most = cg->W / d->cout, ends[3];
   double least = plain_products(d) / GAIN;
-  if (!cg->avx512 || d->groups > 1 || most < 2)
+  if (d->groups > 1 || most < 2)
     return best;
   for (int i = 0; i < 3; i++)
     ends[i] = i < d->n_spatial ? most : 1;

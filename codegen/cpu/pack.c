@@ -14,6 +14,10 @@ int64_t cy_pack_units(const cy_pack_layout *l) { return l->depthwise ? 1 : l->gr
  * `out` stays as it is elsewhere. */
 static void put_weight(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t n, int64_t tap,
                        int64_t c, char *out) {
+  if (l->depth > 1) {
+    tap += c / (l->c / l->depth) * l->taps;
+    c %= l->c / l->depth;
+  }
   int64_t columns = l->places ? l->n / l->places : l->n, place = n / columns;
   int64_t source_tap = s->tap_map ? s->tap_map[place * l->taps + tap] : tap;
   if (source_tap < 0)

@@ -490,17 +490,14 @@ static void conv_check(const conv_case *c) {
   conv_setup_end(&g);
 }
 
-/* Where sizes are known only at run time, tiles of pictures that dilation cuts finely are taken for mostly empty. */
-static void choice_check(int64_t dilation, cy_conv_algo want) {
-  conv_case c = {CY_CONV_DIRECT, 2, 0,  1,  S2(64), S2(3), S2(1), S2(dilation), S2(dilation),
-                 S2(dilation),   1, 64, 64, 1,      0};
+static void choice_check(const char *what, const conv_case *c, cy_conv_algo want) {
   char line[100];
   conv_setup g;
-  snprintf(line, sizeof line, "chosen for unknown sizes and dilation %lld", (long long)dilation);
+  snprintf(line, sizeof line, "chosen for %s", what);
   if (skip(line))
     return;
-  conv_setup_begin(&g, &c);
-  conv_compile(&g, &c);
+  conv_setup_begin(&g, c);
+  conv_compile(&g, c);
   report(line, cy_conv_choose(g.j.cg, &g.d) != want, 0, 1, g.j.compile_ms);
   conv_setup_end(&g);
 }
@@ -612,9 +609,8 @@ static void check_all(void) {
     strassen_check(&strassen_cases[i].c, 0, 0);
   }
   strassen_rows_check(&(gemm_case){GEMM_PACKED, 1, 1, 197, 3072, 768, 0, 0, 0});
-  choice_check(1, CY_CONV_WINOGRAD);
-  choice_check(2, CY_CONV_WINOGRAD);
-  choice_check(12, CY_CONV_DIRECT);
+  for (size_t i = 0; i < sizeof conv_choices / sizeof *conv_choices; i++)
+    choice_check(conv_choices[i].what, &conv_choices[i].c, conv_choices[i].want);
 }
 
 static bool native_avx512(void) {
