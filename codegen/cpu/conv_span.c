@@ -1,12 +1,12 @@
 /* conv_span.c - convolutions of few output channels: a row of the product is several neighbouring outputs.
  *
- * Comes in: a cy_conv_desc. Goes out: for conv.c, a block of outputs, the window of the input that it reads as axes of a
- * convolution with as many times the channels, where that one's weights lie, and an epilogue that hands the outputs of
- * a row on, one by one.
- * A vector of W columns would compute few channels in its first lanes and idle in the others. Here they are the channels
- * of a block of outputs; inputs of the window that an output does not read have weights of zero for it. Along an axis
- * that takes ((outputs - 1) * stride + kernel) taps for all outputs instead of the kernel's for each. The phases of a
- * transposed convolution are such neighbours, too: blocks have a multiple of each stride then.
+ * Comes in: a cy_conv_desc. Goes out, for conv.c: a block of outputs, the window of the input that it reads as axes of
+ * a convolution with as many times the channels, where that one's weights lie, and an epilogue that hands the outputs
+ * of a row on, one by one.
+ * A vector of W columns would compute few channels in its first lanes and idle in the others. Here they are the
+ * channels of a block of outputs; inputs of the window that an output does not read have weights of zero for it. Along
+ * an axis that takes ((outputs - 1) * stride + kernel) taps for all outputs instead of the kernel's for each. The
+ * phases of a transposed convolution are such neighbours, too: blocks have a multiple of each stride then.
  * On Sapphire Rapids a 3x3x3 convolution of 2 to 2 channels and 64x64x64 pixels took 9.5 ms and takes 3.2.
  */
 #include "conv_int.h"

@@ -334,7 +334,8 @@ static V tile_outputs(cy_cg *cg, const wino *w, int axis, V at) {
   return cy_imin(cg, cy_i64(cg, 4), cy_div(cg, left, cy_i64(cg, w->axis[axis].inc)));
 }
 
-/* The addresses of a patch of side x side inputs of one tap in depth, as i64 in `table`, `apart` bytes from each other. */
+/* The addresses of a patch of side x side inputs of one tap in depth, as i64 in `table`, `apart` bytes from each
+ * other. */
 static void emit_addresses(cy_cg *cg, const wino *w, const spot *s, V tap, int side, V table, int64_t apart) {
   const cy_conv_desc *d = w->d;
   int iy = row_axis(d), ix = iy + 1;
