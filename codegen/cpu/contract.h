@@ -77,7 +77,9 @@ typedef struct cy_pack_layout {
   int64_t groups, n, taps, c; /* per group */
   int64_t tap_block, c_block;
   unsigned nr;
+  int places;    /* so many outputs' columns lie side by side, each with taps of its own: tap_map; 0: one */
   int merged;    /* so many groups of the source are one group here, block-diagonally */
+  int depth;     /* so many taps of an outer axis count as channels, [depth][c / depth]; 0: one */
   int winograd;  /* 1: [panel][channel][tap][NR]; 2: [panel][block][tap][channel][NR], CY_TAP_CHANNELS a block, the rest
                     in the last; floats are divided by 36 */
   int depthwise; /* 1: [tap][input of a group][output channel], channels padded to nr */
@@ -86,7 +88,8 @@ typedef struct cy_pack_layout {
 } cy_pack_layout;
 
 /* Where a weight lies: w[group * gs + n * ns + tap * ts + c * cs], n and c within the source's group; tap_map, when
- * set, names the source's tap for each tap of the layout. w is mapped from a file: at any address. */
+ * set, names the source's tap for each place and tap of the layout, or -1: zero. w is mapped from a file: at any
+ * address. */
 typedef struct cy_pack_source {
   const void *w;
   int64_t gs, ns, ts, cs;
@@ -167,8 +170,9 @@ cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *desc);
 double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *desc);
 /* How the weights are packed; source: w[group][n][taps][c], taps in row-major kernel order. A transposed convolution
  * with strides has one layout per sub-pixel phase, packed one after the other: n_parts of them. */
-int cy_conv_parts(const cy_conv_desc *desc, cy_conv_algo algo);
-/* Layout of part `part`, its byte offset, and its taps in the source (tap_map has room for cy_conv_taps). */
+int cy_conv_parts(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo);
+/* Layout of part `part`, its byte offset, and its taps in the source (tap_map has room for cy_conv_map_size). */
+int64_t cy_conv_map_size(const cy_cg *cg, const cy_conv_desc *desc);
 cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, int part,
                               int64_t *out_offset, int32_t *tap_map);
 void cy_conv_emit(cy_cg *cg, const cy_conv_desc *desc, cy_conv_algo algo, cy_contract_info *out_info);

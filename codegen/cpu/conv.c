@@ -8,7 +8,8 @@
  *   pixels  a tap is one pixel's channels, read where they lie;
  *   runs    few channels: a tap is a whole row of the kernel, KW * C floats; unless padding is known not to be needed,
  *           the input rows are first copied to the worker's scratch with their borders.
- * Pixels also lie in the index table, as the epilogue needs them.
+ * Pixels also lie in the index table, as the epilogue needs them. Where output channels are few, "pixel" means a block
+ * of outputs (conv_span.c).
  */
 #include "conv_int.h"
 
@@ -21,6 +22,7 @@ typedef enum mode { MODE_PIXELS, MODE_RUNS, MODE_RUNS_COPIED } mode;
 
 typedef struct conv {
   const cy_conv_desc *d;
+  cy_span span;
   cy_axis axis[3];
   mode mode;
   cy_tile tile;
@@ -109,9 +111,10 @@ static int64_t axis_out(const cy_axis *a) {
   return out ? cy_ceil(out - a->phase, a->scale) : 0;
 }
 
-static int part_count(const cy_conv_desc *d) {
+static int part_count(const cy_cg *cg, const cy_conv_desc *d) {
   int n = 1;
-  for (int i = 0; i < d->n_spatial && d->transposed; i++)
+  bool phases = d->transposed && cy_span_choose(cg, d).count == 1;
+  for (int i = 0; i < d->n_spatial && phases; i++)
     n *= (int)d->stride[i];
   return n;
 }
@@ -129,7 +132,7 @@ static int64_t merge_choose(const cy_cg *cg, const cy_conv_desc *d) {
 /* May kernel rows be read in place, never leaving the input sideways? */
 static bool runs_in_place(const conv *c) {
   const cy_axis *w = &c->axis[2];
-  int64_t in = cy_csize_known(w->in), out = cy_csize_known(w->out);
+  int64_t in = cy_csize_known(w->in), out = axis_out(w);
   return in && out && w->start == 0 && (out - 1) * w->step + w->count <= in && w->in_stride.slot < 0 &&
          w->in_stride.value == c->c;
 }
@@ -163,11 +166,13 @@ static void blocks_choose(const cy_cg *cg, conv *c) {
 }
 
 static conv plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
-  conv c = {.d = d, .merged = merge_choose(cg, d), .n_idx = 1 + d->n_spatial};
+  conv c = {.d = d, .span = cy_span_choose(cg, d), .merged = merge_choose(cg, d), .n_idx = 1 + d->n_spatial};
   cy_conv_axes(d, part, c.axis);
+  if (c.span.count > 1)
+    cy_span_axes(d, &c.span, c.axis);
   c.groups = d->groups / c.merged;
   c.c = d->cin / c.groups;
-  c.n = d->cout / c.groups;
+  c.n = d->cout / c.groups * c.span.count;
   c.mode = mode_choose(&c);
   c.taps = c.axis[0].count * c.axis[1].count * (c.mode == MODE_PIXELS ? c.axis[2].count : 1);
   c.klen = c.c * (c.mode == MODE_PIXELS ? 1 : c.axis[2].count);
@@ -192,6 +197,7 @@ static cy_pack_layout direct_layout(const cy_cg *cg, const cy_conv_desc *d, int 
                       .tap_block = c.tap_block * per_tap,
                       .c_block = per_tap > 1 ? c.c : c.c_block,
                       .nr = (unsigned)c.nr,
+                      .places = c.span.count > 1 ? (int)c.span.count : 0,
                       .merged = (int)c.merged,
                       .weights = d->weights};
   l.bytes = c.groups * cy_round_up(c.n, c.nr) * l.taps * l.c * cy_weight_bytes(d->weights);
@@ -215,8 +221,13 @@ static int64_t part_offset(const cy_cg *cg, const cy_conv_desc *d, int part) {
   return offset;
 }
 
-int cy_conv_parts(const cy_conv_desc *d, cy_conv_algo algo) {
-  return algo == CY_CONV_DIRECT ? part_count(d) : 1;
+int cy_conv_parts(const cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo) {
+  return algo == CY_CONV_DIRECT ? part_count(cg, d) : 1;
+}
+
+int64_t cy_conv_map_size(const cy_cg *cg, const cy_conv_desc *d) {
+  cy_span s = cy_span_choose(cg, d);
+  return s.count > 1 ? cy_span_map_size(d, &s) : cy_conv_taps(d);
 }
 
 cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, int part, int64_t *out_offset,
@@ -227,6 +238,9 @@ cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *d, cy_conv_al
     return cy_winograd_layout(cg, d);
   if (algo == CY_CONV_DEPTHWISE)
     return cy_depthwise_layout(cg, d);
+  cy_span s = cy_span_choose(cg, d);
+  if (s.count > 1)
+    cy_span_map(d, &s, tap_map);
   *out_offset = part_offset(cg, d, part);
   return direct_layout(cg, d, part);
 }
@@ -284,7 +298,7 @@ static regions regions_of(cy_cg *cg, const conv *c) {
 static V worker_bytes(cy_cg *cg, void *ctx) {
   const cy_conv_desc *d = ctx;
   V most = cy_i64(cg, 0);
-  for (int i = 0; i < part_count(d); i++) {
+  for (int i = 0; i < part_count(cg, d); i++) {
     conv c = plan(cg, d, i);
     most = cy_imax(cg, most, regions_of(cg, &c).end);
   }
@@ -470,6 +484,8 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
   V weights = cy_gepc(cg, cy_arg_ptr(cg, c->d->b_slot), c->weights_at);
   int64_t group_bytes = c->taps * c->klen * panel_count(c) * c->nr * cy_weight_bytes(c->d->weights);
   cy_rows index = {row_index, (void *)f, (unsigned)c->n_idx};
+  cy_span_outputs outputs = {c->d, c->span};
+  cy_epilogue places = cy_span_epilogue(&outputs);
   cy_core core = {.tile = c->tile,
                   .b = cy_gep(cg, weights, cy_mulc(cg, group, group_bytes)),
                   .ldb = cy_i64(cg, c->nr * cy_weight_bytes(c->d->weights)),
@@ -492,7 +508,7 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
                   .cbuf_panels = c->blocks.nb,
                   .col0 = cy_mulc(cg, group, c->n),
                   .tail_lanes = (unsigned)(c->n % cg->W),
-                  .epilogue = &c->d->epilogue,
+                  .epilogue = c->span.count > 1 ? &places : &c->d->epilogue,
                   .index = &index};
   cy_core_emit(cg, &core);
 }
@@ -523,7 +539,7 @@ static void emit_part(cy_cg *cg, const conv *c, const char *name, int flags) {
 static V all_tasks(cy_cg *cg, void *ctx) {
   const cy_conv_desc *d = ctx;
   V sum = cy_i64(cg, 0);
-  for (int i = 0; i < part_count(d); i++) {
+  for (int i = 0; i < part_count(cg, d); i++) {
     conv c = plan(cg, d, i);
     sum = cy_add(cg, sum, task_count(cg, &c));
   }
@@ -532,7 +548,7 @@ static V all_tasks(cy_cg *cg, void *ctx) {
 
 /* Tasks of all parts behind each other: each part runs what falls to it. */
 static void emit_parts(cy_cg *cg, const cy_conv_desc *d) {
-  int parts = part_count(d);
+  int parts = part_count(cg, d);
   char name[160];
   for (int i = 0; i < parts; i++) {
     conv c = plan(cg, d, i);
@@ -567,7 +583,7 @@ void cy_conv_emit(cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, cy_contra
     return;
   }
   info->shared_bytes = 0;
-  if (part_count(d) > 1) {
+  if (part_count(cg, d) > 1) {
     emit_parts(cg, d);
   } else {
     conv c = plan(cg, d, 0);

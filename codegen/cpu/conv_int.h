@@ -19,6 +19,29 @@ typedef struct cy_axis {
 } cy_axis;
 
 void cy_conv_axes(const cy_conv_desc *desc, int part, cy_axis axis[3]);
+
+/* ---- conv_span.c ---- */
+
+/* A block of neighbouring outputs whose channels are columns of one row. */
+typedef struct cy_span {
+  int64_t along[3]; /* outputs, by the axes of the desc */
+  int64_t count;    /* of all axes together; 1: rows are single outputs */
+} cy_span;
+cy_span cy_span_choose(const cy_cg *cg, const cy_conv_desc *desc);
+/* The axes that desc has, along which such blocks are outputs. */
+void cy_span_axes(const cy_conv_desc *desc, const cy_span *span, cy_axis axis[3]);
+/* cy_pack_source.tap_map of such rows, and how long it is. */
+void cy_span_map(const cy_conv_desc *desc, const cy_span *span, int32_t *map);
+int64_t cy_span_map_size(const cy_conv_desc *desc, const cy_span *span);
+/* Hands rows on to the epilogue of d. */
+typedef struct cy_span_outputs {
+  const cy_conv_desc *d;
+  cy_span span;
+} cy_span_outputs;
+cy_epilogue cy_span_epilogue(const cy_span_outputs *outputs);
+
+/* ---- costs ---- */
+
 #define CY_BYTES_PER_CYCLE 5.0 /* weights from memory, one core */
 
 /* What so many products take on one core: fma at 93 % of the peak. */

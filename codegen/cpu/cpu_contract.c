@@ -315,10 +315,10 @@ static void conv_pack_form(const cy_cg *cg, const cy_kernel_plan *plan, cy_arena
   cy_conv_desc d = conv_desc(plan);
   f->algo = cy_conv_choose(cg, &d);
   f->pack.source = conv_source(&d);
-  f->pack.nparts = cy_conv_parts(&d, f->algo);
+  f->pack.nparts = cy_conv_parts(cg, &d, f->algo);
   f->pack.parts = CY_NEW_ARRAY(arena, part, f->pack.nparts);
   for (int i = 0; i < f->pack.nparts; i++) {
-    int32_t *map = CY_NEW_ARRAY(arena, int32_t, cy_conv_taps(&d));
+    int32_t *map = CY_NEW_ARRAY(arena, int32_t, cy_conv_map_size(cg, &d));
     part *p = &f->pack.parts[i];
     p->layout = cy_conv_layout(cg, &d, f->algo, i, &p->offset, map);
     p->tap_map = map;
@@ -430,7 +430,7 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
     key = cy_arena_printf(arena, "%s|%lld %lld %lld %lld %lld %lld %u %d %d %d %d", key, (long long)l->groups,
                           (long long)l->n, (long long)l->taps, (long long)l->c, (long long)l->tap_block,
                           (long long)l->c_block, l->nr, l->merged, l->winograd, l->depthwise, l->weights);
-    for (int64_t t = 0; f->parts[i].tap_map && t < l->taps; t++)
+    for (int64_t t = 0; f->parts[i].tap_map && t < l->taps * (l->places ? l->places : l->depth ? l->depth : 1); t++)
       key = cy_arena_printf(arena, "%s,%d", key, f->parts[i].tap_map[t]);
   }
   return key;

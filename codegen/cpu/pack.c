@@ -10,10 +10,19 @@
 
 int64_t cy_pack_units(const cy_pack_layout *l) { return l->depthwise ? 1 : l->groups * cy_pack_panels(l); }
 
-/* With merged groups a column sees the channels of its own group only, and `out` stays as it is elsewhere. */
+/* With merged groups a column sees the channels of its own group only, with places the taps of its own place, and
+ * `out` stays as it is elsewhere. */
 static void put_weight(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t n, int64_t tap,
                        int64_t c, char *out) {
-  int64_t source_tap = s->tap_map ? s->tap_map[tap] : tap;
+  if (l->depth > 1) {
+    tap += c / (l->c / l->depth) * l->taps;
+    c %= l->c / l->depth;
+  }
+  int64_t columns = l->places ? l->n / l->places : l->n, place = n / columns;
+  int64_t source_tap = s->tap_map ? s->tap_map[place * l->taps + tap] : tap;
+  if (source_tap < 0)
+    return;
+  n %= columns;
   if (l->merged > 1) {
     int64_t n1 = l->n / l->merged, c1 = l->c / l->merged;
     if (n / n1 != c / c1)

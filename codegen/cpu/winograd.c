@@ -1,5 +1,5 @@
 /* winograd.c - 3x3 convolution of stride 1, any dilation, by F(4x4,3x3): 36 products per 16 outputs and channel instead
- * of 144.
+ * of 144. Of three axes, the last two: what each tap of the first reads counts as channels of its own.
  *
  * Comes in: a cy_conv_desc with cy_winograd_possible. Goes out: a phase whose tasks are (block of tiles, block of
  * panels).
@@ -24,7 +24,7 @@
 
 #define POINTS 36
 #define TAPS 9
-#define SPOT 5 /* numbers kept of a tile: image, row, column, rows, columns */
+#define SPOT 6 /* numbers kept of a tile: image, row, column, rows, columns; of three axes, the plane */
 #define POINT_BYTES (POINTS * 4)
 #define MOST_BYTES (4 << 20)   /* of V in a worker's scratch */
 #define SHARED_BYTES (8 << 20) /* of V made by a phase of its own */
@@ -37,7 +37,8 @@ typedef struct wino {
   cy_axis axis[3];
   cy_tile tile;
   int64_t nr, panels, tiles, nb; /* tiles and panels of a task, at most */
-  int64_t c, cb;                 /* channels, those of a block */
+  int64_t depth;                 /* taps of the first of three axes, or 1 */
+  int64_t c, cb;                 /* channels of all of them, those of a block */
   bool by_tap;                   /* there may be few outputs: cy_pack_layout.winograd is 2 */
   bool filters_once;             /* U is made for all tasks of a call at once */
   bool rows;                     /* few tiles: winograd_rows.c makes M */
@@ -45,13 +46,21 @@ typedef struct wino {
   int64_t v_tiles;               /* tiles of V */
 } wino;
 
+/* Three axes, of which the first is but a sum? */
+static bool is_deep(const cy_conv_desc *d) { return d->n_spatial == 3; }
+/* The place of rows among the axes of the desc; columns follow. */
+static int row_axis(const cy_conv_desc *d) { return d->n_spatial - 2; }
+
+static int64_t known_tiles(const cy_conv_desc *d, int64_t images);
+
 bool cy_winograd_possible(const cy_conv_desc *d) {
-  if (d->n_spatial != 2 || d->transposed || d->groups != 1 || d->cin < 16 || d->cout < 16 || d->cin % 8)
+  if (d->n_spatial < 2 || d->transposed || d->groups != 1 || d->cin < 16 || d->cout < 16 || d->cin % 8)
     return false;
-  for (int i = 0; i < 2; i++)
+  for (int i = row_axis(d); i < d->n_spatial; i++)
     if (d->kernel[i] != 3 || d->stride[i] != 1)
       return false;
-  return true;
+  /* no vector of channels belongs to two taps */
+  return !is_deep(d) || (d->stride[0] == 1 && d->cin % 16 == 0 && known_tiles(d, cy_csize_known(d->batch)));
 }
 
 /* ---- the plan ---- */
@@ -64,8 +73,10 @@ static int64_t axis_tiles(int64_t out, int64_t dilation) {
 }
 
 static int64_t known_tiles(const cy_conv_desc *d, int64_t images) {
-  return images * axis_tiles(cy_csize_known(d->out[0]), d->dilation[0]) *
-         axis_tiles(cy_csize_known(d->out[1]), d->dilation[1]);
+  int y = row_axis(d);
+  int64_t planes = is_deep(d) ? cy_csize_known(d->out[0]) : 1;
+  return images * planes * axis_tiles(cy_csize_known(d->out[y]), d->dilation[y]) *
+         axis_tiles(cy_csize_known(d->out[y + 1]), d->dilation[y + 1]);
 }
 
 /* What a picture of unknown size takes; where it is small, dilation leaves most tiles nearly empty. */
@@ -144,7 +155,8 @@ static cy_tile tile_choose(const cy_cg *cg, int64_t total, int64_t cout) {
 }
 
 static wino plan(const cy_cg *cg, const cy_conv_desc *d) {
-  wino w = {.d = d, .c = d->cin};
+  int64_t depth = is_deep(d) ? d->kernel[0] : 1;
+  wino w = {.d = d, .depth = depth, .c = depth * d->cin};
   cy_conv_axes(d, 0, w.axis);
   int64_t total = known_tiles(d, cy_csize_known(d->batch));
   w.rows = cg->avx512 && total && total <= ROWS_MOST_TILES && d->weights == CY_WEIGHTS_F32;
@@ -175,6 +187,7 @@ cy_pack_layout cy_winograd_layout(const cy_cg *cg, const cy_conv_desc *d) {
                           .c = w.c,
                           .tap_block = TAPS,
                           .c_block = w.c,
+                          .depth = (int)w.depth,
                           .winograd = w.by_tap ? 2 : 1,
                           .nr = (unsigned)w.nr,
                           .merged = 1,
@@ -206,7 +219,10 @@ static V tiles_along(cy_cg *cg, const wino *w, int axis) {
   return cy_mul(cg, picture_tiles(cg, w, axis), pictures);
 }
 static V tile_count(cy_cg *cg, const wino *w) {
-  return cy_mul(cg, cy_size(cg, w->d->batch), cy_mul(cg, tiles_along(cg, w, 1), tiles_along(cg, w, 2)));
+  V images = cy_size(cg, w->d->batch);
+  if (is_deep(w->d))
+    images = cy_mul(cg, images, cy_size(cg, w->d->out[0]));
+  return cy_mul(cg, images, cy_mul(cg, tiles_along(cg, w, 1), tiles_along(cg, w, 2)));
 }
 
 /* i1: are there so few outputs that all their products take no longer than the filters' points? By the costs above, in
@@ -227,6 +243,7 @@ static V task_count(cy_cg *cg, void *ctx) {
   V many = cy_mulc(cg, cy_ceil_div(cg, tile_count(cg, w), cy_i64(cg, w->tiles)), column_blocks(w));
   return w->by_tap ? cy_select(cg, is_few(cg, w), cy_i64(cg, w->panels), many) : many;
 }
+static int spot_numbers(const wino *w) { return is_deep(w->d) ? SPOT : SPOT - 1; }
 /* Floats of a point: of V in a block of channels, of U, of M; with a cache line more. */
 static int64_t v_floats(const wino *w) { return w->v_tiles * w->cb + 16; }
 static int64_t u_floats(const wino *w) { return w->rows ? 0 : w->nr * w->cb + 16; }
@@ -234,7 +251,7 @@ static int64_t m_floats(const wino *w) { return w->tiles * w->nr + 16; }
 static int64_t v_blocks(const wino *w) { return cy_ceil(w->c, w->cb); }
 static int64_t v_bytes(const wino *w) { return POINTS * v_blocks(w) * v_floats(w) * 4; }
 static int64_t worker_bytes(const wino *w) {
-  int64_t spots = w->tiles * (int64_t)sizeof(int64_t) * SPOT;
+  int64_t spots = w->tiles * (int64_t)sizeof(int64_t) * spot_numbers(w);
   return ((w->shared ? 0 : v_bytes(w)) + POINTS * (u_floats(w) + m_floats(w)) * 4 + spots) / 64 * 64 + 64;
 }
 
@@ -283,9 +300,9 @@ void cy_winograd_filter(cy_cg *cg, const V g[3], V out[6]) {
   out[5] = g[2];
 }
 
-/* A tile's place in the output. */
+/* A tile's place in the output; od: of three axes. */
 typedef struct spot {
-  V n, oh, ow;
+  V n, oh, ow, od;
 } spot;
 
 /* The first output of tile t of an axis. */
@@ -299,8 +316,14 @@ static V tile_start(cy_cg *cg, const wino *w, int axis, V t) {
 
 static spot emit_spot(cy_cg *cg, const wino *w, V tile) {
   V tw = tiles_along(cg, w, 2), th = tiles_along(cg, w, 1), row = cy_div(cg, tile, tw);
-  return (spot){cy_div(cg, row, th), tile_start(cg, w, 1, cy_mod(cg, row, th)),
-                tile_start(cg, w, 2, cy_mod(cg, tile, tw))};
+  spot s = {cy_div(cg, row, th), tile_start(cg, w, 1, cy_mod(cg, row, th)), tile_start(cg, w, 2, cy_mod(cg, tile, tw)),
+            NULL};
+  if (is_deep(w->d)) {
+    V planes = cy_size(cg, w->d->out[0]);
+    s.od = cy_mod(cg, s.n, planes);
+    s.n = cy_div(cg, s.n, planes);
+  }
+  return s;
 }
 
 /* How many of a tile's four outputs along an axis exist, the first being `at`; none where a picture is smaller than
@@ -311,20 +334,30 @@ static V tile_outputs(cy_cg *cg, const wino *w, int axis, V at) {
   return cy_imin(cg, cy_i64(cg, 4), cy_div(cg, left, cy_i64(cg, w->axis[axis].inc)));
 }
 
-/* The addresses of a patch of side x side inputs, as i64 in `table`, `apart` bytes from each other. */
-static void emit_addresses(cy_cg *cg, const wino *w, const spot *s, int side, V table, int64_t apart) {
+/* The addresses of a patch of side x side inputs of one tap in depth, as i64 in `table`, `apart` bytes from each
+ * other. */
+static void emit_addresses(cy_cg *cg, const wino *w, const spot *s, V tap, int side, V table, int64_t apart) {
   const cy_conv_desc *d = w->d;
-  V zeros = LLVMBuildPtrToInt(cg->b, cy_zeros(cg, w->c * 4), cg->i64, ""), column[6], column_ok[6];
+  int iy = row_axis(d), ix = iy + 1;
+  V zeros = LLVMBuildPtrToInt(cg->b, cy_zeros(cg, d->cin * 4), cg->i64, ""), column[6], column_ok[6], plane_ok = NULL;
   V image = LLVMBuildPtrToInt(cg->b, cy_arg_ptr(cg, d->a_slot), cg->i64, "");
   image = cy_add(cg, image, cy_mul(cg, s->n, cy_mulc(cg, cy_size(cg, d->in_n), 4)));
+  if (is_deep(d)) {
+    V id = cy_add(cg, s->od, cy_addc(cg, cy_mulc(cg, tap, d->dilation[0]), -d->pad[0]));
+    plane_ok = cy_icmp(cg, LLVMIntULT, id, cy_size(cg, d->in[0]));
+    image = cy_add(cg, image, cy_mul(cg, id, cy_mulc(cg, cy_size(cg, d->in_s[0]), 4)));
+  }
   for (int x = 0; x < side; x++) {
-    V iw = cy_addc(cg, s->ow, x * d->dilation[1] - d->pad[1]);
-    column_ok[x] = cy_icmp(cg, LLVMIntULT, iw, cy_size(cg, d->in[1]));
-    column[x] = cy_mul(cg, iw, cy_mulc(cg, cy_size(cg, d->in_s[1]), 4));
+    V iw = cy_addc(cg, s->ow, x * d->dilation[ix] - d->pad[ix]);
+    column_ok[x] = cy_icmp(cg, LLVMIntULT, iw, cy_size(cg, d->in[ix]));
+    column[x] = cy_mul(cg, iw, cy_mulc(cg, cy_size(cg, d->in_s[ix]), 4));
   }
   for (int y = 0; y < side; y++) {
-    V ih = cy_addc(cg, s->oh, y * d->dilation[0] - d->pad[0]), ok = cy_icmp(cg, LLVMIntULT, ih, cy_size(cg, d->in[0]));
-    V row = cy_add(cg, image, cy_mul(cg, ih, cy_mulc(cg, cy_size(cg, d->in_s[0]), 4)));
+    V ih = cy_addc(cg, s->oh, y * d->dilation[iy] - d->pad[iy]);
+    V ok = cy_icmp(cg, LLVMIntULT, ih, cy_size(cg, d->in[iy]));
+    V row = cy_add(cg, image, cy_mul(cg, ih, cy_mulc(cg, cy_size(cg, d->in_s[iy]), 4)));
+    if (plane_ok)
+      ok = LLVMBuildAnd(cg->b, ok, plane_ok, "");
     for (int x = 0; x < side; x++) {
       V both = LLVMBuildAnd(cg->b, ok, column_ok[x], "");
       V address = cy_select(cg, both, cy_add(cg, row, column[x]), zeros);
@@ -380,21 +413,32 @@ static V v_at(cy_cg *cg, const wino *w, V points, V t, V c) {
   return cy_gepf(cg, points, cy_add(cg, cy_add(cg, block, cy_mul(cg, t, cb)), cy_mod(cg, c, cb)));
 }
 
-static void emit_input(cy_cg *cg, const wino *w, V first, V count, V points) {
-  V table = cy_alloca(cg, POINTS * 8), half = cy_alloca(cg, POINTS * cg->W * 4);
-  cy_loop t, c;
-  int64_t whole = w->c / cg->W * cg->W;
-  cy_loop_begin(cg, &t, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
-  spot s = emit_spot(cg, w, cy_add(cg, first, t.iv));
-  emit_addresses(cg, w, &s, 6, table, 8);
+/* What one tap in depth of tile t reads, its addresses in `table`. */
+static void emit_patches(cy_cg *cg, const wino *w, V table, V t, V tap, V half, V points) {
+  cy_loop c;
+  int64_t cin = w->d->cin, whole = cin / cg->W * cg->W;
+  V before = cy_mulc(cg, tap, cin);
   if (whole) {
     cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, whole), cy_i64(cg, cg->W), NULL, 0);
-    emit_patch(cg, w, table, c.iv, cg->W, half, v_at(cg, w, points, t.iv, c.iv));
+    emit_patch(cg, w, table, c.iv, cg->W, half, v_at(cg, w, points, t, cy_add(cg, before, c.iv)));
     cy_loop_end(cg, &c, NULL);
   }
-  if (w->c > whole)
-    emit_patch(cg, w, table, cy_i64(cg, whole), (unsigned)(w->c - whole), half,
-               v_at(cg, w, points, t.iv, cy_i64(cg, whole)));
+  if (cin > whole)
+    emit_patch(cg, w, table, cy_i64(cg, whole), (unsigned)(cin - whole), half,
+               v_at(cg, w, points, t, cy_addc(cg, before, whole)));
+}
+
+static void emit_input(cy_cg *cg, const wino *w, V first, V count, V points) {
+  V table = cy_alloca(cg, POINTS * 8), half = cy_alloca(cg, POINTS * cg->W * 4);
+  cy_loop t, tap = {.iv = cy_i64(cg, 0)};
+  cy_loop_begin(cg, &t, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
+  spot s = emit_spot(cg, w, cy_add(cg, first, t.iv));
+  if (w->depth > 1)
+    cy_loop_begin(cg, &tap, cy_i64(cg, 0), cy_i64(cg, w->depth), cy_i64(cg, 1), NULL, 0);
+  emit_addresses(cg, w, &s, tap.iv, 6, table, 8);
+  emit_patches(cg, w, table, t.iv, tap.iv, half, points);
+  if (w->depth > 1)
+    cy_loop_end(cg, &tap, NULL);
   cy_loop_end(cg, &t, NULL);
 }
 
@@ -405,15 +449,17 @@ static void emit_unpatch(cy_cg *cg, const wino *w, V in, V half, V out) {
 }
 
 typedef struct output_row {
-  V n, oh, ow;
+  V n, od, oh, ow; /* od: of three axes */
   int64_t step;
 } output_row;
 
 static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
   const output_row *r = ctx;
-  idx[0] = r->n;
-  idx[1] = r->oh;
-  idx[2] = cy_add(cg, r->ow, cy_mulc(cg, row, r->step));
+  *idx++ = r->n;
+  if (r->od)
+    *idx++ = r->od;
+  *idx++ = r->oh;
+  *idx = cy_add(cg, r->ow, cy_mulc(cg, row, r->step));
 }
 
 /* Where the tiles of a task go, for the outputs of all panels: many divisions where sizes are not known. */
@@ -421,9 +467,9 @@ static void emit_spots(cy_cg *cg, const wino *w, V first, V count, V table) {
   cy_loop t;
   cy_loop_begin(cg, &t, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
   spot s = emit_spot(cg, w, cy_add(cg, first, t.iv));
-  V to = cy_gep(cg, table, cy_mulc(cg, t.iv, SPOT * 8));
-  V all[SPOT] = {s.n, s.oh, s.ow, tile_outputs(cg, w, 1, s.oh), tile_outputs(cg, w, 2, s.ow)};
-  for (int i = 0; i < SPOT; i++)
+  V to = cy_gep(cg, table, cy_mulc(cg, t.iv, spot_numbers(w) * 8));
+  V all[SPOT] = {s.n, s.oh, s.ow, tile_outputs(cg, w, 1, s.oh), tile_outputs(cg, w, 2, s.ow), s.od};
+  for (int i = 0; i < spot_numbers(w); i++)
     cy_store(cg, all[i], cy_gepc(cg, to, i * 8), 8);
   cy_loop_end(cg, &t, NULL);
 }
@@ -431,17 +477,18 @@ static void emit_spots(cy_cg *cg, const wino *w, V first, V count, V table) {
 /* One tile, all columns of the panel that begins at output channel col0. */
 static void emit_output_tile(cy_cg *cg, const wino *w, V table, V m, V col0, V half, V buffer) {
   const cy_conv_desc *d = w->d;
-  V cols = cy_imin(cg, cy_i64(cg, w->nr), cy_sub(cg, cy_i64(cg, d->cout), col0)), s[SPOT];
+  V cols = cy_imin(cg, cy_i64(cg, w->nr), cy_sub(cg, cy_i64(cg, d->cout), col0)), s[SPOT] = {0};
+  int oy = row_axis(d);
   cy_loop j, y;
   cy_loop_begin(cg, &j, cy_i64(cg, 0), cols, cy_i64(cg, cg->W), NULL, 0);
   V to = cy_gepf(cg, buffer, j.iv);
   emit_unpatch(cg, w, cy_gepf(cg, m, j.iv), half, to);
   cy_loop_end(cg, &j, NULL);
-  for (int i = 0; i < SPOT; i++)
+  for (int i = 0; i < spot_numbers(w); i++)
     s[i] = cy_load(cg, cg->i64, cy_gepc(cg, table, i * 8), 8);
   cy_loop_begin(cg, &y, cy_i64(cg, 0), s[3], cy_i64(cg, 1), NULL, 0);
-  output_row at = {s[0], cy_add(cg, s[1], cy_mulc(cg, y.iv, d->dilation[0])), s[2], d->dilation[1]};
-  cy_rows rows = {row_index, &at, 3};
+  output_row at = {s[0], s[5], cy_add(cg, s[1], cy_mulc(cg, y.iv, d->dilation[oy])), s[2], d->dilation[oy + 1]};
+  cy_rows rows = {row_index, &at, 1 + (unsigned)d->n_spatial};
   V from = cy_gep(cg, buffer, cy_mulc(cg, y.iv, 4 * w->nr * 4));
   cy_epilogue_tile(cg, &d->epilogue, &rows, from, cy_i64(cg, w->nr * 4), s[4], cy_i64(cg, 0), cols, col0,
                    (unsigned)(d->cout % cg->W));
@@ -452,7 +499,7 @@ static void emit_output(cy_cg *cg, const wino *w, V count, V col0, V points, V s
   V buffer = cy_alloca(cg, 16 * w->nr * 4), half = cy_alloca(cg, POINTS * cg->W * 4);
   cy_loop t;
   cy_loop_begin(cg, &t, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
-  V spot = cy_gep(cg, spots, cy_mulc(cg, t.iv, SPOT * 8));
+  V spot = cy_gep(cg, spots, cy_mulc(cg, t.iv, spot_numbers(w) * 8));
   emit_output_tile(cg, w, spot, cy_gepf(cg, points, cy_mulc(cg, t.iv, w->nr)), col0, half, buffer);
   cy_loop_end(cg, &t, NULL);
 }
@@ -613,7 +660,7 @@ static void emit_task(cy_cg *cg, task *t, V number) {
 
 static spot few_spot(cy_cg *cg, const wino *w, V output) {
   V row = cy_div(cg, output, cy_size(cg, w->d->out[1])), height = cy_size(cg, w->d->out[0]);
-  return (spot){cy_div(cg, row, height), cy_mod(cg, row, height), cy_mod(cg, output, cy_size(cg, w->d->out[1]))};
+  return (spot){cy_div(cg, row, height), cy_mod(cg, row, height), cy_mod(cg, output, cy_size(cg, w->d->out[1])), NULL};
 }
 
 static void few_index(void *ctx, cy_cg *cg, V row, V *idx) {
@@ -660,7 +707,7 @@ static void emit_few(cy_cg *cg, const task *t) {
   cy_loop p, q;
   cy_loop_begin(cg, &p, cy_i64(cg, 0), outputs, cy_i64(cg, 1), NULL, 0);
   spot s = few_spot(cg, w, p.iv);
-  emit_addresses(cg, w, &s, 3, cy_gep(cg, table, cy_mulc(cg, p.iv, 8)), FEW * 8);
+  emit_addresses(cg, w, &s, cy_i64(cg, 0), 3, cy_gep(cg, table, cy_mulc(cg, p.iv, 8)), FEW * 8);
   cy_loop_end(cg, &p, NULL);
   cy_loop_begin(cg, &q, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
   emit_few_sums(cg, t, q.iv, outputs, table);

@@ -185,6 +185,8 @@ typedef struct conv_case {
 #define D2(a, b) {a, b}
 #define D3(a, b, c) {a, b, c}
 #define S2(v) {v, v}
+#define S3(v)                                                                                                          \
+  { v, v, v }
 #define DIRECT CY_CONV_DIRECT
 #define WINOGRAD CY_CONV_WINOGRAD
 #define DEPTHWISE CY_CONV_DEPTHWISE
@@ -235,6 +237,18 @@ static const conv_case conv_cases[] = {
     {DIRECT, 2, 1, 1, D2(6, 5), S2(3), D2(3, 2), S2(2), S2(1), D2(1, 0), 1, 24, 9, 0, 0},
     {DIRECT, 1, 1, 1, D1(20), D1(16), D1(8), D1(1), D1(4), D1(4), 1, 32, 16, 1, 0},
     {DIRECT, 3, 1, 1, D3(3, 4, 3), D3(2, 3, 2), D3(2, 2, 1), D3(1, 1, 1), D3(0, 1, 0), D3(0, 0, 0), 1, 8, 8, 0, 0},
+    /* few output channels: rows are several outputs */
+    {DIRECT, 3, 0, 1, D3(5, 6, 9), D3(3, 3, 3), D3(1, 1, 1), D3(1, 1, 1), D3(1, 1, 1), D3(1, 1, 1), 1, 2, 2, 0, 0},
+    {DIRECT, 2, 0, 2, D2(9, 11), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 20, 3, 1, 2},
+    {DIRECT, 2, 0, 1, D2(19, 34), S2(3), S2(1), S2(1), D2(0, 1), D2(0, 1), 1, 4, 1, 0, 0},
+    {DIRECT, 2, 0, 1, D2(12, 13), S2(5), S2(2), S2(1), S2(2), S2(2), 1, 24, 1, 0, 0},
+    {DIRECT, 2, 0, 1, D2(12, 13), S2(3), S2(1), D2(2, 1), S2(2), S2(2), 1, 24, 2, 1, 0},
+    {DIRECT, 1, 0, 2, D1(50), D1(12), D1(1), D1(1), D1(6), D1(5), 1, 48, 7, 0, 0},
+    {DIRECT, 2, 0, 1, D2(8, 8), S2(3), S2(1), S2(1), S2(0), S2(0), 1, 300, 2, 0, 0}, /* two blocks of K */
+    {DIRECT, 3, 1, 1, D3(3, 4, 5), D3(3, 3, 3), D3(2, 2, 2), D3(1, 1, 1), D3(1, 1, 1), D3(0, 0, 0), 1, 24, 2, 0, 0},
+    {DIRECT, 2, 1, 2, D2(5, 6), S2(4), S2(2), S2(1), S2(1), S2(1), 1, 20, 3, 1, 0},
+    {DIRECT, 2, 1, 1, D2(6, 5), S2(3), D2(3, 2), S2(2), S2(1), D2(1, 0), 1, 24, 2, 0, 0},
+    {DIRECT, 1, 1, 1, D1(20), D1(16), D1(8), D1(1), D1(4), D1(4), 1, 32, 2, 0, 0},
     /* winograd */
     {WINOGRAD, 2, 0, 1, D2(8, 8), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 16, 16, 0, 0},
     {WINOGRAD, 2, 0, 2, D2(13, 9), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 32, 40, 0, 0},
@@ -257,6 +271,12 @@ static const conv_case conv_cases[] = {
     {WINOGRAD, 2, 0, 2, D2(3, 3), S2(3), S2(1), S2(1), D2(1, 0), D2(1, 2), 1, 72, 35, 1, 7},
     {WINOGRAD, 2, 0, 1, D2(4, 5), S2(3), S2(1), S2(2), S2(2), S2(2), 1, 40, 24, 1, 0},
     {WINOGRAD, 2, 0, 16, D2(2, 2), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 24, 24, 1, 0},
+    /* three axes */
+    {WINOGRAD, 3, 0, 2, D3(3, 9, 10), D3(3, 3, 3), D3(1, 1, 1), D3(1, 1, 1), D3(1, 1, 1), D3(1, 1, 1), 1, 16, 20, 0, 0},
+    {WINOGRAD, 3, 0, 1, D3(6, 7, 6), D3(2, 3, 3), D3(1, 1, 1), D3(2, 1, 2), D3(0, 1, 2), D3(1, 0, 2), 1, 48, 16, 0, 3},
+    {WINOGRAD, 3, 0, 1, D3(2, 4, 4), D3(3, 3, 3), D3(1, 1, 1), D3(1, 1, 1), D3(1, 1, 1), D3(1, 1, 1), 1, 32, 40, 0, 0},
+    {WINOGRAD, 3, 0, 1, D3(6, 17, 9), D3(3, 3, 3), D3(1, 1, 1), D3(1, 1, 1), D3(1, 1, 1), D3(1, 1, 1), 1, 160, 80, 0,
+     0},
     /* several groups in a vector */
     {DEPTHWISE, 2, 0, 1, D2(9, 11), S2(3), S2(1), S2(1), S2(1), S2(1), 8, 32, 32, 0, 0},
     {DEPTHWISE, 2, 0, 2, D2(9, 21), S2(3), S2(2), S2(1), S2(1), S2(1), 11, 44, 44, 1, 3},
@@ -276,6 +296,22 @@ static const conv_case conv_cases[] = {
     {DEPTHWISE, 3, 0, 1, D3(4, 5, 6), D3(3, 2, 3), D3(1, 2, 1), D3(1, 1, 2), D3(1, 1, 2), D3(1, 0, 2), 17, 17, 17, 0,
      0},
     {DEPTHWISE, 2, 0, 1, D2(6, 7), S2(2), S2(1), S2(1), S2(0), S2(0), 3, 3, 3, 0, 0},
+};
+
+/* What cy_conv_choose must say. Where sizes are known only at run time, tiles of pictures that dilation cuts finely are
+ * taken for mostly empty. */
+static const struct {
+  const char *what;
+  conv_case c;
+  cy_conv_algo want;
+} conv_choices[] = {
+    {"unknown sizes", {DIRECT, 2, 0, 1, S2(64), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 64, 64, 1, 0}, WINOGRAD},
+    {"dilation 2", {DIRECT, 2, 0, 1, S2(64), S2(3), S2(1), S2(2), S2(2), S2(2), 1, 64, 64, 1, 0}, WINOGRAD},
+    {"dilation 12", {DIRECT, 2, 0, 1, S2(64), S2(3), S2(1), S2(12), S2(12), S2(12), 1, 64, 64, 1, 0}, DIRECT},
+    {"three axes", {DIRECT, 3, 0, 1, S3(16), S3(3), S3(1), S3(1), S3(1), S3(1), 1, 16, 16, 0, 0}, WINOGRAD},
+    {"three axes of unknown size",
+     {DIRECT, 3, 0, 1, S3(16), S3(3), S3(1), S3(1), S3(1), S3(1), 1, 16, 16, 1, 0},
+     DIRECT},
 };
 
 static const struct {
@@ -313,6 +349,10 @@ static const struct {
     {"unet 3x3", {WINOGRAD, 2, 0, 1, S2(256), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 32, 32, 0, 0}},
     {"unet 3x3", {WINOGRAD, 2, 0, 1, S2(32), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 256, 256, 0, 0}},
     {"unet 3x3", {WINOGRAD, 2, 0, 1, S2(16), S2(3), S2(1), S2(1), S2(1), S2(1), 1, 1024, 512, 0, 0}},
+    {"monai 3x3x3", {DIRECT, 3, 0, 1, S3(32), S3(3), S3(1), S3(1), S3(1), S3(1), 1, 16, 16, 0, 0}},
+    {"monai 3x3x3", {WINOGRAD, 3, 0, 1, S3(32), S3(3), S3(1), S3(1), S3(1), S3(1), 1, 16, 16, 0, 0}},
+    {"monai head", {DIRECT, 3, 0, 1, S3(64), S3(3), S3(1), S3(1), S3(1), S3(1), 1, 2, 2, 0, 0}},
+    {"monai upsample", {DIRECT, 3, 1, 1, S3(32), S3(3), S3(2), S3(1), S3(1), S3(0), 1, 32, 2, 0, 0}},
     {"mobilenet dw", {DEPTHWISE, 2, 0, 1, S2(112), S2(3), S2(1), S2(1), S2(1), S2(1), 32, 32, 32, 0, 0}},
     {"mobilenet dw", {DEPTHWISE, 2, 0, 1, S2(112), S2(3), S2(2), S2(1), S2(1), S2(1), 96, 96, 96, 0, 0}},
     {"mobilenet dw", {DEPTHWISE, 2, 0, 1, S2(28), S2(3), S2(1), S2(1), S2(1), S2(1), 192, 192, 192, 0, 0}},

@@ -362,8 +362,8 @@ typedef struct conv_setup {
 static void conv_pack(conv_setup *g, const conv_case *c) {
   cy_cg *cg = g->j.cg;
   int64_t total = 0, offset, cgroup = c->cin / c->groups;
-  int32_t map[cy_conv_taps(&g->d)];
-  int parts = cy_conv_parts(&g->d, c->algo);
+  int32_t map[cy_conv_map_size(cg, &g->d)];
+  int parts = cy_conv_parts(cg, &g->d, c->algo);
   for (int i = 0; i < parts; i++) {
     cy_pack_layout l = cy_conv_layout(cg, &g->d, c->algo, i, &offset, map);
     total = offset + l.bytes;
@@ -490,17 +490,14 @@ static void conv_check(const conv_case *c) {
   conv_setup_end(&g);
 }
 
-/* Where sizes are known only at run time, tiles of pictures that dilation cuts finely are taken for mostly empty. */
-static void choice_check(int64_t dilation, cy_conv_algo want) {
-  conv_case c = {CY_CONV_DIRECT, 2, 0,  1,  S2(64), S2(3), S2(1), S2(dilation), S2(dilation),
-                 S2(dilation),   1, 64, 64, 1,      0};
+static void choice_check(const char *what, const conv_case *c, cy_conv_algo want) {
   char line[100];
   conv_setup g;
-  snprintf(line, sizeof line, "chosen for unknown sizes and dilation %lld", (long long)dilation);
+  snprintf(line, sizeof line, "chosen for %s", what);
   if (skip(line))
     return;
-  conv_setup_begin(&g, &c);
-  conv_compile(&g, &c);
+  conv_setup_begin(&g, c);
+  conv_compile(&g, c);
   report(line, cy_conv_choose(g.j.cg, &g.d) != want, 0, 1, g.j.compile_ms);
   conv_setup_end(&g);
 }
@@ -612,9 +609,8 @@ static void check_all(void) {
     strassen_check(&strassen_cases[i].c, 0, 0);
   }
   strassen_rows_check(&(gemm_case){GEMM_PACKED, 1, 1, 197, 3072, 768, 0, 0, 0});
-  choice_check(1, CY_CONV_WINOGRAD);
-  choice_check(2, CY_CONV_WINOGRAD);
-  choice_check(12, CY_CONV_DIRECT);
+  for (size_t i = 0; i < sizeof conv_choices / sizeof *conv_choices; i++)
+    choice_check(conv_choices[i].what, &conv_choices[i].c, conv_choices[i].want);
 }
 
 static bool native_avx512(void) {
