@@ -1,9 +1,11 @@
-/* simplify.h - the rule sets that make up the simplify pass: arithmetic (simplify.c), views (simplify_view.c). */
+/* simplify.h - the rule sets that make up the simplify pass: arithmetic (simplify.c), views (simplify_view.c), scatters
+ * (simplify_scatter.c). */
 #ifndef CY_SIMPLIFY_H
 #define CY_SIMPLIFY_H
 
 #include "pass_int.h"
 
 cy_rule_set cy_simplify_view_rules(void);
+cy_rule_set cy_simplify_scatter_rules(void);
 
 #endif
