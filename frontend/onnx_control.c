@@ -3,8 +3,9 @@
  * In:  nodes with subgraphs. Out: `if` and `loop` nodes that own blocks; an If whose condition is known is imported in
  * place. Blocks use values of the enclosing graph directly, as ONNX subgraphs do. A loop-carried value may change its
  * shape from one iteration to the next. The body is imported with the shapes of the initial values first; dims that
- * come out different become symbols and the body is imported again, until nothing changes. Scan is a loop whose body
- * takes slices of the scanned inputs.
+ * come out different become symbols and the body is imported again, until nothing changes. A loop of few known
+ * iterations that fills a sequence becomes one body behind the other, so that the elements are known. Scan is a loop
+ * whose body takes slices of the scanned inputs.
  */
 #include "frontend/import_int.h"
 
@@ -474,6 +475,43 @@ static bool fill_loop(cy_importer *im, const loop_plan *p, const cy_val *params,
   return results[0] != 0;
 }
 
+/* How often a loop runs that is worth writing out; else -1. */
+static int64_t few_trips(cy_importer *im, const loop_plan *p) {
+  enum { MOST = 16 };
+  uint32_t count;
+  int64_t trips;
+  bool fills = false;
+  const cy_dim *limit = p->trips ? cy_value_elems(im->g, p->trips, &count) : NULL;
+  const cy_dim *start = p->cond ? cy_value_elems(im->g, p->cond, &count) : NULL;
+  for (uint32_t k = 0; k < p->ncarried; k++)
+    fills = fills || cy_onnx_is_sequence(im, p->initial[k]);
+  bool few = fills && !p->nscans && limit && cy_dim_is_const(im->g, limit[0], &trips) && trips <= MOST &&
+             (!p->cond || (start && cy_dim_is(im->g, start[0], 1)));
+  return !few ? -1 : trips > 0 ? trips : 0;
+}
+
+/* One body behind the other; *out_done: whether each is sure to be followed by the next. */
+static bool unroll(cy_importer *im, const loop_plan *p, int64_t trips, cy_val *out, bool *out_done) {
+  cy_val *params = CY_NEW_ARRAY(im->arena, cy_val, 2 + p->ncarried);
+  cy_val *results = CY_NEW_ARRAY(im->arena, cy_val, 1 + p->ncarried);
+  params[1] = cy_build_scalar_int(im->g, CY_BOOL, 1);
+  memcpy(params + 2, p->initial, sizeof(cy_val) * p->ncarried);
+  *out_done = false;
+  for (int64_t i = 0; i < trips; i++) {
+    uint32_t count;
+    params[0] = cy_build_scalar_int(im->g, CY_I64, i);
+    if (!params[0] || !params[1] || !fill_loop(im, p, params, results))
+      return false;
+    const cy_dim *next = cy_value_elems(im->g, results[0], &count);
+    if (!next || !cy_dim_is(im->g, next[0], 1))
+      return true;
+    memcpy(params + 2, results + 1, sizeof(cy_val) * p->ncarried);
+  }
+  memcpy(out, params + 2, sizeof(cy_val) * p->ncarried);
+  *out_done = true;
+  return true;
+}
+
 IMPORT(loop) {
   loop_plan p = {
       .n = n, .body = cy_onnx_graph(im, n, "body"), .fill = fill_loop, .ncarried = n->nin > 2 ? n->nin - 2 : 0};
@@ -490,7 +528,11 @@ IMPORT(loop) {
   for (uint32_t k = 0; k < p.ncarried; k++)
     if (!p.initial[k])
       return cy_build_error(im->g, NULL, "loop-carried input %u is missing", k + 2);
-  return build_loop(im, &p, n->out);
+  int64_t trips = few_trips(im, &p);
+  bool done = false;
+  if (trips >= 0 && !unroll(im, &p, trips, n->out, &done))
+    return false;
+  return done || build_loop(im, &p, n->out);
 }
 
 /* ---- Scan ---- */

@@ -21,6 +21,10 @@
  * nothing, so the result is looked at instead. (Only where v itself is not finite, and the product NaN for that, does 0
  * stand in its place.) Masked weights may be made 0 for the same reason: their scores become -inf.
  *
+ * A column of the scores that the weights then lose, as attention sinks are written (softmax of scores and sinks side
+ * by side, without its last column), is a key of zeros with a value of zeros in front of the others, whose bias is the
+ * sink.
+ *
  * Where products multiply halves and add up in f32 (half.c), weights are rounded in front of the second product; such
  * attention is found only if one kernel does it.
  *
@@ -53,6 +57,7 @@ typedef struct match {
   int nbias;
   addend mask[MAX_BIASES]; /* factor: 1 where true means seen, -1 where it means hidden */
   int nmask;
+  addend sink; /* the score of a key that has no value, beside the others; v 0: none */
   addend rows; /* factors of heads or rows: one for all keys; v 0: none. What the walk finds from there on is inside */
   double fill;   /* of masked scores */
   double floor;  /* what scores are at least; 0: anything */
@@ -488,6 +493,99 @@ static bool keep_operand(match *m, cy_attention *a, const addend *x, const cy_ty
   return v != 0;
 }
 
+/* ---- sinks ---- */
+
+/* Everything of x but the last column: x; else `weights`. */
+static cy_val uncut(const match *m, cy_val weights) {
+  cy_graph *g = m->g;
+  const cy_node_info *cut = cy_def_of(g, weights, CY_OP_slice);
+  uint32_t n;
+  if (!cut || !cy_rewrite_single_use(m->rw, weights))
+    return weights;
+  const cy_dim *starts = cy_attr_dim_list(cut, CY_ATTR_starts, &n);
+  const int64_t *steps = cy_attr_list(cut, CY_ATTR_steps, &n);
+  const cy_type *t = cy_type_of(g, weights), *whole = cy_type_of(g, cut->in[0]);
+  int last = t->rank - 1;
+  for (int i = 0; i <= last; i++)
+    if (!cy_dim_is(g, starts[i], 0) || steps[i] != 1 ||
+        whole->dim[i] != (i == last ? cy_dim_addi(g, t->dim[i], 1) : t->dim[i]))
+      return weights;
+  return cut->in[0];
+}
+
+/* x = [scores, sink], the last column by itself: the scores, and the sink is kept; else 0. */
+static cy_val without_sink(match *m, cy_val x) {
+  cy_graph *g = m->g;
+  const cy_node_info *join = cy_def_of(g, x, CY_OP_concat);
+  int last = cy_type_of(g, x)->rank - 1;
+  if (!join || join->nin != 2 || cy_attr_get_int(join, CY_ATTR_axis, 0) != last || !cy_rewrite_single_use(m->rw, x) ||
+      !cy_dim_is(g, cy_type_of(g, join->in[1])->dim[last], 1))
+    return 0;
+  const cy_node_info *wide = cy_def_of(g, join->in[1], CY_OP_expand);
+  cy_val sink = wide && cy_type_of(g, wide->in[0])->rank == last + 1 ? wide->in[0] : join->in[1];
+  m->sink = (addend){sink, *cy_type_of(g, join->in[0]), 1, 0};
+  return join->in[0];
+}
+
+/* x with one more element in front along `axis`. */
+static cy_val with_first(cy_graph *g, cy_val x, int axis, double first) {
+  const cy_type t = *cy_type_of(g, x);
+  cy_dim pads[2 * CY_MAX_RANK];
+  for (int i = 0; i < 2 * t.rank; i++)
+    pads[i] = cy_dim_const(g, i == axis);
+  return cy_build_pad(g, x, pads, CY_PAD_CONSTANT, cy_build_scalar(g, (cy_dtype)t.dtype, first));
+}
+
+/* Has x, which broadcasts to the scores, a column for each key? */
+static bool by_keys(const match *m, cy_val x) {
+  const cy_type *t = cy_type_of(m->g, x), *scores = cy_type_of(m->g, m->scores->out[0]);
+  return t->rank && t->dim[t->rank - 1] == scores->dim[scores->rank - 1];
+}
+
+/* select(seen, 0, low), `low` so low that no score changes it: `seen`, negated where it means hidden; else 0. */
+static cy_val seen_of(cy_graph *g, cy_val bias, double *out_low) {
+  const cy_node_info *n = cy_def_of(g, bias, CY_OP_select);
+  double low;
+  for (int which = 1; n && which <= 2; which++)
+    if (cy_splat_is(g, n->in[which], 0) && scalar_const(g, n->in[3 - which], &low) && low <= lowest) {
+      *out_low = low;
+      return which == 1 ? n->in[0] : cy_build_unary(g, CY_OP_not, n->in[0]);
+    }
+  return 0;
+}
+
+/* Puts the sink in front of all keys. */
+static bool keep_sink(match *m, cy_attention *a, const cy_type *view) {
+  cy_graph *g = m->g;
+  const cy_type scores = *cy_type_of(g, m->scores->out[0]);
+  cy_val sink = reviewed(g, m->sink.v, &m->sink.view, view);
+  int rank = view->rank;
+  double low = 0;
+  if (!sink || cy_type_of(g, sink)->rank != rank || m->floor != 0)
+    return false;
+  cy_dim pads[2 * CY_MAX_RANK];
+  for (int i = 0; i < 2 * rank; i++)
+    pads[i] = i == 2 * rank - 1 ? scores.dim[scores.rank - 1] : cy_dim_const(g, 0);
+  sink = cy_build_pad(g, sink, pads, CY_PAD_CONSTANT, cy_build_like(g, sink, 0));
+  cy_val seen = a->bias && !a->mask ? seen_of(g, a->bias, &low) : 0;
+  if (seen) {
+    a->mask = seen;
+    a->fill = low;
+    a->bias = 0;
+  }
+  if ((a->bias && !by_keys(m, a->bias)) || (a->mask && !by_keys(m, a->mask)))
+    return false;
+  a->bias =
+      a->bias ? cy_build_binary(g, CY_OP_add, with_first(g, a->bias, cy_type_of(g, a->bias)->rank - 1, 0), sink) : sink;
+  if (a->mask)
+    a->mask = with_first(g, a->mask, cy_type_of(g, a->mask)->rank - 1, 1);
+  if (a->causal)
+    a->past = cy_dim_addi(g, a->past, 1);
+  a->k = with_first(g, a->k, cy_type_of(g, a->k)->rank - 2, 0);
+  a->v = with_first(g, a->v, cy_type_of(g, a->v)->rank - 2, 0);
+  return a->bias && a->k && a->v;
+}
+
 /* ---- the whole ---- */
 
 /* Is x's batch that of `view`, or (`may_stand`) 1 in places? */
@@ -563,15 +661,19 @@ static cy_val attention(cy_rewrite *rw, cy_val weights, cy_val v, const cy_type 
   cy_graph *g = rw->g;
   match m = {.rw = rw, .g = g, .factor = 1};
   cy_val wide = unrounded(&m, weights, v, result), rows = unviewed(&m, wide), whole = unmasked(&m, rows);
-  cy_val plain = unguarded(&m, whole);
-  bool halves = wide != weights, masked = whole != rows, guarded = masked || plain != whole;
+  cy_val cut = unguarded(&m, whole), plain = uncut(&m, cut);
+  bool halves = wide != weights, masked = whole != rows, guarded = masked || cut != whole;
   const cy_node_info *soft = cy_def(g, unviewed(&m, plain));
   if (!soft || soft->op != CY_OP_softmax ||
       (!(guarded && soft->out[0] == plain) && !cy_rewrite_single_use(rw, soft->out[0])))
     return 0;
   const cy_type *w = cy_type_of(g, soft->out[0]);
+  cy_val top = plain == cut ? soft->in[0] : without_sink(&m, soft->in[0]);
+  if (!top || (plain != cut && guarded))
+    return 0;
+  w = plain == cut ? w : cy_type_of(g, top);
   if (cy_attr_get_int(soft, CY_ATTR_axis, -1) != w->rank - 1 || !cy_dtype_is_float((cy_dtype)w->dtype) ||
-      !walk(&m, soft->in[0], 0) || cy_type_of(g, m.scores->in[0])->dtype != (halves ? cy_type_of(g, v) : w)->dtype ||
+      !walk(&m, top, 0) || cy_type_of(g, m.scores->in[0])->dtype != (halves ? cy_type_of(g, v) : w)->dtype ||
       (halves && !cy_attention_fits(rw->pass, cy_type_of(g, m.scores->in[0]), cy_type_of(g, v))))
     return 0;
   if (masked && m.nmask != 1)
@@ -611,6 +713,8 @@ static cy_val attention(cy_rewrite *rw, cy_val weights, cy_val v, const cy_type 
     a.bias = a.bias ? cy_build_binary(g, CY_OP_max, a.bias, cy_build_like(g, a.bias, m.floor)) : 0;
     a.fill = a.fill < m.floor ? m.floor : a.fill;
   }
+  if (m.sink.v && !keep_sink(&m, &a, &view))
+    return 0;
   a.q = with_batch(g, a.q);
   a.k = with_batch(g, a.k);
   a.v = with_batch(g, a.v);

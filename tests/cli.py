@@ -244,14 +244,20 @@ def values_model(path):
 
 def known_values(folder, args):
     """Sequences and optional values that are known when compiling leave nothing to the runtime, at any level."""
-    constants = [graphs.constant('one', np.int64(1)), graphs.constant('minus', np.int64(-1))]
+    constants = [graphs.constant('one', np.int64(1)), graphs.constant('minus', np.int64(-1)), graphs.constant('true', np.bool_(True))]
     tensor = [graphs.port(n, np.float32, ['n', 2]) for n in 'xyz']
+    sequence = h.make_tensor_sequence_value_info('held', onnx.TensorProto.FLOAT, None)
+    more = h.make_tensor_sequence_value_info('more', onnx.TensorProto.FLOAT, None)
+    body = h.make_graph([h.make_node('SequenceInsert', ['held', 'g'], ['more']), h.make_node('Identity', ['go'], ['on'])], 'body',
+                        [graphs.port('i', np.int64, []), graphs.port('go', bool, []), sequence], [graphs.port('on', bool, []), more])
     nodes = [h.make_node('SequenceConstruct', ['x', 'y'], ['s']), h.make_node('SequenceInsert', ['s', 'x', 'one'], ['i']),
              h.make_node('SequenceErase', ['i', 'minus'], ['e']), h.make_node('SequenceAt', ['e', 'minus'], ['a']),
              h.make_node('SplitToSequence', ['a'], ['p'], axis=1), h.make_node('ConcatFromSequence', ['p'], ['c'], axis=1),
              h.make_node('Optional', ['c'], ['o']), h.make_node('OptionalHasElement', ['o'], ['has']),
              h.make_node('OptionalGetElement', ['o'], ['g']), h.make_node('SequenceLength', ['p'], ['count']),
-             h.make_node('Cast', ['count'], ['f'], to=onnx.TensorProto.FLOAT), h.make_node('Mul', ['g', 'f'], ['z'])]
+             h.make_node('SequenceEmpty', [], ['none']), h.make_node('Loop', ['one', 'true', 'none'], ['filled'], body=body),
+             h.make_node('SequenceAt', ['filled', 'minus'], ['b']),
+             h.make_node('Cast', ['count'], ['f'], to=onnx.TensorProto.FLOAT), h.make_node('Mul', ['b', 'f'], ['z'])]
     model = graphs.save_model(os.path.join(folder.root, 'known.onnx'), nodes, tensor[:2], [tensor[2], graphs.port('has', bool, [])],
                               constants, opset=18)
     for level in ('-O0', '-O3'):

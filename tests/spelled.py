@@ -306,6 +306,39 @@ def heads_by_tile(g):
     return repeated(g, lambda t: g.op('Tile', t, g.ints(1, 1, 2, 1, 1)))
 
 
+def sunk(g, scores, v, columns=1, begin=0):
+    """As gpt-oss: columns beside the scores, whose weights are dropped."""
+    sinks = g.op('Expand', g.weight(1, HEADS, 1, columns), g.op('Concat', g.op('Shape', v, start=0, end=1), g.ints(HEADS, ROWS, columns), axis=0))
+    s = g.op('Concat', scores, sinks, axis=-1)
+    s = g.op('Sub', s, g.op('ReduceMax', s, axes=[3], keepdims=1))
+    return g.op('MatMul', g.op('Slice', g.op('Softmax', s, axis=-1), g.ints(begin), g.ints(begin + ROWS), g.ints(3)), v)
+
+
+@form(1)
+def sink_and_mask(g):
+    q, k, v = g.qkv()
+    mask = g.op('Where', g.input('m', 1, ROWS, ROWS, dtype=bool), g.const(0), g.const(LOWEST))
+    return sunk(g, g.op('Add', g.scores(q, k), mask), v)
+
+
+@form(1)
+def sink_and_bias(g):
+    q, k, v = g.qkv()
+    return sunk(g, g.op('Add', g.scores(q, k), g.input('b', 1, ROWS, ROWS)), v)
+
+
+@form(0)
+def sink_kept_and_key_dropped(g):
+    q, k, v = g.qkv()
+    return sunk(g, g.scores(q, k), v, begin=1)
+
+
+@form(0)
+def two_sinks(g):
+    q, k, v = g.qkv()
+    return sunk(g, g.scores(q, k), v, columns=2)
+
+
 @form(0)
 def softmax_over_queries(g):
     q, k, v = g.qkv()
