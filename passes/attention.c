@@ -5,7 +5,8 @@
  * From the product with v backwards: softmax along the last axis, and from there up to the product of q and k any
  * number of
  *   scales, additions of something that broadcasts, selects against a constant, softcap (c * tanh(s / c)), reshapes
- *   that leave rows and keys alone (nn.MultiheadAttention, shifted windows), and a largest of a number so low that it
+ *   that leave rows and keys alone (nn.MultiheadAttention, shifted windows), additions between a reshape that gives rows
+ *   and keys axes of their own and one back (relative positions in pictures), and a largest of a number so low that it
  *   only keeps masks finite, which biases take instead.
  * Each value in between has one reader: otherwise the scores would be computed twice. Scales outside of a bias multiply
  * it; factors of heads or rows (cosine attention's, Swin v2) become q's, if no bias or mask is inside; factors of q and
@@ -234,6 +235,33 @@ static bool walk_rows(match *m, const cy_node_info *n, int depth) {
   return false;
 }
 
+/* reshape(reshape(s) + a + ..), of s's shape: what is added where rows and keys have axes of their own (positions in a
+ * picture) becomes a bias of s. */
+static bool walk_grid(match *m, const cy_node_info *back, int depth) {
+  cy_graph *g = m->g;
+  cy_val v = back->in[0], added[MAX_BIASES], sum;
+  const cy_type view = *cy_type_of(g, back->out[0]), grid = *cy_type_of(g, v);
+  const cy_node_info *n = cy_def(g, v);
+  int count = 0;
+  for (; n && n->op == CY_OP_add && count < MAX_BIASES; n = cy_def(g, v)) {
+    if (!cy_rewrite_single_use(m->rw, v) || cy_rewrite_is_result(m->rw, v))
+      return false;
+    int scores = cy_same_shape(cy_type_of(g, n->in[0]), &grid) ? 0 : 1;
+    added[count++] = n->in[1 - scores];
+    v = n->in[scores];
+  }
+  if (!count || m->nbias == MAX_BIASES || !n || n->op != CY_OP_reshape || !cy_rewrite_single_use(m->rw, v) ||
+      cy_rewrite_is_result(m->rw, v) || !cy_same_shape(cy_type_of(g, n->in[0]), &view))
+    return false;
+  cy_val s = n->in[0];
+  sum = added[0];
+  for (int i = 1; i < count; i++)
+    sum = cy_build_binary(g, CY_OP_add, sum, added[i]);
+  sum = cy_build_reshape(g, cy_build_expand(g, sum, grid.dim, grid.rank), view.dim, view.rank);
+  m->bias[m->nbias++] = (addend){sum, view, m->factor, 0};
+  return walk(m, s, depth + 1);
+}
+
 static bool walk(match *m, cy_val v, int depth) {
   cy_graph *g = m->g;
   const cy_node_info *n = cy_def(g, v);
@@ -275,7 +303,9 @@ static bool walk(match *m, cy_val v, int depth) {
     m->floor = c * m->factor;
     return walk(m, n->in[0], depth + 1);
   case CY_OP_reshape:
-    return same_rows(g, cy_type_of(g, n->in[0]), cy_type_of(g, v)) && walk(m, n->in[0], depth + 1);
+    if (same_rows(g, cy_type_of(g, n->in[0]), cy_type_of(g, v)))
+      return walk(m, n->in[0], depth + 1);
+    return !m->rows.v && walk_grid(m, n, depth);
   default:
     return false;
   }

@@ -287,9 +287,13 @@ static bool takes_border(cy_kb *b, const cy_node_info *n, const window *w, int i
   cy_graph *g = b->l->g;
   int64_t least, most;
   const cy_place *from = &b->l->place[n->in[0]];
+  int64_t behind = w->pads[w->spatial + i];
   cy_dim_range(g, in, &least, &most);
   cy_dim last = cy_dim_addi(g, cy_dim_muli(g, cy_dim_addi(g, out, -1), w->strides[i]), -w->pads[i]);
-  return n->op == CY_OP_pool_max && least >= 1 && from->placed && !cy_dim_is(g, from->stride[2 + i], 1) &&
+  /* there is a border to take, unless the input is empty: it may be where padding alone holds no window */
+  bool none = w->pads[i] + behind < w->kernel[i] &&
+              cy_dim_le(g, cy_dim_addi(g, last, w->kernel[i]), cy_dim_addi(g, in, behind));
+  return n->op == CY_OP_pool_max && (least >= 1 || none) && from->placed && !cy_dim_is(g, from->stride[2 + i], 1) &&
          dilation_of(w, i) == 1 && w->pads[i] < w->kernel[i] && cy_dim_le(g, last, cy_dim_addi(g, in, -1));
 }
 

@@ -219,7 +219,9 @@ def borders():
             ('dilated', two[:2], {'kernel_shape': [3, 3], 'pads': [2, 2, 2, 2], 'dilations': [2, 2]}),
             ('rounded up', two, {'kernel_shape': [3, 3], 'pads': [0, 0, 1, 1], 'strides': [2, 2], 'ceil_mode': 1}),
             ('1-D', ((2, 3, 100), (1, 2, 3)), {'kernel_shape': [3], 'pads': [1, 1], 'strides': [2]}),
-            ('3-D', ((1, 2, 5, 9, 37), (1, 1, 2, 2, 20)), {'kernel_shape': [3, 3, 3], 'pads': [1] * 6, 'strides': [2, 1, 1]})):
+            ('3-D', ((1, 2, 5, 9, 37), (1, 1, 2, 2, 20)), {'kernel_shape': [3, 3, 3], 'pads': [1] * 6, 'strides': [2, 1, 1]}),
+            ('3-D halved', ((1, 2, 5, 9, 20), (1, 1, 1, 2, 7)), {'kernel_shape': [3] * 3, 'pads': [1] * 6, 'strides': [2] * 3}),
+            ('3-D even', ((1, 2, 4, 5, 9), (1, 1, 1, 1, 4)), {'kernel_shape': [2] * 3, 'pads': [1] * 6, 'strides': [2] * 3})):
         counted = {'count_include_pad': len(name) % 2}
         for operator, more in (('MaxPool', {}), ('AveragePool', counted)):
             known_and_not('%s %s' % (operator, name),

@@ -294,6 +294,26 @@ def repeated(g, repeat):
     return g.finish(g.scores(q, k), v)
 
 
+def on_a_grid(g, *added):
+    """Rows and keys are those of pictures of 3 x 3 while something is added."""
+    q, k, v = g.qkv()
+    s = g.op('Reshape', g.scores(q, k), g.const([0, HEADS, 3, 3, 3, 3], np.int64))
+    for dims in added:
+        s = g.op('Add', s, g.weight(*dims))
+    s = g.op('Mul', g.op('Reshape', s, g.const([0, HEADS, ROWS, ROWS], np.int64)), g.const(1.5))
+    return g.finish(s, v)
+
+
+@form(1)
+def positions_on_a_grid(g):
+    return on_a_grid(g, (3, 3, 3, 1), (HEADS, 3, 3, 1, 3))
+
+
+@form(1)
+def positions_of_grid_rows(g):
+    return on_a_grid(g, (HEADS, 3, 1, 3, 1))
+
+
 @form(1)
 def heads_by_expand(g):
     g.input('q', 2 * HEADS, ROWS, SIZE)
