@@ -7,7 +7,8 @@ import onnx
 
 import lib
 import network
-from shared import Network, encoder, residual, samples_of, snr
+import whole
+from shared import DIGITS, STATIC, Network, digits, encoder, residual, samples_of, snr
 
 
 def plain_session(path):
@@ -124,4 +125,74 @@ def qdq_encoder(p):
     return qdq_file(p, encoder, feeds, {'x': samples_of((1, 7, 64), 4), 'y': samples_of((1, 7, 96), 4, 5)})
 
 
-TESTS = [qdq_residual, qdq_names, qdq_older_operators, qdq_external, qdq_encoder]
+def uneven(path):
+    """Channels whose ranges differ a thousand times, and weights behind them that make up for it: behind functions that a factor
+    passes through, and others; read by several, moved, pooled, of one filter per channel. A product of weights whose rounding
+    shifts the mean."""
+    n = Network(23)
+
+    def conv(x, c, o, spread, k=3, **attributes):
+        """`spread`: of the channels it reads, of those it makes."""
+        w = n.rng.standard_normal((o, c // attributes.get('group', 1), k, k)) * (2 / (c * k * k)) ** 0.5
+        reads = np.ones(c) if spread[0] is None else spread[0]
+        w *= spread[1][:, None, None, None] / (reads[:, None] if w.shape[1] == 1 else reads[None])[..., None, None]
+        return n.op('Conv', x, n.constant(w), n.constant(0.1 * n.rng.standard_normal(o) * spread[1]), pads=[k // 2] * 4, **attributes)
+    a, b, c = (10 ** n.rng.uniform(-1.5, 1.5, 16) for _ in range(3))
+    x = n.op('Relu', conv('x', 3, 16, (None, a)))
+    y = conv(x, 16, 16, (a, b))
+    y = n.op('Mul', y, n.op('Sigmoid', y))
+    z = n.op('LeakyRelu', conv(y, 16, 16, (b, c), group=16))
+    y = n.op('MaxPool', n.op('Concat', y, z, axis=1), kernel_shape=[2, 2], strides=[2, 2])
+    y = n.op('Relu', conv(y, 32, 24, (np.concatenate([b, c]), np.ones(24)), k=1))
+    y = n.op('Flatten', n.op('GlobalAveragePool', y))
+    y = n.op('Relu', n.op('Add', n.op('MatMul', y, n.weight(24, 32, scale=0.3)), n.weight(32, scale=0.3)))
+    n.op('Gemm', y, n.weight(32, 10, scale=0.3))
+    return n.save(path, [('x', ['batch', 3, 16, 16])], [(n.nodes[-1].output[0], ['batch', 10])])
+
+
+def qdq_as_static(p):
+    """What is written loses what --int8=static does, in ONNX Runtime and in cytoc; and reads as many digits."""
+    images, labels = digits()
+    cases = ((uneven(p.path('m.onnx')), 'x', samples_of((3, 16, 16), 24), samples_of((16, 3, 16, 16), 1, 9)[0]),
+             (os.path.join(DIGITS, 'digits.onnx'), 'image', images[::3], images))
+    for model, name, seen, x in cases:
+        np.savez(p.path('c.npz'), **{name: np.stack(seen)})
+        options = ['--calibrate=' + p.path('c.npz'), '--int8-min-snr=off']
+        p.cytoc('quantize', model, '-o', p.path('q.onnx'), *options)
+        wanted = p.run(p.library(model, 'f'), x)[0]
+        static = p.run(p.library(model, 's', *STATIC, *options), x)[0]
+        for who, got in (('ONNX Runtime', plain_session(p.path('q.onnx')).run(None, {name: x})[0]),
+                         ('cytoc', p.run(p.library(p.path('q.onnx'), 'q'), x)[0])):
+            if snr(wanted, got) < min(snr(wanted, static) - 1.5, 45) or snr(wanted, got) < 25:
+                return '%s: %s has %.1f dB, --int8=static %.1f' % (model, who, snr(wanted, got), snr(wanted, static))
+            if name == 'image' and (got.argmax(1) == labels).sum() < (static.argmax(1) == labels).sum() - 1:
+                return '%s reads fewer digits than --int8=static' % who
+    return None
+
+
+def qdq_whole(p):
+    """--int8-min-snr holds for what is written: layers stay in float for it, and --explain tells; those that were skipped, too."""
+    model, xs, before = whole.chaotic(p.path('m.onnx')), samples_of((64,), 24), 7
+    np.savez(p.path('c.npz'), x=np.stack(xs))
+    wanted = plain_session(model).run(None, {'x': np.stack(xs)})[0]
+    for limit in ('off', '28'):
+        text = p.cytoc('quantize', model, '-o', p.path('q.onnx'), '--calibrate=' + p.path('c.npz'), '--explain', '--int8-min-snr=' + limit)
+        got, layers = plain_session(p.path('q.onnx')).run(None, {'x': np.stack(xs)})[0], whole.in_integers(text)
+        ratio = whole.reported(text, 'v11')
+        if limit == 'off' and (ratio is not None or snr(wanted, got) > 27):
+            return 'the network is no test: %.1f dB' % snr(wanted, got)
+        if limit != 'off' and (ratio is None or abs(ratio - snr(wanted, got)) > 0.2 or ratio < float(limit) or 'warning' in text):
+            return '%.1f dB: %s' % (snr(wanted, got), text[-900:])
+        if not 0 < layers < before or sum(n.op_type == 'QuantizeLinear' for n in onnx.load(p.path('q.onnx')).graph.node) != layers:
+            return '--int8-min-snr=%s: %d layers in integers, %d before' % (limit, layers, before)
+        before = layers
+    n = Network(24)
+    x = n.op('MatMul', n.op('Relu', n.op('MatMul', 'x', n.weight(64, 64))), n.constant(np.abs(n.rng.standard_normal((64, 64)))))
+    n.op('MatMul', n.op('Log', n.op('Add', x, n.constant(1e-3))), n.weight(64, 8))
+    model = n.save(p.path('log.onnx'), [('x', ['batch', 64])], [('v5', ['batch', 8])])
+    text = p.cytoc('quantize', model, '-o', p.path('q.onnx'), '--calibrate=' + p.path('c.npz'), '--explain', '--int8-skip=MatMul_0')
+    verdicts = re.findall(r'^MatMul.*?(int8|float: .*)$', text, re.M)
+    return None if verdicts == ['float: skipped as asked', 'float: its logarithm is taken, which shows small errors', 'int8'] else text[-900:]
+
+
+TESTS = [qdq_residual, qdq_names, qdq_older_operators, qdq_external, qdq_encoder, qdq_as_static, qdq_whole]
