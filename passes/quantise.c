@@ -229,7 +229,7 @@ static void list_layers(placer *s) {
     cy_quant_describe(q, s->g, s->nodes[i], l);
     cy_quant_cycles(q, s->g, n, s->sizes, l->cycles);
     if (cy_quant_skipped(q, s->g, n))
-      l->keep = "skipped as asked";
+      l->keep = CY_QUANT_SKIPPED;
     else if (cy_quant_feeds_log(s->g, &s->uses, n->out[0]))
       l->keep = CY_QUANT_LOG;
   }

@@ -101,8 +101,15 @@ typedef struct cy_quant {
 void cy_quant_init(cy_quant *q, cy_quant_mode mode);
 void cy_quant_deinit(cy_quant *q);
 
+/* Why a layer stays in float. */
+#define CY_QUANT_LOG "its logarithm is taken, which shows small errors"
+#define CY_QUANT_SKIPPED "skipped as asked"
+
 /* Sets `balance` of all tensors from `most`. */
 void cy_quant_balance(cy_quant *q);
+/* A value for every symbol, to estimate with: batches count as 1, everything else as a middling size. */
+const int64_t *cy_quant_sizes(const cy_graph *g, cy_arena *arena);
+double cy_quant_elements(const cy_graph *g, cy_val v, const int64_t *sizes);
 /* Scale and zero point of a u8 tensor of this range. */
 void cy_quant_u8(double low, double high, float *out_scale, int *out_zero);
 /* Symmetric s8 by channel: `values` is [outer][channels][inner]; out_scale[channels], out has as many elements as

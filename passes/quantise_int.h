@@ -20,7 +20,6 @@ cy_val cy_quant_recurrence(cy_pass *p, cy_node id, bool keep);
 /* Is the logarithm taken of what becomes of v, so that small errors in it show? Layers that make such v stay in float.
  */
 bool cy_quant_feeds_log(const cy_graph *g, const cy_uses *uses, cy_val v);
-#define CY_QUANT_LOG "its logarithm is taken, which shows small errors"
 bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *n);
 int cy_quant_weight_axis(const cy_graph *g, const cy_node_info *n); /* of the weights: output channels */
 void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out);
@@ -43,9 +42,6 @@ void cy_quant_compare(cy_graph *g, cy_quant *q, uint32_t i, cy_val y, const cy_q
 
 /* What n takes in float ([0]) and in integers, in cycles; 0: not known. sizes: cy_quant_sizes(). */
 void cy_quant_cycles(const cy_quant *q, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, double out[2]);
-/* A value for every symbol, to estimate with: batches count as 1, everything else as a middling size. */
-const int64_t *cy_quant_sizes(const cy_graph *g, cy_arena *arena);
-double cy_quant_elements(const cy_graph *g, cy_val v, const int64_t *sizes);
 #define CY_QUANT_NO_GAIN "no gain"
 
 /* ---- quantise_weights.c, weights_given.c ---- */

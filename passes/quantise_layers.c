@@ -52,12 +52,59 @@ bool cy_quant_is_attention(const cy_pass *p, const cy_quant *q, const cy_node_in
   return cycles[1] > 0;
 }
 
+static bool is_view(const cy_node_info *n) {
+  return n && n->op != CY_OP_concat && n->nout == 1 && cy_op_of((cy_op)n->op)->cls == CY_CLASS_VIEW;
+}
+
+/* Does nothing read v, or what views make of it, but attention its factors? */
+static bool only_factors(const cy_graph *g, const cy_uses *uses, cy_val v, int depth) {
+  for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++) {
+    const cy_node_info *n = uses->list[i] ? cy_node_of(g, uses->list[i]) : NULL;
+    bool view = is_view(n) && n->in[0] == v && depth && only_factors(g, uses, n->out[0], depth - 1);
+    if (!view && !(n && n->op == CY_OP_attention && (n->in[0] == v || n->in[1] == v || n->in[2] == v)))
+      return false;
+  }
+  return true;
+}
+
+enum { MOST_FACTORS = 3, MOST_VIEWS = 8 };
+typedef struct halves {
+  cy_uses uses;
+  cy_val from[MOST_FACTORS], to[MOST_FACTORS]; /* casts */
+  int n;
+} halves;
+
+static cy_val cast_once(cy_pass *p, halves *h, cy_val v) {
+  for (int i = 0; i < h->n; i++)
+    if (h->from[i] == v)
+      return h->to[i];
+  h->from[h->n] = v;
+  return h->to[h->n++] = cy_build_cast(p->g, v, CY_BF16);
+}
+
+/* v as bf16: rounded in front of the views that make it where nobody reads these in f32, so that the kernel of a
+ * product that makes all factors stores halves. */
+static cy_val halved(cy_pass *p, halves *h, cy_val v) {
+  cy_graph *g = p->g;
+  const cy_node_info *n = cy_def(g, v);
+  if (!is_view(n) || !only_factors(g, &h->uses, n->in[0], MOST_VIEWS))
+    return cast_once(p, h, v);
+  cy_val *in = CY_NEW_ARRAY(p->scratch, cy_val, n->nin + 1);
+  memcpy(in, n->in, n->nin * sizeof *in);
+  in[0] = halved(p, h, in[0]);
+  cy_type type = *cy_type_of(g, v);
+  type.dtype = CY_BF16;
+  n = cy_def(g, v);
+  return cy_build(g, (cy_op)n->op, in, n->nin, n->attrs, n->nattrs, cy_op_of((cy_op)n->op)->typed ? &type : NULL, 1);
+}
+
 cy_val cy_quant_attention(cy_pass *p, const cy_node_info *n) {
   cy_attention a = cy_attention_of(n);
+  halves h = {.uses = cy_graph_uses(p->g, p->scratch)};
   cy_val *factor[] = {&a.q, &a.k, &a.v};
   cy_rewrite_origin(p, n);
-  for (int i = 0; i < 3; i++)
-    *factor[i] = cy_build_cast(p->g, *factor[i], CY_BF16);
+  for (int i = 0; i < MOST_FACTORS; i++)
+    *factor[i] = halved(p, &h, *factor[i]);
   a.wide = true;
   return cy_build_attention(p->g, &a);
 }

@@ -176,7 +176,7 @@ static bool kept(narrowing *s, cy_node id) {
     return false;
   cy_quant_layer *l = &q->layer[q->nlayers++];
   cy_quant_describe(q, s->g, id, l);
-  l->keep = cy_quant_skipped(q, s->g, cy_node_of(s->g, id)) ? "skipped as asked"
+  l->keep = cy_quant_skipped(q, s->g, cy_node_of(s->g, id)) ? CY_QUANT_SKIPPED
                                                             : cy_quant_judged(q, l, cy_node_of(s->g, id)->block);
   return l->keep;
 }

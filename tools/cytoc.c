@@ -292,11 +292,17 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   return q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
 }
 
-static int check_calibration(session *s) {
-  const char *how = s->o->calibration;
-  return !how || range_method_of(how) != RANGE_METHODS
-             ? 0
-             : bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'", how);
+/* --calibration, --int8-max-error, --int8-min-snr: are they what they should be? */
+static int check_limits(session *s) {
+  const cytoc_options *o = s->o;
+  if (o->calibration && range_method_of(o->calibration) == RANGE_METHODS)
+    return bad_option(s, "option '--calibration' expects minmax, percentile, entropy or mse, found '%s'",
+                      o->calibration);
+  if (o->int8_max_error && percent(o->int8_max_error) < 0)
+    return bad_option(s, "option '--int8-max-error' expects a percentage such as 1%%, found '%s'", o->int8_max_error);
+  return o->int8_min_snr && decibels(o->int8_min_snr) < 0
+             ? bad_option(s, "option '--int8-min-snr' expects decibels such as 25, or off, found '%s'", o->int8_min_snr)
+             : 0;
 }
 
 /* Options about int8 against each other; sets *out_mode when there is something to quantise. */
@@ -323,18 +329,15 @@ static int check_int8(session *s, cy_quant_mode *out_mode) {
   if (!is_static && *o->int8 && strcmp(o->int8, "dynamic"))
     return bad_option(s, "option '--int8' expects static or dynamic, found '%s'", o->int8);
   if (is_static && !o->calibrate)
-    return bad_option(s, "option '--int8=static' needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s", "");
-  if (o->int8_min_snr && decibels(o->int8_min_snr) < 0)
-    return bad_option(s, "option '--int8-min-snr' expects decibels such as 25, or off, found '%s'", o->int8_min_snr);
+    return bad_option(s, "option '--int8=static' needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s",
+                      "");
   if (!is_static && o->calibrate && !o->int8_max_error && !(o->int8_min_snr && decibels(o->int8_min_snr) > 0))
     return bad_option(s,
                       "option '--calibrate' has no use with '--int8=dynamic' but for '--int8-max-error' and "
                       "'--int8-min-snr'%s",
                       "");
-  if (check_calibration(s))
+  if (check_limits(s))
     return -1;
-  if (o->int8_max_error && percent(o->int8_max_error) < 0)
-    return bad_option(s, "option '--int8-max-error' expects a percentage such as 1%%, found '%s'", o->int8_max_error);
   if (o->int8_prefer && strcmp(o->int8_prefer, "speed") && strcmp(o->int8_prefer, "size"))
     return bad_option(s, "option '--int8-prefer' expects speed or size, found '%s'", o->int8_prefer);
   if (!o->opt_level)
@@ -527,13 +530,14 @@ static int quantize(session *s) {
     return bad_option(s, "cytoc quantize writes ONNX: expected -o FILE.onnx, found '%s'", o->output ? o->output : "nothing");
   if (!o->calibrate)
     return bad_option(s, "cytoc quantize needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s", "");
-  if (check_calibration(s))
+  if (check_limits(s))
     return -1;
   qdq_job job = {.input = o->input,
                  .output = o->output,
                  .skip = o->int8_skip,
                  .import = {o->dims, o->ndims, o->shapes, o->nshapes},
-                 .calibrate = calibration(s)};
+                 .calibrate = calibration(s),
+                 .explain = o->explain};
   return qdq_write(&job);
 }
 

@@ -85,7 +85,8 @@ static void print_help(void) {
     printf("  %-28s %s\n", head, o->help);
   }
   printf("\ncytoc quantize MODEL.onnx -o OUT.onnx --calibrate=DIR|FILE.npz writes the model with QuantizeLinear and\n"
-         "DequantizeLinear around what can be computed in integers; it takes --calibration, --int8-skip, --dim, --shape.\n");
+         "DequantizeLinear around what can be computed in integers; it takes --calibration, --int8-skip,\n"
+         "--int8-max-error, --int8-min-snr, --dim, --shape and --explain, as --int8=static does.\n");
   printf("\nMODEL may also be a graph in text form, as --dump and --emit=graph write it.\n");
 }
 

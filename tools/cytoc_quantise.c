@@ -260,7 +260,7 @@ static int run(recorder *r) {
   if (!status && r->model)
     status = recorder_open_samples(r) || choose_ranges(r) ? -1 : 0;
   recorder_stop(r);
-  if (!status && !r->plain && r->q->ntensors) {
+  if (!status && r->q->ntensors) {
     r->q->mode = CY_QUANT_MEASURE;
     status = recorder_start(r);
     if (!status && r->model)
@@ -268,11 +268,6 @@ static int run(recorder *r) {
   }
   recorder_close(r);
   return status;
-}
-
-int cytoc_observe(const cytoc_quantise *how, cy_quant *q) {
-  recorder r = {.how = how, .q = q, .plain = true};
-  return run(&r);
 }
 
 int cytoc_calibrate(const cytoc_quantise *how, cy_quant *q) {

@@ -19,6 +19,7 @@ typedef struct cytoc_quantise {
   double min_snr;   /* dB; layers stay in float until outputs have it; <= 0: outputs are not compared with float */
   bool firm_snr;    /* .. whatever time that costs */
   int opt_level, jobs;
+  bool in_form;         /* read gives the model as q->mode asks for it; else the pass `quantise` does that */
   cy_pass_options half; /* what the target does with halves; opt_level, disable and quant are set here */
 } cytoc_quantise;
 
@@ -27,8 +28,6 @@ typedef struct cytoc_quantise {
 int cytoc_calibrate(const cytoc_quantise *how, cy_quant *q);
 /* The same for CY_QUANT_DYNAMIC and CY_QUANT_HALF: measures its layers, so that those over max_error stay in float. */
 int cytoc_measure(const cytoc_quantise *how, cy_quant *q);
-/* The ranges of q->tensor, which are outputs (.output) of the model that how->read gives. */
-int cytoc_observe(const cytoc_quantise *how, cy_quant *q);
 /* Files a warning if no layer was quantised. */
 void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag);
 /* A row per layer: its error, the thousands of cycles it takes in float and as `what` ("int8"), what became of it. */

@@ -9,7 +9,8 @@ typedef struct qdq_job {
   const char *input, *output;
   const char *skip;         /* as cy_quant.skip */
   cy_import_options import; /* shapes to calibrate at */
-  cytoc_quantise calibrate; /* samples, method and the like; read and ctx are set here */
+  cytoc_quantise calibrate; /* samples, method and the like; read, ctx and in_form are set here */
+  bool explain;             /* prints tables of the layers and of the whole */
 } qdq_job;
 
 /* 0, or -1 after a diagnostic; the output is written as a whole or not at all. */

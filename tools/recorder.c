@@ -45,7 +45,7 @@ static int build(const recorder *r, cy_machine *machine, const char *path) {
   cy_pass_options passes = r->how->half;
   passes.opt_level = r->how->opt_level;
   passes.disable = r->how->disable;
-  passes.quant = r->plain ? NULL : r->q;
+  passes.quant = r->how->in_form ? NULL : r->q;
   passes.most_head = cy_machine_most_head(machine);
   int status = g ? cy_passes_run(g, &passes, NULL) : -1;
   if (!status && has_work(r->q)) {

@@ -13,7 +13,6 @@ typedef struct recorder {
   sample_set *samples;
   host_tensor *inputs; /* [ninputs]: of the sample at hand */
   int32_t ninputs;     /* of the model itself, which come first */
-  bool plain;          /* the model comes with its tensors as outputs */
 } recorder;
 
 /* Files an error; -1. */

@@ -158,6 +158,28 @@ def attention_beside_int8(p):
     return None
 
 
+def factors_of_one_product(p):
+    """q, k and v that are cut out of one product are rounded once, where it stores them; not if someone reads them in f32."""
+    for seen in (False, True):
+        n = Network(25)
+        qkv = n.op('Add', n.op('MatMul', 'x', n.weight(128, 384, scale=0.1)), n.weight(384, scale=0.1))
+        qkv = n.op('Transpose', n.op('Reshape', qkv, n.ints(2, 64, 3, 4, 32)), perm=[2, 0, 3, 1, 4])
+        q, k, v = (n.op('Squeeze', n.op('Slice', qkv, n.ints(i), n.ints(i + 1), n.ints(0)), n.ints(0)) for i in range(3))
+        scores = n.op('Mul', n.op('MatMul', q, n.op('Transpose', k, perm=[0, 1, 3, 2])), n.constant(32 ** -0.5))
+        y = n.op('MatMul', n.op('Softmax', scores, axis=-1), v)
+        ports = [(y, [2, 4, 64, 32])] + [(v, [2, 4, 64, 32])] * seen
+        model = n.save(p.path('m%d.onnx' % seen), [('x', [2, 64, 128])], ports)
+        graph = p.cytoc(model, '--stop-after=quantise', '--target=graniterapids', '--int8', '--int8-prefer=size')
+        casts = re.findall(r'= cast %\S+ : bf16\[([0-9,]+)\]', graph)
+        if casts != (['1,2,4,64,32'] * 2 + ['2,4,64,32'] if seen else ['2,64,384']):
+            return 'rounded: %s' % casts
+        x = samples_of((2, 64, 128), 1)[0]
+        wanted, got = p.run(p.library(model, 'f'), x), p.run(p.library(model, 'i', '--int8', '--int8-prefer=size'), x)
+        if min(snr(*pair) for pair in zip(wanted, got)) < 30:
+            return '%s dB' % [snr(*pair) for pair in zip(wanted, got)]
+    return None
+
+
 def half_overflow(p):
     """A constant beyond f16 is named and stays f32; bf16 takes it."""
     n = Network(12)
@@ -208,4 +230,4 @@ def half_limit(p):
     return None if found[2:] == ['float: its values are beyond half precision'] * 2 else text
 
 
-TESTS = [half_digits, half_networks, half_beside_int8, attention_beside_int8, half_models, half_pairs, half_overflow, half_limit]
+TESTS = [half_digits, half_networks, half_beside_int8, attention_beside_int8, factors_of_one_product, half_models, half_pairs, half_overflow, half_limit]
