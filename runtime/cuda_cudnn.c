@@ -7,6 +7,9 @@
  * output, and the choice is kept. A plan whose result is not our kernel's is passed over, as one that fails. Plans
  * belong to the context, as its cuDNN handle does. While a run is recorded nothing is decided: the run before, launch
  * by launch, decided all.
+ *
+ * Constant biases of convolutions of halves are f32 for our own kernels, and halves for cuDNN: it takes others only in
+ * plans that are compiled when they are made.
  */
 #include "cyrt_cudnn.h"
 
@@ -17,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OWN = -1, WARM_UPS = 2, RUNS = 8, TIMED_PLANS = 4, ALIGNMENT = 16, MAX_SLOTS = 512, ATTRIBUTE_SMS = 16 };
+enum { OWN = -1, WARM_UPS = 2, RUNS = 8, ALIGNMENT = 16, MAX_SLOTS = 512, ATTRIBUTE_SMS = 16 };
+enum { TIMED_PLANS = 4, COMPILED_PLAN = 2 }; /* COMPILED_PLAN: as how many one counts that takes a second to make */
 
 /* One problem of the model with the sizes it had. */
 typedef struct entry {
@@ -29,9 +33,18 @@ typedef struct entry {
   cudnn_graph graph; /* what the plan was made of */
 } entry;
 
+/* A constant in half precision. */
+typedef struct half_copy {
+  struct half_copy *next;
+  const void *of;
+  int64_t dtype;
+  cuda_ptr ptr;
+} half_copy;
+
 typedef struct cuda_plans { /* of a context */
   void *handle;
   entry *entries;
+  half_copy *halves;
   cuda_block workspace;
   int32_t decided; /* since choices were saved */
 } cuda_plans;
@@ -58,6 +71,76 @@ static int is_aligned(const cyrt_cuda_problem *p, void *const pointers[CYRT_PROB
     if (p->tensor[i].slot >= 0 && (uintptr_t)pointers[i] % ALIGNMENT)
       return 0;
   return 1;
+}
+
+/* ---- biases in half precision ---- */
+
+static int is_half(const cyrt_cuda_tensor *t) { return t->dtype == CYTO_F16 || t->dtype == CYTO_BF16; }
+
+static int may_narrow(const cuda_state *state, const cyrt_cuda_problem *p, const void *bias) {
+  cuda_ptr at = (cuda_ptr)(uintptr_t)bias, first = state->device->weights;
+  return p->kind == CYRT_PROBLEM_CONV && p->tensor[CYRT_CONV_BIAS].slot >= 0 &&
+         p->tensor[CYRT_CONV_BIAS].dtype == CYTO_F32 && is_half(&p->tensor[CYRT_CONV_X]) && at >= first &&
+         at - first < state->shared->model->weights_bytes;
+}
+
+/* buffer: of n floats and n halves */
+static int32_t fill_half(cyrt_frame *frame, half_copy *copy, float *buffer, uint64_t n) {
+  cuda_state *state = cuda_state_of(frame);
+  const cuda_driver *driver = &state->shared->driver;
+  uint16_t *half = (uint16_t *)(buffer + n);
+  cuda_code code = driver->copy_out_async(buffer, (cuda_ptr)(uintptr_t)copy->of, n * sizeof *buffer, state->stream);
+  if (!code)
+    code = driver->stream_wait(state->stream);
+  for (uint64_t i = 0; i < n; i++)
+    half[i] = copy->dtype == CYTO_F16 ? cyrt_f32_to_f16(buffer[i]) : cyrt_f32_to_bf16(buffer[i]);
+  if (!code)
+    code = driver->copy_in_async(copy->ptr, half, n * sizeof *half, state->stream);
+  if (!code)
+    code = driver->stream_wait(state->stream);
+  return cyrt_cuda_check(driver, code, "copying a bias for cuDNN", frame->error);
+}
+
+static int32_t make_half(cyrt_frame *frame, const void *of, uint64_t n, int64_t dtype) {
+  cuda_state *state = cuda_state_of(frame);
+  half_copy *copy = calloc(1, sizeof *copy);
+  float *buffer = malloc(n * (sizeof *buffer + sizeof(uint16_t)));
+  int32_t status =
+      copy && buffer ? CYTO_OK : cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "no memory for copying a bias for cuDNN");
+  if (!status) {
+    *copy = (half_copy){state->plans->halves, of, dtype, 0};
+    status = cyrt_cuda_get(&state->shared->driver, &copy->ptr, n * sizeof(uint16_t), "a bias for cuDNN", frame->error);
+  }
+  if (!status) {
+    state->plans->halves = copy; /* from here on it is freed with the plans */
+    status = fill_half(frame, copy, buffer, n);
+  } else {
+    free(copy);
+  }
+  free(buffer);
+  return status;
+}
+
+/* Has the problem read its bias as halves, if it is a constant and the factors are halves. */
+static int32_t narrow_bias(cyrt_frame *frame, cyrt_cuda_problem *p, void *pointers[CYRT_PROBLEM_TENSORS]) {
+  cuda_state *state = cuda_state_of(frame);
+  const void *of = pointers[CYRT_CONV_BIAS];
+  int64_t dtype = p->tensor[CYRT_CONV_X].dtype;
+  if (!may_narrow(state, p, of))
+    return CYTO_OK;
+  for (int attempt = 0; attempt < 2; attempt++) {
+    for (const half_copy *h = state->plans->halves; h; h = h->next)
+      if (h->of == of && h->dtype == dtype) {
+        pointers[CYRT_CONV_BIAS] = (void *)(uintptr_t)h->ptr;
+        p->tensor[CYRT_CONV_BIAS].dtype = dtype;
+        return CYTO_OK;
+      }
+    int32_t status =
+        attempt || state->recording ? CYTO_OK : make_half(frame, of, (uint64_t)p->conv.channels_out, dtype);
+    if (status)
+      return status;
+  }
+  return CYTO_OK;
 }
 
 /* One way to solve a problem, to be timed or run. */
@@ -216,7 +299,7 @@ static int32_t try_candidate(search *s, int32_t candidate, int *timed) {
   s->w.plan = &plan;
   s->w.graph = &s->graph;
   if (!status && !try_way(s, &us, s->other)) {
-    ++*timed;
+    *timed += s->graph.compiles[candidate] ? COMPILED_PLAN : 1;
     if (us < s->best_us && agree(s->w.problem, s->own, s->other)) {
       cudnn_plan worse = s->plan;
       s->plan = plan;
@@ -321,7 +404,7 @@ static int32_t choose(search *s, uint64_t key) {
   const char *call = NULL;
   cudnn_code code = cyrt_cudnn_graph_init(lib, state->plans->handle, s->w.problem, &s->graph, &call);
   if (!code)
-    code = cyrt_cudnn_graph_candidates(lib, s->w.problem, &s->graph, &call);
+    code = cyrt_cudnn_graph_candidates(lib, s->w.problem, NULL, &s->graph, &call);
   int32_t status = cyrt_cudnn_unsupported(code) ? CYTO_OK : cyrt_cudnn_check(lib, code, call, s->w.frame->error);
   if (!status && !code && !take_known(s, key)) {
     status = time_on_scratch(s);
@@ -374,16 +457,20 @@ int32_t cyrt_cuda_choose_launch(cyrt_frame *frame, uint32_t kernel, const cyrt_s
                                 const cyrt_cuda_tma *tma, const cyrt_cuda_problem *problem) {
   cuda_state *state = cuda_state_of(frame);
   void *pointers[CYRT_PROBLEM_TENSORS];
-  way w = {frame, kernel, slots, blocks, tma, problem, pointers, NULL, NULL};
+  cyrt_cuda_problem p = *problem;
+  way w = {frame, kernel, slots, blocks, tma, &p, pointers, NULL, NULL};
   if (!state->plans || state->code->kernels[kernel].slots > MAX_SLOTS)
     return run_way(&w);
-  locate(slots, problem, pointers);
-  if (!takes(problem) || !is_aligned(problem, pointers))
+  locate(slots, &p, pointers);
+  if (!takes(&p) || !is_aligned(&p, pointers))
     return run_way(&w);
-  uint64_t hash = hash_of(kernel, problem);
-  const entry *e = find_entry(state->plans, hash, kernel, problem);
+  int32_t status = narrow_bias(frame, &p, pointers);
+  if (status)
+    return status;
+  uint64_t hash = hash_of(kernel, &p);
+  const entry *e = find_entry(state->plans, hash, kernel, &p);
   if (!e && !state->recording) {
-    int32_t status = decide(&w, hash);
+    status = decide(&w, hash);
     if (status)
       return status;
     e = state->plans->entries;
@@ -455,6 +542,11 @@ static void hook_close(cuda_state *state) {
     next = e->next;
     forget_plan(lib, &e->plan, &e->graph);
     free(e);
+  }
+  for (half_copy *h = plans->halves, *next; h; h = next) {
+    next = h->next;
+    state->shared->driver.mem_free(h->ptr);
+    free(h);
   }
   if (plans->handle)
     lib->destroy(plans->handle);

@@ -17,7 +17,8 @@ enum { /* cudnnBackendDescriptorType_t */
        CUDNN_MATMUL = 18,
        CUDNN_OP_MATMUL = 19,
        CUDNN_REDUCTION = 21,
-       CUDNN_OP_REDUCTION = 22
+       CUDNN_OP_REDUCTION = 22,
+       CUDNN_DEVICE = 38
 };
 enum { /* cudnnBackendAttributeType_t */
        CUDNN_T_HANDLE = 0,
@@ -28,14 +29,18 @@ enum { /* cudnnBackendAttributeType_t */
        CUDNN_T_POINTER = 6,
        CUDNN_T_CONVOLUTION_MODE = 7,
        CUDNN_T_HEURISTICS_MODE = 8,
+       CUDNN_T_NAN = 10,
        CUDNN_T_NOTE = 11,
        CUDNN_T_POINTWISE_MODE = 14,
        CUDNN_T_DESCRIPTOR = 15,
-       CUDNN_T_REDUCTION = 18
+       CUDNN_T_REDUCTION = 18,
+       CUDNN_T_BEHAVIOUR = 19,
+       CUDNN_T_CHAR = 24
 };
 enum { /* cudnnBackendAttributeName_t */
        CUDNN_POINTWISE_MODE = 0,
        CUDNN_POINTWISE_PRECISION = 1,
+       CUDNN_POINTWISE_NAN = 2,
        CUDNN_POINTWISE_AXIS = 9,
        CUDNN_CONV_PRECISION = 100,
        CUDNN_CONV_MODE = 101,
@@ -47,6 +52,7 @@ enum { /* cudnnBackendAttributeName_t */
        CUDNN_HEURISTICS_MODE = 200,
        CUDNN_HEURISTICS_GRAPH = 201,
        CUDNN_HEURISTICS_RESULTS = 202,
+       CUDNN_HEURISTICS_DEVICE = 204,
        CUDNN_CONFIG_ENGINE = 300,
        CUDNN_PLAN_HANDLE = 400,
        CUDNN_PLAN_CONFIG = 401,
@@ -75,6 +81,7 @@ enum { /* cudnnBackendAttributeName_t */
        CUDNN_PACK_POINTERS = 1001,
        CUDNN_PACK_WORKSPACE = 1003,
        CUDNN_ENGINE_NOTES = 1303,
+       CUDNN_ENGINE_BEHAVIOUR = 1305,
        CUDNN_MATMUL_PRECISION = 1500,
        CUDNN_OP_MATMUL_A = 1520,
        CUDNN_OP_MATMUL_B = 1521,
@@ -84,7 +91,8 @@ enum { /* cudnnBackendAttributeName_t */
        CUDNN_REDUCTION_PRECISION = 1601,
        CUDNN_OP_REDUCTION_X = 1610,
        CUDNN_OP_REDUCTION_Y = 1611,
-       CUDNN_OP_REDUCTION_HOW = 1612
+       CUDNN_OP_REDUCTION_HOW = 1612,
+       CUDNN_DEVICE_JSON = 2702
 };
 enum { /* cudnnDataType_t */
        CUDNN_FLOAT = 0,
@@ -106,12 +114,14 @@ enum { /* cudnnPointwiseMode_t */
        CUDNN_SELECT = 601
 };
 enum { CUDNN_REDUCE_ADD = 0, CUDNN_REDUCE_MAX = 3 }; /* cudnnReduceTensorOp_t */
-enum { CUDNN_CROSS_CORRELATION = 1, CUDNN_MODE_A = 3 };
+enum { CUDNN_CROSS_CORRELATION = 1, CUDNN_PROPAGATE_NAN = 1 };
+enum { CUDNN_MODE_FALLBACK = 2, CUDNN_MODE_A = 3 }; /* cudnnBackendHeurMode_t */
 enum { /* cudnnBackendNumericalNote_t */
        CUDNN_NOTE_TENSOR_CORE = 0,
        CUDNN_NOTE_DOWN_CONVERT = 1,
        CUDNN_NOTE_REDUCED = 2,
        CUDNN_NOTE_NONDETERMINISTIC = 4
 };
+enum { CUDNN_BEHAVIOUR_COMPILES = 0 }; /* cudnnBackendBehaviorNote_t */
 
 #endif

@@ -9,7 +9,8 @@
 
 #include <string.h>
 
-enum { NOTES = 32, ALIGNMENT = 16, UNREAD_ALIGNMENT = 256 };
+/* FOUND: engine configurations asked for. On sm_90 the first 27 for a convolution of f32 multiply in TF32. */
+enum { NOTES = 32, FOUND = 64, ALIGNMENT = 16, UNREAD_ALIGNMENT = 256 };
 /* ids: tensor i of the problem has FIRST_ID + i, the value i FIRST_VALUE + i */
 enum { FIRST_ID = 1, FIRST_VALUE = 20, UNREAD_ID = 30, FIRST_VIRTUAL = 100 };
 
@@ -142,6 +143,8 @@ cudnn_descriptor cyrt_cudnn_pointwise(cudnn_maker *m, cudnn_pointwise p) {
   cyrt_cudnn_set_int(m, how, CUDNN_POINTWISE_PRECISION, CUDNN_T_DATA_TYPE, p.precision);
   if (p.mode == CUDNN_GEN_INDEX)
     cyrt_cudnn_set(m, how, CUDNN_POINTWISE_AXIS, CUDNN_T_INT64, 1, &p.axis);
+  if (p.mode == CUDNN_RELU) /* without, that of NaN is 0 */
+    cyrt_cudnn_set_int(m, how, CUDNN_POINTWISE_NAN, CUDNN_T_NAN, CUDNN_PROPAGATE_NAN);
   cyrt_cudnn_finish(m, how, "a pointwise cudnnBackendFinalize");
   const cudnn_operand operands[] = {{CUDNN_OP_POINTWISE_HOW, how},
                                     {CUDNN_OP_POINTWISE_X, p.x},
@@ -168,44 +171,77 @@ cudnn_code cyrt_cudnn_graph_init(const cudnn *lib, void *handle, const cyrt_cuda
 
 /* ---- engines ---- */
 
-static int is_precise(const cudnn *lib, cudnn_descriptor config, int64_t flags) {
+/* Fills `engine`, which is NULL, with a configuration's; false: it cannot be told. */
+static int get_engine(const cudnn *lib, cudnn_descriptor config, cudnn_descriptor *engine) {
+  int64_t n = 0;
+  return !lib->make(CUDNN_ENGINE, engine) && !lib->get(config, CUDNN_CONFIG_ENGINE, CUDNN_T_DESCRIPTOR, 1, &n, engine);
+}
+
+static int is_precise(const cudnn *lib, cudnn_descriptor engine, int64_t flags) {
   int32_t notes[NOTES];
   int64_t n = 0;
-  cudnn_descriptor engine = NULL;
-  int ok = !lib->make(CUDNN_ENGINE, &engine) &&
-           !lib->get(config, CUDNN_CONFIG_ENGINE, CUDNN_T_DESCRIPTOR, 1, &n, &engine) &&
-           !lib->get(engine, CUDNN_ENGINE_NOTES, CUDNN_T_NOTE, NOTES, &n, notes);
+  int ok = !lib->get(engine, CUDNN_ENGINE_NOTES, CUDNN_T_NOTE, NOTES, &n, notes);
   for (int64_t i = 0; ok && i < n; i++) {
     int rounds = notes[i] == CUDNN_NOTE_TENSOR_CORE || notes[i] == CUDNN_NOTE_DOWN_CONVERT;
     ok = notes[i] != CUDNN_NOTE_REDUCED && notes[i] != CUDNN_NOTE_NONDETERMINISTIC &&
          !(rounds && (flags & CYRT_PROBLEM_EXACT));
   }
-  if (engine)
-    lib->free(engine);
   return ok;
 }
 
-cudnn_code cyrt_cudnn_graph_candidates(const cudnn *lib, const cyrt_cuda_problem *problem, cudnn_graph *graph,
-                                       const char **out_call) {
-  cudnn_maker m = {.lib = lib, .graph = graph};
-  cudnn_descriptor h = cyrt_cudnn_make(&m, CUDNN_HEURISTICS), found[CUDNN_CANDIDATES];
+static uint8_t compiles(const cudnn *lib, cudnn_descriptor engine) {
+  int32_t notes[NOTES];
   int64_t n = 0;
-  cyrt_cudnn_set_descriptor(&m, h, CUDNN_HEURISTICS_GRAPH, graph->graph);
-  cyrt_cudnn_set_int(&m, h, CUDNN_HEURISTICS_MODE, CUDNN_T_HEURISTICS_MODE, CUDNN_MODE_A);
-  cyrt_cudnn_finish(&m, h, "the heuristics' cudnnBackendFinalize");
-  int made = 0;
-  for (; made < CUDNN_CANDIDATES && !m.code; made++) {
-    found[made] = NULL;
-    note(&m, lib->make(CUDNN_ENGINE_CONFIG, &found[made]), "cudnnBackendCreateDescriptor");
+  uint8_t found = 0;
+  if (!lib->get(engine, CUDNN_ENGINE_BEHAVIOUR, CUDNN_T_BEHAVIOUR, NOTES, &n, notes))
+    for (int64_t i = 0; i < n; i++)
+      found |= notes[i] == CUDNN_BEHAVIOUR_COMPILES;
+  return found;
+}
+
+/* Keeps a configuration as a candidate if its engine is fit; else it is the caller's. */
+static int keep(const cudnn *lib, const cyrt_cuda_problem *problem, cudnn_graph *graph, cudnn_descriptor config) {
+  cudnn_descriptor engine = NULL;
+  int fit = graph->n_candidates < CUDNN_CANDIDATES && get_engine(lib, config, &engine) &&
+            is_precise(lib, engine, problem->flags);
+  if (fit) {
+    graph->compiles[graph->n_candidates] = compiles(lib, engine);
+    graph->candidate[graph->n_candidates++] = config;
   }
-  if (!m.code)
-    note(&m, lib->get(h, CUDNN_HEURISTICS_RESULTS, CUDNN_T_DESCRIPTOR, CUDNN_CANDIDATES, &n, found),
-         "cudnnBackendGetAttribute");
-  for (int i = 0; i < made; i++) {
-    if (!m.code && i < n && is_precise(lib, found[i], problem->flags))
-      graph->candidate[graph->n_candidates++] = found[i];
-    else if (found[i])
+  if (engine)
+    lib->free(engine);
+  return fit;
+}
+
+/* Adds the candidates that cuDNN finds in one of its ways. */
+static void ask(cudnn_maker *m, const cyrt_cuda_problem *problem, cudnn_descriptor device, int32_t mode) {
+  const cudnn *lib = m->lib;
+  cudnn_descriptor h = cyrt_cudnn_make(m, CUDNN_HEURISTICS), found[FOUND];
+  int64_t n = 0;
+  cyrt_cudnn_set_descriptor(m, h, CUDNN_HEURISTICS_GRAPH, m->graph->graph);
+  cyrt_cudnn_set_int(m, h, CUDNN_HEURISTICS_MODE, CUDNN_T_HEURISTICS_MODE, mode);
+  if (device)
+    cyrt_cudnn_set_descriptor(m, h, CUDNN_HEURISTICS_DEVICE, device);
+  cyrt_cudnn_finish(m, h, "the heuristics' cudnnBackendFinalize");
+  int made = 0;
+  for (; made < FOUND && !m->code; made++) {
+    found[made] = NULL;
+    note(m, lib->make(CUDNN_ENGINE_CONFIG, &found[made]), "cudnnBackendCreateDescriptor");
+  }
+  if (!m->code)
+    note(m, lib->get(h, CUDNN_HEURISTICS_RESULTS, CUDNN_T_DESCRIPTOR, FOUND, &n, found), "cudnnBackendGetAttribute");
+  for (int i = 0; i < made; i++)
+    if (found[i] && (m->code || i >= n || !keep(lib, problem, m->graph, found[i])))
       lib->free(found[i]);
+}
+
+cudnn_code cyrt_cudnn_graph_candidates(const cudnn *lib, const cyrt_cuda_problem *problem, cudnn_descriptor device,
+                                       cudnn_graph *graph, const char **out_call) {
+  static const int32_t modes[] = {CUDNN_MODE_A, CUDNN_MODE_FALLBACK};
+  cudnn_maker m = {.lib = lib, .graph = graph};
+  for (int i = 0; i < 2 && !graph->n_candidates && (!m.code || cyrt_cudnn_unsupported(m.code)); i++) {
+    m.code = 0;
+    ask(&m, problem, device, modes[i]);
   }
   *out_call = m.call;
   return m.code;
@@ -226,7 +262,7 @@ cudnn_code cyrt_cudnn_plan_init(const cudnn *lib, void *handle, const cudnn_grap
   int64_t n = 0;
   *plan = (cudnn_plan){.plan = NULL};
   cudnn_code code = lib->make(CUDNN_PLAN, &plan->plan);
-  if (!code)
+  if (!code && handle)
     code = lib->set(plan->plan, CUDNN_PLAN_HANDLE, CUDNN_T_HANDLE, 1, &handle);
   if (!code)
     code = lib->set(plan->plan, CUDNN_PLAN_CONFIG, CUDNN_T_DESCRIPTOR, 1, &graph->candidate[candidate]);

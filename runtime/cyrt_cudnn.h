@@ -49,7 +49,7 @@ static inline int cyrt_cudnn_unsupported(cudnn_code code) { return code / 1000 =
 
 /* ---- cudnn_plan.c ---- */
 
-/* CANDIDATES: engine configurations looked at, best first by cuDNN's own guess */
+/* CANDIDATES: engine configurations that are fit, best first by cuDNN's own guess */
 enum { CUDNN_CANDIDATES = 24, CUDNN_DESCRIPTORS = 96, CUDNN_OPERATIONS = 24, CUDNN_VALUES = 6, CUDNN_RANK = 5 };
 
 /* A problem as cuDNN sees it. */
@@ -58,6 +58,7 @@ typedef struct cudnn_graph {
   int32_t n;
   cudnn_descriptor graph;
   cudnn_descriptor candidate[CUDNN_CANDIDATES]; /* engine configurations */
+  uint8_t compiles[CUDNN_CANDIDATES];           /* .. whose plan is compiled when it is made, in a second or so */
   int32_t n_candidates;
   int32_t n_values;
   union {
@@ -71,15 +72,17 @@ typedef struct cudnn_graph {
  * which call failed; deinit releases what was made either way. */
 cudnn_code cyrt_cudnn_graph_init(const cudnn *lib, void *handle, const cyrt_cuda_problem *problem, cudnn_graph *graph,
                                  const char **out_call);
-/* Fills the candidates: those that compute as precisely as our own kernels, and the same at every run. */
-cudnn_code cyrt_cudnn_graph_candidates(const cudnn *lib, const cyrt_cuda_problem *problem, cudnn_graph *graph,
-                                       const char **out_call);
+/* Fills the candidates: those that compute as precisely as our own kernels, and the same at every run. `device`: a
+ * finished descriptor of one (CUDNN_DEVICE) that need not be there, or NULL for the handle's. */
+cudnn_code cyrt_cudnn_graph_candidates(const cudnn *lib, const cyrt_cuda_problem *problem, cudnn_descriptor device,
+                                       cudnn_graph *graph, const char **out_call);
 void cyrt_cudnn_graph_deinit(const cudnn *lib, cudnn_graph *graph);
 
 typedef struct cudnn_plan {
   cudnn_descriptor plan;
   int64_t workspace, unread_at; /* bytes; where the output that nobody reads begins in it */
 } cudnn_plan;
+/* `handle` may be NULL: then it cannot be run. */
 cudnn_code cyrt_cudnn_plan_init(const cudnn *lib, void *handle, const cudnn_graph *graph, int32_t candidate,
                                 cudnn_plan *plan);
 /* Runs it on the handle's stream; pointers[i] is tensor i's first element. */

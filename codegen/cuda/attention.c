@@ -18,17 +18,20 @@
  *   f32         by ordinary FMAs: a thread has a few rows, every 16th key and every 16th quad of columns
  *
  * Tiles lie in shared memory in rows of an odd number of 16-byte chunks, so that the same chunk of eight rows is in
- * eight different banks; for warpgroups in blocks of 64 columns, swizzled, which takes less. Tiles fit in the 64 KB
- * that a block can have on every architecture.
+ * eight different banks; for warpgroups in blocks of 64 columns, swizzled, which takes less. What is loaded of keys and
+ * values serves all rows of a block, and the second-level cache gives a multiprocessor some 40 bytes per cycle: so a
+ * block has 128 rows where that still fills the device.
  */
 #include "codegen/cuda/contract_int.h"
 
+#include <math.h>
 #include <string.h>
+
+#define LOG2_E 1.4426950408889634
 
 enum {
   CHUNK = 16,
   MOST_SIZE = 256,
-  MOST_SHARED = 64 << 10,
   FEW_ROWS = 16,
   THREADS = 256,
   MOST_SHARES = 16,
@@ -82,7 +85,8 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
 typedef struct shape {
   int rows, keys, warps_m, warps_n, stages;
 } shape;
-static const shape matrix_shapes[] = {{64, 64, 4, 1, 2},
+static const shape matrix_many[] = {{128, 64, 8, 1, 2}, {128, 32, 8, 1, 2}},
+                   matrix_shapes[] = {{64, 64, 4, 1, 2},
                                       {64, 32, 4, 1, 2},
                                       {64, 32, 4, 1, 1},
                                       {32, 32, 2, 1, 1},
@@ -112,18 +116,50 @@ static int shared_bytes(const view *v, const shape *s) {
   return tiles > results ? tiles : results;
 }
 
-static const shape *choose(cy_kernel *k, const view *v) {
+/* KB of shared memory that a block may take from an architecture on: half of what a multiprocessor has, or what a block
+ * can have. */
+static const struct {
+  int arch, shared;
+} memories[] = {{75, 64}, {80, 81}, {86, 99}, {87, 81}, {88, 99}, {90, 113}, {120, 99}};
+
+static int most_shared(const cy_machine *m) {
+  const cy_cuda_machine *c = m->state;
+  int most = c && c->narch ? INT32_MAX : memories[0].shared;
+  for (int i = 0; c && i < c->narch; i++) {
+    int own = memories[0].shared;
+    for (size_t r = 0; r < sizeof memories / sizeof *memories; r++)
+      own = c->arch[i].number >= memories[r].arch ? memories[r].shared : own;
+    most = own < most ? own : most;
+  }
+  return most << 10;
+}
+
+/* The first shape of those with many rows that fits, or NULL: it does not, or leaves multiprocessors idle. */
+static const shape *choose_many(const cy_machine *m, cy_kernel *k, const view *v) {
+  cy_graph *g = cy_kernel_graph(k);
+  double rows = cy_cu_estimate(g, v->rows, 512), heads = cy_cu_estimate(g, v->heads, 8);
+  for (size_t i = 0; v->matrix && i < sizeof matrix_many / sizeof *matrix_many; i++)
+    if (shared_bytes(v, &matrix_many[i]) <= most_shared(m) &&
+        heads * floor(rows / matrix_many[i].rows) >= cy_cu_wanted_blocks(m))
+      return &matrix_many[i];
+  return NULL;
+}
+
+static const shape *choose(const cy_machine *m, cy_kernel *k, const view *v) {
   bool few = cy_cu_estimate(cy_kernel_graph(k), v->rows, 512) <= FEW_ROWS;
-  const shape *s = v->matrix ? few ? matrix_few : matrix_shapes : few ? plain_few : plain_shapes;
-  while (shared_bytes(v, s) > MOST_SHARED) /* the last one fits always */
+  const shape *s = choose_many(m, k, v);
+  if (s)
+    return s;
+  s = v->matrix ? few ? matrix_few : matrix_shapes : few ? plain_few : plain_shapes;
+  while (shared_bytes(v, s) > memories[0].shared << 10) /* the last one fits always */
     s++;
   return s;
 }
 
-/* May the block be one warpgroup on sm_90a? Its tiles then lie in blocks of 64 columns. */
+/* May the block be warpgroups on sm_90a? Its tiles then lie in blocks of 64 columns. */
 static bool by_warpgroup(const view *v, const cy_cuda_tile *t) {
   int size = up(v->size, 16), columns = up(v->columns, 16);
-  return v->type != CY_F32 && t->m == 64 && t->thread_n == 1 && size % 64 == 0 && (columns == 64 || columns == 128);
+  return v->type != CY_F32 && t->m % 64 == 0 && t->thread_n == 1 && size % 64 == 0 && (columns == 64 || columns == 128);
 }
 
 /* How many blocks share the keys of a tile of rows; the rows must be known: so must be the size of what is between. */
@@ -148,7 +184,7 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
   view v;
   view_of(k, m->tf32, &v);
-  const shape *s = choose(k, &v);
+  const shape *s = choose(m, k, &v);
   form->kind = CY_CUDA_TILES;
   form->tile = (cy_cuda_tile){s->rows, s->keys, (int)v.size, s->warps_m, s->warps_n};
   form->threads = v.matrix ? s->warps_m * s->warps_n * 32 : THREADS;
@@ -309,6 +345,21 @@ static bool weighs_by_exp(cy_kernel *k) {
   return set && !set->next && set->kind == CY_S_SET && set->value == cy_x_exp_below(k, below);
 }
 
+/* Do scores stay as they are multiplied, but for the scale, which a weight's exponent can take in, and but for those that
+ * causality hides, as lowering writes that? */
+static bool scores_raw(cy_kernel *k, bool *out_hides) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  const cy_stmt *set = cy_kernel_body(k)->body;
+  cy_expr score = cy_x_local(k, c->score);
+  *out_hides = set && c->causal;
+  if (c->scale <= 0 || !set)
+    return c->scale > 0;
+  cy_expr last = cy_x_bin(k, CY_OP_add, cy_x_var(k, c->out_var[c->nbatch]), cy_x_dim(k, c->past));
+  cy_expr seen = cy_x_bin(k, CY_OP_le, cy_x_var(k, c->key), last);
+  return *out_hides && !set->next && set->kind == CY_S_SET &&
+         set->value == cy_x_select(k, seen, score, cy_x_const(k, CY_F32, -__builtin_inf()));
+}
+
 static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
   const cy_cuda_form *form = q->p->form;
   const cy_cuda_tile *t = &form->tile;
@@ -354,8 +405,16 @@ static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
           up(v->columns, whole));
   if (form->shares)
     fprintf(f, "#define PARTS a%u\n", form->share_arg);
-  if (by_exp)
-    fprintf(f, "#define WEIGH(z, m, key, score, top) cy_exp_weight((score) - (top))\n");
+  bool hides = false, raw = by_exp && scores_raw(q->p->k, &hides);
+  fprintf(f, "#define RAW %d\n#define HIDES %d\n", raw, raw && hides);
+  if (raw)
+    fprintf(f, "#define CHANGED(z, m, key, score) (!HIDES || (key) <= (m) + past ? (score) : none)\n");
+  else
+    cy_cu_contract_text(q, "#define CHANGED(z, m, key, score) $S_change($N, z, m, key, (score) * SCALE)\n");
+  if (by_exp) /* 2^(score log2 e - top log2 e) */
+    fprintf(f,
+            "#define UNIT (%af)\n#define WEIGH(z, m, key, score, top) cy_exp2_weight((score) * UNIT - (top) * UNIT)\n",
+            (double)(float)(LOG2_E * (raw ? q->c->scale : 1)));
   else
     cy_cu_contract_text(q, "#define WEIGH(z, m, key, score, top) $S_weigh($N, z, m, key, score, top)\n");
   fprintf(f, "#define EMPTY (keys ? cy_f32_bits(0x7fc00000u) : 0) /* of a row that sees no key */\n\n");
@@ -366,7 +425,8 @@ static const char end_of_constants[] =
     "#undef QC\n#undef VC\n#undef RS\n#undef WC\n#undef CV\n#undef TM\n#undef TN\n#undef STAGES\n"
     "#undef TILE\n#undef WARPS_N\n#undef WN\n#undef SHARES\n#undef PARTS\n#undef CAUSAL\n#undef WINDOW\n"
     "#undef WARPGROUPS\n#undef PLACE\n#undef WGMMA\n#undef WGMMA_HELD\n"
-    "#undef SCALE\n#undef MMA\n#undef PACK\n#undef PUT\n#undef BITS\n#undef WEIGH\n#undef EMPTY\n\n";
+    "#undef RAW\n#undef HIDES\n#undef CHANGED\n#undef UNIT\n#undef SCALE\n#undef MMA\n#undef PACK\n#undef PUT\n#undef "
+    "BITS\n#undef WEIGH\n#undef EMPTY\n\n";
 
 /* const b1 wide_<name> = can 16 bytes of it be copied at once; its steps from row to row and element to element */
 static void print_operand(cy_cu_contract *q, const char *name, cy_karg arg, cy_dim row, cy_dim step, const cy_dim *batch) {

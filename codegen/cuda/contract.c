@@ -147,10 +147,23 @@ static void print_row_matmul(cy_cu_contract *q) {
 
 static bool is_forward(const cy_contraction *c) { return c->kind == CY_CONTRACT_CONV; }
 
+/* Few channels that lie beside those of the next element of the last axis are part of that axis: with `channels` as many
+ * elements, taps, steps and zeros of padding, k runs along it, and one comparison says what is inside. 1: they are not. */
+enum { FEW_CHANNELS = 8 };
+static int64_t merged_channels(const cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
+  int last = c->nspatial - 1;
+  int64_t channels;
+  bool few = is_forward(c) && c->group == 1 && cy_cu_taps(c) > 1 && c->dilation[last] == 1 &&
+             cy_dim_is_const(q->p->g, c->channels_in, &channels) && channels < FEW_CHANNELS;
+  return few && cy_dim_is(q->p->g, c->x_channel, 1) && cy_dim_is(q->p->g, c->x_spatial[last], channels) ? channels : 1;
+}
+
 /* Rows outside have their window there, too. */
 static void print_row_conv(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
+  int64_t merged = merged_channels(q);
   cy_cu_line(p, "int rest = m;");
   for (int i = c->nspatial; i-- > 0;) {
     const char *out = cy_cu_dim(p, c->out[i]), *pad = cy_cu_dim(p, c->pad[i]);
@@ -162,7 +175,11 @@ static void print_row_conv(cy_cu_contract *q) {
   }
   cy_cu_line(p, "r->base = (i64)rest * %s + (i64)z * (%s / %lld) * %s;", cy_cu_dim(p, c->x_image),
              cy_cu_dim(p, c->channels_in), (long long)c->group, cy_cu_dim(p, c->x_channel));
-  for (int i = 0; i < c->nspatial && is_forward(c); i++)
+  if (merged > 1)
+    cy_cu_line(p, "r->at[%d] *= %lld;", c->nspatial - 1, (long long)merged);
+  if (merged > 1)
+    cy_cu_line(p, "r->base += r->at[%d];", c->nspatial - 1);
+  for (int i = 0; i < c->nspatial - (merged > 1) && is_forward(c); i++)
     cy_cu_line(p, "r->base += (i64)r->at[%d] * %s;", i, cy_cu_dim(p, c->x_spatial[i]));
   cy_cu_line(p, "if (!r->inside)");
   cy_cu_line(p, "  r->at[0] = -0x40000000;");
@@ -182,18 +199,47 @@ static void print_tap_of_k(cy_cu_contract *q) {
   cy_cu_line(q->p, "const int tap = %s / depth, channel = k - tap * depth;", one ? "k0" : "k");
 }
 
+/* Steps within a window that int holds, or none of them. */
+static bool near(const cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
+  int64_t step, sum = 0;
+  for (int i = 0; i < c->nspatial; i++) {
+    if (!cy_dim_is_const(q->p->g, c->x_spatial[i], &step) || step < 0 || step > INT32_MAX)
+      return false;
+    sum += step * c->kernel[i] * c->dilation[i];
+  }
+  return sum < INT32_MAX;
+}
+
+/* Nothing is divided by the first axis' extent: what lies behind it is outside anyway. */
 static void print_tap_conv(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
-  print_tap_of_k(q);
-  cy_cu_line(p, "int rest = tap;");
-  cy_cu_line(p, "t->offset = (i64)channel * %s;", cy_cu_dim(p, c->x_channel));
-  for (int i = c->nspatial; i-- > 0;) {
-    cy_cu_line(p, "t->at[%d] = rest %% %lld * %lld;", i, (long long)c->kernel[i], (long long)c->dilation[i]);
-    if (is_forward(c))
-      cy_cu_line(p, "t->offset += (i64)t->at[%d] * %s;", i, cy_cu_dim(p, c->x_spatial[i]));
-    cy_cu_line(p, "rest /= %lld;", (long long)c->kernel[i]);
+  int64_t merged = merged_channels(q);
+  int last = c->nspatial - 1;
+  const char *type = merged > 1 && near(q) ? "int" : "i64";
+  if (merged > 1) {
+    long long row = c->kernel[last] * merged;
+    cy_cu_line(p, "int rest = (int)((u32)k / %lldu);", row);
+    cy_cu_line(p, "t->at[%d] = k - rest * %lld;", last, row);
+    cy_cu_line(p, "%s offset = t->at[%d];", type, last);
+  } else {
+    print_tap_of_k(q);
+    cy_cu_line(p, "int rest = tap;");
+    cy_cu_line(p, "%s offset = (i64)channel * %s;", type, cy_cu_dim(p, c->x_channel));
   }
+  for (int i = c->nspatial - (merged > 1); i-- > 0;) {
+    if (i)
+      cy_cu_line(p, "t->at[%d] = (int)((u32)rest %% %lldu) * %lld;", i, (long long)c->kernel[i],
+                 (long long)c->dilation[i]);
+    else
+      cy_cu_line(p, "t->at[0] = rest * %lld;", (long long)c->dilation[0]);
+    if (is_forward(c))
+      cy_cu_line(p, "offset += t->at[%d] * (%s)%s;", i, type, cy_cu_dim(p, c->x_spatial[i]));
+    if (i)
+      cy_cu_line(p, "rest = (int)((u32)rest / %lldu);", (long long)c->kernel[i]);
+  }
+  cy_cu_line(p, "t->offset = offset;");
 }
 
 static void print_tap(cy_cu_contract *q) {
@@ -213,7 +259,8 @@ static void print_window(cy_cu_contract *q) {
   const cy_contraction *c = q->c;
   if (is_forward(c)) {
     for (int i = 0; i < c->nspatial; i++)
-      cy_cu_line(p, "inside &= (u32)(r->at[%d] + t->at[%d]) < (u32)%s;", i, i, cy_cu_dim(p, c->in[i]));
+      cy_cu_line(p, "inside &= (u32)(r->at[%d] + t->at[%d]) < (u32)%s * %lldu;", i, i, cy_cu_dim(p, c->in[i]),
+                 (long long)(i == c->nspatial - 1 ? merged_channels(q) : 1));
     return;
   }
   cy_cu_line(p, "int i;");

@@ -123,10 +123,16 @@ CY_INLINE u32 cy_pack_bf16(f32 a, f32 b) {
 #else
 CY_INLINE u32 cy_pack_f16(f32 a, f32 b) { return cy_enc_f16(a) | (u32)cy_enc_f16(b) << 16; }
 #endif
-/* e^x for x <= 0, to about 20 bits: what is rounded to halves. */
-CY_INLINE f32 cy_exp_weight(f32 x) {
+/* 2^x for x <= 0, to about 20 bits: what is rounded to halves. */
+CY_INLINE f32 cy_exp2_weight(f32 x) {
   f32 r;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x * 1.4426950408889634f));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+/* The greater one; of NaN and a number the number. */
+CY_INLINE f32 cy_greater(f32 a, f32 b) {
+  f32 r;
+  asm("max.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
 }
 

@@ -15,7 +15,8 @@ enum {
   TOKENS = 64,
   TURNED = 128,
   SYMBOLIC = 256,
-  TF32 = 512
+  TF32 = 512,
+  FILLED = 1024 /* a block or two fill the device: they have many rows */
 };
 
 typedef struct attention_row {
@@ -119,6 +120,8 @@ static void add_attention(const attention_row *r) {
                (int)r->share, (int)r->m, (int)r->keys, (int)r->size, (int)r->columns, r->what);
   bool symbolic = r->what & SYMBOLIC;
   q->machine.tf32 = r->what & TF32;
+  if (r->what & FILLED)
+    q->machine.state = r->columns > 64 ? &one_block_90a : &one_block;
   q->syms = calloc(64, sizeof *q->syms);
   c->kind = CY_CONTRACT_ATTENTION;
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, r->type, 0);
@@ -187,6 +190,9 @@ static void add_attentions(void) {
       {CY_F32, 1, 1, 1, 40, 40, 128, 128, TF32, 0, 0},
       {CY_F32, 1, 1, 1, 20, 300, 256, 200, TF32 | TURNED, 0, 0},
       {CY_F32, 1, 4, 2, 2, 70, 64, 64, TF32 | LENGTHS, 0, 0},
+      {CY_F16, 1, 2, 1, 200, 130, 64, 64, FILLED, 0, 0},
+      {CY_BF16, 1, 2, 2, 150, 210, 64, 64, CAUSAL | TOKENS | FILLED, 0, 60},
+      {CY_F16, 1, 1, 1, 140, 200, 128, 128, CAUSAL | FILLED, 50, 60},
       /* blocks that share the keys; the last ones have none */
       {CY_F16, 1, 4, 2, 1, 700, 64, 64, CAUSAL, 0, 650},
       {CY_F16, 2, 1, 1, 20, 1100, 40, 24, MASK, 0, 0},

@@ -4,8 +4,9 @@
  * A descriptor keeps its attributes as they were set. Every type's attributes, their types and counts are rows of a
  * table; finishing checks that what is required is there, that what it refers to is finished, and that shapes follow
  * from each other. A plan evaluates its operations one after the other, each into memory of its own where its output is
- * virtual. As in cuDNN, no engine takes attention whose only output is the result. Five engines differ in their notes
- * and in the time they take on the mock driver's clock. Whatever is wrong fails with the code of a bad parameter, and
+ * virtual. Five engines differ in their notes and in the time they take on the mock driver's clock. As in cuDNN 9.19, no
+ * engine takes attention whose only output is the result; but one, all that take convolutions want the operations in
+ * one order and all tensors of one type; and of f32 many round the factors to TF32, which come first. Whatever is wrong fails with the code of a bad parameter, and
  * mock_cudnn()->fault says why.
  */
 #define _GNU_SOURCE
@@ -31,6 +32,7 @@ static const struct attribute {
 } attributes[] = {
     {CUDNN_POINTWISE, CUDNN_POINTWISE_MODE, CUDNN_T_POINTWISE_MODE, 1, 1, 0},
     {CUDNN_POINTWISE, CUDNN_POINTWISE_PRECISION, CUDNN_T_DATA_TYPE, 1, 1, 0},
+    {CUDNN_POINTWISE, CUDNN_POINTWISE_NAN, CUDNN_T_NAN, 0, 1, 0},
     {CUDNN_CONVOLUTION, CUDNN_CONV_PRECISION, CUDNN_T_DATA_TYPE, 1, 1, 0},
     {CUDNN_CONVOLUTION, CUDNN_CONV_MODE, CUDNN_T_CONVOLUTION_MODE, 1, 1, 0},
     {CUDNN_CONVOLUTION, CUDNN_CONV_DILATIONS, CUDNN_T_INT64, 1, 6, 0},
@@ -289,6 +291,8 @@ static int finish_op_pointwise(const descriptor *d) {
                             ref(d, CUDNN_OP_POINTWISE_T, 0)};
   const descriptor *how = ref(d, CUDNN_OP_POINTWISE_HOW, 0), *y = ref(d, CUDNN_OP_POINTWISE_Y, 0);
   int mode = word(how, CUDNN_POINTWISE_MODE), rank = count(y, CUDNN_TENSOR_DIMS);
+  if (mode == CUDNN_RELU && word(how, CUDNN_POINTWISE_NAN) != CUDNN_PROPAGATE_NAN) /* is no error to cuDNN */
+    return fail(BAD, "the ReLU of NaN would be 0");
   if (operands(mode) != 1 + !!in[1] + !!in[2])
     return fail(BAD, "a pointwise operation of mode %d has %d operands", mode, 1 + !!in[1] + !!in[2]);
   if ((mode == CUDNN_GEN_INDEX) != count(how, CUDNN_POINTWISE_AXIS))
@@ -418,7 +422,7 @@ int cudnnBackendFinalize(void *where) {
     code = finish_graph(d);
     break;
   case CUDNN_HEURISTICS:
-    code = word(d, CUDNN_HEURISTICS_MODE) == 3
+    code = word(d, CUDNN_HEURISTICS_MODE) == CUDNN_MODE_A || word(d, CUDNN_HEURISTICS_MODE) == CUDNN_MODE_FALLBACK
                ? OK
                : fail(UNSUPPORTED, "heuristics of mode %d", word(d, CUDNN_HEURISTICS_MODE));
     break;
@@ -438,17 +442,66 @@ int cudnnBackendFinalize(void *where) {
 
 /* ---- what finished descriptors tell ---- */
 
+static int same_type(const descriptor *op, int type) {
+  const descriptor *t[OPERANDS + 1];
+  int same = 1;
+  tensors_of(op, t);
+  for (int i = 0; i <= OPERANDS; i++)
+    same &= !t[i] || is_virtual(t[i]) || word(t[i], CUDNN_TENSOR_TYPE) == type;
+  return same;
+}
+
+static int is_pointwise(const descriptor *op, int mode) {
+  return op->type == CUDNN_OP_POINTWISE && word(ref(op, CUDNN_OP_POINTWISE_HOW, 0), CUDNN_POINTWISE_MODE) == mode;
+}
+
+/* Is it a convolution alone, or conv + image + bias with or without the image, a ReLU, all of one type and virtual
+ * tensors of f32? That is what engines that need no compiling look for. */
+static int is_common(const descriptor *graph) {
+  int n = count(graph, CUDNN_GRAPH_OPS), at = 1, bias = 0, same = 1;
+  const descriptor *conv = ref(graph, CUDNN_GRAPH_OPS, 0);
+  for (int i = 0; i < n; i++) {
+    const descriptor *op = ref(graph, CUDNN_GRAPH_OPS, i), *y = output(op);
+    same &= same_type(op, word(ref(conv, CUDNN_OP_CONV_X, 0), CUDNN_TENSOR_TYPE)) &&
+            (!is_virtual(y) || word(y, CUDNN_TENSOR_TYPE) == CUDNN_FLOAT);
+  }
+  for (; at < n && !bias && is_pointwise(ref(graph, CUDNN_GRAPH_OPS, at), CUDNN_ADD); at++) {
+    const descriptor *b = ref(ref(graph, CUDNN_GRAPH_OPS, at), CUDNN_OP_POINTWISE_B, 0);
+    bias = ints(b, CUDNN_TENSOR_STRIDES)[0] == ints(b, CUDNN_TENSOR_DIMS)[1]; /* one row of channels */
+  }
+  at += at < n && is_pointwise(ref(graph, CUDNN_GRAPH_OPS, at), CUDNN_RELU);
+  return same && at == n && (bias || n == 1);
+}
+
+/* Which engines take a graph, best first; how many. */
+enum { MANY = 27, COMPILING = 0 };
+static int engines_for(const descriptor *graph, int engine[MANY + MOCK_ENGINES]) {
+  const descriptor *first = ref(graph, CUDNN_GRAPH_OPS, 0);
+  int n = 0, of = 0;
+  if (first->type == CUDNN_OP_MATMUL && outputs_of(graph) == 1)
+    return 0;
+  if (first->type == CUDNN_OP_CONVOLUTION && !is_common(graph)) {
+    engine[0] = COMPILING;
+    return 1;
+  }
+  if (first->type == CUDNN_OP_CONVOLUTION && word(ref(first, CUDNN_OP_CONV_X, 0), CUDNN_TENSOR_TYPE) == CUDNN_FLOAT)
+    for (; n < MANY; n++)
+      engine[n] = 0; /* on tensor cores */
+  for (; of < MOCK_ENGINES; of++)
+    engine[n++] = of;
+  return n;
+}
+
 /* Fills the engine configurations that were passed in. */
 static int results(descriptor *h, int64_t capacity, int64_t *n, void **out) {
-  const descriptor *graph = ref(h, CUDNN_HEURISTICS_GRAPH, 0);
-  int attention = ((descriptor *)ref(graph, CUDNN_GRAPH_OPS, 0))->type == CUDNN_OP_MATMUL;
-  *n = attention && outputs_of(graph) == 1 ? 0 : MOCK_ENGINES;
+  int engine[MANY + MOCK_ENGINES];
+  *n = engines_for(ref(h, CUDNN_HEURISTICS_GRAPH, 0), engine);
   for (int i = 0; i < *n && i < capacity; i++) {
     descriptor *config = out[i];
     if (!config || config->type != CUDNN_ENGINE_CONFIG)
       return fail(BAD, "results want engine configurations to be filled");
     config->finished = 1;
-    config->engine = i;
+    config->engine = engine[i];
     config->value[row_of(CUDNN_ENGINE_CONFIG, CUDNN_CONFIG_ENGINE)].p[0] =
         ref(h, CUDNN_HEURISTICS_GRAPH, 0); /* kept for the plan: the graph */
   }
@@ -474,6 +527,10 @@ int cudnnBackendGetAttribute(void *where, int name, int type, int64_t capacity, 
     *n = notes[d->engine] >= 0;
     if (*n)
       *(int32_t *)out = notes[d->engine];
+    return OK;
+  }
+  if (d->type == CUDNN_ENGINE && name == CUDNN_ENGINE_BEHAVIOUR && type == CUDNN_T_BEHAVIOUR) {
+    *n = 0;
     return OK;
   }
   if (d->type == CUDNN_PLAN && name == CUDNN_PLAN_WORKSPACE && type == CUDNN_T_INT64 && capacity == 1) {

@@ -73,10 +73,10 @@ static bool find_loop(flow *f, int first, int last) {
   return first == 0 || !f->in[0];
 }
 
-/* What a loop multiplies by: matrix instructions, else fused multiply-adds. */
-static unsigned products_of(const unsigned counts[CY_CUDA_OPCODES]) {
-  unsigned n = counts[CY_CUDA_HMMA] + counts[CY_CUDA_IMMA] + counts[CY_CUDA_HGMMA] + counts[CY_CUDA_IGMMA];
-  return n ? n : counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT];
+/* What a loop multiplies by: matrix instructions; fused multiply-adds in a function that has none. */
+static unsigned products_of(const unsigned counts[CY_CUDA_OPCODES], bool matrix) {
+  return matrix ? counts[CY_CUDA_HMMA] + counts[CY_CUDA_IMMA] + counts[CY_CUDA_HGMMA] + counts[CY_CUDA_IGMMA]
+                : counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT];
 }
 
 /* The loop in which a function spends its time: of those with at least half as many products as any, the one with the
@@ -87,8 +87,11 @@ typedef struct main_loop {
 
 static main_loop find_main_loop(const char *code, uint64_t bytes, int arch) {
   main_loop best = {0, 0};
+  unsigned total[CY_CUDA_OPCODES] = {0};
   flow f;
   read_flow(code, bytes, arch, &f);
+  cy_cubin_count(code, bytes, total);
+  bool matrix = products_of(total, true) > 0;
   for (int i = 0; i < f.n; i++) {
     unsigned counts[CY_CUDA_OPCODES] = {0}, all = 0;
     if (f.jump[i] < 0 || f.jump[i] >= i || !find_loop(&f, f.jump[i], i))
@@ -98,7 +101,7 @@ static main_loop find_main_loop(const char *code, uint64_t bytes, int arch) {
         cy_cubin_count(code + k * 16, 16, counts);
         all++;
       }
-    unsigned n = products_of(counts);
+    unsigned n = products_of(counts, matrix);
     if (n > best.products * 2 || (n * 2 >= best.products && n && (all - n) * best.products < best.others * n))
       best = (main_loop){n, all - n};
   }
@@ -136,8 +139,28 @@ static const struct {
      {CY_CONTRACT_CONV, 8, 64, 64, 1, 2, {56, 56}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_F32},
      {0},
      {80, 65, 95, 0}},
+    {{1, 1, 4096, 4096, false, false, false, CY_F32, CY_F32, false, false}, {0}, {0}, {640, 210, 650, 0}},
+    {{1, 2, 4096, 4096, false, true, false, CY_F16, CY_F32, false, false}, {0}, {0}, {600, 230, 605, 0}},
 };
+
+/* Attention of as many rows and keys, behind them. For 16 rows and 8 keys a thread has four scores, for each of which an
+ * ideal loop needs a maximum, an FMA, an exponential and a sum, and half a conversion: 18 instructions for 8 products
+ * with heads of 64 columns, and half a matrix load for each product. What is not run in most turns (tiles that are cut,
+ * copies of single elements) is counted, too. */
+static const struct {
+  attention_row attention;
+  int most[LARGE_COLUMNS];
+} large_attentions[] = {
+    {{CY_F16, 8, 16, 1, 2048, 2048, 64, 64, 0, 0, 0}, {780, 640, 12850, 0}},
+    {{CY_BF16, 8, 16, 4, 2048, 2048, 128, 128, CAUSAL | TOKENS, 0, 0}, {820, 680, 8100, 0}},
+    {{CY_F32, 8, 16, 1, 2048, 2048, 64, 64, 0, 0, 0}, {490, 335, 500, 0}},
+};
+enum { LARGE = CHECK_COUNT(large) + CHECK_COUNT(large_attentions) };
 static int first_large = MAX_CASES;
+
+static const int *most_of(int i) {
+  return i < CHECK_COUNT(large) ? large[i].most : large_attentions[i - CHECK_COUNT(large)].most;
+}
 
 static void add_large(void) {
   static cy_cuda_machine machine = {.arch = {{80, 0}, {90, 'a'}, {120, 0}}, .narch = 3, .wanted_blocks = 64};
@@ -150,12 +173,16 @@ static void add_large(void) {
       add_matmul(&large[i].product, ints ? &large[i].ints : NULL);
     cases[ncases - 1].machine.state = &machine;
   }
+  for (int i = 0; i < CHECK_COUNT(large_attentions); i++) {
+    add_attention(&large_attentions[i].attention);
+    cases[ncases - 1].machine.state = &machine;
+  }
 }
 
 /* What is added up over all functions, and the main loops of the large products: a cy_cubin_visitor's. */
 typedef struct all_functions {
   unsigned counts[CY_CUDA_OPCODES];
-  main_loop loop[CHECK_COUNT(large)][2]; /* of the kernel, of the one by tensor maps */
+  main_loop loop[LARGE][2]; /* of the kernel, of the one by tensor maps */
   int arch;
 } all_functions;
 
@@ -319,7 +346,7 @@ static void check_result(const char *what, const target_arch *t, const compiled 
 
 static void check_loop(const target_arch *t, int i, bool tma, const main_loop *loop) {
   int column = tma ? LARGE_TMA : t->arch.suffix ? LARGE_90A : t->arch.number >= 100 ? LARGE_120 : LARGE_80;
-  int most = large[i].most[column], others = loop->products ? (int)(loop->others * 100 / loop->products) : 0;
+  int most = most_of(i)[column], others = loop->products ? (int)(loop->others * 100 / loop->products) : 0;
   if (!most)
     CHECK_INT_EQ(loop->products, 0);
   else if (!loop->products || others > most)
@@ -338,7 +365,7 @@ static void test_loops_of_products(void) {
     compile_for("products", &where[a], &result);
     if (*result.error)
       CHECK_FAIL("sm_%d: %s", where[a].arch.number, result.error);
-    for (int i = 0; !*result.error && i < CHECK_COUNT(large); i++)
+    for (int i = 0; !*result.error && i < LARGE; i++)
       for (int tma = 0; tma < (where[a].arch.suffix ? 2 : 1); tma++)
         check_loop(&where[a], i, tma, &result.all.loop[i][tma]);
   }

@@ -114,7 +114,8 @@ i32 cy_add_i8(u32 word, i32 sum);
 i32 cy_add_u8(u32 word, i32 sum);
 u32 cy_pack_f16(f32 a, f32 b);
 u32 cy_pack_bf16(f32 a, f32 b);
-f32 cy_exp_weight(f32 x);
+f32 cy_exp2_weight(f32 x);
+f32 cy_greater(f32 a, f32 b);
 
 /* ---- products of warpgroups (kernels compiled with CY_WARPGROUPS 1) ---- */
 

@@ -155,7 +155,8 @@ void cy_mma_tf32(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 1, shim
 
 u32 cy_pack_f16(f32 a, f32 b) { return cy_enc_f16(a) | (u32)cy_enc_f16(b) << 16; }
 u32 cy_pack_bf16(f32 a, f32 b) { return cy_enc_bf16(a) | (u32)cy_enc_bf16(b) << 16; }
-f32 cy_exp_weight(f32 x) { return exp2f(x * 1.4426950408889634f); }
+f32 cy_exp2_weight(f32 x) { return exp2f(x); }
+f32 cy_greater(f32 a, f32 b) { return fmaxf(a, b); }
 
 u32 shim_i8(u32 word, int i) { return (u32)(i8)(word >> i * 8); }
 u32 shim_u8(u32 word, int i) { return (u8)(word >> i * 8); }
