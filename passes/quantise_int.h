@@ -49,7 +49,6 @@ double cy_quant_elements(const cy_graph *g, cy_val v, const int64_t *sizes);
 #define CY_QUANT_NO_GAIN "no gain"
 
 /* ---- quantise_weights.c, weights_given.c ---- */
-enum { CY_WEIGHTS_FEW_ROWS = 2 };
 /* A matrix [k, n] of integers whose scales hold for `block` rows of a column. */
 typedef struct cy_weight_blocks {
   int bits;                    /* 8 or 4 */

@@ -33,7 +33,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LEAST_WEIGHTS = 64, BEYOND_F16 = 65520 }; /* what is less is rounded to 65504 at most */
+enum { LEAST_WEIGHTS = 64, BEYOND_F16 = 65520 /* what is less is rounded to 65504 at most */, MOST_CODE = 255 };
 
 /* A value in half precision: 0 if it cannot be or has not been looked at. */
 typedef struct narrow {
@@ -205,6 +205,19 @@ static void measure_product(narrowing *s, cy_node id, cy_node next, bool both) {
   cy_quant_compare(g, s->q, s->q->nlayers - 1, y, NULL, 0);
 }
 
+/* Weights in integers become halves when a tile of them is multiplied. */
+static void narrow_blocks(narrowing *s, cy_node_info *n, cy_node id) {
+  double most = s->half == CY_F16 ? largest(&cy_value_of(s->g, n->in[2])->data) * MOST_CODE : 0;
+  if (most >= BEYOND_F16) {
+    warn(s, n->in[2], n, most);
+    return;
+  }
+  cy_build_before(s->g, id);
+  cy_rewrite_origin(s->p, n);
+  n->in[0] = narrowed(s, n->in[0], n);
+  cy_pass_count(s->p, "products", 1);
+}
+
 static void narrow_product(narrowing *s, cy_node id, cy_node next) {
   cy_graph *g = s->g;
   cy_node_info *n = cy_node_of(g, id);
@@ -213,6 +226,8 @@ static void narrow_product(narrowing *s, cy_node id, cy_node next) {
   bool attends = both && n->op == CY_OP_attention && cy_type_of(g, n->in[0])->dtype == CY_F32;
   if (attends && !s->q)
     narrow_attention(s, n, id);
+  if (both && n->op == CY_OP_matmul_blocks && cy_type_of(g, n->in[0])->dtype == CY_F32 && !s->q)
+    narrow_blocks(s, n, id);
   if (!is_product(g, n) || (!both && !((s->exact || o->half_weights) && has_weights(s, n))) || kept(s, id))
     return;
   if (s->q && s->q->mode == CY_QUANT_MEASURE_HALF) {

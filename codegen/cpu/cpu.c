@@ -116,7 +116,6 @@ const cy_target cy_target_cpu = {
     .most_head = 512,
     .half_factors = cy_cpu_half_factors,
     .half_weights = half_weights,
-    .block_weights = true,
     .match = match,
     .release = release,
     .forgo_fast = forgo_fast,

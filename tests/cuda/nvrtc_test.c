@@ -137,6 +137,19 @@ static const struct {
      {0},
      {80, 65, 95, 0}},
 };
+/* The same with weights in integers. */
+static const struct {
+  block_row product;
+  int most[LARGE_COLUMNS];
+} large_weights[] = {
+    {{{1, 2048, 4096, 4096, false, false, false, CY_F16, CY_F32, false, false}, 4, 32, 64, CY_U8, true},
+     {710, 630, 11400, 0}},
+    {{{1, 2048, 4096, 4096, false, false, false, CY_F32, CY_F32, false, false}, 4, 32, 64, CY_U8, false},
+     {26, 20, 34, 0}},
+    {{{1, 1, 4096, 4096, false, false, false, CY_F32, CY_F32, false, false}, 4, 32, 64, CY_U8, true},
+     {335, 290, 335, 0}},
+};
+enum { NLARGE = CHECK_COUNT(large), ALL_LARGE = NLARGE + CHECK_COUNT(large_weights) };
 static int first_large = MAX_CASES;
 
 static void add_large(void) {
@@ -150,12 +163,16 @@ static void add_large(void) {
       add_matmul(&large[i].product, ints ? &large[i].ints : NULL);
     cases[ncases - 1].machine.state = &machine;
   }
+  for (int i = 0; i < CHECK_COUNT(large_weights); i++) {
+    add_blocks(&large_weights[i].product);
+    cases[ncases - 1].machine.state = &machine;
+  }
 }
 
 /* What is added up over all functions, and the main loops of the large products: a cy_cubin_visitor's. */
 typedef struct all_functions {
   unsigned counts[CY_CUDA_OPCODES];
-  main_loop loop[CHECK_COUNT(large)][2]; /* of the kernel, of the one by tensor maps */
+  main_loop loop[ALL_LARGE][2]; /* of the kernel, of the one by tensor maps */
   int arch;
 } all_functions;
 
@@ -319,7 +336,8 @@ static void check_result(const char *what, const target_arch *t, const compiled 
 
 static void check_loop(const target_arch *t, int i, bool tma, const main_loop *loop) {
   int column = tma ? LARGE_TMA : t->arch.suffix ? LARGE_90A : t->arch.number >= 100 ? LARGE_120 : LARGE_80;
-  int most = large[i].most[column], others = loop->products ? (int)(loop->others * 100 / loop->products) : 0;
+  int most = i < NLARGE ? large[i].most[column] : large_weights[i - NLARGE].most[column];
+  int others = loop->products ? (int)(loop->others * 100 / loop->products) : 0;
   if (!most)
     CHECK_INT_EQ(loop->products, 0);
   else if (!loop->products || others > most)
@@ -338,7 +356,7 @@ static void test_loops_of_products(void) {
     compile_for("products", &where[a], &result);
     if (*result.error)
       CHECK_FAIL("sm_%d: %s", where[a].arch.number, result.error);
-    for (int i = 0; !*result.error && i < CHECK_COUNT(large); i++)
+    for (int i = 0; !*result.error && i < ALL_LARGE; i++)
       for (int tma = 0; tma < (where[a].arch.suffix ? 2 : 1); tma++)
         check_loop(&where[a], i, tma, &result.all.loop[i][tma]);
   }
