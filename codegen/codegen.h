@@ -30,7 +30,8 @@ bool cy_machine_supports(const cy_machine *m, cy_kernel *k);
 bool cy_machine_half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, const cy_node_info *n,
                              const int64_t *sizes);
 bool cy_machine_half_weights(const cy_machine *m, cy_dtype half); /* products of f32 take weights of this dtype */
-bool cy_machine_block_weights(const cy_machine *m);               /* .. and such of 8 and 4 bits with scales */
+bool cy_machine_blocks_round(const cy_machine *m);                /* see cy_target.blocks_round */
+int64_t cy_machine_few_rows(const cy_machine *m);                 /* see cy_target.few_rows */
 /* f32 products may round their factors to TF32 from now on. False: the target has no TF32. */
 bool cy_machine_allow_tf32(cy_machine *m);
 /* May libraries use cuDNN, where it is found when they are loaded and is faster? REQUIRE: no load without it. */

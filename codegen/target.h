@@ -91,7 +91,11 @@ struct cy_target {
                        const int64_t *sizes);
   /* May weights be stored in half precision, f16 or bf16, for products of f32? NULL: no. */
   bool (*half_weights)(const cy_machine *m, cy_dtype half);
-  bool block_weights; /* are there contractions of f32 and weights in integers, cy_contraction.b_bits? */
+  /* Products of up to so many rows with weights in integers (cy_contraction.b_bits) have a generator of their own; 0:
+   * plain kernels are as good. */
+  int64_t few_rows;
+  bool
+      blocks_round; /* Do such products take rows of f32 only, and round them to halves where matmul_blocks allows it? */
   /* Fills m's cpu, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
    * malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);

@@ -76,7 +76,9 @@ bool cy_machine_half_weights(const cy_machine *m, cy_dtype half) {
   return m->target->half_weights && m->target->half_weights(m, half);
 }
 
-bool cy_machine_block_weights(const cy_machine *m) { return m->target->block_weights; }
+bool cy_machine_blocks_round(const cy_machine *m) { return m->target->blocks_round; }
+
+int64_t cy_machine_few_rows(const cy_machine *m) { return m->target->few_rows; }
 
 bool cy_machine_allow_tf32(cy_machine *m) { return m->tf32 = m->target->tf32; }
 

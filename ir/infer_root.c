@@ -38,7 +38,7 @@ bool cy_infer_matmul(infer *i) {
 
 bool cy_infer_matmul_blocks(infer *i) {
   if (!cy_check_rank(i, 0, 2, CY_MAX_RANK) || !cy_check_rank(i, 1, 4, 4) || !cy_check_rank(i, 2, 2, 2) ||
-      !cy_check_dtype(i, 0, CY_F32) || !cy_check_dtype(i, 2, CY_F32))
+      !cy_check_dtype(i, 2, CY_F32))
     return false;
   const cy_type *x = in_type(i, 0), *w = in_type(i, 1), *scale = in_type(i, 2);
   int64_t blocks, rows, k, last;
@@ -55,7 +55,10 @@ bool cy_infer_matmul_blocks(infer *i) {
   bool each = zero && zero->rank == 2 && zero->dim[0] == w->dim[0] && zero->dim[1] == n;
   if (zero && (zero->dtype != CY_U8 || w->dtype != CY_U8 || (zero->rank && !each)))
     return FAIL(i, "expected zero points of u8 weights, one or as many as scales, found %s", TEXT(i, zero));
+  if (x->dtype != CY_F32 && x->dtype != CY_F16 && x->dtype != CY_BF16)
+    return FAIL(i, "expected x of f32, f16 or bf16, found %s", TEXT(i, x));
   cy_type t = *x;
+  t.dtype = CY_F32;
   t.dim[t.rank - 1] = n;
   return set_type(i, 0, t);
 }

@@ -6,9 +6,10 @@
  *   part[row, block, n] = scale * (sum over the block of x * w - zero * sum over the block of x)
  *   y[row, n] = sum over blocks of part
  *
- * For more, a contraction, for which the target makes floats of a panel of weights at a time. Where the number of rows
- * is only known when the program runs, it has both. Targets without such a contraction, and level 0, have the first.
- * Where the op allows it, a contraction multiplies rounded factors, if the target has one that does; few rows never.
+ * For more, a contraction, for which the target makes floats of a panel of weights at a time; for few rows, too, where
+ * the target has a generator of its own for these (cy_lower_options.few_rows). Where the number of rows is only known
+ * when the program runs, it has both. Targets without such a contraction, and level 0, have the plain kernels. Where
+ * the op allows it, a contraction multiplies rounded factors, if the target has one that does.
  */
 #include "lower_int.h"
 
@@ -46,8 +47,11 @@ static blocks blocks_of(cy_lowering *l, const cy_node_info *n) {
   return s;
 }
 
-/* Up to so many rows are few; tiles are read so well that already two rows are better a contraction. */
-static int64_t few_rows_of(const blocks *s) { return cy_dim_is(s->l->g, s->w->dim[1], 1) ? 2 : 1; }
+/* Up to so many rows are few. Plain kernels: tiles are read so well that already two rows are better a contraction. */
+static int64_t few_rows_of(const blocks *s) {
+  int64_t own = s->l->o->few_rows;
+  return own ? own : cy_dim_is(s->l->g, s->w->dim[1], 1) ? 2 : 1;
+}
 
 static cy_local sum_begin(cy_kb *b) {
   cy_local sum = cy_kernel_add_local(b->k, CY_F32);
@@ -69,7 +73,7 @@ static cy_expr grid_rows(cy_kb *b, const blocks *s, cy_expr *idx) {
 static cy_expr x_at(cy_kb *b, const blocks *s, cy_expr *idx, cy_expr block, cy_expr i, cy_dim behind) {
   cy_expr at = bin(b, CY_OP_add, bin(b, CY_OP_mul, block, cy_x_dim(b->k, s->block)), i);
   idx[s->x->rank - 1] = behind ? bin(b, CY_OP_add, at, cy_x_dim(b->k, behind)) : at;
-  return cy_lower_at(b, s->node->in[0], idx);
+  return cy_x_cast(b->k, cy_lower_at(b, s->node->in[0], idx), CY_F32);
 }
 
 /* zero * the sum of x over each block: [rows, blocks]; where zeros differ, the sum alone. */
@@ -141,11 +145,14 @@ static cy_place multiply_blocks(const blocks *s, const cy_place *sums) {
   return to;
 }
 
+static cy_dim at_most(const blocks *s, cy_dim d, int64_t most) {
+  return most == INT64_MAX ? d : cy_dim_min(s->l->g, d, cy_dim_const(s->l->g, most));
+}
+
 /* What is stored of all rows has room for `most`. */
-static void few_rows(blocks *s, int64_t most, cy_val anchor, cy_val target) {
-  cy_graph *g = s->l->g;
-  bool zeros = s->zero || s->middle, single = cy_dim_is(g, s->w->dim[0], 1);
-  s->few = most == INT64_MAX ? s->rows : cy_dim_min(g, s->rows, cy_dim_const(g, most));
+static void plain_rows(blocks *s, int64_t most, cy_val anchor, cy_val target) {
+  bool zeros = s->zero || s->middle, single = cy_dim_is(s->l->g, s->w->dim[0], 1);
+  s->few = at_most(s, s->rows, most);
   cy_place sums, parts;
   if (zeros)
     sums = sum_x(s);
@@ -182,8 +189,8 @@ static bool has_generator(cy_lowering *l, cy_kernel *k, cy_dtype half) {
   return l->o->supports(l->o->target, k);
 }
 
-/* The contraction, but for what becomes of its sums. False: the target has no generator for it. */
-static bool build_product(cy_kb *b, const blocks *s, cy_expr *out_idx) {
+/* The contraction of up to `most` rows, but for what becomes of its sums. False: the target has no generator for it. */
+static bool build_product(cy_kb *b, const blocks *s, int64_t most, cy_expr *out_idx) {
   cy_lowering *l = s->l;
   cy_graph *g = l->g;
   if (l->o->level == 0 || !l->o->supports || s->x->rank - 2 > CY_MAX_BATCH)
@@ -193,7 +200,7 @@ static bool build_product(cy_kb *b, const blocks *s, cy_expr *out_idx) {
   const cy_place *x = cy_lower_place(l, s->node->in[0]);
   int rank = s->x->rank;
   c->kind = CY_CONTRACT_MATMUL;
-  c->a = cy_kb_arg(b, x, CY_F32, CY_ARG_READ);
+  c->a = cy_kb_arg(b, x, (cy_dtype)s->x->dtype, CY_ARG_READ);
   c->b = cy_kb_arg(b, cy_lower_place(l, s->node->in[1]), (cy_dtype)s->w->dtype, CY_ARG_READ);
   c->b_scale = cy_kb_arg(b, cy_lower_place(l, s->node->in[2]), CY_F32, CY_ARG_READ);
   c->has_b_zero = s->zero != 0;
@@ -203,7 +210,7 @@ static bool build_product(cy_kb *b, const blocks *s, cy_expr *out_idx) {
   c->b_middle = s->middle;
   cy_dim_is_const(g, s->block, &c->b_block);
   for (int i = 0; i < rank; i++) {
-    cy_dim extent = i == rank - 1 ? s->n : s->x->dim[i];
+    cy_dim extent = i == rank - 1 ? s->n : at_most(s, s->x->dim[i], most);
     if (i < rank - 2 && cy_dim_is(g, extent, 1)) {
       out_idx[i] = cy_x_index(b->k, 0);
       continue;
@@ -216,7 +223,7 @@ static bool build_product(cy_kb *b, const blocks *s, cy_expr *out_idx) {
     c->a_batch[c->nbatch] = x->stride[i];
     c->b_batch[c->nbatch++] = cy_dim_const(g, 0);
   }
-  c->m = s->x->dim[rank - 2];
+  c->m = at_most(s, s->x->dim[rank - 2], most);
   c->k = s->x->dim[rank - 1];
   c->n = s->n;
   c->b_k = s->w->dim[3];
@@ -227,21 +234,34 @@ static bool build_product(cy_kb *b, const blocks *s, cy_expr *out_idx) {
   return has_generator(l, b->k, (cy_dtype)cy_attr_get_int(s->node, CY_ATTR_half, CY_NONE));
 }
 
+static void finish_product(cy_kb *b, cy_val anchor, cy_val target, const cy_expr *idx) {
+  cy_lower_finish(b, target, anchor, idx, cy_x_local(b->k, cy_kernel_contraction(b->k)->acc));
+  cy_kernel_fold_batches(b->k);
+  cy_kb_launch(b, false);
+}
+
+static void few_rows(blocks *s, int64_t most, cy_val anchor, cy_val target) {
+  cy_expr idx[CY_MAX_RANK];
+  cy_kb b;
+  if (s->l->o->few_rows && build_product(&b, s, most, idx))
+    finish_product(&b, anchor, target, idx);
+  else
+    plain_rows(s, most, anchor, target);
+}
+
 void cy_lower_matmul_blocks(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
   blocks s = blocks_of(l, cy_node_of(l->g, root));
   int64_t least, most, few = few_rows_of(&s);
   cy_dim_range(l->g, s.rows, &least, &most);
   cy_expr idx[CY_MAX_RANK];
   cy_kb b;
-  if (most <= few || !build_product(&b, &s, idx)) {
+  if (most <= few || !build_product(&b, &s, INT64_MAX, idx)) {
     few_rows(&s, INT64_MAX, anchor, target);
     return;
   }
   cy_branch many;
   bool always = cy_lower_branch_from(l, s.rows, few + 1, &many);
-  cy_lower_finish(&b, target, anchor, idx, cy_x_local(b.k, cy_kernel_contraction(b.k)->acc));
-  cy_kernel_fold_batches(b.k);
-  cy_kb_launch(&b, false);
+  finish_product(&b, anchor, target, idx);
   if (always)
     return;
   cy_lower_otherwise(l, &many);

@@ -39,8 +39,8 @@ typedef struct cy_pass_options {
   bool (*half_factors)(const void *target, cy_dtype half, const cy_graph *g, const cy_node_info *n,
                        const int64_t *sizes);
   const void *target;     /* .. its first argument */
+  bool blocks_round;      /* cy_target.blocks_round */
   bool half_weights;      /* .. or takes constant factors so */
-  bool block_weights; /* .. or takes constant factors of 8 and 4 bits with scales, whatever the rows of the other are */
   cy_dtype half;          /* CY_F16 or CY_BF16: what operands of products become; 0: they stay */
   bool half_io;           /* inputs and outputs, too */
   bool exact_f16;         /* half is 0: constant factors that f16 holds exactly are stored so */

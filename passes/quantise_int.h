@@ -45,7 +45,6 @@ void cy_quant_cycles(const cy_quant *q, const cy_graph *g, const cy_node_info *n
 #define CY_QUANT_NO_GAIN "no gain"
 
 /* ---- quantise_weights.c, weights_given.c ---- */
-enum { CY_WEIGHTS_FEW_ROWS = 2 };
 /* A matrix [k, n] of integers whose scales hold for `block` rows of a column. */
 typedef struct cy_weight_blocks {
   int bits;                    /* 8 or 4 */

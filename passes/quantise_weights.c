@@ -7,9 +7,8 @@
  *   matmul_blocks(x, q, scale, zero) = sum over k of x * (q - zero) * scale
  *
  * a quarter or an eighth of the bytes. With few rows what decides the time is how fast the weights are read; with more,
- * making floats of them once for all rows costs little (lower_blocks.c has both forms). A target that has the first one
- * only keeps f32 weights for more rows, and for rows known only at run time. Blocks of more than 128 rows are stored in
- * parts of equal scales.
+ * making floats of them once for all rows costs little (lower_blocks.c has both forms). Blocks of more than 128 rows are
+ * stored in parts of equal scales.
  *
  * 8 bits are s8, or u8 with zero points. 4 bits are u8 with two rows in each: row i of a block in the lower half, row
  * i + block / 2 in the upper one, so that taking them apart is two operations on whole vectors; their zero is one number,
@@ -50,11 +49,9 @@ static void round_column(const cy_weight_blocks *s, const void *from, uint64_t b
     out->code[i] = (int)fmin(fmax(rint(w[i * s->n] / out->scale) + out->zero, least), least + top - !s->zeros);
 }
 
-/* A cache line of columns, where these divide the matrix and there are contractions: they read 64 x 128 codes at a time,
- * twice as fast as from rows that lie a page apart. */
-static uint64_t columns_of_tile(const cy_pass *p, const cy_weight_blocks *s) {
-  return p->options->block_weights && s->n % LINE == 0 ? LINE : s->n;
-}
+/* A cache line of columns, where these divide the matrix: contractions read 64 x 128 codes at a time, twice as fast as
+ * from rows that lie a page apart. */
+static uint64_t columns_of_tile(const cy_weight_blocks *s) { return s->n % LINE == 0 ? LINE : s->n; }
 
 /* Puts `part` codes of a column where they belong in q; two share a byte of 4 bits. */
 static void store_part(const cy_weight_blocks *s, const int *code, uint64_t part, uint8_t *q) {
@@ -110,7 +107,7 @@ static cy_val new_constant(cy_graph *g, cy_dtype dtype, const uint64_t *dims, in
 /* The product of x with them. */
 static cy_val multiply_blocks(cy_pass *p, cy_val x, cy_weight_blocks *s, cy_weight_reader read, const void *from) {
   cy_graph *g = p->g;
-  s->tile = columns_of_tile(p, s);
+  s->tile = columns_of_tile(s);
   uint64_t count = s->count * s->split, rows = s->k / count;
   const uint64_t dims[4] = {count, s->n / s->tile, rows * (uint64_t)s->bits / 8, s->tile};
   const uint64_t flat[2] = {count, s->n};
@@ -150,7 +147,7 @@ static const char *why_not(cy_pass *p, const cy_node_info *n, cy_weight_blocks *
   const cy_weight_options *o = p->options->weights;
   const cy_type *t = cy_type_of(g, n->in[1]);
   int64_t d[CY_MAX_RANK];
-  uint64_t count = cy_type_count(g, t), rows;
+  uint64_t count = cy_type_count(g, t);
   cy_type_static(g, t, d);
   *out = (cy_weight_blocks){.bits = o->bits,
                             .zeros = o->asymmetric,
@@ -159,7 +156,6 @@ static const char *why_not(cy_pass *p, const cy_node_info *n, cy_weight_blocks *
                             .n = (uint64_t)d[t->rank - 1]};
   out->block = o->block && out->k % (uint64_t)o->block == 0 ? (uint64_t)o->block : out->k;
   out->count = out->k / out->block;
-  rows = cy_type_count(g, cy_type_of(g, n->in[0])) / out->k;
   if (count != out->k * out->n)
     return "a stack of matrices";
   if (count < LEAST_WEIGHTS)
@@ -167,12 +163,7 @@ static const char *why_not(cy_pass *p, const cy_node_info *n, cy_weight_blocks *
   if (!cy_weights_split(out))
     return out->bits != 8 && out->block % 2 ? "an odd number of rows in each block"
                                             : "rows that cannot be cut into blocks of up to 128";
-  if (!is_finite(&cy_value_of(g, n->in[1])->data))
-    return "weights are not finite";
-  if (p->options->block_weights || (rows && rows <= CY_WEIGHTS_FEW_ROWS))
-    return NULL;
-  return rows ? "more than two rows: it would be slower"
-              : "its number of rows is not known: fix it by --dim or --shape";
+  return is_finite(&cy_value_of(g, n->in[1])->data) ? NULL : "weights are not finite";
 }
 
 static void shrink(cy_pass *p, cy_node id, cy_weight_blocks *s, cy_weight_reader read, const void *from) {

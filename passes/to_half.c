@@ -33,7 +33,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LEAST_WEIGHTS = 64, BEYOND_F16 = 65520 }; /* what is less is rounded to 65504 at most */
+enum { LEAST_WEIGHTS = 64, BEYOND_F16 = 65520 /* what is less is rounded to 65504 at most */, MOST_CODE = 255 };
 
 /* A value in half precision: 0 if it cannot be or has not been looked at. */
 typedef struct narrow {
@@ -229,20 +229,36 @@ static void narrow_product(narrowing *s, cy_node id, cy_node next) {
   cy_pass_count(s->p, "products", 1);
 }
 
-/* Weights in integers stay as they are: kernels round both factors where that is faster. */
-static void narrow_blocks(narrowing *s, cy_node id) {
+static void allow_rounding(narrowing *s, cy_node id) {
   cy_graph *g = s->g;
-  cy_node_info *n = cy_node_of(g, id);
-  const cy_pass_options *o = s->p->options;
-  if (s->exact || s->q || !o->half_factors || !o->half_factors(o->target, s->half, g, n, s->sizes))
-    return;
+  const cy_node_info *n = cy_node_of(g, id);
   const cy_attr half = cy_attr_int(CY_ATTR_half, s->half);
   cy_val in[4] = {0}, out = n->out[0];
   uint32_t count = n->nin;
   memcpy(in, n->in, count * sizeof *in);
+  cy_graph_replace(g, out, cy_build(g, CY_OP_matmul_blocks, in, count, &half, 1, NULL, 0));
+}
+
+/* Weights in integers stay as they are: a kernel makes halves of a panel of them at a time, and where it does not round
+ * x, too, x is cast. */
+static void narrow_blocks(narrowing *s, cy_node id) {
+  cy_graph *g = s->g;
+  cy_node_info *n = cy_node_of(g, id);
+  const cy_pass_options *o = s->p->options;
+  if (s->exact || s->q || !o->half_factors || cy_type_of(g, n->in[0])->dtype != CY_F32 ||
+      !o->half_factors(o->target, s->half, g, n, s->sizes))
+    return;
+  double most = s->half == CY_F16 ? largest(&cy_value_of(g, n->in[2])->data) * MOST_CODE : 0;
+  if (most >= BEYOND_F16) {
+    warn(s, n->in[2], n, most);
+    return;
+  }
   cy_build_before(g, id);
   cy_rewrite_origin(s->p, n);
-  cy_graph_replace(g, out, cy_build(g, CY_OP_matmul_blocks, in, count, &half, 1, NULL, 0));
+  if (o->blocks_round)
+    allow_rounding(s, id);
+  else
+    n->in[0] = narrowed(s, n->in[0], n);
   cy_pass_count(s->p, "products", 1);
 }
 

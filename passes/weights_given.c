@@ -1,24 +1,21 @@
-/* weights_given.c - weights that a model itself has in integers, for products of f32: 4- and 8-bit language models
-
- * (MatMulNBits; DequantizeLinear by blocks or channels; what weights_spelled.c finds).
+/* weights_given.c - weights that a model itself has in integers, for products of f32, or of halves where the target
+ * multiplies these: 4- and 8-bit language models (MatMulNBits; DequantizeLinear by blocks or channels; what
+ * weights_spelled.c finds).
  *
- * In:  matmul(x, w), w dequantize(constants), maybe transposed, whose scales hold for blocks of rows and one column.
+ * In:  matmul(x, w), w dequantize(constants), maybe transposed or cast to halves, whose scales hold for blocks of rows and
+ * one column.
  * Out: nothing yet. `fold` and `requantise`, which would make f32 of w, ask cy_weights_stay(); pass `weights` makes
  * products of the integers, which say the same as the model does and take a quarter or an eighth of the bytes.
  *
- * Refused: weights that a cache would hold in f32, too; where the target has no contractions of such weights, more rows
- * than few, or not known, for which f32 weights are faster; blocks that have no storable parts (cy_weights_split); w that
- * is read by anything else and would be stored twice; scales along rows; products of quantised activations; and
+ * Refused: weights that a cache would hold in f32, too; blocks that have no storable parts (cy_weights_split); w that is
+ * read by anything else and would be stored twice; scales along rows; products of quantised activations; and
  * everything where layers shall be quantised (--int8), which needs weights in f32.
  */
 #include "quantise_int.h"
 
 #include <string.h>
 
-enum {
-  LEAST_WEIGHTS = 1 << 18, /* what a cache has room for beside all the others, in floats */
-  LEAST_FOR_ROW = 1 << 19  /* of plain kernels, which gain less with two rows */
-};
+enum { LEAST_WEIGHTS = 1 << 18 }; /* what a cache has room for beside all the others, in floats */
 
 /* From a block to the next, and from a column to the next, of a scale or zero point. False: they differ along rows. */
 static bool find_steps(const cy_graph *g, const cy_node_info *d, const cy_value *v, cy_given_weights *w,
@@ -76,6 +73,16 @@ static void choose_codes(const cy_graph *g, cy_given_weights *w) {
   w->blocks.zero = w->blocks.zeros ? 0 : zero + w->more;
 }
 
+static bool is_half(const cy_type *t) { return t->dtype == CY_F16 || t->dtype == CY_BF16; }
+
+/* Half operands stay where the target multiplies them (half.c), with weights that become halves in its tiles. */
+static bool multiplies(const cy_pass *p, const cy_type *x) {
+  const cy_pass_options *o = p->options;
+  const cy_node_info product = {.op = CY_OP_matmul_blocks};
+  return x->dtype == CY_F32 || (is_half(x) && !o->blocks_round && o->half_factors &&
+                                o->half_factors(o->target, (cy_dtype)x->dtype, p->g, &product, NULL));
+}
+
 static bool is_dense(const cy_graph *g, const cy_value *v, const char *classes, int bits) {
   const cy_dtype_info *t = cy_dtype_of((cy_dtype)v->type.dtype);
   return v->data.bytes && strchr(classes, t->cls) && t->bits <= bits && cy_type_count(g, &v->type);
@@ -88,8 +95,7 @@ static bool read_matrix(const cy_graph *g, const cy_node_info *d, bool turned, c
   *w = (cy_given_weights){.q = cy_value_of(g, d->in[0]), .scale = cy_value_of(g, d->in[1]), .turned = turned};
   w->zero = zero ? cy_value_of(g, zero) : NULL;
   if (w->q->type.rank != 2 || !cy_type_static(g, &w->q->type, dim) || !is_dense(g, w->q, "IU", 8) ||
-      w->scale->type.dtype != CY_F32 || !is_dense(g, w->scale, "F", 32) || (zero && !is_dense(g, w->zero, "IU", 8)) ||
-      cy_type_of(g, d->out[0])->dtype != CY_F32)
+      !is_dense(g, w->scale, "F", 32) || (zero && !is_dense(g, w->zero, "IU", 8)))
     return false;
   w->blocks.k = w->blocks.block = (uint64_t)dim[turned];
   w->blocks.n = (uint64_t)dim[!turned];
@@ -104,13 +110,10 @@ static bool is_product(const cy_pass *p, const cy_node_info *n, cy_val v) {
   const cy_graph *g = p->g;
   const cy_type *x = n->op == CY_OP_matmul ? cy_type_of(g, n->in[0]) : NULL, *w = cy_type_of(g, v);
   int64_t k;
-  if (!x || n->in[1] != v || n->in[0] == v || x->dtype != CY_F32 || cy_def_of(g, n->in[0], CY_OP_dequantize) ||
+  if (!x || n->in[1] != v || n->in[0] == v || !multiplies(p, x) || cy_def_of(g, n->in[0], CY_OP_dequantize) ||
       cy_type_of(g, n->out[0])->dtype != CY_F32 || !cy_dim_is_const(g, w->dim[0], &k) || k < 1)
     return false;
-  uint64_t rows = cy_type_count(g, x) / (uint64_t)k;
-  if (p->options->block_weights)
-    return cy_type_count(g, w) >= LEAST_WEIGHTS;
-  return rows && rows <= CY_WEIGHTS_FEW_ROWS && cy_type_count(g, w) >= rows * rows * LEAST_FOR_ROW;
+  return cy_type_count(g, w) >= LEAST_WEIGHTS;
 }
 
 static bool turns(const cy_node_info *n) {
@@ -119,19 +122,21 @@ static bool turns(const cy_node_info *n) {
   return perm && rank == 2 && perm[0] == 1;
 }
 
-/* Is v read by such products alone? Else *out_turned: by transposes, whose results are. */
+static bool narrows(const cy_graph *g, const cy_node_info *n) {
+  return n->op == CY_OP_cast && cy_type_of(g, n->in[0])->dtype == CY_F32 && is_half(cy_type_of(g, n->out[0]));
+}
+
+/* Is v read by such products alone, or by what moves and casts it for them? *out_turned: transposed. */
 static bool read_by_products(const cy_pass *p, const cy_uses *uses, cy_val v, bool *out_turned) {
   const cy_graph *g = p->g;
   bool some = uses->start[v] < uses->start[v + 1];
-  *out_turned = false;
   for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++) {
     const cy_node_info *n = uses->list[i] ? cy_node_of(g, uses->list[i]) : NULL;
-    if (!n || (i > uses->start[v] && turns(n) != *out_turned))
+    bool turned = false, turn = n && turns(n);
+    if (!n || !(turn || narrows(g, n) ? read_by_products(p, uses, n->out[0], &turned) : is_product(p, n, v)) ||
+        (turn && turned) || (i > uses->start[v] && (turn || turned) != *out_turned))
       return false;
-    *out_turned = turns(n);
-    bool again;
-    if (*out_turned ? !read_by_products(p, uses, n->out[0], &again) || again : !is_product(p, n, v))
-      return false;
+    *out_turned = turn || turned;
   }
   return some;
 }
@@ -155,9 +160,11 @@ bool cy_weights_stay(const cy_pass *p, const cy_node_info *n, const cy_uses *use
 
 bool cy_weights_given(const cy_pass *p, const cy_node_info *n, const cy_uses *uses, cy_given_weights *out) {
   const cy_graph *g = p->g;
-  const cy_node_info *turn = n->op == CY_OP_matmul ? cy_def_of(g, n->in[1], CY_OP_transpose) : NULL;
-  const cy_node_info *d = n->op == CY_OP_matmul ? cy_def_of(g, turn ? turn->in[0] : n->in[1], CY_OP_dequantize) : NULL;
-  if (!d || !cy_weights_stay(p, d, uses) || !read_matrix(g, d, turn != NULL, out))
+  const cy_node_info *d = n->op == CY_OP_matmul ? cy_def(g, n->in[1]) : NULL;
+  bool turned = false;
+  for (; d && (turns(d) || narrows(g, d)); d = cy_def(g, d->in[0]))
+    turned |= turns(d);
+  if (!d || !cy_weights_stay(p, d, uses) || !read_matrix(g, d, turned, out))
     return false;
   choose_codes(g, out);
   return true;
@@ -166,11 +173,12 @@ bool cy_weights_given(const cy_pass *p, const cy_node_info *n, const cy_uses *us
 void cy_weights_given_column(const cy_weight_blocks *s, const void *given, uint64_t b, uint64_t c,
                              cy_weight_column *out) {
   const cy_given_weights *w = given;
-  const cy_data_f32 *scale = w->scale->data.bytes;
   uint64_t first = w->turned ? c * s->k + b * s->block : b * s->block * s->n + c, step = w->turned ? 1 : s->n;
   for (uint64_t i = 0; i < s->block; i++)
     out->code[i] = (int)cy_scalar_load(w->q->data.bytes, (cy_dtype)w->q->type.dtype, first + i * step).i + w->more;
-  out->scale = scale[b * w->scale_step[0] + c * w->scale_step[1]];
+  out->scale = (float)cy_scalar_load(w->scale->data.bytes, (cy_dtype)w->scale->type.dtype,
+                                     b * w->scale_step[0] + c * w->scale_step[1])
+                   .f;
   out->zero = s->zero;
   if (s->zeros)
     out->zero = (int)cy_scalar_load(w->zero->data.bytes, (cy_dtype)w->zero->type.dtype,

@@ -87,6 +87,7 @@ ROWS = [
     ('half limit no number', [MODEL, '--fp16', '--half-max-error=few', '-o', '%s/m.so'], 1, ['few', 'percentage'], [], None),
     ('half limit', [MODEL, '--bf16', '--half-max-error=5%', '--explain', '-o', '%s/m.so'], 0, ['bf16 kcyc', 'layers in bf16'], ['m.h', 'm.so'], None),
     ('fp16 and bf16', [MODEL, '--fp16', '--bf16', '-o', '%s/m.so'], 1, ['exclude each other'], [], None),
+    ('half limit beside weights', [MODEL, '--bf16', '--half-max-error=1%', '--weights=int4', '-o', '%s/m.so'], 1, ['--half-max-error', '--weights'], [], None),
     ('fp16 at level 0', [MODEL, '--fp16', '-O0', '-o', '%s/m.so'], 1, ['--fp16', '-O1'], [], None),
     ('fp16 without F16C', [MODEL, '--fp16', '--target=x86-64-v2', '-o', '%s/m.so'], 1, ['F16C', 'x86-64-v3', '--bf16'], [], None),
     ('int8 static without samples', [MODEL, '--int8=static', '-o', '%s/m.so'], 1, ['--calibrate'], [], None),

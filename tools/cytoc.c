@@ -286,7 +286,6 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   if (q->mode == CY_QUANT_HALF) {
     how.half.half = passes->half;
     how.half.half_weights = passes->half_weights;
-    how.half.block_weights = passes->block_weights;
   }
   cytoc_report_stage(&s->report, "calibrate");
   return q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
@@ -379,6 +378,10 @@ static int check_half(session *s) {
   const char *name = o->fp16 ? "--fp16" : "--bf16";
   if (o->fp16 && o->bf16)
     return bad_option(s, "options '--fp16' and '--bf16' exclude each other%s", "");
+  if (o->weights && o->half_max_error)
+    return bad_option(
+        s, "option '--half-max-error' cannot be combined with '--weights': '%s' then is for what that leaves in float",
+        name);
   if (o->int8 && o->half_max_error)
     return bad_option(s, "option '--half-max-error' cannot be combined with '--int8': '%s' then is for what integers leave in float", name);
   return o->opt_level ? 0 : bad_option(s, "option '%s' needs -O1 or more: at -O0 no pass changes the graph", name);
@@ -424,8 +427,8 @@ static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *ma
                            .dump_dir = o->dump_dir,
                            .half_factors = half_factors,
                            .target = machine,
+                           .blocks_round = cy_machine_blocks_round(machine),
                            .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
-                           .block_weights = cy_machine_block_weights(machine),
                            .half = half_of(o),
                            .half_io = o->half_io,
                            .exact_f16 = !half_of(o) && cy_machine_half_weights(machine, CY_F16),

@@ -543,6 +543,7 @@ bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k) { return gener
 void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   const cy_cu_generator *generator = generator_of(m, k);
   form->generator = generator;
+  form->weight_bits = cy_kernel_contraction(k)->b_bits;
   generator->schedule(m, k, form);
 }
 
@@ -560,7 +561,10 @@ bool cy_cuda_has_warpgroups(const cy_machine *m) {
 
 const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form, cy_arena *arena) {
   const cy_cu_generator *generator = form->generator;
-  const char *name = cy_arena_printf(arena, "%s %dx%dx%d", generator->name, form->tile.m, form->tile.n, form->tile.k);
+  const char *kind = generator->name;
+  if (form->weight_bits)
+    kind = cy_arena_printf(arena, "%s int%d weights", kind, form->weight_bits);
+  const char *name = cy_arena_printf(arena, "%s %dx%dx%d", kind, form->tile.m, form->tile.n, form->tile.k);
   if (form->tma_blocks)
     return cy_arena_printf(arena, "%s, tma 128x%d on sm_90a", name, form->tma_n);
   if (form->warpgroups && cy_cuda_has_warpgroups(m))

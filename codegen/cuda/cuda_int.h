@@ -47,6 +47,7 @@ typedef struct cy_cuda_form {
   int stripes;           /* GROUPS: groups of a block that need their own piece of scratch; 0: none is needed */
   cy_cuda_tile tile;     /* TILES */
   const void *generator; /* TILES: a cy_cu_generator */
+  int weight_bits;       /* TILES: of integers that are made floats of (blocks.c); 0: there are none */
   int shared_bytes;      /* TILES: dynamic shared memory of a block */
   int least_arch;        /* TILES: older ones lack the instruction; 0: all have it */
   int stages;            /* TILES by matrix instructions: tiles in flight */
@@ -69,6 +70,7 @@ typedef struct cy_cuda_arch {
 } cy_cuda_arch;
 
 enum {
+  CY_CUDA_FEW_ROWS = 4, /* of a product that reads the matrix once (gemv.c) */
   CY_CUDA_COMBINE_THREADS = 64,
   CY_CUDA_TMA_THREADS = 288,
   CY_CUDA_TMA_SHARED = 4 * (128 + 256) * 128,

@@ -1,9 +1,11 @@
 /* gemv.c - products of a few rows (up to four) with a matrix: every weight is read once, 16 bytes at a time.
  *
- * Such a product costs the bytes of its matrix; a tile would have few blocks and mostly empty rows. Two forms, by the
+ * Such a product costs the bytes of its matrix; a tile would have few blocks and mostly empty rows. Three forms, by the
  * direction in which the matrix is contiguous:
  *
  *   along n   a thread has the V columns of a chunk, `lanes` neighbouring threads a run of memory, the others share k
+ *   integers  (blocks.c) the same, but V = 4 columns: a warp still reads whole sectors, and a matrix of 4096 columns has
+ *             a block for every multiprocessor; a thread has U rows of bytes on their way at a time
  *   along k   a warp goes along k for R columns, the warps of a block take different columns and share k
  *
  * The partial sums meet by shuffles, then in shared memory, and are added in the order of the warps.
@@ -13,12 +15,13 @@
 enum {
   THREADS = 256,
   WARPS = THREADS / 32,
-  MAX_ROWS = 4,
   LEAST_K = 64,
   LEAST_N = 8,
-  CHUNK = 16,     /* bytes */
-  COLUMNS = 4,    /* of a warp, along k */
-  TURNS = 4,      /* rows of a step, along n */
+  CHUNK = 16,  /* bytes */
+  COLUMNS = 4, /* of a warp, along k */
+  TURNS = 4,   /* rows of a step, along n */
+  INT_COLUMNS = 4,
+  INT_TURNS = 8,  /* .. rows of bytes */
   LEAST_LANES = 8 /* of a run: 128 bytes, what memory moves at once */
 };
 
@@ -26,6 +29,8 @@ static bool half_or_single(cy_dtype t) { return t == CY_F32 || t == CY_F16 || t 
 
 static bool along_k(cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
+  if (c->b_bits)
+    return false;
   return cy_cu_is_conv(c) || cy_dim_is(cy_kernel_graph(k), c->b_k, 1);
 }
 
@@ -43,36 +48,43 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
   const cy_karg_info *args;
   cy_cu_sizes s = cy_cu_sizes_of(k);
   cy_kernel_args(k, &args);
-  if (!half_or_single(args[c->a].dtype) || !half_or_single(args[c->b].dtype) ||
+  if (!half_or_single(args[c->a].dtype) ||
+      (c->b_bits ? !cy_cu_blocks_fit(k, INT_TURNS) : !half_or_single(args[c->b].dtype)) ||
       cy_kernel_local_dtype(k, c->acc) != CY_F32 || c->kind == CY_CONTRACT_CONV_TRANSPOSE ||
       (cy_cu_is_conv(c) && (c->group != 1 || cy_cu_taps(c) != 1)))
     return false;
   if (!along_k(k) && !cy_dim_is(g, c->b_n, 1))
     return false;
-  return most_rows(k) <= MAX_ROWS && cy_cu_estimate(g, s.k, LEAST_K) >= LEAST_K &&
+  return most_rows(k) <= CY_CUDA_FEW_ROWS && cy_cu_estimate(g, s.k, LEAST_K) >= LEAST_K &&
          cy_cu_estimate(g, s.n, LEAST_N) >= LEAST_N;
 }
 
 /* As wide a piece of the result per block as leaves every multiprocessor one: along n longer runs of memory, along k
  * fewer sums to exchange. */
 static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+  cy_graph *g = cy_kernel_graph(k);
   const cy_karg_info *args;
   cy_cu_sizes s = cy_cu_sizes_of(k);
   cy_kernel_args(k, &args);
-  int chunk = CHUNK * 8 / cy_dtype_of(args[cy_kernel_contraction(k)->b].dtype)->bits;
+  int bits = cy_kernel_contraction(k)->b_bits;
+  int chunk = bits ? INT_COLUMNS : CHUNK * 8 / cy_dtype_of(args[cy_kernel_contraction(k)->b].dtype)->bits;
   int parts = along_k(k) ? WARPS : 32, least = along_k(k) ? 1 : LEAST_LANES, each = along_k(k) ? COLUMNS : chunk;
-  while (parts > least && cy_cu_tiles_estimate(k, &s, MAX_ROWS, parts * each) < cy_cu_wanted_blocks(m))
+  cy_cu_sizes one = {cy_dim_const(g, 1), cy_dim_const(g, 1), s.n, s.k}; /* row, where symbols are bounded together */
+  while (parts > least &&
+         cy_cu_tiles_estimate(k, bits ? &one : &s, CY_CUDA_FEW_ROWS, parts * each) < cy_cu_wanted_blocks(m))
     parts /= 2;
   form->kind = CY_CUDA_TILES;
   form->threads = THREADS;
   form->tile = (cy_cuda_tile){.m = (int)most_rows(k), .n = parts * each, .thread_n = parts};
-  form->tile.k = along_k(k) ? WARPS / parts * 32 * chunk : THREADS / parts * TURNS;
-  form->blocks = cy_cu_tiles(cy_kernel_graph(k), &s, form->tile.m, form->tile.n);
+  form->tile.k =
+      along_k(k) ? WARPS / parts * 32 * chunk : form->threads / parts * (bits ? INT_TURNS * 8 / bits : TURNS);
+  form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
 }
 
 /* ---- printing ---- */
 
-static const char along_n_text[] =
+/* Both forms along n: V sums of each row for a thread, which meet. */
+static const char sums_of_columns[] =
     "  CY_SHARED f32 partial[NT / 32][GM][L * V];\n"
     "  const int across = (N + L * V - 1) / (L * V), z = (int)(CY_BLOCK / across), n0 = (int)(CY_BLOCK % across) * (L "
     "* "
@@ -86,7 +98,30 @@ static const char along_n_text[] =
     "    CY_UNROLL\n"
     "    for (int e = 0; e < V; e++)\n"
     "      acc[i][e] = 0;\n"
-    "  }\n"
+    "  }\n";
+
+static const char add_columns[] = "  CY_UNROLL\n"
+                                  "  for (int i = 0; i < GM; i++)\n"
+                                  "    CY_UNROLL\n"
+                                  "    for (int e = 0; e < V; e++) {\n"
+                                  "      CY_UNROLL\n"
+                                  "      for (int m = L; m < 32; m *= 2)\n"
+                                  "        acc[i][e] += cy_shfl_f32(acc[i][e], m);\n"
+                                  "      if (CY_TID % 32 < L)\n"
+                                  "        partial[CY_TID / 32][i][lane * V + e] = acc[i][e];\n"
+                                  "    }\n"
+                                  "  CY_SYNC();\n"
+                                  "  for (int q = CY_TID; q < GM * L * V; q += NT) {\n"
+                                  "    const int i = q / (L * V), c = q % (L * V);\n"
+                                  "    f32 sum = 0;\n"
+                                  "    CY_UNROLL\n"
+                                  "    for (int w = 0; w < NT / 32; w++)\n"
+                                  "      sum += partial[w][i][c];\n"
+                                  "    if (i < M && n0 + c < N)\n"
+                                  "      $S_put($N, z, i, n0 + c, sum);\n"
+                                  "  }\n";
+
+static const char along_n_text[] =
     "  const $Y *const b = $B + (n < N ? $S_b_at($N, z, 0, n) : 0);\n"
     "  const b1 wide = n + V <= N && (u64)b % 16 == 0 && stride * sizeof($Y) % 16 == 0;\n"
     "  for (int k = CY_TID / L * U; k < K; k += NT / L * U) {\n"
@@ -109,40 +144,103 @@ static const char along_n_text[] =
     "        for (int e = 0; e < V; e++)\n"
     "          acc[i][e] += x * DECODE(w[u][e]);\n"
     "      }\n"
-    "  }\n"
-    "  CY_UNROLL\n"
-    "  for (int i = 0; i < GM; i++)\n"
-    "    CY_UNROLL\n"
-    "    for (int e = 0; e < V; e++) {\n"
-    "      CY_UNROLL\n"
-    "      for (int m = L; m < 32; m *= 2)\n"
-    "        acc[i][e] += cy_shfl_f32(acc[i][e], m);\n"
-    "      if (CY_TID % 32 < L)\n"
-    "        partial[CY_TID / 32][i][lane * V + e] = acc[i][e];\n"
-    "    }\n"
-    "  CY_SYNC();\n"
-    "  for (int q = CY_TID; q < GM * L * V; q += NT) {\n"
-    "    const int i = q / (L * V), c = q % (L * V);\n"
-    "    f32 sum = 0;\n"
-    "    CY_UNROLL\n"
-    "    for (int w = 0; w < NT / 32; w++)\n"
-    "      sum += partial[w][i][c];\n"
-    "    if (i < M && n0 + c < N)\n"
-    "      $S_put($N, z, i, n0 + c, sum);\n"
     "  }\n";
 
-/* V elements of a row of A. */
+/* RUN elements of a row of A. */
 static const char run_function[] = "CY_INLINE void $S_run($P, const $S_row *r, int k, int K, $X *x) {\n"
                                    "  const i64 at = $S_a_at($N, r, k);\n"
-                                   "  if (A_RUNS && at >= 0 && k + V <= K && (u64)($A + at) % 16 == 0)\n"
+                                   "  if (A_RUNS && at >= 0 && k + RUN <= K && (u64)($A + at) % 16 == 0)\n"
                                    "    cy_move16(x, $A + at);\n"
                                    "  else\n"
                                    "    CY_UNROLL\n"
-                                   "    for (int e = 0; e < V; e++) {\n"
+                                   "    for (int e = 0; e < RUN; e++) {\n"
                                    "      const i64 own = $S_a_at($N, r, k + e);\n"
                                    "      x[e] = own < 0 ? 0 : $A[own];\n"
                                    "    }\n"
                                    "}\n\n";
+
+/* Of integers: all of k that is this thread's, by `most` rows, which are `wide`: RUN elements of them can be read at once;
+ * both are constants of each call. The scale multiplies a weight that several rows read, else the sum. Columns that begin a
+ * four lie in one tile with the others of it. */
+static const char ints_functions[] =
+    "CY_INLINE u32 $S_four(const u8 *from, int left) {\n"
+    "  u32 four = 0;\n"
+    "  if (W_FOURS)\n"
+    "    return left > 0 ? *(const u32 *)from : 0;\n"
+    "  CY_UNROLL\n"
+    "  for (int e = 0; e < V; e++)\n"
+    "    four |= e < left ? (u32)from[e] << 8 * e : 0;\n"
+    "  return four;\n"
+    "}\n\n"
+    "CY_INLINE void $S_run($P, b1 wide, const $S_row *r, int k, $X *x) {\n"
+    "  if (wide && r->inside)\n"
+    "    cy_move16(x, $A + r->base + k);\n"
+    "  else\n"
+    "    CY_UNROLL\n"
+    "    for (int e = 0; e < RUN; e++) {\n"
+    "      const i64 at = wide ? -1 : $S_a_at($N, r, k + e);\n"
+    "      x[e] = at < 0 ? 0 : $A[at];\n"
+    "    }\n"
+    "}\n\n"
+    "CY_INLINE void $S_pieces($P, int most, b1 wide, int n, int N, int K, const $S_row *rows, f32 acc[GM][V]) {\n"
+    "  for (int row = CY_TID / L * U; row < K * W_BITS / 8; row += NT / L * U) {\n"
+    "    const int block = row / W_ROWS, first = row % W_ROWS, k = block * (W_ROWS * 8 / W_BITS) + first;\n"
+    "    const i64 at = (i64)block * N + n;\n"
+    "    u32 w[U];\n"
+    "    f32 scale[V] CY_ALIGNED(16), less[V], part[V];\n"
+    "    CY_UNROLL\n"
+    "    for (int u = 0; u < U; u++)\n"
+    "      w[u] = $S_four((const u8 *)$B + $S_code_at(N, block, first + u, n), N - n);\n"
+    "    if (W_FOURS && n < N)\n"
+    "      cy_move16(scale, W_SCALES + at);\n"
+    "    else\n"
+    "      CY_UNROLL\n"
+    "      for (int e = 0; e < V; e++)\n"
+    "        scale[e] = n + e < N ? W_SCALES[at + e] : 0;\n"
+    "    const u32 zeros = W_EACH ? $S_four(W_ZEROS + at, N - n) : 0;\n"
+    "    CY_UNROLL\n"
+    "    for (int e = 0; e < V; e++)\n"
+    "      less[e] = W_EACH ? cy_byte_f32(zeros, e) : 8388608.f + W_ZERO(0), part[e] = 0;\n"
+    "    CY_UNROLL\n"
+    "    for (int h = 0; h < 8 / W_BITS * U / RUN; h++) {\n"
+    "      const int half = h * RUN / U, u0 = h * RUN % U;\n"
+    "      $X x[GM][RUN] CY_ALIGNED(16);\n"
+    "      CY_UNROLL\n"
+    "      for (int i = 0; i < most; i++)\n"
+    "        $S_run($N, wide, &rows[i], k + half * W_ROWS + u0, x[i]);\n"
+    "      CY_UNROLL\n"
+    "      for (int u = 0; u < RUN; u++) {\n"
+    "        const u32 word = w[u0 + u];\n"
+    "        const u32 codes = W_BITS == 8 ? word ^ W_SIGN * 0x01010101u : word >> 4 * half & 0x0f0f0f0fu;\n"
+    "        CY_UNROLL\n"
+    "        for (int e = 0; e < V; e++) {\n"
+    "          const f32 b = cy_byte_f32(codes, e) - less[e], c = most > 1 ? b * scale[e] : b;\n"
+    "          CY_UNROLL\n"
+    "          for (int i = 0; i < most; i++)\n"
+    "            if (most > 1)\n"
+    "              acc[i][e] += DECODE_A(x[i][u]) * c;\n"
+    "            else\n"
+    "              part[e] += DECODE_A(x[i][u]) * c;\n"
+    "        }\n"
+    "      }\n"
+    "    }\n"
+    "    CY_UNROLL\n"
+    "    for (int e = 0; e < V; e++)\n"
+    "      acc[0][e] += part[e] * scale[e];\n"
+    "  }\n"
+    "}\n\n";
+
+/* Where it may have one row it mostly has. */
+static const char ints_text[] = "  b1 wide = A_RUNS && (u64)$A % 16 == 0;\n"
+                                "  CY_UNROLL\n"
+                                "  for (int i = 0; i < GM; i++)\n"
+                                "    wide &= !rows[i].inside || rows[i].base % RUN == 0;\n"
+                                "  if (wide && M == 1)\n"
+                                "    $S_pieces($N, 1, 1, n, N, K, rows, acc);\n"
+                                "  else if (wide && GM > 1)\n"
+                                "    $S_pieces($N, GM, 1, n, N, K, rows, acc);\n"
+                                "  else\n"
+                                "    $S_pieces($N, GM, 0, n, N, K, rows, acc);\n";
 
 static const char along_k_text[] =
     "  CY_SHARED f32 partial[KW][GM][L * R];\n"
@@ -214,28 +312,58 @@ static void print_decoding(cy_cu *p, const char *name, cy_dtype type) {
   fprintf(p->out, "#define %s(v) %s\n", name, decode);
 }
 
+/* What differs from kernel to kernel are macros while the kernel lasts. */
+static void print_constants(const cy_cu_contract *q, bool k) {
+  const cy_cu *p = q->p;
+  const cy_cuda_tile *t = &p->form->tile;
+  int a = cy_dtype_of(p->args[q->c->a].dtype)->bits, b = cy_dtype_of(p->args[q->c->b].dtype)->bits;
+  bool ints = q->c->b_bits, runs = cy_dim_is(p->g, cy_cu_is_conv(q->c) ? q->c->x_channel : q->c->a_k, 1);
+  const struct {
+    const char *name;
+    int value;
+  } rows[] = {{"NT", p->form->threads},
+              {"GM", t->m},
+              {"L", t->thread_n},
+              {"U", ints ? INT_TURNS : TURNS},
+              {"R", COLUMNS},
+              {"KW", k ? WARPS / t->thread_n : 1},
+              {"V", ints ? INT_COLUMNS : CHUNK * 8 / b}, /* neighbours that a thread reads at once: of B, */
+              {"RUN", CHUNK * 8 / (ints ? a : b)},       /* of A, if it may */
+              {"A_RUNS", runs && (ints || a == b)}};
+  print_decoding(q->p, "DECODE_A", p->args[q->c->a].dtype);
+  print_decoding(q->p, "DECODE", p->args[q->c->b].dtype);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    fprintf(p->out, "#define %s %d\n", rows[i].name, rows[i].value);
+  fputc('\n', p->out);
+}
+
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
-  const cy_cuda_tile *t = &p->form->tile;
   cy_cu_contract_begin(&q, p, symbol);
-  cy_dtype a = p->args[q.c->a].dtype, b = p->args[q.c->b].dtype;
-  bool k = along_k(p->k), runs = cy_dim_is(p->g, cy_cu_is_conv(q.c) ? q.c->x_channel : q.c->a_k, 1);
-  runs &= cy_dtype_of(a)->bits == cy_dtype_of(b)->bits;
-  print_decoding(p, "DECODE_A", a);
-  print_decoding(p, "DECODE", b);
-  fprintf(p->out, "#define V %d\n#define A_RUNS %d\n\n", CHUNK * 8 / cy_dtype_of(b)->bits, runs);
+  bool k = along_k(p->k), ints = q.c->b_bits;
+  print_constants(&q, k);
   if (k)
     cy_cu_contract_text(&q, run_function);
+  if (ints) {
+    cy_cu_blocks_begin(&q);
+    cy_cu_contract_text(&q, ints_functions);
+  }
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");
-  cy_cu_line(p, "enum { NT = %d, GM = %d, L = %d, U = %d, R = %d, KW = %d };", THREADS, t->m, t->thread_n, TURNS,
-             COLUMNS, k ? WARPS / t->thread_n : 1);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
-  if (!k)
+  if (!k) {
     cy_cu_line(p, "const i64 stride = %s;", cy_cu_dim(p, q.c->b_k));
-  cy_cu_contract_text(&q, k ? along_k_text : along_n_text);
+    cy_cu_contract_text(&q, sums_of_columns);
+  }
+  cy_cu_contract_text(&q, k ? along_k_text : ints ? ints_text : along_n_text);
+  if (!k)
+    cy_cu_contract_text(&q, add_columns);
   cy_cu_function_close(&q);
-  fputs("#undef DECODE\n#undef DECODE_A\n#undef V\n#undef A_RUNS\n\n", p->out);
+  fputs("#undef DECODE\n#undef DECODE_A\n#undef NT\n#undef GM\n#undef L\n#undef U\n#undef R\n#undef KW\n#undef V\n"
+        "#undef RUN\n#undef A_RUNS\n\n",
+        p->out);
+  if (ints)
+    cy_cu_blocks_end(&q);
 }
 
 const cy_cu_generator cy_cu_gemv = {"gemv", supports, schedule, print, NULL};

@@ -16,6 +16,8 @@
  * of m or n, turned while they are loaded. Where 16 bytes cannot be copied at once (odd strides, pointers that are not
  * aligned, a window of three channels) the same chunk is put together from single elements.
  *
+ * Weights in integers become halves or floats on their way to shared memory (blocks.c); A's tile has k in their order.
+ *
  * Zero points of integers: what the padding holds is A's zero point, so that every element counts, and
  *   sum (a - za) (b - zb) = sum a b - za sum b - zb (sum a - k za),
  * whose sums the first warp of each row or column of warps adds up from the fragments that it multiplies. Warpgroups
@@ -41,6 +43,8 @@ static cy_dtype operand_type(cy_kernel *k) {
   return args[cy_kernel_contraction(k)->a].dtype;
 }
 
+static int chunk_of(cy_dtype t) { return CHUNK * 8 / cy_dtype_of(t)->bits; }
+
 static bool multiple(cy_graph *g, cy_dim d, int64_t of) {
   int64_t v;
   return cy_dim_is_const(g, d, &v) && v % of == 0;
@@ -53,6 +57,8 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
   cy_kernel_args(k, &args);
   cy_dtype t = args[c->a].dtype;
   int64_t columns;
+  if (c->b_bits)
+    return (t == CY_F16 || t == CY_BF16 || (t == CY_F32 && m->tf32)) && cy_cu_blocks_fit(k, chunk_of(t));
   if (cy_dtype_is_byte(t) ? !cy_dtype_is_byte(args[c->b].dtype) : args[c->b].dtype != t)
     return false;
   if (!cy_dtype_is_byte(t) && t != CY_F16 && t != CY_BF16 && !(t == CY_F32 && m->tf32))
@@ -70,9 +76,12 @@ static bool supports_singles(const cy_machine *m, cy_kernel *k) {
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
   (void)m;
-  if (args[c->a].dtype != CY_F32 || args[c->b].dtype != CY_F32 || cy_kernel_local_dtype(k, c->acc) != CY_F32 ||
+  if (args[c->a].dtype != CY_F32 || (!c->b_bits && args[c->b].dtype != CY_F32) ||
+      cy_kernel_local_dtype(k, c->acc) != CY_F32 ||
       cy_cu_estimate(g, cy_cu_sizes_of(k).n, LEAST_SINGLE_COLUMNS) < LEAST_SINGLE_COLUMNS)
     return false;
+  if (c->b_bits)
+    return cy_dim_is(g, c->a_k, 1) && cy_cu_blocks_fit(k, chunk_of(CY_F32));
   if (!cy_cu_is_conv(c))
     return cy_dim_is(g, c->a_k, 1) && (c->b_const || cy_dim_is(g, c->b_k, 1));
   return c->b_const && cy_dim_is(g, c->x_channel, 1) &&
@@ -116,7 +125,9 @@ static void schedule_singles(const cy_machine *machine, cy_kernel *k, cy_cuda_fo
 static bool wants_packed(cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_graph *g = cy_kernel_graph(k);
-  int64_t chunk = CHUNK * 8 / cy_dtype_of(operand_type(k))->bits;
+  int64_t chunk = chunk_of(operand_type(k));
+  if (c->b_bits)
+    return false;
   if (cy_cu_is_conv(c))
     return c->kind == CY_CONTRACT_CONV_TRANSPOSE || cy_cu_taps(c) > 1 ||
            !multiple(g, cy_cu_per_group(g, c, c->channels_in), chunk);
@@ -172,7 +183,7 @@ static operand operand_a(const cy_cu_contract *q, int64_t chunk) {
 
 static operand operand_b(const cy_cu_contract *q) {
   const cy_contraction *c = q->c;
-  if (q->p->form->packed_k)
+  if (q->p->form->packed_k || c->b_bits) /* of integers codes are converted, not copied */
     return (operand){.runs = true};
   if (!cy_cu_is_conv(c))
     return matrix_operand(q, c->b_k, c->b_n, c->b_batch);
@@ -223,6 +234,7 @@ static const char chunk_functions[] =
     "  }\n"
     "  cy_chunk_store(to, v);\n"
     "}\n\n"
+    "#if !W_BITS\n"
     "CY_INLINE void $S_chunk_b($P, b1 wide, int z, int n, int N, int k, int K, cy_chunk *to) {\n"
     "  const b1 inside = (FULL_K || k < K) && n < N;\n"
     "  const i64 at = B_RUNS ? $S_b_inside($N, z, k, n) : 0;\n"
@@ -242,7 +254,8 @@ static const char chunk_functions[] =
     "      PUT(&v, e, BITS($B[own]));\n"
     "  }\n"
     "  cy_chunk_store(to, v);\n"
-    "}\n\n";
+    "}\n"
+    "#endif\n\n";
 
 /* Where a thread's chunks are: a tile is walked along its rows. */
 static const char load_function[] =
@@ -252,7 +265,7 @@ static const char load_function[] =
     "  CY_UNROLL\n"
     "  for (int i = 0; i < A_TILE / NT; i++) {\n"
     "    const int q = CY_TID + i * NT, row = q / A_CHUNKS, c = q % A_CHUNKS;\n"
-    "    const int m = m0 + (A_TURNED ? c * CH : row), k = k0 + (A_TURNED ? row : c * CH);\n"
+    "    const int m = m0 + (A_TURNED ? c * CH : row), k = A_ORDER(k0, A_TURNED ? row : c * CH);\n"
     "    $S_tap tap;\n"
     "    $S_tap_at($N, k0, k, &tap);\n"
     "    if (FULL_K)\n"
@@ -260,12 +273,14 @@ static const char load_function[] =
     "    $S_chunk_a($N, wide_a, z, m, M, &rows[A_TURNED ? 0 : i], &tap, k, K, &sa[cy_place(row, c, A_CHUNKS, A_TILE / "
     "A_CHUNKS)]);\n"
     "  }\n"
+    "#if !W_BITS\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < B_TILE / NT; i++) {\n"
     "    const int q = CY_TID + i * NT, row = q / B_CHUNKS, c = q % B_CHUNKS;\n"
     "    const int n = n0 + (B_TURNED ? c * CH : row), k = k0 + (B_TURNED ? row : c * CH);\n"
     "    $S_chunk_b($N, wide_b, z, n, N, k, K, &sb[cy_place(row, c, B_CHUNKS, B_TILE / B_CHUNKS)]);\n"
     "  }\n"
+    "#endif\n"
     "}\n\n";
 
 /* The fragments of one step of 32 bytes of k, and their products. */
@@ -418,10 +433,18 @@ static const char warpgroup_function[] =
 static const char turns_function[] =
     "CY_INLINE void $S_turns($P, b1 wide_a, b1 wide_b, int z, int m0, int n0, int M, int N, int K, const $S_row *rows, "
     "int begin, int turns, int wm, int wn, cy_chunk *tiles, $T acc[WM / FM][WN / 8][FE], $S_sums *sums) {\n"
+    "#if W_BITS\n"
+    "  $S_codes codes;\n"
+    "  if (turns > 0)\n"
+    "    $S_fetch($N, n0, N, K, begin * BK, &codes);\n"
+    "#endif\n"
     "  for (int t = 0; t < STAGES - 1; t++) {\n"
     "    if (t < turns)\n"
     "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + t) * BK, tiles + t * TILE);\n"
     "    cy_copy_commit();\n"
+    "#if W_BITS\n"
+    "    $S_step($N, n0, N, K, begin, t, turns, tiles + t * TILE, &codes);\n"
+    "#endif\n"
     "  }\n"
     "  CY_UNROLL_BY(1)\n"
     "  for (int t = 0; t < turns; t++) {\n"
@@ -437,6 +460,9 @@ static const char turns_function[] =
     "    if (next < turns)\n"
     "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + next) * BK, tiles + next % STAGES * TILE);\n"
     "    cy_copy_commit();\n"
+    "#if W_BITS\n"
+    "    $S_step($N, n0, N, K, begin, next, turns, tiles + next % STAGES * TILE, &codes);\n"
+    "#endif\n"
     "#if WARPGROUPS\n"
     "#if ZEROS\n"
     "    if (CY_TID < BM + BN)\n"
@@ -519,6 +545,8 @@ void cy_cu_byte_constants(const cy_cu_contract *q) {
     fprintf(f, "#define B_ZERO(z, n) 0\n");
 }
 
+static bool has_zeros(const cy_contraction *c) { return c->has_a_zero || (c->has_b_zero && !c->b_bits); }
+
 /* What differs from kernel to kernel are macros while the kernel lasts. */
 static void print_constants(cy_cu_contract *q, const operand *a, const operand *b) {
   const cy_cuda_form *form = q->p->form;
@@ -551,7 +579,7 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
               {"A_TILE", a_tile},
               {"B_TILE", b_tile},
               {"TILE", a_tile + b_tile},
-              {"ZEROS", q->c->has_a_zero || q->c->has_b_zero},
+              {"ZEROS", has_zeros(q->c)},
               {"FULL_K", multiple(q->p->g, s.k, t->k)},
               {"A_WHOLE", multiple(q->p->g, a->turned ? s.m : s.k, chunk)}, /* no chunk has an end of its rows inside */
               {"B_WHOLE", multiple(q->p->g, b->turned ? s.n : s.k, chunk)},
@@ -580,7 +608,7 @@ static const char end_of_constants[] =
     "#undef MMA\n#undef PUT\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
     "#undef ROW_OF\n#undef ZEROS\n#undef FULL_K\n#undef A_WHOLE\n#undef B_WHOLE\n#undef FM\n#undef FE\n#undef "
     "A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
-    "#undef ADD_B\n\n";
+    "#undef ADD_B\n#undef W_BITS\n#undef A_ORDER\n\n";
 
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
@@ -589,10 +617,16 @@ static void print(cy_cu *p, const char *symbol) {
   int64_t chunk = p->form->tile.k / (ROW_BYTES / CHUNK);
   operand a = operand_a(&q, chunk), b = operand_b(&q);
   print_constants(&q, &a, &b);
+  if (q.c->b_bits) {
+    cy_cu_blocks_begin(&q);
+    cy_cu_blocks_tile(&q);
+  }
+  cy_cu_contract_text(&q, q.c->b_bits ? "#define A_ORDER $S_order\n\n"
+                                      : "#define W_BITS 0\n#define A_ORDER(k0, j) (k0 + (j))\n\n");
   cy_cu_contract_text(&q, chunk_functions);
   cy_cu_contract_text(&q, load_function);
   cy_cu_contract_text(&q, sums_type);
-  if (q.c->has_a_zero || q.c->has_b_zero) {
+  if (has_zeros(q.c)) {
     cy_cu_contract_text(&q, group_sums);
     cy_cu_contract_text(&q, subtract_function);
   }
@@ -606,10 +640,15 @@ static void print(cy_cu *p, const char *symbol) {
   fputs("#define ROW_OF(m) (m0 + (m))\n", p->out);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
   cy_cu_print_wide(p, "wide_a", a.runs, a.strides, a.nstrides, q.c->a, chunk);
-  cy_cu_print_wide(p, "wide_b", b.runs, b.strides, b.nstrides, cy_cu_b_arg(p->form, q.c), chunk);
+  if (q.c->b_bits)
+    cy_cu_line(p, "const b1 wide_b = 1;");
+  else
+    cy_cu_print_wide(p, "wide_b", b.runs, b.strides, b.nstrides, cy_cu_b_arg(p->form, q.c), chunk);
   cy_cu_contract_text(&q, tile_loop);
   cy_cu_split_results(&q);
   cy_cu_function_close(&q);
+  if (q.c->b_bits)
+    cy_cu_blocks_end(&q);
   fputs(end_of_constants, p->out);
   cy_cu_tma_print(&q);
   cy_cu_split_end(&q);

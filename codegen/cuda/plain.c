@@ -147,13 +147,19 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_split_begin(&q);
   if (q.c->has_a_zero)
     snprintf(zero_a, sizeof zero_a, "a%u[0]", q.c->a_zero);
-  if (q.c->has_b_zero) /* by output column, which is counted over all groups */
+  if (q.c->has_b_zero && !q.c->b_bits) /* by output column, which is counted over all groups */
     snprintf(zero_b, sizeof zero_b, "a%u[(%s%s%sn) * %lld]", q.c->b_zero, cy_cu_is_conv(q.c) ? "z * " : "",
              cy_cu_is_conv(q.c) ? q.n : "", cy_cu_is_conv(q.c) ? " + " : "", (long long)q.c->b_zero_step);
   print_element(&q, "CY_INLINE $T $S_a($P, const $S_row *r, int k) {\n", "  const i64 at = $S_a_at($N, r, k);\n",
                 q.c->a, zero_a);
-  print_element(&q, "CY_INLINE $T $S_b($P, int z, int k, int n) {\n", "  const i64 at = $S_b_at($N, z, k, n);\n",
-                cy_cu_b_arg(p->form, q.c), zero_b);
+  if (q.c->b_bits) {
+    cy_cu_blocks_begin(&q);
+    cy_cu_blocks_element(&q);
+    cy_cu_blocks_end(&q);
+  } else {
+    print_element(&q, "CY_INLINE $T $S_b($P, int z, int k, int n) {\n", "  const i64 at = $S_b_at($N, z, k, n);\n",
+                  cy_cu_b_arg(p->form, q.c), zero_b);
+  }
   bool along = a_along_k(p->g, q.c);
   fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
   cy_cu_function_open(&q, "$S($P) {\n");

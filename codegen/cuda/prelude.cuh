@@ -181,6 +181,15 @@ CY_INLINE void cy_store_packed(u8 *at, i64 i, int bits, u8 v) {
 }
 CY_INLINE i8 cy_sext(i32 v, int bits) { return (i8)((i32)((u32)v << (32 - bits)) >> (32 - bits)); }
 
+/* ---- weights in integers: codes below 2^22 less a zero point, exactly; 2^23 + byte e of a word ---- */
+
+CY_INLINE f32 cy_code_f32(u32 code, f32 zero) { return cy_f32_bits(0x4b000000u | code) - (8388608.f + zero); }
+#ifdef __CUDACC__
+CY_INLINE f32 cy_byte_f32(u32 word, int e) { return cy_f32_bits(__byte_perm(word, 0x4b000000u, 0x7540 | e)); }
+#else
+CY_INLINE f32 cy_byte_f32(u32 word, int e) { return cy_f32_bits(0x4b000000u | (word >> 8 * e & 255)); }
+#endif
+
 /* ---- floats ---- */
 
 /* NaN when either is. */

@@ -26,7 +26,7 @@ void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form)
   cy_kernel_args(k, &args);
   int64_t bits = cy_dtype_of(args[c->a].dtype)->bits, sum_bits = cy_dtype_of(cy_kernel_local_dtype(k, c->acc))->bits;
   int64_t operands = (const_of(g, s.m) + const_of(g, s.n)) * const_of(g, s.k) * const_of(g, s.z) * bits / 8;
-  if (!tiles || !results || results > INT32_MAX || tiles * 2 > wanted || c->has_a_zero || c->has_b_zero)
+  if (!tiles || !results || results > INT32_MAX || tiles * 2 > wanted || c->has_a_zero || (c->has_b_zero && !c->b_bits))
     return;
   int64_t shares = wanted / tiles, most = operands / (2 * results * sum_bits / 8);
   shares = shares > turns / LEAST_TURNS ? turns / LEAST_TURNS : shares;

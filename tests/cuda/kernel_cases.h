@@ -300,6 +300,39 @@ static void add_matmul(const matmul_row *r, const integers *i) {
     add_zeros(q, r->in, i, r->n);
 }
 
+/* B in integers with scales by blocks. */
+typedef struct block_row {
+  matmul_row row; /* b_turned means nothing */
+  int bits;
+  int64_t block, tile; /* columns that lie together, 0: all */
+  cy_dtype b;
+  bool zeros;
+} block_row;
+
+static void add_blocks(const block_row *r) {
+  integers ints = {.b = r->b};
+  add_matmul(&r->row, &ints);
+  kernel_case *q = &cases[ncases - 1];
+  cy_contraction *c = cy_kernel_contraction(q->k);
+  size_t at = strlen(q->what);
+  snprintf(q->what + at, sizeof q->what - at, " %d by %d%s", r->bits, (int)r->block, r->zeros ? " zeros" : "");
+  c->b_bits = r->bits;
+  c->b_block = r->block;
+  c->b_middle = r->zeros || r->b == CY_I8 ? 0 : 1 << (r->bits - 1);
+  c->b_k = d(r->tile ? r->tile : r->row.n);
+  c->b_n = d(1);
+  q->ints = false;
+  q->lo = q->hi = 0;
+  q->elems[c->b] = r->row.k * r->row.n * r->bits / 8;
+  q->elems[c->b_scale = cy_kernel_add_arg(q->k, CY_ARG_READ, CY_F32, 0)] = r->row.k / r->block * r->row.n;
+  c->has_b_zero = r->zeros;
+  if (r->zeros)
+    q->elems[c->b_zero = cy_kernel_add_arg(q->k, CY_ARG_READ, CY_U8, 0)] = r->row.k / r->block * r->row.n;
+  double unit = r->row.in == CY_BF16 ? 3 : r->row.in == CY_F16 || r->row.tf32 ? 0.2 : 2e-3; /* results are some 100 */
+  q->rtol = 0;
+  q->atol = r->bits == 8 || r->zeros ? 16 * unit : unit;
+}
+
 typedef struct conv_row {
   cy_contraction_kind kind;
   int64_t images, channels_in, channels_out, group;
@@ -535,6 +568,28 @@ static void add_contractions(void) {
     add_conv(&convs[i], NULL);
 }
 
+/* Weights in integers: few rows, tiles on the ordinary units and by matrix instructions, blocks that lie across two tiles
+ * and such that no tile takes. */
+static void add_integer_weights(void) {
+  static const block_row rows[] = {
+      {{1, 1, 100, 128, false, false, false, CY_F32, CY_F32, false, false}, 4, 32, 0, CY_U8, false},
+      {{1, 3, 64, 256, false, false, false, CY_F16, CY_F32, false, false}, 4, 128, 64, CY_U8, true},
+      {{1, 1, 67, 128, false, false, false, CY_F32, CY_F32, false, false}, 8, 128, 0, CY_I8, false},
+      {{1, 4, 130, 320, true, false, false, CY_BF16, CY_F32, false, true}, 8, 32, 0, CY_U8, true},
+      {{1, 130, 72, 128, false, false, false, CY_F32, CY_F32, false, true}, 4, 64, 0, CY_U8, true},
+      {{2, 17, 33, 128, false, false, true, CY_F32, CY_F32, false, false}, 8, 128, 0, CY_I8, false},
+      {{1, 17, 64, 256, false, false, false, CY_F32, CY_F32, false, false}, 4, 32, 64, CY_U8, false},
+      {{1, 3, 30, 100, true, false, false, CY_F16, CY_F32, false, false}, 4, 100, 0, CY_U8, true},
+      {{1, 66, 72, 96, false, false, false, CY_F32, CY_F32, true, true}, 4, 32, 0, CY_U8, false},
+      {{1, 130, 72, 160, false, false, false, CY_F16, CY_F32, false, true}, 4, 32, 0, CY_U8, false},
+      {{2, 66, 72, 128, true, false, true, CY_F16, CY_F32, false, true}, 4, 128, 0, CY_U8, true},
+      {{1, 72, 66, 128, false, false, false, CY_BF16, CY_F32, false, true}, 8, 128, 0, CY_I8, false},
+      {{1, 34, 40, 80, false, false, false, CY_F16, CY_F32, false, false}, 4, 16, 0, CY_U8, true},
+  };
+  for (size_t i = 0; i < CHECK_COUNT(rows); i++)
+    add_blocks(&rows[i]);
+}
+
 #include "tests/cuda/attention_cases.h"
 
 static cy_graph *searches;
@@ -571,6 +626,7 @@ static void add_all_cases(void) {
   add_contractions();
   add_tensors();
   add_integers();
+  add_integer_weights();
   add_attentions();
 }
 

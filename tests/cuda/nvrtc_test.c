@@ -142,6 +142,18 @@ static const struct {
     {{1, 1, 4096, 4096, false, false, false, CY_F32, CY_F32, false, false}, {0}, {0}, {640, 210, 650, 0}},
     {{1, 2, 4096, 4096, false, true, false, CY_F16, CY_F32, false, false}, {0}, {0}, {600, 230, 605, 0}},
 };
+/* The same with weights in integers. */
+static const struct {
+  block_row product;
+  int most[LARGE_COLUMNS];
+} large_weights[] = {
+    {{{1, 2048, 4096, 4096, false, false, false, CY_F16, CY_F32, false, false}, 4, 32, 64, CY_U8, true},
+     {710, 630, 11400, 0}},
+    {{{1, 2048, 4096, 4096, false, false, false, CY_F32, CY_F32, false, false}, 4, 32, 64, CY_U8, false},
+     {26, 20, 34, 0}},
+    {{{1, 1, 4096, 4096, false, false, false, CY_F32, CY_F32, false, false}, 4, 32, 64, CY_U8, true},
+     {335, 290, 335, 0}},
+};
 
 /* Attention of as many rows and keys, behind them. For 16 rows and 8 keys a thread has four scores, for each of which an
  * ideal loop needs a maximum, an FMA, an exponential and a sum, and half a conversion: 18 instructions for 8 products
@@ -155,11 +167,17 @@ static const struct {
     {{CY_BF16, 8, 16, 4, 2048, 2048, 128, 128, CAUSAL | TOKENS, 0, 0}, {820, 680, 8100, 0}},
     {{CY_F32, 8, 16, 1, 2048, 2048, 64, 64, 0, 0, 0}, {490, 335, 500, 0}},
 };
-enum { LARGE = CHECK_COUNT(large) + CHECK_COUNT(large_attentions) };
+enum {
+  WITH_INTEGERS = CHECK_COUNT(large),
+  ATTENTIONS = WITH_INTEGERS + CHECK_COUNT(large_weights),
+  LARGE = ATTENTIONS + CHECK_COUNT(large_attentions)
+};
 static int first_large = MAX_CASES;
 
 static const int *most_of(int i) {
-  return i < CHECK_COUNT(large) ? large[i].most : large_attentions[i - CHECK_COUNT(large)].most;
+  return i < WITH_INTEGERS ? large[i].most
+         : i < ATTENTIONS  ? large_weights[i - WITH_INTEGERS].most
+                           : large_attentions[i - ATTENTIONS].most;
 }
 
 static void add_large(void) {
@@ -171,6 +189,10 @@ static void add_large(void) {
       add_conv(&large[i].conv, ints ? &large[i].ints : NULL);
     else
       add_matmul(&large[i].product, ints ? &large[i].ints : NULL);
+    cases[ncases - 1].machine.state = &machine;
+  }
+  for (int i = 0; i < CHECK_COUNT(large_weights); i++) {
+    add_blocks(&large_weights[i].product);
     cases[ncases - 1].machine.state = &machine;
   }
   for (int i = 0; i < CHECK_COUNT(large_attentions); i++) {

@@ -1,5 +1,5 @@
-/* search_test.c - top-k, NonZero, Unique and non-maximum suppression as kernels, and rows whose length only the run
- * tells: CUDA models on the mock driver.
+/* search_test.c - top-k, NonZero, Unique and non-maximum suppression as kernels, and sizes that only the run tells, of
+ * rows and of products with weights in integers: CUDA models on the mock driver.
  *
  * The reference is the same model for a CPU, where functions of the runtime search: results must be equal byte for
  * byte, under each schedule of threads. Inputs have many equal elements, zeros of both signs and NaN; sizes are such
@@ -29,6 +29,7 @@ typedef struct expected {
   bool recorded;
   float tolerance;                  /* 0: all bytes are compared; else f32 without NaN */
   const int (*launches)[MAX_SIZES]; /* of each row and size; NULL: any number */
+  const char *options;              /* of the device's library; NULL: none */
 } expected;
 
 static void fill(float *x, int64_t n, bool numbers) {
@@ -109,13 +110,13 @@ static void compare_at(cyto_context *const *context, cyto_model *const *model, c
     free(data[i]);
 }
 
-static bool open_both(const char *graph, cyto_model **model, cyto_context **context) {
+static bool open_both(const char *graph, const char *more, cyto_model **model, cyto_context **context) {
   static const char *const options[] = {"--target=sm_89", "--target=native -O0"}, *const names[] = {"p.so", "q.so"};
   char command[200];
   cyto_error error;
   write_file("graph.txt", graph, strlen(graph));
   for (int i = 0; i < 2; i++) {
-    snprintf(command, sizeof command, "%%s/cytoc %%s -o %%s %s", options[i]);
+    snprintf(command, sizeof command, "%%s/cytoc %%s -o %%s %s %s", options[i], i || !more ? "" : more);
     if (run_command(command, build, path_of("graph.txt"), path_of(names[i])))
       return false;
     model[i] = load(names[i]);
@@ -136,7 +137,7 @@ static void compare_all(const search *rows, int n, const expected *e) {
   for (int i = 0; i < n; i++) {
     cyto_model *model[2] = {NULL, NULL};
     cyto_context *context[2] = {NULL, NULL};
-    if (!open_both(rows[i].graph, model, context))
+    if (!open_both(rows[i].graph, e->options, model, context))
       CHECK_FAIL("%s: not compiled or not loaded", rows[i].what);
     for (int k = 0; k < MAX_SIZES && rows[i].sizes[k] && context[1]; k++)
       compare_at(context, model, &rows[i], rows[i].sizes[k], e, e->launches ? e->launches[i][k] : 0);
@@ -178,7 +179,7 @@ static void test_topk(void) {
        "graph @g(%x: f32[2,n]) {\n  %v, %i = topk %x {axis=1, largest=0, "
        "sorted=1} : f32[2,n], i64[2,n]\n  return %i\n}\n"},
   };
-  compare_all(rows, CHECK_COUNT(rows), &(expected){true, 0, NULL});
+  compare_all(rows, CHECK_COUNT(rows), &(expected){true, 0, NULL, NULL});
 }
 
 static void test_nonzero(void) {
@@ -190,7 +191,7 @@ static void test_nonzero(void) {
        "  %t = transpose %x {perm=[1,0]}\n  %y = nonzero %t : i64[2,s]\n"
        "  %f = cast %y : f32[2,s]\n  return %y, %f\n}\n"},
   };
-  compare_all(rows, CHECK_COUNT(rows), &(expected){false, 0, NULL});
+  compare_all(rows, CHECK_COUNT(rows), &(expected){false, 0, NULL, NULL});
 }
 
 static void test_unique(void) {
@@ -210,7 +211,7 @@ static void test_unique(void) {
        "sym s = count(%y, 0)\ngraph @g(%x: f32[30,1]) {\n  %y, %i, %v, %c = unique %x {axis=0, "
        "sorted=1} : f32[s,1], i64[s], i64[30], i64[s]\n  return %y, %i, %v, %c\n}\n"},
   };
-  compare_all(rows, CHECK_COUNT(rows), &(expected){false, 0, NULL});
+  compare_all(rows, CHECK_COUNT(rows), &(expected){false, 0, NULL, NULL});
 }
 
 static void test_suppression(void) {
@@ -227,7 +228,7 @@ static void test_suppression(void) {
        "  @low = const f32[] {0.25}\n  %y = non_max_suppression %b, %p, @most, "
        "@iou, @low {center_point_box=1} : i64[s,3]\n  return %y\n}\n"},
   };
-  compare_all(rows, CHECK_COUNT(rows), &(expected){false, 0, NULL});
+  compare_all(rows, CHECK_COUNT(rows), &(expected){false, 0, NULL, NULL});
 }
 
 /* Short rows by one kernel, long ones by parts. */
@@ -247,7 +248,26 @@ static void test_lengths(void) {
        "graph @g(%x: f32[1,2,n,130]) {\n  %y = normalize %x {axes=[2,3], epsilon=0.001, rms=0}\n  return %y\n}\n"},
   };
   static const int launches[][MAX_SIZES] = {{1, 4}, {1, 4}, {1, 3}, {1, 3}, {1, 3}};
-  compare_all(rows, CHECK_COUNT(rows), &(expected){true, 1e-4f, launches});
+  compare_all(rows, CHECK_COUNT(rows), &(expected){true, 1e-4f, launches, NULL});
+}
+
+/* Products with weights in integers: a form for few rows, one for many, on one copy. */
+static void test_weights(void) {
+  static const search rows[] = {
+      {"4 bits by blocks of 32",
+       {1, 3, 17, 130},
+       "graph @g(%x: f32[n,512]) {\n  @q = const u4[512,512] data(1)\n  @s = const f32[16,512] data(2)\n"
+       "  @z = const u4[16,512] data(3)\n  %w = dequantize @q, @s, @z {axis=0, block_size=32} : f32[512,512]\n"
+       "  %y = matmul %x, %w : f32[n,512]\n  return %y\n}\n"},
+      {"8 bits by channels, of a batch",
+       {1, 2, 5},
+       "graph @g(%x: f32[n,n,384]) {\n  @q = const i8[768,384] data(1)\n  @s = const f32[768] data(2)\n"
+       "  %w = dequantize @q, @s {axis=0, block_size=0} : f32[768,384]\n"
+       "  %t = transpose %w {perm=[1,0]} : f32[384,768]\n  %y = matmul %x, %t : f32[n,n,768]\n  return %y\n}\n"},
+  };
+  static const int launches[][MAX_SIZES] = {{1, 1, 1, 1}, {1, 1, 1}}, with_cast[][MAX_SIZES] = {{2, 2, 2}};
+  compare_all(rows, 2, &(expected){true, 2e-3f, launches, NULL});
+  compare_all(rows + 1, 1, &(expected){true, 0.2f, with_cast, "--fp16"});
 }
 
 static const check_test tests[] = {
@@ -257,6 +277,7 @@ static const check_test tests[] = {
     {"unique", test_unique},
     {"non-maximum suppression", test_suppression},
     {"lengths", test_lengths},
+    {"weights in integers", test_weights},
 };
 
 int main(int argc, char **argv) { return models_main(argc, argv, tests, CHECK_COUNT(tests), NULL); }
