@@ -94,8 +94,8 @@ struct cy_target {
   /* Products of up to so many rows with weights in integers (cy_contraction.b_bits) have a generator of their own; 0:
    * plain kernels are as good. */
   int64_t few_rows;
-  bool
-      blocks_round; /* Do such products take rows of f32 only, and round them to halves where matmul_blocks allows it? */
+  /* Do such products take rows of f32 only, which they round to halves where matmul_blocks allows it? */
+  bool blocks_round;
   /* Fills m's cpu, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
    * malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);

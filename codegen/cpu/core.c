@@ -1,4 +1,5 @@
-/* core.c - micro-kernels, the blocked loop around them, and the epilogue of a tile; the scheme is told in core.h.
+/* core.c - micro-kernels (their inner loops: core_run.c), the blocked loop around them, and the epilogue of a tile; the
+ * scheme is told in core.h.
  *
  * Comes in: a cy_core of values computed by gemm.c, conv.c or winograd.c. Goes out: code for one task.
  * Rules the micro-kernel follows (measured): accumulators, NV vectors of B and one broadcast must fit the registers; K
@@ -18,17 +19,6 @@ enum { UKERNEL_ARGS = 10, UKERNEL_MOST_ARGS = 13 };
 
 /* ---- the micro-kernel ---- */
 
-V cy_weights_load(cy_cg *cg, cy_weights weights, V at) {
-  if (weights == CY_WEIGHTS_F32)
-    return cy_load(cg, cg->vf, at, 4);
-  if (weights == CY_WEIGHTS_F16)
-    return LLVMBuildFPExt(cg->b, cy_load(cg, LLVMVectorType(cg->f16, cg->W), at, 2), cg->vf, "");
-  V bits = LLVMBuildZExt(cg->b, cy_load(cg, LLVMVectorType(cg->i16, cg->W), at, 2), cg->vi, ""), sixteen[16];
-  for (unsigned i = 0; i < cg->W; i++)
-    sixteen[i] = cy_i32(cg, 16);
-  return LLVMBuildBitCast(cg->b, LLVMBuildShl(cg->b, bits, LLVMConstVector(sixteen, cg->W), ""), cg->vf, "");
-}
-
 static cy_weights weights_of(int flags) {
   return flags & CY_UK_F16 ? CY_WEIGHTS_F16 : flags & CY_UK_BF16 ? CY_WEIGHTS_BF16 : CY_WEIGHTS_F32;
 }
@@ -38,126 +28,6 @@ static int weights_flag(cy_weights w) { return w == CY_WEIGHTS_F32 ? 0 : w == CY
 /* Bytes of NR weights. */
 static int64_t row_bytes(const cy_cg *cg, const cy_core *k) {
   return (int64_t)k->tile.nv * cg->W * cy_weight_bytes(k->weights);
-}
-
-static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V ahead,
-                     V *v) {
-  unsigned n = mr * nv, carried = n + 1 + (ahead != NULL);
-  cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), klen, cy_i64(cg, 1), v, carried);
-  V b[16], next[CY_LOOP_MAX];
-  for (unsigned j = 0; j < nv; j++)
-    b[j] = cy_weights_load(cg, weights, cy_gepc(cg, l.v[n], (int64_t)j * cg->W * cy_weight_bytes(weights)));
-  for (unsigned i = 0; i < mr; i++) {
-    V a = cy_splat(cg, cy_load(cg, cg->f32, cy_gepf(cg, row[i], l.iv), 4), cg->W);
-    for (unsigned j = 0; j < nv; j++)
-      next[i * nv + j] = cy_fma(cg, a, b[j], l.v[i * nv + j]);
-  }
-  next[n] = cy_gep(cg, l.v[n], ldb);
-  if (ahead) {
-    cy_prefetch(cg, l.v[n + 1], false, CY_SECOND_LEVEL);
-    next[n + 1] = cy_gep(cg, l.v[n + 1], ahead);
-  }
-  cy_loop_end(cg, &l, next);
-  memcpy(v, l.out, carried * sizeof *v);
-}
-
-/* p, of which LLVM knows nothing more. */
-static V opaque(cy_cg *cg, V p) {
-  LLVMTypeRef type = LLVMFunctionType(cg->ptr, &cg->ptr, 1, 0);
-  static const char constraints[] = "=r,0";
-  V same = LLVMGetInlineAsm(type, "", 0, constraints, sizeof constraints - 1, 0, 0, LLVMInlineAsmDialectATT, 0);
-  return LLVMBuildCall2(cg->b, type, same, &p, 1, "");
-}
-
-/* The same for a single vector, whose fma take broadcasts from memory: their addresses had better be no sums of two
- * registers, which LLVM would make of pointers that move on together (Sapphire Rapids: 10 to 20 % of the time). */
-static void emit_narrow_run(cy_cg *cg, unsigned mr, cy_weights weights, const V *row, V klen, V ldb, V ahead, V *v) {
-  enum { STEPS = 4 };
-  unsigned carried = mr + 1 + (ahead != NULL);
-  V whole = cy_mulc(cg, cy_div(cg, klen, cy_i64(cg, STEPS)), STEPS), now[CY_LOOP_MAX];
-  cy_loop l;
-  memcpy(now, v, carried * sizeof *v);
-  memcpy(now + carried, row, mr * sizeof *v);
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), whole, cy_i64(cg, STEPS), now, carried + mr);
-  memcpy(now, l.v, carried * sizeof *v);
-  for (int s = 0; s < STEPS; s++) {
-    V b = cy_weights_load(cg, weights, now[mr]);
-    for (unsigned i = 0; i < mr; i++)
-      now[i] =
-          cy_fma(cg, cy_splat(cg, cy_load(cg, cg->f32, cy_gepc(cg, l.v[carried + i], s * 4), 4), cg->W), b, now[i]);
-    now[mr] = cy_gep(cg, now[mr], ldb);
-    if (ahead) {
-      cy_prefetch(cg, now[mr + 1], false, CY_SECOND_LEVEL);
-      now[mr + 1] = cy_gep(cg, now[mr + 1], ahead);
-    }
-  }
-  for (unsigned i = 0; i < mr; i++)
-    now[carried + i] = opaque(cg, cy_gepc(cg, l.v[carried + i], STEPS * 4));
-  cy_loop_end(cg, &l, now);
-  memcpy(v, l.out, carried * sizeof *v);
-  emit_run(cg, mr, 1, weights, l.out + carried, cy_sub(cg, klen, whole), ldb, ahead, v);
-}
-
-void cy_run_emit(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V ahead, V *v) {
-  if (cg->avx512 && nv == 1 && mr > 1)
-    emit_narrow_run(cg, mr, weights, row, klen, ldb, ahead, v);
-  else
-    emit_run(cg, mr, nv, weights, row, klen, ldb, ahead, v);
-}
-
-/* The same without prefetching, for rows that read weights from memory and have no others to share them with: from
- * STREAMS places of a panel at once. The hardware prefetches each of some streams as far ahead as it does a single one:
- * 19 GB/s instead of 12 on a core of Sapphire Rapids. */
-static void emit_streams(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V *v) {
-  enum { STREAMS = 4 };
-  unsigned n = mr * nv;
-  V each = cy_div(cg, klen, cy_i64(cg, STREAMS)), done = cy_mulc(cg, each, STREAMS), rest[16];
-  cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), each, cy_i64(cg, 1), v, n + 1);
-  memcpy(v, l.v, n * sizeof *v);
-  for (int s = 0; s < STREAMS; s++) {
-    V k = cy_add(cg, l.iv, cy_mulc(cg, each, s)), at = cy_gep(cg, l.v[n], cy_mul(cg, ldb, cy_mulc(cg, each, s))), b[16];
-    for (unsigned j = 0; j < nv; j++)
-      b[j] = cy_weights_load(cg, weights, cy_gepc(cg, at, (int64_t)j * cg->W * cy_weight_bytes(weights)));
-    for (unsigned i = 0; i < mr; i++) {
-      V a = cy_splat(cg, cy_load(cg, cg->f32, cy_gepf(cg, row[i], k), 4), cg->W);
-      for (unsigned j = 0; j < nv; j++)
-        v[i * nv + j] = cy_fma(cg, a, b[j], v[i * nv + j]);
-    }
-  }
-  v[n] = cy_gep(cg, l.v[n], ldb);
-  cy_loop_end(cg, &l, v);
-  memcpy(v, l.out, n * sizeof *v);
-  v[n] = cy_gep(cg, l.out[n], cy_mul(cg, ldb, cy_mulc(cg, each, STREAMS - 1)));
-  for (unsigned i = 0; i < mr; i++)
-    rest[i] = cy_gepf(cg, row[i], done);
-  cy_run_emit(cg, mr, nv, weights, rest, cy_sub(cg, klen, done), ldb, NULL, v);
-}
-
-/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than
- * there are. */
-static void emit_fence(cy_cg *cg) {
-  LLVMTypeRef type = LLVMFunctionType(cg->voidt, NULL, 0, 0);
-  static const char clobbers[] = "~{memory}";
-  V fence = LLVMGetInlineAsm(type, "", 0, clobbers, sizeof clobbers - 1, 1, 0, LLVMInlineAsmDialectATT, 0);
-  LLVMBuildCall2(cg->b, type, fence, NULL, 0, "");
-}
-
-/* The same as cy_run_emit for a known number of steps, unrolled. */
-static void emit_steps(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, int64_t depth, V ldb, V *v) {
-  for (int64_t i = 0; i < depth; i++) {
-    V b[16];
-    for (unsigned j = 0; j < nv; j++)
-      b[j] = cy_weights_load(cg, weights, cy_gepc(cg, v[mr * nv], (int64_t)j * cg->W * cy_weight_bytes(weights)));
-    for (unsigned r = 0; r < mr; r++) {
-      V a = cy_splat(cg, cy_load(cg, cg->f32, cy_gepc(cg, row[r], i * 4), 4), cg->W);
-      for (unsigned j = 0; j < nv; j++)
-        v[r * nv + j] = cy_fma(cg, a, b[j], v[r * nv + j]);
-    }
-    v[mr * nv] = cy_gep(cg, v[mr * nv], ldb);
-    emit_fence(cg);
-  }
 }
 
 void cy_sums_begin(cy_cg *cg, unsigned mr, unsigned nv, V c, V ldc, V accumulate, V *v) {
@@ -230,7 +100,7 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
   if (skip) /* no step of k, only on to the next tap's weights */
     klen = cy_select(cg, all_skipped(cg, mr, tab, skip), cy_i64(cg, 0), full);
   if (flags & CY_UK_STREAMS)
-    emit_streams(cg, mr, nv, weights_of(flags), row, klen, ldb, v);
+    cy_run_streams(cg, mr, nv, weights_of(flags), row, klen, ldb, v);
   else
     cy_run_emit(cg, mr, nv, weights_of(flags), row, klen, ldb, ahead, v);
   if (skip)
@@ -479,7 +349,7 @@ static void emit_inline_steps(cy_cg *cg, const cy_core *k, const panel *p, unsig
   int64_t depth = 0;
   cy_is_const(k->c, &depth);
   if (depth <= UNROLLED && !p->ahead)
-    emit_steps(cg, k->tile.mr, nv, k->weights, row, depth, k->ldb, v);
+    cy_run_steps(cg, k->tile.mr, nv, k->weights, row, depth, k->ldb, v);
   else
     cy_run_emit(cg, k->tile.mr, nv, k->weights, row, k->c, k->ldb, p->ahead ? p->ahead_step : NULL, v);
 }

@@ -1,0 +1,127 @@
+/* core_run.c - the inner loops of micro-kernels: one tap, all its k.
+ *
+ * Comes in: pointers to mr rows of A and to packed B, sums as values. Goes out: code that adds, for every k, mr
+ * broadcasts times nv vectors; v (see core.h) holds the next values then.
+ */
+#include "core.h"
+
+#include <string.h>
+
+V cy_weights_load(cy_cg *cg, cy_weights weights, V at) {
+  if (weights == CY_WEIGHTS_F32)
+    return cy_load(cg, cg->vf, at, 4);
+  if (weights == CY_WEIGHTS_F16)
+    return LLVMBuildFPExt(cg->b, cy_load(cg, LLVMVectorType(cg->f16, cg->W), at, 2), cg->vf, "");
+  V bits = LLVMBuildZExt(cg->b, cy_load(cg, LLVMVectorType(cg->i16, cg->W), at, 2), cg->vi, ""), sixteen[16];
+  for (unsigned i = 0; i < cg->W; i++)
+    sixteen[i] = cy_i32(cg, 16);
+  return LLVMBuildBitCast(cg->b, LLVMBuildShl(cg->b, bits, LLVMConstVector(sixteen, cg->W), ""), cg->vf, "");
+}
+
+/* One k: rows are read `k` floats behind their pointers. */
+static void add_products(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, V at, const V *row, V k, V *sum) {
+  V b[16];
+  for (unsigned j = 0; j < nv; j++)
+    b[j] = cy_weights_load(cg, weights, cy_gepc(cg, at, (int64_t)j * cg->W * cy_weight_bytes(weights)));
+  for (unsigned i = 0; i < mr; i++) {
+    V a = cy_splat(cg, cy_load(cg, cg->f32, cy_gepf(cg, row[i], k), 4), cg->W);
+    for (unsigned j = 0; j < nv; j++)
+      sum[i * nv + j] = cy_fma(cg, a, b[j], sum[i * nv + j]);
+  }
+}
+
+/* v[n] is B, and behind it may be what is prefetched: both move on. */
+static void move_on(cy_cg *cg, unsigned n, V ldb, V ahead, V *v) {
+  v[n] = cy_gep(cg, v[n], ldb);
+  if (ahead) {
+    cy_prefetch(cg, v[n + 1], false, CY_SECOND_LEVEL);
+    v[n + 1] = cy_gep(cg, v[n + 1], ahead);
+  }
+}
+
+static void emit_run(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V ahead,
+                     V *v) {
+  unsigned n = mr * nv, carried = n + 1 + (ahead != NULL);
+  V next[CY_LOOP_MAX];
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), klen, cy_i64(cg, 1), v, carried);
+  memcpy(next, l.v, carried * sizeof *next);
+  add_products(cg, mr, nv, weights, l.v[n], row, l.iv, next);
+  move_on(cg, n, ldb, ahead, next);
+  cy_loop_end(cg, &l, next);
+  memcpy(v, l.out, carried * sizeof *v);
+}
+
+/* p, of which LLVM knows nothing more. */
+static V opaque(cy_cg *cg, V p) {
+  LLVMTypeRef type = LLVMFunctionType(cg->ptr, &cg->ptr, 1, 0);
+  static const char constraints[] = "=r,0";
+  V same = LLVMGetInlineAsm(type, "", 0, constraints, sizeof constraints - 1, 0, 0, LLVMInlineAsmDialectATT, 0);
+  return LLVMBuildCall2(cg->b, type, same, &p, 1, "");
+}
+
+/* The same for a single vector, whose fma take broadcasts from memory: their addresses had better be no sums of two
+ * registers, which LLVM would make of pointers that move on together (Sapphire Rapids: 10 to 20 % of the time). */
+static void emit_narrow_run(cy_cg *cg, unsigned mr, cy_weights weights, const V *row, V klen, V ldb, V ahead, V *v) {
+  enum { STEPS = 4 };
+  unsigned carried = mr + 1 + (ahead != NULL);
+  V whole = cy_mulc(cg, cy_div(cg, klen, cy_i64(cg, STEPS)), STEPS), now[CY_LOOP_MAX];
+  cy_loop l;
+  memcpy(now, v, carried * sizeof *v);
+  memcpy(now + carried, row, mr * sizeof *v);
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), whole, cy_i64(cg, STEPS), now, carried + mr);
+  memcpy(now, l.v, carried * sizeof *v);
+  for (int s = 0; s < STEPS; s++) {
+    add_products(cg, mr, 1, weights, now[mr], l.v + carried, cy_i64(cg, s), now);
+    move_on(cg, mr, ldb, ahead, now);
+  }
+  for (unsigned i = 0; i < mr; i++)
+    now[carried + i] = opaque(cg, cy_gepc(cg, l.v[carried + i], STEPS * 4));
+  cy_loop_end(cg, &l, now);
+  memcpy(v, l.out, carried * sizeof *v);
+  emit_run(cg, mr, 1, weights, l.out + carried, cy_sub(cg, klen, whole), ldb, ahead, v);
+}
+
+void cy_run_emit(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V ahead, V *v) {
+  if (cg->avx512 && nv == 1 && mr > 1)
+    emit_narrow_run(cg, mr, weights, row, klen, ldb, ahead, v);
+  else
+    emit_run(cg, mr, nv, weights, row, klen, ldb, ahead, v);
+}
+
+void cy_run_streams(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V *v) {
+  enum { STREAMS = 4 };
+  unsigned n = mr * nv;
+  V each = cy_div(cg, klen, cy_i64(cg, STREAMS)), done = cy_mulc(cg, each, STREAMS), rest[16];
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), each, cy_i64(cg, 1), v, n + 1);
+  memcpy(v, l.v, n * sizeof *v);
+  for (int s = 0; s < STREAMS; s++) {
+    V k = cy_add(cg, l.iv, cy_mulc(cg, each, s)), at = cy_gep(cg, l.v[n], cy_mul(cg, ldb, cy_mulc(cg, each, s)));
+    add_products(cg, mr, nv, weights, at, row, k, v);
+  }
+  v[n] = cy_gep(cg, l.v[n], ldb);
+  cy_loop_end(cg, &l, v);
+  memcpy(v, l.out, n * sizeof *v);
+  v[n] = cy_gep(cg, l.out[n], cy_mul(cg, ldb, cy_mulc(cg, each, STREAMS - 1)));
+  for (unsigned i = 0; i < mr; i++)
+    rest[i] = cy_gepf(cg, row[i], done);
+  cy_run_emit(cg, mr, nv, weights, rest, cy_sub(cg, klen, done), ldb, NULL, v);
+}
+
+/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than
+ * there are. */
+static void emit_fence(cy_cg *cg) {
+  LLVMTypeRef type = LLVMFunctionType(cg->voidt, NULL, 0, 0);
+  static const char clobbers[] = "~{memory}";
+  V fence = LLVMGetInlineAsm(type, "", 0, clobbers, sizeof clobbers - 1, 1, 0, LLVMInlineAsmDialectATT, 0);
+  LLVMBuildCall2(cg->b, type, fence, NULL, 0, "");
+}
+
+void cy_run_steps(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, int64_t depth, V ldb, V *v) {
+  for (int64_t i = 0; i < depth; i++) {
+    add_products(cg, mr, nv, weights, v[mr * nv], row, cy_i64(cg, i), v);
+    move_on(cg, mr * nv, ldb, NULL, v);
+    emit_fence(cg);
+  }
+}
