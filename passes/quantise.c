@@ -31,6 +31,7 @@ typedef struct placer {
   uint32_t *tensor; /* [value]: 1 + index in q->tensor, 0: stays float */
   uint32_t *group;  /* [tensor]: union-find; tensors of a group share a scale */
   cy_val *ints;     /* [tensor]: the u8 value */
+  bool *is_moved;   /* [tensor]: .. made of those of others */
   uint32_t *inside; /* [node]: mark of the cone being walked */
   uint32_t mark;
   const int64_t *sizes; /* [symbol]: to estimate with */
@@ -515,10 +516,15 @@ static const cy_quant_layer *layer_at(const placer *s, cy_node id) {
   return NULL;
 }
 
+/* Does n move elements whose integers are moved, too? Who still reads what it makes wants it as it was. */
+static bool moves_beside(const placer *s, const cy_node_info *n) {
+  return n->nout && s->tensor[n->out[0]] && s->is_moved[s->tensor[n->out[0]] - 1];
+}
+
 /* Has every reader of tensor t's value in the graph as it was, but the model's outputs and block results, read the
  * integers' value: layers as it is, as their weights have the balance, others multiplied by that. Layers that are in
  * float for their precision read what was there before, as element-wise ops beside products do, and those in front of
- * logarithms. */
+ * logarithms; so does what moves it for such layers. */
 static void redirect(placer *s, uint32_t t, cy_val to) {
   cy_graph *g = s->g;
   cy_val from = s->q->tensor[t].value, plain = to;
@@ -530,7 +536,7 @@ static void redirect(placer *s, uint32_t t, cy_val to) {
   for (uint32_t i = s->uses.start[from]; i < s->uses.start[from + 1]; i++) {
     cy_node_info *n = s->uses.list[i] ? cy_node_of(g, s->uses.list[i]) : NULL;
     const cy_quant_layer *l = n ? layer_at(s, s->uses.list[i]) : NULL;
-    if (n && stream && cy_op_is_ew((cy_op)n->op))
+    if (n && ((stream && cy_op_is_ew((cy_op)n->op)) || moves_beside(s, n)))
       continue;
     for (uint32_t k = 0; n && k < n->nin; k++)
       if (n->in[k] == from && !(l && l->precise))
@@ -560,6 +566,7 @@ static void build_tensors(placer *s, cy_val *out_floats) {
     build_behind(s, q->tensor[t].value);
     cy_val sv = cy_build_scalar(s->g, CY_F32, scale), zv = cy_build_scalar_int(s->g, CY_U8, zero);
     s->ints[t] = moved(s, t, zv);
+    s->is_moved[t] = s->ints[t] != 0;
     if (!s->ints[t])
       s->ints[t] = quantised(s, &q->tensor[t], sv, zv);
     out_floats[t] = rescale(s->g, CY_OP_dequantize, s->ints[t], sv, zv, 0, CY_F32);
@@ -691,6 +698,7 @@ static void start(placer *s) {
   s->tensor = CY_NEW_ARRAY(s->p->scratch, uint32_t, s->nvalues + 1);
   s->group = CY_NEW_ARRAY(s->p->scratch, uint32_t, s->nvalues + 1);
   s->ints = CY_NEW_ARRAY(s->p->scratch, cy_val, s->nvalues + 1);
+  s->is_moved = CY_NEW_ARRAY(s->p->scratch, bool, s->nvalues + 1);
   s->sizes = cy_quant_sizes(g, s->p->scratch);
   for (uint32_t i = 0; i < s->nnodes; i++)
     s->pos[s->nodes[i]] = i + 1;

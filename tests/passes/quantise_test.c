@@ -114,6 +114,32 @@ static void test_residual_block(void) {
   cy_quant_deinit(&q);
 }
 
+/* A layer that is in float for its precision reads what is pooled in float, though another reads it pooled in integers. */
+static void test_precise_beside_moved(void) {
+  static const char text[] =
+      "graph @g(%x: f32[1,4,8,8]) {\n"
+      "  @w = const f32[4,4,1,1] data(1)\n"
+      "  @v = const f32[4,4,1,1] data(2)\n"
+      "  %p, %i = pool_max %x {kernel=[2,2], strides=[2,2], pads=[0,0,0,0], dilations=[1,1], storage_order=0} : "
+      "f32[1,4,4,4], i64[1,4,4,4]\n"
+      "  %a = conv %p, @w {strides=[1,1], pads=[0,0,0,0], dilations=[1,1], group=1} : f32[1,4,4,4]  ; from \"rough\"\n"
+      "  %b = conv %p, @v {strides=[1,1], pads=[0,0,0,0], dilations=[1,1], group=1} : f32[1,4,4,4]  ; from \"exact\"\n"
+      "  return %a, %b\n"
+      "}\n";
+  cy_quant q;
+  cy_quant_init(&q, CY_QUANT_OBSERVE);
+  free(run(&q, text));
+  CHECK_REQUIRE(q.nlayers == 2);
+  give_ranges(&q);
+  q.mode = CY_QUANT_STATIC;
+  q.layer[1].keep = "its error";
+  q.layer[1].precise = true;
+  char *out = run(&q, text);
+  CHECK(count(out, "= pool_max %x ") == 1 && count(out, ": u8[1,4,4,4], i64") == 1 && count(out, "const i8") == 1);
+  free(out);
+  cy_quant_deinit(&q);
+}
+
 static void test_skip(void) {
   cy_quant q;
   cy_quant_init(&q, CY_QUANT_OBSERVE);
@@ -301,6 +327,7 @@ static void test_choose(void) {
 
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"residual_block", test_residual_block},
+                                     {"precise_beside_moved", test_precise_beside_moved},
                                      {"skip", test_skip},
                                      {"stream", test_stream},
                                      {"nothing", test_nothing},
