@@ -145,6 +145,24 @@ static cy_val activated(const moe *m, int activation, int64_t fusion) {
   return other ? MUL(y, other) : y;
 }
 
+static bool differ(const cy_graph *g, cy_dim a, cy_dim b) {
+  int64_t x, y;
+  return cy_dim_is_const(g, a, &x) && cy_dim_is_const(g, b, &y) && x != y;
+}
+
+/* Do the matrices fit the tokens? */
+static bool check_matrices(const moe *m) {
+  cy_graph *g = m->im->g;
+  for (int i = 0; i < 3; i++) {
+    const cy_type *t = m->w[i] ? cy_onnx_type(m->im, m->w[i]) : NULL;
+    if (t && (t->rank != 3 || differ(g, t->dim[0], m->experts) || differ(g, t->dim[i == 1 ? 1 : 2], m->hidden)))
+      return cy_build_error(g, "expert weights", "expected matrices of fc%d [%s experts, %s, %s], found %s", i + 1,
+                            cy_dim_text(g, m->experts), i == 1 ? cy_dim_text(g, m->hidden) : "to",
+                            i == 1 ? "from" : cy_dim_text(g, m->hidden), cy_type_text(g, t));
+  }
+  return true;
+}
+
 static bool mix(moe *m) {
   cy_importer *im = m->im;
   const cy_onnx_node *n = m->n;
@@ -169,6 +187,8 @@ static bool mix(moe *m) {
   m->width = cy_onnx_type(im, m->w[1])->dim[2];
   m->tokens = t.rank == 2 ? t.dim[0] : cy_dim_mul(im->g, t.dim[0], t.dim[1]);
   cy_dim rows[2] = {m->tokens, m->hidden};
+  if (!check_matrices(m))
+    return false;
   m->x = cy_build_reshape(im->g, X, rows, 2);
   m->gates = m->x ? gates(m, n->in[1], k) : 0;
   cy_val h = m->gates ? activated(m, activation, fusion) : 0, y = h ? contract(m, h) : 0;

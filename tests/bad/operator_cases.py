@@ -279,6 +279,11 @@ def experts_hidden(d):
     experts(d, w1=(4, 8, 17))
 
 
+@case(r'fc2 \[4 experts, 16, from\]', r'f32\[4,15,8\]', 'moe')
+def experts_back(d):
+    experts(d, w2=(4, 15, 8))
+
+
 @case('swiglu without', 'moe')
 def experts_halves(d):
     experts(d, activation_type='swiglu')
