@@ -72,7 +72,7 @@ typedef struct cy_given_weights {
   uint64_t scale_step[2], zero_step[2]; /* elements from block to block, from column to column */
   int more;                             /* added to codes and zero points to make them unsigned */
 } cy_given_weights;
-/* Is n a product of few rows that reads such weights? They must stay as they are until pass `weights`. */
+/* Is n a product that reads such weights? They must stay as they are until pass `weights`. */
 bool cy_weights_given(const cy_pass *p, const cy_node_info *n, const cy_uses *uses, cy_given_weights *out);
 /* Do all readers of such a matrix in f32, or of its transpose, multiply it so? */
 bool cy_weights_wanted(const cy_pass *p, cy_val v, const cy_uses *uses);

@@ -1,4 +1,4 @@
-/* quantise_weights.c - weight-only quantisation: the constants of matrix products in 8 or 4 bits, arithmetic in f32.
+/* quantise_weights.c - weight-only quantisation: the constants of matrix products in 8 or 4 bits, arithmetic in floats.
  *
  * In:  a folded graph. Out: matmul(x, w) with a large constant w [k, n] in f32 reads integers instead, where asked, or
  * those that the model itself has (weights_given.c): q [k / block, n / tile, block, tile], with a scale for every block of rows and
