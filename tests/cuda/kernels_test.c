@@ -5,14 +5,9 @@
  * text there.
  */
 #define _GNU_SOURCE
-#include "tests/cuda/case_run.h"
-#include "tests/cuda/shim_map.h"
+#include "tests/cuda/shim_run.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
-
-typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int shared, const uint64_t *slots,
-                      int nslots, int schedule, unsigned seed);
 
 static char dir[CHECK_PATH];
 /* The kernels as most architectures have them; those with matrix instructions as sm_90a has them, the ones that read by
@@ -23,12 +18,6 @@ static int ran[VARIANTS]; /* kernels */
 static launch_fn *launch[VARIANTS];
 
 /* ---- printing and compiling ---- */
-
-#ifdef __SANITIZE_ADDRESS__
-#define SANITIZE "-fsanitize=address"
-#else
-#define SANITIZE ""
-#endif
 
 /* Convolutions that read by tensor maps are there for those alone: others run in the other variants. */
 static bool in_variant(int i, int variant) {
@@ -57,10 +46,8 @@ static bool compile_cases(int variant) {
   if (system(command))
     return false;
   snprintf(path, sizeof path, "%s/kernels%d.so", dir, variant);
-  library[variant] = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  void *entry = library[variant] ? dlsym(library[variant], "cy_shim_launch") : NULL;
-  memcpy(&launch[variant], &entry, sizeof entry);
-  return entry != NULL;
+  library[variant] = open_library(path, "cy_shim_launch", &launch[variant]);
+  return library[variant] != NULL;
 }
 
 static bool share_library(void) {
@@ -71,77 +58,16 @@ static bool share_library(void) {
 
 /* ---- running ---- */
 
-static struct {
-  int variant, schedule;
-  unsigned seed;
-} how;
-
-/* Each turn has a schedule of its own, later ones the random ones again. */
-static void choose_schedule(const kernel_case *c, int turn) {
-  how.schedule = turn < 3 ? turn : turn - 2;
-  how.seed = (unsigned)(turn + 7 * (c - cases));
-}
-
-static bool shim_launch(const char *symbol, int threads, int64_t blocks, int shared, const uint64_t *slots, int n) {
-  void (*kernel)(void);
-  void *entry = dlsym(library[how.variant], symbol);
-  memcpy(&kernel, &entry, sizeof kernel);
-  return !launch[how.variant](kernel, threads, blocks, shared, slots, n, how.schedule, how.seed);
-}
-
-static bool launch_tensors(const kernel_case *c, const char *symbol, case_memory *memory, uint64_t *slots, int n) {
-  shim_map maps[2];
-  char name[64];
-  snprintf(name, sizeof name, "%s_tma", symbol);
-  for (int b = 0; b < 2; b++) {
-    cy_cuda_tensor t;
-    shim_map *m = &maps[b];
-    uint64_t stride[CY_CUDA_TMA_RANK];
-    case_tensor(c, b, &t, m->extent, stride);
-    m->address = (uint64_t)(uintptr_t)memory->got[t.arg];
-    m->bytes = (uint8_t)(cy_dtype_of(t.type)->bits / 8);
-    for (int i = 0; i < CY_CUDA_TMA_RANK; i++) {
-      m->stride[i] = i ? stride[i - 1] : m->bytes;
-      m->box[i] = (uint16_t)t.box[i];
-      m->step[i] = (uint8_t)t.step[i];
-    }
-    slots[n + b] = (uint64_t)(uintptr_t)m;
-    if (!shim_map_valid(m, t.rank)) {
-      fprintf(stderr, "%s: no driver makes such a tensor map of its factor %d\n", c->what, b);
-      return false;
-    }
-  }
-  return shim_launch(name, CY_CUDA_TMA_THREADS, cy_dim_eval(g, c->form->tma_blocks, c->syms), CY_CUDA_TMA_SHARED, slots,
-                     n + 2);
-}
-
-static bool launch_shim(const kernel_case *c, const char *symbol, int turn, case_memory *memory, int64_t blocks,
-                        const uint64_t *sizes, int nsizes) {
-  uint64_t slots[48];
-  char combine[64];
-  snprintf(combine, sizeof combine, "%s_combine", symbol);
-  for (int i = 0; i < memory->n; i++)
-    slots[i] = (uint64_t)(uintptr_t)memory->got[i];
-  memcpy(slots + memory->n, sizes, (size_t)nsizes * sizeof *sizes);
-  int n = memory->n + nsizes;
-  choose_schedule(c, turn);
-  if (how.variant == TENSORS)
-    return launch_tensors(c, symbol, memory, slots, n);
-  if (shim_launch(symbol, c->form->threads, blocks, c->form->shared_bytes, slots, n) &&
-      (!c->form->shares || shim_launch(combine, CY_CUDA_COMBINE_THREADS, c->form->combine_blocks, 0, slots, n)))
-    return true;
-  fprintf(stderr, "%s: a barrier that not all threads reach\n", c->what);
-  return false;
-}
-
 static void run_variant(const char *prefix, int variant) {
+  how.library = library[variant];
+  how.launch = launch[variant];
+  how.tensors = variant == TENSORS;
   for (int i = 0; i < ncases; i++) {
     if (strncmp(cases[i].what, prefix, strlen(prefix)) || !in_variant(i, variant))
       continue;
     char symbol[32];
     snprintf(symbol, sizeof symbol, "case%d", i);
     cy_cuda_form_kind kind = cases[i].form->kind;
-    how.variant = variant;
     int bad = case_run(&cases[i], symbol, kind == CY_CUDA_ITEMS ? 1 : kind == CY_CUDA_GROUPS ? 5 : 3, launch_shim);
     ran[variant]++;
     if (bad)

@@ -1,0 +1,113 @@
+/* shim_run.h - launches the kernels of kernel_cases.h in a library that the shim is linked into.
+ *
+ * kernels_test.c fills it with the text of the kernels, ptx_test.c with what NVRTC makes of them.
+ */
+#ifndef SHIM_RUN_H
+#define SHIM_RUN_H
+
+#include "tests/cuda/case_run.h"
+#include "tests/cuda/shim_map.h"
+
+#include <dlfcn.h>
+
+#ifdef __SANITIZE_ADDRESS__
+#define SANITIZE "-fsanitize=address"
+#else
+#define SANITIZE ""
+#endif
+
+typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int shared, const uint64_t *slots,
+                      int nslots, int schedule, unsigned seed);
+
+static struct {
+  void *library;
+  launch_fn *launch;
+  bool tensors;    /* the kernels with tensor maps run in place of those beside them */
+  int most_shared; /* bytes that a block may have; 0: any number */
+  int schedule;
+  unsigned seed;
+} how;
+
+/* Opens a library, which has a launch_fn of this name; NULL after a message. */
+static void *open_library(const char *path, const char *name, launch_fn **out_launch) {
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL), *entry = library ? dlsym(library, name) : NULL;
+  memcpy(out_launch, &entry, sizeof entry);
+  if (!entry)
+    fprintf(stderr, "%s\n", dlerror());
+  return entry ? library : NULL;
+}
+
+/* Each turn has a schedule of its own, later ones the random ones again. */
+static void choose_schedule(const kernel_case *c, int turn) {
+  how.schedule = turn < 3 ? turn : turn - 2;
+  how.seed = (unsigned)(turn + 7 * (c - cases));
+}
+
+/* What a library says of a kernel; else: what is so where it says nothing. */
+static int kernel_number(const char *symbol, const char *what, int otherwise) {
+  char name[80];
+  snprintf(name, sizeof name, "%s_%s", symbol, what);
+  const int *number = dlsym(how.library, name);
+  return number ? *number : otherwise;
+}
+
+/* The kernel's own variables in shared memory are among those of the launch where the library says how many bytes. */
+static bool shim_launch(const char *symbol, int threads, int64_t blocks, int shared, const uint64_t *slots, int n) {
+  void (*kernel)(void);
+  void *entry = dlsym(how.library, symbol);
+  memcpy(&kernel, &entry, sizeof kernel);
+  shared += kernel_number(symbol, "shared", 0);
+  if (!entry || threads > kernel_number(symbol, "threads", threads) || (how.most_shared && shared > how.most_shared)) {
+    fprintf(stderr, "no device launches %s with %d threads and %d bytes of shared memory\n", symbol, threads, shared);
+    return false;
+  }
+  if (!how.launch(kernel, threads, blocks, shared, slots, n, how.schedule, how.seed))
+    return true;
+  fprintf(stderr, "%s: a barrier that not all threads reach\n", symbol);
+  return false;
+}
+
+static bool launch_tensors(const kernel_case *c, const char *symbol, case_memory *memory, uint64_t *slots, int n) {
+  shim_map maps[2];
+  char name[64];
+  snprintf(name, sizeof name, "%s_tma", symbol);
+  for (int b = 0; b < 2; b++) {
+    cy_cuda_tensor t;
+    shim_map *m = &maps[b];
+    uint64_t stride[CY_CUDA_TMA_RANK];
+    case_tensor(c, b, &t, m->extent, stride);
+    m->address = (uint64_t)(uintptr_t)memory->got[t.arg];
+    m->bytes = (uint8_t)(cy_dtype_of(t.type)->bits / 8);
+    for (int i = 0; i < CY_CUDA_TMA_RANK; i++) {
+      m->stride[i] = i ? stride[i - 1] : m->bytes;
+      m->box[i] = (uint16_t)t.box[i];
+      m->step[i] = (uint8_t)t.step[i];
+    }
+    slots[n + b] = (uint64_t)(uintptr_t)m;
+    if (!shim_map_valid(m, t.rank)) {
+      fprintf(stderr, "%s: no driver makes such a tensor map of its factor %d\n", c->what, b);
+      return false;
+    }
+  }
+  return shim_launch(name, CY_CUDA_TMA_THREADS, cy_dim_eval(g, c->form->tma_blocks, c->syms), CY_CUDA_TMA_SHARED, slots,
+                     n + 2);
+}
+
+/* A case_launch. */
+static bool launch_shim(const kernel_case *c, const char *symbol, int turn, case_memory *memory, int64_t blocks,
+                        const uint64_t *sizes, int nsizes) {
+  uint64_t slots[48];
+  char combine[64];
+  snprintf(combine, sizeof combine, "%s_combine", symbol);
+  for (int i = 0; i < memory->n; i++)
+    slots[i] = (uint64_t)(uintptr_t)memory->got[i];
+  memcpy(slots + memory->n, sizes, (size_t)nsizes * sizeof *sizes);
+  int n = memory->n + nsizes;
+  choose_schedule(c, turn);
+  if (how.tensors)
+    return launch_tensors(c, symbol, memory, slots, n);
+  return shim_launch(symbol, c->form->threads, blocks, c->form->shared_bytes, slots, n) &&
+         (!c->form->shares || shim_launch(combine, CY_CUDA_COMBINE_THREADS, c->form->combine_blocks, 0, slots, n));
+}
+
+#endif
