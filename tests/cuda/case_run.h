@@ -1,6 +1,6 @@
 /* case_run.h - one run of a kernel of kernel_cases.h: arguments, who launches it, comparison with the interpreter.
  *
- * kernels_test.c launches behind the shim, device_test.c on a device.
+ * kernels_test.c and ptx_test.c launch behind the shim (shim_run.h), device_test.c on a device.
  */
 #ifndef CASE_RUN_H
 #define CASE_RUN_H

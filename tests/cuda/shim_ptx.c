@@ -1,0 +1,212 @@
+/* shim_ptx.c - instructions of warps and of warpgroups as the PTX ISA defines their operands (shim_ptx.h).
+ *
+ * mma: fragments by the ISA's formulas, for every shape in use. wgmma: sums are kept apart while products are under way;
+ * the registers of D hold marks, which moves between registers carry along as they carry what the device will have put
+ * there, and become sums when their thread waits. A product needs a fence since the last commit; barriers in shared
+ * memory that copies arrive at need theirs.
+ */
+#include "tests/cuda/shim_ptx.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+u32 ptx_shared_bytes;
+
+void ptx_fault(const char *what, u64 number) {
+  fprintf(stderr, "PTX: %s: 0x%llx in thread %d of block %lld\n", what, number, CY_TID, shim_block);
+  abort();
+}
+
+__attribute__((visibility("default"))) int ptx_launch(void (*kernel)(), int threads, i64 blocks, int shared,
+                                                      const u64 *slots, int nslots, int schedule, unsigned seed);
+int cy_shim_launch(void (*kernel)(), int threads, i64 blocks, int shared, const u64 *slots, int nslots, int schedule,
+                   unsigned seed);
+
+/* ---- floats ---- */
+
+#define PTX_FMA(type, function)                                                                                        \
+  type ptx_fma_##type(type a, type b, type c, int rounding) {                                                          \
+    volatile type x = a, y = b, z = c, r;                                                                              \
+    int before = fegetround();                                                                                         \
+    fesetround(rounding);                                                                                              \
+    r = function(x, y, z);                                                                                             \
+    fesetround(before);                                                                                                \
+    return r;                                                                                                          \
+  }
+PTX_FMA(f32, fmaf)
+PTX_FMA(f64, fma)
+
+/* ---- warps ---- */
+
+static u32 exchange[SHIM_THREADS];
+
+static u32 take(u32 v, int lane, b1 there, b1 *out_there) {
+  int me = CY_TID;
+  exchange[me] = v;
+  CY_SYNC_WARP();
+  u32 other = exchange[(me & ~31) | (there ? lane : me % 32)];
+  CY_SYNC_WARP();
+  *out_there = there;
+  return other;
+}
+/* clamp: bits 0 to 4 bound the lane, bits 8 to 12 say which of its bits are those of a part of the warp. */
+static void part_of(u32 clamp, int *lowest, int *highest) {
+  int lane = CY_TID % 32, segment = clamp >> 8 & 31;
+  *lowest = lane & segment;
+  *highest = *lowest | ((int)(clamp & 31) & ~segment);
+}
+#define PTX_SHFL(name, source, is_there)                                                                               \
+  u32 ptx_shfl_##name(u32 v, u32 by, u32 clamp, u32 mask, b1 *there) {                                                 \
+    int low, high;                                                                                                     \
+    ptx_whole_warp(mask);                                                                                              \
+    part_of(clamp, &low, &high);                                                                                       \
+    int from = source;                                                                                                 \
+    return take(v, from, is_there, there);                                                                             \
+  }
+PTX_SHFL(bfly, CY_TID % 32 ^ (int)(by & 31), from <= high)
+PTX_SHFL(idx, low | ((int)(by & 31) & ~(int)(clamp >> 8 & 31)), from <= high)
+PTX_SHFL(down, CY_TID % 32 + (int)(by & 31), from <= high)
+PTX_SHFL(up, CY_TID % 32 - (int)(by & 31), from >= high) /* whose clamp is the lowest lane */
+
+u32 ptx_ballot(b1 v, u32 mask) {
+  int first = CY_TID & ~31;
+  u32 all = 0;
+  ptx_whole_warp(mask);
+  exchange[CY_TID] = v;
+  CY_SYNC_WARP();
+  for (int i = 0; i < 32; i++)
+    all |= exchange[first + i] << i;
+  CY_SYNC_WARP();
+  return all;
+}
+
+/* ---- matrices of a warp ---- */
+
+u32 ptx_of_f16(u32 word, int i) { return cy_bits_f32(shim_f16(word, i)); }
+u32 ptx_of_bf16(u32 word, int i) { return cy_bits_f32(shim_bf16(word, i)); }
+u32 ptx_of_tf32(u32 word, int i) { return i ? 0 : word & ~0x1fffu; }
+u32 ptx_of_s8(u32 word, int i) { return shim_i8(word, i); }
+u32 ptx_of_u8(u32 word, int i) { return shim_u8(word, i); }
+
+static u32 of_a[SHIM_THREADS][4], of_b[SHIM_THREADS][2];
+
+static void meet(int rows, int words, const u32 *a, const u32 *b) {
+  for (int i = 0; i < rows / 8 * words / 4; i++)
+    of_a[CY_TID][i] = a[i];
+  for (int i = 0; i < words / 4; i++)
+    of_b[CY_TID][i] = b[i];
+  CY_SYNC_WARP();
+}
+/* Word w of a row of A: registers go down the rows (two halves of 16) and then along k. */
+static u32 word_of_a(int rows, int row, int w) {
+  int thread = (CY_TID & ~31) + row % 8 * 4 + w % 4;
+  return of_a[thread][w / 4 * (rows / 8) + row / 8];
+}
+static u32 word_of_b(int column, int w) { return of_b[(CY_TID & ~31) + column * 4 + w % 4][w / 4]; }
+/* Result i of a lane: row and column of the product. */
+static int row_of(int i) { return CY_TID % 32 / 4 + i / 2 * 8; }
+static int column_of(int i) { return CY_TID % 4 * 2 + i % 2; }
+
+void ptx_mma_f32(int rows, int words, u32 *d, const u32 *a, const u32 *b, ptx_element *element_a,
+                 ptx_element *element_b) {
+  int each = element_a == ptx_of_tf32 ? 1 : 2;
+  meet(rows, words, a, b);
+  for (int i = 0; i < rows / 4; i++) {
+    f32 sum = cy_f32_bits(d[i]);
+    for (int e = 0; e < words * each; e++)
+      sum += cy_f32_bits(element_a(word_of_a(rows, row_of(i), e / each), e % each)) *
+             cy_f32_bits(element_b(word_of_b(column_of(i), e / each), e % each));
+    d[i] = cy_bits_f32(sum);
+  }
+  CY_SYNC_WARP();
+}
+void ptx_mma_s32(int rows, int words, u32 *d, const u32 *a, const u32 *b, ptx_element *element_a,
+                 ptx_element *element_b) {
+  meet(rows, words, a, b);
+  for (int i = 0; i < rows / 4; i++)
+    for (int e = 0; e < words * 4; e++)
+      d[i] += element_a(word_of_a(rows, row_of(i), e / 4), e % 4) * element_b(word_of_b(column_of(i), e / 4), e % 4);
+  CY_SYNC_WARP();
+}
+
+/* ---- products of warpgroups ---- */
+
+enum { KEPT = 16 };
+static struct products {
+  u32 sum[128], tag, kept[KEPT][4];
+  int under_way, committed, nkept;
+  b1 fenced;
+} products[SHIM_THREADS];
+static b1 published;
+
+u32 *ptx_wgmma_begin(int n, const u32 *d, b1 add, u32 tag) {
+  struct products *p = &products[CY_TID];
+  int marks = 0;
+  for (int i = 0; i < n; i++)
+    marks += p->under_way && d[i] == (p->tag << 4) + (u32)i;
+  if (!p->fenced)
+    ptx_fault("wgmma without a fence", 0);
+  if (marks == n && add)
+    return p->sum; /* goes on from the product before */
+  if (p->under_way)
+    ptx_fault("wgmma into other registers while one is under way", (u64)marks);
+  p->tag = tag;
+  for (int i = 0; i < n; i++)
+    p->sum[i] = add ? d[i] : 0;
+  return p->sum;
+}
+void ptx_wgmma_end(u32 *d, int n) {
+  struct products *p = &products[CY_TID];
+  for (int i = 0; i < n; i++)
+    d[i] = (p->tag << 4) + (u32)i;
+  p->under_way++;
+}
+const u32 *ptx_wgmma_kept(const u32 *a) {
+  struct products *p = &products[CY_TID];
+  return memcpy(p->kept[p->nkept++ % KEPT], a, sizeof p->kept[0]);
+}
+void ptx_wgmma_fence(void) { products[CY_TID].fenced = 1; }
+void ptx_wgmma_commit(void) {
+  struct products *p = &products[CY_TID];
+  p->fenced = 0;
+  cy_warpgroup_commit();
+  p->committed = p->under_way;
+}
+/* For all but the last group (but: 1) or for all of them. */
+void ptx_wgmma_wait(int but, u32 *held, int nheld) {
+  struct products *p = &products[CY_TID];
+  if (but > 1)
+    ptx_fault("wait for all but groups", (u64)but);
+  if (but) {
+    cy_warpgroup_wait_previous();
+    return;
+  }
+  cy_warpgroup_wait();
+  if (p->committed < p->under_way) /* what was not committed is not waited for */
+    return;
+  p->under_way = p->committed = 0;
+  for (int i = 0; i < nheld; i++)
+    if (held[i] - (p->tag << 4) < 128)
+      held[i] = p->sum[held[i] - (p->tag << 4)];
+}
+
+/* ---- barriers in shared memory, launches ---- */
+
+void ptx_barrier_init(u64 *barrier, int arrivals) {
+  published = 0;
+  cy_barrier_init(barrier, arrivals);
+}
+void ptx_barriers_published(void) { published = 1; }
+void ptx_tensor_load(void *to, const cy_tensor_map *map, int c, int x, int y, int z, int i, u64 *barrier) {
+  if (!published)
+    ptx_fault("copy to a barrier that was not published", (u64)barrier - (u64)shim_dynamic);
+  cy_tensor_load(to, map, c, x, y, z, i, barrier);
+}
+
+int ptx_launch(void (*kernel)(), int threads, i64 blocks, int shared, const u64 *slots, int nslots, int schedule,
+               unsigned seed) {
+  ptx_shared_bytes = (u32)shared;
+  published = 0;
+  memset(products, 0, sizeof products);
+  return cy_shim_launch(kernel, threads, blocks, shared, slots, nslots, schedule, seed);
+}
