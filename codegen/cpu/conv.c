@@ -280,13 +280,21 @@ typedef struct regions {
   V padded_width;                  /* floats of a copied row */
 } regions;
 
+/* The tables are written in vectors of so many numbers, the last of which may reach into what is written next, or into
+ * the room behind a table's row. */
+static int64_t table_lanes(const cy_cg *cg) { return cg->W / 2; }
+
+/* Numbers in a row of the tables. */
+static V table_row(cy_cg *cg, const conv *c) { return cy_addc(cg, block_pixels(cg, c), table_lanes(cg)); }
+
 static regions regions_of(cy_cg *cg, const conv *c) {
   regions r;
   V pixels = block_pixels(cg, c);
   bool single = c->taps <= c->tap_block && c->klen <= c->c_block;
+  V row = table_row(cg, c);
   r.index = cy_i64(cg, 0);
-  r.table = cy_round64(cg, cy_mulc(cg, pixels, c->n_idx * 8));
-  r.cbuf = cy_round64(cg, cy_add(cg, r.table, cy_mulc(cg, pixels, c->taps * 8)));
+  r.table = cy_round64(cg, cy_mulc(cg, row, c->n_idx * 8));
+  r.cbuf = cy_round64(cg, cy_add(cg, r.table, cy_mulc(cg, row, c->taps * 8)));
   r.rows = cy_add(cg, r.cbuf, cy_mulc(cg, pixels, single ? 0 : c->blocks.nb * c->nr * 4));
   V width = cy_addc(cg, cy_mulc(cg, cy_addc(cg, outputs_along(cg, &c->axis[2]), -1), c->axis[2].step), c->axis[2].count);
   r.padded_width = cy_mulc(cg, width, c->c);
@@ -313,7 +321,7 @@ typedef struct frame {
   regions r;
   V scratch, input, zeros;             /* i64 addresses but scratch */
   V in[3], in_stride[3], in_n, out[3]; /* strides in bytes */
-  V pixels;
+  V row;                               /* numbers in one of the tables */
 } frame;
 
 /* Output row `flat`, cut to its position; first pixel x0, n of them; r0: their first row of the tables. */
@@ -323,19 +331,42 @@ typedef struct segment {
 
 static V scaled(cy_cg *cg, V o, const cy_axis *a) { return cy_addc(cg, cy_mulc(cg, o, a->scale), a->phase); }
 
+static V splat64(cy_cg *cg, V x) {
+  unsigned lanes = (unsigned)table_lanes(cg);
+  V v = LLVMBuildInsertElement(cg->b, LLVMGetPoison(LLVMVectorType(cg->i64, lanes)), x, cy_i32(cg, 0), "");
+  return LLVMBuildShuffleVector(cg->b, v, v, LLVMConstNull(LLVMVectorType(cg->i32, lanes)), "");
+}
+
+/* first, first + by, .. */
+static V series(cy_cg *cg, V first, V by) {
+  V number[16];
+  for (unsigned i = 0; i < (unsigned)table_lanes(cg); i++)
+    number[i] = cy_i64(cg, i);
+  V steps = LLVMBuildMul(cg->b, LLVMConstVector(number, (unsigned)table_lanes(cg)), splat64(cg, by), "");
+  return LLVMBuildAdd(cg->b, splat64(cg, first), steps, "");
+}
+
+/* Row `number` of the index table, for the pixels from `row` on. */
+static V index_at(cy_cg *cg, const frame *f, int number, V row) {
+  V at = cy_add(cg, cy_mulc(cg, f->row, number), row);
+  return cy_gep(cg, f->scratch, cy_add(cg, f->r.index, cy_mulc(cg, at, 8)));
+}
+
 static void emit_index(cy_cg *cg, const frame *f, const segment *s) {
   const conv *c = f->c;
   cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), s->count, cy_i64(cg, 1), NULL, 0);
-  V at = cy_gep(cg, f->scratch, cy_mulc(cg, cy_add(cg, s->r0, l.iv), c->n_idx * 8));
-  cy_store(cg, s->n, at, 8);
-  for (int i = 3 - c->d->n_spatial, j = 1; i < 3; i++, j++)
-    cy_store(cg, scaled(cg, i == 2 ? cy_add(cg, s->x0, l.iv) : s->o[i], &c->axis[i]), cy_gepc(cg, at, j * 8), 8);
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), s->count, cy_i64(cg, table_lanes(cg)), NULL, 0);
+  V row = cy_add(cg, s->r0, l.iv);
+  cy_store(cg, splat64(cg, s->n), index_at(cg, f, 0, row), 8);
+  for (int i = 3 - c->d->n_spatial, j = 1; i < 3; i++, j++) {
+    V at = scaled(cg, i == 2 ? cy_add(cg, s->x0, l.iv) : s->o[i], &c->axis[i]);
+    cy_store(cg, i == 2 ? series(cg, at, cy_i64(cg, c->axis[i].scale)) : splat64(cg, at), index_at(cg, f, j, row), 8);
+  }
   cy_loop_end(cg, &l, NULL);
 }
 
 static V table_at(cy_cg *cg, const frame *f, V tap, V row) {
-  V at = cy_add(cg, cy_mul(cg, tap, f->pixels), row);
+  V at = cy_add(cg, cy_mul(cg, tap, f->row), row);
   return cy_gep(cg, f->scratch, cy_add(cg, f->r.table, cy_mulc(cg, at, 8)));
 }
 
@@ -344,15 +375,19 @@ static V inside(cy_cg *cg, V i, V size) { return cy_icmp(cg, LLVMIntULT, i, size
 /* The entries of one tap for a segment. row: address of the input row; ok: it exists; x: input column of the first
  * pixel. */
 static void emit_entries(cy_cg *cg, const frame *f, const segment *s, V tap, V row, V ok, V x, bool sideways) {
-  V to = table_at(cg, f, tap, s->r0);
+  V to = table_at(cg, f, tap, s->r0), zeros = splat64(cg, f->zeros);
   const cy_axis *w = &f->c->axis[2];
+  V step = cy_i64(cg, w->step), stride = cy_mul(cg, f->in_stride[2], step);
   cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), s->count, cy_i64(cg, 1), NULL, 0);
-  V column = cy_add(cg, x, cy_mulc(cg, l.iv, w->step)), valid = ok;
-  if (sideways)
-    valid = LLVMBuildAnd(cg->b, ok, inside(cg, column, f->in[2]), "");
-  V address = cy_add(cg, row, cy_mul(cg, column, f->in_stride[2]));
-  cy_store(cg, cy_select(cg, valid, address, f->zeros), cy_gep(cg, to, cy_mulc(cg, l.iv, 8)), 8);
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), s->count, cy_i64(cg, table_lanes(cg)), NULL, 0);
+  V column = cy_add(cg, x, cy_mul(cg, l.iv, step));
+  V entry = series(cg, cy_add(cg, row, cy_mul(cg, column, f->in_stride[2])), stride);
+  if (sideways) {
+    V columns = series(cg, column, step), exists;
+    exists = LLVMBuildICmp(cg->b, LLVMIntULT, columns, splat64(cg, f->in[2]), "");
+    entry = LLVMBuildSelect(cg->b, exists, entry, zeros, "");
+  }
+  cy_store(cg, LLVMBuildSelect(cg->b, ok, entry, zeros, ""), cy_gep(cg, to, cy_mulc(cg, l.iv, 8)), 8);
   cy_loop_end(cg, &l, NULL);
 }
 
@@ -447,9 +482,8 @@ static void emit_tables(cy_cg *cg, const frame *f, V p0, V count) {
 
 static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
   const frame *f = ctx;
-  V at = cy_gep(cg, f->scratch, cy_mulc(cg, row, f->c->n_idx * 8));
   for (int i = 0; i < f->c->n_idx; i++)
-    idx[i] = cy_load(cg, cg->i64, cy_gepc(cg, at, i * 8), 8);
+    idx[i] = cy_load(cg, cg->i64, index_at(cg, f, i, row), 8);
 }
 
 /* Is it worth asking whether all pixels of a tile lie outside the picture? */
@@ -497,7 +531,7 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
                   .rows = count,
                   .tails = tails_of_blocks(c),
                   .tab = cy_gep(cg, f->scratch, f->r.table),
-                  .tab_stride = cy_mulc(cg, f->pixels, 8),
+                  .tab_stride = cy_mulc(cg, f->row, 8),
                   .base = cy_mulc(cg, group, c->c * 4),
                   .skip = may_skip(c) ? f->zeros : NULL,
                   .taps = cy_i64(cg, c->taps),
@@ -519,7 +553,7 @@ static void emit_part(cy_cg *cg, const conv *c, const char *name, int flags) {
   const cy_conv_desc *d = c->d;
   cy_kernel_begin(cg, name, flags);
   cy_epilogue_open(&d->epilogue, cg);
-  frame f = {.c = c, .r = regions_of(cg, c), .pixels = block_pixels(cg, c)};
+  frame f = {.c = c, .r = regions_of(cg, c), .row = table_row(cg, c)};
   f.scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, (void *)d));
   f.input = address(cg, cy_arg_ptr(cg, d->a_slot));
   f.zeros = address(cg, cy_zeros(cg, (c->mode == MODE_PIXELS ? d->cin : c->klen) * 4));
