@@ -9,7 +9,7 @@
  *   runs    few channels: a tap is a whole row of the kernel, KW * C floats; unless padding is known not to be needed,
  *           the input rows are first copied to the worker's scratch with their borders.
  * Pixels also lie in the index table, as the epilogue needs them. Where output channels are few, "pixel" means a block
- * of outputs (conv_span.c).
+ * of outputs (conv_span.c), or vectors hold input channels and conv_across.c has the loops.
  */
 #include "conv_int.h"
 
@@ -139,7 +139,7 @@ static bool runs_in_place(const conv *c) {
 
 static mode mode_choose(const conv *c) {
   const cy_axis *w = &c->axis[2];
-  if (c->groups > 1 || c->d->transposed || c->c >= 16 || w->count == 1 || w->inc != 1)
+  if (c->groups > 1 || c->d->transposed || c->span.across || c->c >= 16 || w->count == 1 || w->inc != 1)
     return MODE_PIXELS;
   return runs_in_place(c) ? MODE_RUNS : MODE_RUNS_COPIED;
 }
@@ -157,7 +157,10 @@ static int64_t panel_count(const conv *c) { return cy_ceil(c->n, c->nr); }
 
 static void blocks_choose(const cy_cg *cg, conv *c) {
   int64_t pixels = known_pixels(c), width = axis_out(&c->axis[2]);
-  c->blocks = cy_blocks_choose(cg, c->tile, c->groups, pixels, panel_count(c), c->taps * c->klen);
+  int64_t k = c->taps * c->klen;
+  if (c->span.across) /* its tiles have n vectors a row, each for some of k */
+    k = cy_ceil(k * c->n, cg->W);
+  c->blocks = cy_blocks_choose(cg, c->tile, c->groups, pixels, panel_count(c), k);
   c->row_block = 1;
   if (c->mode == MODE_RUNS_COPIED && width)
     c->row_block = c->blocks.mb > width ? c->blocks.mb / width : 1;
@@ -177,10 +180,14 @@ static conv plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
   c.taps = c.axis[0].count * c.axis[1].count * (c.mode == MODE_PIXELS ? c.axis[2].count : 1);
   c.klen = c.c * (c.mode == MODE_PIXELS ? 1 : c.axis[2].count);
   c.tile = cy_tile_choose(cg, known_pixels(&c), c.n);
+  if (c.span.across)
+    c.tile = (cy_tile){cy_across_rows(cg, c.n), 1};
   c.nr = (int64_t)c.tile.nv * cg->W;
   cy_kblock_choose(cg, d->weights, c.taps, c.klen, &c.tap_block, &c.c_block);
-  if (c.mode != MODE_PIXELS)
+  if (c.mode != MODE_PIXELS || c.span.across)
     c.c_block = c.klen;
+  if (c.span.across)
+    c.tap_block = c.taps;
   if (c.taps == 0)
     c.tap_block = 1;
   blocks_choose(cg, &c);
@@ -199,8 +206,11 @@ static cy_pack_layout direct_layout(const cy_cg *cg, const cy_conv_desc *d, int 
                       .nr = (unsigned)c.nr,
                       .places = c.span.count > 1 ? (int)c.span.count : 0,
                       .merged = (int)c.merged,
+                      .across = (int)c.span.across,
                       .weights = d->weights};
   l.bytes = c.groups * cy_round_up(c.n, c.nr) * l.taps * l.c * cy_weight_bytes(d->weights);
+  if (l.across)
+    l.bytes = cy_across_weights(d, l.taps);
   return l;
 }
 
@@ -544,7 +554,10 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
                   .tail_lanes = (unsigned)(c->n % cg->W),
                   .epilogue = c->span.count > 1 ? &places : &c->d->epilogue,
                   .index = &index};
-  cy_core_emit(cg, &core);
+  if (c->span.across)
+    cy_across_emit(cg, &core, c->span.across);
+  else
+    cy_core_emit(cg, &core);
 }
 
 static V address(cy_cg *cg, V p) { return LLVMBuildPtrToInt(cg->b, p, cg->i64, ""); }
