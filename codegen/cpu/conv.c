@@ -7,7 +7,8 @@
  * Two ways to read the input:
  *   pixels  a tap is one pixel's channels, read where they lie;
  *   runs    few channels: a tap is a whole row of the kernel, KW * C floats; unless padding is known not to be needed,
- *           the input rows are first copied to the worker's scratch with their borders.
+ *           the input rows, of long ones what a task reads, are first copied to the worker's scratch with their
+ *           borders.
  * Pixels also lie in the index table, as the epilogue needs them. Where output channels are few, "pixel" means a block
  * of outputs (conv_span.c), or vectors hold input channels and conv_across.c has the loops.
  */
@@ -17,6 +18,7 @@
 #include <string.h>
 
 #define UNKNOWN_PIXELS 1600 /* what a picture of unknown size is taken for */
+#define LONG_ROW 256        /* pixels; longer ones are shared out and copied piece by piece */
 
 typedef enum mode { MODE_PIXELS, MODE_RUNS, MODE_RUNS_COPIED } mode;
 
@@ -27,7 +29,7 @@ typedef struct conv {
   mode mode;
   cy_tile tile;
   cy_blocks blocks;             /* mb: pixels of a task, in copied mode rows * known width */
-  int64_t row_block;            /* copied mode: output rows of a task */
+  int64_t row_block, piece;     /* copied mode: output rows of a task; of one, up to so many pixels */
   int64_t groups, c, n, merged; /* after merging; per group */
   int64_t nr, taps, klen;       /* as the micro-kernel sees them */
   int64_t tap_block, c_block;
@@ -162,6 +164,7 @@ static void blocks_choose(const cy_cg *cg, conv *c) {
     k = cy_ceil(k * c->n, cg->W);
   c->blocks = cy_blocks_choose(cg, c->tile, c->groups, pixels, panel_count(c), k);
   c->row_block = 1;
+  c->piece = cy_round_up(c->blocks.mb > LONG_ROW ? c->blocks.mb : LONG_ROW, c->tile.mr);
   if (c->mode == MODE_RUNS_COPIED && width)
     c->row_block = c->blocks.mb > width ? c->blocks.mb / width : 1;
   int64_t weights = c->taps * c->klen * c->n, input = pixels * c->c * c->axis[2].step;
@@ -267,14 +270,19 @@ static V row_count(cy_cg *cg, const conv *c) {
 static V block_pixels(cy_cg *cg, const conv *c) {
   if (c->mode != MODE_RUNS_COPIED)
     return cy_i64(cg, c->blocks.mb);
-  return cy_mulc(cg, outputs_along(cg, &c->axis[2]), c->row_block);
+  return cy_mulc(cg, cy_imin(cg, outputs_along(cg, &c->axis[2]), cy_i64(cg, c->piece)), c->row_block);
+}
+
+/* Tasks of a row. */
+static V row_pieces(cy_cg *cg, const conv *c) {
+  return cy_ceil_div(cg, outputs_along(cg, &c->axis[2]), cy_i64(cg, c->piece));
 }
 
 static V pixel_blocks(cy_cg *cg, const conv *c) {
-  V rows = row_count(cg, c);
-  if (c->mode == MODE_RUNS_COPIED)
-    return cy_ceil_div(cg, rows, cy_i64(cg, c->row_block));
-  return cy_ceil_div(cg, cy_mul(cg, rows, outputs_along(cg, &c->axis[2])), cy_i64(cg, c->blocks.mb));
+  V rows = row_count(cg, c), width = outputs_along(cg, &c->axis[2]);
+  if (c->mode != MODE_RUNS_COPIED)
+    return cy_ceil_div(cg, cy_mul(cg, rows, width), cy_i64(cg, c->blocks.mb));
+  return c->row_block > 1 ? cy_ceil_div(cg, rows, cy_i64(cg, c->row_block)) : cy_mul(cg, rows, row_pieces(cg, c));
 }
 
 static int64_t column_blocks(const conv *c) { return cy_ceil(panel_count(c), c->blocks.nb); }
@@ -282,6 +290,11 @@ static int64_t column_blocks(const conv *c) { return cy_ceil(panel_count(c), c->
 static V task_count(cy_cg *cg, void *ctx) {
   const conv *c = ctx;
   return cy_mulc(cg, pixel_blocks(cg, c), c->groups * column_blocks(c));
+}
+
+/* Input columns that so many outputs of a row read. */
+static V columns_of(cy_cg *cg, const conv *c, V outputs) {
+  return cy_addc(cg, cy_mulc(cg, cy_addc(cg, outputs, -1), c->axis[2].step), c->axis[2].count);
 }
 
 /* Scratch, in this order. */
@@ -306,8 +319,8 @@ static regions regions_of(cy_cg *cg, const conv *c) {
   r.table = cy_round64(cg, cy_mulc(cg, row, c->n_idx * 8));
   r.cbuf = cy_round64(cg, cy_add(cg, r.table, cy_mulc(cg, row, c->taps * 8)));
   r.rows = cy_add(cg, r.cbuf, cy_mulc(cg, pixels, single ? 0 : c->blocks.nb * c->nr * 4));
-  V width = cy_addc(cg, cy_mulc(cg, cy_addc(cg, outputs_along(cg, &c->axis[2]), -1), c->axis[2].step), c->axis[2].count);
-  r.padded_width = cy_mulc(cg, width, c->c);
+  r.padded_width =
+      cy_mulc(cg, columns_of(cg, c, cy_imin(cg, outputs_along(cg, &c->axis[2]), cy_i64(cg, c->piece))), c->c);
   V copied = cy_mulc(cg, r.padded_width, c->mode == MODE_RUNS_COPIED ? c->row_block * c->taps * 4 : 0);
   r.end = cy_round64(cg, cy_add(cg, r.rows, copied));
   return r;
@@ -401,16 +414,18 @@ static void emit_entries(cy_cg *cg, const frame *f, const segment *s, V tap, V r
   cy_loop_end(cg, &l, NULL);
 }
 
-/* One copied row: left border, pixels, right border. Returns its address. */
+/* What a segment reads of one row, copied: left border, pixels, right border. Returns its address. */
 static V emit_row_copy(cy_cg *cg, const frame *f, const segment *s, V tap, V row, V ok) {
   const conv *c = f->c;
-  V number = cy_add(cg, cy_mulc(cg, s->row, c->taps), tap), width = f->r.padded_width;
-  V to = cy_gep(cg, f->scratch, cy_add(cg, f->r.rows, cy_mul(cg, number, cy_mulc(cg, width, 4))));
-  V left = cy_i64(cg, -c->axis[2].start * c->c);
-  V have = cy_imin(cg, cy_mulc(cg, f->in[2], c->c), cy_sub(cg, width, left));
-  have = cy_select(cg, ok, cy_imax(cg, have, cy_i64(cg, 0)), cy_i64(cg, 0));
-  left = cy_imin(cg, left, width);
+  V number = cy_add(cg, cy_mulc(cg, s->row, c->taps), tap), zero = cy_i64(cg, 0);
+  V to = cy_gep(cg, f->scratch, cy_add(cg, f->r.rows, cy_mul(cg, number, cy_mulc(cg, f->r.padded_width, 4))));
+  V first = cy_addc(cg, cy_mulc(cg, s->x0, c->axis[2].step), c->axis[2].start), inner = cy_imax(cg, first, zero);
+  V width = cy_mulc(cg, columns_of(cg, c, s->count), c->c);
+  V left = cy_imin(cg, cy_mulc(cg, cy_sub(cg, inner, first), c->c), width);
+  V have = cy_imin(cg, cy_mulc(cg, cy_sub(cg, f->in[2], inner), c->c), cy_sub(cg, width, left));
+  have = cy_select(cg, ok, cy_imax(cg, have, zero), zero);
   cy_fill_zero(cg, to, left);
+  row = cy_add(cg, row, cy_mul(cg, inner, f->in_stride[2]));
   V from = LLVMBuildIntToPtr(cg->b, row, cg->ptr, ""), body = cy_gepf(cg, to, left);
   if (c->axis[2].in_stride.slot < 0 && c->axis[2].in_stride.value == c->c) {
     cy_copy_floats(cg, body, from, have);
@@ -435,7 +450,7 @@ static void emit_kernel_row(cy_cg *cg, const frame *f, const segment *s, V kerne
     frame copied = *f;
     copied.in_stride[2] = cy_i64(cg, c->c * 4);
     V at = emit_row_copy(cg, f, s, kernel_row, row, ok);
-    emit_entries(cg, &copied, s, kernel_row, at, yes, x, false);
+    emit_entries(cg, &copied, s, kernel_row, at, yes, cy_i64(cg, 0), false);
   } else if (c->mode == MODE_RUNS) {
     emit_entries(cg, f, s, kernel_row, row, ok, x, false);
   } else {
@@ -504,6 +519,11 @@ static cy_share pixels_of_block(cy_cg *cg, const frame *f, V block) {
   V rows = row_count(cg, c);
   if (c->mode != MODE_RUNS_COPIED)
     return cy_share_rows(cg, c->tile, cy_mul(cg, rows, f->out[2]), c->blocks.mb, block);
+  if (c->row_block == 1) {
+    V pieces = row_pieces(cg, c), first = cy_mul(cg, cy_div(cg, block, pieces), f->out[2]);
+    cy_share s = cy_share_rows(cg, c->tile, f->out[2], c->piece, cy_mod(cg, block, pieces));
+    return (cy_share){cy_add(cg, first, s.begin), cy_add(cg, first, s.end)};
+  }
   cy_share s = cy_share_of(cg, rows, pixel_blocks(cg, c), block);
   return (cy_share){cy_mul(cg, s.begin, f->out[2]), cy_mul(cg, s.end, f->out[2])};
 }
@@ -512,6 +532,8 @@ static unsigned tails_of_blocks(const conv *c) {
   int64_t pixels = known_pixels(c), width = axis_out(&c->axis[2]);
   if (c->mode != MODE_RUNS_COPIED || !pixels)
     return cy_share_tails(c->tile, pixels, c->blocks.mb);
+  if (c->row_block == 1)
+    return cy_share_tails(c->tile, width, c->piece);
   int64_t rows = pixels / width, blocks = cy_ceil(rows, c->row_block), few = rows / blocks * width;
   return cy_tails(c->tile, few, few) | (rows % blocks ? cy_tails(c->tile, few + width, few + width) : 0);
 }
