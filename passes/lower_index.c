@@ -374,14 +374,27 @@ static cy_expr sample_index(cy_kb *b, const cy_node_info *n, cy_expr at, cy_dim 
   return cy_lower_clamp(b, at, extent);
 }
 
+/* The element at in_idx, which lies in x wherever that has elements; zero where it is not `inside`. */
+static cy_expr sample_at(cy_kb *b, const cy_node_info *n, const cy_expr *in_idx, cy_expr inside) {
+  const cy_type *x = cy_lower_type(b->l, n->in[0]);
+  cy_expr v = cy_x_cast(b->k, cy_lower_at(b, n->in[0], in_idx), CY_F32);
+  bool some = true;
+  for (int i = 2; i < x->rank; i++) {
+    int64_t least, most;
+    cy_dim_range(b->l->g, x->dim[i], &least, &most);
+    some &= least > 0;
+  }
+  if (!inside)
+    return v;
+  return (some ? cy_x_select_either : cy_x_select)(b->k, inside, v, f32(b, 0));
+}
+
 static cy_expr sample_taps(cy_kb *b, const cy_node_info *n, const cy_expr *coord, int axis, cy_expr *in_idx,
                            cy_expr inside) {
   const cy_type *x = cy_lower_type(b->l, n->in[0]);
   int spatial = x->rank - 2, mode = (int)cy_attr_get_int(n, CY_ATTR_mode, CY_RESIZE_LINEAR);
-  if (axis == spatial) {
-    cy_expr v = cy_x_cast(b->k, cy_lower_at(b, n->in[0], in_idx), CY_F32);
-    return inside ? cy_x_select(b->k, inside, v, f32(b, 0)) : v;
-  }
+  if (axis == spatial)
+    return sample_at(b, n, in_idx, inside);
   cy_dim extent = x->dim[2 + axis];
   if (mode == CY_RESIZE_NEAREST) {
     cy_expr at = cy_x_cast(b->k, cy_x_un(b->k, CY_OP_round, coord[axis]), CY_I64);

@@ -250,6 +250,8 @@ def sisters():
         for padding in ('zeros', 'border', 'reflection'):
             case('grid %s %s' % (mode, padding), 'GridSample', 'x g', {'x': real(2, 3, 6, 5), 'g': real(2, 4, 4, 2)}, mode=mode,
                  padding_mode=padding)
+    case('grid 3d', 'GridSample', 'x g', {'x': real(1, 2, 5, 4, 6), 'g': real(1, 3, 4, 7, 3)},
+         mode='linear', opset=20)
     case('new axis', 'ExpandDims', 'x axis', {'x': x}, constants={'axis': np.array(-1, np.int32)})
     for metric in ('euclidean', 'sqeuclidean'):
         case('distances ' + metric, 'CDist', 'a b', {'a': real(4, 7), 'b': real(6, 7)}, metric=metric)

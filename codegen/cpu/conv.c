@@ -7,9 +7,10 @@
  * Two ways to read the input:
  *   pixels  a tap is one pixel's channels, read where they lie;
  *   runs    few channels: a tap is a whole row of the kernel, KW * C floats; unless padding is known not to be needed,
- *           the input rows are first copied to the worker's scratch with their borders.
+ *           the input rows, of long ones what a task reads, are first copied to the worker's scratch with their
+ *           borders.
  * Pixels also lie in the index table, as the epilogue needs them. Where output channels are few, "pixel" means a block
- * of outputs (conv_span.c).
+ * of outputs (conv_span.c), or vectors hold input channels and conv_across.c has the loops.
  */
 #include "conv_int.h"
 
@@ -17,6 +18,7 @@
 #include <string.h>
 
 #define UNKNOWN_PIXELS 1600 /* what a picture of unknown size is taken for */
+#define LONG_ROW 256        /* pixels; longer ones are shared out and copied piece by piece */
 
 typedef enum mode { MODE_PIXELS, MODE_RUNS, MODE_RUNS_COPIED } mode;
 
@@ -27,7 +29,7 @@ typedef struct conv {
   mode mode;
   cy_tile tile;
   cy_blocks blocks;             /* mb: pixels of a task, in copied mode rows * known width */
-  int64_t row_block;            /* copied mode: output rows of a task */
+  int64_t row_block, piece;     /* copied mode: output rows of a task; of one, up to so many pixels */
   int64_t groups, c, n, merged; /* after merging; per group */
   int64_t nr, taps, klen;       /* as the micro-kernel sees them */
   int64_t tap_block, c_block;
@@ -139,7 +141,7 @@ static bool runs_in_place(const conv *c) {
 
 static mode mode_choose(const conv *c) {
   const cy_axis *w = &c->axis[2];
-  if (c->groups > 1 || c->d->transposed || c->c >= 16 || w->count == 1 || w->inc != 1)
+  if (c->groups > 1 || c->d->transposed || c->span.across || c->c >= 16 || w->count == 1 || w->inc != 1)
     return MODE_PIXELS;
   return runs_in_place(c) ? MODE_RUNS : MODE_RUNS_COPIED;
 }
@@ -157,8 +159,12 @@ static int64_t panel_count(const conv *c) { return cy_ceil(c->n, c->nr); }
 
 static void blocks_choose(const cy_cg *cg, conv *c) {
   int64_t pixels = known_pixels(c), width = axis_out(&c->axis[2]);
-  c->blocks = cy_blocks_choose(cg, c->tile, c->groups, pixels, panel_count(c), c->taps * c->klen);
+  int64_t k = c->taps * c->klen;
+  if (c->span.across) /* its tiles have n vectors a row, each for some of k */
+    k = cy_ceil(k * c->n, cg->W);
+  c->blocks = cy_blocks_choose(cg, c->tile, c->groups, pixels, panel_count(c), k);
   c->row_block = 1;
+  c->piece = cy_round_up(c->blocks.mb > LONG_ROW ? c->blocks.mb : LONG_ROW, c->tile.mr);
   if (c->mode == MODE_RUNS_COPIED && width)
     c->row_block = c->blocks.mb > width ? c->blocks.mb / width : 1;
   int64_t weights = c->taps * c->klen * c->n, input = pixels * c->c * c->axis[2].step;
@@ -177,10 +183,14 @@ static conv plan(const cy_cg *cg, const cy_conv_desc *d, int part) {
   c.taps = c.axis[0].count * c.axis[1].count * (c.mode == MODE_PIXELS ? c.axis[2].count : 1);
   c.klen = c.c * (c.mode == MODE_PIXELS ? 1 : c.axis[2].count);
   c.tile = cy_tile_choose(cg, known_pixels(&c), c.n);
+  if (c.span.across)
+    c.tile = (cy_tile){cy_across_rows(cg, c.n), 1};
   c.nr = (int64_t)c.tile.nv * cg->W;
   cy_kblock_choose(cg, d->weights, c.taps, c.klen, &c.tap_block, &c.c_block);
-  if (c.mode != MODE_PIXELS)
+  if (c.mode != MODE_PIXELS || c.span.across)
     c.c_block = c.klen;
+  if (c.span.across)
+    c.tap_block = c.taps;
   if (c.taps == 0)
     c.tap_block = 1;
   blocks_choose(cg, &c);
@@ -199,8 +209,11 @@ static cy_pack_layout direct_layout(const cy_cg *cg, const cy_conv_desc *d, int 
                       .nr = (unsigned)c.nr,
                       .places = c.span.count > 1 ? (int)c.span.count : 0,
                       .merged = (int)c.merged,
+                      .across = (int)c.span.across,
                       .weights = d->weights};
   l.bytes = c.groups * cy_round_up(c.n, c.nr) * l.taps * l.c * cy_weight_bytes(d->weights);
+  if (l.across)
+    l.bytes = cy_across_weights(d, l.taps);
   return l;
 }
 
@@ -257,14 +270,19 @@ static V row_count(cy_cg *cg, const conv *c) {
 static V block_pixels(cy_cg *cg, const conv *c) {
   if (c->mode != MODE_RUNS_COPIED)
     return cy_i64(cg, c->blocks.mb);
-  return cy_mulc(cg, outputs_along(cg, &c->axis[2]), c->row_block);
+  return cy_mulc(cg, cy_imin(cg, outputs_along(cg, &c->axis[2]), cy_i64(cg, c->piece)), c->row_block);
+}
+
+/* Tasks of a row. */
+static V row_pieces(cy_cg *cg, const conv *c) {
+  return cy_ceil_div(cg, outputs_along(cg, &c->axis[2]), cy_i64(cg, c->piece));
 }
 
 static V pixel_blocks(cy_cg *cg, const conv *c) {
-  V rows = row_count(cg, c);
-  if (c->mode == MODE_RUNS_COPIED)
-    return cy_ceil_div(cg, rows, cy_i64(cg, c->row_block));
-  return cy_ceil_div(cg, cy_mul(cg, rows, outputs_along(cg, &c->axis[2])), cy_i64(cg, c->blocks.mb));
+  V rows = row_count(cg, c), width = outputs_along(cg, &c->axis[2]);
+  if (c->mode != MODE_RUNS_COPIED)
+    return cy_ceil_div(cg, cy_mul(cg, rows, width), cy_i64(cg, c->blocks.mb));
+  return c->row_block > 1 ? cy_ceil_div(cg, rows, cy_i64(cg, c->row_block)) : cy_mul(cg, rows, row_pieces(cg, c));
 }
 
 static int64_t column_blocks(const conv *c) { return cy_ceil(panel_count(c), c->blocks.nb); }
@@ -274,22 +292,35 @@ static V task_count(cy_cg *cg, void *ctx) {
   return cy_mulc(cg, pixel_blocks(cg, c), c->groups * column_blocks(c));
 }
 
+/* Input columns that so many outputs of a row read. */
+static V columns_of(cy_cg *cg, const conv *c, V outputs) {
+  return cy_addc(cg, cy_mulc(cg, cy_addc(cg, outputs, -1), c->axis[2].step), c->axis[2].count);
+}
+
 /* Scratch, in this order. */
 typedef struct regions {
   V index, table, cbuf, rows, end; /* byte offsets */
   V padded_width;                  /* floats of a copied row */
 } regions;
 
+/* The tables are written in vectors of so many numbers, the last of which may reach into what is written next, or into
+ * the room behind a table's row. */
+static int64_t table_lanes(const cy_cg *cg) { return cg->W / 2; }
+
+/* Numbers in a row of the tables. */
+static V table_row(cy_cg *cg, const conv *c) { return cy_addc(cg, block_pixels(cg, c), table_lanes(cg)); }
+
 static regions regions_of(cy_cg *cg, const conv *c) {
   regions r;
   V pixels = block_pixels(cg, c);
   bool single = c->taps <= c->tap_block && c->klen <= c->c_block;
+  V row = table_row(cg, c);
   r.index = cy_i64(cg, 0);
-  r.table = cy_round64(cg, cy_mulc(cg, pixels, c->n_idx * 8));
-  r.cbuf = cy_round64(cg, cy_add(cg, r.table, cy_mulc(cg, pixels, c->taps * 8)));
+  r.table = cy_round64(cg, cy_mulc(cg, row, c->n_idx * 8));
+  r.cbuf = cy_round64(cg, cy_add(cg, r.table, cy_mulc(cg, row, c->taps * 8)));
   r.rows = cy_add(cg, r.cbuf, cy_mulc(cg, pixels, single ? 0 : c->blocks.nb * c->nr * 4));
-  V width = cy_addc(cg, cy_mulc(cg, cy_addc(cg, outputs_along(cg, &c->axis[2]), -1), c->axis[2].step), c->axis[2].count);
-  r.padded_width = cy_mulc(cg, width, c->c);
+  r.padded_width =
+      cy_mulc(cg, columns_of(cg, c, cy_imin(cg, outputs_along(cg, &c->axis[2]), cy_i64(cg, c->piece))), c->c);
   V copied = cy_mulc(cg, r.padded_width, c->mode == MODE_RUNS_COPIED ? c->row_block * c->taps * 4 : 0);
   r.end = cy_round64(cg, cy_add(cg, r.rows, copied));
   return r;
@@ -313,7 +344,7 @@ typedef struct frame {
   regions r;
   V scratch, input, zeros;             /* i64 addresses but scratch */
   V in[3], in_stride[3], in_n, out[3]; /* strides in bytes */
-  V pixels;
+  V row;                               /* numbers in one of the tables */
 } frame;
 
 /* Output row `flat`, cut to its position; first pixel x0, n of them; r0: their first row of the tables. */
@@ -323,19 +354,42 @@ typedef struct segment {
 
 static V scaled(cy_cg *cg, V o, const cy_axis *a) { return cy_addc(cg, cy_mulc(cg, o, a->scale), a->phase); }
 
+static V splat64(cy_cg *cg, V x) {
+  unsigned lanes = (unsigned)table_lanes(cg);
+  V v = LLVMBuildInsertElement(cg->b, LLVMGetPoison(LLVMVectorType(cg->i64, lanes)), x, cy_i32(cg, 0), "");
+  return LLVMBuildShuffleVector(cg->b, v, v, LLVMConstNull(LLVMVectorType(cg->i32, lanes)), "");
+}
+
+/* first, first + by, .. */
+static V series(cy_cg *cg, V first, V by) {
+  V number[16];
+  for (unsigned i = 0; i < (unsigned)table_lanes(cg); i++)
+    number[i] = cy_i64(cg, i);
+  V steps = LLVMBuildMul(cg->b, LLVMConstVector(number, (unsigned)table_lanes(cg)), splat64(cg, by), "");
+  return LLVMBuildAdd(cg->b, splat64(cg, first), steps, "");
+}
+
+/* Row `number` of the index table, for the pixels from `row` on. */
+static V index_at(cy_cg *cg, const frame *f, int number, V row) {
+  V at = cy_add(cg, cy_mulc(cg, f->row, number), row);
+  return cy_gep(cg, f->scratch, cy_add(cg, f->r.index, cy_mulc(cg, at, 8)));
+}
+
 static void emit_index(cy_cg *cg, const frame *f, const segment *s) {
   const conv *c = f->c;
   cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), s->count, cy_i64(cg, 1), NULL, 0);
-  V at = cy_gep(cg, f->scratch, cy_mulc(cg, cy_add(cg, s->r0, l.iv), c->n_idx * 8));
-  cy_store(cg, s->n, at, 8);
-  for (int i = 3 - c->d->n_spatial, j = 1; i < 3; i++, j++)
-    cy_store(cg, scaled(cg, i == 2 ? cy_add(cg, s->x0, l.iv) : s->o[i], &c->axis[i]), cy_gepc(cg, at, j * 8), 8);
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), s->count, cy_i64(cg, table_lanes(cg)), NULL, 0);
+  V row = cy_add(cg, s->r0, l.iv);
+  cy_store(cg, splat64(cg, s->n), index_at(cg, f, 0, row), 8);
+  for (int i = 3 - c->d->n_spatial, j = 1; i < 3; i++, j++) {
+    V at = scaled(cg, i == 2 ? cy_add(cg, s->x0, l.iv) : s->o[i], &c->axis[i]);
+    cy_store(cg, i == 2 ? series(cg, at, cy_i64(cg, c->axis[i].scale)) : splat64(cg, at), index_at(cg, f, j, row), 8);
+  }
   cy_loop_end(cg, &l, NULL);
 }
 
 static V table_at(cy_cg *cg, const frame *f, V tap, V row) {
-  V at = cy_add(cg, cy_mul(cg, tap, f->pixels), row);
+  V at = cy_add(cg, cy_mul(cg, tap, f->row), row);
   return cy_gep(cg, f->scratch, cy_add(cg, f->r.table, cy_mulc(cg, at, 8)));
 }
 
@@ -344,28 +398,34 @@ static V inside(cy_cg *cg, V i, V size) { return cy_icmp(cg, LLVMIntULT, i, size
 /* The entries of one tap for a segment. row: address of the input row; ok: it exists; x: input column of the first
  * pixel. */
 static void emit_entries(cy_cg *cg, const frame *f, const segment *s, V tap, V row, V ok, V x, bool sideways) {
-  V to = table_at(cg, f, tap, s->r0);
+  V to = table_at(cg, f, tap, s->r0), zeros = splat64(cg, f->zeros);
   const cy_axis *w = &f->c->axis[2];
+  V step = cy_i64(cg, w->step), stride = cy_mul(cg, f->in_stride[2], step);
   cy_loop l;
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), s->count, cy_i64(cg, 1), NULL, 0);
-  V column = cy_add(cg, x, cy_mulc(cg, l.iv, w->step)), valid = ok;
-  if (sideways)
-    valid = LLVMBuildAnd(cg->b, ok, inside(cg, column, f->in[2]), "");
-  V address = cy_add(cg, row, cy_mul(cg, column, f->in_stride[2]));
-  cy_store(cg, cy_select(cg, valid, address, f->zeros), cy_gep(cg, to, cy_mulc(cg, l.iv, 8)), 8);
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), s->count, cy_i64(cg, table_lanes(cg)), NULL, 0);
+  V column = cy_add(cg, x, cy_mul(cg, l.iv, step));
+  V entry = series(cg, cy_add(cg, row, cy_mul(cg, column, f->in_stride[2])), stride);
+  if (sideways) {
+    V columns = series(cg, column, step), exists;
+    exists = LLVMBuildICmp(cg->b, LLVMIntULT, columns, splat64(cg, f->in[2]), "");
+    entry = LLVMBuildSelect(cg->b, exists, entry, zeros, "");
+  }
+  cy_store(cg, LLVMBuildSelect(cg->b, ok, entry, zeros, ""), cy_gep(cg, to, cy_mulc(cg, l.iv, 8)), 8);
   cy_loop_end(cg, &l, NULL);
 }
 
-/* One copied row: left border, pixels, right border. Returns its address. */
+/* What a segment reads of one row, copied: left border, pixels, right border. Returns its address. */
 static V emit_row_copy(cy_cg *cg, const frame *f, const segment *s, V tap, V row, V ok) {
   const conv *c = f->c;
-  V number = cy_add(cg, cy_mulc(cg, s->row, c->taps), tap), width = f->r.padded_width;
-  V to = cy_gep(cg, f->scratch, cy_add(cg, f->r.rows, cy_mul(cg, number, cy_mulc(cg, width, 4))));
-  V left = cy_i64(cg, -c->axis[2].start * c->c);
-  V have = cy_imin(cg, cy_mulc(cg, f->in[2], c->c), cy_sub(cg, width, left));
-  have = cy_select(cg, ok, cy_imax(cg, have, cy_i64(cg, 0)), cy_i64(cg, 0));
-  left = cy_imin(cg, left, width);
+  V number = cy_add(cg, cy_mulc(cg, s->row, c->taps), tap), zero = cy_i64(cg, 0);
+  V to = cy_gep(cg, f->scratch, cy_add(cg, f->r.rows, cy_mul(cg, number, cy_mulc(cg, f->r.padded_width, 4))));
+  V first = cy_addc(cg, cy_mulc(cg, s->x0, c->axis[2].step), c->axis[2].start), inner = cy_imax(cg, first, zero);
+  V width = cy_mulc(cg, columns_of(cg, c, s->count), c->c);
+  V left = cy_imin(cg, cy_mulc(cg, cy_sub(cg, inner, first), c->c), width);
+  V have = cy_imin(cg, cy_mulc(cg, cy_sub(cg, f->in[2], inner), c->c), cy_sub(cg, width, left));
+  have = cy_select(cg, ok, cy_imax(cg, have, zero), zero);
   cy_fill_zero(cg, to, left);
+  row = cy_add(cg, row, cy_mul(cg, inner, f->in_stride[2]));
   V from = LLVMBuildIntToPtr(cg->b, row, cg->ptr, ""), body = cy_gepf(cg, to, left);
   if (c->axis[2].in_stride.slot < 0 && c->axis[2].in_stride.value == c->c) {
     cy_copy_floats(cg, body, from, have);
@@ -390,7 +450,7 @@ static void emit_kernel_row(cy_cg *cg, const frame *f, const segment *s, V kerne
     frame copied = *f;
     copied.in_stride[2] = cy_i64(cg, c->c * 4);
     V at = emit_row_copy(cg, f, s, kernel_row, row, ok);
-    emit_entries(cg, &copied, s, kernel_row, at, yes, x, false);
+    emit_entries(cg, &copied, s, kernel_row, at, yes, cy_i64(cg, 0), false);
   } else if (c->mode == MODE_RUNS) {
     emit_entries(cg, f, s, kernel_row, row, ok, x, false);
   } else {
@@ -447,9 +507,8 @@ static void emit_tables(cy_cg *cg, const frame *f, V p0, V count) {
 
 static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
   const frame *f = ctx;
-  V at = cy_gep(cg, f->scratch, cy_mulc(cg, row, f->c->n_idx * 8));
   for (int i = 0; i < f->c->n_idx; i++)
-    idx[i] = cy_load(cg, cg->i64, cy_gepc(cg, at, i * 8), 8);
+    idx[i] = cy_load(cg, cg->i64, index_at(cg, f, i, row), 8);
 }
 
 /* Is it worth asking whether all pixels of a tile lie outside the picture? */
@@ -460,6 +519,11 @@ static cy_share pixels_of_block(cy_cg *cg, const frame *f, V block) {
   V rows = row_count(cg, c);
   if (c->mode != MODE_RUNS_COPIED)
     return cy_share_rows(cg, c->tile, cy_mul(cg, rows, f->out[2]), c->blocks.mb, block);
+  if (c->row_block == 1) {
+    V pieces = row_pieces(cg, c), first = cy_mul(cg, cy_div(cg, block, pieces), f->out[2]);
+    cy_share s = cy_share_rows(cg, c->tile, f->out[2], c->piece, cy_mod(cg, block, pieces));
+    return (cy_share){cy_add(cg, first, s.begin), cy_add(cg, first, s.end)};
+  }
   cy_share s = cy_share_of(cg, rows, pixel_blocks(cg, c), block);
   return (cy_share){cy_mul(cg, s.begin, f->out[2]), cy_mul(cg, s.end, f->out[2])};
 }
@@ -468,6 +532,8 @@ static unsigned tails_of_blocks(const conv *c) {
   int64_t pixels = known_pixels(c), width = axis_out(&c->axis[2]);
   if (c->mode != MODE_RUNS_COPIED || !pixels)
     return cy_share_tails(c->tile, pixels, c->blocks.mb);
+  if (c->row_block == 1)
+    return cy_share_tails(c->tile, width, c->piece);
   int64_t rows = pixels / width, blocks = cy_ceil(rows, c->row_block), few = rows / blocks * width;
   return cy_tails(c->tile, few, few) | (rows % blocks ? cy_tails(c->tile, few + width, few + width) : 0);
 }
@@ -497,7 +563,7 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
                   .rows = count,
                   .tails = tails_of_blocks(c),
                   .tab = cy_gep(cg, f->scratch, f->r.table),
-                  .tab_stride = cy_mulc(cg, f->pixels, 8),
+                  .tab_stride = cy_mulc(cg, f->row, 8),
                   .base = cy_mulc(cg, group, c->c * 4),
                   .skip = may_skip(c) ? f->zeros : NULL,
                   .taps = cy_i64(cg, c->taps),
@@ -510,7 +576,10 @@ static void emit_task(cy_cg *cg, const frame *f, V task) {
                   .tail_lanes = (unsigned)(c->n % cg->W),
                   .epilogue = c->span.count > 1 ? &places : &c->d->epilogue,
                   .index = &index};
-  cy_core_emit(cg, &core);
+  if (c->span.across)
+    cy_across_emit(cg, &core, c->span.across);
+  else
+    cy_core_emit(cg, &core);
 }
 
 static V address(cy_cg *cg, V p) { return LLVMBuildPtrToInt(cg->b, p, cg->i64, ""); }
@@ -519,7 +588,7 @@ static void emit_part(cy_cg *cg, const conv *c, const char *name, int flags) {
   const cy_conv_desc *d = c->d;
   cy_kernel_begin(cg, name, flags);
   cy_epilogue_open(&d->epilogue, cg);
-  frame f = {.c = c, .r = regions_of(cg, c), .pixels = block_pixels(cg, c)};
+  frame f = {.c = c, .r = regions_of(cg, c), .row = table_row(cg, c)};
   f.scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, (void *)d));
   f.input = address(cg, cy_arg_ptr(cg, d->a_slot));
   f.zeros = address(cg, cy_zeros(cg, (c->mode == MODE_PIXELS ? d->cin : c->klen) * 4));

@@ -26,6 +26,7 @@ void cy_conv_axes(const cy_conv_desc *desc, int part, cy_axis axis[3]);
 typedef struct cy_span {
   int64_t along[3]; /* outputs, by the axes of the desc */
   int64_t count;    /* of all axes together; 1: rows are single outputs */
+  unsigned across;  /* these in vectors of so many input channels: see conv_across.c; 0: not so */
 } cy_span;
 cy_span cy_span_choose(const cy_cg *cg, const cy_conv_desc *desc);
 /* The axes that desc has, along which such blocks are outputs. */
@@ -39,6 +40,17 @@ typedef struct cy_span_outputs {
   cy_span span;
 } cy_span_outputs;
 cy_epilogue cy_span_epilogue(const cy_span_outputs *outputs);
+
+/* ---- conv_across.c ---- */
+
+/* Input channels of a vector; 0: not possible. */
+unsigned cy_across_lanes(const cy_cg *cg, const cy_conv_desc *desc);
+/* Products of vectors for each input channel. */
+double cy_across_products(const cy_conv_desc *desc, unsigned lanes, double outputs, double taps);
+int64_t cy_across_weights(const cy_conv_desc *desc, int64_t taps); /* bytes */
+unsigned cy_across_rows(const cy_cg *cg, int64_t n);               /* of a tile */
+/* cy_core_emit of a core with weights of cy_pack_layout.across, single, and constant n and c. */
+void cy_across_emit(cy_cg *cg, const cy_core *core, unsigned lanes);
 
 /* ---- costs ---- */
 

@@ -7,11 +7,13 @@
  * channels of a block of outputs; inputs of the window that an output does not read have weights of zero for it. Along
  * an axis that takes ((outputs - 1) * stride + kernel) taps for all outputs instead of the kernel's for each. The
  * phases of a transposed convolution are such neighbours, too: blocks have a multiple of each stride then.
+ * Where input channels fill vectors, those of conv_across.c may take less.
  * On Sapphire Rapids a 3x3x3 convolution of 2 to 2 channels and 64x64x64 pixels took 9.5 ms and takes 3.2.
  */
 #include "conv_int.h"
 
 #define GAIN 1.5        /* of products, at least: there are more outputs to cut rows into */
+#define ACROSS_GAIN 1.2 /* likewise, of vectors of input channels */
 #define UNKNOWN_AXIS 48 /* outputs along an axis of unknown size */
 
 /* Does output q of a block read through tap k along axis i, and where, from the block's first input on? */
@@ -60,12 +62,18 @@ static double products(const cy_conv_desc *d, const cy_span *s) {
   return n;
 }
 
-static double plain_products(const cy_conv_desc *d) {
+/* Of an image. */
+static double outputs_of(const cy_conv_desc *d) {
   double n = 1;
-  for (int i = 0; i < d->n_spatial; i++) {
-    int64_t out = cy_csize_known(d->out[i]);
-    n *= (double)((out ? out : UNKNOWN_AXIS) * d->kernel[i]) / (d->transposed ? (double)d->stride[i] : 1);
-  }
+  for (int i = 0; i < d->n_spatial; i++)
+    n *= (double)(cy_csize_known(d->out[i]) ? cy_csize_known(d->out[i]) : UNKNOWN_AXIS);
+  return n;
+}
+
+static double plain_products(const cy_conv_desc *d) {
+  double n = outputs_of(d);
+  for (int i = 0; i < d->n_spatial; i++)
+    n *= (double)d->kernel[i] / (d->transposed ? (double)d->stride[i] : 1);
   return n;
 }
 
@@ -74,10 +82,20 @@ static int64_t step_of(const cy_conv_desc *d, int i) {
   return i >= d->n_spatial ? 1 : d->transposed ? d->stride[i] : 1;
 }
 
+/* Vectors of input channels instead, where they take fewer products than `least`? */
+static cy_span across_or(const cy_cg *cg, const cy_conv_desc *d, cy_span span, double least) {
+  double outputs = outputs_of(d), taps = plain_products(d) / outputs;
+  unsigned lanes = cy_across_lanes(cg, d);
+  if (!lanes || cy_across_weights(d, cy_conv_taps(d)) >= CY_MANY_WEIGHTS ||
+      cy_across_products(d, lanes, outputs, taps) * ACROSS_GAIN >= least)
+    return span;
+  return (cy_span){.along = {1, 1, 1}, .count = 1, .across = lanes};
+}
+
 cy_span cy_span_choose(const cy_cg *cg, const cy_conv_desc *d) {
-  cy_span best = {.along = {1, 1, 1}, .count = 1}, s;
+  cy_span best = {.along = {1, 1, 1}, .count = 1}, s = best;
   int64_t most = cg->W / d->cout, ends[3];
-  double least = plain_products(d) / GAIN;
+  double plain = plain_products(d), least = plain / GAIN;
   if (d->groups > 1 || most < 2)
     return best;
   for (int i = 0; i < 3; i++)
@@ -92,7 +110,7 @@ cy_span cy_span_choose(const cy_cg *cg, const cy_conv_desc *d) {
         least = products(d, &s);
         best = s;
       }
-  return best;
+  return across_or(cg, d, best, best.count > 1 ? least : plain);
 }
 
 void cy_span_axes(const cy_conv_desc *d, const cy_span *s, cy_axis axis[3]) {

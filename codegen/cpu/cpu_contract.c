@@ -427,9 +427,9 @@ static const char *pack_key(cy_arena *arena, const pack_form *f) {
   }
   for (int i = 0; i < f->nparts; i++) {
     const cy_pack_layout *l = &f->parts[i].layout;
-    key = cy_arena_printf(arena, "%s|%lld %lld %lld %lld %lld %lld %u %d %d %d %d", key, (long long)l->groups,
+    key = cy_arena_printf(arena, "%s|%lld %lld %lld %lld %lld %lld %u %d %d %d %d %d", key, (long long)l->groups,
                           (long long)l->n, (long long)l->taps, (long long)l->c, (long long)l->tap_block,
-                          (long long)l->c_block, l->nr, l->merged, l->winograd, l->depthwise, l->weights);
+                          (long long)l->c_block, l->nr, l->merged, l->winograd, l->depthwise, l->across, l->weights);
     for (int64_t t = 0; f->parts[i].tap_map && t < l->taps * (l->places ? l->places : l->depth ? l->depth : 1); t++)
       key = cy_arena_printf(arena, "%s,%d", key, f->parts[i].tap_map[t]);
   }

@@ -45,6 +45,8 @@ static void cpu_describe(cy_cg *cg) {
   cg->amx_bf16 = tiles && cy_cg_has(cg, "amx-bf16");
   /* Sapphire Rapids, which is the first with FP16, takes four times as long for it as for an fma. */
   cg->bf16_dot = cg->avx512 && cy_cg_has(cg, "avx512bf16") && !cy_cg_has(cg, "avx512fp16");
+  /* Updates of microcode make it slow on older CPUs of Intel's, and on AMD's it takes many operations. */
+  cg->gathers = cg->avx512 && cy_cg_has(cg, "avx512fp16");
   cg->fma = cy_cg_has(cg, "fma");
   cg->W = cg->avx512 ? 16 : cg->avx2 ? 8 : 4;
   cg->l2_bytes = cy_cpu_l2_bytes(cg->cpu, cg->avx512);

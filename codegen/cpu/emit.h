@@ -34,6 +34,7 @@ typedef struct cy_cg {
   unsigned W;      /* f32 lanes of a vector register */
   bool fma, avx2, avx512, vnni;
   bool bf16_dot;           /* vdpbf16ps on vectors of 512 bits, where nothing is faster */
+  bool gathers;            /* floats from anywhere by an instruction, where that is faster than one by one */
   bool amx_int8, amx_bf16; /* products of tiles, see dot_amx.c */
   bool vnni_spelled; /* tests: what vpdpbusd does, in plain instructions */
   bool no_fast;      /* algorithms of fewer multiplications are not wanted: see cy_machine_forgo_fast */

@@ -11,6 +11,8 @@
 
 #include <math.h>
 
+enum { GATHERED = 8 }; /* lanes of an instruction that gathers */
+
 /* ---- bookkeeping ---- */
 
 void cy_lp_statement(cy_lp *p) {
@@ -247,12 +249,25 @@ static void split_terms(cy_lp *p, cy_expr e, V *inout_varying, V *inout_uniform)
   *sum = *sum ? LLVMBuildAdd(p->cg->b, *sum, v, "") : v;
 }
 
-/* Lane by lane, the offset's uniform part being the address: what varies may be the same for many such loads. */
+/* Is there an instruction for elements t from anywhere, and is it the faster way? */
+static bool gathers(const cy_lp *p, cy_dtype t) {
+  return p->cg->gathers && !cy_lp_packed(t) && cy_lp_bytes(t) == 4 && p->lanes % GATHERED == 0;
+}
+
+/* The offset's uniform part is the address: what varies may be the same for many such loads. By an instruction, only
+ * those lanes that the guard lets through, zeros in the others, or lane by lane without a guard. */
 static V load_scattered(cy_lp *p, cy_karg arg, cy_expr offset) {
   V varying = NULL, uniform = NULL;
   split_terms(p, offset, &varying, &uniform);
   V base = uniform ? address(p, arg, uniform) : p->arg[arg];
   cy_dtype t = p->args[arg].dtype;
+  if (gathers(p, t)) {
+    T types[2] = {cy_lp_mem(p->cg, t, p->lanes), LLVMVectorType(p->cg->ptr, p->lanes)};
+    V at = LLVMBuildGEP2(p->cg->b, cy_lp_mem(p->cg, t, 1), base, &varying, 1, "");
+    V mask = p->guard ? guard_mask(p) : LLVMConstAllOnes(LLVMVectorType(p->cg->i1, p->lanes));
+    V a[4] = {at, cy_i32(p->cg, 4), mask, LLVMConstNull(types[0])};
+    return cy_intrinsic_of(p->cg, "llvm.masked.gather", types, 2, a, 4);
+  }
   V v = LLVMGetPoison(cy_lp_mem(p->cg, t, p->lanes));
   for (unsigned i = 0; i < p->lanes; i++) {
     V at = cy_mulc(p->cg, cy_lp_lane(p->cg, varying, i, p->lanes), cy_lp_bytes(t));
@@ -314,7 +329,7 @@ static V load_by_if(cy_lp *p, const cy_expr_info *x, const step *s, V offset) {
 
 static V load_varying(cy_lp *p, const cy_expr_info *x) {
   step s = step_of(p, x->arg[0]);
-  if (!s.affine && !p->guard && !cy_lp_packed(x->dtype))
+  if (!s.affine && (gathers(p, x->dtype) || (!p->guard && !cy_lp_packed(x->dtype))))
     return cy_lp_from_mem(p->cg, load_scattered(p, x->id, x->arg[0]), x->dtype, p->lanes);
   V offset = s.affine ? cy_lp_uniform(p, x->arg[0]) : cy_lp_value(p, x->arg[0]);
   int64_t by;

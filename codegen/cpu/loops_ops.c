@@ -436,13 +436,22 @@ static V int_op(cy_cg *cg, cy_op op, cy_dtype t, V *a) {
 
 /* ---- conversion, comparison ---- */
 
-/* f32 to i32, saturated, 0 for NaN: LLVM takes vectors apart for its own form. */
-static V f32_to_i32(cy_cg *cg, V x, unsigned n) {
+/* Saturated, 0 for NaN: LLVM takes vectors apart for its own form. low: the least number; high: the largest one below
+ * too_large, which is one more than `most`, the largest integer. */
+typedef struct int_range {
+  double low, high, too_large;
+  int64_t most;
+} int_range;
+static const int_range f32_to_i32 = {-0x1p31, 0x1.fffffep30, 0x1p31, INT32_MAX},
+                       f32_to_i64 = {-0x1p63, 0x1.fffffep62, 0x1p63, INT64_MAX},
+                       f64_to_i64 = {-0x1p63, 0x1.fffffffffffffp62, 0x1p63, INT64_MAX};
+
+static V to_int_within(cy_cg *cg, V x, T reg, const int_range *r) {
   LLVMBuilderRef b = cg->b;
-  V lo = real_like(x, -0x1p31), hi = real_like(x, 0x1.fffffep30), too_large = real_like(x, 0x1p31);
-  V y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, x, lo, ""), x, lo, "");
-  y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, y, hi, ""), y, hi, "");
-  V v = LLVMBuildFPToSI(b, y, lanes_of(cg->i32, n), ""), most = cy_splat(cg, cy_i32(cg, INT32_MAX), n);
+  V low = real_like(x, r->low), high = real_like(x, r->high), too_large = real_like(x, r->too_large);
+  V y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGT, x, low, ""), x, low, "");
+  y = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, y, high, ""), y, high, "");
+  V v = LLVMBuildFPToSI(b, y, reg, ""), most = int_like(v, r->most);
   v = LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOGE, x, too_large, ""), most, v, "");
   return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""), LLVMConstNull(LLVMTypeOf(v)), v, "");
 }
@@ -479,9 +488,9 @@ static V real_to_int(cy_cg *cg, V x, cy_dtype t, unsigned n) {
   int bits = bits_of(t);
   T reg = cy_lp_reg(cg, t, n);
   if (is_f32 && t == CY_I32)
-    return f32_to_i32(cg, x, n);
-  if (n >= 4 && t == CY_I64 && !cg->avx512)
-    return real_to_i64(cg, x, n);
+    return to_int_within(cg, x, reg, &f32_to_i32);
+  if (n >= 4 && t == CY_I64) /* an instruction of AVX-512 only */
+    return cg->avx512 ? to_int_within(cg, x, reg, is_f32 ? &f32_to_i64 : &f64_to_i64) : real_to_i64(cg, x, n);
   bool exact = n > 1 && t == CY_I32; /* f64 has all of i32 */
   if (bits >= 32 && !exact)
     return saturated(cg, x, reg, sgn);

@@ -8,7 +8,10 @@
 
 #include <string.h>
 
-int64_t cy_pack_units(const cy_pack_layout *l) { return l->depthwise ? 1 : l->groups * cy_pack_panels(l); }
+/* Is there but one unit? */
+static bool is_whole(const cy_pack_layout *l) { return l->depthwise || l->across; }
+
+int64_t cy_pack_units(const cy_pack_layout *l) { return is_whole(l) ? 1 : l->groups * cy_pack_panels(l); }
 
 /* With merged groups a column sees the channels of its own group only, with places the taps of its own place, and
  * `out` stays as it is elsewhere. */
@@ -95,10 +98,18 @@ static void pack_depthwise(const cy_pack_layout *l, const cy_pack_source *s, cha
         put_weight(l, s, i / l->n, i % l->n, t, c, out + i * bytes);
 }
 
+static void pack_across(const cy_pack_layout *l, const cy_pack_source *s, char *out) {
+  for (int64_t t = 0; t < l->taps; t++)
+    for (int64_t c0 = 0; c0 < l->c; c0 += l->across)
+      for (int64_t n = 0; n < l->n; n++)
+        for (int64_t c = c0; c < c0 + l->across; c++, out += cy_weight_bytes(l->weights))
+          put_weight(l, s, 0, n, t, c, out);
+}
+
 void cy_pack_run(const cy_pack_layout *l, const cy_pack_source *s, int64_t begin, int64_t end, void *out) {
-  if (l->depthwise) {
+  if (is_whole(l)) {
     if (begin < end)
-      pack_depthwise(l, s, out);
+      (l->across ? pack_across : pack_depthwise)(l, s, out);
     return;
   }
   int64_t panels = cy_pack_panels(l);

@@ -54,20 +54,52 @@ static void test_unsaturated(void) {
     }
 }
 
-/* Casts to i32 of what it does not hold, and of what it just does. */
-static void test_saturation(void) {
-  static const double odd[] = {NAN, INFINITY, -INFINITY, 0x1p31, -0x1p31, 0x1.fffffep30, 3e9, -3e9};
+/* Casts to integers of what they do not hold, and of what they just do. */
+static void saturate(cy_dtype from, cy_dtype to, double most) {
+  const double odd[] = {NAN, INFINITY, -INFINITY, most, -most, most * (1 - 0x1p-24), 1.5 * most, -1.5 * most};
   cy_kernel *k = cy_kernel_create(g, "cast");
-  cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_I32, 0);
+  cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, from, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, to, 0);
   cy_var i = cy_kernel_add_var(k, d(100));
   cy_kernel_add_grid(k, i);
   cy_kernel_set_grid_lanes(k, true);
   cy_expr at = cy_x_var(k, i), v = cy_x_load(k, x, at);
   for (int n = 0; n < CHECK_COUNT(odd); n++)
-    v = cy_x_select(k, cy_x_bin(k, CY_OP_eq, at, cy_x_index(k, 5 * n)), f32(k, odd[n]), v);
-  cy_kernel_store(k, y, at, cy_x_cast(k, v, CY_I32));
-  jit_case c = {.what = "saturation", .elems = {100, 100}, .lo = -4e9, .hi = 4e9};
+    v = cy_x_select(k, cy_x_bin(k, CY_OP_eq, at, cy_x_index(k, 5 * n)), cy_x_const(k, from, odd[n]), v);
+  cy_kernel_store(k, y, at, cy_x_cast(k, v, to));
+  jit_case c = {.what = "saturation", .elems = {100, 100}, .lo = -2 * most, .hi = 2 * most};
   CHECK_INT_EQ(jit_check(j, k, &c), 0);
+}
+
+static void test_saturation(void) {
+  saturate(CY_F32, CY_I32, 0x1p31);
+  saturate(CY_F32, CY_I64, 0x1p63);
+  saturate(CY_F64, CY_I64, 0x1p63);
+}
+
+/* y[i] = x[i * i mod 97], everywhere or where i mod 3 is not 0: elsewhere the offset lies outside of x. */
+static void test_scattered(void) {
+  static const cy_dtype types[] = {CY_F32, CY_I32, CY_F64, CY_I64};
+  for (int n = 0; n < 2 * CHECK_COUNT(types); n++) {
+    cy_dtype t = types[n / 2];
+    cy_kernel *k = cy_kernel_create(g, "scattered");
+    cy_karg x = cy_kernel_add_arg(k, CY_ARG_READ, t, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, t, 0);
+    cy_var i = cy_kernel_add_var(k, d(100));
+    cy_kernel_add_grid(k, i);
+    cy_kernel_set_grid_lanes(k, true);
+    cy_expr at = cy_x_var(k, i), v, zero = cy_x_index(k, 0);
+    cy_expr from = cy_x_bin(k, CY_OP_mod, cy_x_bin(k, CY_OP_mul, at, at), cy_x_index(k, 97));
+    if (n % 2 == 0) {
+      v = cy_x_load(k, x, from);
+    } else {
+      cy_expr other = cy_x_bin(k, CY_OP_ne, cy_x_bin(k, CY_OP_mod, at, cy_x_index(k, 3)), zero);
+      from = cy_x_select(k, other, from, cy_x_index(k, (int64_t)1 << 40));
+      cy_expr none = cy_dtype_is_float(t) ? cy_x_const(k, t, 7) : cy_x_int(k, t, 7);
+      v = cy_x_select(k, other, cy_x_load(k, x, from), none);
+    }
+    cy_kernel_store(k, y, at, v);
+    jit_case c = {.what = "scattered", .elems = {97, 100}, .lo = 0, .hi = 100};
+    CHECK_INT_EQ(jit_check(j, k, &c), 0);
+  }
 }
 
 /* What a quantize becomes, with the bounds of u8 and others, behind a load of bytes that a condition common to all
@@ -232,11 +264,21 @@ static void test_window(void) {
 }
 
 static const check_test tests[] = {
-    {"rounding", test_rounding},   {"strides", test_strides}, {"reduce", test_reduce},
-    {"softmax", test_softmax},     {"index", test_index},     {"window", test_window},
-    {"casts", test_casts},         {"ops", test_ops},         {"unsaturated", test_unsaturated},
-    {"saturation", test_saturation}, {"crossings", test_crossings}, {"whole", test_whole},
-    {"pairs", test_pairs},         {"division", test_division},
+    {"rounding", test_rounding},
+    {"strides", test_strides},
+    {"reduce", test_reduce},
+    {"softmax", test_softmax},
+    {"index", test_index},
+    {"window", test_window},
+    {"casts", test_casts},
+    {"ops", test_ops},
+    {"unsaturated", test_unsaturated},
+    {"saturation", test_saturation},
+    {"crossings", test_crossings},
+    {"whole", test_whole},
+    {"pairs", test_pairs},
+    {"division", test_division},
+    {"scattered", test_scattered},
 };
 
 int main(int argc, char **argv) { return jit_main(argc, argv, tests, CHECK_COUNT(tests), &g, &j); }
