@@ -570,7 +570,8 @@ static void emit_filters(cy_cg *cg, const task *t, V q, V c0, V n) {
 }
 
 /* M += V * U over channels [c0, c0 + n). V of all tiles is larger than the second-level cache and its rows are short,
- * so each point's are prefetched while those of the point before are multiplied. */
+ * so each point's are prefetched while those of the point before are multiplied; with AVX-512, also M, which comes from
+ * the second level. */
 static void emit_products(cy_cg *cg, const task *t, V c0, V n) {
   const wino *w = t->w;
   cy_loop e;
@@ -585,6 +586,7 @@ static void emit_products(cy_cg *cg, const task *t, V c0, V n) {
                   .ahead = cy_gepc(cg, a, v_floats(w) * 4),
                   .b = cy_gep(cg, t->u, cy_mulc(cg, e.iv, u_floats(w) * 4)),
                   .c = cy_gep(cg, t->m, cy_mulc(cg, e.iv, m_floats(w) * 4)),
+                  .ahead_sums = cy_gep(cg, t->m, cy_mulc(cg, cy_addc(cg, e.iv, 1), m_floats(w) * 4)),
                   .tab = t->tab,
                   .row_bytes = w->cb * 4,
                   .ldc = w->nr * 4,
