@@ -66,7 +66,7 @@ static V all_skipped(cy_cg *cg, unsigned mr, V tab, V skip) {
 
 /* The arguments that only some kernels have stand behind the others, in the order of the flags. */
 static unsigned ukernel_args(int flags) {
-  return UKERNEL_ARGS + (flags & CY_UK_SKIP ? 1 : 0) + (flags & CY_UK_AHEAD ? 2 : 0);
+  return UKERNEL_ARGS + (flags & CY_UK_SKIP ? 1 : 0) + (flags & CY_UK_AHEAD ? 2 : 0) + (flags & CY_UK_NEXT ? 3 : 0);
 }
 
 static LLVMTypeRef ukernel_params(cy_cg *cg, int flags, LLVMTypeRef *params) {
@@ -77,6 +77,11 @@ static LLVMTypeRef ukernel_params(cy_cg *cg, int flags, LLVMTypeRef *params) {
   if (flags & CY_UK_SKIP)
     params[n++] = cg->i64;
   if (flags & CY_UK_AHEAD) {
+    params[n++] = cg->ptr;
+    params[n++] = cg->i64;
+  }
+  if (flags & CY_UK_NEXT) {
+    params[n++] = cg->ptr;
     params[n++] = cg->ptr;
     params[n++] = cg->i64;
   }
@@ -99,7 +104,11 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
   memcpy(v, taps.v, carried * sizeof *v);
   if (skip) /* no step of k, only on to the next tap's weights */
     klen = cy_select(cg, all_skipped(cg, mr, tab, skip), cy_i64(cg, 0), full);
-  if (flags & CY_UK_STREAMS)
+  if (flags & CY_UK_NEXT) {
+    unsigned first = ukernel_args(flags) - 3;
+    const cy_next next = {LLVMGetParam(fn, first), LLVMGetParam(fn, first + 1), LLVMGetParam(fn, first + 2)};
+    cy_run_next(cg, mr, nv, weights_of(flags), row, klen, ldb, &next, v);
+  } else if (flags & CY_UK_STREAMS)
     cy_run_streams(cg, mr, nv, weights_of(flags), row, klen, ldb, v);
   else
     cy_run_emit(cg, mr, nv, weights_of(flags), row, klen, ldb, ahead, v);
@@ -111,12 +120,13 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
 }
 
 /* void (i64 base, ptr tab, i64 tab_stride, ptr B, i64 ldb, ptr C, i64 ldc, i64 taps, i64 klen, i1 accumulate
- * [, i64 skip] [, ptr ahead, i64 ahead_step]); bytes. */
+ * [, i64 skip] [, ptr ahead, i64 ahead_step] [, ptr next_rows, ptr next_sums, i64 next_step]); bytes. */
 static V ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
   char name[60];
   static const char *const stored[] = {"", "_f16", "_bf16"};
-  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s%s", mr, nv * cg->W, stored[weights_of(flags)],
-           flags & CY_UK_SKIP ? "_skip" : "", flags & CY_UK_AHEAD ? "_ahead" : "", flags & CY_UK_STREAMS ? "_streams" : "");
+  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s%s%s", mr, nv * cg->W, stored[weights_of(flags)],
+           flags & CY_UK_SKIP ? "_skip" : "", flags & CY_UK_AHEAD ? "_ahead" : "",
+           flags & CY_UK_STREAMS ? "_streams" : "", flags & CY_UK_NEXT ? "_next" : "");
   V fn = cy_shared_find(cg, name);
   if (fn)
     return fn;
@@ -660,7 +670,8 @@ void cy_core_emit(cy_cg *cg, const cy_core *k) {
 
 void cy_product_emit(cy_cg *cg, const cy_product *p) {
   V zero = cy_i64(cg, 0), MR = cy_i64(cg, p->tile.mr), a = LLVMBuildPtrToInt(cg->b, p->a, cg->i64, "");
-  choice from = {p->tile, p->tails, 0, NULL, p->ahead ? CY_UK_AHEAD : 0, 0};
+  bool next = cg->avx512 && p->ahead_sums;
+  choice from = {p->tile, p->tails, 0, NULL, next ? CY_UK_NEXT : p->ahead ? CY_UK_AHEAD : 0, 0};
   cy_loop r;
   cy_loop_begin(cg, &r, zero, p->rows, MR, NULL, 0);
   V args[UKERNEL_MOST_ARGS] = {cy_add(cg, a, cy_mulc(cg, r.iv, p->row_bytes)),
@@ -674,9 +685,15 @@ void cy_product_emit(cy_cg *cg, const cy_product *p) {
                                p->k,
                                p->accumulate ? p->accumulate : LLVMConstInt(cg->i1, 0, 0)};
   r.step = cy_next_rows(cg, p->tile, cy_sub(cg, p->rows, r.iv));
-  if (p->ahead) {
-    args[UKERNEL_ARGS] = cy_gep(cg, p->ahead, cy_mulc(cg, r.iv, p->row_bytes));
-    args[UKERNEL_ARGS + 1] = cy_i64(cg, p->tile.mr * 4);
+  V *more = args + UKERNEL_ARGS;
+  if (next) {
+    V row = cy_add(cg, r.iv, r.step), last = cy_icmp(cg, LLVMIntSGE, row, p->rows);
+    more[0] = cy_select(cg, last, p->ahead, cy_gep(cg, p->a, cy_mulc(cg, row, p->row_bytes)));
+    more[1] = cy_select(cg, last, p->ahead_sums, cy_gep(cg, p->c, cy_mulc(cg, row, p->ldc)));
+    more[2] = cy_i64(cg, cy_ceil(p->tile.mr * p->ldc * CY_RUN_STEPS * 4, p->row_bytes));
+  } else if (p->ahead) {
+    more[0] = cy_gep(cg, p->ahead, cy_mulc(cg, r.iv, p->row_bytes));
+    more[1] = cy_i64(cg, p->tile.mr * 4);
   }
   emit_tile_call(cg, &from, r.step, args);
   cy_loop_end(cg, &r, NULL);

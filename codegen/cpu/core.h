@@ -52,6 +52,14 @@ V cy_next_rows(cy_cg *cg, cy_tile tile, V left);
 /* Of a micro-kernel: one tap. For each k, mr broadcasts times nv vectors. v: sums, B's pointer, and with `ahead`, the
  * bytes from one prefetch to the next, where that is; they are replaced by their next values. */
 void cy_run_emit(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V ahead, V *v);
+/* The same where rows are dense, and the micro-kernel's next call is known: its rows and sums are brought into the
+ * first-level cache meanwhile. step: bytes of sums for CY_RUN_STEPS of k, up to CY_NEXT_LINES cache lines. */
+enum { CY_RUN_STEPS = 4, CY_NEXT_LINES = 2 };
+typedef struct cy_next {
+  V rows, sums, step;
+} cy_next;
+void cy_run_next(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb,
+                 const cy_next *next, V *v);
 /* The same without prefetching, for rows that read weights from memory and have no others to share them with: from
  * several places of a panel at once. The hardware prefetches each of some streams as far ahead as it does a single one:
  * 19 GB/s instead of 12 on a core of Sapphire Rapids. */
@@ -69,7 +77,8 @@ enum {
   CY_UK_AHEAD = 2, /* with every k, `ahead` is prefetched and moves on by ahead_step */
   CY_UK_F16 = 4,   /* B is stored as halves */
   CY_UK_BF16 = 8,
-  CY_UK_STREAMS = 16 /* weights come from memory, for few rows */
+  CY_UK_STREAMS = 16, /* weights come from memory, for few rows */
+  CY_UK_NEXT = 32     /* of one tap: `next` is prefetched, see cy_run_next */
 };
 /* The sums of mr rows of nv vectors, rows ldc bytes apart: zero at first, or what C holds when accumulating; and their
  * way back to C. */
@@ -158,7 +167,8 @@ typedef struct cy_product {
   V ldb;        /* bytes between k of b; NULL: a packed panel's */
   V accumulate; /* i1: onto what c holds; NULL: no */
   bool whole_tab; /* tab has an entry for every row, and row_bytes is 0 */
-  V ahead;      /* the a of a product to come, of dense rows, prefetched meanwhile; NULL: nothing */
+  V ahead;        /* the a of the product that follows, of dense rows, prefetched meanwhile; NULL: nothing */
+  V ahead_sums;   /* its c; with AVX-512 they are prefetched tile by tile, its own first; NULL: not */
   unsigned tails;
   int64_t taps, tab_stride; /* 0: one tap */
   int64_t row_bytes, ldc;   /* bytes between rows of a and of c */

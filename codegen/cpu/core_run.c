@@ -60,33 +60,69 @@ static V opaque(cy_cg *cg, V p) {
   return LLVMBuildCall2(cg->b, type, same, &p, 1, "");
 }
 
-/* The same for a single vector, whose fma take broadcasts from memory: their addresses had better be no sums of two
- * registers, which LLVM would make of pointers that move on together (Sapphire Rapids: 10 to 20 % of the time). */
-static void emit_narrow_run(cy_cg *cg, unsigned mr, cy_weights weights, const V *row, V klen, V ldb, V ahead, V *v) {
-  enum { STEPS = 4 };
-  unsigned carried = mr + 1 + (ahead != NULL);
-  V whole = cy_mulc(cg, cy_div(cg, klen, cy_i64(cg, STEPS)), STEPS), now[CY_LOOP_MAX];
+/* The cache lines of the next tile that fall to some steps: so many at most. */
+static void emit_next(cy_cg *cg, const V *next) {
+  for (int i = 0; i < 2; i++)
+    for (int line = 0; line < CY_NEXT_LINES; line++)
+      cy_prefetch(cg, cy_gepc(cg, next[i], line * 64), i == 1, CY_FIRST_LEVEL);
+}
+
+/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than
+ * there are. */
+static void emit_fence(cy_cg *cg) {
+  LLVMTypeRef type = LLVMFunctionType(cg->voidt, NULL, 0, 0);
+  static const char clobbers[] = "~{memory}";
+  V fence = LLVMGetInlineAsm(type, "", 0, clobbers, sizeof clobbers - 1, 1, 0, LLVMInlineAsmDialectATT, 0);
+  LLVMBuildCall2(cg->b, type, fence, NULL, 0, "");
+}
+
+/* Some steps at a time, as long as there are enough. For a single vector, whose fma take broadcasts from memory: their
+ * addresses had better be no sums of two registers, which LLVM would make of pointers that move on together (Sapphire
+ * Rapids: 10 to 20 % of the time). next: as for cy_run_next, or NULL. */
+static void emit_stepped_run(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb,
+                             V ahead, const cy_next *next, V *v) {
+  unsigned n = mr * nv, carried = n + 1 + (ahead != NULL), rows = nv == 1 ? mr : 0, all = carried + rows;
+  V whole = cy_mulc(cg, cy_div(cg, klen, cy_i64(cg, CY_RUN_STEPS)), CY_RUN_STEPS), now[CY_LOOP_MAX], rest[16];
   cy_loop l;
   memcpy(now, v, carried * sizeof *v);
-  memcpy(now + carried, row, mr * sizeof *v);
-  cy_loop_begin(cg, &l, cy_i64(cg, 0), whole, cy_i64(cg, STEPS), now, carried + mr);
-  memcpy(now, l.v, carried * sizeof *v);
-  for (int s = 0; s < STEPS; s++) {
-    add_products(cg, mr, 1, weights, now[mr], l.v + carried, cy_i64(cg, s), now);
-    move_on(cg, mr, ldb, ahead, now);
+  memcpy(now + carried, row, rows * sizeof *v);
+  if (next) {
+    now[all] = next->rows;
+    now[all + 1] = next->sums;
   }
-  for (unsigned i = 0; i < mr; i++)
-    now[carried + i] = opaque(cg, cy_gepc(cg, l.v[carried + i], STEPS * 4));
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), whole, cy_i64(cg, CY_RUN_STEPS), now, all + (next ? 2 : 0));
+  memcpy(now, l.v, carried * sizeof *v);
+  for (int s = 0; s < CY_RUN_STEPS; s++) {
+    add_products(cg, mr, nv, weights, now[n], rows ? l.v + carried : row, rows ? cy_i64(cg, s) : cy_addc(cg, l.iv, s),
+                 now);
+    move_on(cg, n, ldb, ahead, now);
+    if (!rows)
+      emit_fence(cg);
+  }
+  for (unsigned i = 0; i < rows; i++)
+    now[carried + i] = opaque(cg, cy_gepc(cg, l.v[carried + i], CY_RUN_STEPS * 4));
+  if (next) {
+    emit_next(cg, l.v + all);
+    now[all] = cy_gepc(cg, l.v[all], mr * CY_RUN_STEPS * 4);
+    now[all + 1] = cy_gep(cg, l.v[all + 1], next->step);
+  }
   cy_loop_end(cg, &l, now);
   memcpy(v, l.out, carried * sizeof *v);
-  emit_run(cg, mr, 1, weights, l.out + carried, cy_sub(cg, klen, whole), ldb, ahead, v);
+  for (unsigned i = 0; i < mr; i++)
+    rest[i] = rows ? l.out[carried + i] : cy_gepf(cg, row[i], whole);
+  emit_run(cg, mr, nv, weights, rest, cy_sub(cg, klen, whole), ldb, ahead, v);
 }
 
 void cy_run_emit(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V ahead, V *v) {
   if (cg->avx512 && nv == 1 && mr > 1)
-    emit_narrow_run(cg, mr, weights, row, klen, ldb, ahead, v);
+    emit_stepped_run(cg, mr, nv, weights, row, klen, ldb, ahead, NULL, v);
   else
     emit_run(cg, mr, nv, weights, row, klen, ldb, ahead, v);
+}
+
+void cy_run_next(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb,
+                 const cy_next *next, V *v) {
+  emit_stepped_run(cg, mr, nv, weights, row, klen, ldb, NULL, next, v);
 }
 
 void cy_run_streams(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V *v) {
@@ -107,15 +143,6 @@ void cy_run_streams(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, con
   for (unsigned i = 0; i < mr; i++)
     rest[i] = cy_gepf(cg, row[i], done);
   cy_run_emit(cg, mr, nv, weights, rest, cy_sub(cg, klen, done), ldb, NULL, v);
-}
-
-/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than
- * there are. */
-static void emit_fence(cy_cg *cg) {
-  LLVMTypeRef type = LLVMFunctionType(cg->voidt, NULL, 0, 0);
-  static const char clobbers[] = "~{memory}";
-  V fence = LLVMGetInlineAsm(type, "", 0, clobbers, sizeof clobbers - 1, 1, 0, LLVMInlineAsmDialectATT, 0);
-  LLVMBuildCall2(cg->b, type, fence, NULL, 0, "");
 }
 
 void cy_run_steps(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, int64_t depth, V ldb, V *v) {

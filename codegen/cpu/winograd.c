@@ -29,6 +29,7 @@
 #define MOST_BYTES (4 << 20)   /* of V in a worker's scratch */
 #define SHARED_BYTES (8 << 20) /* of V made by a phase of its own */
 #define FILTERS_AHEAD 2048     /* bytes from the filters that are transformed to those that are prefetched */
+#define POINTS_AHEAD 128       /* bytes from the points that are written to those that are prefetched */
 #define ROWS_MOST_TILES 8      /* that winograd_rows.c is faster for */
 #define FEW 64                 /* outputs that may be computed plainly */
 
@@ -98,8 +99,8 @@ static double output_cost(unsigned W, int64_t tiles, int64_t columns) {
   return (double)tiles * (W == 16 ? 200 : 150) * (double)columns / W;
 }
 static double task_cost(unsigned W, int64_t tiles, int64_t columns, int64_t c) {
-  static const double tail[6] = {0, 2, 2, 3, 4, 5}; /* see next_rows in core.c */
-  double rows = (double)(tiles / 6 * 6) + tail[tiles % 6], each = (double)(c * columns) / W;
+  static const double tail[6] = {0, 2, 2, 3, 4, 5}; /* see cy_next_rows; with AVX-512 no row idles */
+  double rows = W == 16 ? (double)tiles : (double)(tiles / 6 * 6) + tail[tiles % 6], each = (double)(c * columns) / W;
   return (18 * rows + (W == 16 ? 240 : 100)) * each + output_cost(W, tiles, columns);
 }
 
@@ -117,7 +118,7 @@ static int64_t most_tiles(const cy_cg *cg, const wino *w) {
   int64_t most = cg->l2_bytes * 9 / 20 / (POINT_BYTES * w->nr), least = cg->avx512 ? 48 : 24;
   int64_t fit = (cg->avx512 ? cg->l2_bytes * 6 / 10 : MOST_BYTES) / (POINT_BYTES * w->c);
   if (w->filters_once)
-    return cg->l2_bytes / 4 / (POINT_BYTES * (w->c + w->nr));
+    return cg->l2_bytes * 7 / 20 / (POINT_BYTES * (w->c + w->nr));
   return w->shared || fit > most ? most : fit < least ? least : fit;
 }
 
@@ -139,10 +140,14 @@ static void blocks_choose(const cy_cg *cg, wino *w, int64_t total) {
     }
 }
 
-/* Columns that idle in the last panel take as long as others: a narrower tile where there are fewer of them then, if it
+/* With AVX-512, several narrow panels leave V more of the second-level cache and have deeper blocks of channels, so that
+ * M is read less often; the points of a single wide one are made but once (filters_once).
+ * Columns that idle in the last panel take as long as others: a narrower tile where there are fewer of them then, if it
  * still has sums enough to hide the latency of fma. */
 static cy_tile tile_choose(const cy_cg *cg, int64_t total, int64_t cout) {
   cy_tile t = cy_tile_choose(cg, total, cout);
+  if (cg->avx512 && t.mr == 6 && t.nv > 2 && cout > (int64_t)t.nv * cg->W)
+    t = (cy_tile){8, 2};
   int64_t nr = (int64_t)t.nv * cg->W, least = cy_round_up(cout, nr);
   for (unsigned nv = t.nv - 1; nv * t.mr >= 8; nv--) {
     nr = (int64_t)nv * cg->W;
@@ -372,10 +377,11 @@ typedef struct lines {
   int64_t apart, step;
 } lines;
 
-/* Along one axis, `count` lines become lines of `results`. Such passes are loops, since 36 values do not fit the
- * registers anyway: less code, compiled sooner. */
+/* Along one axis, `count` lines become lines of `results`; what lies `ahead` bytes behind these, if not 0, is prefetched,
+ * to be written later. Such passes are loops, since 36 values do not fit the registers anyway: less code, compiled
+ * sooner. */
 static void emit_pass(cy_cg *cg, LLVMTypeRef type, int count, lines in,
-                      void (*transform)(cy_cg *cg, const V *values, V *out), int results, lines out) {
+                      void (*transform)(cy_cg *cg, const V *values, V *out), int results, lines out, int64_t ahead) {
   cy_loop l;
   V d[6], r[6];
   cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_i64(cg, count), cy_i64(cg, 1), NULL, 0);
@@ -383,8 +389,12 @@ static void emit_pass(cy_cg *cg, LLVMTypeRef type, int count, lines in,
   for (int i = 0; i < 6; i++)
     d[i] = cy_load(cg, type, cy_gepc(cg, from, i * in.step), 4);
   transform(cg, d, r);
-  for (int i = 0; i < results; i++)
-    cy_store(cg, r[i], cy_gepc(cg, to, i * out.step), 4);
+  for (int i = 0; i < results; i++) {
+    V at = cy_gepc(cg, to, i * out.step);
+    cy_store(cg, r[i], at, 4);
+    if (ahead)
+      cy_prefetch(cg, cy_gepc(cg, at, ahead), true, CY_FIRST_LEVEL);
+  }
   cy_loop_end(cg, &l, NULL);
 }
 
@@ -393,18 +403,23 @@ static void emit_patch(cy_cg *cg, const wino *w, V table, V c, unsigned lanes, V
   LLVMTypeRef type = cy_vecf(cg, lanes);
   int64_t vector = cg->W * 4, point = v_floats(w) * 4;
   cy_loop x;
-  V d[6], r[6];
+  int ix = row_axis(w->d) + 1;
+  V d[6], r[6], right = cy_mulc(cg, cy_size(cg, w->d->in_s[ix]), 4 * w->d->dilation[ix] * 4);
   cy_loop_begin(cg, &x, cy_i64(cg, 0), cy_i64(cg, 6), cy_i64(cg, 1), NULL, 0);
   V column = cy_gep(cg, table, cy_mulc(cg, x.iv, 8)), to = cy_gep(cg, half, cy_mulc(cg, x.iv, vector));
   for (int i = 0; i < 6; i++) {
     V at = LLVMBuildIntToPtr(cg->b, cy_load(cg, cg->i64, cy_gepc(cg, column, i * 6 * 8), 8), cg->ptr, "");
-    d[i] = cy_load(cg, type, cy_gepf(cg, at, c), 4);
+    at = cy_gepf(cg, at, c);
+    d[i] = cy_load(cg, type, at, 4);
+    if (cg->avx512) /* what the next patch reads there, which most often is that on the right */
+      cy_prefetch(cg, cy_gep(cg, at, right), false, CY_FIRST_LEVEL);
   }
   transform_in(cg, d, r);
   for (int i = 0; i < 6; i++)
     cy_store(cg, r[i], cy_gepc(cg, to, i * 6 * vector), 4);
   cy_loop_end(cg, &x, NULL);
-  emit_pass(cg, type, 6, (lines){half, 6 * vector, vector}, transform_in, 6, (lines){out, 6 * point, point});
+  emit_pass(cg, type, 6, (lines){half, 6 * vector, vector}, transform_in, 6, (lines){out, 6 * point, point},
+            cg->avx512 ? POINTS_AHEAD : 0);
 }
 
 /* Where channel c of tile t stands in V. */
@@ -444,8 +459,8 @@ static void emit_input(cy_cg *cg, const wino *w, V first, V count, V points) {
 
 static void emit_unpatch(cy_cg *cg, const wino *w, V in, V half, V out) {
   int64_t vector = cg->W * 4, point = m_floats(w) * 4, row = w->nr * 4;
-  emit_pass(cg, cg->vf, 6, (lines){in, point, 6 * point}, transform_out, 4, (lines){half, vector, 6 * vector});
-  emit_pass(cg, cg->vf, 4, (lines){half, 6 * vector, vector}, transform_out, 4, (lines){out, 4 * row, row});
+  emit_pass(cg, cg->vf, 6, (lines){in, point, 6 * point}, transform_out, 4, (lines){half, vector, 6 * vector}, 0);
+  emit_pass(cg, cg->vf, 4, (lines){half, 6 * vector, vector}, transform_out, 4, (lines){out, 4 * row, row}, 0);
 }
 
 typedef struct output_row {
@@ -474,20 +489,29 @@ static void emit_spots(cy_cg *cg, const wino *w, V first, V count, V table) {
   cy_loop_end(cg, &t, NULL);
 }
 
+static void load_spot(cy_cg *cg, const wino *w, V table, V s[SPOT]) {
+  for (int i = 0; i < spot_numbers(w); i++)
+    s[i] = cy_load(cg, cg->i64, cy_gepc(cg, table, i * 8), 8);
+}
+
+/* Row y of a tile. */
+static output_row output_row_of(cy_cg *cg, const wino *w, V s[SPOT], V y) {
+  const int64_t *dilation = w->d->dilation + row_axis(w->d);
+  return (output_row){s[0], s[5], cy_add(cg, s[1], cy_mulc(cg, y, dilation[0])), s[2], dilation[1]};
+}
+
 /* One tile, all columns of the panel that begins at output channel col0. */
 static void emit_output_tile(cy_cg *cg, const wino *w, V table, V m, V col0, V half, V buffer) {
   const cy_conv_desc *d = w->d;
   V cols = cy_imin(cg, cy_i64(cg, w->nr), cy_sub(cg, cy_i64(cg, d->cout), col0)), s[SPOT] = {0};
-  int oy = row_axis(d);
   cy_loop j, y;
   cy_loop_begin(cg, &j, cy_i64(cg, 0), cols, cy_i64(cg, cg->W), NULL, 0);
   V to = cy_gepf(cg, buffer, j.iv);
   emit_unpatch(cg, w, cy_gepf(cg, m, j.iv), half, to);
   cy_loop_end(cg, &j, NULL);
-  for (int i = 0; i < spot_numbers(w); i++)
-    s[i] = cy_load(cg, cg->i64, cy_gepc(cg, table, i * 8), 8);
+  load_spot(cg, w, table, s);
   cy_loop_begin(cg, &y, cy_i64(cg, 0), s[3], cy_i64(cg, 1), NULL, 0);
-  output_row at = {s[0], s[5], cy_add(cg, s[1], cy_mulc(cg, y.iv, d->dilation[oy])), s[2], d->dilation[oy + 1]};
+  output_row at = output_row_of(cg, w, s, y.iv);
   cy_rows rows = {row_index, &at, 1 + (unsigned)d->n_spatial};
   V from = cy_gep(cg, buffer, cy_mulc(cg, y.iv, 4 * w->nr * 4));
   cy_epilogue_tile(cg, &d->epilogue, &rows, from, cy_i64(cg, w->nr * 4), s[4], cy_i64(cg, 0), cols, col0,
@@ -495,11 +519,35 @@ static void emit_output_tile(cy_cg *cg, const wino *w, V table, V m, V col0, V h
   cy_loop_end(cg, &y, NULL);
 }
 
+/* What the epilogue will read and write of a tile, in the panel that begins at output channel col0: most outputs are
+ * larger than the second-level cache, and stores wait for the lines that they overwrite. */
+static void emit_output_ahead(cy_cg *cg, const wino *w, V table, V col0) {
+  const cy_conv_desc *d = w->d;
+  V s[SPOT] = {0}, idx[SPOT];
+  cy_loop y, x;
+  load_spot(cg, w, table, s);
+  cy_loop_begin(cg, &y, cy_i64(cg, 0), s[3], cy_i64(cg, 1), NULL, 0);
+  output_row at = output_row_of(cg, w, s, y.iv);
+  cy_loop_begin(cg, &x, cy_i64(cg, 0), s[4], cy_i64(cg, 1), NULL, 0);
+  row_index(&at, cg, x.iv, idx);
+  for (unsigned j = 0; j < w->tile.nv; j++) {
+    idx[1 + d->n_spatial] = cy_addc(cg, col0, j * cg->W);
+    d->epilogue.ahead(d->epilogue.ctx, cg, idx, true);
+  }
+  cy_loop_end(cg, &x, NULL);
+  cy_loop_end(cg, &y, NULL);
+}
+
+/* Only with AVX-512 is the rest so fast that it pays to ask for a tile's outputs while the one before is transformed. */
 static void emit_output(cy_cg *cg, const wino *w, V count, V col0, V points, V spots) {
   V buffer = cy_alloca(cg, 16 * w->nr * 4), half = cy_alloca(cg, POINTS * cg->W * 4);
   cy_loop t;
   cy_loop_begin(cg, &t, cy_i64(cg, 0), count, cy_i64(cg, 1), NULL, 0);
   V spot = cy_gep(cg, spots, cy_mulc(cg, t.iv, spot_numbers(w) * 8));
+  if (cg->avx512 && w->d->epilogue.ahead) {
+    V next = cy_imin(cg, cy_addc(cg, t.iv, 1), cy_addc(cg, count, -1));
+    emit_output_ahead(cg, w, cy_gep(cg, spots, cy_mulc(cg, next, spot_numbers(w) * 8)), col0);
+  }
   emit_output_tile(cg, w, spot, cy_gepf(cg, points, cy_mulc(cg, t.iv, w->nr)), col0, half, buffer);
   cy_loop_end(cg, &t, NULL);
 }
@@ -570,7 +618,8 @@ static void emit_filters(cy_cg *cg, const task *t, V q, V c0, V n) {
 }
 
 /* M += V * U over channels [c0, c0 + n). V of all tiles is larger than the second-level cache and its rows are short,
- * so each point's are prefetched while those of the point before are multiplied. */
+ * so each point's are prefetched while those of the point before are multiplied; with AVX-512, also M, which comes from
+ * the second level. */
 static void emit_products(cy_cg *cg, const task *t, V c0, V n) {
   const wino *w = t->w;
   cy_loop e;
@@ -585,6 +634,7 @@ static void emit_products(cy_cg *cg, const task *t, V c0, V n) {
                   .ahead = cy_gepc(cg, a, v_floats(w) * 4),
                   .b = cy_gep(cg, t->u, cy_mulc(cg, e.iv, u_floats(w) * 4)),
                   .c = cy_gep(cg, t->m, cy_mulc(cg, e.iv, m_floats(w) * 4)),
+                  .ahead_sums = cy_gep(cg, t->m, cy_mulc(cg, cy_addc(cg, e.iv, 1), m_floats(w) * 4)),
                   .tab = t->tab,
                   .row_bytes = w->cb * 4,
                   .ldc = w->nr * 4,
