@@ -1,9 +1,11 @@
 /* onnx_ml.c - ai.onnx.ml: trees, linear models and the usual preparation of tabular data.
  *
- * A tree ensemble is walked for all rows and trees at once: a tensor [rows, trees] holds the node each walk stands on,
- * and one step per level of the deepest tree replaces every node by its child. Leaves are their own children. Labels
- * may be strings; what looks labels up is in onnx_ml_lookup.c. Scores and labels follow what ONNX Runtime does where
- * the specification is silent (binary models with one weight column).
+ * A tree ensemble is walked for all rows and trees at once: a tensor [trees, rows] holds the node each walk stands on,
+ * and one step per level of the deepest tree replaces every node by its child. Leaves are their own children. Rows come
+ * last so that a kernel's lanes are rows of one tree, whose nodes stay in the first-level cache.
+ *
+ * Labels may be strings; what looks labels up is in onnx_ml_lookup.c. Scores and labels follow what ONNX Runtime does
+ * where the specification is silent (binary models with one weight column).
  */
 #include "frontend/import_int.h"
 
@@ -223,12 +225,13 @@ static cy_val decision(cy_importer *im, const forest *f, cy_val x, cy_val thresh
   } modes[] = {{"BRANCH_LEQ", CY_OP_le}, {"BRANCH_LT", CY_OP_lt}, {"BRANCH_GTE", CY_OP_ge},
                {"BRANCH_GT", CY_OP_gt},  {"BRANCH_EQ", CY_OP_eq}, {"BRANCH_NEQ", CY_OP_ne}};
   int64_t *which = CY_NEW_ARRAY(im->arena, int64_t, f->n + 1);
-  bool used[6] = {false};
+  bool used[6] = {false}, tracked = false;
   for (uint32_t i = 0; i < f->n; i++)
     for (int m = 0; m < 6 && !is_leaf(f, i); m++)
       if (!strcmp(f->mode[i], modes[m].name)) {
         which[i] = m;
         used[m] = true;
+        tracked |= f->missing && f->missing[i];
       }
   cy_val yes = 0, mode = 0;
   for (int m = 0; m < 6; m++) {
@@ -239,28 +242,46 @@ static cy_val decision(cy_importer *im, const forest *f, cy_val x, cy_val thresh
       mode = cy_build_gather(im->g, constant_ints(im, which, f->n), at, 0);
     yes = yes ? SELECT(BINARY(eq, mode, LIKE(mode, m)), holds, yes) : holds;
   }
-  if (yes && f->missing)
+  if (yes && f->missing && (tracked || used[5])) /* of NaN, every other comparison is false */
     yes = SELECT(UNARY(isnan, x), CAST(cy_build_gather(im->g, constant_ints(im, f->missing, f->n), at, 0), CY_BOOL), yes);
   return yes;
 }
 
-/* The leaf that every row reaches in every tree: [rows, trees]. */
+static cy_val constant_indices(cy_importer *im, const int64_t *v, uint32_t n) {
+  int32_t *narrow = CY_NEW_ARRAY(im->arena, int32_t, n + 1);
+  int64_t dims[1] = {n};
+  for (uint32_t i = 0; i < n; i++)
+    narrow[i] = (int32_t)v[i];
+  return constant(im, CY_I32, narrow, dims, 1);
+}
+
+/* [2 * nodes]: where a walk goes from node i is at 2i, or at 2i + 1 if its condition holds. */
+static cy_val children(cy_importer *im, const forest *f) {
+  int64_t *both = CY_NEW_ARRAY(im->arena, int64_t, 2 * (size_t)f->n + 1);
+  for (uint32_t i = 0; i < f->n; i++)
+    for (int side = 0; side < 2; side++)
+      both[2 * (size_t)i + (size_t)side] = f->child[side][i];
+  return constant_indices(im, both, 2 * f->n);
+}
+
+/* The leaf that every row reaches in every tree: [trees, rows]. */
 static cy_val walk(cy_importer *im, const forest *f, cy_val x) {
+  static const int64_t swapped[2] = {1, 0};
   cy_graph *g = im->g;
-  cy_dim dims[2] = {cy_onnx_type(im, x)->dim[0], cy_dim_const(g, f->ntrees)};
-  cy_val at = cy_build_expand(g, constant_ints(im, f->root, f->ntrees), dims, 2);
-  cy_val feature = constant_ints(im, f->feature, f->n), value = cy_onnx_ml_floats(im, f->value, f->n);
+  cy_dim dims[2] = {cy_dim_const(g, f->ntrees), cy_onnx_type(im, x)->dim[0]};
+  cy_val at = cy_build_expand(g, cy_build_unsqueeze(g, constant_indices(im, f->root, f->ntrees), 1), dims, 2);
+  cy_val feature = constant_indices(im, f->feature, f->n), value = cy_onnx_ml_floats(im, f->value, f->n);
   if (f->dtype == CY_F64) {
     int64_t count[1] = {f->n};
     value = constant(im, CY_F64, f->value, count, 1);
   }
-  cy_val yes = constant_ints(im, f->child[1], f->n), no = constant_ints(im, f->child[0], f->n);
+  cy_val next = children(im, f), columns = cy_build_transpose(g, x, swapped);
   for (uint32_t level = 0; at && level < f->depth; level++) {
-    cy_val in[2] = {x, cy_build_gather(g, feature, at, 0)};
-    cy_attr axis = cy_attr_int(CY_ATTR_axis, 1);
+    cy_val in[2] = {columns, cy_build_gather(g, feature, at, 0)};
+    cy_attr axis = cy_attr_int(CY_ATTR_axis, 0);
     cy_val seen = in[1] ? cy_build(g, CY_OP_gather_elements, in, 2, &axis, 1, NULL, 1) : 0;
     cy_val goes = seen ? decision(im, f, seen, cy_build_gather(g, value, at, 0), at) : 0;
-    at = SELECT(goes, cy_build_gather(g, yes, at, 0), cy_build_gather(g, no, at, 0));
+    at = goes ? cy_build_gather(g, next, ADD(MUL(at, LIKE(at, 2)), CAST(goes, CY_I32)), 0) : 0;
   }
   return at;
 }
@@ -299,7 +320,7 @@ static cy_val weight_table(cy_importer *im, const cy_onnx_node *n, const forest 
 /* [rows, columns]: the leaves' weights combined over the trees (op), without base values. 0 after a diagnostic. */
 static cy_val forest_scores(cy_importer *im, const cy_onnx_node *n, leaf_weights *w, cy_op op) {
   forest f = {0};
-  int64_t features, trees_axis = 1;
+  int64_t features, trees_axis = 0;
   cy_val x = cy_onnx_ml_rows(im, n);
   if (!x || !read_lists(im, n, &f))
     return 0;
@@ -503,7 +524,7 @@ static cy_val ensemble_weights(cy_importer *im, const ensemble *e, const int64_t
 IMPORT(tree_ensemble) {
   ensemble e = {0};
   uint32_t weights;
-  int64_t features, trees_axis = 1, targets = cy_onnx_int(im, n, "n_targets", 1),
+  int64_t features, trees_axis = 0, targets = cy_onnx_int(im, n, "n_targets", 1),
                     how = cy_onnx_int(im, n, "aggregate_function", 1);
   int64_t post = cy_onnx_int(im, n, "post_transform", 0);
   bool wide = cy_onnx_type(im, X)->dtype == CY_F64;

@@ -219,6 +219,34 @@ static const cy_atom *sole_atom(const cy_graph *g, cy_dim d, cy_atom_kind kind) 
 /* x as one atom, for when it has grown too large to be multiplied out. */
 static cy_dim hidden(cy_graph *g, cy_dim x) { return of_atom(g, CY_ATOM_DIV, 0, x, cy_dim_const(g, 1)); }
 
+static cy_dim combine(cy_graph *g, cy_dim a, int64_t ka, cy_dim b, int64_t kb);
+
+/* The atom of term t if it is one of this kind, times a number. */
+static const cy_atom *choice(const cy_graph *g, const cy_term *t, cy_atom_kind kind) {
+  const cy_atom *a = t->coef && t->natoms == 1 ? cy_dim_atom(g, t->atoms[0]) : NULL;
+  return a && a->kind == kind ? a : NULL;
+}
+
+/* The sum of p's terms. min(x, y) + max(x - e, y - e) is x + y - e: the two parts that rolling cuts an axis into are as
+ * long as the axis. */
+static cy_dim sum_of(cy_graph *g, poly *p) {
+  for (int i = 0; i < p->n; i++) {
+    const cy_atom *least = choice(g, &p->t[i], CY_ATOM_MIN);
+    for (int j = 0; least && j < p->n; j++) {
+      const cy_atom *most = choice(g, &p->t[j], CY_ATOM_MAX);
+      if (!most || p->t[i].coef != p->t[j].coef)
+        continue;
+      int64_t k = p->t[i].coef;
+      cy_dim x = least->a, y = least->b, u = most->a, v = most->b, e = combine(g, x, 1, u, -1);
+      if (e != combine(g, y, 1, v, -1) && (e = combine(g, x, 1, v, -1)) != combine(g, y, 1, u, -1))
+        continue;
+      p->t[i].coef = p->t[j].coef = 0;
+      return combine(g, intern(g, p), 1, combine(g, combine(g, x, 1, y, 1), 1, e, -1), k);
+    }
+  }
+  return intern(g, p);
+}
+
 /* ka * a + kb * b */
 static cy_dim combine(cy_graph *g, cy_dim a, int64_t ka, cy_dim b, int64_t kb) {
   if (slot_of(g, a)->nterms + slot_of(g, b)->nterms > MAX_TERMS) {
@@ -238,7 +266,7 @@ static cy_dim combine(cy_graph *g, cy_dim a, int64_t ka, cy_dim b, int64_t kb) {
       t.coef = wrap_add(t.coef, wrap_mul(kb, y->terms[j++].coef));
     p.t[p.n++] = t;
   }
-  return intern(g, &p);
+  return sum_of(g, &p);
 }
 
 cy_dim cy_dim_add(cy_graph *g, cy_dim a, cy_dim b) { return combine(g, a, 1, b, 1); }

@@ -323,8 +323,6 @@ static bool split_axes(cy_graph *g, const cy_type *from, const cy_type *to, int 
       if (j == n)
         return false;
       product = cy_dim_mul(g, product, to->dim[j++]);
-      if (!cy_dim_le(g, product, from->dim[i]))
-        return false;
     }
   }
   for (; j < n; j++)

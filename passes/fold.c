@@ -2,7 +2,8 @@
  *
  * In:  a swept graph. Out: no element-wise op, view, reduction, quantisation, gather, softmax or matrix product of
  * f32 (up to MAX_PRODUCTS multiplications) on constants alone, unless its result would be much larger than what it is
- * made of (an expanded constant is cheaper to expand again than to store) and is no convolution's weights. Tables are
+ * made of (an expanded constant is cheaper to expand again than to store) and is no convolution's weights, or is a large
+ * bias of attention, made of masks and tables. Tables are
  * computed all the same, up to TABLE_BYTES: what sines, powers and the like of constants and indices alone give (the
  * waves of a Fourier transform, positions, a resampler's filters) is cheaper to read.
  *
@@ -27,6 +28,7 @@ enum {
   MAX_THREADS = 16,
   WORK_PER_THREAD = 1 << 16,
   GROWTH_FREE = 1 << 16,
+  LARGE_BIAS = 1 << 20,
   TABLE_BYTES = 1 << 25,
   LARGE_WEIGHTS = 1 << 24,
   MAX_PRODUCTS = 1 << 28,
@@ -525,6 +527,20 @@ static bool grows(const cy_graph *g, const cy_node_info *n, uint64_t in_bytes) {
   return n->op == CY_OP_iota || (bytes > GROWTH_FREE && bytes / 8 > in_bytes);
 }
 
+/* A sum that only attention reads, far larger than its parts: masks of windows plus tables of heads would make a library
+ * many times its model. Adding them up each time takes a few percent of the attention. */
+static bool is_large_bias(const cy_graph *g, const cy_uses *uses, const cy_node_info *n, uint64_t in_bytes) {
+  cy_val v = n->out[0];
+  const cy_type *t = cy_type_of(g, v);
+  uint64_t bytes = cy_type_count(g, t) * (uint64_t)cy_dtype_of((cy_dtype)t->dtype)->bits / 8;
+  if (n->op != CY_OP_add || bytes <= LARGE_BIAS || bytes / 2 <= in_bytes)
+    return false;
+  for (uint32_t i = uses->start[v]; i < uses->start[v + 1]; i++)
+    if (!uses->list[i] || cy_node_of(g, uses->list[i])->op != CY_OP_attention)
+      return false;
+  return true;
+}
+
 static cy_val concat_bytes(cy_graph *g, const cy_node_info *n) {
   const cy_type *t = cy_type_of(g, n->out[0]);
   int axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
@@ -646,7 +662,8 @@ int cy_pass_fold(cy_pass *p) {
   for (cy_block b = 1; b <= cy_block_count(g); b++)
     for (uint32_t i = 0; i < cy_block_of(g, b)->nnodes; i++) {
       const cy_node_info *n = cy_node_of(g, cy_block_of(g, b)->nodes[i]);
-      if (!all_const(g, n, &in_bytes) || packs_as_view(p, &uses, n) || cy_weights_stay(p, n, &uses))
+      if (!all_const(g, n, &in_bytes) || packs_as_view(p, &uses, n) || cy_weights_stay(p, n, &uses) ||
+          is_large_bias(g, &uses, n, in_bytes))
         continue;
       cy_val v = n->out[0];
       bool everywhere = t.dear[v] || !grows(g, n, in_bytes) || feeds_conv(g, &uses, v);

@@ -137,7 +137,7 @@ static bool can_anchor(const cy_node_info *n) {
 static uint32_t use_count(const fuser *f, cy_val v) { return f->uses.start[v + 1] - f->uses.start[v]; }
 
 /* How often user n reads each element of input k when it is inlined there: 0: must be stored, 1, or several. */
-static int reads_of(const cy_node_info *n, uint32_t k) {
+static int reads_of(const cy_graph *g, const cy_node_info *n, uint32_t k) {
   switch (n->op) {
   case CY_OP_softmax:
   case CY_OP_log_softmax:
@@ -148,9 +148,10 @@ static int reads_of(const cy_node_info *n, uint32_t k) {
     return k == 0;
   case CY_OP_attention:
     return k > 2; /* bias and masks, once per score */
-  case CY_OP_gather:
+  case CY_OP_gather: /* an index, for every element that it names */
+    return k == 1 ? (cy_type_of(g, n->in[0])->rank == 1 ? 1 : 3) : 0;
   case CY_OP_gather_elements:
-    return k == 1 ? 3 : 0;
+    return k == 1;
   case CY_OP_reshape:
   case CY_OP_transpose:
   case CY_OP_expand:
@@ -175,8 +176,17 @@ static bool is_reduced(const fuser *f, const cy_node_info *n) {
   return class_of(n) == CY_CLASS_REDUCE;
 }
 
-/* Is what d gives stored whatever is decided: a result, an operand of an operation that reads memory, or what both a
- * reduction and another kernel read and neither computes for itself? Chains end there. */
+/* Does the user read v at the index of its own elements, so that several such reads are one? */
+static bool same_index(const fuser *f, const cy_node_info *user, cy_val v) {
+  cy_op_class cls = class_of(user);
+  bool rows = user->op == CY_OP_softmax || user->op == CY_OP_log_softmax || user->op == CY_OP_normalize ||
+              cls == CY_CLASS_REDUCE || user->op == CY_OP_quantize || user->op == CY_OP_dequantize;
+  return rows || (cls == CY_CLASS_EW && cy_same_shape(cy_type_of(f->g, user->out[0]), cy_type_of(f->g, v)));
+}
+
+/* Is what d gives stored whatever is decided: a result, an operand of an operation that reads memory, what several read
+ * and one looks up in a table, or what both a reduction and another kernel read and neither computes for itself? Chains
+ * end there. */
 static bool ends_kernel(const fuser *f, const cy_node_info *d) {
   cy_val v = d->out[0];
   bool several = use_count(f, v) > 1 && (f->cost[v] > FREE || f->loads[v] > 1);
@@ -184,10 +194,10 @@ static bool ends_kernel(const fuser *f, const cy_node_info *d) {
     if (!f->uses.list[i])
       return true;
     const cy_node_info *user = cy_node_of(f->g, f->uses.list[i]);
-    if (several && is_reduced(f, user))
+    if (several && (is_reduced(f, user) || user->op == CY_OP_gather))
       return true;
     for (uint32_t k = 0; k < user->nin; k++)
-      if (user->in[k] == v && !reads_of(user, k) && !converts_while_reading(user, k, d))
+      if (user->in[k] == v && !reads_of(f->g, user, k) && !converts_while_reading(user, k, d))
         return true;
   }
   return false;
@@ -331,14 +341,6 @@ static bool view_wants(const fuser *f, const cy_node_info *n, cy_val v) {
   }
 }
 
-/* Does the user read v at the index of its own elements, so that several such reads are one? */
-static bool same_index(const fuser *f, const cy_node_info *user, cy_val v) {
-  cy_op_class cls = class_of(user);
-  bool rows = user->op == CY_OP_softmax || user->op == CY_OP_log_softmax || user->op == CY_OP_normalize ||
-              cls == CY_CLASS_REDUCE || user->op == CY_OP_quantize || user->op == CY_OP_dequantize;
-  return rows || (cls == CY_CLASS_EW && cy_same_shape(cy_type_of(f->g, user->out[0]), cy_type_of(f->g, v)));
-}
-
 /* Reshape that, read through an index of its output, needs no division: every input axis is kept, or several output
  * axes make it up. */
 static bool reshape_only_splits(const fuser *f, const cy_node_info *n) {
@@ -378,7 +380,7 @@ static bool user_allows(const fuser *f, cy_node user, cy_val v, int *limit) {
   for (uint32_t k = 0; k < n->nin; k++) {
     if (n->in[k] != v)
       continue;
-    int reads = converts_while_reading(n, k, d) ? 3 : reads_of(n, k);
+    int reads = converts_while_reading(n, k, d) ? 3 : reads_of(f->g, n, k);
     bool inner_view = is_pure_view(n) && cy_value_of(f->g, n->out[0])->inlined;
     if (!reads || ((is_pure_view(n) || n->op == CY_OP_identity) && !inner_view && !view_wants(f, n, v)))
       return false;

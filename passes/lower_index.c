@@ -4,19 +4,95 @@
  * data decides are clamped into the tensor, so that wrong indices read a wrong element but never foreign memory.
  */
 #include "lower_int.h"
+#include "pass_int.h"
 
 #include <math.h>
 
-enum { MOST_REPEATS = 1 << 20 };
+enum {
+  MOST_REPEATS = 1 << 20,
+  MOST_INDICES = 1 << 20, /* of a constant that is searched for its extremes */
+  MOST_STEPS = 8
+};
 
 static const cy_node_info *node_of(cy_kb *b, cy_node n) { return cy_node_of(b->l->g, n); }
 #define bin(b, op, x, y) cy_x_bin((b)->k, op, x, y)
 
 /* ---- gather ---- */
 
-/* An index out of data: negative ones count from the end. */
-static cy_expr wrap_index(cy_kb *b, cy_expr i, cy_dim extent) {
+typedef struct range {
+  int64_t low, high;
+} range;
+
+static bool constant_range(const cy_value *v, uint64_t count, range *r) {
+  bool wide = v->type.dtype == CY_I64;
+  if ((!wide && v->type.dtype != CY_I32) || !count || count > MOST_INDICES)
+    return false;
+  *r = (range){INT64_MAX, INT64_MIN};
+  for (uint64_t i = 0; i < count; i++) {
+    int64_t e = wide ? ((const int64_t *)v->data.bytes)[i] : ((const int32_t *)v->data.bytes)[i];
+    r->low = e < r->low ? e : r->low;
+    r->high = e > r->high ? e : r->high;
+  }
+  return r->low >= INT32_MIN && r->high <= INT32_MAX;
+}
+
+/* Between which numbers all of v's elements lie, where constants tell: tables that indices are looked up in. */
+static bool range_of(cy_lowering *l, cy_val v, int step, range *r) {
+  const cy_value *val = cy_value_of(l->g, v);
+  const cy_node_info *n = val->node ? cy_node_of(l->g, val->node) : NULL;
+  range other;
+  if (val->data.bytes)
+    return constant_range(val, cy_type_count(l->g, &val->type), r);
+  if (val->type.dtype == CY_BOOL) {
+    *r = (range){0, 1};
+    return true;
+  }
+  if (!n || step == MOST_STEPS)
+    return false;
+  switch (n->op) {
+  case CY_OP_gather:
+  case CY_OP_gather_elements:
+  case CY_OP_reshape:
+  case CY_OP_expand:
+  case CY_OP_transpose:
+  case CY_OP_slice:
+  case CY_OP_identity:
+    return range_of(l, n->in[0], step + 1, r);
+  case CY_OP_cast: {
+    cy_dtype to = (cy_dtype)val->type.dtype;
+    return (to == CY_I32 || to == CY_I64) && range_of(l, n->in[0], step + 1, r);
+  }
+  case CY_OP_select:
+    if (!range_of(l, n->in[1], step + 1, r) || !range_of(l, n->in[2], step + 1, &other))
+      return false;
+    *r = (range){other.low < r->low ? other.low : r->low, other.high > r->high ? other.high : r->high};
+    return true;
+  case CY_OP_add:
+    if (!range_of(l, n->in[0], step + 1, r) || !range_of(l, n->in[1], step + 1, &other))
+      return false;
+    *r = (range){r->low + other.low, r->high + other.high};
+    return r->low >= INT32_MIN && r->high <= INT32_MAX;
+  case CY_OP_mul: /* by what is not negative */
+    if (!range_of(l, n->in[0], step + 1, r) || !range_of(l, n->in[1], step + 1, &other) || r->low < 0 || other.low < 0)
+      return false;
+    *r = (range){r->low * other.low, r->high * other.high};
+    return r->high <= INT32_MAX;
+  default:
+    return false;
+  }
+}
+
+static bool is_index_of(cy_lowering *l, cy_val indices, cy_dim extent) {
+  range r;
+  int64_t size;
+  return cy_dim_is_const(l->g, extent, &size) && range_of(l, indices, 0, &r) && r.low >= 0 && r.high < size;
+}
+
+/* An index out of data, element i of `indices`: negative ones count from the end. */
+static cy_expr wrap_index(cy_kb *b, cy_val indices, cy_expr i, cy_dim extent) {
   i = cy_x_cast(b->k, i, CY_I64);
+  if (is_index_of(b->l, indices, extent))
+    return i;
   cy_expr negative = bin(b, CY_OP_lt, i, cy_x_index(b->k, 0));
   i = cy_x_select(b->k, negative, bin(b, CY_OP_add, i, cy_x_dim(b->k, extent)), i);
   return cy_lower_clamp(b, i, extent);
@@ -31,7 +107,7 @@ cy_expr cy_lower_gather(cy_kb *b, cy_node node, uint32_t output, const cy_expr *
   for (int i = 0; i < x->rank; i++)
     if (i != axis)
       in_idx[i] = idx[i < axis ? i : i + indices->rank - 1];
-  in_idx[axis] = wrap_index(b, cy_lower_at(b, n->in[1], idx + axis), x->dim[axis]);
+  in_idx[axis] = wrap_index(b, n->in[1], cy_lower_at(b, n->in[1], idx + axis), x->dim[axis]);
   return cy_lower_at(b, n->in[0], in_idx);
 }
 
@@ -43,7 +119,7 @@ cy_expr cy_lower_gather_elements(cy_kb *b, cy_node node, uint32_t output, const 
   cy_expr in_idx[CY_MAX_RANK];
   for (int i = 0; i < x->rank; i++)
     in_idx[i] = idx[i];
-  in_idx[axis] = wrap_index(b, cy_lower_at(b, n->in[1], idx), x->dim[axis]);
+  in_idx[axis] = wrap_index(b, n->in[1], cy_lower_at(b, n->in[1], idx), x->dim[axis]);
   return cy_lower_at(b, n->in[0], in_idx);
 }
 
@@ -63,7 +139,7 @@ cy_expr cy_lower_gather_nd(cy_kb *b, cy_node node, uint32_t output, const cy_exp
       in_idx[i] = idx[i];
     } else if (i < batch + depth) {
       at[last] = cy_x_index(b->k, i - batch);
-      in_idx[i] = wrap_index(b, cy_lower_at(b, n->in[1], at), x->dim[i]);
+      in_idx[i] = wrap_index(b, n->in[1], cy_lower_at(b, n->in[1], at), x->dim[i]);
     } else {
       in_idx[i] = idx[last + (i - batch - (int)depth)];
     }
