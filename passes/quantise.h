@@ -47,7 +47,7 @@ typedef struct cy_quant_tensor {
   uint32_t channels;     /* along axis; 1 where that is -1 */
   uint32_t *from, nfrom; /* tensors (by index) whose integers it is made of by moving them */
   bool joins;            /* .. by putting their channels behind one another */
-  double *most;          /* [channels], the caller's: largest magnitude of each */
+  double *most;          /* [channels], the caller's: largest magnitude to expect of each */
   const float *balance;  /* [channels]; NULL: all 1 */
   double low, high;      /* the range of x / balance, chosen by the caller; 0 is always inside when used */
 } cy_quant_tensor;
