@@ -105,6 +105,27 @@ void cy_quant_deinit(cy_quant *q);
 #define CY_QUANT_LOG "its logarithm is taken, which shows small errors"
 #define CY_QUANT_SKIPPED "skipped as asked"
 
+/* What operators do. */
+enum {
+  CY_QUANT_LAYER = 1,         /* multiplies by weights */
+  CY_QUANT_MOVES = 2,         /* nothing but move elements: its integers are those of its inputs */
+  CY_QUANT_MOVES_NEAREST = 4, /* .. in the mode "nearest" */
+  CY_QUANT_READS = 8,         /* computes, but with integers in front of it less memory is read */
+  CY_QUANT_SMALL = 16,        /* hands on what is small beside the rest as such, so that a logarithm would show it */
+  CY_QUANT_EW = 32,           /* element-wise: of ONNX only, as the graph's operators tell that themselves */
+  CY_QUANT_FILES = 64         /* other runtimes have it for integers, too; without it ONNX's neither moves nor reads */
+};
+unsigned cy_quant_op_does(cy_op op);
+unsigned cy_quant_onnx_does(const char *op_type); /* of ONNX's own domain */
+/* A logarithm is looked for behind so many operators. */
+enum { CY_QUANT_LOG_DEPTH = 10 };
+/* Are weights those of a bank of filters, which adds up powers? So many f32; such a product is CY_QUANT_SMALL, too. */
+bool cy_quant_adds_powers(const void *weights, uint64_t count);
+/* Does `skip` (as in cy_quant) name a layer, or its type? */
+bool cy_quant_skips(const char *skip, const char *name, const char *op);
+/* Are ranges near enough for tensors that are joined to have one scale? */
+bool cy_quant_may_share(const double low[2], const double high[2]);
+
 /* Sets `balance` of all tensors from `most`. */
 void cy_quant_balance(cy_quant *q);
 /* A value for every symbol, to estimate with: batches count as 1, everything else as a middling size. */
