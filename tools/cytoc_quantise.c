@@ -90,14 +90,16 @@ static int see_histograms(recorder *r, int sample, void *ctx) {
 
 /* Between the two passes: magnitudes of channels, their balance, the extremes of what is balanced. Samples to come
  * count, too: a channel that is hardly ever active would fill the range with the little that was seen of it, and be cut
- * off wherever it is more. */
+ * off wherever it is more. Those of products have a few values in a sample, and only half of what they differ by. */
 static void balance(recorder *r, observed *o) {
   for (uint32_t t = 0; t < r->q->ntensors; t++) {
     cy_quant_tensor *x = &r->q->tensor[t];
     x->most = CY_NEW_ARRAY(r->q->arena, double, x->channels + 1);
     for (uint32_t c = 0; c < x->channels; c++) {
-      double end[2];
-      range_expect(&o->channel[t][c], end);
+      const range_stats *seen = &o->channel[t][c];
+      double end[2] = {fmin(seen->low, 0), fmax(seen->high, 0)};
+      if (x->axis == 1)
+        range_expect(seen, end);
       x->most[c] = fmax(-end[0], end[1]);
     }
   }
