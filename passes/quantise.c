@@ -18,8 +18,6 @@
 
 #include <string.h>
 
-enum { SHARED_RANGE = 4 }; /* concatenated tensors get one scale if their ranges differ by less than this factor */
-
 typedef struct placer {
   cy_pass *p;
   cy_graph *g;
@@ -41,25 +39,11 @@ static bool is_f32(const cy_graph *g, cy_val v) { return cy_type_of(g, v)->dtype
 
 /* ---- which tensors ---------------------------------------------------------------------------------------------- */
 
-/* Ops that do nothing but move elements: their integers are those of their inputs. */
+/* Does n nothing but move elements? Its integers are those of its inputs. */
 static bool moves(const cy_node_info *n) {
-  switch (n->op) {
-  case CY_OP_reshape:
-  case CY_OP_transpose:
-  case CY_OP_slice:
-  case CY_OP_expand:
-  case CY_OP_identity:
-  case CY_OP_concat:
-  case CY_OP_pool_max:
-  case CY_OP_gather:
-    return true;
-  case CY_OP_pad:
-    return true;
-  case CY_OP_resize:
-    return cy_attr_get_int(n, CY_ATTR_mode, 0) == CY_RESIZE_NEAREST;
-  default:
-    return false;
-  }
+  unsigned does = cy_quant_op_does((cy_op)n->op);
+  return does & CY_QUANT_MOVES ||
+         (does & CY_QUANT_MOVES_NEAREST && cy_attr_get_int(n, CY_ATTR_mode, 0) == CY_RESIZE_NEAREST);
 }
 
 /* A sum over the picture, as global pooling has it: other sums are statistics of normalisations, which want precision.
@@ -77,7 +61,7 @@ static bool sums_picture(const cy_graph *g, const cy_node_info *n) {
 
 /* Ops in front of which integers save memory traffic, whatever they compute with inside. */
 static bool reads_integers(const cy_graph *g, const cy_node_info *n) {
-  return moves(n) || n->op == CY_OP_pool_avg || n->op == CY_OP_resize || sums_picture(g, n);
+  return moves(n) || cy_quant_op_does((cy_op)n->op) & CY_QUANT_READS || sums_picture(g, n);
 }
 
 /* Inputs that are data, not sizes, indices or fillings. */
@@ -408,17 +392,14 @@ static uint32_t root(placer *s, uint32_t t) {
   return t;
 }
 
-static double width(const cy_quant_tensor *t) { return (t->high > 0 ? t->high : 0) - (t->low < 0 ? t->low : 0); }
-
 /* Unites the groups of tensors a and b; their ranges at the root. */
 static bool unite(placer *s, uint32_t a, uint32_t b, bool always) {
   a = root(s, a);
   b = root(s, b);
   cy_quant_tensor *ta = &s->q->tensor[a], *tb = &s->q->tensor[b];
-  double wa = width(ta), wb = width(tb);
   if (a == b)
     return true;
-  if (!always && (wa > wb * SHARED_RANGE || wb > wa * SHARED_RANGE))
+  if (!always && !cy_quant_may_share((double[]){ta->low, tb->low}, (double[]){ta->high, tb->high}))
     return false;
   s->group[b] = a;
   ta->low = tb->low < ta->low ? tb->low : ta->low;

@@ -47,7 +47,7 @@ typedef struct cy_quant_tensor {
   uint32_t channels;     /* along axis; 1 where that is -1 */
   uint32_t *from, nfrom; /* tensors (by index) whose integers it is made of by moving them */
   bool joins;            /* .. by putting their channels behind one another */
-  double *most;          /* [channels], the caller's: largest magnitude of each */
+  double *most;          /* [channels], the caller's: largest magnitude to expect of each */
   const float *balance;  /* [channels]; NULL: all 1 */
   double low, high;      /* the range of x / balance, chosen by the caller; 0 is always inside when used */
 } cy_quant_tensor;
@@ -104,6 +104,27 @@ void cy_quant_deinit(cy_quant *q);
 /* Why a layer stays in float. */
 #define CY_QUANT_LOG "its logarithm is taken, which shows small errors"
 #define CY_QUANT_SKIPPED "skipped as asked"
+
+/* What operators do. */
+enum {
+  CY_QUANT_LAYER = 1,         /* multiplies by weights */
+  CY_QUANT_MOVES = 2,         /* nothing but move elements: its integers are those of its inputs */
+  CY_QUANT_MOVES_NEAREST = 4, /* .. in the mode "nearest" */
+  CY_QUANT_READS = 8,         /* computes, but with integers in front of it less memory is read */
+  CY_QUANT_SMALL = 16,        /* hands on what is small beside the rest as such, so that a logarithm would show it */
+  CY_QUANT_EW = 32,           /* element-wise: of ONNX only, as the graph's operators tell that themselves */
+  CY_QUANT_FILES = 64         /* other runtimes have it for integers, too; without it ONNX's neither moves nor reads */
+};
+unsigned cy_quant_op_does(cy_op op);
+unsigned cy_quant_onnx_does(const char *op_type); /* of ONNX's own domain */
+/* A logarithm is looked for behind so many operators. */
+enum { CY_QUANT_LOG_DEPTH = 10 };
+/* Are weights those of a bank of filters, which adds up powers? So many f32; such a product is CY_QUANT_SMALL, too. */
+bool cy_quant_adds_powers(const void *weights, uint64_t count);
+/* Does `skip` (as in cy_quant) name a layer, or its type? */
+bool cy_quant_skips(const char *skip, const char *name, const char *op);
+/* Are ranges near enough for tensors that are joined to have one scale? */
+bool cy_quant_may_share(const double low[2], const double high[2]);
 
 /* Sets `balance` of all tensors from `most`. */
 void cy_quant_balance(cy_quant *q);

@@ -1,6 +1,6 @@
 /* quantise_balance.c - equalisation: per-channel factors that bring the ranges of a tensor's channels closer together.
  *
- * In:  the largest magnitude of every channel of every tensor, seen on samples. Out: `balance`, by which the tensor is
+ * In:  the largest magnitude to expect of every channel of every tensor. Out: `balance`, by which the tensor is
  * divided before it is rounded, and its readers' weights are multiplied.
  *
  * One scale for all channels wastes the steps of those with small values. A filter per channel (depthwise) has a scale

@@ -8,7 +8,6 @@
  */
 #include "quantise_int.h"
 
-#include <fnmatch.h>
 #include <math.h>
 #include <string.h>
 
@@ -27,7 +26,7 @@ static bool is_fourier(const cy_graph *g, const cy_node_info *n) {
 }
 
 bool cy_quant_eligible(const cy_graph *g, const cy_node_info *n) {
-  if ((n->op != CY_OP_conv && n->op != CY_OP_matmul) || is_fourier(g, n))
+  if (!(cy_quant_op_does((cy_op)n->op) & CY_QUANT_LAYER) || is_fourier(g, n))
     return false;
   const cy_type *x = cy_type_of(g, n->in[0]), *w = cy_type_of(g, n->in[1]), *y = cy_type_of(g, n->out[0]);
   return x->dtype == CY_F32 && w->dtype == CY_F32 && y->dtype == CY_F32 && cy_value_of(g, n->in[1])->data.bytes &&
@@ -111,29 +110,10 @@ cy_val cy_quant_attention(cy_pass *p, const cy_node_info *n) {
 
 /* Does n, reading x, hand on what is small beside the rest of it as such, so that a logarithm would show it? */
 static bool keeps_small(const cy_graph *g, const cy_node_info *n) {
-  switch (n->op) {
-  case CY_OP_add:
-  case CY_OP_sub:
-  case CY_OP_mul:
-  case CY_OP_div:
-  case CY_OP_max:
-  case CY_OP_min:
-  case CY_OP_pow:
-  case CY_OP_sqrt:
-  case CY_OP_abs:
-  case CY_OP_reduce_sum:
-    return true;
-  case CY_OP_matmul: { /* a bank of filters, which adds up powers */
-    const cy_data *d = &cy_value_of(g, n->in[1])->data;
-    const cy_data_f32 *w = d->bytes;
-    bool positive = w && cy_type_of(g, n->in[1])->dtype == CY_F32;
-    for (uint64_t i = 0; positive && i < d->size / sizeof *w; i++)
-      positive = w[i] >= 0;
-    return positive;
-  }
-  default:
-    return cy_op_of((cy_op)n->op)->cls == CY_CLASS_VIEW;
-  }
+  if (n->op != CY_OP_matmul)
+    return cy_quant_op_does((cy_op)n->op) & CY_QUANT_SMALL;
+  const cy_data *w = &cy_value_of(g, n->in[1])->data;
+  return cy_type_of(g, n->in[1])->dtype == CY_F32 && cy_quant_adds_powers(w->bytes, w->size / sizeof(float));
 }
 
 /* By a model's own Log: other functions are made of logarithms, too. */
@@ -149,21 +129,11 @@ static bool feeds_log(const cy_graph *g, const cy_uses *uses, cy_val v, int dept
 }
 
 bool cy_quant_feeds_log(const cy_graph *g, const cy_uses *uses, cy_val v) {
-  enum { DEPTH = 10 };
-  return feeds_log(g, uses, v, DEPTH);
+  return feeds_log(g, uses, v, CY_QUANT_LOG_DEPTH);
 }
 
-/* A comma separated list of patterns against the layer's name, or its type. */
 bool cy_quant_skipped(const cy_quant *q, const cy_graph *g, const cy_node_info *n) {
-  char pattern[512];
-  for (const char *p = q->skip; p && *p;) {
-    size_t len = strcspn(p, ",");
-    snprintf(pattern, sizeof pattern, "%.*s", (int)len, p);
-    if (!fnmatch(pattern, cy_str_text(g, n->origin.name), 0) || !fnmatch(pattern, cy_str_text(g, n->origin.op), 0))
-      return true;
-    p += len + (p[len] == ',');
-  }
-  return false;
+  return cy_quant_skips(q->skip, cy_str_text(g, n->origin.name), cy_str_text(g, n->origin.op));
 }
 
 /* Of the output: channels. */

@@ -45,8 +45,8 @@ typedef struct range_stats {
   double low, high; /* first pass */
   uint64_t seen;
   uint64_t *bins; /* second pass: RANGE_BINS of them between low and high; NULL for min-max */
-  double now[2];  /* second pass: least and greatest value of the sample at hand, or 0 */
-  double sum[2], squares[2]; /* of these, over `samples` samples */
+  double now[2];  /* least and greatest value of the sample at hand, or 0 */
+  double sum[2], squares[2]; /* of these, over `samples` samples of one of the passes */
   uint32_t samples;
 } range_stats;
 
@@ -56,8 +56,10 @@ range_method range_method_of(const char *name);
 bool range_extend(range_stats *r, const float *x, uint64_t n);
 /* Second pass, with low and high known, of values times `factor`. */
 void range_count(range_stats *r, const float *x, uint64_t n, double factor);
-/* Second pass: all values of a sample have been counted. */
+/* All values of a sample have been seen: in the pass whose samples are to be told apart, after each. */
 void range_end_sample(range_stats *r);
+/* The extremes that a further sample may have. */
+void range_expect(const range_stats *r, double out[2]);
 /* What u8 shall span. */
 void range_choose(const range_stats *r, range_method method, double *out_low, double *out_high);
 

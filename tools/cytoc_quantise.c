@@ -58,9 +58,12 @@ static void extend(void *ctx, uint32_t c, const float *x, uint64_t n) {
 static int see_extremes(recorder *r, int sample, void *ctx) {
   (void)sample;
   observed *o = ctx;
-  for (o->now = 0; o->now < r->q->ntensors; o->now++)
+  for (o->now = 0; o->now < r->q->ntensors; o->now++) {
     if (each_run(r, o->now, extend, o))
       return -1;
+    for (uint32_t c = 0; c < r->q->tensor[o->now].channels; c++)
+      range_end_sample(&o->channel[o->now][c]);
+  }
   return 0;
 }
 
@@ -85,13 +88,20 @@ static int see_histograms(recorder *r, int sample, void *ctx) {
   return 0;
 }
 
-/* Between the two passes: magnitudes of channels, their balance, the extremes of what is balanced. */
+/* Between the two passes: magnitudes of channels, their balance, the extremes of what is balanced. Samples to come
+ * count, too: a channel that is hardly ever active would fill the range with the little that was seen of it, and be cut
+ * off wherever it is more. Those of products have a few values in a sample, and only half of what they differ by. */
 static void balance(recorder *r, observed *o) {
   for (uint32_t t = 0; t < r->q->ntensors; t++) {
     cy_quant_tensor *x = &r->q->tensor[t];
     x->most = CY_NEW_ARRAY(r->q->arena, double, x->channels + 1);
-    for (uint32_t c = 0; c < x->channels; c++)
-      x->most[c] = fmax(fabs(o->channel[t][c].low), fabs(o->channel[t][c].high));
+    for (uint32_t c = 0; c < x->channels; c++) {
+      const range_stats *seen = &o->channel[t][c];
+      double end[2] = {fmin(seen->low, 0), fmax(seen->high, 0)};
+      if (x->axis == 1)
+        range_expect(seen, end);
+      x->most[c] = fmax(-end[0], end[1]);
+    }
   }
   cy_quant_balance(r->q);
   for (o->now = 0; o->now < r->q->ntensors; o->now++) {

@@ -11,24 +11,11 @@
 #define _GNU_SOURCE
 #include "qdq_int.h"
 
-#include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- which ------------------------------------------------------------------------------------------------------- */
-
-static bool skipped(const qdq_writer *w, const Onnx__NodeProto *n) {
-  char pattern[512];
-  for (const char *p = w->job->skip; p && *p;) {
-    size_t len = strcspn(p, ",");
-    snprintf(pattern, sizeof pattern, "%.*s", (int)len, p);
-    if ((n->name && !fnmatch(pattern, n->name, 0)) || !fnmatch(pattern, n->op_type, 0))
-      return true;
-    p += len + (p[len] == ',');
-  }
-  return false;
-}
 
 static bool is_weight(const Onnx__TensorProto *t) {
   bool empty = false;
@@ -39,25 +26,18 @@ static bool is_weight(const Onnx__TensorProto *t) {
 
 /* A contraction with constant weights in f32. */
 static bool is_layer(const qdq_writer *w, const Onnx__NodeProto *n) {
-  return qdq_is_one_of(n->op_type, "Conv Gemm MatMul") && (!n->domain || !*n->domain) && n->n_input >= 2 &&
+  return cy_quant_onnx_does(n->op_type) & CY_QUANT_LAYER && (!n->domain || !*n->domain) && n->n_input >= 2 &&
          !qdq_initializer(w, n->input[0]) && is_weight(qdq_initializer(w, n->input[1])) &&
          !qdq_int_attribute(n, "transA", 0);
 }
 
-/* Does n, reading x, hand on what is small beside the rest of it as such, so that a logarithm would show it? A product
- * does so that is a bank of filters, which adds up powers. */
+/* Does n, reading x, hand on what is small beside the rest of it as such, so that a logarithm would show it? */
 static bool keeps_small(const qdq_writer *w, const Onnx__NodeProto *n) {
   const Onnx__TensorProto *t = !strcmp(n->op_type, "MatMul") ? qdq_initializer(w, n->input[1]) : NULL;
   uint64_t count = 0;
   const float *values = qdq_floats(w, t, &count);
-  bool positive = values != NULL;
-  for (uint64_t i = 0; i < count && positive; i++)
-    positive = values[i] >= 0;
-  return positive || qdq_is_one_of(n->op_type, "Abs Add Concat Div Expand Flatten Gather Identity Max Min Mul Pad Pow "
-                                               "ReduceSum Reshape Slice Split Sqrt Squeeze Sub Transpose Unsqueeze");
+  return cy_quant_adds_powers(values, count) || cy_quant_onnx_does(n->op_type) & CY_QUANT_SMALL;
 }
-
-enum { LOG_DEPTH = 10 };
 
 /* Is the logarithm taken of what becomes of a value, at most `depth` nodes further? */
 static bool feeds_log(const qdq_writer *w, const char *name, int depth) {
@@ -94,9 +74,9 @@ static void add_layer(qdq_writer *w, const Onnx__NodeProto *n, size_t index) {
                        .shape = shape_text(w, t),
                        .channels = (uint32_t)t->dims[axis],
                        .depthwise = is_conv(n) && t->dims[1] == 1 && t->dims[0] > 1,
-                       .keep = skipped(w, n)                           ? CY_QUANT_SKIPPED
-                               : feeds_log(w, n->output[0], LOG_DEPTH) ? CY_QUANT_LOG
-                                                                       : NULL,
+                       .keep = cy_quant_skips(w->job->skip, n->name ? n->name : "", n->op_type) ? CY_QUANT_SKIPPED
+                               : feeds_log(w, n->output[0], CY_QUANT_LOG_DEPTH)                 ? CY_QUANT_LOG
+                                                                                                : NULL,
                        .error = -1};
 }
 
@@ -340,12 +320,7 @@ static void fold_balance(qdq_writer *w, qdq_tensor *t) {
   t->balanced = true;
 }
 
-static bool is_elementwise(const Onnx__NodeProto *n) {
-  return qdq_is_one_of(n->op_type,
-                       "Abs Add Clip Div Elu Erf Exp Gelu HardSigmoid HardSwish LeakyRelu Max Min Mish Mul Neg "
-                       "PRelu Pow Reciprocal Relu Selu Sigmoid Softplus Softsign Sqrt Sub Tanh "
-                       "ThresholdedRelu Where");
-}
+static bool is_elementwise(const Onnx__NodeProto *n) { return cy_quant_onnx_does(n->op_type) & CY_QUANT_EW; }
 
 /* t as it is without the rounding of what it is pooled or moved from: a layer that is in float for its precision reads
  * it so. */

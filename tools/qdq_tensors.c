@@ -11,8 +11,6 @@
 
 #include <string.h>
 
-enum { SHARED_RANGE = 4 }; /* concatenated tensors get one scale if their ranges differ by less than this factor */
-
 qdq_tensor *qdq_tensor_of(const qdq_writer *w, const char *name) {
   for (uint32_t t = 0; t < w->ntensors; t++)
     if (!strcmp(w->tensors[t].name, name))
@@ -46,9 +44,9 @@ bool qdq_read_by_product(const qdq_writer *w, const qdq_tensor *t) {
 /* Do its elements only change places, so that its integers are those of what it reads? */
 static bool moves(const Onnx__NodeProto *n) {
   const Onnx__AttributeProto *mode = qdq_attribute(n, "mode");
-  return qdq_is_one_of(n->op_type, "MaxPool Concat Reshape Transpose Flatten Squeeze Unsqueeze Slice") ||
-         (!strcmp(n->op_type, "Resize") &&
-          (!mode || (mode->s.len == strlen("nearest") && !memcmp(mode->s.data, "nearest", mode->s.len))));
+  bool nearest = !mode || (mode->s.len == strlen("nearest") && !memcmp(mode->s.data, "nearest", mode->s.len));
+  unsigned does = cy_quant_onnx_does(n->op_type);
+  return does & CY_QUANT_MOVES || (does & CY_QUANT_MOVES_NEAREST && nearest);
 }
 
 size_t qdq_rounded_inputs(const qdq_writer *w, const qdq_tensor *t) {
@@ -61,9 +59,9 @@ size_t qdq_rounded_inputs(const qdq_writer *w, const qdq_tensor *t) {
       product |= is_product(maker_of(w, n->input[k]));
     return product ? 0 : n->n_input;
   }
-  return !strcmp(n->op_type, "Concat")                                                   ? n->n_input
-         : moves(n) || qdq_is_one_of(n->op_type, "AveragePool GlobalAveragePool Resize") ? 1
-                                                                                         : 0;
+  if (!strcmp(n->op_type, "Concat"))
+    return n->n_input;
+  return moves(n) || cy_quant_onnx_does(n->op_type) & CY_QUANT_READS;
 }
 
 static void add_tensor(qdq_writer *w, const char *name) {
@@ -169,14 +167,11 @@ static uint32_t root(qdq_writer *w, uint32_t t) {
   return t;
 }
 
-static double width(const qdq_tensor *t) { return (t->high > 0 ? t->high : 0) - (t->low < 0 ? t->low : 0); }
-
 static void unite(qdq_writer *w, uint32_t a, uint32_t b, bool always) {
   a = root(w, a);
   b = root(w, b);
   qdq_tensor *ta = &w->tensors[a], *tb = &w->tensors[b];
-  double wa = width(ta), wb = width(tb);
-  if (a == b || (!always && (wa > wb * SHARED_RANGE || wb > wa * SHARED_RANGE)))
+  if (a == b || (!always && !cy_quant_may_share((double[]){ta->low, tb->low}, (double[]){ta->high, tb->high})))
     return;
   tb->group = a;
   ta->low = tb->low < ta->low ? tb->low : ta->low;

@@ -40,6 +40,8 @@ bool range_extend(range_stats *r, const float *x, uint64_t n) {
     return false;
   r->low = !r->seen || low < r->low ? low : r->low;
   r->high = !r->seen || high > r->high ? high : r->high;
+  r->now[0] = low < r->now[0] ? low : r->now[0];
+  r->now[1] = high > r->now[1] ? high : r->now[1];
   r->seen += n;
   return true;
 }
@@ -66,9 +68,9 @@ void range_end_sample(range_stats *r) {
   r->samples++;
 }
 
-/* The extremes that a further sample may have: beyond all that were seen by HEADROOM times the standard deviation of
- * those of each sample. Few samples of few values tell little of them; many, or large pictures, differ little. */
-static void expect(const range_stats *r, double out[2]) {
+/* Beyond all that were seen by HEADROOM times the standard deviation of those of each sample. Few samples of few values
+ * tell little of them; many, or large pictures, differ little. */
+void range_expect(const range_stats *r, double out[2]) {
   static const double HEADROOM = 2;
   for (int i = 0; i < 2; i++) {
     double mean = r->samples ? r->sum[i] / r->samples : 0;
@@ -92,7 +94,7 @@ static void percentile(const range_stats *r, double *low, double *high) {
 /* Mean squared error of rounding: s^2/12 inside, the distance to the end outside, once for extremes to be expected. */
 static double squared_error(const range_stats *r, double low, double high) {
   double step = (high - low) / STEPS, inside = step * step / 12, w = bin_width(r), end[2];
-  expect(r, end);
+  range_expect(r, end);
   double below = fmax(low - end[0], 0), above = fmax(end[1] - high, 0), sum = below * below + above * above;
   for (int b = 0; b < RANGE_BINS; b++) {
     double x = r->low + (b + 0.5) * w, d = x < low ? low - x : x > high ? x - high : 0;
@@ -153,7 +155,7 @@ void range_choose(const range_stats *r, range_method method, double *out_low, do
   if (!r->seen || !r->bins || !(bin_width(r) > 0))
     return;
   double end[2];
-  expect(r, end);
+  range_expect(r, end);
   if (method == RANGE_PERCENTILE)
     percentile(r, out_low, out_high);
   else if (method == RANGE_MSE)

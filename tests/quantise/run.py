@@ -107,6 +107,24 @@ def room_for_others(p):
     return None if found['mse'] > found['minmax'] + 3 else 'dB: %s' % found
 
 
+def rare_channels(p):
+    """Channels of a depthwise layer that are little active on the samples: where they are more active they are not cut off."""
+    rng = np.random.default_rng(7)
+    n = Network(23)
+    n.conv('x', 16, 16, group=16)
+    model = n.save(p.path('m.onnx'), [('x', ['batch', 16, 8, 8])], [('v0', ['batch', 16, 8, 8])])
+
+    def seen(count):
+        rare = np.where(np.arange(16) % 2, 1, 0.02 * rng.exponential(size=(count, 16)))
+        return np.float32(rng.uniform(-1, 1, (count, 16, 8, 8)) * rare[..., None, None])
+    np.savez(p.path('c.npz'), x=seen(16))
+    test = seen(100)
+    wanted = p.run(p.library(model, 'f'), test)[0]
+    got = p.run(p.library(model, 'q', *STATIC, '--calibrate=' + p.path('c.npz')), test)[0]
+    found = snr(wanted[:, ::2], got[:, ::2])
+    return None if found > 42 else '%.1f dB' % found
+
+
 def streams_stay_float(p):
     """Sums between products add what was there before it was rounded for a product."""
     model = encoder(p.path('m.onnx'))
@@ -557,7 +575,8 @@ def smallest(p):
     return None
 
 
-TESTS = [*halves.TESTS, smallest, odd_activations, digits_top1, transformer_top1, static_blocks, long_tails, room_for_others, streams_stay_float,
+TESTS = [*halves.TESTS, smallest, odd_activations, digits_top1, transformer_top1, static_blocks, long_tails, room_for_others, rare_channels,
+         streams_stay_float,
          whole_blocks_in_integers, skip_and_limit, small_outputs, slow_layers, turned_weights, forms_of_samples, one_input_files,
          dynamic_rows, dynamic_images, dynamic_steps, dynamic_slow_layers, recurrences, dynamic_limit, limit_in_branches, sizes, weights_only, weights_refused,
          logarithms_stay_float, spectra_stay_float,
