@@ -182,6 +182,15 @@ bool cy_infer_cumprod(infer *i) { return along_axis(i); }
 bool cy_infer_softmax(infer *i) { return along_axis(i); }
 bool cy_infer_log_softmax(infer *i) { return along_axis(i); }
 
+bool cy_infer_quantize_rows(infer *i) {
+  cy_type t = *in_type(i, 0), scale = t;
+  if (!cy_check_dtype(i, 0, CY_F32) || !cy_check_rank(i, 0, 1, CY_MAX_RANK))
+    return false;
+  t.dtype = CY_I8;
+  scale.dim[t.rank - 1] = cy_dim_const(i->g, 1);
+  return set_type(i, 0, t) && set_type(i, 1, scale);
+}
+
 bool cy_infer_normalize(infer *i) {
   unsigned axes;
   return reduce_axes(i, &axes) && set_type(i, 0, *in_type(i, 0));

@@ -159,6 +159,16 @@ static cy_expr odd_ratio(cy_kernel *k, cy_expr x, const double *p, int np, const
   return divide(k, mul(k, x, poly(k, z, p, np)), poly(k, z, q, nq));
 }
 
+/* The argument of a function whose relative error is at most that of its argument: what is divided by a constant, as
+ * gelu spells erf(x / sqrt(2)), is multiplied by the inverse, so that one division is left. */
+static cy_expr inverse_times(cy_kernel *k, cy_expr x) {
+  const cy_expr_info *d = cy_expr_of(k, x);
+  const cy_expr_info *by = d->op == CY_OP_div ? cy_expr_of(k, d->arg[1]) : NULL;
+  if (!by || by->op != CY_X_CONST || !isnormal((float)(1 / by->c.f)))
+    return x;
+  return mul(k, d->arg[0], num(k, 1 / by->c.f));
+}
+
 static cy_expr tanh_of(cy_kernel *k, cy_expr x) {
   static const double p[] = {1,
                              0.13679911196231842,
@@ -347,11 +357,11 @@ static cy_expr expand(cy_kernel *k, const cy_expr_info *x, const cy_expr *a) {
   case CY_OP_atan: return atan_of(k, a[0]);
   case CY_OP_sinh: return sinh_of(k, a[0]);
   case CY_OP_cosh: return cosh_of(k, a[0]);
-  case CY_OP_tanh: return tanh_of(k, a[0]);
+  case CY_OP_tanh: return tanh_of(k, inverse_times(k, a[0]));
   case CY_OP_asinh: return asinh_of(k, a[0]);
   case CY_OP_acosh: return acosh_of(k, a[0]);
   case CY_OP_atanh: return atanh_of(k, a[0]);
-  case CY_OP_erf: return erf_of(k, a[0]);
+  case CY_OP_erf: return erf_of(k, inverse_times(k, a[0]));
   case CY_OP_sigmoid: return sigmoid_of(k, a[0]);
   case CY_OP_pow: return pow_of(k, a[0], a[1]);
   default: return 0;

@@ -146,6 +146,8 @@ static int reads_of(const cy_graph *g, const cy_node_info *n, uint32_t k) {
   case CY_OP_quantize:
   case CY_OP_dequantize:
     return k == 0;
+  case CY_OP_quantize_rows: /* keeps what it computes */
+    return 1;
   case CY_OP_attention:
     return k > 2; /* bias and masks, once per score */
   case CY_OP_gather: /* an index, for every element that it names */
@@ -180,7 +182,8 @@ static bool is_reduced(const fuser *f, const cy_node_info *n) {
 static bool same_index(const fuser *f, const cy_node_info *user, cy_val v) {
   cy_op_class cls = class_of(user);
   bool rows = user->op == CY_OP_softmax || user->op == CY_OP_log_softmax || user->op == CY_OP_normalize ||
-              cls == CY_CLASS_REDUCE || user->op == CY_OP_quantize || user->op == CY_OP_dequantize;
+              cls == CY_CLASS_REDUCE || user->op == CY_OP_quantize || user->op == CY_OP_dequantize ||
+              user->op == CY_OP_quantize_rows;
   return rows || (cls == CY_CLASS_EW && cy_same_shape(cy_type_of(f->g, user->out[0]), cy_type_of(f->g, v)));
 }
 
@@ -232,15 +235,28 @@ static void estimate(fuser *f) {
 
 /* ---- step 1: epilogues ------------------------------------------------------------------------------------------ */
 
-/* May node n join the epilogue of an anchor with shape t? One of its inputs is a member already. */
-static bool can_join(const fuser *f, const cy_node_info *n, cy_block block, const cy_type *t) {
+/* Does anchor a have the whole of a row at hand, as n wants it? */
+static bool has_rows_for(const fuser *f, const cy_node_info *a, const cy_node_info *n) {
+  bool reduced[CY_MAX_RANK];
+  int rank = cy_type_of(f->g, a->out[0])->rank, count = 0;
+  if (n->op != CY_OP_quantize_rows || a->op != CY_OP_normalize || !cy_axes_of(a, rank, reduced))
+    return false;
+  for (int i = 0; i < rank; i++)
+    count += reduced[i];
+  return count == 1 && reduced[rank - 1];
+}
+
+/* May node n join the epilogue of anchor a? One of its inputs is a member already. */
+static bool can_join(const fuser *f, const cy_node_info *n, const cy_node_info *a) {
+  const cy_type *t = cy_type_of(f->g, a->out[0]);
   bool converts = n->op == CY_OP_quantize || n->op == CY_OP_dequantize;
-  if ((class_of(n) != CY_CLASS_EW && !converts) || n->block != block || f->pinned[n->out[0]] ||
-      !cy_same_shape(cy_type_of(f->g, n->out[0]), t))
+  if ((class_of(n) != CY_CLASS_EW && !converts && !has_rows_for(f, a, n)) || n->block != a->block ||
+      f->pinned[n->out[0]] || !cy_same_shape(cy_type_of(f->g, n->out[0]), t))
     return false;
   for (uint32_t k = 0; k < n->nin; k++) { /* a member that n broadcasts has another index than the anchor */
     cy_node d = cy_value_of(f->g, n->in[k])->node;
-    if (d && f->member[d] == f->mark && !cy_same_shape(cy_type_of(f->g, n->in[k]), t))
+    if (d && f->member[d] == f->mark &&
+        (!cy_same_shape(cy_type_of(f->g, n->in[k]), t) || cy_node_of(f->g, d)->op == CY_OP_quantize_rows))
       return false;
   }
   return true;
@@ -256,14 +272,14 @@ static bool is_closed(const fuser *f, cy_val v) {
 
 /* The first user of the members, in the order of the block, that can join; 0: none. Those that a value is made of come
  * before those that read it: gelu is whole before the two that round it join, which would leave by two ways. */
-static cy_node next_member(const fuser *f, const cy_node *members, int n, cy_block block, const cy_type *t) {
+static cy_node next_member(const fuser *f, const cy_node *members, int n, const cy_node_info *a) {
   cy_node first = 0;
   for (int i = 0; i < n; i++) {
     cy_val v = cy_node_of(f->g, members[i])->out[0];
     for (uint32_t k = f->uses.start[v]; k < f->uses.start[v + 1]; k++) {
       cy_node u = f->uses.list[k];
       if (u && f->member[u] != f->mark && !f->kernel[u] && (!first || f->place[u] < f->place[first]) &&
-          can_join(f, cy_node_of(f->g, u), block, t))
+          can_join(f, cy_node_of(f->g, u), a))
         first = u;
     }
   }
@@ -284,13 +300,12 @@ static bool may_end_with(const fuser *f, cy_node node) {
 static void gather_epilogue(fuser *f, cy_node anchor) {
   cy_graph *g = f->g;
   const cy_node_info *a = cy_node_of(g, anchor);
-  const cy_type *t = cy_type_of(g, a->out[0]);
   cy_node members[MAX_EPILOGUE + 1] = {anchor}, target = anchor;
   int n = 1, whole = 1; /* everything in members[0 .. whole) leaves through target */
   f->mark++;
   f->member[anchor] = f->mark;
   while (n <= MAX_EPILOGUE) {
-    cy_node u = next_member(f, members, n, a->block, t), open = 0;
+    cy_node u = next_member(f, members, n, a), open = 0;
     if (!u)
       break;
     members[n++] = u;

@@ -287,7 +287,7 @@ static bool goes_through_rows(const cy_node_info *n, int rank) {
 }
 
 static void mark_rows(chooser *c, const cy_node_info *n) {
-  if (n->op == CY_OP_matmul)
+  if (n->op == CY_OP_matmul || n->op == CY_OP_quantize_rows)
     c->rows[n->in[0]] = true;
   if (n->nout != 1 || !c->rows[n->out[0]])
     return;

@@ -346,14 +346,20 @@ cy_expr cy_lower_def(cy_kb *b, cy_val v, const cy_expr *idx) {
   return fn(b, val->node, val->output, idx);
 }
 
-void cy_lower_finish(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx, cy_expr value) {
+cy_expr cy_lower_behind(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx, cy_expr value) {
   b->anchor = anchor;
   b->anchor_expr = value;
   b->memo = (cy_memo){0};
-  const cy_type *t = cy_lower_type(b->l, target);
-  cy_kb_store(b, cy_lower_place(b->l, target), t->dtype, t->rank, idx, cy_lower_def(b, target, idx));
+  cy_expr e = cy_lower_def(b, target, idx);
   b->anchor = 0;
   b->memo = (cy_memo){0};
+  return e;
+}
+
+void cy_lower_finish(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx, cy_expr value) {
+  const cy_type *t = cy_lower_type(b->l, target);
+  cy_expr e = cy_lower_behind(b, target, anchor, idx, value);
+  cy_kb_store(b, cy_lower_place(b->l, target), t->dtype, t->rank, idx, e);
 }
 
 /* The reduction or root inlined into v's expression, v's own included; 0 when there is none. */
@@ -362,7 +368,8 @@ static cy_val find_anchor(cy_lowering *l, cy_val v) {
   if (!val->node)
     return 0;
   const cy_node_info *n = cy_node_of(l->g, val->node);
-  if (cy_op_of(n->op)->cls == CY_CLASS_ROOT || cy_op_of(n->op)->cls == CY_CLASS_REDUCE)
+  bool ends = n->op == CY_OP_quantize_rows; /* its kernel may be that of what it reads */
+  if (!ends && (cy_op_of(n->op)->cls == CY_CLASS_ROOT || cy_op_of(n->op)->cls == CY_CLASS_REDUCE))
     return v;
   for (uint32_t i = 0; i < n->nin; i++) {
     if (!n->in[i] || !cy_value_of(l->g, n->in[i])->inlined || l->place[n->in[i]].placed)
@@ -429,6 +436,8 @@ static void lower_value(cy_lowering *l, cy_node node, cy_val v) {
   cy_node root = anchor ? cy_value_of(l->g, anchor)->node : 0;
   const cy_node_info *n = cy_node_of(l->g, node);
   cy_lower_alloc(l, v);
+  if (n->op == CY_OP_quantize_rows)
+    cy_lower_alloc(l, n->out[1]);
   cy_root_fn fn = cy_lower_root_of(root ? cy_node_of(l->g, root)->op : n->op);
   if (fn)
     fn(l, root ? root : node, anchor ? anchor : v, v);
@@ -448,6 +457,8 @@ static void lower_node(cy_lowering *l, cy_node node) {
       cy_lower_call(l, node);
   } else if (n->op == CY_OP_recurrent) { /* one kernel, three outputs */
     cy_lower_recurrent(l, node, n->out[0], n->out[0]);
+  } else if (n->op == CY_OP_quantize_rows) { /* both outputs from the kernel of the first one */
+    lower_value(l, node, n->out[0]);
   } else {
     for (uint32_t i = 0; i < n->nout; i++) {
       cy_value *v = cy_value_of(l->g, n->out[i]);

@@ -90,6 +90,8 @@ void cy_lower_copy(cy_lowering *l, const cy_place *from, const cy_place *to, con
 cy_expr cy_lower_at(cy_kb *b, cy_val v, const cy_expr *idx);
 /* As above, but always by the definition of v, not from its memory. */
 cy_expr cy_lower_def(cy_kb *b, cy_val v, const cy_expr *idx);
+/* Element idx of target, given that anchor's element is `value`. */
+cy_expr cy_lower_behind(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx, cy_expr value);
 /* The kernel's result: element idx of target, given that anchor's element is `value`, stored to target's place. */
 void cy_lower_finish(cy_kb *b, cy_val target, cy_val anchor, const cy_expr *idx, cy_expr value);
 void cy_lower_read(cy_lowering *l, const cy_place *p, cy_dtype dtype, cy_sym sym); /* sym = the first element there */

@@ -1,5 +1,5 @@
-/* lower_rows.c - kernels that pass over a row more than once or in order: softmax, normalisation, running sums,
- * scatter.
+/* lower_rows.c - kernels that pass over a row more than once or in order: softmax, normalisation, rows as bytes, running
+ * sums, scatter.
  *
  * One task is one row (all axes but the reduced ones). Rows that lie contiguously in memory are vectorised along
  * themselves; for all others the loops stay plain and scheduling vectorises across neighbouring rows.
@@ -250,6 +250,74 @@ static void close_row(cy_kb *b, int count) {
     cy_kernel_end(b->k);
 }
 
+/* ---- rows as bytes ---- */
+
+/* Rows of bytes by a scale of their own; their floats are computed first, in one loop with their largest magnitude. */
+typedef struct byte_rows {
+  cy_lowering *l;
+  const cy_node_info *n;
+  const cy_type *t;
+  cy_local most; /* bits of the largest magnitude, which have the order of what they stand for */
+  bool lanes, kept;
+  cy_karg row; /* the floats of a row, where they are kept */
+} byte_rows;
+
+static byte_rows byte_rows_begin(cy_kb *b, const cy_node_info *n, bool kept) {
+  const cy_type *t = cy_lower_type(b->l, n->in[0]);
+  byte_rows r = {.l = b->l, .n = n, .t = t, .kept = kept};
+  r.lanes = cy_dim_is(b->l->g, cy_lower_place(b->l, n->out[0])->stride[t->rank - 1], 1);
+  r.row = kept ? cy_kb_scratch(b, CY_F32, t->dim[t->rank - 1]) : 0;
+  r.most = local_set(b, CY_I32, cy_x_int(b->k, CY_I32, 0));
+  return r;
+}
+
+/* x: element idx of a row. */
+static void byte_rows_take(const byte_rows *r, cy_kb *b, const cy_expr *idx, cy_expr x) {
+  if (r->kept)
+    cy_kernel_store(b->k, r->row, idx[r->t->rank - 1], x);
+  x = cy_x_un(b->k, CY_OP_abs, x);
+  cy_kernel_accum(b->k, r->most, CY_OP_max, cy_x_op(b->k, CY_OP_bitcast, CY_I32, &x, 1));
+}
+
+/* The scale and the bytes of a row that has been taken. */
+static void byte_rows_end(const byte_rows *r, cy_kb *b, cy_expr *idx) {
+  cy_kernel *k = b->k;
+  int last = r->t->rank - 1;
+  cy_val ints = r->n->out[0], scale = r->n->out[1];
+  cy_expr bits = cy_x_local(k, r->most), x = cy_x_op(k, CY_OP_bitcast, CY_F32, &bits, 1);
+  cy_local most = local_set(b, CY_F32, bin(b, CY_OP_max, x, cy_x_const(k, CY_F32, 1e-30)));
+  cy_local up = local_set(b, CY_F32, bin(b, CY_OP_div, cy_x_const(k, CY_F32, 127), cy_x_local(k, most)));
+  idx[last] = cy_x_index(k, 0);
+  x = bin(b, CY_OP_mul, cy_x_local(k, most), cy_x_const(k, CY_F32, 1 / 127.0));
+  cy_kb_store(b, cy_lower_place(r->l, scale), CY_F32, r->t->rank, idx, x);
+  idx[last] = cy_kb_loop(b, r->t->dim[last], r->lanes);
+  x = r->kept ? cy_x_load(k, r->row, idx[last]) : cy_lower_at(b, r->n->in[0], idx);
+  x = bin(b, CY_OP_mul, x, cy_x_local(k, up));
+  x = bin(b, CY_OP_min, bin(b, CY_OP_max, x, cy_x_const(k, CY_F32, -127)), cy_x_const(k, CY_F32, 127));
+  x = cy_x_cast(k, cy_x_un(k, CY_OP_round, x), CY_I32); /* bounded, both are one instruction */
+  cy_lower_finish(b, ints, ints, idx, cy_x_cast(k, x, CY_I8));
+  cy_kernel_end(k);
+}
+
+/* A task is a row. What is computed on the way is kept rather than computed twice. */
+static void lower_quantize_rows(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) {
+  const cy_node_info *n = node_of(l, root);
+  const cy_type *t = cy_lower_type(l, target);
+  bool skip[CY_MAX_RANK] = {false};
+  cy_kb b;
+  cy_expr idx[CY_MAX_RANK];
+  (void)anchor; /* the same: nothing joins it */
+  cy_kb_init(&b, l, cy_op_of(n->op)->name);
+  skip[t->rank - 1] = true;
+  grid_rows(&b, t, skip, idx);
+  byte_rows r = byte_rows_begin(&b, n, cy_value_of(l->g, n->in[0])->inlined);
+  idx[t->rank - 1] = cy_kb_loop(&b, t->dim[t->rank - 1], r.lanes);
+  byte_rows_take(&r, &b, idx, cy_lower_at(&b, n->in[0], idx));
+  cy_kernel_end(b.k);
+  byte_rows_end(&r, &b, idx);
+  cy_kb_launch(&b, true);
+}
+
 /* ---- normalisation ---- */
 
 typedef struct norm {
@@ -259,6 +327,7 @@ typedef struct norm {
   cy_val target, anchor;
   cy_dtype dtype;
   bool rms, lanes, reduced[CY_MAX_RANK];
+  const cy_node_info *bytes; /* what makes the target, where those are rows as bytes; else NULL */
   cy_dim count; /* elements of a row */
 } norm;
 
@@ -281,6 +350,8 @@ static norm norm_of(cy_lowering *l, cy_node root, cy_val anchor, cy_val target) 
       innermost = (int)axes->ints[i];
   }
   m.lanes = cy_dim_is(l->g, cy_lower_place(l, target)->stride[innermost], 1);
+  const cy_node_info *last = node_of(l, cy_value_of(l->g, target)->node);
+  m.bytes = last->op == CY_OP_quantize_rows ? last : NULL;
   return m;
 }
 
@@ -331,12 +402,22 @@ static void statistics(const norm *m, cy_kb *b, const part *p, cy_dim count, cy_
   close_row(b, loops);
 }
 
-static void finish_element(const norm *m, cy_kb *b, const cy_expr *idx, cy_expr mean, cy_expr scale) {
+static cy_expr normalised(const norm *m, cy_kb *b, const cy_expr *idx, cy_expr mean, cy_expr scale) {
   cy_expr x = cy_lower_at(b, m->n->in[0], idx), d = m->rms ? x : bin(b, CY_OP_sub, x, mean);
-  cy_lower_finish(b, m->target, m->anchor, idx, bin(b, CY_OP_mul, d, scale));
+  return bin(b, CY_OP_mul, d, scale);
 }
 
 static const char *norm_name(const norm *m) { return m->rms ? "rms_norm" : "normalize"; }
+
+/* The row's bytes, from its floats. */
+static void finish_bytes(const norm *m, cy_kb *b, const part *all, cy_expr *idx, cy_expr mean, cy_expr scale) {
+  byte_rows r = byte_rows_begin(b, m->bytes, true);
+  int loops = open_part(m, b, all, idx);
+  cy_expr x = normalised(m, b, idx, mean, scale);
+  byte_rows_take(&r, b, idx, cy_lower_behind(b, m->bytes->in[0], m->anchor, idx, x));
+  close_row(b, loops);
+  byte_rows_end(&r, b, idx);
+}
 
 /* A task is a row. */
 static void norm_of_rows(const norm *m) {
@@ -348,10 +429,15 @@ static void norm_of_rows(const norm *m) {
   grid_rows(&b, m->t, m->reduced, idx);
   statistics(m, &b, &all, m->count, idx, &mean, &squares);
   cy_local scale = local_set(&b, m->dtype, scale_of(m, &b, cy_x_local(b.k, squares)));
-  int loops = open_part(m, &b, &all, idx);
-  cy_expr factor = cy_x_local(b.k, scale);
-  finish_element(m, &b, idx, cy_x_local(b.k, mean), factor);
-  close_row(&b, loops);
+  cy_expr centre = cy_x_local(b.k, mean), factor = cy_x_local(b.k, scale);
+  if (m->bytes) {
+    finish_bytes(m, &b, &all, idx, centre, factor);
+  } else {
+    int loops = open_part(m, &b, &all, idx);
+    cy_expr x = normalised(m, &b, idx, centre, factor);
+    cy_lower_finish(&b, m->target, m->anchor, idx, x);
+    close_row(&b, loops);
+  }
   cy_kb_launch(&b, true);
 }
 
@@ -470,7 +556,8 @@ static void norm_of_parts(const norm *m, int axis, cy_dim parts) {
   grid_rows(&b, m->t, none, idx);
   row_place(m, 0, idx, row);
   cy_expr scale = cy_kb_load(&b, &s.scale, m->dtype, s.rank - 1, row);
-  finish_element(m, &b, idx, cy_kb_load(&b, &s.mean, m->dtype, s.rank - 1, row), scale);
+  cy_expr x = normalised(m, &b, idx, cy_kb_load(&b, &s.mean, m->dtype, s.rank - 1, row), scale);
+  cy_lower_finish(&b, m->target, m->anchor, idx, x);
   cy_kb_launch(&b, true);
 }
 
@@ -478,7 +565,7 @@ static void lower_normalize(cy_lowering *l, cy_node root, cy_val anchor, cy_val 
   norm m = norm_of(l, root, anchor, target);
   int axis;
   cy_dim parts;
-  if (!cut_row(&m, &axis, &parts)) {
+  if (m.bytes || !cut_row(&m, &axis, &parts)) {
     norm_of_rows(&m);
     return;
   }
@@ -610,6 +697,8 @@ cy_root_fn cy_lower_root_of(cy_op op) {
     return lower_softmax;
   case CY_OP_normalize:
     return lower_normalize;
+  case CY_OP_quantize_rows:
+    return lower_quantize_rows;
   case CY_OP_cumsum:
   case CY_OP_cumprod:
     return lower_cumulative;

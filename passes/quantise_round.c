@@ -2,9 +2,11 @@
  *
  * In:  x in f32, and what will read it. Out: its integers, and a scale to multiply with what is made of them:
  *
- *   for products       one scale per row        s8
+ *   for products       one scale per row        s8, by quantize_rows: one kernel, perhaps that of what it reads
  *   for convolutions   one scale per image      s8, or u8 where the graph says that no element is negative: those
  *                                               behind a ReLU have 255 steps then, and not 127
+ *
+ * Images:
  *
  *   most = reduce_max(|x|)       of the bits, which have the same order; NaN is above all of them
  *   ints = cast(round(x * (127 / most)))
@@ -15,12 +17,6 @@
  * same scale.
  */
 #include "quantise_int.h"
-
-/* The largest element of every row, behind it in place of the row. */
-static cy_val most_of_rows(cy_graph *g, cy_val x) {
-  int64_t last = cy_type_of(g, x)->rank - 1;
-  return cy_build_reduce(g, CY_OP_reduce_max, x, &last, 1, true);
-}
 
 /* The axis of images [n, c, s..] that they are cut into slices along: the outermost with enough of them, else the
  * longest. */
@@ -33,7 +29,7 @@ static int64_t slice_axis(cy_graph *g, const cy_type *t, const int64_t *sizes) {
   return best;
 }
 
-/* .. and of every image. */
+/* The largest element of every image. */
 static cy_val most_of_images(cy_graph *g, cy_val x, const int64_t *sizes) {
   const cy_type *t = cy_type_of(g, x);
   int64_t axes[CY_MAX_RANK], cut = slice_axis(g, t, sizes);
@@ -45,16 +41,24 @@ static cy_val most_of_images(cy_graph *g, cy_val x, const int64_t *sizes) {
   return cy_build_reduce(g, CY_OP_reduce_max, slices, &cut, 1, true);
 }
 
+/* The scale of every row is found by the kernel that rounds it. */
+static cy_quant_rounded round_rows(cy_graph *g, cy_val x) {
+  cy_val ints = cy_build(g, CY_OP_quantize_rows, &x, 1, NULL, 0, NULL, 0);
+  return (cy_quant_rounded){.x = x, .ints = ints, .scale = cy_build_output(g, ints, 1)};
+}
+
 cy_quant_rounded cy_quant_round(cy_graph *g, cy_val x, bool images, const int64_t *sizes) {
-  bool positive = images && cy_never_negative(g, x);
+  if (!images)
+    return round_rows(g, x);
+  bool positive = cy_never_negative(g, x);
   double steps = positive ? 255 : 127;
   cy_val bits = cy_build_bitcast(g, cy_build_unary(g, CY_OP_abs, x), CY_I32);
-  cy_val most = cy_build_bitcast(g, images ? most_of_images(g, bits, sizes) : most_of_rows(g, bits), CY_F32);
+  cy_val most = cy_build_bitcast(g, most_of_images(g, bits, sizes), CY_F32);
   most = cy_build_binary(g, CY_OP_max, most, cy_build_scalar(g, CY_F32, 1e-30));
   cy_val up = cy_build_binary(g, CY_OP_div, cy_build_scalar(g, CY_F32, steps), most);
   cy_val whole = cy_build_unary(g, CY_OP_round, cy_build_binary(g, CY_OP_mul, x, up));
   return (cy_quant_rounded){.x = x,
                             .ints = cy_build_cast(g, whole, positive ? CY_U8 : CY_I8),
                             .scale = cy_build_binary(g, CY_OP_mul, most, cy_build_scalar(g, CY_F32, 1 / steps)),
-                            .images = images};
+                            .images = true};
 }

@@ -234,6 +234,13 @@ static void lane_turn(lane_loop *l, unsigned lanes, unsigned copy, V first) {
   memset(p->vary, 0, p->nexprs);
 }
 
+/* Are so many turns of vectors laid out flat, so that what one loop over a short row reads is still in registers for the
+ * next, and nothing stands between the rows? */
+static bool flat_lanes(const lane_loop *l, unsigned lanes, int64_t turns) {
+  enum { MOST_TURNS = 8, MOST_WEIGHT = 200 };
+  return lanes > 1 && !l->info.loops && turns <= MOST_TURNS && turns * l->info.weight <= MOST_WEIGHT;
+}
+
 /* From lo on in steps of lanes * copies while a whole step fits; returns where it stopped. */
 static V lane_piece(lane_loop *l, V lo, V hi, unsigned lanes, unsigned copies) {
   cy_cg *cg = l->p->cg;
@@ -244,6 +251,11 @@ static V lane_piece(lane_loop *l, V lo, V hi, unsigned lanes, unsigned copies) {
   V stop = cy_add(cg, lo, whole);
   if (cy_is_const(lo, &a) && cy_is_const(stop, &b) && a == b)
     return stop;
+  if (cy_is_const(whole, &b) && flat_lanes(l, lanes, b / lanes)) {
+    for (int64_t i = 0; i < b / lanes; i++)
+      lane_turn(l, lanes, (unsigned)(i % copies), cy_addc(cg, lo, i * lanes));
+    return stop;
+  }
   cy_loop loop;
   cy_loop_begin(cg, &loop, lo, stop, cy_i64(cg, step), NULL, 0);
   for (unsigned c = 0; c < copies; c++)

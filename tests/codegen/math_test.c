@@ -130,6 +130,31 @@ static void test_below(void) {
       CHECK_FAIL("e^%.9g is %.9g", x[n], y[n]);
 }
 
+/* What is divided by a constant first: gelu's erf(x / sqrt(2)). */
+static void test_quotients(void) {
+  enum { N = 4096 };
+  static float x[N], y[N];
+  static const cy_op ops[] = {CY_OP_erf, CY_OP_tanh};
+  const float by = 1.41421356f;
+  cyrt_slot slots[2] = {{x}, {y}};
+  for (int n = 0; n < N; n++)
+    x[n] = (float)(n - N / 2) / 256;
+  for (int o = 0; o < CHECK_COUNT(ops); o++) {
+    cy_kernel *k = cy_kernel_create(g, "quotient");
+    cy_karg from = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), to = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_F32, 0);
+    cy_var i = cy_kernel_add_var(k, d(N));
+    cy_kernel_add_grid(k, i);
+    cy_kernel_set_grid_lanes(k, true);
+    cy_expr quotient = cy_x_bin(k, CY_OP_div, cy_x_load(k, from, cy_x_var(k, i)), cy_x_const(k, CY_F32, by));
+    cy_kernel_store(k, to, cy_x_var(k, i), cy_x_un(k, ops[o], quotient));
+    cy_kernel_expand_math(k);
+    jit_kernel(j, k)(slots, 0, N, 0);
+    for (int n = 0; n < N; n++)
+      if (ulps(y[n], truth(ops[o], (double)x[n] / by, 0)) > 8)
+        CHECK_FAIL("%s(%g / %g) is %.9g", cy_op_of(ops[o])->name, x[n], by, y[n]);
+  }
+}
+
 static void test_pow(void) {
   static const float v[] = {0,      -0.0f,  1,      -1,       2,         -2,  0.5f,   -0.5f, 3,   -3,
                             10.25f, 1e-20f, -1e10f, INFINITY, -INFINITY, NAN, 1e-42f, 37,    -38, 0.9999f};
@@ -148,7 +173,10 @@ static void test_pow(void) {
   }
 }
 
-static const check_test tests[] = {
-    {"accuracy", test_accuracy}, {"corners", test_corners}, {"below", test_below}, {"pow", test_pow}};
+static const check_test tests[] = {{"accuracy", test_accuracy},
+                                   {"corners", test_corners},
+                                   {"below", test_below},
+                                   {"quotients", test_quotients},
+                                   {"pow", test_pow}};
 
 int main(int argc, char **argv) { return jit_main(argc, argv, tests, CHECK_COUNT(tests), &g, &j); }

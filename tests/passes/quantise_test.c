@@ -180,7 +180,7 @@ static void test_dynamic(void) {
   cy_quant q;
   cy_quant_init(&q, CY_QUANT_DYNAMIC);
   char *out = run(&q, text);
-  CHECK(count(out, "= reduce_max") == 1 && count(out, ": i32[n,128]") == 2 && count(out, "const i8[64,128]") == 2);
+  CHECK(count(out, "= quantize_rows") == 1 && count(out, ": i32[n,128]") == 2 && count(out, "const i8[64,128]") == 2);
   CHECK(q.nlayers == 3 && q.layer[2].keep && count(out, "const f32[64,8]") == 1);
   free(out);
   cy_quant_deinit(&q);
