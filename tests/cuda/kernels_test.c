@@ -24,12 +24,6 @@ static launch_fn *launch[VARIANTS];
 
 /* ---- printing and compiling ---- */
 
-#ifdef __SANITIZE_ADDRESS__
-#define SANITIZE "-fsanitize=address"
-#else
-#define SANITIZE ""
-#endif
-
 /* Convolutions that read by tensor maps are there for those alone: others run in the other variants. */
 static bool in_variant(int i, int variant) {
   if (cases[i].form->packed_k && variant != TENSORS)
@@ -50,10 +44,8 @@ static bool compile_cases(int variant) {
   fclose(f);
   const char *cc = getenv("CC") ? getenv("CC") : "cc";
   snprintf(command, sizeof command,
-           "%s -std=gnu11 -mf16c -O1 -w -fno-strict-aliasing %s -DCY_WARPGROUPS=%d -shared -fPIC -I. -include "
-           "tests/cuda/shim.h "
-           "-o %s/kernels%d.so %s " CY_SHIM_OBJECT " -lm",
-           cc, SANITIZE, variant, dir, variant, path);
+           "%s " CY_SHIM_FLAGS " -DCY_WARPGROUPS=%d -o %s/kernels%d.so %s " CY_SHIM_OBJECT " -lm", cc, variant, dir,
+           variant, path);
   if (system(command))
     return false;
   snprintf(path, sizeof path, "%s/kernels%d.so", dir, variant);
