@@ -77,12 +77,27 @@ static int check_kind(cy_work *b) {
   return -1;
 }
 
+/* Is less time lost when the model runs, by code that takes some times as long, than LLVM takes for better code? Kernels
+ * are counted once, however often loops launch them; of sizes that only the run tells it is not known. */
+static bool little_to_do(const cy_work *b) {
+  const int64_t most = 100 * 1000 * 1000; /* picoseconds */
+  int64_t sum = 0;
+  for (uint32_t i = 0; i < b->nplans; i++) {
+    int64_t work;
+    if (!cy_dim_is_const(b->g, cy_kernel_work(b->g, b->plans[i].kernel), &work) || work > most)
+      return false;
+    sum += work;
+  }
+  return sum <= most;
+}
+
 static int build_objects(cy_work *b, cy_codegen_stats *st) {
   cy_code_kind code = kinds[b->o->emit].code;
   bool library = cy_emit_form_of(b) == CY_FORM_LIBRARY;
   cy_kernels_prepare(b);
   if (b->machine->target->warn)
     b->machine->target->warn(b->machine, b->plans, b->nplans, b->diag);
+  b->hurry = b->o->hurry && little_to_do(b);
   cy_weights_layout(b);
   if (cy_shards_emit(b, code, library ? cy_weights_write : NULL))
     return -1;

@@ -93,6 +93,7 @@ typedef struct cy_codegen_options {
   int64_t (*plan_memory)(cy_program *p); /* cy_plan_memory of passes/ */
   cy_diag_sink *diag;
   cy_codegen_stats *stats; /* may be NULL */
+  bool hurry;              /* code that has little to do is made fast, whatever it takes to run: -O0 */
   bool profile;            /* the library counts the time of every launch (CPU targets only) */
   FILE *explain;           /* a table of kernels goes here; may be NULL */
 } cy_codegen_options;

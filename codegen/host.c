@@ -441,6 +441,8 @@ int cy_host_emit(cy_work *b, cy_code_kind kind) {
     free(error);
     return -1;
   }
+  if (b->hurry)
+    cy_cg_hurry(h->cg);
   number_symbols(h);
   number_offsets(h);
   count_slots(h);

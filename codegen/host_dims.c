@@ -146,44 +146,44 @@ static int64_t ops_of(cy_kernel *k, cy_expr e, uint8_t *seen) {
   return n;
 }
 
-static cy_dim stmts_work(cy_host *h, cy_kernel *k, const cy_stmt *s, bool lanes, uint8_t *seen) {
-  cy_dim sum = cy_dim_const(h->g, 0);
+static cy_dim stmts_work(cy_graph *g, cy_kernel *k, const cy_stmt *s, bool lanes, uint8_t *seen) {
+  cy_dim sum = cy_dim_const(g, 0);
   for (; s; s = s->next) {
     int64_t ops = 1 + ops_of(k, s->value, seen) + ops_of(k, s->offset, seen);
     if (s->kind == CY_S_FOR) {
-      cy_dim body = stmts_work(h, k, s->body, lanes || s->lanes, seen);
-      sum = cy_dim_add(h->g, sum, cy_dim_mul(h->g, cy_kernel_var(k, s->var)->extent, body));
+      cy_dim body = stmts_work(g, k, s->body, lanes || s->lanes, seen);
+      sum = cy_dim_add(g, sum, cy_dim_mul(g, cy_kernel_var(k, s->var)->extent, body));
       continue;
     }
-    sum = cy_dim_addi(h->g, sum, ops * (lanes ? PS_VECTOR_OP : PS_SCALAR_OP));
+    sum = cy_dim_addi(g, sum, ops * (lanes ? PS_VECTOR_OP : PS_SCALAR_OP));
   }
   return sum;
 }
 
-static cy_dim contraction_macs(cy_host *h, const cy_contraction *c) {
+static cy_dim contraction_macs(cy_graph *g, const cy_contraction *c) {
   cy_dim n;
   if (c->kind == CY_CONTRACT_MATMUL || c->kind == CY_CONTRACT_ATTENTION) {
     bool attention = c->kind == CY_CONTRACT_ATTENTION;
-    n = attention ? cy_dim_mul(h->g, c->keys, cy_dim_add(h->g, c->n, c->k)) : cy_dim_mul(h->g, c->n, c->k);
-    n = cy_dim_mul(h->g, n, c->m);
+    n = attention ? cy_dim_mul(g, c->keys, cy_dim_add(g, c->n, c->k)) : cy_dim_mul(g, c->n, c->k);
+    n = cy_dim_mul(g, n, c->m);
     for (int i = 0; i < c->nbatch; i++)
-      n = cy_dim_mul(h->g, n, c->batch[i]);
+      n = cy_dim_mul(g, n, c->batch[i]);
     return n;
   }
-  n = cy_dim_mul(h->g, c->images, cy_dim_mul(h->g, c->channels_in, c->channels_out));
+  n = cy_dim_mul(g, c->images, cy_dim_mul(g, c->channels_in, c->channels_out));
   for (int i = 0; i < c->nspatial; i++)
-    n = cy_dim_muli(h->g, cy_dim_mul(h->g, n, c->kind == CY_CONTRACT_CONV ? c->out[i] : c->in[i]), c->kernel[i]);
-  return cy_dim_div(h->g, n, cy_dim_const(h->g, c->group > 0 ? c->group : 1));
+    n = cy_dim_muli(g, cy_dim_mul(g, n, c->kind == CY_CONTRACT_CONV ? c->out[i] : c->in[i]), c->kernel[i]);
+  return cy_dim_div(g, n, cy_dim_const(g, c->group > 0 ? c->group : 1));
 }
 
-cy_dim cy_host_work(cy_host *h, cy_kernel *k) {
+cy_dim cy_kernel_work(cy_graph *g, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   if (c->kind != CY_CONTRACT_NONE)
-    return cy_dim_muli(h->g, contraction_macs(h, c), PS_CONTRACTION);
+    return cy_dim_muli(g, contraction_macs(g, c), PS_CONTRACTION);
   uint8_t *seen = calloc(cy_expr_count(k) + 1, 1);
   if (!seen)
     abort();
-  cy_dim body = stmts_work(h, k, cy_kernel_body(k), cy_kernel_grid_lanes(k), seen);
+  cy_dim body = stmts_work(g, k, cy_kernel_body(k), cy_kernel_grid_lanes(k), seen);
   free(seen);
-  return cy_dim_mul(h->g, body, cy_kernel_tasks(k));
+  return cy_dim_mul(g, body, cy_kernel_tasks(k));
 }

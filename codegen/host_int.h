@@ -63,8 +63,6 @@ LLVMValueRef cy_host_dim(cy_host *h, cy_dim d);
 void cy_host_forget(cy_host *h); /* values seen so far no longer dominate, or a symbol changed */
 void cy_host_set_sym(cy_host *h, cy_sym s, LLVMValueRef v);
 LLVMValueRef cy_host_sym(cy_host *h, cy_sym s);
-/* The estimated time of a launch in picoseconds on one core, as an expression of the program's symbols. */
-cy_dim cy_host_work(cy_host *h, cy_kernel *k);
 
 /* ---- host.c: functions, memory, plan() ---- */
 /* Opens i32 name(frame); the function that was open is restored by cy_host_leave(), which returns 0 from this one. */

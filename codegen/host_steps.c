@@ -138,7 +138,7 @@ static void emit_launch(cy_host *h, const cy_step *s) {
 
 static void launch_phases(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
   (void)s;
-  LLVMValueRef work = cy_host_dim(h, cy_host_work(h, plan->kernel));
+  LLVMValueRef work = cy_host_dim(h, cy_kernel_work(h->g, plan->kernel));
   for (int i = 0; i < plan->code.nphases; i++)
     emit_phase(h, plan, &plan->code.phase[i], work);
 }

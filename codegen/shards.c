@@ -75,6 +75,7 @@ _Noreturn static void child(cy_work *b, shard *s, int index, int threads, cy_cod
   cy_machine machine = *b->machine;
   machine.threads = threads;
   machine.prefix = b->name;
+  machine.hurry = b->hurry;
   int rc = machine.target->emit(&machine, s->plans, s->n, kind, s->path, &error);
   if (rc)
     snprintf(r->error[index], ERROR_TEXT, "%s", error ? error : "unknown error");

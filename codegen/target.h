@@ -37,6 +37,7 @@ struct cy_machine {
   cy_cudnn_use cudnn;
   bool smallest;  /* size before speed, among forms of equal results */
   const char *prefix; /* of the model's symbols, during emit() */
+  bool hurry;         /* emit() makes code fast, not fast code: see cy_codegen_options.hurry */
   int threads;    /* that emit() may have at work at a time, 0: one */
   void *state;    /* the target's own */
 };

@@ -29,6 +29,7 @@ typedef struct cy_work {
   char *query_object;     /* with cyto_model_query: for shared libraries only */
   char *weights_file;     /* base name of the side file, or NULL */
   bool has_weights;
+  bool hurry; /* see cy_codegen_options */
 } cy_work;
 
 /* ---- codegen.c ---- */
@@ -41,6 +42,10 @@ void cy_work_add_object(cy_work *b, const char *path); /* to what is linked, as 
 void cy_kernels_prepare(cy_work *b);      /* plans, appended arguments and their buffers; which constants are used */
 void cy_kernels_bind_scratch(cy_work *b); /* after emit: sizes of the scratch buffers */
 cy_kernel_plan *cy_kernels_plan(const cy_work *b, const cy_kernel *k); /* of a kernel that some step launches */
+
+/* ---- host_dims.c ---- */
+/* The estimated time of a launch in picoseconds on one core, as an expression of the program's symbols. */
+cy_dim cy_kernel_work(cy_graph *g, cy_kernel *k);
 
 /* ---- explain.c: the table of kernels ---- */
 void cy_explain(cy_work *b, FILE *out);

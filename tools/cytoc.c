@@ -130,6 +130,7 @@ static int generate(session *s, cy_machine *machine, cy_program *p, cy_emit_kind
                                                        : cy_path_base(fallback),
                           .name = o->name,
                           .share_kernels = o->opt_level > 0,
+                          .hurry = o->opt_level == 0,
                           .jobs = o->jobs,
                           .save_temps = o->save_temps && !*o->save_temps ? "." : o->save_temps,
                           .plan_memory = cy_plan_memory,

@@ -80,6 +80,11 @@ static void cpu_resolve(cy_cg *cg, const char *cpu) {
   LLVMDisposeMessage(host);
 }
 
+static LLVMTargetMachineRef target_machine(const cy_cg *cg, LLVMTargetRef target, const char *triple,
+                                           LLVMCodeGenOptLevel level) {
+  return LLVMCreateTargetMachine(target, triple, cg->cpu, cg->features, level, LLVMRelocPIC, LLVMCodeModelDefault);
+}
+
 cy_cg *cy_cg_create(const char *cpu, char **out_error) {
   if (strcmp(cpu, "native") && !cy_cpu_features(cpu)) {
     set_error(out_error, "unknown CPU");
@@ -97,13 +102,20 @@ cy_cg *cy_cg_create(const char *cpu, char **out_error) {
   cy_cg *cg = calloc(1, sizeof *cg);
   cpu_resolve(cg, cpu);
   cpu_describe(cg);
-  cg->tm = LLVMCreateTargetMachine(target, triple, cg->cpu, cg->features, LLVMCodeGenLevelDefault, LLVMRelocPIC,
-                                   LLVMCodeModelDefault);
+  cg->tm = target_machine(cg, target, triple, LLVMCodeGenLevelDefault);
   LLVMDisposeMessage(triple);
   cg->ctx = LLVMContextCreate();
   cg->b = LLVMCreateBuilderInContext(cg->ctx);
   types_init(cg);
   return cg;
+}
+
+void cy_cg_hurry(cy_cg *cg) {
+  LLVMTargetRef target = LLVMGetTargetMachineTarget(cg->tm);
+  char *triple = LLVMGetTargetMachineTriple(cg->tm);
+  LLVMDisposeTargetMachine(cg->tm);
+  cg->tm = target_machine(cg, target, triple, LLVMCodeGenLevelNone);
+  LLVMDisposeMessage(triple);
 }
 
 void cy_cg_destroy(cy_cg *cg) {

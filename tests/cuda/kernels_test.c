@@ -39,10 +39,8 @@ static bool compile_cases(int variant) {
   fclose(f);
   const char *cc = getenv("CC") ? getenv("CC") : "cc";
   snprintf(command, sizeof command,
-           "%s -std=gnu11 -mf16c -O1 -w -fno-strict-aliasing %s -DCY_WARPGROUPS=%d -shared -fPIC -I. -include "
-           "tests/cuda/shim.h "
-           "-o %s/kernels%d.so %s " CY_SHIM_OBJECT " -lm",
-           cc, SANITIZE, variant, dir, variant, path);
+           "%s " CY_SHIM_FLAGS " -DCY_WARPGROUPS=%d -o %s/kernels%d.so %s " CY_SHIM_OBJECT " -lm", cc, variant, dir,
+           variant, path);
   if (system(command))
     return false;
   snprintf(path, sizeof path, "%s/kernels%d.so", dir, variant);

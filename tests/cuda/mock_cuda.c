@@ -446,12 +446,6 @@ int cuEventDestroy_v2(void *event) {
 
 /* ---- modules ---- */
 
-#ifdef __SANITIZE_ADDRESS__
-#define SANITIZE "-fsanitize=address"
-#else
-#define SANITIZE ""
-#endif
-
 static uint64_t hash(uint64_t h, const char *text) {
   for (; *text; text++)
     h = (h ^ (unsigned char)*text) * 1099511628211u;
@@ -476,17 +470,17 @@ static void cached(const char *image, char *out, size_t capacity) {
     if (f)
       fclose(f);
   }
-  snprintf(out, capacity, "%s/%016llx.so", folder,
-           (unsigned long long)hash(hash(h, mock.capability == 90 ? SANITIZE "warpgroups" : SANITIZE), image));
+  snprintf(
+      out, capacity, "%s/%016llx.so", folder,
+      (unsigned long long)hash(hash(h, mock.capability == 90 ? CY_SHIM_FLAGS "warpgroups" : CY_SHIM_FLAGS), image));
 }
 
 static int compile(const char *image, const char *to) {
   char command[1000];
   snprintf(command, sizeof command,
-           "cc -std=gnu11 -mf16c -O1 -w -fno-strict-aliasing %s -DCY_WARPGROUPS=%d -shared -nostdlib -fPIC -pipe -I. "
-           "-include "
-           "tests/cuda/shim.h -o '%s' -x c - -x none " CY_SHIM_OBJECT " -lm -lgcc",
-           SANITIZE, mock.capability == 90, to);
+           "cc " CY_SHIM_FLAGS " -DCY_WARPGROUPS=%d -nostdlib -pipe -o '%s' -x c - -x none " CY_SHIM_OBJECT
+           " -lm -lgcc",
+           mock.capability == 90, to);
   FILE *cc = popen(command, "w");
   if (!cc)
     return 0;

@@ -6,8 +6,8 @@
  * occur, products must be made of fused multiply-adds or of the matrix instructions that the architecture has, and
  * neighbouring elements of global memory must be moved 16 bytes at a time.
  * The main loops of large products are found, and must not have more other instructions than were once enough.
- * Architectures whose code is that of another one get every third kernel. Each is compiled by a process of its own, as
- * many at once as there are processors. Without NVRTC the tests are skipped, with cytoc's own words.
+ * Architectures whose code is that of another one get a part of the kernels. They are compiled by a process each, as many
+ * at once as there are processors. Without NVRTC the tests are skipped, with cytoc's own words.
  */
 #define _GNU_SOURCE
 #include "tests/cuda/kernel_cases.h"
@@ -261,22 +261,32 @@ typedef struct compiled {
   char error[600];
 } compiled;
 
+/* Which kernels an architecture compiles: all, or `first` and each `every`-th behind it. */
+typedef struct share {
+  int every, first;
+} share;
+
 typedef struct target_arch {
   cy_cuda_arch arch;
-  bool part; /* every third kernel is enough */
+  share matrix, common; /* of kernels with matrix instructions, which architectures have of their own; of others */
 } target_arch;
+
+static const share *share_of(const target_arch *t, const char *what) {
+  return strchr("miap", *what) ? &t->matrix : &t->common;
+}
 
 static void compile_for(const char *what, const target_arch *t, compiled *out) {
   char *text = NULL, *error = NULL;
   size_t size = 0;
   int count = 0;
+  const share *part = share_of(t, what);
   FILE *f = open_memstream(&text, &size);
   cy_cuda_image image;
   cy_nvrtc_check check = {stack_allowed, wants_matrix, (void *)what};
   out->all.arch = t->arch.number;
   fprintf(f, "%s%s", cy_cuda_prelude, strchr("mciap", *what) ? cy_cuda_prelude_matrix : "");
   for (int i = 0; i < ncases; i++)
-    if (wanted(&cases[i], i, what, t->arch) && (!t->part || count++ % 3 == 0)) {
+    if (wanted(&cases[i], i, what, t->arch) && count++ % part->every == part->first) {
       print_case(f, i);
       bool tensors = t->arch.suffix && cases[i].form->tma_blocks;
       out->tensors += tensors;
@@ -319,17 +329,21 @@ static bool read_result(int from, compiled *out) {
   return n == sizeof *out;
 }
 
-static const target_arch archs[] = {{{75, 0}, false}, {{80, 0}, false}, {{90, 'a'}, false}, {{120, 0}, false},
-                                    {{86, 0}, true},  {{89, 0}, true},  {{90, 0}, true},    {{100, 0}, true}};
+/* Kernels without matrix instructions have one text for all: the oldest and the newest architecture compile each, of
+ * those between one or another. */
+static const target_arch archs[] = {
+    {{75, 0}, {1, 0}, {1, 0}}, {{80, 0}, {1, 0}, {2, 0}}, {{90, 'a'}, {1, 0}, {2, 1}}, {{120, 0}, {1, 0}, {1, 0}},
+    {{86, 0}, {3, 0}, {4, 0}}, {{89, 0}, {3, 0}, {4, 1}}, {{90, 0}, {3, 0}, {4, 2}},   {{100, 0}, {3, 0}, {4, 3}},
+};
 
 static int compiled_for[CHECK_COUNT(archs)]; /* kernels */
 
 static void check_result(const char *what, const target_arch *t, const compiled *c) {
   const unsigned *counts = c->all.counts;
-  bool groups = t->arch.suffix, copies = t->arch.number >= 80;
+  bool groups = t->arch.suffix, copies = t->arch.number >= 80, part = share_of(t, what)->every > 1;
   unsigned ffma = counts[CY_CUDA_FFMA] + counts[CY_CUDA_FFMA_CONSTANT];
   /* how many there must be: of the largest number that any architecture is fine with, and of parts */
-  unsigned few = t->part ? 1 : 20, some = t->part ? 10 : 50, many = t->part ? 50 : 200, most = t->part ? 300 : 1000;
+  unsigned few = part ? 1 : 20, some = part ? 10 : 50, many = part ? 50 : 200, most = part ? 300 : 1000;
   if (*c->error) {
     CHECK_FAIL("sm_%d%.1s: %s", t->arch.number, &t->arch.suffix, c->error);
     return;
@@ -378,7 +392,8 @@ static void check_loop(const target_arch *t, int i, bool tma, const main_loop *l
 }
 
 static void test_loops_of_products(void) {
-  static const target_arch where[] = {{{80, 0}, false}, {{120, 0}, false}, {{90, 'a'}, false}};
+  static const target_arch where[] = {
+      {{80, 0}, {1, 0}, {1, 0}}, {{120, 0}, {1, 0}, {1, 0}}, {{90, 'a'}, {1, 0}, {1, 0}}};
   static compiled result;
   if (!nvrtc)
     CHECK_SKIP(missing);

@@ -131,11 +131,10 @@ static bool open_ptx(const char *path) {
   char command[2000], library[400];
   const char *cc = getenv("CC") ? getenv("CC") : "cc";
   snprintf(library, sizeof library, "%s.so", path);
-  snprintf(
-      command, sizeof command,
-      "%s tests/cuda/ptx.py %s %s.c && %s -std=gnu11 -march=native -ffp-contract=off -O0 -w -fno-strict-aliasing %s "
-      "-shared -fPIC -I. -o %s %s.c " CY_SHIM_OBJECT " " CY_SHIM_PTX_OBJECT " -lm",
-      python, path, path, cc, SANITIZE, library, path);
+  snprintf(command, sizeof command,
+           "%s tests/cuda/ptx.py %s %s.c && %s " CY_SHIM_FLAGS
+           " -march=native -ffp-contract=off -O0 -o %s %s.c " CY_SHIM_OBJECT " " CY_SHIM_PTX_OBJECT " -lm",
+           python, path, path, cc, library, path);
   if (system(command)) {
     CHECK_FAIL("failed: %s", command);
     return false;

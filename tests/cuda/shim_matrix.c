@@ -11,7 +11,9 @@
 
 #include "codegen/cuda/prelude.cuh"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct shim_copy {
   void *to;
@@ -99,7 +101,6 @@ void CY_COPY_WAIT(int n) {
 /* ---- fragments ---- */
 
 static const u16 *shim_rows[SHIM_THREADS];
-static u32 shim_a[SHIM_THREADS][4], shim_b[SHIM_THREADS][2];
 
 static void shim_load_matrix(u32 *r, const void *row, int turned) {
   int lane = CY_TID % 32, warp = CY_TID - lane;
@@ -127,26 +128,25 @@ static f32 shim_tf32(u32 word, int half) {
   return cy_f32_bits((word & 0x7f800000u) == 0x7f800000u ? word : (word + 0x1000u) & ~0x1fffu);
 }
 
-/* Words w of the row of A and the column of B that make this lane's result i. */
-static void shim_factors(int i, int w, u32 *x, u32 *y) {
-  int lane = CY_TID % 32, warp = CY_TID - lane, column = lane % 4 * 2 + i % 2;
-  *x = shim_a[warp + lane / 4 * 4 + w % 4][w / 4 * 2 + i / 2];
-  *y = shim_b[warp + column * 4 + w % 4][w / 4];
-}
-static void shim_meet(const u32 *a, const u32 *b) {
-  memcpy(shim_a[CY_TID], a, sizeof shim_a[0]);
-  memcpy(shim_b[CY_TID], b, sizeof shim_b[0]);
+/* Every lane decodes its own words, `per_word` numbers each, so that each is decoded once; result i of a lane is of a row
+ * of A and a column of B. Inlined, so that neither decoding nor the counts of turns are left to run time. */
+#define SHIM_INLINE static inline __attribute__((always_inline))
+static f32 shim_a[SHIM_THREADS][8], shim_b[SHIM_THREADS][4];
+SHIM_INLINE void shim_mma(f32 *c, const u32 *a, const u32 *b, int per_word, f32 (*value)(u32, int)) {
+  int me = CY_TID, lane = me % 32, warp = me - lane;
+  for (int i = 0; i < 4 * per_word; i++)
+    shim_a[me][i] = value(a[i / per_word], i % per_word);
+  for (int i = 0; i < 2 * per_word; i++)
+    shim_b[me][i] = value(b[i / per_word], i % per_word);
   CY_SYNC_WARP();
-}
-static void shim_mma(f32 *c, const u32 *a, const u32 *b, int per_word, f32 (*value)(u32, int)) {
-  u32 x, y;
-  shim_meet(a, b);
-  for (int i = 0; i < 4; i++)
-    for (int w = 0; w < 8; w++) {
-      shim_factors(i, w, &x, &y);
+  for (int i = 0; i < 4; i++) {
+    const f32(*row)[8] = &shim_a[warp + lane / 4 * 4], (*column)[4] = &shim_b[warp + (lane % 4 * 2 + i % 2) * 4];
+    f32 sum = c[i];
+    for (int w = 0; w < 8; w++)
       for (int h = 0; h < per_word; h++)
-        c[i] += value(x, h) * value(y, h);
-    }
+        sum += row[w % 4][(w / 4 * 2 + i / 2) * per_word + h] * column[w % 4][w / 4 * per_word + h];
+    c[i] = sum;
+  }
   CY_SYNC_WARP();
 }
 void cy_mma_f16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_f16); }
@@ -160,15 +160,24 @@ f32 cy_greater(f32 a, f32 b) { return fmaxf(a, b); }
 
 u32 shim_i8(u32 word, int i) { return (u32)(i8)(word >> i * 8); }
 u32 shim_u8(u32 word, int i) { return (u8)(word >> i * 8); }
-static void shim_mma_bytes(i32 *c, const u32 *a, const u32 *b, u32 (*of_a)(u32, int), u32 (*of_b)(u32, int)) {
-  u32 x, y;
-  shim_meet(a, b);
-  for (int i = 0; i < 4; i++)
-    for (int w = 0; w < 8; w++) {
-      shim_factors(i, w, &x, &y);
+/* The same of bytes; sums may overflow. */
+static u32 shim_bytes_a[SHIM_THREADS][16], shim_bytes_b[SHIM_THREADS][8];
+SHIM_INLINE void shim_mma_bytes(i32 *c, const u32 *a, const u32 *b, u32 (*of_a)(u32, int), u32 (*of_b)(u32, int)) {
+  int me = CY_TID, lane = me % 32, warp = me - lane;
+  for (int i = 0; i < 16; i++)
+    shim_bytes_a[me][i] = of_a(a[i / 4], i % 4);
+  for (int i = 0; i < 8; i++)
+    shim_bytes_b[me][i] = of_b(b[i / 4], i % 4);
+  CY_SYNC_WARP();
+  for (int i = 0; i < 4; i++) {
+    const u32(*row)[16] = &shim_bytes_a[warp + lane / 4 * 4];
+    const u32(*column)[8] = &shim_bytes_b[warp + (lane % 4 * 2 + i % 2) * 4];
+    u32 sum = (u32)c[i];
+    for (int w = 0; w < 8; w++)
       for (int h = 0; h < 4; h++)
-        c[i] = (i32)((u32)c[i] + of_a(x, h) * of_b(y, h));
-    }
+        sum += row[w % 4][(w / 4 * 2 + i / 2) * 4 + h] * column[w % 4][w / 4 * 4 + h];
+    c[i] = (i32)sum;
+  }
   CY_SYNC_WARP();
 }
 void cy_mma_i8i8(i32 *c, const u32 *a, const u32 *b) { shim_mma_bytes(c, a, b, shim_i8, shim_i8); }
@@ -191,9 +200,9 @@ u64 cy_matrix_at(const unsigned char *p, int row_bytes, int rows, int blocks) {
   return at >> 4 | (u64)(blocks >> 4) << 16 | (u64)(rows >> 4) << 32 | (u64)(row_bytes == 128 ? 1 : 2) << 62;
 }
 void cy_publish(void) {
+  u16 me = (u16)(CY_TID + 1);
   for (size_t i = 0; i < sizeof shim_writer / sizeof *shim_writer; i++)
-    if (shim_writer[i] == CY_TID + 1)
-      shim_writer[i] = 0;
+    shim_writer[i] = shim_writer[i] == me ? 0 : shim_writer[i]; /* no branch: several at a time */
 }
 void cy_warpgroup_commit(void) {
   shim_queue *q = shim_my_queue();
@@ -203,7 +212,7 @@ void cy_warpgroup_commit(void) {
 
 /* `size` bytes of a factor that hold element (row, k): addresses as PTX has them for swizzled rows, k or rows
  * contiguous. What its writer has not published yet is something else. */
-static u32 shim_factor(u64 matrix, int turned, int row, int k, int size) {
+SHIM_INLINE u32 shim_factor(u64 matrix, int turned, int row, int k, int size) {
   u64 start = (matrix & 0x3fff) << 4, blocks = (matrix >> 16 & 0x3fff) << 4, rows = (matrix >> 32 & 0x3fff) << 4, at;
   int wide = (int)(matrix >> 62) == 1;
   u32 v = 0;
@@ -242,6 +251,7 @@ void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, i
   p->byte_a = byte_a;
   p->byte_b = byte_b;
 }
+static u32 shim_held[SHIM_THREADS][4];
 /* Words w of rows l / 4 and l / 4 + 8 lie where mma has them. */
 void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, u64 b) {
   int lane = CY_TID % 32, first = CY_TID - lane + lane / 4 * 4;
@@ -250,18 +260,21 @@ void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, 
   p->value = value;
   p->held = a;
   memcpy(p->held_was, a, sizeof p->held_was);
-  memcpy(shim_a[CY_TID], a, sizeof shim_a[0]);
+  memcpy(shim_held[CY_TID], a, sizeof shim_held[0]);
   CY_SYNC_WARP();
   for (int w = 0; w < 16; w++)
-    p->row[w / 8][w % 8] = shim_a[first + w % 4][w % 8 / 4 * 2 + w / 8];
+    p->row[w / 8][w % 8] = shim_held[first + w % 4][w % 8 / 4 * 2 + w / 8];
   CY_SYNC_WARP();
 }
 /* Element k of row `row` of A or (of_a false) column `row` of B: the number, of floats as f32. half: which of the rows
  * of a thread that is. */
-static u32 shim_decoded(const shim_product *p, int of_a, int half, int row, int k) {
+SHIM_INLINE u32 shim_decoded(const shim_product *p, int of_a, int half, int row, int k) {
   u32 raw = of_a && p->held ? p->row[half][k / 2] >> k % 2 * 16 & 0xffff
                             : shim_factor(of_a ? p->a : p->b, of_a ? p->turn_a : p->turn_b, row, k, p->byte_a ? 1 : 2);
-  return p->byte_a ? (of_a ? p->byte_a : p->byte_b)(raw, 0) : cy_bits_f32(p->value(raw, 0));
+  /* By name, so that they are inlined: this is most of the time that a product takes. */
+  if (p->byte_a)
+    return (of_a ? p->byte_a : p->byte_b) == shim_i8 ? shim_i8(raw, 0) : shim_u8(raw, 0);
+  return cy_bits_f32(p->value == shim_f16 ? shim_f16(raw, 0) : shim_bf16(raw, 0));
 }
 /* Adds a product to this thread's results: of rows `row` and `row` + 8, columns `column` and `column` + 1 of every 8. */
 static void shim_product_add(const shim_product *p, int row, int column, u32 *sum) {

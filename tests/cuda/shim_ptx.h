@@ -11,6 +11,8 @@
 #include "codegen/cuda/prelude.cuh"
 
 #include <fenv.h>
+#include <math.h>
+#include <string.h>
 
 #pragma GCC visibility push(hidden)
 extern u32 ptx_shared_bytes; /* of the launch at hand */

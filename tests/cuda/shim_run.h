@@ -10,12 +10,6 @@
 
 #include <dlfcn.h>
 
-#ifdef __SANITIZE_ADDRESS__
-#define SANITIZE "-fsanitize=address"
-#else
-#define SANITIZE ""
-#endif
-
 typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int shared, const uint64_t *slots,
                       int nslots, int schedule, unsigned seed);
 
