@@ -88,6 +88,12 @@ static int see_histograms(recorder *r, int sample, void *ctx) {
   return 0;
 }
 
+/* Are its channels pictures, so that each has many values in a sample? */
+static bool has_pictures(recorder *r, const cy_quant_tensor *x) {
+  cyto_tensor data;
+  return x->axis >= 0 && !recorder_output(r, x->output, &data) && x->axis + 1 < data.rank;
+}
+
 /* Between the two passes: magnitudes of channels, their balance, the extremes of what is balanced. Samples to come
  * count, too: a channel that is hardly ever active would fill the range with the little that was seen of it, and be cut
  * off wherever it is more. Those of products have a few values in a sample, and only half of what they differ by. */
@@ -95,10 +101,11 @@ static void balance(recorder *r, observed *o) {
   for (uint32_t t = 0; t < r->q->ntensors; t++) {
     cy_quant_tensor *x = &r->q->tensor[t];
     x->most = CY_NEW_ARRAY(r->q->arena, double, x->channels + 1);
+    bool pictures = has_pictures(r, x);
     for (uint32_t c = 0; c < x->channels; c++) {
       const range_stats *seen = &o->channel[t][c];
       double end[2] = {fmin(seen->low, 0), fmax(seen->high, 0)};
-      if (x->axis == 1)
+      if (pictures)
         range_expect(seen, end);
       x->most[c] = fmax(-end[0], end[1]);
     }
