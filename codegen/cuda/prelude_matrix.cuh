@@ -3,10 +3,10 @@
  *
  * On the device: ldmatrix, mma.sync and cp.async as inline PTX; sm_75 has neither asynchronous copies nor products of
  * 16 columns, there a copy is done at once and a product is two. The types are told by the bits that they multiply: f16
- * and bf16 in pairs, tf32 in single words, the accumulators are f32; 8-bit integers in fours, accumulated in i32. sm_90a has products of 64 rows whose factors stay in
- * shared memory. Anywhere else the includer has defined the same
- * names (tests/cuda/shim.h). A tile in shared memory is rows of 16-byte chunks; cy_place() permutes the chunks
- * of a row so that the eight addresses of a matrix lie in different banks.
+ * and bf16 in pairs, tf32 in single words, the accumulators are f32; 8-bit integers in fours, accumulated in i32. sm_90a
+ * has products of 64 rows whose factors stay in shared memory. Anywhere else the includer has defined the same names
+ * (tests/cuda/shim.h). A tile in shared memory is rows of 16-byte chunks; cy_place() permutes the chunks of a row so that
+ * the eight addresses of a matrix lie in different banks.
  */
 typedef struct cy_chunk {
   u32 word[4];
@@ -168,8 +168,8 @@ CY_INLINE i32 cy_add_i8(u32 word, i32 sum) { return __dp4a((int)word, 0x01010101
 CY_INLINE i32 cy_add_u8(u32 word, i32 sum) { return (i32)__dp4a(word, 0x01010101u, (u32)sum); }
 #endif
 
-/* The place of chunk c of a row in a tile of `rows` rows of `chunks` (4 or a multiple of 8) chunks: blocks of 8 chunks lie
- * one behind the other. */
+/* The place of chunk c of a row in a tile of `rows` rows of `chunks` (4 or a multiple of 8) chunks: blocks of 8 chunks
+ * lie one behind the other. */
 CY_INLINE int cy_place(int row, int c, int chunks, int rows) {
   return chunks == 4 ? row * 4 + (c ^ (row >> 1 & 3)) : (c / 8 * rows + row) * 8 + (c % 8 ^ (row & 7));
 }
