@@ -354,11 +354,7 @@ typedef struct segment {
 
 static V scaled(cy_cg *cg, V o, const cy_axis *a) { return cy_addc(cg, cy_mulc(cg, o, a->scale), a->phase); }
 
-static V splat64(cy_cg *cg, V x) {
-  unsigned lanes = (unsigned)table_lanes(cg);
-  V v = LLVMBuildInsertElement(cg->b, LLVMGetPoison(LLVMVectorType(cg->i64, lanes)), x, cy_i32(cg, 0), "");
-  return LLVMBuildShuffleVector(cg->b, v, v, LLVMConstNull(LLVMVectorType(cg->i32, lanes)), "");
-}
+static V splat64(cy_cg *cg, V x) { return cy_splat(cg, x, (unsigned)table_lanes(cg)); }
 
 /* first, first + by, .. */
 static V series(cy_cg *cg, V first, V by) {
