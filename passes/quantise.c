@@ -159,7 +159,7 @@ static cy_val host_of(const placer *s, const leaves *l, cy_val v) {
 /* Does a matrix product in integers read v? */
 static bool read_by_product(const placer *s, cy_val v) {
   for (uint32_t i = 0; i < s->q->nlayers; i++)
-    if (s->q->layer[i].input == v && !s->q->layer[i].keep && cy_node_of(s->g, s->q->layer[i].node)->op == CY_OP_matmul)
+    if (s->q->layer[i].input == v && !s->q->layer[i].keep && s->q->layer[i].product)
       return true;
   return false;
 }
@@ -234,67 +234,24 @@ static const cy_node_info *mover_of(const placer *s, cy_val v) {
   return n;
 }
 
-/* Does op n leave channels along axis 1 whole, so that a factor per channel passes through it? */
-static bool keeps_channels(const placer *s, const cy_node_info *n) {
-  const cy_type *x = cy_type_of(s->g, n->in[0]), *y = cy_type_of(s->g, n->out[0]);
-  if (x->rank < 3 || y->rank != x->rank)
-    return false;
-  if (n->op == CY_OP_concat)
-    return cy_attr_get_int(n, CY_ATTR_axis, 0) == 1;
-  return (n->op == CY_OP_pool_max || n->op == CY_OP_pad || n->op == CY_OP_resize || n->op == CY_OP_slice ||
-          n->op == CY_OP_identity) &&
-         x->dim[1] == y->dim[1];
-}
-
-/* The axis along which tensor t may be balanced, as far as it and its readers are concerned; -1: none. */
-static int balance_axis(const placer *s, uint32_t t) {
-  const cy_quant *q = s->q;
-  const cy_type *x = cy_type_of(s->g, q->tensor[t].value);
-  int axis = -1;
-  for (uint32_t i = 0; i < q->nlayers; i++)
-    if (q->layer[i].input == q->tensor[t].value && !q->layer[i].keep) {
-      int at = cy_node_of(s->g, q->layer[i].node)->op == CY_OP_matmul ? x->rank - 1 : 1;
-      if (axis >= 0 && at != axis)
-        return -1;
-      axis = at;
-    }
-  return axis >= 0 ? axis : x->rank >= 3 ? 1 : -1;
-}
-
-/* Channels, and what each tensor is made of; groups of movers are balanced along axis 1, all of them or none. */
+/* What each tensor is made of, and its channels. */
 static void describe_tensors(placer *s) {
   cy_quant *q = s->q;
+  const cy_type **types = CY_NEW_ARRAY(s->p->scratch, const cy_type *, q->ntensors + 1);
   for (uint32_t t = 0; t < q->ntensors; t++) {
     cy_quant_tensor *x = &q->tensor[t];
     const cy_node_info *n = mover_of(s, x->value);
-    x->axis = balance_axis(s, t);
-    if (n) {
-      x->nfrom = data_inputs(n);
-      x->from = CY_NEW_ARRAY(q->arena, uint32_t, x->nfrom);
-      for (uint32_t k = 0; k < x->nfrom; k++)
-        x->from[k] = s->tensor[n->in[k]] - 1;
-      x->joins = n->op == CY_OP_concat;
-      x->axis = x->axis == 1 && keeps_channels(s, n) ? 1 : -1;
-    }
+    types[t] = cy_type_of(s->g, x->value);
+    if (!n)
+      continue;
+    x->nfrom = data_inputs(n);
+    x->from = CY_NEW_ARRAY(q->arena, uint32_t, x->nfrom);
+    for (uint32_t k = 0; k < x->nfrom; k++)
+      x->from[k] = s->tensor[n->in[k]] - 1;
+    x->joins = n->op == CY_OP_concat;
+    x->passes_channels = cy_quant_passes_channels(s->g, n);
   }
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (uint32_t t = 0; t < q->ntensors; t++)
-      for (uint32_t k = 0; k < q->tensor[t].nfrom; k++) {
-        cy_quant_tensor *a = &q->tensor[t], *b = &q->tensor[q->tensor[t].from[k]];
-        bool both = a->axis == 1 && b->axis == 1;
-        changed |= !both && (a->axis >= 0 || b->axis >= 0);
-        if (!both)
-          a->axis = b->axis = -1;
-      }
-  }
-  for (uint32_t t = 0; t < q->ntensors; t++) {
-    cy_quant_tensor *x = &q->tensor[t];
-    int64_t n = 0;
-    if (x->axis >= 0 && (!cy_dim_is_const(s->g, cy_type_of(s->g, x->value)->dim[x->axis], &n) || n < 1))
-      x->axis = -1; /* its group has the same channels, known or not */
-    x->channels = x->axis >= 0 ? (uint32_t)n : 1;
-  }
+  cy_quant_balance_axes(q, s->g, types);
 }
 
 /* Every tensor that the layers which are not kept in float give rise to. */

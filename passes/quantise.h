@@ -47,6 +47,7 @@ typedef struct cy_quant_tensor {
   uint32_t channels;     /* along axis; 1 where that is -1 */
   uint32_t *from, nfrom; /* tensors (by index) whose integers it is made of by moving them */
   bool joins;            /* .. by putting their channels behind one another */
+  bool passes_channels;  /* .. and along axis 1 each channel is one of theirs, in their order */
   double *most;          /* [channels], the caller's: largest magnitude to expect of each */
   const float *balance;  /* [channels]; NULL: all 1 */
   double low, high;      /* the range of x / balance, chosen by the caller; 0 is always inside when used */
@@ -60,6 +61,7 @@ typedef struct cy_quant_layer {
   uint32_t channels;     /* of its output */
   double macs;           /* multiplications per run; 0: depends on the inputs' sizes */
   double cycles[2];      /* on one core of the target, in float and in integers; 0: not known */
+  bool product;          /* of rows: the channels that it reads are its input's last axis, else axis 1 */
   bool depthwise;        /* a filter per channel */
   const char *form;      /* what it becomes in the place of 8-bit integers; NULL: it becomes these */
   uint32_t output; /* MEASURE: number of the first of two model outputs, f32: [3 + 2 * nends] the sum of squared
@@ -126,6 +128,11 @@ bool cy_quant_skips(const char *skip, const char *name, const char *op);
 /* Are ranges near enough for tensors that are joined to have one scale? */
 bool cy_quant_may_share(const double low[2], const double high[2]);
 
+/* cy_quant_tensor.passes_channels of what n, which moves elements, makes. */
+bool cy_quant_passes_channels(const cy_graph *g, const cy_node_info *n);
+/* Sets `axis` and `channels` of all tensors: of those that share integers all have an axis, or none. types[tensor]; NULL:
+ * not known. */
+void cy_quant_balance_axes(cy_quant *q, const cy_graph *g, const cy_type *const *types);
 /* Sets `balance` of all tensors from `most`. */
 void cy_quant_balance(cy_quant *q);
 /* A value for every symbol, to estimate with: batches count as 1, everything else as a middling size. */

@@ -1,7 +1,8 @@
 /* quantise_balance.c - equalisation: per-channel factors that bring the ranges of a tensor's channels closer together.
  *
- * In:  the largest magnitude to expect of every channel of every tensor. Out: `balance`, by which the tensor is
- * divided before it is rounded, and its readers' weights are multiplied.
+ * In:  what the tensors are made of and which layers read them; the largest magnitude to expect of every channel. Out:
+ * `axis`, that of the channels; `balance`, by which the tensor is divided before it is rounded, and its readers' weights
+ * are multiplied.
  *
  * One scale for all channels wastes the steps of those with small values. A filter per channel (depthwise) has a scale
  * of its own for each channel's weights, so there all of the difference can go into the weights; elsewhere weights of
@@ -9,9 +10,66 @@
  * activation function, as it acts where the tensor is stored. Tensors that share integers share the reference that
  * magnitudes are compared with, and the factors.
  */
-#include "quantise.h"
+#include "quantise_int.h"
 
 #include <math.h>
+
+/* ---- which can be balanced -------------------------------------------------------------------------------------- */
+
+bool cy_quant_passes_channels(const cy_graph *g, const cy_node_info *n) {
+  const cy_type *x = cy_type_of(g, n->in[0]), *y = cy_type_of(g, n->out[0]);
+  if (x->rank < 3 || y->rank != x->rank)
+    return false;
+  if (n->op == CY_OP_concat)
+    return cy_attr_get_int(n, CY_ATTR_axis, 0) == 1;
+  uint32_t rank;
+  if (n->op == CY_OP_slice && cy_attr_list(n, CY_ATTR_steps, &rank)[1] != 1)
+    return false; /* turned round */
+  return (n->op == CY_OP_pool_max || n->op == CY_OP_pad || n->op == CY_OP_resize || n->op == CY_OP_slice ||
+          n->op == CY_OP_identity) &&
+         x->dim[1] == y->dim[1];
+}
+
+/* The axis along which tensor t may be balanced, as far as it and its readers are concerned; -1: none. */
+static int own_axis(const cy_quant *q, uint32_t t, int rank) {
+  const cy_quant_tensor *x = &q->tensor[t];
+  int axis = -1;
+  for (uint32_t i = 0; i < q->nlayers; i++)
+    if (q->layer[i].input == x->value && !q->layer[i].keep) {
+      int at = q->layer[i].product ? rank - 1 : 1;
+      if (axis >= 0 && at != axis)
+        return -1;
+      axis = at;
+    }
+  if (axis < 0 && rank >= 3)
+    axis = 1;
+  return x->nfrom && (axis != 1 || !x->passes_channels) ? -1 : axis;
+}
+
+void cy_quant_balance_axes(cy_quant *q, const cy_graph *g, const cy_type *const *types) {
+  for (uint32_t t = 0; t < q->ntensors; t++) {
+    cy_quant_tensor *x = &q->tensor[t];
+    int64_t n = 0;
+    x->axis = own_axis(q, t, types[t] ? types[t]->rank : 0);
+    if (x->axis >= 0 && (!types[t] || !cy_dim_is_const(g, types[t]->dim[x->axis], &n) || n < 1))
+      x->axis = -1;
+    x->channels = x->axis >= 0 ? (uint32_t)n : 1;
+  }
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (uint32_t t = 0; t < q->ntensors; t++)
+      for (uint32_t k = 0; k < q->tensor[t].nfrom; k++) {
+        cy_quant_tensor *a = &q->tensor[t], *b = &q->tensor[q->tensor[t].from[k]];
+        if ((a->axis == 1 && b->axis == 1) || (a->axis < 0 && b->axis < 0))
+          continue;
+        a->axis = b->axis = -1;
+        a->channels = b->channels = 1;
+        changed = true;
+      }
+  }
+}
+
+/* ---- by how much ------------------------------------------------------------------------------------------------ */
 
 static const double least = 1.0 / 256;
 

@@ -197,6 +197,7 @@ void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out
                           .input = n->in[0],
                           .channels = (uint32_t)channels,
                           .form = n->op == CY_OP_attention ? "bf16" : NULL,
+                          .product = n->op == CY_OP_matmul,
                           .depthwise = known && n->op == CY_OP_conv && d[1] == 1 && d[0] > 1,
                           .error = -1};
   const cy_data *weights = &cy_value_of(g, n->in[1])->data;

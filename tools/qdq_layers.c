@@ -73,6 +73,7 @@ static void add_layer(qdq_writer *w, const Onnx__NodeProto *n, size_t index) {
                        .op = n->op_type,
                        .shape = shape_text(w, t),
                        .channels = (uint32_t)t->dims[axis],
+                       .product = !is_conv(n),
                        .depthwise = is_conv(n) && t->dims[1] == 1 && t->dims[0] > 1,
                        .keep = cy_quant_skips(w->job->skip, n->name ? n->name : "", n->op_type) ? CY_QUANT_SKIPPED
                                : feeds_log(w, n->output[0], CY_QUANT_LOG_DEPTH)                 ? CY_QUANT_LOG

@@ -86,28 +86,8 @@ void qdq_list_tensors(qdq_writer *w) {
 
 /* ---- what is known of them -------------------------------------------------------------------------------------- */
 
-/* Does an op leave channels along axis 1 whole, so that a factor per channel passes through it? */
-static bool keeps_channels(const Onnx__NodeProto *n, int rank) {
-  int64_t axis = qdq_int_attribute(n, "axis", 0);
-  return rank >= 3 && (qdq_is_one_of(n->op_type, "MaxPool Resize") ||
-                       (!strcmp(n->op_type, "Concat") && (axis == 1 || axis + rank == 1)));
-}
-
-/* The axis along which tensor t may be balanced, as far as it and its readers are concerned; -1: none. */
-static int balance_axis(const qdq_writer *w, uint32_t t, int rank) {
-  int axis = -1;
-  for (uint32_t i = 0; i < w->nlayers; i++)
-    if (w->layers[i].tensor == t && !w->quant.layer[i].keep) {
-      int at = is_product(w->layers[i].node) ? rank - 1 : 1;
-      if (axis >= 0 && at != axis)
-        return -1;
-      axis = at;
-    }
-  return axis >= 0 ? axis : rank >= 3 ? 1 : -1;
-}
-
-/* The tensors that t's elements come from, if it is one of those whose integers are moved. */
-static void describe_origin(qdq_writer *w, qdq_tensor *t) {
+/* The tensors that t's elements come from, if it is one of those whose integers are moved; v: t as imported. */
+static void describe_origin(qdq_writer *w, qdq_tensor *t, const cy_graph *g, cy_val v) {
   cy_quant_tensor *x = &w->quant.tensor[index_of(w, t)];
   size_t n = t->maker && moves(t->maker) ? qdq_rounded_inputs(w, t) : 0;
   for (size_t k = 0; k < n; k++)
@@ -122,41 +102,19 @@ static void describe_origin(qdq_writer *w, qdq_tensor *t) {
   x->joins = !strcmp(t->maker->op_type, "Concat");
   /* what is made is balanced then, and the model's own outputs are not */
   bool inside = !qdq_is_output(w, t->name) && !qdq_read_by_bodies(w, t->name);
-  x->axis = x->axis == 1 && inside && keeps_channels(t->maker, t->rank) ? 1 : -1;
+  cy_node maker = v ? cy_value_of(g, v)->node : 0;
+  x->passes_channels = inside && maker && cy_quant_passes_channels(g, cy_node_of(g, maker));
 }
 
 void qdq_describe_tensors(qdq_writer *w, const cy_graph *g) {
-  cy_quant *q = &w->quant;
-  const int64_t **dims = CY_NEW_ARRAY(w->arena, const int64_t *, w->ntensors + 1);
+  const cy_type **types = CY_NEW_ARRAY(w->arena, const cy_type *, w->ntensors + 1);
   for (uint32_t t = 0; t < w->ntensors; t++) {
     cy_val v = qdq_value_of(g, w->tensors[t].name);
-    const cy_type *type = v ? &cy_value_of(g, v)->type : NULL;
-    int64_t *d = CY_NEW_ARRAY(w->arena, int64_t, CY_MAX_RANK);
-    w->tensors[t].rank = type ? type->rank : 0;
-    for (int i = 0; type && i < type->rank; i++)
-      if (!cy_dim_is_const(g, type->dim[i], &d[i]))
-        d[i] = 0;
-    dims[t] = d;
-    q->tensor[t].axis = balance_axis(w, t, w->tensors[t].rank);
-    describe_origin(w, &w->tensors[t]);
+    types[t] = v ? &cy_value_of(g, v)->type : NULL;
+    w->tensors[t].rank = v ? types[t]->rank : 0;
+    describe_origin(w, &w->tensors[t], g, v);
   }
-  for (bool changed = true; changed;) { /* all that share integers are balanced, or none */
-    changed = false;
-    for (uint32_t t = 0; t < q->ntensors; t++) {
-      cy_quant_tensor *a = &q->tensor[t];
-      if (a->axis >= 0 && dims[t][a->axis] < 1)
-        a->axis = -1, changed = true;
-      for (uint32_t k = 0; k < a->nfrom; k++) {
-        cy_quant_tensor *b = &q->tensor[a->from[k]];
-        bool both = a->axis == 1 && b->axis == 1;
-        changed |= !both && (a->axis >= 0 || b->axis >= 0);
-        if (!both)
-          a->axis = b->axis = -1;
-      }
-    }
-  }
-  for (uint32_t t = 0; t < q->ntensors; t++)
-    q->tensor[t].channels = q->tensor[t].axis >= 0 ? (uint32_t)dims[t][q->tensor[t].axis] : 1;
+  cy_quant_balance_axes(&w->quant, g, types);
 }
 
 /* ---- which are rounded, and how --------------------------------------------------------------------------------- */

@@ -140,6 +140,29 @@ static void test_precise_beside_moved(void) {
   cy_quant_deinit(&q);
 }
 
+/* Factors per channel pass through a slice that leaves channels where they are, not through one that turns them round. */
+static void test_turned_channels(void) {
+  static const struct {
+    const char *starts, *steps;
+    int axis;
+  } cases[] = {{"[0,0,2,0]", "[1,1,1,1]", 1}, {"[0,3,2,0]", "[1,-1,1,1]", -1}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char text[512];
+    snprintf(text, sizeof text,
+             "graph @g(%%x: f32[1,4,8,8]) {\n  @w = const f32[4,4,1,1] data(1)\n"
+             "  %%s = slice %%x {starts=%s, steps=%s} : f32[1,4,6,8]\n"
+             "  %%a = conv %%s, @w {strides=[1,1], pads=[0,0,0,0], dilations=[1,1], group=1} : f32[1,4,6,8]\n"
+             "  return %%a\n}\n",
+             cases[i].starts, cases[i].steps);
+    cy_quant q;
+    cy_quant_init(&q, CY_QUANT_OBSERVE);
+    free(run(&q, text));
+    CHECK_REQUIRE(named(&q, "s") && named(&q, "x"));
+    CHECK(named(&q, "s")->axis == cases[i].axis && named(&q, "x")->axis == cases[i].axis);
+    cy_quant_deinit(&q);
+  }
+}
+
 static void test_skip(void) {
   cy_quant q;
   cy_quant_init(&q, CY_QUANT_OBSERVE);
@@ -328,6 +351,7 @@ static void test_choose(void) {
 int main(int argc, char **argv) {
   static const check_test tests[] = {{"residual_block", test_residual_block},
                                      {"precise_beside_moved", test_precise_beside_moved},
+                                     {"turned-channels", test_turned_channels},
                                      {"skip", test_skip},
                                      {"stream", test_stream},
                                      {"nothing", test_nothing},
