@@ -123,13 +123,20 @@ static int64_t unit_choose(const cy_cg *cg, const plan *p) {
   return fills && group_choose(p) >= unit ? unit : 1;
 }
 
-/* Do rows lie in memory as they would in scratch, all of them one run? */
-static bool rows_as_wanted(const plan *p) { return p->dense && p->k % (p->form.step * p->form.together) == 0; }
+static int64_t tile_k(const plan *p) { return p->form.step * p->form.together; }
 
-/* Tiles read rows at any distance: then they do so where these lie, except for a last tile that is not full. */
+/* Tiles of bytes may reach into the rows behind: what they read there meets weights of 0. NaN times 0 is none. */
+static bool rows_reach(const plan *p) { return p->form.amx && p->form.fours && p->dense; }
+
+/* Do rows lie in memory as they would in scratch, all of them one run? */
+static bool rows_as_wanted(const plan *p) { return p->dense && (p->k % tile_k(p) == 0 || rows_reach(p)); }
+
+/* Tiles read rows at any distance: then they do so where these lie, except for a last tile that is not full, or would
+ * reach too far. */
 static bool rows_in_place(const plan *p) {
   return p->form.amx && rows_as_wanted(p) && !(p->form.fours && p->d->a_signed);
 }
+static int64_t reach_bytes(const plan *p) { return rows_reach(p) ? cy_round_up(p->k, tile_k(p)) - p->k : 0; }
 
 enum { WORTH_A_TILE = 24 }; /* k: less of it would leave most of a tile of k empty */
 
@@ -246,6 +253,8 @@ static V k_groups(cy_cg *cg, const plan *p) {
  * they lie as wanted anyway. */
 static V row_bytes(cy_cg *cg, const plan *p) {
   V bytes = cy_mulc(cg, k_groups(cg, p), 4);
+  if (rows_reach(p))
+    return cy_i64(cg, p->k);
   if (!p->form.amx || rows_as_wanted(p))
     return bytes;
   V together = cy_icmp(cg, LLVMIntEQ, cy_mod(cg, bytes, cy_i64(cg, 1024)), cy_i64(cg, 0));
@@ -284,7 +293,9 @@ static V column_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels
 static V task_count(cy_cg *cg, void *ctx) {
   return cy_mul(cg, products(cg, ctx), cy_mul(cg, row_blocks(cg, ctx), column_blocks(cg, ctx)));
 }
-static V rows_bytes(cy_cg *cg, const plan *p) { return cy_round64(cg, cy_mulc(cg, row_bytes(cg, p), p->mb)); }
+static V rows_bytes(cy_cg *cg, const plan *p) {
+  return cy_round64(cg, cy_addc(cg, cy_mulc(cg, row_bytes(cg, p), p->mb), reach_bytes(p)));
+}
 static V worker_bytes(cy_cg *cg, void *ctx) {
   const plan *p = ctx;
   V fresh = p->fresh ? cy_round64(cg, cy_mulc(cg, panel_bytes(cg, p), p->nb)) : cy_i64(cg, 0);
@@ -336,6 +347,7 @@ typedef struct frame {
   V scratch, row_bytes, row_table, panel_bytes;
   /* of the task */
   V row0, product, matrix, a, b, sums, col0;
+  V stay;         /* so many rows are read where they lie */
   V first, again; /* of cut weights: see dot.h */
   V start;        /* what sums begin with, from panel p0 on */
   V idx[CY_GEMM_BATCH];
@@ -563,17 +575,23 @@ static void emit_stretches(cy_cg *cg, const frame *f, V count) {
   cy_loop_end(cg, &l, NULL);
 }
 
-static V rows_in_whole_tiles(cy_cg *cg, const plan *p, V count) {
-  return cy_mulc(cg, cy_div(cg, count, cy_i64(cg, p->tile.mr)), p->tile.mr);
+/* Of `count` rows of a task: those of whole tiles with what they reach behind them. */
+static V rows_to_stay(cy_cg *cg, const frame *f, V count) {
+  const plan *p = f->p;
+  if (!rows_in_place(p))
+    return cy_i64(cg, 0);
+  V behind = cy_sub(cg, rows(cg, p), f->row0), most = behind;
+  if (reach_bytes(p))
+    most = cy_imax(cg, cy_i64(cg, 0), cy_addc(cg, behind, -cy_ceil(reach_bytes(p), p->k)));
+  return cy_mulc(cg, cy_div(cg, cy_imin(cg, count, most), cy_i64(cg, p->tile.mr)), p->tile.mr);
 }
 
 static void emit_rows(cy_cg *cg, const frame *f, V count) {
   const plan *p = f->p;
   if (rows_as_wanted(p)) {
-    V from = rows_in_place(p) ? rows_in_whole_tiles(cg, p, count) : cy_i64(cg, 0);
-    V src = elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, from), p->k));
-    V dst = cy_gep(cg, f->scratch, cy_mul(cg, from, f->row_bytes));
-    cy_dot_run(cg, &f->convert, dst, src, cy_mulc(cg, cy_sub(cg, count, from), p->k));
+    V src = elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, f->stay), p->k));
+    V dst = cy_gep(cg, f->scratch, cy_mul(cg, f->stay, f->row_bytes));
+    cy_dot_run(cg, &f->convert, dst, src, cy_mulc(cg, cy_sub(cg, count, f->stay), p->k));
     return;
   }
   if (taps_dense(p)) {
@@ -699,7 +717,7 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   rows_tile t = {cy_gep(cg, f->scratch, cy_mul(cg, r.iv, f->row_bytes)), rows, sums, ldc};
   if (rows_in_place(p)) {
     V there = elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, r.iv), p->k));
-    t.a = cy_select(cg, cy_icmp(cg, LLVMIntEQ, rows, MR), there, t.a);
+    t.a = cy_select(cg, cy_icmp(cg, LLVMIntSLT, r.iv, f->stay), there, t.a);
   }
   emit_tile(cg, f, &t, g.iv, end, cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, g.iv, p0), p->nr * 4)));
   cy_epilogue_tile(cg, &epilogue, &index, sums, ldc, rows, r.iv, cols, col0, tail);
@@ -733,6 +751,7 @@ static void emit_task(cy_cg *cg, frame *f, V task) {
   f->row0 = r.begin;
   find_operands(cg, f);
   V count = cy_sub(cg, r.end, r.begin);
+  f->stay = rows_to_stay(cg, f, count);
   emit_rows(cg, f, count);
   if (p->form.fours)
     emit_start(cg, f, q.begin, q.end);

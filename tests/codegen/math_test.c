@@ -130,6 +130,29 @@ static void test_below(void) {
       CHECK_FAIL("e^%.9g is %.9g", x[n], y[n]);
 }
 
+/* Bytes are a rougher sigmoid's, within a twentieth of a step of the right one, at both ends, too. */
+static void test_bytes(void) {
+  enum { N = 8192 };
+  static float x[N];
+  static uint8_t y[N];
+  cyrt_slot slots[2] = {{x}, {y}};
+  cy_kernel *k = cy_kernel_create(g, "bytes");
+  cy_karg from = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), to = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_U8, 0);
+  cy_var i = cy_kernel_add_var(k, d(N));
+  cy_kernel_add_grid(k, i);
+  cy_kernel_set_grid_lanes(k, true);
+  cy_expr value = cy_x_un(k, CY_OP_sigmoid, cy_x_load(k, from, cy_x_var(k, i)));
+  value = cy_x_un(k, CY_OP_round, cy_x_bin(k, CY_OP_mul, value, cy_x_const(k, CY_F32, 255)));
+  cy_kernel_store(k, to, cy_x_var(k, i), cy_x_cast(k, value, CY_U8));
+  cy_kernel_expand_math(k);
+  for (int n = 0; n < N; n++)
+    x[n] = n == 0 ? -INFINITY : n == 1 ? INFINITY : n == 2 ? -1e30f : n == 3 ? 1e30f : (float)(n - N / 2) / 256;
+  jit_kernel(j, k)(slots, 0, N, 0);
+  for (int n = 0; n < N; n++)
+    if (fabs(255 * truth(CY_OP_sigmoid, x[n], 0) - y[n]) > 0.55)
+      CHECK_FAIL("the byte of sigmoid(%.9g) is %d", x[n], y[n]);
+}
+
 /* What is divided by a constant first: gelu's erf(x / sqrt(2)). */
 static void test_quotients(void) {
   enum { N = 4096 };
@@ -173,10 +196,7 @@ static void test_pow(void) {
   }
 }
 
-static const check_test tests[] = {{"accuracy", test_accuracy},
-                                   {"corners", test_corners},
-                                   {"below", test_below},
-                                   {"quotients", test_quotients},
-                                   {"pow", test_pow}};
+static const check_test tests[] = {{"accuracy", test_accuracy}, {"corners", test_corners},     {"below", test_below},
+                                   {"bytes", test_bytes},       {"quotients", test_quotients}, {"pow", test_pow}};
 
 int main(int argc, char **argv) { return jit_main(argc, argv, tests, CHECK_COUNT(tests), &g, &j); }
