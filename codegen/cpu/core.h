@@ -66,6 +66,9 @@ void cy_run_next(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const 
 void cy_run_streams(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V *v);
 /* The same for a known number of steps, unrolled. */
 void cy_run_steps(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, int64_t depth, V ldb, V *v);
+/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than
+ * there are. */
+void cy_emit_fence(cy_cg *cg);
 /* A vector of weights stored so, as floats. */
 V cy_weights_load(cy_cg *cg, cy_weights weights, V at);
 
