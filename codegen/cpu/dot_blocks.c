@@ -166,7 +166,8 @@ static void emit_k_block(cy_cg *cg, const frame *f, V a, V rows, V q0, V end, V 
   const plan *p = f->p;
   V c = cy_imin(cg, cy_i64(cg, p->k_block), cy_sub(cg, cy_i64(cg, p->k), k0)), none = LLVMConstNull(cg->ptr);
   cy_widening w = {.core = &f->weights, .c0 = k0, .taps = cy_i64(cg, 1), .c = c, .q0 = q0, .end = end, .to = f->to};
-  w.next = cy_i64(cg, p->group * p->nr);
+  w.ahead_columns = cy_i64(cg, p->group * p->nr);
+  w.ahead_rows = cy_i64(cg, 0);
   cy_widen_emit(cg, &w);
   cy_loop r;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), rows, cy_i64(cg, p->tile.mr), NULL, 0);
