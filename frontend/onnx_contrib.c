@@ -154,6 +154,26 @@ static cy_val spelled_out(cy_importer *im, cy_val w, cy_val scale, cy_val zero, 
   return cy_build_reshape(im->g, w, t.dim, 2);
 }
 
+/* x with zeros behind its columns, up to k of them. */
+static cy_val filled_up(cy_importer *im, cy_val x, int64_t given, int64_t k) {
+  cy_dim pads[2 * CY_MAX_RANK] = {0};
+  int rank = cy_onnx_type(im, x)->rank;
+  if (!rank || given == k)
+    return x;
+  for (int i = 0; i < 2 * rank; i++)
+    pads[i] = cy_dim_const(im->g, i == 2 * rank - 1 ? k - given : 0);
+  return cy_build_pad(im->g, x, pads, CY_PAD_CONSTANT, LIKE(x, 0));
+}
+
+/* accuracy_level 4 lets kernels round the rows of x to 8 bits. */
+static cy_val product_of(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_val w, cy_dtype dtype) {
+  if (cy_onnx_int(im, n, "accuracy_level", 0) != 4 || !x || !w || cy_onnx_type(im, x)->rank < 2)
+    return cy_onnx_matmul(im, x, w, dtype);
+  const cy_attr rows8 = cy_attr_int(CY_ATTR_round, CY_I8);
+  const cy_type type = {.dtype = (uint8_t)dtype};
+  return cy_build(im->g, CY_OP_matmul, (cy_val[]){x, w}, 2, &rows8, 1, &type, 1);
+}
+
 /* Packed 2-, 4- or 8-bit weights B [n, blocks, bytes], scales and zero points per block: dequantised, then a matrix
  * product. */
 IMPORT(matmul_nbits) {
@@ -195,9 +215,9 @@ IMPORT(matmul_nbits) {
     w = spelled_out(im, w, scale, zp ? CAST(zp, dtype) : LIKE(X, (double)(1 << (bits - 1))), groups, k, d[1]);
   else
     w = blockwise(im, w, scale, zp, bits, block, dtype);
-  w = w && !groups ? cy_build_slice_axis(im->g, w, 1, cy_dim_const(im->g, 0), cy_dim_const(im->g, k)) : w;
   const int64_t swap[2] = {1, 0};
-  cy_val y = cy_onnx_matmul(im, X, cy_build_transpose(im->g, w, swap), dtype);
+  cy_val x = groups ? X : filled_up(im, X, k, blocks * block); /* a last block that is not full stays whole */
+  cy_val y = product_of(im, n, x, cy_build_transpose(im->g, w, swap), dtype);
   return SET(n->in[5] ? ADD(y, n->in[5]) : y);
 }
 

@@ -9,6 +9,7 @@
 #include "ir_int.h"
 #include "loop_int.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,12 +126,25 @@ static double block_weight(machine *m, int64_t k, int64_t n) {
   return (double)(code - zero) * cy_scalar_load(m->args[c->b_scale], CY_F32, at).f;
 }
 
-static double as_factor(const cy_contraction *c, double v) {
+static double as_half(const cy_contraction *c, double v) {
   uint16_t half;
-  if (!c->b_half)
+  if (!c->rounded || c->rounded == CY_I8)
     return v;
-  cy_scalar_store(&half, c->b_half, 0, (cy_scalar){.f = v});
-  return cy_scalar_load(&half, c->b_half, 0).f;
+  cy_scalar_store(&half, c->rounded, 0, (cy_scalar){.f = v});
+  return cy_scalar_load(&half, c->rounded, 0).f;
+}
+
+/* Element i of a row of a that weights in integers meet, elements lying `step` apart from `first` on. */
+static double block_factor(const dot *d, int64_t first, int64_t step, int64_t i) {
+  const cy_contraction *c = &d->m->k->contraction;
+  const void *a = d->m->args[c->a];
+  double v = cy_scalar_load(a, d->ta, (uint64_t)(first + i * step)).f, most = 0;
+  if (c->rounded != CY_I8)
+    return as_half(c, v);
+  int64_t block = i / c->b_block * c->b_block;
+  for (int64_t j = block; j < block + c->b_block; j++)
+    most = fmax(most, fabs(cy_scalar_load(a, d->ta, (uint64_t)(first + j * step)).f));
+  return most > 0 ? rint(v * (127 / most)) * (most / 127) : 0;
 }
 
 static void dot_matmul(dot *d) {
@@ -146,8 +160,7 @@ static void dot_matmul(dot *d) {
   int64_t step_a = size(m, c->a_k), step_b = size(m, c->b_k);
   for (int64_t i = 0; i < n; i++)
     if (c->b_bits)
-      d->f += as_factor(c, cy_scalar_load(m->args[c->a], d->ta, (uint64_t)(a + i * step_a)).f) *
-              as_factor(c, block_weight(m, i, m->var[c->out_var[c->nbatch + 1]]));
+      d->f += block_factor(d, a, step_a, i) * as_half(c, block_weight(m, i, m->var[c->out_var[c->nbatch + 1]]));
     else
       dot_add(d, a + i * step_a, b + i * step_b);
 }

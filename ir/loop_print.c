@@ -167,8 +167,8 @@ static void print_contraction(cy_kernel *k, FILE *out) {
   if (c->b_bits)
     fprintf(out, " b_bits=%d block=%lld middle=%lld scale=a%u", c->b_bits, (long long)c->b_block,
             (long long)c->b_middle, c->b_scale);
-  if (c->b_half)
-    fprintf(out, " %s", cy_dtype_of(c->b_half)->name);
+  if (c->rounded)
+    fprintf(out, " %s", cy_dtype_of(c->rounded)->name);
   if (c->kind == CY_CONTRACT_MATMUL || c->kind == CY_CONTRACT_ATTENTION) {
     const cy_dim mnk[] = {c->m, c->n, c->k}, strides[] = {c->a_m, c->a_k, c->b_k, c->b_n};
     print_dims(k->g, out, "mnk", mnk, 3);

@@ -9,7 +9,8 @@
  * For more, a contraction, for which the target makes floats of a panel of weights at a time; for few rows, too, where
  * the target has a generator of its own for these (cy_lower_options.few_rows). Where the number of rows is only known
  * when the program runs, it has both. Targets without such a contraction, and level 0, have the plain kernels. Where
- * the op allows it, a contraction multiplies rounded factors, if the target has one that does.
+ * the op allows it, a contraction multiplies rounded factors, if the target has one that does; of rows in 8 bits, however
+ * many they are.
  */
 #include "lower_int.h"
 
@@ -180,12 +181,12 @@ static void plain_rows(blocks *s, int64_t most, cy_val anchor, cy_val target) {
 }
 
 /* Does the target have a generator? One that rounds factors, where the op allows that, comes first. */
-static bool has_generator(cy_lowering *l, cy_kernel *k, cy_dtype half) {
+static bool has_generator(cy_lowering *l, cy_kernel *k, cy_dtype rounded) {
   cy_contraction *c = cy_kernel_contraction(k);
-  c->b_half = half;
-  if (half && l->o->supports(l->o->target, k))
+  c->rounded = rounded;
+  if (rounded && l->o->supports(l->o->target, k))
     return true;
-  c->b_half = CY_NONE;
+  c->rounded = CY_NONE;
   return l->o->supports(l->o->target, k);
 }
 
@@ -231,7 +232,7 @@ static bool build_product(cy_kb *b, const blocks *s, int64_t most, cy_expr *out_
   c->a_k = x->stride[rank - 1];
   c->b_n = cy_dim_const(g, 1);
   c->acc = cy_kernel_add_local(b->k, CY_F32);
-  return has_generator(l, b->k, (cy_dtype)cy_attr_get_int(s->node, CY_ATTR_half, CY_NONE));
+  return has_generator(l, b->k, (cy_dtype)cy_attr_get_int(s->node, CY_ATTR_round, CY_NONE));
 }
 
 static void finish_product(cy_kb *b, cy_val anchor, cy_val target, const cy_expr *idx) {
@@ -239,6 +240,8 @@ static void finish_product(cy_kb *b, cy_val anchor, cy_val target, const cy_expr
   cy_kernel_fold_batches(b->k);
   cy_kb_launch(b, false);
 }
+
+static bool rounds_rows(const blocks *s) { return cy_attr_get_int(s->node, CY_ATTR_round, CY_NONE) == CY_I8; }
 
 static void few_rows(blocks *s, int64_t most, cy_val anchor, cy_val target) {
   cy_expr idx[CY_MAX_RANK];
@@ -255,6 +258,10 @@ void cy_lower_matmul_blocks(cy_lowering *l, cy_node root, cy_val anchor, cy_val 
   cy_dim_range(l->g, s.rows, &least, &most);
   cy_expr idx[CY_MAX_RANK];
   cy_kb b;
+  if (rounds_rows(&s) && build_product(&b, &s, INT64_MAX, idx) && cy_kernel_contraction(b.k)->rounded == CY_I8) {
+    finish_product(&b, anchor, target, idx);
+    return;
+  }
   if (most <= few || !build_product(&b, &s, INT64_MAX, idx)) {
     few_rows(&s, INT64_MAX, anchor, target);
     return;

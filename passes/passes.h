@@ -18,6 +18,7 @@ typedef struct cy_weight_options {
   int bits;        /* 8 or 4; 0: weights stay as they are */
   int block;       /* rows that share a scale; 0: all of a column */
   bool asymmetric; /* with zero points */
+  bool rows8; /* kernels may round the rows that meet such weights to 8 bits, also where the model has the weights */
   struct cy_quant *report; /* quantise.h: gets a layer for every product, `keep` says why it stays; NULL: not wanted */
 } cy_weight_options;
 

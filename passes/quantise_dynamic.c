@@ -119,6 +119,8 @@ static bool gains(const dynamic *s, const cy_quant_layer *l, const cy_node_info 
 /* Why layer l, node n of block b, stays in float; NULL: it does not. */
 static const char *reason(const dynamic *s, cy_quant_layer *l, const cy_node_info *n, cy_block b) {
   const char *keep = cy_quant_skipped(s->q, s->g, n) ? CY_QUANT_SKIPPED : why_not(s->p, n);
+  if (!keep && cy_weights_take(s->p, n))
+    return "weights by blocks, rows in 8 bits";
   if (!keep && cy_quant_feeds_log(s->g, &s->uses, n->out[0]))
     keep = CY_QUANT_LOG;
   return keep ? keep : cy_quant_judged(s->q, l, b);

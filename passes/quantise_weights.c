@@ -104,8 +104,16 @@ static cy_val new_constant(cy_graph *g, cy_dtype dtype, const uint64_t *dims, in
   return v;
 }
 
-/* The product of x with them. */
-static cy_val multiply_blocks(cy_pass *p, cy_val x, cy_weight_blocks *s, cy_weight_reader read, const void *from) {
+/* May the rows of product n be rounded to 8 bits? Its model says so, or the option. */
+static bool rounds_rows(const cy_pass *p, const cy_node_info *n) {
+  const cy_weight_options *o = p->options->weights;
+  const cy_quant *q = p->options->quant;
+  return cy_attr_get_int(n, CY_ATTR_round, CY_NONE) == CY_I8 || (o && o->rows8 && !(q && cy_quant_skipped(q, p->g, n)));
+}
+
+/* The product n with them. */
+static cy_val multiply_blocks(cy_pass *p, const cy_node_info *n, cy_weight_blocks *s, cy_weight_reader read,
+                              const void *from) {
   cy_graph *g = p->g;
   s->tile = columns_of_tile(s);
   uint64_t count = s->count * s->split, rows = s->k / count;
@@ -113,7 +121,9 @@ static cy_val multiply_blocks(cy_pass *p, cy_val x, cy_weight_blocks *s, cy_weig
   const uint64_t flat[2] = {count, s->n};
   uint8_t *q, *zero = NULL;
   float *scale;
-  cy_val in[4] = {x};
+  cy_val in[4] = {n->in[0]};
+  const cy_attr rows8 = cy_attr_int(CY_ATTR_round, CY_I8);
+  bool rounds = rounds_rows(p, n);
   in[1] = new_constant(g, s->bits == 8 && !s->zeros && !s->zero ? CY_I8 : CY_U8, dims, 4, &q);
   in[2] = new_constant(g, CY_F32, flat, 2, &scale);
   if (s->zeros)
@@ -121,7 +131,7 @@ static cy_val multiply_blocks(cy_pass *p, cy_val x, cy_weight_blocks *s, cy_weig
   else if (s->zero)
     in[3] = cy_build_scalar_int(g, CY_U8, s->zero);
   store_all(p, s, read, from, q, scale, zero);
-  return cy_build(g, CY_OP_matmul_blocks, in, in[3] ? 4 : 3, NULL, 0, NULL, 0);
+  return cy_build(g, CY_OP_matmul_blocks, in, in[3] ? 4 : 3, &rows8, rounds, NULL, 0);
 }
 
 static bool is_finite(const cy_data *d) {
@@ -171,7 +181,7 @@ static void shrink(cy_pass *p, cy_node id, cy_weight_blocks *s, cy_weight_reader
   cy_node_info *n = cy_node_of(g, id);
   cy_build_before(g, id);
   cy_rewrite_origin(p, n);
-  cy_graph_replace(g, n->out[0], multiply_blocks(p, n->in[0], s, read, from));
+  cy_graph_replace(g, n->out[0], multiply_blocks(p, n, s, read, from));
   cy_pass_count(p, "weights in integers", 1);
 }
 
@@ -179,6 +189,12 @@ static void shrink_recurrence(cy_pass *p, cy_node id) {
   cy_build_before(p->g, id);
   cy_quant_recurrence(p, id, false);
   cy_pass_count(p, "recurrences of integers", 1);
+}
+
+bool cy_weights_take(cy_pass *p, const cy_node_info *n) {
+  const cy_weight_options *o = p->options->weights;
+  cy_weight_blocks s;
+  return o && o->bits && o->rows8 && n->op == CY_OP_matmul && cy_quant_eligible(p->g, n) && !why_not(p, n, &s);
 }
 
 static void report(cy_pass *p, cy_node id, const char *keep) {

@@ -232,7 +232,7 @@ static void narrow_product(narrowing *s, cy_node id, cy_node next) {
 static void allow_rounding(narrowing *s, cy_node id) {
   cy_graph *g = s->g;
   const cy_node_info *n = cy_node_of(g, id);
-  const cy_attr half = cy_attr_int(CY_ATTR_half, s->half);
+  const cy_attr half = cy_attr_int(CY_ATTR_round, s->half);
   cy_val in[4] = {0}, out = n->out[0];
   uint32_t count = n->nin;
   memcpy(in, n->in, count * sizeof *in);
@@ -245,8 +245,8 @@ static void narrow_blocks(narrowing *s, cy_node id) {
   cy_graph *g = s->g;
   cy_node_info *n = cy_node_of(g, id);
   const cy_pass_options *o = s->p->options;
-  if (s->exact || s->q || !o->half_factors || cy_type_of(g, n->in[0])->dtype != CY_F32 ||
-      !o->half_factors(o->target, s->half, g, n, s->sizes))
+  if (s->exact || s->q || !o->half_factors || (o->blocks_round && cy_attr_find(n, CY_ATTR_round)) ||
+      cy_type_of(g, n->in[0])->dtype != CY_F32 || !o->half_factors(o->target, s->half, g, n, s->sizes))
     return;
   double most = s->half == CY_F16 ? largest(&cy_value_of(g, n->in[2])->data) * MOST_CODE : 0;
   if (most >= BEYOND_F16) {

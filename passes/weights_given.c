@@ -9,7 +9,7 @@
  *
  * Refused: weights that a cache would hold in f32, too; blocks that have no storable parts (cy_weights_split); w that is
  * read by anything else and would be stored twice; scales along rows; products of quantised activations; and
- * everything where layers shall be quantised (--int8), which needs weights in f32.
+ * everything where layers shall be quantised (--int8), which needs weights in f32, unless with --weights.
  */
 #include "quantise_int.h"
 
@@ -143,7 +143,8 @@ static bool read_by_products(const cy_pass *p, const cy_uses *uses, cy_val v, bo
 
 static bool asked_for_layers(const cy_pass *p) {
   const cy_quant *q = p->options->quant;
-  return q && q->mode != CY_QUANT_HALF && q->mode != CY_QUANT_MEASURE_HALF;
+  return q && !(p->options->weights && p->options->weights->rows8) && q->mode != CY_QUANT_HALF &&
+         q->mode != CY_QUANT_MEASURE_HALF;
 }
 
 bool cy_weights_wanted(const cy_pass *p, cy_val v, const cy_uses *uses) {

@@ -493,6 +493,7 @@ static int compile(session *s) {
     return -1;
   }
   bool measured = o->int8 || o->half_max_error;
+  weights.rows8 = weights.bits && o->int8 && mode == CY_QUANT_DYNAMIC;
   cy_quant quant = {0};
   if (measured)
     cy_quant_init(&quant, mode);

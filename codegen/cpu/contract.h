@@ -124,7 +124,8 @@ typedef struct cy_gemm_desc {
    * batches. bits 0: it is not. */
   struct {
     int bits;
-    bool is_signed, bf16; /* bf16: both factors are rounded so: see dot_blocks.c */
+    bool is_signed;
+    bool bf16, rows8; /* bf16: both factors are rounded so, see dot_blocks.c; rows8: a to 8 bits, see dot_codes.c */
     int64_t tile, block, middle;
     int scale_slot, zero_slot; /* zero_slot -1: middle */
   } ints;

@@ -599,6 +599,8 @@ static void emit_groups(cy_cg *cg, const cy_core *stored, const kblock *kb, V b,
   cy_loop_begin(cg, &g, k->p0, k->p1, cy_i64(cg, all.group), NULL, 0);
   V end = cy_imin(cg, k->p1, cy_addc(cg, g.iv, all.group));
   if (widened) {
+    V last = cy_icmp(cg, LLVMIntEQ, end, k->p1), on = cy_i64(cg, all.group * NR);
+    V back = cy_mulc(cg, cy_sub(cg, k->p0, g.iv), NR);
     const cy_widening w = {.core = stored,
                            .c0 = kb->c0,
                            .taps = kb->taps,
@@ -606,7 +608,8 @@ static void emit_groups(cy_cg *cg, const cy_core *stored, const kblock *kb, V b,
                            .from = cy_gep(cg, b, cy_mul(cg, g.iv, panel_bytes)),
                            .q0 = g.iv,
                            .end = end,
-                           .next = cy_i64(cg, all.group * NR),
+                           .ahead_columns = cy_select(cg, last, back, on),
+                           .ahead_rows = cy_select(cg, last, kb->c, cy_i64(cg, 0)),
                            .to = copy};
     cy_widen_emit(cg, &w);
     all.b = cy_gep(cg, copy, cy_sub(cg, cy_i64(cg, 0), cy_mul(cg, g.iv, all.panel_bytes)));

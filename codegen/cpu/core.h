@@ -66,6 +66,9 @@ void cy_run_next(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const 
 void cy_run_streams(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V *v);
 /* The same for a known number of steps, unrolled. */
 void cy_run_steps(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, int64_t depth, V ldb, V *v);
+/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than
+ * there are. */
+void cy_emit_fence(cy_cg *cg);
 /* A vector of weights stored so, as floats. */
 V cy_weights_load(cy_cg *cg, cy_weights weights, V at);
 
@@ -147,11 +150,11 @@ int64_t cy_block_depth(const cy_core *core);
 /* Are weights made floats for a whole group of panels? */
 bool cy_widens(const cy_cg *cg, const cy_core *core);
 /* Panels [q0, end) of `taps` of c rows from c0 on, whose packed halves lie at `from`: as floats to `to`, one behind the
- * other. next: columns from one group of panels to the next. Integers become bf16, where so wanted, in pairs: those of
+ * other. Of integers, those so many columns and rows ahead are asked for, which come next. They become bf16, where so wanted, in pairs: those of
  * rows i and i + block / 2 of a block lie side by side. Of the core, it takes tile, b, ints and n then. */
 typedef struct cy_widening {
   const cy_core *core;
-  V c0, taps, c, from, q0, end, next, to;
+  V c0, taps, c, from, q0, end, ahead_columns, ahead_rows, to;
 } cy_widening;
 void cy_widen_emit(cy_cg *cg, const cy_widening *widening);
 /* Lanes of two vectors of up to 16 floats in turn, as bf16, where the CPU has AVX512-BF16. */

@@ -67,9 +67,7 @@ static void emit_next(cy_cg *cg, const V *next) {
       cy_prefetch(cg, cy_gepc(cg, next[i], line * 64), i == 1, CY_FIRST_LEVEL);
 }
 
-/* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than
- * there are. */
-static void emit_fence(cy_cg *cg) {
+void cy_emit_fence(cy_cg *cg) {
   LLVMTypeRef type = LLVMFunctionType(cg->voidt, NULL, 0, 0);
   static const char clobbers[] = "~{memory}";
   V fence = LLVMGetInlineAsm(type, "", 0, clobbers, sizeof clobbers - 1, 1, 0, LLVMInlineAsmDialectATT, 0);
@@ -97,7 +95,7 @@ static void emit_stepped_run(cy_cg *cg, unsigned mr, unsigned nv, cy_weights wei
                  now);
     move_on(cg, n, ldb, ahead, now);
     if (!rows)
-      emit_fence(cg);
+      cy_emit_fence(cg);
   }
   for (unsigned i = 0; i < rows; i++)
     now[carried + i] = opaque(cg, cy_gepc(cg, l.v[carried + i], CY_RUN_STEPS * 4));
@@ -149,6 +147,6 @@ void cy_run_steps(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const
   for (int64_t i = 0; i < depth; i++) {
     add_products(cg, mr, nv, weights, v[mr * nv], row, cy_i64(cg, i), v);
     move_on(cg, mr * nv, ldb, NULL, v);
-    emit_fence(cg);
+    cy_emit_fence(cg);
   }
 }

@@ -4,7 +4,7 @@
  * Halves: with AVX-512 a conversion takes the ports that fma does, a sixth of a tile's time and more. Integers, whose
  * scales hold for blocks of rows, are not packed: the same bytes serve kernels for few rows, which read whole rows of
  * them (passes/lower_blocks.c). A group reads a run of each row, a cache line where panels are that wide, and asks for
- * those of the next group.
+ * those of the next group, behind the last one of a task for the next rows of the first one.
  */
 #include "core.h"
 
@@ -64,13 +64,18 @@ static V wide_of(cy_cg *cg, V ints, bool is_signed) {
 }
 static V floats_of(cy_cg *cg, V wide) { return LLVMBuildSIToFP(cg->b, wide, cg->vf, ""); }
 
+static V blocks_ahead(cy_cg *cg, const cy_widening *w) {
+  return cy_div(cg, w->ahead_rows, cy_i64(cg, w->core->ints.block));
+}
+
 /* What each vector of a block is multiplied by, and what is then added: -zero * scale. */
 static void load_scales(cy_cg *cg, const cy_widening *w, const piece *p, V *scale, V *shift) {
   const cy_int_weights *s = &w->core->ints;
   V first = cy_add(cg, cy_mul(cg, p->block, w->core->n), p->col);
+  V ahead = cy_add(cg, cy_mul(cg, blocks_ahead(cg, w), w->core->n), w->ahead_columns);
   for (unsigned j = 0; j < p->vectors; j++) {
     V at = cy_addc(cg, first, (int64_t)j * cg->W), zero = cy_splatf(cg, (double)s->middle, cg->W);
-    cy_prefetch(cg, cy_gepf(cg, s->scales, cy_add(cg, at, w->next)), false, CY_SECOND_LEVEL);
+    cy_prefetch(cg, cy_gepf(cg, s->scales, cy_add(cg, at, ahead)), false, CY_SECOND_LEVEL);
     scale[j] = load_lanes(cg, cg->f32, cy_gepf(cg, s->scales, at), lanes_of(cg, p, j));
     if (s->zeros)
       zero = floats_of(cg, wide_of(cg, load_lanes(cg, cg->i8, cy_gep(cg, s->zeros, at), lanes_of(cg, p, j)), false));
@@ -119,10 +124,10 @@ static void store_pairs(cy_cg *cg, const cy_core *k, const piece *p, V pair, con
 }
 
 /* Where the codes of a block's first row begin in a column, of which no vector leaves a tile. */
-static V codes_at(cy_cg *cg, const cy_core *k, const piece *p, V col) {
+static V codes_at(cy_cg *cg, const cy_core *k, V block, V col) {
   int64_t bytes = k->ints.block * k->ints.bits / 8;
   V tile = cy_i64(cg, k->ints.tile), before = cy_mul(cg, cy_div(cg, col, tile), cy_i64(cg, bytes * k->ints.tile));
-  V at = cy_add(cg, cy_mul(cg, cy_mulc(cg, p->block, bytes), k->n), before);
+  V at = cy_add(cg, cy_mul(cg, cy_mulc(cg, block, bytes), k->n), before);
   return cy_gep(cg, cy_gep(cg, k->b, at), cy_mod(cg, col, tile));
 }
 
@@ -149,9 +154,10 @@ static void emit_piece(cy_cg *cg, const cy_widening *w, const piece *p) {
   int64_t rows = together ? s->block / 2 : s->block;
   V scale[8], shift[8], code[8], high[8];
   load_scales(cg, w, p, scale, shift);
-  V from[8], ahead = codes_at(cg, k, p, cy_add(cg, p->col, w->next));
+  V from[8], ahead = cy_add(cg, p->block, blocks_ahead(cg, w));
+  ahead = codes_at(cg, k, ahead, cy_add(cg, p->col, w->ahead_columns));
   for (unsigned j = 0; j < p->vectors; j++)
-    from[j] = codes_at(cg, k, p, cy_addc(cg, p->col, (int64_t)j * cg->W));
+    from[j] = codes_at(cg, k, p->block, cy_addc(cg, p->col, (int64_t)j * cg->W));
   cy_loop i;
   cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, rows), cy_i64(cg, 1), NULL, 0);
   load_codes(cg, k, p, from, ahead, i.iv, code);

@@ -124,10 +124,13 @@ static bool half_supported(const cy_machine *m, cy_kernel *k, const cy_contracti
 
 /* Weights in integers with scales; what a panel has of them begins and ends with a block. */
 static bool blocks_supported(const cy_machine *m, cy_kernel *k, const cy_contraction *c, cy_dtype a, cy_dtype b) {
-  int64_t n, rows;
-  return a == CY_F32 && cy_dtype_is_byte(b) && known(k, c->n, &n) && known(k, c->k, &rows) &&
-         c->b_block <= MOST_BLOCK && matmul_supported(k, c) &&
-         (!c->b_half || (c->b_half == CY_BF16 && cy_dot_blocks_possible(m->state, c->b_block, rows)));
+  int64_t n, rows, tile;
+  if (a != CY_F32 || !cy_dtype_is_byte(b) || !known(k, c->n, &n) || !known(k, c->k, &rows) ||
+      !known(k, c->b_k, &tile) || c->b_block > MOST_BLOCK || !matmul_supported(k, c))
+    return false;
+  if (c->rounded == CY_I8)
+    return cy_dot_codes_possible(m->state, c->b_bits, c->b_block, tile, n);
+  return !c->rounded || (c->rounded == CY_BF16 && cy_dot_blocks_possible(m->state, c->b_block, rows));
 }
 
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
@@ -179,7 +182,8 @@ static cy_gemm_desc gemm_desc(const cy_kernel_plan *plan, const form *f) {
   set_slots(plan, &d.a_slot, &d.b_slot, &d.scratch_slot, &d.shared_slot);
   d.ints.bits = c->b_bits;
   d.ints.is_signed = cy_kernel_arg_dtype(k, c->b) == CY_I8;
-  d.ints.bf16 = c->b_half == CY_BF16;
+  d.ints.bf16 = c->rounded == CY_BF16;
+  d.ints.rows8 = c->rounded == CY_I8;
   d.ints.tile = cy_csize_known(d.bk);
   d.ints.block = c->b_block;
   d.ints.middle = c->b_middle;
@@ -527,7 +531,10 @@ static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f,
     if (f->packed)
       gemm_pack_form(cg, plan, arena, f, matrices);
     if (d.ints.bits)
-      return cy_arena_printf(arena, "gemm int%d weights%s", d.ints.bits, d.ints.bf16 ? " bf16 amx" : "");
+      return cy_arena_printf(arena, "gemm int%d weights%s", d.ints.bits,
+                             d.ints.bf16    ? " bf16 amx"
+                             : d.ints.rows8 ? " int8 rows"
+                                            : "");
     name = gemm_algorithm(cg, &d);
   } else {
     conv_pack_form(cg, plan, arena, f);
@@ -586,7 +593,7 @@ void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan) {
   } else if (kind == CY_CONTRACT_MATMUL) {
     cy_gemm_desc d = gemm_desc(plan, f);
     d.epilogue = epilogue;
-    (d.ints.bf16 ? cy_dot_blocks_emit : cy_gemm_emit)(cg, &d, &info);
+    (d.ints.bf16 ? cy_dot_blocks_emit : d.ints.rows8 ? cy_dot_codes_emit : cy_gemm_emit)(cg, &d, &info);
   } else {
     cy_conv_desc d = conv_desc(plan);
     d.epilogue = epilogue;

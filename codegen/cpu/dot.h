@@ -144,12 +144,22 @@ V cy_dot_kernel_begin(cy_cg *cg, const char *name); /* begins one of either kind
 int64_t cy_dot_group_bytes(cy_dot_form form, int64_t nr);
 /* acc + a * b over the pairs or fours of each lane, all as <W x i32>; of bf16, acc are the bits of floats. */
 V cy_dot_add(cy_cg *cg, cy_dot_form form, V acc, V a, V b);
+/* Sums of two products: of i16, in i32; of u8 and s8, in i16, where they must fit. Any vectors of W * 4 bytes. */
+V cy_dot_pairs_times(cy_cg *cg, V a, V b);
+V cy_dot_bytes_times(cy_cg *cg, V a, V b);
 
 /* ---- dot_blocks.c ---- */
 
 /* Can weights in integers, in blocks of so many rows, become bf16 for AMX? */
 bool cy_dot_blocks_possible(const cy_cg *cg, int64_t block, int64_t k);
 void cy_dot_blocks_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
+V cy_dot_load_floats(cy_cg *cg, V from, V stride, unsigned lanes); /* stride: floats from one to the next */
+
+/* ---- dot_codes.c ---- */
+
+/* Can such weights, stored in tiles of so many columns, be multiplied by rows in 8 bits? */
+bool cy_dot_codes_possible(const cy_cg *cg, int bits, int64_t block, int64_t tile, int64_t n);
+void cy_dot_codes_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
 
 /* ---- dot_fresh.c ---- */
 

@@ -78,7 +78,7 @@ static V worker_bytes(cy_cg *cg, void *ctx) {
 
 /* ---- rows of a ---- */
 
-static V load_row(cy_cg *cg, V from, V stride, unsigned lanes) {
+V cy_dot_load_floats(cy_cg *cg, V from, V stride, unsigned lanes) {
   int64_t dense;
   LLVMTypeRef type = LLVMVectorType(cg->f32, lanes);
   if (cy_is_const(stride, &dense) && dense == 1)
@@ -99,8 +99,8 @@ static void emit_rounded_row(cy_cg *cg, const plan *p, V from, V to) {
   cy_loop_begin(cg, &b, cy_i64(cg, 0), cy_i64(cg, p->k), cy_i64(cg, block), NULL, 0);
   cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, half), cy_i64(cg, lanes), NULL, 0);
   V first = cy_gepf(cg, from, cy_mul(cg, cy_add(cg, b.iv, i.iv), stride));
-  V second = load_row(cg, cy_gepf(cg, first, cy_mulc(cg, stride, half)), stride, lanes);
-  V pairs = cy_bf16_pairs(cg, load_row(cg, first, stride, lanes), second, lanes);
+  V second = cy_dot_load_floats(cg, cy_gepf(cg, first, cy_mulc(cg, stride, half)), stride, lanes);
+  V pairs = cy_bf16_pairs(cg, cy_dot_load_floats(cg, first, stride, lanes), second, lanes);
   cy_store(cg, pairs, cy_gep(cg, to, cy_add(cg, cy_mulc(cg, b.iv, 2), cy_mulc(cg, i.iv, 4))), 4);
   cy_loop_end(cg, &i, NULL);
   cy_loop_end(cg, &b, NULL);
@@ -166,7 +166,8 @@ static void emit_k_block(cy_cg *cg, const frame *f, V a, V rows, V q0, V end, V 
   const plan *p = f->p;
   V c = cy_imin(cg, cy_i64(cg, p->k_block), cy_sub(cg, cy_i64(cg, p->k), k0)), none = LLVMConstNull(cg->ptr);
   cy_widening w = {.core = &f->weights, .c0 = k0, .taps = cy_i64(cg, 1), .c = c, .q0 = q0, .end = end, .to = f->to};
-  w.next = cy_i64(cg, p->group * p->nr);
+  w.ahead_columns = cy_i64(cg, p->group * p->nr);
+  w.ahead_rows = cy_i64(cg, 0);
   cy_widen_emit(cg, &w);
   cy_loop r;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), rows, cy_i64(cg, p->tile.mr), NULL, 0);

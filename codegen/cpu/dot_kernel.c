@@ -32,20 +32,27 @@ static V dot_spelled(cy_cg *cg, unsigned n, V acc, V a, V b, bool a_signed) {
   return acc;
 }
 
-/* acc + the sums of pairs of i16. */
-static V add_pairs(cy_cg *cg, V acc, V a, V b) {
-  V args[2] = {a, b};
+V cy_dot_pairs_times(cy_cg *cg, V a, V b) {
+  LLVMTypeRef pairs = LLVMVectorType(cg->i16, 2 * cg->W);
+  V args[2] = {LLVMBuildBitCast(cg->b, a, pairs, ""), LLVMBuildBitCast(cg->b, b, pairs, "")};
   const char *name = cg->W == 16 ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd";
-  return LLVMBuildAdd(cg->b, acc, cy_intrinsic_of(cg, name, NULL, 0, args, 2), "");
+  return cy_intrinsic_of(cg, name, NULL, 0, args, 2);
 }
+
+V cy_dot_bytes_times(cy_cg *cg, V a, V b) {
+  LLVMTypeRef bytes = LLVMVectorType(cg->i8, 4 * cg->W);
+  V args[2] = {LLVMBuildBitCast(cg->b, a, bytes, ""), LLVMBuildBitCast(cg->b, b, bytes, "")};
+  const char *name = cg->W == 16 ? "llvm.x86.avx512.pmaddubs.w.512" : "llvm.x86.avx2.pmadd.ub.sw";
+  return cy_intrinsic_of(cg, name, NULL, 0, args, 2);
+}
+
+/* acc + the sums of pairs of i16. */
+static V add_pairs(cy_cg *cg, V acc, V a, V b) { return LLVMBuildAdd(cg->b, acc, cy_dot_pairs_times(cg, a, b), ""); }
 
 /* acc + a * b, no sum of a pair of products being more than 16 bits hold. */
 static V add_cut(cy_cg *cg, V acc, V a, V b) {
-  LLVMTypeRef vb = LLVMVectorType(cg->i8, 4 * cg->W);
-  V args[2] = {LLVMBuildBitCast(cg->b, a, vb, ""), LLVMBuildBitCast(cg->b, b, vb, "")};
-  const char *name = cg->W == 16 ? "llvm.x86.avx512.pmaddubs.w.512" : "llvm.x86.avx2.pmadd.ub.sw";
   V ones = cy_splat(cg, LLVMConstInt(cg->i16, 1, 0), 2 * cg->W);
-  return add_pairs(cg, acc, cy_intrinsic_of(cg, name, NULL, 0, args, 2), ones);
+  return add_pairs(cg, acc, cy_dot_bytes_times(cg, a, b), ones);
 }
 
 static V add_bf16(cy_cg *cg, V acc, V a, V b) {

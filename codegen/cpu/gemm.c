@@ -65,6 +65,14 @@ static form form_choose(const cy_cg *cg, const cy_gemm_desc *d) {
   return FORM_RUNTIME_PACK;
 }
 
+/* Panels of a task whose weights are integers. Its rows come by short runs, a block of k at a time, and had better not come
+ * from beyond the second-level cache for one or two panels; what is asked for ahead comes in longer runs, too. */
+static int64_t share_ints(int64_t panels, int64_t nb) {
+  const int64_t enough = 8; /* tasks, and panels of each */
+  int64_t more = panels / enough < enough ? panels / enough : enough;
+  return more > nb ? more : nb;
+}
+
 static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
   gemm g = {.d = d, .form = form_choose(cg, d)};
   int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n), k = cy_csize_known(d->k), taps, c = k ? k : 1 << 20;
@@ -79,6 +87,8 @@ static gemm plan(const cy_cg *cg, const cy_gemm_desc *d) {
     g.k_block = k; /* nothing to keep in cache: no row reads B a second time */
   int64_t panels = n ? cy_ceil(n, g.nr) : 0;
   g.blocks = cy_blocks_choose(cg, g.tile, known_batches(d), m, panels, k ? k : 512);
+  if (g.form == FORM_INTS && cg->avx512)
+    g.blocks.nb = share_ints(panels, g.blocks.nb);
   g.copy_a = !cy_csize_is(d->ak, 1) && !cy_csize_is(d->k, 1);
   g.turned = g.copy_a && g.form == FORM_PACKED && m > g.tile.mr && m * k * 4 <= MOST_TURNED && known_batches(d) == 1 &&
              known_all(d) && panels > g.blocks.nb;

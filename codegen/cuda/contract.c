@@ -538,7 +538,10 @@ static const cy_cu_generator *generator_of(const cy_machine *m, cy_kernel *k) {
   return NULL;
 }
 
-bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k) { return generator_of(m, k) != NULL; }
+/* What is rounded here, comes rounded. */
+bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k) {
+  return !cy_kernel_contraction(k)->rounded && generator_of(m, k) != NULL;
+}
 
 void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   const cy_cu_generator *generator = generator_of(m, k);

@@ -1,6 +1,6 @@
 /* blocks_test.c - products with weights in integers (core_widen.c) against sums in double precision, in the code for this
  * CPU and for AVX2, and of factors rounded to bf16 (dot_blocks.c) for one with AMX, functions being in the place of
- * instructions (tile_functions.h): 4 and 8 bits, signed, with a zero for all and with zero points, panels that are not full, and rows
+ * instructions (tile_functions.h), and of rows in 8 bits (dot_codes.c), whose results are the same bytes everywhere: 4 and 8 bits, signed, with a zero for all and with zero points, panels that are not full, and rows
  * that only running tells. Weights, scales and zero points end where a page ends behind which nothing may be read.
  */
 #include "tile_functions.h"
@@ -44,9 +44,18 @@ static void free_before_hole(void *p, size_t bytes) {
   munmap((char *)p + bytes - whole, whole + page);
 }
 
+/* What a product does with its factors, on which CPU. */
+typedef enum rounding { AS_THEY_ARE, BF16, ROWS8 } rounding;
+typedef struct variant {
+  const char *cpu;
+  rounding rounding;
+  bool spelled; /* vpdpbusd, in plain instructions */
+} variant;
+static const char *const rounding_names[] = {"", ", bf16", ", rows in 8 bits"};
+
 typedef struct setup {
   job j;
-  bool bf16;
+  rounding rounding;
   cy_gemm_desc d;
   store epilogue;
   float *a, *bias, *out, *scale;
@@ -73,38 +82,51 @@ static double weight(const setup *s, const blocks_case *c, int64_t k, int64_t n)
     code = i < rows ? byte & 15 : byte >> 4;
   int64_t zero = c->zeros ? s->zero[b * c->n + n] : c->middle;
   float scale = s->scale[b * c->n + n];
-  return s->bf16 ? as_bf16(fmaf((float)code, scale, -((float)zero * scale))) : (double)(code - zero) * scale;
+  return s->rounding == BF16 ? as_bf16(fmaf((float)code, scale, -((float)zero * scale)))
+                             : (double)(code - zero) * scale;
+}
+
+static float element(const setup *s, const blocks_case *c, int64_t m, int64_t k) {
+  return s->a[c->turned ? k * c->m + m : m * c->k + k];
 }
 
 static double factor(const setup *s, const blocks_case *c, int64_t m, int64_t k) {
-  float a = s->a[c->turned ? k * c->m + m : m * c->k + k];
-  return s->bf16 ? as_bf16(a) : a;
+  float a = element(s, c, m, k), most = 0;
+  if (s->rounding != ROWS8)
+    return s->rounding == BF16 ? as_bf16(a) : a;
+  for (int64_t i = k / c->block * c->block; i < (k / c->block + 1) * c->block; i++)
+    most = fmaxf(most, fabsf(element(s, c, m, i)));
+  return rint((double)a * (127 / most)) * (double)(most / 127);
 }
 
 static double error_of(const setup *s, const blocks_case *c) {
-  double e = 0, all = 1e-30, *w = malloc((size_t)(c->k * c->n) * sizeof *w);
+  double e = 0, all = 1e-30, *w = malloc((size_t)(c->k * (c->n + 1)) * sizeof *w), *a = w + c->k * c->n;
   if (!w)
     die("malloc", "no memory");
   for (int64_t i = 0; i < c->k * c->n; i++)
     w[i] = weight(s, c, i % c->k, i / c->k);
-  for (int64_t m = 0; m < c->m; m++)
+  for (int64_t m = 0; m < c->m; m++) {
+    for (int64_t k = 0; k < c->k; k++)
+      a[k] = factor(s, c, m, k);
     for (int64_t n = 0; n < c->n; n++) {
       double sum = s->bias[n];
       for (int64_t k = 0; k < c->k; k++)
-        sum += factor(s, c, m, k) * w[n * c->k + k];
+        sum += a[k] * w[n * c->k + k];
       double d = s->out[m * c->n + n] - sum;
       e += d * d;
       all += sum * sum;
     }
+  }
   free(w);
   return sqrt(e / all);
 }
 
-static void begin(setup *s, const blocks_case *c, const char *cpu, bool bf16) {
+static void begin(setup *s, const blocks_case *c, const variant *v) {
   char *error = NULL;
-  *s = (setup){.bf16 = bf16, .j = {.cg = cy_cg_create(cpu, &error), .scratch_slot = 5, .shared_slot = 6}};
+  *s = (setup){.rounding = v->rounding, .j = {.cg = cy_cg_create(v->cpu, &error), .scratch_slot = 5, .shared_slot = 6}};
   if (!s->j.cg)
-    die(cpu, error);
+    die(v->cpu, error);
+  s->j.cg->vnni_spelled = v->spelled;
   cy_cg_module(s->j.cg, "blocks");
   s->n_q = (size_t)(c->k * c->n * c->bits / 8);
   s->n_scale = (size_t)(c->k / c->block * c->n);
@@ -138,7 +160,8 @@ static void begin(setup *s, const blocks_case *c, const char *cpu, bool bf16) {
                         .b_slot = 1,
                         .scratch_slot = 5,
                         .shared_slot = 6,
-                        .ints = {c->bits, c->is_signed, s->bf16, tile_of(c), c->block, c->middle, 4, c->zeros ? 7 : -1},
+                        .ints = {c->bits, c->is_signed, s->rounding == BF16, s->rounding == ROWS8, tile_of(c), c->block,
+                                 c->middle, 4, c->zeros ? 7 : -1},
                         .epilogue = store_epilogue(&s->epilogue)};
 }
 
@@ -172,8 +195,8 @@ static void replace_rounding(cy_cg *cg) {
 }
 
 static void emit(setup *s) {
-  if (!s->bf16) {
-    cy_gemm_emit(s->j.cg, &s->d, &s->j.info);
+  if (s->rounding != BF16) {
+    (s->rounding == ROWS8 ? cy_dot_codes_emit : cy_gemm_emit)(s->j.cg, &s->d, &s->j.info);
     return;
   }
   cy_dot_blocks_emit(s->j.cg, &s->d, &s->j.info);
@@ -183,9 +206,10 @@ static void emit(setup *s) {
   code_for_this_cpu(s->j.cg);
 }
 
-static bool check(const blocks_case *c, const char *cpu, bool bf16) {
+/* Runs it; with `out`, what it gave goes there. */
+static bool check(const blocks_case *c, const variant *v, float *out) {
   setup s;
-  begin(&s, c, cpu, bf16);
+  begin(&s, c, v);
   emit(&s);
   job_link(&s.j);
   tile_functions_define(s.j.jit);
@@ -197,10 +221,33 @@ static bool check(const blocks_case *c, const char *cpu, bool bf16) {
   bool ok = error < 2e-6 && guard_ok((char *)s.out, c->m * c->n * 4) && guard_ok(s.j.scratch, s.j.worker_bytes * 3) &&
             guard_ok(s.j.shared, s.j.shared_bytes);
   if (!ok)
-    printf("FAILED %s%s: %d bits, signed %d, zeros %d, block %lld, m %lld, n %lld, k %lld, dynamic %d: error %g\n", cpu,
-           bf16 ? ", bf16" : "", c->bits, c->is_signed, c->zeros, (long long)c->block, (long long)c->m, (long long)c->n,
-           (long long)c->k, c->dynamic, error);
+    printf("FAILED %s%s: %d bits, signed %d, zeros %d, block %lld, m %lld, n %lld, k %lld, dynamic %d: error %g\n",
+           v->cpu, rounding_names[v->rounding], c->bits, c->is_signed, c->zeros, (long long)c->block, (long long)c->m,
+           (long long)c->n, (long long)c->k, c->dynamic, error);
+  if (out)
+    memcpy(out, s.out, (size_t)(c->m * c->n) * sizeof *out);
   end(&s);
+  return ok;
+}
+
+/* Rows in 8 bits: every CPU gives the same bytes. Spelled out, the kernels take long to make: only those of few rows. */
+enum { FEW = 3 };
+static bool check_rows8(const blocks_case *c) {
+  static const variant all[] = {{"x86-64-v3", ROWS8, false}, {"native", ROWS8, false}, {"x86-64-v3", ROWS8, true}};
+  size_t bytes = (size_t)(c->m * c->n) * sizeof(float);
+  float *out[2] = {malloc(bytes), malloc(bytes)};
+  bool ok = out[0] && out[1];
+  int variants = c->m < FEW ? 3 : 2;
+  for (int i = 0; ok && i < variants; i++) {
+    random_state = 1;
+    ok = check(c, &all[i], out[i > 0]);
+    if (ok && i && memcmp(out[0], out[1], bytes)) {
+      printf("FAILED %s: not the bytes of %s\n", all[i].cpu, all[0].cpu);
+      ok = false;
+    }
+  }
+  free(out[0]);
+  free(out[1]);
   return ok;
 }
 
@@ -212,17 +259,30 @@ static bool rounds_blocks(const blocks_case *c) {
   return yes;
 }
 
+static bool takes_rows8(const blocks_case *c) {
+  cy_cg *cg = cy_cg_create("x86-64-v3", NULL);
+  bool yes = cg && cy_dot_codes_possible(cg, c->bits, c->block, tile_of(c), c->n);
+  cy_cg_destroy(cg);
+  return yes;
+}
+
 int main(void) {
-  static const char *const cpus[] = {"native", "x86-64-v3"};
+  static const variant floats[] = {{"native", AS_THEY_ARE, false}, {"x86-64-v3", AS_THEY_ARE, false}};
+  static const variant tiles = {TILES, BF16, false};
   int run = 0, passed = 0;
-  for (int cpu = 0; cpu < 2; cpu++)
+  for (int v = 0; v < 2; v++)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++, run++)
-      passed += check(&cases[i], cpus[cpu], false);
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+      passed += check(&cases[i], &floats[v], NULL);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     if (rounds_blocks(&cases[i])) {
       run++;
-      passed += check(&cases[i], TILES, true);
+      passed += check(&cases[i], &tiles, NULL);
     }
+    if (takes_rows8(&cases[i])) {
+      run++;
+      passed += check_rows8(&cases[i]);
+    }
+  }
   printf("%d passed, %d failed, 0 skipped\n", passed, run - passed);
   return passed != run;
 }

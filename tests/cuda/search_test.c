@@ -264,9 +264,14 @@ static void test_weights(void) {
        "graph @g(%x: f32[n,n,384]) {\n  @q = const i8[768,384] data(1)\n  @s = const f32[768] data(2)\n"
        "  %w = dequantize @q, @s {axis=0, block_size=0} : f32[768,384]\n"
        "  %t = transpose %w {perm=[1,0]} : f32[384,768]\n  %y = matmul %x, %t : f32[n,n,768]\n  return %y\n}\n"},
+      {"4 bits, rows that a CPU rounds",
+       {1, 17},
+       "graph @g(%x: f32[n,512]) {\n  @q = const u4[512,512] data(1)\n  @s = const f32[16,512] data(2)\n"
+       "  %w = dequantize @q, @s {axis=0, block_size=32} : f32[512,512]\n"
+       "  %y = matmul %x, %w {round=3} : f32[n,512]\n  return %y\n}\n"},
   };
-  static const int launches[][MAX_SIZES] = {{1, 1, 1, 1}, {1, 1, 1}}, with_cast[][MAX_SIZES] = {{2, 2, 2}};
-  compare_all(rows, 2, &(expected){true, 2e-3f, launches, NULL});
+  static const int launches[][MAX_SIZES] = {{1, 1, 1, 1}, {1, 1, 1}, {1, 1}}, with_cast[][MAX_SIZES] = {{2, 2, 2}};
+  compare_all(rows, 3, &(expected){true, 2e-3f, launches, NULL});
   compare_all(rows + 1, 1, &(expected){true, 0.2f, with_cast, "--fp16"});
 }
 

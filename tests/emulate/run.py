@@ -142,6 +142,13 @@ def perceptron(rows):
     return build
 
 
+def integer_rows(folder):
+    """A last panel that is not full."""
+    n = quantise.Network(4)
+    y = n.op('MatMul', 'x', n.weight(128, 199))
+    return n.save(os.path.join(folder, 'm.onnx'), [('x', [7, 128])], [(y, [7, 199])]), {'x': quantise.samples_of((7, 128), 1)[0]}
+
+
 def encoder(folder):
     return quantise.encoder(os.path.join(folder, 'm.onnx')), {
         'x': quantise.samples_of((2, 9, 64), 1)[0], 'y': quantise.samples_of((2, 9, 96), 1, 5)[0]}
@@ -192,6 +199,7 @@ def dynamic_convolutions(folder):
 
 for how in ('int8', 'int4', 'int8,asymmetric', 'int4,asymmetric,block=32'):
     CASES['weights_' + how] = Case(perceptron(1), ['--weights=' + how])
+    CASES['rows_and_weights_' + how] = Case(integer_rows, ['--weights=' + how, '--int8'], exact=True)
 CASES['dynamic'] = Case(perceptron(19), ['--int8=dynamic'], exact=True)
 CASES['dynamic_convolutions'] = Case(dynamic_convolutions, ['--int8=dynamic', '--int8-prefer=size'], exact=True)
 CASES['static'] = Case(residual, [*quantise.STATIC, '--calibrate=FOLDER/samples.npz'], exact=True)
