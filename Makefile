@@ -272,15 +272,19 @@ $(EMULATOR_ROM): tests/emulate/boot.S tests/emulate/kernel.c tests/emulate/rom.l
 	  -fcf-protection=none -fno-asynchronous-unwind-tables -nostdlib -static -no-pie -Wl,-T,tests/emulate/rom.ld \
 	  -Wl,--build-id=none -Wl,--oformat=binary -o $@ $(filter-out %.ld,$^)
 
-# The compiler carries the runtime library, libc's names for the linker and the prelude of CUDA kernels as bytes.
-LIBC_STUB := $O/obj/codegen/libc.stub
+# The compiler carries the runtime library, what shared libraries have besides, the names of libc and libm for the linker
+# and the prelude of CUDA kernels as bytes.
+STUBS := $O/obj/codegen/libc.stub $O/obj/codegen/libm.stub
+QUERY_OBJECT := $O/obj/runtime/shared/query.o
 $O/obj/codegen/cuda/prelude.o: codegen/cuda/prelude.cuh codegen/cuda/prelude_matrix.cuh
-$(LIBC_STUB): tools/libc_stub.sh $(RUNTIME_LIB)
+$(STUBS): $O/obj/codegen/%.stub: tools/stub.sh $(RUNTIME_LIB)
 	$(call say,STUB,$@)
-	$Q mkdir -p $(@D) && CC='$(CC)' tools/libc_stub.sh $@ $(RUNTIME_LIB)
-$O/obj/codegen/%.o: codegen/%.S $(RUNTIME_LIB) $(LIBC_STUB)
+	$Q mkdir -p $(@D) && CC='$(CC)' tools/stub.sh $* $@ $(RUNTIME_LIB)
+$(QUERY_OBJECT): CFLAGS := -std=gnu11 $(RUNTIME_RELEASE) $(WARN) -fPIC -fvisibility=hidden
+$O/obj/codegen/%.o: codegen/%.S $(RUNTIME_LIB) $(STUBS) $(QUERY_OBJECT)
 	$(call say,AS,$<)
-	$Q mkdir -p $(@D) && $(CC) -DCY_RUNTIME_ARCHIVE='"$(RUNTIME_LIB)"' -DCY_LIBC_STUB='"$(LIBC_STUB)"' -c -o $@ $<
+	$Q mkdir -p $(@D) && $(CC) -DCY_RUNTIME_ARCHIVE='"$(RUNTIME_LIB)"' -DCY_QUERY_OBJECT='"$(QUERY_OBJECT)"' \
+	  $(foreach stub,$(STUBS),-DCY_STUB_$(basename $(notdir $(stub)))='"$(stub)"') -c -o $@ $<
 
 $O/obj/%.o: %.c | $B/gen/onnx.pb-c.h
 	$(call say,CC,$<)

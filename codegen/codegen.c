@@ -165,7 +165,6 @@ static void work_deinit(cy_work *b) {
   for (uint32_t i = 0; i < b->nobjects; i++)
     free(b->objects[i]);
   free(b->objects);
-  free(b->query_object);
   free(b->weights_file);
   free(b->constant_used);
   free(b->plans);

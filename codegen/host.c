@@ -391,7 +391,7 @@ static void host_deinit(cy_host *h) {
   free(h->profile);
 }
 
-/* Verifies, optimises and writes the open module. */
+/* Verifies, optimises and writes the module. */
 static int finish_module(cy_host *h, cy_code_kind kind, const char *path) {
   char *error = NULL;
   if (cy_cg_verify(h->cg, &error))
@@ -401,33 +401,6 @@ static int finish_module(cy_host *h, cy_code_kind kind, const char *path) {
     cy_diag_add(h->build->diag, CY_ERROR, NULL, "the host program cannot be compiled: %s", error);
   free(error);
   return rc;
-}
-
-/* The C library has this one only in a static part, which is found where development files are installed and not
- * elsewhere. No handle to unregister by is needed: the runtime keeps a library that has registered something loaded. */
-static void emit_atfork(cy_host *h) {
-  cy_cg *cg = h->cg;
-  LLVMTypeRef params[4] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr};
-  LLVMValueRef target = LLVMAddFunction(cg->module, "__register_atfork", LLVMFunctionType(cg->i32, params, 4, 0));
-  LLVMValueRef fn = cy_fn_begin(cg, "pthread_atfork", cg->i32, params, 3, 0);
-  LLVMValueRef args[4] = {LLVMGetParam(fn, 0), LLVMGetParam(fn, 1), LLVMGetParam(fn, 2), LLVMConstNull(cg->ptr)};
-  cy_fn_end(cg, cy_call(cg, target, args, 4));
-}
-
-/* The one symbol that every shared library has under the same name, in an object of its own: archives leave it out. */
-static int emit_query(cy_host *h) {
-  cy_cg *cg = h->cg;
-  cy_work *b = h->build;
-  cy_cg_module(cg, "query");
-  LLVMValueRef fn = cy_fn_begin(cg, CYTO_MODEL_QUERY, cg->ptr, &cg->i32, 1, 0);
-  LLVMSetVisibility(fn, LLVMDefaultVisibility);
-  LLVMValueRef same =
-      LLVMBuildICmp(cg->b, LLVMIntEQ, LLVMGetParam(fn, 0), LLVMConstInt(cg->i32, CYTO_ABI_VERSION, 0), "");
-  LLVMValueRef model = cy_host_external(h, cy_host_symbol(h, "_cyrt_model"));
-  cy_fn_end(cg, cy_select(cg, same, model, LLVMConstNull(cg->ptr)));
-  emit_atfork(h);
-  b->query_object = strdup(cy_temps_file(b->temps, "query.o"));
-  return finish_module(h, CY_CODE_OBJECT, b->query_object);
 }
 
 int cy_host_emit(cy_work *b, cy_code_kind kind) {
@@ -455,8 +428,6 @@ int cy_host_emit(cy_work *b, cy_code_kind kind) {
   int rc = finish_module(h, kind, path);
   if (rc == 0)
     cy_work_add_object(b, path);
-  if (rc == 0 && b->o->emit == CY_EMIT_SO)
-    rc = emit_query(h);
   host_deinit(h);
   return rc;
 }

@@ -1,18 +1,16 @@
 /* link.c - objects to the file that was asked for.
  *
- * In: object files of the host program, kernels and weights; the runtime archive and the names of libc embedded in
- * this binary (link_files.S). Out: a shared library by `ld -shared`, an archive by `ar`, an object by `ld -r`, or texts
- * put together. libm is linked by the path under which this very process runs it, so no development files are needed.
+ * In: object files of the host program, kernels and weights; the runtime archive, what shared libraries have besides
+ * and the names of libc and libm embedded in this binary (link_files.S), so no development files are needed. Out: a
+ * shared library by `ld -shared`, an archive by `ar`, an object by `ld -r`, or texts put together.
  * No build ids and no timestamps: equal inputs give equal bytes.
  */
 #define _GNU_SOURCE
 #include "codegen/work.h"
 #include "runtime/cyto_abi.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +18,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern const char cy_runtime_archive[], cy_runtime_archive_end[], cy_libc_stub[], cy_libc_stub_end[];
+extern const char cy_query_object[], cy_query_object_end[], cy_runtime_archive[], cy_runtime_archive_end[];
+extern const char cy_libm_stub[], cy_libm_stub_end[], cy_libc_stub[], cy_libc_stub_end[];
+
+/* What this binary carries for the linker, in the order in which it reads them. */
+enum { QUERY, RUNTIME, LIBM, LIBC, CARRIED };
+static const struct {
+  const char *name, *bytes, *end;
+} carried[CARRIED] = {
+    [QUERY] = {"query.o", cy_query_object, cy_query_object_end},
+    [RUNTIME] = {"libcyto.a", cy_runtime_archive, cy_runtime_archive_end},
+    [LIBM] = {"libm.so", cy_libm_stub, cy_libm_stub_end},
+    [LIBC] = {"libc.so", cy_libc_stub, cy_libc_stub_end},
+};
 
 /* ---- running tools ---- */
 
@@ -99,18 +109,18 @@ static int write_file(cy_work *b, const char *path, const char *data, size_t n) 
   return cy_file_write(path, data, n) ? 0 : cy_cannot_write(b->diag, path);
 }
 
-static int write_runtime(cy_work *b, const char *path) {
-  return write_file(b, path, cy_runtime_archive, (size_t)(cy_runtime_archive_end - cy_runtime_archive));
+static int write_carried(cy_work *b, int which, const char *path) {
+  return write_file(b, path, carried[which].bytes, (size_t)(carried[which].end - carried[which].bytes));
 }
 
-static int write_libc_stub(cy_work *b, const char *path) {
-  return write_file(b, path, cy_libc_stub, (size_t)(cy_libc_stub_end - cy_libc_stub));
-}
-
-/* The path of the library that has this function, as loaded by this process. */
-static const char *library_of(void *function) {
-  Dl_info info;
-  return dladdr(function, &info) && info.dli_fname && strchr(info.dli_fname, '/') ? info.dli_fname : NULL;
+static int add_carried(cy_work *b, command *c) {
+  for (int i = 0; i < CARRIED; i++) {
+    const char *path = cy_temps_file(b->temps, carried[i].name);
+    if (write_carried(b, i, path))
+      return -1;
+    add(c, path);
+  }
+  return 0;
 }
 
 static void add_objects(cy_work *b, command *c) {
@@ -163,14 +173,13 @@ static const char layout[] =
     "}\n";
 
 static int link_shared(cy_work *b, const char *near) {
-  char script[600];
+  char script[600], linked_model[200];
   const char *script_path = cy_temps_file(b->temps, "exports"), *layout_path = cy_temps_file(b->temps, "layout");
-  const char *runtime = cy_temps_file(b->temps, "libcyto.a"), *libc = cy_temps_file(b->temps, "libc.so");
   int n = snprintf(script, sizeof script,
                    "{ global: cyto_model_query;%s %s_run; %s_model; cyrt_process_pool; local: *; };\n",
                    b->o->profile ? " " CYTO_MODEL_PROFILE ";" : "", b->name, b->name);
-  if (write_file(b, script_path, script, (size_t)n) || write_runtime(b, runtime) || write_libc_stub(b, libc) ||
-      write_file(b, layout_path, layout, sizeof layout - 1))
+  snprintf(linked_model, sizeof linked_model, "--defsym=cyrt_linked_model=%s_cyrt_model", b->name);
+  if (write_file(b, script_path, script, (size_t)n) || write_file(b, layout_path, layout, sizeof layout - 1))
     return -1;
   static const char *const flags[] = {
       "-shared", "--hash-style=gnu", "--build-id=none",        "-z", "noexecstack", "-z", "relro", "-z",
@@ -192,19 +201,13 @@ static int link_shared(cy_work *b, const char *near) {
   add(&c, script_path);
   add(&c, "-o");
   add(&c, near);
+  add(&c, linked_model); /* of query.o */
   add_objects(b, &c);
-  add(&c, b->query_object);
-  add(&c, runtime);
-  double (*math)(double) = exp;
-  const char *libm = library_of((void *)(uintptr_t)math);
-  if (libm)
-    add(&c, libm);
-  add(&c, libc);
-  return run_tool(b, linkers, &c, "binutils");
+  return add_carried(b, &c) ? -1 : run_tool(b, linkers, &c, "binutils");
 }
 
 static int link_archive(cy_work *b, const char *near) {
-  if (write_runtime(b, near))
+  if (write_carried(b, RUNTIME, near))
     return -1;
   command c = {.n = 1};
   add(&c, "rcsD");

@@ -26,7 +26,6 @@ typedef struct cy_work {
   bool *constant_used;    /* [constants] */
   char **objects;         /* files to link, in order */
   uint32_t nobjects;
-  char *query_object;     /* with cyto_model_query: for shared libraries only */
   char *weights_file;     /* base name of the side file, or NULL */
   bool has_weights;
   bool hurry; /* see cy_codegen_options */

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,10 +18,10 @@ import lib
 
 CLOSING = re.compile(r'^(?:\w+: )?(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$', re.M)
 
-# name, its program, whether that takes --update, whether it keeps all cores busy. Others run two at a time with their
-# neighbours of this table, long ones first.
+# name, its program, whether that takes --update, whether it keeps all cores busy. Programs of the others run two at a time,
+# whichever suites they belong to; suites without a program of their own are programs of FOLDERS.
 SUITES = [
-    ('unit', None, False, True),
+    ('unit', None, False, False),
     ('attention', 'tests/attention.py', False, False),
     ('quantise', 'tests/quantise/run.py', False, False),
     ('fused', 'tests/fused.py', False, False),
@@ -34,10 +35,10 @@ SUITES = [
     ('spelled', 'tests/spelled.py', False, False),
     ('recurrent', 'tests/recurrent.py', False, False),
     ('examples', 'tests/examples.py', False, False),
+    ('cuda', None, False, False),
     ('emulate', 'tests/emulate/run.py', False, True),
     ('fuzz', 'tests/fuzz/run.py', False, True),
     ('random', 'tests/random/run.py', False, True),
-    ('cuda', None, False, True),
     ('cuda-nodes', 'tests/cuda/nodes.py', True, True),
     ('cuda-networks', 'tests/cuda/networks.py', False, True),
     ('onnx', 'tests/onnx/run.py', True, True),
@@ -46,8 +47,12 @@ SUITES = [
     ('zoo', 'tests/zoo/run.py', True, True),
 ]
 
-# suites that are programs by folder of tests/; contract_test of codegen takes longest, and so begins first
 FOLDERS = {'unit': ('codegen', 'passes', 'frontend', 'ir', 'rt'), 'cuda': ('cuda',)}
+
+# What takes longest, and begins first so that no core waits for it in the end: suites, or programs of FOLDERS.
+LONGEST = ['codegen/contract_test', 'cuda/nvrtc_test', 'quantise', 'fused', 'cuda/kernels_test', 'cuda/ptx_test',
+           'cuda/cudnn_test', 'cuda/model_test', 'cuda/search_test', 'attention', 'edges', 'cli', 'bad', 'recurrent',
+           'codegen/dot_test']
 
 
 def run_program(command, show):
@@ -79,38 +84,74 @@ def counted(command, name, show=show_now):
     return counts
 
 
-def unit(args, folders, show):
-    """Runs the programs of these folders, two at a time; each one's output stays together."""
-    def job(path):
-        name, text = os.path.relpath(path, os.path.join(args.build, 'tests')), []
-        counts = counted([path], name, text.append)
-        show('%s  %-24s %d passed, %d failed\n' % (''.join(text), name, counts[0], counts[1]))
-        return counts
-
-    paths = [path for folder in folders for path in sorted(glob.glob(os.path.join(args.build, 'tests', folder, '*')))
-             if os.access(path, os.X_OK) and os.path.exists('tests/%s.c' % os.path.relpath(path, os.path.join(args.build, 'tests')))]
-    with ThreadPoolExecutor(2) as pool:
-        return [sum(column) for column in zip(*pool.map(job, paths), [0, 0, 0])]
+def programs(args, folder):
+    """Names of the test programs in a folder of build/tests whose source is there, too."""
+    names = [os.path.relpath(path, os.path.join(args.build, 'tests'))
+             for path in sorted(glob.glob(os.path.join(args.build, 'tests', folder, '*'))) if os.access(path, os.X_OK)]
+    return [name for name in names if os.path.exists('tests/%s.c' % name)]
 
 
-def run_suite(args, suite, show):
+def commands(args, suite):
+    """{name: command} of a suite's programs."""
     name, path, updates, _ = suite
-    show('== %s\n' % name)
-    start = time.time()
-    if not path:
-        counts = unit(args, FOLDERS[name], show)
-    else:
+    if path:
         command = [sys.executable, path, '--build', args.build, '--variant', args.variant]
-        counts = counted(command + ['--update'] * (args.update and updates), name, show)
-    show('%s: %d passed, %d failed, %d skipped  (%.0f s)\n' % (name, *counts, time.time() - start))
+        return {name: command + ['--update'] * (args.update and updates)}
+    names = [program for folder in FOLDERS[name] for program in programs(args, folder)]
+    return {program: [os.path.join(args.build, 'tests', program)] for program in names}
+
+
+def heading(name):
+    return '== %s\n' % name
+
+
+def closing(name, counts, start):
+    return '%s: %d passed, %d failed, %d skipped  (%.0f s)\n' % (name, *counts, time.time() - start)
+
+
+def run_suite(args, suite):
+    """Runs a suite of one program, which tells what it does while it does it."""
+    start = time.time()
+    [(name, command)] = commands(args, suite).items()
+    show_now(heading(name))
+    counts = counted(command, name)
+    show_now(closing(name, counts, start))
     return counts
 
 
-def run_beside(args, suite):
-    text = []
-    counts = run_suite(args, suite, text.append)
-    show_now(''.join(text))
-    return counts
+class Beside:
+    """A suite whose programs run beside others. A program's output stays together, and is shown when it has ended."""
+
+    def __init__(self, suite, names):
+        self.name, self.left, self.counts, self.start = suite[0], len(names), [0, 0, 0], None
+        self.lock = threading.Lock()
+
+    def run(self, name, command):
+        """One of its programs: the suite itself, or one of FOLDERS, which then has a line."""
+        lines = [heading(name)] if name == self.name else []
+        self.start = self.start or time.time()
+        counts = counted(command, name, lines.append)
+        if name != self.name:
+            lines.append('  %-24s %d passed, %d failed\n' % (name, counts[0], counts[1]))
+        with self.lock:
+            self.counts = [sum(pair) for pair in zip(self.counts, counts)]
+            self.left -= 1
+            if not self.left:
+                lines.append(closing(self.name, self.counts, self.start))
+        show_now(''.join(lines))
+
+
+def run_beside(args, suites):
+    """Runs the programs of these suites two at a time; the sum of their counts."""
+    jobs, all_beside = [], []
+    for suite in suites:
+        todo = commands(args, suite)
+        all_beside.append(Beside(suite, todo))
+        jobs += [(all_beside[-1], name, command) for name, command in todo.items()]
+    jobs.sort(key=lambda job: LONGEST.index(job[1]) if job[1] in LONGEST else len(LONGEST))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda job: job[0].run(*job[1:]), jobs))
+    return [sum(column) for column in zip(*(beside.counts for beside in all_beside))]
 
 
 def chosen(args):
@@ -128,11 +169,8 @@ def main():
     all_counts = []
     for busy, suites in itertools.groupby(chosen(args), lambda suite: suite[3]):
         suites = list(suites)
-        if busy or len(suites) == 1:
-            all_counts += [run_suite(args, suite, show_now) for suite in suites]
-        else:
-            with ThreadPoolExecutor(2) as pool:
-                all_counts += pool.map(lambda suite: run_beside(args, suite), suites)
+        alone = busy or (len(suites) == 1 and suites[0][1])
+        all_counts += [run_suite(args, suite) for suite in suites] if alone else [run_beside(args, suites)]
     total = [sum(column) for column in zip(*all_counts)]
     print('%d passed, %d failed, %d skipped' % tuple(total), flush=True)
     sys.exit(1 if total[1] else 0)
