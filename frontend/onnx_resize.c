@@ -21,18 +21,31 @@ typedef struct plan {
   cy_val region; /* f32[2 * rank], where only running tells the region; 0: it is roi */
 } plan;
 
-/* floor(d * s); for a symbolic d the scale is taken as the nearest fraction with a small denominator. */
+/* Is s the fraction p / q as a float has it? Of small denominators also as decimals have it. */
+static bool is_fraction(double s, double p, double q) {
+  return p >= 1 && (fabs(p / q - s) < (q <= 64 ? 1e-6 * s : 0) || (float)(p / q) == (float)s);
+}
+
+/* floor(d * s), for a symbolic d of another s than a fraction computed when running: f32[1] * f32[1]. */
+static cy_dim scaled_when_running(cy_importer *im, cy_dim d, double s) {
+  uint32_t count;
+  cy_val in = CAST(cy_build_dims(im->g, &d, 1), CY_F32);
+  cy_val out = in ? CAST(UNARY(floor, MUL(in, cy_build_scalar(im->g, CY_F32, s))), CY_I64) : 0;
+  const cy_dim *e = out ? cy_value_elems_or_read(im->g, out, &count) : NULL;
+  return e ? e[0] : 0;
+}
+
+/* floor(d * s); for a symbolic d the scale is taken as a fraction: a sample of each period of 300 is one. */
 static cy_dim scaled(cy_importer *im, cy_dim d, double s) {
   int64_t v;
   if (cy_dim_is_const(im->g, d, &v))
     return cy_dim_const(im->g, (int64_t)floor((double)(float)((float)v * (float)s) + 1e-9));
-  for (int64_t q = 1; q <= 64; q++) {
+  for (int64_t q = 1; q <= 1024; q++) {
     double p = nearbyint(s * (double)q);
-    if (p >= 1 && fabs(p / (double)q - s) < 1e-6 * s)
+    if (is_fraction(s, p, (double)q))
       return cy_dim_div(im->g, cy_dim_muli(im->g, d, (int64_t)p), cy_dim_const(im->g, q));
   }
-  return cy_build_error(im->g, "input 'scales'", "a symbolic size cannot be scaled by %g; fix it with --shape or --dim",
-                        s);
+  return scaled_when_running(im, d, s);
 }
 
 /* Which axes the lists of this node are about (attribute axes, opset 18); all by default. */

@@ -20,7 +20,8 @@
  *
  * Weights that are NaN may be made 0, as exporters do for rows that see no key: softmax makes all of a row NaN or
  * nothing, so the result is looked at instead. (Only where v itself is not finite, and the product NaN for that, does 0
- * stand in its place.) Masked weights may be made 0 for the same reason: their scores become -inf.
+ * stand in its place.) Masked weights may be made 0 for the same reason: their scores become -inf. The fill
+ * is then known to stand for -inf, also where it is as high as -10000 (NeMo).
  *
  * A column of the scores that the weights then lose, as attention sinks are written (softmax of scores and sinks side
  * by side, without its last column), is a key of zeros with a value of zeros in front of the others, whose bias is the
@@ -39,6 +40,7 @@
 
 enum { MAX_BIASES = 4, MAX_DEPTH = 16 };
 static const double hidden = -1e9; /* what is added to scores that shall not count; no score is that large */
+static const double masked_twice = -1e4; /* the same where masked weights become 0 as well: so speech models write it */
 static const double lowest = -1e30; /* a sum of this or less and a score is this: rounding takes the score away */
 
 /* Something of the scores, valid in the shape that they had there. */
@@ -676,7 +678,7 @@ static cy_val unmasked(const match *m, cy_val weights) {
   for (int which = 1; n && which <= 2 && cy_rewrite_single_use(m->rw, weights); which++) {
     const cy_node_info *soft = cy_splat_is(g, n->in[which], 0) ? cy_def_of(g, n->in[3 - which], CY_OP_softmax) : NULL;
     const cy_node_info *fills = soft ? cy_def_of(g, soft->in[0], CY_OP_select) : NULL;
-    if (fills && fills->in[0] == n->in[0] && scalar_const(g, fills->in[which], &fill) && fill <= hidden &&
+    if (fills && fills->in[0] == n->in[0] && scalar_const(g, fills->in[which], &fill) && fill <= masked_twice &&
         cy_rewrite_single_use(m->rw, soft->out[0]) &&
         cy_same_shape(cy_type_of(g, soft->out[0]), cy_type_of(g, weights)))
       return soft->out[0];

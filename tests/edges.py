@@ -119,6 +119,9 @@ def broadcasts():
                                            nearest_mode='floor')],
              [{'x': rng.standard_normal(s).astype(f32)} for s in ((2, 3, 5, 19), (1, 2, 1, 1))],
              constants=[const('s', f32([1, 1, scale, scale]))])
+    for name, scale in (('a 300th', 1 / 300), ('0.7310586', 0.7310586)):  # a fraction, and one that only floats tell
+        case('samples times ' + name, [N('Resize', ['x', '', 's'], ['y'], mode='linear')],
+             [{'x': rng.standard_normal((1, 2, n)).astype(f32)} for n in (600, 1499)], constants=[const('s', f32([1, 1, scale]))])
 
 
 def numbers():

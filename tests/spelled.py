@@ -215,19 +215,30 @@ def maximum_of_columns_taken_away(g):
     return g.finish(g.op('Sub', s, g.op('ReduceMax', s, axes=[2], keepdims=1)), v)
 
 
-def zeroed(g, instead):
+def zeroed(g, instead, low=LOWEST):
     """As DeBERTa's softmax: weights of masked scores are made 0, also of the second row, which sees no key."""
     q, k, v = g.qkv()
     m = g.input('m', 1, ROWS, ROWS, dtype=bool)
     g.feeds[m][0, :, 1] = False
     hide = g.op('Not', m)
-    p = g.op('Softmax', g.op('Where', hide, g.const(LOWEST), g.scores(q, k)), axis=-1)
+    p = g.op('Softmax', g.op('Where', hide, g.const(low), g.scores(q, k)), axis=-1)
     return g.op('MatMul', g.op('Where', hide, g.const(instead), p), v)
 
 
 @form(1)
 def masked_weights_zeroed(g):
     return zeroed(g, 0)
+
+
+@form(1)
+def masked_weights_zeroed_of_ten_thousand(g):
+    """As NeMo's conformers write it."""
+    return zeroed(g, 0, -1e4)
+
+
+@form(0)
+def masked_weights_zeroed_of_ten(g):
+    return zeroed(g, 0, -10)
 
 
 @form(0)
