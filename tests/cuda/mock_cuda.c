@@ -1,6 +1,7 @@
 /* mock_cuda.c - a libcuda.so.1 without a GPU: memory is the host's, kernels run through the shim (shim.h).
  *
- * An image is the CUDA C text that mock_nvrtc.c handed on; loading one compiles it by the machine's C compiler. Streams
+ * An image is the CUDA C text that mock_nvrtc.c handed on, or PTX, which ptx.py makes C of; loading one compiles it by
+ * the machine's C compiler. Streams
  * do everything at once, unless they are being captured: then operations are kept, and a graph does them when it is
  * launched. The test steers and looks through mock_cuda(), which is no part of the driver's interface. Current contexts
  * are a thread's own; memory and what streams do are behind a lock, as the shim runs one kernel at a time.
@@ -26,7 +27,8 @@ enum {
   INVALID_DEVICE = 101,
   INVALID_HANDLE = 400,
   NOT_FOUND = 500,
-  MAX_BLOCKS = 4096
+  MAX_BLOCKS = 4096,
+  UNASKED_SHARED = 48 << 10 /* that a block has without asking */
 };
 
 typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int shared, const uint64_t *slots,
@@ -36,7 +38,7 @@ typedef struct module {
   struct function *functions;
   int device;
   void *library;
-  char *source;
+  char *source; /* NULL: it was PTX */
   launch_fn *launch;
 } module;
 
@@ -46,6 +48,7 @@ typedef struct function {
   void (*entry)(void);
   int nslots, nmaps; /* parameters: of 8 bytes, then tensor maps */
   unsigned shared; /* dynamic shared memory that a launch may ask for */
+  int own_shared, most_threads; /* as PTX says; else 0 and any number */
 } function;
 
 typedef struct operation {
@@ -260,8 +263,8 @@ static int perform(const operation *o) {
   for (int i = 0; i < o->kernel->nmaps; i++)
     slots[o->kernel->nslots + i] = (uintptr_t)&o->maps[i];
   mock.clock_us += mock.kernel_us;
-  int wrong = o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->shared, slots,
-                                        o->kernel->nslots + o->kernel->nmaps, mock.schedule, 7);
+  int wrong = o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->kernel->own_shared + o->shared,
+                                        slots, o->kernel->nslots + o->kernel->nmaps, mock.schedule, 7);
   return wrong ? 719 : OK; /* CUDA_ERROR_LAUNCH_FAILED */
 }
 
@@ -333,7 +336,7 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
                    unsigned shared, void *where, void **params, void **extra) {
   (void)extra;
   operation o = {.kernel = f, .threads = (int)(bx * by * bz), .blocks = (long long)gx * gy * gz, .shared = (int)shared};
-  if (!o.blocks || o.threads < 1 || o.threads > 1024 || shared > o.kernel->shared)
+  if (!o.blocks || o.threads < 1 || o.threads > o.kernel->most_threads || shared > o.kernel->shared)
     return INVALID_VALUE;
   for (int i = 0; i < o.kernel->nslots; i++)
     memcpy(&o.slots[i], params[i], 8);
@@ -454,8 +457,10 @@ static uint64_t hash(uint64_t h, const char *text) {
 
 /* The place of the compiled text in the folder of the environment's CY_MOCK_CACHE; "" without one. */
 static void cached(const char *image, char *out, size_t capacity) {
-  static const char *const shims[] = {"tests/cuda/shim.h", "tests/cuda/shim_map.h", "tests/cuda/shim.c",
-                                      "tests/cuda/shim_matrix.c", "tests/cuda/shim_tensor.c"};
+  static const char *const shims[] = {"tests/cuda/shim.h",        "tests/cuda/shim_map.h",    "tests/cuda/shim.c",
+                                      "tests/cuda/shim_matrix.c", "tests/cuda/shim_tensor.c", "tests/cuda/shim_ptx.h",
+                                      "tests/cuda/shim_ptx.c",    "tests/cuda/ptx.py",        "tests/cuda/ptx_read.py",
+                                      "tests/cuda/ptx_ops.py",    "tests/cuda/ptx_warp.py"};
   const char *folder = getenv("CY_MOCK_CACHE");
   static uint64_t h;
   static char text[1 << 16];
@@ -475,12 +480,21 @@ static void cached(const char *image, char *out, size_t capacity) {
       (unsigned long long)hash(hash(h, mock.capability == 90 ? CY_SHIM_FLAGS "warpgroups" : CY_SHIM_FLAGS), image));
 }
 
+static int is_ptx(const char *image) { return !strncmp(image, "//", 2); }
+
 static int compile(const char *image, const char *to) {
-  char command[1000];
-  snprintf(command, sizeof command,
-           "cc " CY_SHIM_FLAGS " -DCY_WARPGROUPS=%d -nostdlib -pipe -o '%s' -x c - -x none " CY_SHIM_OBJECT
-           " -lm -lgcc",
-           mock.capability == 90, to);
+  char command[4000];
+  if (is_ptx(image))
+    snprintf(command, sizeof command,
+             "python3 tests/cuda/ptx.py /dev/stdin '%s.c' && cc " CY_SHIM_FLAGS
+             " -march=native -ffp-contract=off -O0 -o '%s' '%s.c' " CY_SHIM_OBJECT " " CY_SHIM_PTX_OBJECT
+             " -lm; status=$?; rm -f '%s.c'; exit $status",
+             to, to, to, to);
+  else
+    snprintf(command, sizeof command,
+             "cc " CY_SHIM_FLAGS " -DCY_WARPGROUPS=%d -nostdlib -pipe -o '%s' -x c - -x none " CY_SHIM_OBJECT
+             " -lm -lgcc",
+             mock.capability == 90, to);
   FILE *cc = popen(command, "w");
   if (!cc)
     return 0;
@@ -510,14 +524,14 @@ static void *load(const char *image) {
 int cuModuleLoadData(void **out, const void *image) {
   if (mock.load_code)
     return mock.load_code;
-  void *library = strncmp(image, "/* prelude.cuh", 14) ? NULL : load(image);
+  void *library = strncmp(image, "/* prelude.cuh", 14) && !is_ptx(image) ? NULL : load(image);
   if (!library)
     return NO_BINARY;
   module *m = calloc(1, sizeof *m);
   m->library = library;
-  void *launch = dlsym(m->library, "cy_shim_launch");
+  void *launch = dlsym(m->library, is_ptx(image) ? "ptx_launch" : "cy_shim_launch");
   memcpy(&m->launch, &launch, sizeof launch);
-  m->source = strdup(image);
+  m->source = is_ptx(image) ? NULL : strdup(image);
   m->device = current();
   mock.modules++;
   *out = m;
@@ -538,34 +552,64 @@ int cuModuleUnload(void *where) {
   return OK;
 }
 
+/* Bytes that a block may have when it asks. */
+static int most_shared(void) {
+  int c = mock.capability;
+  return (c < 80 ? 64 : c == 80 || c == 87 ? 163 : c < 90 || c >= 120 ? 99 : 227) << 10;
+}
+
 int cuFuncSetAttribute(void *where, int attribute, int value) {
-  if (attribute != 8 || value > (mock.capability < 90 ? 64 : 227) << 10) /* sm_75 has 64 KB: enough for other kernels */
+  function *f = where;
+  if (attribute != 8 || value < 0 || value + f->own_shared > most_shared())
     return INVALID_VALUE;
-  ((function *)where)->shared = (unsigned)value;
+  f->shared = (unsigned)value;
   return OK;
 }
 
-/* The number of parameters is read off the source. */
-int cuModuleGetFunction(void **out, void *where, const char *name) {
+/* Parameters are counted in the source. */
+static int read_source(function *f, const char *source, const char *name) {
   char head[200];
-  module *m = where;
   snprintf(head, sizeof head, ") %s(", name);
-  const char *at = strstr(m->source, head);
-  void *entry = dlsym(m->library, name);
-  if (!at || !entry)
-    return NOT_FOUND;
-  function *f = calloc(1, sizeof *f);
-  f->module = m;
-  f->next = m->functions;
-  m->functions = f;
+  const char *at = strstr(source, head);
+  if (!at)
+    return 0;
   f->nslots = 1;
-  f->shared = 48 << 10;
-  memcpy(&f->entry, &entry, sizeof entry);
   for (at += strlen(head); *at != ')'; at++) {
     f->nslots += *at == ',';
     f->nmaps += !strncmp(at, "CY_MAP ", 7);
   }
   f->nslots -= f->nmaps;
+  return 1;
+}
+
+/* What the library of a PTX image says of a kernel. */
+static int number(const module *m, const char *name, const char *what) {
+  char symbol[200];
+  snprintf(symbol, sizeof symbol, "%s_%s", name, what);
+  const int *n = dlsym(m->library, symbol);
+  return n ? *n : 0;
+}
+
+int cuModuleGetFunction(void **out, void *where, const char *name) {
+  module *m = where;
+  void *entry = dlsym(m->library, name);
+  function *f = calloc(1, sizeof *f);
+  if (!entry || (m->source && !read_source(f, m->source, name))) {
+    free(f);
+    return NOT_FOUND;
+  }
+  f->most_threads = 1024;
+  if (!m->source) {
+    f->nmaps = number(m, name, "maps");
+    f->nslots = number(m, name, "params") - f->nmaps;
+    f->own_shared = number(m, name, "shared");
+    f->most_threads = number(m, name, "threads");
+  }
+  f->module = m;
+  f->next = m->functions;
+  m->functions = f;
+  f->shared = UNASKED_SHARED - (unsigned)f->own_shared;
+  memcpy(&f->entry, &entry, sizeof entry);
   *out = f;
   return OK;
 }
