@@ -236,9 +236,10 @@ SHIM_FLAGS := -std=gnu11 -mf16c -Og -w -fno-strict-aliasing $(if $(filter asan,$
 SHIM_PTX_OBJECT := $O/tests/cuda/mock/shim_ptx.o
 SHIM_DEFINES := -DCY_SHIM_OBJECT='"$(SHIM_OBJECT)"' -DCY_SHIM_PTX_OBJECT='"$(SHIM_PTX_OBJECT)"' -DCY_SHIM_FLAGS='"$(SHIM_FLAGS)"'
 $O/obj/tests/cuda/kernels_test.o $O/obj/tests/cuda/ptx_test.o: CPPFLAGS += $(SHIM_DEFINES)
-$(SHIM_PTX_OBJECT): tests/cuda/shim_ptx.c tests/cuda/shim_ptx.h tests/cuda/shim.h tests/cuda/shim_map.h codegen/cuda/prelude.cuh
+$(SHIM_PTX_OBJECT): tests/cuda/shim_ptx.c tests/cuda/shim_traffic.c tests/cuda/shim_ptx.h tests/cuda/shim.h tests/cuda/shim_map.h \
+  codegen/cuda/prelude.cuh
 	$(call say,CC,$@)
-	$Q mkdir -p $(@D) && $(CC) -I. -std=gnu11 -mf16c -O2 -ffp-contract=off -frounding-math $(WARN) $(SANFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
+	$Q mkdir -p $(@D) && $(CC) -I. -std=gnu11 -mf16c -O2 -ffp-contract=off -frounding-math $(WARN) $(SANFLAGS) -fPIC -fvisibility=hidden -r -nostdlib -o $@ $(filter %.c,$^)
 $O/tests/cuda/ptx_test: | $(SHIM_OBJECT) $(SHIM_PTX_OBJECT)
 
 # The CUDA runtime's test: whole models, with mocks of NVIDIA's libraries under their names.
