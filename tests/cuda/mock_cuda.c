@@ -3,7 +3,8 @@
  * An image is the CUDA C text that mock_nvrtc.c handed on, or PTX, which ptx.py makes C of; loading one compiles it by
  * the machine's C compiler. Streams
  * do everything at once, unless they are being captured: then operations are kept, and a graph does them when it is
- * launched. The test steers and looks through mock_cuda(), which is no part of the driver's interface. Current contexts
+ * launched. What a driver refuses while a stream is recorded is refused here, too, and spoils the recording.
+ * The test steers and looks through mock_cuda(), which is no part of the driver's interface. Current contexts
  * are a thread's own; memory and what streams do are behind a lock, as the shim runs one kernel at a time.
  */
 #define _GNU_SOURCE
@@ -25,8 +26,12 @@ enum {
   OUT_OF_MEMORY = 2,
   NO_BINARY = 209,
   INVALID_DEVICE = 101,
+  INVALID_CONTEXT = 201,
   INVALID_HANDLE = 400,
   NOT_FOUND = 500,
+  CAPTURE_UNSUPPORTED = 900,
+  CAPTURE_INVALIDATED = 901,
+  CAPTURE_UNMATCHED = 903,
   MAX_BLOCKS = 4096,
   UNASKED_SHARED = 48 << 10 /* that a block has without asking */
 };
@@ -72,7 +77,13 @@ typedef struct graph {
 
 typedef struct stream {
   graph *capture;
+  int spoilt; /* something that cannot be recorded was tried meanwhile */
 } stream;
+
+typedef struct event {
+  double us;
+  int recorded;
+} event;
 
 static struct {
   uintptr_t at;
@@ -84,6 +95,11 @@ static mock_cuda_state mock = {
 enum { FIRST_DEVICE = 40, MAX_DEPTH = 8, LEGACY = 1 };
 /* Devices of pushed contexts; in static thread-local storage, since LeakSanitizer (of GCC 12) fails to read any other. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) int stack[MAX_DEPTH], depth;
+static _Thread_local __attribute__((tls_model("initial-exec"))) stream *capturing; /* by this thread */
+static struct {
+  char *at;
+  size_t bytes;
+} pinned[MAX_BLOCKS];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static int unlocked(int code) {
@@ -164,11 +180,18 @@ int cuCtxPopCurrent_v2(void **context) {
 
 static int current(void) { return depth ? stack[depth - 1] : 0; }
 
+/* What calls come to that need a context and that no recording may hold: memory, modules, waiting. */
+static int refused(void) {
+  if (capturing)
+    capturing->spoilt = 1;
+  return !depth ? INVALID_CONTEXT : capturing ? CAPTURE_UNSUPPORTED : OK;
+}
+
 /* ---- memory ---- */
 
 int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
-  if (!depth)
-    return 201; /* CUDA_ERROR_INVALID_CONTEXT */
+  if (refused())
+    return refused();
   pthread_mutex_lock(&mutex);
   if (mock.used + bytes > mock.memory)
     return unlocked(OUT_OF_MEMORY);
@@ -188,6 +211,8 @@ int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
 }
 
 int cuMemFree_v2(uint64_t ptr) {
+  if (refused())
+    return refused();
   pthread_mutex_lock(&mutex);
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (blocks[i].at == ptr) {
@@ -204,7 +229,7 @@ int cuMemFree_v2(uint64_t ptr) {
 
 int cuMemGetInfo_v2(size_t *available, size_t *total) {
   if (!depth)
-    return 201;
+    return INVALID_CONTEXT;
   *available = mock.memory - mock.used;
   *total = mock.memory;
   return OK;
@@ -212,17 +237,31 @@ int cuMemGetInfo_v2(size_t *available, size_t *total) {
 
 int cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
   (void)flags;
-  if (mock.host_limit && mock.pinned >= mock.host_limit)
-    return OUT_OF_MEMORY;
-  *out = malloc(bytes);
-  mock.pinned++;
-  return OK;
+  if (refused())
+    return refused();
+  pthread_mutex_lock(&mutex);
+  for (int i = 0; i < MAX_BLOCKS && !(mock.host_limit && mock.pinned >= mock.host_limit); i++)
+    if (!pinned[i].at) {
+      *out = pinned[i].at = malloc(bytes);
+      pinned[i].bytes = bytes;
+      mock.pinned++;
+      return unlocked(OK);
+    }
+  return unlocked(OUT_OF_MEMORY);
 }
 
 int cuMemFreeHost(void *ptr) {
-  free(ptr);
-  mock.pinned--;
-  return OK;
+  if (refused())
+    return refused();
+  pthread_mutex_lock(&mutex);
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if (pinned[i].at == ptr) {
+      free(ptr);
+      pinned[i].at = NULL;
+      mock.pinned--;
+      return unlocked(OK);
+    }
+  return unlocked(INVALID_VALUE);
 }
 
 int cuPointerGetAttribute(void *out, int attribute, uint64_t ptr) {
@@ -243,6 +282,15 @@ static int is_elsewhere(const void *ptr) {
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (blocks[i].at && (uintptr_t)ptr >= blocks[i].at && (uintptr_t)ptr < blocks[i].at + blocks[i].bytes)
       return blocks[i].device != current();
+  return 0;
+}
+
+/* Memory of a device, or of the host that no system call can move: what a recording may copy from and to. */
+static int stays(const char *ptr, size_t bytes) {
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if ((blocks[i].at && (uintptr_t)ptr >= blocks[i].at && (uintptr_t)ptr + bytes <= blocks[i].at + blocks[i].bytes) ||
+        (pinned[i].at && ptr >= pinned[i].at && ptr + bytes <= pinned[i].at + pinned[i].bytes))
+      return 1;
   return 0;
 }
 
@@ -277,6 +325,8 @@ static int submit(void *where, const operation *o) {
     pthread_mutex_lock(&mutex);
     return unlocked(perform(o));
   }
+  if (!o->work && !o->kernel && !(stays(o->to, o->bytes) && stays(o->from, o->bytes)))
+    return refused();
   operation *kept = malloc(sizeof *kept);
   *kept = *o;
   kept->next = NULL;
@@ -294,11 +344,14 @@ int mock_cuda_submit(void *stream, int (*work)(const void *data), const void *da
 }
 
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *where) {
-  __atomic_add_fetch(&mock.copies_in, 1, __ATOMIC_RELAXED);
-  return submit(where, &(operation){.to = (void *)(uintptr_t)to, .from = from, .bytes = bytes});
+  int code = submit(where, &(operation){.to = (void *)(uintptr_t)to, .from = from, .bytes = bytes});
+  __atomic_add_fetch(&mock.copies_in, code == OK, __ATOMIC_RELAXED);
+  return code;
 }
 
-int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) { return cuMemcpyHtoDAsync_v2(to, from, bytes, NULL); }
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
+  return refused() ? refused() : cuMemcpyHtoDAsync_v2(to, from, bytes, NULL);
+}
 
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *where) {
   return submit(where, &(operation){.to = to, .from = (const void *)(uintptr_t)from, .bytes = bytes});
@@ -315,7 +368,7 @@ int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *address, co
                 .bytes = type ? 2 : 1};
   (void)promotion;
   int ok = (type == 0 || type == 6 || type == 9) && rank >= 2 && rank <= 5 && !interleave && swizzle == 3 && !outside &&
-           (uintptr_t)out % 64 == 0;
+           (uintptr_t)out % 64 == 0 && steps[0] == 1 && mock.capability >= 90;
   for (unsigned i = 0; ok && i < rank; i++) {
     m.extent[i] = extents[i];
     ok = box[i] <= 256 && steps[i] && steps[i] <= 8;
@@ -336,7 +389,8 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
                    unsigned shared, void *where, void **params, void **extra) {
   (void)extra;
   operation o = {.kernel = f, .threads = (int)(bx * by * bz), .blocks = (long long)gx * gy * gz, .shared = (int)shared};
-  if (!o.blocks || o.threads < 1 || o.threads > o.kernel->most_threads || shared > o.kernel->shared)
+  if (gx > INT32_MAX || gy > 65535 || gz > 65535 || !o.blocks || o.threads < 1 || o.threads > o.kernel->most_threads ||
+      shared > o.kernel->shared)
     return INVALID_VALUE;
   for (int i = 0; i < o.kernel->nslots; i++)
     memcpy(&o.slots[i], params[i], 8);
@@ -347,8 +401,12 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 
 /* ---- streams and graphs ---- */
 
+int cuGraphDestroy(void *g);
+
 int cuStreamCreate(void **out, unsigned flags) {
   (void)flags;
+  if (refused())
+    return refused();
   *out = calloc(1, sizeof(stream));
   mock.streams++;
   return OK;
@@ -362,22 +420,31 @@ int cuStreamDestroy_v2(void *s) {
 
 int cuStreamSynchronize(void *s) {
   mock.waits++;
-  return stream_of(s) && ((stream *)s)->capture ? 900 : OK; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
+  return stream_of(s) && ((stream *)s)->capture ? refused() : OK;
 }
 
 int cuStreamBeginCapture_v2(void *s, int mode) {
-  if (!stream_of(s))
-    return 900;
+  if (!stream_of(s) || capturing || ((stream *)s)->capture)
+    return CAPTURE_UNSUPPORTED;
   graph *g = calloc(1, sizeof *g);
   g->last = &g->first;
-  ((stream *)s)->capture = g;
+  capturing = s;
+  *capturing = (stream){g, 0};
   return mode == 1 ? OK : INVALID_VALUE;
 }
 
 int cuStreamEndCapture(void *s, void **out) {
-  *out = ((stream *)s)->capture;
-  ((stream *)s)->capture = NULL;
-  return OK;
+  stream *ended = s;
+  if (!stream_of(s) || ended != capturing)
+    return CAPTURE_UNMATCHED;
+  *out = ended->capture;
+  ended->capture = NULL;
+  capturing = NULL;
+  if (!ended->spoilt)
+    return OK;
+  cuGraphDestroy(*out);
+  *out = NULL;
+  return CAPTURE_INVALIDATED;
 }
 
 /* The executable takes the operations over. */
@@ -393,7 +460,8 @@ int cuGraphInstantiateWithFlags(void **out, void *g, unsigned long long flags) {
 }
 
 int cuGraphLaunch(void *executable, void *s) {
-  (void)s;
+  if (!depth || (stream_of(s) && ((stream *)s)->capture))
+    return refused();
   pthread_mutex_lock(&mutex);
   mock.replays++;
   for (const operation *o = ((graph *)executable)->first; o; o = o->next)
@@ -421,14 +489,16 @@ int cuGraphExecDestroy(void *executable) {
 
 int cuEventCreate(void **out, unsigned flags) {
   (void)flags;
-  *out = calloc(1, sizeof(double));
+  if (!depth)
+    return INVALID_CONTEXT;
+  *out = calloc(1, sizeof(event));
   mock.events++;
   return OK;
 }
 
-int cuEventRecord(void *event, void *s) {
-  *(double *)event = mock.clock_us;
-  return stream_of(s) && ((stream *)s)->capture ? 900 : OK;
+int cuEventRecord(void *e, void *s) {
+  *(event *)e = (event){mock.clock_us, 1};
+  return stream_of(s) && ((stream *)s)->capture ? refused() : OK;
 }
 
 int cuEventSynchronize(void *event) {
@@ -437,8 +507,9 @@ int cuEventSynchronize(void *event) {
 }
 
 int cuEventElapsedTime(float *ms, void *from, void *to) {
-  *ms = (float)((*(double *)to - *(double *)from) / 1000);
-  return OK;
+  const event *a = from, *b = to;
+  *ms = (float)((b->us - a->us) / 1000);
+  return a->recorded && b->recorded ? OK : INVALID_HANDLE;
 }
 
 int cuEventDestroy_v2(void *event) {
@@ -522,6 +593,8 @@ static void *load(const char *image) {
 }
 
 int cuModuleLoadData(void **out, const void *image) {
+  if (refused())
+    return refused();
   if (mock.load_code)
     return mock.load_code;
   void *library = strncmp(image, "/* prelude.cuh", 14) && !is_ptx(image) ? NULL : load(image);
