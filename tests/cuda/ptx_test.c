@@ -58,6 +58,8 @@ static const struct {
     {"matmul 1x34x30x300 f32", SM_80},
     {"matmul 1x1x100x300 f32", SM_120},
     {"matmul 1x3x64x256 f16 4 by 128", SM_120},
+    {"matmul 1x1x1030x96 f32", SM_80},
+    {"matmul 1x3x128x256 f16 symbolic 4", SM_75},
     {"conv 2d 3 -> 20 group 1 f32", SM_120},
     {"conv 2d 8 -> 8 group 8 bf16", SM_80},
     /* by matrix instructions: both ways round, single elements, copies of parts */
@@ -95,6 +97,7 @@ static const struct {
     {"matmul 1x37x41x50", 105, 22},
     {"matmul 1x70x72x131 u8", 105, 9},
     {"matmul 1x72x64x40 f16 A turned", 105, 40},
+    {"matmul 1x1x1030x96 f32", 105, 22},
     {"matmul 3x33x66x48 i8", 105, 50},
     {"conv 2d 3 -> 20 group 1 u8", 105, 42},
     {"conv 2d 16 -> 40 group 1 f16", 110, 32},
