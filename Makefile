@@ -232,15 +232,15 @@ $O/tests/cuda/kernels_test: | $(SHIM_OBJECT)
 # How they are compiled: -Og takes half of the time of -O1, and what comes of it runs nearly as fast.
 SHIM_FLAGS := -std=gnu11 -mf16c -Og -w -fno-strict-aliasing $(if $(filter asan,$(VARIANT)),-fsanitize=address) -shared -fPIC -I. \
   -include tests/cuda/shim.h
-SHIM_DEFINES := -DCY_SHIM_OBJECT='"$(SHIM_OBJECT)"' -DCY_SHIM_FLAGS='"$(SHIM_FLAGS)"'
-$O/obj/tests/cuda/kernels_test.o: CPPFLAGS += $(SHIM_DEFINES)
 # What every one of kernels that came as PTX is linked with, too.
 SHIM_PTX_OBJECT := $O/tests/cuda/mock/shim_ptx.o
-$(SHIM_PTX_OBJECT): tests/cuda/shim_ptx.c tests/cuda/shim_ptx.h tests/cuda/shim.h tests/cuda/shim_map.h codegen/cuda/prelude.cuh
+SHIM_DEFINES := -DCY_SHIM_OBJECT='"$(SHIM_OBJECT)"' -DCY_SHIM_PTX_OBJECT='"$(SHIM_PTX_OBJECT)"' -DCY_SHIM_FLAGS='"$(SHIM_FLAGS)"'
+$O/obj/tests/cuda/kernels_test.o $O/obj/tests/cuda/ptx_test.o: CPPFLAGS += $(SHIM_DEFINES)
+$(SHIM_PTX_OBJECT): tests/cuda/shim_ptx.c tests/cuda/shim_traffic.c tests/cuda/shim_ptx.h tests/cuda/shim.h tests/cuda/shim_map.h \
+  codegen/cuda/prelude.cuh
 	$(call say,CC,$@)
-	$Q mkdir -p $(@D) && $(CC) -I. -std=gnu11 -mf16c -O2 -ffp-contract=off -frounding-math $(WARN) $(SANFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
+	$Q mkdir -p $(@D) && $(CC) -I. -std=gnu11 -mf16c -O2 -ffp-contract=off -frounding-math $(WARN) $(SANFLAGS) -fPIC -fvisibility=hidden -r -nostdlib -o $@ $(filter %.c,$^)
 $O/tests/cuda/ptx_test: | $(SHIM_OBJECT) $(SHIM_PTX_OBJECT)
-$O/obj/tests/cuda/ptx_test.o: CPPFLAGS += $(SHIM_DEFINES) -DCY_SHIM_PTX_OBJECT='"$(SHIM_PTX_OBJECT)"'
 
 # The CUDA runtime's test: whole models, with mocks of NVIDIA's libraries under their names.
 CUDA_MOCKS := $O/tests/cuda/mock/libcuda.so.1 $O/tests/cuda/mock/lib64/libnvrtc.so.13 $O/tests/cuda/mock/cudnn/libcudnn.so.9
@@ -248,7 +248,7 @@ $(call ctest_bin,$(SRC_cudart)): $O/tests/%: $O/obj/tests/%.o $(RUNTIME_LIB) | $
 	$(call say,LINK,$@)
 	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -o $@ $^ $(RUNTIME_LIBS)
 
-$O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock_cuda.c tests/cuda/mock_cuda.h tests/cuda/shim_map.h tests/check.h | $(SHIM_OBJECT)
+$O/tests/cuda/mock/libcuda.so.1: tests/cuda/mock_cuda.c tests/cuda/mock_cuda.h tests/cuda/shim_map.h tests/check.h | $(SHIM_OBJECT) $(SHIM_PTX_OBJECT)
 $O/tests/cuda/mock/lib64/libnvrtc.so.13: tests/cuda/mock_nvrtc.c
 $O/tests/cuda/mock/cudnn/libcudnn.so.9: tests/cuda/mock_cudnn.c tests/cuda/mock_cudnn.h tests/cuda/mock_cuda.h runtime/half.h \
   runtime/cudnn_numbers.h

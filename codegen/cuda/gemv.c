@@ -83,9 +83,10 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
 
 /* ---- printing ---- */
 
-/* Both forms along n: V sums of each row for a thread, which meet. */
+/* Both forms along n: V sums of each row for a thread, which meet. Of what a thread has the first lie together, then the
+ * second, an odd number of 32 / V further: neither lanes nor columns share banks. */
 static const char sums_of_columns[] =
-    "  CY_SHARED f32 partial[NT / 32][GM][L * V];\n"
+    "  CY_SHARED f32 partial[NT / 32][GM][V][(L * V / 32 | 1) * (32 / V)];\n"
     "  const int across = (N + L * V - 1) / (L * V), z = (int)(CY_BLOCK / across), n0 = (int)(CY_BLOCK % across) * (L "
     "* "
     "V);\n"
@@ -108,7 +109,7 @@ static const char add_columns[] = "  CY_UNROLL\n"
                                   "      for (int m = L; m < 32; m *= 2)\n"
                                   "        acc[i][e] += cy_shfl_f32(acc[i][e], m);\n"
                                   "      if (CY_TID % 32 < L)\n"
-                                  "        partial[CY_TID / 32][i][lane * V + e] = acc[i][e];\n"
+                                  "        partial[CY_TID / 32][i][e][lane] = acc[i][e];\n"
                                   "    }\n"
                                   "  CY_SYNC();\n"
                                   "  for (int q = CY_TID; q < GM * L * V; q += NT) {\n"
@@ -116,7 +117,7 @@ static const char add_columns[] = "  CY_UNROLL\n"
                                   "    f32 sum = 0;\n"
                                   "    CY_UNROLL\n"
                                   "    for (int w = 0; w < NT / 32; w++)\n"
-                                  "      sum += partial[w][i][c];\n"
+                                  "      sum += partial[w][i][c % V][c / V];\n"
                                   "    if (i < M && n0 + c < N)\n"
                                   "      $S_put($N, z, i, n0 + c, sum);\n"
                                   "  }\n";

@@ -277,9 +277,11 @@ static void add_matmul(const matmul_row *r, const integers *i) {
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, r->in, 0);
   c->b = cy_kernel_add_arg(k, CY_ARG_READ, i ? i->b : r->in, 0);
   cy_karg bias = cy_kernel_add_arg(k, CY_ARG_READ, r->acc, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, r->acc, 0);
+  bool few = r->symbolic && r->m <= CY_CUDA_FEW_ROWS; /* the compiler's form for few rows: never more than these */
   c->m = named("m", r->m, r->symbolic, q);
+  c->m = few ? cy_dim_min(g, c->m, d(CY_CUDA_FEW_ROWS)) : c->m;
   c->n = d(r->n);
-  c->k = named("k", r->k, r->symbolic, q);
+  c->k = named("k", r->k, r->symbolic && !few, q);
   c->nbatch = r->batch > 1;
   c->batch[0] = d(r->batch);
   c->a_batch[0] = cy_dim_mul(g, c->m, c->k);
@@ -575,6 +577,8 @@ static void add_integer_weights(void) {
   static const block_row rows[] = {
       {{1, 1, 100, 128, false, false, false, CY_F32, CY_F32, false, false}, 4, 32, 0, CY_U8, false},
       {{1, 3, 64, 256, false, false, false, CY_F16, CY_F32, false, false}, 4, 128, 64, CY_U8, true},
+      {{1, 3, 128, 256, false, false, true, CY_F16, CY_F32, false, false}, 4, 32, 64, CY_U8, true},
+      {{1, 2, 130, 256, false, false, true, CY_F32, CY_F32, false, false}, 8, 64, 0, CY_I8, false},
       {{1, 1, 67, 128, false, false, false, CY_F32, CY_F32, false, false}, 8, 128, 0, CY_I8, false},
       {{1, 4, 130, 320, true, false, false, CY_BF16, CY_F32, false, true}, 8, 32, 0, CY_U8, true},
       {{1, 130, 72, 128, false, false, false, CY_F32, CY_F32, false, true}, 4, 64, 0, CY_U8, true},

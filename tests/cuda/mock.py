@@ -2,9 +2,12 @@
 computes only where a suite asks for it: our own kernels are what is tested.
 
 A library loaded under the mock driver compiles its kernels by the machine's C compiler; what was compiled once is kept in
-build/tests/cuda/mock/cache, by its text.
+build/tests/cuda/mock/cache, by its text. With --nvrtc kernels run as NVRTC compiles
+them: the mock hands its PTX on.
 """
+import glob
 import os
+import sys
 
 
 def folder(args):
@@ -16,7 +19,7 @@ def options(args, arch='sm_80'):
     return ['--target=cuda'] if args.device else ['--target=' + arch, '--cudnn=off']
 
 
-def environment(args, arch='sm_80'):
+def environment(args, arch='sm_80', nvrtc=False):
     """Leads cytoc to the mock of NVRTC and models to the mock of the driver, whose device is of the architecture."""
     env = dict(os.environ)
     if not args.device:
@@ -26,4 +29,17 @@ def environment(args, arch='sm_80'):
         env['CY_MOCK_CACHE'] = env['XDG_CACHE_HOME'] = os.path.join(folder(args), 'cache')
         env['CYTO_CUDNN'] = os.path.join(folder(args), 'cudnn')
         os.makedirs(env['CY_MOCK_CACHE'], exist_ok=True)
+        if nvrtc:
+            env['CY_MOCK_NVRTC'] = nvrtc_folder() or sys.exit('there is no NVRTC 13 in %s' % sys.prefix)
     return env
+
+
+def compiling(env):
+    """The same for cytoc: a real NVRTC looks for the driver, too, and fails by one that is a mock."""
+    return {**env, 'LD_LIBRARY_PATH': ''}
+
+
+def nvrtc_folder():
+    """Where the active Python environment has NVRTC 13; None: nowhere."""
+    found = glob.glob(os.path.join(sys.prefix, 'lib', 'python3*', 'site-packages', 'nvidia', 'cu13', 'lib', 'libnvrtc.so.13'))
+    return os.path.dirname(found[0]) if found else None

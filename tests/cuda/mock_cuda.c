@@ -1,8 +1,10 @@
 /* mock_cuda.c - a libcuda.so.1 without a GPU: memory is the host's, kernels run through the shim (shim.h).
  *
- * An image is the CUDA C text that mock_nvrtc.c handed on; loading one compiles it by the machine's C compiler. Streams
+ * An image is the CUDA C text that mock_nvrtc.c handed on, or PTX, which ptx.py makes C of; loading one compiles it by
+ * the machine's C compiler. Streams
  * do everything at once, unless they are being captured: then operations are kept, and a graph does them when it is
- * launched. The test steers and looks through mock_cuda(), which is no part of the driver's interface. Current contexts
+ * launched. What a driver refuses while a stream is recorded is refused here, too, and spoils the recording.
+ * The test steers and looks through mock_cuda(), which is no part of the driver's interface. Current contexts
  * are a thread's own; memory and what streams do are behind a lock, as the shim runs one kernel at a time.
  */
 #define _GNU_SOURCE
@@ -24,9 +26,14 @@ enum {
   OUT_OF_MEMORY = 2,
   NO_BINARY = 209,
   INVALID_DEVICE = 101,
+  INVALID_CONTEXT = 201,
   INVALID_HANDLE = 400,
   NOT_FOUND = 500,
-  MAX_BLOCKS = 4096
+  CAPTURE_UNSUPPORTED = 900,
+  CAPTURE_INVALIDATED = 901,
+  CAPTURE_UNMATCHED = 903,
+  MAX_BLOCKS = 4096,
+  UNASKED_SHARED = 48 << 10 /* that a block has without asking */
 };
 
 typedef int launch_fn(void (*kernel)(void), int threads, long long blocks, int shared, const uint64_t *slots,
@@ -36,7 +43,7 @@ typedef struct module {
   struct function *functions;
   int device;
   void *library;
-  char *source;
+  char *source; /* NULL: it was PTX */
   launch_fn *launch;
 } module;
 
@@ -46,6 +53,7 @@ typedef struct function {
   void (*entry)(void);
   int nslots, nmaps; /* parameters: of 8 bytes, then tensor maps */
   unsigned shared; /* dynamic shared memory that a launch may ask for */
+  int own_shared, most_threads; /* as PTX says; else 0 and any number */
 } function;
 
 typedef struct operation {
@@ -69,7 +77,13 @@ typedef struct graph {
 
 typedef struct stream {
   graph *capture;
+  int spoilt; /* something that cannot be recorded was tried meanwhile */
 } stream;
+
+typedef struct event {
+  double us;
+  int recorded;
+} event;
 
 static struct {
   uintptr_t at;
@@ -81,6 +95,11 @@ static mock_cuda_state mock = {
 enum { FIRST_DEVICE = 40, MAX_DEPTH = 8, LEGACY = 1 };
 /* Devices of pushed contexts; in static thread-local storage, since LeakSanitizer (of GCC 12) fails to read any other. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) int stack[MAX_DEPTH], depth;
+static _Thread_local __attribute__((tls_model("initial-exec"))) stream *capturing; /* by this thread */
+static struct {
+  char *at;
+  size_t bytes;
+} pinned[MAX_BLOCKS];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static int unlocked(int code) {
@@ -161,11 +180,18 @@ int cuCtxPopCurrent_v2(void **context) {
 
 static int current(void) { return depth ? stack[depth - 1] : 0; }
 
+/* What calls come to that need a context and that no recording may hold: memory, modules, waiting. */
+static int refused(void) {
+  if (capturing)
+    capturing->spoilt = 1;
+  return !depth ? INVALID_CONTEXT : capturing ? CAPTURE_UNSUPPORTED : OK;
+}
+
 /* ---- memory ---- */
 
 int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
-  if (!depth)
-    return 201; /* CUDA_ERROR_INVALID_CONTEXT */
+  if (refused())
+    return refused();
   pthread_mutex_lock(&mutex);
   if (mock.used + bytes > mock.memory)
     return unlocked(OUT_OF_MEMORY);
@@ -185,6 +211,8 @@ int cuMemAlloc_v2(uint64_t *out, size_t bytes) {
 }
 
 int cuMemFree_v2(uint64_t ptr) {
+  if (refused())
+    return refused();
   pthread_mutex_lock(&mutex);
   for (int i = 0; i < MAX_BLOCKS; i++)
     if (blocks[i].at == ptr) {
@@ -201,7 +229,7 @@ int cuMemFree_v2(uint64_t ptr) {
 
 int cuMemGetInfo_v2(size_t *available, size_t *total) {
   if (!depth)
-    return 201;
+    return INVALID_CONTEXT;
   *available = mock.memory - mock.used;
   *total = mock.memory;
   return OK;
@@ -209,17 +237,31 @@ int cuMemGetInfo_v2(size_t *available, size_t *total) {
 
 int cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
   (void)flags;
-  if (mock.host_limit && mock.pinned >= mock.host_limit)
-    return OUT_OF_MEMORY;
-  *out = malloc(bytes);
-  mock.pinned++;
-  return OK;
+  if (refused())
+    return refused();
+  pthread_mutex_lock(&mutex);
+  for (int i = 0; i < MAX_BLOCKS && !(mock.host_limit && mock.pinned >= mock.host_limit); i++)
+    if (!pinned[i].at) {
+      *out = pinned[i].at = malloc(bytes);
+      pinned[i].bytes = bytes;
+      mock.pinned++;
+      return unlocked(OK);
+    }
+  return unlocked(OUT_OF_MEMORY);
 }
 
 int cuMemFreeHost(void *ptr) {
-  free(ptr);
-  mock.pinned--;
-  return OK;
+  if (refused())
+    return refused();
+  pthread_mutex_lock(&mutex);
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if (pinned[i].at == ptr) {
+      free(ptr);
+      pinned[i].at = NULL;
+      mock.pinned--;
+      return unlocked(OK);
+    }
+  return unlocked(INVALID_VALUE);
 }
 
 int cuPointerGetAttribute(void *out, int attribute, uint64_t ptr) {
@@ -243,6 +285,15 @@ static int is_elsewhere(const void *ptr) {
   return 0;
 }
 
+/* Memory of a device, or of the host that no system call can move: what a recording may copy from and to. */
+static int stays(const char *ptr, size_t bytes) {
+  for (int i = 0; i < MAX_BLOCKS; i++)
+    if ((blocks[i].at && (uintptr_t)ptr >= blocks[i].at && (uintptr_t)ptr + bytes <= blocks[i].at + blocks[i].bytes) ||
+        (pinned[i].at && ptr >= pinned[i].at && ptr + bytes <= pinned[i].at + pinned[i].bytes))
+      return 1;
+  return 0;
+}
+
 static int perform(const operation *o) {
   if (o->work)
     return o->work(o->data);
@@ -260,8 +311,8 @@ static int perform(const operation *o) {
   for (int i = 0; i < o->kernel->nmaps; i++)
     slots[o->kernel->nslots + i] = (uintptr_t)&o->maps[i];
   mock.clock_us += mock.kernel_us;
-  int wrong = o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->shared, slots,
-                                        o->kernel->nslots + o->kernel->nmaps, mock.schedule, 7);
+  int wrong = o->kernel->module->launch(o->kernel->entry, o->threads, o->blocks, o->kernel->own_shared + o->shared,
+                                        slots, o->kernel->nslots + o->kernel->nmaps, mock.schedule, 7);
   return wrong ? 719 : OK; /* CUDA_ERROR_LAUNCH_FAILED */
 }
 
@@ -274,6 +325,8 @@ static int submit(void *where, const operation *o) {
     pthread_mutex_lock(&mutex);
     return unlocked(perform(o));
   }
+  if (!o->work && !o->kernel && !(stays(o->to, o->bytes) && stays(o->from, o->bytes)))
+    return refused();
   operation *kept = malloc(sizeof *kept);
   *kept = *o;
   kept->next = NULL;
@@ -291,11 +344,14 @@ int mock_cuda_submit(void *stream, int (*work)(const void *data), const void *da
 }
 
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *where) {
-  __atomic_add_fetch(&mock.copies_in, 1, __ATOMIC_RELAXED);
-  return submit(where, &(operation){.to = (void *)(uintptr_t)to, .from = from, .bytes = bytes});
+  int code = submit(where, &(operation){.to = (void *)(uintptr_t)to, .from = from, .bytes = bytes});
+  __atomic_add_fetch(&mock.copies_in, code == OK, __ATOMIC_RELAXED);
+  return code;
 }
 
-int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) { return cuMemcpyHtoDAsync_v2(to, from, bytes, NULL); }
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
+  return refused() ? refused() : cuMemcpyHtoDAsync_v2(to, from, bytes, NULL);
+}
 
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *where) {
   return submit(where, &(operation){.to = to, .from = (const void *)(uintptr_t)from, .bytes = bytes});
@@ -312,7 +368,7 @@ int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *address, co
                 .bytes = type ? 2 : 1};
   (void)promotion;
   int ok = (type == 0 || type == 6 || type == 9) && rank >= 2 && rank <= 5 && !interleave && swizzle == 3 && !outside &&
-           (uintptr_t)out % 64 == 0;
+           (uintptr_t)out % 64 == 0 && steps[0] == 1 && mock.capability >= 90;
   for (unsigned i = 0; ok && i < rank; i++) {
     m.extent[i] = extents[i];
     ok = box[i] <= 256 && steps[i] && steps[i] <= 8;
@@ -333,7 +389,8 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
                    unsigned shared, void *where, void **params, void **extra) {
   (void)extra;
   operation o = {.kernel = f, .threads = (int)(bx * by * bz), .blocks = (long long)gx * gy * gz, .shared = (int)shared};
-  if (!o.blocks || o.threads < 1 || o.threads > 1024 || shared > o.kernel->shared)
+  if (gx > INT32_MAX || gy > 65535 || gz > 65535 || !o.blocks || o.threads < 1 || o.threads > o.kernel->most_threads ||
+      shared > o.kernel->shared)
     return INVALID_VALUE;
   for (int i = 0; i < o.kernel->nslots; i++)
     memcpy(&o.slots[i], params[i], 8);
@@ -344,8 +401,12 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 
 /* ---- streams and graphs ---- */
 
+int cuGraphDestroy(void *g);
+
 int cuStreamCreate(void **out, unsigned flags) {
   (void)flags;
+  if (refused())
+    return refused();
   *out = calloc(1, sizeof(stream));
   mock.streams++;
   return OK;
@@ -359,22 +420,31 @@ int cuStreamDestroy_v2(void *s) {
 
 int cuStreamSynchronize(void *s) {
   mock.waits++;
-  return stream_of(s) && ((stream *)s)->capture ? 900 : OK; /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
+  return stream_of(s) && ((stream *)s)->capture ? refused() : OK;
 }
 
 int cuStreamBeginCapture_v2(void *s, int mode) {
-  if (!stream_of(s))
-    return 900;
+  if (!stream_of(s) || capturing || ((stream *)s)->capture)
+    return CAPTURE_UNSUPPORTED;
   graph *g = calloc(1, sizeof *g);
   g->last = &g->first;
-  ((stream *)s)->capture = g;
+  capturing = s;
+  *capturing = (stream){g, 0};
   return mode == 1 ? OK : INVALID_VALUE;
 }
 
 int cuStreamEndCapture(void *s, void **out) {
-  *out = ((stream *)s)->capture;
-  ((stream *)s)->capture = NULL;
-  return OK;
+  stream *ended = s;
+  if (!stream_of(s) || ended != capturing)
+    return CAPTURE_UNMATCHED;
+  *out = ended->capture;
+  ended->capture = NULL;
+  capturing = NULL;
+  if (!ended->spoilt)
+    return OK;
+  cuGraphDestroy(*out);
+  *out = NULL;
+  return CAPTURE_INVALIDATED;
 }
 
 /* The executable takes the operations over. */
@@ -390,7 +460,8 @@ int cuGraphInstantiateWithFlags(void **out, void *g, unsigned long long flags) {
 }
 
 int cuGraphLaunch(void *executable, void *s) {
-  (void)s;
+  if (!depth || (stream_of(s) && ((stream *)s)->capture))
+    return refused();
   pthread_mutex_lock(&mutex);
   mock.replays++;
   for (const operation *o = ((graph *)executable)->first; o; o = o->next)
@@ -418,14 +489,16 @@ int cuGraphExecDestroy(void *executable) {
 
 int cuEventCreate(void **out, unsigned flags) {
   (void)flags;
-  *out = calloc(1, sizeof(double));
+  if (!depth)
+    return INVALID_CONTEXT;
+  *out = calloc(1, sizeof(event));
   mock.events++;
   return OK;
 }
 
-int cuEventRecord(void *event, void *s) {
-  *(double *)event = mock.clock_us;
-  return stream_of(s) && ((stream *)s)->capture ? 900 : OK;
+int cuEventRecord(void *e, void *s) {
+  *(event *)e = (event){mock.clock_us, 1};
+  return stream_of(s) && ((stream *)s)->capture ? refused() : OK;
 }
 
 int cuEventSynchronize(void *event) {
@@ -434,8 +507,9 @@ int cuEventSynchronize(void *event) {
 }
 
 int cuEventElapsedTime(float *ms, void *from, void *to) {
-  *ms = (float)((*(double *)to - *(double *)from) / 1000);
-  return OK;
+  const event *a = from, *b = to;
+  *ms = (float)((b->us - a->us) / 1000);
+  return a->recorded && b->recorded ? OK : INVALID_HANDLE;
 }
 
 int cuEventDestroy_v2(void *event) {
@@ -454,8 +528,10 @@ static uint64_t hash(uint64_t h, const char *text) {
 
 /* The place of the compiled text in the folder of the environment's CY_MOCK_CACHE; "" without one. */
 static void cached(const char *image, char *out, size_t capacity) {
-  static const char *const shims[] = {"tests/cuda/shim.h", "tests/cuda/shim_map.h", "tests/cuda/shim.c",
-                                      "tests/cuda/shim_matrix.c", "tests/cuda/shim_tensor.c"};
+  static const char *const shims[] = {"tests/cuda/shim.h",        "tests/cuda/shim_map.h",    "tests/cuda/shim.c",
+                                      "tests/cuda/shim_matrix.c", "tests/cuda/shim_tensor.c", "tests/cuda/shim_ptx.h",
+                                      "tests/cuda/shim_ptx.c",    "tests/cuda/ptx.py",        "tests/cuda/ptx_read.py",
+                                      "tests/cuda/ptx_ops.py",    "tests/cuda/ptx_warp.py"};
   const char *folder = getenv("CY_MOCK_CACHE");
   static uint64_t h;
   static char text[1 << 16];
@@ -475,12 +551,21 @@ static void cached(const char *image, char *out, size_t capacity) {
       (unsigned long long)hash(hash(h, mock.capability == 90 ? CY_SHIM_FLAGS "warpgroups" : CY_SHIM_FLAGS), image));
 }
 
+static int is_ptx(const char *image) { return !strncmp(image, "//", 2); }
+
 static int compile(const char *image, const char *to) {
-  char command[1000];
-  snprintf(command, sizeof command,
-           "cc " CY_SHIM_FLAGS " -DCY_WARPGROUPS=%d -nostdlib -pipe -o '%s' -x c - -x none " CY_SHIM_OBJECT
-           " -lm -lgcc",
-           mock.capability == 90, to);
+  char command[4000];
+  if (is_ptx(image))
+    snprintf(command, sizeof command,
+             "python3 tests/cuda/ptx.py /dev/stdin '%s.c' && cc " CY_SHIM_FLAGS
+             " -march=native -ffp-contract=off -O0 -o '%s' '%s.c' " CY_SHIM_OBJECT " " CY_SHIM_PTX_OBJECT
+             " -lm; status=$?; rm -f '%s.c'; exit $status",
+             to, to, to, to);
+  else
+    snprintf(command, sizeof command,
+             "cc " CY_SHIM_FLAGS " -DCY_WARPGROUPS=%d -nostdlib -pipe -o '%s' -x c - -x none " CY_SHIM_OBJECT
+             " -lm -lgcc",
+             mock.capability == 90, to);
   FILE *cc = popen(command, "w");
   if (!cc)
     return 0;
@@ -508,16 +593,18 @@ static void *load(const char *image) {
 }
 
 int cuModuleLoadData(void **out, const void *image) {
+  if (refused())
+    return refused();
   if (mock.load_code)
     return mock.load_code;
-  void *library = strncmp(image, "/* prelude.cuh", 14) ? NULL : load(image);
+  void *library = strncmp(image, "/* prelude.cuh", 14) && !is_ptx(image) ? NULL : load(image);
   if (!library)
     return NO_BINARY;
   module *m = calloc(1, sizeof *m);
   m->library = library;
-  void *launch = dlsym(m->library, "cy_shim_launch");
+  void *launch = dlsym(m->library, is_ptx(image) ? "ptx_launch" : "cy_shim_launch");
   memcpy(&m->launch, &launch, sizeof launch);
-  m->source = strdup(image);
+  m->source = is_ptx(image) ? NULL : strdup(image);
   m->device = current();
   mock.modules++;
   *out = m;
@@ -538,34 +625,64 @@ int cuModuleUnload(void *where) {
   return OK;
 }
 
+/* Bytes that a block may have when it asks. */
+static int most_shared(void) {
+  int c = mock.capability;
+  return (c < 80 ? 64 : c == 80 || c == 87 ? 163 : c < 90 || c >= 120 ? 99 : 227) << 10;
+}
+
 int cuFuncSetAttribute(void *where, int attribute, int value) {
-  if (attribute != 8 || value > (mock.capability < 90 ? 64 : 227) << 10) /* sm_75 has 64 KB: enough for other kernels */
+  function *f = where;
+  if (attribute != 8 || value < 0 || value + f->own_shared > most_shared())
     return INVALID_VALUE;
-  ((function *)where)->shared = (unsigned)value;
+  f->shared = (unsigned)value;
   return OK;
 }
 
-/* The number of parameters is read off the source. */
-int cuModuleGetFunction(void **out, void *where, const char *name) {
+/* Parameters are counted in the source. */
+static int read_source(function *f, const char *source, const char *name) {
   char head[200];
-  module *m = where;
   snprintf(head, sizeof head, ") %s(", name);
-  const char *at = strstr(m->source, head);
-  void *entry = dlsym(m->library, name);
-  if (!at || !entry)
-    return NOT_FOUND;
-  function *f = calloc(1, sizeof *f);
-  f->module = m;
-  f->next = m->functions;
-  m->functions = f;
+  const char *at = strstr(source, head);
+  if (!at)
+    return 0;
   f->nslots = 1;
-  f->shared = 48 << 10;
-  memcpy(&f->entry, &entry, sizeof entry);
   for (at += strlen(head); *at != ')'; at++) {
     f->nslots += *at == ',';
     f->nmaps += !strncmp(at, "CY_MAP ", 7);
   }
   f->nslots -= f->nmaps;
+  return 1;
+}
+
+/* What the library of a PTX image says of a kernel. */
+static int number(const module *m, const char *name, const char *what) {
+  char symbol[200];
+  snprintf(symbol, sizeof symbol, "%s_%s", name, what);
+  const int *n = dlsym(m->library, symbol);
+  return n ? *n : 0;
+}
+
+int cuModuleGetFunction(void **out, void *where, const char *name) {
+  module *m = where;
+  void *entry = dlsym(m->library, name);
+  function *f = calloc(1, sizeof *f);
+  if (!entry || (m->source && !read_source(f, m->source, name))) {
+    free(f);
+    return NOT_FOUND;
+  }
+  f->most_threads = 1024;
+  if (!m->source) {
+    f->nmaps = number(m, name, "maps");
+    f->nslots = number(m, name, "params") - f->nmaps;
+    f->own_shared = number(m, name, "shared");
+    f->most_threads = number(m, name, "threads");
+  }
+  f->module = m;
+  f->next = m->functions;
+  m->functions = f;
+  f->shared = UNASKED_SHARED - (unsigned)f->own_shared;
+  memcpy(&f->entry, &entry, sizeof entry);
   *out = f;
   return OK;
 }

@@ -10,6 +10,7 @@
 
 #include <elf.h>
 #include <pthread.h>
+#include <stdbool.h>
 
 enum { MAX_BATCH = 5, PIXELS = 28 * 28, CLASSES = 10 };
 
@@ -635,9 +636,46 @@ static void test_long_rows(void) {
   }
 }
 
+static int call(const char *name, uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+  int (*function)(uint64_t, uint64_t, uint64_t, uint64_t);
+  void *symbol = dlsym(driver, name);
+  memcpy(&function, &symbol, sizeof symbol);
+  return symbol ? function(a, b, c, d) : -1;
+}
+#define AT(x) ((uint64_t)(uintptr_t)(x))
+
+/* What the mock takes from the runtime a driver would take: what cannot be recorded spoils a recording. */
+static void test_refusals(void) {
+  static const struct {
+    const char *name;
+    int code;
+  } rows[] = {{"cuMemAlloc_v2", 900},    {"cuMemFree_v2", 900},        {"cuMemHostAlloc", 900},
+              {"cuModuleLoadData", 900}, {"cuStreamCreate", 900},      {"cuStreamSynchronize", 900},
+              {"cuMemcpyHtoD_v2", 900},  {"cuMemcpyHtoDAsync_v2", 900}};
+  uint64_t stream = 0, graph = 0, block = 0, context = 0, pageable = 0;
+  CHECK_INT_EQ(call("cuMemAlloc_v2", AT(&block), 64, 0, 0), 201); /* no context is current */
+  CHECK_INT_EQ(call("cuStreamCreate", AT(&stream), 1, 0, 0), 201);
+  call("cuCtxPushCurrent_v2", 40, 0, 0, 0);
+  CHECK_REQUIRE(!call("cuStreamCreate", AT(&stream), 1, 0, 0) && !call("cuMemAlloc_v2", AT(&block), 64, 0, 0));
+  for (int i = 0; i < CHECK_COUNT(rows); i++) {
+    bool copies = strstr(rows[i].name, "HtoD"), waits = strstr(rows[i].name, "Synchronize");
+    CHECK_INT_EQ(call("cuStreamBeginCapture_v2", stream, 1, 0, 0), 0);
+    int code = copies ? call(rows[i].name, block, AT(&pageable), 8, stream)
+                      : call(rows[i].name, waits ? stream : AT(&pageable), 8, 0, 0);
+    if (code != rows[i].code)
+      CHECK_FAIL("%s gives %d while a stream is recorded", rows[i].name, code);
+    CHECK_INT_EQ(call("cuStreamEndCapture", stream, AT(&graph), 0, 0), 901);
+  }
+  CHECK_INT_EQ(call("cuStreamEndCapture", stream, AT(&graph), 0, 0), 903);
+  CHECK_INT_EQ(call("cuMemFree_v2", block, 0, 0, 0), 0);
+  CHECK_INT_EQ(call("cuStreamDestroy_v2", stream, 0, 0, 0), 0);
+  call("cuCtxPopCurrent_v2", AT(&context), 0, 0, 0);
+}
+
 static const check_test tests[] = {
     {"no driver", test_no_driver},
     {"open mock", open_mock},
+    {"refusals", test_refusals},
     {"run, record, replay", test_run_record_replay},
     {"errors", test_errors},
     {"old driver", test_old_driver},

@@ -4,8 +4,8 @@ In:  networks.txt: a name, NETWORK of ../shared/models or ../shared/zoo, or `mad
      size of the first input (1x3x32x32), behind it sizes in constants that change with it (320>32), of
      tables that are cut, too (table:197>10), those of sizes that
      only the run tells (batch=2; else 1), until:TENSOR where it ends, `half` (converted to f16), `cpu` (see below), an
-     architecture other than sm_80, has:PATTERN that --explain must show, options for cytoc; --int8=static is calibrated
-     on the inputs.
+     architecture other than sm_80, has:PATTERN that --explain must show, `nvrtc` (NVRTC's PTX runs, see mock.py), options
+     for cytoc; --int8=static is calibrated on the inputs.
 Out: the closing line; a line for each network.
 
 Inputs are those that lie beside a network of ../shared/models, else random, as ../shared/zoo/index.json says. The
@@ -14,7 +14,7 @@ ones 1e-4, with --tf32 5e-3. `cpu`: the reference is the network compiled for a 
 most: integer arithmetic is exact, but where floats that were added up in another order are rounded to integers,
 results differ by a step.
 (--int8-prefer=size goes with it: by default a CPU keeps other layers in float than a GPU.)
-With --device the networks run on the machine's device.
+With --device the networks run on the machine's device, with --nvrtc all run as NVRTC compiles them: minutes each.
 """
 import functools
 import importlib.util
@@ -167,7 +167,7 @@ def run_on_cpu(args, model, work, options):
 
 def test(args, name, work, words):
     arch = next((w for w in words if w.startswith('sm_')), 'sm_80')
-    env = mock.environment(args, arch)
+    env = mock.environment(args, arch, args.nvrtc or 'nvrtc' in words)
     library, outputs, inputs = (os.path.join(work, file) for file in ('model.so', 'out', 'in'))
     limit = 2e-2 if {'half', '--fp16', '--bf16'} & set(words) else 1e-2 if 'cpu' in words else 5e-3 if '--tf32' in words else 1e-4
     model = prepare(words[0], words[1:], work)
@@ -178,7 +178,7 @@ def test(args, name, work, words):
     if problem:
         return 'for a CPU: ' + problem
     code, text, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', '--explain', *mock.options(args, arch), *options],
-                              600, env=env)
+                              600, env=mock.compiling(env))
     if code:
         return 'compile: ' + lib.reason(err, code)
     lacks = [w[4:] for w in words if w.startswith('has:') and not re.search(w[4:], text)]
@@ -189,7 +189,7 @@ def test(args, name, work, words):
 
 
 def main():
-    args = lib.arguments(__doc__, device=dict(action='store_true'))
+    args = lib.arguments(__doc__, device=dict(action='store_true'), nvrtc=dict(action='store_true'))
     suite = lib.Suite(args)
     rows = {}
     for line in open(os.path.join(HERE, 'networks.txt'), encoding='utf-8'):
@@ -199,7 +199,10 @@ def main():
     if not os.path.isdir(os.path.join(lib.SHARED, 'models')):
         suite.skip('cuda networks', 'there are no networks in %s' % lib.SHARED)
         suite.done()
-    mock.environment(args)
+    if not mock.nvrtc_folder():
+        for name in [name for name, words in rows.items() if 'nvrtc' in words]:
+            suite.skip(name, 'there is no NVRTC 13 in %s' % sys.prefix)
+            del rows[name]
     network.test_each(args, suite, 'cuda-networks', rows.items(), functools.partial(test, args), 1 if args.device else 2)
     suite.done('networks')
 

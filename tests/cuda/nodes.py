@@ -4,7 +4,8 @@ In:  what tests/onnx/run.py takes, of which the tests on its list of passing nam
      with sanitizers each tenth).
 Out: the closing line; build/onnx-tests/report-cuda.txt. nodes-passing.txt holds the names that must pass; see lib.py.
 
-With a driver and a device (--device) the same tests run on the device: then NVRTC compiles them for real.
+With a driver and a device (--device) the same tests run on the device: then NVRTC compiles them for real. With --nvrtc it
+does so here, too, and its PTX runs (mock.py).
 """
 import os
 import sys
@@ -18,9 +19,11 @@ import run
 
 
 def main():
-    args = lib.arguments(__doc__, every=dict(type=int, default=0), device=dict(action='store_true'))
+    args = lib.arguments(__doc__, every=dict(type=int, default=0), device=dict(action='store_true'),
+                         nvrtc=dict(action='store_true'))
     args.options = mock.options(args) + ['--name=model']  # equal kernels of different tests are compiled once
-    args.env = mock.environment(args)
+    args.env = mock.environment(args, nvrtc=args.nvrtc)
+    args.cytoc_env = mock.compiling(args.env)
     suite = lib.Suite(args, os.path.join(HERE, 'nodes-passing.txt'))
     on_cpu = lib.Suite(args, os.path.join(HERE, '..', 'onnx', 'passing.txt')).listed
     rows = [r for r in run.load_index(args) if r[0] in on_cpu]

@@ -3,7 +3,7 @@
 A kernel becomes a function of 64-bit slots, a register a variable, an instruction a statement, a branch a goto. Shared
 memory is what the launch asks for: variables of the kernel from 0 on, `<kernel>_shared` bytes of them, then the memory
 whose size the launch says; its addresses are numbers from 0, generic ones those of the host. `<kernel>_threads` are what
-a launch may have. What is not known ends the program with the instruction and the kernel. Reading is ptx_read.py's
+a launch may have, `<kernel>_params` the parameters, the last `<kernel>_maps` of them tensor maps. What is not known ends the program with the instruction and the kernel. Reading is ptx_read.py's
 matter, instructions are ptx_ops.py's and ptx_warp.py's.
 """
 import re
@@ -222,8 +222,9 @@ class Writer:
     def write(self, f):
         self.statements()
         if self.f.entry:
-            numbers = (self.f.name, self.shared_bytes, self.f.name, self.f.threads)
-            f.write('const int %s_shared = %d, %s_threads = %d;\n' % numbers)
+            numbers = {'shared': self.shared_bytes, 'threads': self.f.threads, 'params': len(self.f.params),
+                       'maps': sum(p.array for p in self.f.params)}
+            f.write('const int %s;\n' % ', '.join('%s_%s = %d' % (self.f.name, *row) for row in numbers.items()))
         f.write('%s {\n' % self.head())
         own = self.declare_used()
         if self.held:

@@ -7,6 +7,8 @@
  *
  *   ptx_test --all ARCH [NAME]   every case whose name begins so, for sm_ARCH
  *
+ * What the accesses cost the device's memories is counted as well (shim_traffic.c), and must not exceed `ceilings`.
+ *
  * Without NVRTC or a C compiler the tests are skipped. CY_TEST_KEEP=DIR keeps PTX and C there.
  */
 #define _GNU_SOURCE
@@ -56,6 +58,8 @@ static const struct {
     {"matmul 1x34x30x300 f32", SM_80},
     {"matmul 1x1x100x300 f32", SM_120},
     {"matmul 1x3x64x256 f16 4 by 128", SM_120},
+    {"matmul 1x1x1030x96 f32", SM_80},
+    {"matmul 1x3x128x256 f16 symbolic 4", SM_75},
     {"conv 2d 3 -> 20 group 1 f32", SM_120},
     {"conv 2d 8 -> 8 group 8 bf16", SM_80},
     /* by matrix instructions: both ways round, single elements, copies of parts */
@@ -83,13 +87,43 @@ static const struct {
     {"attention f16 1x2/1 200x130", SM_90A},
 };
 
+/* Most turns of shared memory for each that is needed, and least share of the sectors that are moved which would do, in
+ * percent, of cases whose names begin so: the first row counts. Ends of rows that are shorter than a sector cost some. */
+static const struct {
+  const char *what;
+  int turns, sectors;
+} ceilings[] = {
+    /* odd strides: chunks are put together from single elements */
+    {"matmul 1x37x41x50", 105, 22},
+    {"matmul 1x70x72x131 u8", 105, 9},
+    {"matmul 1x72x64x40 f16 A turned", 105, 40},
+    {"matmul 1x1x1030x96 f32", 105, 22},
+    {"matmul 3x33x66x48 i8", 105, 50},
+    {"conv 2d 3 -> 20 group 1 u8", 105, 42},
+    {"conv 2d 16 -> 40 group 1 f16", 110, 32},
+    {"attention f16 1x1/1 30x10", 130, 45},
+    {"attention f32 1x1/1 30x10", 110, 45},
+    /* families */
+    {"matmul", 105, 75},
+    {"conv", 110, 60},
+    {"attention", 105, 95},
+    {"", 100, 50},
+};
+
 static char dir[CHECK_PATH];
 static cy_nvrtc *nvrtc;
 static const char *python, *skipped;
 static bool compiles; /* is there a C compiler? */
 static int ran;       /* kernels */
+static bool verbose;  /* of any case that is asked for traffic is printed, and not judged */
 
 /* ---- PTX as a library ---- */
+
+/* The ptx_traffic of shim_ptx.h. */
+typedef struct traffic {
+  uint64_t shared_turns, shared_least, sectors, sectors_least;
+} traffic;
+static const traffic *(*read_traffic)(void);
 
 static bool has_stack(void *ctx, const char *function) {
   (void)ctx;
@@ -133,14 +167,17 @@ static bool open_ptx(const char *path) {
   snprintf(library, sizeof library, "%s.so", path);
   snprintf(command, sizeof command,
            "%s tests/cuda/ptx.py %s %s.c && %s " CY_SHIM_FLAGS
-           " -march=native -ffp-contract=off -O0 -o %s %s.c " CY_SHIM_OBJECT " " CY_SHIM_PTX_OBJECT " -lm",
+           " -DPTX_TRAFFIC -march=native -ffp-contract=off -O0 -o %s %s.c " CY_SHIM_OBJECT " " CY_SHIM_PTX_OBJECT
+           " -lm",
            python, path, path, cc, library, path);
   if (system(command)) {
     CHECK_FAIL("failed: %s", command);
     return false;
   }
   how.library = open_library(library, "ptx_launch", &how.launch);
-  return how.library != NULL;
+  void *symbol = how.library ? dlsym(how.library, "ptx_traffic_read") : NULL;
+  memcpy(&read_traffic, &symbol, sizeof symbol);
+  return symbol != NULL;
 }
 
 /* ---- instructions one by one ---- */
@@ -254,6 +291,37 @@ static void test_instructions(void) {
   dlclose(how.library);
 }
 
+/* Words 8 bytes apart are two to a bank, 16 bytes a thread go by quarters of a warp; words 64 bytes apart are in sectors
+ * of their own. */
+static void test_traffic(void) {
+  char path[300];
+  static _Alignas(64) char memory[32 * 64];
+  uint64_t slot = (uint64_t)(uintptr_t)memory;
+  if (!compiles)
+    CHECK_SKIP("no C compiler to run kernels with");
+  snprintf(path, sizeof path, "%s/traffic.ptx", dir);
+  FILE *f = fopen(path, "w");
+  CHECK_REQUIRE(f);
+  fprintf(
+      f,
+      ".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry one(.param .u64 one_param_0)\n.maxntid 32\n{\n"
+      ".reg .b32 %%r<6>;\n.reg .b64 %%d<4>;\nld.param.u64 %%d1, [one_param_0];\nmov.u32 %%r1, %%tid.x;\n"
+      "shl.b32 %%r2, %%r1, 3;\nst.shared.u32 [%%r2], %%r1;\n"
+      "shl.b32 %%r3, %%r1, 4;\nst.shared.v4.b32 [%%r3], {%%r1, %%r1, %%r1, %%r1};\n"
+      "shl.b32 %%r4, %%r1, 6;\ncvt.u64.u32 %%d2, %%r4;\nadd.s64 %%d3, %%d1, %%d2;\n"
+      "ld.global.u32 %%r5, [%%d3];\nret;\n}\n");
+  fclose(f);
+  CHECK_REQUIRE(open_ptx(path));
+  how.most_shared = 0;
+  CHECK(shim_launch("one", 32, 1, 512, &slot, 1));
+  const traffic *t = read_traffic();
+  CHECK_INT_EQ(t->shared_turns, 6);
+  CHECK_INT_EQ(t->shared_least, 5);
+  CHECK_INT_EQ(t->sectors, 32);
+  CHECK_INT_EQ(t->sectors_least, 4);
+  dlclose(how.library);
+}
+
 /* What is not known is named and refused. */
 static void test_unknown(void) {
   char path[300], command[1200], said[400] = "";
@@ -288,6 +356,22 @@ static int most_shared(const kernel_case *c, cy_cuda_arch arch) {
   return most;
 }
 
+/* Of the first blocks of the last launch. */
+static void check_traffic(const kernel_case *c, cy_cuda_arch arch) {
+  const traffic *t = read_traffic();
+  int row = 0, turns = t->shared_least ? (int)(t->shared_turns * 100 / t->shared_least) : 100,
+      sectors = t->sectors ? (int)(t->sectors_least * 100 / t->sectors) : 100;
+  while (strncmp(c->what, ceilings[row].what, strlen(ceilings[row].what)))
+    row++;
+  if (verbose)
+    fprintf(stderr, "  sm_%d%.1s: %s: %d %% of the turns of shared memory, %d %% of the sectors needed\n", arch.number,
+            &arch.suffix, c->what, turns, sectors);
+  else if (turns > ceilings[row].turns || sectors < ceilings[row].sectors)
+    CHECK_FAIL("sm_%d%.1s: %s: %d %% of the turns of shared memory that are needed (at most %d), of all sectors %d %% "
+               "are needed (at least %d)",
+               arch.number, &arch.suffix, c->what, turns, ceilings[row].turns, sectors, ceilings[row].sectors);
+}
+
 static void run_case(int i, cy_cuda_arch arch, bool tensors, int turns) {
   char symbol[32];
   snprintf(symbol, sizeof symbol, "case%d", i);
@@ -295,6 +379,7 @@ static void run_case(int i, cy_cuda_arch arch, bool tensors, int turns) {
   how.most_shared = most_shared(&cases[i], arch);
   int bad = case_run(&cases[i], symbol, turns, launch_shim);
   ran++;
+  check_traffic(&cases[i], arch);
   if (bad)
     CHECK_FAIL("sm_%d%.1s: %s (kernel %s%s): %d wrong", arch.number, &arch.suffix, cases[i].what, symbol,
                tensors ? ", tensors" : "", bad);
@@ -363,6 +448,7 @@ static void test_all(void) {
 
 static const check_test tests[] = {
     {"instructions", test_instructions},
+    {"traffic", test_traffic},
     {"unknown", test_unknown},
     {"picks", test_picks},
     {"sm_75", test_75},
@@ -395,6 +481,7 @@ int main(int argc, char **argv) {
   nvrtc = cy_nvrtc_open(&missing);
   compiles = !system("cc --version >/dev/null 2>&1");
   skipped = !nvrtc ? missing : compiles ? NULL : "no C compiler to run kernels with";
+  verbose = all;
   if (all) {
     all_arch = (cy_cuda_arch){atoi(argv[2]), argv[2][strspn(argv[2], "0123456789")]};
     all_names = argc > 3 ? argv[3] : "";

@@ -208,5 +208,8 @@ int ptx_launch(void (*kernel)(), int threads, i64 blocks, int shared, const u64 
   ptx_shared_bytes = (u32)shared;
   published = 0;
   memset(products, 0, sizeof products);
-  return cy_shim_launch(kernel, threads, blocks, shared, slots, nslots, schedule, seed);
+  ptx_traffic_begin();
+  int stuck = cy_shim_launch(kernel, threads, blocks, shared, slots, nslots, schedule, seed);
+  ptx_traffic_end();
+  return stuck;
 }

@@ -160,6 +160,22 @@ void ptx_wgmma_wait(int but, u32 *held, int nheld);
 void ptx_barrier_init(u64 *barrier, int arrivals);
 void ptx_barriers_published(void);
 void ptx_tensor_load(void *to, const cy_tensor_map *map, int c, int x, int y, int z, int i, u64 *barrier);
+
+/* ---- traffic: shim_traffic.c ---- */
+
+/* Of the first blocks of the last launch: what requests cost, and the least that they could. */
+typedef struct ptx_traffic {
+  u64 shared_turns, shared_least, sectors, sectors_least;
+} ptx_traffic;
+void ptx_note(u32 line, b1 shared, u64 at, u32 bytes);
+void ptx_traffic_begin(void);
+void ptx_traffic_end(void);
+#ifdef PTX_TRAFFIC
+#define ptx_at(at, bytes) (ptx_note(__LINE__, 0, at, bytes), ptx_at(at, bytes))
+#define ptx_shared(at, bytes) (ptx_note(__LINE__, 1, at, bytes), ptx_shared(at, bytes))
+#define ptx_shared_put(at, bytes) (ptx_note(__LINE__, 1, at, bytes), ptx_shared_put(at, bytes))
+#define cy_copy_async(to, from, bytes) (ptx_note(__LINE__, 0, (u64)(from), bytes), cy_copy_async(to, from, bytes))
+#endif
 #pragma GCC visibility pop
 
 #endif

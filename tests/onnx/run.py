@@ -40,7 +40,7 @@ def compile_all(args, work, jobs):
         for i, (row, level) in enumerate(jobs):
             f.write('\t'.join(['%s/%d.log' % (work, i), row[1] + '/model.onnx', '-o', '%s/%d.so' % (work, i), level,
                                '-j', '1'] + args.options) + '\n')
-    _, out, err = lib.run([args.cytoc, '--batch', listing, '-j', JOBS], timeout=3600, env=args.env)
+    _, out, err = lib.run([args.cytoc, '--batch', listing, '-j', JOBS], timeout=3600, env=args.cytoc_env)
     status = {}
     for line in out.splitlines():
         match = re.match(r'(\d+) (-?\d+) [\d.]+$', line)
@@ -114,7 +114,7 @@ def judge(args, suite, rows, levels, report='report.txt'):
 
 def main():
     args = lib.arguments(__doc__)
-    args.options, args.env = [], None
+    args.options, args.env, args.cytoc_env = [], None, None
     suite = lib.Suite(args, os.path.join(HERE, 'passing.txt'))
     rows = load_index(args)
     if args.variant != 'release' and not args.names:

@@ -1,0 +1,134 @@
+/* shim_traffic.c - what accesses of a kernel from PTX cost the device's memories: conflicts of banks, sectors.
+ *
+ * C that ptx.py wrote and that is compiled with PTX_TRAFFIC notes each access, line by line (shim_ptx.h). The n-th time
+ * that threads of a warp come to a line is taken for one request, which is exact where they go round loops equally
+ * often. The first blocks of a launch are counted.
+ *
+ * Shared memory has 32 banks of 4 bytes; a request of 8 bytes a thread goes by half a warp, of 16 by a quarter, and each
+ * such part takes as many turns as the bank that most different words are wanted of. Global memory moves sectors of
+ * 32 bytes.
+ */
+#include "tests/cuda/shim_ptx.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { BLOCKS = 2, BANKS = 32, SECTOR = 32, WARP = 32, MOST_NOTES = 1 << 21 };
+
+typedef struct note {
+  u64 at;
+  u32 line, turn; /* turn: of all notes, then the how manieth of its thread and line */
+  u16 thread;
+  u8 bytes, shared;
+} note;
+
+static ptx_traffic traffic;
+static note *notes;
+static u32 nnotes, capacity;
+static i64 noted_block;
+
+__attribute__((visibility("default"))) const ptx_traffic *ptx_traffic_read(void) { return &traffic; }
+
+#define ORDER(x, y) (((x) > (y)) - ((x) < (y)))
+static int by_thread(const void *a, const void *b) {
+  const note *x = a, *y = b;
+  int order = ORDER(x->thread, y->thread);
+  order = order ? order : ORDER(x->line, y->line);
+  return order ? order : ORDER(x->turn, y->turn);
+}
+
+static int by_request(const void *a, const void *b) {
+  const note *x = a, *y = b;
+  int order = ORDER(x->thread / WARP, y->thread / WARP);
+  order = order ? order : ORDER(x->line, y->line);
+  order = order ? order : ORDER(x->turn, y->turn);
+  return order ? order : ORDER(x->thread, y->thread);
+}
+
+static int by_address(const void *a, const void *b) { return ORDER(((const note *)a)->at, ((const note *)b)->at); }
+
+/* Turns that the threads of one part of a warp take; n of them. */
+static u32 part_turns(const note *part, int n) {
+  u64 words[BANKS][BANKS];
+  u32 count[BANKS] = {0}, most = 0;
+  for (int i = 0; i < n; i++)
+    for (u64 word = part[i].at / 4; word <= (part[i].at + part[i].bytes - 1) / 4; word++) {
+      u32 bank = word % BANKS, k = 0;
+      while (k < count[bank] && words[bank][k] != word)
+        k++;
+      if (k == count[bank])
+        words[bank][count[bank]++] = word;
+      most = count[bank] > most ? count[bank] : most;
+    }
+  return most;
+}
+
+static void count_shared(const note *request, int n) {
+  int threads = request->bytes > 8 ? 8 : request->bytes > 4 ? 16 : 32;
+  for (int i = 0, end; i < n; i = end) {
+    for (end = i + 1; end < n && request[end].thread / threads == request[i].thread / threads;)
+      end++;
+    traffic.shared_turns += part_turns(request + i, end - i);
+    traffic.shared_least++;
+  }
+}
+
+/* Sectors, and how few could hold the same bytes. */
+static void count_global(note *request, int n) {
+  u64 behind = 0, last = ~0ull, bytes = 0;
+  qsort(request, (size_t)n, sizeof *request, by_address);
+  for (int i = 0; i < n; i++) {
+    u64 end = request[i].at + request[i].bytes;
+    for (u64 s = request[i].at / SECTOR; s <= (end - 1) / SECTOR; s++)
+      if (last == ~0ull || s > last) {
+        traffic.sectors++;
+        last = s;
+      }
+    if (end > behind)
+      bytes += end - (request[i].at > behind ? request[i].at : behind);
+    behind = end > behind ? end : behind;
+  }
+  traffic.sectors_least += (bytes + SECTOR - 1) / SECTOR;
+}
+
+/* Those of a thread and line are numbered; those of a warp, a line and a number are a request. */
+static void count_notes(void) {
+  qsort(notes, nnotes, sizeof *notes, by_thread);
+  for (u32 i = 0, turn = 0; i < nnotes; i++) {
+    turn = i && notes[i].thread == notes[i - 1].thread && notes[i].line == notes[i - 1].line ? turn + 1 : 0;
+    notes[i].turn = turn;
+  }
+  qsort(notes, nnotes, sizeof *notes, by_request);
+  for (u32 i = 0, end; i < nnotes; i = end) {
+    for (end = i + 1; end < nnotes && notes[end].line == notes[i].line && notes[end].turn == notes[i].turn &&
+                      notes[end].thread / WARP == notes[i].thread / WARP;)
+      end++;
+    if (notes[i].shared)
+      count_shared(notes + i, (int)(end - i));
+    else
+      count_global(notes + i, (int)(end - i));
+  }
+  nnotes = 0;
+}
+
+void ptx_note(u32 line, b1 shared, u64 at, u32 bytes) {
+  if (shim_block >= BLOCKS || !bytes)
+    return;
+  if (shim_block != noted_block)
+    count_notes();
+  noted_block = shim_block;
+  if (nnotes == MOST_NOTES)
+    return;
+  if (nnotes == capacity) {
+    capacity = capacity ? 2 * capacity : 1 << 12;
+    notes = realloc(notes, capacity * sizeof *notes);
+  }
+  notes[nnotes] = (note){at, line, nnotes, (u16)CY_TID, (u8)bytes, shared};
+  nnotes++;
+}
+
+void ptx_traffic_begin(void) {
+  traffic = (ptx_traffic){0, 0, 0, 0};
+  noted_block = -1;
+}
+void ptx_traffic_end(void) { count_notes(); }
