@@ -3,9 +3,9 @@
  *
  * Every sequence of the batch has its own number of tokens so far: seqlens_k says how many keys it has after this call,
  * less one; a prompt (as many queries as total_sequence_length) starts from nothing. present is past with the new keys
- * put behind its sequence's own: element j of it is a gather from [past, new]. What lies behind a sequence's keys is
- * not defined, and hidden by a mask. The causal attribute holds for the longest sequence: it only says what need not be
- * looked at.
+ * put behind its sequence's own: element j of it is past's or looked up in the new ones. Both are expressions that one
+ * kernel chooses from, so that a step copies its cache once. What lies behind a sequence's keys is not defined, and hidden
+ * by a mask. The causal attribute holds for the longest sequence: it only says what need not be looked at.
  *
  * A cache that slides holds no more keys than its capacity C, of a window of W: after T tokens the last T of them, or,
  * once these are too many, what is left when G = C - W + 1 at a time have gone. Queries look at what was there with the
@@ -153,20 +153,33 @@ static cy_val tokens_at(cy_importer *im, cy_val x, cy_val from, cy_val count) {
   return y && written ? SELECT(written, y, LIKE(y, 0)) : 0;
 }
 
-/* Keys (or values) of this call, [b, h, total, d]; zeros behind those of the longest prompt's rows. */
+/* x, of four dimensions, with `count` more elements of v on one side of an axis. */
+static cy_val grown(cy_importer *im, cy_val x, int axis, bool front, cy_dim count, cy_val v) {
+  cy_dim pads[8];
+  for (int i = 0; i < 8; i++)
+    pads[i] = num(im, 0);
+  pads[front ? axis : 4 + axis] = count;
+  return x && v ? cy_build_pad(im->g, x, pads, CY_PAD_CONSTANT, v) : 0;
+}
+
+/* Keys (or values) of this call, [b, h, total, d]; zeros behind those there are. One more row of zeros is what is looked
+ * up there, and there is when none are new. */
 static cy_val present(cy_importer *im, const gqa *a, cy_val past, cy_val now) {
   if (a->borrowed) {
     cy_dim d[4] = {a->batch, num(im, a->shared), a->total, dim_of(im, past, 3)};
     return cy_build_reshape(im->g, past, d, 4);
   }
-  cy_val both[2] = {past, now}, all = past ? cy_build_concat(im->g, both, 2, 2) : now;
-  cy_dim line[3] = {num(im, 1), a->total, num(im, 1)}, flat[3] = {a->batch, num(im, 1), num(im, 1)};
-  cy_val j = cy_build_iota(im->g, CY_I64, line, 3, 1), before = cy_build_reshape(im->g, a->before, flat, 3);
-  if (!all || !j || !before)
-    return 0;
-  cy_val shift = SUB(cy_build_dim_scalar(im->g, a->capacity), before); /* of the new ones, in [past, new] */
-  cy_val from = SELECT(BINARY(lt, j, before), j, ADD(j, shift));
-  return tokens_at(im, all, from, ADD(a->before, cy_build_dim_scalar(im->g, a->rows)));
+  cy_dim line[4] = {num(im, 1), num(im, 1), a->total, num(im, 1)}, one = num(im, 1);
+  cy_val zero = cy_build_scalar_int(im->g, CY_I64, 0), rows = cy_build_dim_scalar(im->g, a->rows);
+  cy_val j = cy_build_iota(im->g, CY_I64, line, 4, 2), from = MIN(MAX(SUB(j, a->before), zero), rows);
+  cy_dim whole[4] = {a->batch, num(im, a->shared), a->total, dim_of(im, now, 3)};
+  cy_val in[2] = {grown(im, now, 2, false, one, LIKE(now, 0)), from ? cy_build_expand(im->g, from, whole, 4) : 0};
+  cy_attr axis = cy_attr_int(CY_ATTR_axis, 2);
+  cy_val added = in[0] && in[1] ? cy_build(im->g, CY_OP_gather_elements, in, 2, &axis, 1, NULL, 1) : 0;
+  if (!added || !past)
+    return added;
+  past = grown(im, past, 2, false, cy_dim_sub(im->g, a->total, a->capacity), LIKE(past, 0));
+  return SELECT(BINARY(lt, j, a->before), past, added);
 }
 
 /* What the cache keeps of x, the keys (or values) of this call. */
@@ -249,15 +262,6 @@ static cy_val normalised(cy_importer *im, const cy_onnx_node *n, cy_val x, cy_va
   if (!x || !weights)
     return x;
   return MUL(cy_onnx_normalize(im, x, &axis, 1, cy_onnx_float(im, n, "qk_norm_epsilon", 1e-6), true), weights);
-}
-
-/* x, of four dimensions, with `count` more elements of v on one side of an axis. */
-static cy_val grown(cy_importer *im, cy_val x, int axis, bool front, cy_dim count, cy_val v) {
-  cy_dim pads[8];
-  for (int i = 0; i < 8; i++)
-    pads[i] = num(im, 0);
-  pads[front ? axis : 4 + axis] = count;
-  return x && v ? cy_build_pad(im->g, x, pads, CY_PAD_CONSTANT, v) : 0;
 }
 
 /* A sink adds to the sum of a softmax and to nothing else: one more key of zeros, which every query sees, with a value

@@ -112,6 +112,21 @@ static bool is_expression(const cy_node_info *n) {
   }
 }
 
+static uint32_t use_count(const fuser *f, cy_val v) { return f->uses.start[v + 1] - f->uses.start[v]; }
+
+/* Padding around an argument, as caches grow, read by a select: lanes of a vector share the side it is of, so that choosing
+ * is a branch. What a kernel makes is better stored between its padding at once. */
+static bool is_chosen_pad(const fuser *f, const cy_node_info *n) {
+  const cy_attr *pads = n->op == CY_OP_pad ? cy_attr_find(n, CY_ATTR_pads) : NULL;
+  if (!pads || cy_attr_get_int(n, CY_ATTR_mode, CY_PAD_CONSTANT) != CY_PAD_CONSTANT || cy_def(f->g, n->in[0]) ||
+      use_count(f, n->out[0]) != 1)
+    return false;
+  int rank = cy_type_of(f->g, n->in[0])->rank;
+  cy_node user = f->uses.list[f->uses.start[n->out[0]]];
+  return user && cy_node_of(f->g, user)->op == CY_OP_select && rank > 1 && cy_dim_is(f->g, pads->dims[rank - 1], 0) &&
+         cy_dim_is(f->g, pads->dims[2 * rank - 1], 0);
+}
+
 static bool is_pure_view(const cy_node_info *n) {
   return n->op == CY_OP_reshape || n->op == CY_OP_transpose || n->op == CY_OP_expand || n->op == CY_OP_slice;
 }
@@ -133,8 +148,6 @@ static bool can_anchor(const cy_node_info *n) {
     return class_of(n) == CY_CLASS_REDUCE;
   }
 }
-
-static uint32_t use_count(const fuser *f, cy_val v) { return f->uses.start[v + 1] - f->uses.start[v]; }
 
 /* How often user n reads each element of input k when it is inlined there: 0: must be stored, 1, or several. */
 static int reads_of(const cy_graph *g, const cy_node_info *n, uint32_t k) {
@@ -217,7 +230,7 @@ static void estimate(fuser *f) {
       uint32_t cost = (uint32_t)cy_fuse_op_cost((cy_op)n->op), visits = 1, loads = 0;
       for (uint32_t k = 0; k < n->nin; k++) {
         const cy_node_info *d = cy_def(g, n->in[k]);
-        bool inner = d && is_expression(d) && !f->pinned[n->in[k]] && !ends_kernel(f, d);
+        bool inner = d && (is_expression(d) || is_chosen_pad(f, d)) && !f->pinned[n->in[k]] && !ends_kernel(f, d);
         visits += inner ? f->visits[n->in[k]] : 1;
         loads += inner ? f->loads[n->in[k]] : 1;
         if (inner && use_count(f, n->in[k]) == 1)
@@ -432,7 +445,7 @@ static void decide(fuser *f, cy_node node) {
     return;
   f->kernel[node] = node;
   cy_val v = d->nout == 1 ? d->out[0] : 0;
-  if (!v || !is_expression(d) || f->pinned[v] || cy_value_of(g, v)->data.bytes)
+  if (!v || (!is_expression(d) && !is_chosen_pad(f, d)) || f->pinned[v] || cy_value_of(g, v)->data.bytes)
     return;
   cy_node kernel = 0;
   int limit = 1 << 20;

@@ -195,6 +195,8 @@ GQA = {
     'gqa_rotary': (2, 4, 2, 7, [0, 0], 16, {'do_rotary': 1}, {}),
     'gqa_rotary_decode': (2, 4, 2, 1, [9, 4], 32, {'do_rotary': 1, 'rotary_interleaved': 1}, {'packed': True}),
     'gqa_window': (1, 4, 2, 20, [0], 16, {'local_window_size': 6}, {}),
+    'gqa_free_prompt': (2, 4, 2, 5, [0, 0], 16, {}, {'free': True}),
+    'gqa_free_decode': (2, 4, 2, 1, [13, 7], 16, {}, {'free': True}),
     'gqa_softcap': (1, 4, 2, 9, [0], 16, {'softcap': 1.5, 'scale': 0.9}, {}),
     'gqa_bias': (1, 4, 2, 9, [0], 16, {}, {'bias': True}),
 }
@@ -209,18 +211,20 @@ def gqa_model(case, path):
     wide, thin = h * d, g * d
     feeds, names = {}, []
 
-    def add(name, array):
+    def add(name, array, free=None):
         feeds[name] = array
         names.append(name)
-        return graphs.port(name, array.dtype, array.shape)
+        known = not options.get('free') or free is None
+        return graphs.port(name, array.dtype, [n if known or i != free else 'rows of ' + name[:4]
+                                               for i, n in enumerate(array.shape)])
     real = lambda *shape: rng.standard_normal(shape).astype(np.float32)
     ports = [add('query', real(b, s, wide + 2 * thin if options.get('packed') else wide))]
     if options.get('packed'):
         names += ['', '']
     else:
         ports += [add('key', real(b, s, thin)), add('value', real(b, s, thin))]
-    if past:
-        ports += [add('past_key', real(b, g, past, d)), add('past_value', real(b, g, past, d))]
+    if past or options.get('free'):
+        ports += [add('past_key', real(b, g, past, d), 2), add('past_value', real(b, g, past, d), 2)]
     else:
         names += ['', '']
     ports += [add('seqlens_k', np.array([n + s - 1 for n in before], np.int32)),
