@@ -53,6 +53,11 @@ int64_t cy_machine_tile_columns(const cy_machine *m);
  * 32-bit sums. sizes: the value of every symbol. Cycles; 0: not known. */
 double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                                bool ints);
+bool cy_machine_has_planar(const cy_machine *m); /* are there planar convolutions? */
+/* What conv n takes in either form, and what it takes to turn its pictures from one to the other. False: it has no
+ * planar form. */
+bool cy_machine_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                            cy_conv_cycles *out);
 /* One line per target: what --target accepts. */
 void cy_machine_list(FILE *out);
 

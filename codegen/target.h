@@ -119,6 +119,9 @@ struct cy_target {
   /* See cy_machine_layer_cycles; NULL: not known. */
   double (*layer_cycles)(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                          bool ints);
+  /* See cy_machine_conv_cycles; NULL: the target has no planar convolutions. */
+  bool (*conv_cycles)(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                      cy_conv_cycles *out);
   const struct cy_host_device *host; /* how the host program launches kernels and reaches their memory */
 };
 

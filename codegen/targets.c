@@ -67,6 +67,13 @@ double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_
   return m->target->layer_cycles ? m->target->layer_cycles(m, g, n, sizes, ints) : 0;
 }
 
+bool cy_machine_has_planar(const cy_machine *m) { return m->target->conv_cycles != NULL; }
+
+bool cy_machine_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                            cy_conv_cycles *out) {
+  return m->target->conv_cycles && m->target->conv_cycles(m, g, n, sizes, out);
+}
+
 bool cy_machine_half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, const cy_node_info *n,
                              const int64_t *sizes) {
   return m->target->half_factors && m->target->half_factors(m, half, g, n, sizes);

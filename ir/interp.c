@@ -185,7 +185,8 @@ static void dot_conv(dot *d) {
   machine *m = d->m;
   const cy_contraction *c = &m->k->contraction;
   int64_t cin = size(m, c->channels_in) / c->group, cout = size(m, c->channels_out) / c->group;
-  int64_t o = m->var[c->out_var[c->nspatial + 1]], group = o / cout, taps = 1, ci = size(m, c->x_channel), at;
+  const cy_var *spatial = c->out_var + (c->planar ? 2 : 1), channel = c->out_var[c->planar ? 1 : c->nspatial + 1];
+  int64_t o = m->var[channel], group = o / cout, taps = 1, ci = size(m, c->x_channel), at;
   for (int i = 0; i < c->nspatial; i++)
     taps *= c->kernel[i];
   int64_t base = m->var[c->out_var[0]] * size(m, c->x_image) + group * cin * ci;
@@ -193,7 +194,7 @@ static void dot_conv(dot *d) {
     int64_t a = base, rest = t;
     bool inside = true;
     for (int i = c->nspatial - 1; i >= 0; i--) {
-      if (!conv_tap(m, i, m->var[c->out_var[1 + i]], rest % c->kernel[i], &at)) {
+      if (!conv_tap(m, i, m->var[spatial[i]], rest % c->kernel[i], &at)) {
         inside = false;
         break;
       }

@@ -276,6 +276,12 @@ typedef struct cy_origin {
   const char *pass;    /* the pass that made it; NULL: the importer */
 } cy_origin;
 
+/* What a convolution takes on one core of a target, in cycles: where channel after channel lies in memory as a picture,
+ * or where channels lie closest; and to turn its input or output from one order to the other. */
+typedef struct cy_conv_cycles {
+  double planar, channels, turn_in, turn_out;
+} cy_conv_cycles;
+
 typedef struct cy_node_info {
   uint16_t op; /* cy_op */
   uint16_t nattrs;

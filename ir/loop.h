@@ -85,7 +85,7 @@ typedef enum cy_contraction_kind {
 
 /* out[batch.., m, n] = sum_k a[batch.., m, k] * b[batch.., k, n], or a convolution with channels innermost. Operands begin
  * where their arguments do; strides are in elements of the argument. Output index variables, in this order: matmul: batch.., m, n; convolution: image, spatial.., channel
- * (the absolute output channel). The last one is the natural vector axis.
+ * (the absolute output channel), of a planar one: image, channel, spatial... The last one is the natural vector axis.
  *
  * Attention: out[batch.., m, n] = sum_j w[m, j] * v[batch.., j, n] / sum_j w[m, j], j < keys, with weights from scores s[m, j] =
  * scale * sum_k a[batch.., m, k] * b[batch.., k, j]; a, b, v are queries, keys, values. The body begins with two loops over `key`: the
@@ -125,6 +125,7 @@ typedef struct cy_contraction {
   int64_t window;
   cy_dim past;
   /* convolution; spatial axes outermost first. b is w[o][c/group][k..] row-major (conv) or w[c][o/group][k..] (transpose). */
+  bool planar; /* the spatial axis that is closest in memory, not channels: see out_var */
   int nspatial;
   cy_dim images, in[CY_MAX_SPATIAL], out[CY_MAX_SPATIAL], pad[CY_MAX_SPATIAL]; /* pad: at the begin; the end follows from out */
   int64_t kernel[CY_MAX_SPATIAL], stride[CY_MAX_SPATIAL], dilation[CY_MAX_SPATIAL], group;

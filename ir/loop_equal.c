@@ -117,7 +117,8 @@ static void put_contraction(cy_words *w, const cy_contraction *c) {
     put(w, c->out_var[i]);
     put(w, cy_kernel_var(w->k, c->out_var[i])->extent);
   }
-  put(w, (uint64_t)c->nbatch << 32 | (uint64_t)(c->b_bits != 0) << 16 | (uint64_t)c->nspatial);
+  put(w,
+      (uint64_t)c->nbatch << 32 | (uint64_t)(c->b_bits != 0) << 16 | (uint64_t)c->planar << 8 | (uint64_t)c->nspatial);
   const cy_dim d[] = {c->m,   c->n,      c->k,           c->a_m,          c->a_k,     c->b_k,
                       c->b_n, c->images, c->channels_in, c->channels_out, c->x_image, c->x_channel};
   put_dims(w, d, sizeof d / sizeof *d);

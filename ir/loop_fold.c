@@ -60,8 +60,7 @@ void cy_kernel_fold_batches(cy_kernel *k) {
 /* Does a pixel of the output read the pixel of the input at the same place, and nothing else? */
 static bool is_pointwise(const cy_kernel *k) {
   const cy_contraction *c = &k->contraction;
-  if (c->kind != CY_CONTRACT_CONV || c->group != 1 || !cy_dim_is(k->g, c->x_channel, 1) ||
-      cy_kernel_local_dtype(k, c->acc) != CY_F32)
+  if (c->kind != CY_CONTRACT_CONV || cy_kernel_local_dtype(k, c->acc) != CY_F32)
     return false;
   for (int i = 0; i < c->nspatial; i++)
     if (c->kernel[i] != 1 || c->stride[i] != 1 || !cy_dim_is(k->g, c->pad[i], 0) || c->in[i] != c->out[i])
@@ -105,10 +104,31 @@ static bool join_axes(cy_kernel *k, cy_dim *extent, cy_dim *stride, int at) {
   return same;
 }
 
+/* Rows that follow each other without a gap become one. The output's variables: image, channel, spatial... */
+static void fold_planar(cy_kernel *k) {
+  cy_contraction *c = &k->contraction;
+  cy_dim extent[2 + CY_MAX_SPATIAL], stride[2 + CY_MAX_SPATIAL];
+  for (int i = 0; i < c->nspatial; i++) {
+    extent[2 + i] = c->out[i];
+    stride[2 + i] = c->x_spatial[i];
+  }
+  while (c->nspatial > 1 && join_axes(k, extent, stride, c->nspatial + 1))
+    c->nspatial--;
+  c->nout_vars = 2 + c->nspatial;
+  c->in[c->nspatial - 1] = c->out[c->nspatial - 1] = extent[c->nspatial + 1];
+  c->x_spatial[c->nspatial - 1] = stride[c->nspatial + 1];
+}
+
 void cy_kernel_fold_pixels(cy_kernel *k) {
   cy_contraction *c = &k->contraction;
   cy_dim extent[1 + CY_MAX_SPATIAL], stride[1 + CY_MAX_SPATIAL];
   if (!is_pointwise(k))
+    return;
+  if (c->planar) {
+    fold_planar(k);
+    return;
+  }
+  if (c->group != 1 || !cy_dim_is(k->g, c->x_channel, 1))
     return;
   int n = pixel_axes(c, extent, stride), left = n;
   cy_var channel = c->out_var[n];

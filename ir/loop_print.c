@@ -180,6 +180,8 @@ static void print_contraction(cy_kernel *k, FILE *out) {
       print_attention(k, out);
   } else {
     const cy_dim sizes[] = {c->images, c->channels_in, c->channels_out, c->x_image, c->x_channel};
+    if (c->planar)
+      fputs(" planar", out);
     print_dims(k->g, out, "nco", sizes, 3);
     print_dims(k->g, out, "x_image,x_channel", sizes + 3, 2);
     print_dims(k->g, out, "x", c->x_spatial, c->nspatial);

@@ -8,6 +8,10 @@
  * whose windows stay inside follow their input); model inputs, outputs, block results, runtime calls and control flow are
  * row-major; a reshape that merges axes reads row-major, and so does a gather of many rows that would not be dense;
  * everything else takes any order, kernels read through strides.
+ * Convolutions have a planar form, too, on some targets: both pictures row-major. It is taken where it costs less than
+ * the other one with the conversions that this needs before and behind it. What row-major costs more than channels-last
+ * (or less) is handed backwards with the wish, so that chains of convolutions choose one order where that is best
+ * (cy_conv_cycles; costs_of).
  * A transpose is then only another name for the same memory, if its input lies the right way: so its output is given
  * the layout that makes it a view, and a wish behind it is handed to what computes its input (which is how the heads of
  * attention are split and joined, and how graphs exported with channels last lose their transposes).
@@ -42,6 +46,8 @@ typedef struct chooser {
   bool *rows;   /* [value], likewise: a product sums along its last axis, or that of what is computed from it */
   uint32_t nvalues;
   cy_val *moved; /* [value]: its copy in another layout */
+  const int64_t *sizes; /* [symbol]: what is taken for it */
+  double *more; /* [value], likewise: what convolutions behind it take more if it is row-major; 0: nothing is known */
 } chooser;
 
 /* ---- orders ----------------------------------------------------------------------------------------------------- */
@@ -286,6 +292,73 @@ static bool goes_through_rows(const cy_node_info *n, int rank) {
   return n->op == CY_OP_normalize && cy_axes_of(n, rank, reduced) && reduced[rank - 1];
 }
 
+/* ---- convolutions ---- */
+
+/* What symbols are taken for: batches, lengths of sequences, sides of pictures. */
+enum { ONE_IMAGE = 1, LONG_SEQUENCE = 4096, MIDDLING = 64 };
+
+typedef struct guess {
+  int64_t *sizes, value;
+} guess;
+
+static void set_symbol(void *ctx, cy_sym s) {
+  const guess *to = ctx;
+  to->sizes[s] = to->value;
+}
+
+static int64_t *guess_sizes(const cy_graph *g, cy_arena *arena) {
+  const cy_port_info *ports;
+  uint32_t n = cy_graph_inputs(g, &ports), count = cy_sym_count(g) + 1;
+  guess to = {CY_NEW_ARRAY(arena, int64_t, count), LONG_SEQUENCE};
+  for (uint32_t i = 0; i < count; i++)
+    to.sizes[i] = MIDDLING;
+  for (uint32_t i = 0; i < n; i++) {
+    const cy_type *t = cy_type_of(g, ports[i].value);
+    if (t->rank == 3)
+      cy_dim_symbols(g, t->dim[2], set_symbol, &to);
+  }
+  to.value = ONE_IMAGE;
+  for (uint32_t i = 0; i < n; i++)
+    if (cy_type_of(g, ports[i].value)->rank > 1)
+      cy_dim_symbols(g, cy_type_of(g, ports[i].value)->dim[0], set_symbol, &to);
+  return to.sizes;
+}
+
+/* What convolution n and those behind it take, conversions included, by the order in which its input lies. */
+typedef struct conv_costs {
+  double plain[2], channels[2]; /* its own form: planar, channels closest */
+} conv_costs;
+
+static double lesser(const double cost[2]) { return cost[0] < cost[1] ? cost[0] : cost[1]; }
+
+/* False: n has no planar form. */
+static bool costs_of(const chooser *c, const cy_node_info *n, conv_costs *out) {
+  const cy_pass_options *o = c->p->options;
+  cy_conv_cycles t;
+  if (n->op != CY_OP_conv || !o->conv_cycles || !o->conv_cycles(o->target, c->g, n, c->sizes, &t))
+    return false;
+  const wish *w = &c->wishes[n->out[0]];
+  bool plain = is_row_major(c, cy_type_of(c->g, n->out[0]), &w->o);
+  double behind = !w->weight ? 0 : c->more[n->out[0]] ? c->more[n->out[0]] : plain ? -t.turn_out : t.turn_out;
+  behind = behind > t.turn_out ? t.turn_out : behind < -t.turn_out ? -t.turn_out : behind;
+  *out = (conv_costs){{t.planar + behind, t.channels + t.turn_in}, {t.planar + behind + t.turn_in, t.channels}};
+  return true;
+}
+
+static bool planar_pays(const chooser *c, const cy_node_info *n, bool plain_in) {
+  conv_costs t;
+  if (!costs_of(c, n, &t))
+    return false;
+  const double *cost = plain_in ? t.plain : t.channels;
+  return cost[0] < cost[1];
+}
+
+/* More for v row-major than for channels-last: negative, where row-major is the better one. */
+static void add_more(chooser *c, cy_val v, double more) {
+  if (v && !cy_value_of(c->g, v)->data.bytes)
+    c->more[v] += more;
+}
+
 static void mark_rows(chooser *c, const cy_node_info *n) {
   if (n->op == CY_OP_matmul || n->op == CY_OP_quantize_rows)
     c->rows[n->in[0]] = true;
@@ -313,7 +386,10 @@ static void ask_inputs(chooser *c, const cy_node_info *n) {
     ask(c, n->in[0], pixels ? w->weight : 1, pixels ? &last : &plain);
   } else if (wants_channels_last(n) || interpolates(g, n)) {
     order o = channels_last(cy_type_of(g, n->in[0])->rank);
-    ask(c, n->in[0], 2, &o);
+    conv_costs t;
+    double more = costs_of(c, n, &t) ? lesser(t.plain) - lesser(t.channels) : 0;
+    add_more(c, n->in[0], more);
+    ask(c, n->in[0], 2, more < 0 ? &plain : &o);
   } else if (gathers_rows(g, n)) {
     ask(c, n->in[0], 1, &plain);
   } else if (wants_row_major(n)) {
@@ -334,8 +410,10 @@ static void ask_inputs(chooser *c, const cy_node_info *n) {
     ask(c, n->in[0], w->weight, &o);
   } else if (keeps_axes(n) && w && w->weight) {
     for (uint32_t k = 0; k < n->nin; k++)
-      if (n->in[k] && cy_type_of(g, n->in[k])->rank == cy_type_of(g, n->out[0])->rank)
+      if (n->in[k] && cy_type_of(g, n->in[k])->rank == cy_type_of(g, n->out[0])->rank) {
         ask(c, n->in[k], w->weight, &w->o);
+        add_more(c, n->in[k], c->more[n->out[0]]);
+      }
   }
 }
 
@@ -492,7 +570,9 @@ static void choose_node(chooser *c, cy_node id) {
     return;
   if (gathers_rows(g, n) && in.axis[cy_type_of(g, n->in[0])->rank - 1] == cy_attr_get_int(n, CY_ATTR_axis, 0))
     need(c, id, 0, &plain);
-  if (wants_channels_last(n) || interpolates(g, n)) {
+  if (n->op == CY_OP_conv && planar_pays(c, n, is_row_major(c, cy_type_of(g, n->in[0]), &in))) {
+    need(c, id, 0, &plain);
+  } else if (wants_channels_last(n) || interpolates(g, n)) {
     o = channels_last(cy_type_of(g, n->out[0])->rank);
     need(c, id, 0, &o);
     set(c, n->out[0], &o); /* a second output, pool_max's indices, stays row-major */
@@ -553,6 +633,8 @@ int cy_pass_layout(cy_pass *p) {
   c.wishes = CY_NEW_ARRAY(p->scratch, wish, c.nvalues + 1);
   c.rows = CY_NEW_ARRAY(p->scratch, bool, c.nvalues + 1);
   c.moved = CY_NEW_ARRAY(p->scratch, cy_val, c.nvalues + 1);
+  c.more = CY_NEW_ARRAY(p->scratch, double, c.nvalues + 1);
+  c.sizes = guess_sizes(p->g, p->scratch);
   for (cy_val v = 1; v <= c.nvalues; v++)
     cy_layout_reset(cy_value_of(p->g, v));
   collect_wishes(&c);

@@ -5,6 +5,7 @@
  * (lower_reduce.c) is the other answer, and the only one at level 0, where it makes -O0 an opinion of its own.
  */
 #include "lower_int.h"
+#include "pass_int.h"
 
 static cy_var out_var(cy_kb *b, cy_dim extent) {
   cy_contraction *c = cy_kernel_contraction(b->k);
@@ -110,6 +111,18 @@ static bool build_matmul(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   return true;
 }
 
+/* Do rows of both pictures lie together, and not channels? Of a picture with one channel that says nothing. */
+static bool is_planar(cy_lowering *l, const cy_node_info *n, const cy_place *x) {
+  const cy_graph *g = l->g;
+  const cy_type *tx = cy_lower_type(l, n->in[0]), *t = cy_lower_type(l, n->out[0]);
+  if (!l->o->planar || n->op != CY_OP_conv || tx->dtype != CY_F32 || cy_lower_type(l, n->in[1])->dtype != CY_F32 ||
+      !cy_dim_is(g, x->stride[tx->rank - 1], 1))
+    return false;
+  if (cy_dim_is(g, tx->dim[1], 1))
+    return !cy_dim_is(g, t->dim[1], 1) && cy_layout_is_row_major(cy_value_of(g, n->out[0]));
+  return !cy_dim_is(g, x->stride[1], 1);
+}
+
 static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   cy_lowering *l = b->l;
   cy_contraction *c = cy_kernel_contraction(b->k);
@@ -131,6 +144,9 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
   c->x_image = px->stride[0];
   c->x_channel = px->stride[1];
   out_idx[0] = cy_x_var(b->k, out_var(b, t->dim[0]));
+  c->planar = is_planar(l, n, px);
+  if (c->planar)
+    out_idx[1] = cy_x_var(b->k, out_var(b, t->dim[1]));
   for (int i = 0; i < c->nspatial; i++) {
     c->in[i] = tx->dim[2 + i];
     c->out[i] = t->dim[2 + i];
@@ -142,7 +158,8 @@ static bool build_conv(cy_kb *b, const cy_node_info *n, cy_expr *out_idx) {
       return false;
     out_idx[2 + i] = cy_x_var(b->k, out_var(b, t->dim[2 + i]));
   }
-  out_idx[1] = cy_x_var(b->k, out_var(b, t->dim[1]));
+  if (!c->planar)
+    out_idx[1] = cy_x_var(b->k, out_var(b, t->dim[1]));
   return true;
 }
 

@@ -40,6 +40,9 @@ typedef struct cy_pass_options {
   bool (*half_factors)(const void *target, cy_dtype half, const cy_graph *g, const cy_node_info *n,
                        const int64_t *sizes);
   const void *target;     /* .. its first argument */
+  /* What convolution n takes, cy_machine_conv_cycles; NULL: channels always lie closest. */
+  bool (*conv_cycles)(const void *target, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                      cy_conv_cycles *out);
   bool blocks_round;      /* cy_target.blocks_round */
   bool half_weights;      /* .. or takes constant factors so */
   cy_dtype half;          /* CY_F16 or CY_BF16: what operands of products become; 0: they stay */

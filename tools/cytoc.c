@@ -265,6 +265,11 @@ static double cycles(const void *machine, const cy_graph *g, const cy_node_info 
   return cy_machine_layer_cycles(machine, g, n, sizes, ints);
 }
 
+static bool conv_cycles(const void *machine, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                        cy_conv_cycles *out) {
+  return cy_machine_conv_cycles(machine, g, n, sizes, out);
+}
+
 static bool half_factors(const void *machine, cy_dtype half, const cy_graph *g, const cy_node_info *n,
                          const int64_t *sizes) {
   return cy_machine_half_factors(machine, half, g, n, sizes);
@@ -427,6 +432,7 @@ static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *ma
                            .dump = o->dump,
                            .dump_dir = o->dump_dir,
                            .half_factors = half_factors,
+                           .conv_cycles = conv_cycles,
                            .target = machine,
                            .blocks_round = cy_machine_blocks_round(machine),
                            .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),

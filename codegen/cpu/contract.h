@@ -138,9 +138,10 @@ cy_pack_layout cy_gemm_layout(const cy_cg *cg, const cy_gemm_desc *desc, int64_t
 bool cy_gemm_strassen(const cy_cg *cg, const cy_gemm_desc *desc);
 void cy_gemm_emit(cy_cg *cg, const cy_gemm_desc *desc, cy_contract_info *out_info);
 
-/* ---- convolution (conv.c, winograd.c, depthwise.c); epilogue index: n, [od, [oh,]] ow, oc ---- */
+/* ---- convolution (conv.c, conv_planar.c, winograd.c, depthwise.c); epilogue index: n, [od, [oh,]] ow, oc; of planar
+ * ones: n, oc, [od, [oh,]] ow ---- */
 
-typedef enum cy_conv_algo { CY_CONV_DIRECT, CY_CONV_WINOGRAD, CY_CONV_DEPTHWISE } cy_conv_algo;
+typedef enum cy_conv_algo { CY_CONV_DIRECT, CY_CONV_WINOGRAD, CY_CONV_DEPTHWISE, CY_CONV_PLANAR } cy_conv_algo;
 
 /* Spatial axes are listed outermost first; n_spatial is 1 to 3. Output sizes are those of the output, of a transposed
  * convolution too, where the weights' taps are scattered: out[i * stride + k * dilation - pad] += in[i] * w[k]. */
@@ -153,7 +154,9 @@ typedef struct cy_conv_desc {
   int64_t kernel[3], stride[3], dilation[3];
   int64_t pad[3];                                /* at the beginning of each axis; the end follows from the sizes */
   int64_t groups, cin, cout;                     /* channels of all groups together */
-  cy_csize in_n, in_s[3];                        /* strides of the input; channels are dense */
+  cy_csize in_n, in_s[3];                        /* strides of the input; channels are dense, or, .. */
+  bool planar;                                   /* .. rows are, and in_c from channel to channel: CY_CONV_PLANAR */
+  cy_csize in_c;
   int a_slot, b_slot, scratch_slot, shared_slot; /* b_slot: packed weights */
   cy_epilogue epilogue;
 } cy_conv_desc;

@@ -251,6 +251,10 @@ cy_pack_layout cy_conv_layout(const cy_cg *cg, const cy_conv_desc *d, cy_conv_al
     return cy_winograd_layout(cg, d);
   if (algo == CY_CONV_DEPTHWISE)
     return cy_depthwise_layout(cg, d);
+  if (algo == CY_CONV_PLANAR) {
+    cy_planar_map(d, tap_map);
+    return cy_planar_layout(cg, d);
+  }
   cy_span s = cy_span_choose(cg, d);
   if (s.count > 1)
     cy_span_map(d, &s, tap_map);
@@ -647,6 +651,10 @@ void cy_conv_emit(cy_cg *cg, const cy_conv_desc *d, cy_conv_algo algo, cy_contra
     cy_depthwise_emit(cg, d, info);
     return;
   }
+  if (algo == CY_CONV_PLANAR) {
+    cy_planar_emit(cg, d, info);
+    return;
+  }
   info->shared_bytes = 0;
   if (part_count(cg, d) > 1) {
     emit_parts(cg, d);
@@ -684,6 +692,8 @@ static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
 }
 
 cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
+  if (d->planar)
+    return CY_CONV_PLANAR;
   if (d->weights == CY_WEIGHTS_F32 && cy_depthwise_possible(cg, d))
     return CY_CONV_DEPTHWISE;
   /* a clear gain only: the model does not know how many cores share the memory */

@@ -52,6 +52,16 @@ unsigned cy_across_rows(const cy_cg *cg, int64_t n);               /* of a tile 
 /* cy_core_emit of a core with weights of cy_pack_layout.across, single, and constant n and c. */
 void cy_across_emit(cy_cg *cg, const cy_core *core, unsigned lanes);
 
+/* ---- conv_planar.c ---- */
+
+/* Of a desc that is, or might be, planar. */
+bool cy_planar_possible(const cy_conv_desc *desc);
+double cy_planar_cost(const cy_cg *cg, const cy_conv_desc *desc); /* cycles on one core */
+cy_pack_layout cy_planar_layout(const cy_cg *cg, const cy_conv_desc *desc);
+/* cy_pack_source.tap_map of it. */
+void cy_planar_map(const cy_conv_desc *desc, int32_t *map);
+void cy_planar_emit(cy_cg *cg, const cy_conv_desc *desc, cy_contract_info *out_info);
+
 /* ---- costs ---- */
 
 #define CY_BYTES_PER_CYCLE 5.0 /* weights from memory, one core */

@@ -129,5 +129,6 @@ const cy_target cy_target_cpu = {
     .pack = cy_cpu_contract_pack,
     .emit = emit,
     .layer_cycles = cy_cpu_layer_cycles,
+    .conv_cycles = cy_cpu_conv_cycles,
     .host = &cy_host_cpu,
 };

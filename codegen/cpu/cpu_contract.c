@@ -78,7 +78,10 @@ static bool conv_supported(cy_kernel *k, const cy_contraction *c) {
   int64_t v, cin, cout, parts = 1;
   if (!c->b_const || !known(k, c->channels_in, &cin) || !known(k, c->channels_out, &cout) || cin <= 0 || cout <= 0)
     return false;
-  if (c->group <= 0 || cin % c->group || cout % c->group || (cin != 1 && (!known(k, c->x_channel, &v) || v != 1)))
+  if (c->group <= 0 || cin % c->group || cout % c->group)
+    return false;
+  if (c->planar ? c->kind != CY_CONTRACT_CONV || cy_kernel_arg_dtype(k, c->b) != CY_F32
+                : cin != 1 && (!known(k, c->x_channel, &v) || v != 1))
     return false;
   for (int i = 0; i < c->nspatial; i++) {
     if (!known(k, c->pad[i], &v) || v < 0 || c->kernel[i] <= 0 || !positive_or_symbolic(k, c->in[i]))
@@ -234,7 +237,9 @@ static cy_conv_desc conv_desc(const cy_kernel_plan *plan) {
                     .transposed = c->kind == CY_CONTRACT_CONV_TRANSPOSE,
                     .groups = c->group,
                     .batch = size_of(k, c->images),
-                    .in_n = size_of(k, c->x_image)};
+                    .in_n = size_of(k, c->x_image),
+                    .planar = c->planar,
+                    .in_c = size_of(k, c->x_channel)};
   for (int i = 0; i < c->nspatial; i++) {
     d.in[i] = size_of(k, c->in[i]);
     d.out[i] = size_of(k, c->out[i]);
@@ -468,6 +473,8 @@ static const char *conv_algorithm(cy_conv_algo algo, bool transposed) {
     return "conv winograd f4x3";
   case CY_CONV_DEPTHWISE:
     return "conv depthwise";
+  case CY_CONV_PLANAR:
+    return "conv planar";
   default:
     return transposed ? "conv transposed" : "conv direct";
   }

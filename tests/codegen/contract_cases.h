@@ -190,6 +190,7 @@ typedef struct conv_case {
 #define DIRECT CY_CONV_DIRECT
 #define WINOGRAD CY_CONV_WINOGRAD
 #define DEPTHWISE CY_CONV_DEPTHWISE
+#define PLANAR CY_CONV_PLANAR
 
 static const conv_case conv_cases[] = {
     /* direct, pixels */
@@ -307,6 +308,15 @@ static const conv_case conv_cases[] = {
     {DEPTHWISE, 3, 0, 1, D3(4, 5, 6), D3(3, 2, 3), D3(1, 2, 1), D3(1, 1, 2), D3(1, 1, 2), D3(1, 0, 2), 17, 17, 17, 0,
      0},
     {DEPTHWISE, 2, 0, 1, D2(6, 7), S2(2), S2(1), S2(1), S2(0), S2(0), 3, 3, 3, 0, 0},
+    /* planar: strides of powers of two and others, few and many sums, pieces of rows, groups, one to three axes */
+    {PLANAR, 1, 0, 1, D1(700), D1(16), D1(8), D1(1), D1(3), D1(0), 1, 1, 40, 0, 0},
+    {PLANAR, 1, 0, 2, D1(5000), D1(5), D1(3), D1(2), D1(4), D1(4), 1, 3, 7, 1, 0},
+    {PLANAR, 1, 0, 1, D1(301), D1(3), D1(1), D1(4), D1(4), D1(4), 6, 6, 6, 1, 0},
+    {PLANAR, 1, 0, 1, D1(400), D1(8), D1(4), D1(1), D1(2), D1(2), 1, 40, 33, 0, 0},
+    {PLANAR, 1, 0, 1, D1(90), D1(1), D1(2), D1(1), D1(0), D1(0), 1, 20, 5, 1, 0},
+    {PLANAR, 2, 0, 2, D2(13, 45), S2(3), D2(1, 2), D2(2, 1), S2(1), D2(1, 2), 1, 3, 18, 0, 0},
+    {PLANAR, 2, 0, 1, D2(9, 30), D2(1, 3), S2(1), D2(1, 20), D2(0, 20), D2(0, 20), 2, 8, 6, 1, 0},
+    {PLANAR, 3, 0, 1, D3(4, 5, 17), S3(3), S3(1), S3(1), S3(1), S3(1), 1, 2, 9, 1, 0},
 };
 
 /* What cy_conv_choose must say. Where sizes are known only at run time, tiles of pictures that dilation cuts finely are

@@ -165,6 +165,7 @@ typedef struct store {
   int n_idx;
   cy_csize stride[8];
   int out_slot, bias_slot;
+  bool planar; /* biases belong to index 1, not to the last one */
   LLVMValueRef out, bias, s[8];
 } store;
 
@@ -185,7 +186,8 @@ static inline LLVMValueRef store_at(const store *s, cy_cg *cg, const LLVMValueRe
 
 static inline void store_emit(void *ctx, cy_cg *cg, LLVMValueRef acc, unsigned lanes, const LLVMValueRef *idx) {
   store *s = ctx;
-  LLVMValueRef bias = cy_load(cg, cy_vecf(cg, lanes), cy_gepf(cg, s->bias, idx[s->n_idx - 1]), 4);
+  LLVMValueRef bias = s->planar ? cy_splat(cg, cy_load(cg, cg->f32, cy_gepf(cg, s->bias, idx[1]), 4), lanes)
+                                : cy_load(cg, cy_vecf(cg, lanes), cy_gepf(cg, s->bias, idx[s->n_idx - 1]), 4);
   cy_store(cg, LLVMBuildFAdd(cg->b, acc, bias, ""), store_at(s, cg, idx), 4);
 }
 

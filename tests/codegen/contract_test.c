@@ -289,11 +289,11 @@ static void strassen_check(const gemm_case *c, int allowed, int want) {
 
 typedef struct conv_shape {
   int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3]; /* three axes, absent outer ones 1 */
-  int64_t taps, pixel;                                              /* floats from pixel to pixel of the input */
+  int64_t taps, pixel, channel, image;                              /* floats of the input from one to the next */
 } conv_shape;
 
 static conv_shape shape_of(const conv_case *c) {
-  conv_shape s = {.taps = 1, .pixel = c->cin + c->gap};
+  conv_shape s = {.taps = 1, .pixel = c->algo == PLANAR ? 1 : c->cin + c->gap, .channel = 1};
   for (int i = 0, missing = 3 - c->n_spatial; i < 3; i++) {
     int j = i - missing, there = j >= 0;
     s.in[i] = there ? c->in[j] : 1;
@@ -305,6 +305,10 @@ static conv_shape shape_of(const conv_case *c) {
     s.out[i] = c->transposed ? (s.in[i] - 1) * s.stride[i] + span - both : (s.in[i] + both - span) / s.stride[i] + 1;
     s.taps *= s.kernel[i];
   }
+  int64_t area = s.in[0] * s.in[1] * s.in[2];
+  s.image = area * (c->cin + c->gap);
+  if (c->algo == PLANAR)
+    s.channel = area;
   return s;
 }
 
@@ -320,9 +324,9 @@ static int64_t input_at(const conv_case *c, const conv_shape *s, int axis, int64
   return i >= 0 && i < s->in[axis] ? i : -1;
 }
 
-/* One pixel: its cout sums. Weights are w[cout][taps][cin / groups]. */
+/* One pixel: its cout sums, onto sums[0], sums[step], ... Weights are w[cout][taps][cin / groups]. */
 static void conv_pixel(const conv_case *c, const conv_shape *s, const float *image, const float *w, const int64_t o[3],
-                       double *sums) {
+                       double *sums, int64_t step) {
   int64_t cg = c->cin / c->groups, ng = c->cout / c->groups;
   for (int64_t t = 0; t < s->taps; t++) {
     int64_t i0 = input_at(c, s, 0, o[0], t / (s->kernel[1] * s->kernel[2]));
@@ -333,20 +337,22 @@ static void conv_pixel(const conv_case *c, const conv_shape *s, const float *ima
     const float *x = image + ((i0 * s->in[1] + i1) * s->in[2] + i2) * s->pixel;
     for (int64_t n = 0; n < c->cout; n++)
       for (int64_t k = 0; k < cg; k++)
-        sums[n] += (double)x[n / ng * cg + k] * w[(n * s->taps + t) * cg + k];
+        sums[n * step] += (double)x[(n / ng * cg + k) * s->channel] * w[(n * s->taps + t) * cg + k];
   }
 }
 
 static void conv_reference(const conv_case *c, const conv_shape *s, const float *a, const float *w, const float *bias,
                            double *out) {
-  int64_t per_image = s->in[0] * s->in[1] * s->in[2] * s->pixel, o[3];
-  for (int64_t b = 0; b < c->batch; b++)
+  int64_t o[3], area = s->out[0] * s->out[1] * s->out[2];
+  bool planar = c->algo == PLANAR;
+  int64_t pixel = planar ? 1 : c->cout, channel = planar ? area : 1;
+  for (int64_t b = 0; b < c->batch; b++, out += planar ? (c->cout - 1) * area : 0)
     for (o[0] = 0; o[0] < s->out[0]; o[0]++)
       for (o[1] = 0; o[1] < s->out[1]; o[1]++)
-        for (o[2] = 0; o[2] < s->out[2]; o[2]++, out += c->cout) {
+        for (o[2] = 0; o[2] < s->out[2]; o[2]++, out += pixel) {
           for (int64_t n = 0; n < c->cout; n++)
-            out[n] = bias[n];
-          conv_pixel(c, s, a + b * per_image, w, o, out);
+            out[n * channel] = bias[n];
+          conv_pixel(c, s, a + b * s->image, w, o, out, channel);
         }
 }
 
@@ -389,7 +395,7 @@ static void conv_setup_begin(conv_setup *g, const conv_case *c) {
   int slot = 6, missing = 3 - c->n_spatial, dyn = c->dynamic;
   j->scratch_slot = 4;
   j->shared_slot = 5;
-  g->n_a = c->batch * s->in[0] * s->in[1] * s->in[2] * s->pixel - c->gap;
+  g->n_a = c->batch * s->image - c->gap;
   g->n_out = c->batch * s->out[0] * s->out[1] * s->out[2] * c->cout;
   g->a = random_floats(g->n_a);
   g->w = random_floats(c->cout * s->taps * (c->cin / c->groups));
@@ -412,10 +418,13 @@ static void conv_setup_begin(conv_setup *g, const conv_case *c) {
                       .scratch_slot = 4,
                       .shared_slot = 5,
                       .batch = size_of(j, &slot, dyn, c->batch),
-                      .in_n = size_of(j, &slot, dyn, s->in[0] * s->in[1] * s->in[2] * s->pixel),
+                      .in_n = size_of(j, &slot, dyn, s->image),
+                      .planar = c->algo == PLANAR,
+                      .in_c = size_of(j, &slot, dyn, s->channel),
                       .epilogue = store_epilogue(&g->epilogue)};
   g->epilogue = (store){.n_idx = c->n_spatial + 2, .out_slot = 2, .bias_slot = 3};
-  int64_t in_stride = s->pixel, out_stride = c->cout;
+  int64_t in_stride = s->pixel, out_stride = c->algo == PLANAR ? 1 : c->cout;
+  int first = c->algo == PLANAR ? 2 : 1; /* index of the first spatial axis */
   for (int i = c->n_spatial - 1; i >= 0; i--) {
     int k = i + missing;
     d->kernel[i] = s->kernel[k];
@@ -425,12 +434,14 @@ static void conv_setup_begin(conv_setup *g, const conv_case *c) {
     d->in[i] = size_of(j, &slot, dyn, s->in[k]);
     d->out[i] = size_of(j, &slot, dyn, s->out[k]);
     d->in_s[i] = i == c->n_spatial - 1 ? cy_cconst(in_stride) : size_of(j, &slot, dyn, in_stride);
-    g->epilogue.stride[i + 1] = size_of(j, &slot, dyn, out_stride);
+    g->epilogue.stride[first + i] = i == c->n_spatial - 1 ? cy_cconst(out_stride) : size_of(j, &slot, dyn, out_stride);
     in_stride *= s->in[k];
     out_stride *= s->out[k];
   }
-  g->epilogue.stride[0] = size_of(j, &slot, dyn, out_stride);
-  g->epilogue.stride[c->n_spatial + 1] = cy_cconst(1);
+  g->epilogue.stride[0] = size_of(j, &slot, dyn, c->algo == PLANAR ? out_stride * c->cout : out_stride);
+  g->epilogue.stride[c->algo == PLANAR ? 1 : c->n_spatial + 1] =
+      c->algo == PLANAR ? size_of(j, &slot, dyn, out_stride) : cy_cconst(1);
+  g->epilogue.planar = c->algo == PLANAR;
 }
 
 static void conv_setup_end(conv_setup *g) {
@@ -449,7 +460,7 @@ static void conv_compile(conv_setup *g, const conv_case *c) {
 }
 
 static void conv_line(const conv_case *c, const conv_shape *s, char *line, size_t size) {
-  static const char *const names[] = {"direct", "winograd", "depthwise"};
+  static const char *const names[] = {"direct", "winograd", "depthwise", "planar"};
   snprintf(
       line, size,
       "conv%dd%s %s batch %lld in %lldx%lldx%lld kernel %lldx%lldx%lld stride %lld,%lld,%lld dilation %lld pad %lld "

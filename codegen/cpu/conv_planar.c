@@ -1,0 +1,412 @@
+/* conv_planar.c - convolutions of pictures that lie channel by channel: lanes are neighbouring outputs of a row.
+ *
+ * Comes in: a cy_conv_desc that is planar. Goes out: one phase, tasks being (image, group, output row, piece of it).
+ * A task copies what its piece reads to the worker's scratch, row by row of each channel, with the borders as zeros and,
+ * for strides, cut into phases, of which neighbouring outputs read neighbours. Then MR output channels times NV vectors
+ * of outputs are a tile, whose sums stay in registers: for each tap and input channel NV vectors of the copy, from where
+ * the tap begins, and MR weights, each for a whole vector. Nothing is unfolded, and neither picture has to be turned.
+ * Where channels are few, or the layers around have pictures in this order, that costs less than conv.c's form between
+ * two conversions; cy_planar_cost is for the pass that decides.
+ */
+#include "conv_int.h"
+#include "ir/ir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+  MOST_TILE = 16,    /* rows or vectors */
+  MOST_PIECE = 2048, /* outputs */
+  LINE = 16,         /* floats */
+  HALF_L1 = 16 * 1024,
+  LONG_SUM = 128, /* products; with fewer, what is written counts, channel by channel */
+  ENOUGH_TASKS = 16,
+  WORTH_A_TASK = 20000, /* cycles */
+  UNKNOWN_ROW = 4096,   /* what a row of unknown length is taken for */
+  UNKNOWN_ROWS = 64     /* likewise, rows of a picture */
+};
+
+typedef struct planar {
+  const cy_conv_desc *d;
+  cy_axis axis[3];
+  int64_t groups, c, m; /* channels of a group: of the input, the output */
+  unsigned mr, nv;
+  int64_t taps, phases;
+  int64_t piece;     /* outputs of a row that a task does, a multiple of nv vectors */
+  int64_t row;       /* floats that are kept of a phase */
+  int64_t channel;   /* .. and of a channel: an odd number of cache lines, or channels would share places in caches */
+  bool panels_outer; /* all output channels of a tile's outputs, before the next ones */
+} planar;
+
+/* ---- the plan ---- */
+
+static int64_t known_or(cy_csize s, int64_t unknown) { return cy_csize_known(s) ? cy_csize_known(s) : unknown; }
+
+/* Cycles for each row of a tile of sums, which begins in another page. */
+static const double SEGMENT = 16;
+
+/* Cycles per k: fma at two a cycle, a sum every four; vectors come from the second-level cache. */
+static double step_cycles(unsigned mr, unsigned nv) {
+  double fma = mr * nv / 2.0, loads = mr * 0.5 + nv * 1.2, most = fma > loads ? fma : loads;
+  return (most > 4 ? most : 4) + nv * 0.1 + 0.3;
+}
+
+/* All tiles of a row. */
+static double tile_cycles(const cy_cg *cg, int64_t k, int64_t m, int64_t width, unsigned mr, unsigned nv) {
+  double tiles = (double)(cy_ceil(m, mr) * cy_ceil(width, (int64_t)nv * cg->W));
+  return tiles * ((double)k * step_cycles(mr, nv) + mr * SEGMENT);
+}
+
+static cy_tile planar_tile(const cy_cg *cg, int64_t k, int64_t m, int64_t width) {
+  cy_tile best = {1, 1};
+  unsigned registers = cg->avx512 ? 32 : 16;
+  for (unsigned mr = 1; mr <= MOST_TILE; mr++)
+    for (unsigned nv = 1; mr * nv + nv + 1 <= registers; nv++)
+      if (tile_cycles(cg, k, m, width, mr, nv) < tile_cycles(cg, k, m, width, best.mr, best.nv))
+        best = (cy_tile){mr, nv};
+  return best;
+}
+
+static int64_t outer_taps(const planar *p) { return p->axis[0].count * p->axis[1].count; }
+
+/* As much of a row as fits a share of the second-level cache, but tasks enough for some cores. */
+static int64_t piece_choose(const cy_cg *cg, const planar *p, int64_t width) {
+  int64_t panel = (int64_t)p->nv * cg->W, floats = p->c * outer_taps(p) * p->phases;
+  int64_t most = cg->l2_bytes / 32 / floats, others = cy_conv_images(p->d) * p->groups;
+  most = most < MOST_PIECE ? most : MOST_PIECE;
+  for (int i = 0; i < 2; i++)
+    others *= known_or(p->axis[i].out, UNKNOWN_ROWS);
+  double work = (double)others * tile_cycles(cg, p->taps * p->c, p->m, width, p->mr, p->nv);
+  int64_t tasks = work / WORTH_A_TASK < ENOUGH_TASKS ? (int64_t)(work / WORTH_A_TASK) + 1 : ENOUGH_TASKS;
+  int64_t pieces = cy_ceil(tasks, others), fit = cy_ceil(width, most > panel ? most : panel);
+  return cy_round_up(cy_ceil(width, pieces > fit ? pieces : fit), panel);
+}
+
+static planar plan(const cy_cg *cg, const cy_conv_desc *d) {
+  planar p = {.d = d, .groups = d->groups, .c = d->cin / d->groups, .m = d->cout / d->groups};
+  cy_conv_axes(d, 0, p.axis);
+  const cy_axis *w = &p.axis[2];
+  int64_t width = known_or(w->out, UNKNOWN_ROW);
+  p.taps = cy_conv_taps(d);
+  cy_tile tile = planar_tile(cg, p.taps * p.c, p.m, width);
+  p.mr = tile.mr;
+  p.nv = tile.nv;
+  p.phases = w->step;
+  p.piece = piece_choose(cg, &p, width);
+  p.row = cy_round_up(p.piece + (w->count - 1) * w->inc / w->step, cg->W);
+  p.channel = (cy_ceil(p.phases * p.row, LINE) | 1) * LINE;
+  int64_t read = outer_taps(&p) * p.c * p.phases;
+  p.panels_outer = p.taps * p.c >= LONG_SUM && read * p.row * 4 > HALF_L1 &&
+                   read * ((int64_t)p.nv * cg->W + LINE) * 4 <= 2 * HALF_L1;
+  return p;
+}
+
+/* The kernel's taps in the order in which they are taken: along a row those of one phase follow each other, as they read
+ * the same cache lines. */
+static void order_taps(const cy_axis axis[3], int32_t *out) {
+  const cy_axis *w = &axis[2];
+  int64_t rows = axis[0].count * axis[1].count, n = 0;
+  for (int64_t phase = 0; phase < w->step; phase++)
+    for (int64_t t = 0; t < w->count; t++)
+      if (t * w->inc % w->step == phase)
+        out[n++] = (int32_t)t;
+  for (int64_t i = w->count; i < rows * w->count; i++)
+    out[i] = (int32_t)(out[i - w->count] + w->count);
+}
+
+void cy_planar_map(const cy_conv_desc *d, int32_t *map) {
+  cy_axis axis[3];
+  cy_conv_axes(d, 0, axis);
+  order_taps(axis, map);
+}
+
+cy_pack_layout cy_planar_layout(const cy_cg *cg, const cy_conv_desc *d) {
+  planar p = plan(cg, d);
+  return (cy_pack_layout){.groups = p.groups,
+                          .n = p.m,
+                          .taps = p.taps,
+                          .c = p.c,
+                          .tap_block = p.taps,
+                          .c_block = p.c,
+                          .nr = p.mr,
+                          .merged = 1,
+                          .weights = d->weights,
+                          .bytes = p.groups * cy_round_up(p.m, p.mr) * p.taps * p.c * 4};
+}
+
+/* ---- sizes ---- */
+
+static V pieces(cy_cg *cg, const planar *p) {
+  return cy_ceil_div(cg, cy_size(cg, p->axis[2].out), cy_i64(cg, p->piece));
+}
+
+static V task_count(cy_cg *cg, void *ctx) {
+  const planar *p = ctx;
+  V rows = cy_mul(cg, cy_size(cg, p->axis[0].out), cy_size(cg, p->axis[1].out));
+  return cy_mul(cg, cy_mul(cg, cy_mulc(cg, cy_size(cg, p->d->batch), p->groups), rows), pieces(cg, p));
+}
+
+/* Scratch: what is kept of each row, and, where there are phases, a row as it was. */
+static int64_t kept_floats(const planar *p) { return outer_taps(p) * p->c * p->channel; }
+static int64_t worker_bytes(const planar *p) {
+  return cy_round_up((kept_floats(p) + (p->phases > 1 ? p->phases * p->row : 0)) * 4, 64);
+}
+
+/* ---- copying rows ---- */
+
+/* What a task does, and the loop invariants of its kernel. */
+typedef struct frame {
+  const planar *p;
+  V input, scratch, offsets;
+  V n, group, o[2], x0, count; /* count: outputs of the piece */
+} frame;
+
+/* Columns [first, first + n) of a row of the input, if that exists at all. n: in whole vectors. */
+static void copy_columns(cy_cg *cg, V to, V row, V exists, V columns, V first, int64_t n) {
+  V zero = cy_i64(cg, 0), all = cy_i64(cg, n), yes = exists;
+  yes = LLVMBuildAnd(cg->b, yes, cy_icmp(cg, LLVMIntSGE, first, zero), "");
+  yes = LLVMBuildAnd(cg->b, yes, cy_icmp(cg, LLVMIntSLE, cy_add(cg, first, all), columns), "");
+  cy_if inside;
+  cy_if_begin(cg, &inside, yes);
+  cy_copy_floats(cg, to, cy_gepf(cg, row, first), all);
+  cy_if_else(cg, &inside);
+  cy_fill_zero(cg, to, all);
+  V begin = cy_imax(cg, first, zero), end = cy_imin(cg, cy_add(cg, first, all), columns);
+  V have = cy_select(cg, exists, cy_imax(cg, cy_sub(cg, end, begin), zero), zero);
+  V there = cy_gepf(cg, to, cy_sub(cg, begin, first)), from = cy_gepf(cg, row, begin);
+  cy_copy_floats(cg, there, from, have);
+  cy_if_end(cg, &inside);
+}
+
+/* v[0 .. n) hold elements in turn of so many phases: makes v[i] a vector of phase i. n: a power of two. */
+static void part_vectors(cy_cg *cg, V *v, unsigned n) {
+  V parted[MOST_TILE];
+  int even[16], odd[16];
+  if (n == 1)
+    return;
+  for (unsigned i = 0; i < cg->W; i++) {
+    even[i] = (int)(2 * i);
+    odd[i] = (int)(2 * i + 1);
+  }
+  for (unsigned i = 0; i < n / 2; i++) {
+    parted[i] = cy_shuffle(cg, v[2 * i], v[2 * i + 1], even, cg->W);
+    parted[n / 2 + i] = cy_shuffle(cg, v[2 * i], v[2 * i + 1], odd, cg->W);
+  }
+  part_vectors(cg, parted, n / 2);
+  part_vectors(cg, parted + n / 2, n / 2);
+  for (unsigned i = 0; i < n / 2; i++) {
+    v[2 * i] = parted[i];
+    v[2 * i + 1] = parted[n / 2 + i];
+  }
+}
+
+static bool parts_in_vectors(int64_t phases) { return phases <= MOST_TILE && (phases & (phases - 1)) == 0; }
+
+/* phases * row floats as they lie in the input, to `phases` rows. */
+static void part_row(cy_cg *cg, const planar *p, V to, V from) {
+  unsigned n = (unsigned)p->phases, W = parts_in_vectors(p->phases) ? cg->W : 1;
+  cy_loop l;
+  cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_i64(cg, p->row), cy_i64(cg, W), NULL, 0);
+  V at = cy_gepf(cg, from, cy_mulc(cg, l.iv, n)), out = cy_gepf(cg, to, l.iv);
+  if (W > 1) {
+    V v[MOST_TILE];
+    for (unsigned i = 0; i < n; i++)
+      v[i] = cy_load(cg, cg->vf, cy_gepc(cg, at, (int64_t)i * W * 4), 4);
+    part_vectors(cg, v, n);
+    for (unsigned i = 0; i < n; i++)
+      cy_store(cg, v[i], cy_gepc(cg, out, i * p->row * 4), 4);
+  } else {
+    cy_loop f;
+    cy_loop_begin(cg, &f, cy_i64(cg, 0), cy_i64(cg, n), cy_i64(cg, 1), NULL, 0);
+    V x = cy_load(cg, cg->f32, cy_gepf(cg, at, f.iv), 4);
+    cy_store(cg, x, cy_gepf(cg, out, cy_mulc(cg, f.iv, p->row)), 4);
+    cy_loop_end(cg, &f, NULL);
+  }
+  cy_loop_end(cg, &l, NULL);
+}
+
+/* All rows that the piece reads: [tap of the outer axes][channel][phase][row]. */
+static void copy_rows(cy_cg *cg, const frame *f) {
+  const planar *p = f->p;
+  const cy_conv_desc *d = p->d;
+  V at = cy_gepf(cg, f->input, cy_mul(cg, f->n, cy_size(cg, d->in_n))), exists = LLVMConstInt(cg->i1, 1, 0);
+  at = cy_gepf(cg, at, cy_mul(cg, cy_mulc(cg, f->group, p->c), cy_size(cg, d->in_c)));
+  V tap = cy_i64(cg, 0), first = cy_addc(cg, cy_mulc(cg, f->x0, p->axis[2].step), p->axis[2].start);
+  cy_loop l[3];
+  for (int i = 0; i < 2; i++) {
+    const cy_axis *a = &p->axis[i];
+    cy_loop_begin(cg, &l[i], cy_i64(cg, 0), cy_i64(cg, a->count), cy_i64(cg, 1), NULL, 0);
+    V pos = cy_add(cg, cy_mulc(cg, f->o[i], a->step), cy_addc(cg, cy_mulc(cg, l[i].iv, a->inc), a->start));
+    at = cy_gepf(cg, at, cy_mul(cg, pos, cy_size(cg, a->in_stride)));
+    exists = LLVMBuildAnd(cg->b, exists, cy_icmp(cg, LLVMIntULT, pos, cy_size(cg, a->in)), "");
+    tap = cy_add(cg, cy_mulc(cg, tap, a->count), l[i].iv);
+  }
+  cy_loop_begin(cg, &l[2], cy_i64(cg, 0), cy_i64(cg, p->c), cy_i64(cg, 1), NULL, 0);
+  V number = cy_add(cg, cy_mulc(cg, tap, p->c), l[2].iv),
+    row = cy_gepf(cg, at, cy_mul(cg, l[2].iv, cy_size(cg, d->in_c)));
+  V kept = cy_gep(cg, f->scratch, cy_mulc(cg, number, p->channel * 4));
+  V raw = p->phases > 1 ? cy_gepc(cg, f->scratch, kept_floats(p) * 4) : kept;
+  copy_columns(cg, raw, row, exists, cy_size(cg, p->axis[2].in), first, p->phases * p->row);
+  if (p->phases > 1)
+    part_row(cg, p, kept, raw);
+  for (int i = 2; i >= 0; i--)
+    cy_loop_end(cg, &l[i], NULL);
+}
+
+/* ---- tiles ---- */
+
+/* Where each tap begins in what copy_rows leaves, in bytes, of the first channel and output. */
+static V tap_offsets(cy_cg *cg, const planar *p) {
+  const cy_axis *w = &p->axis[2];
+  char name[160];
+  snprintf(name, sizeof name, "cyk_planar_%lld_%lld_%lld_%lld_%lld_%lld_%lld", (long long)outer_taps(p),
+           (long long)w->count, (long long)w->inc, (long long)p->phases, (long long)p->c, (long long)p->channel,
+           (long long)p->row);
+  V made = cy_shared_find(cg, name);
+  if (made)
+    return made;
+  V *number = malloc((size_t)p->taps * sizeof(V));
+  int32_t *order = malloc((size_t)p->taps * sizeof *order);
+  if (!number || !order)
+    cy_bug("out of memory");
+  order_taps(p->axis, order);
+  for (int64_t i = 0; i < p->taps; i++) {
+    int64_t t = order[i], at = t % w->count * w->inc;
+    number[i] = cy_i64(cg, (t / w->count * p->c * p->channel + at % p->phases * p->row + at / p->phases) * 4);
+  }
+  made = cy_shared_constant(cg, name, LLVMConstArray2(cg->i64, number, (uint64_t)p->taps));
+  free(number);
+  free(order);
+  return made;
+}
+
+/* One k: v: the sums, then where its weights lie, then its vectors. */
+static void emit_step(cy_cg *cg, const planar *p, V *v) {
+  unsigned n = p->mr * p->nv;
+  V x[MOST_TILE * 2];
+  for (unsigned j = 0; j < p->nv; j++)
+    x[j] = cy_load(cg, cg->vf, cy_gepc(cg, v[n + 1], (int64_t)j * cg->W * 4), 4);
+  for (unsigned i = 0; i < p->mr; i++) {
+    V w = cy_splat(cg, cy_load(cg, cg->f32, cy_gepc(cg, v[n], i * 4), 4), cg->W);
+    for (unsigned j = 0; j < p->nv; j++)
+      v[i * p->nv + j] = cy_fma(cg, w, x[j], v[i * p->nv + j]);
+  }
+  v[n] = cy_gepc(cg, v[n], p->mr * 4);
+  v[n + 1] = cy_gepc(cg, v[n + 1], p->channel * 4);
+}
+
+/* The sums of mr channels, whose weights are given, of nv vectors of outputs, whose first lies at `from`. */
+static void emit_sums(cy_cg *cg, const frame *f, V weights, V from, V to) {
+  const planar *p = f->p;
+  unsigned n = p->mr * p->nv;
+  V v[CY_LOOP_MAX];
+  for (unsigned i = 0; i < n; i++)
+    v[i] = LLVMConstNull(cg->vf);
+  v[n] = weights;
+  cy_loop t, c;
+  cy_loop_begin(cg, &t, cy_i64(cg, 0), cy_i64(cg, p->taps), cy_i64(cg, 1), v, n + 1);
+  for (unsigned i = 0; i <= n; i++)
+    v[i] = t.v[i];
+  v[n + 1] = cy_gep(cg, from, cy_load(cg, cg->i64, cy_gep(cg, f->offsets, cy_mulc(cg, t.iv, 8)), 8));
+  if (p->c > 1) {
+    cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, p->c), cy_i64(cg, 1), v, n + 2);
+    for (unsigned i = 0; i < n + 2; i++)
+      v[i] = c.v[i];
+  }
+  emit_step(cg, p, v);
+  if (p->c > 1) {
+    cy_loop_end(cg, &c, v);
+    for (unsigned i = 0; i <= n; i++)
+      v[i] = c.out[i];
+  }
+  cy_loop_end(cg, &t, v);
+  cy_sums_store(cg, p->mr, p->nv, to, cy_i64(cg, (int64_t)p->nv * cg->W * 4), t.out);
+}
+
+/* ---- tasks ---- */
+
+static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
+  const frame *f = ctx;
+  const planar *p = f->p;
+  int outer = p->d->n_spatial - 1;
+  idx[0] = f->n;
+  idx[1] = cy_add(cg, cy_mulc(cg, f->group, p->m), row);
+  for (int i = 0; i < outer; i++)
+    idx[2 + i] = f->o[2 - outer + i];
+}
+
+static void emit_tiles(cy_cg *cg, const frame *f, V sums) {
+  const planar *p = f->p;
+  int64_t panel = (int64_t)p->nv * cg->W, block = p->taps * p->c * p->mr * 4, out = cy_csize_known(p->axis[2].out);
+  V weights = cy_gep(cg, cy_arg_ptr(cg, p->d->b_slot), cy_mulc(cg, f->group, cy_ceil(p->m, p->mr) * block));
+  cy_rows index = {row_index, (void *)f, (unsigned)p->d->n_spatial + 1};
+  cy_loop l[2], *i = &l[p->panels_outer], *j = &l[!p->panels_outer]; /* channels, outputs */
+  for (int k = 0; k < 2; k++)
+    if (&l[k] == i)
+      cy_loop_begin(cg, i, cy_i64(cg, 0), cy_i64(cg, cy_ceil(p->m, p->mr)), cy_i64(cg, 1), NULL, 0);
+    else
+      cy_loop_begin(cg, j, cy_i64(cg, 0), f->count, cy_i64(cg, panel), NULL, 0);
+  V row0 = cy_mulc(cg, i->iv, p->mr), rows = cy_imin(cg, cy_i64(cg, p->mr), cy_sub(cg, cy_i64(cg, p->m), row0));
+  V here = cy_gep(cg, weights, cy_mulc(cg, i->iv, block)), from = cy_gepf(cg, f->scratch, j->iv);
+  emit_sums(cg, f, here, from, sums);
+  V columns = cy_imin(cg, cy_i64(cg, panel), cy_sub(cg, f->count, j->iv));
+  cy_epilogue_tile(cg, &p->d->epilogue, &index, sums, cy_i64(cg, panel * 4), rows, row0, columns,
+                   cy_add(cg, f->x0, j->iv), out ? (unsigned)(out % cg->W) : cg->W);
+  for (int k = 1; k >= 0; k--)
+    cy_loop_end(cg, &l[k], NULL);
+}
+
+static V next_digit(cy_cg *cg, V *number, V base) {
+  V digit = cy_mod(cg, *number, base);
+  *number = cy_div(cg, *number, base);
+  return digit;
+}
+
+void cy_planar_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) {
+  planar p = plan(cg, d);
+  info->shared_bytes = 0;
+  info->worker_bytes = worker_bytes(&p);
+  cy_kernel_begin(cg, d->name, 0);
+  cy_epilogue_open(&d->epilogue, cg);
+  frame f = {.p = &p, .input = cy_arg_ptr(cg, d->a_slot), .offsets = tap_offsets(cg, &p)};
+  f.scratch = cy_scratch(cg, d->scratch_slot, cy_i64(cg, worker_bytes(&p)));
+  V sums = cy_alloca(cg, (int64_t)p.mr * p.nv * cg->W * 4);
+  cy_loop t;
+  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
+  V number = t.iv;
+  f.x0 = cy_mulc(cg, next_digit(cg, &number, pieces(cg, &p)), p.piece);
+  f.o[1] = next_digit(cg, &number, cy_size(cg, p.axis[1].out));
+  f.o[0] = next_digit(cg, &number, cy_size(cg, p.axis[0].out));
+  f.group = next_digit(cg, &number, cy_i64(cg, p.groups));
+  f.n = number;
+  f.count = cy_imin(cg, cy_i64(cg, p.piece), cy_sub(cg, cy_size(cg, p.axis[2].out), f.x0));
+  copy_rows(cg, &f);
+  emit_tiles(cg, &f, sums);
+  cy_loop_end(cg, &t, NULL);
+  cy_fn_end(cg, NULL);
+  cy_phase_add(info, d->name, cy_size_fn(cg, d->name, "_tasks", task_count, &p));
+}
+
+/* ---- the choice ---- */
+
+bool cy_planar_possible(const cy_conv_desc *d) { return d->weights == CY_WEIGHTS_F32 && !d->transposed; }
+
+/* Measured on Sapphire Rapids: to copy a vector and a row, also in phases; to hand a vector of sums on. */
+static const double COPIED = 2, PARTED = 3, ROW = 80, HANDED_ON = 6;
+/* Weights are read again for every piece; a cycle brings so many bytes of those that stay in the cache. */
+static const double CACHED_BYTES = 32;
+
+double cy_planar_cost(const cy_cg *cg, const cy_conv_desc *d) {
+  planar p = plan(cg, d);
+  double width = (double)known_or(p.axis[2].out, UNKNOWN_ROW), outer = (double)(cy_conv_images(d) * p.groups);
+  for (int i = 0; i < 2; i++)
+    outer *= (double)known_or(p.axis[i].out, UNKNOWN_ROWS);
+  double k = (double)(p.taps * p.c), n = (double)cy_ceil((int64_t)width, p.piece);
+  double sums = tile_cycles(cg, p.taps * p.c, p.m, (int64_t)width, p.mr, p.nv);
+  double bytes = k * (double)p.m * 4;
+  double weights = n * bytes / (bytes * 4 < (double)cg->l2_bytes ? CACHED_BYTES : CY_BYTES_PER_CYCLE);
+  double parting = p.phases == 1 ? COPIED : parts_in_vectors(p.phases) ? COPIED + PARTED : COPIED + 2.0 * cg->W;
+  double copies = n * (double)(p.c * outer_taps(&p)) * (ROW + (double)(p.row * p.phases) / cg->W * parting);
+  double outputs = (double)p.m * width / cg->W * HANDED_ON + n * (double)cy_ceil(p.m, p.mr) * ROW;
+  return outer * ((sums > weights ? sums : weights) * 1.3 + copies + outputs);
+}
