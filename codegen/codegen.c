@@ -44,14 +44,16 @@ static char *model_name(const cy_codegen_options *o) {
   return cy_c_identifier(text, n < 100 ? n : 100);
 }
 
-/* Where the header goes: what was asked for, or the output with the ending .h; malloc'ed. NULL: nowhere. */
+/* Where the header goes: what was asked for, or the output with the ending .h; malloc'ed. NULL: nowhere, as beside
+ * /dev/null. */
 static char *header_path(const cy_work *b) {
   const cy_codegen_options *o = b->o;
   if (o->header)
     return *o->header ? strdup(o->header) : NULL;
   switch (cy_emit_form_of(b)) {
   case CY_FORM_HEADER: return strdup(o->output);
-  case CY_FORM_LIBRARY: return cy_path_with_ending(o->output, "h");
+  case CY_FORM_LIBRARY:
+    return cy_path_is_device(o->output) ? NULL : cy_path_with_ending(o->output, "h");
   default: return NULL;
   }
 }

@@ -1,7 +1,7 @@
 /* temps.c - temporary files and child processes that are gone in the end, whatever the end was.
  *
  * One private directory under TMPDIR holds intermediate files; outputs are written under a temporary name beside their
- * place and renamed into it, so nobody ever sees half a library. cy_temps_destroy() removes what is left; so does the
+ * place and renamed into it, so nobody ever sees half a library; to devices and pipes they are copied. cy_temps_destroy() removes what is left; so does the
  * handler of SIGINT, SIGTERM and SIGHUP, which is why paths and children stand in fixed tables reachable from static
  * variables. A child would write files again after they were removed: the handler ends and reaps children first.
  * Whatever changes the world and the tables (a directory or child made, a child reaped) does both with the signals
@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -152,7 +153,14 @@ const char *cy_temps_file(cy_temps *t, const char *base_name) {
   return add_file(t, path);
 }
 
+bool cy_path_is_device(const char *path) {
+  struct stat st;
+  return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
 const char *cy_temps_near(cy_temps *t, const char *output) {
+  if (cy_path_is_device(output))
+    return cy_temps_file(t, cy_path_base(output));
   int dir = (int)(cy_path_base(output) - output);
   char *path = NULL;
   if (asprintf(&path, "%.*s.%s.%ld.tmp", dir, output, output + dir, (long)getpid()) < 0)
@@ -160,9 +168,24 @@ const char *cy_temps_near(cy_temps *t, const char *output) {
   return add_file(t, path);
 }
 
-/* The name stays in the table: unlinking it again does no harm. */
+static bool copy_file(const char *from, const char *to) {
+  static const size_t room = 1 << 16;
+  char *bytes = malloc(room);
+  FILE *in = fopen(from, "rb"), *out = in && bytes ? fopen(to, "wb") : NULL;
+  bool ok = out != NULL;
+  for (size_t n; ok && (n = fread(bytes, 1, room, in)) > 0;)
+    ok = fwrite(bytes, 1, n, out) == n;
+  ok = ok && !ferror(in);
+  free(bytes);
+  if (in)
+    fclose(in);
+  return !(out && fclose(out)) && ok;
+}
+
+/* The name stays in the table: unlinking it again does no harm. A device stays what it is, /dev/null above all. */
 int cy_temps_commit(const char *near, const char *output, cy_diag_sink *diag) {
-  return rename(near, output) == 0 ? 0 : cy_cannot_write(diag, output);
+  bool done = cy_path_is_device(output) ? copy_file(near, output) : rename(near, output) == 0;
+  return done ? 0 : cy_cannot_write(diag, output);
 }
 
 bool cy_file_write(const char *path, const void *data, size_t bytes) {

@@ -19,12 +19,14 @@ typedef struct cy_temps cy_temps;
 cy_temps *cy_temps_create(cy_diag_sink *diag);                 /* NULL after a diagnostic */
 void cy_temps_destroy(cy_temps *t);                            /* removes files and directory */
 const char *cy_temps_file(cy_temps *t, const char *base_name); /* a path in the directory; lives as long as t */
-const char *cy_temps_near(cy_temps *t, const char *output);    /* a path beside `output`, to be renamed to it */
-int cy_temps_commit(const char *near, const char *output, cy_diag_sink *diag); /* renames: 0, -1 after a diagnostic */
+const char *cy_temps_near(cy_temps *t, const char *output);    /* where to write it first: beside it, as a rule */
+int cy_temps_commit(const char *near, const char *output,
+                    cy_diag_sink *diag); /* puts it there: 0, -1 after a diagnostic */
 
 /* ---- files and their names ---- */
 bool cy_file_write(const char *path, const void *data, size_t bytes); /* a whole file; errno says why not */
 int cy_cannot_write(cy_diag_sink *diag, const char *path);            /* files a diagnostic by errno; -1 */
+bool cy_path_is_device(const char *path);                             /* something that is no file and no directory */
 const char *cy_path_base(const char *path);                           /* behind the last slash */
 char *cy_path_with_ending(const char *path, const char *ending);      /* in place of what it has; free() it */
 

@@ -24,6 +24,15 @@ bool cy_infer_dims(infer *i) {
   return true;
 }
 
+/* Is there something to look up along an axis of x, if anything is? */
+static bool has_elements(infer *i, const cy_type *x, int64_t axis, const cy_type *found) {
+  cy_dim one = cy_dim_const(i->g, 1), any = cy_dim_min(i->g, cy_type_elems(i->g, found), one);
+  if (cy_dim_is(i->g, any, 1) && cy_dim_is(i->g, x->dim[axis], 0))
+    return FAIL(i, "nothing can be looked up along axis %d of %s, which has no elements", (int)axis, TEXT(i, x));
+  cy_graph_require(i->g, any, x->dim[axis], CY_REQUIRE_AT_MOST);
+  return true;
+}
+
 bool cy_infer_gather(infer *i) {
   const cy_type *x = in_type(i, 0), *idx = in_type(i, 1);
   int64_t axis = int_attr(i, CY_ATTR_axis);
@@ -36,7 +45,7 @@ bool cy_infer_gather(infer *i) {
     t.dim[t.rank++] = idx->dim[k];
   for (int k = (int)axis + 1; k < x->rank; k++)
     t.dim[t.rank++] = x->dim[k];
-  return set_type(i, 0, t);
+  return has_elements(i, x, axis, &t) && set_type(i, 0, t);
 }
 
 bool cy_infer_gather_elements(infer *i) {
@@ -45,7 +54,8 @@ bool cy_infer_gather_elements(infer *i) {
     return false;
   if (idx->rank != x->rank)
     return FAIL(i, "expected indices of rank %d, found %s", x->rank, TEXT(i, idx));
-  return set_type(i, 0, cy_type_make((cy_dtype)x->dtype, idx->rank, idx->dim));
+  return has_elements(i, x, int_attr(i, CY_ATTR_axis), idx) &&
+         set_type(i, 0, cy_type_make((cy_dtype)x->dtype, idx->rank, idx->dim));
 }
 
 bool cy_infer_gather_nd(infer *i) {

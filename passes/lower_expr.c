@@ -155,9 +155,12 @@ static cy_expr lower_reshape(cy_kb *b, cy_node node, uint32_t output, const cy_e
   return cy_lower_at(b, n->in[0], in_idx);
 }
 
+/* Of an axis without elements it is 0, not -1. */
 cy_expr cy_lower_clamp(cy_kb *b, cy_expr i, cy_dim extent) {
+  cy_graph *g = b->l->g;
   cy_expr low = cy_x_bin(b->k, CY_OP_max, i, cy_x_index(b->k, 0));
-  return cy_x_bin(b->k, CY_OP_min, low, cy_x_dim(b->k, cy_dim_addi(b->l->g, extent, -1)));
+  cy_dim last = cy_dim_addi(g, cy_dim_max(g, extent, cy_dim_const(g, 1)), -1);
+  return cy_x_bin(b->k, CY_OP_min, low, cy_x_dim(b->k, last));
 }
 
 cy_expr cy_lower_in_range(cy_kb *b, cy_expr i, cy_dim extent) {

@@ -9,6 +9,7 @@ import re
 import resource
 import shutil
 import signal
+import stat
 import subprocess
 import time
 
@@ -404,6 +405,25 @@ def full_device(folder, args):
     return None if p.returncode == 1 and p.stderr else 'exit code %d, no diagnostic' % p.returncode
 
 
+def to_pipe(folder, args):
+    """What is no file is written to, not replaced: a library through a pipe is that of a file, and no header lies beside."""
+    pipe, path = (os.path.join(folder.out, name) for name in ('m.so', 'file/m.so'))
+    os.makedirs(os.path.dirname(path))
+    os.mkfifo(pipe)
+    with subprocess.Popen(['cat', pipe], stdout=subprocess.PIPE) as cat:
+        for output in (pipe, path):
+            code, _, err = lib.run([args.cytoc, MODEL, '-o', output], env=folder.env)
+            if code:
+                cat.kill()
+                return lib.reason(err, code)
+        got = cat.stdout.read()
+    with open(path, 'rb') as f:
+        same = f.read() == got
+    left = sorted(os.listdir(folder.out))
+    return None if same and stat.S_ISFIFO(os.stat(pipe).st_mode) and left == ['file', 'm.so'] else \
+        '%d bytes through the pipe, the same: %s; left: %s' % (len(got), same, ' '.join(left))
+
+
 def attribute_not_looked_at(folder, args):
     """An attribute of com.microsoft's operators that no importer asks for is named; hints and zeros are not."""
     node = h.make_node('MatMulNBits', ['x', 'w', 's'], ['y'], 'product', domain='com.microsoft', K=32, N=4, bits=4, block_size=16,
@@ -510,7 +530,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, attribute_not_looked_at, branch_left_out, fast_products, large_weights):
+                 child_killed, full_device, to_pipe, attribute_not_looked_at, branch_left_out, fast_products, large_weights):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
             folder = Folder(args, name)

@@ -381,6 +381,9 @@ def shapes_that_do_not_fit():
             {'a': ones(6), 's': np.array([3, 2])})
     refused('top-k', '5 of 3 elements are asked for', [N('TopK', ['a', 'k'], ['y', 'i'])], {'a': ones(2, 3), 'k': np.array([5])},
             {'a': ones(2, 3), 'k': np.array([3])})
+    for look_up in ('Gather', 'GatherElements'):
+        refused('%s of nothing' % look_up, '1 of 0 elements are asked for', [N(look_up, ['a', 'i'], ['y'], axis=0)],
+                {'a': ones(0, 3), 'i': np.zeros((1, 3), np.int64)}, {'a': ones(0, 3), 'i': np.zeros((0, 3), np.int64)})
     best = [N('NonMaxSuppression', ['b', 's', 'k'], ['z']), N('Cast', ['z'], ['y'], to=F)]
     fits_boxes = {'b': ones(1, 3, 4), 's': ones(1, 1, 3), 'k': np.array([2])}
     refused('boxes', 'sizes 4 and 3 should be equal', best, {**fits_boxes, 's': ones(1, 1, 4)}, fits_boxes)
