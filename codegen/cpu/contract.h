@@ -68,6 +68,10 @@ typedef struct cy_contract_info {
 /* How weights are stored, before and after packing. */
 typedef enum cy_weights { CY_WEIGHTS_F32, CY_WEIGHTS_F16, CY_WEIGHTS_BF16 } cy_weights;
 static inline int64_t cy_weight_bytes(cy_weights w) { return w == CY_WEIGHTS_F32 ? 4 : 2; }
+/* Behind the names of code for such weights. */
+static inline const char *cy_weights_suffix(cy_weights w) {
+  return w == CY_WEIGHTS_F32 ? "" : w == CY_WEIGHTS_F16 ? "_f16" : "_bf16";
+}
 
 /* Panels of NR output columns; inside a block of K, the NR values of each k lie together:
  *   [group][K block][panel][k in block][NR], columns beyond n are zero.

@@ -125,9 +125,9 @@ static void add_tap(cy_cg *cg, const shape *s, const V *row, V c, V *v) {
 
 /* void (i64 base, ptr tab, i64 tab_stride, ptr weights, i64 taps, i64 c, ptr to): results row by row, n each. */
 static V kernel(cy_cg *cg, const shape *s) {
-  static const char *const stored[] = {"", "_f16", "_bf16"};
   char name[60];
-  snprintf(name, sizeof name, "cyk_f32_across%u_%ux%u_%u%s", s->lanes, s->rows, s->n, s->vectors, stored[s->weights]);
+  snprintf(name, sizeof name, "cyk_f32_across%u_%ux%u_%u%s", s->lanes, s->rows, s->n, s->vectors,
+           cy_weights_suffix(s->weights));
   V fn = cy_shared_find(cg, name), v[CY_LOOP_MAX], row[16];
   if (fn)
     return fn;

@@ -123,8 +123,7 @@ static void emit_taps(cy_cg *cg, V fn, unsigned mr, unsigned nv, int flags, V *v
  * [, i64 skip] [, ptr ahead, i64 ahead_step] [, ptr next_rows, ptr next_sums, i64 next_step]); bytes. */
 static V ukernel(cy_cg *cg, unsigned mr, unsigned nv, int flags) {
   char name[60];
-  static const char *const stored[] = {"", "_f16", "_bf16"};
-  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s%s%s", mr, nv * cg->W, stored[weights_of(flags)],
+  snprintf(name, sizeof name, "cyk_f32_%ux%u%s%s%s%s%s", mr, nv * cg->W, cy_weights_suffix(weights_of(flags)),
            flags & CY_UK_SKIP ? "_skip" : "", flags & CY_UK_AHEAD ? "_ahead" : "",
            flags & CY_UK_STREAMS ? "_streams" : "", flags & CY_UK_NEXT ? "_next" : "");
   V fn = cy_shared_find(cg, name);

@@ -528,7 +528,6 @@ static const char *dot_prepare(const cy_machine *m, cy_program *p, cy_kernel_pla
 }
 
 static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f, int64_t matrices) {
-  static const char *const stored[] = {[CY_WEIGHTS_F16] = "f16", [CY_WEIGHTS_BF16] = "bf16"};
   cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
   cy_contraction_kind kind = cy_kernel_contraction(plan->kernel)->kind;
   cy_weights weights = weights_of(plan->kernel);
@@ -547,7 +546,7 @@ static const char *float_prepare(const cy_cg *cg, cy_kernel_plan *plan, form *f,
     conv_pack_form(cg, plan, arena, f);
     name = conv_algorithm(f->algo, kind == CY_CONTRACT_CONV_TRANSPOSE);
   }
-  return weights == CY_WEIGHTS_F32 ? name : cy_arena_printf(arena, "%s %s", name, stored[weights]);
+  return weights == CY_WEIGHTS_F32 ? name : cy_arena_printf(arena, "%s %s", name, cy_weights_suffix(weights) + 1);
 }
 
 void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
