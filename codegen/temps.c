@@ -1,11 +1,11 @@
 /* temps.c - temporary files and child processes that are gone in the end, whatever the end was.
  *
  * One private directory under TMPDIR holds intermediate files; outputs are written under a temporary name beside their
- * place and renamed into it, so nobody ever sees half a library; to devices and pipes they are copied. cy_temps_destroy() removes what is left; so does the
- * handler of SIGINT, SIGTERM and SIGHUP, which is why paths and children stand in fixed tables reachable from static
- * variables. A child would write files again after they were removed: the handler ends and reaps children first.
- * Whatever changes the world and the tables (a directory or child made, a child reaped) does both with the signals
- * blocked.
+ * place and renamed into it, so nobody ever sees half a library; to devices and pipes they are copied.
+ * cy_temps_destroy() removes what is left; so does the handler of SIGINT, SIGTERM and SIGHUP, which is why paths and
+ * children stand in fixed tables reachable from static variables. A child would write files again after they were
+ * removed: the handler ends and reaps children first. Whatever changes the world and the tables (a directory or child
+ * made, a child reaped) does both with the signals blocked.
  */
 #define _GNU_SOURCE
 #include "codegen/temps.h"

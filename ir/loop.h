@@ -109,8 +109,8 @@ typedef struct cy_contraction {
   int b_bits;
   int64_t b_block, b_middle;
   cy_karg b_scale;
-  cy_dtype
-      rounded; /* what a and b are rounded to; CY_I8: only a, to 127 steps of a block's largest; CY_NONE: nothing */
+  /* What a and b are rounded to; CY_I8: only a, to 127 steps of a block's largest; CY_NONE: nothing. */
+  cy_dtype rounded;
   /* matmul */
   int nbatch;
   cy_dim batch[CY_MAX_BATCH], a_batch[CY_MAX_BATCH], b_batch[CY_MAX_BATCH]; /* extents, strides (0: broadcast) */

@@ -5,8 +5,8 @@
  * least maximum relative error on the reduced interval, the low ones rounded to f32 before the next were fitted. Errors
  * (ulp, measured by tests/codegen/math_test.c): exp, log, sigmoid, tanh, erf, sin, cos, asin, atan up to 4, the
  * compositions up to 8. Infinities, NaN, denormal results (but for sigmoid, 0 below -88.4) and signed zeros (but for
- * sin) come out as libm's. Kernels that write nothing but 8-bit integers have a rougher sigmoid.
- * To know before editing: the order of operations is part of the result; contraction of a * b + c must not hurt.
+ * sin) come out as libm's. Kernels of 8-bit integers have a rougher sigmoid. To know before editing: the order of
+ * operations is part of the result; contraction of a * b + c must not hurt.
  */
 #include "loop_int.h"
 
@@ -390,15 +390,20 @@ static cy_expr expand_rough(cy_kernel *k, const cy_expr_info *x, const cy_expr *
   return x->op == CY_OP_sigmoid && x->dtype == CY_F32 ? rough_sigmoid_of(k, a[0]) : expand(k, x, a);
 }
 
-static bool stores_only_bytes(const cy_kernel *k, const cy_stmt *s) {
-  for (; s; s = s->next) {
-    cy_dtype t = s->kind == CY_S_STORE ? cy_kernel_arg_dtype(k, s->arg) : CY_I8;
-    if ((t != CY_I8 && t != CY_U8) || (s->kind == CY_S_FOR && !stores_only_bytes(k, s->body)))
-      return false;
-  }
-  return true;
+/* Does a kernel read 8-bit integers, and write nothing else? What a model in floats hands out as bytes, a mask say, is
+ * made of floats, and no such kernel's. */
+static bool is_of_bytes(const cy_kernel *k) {
+  const cy_karg_info *args;
+  uint32_t n = cy_kernel_args(k, &args);
+  bool reads = false, writes = true;
+  for (uint32_t i = 0; i < n; i++)
+    if (args[i].kind == CY_ARG_READ)
+      reads |= cy_dtype_is_byte(args[i].dtype);
+    else if (args[i].kind == CY_ARG_WRITE)
+      writes &= cy_dtype_is_byte(args[i].dtype);
+  return reads && writes;
 }
 
 void cy_kernel_expand_math(cy_kernel *k) {
-  cy_kernel_rewrite(k, (cy_rewrite){.op = stores_only_bytes(k, k->body) ? expand_rough : expand});
+  cy_kernel_rewrite(k, (cy_rewrite){.op = is_of_bytes(k) ? expand_rough : expand});
 }

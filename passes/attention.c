@@ -20,8 +20,8 @@
  *
  * Weights that are NaN may be made 0, as exporters do for rows that see no key: softmax makes all of a row NaN or
  * nothing, so the result is looked at instead. (Only where v itself is not finite, and the product NaN for that, does 0
- * stand in its place.) Masked weights may be made 0 for the same reason: their scores become -inf. The fill
- * is then known to stand for -inf, also where it is as high as -10000 (NeMo).
+ * stand in its place.) Masked weights may be made 0 for the same reason: their scores become -inf. The fill is
+ * then known to stand for -inf, also where it is as high as -10000 (NeMo).
  *
  * A column of the scores that the weights then lose, as attention sinks are written (softmax of scores and sinks side
  * by side, without its last column), is a key of zeros with a value of zeros in front of the others, whose bias is the

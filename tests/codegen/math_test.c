@@ -130,27 +130,44 @@ static void test_below(void) {
       CHECK_FAIL("e^%.9g is %.9g", x[n], y[n]);
 }
 
-/* Bytes are a rougher sigmoid's, within a twentieth of a step of the right one, at both ends, too. */
-static void test_bytes(void) {
-  enum { N = 8192 };
-  static float x[N];
-  static uint8_t y[N];
-  cyrt_slot slots[2] = {{x}, {y}};
-  cy_kernel *k = cy_kernel_create(g, "bytes");
-  cy_karg from = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), to = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_U8, 0);
-  cy_var i = cy_kernel_add_var(k, d(N));
+/* y = (sigmoid(x + b) - low) * scale as bytes; b: of dtype `with`. */
+static void bytes_of(const char *name, cy_dtype with, const float *x, const void *b, double low, double scale, int n,
+                     uint8_t *y) {
+  cyrt_slot slots[3] = {{(void *)x}, {(void *)b}, {y}};
+  cy_kernel *k = cy_kernel_create(g, name);
+  cy_karg from = cy_kernel_add_arg(k, CY_ARG_READ, CY_F32, 0), plus = cy_kernel_add_arg(k, CY_ARG_READ, with, 0);
+  cy_karg to = cy_kernel_add_arg(k, CY_ARG_WRITE, CY_U8, 0);
+  cy_var i = cy_kernel_add_var(k, d(n));
   cy_kernel_add_grid(k, i);
   cy_kernel_set_grid_lanes(k, true);
-  cy_expr value = cy_x_un(k, CY_OP_sigmoid, cy_x_load(k, from, cy_x_var(k, i)));
-  value = cy_x_un(k, CY_OP_round, cy_x_bin(k, CY_OP_mul, value, cy_x_const(k, CY_F32, 255)));
+  cy_expr added = cy_x_cast(k, cy_x_load(k, plus, cy_x_var(k, i)), CY_F32);
+  cy_expr value = cy_x_un(k, CY_OP_sigmoid, cy_x_bin(k, CY_OP_add, cy_x_load(k, from, cy_x_var(k, i)), added));
+  value = cy_x_bin(k, CY_OP_sub, value, cy_x_const(k, CY_F32, low));
+  value = cy_x_un(k, CY_OP_round, cy_x_bin(k, CY_OP_mul, value, cy_x_const(k, CY_F32, scale)));
   cy_kernel_store(k, to, cy_x_var(k, i), cy_x_cast(k, value, CY_U8));
   cy_kernel_expand_math(k);
+  jit_kernel(j, k)(slots, 0, n, 0);
+}
+
+/* Bytes of bytes are a rougher sigmoid's, within a twentieth of a step of the right one, at both ends, too; those of
+ * floats are the right one's, and hundreds of times finer steps show it. */
+static void test_bytes(void) {
+  enum { N = 8192 };
+  static float x[N], none[N];
+  static int8_t zero[N];
+  static uint8_t y[N];
   for (int n = 0; n < N; n++)
     x[n] = n == 0 ? -INFINITY : n == 1 ? INFINITY : n == 2 ? -1e30f : n == 3 ? 1e30f : (float)(n - N / 2) / 256;
-  jit_kernel(j, k)(slots, 0, N, 0);
+  bytes_of("bytes", CY_I8, x, zero, 0, 255, N, y);
   for (int n = 0; n < N; n++)
     if (fabs(255 * truth(CY_OP_sigmoid, x[n], 0) - y[n]) > 0.55)
       CHECK_FAIL("the byte of sigmoid(%.9g) is %d", x[n], y[n]);
+  for (int n = 0; n < N; n++)
+    x[n] = (float)n / N / 100;
+  bytes_of("floats", CY_F32, x, none, 0.5, 1e5, N, y);
+  for (int n = 0; n < N; n++)
+    if (fabs(1e5 * (truth(CY_OP_sigmoid, x[n], 0) - 0.5) - y[n]) > 0.55)
+      CHECK_FAIL("of floats the byte of sigmoid(%.9g) is %d", x[n], y[n]);
 }
 
 /* What is divided by a constant first: gelu's erf(x / sqrt(2)). */

@@ -2,8 +2,8 @@
 computes only where a suite asks for it: our own kernels are what is tested.
 
 A library loaded under the mock driver compiles its kernels by the machine's C compiler; what was compiled once is kept in
-build/tests/cuda/mock/cache, by its text. With --nvrtc kernels run as NVRTC compiles
-them: the mock hands its PTX on.
+build/tests/cuda/mock/cache, by its text. With --nvrtc kernels run as NVRTC compiles them:
+the mock hands its PTX on.
 """
 import glob
 import os

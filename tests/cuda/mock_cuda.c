@@ -1,11 +1,11 @@
 /* mock_cuda.c - a libcuda.so.1 without a GPU: memory is the host's, kernels run through the shim (shim.h).
  *
  * An image is the CUDA C text that mock_nvrtc.c handed on, or PTX, which ptx.py makes C of; loading one compiles it by
- * the machine's C compiler. Streams
- * do everything at once, unless they are being captured: then operations are kept, and a graph does them when it is
- * launched. What a driver refuses while a stream is recorded is refused here, too, and spoils the recording.
- * The test steers and looks through mock_cuda(), which is no part of the driver's interface. Current contexts
- * are a thread's own; memory and what streams do are behind a lock, as the shim runs one kernel at a time.
+ * the machine's C compiler. Streams do everything at once, unless they are being captured: then operations are kept, and
+ * a graph does them when it is launched. What a driver refuses while a stream is recorded is refused here, too, and
+ * spoils the recording. The test steers and looks through mock_cuda(), which is no part of the driver's interface.
+ * Current contexts are a thread's own; memory and what streams do are behind a lock, as the shim runs one kernel at a
+ * time.
  */
 #define _GNU_SOURCE
 #include "tests/cuda/mock_cuda.h"
