@@ -178,6 +178,8 @@ static cy_val present(cy_importer *im, const gqa *a, cy_val past, cy_val now) {
   cy_val added = in[0] && in[1] ? cy_build(im->g, CY_OP_gather_elements, in, 2, &axis, 1, NULL, 1) : 0;
   if (!added || !past)
     return added;
+  whole[2] = a->capacity; /* past may have symbols of its own for the batch */
+  past = cy_build_reshape(im->g, past, whole, 4);
   past = grown(im, past, 2, false, cy_dim_sub(im->g, a->total, a->capacity), LIKE(past, 0));
   return SELECT(BINARY(lt, j, a->before), past, added);
 }
