@@ -55,7 +55,6 @@ void cy_across_emit(cy_cg *cg, const cy_core *core, unsigned lanes);
 /* ---- conv_planar.c ---- */
 
 /* Of a desc that is, or might be, planar. */
-bool cy_planar_possible(const cy_conv_desc *desc);
 double cy_planar_cost(const cy_cg *cg, const cy_conv_desc *desc); /* cycles on one core */
 cy_pack_layout cy_planar_layout(const cy_cg *cg, const cy_conv_desc *desc);
 /* cy_pack_source.tap_map of it. */

@@ -389,8 +389,6 @@ void cy_planar_emit(cy_cg *cg, const cy_conv_desc *d, cy_contract_info *info) {
 
 /* ---- the choice ---- */
 
-bool cy_planar_possible(const cy_conv_desc *d) { return d->weights == CY_WEIGHTS_F32 && !d->transposed; }
-
 /* Measured on Sapphire Rapids: to copy a vector and a row, also in phases; to hand a vector of sums on. */
 static const double COPIED = 2, PARTED = 3, ROW = 80, HANDED_ON = 6;
 /* Weights are read again for every piece; a cycle brings so many bytes of those that stay in the cache. */
