@@ -524,12 +524,39 @@ def large_weights(folder, args):
     return None
 
 
+def contenders(folder, args):
+    """cyto-bench starts a process for each contender that is asked for, in turns, and shows what it prints; one that fails
+    leaves a row that says why. A program that writes its arguments down stands for Python."""
+    python, calls, rows = (os.path.join(folder.root, name) for name in ('python', 'calls', 'rows.json'))
+    with open(python, 'w', encoding='utf-8') as f:
+        f.write('#!/bin/sh\necho "$*" >>%s\ncase "$*" in *openvino*) echo "no openvino" >&2; exit 1;; esac\n'
+                'echo 1.5 2.5 3.5 0.5 7 4096\n' % calls)
+    os.chmod(python, 0o755)
+    bench = [os.path.join(args.build, 'cyto-bench'), MODEL, '--seconds', '0.01', '--dim', 'batch=2']
+    code, out, err = lib.run(bench + ['--threads', '2', '--against', 'ort,openvino,torch-compile', '--json', rows],
+                             env=dict(folder.env, CYTO_PYTHON=python))
+    want = [['bench_ort.py', 'digits.onnx', '2'], ['bench_openvino.py', 'digits.onnx', '2'],
+            ['bench_torch.py', 'cpu', 'compile', 'digits.onnx', '2']]
+    want += [want[0], want[2]] * 4  # five processes of each, but of one that failed
+    want = [' '.join(call + ['0.01', '1', '--dim', 'batch=2']) for call in want]
+    found = re.sub(r'\S*/', '', read(calls)).splitlines()
+    if code or found != want:
+        return lib.reason(err, code) if code else 'these calls: ' + '; '.join(found)
+    got = {row['contender']: row.get('failure') or row['median']['median_ms'] for row in json.loads(read(rows))}
+    del got['compiled -O3']
+    if got != {'ONNX Runtime': 3.5, 'OpenVINO': 'not run: no openvino', 'torch.compile': 3.5}:
+        return 'these rows: %s' % got
+    code, _, err = lib.run(bench + ['--against', 'ort,tensorflow'])
+    return None if code == 2 and "bad value of '--against'" in err else lib.reason(err, code)
+
+
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, attribute_not_looked_at, branch_left_out, fast_products, large_weights):
+                 child_killed, full_device, to_pipe, attribute_not_looked_at, branch_left_out, fast_products, large_weights,
+                 contenders):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):
             folder = Folder(args, name)

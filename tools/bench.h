@@ -2,8 +2,8 @@
  *
  * cyto-bench.c reads the command line and starts the processes, bench_child.c is what a measured process of ours does,
  * bench_report.c writes the results. One measurement is one process: it loads a model, runs it once, then again and
- * again for a given time, and prints one line of numbers. tools/bench_ort.py does the same with ONNX Runtime,
- * tools/bench_torch.py with PyTorch.
+ * again for a given time, and prints one line of numbers. tools/bench_ort.py, bench_openvino.py and bench_torch.py do the
+ * same with other frameworks.
  */
 #ifndef CY_TOOLS_BENCH_H
 #define CY_TOOLS_BENCH_H
@@ -26,6 +26,7 @@ typedef enum cy_bench_contender {
   CY_BENCH_COMPILED,
   CY_BENCH_EAGER,
   CY_BENCH_ORT,
+  CY_BENCH_OPENVINO,
   CY_BENCH_TORCH, /* eager, */
   CY_BENCH_TORCH_COMPILED,
   CY_BENCH_TORCH_GRAPHED, /* eager, captured once as a CUDA graph */

@@ -5,11 +5,10 @@ Out: "load_ms first_ms median_ms min_ms runs peak_kb" on stdout; the inputs are 
 
 Imports are not part of the load time, nor their memory part of the peak.
 """
-import resource
 import sys
 import time
 
-import bench_inputs
+import bench_common
 
 try:
     import onnxruntime as ort
@@ -20,41 +19,27 @@ NUMBERS = {'float': 1, 'uint8': 2, 'int8': 3, 'uint16': 4, 'int16': 5, 'int32': 
            'double': 11, 'uint32': 12, 'uint64': 13}
 
 
-def resident_kb():
-    with open('/proc/self/statm', encoding='ascii') as f:
-        return int(f.read().split()[1]) * 4
-
-
 def main():
     model, threads, seconds, seed = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
-    pairs = bench_inputs.read_pairs(sys.argv[5:])
+    pairs = bench_common.read_pairs(sys.argv[5:])
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    before, start = resident_kb(), time.perf_counter()
+    before, start = bench_common.resident_kb(), time.perf_counter()
     session = ort.InferenceSession(model, options, providers=['CPUExecutionProvider'])
     load = time.perf_counter() - start
-    feeds = {p.name: bench_inputs.make(p.name, NUMBERS[p.type[len('tensor('):-1]], p.shape, seed + i, pairs)
+    feeds = {p.name: bench_common.make(p.name, NUMBERS[p.type[len('tensor('):-1]], p.shape, seed + i, pairs)
              for i, p in enumerate(session.get_inputs())}
     start = time.perf_counter()
     session.run(None, feeds)
-    first, times = time.perf_counter() - start, []
+    first = time.perf_counter() - start
     binding = session.io_binding()
     for name, value in feeds.items():
         binding.bind_cpu_input(name, value)
     for port in session.get_outputs():
         binding.bind_output(port.name)
-    start = time.perf_counter()
-    end = start + seconds
-    while start < end or len(times) < 3:
-        session.run_with_iobinding(binding)
-        stop = time.perf_counter()
-        times.append(stop - start)
-        start = stop
-    times.sort()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    print('%.6f %.6f %.6f %.6f %d %d' % (load * 1e3, first * 1e3, times[len(times) // 2] * 1e3, times[0] * 1e3,
-                                         len(times), peak))
+    times = bench_common.timed(lambda: session.run_with_iobinding(binding), seconds)
+    bench_common.report(load, first, times, bench_common.peak_kb() - before)
 
 
 if __name__ == '__main__':

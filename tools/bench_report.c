@@ -15,7 +15,7 @@
 #include <time.h>
 
 const char *const cy_bench_contender_names[CY_BENCH_N_CONTENDERS] = {
-    "compiled -O3", "eager -O0", "ONNX Runtime", "PyTorch eager", "torch.compile", "PyTorch graphed"};
+    "compiled -O3", "eager -O0", "ONNX Runtime", "OpenVINO", "PyTorch eager", "torch.compile", "PyTorch graphed"};
 
 /* name, offset: the numbers of a sample */
 #define SAMPLE_FIELDS(X) X(load_ms) X(first_ms) X(median_ms) X(min_ms) X(runs) X(peak_kb)

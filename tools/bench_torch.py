@@ -1,9 +1,9 @@
 """One measured process of cyto-bench for PyTorch: make a module of an ONNX model, run it, print one line of numbers.
 
-In:  MODEL MODE SECONDS SEED [--dim NAME=N] [--shape NAME=AxB] [--range NAME=LO:HI] ...; MODE: eager, compile
-     (torch.compile, max-autotune) or graphed (eager, captured once as a CUDA graph). CYTO_TORCH_DEVICE: cuda.
+In:  DEVICE MODE MODEL THREADS SECONDS SEED [--dim NAME=N] [--shape NAME=AxB] [--range NAME=LO:HI] ...; DEVICE: cpu or
+     cuda; MODE: eager, compile (torch.compile, max-autotune) or graphed (eager, captured once as a CUDA graph).
 Out: "load_ms first_ms median_ms min_ms runs peak_kb" on stdout; the inputs are those that bench_child.c makes. A run
-     copies inputs to the device and outputs back, as ours does. peak_kb is memory of the device.
+     copies inputs to the device and outputs back, as ours does. peak_kb is memory of the device. THREADS are the CPU's.
 
 What follows from sizes and constants alone is computed once; the rest becomes a torch.fx graph of calls that an author of
 a PyTorch model would have written. Images are channels-last.
@@ -23,7 +23,7 @@ try:
 except ImportError as problem:
     sys.exit('%s is not installed in this Python' % problem.name)
 
-import bench_inputs
+import bench_common
 
 OPS = {}
 
@@ -390,6 +390,14 @@ def build(model, feeds, device):
     return fx.GraphModule(b.root.to(device), b.graph).eval(), inputs
 
 
+def compiled(module, device):
+    """By torch.compile. What makes it fastest on a CPU besides is an option of its own: weights as constants."""
+    if device == 'cpu':
+        import torch._inductor.config
+        torch._inductor.config.freezing = True
+    return torch.compile(module, mode='max-autotune')
+
+
 def graphed(module, inputs):
     """One launch of the captured module on fixed memory."""
     side = torch.cuda.Stream()
@@ -409,19 +417,19 @@ def graphed(module, inputs):
 
 
 def main():
-    path, mode, seconds, seed = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
-    device = os.environ.get('CYTO_TORCH_DEVICE', 'cuda')
+    device, mode, path = sys.argv[1:4]
+    threads, seconds, seed = int(sys.argv[4]), float(sys.argv[5]), int(sys.argv[6])
     if device == 'cuda' and not torch.cuda.is_available():
         sys.exit('this PyTorch (%s) sees no CUDA device' % torch.__version__)
-    pairs = bench_inputs.read_pairs(sys.argv[5:])
+    if device == 'cpu':
+        torch.set_num_threads(threads)
+    pairs = bench_common.read_pairs(sys.argv[7:])
     model = onnx.load(path)
-    given = {t.name for t in model.graph.initializer}
-    feeds = {p.name: bench_inputs.make(p.name, *bench_inputs.port_type(p), seed + i, pairs)
-             for i, p in enumerate(p for p in model.graph.input if p.name not in given)}
-    start = time.perf_counter()
+    feeds = bench_common.feeds_of(model, seed, pairs)
+    before, start = bench_common.resident_kb(), time.perf_counter()
     with torch.inference_mode():
         module, inputs = build(model, feeds, device)
-        run = torch.compile(module, mode='max-autotune') if mode == 'compile' else module
+        run = compiled(module, device) if mode == 'compile' else module
         load = time.perf_counter() - start
         pinned = device == 'cuda'
         host = [channels_last(torch.from_numpy(a)).pin_memory() if pinned else channels_last(torch.from_numpy(a))
@@ -444,19 +452,11 @@ def main():
             run = graphed(module, inputs)
         for _ in range(3):
             once()
-        times, start = [], time.perf_counter()
-        end = start + seconds
-        while start < end or len(times) < 3:
-            once()
-            stop = time.perf_counter()
-            times.append(stop - start)
-            start = stop
+        times = bench_common.timed(once, seconds)
     if os.environ.get('CYTO_TORCH_OUTPUT'):
         np.savez(os.environ['CYTO_TORCH_OUTPUT'], *[r.numpy() for r in results])
-    times.sort()
-    peak = torch.cuda.max_memory_allocated() // 1024 if device == 'cuda' else 0
-    print('%.6f %.6f %.6f %.6f %d %d' % (load * 1e3, first * 1e3, times[len(times) // 2] * 1e3, times[0] * 1e3, len(times),
-                                         peak))
+    bench_common.report(load, first, times, torch.cuda.max_memory_allocated() // 1024 if device == 'cuda'
+                        else bench_common.peak_kb() - before)
 
 
 if __name__ == '__main__':

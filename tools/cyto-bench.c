@@ -1,13 +1,13 @@
-/* cyto-bench.c - measures compiled models against our own eager mode and against ONNX Runtime.
+/* cyto-bench.c - measures compiled models against our own eager mode and against other frameworks.
  *
- * In:  models and options (usage() below); cytoc beside this program, ONNX Runtime through build/venv or $CYTO_PYTHON.
+ * In:  models and options (usage() below); cytoc beside this program, other frameworks through build/venv or $CYTO_PYTHON.
  *      A library that was compiled elsewhere is measured as it is, without cytoc; other frameworks run the model beside
  *      it, NAME.onnx, if there is one.
  * Out: a table on stdout; JSON, CSV and a section appended to a Markdown file where asked.
  *
  * Every number comes from processes of their own. For each model, batch size and number of threads the contenders take
  * turns, process by process, so that a machine that changes speed changes it for all of them. A measured process is
- * this program again (--child, see bench_child.c) or tools/bench_ort.py; it prints one line of numbers.
+ * this program again (--child, see bench_child.c) or one of tools/bench_*.py; it prints one line of numbers.
  */
 #include "tools/bench.h"
 
@@ -30,7 +30,7 @@ typedef struct options {
   int n_models;
   int threads[CY_BENCH_MAX_LIST], n_threads;
   int batches[CY_BENCH_MAX_LIST], n_batches;
-  int against[CY_BENCH_N_CONTENDERS];
+  int chosen, against[CY_BENCH_N_CONTENDERS]; /* --against was given; which contenders */
   int processes;
   double seconds;
   const char *seed, *target, *json, *csv, *results;
@@ -56,8 +56,8 @@ static void usage(FILE *out) {
   fputs("usage: cyto-bench MODEL.onnx|MODEL.so... [options]\n"
         "  --threads 1,2          numbers of threads\n"
         "  --batch 1,8            sizes for the dim named 'batch'\n"
-        "  --against eager,ort    contenders beside compiled -O3 (default both; 'none'); for CUDA: eager, torch,\n"
-        "                         torch-compile, torch-graph (default all)\n"
+        "  --against LIST         contenders beside compiled -O3: eager (-O0), ort, openvino, torch, torch-compile\n"
+        "                         (default eager,ort; 'none'); CUDA: eager, torch, torch-compile, torch-graph (all)\n"
         "  --dim NAME=N  --shape INPUT=AxBxC  --range INPUT=LO:HI\n"
         "                         sizes left open by the model, and values of an input; of all models when\n"
         "                         given before the first, else of the one before\n"
@@ -129,18 +129,20 @@ static double file_kb(const char *path) {
 
 /* ---- contenders ---- */
 
-/* Its name in --against, what measures it besides ourselves, and which of several ways that is asked for; is it on the
- * device, or on the CPU? */
+/* Its name in --against, what measures it besides ourselves, which of several ways that is asked for, and whether it
+ * runs on a CPU and on a device. */
+enum { NEVER, ON_REQUEST, BY_DEFAULT };
 static const struct {
   const char *name, *script, *mode;
   int on_cpu, on_device;
 } contenders[CY_BENCH_N_CONTENDERS] = {
-    [CY_BENCH_COMPILED] = {NULL, NULL, NULL, 1, 1},
-    [CY_BENCH_EAGER] = {"eager", NULL, NULL, 1, 1},
-    [CY_BENCH_ORT] = {"ort", "bench_ort.py", NULL, 1, 0},
-    [CY_BENCH_TORCH] = {"torch", "bench_torch.py", "eager", 0, 1},
-    [CY_BENCH_TORCH_COMPILED] = {"torch-compile", "bench_torch.py", "compile", 0, 1},
-    [CY_BENCH_TORCH_GRAPHED] = {"torch-graph", "bench_torch.py", "graphed", 0, 1},
+    [CY_BENCH_COMPILED] = {NULL, NULL, NULL, BY_DEFAULT, BY_DEFAULT},
+    [CY_BENCH_EAGER] = {"eager", NULL, NULL, BY_DEFAULT, BY_DEFAULT},
+    [CY_BENCH_ORT] = {"ort", "bench_ort.py", NULL, BY_DEFAULT, NEVER},
+    [CY_BENCH_OPENVINO] = {"openvino", "bench_openvino.py", NULL, ON_REQUEST, NEVER},
+    [CY_BENCH_TORCH] = {"torch", "bench_torch.py", "eager", ON_REQUEST, BY_DEFAULT},
+    [CY_BENCH_TORCH_COMPILED] = {"torch-compile", "bench_torch.py", "compile", ON_REQUEST, BY_DEFAULT},
+    [CY_BENCH_TORCH_GRAPHED] = {"torch-graph", "bench_torch.py", "graphed", NEVER, BY_DEFAULT},
 };
 
 /* A library, compiled elsewhere? */
@@ -218,10 +220,12 @@ static int sample_take(const options *o, const char *model, const cy_bench_pairs
       snprintf(script, sizeof script, "%s/../share/cyto/%s", o->bin, contenders[r->contender].script);
     arg_add(&a, getenv("CYTO_PYTHON") ? getenv("CYTO_PYTHON") : access(python, X_OK) == 0 ? python : "python3");
     arg_add(&a, script);
+    if (contenders[r->contender].mode) {
+      arg_add(&a, r->device ? "cuda" : "cpu");
+      arg_add(&a, contenders[r->contender].mode);
+    }
     source_path(model, source, sizeof source);
     arg_add(&a, source);
-    if (contenders[r->contender].mode)
-      snprintf(threads, sizeof threads, "%s", contenders[r->contender].mode);
   } else {
     library_path(o, model, r->contender, library, sizeof library);
     arg_add(&a, o->self);
@@ -365,8 +369,10 @@ static int option_read(options *o, const char *name, const char *value) {
     return list_read(value, o->threads, &o->n_threads);
   if (!strcmp(name, "--batch"))
     return list_read(value, o->batches, &o->n_batches);
-  if (!strcmp(name, "--against"))
+  if (!strcmp(name, "--against")) {
+    o->chosen = 1;
     return against_read(value, o->against);
+  }
   if (!strcmp(name, "--dim") || !strcmp(name, "--shape") || !strcmp(name, "--range"))
     return pair_read(o, name, value);
   if (!strcmp(name, "--processes")) {
@@ -410,13 +416,15 @@ static int options_read(options *o, int argc, char **argv) {
   return !o->n_models;
 }
 
-/* --target=cuda is the device that is present. Contenders that do not run there, or here, are left out. Returns 1 after
- * a message. */
+/* --target=cuda is the device that is present. Contenders that do not run there, or here, are left out, and, unless
+ * --against names them, those that nobody asked for. Returns 1 after a message. */
 static int device_choose(options *o) {
   char missing[1024];
   int device = o->target && (!strncmp(o->target, "cuda", 4) || !strncmp(o->target, "sm_", 3));
-  for (int c = 0; c < CY_BENCH_N_CONTENDERS; c++)
-    o->against[c] &= device ? contenders[c].on_device : contenders[c].on_cpu;
+  for (int c = 0; c < CY_BENCH_N_CONTENDERS; c++) {
+    int runs = device ? contenders[c].on_device : contenders[c].on_cpu;
+    o->against[c] = o->chosen && c != CY_BENCH_COMPILED ? o->against[c] && runs != NEVER : runs == BY_DEFAULT;
+  }
   if (!device)
     return 0;
   if (cy_bench_device(o->arch, o->device, missing)) {
@@ -478,7 +486,6 @@ int main(int argc, char **argv) {
   static options o = {.threads = {1},
                       .n_threads = 1,
                       .n_batches = 1,
-                      .against = {1, 1, 1, 1, 1, 1},
                       .processes = 5,
                       .seconds = 0.5,
                       .seed = "1",

@@ -72,7 +72,7 @@ def carry(args, libraries):
     for folder in ('bin', os.path.join('share', 'cyto')):
         os.makedirs(os.path.join(args.save, folder), exist_ok=True)
     shutil.copy(os.path.join(args.build, 'cyto-bench'), os.path.join(args.save, 'bin'))
-    for script in ('bench_torch.py', 'bench_inputs.py'):
+    for script in ('bench_torch.py', 'bench_common.py'):
         shutil.copy(os.path.join(root, 'tools', script), os.path.join(args.save, 'share', 'cyto'))
     path = os.path.join(args.save, 'run.sh')
     with open(path, 'w', encoding='utf-8') as f:

@@ -1,4 +1,7 @@
-"""The inputs that all contenders of cyto-bench are given: those of bench_child.c."""
+"""What the contenders of cyto-bench that run in Python share: inputs (those of bench_child.c), timing, the line they print."""
+import resource
+import time
+
 import numpy as np
 
 TYPES = {1: np.float32, 11: np.float64, 10: np.float16, 7: np.int64, 6: np.int32, 5: np.int16, 3: np.int8, 2: np.uint8,
@@ -36,3 +39,40 @@ def make(name, onnx_type, dims, seed, pairs):
         high += 0 if real else 1
     values = low + (high - low) * hashed(int(np.prod(dims, dtype=np.int64)), seed)
     return (values if real else np.floor(values)).astype(dtype).reshape(dims)
+
+
+def feeds_of(model, seed, pairs):
+    """{name: array} for an ONNX model."""
+    given = {t.name for t in model.graph.initializer}
+    return {p.name: make(p.name, *port_type(p), seed + i, pairs)
+            for i, p in enumerate(p for p in model.graph.input if p.name not in given)}
+
+
+def resident_kb():
+    """Memory that this process holds now."""
+    with open('/proc/self/statm', encoding='ascii') as f:
+        return int(f.read().split()[1]) * 4
+
+
+def peak_kb():
+    """The most that it ever held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def timed(once, seconds):
+    """How long each call of once() took, for so many seconds and three calls at least."""
+    times, start = [], time.perf_counter()
+    end = start + seconds
+    while start < end or len(times) < 3:
+        once()
+        stop = time.perf_counter()
+        times.append(stop - start)
+        start = stop
+    return times
+
+
+def report(load, first, times, kb):
+    """The line that cyto-bench reads: seconds in milliseconds, the number of runs, memory."""
+    times = sorted(times)
+    print('%.6f %.6f %.6f %.6f %d %d' % (load * 1e3, first * 1e3, times[len(times) // 2] * 1e3, times[0] * 1e3,
+                                         len(times), kb))
