@@ -235,6 +235,7 @@ cy_content cy_onnx_holding(cy_importer *im, cy_content_kind kind, const cy_type 
 cy_content cy_onnx_empty_sequence(cy_importer *im, cy_dtype dtype);
 cy_val cy_onnx_make_sequence(cy_importer *im, const cy_val *v, uint32_t count, cy_content content);
 const cy_val *cy_onnx_known_sequence(const cy_importer *im, cy_val v, uint32_t *out_count); /* its elements; NULL: not known */
+cy_val cy_onnx_cut_sequence(cy_importer *im, cy_val x); /* of the slices of x along its first axis, which they lack */
 cy_val cy_onnx_sequence_length(cy_importer *im, cy_val v);
 bool cy_onnx_is_sequence(const cy_importer *im, cy_val v);
 cy_val cy_onnx_sequence_at(cy_importer *im, cy_val sequence, cy_val place); /* place: i64 scalar */
@@ -273,7 +274,7 @@ const cy_dim *cy_onnx_pads_run_time(cy_importer *im, const cy_onnx_node *n, uint
 cy_val cy_onnx_reshape_run_time(cy_importer *im, cy_val x, cy_val shape, int rank, bool allow_zero);
 static inline const cy_type *cy_onnx_type(const cy_importer *im, cy_val v) { return &cy_value_of(im->g, v)->type; }
 
-/* An error that a branch of an If is not forgiven, see onnx_control.c. */
+/* An error that a branch of an If is not forgiven, see onnx_branch.c. */
 #define MALFORMED(im, ...) ((im)->malformed++, cy_build_error((im)->g, __VA_ARGS__))
 
 /* The vocabulary of compositions; `im` is the importer at hand. */

@@ -1,218 +1,17 @@
-/* onnx_control.c - If, Loop and Scan.
+/* onnx_control.c - Loop, Scan and SequenceMap; If is in onnx_branch.c.
  *
- * In:  nodes with subgraphs. Out: `if` and `loop` nodes that own blocks; an If whose condition is known is imported in
- * place. Blocks use values of the enclosing graph directly, as ONNX subgraphs do. A loop-carried value may change its
- * shape from one iteration to the next. The body is imported with the shapes of the initial values first; dims that
- * come out different become symbols and the body is imported again, until nothing changes. A loop of few known
- * iterations that fills a sequence becomes one body behind the other, so that the elements are known. Scan is a loop
+ * In:  nodes with subgraphs. Out: `loop` nodes that own blocks, which use values of the enclosing graph directly, as ONNX
+ * subgraphs do. A loop-carried value may change its shape from one iteration to the next. The body is imported with the
+ * shapes of the initial values first; dims that come out different become symbols and the body is imported again, until
+ * nothing changes. A loop of few known iterations that fills a sequence becomes one body behind the other, so that the
+ * elements are known; a sequence that a longer one fills with tensors of one shape is a scanned output. Scan is a loop
  * whose body takes slices of the scanned inputs.
  */
-#include "frontend/import_int.h"
+#include "frontend/control.h"
 
 #include <string.h>
 
 #define X (n->in[0])
-
-typedef struct bound_sym {
-  cy_sym sym;
-  uint32_t output, axis;
-} bound_sym;
-
-/* Symbols made for dims of outputs, to be bound when the node exists. */
-typedef struct new_syms {
-  bound_sym *list;
-  uint32_t n;
-} new_syms;
-
-static cy_dim new_count(cy_importer *im, new_syms *s, uint32_t output, uint32_t axis) {
-  cy_sym sym = cy_sym_new(im->g, NULL, CY_SYM_COUNT);
-  cy_sym_of(im->g, sym)->min = 0;
-  s->list[s->n++] = (bound_sym){sym, output, axis};
-  return cy_dim_sym(im->g, sym);
-}
-
-static void bind_all(cy_importer *im, const new_syms *s, cy_val first) {
-  for (uint32_t i = 0; i < s->n; i++)
-    cy_onnx_bind_count(im, s->list[i].sym, cy_build_output(im->g, first, s->list[i].output), s->list[i].axis);
-}
-
-static void find_newest(void *ctx, cy_sym s) {
-  cy_sym *newest = ctx;
-  *newest = s > *newest ? s : *newest;
-}
-
-/* x with dims of 1 in front taken away or added, as broadcasting would; x itself where that does not give the rank. */
-static cy_val with_rank(cy_importer *im, cy_val x, int rank) {
-  const cy_type t = *cy_onnx_type(im, x);
-  cy_dim d[CY_MAX_RANK];
-  for (int i = 0; i < rank; i++)
-    d[i] = i < rank - t.rank ? cy_dim_const(im->g, 1) : t.dim[i + t.rank - rank];
-  for (int i = 0; i < t.rank - rank; i++)
-    if (!cy_dim_is(im->g, t.dim[i], 1))
-      return x;
-  return t.rank == rank || t.content ? x : cy_build_reshape(im->g, x, d, rank);
-}
-
-/* Dims that depend on later symbols than `newest`, which are known within a body only, become 0. */
-static void outer_dims(cy_importer *im, cy_type *t, cy_sym newest) {
-  for (int i = 0; i < t->rank; i++) {
-    cy_sym last = 0;
-    cy_dim_symbols(im->g, t->dim[i], find_newest, &last);
-    t->dim[i] = last > newest ? cy_dim_const(im->g, 0) : t->dim[i];
-  }
-}
-
-/* ---- If ---- */
-
-static bool unify(cy_importer *im, const cy_onnx_node *n, uint32_t k, const cy_type *a, const cy_type *b,
-                  new_syms *syms, cy_type *out) {
-  cy_content both = a->content;
-  bool same = a->dtype == b->dtype && a->rank == b->rank;
-  if (!same || (a->content && !cy_content_join(im->g, a->content, b->content, &both)))
-    return cy_build_error(im->g, cy_arena_printf(im->arena, "output '%s'", n->proto->output[k]),
-                          "the branches give %s and %s: both must have the same type and rank; if the condition tests "
-                          "a dimension, fix that with --dim",
-                          cy_type_text(im->g, a), cy_type_text(im->g, b));
-  *out = *a;
-  out->content = both;
-  for (uint32_t i = 0; i < a->rank; i++)
-    if (a->dim[i] != b->dim[i])
-      out->dim[i] = new_count(im, syms, k, i);
-  return true;
-}
-
-static bool import_branch(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, cy_block *out_block,
-                          cy_val *results) {
-  cy_block here = cy_build_block(im->g), b = cy_block_create(im->g, here);
-  cy_build_in(im->g, b);
-  bool ok = cy_import_subgraph(im, n, graph, NULL, 0, results);
-  cy_build_in(im->g, here);
-  cy_onnx_at(im, n);
-  if (ok)
-    cy_block_set_results(im->g, b, results, (uint32_t)graph->n_output);
-  *out_block = b;
-  return ok;
-}
-
-/* A branch that cannot be compiled for the sizes at hand, as exporters write them: they squeeze an axis "if it is 1".  If
- * it is taken the run fails; what it would give has the other branch's type. */
-static bool refuse_branch(cy_importer *im, const cy_onnx_node *n, cy_block *block, const cy_val *other, cy_sym newest,
-                          cy_val *results) {
-  cy_block here = cy_build_block(im->g);
-  *block = cy_block_create(im->g, here);
-  cy_build_in(im->g, *block);
-  cy_val cond = CAST(X, CY_BOOL);
-  cy_val never = cond ? cy_build(im->g, CY_OP_refuse, &cond, 1, NULL, 0, NULL, 1) : 0;
-  never = never && cy_onnx_type(im, never)->rank ? cy_build_reshape(im->g, never, NULL, 0) : never;
-  for (uint32_t k = 0; k < n->nout; k++) {
-    cy_type t = *cy_onnx_type(im, other[k]);
-    outer_dims(im, &t, newest);
-    results[k] = never && !t.content ? cy_onnx_fill(im, CAST(never, (cy_dtype)t.dtype), t.dim, t.rank) : 0;
-  }
-  bool ok = true;
-  for (uint32_t k = 0; k < n->nout; k++)
-    ok = ok && results[k];
-  if (ok)
-    cy_block_set_results(im->g, *block, results, n->nout);
-  cy_build_in(im->g, here);
-  return ok;
-}
-
-/* Both branches; one may be refused when the other is right. */
-static bool import_branches(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *const graphs[2],
-                            cy_block blocks[2], cy_val *const results[2]) {
-  cy_sym newest = cy_sym_count(im->g);
-  uint32_t malformed = im->malformed;
-  size_t mark[3] = {cy_diag_count(im->diag)};
-  bool ok[2];
-  for (int i = 0; i < 2; i++) {
-    ok[i] = import_branch(im, n, graphs[i], &blocks[i], results[i]);
-    mark[i + 1] = cy_diag_count(im->diag);
-  }
-  if (ok[0] == ok[1] || im->malformed != malformed)
-    return ok[0] && ok[1];
-  int bad = ok[0] ? 1 : 0;
-  if (mark[bad] == mark[bad + 1])
-    return false;
-  cy_diag_soften(im->diag, mark[bad], mark[bad + 1]);
-  cy_location where = cy_importer_at(im, n);
-  cy_diag_add(im->diag, CY_NOTE, &where, "the %s branch is left out for that; a run that takes it fails", bad ? "else" : "then");
-  return refuse_branch(im, n, &blocks[bad], results[!bad], newest, results[bad]);
-}
-
-static bool check_results(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph, const char *which,
-                          uint32_t expected) {
-  if (graph->n_output == expected)
-    return true;
-  return cy_build_error(im->g, which, "the subgraph has %zu outputs, the node '%s' needs %u", graph->n_output, n->op,
-                        expected);
-}
-
-static bool if_known(cy_importer *im, const cy_onnx_node *n, const Onnx__GraphProto *graph) {
-  cy_val *results = CY_NEW_ARRAY(im->arena, cy_val, graph->n_output + 1);
-  bool ok = cy_import_subgraph(im, n, graph, NULL, 0, results);
-  for (uint32_t k = 0; ok && k < n->nout; k++)
-    cy_importer_set(im, n, k, results[k]);
-  return ok;
-}
-
-/* Where the branches' ranks differ by dims of 1 in front, which broadcasting would add, the lower rank gets these. */
-static bool equal_ranks(cy_importer *im, const cy_onnx_node *n, const cy_block blocks[2], cy_val *const results[2]) {
-  cy_block here = cy_build_block(im->g);
-  for (uint32_t k = 0; k < n->nout; k++) {
-    const cy_type *t[2] = {cy_onnx_type(im, results[0][k]), cy_onnx_type(im, results[1][k])};
-    int low = t[0]->rank > t[1]->rank, more = t[!low]->rank - t[low]->rank, ones = 0;
-    while (ones < more && cy_dim_is(im->g, t[!low]->dim[ones], 1))
-      ones++;
-    if (!more || ones < more || t[0]->dtype != t[1]->dtype)
-      continue;
-    cy_location where = cy_importer_at(im, n);
-    cy_diag_add(im->diag, CY_WARNING, &where, "the branches give %s and %s for output '%s', which always gets rank %d",
-                cy_type_text(im->g, t[0]), cy_type_text(im->g, t[1]), n->proto->output[k], t[!low]->rank);
-    cy_build_in(im->g, blocks[low]);
-    results[low][k] = with_rank(im, results[low][k], t[!low]->rank);
-    cy_build_in(im->g, here);
-    if (!results[low][k])
-      return false;
-    cy_block_set_results(im->g, blocks[low], results[low], n->nout);
-  }
-  return true;
-}
-
-IMPORT(if_else) {
-  const Onnx__GraphProto *then_graph = cy_onnx_graph(im, n, "then_branch"),
-                         *else_graph = cy_onnx_graph(im, n, "else_branch");
-  if (!then_graph || !else_graph || !check_results(im, n, then_graph, "attribute 'then_branch'", n->nout) ||
-      !check_results(im, n, else_graph, "attribute 'else_branch'", n->nout))
-    return false;
-  uint32_t count;
-  int64_t known;
-  const cy_dim *c = cy_value_elems(im->g, X, &count);
-  if (c && count == 1 && cy_dim_is_const(im->g, c[0], &known))
-    return if_known(im, n, known ? then_graph : else_graph);
-  cy_val *a = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1), *b = CY_NEW_ARRAY(im->arena, cy_val, n->nout + 1);
-  cy_block blocks[2];
-  cy_val *results[2] = {a, b};
-  if (!import_branches(im, n, (const Onnx__GraphProto *[2]){then_graph, else_graph}, blocks, results) ||
-      !equal_ranks(im, n, blocks, results))
-    return false;
-  cy_type *types = CY_NEW_ARRAY(im->arena, cy_type, n->nout + 1);
-  new_syms syms = {CY_NEW_ARRAY(im->arena, bound_sym, (n->nout + 1) * CY_MAX_RANK), 0};
-  for (uint32_t k = 0; k < n->nout; k++)
-    if (!unify(im, n, k, cy_onnx_type(im, a[k]), cy_onnx_type(im, b[k]), &syms, &types[k]))
-      return false;
-  cy_val cond = cy_onnx_type(im, X)->rank ? cy_build_reshape(im->g, X, NULL, 0) : X;
-  cy_attr attrs[2] = {cy_attr_block(CY_ATTR_then, blocks[0]), cy_attr_block(CY_ATTR_else, blocks[1])};
-  cy_val first = cy_build(im->g, CY_OP_if, &cond, 1, attrs, 2, types, n->nout);
-  if (!first)
-    return n->nout == 0;
-  bind_all(im, &syms, first);
-  for (uint32_t k = 0; k < n->nout; k++)
-    cy_importer_set(im, n, k, cy_build_output(im->g, first, k));
-  return true;
-}
-
-/* ---- Loop ---- */
 
 /* What Loop and Scan have in common. `fill` imports the body: params are iteration, condition, carried..; results
  * condition, carried, scans. */
@@ -222,6 +21,7 @@ typedef struct loop_plan {
   cy_val trips, cond; /* 0: no limit; always true */
   uint32_t ncarried, nscans;
   cy_val *initial;
+  const char **names; /* what a Loop's body calls its carried values */
   bool (*fill)(cy_importer *im, const struct loop_plan *p, const cy_val *params, cy_val *results);
   const cy_val *scanned; /* Scan only */
   uint32_t nscanned;
@@ -278,7 +78,7 @@ static bool build_body(cy_importer *im, loop_plan *p) {
   bool ok = p->fill(im, p, p->params, p->results);
   for (uint32_t k = 0; k < p->ncarried && ok; k++) {
     cy_val *result = &p->results[1 + k];
-    *result = p->boxed[k] ? cy_onnx_box(im, *result, p->types[k].content) : with_rank(im, *result, p->types[k].rank);
+    *result = p->boxed[k] ? cy_onnx_box(im, *result, p->types[k].content) : cy_with_rank(im, *result, p->types[k].rank);
     ok = *result != 0;
   }
   cy_build_in(im->g, here);
@@ -305,30 +105,26 @@ static bool settle_content(cy_importer *im, loop_plan *p, uint32_t k, bool *out_
   return true;
 }
 
-static bool reads(const Onnx__GraphProto *graph, const char *name) {
+/* How often a graph, graphs within it included, reads a value. */
+static uint32_t count_reads(const Onnx__GraphProto *graph, const char *name) {
+  uint32_t count = 0;
   for (size_t i = 0; i < graph->n_node; i++) {
     const Onnx__NodeProto *n = graph->node[i];
     for (size_t k = 0; k < n->n_input; k++)
-      if (strcmp(n->input[k], name) == 0)
-        return true;
+      count += strcmp(n->input[k], name) == 0;
     for (size_t k = 0; k < n->n_attribute; k++)
-      if (n->attribute[k]->g && reads(n->attribute[k]->g, name))
-        return true;
+      count += n->attribute[k]->g ? count_reads(n->attribute[k]->g, name) : 0;
   }
   for (size_t k = 0; k < graph->n_output; k++)
-    if (graph->output[k]->name && strcmp(graph->output[k]->name, name) == 0)
-      return true;
-  return false;
+    count += graph->output[k]->name && strcmp(graph->output[k]->name, name) == 0;
+  return count;
 }
-
-static bool fill_loop(cy_importer *im, const loop_plan *p, const cy_val *params, cy_val *results);
 
 /* Exporters carry values that the body makes anew, and let them begin as a number of any rank. Where the body does not
  * read value k, zeros of the type that it leaves with stand in for what it begins with. */
 static bool stand_in(cy_importer *im, loop_plan *p, uint32_t k, const cy_type *leaves) {
-  const char *name = p->fill == fill_loop ? p->body->input[2 + k]->name : NULL;
   cy_type t = *leaves;
-  if (!name || t.content || t.dtype != p->types[k].dtype || reads(p->body, name))
+  if (!p->names || t.content || t.dtype != p->types[k].dtype || count_reads(p->body, p->names[k]))
     return false;
   cy_location where = cy_importer_at(im, p->n);
   cy_diag_add(
@@ -336,7 +132,7 @@ static bool stand_in(cy_importer *im, loop_plan *p, uint32_t k, const cy_type *l
       "loop-carried value %u enters the body as %s and leaves it as %s: as the body does not read it, it starts as "
       "zeros of the latter, which is the result of no iterations",
       k, cy_type_text(im->g, &p->types[k]), cy_type_text(im->g, &t));
-  outer_dims(im, &t, p->syms_before);
+  cy_outer_dims(im, &t, p->syms_before);
   p->initial[k] = cy_onnx_fill(im, cy_build_scalar_int(im->g, t.dtype, 0), t.dim, t.rank);
   return p->initial[k] != 0;
 }
@@ -389,7 +185,7 @@ static cy_val as_scalar(cy_importer *im, cy_val v) {
 }
 
 /* Types of the outputs: carried, then scans with the iterations in front. */
-static bool output_types(cy_importer *im, const loop_plan *p, new_syms *syms, cy_type *types) {
+static bool output_types(cy_importer *im, const loop_plan *p, cy_new_syms *syms, cy_type *types) {
   cy_dim trips = known_trips(im, p);
   for (uint32_t k = 0; k < p->ncarried + p->nscans; k++) {
     bool scan = k >= p->ncarried;
@@ -405,19 +201,17 @@ static bool output_types(cy_importer *im, const loop_plan *p, new_syms *syms, cy
     *out = t;
     out->rank = (uint8_t)(t.rank + scan);
     if (scan)
-      out->dim[0] = trips ? trips : new_count(im, syms, k, 0);
+      out->dim[0] = trips ? trips : cy_new_syms_add(im, syms, k, 0);
     for (uint32_t i = 0; i < t.rank; i++) {
-      cy_sym newest = 0;
-      cy_dim_symbols(im->g, t.dim[i], find_newest, &newest);
-      bool local = newest > p->syms_before || (!scan && p->varying[k * CY_MAX_RANK + i]);
-      out->dim[i + scan] = local ? new_count(im, syms, k, i + scan) : t.dim[i];
+      bool local = cy_dim_is_inner(im, t.dim[i], p->syms_before) || (!scan && p->varying[k * CY_MAX_RANK + i]);
+      out->dim[i + scan] = local ? cy_new_syms_add(im, syms, k, i + scan) : t.dim[i];
     }
   }
   return true;
 }
 
-/* Out: the carried values at the end, then the stacked scans. */
-static bool build_loop(cy_importer *im, loop_plan *p, cy_val *out) {
+/* Imports the body until its types are settled. */
+static bool settle_loop(cy_importer *im, loop_plan *p) {
   uint32_t nout = p->ncarried + p->nscans;
   p->types = CY_NEW_ARRAY(im->arena, cy_type, p->ncarried + 1);
   p->varying = CY_NEW_ARRAY(im->arena, bool, (p->ncarried + 1) * CY_MAX_RANK);
@@ -430,11 +224,15 @@ static bool build_loop(cy_importer *im, loop_plan *p, cy_val *out) {
     if (!build_body(im, p))
       return false;
   } while (!settled(im, p, &error) && !error);
-  if (error)
-    return false;
+  return !error;
+}
+
+/* A settled loop's node. Out: the carried values at the end, then the stacked scans. */
+static bool finish_loop(cy_importer *im, const loop_plan *p, cy_val *out) {
+  uint32_t nout = p->ncarried + p->nscans;
   cy_block_set_results(im->g, p->block, p->results, nout + 1);
   cy_type *types = CY_NEW_ARRAY(im->arena, cy_type, nout + 1);
-  new_syms syms = {CY_NEW_ARRAY(im->arena, bound_sym, (nout + 1) * CY_MAX_RANK), 0};
+  cy_new_syms syms = cy_new_syms_make(im, nout);
   if (!output_types(im, p, &syms, types))
     return false;
   cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, p->ncarried + 2);
@@ -445,13 +243,17 @@ static bool build_loop(cy_importer *im, loop_plan *p, cy_val *out) {
   cy_val first = cy_build(im->g, CY_OP_loop, in, p->ncarried + 2, &a, 1, types, nout);
   if (!first)
     return nout == 0;
-  bind_all(im, &syms, first);
+  cy_new_syms_bind(im, &syms, first);
   for (uint32_t k = 0; k < nout; k++) {
     out[k] = cy_build_output(im->g, first, k);
     if (k < p->ncarried && p->boxed[k] && !(out[k] = cy_onnx_unbox(im, out[k])))
       return false;
   }
   return true;
+}
+
+static bool build_loop(cy_importer *im, loop_plan *p, cy_val *out) {
+  return settle_loop(im, p) && finish_loop(im, p, out);
 }
 
 /* Iteration and condition are scalars, but bodies that declare a list of one get that. */
@@ -512,6 +314,104 @@ static bool unroll(cy_importer *im, const loop_plan *p, int64_t trips, cy_val *o
   return true;
 }
 
+/* ---- sequences that a loop fills ---- */
+
+/* A loop that puts one tensor behind a sequence in each turn, and does nothing else with it, as a loop that scans these
+ * tensors instead. */
+typedef struct collecting {
+  loop_plan scans; /* first: what is handed to collect() */
+  const loop_plan *loop;
+  bool *collected; /* [carried values of the loop] */
+} collecting;
+
+/* Does the body only add an element at the end of carried value k, which is empty at first? */
+static bool only_appends(cy_importer *im, const loop_plan *p, uint32_t k) {
+  const char *enters = p->names[k], *leaves = p->body->output[1 + k]->name;
+  uint32_t count;
+  if (!cy_onnx_known_sequence(im, p->initial[k], &count) || count || count_reads(p->body, enters) != 1 ||
+      count_reads(p->body, leaves) != 1)
+    return false;
+  for (size_t i = 0; i < p->body->n_node; i++) {
+    const Onnx__NodeProto *n = p->body->node[i];
+    if (strcmp(n->op_type, "SequenceInsert") == 0 && strcmp(n->input[0], enters) == 0)
+      return strcmp(n->output[0], leaves) == 0 && (n->n_input < 3 || !*n->input[2]);
+  }
+  return false;
+}
+
+/* The body of the scanning loop: that of the other one, on sequences that are empty in each turn, has sequences of one. */
+static bool collect(cy_importer *im, const loop_plan *scans, const cy_val *params, cy_val *results) {
+  const collecting *c = (const collecting *)scans;
+  const loop_plan *p = c->loop;
+  cy_val *in = CY_NEW_ARRAY(im->arena, cy_val, 2 + p->ncarried);
+  cy_val *out = CY_NEW_ARRAY(im->arena, cy_val, 1 + p->ncarried + p->nscans), *scan = results + 1 + scans->ncarried;
+  uint32_t count;
+  memcpy(in, params, 2 * sizeof *params);
+  for (uint32_t k = 0, kept = 2; k < p->ncarried; k++)
+    if (!(in[2 + k] = c->collected[k] ? cy_onnx_make_sequence(im, NULL, 0, cy_onnx_type(im, p->initial[k])->content)
+                                      : params[kept++]))
+      return false;
+  if (!p->fill(im, p, in, out))
+    return false;
+  *results++ = *out++;
+  for (uint32_t k = 0; k < p->ncarried; k++) {
+    if (c->collected[k])
+      *scan++ = cy_onnx_known_sequence(im, out[k], &count)[0];
+    else
+      *results++ = out[k];
+  }
+  memcpy(scan, out + p->ncarried, sizeof *out * p->nscans);
+  return true;
+}
+
+/* Have all elements of the sequences the same shape? Dims known in the body only may differ from turn to turn. */
+static bool same_shapes(cy_importer *im, const collecting *c) {
+  const loop_plan *p = &c->scans;
+  for (uint32_t k = 0; k < p->nscans - c->loop->nscans; k++) {
+    cy_type t = *cy_onnx_type(im, p->results[1 + p->ncarried + k]);
+    if (t.content || t.rank == CY_MAX_RANK)
+      return false;
+    for (int i = 0; i < t.rank; i++)
+      if (cy_dim_is_inner(im, t.dim[i], p->syms_before))
+        return false;
+  }
+  return true;
+}
+
+/* Builds the scanning loop, if there is one to build (*out_done): its scans, cut up again, are the sequences. What reads
+ * these looks through the cuts. */
+static bool collect_loop(cy_importer *im, const loop_plan *p, bool *out_done) {
+  collecting c = {.scans = *p, .loop = p, .collected = CY_NEW_ARRAY(im->arena, bool, p->ncarried + 1)};
+  cy_val *out = CY_NEW_ARRAY(im->arena, cy_val, p->ncarried + p->nscans + 1);
+  uint32_t count = 0;
+  c.scans.initial = CY_NEW_ARRAY(im->arena, cy_val, p->ncarried + 1);
+  c.scans.names = CY_NEW_ARRAY(im->arena, const char *, p->ncarried + 1);
+  for (uint32_t k = 0; k < p->ncarried; k++) {
+    c.collected[k] = only_appends(im, p, k);
+    c.scans.initial[k - count] = p->initial[k];
+    c.scans.names[k - count] = p->names[k];
+    count += c.collected[k];
+  }
+  c.scans.ncarried -= count;
+  c.scans.nscans += count;
+  c.scans.fill = collect;
+  if (!count)
+    return true;
+  if (!settle_loop(im, &c.scans))
+    return false;
+  if (!same_shapes(im, &c))
+    return true;
+  if (!finish_loop(im, &c.scans, out))
+    return false;
+  const cy_val *scan = out + c.scans.ncarried;
+  for (uint32_t k = 0; k < p->ncarried; k++)
+    if (!(p->n->out[k] = c.collected[k] ? cy_onnx_cut_sequence(im, *scan++) : *out++))
+      return false;
+  memcpy(p->n->out + p->ncarried, scan, sizeof *scan * p->nscans);
+  *out_done = true;
+  return true;
+}
+
 IMPORT(loop) {
   loop_plan p = {
       .n = n, .body = cy_onnx_graph(im, n, "body"), .fill = fill_loop, .ncarried = n->nin > 2 ? n->nin - 2 : 0};
@@ -525,14 +425,17 @@ IMPORT(loop) {
   p.trips = as_scalar(im, n->in[0]);
   p.cond = as_scalar(im, n->in[1]);
   p.initial = n->in + 2;
-  for (uint32_t k = 0; k < p.ncarried; k++)
+  p.names = CY_NEW_ARRAY(im->arena, const char *, p.ncarried + 1);
+  for (uint32_t k = 0; k < p.ncarried; k++) {
+    p.names[k] = p.body->input[2 + k]->name;
     if (!p.initial[k])
       return cy_build_error(im->g, NULL, "loop-carried input %u is missing", k + 2);
+  }
   int64_t trips = few_trips(im, &p);
   bool done = false;
   if (trips >= 0 && !unroll(im, &p, trips, n->out, &done))
     return false;
-  return done || build_loop(im, &p, n->out);
+  return done || (collect_loop(im, &p, &done) && (done || build_loop(im, &p, n->out)));
 }
 
 /* ---- Scan ---- */

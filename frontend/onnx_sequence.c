@@ -2,7 +2,8 @@
  *
  * A sequence that is made here of known elements (`seq_make`), and an optional known to have a value (`box`) or none (a
  * constant 0), are seen through: SequenceAt with a known position is the element, SequenceLength a number, and what
- * nobody uses then is swept. Only where the position, the length or a value depends on running do runtime calls handle
+ * nobody uses then is swept. So is a tensor cut into slices of 1 (`seq_split`), however many: joining them again is a
+ * transpose, a position that is sure to be within it a gather. Only where the position, the length or a value depends on running do runtime calls handle
  * objects. An element taken out at run time is a tensor of a known rank; sizes that the sequence's type does not tell
  * are symbols.
  */
@@ -100,6 +101,16 @@ cy_val cy_onnx_make_sequence(cy_importer *im, const cy_val *v, uint32_t count, c
   return cy_build(im->g, CY_OP_seq_make, v, count, NULL, 0, &t, 1);
 }
 
+/* What a sequence of slices of 1 was cut from; 0: it is something else. */
+static cy_val cut_from(const cy_importer *im, cy_val v, int *out_axis, bool *out_keep) {
+  const cy_node_info *n = made_by(im, v, CY_OP_seq_split);
+  if (!n || n->nin > 1)
+    return 0;
+  *out_axis = (int)cy_attr_get_int(n, CY_ATTR_axis, 0);
+  *out_keep = cy_attr_get_int(n, CY_ATTR_keepdims, 0) != 0;
+  return n->in[0];
+}
+
 /* A position as an i64 scalar; 0: absent, or after a diagnostic. */
 static cy_val position(cy_importer *im, cy_val v) {
   const cy_type *t = v ? cy_onnx_type(im, v) : NULL;
@@ -122,6 +133,14 @@ static bool known_position(cy_importer *im, cy_val v, int64_t count, int64_t las
     *out_error = true;
   }
   return true;
+}
+
+cy_val cy_onnx_cut_sequence(cy_importer *im, cy_val x) {
+  cy_type t = *cy_onnx_type(im, x);
+  memmove(t.dim, t.dim + 1, sizeof *t.dim * (size_t)--t.rank);
+  t = cy_type_ref(cy_onnx_holding(im, CY_CONTENT_SEQUENCE, &t));
+  cy_attr a[2] = {cy_attr_int(CY_ATTR_axis, 0), cy_attr_int(CY_ATTR_keepdims, 0)};
+  return cy_build(im->g, CY_OP_seq_split, &x, 1, a, 2, &t, 1);
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -198,9 +217,26 @@ IMPORT(sequence_erase) {
 
 cy_val cy_onnx_sequence_length(cy_importer *im, cy_val v) {
   uint32_t count;
+  int axis;
+  bool keep;
   if (cy_onnx_known_sequence(im, v, &count))
     return cy_build_scalar_int(im->g, CY_I64, count);
+  cy_val whole = cut_from(im, v, &axis, &keep);
+  if (whole)
+    return cy_build_dim_scalar(im->g, cy_onnx_type(im, whole)->dim[axis]);
   return cy_build(im->g, CY_OP_seq_length, &v, 1, NULL, 0, NULL, 1);
+}
+
+/* Is a position, counted from the front, sure to be one of `size`? */
+static bool surely_within(cy_importer *im, cy_val place, cy_dim size) {
+  uint32_t n;
+  int64_t first, last, least, most;
+  const cy_dim *d = cy_value_elems(im->g, place, &n);
+  if (!d || n != 1)
+    return false;
+  cy_dim_range(im->g, d[0], &first, &last);
+  cy_dim_range(im->g, size, &least, &most);
+  return first >= 0 && last < least;
 }
 
 cy_val cy_onnx_sequence_at(cy_importer *im, cy_val sequence, cy_val place) {
@@ -211,6 +247,13 @@ cy_val cy_onnx_sequence_at(cy_importer *im, cy_val sequence, cy_val place) {
   cy_type t;
   if (known && place && known_position(im, place, count, (int64_t)count - 1, &at, &error))
     return error ? 0 : known[at];
+  int axis;
+  bool keep;
+  cy_val whole = cut_from(im, sequence, &axis, &keep);
+  if (whole && place && surely_within(im, place, cy_onnx_type(im, whole)->dim[axis])) {
+    cy_val slice = cy_build_gather(im->g, whole, place, axis);
+    return keep && slice ? cy_build_unsqueeze(im->g, slice, axis) : slice;
+  }
   cy_val in[2] = {sequence, place};
   if (!place || !element_type(im, content_of(im, sequence, CY_CONTENT_SEQUENCE), &t))
     return 0;
@@ -222,6 +265,21 @@ IMPORT(sequence_length) { return check_sequence(im, X) && SET(cy_onnx_sequence_l
 IMPORT(sequence_at) { return check_sequence(im, X) && SET(cy_onnx_sequence_at(im, X, position(im, n->in[1]))); }
 
 /* ---- joining and cutting ----------------------------------------------------------------------------------------- */
+
+/* Slices of x along axis `from` joined along `axis`, a new one or not: x with its axes in another order. */
+static cy_val join_cut(cy_importer *im, cy_val x, int from, int axis, bool stack) {
+  int64_t perm[CY_MAX_RANK];
+  int rank = cy_onnx_type(im, x)->rank, other = 0;
+  for (int i = 0; i < rank; i++)
+    perm[i] = i == axis ? from : (other += other == from, other++);
+  x = cy_build_transpose(im->g, x, perm);
+  if (!x || stack)
+    return x;
+  cy_type t = *cy_onnx_type(im, x);
+  t.dim[axis] = cy_dim_mul(im->g, t.dim[axis], t.dim[axis + 1]);
+  memmove(t.dim + axis + 1, t.dim + axis + 2, sizeof *t.dim * (size_t)(rank - axis - 2));
+  return cy_build_reshape(im->g, x, t.dim, rank - 1);
+}
 
 IMPORT(concat_from_sequence) {
   uint32_t count;
@@ -249,6 +307,11 @@ IMPORT(concat_from_sequence) {
         return false;
     return SET(count == 1 ? v[0] : cy_build_concat(im->g, v, count, axis));
   }
+  int from;
+  bool keep;
+  cy_val whole = cut_from(im, X, &from, &keep);
+  if (whole && (!keep || (!stack && from == axis)))
+    return SET(keep ? whole : join_cut(im, whole, from, axis, stack));
   if (stack)
     memmove(t.dim + axis + 1, t.dim + axis, sizeof *t.dim * (size_t)(t.rank++ - axis));
   cy_sym s = cy_sym_new(im->g, NULL, CY_SYM_COUNT); /* along the axis the element's size tells nothing */

@@ -435,6 +435,21 @@ def attribute_not_looked_at(folder, args):
     return None if code == 0 and named == ['newer'] else 'exit code %d, warnings of %s: %s' % (code, named, err)
 
 
+def filled_sequence(folder, args):
+    """A list that a loop of any length fills and that is stacked is no object when the model runs, so CUDA can have it."""
+    body = h.make_graph([h.make_node('Add', ['v', 'x'], ['w']), h.make_node('SequenceInsert', ['q', 'w'], ['r'])], 'body',
+                        [graphs.port('i', np.int64, []), graphs.port('c', bool, []), graphs.port('v', np.float32, [3]),
+                         h.make_tensor_sequence_value_info('q', onnx.TensorProto.FLOAT, [3])],
+                        [graphs.port('c', bool, []), graphs.port('w', np.float32, [3]),
+                         h.make_tensor_sequence_value_info('r', onnx.TensorProto.FLOAT, [3])])
+    nodes = [h.make_node('SequenceEmpty', [], ['none']), h.make_node('Loop', ['n', '', 'x', 'none'], ['last', 'list'], body=body),
+             h.make_node('ConcatFromSequence', ['list'], ['y'], axis=1, new_axis=1)]
+    model = graphs.save_model(os.path.join(folder.root, 'm.onnx'), nodes, [graphs.port('x', np.float32, [3]), graphs.port('n', np.int64, [])],
+                              [graphs.port('y', np.float32, [3, 'm'])], [])
+    code, out, err = lib.run([args.cytoc, model, '--emit=graph', '-o', '-'], env=folder.env)
+    return None if code == 0 and '= loop ' in out and 'seq' not in out else lib.reason(err, code) if code else out
+
+
 def branch_left_out(folder, args):
     """A branch that is wrong for the sizes at hand is left out with a warning; taking it is an error, and the context of
     the other branch is not harmed."""
@@ -555,7 +570,7 @@ def main():
     suite = lib.Suite(args)
     table(args, suite)
     for test in (text_graph, same_bytes, profile, values, known_values, no_linker, no_temporary_folder, interrupted,
-                 child_killed, full_device, to_pipe, attribute_not_looked_at, branch_left_out, fast_products, large_weights,
+                 child_killed, full_device, to_pipe, attribute_not_looked_at, filled_sequence, branch_left_out, fast_products, large_weights,
                  contenders):
         name = 'cli ' + test.__name__.replace('_', ' ')
         if args.wanted(name):

@@ -181,6 +181,47 @@ def control_flow():
          [{'c': np.array(c), 'x': ones(2, 3)} for c in (True, False)])
 
 
+def sequences_from_loops():
+    """What scripted models do with lists: filled in a loop, then stacked or joined. Most become scanned outputs."""
+    def filling(*nodes, wanted=('q2',), constants=()):
+        given = [h.make_tensor_value_info(*p) for p in (('i', I, []), ('c', B, []), ('s', F, ['b', 3]))]
+        left = [h.make_tensor_value_info(*p) for p in (('more', B, []), ('sum', F, ['b', 3]))]
+        lists = [h.make_tensor_sequence_value_info(n, F, None) for n in ('q', 'r')[:len(wanted)] + wanted]
+        start = [N('Gather', ['x', 'i'], ['x_i'], axis=0), N('Add', ['s', 'x_i'], ['sum']), N('ReduceSum', ['x_i'], ['all'], keepdims=0),
+                 N('Less', ['all', 'most'], ['more'])]
+        return h.make_graph(start + list(nodes), 'body', given + lists[:len(wanted)], left + lists[len(wanted):], list(constants))
+
+    def filled(name, inner, after, outputs=None, count=1):
+        begin = [N('SequenceEmpty', [], ['none']), N('Shape', ['x'], ['size'], start=0, end=1), N('Squeeze', ['size'], ['turns']),
+                 N('Loop', ['turns', '', 'zero'] + ['none'] * count, ['last'] + ['list', 'other'][:count], body=inner)]
+        case('a loop that fills ' + name, begin + after,
+             [{'x': np.arange(n * b * 3, dtype=f32).reshape(n, b, 3), 'zero': np.zeros((b, 3), f32), 'most': np.array(most, f32)}
+              for n, b, most in ((2, 4, 1e9), (20, 1, 1e9), (18, 2, 70))], outputs or {'last': F, 'y': F})
+
+    append = N('SequenceInsert', ['q', 'sum'], ['q2'])
+    for axis, new in ((0, 1), (2, 1), (0, 0), (1, 0)):
+        filled('a list, joined along %d%s' % (axis, ', a new axis' * new), filling(append),
+               [N('ConcatFromSequence', ['list'], ['y'], axis=axis, new_axis=new)])
+    filled('a list that is counted', filling(append), [N('SequenceLength', ['list'], ['y'])], {'y': I})
+    filled('two lists', filling(append, N('Exp', ['x_i'], ['e']), N('SequenceInsert', ['r', 'e'], ['r2']), wanted=('q2', 'r2')),
+           [N('ConcatFromSequence', ['list'], ['y'], axis=1, new_axis=1), N('ConcatFromSequence', ['other'], ['z'], axis=0)],
+           {'y': F, 'z': F}, count=2)
+    zero, ends = const('null', np.array([0])), [N('ConcatFromSequence', ['list'], ['y'], axis=1)]
+    filled('a list from its end', filling(N('SequenceInsert', ['q', 'sum', 'first'], ['q2']), constants=[const('first', np.int64(0))]), ends)
+    filled('a list by what it has', filling(N('SequenceLength', ['q'], ['l']), N('Cast', ['l'], ['f'], to=F), N('Add', ['sum', 'f'], ['t']),
+                                            N('SequenceInsert', ['q', 't'], ['q2'])), ends)
+    filled('a list with tensors of all sizes', filling(N('Unsqueeze', ['i', 'null'], ['n']), N('Slice', ['sum', 'null', 'n', 'axis'], ['t']),
+                                                       N('SequenceInsert', ['q', 't'], ['q2']), constants=[zero, const('axis', np.array([1]))]), ends)
+    cut = body([N('SequenceAt', ['parts', 'i'], ['p']), N('Mul', ['v', 'p'], ['w']), N('Identity', ['c'], ['d'])],
+               [('i', I, []), ('c', B, []), ('v', F, None)], [('d', B, []), ('w', F, None)])
+    for keep in (0, 1):
+        case('a loop over a tensor cut up, axis kept %d' % keep,
+             [N('SplitToSequence', ['x'], ['parts'], axis=1, keepdims=keep), N('SequenceLength', ['parts'], ['m']),
+              N('SequenceAt', ['parts', 'm1'], ['first']), N('Loop', ['m', '', 'first'], ['y'], body=cut),
+              N('ConcatFromSequence', ['parts'], ['z'], axis=1, new_axis=1 - keep)],
+             [{'x': ones(3, n) * 1.01, 'm1': np.array(-1)} for n in (20, 1)], {'y': F, 'z': F})
+
+
 def windows():
     case('averages over padding that follows from sizes',
          [N('AveragePool', ['x'], ['u'], kernel_shape=[3, 2], strides=[2, 2], auto_pad='SAME_UPPER'),
@@ -432,7 +473,7 @@ def main():
     suite = lib.Suite(args)
     folder = os.path.join(args.build, 'edges')
     for group in (empty_tensors, shapes, broadcasts, numbers, windows, borders, places, crossings, computed_weights, long_rows,
-                  tokens, transforms, control_flow, names, other_ways, shapes_that_do_not_fit):
+                  tokens, transforms, control_flow, sequences_from_loops, names, other_ways, shapes_that_do_not_fit):
         group()
     tests = [(name, lambda rest=rest: check_case(args, folder, *rest)) for name, *rest in CASES]
     tests += [('refused ' + name, lambda rest=rest: check_refused(args, folder, *rest)) for name, *rest in REFUSED]

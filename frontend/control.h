@@ -1,0 +1,31 @@
+/* control.h - what the importers of If (onnx_branch.c) and of loops (onnx_control.c) share: types of values whose sizes
+ * follow from which branch is taken, and how often a body runs.
+ */
+#ifndef CY_FRONTEND_CONTROL_H
+#define CY_FRONTEND_CONTROL_H
+
+#include "frontend/import_int.h"
+
+typedef struct cy_bound_sym {
+  cy_sym sym;
+  uint32_t output, axis;
+} cy_bound_sym;
+
+/* Symbols made for dims of outputs, to be bound when the node exists. */
+typedef struct cy_new_syms {
+  cy_bound_sym *list;
+  uint32_t n;
+} cy_new_syms;
+
+cy_new_syms cy_new_syms_make(cy_importer *im, uint32_t outputs);
+cy_dim cy_new_syms_add(cy_importer *im, cy_new_syms *s, uint32_t output, uint32_t axis);
+void cy_new_syms_bind(cy_importer *im, const cy_new_syms *s, cy_val first); /* first: output of the node */
+
+/* Does a dim depend on later symbols than `newest`, which are known within a body only? Such dims become 0. */
+bool cy_dim_is_inner(cy_importer *im, cy_dim d, cy_sym newest);
+void cy_outer_dims(cy_importer *im, cy_type *t, cy_sym newest);
+
+/* x with dims of 1 in front taken away or added, as broadcasting would; x itself where that does not give the rank. */
+cy_val cy_with_rank(cy_importer *im, cy_val x, int rank);
+
+#endif
