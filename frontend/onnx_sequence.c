@@ -340,12 +340,24 @@ static const cy_dim *part_sizes(cy_importer *im, cy_val split, cy_dim whole, uin
   return sizes;
 }
 
+/* The size of every part where a list of unknown length has one number throughout, as a filled shape has; else -1. */
+static int64_t every_part(cy_importer *im, cy_val split) {
+  const cy_node_info *n;
+  double size;
+  if (!split)
+    return 1;
+  bool list = cy_onnx_type(im, split)->rank == 1;
+  while ((n = made_by(im, split, CY_OP_expand)) || (n = made_by(im, split, CY_OP_reshape)))
+    split = n->in[0];
+  return list && cy_value_is_splat(im->g, split, &size) && size >= 0 ? (int64_t)size : -1;
+}
+
 static bool split_run_time(cy_importer *im, const cy_onnx_node *n, int axis, bool keep, cy_val split) {
   cy_type part = *cy_onnx_type(im, X);
   cy_content_info info;
   part.dim[axis] = cy_dim_const(im->g, 1); /* of any size, unless it goes */
   info = *cy_content_of(im->g, cy_onnx_holding(im, CY_CONTENT_SEQUENCE, &part));
-  info.dim[axis] = split ? -1 : 1;
+  info.dim[axis] = every_part(im, split);
   if (!keep)
     memmove(info.dim + axis, info.dim + axis + 1, sizeof *info.dim * (size_t)(info.rank-- - axis - 1));
   cy_type t = cy_type_ref(cy_content_add(im->g, &info));

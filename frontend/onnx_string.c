@@ -1,5 +1,5 @@
-/* onnx_string.c - operators on strings: StringNormalizer, StringConcat, StringSplit, RegexFullMatch, TfIdfVectorizer,
- * casts.
+/* onnx_string.c - operators on strings: StringNormalizer, StringConcat, StringSplit, RegexFullMatch, Tokenizer,
+ * TfIdfVectorizer, casts.
  *
  * A string tensor holds numbers of texts (ir/values.c), so what only moves or compares elements is imported as for
  * numbers elsewhere. What makes or reads texts is a runtime call; here its attributes become constants.
@@ -120,21 +120,71 @@ IMPORT(string_split) {
   return SET(parts) && (n->nout < 2 || cy_importer_set(im, n, 1, cy_build_output(im->g, parts, 1)));
 }
 
-IMPORT(regex_full_match) {
-  const Onnx__AttributeProto *a = cy_onnx_attr(im, n, "pattern", ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
-  const char *why = "there is none";
+/* The program of a regular expression that an attribute has, as a constant. */
+static cy_val regex_program(cy_importer *im, const char *attribute, const char *pattern, size_t length) {
+  const char *why;
   uint32_t words = 0;
-  const int32_t *program =
-      a ? cy_regex_compile(cy_graph_arena(im->g), a->s.len ? (const char *)a->s.data : "", a->s.len, &words, &why)
-        : NULL;
-  if (!check_strings(im, X))
-    return false;
+  const int32_t *program = cy_regex_compile(cy_graph_arena(im->g), length ? pattern : "", length, &words, &why);
   if (!program)
-    return cy_build_error(im->g, "attribute 'pattern'", "expected a regular expression in the syntax of RE2: %s", why);
+    return cy_build_error(im->g, attribute, "expected a regular expression in the syntax of RE2: %s", why);
   cy_dim d = cy_dim_const(im->g, words);
   cy_type t = cy_type_make(CY_I32, 1, &d);
-  cy_val in[2] = {X, cy_build_const(im->g, &t, program, words * sizeof *program)};
-  return SET(cy_build(im->g, CY_OP_string_match, in, 2, NULL, 0, NULL, 1));
+  return cy_build_const(im->g, &t, program, words * sizeof *program);
+}
+
+IMPORT(regex_full_match) {
+  const Onnx__AttributeProto *a = cy_onnx_attr(im, n, "pattern", ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
+  if (!a)
+    return cy_build_error(im->g, "attribute 'pattern'", "expected a regular expression: there is none");
+  cy_val in[2] = {X, regex_program(im, "attribute 'pattern'", (const char *)a->s.data, a->s.len)};
+  return in[1] && check_strings(im, X) && SET(cy_build(im->g, CY_OP_string_match, in, 2, NULL, 0, NULL, 1));
+}
+
+/* What fills up rows and, with `mark`, what begins and ends each. */
+static cy_val row_texts(cy_importer *im, const cy_onnx_node *n) {
+  const Onnx__AttributeProto *pad = cy_onnx_attr(im, n, "pad_value", ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
+  size_t count = cy_onnx_int(im, n, "mark", 0) ? 3 : 1;
+  cy_dim d = cy_dim_const(im->g, (int64_t)count);
+  cy_type t = cy_type_make(CY_STRING, 1, &d);
+  uint32_t *texts = CY_NEW_ARRAY(cy_graph_arena(im->g), uint32_t, 3);
+  texts[0] = cy_text_add(im->g, pad ? pad->s.data : NULL, pad ? pad->s.len : 0);
+  texts[1] = cy_text_add(im->g, "\2", 1);
+  texts[2] = cy_text_add(im->g, "\3", 1);
+  return cy_build_const(im->g, &t, texts, count * sizeof *texts);
+}
+
+/* com.microsoft's: tokens are what `tokenexp` matches, or what lies between the separators. One empty separator, or the
+ * expression ".", makes a token of each character, a new line as well. */
+IMPORT(tokenizer) {
+  enum { MAX_SEPARATORS = 64 };
+  const Onnx__AttributeProto *list = cy_onnx_attr(im, n, "separators", ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS),
+                             *token = cy_onnx_attr(im, n, "tokenexp", ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
+  bool between = list != NULL, chars = between ? list->n_strings == 1 && !list->strings[0].len
+                                               : token && token->s.len == 1 && *token->s.data == '.';
+  size_t count = between && !chars ? list->n_strings : 1;
+  int64_t shortest = cy_onnx_int(im, n, "mincharnum", 1);
+  if (!list && !token)
+    return cy_build_error(im->g, NULL, "expected the attribute 'separators' or 'tokenexp'");
+  if (count < 1 || count > MAX_SEPARATORS || shortest < 1)
+    return cy_build_error(im->g, NULL, "expected 1 to %d separators, and mincharnum >= 1", MAX_SEPARATORS);
+  cy_val in[2 + MAX_SEPARATORS] = {X, row_texts(im, n)};
+  for (size_t k = 0; k < count; k++) {
+    const ProtobufCBinaryData *text = between ? &list->strings[k] : &token->s;
+    in[2 + k] = chars ? regex_program(im, NULL, "(?s:.)", 6)
+                      : regex_program(im, between ? "attribute 'separators'" : "attribute 'tokenexp'",
+                                      (const char *)text->data, text->len);
+    if (!in[2 + k])
+      return false;
+  }
+  cy_type t = *cy_onnx_type(im, X);
+  if (!check_strings(im, X))
+    return false;
+  if (t.rank == CY_MAX_RANK)
+    return cy_build_error(im->g, "input 'X'", "expected fewer than %d dims, found %s", CY_MAX_RANK,
+                          cy_type_text(im->g, &t));
+  t.dim[t.rank++] = fresh_count(im);
+  cy_attr a[2] = {cy_attr_int(CY_ATTR_between, between && !chars), cy_attr_int(CY_ATTR_min_length, shortest)};
+  return SET(cy_build(im->g, CY_OP_string_tokens, in, 2 + (uint32_t)count, a, 2, &t, 1));
 }
 
 /* ---- n-grams ----------------------------------------------------------------------------------------------------- */

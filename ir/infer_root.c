@@ -269,6 +269,14 @@ bool cy_infer_string_match(infer *i) {
   return check_strings(i, 1) && cy_check_dtype(i, 1, CY_I32) && cy_check_rank(i, 1, 1, 1) && set_like(i, 0, CY_BOOL);
 }
 
+bool cy_infer_string_tokens(infer *i) {
+  for (uint32_t k = 2; k < i->n->nin; k++)
+    if (!cy_check_dtype(i, k, CY_I32) || !cy_check_rank(i, k, 1, 1))
+      return false;
+  return check_strings(i, 2) && cy_check_rank(i, 1, 1, 1) && cy_check_rank(i, 0, 0, CY_MAX_RANK - 1) &&
+         check_out(i, 0, CY_STRING, in_type(i, 0)->rank + 1);
+}
+
 bool cy_infer_string_from(infer *i) {
   char cls = cy_dtype_of((cy_dtype)in_type(i, 0)->dtype)->cls;
   return cls == 'S' || cls == 'C' || cls == 'R' ? FAIL(i, "expected numbers, found %s", TEXT(i, in_type(i, 0)))

@@ -90,7 +90,7 @@ enum cy_resize_mode { CY_RESIZE_NEAREST, CY_RESIZE_LINEAR, CY_RESIZE_CUBIC };
 enum cy_resize_coord { CY_COORD_HALF_PIXEL, CY_COORD_ASYMMETRIC, CY_COORD_ALIGN_CORNERS, CY_COORD_PYTORCH_HALF_PIXEL,
                        CY_COORD_TF_CROP, CY_COORD_HALF_PIXEL_SYMMETRIC, CY_COORD_TF_HALF_PIXEL_NN };
 enum cy_resize_nearest { CY_NEAREST_ROUND_PREFER_FLOOR, CY_NEAREST_ROUND_PREFER_CEIL, CY_NEAREST_FLOOR, CY_NEAREST_CEIL, CY_NEAREST_SIMPLE };
-/* Programs of string_match, attributes of string_normalize and count_ngrams: as CYRT_RX_*, _CASE_*, _TERM_* in cyto_abi.h. */
+/* Programs of string_match and string_tokens, attributes of string_normalize and count_ngrams: as CYRT_RX_*, _CASE_*, _TERM_* in cyto_abi.h. */
 enum cy_rx { CY_RX_MATCH, CY_RX_IN, CY_RX_NOT_IN, CY_RX_SPLIT, CY_RX_JUMP, CY_RX_ASSERT };
 enum cy_rx_place { CY_RX_AT_BEGIN, CY_RX_AT_END, CY_RX_AT_LINE_BEGIN, CY_RX_AT_LINE_END, CY_RX_AT_WORD_EDGE, CY_RX_NOT_AT_WORD_EDGE };
 enum cy_letter_case { CY_CASE_KEEP, CY_CASE_LOWER, CY_CASE_UPPER };

@@ -345,6 +345,7 @@ static const cy_attr *call_attrs(cy_lowering *l, const cy_node_info *n, uint32_t
       {CY_OP_require_found, {CY_ATTR_limit}},
       {CY_OP_string_normalize, {CY_ATTR_letter_case, CY_ATTR_case_sensitive}},
       {CY_OP_string_split, {CY_ATTR_limit}},
+      {CY_OP_string_tokens, {CY_ATTR_between, CY_ATTR_min_length}},
       {CY_OP_count_ngrams, {CY_ATTR_mode, CY_ATTR_min_length, CY_ATTR_max_length, CY_ATTR_max_skip}},
       {CY_OP_seq_concat, {CY_ATTR_axis, CY_ATTR_new_axis}},
       {CY_OP_seq_split, {CY_ATTR_axis, CY_ATTR_keepdims}},

@@ -4,7 +4,7 @@
  * with one start per axis. The tuples are a constant, or ranges per axis, expanded and set side by side.
  * Out: the slices of the data around the window and the updates, concatenated, which other kernels absorb; a scatter
  * runs in order, element by element, for its indices might be equal. Starts and sizes may be symbols where the window
- * is sure to lie inside.
+ * is sure to lie inside; constant ones may count from the end.
  * Refused: steps other than 1, tuples of fewer or more axes than they index, sums and other combinations.
  */
 #include "simplify.h"
@@ -130,6 +130,14 @@ static bool constant_part(cy_graph *g, cy_val indices, int which, cy_dim *out_st
   return true;
 }
 
+/* The start of `size` indices of an axis, constant negative ones counted from its front. */
+static cy_dim from_front(cy_graph *g, cy_dim start, cy_dim size, cy_dim axis) {
+  int64_t first, count;
+  bool behind =
+      cy_dim_is_const(g, start, &first) && cy_dim_is_const(g, size, &count) && first < 0 && first + count <= 0;
+  return behind ? cy_dim_add(g, start, axis) : start;
+}
+
 /* Starts of the window for each axis that the tuples index. False: there is none. */
 static bool find_window(cy_graph *g, const cy_type *data, cy_val indices, cy_dim *starts) {
   const cy_type *t = cy_type_of(g, indices);
@@ -140,8 +148,10 @@ static bool find_window(cy_graph *g, const cy_type *data, cy_val indices, cy_dim
   for (int i = 0; i < axes; i++) {
     cy_val part = tuple_part(g, indices, i);
     int along = cy_dim_is(g, t->dim[i], 1) ? -1 : i;
-    if (!(part ? counts_up(g, part, along, &starts[i]) : constant_part(g, indices, i, &starts[i])) ||
-        !cy_dim_le(g, cy_dim_const(g, 0), starts[i]) ||
+    if (!(part ? counts_up(g, part, along, &starts[i]) : constant_part(g, indices, i, &starts[i])))
+      return false;
+    starts[i] = from_front(g, starts[i], t->dim[i], data->dim[i]);
+    if (!cy_dim_le(g, cy_dim_const(g, 0), starts[i]) ||
         !cy_dim_le(g, cy_dim_add(g, starts[i], t->dim[i]), data->dim[i]))
       return false;
   }

@@ -229,8 +229,8 @@ typedef cyrt_profile_row *const *(*cyto_model_profile_fn)(uint32_t version, int6
 int64_t cyrt_profile_start(void);
 void cyrt_profile_stop(cyrt_profile_row *row, int64_t start);
 
-/* Programs of string_match: instructions of three words, op and two operands; ranges lie behind them, three words each, of
- * which the third is not used. Instruction 0 is the first; the whole string must lead to CYRT_RX_MATCH. */
+/* Programs of string_match and string_tokens: instructions of three words, op and two operands; ranges lie behind them,
+ * three words each, of which the third is not used. Instruction 0 is the first; what matches leads to CYRT_RX_MATCH. */
 enum {
   CYRT_RX_MATCH,
   CYRT_RX_IN,     /* a character in one of `b` ranges (low, high) from word `a` on */

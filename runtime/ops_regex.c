@@ -1,4 +1,4 @@
-/* ops_regex.c - string_match: does a regular expression match whole strings?
+/* ops_regex.c - string_match: does a regular expression match whole strings? string_tokens: where in strings?
  *
  * The program (CYRT_RX_* of cyto_abi.h) is run on all its branches at once, a character of the string after the other:
  * a list holds every instruction that waits for the next character, each once. So time is at most the product of the
@@ -97,15 +97,22 @@ static int32_t char_at(const uint8_t *p, const uint8_t *end, int *out_bytes) {
   return ch;
 }
 
-static int matches(matcher *m, cyto_string s) {
-  const uint8_t *p = (const uint8_t *)s.text, *end = p + s.length;
-  int bytes, matched = 0;
+/* Where the longest match that starts at byte `from` ends; -1: there is none. before: the character in front of it. */
+static int64_t longest(matcher *m, cyto_string s, uint64_t from, int32_t before) {
+  const uint8_t *p = (const uint8_t *)s.text + from, *end = (const uint8_t *)s.text + s.length;
+  int bytes;
+  int64_t found = -1;
   int32_t position = 0;
-  place here = {-1, char_at(p, end, &bytes)};
+  place here = {before, char_at(p, end, &bytes)};
   memset(m->visited, 0xff, (size_t)m->n / 3 * sizeof *m->visited);
   m->n_now = 0;
   reach(m, 0, here, position, m->now, &m->n_now);
-  while (here.after >= 0 && m->n_now) {
+  for (;;) {
+    for (int32_t k = 0; k < m->n_now; k++)
+      if (m->program[3 * m->now[k]] == CYRT_RX_MATCH)
+        found = (int64_t)(p - (const uint8_t *)s.text);
+    if (here.after < 0 || !m->n_now)
+      return found;
     int32_t ch = here.after;
     p += bytes;
     here = (place){ch, char_at(p, end, &bytes)};
@@ -119,26 +126,125 @@ static int matches(matcher *m, cyto_string s) {
     m->next = swap;
     m->n_now = m->n_next;
   }
-  for (int32_t k = 0; k < m->n_now && here.after < 0; k++)
-    matched |= m->program[3 * m->now[k]] == CYRT_RX_MATCH;
-  return matched;
+}
+
+/* Memory for programs of so many words, which out_room is the size of; NULL: there is none. */
+static int32_t *prepare(matcher *m, cyrt_frame *frame, int64_t words, uint64_t *out_room) {
+  int64_t instructions = words / 3;
+  *out_room = (uint64_t)(instructions * 5 + 2) * sizeof(int32_t);
+  int32_t *memory = cyrt_scratch_alloc(frame, *out_room); /* an instruction is put on the list `todo` twice at most */
+  m->now = memory;
+  m->next = m->now + instructions;
+  m->visited = m->next + instructions;
+  m->todo = m->visited + instructions;
+  return memory;
 }
 
 int32_t cyrt_op_string_match(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
                              const cyrt_attr *attr) {
   (void)n_in, (void)n_out, (void)attr;
   matcher m = {.program = in[1].data, .n = in[1].dims[0]};
-  int64_t count = cyrt_count(in[0].rank, in[0].dims), instructions = m.n / 3;
-  uint64_t room = (uint64_t)(instructions * 5 + 2) * sizeof(int32_t);
-  int32_t *memory = cyrt_scratch_alloc(frame, room); /* an instruction is put on the list `todo` twice at most */
+  int64_t count = cyrt_count(in[0].rank, in[0].dims);
+  uint64_t room;
+  int32_t *memory = prepare(&m, frame, m.n, &room);
   if (!memory)
     return cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "string_match: no memory for scratch");
-  m.now = memory;
-  m.next = m.now + instructions;
-  m.visited = m.next + instructions;
-  m.todo = m.visited + instructions;
-  for (int64_t i = 0; i < count; i++)
-    ((uint8_t *)out[0].data)[i] = (uint8_t)matches(&m, cyrt_text(frame, ((const int32_t *)in[0].data)[i]));
+  for (int64_t i = 0; i < count; i++) {
+    cyto_string s = cyrt_text(frame, ((const int32_t *)in[0].data)[i]);
+    ((uint8_t *)out[0].data)[i] = longest(&m, s, 0, -1) == (int64_t)s.length;
+  }
   cyrt_scratch_free(frame, memory, room);
   return CYTO_OK;
+}
+
+/* ---- tokens ---- */
+
+typedef struct cutter {
+  cyrt_frame *frame;
+  const cyrt_tensor *programs;
+  int32_t n; /* programs */
+  int between;
+  int64_t shortest, count; /* characters; tokens so far */
+  int32_t *out;            /* where they go; NULL: they are counted */
+  int32_t status;
+  matcher m;
+} cutter;
+
+static void cut(cutter *c, cyto_string s, int32_t level);
+
+/* What the program before `level` has cut out: the next one's string, or a token. */
+static void take(cutter *c, cyto_string s, int32_t level) {
+  int64_t chars = 0;
+  for (uint64_t i = 0; i < s.length; i++)
+    chars += ((uint8_t)s.text[i] & 0xc0) != 0x80;
+  if (chars < c->shortest || c->status)
+    return;
+  if (level < c->n) {
+    cut(c, s, level);
+    return;
+  }
+  if (c->out)
+    c->status = cyrt_text_add(c->frame, s.text, s.length, &c->out[c->count]);
+  c->count++;
+}
+
+static void cut(cutter *c, cyto_string s, int32_t level) {
+  uint64_t part = 0, at = 0;
+  int32_t before = -1;
+  while (at < s.length) {
+    c->m.program = c->programs[level].data;
+    c->m.n = c->programs[level].dims[0];
+    int64_t end = longest(&c->m, s, at, before);
+    uint64_t stop = end > (int64_t)at ? (uint64_t)end : at + 1;
+    if (end > (int64_t)at) {
+      uint64_t from = c->between ? part : at, to = c->between ? at : stop;
+      take(c, (cyto_string){s.text + from, to - from}, level + 1);
+      part = stop;
+    }
+    for (int bytes; at < stop; at += (uint64_t)bytes)
+      before = char_at((const uint8_t *)s.text + at, (const uint8_t *)s.text + s.length, &bytes);
+  }
+  if (c->between)
+    take(c, (cyto_string){s.text + part, s.length - part}, level + 1);
+}
+
+/* The tokens of a string into its row, between the two marks if there are any, the rest filled up. Returns how many. */
+static int64_t fill_row(cutter *c, cyto_string s, const cyrt_tensor *texts, int32_t *row, int64_t width) {
+  const int32_t *text = texts->data;
+  int marked = texts->dims[0] == 3;
+  c->out = row && width ? row + marked : NULL;
+  c->count = 0;
+  cut(c, s, 0);
+  if (!c->out)
+    return c->count;
+  if (marked) {
+    row[0] = text[1];
+    row[c->count + 1] = text[2];
+  }
+  for (int64_t k = c->count + 2 * marked; k < width; k++)
+    row[k] = text[0];
+  return c->count;
+}
+
+int32_t cyrt_op_string_tokens(cyrt_frame *frame, const cyrt_tensor *in, int32_t n_in, cyrt_tensor *out, int32_t n_out,
+                              const cyrt_attr *attr) {
+  (void)n_out;
+  cutter c = {.frame = frame, .programs = in + 2, .n = n_in - 2, .between = attr[0].i != 0, .shortest = attr[1].i};
+  int64_t count = cyrt_count(in[0].rank, in[0].dims), width = out[0].dims[out[0].rank - 1], most = 0, words = 0;
+  int32_t *rows = out[0].data;
+  uint64_t room;
+  for (int32_t k = 0; k < c.n; k++)
+    words = c.programs[k].dims[0] > words ? c.programs[k].dims[0] : words;
+  int32_t *memory = prepare(&c.m, frame, words, &room);
+  if (!memory)
+    return cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "string_tokens: no memory for scratch");
+  for (int64_t i = 0; i < count && !c.status; i++) {
+    cyto_string s = cyrt_text(frame, ((const int32_t *)in[0].data)[i]);
+    int64_t n = fill_row(&c, s, &in[1], rows ? rows + i * width : NULL, width);
+    most = n > most ? n : most;
+  }
+  cyrt_scratch_free(frame, memory, room);
+  if (!rows)
+    out[0].dims[out[0].rank - 1] = most ? most + (in[1].dims[0] == 3 ? 2 : 0) : 0;
+  return c.status;
 }

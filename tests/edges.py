@@ -152,6 +152,12 @@ def control_flow():
                  for t, k, m in ((2 ** 63 - 1, 2, 1000), (300, 3, 9999), (257, 1, 256), (3, 2, 1))]
         case('a loop ' + name, [N('Loop', [first, '', 'x'], ['y', 'all'], body=count)],
              [{n: v for n, v in feed.items() if n != 'trips' or first} for feed in feeds], {'y': F, 'all': F})
+    case('elements of a sequence cut by a filled list', [
+        N('Cast', ['times'], ['n'], to=I), N('Shape', ['n'], ['k']), N('ConstantOfShape', ['k'], ['each'], value=const('', np.int64([1]))),
+        N('SplitToSequence', ['n', 'each'], ['s'], axis=0), N('SequenceAt', ['s', 'which'], ['e']),
+        N('Concat', ['two', 'e'], ['to'], axis=0), N('Expand', ['x', 'to'], ['y'])],
+         [{'times': np.int32(t), 'which': np.array(i), 'x': np.array(f32(3))} for t, i in (([3, 1, 2], 2), ([4], -1))],
+         constants=[const('two', np.int64([2]))])
     double = body([N('Add', ['v', 'v'], ['w']), N('Identity', ['c'], ['d']), N('Neg', ['v'], ['s'])],
                   [('i', I, []), ('c', B, []), ('v', F, [2])], [('d', B, []), ('w', F, [2]), ('s', F, [2])])
     case('a loop of no turns', [N('Loop', ['m', 'c', 'x'], ['y', 'all'], body=double)],

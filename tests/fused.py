@@ -238,6 +238,13 @@ def text():
     case('embedded bytes', 'QEmbedLayerNormalization', 'ids parts ' + names, {
         'ids': rng.integers(0, 20, (2, 6)).astype(np.int32), 'parts': rng.integers(0, 2, (2, 6)).astype(np.int32)},
          {'y': T.FLOAT, 'last': T.INT32}, constants=constants)
+    words = {'x': np.array([['a cell, divides', 'naïve  x'], ['', '23-times 12']])}
+    for name, how in (('words', {'tokenexp': '[a-zA-Z0-9_]+'}), ('long words', {'tokenexp': '\\w\\w+', 'mincharnum': 5}),
+                      ('longest', {'tokenexp': 'cel|c?ell, |[0-9]*'}), ('word edges', {'tokenexp': '\\b\\w'}),
+                      ('between', {'separators': [' ', '[,-]']}), ('marked', {'separators': ['\\s+'], 'mark': 1}),
+                      ('characters', {'separators': [''], 'mark': 1}), ('characters by expression', {'tokenexp': '.'})):
+        case('tokens ' + name, 'Tokenizer', 'x', words, {'y': T.STRING}, **{'mark': 0, 'mincharnum': 1, 'pad_value': '#', **how})
+    case('no tokens', 'Tokenizer', 'x', words, {'y': T.STRING}, mark=1, mincharnum=1, pad_value='#', tokenexp='Q')
 
 
 def sisters():

@@ -136,9 +136,9 @@ def run_feeds(args, folder, library, feeds, threads=1, env=None):
     """(code, stderr) of one run on {name: array}; outputs come into the folder."""
     command = [args.cyto_run, library, '--threads', threads, '--output-dir', folder]
     for k, (name, value) in enumerate(feeds.items()):
-        path = os.path.join(folder, 'feed_%d.npy' % k)
-        np.save(path, value)
-        command += ['--input', '%s=%s' % (name, path)]
+        text = value.dtype.kind in 'OU'
+        save(folder, 'feed_%d' % k, 'tensor(string)' if text else 'tensor(%s)' % value.dtype, value)
+        command += ['--input', '%s=%s' % (name, os.path.join(folder, 'feed_%d.%s' % (k, 'json' if text else 'npy')))]
     code, _, err = lib.run(command, env=env)
     return code, err
 
