@@ -2,7 +2,8 @@
  *
  * Comes in: a cy_attention_desc. Goes out: one phase. Rows of heads that share keys (trailing batch axes along which k
  * and v stand still) are counted as one run of rows. A task packs its keys, transposed, and its values into panels
- * once, then goes through its rows by blocks of about 36:
+ * once (tasks of one head that a worker does one after the other share them), then goes through its rows by blocks of 36,
+ * or 12:
  *   scaled copy of the queries -> scores = q k^T -> change, top, weights, sum -> out += weights v -> epilogue / sum
  * The scores of a block lie in the worker's scratch, sized for the second-level cache; where all keys do not fit there,
  * they come by tiles, and sums and outputs so far are scaled down when a greater score turns up. Keys that causality or
@@ -19,7 +20,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FEW = 4, BLOCK_TILES = 6, WANTED_TASKS = 24, LEAST_ROWS = 64, UNKNOWN_ROWS = 256, WIDE = 4 };
+/* FEWER_TILES: with AVX-512, where the first-level cache should have a block's scores. */
+enum { FEW = 4, BLOCK_TILES = 6, FEWER_TILES = 2, WANTED_TASKS = 24, LEAST_ROWS = 64, UNKNOWN_ROWS = 256, WIDE = 4 };
 
 /* ---- the plan ---- */
 
@@ -42,7 +44,7 @@ static void plan_rows(const cy_cg *cg, att *a) {
   if (a->few)
     while (d->columns % ((int64_t)a->pv.nv * cg->W))
       a->pv.nv--; /* whole panels of values in place */
-  a->block = (int64_t)BLOCK_TILES * a->qk.mr;
+  a->block = (int64_t)(cg->avx512 ? FEWER_TILES : BLOCK_TILES) * a->qk.mr;
   int64_t rows = a->rows ? a->rows : UNKNOWN_ROWS * 4, parts = cy_ceil(WANTED_TASKS, outer);
   if (parts > rows / LEAST_ROWS)
     parts = rows / LEAST_ROWS;
@@ -465,48 +467,99 @@ static void scale_outputs(cy_cg *cg, const work *w, V row, V by) {
   cy_loop_end(cg, &c, NULL);
 }
 
-/* Weights of the block's rows for keys [j0, j0 + n); `first`: i1, no tile before. */
-static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
+/* Keys, and values, of the next task that are asked for with every row of this one; 0: none. Only tried with AVX-512,
+ * where products wait for memory otherwise. */
+static int64_t keys_ahead(const cy_cg *cg, const att *a) {
+  enum { MOST = 8 };
+  if (!cg->avx512 || !cy_csize_is(a->d->kd, 1) || !cy_csize_is(a->d->vn, 1))
+    return 0;
+  int64_t rows = a->rows && a->rows < a->chunk ? a->rows : a->chunk, keys = cy_ceil(a->keys ? a->keys : rows, rows);
+  return keys < MOST ? keys : MOST;
+}
+
+static void prefetch_row(cy_cg *cg, V p, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += 64)
+    cy_prefetch(cg, cy_gepc(cg, p, at), false, CY_SECOND_LEVEL);
+}
+
+/* Row r of the block, which l is, asks for what the task's outputs and the next task will need. */
+static void emit_ahead(cy_cg *cg, const work *w, line *l, V r) {
+  const cy_attention_desc *d = w->a->d;
+  int64_t size = w->a->amx ? 2 : 4, count = keys_ahead(cg, w->a);
+  V first = cy_mulc(cg, r, count * size);
+  for (int64_t i = 0; i < count; i++) {
+    V key = cy_addc(cg, first, i * size);
+    prefetch_row(cg, cy_gep(cg, w->next_k, cy_mul(cg, key, cy_size(cg, d->kj))), d->size * size);
+    prefetch_row(cg, cy_gep(cg, w->next_v, cy_mul(cg, key, cy_size(cg, d->vj))), d->columns * size);
+  }
+  for (int64_t at = 0; count && d->epilogue.ahead && at < d->columns; at += cg->W) {
+    l->idx[d->n_batch + 1] = cy_i64(cg, at);
+    d->epilogue.ahead(d->epilogue.ctx, cg, l->idx, true);
+  }
+}
+
+static line line_of(cy_cg *cg, const work *w, V row, V j0, V n) {
+  line l = {.s = cy_gepf(cg, w->scores, cy_mulc(cg, row, w->a->ld_s)), .j0 = j0, .n = n};
+  if (w->a->amx)
+    l.weights = cy_gep(cg, w->weights, cy_mulc(cg, row, w->a->ld_w * 2));
+  cy_attention_row_indices(cg, w, cy_add(cg, w->row0, row), l.idx);
+  return l;
+}
+
+/* A row's greatest score so far, what a row that has seen no key yet takes in its place: its weights are as good as zero. */
+static V safe_top(cy_cg *cg, const att *a, V top) {
+  V none = LLVMBuildFCmp(cg->b, LLVMRealOEQ, top, LLVMConstReal(cg->f32, -INFINITY), "");
+  return a->tiled ? LLVMBuildSelect(cg->b, none, LLVMConstReal(cg->f32, 0), top, "") : top;
+}
+
+/* Row r's greatest score; where it is greater than those of the tiles before, these count for less. */
+static void find_top(cy_cg *cg, const work *w, V r, line *l, V first) {
   const att *a = w->a;
-  cy_loop r;
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
-  line l = {.s = cy_gepf(cg, w->scores, cy_mulc(cg, r.iv, a->ld_s)), .j0 = j0, .n = n};
-  if (a->amx)
-    l.weights = cy_gep(cg, w->weights, cy_mulc(cg, r.iv, a->ld_w * 2));
-  cy_attention_row_indices(cg, w, cy_add(cg, w->row0, r.iv), l.idx);
-  V top = top_of_line(cg, w, &l), at_top = cy_gepf(cg, w->top, r.iv), at_sum = cy_gepf(cg, w->sum, r.iv);
+  V top = top_of_line(cg, w, l), at_top = cy_gepf(cg, w->top, r), at_sum = cy_gepf(cg, w->sum, r);
+  V zero = LLVMConstReal(cg->f32, 0);
   if (a->tiled) {
-    V infinity = LLVMConstReal(cg->f32, -INFINITY), zero = LLVMConstReal(cg->f32, 0);
-    V old = LLVMBuildSelect(cg->b, first, infinity, cy_load(cg, cg->f32, at_top, 4), "");
+    V old = LLVMBuildSelect(cg->b, first, LLVMConstReal(cg->f32, -INFINITY), cy_load(cg, cg->f32, at_top, 4), "");
     V sum = LLVMBuildSelect(cg->b, first, zero, cy_load(cg, cg->f32, at_sum, 4), "");
     top = LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, LLVMRealOGT, old, top, ""), old, top, "");
-    cy_store(cg, top, at_top, 4);
-    /* a row that has seen no key yet: its weights are as good as zero */
-    V safe = LLVMBuildSelect(cg->b, LLVMBuildFCmp(cg->b, LLVMRealOEQ, top, infinity, ""), zero, top, "");
-    V down = weight_of(cg, a, old, safe);
+    V down = weight_of(cg, a, old, safe_top(cg, a, top));
     cy_if later;
     cy_if_begin(cg, &later, LLVMBuildNot(cg->b, first, ""));
-    scale_outputs(cg, w, r.iv, down);
+    scale_outputs(cg, w, r, down);
     cy_if_end(cg, &later);
-    V more = weigh_line(cg, w, &l, safe);
-    cy_store(cg, sum_of(cg, LLVMBuildFMul(cg->b, sum, down, ""), more), at_sum, 4);
-  } else {
-    cy_store(cg, top, at_top, 4);
-    cy_store(cg, weigh_line(cg, w, &l, top), at_sum, 4);
+    cy_store(cg, LLVMBuildFMul(cg->b, sum, down, ""), at_sum, 4);
   }
+  cy_store(cg, top, at_top, 4);
+}
+
+/* Weights of the block's rows for keys [j0, j0 + n); `first`: i1, no tile before. First all rows' greatest scores: each
+ * is known only after many steps that depend on each other, and so are those of several rows at a time. */
+static void weigh_rows(cy_cg *cg, const work *w, V j0, V n, V first) {
+  cy_loop r;
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
+  line l = line_of(cg, w, r.iv, j0, n);
+  find_top(cg, w, r.iv, &l, first);
+  cy_loop_end(cg, &r, NULL);
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
+  l = line_of(cg, w, r.iv, j0, n);
+  emit_ahead(cg, w, &l, r.iv);
+  V top = safe_top(cg, w->a, cy_load(cg, cg->f32, cy_gepf(cg, w->top, r.iv), 4)), at_sum = cy_gepf(cg, w->sum, r.iv);
+  V sum = weigh_line(cg, w, &l, top);
+  if (w->a->tiled)
+    sum = sum_of(cg, cy_load(cg, cg->f32, at_sum, 4), sum);
+  cy_store(cg, sum, at_sum, 4);
   cy_loop_end(cg, &r, NULL);
 }
 
 /* The softmax of a block is a function of its own: beside the calls of the micro-kernels the constants of its
  * polynomial would be loaded again after each. Parameters: kernel arguments, scores, outputs, top, sum, rows, row0, j0,
- * n, first, weights, outer indices. */
-enum { ROWS_PARAMS = 11 };
+ * n, first, weights, next keys and values, outer indices. */
+enum { ROWS_PARAMS = 13 };
 
 static V emit_rows_fn(cy_cg *cg, const att *a) {
   const cy_attention_desc *d = a->d;
   int outer = d->n_batch - a->shared;
-  LLVMTypeRef params[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64,
-                                                     cg->i64, cg->i64, cg->i64, cg->i1,  cg->ptr};
+  LLVMTypeRef params[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->ptr, cg->i64, cg->i64,
+                                                     cg->i64, cg->i64, cg->i1,  cg->ptr, cg->ptr, cg->ptr};
   for (int i = 0; i < outer; i++)
     params[ROWS_PARAMS + i] = cg->i64;
   char name[160];
@@ -522,7 +575,9 @@ static V emit_rows_fn(cy_cg *cg, const att *a) {
             .sum = LLVMGetParam(fn, 4),
             .rows = LLVMGetParam(fn, 5),
             .row0 = LLVMGetParam(fn, 6),
-            .weights = LLVMGetParam(fn, 10)};
+            .weights = LLVMGetParam(fn, 10),
+            .next_k = LLVMGetParam(fn, 11),
+            .next_v = LLVMGetParam(fn, 12)};
   for (int i = 0; i < outer; i++)
     w.idx[i] = LLVMGetParam(fn, (unsigned)(ROWS_PARAMS + i));
   bool all = a->keys && !a->tiled && !d->causal && !d->window; /* always the same keys */
@@ -534,8 +589,12 @@ static V emit_rows_fn(cy_cg *cg, const att *a) {
 
 static void call_rows_fn(cy_cg *cg, const work *w, V j0, V n, V first) {
   int outer = w->a->d->n_batch - w->a->shared;
-  V args[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->args, w->scores, w->outputs, w->top, w->sum,    w->rows,
-                                         w->row0,  j0,        n,          first,  w->weights};
+  int64_t size = w->a->amx ? 2 : 4;
+  V key = cy_mulc(cg, cy_sub(cg, w->row0, w->begin), keys_ahead(cg, w->a) * size);
+  V next_k = cy_gep(cg, w->next_k, cy_mul(cg, key, cy_size(cg, w->a->d->kj)));
+  V next_v = cy_gep(cg, w->next_v, cy_mul(cg, key, cy_size(cg, w->a->d->vj)));
+  V args[ROWS_PARAMS + CY_GEMM_BATCH] = {cg->args, w->scores, w->outputs, w->top,     w->sum, w->rows, w->row0,
+                                         j0,       n,         first,      w->weights, next_k, next_v};
   memcpy(args + ROWS_PARAMS, w->idx, (size_t)outer * sizeof *args);
   cy_call(cg, w->rows_fn, args, (unsigned)(ROWS_PARAMS + outer));
 }
@@ -608,15 +667,29 @@ static void emit_block(cy_cg *cg, work *w, V end, bool few) {
   finish(cg, w);
 }
 
+/* Tasks of one head that a worker does one after the other share what is packed. */
+static V first_to_pack(cy_cg *cg, const work *w, V lo, V hi) {
+  if (w->a->d->window)
+    return lo;
+  V same = cy_icmp(cg, LLVMIntEQ, cy_load(cg, cg->i64, w->packed_head, 8), w->head), NR = cy_i64(cg, w->a->nr_k);
+  V end = cy_load(cg, cg->i64, w->packed_end, 8), whole = cy_mul(cg, cy_div(cg, end, NR), NR);
+  V unfinished = cy_select(cg, cy_icmp(cg, LLVMIntEQ, end, hi), hi, whole);
+  cy_store(cg, w->head, w->packed_head, 8);
+  cy_store(cg, hi, w->packed_end, 8);
+  return cy_select(cg, same, unfinished, lo);
+}
+
 static void emit_rows(cy_cg *cg, work *w, V begin, V end, bool few) {
   V lo, hi;
   cy_loop b;
+  w->begin = begin;
   if (few) {
     w->row0 = begin;
     emit_block(cg, w, end, true);
     return;
   }
   key_range(cg, w, begin, end, &lo, &hi);
+  lo = first_to_pack(cg, w, lo, hi);
   if (w->a->amx) {
     cy_attention_amx_pack(cg, w, lo, hi);
   } else {
@@ -633,16 +706,27 @@ static void emit_rows(cy_cg *cg, work *w, V begin, V end, bool few) {
   cy_loop_end(cg, &b, NULL);
 }
 
+/* Where keys and values of the head begin whose outer batch indices these are. */
+static void place_head(cy_cg *cg, const att *a, const V *idx, V *out_k, V *out_v) {
+  const cy_attention_desc *d = a->d;
+  int outer = d->n_batch - a->shared;
+  int64_t size = a->amx ? 2 : 4;
+  *out_k = cy_gep(cg, cy_arg_ptr(cg, d->k_slot), cy_mulc(cg, cy_batch_offset(cg, idx, d->k_batch, outer), size));
+  *out_v = cy_gep(cg, cy_arg_ptr(cg, d->v_slot), cy_mulc(cg, cy_batch_offset(cg, idx, d->v_batch, outer), size));
+}
+
 static void emit_task(cy_cg *cg, work *w, V task) {
   const att *a = w->a;
   const cy_attention_desc *d = a->d;
   int outer = d->n_batch - a->shared;
   V chunks = chunk_count(cg, a), flat = cy_div(cg, task, chunks), rows = row_count(cg, a);
   V begin = cy_mulc(cg, cy_mod(cg, task, chunks), a->chunk), end = cy_imin(cg, rows, cy_addc(cg, begin, a->chunk));
+  V next = cy_imin(cg, cy_addc(cg, task, 1), cy_addc(cg, cg->end, -1)), idx[CY_GEMM_BATCH];
+  cy_batch_split(cg, d->batch, outer, cy_div(cg, next, chunks), idx);
+  place_head(cg, a, idx, &w->next_k, &w->next_v);
   cy_batch_split(cg, d->batch, outer, flat, w->idx);
-  int64_t size = a->amx ? 2 : 4;
-  w->k = cy_gep(cg, cy_arg_ptr(cg, d->k_slot), cy_mulc(cg, cy_batch_offset(cg, w->idx, d->k_batch, outer), size));
-  w->v = cy_gep(cg, cy_arg_ptr(cg, d->v_slot), cy_mulc(cg, cy_batch_offset(cg, w->idx, d->v_batch, outer), size));
+  place_head(cg, a, w->idx, &w->k, &w->v);
+  w->head = flat;
   if (!a->few || !a->many) {
     emit_rows(cg, w, begin, end, a->few);
     return;
@@ -672,6 +756,10 @@ static void emit_entry(cy_cg *cg, const att *a) {
   w.weights = cy_gep(cg, scratch, at.weights);
   w.tab_q = cy_row_table(cg, a->qk.mr, cy_i64(cg, query_bytes(a)));
   w.tab_s = cy_row_table(cg, a->pv.mr > FEW ? a->pv.mr : FEW, cy_i64(cg, a->amx ? a->ld_w * 2 : a->ld_s * 4));
+  w.packed_head = cy_alloca(cg, 8);
+  w.packed_end = cy_alloca(cg, 8);
+  cy_store(cg, cy_i64(cg, -1), w.packed_head, 8);
+  cy_store(cg, cy_i64(cg, 0), w.packed_end, 8);
   V any = cy_icmp(cg, LLVMIntSGT, cy_size(cg, d->keys), cy_i64(cg, 0));
   w.empty = LLVMBuildSelect(cg->b, any, LLVMConstReal(cg->f32, NAN), LLVMConstReal(cg->f32, 0), "");
   if (a->amx)

@@ -37,7 +37,9 @@ typedef struct work {
   V top, sum;                                     /* of the rows of a block, on the stack */
   V rows_fn;                                      /* changes and weighs the scores of a block */
   V empty;                                        /* what one over the sum is for rows that see no key */
-  V row0, rows;                                   /* of the block */
+  V row0, rows, begin;                            /* of the block; the task's first row */
+  V head, packed_head, packed_end;                /* the task's; on the stack: whose keys are packed, up to which one */
+  V next_k, next_v;                               /* of the task that follows; in the function of rows: of the block */
   V inverse;                                      /* of the sum of the epilogue's row */
 } work;
 

@@ -129,6 +129,7 @@ typedef struct cy_core {
   V base;            /* i64 added to every entry */
   int64_t row_bytes; /* entries are rows * row_bytes, the last of the epilogue's indices counts the rows; 0: not so */
   int64_t a_bytes;   /* of A, the rows of all tasks; 0: unknown */
+  bool b_stays;      /* the second-level cache has B from the task before */
   V skip;            /* the entry of rows that are zero, to skip taps outside a picture; NULL: there are none */
   V taps, c;         /* K is taps runs of c floats */
   int64_t tap_block, c_block;

@@ -334,6 +334,14 @@ cy_int_weights cy_gemm_ints(cy_cg *cg, const cy_gemm_desc *d) {
                           .zeros = d->ints.zero_slot < 0 ? NULL : cy_arg_ptr(cg, d->ints.zero_slot)};
 }
 
+/* Does a worker that goes from block to block of rows find the weights of the task before in its second-level cache? */
+static bool weights_stay(const cy_cg *cg, const gemm *g) {
+  int64_t panel = g->nr * cy_csize_known(g->d->k) * cy_weight_bytes(g->d->weights), n = cy_csize_known(g->d->n);
+  int64_t count = g->columns_outer ? g->blocks.nb : cy_ceil(n, g->nr);
+  int64_t bytes = count * panel;
+  return bytes > 0 && bytes <= cg->l2_bytes / 2;
+}
+
 static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
   const cy_gemm_desc *d = g->d;
   V rb = row_blocks(cg, g), cb = column_blocks(cg, g), both = cy_mul(cg, rb, cb), m = cy_size(cg, d->m);
@@ -372,6 +380,7 @@ static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
                   .base = LLVMBuildPtrToInt(cg->b, a, cg->i64, ""),
                   .row_bytes = cy_csize_known(row_stride(g)) * 4,
                   .a_bytes = m_known * cy_csize_known(row_stride(g)) * 4,
+                  .b_stays = weights_stay(cg, g),
                   .taps = cy_i64(cg, 1),
                   .c = k,
                   .tap_block = 1,

@@ -135,8 +135,8 @@ V cy_lp_to_mem(cy_cg *cg, V v, cy_dtype t, unsigned n) {
     return LLVMBuildZExt(b, v, mem, "");
   if (t == CY_F16)
     return LLVMBuildFPTrunc(b, v, mem, "");
-  if (t == CY_BF16) {
-    V u = bf16_bits(cg, v, n);
+  if (t == CY_BF16) { /* rounded already, like every value of a small type */
+    V u = LLVMBuildBitCast(b, v, lanes_of(cg->i32, n), "");
     return LLVMBuildTrunc(b, LLVMBuildLShr(b, u, int_like(u, 16), ""), mem, "");
   }
   return small_float(t) ? cy_lp_small_float_encode(cg, v, t, n) : v;
