@@ -97,6 +97,7 @@ struct cy_target {
   int64_t few_rows;
   /* Do such products take rows of f32 only, which they round to halves where matmul_blocks allows it? */
   bool blocks_round;
+  bool words; /* vectors hold twice as many 16-bit integers as floats, and multiply them as fast */
   /* Fills m's cpu, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
    * malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);

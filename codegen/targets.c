@@ -84,6 +84,7 @@ bool cy_machine_half_weights(const cy_machine *m, cy_dtype half) {
 }
 
 bool cy_machine_blocks_round(const cy_machine *m) { return m->target->blocks_round; }
+bool cy_machine_words(const cy_machine *m) { return m->target->words; }
 
 int64_t cy_machine_few_rows(const cy_machine *m) { return m->target->few_rows; }
 

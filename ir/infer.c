@@ -87,6 +87,8 @@ static bool ew_dtypes(infer *i, cy_op op, cy_dtype *out) {
     return FAIL(i, "expected a floating-point tensor, found %s", TEXT(i, in_type(i, 0)));
   if ((op == CY_OP_not || (op >= CY_OP_and && op <= CY_OP_shr)) && cls == 'F')
     return FAIL(i, "expected a bool or integer tensor, found %s", TEXT(i, in_type(i, 0)));
+  if ((op == CY_OP_mul_q15 || op == CY_OP_logistic_q15) && t != CY_I16)
+    return FAIL(i, "expected an i16 tensor, found %s", TEXT(i, in_type(i, 0)));
   *out = gives_bool(op) ? CY_BOOL : t;
   return true;
 }

@@ -37,6 +37,8 @@ static bool is_hole(const cy_kernel *k, cy_expr user, int operand, const cy_expr
   if (c->op != CY_X_CONST || !(fabs(v) < CY_PARAM_MOST) || (v == 0 && signbit(v)))
     return false;
   bool is_float = c->dtype == CY_F32 || c->dtype == CY_F64;
+  if (c->dtype == CY_I16) /* zero points of bytes, no coefficients */
+    return user && cy_expr_of(k, user)->op == CY_OP_add && v >= INT8_MIN && v <= UINT8_MAX;
   if (!is_float && c->dtype != CY_I32 && c->dtype != CY_U8 && c->dtype != CY_I8)
     return false;
   switch (user ? cy_expr_of(k, user)->op : CY_OP_add) {

@@ -171,6 +171,18 @@ static cy_expr rough_sigmoid_of(cy_kernel *k, cy_expr x) {
   return fma_of(k, inverse, fma_of(k, wrong, wrong, wrong), inverse);
 }
 
+/* See cy_logistic_q15. */
+static cy_expr logistic_q15_of(cy_kernel *k, cy_expr x) {
+  cy_expr t = sub(k, x, cy_x_int(k, CY_I16, CY_LOGISTIC_MIDDLE)), p = 0;
+  for (int i = CY_LOGISTIC_TERMS - 1; i >= 0; i--) {
+    cy_expr c = cy_x_int(k, CY_I16, cy_logistic_q15[i]);
+    p = p ? add(k, bin(k, CY_OP_mul_q15, p, t), c) : c;
+  }
+  for (int i = 0; i < CY_LOGISTIC_SQUARES; i++)
+    p = bin(k, CY_OP_mul_q15, p, p);
+  return p;
+}
+
 /* x * P(x^2) / Q(x^2) */
 static cy_expr odd_ratio(cy_kernel *k, cy_expr x, const double *p, int np, const double *q, int nq) {
   cy_expr z = mul(k, x, x);
@@ -362,6 +374,8 @@ static cy_expr pow_of(cy_kernel *k, cy_expr x, cy_expr y) {
 /* ---- the pass ---- */
 
 static cy_expr expand(cy_kernel *k, const cy_expr_info *x, const cy_expr *a) {
+  if (x->op == CY_OP_logistic_q15)
+    return logistic_q15_of(k, a[0]);
   if (x->dtype != CY_F32)
     return 0;
   switch (x->op) {

@@ -320,6 +320,21 @@ static uint64_t int_shift(cy_op op, uint64_t a, uint64_t by, int bits, bool is_s
   return is_signed ? (uint64_t)((int64_t)a >> by) : a >> by;
 }
 
+/* ---- multiples of 2^-15 ---- */
+
+static int16_t mul_q15(int16_t a, int16_t b) { return (int16_t)((a * b + (1 << 14)) >> 15); }
+
+const int16_t cy_logistic_q15[CY_LOGISTIC_TERMS] = {19815, -19491, 9402, 4822, -19717};
+
+static int16_t logistic_q15(int16_t x) {
+  int16_t t = (int16_t)(x - CY_LOGISTIC_MIDDLE), p = cy_logistic_q15[CY_LOGISTIC_TERMS - 1];
+  for (int i = CY_LOGISTIC_TERMS - 2; i >= 0; i--)
+    p = (int16_t)(mul_q15(p, t) + cy_logistic_q15[i]);
+  for (int i = 0; i < CY_LOGISTIC_SQUARES; i++)
+    p = mul_q15(p, p);
+  return p;
+}
+
 static uint64_t int_op(cy_op op, const cy_scalar *v, const cy_dtype_info *t) {
   bool is_signed = t->cls == 'I', is_bool = t->cls == 'B';
   uint64_t x = v[0].u, y = cy_op_of(op)->min_in > 1 ? v[1].u : 0;
@@ -348,6 +363,10 @@ static uint64_t int_op(cy_op op, const cy_scalar *v, const cy_dtype_info *t) {
   case CY_OP_shl:
   case CY_OP_shr: return int_shift(op, x, y, t->bits, is_signed);
   case CY_OP_fma: return x * y + v[2].u;
+  case CY_OP_mul_q15:
+    return (uint64_t)mul_q15((int16_t)x, (int16_t)y);
+  case CY_OP_logistic_q15:
+    return (uint64_t)logistic_q15((int16_t)x);
   default: cy_bug("op '%s' on integers", cy_op_of(op)->name);
   }
 }

@@ -44,6 +44,7 @@ typedef struct cy_pass_options {
   bool (*conv_cycles)(const void *target, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                       cy_conv_cycles *out);
   bool blocks_round;      /* cy_target.blocks_round */
+  bool words;             /* cy_target.words */
   bool half_weights;      /* .. or takes constant factors so */
   cy_dtype half;          /* CY_F16 or CY_BF16: what operands of products become; 0: they stay */
   bool half_io;           /* inputs and outputs, too */

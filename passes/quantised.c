@@ -17,9 +17,10 @@
  *   clamp         a bound in front of a quantize that its own clamp implies is left out; other upper bounds become
  *                 bounds of bytes behind it.
  *   constant      (the second time) constants that are still dequantised when the model runs.
+ *   silu          (likewise) quantize(x * sigmoid(x)) of integers times constants is computed in 16-bit integers.
  *
- * The first two are exact. The last but one rounds products of constants once more, so results may fall on the other
- * side of a tie between two steps. Refused: operands of other types than s8 and u8 (4-bit constants are widened),
+ * The first two are exact. `requantise` rounds products of constants once more, so results may fall on the other side of
+ * a tie between two steps; `silu` is off by 0.0007 and half of 2^-15 of a channel's range, before it rounds. Refused: operands of other types than s8 and u8 (4-bit constants are widened),
  * scales that differ along other axes, sums that may leave 31 bits.
  */
 #include "quantise_int.h"
@@ -498,6 +499,144 @@ static cy_val clamp(cy_rewrite *rw, const cy_node_info *n) {
   return implied ? x : cy_build_binary(g, CY_OP_min, x, bytes);
 }
 
+/* ---- sigmoid linear units ---- */
+
+enum { Q15_UNITS = 4096, Q15_RANGE = 8, MOST_SHIFT = 6 }; /* per unit of logistic_q15's argument; up to which it runs */
+
+/* A channel's fixed point: x is a multiple of 1 / inverse, up to Q15_RANGE << shift, and so many results in 2^15 are the
+ * steps of its bytes. */
+typedef struct fixed_point {
+  double inverse;
+  int shift;
+  int64_t factor;
+} fixed_point;
+
+/* steps: bytes per unit of the result; most: of them, the largest result. */
+static bool choose_fixed(double steps, double most, fixed_point *out) {
+  int shift = 0;
+  while (most / steps > Q15_RANGE << shift)
+    shift++;
+  *out = (fixed_point){.shift = shift, .factor = (int64_t)rint((Q15_RANGE << shift) * steps)};
+  out->inverse = out->factor ? 32768 * steps / (double)out->factor : 0;
+  return shift <= MOST_SHIFT && out->factor > 0 && out->factor <= INT16_MAX;
+}
+
+/* Are these integers times constants? */
+static bool of_integers(const cy_graph *g, cy_val v) {
+  const cy_node_info *n = cy_def(g, v);
+  n = n && n->op == CY_OP_mul ? cy_def(g, n->in[0]) : n;
+  return n && n->op == CY_OP_cast && cy_type_of(g, n->in[0])->dtype == CY_I32;
+}
+
+/* x of x * sigmoid(x), which nobody else reads, where it is sums of integers times constants, plus constants perhaps. */
+static cy_val sigmoid_linear(const cy_rewrite *rw, cy_val v) {
+  cy_graph *g = rw->g;
+  const cy_node_info *m = cy_def_of(g, v, CY_OP_mul);
+  for (int i = 0; m && i < 2; i++) {
+    cy_val x = m->in[i], s = m->in[1 - i];
+    const cy_node_info *sigmoid = cy_def_of(g, s, CY_OP_sigmoid), *d = cy_def(g, x);
+    bool both = sigmoid && sigmoid->in[0] == x && d && (d->op == CY_OP_add || d->op == CY_OP_mul) && x <= rw->nvalues &&
+                rw->uses.start[x + 1] - rw->uses.start[x] == 2 && cy_rewrite_single_use(rw, s) &&
+                cy_rewrite_single_use(rw, v) && cy_type_of(g, x)->dtype == CY_F32 &&
+                cy_same_shape(cy_type_of(g, x), cy_type_of(g, v));
+    if (both && cy_value_is_const(g, d->in[1]) && of_integers(g, d->op == CY_OP_mul ? x : d->in[0]) &&
+        (d->op == CY_OP_mul || can_scale(rw, d->in[0], 4, true)))
+      return x;
+  }
+  return 0;
+}
+
+/* Per channel, as bias has them. */
+typedef struct fixed_constants {
+  cy_val inverse, factor, lowest, times; /* f32, i16, u16, u16 */
+  bool shifts;                           /* not all shifts are 0 */
+} fixed_constants;
+
+static bool fixed_constants_of(cy_graph *g, cy_val like, cy_val steps, double scale, double most,
+                               fixed_constants *out) {
+  cy_type type = *cy_type_of(g, like);
+  uint64_t count = cy_type_count(g, &type), have = cy_type_count(g, cy_type_of(g, steps));
+  const cy_data_f32 *f = cy_value_of(g, steps)->data.bytes;
+  if (!f || !count || (have != 1 && !cy_same_shape(&type, cy_type_of(g, steps))))
+    return false;
+  float *inverse = cy_const_new(g, &type, &out->inverse);
+  type.dtype = CY_I16;
+  int16_t *factor = cy_const_new(g, &type, &out->factor);
+  type.dtype = CY_U16;
+  uint16_t *lowest = cy_const_new(g, &type, &out->lowest), *times = cy_const_new(g, &type, &out->times);
+  out->shifts = false;
+  for (uint64_t i = 0; i < count; i++) {
+    fixed_point p;
+    if (!choose_fixed(f[have == 1 ? 0 : i] / scale, most, &p))
+      return false;
+    inverse[i] = (float)p.inverse;
+    factor[i] = (int16_t)p.factor;
+    lowest[i] = (uint16_t)(INT16_MAX >> p.shift);
+    times[i] = (uint16_t)(1 << p.shift);
+    out->shifts |= p.shift != 0;
+  }
+  return true;
+}
+
+/* The bytes of x * sigmoid(x) = max(x, 0) - |x| / (1 + exp(|x|)), x being multiples of 2^-15 of a range. */
+static cy_val fixed_silu(cy_graph *g, cy_val x, const fixed_constants *c, double zero, cy_dtype to) {
+  double low, high;
+  cy_dtype_int_range(to, &low, &high);
+  cy_val size = cy_build_unary(g, CY_OP_abs, x), at = size;
+  if (c->shifts) { /* unsigned: the size of -2^15 is 2^15 */
+    at = cy_build_binary(g, CY_OP_min, cy_build_cast(g, size, CY_U16), c->lowest);
+    at = cy_build_cast(g, cy_build_binary(g, CY_OP_mul, at, c->times), CY_I16);
+  }
+  cy_val less = cy_build_binary(g, CY_OP_mul_q15, size, cy_build_unary(g, CY_OP_logistic_q15, at));
+  cy_val more = cy_build_binary(g, CY_OP_max, x, cy_build_scalar_int(g, CY_I16, 0));
+  cy_val y = cy_build_binary(g, CY_OP_mul_q15, cy_build_binary(g, CY_OP_sub, more, less), c->factor);
+  if (zero != 0)
+    y = cy_build_binary(g, CY_OP_add, y, cy_build_scalar_int(g, CY_I16, (int64_t)zero));
+  y = cy_build_binary(g, CY_OP_max, y, cy_build_scalar_int(g, CY_I16, (int64_t)low));
+  y = cy_build_binary(g, CY_OP_min, y, cy_build_scalar_int(g, CY_I16, (int64_t)high));
+  return cy_build_cast(g, y, to);
+}
+
+/* Is v read in floats alone, as a residual sum does in the kernel that makes it? */
+static bool only_dequantized(const cy_rewrite *rw, cy_val v) {
+  if (v > rw->nvalues)
+    return false;
+  for (uint32_t i = rw->uses.start[v]; i < rw->uses.start[v + 1]; i++)
+    if (!rw->uses.list[i] || cy_node_of(rw->g, rw->uses.list[i])->op != CY_OP_dequantize)
+      return false;
+  return true;
+}
+
+/* quantize(x * sigmoid(x)), times positive constants perhaps, in 16-bit integers, which vectors hold twice as many of. */
+static cy_val silu(cy_rewrite *rw, const cy_node_info *n) {
+  cy_graph *g = rw->g;
+  double scale, zero = 0, low, high;
+  cy_val steps = 0, v = n->in[0];
+  const cy_node_info *m = cy_def_of(g, v, CY_OP_mul);
+  cy_dtype to = (cy_dtype)cy_type_of(g, n->out[0])->dtype;
+  if (!rw->pass->options->words || !is_byte(g, n->out[0]) || !positive(g, n->in[1], &scale) ||
+      cy_attr_get_int(n, CY_ATTR_block_size, 0) || only_dequantized(rw, n->out[0]) ||
+      (n->nin > 2 && n->in[2] && !(cy_value_is_const(g, n->in[2]) && cy_value_is_splat(g, n->in[2], &zero))))
+    return 0;
+  if (m && cy_value_is_const(g, m->in[1]) && cy_rewrite_single_use(rw, v) && all_positive(g, m->in[1])) {
+    steps = m->in[1];
+    v = m->in[0];
+  }
+  cy_val x = sigmoid_linear(rw, v);
+  fixed_constants c;
+  cy_dtype_int_range(to, &low, &high);
+  if (!x || !cy_same_shape(cy_type_of(g, x), cy_type_of(g, n->out[0])) ||
+      !fixed_constants_of(g, cy_def(g, x)->in[1], steps ? steps : cy_build_scalar(g, CY_F32, 1), scale, high - zero,
+                          &c))
+    return 0;
+  const cy_node_info *d = cy_def(g, x);
+  cy_val in[2] = {d->op == CY_OP_add ? scaled(g, d->in[0], c.inverse) : d->in[0], scaled(g, d->in[1], c.inverse)};
+  cy_val q[2] = {cy_build_binary(g, (cy_op)d->op, in[0], in[1]), cy_build_scalar(g, CY_F32, 1)};
+  cy_type type = *cy_type_of(g, x);
+  type.dtype = CY_I16;
+  return fixed_silu(g, cy_build(g, CY_OP_quantize, q, 2, n->attrs, n->nattrs, &type, 1), &c, zero, to);
+}
+
 /* ---- constants ---- */
 
 typedef struct walk { /* from an element of a tensor to its parameter's */
@@ -555,6 +694,10 @@ static const cy_rule constants[] = {
     {CY_OP_dequantize, "constant", constant},
 };
 
+static const cy_rule units[] = {
+    {CY_OP_quantize, "silu", silu},
+};
+
 static const cy_rule rules[] = {
     {CY_OP_conv, "contraction", contraction}, {CY_OP_matmul, "contraction", contraction},
     {CY_OP_conv, "weights", integer_weights}, {CY_OP_matmul, "weights", integer_weights},
@@ -577,7 +720,8 @@ int cy_pass_quantised(cy_pass *p) {
 /* requires: swept   establishes: swept   breaks: unique, placed, fused */
 int cy_pass_requantise(cy_pass *p) {
   const cy_rule_set sets[] = {{constants, sizeof constants / sizeof constants[0]},
-                              {rules, sizeof rules / sizeof rules[0]}};
-  cy_rewrite_run(p, sets, 2);
+                              {rules, sizeof rules / sizeof rules[0]},
+                              {units, sizeof units / sizeof units[0]}};
+  cy_rewrite_run(p, sets, 3);
   return 0;
 }

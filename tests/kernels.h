@@ -40,6 +40,8 @@ static inline bool op_applies(cy_op op, cy_dtype t) {
   bool real = cy_dtype_is_float(t), math = op >= CY_OP_sqrt && op <= CY_OP_sigmoid;
   if (op == CY_OP_cast || op == CY_OP_bitcast || (math && !real))
     return false;
+  if (op == CY_OP_mul_q15 || op == CY_OP_logistic_q15)
+    return op == CY_OP_mul_q15 && t == CY_I16; /* the other never gets into code: see loop_math.c */
   if (real && (op == CY_OP_not || (op >= CY_OP_and && op <= CY_OP_shr)))
     return false;
   if (t == CY_BOOL)

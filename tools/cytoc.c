@@ -435,6 +435,7 @@ static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *ma
                            .conv_cycles = conv_cycles,
                            .target = machine,
                            .blocks_round = cy_machine_blocks_round(machine),
+                           .words = cy_machine_words(machine),
                            .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
                            .half = half_of(o),
                            .half_io = o->half_io,

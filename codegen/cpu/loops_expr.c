@@ -487,7 +487,7 @@ static cy_expr bounded(const cy_kernel *k, cy_expr e, cy_op op, double bound) {
   const cy_expr_info *x = cy_expr_of(k, e);
   for (int i = 0; i < 2 && x->op == op; i++) {
     const cy_expr_info *c = cy_expr_of(k, x->arg[i]);
-    if (c->op == CY_X_CONST && c->c.f == bound)
+    if (c->op == CY_X_CONST && (cy_dtype_is_float(c->dtype) ? c->c.f == bound : (double)c->c.i == bound))
       return x->arg[1 - i];
   }
   return 0;
@@ -586,6 +586,67 @@ static V byte_truncation(cy_lp *p, cy_expr from, cy_expr number) {
   return LLVMBuildAdd(p->cg->b, v, cy_splat(p->cg, added, p->lanes), "");
 }
 
+/* Integers times a number, plus a number perhaps: what is NaN only where a constant is. */
+static bool of_integers(const cy_kernel *k, cy_expr e) {
+  const cy_expr_info *x = cy_expr_of(k, e);
+  x = x->op == CY_OP_add ? cy_expr_of(k, x->arg[0]) : x;
+  x = x->op == CY_OP_mul ? cy_expr_of(k, x->arg[0]) : x;
+  return x->op == CY_OP_cast && cy_expr_of(k, x->arg[0])->dtype == CY_I32;
+}
+
+/* cast<i16>(cast<i32>(round(min(max(v, -32768), 32767)))), of integers, for whole vectors of words: v, else 0. */
+static cy_expr is_word_rounding(const cy_lp *p, const cy_expr_info *x, bool varying) {
+  if (!varying || !p->cg->avx2 || p->lanes % (2 * p->cg->W) || x->op != CY_OP_cast || x->dtype != CY_I16 || x->id)
+    return 0;
+  cy_expr from = rounding_cast_of(p->k, cy_expr_of(p->k, x->arg[0]));
+  cy_expr top = from ? bounded(p->k, from, CY_OP_min, INT16_MAX) : 0;
+  cy_expr v = top ? bounded(p->k, top, CY_OP_max, INT16_MIN) : 0;
+  return v && of_integers(p->k, v) ? v : 0;
+}
+
+/* cast<u8>(min(max(v, 0), 255)) of words, for whole vectors of bytes: v, else 0. */
+static cy_expr is_byte_saturation(const cy_lp *p, const cy_expr_info *x, bool varying) {
+  if (!varying || !p->cg->avx2 || p->lanes % (4 * p->cg->W) || x->op != CY_OP_cast || x->dtype != CY_U8 || x->id ||
+      cy_expr_of(p->k, x->arg[0])->dtype != CY_I16)
+    return 0;
+  cy_expr top = bounded(p->k, x->arg[0], CY_OP_min, 255);
+  return top ? bounded(p->k, top, CY_OP_max, 0) : 0;
+}
+
+/* The lanes of v by an instruction that saturates two vectors to one, 128 bits of each at a time. */
+static V narrowed(cy_lp *p, V v, const char *pack, unsigned each, T out) {
+  cy_cg *cg = p->cg;
+  unsigned n = p->lanes / each / 2, quads = cg->W / 2;
+  int order[8];
+  V part[8];
+  for (unsigned i = 0; i < quads; i++)
+    order[i] = (int)(i % (quads / 2) * 2 + i / (quads / 2));
+  for (unsigned i = 0; i < n; i++) {
+    V two[2] = {cy_some_lanes(cg, v, 2 * i * each, each), cy_some_lanes(cg, v, (2 * i + 1) * each, each)};
+    V both = LLVMBuildBitCast(cg->b, cy_intrinsic_of(cg, pack, NULL, 0, two, 2), LLVMVectorType(cg->i64, quads), "");
+    part[i] = LLVMBuildBitCast(cg->b, cy_shuffle(cg, both, both, order, quads), LLVMVectorType(out, 2 * each), "");
+  }
+  for (; n > 1; n /= 2)
+    for (unsigned i = 0; i < n / 2; i++)
+      part[i] = cy_joined(cg, part[2 * i], part[2 * i + 1]);
+  return part[0];
+}
+
+/* Saturation spares the lower bound. */
+static V word_rounding(cy_lp *p, cy_expr from) {
+  cy_cg *cg = p->cg;
+  V top[2] = {cy_lp_value(p, from), cy_lp_const(cg, CY_F32, (cy_scalar){.f = INT16_MAX}, p->lanes)};
+  V v = cy_lp_op(cg, CY_OP_min, CY_F32, CY_F32, top, 2, p->lanes);
+  T types[2] = {LLVMVectorType(cg->i32, p->lanes), LLVMTypeOf(v)};
+  v = cy_intrinsic_of(cg, "llvm.lrint", types, 2, &v, 1);
+  return narrowed(p, v, cg->W == 16 ? "llvm.x86.avx512.packssdw.512" : "llvm.x86.avx2.packssdw", cg->W, cg->i16);
+}
+
+static V byte_saturation(cy_lp *p, cy_expr from) {
+  const char *pack = p->cg->W == 16 ? "llvm.x86.avx512.packuswb.512" : "llvm.x86.avx2.packuswb";
+  return narrowed(p, cy_lp_value(p, from), pack, 2 * p->cg->W, p->cg->i8);
+}
+
 /* Pairs in vectors of W to 64 lanes, for W of which one instruction multiplies and adds. */
 static V pairs(cy_lp *p, cy_expr w, cy_expr h) {
   cy_cg *cg = p->cg;
@@ -630,6 +691,11 @@ static V compute(cy_lp *p, cy_expr e, bool varying) {
     return byte_rounding(p, byte);
   if (low)
     return byte_truncation(p, low, number);
+  cy_expr word = is_word_rounding(p, x, varying), saturated = is_byte_saturation(p, x, varying);
+  if (word)
+    return word_rounding(p, word);
+  if (saturated)
+    return byte_saturation(p, saturated);
   if (varying && p->cg->avx2 && p->lanes % p->cg->W == 0 && cy_x_is_pairs(p->k, e, &w, &h))
     return pairs(p, w, h);
   switch (x->op) {

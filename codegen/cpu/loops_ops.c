@@ -402,6 +402,33 @@ static V int_sign(cy_cg *cg, bool sgn, V x) {
   return LLVMBuildSelect(b, low, LLVMConstAllOnes(LLVMTypeOf(x)), positive, "");
 }
 
+/* One instruction for each whole vector of words, where lanes fill some or a half or a quarter of one. */
+static V mul_q15(cy_cg *cg, V x, V y) {
+  LLVMBuilderRef b = cg->b;
+  unsigned lanes = cy_is_vector(x) ? LLVMGetVectorSize(LLVMTypeOf(x)) : 1, most = 2 * cg->W;
+  unsigned each = lanes < most ? lanes : most;
+  if (!cg->avx2 || lanes > 64 || lanes % each || (each != 8 && each != 16 && each != 32)) {
+    T wide = lanes_of(cg->i32, lanes);
+    V product = LLVMBuildSExt(b, x, wide, ""), by = LLVMBuildSExt(b, y, wide, "");
+    product = LLVMBuildMul(b, product, by, "");
+    product = LLVMBuildAdd(b, product, int_like(product, 1 << 14), "");
+    return LLVMBuildTrunc(b, LLVMBuildAShr(b, product, int_like(product, 15), ""), LLVMTypeOf(x), "");
+  }
+  V part[8];
+  for (unsigned i = 0; i < lanes / each; i++) {
+    V factor[2] = {cy_some_lanes(cg, x, i * each, each), cy_some_lanes(cg, y, i * each, each)};
+    part[i] = cy_intrinsic_of(cg,
+                              each == 32   ? "llvm.x86.avx512.pmul.hr.sw.512"
+                              : each == 16 ? "llvm.x86.avx2.pmul.hr.sw"
+                                           : "llvm.x86.ssse3.pmul.hr.sw.128",
+                              NULL, 0, factor, 2);
+  }
+  for (unsigned n = lanes / each; n > 1; n /= 2)
+    for (unsigned i = 0; i < n / 2; i++)
+      part[i] = cy_joined(cg, part[2 * i], part[2 * i + 1]);
+  return part[0];
+}
+
 static V int_op(cy_cg *cg, cy_op op, cy_dtype t, V *a) {
   LLVMBuilderRef b = cg->b;
   bool sgn = signed_int(t);
@@ -419,6 +446,8 @@ static V int_op(cy_cg *cg, cy_op op, cy_dtype t, V *a) {
   case CY_OP_sub: return LLVMBuildSub(b, a[0], a[1], "");
   case CY_OP_mul: return LLVMBuildMul(b, a[0], a[1], "");
   case CY_OP_fma: return LLVMBuildAdd(b, LLVMBuildMul(b, a[0], a[1], ""), a[2], "");
+  case CY_OP_mul_q15:
+    return mul_q15(cg, a[0], a[1]);
   case CY_OP_div:
   case CY_OP_mod:
   case CY_OP_fmod: return int_divide(cg, op, sgn, a[0], a[1]);

@@ -342,6 +342,8 @@ static const char *int_op(cy_op op, cy_dtype t, const char *const *a) {
   case CY_OP_sub: return text("(%s)((%s)%s - (%s)%s)", own, u, a[0], u, a[1]);
   case CY_OP_mul: return text("(%s)((%s)%s * (%s)%s)", own, u, a[0], u, a[1]);
   case CY_OP_fma: return text("(%s)((%s)%s * (%s)%s + (%s)%s)", own, u, a[0], u, a[1], u, a[2]);
+  case CY_OP_mul_q15:
+    return text("(%s)(((int)%s * (int)%s + (1 << 14)) >> 15)", own, a[0], a[1]);
   case CY_OP_div:
   case CY_OP_mod:
   case CY_OP_fmod: return text("(%s)cy_%s_%s(%s, %s)", own, cy_op_of(op)->name, w, a[0], a[1]);

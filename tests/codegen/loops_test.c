@@ -34,6 +34,17 @@ static void test_casts(void) {
     }
 }
 
+/* Products of words, in whole vectors and behind them, and what is made of such. */
+static void test_words(void) {
+  static const cy_op ops[] = {CY_OP_mul_q15, CY_OP_logistic_q15};
+  for (int i = 0; i < CHECK_COUNT(ops); i++) {
+    jit_case c = {.what = cy_op_of(ops[i])->name, .elems = {177, 177, 177, 177}};
+    cy_kernel *k = flat_kernel(ops[i], CY_I16, CY_I16, 177);
+    cy_kernel_expand_math(k);
+    CHECK_INT_EQ(jit_check(j, k, &c), 0);
+  }
+}
+
 /* Casts to eight-bit floats that let overflow become infinite or NaN, of a wide range. */
 static void test_unsaturated(void) {
   static const cy_dtype types[] = {CY_F8E4M3FN, CY_F8E4M3FNUZ, CY_F8E5M2, CY_F8E5M2FNUZ};
@@ -271,6 +282,7 @@ static const check_test tests[] = {
     {"index", test_index},
     {"window", test_window},
     {"casts", test_casts},
+    {"words", test_words},
     {"ops", test_ops},
     {"unsaturated", test_unsaturated},
     {"saturation", test_saturation},

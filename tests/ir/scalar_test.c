@@ -87,6 +87,13 @@ static void integers(void) {
   CHECK(ints(CY_OP_neg, CY_I8, -128, 0) == -128);
   CHECK(ints(CY_OP_not, CY_BOOL, 1, 0) == 0);
   CHECK(ints(CY_OP_not, CY_U8, 1, 0) == 254);
+  CHECK(ints(CY_OP_mul_q15, CY_I16, -16384, 3) == -1 && ints(CY_OP_mul_q15, CY_I16, 16384, 3) == 2);
+  CHECK(ints(CY_OP_mul_q15, CY_I16, -32768, -32768) == -32768);
+  for (int x = 0; x < 32768; x++) { /* x times it, in multiples of 2^-12, as a sigmoid linear unit needs it */
+    double wanted = x / (1 + exp(x / 4096.0)), error = x * ints(CY_OP_logistic_q15, CY_I16, x, 0) / 32768 - wanted;
+    if (fabs(error) > 0.00065 * 4096)
+      CHECK_FAIL("logistic_q15 of %d is off by %g", x, error);
+  }
 }
 
 static void floating(void) {
