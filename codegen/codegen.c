@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SMALL_SIZE = 8 };
+
 static const struct {
   const char *name;
   cy_emit_form form;
@@ -80,16 +82,20 @@ static int check_kind(cy_work *b) {
 }
 
 /* Is less time lost when the model runs, by code that takes some times as long, than LLVM takes for better code? Kernels
- * are counted once, however often loops launch them; of sizes that only the run tells it is not known. */
+ * are counted once, however often loops launch them. What only the run tells counts as a small size: what is large in
+ * networks are sizes of weights, which are known, and most of the kernels of such sizes compute other sizes. */
 static bool little_to_do(const cy_work *b) {
   const int64_t most = 100 * 1000 * 1000; /* picoseconds */
-  int64_t sum = 0;
-  for (uint32_t i = 0; i < b->nplans; i++) {
-    int64_t work;
-    if (!cy_dim_is_const(b->g, cy_kernel_work(b->g, b->plans[i].kernel), &work) || work > most)
-      return false;
-    sum += work;
+  int64_t sum = 0, *syms = calloc(cy_sym_count(b->g) + 1, sizeof *syms);
+  if (!syms)
+    abort();
+  for (uint32_t s = 1; s <= cy_sym_count(b->g); s++)
+    syms[s] = s == b->p->workers ? 1 : SMALL_SIZE;
+  for (uint32_t i = 0; i < b->nplans && sum <= most; i++) {
+    int64_t work = cy_dim_eval(b->g, cy_kernel_work(b->g, b->plans[i].kernel), syms);
+    sum += work < 0 || work > most ? most + 1 : work;
   }
+  free(syms);
   return sum <= most;
 }
 

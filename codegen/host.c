@@ -414,8 +414,7 @@ int cy_host_emit(cy_work *b, cy_code_kind kind) {
     free(error);
     return -1;
   }
-  if (b->hurry)
-    cy_cg_hurry(h->cg);
+  h->cg->hurry = b->o->hurry;
   number_symbols(h);
   number_offsets(h);
   count_slots(h);

@@ -147,18 +147,20 @@ def difference(got, want, share=1e-5):
 
 
 def run_case(args, case, dtype, level, threads, folder, env=None):
+    """For each number of threads what is wrong with the library's results, or None."""
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     graph, library = os.path.join(folder, 'g.txt'), os.path.join(folder, 'g.so')
     feeds, want = write_case(case, dtype, graph)
     code, _, err = lib.run([args.cytoc, graph, '-o', library, '-j', '1', '--verify', *level], env=env)
-    if code:
-        return 'compile: ' + lib.reason(err, code)
-    code, err = network.run_feeds(args, folder, library, feeds, threads, env)
-    if code:
-        return 'run: ' + lib.reason(err, code)
     share = 3e-2 if '--bf16' in level else 1e-2 if '--fp16' in level else 1e-5
-    return difference(network.output_of(folder, 0, 'y'), want, share)
+
+    def run(count):
+        if code:
+            return 'compile: ' + lib.reason(err, code)
+        failed, text = network.run_feeds(args, folder, library, feeds, count, env)
+        return 'run: ' + lib.reason(text, failed) if failed else difference(network.output_of(folder, 0, 'y'), want, share)
+    return [run(count) for count in threads]
 
 
 def arena_bytes(args, length, options, folder, env):
@@ -305,16 +307,14 @@ def main():
         if args.wanted(form):
             suite.result(form, test_memory(args, options, folder, other))
     for name, case in CASES.items():
-        forms = [('fused', 'f32', ['-O3'], 1), ('fused on 2 threads', 'f32', ['-O3'], 2), ('eager', 'f32', ['-O0'], 1),
-                 ('bf16', 'f32', ['--bf16'], 2)]
+        forms = [(('fused', 'fused on 2 threads'), 'f32', ['-O3'], (1, 2), None), (('eager',), 'f32', ['-O0'], (1,), None),
+                 (('bf16',), 'f32', ['--bf16'], (2,), None), (('cuda',), 'f32', cuda, (1,), env),
+                 (('cuda in halves',), 'f32', cuda + ['--fp16'], (1,), env)]
         if case[3] * case[4] < 100000:
-            forms.append(('double', 'f64', ['-O3'], 1))
-        for form, dtype, level, threads in forms:
-            if args.wanted(name):
-                suite.result('%s, %s' % (name, form), run_case(args, case, dtype, level, threads, folder))
-        for form, options in (('cuda', cuda), ('cuda in halves', cuda + ['--fp16'])):
-            if args.wanted(name):
-                suite.result('%s, %s' % (name, form), run_case(args, case, 'f32', options, 1, folder, env))
+            forms.append((('double',), 'f64', ['-O3'], (1,), None))
+        for labels, dtype, level, threads, other in forms if args.wanted(name) else ():
+            for label, why in zip(labels, run_case(args, case, dtype, level, threads, folder, other)):
+                suite.result('%s, %s' % (name, label), why)
     shutil.rmtree(folder, ignore_errors=True)
     suite.done('attention forms')
 

@@ -17,9 +17,11 @@ import numpy as np
 import lib
 
 
-def compile_model(args, model, library, level, extra=(), timeout=900):
-    """None, or why there is no library."""
-    code, _, err = lib.run([args.cytoc, model, '-o', library, level, *extra], timeout)
+def compile_model(args, model, library, level, extra=(), timeout=900, said=None):
+    """None, or why there is no library. said: a list that gets what cytoc printed."""
+    code, out, err = lib.run([args.cytoc, model, '-o', library, level, *extra], timeout)
+    if said is not None:
+        said.append(out)
     if code == 0 and os.path.exists(library):
         return None
     return '%s: compile: %s' % (level, lib.reason(err, code))

@@ -91,8 +91,7 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
     return -1;
   cg->no_fast = ((const cy_cg *)m->state)->no_fast;
   cg->prefix = m->prefix;
-  if (m->hurry)
-    cy_cg_hurry(cg);
+  cg->hurry = m->hurry;
   cy_cg_module(cg, plans[0]->symbol);
   for (uint32_t i = 0; i < n; i++) {
     cy_bug_context = plans[i]->symbol;

@@ -80,11 +80,6 @@ static void cpu_resolve(cy_cg *cg, const char *cpu) {
   LLVMDisposeMessage(host);
 }
 
-static LLVMTargetMachineRef target_machine(const cy_cg *cg, LLVMTargetRef target, const char *triple,
-                                           LLVMCodeGenOptLevel level) {
-  return LLVMCreateTargetMachine(target, triple, cg->cpu, cg->features, level, LLVMRelocPIC, LLVMCodeModelDefault);
-}
-
 cy_cg *cy_cg_create(const char *cpu, char **out_error) {
   if (strcmp(cpu, "native") && !cy_cpu_features(cpu)) {
     set_error(out_error, "unknown CPU");
@@ -93,28 +88,29 @@ cy_cg *cy_cg_create(const char *cpu, char **out_error) {
   pthread_once(&targets_once, targets_init);
   char *triple = LLVMGetDefaultTargetTriple(), *message = NULL;
   LLVMTargetRef target;
-  if (LLVMGetTargetFromTriple(triple, &target, &message)) {
+  bool unknown = LLVMGetTargetFromTriple(triple, &target, &message);
+  LLVMDisposeMessage(triple);
+  if (unknown) {
     set_error(out_error, message);
     LLVMDisposeMessage(message);
-    LLVMDisposeMessage(triple);
     return NULL;
   }
   cy_cg *cg = calloc(1, sizeof *cg);
+  cg->target = target;
   cpu_resolve(cg, cpu);
   cpu_describe(cg);
-  cg->tm = target_machine(cg, target, triple, LLVMCodeGenLevelDefault);
-  LLVMDisposeMessage(triple);
   cg->ctx = LLVMContextCreate();
   cg->b = LLVMCreateBuilderInContext(cg->ctx);
   types_init(cg);
   return cg;
 }
 
-void cy_cg_hurry(cy_cg *cg) {
-  LLVMTargetRef target = LLVMGetTargetMachineTarget(cg->tm);
-  char *triple = LLVMGetTargetMachineTriple(cg->tm);
-  LLVMDisposeTargetMachine(cg->tm);
-  cg->tm = target_machine(cg, target, triple, LLVMCodeGenLevelNone);
+/* Takes as long as code for a small kernel: made when there will be code. */
+static void machine_create(cy_cg *cg) {
+  char *triple = LLVMGetDefaultTargetTriple();
+  cg->tm = LLVMCreateTargetMachine(cg->target, triple, cg->cpu, cg->features,
+                                   cg->hurry ? LLVMCodeGenLevelNone : LLVMCodeGenLevelDefault, LLVMRelocPIC,
+                                   LLVMCodeModelDefault);
   LLVMDisposeMessage(triple);
 }
 
@@ -125,7 +121,8 @@ void cy_cg_destroy(cy_cg *cg) {
   if (cg->module)
     LLVMDisposeModule(cg->module);
   LLVMContextDispose(cg->ctx);
-  LLVMDisposeTargetMachine(cg->tm);
+  if (cg->tm)
+    LLVMDisposeTargetMachine(cg->tm);
   free(cg->cpu);
   free(cg->features);
   free(cg->has);
@@ -133,6 +130,8 @@ void cy_cg_destroy(cy_cg *cg) {
 }
 
 void cy_cg_module(cy_cg *cg, const char *name) {
+  if (!cg->tm)
+    machine_create(cg);
   if (cg->module)
     LLVMDisposeModule(cg->module);
   cg->module = LLVMModuleCreateWithNameInContext(name, cg->ctx);

@@ -27,7 +27,8 @@ typedef struct cy_cg {
   LLVMContextRef ctx;
   LLVMModuleRef module; /* being filled, see cy_cg_module() */
   LLVMBuilderRef b;
-  LLVMTargetMachineRef tm;
+  LLVMTargetRef target;
+  LLVMTargetMachineRef tm; /* NULL before the first module */
   LLVMTypeRef i1, i8, i16, i32, i64, f16, bf16, f32, f64, ptr, voidt;
   LLVMTypeRef vf;  /* <W x float> */
   LLVMTypeRef vi;  /* <W x i32> */
@@ -37,6 +38,7 @@ typedef struct cy_cg {
   bool gathers;            /* floats from anywhere by an instruction, where that is faster than one by one */
   bool amx_int8, amx_bf16; /* products of tiles, see dot_amx.c */
   bool vnni_spelled; /* tests: what vpdpbusd does, in plain instructions */
+  bool hurry;        /* takes a fraction of the time to make code, which runs for some times as long */
   bool no_fast;      /* algorithms of fewer multiplications are not wanted: see cy_machine_forgo_fast */
   int64_t l2_bytes;           /* per core; what block sizes are chosen for */
   char *cpu, *features;       /* as LLVM wants them; features may be "" */
@@ -49,8 +51,6 @@ typedef struct cy_cg {
 
 /* cpu: "native" or a name of cpus.c. On failure returns NULL and, when out_error is not NULL, a malloc'ed text. */
 cy_cg *cy_cg_create(const char *cpu, char **out_error);
-/* Takes half of the time to make code from now on, which runs for two or three times as long. */
-void cy_cg_hurry(cy_cg *cg);
 void cy_cg_destroy(cy_cg *cg);
 bool cy_cg_has(const cy_cg *cg, const char *feature);
 /* Starts an empty module; the one before, if any, is disposed of. */

@@ -114,6 +114,7 @@ static void code_for_this_cpu(cy_cg *cg) {
   cy_cg *host = cy_cg_create("native", &error);
   if (!host)
     die("native", error);
+  cy_cg_module(host, "none"); /* makes the machine */
   LLVMTargetMachineRef other = cg->tm;
   cg->tm = host->tm;
   host->tm = other;

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { SHIM_STACK = 256 << 10 };
+/* Stacks begin at different places of theirs: at equal ones all would want the same few sets of every cache. */
+enum { SHIM_STACK = 256 << 10, SHIM_STACKS_APART = 320, SHIM_STACK_PLACES = 256 };
 
 extern char __start_cy_shared[] __attribute__((weak, visibility("hidden"))),
     __stop_cy_shared[] __attribute__((weak, visibility("hidden")));
@@ -21,7 +22,8 @@ unsigned char *shim_dynamic;
 i64 shim_block, shim_blocks;
 static shim_fiber shim_fibers[SHIM_THREADS];
 static void *shim_main;
-static u32 shim_exchange[SHIM_THREADS];
+static u32 shim_exchange[SHIM_PLACES][SHIM_THREADS];
+static b1 shim_met[SHIM_THREADS / 32]; /* the warp has met, and no lane has gone on */
 static unsigned shim_seed;
 static void (*shim_kernel)();
 static const u64 *shim_slots;
@@ -72,25 +74,28 @@ static void shim_entry(void) {
 static void shim_start(shim_fiber *f, int number) {
   if (!f->stack)
     f->stack = mmap(NULL, SHIM_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  u64 *top = (u64 *)(f->stack + SHIM_STACK - 64);
+  u64 *top = (u64 *)(f->stack + SHIM_STACK - 64 - number % SHIM_STACK_PLACES * SHIM_STACKS_APART);
   top[-1] = 0; /* where shim_entry() would return to; keeps the stack aligned as after a call */
   top[-2] = (u64)(uintptr_t)shim_entry;
   f->stack_pointer = top - 8;
   f->number = number;
   f->state = SHIM_READY;
+  f->place = 0;
 }
 
-static void shim_run(shim_fiber *f) {
+/* Did it go on? */
+static int shim_run(shim_fiber *f) {
   void *fake = NULL;
   (void)fake;
   if (f->state == SHIM_BARRIER && shim_barrier_done(f))
     f->state = SHIM_READY;
   if (f->state != SHIM_READY)
-    return;
+    return 0;
   shim_now = f;
   SHIM_LEAVE(&fake, f->stack, SHIM_STACK);
   shim_switch(&shim_main, f->stack_pointer);
   SHIM_ARRIVE(fake, NULL, NULL);
+  return 1;
 }
 
 /* ---- barriers and schedules ---- */
@@ -114,8 +119,21 @@ static int shim_release(int from, int to, int state) {
   return waiting;
 }
 
+static int shim_release_warp(int from, int to) {
+  int met = shim_release(from, to, SHIM_WARP) > 0;
+  shim_met[from / 32] |= met;
+  return met;
+}
+
+b1 shim_goes_first(void) {
+  b1 *met = &shim_met[CY_TID / 32], first = *met;
+  *met = 0;
+  return first;
+}
+
+/* Did any thread go on, or may now? */
 static int shim_pass(int threads, int schedule) {
-  int warps = (threads + 31) / 32, progress = 0, first = schedule ? (int)(shim_random() % (unsigned)warps) : 0;
+  int warps = (threads + 31) / 32, went = 0, met, first = schedule ? (int)(shim_random() % (unsigned)warps) : 0;
   int step = schedule && warps % 2 ? 2 : 1; /* an order of the warps */
   for (int w = 0; w < warps; w++) {
     int from = (first + w * step) % warps * 32, to = from + 32 < threads ? from + 32 : threads;
@@ -124,14 +142,14 @@ static int shim_pass(int threads, int schedule) {
         int n = schedule ? from + (i - from + (int)(shim_random() % 32)) % (to - from) : i;
         if (schedule == 2 && shim_random() % 2)
           continue;
-        shim_run(&shim_fibers[n]);
+        went += shim_run(&shim_fibers[n]);
       }
-      for (int i = from; schedule < 2 && i < to; i++)
-        shim_run(&shim_fibers[i]);
-      progress = shim_release(from, to, SHIM_WARP);
-    } while (progress && schedule == 1);
+      for (int i = from; schedule == 1 && i < to; i++)
+        went += shim_run(&shim_fibers[i]);
+      went += met = shim_release_warp(from, to);
+    } while (met && schedule == 1);
   }
-  return shim_release(0, threads, SHIM_BLOCK);
+  return went + shim_release(0, threads, SHIM_BLOCK);
 }
 
 static int shim_ended(int threads, int *out_stuck) {
@@ -166,19 +184,17 @@ __attribute__((visibility("default"))) int cy_shim_launch(void (*kernel)(), int 
       memset(__start_cy_shared, 0xff, (size_t)(__stop_cy_shared - __start_cy_shared));
     for (int i = 0; i < threads; i++)
       shim_start(&shim_fibers[i], i);
-    while (!shim_ended(threads, &stuck) && !stuck)
-      shim_pass(threads, schedule);
+    while (shim_pass(threads, schedule) || (!shim_ended(threads, &stuck) && !stuck))
+      ;
   }
   free(dynamic);
   return stuck ? -1 : 0;
 }
 
-/* The second barrier keeps a fast thread from overwriting what a slow one has yet to read. */
 u32 cy_shfl32(u32 v, int mask) {
   int me = CY_TID;
-  shim_exchange[me] = v;
+  u32 *exchange = shim_exchange[shim_next_place()];
+  exchange[me] = v;
   CY_SYNC_WARP();
-  u32 other = shim_exchange[(me & ~31) | ((me ^ mask) & 31)];
-  CY_SYNC_WARP();
-  return other;
+  return exchange[(me & ~31) | ((me ^ mask) & 31)];
 }

@@ -78,6 +78,7 @@ typedef struct shim_fiber {
   void *stack_pointer, *fake_stack;
   char *stack;
   int number, state;
+  int place;          /* of what it laid down for its warp last */
   const u64 *barrier; /* BARRIER: in shared memory, until this phase of it has ended */
   int phase;
 } shim_fiber;
@@ -87,6 +88,11 @@ extern shim_fiber *shim_now;
 extern unsigned char *shim_dynamic; /* shared memory that the launch asked for */
 extern i64 shim_block, shim_blocks;
 void shim_wait(int state); /* until others come */
+/* Lanes of a warp lay something down, meet once, and read what others laid down. A fast lane may be at the next meeting
+ * while a slow one still reads: places alternate, and the one after that is not reached without the slow one. */
+enum { SHIM_PLACES = 2 };
+CY_INLINE int shim_next_place(void) { return shim_now->place ^= 1; }
+b1 shim_goes_first(void); /* after a meeting: true for one lane, which does what is done for all */
 
 /* ---- what the prelude expects ---- */
 

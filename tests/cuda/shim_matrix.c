@@ -101,21 +101,28 @@ void CY_COPY_WAIT(int n) {
 /* ---- fragments ---- */
 
 static const u16 *shim_rows[SHIM_THREADS];
+static u32 shim_loaded[SHIM_THREADS][4];
 
+/* All lanes read at once: the first that goes on does it for them. */
+static void shim_load_warp(int warp, int turned) {
+  for (int lane = 0; lane < 32; lane++)
+    for (int j = 0; j < 4; j++) {
+      const u16 *const *rows = &shim_rows[warp + j * 8];
+      u32 *to = &shim_loaded[warp + lane][j];
+      if (turned)
+        *to = rows[lane % 4 * 2][lane / 4] | (u32)rows[lane % 4 * 2 + 1][lane / 4] << 16;
+      else
+        memcpy(to, rows[lane / 4] + lane % 4 * 2, 4);
+    }
+}
 static void shim_load_matrix(u32 *r, const void *row, int turned) {
-  int lane = CY_TID % 32, warp = CY_TID - lane;
   if ((uintptr_t)row % 16)
     abort();
   shim_rows[CY_TID] = row;
   CY_SYNC_WARP();
-  for (int j = 0; j < 4; j++) {
-    const u16 *const *rows = &shim_rows[warp + j * 8];
-    if (turned)
-      r[j] = rows[lane % 4 * 2][lane / 4] | (u32)rows[lane % 4 * 2 + 1][lane / 4] << 16;
-    else
-      memcpy(&r[j], rows[lane / 4] + lane % 4 * 2, 4);
-  }
-  CY_SYNC_WARP();
+  if (shim_goes_first())
+    shim_load_warp(CY_TID & ~31, turned);
+  memcpy(r, shim_loaded[CY_TID], sizeof shim_loaded[0]);
 }
 void cy_load_matrix(u32 *r, const cy_chunk *row) { shim_load_matrix(r, row, 0); }
 void cy_load_matrix_turned(u32 *r, const cy_chunk *row) { shim_load_matrix(r, row, 1); }
@@ -131,9 +138,10 @@ static f32 shim_tf32(u32 word, int half) {
 /* Every lane decodes its own words, `per_word` numbers each, so that each is decoded once; result i of a lane is of a row
  * of A and a column of B. Inlined, so that neither decoding nor the counts of turns are left to run time. */
 #define SHIM_INLINE static inline __attribute__((always_inline))
-static f32 shim_a[SHIM_THREADS][8], shim_b[SHIM_THREADS][4];
+static f32 shim_as[SHIM_PLACES][SHIM_THREADS][8], shim_bs[SHIM_PLACES][SHIM_THREADS][4];
 SHIM_INLINE void shim_mma(f32 *c, const u32 *a, const u32 *b, int per_word, f32 (*value)(u32, int)) {
-  int me = CY_TID, lane = me % 32, warp = me - lane;
+  int me = CY_TID, lane = me % 32, warp = me - lane, place = shim_next_place();
+  f32(*shim_a)[8] = shim_as[place], (*shim_b)[4] = shim_bs[place];
   for (int i = 0; i < 4 * per_word; i++)
     shim_a[me][i] = value(a[i / per_word], i % per_word);
   for (int i = 0; i < 2 * per_word; i++)
@@ -147,7 +155,6 @@ SHIM_INLINE void shim_mma(f32 *c, const u32 *a, const u32 *b, int per_word, f32 
         sum += row[w % 4][(w / 4 * 2 + i / 2) * per_word + h] * column[w % 4][w / 4 * per_word + h];
     c[i] = sum;
   }
-  CY_SYNC_WARP();
 }
 void cy_mma_f16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_f16); }
 void cy_mma_bf16(f32 *c, const u32 *a, const u32 *b) { shim_mma(c, a, b, 2, shim_bf16); }
@@ -161,9 +168,10 @@ f32 cy_greater(f32 a, f32 b) { return fmaxf(a, b); }
 u32 shim_i8(u32 word, int i) { return (u32)(i8)(word >> i * 8); }
 u32 shim_u8(u32 word, int i) { return (u8)(word >> i * 8); }
 /* The same of bytes; sums may overflow. */
-static u32 shim_bytes_a[SHIM_THREADS][16], shim_bytes_b[SHIM_THREADS][8];
+static u32 shim_bytes_as[SHIM_PLACES][SHIM_THREADS][16], shim_bytes_bs[SHIM_PLACES][SHIM_THREADS][8];
 SHIM_INLINE void shim_mma_bytes(i32 *c, const u32 *a, const u32 *b, u32 (*of_a)(u32, int), u32 (*of_b)(u32, int)) {
-  int me = CY_TID, lane = me % 32, warp = me - lane;
+  int me = CY_TID, lane = me % 32, warp = me - lane, place = shim_next_place();
+  u32(*shim_bytes_a)[16] = shim_bytes_as[place], (*shim_bytes_b)[8] = shim_bytes_bs[place];
   for (int i = 0; i < 16; i++)
     shim_bytes_a[me][i] = of_a(a[i / 4], i % 4);
   for (int i = 0; i < 8; i++)
@@ -178,7 +186,6 @@ SHIM_INLINE void shim_mma_bytes(i32 *c, const u32 *a, const u32 *b, u32 (*of_a)(
         sum += row[w % 4][(w / 4 * 2 + i / 2) * 4 + h] * column[w % 4][w / 4 * 4 + h];
     c[i] = (i32)sum;
   }
-  CY_SYNC_WARP();
 }
 void cy_mma_i8i8(i32 *c, const u32 *a, const u32 *b) { shim_mma_bytes(c, a, b, shim_i8, shim_i8); }
 void cy_mma_i8u8(i32 *c, const u32 *a, const u32 *b) { shim_mma_bytes(c, a, b, shim_i8, shim_u8); }
@@ -251,7 +258,7 @@ void shim_wgmma_bytes(int columns, u32 (*byte_a)(u32, int), u32 (*byte_b)(u32, i
   p->byte_a = byte_a;
   p->byte_b = byte_b;
 }
-static u32 shim_held[SHIM_THREADS][4];
+static u32 shim_helds[SHIM_PLACES][SHIM_THREADS][4];
 /* Words w of rows l / 4 and l / 4 + 8 lie where mma has them. */
 void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, u64 b) {
   int lane = CY_TID % 32, first = CY_TID - lane + lane / 4 * 4;
@@ -260,11 +267,11 @@ void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, 
   p->value = value;
   p->held = a;
   memcpy(p->held_was, a, sizeof p->held_was);
+  u32(*shim_held)[4] = shim_helds[shim_next_place()];
   memcpy(shim_held[CY_TID], a, sizeof shim_held[0]);
   CY_SYNC_WARP();
   for (int w = 0; w < 16; w++)
     p->row[w / 8][w % 8] = shim_held[first + w % 4][w % 8 / 4 * 2 + w / 8];
-  CY_SYNC_WARP();
 }
 /* Element k of row `row` of A or (of_a false) column `row` of B: the number, of floats as f32. half: which of the rows
  * of a thread that is. */

@@ -38,16 +38,18 @@ PTX_FMA(f64, fma)
 
 /* ---- warps ---- */
 
-static u32 exchange[SHIM_THREADS];
+static u32 exchanges[SHIM_PLACES][SHIM_THREADS];
 
+/* What the warp's lanes give. */
+static const u32 *exchange(u32 v) {
+  u32 *all = exchanges[shim_next_place()];
+  all[CY_TID] = v;
+  CY_SYNC_WARP();
+  return all + (CY_TID & ~31);
+}
 static u32 take(u32 v, int lane, b1 there, b1 *out_there) {
-  int me = CY_TID;
-  exchange[me] = v;
-  CY_SYNC_WARP();
-  u32 other = exchange[(me & ~31) | (there ? lane : me % 32)];
-  CY_SYNC_WARP();
   *out_there = there;
-  return other;
+  return exchange(v)[there ? lane : CY_TID % 32];
 }
 /* clamp: bits 0 to 4 bound the lane, bits 8 to 12 say which of its bits are those of a part of the warp. */
 static void part_of(u32 clamp, int *lowest, int *highest) {
@@ -69,14 +71,11 @@ PTX_SHFL(down, CY_TID % 32 + (int)(by & 31), from <= high)
 PTX_SHFL(up, CY_TID % 32 - (int)(by & 31), from >= high) /* whose clamp is the lowest lane */
 
 u32 ptx_ballot(b1 v, u32 mask) {
-  int first = CY_TID & ~31;
   u32 all = 0;
   ptx_whole_warp(mask);
-  exchange[CY_TID] = v;
-  CY_SYNC_WARP();
+  const u32 *lanes = exchange(v);
   for (int i = 0; i < 32; i++)
-    all |= exchange[first + i] << i;
-  CY_SYNC_WARP();
+    all |= lanes[i] << i;
   return all;
 }
 
@@ -88,14 +87,18 @@ u32 ptx_of_tf32(u32 word, int i) { return i ? 0 : word & ~0x1fffu; }
 u32 ptx_of_s8(u32 word, int i) { return shim_i8(word, i); }
 u32 ptx_of_u8(u32 word, int i) { return shim_u8(word, i); }
 
-static u32 of_a[SHIM_THREADS][4], of_b[SHIM_THREADS][2];
+static u32 of_as[SHIM_PLACES][SHIM_THREADS][4], of_bs[SHIM_PLACES][SHIM_THREADS][2];
+static u32 (*of_a)[4], (*of_b)[2]; /* of the thread at hand, who alone runs */
 
 static void meet(int rows, int words, const u32 *a, const u32 *b) {
+  int place = shim_next_place();
   for (int i = 0; i < rows / 8 * words / 4; i++)
-    of_a[CY_TID][i] = a[i];
+    of_as[place][CY_TID][i] = a[i];
   for (int i = 0; i < words / 4; i++)
-    of_b[CY_TID][i] = b[i];
+    of_bs[place][CY_TID][i] = b[i];
   CY_SYNC_WARP();
+  of_a = of_as[place];
+  of_b = of_bs[place];
 }
 /* Word w of a row of A: registers go down the rows (two halves of 16) and then along k. */
 static u32 word_of_a(int rows, int row, int w) {
@@ -118,7 +121,6 @@ void ptx_mma_f32(int rows, int words, u32 *d, const u32 *a, const u32 *b, ptx_el
              cy_f32_bits(element_b(word_of_b(column_of(i), e / each), e % each));
     d[i] = cy_bits_f32(sum);
   }
-  CY_SYNC_WARP();
 }
 void ptx_mma_s32(int rows, int words, u32 *d, const u32 *a, const u32 *b, ptx_element *element_a,
                  ptx_element *element_b) {
@@ -126,7 +128,6 @@ void ptx_mma_s32(int rows, int words, u32 *d, const u32 *a, const u32 *b, ptx_el
   for (int i = 0; i < rows / 4; i++)
     for (int e = 0; e < words * 4; e++)
       d[i] += element_a(word_of_a(rows, row_of(i), e / 4), e % 4) * element_b(word_of_b(column_of(i), e / 4), e % 4);
-  CY_SYNC_WARP();
 }
 
 /* ---- products of warpgroups ---- */

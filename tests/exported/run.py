@@ -71,10 +71,10 @@ def references(entry, model, work):
     return found
 
 
-def float_kernel(args, model, library):
-    """The line of --explain of the first product or convolution that is not one of integers, or None."""
-    lines = lib.run([args.cytoc, model, '-o', library, '--explain'])[1].splitlines()
-    return next(('in floats: ' + line for line in lines if re.search(r'_(conv|matmul)\S* ', line) and ' int8 ' not in line), None)
+def float_kernel(table):
+    """The line of --explain's table of the first product or convolution that is not one of integers, or None."""
+    return next(('in floats: ' + line for line in table.splitlines()
+                 if re.search(r'_(conv|matmul)\S* ', line) and ' int8 ' not in line), None)
 
 
 def test(args, name, work, entry):
@@ -85,10 +85,11 @@ def test(args, name, work, entry):
     cases = references(entry, model, work)
     for level, threads in (('-O3', (1, 2)), ('-O0', (1,))):
         library, outputs = os.path.join(work, 'model%s.so' % level), os.path.join(work, 'out')
-        why = network.compile_model(args, model, library, level, ['-j', '1'])
+        said = []
+        why = network.compile_model(args, model, library, level, ['-j', '1', *['--explain'] * bool(entry.get('integers'))], said=said)
         if why:
             return why
-        why = float_kernel(args, model, library) if level == '-O3' and entry.get('integers') else None
+        why = float_kernel(said[0]) if level == '-O3' and entry.get('integers') else None
         if why:
             return why
         for i, (inputs, expected, feeds) in enumerate(cases):

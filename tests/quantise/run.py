@@ -488,10 +488,10 @@ def weights_only(p):
         for form, least, share in (('int8', 38, 0.30), ('int8,asymmetric', 38, 0.33), ('int8,block=128', 36, 0.28),
                                    ('int4', 15, 0.18), ('int4,asymmetric', 16, 0.20), ('int4,block=0', 12, 0.15)):
             two = p.run(p.library(model, 'q', '--weights=' + form, '--dim', 'batch=2'), x)[0]
-            one = p.run(p.library(model, 'q', '--weights=' + form, '--dim', 'batch=1'), x[:1])[0]
+            text = p.cytoc(model, '-o', p.path('q.so'), '--stats', '--weights=' + form, '--dim', 'batch=1')
+            one = p.run(p.path('q.so'), x[:1])[0]
             if snr(wanted, two) < least or snr(two[:1], one) < 80:
                 return '%s, k %d: %.1f dB, one row like two: %.1f dB' % (form, k, snr(wanted, two), snr(two[:1], one))
-            text = p.cytoc(model, '-o', p.path('q.so'), '--stats', '--weights=' + form, '--dim', 'batch=1')
             stored = float(re.search(r'weights ([0-9.]+) MB', text).group(1)) / (4e-6 * 384 * (k + 129))
             if stored > share + (0 if k == 256 else 0.02):
                 return '%s, k %d: %.3f of the bytes' % (form, k, stored)
