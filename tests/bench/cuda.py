@@ -5,8 +5,9 @@
 
 In:  --build DIR (cytoc, portable/libcyto.so: `make portable`), the cases of cuda_cases.py, PyTorch where it is
      installed. --small with the mocks of tests/cuda tries it all out without a device.
-Out: lines of `kind` "speed" (a contender on a case), "kernel" (--profile: its time beside its floor), "failure". All libraries are compiled first, side by
-     side; then each case is a process with a time limit (--limit), so that one that hangs costs no other.
+Out: lines of `kind` "speed" (a contender on a case), "kernel" (--profile: its time beside its floor), "failure".
+     Libraries are compiled side by side, while nothing is measured; each case is a process with a time limit (--limit),
+     so that one that hangs costs no other.
 
 Method. Inputs are random and the same for all, in the device's memory, as are the outputs. All contenders of a case run
 in one process, on one stream, and take turns; those that PyTorch has to compile come last, beside ours again, so that
@@ -40,6 +41,7 @@ FLUSH = 256 << 20  # bytes
 COMPILE_SECONDS = 100  # for torch.compile
 DEVICE = os.environ.get('CYTO_TORCH_DEVICE', 'cuda')  # cpu: PyTorch's part is tried out without a device
 LEAST_ROUNDS = 7
+FIRST = 10  # cases that are compiled and measured before the rest is compiled
 
 
 # ---- models ----
@@ -361,6 +363,13 @@ def measure_all(args, cases):
         arch = cuda_device.Driver().arch()
     append(args, {'kind': 'machine', 'date': time.strftime('%Y-%m-%d', time.gmtime()), 'arch': arch, 'clocks': clocks(),
                   'profile': args.profile, **machine(args)})
+    for group in (cases[:FIRST], cases[FIRST:]):
+        failed += measure_group(args, group, arch)
+    return failed
+
+
+def measure_group(args, cases, arch):
+    failed = 0
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
         compiled = list(pool.map(lambda case: compile_case(args, case, arch), cases))
     for case, failures in zip(cases, compiled):

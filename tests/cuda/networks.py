@@ -177,7 +177,7 @@ def test(args, name, work, words):
     problem = run_on_cpu(args, model, work, options) if 'cpu' in words else None
     if problem:
         return 'for a CPU: ' + problem
-    code, text, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', '--explain', *mock.options(args, arch), *options],
+    code, text, err = lib.run([args.cytoc, model, '-o', library, '-j', '2' if args.device else '1', '--explain', *mock.options(args, arch), *options],
                               args.limit, env=mock.compiling(env))
     if code:
         return 'compile: ' + lib.reason(err, code)
@@ -190,7 +190,7 @@ def test(args, name, work, words):
 
 def main():
     args = lib.arguments(__doc__, device=dict(action='store_true'), nvrtc=dict(action='store_true'),
-                         jobs=dict(type=int, default=2, help='networks at a time'),
+                         jobs=dict(type=int, default=2, help='networks at a time'), target=mock.TARGET,
                          limit=dict(type=int, default=600, help='seconds for compiling one, and for running it'))
     suite = lib.Suite(args)
     rows = {}
