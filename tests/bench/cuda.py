@@ -41,6 +41,7 @@ FLUSH = 256 << 20  # bytes
 COMPILE_SECONDS = 100  # for torch.compile
 DEVICE = os.environ.get('CYTO_TORCH_DEVICE', 'cuda')  # cpu: PyTorch's part is tried out without a device
 LEAST_ROUNDS = 7
+LEGACY_STREAM = 1  # there runs are not recorded: CUPTI tells the kernels of a graph by themselves only sometimes
 FIRST = 10  # cases that are compiled and measured before the rest is compiled
 
 
@@ -305,13 +306,14 @@ def measure_case(args, case):
 
 
 def profile_case(args, case):
-    """Mean time of each of our kernels in a replay, by CUPTI through PyTorch, beside the floors of --explain."""
+    """Mean time of each of our kernels in a run, by CUPTI through PyTorch, beside the floors of --explain."""
     bench = Bench(args, case)
     if not bench.torch:
         raise cuda_device.Error('profiles need PyTorch')
+    bench.stream = LEGACY_STREAM
     bench.add_ours('cytoc')
     runs, torch = 10, bench.torch
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(runs):
             bench.contenders['cytoc']()
         bench.driver.wait(bench.stream)
@@ -331,6 +333,11 @@ def profile_case(args, case):
 
 # ---- all of them ----
 
+def last_line(path):
+    with open(path, encoding='utf-8', errors='replace') as f:
+        return (f.read().strip().splitlines() or [''])[-1][:400]
+
+
 def child(args, case):
     """Runs this program for one case; its lines go to the file as they come."""
     command = [sys.executable, os.path.abspath(__file__), '--case', case.name, '--build', args.build, '--work', args.work,
@@ -342,7 +349,7 @@ def child(args, case):
         p = subprocess.Popen(command, stdout=out, stderr=log, stdin=subprocess.DEVNULL, env=args.env, start_new_session=True)
         try:
             code = p.wait(min(args.limit, max(5, args.end - time.monotonic())))
-            why = None if code == 0 else 'ended by signal %d' % -code if code < 0 else 'exit code %d: see the log' % code
+            why = None if code == 0 else 'ended by signal %d' % -code if code < 0 else 'exit code %d: %s' % (code, last_line(args.out + '.log'))
         except subprocess.TimeoutExpired:
             why = 'no end in time'
         finally:
@@ -350,7 +357,10 @@ def child(args, case):
                 os.killpg(p.pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-            p.wait()
+            try:
+                p.wait(20)
+            except subprocess.TimeoutExpired:  # the driver does not let go of it
+                pass
     return why
 
 

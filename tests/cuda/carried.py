@@ -66,7 +66,10 @@ class Lines:
             os.killpg(self.p.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        self.p.wait()
+        try:
+            self.p.wait(20)
+        except subprocess.TimeoutExpired:  # the driver does not let go of it
+            pass
         return None if code == 0 else 'was ended' if code is None else \
             'signal %d' % -code if code < 0 else 'exit code %d' % code
 
@@ -131,8 +134,7 @@ def trace_kernels(run, command, start, deadline):
                 if match[1] == 'wrong':
                     run.report.failure('kernel', '%d %s' % case, '; '.join(text))
                 right += match[1] == 'right'
-                last, case, text = int(match[2]), None, []
-                start = last + 1
+                start, case, text = int(match[2]) + 1, None, []
     except TimeoutError:
         why = 'the time of this part was over' if time.monotonic() > deadline else 'no end after %d s' % run.kernel_seconds
         lines.p.kill()
