@@ -24,6 +24,7 @@ import sys
 import tarfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLOSING = re.compile(r'^(\d+) passed, (\d+) failed, (\d+) skipped$')
@@ -151,17 +152,29 @@ def kernels(run, names, deadline):
     images = os.path.join(run.root, 'build', 'tests', 'cuda', 'images')
     ways = ([['--load', images]] if os.path.isdir(images) else []) + [[]]
     only = ['--only', names[0]] if names else []
+    shards = 1 if run.mocks else min(run.jobs, 8)
     for way in ways:
-        start, total, begun, restarts = 0, 0, run.failures(), 0
-        while start is not None and time.monotonic() < deadline and restarts < MOST_RESTARTS:
-            start, right, text = trace_kernels(run, program + way + only, start, deadline)
-            total += right
-            restarts += 1
-        run.report.log('\n'.join(text))
-        if total or run.failures() > begun:
+        begun = run.failures()
+        with ThreadPoolExecutor(shards) as pool:
+            ended = list(pool.map(lambda k: trace_shard(run, program + way + only + ['--shard', '%d/%d' % (k, shards)], deadline),
+                                  range(shards)))
+        total, wrong = sum(right for right, _, _ in ended), run.failures() - begun
+        run.report.log('\n'.join(text for _, text, _ in ended))
+        if total or wrong:
             break
-        run.report.failure('kernels', ' '.join(way), '; '.join(text))
-    return '%d right, %d wrong%s' % (total, run.failures() - begun, '' if start is None else '; not all ran')
+        run.report.failure('kernels', ' '.join(way), ended[0][1])
+    return '%d right, %d wrong%s' % (total, wrong, '' if all(whole for _, _, whole in ended) else '; not all ran')
+
+
+def trace_shard(run, command, deadline):
+    """(how many were right, lines of the end, whether all ran)"""
+    start, total, text = 0, 0, []
+    for _ in range(MOST_RESTARTS):
+        start, right, text = trace_kernels(run, command, start, deadline)
+        total += right
+        if start is None or time.monotonic() > deadline:
+            break
+    return total, '; '.join(text), start is None
 
 
 def suite(run, part, command, deadline):

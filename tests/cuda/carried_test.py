@@ -20,7 +20,7 @@ import lib
 HIDDEN = ['/usr/lib/llvm-*', '/usr/lib/x86_64-linux-gnu/lib%s*.so*', '/usr/local/cuda*']
 LIBRARIES = ['LLVM', 'protobuf-c', 'lz4', 'xml2']  # the others are the C compiler's, too, which the mocks call
 FAKE = '''#!/bin/sh
-case "$2" in
+case "$4" in
 0) echo 'case 0 first'; echo 'right 0'; echo 'case 1 crashes'; echo 'cuLaunchKernel: an illegal address' >&2; kill -SEGV $$;;
 2) echo 'case 2 hangs'; sleep 60;;
 3) echo 'case 3 differs'; echo 'a2[7] is 1, not 2' >&2; echo 'wrong 3'; echo 'case 4 last'; echo 'right 4';;

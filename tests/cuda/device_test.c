@@ -6,6 +6,7 @@
  *                            one of them
  *   device_test --load DIR   runs what was saved: the machine with the GPU needs no NVRTC
  *   --only TEXT              kernels whose names begin so
+ *   --shard K/N              each N'th kernel from the K'th on: NVRTC takes minutes for all of them on one core
  *   --trace FROM             says which kernel is about to run and how it ended, begins with the FROM'th, and ends at
  *                            once where the driver reports an error. A kernel that breaks the context or never ends
  *                            costs its own result only when the caller goes on behind it (carried.py)
@@ -26,6 +27,7 @@ static void *context, *module;
 static int capability;
 static const char *folder;
 static const char *only = ""; /* --only */
+static int shard, shards = 1; /* --shard */
 static bool trace;            /* --trace, */
 static int first;             /* .. from this kernel on */
 static int number;            /* of the next one */
@@ -41,7 +43,8 @@ static bool stack_allowed(void *ctx, const char *function) {
 
 /* Kernels that the architecture can have, and whose inputs may be any: search_test.c runs those that sort and search. */
 static bool fits(const kernel_case *c, int arch) {
-  return c->form->least_arch <= arch && strncmp(c->what, "search ", 7) && !strncmp(c->what, only, strlen(only));
+  return c->form->least_arch <= arch && strncmp(c->what, "search ", 7) && !strncmp(c->what, only, strlen(only)) &&
+         (c - cases) % shards == shard;
 }
 
 static char *source_for(int arch) {
@@ -308,6 +311,8 @@ static arguments read_arguments(int argc, char **argv) {
       a.arch = atoi(value);
     else if (!strcmp(name, "--only"))
       only = value;
+    else if (!strcmp(name, "--shard") && sscanf(value, "%d/%d", &shard, &shards) == 2)
+      shards = shards < 1 ? 1 : shards;
     else if ((trace = !strcmp(name, "--trace")))
       first = atoi(value);
   }
