@@ -65,8 +65,8 @@ def compile_case(args, case, arch):
         except Exception as problem:
             why = '%s: %s' % (type(problem).__name__, problem)
         if not why:
-            code, text, err = lib.run([args.cytoc, model, '-o', library, '--target=' + arch, '--explain', *options], args.limit,
-                                      env=mock.compiling(args.env))
+            command = [args.cytoc, model, '-o', library, '--target=' + arch, '--explain', *options]
+            code, text, err = lib.run(command, args.limit, env=mock.compiling(args.env))
             why = lib.reason(err, code) if code else None
             with open(library + '.txt', 'w', encoding='utf-8') as f:
                 f.write(text)
@@ -190,8 +190,8 @@ class Bench:
         base = self.outputs.get('torch eager')
         before = clocks()
         for name, (us, wall) in self.rounds(names, self.args.round_seconds).items():
-            say({'kind': 'speed', 'case': self.case.name, 'part': part, 'contender': name, 'us': median(us), 'min_us': min(us),
-                 'wall_us': median(wall), 'rounds': len(us), 'error': self.error_of(name, base), 'flop': self.case.flop,
+            say({'kind': 'speed', 'case': self.case.name, 'part': part, 'contender': name, 'us': median(us),
+                 'min_us': min(us), 'wall_us': median(wall), 'rounds': len(us), 'error': self.error_of(name, base), 'flop': self.case.flop,
                  'bytes': self.case.bytes, 'launches': self.case.launches, 'flushed': bool(self.flush),
                  'clocks': [before, clocks()]})
 
@@ -313,7 +313,8 @@ def profile_case(args, case):
     bench.stream = LEGACY_STREAM
     bench.add_ours('cytoc')
     runs, torch = 10, bench.torch
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]) as profile:
+    kinds = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA]) as profile:
         for _ in range(runs):
             bench.contenders['cytoc']()
         bench.driver.wait(bench.stream)
@@ -327,7 +328,7 @@ def profile_case(args, case):
     with open(files(args, case, 'cytoc')[1] + '.txt', encoding='utf-8') as f:
         floors = cuda_report.explained(f.read())
     for name, time_us in sorted(us.items(), key=lambda row: -row[1]):
-        kernel = next((k for k in (name, *(name[:-len(s)] for s in ('_tma', '_combine') if name.endswith(s))) if k in floors), None)
+        kernel = name[:-4] if name.endswith('_tma') else name  # by tensor maps, in place of the one beside it
         say({'kind': 'kernel', 'case': case.name, 'name': name, 'us': time_us, **floors.get(kernel, {})})
 
 
@@ -349,7 +350,8 @@ def child(args, case):
         p = subprocess.Popen(command, stdout=out, stderr=log, stdin=subprocess.DEVNULL, env=args.env, start_new_session=True)
         try:
             code = p.wait(min(args.limit, max(5, args.end - time.monotonic())))
-            why = None if code == 0 else 'ended by signal %d' % -code if code < 0 else 'exit code %d: %s' % (code, last_line(args.out + '.log'))
+            why = None if code == 0 else 'ended by signal %d' % -code if code < 0 else \
+                'exit code %d: %s' % (code, last_line(args.out + '.log'))
         except subprocess.TimeoutExpired:
             why = 'no end in time'
         finally:
@@ -399,7 +401,7 @@ def measure_group(args, cases, arch):
 
 
 def machine(args):
-    code = 'import torch; print("PyTorch", torch.__version__, "cuDNN", torch.backends.cudnn.version(), torch.cuda.get_device_name(0))'
+    code = 'import torch; print("PyTorch", torch.__version__, "cuDNN", torch.backends.cudnn.version())'
     _, text, err = lib.run([sys.executable, '-c', code], 120, env=args.env)
     code, driver, _ = lib.run(['nvidia-smi', '--query-gpu=name,driver_version', '--format=csv,noheader'], 20) \
         if any(os.access(os.path.join(p, 'nvidia-smi'), os.X_OK) for p in os.environ['PATH'].split(':')) else (1, '', '')
@@ -414,7 +416,8 @@ def append(args, row):
 def main():
     args = lib.arguments(__doc__, out={'default': 'build/cuda-speed.jsonl'}, seconds={'type': float, 'default': 3600},
                          limit={'type': float, 'default': 240}, work={'default': 'build/cuda-speed'},
-                         small={'action': 'store_true'}, profile={'action': 'store_true'}, case={}, report={}, resume={'action': 'store_true', 'help': 'without cases that the file has'},
+                         small={'action': 'store_true'}, profile={'action': 'store_true'}, case={}, report={},
+                         resume={'action': 'store_true', 'help': 'without cases that the file has'},
                          device={'action': 'store_true', 'help': 'a device, not the mocks of tests/cuda'},
                          results={'default': os.path.join(HERE, 'RESULTS-cuda.md')},
                          **{'round-seconds': {'type': float, 'default': 1.5}})

@@ -1,4 +1,4 @@
-"""What is measured on CUDA devices: one model a case, its inputs, the same in PyTorch, and how much arithmetic or traffic it is.
+"""What is measured on CUDA devices: a case has a model, its inputs, the same in PyTorch, its arithmetic and its traffic.
 
 A case is an ONNX model without weights whose inputs are random, or a network of ../shared/zoo in half precision with
 random weights, whose inputs and outputs stay f32. `small` makes all sizes small: for trying this out without a device.
@@ -80,7 +80,8 @@ def traffic(small):
     def norm(torch, x, g, b):
         return torch.nn.functional.layer_norm(x, [columns], g, b, 1e-5)
     return [
-        Case('add', [node('Add', ['x', 'z'], ['y'])], x + [('z', 'f16', [rows, columns])], lambda torch, x, z: x + z, bytes=6 * n),
+        Case('add', [node('Add', ['x', 'z'], ['y'])], x + [('z', 'f16', [rows, columns])],
+             lambda torch, x, z: x + z, bytes=6 * n),
         Case('gelu', [node('Gelu', ['x'], ['y'])], x, lambda torch, x: torch.nn.functional.gelu(x), bytes=4 * n),
         Case('softmax', [node('Softmax', ['x'], ['y'])], x, lambda torch, x: torch.softmax(x, -1), bytes=4 * n),
         Case('layer_norm', [node('LayerNormalization', ['x', 'g', 'b'], ['y'])],

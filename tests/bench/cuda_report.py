@@ -44,7 +44,8 @@ def rate(row):
 
 def speed(rows):
     """Lines of the table."""
-    lines = ['| case | contender | us, cold | least | rate | ratio | us, by the clock | ratio | error |', '|---|---|---:|---:|---:|---:|---:|---:|---:|']
+    lines = ['| case | contender | us, cold | least | rate | ratio | us, by the clock | ratio | error |',
+             '|---|---|---:|---:|---:|---:|---:|---:|---:|']
     ours = {(r['case'], r['part']): r for r in rows if r['contender'] == 'cytoc'}
     for r in rows:
         base = ours.get((r['case'], r['part']))
