@@ -155,9 +155,9 @@ def kernels(run, names, deadline):
     shards = 1 if run.mocks else min(run.jobs, 8)
     for way in ways:
         begun = run.failures()
+        commands = [program + way + only + ['--shard', '%d/%d' % (k, shards)] for k in range(shards)]
         with ThreadPoolExecutor(shards) as pool:
-            ended = list(pool.map(lambda k: trace_shard(run, program + way + only + ['--shard', '%d/%d' % (k, shards)], deadline),
-                                  range(shards)))
+            ended = list(pool.map(lambda command: trace_shard(run, command, deadline), commands))
         total, wrong = sum(right for right, _, _ in ended), run.failures() - begun
         run.report.log('\n'.join(text for _, text, _ in ended))
         if total or wrong:
@@ -217,7 +217,8 @@ def target(run):
 
 def networks(run, names, deadline):
     """Small networks beside ONNX Runtime."""
-    return suite(run, 'networks', python(run, 'tests/cuda/networks.py', '--jobs', run.jobs, '--limit', 120, *target(run), *names), deadline)
+    command = python(run, 'tests/cuda/networks.py', '--jobs', run.jobs, '--limit', 120, *target(run), *names)
+    return suite(run, 'networks', command, deadline)
 
 
 def nodes(run, names, deadline):

@@ -41,7 +41,8 @@ def root_script(folder, command):
     for prefix in (sys.prefix, os.path.realpath(sys.prefix)):
         hidden += glob.glob(os.path.join(prefix, 'lib', 'python3*', 'site-packages', 'nvidia'))
     for path in sorted(set(hidden)):
-        lines.append('mount %s %s%s' % ('-t tmpfs tmpfs' if os.path.isdir(path) else '--bind /dev/null', new, os.path.realpath(path) if os.path.isfile(path) else path))
+        what, at = ('-t tmpfs tmpfs', path) if os.path.isdir(path) else ('--bind /dev/null', os.path.realpath(path))
+        lines.append('mount %s %s%s' % (what, new, at))
     lines += ['mkdir -p %s/tmp %s/carried' % (new, new), 'mount --bind %s %s/carried' % (os.path.join(folder, 'carry'), new),
               "exec chroot %s /bin/sh -c 'cd /carried && exec %s'" % (new, ' '.join("\"%s\"" % w for w in command))]
     return '\n'.join(lines)
@@ -105,8 +106,8 @@ def test_faults(args, folder):
     with open(program, 'w', encoding='utf-8') as f:
         f.write(FAKE)
     os.chmod(program, stat.S_IRWXU)
-    code, _, err = lib.run([sys.executable, os.path.join(HERE, 'carried.py'), '--root', root, '--out', os.path.join(root, 'out'), '--mocks',
-                            '--kernel-seconds', '1', 'kernels'], 60)
+    code, _, err = lib.run([sys.executable, os.path.join(HERE, 'carried.py'), '--root', root, '--mocks', 'kernels',
+                            '--out', os.path.join(root, 'out'), '--kernel-seconds', '1'], 60)
     if code:
         return lib.reason(err, code)
     rows, parts = results(os.path.join(root, 'out'))

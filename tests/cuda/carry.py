@@ -158,7 +158,8 @@ def main():
             with open(os.path.join(args.save, name + ('.tar.xz' if args.preset >= 0 else '.tar')), 'wb') as f:
                 f.write(data)
             total += len(data)
-        print('%-18s %5d files %6.1f MB%s' % (name, len(files), len(data) / 2 ** 20, '' if fits else ', left out: over --limit-mb'), flush=True)
+        print('%-18s %5d files %6.1f MB%s' % (name, len(files), len(data) / 2 ** 20,
+                                              '' if fits else ', left out: over --limit-mb'), flush=True)
     shutil.rmtree(os.path.join(args.save, 'images'), ignore_errors=True)
     if os.path.exists(os.path.join(args.save, 'index.tsv')):
         os.remove(os.path.join(args.save, 'index.tsv'))
