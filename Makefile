@@ -109,7 +109,7 @@ BINARIES := $(TOOLS:%=$O/%)
 
 # ---- goals ---------------------------------------------------------------------------------------------------------
 
-.PHONY: all help setup demo check golden fuzz bench install clean tests
+.PHONY: all help setup demo check golden fuzz bench install clean tests portable carry
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
@@ -127,6 +127,7 @@ help:
 	  'make check-X      one suite of tests/README.md: unit golden cli onnx ..; check-cuda: all of CUDA, on a GPU where there is one' \
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
+	  'make carry        pack what tests and measures CUDA on a machine with a GPU and no build tools: tests/README.md' \
 	  'make bench        tests/bench/run.py: the example and, where present, the shared networks; adds to tests/bench/RESULTS.md' \
 	  'make install      PREFIX=/usr/local DESTDIR=' \
 	  'make setup        look again for what the build needs and install what is missing' \
@@ -146,7 +147,7 @@ $B/test-tools: tools/setup.sh tests/requirements-cuda.txt | $B/config.mk
 ifeq ($(VARIANT),tsan)
 tests: $(call ctest_bin,$(SRC_rttest)) $(RT_MODELS:%=$O/tests/rt/%.so)
 else
-tests: all $(UNIT_TESTS) $(NODE_RUN) $(EMULATOR_ROM) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
+tests: all $(UNIT_TESTS) $(NODE_RUN) $(EMULATOR_ROM) $(if $(LLVM_CONFIG),$(if $(filter release,$(VARIANT)),portable)) $(if $(SRC_rthelp),$(RT_MODELS:%=$O/tests/rt/%.so))
 endif
 
 .PHONY: check-cuda
@@ -170,6 +171,10 @@ golden: tests
 
 demo: all
 	$Q $(MAKE) --no-print-directory -C examples/digits demo BUILD=$(abspath $O)
+
+# What a machine with a GPU and no build tools is sent (CARRY= gives options: tests/cuda/carry.py).
+carry: tests portable $B/test-tools
+	$Q $B/venv/bin/python tests/cuda/carry.py --build $O $(CARRY)
 
 bench: all
 	$Q $B/venv/bin/python tests/bench/run.py --build $O
@@ -207,6 +212,27 @@ $O/cyto-run: $(PB_OBJ)
 $O/cyto-run $O/cyto-bench: $O/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB)
 	$(call say,LINK,$@)
 	$Q $(CC) $(LDFLAGS) -Wl,--as-needed -o $@ $^ -lprotobuf-c -ljansson -lz $(RUNTIME_LIBS)
+
+# Programs for machines that have glibc and nothing else: with LLVM and the other libraries in them where these come as
+# archives. carry.py puts what is left beside them, into lib.
+PORTABLE := cytoc cyto-run cyto-bench node_run device_test
+PORTABLE_LLVM = $(shell $(LLVM_CONFIG) --ldflags) $(shell $(LLVM_CONFIG) --libs --link-static x86 passes orcjit 2>/dev/null || $(LLVM_CONFIG) --libs --link-shared)
+# As an archive, else as what the linker finds, else (no development package) by its file.
+cc_has = $(wildcard $(shell $(CC) -print-file-name=$1))
+portable_lib = $(if $(call cc_has,lib$1.a),-l:lib$1.a,$(if $(call cc_has,lib$1.so),-l$1,-l:lib$1.so.1))
+PORTABLE_LIBS = $(foreach l,stdc++ protobuf-c jansson z lz4 zstd,$(call portable_lib,$l))
+portable: $(PORTABLE:%=$O/portable/%) $O/portable/libcyto.so
+$O/portable/cytoc: $O/obj/tools/cytoc.o $(TOOLS_LIB) $(COMPILER_LIB) $(RUNTIME_LIB)
+$O/portable/cyto-run $O/portable/cyto-bench: $O/portable/%: $O/obj/tools/%.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
+$O/portable/node_run: $O/obj/tests/onnx/node_run.o $(TOOLS_LIB) $(RUNTIME_LIB) $(PB_OBJ)
+$O/portable/device_test: $O/obj/tests/cuda/device_test.o $(COMPILER_LIB) $(RUNTIME_LIB)
+$(PORTABLE:%=$O/portable/%):
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -s -static-libgcc -Wl,--gc-sections,--as-needed,--disable-new-dtags,-rpath,'$$ORIGIN/lib' -o $@ $^ \
+	  $(if $(filter %/cytoc %/device_test,$@),$(PORTABLE_LLVM)) $(PORTABLE_LIBS) $(RUNTIME_LIBS)
+$O/portable/libcyto.so: $(RUNTIME_LIB)
+	$(call say,LINK,$@)
+	$Q mkdir -p $(@D) && $(CC) $(LDFLAGS) -s -shared -Wl,-soname,$(@F) -o $@ -Wl,--whole-archive $^ -Wl,--no-whole-archive $(RUNTIME_LIBS)
 
 # Compiler tests do not link the runtime, nor runtime tests the compiler.
 $(call ctest_bin,$(SRC_ctest)): $O/tests/%: $O/obj/tests/%.o $(COMPILER_LIB)

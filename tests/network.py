@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import numpy as np
 
@@ -161,7 +161,9 @@ def test_each(args, suite, folder, items, test, processes=2):
         return why, time.time() - start
 
     with ThreadPoolExecutor(processes) as pool:
-        for item, (why, seconds) in zip(items, pool.map(job, items)):
+        jobs = {pool.submit(job, item): item for item in items}
+        for done in as_completed(jobs):
+            item, (why, seconds) = jobs[done], done.result()
             print('%-30s %5.1f s  %s' % (item[0], seconds, why or 'ok'), flush=True)
             suite.result(item[0], why, suite.listed.get(item[0]))
 

@@ -36,6 +36,7 @@ SUITES = [
     ('recurrent', 'tests/recurrent.py', False, False),
     ('examples', 'tests/examples.py', False, False),
     ('cuda', None, False, False),
+    ('carry', 'tests/cuda/carried_test.py', False, False),
     ('emulate', 'tests/emulate/run.py', False, True),
     ('fuzz', 'tests/fuzz/run.py', False, True),
     ('random', 'tests/random/run.py', False, True),

@@ -8,7 +8,6 @@ Out: "load_ms first_ms median_ms min_ms runs peak_kb" on stdout; the inputs are 
 What follows from sizes and constants alone is computed once; the rest becomes a torch.fx graph of calls that an author of
 a PyTorch model would have written. Images are channels-last.
 """
-import os
 import sys
 import time
 
@@ -453,8 +452,6 @@ def main():
         for _ in range(3):
             once()
         times = bench_common.timed(once, seconds)
-    if os.environ.get('CYTO_TORCH_OUTPUT'):
-        np.savez(os.environ['CYTO_TORCH_OUTPUT'], *[r.numpy() for r in results])
     bench_common.report(load, first, times, torch.cuda.max_memory_allocated() // 1024 if device == 'cuda'
                         else bench_common.peak_kb() - before)
 

@@ -1,107 +1,445 @@
-"""Makes what is measured on CUDA devices: models and their libraries, in a folder that can be carried to a machine with one.
+"""Measures compiled models on this machine's CUDA device beside PyTorch, and writes tests/bench/RESULTS-cuda.md.
 
-In:  --build DIR, --save DIR (where), --target (of cytoc; cuda: the common architectures), --size (of the products; 4096);
-     names (regular expressions) to restrict it; ../shared/zoo.
-Out: NAME.onnx and NAME.so in the folder, cyto-bench, and run.sh, which measures them there and appends the section to
-     RESULTS-cuda.md in the folder (or where its argument says): it needs the driver and libjansson, and PyTorch for
-     comparisons.
+    cuda.py [NAMES] [--out FILE] [--seconds N] [--profile]     measures; FILE gets a JSON object a line, at once
+    cuda.py --report FILE                                      adds what a FILE has to RESULTS-cuda.md (--results)
 
-products_N    eight products of N x N matrices of f16 in a row
-normalise_N   eight layer normalisations of N rows of N elements of f16 in a row
-Both begin with few inputs and end with one number, so that little goes to the device and back. Networks of the zoo are
-converted to f16; their inputs and outputs stay f32.
+In:  --build DIR (cytoc, portable/libcyto.so: `make portable`), the cases of cuda_cases.py, PyTorch where it is
+     installed. --small with the mocks of tests/cuda tries it all out without a device.
+Out: lines of `kind` "speed" (a contender on a case), "kernel" (--profile: its time beside its floor), "failure".
+     Libraries are compiled side by side, while nothing is measured; each case is a process with a time limit (--limit),
+     so that one that hangs costs no other.
+
+Method. Inputs are random and the same for all, in the device's memory, as are the outputs. All contenders of a case run
+in one process, on one stream, and take turns; those that PyTorch has to compile come last, beside ours again, so that
+what they cost cannot hide the others. `us`: median over the rounds of the time between two events around a run, which
+follows on writing 256 MB: neither inputs nor weights are in the second-level cache, and the launch itself is hidden.
+`wall_us`: median time from the call until the stream is empty, launched by the host, nothing flushed. Before that each
+has run until it is recorded as a CUDA graph (ours on the second run; "torch graph" is PyTorch's eager code captured).
+f16 sums in f32 on both sides, TF32 only where the case says so. Clocks are as they were found; they are noted.
 """
+import contextlib
+import json
 import os
-import shutil
+import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
+sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), 'cuda'),
+                os.path.join(os.path.dirname(os.path.dirname(HERE)), 'tools')]
+import cuda_cases
+import cuda_device
+import cuda_report
 import lib
+import mock
 
-NETWORKS = [('resnet50', 1), ('resnet50', 16), ('mobilenet_v2', 1), ('bert_base', 1), ('vit_b_16', 1), ('unet3d_monai', 1)]
-REPEATS, RANK = 8, 64
-
-
-def chain(size, path, op):
-    """x (size x RANK) makes a matrix of size x size, `op` follows on itself REPEATS times, the mean comes out."""
-    rng, nodes, weights = np.random.default_rng(1), [], []
-
-    def weight(name, *shape, scale):
-        value = (rng.standard_normal(shape, dtype=np.float32) * scale).astype(np.float16)
-        weights.append(numpy_helper.from_array(value, name))
-        return name
-    nodes.append(helper.make_node('MatMul', ['x', weight('w', RANK, size, scale=RANK ** -0.5)], ['h0']))
-    if op == 'MatMul':
-        more = [weight('square', size, size, scale=size ** -0.5)]
-    else:
-        more = [weight('gain', size, scale=1), weight('shift', size, scale=1)]
-    for i in range(REPEATS):
-        nodes.append(helper.make_node(op, ['h%d' % i, *more], ['h%d' % (i + 1)]))
-    nodes.append(helper.make_node('ReduceMean', ['h%d' % REPEATS], ['y'], keepdims=0))
-    graph = helper.make_graph(nodes, op, [helper.make_tensor_value_info('x', TensorProto.FLOAT16, [size, RANK])],
-                              [helper.make_tensor_value_info('y', TensorProto.FLOAT16, [])], weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8), path)
+FLUSH = 256 << 20  # bytes
+COMPILE_SECONDS = 100  # for torch.compile
+DEVICE = os.environ.get('CYTO_TORCH_DEVICE', 'cuda')  # cpu: PyTorch's part is tried out without a device
+LEAST_ROUNDS = 7
+LEGACY_STREAM = 1  # there runs are not recorded: CUPTI tells the kernels of a graph by themselves only sometimes
+FIRST = 10  # cases that are compiled and measured before the rest is compiled
 
 
-def network(name, batch, path):
-    """False: there is no such network here."""
-    from onnxruntime.transformers.float16 import convert_float_to_float16
-    zoo = os.path.join(lib.SHARED, 'zoo')
-    if not os.path.exists(os.path.join(zoo, name + '.onnx')):
-        return False
-    subprocess.run([sys.executable, os.path.join(zoo, 'materialize.py'), os.path.join(zoo, name + '.onnx'), path],
-                   check=True, stdout=subprocess.DEVNULL)
-    model = onnx.load(path)
-    if batch > 1:
-        del model.graph.value_info[:]
-        for port in [*model.graph.input, *model.graph.output]:
-            port.type.tensor_type.shape.dim[0].dim_value = batch
-    onnx.save(convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=True), path)
-    return True
+# ---- models ----
+
+def files(args, case, variant):
+    """The model and its library."""
+    name = case.name + ('_own' if 'no cuDNN' in variant else '')
+    return os.path.join(args.work, case.name + '.onnx'), os.path.join(args.work, name + '.so')
 
 
-def carry(args, libraries):
-    """What runs there."""
-    root = os.path.dirname(os.path.dirname(HERE))
-    for folder in ('bin', os.path.join('share', 'cyto')):
-        os.makedirs(os.path.join(args.save, folder), exist_ok=True)
-    shutil.copy(os.path.join(args.build, 'cyto-bench'), os.path.join(args.save, 'bin'))
-    for script in ('bench_torch.py', 'bench_common.py'):
-        shutil.copy(os.path.join(root, 'tools', script), os.path.join(args.save, 'share', 'cyto'))
-    path = os.path.join(args.save, 'run.sh')
-    with open(path, 'w', encoding='utf-8') as f:
-        f.write('#!/bin/sh\n# Measures what tests/bench/cuda.py made, on the CUDA device of this machine.\n'
-                'results=$(realpath "${1:-$(dirname "$0")/RESULTS-cuda.md}")\ncd "$(dirname "$0")"\n'
-                'exec bin/cyto-bench %s --target=cuda --results "$results"\n' % ' '.join(libraries))
-    os.chmod(path, 0o755)
-    print('measure them by %s' % path)
+def compile_case(args, case, arch):
+    """[line] of what went wrong."""
+    failures = []
+    for variant, options in case.variants().items():
+        model, library = files(args, case, variant)
+        if os.path.exists(library) and os.path.getmtime(library) > os.path.getmtime(args.cytoc):
+            continue
+        try:
+            why = None if os.path.exists(model) else case.write(model)
+        except Exception as problem:
+            why = '%s: %s' % (type(problem).__name__, problem)
+        if not why:
+            command = [args.cytoc, model, '-o', library, '--target=' + arch, '--explain', *options]
+            code, text, err = lib.run(command, args.limit, env=mock.compiling(args.env))
+            why = lib.reason(err, code) if code else None
+            with open(library + '.txt', 'w', encoding='utf-8') as f:
+                f.write(text)
+        if why:
+            failures.append({'kind': 'failure', 'case': case.name, 'contender': variant, 'why': 'compile: ' + why})
+    return failures
+
+
+# ---- one case, in a process of its own ----
+
+def feeds_of(case, path):
+    """[(name, ONNX's type, array)]; bf16 as bits."""
+    import onnx
+    import bench_common
+    if case.network:
+        model = onnx.load(path)
+        kinds = {p.name: bench_common.port_type(p)[0] for p in model.graph.input}
+        return [(name, kinds[name], array) for name, array in bench_common.feeds_of(model, 1, {}).items()]
+    rng, feeds = np.random.default_rng(1), []
+    for name, kind, shape in case.inputs:
+        block = rng.standard_normal(min(int(np.prod(shape)), 1 << 22), dtype=np.float32) * np.float32(case.scale)
+        array = np.resize(block, shape)  # large ones repeat it
+        array = (array.view(np.uint32) >> 16).astype(np.uint16) if kind == 'bf16' else array.astype(
+            np.float16 if kind == 'f16' else np.float32)
+        feeds.append((name, cuda_cases.TYPES[kind], array))
+    return feeds
+
+
+class Bench:
+    """The contenders of a case, and what was measured of them."""
+
+    def __init__(self, args, case):
+        self.args, self.case = args, case
+        self.driver = cuda_device.Driver()
+        self.torch = import_torch(case)
+        self.torch_stream = self.torch.cuda.Stream() if self.torch and DEVICE == 'cuda' else None
+        self.stream = self.torch_stream.cuda_stream if self.torch_stream else self.driver.stream()
+        self.feeds = feeds_of(case, files(args, case, 'cytoc')[0])
+        self.tensors = [as_torch(self.torch, kind, array) for _, kind, array in self.feeds] if self.torch else []
+        self.at = [t.data_ptr() for t in self.tensors] if self.torch_stream else [
+            self.driver.upload(array) for _, _, array in self.feeds]
+        self.contenders, self.outputs = {}, {}
+        self.flush_bytes = 1 << 12 if args.small else FLUSH
+        self.flush = self.driver.alloc(self.flush_bytes) if self.driver.has('cuMemsetD8Async') else None
+
+    def fail(self, contender, problem):
+        text = str(problem).strip().splitlines() or ['']
+        say({'kind': 'failure', 'case': self.case.name, 'contender': contender,
+             'why': ('%s: %s' % (type(problem).__name__, text[0]))[:600]})
+
+    def add_ours(self, variant):
+        library = files(self.args, self.case, variant)[1]
+        model = cuda_device.Model(self.driver, os.path.join(self.args.build, 'portable', 'libcyto.so'), library, self.stream)
+        for at, (name, kind, array) in zip(self.at, self.feeds):
+            model.bind(name, kind, array.shape, at)
+        outputs = model.bind_outputs()
+        for _ in range(3):  # the first may choose, the second is recorded, the third replays it
+            model.run()
+            self.driver.wait(self.stream)
+        self.contenders[variant], self.outputs[variant] = model.run, outputs[0]
+        say({'kind': 'about', 'case': self.case.name, 'contender': variant, 'text': model.about()})
+
+    def add_torch(self, mode):
+        """mode: eager, graph, or a mode of torch.compile."""
+        torch = self.torch
+        import bench_torch
+        inputs = self.tensors
+        if self.case.network:
+            import onnx
+            path = files(self.args, self.case, 'cytoc')[0]
+            arrays = {name: array for name, _, array in self.feeds}
+            module, inputs = bench_torch.build(onnx.load(path), arrays, DEVICE)
+        else:
+            def module(*x):
+                return self.case.torch(torch, *x)
+        run = module
+        if mode == 'graph':
+            run = bench_torch.graphed(module, inputs)
+        elif mode != 'eager':
+            run = torch.compile(module, mode=mode)
+        for _ in range(5):
+            out = run(*inputs)
+            synchronize(torch)
+        self.outputs['torch ' + mode] = first(out).clone()
+        self.contenders['torch ' + mode] = lambda: run(*inputs)
+
+    def rounds(self, names, seconds):
+        """{name: (times by events, times by the clock)}; who goes first changes."""
+        times, end, k = {name: ([], []) for name in names}, time.monotonic() + seconds, 0
+        while names and (time.monotonic() < end or k < LEAST_ROUNDS) and k < 400:
+            for name in names[k % len(names):] + names[:k % len(names)]:
+                if self.flush:
+                    self.driver.fill(self.flush, k & 255, self.flush_bytes, self.stream)
+                times[name][0].append(self.driver.timed(self.contenders[name], self.stream))
+                self.driver.wait(self.stream)
+                start = time.perf_counter()
+                self.contenders[name]()
+                self.driver.wait(self.stream)
+                times[name][1].append((time.perf_counter() - start) * 1e6)
+            k += 1
+        return times
+
+    def error_of(self, name, base):
+        """Relative RMS difference of a contender's first output from PyTorch's eager one's."""
+        if base is None or name not in self.outputs:
+            return None
+        out = self.outputs[name]
+        if isinstance(out, tuple):
+            got = self.driver.download(out[0], out[1], self.stream)
+            got = got.view(np.uint16) if out[2] == cuda_cases.TYPES['bf16'] else got.view(
+                np.float16 if out[2] == cuda_cases.TYPES['f16'] else np.float32)
+            got = (got.astype(np.uint32) << 16).view(np.float32) if out[2] == cuda_cases.TYPES['bf16'] else got
+        else:
+            got = out.float().cpu().contiguous().numpy()
+        return lib.rel_rms(got, base.float().cpu().contiguous().numpy())
+
+    def measure(self, names, part):
+        names = [n for n in names if n in self.contenders]
+        base = self.outputs.get('torch eager')
+        before = clocks()
+        for name, (us, wall) in self.rounds(names, self.args.round_seconds).items():
+            say({'kind': 'speed', 'case': self.case.name, 'part': part, 'contender': name, 'us': median(us),
+                 'min_us': min(us), 'wall_us': median(wall), 'rounds': len(us), 'error': self.error_of(name, base), 'flop': self.case.flop,
+                 'bytes': self.case.bytes, 'launches': self.case.launches, 'flushed': bool(self.flush),
+                 'clocks': [before, clocks()]})
+
+    def attempt(self, name, add, *arguments):
+        try:
+            add(*arguments)
+        except Exception as problem:
+            self.fail(name, problem)
+
+    def add_copy(self):
+        """What the device's memory allows: as many bytes read and written."""
+        size = self.case.bytes // 2
+        to, at = self.driver.alloc(size), self.driver.alloc(size)
+        self.contenders['copy'] = lambda: self.driver.copy(to, at, size, self.stream)
+
+
+def import_torch(case):
+    try:
+        import torch
+    except ImportError:
+        return None
+    if DEVICE == 'cuda' and not torch.cuda.is_available():
+        return None
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = case.tf32
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.set_grad_enabled(False)
+    torch.zeros(1, device=DEVICE)
+    return torch
+
+
+def synchronize(torch):
+    if DEVICE == 'cuda':
+        torch.cuda.synchronize()
+
+
+def as_torch(torch, kind, array):
+    tensor = torch.from_numpy(array.view(np.int16) if kind == cuda_cases.TYPES['bf16'] else array).to(DEVICE)
+    return tensor.view(torch.bfloat16) if kind == cuda_cases.TYPES['bf16'] else tensor
+
+
+def first(out):
+    return out[0] if isinstance(out, (tuple, list)) else out
+
+
+def median(values):
+    return sorted(values)[len(values) // 2]
+
+
+def clocks():
+    """MHz of the multiprocessors and of the memory, degrees, watts, as nvidia-smi has them."""
+    try:
+        p = subprocess.run(['nvidia-smi', '--query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw',
+                            '--format=csv,noheader,nounits', '-i', '0'], capture_output=True, text=True, timeout=10)
+        return p.stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ''
+
+
+def say(row):
+    print(json.dumps(row), flush=True)
+
+
+def backends(case):
+    """PyTorch's ways to do attention, by name."""
+    return ['FLASH_ATTENTION', 'CUDNN_ATTENTION'] if case.name.startswith('attention') else []
+
+
+def add_backend(bench, name):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    torch, case = bench.torch, bench.case
+    choice = getattr(SDPBackend, name)
+
+    def run():
+        with sdpa_kernel(choice):
+            return case.torch(torch, *bench.tensors)
+    for _ in range(3):
+        out = run()
+    synchronize(torch)
+    bench.outputs['torch ' + name.lower()] = out.clone()
+    bench.contenders['torch ' + name.lower()] = run
+
+
+def no_end(*_):
+    raise TimeoutError('no end after %d s' % COMPILE_SECONDS)
+
+
+def measure_case(args, case):
+    bench = Bench(args, case)
+    for variant in case.variants():
+        bench.attempt(variant, bench.add_ours, variant)
+    if case.bytes and not case.flop and bench.driver.has('cuMemcpyDtoDAsync_v2'):
+        bench.attempt('copy', bench.add_copy)
+    if not bench.torch:
+        bench.measure(list(bench.contenders), 'first')
+        return
+    with bench.torch.cuda.stream(bench.torch_stream) if bench.torch_stream else contextlib.nullcontext():
+        for mode in ('eager', 'graph'):
+            bench.attempt('torch ' + mode, bench.add_torch, mode)
+        for name in backends(case):
+            bench.attempt('torch ' + name.lower(), add_backend, bench, name)
+        bench.measure(list(bench.contenders), 'first')
+        mode = 'reduce-overhead' if case.network or case.launches else 'default'
+        if case.flop:
+            return  # products and attention alone: it calls the same kernels
+        signal.signal(signal.SIGALRM, no_end)
+        signal.alarm(COMPILE_SECONDS)
+        bench.attempt('torch ' + mode, bench.add_torch, mode)
+        signal.alarm(0)
+        if 'torch ' + mode in bench.contenders:
+            bench.measure(['cytoc', 'torch ' + mode], 'compiled')
+
+
+def profile_case(args, case):
+    """Mean time of each of our kernels in a run, by CUPTI through PyTorch, beside the floors of --explain."""
+    bench = Bench(args, case)
+    if not bench.torch:
+        raise cuda_device.Error('profiles need PyTorch')
+    bench.stream = LEGACY_STREAM
+    bench.add_ours('cytoc')
+    runs, torch = 10, bench.torch
+    kinds = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA]) as profile:
+        for _ in range(runs):
+            bench.contenders['cytoc']()
+        bench.driver.wait(bench.stream)
+        synchronize(torch)
+    trace, us = files(args, case, 'cytoc')[1] + '.trace.json', {}
+    profile.export_chrome_trace(trace)
+    with open(trace, encoding='utf-8') as f:
+        for event in json.load(f)['traceEvents']:
+            if event.get('cat') in ('kernel', 'gpu_memcpy', 'gpu_memset'):
+                us[event['name']] = us.get(event['name'], 0.0) + event['dur'] / runs
+    with open(files(args, case, 'cytoc')[1] + '.txt', encoding='utf-8') as f:
+        floors = cuda_report.explained(f.read())
+    for name, time_us in sorted(us.items(), key=lambda row: -row[1]):
+        kernel = name[:-4] if name.endswith('_tma') else name  # by tensor maps, in place of the one beside it
+        say({'kind': 'kernel', 'case': case.name, 'name': name, 'us': time_us, **floors.get(kernel, {})})
+
+
+# ---- all of them ----
+
+def last_line(path):
+    with open(path, encoding='utf-8', errors='replace') as f:
+        return (f.read().strip().splitlines() or [''])[-1][:400]
+
+
+def child(args, case):
+    """Runs this program for one case; its lines go to the file as they come."""
+    command = [sys.executable, os.path.abspath(__file__), '--case', case.name, '--build', args.build, '--work', args.work,
+               '--round-seconds', str(args.round_seconds)] + ['--small'] * args.small + ['--profile'] * args.profile + [
+                   '--device'] * args.device
+    with open(args.out, 'a', encoding='utf-8') as out, open(args.out + '.log', 'a', encoding='utf-8') as log:
+        log.write('== %s\n' % case.name)
+        log.flush()
+        p = subprocess.Popen(command, stdout=out, stderr=log, stdin=subprocess.DEVNULL, env=args.env, start_new_session=True)
+        try:
+            code = p.wait(min(args.limit, max(5, args.end - time.monotonic())))
+            why = None if code == 0 else 'ended by signal %d' % -code if code < 0 else \
+                'exit code %d: %s' % (code, last_line(args.out + '.log'))
+        except subprocess.TimeoutExpired:
+            why = 'no end in time'
+        finally:
+            try:
+                os.killpg(p.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            try:
+                p.wait(20)
+            except subprocess.TimeoutExpired:  # the driver does not let go of it
+                pass
+    return why
+
+
+def measure_all(args, cases):
+    failed, kind = 0, 'kernel' if args.profile else 'speed'
+    done = {row.get('case') for row in cuda_report.read(args.out) if row.get('kind') == kind} if args.resume else ()
+    cases = [case for case in cases if case.name not in done]
+    arch = 'sm_80'
+    if args.device:
+        arch = cuda_device.Driver().arch()
+    append(args, {'kind': 'machine', 'date': time.strftime('%Y-%m-%d', time.gmtime()), 'arch': arch, 'clocks': clocks(),
+                  'profile': args.profile, **machine(args)})
+    for group in (cases[:FIRST], cases[FIRST:]):
+        failed += measure_group(args, group, arch)
+    return failed
+
+
+def measure_group(args, cases, arch):
+    failed = 0
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
+        compiled = list(pool.map(lambda case: compile_case(args, case, arch), cases))
+    for case, failures in zip(cases, compiled):
+        for row in failures:
+            append(args, row)
+        if len(failures) == len(case.variants()):
+            print('%-28s %s' % (case.name, failures[0]['why']), flush=True)
+            failed += 1
+            continue
+        if time.monotonic() > args.end:
+            append(args, {'kind': 'failure', 'case': case.name, 'contender': '', 'why': 'no time was left'})
+            failed += 1
+            continue
+        why = child(args, case)
+        if why:
+            append(args, {'kind': 'failure', 'case': case.name, 'contender': '', 'why': why})
+        failed += bool(why or failures)
+        print('%-28s %s' % (case.name, why or 'ok'), flush=True)
+    return failed
+
+
+def machine(args):
+    code = 'import torch; print("PyTorch", torch.__version__, "cuDNN", torch.backends.cudnn.version())'
+    _, text, err = lib.run([sys.executable, '-c', code], 120, env=args.env)
+    code, driver, _ = lib.run(['nvidia-smi', '--query-gpu=name,driver_version', '--format=csv,noheader'], 20) \
+        if any(os.access(os.path.join(p, 'nvidia-smi'), os.X_OK) for p in os.environ['PATH'].split(':')) else (1, '', '')
+    return {'torch': text.strip() or (err.strip().splitlines() or ['no PyTorch'])[-1], 'device': driver.strip() or '?'}
+
+
+def append(args, row):
+    with open(args.out, 'a', encoding='utf-8') as f:
+        f.write(json.dumps(row) + '\n')
 
 
 def main():
-    args = lib.arguments(__doc__, save={'default': 'cuda-bench'}, target={'default': 'cuda'},
-                         size={'default': 4096, 'type': int})
-    os.makedirs(args.save, exist_ok=True)
-    work = [('%s_%d' % (name, n), lambda path, n=n, op=op: chain(n, path, op) or True)
-            for name, op in (('products', 'MatMul'), ('normalise', 'LayerNormalization')) for n in (args.size, 2 * args.size)]
-    work += [(name + ('_batch%d' % batch if batch > 1 else ''), lambda path, name=name, batch=batch: network(name, batch, path))
-             for name, batch in NETWORKS]
-    libraries, failed = [], 0
-    for name, make in work:
-        path, library = (os.path.join(args.save, name + ending) for ending in ('.onnx', '.so'))
-        if not args.wanted(name) or not make(path):
-            continue
-        code, _, err = lib.run([args.cytoc, path, '-o', library, '--target=' + args.target], 3600)
-        print('%-24s %s' % (name, lib.reason(err, code) if code else 'ok'), flush=True)
-        failed |= code != 0
-        libraries += [] if code else [name + '.so']
-    carry(args, libraries)
-    sys.exit(failed)
+    args = lib.arguments(__doc__, out={'default': 'build/cuda-speed.jsonl'}, seconds={'type': float, 'default': 3600},
+                         limit={'type': float, 'default': 240}, work={'default': 'build/cuda-speed'},
+                         small={'action': 'store_true'}, profile={'action': 'store_true'}, case={}, report={},
+                         resume={'action': 'store_true', 'help': 'without cases that the file has'},
+                         device={'action': 'store_true', 'help': 'a device, not the mocks of tests/cuda'},
+                         results={'default': os.path.join(HERE, 'RESULTS-cuda.md')},
+                         **{'round-seconds': {'type': float, 'default': 1.5}})
+    args.end = time.monotonic() + args.seconds
+    args.env = mock.environment(args)
+    if args.report:
+        sys.exit(cuda_report.write(args.report, args.results))
+    os.makedirs(args.work, exist_ok=True)
+    cases = cuda_cases.all_cases(args.small)
+    if args.case:
+        case = next(c for c in cases if c.name == args.case)
+        try:
+            (profile_case if args.profile else measure_case)(args, case)
+        except cuda_device.Error as problem:
+            say({'kind': 'failure', 'case': case.name, 'contender': '', 'why': str(problem)})
+            sys.exit(1)
+        sys.exit(0)
+    cases = [c for c in cases if args.wanted(c.name)]
+    failed = measure_all(args, cases)
+    print('%d passed, %d failed, 0 skipped' % (len(cases) - failed, failed))
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == '__main__':

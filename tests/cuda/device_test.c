@@ -2,8 +2,14 @@
  * shim emulates is compared with the device's.
  *
  *   device_test              compiles by NVRTC for the device that is there; skips where there is no driver or device
- *   device_test --save DIR   compiles for the usual architectures into DIR, on a machine without a GPU
+ *   device_test --save DIR   compiles for the usual architectures into DIR, on a machine without a GPU; --arch 90: for
+ *                            one of them
  *   device_test --load DIR   runs what was saved: the machine with the GPU needs no NVRTC
+ *   --only TEXT              kernels whose names begin so
+ *   --shard K/N              each N'th kernel from the K'th on: NVRTC takes minutes for all of them on one core
+ *   --trace FROM             says which kernel is about to run and how it ended, begins with the FROM'th, and ends at
+ *                            once where the driver reports an error. A kernel that breaks the context or never ends
+ *                            costs its own result only when the caller goes on behind it (carried.py)
  *
  * The runtime's own table of driver functions is used, so a wrong symbol or signature shows here, too.
  */
@@ -12,6 +18,7 @@
 #include "tests/cuda/case_run.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 static const cy_cuda_arch archs[] = {{75, 0}, {80, 0}, {86, 0}, {89, 0}, {90, 'a'}, {100, 0}, {120, 0}};
 
@@ -19,6 +26,12 @@ static cuda_driver driver;
 static void *context, *module;
 static int capability;
 static const char *folder;
+static const char *only = ""; /* --only */
+static int shard, shards = 1; /* --shard */
+static bool trace;            /* --trace, */
+static int first;             /* .. from this kernel on */
+static int number;            /* of the next one */
+static bool broken;           /* the driver reported an error: those that follow would fail by it, too */
 
 /* ---- kernels as device code ---- */
 
@@ -28,8 +41,11 @@ static bool stack_allowed(void *ctx, const char *function) {
   return true;
 }
 
-/* Kernels that the architecture can have. */
-static bool fits(const kernel_case *c, int arch) { return c->form->least_arch <= arch; }
+/* Kernels that the architecture can have, and whose inputs may be any: search_test.c runs those that sort and search. */
+static bool fits(const kernel_case *c, int arch) {
+  return c->form->least_arch <= arch && strncmp(c->what, "search ", 7) && !strncmp(c->what, only, strlen(only)) &&
+         (c - cases) % shards == shard;
+}
 
 static char *source_for(int arch) {
   char *text = NULL;
@@ -59,7 +75,7 @@ static const char *image_path(cy_cuda_arch arch) {
   return path;
 }
 
-static int save_images(void) {
+static int save_images(int arch) {
   char *missing = NULL;
   cy_nvrtc *nvrtc = cy_nvrtc_open(&missing);
   bool ok = nvrtc != NULL;
@@ -67,6 +83,8 @@ static int save_images(void) {
     fprintf(stderr, "%s\n", missing);
   for (int a = 0; ok && a < CHECK_COUNT(archs); a++) {
     cy_cuda_image image = {.bytes = NULL};
+    if (arch && archs[a].number != arch)
+      continue;
     ok = compile_image(nvrtc, archs[a], &image);
     FILE *f = ok ? fopen(image_path(archs[a]), "wb") : NULL;
     ok = f && fwrite(image.bytes, 1, image.size, f) == image.size;
@@ -110,6 +128,7 @@ static bool said(cuda_code code, const char *call) {
   if (!cyrt_cuda_check(&driver, code, call, &error))
     return true;
   fprintf(stderr, "%s\n", error.message);
+  broken = true;
   return false;
 }
 
@@ -226,16 +245,30 @@ static bool launch_on_device(const kernel_case *c, const char *symbol, int turn,
   return ok;
 }
 
+static void run_one(const kernel_case *c, int i) {
+  char symbol[32];
+  snprintf(symbol, sizeof symbol, "case%d", i);
+  if (trace)
+    printf("case %d %s%s\n", number, c->what, tensors ? ", by tensor maps" : "");
+  fflush(NULL);
+  int bad = case_run(c, symbol, 1, launch_on_device);
+  if (bad)
+    CHECK_FAIL("%s (kernel %s%s): %d wrong", c->what, symbol, tensors ? "_tma" : "", bad);
+  if (trace)
+    printf("%s %d\n", bad ? "wrong" : "right", number);
+  fflush(NULL);
+  if (trace && broken)
+    _exit(3);
+}
+
 static void run_cases(bool matrix) {
-  for (int i = 0; i < ncases; i++) {
-    char symbol[32];
+  for (int i = 0; i < ncases && !broken; i++) {
     if (!fits(&cases[i], capability) || (cases[i].form->stages > 0) != matrix ||
         (tensors && !cases[i].form->tma_blocks))
       continue;
-    snprintf(symbol, sizeof symbol, "case%d", i);
-    int bad = case_run(&cases[i], symbol, 1, launch_on_device);
-    if (bad)
-      CHECK_FAIL("%s (kernel %s): %d wrong", cases[i].what, symbol, bad);
+    if (number >= first)
+      run_one(&cases[i], i);
+    number++;
   }
 }
 
@@ -261,22 +294,45 @@ static void test_tensors(void) {
 
 static const check_test tests[] = {{"kernels", test_loops}, {"matrix", test_matrix}, {"tensors", test_tensors}};
 
+typedef struct arguments {
+  bool save;
+  int arch; /* 0: all */
+  int rest; /* the first word that is no option */
+} arguments;
+
+static arguments read_arguments(int argc, char **argv) {
+  arguments a = {.rest = 1};
+  for (; a.rest + 1 < argc && !strncmp(argv[a.rest], "--", 2); a.rest += 2) {
+    const char *name = argv[a.rest], *value = argv[a.rest + 1];
+    a.save |= !strcmp(name, "--save");
+    if (!strcmp(name, "--save") || !strcmp(name, "--load"))
+      folder = value;
+    else if (!strcmp(name, "--arch"))
+      a.arch = atoi(value);
+    else if (!strcmp(name, "--only"))
+      only = value;
+    else if (!strcmp(name, "--shard") && sscanf(value, "%d/%d", &shard, &shards) == 2)
+      shards = shards < 1 ? 1 : shards;
+    else if ((trace = !strcmp(name, "--trace")))
+      first = atoi(value);
+  }
+  return a;
+}
+
 int main(int argc, char **argv) {
-  bool save = argc > 2 && !strcmp(argv[1], "--save"), load = argc > 2 && !strcmp(argv[1], "--load");
   cy_diag_sink *diag = cy_diag_create();
+  arguments a = read_arguments(argc, argv);
   g = cy_graph_create(diag, "test");
   add_all_cases();
   schedule_cases();
   int rc;
-  if (save || load)
-    folder = argv[2];
-  if (save) {
-    rc = save_images();
+  if (a.save) {
+    rc = save_images(a.arch);
   } else {
     skipped = open_device();
     if (!skipped)
       skipped = open_kernels();
-    rc = check_main(load ? argc - 2 : argc, load ? argv + 2 : argv, tests, CHECK_COUNT(tests));
+    rc = check_main(argc - a.rest + 1, argv + a.rest - 1, tests, CHECK_COUNT(tests));
   }
   if (module)
     driver.module_unload(module);

@@ -14,9 +14,12 @@ def folder(args):
     return os.path.join(args.build, 'tests', 'cuda', 'mock')
 
 
+TARGET = dict(default='cuda', help='what cytoc compiles for with --device: the architecture alone spares the others')
+
+
 def options(args, arch='sm_80'):
     """What cytoc is given."""
-    return ['--target=cuda'] if args.device else ['--target=' + arch, '--cudnn=off']
+    return ['--target=' + (args.target if args.device else arch), '--cudnn=off']
 
 
 def environment(args, arch='sm_80', nvrtc=False):

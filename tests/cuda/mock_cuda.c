@@ -357,6 +357,17 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *where) {
   return submit(where, &(operation){.to = to, .from = (const void *)(uintptr_t)from, .bytes = bytes});
 }
 
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *where) {
+  return submit(where,
+                &(operation){.to = (void *)(uintptr_t)to, .from = (const void *)(uintptr_t)from, .bytes = bytes});
+}
+
+int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void *where) {
+  (void)where;
+  memset((void *)(uintptr_t)to, value, bytes);
+  return refused();
+}
+
 int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *address, const uint64_t *extents,
                            const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave,
                            int swizzle, int promotion, int outside) {

@@ -177,19 +177,21 @@ def test(args, name, work, words):
     problem = run_on_cpu(args, model, work, options) if 'cpu' in words else None
     if problem:
         return 'for a CPU: ' + problem
-    code, text, err = lib.run([args.cytoc, model, '-o', library, '-j', '1', '--explain', *mock.options(args, arch), *options],
-                              600, env=mock.compiling(env))
+    code, text, err = lib.run([args.cytoc, model, '-o', library, '-j', '2' if args.device else '1', '--explain', *mock.options(args, arch), *options],
+                              args.limit, env=mock.compiling(env))
     if code:
         return 'compile: ' + lib.reason(err, code)
     lacks = [w[4:] for w in words if w.startswith('has:') and not re.search(w[4:], text)]
     if lacks and not args.device:
         return 'no kernel is ' + lacks[0]
-    return network.execute(args, library, inputs, outputs, '1', 600, env) or \
+    return network.execute(args, library, inputs, outputs, '1', args.limit, env) or \
         network.compare(outputs, os.path.join(work, 'ref'), lambda name: limit)
 
 
 def main():
-    args = lib.arguments(__doc__, device=dict(action='store_true'), nvrtc=dict(action='store_true'))
+    args = lib.arguments(__doc__, device=dict(action='store_true'), nvrtc=dict(action='store_true'),
+                         jobs=dict(type=int, default=2, help='networks at a time'), target=mock.TARGET,
+                         limit=dict(type=int, default=600, help='seconds for compiling one, and for running it'))
     suite = lib.Suite(args)
     rows = {}
     for line in open(os.path.join(HERE, 'networks.txt'), encoding='utf-8'):
@@ -203,7 +205,7 @@ def main():
         for name in [name for name, words in rows.items() if 'nvrtc' in words]:
             suite.skip(name, 'there is no NVRTC 13 in %s' % sys.prefix)
             del rows[name]
-    network.test_each(args, suite, 'cuda-networks', rows.items(), functools.partial(test, args), 1 if args.device else 2)
+    network.test_each(args, suite, 'cuda-networks', rows.items(), functools.partial(test, args), args.jobs)
     suite.done('networks')
 
 

@@ -20,7 +20,7 @@ import run
 
 def main():
     args = lib.arguments(__doc__, every=dict(type=int, default=0), device=dict(action='store_true'),
-                         nvrtc=dict(action='store_true'))
+                         nvrtc=dict(action='store_true'), jobs=run.JOBS, target=mock.TARGET)
     args.options = mock.options(args) + ['--name=model']  # equal kernels of different tests are compiled once
     args.env = mock.environment(args, nvrtc=args.nvrtc)
     args.cytoc_env = mock.compiling(args.env)

@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 import lib
 
 CHUNK = 150
-JOBS = 2
+JOBS = dict(type=int, default=2, help='compilations, and processes that run, at a time')
 SANITIZED_STEP = 10  # with sanitizers, so slow, every tenth test stands for its neighbours
 
 
@@ -40,7 +40,7 @@ def compile_all(args, work, jobs):
         for i, (row, level) in enumerate(jobs):
             f.write('\t'.join(['%s/%d.log' % (work, i), row[1] + '/model.onnx', '-o', '%s/%d.so' % (work, i), level,
                                '-j', '1'] + args.options) + '\n')
-    _, out, err = lib.run([args.cytoc, '--batch', listing, '-j', JOBS], timeout=3600, env=args.cytoc_env)
+    _, out, err = lib.run([args.cytoc, '--batch', listing, '-j', args.jobs], timeout=3600, env=args.cytoc_env)
     status = {}
     for line in out.splitlines():
         match = re.match(r'(\d+) (-?\d+) [\d.]+$', line)
@@ -63,10 +63,10 @@ def run_all(args, work, jobs, failed):
             lines[i] = '\t'.join([str(i), '%s/%d.so' % (work, i), '%s/test_data_set_%s' % (row[1], row[2])] + row[3:7])
     runner = os.path.join(args.build, 'tests', 'node_run')
     parts = []
-    for k in range(JOBS):
+    for k in range(args.jobs):
         path = '%s/run%d' % (work, k)
         with open(path, 'w', encoding='utf-8') as f:
-            f.writelines(l + '\n' for i, l in lines.items() if i % JOBS == k)
+            f.writelines(l + '\n' for i, l in lines.items() if i % args.jobs == k)
         parts.append(subprocess.Popen([runner], stdin=open(path), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                       env=args.env))
     verdict = {}
@@ -106,6 +106,7 @@ def judge(args, suite, rows, levels, report='report.txt'):
             suite.result(row[0], why[0] if why else None)
             if why:
                 reasons[row[0]] = why[0]
+        print('%d of %d have run' % (min(at + CHUNK, len(rows)), len(rows)), flush=True)
     shutil.rmtree(work, ignore_errors=True)
     print('of %d node tests %d pass; the others and why: %s' %
           (len(rows), suite.passed, os.path.relpath(write_report(reasons, report), lib.ROOT)))
@@ -113,7 +114,7 @@ def judge(args, suite, rows, levels, report='report.txt'):
 
 
 def main():
-    args = lib.arguments(__doc__)
+    args = lib.arguments(__doc__, jobs=JOBS)
     args.options, args.env, args.cytoc_env = [], None, None
     suite = lib.Suite(args, os.path.join(HERE, 'passing.txt'))
     rows = load_index(args)

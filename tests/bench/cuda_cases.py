@@ -1,0 +1,153 @@
+"""What is measured on CUDA devices: a case has a model, its inputs, the same in PyTorch, its arithmetic and its traffic.
+
+A case is an ONNX model without weights whose inputs are random, or a network of ../shared/zoo in half precision with
+random weights, whose inputs and outputs stay f32. `small` makes all sizes small: for trying this out without a device.
+"""
+import os
+import subprocess
+import sys
+
+import onnx
+from onnx import TensorProto, helper
+
+import lib
+
+ZOO = os.path.join(lib.SHARED, 'zoo')
+TYPES = {'f16': TensorProto.FLOAT16, 'bf16': TensorProto.BFLOAT16, 'f32': TensorProto.FLOAT}
+NETWORKS = [('resnet50', 1), ('resnet50', 16), ('vit_b_16', 1), ('bert_base', 1), ('mobilenet_v2', 1), ('unet3d_monai', 1)]
+LAUNCHES = 100
+
+
+class Case:
+    """flop, bytes: of one run (0: not given); launches: kernels that follow on each other; inputs: [(name, type, shape)],
+    of networks None; torch: function (torch, *inputs) -> tensor; options: of cytoc; tf32: whether PyTorch may use it."""
+
+    def __init__(self, name, nodes, inputs, torch, flop=0, bytes=0, launches=0, options=(), tf32=False, network=None,
+                 scale=1.0, opset=23):
+        self.name, self.nodes, self.inputs, self.torch, self.flop, self.bytes = name, nodes, inputs, torch, flop, bytes
+        self.launches, self.options, self.tf32, self.network = launches, list(options), tf32, network
+        self.scale, self.opset = scale, opset
+
+    def write(self, path):
+        if self.network:
+            return write_network(*self.network, path)
+        inputs = [helper.make_tensor_value_info(name, TYPES[kind], shape) for name, kind, shape in self.inputs]
+        graph = helper.make_graph(self.nodes, self.name, inputs,
+                                  [helper.make_tensor_value_info('y', TYPES[self.inputs[0][1]], None)])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid('', self.opset)], ir_version=10), path)
+        return None
+
+    def variants(self):
+        """{contender: options of cytoc}; cuDNN's part is measured where it may have one."""
+        if self.network or self.name.startswith('attention'):
+            return {'cytoc': self.options, 'cytoc, no cuDNN': self.options + ['--cudnn=off']}
+        return {'cytoc': self.options}
+
+
+def write_network(name, batch, path):
+    """None, or why there is none."""
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+    source = os.path.join(ZOO, name + '.onnx')
+    if not os.path.exists(source):
+        return 'there is no %s' % source
+    subprocess.run([sys.executable, os.path.join(ZOO, 'materialize.py'), source, path], check=True,
+                   stdout=subprocess.DEVNULL)
+    model = onnx.load(path)
+    if batch > 1:
+        del model.graph.value_info[:]
+        for port in [*model.graph.input, *model.graph.output]:
+            port.type.tensor_type.shape.dim[0].dim_value = batch
+    model = convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=True)
+    sort_nodes(model.graph)
+    onnx.save(model, path)
+    return None
+
+
+def sort_nodes(graph):
+    """The conversion puts casts behind the nodes that read them; bench_torch.py takes nodes in their order."""
+    made = {name for node in graph.node for name in node.output}
+    known, waiting, ordered = {''}, list(graph.node), []
+    while waiting:
+        ready = [node for node in waiting if all(name in known or name not in made for name in node.input)]
+        if not ready:
+            raise ValueError('the nodes of the graph go round in a circle')
+        for node in ready:
+            known.update(node.output)
+        ordered += ready
+        waiting = [node for node in waiting if not all(name in known for name in node.output)]
+    del graph.node[:]
+    graph.node.extend(ordered)
+
+
+def product(kind, n, rows=None, options=(), tf32=False):
+    rows = rows or n
+    label = 'matmul_%s_%s%s' % ('%dx%d' % (rows, n) if rows != n else n, kind, '_tf32' if tf32 else '')
+    size = {'f16': 2, 'bf16': 2, 'f32': 4}[kind]
+    return Case(label, [helper.make_node('MatMul', ['a', 'b'], ['y'])], [('a', kind, [rows, n]), ('b', kind, [n, n])],
+                lambda torch, a, b: a @ b, flop=2 * rows * n * n, bytes=size * (2 * rows * n + n * n), options=options,
+                tf32=tf32, scale=n ** -0.25)
+
+
+def traffic(small):
+    """Kernels that read and write memory: f16, some gigabyte of it."""
+    rows, columns = (8, 64) if small else (32768, 8192)
+    n = rows * columns
+    x = [('x', 'f16', [rows, columns])]
+    node = helper.make_node
+
+    def norm(torch, x, g, b):
+        return torch.nn.functional.layer_norm(x, [columns], g, b, 1e-5)
+    return [
+        Case('add', [node('Add', ['x', 'z'], ['y'])], x + [('z', 'f16', [rows, columns])],
+             lambda torch, x, z: x + z, bytes=6 * n),
+        Case('gelu', [node('Gelu', ['x'], ['y'])], x, lambda torch, x: torch.nn.functional.gelu(x), bytes=4 * n),
+        Case('softmax', [node('Softmax', ['x'], ['y'])], x, lambda torch, x: torch.softmax(x, -1), bytes=4 * n),
+        Case('layer_norm', [node('LayerNormalization', ['x', 'g', 'b'], ['y'])],
+             x + [('g', 'f16', [columns]), ('b', 'f16', [columns])], norm, bytes=4 * n),
+        Case('rows_mean',
+             [node('Constant', [], ['axes'], value_ints=[1]), node('ReduceMean', ['x', 'axes'], ['y'], keepdims=0)], x,
+             lambda torch, x: x.mean(1), bytes=2 * n),
+        Case('transpose', [node('Transpose', ['x'], ['y'], perm=[1, 0])], x,
+             lambda torch, x: x.t().contiguous(), bytes=4 * n),
+    ]
+
+
+def attention(width, length, causal, tokens=16384, hidden=2048):
+    batch, heads = max(1, tokens // length), hidden // width
+    shape = [batch, heads, length, width]
+
+    def with_torch(torch, q, k, v):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    return Case('attention_%d_%d%s' % (width, length, '_causal' if causal else ''),
+                [helper.make_node('Attention', ['q', 'k', 'v'], ['y'], is_causal=int(causal))],
+                [(name, 'f16', shape) for name in 'qkv'], with_torch,
+                flop=4 * batch * heads * length * length * width // (2 if causal else 1),
+                bytes=8 * batch * heads * length * width)
+
+
+def launches(n=64):
+    """Small products in a row: what a launch of a recorded graph costs."""
+    nodes = [helper.make_node('MatMul', ['h%d' % i if i else 'a', 'b'], ['h%d' % (i + 1) if i + 1 < LAUNCHES else 'y'])
+             for i in range(LAUNCHES)]
+
+    def with_torch(torch, a, b):
+        for _ in range(LAUNCHES):
+            a = a @ b
+        return a
+    return Case('launches_%d' % LAUNCHES, nodes, [('a', 'f16', [n, n]), ('b', 'f16', [n, n])], with_torch,
+                launches=LAUNCHES, scale=n ** -0.5)
+
+
+def all_cases(small=False):
+    """In the order of their importance."""
+    n = 64 if small else 4096
+    rows = [product('f16', n), product('f16', 2 * n)] + traffic(small)
+    rows += [Case('%s_batch%d' % row, None, None, None, network=row) for row in NETWORKS[:2]]
+    lengths = [64] if small else [512, 2048, 8192, 16384]
+    size = {'tokens': 64, 'hidden': 128} if small else {}
+    rows += [attention(width, length, False, **size) for width in (64, 128) for length in lengths]
+    rows += [launches(16 if small else 64)]
+    rows += [attention(width, length, True, **size) for width in (64, 128) for length in lengths[1:]]
+    rows += [product('bf16', n), product('f32', n, options=['--tf32'], tf32=True), product('f32', n),
+             product('f16', n, rows=1), product('f16', n, rows=16)]
+    return rows + [Case('%s_batch%d' % row, None, None, None, network=row) for row in NETWORKS[2:]]
