@@ -98,6 +98,9 @@ struct cy_target {
   /* Do such products take rows of f32 only, which they round to halves where matmul_blocks allows it? */
   bool blocks_round;
   bool words; /* vectors hold twice as many 16-bit integers as floats, and multiply them as fast */
+  /* Does it multiply weights of so many bits in n columns, whose scales hold for `block` rows, by rows of f32 that it
+   * rounds to 8 bits by the same blocks? NULL: never. */
+  bool (*int_rows)(const cy_machine *m, int bits, int64_t block, int64_t n);
   /* Fills m's cpu, text and needs if the spec is one of this target's. False: it is not; then out_error may get a
    * malloc'ed reason, when the spec looked like one. */
   bool (*match)(const char *spec, cy_machine *m, char **out_error);

@@ -86,6 +86,10 @@ bool cy_machine_half_weights(const cy_machine *m, cy_dtype half) {
 bool cy_machine_blocks_round(const cy_machine *m) { return m->target->blocks_round; }
 bool cy_machine_words(const cy_machine *m) { return m->target->words; }
 
+bool cy_machine_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n) {
+  return m->target->int_rows && m->target->int_rows(m, bits, block, n);
+}
+
 int64_t cy_machine_few_rows(const cy_machine *m) { return m->target->few_rows; }
 
 bool cy_machine_allow_tf32(cy_machine *m) { return m->tf32 = m->target->tf32; }

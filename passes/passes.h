@@ -18,7 +18,9 @@ typedef struct cy_weight_options {
   int bits;        /* 8 or 4; 0: weights stay as they are */
   int block;       /* rows that share a scale; 0: all of a column */
   bool asymmetric; /* with zero points */
-  bool rows8; /* kernels may round the rows that meet such weights to 8 bits, also where the model has the weights */
+  /* Kernels may round the rows that meet weights in integers to 8 bits: with bits 0, those that the model itself has in 4
+   * bits, where few rows meet them or nobody knows how many. */
+  bool rows8;
   struct cy_quant *report; /* quantise.h: gets a layer for every product, `keep` says why it stays; NULL: not wanted */
 } cy_weight_options;
 
@@ -45,6 +47,7 @@ typedef struct cy_pass_options {
                       cy_conv_cycles *out);
   bool blocks_round;      /* cy_target.blocks_round */
   bool words;             /* cy_target.words */
+  bool (*int_rows)(const void *target, int bits, int64_t block, int64_t n); /* cy_target.int_rows; NULL: never */
   bool half_weights;      /* .. or takes constant factors so */
   cy_dtype half;          /* CY_F16 or CY_BF16: what operands of products become; 0: they stay */
   bool half_io;           /* inputs and outputs, too */

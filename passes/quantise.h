@@ -105,6 +105,7 @@ void cy_quant_deinit(cy_quant *q);
 
 /* Why a layer stays in float. */
 #define CY_QUANT_LOG "its logarithm is taken, which shows small errors"
+#define CY_QUANT_BLOCKS "weights by blocks, rows in 8 bits" /* and no float */
 #define CY_QUANT_SKIPPED "skipped as asked"
 
 /* What operators do. */

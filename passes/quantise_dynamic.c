@@ -120,7 +120,7 @@ static bool gains(const dynamic *s, const cy_quant_layer *l, const cy_node_info 
 static const char *reason(const dynamic *s, cy_quant_layer *l, const cy_node_info *n, cy_block b) {
   const char *keep = cy_quant_skipped(s->q, s->g, n) ? CY_QUANT_SKIPPED : why_not(s->p, n);
   if (!keep && cy_weights_take(s->p, n))
-    return "weights by blocks, rows in 8 bits";
+    return CY_QUANT_BLOCKS;
   if (!keep && cy_quant_feeds_log(s->g, &s->uses, n->out[0]))
     keep = CY_QUANT_LOG;
   return keep ? keep : cy_quant_judged(s->q, l, b);
@@ -159,10 +159,16 @@ void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first) {
     const cy_node *nodes = cy_pass_walk(p, b, &count);
     for (uint32_t i = 0; i < count; i++) {
       const cy_node_info *n = cy_node_of(g, nodes[i]);
-      if (!cy_quant_eligible(g, n) && !cy_quant_is_recurrence(g, n) && !cy_quant_is_attention(p, q, n, s.sizes))
+      bool given = cy_weights_read(p, n, &s.uses);
+      if (!given && !cy_quant_eligible(g, n) && !cy_quant_is_recurrence(g, n) &&
+          !cy_quant_is_attention(p, q, n, s.sizes))
         continue;
       cy_quant_layer *l = &q->layer[q->nlayers++];
       cy_quant_describe(q, g, nodes[i], l);
+      if (given) {
+        l->keep = cy_quant_skipped(q, g, n) ? CY_QUANT_SKIPPED : CY_QUANT_BLOCKS;
+        continue;
+      }
       cy_quant_cycles(q, g, n, s.sizes, l->cycles);
       if (l->cycles[1] > 0 && n->op != CY_OP_recurrent && n->op != CY_OP_attention)
         l->cycles[1] += rounding_cycles(&s, n);

@@ -80,6 +80,8 @@ bool cy_weights_given(const cy_pass *p, const cy_node_info *n, const cy_uses *us
 bool cy_weights_wanted(const cy_pass *p, cy_val v, const cy_uses *uses);
 /* Is n a dequantize whose result is read so? */
 bool cy_weights_stay(const cy_pass *p, const cy_node_info *n, const cy_uses *uses);
+/* Does product n read what stays so? */
+bool cy_weights_read(const cy_pass *p, const cy_node_info *n, const cy_uses *uses);
 void cy_weights_given_column(const cy_weight_blocks *s, const void *given, uint64_t b, uint64_t c,
                              cy_weight_column *out);
 

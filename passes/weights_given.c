@@ -8,14 +8,20 @@
  * products of the integers, which say the same as the model does and take a quarter or an eighth of the bytes.
  *
  * Refused: weights that a cache would hold in f32, too; blocks that have no storable parts (cy_weights_split); w that is
- * read by anything else and would be stored twice; scales along rows; products of quantised activations; and
- * everything where layers shall be quantised (--int8), which needs weights in f32, unless with --weights.
+ * read by anything else and would be stored twice; scales along rows; products of quantised activations. Where layers
+ * shall be quantised (--int8), weights become 8-bit integers by channels, of which f32 are made before, unless they are
+ * of 4 bits, the target multiplies these by rows in 8 bits, and few rows meet them or nobody knows how many: or with
+ * --weights.
  */
 #include "quantise_int.h"
 
 #include <string.h>
 
-enum { LEAST_WEIGHTS = 1 << 18 }; /* what a cache has room for beside all the others, in floats */
+enum {
+  LEAST_WEIGHTS = 1 << 18, /* what a cache has room for beside all the others, in floats */
+  FEW_ROWS = 8 /* that read codes of 4 bits by blocks (one: 1.5 to 1.9 times) faster than of 8 bits by channels; AMX
+                  multiplies 128 rows by the latter 2.3 times as fast */
+};
 
 /* From a block to the next, and from a column to the next, of a scale or zero point. False: they differ along rows. */
 static bool find_steps(const cy_graph *g, const cy_node_info *d, const cy_value *v, cy_given_weights *w,
@@ -49,6 +55,8 @@ static void find_range(const cy_graph *g, const cy_value *v, int64_t *low, int64
   }
 }
 
+static bool fit_four_bits(int64_t low, int64_t high) { return low >= (high < 8 ? -8 : 0) && high <= 15; }
+
 /* How codes are stored: in 4 bits where all fit. */
 static void choose_codes(const cy_graph *g, cy_given_weights *w) {
   int64_t low = 0, high = 0, least = 255, most = -128;
@@ -60,7 +68,7 @@ static void choose_codes(const cy_graph *g, cy_given_weights *w) {
   int zero = w->zero ? (int)least : 0;
   w->blocks.zeros = w->zero && least != most;
   w->blocks.bits = 4;
-  if (low < (high < 8 ? -8 : 0) || high > 15 || !cy_weights_split(&w->blocks)) {
+  if (!fit_four_bits(low, high) || !cy_weights_split(&w->blocks)) {
     w->blocks.bits = 8;
     cy_weights_split(&w->blocks);
   }
@@ -105,13 +113,60 @@ static bool read_matrix(const cy_graph *g, const cy_node_info *d, bool turned, c
          cy_weights_split(&w->blocks);
 }
 
+static bool asked_for_layers(const cy_pass *p) {
+  const cy_quant *q = p->options->quant;
+  return q && q->mode != CY_QUANT_HALF && q->mode != CY_QUANT_MEASURE_HALF;
+}
+
+/* Are layers quantised, and --weights not asked for: then these are for products of few rows alone. */
+static bool only_few_rows(const cy_pass *p) {
+  const cy_weight_options *o = p->options->weights;
+  return asked_for_layers(p) && !(o && o->bits && o->rows8);
+}
+
+static bool has_few_rows(const cy_pass *p, const cy_type *x) {
+  const cy_weight_options *o = p->options->weights;
+  cy_graph *g = p->g;
+  cy_dim rows = cy_dim_const(g, 1);
+  int64_t least, most;
+  for (int i = 0; i < x->rank - 1; i++)
+    rows = cy_dim_mul(g, rows, x->dim[i]);
+  cy_dim_range(g, rows, &least, &most);
+  return o && o->rows8 && least <= FEW_ROWS;
+}
+
+/* Are codes and zero points of 4 bits, whatever holds them? Looks no further than to the first that is not. */
+static bool has_four_bits(const cy_graph *g, const cy_given_weights *w) {
+  const cy_value *all[2] = {w->q, w->zero};
+  int64_t low = 0, high = 0;
+  for (int i = 0; i < 2 && all[i] && cy_dtype_of((cy_dtype)w->q->type.dtype)->bits > 4; i++)
+    for (uint64_t k = 0; k < cy_type_count(g, &all[i]->type); k++) {
+      int64_t x = cy_scalar_load(all[i]->data.bytes, (cy_dtype)all[i]->type.dtype, k).i;
+      low = x < low ? x : low;
+      high = x > high ? x : high;
+      if (!fit_four_bits(low, high))
+        return false;
+    }
+  return true;
+}
+
+/* Are these of 4 bits, which the target multiplies by rows in 8 bits? */
+static bool rounds_rows(const cy_pass *p, const cy_given_weights *w) {
+  const cy_pass_options *o = p->options;
+  cy_weight_blocks s = w->blocks;
+  s.bits = 4;
+  return o->int_rows && cy_weights_split(&s) && has_four_bits(p->g, w) &&
+         o->int_rows(o->target, s.bits, (int64_t)(s.block / s.split), (int64_t)s.n);
+}
+
 /* Is n a product of f32 that can read integers, and v its second factor only? */
 static bool is_product(const cy_pass *p, const cy_node_info *n, cy_val v) {
   const cy_graph *g = p->g;
   const cy_type *x = n->op == CY_OP_matmul ? cy_type_of(g, n->in[0]) : NULL, *w = cy_type_of(g, v);
   int64_t k;
   if (!x || n->in[1] != v || n->in[0] == v || !multiplies(p, x) || cy_def_of(g, n->in[0], CY_OP_dequantize) ||
-      cy_type_of(g, n->out[0])->dtype != CY_F32 || !cy_dim_is_const(g, w->dim[0], &k) || k < 1)
+      cy_type_of(g, n->out[0])->dtype != CY_F32 || !cy_dim_is_const(g, w->dim[0], &k) || k < 1 ||
+      (only_few_rows(p) && !has_few_rows(p, x)))
     return false;
   return cy_type_count(g, w) >= LEAST_WEIGHTS;
 }
@@ -141,33 +196,41 @@ static bool read_by_products(const cy_pass *p, const cy_uses *uses, cy_val v, bo
   return some;
 }
 
-static bool asked_for_layers(const cy_pass *p) {
-  const cy_quant *q = p->options->quant;
-  return q && !(p->options->weights && p->options->weights->rows8) && q->mode != CY_QUANT_HALF &&
-         q->mode != CY_QUANT_MEASURE_HALF;
-}
-
 bool cy_weights_wanted(const cy_pass *p, cy_val v, const cy_uses *uses) {
   bool turned;
-  return !asked_for_layers(p) && read_by_products(p, uses, v, &turned);
+  return read_by_products(p, uses, v, &turned);
 }
 
 bool cy_weights_stay(const cy_pass *p, const cy_node_info *n, const cy_uses *uses) {
   cy_given_weights w;
   bool turned;
-  return n->op == CY_OP_dequantize && cy_type_of(p->g, n->out[0])->rank == 2 && !asked_for_layers(p) &&
-         read_by_products(p, uses, n->out[0], &turned) && read_matrix(p->g, n, turned, &w);
+  return n->op == CY_OP_dequantize && cy_type_of(p->g, n->out[0])->rank == 2 &&
+         read_by_products(p, uses, n->out[0], &turned) && read_matrix(p->g, n, turned, &w) &&
+         (!only_few_rows(p) || rounds_rows(p, &w));
+}
+
+/* What makes floats of n's weights, where these stay; NULL: they do not. */
+static const cy_node_info *dequantize_of(const cy_pass *p, const cy_node_info *n, const cy_uses *uses,
+                                         bool *out_turned) {
+  const cy_graph *g = p->g;
+  const cy_node_info *d = n->op == CY_OP_matmul ? cy_def(g, n->in[1]) : NULL;
+  *out_turned = false;
+  for (; d && (turns(d) || narrows(g, d)); d = cy_def(g, d->in[0]))
+    *out_turned |= turns(d);
+  return d && cy_weights_stay(p, d, uses) ? d : NULL;
+}
+
+bool cy_weights_read(const cy_pass *p, const cy_node_info *n, const cy_uses *uses) {
+  bool turned;
+  return dequantize_of(p, n, uses, &turned) != NULL;
 }
 
 bool cy_weights_given(const cy_pass *p, const cy_node_info *n, const cy_uses *uses, cy_given_weights *out) {
-  const cy_graph *g = p->g;
-  const cy_node_info *d = n->op == CY_OP_matmul ? cy_def(g, n->in[1]) : NULL;
-  bool turned = false;
-  for (; d && (turns(d) || narrows(g, d)); d = cy_def(g, d->in[0]))
-    turned |= turns(d);
-  if (!d || !cy_weights_stay(p, d, uses) || !read_matrix(g, d, turned, out))
+  bool turned;
+  const cy_node_info *d = dequantize_of(p, n, uses, &turned);
+  if (!d || !read_matrix(p->g, d, turned, out))
     return false;
-  choose_codes(g, out);
+  choose_codes(p->g, out);
   return true;
 }
 

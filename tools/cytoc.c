@@ -275,6 +275,10 @@ static bool half_factors(const void *machine, cy_dtype half, const cy_graph *g, 
   return cy_machine_half_factors(machine, half, g, n, sizes);
 }
 
+static bool int_rows(const void *machine, int bits, int64_t block, int64_t n) {
+  return cy_machine_int_rows(machine, bits, block, n);
+}
+
 static bool prefers_size(const cytoc_options *o) { return o->int8_prefer && !strcmp(o->int8_prefer, "size"); }
 
 /* --int8, --half-max-error: runs the model on samples where that is asked for. */
@@ -288,7 +292,9 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   cytoc_quantise how = calibration(s);
   if (q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
     return 0;
-  how.half = (cy_pass_options){.half_factors = passes->half_factors, .target = passes->target};
+  const cy_weight_options given = {.rows8 = passes->weights->rows8};
+  how.half = (cy_pass_options){
+      .half_factors = passes->half_factors, .target = passes->target, .int_rows = passes->int_rows, .weights = &given};
   if (q->mode == CY_QUANT_HALF) {
     how.half.half = passes->half;
     how.half.half_weights = passes->half_weights;
@@ -436,6 +442,7 @@ static cy_pass_options pass_options(const cytoc_options *o, const cy_machine *ma
                            .target = machine,
                            .blocks_round = cy_machine_blocks_round(machine),
                            .words = cy_machine_words(machine),
+                           .int_rows = int_rows,
                            .half_weights = half_of(o) && cy_machine_half_weights(machine, half_of(o)),
                            .half = half_of(o),
                            .half_io = o->half_io,
@@ -500,7 +507,7 @@ static int compile(session *s) {
     return -1;
   }
   bool measured = o->int8 || o->half_max_error;
-  weights.rows8 = weights.bits && o->int8 && mode == CY_QUANT_DYNAMIC;
+  weights.rows8 = o->int8 && mode == CY_QUANT_DYNAMIC;
   cy_quant quant = {0};
   if (measured)
     cy_quant_init(&quant, mode);

@@ -312,9 +312,11 @@ int cytoc_measure(const cytoc_quantise *how, cy_quant *q) {
   return status;
 }
 
+static bool in_float(const cy_quant_layer *l) { return l->keep && strcmp(l->keep, CY_QUANT_BLOCKS); }
+
 void cytoc_quantise_check(const cy_quant *q, cy_diag_sink *diag) {
   for (uint32_t i = 0; i < q->nlayers; i++)
-    if (!q->layer[i].keep)
+    if (!in_float(&q->layer[i]))
       return;
   if (q->nlayers)
     cy_diag_add(diag, CY_WARNING, NULL, "nothing was %s: of %u layers the first, '%s', stays in float: %s",
@@ -345,14 +347,15 @@ void cytoc_quantise_table(const cy_quant *q, const char *what, FILE *out) {
     if (l->error >= 0)
       snprintf(error, sizeof error, "%.2f", l->error * 100);
     fprintf(out, "%-40.40s %-20s %8s %11s %11s %9s  %s%s\n", l->name, l->shape, work, slow, fast, error,
-            l->keep   ? "float: "
-            : l->form ? l->form
-                      : what,
+            in_float(l) ? "float: "
+            : l->keep   ? ""
+            : l->form   ? l->form
+                        : what,
             l->keep ? l->keep : "");
     other = l->form && !l->keep ? l->form : other;
-    kept += l->keep != NULL;
+    kept += in_float(l);
     all += l->macs;
-    ints += l->keep ? 0 : l->macs;
+    ints += in_float(l) ? 0 : l->macs;
     cycles[0] += l->cycles[0];
     cycles[1] += l->cycles[l->keep ? 0 : 1];
   }

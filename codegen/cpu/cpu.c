@@ -119,6 +119,7 @@ const cy_target cy_target_cpu = {
     .half_weights = half_weights,
     .blocks_round = true,
     .words = true,
+    .int_rows = cy_cpu_int_rows,
     .match = match,
     .release = release,
     .forgo_fast = forgo_fast,

@@ -12,6 +12,8 @@ int cy_cpu_finish(cy_cg *cg, const char *passes, cy_code_kind kind, const char *
 
 /* ---- cpu_contract.c ---- */
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k);
+/* cy_target.int_rows */
+bool cy_cpu_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n);
 /* cy_target.shared_form. */
 uint64_t cy_cpu_contract_form(const cy_machine *m, cy_program *p, cy_kernel *k);
 /* Chooses the algorithm; appends arguments for packed weights and scratch. */

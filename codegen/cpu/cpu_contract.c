@@ -136,6 +136,10 @@ static bool blocks_supported(const cy_machine *m, cy_kernel *k, const cy_contrac
   return !c->rounded || (c->rounded == CY_BF16 && cy_dot_blocks_possible(m->state, c->b_block, rows));
 }
 
+bool cy_cpu_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n) {
+  return cy_dot_codes_possible(m->state, bits, block, n, n);
+}
+
 bool cy_cpu_contract_supports(const cy_machine *m, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_dtype a = cy_kernel_arg_dtype(k, c->a), b = cy_kernel_arg_dtype(k, c->b);

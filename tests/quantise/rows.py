@@ -226,4 +226,24 @@ def own_integer_rows(p):
     return None
 
 
-TESTS = [given_rows, dequantised_rows, spelled_rows, experts, own_rows, rounded_rows, integer_rows, own_integer_rows]
+def given_integer_rows(p):
+    """--int8 alone: weights that come in 4 bits stay as they are where few rows meet them, or nobody knows how many, and rows take 8
+    bits; not those of 8 bits, those of many rows, and what is to stay in float."""
+    k, n, x = 1024, 576, np.random.default_rng(7).standard_normal((5, 1024)).astype(np.float32)
+    for bits, more, blocks in ((4, [], True), (4, ['--dim', 'rows=5', '--int8-max-error=2%'], True), (4, ['--dim', 'rows=9'], False),
+                               (8, [], False), (4, ['--int8-skip=*'], None)):
+        g = Network(4)
+        w = Weights(g.rng, k, n, bits, 32, True)
+        model = g.save(p.path('m.onnx'), [('x', ['rows', k])], [(w.product(g, 'x'), ['rows', n])])
+        library, text = p.path('i.so'), p.cytoc(model, '-o', p.path('i.so'), '--int8', '--explain', *more)
+        rounded, listed = 'gemm int4 weights int8 rows' in text, '1 of 1 layers in int8' in text
+        if (rounded, listed, '  weights by blocks, rows in 8 bits' in text) != (blocks is True, blocks is not None, blocks is True):
+            return '%d bits, %s: %s' % (bits, more, text)
+        some = np.resize(x, (9, k)) if 'rows=9' in more else x
+        good, least = snr(some @ w.floats, p.run(library, some)[0]), 100 if blocks is None else 38 if blocks else 30
+        if not good > least or (least < 100 and good > 60):
+            return '%d bits, %s: %.1f dB' % (bits, more, good)
+    return None
+
+
+TESTS = [given_rows, dequantised_rows, spelled_rows, experts, own_rows, rounded_rows, integer_rows, own_integer_rows, given_integer_rows]
