@@ -73,6 +73,8 @@ static const struct {
     {"matmul 3x33x66x48 i8", SM_80},
     {"matmul 1x70x72x131 u8", SM_120},
     {"conv 2d 3 -> 20 group 1 u8", SM_75},
+    {"conv 2d 3 -> 33 group 1 f16 planar", SM_75 | SM_90A},
+    {"conv 2d 3 -> 40 group 1 u8 planar", SM_120},
     {"conv 2d 16 -> 40 group 1 f16", SM_80},
     {"matmul 1x34x40x80 f16 4 by 16 zeros", SM_80},
     {"attention f16 1x1/1 30x10", SM_75},
@@ -99,8 +101,9 @@ static const struct {
     {"matmul 1x72x64x40 f16 A turned", 105, 40},
     {"matmul 1x1x1030x96 f32", 105, 22},
     {"matmul 3x33x66x48 i8", 105, 50},
-    {"conv 2d 3 -> 20 group 1 u8", 105, 42},
-    {"conv 2d 16 -> 40 group 1 f16", 110, 32},
+    {"conv 2d 3 -> 20 group 1 u8", 105, 58},
+    {"conv 2d 3 -> 33 group 1 f16 planar", 105, 77},
+    {"conv 2d 3 -> 40 group 1 u8 planar", 105, 90},
     {"attention f16 1x1/1 30x10", 130, 45},
     {"attention f32 1x1/1 30x10", 110, 45},
     /* families */
@@ -392,7 +395,7 @@ static void run_chosen(cy_cuda_arch arch, const int *chosen, int n, int turns) {
     return;
   for (int i = 0; i < n; i++) {
     const kernel_case *c = &cases[chosen[i]];
-    if (!c->form->packed_k)
+    if (!c->form->packed_k || !c->form->tma_blocks)
       run_case(chosen[i], arch, false, c->form->kind == CY_CUDA_ITEMS ? 1 : turns);
     if (has_tensors(c, arch))
       run_case(chosen[i], arch, true, turns);
