@@ -44,7 +44,9 @@ static const struct {
     {"cast f32 bf16", SM_80},
     {"cast f16 u4", SM_75},
     {"cast f32 f8e4m3fn", SM_120},
-    {"crossing", SM_80},
+    {"crossing 0", SM_80},
+    {"crossing 22", SM_75},
+    {"crossing 23", SM_80},
     {"index", SM_120},
     /* threads that share a task: shuffles, shared memory */
     {"reduce mul f64 123 rows", SM_75},
@@ -106,6 +108,8 @@ static const struct {
     {"conv 2d 3 -> 40 group 1 u8 planar", 105, 90},
     {"attention f16 1x1/1 30x10", 130, 45},
     {"attention f32 1x1/1 30x10", 110, 45},
+    {"crossing 22", 100, 60},
+    {"crossing 23", 100, 60},
     /* families */
     {"matmul", 105, 75},
     {"conv", 110, 60},
