@@ -10,7 +10,7 @@
  * a warp then has 16 rows of the results and all columns, in the same fragments.
  *
  * For FMAs a warp is 4 x 8 threads, a thread has every fourth row and every eighth column of the warp's results, and
- * reads four k of a row at once. Factors that do not run along k are left to plain.c.
+ * reads four k of a row at once. Matrices that do not run along k are left to plain.c.
  *
  * A tile lies in shared memory in the direction in which the operand is contiguous: rows of k (as mma wants), or rows
  * of m or n, turned while they are loaded. Where 16 bytes cannot be copied at once (odd strides, pointers that are not
@@ -86,7 +86,7 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
          columns >= 8;
 }
 
-/* By ordinary FMAs: both factors run along k, as they are or packed, and there are columns for most of a tile. */
+/* By ordinary FMAs: matrices run along k, as they are or packed, and there are columns for most of a tile. */
 static bool supports_singles(const cy_machine *m, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_graph *g = cy_kernel_graph(k);
@@ -101,8 +101,7 @@ static bool supports_singles(const cy_machine *m, cy_kernel *k) {
     return cy_dim_is(g, c->a_k, 1) && cy_cu_blocks_fit(k, chunk_of(CY_F32));
   if (!cy_cu_is_conv(c))
     return cy_dim_is(g, c->a_k, 1) && (c->b_const || cy_dim_is(g, c->b_k, 1));
-  return c->b_const && cy_dim_is(g, c->x_channel, 1) &&
-         (cy_cu_taps(c) == 1 || multiple(g, cy_cu_per_group(g, c, c->channels_in), CHUNK / 4));
+  return c->b_const;
 }
 
 static int threads_of(const cy_cuda_tile *t) { return t->m / t->thread_m * (t->n / t->thread_n) * 32; }

@@ -26,7 +26,7 @@ CY_INLINE void cy_copy_async(cy_chunk *to, const void *from, int bytes) {
 #else
   cy_chunk v = {{0, 0, 0, 0}};
   if (bytes == 16)
-    v = *(const cy_chunk *)from;
+    cy_move16(&v, from);
   else
     CY_UNROLL
     for (int i = 0; i < 16; i++)

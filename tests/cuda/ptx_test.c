@@ -66,6 +66,7 @@ static const struct {
     {"conv 2d 8 -> 8 group 8 bf16", SM_80},
     /* by matrix instructions: both ways round, single elements, copies of parts */
     {"matmul 1x37x41x50 f16", SM_75 | SM_80},
+    {"matmul 1x200x136x256 f16", SM_75},
     {"matmul 1x72x64x40 f16 A turned", SM_75 | SM_120},
     {"matmul 1x136x200x72 f16 B turned", SM_80},
     {"matmul 1x136x80x200 bf16 A turned B turned symbolic", SM_80},
@@ -77,6 +78,7 @@ static const struct {
     {"conv 2d 3 -> 20 group 1 u8", SM_75},
     {"conv 2d 3 -> 33 group 1 f16 planar", SM_75 | SM_90A},
     {"conv 2d 3 -> 40 group 1 u8 planar", SM_120},
+    {"conv 2d 3 -> 40 group 1 f32 planar", SM_80},
     {"conv 2d 16 -> 40 group 1 f16", SM_80},
     {"matmul 1x34x40x80 f16 4 by 16 zeros", SM_80},
     {"attention f16 1x1/1 30x10", SM_75},
@@ -100,16 +102,20 @@ static const struct {
     /* odd strides: chunks are put together from single elements */
     {"matmul 1x37x41x50", 105, 22},
     {"matmul 1x70x72x131 u8", 105, 9},
-    {"matmul 1x72x64x40 f16 A turned", 105, 40},
     {"matmul 1x1x1030x96 f32", 105, 22},
-    {"matmul 3x33x66x48 i8", 105, 50},
-    {"conv 2d 3 -> 20 group 1 u8", 105, 58},
-    {"conv 2d 3 -> 33 group 1 f16 planar", 105, 77},
-    {"conv 2d 3 -> 40 group 1 u8 planar", 105, 90},
-    {"attention f16 1x1/1 30x10", 130, 45},
+    {"matmul 3x33x66x48 i8", 105, 54},
+    {"attention f16 1x1/1 30x10", 130, 95},
     {"attention f32 1x1/1 30x10", 110, 45},
+    /* as one by one they are fetched: what a warp wants of a line of the picture lies apart where channels are few */
+    {"conv 2d 3 -> 20 group 1 u8", 105, 70},
+    {"conv 2d 3 -> 33 group 1 f16 planar", 105, 84},
+    {"conv 2d 3 -> 40 group 1 u8 planar", 105, 88},
+    {"conv 2d 3 -> 40 group 1 f32 planar", 105, 64},
+    /* copies across axes: a thread reads halves of sectors one behind the other */
     {"crossing 22", 100, 60},
     {"crossing 23", 100, 60},
+    /* whole chunks */
+    {"matmul 1x200x136x256 f16", 105, 88},
     /* families */
     {"matmul", 105, 75},
     {"conv", 110, 60},
