@@ -124,8 +124,8 @@ static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, 
   form->warpgroups = operand_type(k) != CY_F32 && form->tile.m == form->threads / 2; /* 16 rows for every warp */
   form->stages = singles ? 0 : STAGES;
   form->least_arch = singles || operand_type(k) == CY_F16 || cy_dtype_is_byte(operand_type(k)) ? 0 : 80;
-  form->shared_bytes =
-      STAGES * (form->tile.m + form->tile.n) * ROW_BYTES + (runs ? 0 : 2 * form->tile.k * MOST_TAP_BYTES);
+  form->shared_bytes = STAGES * (form->tile.m + form->tile.n) * ROW_BYTES +
+                       (runs ? 0 : 2 * (form->tile.k + ROW_BYTES / CHUNK) * MOST_TAP_BYTES);
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
   for (int vector = 8; vector >= 4 && !form->vector; vector /= 2) /* whole sectors of memory by each store */
@@ -263,22 +263,26 @@ static const char chunk_functions[] =
     "}\n"
     "#endif\n\n";
 
-/* Chunks of A whose elements are not neighbours: of images with few channels, or with channels outermost. Neighbouring
+/* Chunks of A whose elements are not all neighbours: of images with few channels, or with channels outermost, neighbouring
  * threads have neighbouring rows of the tile, so that an element of all of them is a run of memory where positions of a
- * line are. Which tap and channel a k is, all rows share: it is looked up in a table of the tile's k, which a few threads
- * fill a turn ahead (two tables take turns). What is fetched in front of the products of a turn waits in registers until
+ * line are; of images with many channels, but no whole chunks of them, they have the chunks of a row. Which tap and
+ * channel a k is, all rows share: it is looked up in a table of the tile's k, which a few threads fill a turn ahead (two
+ * tables take turns; a place between chunks keeps them in different banks). What is fetched in front of the products of a turn waits in registers until
  * these are done. */
 static const char gather_functions[] =
     "#if !A_RUNS\n"
     "CY_INLINE void $S_table($P, int k0, $S_tap *taps) {\n"
     "  if (CY_TID < BK)\n"
-    "    $S_tap_at($N, k0, A_ORDER(k0, CY_TID), &taps[k0 / BK % 2 * BK + CY_TID]);\n"
+    "    $S_tap_at($N, k0, A_ORDER(k0, CY_TID), &taps[k0 / BK % 2 * (BK + A_CHUNKS) + CY_TID + CY_TID / CH]);\n"
     "}\n\n"
-    "CY_INLINE void $S_gather($P, const $S_row *r, int k0, const $S_tap *taps, cy_chunk *held) {\n"
-    "  const u64 row = (u64)($A + r->base);\n" /* one for all of them: else compilers add up whole addresses */
+    "CY_INLINE void $S_gather($P, const $S_row *rows, int k0, const $S_tap *taps, cy_chunk *held) {\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < A_TILE / NT; i++) {\n"
-    "    const $S_tap *const tap = taps + k0 / BK % 2 * BK + (CY_TID + i * NT) / BM * CH;\n"
+    "    const int q = CY_TID + i * NT;\n"
+    "    const $S_row *const r = &rows[A_DOWN ? 0 : i];\n"
+    "    const $S_tap *const tap = taps + k0 / BK % 2 * (BK + A_CHUNKS) + (A_DOWN ? q / BM : q % A_CHUNKS) * (CH + "
+    "1);\n"
+    "    const u64 row = (u64)($A + r->base);\n" /* one for all of them: else compilers add up whole addresses */
     "    cy_chunk v = {{0, 0, 0, 0}};\n"
     "    CY_UNROLL\n"
     "    for (int e = 0; e < CH; e++) {\n"
@@ -296,8 +300,10 @@ static const char gather_functions[] =
     "}\n\n"
     "CY_INLINE void $S_place(const cy_chunk *held, cy_chunk *sa) {\n"
     "  CY_UNROLL\n"
-    "  for (int i = 0; i < A_TILE / NT; i++)\n"
-    "    cy_chunk_store(&sa[cy_place(CY_TID % BM, (CY_TID + i * NT) / BM, A_CHUNKS, BM)], held[i]);\n"
+    "  for (int i = 0; i < A_TILE / NT; i++) {\n"
+    "    const int q = CY_TID + i * NT, row = A_DOWN ? q % BM : q / A_CHUNKS, c = A_DOWN ? q / BM : q % A_CHUNKS;\n"
+    "    cy_chunk_store(&sa[cy_place(row, c, A_CHUNKS, BM)], held[i]);\n"
+    "  }\n"
     "}\n"
     "#endif\n\n";
 
@@ -563,7 +569,7 @@ static const char tile_loop[] =
     "  $S_sums sums = {{{0}}, {0}};\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < A_ROWS; i++)\n"
-    "    $S_at($N, z, m0 + (A_TURNED ? CY_TID % A_CHUNKS * CH : A_RUNS ? CY_TID / A_CHUNKS + i * (NT / A_CHUNKS) : "
+    "    $S_at($N, z, m0 + (A_TURNED ? CY_TID % A_CHUNKS * CH : !A_DOWN ? CY_TID / A_CHUNKS + i * (NT / A_CHUNKS) : "
     "CY_TID % BM), &rows[i]);\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < WM / FM; i++)\n"
@@ -618,6 +624,18 @@ void cy_cu_byte_constants(const cy_cu_contract *q) {
 
 static bool has_zeros(const cy_contraction *c) { return c->has_a_zero || (c->has_b_zero && !c->b_bits); }
 
+/* Of A's chunks that are put together: are rows closer to each other in memory than chunks? */
+static bool is_down(const cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
+  int64_t channels;
+  if (a_runs(q->p->k))
+    return false;
+  if (!cy_cu_is_conv(c))
+    return cy_dim_is(q->p->g, c->a_m, 1);
+  return !cy_dim_is(q->p->g, c->x_channel, 1) ||
+         (cy_dim_is_const(q->p->g, c->channels_in, &channels) && channels < CHUNK / 2);
+}
+
 /* What differs from kernel to kernel are macros while the kernel lasts. */
 static void print_constants(cy_cu_contract *q, const operand *a, const operand *b) {
   const cy_cuda_form *form = q->p->form;
@@ -656,7 +674,8 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
       {"A_WHOLE", multiple(q->p->g, a->turned ? s.m : s.k, chunk)}, /* no chunk has an end of its rows inside */
       {"B_WHOLE", q->p->form->packed_k || multiple(q->p->g, b->turned ? s.n : s.k, chunk)}, /* packed: filled up */
       {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
-      {"A_ROWS", a->turned || !a->runs ? 1 : a_tile / form->threads}};
+      {"A_DOWN", is_down(q)},
+      {"A_ROWS", a->turned || is_down(q) ? 1 : a_tile / form->threads}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(q->p->out, "#define %s %d\n", rows[i].name, rows[i].value);
   const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
@@ -677,7 +696,7 @@ static const char end_of_constants[] =
     "#undef CH\n#undef STEPS\n#undef STAGES\n#undef RASTER\n#undef A_TURNED\n"
     "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
     "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
-    "#undef MMA\n#undef PUT\n#undef FETCH\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
+    "#undef MMA\n#undef PUT\n#undef A_DOWN\n#undef FETCH\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
     "#undef ROW_OF\n#undef ZEROS\n#undef FULL_K\n#undef A_WHOLE\n#undef B_WHOLE\n#undef FM\n#undef FE\n#undef "
     "A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
     "#undef ADD_B\n#undef W_BITS\n#undef A_ORDER\n\n";

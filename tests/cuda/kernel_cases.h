@@ -562,6 +562,7 @@ static void add_contractions(void) {
       {CY_CONTRACT_CONV, 2, 16, 24, 1, 2, {7, 7}, {3, 2}, {2, 1}, {1, 2}, {1, 0}, true, CY_BF16},
       {CY_CONTRACT_CONV, 1, 3, 33, 1, 2, {18, 40}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, true, CY_F16},
       {CY_CONTRACT_CONV, 1, 3, 40, 1, 2, {14, 77}, {5, 5}, {2, 2}, {1, 1}, {2, 2}, true, CY_F32},
+      {CY_CONTRACT_CONV, 1, 20, 33, 1, 2, {9, 17}, {3, 3}, {2, 1}, {1, 1}, {1, 1}, false, CY_F16},
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 16, 24, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_F16},
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 6, 10, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_F32},
       {CY_CONTRACT_CONV_TRANSPOSE, 2, 4, 16, 2, 2, {4, 4}, {2, 3}, {1, 3}, {2, 1}, {0, 1}, true, CY_F32},

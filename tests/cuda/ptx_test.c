@@ -79,6 +79,7 @@ static const struct {
     {"conv 2d 3 -> 33 group 1 f16 planar", SM_75 | SM_90A},
     {"conv 2d 3 -> 40 group 1 u8 planar", SM_120},
     {"conv 2d 3 -> 40 group 1 f32 planar", SM_80},
+    {"conv 2d 20 -> 33 group 1 f16", SM_80},
     {"conv 2d 16 -> 40 group 1 f16", SM_80},
     {"matmul 1x34x40x80 f16 4 by 16 zeros", SM_80},
     {"attention f16 1x1/1 30x10", SM_75},
@@ -111,6 +112,7 @@ static const struct {
     {"conv 2d 3 -> 33 group 1 f16 planar", 105, 84},
     {"conv 2d 3 -> 40 group 1 u8 planar", 105, 88},
     {"conv 2d 3 -> 40 group 1 f32 planar", 105, 64},
+    {"conv 2d 20 -> 33 group 1 f16", 105, 29},
     /* copies across axes: a thread reads halves of sectors one behind the other */
     {"crossing 22", 100, 60},
     {"crossing 23", 100, 60},
