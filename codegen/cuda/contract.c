@@ -199,12 +199,16 @@ static void print_tap_of_k(cy_cu_contract *q) {
   cy_cu_line(q->p, "const int tap = %s / depth, channel = k - tap * depth;", one ? "k0" : "k");
 }
 
-/* Steps within a window that int holds, or none of them. */
+/* Are steps within a window, through all of its channels, such that int holds them? */
 static bool near(const cy_cu_contract *q) {
   const cy_contraction *c = q->c;
-  int64_t step, sum = 0;
+  int64_t step, channels, sum;
+  if (!cy_cu_is_conv(c) || !cy_dim_is_const(q->p->g, c->x_channel, &step) || step < 0 || step > INT32_MAX ||
+      !cy_dim_is_const(q->p->g, c->channels_in, &channels) || channels > INT32_MAX)
+    return false;
+  sum = step * channels;
   for (int i = 0; i < c->nspatial; i++) {
-    if (!cy_dim_is_const(q->p->g, c->x_spatial[i], &step) || step < 0 || step > INT32_MAX)
+    if (sum > INT32_MAX || !cy_dim_is_const(q->p->g, c->x_spatial[i], &step) || step < 0 || step > INT32_MAX)
       return false;
     sum += step * c->kernel[i] * c->dilation[i];
   }
@@ -217,7 +221,7 @@ static void print_tap_conv(cy_cu_contract *q) {
   const cy_contraction *c = q->c;
   int64_t merged = merged_channels(q);
   int last = c->nspatial - 1;
-  const char *type = merged > 1 && near(q) ? "int" : "i64";
+  const char *type = near(q) ? "int" : "i64";
   if (merged > 1) {
     long long row = c->kernel[last] * merged;
     cy_cu_line(p, "int rest = (int)((u32)k / %lldu);", row);
@@ -226,7 +230,7 @@ static void print_tap_conv(cy_cu_contract *q) {
   } else {
     print_tap_of_k(q);
     cy_cu_line(p, "int rest = tap;");
-    cy_cu_line(p, "%s offset = (i64)channel * %s;", type, cy_cu_dim(p, c->x_channel));
+    cy_cu_line(p, "%s offset = (%s)channel * (%s)%s;", type, type, type, cy_cu_dim(p, c->x_channel));
   }
   for (int i = c->nspatial - (merged > 1); i-- > 0;) {
     if (i)
@@ -243,7 +247,8 @@ static void print_tap_conv(cy_cu_contract *q) {
 }
 
 static void print_tap(cy_cu_contract *q) {
-  cy_cu_contract_text(q, "typedef struct $S_tap {\n  i64 offset;\n  int inside, at[3];\n} $S_tap;\n\n");
+  fprintf(q->p->out, "typedef struct %s_tap {\n  %s offset;\n  int inside, at[%d];\n} CY_ALIGNED(16) %s_tap;\n\n",
+          q->symbol, near(q) ? "int" : "i64", q->c->nspatial > 1 ? q->c->nspatial : 1, q->symbol);
   cy_cu_function_open(q, "CY_INLINE void $S_tap_at($P, int k0, int k, $S_tap *t) {\n");
   cy_cu_line(q->p, "t->inside = k < %s;", q->k);
   if (cy_cu_is_conv(q->c))

@@ -3,7 +3,8 @@
  * A kernel becomes one CUDA function whose parameters are its slots: a pointer per argument, then an i64 per size.
  * Which thread does what is a cy_cuda_form, chosen once (schedule.c) and used by the printer and by the launch:
  *
- *   items   a thread per item; an item is a task, or one turn of the lane loop that is the kernel's whole body
+ *   items   a thread per item; an item is a task, one turn of the lane loop that is the kernel's whole body, or, of a
+ *           copy that crosses axes, some turns of that loop for one of a loop inside
  *   groups  32 threads or a whole block per task: lane loops are dealt out to neighbouring threads, reductions are
  *           combined by shuffles, statements outside of lane loops are done by all threads alike, their stores by one
  *   rows    a group of threads per row that the body passes over, which they hold in registers (rows.c)
@@ -37,7 +38,8 @@ typedef struct cy_cuda_form {
   int columns;          /* COLUMNS: items of a block */
   cy_dim blocks;        /* how many the launch wants */
   int64_t max_blocks;   /* how many it may want; 0: as many as a grid can have */
-  const cy_stmt *lanes; /* ITEMS, COLUMNS: the lane loop whose turns are items, or NULL */
+  const cy_stmt *lanes; /* ITEMS, COLUMNS: the loop whose turns are items, or NULL */
+  const cy_stmt *strip; /* ITEMS: a loop around `lanes`, of which an item has `vector` turns, or NULL */
   int vector;           /* ITEMS, TILES: neighbouring elements that are done at once, 0: one; along vector_var */
   cy_var vector_var;
   const uint8_t *vector_load; /* [vector_exprs] loads that are done for all of them at once */
@@ -173,6 +175,8 @@ void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number)
 /* ---- vector.c ---- */
 /* Makes the items of a form larger where that can be. */
 void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form);
+/* The same where lanes are a copy that crosses axes; false: they are none. */
+bool cy_cuda_vectorise_crossing(cy_kernel *k, cy_cuda_form *form);
 /* The same for the body of a contraction along `var`: `vector` elements, of 32 bytes together at most, of `most_stored`
  * where they are stored; false: it cannot be. */
 bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector, int most_stored);
@@ -180,6 +184,8 @@ bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int ve
 void cy_cu_offset_at(cy_cu *p, const char *name, cy_expr offset, cy_var var, const char *at);
 /* The elements of an item from `first` on. */
 void cy_cu_vector_items(cy_cu *p, const cy_stmt *body);
+/* The same of an item that is turns of form->strip. */
+void cy_cu_strip_items(cy_cu *p);
 
 /* ---- rows.c ---- */
 /* Makes the form that of rows; false: the kernel is none. Its loops may have one variable then. */

@@ -10,11 +10,12 @@
  * a warp then has 16 rows of the results and all columns, in the same fragments.
  *
  * For FMAs a warp is 4 x 8 threads, a thread has every fourth row and every eighth column of the warp's results, and
- * reads four k of a row at once. Factors that do not run along k are left to plain.c.
+ * reads four k of a row at once. Matrices that do not run along k are left to plain.c.
  *
  * A tile lies in shared memory in the direction in which the operand is contiguous: rows of k (as mma wants), or rows
  * of m or n, turned while they are loaded. Where 16 bytes cannot be copied at once (odd strides, pointers that are not
- * aligned, a window of three channels) the same chunk is put together from single elements.
+ * aligned) the same chunk is put together from single elements; where they are no neighbours (windows of three channels,
+ * images whose channels lie outermost) by threads that have neighbouring rows of the tile (gather_functions).
  *
  * Weights in integers become halves or floats on their way to shared memory (blocks.c); A's tile has k in their order.
  *
@@ -27,7 +28,7 @@
 
 #include <string.h>
 
-enum { ROW_BYTES = 64, STAGES = 4, CHUNK = 16, RASTER = 8, LEAST_SINGLE_COLUMNS = 24 };
+enum { ROW_BYTES = 64, STAGES = 4, CHUNK = 16, RASTER = 8, LEAST_SINGLE_COLUMNS = 24, MOST_TAP_BYTES = 32 };
 
 /* m, n, k (set by type), and of a warp */
 static const cy_cuda_tile shapes[] = {
@@ -50,6 +51,22 @@ static bool multiple(cy_graph *g, cy_dim d, int64_t of) {
   return cy_dim_is_const(g, d, &v) && v % of == 0;
 }
 
+/* Rows of m or n to be turned, of the operand with this stride along them and that along k. */
+static bool is_turned(cy_graph *g, cy_dim along_k, cy_dim other, int64_t chunk) {
+  return chunk == 8 && !cy_dim_is(g, along_k, 1) && cy_dim_is(g, other, 1);
+}
+
+/* Are the elements of A's chunks neighbours? */
+static bool a_runs(cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  cy_graph *g = cy_kernel_graph(k);
+  int64_t chunk = chunk_of(operand_type(k));
+  if (!cy_cu_is_conv(c))
+    return cy_dim_is(g, c->a_k, 1) || is_turned(g, c->a_k, c->a_m, chunk);
+  return cy_dim_is(g, c->x_channel, 1) &&
+         (cy_cu_taps(c) == 1 || multiple(g, cy_cu_per_group(g, c, c->channels_in), chunk));
+}
+
 static bool supports(const cy_machine *m, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_graph *g = cy_kernel_graph(k);
@@ -69,7 +86,7 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
          columns >= 8;
 }
 
-/* By ordinary FMAs: both factors run along k, as they are or packed, and there are columns for most of a tile. */
+/* By ordinary FMAs: matrices run along k, as they are or packed, and there are columns for most of a tile. */
 static bool supports_singles(const cy_machine *m, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_graph *g = cy_kernel_graph(k);
@@ -84,8 +101,7 @@ static bool supports_singles(const cy_machine *m, cy_kernel *k) {
     return cy_dim_is(g, c->a_k, 1) && cy_cu_blocks_fit(k, chunk_of(CY_F32));
   if (!cy_cu_is_conv(c))
     return cy_dim_is(g, c->a_k, 1) && (c->b_const || cy_dim_is(g, c->b_k, 1));
-  return c->b_const && cy_dim_is(g, c->x_channel, 1) &&
-         (cy_cu_taps(c) == 1 || multiple(g, cy_cu_per_group(g, c, c->channels_in), CHUNK / 4));
+  return c->b_const;
 }
 
 static int threads_of(const cy_cuda_tile *t) { return t->m / t->thread_m * (t->n / t->thread_n) * 32; }
@@ -95,7 +111,8 @@ static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, 
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_cu_sizes s = cy_cu_sizes_of(k);
-  int best = 0, wanted = cy_cu_wanted_blocks(machine);
+  const bool runs = a_runs(k);
+  int best = !runs, wanted = cy_cu_wanted_blocks(machine); /* the largest leaves sm_75 no shared memory for tables */
   while (best < NSHAPES - 1 &&
          (cy_cu_tiles_estimate(k, &s, shapes[best].m, shapes[best].n) < wanted ||
           cy_cu_estimate(g, s.m, 512) <= shapes[best].m / 2 || cy_cu_estimate(g, s.n, 512) <= shapes[best].n / 2))
@@ -107,7 +124,8 @@ static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, 
   form->warpgroups = operand_type(k) != CY_F32 && form->tile.m == form->threads / 2; /* 16 rows for every warp */
   form->stages = singles ? 0 : STAGES;
   form->least_arch = singles || operand_type(k) == CY_F16 || cy_dtype_is_byte(operand_type(k)) ? 0 : 80;
-  form->shared_bytes = STAGES * (form->tile.m + form->tile.n) * ROW_BYTES;
+  form->shared_bytes = STAGES * (form->tile.m + form->tile.n) * ROW_BYTES +
+                       (runs ? 0 : 2 * (form->tile.k + ROW_BYTES / CHUNK) * MOST_TAP_BYTES);
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
   for (int vector = 8; vector >= 4 && !form->vector; vector /= 2) /* whole sectors of memory by each store */
@@ -151,11 +169,10 @@ static void add_stride(operand *o, cy_dim d) {
     o->strides[o->nstrides++] = d;
 }
 
-static operand matrix_operand(const cy_cu_contract *q, cy_dim along_k, cy_dim other, const cy_dim *batch) {
+static operand matrix_operand(const cy_cu_contract *q, int64_t chunk, cy_dim along_k, cy_dim other,
+                              const cy_dim *batch) {
   cy_graph *g = q->p->g;
-  operand o = {0};
-  bool halves = q->p->form->tile.k * 2 == ROW_BYTES;
-  o.turned = halves && !cy_dim_is(g, along_k, 1) && cy_dim_is(g, other, 1);
+  operand o = {.turned = is_turned(g, along_k, other, chunk)};
   o.runs = o.turned || cy_dim_is(g, along_k, 1);
   add_stride(&o, o.turned ? along_k : other);
   for (int i = 0; i < q->c->nbatch; i++)
@@ -163,14 +180,12 @@ static operand matrix_operand(const cy_cu_contract *q, cy_dim along_k, cy_dim ot
   return o;
 }
 
-static operand image_operand(const cy_cu_contract *q, int64_t chunk) {
-  cy_graph *g = q->p->g;
+static operand image_operand(const cy_cu_contract *q) {
   const cy_contraction *c = q->c;
-  cy_dim depth = cy_cu_per_group(g, c, c->channels_in);
-  operand o = {.runs = cy_dim_is(g, c->x_channel, 1) && (cy_cu_taps(c) == 1 || multiple(g, depth, chunk))};
+  operand o = {.runs = a_runs(q->p->k)};
   add_stride(&o, c->x_image);
   if (c->group > 1)
-    add_stride(&o, depth);
+    add_stride(&o, cy_cu_per_group(q->p->g, c, c->channels_in));
   for (int i = 0; i < c->nspatial; i++)
     add_stride(&o, c->x_spatial[i]);
   return o;
@@ -178,15 +193,15 @@ static operand image_operand(const cy_cu_contract *q, int64_t chunk) {
 
 static operand operand_a(const cy_cu_contract *q, int64_t chunk) {
   const cy_contraction *c = q->c;
-  return cy_cu_is_conv(c) ? image_operand(q, chunk) : matrix_operand(q, c->a_k, c->a_m, c->a_batch);
+  return cy_cu_is_conv(c) ? image_operand(q) : matrix_operand(q, chunk, c->a_k, c->a_m, c->a_batch);
 }
 
-static operand operand_b(const cy_cu_contract *q) {
+static operand operand_b(const cy_cu_contract *q, int64_t chunk) {
   const cy_contraction *c = q->c;
   if (q->p->form->packed_k || c->b_bits) /* of integers codes are converted, not copied */
     return (operand){.runs = true};
   if (!cy_cu_is_conv(c))
-    return matrix_operand(q, c->b_k, c->b_n, c->b_batch);
+    return matrix_operand(q, chunk, c->b_k, c->b_n, c->b_batch);
   operand o = {.runs = c->kind == CY_CONTRACT_CONV && cy_cu_taps(c) == 1};
   add_stride(&o, cy_cu_per_group(q->p->g, c, c->channels_in));
   return o;
@@ -196,13 +211,14 @@ static operand operand_b(const cy_cu_contract *q) {
 
 /* One chunk of each operand into its place of a tile. */
 static const char chunk_functions[] =
+    "#if A_RUNS\n"
     "CY_INLINE void $S_chunk_a($P, b1 wide, int z, int m, int M, const $S_row *r, const $S_tap *tap, int k, int K, "
     "cy_chunk *to) {\n"
     "  b1 inside = 1;\n"
-    "  const i64 at = A_RUNS ? $S_a_tap($N, r, tap, &inside) : 0;\n"
-    "  const int left = A_RUNS && A_WHOLE ? CH : A_TURNED ? M - m : K - k, n = !inside ? 0 : left < CH ? left : CH;\n"
+    "  const i64 at = $S_a_tap($N, r, tap, &inside);\n"
+    "  const int left = A_WHOLE ? CH : A_TURNED ? M - m : K - k, n = !inside ? 0 : left < CH ? left : CH;\n"
     "  cy_chunk v = {{0, 0, 0, 0}};\n"
-    "  if (A_FILLED && A_RUNS && !inside) {\n"
+    "  if (A_FILLED && !inside) {\n"
     "    CY_UNROLL\n"
     "    for (int e = 0; e < CH; e++)\n"
     "      PUT(&v, e, k + e < K ? BITS(A_ZERO) : 0);\n"
@@ -218,22 +234,12 @@ static const char chunk_functions[] =
     "  }\n"
     "  CY_UNROLL\n"
     "  for (int e = 0; e < CH; e++) {\n"
-    "    if (A_RUNS) {\n"
-    "      if (e < n && (inside || A_FILLED))\n"
-    "        PUT(&v, e, inside ? BITS($A[at + e]) : BITS(A_ZERO));\n"
-    "      continue;\n"
-    "    }\n"
-    "    $S_tap own;\n"
-    "    b1 seen = 1;\n"
-    "    $S_tap_at($N, k + e, k + e, &own);\n"
-    "    const i64 from = $S_a_tap($N, r, &own, &seen);\n"
-    "    if (seen)\n"
-    "      PUT(&v, e, BITS(($A + r->base)[from - r->base]));\n" /* one address for a row */
-    "    else if (A_FILLED && k + e < K)\n"
-    "      PUT(&v, e, BITS(A_ZERO));\n"
+    "    if (e < n && (inside || A_FILLED))\n"
+    "      PUT(&v, e, inside ? BITS($A[at + e]) : BITS(A_ZERO));\n"
     "  }\n"
     "  cy_chunk_store(to, v);\n"
-    "}\n\n"
+    "}\n"
+    "#endif\n\n"
     "#if !W_BITS\n"
     "CY_INLINE void $S_chunk_b($P, b1 wide, int z, int n, int N, int k, int K, cy_chunk *to) {\n"
     "  const b1 inside = (FULL_K || k < K) && n < N;\n"
@@ -257,11 +263,56 @@ static const char chunk_functions[] =
     "}\n"
     "#endif\n\n";
 
-/* Where a thread's chunks are: a tile is walked along its rows. */
+/* Chunks of A whose elements are not all neighbours: of images with few channels, or with channels outermost, neighbouring
+ * threads have neighbouring rows of the tile, so that an element of all of them is a run of memory where positions of a
+ * line are; of images with many channels, but no whole chunks of them, they have the chunks of a row. Which tap and
+ * channel a k is, all rows share: it is looked up in a table of the tile's k, which a few threads fill a turn ahead (two
+ * tables take turns; a place between chunks keeps them in different banks). What is fetched in front of the products of a turn waits in registers until
+ * these are done. */
+static const char gather_functions[] =
+    "#if !A_RUNS\n"
+    "CY_INLINE void $S_table($P, int k0, $S_tap *taps) {\n"
+    "  if (CY_TID < BK)\n"
+    "    $S_tap_at($N, k0, A_ORDER(k0, CY_TID), &taps[k0 / BK % 2 * (BK + A_CHUNKS) + CY_TID + CY_TID / CH]);\n"
+    "}\n\n"
+    "CY_INLINE void $S_gather($P, const $S_row *rows, int k0, const $S_tap *taps, cy_chunk *held) {\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < A_TILE / NT; i++) {\n"
+    "    const int q = CY_TID + i * NT;\n"
+    "    const $S_row *const r = &rows[A_DOWN ? 0 : i];\n"
+    "    const $S_tap *const tap = taps + k0 / BK % 2 * (BK + A_CHUNKS) + (A_DOWN ? q / BM : q % A_CHUNKS) * (CH + "
+    "1);\n"
+    "    const u64 row = (u64)($A + r->base);\n" /* one for all of them: else compilers add up whole addresses */
+    "    cy_chunk v = {{0, 0, 0, 0}};\n"
+    "    CY_UNROLL\n"
+    "    for (int e = 0; e < CH; e++) {\n"
+    "      $S_tap own = tap[e];\n"
+    "      b1 inside = 1;\n"
+    "      if (FULL_K)\n"
+    "        own.inside = 1;\n"
+    "      const i64 at = $S_a_tap($N, r, &own, &inside);\n"
+    "      PUT(&v, e, FETCH(row + (u64)((at - r->base) * EB), inside));\n"
+    "      if (A_FILLED && !inside && own.inside)\n"
+    "        PUT(&v, e, BITS(A_ZERO));\n"
+    "    }\n"
+    "    held[i] = v;\n"
+    "  }\n"
+    "}\n\n"
+    "CY_INLINE void $S_place(const cy_chunk *held, cy_chunk *sa) {\n"
+    "  CY_UNROLL\n"
+    "  for (int i = 0; i < A_TILE / NT; i++) {\n"
+    "    const int q = CY_TID + i * NT, row = A_DOWN ? q % BM : q / A_CHUNKS, c = A_DOWN ? q / BM : q % A_CHUNKS;\n"
+    "    cy_chunk_store(&sa[cy_place(row, c, A_CHUNKS, BM)], held[i]);\n"
+    "  }\n"
+    "}\n"
+    "#endif\n\n";
+
+/* Where a thread's other chunks are: a tile is walked along its rows. */
 static const char load_function[] =
     "CY_INLINE void $S_load($P, b1 wide_a, b1 wide_b, int z, int m0, int n0, int M, int N, int K, const $S_row *rows, "
     "int k0, cy_chunk *sa) {\n"
     "  cy_chunk *sb = sa + A_TILE;\n"
+    "#if A_RUNS\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < A_TILE / NT; i++) {\n"
     "    const int q = CY_TID + i * NT, row = q / A_CHUNKS, c = q % A_CHUNKS;\n"
@@ -273,6 +324,7 @@ static const char load_function[] =
     "    $S_chunk_a($N, wide_a, z, m, M, &rows[A_TURNED ? 0 : i], &tap, k, K, &sa[cy_place(row, c, A_CHUNKS, A_TILE / "
     "A_CHUNKS)]);\n"
     "  }\n"
+    "#endif\n"
     "#if !W_BITS\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < B_TILE / NT; i++) {\n"
@@ -438,7 +490,19 @@ static const char turns_function[] =
     "  if (turns > 0)\n"
     "    $S_fetch($N, n0, N, K, begin * BK, &codes);\n"
     "#endif\n"
+    "#if !A_RUNS\n"
+    "  cy_chunk held[A_TILE / NT];\n"
+    "  $S_tap *const taps = ($S_tap *)(tiles + STAGES * TILE);\n"
+    "#endif\n"
     "  for (int t = 0; t < STAGES - 1; t++) {\n"
+    "#if !A_RUNS\n"
+    "    $S_table($N, (begin + t) * BK, taps);\n"
+    "    CY_SYNC();\n"
+    "    if (t < turns) {\n"
+    "      $S_gather($N, rows, (begin + t) * BK, taps, held);\n"
+    "      $S_place(held, tiles + t * TILE);\n"
+    "    }\n"
+    "#endif\n"
     "    if (t < turns)\n"
     "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + t) * BK, tiles + t * TILE);\n"
     "    cy_copy_commit();\n"
@@ -448,6 +512,11 @@ static const char turns_function[] =
     "  }\n"
     "  CY_UNROLL_BY(1)\n"
     "  for (int t = 0; t < turns; t++) {\n"
+    "    const int next = t + STAGES - 1;\n"
+    "#if !A_RUNS\n"
+    "    if (next < turns)\n"
+    "      $S_table($N, (begin + next) * BK, taps);\n"
+    "#endif\n"
     "    CY_COPY_WAIT(STAGES - 2);\n"
     "#if WARPGROUPS\n"
     "    cy_publish();\n"
@@ -456,7 +525,10 @@ static const char turns_function[] =
     "#else\n"
     "    CY_SYNC();\n"
     "#endif\n"
-    "    const int next = t + STAGES - 1;\n"
+    "#if !A_RUNS\n"
+    "    if (next < turns)\n"
+    "      $S_gather($N, rows, (begin + next) * BK, taps, held);\n"
+    "#endif\n"
     "    if (next < turns)\n"
     "      $S_load($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, (begin + next) * BK, tiles + next % STAGES * TILE);\n"
     "    cy_copy_commit();\n"
@@ -471,6 +543,10 @@ static const char turns_function[] =
     "    cy_warpgroup_wait();\n"
     "#else\n"
     "    $S_multiply(tiles + t % STAGES * TILE, wm, wn, acc, sums);\n"
+    "#endif\n"
+    "#if !A_RUNS\n"
+    "    if (next < turns)\n"
+    "      $S_place(held, tiles + next % STAGES * TILE);\n"
     "#endif\n"
     "  }\n"
     "}\n\n";
@@ -493,7 +569,8 @@ static const char tile_loop[] =
     "  $S_sums sums = {{{0}}, {0}};\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < A_ROWS; i++)\n"
-    "    $S_at($N, z, m0 + (A_TURNED ? CY_TID % A_CHUNKS * CH : CY_TID / A_CHUNKS + i * (NT / A_CHUNKS)), &rows[i]);\n"
+    "    $S_at($N, z, m0 + (A_TURNED ? CY_TID % A_CHUNKS * CH : !A_DOWN ? CY_TID / A_CHUNKS + i * (NT / A_CHUNKS) : "
+    "CY_TID % BM), &rows[i]);\n"
     "  CY_UNROLL\n"
     "  for (int i = 0; i < WM / FM; i++)\n"
     "    CY_UNROLL\n"
@@ -501,7 +578,7 @@ static const char tile_loop[] =
     "      CY_UNROLL\n"
     "      for (int e = 0; e < FE; e++)\n"
     "        acc[i][j][e] = 0;\n"
-    "  if (wide_a && wide_b)\n"
+    "  if ((wide_a || !A_RUNS) && wide_b)\n"
     "    $S_turns($N, 1, 1, z, m0, n0, M, N, K, rows, begin, turns, wm, wn, tiles, acc, &sums);\n"
     "  else\n"
     "    $S_turns($N, wide_a, wide_b, z, m0, n0, M, N, K, rows, begin, turns, wm, wn, tiles, acc, &sums);\n"
@@ -547,6 +624,18 @@ void cy_cu_byte_constants(const cy_cu_contract *q) {
 
 static bool has_zeros(const cy_contraction *c) { return c->has_a_zero || (c->has_b_zero && !c->b_bits); }
 
+/* Of A's chunks that are put together: are rows closer to each other in memory than chunks? */
+static bool is_down(const cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
+  int64_t channels;
+  if (a_runs(q->p->k))
+    return false;
+  if (!cy_cu_is_conv(c))
+    return cy_dim_is(q->p->g, c->a_m, 1);
+  return !cy_dim_is(q->p->g, c->x_channel, 1) ||
+         (cy_dim_is_const(q->p->g, c->channels_in, &channels) && channels < CHUNK / 2);
+}
+
 /* What differs from kernel to kernel are macros while the kernel lasts. */
 static void print_constants(cy_cu_contract *q, const operand *a, const operand *b) {
   const cy_cuda_form *form = q->p->form;
@@ -559,32 +648,34 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
   const struct {
     const char *name;
     int value;
-  } rows[] = {{"BM", t->m},
-              {"BN", t->n},
-              {"BK", t->k},
-              {"NT", form->threads},
-              {"EB", bytes},
-              {"CH", chunk},
-              {"STEPS", t->k * bytes / 32},
-              {"STAGES", STAGES},
-              {"FM", form->stages ? 16 : 4}, /* rows of a fragment of results, and its elements in a thread */
-              {"FE", form->stages ? 4 : 1},
-              {"RASTER", RASTER},
-              {"A_TURNED", a->turned},
-              {"B_TURNED", b->turned},
-              {"A_RUNS", a->runs},
-              {"B_RUNS", b->runs},
-              {"A_CHUNKS", a_row},
-              {"B_CHUNKS", b_row},
-              {"A_TILE", a_tile},
-              {"B_TILE", b_tile},
-              {"TILE", a_tile + b_tile},
-              {"ZEROS", has_zeros(q->c)},
-              {"FULL_K", multiple(q->p->g, s.k, t->k)},
-              {"A_WHOLE", multiple(q->p->g, a->turned ? s.m : s.k, chunk)}, /* no chunk has an end of its rows inside */
-              {"B_WHOLE", multiple(q->p->g, b->turned ? s.n : s.k, chunk)},
-              {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
-              {"A_ROWS", a->turned ? 1 : a_tile / form->threads}};
+  } rows[] = {
+      {"BM", t->m},
+      {"BN", t->n},
+      {"BK", t->k},
+      {"NT", form->threads},
+      {"EB", bytes},
+      {"CH", chunk},
+      {"STEPS", t->k * bytes / 32},
+      {"STAGES", STAGES},
+      {"FM", form->stages ? 16 : 4}, /* rows of a fragment of results, and its elements in a thread */
+      {"FE", form->stages ? 4 : 1},
+      {"RASTER", RASTER},
+      {"A_TURNED", a->turned},
+      {"B_TURNED", b->turned},
+      {"A_RUNS", a->runs},
+      {"B_RUNS", b->runs},
+      {"A_CHUNKS", a_row},
+      {"B_CHUNKS", b_row},
+      {"A_TILE", a_tile},
+      {"B_TILE", b_tile},
+      {"TILE", a_tile + b_tile},
+      {"ZEROS", has_zeros(q->c)},
+      {"FULL_K", multiple(q->p->g, s.k, t->k)},
+      {"A_WHOLE", multiple(q->p->g, a->turned ? s.m : s.k, chunk)}, /* no chunk has an end of its rows inside */
+      {"B_WHOLE", q->p->form->packed_k || multiple(q->p->g, b->turned ? s.n : s.k, chunk)}, /* packed: filled up */
+      {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
+      {"A_DOWN", is_down(q)},
+      {"A_ROWS", a->turned || is_down(q) ? 1 : a_tile / form->threads}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(q->p->out, "#define %s %d\n", rows[i].name, rows[i].value);
   const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
@@ -596,7 +687,7 @@ static void print_constants(cy_cu_contract *q, const operand *a, const operand *
     cy_cu_byte_constants(q);
   else
     fprintf(q->p->out, "#define A_ZERO 0\n");
-  fprintf(q->p->out, "#define PUT cy_chunk_put%d\n", bytes * 8);
+  fprintf(q->p->out, "#define PUT cy_chunk_put%d\n#define FETCH cy_fetch%d\n", bytes * 8, bytes * 8);
   fprintf(q->p->out, "#define BITS(v) %s\n\n", type == CY_F32 ? "cy_bits_f32(v)" : "(v)");
 }
 
@@ -605,7 +696,7 @@ static const char end_of_constants[] =
     "#undef CH\n#undef STEPS\n#undef STAGES\n#undef RASTER\n#undef A_TURNED\n"
     "#undef B_TURNED\n#undef A_RUNS\n#undef B_RUNS\n#undef A_CHUNKS\n"
     "#undef B_CHUNKS\n#undef A_TILE\n#undef B_TILE\n#undef TILE\n#undef A_ROWS\n"
-    "#undef MMA\n#undef PUT\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
+    "#undef MMA\n#undef PUT\n#undef A_DOWN\n#undef FETCH\n#undef BITS\n#undef WARPGROUPS\n#undef WGMMA\n"
     "#undef ROW_OF\n#undef ZEROS\n#undef FULL_K\n#undef A_WHOLE\n#undef B_WHOLE\n#undef FM\n#undef FE\n#undef "
     "A_FILLED\n#undef A_ZERO\n#undef B_ZERO\n#undef ADD_A\n"
     "#undef ADD_B\n#undef W_BITS\n#undef A_ORDER\n\n";
@@ -615,7 +706,7 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract_begin(&q, p, symbol);
   cy_cu_split_begin(&q);
   int64_t chunk = p->form->tile.k / (ROW_BYTES / CHUNK);
-  operand a = operand_a(&q, chunk), b = operand_b(&q);
+  operand a = operand_a(&q, chunk), b = operand_b(&q, chunk);
   print_constants(&q, &a, &b);
   if (q.c->b_bits) {
     cy_cu_blocks_begin(&q);
@@ -624,6 +715,7 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract_text(&q, q.c->b_bits ? "#define A_ORDER $S_order\n\n"
                                       : "#define W_BITS 0\n#define A_ORDER(k0, j) (k0 + (j))\n\n");
   cy_cu_contract_text(&q, chunk_functions);
+  cy_cu_contract_text(&q, gather_functions);
   cy_cu_contract_text(&q, load_function);
   cy_cu_contract_text(&q, sums_type);
   if (has_zeros(q.c)) {

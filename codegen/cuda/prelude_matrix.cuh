@@ -26,7 +26,7 @@ CY_INLINE void cy_copy_async(cy_chunk *to, const void *from, int bytes) {
 #else
   cy_chunk v = {{0, 0, 0, 0}};
   if (bytes == 16)
-    v = *(const cy_chunk *)from;
+    cy_move16(&v, from);
   else
     CY_UNROLL
     for (int i = 0; i < 16; i++)
@@ -47,6 +47,18 @@ CY_INLINE void cy_copy_async_if(cy_chunk *to, const void *from, b1 inside) {
 #endif
 }
 CY_INLINE void cy_chunk_store(cy_chunk *to, cy_chunk v) { *to = v; }
+/* The bits of an element that the kernel does not change; 0 where it is not inside: then `from` may point anywhere. */
+#define CY_FETCH(bits)                                                                                                 \
+  CY_INLINE u32 cy_fetch##bits(u64 from, b1 inside) {                                                                  \
+    u32 r;                                                                                                             \
+    asm("{.reg .pred p; setp.ne.u32 p, %2, 0; mov.u32 %0, 0; @p ld.global.nc.u" #bits " %0, [%1];}"                    \
+        : "=&r"(r)                                                                                                     \
+        : "l"(from), "r"((u32)inside));                                                                                \
+    return r;                                                                                                          \
+  }
+CY_FETCH(8)
+CY_FETCH(16)
+CY_FETCH(32)
 CY_INLINE void cy_copy_commit() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");

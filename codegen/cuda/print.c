@@ -316,10 +316,34 @@ static void print_vectors(cy_cu *p, const cy_var *grid, uint32_t n, const char *
   cy_cu_vector_items(p, form->lanes->body);
 }
 
+/* Items that are turns of a loop around the lanes: all first turns come first, so that neighbouring threads have
+ * neighbouring lanes and tasks. */
+static void print_strips(cy_cu *p, const cy_var *grid, uint32_t n) {
+  const cy_cuda_form *form = p->form;
+  const char *var = cy_cu_var_type(p, form->lanes->var), *first = cy_cu_var_type(p, form->vector_var);
+  const char *turns = cy_cu_dim(p, cy_kernel_var(p->k, form->strip->var)->extent);
+  const char *extent = cy_cu_dim(p, cy_kernel_var(p->k, form->lanes->var)->extent);
+  cy_cu_count(p, "count", grid, n, form->lanes);
+  cy_cu_line(p, "const i64 number = CY_BLOCK * %d + CY_TID;", form->threads);
+  const char *type = p->wide ? "i64" : "int";
+  cy_cu_line(p, "const %s first = (%s)(number / count * %d);", first, first, form->vector);
+  cy_cu_line(p, "if (first >= %s)", turns);
+  cy_cu_line(p, "  return;");
+  cy_cu_line(p, "const %s item = (%s)(number %% count);", type, type);
+  cy_cu_line(p, "const %s v%u = (%s)(item %% %s);", var, form->lanes->var, var, extent);
+  cy_cu_line(p, "const %s task = item / %s;", type, extent);
+  cy_cu_unravel(p, grid, n, "task");
+  cy_cu_strip_items(p);
+}
+
 static void print_items(cy_cu *p) {
   const cy_var *grid;
   uint32_t n = cy_kernel_grid(p->k, &grid);
   const cy_stmt *lanes = p->form->lanes;
+  if (p->form->strip) {
+    print_strips(p, grid, n);
+    return;
+  }
   cy_cu_count(p, "count", grid, n, lanes);
   const char *type = p->wide ? "i64" : "int";
   bool columns = p->form->kind == CY_CUDA_COLUMNS;

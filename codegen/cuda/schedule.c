@@ -94,12 +94,18 @@ static void items(const cy_machine *m, cy_kernel *k, cy_cuda_form *f, const cy_s
   cy_dim n = cy_kernel_tasks(k);
   f->kind = CY_CUDA_ITEMS;
   f->lanes = lanes;
+  f->threads = ITEM_THREADS;
+  if (lanes && lanes == cy_kernel_body(k) && cy_cuda_vectorise_crossing(k, f)) {
+    cy_dim each = cy_dim_cdiv(g, cy_kernel_var(k, f->strip->var)->extent, cy_dim_const(g, f->vector));
+    n = cy_dim_mul(g, cy_dim_mul(g, cy_kernel_tasks(k), cy_kernel_var(k, f->lanes->var)->extent), each);
+    f->blocks = cy_dim_cdiv(g, n, cy_dim_const(g, f->threads));
+    return;
+  }
   if (lanes)
     n = cy_dim_mul(g, n, cy_kernel_var(k, lanes->var)->extent);
   if ((!lanes || lanes == cy_kernel_body(k)) && !reads_what_it_writes(c) &&
       cy_cuda_columns_schedule(m, k, n, lanes ? lanes->body : cy_kernel_body(k), f))
     return;
-  f->threads = ITEM_THREADS;
   cy_cuda_vectorise(k, f);
   if (f->vector)
     n = cy_dim_div(g, n, cy_dim_const(g, f->vector));

@@ -4,12 +4,18 @@
  * begin at multiples of it. Out: form->vector and the loads that can be done for all elements of an item at once (the
  * others stay single). Whether the pointers are aligned is looked at when the kernel runs: if not, the same arrays are
  * filled element by element. Loads that a select may skip stay where they are.
+ *
+ * A copy that crosses axes comes as a lane loop along what is loaded around a loop along what is stored. What is stored
+ * must be contiguous in a warp: a store moves whole sectors or parts of them, and no cache gathers these before the
+ * second-level one. So neighbouring threads take turns of the inner loop, and each a sector's worth of the outer one,
+ * which it reads 16 bytes at a time where that can be; what one thread leaves of a line of the first-level cache, its
+ * next load finds there.
  */
 #include "codegen/cuda/cuda_int.h"
 
 #include <string.h>
 
-enum { VECTOR_BYTES = 16 };
+enum { VECTOR_BYTES = 16, SECTOR_BYTES = 32, LEAST_CROSSED = 8 /* turns of a loop along what is stored */ };
 
 typedef struct study {
   cy_kernel *k;
@@ -127,12 +133,49 @@ void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form) {
       return;
 }
 
+/* Is `lanes` a loop around one around a store alone, which is contiguous along the inner loop? */
+static const cy_stmt *crossing_loop(cy_kernel *k, const cy_stmt *lanes) {
+  const cy_stmt *in = lanes->body, *store = in && in->kind == CY_S_FOR && !in->next ? in->body : NULL;
+  cy_affine a;
+  int64_t least, most;
+  bool along = false;
+  if (!store || in->lanes || store->next || store->kind != CY_S_STORE || cy_kernel_loads(k, store->arg) ||
+      !cy_expr_affine(k, store->offset, &a))
+    return NULL;
+  cy_dim_range(cy_kernel_graph(k), cy_kernel_var(k, in->var)->extent, &least, &most);
+  for (int i = 0; i < a.n; i++)
+    along |= a.var[i] == in->var && cy_dim_is(cy_kernel_graph(k), a.coef[i], 1);
+  return along && most >= LEAST_CROSSED && !(a.rest && cy_expr_uses_var(k, a.rest, in->var)) ? in : NULL;
+}
+
+bool cy_cuda_vectorise_crossing(cy_kernel *k, cy_cuda_form *form) {
+  study s;
+  const cy_stmt *in = crossing_loop(k, form->lanes);
+  if (!in)
+    return false;
+  begin(&s, k, form->lanes->var, SECTOR_BYTES, 0);
+  if (!bytes_of(&s, in->body->arg))
+    return false;
+  s.vector = SECTOR_BYTES / bytes_of(&s, in->body->arg);
+  if (is_multiple(s.g, cy_kernel_var(k, s.lanes)->extent, s.vector))
+    find_loads(&s, in->body->value);
+  if (s.widest * s.vector > s.most)
+    memset(s.load, 0, s.n);
+  form->strip = form->lanes;
+  form->lanes = in;
+  form->vector = (int)s.vector;
+  form->vector_var = s.lanes;
+  form->vector_load = s.load;
+  form->vector_exprs = s.n;
+  return true;
+}
+
 /* ---- printing ---- */
 
 /* const b1 wide = are the pointers of all contiguous accesses aligned */
 static void print_wide(cy_cu *p, const cy_stmt *body) {
   fprintf(p->out, "%*sconst b1 wide = ((u64)0", p->indent, "");
-  for (const cy_stmt *t = body; t; t = t->next)
+  for (const cy_stmt *t = body; t && !p->form->strip; t = t->next)
     if (t->kind == CY_S_STORE)
       fprintf(p->out, " | (u64)a%u", t->arg);
   for (cy_expr e = 1; e < p->form->vector_exprs; e++)
@@ -222,4 +265,29 @@ void cy_cu_vector_items(cy_cu *p, const cy_stmt *body) {
   cy_cu_close(p, mark);
   cy_cu_line(p, "}");
   print_stores(p, body);
+}
+
+void cy_cu_strip_items(cy_cu *p) {
+  const cy_cuda_form *form = p->form;
+  cy_dim turns = cy_kernel_var(p->k, form->strip->var)->extent;
+  const char *type = cy_cu_var_type(p, form->vector_var);
+  uint32_t mark = p->nlog;
+  print_wide(p, form->lanes->body);
+  print_loads(p);
+  cy_cu_line(p, "CY_UNROLL");
+  cy_cu_line(p, "for (int u = 0; u < %d; u++) {", form->vector);
+  cy_cu_open(p);
+  cy_cu_line(p, "const %s v%u = (%s)(first + u);", type, form->vector_var, type);
+  if (!is_multiple(p->g, turns, form->vector))
+    cy_cu_line(p, "if (v%u < %s) {", form->vector_var, cy_cu_dim(p, turns));
+  else
+    cy_cu_line(p, "{");
+  cy_cu_open(p);
+  p->element = element;
+  cy_cu_list(p, form->lanes->body);
+  p->element = NULL;
+  cy_cu_close(p, mark);
+  cy_cu_line(p, "}");
+  cy_cu_close(p, mark);
+  cy_cu_line(p, "}");
 }

@@ -6,7 +6,7 @@
 #ifndef KERNEL_CASES_H
 #define KERNEL_CASES_H
 
-#include "codegen/cuda/cuda_int.h"
+#include "codegen/cuda/contract_int.h"
 #include "passes/lower.h"
 #include "tests/check.h"
 #include "tests/kernels.h"
@@ -389,9 +389,9 @@ static void add_conv(const conv_row *r, const integers *ints) {
   conv_strides(c, r, r->in);
   out_var(k, c, c->channels_out);
   epilogue(k, c, bias, y);
-  kernel_case *q =
-      add_case(k, "%s %dd %d -> %d group %d %s", r->kind == CY_CONTRACT_CONV ? "conv" : "conv_transpose", r->nspatial,
-               (int)r->channels_in, (int)r->channels_out, (int)r->group, cy_dtype_of(in)->name);
+  kernel_case *q = add_case(k, "%s %dd %d -> %d group %d %s%s", r->kind == CY_CONTRACT_CONV ? "conv" : "conv_transpose",
+                            r->nspatial, (int)r->channels_in, (int)r->channels_out, (int)r->group,
+                            cy_dtype_of(in)->name, r->planar ? " planar" : "");
   q->machine.state = (in != CY_F32 && c->group == 1) || r->group == r->channels_in ? &one_block : NULL;
   set_elems(q, x, w, r->channels_out, out);
   q->rtol = q->atol = 1e-3;
@@ -425,6 +425,7 @@ static void add_integers(void) {
       {{CY_CONTRACT_CONV, 1, 16, 24, 1, 2, {12, 6}, {1, 1}, {1, 1}, {1, 1}, {0, 0}, false, CY_I8}, {CY_I8, false, 0}},
       {{CY_CONTRACT_CONV, 1, 20, 12, 1, 2, {7, 6}, {1, 1}, {2, 1}, {1, 1}, {1, 1}, false, CY_I8}, {CY_U8, true, 1}},
       {{CY_CONTRACT_CONV, 1, 16, 24, 2, 2, {7, 7}, {3, 2}, {2, 1}, {1, 2}, {1, 0}, true, CY_U8}, {CY_U8, true, 2}},
+      {{CY_CONTRACT_CONV, 2, 3, 40, 1, 2, {9, 70}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, true, CY_U8}, {CY_I8, true, 0}},
       {{CY_CONTRACT_CONV_TRANSPOSE, 1, 6, 10, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_U8},
        {CY_I8, true, 0}},
       {{CY_CONTRACT_CONV, 1, 8, 20, 2, 2, {6, 6}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, false, CY_I16}, {CY_I8, true, 2}},
@@ -472,13 +473,15 @@ static void add_tensors(void) {
   }
 }
 
-/* Filters by the tap: [filter][tap][channel], as tensor maps want them (contract.c packs those of models). */
+/* Filters by the tap: [filter][tap][channel], as tensor maps and most tiles want them (contract.c packs those of models). */
 static void add_packed(kernel_case *q, cy_cuda_form *form) {
   const cy_contraction *c = cy_kernel_contraction(q->k);
   const cy_karg_info *args;
+  const cy_cu_generator *generator = form->generator;
   int64_t channels, filters;
-  if (c->kind != CY_CONTRACT_CONV || !form->tma_blocks || !cy_dim_is_const(g, c->channels_in, &channels) ||
-      !cy_dim_is_const(g, c->channels_out, &filters))
+  if (c->kind != CY_CONTRACT_CONV ||
+      (!form->tma_blocks && (c->group > 1 || !generator->wants_packed || !generator->wants_packed(q->k))) ||
+      !cy_dim_is_const(g, c->channels_in, &channels) || !cy_dim_is_const(g, c->channels_out, &filters))
     return;
   cy_kernel_args(q->k, &args);
   int64_t taps = 1, chunk = 128 / cy_dtype_of(args[c->b].dtype)->bits;
@@ -557,6 +560,9 @@ static void add_contractions(void) {
       {CY_CONTRACT_CONV, 1, 48, 72, 1, 2, {9, 9}, {1, 1}, {2, 1}, {1, 1}, {0, 0}, false, CY_BF16},
       {CY_CONTRACT_CONV, 1, 32, 48, 2, 1, {40}, {5}, {1}, {2}, {4}, false, CY_F16},
       {CY_CONTRACT_CONV, 2, 16, 24, 1, 2, {7, 7}, {3, 2}, {2, 1}, {1, 2}, {1, 0}, true, CY_BF16},
+      {CY_CONTRACT_CONV, 1, 3, 33, 1, 2, {18, 40}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, true, CY_F16},
+      {CY_CONTRACT_CONV, 1, 3, 40, 1, 2, {14, 77}, {5, 5}, {2, 2}, {1, 1}, {2, 2}, true, CY_F32},
+      {CY_CONTRACT_CONV, 1, 20, 33, 1, 2, {9, 17}, {3, 3}, {2, 1}, {1, 1}, {1, 1}, false, CY_F16},
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 16, 24, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_F16},
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 6, 10, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_F32},
       {CY_CONTRACT_CONV_TRANSPOSE, 2, 4, 16, 2, 2, {4, 4}, {2, 3}, {1, 3}, {2, 1}, {0, 1}, true, CY_F32},

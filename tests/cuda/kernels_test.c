@@ -21,7 +21,7 @@ static launch_fn *launch[VARIANTS];
 
 /* Convolutions that read by tensor maps are there for those alone: others run in the other variants. */
 static bool in_variant(int i, int variant) {
-  if (cases[i].form->packed_k && variant != TENSORS)
+  if (cases[i].form->packed_k && cases[i].form->tma_blocks && variant != TENSORS)
     return false;
   return variant == COMMON || (variant == TENSORS ? cases[i].form->tma_blocks > 0 : cases[i].form->stages > 0);
 }

@@ -44,7 +44,9 @@ static const struct {
     {"cast f32 bf16", SM_80},
     {"cast f16 u4", SM_75},
     {"cast f32 f8e4m3fn", SM_120},
-    {"crossing", SM_80},
+    {"crossing 0", SM_80},
+    {"crossing 22", SM_75},
+    {"crossing 23", SM_80},
     {"index", SM_120},
     /* threads that share a task: shuffles, shared memory */
     {"reduce mul f64 123 rows", SM_75},
@@ -64,6 +66,7 @@ static const struct {
     {"conv 2d 8 -> 8 group 8 bf16", SM_80},
     /* by matrix instructions: both ways round, single elements, copies of parts */
     {"matmul 1x37x41x50 f16", SM_75 | SM_80},
+    {"matmul 1x200x136x256 f16", SM_75},
     {"matmul 1x72x64x40 f16 A turned", SM_75 | SM_120},
     {"matmul 1x136x200x72 f16 B turned", SM_80},
     {"matmul 1x136x80x200 bf16 A turned B turned symbolic", SM_80},
@@ -73,6 +76,10 @@ static const struct {
     {"matmul 3x33x66x48 i8", SM_80},
     {"matmul 1x70x72x131 u8", SM_120},
     {"conv 2d 3 -> 20 group 1 u8", SM_75},
+    {"conv 2d 3 -> 33 group 1 f16 planar", SM_75 | SM_90A},
+    {"conv 2d 3 -> 40 group 1 u8 planar", SM_120},
+    {"conv 2d 3 -> 40 group 1 f32 planar", SM_80},
+    {"conv 2d 20 -> 33 group 1 f16", SM_80},
     {"conv 2d 16 -> 40 group 1 f16", SM_80},
     {"matmul 1x34x40x80 f16 4 by 16 zeros", SM_80},
     {"attention f16 1x1/1 30x10", SM_75},
@@ -96,13 +103,21 @@ static const struct {
     /* odd strides: chunks are put together from single elements */
     {"matmul 1x37x41x50", 105, 22},
     {"matmul 1x70x72x131 u8", 105, 9},
-    {"matmul 1x72x64x40 f16 A turned", 105, 40},
     {"matmul 1x1x1030x96 f32", 105, 22},
-    {"matmul 3x33x66x48 i8", 105, 50},
-    {"conv 2d 3 -> 20 group 1 u8", 105, 42},
-    {"conv 2d 16 -> 40 group 1 f16", 110, 32},
-    {"attention f16 1x1/1 30x10", 130, 45},
+    {"matmul 3x33x66x48 i8", 105, 54},
+    {"attention f16 1x1/1 30x10", 130, 95},
     {"attention f32 1x1/1 30x10", 110, 45},
+    /* as one by one they are fetched: what a warp wants of a line of the picture lies apart where channels are few */
+    {"conv 2d 3 -> 20 group 1 u8", 105, 70},
+    {"conv 2d 3 -> 33 group 1 f16 planar", 105, 84},
+    {"conv 2d 3 -> 40 group 1 u8 planar", 105, 88},
+    {"conv 2d 3 -> 40 group 1 f32 planar", 105, 64},
+    {"conv 2d 20 -> 33 group 1 f16", 105, 29},
+    /* copies across axes: a thread reads halves of sectors one behind the other */
+    {"crossing 22", 100, 60},
+    {"crossing 23", 100, 60},
+    /* whole chunks */
+    {"matmul 1x200x136x256 f16", 105, 88},
     /* families */
     {"matmul", 105, 75},
     {"conv", 110, 60},
@@ -392,7 +407,7 @@ static void run_chosen(cy_cuda_arch arch, const int *chosen, int n, int turns) {
     return;
   for (int i = 0; i < n; i++) {
     const kernel_case *c = &cases[chosen[i]];
-    if (!c->form->packed_k)
+    if (!c->form->packed_k || !c->form->tma_blocks)
       run_case(chosen[i], arch, false, c->form->kind == CY_CUDA_ITEMS ? 1 : turns);
     if (has_tensors(c, arch))
       run_case(chosen[i], arch, true, turns);
