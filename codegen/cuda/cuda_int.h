@@ -242,6 +242,8 @@ typedef struct cy_nvrtc_check {
   /* Matrix instruction that it must have, or 0; may be NULL. */
   int (*wants_matrix)(void *ctx, const char *function, cy_cuda_arch arch);
   void *ctx;
+  /* Is told the registers of a thread and the static shared memory of a block of each function; may be NULL. */
+  void (*resources)(void *ctx, const char *function, cy_cuda_arch arch, int registers, int shared);
 } cy_nvrtc_check;
 /* Compiles the source: cubin (or PTX) in out->bytes, malloc'ed. 0, or -1 with a malloc'ed text; *out_error must be NULL
  * before. */
@@ -285,6 +287,9 @@ typedef void cy_cubin_visitor(void *ctx, const char *function, const char *code,
 int cy_cubin_visit(const char *bytes, size_t size, cy_cubin_visitor *visit, void *ctx);
 /* Adds how often each opcode occurs. */
 void cy_cubin_count(const char *code, uint64_t bytes, unsigned counts[CY_CUDA_OPCODES]);
+
+/* ---- occupancy.c ---- */
+bool cy_cuda_occupancy(const cy_machine *m, const cy_kernel_plan *plan, const int64_t *syms, char *text, size_t size);
 
 /* ---- cuda.c ---- */
 /* prelude.S: in front of all kernels; behind it in front of those with matrix instructions */

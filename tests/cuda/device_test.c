@@ -45,7 +45,7 @@ static char *source_for(int arch) {
 
 static bool compile_image(cy_nvrtc *nvrtc, cy_cuda_arch arch, cy_cuda_image *out) {
   char *error = NULL, *text = source_for(arch.number);
-  cy_nvrtc_check check = {stack_allowed, NULL, NULL};
+  cy_nvrtc_check check = {stack_allowed, NULL, NULL, NULL};
   if (cy_nvrtc_compile(nvrtc, text, arch, false, &check, out, &error))
     fprintf(stderr, "sm_%d: %s\n", arch.number, error);
   free(text);

@@ -147,7 +147,7 @@ static bool write_ptx(const char *path, cy_cuda_arch arch, const int *chosen, in
     print_case(f, chosen[i]);
   fclose(f);
   cy_cuda_image image = {.bytes = NULL};
-  cy_nvrtc_check check = {has_stack, NULL, NULL};
+  cy_nvrtc_check check = {has_stack, NULL, NULL, NULL};
   bool ok = !cy_nvrtc_compile(nvrtc, text, arch, true, &check, &image, &error);
   if (!ok)
     CHECK_FAIL("sm_%d: %s", arch.number, error);
