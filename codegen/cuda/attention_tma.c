@@ -302,7 +302,7 @@ static const char results_text[] =
     "#if VECTOR > 1\n"
     "          CY_UNROLL\n"
     "          for (int u = 0; u < VECTOR; u += 4)\n"
-    "            cy_move16(values + u, &own[STAGED(m, q % PART + u)]);\n"
+    "            cy_move16(values + u, (const cy_chunk *)own + STAGED(m, q % PART + u) / 4);\n"
     "          if (r < R)\n"
     "            $S_put_chunk($N, z + r / M, r % M, part * PART + q % PART, values);\n"
     "#else\n"
