@@ -190,8 +190,9 @@ static const char *origin_text(cy_work *b, const row *r) {
   return r->launch->nfused ? cy_str_text(b->g, cy_node_of(b->g, r->launch->fused[0])->origin.name) : "";
 }
 
-static void print_row(cy_work *b, const row *r, double rate, FILE *out) {
-  char ops[TEXT], layout[CY_MAX_RANK + 1], floor[32] = "-";
+static void print_row(cy_work *b, const row *r, double rate, const int64_t *syms, FILE *out) {
+  const cy_target *target = b->machine->target;
+  char occupancy[TEXT], ops[TEXT], layout[CY_MAX_RANK + 1], floor[32] = "-";
   if (b->machine->flops_per_cycle > 0 || b->machine->target->peak)
     snprintf(floor, sizeof floor, "%.2f %s", r->floor_cycles / rate * 1e6, r->by_bytes ? "mem" : "fma");
   sort_fused(b, r);
@@ -200,6 +201,8 @@ static void print_row(cy_work *b, const row *r, double rate, FILE *out) {
           layout_text(b, r, layout), r->cost.flops / 1e6, (r->cost.read_bytes + r->cost.write_bytes) / 1e6, floor, ops);
   const char *origin = origin_text(b, r);
   fprintf(out, *origin ? "  from '%s'\n" : "%s\n", origin);
+  if (target->occupancy && target->occupancy(b->machine, r->plan, syms, occupancy, sizeof occupancy))
+    fprintf(out, "  %s\n", occupancy);
 }
 
 cy_launch_facts cy_launch_explain(cy_work *b, const cy_step *launch, const cy_kernel_plan *plan) {
@@ -240,7 +243,7 @@ void cy_explain(cy_work *b, FILE *out) {
           "floor us", "ops fused");
   for (row *r = list.rows; r < list.rows + list.n; r++) {
     find_floor(b, r, syms);
-    print_row(b, r, rate, out);
+    print_row(b, r, rate, syms, out);
     flops += r->launches * r->cost.flops;
     bytes += r->launches * (r->cost.read_bytes + r->cost.write_bytes);
     floor_s += r->launches * r->floor_cycles / rate;

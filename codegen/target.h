@@ -54,6 +54,8 @@ typedef struct cy_kernel_code {
   int64_t worker_bytes; /* scratch per worker; -1: i64 <kernel symbol>_worker_bytes(args) tells */
   int64_t shared_bytes; /* scratch once; -1: i64 <kernel symbol>_shared_bytes(args) tells */
   char images[128];     /* CUDA: symbol of the device code that has the kernel */
+  int registers, static_shared; /* CUDA: of a thread, of a block, by the first architecture's compiler; 0: not known */
+  bool tma;                     /* .. of the kernel beside it that reads by tensor maps */
 } cy_kernel_code;
 
 /* A kernel on its way to code. */
@@ -120,6 +122,9 @@ struct cy_target {
               char **out_error);
   /* For --explain: the peak that a kernel is held against; NULL: that of a core of this CPU. */
   cy_peak (*peak)(const cy_machine *m, const struct cy_kernel_plan *plan);
+  /* For --explain: how much of a device the compiled kernel takes, as a line of text. False or NULL: not known. */
+  bool (*occupancy)(const cy_machine *m, const struct cy_kernel_plan *plan, const int64_t *syms, char *text,
+                    size_t size);
   /* See cy_machine_layer_cycles; NULL: not known. */
   double (*layer_cycles)(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                          bool ints);

@@ -168,6 +168,7 @@ static cyto_status device_fill(cuda_shared *shared, cuda_device *device, const u
       (status = cyrt_cuda_check(driver, driver->device_get(&device->handle, device->number), "cuDeviceGet", error)))
     return status;
   device->capability = cyrt_cuda_capability(driver, device->handle);
+  driver->device_attribute(&device->multiprocessors, ATTRIBUTE_MULTIPROCESSORS, device->handle);
   if ((status = cyrt_cuda_check(driver, driver->context_retain(&device->context, device->handle),
                                 "cuDevicePrimaryCtxRetain", error)) ||
       (status = cyrt_cuda_enter(shared, device, error)))

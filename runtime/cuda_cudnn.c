@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OWN = -1, WARM_UPS = 2, RUNS = 8, ALIGNMENT = 16, MAX_SLOTS = 512, ATTRIBUTE_SMS = 16 };
+enum { OWN = -1, WARM_UPS = 2, RUNS = 8, ALIGNMENT = 16, MAX_SLOTS = 512 };
 enum { TIMED_PLANS = 4, COMPILED_PLAN = 2 }; /* COMPILED_PLAN: as how many one counts that takes a second to make */
 
 /* One problem of the model with the sizes it had. */
@@ -505,15 +505,14 @@ static void hook_release(cuda_shared *shared) { cyrt_cudnn_close(shared->cudnn);
 static cyto_status hook_device_open(cuda_shared *shared, cuda_device *device, cyto_error *error) {
   const cuda_driver *driver = &shared->driver;
   char name[100] = "?", about[300];
-  int32_t sms = 0, version = 0;
+  int32_t version = 0;
   if (!shared->cudnn)
     return CYTO_OK;
   driver->device_name(name, sizeof name, device->handle);
-  driver->device_attribute(&sms, ATTRIBUTE_SMS, device->handle);
   driver->driver_version(&version);
   name[strcspn(name, "\n")] = 0;
-  snprintf(about, sizeof about, "%s, sm_%u, %d multiprocessors, driver %d, cuDNN %u", name, device->capability, sms,
-           version, shared->cudnn->version);
+  snprintf(about, sizeof about, "%s, sm_%u, %d multiprocessors, driver %d, cuDNN %u", name, device->capability,
+           device->multiprocessors, version, shared->cudnn->version);
   device->choices = cyrt_choices_open(about);
   return device->choices ? CYTO_OK
                          : cyrt_error_set(error, CYTO_OUT_OF_MEMORY, "no memory for the choice of algorithms");

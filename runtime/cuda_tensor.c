@@ -50,8 +50,9 @@ int cyrt_cuda_launch_tma(cyrt_frame *frame, const cyrt_slot *slots, const cyrt_c
   const cuda_driver *driver = &state->shared->driver;
   const cyrt_cuda_kernel *k = &state->code->kernels[tma->kernel];
   void *function = state->device->functions[tma->kernel], *params[CUDA_MAX_SLOTS];
+  int64_t blocks = tma->blocks, most = state->device->multiprocessors;
   tensor_map maps[2];
-  int ok = function && tma->blocks > 0 && tma->blocks <= k->max_blocks && k->slots + 2 <= CUDA_MAX_SLOTS;
+  int ok = function && blocks > 0 && blocks <= k->max_blocks && k->slots + 2 <= CUDA_MAX_SLOTS;
   for (int i = 0; i < 2; i++)
     ok = ok && make_map(driver, &tma->tensor[i], (uint64_t)(uintptr_t)slots[tma->tensor[i].slot].ptr, &maps[i]);
   if (!ok)
@@ -60,8 +61,8 @@ int cyrt_cuda_launch_tma(cyrt_frame *frame, const cyrt_slot *slots, const cyrt_c
     params[i] = (void *)(uintptr_t)&slots[i];
   params[k->slots] = &maps[0];
   params[k->slots + 1] = &maps[1];
-  cuda_code code = driver->launch(function, (uint32_t)tma->blocks, 1, 1, k->threads, 1, 1, k->shared_bytes,
-                                  state->stream, params, NULL);
+  cuda_code code = driver->launch(function, (uint32_t)(blocks > most && most > 0 ? most : blocks), 1, 1, k->threads, 1,
+                                  1, k->shared_bytes, state->stream, params, NULL);
   *out_status = code ? cyrt_cuda_check(driver, code, k->name, frame->error) : CYTO_OK;
   return 1;
 }

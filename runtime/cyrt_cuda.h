@@ -102,11 +102,13 @@ uint32_t cyrt_cuda_capability(const cuda_driver *driver, int32_t handle); /* 89 
 /* ---- cuda.c ---- */
 
 /* A model on one device: kernels and weights. Lives until the model is unloaded. */
+enum { ATTRIBUTE_MULTIPROCESSORS = 16 };
 typedef struct cuda_device {
   struct cuda_device *next;
   struct cuda_choices *choices; /* what timing said; NULL: cuDNN is not in use */
   int32_t number, handle;
   uint32_t capability; /* 89 */
+  int32_t multiprocessors;
   void *context;  /* the primary one */
   void **modules; /* [n_kernels]; as many as there are distinct images */
   uint32_t n_modules;

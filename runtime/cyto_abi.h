@@ -352,7 +352,8 @@ typedef struct cyrt_cuda_box {
   int64_t step[CYRT_CUDA_BOX_RANK];       /* .. and how far they are apart */
 } cyrt_cuda_box;
 
-/* A kernel that stands beside another for devices with tensor maps; its parameters are the slots and two maps. */
+/* A kernel that stands beside another for devices with tensor maps; its parameters are the slots and two maps. Its blocks
+ * go on to further tiles where there are fewer than this. */
 typedef struct cyrt_cuda_tma {
   int64_t kernel, blocks;
   cyrt_cuda_box tensor[2];

@@ -54,6 +54,13 @@ static bool stands_still(cy_kernel *k, int axis) {
   return cy_dim_is(cy_kernel_graph(k), c->b_batch[axis], 0) && cy_dim_is(cy_kernel_graph(k), c->v_batch[axis], 0);
 }
 
+int cy_cu_attention_shared(cy_kernel *k) {
+  int nbatch = cy_kernel_contraction(k)->nbatch, n = 0;
+  while (n < nbatch && stands_still(k, nbatch - 1 - n))
+    n++;
+  return n;
+}
+
 /* False: none that is supported. */
 static bool view_of(cy_kernel *k, bool tf32, view *out) {
   const cy_contraction *c = cy_kernel_contraction(k);
@@ -62,8 +69,7 @@ static bool view_of(cy_kernel *k, bool tf32, view *out) {
   cy_kernel_args(k, &args);
   *out = (view){.rows = c->m, .heads = cy_dim_const(g, 1), .type = args[c->a].dtype};
   out->matrix = tf32 || out->type != CY_F32;
-  while (out->shared < c->nbatch && stands_still(k, c->nbatch - 1 - out->shared))
-    out->shared++;
+  out->shared = cy_cu_attention_shared(k);
   for (int i = 0; i < c->nbatch; i++) {
     cy_dim *of = i < c->nbatch - out->shared ? &out->heads : &out->rows;
     *of = cy_dim_mul(g, *of, c->batch[i]);
@@ -180,6 +186,31 @@ static void share(const cy_machine *m, cy_kernel *k, const view *v, cy_cuda_form
   form->combine_blocks = cy_ceil(heads * rows * v->columns, CY_CUDA_COMBINE_THREADS);
 }
 
+/* ---- what the kernel says of scores ---- */
+
+/* Is a weight e^(score - top), written as lowering writes it? Equal expressions have one number. */
+static bool weighs_by_exp(cy_kernel *k) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  const cy_stmt *set = cy_kernel_body(k)->next->body;
+  cy_expr below = cy_x_bin(k, CY_OP_sub, cy_x_local(k, c->score), cy_x_local(k, c->top));
+  return set && !set->next && set->kind == CY_S_SET && set->value == cy_x_exp_below(k, below);
+}
+
+/* Do scores stay as they are multiplied, but for the scale, which a weight's exponent can take in, and but for those that
+ * causality hides, as lowering writes that? */
+static bool scores_raw(cy_kernel *k, bool *out_hides) {
+  const cy_contraction *c = cy_kernel_contraction(k);
+  const cy_stmt *set = cy_kernel_body(k)->body;
+  cy_expr score = cy_x_local(k, c->score);
+  *out_hides = set && c->causal;
+  if (c->scale <= 0 || !set)
+    return c->scale > 0;
+  cy_expr last = cy_x_bin(k, CY_OP_add, cy_x_var(k, c->out_var[c->nbatch]), cy_x_dim(k, c->past));
+  cy_expr seen = cy_x_bin(k, CY_OP_le, cy_x_var(k, c->key), last);
+  return *out_hides && !set->next && set->kind == CY_S_SET &&
+         set->value == cy_x_select(k, seen, score, cy_x_const(k, CY_F32, -__builtin_inf()));
+}
+
 static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   cy_graph *g = cy_kernel_graph(k);
   view v;
@@ -195,6 +226,9 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
   form->max_blocks = INT32_MAX / 128;
   form->blocks = cy_dim_mul(g, v.heads, cy_dim_cdiv(g, v.rows, cy_dim_const(g, s->rows)));
   share(m, k, &v, form);
+  bool hides;
+  if (v.matrix && weighs_by_exp(k) && scores_raw(k, &hides))
+    cy_cu_attention_tma_schedule(m, k, v.shared, form);
 }
 
 /* ---- printing: what the kernel says of scores, where operands are ---- */
@@ -337,29 +371,6 @@ static const char block_head[] =
 
 /* ---- printing: the kernel ---- */
 
-/* Is a weight e^(score - top), written as lowering writes it? Equal expressions have one number. */
-static bool weighs_by_exp(cy_kernel *k) {
-  const cy_contraction *c = cy_kernel_contraction(k);
-  const cy_stmt *set = cy_kernel_body(k)->next->body;
-  cy_expr below = cy_x_bin(k, CY_OP_sub, cy_x_local(k, c->score), cy_x_local(k, c->top));
-  return set && !set->next && set->kind == CY_S_SET && set->value == cy_x_exp_below(k, below);
-}
-
-/* Do scores stay as they are multiplied, but for the scale, which a weight's exponent can take in, and but for those that
- * causality hides, as lowering writes that? */
-static bool scores_raw(cy_kernel *k, bool *out_hides) {
-  const cy_contraction *c = cy_kernel_contraction(k);
-  const cy_stmt *set = cy_kernel_body(k)->body;
-  cy_expr score = cy_x_local(k, c->score);
-  *out_hides = set && c->causal;
-  if (c->scale <= 0 || !set)
-    return c->scale > 0;
-  cy_expr last = cy_x_bin(k, CY_OP_add, cy_x_var(k, c->out_var[c->nbatch]), cy_x_dim(k, c->past));
-  cy_expr seen = cy_x_bin(k, CY_OP_le, cy_x_var(k, c->key), last);
-  return *out_hides && !set->next && set->kind == CY_S_SET &&
-         set->value == cy_x_select(k, seen, score, cy_x_const(k, CY_F32, -__builtin_inf()));
-}
-
 static void print_constants(cy_cu_contract *q, const view *v, bool by_exp) {
   const cy_cuda_form *form = q->p->form;
   const cy_cuda_tile *t = &form->tile;
@@ -460,6 +471,14 @@ static void print_operands(cy_cu_contract *q) {
   print_operand(q, "v", c->v, c->v_k, c->v_n, c->v_batch);
 }
 
+void cy_cu_attention_sizes(cy_cu_contract *q) {
+  const cy_contraction *c = q->c;
+  view v;
+  view_of(q->p->k, true, &v);
+  print_sizes(q, &v);
+  print_operand(q, "q", c->a, c->a_m, c->a_k, c->a_batch);
+}
+
 static void print_combine(cy_cu_contract *q, const view *v) {
   fprintf(q->p->out, "#undef NT\n#define NT %d\nCY_KERNEL(NT) ", CY_CUDA_COMBINE_THREADS);
   cy_cu_function_open(q, "$S_combine($P) {\n");
@@ -496,6 +515,8 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_function_close(&q);
   if (p->form->shares)
     print_combine(&q, &v);
+  if (p->form->tma_blocks)
+    cy_cu_attention_tma_print(&q);
   fputs(end_of_constants, p->out);
 }
 

@@ -368,12 +368,14 @@ static void coordinates(cy_cu_contract *q) {
   cy_cu_line(p, "const %s v%u = (%s)m;", cy_cu_var_type(p, m), m, cy_cu_var_type(p, m));
 }
 
-void cy_cu_contract_put(cy_cu_contract *q) {
+const cy_stmt *cy_cu_epilogue(cy_kernel *k) {
+  const cy_stmt *body = cy_kernel_body(k);
+  return cy_kernel_contraction(k)->kind == CY_CONTRACT_ATTENTION ? body->next->next : body;
+}
+
+static void put(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
-  const cy_stmt *epilogue = cy_kernel_body(p->k);
-  if (c->kind == CY_CONTRACT_ATTENTION)
-    epilogue = epilogue->next->next; /* behind what happens to scores */
   cy_cu_function_open(q, "CY_INLINE void $S_put($P, int z, int m, int n, $T acc) {\n");
   cy_cu_locals(p);
   coordinates(q);
@@ -384,7 +386,7 @@ void cy_cu_contract_put(cy_cu_contract *q) {
   else
     cy_cu_line(p, "const %s v%u = (%s)n;", type, last, type);
   cy_cu_line(p, "l%u = acc;", c->acc);
-  cy_cu_list(p, epilogue);
+  cy_cu_list(p, cy_cu_epilogue(p->k));
   cy_cu_function_close(q);
 }
 
@@ -403,9 +405,15 @@ static void put_chunk(cy_cu_contract *q) {
     cy_cu_line(p, "const %s first = (%s)n;", type, type);
   snprintf(head, sizeof head, "l%u = acc[u];", c->acc);
   p->item_head = head;
-  cy_cu_vector_items(p, cy_kernel_body(p->k));
+  cy_cu_vector_items(p, cy_cu_epilogue(p->k));
   p->item_head = NULL;
   cy_cu_function_close(q);
+}
+
+void cy_cu_contract_put(cy_cu_contract *q) {
+  put(q);
+  if (q->p->form->vector)
+    put_chunk(q);
 }
 
 void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol) {
@@ -417,8 +425,6 @@ void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol) {
   print_a(q);
   print_b(q);
   cy_cu_contract_put(q);
-  if (p->form->vector)
-    put_chunk(q);
 }
 
 /* ---- packed weights ---- */

@@ -55,7 +55,7 @@ void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol);
 /* Copies the text with $S symbol, $T accumulator type, $P parameters, $N their names, $A $B the pointers to the
  * operands, $V that to the values of attention, $X $Y the storage types of A and B. */
 void cy_cu_contract_text(cy_cu_contract *q, const char *text);
-/* Prints <symbol>_put alone. */
+/* Prints <symbol>_put and <symbol>_put_chunk alone. */
 void cy_cu_contract_put(cy_cu_contract *q);
 /* at += z's offset, of batches that lie so far from each other. */
 void cy_cu_print_batch(cy_cu_contract *q, const cy_dim *strides);
@@ -117,6 +117,16 @@ static inline bool cy_cu_is_float(cy_dtype t) { return t == CY_F32 || t == CY_F1
 bool cy_cu_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, bool repack,
                       cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
 bool cy_cu_attention_match(cy_kernel *k, cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
+
+/* ---- attention.c, attention_tma.c ---- */
+int cy_cu_attention_shared(cy_kernel *k);      /* trailing batch axes of one key head */
+void cy_cu_attention_sizes(cy_cu_contract *q); /* sizes, and how the queries lie, as the kernels' text names them */
+void cy_cu_attention_tma_schedule(const cy_machine *m, cy_kernel *k, int shared, cy_cuda_form *form);
+void cy_cu_attention_tma_tensor(cy_kernel *k, bool values, cy_cuda_tensor *out);
+void cy_cu_attention_tma_print(cy_cu_contract *q);
+/* Results on their way through shared memory, PART columns of 4 bytes a row: groups of 8 columns and halves of them trade
+ * places, so that a warp meets every bank equally often. */
+#define CY_CU_STAGED "#define STAGED(m, n) ((m) * PART + ((n) ^ ((m) & 3) << 3 ^ ((n) >> 5 & 1) << 2))\n"
 
 /* ---- attention_text.c ---- */
 typedef struct cy_cu_attention_text {

@@ -132,6 +132,7 @@ static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
 typedef struct shard {
   cy_kernel_plan **plans;
   uint32_t n;
+  cy_cuda_arch first; /* the architecture that --explain tells of */
 } shard;
 
 static char *print_source(const shard *s) {
@@ -307,9 +308,25 @@ static int list_jobs(const cy_cuda_machine *c, shard *s, bool only_ptx, jobs *al
   return rc;
 }
 
+/* What the first architecture's compiler says goes to the plan; of two kernels that of the one by tensor maps. */
+static void note_resources(void *ctx, const char *function, cy_cuda_arch arch, int registers, int shared) {
+  const shard *s = ctx;
+  for (uint32_t i = 0; i < s->n; i++) {
+    size_t length = strlen(s->plans[i]->symbol);
+    cy_kernel_code *code = &s->plans[i]->code;
+    bool own = !strncmp(s->plans[i]->symbol, function, length), tma = own && !strcmp(function + length, "_tma");
+    if (arch.number != s->first.number || arch.suffix != s->first.suffix || !own || (function[length] && !tma) ||
+        (code->tma && !tma))
+      continue;
+    code->registers = registers;
+    code->static_shared = shared;
+    code->tma = tma;
+  }
+}
+
 static int compile_all(const cy_machine *m, shard *s, bool only_ptx, cy_cuda_image *images, int *out_n,
                        char **out_error) {
-  cy_nvrtc_check check = {may_use_stack, wants_matrix, s};
+  cy_nvrtc_check check = {may_use_stack, wants_matrix, s, note_resources};
   jobs all = {.nvrtc = cy_nvrtc_open(out_error), .check = &check};
   int rc = all.nvrtc ? list_jobs(m->state, s, only_ptx, &all, out_error) : -1;
   if (rc == 0) {
@@ -352,7 +369,7 @@ static void describe_kernels(shard *s, const char *symbol) {
 
 static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code_kind kind, const char *path,
                 char **out_error) {
-  shard s = {plans, n};
+  shard s = {plans, n, ((const cy_cuda_machine *)m->state)->arch[0]};
   cy_cuda_image images[18] = {{.bytes = NULL}};
   char symbol[128];
   int nimages = 0, rc = 0;
@@ -428,6 +445,7 @@ const cy_target cy_target_cuda = {
     .few_rows = CY_CUDA_FEW_ROWS,
     .half_factors = half_factors,
     .peak = peak,
+    .occupancy = cy_cuda_occupancy,
     .specs = SPECS,
     .match = match,
     .release = release,

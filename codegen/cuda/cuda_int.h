@@ -54,7 +54,8 @@ typedef struct cy_cuda_form {
   int least_arch;        /* TILES: older ones lack the instruction; 0: all have it */
   int stages;            /* TILES by matrix instructions: tiles in flight */
   bool warpgroups;       /* .. which sm_90a has for warpgroups: wgmma */
-  cy_dim tma_blocks;     /* TILES: of the kernel that stands beside for sm_90a (matrix_tma.c), 0: none does */
+  cy_dim tma_blocks; /* TILES: of the kernel that stands beside for sm_90a (matrix_tma.c), any number up to which do;
+                            0: there is no such kernel */
   int tma_n, tma_patch[3]; /* .. columns of its tiles; of convolutions: images, lines and columns of the output */
   cy_karg packed_arg;    /* TILES: where B lies packed, */
   int shares;            /* TILES: blocks that share k (split.c), 0: none do; */
@@ -74,8 +75,10 @@ typedef struct cy_cuda_arch {
 enum {
   CY_CUDA_FEW_ROWS = 4, /* of a product that reads the matrix once (gemv.c) */
   CY_CUDA_COMBINE_THREADS = 64,
-  CY_CUDA_TMA_THREADS = 288,
-  CY_CUDA_TMA_SHARED = 4 * (128 + 256) * 128,
+  CY_CUDA_TMA_THREADS = 384,
+  CY_CUDA_TMA_TILES = 4 * (128 + 256) * 128, /* bytes of shared memory for factors, */
+  CY_CUDA_TMA_PART = 64,                     /* .. and for so many columns of a tile's results */
+  CY_CUDA_TMA_SHARED = CY_CUDA_TMA_TILES + 128 * CY_CUDA_TMA_PART * 4,
   CY_CUDA_TMA_RANK = 5
 };
 
@@ -177,7 +180,7 @@ void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number)
 void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form);
 /* The same where lanes are a copy that crosses axes; false: they are none. */
 bool cy_cuda_vectorise_crossing(cy_kernel *k, cy_cuda_form *form);
-/* The same for the body of a contraction along `var`: `vector` elements, of 32 bytes together at most, of `most_stored`
+/* The same for the epilogue of a contraction along `var`: `vector` elements, of 32 bytes together at most, of `most_stored`
  * where they are stored; false: it cannot be. */
 bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector, int most_stored);
 /* i64 <name> = the offset where the variable is `at`. */
@@ -205,9 +208,11 @@ void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_form *form);
 /* ---- matrix_tma.c ---- */
 /* Does <symbol>_tma stand beside the kernel? Known once contractions are prepared. */
 bool cy_cuda_tma(cy_kernel *k, const cy_cuda_form *form);
-/* The tensor map of its first or (b) second factor. */
+/* The tensor map of its first or (b) second factor; of attention that of keys or values. */
 void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out);
 
+/* What a contraction does with its results: the body but for what attention does with scores. */
+const cy_stmt *cy_cu_epilogue(cy_kernel *k);
 /* How many blocks a kernel should have. */
 int cy_cu_wanted_blocks(const cy_machine *m);
 bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k);
@@ -243,6 +248,8 @@ typedef struct cy_nvrtc_check {
   /* Matrix instruction that it must have, or 0; may be NULL. */
   int (*wants_matrix)(void *ctx, const char *function, cy_cuda_arch arch);
   void *ctx;
+  /* Is told the registers of a thread and the static shared memory of a block of each function; may be NULL. */
+  void (*resources)(void *ctx, const char *function, cy_cuda_arch arch, int registers, int shared);
 } cy_nvrtc_check;
 /* Compiles the source: cubin (or PTX) in out->bytes, malloc'ed. 0, or -1 with a malloc'ed text; *out_error must be NULL
  * before. */
@@ -286,6 +293,9 @@ typedef void cy_cubin_visitor(void *ctx, const char *function, const char *code,
 int cy_cubin_visit(const char *bytes, size_t size, cy_cubin_visitor *visit, void *ctx);
 /* Adds how often each opcode occurs. */
 void cy_cubin_count(const char *code, uint64_t bytes, unsigned counts[CY_CUDA_OPCODES]);
+
+/* ---- occupancy.c ---- */
+bool cy_cuda_occupancy(const cy_machine *m, const cy_kernel_plan *plan, const int64_t *syms, char *text, size_t size);
 
 /* ---- cuda.c ---- */
 /* prelude.S: in front of all kernels; behind it in front of those with matrix instructions */

@@ -1,9 +1,11 @@
 /* matrix_tma.c - sm_90a: products of f16, bf16 and 8-bit integers whose tiles the tensor memory accelerator brings.
  *
- * Beside the kernel of matrix.c stands <symbol>_tma, in the images of sm_90a alone: a tile of 128 rows and form->tma_n
- * columns of results, two warpgroups of 64 rows each that multiply, and a warp of which one thread orders the tiles of
- * both factors, STAGES of them ahead. `full` and `empty` barriers tell when a stage has arrived and when all warps are done with it. The
- * runtime makes the tensor maps from a cyrt_cuda_box each (cuda_tensor.c) and takes the other kernel when a pointer
+ * Beside the kernel of matrix.c stands <symbol>_tma, in the images of sm_90a alone: tiles of 128 rows and form->tma_n
+ * columns of results, two warpgroups of 64 rows each that multiply, and a third one, of which one thread orders the tiles of
+ * both factors and which leaves most of its registers to the others, STAGES of them ahead. `full` and `empty` barriers tell when a stage has arrived and when all warps are
+ * done with it. There are at most as many blocks as multiprocessors; each goes through tiles of results, so that factors
+ * of the next tile come while one is stored, which every warp does on its own, through shared memory behind the stages:
+ * whichever warpgroup is ahead stores while the other one multiplies. The runtime makes the tensor maps from a cyrt_cuda_box each (cuda_tensor.c) and takes the other kernel when a pointer
  * or a stride is no multiple of 16 bytes.
  *
  * A factor lies in shared memory in its own direction: rows of 128 bytes of k, or, of halves, blocks of 64 m (n) with
@@ -13,7 +15,8 @@
  */
 #include "codegen/cuda/contract_int.h"
 
-enum { BM = CY_CU_TMA_M, BN = 256, CONSUMERS = 256, LEAST_TURNS = 2 };
+/* RASTER: rows of tiles in a strip, so that the tiles that a device has at a time make a square */
+enum { BM = CY_CU_TMA_M, BN = 256, CONSUMERS = 256, LEAST_TURNS = 2, RASTER = 16 };
 
 /* The tile moves fewest bytes for its products, so it is taken wherever there are enough of it; the fewer, smaller
  * tiles of other shapes are matrix.c's. */
@@ -44,6 +47,8 @@ static bool b_fits(cy_kernel *k, const cy_cuda_form *form) {
   const cy_contraction *c = cy_kernel_contraction(k);
   const cy_karg_info *args;
   cy_kernel_args(k, &args);
+  if (c->kind == CY_CONTRACT_ATTENTION)
+    return true;
   if (cy_cu_is_conv(c))
     return form->packed_k || cy_cu_taps(c) == 1;
   return form->packed_k || cy_dim_is(g, c->b_k, 1) || (!cy_dtype_is_byte(args[c->b].dtype) && cy_dim_is(g, c->b_n, 1));
@@ -55,6 +60,10 @@ void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
   const cy_karg_info *args;
+  if (c->kind == CY_CONTRACT_ATTENTION) {
+    cy_cu_attention_tma_tensor(k, b, out);
+    return;
+  }
   if (cy_cu_is_conv(c)) {
     cy_cu_conv_tma_tensor(k, form, b, out);
     return;
@@ -95,113 +104,175 @@ static const char sums_text[] =
     "  return sum;\n"
     "}\n\n";
 
-static const char kernel_text[] =
+/* Where tile number `tile` of a strip of RASTER rows of tiles is. */
+static const char place_text[] =
+    "      const int block = (int)(tile % ((i64)across * down)), z = (int)(tile / ((i64)across * down));\n"
+    "      const int strip = block / (RASTER * across) * RASTER, inside = block - strip * across;\n"
+    "      const int height = down - strip < RASTER ? down - strip : RASTER;\n"
+    "      const int row = strip + inside % height, n0 = inside / height * BN;\n"
+    "#if PATCHES\n"
+    "      const int x0 = row % left * TX, y0 = row / left % up * TY, z0 = row / left / up % OZ;\n"
+    "      const int i0 = row / left / up / OZ * TI;\n"
+    "#else\n"
+    "      const int m0 = row * BM;\n"
+    "#endif\n";
+
+static const char head_text[] =
     "  CY_DYNAMIC(memory);\n"
     "  CY_SHARED u64 full[STAGES], empty[STAGES];\n"
-    "  const int across = (N + BN - 1) / BN, block = (int)(CY_BLOCK % ((i64)across * down));\n"
-    "  const int z = (int)(CY_BLOCK / ((i64)across * down)), strip = block / (RASTER * across) * RASTER;\n"
-    "  const int height = down - strip < RASTER ? down - strip : RASTER, inside = block - strip * across;\n"
-    "  const int tile = strip + inside % height, n0 = inside / height * BN;\n"
-    "#if PATCHES\n"
-    "  const int x0 = tile % left * TX, y0 = tile / left % up * TY, z0 = tile / left / up % OZ;\n"
-    "  const int i0 = tile / left / up / OZ * TI;\n"
-    "#else\n"
-    "  const int m0 = tile * BM;\n"
-    "#endif\n"
-    "  const int share = 0;\n"
-    "  $T acc[BN / 2] CY_ALIGNED(8);\n"
     "#if ZEROS\n"
-    "  i32 sum_a = 0, sum_b = 0;\n"
+    "  CY_SHARED u64 met;\n"
+    "  CY_SHARED i32 all[BM + BN];\n"
     "#endif\n"
+    "  const int across = (N + BN - 1) / BN;\n"
+    "  const i64 tiles = (i64)across * down * Z;\n"
     "  if (CY_TID == 0) {\n"
     "    for (int s = 0; s < STAGES; s++) {\n"
     "      cy_barrier_init(&full[s], 1);\n"
     "      cy_barrier_init(&empty[s], CONSUMERS / 32);\n"
     "    }\n"
+    "#if ZEROS\n"
+    "    cy_barrier_init(&met, CONSUMERS / 32);\n"
+    "#endif\n"
     "    cy_barrier_publish();\n"
     "  }\n"
     "  CY_SYNC();\n"
     "  if (CY_TID >= CONSUMERS) {\n"
+    "    CY_REGISTERS(dec, 40);\n"
+    "    int step = 0; /* of all tiles of the block */\n"
     "    CY_UNROLL_BY(1)\n"
-    "    for (int t = 0; CY_TID == CONSUMERS && t < turns; t++) {\n"
-    "      unsigned char *const to_a = memory + t % STAGES * STAGE, *const to_b = to_a + BM * 128;\n"
-    "      u64 *const ready = &full[t % STAGES];\n"
-    "      if (t >= STAGES)\n"
-    "        cy_barrier_wait(&empty[t % STAGES], t / STAGES - 1);\n"
-    "      cy_barrier_expect(ready, STAGE);\n"
+    "    for (i64 tile = CY_BLOCK; CY_TID == CONSUMERS && tile < tiles; tile += CY_BLOCKS) {\n";
+
+static const char bring_text[] =
+    "      CY_UNROLL_BY(1)\n"
+    "      for (int t = 0; t < turns; t++, step++) {\n"
+    "        unsigned char *const to_a = memory + step % STAGES * STAGE, *const to_b = to_a + BM * 128;\n"
+    "        u64 *const ready = &full[step % STAGES];\n"
+    "        if (step >= STAGES)\n"
+    "          cy_barrier_wait(&empty[step % STAGES], step / STAGES - 1);\n"
+    "        cy_barrier_expect(ready, STAGE);\n"
     "#if PATCHES\n"
-    "      const int tap = t / deep, c = t % deep * BK;\n"
-    "      CY_TENSOR_LOAD_5(to_a, map_a, c, x0 * SX + tap % KX * DX - PX, y0 * SY + tap / KX % KY * DY - PY, z0 * SZ + "
-    "tap "
-    "/ KX / KY * DZ - PZ, i0, ready);\n"
-    "      CY_TENSOR_LOAD(1, to_b, map_b, c, tap, n0, ready);\n"
+    "        const int tap = t / deep, c = t % deep * BK;\n"
+    "        CY_TENSOR_LOAD_5(to_a, map_a, c, x0 * SX + tap % KX * DX - PX, y0 * SY + tap / KX % KY * DY - PY,\n"
+    "                         z0 * SZ + tap / KX / KY * DZ - PZ, i0, ready);\n"
+    "        CY_TENSOR_LOAD(1, to_b, map_b, c, tap, n0, ready);\n"
     "#else\n"
-    "      for (int i = 0; i < (A_TURNED ? BM / 64 : 1); i++)\n"
-    "        CY_TENSOR_LOAD(A_BATCHED, to_a + i * BK * 128, map_a, A_TURNED ? m0 + i * 64 : t * BK, A_TURNED ? t * BK "
-    ": "
-    "m0, z, ready);\n"
-    "      for (int i = 0; i < (B_TURNED ? BN / 64 : 1); i++)\n"
-    "        CY_TENSOR_LOAD(B_BATCHED, to_b + i * BK * 128, map_b, B_TURNED ? n0 + i * 64 : t * BK, B_TURNED ? t * BK "
-    ": "
-    "n0, z, ready);\n"
+    "        for (int i = 0; i < (A_TURNED ? BM / 64 : 1); i++)\n"
+    "          CY_TENSOR_LOAD(A_BATCHED, to_a + i * BK * 128, map_a, A_TURNED ? m0 + i * 64 : t * BK,\n"
+    "                         A_TURNED ? t * BK : m0, z, ready);\n"
+    "        for (int i = 0; i < (B_TURNED ? BN / 64 : 1); i++)\n"
+    "          CY_TENSOR_LOAD(B_BATCHED, to_b + i * BK * 128, map_b, B_TURNED ? n0 + i * 64 : t * BK,\n"
+    "                         B_TURNED ? t * BK : n0, z, ready);\n"
     "#endif\n"
+    "      }\n"
     "    }\n"
     "    CY_SYNC_WARP();\n"
     "  } else {\n"
-    "    CY_UNROLL\n"
-    "    for (int i = 0; i < BN / 2; i++)\n"
-    "      acc[i] = 0;\n"
+    "    CY_REGISTERS(inc, 232);\n"
+    "    const int share = 0, warp = CY_TID / 32, lane = CY_TID % 32;\n"
+    "    const u64 first_a = cy_matrix_at(memory + CY_TID / 128 * 64 * 128, 128, 1024, A_TURNED ? BK * 128 : 0);\n"
+    "    const u64 first_b = cy_matrix_at(memory + BM * 128, 128, 1024, B_TURNED ? BK * 128 : 0);\n"
+    "    $T *const own = ($T *)(memory + STAGES * STAGE) + warp * 16 * PART; /* 16 rows of a part of the columns */\n"
+    "    $T acc[BN / 2] CY_ALIGNED(8);\n"
+    "    int step = 0;\n"
+    "#if ZEROS\n"
+    "    int meeting = 0;\n"
+    "#endif\n"
     "    CY_UNROLL_BY(1)\n"
-    "    for (int t = 0; t < turns; t++) {\n"
-    "      const unsigned char *const tile = memory + t % STAGES * STAGE, *const b = tile + BM * 128;\n"
-    "      const unsigned char *const a = tile + CY_TID / 128 * 64 * 128;\n"
-    "      cy_barrier_wait(&full[t % STAGES], t / STAGES);\n"
-    "      cy_warpgroup_begin();\n"
-    "      CY_UNROLL\n"
-    "      for (int s = 0; s < 4; s++) { /* 32 bytes of each row */\n"
-    "        const u64 at_a = cy_matrix_at(a + s * (A_TURNED ? 16 * 128 : 32), 128, 1024, A_TURNED ? BK * 128 : 0);\n"
-    "        const u64 at_b = cy_matrix_at(b + s * (B_TURNED ? 16 * 128 : 32), 128, 1024, B_TURNED ? BK * 128 : 0);\n"
-    "        CY_WGMMA(WGMMA, A_TURNED, B_TURNED, acc, at_a, at_b);\n"
-    "      }\n"
-    "      cy_warpgroup_commit();\n"
+    "    for (i64 tile = CY_BLOCK; tile < tiles; tile += CY_BLOCKS) {\n";
+
+static const char multiply_text[] =
     "#if ZEROS\n"
+    "      i32 sum_a = 0, sum_b = 0;\n"
+    "#endif\n"
+    "      CY_UNROLL\n"
+    "      for (int i = 0; i < BN / 2; i++)\n"
+    "        acc[i] = 0;\n"
+    "      CY_UNROLL_BY(1)\n"
+    "      for (int t = 0; t < turns; t++, step++) {\n"
+    "        const int at = step % STAGES * (STAGE / 16);\n"
+    "        cy_barrier_wait(&full[step % STAGES], step / STAGES);\n"
+    "        cy_warpgroup_begin();\n"
+    "        CY_UNROLL\n"
+    "        for (int s = 0; s < 4; s++) /* 32 bytes of each row */\n"
+    "          CY_WGMMA(WGMMA, A_TURNED, B_TURNED, acc, first_a + (u64)(at + s * (A_TURNED ? 128 : 2)),\n"
+    "                   first_b + (u64)(at + s * (B_TURNED ? 128 : 2)));\n"
+    "        cy_warpgroup_commit();\n"
+    "#if ZEROS\n"
+    "        const unsigned char *const rows = memory + step % STAGES * STAGE;\n"
+    "        if (CY_TID < BM)\n"
+    "          sum_a = $S_tma_row(rows + CY_TID * 128, 1, sum_a);\n"
+    "        if (CY_TID < BN)\n"
+    "          sum_b = $S_tma_row(rows + (BM + CY_TID) * 128, 0, sum_b);\n"
+    "        CY_SYNC_WARP();\n"
+    "#endif\n"
+    "        cy_warpgroup_wait_previous();\n"
+    "        if (t > 0 && lane == 0)\n"
+    "          cy_barrier_arrive(&empty[(step - 1) % STAGES]);\n"
+    "      }\n"
+    "      cy_warpgroup_wait();\n"
+    "      if (lane == 0)\n"
+    "        cy_barrier_arrive(&empty[(step - 1) % STAGES]);\n"
+    "#if ZEROS\n"
+    "      const u32 za = (u32)(A_ZERO);\n"
     "      if (CY_TID < BM)\n"
-    "        sum_a = $S_tma_row(tile + CY_TID * 128, 1, sum_a);\n"
+    "        all[CY_TID] = sum_a;\n"
     "      if (CY_TID < BN)\n"
-    "        sum_b = $S_tma_row(b + CY_TID * 128, 0, sum_b);\n"
+    "        all[BM + CY_TID] = sum_b;\n"
     "      CY_SYNC_WARP();\n"
-    "#endif\n"
-    "      cy_warpgroup_wait_previous();\n"
-    "      if (t > 0 && CY_TID % 32 == 0)\n"
-    "        cy_barrier_arrive(&empty[(t - 1) % STAGES]);\n"
-    "    }\n"
-    "    cy_warpgroup_wait();\n"
-    "  }\n"
-    "  CY_SYNC();\n"
-    "  $T *const results = ($T *)memory;\n"
-    "#if ZEROS\n"
-    "  i32 *const all = (i32 *)results + BM * BN;\n"
-    "  const u32 za = (u32)(A_ZERO);\n"
-    "  if (CY_TID < BM)\n"
-    "    all[CY_TID] = sum_a;\n"
-    "  if (CY_TID < BN)\n"
-    "    all[BM + CY_TID] = sum_b;\n"
-    "  CY_SYNC();\n"
-    "#endif\n"
-    "  if (CY_TID < CONSUMERS)\n"
-    "    CY_UNROLL\n"
-    "    for (int i = 0; i < BN / 2; i += 2) {\n"
-    "      const int m = CY_TID / 32 * 16 + CY_TID % 32 / 4 + i % 4 * 4, n = i / 4 * 8 + CY_TID % 4 * 2;\n"
-    "#if ZEROS\n"
+    "      if (lane == 0)\n"
+    "        cy_barrier_arrive(&met);\n"
+    "      cy_barrier_wait(&met, meeting++);\n"
+    "#endif\n";
+
+/* Each warp on its own, while the other warpgroup multiplies and tiles of the next results come. */
+static const char results_text[] =
     "      CY_UNROLL\n"
-    "      for (int u = 0; u < 2; u++) {\n"
-    "        const u32 zb = n0 + n + u < N ? (u32)(B_ZERO(z, n0 + n + u)) : 0;\n"
-    "        acc[i + u] -= (i32)(za * (u32)all[BM + n + u] + zb * ((u32)all[m] - (u32)K * za));\n"
-    "      }\n"
+    "      for (int part = 0; part < BN / PART; part++) {\n"
+    "        CY_UNROLL\n"
+    "        for (int i = 0; i < PART / 2; i += 2) {\n"
+    "          const int m = lane / 4 + i % 4 * 4, n = i / 4 * 8 + lane % 4 * 2;\n"
+    "          $T *const two = &acc[part * (PART / 2) + i];\n"
+    "#if ZEROS\n"
+    "          CY_UNROLL\n"
+    "          for (int u = 0; u < 2; u++) {\n"
+    "            const int column = part * PART + n + u;\n"
+    "            const u32 zb = n0 + column < N ? (u32)(B_ZERO(z, n0 + column)) : 0;\n"
+    "            two[u] -= (i32)(za * (u32)all[BM + column] + zb * ((u32)all[warp * 16 + m] - (u32)K * za));\n"
+    "          }\n"
     "#endif\n"
-    "      cy_move8(&results[m * BN + (n ^ (m & 3) << 3)], &acc[i]);\n"
+    "          cy_move8(&own[STAGED(m, n)], two);\n"
+    "        }\n"
+    "        CY_SYNC_WARP();\n"
+    "        CY_UNROLL_BY(1)\n"
+    "        for (int q = lane * VECTOR; q < 16 * PART; q += 32 * VECTOR) {\n"
+    "          const int m = q / PART, n = n0 + part * PART + q % PART, to = ROW_OF(warp * 16 + m);\n"
+    "          $T sums[VECTOR] CY_ALIGNED(16);\n"
+    "#if VECTOR > 1\n"
+    "          CY_UNROLL\n"
+    "          for (int u = 0; u < VECTOR; u += 4)\n"
+    "            cy_move16(sums + u, (const cy_chunk *)own + STAGED(m, q % PART + u) / 4);\n"
+    "#else\n"
+    "          sums[0] = own[STAGED(m, q % PART)];\n"
+    "#endif\n"
+    "          if ((u32)to < (u32)M && n < N)\n"
+    "            $S_end($N, share, z, to, n, sums, M, N);\n"
+    "        }\n"
+    "        CY_SYNC_WARP();\n"
+    "      }\n"
+    "#if ZEROS\n"
+    "      if (lane == 0)\n"
+    "        cy_barrier_arrive(&met); /* the sums may be overwritten */\n"
+    "      cy_barrier_wait(&met, meeting++);\n"
+    "#endif\n"
     "    }\n"
-    "  CY_SYNC();\n";
+    "  }\n";
+
+static void print_body(cy_cu_contract *q) {
+  const char *const text[] = {head_text, place_text, bring_text, place_text, multiply_text, results_text};
+  for (size_t i = 0; i < sizeof text / sizeof *text; i++)
+    cy_cu_contract_text(q, text[i]);
+}
 
 void cy_cu_tma_print(cy_cu_contract *q) {
   cy_cu *p = q->p;
@@ -210,11 +281,12 @@ void cy_cu_tma_print(cy_cu_contract *q) {
     return;
   cy_cuda_tma_tensor(p->k, p->form, false, &a);
   cy_cuda_tma_tensor(p->k, p->form, true, &b);
-  bool conv = cy_cu_is_conv(q->c), zeros = q->c->has_a_zero || q->c->has_b_zero;
+  bool conv = cy_cu_is_conv(q->c), batched = !conv && q->c->nbatch, zeros = q->c->has_a_zero || q->c->has_b_zero;
   fprintf(p->out, "#if CY_WARPGROUPS\n#define ZEROS %d\n", zeros);
   fprintf(p->out, "#define WGMMA cy_wgmma_%s%s_%d\n#define PATCHES %d\n#define ROW_OF(m) ", cy_dtype_of(a.type)->name,
           cy_dtype_is_byte(a.type) ? cy_dtype_of(b.type)->name : "", p->form->tma_n, conv);
   cy_cu_contract_text(q, conv ? "$S_row_of($N, x0, y0, z0, i0, m)\n" : "(m0 + (m))\n");
+  fputs(CY_CU_STAGED, p->out);
   if (conv)
     cy_cu_conv_tma_functions(q);
   if (zeros) {
@@ -224,9 +296,9 @@ void cy_cu_tma_print(cy_cu_contract *q) {
   fprintf(p->out, "CY_KERNEL(%d) ", CY_CUDA_TMA_THREADS);
   cy_cu_function_open(q, "$S_tma($P, CY_MAP map_a, CY_MAP map_b) {\n");
   int stage = (BM + p->form->tma_n) * CY_CU_TMA_ROW_BYTES;
-  cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, STAGES = %d, STAGE = %d, CONSUMERS = %d, NT = %d, RASTER = 8 };", BM,
-             p->form->tma_n, cy_cu_tma_depth(a.type), CY_CUDA_TMA_SHARED / stage, stage, CONSUMERS,
-             CY_CUDA_TMA_THREADS);
+  cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, STAGES = %d, STAGE = %d, CONSUMERS = %d, RASTER = %d, PART = %d };",
+             BM, p->form->tma_n, cy_cu_tma_depth(a.type), CY_CUDA_TMA_TILES / stage, stage, CONSUMERS, RASTER,
+             CY_CUDA_TMA_PART);
   cy_cu_line(p, "enum { A_TURNED = %d, B_TURNED = %d, A_BATCHED = %d, B_BATCHED = %d };", a.turned, b.turned,
              a.rank == 3, b.rank == 3);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q->m, q->n, q->k);
@@ -234,10 +306,11 @@ void cy_cu_tma_print(cy_cu_contract *q) {
     cy_cu_conv_tma_places(q);
   else
     cy_cu_line(p, "const int down = (M + BM - 1) / BM, turns = (K + BK - 1) / BK;");
-  cy_cu_contract_text(q, kernel_text);
-  cy_cu_split_results(q);
+  cy_cu_line(p, "const int Z = %s;", batched ? cy_cu_dim(p, q->c->batch[0]) : "1");
+  print_body(q);
   cy_cu_function_close(q);
-  fputs("#undef WGMMA\n#undef PATCHES\n#undef ROW_OF\n#undef ZEROS\n#undef ADD_A\n#undef ADD_B\n#undef A_ZERO\n"
+  fputs("#undef WGMMA\n#undef PATCHES\n#undef ROW_OF\n#undef STAGED\n#undef ZEROS\n#undef ADD_A\n#undef ADD_B\n#undef "
+        "A_ZERO\n"
         "#undef B_ZERO\n#endif\n\n",
         p->out);
 }

@@ -231,6 +231,20 @@ static char *find_fault(const char *log, bool (*may_use_stack)(void *ctx, const 
   return NULL;
 }
 
+/* "Used 168 registers, used 1 barriers, 1024 bytes smem" */
+static void tell_resources(const char *log, cy_cuda_arch arch, const cy_nvrtc_check *check) {
+  static const char mark[] = ": Used ";
+  char function[160], line[200];
+  for (const char *p = log; (p = strstr(p, mark)); p++) {
+    snprintf(line, sizeof line, "%.*s", (int)strcspn(p, "\n"), p);
+    char *shared = strstr(line, " bytes smem");
+    while (shared && shared > line && shared[-1] != ' ')
+      shared--;
+    check->resources(check->ctx, function_before(log, p, function), arch, atoi(p + sizeof mark - 1),
+                     shared ? atoi(shared) : 0);
+  }
+}
+
 static char *read_log(cy_nvrtc *n, program p) {
   size_t size = 0;
   if (n->log_size(p, &size))
@@ -306,6 +320,8 @@ int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool pt
     *out_error = find_fault(log, check->may_use_stack, check->ctx);
   if (!rc && !*out_error)
     out->bytes = ptx ? take(p, n->ptx_size, n->ptx, &out->size) : take(p, n->cubin_size, n->cubin, &out->size);
+  if (out->bytes && !ptx && check->resources)
+    tell_resources(log, arch, check);
   search s = {check, arch, NULL};
   if (out->bytes && !ptx && check->wants_matrix)
     cy_cubin_visit(out->bytes, out->size, visit, &s);

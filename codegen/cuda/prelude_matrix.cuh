@@ -218,6 +218,8 @@ CY_INLINE void cy_keep_words(u32 *d, int n) {
 }
 /* What this thread wrote to shared memory becomes visible to wgmma. */
 CY_INLINE void cy_publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+/* The warpgroup gives registers up (dec) or takes what others gave up (inc): n for each of its threads from here on. */
+#define CY_REGISTERS(how, n) asm volatile("setmaxnreg." #how ".sync.aligned.u32 " #n ";")
 /* The first so many registers of an instruction as text, and what they hold: c is "+f" or "+r". */
 #define CY_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define CY_NAMES_32 CY_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"

@@ -117,7 +117,7 @@ static bool try_vector(study *s, cy_cuda_form *form, const cy_stmt *body, int ve
 bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, cy_var var, int vector, int most_stored) {
   study s;
   begin(&s, k, var, 2 * VECTOR_BYTES, most_stored);
-  return try_vector(&s, form, cy_kernel_body(k), vector);
+  return try_vector(&s, form, cy_cu_epilogue(k), vector);
 }
 
 void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form) {

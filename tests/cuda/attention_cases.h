@@ -16,7 +16,8 @@ enum {
   TURNED = 128,
   SYMBOLIC = 256,
   TF32 = 512,
-  FILLED = 1024 /* a block or two fill the device: they have many rows */
+  FILLED = 1024, /* a block or two fill the device: they have many rows */
+  HOPPER = 2048  /* .. which is of sm_90a */
 };
 
 typedef struct attention_row {
@@ -121,7 +122,7 @@ static void add_attention(const attention_row *r) {
   bool symbolic = r->what & SYMBOLIC;
   q->machine.tf32 = r->what & TF32;
   if (r->what & FILLED)
-    q->machine.state = r->columns > 64 ? &one_block_90a : &one_block;
+    q->machine.state = r->columns > 64 || r->what & HOPPER ? &one_block_90a : &one_block;
   q->syms = calloc(64, sizeof *q->syms);
   c->kind = CY_CONTRACT_ATTENTION;
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, r->type, 0);
@@ -193,6 +194,10 @@ static void add_attentions(void) {
       {CY_F16, 1, 2, 1, 200, 130, 64, 64, FILLED, 0, 0},
       {CY_BF16, 1, 2, 2, 150, 210, 64, 64, CAUSAL | TOKENS | FILLED, 0, 60},
       {CY_F16, 1, 1, 1, 140, 200, 128, 128, CAUSAL | FILLED, 50, 60},
+      /* more tiles of keys and of rows than stages and blocks; by tensor maps */
+      {CY_F16, 1, 2, 1, 140, 390, 64, 64, FILLED | HOPPER, 0, 0},
+      {CY_BF16, 1, 2, 2, 70, 200, 64, 64, CAUSAL | TOKENS | FILLED | HOPPER | SYMBOLIC, 0, 130},
+      {CY_F16, 1, 1, 1, 130, 270, 128, 128, CAUSAL | TOKENS | FILLED, 0, 140},
       /* blocks that share the keys; the last ones have none */
       {CY_F16, 1, 4, 2, 1, 700, 64, 64, CAUSAL, 0, 650},
       {CY_F16, 2, 1, 1, 20, 1100, 40, 24, MASK, 0, 0},

@@ -122,6 +122,12 @@ static void case_tensor(const kernel_case *c, bool b, cy_cuda_tensor *t, uint64_
         i + 1 < t->rank ? (uint64_t)(cy_dim_eval(g, t->stride[i], c->syms) * cy_dtype_of(t->type)->bits / 8) : 0;
 }
 
+/* How many blocks the kernel by tensor maps has: as many as there are tiles, or fewer, which go on to further tiles. */
+static int64_t case_tensor_blocks(const kernel_case *c, int turn) {
+  int64_t all = cy_dim_eval(g, c->form->tma_blocks, c->syms), few = (c - cases + turn) % 3 + 1;
+  return few < all ? few : all;
+}
+
 /* What the kernel writes is as it was before it ran. */
 static void forget_results(const kernel_case *c, case_memory *m) {
   const cy_karg_info *args;

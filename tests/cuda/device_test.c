@@ -61,7 +61,7 @@ static char *source_for(int arch) {
 
 static bool compile_image(cy_nvrtc *nvrtc, cy_cuda_arch arch, cy_cuda_image *out) {
   char *error = NULL, *text = source_for(arch.number);
-  cy_nvrtc_check check = {stack_allowed, NULL, NULL};
+  cy_nvrtc_check check = {stack_allowed, NULL, NULL, NULL};
   if (cy_nvrtc_compile(nvrtc, text, arch, false, &check, out, &error))
     fprintf(stderr, "sm_%d: %s\n", arch.number, error);
   free(text);
@@ -189,7 +189,8 @@ static bool launch_kernel(const char *symbol, const char *suffix, int threads, i
               name);
 }
 
-static bool launch_tensors(const kernel_case *c, const char *symbol, const uint64_t *slots, int n, void **params) {
+static bool launch_tensors(const kernel_case *c, const char *symbol, int turn, const uint64_t *slots, int n,
+                           void **params) {
   static uint64_t maps[2][16] __attribute__((aligned(64)));
   bool ok = true;
   for (int b = 0; b < 2 && ok; b++) {
@@ -210,8 +211,8 @@ static bool launch_tensors(const kernel_case *c, const char *symbol, const uint6
               "cuTensorMapEncodeTiled");
     params[n + b] = maps[b];
   }
-  return ok && launch_kernel(symbol, "_tma", CY_CUDA_TMA_THREADS, cy_dim_eval(g, c->form->tma_blocks, c->syms),
-                             CY_CUDA_TMA_SHARED, params);
+  return ok &&
+         launch_kernel(symbol, "_tma", CY_CUDA_TMA_THREADS, case_tensor_blocks(c, turn), CY_CUDA_TMA_SHARED, params);
 }
 
 /* A case_launch: arguments go to the device and back. */
@@ -221,7 +222,6 @@ static bool launch_on_device(const kernel_case *c, const char *symbol, int turn,
   uint64_t slots[48];
   int n = 0;
   bool ok = true;
-  (void)turn;
   for (; n < memory->n; n++) {
     slots[n] = 0;
     ok = ok && said(driver.mem_alloc(&slots[n], memory->bytes[n] + 1), "cuMemAlloc") &&
@@ -232,7 +232,7 @@ static bool launch_on_device(const kernel_case *c, const char *symbol, int turn,
   for (int i = 0; i < n + nsizes; i++)
     params[i] = &slots[i];
   if (tensors)
-    ok = ok && launch_tensors(c, symbol, slots, n + nsizes, params);
+    ok = ok && launch_tensors(c, symbol, turn, slots, n + nsizes, params);
   else
     ok = ok && launch_kernel(symbol, "", c->form->threads, blocks, c->form->shared_bytes, params);
   if (ok && c->form->shares)

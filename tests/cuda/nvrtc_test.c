@@ -171,8 +171,8 @@ static const struct {
   attention_row attention;
   int most[LARGE_COLUMNS];
 } large_attentions[] = {
-    {{CY_F16, 8, 16, 1, 2048, 2048, 64, 64, 0, 0, 0}, {780, 640, 12850, 0}},
-    {{CY_BF16, 8, 16, 4, 2048, 2048, 128, 128, CAUSAL | TOKENS, 0, 0}, {820, 680, 8100, 0}},
+    {{CY_F16, 8, 16, 1, 2048, 2048, 64, 64, 0, 0, 0}, {780, 640, 12850, 17000}},
+    {{CY_BF16, 8, 16, 4, 2048, 2048, 128, 128, CAUSAL | TOKENS, 0, 0}, {820, 680, 8100, 10400}},
     {{CY_F32, 8, 16, 1, 2048, 2048, 64, 64, 0, 0, 0}, {490, 335, 500, 0}},
 };
 enum {
@@ -290,7 +290,7 @@ static void compile_for(const char *what, const target_arch *t, compiled *out) {
   const share *part = share_of(t, what);
   FILE *f = open_memstream(&text, &size);
   cy_cuda_image image;
-  cy_nvrtc_check check = {stack_allowed, wants_matrix, (void *)what};
+  cy_nvrtc_check check = {stack_allowed, wants_matrix, (void *)what, NULL};
   out->all.arch = t->arch.number;
   fprintf(f, "%s%s", cy_cuda_prelude, strchr("mciap", *what) ? cy_cuda_prelude_matrix : "");
   for (int i = 0; i < ncases; i++)
@@ -450,7 +450,7 @@ static void test_missing_matrix(void) {
   cy_cuda_image image;
   char *error = NULL, text[100];
   int wanted = CY_CUDA_HMMA;
-  cy_nvrtc_check check = {stack_allowed, all_wanted, &wanted};
+  cy_nvrtc_check check = {stack_allowed, all_wanted, &wanted, NULL};
   if (!nvrtc)
     CHECK_SKIP(missing);
   snprintf(text, sizeof text, "extern \"C\" __global__ void none(int *p) { *p = 3; }");
@@ -488,7 +488,7 @@ static void test_stack(void) {
       "    x[i] = a[127 - i] * x[i + 999];\n}\n";
   cy_cuda_image image;
   char *error = NULL;
-  cy_nvrtc_check none = {stack_allowed, NULL, NULL}, some = {stacked_allowed, NULL, NULL};
+  cy_nvrtc_check none = {stack_allowed, NULL, NULL, NULL}, some = {stacked_allowed, NULL, NULL, NULL};
   if (!nvrtc)
     CHECK_SKIP(missing);
   CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, stacked, (cy_cuda_arch){80, 0}, false, &none, &image, &error), -1);
@@ -503,11 +503,60 @@ static void test_stack(void) {
   free(error);
 }
 
+typedef struct resources {
+  int registers, shared, functions;
+} resources;
+static void note(void *ctx, const char *function, cy_cuda_arch arch, int registers, int shared) {
+  resources *r = ctx;
+  CHECK(arch.number == 90 && (!strcmp(function, "many") || !strcmp(function, "few")));
+  if (!strcmp(function, "many"))
+    *r = (resources){registers, shared, r->functions};
+  r->functions++;
+}
+
+/* What the compiler says of each kernel is told, and what --explain makes of that. */
+static void test_occupancy(void) {
+  static const char source[] =
+      "extern \"C\" __global__ void few(int *p) { *p = 3; }\n"
+      "extern \"C\" __global__ void many(float *x) {\n  __shared__ float s[320];\n  float a[64];\n#pragma unroll\n"
+      "  for (int i = 0; i < 64; i++)\n    a[i] = x[i * 7];\n  s[threadIdx.x] = a[0];\n  __syncthreads();\n"
+      "#pragma unroll\n  for (int i = 0; i < 64; i++)\n    x[i] = a[63 - i] * s[i];\n}\n";
+  cy_cuda_machine archs_90a = {.arch = {{90, 'a'}}, .narch = 1}, archs_80 = {.arch = {{80, 0}}, .narch = 1};
+  cy_machine machine = {.state = &archs_90a};
+  cy_cuda_form form = {.threads = 256, .shared_bytes = 64 << 10, .blocks = cy_dim_const(g, 528)};
+  cy_kernel_plan plan = {.kernel = cases[0].k, .form = &form};
+  resources told = {0, 0, 0};
+  cy_nvrtc_check check = {stack_allowed, NULL, &told, note};
+  cy_cuda_image image;
+  char *error = NULL, text[200];
+  CHECK(!cy_cuda_occupancy(&machine, &plan, NULL, text, sizeof text));
+  plan.code.registers = 128;
+  plan.code.static_shared = 512;
+  CHECK(cy_cuda_occupancy(&machine, &plan, NULL, text, sizeof text));
+  CHECK_STR_EQ(text, "128 registers, 64.5 KB shared, 2 blocks of 256 threads per multiprocessor; 528 blocks, 2.0 waves "
+                     "of 264");
+  plan.code.registers = 129; /* three warps for each quarter of the registers */
+  CHECK(cy_cuda_occupancy(&machine, &plan, NULL, text, sizeof text));
+  CHECK_STR_HAS(text, " 1 block of 256 threads per multiprocessor; 528 blocks, 4.0 waves of 132");
+  machine.state = &archs_80;
+  plan.code.registers = 64;
+  form.shared_bytes = 81 << 10;
+  CHECK(cy_cuda_occupancy(&machine, &plan, NULL, text, sizeof text));
+  CHECK_STR_HAS(text, " 1 block of 256 threads per multiprocessor; 528 blocks, 4.9 waves of 108");
+  if (!nvrtc)
+    CHECK_SKIP(missing);
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, source, (cy_cuda_arch){90, 'a'}, false, &check, &image, &error), 0);
+  free(image.bytes);
+  CHECK_INT_EQ(told.functions, 2);
+  CHECK_INT_EQ(told.shared, 1280);
+  CHECK(told.registers > 64 && told.registers < 128);
+}
+
 /* Equal source, equal bytes. */
 static void test_reproducible(void) {
   cy_cuda_image a, b;
   char *error = NULL;
-  cy_nvrtc_check check = {stack_allowed, NULL, NULL};
+  cy_nvrtc_check check = {stack_allowed, NULL, NULL, NULL};
   if (!nvrtc)
     CHECK_SKIP(missing);
   CHECK_REQUIRE(!cy_nvrtc_compile(nvrtc, cy_cuda_prelude, (cy_cuda_arch){80, 0}, true, &check, &a, &error));
@@ -520,7 +569,7 @@ static void test_reproducible(void) {
 static void test_refusal(void) {
   cy_cuda_image image;
   char *error = NULL;
-  cy_nvrtc_check check = {stack_allowed, NULL, NULL};
+  cy_nvrtc_check check = {stack_allowed, NULL, NULL, NULL};
   if (!nvrtc)
     CHECK_SKIP(missing);
   CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, cy_cuda_prelude, (cy_cuda_arch){70, 0}, false, &check, &image, &error), -1);
@@ -538,6 +587,7 @@ static const check_test tests[] = {
     {"large products", test_loops_of_products},
     {"missing matrix", test_missing_matrix},
     {"stack", test_stack},
+    {"occupancy", test_occupancy},
     {"reproducible", test_reproducible},
     {"refusal", test_refusal},
 };

@@ -34,6 +34,11 @@ def barrier(c, m, x):
     return 'shim_wait(SHIM_BLOCK);'
 
 
+@op(r'setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32')
+def registers(c, m, x):
+    return ';'
+
+
 @op(r'membar\.(?:gl|cta|sys)')
 @op(r'fence\.(?:sc|acq_rel)\.(?:gpu|cta|sys)')
 def fence(c, m, x):

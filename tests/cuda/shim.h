@@ -182,6 +182,7 @@ void shim_wgmma_held(int columns, f32 (*value)(u32, int), f32 *d, const u32 *a, 
 CY_INLINE void cy_warpgroup_begin(void) {}
 CY_INLINE void cy_keep(f32 *d, int n) { (void)d, (void)n; }
 CY_INLINE void cy_keep_words(u32 *d, int n) { (void)d, (void)n; }
+#define CY_REGISTERS(how, n) (void)0
 #define CY_WGMMA(name, turn_a, turn_b, d, a, b) name(turn_a, turn_b, d, a, b)
 #define cy_wgmma_f16_32(...) shim_wgmma(32, shim_f16, __VA_ARGS__)
 #define cy_wgmma_f16_64(...) shim_wgmma(64, shim_f16, __VA_ARGS__)

@@ -215,6 +215,7 @@ void cy_warpgroup_commit(void) {
   shim_queue *q = shim_my_queue();
   q->previous = q->committed;
   q->committed = q->nproducts;
+  CY_SYNC_WARP(); /* no thread goes on before all of the warp have come */
 }
 
 /* `size` bytes of a factor that hold element (row, k): addresses as PTX has them for swizzled rows, k or rows
@@ -238,8 +239,9 @@ static shim_product *shim_order(int columns, void *d, u64 a, u64 b) {
   shim_product *p = &q->product[q->nproducts++];
   *p = (shim_product){.d = d, .a = a, .b = b, .columns = columns};
   memcpy(p->was, d, (size_t)columns / 2 * sizeof *p->was);
-  if (q->nproducts > 1)
-    return p; /* goes on from what the one before leaves */
+  for (const shim_product *before = q->product; before < p; before++)
+    if (before->d == p->d)
+      return p; /* goes on from what that one leaves */
   for (int i = 0; i < columns / 2; i++)
     p->d[i] = 0xffbadbad;
   return p;
@@ -306,12 +308,16 @@ static void shim_product_add(const shim_product *p, int row, int column, u32 *su
 static void shim_finish(int n) {
   shim_queue *q = shim_my_queue();
   int lane = CY_TID % 32, warp = CY_TID / 32 % 4;
-  size_t bytes = n ? (size_t)q->product[0].columns / 2 * sizeof(u32) : 0;
-  u32 sum[128];
-  memcpy(sum, q->product[0].was, bytes);
-  for (const shim_product *p = q->product; p < q->product + n; p++)
+  for (const shim_product *p = q->product; p < q->product + n; p++) {
+    size_t bytes = (size_t)p->columns / 2 * sizeof(u32);
+    shim_product *next = q->product + (p - q->product) + 1;
+    u32 sum[128];
+    memcpy(sum, p->was, bytes);
     shim_product_add(p, warp * 16 + lane / 4, lane % 4 * 2, sum);
-  memcpy(n < q->nproducts ? q->product[n].was : q->product[0].d, sum, bytes);
+    while (next < q->product + q->nproducts && next->d != p->d)
+      next++;
+    memcpy(next < q->product + q->nproducts ? next->was : p->d, sum, bytes);
+  }
   memmove(q->product, q->product + n, (size_t)(q->nproducts - n) * sizeof *q->product);
   q->nproducts -= n;
   q->committed -= n;

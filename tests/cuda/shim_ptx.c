@@ -132,35 +132,58 @@ void ptx_mma_s32(int rows, int words, u32 *d, const u32 *a, const u32 *b, ptx_el
 
 /* ---- products of warpgroups ---- */
 
-enum { KEPT = 16 };
+enum { KEPT = 16, SETS = 2 };
+/* A thread's products: of each set of registers that they add to, the sums, what marks the registers until they are waited
+ * for, how many are under way, how many of those in groups, and in which group the last one is. */
 static struct products {
-  u32 sum[128], tag, kept[KEPT][4];
-  int under_way, committed, nkept;
+  struct set {
+    u32 sum[128], tag;
+    int under_way, committed, group;
+  } set[SETS];
+  u32 kept[KEPT][4];
+  int nkept, groups, nset; /* nset: of the product that begins */
   b1 fenced;
 } products[SHIM_THREADS];
 static b1 published;
 
+static u32 mark_of(const struct products *p, const struct set *s, int i) {
+  return (s->tag << 4) + (u32)(s - p->set) * 128 + (u32)i;
+}
+
 u32 *ptx_wgmma_begin(int n, const u32 *d, b1 add, u32 tag) {
   struct products *p = &products[CY_TID];
+  struct set *free = NULL;
   int marks = 0;
-  for (int i = 0; i < n; i++)
-    marks += p->under_way && d[i] == (p->tag << 4) + (u32)i;
   if (!p->fenced)
     ptx_fault("wgmma without a fence", 0);
-  if (marks == n && add)
-    return p->sum; /* goes on from the product before */
-  if (p->under_way)
-    ptx_fault("wgmma into other registers while one is under way", (u64)marks);
-  p->tag = tag;
+  for (struct set *s = p->set; s < p->set + SETS; s++) {
+    int own = 0;
+    for (int i = 0; i < n; i++)
+      own += s->under_way && d[i] == mark_of(p, s, i);
+    if (own == n && add) {
+      p->nset = (int)(s - p->set);
+      return s->sum; /* goes on from the product before */
+    }
+    marks += own;
+    free = s->under_way ? free : s;
+  }
+  if (marks || !free) {
+    ptx_fault("wgmma into some registers of another one that is under way", (u64)marks);
+    free = p->set;
+  }
+  p->nset = (int)(free - p->set);
+  free->tag = tag;
   for (int i = 0; i < n; i++)
-    p->sum[i] = add ? d[i] : 0;
-  return p->sum;
+    free->sum[i] = add ? d[i] : 0;
+  return free->sum;
 }
 void ptx_wgmma_end(u32 *d, int n) {
   struct products *p = &products[CY_TID];
+  struct set *s = &p->set[p->nset];
   for (int i = 0; i < n; i++)
-    d[i] = (p->tag << 4) + (u32)i;
-  p->under_way++;
+    d[i] = mark_of(p, s, i);
+  s->under_way++;
+  s->group = p->groups;
 }
 const u32 *ptx_wgmma_kept(const u32 *a) {
   struct products *p = &products[CY_TID];
@@ -170,25 +193,29 @@ void ptx_wgmma_fence(void) { products[CY_TID].fenced = 1; }
 void ptx_wgmma_commit(void) {
   struct products *p = &products[CY_TID];
   p->fenced = 0;
+  p->groups++;
   cy_warpgroup_commit();
-  p->committed = p->under_way;
+  for (struct set *s = p->set; s < p->set + SETS; s++)
+    s->committed = s->under_way;
 }
 /* For all but the last group (but: 1) or for all of them. */
 void ptx_wgmma_wait(int but, u32 *held, int nheld) {
   struct products *p = &products[CY_TID];
   if (but > 1)
     ptx_fault("wait for all but groups", (u64)but);
-  if (but) {
+  if (but)
     cy_warpgroup_wait_previous();
-    return;
+  else
+    cy_warpgroup_wait();
+  for (struct set *s = p->set; s < p->set + SETS; s++) {
+    /* what was not committed, or is in the last group, is not waited for */
+    if (!s->under_way || s->committed < s->under_way || (but && s->group == p->groups - 1))
+      continue;
+    s->under_way = s->committed = 0;
+    for (int i = 0; i < nheld; i++)
+      if (held[i] - mark_of(p, s, 0) < 128)
+        held[i] = s->sum[held[i] - mark_of(p, s, 0)];
   }
-  cy_warpgroup_wait();
-  if (p->committed < p->under_way) /* what was not committed is not waited for */
-    return;
-  p->under_way = p->committed = 0;
-  for (int i = 0; i < nheld; i++)
-    if (held[i] - (p->tag << 4) < 128)
-      held[i] = p->sum[held[i] - (p->tag << 4)];
 }
 
 /* ---- barriers in shared memory, launches ---- */

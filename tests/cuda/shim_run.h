@@ -83,8 +83,7 @@ static bool launch_tensors(const kernel_case *c, const char *symbol, case_memory
       return false;
     }
   }
-  return shim_launch(name, CY_CUDA_TMA_THREADS, cy_dim_eval(g, c->form->tma_blocks, c->syms), CY_CUDA_TMA_SHARED, slots,
-                     n + 2);
+  return shim_launch(name, CY_CUDA_TMA_THREADS, case_tensor_blocks(c, how.schedule), CY_CUDA_TMA_SHARED, slots, n + 2);
 }
 
 /* A case_launch. */

@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { SHIM_BARRIERS = 16, SHIM_TENSORS = 64 };
+enum { SHIM_BARRIERS = 32, SHIM_TENSORS = 64 };
 static struct shim_barrier {
   const u64 *at;
   int arrivals, left, phase;

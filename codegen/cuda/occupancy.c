@@ -1,0 +1,58 @@
+/* occupancy.c - for --explain: how much of a device a compiled kernel takes, and so how many of its blocks run at a time.
+ *
+ * In: registers and shared memory as the compiler tells them, and the launch. Out: a line like
+ *
+ *   128 registers, 96.0 KB shared, 2 blocks of 256 threads per multiprocessor; 512 blocks, 1.9 waves of 264
+ *
+ * for the data-sheet device of the first architecture: what a first run on one can be compared with.
+ */
+#include "codegen/cuda/cuda_int.h"
+
+#include <stdio.h>
+
+enum {
+  REGISTERS = 65536 / 4, /* of a quarter of a multiprocessor; a warp takes them by 256 */
+  REGISTER_UNIT = 8,
+  SHARED_UNIT = 128,
+  RESERVED = 1024 /* of a block's shared memory, by the system, since sm_80 */
+};
+
+/* Of a multiprocessor: KB of shared memory, threads, blocks; multiprocessors of the data sheet's device. */
+static const struct {
+  int arch, shared, threads, blocks, count;
+} limits[] = {
+    {75, 64, 1024, 16, 40},   {80, 164, 2048, 32, 108},  {86, 100, 1536, 16, 72},   {89, 100, 1536, 24, 58},
+    {90, 228, 2048, 32, 132}, {100, 228, 2048, 32, 148}, {120, 100, 1536, 24, 170},
+};
+
+static int least(int a, int b) { return a < b ? a : b; }
+
+/* Blocks that a multiprocessor has at a time. */
+static int resident(size_t row, int registers, int shared, int threads) {
+  int warps = (threads + 31) / 32, per_warp = (int)cy_round_up(registers, REGISTER_UNIT) * 32;
+  int taken = (int)cy_round_up(shared + (limits[row].arch >= 80 ? RESERVED : 0), SHARED_UNIT);
+  int by_registers = registers ? REGISTERS / per_warp * 4 / warps : limits[row].blocks;
+  int by_shared = taken ? limits[row].shared * 1024 / taken : limits[row].blocks;
+  return least(least(by_registers, by_shared), least(limits[row].threads / (warps * 32), limits[row].blocks));
+}
+
+bool cy_cuda_occupancy(const cy_machine *m, const cy_kernel_plan *plan, const int64_t *syms, char *text, size_t size) {
+  const cy_cuda_machine *c = m->state;
+  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  const cy_kernel_code *code = &plan->code;
+  cy_graph *g = cy_kernel_graph(plan->kernel);
+  size_t row = 0;
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+    row = limits[i].arch <= c->arch[0].number ? i : row;
+  if (!code->registers)
+    return false;
+  int threads = code->tma ? CY_CUDA_TMA_THREADS : form->threads;
+  int shared = code->static_shared + (code->tma ? CY_CUDA_TMA_SHARED : form->shared_bytes);
+  int per = resident(row, code->registers, shared, threads), at_once = per * limits[row].count;
+  double blocks = (double)cy_dim_eval(g, code->tma ? form->tma_blocks : form->blocks, syms);
+  snprintf(text, size,
+           "%d registers, %.1f KB shared, %d block%s of %d threads per multiprocessor; %.0f %s, %.1f waves of %d",
+           code->registers, shared / 1024.0, per, per == 1 ? "" : "s", threads, blocks, code->tma ? "tiles" : "blocks",
+           at_once ? blocks / at_once : 0, at_once);
+  return true;
+}
