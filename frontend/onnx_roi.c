@@ -1,7 +1,7 @@
 /* onnx_roi.c - RoiAlign and DeformConv: pixels read at computed places, bilinearly; and MaxRoiPool.
  *
- * The first two lay the image out with channels innermost, as rows of [pixels, channels], gather the four neighbours of every
- * sample, and weigh them. They differ in what lies outside: RoiAlign moves samples near the border onto it and drops
+ * The first two lay the image out with channels innermost, as rows of [pixels, channels], gather the four neighbours of
+ * every sample, and weigh them. They differ in what lies outside: RoiAlign moves samples near the border onto it and drops
  * those beyond, DeformConv takes every missing neighbour as 0. What follows is a reduction (RoiAlign) or a matrix
  * product (DeformConv).
  */

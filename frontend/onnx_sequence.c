@@ -3,9 +3,9 @@
  * A sequence that is made here of known elements (`seq_make`), and an optional known to have a value (`box`) or none (a
  * constant 0), are seen through: SequenceAt with a known position is the element, SequenceLength a number, and what
  * nobody uses then is swept. So is a tensor cut into slices of 1 (`seq_split`), however many: joining them again is a
- * transpose, a position that is sure to be within it a gather. Only where the position, the length or a value depends on running do runtime calls handle
- * objects. An element taken out at run time is a tensor of a known rank; sizes that the sequence's type does not tell
- * are symbols.
+ * transpose, a position that is sure to be within it a gather. Only where the position, the length or a value depends
+ * on running do runtime calls handle objects. An element taken out at run time is a tensor of a known rank; sizes that
+ * the sequence's type does not tell are symbols.
  */
 #include "frontend/import_int.h"
 

@@ -1,13 +1,13 @@
 /* ir.h - the graph IR: SSA over tensors, and everything that is known about them at compile time.
  *
- * A cy_graph is one compiled model: values, nodes, blocks, symbols, interned strings and dims. Ids are dense 32-bit numbers,
- * 0 is "none" everywhere, so side tables are plain arrays indexed by id. Everything lives in the graph's arena; nothing
- * is freed singly. Constant data stays where it was mapped and is only pointed to.
+ * A cy_graph is one compiled model: values, nodes, blocks, symbols, interned strings and dims. Ids are dense 32-bit
+ * numbers, 0 is "none" everywhere, so side tables are plain arrays indexed by id. Everything lives in the graph's
+ * arena; nothing is freed singly. Constant data stays where it was mapped and is only pointed to.
  *
  * Building.  cy_build() makes a node in the current block, infers the types of its outputs, evaluates it at once
- *   where all inputs are small constants or symbolic integers (so `Shape -> Gather -> Concat -> Reshape` never reaches a kernel),
- *   and returns its first output. On an error it files a diagnostic with the current origin and returns 0; a call
- *   given a 0 input returns 0 silently, so importers check once.
+ *   where all inputs are small constants or symbolic integers (so `Shape -> Gather -> Concat -> Reshape` never reaches
+ *   a kernel), and returns its first output. On an error it files a diagnostic with the current origin and returns 0; a
+ *   call given a 0 input returns 0 silently, so importers check once.
  * Threads.  A graph belongs to one thread.
  */
 #ifndef CY_IR_H
@@ -424,8 +424,9 @@ cy_val cy_build_unsqueeze(cy_graph *g, cy_val x, int axis);
 int cy_build_broadcast(cy_graph *g, const cy_type *a, const cy_type *b, cy_dim *out_dims);
 
 /* attention.c: softmax(scores) * v, where scores [b.., h, s, t] = scale * q k^T, then softcap * tanh(scores / softcap), then bias added,
- * then `fill` where the mask says so, then -infinity where a key may not be seen for other reasons. h is a multiple of g: h / g neighbouring heads of q share one of k and v. Batch
- * axes of k and v may be 1; bias and mask broadcast to the scores. A row that sees no key is NaN, as softmax has it. */
+ * then `fill` where the mask says so, then -infinity where a key may not be seen for other reasons. h is a multiple of
+ * g: h / g neighbouring heads of q share one of k and v. Batch axes of k and v may be 1; bias and mask broadcast to the
+ * scores. A row that sees no key is NaN, as softmax has it. */
 typedef struct cy_attention {
   cy_val q, k, v;
   cy_val bias;    /* numbers; 0: none */

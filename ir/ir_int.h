@@ -1,7 +1,7 @@
 /* ir_int.h - what the files of ir/ share among themselves: the graph's inside, chunked tables, internal helpers.
  *
- * Nobody outside this folder includes it. A chunked table never moves its items: chunk k holds 256 << k of them, so a pointer
- * to an item stays valid while the table grows, and an id finds its chunk by its highest bit.
+ * Nobody outside this folder includes it. A chunked table never moves its items: chunk k holds 256 << k of them, so a
+ * pointer to an item stays valid while the table grows, and an id finds its chunk by its highest bit.
  *
  * Use lists. `uses` of a value lists nodes that may read it; replacing walks that list only. Callers may also store into
  * node->in[] themselves: every cy_node_of() marks the node as touched, and the next replacement first compares the inputs

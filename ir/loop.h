@@ -1,10 +1,10 @@
 /* loop.h - the kernel level: loops around scalar expressions over loads, and the program of host steps that launches kernels.
  *
- * A kernel has arguments (typed memory), a grid of parallel loop variables, and a body of statements. Expressions are hash-consed
- * and pure; arithmetic uses the element-wise enumerators of ops.def. Index arithmetic is i64. A contraction kernel (matrix product,
- * convolution) names its operands in k->contraction; its body is the *epilogue*, run once per output element with the
- * accumulator in a local and the output's index in variables: so every activation, residual, scale and store layout
- * is written once, as loop IR, for every target.
+ * A kernel has arguments (typed memory), a grid of parallel loop variables, and a body of statements. Expressions are
+ * hash-consed and pure; arithmetic uses the element-wise enumerators of ops.def. Index arithmetic is i64. A contraction
+ * kernel (matrix product, convolution) names its operands in k->contraction; its body is the *epilogue*, run once per
+ * output element with the accumulator in a local and the output's index in variables: so every activation, residual,
+ * scale and store layout is written once, as loop IR, for every target.
  *
  * Who uses it: lowering (passes/lower*.c) builds, codegen/ prints as LLVM IR or CUDA C, interp.c runs it as oracle.
  */
@@ -84,14 +84,16 @@ typedef enum cy_contraction_kind {
 } cy_contraction_kind;
 
 /* out[batch.., m, n] = sum_k a[batch.., m, k] * b[batch.., k, n], or a convolution with channels innermost. Operands begin
- * where their arguments do; strides are in elements of the argument. Output index variables, in this order: matmul: batch.., m, n; convolution: image, spatial.., channel
- * (the absolute output channel), of a planar one: image, channel, spatial... The last one is the natural vector axis.
+ * where their arguments do; strides are in elements of the argument. Output index variables, in this order: matmul:
+ * batch.., m, n; convolution: image, spatial.., channel (the absolute output channel), of a planar one: image, channel,
+ * spatial... The last one is the natural vector axis.
  *
- * Attention: out[batch.., m, n] = sum_j w[m, j] * v[batch.., j, n] / sum_j w[m, j], j < keys, with weights from scores s[m, j] =
- * scale * sum_k a[batch.., m, k] * b[batch.., k, j]; a, b, v are queries, keys, values. The body begins with two loops over `key`: the
- * first changes `score` (bias, masks, softcap), the second turns it into a weight, given the greatest score of the row in `top`.
- * Both read the output's index variables but the last. What follows is the epilogue. causal, window and past (as in
- * cy_attention) are also spelled out in the first loop: here they tell which keys need not be looked at. */
+ * Attention: out[batch.., m, n] = sum_j w[m, j] * v[batch.., j, n] / sum_j w[m, j], j < keys, with weights from scores
+ * s[m, j] = scale * sum_k a[batch.., m, k] * b[batch.., k, j]; a, b, v are queries, keys, values. The body begins with
+ * two loops over `key`: the first changes `score` (bias, masks, softcap), the second turns it into a weight, given the
+ * greatest score of the row in `top`. Both read the output's index variables but the last. What follows is the
+ * epilogue. causal, window and past (as in cy_attention) are also spelled out in the first loop: here they tell which
+ * keys need not be looked at. */
 typedef struct cy_contraction {
   cy_contraction_kind kind;
   cy_karg a, b;           /* activations, weights (or second factor) */

@@ -1,9 +1,10 @@
 /* lower_int.h - private to passes/lower*.c: from the tensor graph to kernels and host steps.
  *
  * Every value is *placed* (it has memory: a buffer, an offset, a stride per axis) or *inlined* (an expression of an output
- * index, composed into the kernels of its users). A kernel is made for each node that computes a placed value: axes of the output
- * become variables, cy_lower_def() composes the expression, a store ends it. Ops that need more than one expression per element
- * (softmax, products, scans) shape the kernel themselves and hand their result to the same composition, as its *anchor*.
+ * index, composed into the kernels of its users). A kernel is made for each node that computes a placed value: axes of
+ * the output become variables, cy_lower_def() composes the expression, a store ends it. Ops that need more than one
+ * expression per element (softmax, products, scans) shape the kernel themselves and hand their result to the same
+ * composition, as its *anchor*.
  *
  * Arithmetic never happens in half or float8: expressions of such values are f32, converted at loads and stores.
  */

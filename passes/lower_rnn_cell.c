@@ -4,7 +4,8 @@
  * output. Formulas and gate order: ONNX, RNN-14, GRU-14, LSTM-14.
  * A constant R of 8-bit integers stays what it is. The state is then rounded to 16 bits of its largest magnitude in
  * every step, two units in an i32, and R lies in pairs, too: a product and a sum of two weights is one instruction.
- * Sums are exact: the state takes fewer bits where 32 might not hold them. Other R of integers are widened as they are read.
+ * Sums are exact: the state takes fewer bits where 32 might not hold them. Other R of integers are widened as they are
+ * read.
  */
 #include "lower_rnn.h"
 

@@ -1,8 +1,8 @@
 /* quantise_weights.c - weight-only quantisation: the constants of matrix products in 8 or 4 bits, arithmetic in floats.
  *
  * In:  a folded graph. Out: matmul(x, w) with a large constant w [k, n] in f32 reads integers instead, where asked, or
- * those that the model itself has (weights_given.c): q [k / block, n / tile, block, tile], with a scale for every block of rows and
- * column (all rows are one block where blocks do not divide k):
+ * those that the model itself has (weights_given.c): q [k / block, n / tile, block, tile], with a scale for every block
+ * of rows and column (all rows are one block where blocks do not divide k):
  *
  *   matmul_blocks(x, q, scale, zero) = sum over k of x * (q - zero) * scale
  *

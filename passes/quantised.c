@@ -20,8 +20,9 @@
  *   silu          (likewise) quantize(x * sigmoid(x)) of integers times constants is computed in 16-bit integers.
  *
  * The first two are exact. `requantise` rounds products of constants once more, so results may fall on the other side of
- * a tie between two steps; `silu` is off by 0.0007 and half of 2^-15 of a channel's range, before it rounds. Refused: operands of other types than s8 and u8 (4-bit constants are widened),
- * scales that differ along other axes, sums that may leave 31 bits.
+ * a tie between two steps; `silu` is off by 0.0007 and half of 2^-15 of a channel's range, before it rounds. Refused:
+ * operands of other types than s8 and u8 (4-bit constants are widened), scales that differ along other axes, sums that
+ * may leave 31 bits.
  */
 #include "quantise_int.h"
 

@@ -1,8 +1,9 @@
 /* cpu.c - what the processor can do and how much of it this process may use.
  *
  * Features carry LLVM's names, which is what the compiler writes into cyrt_model.features. A feature counts only when
- * the operating system also saves its registers (XCR0), those of AMX if the process asks for it, as is done here. A name that is not in the table counts as lacking: refusing to
- * load is better than an illegal instruction in the middle of a run.
+ * the operating system also saves its registers (XCR0), those of AMX if the process asks for it, as is done here. A
+ * name that is not in the table counts as lacking: refusing to load is better than an illegal instruction in the middle
+ * of a run.
  */
 #define _GNU_SOURCE
 #include "cyrt.h"

@@ -11,11 +11,12 @@
  *   changed); weights are read-only bytes of the library; tensors of data-dependent size live in dynamic slots
  *   allocated and released by generated code.
  * Strings, sequences, maps, optional values.  Generated code sees numbers (int32_t): a string is the number of a text, a
- *   sequence, map or optional value the number of an object in the context's store (values.h). The numbers hold for one run.
- *   Inputs are entered into the store when a run starts, outputs are read from it when it ends; a model of tensors of
+ *   sequence, map or optional value the number of an object in the context's store (values.h). The numbers hold for one
+ *   run. Inputs are entered into the store when a run starts, outputs are read from it when it ends; a model of tensors of
  *   numbers alone has no store.
  * Threads.  A cyrt_frame belongs to one thread at a time. Models are immutable: any number of frames may share one.
- * Errors.  run() and plan() return 0 or a code of cyto_status (cyto.h) after filling frame->error; they never print or exit.
+ * Errors.  run() and plan() return 0 or a code of cyto_status (cyto.h) after filling frame->error; they never print or
+ * exit.
  */
 #ifndef CYTO_ABI_H
 #define CYTO_ABI_H

@@ -13,9 +13,9 @@
  * or input_K.pb (characters other than letters, digits, '.', '-' and '_' in NAME are written as '_'); out_* and
  * output_* are left alone. Samples are taken in the
  * order of their names, numbers in them by value.
- * A .npz (numpy.savez, numpy.savez_compressed) holds an array for each input, called NAME or in_K or arr_K: either with one axis more than the
- * input, the first, that counts samples, or of the input's rank, cut along its first axis into pieces of the input's
- * size (1 where that is not fixed).
+ * A .npz (numpy.savez, numpy.savez_compressed) holds an array for each input, called NAME or in_K or arr_K: either with
+ * one axis more than the input, the first, that counts samples, or of the input's rank, cut along its first axis into
+ * pieces of the input's size (1 where that is not fixed).
  */
 typedef struct sample_set sample_set;
 /* `model`: for the names, types and ranks of inputs. NULL with a text in `error`. */

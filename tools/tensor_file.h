@@ -1,8 +1,8 @@
 /* tensor_file.h - tensors in files and in memory, for the command line tools: NumPy's .npy and ONNX's .pb
  * (TensorProto).
  *
- * A host_tensor owns its data (malloc), dense and row-major, in the runtime's layout (sub-byte elements packed). That of strings
- * is one block: the cyto_string elements, then their bytes, each with a zero behind it.
+ * A host_tensor owns its data (malloc), dense and row-major, in the runtime's layout (sub-byte elements packed). That
+ * of strings is one block: the cyto_string elements, then their bytes, each with a zero behind it.
  * Functions that can fail return 0, or -1 with a text for people in `error`.
  */
 #ifndef TENSOR_FILE_H

@@ -81,7 +81,8 @@ void cy_cu_split_end(cy_cu_contract *q);
 /* Are bytes of a block's rows a multiple of `run`, which one thread reads of a column? */
 bool cy_cu_blocks_fit(cy_kernel *k, int run);
 /* Around a kernel's text: macros W_BITS (0 where B is no such), W_ROWS of bytes in a block, W_TILE columns that lie
- * together, W_SIGN to be flipped, W_FOURS (four neighbours of a row can be read at once), W_SCALES, W_ZERO(at) and, if W_EACH, W_ZEROS, which lie like scales; <symbol>_code_at. */
+ * together, W_SIGN to be flipped, W_FOURS (four neighbours of a row can be read at once), W_SCALES, W_ZERO(at) and, if
+ * W_EACH, W_ZEROS, which lie like scales; <symbol>_code_at. */
 void cy_cu_blocks_begin(cy_cu_contract *q);
 void cy_cu_blocks_end(const cy_cu_contract *q);
 void cy_cu_blocks_element(cy_cu_contract *q); /* <symbol>_b(.., z, k, n): a weight, 0 outside */

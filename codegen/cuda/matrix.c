@@ -267,8 +267,8 @@ static const char chunk_functions[] =
  * threads have neighbouring rows of the tile, so that an element of all of them is a run of memory where positions of a
  * line are; of images with many channels, but no whole chunks of them, they have the chunks of a row. Which tap and
  * channel a k is, all rows share: it is looked up in a table of the tile's k, which a few threads fill a turn ahead (two
- * tables take turns; a place between chunks keeps them in different banks). What is fetched in front of the products of a turn waits in registers until
- * these are done. */
+ * tables take turns; a place between chunks keeps them in different banks). What is fetched in front of the products of
+ * a turn waits in registers until these are done. */
 static const char gather_functions[] =
     "#if !A_RUNS\n"
     "CY_INLINE void $S_table($P, int k0, $S_tap *taps) {\n"

@@ -1,12 +1,13 @@
 /* matrix_tma.c - sm_90a: products of f16, bf16 and 8-bit integers whose tiles the tensor memory accelerator brings.
  *
  * Beside the kernel of matrix.c stands <symbol>_tma, in the images of sm_90a alone: tiles of 128 rows and form->tma_n
- * columns of results, two warpgroups of 64 rows each that multiply, and a third one, of which one thread orders the tiles of
- * both factors and which leaves most of its registers to the others, STAGES of them ahead. `full` and `empty` barriers tell when a stage has arrived and when all warps are
- * done with it. There are at most as many blocks as multiprocessors; each goes through tiles of results, so that factors
- * of the next tile come while one is stored, which every warp does on its own, through shared memory behind the stages:
- * whichever warpgroup is ahead stores while the other one multiplies. The runtime makes the tensor maps from a cyrt_cuda_box each (cuda_tensor.c) and takes the other kernel when a pointer
- * or a stride is no multiple of 16 bytes.
+ * columns of results, two warpgroups of 64 rows each that multiply, and a third one, of which one thread orders the
+ * tiles of both factors and which leaves most of its registers to the others, STAGES of them ahead. `full` and `empty`
+ * barriers tell when a stage has arrived and when all warps are done with it. There are at most as many blocks as
+ * multiprocessors; each goes through tiles of results, so that factors of the next tile come while one is stored, which
+ * every warp does on its own, through shared memory behind the stages: whichever warpgroup is ahead stores while the
+ * other one multiplies. The runtime makes the tensor maps from a cyrt_cuda_box each (cuda_tensor.c) and takes the other
+ * kernel when a pointer or a stride is no multiple of 16 bytes.
  *
  * A factor lies in shared memory in its own direction: rows of 128 bytes of k, or, of halves, blocks of 64 m (n) with
  * rows of k, which wgmma turns. For zero points each thread adds up rows of both factors while products are on their

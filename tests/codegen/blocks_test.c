@@ -1,7 +1,8 @@
 /* blocks_test.c - products with weights in integers (core_widen.c) against sums in double precision, in the code for this
  * CPU and for AVX2, and of factors rounded to bf16 (dot_blocks.c) for one with AMX, functions being in the place of
- * instructions (tile_functions.h), and of rows in 8 bits (dot_codes.c), whose results are the same bytes everywhere: 4 and 8 bits, signed, with a zero for all and with zero points, panels that are not full, and rows
- * that only running tells. Weights, scales and zero points end where a page ends behind which nothing may be read.
+ * instructions (tile_functions.h), and of rows in 8 bits (dot_codes.c), whose results are the same bytes everywhere: 4
+ * and 8 bits, signed, with a zero for all and with zero points, panels that are not full, and rows that only running
+ * tells. Weights, scales and zero points end where a page ends behind which nothing may be read.
  */
 #include "tile_functions.h"
 

@@ -1,8 +1,8 @@
 /* host_test.c - programs made by hand, compiled to libraries, loaded and run.
  *
- * Kernels are built by the loop.h API, so that neither importer nor passes are needed. Results are compared with plain C. A library is
- * used the way an application does it: through <name>_run, which contains the runtime. Archives and headers are tried by the
- * C compiler of the machine ("cc", "c++"); without one those parts are skipped.
+ * Kernels are built by the loop.h API, so that neither importer nor passes are needed. Results are compared with plain
+ * C. A library is used the way an application does it: through <name>_run, which contains the runtime. Archives and
+ * headers are tried by the C compiler of the machine ("cc", "c++"); without one those parts are skipped.
  */
 #define _GNU_SOURCE
 #include "codegen/codegen.h"

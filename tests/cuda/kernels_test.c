@@ -1,8 +1,8 @@
 /* kernels_test.c - CUDA kernels run without a GPU: the printed text through the shim (shim.h) against the interpreter.
  *
  * All cases are printed into one file, compiled once by the machine's C compiler and loaded; then every case runs under
- * each schedule of threads, groups with several seeds. Without a C compiler everything is skipped. CY_TEST_KEEP=DIR keeps the
- * text there.
+ * each schedule of threads, groups with several seeds. Without a C compiler everything is skipped. CY_TEST_KEEP=DIR
+ * keeps the text there.
  */
 #define _GNU_SOURCE
 #include "tests/cuda/shim_run.h"

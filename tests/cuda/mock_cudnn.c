@@ -6,8 +6,8 @@
  * from each other. A plan evaluates its operations one after the other, each into memory of its own where its output is
  * virtual. Five engines differ in their notes and in the time they take on the mock driver's clock. As in cuDNN 9.19, no
  * engine takes attention whose only output is the result; but one, all that take convolutions want the operations in
- * one order and all tensors of one type; and of f32 many round the factors to TF32, which come first. Whatever is wrong fails with the code of a bad parameter, and
- * mock_cudnn()->fault says why.
+ * one order and all tensors of one type; and of f32 many round the factors to TF32, which come first. Whatever is wrong
+ * fails with the code of a bad parameter, and mock_cudnn()->fault says why.
  */
 #define _GNU_SOURCE
 #include "tests/cuda/mock_cudnn.h"

@@ -111,7 +111,8 @@ static main_loop find_main_loop(const char *code, uint64_t bytes, int arch) {
 
 /* Products as large as a network has them, which only this test compiles, and how many other instructions their main loops
  * may have for 100 products: on sm_80, on sm_120, and on sm_90a, where one product of a warpgroup is dozens of others'; the
- * kernel that reads by tensor maps apart: a tenth more than they had when this was written. An address more for each product is seen here and nowhere else without a GPU. */
+ * kernel that reads by tensor maps apart: a tenth more than they had when this was written. An address more for each
+ * product is seen here and nowhere else without a GPU. */
 enum { LARGE_80, LARGE_120, LARGE_90A, LARGE_TMA, LARGE_COLUMNS };
 static const struct {
   matmul_row product;
