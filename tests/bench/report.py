@@ -1,8 +1,8 @@
-"""Writes README's speed table and its picture, speed.svg, from the newest figures of each network in RESULTS.md.
+"""Writes README's speed tables and their picture, speed.svg, from the newest figures of each network in RESULTS.md.
 
-In:  RESULTS.md, written by run.py with --against ort; below, ROWS: which networks README shows, and what to call them,
-     and MACHINES: on which CPUs, where there are figures of all of these.
-Out: the lines between README's "speed:begin" and "speed:end", and tests/bench/speed.svg.
+In:  RESULTS.md, written by run.py with --against ort, openvino ..; below, ROWS: which networks README shows, and what to
+     call them, MACHINES: on which CPUs, where there are figures of all of these, and OTHERS: beside what else.
+Out: the lines between README's "speed:begin" and "speed:end", and "others:begin" and "others:end"; tests/bench/speed.svg.
 """
 import os
 import re
@@ -24,27 +24,31 @@ ROWS = {
 MACHINES = {'AMD EPYC': ('AMD EPYC (Zen 3)', 'AVX2'),
             'Intel(R) Xeon(R) Processor': ('Intel Xeon (Sapphire Rapids)', 'AVX-512')}
 
+# Besides ONNX Runtime, as RESULTS.md names them: what README says.
+OTHERS = {'OpenVINO': 'OpenVINO 2026.4', 'PyTorch eager': 'PyTorch 2.15', 'torch.compile': 'torch.compile'}
+
 BAR, GAP, ROW = 7, 1, 22                 # pixels: height of a bar, space between the two of a row, height of a row
 LEFT, SCALE, LONGEST = 190, 105, 4.5     # pixels of names, pixels per 1x, where bars are cut
 
 
 def newest():
-    """{(CPU, network, threads, contender): median ms}; later sections replace earlier ones."""
-    found, cpu = {}, None
+    """{(CPU, network, threads, contender): (our ms, its ms)}, both of one run; later sections replace earlier ones."""
+    found, cpu, ours = {}, None, None
     with open(os.path.join(HERE, 'RESULTS.md'), encoding='utf-8') as f:
         for line in f:
             head = re.match(r'(.*), \d+ CPUs?\. `', line)
             cpu = head[1] if head else cpu
             cells = [c.strip() for c in line.strip().strip('|').split('|')]
-            if len(cells) == 11 and cells[2].isdigit():  # the columns that cyto-bench writes
-                found[cpu, cells[0], int(cells[2]), cells[3]] = float(cells[4])
+            if len(cells) == 11 and cells[2].isdigit() and not cells[4].startswith('not '):  # of cyto-bench, ours first
+                ours = float(cells[4]) if cells[3] == 'compiled -O3' else ours
+                found[cpu, cells[0], int(cells[2]), cells[3]] = ours, float(cells[4])
     return found
 
 
 def times(found, machines):
     """[(network, note, [[(our ms, ONNX Runtime's ms) at one and at two threads] for each machine])]"""
-    return [(name, note, [[(found[cpu, name, n, 'compiled -O3'], found[cpu, name, n, 'ONNX Runtime']) for n in (1, 2)]
-                          for cpu in machines]) for name, note in ROWS.items()]
+    return [(name, note, [[found[cpu, name, n, 'ONNX Runtime'] for n in (1, 2)] for cpu in machines])
+            for name, note in ROWS.items()]
 
 
 def number(ms):
@@ -60,6 +64,18 @@ def table(rows, labels):
         for ours, theirs in sum(machines, []):
             cells += [number(ours), '%.2fx' % (theirs / ours)]
         lines.append('| ' + ' | '.join(cells) + ' |')
+    return '\n'.join(lines)
+
+
+def others(found):
+    """Beside other frameworks, one thread: how many times their time is ours."""
+    lines = ['| network | CPU | ' + ' | '.join(OTHERS.values()) + ' |', '|---|---|' + len(OTHERS) * '---:|']
+    for cpu, (machine, _) in MACHINES.items():
+        for name, note in ROWS.items():
+            pairs = [found.get((cpu, name, 1, other)) for other in OTHERS]
+            if any(pairs):
+                lines.append('| %s | %s | %s |' % (name + (' (%s)' % note if note else ''), machine, ' | '.join(
+                    '%.2fx' % (pair[1] / pair[0]) if pair else '' for pair in pairs)))
     return '\n'.join(lines)
 
 
@@ -98,9 +114,11 @@ def main():
         f.write(picture(rows, labels))
     with open(README, encoding='utf-8') as f:
         text = f.read()
-    text, count = re.subn(r'(<!-- speed:begin -->\n).*?(\n<!-- speed:end -->)', lambda m: m[1] + table(rows, labels) + m[2], text, flags=re.S)
-    if count != 1:
-        raise SystemExit('README.md: the two lines "speed:begin" and "speed:end" were not found')
+    for mark, lines in ('speed', table(rows, labels)), ('others', others(found)):
+        text, count = re.subn(r'(<!-- %s:begin -->\n).*?(<!-- %s:end -->)' % (mark, mark),
+                              lambda m, lines=lines: m[1] + lines + '\n' + m[2], text, flags=re.S)
+        if count != 1:
+            raise SystemExit('README.md: the two lines "%s:begin" and "%s:end" were not found' % (mark, mark))
     with open(README, 'w', encoding='utf-8') as f:
         f.write(text)
 
