@@ -328,13 +328,14 @@ typedef struct collecting {
 static bool only_appends(cy_importer *im, const loop_plan *p, uint32_t k) {
   const char *enters = p->names[k], *leaves = p->body->output[1 + k]->name;
   uint32_t count;
-  if (!cy_onnx_known_sequence(im, p->initial[k], &count) || count || count_reads(p->body, enters) != 1 ||
+  if (!cy_onnx_known_sequence(im, p->initial[k], &count) || count || !leaves || count_reads(p->body, enters) != 1 ||
       count_reads(p->body, leaves) != 1)
     return false;
   for (size_t i = 0; i < p->body->n_node; i++) {
     const Onnx__NodeProto *n = p->body->node[i];
-    if (strcmp(n->op_type, "SequenceInsert") == 0 && strcmp(n->input[0], enters) == 0)
-      return strcmp(n->output[0], leaves) == 0 && (n->n_input < 3 || !*n->input[2]);
+    bool at_end = n->n_input == 2 || (n->n_input == 3 && !*n->input[2]);
+    if (at_end && n->n_output == 1 && strcmp(n->input[0], enters) == 0 && strcmp(n->output[0], leaves) == 0)
+      return strcmp(n->op_type, "SequenceInsert") == 0 && !*cy_onnx_domain(n->domain);
   }
   return false;
 }
@@ -427,7 +428,7 @@ IMPORT(loop) {
   p.initial = n->in + 2;
   p.names = CY_NEW_ARRAY(im->arena, const char *, p.ncarried + 1);
   for (uint32_t k = 0; k < p.ncarried; k++) {
-    p.names[k] = p.body->input[2 + k]->name;
+    p.names[k] = p.body->input[2 + k]->name ? p.body->input[2 + k]->name : "";
     if (!p.initial[k])
       return cy_build_error(im->g, NULL, "loop-carried input %u is missing", k + 2);
   }
