@@ -1,8 +1,9 @@
-"""RESULTS.md: what cyto-bench measured beside other frameworks, one table per CPU, the newest figures of each pair.
+"""What was measured, by CPU: RESULTS.md, which keeps the newest figures of each pair of contenders, and the files of other
+benchmarks, RESULTS-*.md, which keep the newest section of each CPU.
 
-In:  RESULTS.md; rows of cyto-bench's --json.
-Out: RESULTS.md. A row is one run of two contenders, ours and another, that took turns: figures of one row may be compared,
-     those of two rows may come from different hours.
+In:  these files; rows of cyto-bench's --json, or a section's text.
+Out: these files. A row of RESULTS.md is one run of two contenders, ours and another, that took turns: figures of one row
+     may be compared, those of two rows may come from different hours.
 """
 import collections
 import datetime
@@ -10,7 +11,8 @@ import os
 import re
 import subprocess
 
-PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'RESULTS.md')
+HERE = os.path.dirname(os.path.abspath(__file__))
+PATH = os.path.join(HERE, 'RESULTS.md')
 COMPILED = 'compiled -O3'
 
 COLUMNS = ['network', 'threads', 'beside', 'ours: ms', 'its ms', 'speed', 'load: ms', 'its ms', 'peak: MB', 'its MB',
@@ -31,6 +33,24 @@ def cpu_name(cytoc):
         name = re.search(r'model name\s*: (.*)', f.read())
     version = subprocess.run([cytoc, '--version'], capture_output=True, text=True, check=True).stdout
     return '%s (%s)' % (name[1].strip() if name else 'CPU', re.search(r'native \((\S+)\)', version)[1])
+
+
+def put_section(name, head, cytoc, text):
+    """In RESULTS-name.md, in the place of an older one of this CPU. head: what stands above all sections."""
+    path, cpu = os.path.join(HERE, 'RESULTS-%s.md' % name), cpu_name(cytoc)
+    sections = []
+    if os.path.exists(path):
+        with open(path, encoding='utf-8') as f:
+            sections = re.split(r'^## ', f.read(), flags=re.M)[1:]
+    sections = [s for s in sections if not s.startswith(cpu + ',')] + ['%s, %s\n\n%s\n' % (cpu, datetime.date.today(), text)]
+    with open(path, 'w', encoding='utf-8') as f:
+        f.write('\n## '.join([head, *(s.strip() + '\n' for s in sorted(sections))]))
+
+
+def markdown(rows):
+    """A table; the first of the rows are headings."""
+    lines = ['| %s |' % ' | '.join(row) for row in rows]
+    return '\n'.join([lines[0], '|---|' + (len(rows[0]) - 1) * '---:|', *lines[1:]])
 
 
 def read():
