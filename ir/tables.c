@@ -56,7 +56,8 @@ static const struct {
 #undef ATTR
 };
 
-#define DTYPE(id, name, onnx, bits, cls, c_type) _Static_assert(CY_##id == (onnx), "dtypes.def must be in ONNX's order");
+#define DTYPE(id, name, onnx, bits, cls, c_type)                                                                       \
+  _Static_assert(CY_##id == (onnx), "dtypes.def must be in ONNX's order");
 #include "dtypes.def"
 #undef DTYPE
 

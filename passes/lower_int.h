@@ -167,15 +167,11 @@ typedef struct cy_lower_sorted {
   cy_place key, at; /* [rows][..]: the first keys in rising order, equal ones as they stood; where in the row each stood */
   cy_dtype type, at_type; /* CY_I32 or CY_I64 */
 } cy_lower_sorted;
-typedef void cy_lower_taker(cy_lowering *l, const cy_lower_sorted *s, void *ctx);
 cy_dtype cy_lower_key_type(cy_dtype element);
 /* Rises as the elements do, or (falling) as they fall; NaN is larger than everything, -0 is 0. */
 cy_expr cy_lower_key(cy_kb *b, cy_expr x, bool falling);
 /* Sorts rows whole. */
 cy_lower_sorted cy_lower_sort_all(cy_lowering *l, const cy_lower_rows *rows);
-/* Sorts at least the first k of each row; then `take` appends what is to be done with them: once for each way that the
- * program can take, which depends on n. */
-void cy_lower_sort(cy_lowering *l, const cy_lower_rows *rows, cy_dim k, cy_lower_taker *take, void *ctx);
 void cy_lower_topk(cy_lowering *l, const cy_node_info *n);
 /* lower_search.c: as kernels, where the target wants that; false: this one has none. */
 bool cy_lower_search(cy_lowering *l, cy_node n);

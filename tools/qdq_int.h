@@ -112,7 +112,6 @@ int qdq_list_layers(qdq_writer *w);
 void qdq_describe_layers(qdq_writer *w, const cy_graph *g);
 /* Quantises and dequantises t as it is in the model; divided by its balance, unless it comes so. */
 void qdq_add_pair(qdq_writer *w, const qdq_tensor *t);
-char *qdq_dequantised(const qdq_writer *w, const qdq_tensor *t);
 /* Has n, the node of layer i or a copy, read integers; its bias corrected if that is known. */
 int qdq_quantise_layer(qdq_writer *w, uint32_t i, Onnx__NodeProto *n);
 int qdq_channel_axis(const qdq_layer *l); /* of what it puts out */
