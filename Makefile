@@ -63,7 +63,8 @@ endif
 # ---- what there is -------------------------------------------------------------------------------------------------
 
 # Fuzzing reads models and text: that needs no more.
-COMPILER_DIRS := frontend ir $(if $(filter fuzz,$(VARIANT)),,passes codegen codegen/cpu codegen/cuda)
+TARGET_DIRS := $(patsubst %/,%,$(wildcard codegen/*/))
+COMPILER_DIRS := frontend ir $(if $(filter fuzz,$(VARIANT)),,passes codegen $(TARGET_DIRS))
 LLVM_DIRS := codegen/cpu
 ALL_TOOLS := cytoc cyto-run cyto-bench
 

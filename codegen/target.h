@@ -81,6 +81,8 @@ typedef enum cy_code_kind { CY_CODE_OBJECT, CY_CODE_ASM, CY_CODE_LL, CY_CODE_CUB
 
 struct cy_host_device; /* host_int.h */
 
+/* name, specs, match, release, supports, prepare, pack and emit must be there; a field left 0 means that the target does
+ * without. Devices need `host` as well. */
 struct cy_target {
   const char *name;
   const char *specs; /* what --target accepts, for help and messages */

@@ -242,7 +242,7 @@ cy_val cy_onnx_sequence_length(cy_importer *im, cy_val v);
 bool cy_onnx_is_sequence(const cy_importer *im, cy_val v);
 cy_val cy_onnx_sequence_at(cy_importer *im, cy_val sequence, cy_val place); /* place: i64 scalar */
 cy_val cy_onnx_box(cy_importer *im, cy_val v, cy_content optional);
-cy_val cy_onnx_unbox(cy_importer *im, cy_val v); /* of what is no optional: itself */
+cy_val cy_onnx_unbox(cy_importer *im, cy_val v); /* of anything but an optional: itself */
 
 /* onnx_string.c: constants, and casts from or to strings */
 cy_val cy_onnx_text(cy_importer *im, const void *bytes, size_t length);                                 /* a scalar */

@@ -1,7 +1,7 @@
 /* onnx_index.c - ops that read or write by index, or whose result size depends on data: Gather, Scatter, OneHot, TopK,
  * NonZero ..
  *
- * A size that only running tells is a symbol: CY_SYM_COUNT, bound here to the output it is a dimension of.
+ * A size known only at run time is a symbol: CY_SYM_COUNT, bound here to the output it is a dimension of.
  */
 #include "frontend/import_int.h"
 

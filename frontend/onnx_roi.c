@@ -50,7 +50,7 @@ static cy_val roi_edge(cy_importer *im, const roi_plan *p, cy_val rois, int k) {
 }
 
 /* How many samples a bin of each region has along the axis, as [rois, 1]; and room for the most of them. Where the model
- * leaves the number open, bins of larger regions have more, and running tells how many. */
+ * leaves the number open, bins of larger regions have more, how many is found at run time. */
 static cy_val roi_samples(cy_importer *im, const roi_plan *p, cy_val bin, cy_dim *out_most) {
   static const int64_t all[2] = {0, 1};
   uint32_t count;

@@ -131,7 +131,7 @@ typedef struct cy_contraction {
    * (transpose). */
   bool planar; /* the spatial axis that is closest in memory, not channels: see out_var */
   int nspatial;
-  /* pad: at the begin; the end follows from out */
+  /* pad: in front; padding behind follows from out */
   cy_dim images, in[CY_MAX_SPATIAL], out[CY_MAX_SPATIAL], pad[CY_MAX_SPATIAL];
   int64_t kernel[CY_MAX_SPATIAL], stride[CY_MAX_SPATIAL], dilation[CY_MAX_SPATIAL], group;
   cy_dim channels_in, channels_out;

@@ -95,8 +95,8 @@ bool cy_cast_lossless(cy_dtype from, cy_dtype to);
 int cy_fuse_op_cost(cy_op op);
 /* attention_plain.c: is one kernel made for attention with heads as in q and v? */
 bool cy_attention_fits(const cy_pass *p, const cy_type *q, const cy_type *v);
-/* lower_pieces.c: the windows of a pool along a spatial axis: the first few reach over the border at the begin, those from
- * `end` on, at most `behind`, over that at the end. */
+/* lower_pieces.c: the windows of a pool along a spatial axis: the first few reach over the border in front, those from
+ * `end` on, at most `behind`, over the one at the end. */
 typedef struct cy_pool_cut {
   int64_t first;
   int behind;

@@ -5,7 +5,7 @@
  * pointers launches one by one. If the model's launches depend on sizes alone, the second is recorded as a CUDA graph,
  * copies included, and from then on a run is one launch of it; a context keeps recordings of the last few sizes. The
  * driver's legacy stream cannot be recorded: there every run launches one by one.
- * Tensors whose size only running tells go without staging.
+ * Tensors whose size is known only at run time go without staging.
  */
 #include "cyrt_cuda.h"
 

@@ -105,7 +105,7 @@ typedef struct cyto_value {
   int32_t kind;                   /* cyto_kind */
   cyto_tensor tensor;             /* CYTO_TENSOR; `bytes` of an input is not read */
   const struct cyto_value *items; /* CYTO_SEQUENCE: the elements. CYTO_OPTIONAL: the value, or none. CYTO_MAP: two
-                                     tensors of rank 1 and equal length, keys (without doubles) and values */
+                                     tensors of rank 1 and equal length, keys (each once) and values */
   uint64_t count;                 /* of items */
 } cyto_value;
 
@@ -130,7 +130,7 @@ CYTO_API const char *cyto_model_compiler(const cyto_model *model); /* "cytoc 0.1
  * name. */
 typedef struct cyto_port {
   const char *name;
-  int32_t dtype; /* cyto_dtype; 0 for what is no tensor */
+  int32_t dtype; /* cyto_dtype; 0 if it is not a tensor */
   int32_t rank;
   int64_t dims[CYTO_MAX_RANK];
   const char *dim_names[CYTO_MAX_RANK];

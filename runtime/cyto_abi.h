@@ -103,7 +103,7 @@ typedef struct cyrt_port {
   int32_t rank;
   const int64_t *dims; /* [rank]; >= 0: that size; < 0: symbol number -1 - d for inputs; for outputs -1: see plan()/run() */
   uint32_t flags;      /* CYRT_PORT_* */
-  const cyto_type *type; /* of what is no tensor (dtype is CYRT_REF then, rank 0); NULL: a tensor */
+  const cyto_type *type; /* if it is not a tensor (dtype is CYRT_REF then, rank 0); NULL: a tensor */
 } cyrt_port;
 enum {
   CYRT_PORT_DYNAMIC = 1, /* output whose shape depends on data: known only after run() */

@@ -407,7 +407,7 @@ def full_device(folder, args):
 
 
 def to_pipe(folder, args):
-    """What is no file is written to, not replaced: a library through a pipe is that of a file, and no header lies beside."""
+    """Pipes and devices are written to, not replaced: a library through a pipe equals one in a file, without a header."""
     pipe, path, got = (os.path.join(folder.out, name) for name in ('m.so', 'file/m.so', 'file/got'))
     os.makedirs(os.path.dirname(path))
     os.mkfifo(pipe)

@@ -1,5 +1,5 @@
-"""Graphs at the edges of what ONNX allows, beside ONNX Runtime at -O0 and -O3: empty tensors, eight dimensions, sizes that only
-running tells, integers that wrap, NaN and infinities, computed weights, loops that run never, often or backwards, odd names and
+"""Graphs at the edges of what ONNX allows, beside ONNX Runtime at -O0 and -O3: empty tensors, eight dimensions, sizes known only
+at run time, integers that wrap, NaN and infinities, computed weights, loops that run never, often or backwards, odd names and
 outputs.
 
 Out: the closing line. Besides: inputs whose shapes do not fit each other are refused when the library runs, and leave the

@@ -27,7 +27,7 @@ typedef struct qdq_tensor {
   bool moved;    /* made of other tensors that are rounded, by moving their elements */
   bool balanced; /* its maker makes it divided by its balance */
   bool plain;    /* there is a node that multiplies it by its balance again */
-  bool exact;    /* there is a second node that makes it, of what is not rounded */
+  bool exact;    /* a second node makes it from unrounded inputs */
   double low, high;
   float scale;
   int zero;

@@ -623,7 +623,7 @@ static cyrt_cuda_problem attention(int64_t dtype, int bias, int causal, int64_t 
   return p;
 }
 
-/* Sizes that only running tells, and that no engine is asked about. */
+/* Sizes known only at run time, which no engine is asked about. */
 static void test_refused_attention(void) {
   cyrt_cuda_problem p = attention(CYTO_F16, 1, 0, 0, 4, 0, 0);
   CHECK(cyrt_cudnn_kind(&p)->takes(&p));
