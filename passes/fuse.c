@@ -178,7 +178,8 @@ static int reads_of(const cy_graph *g, const cy_node_info *n, uint32_t k) {
   }
 }
 
-/* Pools and resizing read an element several times; converting it each time costs less than storing four times the bytes. */
+/* Pools and resizing read an element several times; converting it each time costs less than storing four times the
+ * bytes. */
 static bool converts_while_reading(const cy_node_info *n, uint32_t k, const cy_node_info *d) {
   bool reads = n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg || n->op == CY_OP_resize;
   return reads && k == 0 && d->op == CY_OP_dequantize;
@@ -414,8 +415,9 @@ static bool user_allows(const fuser *f, cy_node user, cy_val v, int *limit) {
       return false;
     if (reads > 1 && *limit > CHEAP)
       *limit = CHEAP;
-    bool broadcast = class_of(n) == CY_CLASS_EW ? !cy_same_shape(cy_type_of(f->g, n->out[0]), cy_type_of(f->g, v))
-                                                : n->op == CY_OP_expand || (n->op == CY_OP_attention && !per_score(f, n, v));
+    bool broadcast = class_of(n) == CY_CLASS_EW
+                         ? !cy_same_shape(cy_type_of(f->g, n->out[0]), cy_type_of(f->g, v))
+                         : n->op == CY_OP_expand || (n->op == CY_OP_attention && !per_score(f, n, v));
     if (broadcast && *limit > 2)
       *limit = 2;
   }

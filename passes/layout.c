@@ -133,7 +133,8 @@ static bool wants_channels_last(const cy_node_info *n) {
  * one reads rows as well as channels, and a conversion would cost more than the pool. */
 static bool pools_rows(cy_graph *g, const cy_node_info *n) {
   cy_pool_cut unused;
-  return (n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg) && cy_pool_cut_of(g, n, cy_type_of(g, n->in[0])->rank - 3, &unused);
+  return (n->op == CY_OP_pool_max || n->op == CY_OP_pool_avg) &&
+         cy_pool_cut_of(g, n, cy_type_of(g, n->in[0])->rank - 3, &unused);
 }
 
 /* Interpolates along the axis that lies closest in memory, where neighbours come from anywhere: channels, if there are

@@ -72,7 +72,8 @@ bool cy_rewrite_is_result(const cy_rewrite *rw, cy_val v);  /* a model output, b
 void cy_rewrite_origin(cy_pass *p, const cy_node_info *n);  /* nodes built from now on come from n and this pass */
 
 /* ---- fold.c ---- */
-cy_val cy_fold_node(cy_graph *g, const cy_node_info *n); /* the constant that n computes; 0: not of constants, or too large */
+/* the constant that n computes; 0: not of constants, or too large */
+cy_val cy_fold_node(cy_graph *g, const cy_node_info *n);
 
 /* ---- query.c ---- */
 cy_node_info *cy_def(const cy_graph *g, cy_val v);              /* the defining node or NULL */

@@ -395,7 +395,9 @@ static int check_half(session *s) {
         s, "option '--half-max-error' cannot be combined with '--weights': '%s' then is for what that leaves in float",
         name);
   if (o->int8 && o->half_max_error)
-    return bad_option(s, "option '--half-max-error' cannot be combined with '--int8': '%s' then is for what integers leave in float", name);
+    return bad_option(
+        s, "option '--half-max-error' cannot be combined with '--int8': '%s' then is for what integers leave in float",
+        name);
   return o->opt_level ? 0 : bad_option(s, "option '%s' needs -O1 or more: at -O0 no pass changes the graph", name);
 }
 
@@ -406,7 +408,8 @@ static int check_half_target(session *s, const cy_machine *machine) {
   if (!half_of(s->o) || half_factors(machine, half_of(s->o), NULL, NULL, NULL) ||
       cy_machine_half_weights(machine, half_of(s->o)))
     return 0;
-  cy_diag_add(s->diag, CY_ERROR, NULL, "--fp16 needs a CPU with F16C, expected x86-64-v3 or newer, found '%s'; --bf16 works on any",
+  cy_diag_add(s->diag, CY_ERROR, NULL,
+              "--fp16 needs a CPU with F16C, expected x86-64-v3 or newer, found '%s'; --bf16 works on any",
               cy_machine_text(machine));
   return -1;
 }
@@ -546,7 +549,8 @@ static int compile(session *s) {
 static int quantize(session *s) {
   const cytoc_options *o = s->o;
   if (!o->output || !file_ends_with(o->output, ".onnx"))
-    return bad_option(s, "cytoc quantize writes ONNX: expected -o FILE.onnx, found '%s'", o->output ? o->output : "nothing");
+    return bad_option(s, "cytoc quantize writes ONNX: expected -o FILE.onnx, found '%s'",
+                      o->output ? o->output : "nothing");
   if (!o->calibrate)
     return bad_option(s, "cytoc quantize needs '--calibrate=DIR|FILE.npz': samples of the model's inputs%s", "");
   if (check_limits(s))

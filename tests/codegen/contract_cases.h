@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How A and B are stored. GEMM_PACKED_TN: A[k][m]; GEMM_NN: B[k][n]; GEMM_NT: B[n][k]; GEMM_TN: A[k][m], B[k][n]; GEMM_TT both turned. */
+/* How A and B are stored. GEMM_PACKED_TN: A[k][m]; GEMM_NN: B[k][n]; GEMM_NT: B[n][k]; GEMM_TN: A[k][m], B[k][n];
+ * GEMM_TT both turned. */
 typedef enum gemm_form { GEMM_PACKED, GEMM_PACKED_TN, GEMM_NN, GEMM_NT, GEMM_TN, GEMM_TT } gemm_form;
 
 typedef struct gemm_case {

@@ -221,7 +221,8 @@ static void test_cost(void) {
   free(syms);
 }
 
-/* out[b][m][n] = sum of a[b][m][k] * w[k][n]: 3 batches of m rows, 4 columns, depth 5; strides of a and of the output are given. */
+/* out[b][m][n] = sum of a[b][m][k] * w[k][n]: 3 batches of m rows, 4 columns, depth 5; strides of a and of the output
+ * are given. */
 static cy_kernel *product(int64_t m, int64_t a_batch, int64_t a_m, int64_t out_batch, int64_t out_m) {
   cy_kernel *k = cy_kernel_create(g, "product");
   cy_contraction *c = cy_kernel_contraction(k);
