@@ -5,7 +5,6 @@
 #include "codegen/target.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static const cy_target *const targets[] = {&cy_target_cpu, &cy_target_cuda};
 #define NTARGETS (sizeof targets / sizeof targets[0])

@@ -17,8 +17,6 @@
  */
 #include "pass_int.h"
 
-#include <string.h>
-
 enum {
   MAX_EPILOGUE = 32, /* ops in one epilogue */
   MAX_VISITS = 160,  /* steps of composing one expression: diamonds double them */

@@ -116,7 +116,8 @@ enum {
   CY_QUANT_READS = 8,         /* computes, but with integers in front of it less memory is read */
   CY_QUANT_SMALL = 16,        /* hands on what is small beside the rest as such, so that a logarithm would show it */
   CY_QUANT_EW = 32,           /* element-wise: of ONNX only, as the graph's operators tell that themselves */
-  CY_QUANT_FILES = 64         /* other runtimes have it for integers, too; without it ONNX's neither moves nor reads */
+  CY_QUANT_FILES = 64,        /* other runtimes have it for integers, too; without it ONNX's neither moves nor reads */
+  CY_QUANT_HEAVY = 128        /* not computed again to see what a layer in front of it does to the model's outputs */
 };
 unsigned cy_quant_op_does(cy_op op);
 unsigned cy_quant_onnx_does(const char *op_type); /* of ONNX's own domain */

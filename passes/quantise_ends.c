@@ -18,8 +18,7 @@ static bool reads(const cy_node_info *n, const cy_val *now) {
 
 static bool may_follow(const cy_node_info *n) {
   cy_op_class cls = cy_op_of((cy_op)n->op)->cls;
-  return cls != CY_CLASS_CALL && cls != CY_CLASS_CTRL && n->op != CY_OP_conv && n->op != CY_OP_conv_transpose &&
-         n->op != CY_OP_matmul && n->op != CY_OP_attention && n->op != CY_OP_recurrent;
+  return cls != CY_CLASS_CALL && cls != CY_CLASS_CTRL && !(cy_quant_op_does((cy_op)n->op) & CY_QUANT_HEAVY);
 }
 
 static bool rebuild(cy_pass *p, const cy_node_info *n, cy_val *now) {

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define NAME "libcudnn.so.9"
 enum { MAJOR = 9 };

@@ -19,7 +19,6 @@
 
 #include <limits.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A tensor as [outer][channels][inner]; calls visit for each run of `inner` values. */

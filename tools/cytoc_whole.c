@@ -15,7 +15,6 @@
  */
 #include "cytoc_whole.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

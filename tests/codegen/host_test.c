@@ -13,7 +13,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef int32_t run_fn(void **cache, const void *inputs, const void *sizes, const void *outputs, void *error);

@@ -17,7 +17,6 @@
 #include "runtime/cyrt_cuda.h"
 #include "tests/cuda/case_run.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 static const cy_cuda_arch archs[] = {{75, 0}, {80, 0}, {86, 0}, {89, 0}, {90, 'a'}, {100, 0}, {120, 0}};

@@ -7,8 +7,6 @@
 #define _GNU_SOURCE
 #include "tests/cuda/shim_run.h"
 
-#include <unistd.h>
-
 static char dir[CHECK_PATH];
 /* The kernels as most architectures have them; those with matrix instructions as sm_90a has them, the ones that read by
  * tensor maps among them. */

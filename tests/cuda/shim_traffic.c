@@ -10,7 +10,6 @@
  */
 #include "tests/cuda/shim_ptx.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { BLOCKS = 2, BANKS = 32, SECTOR = 32, WARP = 32, MOST_NOTES = 1 << 21 };
