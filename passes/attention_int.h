@@ -24,10 +24,10 @@ typedef struct cy_attention_match {
   cy_attention_addend mask[CY_ATTENTION_BIASES]; /* factor: 1 where true means seen, -1 where it means hidden */
   int nmask;
   cy_attention_addend sink; /* the score of a key that has no value, beside the others; v 0: none */
-  cy_attention_addend
-      rows;     /* factors of heads or rows: one for all keys; v 0: none. What the walk finds from there on is inside */
-  double fill;  /* of masked scores */
-  double floor; /* what scores are at least; 0: anything */
+  /* Factors of heads or rows, one for all keys; v 0: none. What the walk finds from there on is inside. */
+  cy_attention_addend rows;
+  double fill;   /* of masked scores */
+  double floor;  /* what scores are at least; 0: anything */
   double factor; /* of the scores, outside of where the walk is */
   double softcap;
 } cy_attention_match;
