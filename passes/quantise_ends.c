@@ -2,10 +2,10 @@
  *
  * In:  a layer's output and a value in its place. Out: these outputs as they are, and as they would be.
  *
- * The error of a layer's own output says little of them where one layer makes several, of very different size, as
- * products that read the same are put together: all of its error may be in the smallest. So what follows the layer is
- * built once more on the other value. Layers that other contractions or recurrences read are no ends, nor those behind
- * which come calls of the runtime or control flow.
+ * The error of a layer's own output says little about the model's outputs if one layer makes several of them, of very
+ * different size, as merged products do: all of its error may be in the smallest. So what follows the layer is built once
+ * more, on the other value. A layer is no end if other contractions or recurrences, calls of the runtime or control flow
+ * follow it.
  */
 #include "quantise_int.h"
 

@@ -224,10 +224,10 @@ static int check_emit(session *s) {
 
 static cy_graph *read_again(void *ctx) { return read_model(ctx); }
 
-/* What outputs shall have where nothing is said but there are samples; and more than integers give. */
+/* Signal-to-noise ratio of outputs, in dB: the default where there are samples; and more than integers can give. */
 static const double MIN_DECIBELS = 25, MOST_DECIBELS = 200;
 
-/* "1%" or "1": percent; < 0 when it is no number. */
+/* "1%" or "1": percent; < 0 when it is not a number. */
 static double percent(const char *text) {
   char *end;
   double v = strtod(text, &end);
@@ -303,7 +303,7 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   return q->mode == CY_QUANT_STATIC ? cytoc_calibrate(&how, q) : cytoc_measure(&how, q);
 }
 
-/* --calibration, --int8-max-error, --int8-min-snr: are they what they should be? */
+/* Checks --calibration, --int8-max-error and --int8-min-snr. */
 static int check_limits(session *s) {
   const cytoc_options *o = s->o;
   if (o->calibration && range_method_of(o->calibration) == RANGE_METHODS)
