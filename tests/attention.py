@@ -187,7 +187,8 @@ def test_memory(args, options, folder, env):
 
 
 # com.microsoft's operators, against ONNX Runtime.
-# GroupQueryAttention: batch, heads, shared heads, rows, tokens of past (0: a prompt) per sequence, size; attributes; options
+# GroupQueryAttention: batch, heads, shared heads, rows, tokens of past (0: a prompt) per sequence, size; attributes;
+# options
 GQA = {
     'gqa_prompt': (2, 6, 2, 9, [0, 0], 16, {}, {}),
     'gqa_decode': (1, 4, 2, 1, [13], 16, {}, {}),

@@ -1,6 +1,6 @@
-"""Graphs at the edges of what ONNX allows, beside ONNX Runtime at -O0 and -O3: empty tensors, eight dimensions, sizes known only
-at run time, integers that wrap, NaN and infinities, computed weights, loops that run never, often or backwards, odd names and
-outputs.
+"""Graphs at the edges of what ONNX allows, beside ONNX Runtime at -O0 and -O3: empty tensors, eight dimensions, sizes
+known only at run time, integers that wrap, NaN and infinities, computed weights, loops that run never, often or
+backwards, odd names and outputs.
 
 Out: the closing line. Besides: inputs whose shapes do not fit each other are refused when the library runs, and leave the
 context usable.
@@ -343,7 +343,8 @@ def long_rows():
 
 
 def tokens():
-    """Pixels behind a convolution, whose channels lie together, merged into tokens, split into heads and windows, and back."""
+    """Pixels behind a convolution, whose channels lie together, merged into tokens, split into heads and windows, and
+    back."""
     rng = np.random.default_rng(8)
     constants = [const('w', (rng.standard_normal((16, 3, 3, 3)) / 8).astype(f32)), const('u', rng.standard_normal((4, 16, 1, 1)).astype(f32)),
                  const('s', rng.standard_normal(16).astype(f32))]

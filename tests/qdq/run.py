@@ -339,7 +339,8 @@ def typed(g, array, dtype):
 
 @case([T.FLOAT] * 4, opset=21)
 def weights_of_four_bits(g):
-    """By axis with zero points and by blocks, scales of both signs and 0; what is in the product of floats is not rounded any more."""
+    """By axis with zero points and by blocks, scales of both signs and 0; what is in the product of floats is not
+    rounded any more."""
     results, x = [], g.input('x', (3, 64))
     for dtype, low, high in ((T.INT4, -8, 8), (T.UINT4, 0, 16)):
         w = g.rng.integers(low, high, (64, 24))

@@ -128,7 +128,8 @@ def half_beside_int8(p):
 
 
 def attention_beside_int8(p):
-    """--int8 rounds what attention multiplies to bf16 where AMX does that; it is a layer like others, to be skipped or measured."""
+    """--int8 rounds what attention multiplies to bf16 where AMX does that; it is a layer like others, to be skipped or
+    measured."""
     model, sizes = encoder(p.path('text.onnx')), ['--dim', 'batch=2', '--dim', 'length=64']
     for target, expected in (('graniterapids', True), ('icelake-server', False), ('x86-64-v3', False)):
         table = p.cytoc(model, '-o', '-', '--emit=asm', '--explain', '--target=' + target, '--int8', *sizes)
@@ -159,7 +160,8 @@ def attention_beside_int8(p):
 
 
 def factors_of_one_product(p):
-    """q, k and v that are cut out of one product are rounded once, where it stores them; not if someone reads them in f32."""
+    """q, k and v that are cut out of one product are rounded once, where it stores them; not if someone reads them in
+    f32."""
     for seen in (False, True):
         n = Network(25)
         qkv = n.op('Add', n.op('MatMul', 'x', n.weight(128, 384, scale=0.1)), n.weight(384, scale=0.1))
