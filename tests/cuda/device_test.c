@@ -168,7 +168,7 @@ static const char *open_kernels(void) {
     compile_image(nvrtc, *arch, &image);
     cy_nvrtc_close(nvrtc);
   }
-  bool ok = image.bytes && said(driver.module_load(&module, image.bytes), "cuModuleLoadData");
+  bool ok = image.bytes && said(driver.module_load(&module, image.bytes, 0, NULL, NULL), "cuModuleLoadDataEx");
   free(image.bytes);
   return ok ? NULL : "the kernels could not be loaded";
 }
