@@ -225,7 +225,7 @@ static bool launch_on_device(const kernel_case *c, const char *symbol, int turn,
   for (; n < memory->n; n++) {
     slots[n] = 0;
     ok = ok && said(driver.mem_alloc(&slots[n], memory->bytes[n] + 1), "cuMemAlloc") &&
-         said(driver.copy_in(slots[n], memory->got[n], memory->bytes[n]), "cuMemcpyHtoD");
+         said(driver.copy_in_async(slots[n], memory->got[n], memory->bytes[n], NULL), "cuMemcpyHtoDAsync");
   }
   for (int i = 0; i < nsizes; i++)
     slots[n + i] = sizes[i];
