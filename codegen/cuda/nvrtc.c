@@ -18,6 +18,7 @@
 #include <string.h>
 
 typedef struct _nvrtcProgram *program;
+enum { INVALID_OPTION = 5 };
 
 struct cy_nvrtc {
   void *library, *builtins;
@@ -294,7 +295,7 @@ static char *refusal(const cy_nvrtc *n, int code, const char *arch, const char *
   while (first && first > log && first[-1] != '\n')
     first--;
   log = first ? first : log;
-  if (code == 5) /* NVRTC_ERROR_INVALID_OPTION */
+  if (code == INVALID_OPTION)
     return format("NVRTC %d.%d does not know '%s': install a newer one (`pip install --upgrade nvidia-cuda-nvrtc`) or "
                   "choose another "
                   "--target",
@@ -335,5 +336,5 @@ int cy_nvrtc_compile(cy_nvrtc *n, const char *source, cy_cuda_arch arch, bool pt
   free(log);
   if (p)
     n->destroy(&p);
-  return out->bytes ? 0 : -1;
+  return out->bytes ? 0 : rc == INVALID_OPTION ? CY_NVRTC_NO_ARCH : -1;
 }

@@ -99,7 +99,10 @@ int nvrtcDestroyProgram(program *p) {
 }
 
 int nvrtcCompileProgram(program p, int n, const char *const *options) {
-  const char *code = getenv("CY_MOCK_NVRTC_CODE");
+  const char *code = getenv("CY_MOCK_NVRTC_CODE"), *lacks = getenv("CY_MOCK_NVRTC_LACKS");
+  for (int i = 0; i < n && lacks; i++)
+    if (!strncmp(options[i], "-arch=", 6) && !strcmp(options[i] + 6, lacks))
+      return 5;
   return code ? atoi(code) : getenv("CY_MOCK_NVRTC") ? make_ptx(p, n, options) : 0;
 }
 
