@@ -118,6 +118,15 @@ static void test_unknown_arch(void) {
   CHECK_STR_HAS(said, "kernels: PTX of compute_80");
 }
 
+/* A kernel that spills where two of its blocks are to run at a time is compiled for one. */
+static void test_spills_by_two(void) {
+  setenv("CY_MOCK_NVRTC_TWO",
+         "Function properties for k\n    0 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads\n", 1);
+  CHECK_INT_EQ(run_command("%s/cytoc examples/digits/digits.onnx -o %s --target=%s", build, path_of("two.so"), "sm_80"),
+               0);
+  unsetenv("CY_MOCK_NVRTC_TWO");
+}
+
 /* One kernel for several architectures: compiled one after the other and side by side, it is the same library. */
 static void test_jobs(void) {
   static const char text[] = "graph @g(%x: f32[8]) {\n  %y = tanh %x\n  return %y\n}\n";
@@ -200,6 +209,7 @@ static const check_test tests[] = {
     {"compile errors", test_compile_errors},
     {"left out", test_left_out},
     {"unknown architecture", test_unknown_arch},
+    {"spills by two", test_spills_by_two},
     {"jobs", test_jobs},
     {"emit", test_emit},
     {"bench", test_bench},
