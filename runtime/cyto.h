@@ -174,7 +174,7 @@ typedef struct cyto_options {
   int32_t device_memory;    /* 1: tensors that are bound lie in memory of the device */
   void *stream;             /* CUstream that runs use; NULL: one of the context's own, which waits for no other. With a
                                stream of yours and all tensors on the device, cyto_run() returns before the results are
-                               there. The default stream is (void *)1 (CU_STREAM_LEGACY); runs on it are not recorded */
+                               there. The default stream is (void *)1 (CU_STREAM_LEGACY) */
 } cyto_options;
 
 #define CYTO_MAX_THREADS 256 /* more are not used */

@@ -167,7 +167,7 @@ static const char *open_kernels(void) {
     compile_image(nvrtc, *arch, &image);
     cy_nvrtc_close(nvrtc);
   }
-  bool ok = image.bytes && said(driver.module_load(&module, image.bytes), "cuModuleLoadData");
+  bool ok = image.bytes && said(driver.module_load(&module, image.bytes, 0, NULL, NULL), "cuModuleLoadDataEx");
   free(image.bytes);
   return ok ? NULL : "the kernels could not be loaded";
 }
@@ -224,7 +224,7 @@ static bool launch_on_device(const kernel_case *c, const char *symbol, int turn,
   for (; n < memory->n; n++) {
     slots[n] = 0;
     ok = ok && said(driver.mem_alloc(&slots[n], memory->bytes[n] + 1), "cuMemAlloc") &&
-         said(driver.copy_in(slots[n], memory->got[n], memory->bytes[n]), "cuMemcpyHtoD");
+         said(driver.copy_in_async(slots[n], memory->got[n], memory->bytes[n], NULL), "cuMemcpyHtoDAsync");
   }
   for (int i = 0; i < nsizes; i++)
     slots[n + i] = sizes[i];

@@ -556,6 +556,54 @@ static void test_occupancy(void) {
   CHECK(told.registers > 64 && told.registers < 128);
 }
 
+/* How many blocks of large products a multiprocessor has at a time, by registers and shared memory. */
+static const struct {
+  int large;
+  cy_cuda_arch arch;
+  const char *blocks;
+} residents[] = {
+    {0, {80, 0}, ", 2 blocks"}, {1, {80, 0}, ", 2 blocks"}, {4, {80, 0}, ", 2 blocks"},  {5, {80, 0}, ", 2 blocks"},
+    {6, {80, 0}, ", 2 blocks"}, {6, {86, 0}, ", 2 blocks"}, {7, {120, 0}, ", 2 blocks"},
+};
+
+static void note_registers(void *ctx, const char *function, cy_cuda_arch arch, int registers, int shared) {
+  resources *told = ctx;
+  (void)arch;
+  if (!strchr(function, '_'))
+    *told = (resources){registers, shared, told->functions + 1};
+}
+
+static void test_blocks(void) {
+  if (!nvrtc)
+    CHECK_SKIP(missing);
+  for (int r = 0; r < CHECK_COUNT(residents); r++) {
+    int i = first_large + residents[r].large;
+    cy_cuda_machine archs = {.arch = {residents[r].arch}, .narch = 1};
+    cy_machine machine = {.state = &archs};
+    resources told = {0, 0, 0};
+    cy_nvrtc_check check = {stack_allowed, NULL, &told, note_registers};
+    cy_cuda_image image;
+    char *source = NULL, *error = NULL, text[200];
+    size_t size = 0;
+    FILE *f = open_memstream(&source, &size);
+    fprintf(f, "%s%s", cy_cuda_prelude, cy_cuda_prelude_matrix);
+    print_case(f, i);
+    fclose(f);
+    if (cy_nvrtc_compile(nvrtc, source, residents[r].arch, false, &check, &image, &error))
+      CHECK_FAIL("%s", error);
+    cy_kernel_plan plan = {.kernel = cases[i].k, .form = (void *)cases[i].form};
+    plan.code.registers = told.registers;
+    plan.code.static_shared = told.shared;
+    CHECK_INT_EQ(told.functions, 1);
+    CHECK(cy_cuda_occupancy(&machine, &plan, cases[i].syms, text, sizeof text));
+    if (!strstr(text, residents[r].blocks))
+      CHECK_FAIL("%s on sm_%d: %s", cases[i].what, residents[r].arch.number, text);
+    free(image.bytes);
+    free(source);
+    free(error);
+  }
+}
+
 /* Equal source, equal bytes. */
 static void test_reproducible(void) {
   cy_cuda_image a, b;
@@ -592,6 +640,7 @@ static const check_test tests[] = {
     {"missing matrix", test_missing_matrix},
     {"stack", test_stack},
     {"occupancy", test_occupancy},
+    {"blocks", test_blocks},
     {"reproducible", test_reproducible},
     {"refusal", test_refusal},
 };

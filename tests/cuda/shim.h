@@ -60,6 +60,7 @@ void *memset(void *, int, size_t);
 
 #define CY_INLINE static inline
 #define CY_KERNEL(threads) void
+#define CY_KERNEL_OF_TWO(threads) void
 #define CY_SHARED static __attribute__((section("cy_shared")))
 #define CY_RESTRICT restrict
 #define CY_UNROLL

@@ -66,7 +66,7 @@ void shim_landed(const unsigned char *chunk) { shim_writer[(chunk - shim_dynamic
 
 void cy_copy_async(cy_chunk *to, const void *from, int bytes) {
   shim_queue *q = shim_my_queue();
-  if (q->n == SHIM_COPIES || ((uintptr_t)to | (bytes ? (uintptr_t)from : 0)) % 16 || bytes < 0 || bytes > 16)
+  if (q->n == SHIM_COPIES || ((uintptr_t)to | (uintptr_t)from) % 16 || bytes < 0 || bytes > 16)
     abort();
   shim_copy *c = &q->copy[q->n++];
   c->to = to;

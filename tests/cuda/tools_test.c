@@ -37,6 +37,7 @@ static void test_compile_errors(void) {
       {"", "--target=sm_75,sm_80 --bf16", "convert the model to f16, or leave sm_75 out of --target"},
       {"CY_MOCK_NVRTC_CODE=5", "--target=sm_120",
        "NVRTC 13.0 does not know 'sm_120': install a newer one (`pip install"},
+      {"CY_MOCK_NVRTC_LACKS=sm_120", "--target=cuda,sm_120", "NVRTC 13.0 does not know 'sm_120'"},
       {"CY_MOCK_NVRTC_CODE=7", "--target=sm_80", "(libnvrtc-builtins of the same version is missing beside it)"},
       {"", "--target=native --tf32", "--tf32 is for CUDA"},
       {"", "--target=native --emit=cu", "code of CUDA devices"},
@@ -97,6 +98,33 @@ static void test_left_out(void) {
       CHECK(!strstr(said, "warning"));
   }
   unsetenv("CY_MOCK_NVRTC_LOG");
+}
+
+/* An older NVRTC does not know all of the usual architectures: devices of these take the PTX. */
+static void test_unknown_arch(void) {
+  char command[3 * PATH_MAX], said[4000] = "";
+  setenv("CY_MOCK_NVRTC_LACKS", "sm_120", 1);
+  CHECK_INT_EQ(
+      run_command("%s/cytoc examples/digits/digits.onnx -o %s --target=%s", build, path_of("older.so"), "cuda"), 0);
+  unsetenv("CY_MOCK_NVRTC_LACKS");
+  snprintf(
+      command, sizeof command,
+      "CYTO_CUDNN= CY_MOCK_CAPABILITY=120 LD_LIBRARY_PATH=%s/tests/cuda/mock %s/cyto-run %s --random 1 --about 2>&1",
+      build, build, path_of("older.so"));
+  FILE *f = popen(command, "r");
+  CHECK_REQUIRE(f);
+  said[fread(said, 1, sizeof said - 1, f)] = 0;
+  CHECK_INT_EQ(pclose(f), 0);
+  CHECK_STR_HAS(said, "kernels: PTX of compute_80");
+}
+
+/* A kernel that spills where two of its blocks are to run at a time is compiled for one. */
+static void test_spills_by_two(void) {
+  setenv("CY_MOCK_NVRTC_TWO",
+         "Function properties for k\n    0 bytes stack frame, 8 bytes spill stores, 8 bytes spill loads\n", 1);
+  CHECK_INT_EQ(run_command("%s/cytoc examples/digits/digits.onnx -o %s --target=%s", build, path_of("two.so"), "sm_80"),
+               0);
+  unsetenv("CY_MOCK_NVRTC_TWO");
 }
 
 /* One kernel for several architectures: compiled one after the other and side by side, it is the same library. */
@@ -180,6 +208,8 @@ static void test_bench(void) {
 static const check_test tests[] = {
     {"compile errors", test_compile_errors},
     {"left out", test_left_out},
+    {"unknown architecture", test_unknown_arch},
+    {"spills by two", test_spills_by_two},
     {"jobs", test_jobs},
     {"emit", test_emit},
     {"bench", test_bench},
