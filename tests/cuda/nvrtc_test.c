@@ -521,6 +521,27 @@ static void test_stack(void) {
   free(error);
 }
 
+/* Without a least number of blocks no compiler knows how many registers there are to deal out. */
+static void test_registers(void) {
+  static const char text[] = "extern \"C\" __global__ void %s ignored(int *p) {\n"
+                             "  if (threadIdx.x >= 256)\n    asm volatile(\"setmaxnreg.dec.sync.aligned.u32 40;\");\n"
+                             "  else\n    asm volatile(\"setmaxnreg.inc.sync.aligned.u32 232;\");\n"
+                             "  p[threadIdx.x] = 3;\n}\n";
+  cy_cuda_image image;
+  cy_nvrtc_check check = {stack_allowed, NULL, NULL, NULL};
+  char *error = NULL, source[sizeof text + 40];
+  if (!nvrtc)
+    CHECK_SKIP(missing);
+  snprintf(source, sizeof source, text, "__launch_bounds__(384)");
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, source, (cy_cuda_arch){90, 'a'}, false, &check, &image, &error), -1);
+  CHECK_STR_HAS(error, "registers are not dealt out to warpgroups ('setmaxnreg' ignored");
+  free(error);
+  error = NULL;
+  snprintf(source, sizeof source, text, "__launch_bounds__(384, 1)");
+  CHECK_INT_EQ(cy_nvrtc_compile(nvrtc, source, (cy_cuda_arch){90, 'a'}, false, &check, &image, &error), 0);
+  free(image.bytes);
+}
+
 typedef struct resources {
   int registers, shared, functions;
 } resources;
@@ -605,6 +626,7 @@ static const check_test tests[] = {
     {"large products", test_loops_of_products},
     {"missing matrix", test_missing_matrix},
     {"stack", test_stack},
+    {"registers", test_registers},
     {"occupancy", test_occupancy},
     {"reproducible", test_reproducible},
     {"refusal", test_refusal},
