@@ -242,6 +242,7 @@ typedef struct cy_cuda_image {
 /* NULL with a malloc'ed text that says what to install. */
 cy_nvrtc *cy_nvrtc_open(char **out_error);
 void cy_nvrtc_close(cy_nvrtc *n);
+int cy_nvrtc_version(const cy_nvrtc *n); /* 1000 * major + minor */
 /* A stack frame of a kernel is a fault, unless this says that it comes with the functions that the kernel calls. */
 typedef struct cy_nvrtc_check {
   bool (*may_use_stack)(void *ctx, const char *function);

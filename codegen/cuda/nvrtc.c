@@ -187,6 +187,8 @@ cy_nvrtc *cy_nvrtc_open(char **out_error) {
   return NULL;
 }
 
+int cy_nvrtc_version(const cy_nvrtc *n) { return n->major * 1000 + n->minor; }
+
 void cy_nvrtc_close(cy_nvrtc *n) {
   if (!n)
     return;
@@ -211,12 +213,17 @@ static const char *function_before(const char *log, const char *at, char out[160
 
 /* What is wrong with the compiled code, as a malloc'ed text; NULL: nothing. */
 static char *find_fault(const char *log, bool (*may_use_stack)(void *ctx, const char *function), void *ctx) {
-  static const char *const codes[] = {"C7510", "C7511", "C7519"};
+  static const struct {
+    const char *code, *means;
+  } warnings[] = {{"C7510", "matrix instructions were serialised"},
+                  {"C7511", "matrix instructions were serialised"},
+                  {"C7519", "matrix instructions were serialised"},
+                  {"'setmaxnreg' ignored", "registers are not dealt out to warpgroups"}};
   char function[160];
-  for (int i = 0; i < 3; i++) {
-    const char *at = strstr(log, codes[i]);
+  for (size_t i = 0; i < sizeof warnings / sizeof *warnings; i++) {
+    const char *at = strstr(log, warnings[i].code);
     if (at)
-      return format("matrix instructions were serialised (%.*s): a bug in cytoc", (int)strcspn(at, "\n"), at);
+      return format("%s (%.*s): a bug in cytoc", warnings[i].means, (int)strcspn(at, "\n"), at);
   }
   for (const char *p = log; (p = strstr(p, " bytes stack frame")); p++) {
     const char *number = p;
