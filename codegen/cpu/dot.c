@@ -646,7 +646,7 @@ static const cy_epilogue *epilogue_of(const plan *p) {
 /* The micro-kernel for a tile of which there are so many rows. */
 static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, LLVMTypeRef *type) {
   V fn = p->form.amx ? cy_dot_amx_kernel(cg, p->form, p->tile.mr, nv, p->nr, false)
-                     : cy_dot_kernel(cg, p->form, p->tile.mr, nv, p->nr);
+                     : cy_dot_kernel(cg, p->form, p->tile.mr, nv, p->nr, false);
   *type = LLVMGlobalGetValueType(fn);
   if (!p->form.amx || p->tile.mr == CY_AMX_ROWS)
     return fn;

@@ -15,8 +15,8 @@
  * and as u8. */
 static const double BF16_OUTPUT = 0.5, WIDENED = 0.12, COPIED = 0.04;
 /* Attention: per score, besides the products, per element of q, k and v, which is rounded, and for the kernels that do
- * that. Measured on Sapphire Rapids. */
-static const double FLOAT_SCORE = 1.6, BF16_SCORE = 1.2, ROUNDED_FACTOR = 1, BF16_ATTENTION = 1500;
+ * that. Measured on Sapphire Rapids; where pairs are multiplied, on Zen 5. */
+static const double FLOAT_SCORE = 1.6, BF16_SCORE = 1.2, ROUNDED_FACTOR = 1, PAIRS_FACTOR = 0.5, BF16_ATTENTION = 1500;
 /* Depthwise, of integers: per output and tap. */
 static const double INT_DEPTHWISE = 0.33, INT_DEPTHWISE_TAP = 0.075;
 /* .. by fours: and input element. */
@@ -188,7 +188,7 @@ static double recurrent_cycles(const cy_graph *g, const cy_node_info *n, const i
   return steps * (weights / INT_WEIGHTS + units * ROUNDED_UNIT);
 }
 
-/* f not FLOATS: of q, k and v as bf16, in whole tiles. */
+/* f not FLOATS: of q, k and v as bf16; AMX: in whole tiles. */
 static double attention_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                                form f) {
   enum { ROWS, SIZE, KEYS, COLUMNS };
@@ -199,15 +199,15 @@ static double attention_cycles(const cy_cg *cg, const cy_graph *g, const cy_node
     heads *= (double)dim_of(g, q->dim[i], sizes);
   for (int i = 0; i < 4; i++) {
     d[i] = (double)dim_of(g, dims[i], sizes);
-    whole[i] = (double)cy_round_up((int64_t)d[i], 2 * CY_AMX_ROWS);
+    whole[i] = cg->amx_bf16 ? (double)cy_round_up((int64_t)d[i], 2 * CY_AMX_ROWS) : d[i];
   }
+  double rounded = cg->amx_bf16 ? ROUNDED_FACTOR : PAIRS_FACTOR;
   if (f == FLOATS)
     return heads * d[ROWS] * d[KEYS] *
            (cy_plain_cycles(cg, d[SIZE] + d[COLUMNS]) * rates_of(cg)->plain + FLOAT_SCORE * wide);
   double factors = d[ROWS] * d[SIZE] + d[KEYS] * (d[SIZE] + d[COLUMNS]);
   double products = whole[ROWS] * whole[KEYS] * (whole[SIZE] + whole[COLUMNS]);
-  return heads *
-             (products / rate_of(cg, BF16) + d[ROWS] * d[KEYS] * BF16_SCORE * wide + factors * ROUNDED_FACTOR * wide) +
+  return heads * (products / rate_of(cg, BF16) + d[ROWS] * d[KEYS] * BF16_SCORE * wide + factors * rounded * wide) +
          BF16_ATTENTION;
 }
 
@@ -247,7 +247,7 @@ bool cy_cpu_half_factors(const cy_machine *m, cy_dtype half, const cy_graph *g, 
   if (!n)
     return true;
   if (n->op == CY_OP_attention)
-    return cg->amx_bf16 && attention_pays(g, n, sizes);
+    return attention_pays(g, n, sizes);
   if (n->op == CY_OP_matmul_blocks)
     return cg->amx_bf16;
   if ((n->op != CY_OP_matmul && n->op != CY_OP_conv) || cy_attr_get_int(n, CY_ATTR_group, 1) != 1 ||

@@ -1,7 +1,7 @@
 """Accuracy, size and time of quantised networks beside their float form; writes tests/bench/RESULTS-int8.md.
 
 In:  examples/digits and, where present, trained networks of ../shared/models. Inputs are made here: pictures of slow light
-     with edges (1/f noise and rectangles), sounds (voiced pulses in noise), bytes of this repository's files; 16 samples to
+     with edges (1/f noise and rectangles), sounds (voiced pulses in noise), bytes of files that are made up; 16 samples to
      calibrate with and 4 others to judge by. Options of cytoc that follow the names are passed on to static quantisation.
 Out: a row per network: signal-to-noise ratio of the outputs or right answers, library sizes, times; the table of
      int8_networks.py, times beside ONNX Runtime.
@@ -63,10 +63,16 @@ def always(value, dtype):
 
 
 def file_bytes(rng, shape):
-    files = sorted(glob.glob(os.path.join(lib.ROOT, '*', '*.*')))
-    with open(files[rng.integers(0, len(files))], 'rb') as f:
-        data = f.read(1024)
-    half = shape[1] // 2
+    """Beginning and end of a file that is made up: a table, settings, markup, a program, prose, numbers as they lie in memory."""
+    words = [''.join(chr(97 + c) for c in rng.integers(0, 26, rng.integers(2, 9))) for _ in range(200)]
+    word, number = lambda: words[rng.integers(0, len(words))], lambda: int(rng.integers(0, 10000))
+    forms = (lambda: ','.join(str(number()) for _ in range(6)), lambda: '  "%s": {"%s": %d},' % (word(), word(), number()),
+             lambda: '<p class="%s">%s</p>' % (word(), word()),
+             lambda: 'static int %s(int %s) { return %s + %d; }' % (word(), words[0], words[0], number()),
+             lambda: ' '.join(word() for _ in range(12)).capitalize() + '.',
+             lambda: np.float32(rng.standard_normal(15)).tobytes().decode('latin-1'))
+    form, lines = forms[rng.integers(0, len(forms))], rng.integers(5, 80)
+    data, half = '\n'.join(form() for _ in range(lines)).encode('latin-1'), shape[1] // 2
     return np.int32(list(data.ljust(half, b' ')[:half]) + list(data.rjust(half, b' ')[-half:]))[None]
 
 
