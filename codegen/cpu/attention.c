@@ -404,33 +404,44 @@ static V top_of_line(cy_cg *cg, const work *w, line *l) {
   return across(cg, change_rest(cg, w, l, at, best), W, cy_fmax);
 }
 
-/* 2^y for y <= 0, in vectors of 16; 0 where it would be denormal. The polynomial is 2^f, 0 <= f < 1, its relative error
- * 7e-5 where weights are rounded to bf16, else 8e-8. */
-static V power_of_two(cy_cg *cg, V y, bool rough) {
+/* 2^y for y <= 0, in `count` vectors of 16; 0 where it would be denormal. The polynomial is 2^f, 0 <= f < 1, its relative
+ * error 7e-5 where weights are rounded to bf16, else 8e-8. */
+static void powers_of_two(cy_cg *cg, unsigned count, V *y, bool rough) {
   static const double few[] = {0.0780245215, 0.226067156, 0.695833564, 0.999925196},
                       all[] = {0.00187757669, 0.00898933969, 0.0558263175, 0.240153611, 0.693153083, 0.99999994};
   enum { FLOOR = 9, LANES = 16 };
   const double *c = rough ? few : all;
   size_t n = rough ? sizeof few / sizeof *few : sizeof all / sizeof *all;
-  V none = LLVMConstNull(cg->vf), any = LLVMConstAllOnes(cg->i16), current = cy_i32(cg, 4);
-  V fraction[] = {y, cy_i32(cg, FLOOR), none, any, current};
-  V f = cy_intrinsic_of(cg, "llvm.x86.avx512.mask.reduce.ps.512", NULL, 0, fraction, 5), p = cy_splatf(cg, c[0], LANES);
+  V none = LLVMConstNull(cg->vf), any = LLVMConstAllOnes(cg->i16), current = cy_i32(cg, 4), f[WIDE], p[WIDE];
+  for (unsigned j = 0; j < count; j++) {
+    V fraction[] = {y[j], cy_i32(cg, FLOOR), none, any, current};
+    f[j] = cy_intrinsic_of(cg, "llvm.x86.avx512.mask.reduce.ps.512", NULL, 0, fraction, 5);
+    p[j] = cy_splatf(cg, c[0], LANES);
+  }
   for (size_t i = 1; i < n; i++)
-    p = cy_fma(cg, p, f, cy_splatf(cg, c[i], LANES));
-  V normal = LLVMBuildFCmp(cg->b, LLVMRealUGE, y, cy_splatf(cg, -126, LANES), "");
-  V power[] = {p, y, none, LLVMBuildBitCast(cg->b, normal, cg->i16, ""), current};
-  return cy_intrinsic_of(cg, "llvm.x86.avx512.mask.scalef.ps.512", NULL, 0, power, 5);
+    for (unsigned j = 0; j < count; j++)
+      p[j] = cy_fma(cg, p[j], f[j], cy_splatf(cg, c[i], LANES));
+  for (unsigned j = 0; j < count; j++) {
+    V normal = LLVMBuildFCmp(cg->b, LLVMRealUGE, y[j], cy_splatf(cg, -126, LANES), "");
+    V power[] = {p[j], y[j], none, LLVMBuildBitCast(cg->b, normal, cg->i16, ""), current};
+    y[j] = cy_intrinsic_of(cg, "llvm.x86.avx512.mask.scalef.ps.512", NULL, 0, power, 5);
+  }
 }
 
-/* Of W scores. The difference is multiplied, not each: the lowest fill times log2(e) would be infinite. */
-static V weights_of(cy_cg *cg, const att *a, V scores, V top) {
+/* Of `count` vectors of scores, step by step. The difference is multiplied, not each: the lowest fill times log2(e) would
+ * be infinite. */
+static void weights_of(cy_cg *cg, const att *a, unsigned count, V *scores, V top) {
   const cy_scores *s = &a->d->scores;
-  if (a->unit == 0)
-    return s->weigh(s->ctx, cg, scores, top, cg->W);
-  V y = LLVMBuildFSub(cg->b, scores, cy_splat(cg, top, cg->W), "");
-  if (a->unit != 1)
-    y = LLVMBuildFMul(cg->b, y, cy_splatf(cg, a->unit, cg->W), "");
-  return power_of_two(cg, y, a->half);
+  for (unsigned j = 0; j < count; j++) {
+    if (a->unit == 0)
+      scores[j] = s->weigh(s->ctx, cg, scores[j], top, cg->W);
+    else
+      scores[j] = LLVMBuildFSub(cg->b, scores[j], cy_splat(cg, top, cg->W), "");
+    if (a->unit != 0 && a->unit != 1)
+      scores[j] = LLVMBuildFMul(cg->b, scores[j], cy_splatf(cg, a->unit, cg->W), "");
+  }
+  if (a->unit != 0)
+    powers_of_two(cg, count, scores, a->half);
 }
 
 static V weight_of(cy_cg *cg, const att *a, V score, V top) {
@@ -438,24 +449,44 @@ static V weight_of(cy_cg *cg, const att *a, V score, V top) {
   if (a->unit == 0)
     return s->weigh(s->ctx, cg, score, top, 1);
   V all = cy_splat(cg, score, cg->W);
-  return LLVMBuildExtractElement(cg->b, weights_of(cg, a, all, top), cy_i32(cg, 0), "");
+  weights_of(cg, a, 1, &all, top);
+  return LLVMBuildExtractElement(cg->b, all, cy_i32(cg, 0), "");
 }
 
-/* Scores become weights, up to the end of the last vector; returns their sum. */
-static V weigh_line(cy_cg *cg, const work *w, const line *l, V top) {
-  V sum = LLVMConstNull(cg->vf);
+/* Scores [from, to), by `count` vectors at a time, become weights; returns their sum and `sum`. */
+static V weigh_run(cy_cg *cg, const work *w, const line *l, V from, V to, unsigned count, V top, V sum) {
   cy_loop j;
-  cy_loop_begin(cg, &j, cy_i64(cg, 0), l->n, cy_i64(cg, cg->W), &sum, 1);
-  V p = cy_gepf(cg, l->s, j.iv), v = weights_of(cg, w->a, cy_load(cg, cg->vf, p, 4), top);
-  if (w->a->half)
-    cy_attention_half_weights(cg, l->weights, j.iv, v);
-  else
-    cy_store(cg, v, p, 4);
-  v = LLVMBuildFAdd(cg->b, v, j.v[0], "");
-  cy_loop_end(cg, &j, &v);
+  cy_loop_begin(cg, &j, from, to, cy_i64(cg, count * cg->W), &sum, 1);
+  V at[WIDE], v[WIDE];
+  for (unsigned i = 0; i < count; i++) {
+    at[i] = cy_addc(cg, j.iv, i * cg->W);
+    v[i] = cy_load(cg, cg->vf, cy_gepf(cg, l->s, at[i]), 4);
+  }
+  weights_of(cg, w->a, count, v, top);
+  sum = j.v[0];
+  for (unsigned i = 0; i < count; i++) {
+    if (w->a->half)
+      cy_attention_half_weights(cg, l->weights, at[i], v[i]);
+    else
+      cy_store(cg, v[i], cy_gepf(cg, l->s, at[i]), 4);
+    sum = LLVMBuildFAdd(cg->b, v[i], sum, "");
+  }
+  cy_loop_end(cg, &j, &sum);
+  return j.out[0];
+}
+
+/* Scores become weights, up to the end of the last vector; returns their sum. Steps of one vector wait for each other:
+ * more of them are under way where several vectors take turns (Zen 5; not tried where AMX multiplies). */
+static V weigh_line(cy_cg *cg, const work *w, const line *l, V top) {
+  V sum = LLVMConstNull(cg->vf), whole = cy_i64(cg, 0);
+  if (w->a->unit != 0 && !w->a->amx) {
+    whole = cy_mulc(cg, cy_div(cg, l->n, cy_i64(cg, WIDE * cg->W)), WIDE * cg->W);
+    sum = weigh_run(cg, w, l, cy_i64(cg, 0), whole, WIDE, top, sum);
+  }
+  sum = weigh_run(cg, w, l, whole, l->n, 1, top, sum);
   if (w->a->half)
     cy_attention_half_weights_end(cg, l->weights, l->n);
-  return across(cg, j.out[0], cg->W, sum_of);
+  return across(cg, sum, cg->W, sum_of);
 }
 
 static void scale_outputs(cy_cg *cg, const work *w, V row, V by) {
