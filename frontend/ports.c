@@ -188,9 +188,13 @@ static cy_dim dim_of(cy_importer *im, const Onnx__ValueInfoProto *input, int axi
 
 static bool elem_type(cy_importer *im, const cy_location *where, int32_t elem, cy_dtype *out) {
   *out = (cy_dtype)elem;
-  if (elem > 0 && elem < CY_REF)
+  bool known = elem > 0 && elem < CY_REF, complex = known && cy_dtype_of(*out)->cls == 'C';
+  if (known && !complex)
     return true;
-  cy_diag_add(im->diag, CY_ERROR, where, "unknown element type %d", elem);
+  if (complex)
+    cy_diag_add(im->diag, CY_ERROR, where, "%s", CY_NO_COMPLEX);
+  else
+    cy_diag_add(im->diag, CY_ERROR, where, "unknown element type %d", elem);
   return false;
 }
 
