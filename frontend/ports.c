@@ -338,6 +338,15 @@ static const char *dimension_names(cy_importer *im) {
   return *list ? list : "none, all are fixed";
 }
 
+/* The same for --shape. */
+static const char *input_names(cy_importer *im) {
+  const Onnx__GraphProto *g = im->model->graph;
+  const char *list = "";
+  for (size_t k = 0; k < g->n_input; k++)
+    list = cy_arena_printf(im->arena, "%s%s'%s'", list, *list ? ", " : "", g->input[k]->name);
+  return *list ? list : "none";
+}
+
 static bool check_unused(cy_importer *im) {
   const Onnx__GraphProto *g = im->model->graph;
   bool ok = true;
@@ -353,7 +362,9 @@ static bool check_unused(cy_importer *im) {
       found = found || (strlen(g->input[k]->name) == (size_t)(eq - text) &&
                         strncmp(g->input[k]->name, text, (size_t)(eq - text)) == 0);
     if (!found)
-      ok = option_error(im, "--shape must be input=1x3x224x224 with the name of an input of the model, found", text);
+      ok = option_error(im, cy_arena_printf(im->arena, "--shape must be input=1x3x224x224 with the name of an input of the model (%s), found",
+                                            input_names(im)),
+                        text);
   }
   return ok;
 }
