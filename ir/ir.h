@@ -393,6 +393,7 @@ void cy_build_before(cy_graph *g, cy_node n);
 void cy_build_origin(cy_graph *g, const cy_origin *origin);           /* of the nodes built from now on */
 /* Error about what is being built: location is the current origin. Returns 0. */
 cy_val cy_build_error(cy_graph *g, const char *item, const char *format, ...) __attribute__((format(printf, 3, 4)));
+#define CY_NO_COMPLEX "complex numbers are not supported; use tensors with an axis [real, imaginary]"
 
 /* The general form. `type` is for ops flagged T (one per output: types[outs]); NULL otherwise. Returns the first output;
  * the others are cy_node_of(g, cy_value_of(g, v)->node)->out[k]. Attributes are copied. */
