@@ -14,7 +14,8 @@
  * shapes. Repeated heads of k and v (reshape, expand, reshape) are looked through. Masks that are triangles of
  * constants become causality, which costs nothing and saves half. Scores times zeros and ones of a constant, or of a
  * slice of one, plus a number where it is zero, are masked by that number. The product may also be written the other
- * way round, v^T times transposed weights.
+ * way round, v^T times transposed weights. Products with a mask and its opposite become a select before
+ * (attention_masks.c).
  *
  * A finite fill with a bias behind it is a bias itself if it is so low that no score changes it.
  *
@@ -38,7 +39,6 @@
 #include <math.h>
 #include <string.h>
 
-static const double hidden = -1e9; /* what is added to scores that shall not count; no score is that large */
 static const double masked_twice = -1e4; /* the same where masked weights become 0 as well: so speech models write it */
 
 typedef cy_attention_match match;
@@ -65,6 +65,35 @@ static bool split_axes(cy_graph *g, const cy_type *from, const cy_type *to, int 
   return true;
 }
 
+/* Batch sizes of x by other names than those of t, which broadcasting takes to be equal or 1, become t's. */
+static cy_val with_batch_of(cy_graph *g, cy_val x, const cy_type *t) {
+  cy_type wide = *cy_type_of(g, x);
+  bool same = true;
+  for (int i = 0, at = t->rank - wide.rank; i < wide.rank - 2 && at >= 0; i++) {
+    int64_t own, want;
+    bool named = wide.dim[i] != t->dim[at + i] && !cy_dim_is_const(g, wide.dim[i], &own) &&
+                 !cy_dim_is_const(g, t->dim[at + i], &want);
+    wide.dim[i] = named ? t->dim[at + i] : wide.dim[i];
+    same &= !named;
+  }
+  return same ? x : cy_build_expand(g, x, wide.dim, wide.rank);
+}
+
+/* Is the batch of `wide` that of `thin`, and in places the larger of that and another, with which it broadcast? */
+static bool widens(cy_graph *g, const cy_type *thin, const cy_type *wide) {
+  if (thin->rank != wide->rank)
+    return false;
+  for (int i = 0; i < thin->rank - 2; i++) {
+    const cy_term *term;
+    bool larger = cy_dim_terms(g, wide->dim[i], &term) == 1 && term->natoms == 1 && term->coef == 1 &&
+                  cy_dim_atom(g, term->atoms[0])->kind == CY_ATOM_MAX &&
+                  cy_dim_max(g, thin->dim[i], wide->dim[i]) == wide->dim[i];
+    if (thin->dim[i] != wide->dim[i] && !larger)
+      return false;
+  }
+  return true;
+}
+
 /* x, which broadcasts to `from` but for its last two axes, as something that broadcasts to `to`. 0: it can't be. */
 static cy_val reviewed(cy_graph *g, cy_val x, const cy_type *from, const cy_type *to) {
   const cy_type t = *cy_type_of(g, x);
@@ -72,6 +101,8 @@ static cy_val reviewed(cy_graph *g, cy_val x, const cy_type *from, const cy_type
   bool same = from->rank == to->rank && !memcmp(from->dim, to->dim, (size_t)(to->rank - 2) * sizeof *to->dim);
   if (same)
     return x;
+  if (widens(g, from, to))
+    return with_batch_of(g, x, to);
   if (!split_axes(g, from, to, group))
     return 0;
   cy_dim dims[CY_MAX_RANK];
@@ -99,9 +130,21 @@ static cy_type finest(const match *m, const cy_type *weights, const cy_type *res
   for (int i = 0; i < m->nmask; i++)
     others[n++] = &m->mask[i].view;
   for (int i = 0; i < n; i++)
-    if (others[i]->rank > best.rank)
+    if (others[i]->rank > best.rank || widens(m->g, &best, others[i]))
       best = *others[i];
   return best;
+}
+
+/* q or k in `view`: by way of a mask's or bias's, where masks made the batch larger behind a reshape. */
+static cy_val reviewed_factor(const match *m, cy_val x, const cy_type *view) {
+  const cy_type *scores = cy_type_of(m->g, m->scores->out[0]);
+  cy_val y = reviewed(m->g, x, scores, view);
+  for (int i = 0; !y && i < m->nbias + m->nmask; i++) {
+    const cy_type *via = i < m->nbias ? &m->bias[i].view : &m->mask[i - m->nbias].view;
+    y = reviewed(m->g, x, scores, via);
+    y = y ? reviewed(m->g, y, via, view) : 0;
+  }
+  return y;
 }
 
 /* ---- operands ---- */
@@ -173,72 +216,17 @@ static cy_val unrepeated(cy_graph *g, cy_val x) {
   return cy_build_reshape(g, expand->in[0], dims, r);
 }
 
-/* ---- masks that are constant triangles ---- */
-
-typedef struct triangle {
-  const cy_value *v;
-  int64_t rows, columns;
-} triangle;
-
-/* Is key j seen by row i? -1: the element is neither. */
-static int seen_in(const triangle *t, int64_t i, int64_t j) {
-  cy_dtype dtype = (cy_dtype)t->v->type.dtype;
-  cy_scalar s = cy_scalar_load(t->v->data.bytes, dtype, (uint64_t)(i * t->columns + j));
-  if (dtype == CY_BOOL)
-    return s.i != 0;
-  return s.f == 0 ? 1 : s.f <= hidden ? 0 : -1;
-}
-
-/* The constant lets row i see keys up to i + *out_offset and no others. */
-static bool is_triangle(const triangle *t, int64_t *out_offset) {
-  int64_t seen = 0;
-  while (seen < t->columns && seen_in(t, 0, seen) == 1)
-    seen++;
-  *out_offset = seen - 1;
-  for (int64_t i = 0; i < t->rows; i++)
-    for (int64_t j = 0; j < t->columns; j++)
-      if (seen_in(t, i, j) != (j <= i + *out_offset))
-        return false;
-  return t->rows > 1 && t->columns > 1;
-}
-
-/* x, a triangular constant or a slice of one: sets the keys before the first row. */
-static bool causal_past(cy_graph *g, cy_val x, cy_dim *out_past) {
-  const cy_node_info *slice = cy_def_of(g, x, CY_OP_slice);
-  const cy_value *v = cy_value_of(g, slice ? slice->in[0] : x);
-  int r = v->type.rank;
-  triangle t = {.v = v};
-  int64_t offset;
-  uint32_t n;
-  if (r < 2 || !v->data.bytes || (v->type.dtype != CY_BOOL && v->type.dtype != CY_F32) ||
-      !cy_dim_is_const(g, v->type.dim[r - 2], &t.rows) || !cy_dim_is_const(g, v->type.dim[r - 1], &t.columns))
-    return false;
-  for (int i = 0; i < r - 2; i++)
-    if (!cy_dim_is(g, v->type.dim[i], 1))
-      return false;
-  if (!is_triangle(&t, &offset))
-    return false;
-  *out_past = cy_dim_const(g, offset);
-  if (slice) {
-    const cy_dim *starts = cy_attr_dim_list(slice, CY_ATTR_starts, &n);
-    const int64_t *steps = cy_attr_list(slice, CY_ATTR_steps, &n);
-    if (steps[r - 1] != 1 || steps[r - 2] != 1)
-      return false;
-    *out_past = cy_dim_add(g, *out_past, cy_dim_sub(g, starts[r - 2], starts[r - 1]));
-  }
-  return cy_dim_le(g, cy_dim_const(g, 0), *out_past); /* every row sees a key, so that its fill does not matter */
-}
-
 /* Keeps a bias or mask in the match's attention: as causality or as an operand. False: its shape does not fit. */
 static bool keep_operand(match *m, cy_attention *a, const addend *x, const cy_type *view, bool is_mask) {
   cy_graph *g = m->g;
   cy_dim past;
-  if (!a->causal && x->factor > 0 && (!is_mask || m->fill <= hidden) && causal_past(g, x->v, &past)) {
+  if (!a->causal && x->factor > 0 && (!is_mask || m->fill <= CY_ATTENTION_HIDDEN) &&
+      cy_attention_causal_past(g, x->v, &past)) {
     a->causal = true;
     a->past = past;
     return true;
   }
-  cy_val v = reviewed(g, x->v, &x->view, view);
+  cy_val v = reviewed(g, with_batch_of(g, x->v, &x->view), &x->view, view);
   if (v && x->low != 0) {
     cy_val like = m->scores->out[0], zero = cy_build_like(g, like, 0), low = cy_build_like(g, like, x->low);
     v = cy_build_select(g, v, x->factor > 0 ? zero : low, x->factor > 0 ? low : zero);
@@ -350,13 +338,16 @@ static bool keep_sink(match *m, cy_attention *a, const cy_type *view) {
 
 /* ---- the whole ---- */
 
-/* Is x's batch that of `view`, or (`may_stand`) 1 in places? */
+/* Is x's batch that of `view`, if by other names, or (`may_stand`) 1 in places? */
 static bool batch_fits(const cy_graph *g, const cy_type *x, const cy_type *view, bool may_stand) {
   if (x->rank != view->rank)
     return false;
-  for (int i = 0; i < x->rank - 2; i++)
-    if (x->dim[i] != view->dim[i] && !(may_stand && cy_dim_is(g, x->dim[i], 1)))
+  for (int i = 0; i < x->rank - 2; i++) {
+    int64_t own, all;
+    bool known = cy_dim_is_const(g, x->dim[i], &own) || cy_dim_is_const(g, view->dim[i], &all);
+    if (x->dim[i] != view->dim[i] && known && !(may_stand && cy_dim_is(g, x->dim[i], 1)))
       return false;
+  }
   return true;
 }
 
@@ -459,13 +450,14 @@ static bool give_factors(match *m, cy_attention *a, cy_val v, const cy_type *res
       !batch_fits(g, cy_type_of(g, v), result, true) || view->rank < 2 || view->rank > CY_MAX_RANK)
     return false;
   a->scale = m->softcap != 0 ? m->factor * m->softcap : m->factor;
-  q = unscaled(m, q, &a->scale);
-  k = turned(g, unscaled(m, k, &a->scale));
+  q = with_batch_of(g, unscaled(m, q, &a->scale), &scores);
+  k = with_batch_of(g, turned(g, unscaled(m, k, &a->scale)), &scores);
+  v = with_batch_of(g, v, result);
   cy_val single_k = view->rank == scores.rank ? unrepeated(g, k) : 0, single_v = single_k ? unrepeated(g, v) : 0;
   bool shared =
       single_v && cy_type_of(g, single_k)->dim[view->rank - 3] == cy_type_of(g, single_v)->dim[view->rank - 3];
-  a->q = reviewed(g, q, &scores, view);
-  a->k = shared ? single_k : reviewed(g, k, &scores, view);
+  a->q = reviewed_factor(m, q, view);
+  a->k = shared ? single_k : reviewed_factor(m, k, view);
   a->v = shared ? single_v : reviewed(g, v, result, view);
   if (a->q && m->rows.v) {
     cy_val rows = reviewed(g, m->rows.v, &m->rows.view, view);
@@ -535,6 +527,7 @@ static cy_val v_times_weights(cy_rewrite *rw, const cy_node_info *n) {
 }
 
 static const cy_rule rules[] = {
+    {CY_OP_softmax, "mask of products", cy_attention_masked},
     {CY_OP_matmul, "attention", weights_times_v},
     {CY_OP_matmul, "attention, transposed", v_times_weights},
 };

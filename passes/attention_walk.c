@@ -87,19 +87,6 @@ static bool walk_select(match *m, const cy_node_info *n, int depth) {
   return false;
 }
 
-/* The constant that is true where ones is 1. */
-static cy_val seen_at_ones(cy_graph *g, const cy_value *ones) {
-  const cy_data_f32 *one = ones->data.bytes;
-  int64_t count = cy_type_count(g, &ones->type);
-  cy_type t = ones->type;
-  cy_val mask;
-  t.dtype = CY_BOOL;
-  bool *see = cy_const_new(g, &t, &mask);
-  for (int64_t i = 0; i < count; i++)
-    see[i] = one[i] == 1;
-  return mask;
-}
-
 /* s * ones + (1 - ones) * c, ones a slice of a constant of zeros and ones: masked by c. */
 static bool walk_sliced_product(match *m, const cy_node_info *n, int depth) {
   cy_graph *g = m->g;
@@ -123,7 +110,7 @@ static bool walk_sliced_product(match *m, const cy_node_info *n, int depth) {
     if (one[i] != 0 && one[i] != 1)
       return false;
   uint32_t rank;
-  cy_val mask = cy_build_slice(g, seen_at_ones(g, ones), cy_attr_dim_list(slice, CY_ATTR_starts, &rank),
+  cy_val mask = cy_build_slice(g, cy_attention_seen_at(g, ones, 1), cy_attr_dim_list(slice, CY_ATTR_starts, &rank),
                                cy_attr_list(slice, CY_ATTR_steps, &rank), cy_type_of(g, slice->out[0])->dim);
   m->nbias = 0;
   m->fill = fill;
@@ -154,7 +141,7 @@ static bool walk_product(match *m, const cy_node_info *n, int depth) {
     return false;
   m->nbias = 0;
   m->fill = fill * m->bias[0].factor;
-  m->mask[m->nmask++] = (addend){seen_at_ones(g, ones), *cy_type_of(g, n->in[1 - at]), 1, 0};
+  m->mask[m->nmask++] = (addend){cy_attention_seen_at(g, ones, 1), *cy_type_of(g, n->in[1 - at]), 1, 0};
   return walk(m, n->in[1 - at], depth + 1);
 }
 
