@@ -524,9 +524,11 @@ static void emit_inner_pixels(cy_cg *cg, const frame *f, const stretch *s, V a, 
   V column = cy_mulc(cg, cy_addc(cg, cy_mulc(cg, x.iv, w->step), w->start), p->c);
   V dst = cy_gep(cg, f->scratch, cy_mul(cg, cy_add(cg, s->first, x.iv), f->row_bytes));
   emit_row_end(cg, f, dst);
+  int64_t run = w->count * p->c;
   for (int i = 0; i < n; i++) {
-    V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_i64(cg, i * w->count * p->c)));
-    cy_dot_run(cg, &f->convert, to, elements_on(cg, p, line[i], column), cy_i64(cg, w->count * p->c));
+    V to = cy_gep(cg, dst, cy_dot_bytes(cg, p->form, cy_i64(cg, i * run))), from = elements_on(cg, p, line[i], column);
+    if (!cy_dot_run_over(cg, &f->convert, to, from, run, (n - i) * run))
+      cy_dot_run(cg, &f->convert, to, from, cy_i64(cg, run));
   }
   cy_loop_end(cg, &x, NULL);
 }

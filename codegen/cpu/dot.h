@@ -183,7 +183,10 @@ typedef struct cy_dot_rows {
 cy_dot_rows cy_dot_rows_begin(cy_cg *cg, cy_dot_form form, const cy_dot_desc *desc);
 /* dst[0 .. n) = src[0 .. n), dense; n constant or not. */
 void cy_dot_run(cy_cg *cg, const cy_dot_rows *rows, V dst, V src, V n);
-/* As above, elements `stride` bytes apart. */
+/* The same at once for few elements, room being how many may be written; what comes behind them is written later.
+ * false: has done nothing. */
+bool cy_dot_run_over(cy_cg *cg, const cy_dot_rows *rows, V dst, V src, int64_t n, int64_t room);
+/* As cy_dot_run, elements `stride` bytes apart. */
 void cy_dot_gather(cy_cg *cg, const cy_dot_rows *rows, V dst, V src, V n, V stride);
 /* n elements that count as 0. */
 void cy_dot_blank(cy_cg *cg, const cy_dot_rows *rows, V dst, V n);
