@@ -708,6 +708,10 @@ static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   }
   if (!p->form.bf16)
     epilogue = (cy_epilogue){.emit = finish_emit, .ctx = &ints, .wide = cy_dot_wide(cg, p->n)};
+  if (!p->form.bf16 && !p->form.amx && p->nr == p->n) {
+    epilogue.flat = ints.inner->flat;
+    epilogue.together = cy_dot_together(cg, ints.inner, p->n);
+  }
   epilogue.all_wide = epilogue.wide && p->unit * p->nr % (WIDE * cg->W) == 0 && p->n % (WIDE * cg->W) == 0;
   unsigned tail = p->n ? (unsigned)(p->n % cg->W) : cg->W;
   cy_loop g, r;

@@ -115,6 +115,13 @@ static inline unsigned cy_dot_wide(const cy_cg *cg, int64_t n) {
   return n >= CY_DOT_WIDE * (int64_t)cg->W ? CY_DOT_WIDE : cg->avx512 && n >= 2 * (int64_t)cg->W ? 2 : 0;
 }
 
+/* .. and rows of n columns that go there together, where inner, the one that it is handed to, has them all. */
+static inline unsigned cy_dot_together(const cy_cg *cg, const cy_epilogue *inner, int64_t n) {
+  unsigned lanes = CY_DOT_WIDE * cg->W;
+  bool fills = n > 0 && n % cg->W == 0 && lanes % n == 0 && lanes > n;
+  return cg->avx2 && fills && inner->flat == n ? (unsigned)(lanes / n) : 0;
+}
+
 /* ---- dot_kernel.c ---- */
 
 typedef struct cy_dot_form {
