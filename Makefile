@@ -128,7 +128,7 @@ help:
 	  'make golden       rewrite expected test results (lists of passing names only grow)' \
 	  'make fuzz         libFuzzer targets, FUZZ_SECONDS each (60)' \
 	  'make carry        pack what tests and measures CUDA on a machine with a GPU and no build tools: tests/README.md' \
-	  'make bench        tests/bench/run.py: the example and, where present, the shared networks; adds to tests/bench/RESULTS.md' \
+	  'make bench        tests/bench/run.py: the example and, where present, the shared networks; updates tests/bench/RESULTS.md' \
 	  'make install      PREFIX=/usr/local DESTDIR=' \
 	  'make setup        look again for what the build needs and install what is missing' \
 	  'V=1 shows commands; config.mak is read first when it exists'

@@ -63,7 +63,7 @@ bool cy_machine_has_planar(const cy_machine *m); /* are there planar convolution
  * planar form. */
 bool cy_machine_conv_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                             cy_conv_cycles *out);
-/* One line per target: what --target accepts. */
+/* One line per target: what --target accepts; and one for what `native` is here. */
 void cy_machine_list(FILE *out);
 
 /* What can be written: X(kind, its name in --emit and as the ending of a file, form, code of the kernels). A LIBRARY

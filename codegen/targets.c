@@ -21,22 +21,29 @@ static void no_such_target(const char *spec, const char *reason, cy_diag_sink *d
     cy_diag_add(diag, CY_ERROR, NULL, "unknown target '%s'; expected %s", spec, list);
 }
 
-cy_machine *cy_machine_open(const char *spec, cy_diag_sink *diag) {
+/* NULL: nobody knows it; *out_reason, for free(), is then NULL or what a target says to it. */
+static cy_machine *machine_match(const char *spec, char **out_reason) {
   cy_machine *m = calloc(1, sizeof *m);
   if (!m)
     abort();
-  if (!spec || !*spec)
-    spec = "native";
-  char *reason = NULL;
-  for (size_t i = 0; i < NTARGETS && !reason; i++)
-    if (targets[i]->match(spec, m, &reason)) {
+  for (size_t i = 0; i < NTARGETS && !*out_reason; i++)
+    if (targets[i]->match(spec, m, out_reason)) {
       m->target = targets[i];
       return m;
     }
-  no_such_target(spec, reason, diag);
-  free(reason);
   cy_machine_close(m);
   return NULL;
+}
+
+cy_machine *cy_machine_open(const char *spec, cy_diag_sink *diag) {
+  if (!spec || !*spec)
+    spec = "native";
+  char *reason = NULL;
+  cy_machine *m = machine_match(spec, &reason);
+  if (!m)
+    no_such_target(spec, reason, diag);
+  free(reason);
+  return m;
 }
 
 void cy_machine_close(cy_machine *m) {
@@ -114,4 +121,9 @@ bool cy_machine_supports(const cy_machine *m, cy_kernel *k) { return m->target->
 void cy_machine_list(FILE *out) {
   for (size_t i = 0; i < NTARGETS; i++)
     fprintf(out, "%-6s %s\n", targets[i]->name, targets[i]->specs);
+  char *reason = NULL;
+  cy_machine *m = machine_match("native", &reason);
+  fprintf(out, "here   %s\n", m ? m->text : reason ? reason : "no CPU that there is code for");
+  free(reason);
+  cy_machine_close(m);
 }

@@ -175,33 +175,9 @@ static void cpu_describe(char *out, size_t room) {
   snprintf(out, room, "%s, %d CPUs", name, count);
 }
 
-/* The line that says that nothing was measured goes when something was. */
-static void placeholder_drop(const char *path) {
-  static const char placeholder[] = "No device has been measured yet.";
-  char *line = NULL, *kept = NULL;
-  size_t room = 0, bytes = 0;
-  FILE *in = fopen(path, "r"), *out = in ? open_memstream(&kept, &bytes) : NULL;
-  while (out && getline(&line, &room, in) > 0)
-    if (strncmp(line, placeholder, sizeof placeholder - 1))
-      fputs(line, out);
-  free(line);
-  if (in)
-    fclose(in);
-  if (!out)
-    return;
-  fclose(out);
-  if ((out = fopen(path, "w"))) {
-    fwrite(kept, 1, bytes, out);
-    fclose(out);
-  }
-  free(kept);
-}
-
 int cy_bench_append_results(const char *path, const cy_bench_result *results, int n, const char *command) {
   char cpu[300], date[64];
   time_t now = time(NULL);
-  if (n && results[0].device)
-    placeholder_drop(path);
   FILE *out = file_open(path, "a");
   if (!out)
     return 1;
