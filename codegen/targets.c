@@ -69,9 +69,11 @@ int64_t cy_machine_most_head(const cy_machine *m) { return m->target->most_head;
 int64_t cy_machine_tile_columns(const cy_machine *m) { return m->tile_columns; }
 
 double cy_machine_layer_cycles(const cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                               bool ints) {
-  return m->target->layer_cycles ? m->target->layer_cycles(m, g, n, sizes, ints) : 0;
+                               cy_layer_form form) {
+  return m->target->layer_cycles ? m->target->layer_cycles(m, g, n, sizes, form) : 0;
 }
+
+double cy_machine_rounding_margin(const cy_machine *m) { return m->rounding_margin; }
 
 bool cy_machine_has_planar(const cy_machine *m) { return m->target->conv_cycles != NULL; }
 

@@ -291,6 +291,10 @@ typedef struct cy_origin {
   const char *pass;    /* the pass that made it; NULL: the importer */
 } cy_origin;
 
+/* What cycles of a layer are asked for: as it is, in integers, or to round what it reads, each row (each image of a
+ * convolution) by a scale of its own. */
+typedef enum cy_layer_form { CY_LAYER_FLOATS, CY_LAYER_INTS, CY_LAYER_ROUNDING } cy_layer_form;
+
 /* What a convolution takes on one core of a target, in cycles: where channel after channel lies in memory as a picture,
  * or where channels lie closest; and to turn its input or output from one order to the other. */
 typedef struct cy_conv_cycles {

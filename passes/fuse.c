@@ -309,6 +309,14 @@ static bool may_end_with(const fuser *f, cy_node node) {
   return false;
 }
 
+/* Would an epilogue that could end with eight bits end with floats made of them, which their only reader can make for
+ * itself? */
+static bool widens(const fuser *f, cy_node target, cy_node open) {
+  const cy_node_info *n = cy_node_of(f->g, open);
+  return cy_node_of(f->g, target)->op == CY_OP_quantize && cy_dtype_is_float(cy_type_of(f->g, n->out[0])->dtype) &&
+         use_count(f, n->out[0]) == 1 && !ends_kernel(f, n);
+}
+
 static void gather_epilogue(fuser *f, cy_node anchor) {
   cy_graph *g = f->g;
   const cy_node_info *a = cy_node_of(g, anchor);
@@ -328,7 +336,7 @@ static void gather_epilogue(fuser *f, cy_node anchor) {
         open = members[i];
         nopen++;
       }
-    if (nopen == 1 && may_end_with(f, open)) {
+    if (nopen == 1 && may_end_with(f, open) && !widens(f, target, open)) {
       whole = n;
       target = open;
     }

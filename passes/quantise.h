@@ -84,9 +84,11 @@ typedef struct cy_quant_output {
 
 typedef struct cy_quant {
   cy_quant_mode mode;
-  /* What node n takes in float or in integers, as cy_machine_layer_cycles(); NULL: nothing is known of time. */
-  double (*cycles)(const void *target, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints);
+  /* What node n takes, as cy_machine_layer_cycles(); NULL: nothing is known of time. */
+  double (*cycles)(const void *target, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                   cy_layer_form form);
   const void *target;
+  double margin;    /* cy_machine_rounding_margin() */
   bool smallest;    /* layers that gain no time are quantised all the same */
   const char *skip; /* "conv1,head.*": layers of these names stay in float; '*' and '?' as in file names */
   cy_arena *arena;

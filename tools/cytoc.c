@@ -261,8 +261,9 @@ static cytoc_quantise calibration(session *s) {
                           .jobs = o->jobs};
 }
 
-static double cycles(const void *machine, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, bool ints) {
-  return cy_machine_layer_cycles(machine, g, n, sizes, ints);
+static double cycles(const void *machine, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
+                     cy_layer_form form) {
+  return cy_machine_layer_cycles(machine, g, n, sizes, form);
 }
 
 static bool conv_cycles(const void *machine, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
@@ -286,6 +287,7 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   const cytoc_options *o = s->o;
   q->cycles = cycles;
   q->target = machine;
+  q->margin = cy_machine_rounding_margin(machine);
   q->smallest = prefers_size(o);
   q->skip = o->int8_skip;
   q->limited = o->int8_max_error || o->half_max_error;
