@@ -77,7 +77,7 @@ void cy_lp_ahead(cy_lp *p, const V *idx, bool stores);
 void cy_lp_stream(cy_lp *p, const cy_stmt *loop); /* in a turn of a loop inside a lane loop */
 
 /* loops_flat.c */
-unsigned cy_lp_flat_columns(cy_kernel *k);                /* of rows that may be lanes of one vector; 0: they may not */
+unsigned cy_lp_flat_columns(cy_kernel *k);          /* of rows that may be lanes of one vector; 0: they may not */
 bool cy_lp_rows_same(cy_kernel *k, cy_expr offset); /* is a load of such a kernel one for all rows? */
 
 /* loops_cross.c */
