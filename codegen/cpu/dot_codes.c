@@ -582,9 +582,10 @@ static void emit_block_tasks(cy_cg *cg, frame *f, V above, V first, V end) {
   f->row0 = r.begin;
   f->rows = cy_sub(cg, r.end, r.begin);
   f->codes = rounded_at(cg, p, cy_add(cg, cy_mul(cg, matrix, m), r.begin));
+  V share = cy_sub(cg, first, before), stop = cy_sub(cg, end, before);
   cy_loop t;
-  cy_loop_begin(cg, &t, cy_sub(cg, first, before), cy_sub(cg, end, before), cy_i64(cg, p->run), NULL, 0);
-  emit_shares(cg, f, t.iv, cy_imin(cg, cy_addc(cg, t.iv, p->run), cy_sub(cg, end, before)));
+  cy_loop_begin(cg, &t, share, stop, cy_i64(cg, p->run), NULL, 0);
+  emit_shares(cg, f, t.iv, cy_imin(cg, cy_addc(cg, t.iv, p->run), stop));
   cy_loop_end(cg, &t, NULL);
 }
 
@@ -592,11 +593,12 @@ static void emit_tasks(cy_cg *cg, const plan *p, V scratch) {
   frame f = {.p = p, .turned = scratch, .sums = cy_gepc(cg, scratch, turned_bytes(p))};
   f.offsets = cy_row_table(cg, p->tile.mr, cy_i64(cg, p->row_bytes));
   f.line = cy_gepc(cg, cy_alloca(cg, line_bytes(p) + p->nr * 4), p->nr * 4);
-  V cb = cy_i64(cg, panel_blocks(p));
+  V cb = cy_i64(cg, panel_blocks(p)), low = cy_div(cg, cg->begin, cb), high = cy_ceil_div(cg, cg->end, cb);
   cy_loop above;
-  cy_loop_begin(cg, &above, cy_div(cg, cg->begin, cb), cy_ceil_div(cg, cg->end, cb), cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &above, low, high, cy_i64(cg, 1), NULL, 0);
   V begin = cy_mul(cg, above.iv, cb), end = cy_add(cg, begin, cb);
-  emit_block_tasks(cg, &f, above.iv, cy_imax(cg, cg->begin, begin), cy_imin(cg, cg->end, end));
+  begin = cy_imax(cg, cg->begin, begin);
+  emit_block_tasks(cg, &f, above.iv, begin, cy_imin(cg, cg->end, end));
   cy_loop_end(cg, &above, NULL);
 }
 
