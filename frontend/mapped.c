@@ -67,7 +67,7 @@ typedef struct scan {
 
 static bool fail(scan *s, uint64_t pos, const char *what) {
   cy_diag_add(s->diag, CY_ERROR, &s->where,
-              "not a valid ONNX model: %s at byte %llu; is the file truncated or damaged?", what,
+              "not a valid ONNX model: %s at byte %llu; is the file truncated, damaged, or of another kind?", what,
               (unsigned long long)pos);
   return false;
 }

@@ -188,9 +188,13 @@ static cy_dim dim_of(cy_importer *im, const Onnx__ValueInfoProto *input, int axi
 
 static bool elem_type(cy_importer *im, const cy_location *where, int32_t elem, cy_dtype *out) {
   *out = (cy_dtype)elem;
-  if (elem > 0 && elem < CY_REF)
+  bool known = elem > 0 && elem < CY_REF, complex = known && cy_dtype_of(*out)->cls == 'C';
+  if (known && !complex)
     return true;
-  cy_diag_add(im->diag, CY_ERROR, where, "unknown element type %d", elem);
+  if (complex)
+    cy_diag_add(im->diag, CY_ERROR, where, "%s", CY_NO_COMPLEX);
+  else
+    cy_diag_add(im->diag, CY_ERROR, where, "unknown element type %d", elem);
   return false;
 }
 
@@ -334,6 +338,15 @@ static const char *dimension_names(cy_importer *im) {
   return *list ? list : "none, all are fixed";
 }
 
+/* The same for --shape. */
+static const char *input_names(cy_importer *im) {
+  const Onnx__GraphProto *g = im->model->graph;
+  const char *list = "";
+  for (size_t k = 0; k < g->n_input; k++)
+    list = cy_arena_printf(im->arena, "%s%s'%s'", list, *list ? ", " : "", g->input[k]->name);
+  return *list ? list : "none";
+}
+
 static bool check_unused(cy_importer *im) {
   const Onnx__GraphProto *g = im->model->graph;
   bool ok = true;
@@ -349,7 +362,9 @@ static bool check_unused(cy_importer *im) {
       found = found || (strlen(g->input[k]->name) == (size_t)(eq - text) &&
                         strncmp(g->input[k]->name, text, (size_t)(eq - text)) == 0);
     if (!found)
-      ok = option_error(im, "--shape must be input=1x3x224x224 with the name of an input of the model, found", text);
+      ok = option_error(im, cy_arena_printf(im->arena, "--shape must be input=1x3x224x224 with the name of an input of the model (%s), found",
+                                            input_names(im)),
+                        text);
   }
   return ok;
 }

@@ -141,6 +141,10 @@ static bool tensor_type(cy_importer *im, const int64_t *dims, size_t rank, int32
     cy_build_error(im->g, item, "unknown element type %d", data_type);
     return false;
   }
+  if (cy_dtype_of((cy_dtype)data_type)->cls == 'C') {
+    cy_build_error(im->g, item, "%s", CY_NO_COMPLEX);
+    return false;
+  }
   if (rank > CY_MAX_RANK) {
     cy_build_error(im->g, item, "tensors of rank %zu are not supported, %d is the most", rank, CY_MAX_RANK);
     return false;

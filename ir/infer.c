@@ -62,9 +62,7 @@ bool cy_check_dim(infer *i, const char *what, cy_dim found, cy_dim expected) {
 
 /* ---- element-wise ------------------------------------------------------------------------------------------------ */
 
-static bool needs_float(cy_op op) {
-  return (op >= CY_OP_sqrt && op <= CY_OP_sigmoid) || op == CY_OP_isnan || op == CY_OP_isinf;
-}
+static bool needs_float(cy_op op) { return cy_op_is_math(op) || op == CY_OP_isnan || op == CY_OP_isinf; }
 
 static bool gives_bool(cy_op op) {
   return op == CY_OP_isnan || op == CY_OP_isinf || (op >= CY_OP_eq && op <= CY_OP_ge);
@@ -257,7 +255,46 @@ static infer_function *const functions[CY_OP_COUNT] = {
 #undef OP
 };
 
+/* Nothing is done to complex numbers, not even moving them. */
+static bool no_complex(infer *i, const cy_val *v, uint32_t n) {
+  for (uint32_t k = 0; k < n; k++)
+    if (v[k] && cy_dtype_of((cy_dtype)cy_value_of(i->g, v[k])->type.dtype)->cls == 'C')
+      return FAIL(i, "%s", CY_NO_COMPLEX);
+  return true;
+}
+
+/* What else the elements of input 0 may not be, by classes of dtypes.def, for ops that have a kernel of their own. */
+static bool elements_fit(infer *i) {
+  cy_op op = (cy_op)i->n->op;
+  char cls = i->n->nin && i->n->in[0] ? cy_dtype_of((cy_dtype)in_type(i, 0)->dtype)->cls : 0;
+  switch (op) {
+  case CY_OP_softmax:
+  case CY_OP_log_softmax:
+  case CY_OP_normalize:
+  case CY_OP_recurrent:
+    return cls == 'F' || FAIL(i, "expected a floating-point tensor, found %s", TEXT(i, in_type(i, 0)));
+  case CY_OP_reduce_sum:
+  case CY_OP_reduce_prod:
+  case CY_OP_reduce_min:
+  case CY_OP_reduce_max:
+  case CY_OP_argmin:
+  case CY_OP_argmax:
+  case CY_OP_cumsum:
+  case CY_OP_cumprod:
+  case CY_OP_matmul:
+  case CY_OP_conv:
+  case CY_OP_conv_transpose:
+  case CY_OP_pool_avg:
+  case CY_OP_pool_max:
+  case CY_OP_topk:
+    return (cls != 'S' && cls != 'R') || FAIL(i, "expected numbers, found %s", TEXT(i, in_type(i, 0)));
+  default:
+    return true;
+  }
+}
+
 bool cy_infer(cy_graph *g, cy_node n) {
   infer i = {g, &cy_node_slot_of(g, n)->n};
-  return functions[i.n->op](&i);
+  return no_complex(&i, i.n->in, i.n->nin) && elements_fit(&i) && functions[i.n->op](&i) &&
+         no_complex(&i, i.n->out, i.n->nout);
 }

@@ -89,17 +89,25 @@ bool cy_infer_scatter_elements(infer *i) {
 }
 
 bool cy_infer_scatter_nd(infer *i) {
-  const cy_type *x = in_type(i, 0), *idx = in_type(i, 1);
+  const cy_type *x = in_type(i, 0), *idx = in_type(i, 1), *u = in_type(i, 2);
   int64_t depth;
   if (!is_index_type(i, 1) || !cy_check_rank(i, 1, 1, CY_MAX_RANK) || !cy_check_dtype(i, 2, (cy_dtype)x->dtype))
     return false;
   bool known = is_const(i, idx->dim[idx->rank - 1], &depth);
   if (!known) /* the updates' rank tells */
-    depth = idx->rank - 1 + x->rank - in_type(i, 2)->rank;
+    depth = idx->rank - 1 + x->rank - u->rank;
   if (depth < 0 || depth > x->rank)
     return FAIL(i, "expected indices of at most %d coordinates, found %s", x->rank, TEXT(i, idx));
   if (!known && !cy_check_dim(i, "coordinates", idx->dim[idx->rank - 1], cy_dim_const(i->g, depth)))
     return false;
+  bool fits = u->rank == idx->rank - 1 + x->rank - depth;
+  for (int k = 0; k < u->rank && fits; k++)
+    fits = !cy_dims_differ(i, u->dim[k], k < idx->rank - 1 ? idx->dim[k] : x->dim[k - (idx->rank - 1) + depth]);
+  if (!fits)
+    return FAIL(
+        i,
+        "expected updates with the dims of the indices but their last, then those of the slices of %s, found %s for %s",
+        TEXT(i, x), TEXT(i, u), TEXT(i, idx));
   return set_type(i, 0, *x);
 }
 

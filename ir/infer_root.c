@@ -170,6 +170,10 @@ bool cy_infer_recurrent(infer *i) {
       !cy_check_dim(i, "columns of R", in_type(i, 1)->dim[1], h) || !recurrent_integers(i, gh))
     return false;
   cy_dtype dtype = (cy_dtype)x->dtype;
+  bool ints = has_in(i, 7);
+  for (uint32_t k = ints ? 2 : 1; k < 6; k++)
+    if (has_in(i, k) && !cy_check_dtype(i, k, dtype))
+      return false;
   cy_dim all[3] = {x->dim[0], x->dim[1], h};
   return set_type(i, 0, cy_type_make(dtype, 3, all)) && set_type(i, 1, cy_type_make(dtype, 2, all + 1)) &&
          set_type(i, 2, cy_type_make(dtype, 2, all + 1));
@@ -222,6 +226,9 @@ bool cy_infer_non_max_suppression(infer *i) {
       !cy_check_dim(i, "batches of scores", scores->dim[0], boxes->dim[0]) ||
       !cy_check_dim(i, "boxes that have scores", scores->dim[2], boxes->dim[1]))
     return false;
+  for (uint32_t k = 0; k < i->n->nin; k++)
+    if (has_in(i, k) && !cy_check_dtype(i, k, k == 2 ? CY_I64 : CY_F32))
+      return false;
   return (t->dtype == CY_I64 && t->rank == 2) || FAIL(i, "expected an output i64[count, 3], found %s", TEXT(i, t));
 }
 

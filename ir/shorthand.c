@@ -17,8 +17,7 @@ cy_val cy_build_const(cy_graph *g, const cy_type *type, const void *bytes, uint6
 
 static cy_val scalar_const(cy_graph *g, cy_dtype dtype, cy_scalar v) {
   if (cy_dtype_of(dtype)->cls == 'C')
-    return cy_build_error(g, NULL,
-                          "arithmetic on complex numbers is not supported; use tensors with an axis [real, imaginary]");
+    return cy_build_error(g, NULL, "%s", CY_NO_COMPLEX);
   cy_type type = cy_type_make(dtype, 0, NULL);
   void *bytes = cy_arena_alloc(g->arena, 16);
   cy_scalar_store(bytes, dtype, 0, v);

@@ -72,7 +72,8 @@ bool cy_rewrite_is_result(const cy_rewrite *rw, cy_val v);  /* a model output, b
 void cy_rewrite_origin(cy_pass *p, const cy_node_info *n);  /* nodes built from now on come from n and this pass */
 
 /* ---- fold.c ---- */
-cy_val cy_fold_node(cy_graph *g, const cy_node_info *n); /* the constant that n computes; 0: not of constants, or too large */
+/* the constant that n computes; 0: not of constants, or too large */
+cy_val cy_fold_node(cy_graph *g, const cy_node_info *n);
 
 /* ---- query.c ---- */
 cy_node_info *cy_def(const cy_graph *g, cy_val v);              /* the defining node or NULL */
@@ -103,8 +104,8 @@ cy_val cy_attention_seen_at(cy_graph *g, const cy_value *numbers, float one);
 
 /* attention_plain.c: is one kernel made for attention with heads as in q and v? */
 bool cy_attention_fits(const cy_pass *p, const cy_type *q, const cy_type *v);
-/* lower_pieces.c: the windows of a pool along a spatial axis: the first few reach over the border at the begin, those from
- * `end` on, at most `behind`, over that at the end. */
+/* lower_pieces.c: the windows of a pool along a spatial axis: the first few reach over the border in front, those from
+ * `end` on, at most `behind`, over the one at the end. */
 typedef struct cy_pool_cut {
   int64_t first;
   int behind;

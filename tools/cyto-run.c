@@ -243,13 +243,13 @@ static int load_input(const run_options *options, const cyto_port *port, int32_t
                       cyto_value *value) {
   char path[PATH_MAX];
   cyto_error error;
-  const char *file = argument_find(&options->inputs, port->name);
+  const char *file = argument_find(&options->inputs, port->name), *from = file;
   host_tensor tensor = {0};
   int status;
   if (file)
     status = read_value(file, port, value);
   else if (options->inputs_dir && find_in_folder(options->inputs_dir, index, path))
-    status = read_value(path, port, value);
+    status = read_value(from = path, port, value);
   else if (port->is_optional)
     return 0;
   else if (options->seed >= 0)
@@ -260,13 +260,25 @@ static int load_input(const run_options *options, const cyto_port *port, int32_t
   if (tensor.data)
     host_value_take(value, &tensor);
   if (!status && cyto_bind_value(context, index, value, &error))
-    status = complain("%s", error.message);
+    status = from ? complain("'%s': %s", from, error.message) : complain("%s", error.message);
   return status;
+}
+
+/* "'image', 'mask'", as far as `size` goes. */
+static const char *input_names(const cyto_model *model, char *text, size_t size) {
+  size_t n = 0;
+  for (int32_t k = 0; k < cyto_model_input_count(model) && n < size; k++) {
+    cyto_port port;
+    cyto_model_input(model, k, &port);
+    n += (size_t)snprintf(text + n, size - n, "%s'%s'", k ? ", " : "", port.name);
+  }
+  return n ? text : "none";
 }
 
 /* Names given on the command line must exist in the model. */
 static int check_names(const cyto_model *model, const arguments *list, const char *option) {
   int32_t count = cyto_model_input_count(model);
+  char names[1000];
   for (int i = 0; i < list->count; i++) {
     int known = 0;
     for (int32_t k = 0; k < count && !known; k++) {
@@ -276,7 +288,8 @@ static int check_names(const cyto_model *model, const arguments *list, const cha
       known = !strncmp(list->names[i], port.name, length) && list->names[i][length] == '=';
     }
     if (!known)
-      return complain("%s '%s': the model has no input of that name; see --info", option, list->names[i]);
+      return complain("%s '%s': the model has no input of that name; it has %s", option, list->names[i],
+                      input_names(model, names, sizeof names));
   }
   return 0;
 }
@@ -337,14 +350,14 @@ static void print_summary(int32_t index, const cyto_port *port, const cyto_value
   int64_t count = host_tensor_count(tensor), odd = 0;
   double low = INFINITY, high = -INFINITY, sum = 0;
   for (int64_t i = 0; i < count; i++) {
-    double value = host_tensor_get(tensor, i);
-    if (!isfinite(value)) {
+    double x = host_tensor_get(tensor, i);
+    if (!isfinite(x)) {
       odd++;
       continue;
     }
-    low = value < low ? value : low;
-    high = value > high ? value : high;
-    sum += value;
+    low = x < low ? x : low;
+    high = x > high ? x : high;
+    sum += x;
   }
   if (count > odd)
     printf(" min %.6g mean %.6g max %.6g", low, sum / (double)(count - odd), high);

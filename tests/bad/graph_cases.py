@@ -437,7 +437,7 @@ def shape_against_fixed_dim(d):
     return ['--shape', 'x=1x5']
 
 
-@case('nosuch')
+@case('nosuch', r"an input of the model \('x'\)")
 def shape_of_unknown_input(d):
     good(d)
     return ['--shape', 'nosuch=1x3']

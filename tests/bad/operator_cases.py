@@ -1,10 +1,11 @@
 """Bad inputs of quantisation, com.microsoft's operators and attention."""
 import numpy as np
+import onnx
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper
 
-from cases import case, port, save
+from cases import MODEL_CASES, case, port, save
 
 
 # ---- quantisation and other operators of com.microsoft ----
@@ -299,3 +300,40 @@ def order_of_a_cpu(d):
 @case('do_rotary', 'cos_cache', 'gqa')
 def grouped_rotary(d):
     grouped(d, {}, do_rotary=1)
+
+
+# ---- element types that an operator does not compute with ----
+
+def wrong_elements():
+    """Every input of `kind`, (dims, type), and what must be said about it."""
+    ints, floats = ((2, 3), T.INT32), ((2, 3), T.FLOAT)
+    gates, state = [((5, 2, 4), T.FLOAT), ((1, 12, 4), T.FLOAT)], ((1, 2, 3), T.DOUBLE)
+    for name, kind, inputs, text, attributes in (
+            ('softmax_of_integers', 'Softmax', [ints], r'floating-point.*i32\[2,3\]', {}),
+            ('log_softmax_of_bools', 'LogSoftmax', [((4,), T.BOOL)], r'floating-point.*bool\[4\]', {}),
+            ('normalised_integers', 'LayerNormalization', [ints, ((3,), T.INT32)], 'floating-point.*i32', {}),
+            ('lstm_of_bools', 'LSTM', [((5, 2, 4), T.BOOL), ((1, 12, 4), T.BOOL), ((1, 12, 3), T.BOOL)],
+             'floating-point.*bool', {'hidden_size': 3}),
+            ('lstm_of_two_types', 'LSTM', [*gates, ((1, 12, 3), T.DOUBLE)], 'input 1.*f32.*f64', {'hidden_size': 3}),
+            ('lstm_state_of_other_type', 'LSTM', [*gates, ((1, 12, 3), T.FLOAT), None, None, state], 'type f32.*f64',
+             {'hidden_size': 3}),
+            ('sum_of_strings', 'ReduceSum', [((2, 3), T.STRING)], 'numbers.*string', {}),
+            ('product_of_strings', 'MatMul', [((2, 3), T.STRING), ((3, 2), T.STRING)], 'numbers.*string', {}),
+            ('threshold_of_integers', 'NonMaxSuppression',
+             [((1, 6, 4), T.FLOAT), ((1, 1, 6), T.FLOAT), ((1,), T.INT64), ((1,), T.FLOAT), ((1,), T.INT64)],
+             'input 4.*f32.*i64', {}),
+            ('updates_of_more_dims', 'ScatterND', [((4, 4, 4), T.FLOAT), ((2, 1), T.INT64), ((2, 4, 4, 2), T.FLOAT)],
+             r'slices of f32\[4,4,4\].*f32\[2,4,4,2\].*i64\[2,1\]', {}),
+            ('updates_of_fewer_dims', 'ScatterND', [((4, 4, 4), T.FLOAT), ((2, 1), T.INT64), ((2, 4), T.FLOAT)],
+             r'slices of f32\[4,4,4\].*f32\[2,4\]', {}),
+            ('updates_of_other_dims', 'ScatterND', [((4, 4, 4), T.FLOAT), ((2, 1), T.INT64), ((2, 4, 3), T.FLOAT)],
+             r'slices of f32\[4,4,4\].*f32\[2,4,3\]', {})):
+        def build(d, kind=kind, inputs=inputs, attributes=attributes):
+            names = ['abcdef'[i] if p else '' for i, p in enumerate(inputs)]
+            outputs = ['', 'y'] if kind == 'LSTM' else ['y']
+            save(d, [h.make_node(kind, names, outputs, name='bad_node', **attributes)],
+                 [port(n, *p) for n, p in zip(names, inputs) if p], [h.make_value_info('y', onnx.TypeProto())])
+        MODEL_CASES.append((name, ('bad_node', kind, text), build))
+
+
+wrong_elements()

@@ -1,6 +1,7 @@
 """Bad input: every case must end in a diagnostic and exit code 1, with nothing left behind.
 
-In:  cases.py and the files that it names; the neg_* of ../shared/models; damaged copies of a good model; wrong use of cytoc and cyto-run.
+In:  cases.py and the files that it names; the neg_* of ../shared/models; damaged copies of a good model; wrong use of
+     cytoc and cyto-run.
 Out: the closing line.
 
 Checked each time: the exit code, no signal and no sanitizer report, expected expressions on stderr, no output file, and
@@ -27,6 +28,7 @@ from onnx import TensorProto, helper as h
 import cases
 import graph_cases
 import lib
+import mutate
 import operator_cases
 import value_cases
 
@@ -318,14 +320,39 @@ def other_type_cases(args, suite):
     place.remove()
 
 
-def damaged_cases(args, suite):
-    """Truncations and bit flips of a good model, many in one batch: any outcome but a crash, and no half output."""
-    if not args.wanted('damaged'):
-        return
-    place = Place(args, 'damaged')
-    data, rng, n = bytearray(cases.good_bytes(place.model_dir)), random.Random(5), 0
+def damaged(args, suite, name, models):
+    """Compiles models, (what, bytes), in one batch: any outcome but a crash, and no half output."""
+    place, whats = Place(args, name), []
     listing = os.path.join(place.root, 'list')
     with open(listing, 'w', encoding='utf-8') as f:
+        for n, (what, data) in enumerate(models):
+            with open('%s/%d.onnx' % (place.model_dir, n), 'wb') as m:
+                m.write(data)
+            f.write('\t'.join(['%s/%d.log' % (place.root, n), '%s/%d.onnx' % (place.model_dir, n), '-o',
+                               '%s/%d.so' % (place.out, n), '-O1', '-j', '1']) + '\n')
+            whats.append(what)
+    ended, err = run_batch(args, listing, place)
+    for i, what in enumerate(whats):
+        with open('%s/%d.log' % (place.root, i), encoding='utf-8', errors='replace') if i in ended else open(os.devnull) as log:
+            text = log.read()
+        why = complaint(ended.get(i, 99), text or err, ['error'] if ended.get(i) == 1 else [], (0, 1))
+        if not why and 'mistake in cytoc' in text:
+            why = lib.reason(text, 1)
+        written = glob.glob('%s/%d.*' % (place.out, i))
+        if not why and bool(written) != (ended[i] == 0):
+            why = 'exit code %d, but files: %s' % (ended[i], written)
+        suite.result('%s_%d %s' % (name, i, what), why)
+    if os.listdir(place.tmp):
+        suite.result(name, 'left behind: %s' % ' '.join(os.listdir(place.tmp)))
+    place.remove()
+
+
+def damaged_cases(args, suite):
+    """Truncations and bit flips of a good model; models whose structure is wrong."""
+    def flipped():
+        place = Place(args, 'good')
+        data, rng = bytearray(cases.good_bytes(place.model_dir)), random.Random(5)
+        place.remove()
         for n in range(160):
             copy = bytearray(data)
             if n < 60:
@@ -333,20 +360,12 @@ def damaged_cases(args, suite):
             else:
                 for _ in range(rng.randint(1, 4)):
                     copy[rng.randrange(len(copy))] ^= 1 << rng.randrange(8)
-            with open(os.path.join(place.model_dir, '%d.onnx' % n), 'wb') as m:
-                m.write(copy)
-            f.write('\t'.join(['%s/%d.log' % (place.root, n), '%s/%d.onnx' % (place.model_dir, n), '-o',
-                               '%s/%d.so' % (place.out, n), '-O1', '-j', '1']) + '\n')
-    ended, err = run_batch(args, listing, place)
-    for i in range(n + 1):
-        with open('%s/%d.log' % (place.root, i), encoding='utf-8', errors='replace') if i in ended else open(os.devnull) as log:
-            text = log.read()
-        why = complaint(ended.get(i, 99), text or err, ['error'] if ended.get(i) == 1 else [], (0, 1))
-        written = glob.glob('%s/%d.*' % (place.out, i))
-        if not why and bool(written) != (ended[i] == 0):
-            why = 'exit code %d, but files: %s' % (ended[i], written)
-        suite.result('damaged_%d' % i, why)
-    place.remove()
+            yield '', copy
+
+    if args.wanted('damaged'):
+        damaged(args, suite, 'damaged', flipped())
+    if args.wanted('mutated'):
+        damaged(args, suite, 'mutated', mutate.mutants(400, 9))
 
 
 def run_cases(args, suite):
@@ -373,13 +392,13 @@ def run_cases(args, suite):
             ('run_good', place.library, ['--input', at('good')], [], (0,)),
             ('run_rank', place.library, ['--input', at('rank')], ['x', 'rank|dim|shape'], (1,)),
             ('run_dim', place.library, ['--input', at('dim')], ['x', '3', '4'], (1,)),
-            ('run_dtype', place.library, ['--input', at('dtype')], ['x', 'int64', 'float'], (1,)),
+            ('run_dtype', place.library, ['--input', at('dtype')], ["dtype\\.npy': input 'x'", 'int64', 'float'], (1,)),
             ('run_short', place.library, ['--input', at('short')], ['short\\.npy'], (1,)),
             ('run_header', place.library, ['--input', at('header')], ['header\\.npy'], (1,)),
             ('run_text', place.library, ['--input', at('text')], ['text\\.npy'], (1,)),
             ('run_no_file', place.library, ['--input', at('nosuch')], ['nosuch\\.npy'], (1,)),
             ('run_no_input', place.library, [], ["'?x'?"], (1,)),
-            ('run_unknown_input', place.library, ['--input', 'z' + at('good')], ['zx'], (1,)),
+            ('run_unknown_input', place.library, ['--input', 'z' + at('good')], ['zx', "it has 'x'"], (1,)),
             ('run_no_library', place.library + '.no', [], ['model\\.so\\.no'], (1,)),
             ('run_not_a_library', place.model, [], ['model\\.onnx'], (1,)),
             ('run_bad_threads', place.library, ['--input', at('good'), '--threads', 'many'], ['many|threads'], (1, 2))):

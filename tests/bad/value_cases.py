@@ -230,6 +230,6 @@ def sequence_on_a_device(d):
     return ['--target=sm_80']
 
 
-@case('Trilu', 'complex')
+@case("input 'x'", 'complex numbers', r'\[real, imaginary\]')
 def complex_arithmetic(d):
     save(d, [h.make_node('Trilu', ['x'], ['y'], name='t')], [port('x', (2, 3), T.COMPLEX128)], [port('y', (2, 3), T.COMPLEX128)])
