@@ -21,6 +21,9 @@ typedef struct cy_weight_options {
   /* Kernels may round the rows that meet weights in integers to 8 bits: with bits 0, those that the model itself has in 4
    * bits, where few rows meet them or nobody knows how many. */
   bool rows8;
+  /* With rows8 and quantisation: integer weights that the model itself has stay for products of any number of rows. What
+   * measures layers is told so, too, without bits: else its graph would not be the one whose layers are chosen. */
+  bool keeps_given;
   struct cy_quant *report; /* quantise.h: gets a layer for every product, `keep` says why it stays; NULL: not wanted */
 } cy_weight_options;
 

@@ -121,7 +121,7 @@ static bool asked_for_layers(const cy_pass *p) {
 /* Are layers quantised, and --weights not asked for: then these are for products of few rows alone. */
 static bool only_few_rows(const cy_pass *p) {
   const cy_weight_options *o = p->options->weights;
-  return asked_for_layers(p) && !(o && o->bits && o->rows8);
+  return asked_for_layers(p) && !(o && o->keeps_given);
 }
 
 static bool has_few_rows(const cy_pass *p, const cy_type *x) {

@@ -294,7 +294,7 @@ static int quantise(session *s, const cy_machine *machine, const cy_pass_options
   cytoc_quantise how = calibration(s);
   if (q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0)
     return 0;
-  const cy_weight_options given = {.rows8 = passes->weights->rows8};
+  const cy_weight_options given = {.rows8 = passes->weights->rows8, .keeps_given = passes->weights->keeps_given};
   how.half = (cy_pass_options){
       .half_factors = passes->half_factors, .target = passes->target, .int_rows = passes->int_rows, .weights = &given};
   if (q->mode == CY_QUANT_HALF) {
@@ -513,6 +513,7 @@ static int compile(session *s) {
   }
   bool measured = o->int8 || o->half_max_error;
   weights.rows8 = o->int8 && mode == CY_QUANT_DYNAMIC;
+  weights.keeps_given = weights.rows8 && weights.bits;
   cy_quant quant = {0};
   if (measured)
     cy_quant_init(&quant, mode);

@@ -254,4 +254,22 @@ def given_integer_rows(p):
     return None
 
 
-TESTS = [given_rows, dequantised_rows, spelled_rows, experts, own_rows, rounded_rows, integer_rows, own_integer_rows, given_integer_rows]
+def given_rows_measured(p):
+    """--weights and --int8 with a limit: errors are those of the layers that they were measured of, though 8-bit weights of the model
+    itself stay as they are, which --int8 alone makes floats of, and merges with the scale behind them."""
+    g, k = Network(6), 512
+    q, scale = g.rng.integers(-127, 128, (k, k)).astype(np.int8), (g.rng.random(k) * 0.01).astype(np.float32)
+    y = g.op('MatMul', 'x', g.op('DequantizeLinear', g.const(q), g.const(scale), axis=1))
+    y = g.conv(g.op('Mul', y, g.constant(g.rng.random(k) + 1)), 16, 64)
+    large, weights = np.ones((64, 1, 1)), g.rng.standard_normal((32, 64, 1, 1))
+    large[5], weights[:, 5] = 1000, 0
+    y = g.op('Conv', g.op('Mul', y, g.constant(large)), g.constant(weights))
+    y = g.op('Mul', y, g.constant(g.rng.random((32, 1, 1)) + 1))
+    model = g.save(p.path('m.onnx'), [('x', ['batch', 16, 4, k])], [(y, ['batch', 32, 4, k])])
+    table = p.cytoc(model, '-o', p.path('m.so'), '--weights=int8', '--int8', '--explain', '--int8-prefer=size', '--int8-max-error=5%')
+    told = re.findall(r'^\w+ .* ([0-9.]+) +(int8|float: its error is over 5 %)$', table, re.M)
+    return None if [t[1] for t in told] == ['int8', 'float: its error is over 5 %'] else table
+
+
+TESTS = [given_rows, dequantised_rows, spelled_rows, experts, own_rows, rounded_rows, integer_rows, own_integer_rows, given_integer_rows,
+         given_rows_measured]
