@@ -93,6 +93,8 @@ static void count_global(note *request, int n) {
 
 /* Those of a thread and line are numbered; those of a warp, a line and a number are a request. */
 static void count_notes(void) {
+  if (!nnotes)
+    return; /* and there is no list of them */
   qsort(notes, nnotes, sizeof *notes, by_thread);
   for (u32 i = 0, turn = 0; i < nnotes; i++) {
     turn = i && notes[i].thread == notes[i - 1].thread && notes[i].line == notes[i - 1].line ? turn + 1 : 0;
